@@ -96,9 +96,10 @@ func (p *planner) add(j *Job) *candidate {
 
 // loadOf returns the load of a device, of jobs that have begun and of jobs in its queue that stay there.
 func (d *deviceState) loadOf(device int, now float64) load {
-	l := load{free: d.frees(now), overlap: min(d.InFlight, maxInFlight), width: min(d.Lanes, maxLanes)}
+	b := d.busy(now)
+	l := load{free: b.places, overlap: min(d.InFlight, maxInFlight), width: min(d.Lanes, maxLanes)}
 	for k := range l.width {
-		l.lanes[k] = d.laneFrees(k, now)
+		l.lanes[k] = d.laneUntil(k, &b)
 	}
 	k := 0
 	for _, j := range slices.Backward(d.running) {

@@ -17,8 +17,8 @@ const (
 	staleAfter   = 64     // jobs after which what was seen of a kind of task on a device is old
 )
 
-// planPower is the power of corrections that plans take: a quarter of them, in logarithm. Corrections are of jobs of all sizes, of which small ones are off most, and of what else ran
-// beside them. A plan that takes all of them moves jobs to and fro by chance.
+// planPower is the power of corrections that plans take of jobs that wait: a quarter of them, in logarithm. Corrections are of jobs of all sizes, of which small ones are off most, and of
+// what else ran beside them. A plan that takes all of them moves jobs to and fro by chance. Where no more jobs wait than could begin at once, each counts, and plans take all.
 const planPower = 0.25
 
 // lookAgain is after how many us a device that idles looks again whether what others run is late, so that it could take what waits for that.
@@ -46,6 +46,7 @@ type Scheduler struct {
 	waiting   int         // of those, in queues
 	placed    int         // jobs put into queues since the last plan
 	plannedAt int         // how many jobs had ended at the last plan
+	slots     int         // jobs that all devices take at once
 	held      int         // jobs that wait for the results of others
 
 	planned [][]float64 // by device and class: the correction that the last plan used
@@ -82,6 +83,7 @@ func New(devices []Device, classes int, p Policy) *Scheduler {
 	}
 	for _, d := range devices {
 		s.devices = append(s.devices, deviceState{Device: d, lanes: make([]float64, d.Lanes)})
+		s.slots += d.InFlight + d.Lanes
 		s.planned = append(s.planned, make([]float64, classes))
 	}
 	return s
@@ -197,20 +199,26 @@ func (s *Scheduler) estimate(j *Job, estimates []Estimate, power float64) (noRoo
 		if !s.usable(i) {
 			continue
 		}
-		e := s.predict(i, j)
-		f := slowed(s.devices[i].now)
-		if s.policy.Refine {
-			f *= s.refinement().power(i, j.Class, power)
-		}
-		if f != 1 {
-			e = e.times(f)
-		}
+		e := s.expects(i, j, power)
 		if !s.fits(i, j) {
 			e.Run, noRoom = math.Inf(1), true
 		}
 		estimates[i] = e.finite()
 	}
 	return noRoom
+}
+
+// expects predicts a job on a device.
+func (s *Scheduler) expects(device int, j *Job, power float64) Estimate {
+	e := s.predict(device, j)
+	f := slowed(s.devices[device].now)
+	if s.policy.Refine {
+		f *= s.refinement().power(device, j.Class, power)
+	}
+	if f != 1 {
+		e = e.times(f)
+	}
+	return e
 }
 
 // predict asks the estimator that is believed, which is not asked again the same of a job that has come, unless it learns.
@@ -226,56 +234,71 @@ func (s *Scheduler) predict(device int, j *Job) Estimate {
 	return r.e
 }
 
-// frees returns until when the copies in, the work and the copies out of a device are expected to be busy with jobs in its places that have begun. What should have ended is
-// expected to take as much longer as it is late by now.
-func (d *deviceState) frees(now float64) Times {
-	t := Times{math.Max(now, d.free.In), math.Max(now, d.free.Run), math.Max(now, d.free.Out)}
-	last := d.free.Out
-	if !d.overlap() {
-		last = d.free.Run
-	}
-	if now > last && len(d.running) > d.lanesTaken() {
-		t.Run, t.Out = now+(now-last), now+(now-last)
-	}
-	return t
+// busy is until when a device is expected to be busy with jobs that have begun.
+type busy struct {
+	now    float64
+	places Times  // with copies in, work and copies out of jobs in its places
+	lanes  uint64 // that run a job
 }
 
-// laneFrees is the same of a lane.
-func (d *deviceState) laneFrees(lane int, now float64) float64 {
-	last := d.lanes[lane]
-	if now > last && slices.ContainsFunc(d.running, func(r *Job) bool { return d.inLane(r) && r.lane == lane }) {
-		return now + (now - last)
+// busy returns what is expected of the jobs that have begun.
+func (d *deviceState) busy(now float64) busy {
+	b := busy{now: now, places: Times{math.Max(now, d.free.In), math.Max(now, d.free.Run), math.Max(now, d.free.Out)}}
+	inPlaces := false
+	for _, r := range d.running {
+		if d.inLane(r) {
+			b.lanes |= 1 << r.lane
+		} else {
+			inPlaces = true
+		}
 	}
-	return math.Max(now, last)
+	end := d.free.Run
+	if d.overlap() {
+		end = d.free.Out
+	}
+	if inPlaces && now > end {
+		b.places.Run, b.places.Out = late(end, now), late(end, now)
+	}
+	return b
 }
 
-// lanesFree returns when the first and the last lane are expected to be free.
-func (d *deviceState) lanesFree(now float64) (first, last float64) {
+// late returns when what should have ended is expected to end: it takes as much longer as it is late by now.
+func late(end, now float64) float64 { return now + max(0, now-end) }
+
+// laneUntil returns until when a lane is expected to be busy.
+func (d *deviceState) laneUntil(lane int, b *busy) float64 {
+	if b.lanes>>lane&1 == 0 {
+		return b.now
+	}
+	return max(d.lanes[lane], late(d.lanes[lane], b.now))
+}
+
+// lanesUntil returns until when the first and the last of all lanes are.
+func (d *deviceState) lanesUntil(b *busy) (first, last float64) {
 	first = math.Inf(1)
-	for k := range d.lanes {
-		t := d.laneFrees(k, now)
-		first, last = math.Min(first, t), math.Max(last, t)
+	for lane := range d.lanes {
+		t := d.laneUntil(lane, b)
+		first, last = min(first, t), max(last, t)
 	}
 	return first, last
 }
 
 // expect returns when a job would start and end on a device, where it takes e, after all that is queued there:
 // the later of when the device is free and when the data have arrived, and the work.
-func (d *deviceState) expect(j *Job, e Estimate, now float64) Span {
+func (d *deviceState) expect(j *Job, e *Estimate, b *busy) Span {
 	if d.inLane(j) {
-		start, _ := d.lanesFree(now)
+		start, _ := d.lanesUntil(b)
 		start += d.waiting / float64(d.Lanes)
 		return Span{start, start + e.Total()}
 	}
-	free := d.frees(now)
-	ready := free.Run + d.queued.Run
+	ready := b.places.Run + d.queued.Run
 	if !d.overlap() {
 		ready += d.queued.In + d.queued.Out
 		return Span{ready, ready + e.Total()}
 	}
-	start := free.In + d.queued.In
+	start := b.places.In + d.queued.In
 	begin := math.Max(ready, start+e.In)
-	return Span{start, math.Max(begin+e.Run, free.Out+d.queued.Out) + e.Out}
+	return Span{start, math.Max(begin+e.Run, b.places.Out+d.queued.Out) + e.Out}
 }
 
 // place decides the device of a job, and puts it last in its queue.
@@ -306,7 +329,8 @@ func (s *Scheduler) best(j *Job, now float64) int {
 		if !s.usable(i) {
 			continue
 		}
-		if end := s.devices[i].expect(j, j.estimates[i], now).End; end < first {
+		b := s.devices[i].busy(now)
+		if end := s.devices[i].expect(j, &j.estimates[i], &b).End; end < first {
 			best, first = i, end
 		}
 	}
@@ -471,7 +495,8 @@ func (s *Scheduler) telling(device int, room func(*Job) bool) int {
 
 func (s *Scheduler) begin(j *Job, device int, now float64) {
 	d := &s.devices[device]
-	e := j.estimates[device]
+	e := s.expects(device, j, 1).finite()
+	j.estimates[device] = e
 	j.begun, j.device, j.moved = true, device, 1
 	if all := j.inputs(); all > 0 && len(j.Reads) > 0 {
 		j.moved = float64(j.missing(device)) / float64(all)
@@ -513,6 +538,7 @@ func (d *deviceState) freeLane() int {
 // expected to finish sooner than it would where it is.
 func (s *Scheduler) steal(device int, room func(*Job) bool, now float64) {
 	d := &s.devices[device]
+	own := d.busy(now)
 	from, at, most := -1, -1, 0.0
 	for i := range s.devices {
 		o := &s.devices[i]
@@ -520,21 +546,21 @@ func (s *Scheduler) steal(device int, room func(*Job) bool, now float64) {
 			continue
 		}
 		// The last of a queue ends when all of it has.
-		free := o.frees(now)
-		last := math.Max(free.Run+o.queued.Run, math.Max(free.In+o.queued.In, free.Out+o.queued.Out))
+		b := o.busy(now)
+		last := max(b.places.Run+o.queued.Run, b.places.In+o.queued.In, b.places.Out+o.queued.Out)
 		if !o.overlap() {
-			last = free.Run + o.queued.In + o.queued.Run + o.queued.Out
+			last = b.places.Run + o.queued.In + o.queued.Run + o.queued.Out
 		}
+		_, lastLane := o.lanesUntil(&b)
 		for k, j := range o.queue {
 			if j.probe || !room(j) || !s.fits(device, j) { // its estimates may be of a plan that was drafted when there was memory
 				continue
 			}
 			last := last
 			if o.inLane(j) {
-				_, last = o.lanesFree(now)
-				last += o.waiting / float64(o.Lanes)
+				last = lastLane + o.waiting/float64(o.Lanes)
 			}
-			end := d.expect(j, j.estimates[device], now).End
+			end := d.expect(j, &j.estimates[device], &own).End
 			if end >= last {
 				continue
 			}
@@ -569,6 +595,10 @@ func (s *Scheduler) draft(now float64) {
 	p := &s.planner
 	s.plans++
 	s.placed, s.plannedAt = 0, s.ended
+	power := planPower
+	if s.waiting <= s.slots {
+		power = 1
+	}
 	p.now = now
 	p.clear(s.waiting)
 	if s.policy.Refine {
@@ -589,7 +619,7 @@ func (s *Scheduler) draft(now float64) {
 				continue
 			}
 			c := p.add(j)
-			c.noRoom = s.estimate(j, c.estimates, planPower)
+			c.noRoom = s.estimate(j, c.estimates, power)
 			j.probe, j.planned = false, s.plans
 		}
 		p.begun[i] = d.loadOf(i, now)
@@ -630,10 +660,15 @@ func (s *Scheduler) adopt(now float64) {
 		if !waits(j) {
 			continue
 		}
-		if !s.usable(to) || !s.fits(to, j) {
+		if s.usable(to) && s.fits(to, j) {
+			copy(j.estimates, c.estimates)
+			j.noRoom = c.noRoom
+			for i := range s.devices {
+				j.noRoom = j.noRoom || s.usable(i) && !s.fits(i, j)
+			}
+		} else {
 			to = j.device
 		}
-		j.noRoom = s.estimate(j, j.estimates, 1) || c.noRoom
 		if to != j.device {
 			s.Decided.Moved++
 		}
@@ -774,7 +809,7 @@ func (s *Scheduler) learn(device int, j *Job, t Times) (drift bool) {
 		drift = second
 	}
 	first, other := &s.errors[0], &s.errors[1]
-	switch off := first.n > runAll && first.error > drifted && first.error > 1.5*other.error; {
+	switch off := first.n > runAll && first.error > 2*drifted && first.error > 2*other.error; {
 	case off && !s.backup:
 		s.backup, drift = true, true
 	case s.backup && first.error < other.error:
@@ -813,5 +848,6 @@ func (s *Scheduler) Decide(j *Job, now float64) (device int, expected Span) {
 	j.estimates = j.estimates[:len(s.devices)]
 	j.noRoom = s.estimate(j, j.estimates, 1)
 	device = s.best(j, now)
-	return device, s.devices[device].expect(j, j.estimates[device], now)
+	b := s.devices[device].busy(now)
+	return device, s.devices[device].expect(j, &j.estimates[device], &b)
 }

@@ -267,6 +267,7 @@ func TestRunVetoesMemory(t *testing.T) {
 			}
 			s, all := fakes(t, m, 2)
 			s.Policy = policy
+			s.Open[Host] = func() (Executor, error) { return &lateHost{fake: all[Host], each: 300 * time.Microsecond}, nil }
 			all[1].held = held
 			first, reported := make(chan struct{}), make(chan struct{})
 			s.Watch = func(ctx context.Context, busy func(int) bool, report func(int, Condition)) {
@@ -491,14 +492,16 @@ func TestRunEndsWithHost(t *testing.T) {
 	}
 }
 
-// lateHost is a host of which the first job takes long.
+// lateHost is a host of which jobs take some time, the first longer.
 type lateHost struct {
 	*fake
-	began sync.Once
+	began       sync.Once
+	first, each time.Duration
 }
 
 func (b *lateHost) Begin(j *Job) error {
-	b.began.Do(func() { time.Sleep(300 * time.Millisecond) })
+	b.began.Do(func() { time.Sleep(b.first) })
+	time.Sleep(b.each)
 	return b.fake.Begin(j)
 }
 
@@ -510,7 +513,7 @@ func TestRunLooksAgain(t *testing.T) {
 		m.Jobs = append(m.Jobs, Job{ID: i, Work: work})
 	}
 	s, all := fakes(t, m, 1)
-	s.Open[Host] = func() (Executor, error) { return &lateHost{fake: all[Host]}, nil }
+	s.Open[Host] = func() (Executor, error) { return &lateHost{fake: all[Host], first: 300 * time.Millisecond}, nil }
 	s.Policy = Policy{Believes: Floors{}, Plan: true}
 	r, err := s.Run(context.Background())
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // The tables of docs/cost-model.md, and what docs/tasks.md says that the model reaches, are those of the stored samples and of the model as it is. All
-// tables take a minute to make; the test makes one of them, and -update all.
+// tables take about half an hour to make; the test makes one of them, and -update all.
 func TestTasksDocs(t *testing.T) {
 	const path, begin, end = "../../docs/cost-model.md", "<!-- check -->\n", "<!-- /check -->\n"
 	page, err := os.ReadFile(path)

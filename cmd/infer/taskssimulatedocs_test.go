@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -107,7 +108,7 @@ func (s streams) of(stream, policy string, devices int) *dispatch.PolicyRun {
 
 // The tables of streams that ran on a machine are those of what 'infer tasks run --json' printed there.
 func TestStreamsDocs(t *testing.T) {
-	const file = "2026-11-25-h100-streams.json"
+	const file = "2026-11-26-h100-streams.json"
 	measured := readStreams(t, file)
 	of := func(stream, policy string) *dispatch.PolicyRun { return measured.of(stream, policy, 2) }
 	alone := measured["alone"]
@@ -183,24 +184,42 @@ func TestStreamsDocs(t *testing.T) {
 	for _, r := range measured["apart"].Runs {
 		apart += fmt.Sprintf("| %s | %.2f | %.3g | %.3g | %d |\n", policyInDocs(r.Policy), r.OverBest, r.P99, r.Worst, r.Devices[1].Tasks)
 	}
-	computers := "| computer | oracle: makespan ms | ours | dmda on floors | ours takes less | over the bound of tasks at work |\n|---|---|---|---|---|---|\n"
+	computers := "| computer, and stream | oracle: makespan ms | ours | dmda on floors | ours takes less | over the bound of tasks at work |\n|---|---|---|---|---|---|\n"
 	for _, c := range []struct {
-		file, stream, words string
-		devices             int
+		file, words string
+		devices     int
+		streams     []string // several: geometric means
 	}{
-		{file, "alone", "the H100 above", 2}, {file, "again", "the same, a minute later", 2}, {"2026-11-25-h100-2-streams.json", "alone", "another H100, whose CPU other machines slow", 2},
-		{"2026-11-25-h100-x2-streams.json", "all", "[two H100](#two-gpus)", 3}, {"2026-11-23-h200-streams.json", "alone", "an H200, on 2026-11-24", 2},
+		{file, "the H100 above", 2, []string{"alone"}},
+		{file, "the same, two minutes later", 2, []string{"again"}},
+		{file, "seven other streams there", 2, []string{"seed2", "seed3", "seed4", "seed5", "seed6", "seed7", "seed8"}},
+		{"2026-11-26-h200-x2-streams.json", "[two H200](#two-gpus)", 3, []string{"all"}},
+		{"2026-11-26-h200-x2-streams.json", "three other streams there", 3, []string{"seed2", "seed3", "seed4"}},
+		{"2026-11-25-h100-streams.json", "another H100, the build before", 2, []string{"alone"}},
+		{"2026-11-25-h100-2-streams.json", "a third one, whose CPU other machines slow, an older build", 2, []string{"alone"}},
+		{"2026-11-25-h100-x2-streams.json", "two H100, an older build", 3, []string{"all"}},
+		{"2026-11-23-h200-streams.json", "an H200, an older build", 2, []string{"alone"}},
 	} {
 		measured := readStreams(t, c.file)
-		of := func(policy string) float64 { return measured.of(c.stream, policy, c.devices).MakespanUs / 1e3 }
-		computers += fmt.Sprintf("| %s | %.1f | %.1f | %.1f | %.0f %% | %.2f |\n", c.words, of("oracle"), of("ours"), of("dmda on floors"), 100*(1-of("ours")/of("dmda on floors")), 1e3*of("ours")/measured[c.stream].AtWorkUs)
+		mean := func(of func(stream string) float64) float64 {
+			sum := 0.0
+			for _, s := range c.streams {
+				sum += math.Log(of(s))
+			}
+			return math.Exp(sum / float64(len(c.streams)))
+		}
+		of := func(policy string) float64 {
+			return mean(func(s string) float64 { return measured.of(s, policy, c.devices).MakespanUs / 1e3 })
+		}
+		bound := mean(func(s string) float64 { return measured[s].AtWorkUs / 1e3 })
+		computers += fmt.Sprintf("| %s | %.1f | %.1f | %.1f | %.0f %% | %.2f |\n", c.words, of("oracle"), of("ours"), of("dmda on floors"), 100*(1-of("ours")/of("dmda on floors")), of("ours")/bound)
 	}
 	docsTables(t, "../../docs/scheduling.md", "TestStreamsDocs", map[string]string{"run": run, "loads": load, "apart": apart, "computers": computers})
 }
 
 // The table of streams on two GPUs is that of what was measured there.
 func TestTwoGPUsDocs(t *testing.T) {
-	const file = "2026-11-25-h100-x2-streams.json"
+	const file = "2026-11-26-h200-x2-streams.json"
 	measured := readStreams(t, file)
 	table := "| stream | oracle: makespan ms | ours | dmda on history | dmda on floors | one GPU, no CPU | ours: tasks on the CPU, the GPUs | busy % | over serial bound |\n|---|---|---|---|---|---|---|---|---|\n"
 	for _, s := range []struct {

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,12 +14,13 @@ type unchecked struct {
 }
 
 // checker checks the results of the lanes of a device beside their next jobs. Its goroutine has no core of its own: it looks at all results that are being copied to the host, and
-// sleeps in between. Lanes that have no job look at them too, without sleep.
+// sleeps in between. A lane that has no job any more looks at them too, without sleep.
 type checker struct {
 	most   int // results that are copied at once, and that may wait beside these before lanes check some themselves
 	mu     sync.Mutex
 	waits  []unchecked // that nobody has begun to check
 	begun  []unchecked // that are being copied to the host, and that nobody looks at now
+	looks  bool        // the checker looks at one that is in neither list
 	asleep atomic.Bool
 	wake   chan struct{}
 	end    chan struct{} // closed once no lane adds results
@@ -43,10 +45,8 @@ func (c *checker) add(u unchecked) (full bool) {
 	return full
 }
 
-// first takes the first of a list of results, which only one goroutine has then.
-func (c *checker) first(of *[]unchecked) (u unchecked, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// pop takes the first of a list of results, which only its caller has then. The caller holds the lock.
+func pop(of *[]unchecked) (u unchecked, ok bool) {
 	all := *of
 	if len(all) == 0 {
 		return u, false
@@ -58,14 +58,21 @@ func (c *checker) first(of *[]unchecked) (u unchecked, ok bool) {
 	return u, true
 }
 
-// help checks the result that has waited longest, and waits until that is done. ok is false if none waits.
+// help checks a result, and waits until that is done. ok is false if there is none.
 func (c *checker) help(r *running) (ok bool) {
-	u, ok := c.first(&c.begun)
+	c.mu.Lock()
+	u, ok := pop(&c.begun)
 	if !ok {
-		u, ok = c.first(&c.waits)
+		u, ok = pop(&c.waits)
 	}
-	if ok {
+	looks := c.looks
+	c.mu.Unlock()
+	switch {
+	case ok:
 		r.checked(u, true)
+	case looks: // it may be in a list at once
+		runtime.Gosched()
+		return true
 	}
 	return ok
 }
@@ -92,14 +99,23 @@ const checkLook = 20 * time.Microsecond
 // close lets the checker end once all results are checked.
 func (c *checker) close() { close(c.end) }
 
-// look checks a result if it is on the host, and else keeps it.
-func (c *checker) look(r *running, u unchecked) (done bool) {
-	if done = r.checked(u, false); !done {
-		c.mu.Lock()
-		c.begun = append(c.begun, u)
-		c.mu.Unlock()
+// look takes a result from a list, and checks it if it is on the host. Else it keeps it. ok is false if there is none.
+func (c *checker) look(r *running, of *[]unchecked) (done, ok bool) {
+	c.mu.Lock()
+	u, ok := pop(of)
+	c.looks = ok
+	c.mu.Unlock()
+	if !ok {
+		return false, false
 	}
-	return done
+	done = r.checked(u, false)
+	c.mu.Lock()
+	c.looks = false
+	if !done {
+		c.begun = append(c.begun, u)
+	}
+	c.mu.Unlock()
+	return done, true
 }
 
 // count returns how many results are being copied, and how many wait for that.
@@ -115,16 +131,14 @@ func (c *checker) work(r *running) {
 		progress := false
 		begun, _ := c.count()
 		for range begun {
-			if u, ok := c.first(&c.begun); ok && c.look(r, u) {
+			if done, _ := c.look(r, &c.begun); done {
 				progress = true
 			}
 		}
 		for begun, _ = c.count(); begun < c.most; begun, _ = c.count() {
-			u, ok := c.first(&c.waits)
-			if !ok {
+			if _, ok := c.look(r, &c.waits); !ok {
 				break
 			}
-			c.look(r, u)
 			progress = true
 		}
 		switch {

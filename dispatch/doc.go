@@ -5,7 +5,7 @@
 // A [Scheduler] holds jobs that have not begun, in a queue for each device. It has no clock and
 // no goroutine: callers tell it what has happened, and ask what a device is to begin
 // ([Scheduler.Submit], [Scheduler.Next], [Scheduler.Finish], [Scheduler.Lose]). Two callers
-// share all of it: [Simulation.Run], in which time is a number and a plan takes none, and [Stream.Run] on real devices, where a
+// share all of it: [Simulation.Run], in which time is a number, and [Stream.Run] on real devices, where a
 // goroutine makes plans from copies while workers begin jobs.
 //
 // A job that comes goes where it is expected to finish first: max(device free, data arrived) +
@@ -19,8 +19,8 @@
 //
 // An [Estimator] predicts; [Model] is one by package predict. A [Refinement] corrects it by what
 // is observed, for each kind of task on each device: the first sample is dropped, ten are
-// needed, old ones count less and outliers little (Huber's estimator). A drift needs fewer: two of
-// a kind of task in a row, three of a device.
+// needed, old ones count less and outliers little (Huber's estimator). A drift needs fewer: three of
+// a kind of task or of a device in a row.
 //
 // # Grades
 //

@@ -238,6 +238,11 @@ func TestParseInjected(t *testing.T) {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}
 	}
+	for jobs, after := range map[int]int{1: 1, 2: 1, 8: 2, 300: 100} {
+		if got := (Injected{}).After(jobs); got != after {
+			t.Errorf("of %d jobs load begins after %d, expected %d", jobs, got, after)
+		}
+	}
 	for _, bad := range []string{"", "cpu", "cpu:", "cpu:0", "cpu:101", "cpu:-1", "cpu:nan", "50"} {
 		if got, err := ParseInjected(bad); err == nil {
 			t.Errorf("%q is read as %+v", bad, got)

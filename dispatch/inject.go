@@ -38,7 +38,7 @@ func ParseInjected(text string) (Injected, error) {
 func (i Injected) String() string { return fmt.Sprintf("%s:%g", i.Device, 100*i.Share) }
 
 // After returns how many jobs of a stream end before load is injected.
-func (Injected) After(jobs int) int { return jobs / 3 }
+func (Injected) After(jobs int) int { return max(1, jobs/3) }
 
 // Inject adds load to a simulation: the device takes longer by the share.
 func (m *Simulation) Inject(i Injected) error {

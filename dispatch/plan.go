@@ -104,7 +104,7 @@ func (d *deviceState) loadOf(device int, now float64) load {
 	k := 0
 	for _, j := range slices.Backward(d.running) {
 		if !d.inLane(j) {
-			l.ends[k] = j.plan.End
+			l.ends[k] = max(now, j.plan.End)
 			k++
 		}
 	}

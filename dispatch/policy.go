@@ -16,7 +16,7 @@ type Policy struct {
 	// Refine corrects the predictions by what is observed.
 	Refine bool
 
-	// Backup, if not nil, is believed instead while Believes is far off, even refined, and Backup is nearer: a
+	// Backup, if not nil, is believed instead while Believes is far off, even refined, and Backup is less than half as far off: a
 	// model that is corrupted, or of another machine. Refine must be set.
 	Backup Estimator
 

@@ -26,7 +26,7 @@ const (
 // decided again.
 var drifted = math.Log(1.5)
 
-// changed is how much of a correction is worth a new plan, without a drift.
+// changed is how much of what plans take of a correction is worth a new plan, without a drift.
 var changed = math.Log(1.2)
 
 // location is the place of recent residuals: Huber's estimator, of which old samples weigh less.
@@ -143,9 +143,9 @@ func NewRefinement(devices, classes int) *Refinement {
 func (r *Refinement) Factor(device, class int) float64 { return r.power(device, class, 1) }
 
 // power is a power of Factor.
-func (r *Refinement) power(device, class int, of float64) float64 {
+func (r *Refinement) power(device, class int, exponent float64) float64 {
 	if at := r.devices[device].trusted() + r.classes[device][class].trusted(); at != 0 {
-		return math.Exp(of * at)
+		return math.Exp(exponent * at)
 	}
 	return 1
 }

@@ -96,7 +96,7 @@ type running struct {
 type worker struct {
 	device int
 	part   part
-	waits  bool // jobs wait for other devices
+	waits  bool // jobs wait that it may take later, though nothing changes
 	asleep atomic.Bool
 	wake   chan struct{}
 }
@@ -379,7 +379,7 @@ func (r *running) next(ctx context.Context, w *worker) *Job {
 		return nil
 	}
 	j := r.s.next(w.device, w.part, r.now())
-	w.waits = r.s.waiting > 0
+	w.waits = r.s.policy.Plan && r.s.waiting > 0
 	return j
 }
 

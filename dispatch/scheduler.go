@@ -17,11 +17,11 @@ const (
 	staleAfter   = 64     // jobs after which what was seen of a kind of task on a device is old
 )
 
-// planPower is the power of corrections that plans take of jobs that wait: a quarter of them, in logarithm. Corrections are of jobs of all sizes, of which small ones are off most, and of
-// what else ran beside them. A plan that takes all of them moves jobs to and fro by chance. Where no more jobs wait than could begin at once, each counts, and plans take all.
+// planPower is the power of corrections by which jobs that wait are compared: a quarter of them, in logarithm. Corrections are of jobs of all sizes, of which small ones are off most, and of
+// what else ran beside them. A plan that takes all of them moves jobs to and fro by chance. Where no more jobs wait than could begin at once, each counts, and all is taken.
 const planPower = 0.25
 
-// lookAgain is after how many us a device that idles looks again whether what others run is late, so that it could take what waits for that.
+// lookAgain is after how many us at least a device that idles looks again whether what others run is late, so that it could take what waits for that.
 const lookAgain = 500.0
 
 // Condition is what is known of a device beside its jobs: see Monitor.
@@ -46,10 +46,9 @@ type Scheduler struct {
 	waiting   int         // of those, in queues
 	placed    int         // jobs put into queues since the last plan
 	plannedAt int         // how many jobs had ended at the last plan
-	slots     int         // jobs that all devices take at once
 	held      int         // jobs that wait for the results of others
 
-	planned [][]float64 // by device and class: the correction that the last plan used
+	planned [][]float64 // by device and class: planPower of the correction at the last plan
 
 	work, explored float64 // us that jobs took; that exploration is expected to have cost
 	planner        planner
@@ -83,7 +82,6 @@ func New(devices []Device, classes int, p Policy) *Scheduler {
 	}
 	for _, d := range devices {
 		s.devices = append(s.devices, deviceState{Device: d, lanes: make([]float64, d.Lanes)})
-		s.slots += d.InFlight + d.Lanes
 		s.planned = append(s.planned, make([]float64, classes))
 	}
 	return s
@@ -208,6 +206,20 @@ func (s *Scheduler) estimate(j *Job, estimates []Estimate, power float64) (noRoo
 	return noRoom
 }
 
+// power is that of corrections of jobs that wait: see planPower.
+func (s *Scheduler) power() float64 {
+	slots := 0
+	for i := range s.devices {
+		if s.usable(i) {
+			slots += s.devices[i].InFlight + s.devices[i].Lanes
+		}
+	}
+	if s.waiting <= slots {
+		return 1
+	}
+	return planPower
+}
+
 // expects predicts a job on a device.
 func (s *Scheduler) expects(device int, j *Job, power float64) Estimate {
 	e := s.predict(device, j)
@@ -243,34 +255,37 @@ type busy struct {
 
 // busy returns what is expected of the jobs that have begun.
 func (d *deviceState) busy(now float64) busy {
-	b := busy{now: now, places: Times{math.Max(now, d.free.In), math.Max(now, d.free.Run), math.Max(now, d.free.Out)}}
-	inPlaces := false
+	b := busy{now: now, places: Times{max(now, d.free.In), max(now, d.free.Run), max(now, d.free.Out)}}
+	inPlaces := 0
 	for _, r := range d.running {
 		if d.inLane(r) {
 			b.lanes |= 1 << r.lane
 		} else {
-			inPlaces = true
+			inPlaces++
 		}
 	}
 	end := d.free.Run
 	if d.overlap() {
 		end = d.free.Out
 	}
-	if inPlaces && now > end {
-		b.places.Run, b.places.Out = late(end, now), late(end, now)
+	if inPlaces > 0 && now > end {
+		b.places.Run, b.places.Out = overdue(end, now), overdue(end, now)
+		if inPlaces >= d.InFlight { // nothing is copied in before one has ended
+			b.places.In = overdue(end, now)
+		}
 	}
 	return b
 }
 
-// late returns when what should have ended is expected to end: it takes as much longer as it is late by now.
-func late(end, now float64) float64 { return now + max(0, now-end) }
+// overdue returns when what should have ended is expected to end: it takes as much longer as it is late by now.
+func overdue(end, now float64) float64 { return now + max(0, now-end) }
 
 // laneUntil returns until when a lane is expected to be busy.
 func (d *deviceState) laneUntil(lane int, b *busy) float64 {
 	if b.lanes>>lane&1 == 0 {
 		return b.now
 	}
-	return max(d.lanes[lane], late(d.lanes[lane], b.now))
+	return max(d.lanes[lane], overdue(d.lanes[lane], b.now))
 }
 
 // lanesUntil returns until when the first and the last of all lanes are.
@@ -303,7 +318,7 @@ func (d *deviceState) expect(j *Job, e *Estimate, b *busy) Span {
 
 // place decides the device of a job, and puts it last in its queue.
 func (s *Scheduler) place(j *Job, now float64) {
-	j.noRoom = s.estimate(j, j.estimates, 1)
+	j.noRoom = s.estimate(j, j.estimates, s.power())
 	to := s.best(j, now)
 	j.probe = false
 	if s.policy.Explore {
@@ -595,10 +610,7 @@ func (s *Scheduler) draft(now float64) {
 	p := &s.planner
 	s.plans++
 	s.placed, s.plannedAt = 0, s.ended
-	power := planPower
-	if s.waiting <= s.slots {
-		power = 1
-	}
+	power := s.power()
 	p.now = now
 	p.clear(s.waiting)
 	if s.policy.Refine {
@@ -753,7 +765,7 @@ const (
 	learntShare = 4
 )
 
-// learnt tells whether what a plan takes of the correction of a kind of task on a device has changed much since the last one.
+// learnt tells whether what plans of many jobs take of the correction of a kind of task on a device has changed much since the last plan.
 func (s *Scheduler) learnt(device, class int) bool {
 	now, before := s.refinement().power(device, class, planPower), s.planned[device][class]
 	return before > 0 && math.Abs(math.Log(now/before)) > changed

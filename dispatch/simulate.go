@@ -165,9 +165,13 @@ func (m *Simulation) Run(p Policy) Result {
 		e.at, e.stage = free[e.device].Run, 2
 		push(e)
 	}
+	now := 0.0
 	for queue.Len() > 0 {
+		if p.Plan && s.waiting > 0 && queue[0].at > now+lookAgain {
+			push(event{at: now + lookAgain, device: -1, look: true})
+		}
 		e := heap.Pop(&queue).(event)
-		now := e.at
+		now = e.at
 		switch {
 		case e.look:
 		case e.plan:
@@ -244,9 +248,6 @@ func (m *Simulation) Run(p Policy) Result {
 				}
 				push(e)
 			}
-		}
-		if p.Plan && s.waiting > 0 && queue.Len() > 0 && queue[0].at > now+lookAgain {
-			push(event{at: now + lookAgain, device: -1, look: true})
 		}
 		if wanted && !planning && s.waiting > 0 {
 			s.draft(now)

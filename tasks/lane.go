@@ -90,6 +90,9 @@ type Unchecked struct {
 	ended func() (bool, error) // nil before the copy of the result has begun
 }
 
+// looks is how many pauses lie between two questions whether a copy has ended, each of which keeps other threads out of the driver.
+const looks = 16
+
 // Check compares the result with the reference. If wait is not set, it waits for no copy: done is then false if it is to be called again.
 func (u *Unchecked) Check(ctx context.Context, wait bool) (done bool, err error) {
 	if u.ended == nil {
@@ -120,7 +123,9 @@ func (u *Unchecked) Check(ctx context.Context, wait bool) (done bool, err error)
 		if !wait {
 			return false, nil
 		}
-		cuda.Pause()
+		for range looks {
+			cuda.Pause()
+		}
 	}
 }
 

@@ -177,7 +177,7 @@ func TestInteractiveEnds(t *testing.T) {
 		}
 		return state.Lflag & (unix.ICANON | unix.ECHO | unix.ISIG)
 	}
-	before := mode()
+	const before = unix.ICANON | unix.ECHO | unix.ISIG // of a new terminal; by now the program may have changed it
 	term.expect("> ")
 	for began := time.Now(); mode() == before; time.Sleep(time.Millisecond) {
 		if time.Since(began) > time.Minute {

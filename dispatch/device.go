@@ -161,7 +161,6 @@ func (g *gpuExecutor) Begin(j *Job) error {
 const (
 	longUs = 400.0
 	mostUs = 1000.0
-	looks  = 16 // pauses between two questions, each of which keeps other threads out of the driver
 )
 
 func (g *gpuExecutor) Ended() (*Job, Times, error) {
@@ -174,9 +173,7 @@ func (g *gpuExecutor) Ended() (*Job, Times, error) {
 		if left := g.jobs[0].estimates[g.jobs[0].device].Total() - float64(time.Since(g.begun).Nanoseconds())/1e3; len(g.jobs) == 1 && left > longUs && !g.queue.Copying() {
 			time.Sleep(time.Duration(min(left/2, mostUs)) * time.Microsecond)
 		} else {
-			for range looks {
-				cuda.Pause()
-			}
+			tasks.Relax()
 		}
 		return nil, Times{}, nil
 	}

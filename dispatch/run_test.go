@@ -134,6 +134,17 @@ func fakes(t *testing.T, m *Simulation, seed uint64) (*Stream, []*fake) {
 	return s, all
 }
 
+// inLanes is a stream of jobs that all take a lane of the GPU, which has some.
+func inLanes(jobs, lanes int) *Simulation {
+	m := drawn(200, 0, 3)
+	m.Jobs = slices.DeleteFunc(m.Jobs, func(j Job) bool { return !j.Lane })[:jobs]
+	for i := range m.Jobs {
+		m.Jobs[i].ID = i
+	}
+	m.Devices[1].Lanes = lanes
+	return m
+}
+
 // once checks that each job was done once.
 func once(t *testing.T, m *Simulation, r Result, done []int) {
 	t.Helper()
@@ -328,13 +339,7 @@ func (l *later) RunLane(j *Job) (Times, Check, error) {
 // elsewhere.
 func TestRunChecksBesideLanes(t *testing.T) {
 	for _, wrong := range []int32{0, 5, 20} { // 20 is the last
-		m := drawn(200, 0, 3)
-		m.Jobs = slices.DeleteFunc(m.Jobs, func(j Job) bool { return !j.Lane })
-		m.Jobs = m.Jobs[:20]
-		for i := range m.Jobs {
-			m.Jobs[i].ID = i
-		}
-		m.Devices[1].Lanes = 1
+		m := inLanes(20, 1)
 		s, all := fakes(t, m, 3)
 		l := &later{fake: all[1], of: int32(len(m.Jobs)), wrong: wrong}
 		s.Open[1] = func() (Executor, error) { return l, nil }
@@ -407,12 +412,7 @@ func (b *twoResults) RunLane(j *Job) (Times, Check, error) {
 
 // A GPU is lost by a wrong result while another result is being copied, without jobs that run there later: that one still counts.
 func TestRunChecksOfLostGPU(t *testing.T) {
-	m := drawn(200, 0, 3)
-	m.Jobs = slices.DeleteFunc(m.Jobs, func(j Job) bool { return !j.Lane })[:2]
-	for i := range m.Jobs {
-		m.Jobs[i].ID = i
-	}
-	m.Devices[1].Lanes = 2
+	m := inLanes(2, 2)
 	s, all := fakes(t, m, 3)
 	b := &twoResults{fake: all[1], begun: make(chan struct{}), found: make(chan struct{})}
 	s.Open[1] = func() (Executor, error) { return b, nil }
@@ -458,12 +458,7 @@ func (b *waited) RunLane(j *Job) (Times, Check, error) {
 
 // A lane without jobs waits for a result that is being copied, so that a stream does not end later by the checker's sleep.
 func TestRunLanesWaitForResults(t *testing.T) {
-	m := drawn(200, 0, 3)
-	m.Jobs = slices.DeleteFunc(m.Jobs, func(j Job) bool { return !j.Lane })[:20]
-	for i := range m.Jobs {
-		m.Jobs[i].ID = i
-	}
-	m.Devices[1].Lanes = 1
+	m := inLanes(20, 1)
 	s, all := fakes(t, m, 3)
 	s.Open[1] = func() (Executor, error) { return &waited{fake: all[1], looked: make(chan struct{})}, nil }
 	s.Policy = Always("gpu", 1, Floors{25e3})

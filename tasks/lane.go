@@ -90,8 +90,12 @@ type Unchecked struct {
 	ended func() (bool, error) // nil before the copy of the result has begun
 }
 
-// looks is how many pauses lie between two questions whether a copy has ended, each of which keeps other threads out of the driver.
-const looks = 16
+// Relax pauses between two questions whether a GPU has ended something, each of which keeps other threads out of the driver.
+func Relax() {
+	for range 16 {
+		cuda.Pause()
+	}
+}
 
 // Check compares the result with the reference. If wait is not set, it waits for no copy: done is then false if it is to be called again.
 func (u *Unchecked) Check(ctx context.Context, wait bool) (done bool, err error) {
@@ -123,9 +127,7 @@ func (u *Unchecked) Check(ctx context.Context, wait bool) (done bool, err error)
 		if !wait {
 			return false, nil
 		}
-		for range looks {
-			cuda.Pause()
-		}
+		Relax()
 	}
 }
 

@@ -14,7 +14,7 @@ export INFER_TEXT := $(value TEXT)
 export CGO_CFLAGS := $(or $(CGO_CFLAGS),-O2 -g) -Wno-deprecated-declarations
 
 # What 'infer version' says: the commit, -dirty if files differ from it, and the date.
-STAMP = $(shell c=$$(git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null) && echo "-X main.commit=$$c ")-X main.built=$(shell \
+STAMP = $(shell c=$$(git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null) && echo "-X gpt2scope/cmd/infer/cli.Commit=$$c ")-X gpt2scope/cmd/infer/cli.Built=$(shell \
 	s=$${SOURCE_DATE_EPOCH:-$$(date +%s)} f=+%Y-%m-%dT%H:%M:%SZ; date -u -d "@$$s" $$f 2>/dev/null || date -u -r "$$s" $$f)
 
 .DEFAULT_GOAL := run

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"gpt2scope/cmd/infer/bench"
+	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/dispatch/auto"
 )
 
@@ -25,14 +27,14 @@ func withDriver(t *testing.T) func(args ...string) ended {
 	if err := os.WriteFile(filepath.Join(root, "dev/nvidiactl"), nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv(historyVariable, "")
+	t.Setenv(cli.HistoryVariable, "")
 	if os.Getenv("XDG_CACHE_HOME") == "" {
 		t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	}
 	t.Setenv("CUDA_VISIBLE_DEVICES", "0")
 	return func(args ...string) ended {
 		t.Helper()
-		m := modelFlags{autoFlags: autoFlags{root: root, now: func() time.Time { return time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC) }}}
+		m := cli.ModelFlags{AutoFlags: cli.AutoFlags{Root: root, Now: func() time.Time { return time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC) }}}
 		var stdout, stderr bytes.Buffer
 		status := run(context.Background(), &m, args, strings.NewReader("Hark\n"), &stdout, &stderr)
 		return ended{status, stdout.String(), stderr.String()}
@@ -41,9 +43,9 @@ func withDriver(t *testing.T) func(args ...string) ended {
 
 // autoResult is what of --json tells how a device was chosen.
 type autoResult struct {
-	IDs   []int32   `json:"ids"`
-	Auto  *autoJSON `json:"auto"`
-	Where setting   `json:"configuration"`
+	IDs   []int32       `json:"ids"`
+	Auto  *cli.AutoJSON `json:"auto"`
+	Where cli.Setting   `json:"configuration"`
 }
 
 func parseAuto(t *testing.T, e ended) (r autoResult) {
@@ -284,7 +286,7 @@ func TestNoHistory(t *testing.T) {
 		}
 	}
 	off("the flag", "--json", "--no-history")
-	t.Setenv(historyVariable, "off")
+	t.Setenv(cli.HistoryVariable, "off")
 	off("the variable", "--json")
 }
 
@@ -311,18 +313,18 @@ func TestDamagedHistory(t *testing.T) {
 
 // TestWaitedWords: times are doubted only when threads had no core for much of the time.
 func TestWaitedWords(t *testing.T) {
-	if words := waitedWords(0.24); words != "" {
+	if words := cli.WaitedWords(0.24); words != "" {
 		t.Errorf("a quarter is not reached: %q", words)
 	}
-	if words := waitedWords(0.98); !strings.HasPrefix(words, "threads waited for a core 98% of the time") {
+	if words := cli.WaitedWords(0.98); !strings.HasPrefix(words, "threads waited for a core 98% of the time") {
 		t.Errorf("%q", words)
 	}
-	r := overheadRow{Phase: "decode", Recorder: "host", Baseline: 1.7, Recorded: 0.2, Longer: -88.2, Waited: 0.9}
-	if line := r.line(); !strings.HasSuffix(line, "\t0.2000\t-") {
+	r := bench.OverheadRow{Phase: "decode", Recorder: "host", Baseline: 1.7, Recorded: 0.2, Longer: -88.2, Waited: 0.9}
+	if line := r.Line(); !strings.HasSuffix(line, "\t0.2000\t-") {
 		t.Errorf("the percentage of a disturbed measurement is shown: %q", line)
 	}
 	r.Waited = 0
-	if line := r.line(); !strings.HasSuffix(line, "\t0.2000\t-88.2") {
+	if line := r.Line(); !strings.HasSuffix(line, "\t0.2000\t-88.2") {
 		t.Errorf("the percentage of a quiet measurement is not shown: %q", line)
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"gpt2scope/ceilings"
+	benchcmd "gpt2scope/cmd/infer/bench"
+	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
 	"gpt2scope/traces/load"
@@ -58,11 +60,11 @@ func TestBenchCeilings(t *testing.T) {
 	contains(t, strings.Join(strings.Fields(table), " "), "read, L2 cache up to 50.0 MiB", "h2d, pinned memory any", "h2d, pageable memory any", "copies of 4 bytes",
 		"library opened and device found by a process that has just begun", "cublaslt ", "cuda context ", "the first stream and the first memory after that", first.Set.Missing)
 	contains(t, table, "--measure measures again", "read, memory", "copy, memory", "TFLOP/s", "an empty kernel after another", "barrier")
-	doubtful := benchDevice{Name: "Stub 0", Ceilings: first.Set.Values[:1], set: ceilings.Set{Disturbed: "somebody else ran"}}
+	doubtful := benchcmd.BenchDevice{Name: "Stub 0", Ceilings: first.Set.Values[:1], Set: ceilings.Set{Disturbed: "somebody else ran"}}
 	if text := doubtful.String(); !strings.HasPrefix(text, "Stub 0\nthe ceilings may be too low: somebody else ran\nceilings: ") {
 		t.Error(text)
 	}
-	contains(t, (&benchDevice{Name: "Stub 0", Ceilings: first.Set.Values}).String(), "barrier 0.000 us, hop of 96 B 0.000 us, hop of 192 B 0.000 us")
+	contains(t, (&benchcmd.BenchDevice{Name: "Stub 0", Ceilings: first.Set.Values}).String(), "barrier 0.000 us, hop of 96 B 0.000 us, hop of 192 B 0.000 us")
 	path, err := ceilings.CachePath()
 	if err != nil || !strings.HasPrefix(path, os.Getenv("XDG_CACHE_HOME")) {
 		t.Fatal(path, err)
@@ -127,15 +129,15 @@ func TestBenchCeilingsOfCPU(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	var table bytes.Buffer
-	writeCeilings(&table, ceilings.Set{Key: "a CPU", Disturbed: "somebody else ran", Values: []ceilings.Value{{Name: "read", Unit: "GB/s", Value: 123.4, P10: 1.5, P90: 22.22, Where: "L2 cache", Size: 1 << 20, How: "so", Rounds: []float64{99.5, 123.4, 17.5}}}}, false)
+	benchcmd.WriteCeilings(&table, ceilings.Set{Key: "a CPU", Disturbed: "somebody else ran", Values: []ceilings.Value{{Name: "read", Unit: "GB/s", Value: 123.4, P10: 1.5, P90: 22.22, Where: "L2 cache", Size: 1 << 20, How: "so", Rounds: []float64{99.5, 123.4, 17.5}}}}, false)
 	if want := "a CPU\nthese may be too low: somebody else ran\n\nwhat            data           value  unit  p10 - p90     rounds         by\nread, L2 cache  up to 1.0 MiB  123    GB/s  1.500 - 22.2  3: 17.5 - 123  so\n"; table.String() != want {
 		t.Errorf("%q\nwant\n%q", table.String(), want)
 	}
-	if s := rooflineSays(3, 4); s != "75% of the roofline" {
+	if s := benchcmd.RooflineSays(3, 4); s != "75% of the roofline" {
 		t.Error(s)
 	}
-	contains(t, rooflineSays(5, 4), "faster than its floor", "bench ceilings --measure")
-	contains(t, rooflineSays(0, 4), "not known")
+	contains(t, benchcmd.RooflineSays(5, 4), "faster than its floor", "bench ceilings --measure")
+	contains(t, benchcmd.RooflineSays(0, 4), "not known")
 	checkFailure(t, infer(t, "bench", "ceilings", "--device", "reference"), exitFailure, "reference", "--device cpu")
 	checkFailure(t, infer(t, "bench", "ceilings", "surplus"), exitUsage, "surplus")
 }
@@ -246,7 +248,7 @@ func TestLookAgainFails(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	var stderr bytes.Buffer
 	set := ceilings.Set{Values: []ceilings.Value{{Name: "read", Unit: ceilings.GBs, Value: 3}}}
-	if lookAgain(context.Background(), unmeasurable{}, &set, 0, &modelFlags{stderr: &stderr, said: map[string]bool{}}, &stderr) || set.Bandwidth(1) != 3e9 {
+	if cli.LookAgain(context.Background(), unmeasurable{}, &set, 0, &cli.ModelFlags{Stderr: &stderr, Said: map[string]bool{}}, &stderr) || set.Bandwidth(1) != 3e9 {
 		t.Errorf("raised to %+v", set)
 	}
 	contains(t, stderr.String(), "could not be measured again: out of GPU memory\n")

@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"gpt2scope/cmd/infer/bench"
+	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/energy"
 	"gpt2scope/gpt2"
 	"gpt2scope/measure"
@@ -35,11 +37,11 @@ func (still) Read() (float64, error) { return 5, nil }
 // energyCommand runs "infer bench energy" with a counter.
 func energyCommand(t *testing.T, c energy.Counter, args ...string) (stdout string, err error) {
 	t.Helper()
-	var m modelFlags
+	var m cli.ModelFlags
 	closed := 0
 	root := &cobra.Command{Use: "infer", SilenceErrors: true, SilenceUsage: true}
-	addFlags(root.PersistentFlags(), "Model", m.register)
-	root.AddCommand(newBenchEnergy(&m, func(gpt2.Backend) (*measure.Meter, error) {
+	cli.AddFlags(root.PersistentFlags(), "Model", m.Register)
+	root.AddCommand(bench.NewBenchEnergy(&m, func(gpt2.Backend) (*measure.Meter, error) {
 		return &measure.Meter{Counter: c, Covers: "this test", Close: func() { closed++ }}, nil
 	}))
 	var out, errs bytes.Buffer
@@ -57,8 +59,8 @@ type energyJSON struct {
 	Seconds        float64
 	Batch          int
 	Idle           *energy.Power
-	Results        []energyResult
-	Configuration  setting
+	Results        []bench.EnergyResult
+	Configuration  cli.Setting
 }
 
 // energyOf measures once more, and at most three times, if the program had to wait for other programs: the counter is then read late.
@@ -66,7 +68,7 @@ func energyOf(t *testing.T, args ...string) (j energyJSON) {
 	t.Helper()
 	for range 3 {
 		j = energyOnce(t, args...)
-		if !slices.ContainsFunc(j.Results, func(r energyResult) bool { return r.Uncertainty >= 60 }) {
+		if !slices.ContainsFunc(j.Results, func(r bench.EnergyResult) bool { return r.Uncertainty >= 60 }) {
 			break
 		}
 	}
@@ -89,7 +91,7 @@ func energyOnce(t *testing.T, args ...string) (j energyJSON) {
 
 // near checks an energy result of a device of 200 W: what each number says of the
 // others must agree.
-func near(t *testing.T, j energyJSON, r energyResult, tokensPerPass, stepsPerPass int) {
+func near(t *testing.T, j energyJSON, r bench.EnergyResult, tokensPerPass, stepsPerPass int) {
 	t.Helper()
 	if math.Abs(r.Watts-200) > 20 || !(r.Uncertainty > 0 && r.Uncertainty < 60) || r.Calls < 1 || r.Steps < 10 || r.Period < 2 || r.Period > 20 || r.Resolution < 400 {
 		t.Errorf("%+v", r)
@@ -145,9 +147,9 @@ func TestBenchEnergy(t *testing.T) {
 
 // The last places of the context, where no stretch of steps fits.
 func TestBenchEnergyAtTheEnd(t *testing.T) {
-	near(t, energyJSON{Seconds: 0.12, Idle: &energy.Power{}}, func() energyResult {
+	near(t, energyJSON{Seconds: 0.12, Idle: &energy.Power{}}, func() bench.EnergyResult {
 		r := energyOf(t, "--device", "cpu", "--threads", "1", "--phase", "decode", "--past", "63").Results[0]
-		above := number(r.Watts)
+		above := cli.Number(r.Watts)
 		r.AboveIdle = &above
 		return r
 	}(), 1, 1)
@@ -158,7 +160,7 @@ func TestBenchEnergyFails(t *testing.T) {
 		t.Error(err)
 	}
 	for _, args := range [][]string{{"--seconds", "0"}, {"--seconds", "NaN"}, {"--seconds", "1e9"}, {"--stage", "attn"}, {"--stage", "h.7.attn.c_attn"}, {"--batch", "0"}} {
-		if _, err := energyCommand(t, meter200{}, append(args, "--device", "cpu")...); !errors.As(err, new(usageError)) || !strings.Contains(err.Error(), args[0]) {
+		if _, err := energyCommand(t, meter200{}, append(args, "--device", "cpu")...); !errors.As(err, new(cli.UsageError)) || !strings.Contains(err.Error(), args[0]) {
 			t.Errorf("%q: %v", args, err)
 		}
 	}

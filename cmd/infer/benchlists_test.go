@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gpt2scope/cmd/infer/bench"
 )
 
 // Every combination of the lists is a row, in the order of the lists; the formats have the same rows.
@@ -26,7 +28,7 @@ func TestBenchLists(t *testing.T) {
 			}
 		}
 	}
-	var rows []listRow
+	var rows []bench.ListRow
 	printed := []byte(mustInfer(t, args("-d", "0,2", "-t", "1,2", "--dtype", "f32,q8", "--batch", "1,2", "-o", "json")...).stdout)
 	if err := json.Unmarshal(printed, &rows); err != nil {
 		t.Fatal(err)
@@ -58,7 +60,7 @@ func TestBenchLists(t *testing.T) {
 	}
 
 	// The other formats, of some of the rows.
-	rows = slices.DeleteFunc(rows, func(r listRow) bool { return r.Threads != 1 || r.Depth != 0 || r.DType != "f32" })
+	rows = slices.DeleteFunc(rows, func(r bench.ListRow) bool { return r.Threads != 1 || r.Depth != 0 || r.DType != "f32" })
 	some := args("-t", "1", "--batch", "1,2")
 	want = nil
 	for _, r := range rows {
@@ -100,7 +102,7 @@ func TestBenchLists(t *testing.T) {
 // The GPU and the CPU stand beside each other in one table.
 func TestBenchListsGPU(t *testing.T) {
 	withStub(t)
-	var rows []listRow
+	var rows []bench.ListRow
 	if err := json.Unmarshal([]byte(mustInfer(t, "bench", "-m", tiny, "-p", "4", "-n", "9", "--device", "cpu,cuda", "--dtype", "bf16", "-o", "json").stdout), &rows); err != nil {
 		t.Fatal(err)
 	}
@@ -113,14 +115,14 @@ func TestBenchListsGPU(t *testing.T) {
 
 // Without -p and -n the tests are llama-bench's, cut to the context; --json is -o json; 8-bit weights are smaller.
 func TestBenchListDefaults(t *testing.T) {
-	var rows []listRow
+	var rows []bench.ListRow
 	if err := json.Unmarshal([]byte(mustInfer(t, "bench", "-m", tiny, "--dtype", "f32,q8", "--json", "-r", "1").stdout), &rows); err != nil {
 		t.Fatal(err)
 	}
 	if len(rows) != 4 || rows[0].Prompt != 64 || rows[1].Gen != 64 || rows[2].Size*2 > rows[0].Size || rows[0].Params != rows[2].Params {
 		t.Errorf("rows %+v", rows)
 	}
-	if rows = nil; json.Unmarshal([]byte(mustInfer(t, "bench", "-m", tiny, "-p", "0", "-n", "2", "--json").stdout), &rows) != nil || len(rows) != 1 || len(rows[0].SamplesNS) != listRepeat {
+	if rows = nil; json.Unmarshal([]byte(mustInfer(t, "bench", "-m", tiny, "-p", "0", "-n", "2", "--json").stdout), &rows) != nil || len(rows) != 1 || len(rows[0].SamplesNS) != bench.ListRepeat {
 		t.Errorf("rows %+v", rows)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"gpt2scope/ceilings"
+	"gpt2scope/cmd/infer/bench"
 	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
 	"gpt2scope/measure"
@@ -19,13 +20,13 @@ func TestBenchRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer backend.Close()
-	device := &benchDevice{set: ceilings.Set{Values: []ceilings.Value{{Name: "copy", Unit: "GB/s", Value: 1}, {Name: "f32", Unit: "TFLOP/s", Value: 1}, {Name: "barrier", Unit: "us", Value: 1}}}}
+	device := &bench.BenchDevice{Set: ceilings.Set{Values: []ceilings.Value{{Name: "copy", Unit: "GB/s", Value: 1}, {Name: "f32", Unit: "TFLOP/s", Value: 1}, {Name: "barrier", Unit: "us", Value: 1}}}}
 	sessions := measure.NewSessions(backend)
 	defer sessions.Close()
-	var results []benchResult
+	var results []bench.BenchResult
 	for batch := 1; batch <= 2; batch++ {
 		row := measure.Row{Name: "step", Model: tiny, Pass: gpt2.Pass{Batch: batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}, Past: 9}
-		r, err := measureRow(context.Background(), sessions, row, backend.Sizes(), device, 5)
+		r, err := bench.MeasureRow(context.Background(), sessions, row, backend.Sizes(), device, 5)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +40,7 @@ func TestBenchRows(t *testing.T) {
 	}
 	checkFailure(t, infer(t, "bench", "--rows", "--device", "cpu"), exitFailure, "--rows measures a GPU", "--device cuda")
 	var table bytes.Buffer
-	printRows(&table, append(results, benchResult{Work: "start", Median: 512.25, P10: 500, P90: 600}, benchResult{Work: "broken", Error: "out of memory"}))
+	bench.PrintRows(&table, append(results, bench.BenchResult{Work: "start", Median: 512.25, P10: 500, P90: 600}, bench.BenchResult{Work: "broken", Error: "out of memory"}))
 	lines := strings.Split(strings.TrimSpace(table.String()), "\n")
 	if len(lines) != 5 || !strings.Contains(lines[3], "512.2") || !strings.Contains(lines[4], "failed") {
 		t.Errorf("the table is\n%s", table.String())

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 
+	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/gpt2"
 	"gpt2scope/nvtx"
 	"gpt2scope/nvtx/annotate"
@@ -34,10 +35,10 @@ func (c *captureRange) check(tokens, prompt, context int) error {
 	case c.steps == 0:
 		return nil
 	case c.steps > tokens-captureWarmUp:
-		return usagef("--capture-range %d: it takes %d tokens besides, to warm up, and --tokens is %d; raise that", c.steps, captureWarmUp, tokens)
+		return cli.Usagef("--capture-range %d: it takes %d tokens besides, to warm up, and --tokens is %d; raise that", c.steps, captureWarmUp, tokens)
 	case c.steps > context-prompt-captureWarmUp+1: // the last token is not evaluated
-		return usagef("--capture-range %d: with the prompt's %s and %d to warm up, that does not fit in the context of %d; give fewer steps",
-			c.steps, count(prompt, "token"), captureWarmUp, context)
+		return cli.Usagef("--capture-range %d: with the prompt's %s and %d to warm up, that does not fit in the context of %d; give fewer steps",
+			c.steps, cli.Count(prompt, "token"), captureWarmUp, context)
 	}
 	return nil
 }
@@ -99,5 +100,5 @@ func (c *captureRange) finish(made int) error {
 	if err := c.stop(); err != nil || c.steps == 0 || c.done {
 		return err
 	}
-	return fmt.Errorf("--capture-range %d: the text ended after %s, and the capture takes %d; leave out --stop, or add --ignore-eos", c.steps, count(made, "token"), c.needs())
+	return fmt.Errorf("--capture-range %d: the text ended after %s, and the capture takes %d; leave out --stop, or add --ignore-eos", c.steps, cli.Count(made, "token"), c.needs())
 }

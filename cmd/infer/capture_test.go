@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
 )
@@ -111,7 +112,7 @@ func TestCaptureRangeFlag(t *testing.T) {
 		t.Errorf("a text that ends in a capture: status %d, %q", e.status, e.stderr)
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	cancel(interruption{2})
+	cancel(cli.Interruption{Signal: 2})
 	if e := inferWith(t, ctx, "", with(args, "-n", "20", "--capture-range", "5")...); e.status != exitSignal+2 {
 		t.Errorf("an interrupted capture: status %d, %q", e.status, e.stderr)
 	}

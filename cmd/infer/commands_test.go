@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
 	"gpt2scope/traces/tables"
@@ -76,7 +77,7 @@ func TestInfoTextIsOfJSON(t *testing.T) {
 			t.Fatal(err)
 		}
 		var again bytes.Buffer
-		if j.write(&again, tables.ByFolded, rowOptions{}); again.String() != text {
+		if j.write(&again, tables.ByFolded, cli.RowOptions{}); again.String() != text {
 			t.Errorf("%q: of the JSON is written\n%s, and the text is\n%s", args, again.String(), text)
 		}
 		if strings.Contains(text, "one layer is the default of the built-in model") != (len(args) == 3) || len(j.Prefill.Steps) == 0 || j.Prefill.FLOPs == 0 || j.Prefill.Steps[1].K == 0 {
@@ -136,7 +137,7 @@ func TestEval(t *testing.T) {
 			Window, Stride   int
 			TokensPerS       float64 `json:"tokens_per_s"`
 			Seconds          float64
-			Configuration    setting
+			Configuration    cli.Setting
 		}
 		if err := json.Unmarshal([]byte(e.stdout), &got); err != nil {
 			t.Fatal(err)
@@ -372,7 +373,7 @@ func TestTypeNames(t *testing.T) {
 	for name, want := range map[string]string{
 		"float32": "f32", "fp32": "f32", "F32": "f32", "bfloat16": "bf16", "BF16": "bf16", "q8_0": "q8", "Q8_0": "q8", "float32,q8_0,bf16": "f32,q8,bf16", "float64": "float64",
 	} {
-		if got := shortTypes(name); got != want {
+		if got := cli.ShortTypes(name); got != want {
 			t.Errorf("%s is %s, expected %s", name, got, want)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/cpu"
 	"gpt2scope/cuda"
 	"gpt2scope/cuda/nvml"
@@ -22,7 +23,7 @@ import (
 )
 
 // newDevices makes "infer devices".
-func newDevices(m *modelFlags) *cobra.Command {
+func newDevices(m *cli.ModelFlags) *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "devices",
@@ -35,19 +36,19 @@ Below stands what earlier runs on this machine took, by which a run chooses its 
 Clocks, link and power are those of this moment: an idle GPU lowers all three.`,
 		Example: `  infer devices
   infer devices --json`,
-		Annotations: map[string]string{usesKey: "quiet"},
+		Annotations: map[string]string{cli.UsesKey: "quiet"},
 		RunE: func(c *cobra.Command, _ []string) error {
 			d := findDevices(openManagement)
 			d.findHistory(m)
 			if asJSON {
-				return writeJSON(c.OutOrStdout(), d)
+				return cli.WriteJSON(c.OutOrStdout(), d)
 			}
 			var b bytes.Buffer
 			d.write(&b)
-			return writeOutput(c.OutOrStdout(), b.Bytes())
+			return cli.WriteOutput(c.OutOrStdout(), b.Bytes())
 		},
 	}
-	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.BoolVar(&asJSON, "json", false, "print one JSON object")
 	})
 	return c
@@ -152,14 +153,14 @@ func findDevices(openNVML func() (management, error)) devices {
 }
 
 // findHistory adds what earlier runs told.
-func (d *devices) findHistory(m *modelFlags) {
+func (d *devices) findHistory(m *cli.ModelFlags) {
 	d.History.Devices = []auto.Known{}
 	path, err := auto.Path()
 	if err != nil {
 		d.History.Lacks = err.Error()
 		return
 	}
-	h, err := auto.Read(path, m.time())
+	h, err := auto.Read(path, m.Time())
 	if err != nil {
 		d.History.Lacks = err.Error()
 	}
@@ -302,7 +303,7 @@ func (h historyJSON) write(w io.Writer) {
 	}
 	fmt.Fprintln(w, "\nearlier runs, from which --device auto predicts; weights, prompt and tokens: their times over those that it predicts without earlier runs")
 	for _, k := range h.Devices {
-		facts := []string{count(k.Runs, "run"), "last " + k.Last.Format(time.DateOnly)}
+		facts := []string{cli.Count(k.Runs, "run"), "last " + k.Last.Format(time.DateOnly)}
 		for _, f := range []struct {
 			name, format string
 			value        float64
@@ -325,7 +326,7 @@ func (g gpuDevice) write(fact func(name, format string, args ...any)) {
 		kind = append(kind, "compute capability "+g.Capability)
 	}
 	if g.SMs > 0 {
-		kind = append(kind, count(g.SMs, "SM"))
+		kind = append(kind, cli.Count(g.SMs, "SM"))
 	}
 	if g.L2 > 0 {
 		kind = append(kind, "L2 "+humanize.Size(int64(g.L2)))

@@ -23,7 +23,7 @@ func (f *fakeNVML) CUDA() int        { return 13020 }
 func (f *fakeNVML) GPUs() []nvml.GPU { return f.gpus }
 func (f *fakeNVML) Close()           { f.closed++ }
 func noNVML() (management, error)    { return nil, errors.New("there is no NVML here") }
-func (d devices) text() string       { var b bytes.Buffer; d.write(&b); return b.String() }
+func textOf(d devices) string        { var b bytes.Buffer; d.write(&b); return b.String() }
 func contains(t *testing.T, text string, parts ...string) {
 	t.Helper()
 	for _, part := range parts {
@@ -62,18 +62,18 @@ func TestDevicesOfCUDA(t *testing.T) {
 	if len(d.GPUs) != 2 || d.GPUs[1].Device != "cuda:1" || d.GPUs[1].PCI != "0000:1a:00.0" || d.CUDA != "13.0" || d.Library != "13.0" || d.Lacks != "" || d.BLAS != 130002 {
 		t.Errorf("%+v", d)
 	}
-	contains(t, d.text(), "cuda:0  Stub 0\n", "cuda:1  Stub 1\n", "compute capability 9.0, 4 SMs, L2 50.0 MiB\n", "512.0 MiB free of 1.00 GiB\n",
+	contains(t, textOf(d), "cuda:0  Stub 0\n", "cuda:1  Stub 1\n", "compute capability 9.0, 4 SMs, L2 50.0 MiB\n", "512.0 MiB free of 1.00 GiB\n",
 		"no clocks, link, power and temperature: there is no NVML here\n", "CUDA of the driver 13.0, CUDA of the library 13.0, cuBLASLt 130002\n")
 	for _, absent := range []string{"SM clock", "PCIe link", "power  ", "held down", "CUDA cannot"} {
-		if strings.Contains(d.text(), absent) {
-			t.Errorf("%q is shown and not known:\n%s", absent, d.text())
+		if strings.Contains(textOf(d), absent) {
+			t.Errorf("%q is shown and not known:\n%s", absent, textOf(d))
 		}
 	}
 	t.Setenv("GPT2SCOPE_CUBLASLT", "/nowhere/lt.so")
 	stubBLAS := os.Getenv("GPT2SCOPE_CUBLASLT")
 	withStub(t)
 	t.Setenv("GPT2SCOPE_CUBLASLT", stubBLAS)
-	contains(t, findDevices(noNVML).text(), "no matrix products of more than 8 rows: cuBLASLt of CUDA 13 was not found", "/nowhere/lt.so")
+	contains(t, textOf(findDevices(noNVML)), "no matrix products of more than 8 rows: cuBLASLt of CUDA 13 was not found", "/nowhere/lt.so")
 }
 
 // Readings of NVML are joined by PCI address, in whichever order they come.
@@ -96,7 +96,7 @@ func TestDevicesOfBoth(t *testing.T) {
 	if g := d.GPUs[2]; g.Device != "" || g.Name != "Hidden" || g.Capability != "8.6" || g.SMs != 0 {
 		t.Errorf("%+v", g)
 	}
-	contains(t, d.text(), "GPU     Hidden\n", "345 MHz now, 1980 MHz at most\n", "2619 MHz now, 3201 MHz at most\n", "held down by  idle, power cap\n", "held down by  none\n",
+	contains(t, textOf(d), "GPU     Hidden\n", "345 MHz now, 1980 MHz at most\n", "2619 MHz now, 3201 MHz at most\n", "held down by  idle, power cap\n", "held down by  none\n",
 		"generation 1 x8 now, generation 5 x16 at most\n", "75 W now, 700 W at most\n", "31 °C\n", "NVIDIA driver 580.95.05, CUDA of the driver 13.0, CUDA of the library 13.0")
 }
 
@@ -107,9 +107,9 @@ func TestDevicesUnusable(t *testing.T) {
 	if len(d.GPUs) != 1 || !strings.Contains(d.GPUs[0].Lacks, "7.0; 8.0 or later") {
 		t.Errorf("%+v", d)
 	}
-	contains(t, d.text(), "cannot be used GPU 0 (Stub 0) has compute capability 7.0")
+	contains(t, textOf(d), "cannot be used GPU 0 (Stub 0) has compute capability 7.0")
 	withStub(t, "STUB_DEVICES=0")
-	contains(t, findDevices(noNVML).text(), "CUDA cannot be used: there is no GPU 0: CUDA sees none\n")
+	contains(t, textOf(findDevices(noNVML)), "CUDA cannot be used: there is no GPU 0: CUDA sees none\n")
 	withStub(t, "STUB_DRIVER=0")
 	d = findDevices(func() (management, error) {
 		return &fakeNVML{gpus: []nvml.GPU{{PCI: "0000:19:00.0", Name: "Alone", Major: 9}}}, nil

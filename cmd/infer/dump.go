@@ -8,18 +8,19 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/gpt2"
 	"gpt2scope/weights"
 )
 
 // dumpFlags are the flags of "infer dump".
 type dumpFlags struct {
-	in         inputFlags
+	in         cli.InputFlags
 	stage, out string
 }
 
 // newDump makes "infer dump".
-func newDump(m *modelFlags) *cobra.Command {
+func newDump(m *cli.ModelFlags) *cobra.Command {
 	var d dumpFlags
 	c := &cobra.Command{
 		Use:   "dump --stage STAGE --out FILE.npy",
@@ -34,62 +35,62 @@ stages, such as h.0.mlp.c_proj+h.0.residual_2, stands for the last of them.`,
 		Example: `  infer dump -p "ROMEO:" --stage h.0.attn.c_attn --out qkv.npy
   infer dump --ids 1,2,3 --stage lm_head --layers all --out logits.npy
   python -c 'import numpy; print(numpy.load("logits.npy").shape)'`,
-		Annotations: map[string]string{argumentKey: "--stage"},
+		Annotations: map[string]string{cli.ArgumentKey: "--stage"},
 		RunE: func(c *cobra.Command, _ []string) error {
 			return d.run(c.Context(), m, c.InOrStdin(), c.ErrOrStderr())
 		},
 	}
-	d.in.use = "evaluate"
-	addFlags(c.Flags(), "Text to evaluate", d.in.register)
-	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+	d.in.Use = "evaluate"
+	cli.AddFlags(c.Flags(), "Text to evaluate", d.in.Register)
+	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.StringVar(&d.stage, "stage", "", "write the output of `STAGE`")
 		f.StringVarP(&d.out, "out", "o", "", "`FILE` to write; - is standard output")
 	})
 	return c
 }
 
-func (d *dumpFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader, stderr io.Writer) error {
+func (d *dumpFlags) run(ctx context.Context, m *cli.ModelFlags, stdin io.Reader, stderr io.Writer) error {
 	switch {
 	case d.stage == "":
-		return usagef("give the stage, such as --stage h.0.attn.c_attn; 'infer dump --help' lists them")
+		return cli.Usagef("give the stage, such as --stage h.0.attn.c_attn; 'infer dump --help' lists them")
 	}
-	if err := checkOut(d.out, ".npy", d.in.files()...); err != nil {
+	if err := cli.CheckOut(d.out, ".npy", d.in.Files()...); err != nil {
 		return err
 	}
-	o, err := m.open()
+	o, err := m.Open()
 	if err != nil {
 		return err
 	}
-	defer o.leave()
-	if err := checkSame("--out", d.out, o.model.Source); err != nil {
+	defer o.Leave()
+	if err := cli.CheckSame("--out", d.out, o.Model.Source); err != nil {
 		return err
 	}
-	stage, err := gpt2.FindOutput(d.stage, o.options.Layers)
+	stage, err := gpt2.FindOutput(d.stage, o.Options.Layers)
 	if err != nil {
-		if _, other := gpt2.FindOutput(d.stage, gpt2.FirstLayers(o.model.Config.Layers)); other == nil {
-			return usagef("--stage %s: this layer does not run, as %d of %d do; --layers all runs all", shellQuote(d.stage), len(o.options.Layers), o.model.Config.Layers)
+		if _, other := gpt2.FindOutput(d.stage, gpt2.FirstLayers(o.Model.Config.Layers)); other == nil {
+			return cli.Usagef("--stage %s: this layer does not run, as %d of %d do; --layers all runs all", cli.ShellQuote(d.stage), len(o.Options.Layers), o.Model.Config.Layers)
 		}
-		return usagef("--stage %s: %w", shellQuote(d.stage), err)
+		return cli.Usagef("--stage %s: %w", cli.ShellQuote(d.stage), err)
 	}
-	d.in.notice = m.notice
-	ids, err := d.in.tokens(ctx, o.model, stdin)
+	d.in.Notice = m.Notice
+	ids, err := d.in.Tokens(ctx, o.Model, stdin)
 	if err == nil {
-		err = o.fits(len(ids))
+		err = o.Fits(len(ids))
 	}
 	if err != nil {
 		return err
 	}
-	s, err := o.load(ctx, stderr, 1)
+	s, err := o.Load(ctx, stderr, 1)
 	if err != nil {
 		return err
 	}
-	stop := m.spin(stderr, "evaluating")
+	stop := m.Spin(stderr, "evaluating")
 	data, shape, err := s.Activations(ctx, ids, stage.String())
 	stop()
 	if err != nil {
 		return err
 	}
-	err = writeFile(ctx, d.out, func(w io.Writer) error {
+	err = cli.WriteFile(ctx, d.out, func(w io.Writer) error {
 		array, err := weights.NewNPYWriter(w, []int{shape.Rows, shape.Width})
 		if err != nil {
 			return err
@@ -99,12 +100,12 @@ func (d *dumpFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader, std
 		}
 		return array.Close()
 	})
-	if err == nil && !m.quiet {
+	if err == nil && !m.Quiet {
 		name := d.out
 		if name == "-" {
 			name = "standard output"
 		}
-		fmt.Fprintf(stderr, "%s: %s, float32 [%d, %d] | %s\n", name, stage, shape.Rows, shape.Width, o.setting())
+		fmt.Fprintf(stderr, "%s: %s, float32 [%d, %d] | %s\n", name, stage, shape.Rows, shape.Width, o.Setting())
 	}
 	return err
 }

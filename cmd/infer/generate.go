@@ -17,6 +17,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/cmd/infer/trace"
 	"gpt2scope/dispatch/auto"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
@@ -25,9 +27,9 @@ import (
 )
 
 // newGenerate makes the root command, which writes text.
-func newGenerate(m *modelFlags) *cobra.Command {
-	var in inputFlags
-	g := generateFlags{modelFlags: m, in: &in}
+func newGenerate(m *cli.ModelFlags) *cobra.Command {
+	var in cli.InputFlags
+	g := generateFlags{ModelFlags: m, in: &in}
 	c := &cobra.Command{
 		Use:   "infer",
 		Short: "Run GPT-2, and see where the time goes",
@@ -52,13 +54,13 @@ context is full, the text goes on from the last half of it.`,
 			return g.run(c.Context(), c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
-	addFlags(c.Flags(), "Text to begin with", in.register)
-	addFlags(c.Flags(), "Generation", g.register)
-	addFlags(c.Flags(), "Where the time goes", g.profile.register)
-	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+	cli.AddFlags(c.Flags(), "Text to begin with", in.Register)
+	cli.AddFlags(c.Flags(), "Generation", g.register)
+	cli.AddFlags(c.Flags(), "Where the time goes", g.profile.register)
+	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.Var((*logProbs)(&g.sampling), "logprobs", "print each token with its log-probability, and the `N` likeliest with\ntheirs: on standard error after the text, or in the JSON")
 		f.Lookup("logprobs").NoOptDefVal = "0"
-		m.autoFlags.register(f)
+		m.AutoFlags.Register(f)
 		f.BoolVar(&g.echo, "echo", false, "begin the text with the prompt")
 		f.BoolVar(&g.json, "json", false, "print one JSON object: text, ids, timings, configuration")
 	})
@@ -67,8 +69,8 @@ context is full, the text goes on from the last half of it.`,
 
 // generateFlags are the flags of text generation.
 type generateFlags struct {
-	*modelFlags
-	in        *inputFlags
+	*cli.ModelFlags
+	in        *cli.InputFlags
 	flags     *pflag.FlagSet // all of the command
 	tokens    int
 	sampling  gpt2.Sampling
@@ -127,24 +129,24 @@ func (g *generateFlags) check() error {
 	s := g.sampling
 	switch {
 	case g.tokens < 1 && g.tokens != -1:
-		return usagef("--tokens %d: it must be at least 1, or -1 for until the end of text", g.tokens)
+		return cli.Usagef("--tokens %d: it must be at least 1, or -1 for until the end of text", g.tokens)
 	case !(s.Temperature >= 0) || math.IsInf(s.Temperature, 1):
-		return usagef("--temp %g: it must be 0 (greedy) or a positive number", s.Temperature)
+		return cli.Usagef("--temp %g: it must be 0 (greedy) or a positive number", s.Temperature)
 	case s.TopK < 0:
-		return usagef("--top-k %d: it must be 0 (all) or a positive number", s.TopK)
+		return cli.Usagef("--top-k %d: it must be 0 (all) or a positive number", s.TopK)
 	case !(s.TopP >= 0 && s.TopP <= 1):
-		return usagef("--top-p %g: it must be from 0 to 1", s.TopP)
+		return cli.Usagef("--top-p %g: it must be from 0 to 1", s.TopP)
 	case !(s.MinP >= 0 && s.MinP <= 1):
-		return usagef("--min-p %g: it must be from 0 to 1", s.MinP)
+		return cli.Usagef("--min-p %g: it must be from 0 to 1", s.MinP)
 	case !(s.RepeatPenalty > 0) || math.IsInf(s.RepeatPenalty, 1):
-		return usagef("--repeat-penalty %g: it must be 1 (none) or another positive number", s.RepeatPenalty)
+		return cli.Usagef("--repeat-penalty %g: it must be 1 (none) or another positive number", s.RepeatPenalty)
 	case g.repeat < -1:
-		return usagef("--repeat-last-n %d: it must be a number of tokens, 0 (none) or -1 (all in the context)", g.repeat)
+		return cli.Usagef("--repeat-last-n %d: it must be a number of tokens, 0 (none) or -1 (all in the context)", g.repeat)
 	case g.flags.Changed("repeat-last-n") && s.RepeatPenalty == 1:
-		return usagef("--repeat-last-n is for a repetition penalty; add --repeat-penalty X, such as 1.1")
+		return cli.Usagef("--repeat-last-n is for a repetition penalty; add --repeat-penalty X, such as 1.1")
 	}
 	if g.capture.steps < 0 {
-		return usagef("--capture-range %d: it must be at least 1", g.capture.steps)
+		return cli.Usagef("--capture-range %d: it must be at least 1", g.capture.steps)
 	}
 	if err := g.capture.check(g.most(), 0, math.MaxInt); err != nil {
 		return err
@@ -153,53 +155,53 @@ func (g *generateFlags) check() error {
 		return err
 	}
 	if g.profile.on() && g.capture.steps > 0 {
-		return usagef("--capture-range is for a profiler that is attached; leave it out, or --profile and --trace")
+		return cli.Usagef("--capture-range is for a profiler that is attached; leave it out, or --profile and --trace")
 	}
 	if g.interactive {
 		switch {
 		case g.json, g.profile.on(), g.profile.warmUp, g.capture.steps > 0:
-			return usagef("--interactive writes text only; leave out --json, --profile, --trace, --warm-up and --capture-range")
-		case g.in.file == "-":
-			return usagef("--interactive reads standard input itself; leave out --file -")
+			return cli.Usagef("--interactive writes text only; leave out --json, --profile, --trace, --warm-up and --capture-range")
+		case g.in.File == "-":
+			return cli.Usagef("--interactive reads standard input itself; leave out --file -")
 		}
 	}
 	for _, stop := range g.stop {
 		if stop == "" {
-			return usagef("--stop needs a text that is not empty")
+			return cli.Usagef("--stop needs a text that is not empty")
 		}
 	}
-	return g.in.check()
+	return g.in.Check()
 }
 
 // result is what --json prints.
 type result struct {
-	Prompt   []int32  `json:"prompt_ids"`
-	Text     *string  `json:"text"` // null if the model has no tokenizer
-	IDs      []int32  `json:"ids"`
-	LogProbs []number `json:"logprobs,omitempty"`
-	Top      [][]top  `json:"top_logprobs,omitempty"` // of each token those that were likeliest in its place
-	Finish   string   `json:"finish"`                 // why it ended: length, end_of_text, stop, interrupted
-	Seed     uint64   `json:"seed"`
-	Sampling sampling `json:"sampling"`
-	Timings  timings  `json:"timings"`
+	Prompt   []int32      `json:"prompt_ids"`
+	Text     *string      `json:"text"` // null if the model has no tokenizer
+	IDs      []int32      `json:"ids"`
+	LogProbs []cli.Number `json:"logprobs,omitempty"`
+	Top      [][]top      `json:"top_logprobs,omitempty"` // of each token those that were likeliest in its place
+	Finish   string       `json:"finish"`                 // why it ended: length, end_of_text, stop, interrupted
+	Seed     uint64       `json:"seed"`
+	Sampling sampling     `json:"sampling"`
+	Timings  timings      `json:"timings"`
 
 	Loading       []loadJSON `json:"loading,omitempty"`         // part of Timings
 	WarmUpLoading []loadJSON `json:"warm_up_loading,omitempty"` // not part of them
 
-	Profile *tableJSON `json:"profile,omitempty"` // the table of --profile
+	Profile *trace.TableJSON `json:"profile,omitempty"` // the table of --profile
 
-	Auto    *autoJSON `json:"auto,omitempty"` // how --device auto chose
-	Setting setting   `json:"configuration"`
-	Shifts  int       `json:"context_shifts"` // how often the context was full
-	first   time.Time // when the first token came
+	Auto    *cli.AutoJSON `json:"auto,omitempty"` // how --device auto chose
+	Setting cli.Setting   `json:"configuration"`
+	Shifts  int           `json:"context_shifts"` // how often the context was full
+	first   time.Time     // when the first token came
 	laps    []time.Duration
 }
 
 // top is one of the likeliest tokens.
 type top struct {
-	ID      int32   `json:"id"`
-	Text    *string `json:"text"` // null if the model has no tokenizer
-	LogProb number  `json:"logprob"`
+	ID      int32      `json:"id"`
+	Text    *string    `json:"text"` // null if the model has no tokenizer
+	LogProb cli.Number `json:"logprob"`
 }
 
 // sampling repeats the flags that chose the tokens.
@@ -236,21 +238,21 @@ type loadJSON struct {
 
 func newLoading(loads []gpt2.Load) (out []loadJSON) {
 	for _, l := range loads {
-		out = append(out, loadJSON{l.What, ms(l.Time)})
+		out = append(out, loadJSON{l.What, cli.Ms(l.Time)})
 	}
 	return out
 }
 
 func newTimings(s gpt2.Stats, first time.Time) timings {
 	t := timings{
-		Prefills: s.Prefills, PrefillTokens: s.PrefillTokens, Prefill: ms(s.PrefillTime), PrefillPerSecond: perSecond(float64(s.PrefillTokens), s.PrefillTime),
-		DecodeTokens: s.DecodeTokens, DecodePerSecond: perSecond(float64(s.DecodeTokens), s.DecodeTime),
+		Prefills: s.Prefills, PrefillTokens: s.PrefillTokens, Prefill: cli.Ms(s.PrefillTime), PrefillPerSecond: cli.PerSecond(float64(s.PrefillTokens), s.PrefillTime),
+		DecodeTokens: s.DecodeTokens, DecodePerSecond: cli.PerSecond(float64(s.DecodeTokens), s.DecodeTime),
 	}
 	if !first.IsZero() {
-		t.FirstToken = ms(first.Sub(started))
+		t.FirstToken = cli.Ms(first.Sub(started))
 	}
 	if s.DecodeTokens > 0 {
-		t.DecodePerToken = ms(s.DecodeTime) / float64(s.DecodeTokens)
+		t.DecodePerToken = cli.Ms(s.DecodeTime) / float64(s.DecodeTokens)
 	}
 	return t
 }
@@ -261,50 +263,50 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 		return err
 	}
 	if g.profile.on() {
-		g.record = g.profile.recorder
+		g.Record = g.profile.recorder
 	}
-	g.soonest = !g.profile.on() && !g.profile.warmUp && g.capture.steps == 0
-	o, err := g.open()
+	g.Soonest = !g.profile.on() && !g.profile.warmUp && g.capture.steps == 0
+	o, err := g.Open()
 	if err != nil {
 		return err
 	}
-	defer o.leave()
-	g.in.notice = g.notice
+	defer o.Leave()
+	g.in.Notice = g.Notice
 	var ids []int32
 	switch {
-	case g.interactive && o.model.Tokenizer == nil:
-		err = fmt.Errorf("--interactive: model %s has no tokenizer, so it takes no text", o.model.Name)
-	case !g.interactive || g.in.given() > 0:
-		ids, err = g.in.tokens(ctx, o.model, stdin)
+	case g.interactive && o.Model.Tokenizer == nil:
+		err = fmt.Errorf("--interactive: model %s has no tokenizer, so it takes no text", o.Model.Name)
+	case !g.interactive || g.in.Given() > 0:
+		ids, err = g.in.Tokens(ctx, o.Model, stdin)
 	}
 	if err == nil {
-		err = o.fits(len(ids))
+		err = o.Fits(len(ids))
 	}
 	if err == nil {
-		err = g.capture.check(g.most(), len(ids), o.options.Context)
+		err = g.capture.check(g.most(), len(ids), o.Options.Context)
 	}
-	if err == nil && len(g.stop) > 0 && o.model.Tokenizer == nil {
-		err = fmt.Errorf("--stop: model %s has no tokenizer, so there is no text to find it in", o.model.Name)
+	if err == nil && len(g.stop) > 0 && o.Model.Tokenizer == nil {
+		err = fmt.Errorf("--stop: model %s has no tokenizer, so there is no text to find it in", o.Model.Name)
 	}
 	if err == nil {
-		err = g.profile.writable(append(g.in.files(), o.model.Source)...)
+		err = g.profile.writable(append(g.in.Files(), o.Model.Source)...)
 	}
 	if err != nil {
 		return err
 	}
-	if err := o.place(g.expected(o, len(ids))); err != nil {
+	if err := o.Place(g.expected(o, len(ids))); err != nil {
 		return err
 	}
-	s, err := o.load(ctx, stderr, 1)
+	s, err := o.Load(ctx, stderr, 1)
 	if err != nil {
 		return err
 	}
 
 	if g.interactive {
-		o.remember(nil, gpt2.Stats{})
+		o.Remember(nil, gpt2.Stats{})
 		return g.interact(ctx, s, o, ids, stdin, stdout, stderr)
 	}
-	g.capture.device, _ = o.backend.(gpt2.ProfilerSwitch)
+	g.capture.device, _ = o.Backend.(gpt2.ProfilerSwitch)
 	g.capture.session = s
 	var recording *profiling
 	if g.profile.on() {
@@ -313,7 +315,7 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 		}
 	}
 	if recording != nil {
-		recording.counters = measure.StartCounters(o.backend.Describe())
+		recording.counters = measure.StartCounters(o.Backend.Describe())
 		defer recording.counters.Stop()
 	}
 	var warmUp []gpt2.Load
@@ -325,22 +327,22 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 	if recording != nil {
 		recording.counters.Begin()
 	}
-	out := newOutput(o.model, stdout, g)
+	out := newOutput(o.Model, stdout, g)
 	if g.echo {
 		if err := out.echo(ids); err != nil {
 			return err
 		}
 	}
-	r := result{Prompt: ids, IDs: []int32{}, Seed: g.sampling.Seed, Auto: o.choice, Setting: o.setting(),
+	r := result{Prompt: ids, IDs: []int32{}, Seed: g.sampling.Seed, Auto: o.Choice, Setting: o.Setting(),
 		Sampling: sampling{g.sampling.Temperature, g.sampling.TopK, g.sampling.TopP, g.sampling.MinP, g.sampling.RepeatPenalty, g.repeat, g.stop, g.ignoreEOS}}
 	runErr := g.generate(ctx, s, &r, out, stderr)
-	r.Setting = o.setting() // mode persistent knows now what it could not run
+	r.Setting = o.Setting() // mode persistent knows now what it could not run
 	r.Shifts, r.Timings = s.Stats().Shifts, newTimings(s.Stats(), r.first)
 	r.Loading, r.WarmUpLoading = newLoading(s.Loads()), newLoading(warmUp)
 	slices.Sort(r.laps)
-	r.Timings.DecodeMedian, r.Timings.Waited = ms(stats.Median(r.laps)), auto.Waited()
+	r.Timings.DecodeMedian, r.Timings.Waited = cli.Ms(stats.Median(r.laps)), auto.Waited()
 
-	interrupted := errors.As(runErr, new(interruption))
+	interrupted := errors.As(runErr, new(cli.Interruption))
 	switch {
 	case interrupted:
 		r.Finish = "interrupted"
@@ -357,7 +359,7 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 	} else if runErr == nil || interrupted {
 		r.Text = out.text()
 		if g.profile.by == "" { // else the table follows
-			if err := writeJSON(stdout, r); err != nil {
+			if err := cli.WriteJSON(stdout, r); err != nil {
 				return err
 			}
 		}
@@ -365,20 +367,20 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 	if recording != nil && (runErr == nil || interrupted) {
 		err := recording.finish(ctx, g, o, &r, stderr)
 		if g.json && g.profile.by != "" {
-			if err := writeJSON(stdout, r); err != nil {
+			if err := cli.WriteJSON(stdout, r); err != nil {
 				return err
 			}
 		}
 		if err != nil && !interrupted {
 			return err
-		} else if err != nil && !errors.As(err, new(interruption)) {
+		} else if err != nil && !errors.As(err, new(cli.Interruption)) {
 			return err
 		}
 	}
 	if made := len(r.IDs); made > 0 && (runErr == nil || interrupted) {
-		done := *o.run
+		done := *o.Run
 		done.New = made
-		o.remember(&done, s.Stats())
+		o.Remember(&done, s.Stats())
 	}
 	if interrupted {
 		return reportedError{runErr}
@@ -393,9 +395,9 @@ const (
 )
 
 // expected returns the run that a prompt of so many tokens is expected to be.
-func (g *generateFlags) expected(o *opened, prompt int) auto.Run {
-	run := auto.Run{Config: o.model.Config, Layers: o.options.Layers, Context: o.options.Context, Chunk: o.options.Chunk,
-		Prompt: prompt, New: auto.Tokens(g.most(), prompt, o.options.Context), OnHost: !g.generation().Sampling.Basic()}
+func (g *generateFlags) expected(o *cli.Opened, prompt int) auto.Run {
+	run := auto.Run{Config: o.Model.Config, Layers: o.Options.Layers, Context: o.Options.Context, Chunk: o.Options.Chunk,
+		Prompt: prompt, New: auto.Tokens(g.most(), prompt, o.Options.Context), OnHost: !g.generation().Sampling.Basic()}
 	if g.interactive {
 		run.Prompt, run.New = max(prompt, expectedTyped), expectedTurns*run.New
 	}
@@ -404,13 +406,13 @@ func (g *generateFlags) expected(o *opened, prompt int) auto.Run {
 
 // generate writes the text and fills in the result.
 func (g *generateFlags) generate(ctx context.Context, s *gpt2.Session, r *result, out *output, stderr io.Writer) error {
-	stopSpinning := g.spin(stderr, fmt.Sprintf("evaluating %s of the prompt", count(len(r.Prompt), "token")))
+	stopSpinning := g.Spin(stderr, fmt.Sprintf("evaluating %s of the prompt", cli.Count(len(r.Prompt), "token")))
 	defer stopSpinning()
 	defer g.capture.stop()
-	var bar *progress
+	var bar *cli.Progress
 	if g.json { // else the text shows how far it is
-		bar = g.progress(stderr, "generating tokens", false)
-		defer bar.done()
+		bar = g.Progress(stderr, "generating tokens", false)
+		defer bar.Done()
 	}
 	var last time.Time
 	for token, err := range s.Generate(ctx, r.Prompt, g.capture.generation(g.generation())) {
@@ -429,13 +431,13 @@ func (g *generateFlags) generate(ctx context.Context, s *gpt2.Session, r *result
 		last = now
 		r.IDs = append(r.IDs, token.ID)
 		if g.sampling.LogProbs {
-			r.LogProbs = append(r.LogProbs, number(token.LogProb))
+			r.LogProbs = append(r.LogProbs, cli.Number(token.LogProb))
 		}
 		if g.sampling.TopLogProbs > 0 {
 			r.Top = append(r.Top, likeliest(s.Model(), token.Top))
 		}
 		if bar != nil {
-			bar.set(int64(len(r.IDs)), int64(g.tokens))
+			bar.Set(int64(len(r.IDs)), int64(g.tokens))
 		}
 		if err := out.push(token.ID); err != nil {
 			return err
@@ -475,7 +477,7 @@ func (g *generateFlags) generation() gpt2.Generation {
 func likeliest(m *gpt2.Model, tokens []gpt2.Likelihood) []top {
 	all := make([]top, len(tokens))
 	for i, t := range tokens {
-		all[i] = top{ID: t.ID, LogProb: number(t.LogProb)}
+		all[i] = top{ID: t.ID, LogProb: cli.Number(t.LogProb)}
 		if m.Tokenizer != nil {
 			text := string(m.Tokenizer.AppendPiece(nil, t.ID))
 			all[i].Text = &text
@@ -509,15 +511,15 @@ func list(w io.Writer, m *gpt2.Model, r result) {
 // summary writes, after the text, what was asked for and what was measured.
 func (g *generateFlags) summary(w io.Writer, s *gpt2.Session, r result, closing bool) {
 	list(w, s.Model(), r)
-	if g.quiet || !closing {
+	if g.Quiet || !closing {
 		return
 	}
 	if r.Shifts > 0 {
-		fmt.Fprintf(w, "infer: the context of %s was full (%s); the text went on from the last half of it\n", count(r.Setting.Context, "token"), count(r.Shifts, "time"))
+		fmt.Fprintf(w, "infer: the context of %s was full (%s); the text went on from the last half of it\n", cli.Count(r.Setting.Context, "token"), cli.Count(r.Shifts, "time"))
 	}
 	t := r.Timings
-	line := fmt.Sprintf("%s, seed %d | prefill %s, %s, %.0f tokens/s", r.Setting, r.Seed, count(t.PrefillTokens, "token"), humanize.Milliseconds(t.Prefill), t.PrefillPerSecond)
-	line += fmt.Sprintf(" | decode %s", count(t.DecodeTokens, "token"))
+	line := fmt.Sprintf("%s, seed %d | prefill %s, %s, %.0f tokens/s", r.Setting, r.Seed, cli.Count(t.PrefillTokens, "token"), humanize.Milliseconds(t.Prefill), t.PrefillPerSecond)
+	line += fmt.Sprintf(" | decode %s", cli.Count(t.DecodeTokens, "token"))
 	if t.DecodeTokens > 0 {
 		line += fmt.Sprintf(", %.3f ms/token, %.0f tokens/s", t.DecodePerToken, t.DecodePerSecond)
 	}
@@ -529,7 +531,7 @@ func (g *generateFlags) summary(w io.Writer, s *gpt2.Session, r result, closing 
 	default:
 		line += fmt.Sprintf(" | first token after %.0f ms", t.FirstToken)
 	}
-	if words := waitedWords(t.Waited); words != "" && float64(t.DecodeTokens)*t.DecodePerToken >= briefMs {
+	if words := cli.WaitedWords(t.Waited); words != "" && float64(t.DecodeTokens)*t.DecodePerToken >= cli.BriefMs {
 		line += " | " + words
 	}
 	if r.Finish == "interrupted" {
@@ -614,7 +616,7 @@ func (o *output) show(s string) error {
 	if o.w == nil || s == "" {
 		return nil
 	}
-	return writeOutput(o.w, []byte(s))
+	return cli.WriteOutput(o.w, []byte(s))
 }
 
 // finish shows what was held back, except the start of a character whose other bytes
@@ -642,9 +644,9 @@ func (o *output) endLine(stderr io.Writer) {
 		return
 	}
 	switch {
-	case isTerminal(o.w):
+	case cli.IsTerminal(o.w):
 		fmt.Fprintln(o.w)
-	case isTerminal(stderr) || sameFile(o.w, stderr):
+	case cli.IsTerminal(stderr) || sameFile(o.w, stderr):
 		fmt.Fprintln(stderr)
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/cmd/infer/trace"
 	"gpt2scope/gpt2"
 )
 
@@ -44,9 +46,9 @@ type parsed struct {
 	Loading       []loadJSON `json:"loading"` // if it takes long enough to be told
 	WarmUpLoading []loadJSON `json:"warm_up_loading"`
 
-	Setting setting    `json:"configuration"`
-	Profile *tableJSON `json:"profile"`
-	Shifts  int        `json:"context_shifts"`
+	Setting cli.Setting      `json:"configuration"`
+	Profile *trace.TableJSON `json:"profile"`
+	Shifts  int              `json:"context_shifts"`
 }
 
 func parse(t *testing.T, text string) parsed {
@@ -408,9 +410,9 @@ func TestInterruptKeepsText(t *testing.T) {
 	whole := mustInfer(t, with(generation, "--quiet")...).stdout
 	for writes := 1; writes < 12; writes++ {
 		ctx, cancel := context.WithCancelCause(context.Background())
-		stdout := &cancelling{left: writes, cancel: func() { cancel(interruption{2}) }}
+		stdout := &cancelling{left: writes, cancel: func() { cancel(cli.Interruption{Signal: 2}) }}
 		var stderr strings.Builder
-		status := run(ctx, new(modelFlags), generation, strings.NewReader(""), stdout, &stderr)
+		status := run(ctx, new(cli.ModelFlags), generation, strings.NewReader(""), stdout, &stderr)
 		if text := stdout.String(); status != 130 || !strings.HasPrefix(whole, text) || text == "" || text == whole {
 			t.Errorf("status %d, text %q of %q", status, text, whole)
 		}

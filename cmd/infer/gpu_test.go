@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/cmd/infer/bench"
+	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/stub"
 	"gpt2scope/measure"
@@ -337,7 +339,7 @@ func TestInsideLimit(t *testing.T) {
 	rows := []measure.InsideTime{{Name: "short", Time: 1}, {Name: "long", Time: 3}, {Name: "middle", Time: 2}}
 	for sort, want := range map[string][]string{"": {"long", "middle"}, "name": {"long", "middle"}} {
 		var b strings.Builder
-		if err := writeInside(&b, slices.Clone(rows), rowOptions{sort: sort, limit: 2}); err != nil {
+		if err := bench.WriteInside(&b, slices.Clone(rows), cli.RowOptions{Sort: sort, Limit: 2}); err != nil {
 			t.Errorf("--sort %s: %v", sort, err)
 			continue
 		}
@@ -458,7 +460,7 @@ func TestGPUOverheadOfPersistent(t *testing.T) {
 	withStub(t)
 	measured := func(args ...string) (rows []string) {
 		e := mustInfer(t, append([]string{"bench", "overhead", "-m", "random:L=1,C=384,NH=6,V=257,T=64", "--device", "cuda", "--rounds", "1", "--repeat", "1", "--prompt-len", "4", "--past", "4", "--json"}, args...)...)
-		var out overheadJSON
+		var out bench.OverheadJSON
 		if err := json.Unmarshal([]byte(e.stdout), &out); err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"gpt2scope/cmd/infer/cli"
 )
 
 // TestHints: what users of other programs type is answered with what does the same here.
@@ -47,11 +49,11 @@ func TestHints(t *testing.T) {
 
 // TestFlagsElsewhere: each of these flags is had by some command, under no other name.
 func TestFlagsElsewhere(t *testing.T) {
-	root := newRoot(new(modelFlags))
+	root := newRoot(new(cli.ModelFlags))
 	has := func(name string) bool {
-		return slices.ContainsFunc(allCommands(root), func(c *cobra.Command) bool { return c.Flags().Lookup(name) != nil })
+		return slices.ContainsFunc(cli.AllCommands(root), func(c *cobra.Command) bool { return c.Flags().Lookup(name) != nil })
 	}
-	for other, here := range flagsElsewhere {
+	for other, here := range cli.FlagsElsewhere {
 		if !has(here) || other != "output" && other != "file" && has(other) {
 			t.Errorf("--%s stands for --%s: %v, %v", other, here, has(other), has(here))
 		}

@@ -12,13 +12,14 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
 )
 
 // newInfo makes "infer info".
-func newInfo(m *modelFlags) *cobra.Command {
+func newInfo(m *cli.ModelFlags) *cobra.Command {
 	var i infoFlags
 	c := &cobra.Command{
 		Use:   "info",
@@ -36,18 +37,18 @@ layer; it was trained to write text after any of them. Other models run all of t
   infer info -m random:gpt2-xl --dtype bf16 --prompt-len 512
   infer info -m random:gpt2 --layers 1 --fused=false     every stage by itself
   infer info --device cuda --variant attn.sdpa=naive     kernels and algorithms of a GPU`,
-		Annotations: map[string]string{argumentKey: "-m"},
+		Annotations: map[string]string{cli.ArgumentKey: "-m"},
 		RunE: func(c *cobra.Command, _ []string) error {
 			return i.run(m, c.Flags(), c.OutOrStdout())
 		},
 	}
-	addFlags(c.Flags(), "Passes shown", func(f *pflag.FlagSet) {
+	cli.AddFlags(c.Flags(), "Passes shown", func(f *pflag.FlagSet) {
 		f.IntVar(&i.batch, "batch", 1, "the passes have `N` sequences")
 		f.IntVar(&i.promptLen, "prompt-len", 0, "the prefill has `N` tokens (default: half the context)")
 		f.IntVar(&i.past, "past", 0, "the cache holds `N` tokens before the decode step (default: as\nmany as the prefill has)")
 		f.BoolVar(&i.fused, "fused", true, "show steps as the device fuses them; --fused=false shows every\nstage")
 		f.StringVar((*string)(&i.by), "by", string(tables.ByFolded), "a row of the plan is `WHAT`: folded (a step over all layers) or\nstage (of each layer)")
-		i.rows.register(f, "flops, bytes", "the order of the plan")
+		i.rows.Register(f, "flops, bytes", "the order of the plan")
 		f.Lookup("limit").Usage = "show the first `N` rows of a plan, and sum the rest (default: all)"
 		f.BoolVar(&i.json, "json", false, "print one JSON object with all of it")
 	})
@@ -59,31 +60,31 @@ type infoFlags struct {
 	batch, promptLen, past int
 	fused, json            bool
 	by                     tables.By
-	rows                   rowOptions
+	rows                   cli.RowOptions
 }
 
-func (i *infoFlags) run(m *modelFlags, flags *pflag.FlagSet, stdout io.Writer) error {
-	if err := i.rows.check(); err != nil {
+func (i *infoFlags) run(m *cli.ModelFlags, flags *pflag.FlagSet, stdout io.Writer) error {
+	if err := i.rows.Check(); err != nil {
 		return err
 	}
 	switch {
 	case i.by != tables.ByFolded && i.by != tables.ByStage:
-		return usagef("--by %s: it must be folded or stage", shellQuote(string(i.by)))
-	case i.batch < 1 || i.batch > maxBatch:
-		return usagef("--batch %d: it must be from 1 to %d", i.batch, maxBatch)
+		return cli.Usagef("--by %s: it must be folded or stage", cli.ShellQuote(string(i.by)))
+	case i.batch < 1 || i.batch > cli.MaxBatch:
+		return cli.Usagef("--batch %d: it must be from 1 to %d", i.batch, cli.MaxBatch)
 	case flags.Changed("prompt-len") && i.promptLen < 1:
-		return usagef("--prompt-len %d: it must be at least 1", i.promptLen)
+		return cli.Usagef("--prompt-len %d: it must be at least 1", i.promptLen)
 	case i.past < 0:
-		return usagef("--past %d: it must be at least 0", i.past)
-	case m.tune:
-		return usagef("--tune: info runs nothing that could be timed; tune with a run, such as infer bench, and info shows what was found")
+		return cli.Usagef("--past %d: it must be at least 0", i.past)
+	case m.Tune:
+		return cli.Usagef("--tune: info runs nothing that could be timed; tune with a run, such as infer bench, and info shows what was found")
 	}
-	o, err := m.open()
+	o, err := m.Open()
 	if err != nil {
 		return err
 	}
-	defer o.leave()
-	capacity := o.options.Context
+	defer o.Leave()
+	capacity := o.Options.Context
 	promptLen, past := i.promptLen, i.past
 	if promptLen == 0 {
 		promptLen = max(1, capacity/2)
@@ -93,26 +94,26 @@ func (i *infoFlags) run(m *modelFlags, flags *pflag.FlagSet, stdout io.Writer) e
 	}
 	switch {
 	case promptLen > capacity:
-		return usagef("--prompt-len %d: the context holds %s; give at most that", promptLen, count(capacity, "token"))
+		return cli.Usagef("--prompt-len %d: the context holds %s; give at most that", promptLen, cli.Count(capacity, "token"))
 	case past >= capacity:
-		return pastTooLong(past, capacity)
+		return cli.PastTooLong(past, capacity)
 	}
 	j, err := newInfoJSON(o, i.batch, promptLen, past, i.fused)
 	if err != nil {
 		return err
 	}
 	if i.json {
-		return writeJSON(stdout, j)
+		return cli.WriteJSON(stdout, j)
 	}
 	var b bytes.Buffer
 	if err := j.write(&b, i.by, i.rows); err != nil {
 		return err
 	}
-	return writeOutput(stdout, b.Bytes())
+	return cli.WriteOutput(stdout, b.Bytes())
 }
 
 // write writes what the JSON has for people.
-func (j *infoJSON) write(w io.Writer, by tables.By, o rowOptions) error {
+func (j *infoJSON) write(w io.Writer, by tables.By, o cli.RowOptions) error {
 	g := j.Geometry
 	head := "tied to wte"
 	if !g.Tied {
@@ -129,11 +130,11 @@ func (j *infoJSON) write(w io.Writer, by tables.By, o rowOptions) error {
 		fmt.Fprintf(w, "            %s\n", j.LayersReason)
 	}
 	fmt.Fprintf(w, "memory      weights %s, KV cache %s for %d x %s, logits %s a row\n",
-		humanize.Size(j.Memory.Weights), humanize.Size(j.Memory.Cache), j.Prefill.Batch, count(j.Context, "token"), humanize.Size(j.Memory.LogitsRow))
+		humanize.Size(j.Memory.Weights), humanize.Size(j.Memory.Cache), j.Prefill.Batch, cli.Count(j.Context, "token"), humanize.Size(j.Memory.LogitsRow))
 	if j.Tokenizer == nil {
 		fmt.Fprintln(w, "tokenizer   none: give token ids")
 	} else {
-		fmt.Fprintf(w, "tokenizer   %s\n", count(*j.Tokenizer, "token"))
+		fmt.Fprintf(w, "tokenizer   %s\n", cli.Count(*j.Tokenizer, "token"))
 	}
 	device := j.Device
 	if j.GPU != nil {
@@ -156,7 +157,7 @@ func (j *infoJSON) write(w io.Writer, by tables.By, o rowOptions) error {
 	if j.GPU != nil {
 		printProducts(w, "prefill", prefill, j.GPU.PrefillTokens)
 	}
-	fmt.Fprintf(w, "\ndecode step, B=%d, %s in the cache\n", j.Decode.Batch, count(j.Decode.Past, "token"))
+	fmt.Fprintf(w, "\ndecode step, B=%d, %s in the cache\n", j.Decode.Batch, cli.Count(j.Decode.Past, "token"))
 	if err := j.Decode.write(w, by, o); err != nil {
 		return err
 	}
@@ -196,39 +197,39 @@ func (p planJSON) rows(by tables.By) []planRow {
 }
 
 // planColumns are the columns of the table of a plan.
-func planColumns(rows []planRow) []column[planRow] {
-	thousandths := func(n int64, unit float64, format string) cell {
-		return cell{float64(n), strconv.FormatInt(n, 10), fmt.Sprintf(format, float64(n)/unit)}
+func planColumns(rows []planRow) []cli.Column[planRow] {
+	thousandths := func(n int64, unit float64, format string) cli.Cell {
+		return cli.Cell{Number: float64(n), Csv: strconv.FormatInt(n, 10), Text: fmt.Sprintf(format, float64(n)/unit)}
 	}
-	columns := []column[planRow]{
-		{key: "step", title: "step", cell: func(r *planRow) cell {
-			return when(r.layers == 0 && r.Tag >= 0, cell{-float64(r.Tag), strconv.Itoa(r.Tag), strconv.Itoa(r.Tag)})
+	columns := []cli.Column[planRow]{
+		{Key: "step", Title: "step", Cell: func(r *planRow) cli.Cell {
+			return cli.When(r.layers == 0 && r.Tag >= 0, cli.Cell{Number: -float64(r.Tag), Csv: strconv.Itoa(r.Tag), Text: strconv.Itoa(r.Tag)})
 		}},
-		{key: "layers", title: "layers", cell: func(r *planRow) cell { return intCell(int64(r.layers)) }},
-		{key: "op", title: "op", cell: func(r *planRow) cell { return textCell(r.Op) }},
-		{title: "rows x K -> N", cell: func(r *planRow) cell {
-			return when(r.Op != "", textCell(fmt.Sprintf("%d x %d -> %d", r.Rows, r.K, r.N)))
+		{Key: "layers", Title: "layers", Cell: func(r *planRow) cli.Cell { return cli.IntCell(int64(r.layers)) }},
+		{Key: "op", Title: "op", Cell: func(r *planRow) cli.Cell { return cli.TextCell(r.Op) }},
+		{Title: "rows x K -> N", Cell: func(r *planRow) cli.Cell {
+			return cli.When(r.Op != "", cli.TextCell(fmt.Sprintf("%d x %d -> %d", r.Rows, r.K, r.N)))
 		}},
-		{key: "flops", title: "MFLOP", cell: func(r *planRow) cell { return thousandths(r.FLOPs, 1e6, "%.3f") }},
-		{key: "bytes", title: "KB", cell: func(r *planRow) cell { return thousandths(r.Bytes, 1e3, "%.1f") }},
-		{key: "intensity", title: "FLOP/byte", cell: func(r *planRow) cell { return floatCell(float64(r.FLOPs)/float64(max(1, r.Bytes)), 2) }},
-		{key: "name", title: "stages", left: true, cell: func(r *planRow) cell { return textCell(r.Name) }},
+		{Key: "flops", Title: "MFLOP", Cell: func(r *planRow) cli.Cell { return thousandths(r.FLOPs, 1e6, "%.3f") }},
+		{Key: "bytes", Title: "KB", Cell: func(r *planRow) cli.Cell { return thousandths(r.Bytes, 1e3, "%.1f") }},
+		{Key: "intensity", Title: "FLOP/byte", Cell: func(r *planRow) cli.Cell { return cli.FloatCell(float64(r.FLOPs)/float64(max(1, r.Bytes)), 2) }},
+		{Key: "name", Title: "stages", Left: true, Cell: func(r *planRow) cli.Cell { return cli.TextCell(r.Name) }},
 	}
 	if !slices.ContainsFunc(rows, func(r planRow) bool { return r.layers > 0 }) {
-		columns = slices.DeleteFunc(columns, func(c column[planRow]) bool { return c.key == "layers" })
+		columns = slices.DeleteFunc(columns, func(c cli.Column[planRow]) bool { return c.Key == "layers" })
 	}
 	return columns
 }
 
 // write writes the table of a plan: for each row the shape of its matrix product or rows, and
 // the least FLOPs and bytes.
-func (p planJSON) write(w io.Writer, by tables.By, o rowOptions) error {
+func (p planJSON) write(w io.Writer, by tables.By, o cli.RowOptions) error {
 	rows := p.rows(by)
 	columns := planColumns(rows)
-	if err := sortRows(rows, columns, o.sort, "table", oneSection); err != nil {
+	if err := cli.SortRows(rows, columns, o.Sort, "table", cli.OneSection); err != nil {
 		return err
 	}
-	if n := o.limit; n > 0 && len(rows) > n+1 { // the place of "1 more" is the row's own
+	if n := o.Limit; n > 0 && len(rows) > n+1 { // the place of "1 more" is the row's own
 		rest := planRow{stepJSON: stepJSON{Tag: -1, Name: fmt.Sprintf("%d more", len(rows)-n)}}
 		for _, r := range rows[n:] {
 			rest.FLOPs, rest.Bytes = rest.FLOPs+r.FLOPs, rest.Bytes+r.Bytes
@@ -236,7 +237,7 @@ func (p planJSON) write(w io.Writer, by tables.By, o rowOptions) error {
 		rows = append(rows[:n], rest)
 	}
 	rows = append(rows, planRow{stepJSON: stepJSON{Tag: -1, Name: "total", FLOPs: p.FLOPs, Bytes: p.Bytes}})
-	printCells(w, columns, rows, nil)
+	cli.PrintCells(w, columns, rows, nil)
 	return nil
 }
 
@@ -283,7 +284,7 @@ func printProducts(w io.Writer, pass string, products []productJSON, tokens int)
 		}
 	}
 	fmt.Fprintf(w, "\nproducts of the %s by cuBLASLt, which runs as T=%d\n", pass, tokens)
-	printText(w, toLeft, "M x N x K\tchosen by\talgorithm\tstep", lines, func(l *line) string {
+	cli.PrintText(w, cli.ToLeft, "M x N x K\tchosen by\talgorithm\tstep", lines, func(l *line) string {
 		by, name := "heuristic", l.Step
 		if l.Tuned {
 			by = "tuning"

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 
+	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/gpt2"
 )
 
@@ -108,45 +109,45 @@ type stepJSON struct {
 }
 
 // newInfoJSON describes the model, and a prefill and a decode step of a batch.
-func newInfoJSON(o *opened, batch, promptLen, past int, fused bool) (*infoJSON, error) {
-	c, sizes, d := o.model.Config, o.backend.Sizes(), o.backend.Describe()
+func newInfoJSON(o *cli.Opened, batch, promptLen, past int, fused bool) (*infoJSON, error) {
+	c, sizes, d := o.Model.Config, o.Backend.Sizes(), o.Backend.Describe()
 	run := c // the part of the model that runs
-	run.Layers = len(o.options.Layers)
+	run.Layers = len(o.Options.Layers)
 	pass := func(tokens int) gpt2.Pass {
 		return gpt2.Pass{Batch: batch, Tokens: tokens, Logits: gpt2.LogitsLast, Sample: true}
 	}
 	plan := func(tokens, past int) planJSON {
-		p := gpt2.Forward(c, o.options.Layers, pass(tokens))
+		p := gpt2.Forward(c, o.Options.Layers, pass(tokens))
 		if fused {
-			p = o.backend.Fuse(p)
+			p = o.Backend.Fuse(p)
 		}
 		return newPlanJSON(p, past, sizes)
 	}
 	j := &infoJSON{
-		Model: o.model.Name, Stored: o.model.Stored, Device: d.Name, DType: d.WeightType, Layers: o.options.Layers, LayersReason: o.flags.layersReason(),
+		Model: o.Model.Name, Stored: o.Model.Stored, Device: d.Name, DType: d.WeightType, Layers: o.Options.Layers, LayersReason: o.Flags.LayersReason(),
 		Geometry: geometryJSON{Layers: c.Layers, Channels: c.Channels, Heads: c.Heads, HeadSize: c.HeadSize(), Vocab: c.Vocab,
 			Positions: c.Positions, Inner: c.Inner, Activation: c.Activation.String(), Tied: c.Tied},
-		Parameters: int64(c.Parameters()), RunParameters: int64(run.Parameters()), Context: o.options.Context,
+		Parameters: int64(c.Parameters()), RunParameters: int64(run.Parameters()), Context: o.Options.Context,
 		Prefill: plan(promptLen, 0), Decode: plan(1, past),
 	}
 	j.Memory.Weights = int64(float64(run.Parameters()) * sizes.Weight)
-	j.Memory.Cache = 2 * int64(run.Layers) * int64(c.Channels) * int64(o.options.Context) * int64(batch) * int64(sizes.KV)
+	j.Memory.Cache = 2 * int64(run.Layers) * int64(c.Channels) * int64(o.Options.Context) * int64(batch) * int64(sizes.KV)
 	j.Memory.LogitsRow = 4 * int64(c.Vocab)
-	if o.model.Tokenizer != nil {
-		n := o.model.Tokenizer.VocabSize()
+	if o.Model.Tokenizer != nil {
+		n := o.Model.Tokenizer.VocabSize()
 		j.Tokenizer = &n
 	}
-	options := o.options
+	options := o.Options
 	options.Batch = batch
-	survey, err := gpt2.SurveyOf(o.backend, o.model, options, pass(promptLen), pass(1))
+	survey, err := gpt2.SurveyOf(o.Backend, o.Model, options, pass(promptLen), pass(1))
 	switch {
 	case errors.Is(err, errors.ErrUnsupported): // a CPU
 		return j, nil
 	case err != nil:
 		return nil, err
 	}
-	j.GPU = newGPUJSON(o.backend.Describe(), survey) // of the mode that the survey found
-	if free, total, err := gpt2.MemoryOf(o.backend); err == nil {
+	j.GPU = newGPUJSON(o.Backend.Describe(), survey) // of the mode that the survey found
+	if free, total, err := gpt2.MemoryOf(o.Backend); err == nil {
 		j.GPU.MemoryFree, j.GPU.MemoryTotal = int64(free), int64(total)
 	}
 	return j, nil

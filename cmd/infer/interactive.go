@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/console"
 )
@@ -26,9 +27,9 @@ const interactiveHelp = `The model goes on from what you type, and from all befo
 
 // interact lets the model go on from each text that is typed, in one context, until the
 // input ends. ids are what it begins with, if there are any.
-func (g *generateFlags) interact(ctx context.Context, s *gpt2.Session, o *opened, ids []int32, stdin io.Reader, stdout, stderr io.Writer) error {
+func (g *generateFlags) interact(ctx context.Context, s *gpt2.Session, o *cli.Opened, ids []int32, stdin io.Reader, stdout, stderr io.Writer) error {
 	screen := stdout
-	if !isTerminal(screen) {
+	if !cli.IsTerminal(screen) {
 		screen = stderr
 	}
 	lines := console.NewLines(stdin, screen, "> ")
@@ -38,9 +39,9 @@ func (g *generateFlags) interact(ctx context.Context, s *gpt2.Session, o *opened
 	defer signal.Stop(interrupts)
 
 	if lines.Terminal() {
-		g.notice("the model goes on from what you type; Ctrl-C stops it, Ctrl-D ends, /help has more")
+		g.Notice("the model goes on from what you type; Ctrl-C stops it, Ctrl-D ends, /help has more")
 	}
-	closing := result{Seed: g.sampling.Seed, Setting: o.setting()}
+	closing := result{Seed: g.sampling.Seed, Setting: o.Setting()}
 	for {
 		if len(ids) > 0 || s.Length() > 0 {
 			restore := lines.Silence() // what is typed meanwhile is of the next line, not of the text
@@ -67,8 +68,8 @@ func (g *generateFlags) interact(ctx context.Context, s *gpt2.Session, o *opened
 }
 
 // turn evaluates ids after what the session holds, and writes what the model makes of it.
-func (g *generateFlags) turn(ctx context.Context, s *gpt2.Session, o *opened, ids []int32, interrupts <-chan os.Signal, stdout, stderr io.Writer) error {
-	if err := o.fits(len(ids)); err != nil {
+func (g *generateFlags) turn(ctx context.Context, s *gpt2.Session, o *cli.Opened, ids []int32, interrupts <-chan os.Signal, stdout, stderr io.Writer) error {
+	if err := o.Fits(len(ids)); err != nil {
 		fmt.Fprintf(stderr, "infer: %v\n", err)
 		return nil
 	}
@@ -77,7 +78,7 @@ func (g *generateFlags) turn(ctx context.Context, s *gpt2.Session, o *opened, id
 	}
 	running, stop := interruptible(ctx, interrupts)
 	defer stop()
-	out := newOutput(o.model, stdout, g)
+	out := newOutput(o.Model, stdout, g)
 	if g.echo {
 		if err := out.echo(ids); err != nil {
 			return err
@@ -85,17 +86,17 @@ func (g *generateFlags) turn(ctx context.Context, s *gpt2.Session, o *opened, id
 	}
 	r := result{Prompt: ids}
 	err := g.generate(running, s, &r, out, stderr)
-	if err != nil && (ctx.Err() != nil || !errors.As(err, new(interruption))) {
+	if err != nil && (ctx.Err() != nil || !errors.As(err, new(cli.Interruption))) {
 		return err
 	}
 	if n := len(out.shown); n > 0 && out.shown[n-1] != '\n' {
-		if err := writeOutput(stdout, []byte("\n")); err != nil {
+		if err := cli.WriteOutput(stdout, []byte("\n")); err != nil {
 			return err
 		}
 	}
 	list(stderr, s.Model(), r)
 	if err == nil && !out.stopped() && len(r.IDs) < g.most() {
-		g.notice("the model ended the text")
+		g.Notice("the model ended the text")
 	}
 	return nil
 }
@@ -129,7 +130,7 @@ func (g *generateFlags) typed(ctx context.Context, s *gpt2.Session, lines *conso
 				if err := s.Reset(); err != nil {
 					return nil, err
 				}
-				g.notice("the text is forgotten")
+				g.Notice("the text is forgotten")
 			case "help":
 				fmt.Fprint(stderr, interactiveHelp)
 			default:
@@ -156,7 +157,7 @@ func interruptible(ctx context.Context, signals <-chan os.Signal) (running conte
 	go func() {
 		select {
 		case <-signals:
-			cancel(interruption{syscall.SIGINT})
+			cancel(cli.Interruption{Signal: syscall.SIGINT})
 		case <-running.Done():
 		}
 	}()

@@ -14,6 +14,11 @@ import (
 	"time"
 
 	"gpt2scope/ceilings"
+	"gpt2scope/cmd/infer/bench"
+	"gpt2scope/cmd/infer/cli"
+	learncmd "gpt2scope/cmd/infer/learn"
+	taskscmd "gpt2scope/cmd/infer/tasks"
+	"gpt2scope/cmd/infer/trace"
 	"gpt2scope/dispatch"
 	"gpt2scope/dispatch/auto"
 	"gpt2scope/energy"
@@ -32,19 +37,19 @@ import (
 
 // jsonObjects are the objects of docs/json.md that are Go structs.
 var jsonObjects = map[string]any{
-	"infer --json": result{}, "Sampling": sampling{}, "Timings": timings{}, "Load": loadJSON{}, "Candidate": top{}, "Configuration": setting{}, "Auto": autoJSON{}, "Expected": predictionJSON{}, "History": historyJSON{}, "Known": auto.Known{},
+	"infer --json": result{}, "Sampling": sampling{}, "Timings": timings{}, "Load": loadJSON{}, "Candidate": top{}, "Configuration": cli.Setting{}, "Auto": cli.AutoJSON{}, "Expected": cli.PredictionJSON{}, "History": historyJSON{}, "Known": auto.Known{},
 	"infer info --json": infoJSON{}, "Geometry": geometryJSON{}, "InfoMemory": infoMemoryJSON{}, "Plan": planJSON{}, "PlanStep": stepJSON{}, "InfoGPU": gpuJSON{}, "GPUMemory": memoryJSON{}, "Product": productJSON{},
 	"infer devices --json": devices{}, "GPU": gpuDevice{}, "CPU": cpuDevice{}, "infer version --json": versionJSON{},
-	"Device": benchDevice{}, "Ceiling": ceilings.Value{}, "Ceilings": ceilings.Set{}, "Kernel": kernelRow{}, "StageTime": measure.StageTime{},
-	"infer eval --json": evalJSON{}, "infer tokenize --json": tokensJSON{}, "infer bench --json": benchJSON{},
-	"infer bench ceilings --json": ceilingsObject{}, "infer bench kernel --json": kernelJSON{}, "infer bench overhead --json": overheadJSON{},
-	"infer bench inside --json": insideJSON{}, "InsideTime": measure.InsideTime{},
-	"infer bench --rows --json": rowsJSON{}, "infer bench energy --json": energyObject{},
-	"EnergyResult": energyResult{}, "Power": energy.Power{}, "OverheadRow": overheadRow{}, "BenchRow": benchResult{}, "BenchTest": listRow{},
-	"infer trace show --json": tableJSON{},
+	"Device": bench.BenchDevice{}, "Ceiling": ceilings.Value{}, "Ceilings": ceilings.Set{}, "Kernel": bench.KernelRow{}, "StageTime": measure.StageTime{},
+	"infer eval --json": evalJSON{}, "infer tokenize --json": tokensJSON{}, "infer bench --json": bench.BenchJSON{},
+	"infer bench ceilings --json": bench.CeilingsObject{}, "infer bench kernel --json": bench.KernelJSON{}, "infer bench overhead --json": bench.OverheadJSON{},
+	"infer bench inside --json": bench.InsideJSON{}, "InsideTime": measure.InsideTime{},
+	"infer bench --rows --json": bench.RowsJSON{}, "infer bench energy --json": bench.EnergyObject{},
+	"EnergyResult": bench.EnergyResult{}, "Power": energy.Power{}, "OverheadRow": bench.OverheadRow{}, "BenchRow": bench.BenchResult{}, "BenchTest": bench.ListRow{},
+	"infer trace show --json": trace.TableJSON{},
 	"Passes":                  tables.Passes{}, "Row": tables.Row{}, "SMParts": traces.Parts{}, "SMRow": tables.SMRow{}, "Shape": tables.Shape{}, "Occupancy": tables.Occupancy{}, "OpRow": tables.OpRow{}, "LaunchRow": tables.LaunchRow{}, "Launch": tables.Launch{},
 	"RangeRow": tables.RangeRow{}, "ExecRow": tables.ExecRow{}, "SequenceRow": tables.SequenceRow{}, "ProcessRow": tables.ProcessRow{}, "Spread": tables.Spread{},
-	"Queue": tables.Queue{}, "Finding": traces.Finding{}, "infer trace check --json": checkJSON{}, "Counts": traces.Attribution{},
+	"Queue": tables.Queue{}, "Finding": traces.Finding{}, "infer trace check --json": trace.CheckJSON{}, "Counts": traces.Attribution{},
 	"infer trace advise --json": struct {
 		Source string `json:"source"`
 		advise.Advice
@@ -61,8 +66,8 @@ var jsonObjects = map[string]any{
 		diff.Comparison
 	}{},
 	"Change": diff.Change{}, "Sample": diff.Sample{},
-	"infer learn --json": learnJSON{}, "Lesson": learn.Result{}, "LessonPart": learn.Part{}, "LessonFigure": learn.Figure{}, "LessonPoint": learn.Point{},
-	"infer tasks bench --json": tasksObject{}, "Crossover": tasks.Crossover{},
+	"infer learn --json": learncmd.LearnJSON{}, "Lesson": learn.Result{}, "LessonPart": learn.Part{}, "LessonFigure": learn.Figure{}, "LessonPoint": learn.Point{},
+	"infer tasks bench --json": taskscmd.TasksObject{}, "Crossover": tasks.Crossover{},
 	"infer tasks import --json": tasks.Explanation{}, "TaskKernel": tasks.Kernel{}, "Total": tasks.Total{},
 	"infer tasks simulate --json": dispatch.Report{}, "Policy": dispatch.PolicyReport{},
 	"infer tasks run --json": dispatch.RunReport{}, "PolicyRun": dispatch.PolicyRun{}, "DeviceRun": dispatch.DeviceRun{},

@@ -18,6 +18,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"gpt2scope/cmd/infer/cli"
+	layerscmd "gpt2scope/cmd/infer/layers"
 	"gpt2scope/energy"
 	"gpt2scope/gpt2"
 	"gpt2scope/layers"
@@ -362,7 +364,7 @@ func TestLayersGoOn(t *testing.T) {
 
 	// Ctrl-C before anything, and with a damaged state.
 	ctx, cancel := context.WithCancelCause(context.Background())
-	cancel(interruption{2})
+	cancel(cli.Interruption{Signal: 2})
 	if err := os.WriteFile(state, bytes.Join(lines[:4], nil), 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -438,11 +440,11 @@ func TestLayersBadInput(t *testing.T) {
 // Energy is what the counter says; without one that counts there is none, and a note.
 func TestLayersEnergy(t *testing.T) {
 	run := func(c energy.Counter, dir string) error {
-		var m modelFlags
+		var m cli.ModelFlags
 		closed := 0
 		root := &cobra.Command{Use: "infer", SilenceErrors: true, SilenceUsage: true}
-		addFlags(root.PersistentFlags(), "Model", m.register)
-		root.AddCommand(newLayers(&m, func(gpt2.Backend) (*measure.Meter, error) {
+		cli.AddFlags(root.PersistentFlags(), "Model", m.Register)
+		root.AddCommand(layerscmd.New(&m, func(gpt2.Backend) (*measure.Meter, error) {
 			return &measure.Meter{Counter: c, Covers: "this test", Close: func() { closed++ }}, nil
 		}))
 		root.SetOut(new(bytes.Buffer))
@@ -495,16 +497,16 @@ func TestImpossibleTerms(t *testing.T) {
 		{Phase: "decode", A: -6.6, AError: 1.7, B: 3.2, BError: 0.4, Rest: -6.6, RestError: 1.7},
 	}
 	var b bytes.Buffer
-	writeFits(&b, fits[:1])
+	layerscmd.WriteFits(&b, fits[:1])
 	contains(t, b.String(), "-6.60000 ± 1.70000") // less what the last layer saves: it may be below 0
 	b.Reset()
-	writeFits(&b, fits[1:])
+	layerscmd.WriteFits(&b, fits[1:])
 	contains(t, b.String(), "not known", "3.20000 ± 0.40000", "decode: the time of everything else is not known")
 	if strings.Contains(b.String(), "-6.6") {
 		t.Error(b.String())
 	}
 	b.Reset()
-	writeFits(&b, []layers.Fit{{Phase: "decode", A: 9, AError: 1, B: -0.5, BError: 0.4, Rest: 9, RestError: 1}})
+	layerscmd.WriteFits(&b, []layers.Fit{{Phase: "decode", A: 9, AError: 1, B: -0.5, BError: 0.4, Rest: 9, RestError: 1}})
 	if contains(t, b.String(), "9.00000 ± 1.00000", "the time of a layer is not known"); strings.Contains(b.String(), "-0.5") {
 		t.Error(b.String())
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/cmd/infer/cli"
+	learncmd "gpt2scope/cmd/infer/learn"
 	"gpt2scope/learn"
 )
 
@@ -77,7 +79,7 @@ func TestLearnWidth(t *testing.T) {
 				}
 				r.Parts[i].Reason = strings.Repeat("there is no GPU ", 9) + p.Device
 			}
-			for line := range strings.Lines(string(lessonText(r, width, map[string]bool{}))) {
+			for line := range strings.Lines(string(learncmd.LessonText(r, width, map[string]bool{}))) {
 				if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > width && !strings.HasPrefix(line, "Go on:") && len(strings.Fields(line)) > 1 {
 					t.Errorf("lesson %d: a line of %d letters, at most %d are wanted: %s", l.Number, n, width, line)
 				}
@@ -94,7 +96,7 @@ func TestLearnCompletes(t *testing.T) {
 // What a lesson measured is written, and gives the same verdicts again.
 func TestLearnRecord(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "lessons.json.gz")
-	var now, again learnJSON
+	var now, again learncmd.LearnJSON
 	if err := json.Unmarshal([]byte(mustInfer(t, "learn", "6", "--device", "cpu", "--json", "--record", file).stdout), &now); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +119,7 @@ func TestLearnPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	contains(t, string(html), "Verdicts on 1 claims: 0 shown, 1 refuted, 0 that", "<svg ", "Some GPU")
-	var j learnJSON
+	var j learncmd.LearnJSON
 	if data, err := os.ReadFile(filepath.Join(dir, "learn.json")); err != nil || json.Unmarshal(data, &j) != nil || len(j.Lessons) != 1 || j.Lessons[0].Verdict != learn.Refuted {
 		t.Errorf("learn.json: %v, %s", err, data)
 	}
@@ -162,7 +164,7 @@ func TestLearnGoesOn(t *testing.T) {
 		if args[0] == "trace" || args[0] == "tasks" { // what it reads is in the repository
 			mustInfer(t, strings.Fields(strings.ReplaceAll(words, " traces/", " ../../traces/"))...)
 		}
-		root := newRoot(new(modelFlags))
+		root := newRoot(new(cli.ModelFlags))
 		c, rest, err := root.Find(args)
 		if err == nil {
 			err = c.ParseFlags(rest)

@@ -36,6 +36,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"gpt2scope/cmd/infer/bench"
+	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/cmd/infer/layers"
+	"gpt2scope/cmd/infer/learn"
+	"gpt2scope/cmd/infer/tasks"
+	"gpt2scope/cmd/infer/trace"
 	"gpt2scope/measure"
 	"gpt2scope/nvtx"
 	"gpt2scope/weights"
@@ -53,25 +59,6 @@ const (
 	exitSignal  = 128
 )
 
-// interruption is why a context was cancelled: a signal came.
-type interruption struct{ signal syscall.Signal }
-
-func (i interruption) Error() string {
-	if i.signal == syscall.SIGINT {
-		return "interrupted"
-	}
-	return i.signal.String()
-}
-
-// usageError is a mistake in the command line: an unknown word or flag, or a value that is
-// wrong whatever the files hold and the machine has, or wrong for the model.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-// usagef makes a usageError.
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
-
 // reportedError is an error that is on standard error already.
 type reportedError struct{ error }
 
@@ -87,10 +74,10 @@ func main() {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	go func() {
-		first := waitForSecond(signals, func(s syscall.Signal) { cancel(interruption{s}) })
+		first := waitForSecond(signals, func(s syscall.Signal) { cancel(cli.Interruption{Signal: s}) })
 		os.Exit(exitSignal + int(first))
 	}()
-	m := modelFlags{ends: nvtx.Tool() == ""}
+	m := cli.ModelFlags{Ends: nvtx.Tool() == ""}
 	nvtx.Exit(run(ctx, &m, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
@@ -112,14 +99,14 @@ func waitForSecond(signals <-chan os.Signal, first func(syscall.Signal)) syscall
 }
 
 // run executes the command line and returns the exit status.
-func run(ctx context.Context, m *modelFlags, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+func run(ctx context.Context, m *cli.ModelFlags, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRoot(m)
-	args = joinValues(args)
+	args = cli.JoinValues(args)
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := checkWords(root, args)
+	err := cli.CheckWords(root, args)
 	if err == nil {
 		err = root.ExecuteContext(ctx)
 	}
@@ -131,8 +118,8 @@ func run(ctx context.Context, m *modelFlags, args []string, stdin io.Reader, std
 		err = fmt.Errorf("%w, or --force to write into this one", err)
 	}
 
-	var stop interruption
-	var usage usageError
+	var stop cli.Interruption
+	var usage cli.UsageError
 	status := exitFailure
 	switch {
 	case err == nil:
@@ -140,7 +127,7 @@ func run(ctx context.Context, m *modelFlags, args []string, stdin io.Reader, std
 	case errors.Is(err, syscall.EPIPE): // nobody reads on, which is no failure to talk about
 		return exitSignal + int(syscall.SIGPIPE)
 	case errors.As(err, &stop):
-		status = exitSignal + int(stop.signal)
+		status = exitSignal + int(stop.Signal)
 	case errors.As(err, &usage), errors.Is(err, weights.ErrSamePlace):
 		status = exitUsage
 	}
@@ -151,13 +138,13 @@ func run(ctx context.Context, m *modelFlags, args []string, stdin io.Reader, std
 }
 
 // newRoot builds the command tree.
-func newRoot(m *modelFlags) *cobra.Command {
+func newRoot(m *cli.ModelFlags) *cobra.Command {
 	root := newGenerate(m)
-	root.AddCommand(newInfo(m), newEval(m), newDump(m), newTokenize(m), newExport(m), newBench(m), newDevices(m), newLayers(m, measure.OpenMeter), newLearn(m), newTasks(m), newTrace(), newVersion())
-	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return cmp.Or(checkUsed(c), m.check(c)) }
-	addFlags(root.PersistentFlags(), "Model and device", m.register)
-	root.Version = version()
+	root.AddCommand(newInfo(m), newEval(m), newDump(m), newTokenize(m), newExport(m), bench.New(m), newDevices(m), layers.New(m, measure.OpenMeter), learn.New(m), tasks.New(m), trace.New(), newVersion())
+	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return cmp.Or(cli.CheckUsed(c), m.Check(c)) }
+	cli.AddFlags(root.PersistentFlags(), "Model and device", m.Register)
+	root.Version = cli.Version()
 	root.SetVersionTemplate("infer {{.Version}}\n")
-	setUsage(root)
+	cli.SetUsage(root)
 	return root
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/traces/tables"
 )
 
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) {
 	}
 	os.Setenv(asInfer, "1")               // what the program starts of itself is the program
 	os.Setenv("CUDA_VISIBLE_DEVICES", "") // the tests are of the CPU, also where there is a GPU
-	os.Setenv(historyVariable, "off")     // and keep nothing of what they run
+	os.Setenv(cli.HistoryVariable, "off") // and keep nothing of what they run
 	os.Exit(m.Run())
 }
 
@@ -47,7 +48,7 @@ func infer(t *testing.T, args ...string) ended {
 func inferWith(t *testing.T, ctx context.Context, stdin string, args ...string) ended {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	status := run(ctx, new(modelFlags), args, strings.NewReader(stdin), &stdout, &stderr)
+	status := run(ctx, new(cli.ModelFlags), args, strings.NewReader(stdin), &stdout, &stderr)
 	return ended{status, stdout.String(), stderr.String()}
 }
 
@@ -246,7 +247,7 @@ func TestCompletion(t *testing.T) {
 	for line, want := range map[string]string{
 		"--device ": "auto cpu cuda reference", "--dtype ": "bf16 f32 q8", "info --mode ": "auto eager graph persistent", "bench --phase ": "decode prefill", "bench --logits ": "all last",
 		"--layers ": "all", "bench --recorder ": "cupti host stamps", "--recorder ": "auto cupti stamps", "bench --output ": "csv json md", "export --dtype ": "bf16 f32", "bench inside --by ": "sm stage",
-		"trace show x --by ": strings.Join(texts(tables.Bys), " "), "trace diff x y --by ": "folded kernel layer op stage", "info --by ": "folded stage", "tasks simulate --memory ": "pageable pinned resident", "tasks run --held-out ": "nothing sizes task",
+		"trace show x --by ": strings.Join(cli.Texts(tables.Bys), " "), "trace diff x y --by ": "folded kernel layer op stage", "info --by ": "folded stage", "tasks simulate --memory ": "pageable pinned resident", "tasks run --held-out ": "nothing sizes task",
 		"--model ": "random:gpt2 random:gpt2-large random:gpt2-medium random:gpt2-xl", "dump --stage ": "wte+wpe h.0.ln_1 h.0.attn.c_attn h.0.attn.sdpa h.0.attn.c_proj h.0.residual_1 h.0.ln_2 h.0.mlp.c_fc h.0.mlp.gelu h.0.mlp.c_proj h.0.residual_2 ln_f lm_head", "tasks bench --tasks ": "vector.add vector.square reduce.sum matmul gpt2.prefill gpt2.decode gpt2.generate", "trace show x --format ": "csv json table", "tok": "tokenize", "bench kernel ": "wte+wpe ln_1 attn.c_attn attn.sdpa attn.c_proj residual_1 ln_2 mlp.c_fc mlp.gelu mlp.c_proj residual_2 ln_f lm_head sample", "export --fo": "--force",
 	} {
 		words := strings.Split(line, " ")
@@ -281,7 +282,7 @@ func TestFlagsThatDoNothing(t *testing.T) {
 	} {
 		words := strings.Fields(command)
 		help := mustInfer(t, append(words, "--help")...).stdout
-		newRoot(new(modelFlags)).PersistentFlags().VisitAll(func(f *pflag.Flag) {
+		newRoot(new(cli.ModelFlags)).PersistentFlags().VisitAll(func(f *pflag.Flag) {
 			isUsed := slices.Contains(strings.Fields(used), f.Name)
 			if strings.Contains(help, " --"+f.Name+" ") != isUsed {
 				t.Errorf("%s --help: --%s: listed %v, used %v", command, f.Name, !isUsed, isUsed)
@@ -302,8 +303,8 @@ func TestFlagsThatDoNothing(t *testing.T) {
 // TestHelp checks that every command's help has its parts, and every flag a
 // description with the name of its value.
 func TestHelp(t *testing.T) {
-	root := newRoot(new(modelFlags))
-	for _, c := range allCommands(root) {
+	root := newRoot(new(cli.ModelFlags))
+	for _, c := range cli.AllCommands(root) {
 		if c.Name() == "help" {
 			continue
 		}
@@ -324,14 +325,14 @@ func TestHelp(t *testing.T) {
 				}
 			})
 		}
-		if heading := strings.Contains(text, "\nModel and device:\n"); heading != (uses(c, "model") || uses(c, "device")) {
+		if heading := strings.Contains(text, "\nModel and device:\n"); heading != (cli.Uses(c, "model") || cli.Uses(c, "device")) {
 			t.Errorf("%s: a heading of model and device: %v", c.CommandPath(), heading)
 		}
 		if strings.Contains(text, "(default -1)") || strings.Contains(text, "(default )") {
 			t.Errorf("%s: the help has a default that stands for another:\n%s", c.CommandPath(), text)
 		}
 		for _, part := range []string{"Usage:\n  infer", "\nExamples:\n  infer", "\nModel and device:\n  -m, --model", "--quiet", "--help"} {
-			if strings.Contains(part, "--model") && !uses(c, "model") || part == "--quiet" && !uses(c, "quiet") || part == "\nExamples:\n  infer" && c.HasParent() && strings.Contains(c.CommandPath(), "completion") {
+			if strings.Contains(part, "--model") && !cli.Uses(c, "model") || part == "--quiet" && !cli.Uses(c, "quiet") || part == "\nExamples:\n  infer" && c.HasParent() && strings.Contains(c.CommandPath(), "completion") {
 				continue
 			}
 			if !strings.Contains(text, part) {
@@ -360,10 +361,10 @@ func TestDistance(t *testing.T) {
 		a, b string
 		want int
 	}{{"", "", 0}, {"", "abc", 3}, {"kitten", "sitting", 3}, {"saturday", "sunday", 3}, {"temp", "tmep", 2}, {"same", "same", 0}} {
-		if got := distance(c.a, c.b); got != c.want {
+		if got := cli.Distance(c.a, c.b); got != c.want {
 			t.Errorf("distance(%q, %q) = %d, not %d", c.a, c.b, got, c.want)
 		}
-		if got := distance(c.b, c.a); got != c.want {
+		if got := cli.Distance(c.b, c.a); got != c.want {
 			t.Errorf("distance(%q, %q) = %d, not %d", c.b, c.a, got, c.want)
 		}
 	}
@@ -371,7 +372,7 @@ func TestDistance(t *testing.T) {
 
 func TestShellQuote(t *testing.T) {
 	for in, want := range map[string]string{"a.txt": "a.txt", "": "''", "two words": "'two words'", "it's": `'it'\''s'`, "$HOME": "'$HOME'"} {
-		if got := shellQuote(in); got != want {
+		if got := cli.ShellQuote(in); got != want {
 			t.Errorf("shellQuote(%q) = %s, not %s", in, got, want)
 		}
 	}
@@ -398,7 +399,7 @@ func TestOutputFails(t *testing.T) {
 		{"tokenize", "-m", tiny, "-p", "hello"}, {"bench", "-m", tiny, "--repeat", "1", "--no-floor"}, {"bench", "-m", tiny, "--repeat", "1", "--no-floor", "--json"},
 	} {
 		var stderr bytes.Buffer
-		status := run(context.Background(), new(modelFlags), args, strings.NewReader(""), &failing{after: 4}, &stderr)
+		status := run(context.Background(), new(cli.ModelFlags), args, strings.NewReader(""), &failing{after: 4}, &stderr)
 		if status != exitFailure {
 			t.Errorf("%q: status %d", args, status)
 		}

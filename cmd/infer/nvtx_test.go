@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/cpu"
 	gpuexec "gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
@@ -76,7 +77,7 @@ func TestNVTX(t *testing.T) {
 	const text, tokens, layers = "ROMEO:", 4, 2
 	events := recordRanges(t, "-p", text, "-n", fmt.Sprint(tokens), "--layers", fmt.Sprint(layers), "--temp", "0", "--ignore-eos")
 
-	model, err := defaultModel()
+	model, err := cli.DefaultModel()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,8 @@ import (
 	"testing/synctest"
 	"time"
 	"unicode/utf8"
+
+	"gpt2scope/cmd/infer/cli"
 )
 
 // process is infer in a process of its own: this test binary, as TestMain runs it.
@@ -382,9 +384,9 @@ func TestTerminal(t *testing.T) {
 				t.Errorf("without a terminal stderr has %q", p.stderr.String())
 			}
 
-			command := shellQuote(os.Args[0])
+			command := cli.ShellQuote(os.Args[0])
 			for _, arg := range c.args {
-				command += " " + shellQuote(arg)
+				command += " " + cli.ShellQuote(arg)
 			}
 			tty := exec.Command(script, "--quiet", "--return", "--flush", "--command", command, os.DevNull)
 			tty.Env = append(os.Environ(), asInfer+"=1", "GOMAXPROCS=2", "TERM=xterm", "SHELL=/bin/sh")

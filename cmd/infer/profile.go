@@ -12,20 +12,22 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"gpt2scope/cmd/infer/bench"
+	"gpt2scope/cmd/infer/cli"
+	tracecmd "gpt2scope/cmd/infer/trace"
 	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 	"gpt2scope/measure"
 	"gpt2scope/record"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
-	"gpt2scope/traces/window"
 )
 
 // profileFlags are those of "infer" that record where the time of a text goes.
 type profileFlags struct {
 	by         tables.By // of the table to show, "" for none
-	rows       rowOptions
-	show       showOptions // its columns
+	rows       cli.RowOptions
+	show       tracecmd.ShowOptions // its columns
 	trace      string
 	recorder   string
 	noBaseline bool
@@ -35,10 +37,10 @@ type profileFlags struct {
 func (p *profileFlags) register(f *pflag.FlagSet) {
 	f.StringVar((*string)(&p.by), "profile", "", "print where the time went after the text, by stages of the model;\n--profile=`WHAT` has rows as 'infer trace show --by WHAT'")
 	f.Lookup("profile").NoOptDefVal = string(tables.ByFolded)
-	p.rows.register(f, "time, calls", "the order of the plan")
+	p.rows.Register(f, "time, calls", "the order of the plan")
 	f.Lookup("sort").Usage = "sort the table of --profile by `COLUMN`, such as time or calls\n(default: the order of the plan)"
 	f.Lookup("limit").Usage = "show the `N` rows of the table of --profile that took the most\ntime, or are first by --sort, and sum the others (default: all)"
-	p.show.registerColumns(f, mainColumns, "the table of --profile")
+	p.show.RegisterColumns(f, tracecmd.MainColumns, "the table of --profile")
 	f.StringVar(&p.trace, "trace", "", "write what was recorded to `FILE` (.json or .json.gz): for 'infer\ntrace', https://ui.perfetto.dev and chrome://tracing")
 	f.StringVar(&p.recorder, "recorder", exec.RecorderAuto, "`RECORDER` on a GPU: stamps (kernels note their times; light),\ncupti (CUDA's activity records; detailed), auto (cupti in mode\neager, else stamps); with cupti, mode persistent\nis graph")
 	f.BoolVar(&p.noBaseline, "no-baseline", false, "do not run the text again in a process that records nothing, which\nmeasures the recording overhead, nor measure the device again if\nthe run was faster than its ceilings allow")
@@ -58,23 +60,23 @@ func (p *profileFlags) check(flags *pflag.FlagSet) error {
 	}
 	switch {
 	case !slices.Contains([]string{exec.RecorderAuto, exec.RecorderStamps, exec.RecorderCUPTI}, p.recorder):
-		return usagef("--recorder %s: it must be auto, stamps or cupti", shellQuote(p.recorder))
+		return cli.Usagef("--recorder %s: it must be auto, stamps or cupti", cli.ShellQuote(p.recorder))
 	case flags.Changed("trace") && (p.trace == "" || p.trace == "-"):
-		return usagef("--trace needs the name of a file to write; the text goes to standard output")
+		return cli.Usagef("--trace needs the name of a file to write; the text goes to standard output")
 	case p.by != "" && !slices.Contains(tables.Bys, p.by):
-		return usagef("--profile=%s: it must be %s", shellQuote(string(p.by)), tables.List(tables.Bys))
-	case p.show.checkColumns() != nil:
-		return p.show.checkColumns()
+		return cli.Usagef("--profile=%s: it must be %s", cli.ShellQuote(string(p.by)), tables.List(tables.Bys))
+	case p.show.CheckColumns() != nil:
+		return p.show.CheckColumns()
 	case p.by == "" && flags.Changed("columns"):
-		return usagef("--columns is for the table of --profile")
-	case p.by == "" && (p.rows.sort != "" || flags.Changed("limit") || flags.Changed("top")):
-		return usagef("--sort and --limit are for the table of --profile")
-	case p.rows.limit < 0:
-		return p.rows.check()
-	case p.by != "" && checkSort(p.by, p.rows) != nil:
-		return checkSort(p.by, p.rows)
+		return cli.Usagef("--columns is for the table of --profile")
+	case p.by == "" && (p.rows.Sort != "" || flags.Changed("limit") || flags.Changed("top")):
+		return cli.Usagef("--sort and --limit are for the table of --profile")
+	case p.rows.Limit < 0:
+		return p.rows.Check()
+	case p.by != "" && tracecmd.CheckSort(p.by, p.rows) != nil:
+		return tracecmd.CheckSort(p.by, p.rows)
 	case !p.on() && (flags.Changed("recorder") || p.noBaseline):
-		return usagef("--recorder and --no-baseline are for recording; add --profile or --trace FILE")
+		return cli.Usagef("--recorder and --no-baseline are for recording; add --profile or --trace FILE")
 	}
 	return nil
 }
@@ -85,7 +87,7 @@ func (p *profileFlags) writable(reads ...string) error {
 	if p.trace == "" {
 		return nil
 	}
-	return checkWritable("--trace", p.trace, reads...)
+	return cli.CheckWritable("--trace", p.trace, reads...)
 }
 
 // profiling is a recording under way.
@@ -97,20 +99,20 @@ type profiling struct {
 }
 
 // start begins to record a session.
-func (p *profileFlags) start(o *opened, s *gpt2.Session) (*profiling, error) {
-	d := o.backend.Describe()
+func (p *profileFlags) start(o *cli.Opened, s *gpt2.Session) (*profiling, error) {
+	d := o.Backend.Describe()
 	if d.Recorder == "" {
-		return nil, usagef("--device %s does not record its passes; --profile and --trace need the CPU or a GPU (--device cpu, cuda)", d.Name)
+		return nil, cli.Usagef("--device %s does not record its passes; --profile and --trace need the CPU or a GPU (--device cpu, cuda)", d.Name)
 	}
 	if !d.GPU && p.recorder != exec.RecorderAuto {
-		return nil, usagef("--recorder %s is for a GPU; the CPU's threads are recorded by the program itself", p.recorder)
+		return nil, cli.Usagef("--recorder %s is for a GPU; the CPU's threads are recorded by the program itself", p.recorder)
 	}
 	if !d.GPU && p.by != "" {
 		if err := tables.OfCPU(p.by); err != nil {
-			return nil, usagef("--profile=%s: %w", p.by, err)
+			return nil, cli.Usagef("--profile=%s: %w", p.by, err)
 		}
 	}
-	run := &profiling{flags: p, recorder: record.New("gpt2scope", version()), session: s}
+	run := &profiling{flags: p, recorder: record.New("gpt2scope", cli.Version()), session: s}
 	if err := s.Record(run.recorder); err != nil {
 		return nil, err
 	}
@@ -146,7 +148,7 @@ func (r *profiling) warmUp(ctx context.Context, s *gpt2.Session, ids []int32, g 
 //
 // After Ctrl-C what was recorded until then is kept, without the baseline; it returns
 // the interruption, also if that came during the baseline.
-func (r *profiling) finish(ctx context.Context, g *generateFlags, o *opened, res *result, stderr io.Writer) error {
+func (r *profiling) finish(ctx context.Context, g *generateFlags, o *cli.Opened, res *result, stderr io.Writer) error {
 	r.counters.Finish(r.recorder, res.Timings.PrefillTokens+res.Timings.DecodeTokens)
 	if err := r.session.StopRecording(); err != nil {
 		return err
@@ -160,7 +162,7 @@ func (r *profiling) finish(ctx context.Context, g *generateFlags, o *opened, res
 	describeDevice(r.recorder, o)
 	t := r.recorder.Trace()
 	if !r.flags.noBaseline && ctx.Err() == nil {
-		if secondLook(ctx, o.backend, t, g.modelFlags, stderr) {
+		if bench.SecondLook(ctx, o.Backend, t, g.ModelFlags, stderr) {
 			describeDevice(r.recorder, o)
 			t = r.recorder.Trace()
 		}
@@ -176,62 +178,41 @@ func (r *profiling) finish(ctx context.Context, g *generateFlags, o *opened, res
 
 func (r *profiling) write(ctx context.Context, g *generateFlags, res *result, t *traces.Trace, stderr io.Writer) error {
 	if r.flags.trace != "" {
-		if err := writeTrace(ctx, t, r.flags.trace); err != nil {
+		if err := cli.WriteTrace(ctx, t, r.flags.trace); err != nil {
 			return err
 		}
-		if !g.quiet {
-			fmt.Fprintf(stderr, "infer: %s has %s; 'infer trace show %s' reads it\n", r.flags.trace, count(int(t.Header.Events), "event"), shellQuote(r.flags.trace))
+		if !g.Quiet {
+			fmt.Fprintf(stderr, "infer: %s has %s; 'infer trace show %s' reads it\n", r.flags.trace, cli.Count(int(t.Header.Events), "event"), cli.ShellQuote(r.flags.trace))
 		}
 	}
 	if r.flags.by == "" {
 		return nil
 	}
-	o := showOptions{by: r.flags.by, rows: r.flags.rows, columns: r.flags.show.columns, gpu: -1}
+	o := tracecmd.ShowOptions{By: r.flags.by, Rows: r.flags.rows, Columns: r.flags.show.Columns, GPU: -1}
 	if g.json {
-		o.format = "json"
+		o.Format = "json"
 	}
-	table, show, err := layTable(t, &o)
+	table, show, err := tracecmd.LayTable(t, &o)
 	if err != nil {
 		return err
 	}
 	if g.json {
-		res.Profile = &tableJSON{t.Header.Describe(), table}
+		res.Profile = &tracecmd.TableJSON{Source: t.Header.Describe(), Table: table}
 	}
 	fmt.Fprintln(stderr)
-	return writeTable(stderr, t, table, show)
-}
-
-// writeTrace writes a trace with the steps over its kernels, and with how many launches
-// were under way.
-func writeTrace(ctx context.Context, t *traces.Trace, path string) error {
-	events := slices.Concat(traces.Project(t.Header, t.Events), t.Events, window.QueueDepth(t))
-	traces.Sort(events)
-	t.Header.Events = int64(len(events))
-	return writeFile(ctx, path, func(f io.Writer) error {
-		z := traces.Compress(f, path)
-		w := traces.NewWriter(z, t.Header)
-		for _, e := range events {
-			if err := w.Write(e); err != nil {
-				return err
-			}
-		}
-		if err := w.Close(); err != nil {
-			return err
-		}
-		return z.Close()
-	})
+	return tracecmd.WriteTable(stderr, t, table, show)
 }
 
 // baseline makes the same text in a process that records nothing, and notes how much
 // longer its passes took here.
 func (r *profiling) baseline(ctx context.Context, g *generateFlags, res *result, stderr io.Writer) error {
 	const what = "making the text again without recording, to measure the recording overhead"
-	if !g.quiet {
+	if !g.Quiet {
 		fmt.Fprintf(stderr, "infer: %s (--no-baseline leaves that out)\n", what)
 	}
-	defer g.spin(stderr, what)()
+	defer g.Spin(stderr, what)()
 	var base result
-	if err := runSelf(ctx, g.baselineArgs(res), &base); err != nil {
+	if err := cli.RunSelf(ctx, g.baselineArgs(res), &base); err != nil {
 		if ctx.Err() != nil {
 			return err
 		}
@@ -272,7 +253,7 @@ func (g *generateFlags) baselineArgs(res *result) []string {
 	recording := pflag.NewFlagSet("", pflag.ContinueOnError)
 	new(profileFlags).register(recording)
 	recording.VisitAll(func(f *pflag.Flag) { but = append(but, f.Name) })
-	args := givenFlags(g.flags, but...)
+	args := cli.GivenFlags(g.flags, but...)
 	ids := make([]string, len(res.Prompt))
 	for i, id := range res.Prompt {
 		ids[i] = strconv.Itoa(int(id))
@@ -284,16 +265,16 @@ func (g *generateFlags) baselineArgs(res *result) []string {
 }
 
 // describeDevice fills in what the header says of ceilings and versions.
-func describeDevice(r *record.Recorder, o *opened) {
-	set, found, err := storedCeilings(o.backend)
+func describeDevice(r *record.Recorder, o *cli.Opened) {
+	set, found, err := cli.StoredCeilings(o.Backend)
 	device := -1
 	r.Header(func(h *traces.Header) {
 		if h.Versions == nil {
 			h.Versions = map[string]string{}
 		}
-		h.Versions["gpt2scope"] = version()
-		h.Versions["model"] = fmt.Sprintf("%s, layers %d of %d", o.model.Name, len(o.options.Layers), o.model.Config.Layers)
-		d := o.backend.Describe()
+		h.Versions["gpt2scope"] = cli.Version()
+		h.Versions["model"] = fmt.Sprintf("%s, layers %d of %d", o.Model.Name, len(o.Options.Layers), o.Model.Config.Layers)
+		d := o.Backend.Describe()
 		maps.Copy(h.Versions, d.Versions)
 		if d.GPU {
 			device, h.Versions["mode"] = d.Index, d.Mode

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"math"
 	"testing"
+
+	"gpt2scope/cmd/infer/cli"
 )
 
 // TestQualityOfQ8: rounding weights to 8 bits costs a trained model next to nothing, whether activations stay float32, as in a
@@ -12,7 +14,7 @@ func TestQualityOfQ8(t *testing.T) {
 	bits := func(args ...string) float64 {
 		var got struct {
 			BitsPerByte   float64 `json:"bits_per_byte"`
-			Configuration setting
+			Configuration cli.Setting
 		}
 		e := mustInfer(t, with([]string{"eval", "-m", "../../weights/shakespeare", "--text", "../../parity/prompt.txt", "--json"}, args...)...)
 		if err := json.Unmarshal([]byte(e.stdout), &got); err != nil {

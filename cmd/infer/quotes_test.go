@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gpt2scope/cmd/infer/cli"
 )
 
 // isQuoteOf tells whether a line of output has all words of a quoted line, in order. Columns may be left out of a quote, and parts of
@@ -63,7 +65,7 @@ func TestUsageNamesCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	named := 0
-	for _, c := range allCommands(newRoot(&modelFlags{})) {
+	for _, c := range cli.AllCommands(newRoot(&cli.ModelFlags{})) {
 		if !c.Runnable() || !c.IsAvailableCommand() || c.HasParent() && c.Parent().Name() == "completion" {
 			continue
 		}

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"gpt2scope/cmd/infer/cli"
 )
 
 var update = flag.Bool("update", false, "write traces/samples/plan.json and summaries")
@@ -37,7 +39,7 @@ func TestPlanOfSamples(t *testing.T) {
 	}
 	info.GPU = nil // the plan alone
 	var plan bytes.Buffer
-	if err := writeJSON(&plan, info); err != nil {
+	if err := cli.WriteJSON(&plan, info); err != nil {
 		t.Fatal(err)
 	}
 	got := plan.Bytes()

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/internal/stub"
 	"gpt2scope/tasks"
 )
@@ -29,7 +30,7 @@ func TestTasksBench(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(out, count(len(samples), "sample")+" are in "+dir) {
+	if !strings.Contains(out, cli.Count(len(samples), "sample")+" are in "+dir) {
 		t.Errorf("%d samples:\n%s", len(samples), out)
 	}
 	seen := map[string]int{}
@@ -124,7 +125,7 @@ func TestTasksBenchGPU(t *testing.T) {
 	merged, err := tasks.ReadFiles(all)
 	one, _ := tasks.ReadFiles(dirs["1/2"])
 	two, _ := tasks.ReadFiles(dirs["2/2"])
-	if err != nil || len(merged) != len(one)+len(two) || !strings.Contains(out, count(len(merged), "sample")) {
+	if err != nil || len(merged) != len(one)+len(two) || !strings.Contains(out, cli.Count(len(merged), "sample")) {
 		t.Errorf("%d samples of %d and %d: %v\n%s", len(merged), len(one), len(two), err, out)
 	}
 	// A part that is given twice counts once.
@@ -191,7 +192,7 @@ func TestTasksBenchDirectoryFirst(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // which measuring would say
 	var stdout, stderr bytes.Buffer
-	status := run(ctx, &modelFlags{}, []string{"tasks", "bench", "-o", "/proc/none", "--device", "cpu"}, strings.NewReader(""), &stdout, &stderr)
+	status := run(ctx, &cli.ModelFlags{}, []string{"tasks", "bench", "-o", "/proc/none", "--device", "cpu"}, strings.NewReader(""), &stdout, &stderr)
 	if status != exitFailure || !strings.Contains(stderr.String(), "--out /proc/none: the directory cannot be made") {
 		t.Errorf("status %d, %q", status, stderr.String())
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/cmd/infer/tasks"
 	"gpt2scope/predict/grade"
 )
 
@@ -23,7 +24,7 @@ func TestTasksDocs(t *testing.T) {
 	if !ok || !also {
 		t.Fatalf("%s has no lines %s and %s", path, begin, end)
 	}
-	rows, err := readRows(&bytes.Buffer{}, nil)
+	rows, err := tasks.ReadRows(&bytes.Buffer{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +35,7 @@ func TestTasksDocs(t *testing.T) {
 		}
 		result.Decisions = nil // times of this machine now
 		var b bytes.Buffer
-		writeCheck(&b, result)
+		tasks.WriteCheck(&b, result)
 		return b.String()
 	}
 	if *update {
@@ -52,7 +53,7 @@ func TestTasksDocs(t *testing.T) {
 	if page, err = os.ReadFile(goals); err != nil {
 		t.Fatal(err)
 	}
-	of, err := readRows(&bytes.Buffer{}, []string{"../../tasks/samples/h200.csv.gz"})
+	of, err := tasks.ReadRows(&bytes.Buffer{}, []string{"../../tasks/samples/h200.csv.gz"})
 	if err != nil {
 		t.Fatal(err)
 	}

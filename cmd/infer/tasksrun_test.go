@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/dispatch"
 	"gpt2scope/internal/stub"
 )
@@ -61,7 +62,7 @@ func TestTasksRunOnGPUOfLittleMemory(t *testing.T) {
 	if r.NoRoom == 0 || r.Devices[0].Tasks != r.NoRoom || r.Devices[1].Tasks != 20-r.NoRoom || r.Devices[1].Tasks == 0 || r.Lost != "" {
 		t.Errorf("%+v", r)
 	}
-	contains(t, mustInfer(t, args...).stdout, fmt.Sprintf("always cuda:0: %s done on the CPU, since a GPU had too little memory", count(r.NoRoom, "task")))
+	contains(t, mustInfer(t, args...).stdout, fmt.Sprintf("always cuda:0: %s done on the CPU, since a GPU had too little memory", cli.Count(r.NoRoom, "task")))
 }
 
 // Both of two GPUs get work, from the same inputs in pinned memory.

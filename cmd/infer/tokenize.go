@@ -9,16 +9,18 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"gpt2scope/cmd/infer/cli"
 )
 
 // tokenizeFlags are the flags of "infer tokenize".
 type tokenizeFlags struct {
-	in   inputFlags
+	in   cli.InputFlags
 	json bool
 }
 
 // newTokenize makes "infer tokenize".
-func newTokenize(m *modelFlags) *cobra.Command {
+func newTokenize(m *cli.ModelFlags) *cobra.Command {
 	var t tokenizeFlags
 	c := &cobra.Command{
 		Use:   "tokenize -p TEXT",
@@ -29,28 +31,28 @@ tokens; without a text, it shows the token that generation begins with.`,
 		Example: `  infer tokenize -p "ROMEO:"
   infer tokenize -m random:gpt2 -f play.txt
   infer tokenize -m random:gpt2 --ids 15496,995 --json`,
-		Annotations: map[string]string{argumentKey: "-p", usesKey: "model quiet"},
+		Annotations: map[string]string{cli.ArgumentKey: "-p", cli.UsesKey: "model quiet"},
 		RunE: func(c *cobra.Command, _ []string) error {
-			t.in.emptyIsNone = true
+			t.in.EmptyIsNone = true
 			return t.run(c.Context(), m, c.InOrStdin(), c.OutOrStdout())
 		},
 	}
-	t.in.use = "show the tokens of"
-	addFlags(c.Flags(), "Text", t.in.register)
-	addFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+	t.in.Use = "show the tokens of"
+	cli.AddFlags(c.Flags(), "Text", t.in.Register)
+	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.BoolVar(&t.json, "json", false, "print one JSON object: ids, pieces, and their bytes in\nhexadecimal")
 	})
 	return c
 }
 
-func (t *tokenizeFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader, stdout io.Writer) error {
-	model, err := m.openModel()
+func (t *tokenizeFlags) run(ctx context.Context, m *cli.ModelFlags, stdin io.Reader, stdout io.Writer) error {
+	model, err := m.OpenModel()
 	if err != nil {
 		return err
 	}
 	defer model.Close()
-	t.in.notice = m.notice
-	ids, err := t.in.tokens(ctx, model, stdin)
+	t.in.Notice = m.Notice
+	ids, err := t.in.Tokens(ctx, model, stdin)
 	if err != nil {
 		return err
 	}
@@ -66,12 +68,12 @@ func (t *tokenizeFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader,
 			piece := model.Tokenizer.AppendPiece(nil, id)
 			pieces[i], hexes[i] = string(piece), hex.EncodeToString(piece)
 		}
-		return writeJSON(stdout, tokensJSON{ids, pieces, hexes})
+		return cli.WriteJSON(stdout, tokensJSON{ids, pieces, hexes})
 	}
 	var b bytes.Buffer
 	for _, id := range ids {
 		if b.Len() > 1<<16 { // a long text is shown as it is formatted, and Ctrl-C ends it
-			if err := writeOutput(stdout, b.Bytes()); err != nil {
+			if err := cli.WriteOutput(stdout, b.Bytes()); err != nil {
 				return err
 			}
 			if b.Reset(); ctx.Err() != nil {
@@ -80,7 +82,7 @@ func (t *tokenizeFlags) run(ctx context.Context, m *modelFlags, stdin io.Reader,
 		}
 		fmt.Fprintf(&b, "%6d  %q\n", id, model.Tokenizer.AppendPiece(nil, id))
 	}
-	return writeOutput(stdout, b.Bytes())
+	return cli.WriteOutput(stdout, b.Bytes())
 }
 
 // tokensJSON is what tokenize --json prints: for each token its id, its text, and the bytes of

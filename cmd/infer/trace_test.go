@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/cmd/infer/trace"
 	"gpt2scope/traces"
 	"gpt2scope/traces/load"
 )
@@ -63,7 +64,7 @@ func TestTraceCheck(t *testing.T) {
 	checkOneLine(t, e.stderr, lost, "would mislead", "1 reason")
 
 	e = infer(t, "trace", "check", "--json", lost)
-	var got checkJSON
+	var got trace.CheckJSON
 	if err := json.Unmarshal([]byte(e.stdout), &got); err != nil || e.status != exitFailure || got.Trusted || got.Counts.WithoutCorrelation != 1 || len(got.Findings) == 0 {
 		t.Errorf("status %d, %+v, error %v", e.status, got, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/cmd/infer/trace"
 	"gpt2scope/traces"
 	"gpt2scope/traces/advise"
 	"gpt2scope/traces/load"
@@ -21,19 +22,19 @@ func TestTraceAdvise(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var some, all adviseJSON
-	for flag, into := range map[string]*adviseJSON{"--all": &all, "--all=false": &some} {
+	var some, all trace.AdviseJSON
+	for flag, into := range map[string]*trace.AdviseJSON{"--all": &all, "--all=false": &some} {
 		if err := json.Unmarshal([]byte(mustInfer(t, "trace", "advise", samples[0], "--format", "json", flag).stdout), into); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(all.Hints) != len(want.Hints) || len(some.Hints) != len(want.Above(worthPercent)) || len(some.Hints) == 0 || len(some.Hints) >= len(all.Hints) || all.Wall != want.Wall || !strings.Contains(all.Source, "H200") {
+	if len(all.Hints) != len(want.Hints) || len(some.Hints) != len(want.Above(trace.WorthPercent)) || len(some.Hints) == 0 || len(some.Hints) >= len(all.Hints) || all.Wall != want.Wall || !strings.Contains(all.Source, "H200") {
 		t.Errorf("%d findings of %d, %d in all: %+v", len(some.Hints), len(want.Hints), len(all.Hints), all)
 	}
 	out := mustInfer(t, "trace", "advise", samples[0]).stdout
 	at := 0
-	for _, h := range want.Above(worthPercent) {
-		i := strings.Index(out[at:], h.Rule+": at most "+milliseconds(h.Gain)+" ms")
+	for _, h := range want.Above(trace.WorthPercent) {
+		i := strings.Index(out[at:], h.Rule+": at most "+trace.Milliseconds(h.Gain)+" ms")
 		if i < 0 || !strings.Contains(out, h.Text) || !strings.Contains(out, h.Try) || !strings.Contains(out, h.Rows[0]) {
 			t.Fatalf("the table lacks %+v after %d:\n%s", h, at, out)
 		}

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"gpt2scope/cmd/infer/trace"
 )
 
 // TestTraceDiff compares an eager with a graph capture in every format.
 func TestTraceDiff(t *testing.T) {
-	var got diffJSON
+	var got trace.DiffJSON
 	if err := json.Unmarshal([]byte(mustInfer(t, "trace", "diff", samples[0], samples[1], "--format", "json").stdout), &got); err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +44,7 @@ func TestTraceDiff(t *testing.T) {
 	// The largest change first, in the plan's order, by another column; the first rows; by layer.
 	before, after := "../../traces/samples/gpt2-L12-graph-stamps.json.gz", "../../traces/samples/gpt2-L12-graph-stamps-after.json.gz"
 	stages := func(args ...string) string {
-		var d diffJSON
+		var d trace.DiffJSON
 		if err := json.Unmarshal([]byte(mustInfer(t, append([]string{"trace", "diff", before, after, "--format", "json"}, args...)...).stdout), &d); err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/cmd/infer/cli"
+	tracecmd "gpt2scope/cmd/infer/trace"
 	"gpt2scope/traces"
 	"gpt2scope/traces/load"
 	"gpt2scope/traces/tables"
@@ -246,7 +248,7 @@ func TestRowName(t *testing.T) {
 		"ln_f  (2 of 3 kernels are bounded by their neighbours)": {Kind: tables.RowWork, Name: "ln_f", Kernels: 3, Bounded: 2},
 		"decode step  idle: host late":                           {Kind: tables.RowIdle, Phase: "decode step", Name: tables.IdleHost},
 	} {
-		if got := rowName(table, &r); got != want {
+		if got := tracecmd.RowName(table, &r); got != want {
 			t.Errorf("%q, not %q", got, want)
 		}
 	}
@@ -302,9 +304,9 @@ func TestTraceShowSort(t *testing.T) {
 			t.Errorf("by %s, %q sorts\n%s, not\n%s", c.by, c.heading, got, want)
 		}
 	}
-	columns := []column[int]{{key: "a", title: "A us"}, {key: "a_mean", title: "mean"}, {key: "b", title: "B us"}, {key: "b_mean", title: "mean"}, {key: "hidden"}, {title: "last"}}
+	columns := []cli.Column[int]{{Key: "a", Title: "A us"}, {Key: "a_mean", Title: "mean"}, {Key: "b", Title: "B us"}, {Key: "b_mean", Title: "mean"}, {Key: "hidden"}, {Title: "last"}}
 	for name, want := range map[string]int{"b": 2, "B US": 2, "a_mean": 1, "mean": -1, "last": -1, "hidden": 4, "": -1} {
-		if got := findColumn(columns, name); got != want {
+		if got := cli.FindColumn(columns, name); got != want {
 			t.Errorf("%q is column %d, not %d", name, got, want)
 		}
 	}
@@ -488,7 +490,7 @@ func TestBelowFloor(t *testing.T) {
 	contains(t, mustInfer(t, "trace", "show", file).stdout, says)
 	contains(t, mustInfer(t, "trace", "check", file).stdout, says, "shares of time can be trusted")
 	contains(t, mustInfer(t, "trace", "advise", file).stdout, "! "+says)
-	var check checkJSON
+	var check tracecmd.CheckJSON
 	if err := json.Unmarshal([]byte(mustInfer(t, "trace", "check", file, "--json").stdout), &check); err != nil || !check.Trusted || !slices.ContainsFunc(check.Findings, func(f traces.Finding) bool { return strings.HasPrefix(f.Text, says) && !f.Misleads }) {
 		t.Errorf("%v: %+v", err, check)
 	}
@@ -583,21 +585,21 @@ func TestHeadingsAreDistinct(t *testing.T) {
 			t.Errorf("%s: headings %q", table, names)
 		}
 	}
-	launches := launchRowColumns()
+	launches := tracecmd.LaunchRowColumns()
 	var titles []string
 	for _, c := range launches {
-		titles = append(titles, strings.TrimSpace(strings.TrimSuffix(c.title, " us")))
+		titles = append(titles, strings.TrimSpace(strings.TrimSuffix(c.Title, " us")))
 	}
-	check("by launch", titles[:len(titles)-1], func(name string) int { return findColumn(launches, name) })
+	check("by launch", titles[:len(titles)-1], func(name string) int { return cli.FindColumn(launches, name) })
 	for _, by := range []tables.By{tables.ByFolded, tables.ByKernel, tables.ByPhase} {
-		columns := rowColumns(&tables.Table{By: by}, by)
+		columns := tracecmd.RowColumns(&tables.Table{By: by}, by)
 		titles = nil
 		for _, c := range columns {
-			if c.key != "" && c.title != "" {
-				titles = append(titles, strings.TrimSpace(strings.TrimSuffix(c.title, " us")))
+			if c.Key != "" && c.Title != "" {
+				titles = append(titles, strings.TrimSpace(strings.TrimSuffix(c.Title, " us")))
 			}
 		}
-		check(string(by), titles, func(name string) int { return findColumn(columns, name) })
+		check(string(by), titles, func(name string) int { return cli.FindColumn(columns, name) })
 	}
 }
 
@@ -619,16 +621,16 @@ func TestShowFitsTerminal(t *testing.T) {
 		width     int
 		columns   string
 		all, says bool
-	}{{0, "", true, false}, {400, "", true, false}, {120, "", false, true}, {120, "all", true, false}, {400, mainColumns, false, false}} {
-		o := showOptions{by: tables.ByFolded, gpu: -1, columns: c.columns, width: c.width}
-		_, show, err := layTable(trace, &o)
+	}{{0, "", true, false}, {400, "", true, false}, {120, "", false, true}, {120, "all", true, false}, {400, tracecmd.MainColumns, false, false}} {
+		o := tracecmd.ShowOptions{By: tables.ByFolded, GPU: -1, Columns: c.columns, Width: c.width}
+		_, show, err := tracecmd.LayTable(trace, &o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var b bytes.Buffer
-		show.text(&b)
+		show.Text(&b)
 		if text := b.String(); strings.Contains(text, "launches") != c.all || strings.Contains(text, hint) != c.says {
-			t.Errorf("%+v: %d letters wide:\n%s", c, tableWidth(text), text)
+			t.Errorf("%+v: %d letters wide:\n%s", c, tracecmd.TableWidth(text), text)
 		}
 	}
 }

@@ -8,14 +8,16 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"gpt2scope/cmd/infer/cli"
 )
 
 func TestVersion(t *testing.T) {
 	if out := mustInfer(t, "--version").stdout; !strings.HasPrefix(out, "infer ") || strings.Count(out, "\n") != 1 || !strings.Contains(out, " go1.") {
 		t.Errorf("--version prints %q", out)
 	}
-	defer func(c, b string) { commit, built = c, b }(commit, built)
-	commit, built = strings.Repeat("0123456789abcdef", 2)+"01234567-dirty", "2026-01-02T03:04:05Z"
+	defer func(c, b string) { cli.Commit, cli.Built = c, b }(cli.Commit, cli.Built)
+	cli.Commit, cli.Built = strings.Repeat("0123456789abcdef", 2)+"01234567-dirty", "2026-01-02T03:04:05Z"
 	t.Setenv("GPT2SCOPE_CUDA_LIB", filepath.Join(t.TempDir(), "none.so"))
 	out := mustInfer(t, "version").stdout
 	for _, part := range []string{"infer commit 0123456789ab modified go1.", "\ncommit        0123456789abcdef0123456789abcdef01234567\n", "\nbuilt         2026-01-02T03:04:05Z\n", "\nno CUDA ", "make cuda"} {
@@ -23,8 +25,8 @@ func TestVersion(t *testing.T) {
 			t.Errorf("there is no %q in\n%s", part, out)
 		}
 	}
-	if strings.Contains(version(), built) {
-		t.Errorf("%q has the time of the build", version())
+	if strings.Contains(cli.Version(), cli.Built) {
+		t.Errorf("%q has the time of the build", cli.Version())
 	}
 
 	// The library's version is known without a driver.
@@ -35,7 +37,7 @@ func TestVersion(t *testing.T) {
 		if err := json.Unmarshal([]byte(mustInfer(t, "version", "--json").stdout), &v); err != nil {
 			t.Fatal(err)
 		}
-		if v.CUDA != "13.0" || !v.Modified || v.Commit != commit[:40] || v.Built != built || !strings.Contains(v.CUDALacks, lacks) || (lacks == "") != (v.CUDAPath == path) {
+		if v.CUDA != "13.0" || !v.Modified || v.Commit != cli.Commit[:40] || v.Built != cli.Built || !strings.Contains(v.CUDALacks, lacks) || (lacks == "") != (v.CUDAPath == path) {
 			t.Errorf("%s: %+v", define, v)
 		}
 	}
@@ -43,7 +45,7 @@ func TestVersion(t *testing.T) {
 	// A recording has it, and shows it.
 	file := filepath.Join(t.TempDir(), "x.json")
 	mustInfer(t, "-m", tiny, "-n", "3", "-s", "1", "--device", "cpu", "--no-baseline", "--trace", file)
-	commit = "another"
+	cli.Commit = "another"
 	if out := mustInfer(t, "trace", "show", file).stdout; !strings.Contains(out, "commit 0123456789ab modified") {
 		t.Errorf("the recording does not name its commit:\n%s", out)
 	}

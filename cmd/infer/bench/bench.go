@@ -1,0 +1,306 @@
+// Package bench is 'infer bench': it measures passes, kernels, energy and this machine's ceilings.
+package bench
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"gpt2scope/ceilings"
+	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/cuda/exec"
+	"gpt2scope/dispatch/auto"
+	"gpt2scope/gpt2"
+	"gpt2scope/measure"
+	"gpt2scope/record"
+	"gpt2scope/traces"
+)
+
+// benchFlags are the flags of "infer bench".
+type benchFlags struct {
+	phase, logits                  string
+	promptLen, past, batch, repeat int
+	batches                        cli.IntList
+	json, rows, noFloor            bool
+	record                         string
+	lists                          listFlags
+	shown                          cli.RowOptions // of the stages
+}
+
+// New makes "infer bench".
+func New(m *cli.ModelFlags) *cobra.Command {
+	var b benchFlags
+	c := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure the time of a prefill or a decode step",
+		Long: `bench measures the time of a pass on random tokens, after a warm-up: the median
+over repetitions and the range of the middle 80%. A decode step is measured alone,
+always with the same number of tokens in the cache. The rates count the FLOPs and the
+least bytes of the plan, which 'infer info' shows.
+
+The time is compared with its floor: the sum, over the steps of the plan, of the least
+time that each needs at the bandwidth and arithmetic rate that the same process measured
+on the device ('infer bench ceilings' shows them). On a GPU a decode step is measured as one
+of many in a row, and --rows measures a fixed list of work on models of
+random weights.
+
+On the CPU the passes then run again while they are recorded, and a table compares each
+stage with its own floor. --no-floor measures no floors and no stages.
+
+With -p, -n, -d or -o, or with several values of --threads, --dtype, --layers, --device,
+--mode or --batch, bench runs the tests of llama.cpp's llama-bench for every combination of the
+lists, and prints a row for each: pp512 is the prefill of 512 tokens, tg128 the generation
+of 128 tokens one after another, "@ d64" that with 64 tokens in the cache before.`,
+		Example: `  infer bench --layers all                                 a decode step
+  infer bench -m random:gpt2 --phase prefill --prompt-len 1024
+  infer bench -m random:gpt2 --dtype bf16 --past 512 --json
+  infer bench -m random:gpt2 -p 256,512 -n 32 -t 1,2 --dtype f32,bf16,q8
+  infer bench -m gpt2.Q8_0.gguf --dtype q8 -o csv          pp512 and tg128
+  infer bench --rows --device cuda                         a table, with floors
+  infer bench kernel attn.sdpa -m random:gpt2              a stage's kernels
+  infer bench ceilings                                     what the device can do
+  infer bench energy --device cuda -m random:gpt2          energy per token`,
+		Annotations: map[string]string{cli.ListsKey: "device mode dtype layers threads"},
+		RunE: func(c *cobra.Command, _ []string) error {
+			if b.lists.wanted(c.Flags()) {
+				if err := b.lists.check(&b, c.Flags()); err != nil {
+					return err
+				}
+				return b.runLists(c.Context(), m, c.OutOrStdout(), c.ErrOrStderr())
+			}
+			return b.run(c.Context(), m, c.Flags(), c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	cli.AddFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
+		b.register(f)
+		f.Lookup("batch").Usage = "the pass has `N` sequences; a list for -p and -n"
+		f.IntVarP(&b.repeat, "repeat", "r", 20, "measure `N` passes (default: 20, and 5 of each test of -p and -n)")
+		f.StringVar(&b.record, "recorder", "", "record the passes by `RECORDER` and drop the recording: host on\nthe CPU, stamps or cupti on a GPU ('infer bench overhead')")
+		f.BoolVar(&b.noFloor, "no-floor", false, "do not measure the device for floors")
+		f.BoolVar(&b.rows, "rows", false, "measure a fixed list of passes on a GPU, whatever --model and the\nflags of a pass say")
+	})
+	cli.AddFlags(c.Flags(), "Lists, as llama-bench has them", b.lists.register)
+	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.BoolVar(&b.json, "json", false, "print one JSON object, of lists an array of one for each result")
+		b.shown.Register(f, "time or roofline", "that of the plan")
+		f.Lookup("limit").Usage = "show the `N` stages that took the most time, or are first by\n--sort (default: all)"
+	})
+	c.AddCommand(newBenchKernel(m), newBenchOverhead(m), newBenchInside(m), newBenchCeilings(m), newBenchStart(m), NewBenchEnergy(m, measure.OpenMeter))
+	return c
+}
+
+// register registers the flags that choose the pass.
+func (b *benchFlags) register(f *pflag.FlagSet) {
+	f.StringVar(&b.phase, "phase", "decode", "`PHASE` to measure: prefill or decode")
+	f.IntVar(&b.promptLen, "prompt-len", 0, "the prefill has `N` tokens (default: 256, or the whole\ncontext if that is shorter)")
+	f.StringVar(&b.logits, "logits", "last", "`ROWS` of logits that the prefill computes: all or last")
+	f.IntVar(&b.past, "past", 0, "the cache holds `N` tokens before the pass (default: before a decode\nstep 128, or half the context if that is shorter; before a prefill none)")
+	b.batches.Values = []int{1}
+	f.Var(&b.batches, "batch", "the pass has `N` sequences")
+}
+
+// check refuses values that are wrong for every model.
+func (b *benchFlags) check(flags *pflag.FlagSet) (err error) {
+	if len(b.batches.Values) > 0 {
+		if b.batch, err = b.batches.One("batch"); err != nil {
+			return err
+		}
+	}
+	switch {
+	case b.logits != "all" && b.logits != "last":
+		return cli.Usagef("--logits %s: it must be all or last", cli.ShellQuote(b.logits))
+	case b.phase != "prefill" && b.phase != "decode":
+		return cli.Usagef("--phase %s: it must be prefill or decode", cli.ShellQuote(b.phase))
+	case flags.Changed("prompt-len") && b.promptLen < 1:
+		return cli.Usagef("--prompt-len %d: it must be at least 1", b.promptLen)
+	case b.past < 0:
+		return cli.Usagef("--past %d: it must be at least 0", b.past)
+	case b.batch < 1 || b.batch > cli.MaxBatch:
+		return cli.Usagef("--batch %d: it must be from 1 to %d", b.batch, cli.MaxBatch)
+	case b.record != "" && b.record != traces.RecorderHost && b.record != exec.RecorderStamps && b.record != exec.RecorderCUPTI:
+		return cli.Usagef("--recorder %s: it must be host, stamps or cupti", cli.ShellQuote(b.record))
+	case b.repeat < 1 || b.repeat > cli.MaxRepeat:
+		return cli.Usagef("--repeat %d: it must be from 1 to %d", b.repeat, cli.MaxRepeat)
+	}
+	// A wrong column is refused before anything is measured.
+	if err := cli.SortRows([]measure.StageTime{}, stageColumns, b.shown.Sort, "text", cli.OneSection); err != nil {
+		return err
+	}
+	return b.shown.Check()
+}
+
+func (b *benchFlags) run(ctx context.Context, m *cli.ModelFlags, flags *pflag.FlagSet, stdout, stderr io.Writer) error {
+	if err := b.check(flags); err != nil {
+		return err
+	}
+	if b.rows {
+		return b.runRows(ctx, m, stdout, stderr)
+	}
+	if m.Record = b.record; b.record == traces.RecorderHost {
+		m.Record = ""
+	}
+	o, err := m.Open()
+	if err != nil {
+		return err
+	}
+	defer o.Leave()
+	phase, past, err := b.pass(flags, o.Options.Context)
+	if err != nil {
+		return err
+	}
+	var device *BenchDevice
+	isGPU := o.Backend.Describe().GPU
+	if isGPU && !b.noFloor { // before the model takes memory
+		if device, err = measureDevice(ctx, o.Backend, 0, m, stderr); err != nil {
+			return err
+		}
+	}
+	s, err := o.Load(ctx, stderr, b.batch)
+	if err != nil {
+		return err
+	}
+	plan, err := s.Plan(phase)
+	if err != nil {
+		return err
+	}
+	work := plan.Work(past, o.Backend.Sizes())
+	if !isGPU && !b.noFloor {
+		if device, err = measureDevice(ctx, o.Backend, ceilings.Traffic(work), m, stderr); err != nil {
+			return err
+		}
+	}
+	if b.record != "" {
+		switch d := o.Backend.Describe(); {
+		case d.GPU && b.record != d.Recorder:
+			return cli.Usagef("--recorder %s: it cannot be used here, and %s would be in its place", b.record, d.Recorder)
+		case !d.GPU && b.record != traces.RecorderHost:
+			return cli.Usagef("--recorder %s is for a GPU; the CPU's threads are recorded by --recorder host", b.record)
+		}
+		if err := s.Record(record.New("gpt2scope", "")); err != nil {
+			return fmt.Errorf("--recorder %s: %w", b.record, err)
+		}
+	}
+	stop := m.Spin(stderr, "measuring")
+	result, err := measure.Pass(ctx, s, phase, past, b.repeat)
+	stop()
+	if err != nil {
+		return err
+	}
+	stagesBy := func(ceilings.Set) []measure.StageTime { return nil }
+	if device != nil && !isGPU && b.record == "" {
+		stop := m.Spin(stderr, "measuring stages")
+		stagesBy, err = measure.Stages(ctx, s, phase, past, b.repeat)
+		stop()
+		if err != nil {
+			return err
+		}
+	}
+	var floor, barriers time.Duration
+	var stages []measure.StageTime
+	if device != nil {
+		if device.Set.PassFloor(work) > result.Median || measure.Faster(stagesBy(device.Set)) {
+			device.again(ctx, o.Backend, ceilings.Traffic(work), m, stderr)
+		}
+		stages = stagesBy(device.Set)
+		floor, barriers = device.Set.PassFloor(work), device.Set.Barriers(len(work))
+	}
+	cost := plan.Cost(past)
+	gflops := cli.PerSecond(float64(cost.FLOPs), result.Median) / 1e9
+	gbs := cli.PerSecond(float64(cost.Bytes(o.Backend.Sizes())), result.Median) / 1e9
+	if b.json {
+		out := BenchJSON{
+			Phase: b.phase, Batch: b.batch, Tokens: phase.Tokens, Past: past, Logits: b.logits, Repeat: b.repeat,
+			Median: cli.Ms(result.Median), P10: cli.Ms(result.P10), P90: cli.Ms(result.P90), GFLOPs: gflops, GBs: gbs,
+			Waited: auto.Waited(), Configuration: o.Setting(), Device: device, Stages: stages,
+		}
+		if device != nil {
+			out.Floor, out.WithBarriers, out.Share = cli.Ms(floor), cli.Ms(floor+barriers), share(floor, result.Median)
+			if percent, ok := ceilings.Roofline(float64(floor), float64(result.Median)); ok {
+				out.Roofline = &percent
+			}
+		}
+		return cli.WriteJSON(stdout, out)
+	}
+	what := fmt.Sprintf("decode step, B=%d, %s in the cache", b.batch, cli.Count(past, "token"))
+	if b.phase == "prefill" {
+		what = fmt.Sprintf("prefill, B=%d T=%d, %s of logits", b.batch, phase.Tokens, map[string]string{"all": "all rows", "last": "last row"}[b.logits]) + inCache(past)
+	}
+	tokens := float64(b.batch * phase.Tokens)
+	text := fmt.Appendf(nil, "%s, %s\nmedian %.4f ms (80%% within %.4f to %.4f ms, %d passes) | %.0f tokens/s | %.1f GFLOP/s, %.2f GB/s of the least bytes | %s\n",
+		o.Model.Name, what, cli.Ms(result.Median), cli.Ms(result.P10), cli.Ms(result.P90), len(result.All), cli.PerSecond(tokens, result.Median), gflops, gbs, o.Setting())
+	if words := cli.WaitedWords(auto.Waited()); words != "" {
+		text = fmt.Appendf(text, "%s\n", words)
+	}
+	if device != nil {
+		text = fmt.Appendf(text, "floor %.4f ms, %.4f ms with a barrier between steps; %s\n%s\n%s\n",
+			cli.Ms(floor), cli.Ms(floor+barriers), RooflineSays(floor, result.Median), device, device.reads(ceilings.Traffic(work)))
+	}
+	if stages != nil {
+		var table bytes.Buffer
+		if err := writeStages(&table, stages, result.Median, b.shown); err != nil {
+			return err
+		}
+		text = append(text, table.Bytes()...)
+	}
+	return cli.WriteOutput(stdout, text)
+}
+
+// pass returns the pass that the flags choose, and the number of tokens that the cache holds before it.
+func (b *benchFlags) pass(flags *pflag.FlagSet, capacity int) (gpt2.Pass, int, error) {
+	phase, past := gpt2.Pass{Batch: b.batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}, b.past
+	switch {
+	case b.phase == "decode" && !flags.Changed("past"):
+		past = min(128, capacity/2)
+	case b.phase == "prefill":
+		if !flags.Changed("phase") { // one of the two that are measured
+			past = 0
+		}
+		phase.Tokens, phase.Sample = b.promptLen, false
+		if phase.Tokens == 0 {
+			phase.Tokens = min(256, max(1, capacity-past))
+		}
+		if b.logits == "all" {
+			phase.Logits = gpt2.LogitsAll
+		}
+	}
+	switch {
+	case past >= capacity:
+		return phase, past, cli.PastTooLong(past, capacity)
+	case phase.Tokens > capacity && past == 0:
+		return phase, past, cli.Usagef("--prompt-len %d: the context holds %s; give at most that", phase.Tokens, cli.Count(capacity, "token"))
+	case phase.Tokens > capacity-past:
+		return phase, past, cli.Usagef("--prompt-len %d after --past %d: the context holds %s; give at most %d", phase.Tokens, past, cli.Count(capacity, "token"), capacity-past)
+	}
+	return phase, past, nil
+}
+
+// share returns the floor as a share of a time.
+func share(floor, d time.Duration) float64 { return float64(floor) / float64(max(d, 1)) }
+
+// BenchJSON is what bench --json prints of one pass.
+type BenchJSON struct {
+	Phase         string              `json:"phase"`
+	Batch         int                 `json:"batch"`
+	Tokens        int                 `json:"tokens"`
+	Past          int                 `json:"past"`
+	Logits        string              `json:"logits"`
+	Repeat        int                 `json:"repeat"`
+	Median        float64             `json:"median_ms"`
+	P10           float64             `json:"p10_ms"`
+	P90           float64             `json:"p90_ms"`
+	GFLOPs        float64             `json:"gflop_per_s"`
+	GBs           float64             `json:"gb_per_s"`
+	Floor         float64             `json:"floor_ms,omitempty"` // by the ceilings of the device, as the next three
+	WithBarriers  float64             `json:"floor_with_barriers_ms,omitempty"`
+	Share         float64             `json:"share_of_floor,omitempty"`
+	Roofline      *float64            `json:"roofline_percent,omitempty"`
+	Waited        float64             `json:"waited_share"` // see [auto.Waited]
+	Configuration cli.Setting         `json:"configuration"`
+	Device        *BenchDevice        `json:"device,omitempty"`
+	Stages        []measure.StageTime `json:"stages,omitempty"`
+}

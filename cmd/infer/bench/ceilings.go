@@ -1,0 +1,314 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"gpt2scope/ceilings"
+	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/cuda"
+	"gpt2scope/gpt2"
+	"gpt2scope/internal/humanize"
+	"gpt2scope/measure"
+	"gpt2scope/traces"
+	"gpt2scope/traces/tables"
+)
+
+// newBenchCeilings makes "infer bench ceilings".
+func newBenchCeilings(m *cli.ModelFlags) *cobra.Command {
+	var again, asJSON bool
+	c := &cobra.Command{
+		Use:   "ceilings",
+		Short: "Measure what the device can do at most",
+		Long: `ceilings measures what floors are computed from: the bandwidth of reads from memory and
+from caches, the arithmetic rate of each type, the cost of a barrier of all SMs or all
+threads, and on a GPU that of a launch and of a hop: the time from when all SMs have written
+their parts of a vector until all have read the whole of it, which is what mode persistent
+has in place of barriers. The result is stored in the user's cache folder. Later runs show
+it from there, and recordings take their floors from it, as long as device, versions, threads
+and kernels are the same; --measure measures again.
+
+Nothing else should run on the device during the measurement. A value is the best median
+of several rounds: other work makes a device slower, never faster. Rounds go on until a
+second one comes within 5% of the best; if none does, or if other work took the CPU, the
+result is shown with the reason and not stored. p10 to p90 is the range of the middle 80%
+of the repetitions, and the last numbers are how many rounds there were, with the lowest
+and the highest median. A bench or a recording that is faster than the stored values allow
+measures again, and raises them. The bandwidth of a cache holds for data of at most the given size
+that all threads together use over and over; of data up to twice the size of a CPU's
+cache, a part is still found there. A copy counts the bytes that it reads and those that it
+writes; on a CPU these go different ways, and it may be faster than a read. Floors take reads.
+h2d and d2h are copies to and from a GPU, by the clock of the host: their rate, and the time
+of four bytes. nvrtc is a compilation of a kernel that does nothing. cuda driver, cublaslt, cuda
+context and nvml are what processes that have just begun take to open these; --device auto
+predicts by them how long a start takes on this machine.`,
+		Example: `  infer bench ceilings
+  infer bench ceilings --device cpu --threads 1 --measure
+  infer bench ceilings --device cuda --json`,
+		Annotations: map[string]string{cli.UsesKey: "device threads quiet"},
+		RunE: func(c *cobra.Command, _ []string) error {
+			return runCeilings(c.Context(), m, again, asJSON, c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	cli.AddFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
+		f.BoolVar(&again, "measure", false, "measure again even if a result is stored")
+	})
+	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	})
+	return c
+}
+
+func runCeilings(ctx context.Context, m *cli.ModelFlags, again, asJSON bool, stdout, stderr io.Writer) error {
+	backend, err := m.Backend()
+	if err != nil {
+		return err
+	}
+	defer backend.Close()
+	set, stored, err := cli.CeilingsOf(ctx, backend, m, again, stderr)
+	if err != nil {
+		return err
+	}
+	if backend.Describe().GPU && !set.Has(ceilings.CUDADriver) {
+		if err := addStarts(ctx, &set, m, stderr); err != nil {
+			return err
+		}
+	}
+	if asJSON {
+		return cli.WriteJSON(stdout, CeilingsObject{stored, set})
+	}
+	var b bytes.Buffer
+	WriteCeilings(&b, set, stored)
+	return cli.WriteOutput(stdout, b.Bytes())
+}
+
+// addStarts measures what the first use of a GPU costs a process, and stores it beside the device's ceilings. What cannot be measured is
+// missing.
+func addStarts(ctx context.Context, set *ceilings.Set, m *cli.ModelFlags, stderr io.Writer) error {
+	device := fmt.Sprintf("cuda:%d", m.GPUIndex())
+	stop := m.Spin(stderr, "measuring what a start costs")
+	values, err := measure.StartCosts(ctx, func(ctx context.Context, what string) (us map[string]float64, err error) {
+		err = cli.RunSelf(ctx, []string{"bench", "start", what, "--device", device, "--quiet"}, &us)
+		return us, err
+	})
+	stop()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		missing := "not measured: " + strings.ReplaceAll(err.Error(), "\n", "; ")
+		set.Missing = strings.TrimPrefix(set.Missing+"; "+missing, "; ")
+	}
+	if set.Values = append(set.Values, values...); len(values) > 0 && set.Disturbed == "" {
+		if err := ceilings.Store(ctx, *set); err != nil {
+			m.Notice(err.Error())
+		}
+	}
+	return nil
+}
+
+// newBenchStart makes the hidden command that "infer bench ceilings" runs in processes of their own.
+func newBenchStart(m *cli.ModelFlags) *cobra.Command {
+	return &cobra.Command{
+		Use: "start WHAT", Hidden: true,
+		Short:       "Print what the start of cuda or nvml took this process",
+		Example:     "  infer bench start cuda --device cuda:0",
+		Annotations: map[string]string{cli.UsesKey: "device quiet"},
+		Args:        cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			var us map[string]float64
+			var err error
+			switch {
+			case len(args) == 1 && args[0] == measure.StartCUDA:
+				us, err = cuda.MeasureStart(m.GPUIndex())
+			case len(args) == 1 && args[0] == measure.StartNVML:
+				us, err = measure.StartOfNVML()
+			default:
+				return cli.Usagef("give %s or %s", measure.StartCUDA, measure.StartNVML)
+			}
+			if err != nil {
+				return err
+			}
+			return cli.WriteJSON(c.OutOrStdout(), us)
+		},
+	}
+}
+
+// WriteCeilings writes a set as a table.
+func WriteCeilings(w io.Writer, s ceilings.Set, stored bool) {
+	fmt.Fprintln(w, s.Key)
+	if stored {
+		fmt.Fprintf(w, "measured %s; --measure measures again\n", s.Time.Format(time.RFC3339))
+	}
+	if s.Disturbed != "" {
+		fmt.Fprintf(w, "these may be too low: %s\n", s.Disturbed)
+	}
+	if s.Missing != "" {
+		fmt.Fprintln(w, s.Missing)
+	}
+	fmt.Fprintln(w)
+	cli.PrintText(w, cli.ToLeft, "what\tdata\tvalue\tunit\tp10 - p90\trounds\tby", s.Values, func(v ceilings.Value) string {
+		data := ""
+		switch {
+		case v.Size > 0 && v.Unit == ceilings.Micro:
+			data = humanize.Size(v.Size)
+		case v.Size > 0:
+			data = "up to " + humanize.Size(v.Size)
+		case v.Where != "" && v.Unit == ceilings.GBs:
+			data = "any"
+		}
+		rounds := ""
+		if n := len(v.Rounds); n > 0 {
+			low, high := v.Spread()
+			rounds = fmt.Sprintf("%d: %s - %s", n, cli.Digits(low), cli.Digits(high))
+		}
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s - %s\t%s\t%s", v.What(), data, cli.Digits(v.Value), v.Unit, cli.Digits(v.P10), cli.Digits(v.P90), rounds, v.How)
+	})
+}
+
+// BenchDevice is the device that was measured on, and what it can do at most.
+type BenchDevice struct {
+	Name     string           `json:"name"`               // of a CPU with threads and kernels
+	Driver   string           `json:"driver,omitempty"`   // the CUDA version that the driver supports
+	Runtime  string           `json:"runtime,omitempty"`  // the one that the library was built with
+	CuBLASLt uint64           `json:"cublaslt,omitempty"` // cublasLtGetVersion
+	ClockMHz int              `json:"sm_clock_mhz,omitempty"`
+	Ceilings []ceilings.Value `json:"ceilings"`
+
+	Set ceilings.Set
+}
+
+// measureDevice measures a backend's device; nil if it has no ceilings. If data is
+// positive, only what a pass over data of so many bytes needs may be measured. What is
+// stored of the device counts too, if it is better.
+func measureDevice(ctx context.Context, backend gpt2.Backend, data int64, m *cli.ModelFlags, stderr io.Writer) (*BenchDevice, error) {
+	b, ok := backend.(gpt2.CeilingMeasurer)
+	if !ok {
+		return nil, nil
+	}
+	stop := m.Spin(stderr, "measuring the device")
+	set, err := b.MeasureCeilings(ctx, data)
+	stop()
+	if err != nil {
+		return nil, err
+	}
+	d := &BenchDevice{Set: set}
+	if stored, found, err := cli.StoredCeilings(backend); found && err == nil {
+		if slower := d.Set.Raise(stored); len(slower) > 0 {
+			m.Notice(fmt.Sprintf("the device is slower now than on %s; floors are those of then: %s", stored.Time.Format(time.DateOnly), cli.RaisedValues(slower)))
+		}
+	}
+	improveStored(ctx, set, m)
+	d.Name, d.Ceilings = set.Key, d.Set.Values
+	if is := backend.Describe(); is.GPU {
+		d.Name, d.Driver, d.Runtime = set.Device, is.Versions["CUDA of the driver"], is.Versions["CUDA of the library"]
+		d.CuBLASLt, _ = strconv.ParseUint(is.Versions["cuBLASLt"], 10, 64)
+		d.ClockMHz = cli.SMClock(is.PCI)
+	}
+	return d, nil
+}
+
+// again measures the device a second time, after a run that was faster than its floor.
+func (d *BenchDevice) again(ctx context.Context, backend gpt2.Backend, data int64, m *cli.ModelFlags, stderr io.Writer) {
+	cli.LookAgain(ctx, backend, &d.Set, data, m, stderr)
+	d.Ceilings = d.Set.Values
+}
+
+// improveStored raises the stored ceilings of a device by what was measured now.
+func improveStored(ctx context.Context, set ceilings.Set, m *cli.ModelFlags) {
+	raised, err := ceilings.Improve(ctx, set)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		m.Notice(err.Error())
+	case len(raised) > 0:
+		m.Notice("the stored ceilings were too low, and are raised: " + cli.RaisedValues(raised))
+	}
+}
+
+// rooflineText writes [ceilings.Roofline]; "" if there is none.
+func rooflineText(floor, time float64) string {
+	percent, ok := ceilings.Roofline(floor, time)
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("%.0f", percent)
+}
+
+// RooflineSays writes [ceilings.Roofline] of a pass, or why there is none.
+func RooflineSays(floor, d time.Duration) string {
+	switch text := rooflineText(float64(floor), float64(d)); {
+	case text != "":
+		return text + "% of the roofline"
+	case floor > d:
+		return "no roofline %: the pass is faster than its floor, so a ceiling was measured too low; 'infer bench ceilings --measure' measures the ceilings again"
+	}
+	return "no roofline %: a ceiling is not known"
+}
+
+// SecondLook measures the device of a recording again, if steps that take a good part of
+// it were faster than their floors by the stored ceilings. It raises the stored ones.
+func SecondLook(ctx context.Context, backend gpt2.Backend, t *traces.Trace, m *cli.ModelFlags, stderr io.Writer) (raised bool) {
+	table, err := tables.Summarize(t, tables.ByStage, -1)
+	if err != nil {
+		return false // the table says why
+	}
+	var fast int64
+	for i := range table.Rows {
+		if r := &table.Rows[i]; r.TooFast() && 100*r.Floor > 105*r.Exclusive {
+			fast += r.Exclusive
+		}
+	}
+	stored, found, err := cli.StoredCeilings(backend)
+	if !found || err != nil || 20*fast < table.Wall {
+		return false
+	}
+	return cli.LookAgain(ctx, backend, &stored, 0, m, stderr)
+}
+
+// String is two lines for people, or three if the ceilings are in doubt.
+func (d *BenchDevice) String() string {
+	name := d.Name
+	if d.Driver != "" {
+		name += fmt.Sprintf(", CUDA %s of the driver, %s of the library, cuBLASLt %d", d.Driver, d.Runtime, d.CuBLASLt)
+	}
+	if d.ClockMHz > 0 {
+		name += fmt.Sprintf(", SM clock %d MHz after the measurement of the ceilings", d.ClockMHz)
+	}
+	var parts []string
+	for _, v := range d.Ceilings {
+		if v.IsCost() {
+			continue
+		}
+		what := v.Name
+		switch {
+		case v.Where != "":
+			what += " from " + v.Where
+		case v.Size > 0:
+			what += " of " + humanize.Size(v.Size)
+		}
+		parts = append(parts, fmt.Sprintf("%s %s %s", what, cli.Digits(v.Value), v.Unit))
+	}
+	if d.Set.Disturbed != "" {
+		name += "\nthe ceilings may be too low: " + d.Set.Disturbed
+	}
+	return fmt.Sprintf("%s\nceilings: %s", name, strings.Join(parts, ", "))
+}
+
+// reads says at what bandwidth a pass reads its data.
+func (d *BenchDevice) reads(data int64) string {
+	return fmt.Sprintf("the pass is over data of %s, read at %.1f GB/s", humanize.Size(data), d.Set.Bandwidth(data)/1e9)
+}
+
+// CeilingsObject is what bench ceilings --json prints.
+type CeilingsObject struct {
+	Stored bool         `json:"stored"` // measured by an earlier command
+	Set    ceilings.Set `json:"set"`
+}

@@ -1,0 +1,168 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"gpt2scope/ceilings"
+	"gpt2scope/cmd/infer/cli"
+	cudaexec "gpt2scope/cuda/exec"
+	"gpt2scope/cuda/workbench"
+	"gpt2scope/gpt2"
+)
+
+// newBenchKernel makes "infer bench kernel".
+func newBenchKernel(m *cli.ModelFlags) *cobra.Command {
+	var b benchFlags
+	c := &cobra.Command{
+		Use:   "kernel STAGE",
+		Short: "Check and time every kernel of a stage on a GPU",
+		Long: `kernel runs one stage by itself, on random numbers, with every kernel that the CUDA
+library has for it. It compares the output with float64 arithmetic, tries the parameters
+of the kernel (splits of the keys for attention, algorithms for products by cuBLASLt),
+and prints the time of one launch among many in a graph, the GB/s and TFLOP/s of the
+least bytes and FLOPs, and the share of the floor. Launches take turns over several
+copies of their data, so the data is never in the cache. STAGE is a name within its
+layer, such as attn.sdpa, attn.c_attn, mlp.gelu, ln_1 or lm_head.`,
+		Example: `  infer bench kernel attn.sdpa -m random:gpt2 --past 512
+  infer bench kernel mlp.c_fc -m random:gpt2-xl --phase prefill --prompt-len 1024
+  infer bench kernel sample -m random:gpt2 --dtype f32`,
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return append(cli.StagesAs(""), gpt2.StageSample.Info().Name), cobra.ShellCompDirectiveNoFileComp
+		},
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return cli.Usagef("name one stage, such as '%s attn.sdpa'", c.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			return b.runKernel(c.Context(), m, args[0], c.Flags(), c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	cli.AddFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
+		b.register(f)
+		f.IntVar(&b.repeat, "repeat", 20, "replay each graph `N` times")
+	})
+	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.BoolVar(&b.json, "json", false, "print one JSON object")
+	})
+	c.Flags().BoolP("help", "h", false, "print this help")
+	return c
+}
+
+func (b *benchFlags) runKernel(ctx context.Context, m *cli.ModelFlags, name string, flags *pflag.FlagSet, stdout, stderr io.Writer) error {
+	if err := b.check(flags); err != nil {
+		return err
+	}
+	var stage gpt2.Stage
+	var names []string
+	for stage = 0; stage < gpt2.NumStages && stage.Info().Name != name; stage++ {
+		names = append(names, stage.Info().Name)
+	}
+	if stage == gpt2.NumStages {
+		return cli.Usagef("there is no stage %s; stages are %s", cli.ShellQuote(name), strings.Join(names, ", "))
+	}
+	o, err := m.Open()
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	backend, ok := o.Backend.(*cudaexec.Backend)
+	if !ok {
+		return errors.New("'infer bench kernel' measures the kernels of a GPU, and the device is the CPU; use --device cuda, which says what is missing")
+	}
+	phase, past, err := b.pass(flags, o.Options.Context)
+	if err != nil {
+		return err
+	}
+	device, err := measureDevice(ctx, backend, 0, m, stderr)
+	if err != nil {
+		return err
+	}
+	report, err := workbench.Run(ctx, backend.Library(), backend.Device(), workbench.Options{Config: o.Model.Config, Stage: stage,
+		B: phase.Batch, T: phase.Tokens, Past: past, Sizes: backend.Sizes(), Repeat: b.repeat, Ceilings: device.Set})
+	if err != nil {
+		return err
+	}
+	if b.json {
+		err = cli.WriteJSON(stdout, KernelJSON{name, o.Model.Name, phase.Batch, phase.Tokens, past, backend.Describe().WeightType, device, report.Copies, kernelRows(report)})
+	} else {
+		var out bytes.Buffer
+		fmt.Fprintf(&out, "%s of %s, B=%d T=%d, %s in the cache, %s\n%s\ncopies of the data, used in turn: %d\n\n",
+			name, o.Model.Name, phase.Batch, phase.Tokens, cli.Count(past, "token"), backend.Describe().WeightType, device, report.Copies)
+		printKernels(&out, report)
+		err = cli.WriteOutput(stdout, out.Bytes())
+	}
+	for _, r := range report.Kernels {
+		if r.Note == "" && !r.Right {
+			return fmt.Errorf("%s with variant %s is off by %.1e of the largest value; %.0e is allowed", name, r.Name(), r.Error, report.Tolerance)
+		}
+	}
+	return err
+}
+
+// printKernels writes a table of kernels.
+func printKernels(w io.Writer, report workbench.Report) {
+	cli.PrintText(w, cli.ToLeft, "variant\tparameters\terror\tfloor us\tmedian us\tp10 - p90\tGB/s\tTFLOP/s\troofline %", report.Kernels, func(r workbench.Result) string {
+		if r.Note != "" {
+			return fmt.Sprintf("%s\t%s\t%s", r.Variant, r.Parameters, r.Note)
+		}
+		verdict := ""
+		if !r.Right {
+			verdict = " WRONG"
+		}
+		return fmt.Sprintf("%s\t%s\t%.1e%s\t%.2f\t%.2f\t%.2f - %.2f\t%.0f\t%.2f\t%s", r.Variant, r.Parameters, r.Error, verdict,
+			micro(r.Floor), micro(r.Median), micro(r.P10), micro(r.P90), r.GBS, r.TFLOPS, rooflineText(float64(r.Floor), float64(r.Median)))
+	})
+}
+
+// KernelRow is a workbench.Result as --json prints it.
+type KernelRow struct {
+	Variant    string     `json:"variant"`
+	Parameters string     `json:"parameters,omitempty"`
+	Note       string     `json:"note,omitempty"` // why it did not run
+	Error      cli.Number `json:"error"`          // max |difference| / max |value|
+	Right      bool       `json:"right"`
+	Floor      float64    `json:"floor_us"`
+	Median     float64    `json:"median_us"`
+	P10        float64    `json:"p10_us"`
+	P90        float64    `json:"p90_us"`
+	GBS        float64    `json:"gb_per_s"`
+	TFLOPS     float64    `json:"tflop_per_s"`
+	Share      float64    `json:"share_of_floor"`
+	Roofline   float64    `json:"roofline_percent,omitempty"` // none if it is faster than its floor
+}
+
+func kernelRows(report workbench.Report) (rows []KernelRow) {
+	for _, r := range report.Kernels {
+		roofline, _ := ceilings.Roofline(float64(r.Floor), float64(r.Median))
+		rows = append(rows, KernelRow{r.Variant, r.Parameters, r.Note, cli.Number(r.Error), r.Right,
+			micro(r.Floor), micro(r.Median), micro(r.P10), micro(r.P90), r.GBS, r.TFLOPS, r.Share(), roofline})
+	}
+	return rows
+}
+
+// micro returns a duration in microseconds.
+func micro(d time.Duration) float64 { return float64(d) / 1e3 }
+
+// KernelJSON is what bench kernel --json prints.
+type KernelJSON struct {
+	Stage   string       `json:"stage"`
+	Model   string       `json:"model"`
+	Batch   int          `json:"batch"`
+	Tokens  int          `json:"tokens"`
+	Past    int          `json:"past"`
+	DType   string       `json:"dtype"`
+	Device  *BenchDevice `json:"device"`
+	Copies  int          `json:"copies"` // of the data, used in turn
+	Kernels []KernelRow  `json:"kernels"`
+}

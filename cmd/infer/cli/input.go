@@ -1,0 +1,223 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"gpt2scope/gpt2"
+	"gpt2scope/internal/console"
+	"gpt2scope/internal/humanize"
+)
+
+// maxText bounds how much is read of a file: one without end, such as /dev/zero,
+// would fill the memory.
+const maxText = 256 << 20
+
+// InputFlags say what a pass is fed: text, a file, or token ids.
+type InputFlags struct {
+	prompt, File, ids string
+	Use               string // of the text, for the help; "" is "begin with"
+	flags             *pflag.FlagSet
+	EmptyIsNone       bool         // an empty text has no tokens, rather than the end-of-text token to begin with
+	Notice            func(string) // writes a line for the user
+}
+
+// pipeWait is how long a pipe on standard input may be silent, if no flag says that the
+// text is there.
+const pipeWait = time.Second
+
+func (in *InputFlags) Register(f *pflag.FlagSet) {
+	in.flags = f
+	use := cmp.Or(in.Use, "begin with")
+	f.StringVarP(&in.prompt, "prompt", "p", "", "`TEXT` to "+use+" (default: what a pipe or file on standard input\nholds, else the end-of-text token)")
+	f.StringVarP(&in.File, "file", "f", "", "`FILE` with the text to "+use+", without the newline that ends\nit; - is standard input")
+	f.StringVar(&in.ids, "ids", "", "token `IDS` to "+use+", such as 1,2,3; @FILE reads them from a file")
+}
+
+// Given counts the flags that say what to begin with.
+func (in *InputFlags) Given() (n int) {
+	for _, name := range []string{"prompt", "file", "ids"} {
+		if in.flags.Changed(name) {
+			n++
+		}
+	}
+	return n
+}
+
+// Check finds flags that exclude each other.
+func (in *InputFlags) Check() error {
+	if in.Given() > 1 {
+		return Usagef("--prompt, --file and --ids exclude each other; give one of them")
+	}
+	if in.flags.Changed("file") && in.File == "" {
+		return Usagef("--file needs the name of a file; - is standard input")
+	}
+	return nil
+}
+
+// Files returns the files that are read.
+func (in *InputFlags) Files() []string {
+	ids, _ := strings.CutPrefix(in.ids, "@")
+	return []string{in.File, ids}
+}
+
+// Tokens returns the ids to evaluate, each in the vocabulary. There is at least one, unless
+// emptyIsNone is set.
+func (in *InputFlags) Tokens(ctx context.Context, m *gpt2.Model, stdin io.Reader) ([]int32, error) {
+	ids, err := in.read(ctx, m, stdin)
+	if err != nil {
+		return nil, err
+	}
+	for i, id := range ids {
+		if id < 0 || int(id) >= m.Config.Vocab {
+			return nil, idsProblem(in.ids, "token %d (number %d of %d) is outside the vocabulary of model %s; ids are 0 to %d", id, i+1, len(ids), m.Name, m.Config.Vocab-1)
+		}
+	}
+	return ids, nil
+}
+
+func (in *InputFlags) read(ctx context.Context, m *gpt2.Model, stdin io.Reader) ([]int32, error) {
+	if err := in.Check(); err != nil {
+		return nil, err
+	}
+	if in.flags.Changed("ids") {
+		return parseIDs(ctx, in.ids)
+	}
+	if m.Tokenizer == nil {
+		return nil, fmt.Errorf("model %s has no tokenizer; give token ids: --ids 1,2,3", m.Name)
+	}
+	text, file := in.prompt, in.File
+	if in.Given() == 0 {
+		piped, err := console.Piped(ctx, stdin, pipeWait)
+		switch {
+		case err == nil:
+			file, stdin = "-", piped
+		case errors.Is(err, io.EOF):
+		case errors.Is(err, console.ErrSilent):
+			in.Notice(fmt.Sprintf("standard input is a pipe that sent nothing for %g s, so there is no prompt; -f - waits for one, -p '' for none", pipeWait.Seconds()))
+		case ctx.Err() != nil:
+			return nil, err
+		default:
+			return nil, fmt.Errorf("cannot read standard input: %w", humanize.Cause(err))
+		}
+	}
+	if file != "" {
+		var err error
+		if text, err = ReadText(ctx, file, stdin); err != nil {
+			return nil, err
+		}
+		text = withoutLastNewline(text)
+	}
+	if text == "" && in.EmptyIsNone && (in.Given() > 0 || file != "") {
+		return []int32{}, nil
+	}
+	return Await(ctx, func() ([]int32, error) { return m.Encode(text) })
+}
+
+// withoutLastNewline removes the newline that ends the last line of a file: editors put it there,
+// and a model would begin a new line after it. llama.cpp does the same with its -f.
+func withoutLastNewline(text string) string {
+	if before, ok := strings.CutSuffix(text, "\r\n"); ok {
+		return before
+	}
+	return strings.TrimSuffix(text, "\n")
+}
+
+// Await returns what f does, or earlier when ctx is cancelled; then f goes on by
+// itself, and what it returns is lost.
+func Await[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		v, err := f()
+		done <- result{v, err}
+	}()
+	select {
+	case <-ctx.Done():
+		var none T
+		return none, context.Cause(ctx)
+	case r := <-done:
+		return r.value, r.err
+	}
+}
+
+// idsProblem says what is wrong with the value of --ids, or with the file that it names.
+func idsProblem(list, format string, args ...any) error {
+	if path, fromFile := strings.CutPrefix(list, "@"); fromFile {
+		return fmt.Errorf("--ids @%s: %w", path, fmt.Errorf(format, args...))
+	}
+	return Usagef("--ids: %w", fmt.Errorf(format, args...))
+}
+
+// parseIDs reads ids separated by commas or white space; @FILE reads a file.
+func parseIDs(ctx context.Context, list string) ([]int32, error) {
+	text := list
+	if path, fromFile := strings.CutPrefix(list, "@"); fromFile {
+		var err error
+		if text, err = ReadText(ctx, path, nil); err != nil {
+			return nil, err
+		}
+	}
+	var ids []int32
+	for _, field := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(", \t\r\n", r) }) {
+		id, err := strconv.ParseInt(field, 10, 32)
+		if err != nil {
+			const most = 40
+			if len(field) > most {
+				field = field[:most] + "..."
+			}
+			return nil, idsProblem(list, "%q, number %d, is not a token id; give whole numbers such as 1,2,3", field, len(ids)+1)
+		}
+		ids = append(ids, int32(id))
+	}
+	if len(ids) == 0 {
+		return nil, idsProblem(list, "there are no token ids; give whole numbers such as 1,2,3")
+	}
+	return ids, nil
+}
+
+// ReadText reads a file, or stdin for "-" if it is not nil.
+func ReadText(ctx context.Context, path string, stdin io.Reader) (string, error) {
+	name := path
+	if path == "-" && stdin != nil {
+		name = "standard input"
+	} else {
+		stdin = nil
+	}
+	text, err := Await(ctx, func() (string, error) { // it may wait without end, for a person or a pipe
+		from := stdin
+		if from == nil {
+			f, err := os.Open(path)
+			if err != nil {
+				return "", err
+			}
+			defer f.Close()
+			from = f
+		}
+		var text strings.Builder
+		_, err := io.Copy(&text, io.LimitReader(from, maxText+1))
+		return text.String(), err
+	})
+	if ctx.Err() != nil {
+		return "", context.Cause(ctx)
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot read %s: %w", name, humanize.Cause(err))
+	}
+	if len(text) > maxText {
+		return "", fmt.Errorf("cannot read %s: it is larger than %s; give a part of it", name, humanize.Size(maxText))
+	}
+	return text, nil
+}

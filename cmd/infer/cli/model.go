@@ -1,0 +1,536 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"gpt2scope/cpu"
+	"gpt2scope/cuda"
+	"gpt2scope/cuda/exec"
+	"gpt2scope/cuda/nvml"
+	"gpt2scope/dispatch/auto"
+	"gpt2scope/gpt2"
+	"gpt2scope/nvtx"
+	"gpt2scope/nvtx/annotate"
+	"gpt2scope/weights"
+)
+
+// ModelFlags are the flags that every command has: which model, which layers of
+// it, where and how it runs.
+type ModelFlags struct {
+	AutoFlags
+	Model   string
+	Layers  string
+	Device  string
+	Dtype   string
+	Mode    string
+	variant []string
+	Tune    bool
+	Threads int // after check
+	context int
+	Chunk   int
+	Quiet   bool
+
+	threadList IntList
+	Said       map[string]bool // notices that were given
+
+	forGPU []string  // flags given that only a GPU understands
+	Record string    // the recorder of passes on a GPU, "" for none
+	Stderr io.Writer // of the command that runs
+	Ends   bool      // the process ends after the command, and no profiler needs to see what it frees
+}
+
+func (m *ModelFlags) Register(f *pflag.FlagSet) {
+	f.StringVarP(&m.Model, "model", "m", "", "`MODEL`: a Hugging Face GPT-2 directory; a GGUF file with F32, F16,\nBF16 or Q8_0 weights, as llama.cpp has them; the name of a model that\n'hf download' got, such as openai-community/gpt2; or random weights:\nrandom:gpt2 (gpt2-medium, gpt2-large, gpt2-xl), or\nrandom:L=1,C=768,NH=12,V=50257,T=1024"+defaultModelHelp)
+	f.StringVar(&m.Layers, "layers", "", "run the first `N` layers, or 'all' (default: all; of the built-in\nmodel 1, as one profiles a layer)")
+	f.StringVar(&m.Device, "device", "auto", "`DEVICE`: auto (the one that finishes first; to measure, the GPU if\nall it needs is there), cpu, reference (plain and slow, in\nfloat64), or a GPU: cuda or cuda:N")
+	f.StringVar(&m.Dtype, "dtype", "", "`TYPE` in which weights are held: f32, bf16, or on the CPU q8, 8-bit\nintegers with a scale for 32 (default: bf16 on a GPU, f32\nelsewhere); a GPU computes in TYPE, the CPU in float32 except where\n'infer devices' says so")
+	f.StringVar(&m.Mode, "mode", "auto", "`MODE` of a GPU: eager (step after step), graph (recorded once,\nthen replayed), persistent (as graph, and decode steps in one\nkernel), auto (persistent where that is faster, else graph; eager\nwhen a profiler is attached)")
+	f.StringArrayVar(&m.variant, "variant", nil, "`STAGE=NAME`: run a stage on a GPU with another of its kernels, such\nas attn.sdpa=naive ('infer bench kernel' lists them); decode=steps\nruns each step of mode persistent as a kernel; may be repeated")
+	f.BoolVar(&m.Tune, "tune", false, "time the algorithms of a GPU's matrix products once, and store the\nfastest for later runs")
+	m.threadList.Values = []int{0}
+	f.VarP(&m.threadList, "threads", "t", "`N` CPU threads (default: one for each physical core)")
+	f.IntVarP(&m.context, "context", "c", 0, "the context holds `N` tokens (default: as many as the model can)")
+	f.IntVar(&m.Chunk, "chunk", 0, "evaluate prompts in chunks of `N` tokens (default: whole)")
+	f.BoolVar(&m.Quiet, "quiet", false, "no progress bar, no closing line")
+}
+
+// modeNames are the values of --mode, in the order of exec's modes.
+var modeNames = []string{exec.Auto.String(), exec.Eager.String(), exec.Graph.String(), exec.Persistent.String()}
+
+// ListsKey marks a command that takes lists, of these flags: several values of --device, --mode, --dtype,
+// --layers and --threads.
+const ListsKey = "lists"
+
+// AllDevicesKey marks a command whose --device may be all.
+const AllDevicesKey = "all devices"
+
+// Each returns the flags with one value each, for every combination of values: 'infer bench' takes lists.
+func (m *ModelFlags) Each() []*ModelFlags {
+	var all []*ModelFlags
+	for device := range strings.SplitSeq(m.Device, ",") {
+		for mode := range strings.SplitSeq(m.Mode, ",") {
+			for dtype := range strings.SplitSeq(m.Dtype, ",") {
+				for layers := range strings.SplitSeq(m.Layers, ",") {
+					for _, threads := range m.threadList.Values {
+						one := *m
+						one.Device, one.Mode, one.Dtype, one.Layers, one.Threads = device, mode, dtype, layers, threads
+						all = append(all, &one)
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// typeNames are what PyTorch and llama.cpp call the values of --dtype.
+var typeNames = map[string]string{"float32": "f32", "fp32": "f32", "bfloat16": "bf16", "q8_0": "q8"}
+
+// ShortTypes returns a list of values of --dtype in the names that --help has, whatever the case
+// of their letters; others stay as they are.
+func ShortTypes(list string) string {
+	types := strings.Split(list, ",")
+	for i, name := range types {
+		lower := strings.ToLower(name)
+		if short := typeNames[lower]; short != "" {
+			types[i] = short
+		} else if slices.Contains(flagValues["dtype"], lower) {
+			types[i] = lower
+		}
+	}
+	return strings.Join(types, ",")
+}
+
+// PastTooLong refuses a --past that leaves a pass no place in the context.
+func PastTooLong(past, capacity int) error {
+	return Usagef("--past %d: the context holds %d tokens, and the pass needs room for one at least; give at most %d", past, capacity, capacity-1)
+}
+
+// Check finds values that are wrong for every model.
+func (m *ModelFlags) Check(c *cobra.Command) error {
+	m.Stderr, m.forGPU, m.Said = c.ErrOrStderr(), nil, map[string]bool{}
+	m.Dtype = ShortTypes(m.Dtype)
+	all := m.Each()
+	if len(all) > 1 {
+		lists := strings.Fields(c.Annotations[ListsKey])
+		for _, name := range []string{"device", "mode", "dtype", "layers", "threads"} {
+			if v := c.Flags().Lookup(name).Value.String(); strings.Contains(v, ",") && !slices.Contains(lists, name) {
+				return Usagef("--%s %s: give one value; only 'infer bench' takes a list", name, ShellQuote(v))
+			}
+		}
+	}
+	for _, one := range all {
+		if err := one.checkOne(c); err != nil {
+			return err
+		}
+	}
+	m.Threads, m.forGPU = all[0].Threads, all[0].forGPU
+	if err := nvtx.Status(); err != nil {
+		m.Notice(err.Error())
+	}
+	return nil
+}
+
+// checkOne is check of flags with one value each.
+func (m *ModelFlags) checkOne(c *cobra.Command) error {
+	for _, name := range []string{"mode", "variant", "tune"} {
+		if c.Flags().Changed(name) {
+			m.forGPU = append(m.forGPU, "--"+name)
+		}
+	}
+	if m.Model == "" && c.Flags().Changed("model") {
+		return Usagef("--model needs a directory, or a name such as random:gpt2")
+	}
+	if n, err := strconv.Atoi(m.Layers); m.Layers != "" && m.Layers != "all" && (err != nil || n < 1) {
+		return Usagef("--layers %s: it must be a number of layers, 1 or more, or 'all'", ShellQuote(m.Layers))
+	}
+	name, index, indexed := strings.Cut(m.Device, ":")
+	n, err := strconv.Atoi(index)
+	switch {
+	case indexed && name == "cuda" && err == nil && n >= 0:
+	case !indexed && (name == "auto" || name == "cpu" || name == "reference" || name == "cuda" || name == "all" && c.Annotations[AllDevicesKey] != ""):
+	default:
+		return Usagef("--device %s: it must be auto, cpu, reference, cuda or cuda:N", ShellQuote(m.Device))
+	}
+	switch {
+	case m.Dtype != "f32" && m.Dtype != "bf16" && m.Dtype != "q8" && (m.Dtype != "" || c.Flags().Changed("dtype")):
+		return Usagef("--dtype %s: it must be f32, bf16 or q8", ShellQuote(m.Dtype))
+	case m.Dtype == "q8" && c.Name() == "export":
+		return Usagef("--dtype q8: checkpoints are written as f32 or bf16; the CPU makes 8-bit weights of either when it loads them")
+	case (m.Dtype == "bf16" || m.Dtype == "q8") && m.Device == "reference" && c.Name() != "export":
+		return Usagef("--dtype %s: the reference device holds weights in float64 only; leave out --dtype, or use --device cpu", m.Dtype)
+	case m.Dtype == "q8" && name == "cuda":
+		return Usagef("--dtype q8 is for the CPU, and a GPU has no 8-bit kernels here; use --device cpu, or --dtype bf16")
+	case m.Dtype == "q8" && len(m.forGPU) > 0:
+		return Usagef("%s is for a GPU, which has no 8-bit kernels here: leave it out, or use --dtype bf16", m.forGPU[0])
+	case !slices.Contains(modeNames, m.Mode):
+		return Usagef("--mode %s: it must be auto, eager, graph or persistent", ShellQuote(m.Mode))
+	case len(m.forGPU) > 0 && (m.Device == "cpu" || m.Device == "reference"):
+		return Usagef("%s is for a GPU; leave it out, or use --device cuda", m.forGPU[0])
+	case m.Threads < 0 || m.Threads > cpu.MaxThreads:
+		return Usagef("--threads %d: it must be from 1 to %d, or 0 for one for each physical core", m.Threads, cpu.MaxThreads)
+	case m.context < 0 || m.context == 0 && c.Flags().Changed("context"):
+		return Usagef("--context %d: it must be at least 1", m.context)
+	case m.Chunk < 0:
+		return Usagef("--chunk %d: it must be positive, or 0 for whole prompts", m.Chunk)
+	}
+	for _, v := range m.variant {
+		if stage, name, ok := strings.Cut(v, "="); !ok || stage == "" || name == "" {
+			return Usagef("--variant %s: it must be STAGE=NAME, such as attn.sdpa=naive", ShellQuote(v))
+		}
+	}
+	return nil
+}
+
+// OpenModel opens the model that the flags name.
+func (m *ModelFlags) OpenModel() (*gpt2.Model, error) {
+	defer annotate.Range("open model", nvtx.Blue)()
+	switch {
+	case m.Model == "":
+		return DefaultModel()
+	case strings.HasPrefix(m.Model, gpt2.RandomPrefix):
+		model, err := gpt2.Random(m.Model)
+		if err != nil {
+			return nil, Usagef("--model: %w", err)
+		}
+		return model, nil
+	default:
+		return gpt2.Open(m.Model)
+	}
+}
+
+// RunOrder returns the layers to run: the built-in model runs one by default,
+// others all of theirs.
+func (m *ModelFlags) RunOrder(c gpt2.Config) ([]int, error) {
+	n := c.Layers
+	switch m.Layers {
+	case "":
+		if m.Model == "" {
+			n = 1
+		}
+	case "all":
+	default:
+		if n, _ = strconv.Atoi(m.Layers); n > c.Layers {
+			return nil, Usagef("--layers %d: the model has %s; give at most %d, or 'all'", n, Count(c.Layers, "layer"), c.Layers)
+		}
+	}
+	return gpt2.FirstLayers(n), nil
+}
+
+// LayersReason says why not all layers run, if no flag asked for that.
+func (m *ModelFlags) LayersReason() string {
+	if m.Model == "" && m.Layers == "" {
+		return "one layer is the default of the built-in model, to profile a layer; --layers all runs all"
+	}
+	return ""
+}
+
+// WeightType returns the type in which the CPU holds weights, and in which they
+// are exported.
+func (m *ModelFlags) WeightType() weights.DType {
+	if m.Dtype == "bf16" {
+		return weights.BF16
+	}
+	return weights.F32
+}
+
+// Backend makes the executor that the flags name. --device auto takes the GPU if it can be
+// used; if there is a driver, so that there was a choice, a line on standard error says what it
+// took and why. [opened.place] chooses for commands that want their result soonest.
+func (m *ModelFlags) Backend() (gpt2.Backend, error) {
+	name, _, _ := strings.Cut(m.Device, ":")
+	switch name {
+	case "reference":
+		return cpu.NewReference(), nil
+	case "cpu":
+		return m.cpu()
+	case "cuda":
+		b, err := m.gpu()
+		if err != nil {
+			return nil, fmt.Errorf("--device %s: %w", m.Device, err)
+		}
+		return b, nil
+	}
+	if m.Dtype == "q8" {
+		if m.FindDriver().Present {
+			m.Notice("--device auto took the CPU, since --dtype q8 is for the CPU only")
+		}
+		return m.cpu()
+	}
+	b, err := m.gpuWithBLAS()
+	switch {
+	case err == nil:
+		mode, _ := b.Mode()
+		m.Notice(fmt.Sprintf("--device auto took the GPU, %s, mode %s; --device cpu runs on the CPU", b.Device().Info().Name, mode))
+		return b, nil
+	case len(m.forGPU) > 0 && !errors.As(err, new(*cuda.UnavailableError)):
+		return nil, err
+	case len(m.forGPU) > 0:
+		return nil, fmt.Errorf("%s is for a GPU, and none can be used: %w", m.forGPU[0], err)
+	case m.FindDriver().Present:
+		m.Notice(fmt.Sprintf("--device auto took the CPU, since the GPU cannot be used: %v", err))
+	}
+	return m.cpu()
+}
+
+func (m *ModelFlags) cpu() (gpt2.Backend, error) {
+	return cpu.New(cpu.Options{Threads: m.Threads, DType: m.WeightType(), Q8: m.Dtype == "q8"})
+}
+
+// gpu makes the CUDA executor. The error says what is missing.
+func (m *ModelFlags) gpu() (*exec.Backend, error) {
+	defer annotate.Range("open GPU", nvtx.Blue)()
+	options := exec.Options{
+		Device: m.GPUIndex(), DType: m.gpuType(), Tune: m.Tune, Notice: m.Notice, Recorder: m.Record,
+		Mode: exec.Mode(slices.Index(modeNames, m.Mode)),
+	}
+	for _, v := range m.variant {
+		if options.Variants == nil {
+			options.Variants = map[string]string{}
+		}
+		stage, name, _ := strings.Cut(v, "=")
+		options.Variants[stage] = name
+	}
+	return exec.New(options)
+}
+
+// GPUIndex returns the N of --device cuda:N, 0 for all others.
+func (m *ModelFlags) GPUIndex() int {
+	_, index, _ := strings.Cut(m.Device, ":")
+	i, _ := strconv.Atoi(index) // checked with the flag
+	return i
+}
+
+// gpuType returns the type in which a GPU holds weights.
+func (m *ModelFlags) gpuType() weights.DType {
+	if m.Dtype == "f32" {
+		return weights.F32
+	}
+	return weights.BF16
+}
+
+// Notice writes a line for the user to standard error, once.
+func (m *ModelFlags) Notice(text string) {
+	if !m.Quiet && m.Stderr != nil && !m.Said[text] {
+		fmt.Fprintln(m.Stderr, "infer: "+text)
+		m.Said[text] = true
+	}
+}
+
+// Opened is a model and what will run it. Its weights are not loaded yet, so that other
+// errors are reported before that.
+type Opened struct {
+	Flags   *ModelFlags
+	Model   *gpt2.Model
+	Backend gpt2.Backend // after place, if --device auto chooses by prediction
+	Options gpt2.Options
+	session *gpt2.Session // after load
+
+	Choice           *AutoJSON     // after place, nil if there was none
+	history          *auto.History // after place
+	Run              *auto.Run     // that was predicted, after place
+	opening, loading time.Duration // of the device and of the weights
+}
+
+// Open opens the model, and checks what the flags ask of it.
+func (m *ModelFlags) Open() (*Opened, error) {
+	o := &Opened{Flags: m}
+	var err error
+	if !m.predicts() {
+		began := time.Now()
+		if o.Backend, err = m.Backend(); err != nil {
+			return nil, err
+		}
+		o.opening = time.Since(began)
+	}
+	if o.Model, err = m.OpenModel(); err == nil {
+		o.Options, err = m.options(o.Model.Config)
+	}
+	if err != nil {
+		o.Close()
+		return nil, err
+	}
+	return o, nil
+}
+
+// options returns the session's options.
+func (m *ModelFlags) options(c gpt2.Config) (gpt2.Options, error) {
+	layers, err := m.RunOrder(c)
+	if err != nil {
+		return gpt2.Options{}, err
+	}
+	capacity := c.Positions
+	if m.context > 0 {
+		capacity = m.context
+	}
+	if capacity > c.Positions {
+		return gpt2.Options{}, Usagef("--context %d: the model's context is %s; give at most that", m.context, Count(c.Positions, "token"))
+	}
+	return gpt2.Options{Layers: layers, Context: capacity, Chunk: m.Chunk}, nil
+}
+
+// Fits checks that a text of so many tokens fits in the context.
+func (o *Opened) Fits(tokens int) error {
+	capacity, most := o.Options.Context, o.Model.Config.Positions
+	switch {
+	case tokens <= capacity:
+		return nil
+	case tokens <= most:
+		return fmt.Errorf("the prompt has %s and the context holds %d; shorten it, or raise --context (the model can hold %d)", Count(tokens, "token"), capacity, most)
+	}
+	return fmt.Errorf("the prompt has %s and the context of model %s holds %d; shorten it", Count(tokens, "token"), o.Model.Name, most)
+}
+
+// Load makes the weights ready, with a progress bar if that takes long, and
+// returns a session for a batch of sequences.
+func (o *Opened) Load(ctx context.Context, stderr io.Writer, batch int) (*gpt2.Session, error) {
+	defer annotate.Range("make session", nvtx.Blue)()
+	if d := o.Backend.Describe(); o.Model.Stored == "Q8_0" && o.Flags.Dtype == "" && !d.GPU {
+		o.Flags.Notice(fmt.Sprintf("the 8-bit weights (Q8_0) of %s are held as %s; --dtype q8 holds 8-bit weights: less memory, faster tokens", o.Model.Name, d.WeightType))
+	}
+	bar := o.Flags.Progress(stderr, "loading weights", true)
+	options := o.Options
+	options.Progress, options.Batch = bar.Set, batch
+	began := time.Now()
+	s, err := gpt2.NewSession(ctx, o.Model, o.Backend, options)
+	o.loading = time.Since(began)
+	bar.Done()
+	var stop Interruption
+	if errors.As(err, &stop) {
+		return nil, fmt.Errorf("%w while loading the weights of %s", stop, o.Model.Name)
+	}
+	o.session = s
+	return s, err
+}
+
+// Leave is close at the end of a command. A process that ends need not free memory, and
+// leaves sooner if it does not: on a GPU by 100 ms.
+func (o *Opened) Leave() {
+	if !o.Flags.Ends {
+		o.Close()
+	}
+}
+
+// Close closes all that is open.
+func (o *Opened) Close() {
+	if o.session != nil {
+		o.session.Close()
+	}
+	if o.Model != nil {
+		o.Model.Close()
+	}
+	if o.Backend != nil {
+		o.Backend.Close()
+	}
+}
+
+// Setting describes on what a session runs, and how.
+type Setting struct {
+	Model   string `json:"model"`
+	Device  string `json:"device"`
+	GPU     string `json:"gpu,omitempty"`
+	Mode    string `json:"mode,omitempty"`
+	Instead string `json:"mode_fallback,omitempty"` // what ran in another mode, and why
+	DType   string `json:"dtype"`
+	Layers  int    `json:"layers"`
+	OfTotal int    `json:"of_layers"`
+	Threads int    `json:"threads,omitempty"`
+	Context int    `json:"context"`
+	Version string `json:"version"`
+}
+
+func (o *Opened) Setting() Setting {
+	d := o.Backend.Describe()
+	out := Setting{
+		Model: o.Model.Name, Device: d.Name, DType: d.WeightType, Threads: d.Threads, Mode: d.Mode, Instead: d.Fallback,
+		Layers: len(o.Options.Layers), OfTotal: o.Model.Config.Layers,
+		Context: o.Options.Context, Version: Version(),
+	}
+	if d.GPU {
+		out.GPU = d.Processor
+	}
+	return out
+}
+
+// String is how closing lines begin.
+func (s Setting) String() string {
+	device := s.Device
+	if s.Threads > 0 {
+		device += " (" + Count(s.Threads, "thread") + ")"
+	}
+	if s.GPU != "" {
+		device += " (" + s.GPU + "), mode " + s.Mode
+		if s.Instead != "" {
+			device += " (" + s.Instead + ")"
+		}
+	}
+	return fmt.Sprintf("%s, %s, layers %d of %d", device, s.DType, s.Layers, s.OfTotal)
+}
+
+// IntList is a flag of whole numbers, such as 1,2; the flag may be repeated.
+type IntList struct {
+	Values  []int
+	Changed bool
+}
+
+func (l *IntList) String() string {
+	var words []string
+	for _, v := range l.Values {
+		words = append(words, strconv.Itoa(v))
+	}
+	return strings.Join(words, ",")
+}
+
+// Type names the flag's kind for messages: each value is one.
+func (l *IntList) Type() string { return "int" }
+
+func (l *IntList) Set(text string) error {
+	var values []int
+	for word := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(word)
+		if err != nil {
+			return err
+		}
+		values = append(values, n)
+	}
+	if l.Changed {
+		values = append(l.Values, values...)
+	}
+	l.Values, l.Changed = values, true
+	return nil
+}
+
+// One returns the value of a flag that takes one here.
+func (l *IntList) One(flag string) (int, error) {
+	if len(l.Values) != 1 {
+		return 0, Usagef("--%s %s: give one value; only 'infer bench' takes a list", flag, l)
+	}
+	return l.Values[0], nil
+}
+
+// SMClock returns the present clock in MHz of the SMs of the GPU at a PCI address, or 0 if
+// it cannot be read.
+func SMClock(pci string) int {
+	n, err := nvml.Open()
+	if err != nil {
+		return 0
+	}
+	defer n.Close()
+	return n.SMClock(pci)
+}
+
+// Bounds of flags, so that sizes computed from them do not overflow.
+const (
+	MaxBatch  = 1 << 20
+	MaxRepeat = 1 << 20
+)

@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"gpt2scope/internal/humanize"
+	"gpt2scope/traces"
+	"gpt2scope/traces/window"
+	"gpt2scope/weights"
+)
+
+// CheckOut refuses a missing --out, and the name of a file that is read.
+func CheckOut(out, extension string, reads ...string) error {
+	if out == "" {
+		return Usagef("give the file to write: --out FILE%s", extension)
+	}
+	return CheckSame("--out", out, reads...)
+}
+
+// CheckSame refuses a file to write that is one of those that are read, or in one of the
+// directories that are read, or that is a directory itself.
+func CheckSame(flag, path string, reads ...string) error {
+	if err := weights.CheckOutput(path, reads...); err != nil {
+		return fmt.Errorf("%s %w", flag, err)
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return fmt.Errorf("%s %s: it is a directory; give the name of a file", flag, ShellQuote(path))
+	}
+	return nil
+}
+
+// CheckWritable says, before a long run, that a file could not be written, or would replace something that is read.
+func CheckWritable(flag, path string, reads ...string) error {
+	if err := CheckSame(flag, path, reads...); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".gpt2scope-*")
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s %s: cannot be written: there is no directory %s", flag, ShellQuote(path), ShellQuote(filepath.Dir(path)))
+	case err != nil:
+		return fmt.Errorf("%s %s: cannot be written: %w", flag, ShellQuote(path), humanize.Cause(err))
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// WriteFile replaces a file as a whole or not at all; - is standard output.
+func WriteFile(ctx context.Context, path string, write func(io.Writer) error) error {
+	if path == "-" {
+		path = "/dev/stdout"
+	}
+	return weights.WriteFile(ctx, path, write)
+}
+
+// AddFormat adds the flags of a command that prints in one of several formats; --json is short for
+// --format json, as all commands have it.
+func AddFormat(f *pflag.FlagSet, format *string, formats string) {
+	f.StringVar(format, "format", "table", "`FORMAT`: "+formats)
+	f.BoolFunc("json", "print one JSON object: the same as --format json", func(value string) error {
+		if on, err := strconv.ParseBool(value); err != nil {
+			return err
+		} else if on {
+			*format = "json"
+		}
+		return nil
+	})
+}
+
+// WriteOutput writes to standard output; its error names that.
+func WriteOutput(w io.Writer, data []byte) error {
+	if _, err := w.Write(data); err != nil {
+		return fmt.Errorf("cannot write to standard output: %w", humanize.Cause(err))
+	}
+	return nil
+}
+
+// WriteJSON writes one value as indented JSON.
+func WriteJSON(w io.Writer, v any) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	return WriteOutput(w, b.Bytes())
+}
+
+// Number is a float64 that JSON writes as null if it is not finite.
+type Number float64
+
+// MarshalJSON implements json.Marshaler.
+func (n Number) MarshalJSON() ([]byte, error) {
+	if math.IsNaN(float64(n)) || math.IsInf(float64(n), 0) {
+		return []byte("null"), nil
+	}
+	return json.Marshal(float64(n))
+}
+
+// Ms returns a duration in milliseconds.
+func Ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// PerSecond returns a rate, 0 if no time passed.
+func PerSecond(n float64, d time.Duration) float64 {
+	if d <= 0 {
+		return 0
+	}
+	return n / d.Seconds()
+}
+
+// Count writes a number of things: "1 token", "2 tokens".
+func Count(n int, thing string) string { return humanize.Count(n, thing, thing+"s") }
+
+// WriteTrace writes a trace with the steps over its kernels, and with how many launches
+// were under way.
+func WriteTrace(ctx context.Context, t *traces.Trace, path string) error {
+	events := slices.Concat(traces.Project(t.Header, t.Events), t.Events, window.QueueDepth(t))
+	traces.Sort(events)
+	t.Header.Events = int64(len(events))
+	return WriteFile(ctx, path, func(f io.Writer) error {
+		z := traces.Compress(f, path)
+		w := traces.NewWriter(z, t.Header)
+		for _, e := range events {
+			if err := w.Write(e); err != nil {
+				return err
+			}
+		}
+		if err := w.Close(); err != nil {
+			return err
+		}
+		return z.Close()
+	})
+}

@@ -1,0 +1,195 @@
+package layers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"gpt2scope/ceilings"
+	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/gpt2"
+	"gpt2scope/layers"
+	"gpt2scope/layers/plot"
+	"gpt2scope/record"
+)
+
+// layersRun is an experiment under way.
+type layersRun struct {
+	*layersFlags
+	*layers.Experiment
+	opened  *cli.Opened
+	journal *layers.Journal
+	stderr  io.Writer
+	notes   []string
+	set     ceilings.Set // of the device, if floors are computed
+}
+
+// configuration is what an experiment is of. Measurements of different ones do not go
+// together. What is predicted from them is not part of it.
+func (l *layersFlags) configuration(o *cli.Opened, variants []layers.Variant, text string, tokens int) map[string]any {
+	s := o.Setting()
+	geometry, _ := o.Model.Config.JSON(s.DType) // numbers and names: it cannot fail
+	labels := make([]string, len(variants))
+	for i, v := range variants {
+		labels[i] = v.Label
+	}
+	c := map[string]any{
+		"model": s.Model, "geometry": json.RawMessage(geometry), "device": s.Device, "dtype": s.DType, "context": s.Context, "chunk": o.Flags.Chunk, "version": s.Version,
+		"variants": labels, "phases": l.phases, "prompt_len": l.promptLen, "past": l.past, "batch": l.batch,
+		"repeat": l.repeat, "passes": l.passes, "seed": l.seed, "window": l.window, "energy_seconds": l.energy, "memory": !l.noMemory, "stages": !l.noStages,
+	}
+	if text != "" {
+		c["text_sha256"], c["text_tokens"] = text, tokens
+	}
+	if l.part.Count > 0 {
+		c["shard"] = fmt.Sprintf("%d/%d", l.part.Index, l.part.Count)
+	}
+	if s.Threads > 0 {
+		c["threads"] = s.Threads
+	}
+	if d := o.Backend.Describe(); d.GPU {
+		c["gpu"], c["mode"] = d.Processor, d.Mode
+		if len(d.Variants) > 0 {
+			c["kernels"] = d.Variants
+		}
+		if o.Flags.Tune {
+			c["tune"] = true
+		}
+	} else if b, ok := o.Backend.(gpt2.CeilingMeasurer); ok {
+		c["processor"], _ = b.CeilingsKey()
+	}
+	return c
+}
+
+// all does what is not done yet, and writes the result.
+func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configuration map[string]any) (*layers.Result, error) {
+	known, err := r.known(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer r.measures()()
+	schedule := layers.Schedule{Phases: r.phases, Repeat: r.repeat, Seed: r.seed, Memory: r.Experiment.Memory != nil, Energy: r.Meter != nil, Quality: true, Stages: !r.noStages}
+	tasks := schedule.Tasks(variants)
+	if again := r.verified(r.opened); len(again) > 0 {
+		schedule.Energy, schedule.Quality, schedule.Stages = false, false, false
+		tasks = append(tasks, schedule.Tasks(again)...)
+	}
+	tasks = layers.Of(r.part, tasks)
+	total := len(tasks)
+	tasks = slices.DeleteFunc(tasks, r.journal.Done)
+	stopped := r.measure(ctx, tasks, append(slices.Clone(variants), r.verified(r.opened)...))
+	done := total - len(slices.DeleteFunc(tasks, r.journal.Done))
+	result, err := r.Summarize(variants, r.journal.Rows(), r.predicted, known)
+	if err == nil && len(result.BelowFloor) > 0 && stopped == nil && cli.LookAgain(ctx, r.opened.Backend, &r.set, 0, r.opened.Flags, r.stderr) {
+		result, err = r.Summarize(variants, r.journal.Rows(), r.predicted, known)
+	}
+	if err == nil {
+		result.Configuration, result.Command = configuration, record.CommandLine()
+		result.Notes = append(result.Notes, r.notes...)
+		if done < total {
+			result.Notes = append(result.Notes, layers.NotAll(done, total))
+		}
+		err = layers.Write(context.WithoutCancel(ctx), r.dir, r.journal.Rows(), result)
+	}
+	switch {
+	case stopped != nil && ctx.Err() != nil:
+		return nil, fmt.Errorf("%w; %d of %d measurements are in %s, and the same command goes on from there", context.Cause(ctx), done, total, r.dir)
+	case stopped != nil:
+		return nil, fmt.Errorf("%w; %d of %d measurements are in %s", stopped, done, total, r.dir)
+	case err != nil:
+		return nil, err
+	}
+	if r.noPlots {
+		return result, nil
+	}
+	return result, plot.Write(ctx, r.dir, result)
+}
+
+// measure does tasks, under a progress bar.
+func (r *layersRun) measure(ctx context.Context, tasks []layers.Task, variants []layers.Variant) error {
+	bar, done := r.opened.Flags.Progress(r.stderr, "measuring memory", false), 0
+	defer func() { bar.Done() }()
+	notes, err := r.Do(ctx, tasks, r.journal, layers.Hooks{
+		Load: func() error {
+			bar.Done()
+			if err := r.begin(ctx, variants); err != nil {
+				return err
+			}
+			bar = r.opened.Flags.Progress(r.stderr, "measuring", false)
+			return nil
+		},
+		Done: func() {
+			done++
+			bar.Set(int64(done), int64(len(tasks)))
+		},
+	})
+	r.notes = append(r.notes, notes...)
+	return err
+}
+
+// begin loads the weights, and warms up with the variant of the most layers.
+func (r *layersRun) begin(ctx context.Context, variants []layers.Variant) error {
+	bar := r.opened.Flags.Progress(r.stderr, "loading weights", true)
+	r.Progress = bar.Set
+	err := r.Load(ctx, variants)
+	bar.Done()
+	if err != nil {
+		return err
+	}
+	most := slices.MaxFunc(variants, func(a, b layers.Variant) int { return a.Layers - b.Layers })
+	defer r.opened.Flags.Spin(r.stderr, "warming up")()
+	return r.WarmUp(ctx, most, time.Duration(r.warmUp*float64(time.Second)))
+}
+
+// known finds what the device can do, and what a GPU says of its memory.
+func (r *layersRun) known(ctx context.Context) (k layers.Known, err error) {
+	o := r.opened
+	if _, ok := o.Backend.(gpt2.Surveyor); ok {
+		k.Memory = func(order []int) (int64, error) {
+			options := o.Options
+			options.Layers, options.Batch = order, r.batch
+			s, err := gpt2.SurveyOf(o.Backend, o.Model, options, r.Prefill(), r.Decode())
+			if err != nil {
+				return 0, err
+			}
+			return s.Total(), nil
+		}
+	}
+	if r.noFloor {
+		return k, nil
+	}
+	r.set, _, err = cli.CeilingsOf(ctx, o.Backend, o.Flags, false, r.stderr)
+	switch {
+	case errors.Is(err, cli.ErrNoCeilings):
+		r.notes = append(r.notes, "There are no floors: "+err.Error()+".")
+		return k, nil
+	case err != nil:
+		return k, err
+	}
+	k.Floor = func(p *gpt2.Plan, past int) time.Duration {
+		return r.set.PassFloor(p.Work(past, o.Backend.Sizes()))
+	}
+	return k, nil
+}
+
+// measures says how memory and energy are measured.
+func (r *layersRun) measures() (done func()) {
+	if !r.noMemory {
+		r.Experiment.Memory = r.childMemory
+	}
+	if r.energy == 0 || !slices.Contains(r.phases, layers.TaskDecode) {
+		return func() {}
+	}
+	counter, err := r.open(r.opened.Backend)
+	if err != nil {
+		r.notes = append(r.notes, "There is no energy: "+err.Error()+".")
+		return func() {}
+	}
+	r.notes = append(r.notes, fmt.Sprintf("Energy is of decode steps from %d tokens in the cache, by %s, of %s; its interval is by when exactly the counter stepped.", r.past, counter.Source(), counter.Covers))
+	r.Meter, r.EnergyTime = counter, time.Duration(r.energy*float64(time.Second))
+	return counter.Close
+}

@@ -1,0 +1,182 @@
+package layers
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/internal/humanize"
+	"gpt2scope/layers"
+)
+
+// layersColumn is a column of the table, of one metric.
+type layersColumn struct {
+	head, metric string
+	show         func(layers.Metric) string
+}
+
+func layersColumns() []layersColumn {
+	interval := func(m layers.Metric) string {
+		return fmt.Sprintf("%s (%s - %s)", cli.Digits(m.Median), cli.Digits(m.Low), cli.Digits(m.High))
+	}
+	plain := func(m layers.Metric) string { return cli.Digits(m.Median) }
+	bytes := func(m layers.Metric) string { return humanize.Size(int64(m.Median)) }
+	return []layersColumn{
+		{"prefill ms", "prefill time", interval},
+		{"decode ms", "decode time", interval},
+		{"tokens/s", "decode rate", func(m layers.Metric) string { return fmt.Sprintf("%.0f", m.Median) }},
+		{"first token ms", "time to first token", plain},
+		{"roofline %", "decode share of floor", func(m layers.Metric) string { return fmt.Sprintf("%.0f", m.Median) }},
+		{"launches", "launches", func(m layers.Metric) string { return fmt.Sprintf("%.0f", m.Median) }},
+		{"host memory", "host memory", bytes},
+		{"GPU memory", "device memory", bytes},
+		{"predicted", "predicted memory", bytes},
+		{"mJ/token", "energy", plain},
+		{"bits/byte", "bits per byte", func(m layers.Metric) string { return fmt.Sprintf("%.4f", m.Median) }},
+		{"perplexity", "perplexity", func(m layers.Metric) string { return fmt.Sprintf("%.2f", m.Median) }},
+		{"agreement", "agreement", func(m layers.Metric) string { return fmt.Sprintf("%.0f%%", 100*m.Median) }},
+		{"KL nats", "KL divergence", func(m layers.Metric) string { return fmt.Sprintf("%.4f", m.Median) }},
+	}
+}
+
+// layersSetting is what of a result's configuration stands above its tables.
+type layersSetting struct {
+	Model, Device, DType, GPU, Mode string
+	Threads                         int
+}
+
+// String names the model and the device.
+func (s layersSetting) String() string {
+	device := s.Device
+	if s.Threads > 0 {
+		device += " (" + cli.Count(s.Threads, "thread") + ")"
+	}
+	if s.GPU != "" {
+		device += " (" + s.GPU + "), mode " + s.Mode
+	}
+	return fmt.Sprintf("%s, %s, %s", s.Model, device, s.DType)
+}
+
+// writeLayers writes a result as tables.
+func writeLayers(w io.Writer, r *layers.Result) {
+	var s layersSetting
+	if text, err := json.Marshal(r.Configuration); err == nil {
+		_ = json.Unmarshal(text, &s) // fields that are not words or numbers are left out
+	}
+	interval := "95% interval"
+	for _, v := range r.Variants {
+		if m, ok := v.Metrics["decode time"]; ok && m.N < layers.FewRepeats {
+			interval = "least - greatest"
+		}
+	}
+	fmt.Fprintf(w, "%s; median (%s)\n\n", s, interval)
+	columns := slices.DeleteFunc(layersColumns(), func(c layersColumn) bool {
+		return !slices.ContainsFunc(r.Variants, func(v layers.Variant) bool { _, ok := v.Metrics[c.metric]; return ok })
+	})
+	heading := "layers"
+	for _, c := range columns {
+		heading += "\t" + c.head
+	}
+	cli.PrintText(w, cli.ToRight, heading, r.Variants, func(v layers.Variant) string {
+		line := v.Label
+		for _, c := range columns {
+			line += "\t"
+			if m, ok := v.Metrics[c.metric]; ok {
+				line += c.show(m)
+			}
+		}
+		return line
+	})
+	WriteFits(w, r.Fits)
+	writePredictions(w, r.Predictions)
+	if len(r.Notes) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintln(w, n)
+	}
+}
+
+// WriteFits writes the lines, beside what a recording says, and what a layer costs at
+// which depth if times do not lie on a line.
+func WriteFits(w io.Writer, fits []layers.Fit) {
+	var lines []string
+	row := func(phase, name string, known bool, value, deviation float64, stages *float64, rest string) {
+		by, difference := "", ""
+		measured := fmt.Sprintf("%.5f ± %.5f", value, deviation)
+		if !known {
+			measured = "not known"
+		}
+		if stages != nil {
+			by = fmt.Sprintf("%.5f", *stages)
+		}
+		if stages != nil && known {
+			difference = fmt.Sprintf("%+.5f ms", *stages-value)
+			if math.Abs(value) > 2*deviation { // else it may as well be 0
+				difference += fmt.Sprintf(", %+.0f%%", 100*(*stages-value)/math.Abs(value))
+			}
+		}
+		lines = append(lines, fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s", phase, name, measured, by, difference, rest))
+	}
+	var trends []string
+	for _, f := range fits {
+		if trend := f.Trend(); trend != "" {
+			trends = append(trends, f.Phase+": "+trend)
+		}
+		if impossible := f.Impossible(); impossible != "" {
+			trends = append(trends, f.Phase+": "+impossible)
+		}
+		if f.NoLine() {
+			continue
+		}
+		most := 0.0
+		for _, x := range f.Residuals {
+			if math.Abs(x) > math.Abs(most) {
+				most = x
+			}
+		}
+		row(f.Phase, "b, a layer", f.B >= 0, f.B, f.BError, f.TraceB, fmt.Sprintf("%.5f\t%+.5f", f.R2, most))
+		switch {
+		case f.Rejected != "": // a line of the deeper ones says nothing about the rest
+		case f.Phase == layers.TaskPrefill:
+			row("", "a, the rest less what the last layer saves", f.Rest >= 0, f.A, f.AError, f.TraceA, "")
+		default:
+			row("", "a, the rest", f.Rest >= 0, f.A, f.AError, f.TraceA, "")
+		}
+	}
+	if len(lines) > 0 {
+		fmt.Fprintln(w, "\ntime(L) = a + b L by least squares (± standard error), and by a recording of stages")
+		cli.PrintText(w, cli.ToRight, "phase\t\tms\tby stages ms\tdifference\tR^2\tlargest residual ms", lines, func(line string) string { return line })
+	}
+	if len(trends) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, t := range trends {
+		fmt.Fprintln(w, t)
+	}
+}
+
+// writePredictions writes predictions, and how wrong they were.
+func writePredictions(w io.Writer, predictions []layers.Prediction) {
+	if len(predictions) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\npredicted (95% prediction interval)")
+	cli.PrintText(w, cli.ToRight, "layers\twhat\tpredicted\tmeasured\terror", predictions, func(p layers.Prediction) string {
+		show := func(x float64) string {
+			if p.Unit == "bytes" && x >= 0 {
+				return humanize.Size(int64(x))
+			}
+			return strings.TrimSpace(fmt.Sprintf("%.4f %s", x, p.Unit))
+		}
+		measured, wrong := "", ""
+		if p.Measured != nil {
+			measured, wrong = show(*p.Measured), fmt.Sprintf("%+.1f%%", 100**p.ErrorRate)
+		}
+		return fmt.Sprintf("%d\t%s\t%s (%s - %s)\t%s\t%s", p.Layers, p.Metric, show(p.Value), show(p.Low), show(p.High), measured, wrong)
+	})
+}

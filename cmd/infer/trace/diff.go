@@ -1,0 +1,340 @@
+package trace
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/internal/humanize"
+	"gpt2scope/traces/diff"
+)
+
+// diffOptions say what is compared and how it is shown.
+type diffOptions struct {
+	by     diff.By
+	rows   cli.RowOptions
+	format string
+	alpha  float64
+}
+
+// newTraceDiff makes "infer trace diff".
+func newTraceDiff() *cobra.Command {
+	var o diffOptions
+	c := &cobra.Command{
+		Use:   "diff A B",
+		Short: "Compare two recordings stage by stage, with tests for what is noise",
+		Long: `diff compares two recordings: for each kind of pass the whole pass, its idle time, and
+its stages, each over all layers. Stages are matched by name, so passes of 1 and of 12
+layers compare in the layers that they share. The largest change comes first. Lines
+that begin with '!' say what makes the comparison unfair. If a recording has no stages, or
+no kind of pass is in both, the rows are operators of the framework, or else kernels by
+name, over the whole recordings; a sample is then the times of the single ones.
+
+A sample is the times of one stage in the passes of one recording without warm-up, as
+'infer trace show' divides the wall time. A whole pass lasts from the end of the work of
+the previous pass to the end of its own work; it is the sum of its stages, idle time and
+other work. The columns, as in benchstat:
+
+  A, B    the medians; ± is how far the confidence interval of the median reaches, in
+          percent of the median, on the farther side (order statistics; ∞ if there
+          are too few values)
+  change  the difference of the medians, in us and in percent of A's
+  shift   the interval of the shifts between the samples that the U test would not
+          reject (Hodges and Lehmann), in percent of A's median; a shift is a median of
+          differences, not a difference of medians, so the change may lie outside
+  p, n    of the Mann-Whitney U test, which assumes no distribution; the passes
+
+Many stages are compared at once: of 100 that did not change, 5 would have p < 0.05 by
+chance. The verdict therefore uses p after the correction of Benjamini and Hochberg for
+the number of rows: at most a share --alpha of the reported changes is expected to be
+chance. '~' is a change within the noise. There is no verdict for fewer than 4 passes,
+or for so few that no difference could be significant.
+
+Each sample comes from the passes of one run. Differences between runs (clocks,
+placement, neighbours) are not in it: confirm a small change with several pairs of
+recordings.`,
+		Example: `  infer trace diff before.json.gz after.json.gz
+  infer trace diff eager.sqlite graph.sqlite --alpha 0.01
+  infer trace diff a.json.gz b.json.gz --by layer --sort plan
+  infer trace diff a.json.gz b.json.gz --by stage --limit 10
+  infer trace diff a.json.gz b.json.gz --format csv > diff.csv`,
+		Args: twoFiles,
+		RunE: func(c *cobra.Command, args []string) error {
+			return traceDiff(c, args[0], args[1], &o)
+		},
+	}
+	cli.AddFlags(c.Flags(), "Comparison", func(f *pflag.FlagSet) {
+		f.StringVar((*string)(&o.by), "by", string(diff.ByFolded), "rows are `WHAT`: folded (a stage over all layers), stage, layer,\nop or kernel")
+		o.rows.Register(f, "change, A, p", "the largest change first; plan\nkeeps the order of a pass")
+		f.Lookup("sort").DefValue, o.rows.Sort = "", "shift"
+		f.Lookup("limit").Usage = "show the first `N` rows of each kind of pass, besides the whole\npass and its idle time (default: all)"
+		cli.AddFormat(f, &o.format, "table, csv or json")
+		f.Float64Var(&o.alpha, "alpha", 0.05, "accept that a share `P` of the reported changes is chance;\nintervals hold with confidence 1 - P")
+	})
+	return c
+}
+
+// twoFiles are the arguments of a command that compares.
+func twoFiles(c *cobra.Command, args []string) error {
+	switch {
+	case len(args) < 2:
+		return cli.Usagef("give the two traces to compare: %s A B", c.CommandPath())
+	case len(args) > 2:
+		return cli.Usagef("unexpected word %q; '%s' compares two files", args[2], c.CommandPath())
+	}
+	return nil
+}
+
+// DiffJSON is what "infer trace diff --format json" prints.
+type DiffJSON struct {
+	FileA string `json:"file_a"`
+	FileB string `json:"file_b"`
+	*diff.Comparison
+}
+
+func traceDiff(c *cobra.Command, a, b string, o *diffOptions) error {
+	switch {
+	case o.format != "table" && o.format != "csv" && o.format != "json":
+		return cli.Usagef("--format %s: it must be table, csv or json", cli.ShellQuote(o.format))
+	case !slices.Contains(diff.Bys, o.by):
+		return cli.Usagef("--by %s: it must be folded, stage, layer, op or kernel", cli.ShellQuote(string(o.by)))
+	case a == "-" && b == "-":
+		return cli.Usagef("standard input can be one of the two traces, not both")
+	case !(o.alpha > 0 && o.alpha <= 0.5): // also NaN
+		return cli.Usagef("--alpha %g: it must be above 0 and at most 0.5", o.alpha)
+	}
+	if err := o.rows.Check(); err != nil {
+		return err
+	}
+	stdout := c.OutOrStdout()
+	ta, err := loadTrace(c, a)
+	if err != nil {
+		return err
+	}
+	tb, err := loadTrace(c, b)
+	if err != nil {
+		return err
+	}
+	d, err := diff.Compare(ta, tb, o.by, o.alpha)
+	if err != nil {
+		return fmt.Errorf("%s (A) and %s (B): %w", traceName(a), traceName(b), err)
+	}
+	columns, all := diffColumns(d), slices.Clone(d.Rows)
+	cut, err := sortDiff(d, columns, o.rows, o.format)
+	if err != nil {
+		return err
+	}
+	switch o.format {
+	case "json":
+		return cli.WriteJSON(stdout, DiffJSON{traceName(a), traceName(b), d})
+	case "csv":
+		return cli.WriteCSV(stdout, columns, d.Rows)
+	}
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "A  %s: %s\nB  %s: %s\n", traceName(a), d.A, traceName(b), d.B)
+	if d.Instead != "" {
+		fmt.Fprintf(&out, "%s; --infer finds stages in recordings that name none\n", cli.PlainText(d.Instead))
+	}
+	for _, note := range d.Notes {
+		fmt.Fprintf(&out, "! %s\n", note)
+	}
+	out.WriteByte('\n')
+	printDiff(&out, d, columns, all, cut)
+	return cli.WriteOutput(stdout, out.Bytes())
+}
+
+// planOrder is the value of --sort that keeps the order of the plan.
+const planOrder = "plan"
+
+// sortDiff puts the rows of a comparison in order, within each kind of pass the whole pass and
+// its idle time first, and returns how many the limit cuts.
+func sortDiff(d *diff.Comparison, columns []cli.Column[diff.Change], o cli.RowOptions, format string) (cut int, err error) {
+	phases := map[string]int{}
+	for _, r := range d.Rows {
+		if _, ok := phases[r.Phase]; !ok {
+			phases[r.Phase] = 2 * len(phases)
+		}
+	}
+	isPart := func(r *diff.Change) bool { return r.Kind != diff.ChangePass && r.Kind != diff.ChangeIdle }
+	section := func(r *diff.Change) int {
+		if isPart(r) {
+			return phases[r.Phase] + 1
+		}
+		return phases[r.Phase]
+	}
+	if o.Sort == planOrder {
+		o.Sort = ""
+	}
+	if err := cli.SortRows(d.Rows, columns, o.Sort, format, section); err != nil {
+		return 0, err
+	}
+	if o.Limit > 0 {
+		shown := map[string]int{}
+		all := len(d.Rows)
+		d.Rows = slices.DeleteFunc(d.Rows, func(r diff.Change) bool {
+			if isPart(&r) {
+				shown[r.Phase]++
+			}
+			return isPart(&r) && shown[r.Phase] > o.Limit
+		})
+		cut = all - len(d.Rows)
+	}
+	return cut, nil
+}
+
+// diffColumns are the columns of a comparison. Changes sort by size, whatever their sign.
+func diffColumns(d *diff.Comparison) []cli.Column[diff.Change] {
+	type row = diff.Change
+	a := func(r *row) *diff.Sample { return r.A }
+	b := func(r *row) *diff.Sample { return r.B }
+	isBoth := func(r *row) bool { return r.A != nil && r.B != nil }
+	bound := func(of func(*row) *diff.Sample, which func(*diff.Sample) *float64) func(*row) cli.Cell {
+		return func(r *row) cli.Cell {
+			return cli.When(of(r) != nil, maybeCell(which(cmp.Or(of(r), &diff.Sample{})), ""))
+		}
+	}
+	low := func(s *diff.Sample) *float64 { return s.Low }
+	high := func(s *diff.Sample) *float64 { return s.High }
+	median := func(of func(*row) *diff.Sample) func(*row) cli.Cell {
+		return func(r *row) cli.Cell {
+			if of(r) == nil {
+				return cli.None
+			}
+			return maybeCell(&of(r).Median, "%.3f")
+		}
+	}
+	number := func(of func(*row) *diff.Sample) func(*row) cli.Cell {
+		return func(r *row) cli.Cell {
+			return cli.When(of(r) != nil, cli.IntCell(int64(cmp.Or(of(r), &diff.Sample{}).N)))
+		}
+	}
+	spread := func(of func(*row) *diff.Sample) func(*row) cli.Cell {
+		return func(r *row) cli.Cell { return cli.TextCell(spreadText(of(r))) }
+	}
+	bySize := func(c cli.Cell) cli.Cell {
+		c.Number = math.Abs(c.Number)
+		return c
+	}
+	return []cli.Column[row]{
+		{Key: "kind", Cell: func(r *row) cli.Cell { return cli.TextCell(string(r.Kind)) }},
+		{Key: "phase", Cell: func(r *row) cli.Cell { return cli.TextCell(r.Phase) }},
+		{Key: "name", Cell: func(r *row) cli.Cell { return cli.TextCell(r.Name) }},
+		{Key: "verdict", Cell: func(r *row) cli.Cell { return cli.TextCell(string(r.Verdict)) }},
+		{Key: "a_n", Cell: number(a)},
+		{Key: "a_median", Unit: "ns", Title: "A us", Legend: "median of A's passes", Cell: median(a)},
+		{Title: "±", Legend: "how far its interval reaches", Cell: spread(a)},
+		{Key: "a_low", Unit: "ns", Cell: bound(a, low)},
+		{Key: "a_high", Unit: "ns", Cell: bound(a, high)},
+		{Key: "b_n", Cell: number(b)},
+		{Key: "b_median", Unit: "ns", Title: "B us", Legend: "median of B's passes", Cell: median(b)},
+		{Title: "±", Cell: spread(b)},
+		{Key: "b_low", Unit: "ns", Cell: bound(b, low)},
+		{Key: "b_high", Unit: "ns", Cell: bound(b, high)},
+		{Key: "shift", Unit: "ns", Title: "change us", Cell: func(r *row) cli.Cell { return cli.When(isBoth(r), bySize(maybeCell(&r.Shift, "%+.3f"))) }},
+		{Key: "shift_low", Unit: "ns", Cell: func(r *row) cli.Cell { return maybeCell(r.Low, "") }},
+		{Key: "shift_high", Unit: "ns", Cell: func(r *row) cli.Cell { return maybeCell(r.High, "") }},
+		{Key: "change", Unit: "percent", Title: "change", Cell: func(r *row) cli.Cell {
+			c := bySize(maybeCell(r.Percent, ""))
+			c.Text = verdictText(r)
+			return c
+		}},
+		{Title: fmt.Sprintf("shift, %g %%", 100*(1-d.Alpha)), Legend: "interval of the difference", Cell: func(r *row) cli.Cell {
+			if r.PercentLow == nil || r.PercentHigh == nil {
+				return cli.None
+			}
+			return cli.TextCell(fmt.Sprintf("%+.1f to %+.1f %%", *r.PercentLow, *r.PercentHigh))
+		}},
+		{Key: "change_low", Unit: "percent", Cell: func(r *row) cli.Cell { return maybeCell(r.PercentLow, "") }},
+		{Key: "change_high", Unit: "percent", Cell: func(r *row) cli.Cell { return maybeCell(r.PercentHigh, "") }},
+		{Key: "p", Title: "p", Legend: "of the U test", Cell: func(r *row) cli.Cell {
+			c := maybeCell(r.P, "")
+			if r.P != nil {
+				c.Text = fmt.Sprintf("%.3f", *r.P)
+			}
+			return c
+		}},
+		{Key: "p_adjusted", Cell: func(r *row) cli.Cell { return maybeCell(r.Adjusted, "") }},
+		{Title: "n", Legend: "passes", Cell: func(r *row) cli.Cell {
+			switch {
+			case !isBoth(r):
+				return cli.None
+			case r.A.N != r.B.N:
+				return cli.TextCell(fmt.Sprintf("%d+%d", r.A.N, r.B.N))
+			}
+			return cli.TextCell(strconv.Itoa(r.A.N))
+		}},
+		{Title: " ", Left: true, Cell: func(r *row) cli.Cell { return cli.TextCell(strings.TrimSpace(r.Phase + "  " + r.Name)) }},
+	}
+}
+
+// maybeCell is a number that may be unknown: in CSV with all digits, in tables, if it has a
+// format there, ns as microseconds.
+func maybeCell(v *float64, format string) cli.Cell {
+	if v == nil {
+		return cli.None
+	}
+	c := cli.Cell{Number: *v, Csv: strconv.FormatFloat(*v, 'g', -1, 64), Text: ""}
+	if format != "" {
+		c.Text = fmt.Sprintf(format, *v/1e3)
+	}
+	return c
+}
+
+// verdictText is what the table says of a change.
+func verdictText(r *diff.Change) string {
+	switch {
+	case (r.Verdict == diff.Longer || r.Verdict == diff.Shorter) && r.Percent != nil:
+		return fmt.Sprintf("%+.1f %%", *r.Percent)
+	case r.Verdict == diff.NoChange:
+		return "~"
+	}
+	return string(r.Verdict)
+}
+
+// printDiff writes the comparison for people. Verdicts are counted in all rows.
+func printDiff(w io.Writer, d *diff.Comparison, columns []cli.Column[diff.Change], all []diff.Change, cut int) {
+	cli.PrintCells(w, columns, d.Rows, nil)
+	cli.PrintLegend(w, columns)
+	changed, few := 0, 0
+	for _, r := range all {
+		switch r.Verdict {
+		case diff.Longer, diff.Shorter:
+			changed++
+		case diff.TooFew:
+			few++
+		}
+	}
+	fmt.Fprintln(w)
+	cli.NotShown(w, cut)
+	fmt.Fprintf(w, "%s tested, %d changed", cli.Count(d.Tests, "row"), changed)
+	if d.Tests > 0 {
+		fmt.Fprintf(w, " (p corrected for their number, below %g)", d.Alpha)
+	}
+	fmt.Fprintln(w, "; ~ is no change beyond the noise")
+	if few > 0 {
+		fmt.Fprintf(w, "%s too few passes for a verdict: record more of them\n", humanize.Count(few, "row has", "rows have"))
+	}
+	fmt.Fprintln(w, "the intervals hold for the passes of these two runs; other runs differ more")
+}
+
+// spreadText says how far the interval of a median reaches, in percent of it.
+func spreadText(s *diff.Sample) string {
+	switch {
+	case s == nil:
+		return ""
+	case s.Low == nil || s.High == nil:
+		return "∞"
+	case s.Median == 0:
+		return ""
+	}
+	return fmt.Sprintf("%.0f %%", 100*math.Max(s.Median-*s.Low, *s.High-s.Median)/s.Median)
+}

@@ -1,0 +1,186 @@
+package trace
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/internal/humanize"
+	"gpt2scope/traces/kpi"
+	"gpt2scope/traces/window"
+)
+
+// newTraceKPI makes "infer trace kpi".
+func newTraceKPI() *cobra.Command {
+	var gpu int
+	var asJSON, define bool
+	c := &cobra.Command{
+		Use:   "kpi FILE...",
+		Short: "Measure a recording: transfers, overlap, utilisation, queueing, counters",
+		Long: `kpi reads a recording of a GPU and prints one table of indicators: time of kernels and
+of copies, with bytes and GB/s by direction and kind of memory; CPU-GPU and compute-copy
+overlap; how busy the GPU is; queue depth, launch latency, starvation; synchronisations
+and where they are; how many correlation ids are paired; and what counters say of
+utilisation, memory, caches and warps. --define says how each is defined. A checklist
+answers with the numbers: are transfers longer than computing? Could a CPU be faster? Is
+the GPU poorly used? Does memory limit it? Do threads diverge?
+
+The column 'passes' is of the passes after the warm-up; in a recording that names no
+passes they are found by the repetition of kernels. 'before' is of what comes before them:
+loading and warm-up. An indicator that the recording does not have says what would record
+it. --counters adds the counters of Nsight Compute or nvprof of the same program.`,
+		Example: `  infer trace kpi run.sqlite
+  infer trace kpi run.sqlite --counters run.ncu.csv --define`,
+		Args: someFiles,
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := checkGPU(gpu); err != nil {
+				return err
+			}
+			t, err := loadTraces(c, args)
+			if err != nil {
+				return err
+			}
+			report, err := kpi.Measure(t, int32(gpu))
+			if err != nil {
+				return fmt.Errorf("%s: %w", traceName(args[0]), err)
+			}
+			if asJSON {
+				report.Notes = append([]string{}, report.Notes...) // [], not null
+				return cli.WriteJSON(c.OutOrStdout(), kpiJSON{t.Header.Describe(), report})
+			}
+			var b bytes.Buffer
+			fmt.Fprintf(&b, "%s\n", cli.PlainText(t.Header.Describe()))
+			printKPI(&b, report, define)
+			return cli.WriteOutput(c.OutOrStdout(), b.Bytes())
+		},
+	}
+	cli.AddFlags(c.Flags(), "Indicators", func(f *pflag.FlagSet) {
+		f.BoolVar(&define, "define", false, "say how each indicator is defined")
+		f.BoolVar(&asJSON, "json", false, "print one JSON object")
+		addGPU(f, &gpu)
+	})
+	return c
+}
+
+// kpiJSON is what "infer trace kpi --json" prints.
+type kpiJSON struct {
+	Source string `json:"source"`
+	*kpi.Report
+}
+
+// printKPI writes the indicators for people.
+func printKPI(w io.Writer, r *kpi.Report, define bool) {
+	fmt.Fprintf(w, "wall time %s ms", Milliseconds(r.Wall))
+	switch r.PassesFrom {
+	case window.FromRanges:
+		fmt.Fprintf(w, ", of %s", humanize.Count(r.Passes, "pass", "passes"))
+	case window.FromRepetition:
+		fmt.Fprintf(w, ", of %s, which are found by the repetition of kernel names", humanize.Count(r.Passes, "pass", "passes"))
+	default:
+		fmt.Fprint(w, ", of all work: no passes were found")
+	}
+	if r.Before > 0 {
+		fmt.Fprintf(w, "; before it %s ms of loading", Milliseconds(r.Before))
+		if r.WarmUpPasses > 0 {
+			fmt.Fprintf(w, " and warm-up (%s)", humanize.Count(r.WarmUpPasses, "pass", "passes"))
+		}
+	}
+	fmt.Fprint(w, "\n")
+	for _, n := range r.Notes {
+		fmt.Fprintf(w, "! %s\n", cli.PlainText(n))
+	}
+	fmt.Fprint(w, "\n")
+	heading := []string{"indicator", "unit", "passes", "before"}
+	if r.PassesFrom == window.FromNothing {
+		heading[2] = "all work"
+	}
+	if r.Before == 0 {
+		heading = heading[:3]
+	}
+	lines := [][]string{heading}
+	var missing []string
+	for _, x := range r.Indicators {
+		value, unit := "not in this recording", x.Unit
+		if x.Value != nil {
+			value, unit = kpiNumber(*x.Value, x.Unit)
+		} else {
+			missing = append(missing, x.RecordWith)
+		}
+		line := []string{x.Name, unit, value}
+		if r.Before > 0 {
+			before := ""
+			if x.Before != nil {
+				before, _ = kpiNumber(*x.Before, x.Unit)
+			}
+			line = append(line, before)
+		}
+		lines = append(lines, line)
+	}
+	cli.LayOut(w, func(i int) bool { return i < 2 }, lines)
+	for _, x := range r.Indicators {
+		if len(x.Where) > 0 {
+			fmt.Fprintf(w, "\n%s: %s\n", x.Name, cli.PlainText(strings.Join(x.Where, "; ")))
+		}
+	}
+	if len(missing) > 0 {
+		fmt.Fprint(w, "\nnot in this recording:\n")
+		for i, with := range missing {
+			var names []string
+			for _, x := range r.Indicators {
+				if x.Value == nil && x.RecordWith == with {
+					names = append(names, x.Name)
+				}
+			}
+			if first := indexOf(missing, with); first == i {
+				fmt.Fprintf(w, "  %s\n    record with %s\n", strings.Join(names, ", "), with)
+			}
+		}
+	}
+	fmt.Fprint(w, "\nchecklist:\n")
+	for _, check := range r.Checks {
+		fmt.Fprintf(w, "  %s %s\n    %s\n", check.Question, strings.ToUpper(string(check.Answer)), cli.PlainText(check.Evidence))
+		if check.Next != "" {
+			fmt.Fprintf(w, "    next: %s\n", cli.PlainText(check.Next))
+		}
+	}
+	if define {
+		fmt.Fprint(w, "\ndefinitions:\n")
+		for _, x := range r.Indicators {
+			name := x.Name
+			if x.Unit == "GB/s" || x.Unit == "bytes" || x.Unit == "copies" {
+				name += " (" + x.Unit + ")"
+			}
+			fmt.Fprintf(w, "  %s: %s\n", name, x.Definition)
+		}
+	}
+}
+
+func indexOf(list []string, s string) int {
+	for i, x := range list {
+		if x == s {
+			return i
+		}
+	}
+	return -1
+}
+
+// kpiNumber writes a value with the unit that fits people.
+func kpiNumber(v float64, unit string) (text, shown string) {
+	switch unit {
+	case "ns":
+		return humanize.Separate(fmt.Sprintf("%.3f", v/1e3)), "us"
+	case "bytes", "copies":
+		return humanize.Thousands(int64(v)), unit
+	case "%", "GB/s":
+		return fmt.Sprintf("%.2f", v), unit
+	}
+	if v == float64(int64(v)) {
+		return humanize.Thousands(int64(v)), unit
+	}
+	return fmt.Sprintf("%.2f", v), unit
+}

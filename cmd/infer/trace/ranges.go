@@ -1,0 +1,148 @@
+package trace
+
+import (
+	"io"
+	"strconv"
+	"strings"
+
+	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/traces/tables"
+)
+
+// layoutList lays out a table of rows of one kind, which are in *rows.
+func layoutList[R any](rows *[]R, columns []cli.Column[R], o ShowOptions) (layout, error) {
+	if err := cli.SortRows(*rows, columns, o.Rows.Sort, o.Format, cli.OneSection); err != nil {
+		return layout{}, err
+	}
+	cut := 0
+	if o.Rows.Limit > 0 && len(*rows) > o.Rows.Limit {
+		cut = len(*rows) - o.Rows.Limit
+		*rows = (*rows)[:o.Rows.Limit]
+	}
+	return layout{
+		Text: func(w io.Writer) {
+			cli.PrintCells(w, columns, *rows, nil)
+			cli.NotShown(w, cut)
+			cli.PrintLegend(w, columns)
+		},
+		csv: func(w io.Writer) error { return cli.WriteCSV(w, columns, *rows) },
+	}, nil
+}
+
+// spreadColumns are the columns of times; titles are of those that people see.
+func spreadColumns[R any](key string, title map[string]string, of func(*R) (s *tables.Spread, n int)) []cli.Column[R] {
+	var columns []cli.Column[R]
+	add := func(name string, value func(*tables.Spread) cli.Cell) {
+		columns = append(columns, cli.Column[R]{Key: key + "_" + name, Unit: "ns", Title: title[name], Cell: func(r *R) cli.Cell {
+			s, n := of(r)
+			return cli.When(n > 0, value(s))
+		}})
+	}
+	add("mean", func(s *tables.Spread) cli.Cell { return cli.MeanCell(s.Mean) })
+	add("median", func(s *tables.Spread) cli.Cell { return cli.NsCell(s.Median) })
+	add("min", func(s *tables.Spread) cli.Cell { return cli.NsCell(s.Min) })
+	add("max", func(s *tables.Spread) cli.Cell { return cli.NsCell(s.Max) })
+	add("stddev", func(s *tables.Spread) cli.Cell { return cli.MeanCell(s.StdDev) })
+	add("p25", func(s *tables.Spread) cli.Cell { return cli.NsCell(s.P25) })
+	add("p75", func(s *tables.Spread) cli.Cell { return cli.NsCell(s.P75) })
+	add("p95", func(s *tables.Spread) cli.Cell { return cli.NsCell(s.P95) })
+	add("p99", func(s *tables.Spread) cli.Cell { return cli.NsCell(s.P99) })
+	return columns
+}
+
+// layoutRanges lays out the table by range.
+func layoutRanges(t *tables.Table, o ShowOptions) (layout, error) {
+	type row = tables.RangeRow
+	columns := []cli.Column[row]{
+		{Key: "calls", Title: "calls", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Calls)) }},
+		{Key: "host", Unit: "ns", Title: "host us", Legend: "sum of the ranges' times", Cell: func(r *row) cli.Cell { return cli.NsCell(r.Host) }},
+	}
+	columns = append(columns, spreadColumns("host", map[string]string{"mean": "mean", "median": "median", "stddev": "stddev"}, func(r *row) (*tables.Spread, int) { return &r.Times, r.Calls })...)
+	columns = append(columns,
+		cli.Column[row]{Key: "projected", Title: "on GPU", Legend: "ranges that launched work", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Projected)) }},
+		cli.Column[row]{Key: "gpu", Unit: "ns", Title: "projected us", Legend: "from the start of the first work of a range to the end of the last, summed", Cell: func(r *row) cli.Cell { return cli.When(r.Projected > 0, cli.NsCell(r.GPU)) }})
+	columns = append(columns, spreadColumns("gpu", map[string]string{"mean": "proj. mean", "median": "proj. median", "stddev": "proj. stddev"}, func(r *row) (*tables.Spread, int) { return &r.Spans, r.Projected })...)
+	columns = append(columns,
+		cli.Column[row]{Key: "busy", Unit: "ns", Title: "GPU us", Legend: "durations of the work", Cell: func(r *row) cli.Cell { return cli.When(r.Work > 0, cli.NsCell(r.Busy)) }},
+		cli.Column[row]{Key: "work", Title: "work", Legend: "kernels, copies and sets", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Work)) }},
+		cli.Column[row]{Key: "name", Title: "  ", Left: true, Cell: func(r *row) cli.Cell { return cli.TextCell(r.Name) }})
+	return layoutList(&t.Ranges, columns, o)
+}
+
+// layoutExecutions lays out the table by execution.
+func layoutExecutions(t *tables.Table, o ShowOptions) (layout, error) {
+	type row = tables.ExecRow
+	columns := []cli.Column[row]{
+		{Key: "process", Cell: func(r *row) cli.Cell { return cli.IntCell(r.Process) }},
+		{Key: "thread", Cell: func(r *row) cli.Cell { return cli.IntCell(r.Thread) }},
+		{Key: "calls", Title: "calls", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Calls)) }},
+	}
+	some := func(key, mean, median string, of func(*row) (*tables.Spread, int)) {
+		columns = append(columns, spreadColumns(key, map[string]string{"mean": mean, "median": median}, of)...)
+	}
+	some("total", "total mean", "median", func(r *row) (*tables.Spread, int) { return &r.Total, r.Calls })
+	some("api", "API mean", "median", func(r *row) (*tables.Spread, int) { return &r.API, r.Calls })
+	columns = append(columns, cli.Column[row]{Key: "waited", Title: "queued", Legend: "kernels that began after their call returned", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Waited)) }})
+	some("queued", "queued mean", "median", func(r *row) (*tables.Spread, int) { return &r.Queued, r.Waited })
+	some("kernel", "kernel mean", "median", func(r *row) (*tables.Spread, int) { return &r.Kernel, r.Calls })
+	columns = append(columns,
+		cli.Column[row]{Key: "call", Title: "  call", Left: true, Cell: func(r *row) cli.Cell { return cli.TextCell(r.Call) }},
+		cli.Column[row]{Key: "name", Title: "kernel", Left: true, Cell: func(r *row) cli.Cell { return cli.TextCell(r.Name) }})
+	for i := range columns {
+		if columns[i].Key == "total_mean" {
+			columns[i].Legend = "from the begin of the call to the end of the kernel, in us"
+		}
+	}
+	return layoutList(&t.Executions, columns, o)
+}
+
+// layoutSequences lays out the table by sequence.
+func layoutSequences(t *tables.Table, o ShowOptions) (layout, error) {
+	type row = tables.SequenceRow
+	columns := []cli.Column[row]{
+		{Key: "count", Title: "count", Legend: "without overlap", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Count)) }},
+		{Key: "length", Title: "kernels", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(len(r.Kernels))) }},
+		{Key: "busy", Unit: "ns", Title: "GPU us", Legend: "durations of the kernels", Cell: func(r *row) cli.Cell { return cli.NsCell(r.Busy) }},
+		{Key: "span", Unit: "ns", Title: "span us", Legend: "from the start of the first to the end of the last", Cell: func(r *row) cli.Cell { return cli.NsCell(r.Span) }},
+		{Key: "busy_mean", Unit: "ns", Title: "GPU mean", Cell: func(r *row) cli.Cell { return cli.MeanCell(float64(r.Busy) / float64(max(1, r.Count))) }},
+		{Key: "kernels", Cell: func(r *row) cli.Cell { return cli.TextCell(strings.Join(r.Kernels, " -> ")) }},
+		{Title: "  sequence", Left: true, Cell: func(r *row) cli.Cell {
+			var names []string
+			for _, name := range r.Kernels {
+				names = append(names, tables.ShortKernel(name))
+			}
+			return cli.TextCell(strings.Join(names, " -> "))
+		}},
+	}
+	return layoutList(&t.Sequences, columns, o)
+}
+
+// layoutProcesses lays out the table by process.
+func layoutProcesses(t *tables.Table, o ShowOptions) (layout, error) {
+	type row = tables.ProcessRow
+	columns := []cli.Column[row]{
+		{Key: "rank", Title: "rank", Cell: func(r *row) cli.Cell {
+			if r.Rank == nil {
+				return cli.None
+			}
+			return cli.Cell{Number: float64(*r.Rank), Csv: strconv.Itoa(*r.Rank), Text: strconv.Itoa(*r.Rank)}
+		}},
+		{Key: "process", Title: "process", Cell: func(r *row) cli.Cell {
+			return cli.Cell{Number: float64(r.Process), Csv: strconv.FormatInt(r.Process, 10), Text: strconv.FormatInt(r.Process, 10)}
+		}},
+		{Key: "device", Title: "GPU", Cell: func(r *row) cli.Cell {
+			return cli.Cell{Number: float64(r.Device), Csv: strconv.Itoa(int(r.Device)), Text: strconv.Itoa(int(r.Device))}
+		}},
+		{Key: "passes", Title: "passes", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Passes)) }},
+		{Key: "from", Unit: "ns", Title: "from us", Legend: "its first work, after the first of all processes", Cell: func(r *row) cli.Cell { return cli.NsCell(r.From) }},
+		{Key: "to", Unit: "ns", Title: "to us", Legend: "the end of its last work", Cell: func(r *row) cli.Cell { return cli.NsCell(r.To) }},
+		{Key: "kernels", Title: "kernels", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Kernels)) }},
+		{Key: "kernel", Unit: "ns", Title: "kernel us", Legend: "durations of its kernels", Cell: func(r *row) cli.Cell { return cli.NsCell(r.Kernel) }},
+		{Key: "copies", Unit: "ns", Title: "copies us", Legend: "durations of its copies and sets", Cell: func(r *row) cli.Cell { return cli.NsCell(r.Copies) }},
+		{Key: "busy", Unit: "ns", Title: "busy us", Legend: "time in which work of it runs", Cell: func(r *row) cli.Cell { return cli.NsCell(r.Busy) }},
+		{Key: "shared", Unit: "ns", Title: "shared us", Legend: "time of this in which work of another process runs on the GPU too", Cell: func(r *row) cli.Cell { return cli.NsCell(r.Shared) }},
+		{Key: "calls", Title: "API calls", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Calls)) }},
+		{Key: "waited", Unit: "ns", Title: "waited us", Legend: "in calls that wait for the GPU", Cell: func(r *row) cli.Cell { return cli.NsCell(r.Waited) }},
+	}
+	return layoutList(&t.Processes, columns, o)
+}

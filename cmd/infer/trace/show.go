@@ -1,0 +1,612 @@
+package trace
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/internal/humanize"
+	"gpt2scope/traces"
+	"gpt2scope/traces/tables"
+)
+
+// ShowOptions say how a table is shown.
+type ShowOptions struct {
+	By tables.By
+
+	// anyTable shows another table if the trace has no stages.
+	anyTable bool
+
+	Format string // "table", "csv" or "json"; "" is "table"
+
+	// columns of a table for people: mainColumns or "all". "" is all, or mainColumns if lines of
+	// width letters, where 0 has no limit, are too short for all.
+	Columns string
+	Width   int
+	Rows    cli.RowOptions
+	GPU     int // -1 for the first that worked
+}
+
+// MainColumns is the value of --columns that shows the columns that matter most.
+const MainColumns = "main"
+
+// RegisterColumns adds --columns.
+func (o *ShowOptions) RegisterColumns(f *pflag.FlagSet, usual, table string) {
+	text := "`COLUMNS` of " + table + ": main (calls, time, its share, rates,\nroofline) or all"
+	if usual == "" {
+		text += " (default: all, or main in a\nterminal that is too narrow for all)"
+	}
+	f.StringVar(&o.Columns, "columns", usual, text)
+}
+
+// CheckColumns refuses other values of --columns.
+func (o *ShowOptions) CheckColumns() error {
+	if o.Columns != MainColumns && o.Columns != "all" && o.Columns != "" {
+		return cli.Usagef("--columns %s: it must be main or all", cli.ShellQuote(o.Columns))
+	}
+	return nil
+}
+
+// shown returns the columns that --columns asks for.
+func shown(columns []cli.Column[tables.Row], o ShowOptions) []cli.Column[tables.Row] {
+	if o.Columns != MainColumns || o.By == tables.ByKernel {
+		return columns
+	}
+	return slices.DeleteFunc(slices.Clone(columns), func(c cli.Column[tables.Row]) bool {
+		return c.Key != "" && !slices.Contains([]string{"layers", "calls", "time", "share", "gb_per_s", "tflop_per_s", "roofline"}, c.Key) && !insideKey(c)
+	})
+}
+
+// newTraceShow makes "infer trace show".
+func newTraceShow() *cobra.Command {
+	var o ShowOptions
+	c := &cobra.Command{
+		Use:   "show FILE...",
+		Short: "Say where the time of a recording went: a table that sums to wall time",
+		Long: `show reads a recording and says where the time went. The table --by folded has one
+row for each stage of the model over all layers: 'h.N.attn.c_attn'. Others have a row
+for each stage of each layer; for each operation as PyTorch's profiler shows them, or for
+each shape of its inputs; for each layer, phase (prefill, decode step), kernel, SM (of
+mode persistent), or function that launches kernels; for the ranges of a name, on the host
+and projected onto the GPU; for the executions of a kernel, with its call and the time
+between; for each process; for each sequence of kernels that recurs. Several files, such
+as those of the ranks of a program, are shown together, with their clocks aligned by the
+time of day.
+Without --by, a recording that has no passes of a model is shown by kernel, or by
+operation if no GPU worked. The ranges of any program (NVTX, record_function) make passes
+and stages: a repeated outermost range is a pass, and the path of an inner one a stage.
+
+By folded, stage, layer, phase and kernel, the column 'time' sums to the wall time:
+
+  A step or kernel owns the time in which it runs and no earlier one is still
+  running, so kernels that overlap are not counted twice ('GPU' is the sum of their
+  durations). A step that several CPU threads run owns the time in which any of them
+  runs it. 'median' is the median duration of its kernels; on the CPU, of its threads.
+
+  Idle time is divided by cause. Until the API call that launches the next kernel,
+  the host is late, or waits for the GPU or for a copy. From that call to the start of
+  the kernel, in a graph of any of its kernels, it is launch latency. If that call had
+  returned before the idle time began, the kernel was queued already, and it is a
+  dependency on the kernel before. On the CPU, threads synchronise between steps.
+
+The floor is the least time that the device could take: bytes divided by the
+bandwidth ceiling, or FLOPs divided by the arithmetic ceiling, whichever is more.
+'roofline %' is the floor in percent of the time: 100 is as fast as the device can
+be. It is withheld for a row that is faster than its floor: a ceiling is too low then.
+
+Library products write no stamps; with the recorder stamps they are bounded by their
+neighbours: they get the time from the end of the kernel before to the start of the
+kernel after.
+
+Tables by folded, stage, layer and phase cover the passes: from the start of the first
+pass after the warm-up to the end of the last. Tables by op and launch do too, if the
+recording has passes. Tables by kernel, and by launch without passes, cover the whole
+recording, from the first to the last work of the GPU; by op without passes, from the
+first event to the last. Tables by range, exec and sequence cover the whole recording.
+Shares are withheld if they would mislead; 'infer trace check' says why.`,
+		Example: `  infer trace show run.sqlite
+  infer trace show run.json.gz --by layer
+  infer trace show run.json.gz --by stage --sort time --limit 20
+  infer trace show run.json.gz --by kernel --sort occupancy --limit 5
+  infer trace show persistent.json.gz --by sm --sort imbalance --limit 10
+  infer trace show run.json.gz --format csv > run.csv`,
+		Args: someFiles,
+		RunE: func(c *cobra.Command, args []string) error {
+			o.anyTable = !c.Flags().Changed("by")
+			if err := o.check(); err != nil {
+				return err
+			}
+			t, err := loadTraces(c, args)
+			if err != nil {
+				return err
+			}
+			err = showTrace(c.OutOrStdout(), t, o)
+			if err != nil && !errors.As(err, new(cli.UsageError)) {
+				err = fmt.Errorf("%s: %w", traceName(args[0]), err)
+			}
+			return err
+		},
+	}
+	cli.AddFlags(c.Flags(), "Table", func(f *pflag.FlagSet) {
+		f.StringVar((*string)(&o.By), "by", string(tables.ByFolded), "rows are `WHAT`:\n"+strings.Replace(tables.List(tables.Bys), "launch, ", "launch,\n", 1))
+		o.Rows.Register(f, "time, calls, floor", "the order of the plan; kernels by time")
+		o.RegisterColumns(f, "", "the table")
+		cli.AddFormat(f, &o.Format, "table, csv or json")
+		addGPU(f, &o.GPU)
+	})
+	return c
+}
+
+func (o *ShowOptions) check() error {
+	if err := o.CheckColumns(); err != nil {
+		return err
+	}
+	switch {
+	case !slices.Contains(tables.Bys, o.By):
+		return cli.Usagef("--by %s: it must be %s", cli.ShellQuote(string(o.By)), tables.List(tables.Bys))
+	case o.Format != "table" && o.Format != "csv" && o.Format != "json":
+		return cli.Usagef("--format %s: it must be table, csv or json", cli.ShellQuote(o.Format))
+	}
+	if err := o.Rows.Check(); err != nil {
+		return err
+	}
+	return checkGPU(o.GPU)
+}
+
+// CheckSort refuses a column to sort by that no table of the kind has, before there is one.
+func CheckSort(by tables.By, o cli.RowOptions) error {
+	var err error
+	for _, device := range []int32{-1, 0} { // headings differ
+		t := &tables.Table{By: by, Device: device}
+		lay := layouts[by]
+		if lay == nil {
+			lay = layoutRows
+		}
+		if _, err = lay(t, ShowOptions{By: by, Rows: o}); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// layout writes a table. Its functions are called after the rows are sorted and cut.
+type layout struct {
+	Text func(io.Writer) // for people
+	csv  func(io.Writer) error
+}
+
+// layouts are the tables that have rows of their own; the others have those of
+// [tables.Row].
+var layouts = map[tables.By]func(*tables.Table, ShowOptions) (layout, error){
+	tables.ByOp:     layoutOps,
+	tables.ByShape:  layoutOps,
+	tables.ByLaunch: layoutLaunches,
+	tables.BySM:     layoutSMs,
+
+	tables.ByRange:    layoutRanges,
+	tables.ByExec:     layoutExecutions,
+	tables.ByProcess:  layoutProcesses,
+	tables.BySequence: layoutSequences,
+}
+
+// TableJSON is a table as JSON has it.
+type TableJSON struct {
+	Source string `json:"source"`
+	*tables.Table
+}
+
+// showTrace writes a table of a trace.
+func showTrace(w io.Writer, t *traces.Trace, o ShowOptions) error {
+	o.Width = cli.TerminalWidth(w)
+	table, show, err := LayTable(t, &o)
+	if err != nil {
+		return err
+	}
+	switch o.Format {
+	case "json":
+		return cli.WriteJSON(w, TableJSON{t.Header.Describe(), table})
+	case "csv":
+		return show.csv(w)
+	}
+	return WriteTable(w, t, table, show)
+}
+
+// LayTable makes a table with its rows in order. It sets o.by to the table that it makes, if
+// any would do.
+func LayTable(t *traces.Trace, o *ShowOptions) (*tables.Table, layout, error) {
+	var table *tables.Table
+	var err error
+	switch {
+	case o.anyTable:
+		if table, err = tables.SummarizeAny(t, int32(o.GPU)); err == nil && table.By != tables.ByStage {
+			o.By = table.By
+		}
+	case o.By == tables.ByStage && o.Format == "json": // which has both
+		table, err = tables.Summarize(t, tables.ByFolded, int32(o.GPU))
+	default:
+		table, err = tables.Summarize(t, o.By, int32(o.GPU))
+	}
+	if err != nil {
+		return nil, layout{}, err
+	}
+	lay := layouts[o.By]
+	if lay == nil {
+		lay = layoutRows
+	}
+	show, err := lay(table, *o)
+	return table, show, err
+}
+
+// WriteTable writes a table for people.
+func WriteTable(w io.Writer, t *traces.Trace, table *tables.Table, show layout) error {
+	var b bytes.Buffer
+	printHead(&b, t, table)
+	show.Text(&b)
+	return cli.WriteOutput(w, b.Bytes())
+}
+
+// TableWidth is how many letters the longest line has before the legend.
+func TableWidth(text string) (n int) {
+	table, _, _ := strings.Cut(text, "\n\n")
+	for line := range strings.Lines(table) {
+		n = max(n, utf8.RuneCountInString(strings.TrimRight(line, "\n")))
+	}
+	return n
+}
+
+// layoutRows lays out a table whose rows sum to the wall time.
+func layoutRows(t *tables.Table, o ShowOptions) (layout, error) {
+	columns, rows := RowColumns(t, o.By), t.Rows
+	if o.By == tables.ByFolded {
+		rows = nil
+		for _, f := range t.Folded {
+			rows = append(rows, f.Row)
+		}
+	}
+	err := cli.SortRows(rows, columns, o.Rows.Sort, o.Format, func(r *tables.Row) int { return slices.Index(tables.RowKinds, r.Kind) })
+	if err != nil {
+		return layout{}, err
+	}
+	rows = tables.TopRows(rows, o.Rows.Limit, o.Rows.Sort != "")
+	if o.By == tables.ByFolded {
+		t.Folded = nil
+		for _, r := range rows {
+			t.Folded = append(t.Folded, tables.Folded{Row: r})
+		}
+	} else {
+		t.Rows = rows
+	}
+	return layout{
+		Text: func(w io.Writer) {
+			print := func(w io.Writer) {
+				columns := shown(columns, o)
+				cli.PrintCells(w, columns, rows, wallRow(rows, columns))
+				cli.PrintLegend(w, columns)
+			}
+			var all bytes.Buffer
+			print(&all)
+			if o.Columns != "" || o.Width == 0 || o.By == tables.ByKernel || TableWidth(all.String()) <= o.Width {
+				w.Write(all.Bytes())
+				return
+			}
+			o.Columns = MainColumns
+			print(w)
+			fmt.Fprintln(w, "the terminal is too narrow for all columns, which --columns all shows")
+		},
+		csv: func(w io.Writer) error { return cli.WriteCSV(w, columns, rows) },
+	}, nil
+}
+
+// printHead writes what the table is of, and how far it is to be trusted.
+func printHead(w io.Writer, t *traces.Trace, table *tables.Table) {
+	fmt.Fprintf(w, "%s\n", cli.PlainText(t.Header.Describe()))
+	fmt.Fprintf(w, "wall time %s ms, which began %s ms after the recording did\n", Milliseconds(table.Wall), Milliseconds(table.Before))
+	fmt.Fprintf(w, "trust: %s\n", table.Trust)
+	printMisleading(w, table)
+	for _, n := range table.Notes {
+		fmt.Fprintf(w, "%s\n", cli.PlainText(n))
+	}
+	fmt.Fprintln(w)
+}
+
+// printMisleading says why shares are withheld, if they are.
+func printMisleading(w io.Writer, table *tables.Table) {
+	for _, f := range table.Findings {
+		if f.Misleads {
+			fmt.Fprintf(w, "! %s\n", cli.PlainText(f.Text))
+		}
+	}
+	if traces.Misleads(table.Findings) {
+		fmt.Fprintln(w, "! shares are withheld: they would mislead")
+	}
+}
+
+// Milliseconds writes ns to the microsecond.
+func Milliseconds(ns int64) string { return strconv.FormatFloat(float64(ns)/1e6, 'f', 3, 64) }
+
+// RowColumns are the columns of a table whose rows sum to the wall time.
+func RowColumns(t *tables.Table, by tables.By) []cli.Column[tables.Row] {
+	type row = tables.Row
+	byKernel := t.By == tables.ByKernel
+	isWork := func(r *row) bool { return r.Kind == tables.RowWork || r.Kind == tables.RowOther }
+	isStage := func(r *row) bool { return r.Kind == tables.RowWork }
+	rate := func(n, ns int64, scale float64) cli.Cell {
+		return cli.Known(n > 0 && ns > 0, cli.RateCell(float64(n)/float64(max(1, ns))*scale))
+	}
+	shape := func(r *row, of func(*tables.Shape) cli.Cell) cli.Cell {
+		switch {
+		case r.Kind != tables.RowWork || !byKernel:
+			return cli.None
+		case !r.Shape.Known():
+			return cli.Missing
+		}
+		return of(r.Shape)
+	}
+	occupancy := func(r *row, of func(*tables.Occupancy) cli.Cell) cli.Cell {
+		switch {
+		case r.Kind != tables.RowWork || !byKernel:
+			return cli.None
+		case r.Occupancy == nil:
+			return cli.Missing
+		}
+		return of(r.Occupancy)
+	}
+	roofline := func(r *row) cli.Cell {
+		v, ok := t.Roofline(r)
+		return cli.When(isStage(r), cli.Known(ok, cli.FloatCell(v, 1)))
+	}
+	// What SMs did inside a kernel, as means over them.
+	inside := func(key, legend string, of func(*traces.Parts) int64) cli.Column[row] {
+		return cli.Column[row]{Key: key, Unit: "ns", Title: key + " us", Legend: legend, Cell: func(r *row) cli.Cell {
+			if r.Inside == nil {
+				return cli.None
+			}
+			return cli.NsCell(of(r.Inside))
+		}}
+	}
+	columns := []cli.Column[row]{
+		{Key: "kind", Cell: func(r *row) cli.Cell { return cli.TextCell(string(r.Kind)) }},
+		{Key: "phase", Cell: func(r *row) cli.Cell { return cli.TextCell(r.Phase) }},
+		{Key: "name", Cell: func(r *row) cli.Cell { return cli.TextCell(r.Name) }},
+		{Key: "op", Cell: func(r *row) cli.Cell { return cli.TextCell(r.Op) }},
+		{Key: "layers", Title: "layers", Legend: "how many the row sums", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Layers)) }},
+		{Key: "calls", Title: "calls", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Calls)) }},
+		{Key: "kernels", Old: "pieces", Title: "kernels", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Kernels)) }},
+		{Key: "host", Unit: "ns", Title: "host us", Legend: "while the host launches it", Cell: func(r *row) cli.Cell {
+			c := cli.NsCell(r.Host)
+			if r.Host == 0 {
+				c.Text = ""
+			}
+			return c
+		}},
+		{Key: "busy", Unit: "ns", Old: "threads us", Title: "GPU us", Legend: "durations of its kernels, which may overlap", Cell: func(r *row) cli.Cell {
+			c := cli.NsCell(r.Busy)
+			if !isWork(r) && r.Kernels == 0 {
+				c.Text = ""
+			}
+			return c
+		}},
+		{Key: "time", Unit: "ns", Title: "time us", Legend: "its part of the wall time", Cell: func(r *row) cli.Cell { return cli.NsCell(r.Exclusive) }},
+		{Key: "share", Unit: "percent", Title: "% of wall", Cell: func(r *row) cli.Cell {
+			v, ok := t.Share(r)
+			return cli.Known(ok, cli.Cell{Number: v, Csv: strconv.FormatFloat(v, 'f', 4, 64), Text: strconv.FormatFloat(v, 'f', 2, 64)})
+		}},
+		inside("weights", "waiting for weights, or keys and values", func(p *traces.Parts) int64 { return p.Weights }),
+		inside("inputs", "waiting for what other SMs compute", func(p *traces.Parts) int64 { return p.Inputs }),
+		inside("compute", "from the inputs to the published outputs", func(p *traces.Parts) int64 { return p.Compute }),
+		inside("imbalance", "waiting for the last SM", func(p *traces.Parts) int64 { return p.Imbalance }),
+		{Key: "min", Unit: "ns", Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, cli.NsCell(r.Min)) }},
+		{Key: "median", Unit: "ns", Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, cli.Known(r.Median >= r.Min, cli.NsCell(r.Median))) }},
+		{Key: "max", Unit: "ns", Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, cli.NsCell(r.Max)) }},
+		{Key: "mean", Unit: "ns", Old: "avg", Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, cli.MeanCell(r.Mean)) }},
+		{Key: "stddev", Unit: "ns", Legend: "standard deviation of a sample", Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, cli.MeanCell(r.StdDev)) }},
+		{Key: "p25", Unit: "ns", Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, cli.NsCell(r.P25)) }},
+		{Key: "p75", Unit: "ns", Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, cli.NsCell(r.P75)) }},
+		{Key: "p95", Unit: "ns", Legend: "of 100 kernels 95 take no longer", Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, cli.NsCell(r.P95)) }},
+		{Key: "p99", Unit: "ns", Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, cli.NsCell(r.P99)) }},
+		{Key: "flops", Title: "FLOPs", Cell: func(r *row) cli.Cell { return cli.When(isStage(r), cli.Known(r.FLOPs > 0, cli.SiCell(r.FLOPs))) }},
+		{Key: "bytes", Title: "bytes", Cell: func(r *row) cli.Cell {
+			return cli.When(isStage(r) || r.Bytes > 0, cli.Known(r.Bytes > 0, cli.SiCell(r.Bytes)))
+		}},
+		{Key: "gb_per_s", Title: "GB/s", Cell: func(r *row) cli.Cell { return cli.When(isStage(r) || r.Bytes > 0, rate(r.Bytes, r.Exclusive, 1)) }},
+		{Key: "tflop_per_s", Title: "TFLOP/s", Cell: func(r *row) cli.Cell { return cli.When(isStage(r), rate(r.FLOPs, r.Exclusive, 1e-3)) }},
+		{Key: "floor", Unit: "ns", Title: "floor us", Legend: "least time by the ceilings", Cell: func(r *row) cli.Cell { return cli.When(isStage(r), cli.Known(r.Floor > 0, cli.NsCell(r.Floor))) }},
+		{Key: "roofline", Unit: "percent", Old: "% of floor", Title: "roofline %", Legend: "floor / time", Cell: roofline},
+		{Key: "of_floor", Unit: "percent", Cell: roofline}, // its name in earlier versions
+		{Key: "launches", Title: "launches", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Launches)) }},
+		{Key: "grid", Cell: func(r *row) cli.Cell {
+			return shape(r, func(s *tables.Shape) cli.Cell { return cli.TextCell(tables.Dims(s.Grid)) })
+		}},
+		{Key: "block", Cell: func(r *row) cli.Cell {
+			return shape(r, func(s *tables.Shape) cli.Cell { return cli.TextCell(tables.Dims(s.Block)) })
+		}},
+		{Key: "warps", Cell: func(r *row) cli.Cell {
+			return shape(r, func(s *tables.Shape) cli.Cell { return cli.IntCell((s.Threads() + 31) / 32) })
+		}},
+		{Key: "registers", Cell: func(r *row) cli.Cell {
+			return shape(r, func(s *tables.Shape) cli.Cell { return cli.Known(s.Registers > 0, cli.IntCell(int64(s.Registers))) })
+		}},
+		{Key: "shared", Unit: "bytes", Cell: func(r *row) cli.Cell {
+			return shape(r, func(s *tables.Shape) cli.Cell {
+				n := int64(s.StaticShared) + int64(s.DynamicShared)
+				return cli.Cell{Number: float64(n), Csv: strconv.FormatInt(n, 10), Text: humanize.Thousands(n)}
+			})
+		}},
+		{Key: "occupancy", Unit: "percent", Legend: "theoretical occupancy of an SM", Cell: func(r *row) cli.Cell {
+			return occupancy(r, func(o *tables.Occupancy) cli.Cell { return cli.FloatCell(o.Percent, 1) })
+		}},
+		{Key: "limit", Legend: "what allows no more warps", Cell: func(r *row) cli.Cell {
+			return occupancy(r, func(o *tables.Occupancy) cli.Cell { return cli.TextCell(o.Limit) })
+		}},
+		{Key: "waves", Legend: "how often the grid fills the GPU", Cell: func(r *row) cli.Cell {
+			return occupancy(r, func(o *tables.Occupancy) cli.Cell { return cli.Known(o.Waves > 0, cli.FloatCell(o.Waves, 2)) })
+		}},
+		{Key: "tail", Unit: "percent", Legend: "empty part of the last wave", Cell: func(r *row) cli.Cell {
+			return occupancy(r, func(o *tables.Occupancy) cli.Cell { return cli.Known(o.Waves > 0, cli.FloatCell(o.Tail, 1)) })
+		}},
+		{Key: "bounded", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Bounded)) }},
+		{Key: "imbalance", Legend: "slowest thread / mean", Cell: func(r *row) cli.Cell {
+			return cli.When(isStage(r), cli.Known(r.Imbalance > 0, cli.FloatCell(r.Imbalance, 2)))
+		}},
+	}
+	columns = append(columns, counterColumns(t)...)
+	columns = append(columns, cli.Column[row]{Title: "  ", Left: true, Cell: func(r *row) cli.Cell { return cli.TextCell(RowName(t, r)) }})
+	hide := func(keys ...string) {
+		for i := range columns {
+			if slices.Contains(keys, columns[i].Key) {
+				columns[i].Title = ""
+			}
+		}
+	}
+	title := func(key, title string) {
+		for i := range columns {
+			if columns[i].Key == key {
+				columns[i].Title = title
+			}
+		}
+	}
+	legend := func(key, text string) {
+		for i := range columns {
+			if columns[i].Key == key {
+				columns[i].Legend = text
+			}
+		}
+	}
+	columns = slices.DeleteFunc(columns, func(c cli.Column[row]) bool { // both are called imbalance, and no recording has both
+		return insideKey(c) != hasInside(t) && (insideKey(c) || c.Key == "imbalance")
+	})
+	if !slices.ContainsFunc(t.Folded, func(f tables.Folded) bool { return f.Layers > 1 }) {
+		hide("layers")
+	}
+	if by != tables.ByFolded {
+		columns = slices.DeleteFunc(columns, func(c cli.Column[row]) bool { return c.Key == "layers" })
+	}
+	if t.By == tables.ByStage {
+		title("median", "median us")
+	}
+	switch {
+	case byKernel:
+		hide("kernels", "host", "flops", "bytes", "gb_per_s", "tflop_per_s", "floor", "roofline", "launches")
+		title("calls", "count")
+		title("median", "median us")
+		title("min", "min us")
+		title("max", "max us")
+		title("mean", "mean us")
+		title("stddev", "stddev us")
+		title("p95", "p95 us")
+		title("grid", "grid")
+		title("block", "block")
+		title("warps", "warps")
+		title("registers", "regs")
+		title("shared", "shared B")
+		title("occupancy", "occup. %")
+		title("limit", "limited by")
+		title("waves", "waves")
+		title("tail", "tail %")
+	case t.Device < 0:
+		hide("host", "launches")
+		title("kernels", "events")
+		title("busy", "all threads us")
+		legend("busy", "their times summed")
+		title("imbalance", "imbalance")
+	}
+	return columns
+}
+
+// insideKeys are the columns of what SMs did inside a kernel.
+var insideKeys = []string{"weights", "inputs", "compute", "imbalance"}
+
+func insideKey(c cli.Column[tables.Row]) bool {
+	return slices.Contains(insideKeys, c.Key) && c.Unit == "ns"
+}
+
+// hasInside reports whether the table says what SMs did inside a kernel.
+func hasInside(t *tables.Table) bool {
+	return slices.ContainsFunc(t.Rows, func(r tables.Row) bool { return r.Inside != nil })
+}
+
+// counterTitles are the headings of hardware counters.
+var counterTitles = map[traces.Counter]string{traces.CounterOccupancy: "achieved %", traces.CounterSMThroughput: "SM %", traces.CounterDRAMThroughput: "DRAM %", traces.CounterL1Throughput: "L1 %",
+	traces.CounterL2Throughput: "L2 %", traces.CounterL1Hits: "L1 hit %", traces.CounterL2Hits: "L2 hit %", traces.CounterWarpEfficiency: "warp eff. %", traces.CounterBranches: "branch eff. %",
+	traces.CounterSMActive: "SMs active %"}
+
+// counterColumns are the columns of the counters that the table has.
+func counterColumns(t *tables.Table) []cli.Column[tables.Row] {
+	var columns []cli.Column[tables.Row]
+	for _, c := range traces.AllCounters {
+		if !slices.ContainsFunc(t.Rows, func(r tables.Row) bool { _, ok := r.Counters[c.Key]; return ok }) {
+			continue
+		}
+		name := strings.TrimSuffix(c.Key, "_percent")
+		old := ""
+		if len(c.Nvprof) > 0 && c.Nvprof[0] != name {
+			old = c.Nvprof[0]
+		}
+		columns = append(columns, cli.Column[tables.Row]{Key: name, Unit: "percent", Old: old, Title: counterTitles[c.Counter], Legend: c.Name, Cell: func(r *tables.Row) cli.Cell {
+			v, ok := r.Counters[c.Key]
+			return cli.When(r.Kind == tables.RowWork, cli.Known(ok, cli.FloatCell(v, 1)))
+		}})
+	}
+	return columns
+}
+
+// RowName names a row for people.
+func RowName(t *tables.Table, r *tables.Row) string {
+	name := r.Name
+	switch {
+	case r.Kind == tables.RowIdle:
+		name = "idle: " + name
+	case r.Kind == tables.RowOther && t.By == tables.ByKernel:
+		name = "copy: " + name
+	}
+	if r.Phase != "" {
+		name = r.Phase + "  " + name
+	}
+	switch {
+	case r.Bounded == 0:
+	case r.Bounded == r.Kernels:
+		name += "  (bounded by its neighbours)"
+	case r.Bounded == 1:
+		name += fmt.Sprintf("  (1 of %d kernels is bounded by its neighbours)", r.Kernels)
+	default:
+		name += fmt.Sprintf("  (%d of %d kernels are bounded by their neighbours)", r.Bounded, r.Kernels)
+	}
+	return name
+}
+
+// wallRow is the last line: the sum of the times.
+func wallRow(rows []tables.Row, columns []cli.Column[tables.Row]) []cli.Cell {
+	var sum tables.Row
+	for i := range rows {
+		sum.Exclusive += rows[i].Exclusive
+		if p := rows[i].Inside; p != nil {
+			if sum.Inside == nil {
+				sum.Inside = new(traces.Parts)
+			}
+			sum.Inside.Add(*p)
+		}
+	}
+	var cells []cli.Cell
+	for _, c := range columns {
+		switch {
+		case c.Title == "":
+			continue
+		case c.Key == "time" || c.Key == "share" || insideKey(c):
+			cells = append(cells, c.Cell(&sum))
+		case c.Left:
+			cells = append(cells, cli.TextCell("wall time"))
+		default:
+			cells = append(cells, cli.None)
+		}
+	}
+	return cells
+}

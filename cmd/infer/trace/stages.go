@@ -1,0 +1,90 @@
+package trace
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/traces/stages"
+)
+
+// newTraceStages makes "infer trace stages".
+func newTraceStages() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "stages FILE",
+		Short: "Find the stages of a decoder in a recording without ranges, and say how sure",
+		Long: `stages names the layer and the stage of each kernel in a recording of a GPT-2-like
+decoder, whatever framework ran it: eager, compiled, or in a CUDA graph. It uses the
+names of the kernels, their grids and their order, and no ranges.
+
+A kernel that does the work of several stages has their names joined by '+'. A kernel
+that is of no stage has none. The confidence is the probability that the name is right
+by a model of the order of stages (a hidden Markov model), whose second reading expects
+a kernel of the same name and grid at the same place in each layer.
+
+The sizes of the model, of which costs follow, are those of --model. Without it, they
+are from the shapes of PyTorch's operators, if they were recorded, or from grids, as far
+as these say them.
+
+Other commands take the stages found here with --infer.`,
+		Example: `  infer trace stages run.sqlite
+  infer trace stages run.json.gz --json
+  infer trace show run.json.gz --infer`,
+		Args: oneFile,
+		RunE: func(c *cobra.Command, args []string) error { return traceStages(c, args[0], asJSON) },
+	}
+	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	})
+	return c
+}
+
+func traceStages(c *cobra.Command, path string, asJSON bool) error {
+	t, err := readTrace(c, path)
+	if err != nil {
+		return err
+	}
+	model, err := sizedModel(c)
+	if err != nil {
+		return err
+	}
+	found, err := stages.Infer(t, model)
+	if err != nil {
+		return fmt.Errorf("%s: %w", traceName(path), err)
+	}
+	if asJSON {
+		return cli.WriteJSON(c.OutOrStdout(), found)
+	}
+	all := int64(0)
+	rows := found.Stages()
+	for _, r := range rows {
+		all += r.Time
+	}
+	columns := []cli.Column[stages.Stage]{
+		{Key: "kernels", Title: "kernels", Cell: func(r *stages.Stage) cli.Cell { return cli.IntCell(int64(r.Kernels)) }},
+		{Key: "time", Title: "GPU us", Legend: "sum of the kernels' durations", Cell: func(r *stages.Stage) cli.Cell { return cli.FloatCell(float64(r.Time)/1e3, 3) }},
+		{Key: "share", Title: "%", Legend: "of the sum of all kernels", Cell: func(r *stages.Stage) cli.Cell {
+			return cli.Known(all > 0, cli.FloatCell(100*float64(r.Time)/float64(max(1, all)), 2))
+		}},
+		{Key: "confidence", Title: "confidence", Legend: "mean of the kernels', weighted by their time", Cell: func(r *stages.Stage) cli.Cell { return cli.FloatCell(r.Confidence, 3) }},
+		{Key: "stage", Title: " ", Left: true, Cell: func(r *stages.Stage) cli.Cell { return cli.TextCell(cmp.Or(r.Name, "of no stage")) }},
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s\n%s", cli.PlainText(t.Header.Describe()), found.Describe())
+	if len(found.Passes) > 0 {
+		fmt.Fprintf(&b, ", inferred, confidence %.2f", found.Confidence)
+	}
+	fmt.Fprintln(&b)
+	for _, line := range found.Geometry.From {
+		fmt.Fprintln(&b, cli.PlainText(line))
+	}
+	fmt.Fprintln(&b)
+	cli.PrintCells(&b, columns, rows, nil)
+	cli.PrintLegend(&b, columns)
+	return cli.WriteOutput(c.OutOrStdout(), b.Bytes())
+}

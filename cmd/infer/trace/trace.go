@@ -1,0 +1,408 @@
+// Package trace is 'infer trace': it reads recordings of where time went.
+package trace
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"gpt2scope/ceilings"
+	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/gpt2"
+	"gpt2scope/internal/humanize"
+	"gpt2scope/record"
+	"gpt2scope/traces"
+	"gpt2scope/traces/load"
+	"gpt2scope/traces/stages"
+	"gpt2scope/traces/tables"
+)
+
+// New makes "infer trace" and its commands.
+func New() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "trace COMMAND",
+		Short: "Read recordings of where time went: show, report, diff, advise, kpi, check, convert",
+		Long: `trace reads recordings of runs: gpt2scope's own (JSON, also .gz), sqlite exports of
+Nsight Systems, and JSON of PyTorch's profiler. The content of a file decides its format, not its
+name; - is standard input.`,
+		Example: `  infer trace show run.json.gz
+  infer trace check run.sqlite
+  infer trace report run.sqlite --out run.html
+  infer trace convert run.sqlite --out run.json.gz`,
+		Args: cli.NeedsCommand,
+		RunE: cli.Refused,
+	}
+	help := map[string]string{cli.UsesKey: "model quiet",
+		cli.HelpKey + modelFlag: "the recording is of `MODEL`, for the costs of inferred stages: gpt2,\ngpt2-medium, gpt2-large, gpt2-xl, random:..., a directory or GGUF\nfile (default: what shapes of operators and grids of kernels say)"}
+	c.Annotations, c.SuggestionsMinimumDistance = help, 2
+	c.AddCommand(newTraceAdvise(), newTraceCheck(), newTraceConvert(), newTraceDiff(), newTraceKPI(), newTracePprof(), newTraceReport(), newTraceShow(), newTraceStages())
+	for _, sub := range c.Commands() {
+		sub.Annotations = help
+		if slices.Contains(countersCommands, sub.Name()) {
+			cli.AddFlags(sub.Flags(), "Counters", addCounters)
+		}
+		if sub.Name() != "stages" {
+			cli.AddFlags(sub.Flags(), "Stages", addNaming)
+			sub.PreRunE = checkNaming
+		}
+	}
+	return c
+}
+
+// oneFile takes the one file that a command reads.
+func oneFile(c *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return cli.Usagef("give the trace to read: %s FILE", c.CommandPath())
+	case len(args) > 1:
+		return cli.Usagef("unexpected word %q; '%s' reads one file", args[1], c.CommandPath())
+	}
+	return nil
+}
+
+// someFiles takes the file that a command reads, or those of several processes.
+func someFiles(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cli.Usagef("give the trace to read: %s FILE", c.CommandPath())
+	}
+	for i, path := range args {
+		if slices.Contains(args[:i], path) {
+			return cli.Usagef("%s is given twice", cli.ShellQuote(path))
+		}
+	}
+	return nil
+}
+
+// loadTraces reads a trace, or those of several processes as one.
+func loadTraces(c *cobra.Command, paths []string) (*traces.Trace, error) {
+	var list []*traces.Trace
+	var names []string
+	for _, path := range paths {
+		t, err := readTrace(c, path)
+		if err != nil {
+			return nil, err
+		}
+		if err := nameStages(c, path, t); err != nil {
+			return nil, err
+		}
+		list, names = append(list, t), append(names, traceName(path))
+	}
+	t, err := traces.Merge(list, names)
+	if err != nil {
+		return nil, err
+	}
+	return t, joinCounters(c, paths[0], t)
+}
+
+// recordingFiles lists what a command reads that takes recordings: these, and the file of --counters.
+func recordingFiles(c *cobra.Command, recordings []string) []string {
+	counted, _ := c.Flags().GetString(countersFlag)
+	return append(slices.Clone(recordings), counted)
+}
+
+// loadTrace reads a trace; - is standard input. A trace that is cut off is read as far as it
+// goes, and its header says so.
+func loadTrace(c *cobra.Command, path string) (*traces.Trace, error) {
+	return loadTraces(c, []string{path})
+}
+
+// readTrace reads a trace without naming stages in it.
+func readTrace(c *cobra.Command, path string) (*traces.Trace, error) {
+	bar := cli.NewProgress(c.ErrOrStderr(), "reading "+traceName(path), true, cli.IsQuiet(c))
+	defer bar.Done()
+	from := load.Source{Path: traceName(path), Progress: bar.Set}
+	if path == "-" {
+		from.Stream = c.InOrStdin()
+	}
+	t, err := from.Load()
+	if t == nil || err != nil && !errors.As(err, new(*traces.TruncatedError)) {
+		return nil, err
+	}
+	return t, nil
+}
+
+// rangesFlag names the flag that chooses the ranges that name stages.
+const rangesFlag = "ranges"
+
+// addNaming adds the flags that say where the stages of other programs' recordings come from.
+func addNaming(f *pflag.FlagSet) {
+	f.String(rangesFlag, "", "in recordings of other programs, only ranges whose names match\n`REGEX` are passes and stages (default: all that the program\nmade)")
+	f.Bool(inferFlag, false, "find passes and stages by the names and the order of the\nkernels, not by ranges, as 'infer trace stages' does")
+}
+
+// inferFlag names the flag that finds stages without ranges.
+const inferFlag = "infer"
+
+// modelFlag names the flag that says of which model a recording is.
+const modelFlag = "model"
+
+// sizedModel returns the model that --model names, nil for none.
+func sizedModel(c *cobra.Command) (*stages.Model, error) {
+	name, _ := c.Flags().GetString(modelFlag)
+	if name == "" {
+		return nil, nil
+	}
+	isFile := func(path string) bool {
+		info, err := os.Stat(path)
+		return err == nil && !info.IsDir()
+	}
+	if !isFile(name) && !isFile(filepath.Join(name, "config.json")) {
+		for _, m := range gpt2.Published() {
+			if strings.TrimPrefix(name, "openai-community/") == m.Name {
+				return &stages.Model{Name: name, Config: m.Config}, nil
+			}
+		}
+	}
+	m, err := (&cli.ModelFlags{Model: name}).OpenModel()
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	return &stages.Model{Name: name, Config: m.Config}, nil
+}
+
+// checkNaming refuses flags of addNaming that cannot be used.
+func checkNaming(c *cobra.Command, _ []string) error {
+	text, _ := c.Flags().GetString(rangesFlag)
+	isInferred, _ := c.Flags().GetBool(inferFlag)
+	if isInferred && text != "" {
+		return cli.Usagef("--ranges and --infer exclude each other: --infer takes no stages from ranges")
+	}
+	if _, err := regexp.Compile(text); err != nil {
+		return cli.Usagef("--ranges %s: it is no regular expression: %s", cli.ShellQuote(text), strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+	}
+	if name, _ := c.Flags().GetString(modelFlag); name != "" && !isInferred {
+		return cli.Usagef("--model is for the costs of inferred stages; give --infer too")
+	}
+	return nil
+}
+
+// nameStages gives the recording of another program passes and stages.
+func nameStages(c *cobra.Command, path string, t *traces.Trace) error {
+	if isInferred, _ := c.Flags().GetBool(inferFlag); isInferred {
+		if c.Name() == "diff" && stages.Has(t) { // the other recording may have none
+			return nil
+		}
+		model, err := sizedModel(c)
+		if err != nil {
+			return err
+		}
+		found, err := stages.Infer(t, model)
+		if err == nil {
+			err = found.Apply(t)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: --infer: %w", traceName(path), err)
+		}
+		addCeilings(t.Header)
+		return nil
+	}
+	var match *regexp.Regexp
+	if text, _ := c.Flags().GetString(rangesFlag); text != "" {
+		match = regexp.MustCompile(text)
+	}
+	if !stages.OfRanges(t, match) && match != nil {
+		if t.Passes > 0 {
+			return fmt.Errorf("%s: --ranges is for recordings of other programs; this one has its passes and stages", traceName(path))
+		}
+		return fmt.Errorf("%s: no work of a GPU was launched in a range whose name matches %s; 'infer trace show %s --by op' lists the ranges", traceName(path), cli.ShellQuote(match.String()), cli.ShellQuote(path))
+	}
+	return nil
+}
+
+// addCeilings adds what was measured on this machine of the GPUs of a recording that has no ceilings:
+// two GPUs of one name can do the same.
+func addCeilings(h *traces.Header) {
+	if len(h.Ceilings) > 0 {
+		return
+	}
+	for _, d := range h.Devices {
+		set, ok := ceilings.Newest(d.Name)
+		if !ok {
+			continue
+		}
+		record.SetCeilings(h, d.ID, set)
+		h.CostsFrom = append(h.CostsFrom, fmt.Sprintf("the ceilings are those of %s, as measured on this machine at %s", d.Name, set.Time.Format(time.DateOnly)))
+	}
+}
+
+// traceName names a recording for people.
+func traceName(path string) string {
+	if path == "-" {
+		return "standard input"
+	}
+	return path
+}
+
+// addGPU adds the flag --gpu of a command that reads a recording.
+func addGPU(f *pflag.FlagSet, gpu *int) {
+	f.IntVar(gpu, "gpu", -1, "GPU `N` of a recording of several (default: the first that\nworked)")
+}
+
+func checkGPU(gpu int) error {
+	if gpu < -1 || gpu > 1<<16 {
+		return cli.Usagef("--gpu %d: there is no such GPU", gpu)
+	}
+	return nil
+}
+
+// newTraceCheck makes "infer trace check".
+func newTraceCheck() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "check FILE",
+		Short: "Say what a recording lacks, and whether its shares can be trusted",
+		Long: `check reads a recording and says what it holds and what it lacks: dropped records,
+kernels without an API call, kernels without a step, steps without kernels, ranges that
+never ended, clocks that disagree, and what was not recorded. A line that begins with
+'!' is a reason why shares of time would mislead.
+
+The exit status is 1 if shares would mislead, 0 if they can be trusted.`,
+		Example: `  infer trace check run.sqlite
+  infer trace check run.json.gz --json`,
+		Args: oneFile,
+		RunE: func(c *cobra.Command, args []string) error {
+			return traceCheck(c, args[0], asJSON)
+		},
+	}
+	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	})
+	return c
+}
+
+// CheckJSON is what "infer trace check --json" prints.
+type CheckJSON struct {
+	Source   string             `json:"source"`
+	Trusted  bool               `json:"trusted"`
+	Counts   traces.Attribution `json:"counts"`
+	Findings []traces.Finding   `json:"findings"`
+}
+
+func traceCheck(c *cobra.Command, path string, asJSON bool) error {
+	stdout := c.OutOrStdout()
+	t, err := loadTrace(c, path)
+	if err != nil {
+		return err
+	}
+	found, n := traces.Examine(t.Header, t.Attribution), 0
+	if table, err := tables.SummarizeAny(t, -1); err == nil {
+		if finding, ok := table.BelowFloor(); ok {
+			found = append(found, traces.Finding{Text: finding})
+		}
+	}
+	for _, f := range found {
+		if f.Misleads {
+			n++
+		}
+	}
+	misleads := n > 0
+	if asJSON {
+		err = cli.WriteJSON(stdout, CheckJSON{t.Header.Describe(), !misleads, t.Attribution, slices.Concat([]traces.Finding{}, found)})
+	} else {
+		var b bytes.Buffer
+		a := t.Attribution
+		fmt.Fprintf(&b, "source      %s\n", t.Header.Describe())
+		fmt.Fprintf(&b, "clock       %s", cmp.Or(t.Header.Clock.Domain, "unknown"))
+		onCPU := t.HostOnly()
+		if u := t.Header.Clock.Uncertainty; u >= 0 && t.Header.Clock.Domain != "" && !onCPU {
+			fmt.Fprintf(&b, ", host and device agree to %d ns", u)
+		}
+		fmt.Fprintf(&b, "\nevents      %s\n", humanize.Thousands(int64(len(t.Events))))
+		fmt.Fprintf(&b, "host        %s in %s, %s, %s\n", cli.Count(a.Steps, "step"), humanize.Count(a.Passes, "pass", "passes"), cli.Count(a.Ranges, "range"), cli.Count(a.Calls, "API call"))
+		if !onCPU {
+			fmt.Fprintf(&b, "GPU         %s, %s of them in steps; %s; %s\n", cli.Count(a.Kernels, "kernel"), humanize.Thousands(int64(a.InSteps)), humanize.Count(a.Copies, "copy or set", "copies and sets"), humanize.Count(a.GraphLaunches, "graph launch", "graph launches"))
+		}
+		for _, p := range t.Header.Plans {
+			fmt.Fprintf(&b, "plan        %s: %s\n", p.Phase, cli.Count(len(p.Steps), "step"))
+		}
+		for _, f := range found {
+			mark := " "
+			if f.Misleads {
+				mark = "!"
+			}
+			fmt.Fprintf(&b, "%s %s\n", mark, f.Text)
+		}
+		if !misleads {
+			fmt.Fprintln(&b, "shares of time can be trusted")
+		}
+		err = cli.WriteOutput(stdout, b.Bytes())
+	}
+	if err == nil && misleads {
+		return fmt.Errorf("%s: shares of time would mislead, for %s", traceName(path), cli.Count(n, "reason"))
+	}
+	return err
+}
+
+// newTraceConvert makes "infer trace convert".
+func newTraceConvert() *cobra.Command {
+	var out string
+	c := &cobra.Command{
+		Use:   "convert FILE... --out FILE",
+		Short: "Write a recording in gpt2scope's format, which Perfetto opens",
+		Long: `convert reads a recording, gives each kernel its step, and writes everything in
+gpt2scope's format: Chrome trace JSON for https://ui.perfetto.dev, with tracks for
+threads, API calls and streams, steps above their kernels, and arrows from launches to
+kernels. The output is compressed if its name ends in .gz.`,
+		Example: `  infer trace convert run.sqlite --out run.json.gz`,
+		Args:    someFiles,
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := cli.CheckOut(out, ".json.gz", recordingFiles(c, args)...); err != nil {
+				return err
+			}
+			return traceConvert(c, args, out)
+		},
+	}
+	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.StringVarP(&out, "out", "o", "", "`FILE` to write; - is standard output")
+	})
+	return c
+}
+
+// warnMisleading says why shares of a recording would mislead, if they would.
+func warnMisleading(stderr io.Writer, in string, t *traces.Trace) {
+	var why []string
+	for _, f := range traces.Examine(t.Header, t.Attribution) {
+		if f.Misleads {
+			why = append(why, cli.PlainText(f.Text))
+		}
+	}
+	switch name := traceName(in); {
+	case len(why) == 1:
+		fmt.Fprintf(stderr, "%s: shares of time would mislead: %s\n", name, why[0])
+	case len(why) > 1:
+		fmt.Fprintf(stderr, "%s: shares of time would mislead, for %d reasons; 'infer trace check %s' lists them\n", name, len(why), cli.ShellQuote(in))
+	}
+}
+
+func traceConvert(c *cobra.Command, in []string, out string) error {
+	t, err := loadTraces(c, in)
+	if err != nil {
+		return err
+	}
+	t.Rebase()
+	if err := cli.WriteTrace(c.Context(), t, out); err != nil {
+		return err
+	}
+	stderr := c.ErrOrStderr()
+	if !cli.IsQuiet(c) {
+		work := fmt.Sprintf("%s, %s in steps", cli.Count(t.Kernels, "kernel"), humanize.Thousands(int64(t.InSteps)))
+		if t.Kernels == 0 {
+			work = cli.Count(t.Steps, "step")
+		}
+		fmt.Fprintf(stderr, "%s: %s, %s\n", out, cli.Count(int(t.Header.Events), "event"), work)
+	}
+	warnMisleading(stderr, in[0], t)
+	return nil
+}

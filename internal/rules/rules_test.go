@@ -57,3 +57,17 @@ func TestTracesIsALeaf(t *testing.T) {
 		}
 	}
 }
+
+// TestLibrariesDrawNothing: who imports the engine or the reader of recordings gets no renderer of pictures.
+func TestLibrariesDrawNothing(t *testing.T) {
+	for _, dir := range []string{"gpt2", "cpu", "cuda/exec", "traces/load"} {
+		for _, path := range deps(t, dir) {
+			if path == module+"/internal/chart" || strings.Contains(path, "gonum.org/v1/plot") {
+				t.Errorf("%s links %s", dir, path)
+			}
+		}
+	}
+	if !slices.Contains(deps(t, "layers/plot"), "gonum.org/v1/plot") {
+		t.Error("layers/plot links no gonum.org/v1/plot: this test looks for the wrong word")
+	}
+}

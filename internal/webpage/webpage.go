@@ -17,7 +17,6 @@ type Head struct {
 	Title  string
 	Style  template.CSS
 	Script template.JS // the page has it at its end, in an element without spaces around it; "" if it has none
-	Inline bool        // elements of the page have styles of their own, as those of SVG by gonum's plot have
 }
 
 // New makes the template of a page whose text begins with {{template "head" .Head}}, where Head is one.
@@ -32,9 +31,6 @@ func New(text string, functions template.FuncMap) (*template.Template, error) {
 // Policy is the Content-Security-Policy of the page.
 func (h Head) Policy() string {
 	style, script := hash(string(h.Style)), ""
-	if h.Inline {
-		style = "'unsafe-inline'"
-	}
 	if h.Script != "" {
 		script = "script-src " + hash(string(h.Script)) + "; "
 	}

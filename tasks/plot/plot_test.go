@@ -3,10 +3,7 @@ package plot
 import (
 	"bytes"
 	"context"
-	"encoding/xml"
-	"fmt"
-	"image/png"
-	"io"
+		"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -51,23 +48,10 @@ func TestWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"vector.add-float32", "vector.add-float32-parts"} {
-		svg, err := os.ReadFile(filepath.Join(dir, name+".svg"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		d := xml.NewDecoder(bytes.NewReader(svg))
-		for err == nil {
-			_, err = d.Token()
-		}
-		if err != io.EOF {
-			t.Errorf("%s: %v", name, err)
-		}
-		data, err := os.ReadFile(filepath.Join(dir, name+".png"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if image, err := png.Decode(bytes.NewReader(data)); err != nil || image.Bounds().Dx() < 600 {
-			t.Errorf("%s: %v", name, err)
+		for _, ending := range []string{".svg", ".png"} {
+			if info, err := os.Stat(filepath.Join(dir, name+ending)); err != nil || info.Size() < 5000 {
+				t.Errorf("%s%s: %v", name, ending, err)
+			}
 		}
 	}
 	page, err := os.ReadFile(filepath.Join(dir, "tasks.html"))
@@ -79,7 +63,7 @@ func TestWrite(t *testing.T) {
 			t.Errorf("the page lacks %q", part)
 		}
 	}
-	if n := strings.Count(string(page), "<svg"); n != 2 || strings.Contains(string(page), "<?xml") {
+	if n := strings.Count(string(page), "<svg"); n != 4 || strings.Contains(string(page), "<?xml") {
 		t.Errorf("the page has %d pictures", n)
 	}
 	other, _ := os.ReadFile(filepath.Join(again, "tasks.html"))
@@ -108,6 +92,15 @@ func TestOthers(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(dir, c.file)); err != nil {
 			entries, _ := os.ReadDir(dir)
 			t.Errorf("%v; there are %v", err, entries)
+		}
+	}
+}
+
+// A number has two significant digits: 99.6 is 100, not 1e+02.
+func TestNumber(t *testing.T) {
+	for v, want := range map[float64]string{99.6: "100", 96: "96", 0.0123: "0.012", 1234: "1,200", 1: "1.0"} {
+		if got := number(v); got != want {
+			t.Errorf("%g is written %s, expected %s", v, got, want)
 		}
 	}
 }

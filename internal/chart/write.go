@@ -1,0 +1,107 @@
+package chart
+
+import (
+	"bytes"
+	"fmt"
+	"html"
+	"html/template"
+	"image/color"
+	"image/png"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// PNG draws the picture with two pixels for one of SVG, so that letters are sharp on dense screens.
+func (p Picture) PNG() ([]byte, error) {
+	p = p.drawable()
+	w, h := p.size(wide)
+	c := vgimg.NewWith(vgimg.UseWH(w, h), vgimg.UseDPI(2*72))
+	p.draw(draw.New(c), wide)
+	var b bytes.Buffer
+	err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&b, c.Image())
+	return b.Bytes(), err
+}
+
+// SVG draws the picture as a document.
+func (p Picture) SVG() ([]byte, error) { return p.drawable().svg(wide, p.Title) }
+
+// HTML draws the picture for wide and for narrow places; pages that hold it need [Style]. Its title is not drawn, but named
+// to who cannot see it.
+func (p Picture) HTML() (template.HTML, error) {
+	p = p.drawable()
+	name := p.Title
+	p.Title = ""
+	broad, err := p.svg(wide, name)
+	if err != nil {
+		return "", err
+	}
+	slim, err := p.svg(narrow, name)
+	return template.HTML(fmt.Sprintf("<div class=\"chart\"><div class=\"wide\">%s</div><div class=\"narrow\">%s</div></div>", broad, slim)), err // all text is escaped
+}
+
+// Style is the CSS of pages with pictures: of two the one that fits the width, and other colours if the browser prefers dark.
+func Style() template.CSS {
+	css := `.chart { container-type: inline-size; }
+.chart svg { display: block; width: 100%; height: auto; max-width: 760px; }
+.chart .narrow { display: none; }
+@container (max-width: 500px) { .chart .wide { display: none; } .chart .narrow { display: block; } }
+@media (prefers-color-scheme: dark) {
+`
+	light := []string{hex(paper), hex(ink), hex(soft), hex(grid)}
+	for _, c := range colours[:8] { // the others are light enough
+		light = append(light, hex(c))
+	}
+	for i, dark := range []string{"#171b21", "#e3e7ec", "#97a1ad", "#262c34", "#6cb0f5", "#f0a050", "#6cc796", "#c79be0", "#ee8298", "#6fcbd8", "#cdbb55", "#97a1ad"} {
+		css += fmt.Sprintf("  .chart [fill=\"%[1]s\"] { fill: %[2]s; } .chart [stroke=\"%[1]s\"] { stroke: %[2]s; }\n", light[i], dark)
+	}
+	return template.CSS(css + "}\n")
+}
+
+// hex names a colour as SVG and CSS do.
+func hex(c color.RGBA) string { return fmt.Sprintf("#%02X%02X%02X", c.R, c.G, c.B) }
+
+// fonts are for systems with and without the font that places were computed for; all have its widths or nearly so.
+const fonts = "Liberation Sans, Arial, Helvetica, sans-serif"
+
+var (
+	control = regexp.MustCompile(`[\x00-\x08\x0b-\x1f\x7f-\x{9f}\x{fffe}\x{ffff}]`) // XML cannot hold it
+	styled  = regexp.MustCompile(`\s+style="([^"]*)"`)
+	texts   = regexp.MustCompile(`<text ([^>]*font-size="([0-9.]+)px"[^>]*)>([^<]*)</text>`)
+)
+
+// svg draws the picture. A policy of a page refuses style attributes: their properties become attributes, as SVG allows for
+// all that are used. A text keeps the width that places were computed for, so that it takes no more in another font.
+func (p Picture) svg(l layout, name string) ([]byte, error) {
+	w, h := p.size(l)
+	c := vgsvg.New(w, h)
+	p.draw(draw.New(c), l)
+	var b bytes.Buffer
+	if _, err := c.WriteTo(&b); err != nil {
+		return nil, err
+	}
+	_, body, _ := strings.Cut(b.String(), "xlink\">\n")
+	body = styled.ReplaceAllStringFunc(body, func(style string) string {
+		out := ""
+		for property := range strings.SplitSeq(styled.FindStringSubmatch(style)[1], ";") {
+			if name, value, _ := strings.Cut(strings.TrimSpace(property), ":"); name != "" && name != "font-family" && value != "normal" {
+				out += fmt.Sprintf(" %s=\"%s\"", name, value)
+			}
+		}
+		return out
+	})
+	body = texts.ReplaceAllStringFunc(body, func(t string) string {
+		parts := texts.FindStringSubmatch(t)
+		size, _ := strconv.ParseFloat(parts[2], 64)
+		width := letters(vg.Length(size)).Width(html.UnescapeString(parts[3]))
+		return fmt.Sprintf("<text %s textLength=\"%.1f\" lengthAdjust=\"spacingAndGlyphs\">%s</text>", parts[1], width, parts[3])
+	})
+	text := fmt.Sprintf("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%g\" height=\"%g\" viewBox=\"0 0 %[1]g %[2]g\" role=\"img\" aria-label=\"%[3]s\" font-family=\"%[4]s\">\n%[5]s",
+		w.Points(), h.Points(), html.EscapeString(name), fonts, body)
+	return control.ReplaceAll([]byte(strings.ToValidUTF8(text, "\ufffd")), []byte(" ")), nil
+}

@@ -3,7 +3,7 @@ package plot
 import (
 	"bytes"
 	"context"
-		"fmt"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"

@@ -18,7 +18,7 @@ STAMP = $(shell c=$$(git describe --always --dirty --abbrev=40 --exclude '*' 2>/
 	s=$${SOURCE_DATE_EPOCH:-$$(date +%s)} f=+%Y-%m-%dT%H:%M:%SZ; date -u -d "@$$s" $$f 2>/dev/null || date -u -r "$$s" $$f)
 
 .DEFAULT_GOAL := run
-.PHONY: help run build nvtx cupti cuda cuda-check profile test test-gpu test-gpu-binaries sanitize lint chromium pictures bench bench-peers tables parity golden fuzz clean need
+.PHONY: help run build nvtx cupti cuda cuda-check profile test test-gpu test-gpu-binaries sanitize lint chromium pictures bench bench-peers parity golden fuzz clean need
 
 run: build  ## build, and write Shakespeare: make run PROMPT="JULIET:" ARGS="--layers all -n 100"
 	@bin/infer -p "$$INFER_PROMPT" $(ARGS)
@@ -83,9 +83,6 @@ bench: need  ## run the Go benchmarks of CPU kernels, decode and prefill
 
 bench-peers: need  ## measure against PyTorch, ONNX Runtime, OpenVINO, llama.cpp and CTranslate2, installed into .venv; writes build/DATE-bench-peers.txt
 	bench/run.sh $(ARGS)
-
-tables: need  ## make the tables of other engines in README.md and docs/performance.md of docs/measurements
-	go run ./bench/tables
 
 parity: need  ## compare live with Hugging Face transformers, which it installs into .venv
 	parity/run.sh $${INFER_TEXT:+--text "$$INFER_TEXT"} $(ARGS)

@@ -36,7 +36,7 @@ constexpr int HOP_THREADS = 384;
 constexpr int HOP_DEPTH = 2;                        // units that a thread polls, at most
 constexpr int HOP_UNITS = HOP_THREADS * HOP_DEPTH;  // of all blocks, at most
 
-// The exchange of vectors that csrc/decode_bf16.cuh has in place of grid barriers. In each round
+// The exchange of vectors that csrc/decode_kernel.cuh has in place of grid barriers. In each round
 // every block publishes `units` units, which depend on what it read in the round before,
 // then polls the units of all blocks, a thread up to EACH of them.
 //

@@ -1,20 +1,19 @@
-// gs_decode: decode steps in one kernel. decode_bf16.cuh and decode_f32.cuh have the kernels, each
-// width and type of weights is compiled in a file of its own, and here one is chosen.
+// gs_decode: decode steps in one kernel. decode_kernel.cuh has the kernel; each width is compiled in a
+// file of its own, and here one is chosen.
 
 #include "common.cuh"
 #include "decode.cuh"
 
 namespace {
 
-// The launches for the width and the type of weights, null if there are none.
+// The launches for the width, null if there are none.
 const gs_decode_width *width_of(const gs_decode_args *a) {
-  const bool f32 = a->dtype == GS_F32;
   switch (a->C) {
-    case 384: return f32 ? &gs_decode_f32_384 : &gs_decode_bf16_384;
-    case 768: return f32 ? &gs_decode_f32_768 : &gs_decode_bf16_768;
-    case 1024: return f32 ? &gs_decode_f32_1024 : &gs_decode_bf16_1024;
-    case 1280: return f32 ? &gs_decode_f32_1280 : &gs_decode_bf16_1280;
-    case 1600: return f32 ? &gs_decode_f32_1600 : &gs_decode_bf16_1600;
+    case 384: return &gs_decode_384;
+    case 768: return &gs_decode_768;
+    case 1024: return &gs_decode_1024;
+    case 1280: return &gs_decode_1280;
+    case 1600: return &gs_decode_1600;
   }
   return nullptr;
 }

@@ -1,4 +1,4 @@
-// The launches of the decode kernels of each width and type of weights.
+// The launches of the decode kernels of each width.
 #pragma once
 
 #include <cstdint>
@@ -13,5 +13,4 @@ struct gs_decode_width {
 };
 
 // Each is in the file of its name, so that a process loads the kernels of its width only.
-extern const gs_decode_width gs_decode_bf16_384, gs_decode_bf16_768, gs_decode_bf16_1024, gs_decode_bf16_1280, gs_decode_bf16_1600;
-extern const gs_decode_width gs_decode_f32_384, gs_decode_f32_768, gs_decode_f32_1024, gs_decode_f32_1280, gs_decode_f32_1600;
+extern const gs_decode_width gs_decode_384, gs_decode_768, gs_decode_1024, gs_decode_1280, gs_decode_1600;

@@ -1,16 +1,7 @@
-// Launches of the decode kernels, for decode_bf16.cuh and decode_f32.cuh. Each includes this after it
-// has defined what is its own:
-//   Weight           the type of weights, keys and values
-//   VALUES           of a unit of q, k and v and of the hidden layer
-//   ATTENDED_STRIDE  units from an attention output to the next one's
-//   SEQUENCES        at most; a Cut has a Many for more than one, a Drawing, and a Prompt, of up to PROMPT_ROWS rows
-//   fits             whether vectors of these shapes fit a Cut
-//   ring_at_least    bytes of the ring that one step of a Cut needs at once
-//   decode_kernel, decode_one_kernel, Shared and Work
+// Launches of the kernels of decode_kernel.cuh.
 #pragma once
 
-#include "decode_parts.cuh"
-#include "decode_sample.cuh"
+#include "decode_kernel.cuh"
 
 namespace {
 
@@ -25,7 +16,7 @@ template <typename Cut> void lay_out(gs_stream *s, const gs_decode_args *a, Prog
   // Of several sequences enough blocks have a part in attention with fewer splits.
   p->splits = !Cut::MANY ? SPLITS : p->B * a->NH * 2 <= blocks ? 2 : 1;
   p->items = p->B * a->NH * p->splits;
-  p->x = shape_of(a->C, blocks, F32S), p->h = shape_of(4 * a->C, blocks, VALUES), p->a = shape_of(3 * a->C, blocks, VALUES);
+  p->x = shape_of(a->C, blocks, F32S), p->h = shape_of(4 * a->C, blocks, BF16S), p->a = shape_of(3 * a->C, blocks, BF16S);
   char *at = (char *)a->work;
   size_t n = HEADER;
   auto take = [&](size_t units, int *row) {
@@ -54,13 +45,13 @@ template <typename Cut> void lay_out(gs_stream *s, const gs_decode_args *a, Prog
   p->head = rows_of(p->V, blocks, F32S);
   // Weights that do not fit the L2 cache push each other out of it before they are read again,
   // unless some are told to stay: of the logits, where nothing but the memory's bandwidth counts.
-  const int64_t weights = sizeof(Weight) * ((int64_t)(p->count / STEPS) * 12 * p->C * p->C + (int64_t)p->V * p->C);
-  p->kept = weights <= s->l2_bytes / 4 * 3 ? -1 : (int)(s->l2_bytes / 5 * 2 / (sizeof(Weight) * p->C) / blocks);
+  const int64_t weights = sizeof(bf16) * ((int64_t)(p->count / STEPS) * 12 * p->C * p->C + (int64_t)p->V * p->C);
+  p->kept = weights <= s->l2_bytes / 4 * 3 ? -1 : (int)(s->l2_bytes / 5 * 2 / (sizeof(bf16) * p->C) / blocks);
   p->table = (int)((p->count * sizeof(Local) + p->head * 2 * sizeof(float) + 127) / 128 * 128);
 }
 
 template <typename Cut> size_t fixed_shared() { return (sizeof(Shared<Cut>) + 127) / 128 * 128 + (sizeof(Work<Cut>) + 127) / 128 * 128 + 1024; }
-size_t shared_before_ring(const Program &p, int tokens) { return p.table + (size_t)p.tails * tokens * 2 * HEAD * sizeof(Weight); }
+size_t shared_before_ring(const Program &p, int tokens) { return p.table + (size_t)p.tails * tokens * 2 * HEAD * sizeof(bf16); }
 
 // The bytes of the ring in launches of so many tokens, 0 if there is too little shared memory.
 template <typename Cut> int ring_of(gs_stream *s, const Program &p, int tokens) {
@@ -78,7 +69,7 @@ template <typename Cut> int prepare(gs_stream *s, const gs_decode_args *a, Progr
   // The kernel for prompts is not looked at, which would load it before there is a prompt.
   if constexpr (!Cut::PROMPT)
     if (int status = gs_check_code(s, (const void *)decode_kernel<Cut>)) return status;
-  const Shape x = shape_of(a->C, blocks, F32S), h = shape_of(4 * a->C, blocks, VALUES), q = shape_of(3 * a->C, blocks, VALUES);
+  const Shape x = shape_of(a->C, blocks, F32S), h = shape_of(4 * a->C, blocks, BF16S), q = shape_of(3 * a->C, blocks, BF16S);
   if ((!Cut::MANY && a->NH * SPLITS > blocks) || !fits<Cut>(x, h, q))
     return gs_fail(GS_UNSUPPORTED, "decoding in one kernel of a width of %d does not divide among %d SMs", a->C, blocks);
   lay_out<Cut>(s, a, p, bytes);
@@ -113,16 +104,15 @@ template <typename Cut> int fill(gs_stream *s, const gs_decode_args *a, int toke
 // Width is the Cut of a width for one sequence. Calls run(Cut) of a number of sequences, or of a
 // prompt; GS_UNSUPPORTED if there is none.
 template <typename Width, typename Run> int with_kernel(const gs_decode_args *a, Run &&run) {
-  if (a->B < 1 || a->B > SEQUENCES)
-    return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes 1 to %d sequences with weights of this type; there are %d", SEQUENCES, a->B);
+  if (a->B < 1 || a->B > GS_DECODE_SEQUENCES)
+    return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes 1 to %d sequences; there are %d", GS_DECODE_SEQUENCES, a->B);
   if (a->rows > 0) {
     using Prompt = typename Width::Prompt;
     if (a->rows > Prompt::PROMPT_ROWS)
       return gs_fail(GS_UNSUPPORTED, "decoding in one kernel of a width of %d takes prompts of up to %d rows; this one has %d", a->C, Prompt::PROMPT_ROWS, a->rows);
     return run(Prompt());
   }
-  if constexpr (SEQUENCES > 1)
-    if (a->B > 1) return run(typename Width::Many());
+  if (a->B > 1) return run(typename Width::Many());
   return run(Width());
 }
 

@@ -176,7 +176,7 @@ template <typename Shared> __device__ inline bool gives_up(Header *header, Share
 
 // Whether lanes of a warp stop to poll one by one. Where registers allow it they stop together: else the
 // warp takes 100 clocks to come together.
-template <typename Cut> constexpr bool polls_apart = Cut::MANY || (Cut::STAMPS && Cut::WARPS == 10 && sizeof(typename Cut::Weight) == 4);
+template <typename Cut> constexpr bool polls_apart = Cut::MANY;
 // Whether to poll again: a lane lacks a unit, and the launch goes on. All lanes of a warp call it.
 template <typename Cut, typename Shared> __device__ inline bool polls_on(Header *header, Shared &sh, bool lacks, unsigned &polls, int step) {
   if (polls_apart<Cut>) return lacks && !gives_up(header, sh, polls, step);
@@ -204,15 +204,13 @@ template <typename Shared> __device__ inline bool may_wait(const Program &p, Sha
   return false;
 }
 
-// What the warp that copies knows of the ring in shared memory. It has little time between two copies: with
-// float32 weights its instructions, not the memory, were what a step waited for. One lane does all of it, or
-// each has a copy.
+// What the warp that copies knows of the ring in shared memory. One lane does all of it, or each has a copy.
 template <typename Cut, typename Shared> struct Filling {
   // Bytes of the ring in use, as it were, in a launch that is over: no copy waits for room, so that all
   // warps get their tiles and come to their end. What they read may be overwritten.
   static constexpr int UNLIMITED = -(1 << 30);
   // Whether one lane does all of it. Elsewhere steps took longer with it.
-  static constexpr bool ONE = !Cut::MANY && (!Cut::WIDE || Cut::NB == 5 || sizeof(typename Cut::Weight) == 4);
+  static constexpr bool ONE = !Cut::MANY && (!Cut::WIDE || Cut::NB == 5);
   const Program &p;
   Shared &sh;
   uint32_t ring, full, empty, base, size;  // addresses
@@ -300,10 +298,13 @@ __device__ inline void delay() {
 #endif
 }
 
-// In another one (-DGS_DECODE_STUCK) a block of each launch of several tokens finds no room for
-// weights: the others must not wait for it forever.
+// In another one (-DGS_DECODE_STUCK), or in the emulator if it is told so, a block of each launch of several
+// tokens finds no room for weights: the others must not wait for it forever.
 template <typename Shared> __device__ inline void get_stuck(const Program &p, Shared &sh, int t, int step) {
-#ifdef GS_DECODE_STUCK
+#if defined(GS_DECODE_STUCK) || defined(GS_EMULATED)
+#ifdef GS_EMULATED
+  if (!emulator::stuck()) return;
+#endif
   if (blockIdx.x == 5 && t == 1 && step == 3)
     while (may_wait(p, sh, step)) continue;
 #endif
@@ -490,7 +491,7 @@ __device__ inline int here(int v) {
 
 // A row of wte or wpe is read soon.
 template <typename Cut> __device__ inline void prefetch_row(const void *table, int row) {
-  constexpr int BYTES = Cut::C * sizeof(typename Cut::Weight);
+  constexpr int BYTES = Cut::C * sizeof(bf16);
   const char *const from = reinterpret_cast<const char *>(table) + (size_t)row * BYTES;
 #pragma unroll
   for (int at = threadIdx.x % 32 * 128; at < BYTES; at += 32 * 128) prefetch(from + at);

@@ -26,7 +26,7 @@ extern "C" {
 #endif
 
 // Increased by every change of this interface; library and program must have the same.
-#define GS_ABI_VERSION 11
+#define GS_ABI_VERSION 12
 
 #define GS_API __attribute__((visibility("default")))
 
@@ -340,7 +340,7 @@ GS_API int gs_pack(gs_stream *s, const gs_pack_args *a);
 // gs_decode runs whole decode steps, one after another, in one cooperative kernel of a block
 // per SM: it interprets a program, an array of steps in device memory, five a layer (a Linear,
 // attention, three Linears) and the logits. 1 to GS_DECODE_SEQUENCES sequences,
-// weights and cache in bfloat16 or float32. Or it runs a prompt of up to GS_DECODE_ROWS tokens of
+// weights and cache in bfloat16. Or it runs a prompt of up to GS_DECODE_ROWS tokens of
 // one sequence. docs/persistent.md describes how.
 
 typedef enum { GS_DECODE_LINEAR = 0, GS_DECODE_ATTENTION = 1 } gs_decode_kind;
@@ -349,9 +349,9 @@ typedef enum { GS_DECODE_LINEAR = 0, GS_DECODE_ATTENTION = 1 } gs_decode_kind;
 typedef enum {
   GS_DECODE_EMBEDDING = 0,  // in: wte[token] + wpe[position], normalised
   GS_DECODE_RESIDUAL = 1,   // in: the residual stream, normalised; out: added to it
-  GS_DECODE_HIDDEN = 2,     // in, out: between the two products of an MLP, of the type of weights
+  GS_DECODE_HIDDEN = 2,     // in, out: between the two products of an MLP, in bfloat16
   GS_DECODE_ATTENDED = 3,   // in: the output of attention
-  GS_DECODE_QKV = 4,        // out: the input of attention, of the type of weights
+  GS_DECODE_QKV = 4,        // out: the input of attention, in bfloat16
   GS_DECODE_LOGITS = 5      // out: float32; the last step of the program
 } gs_decode_data;
 
@@ -360,11 +360,11 @@ typedef struct {
   int32_t in, out;     // gs_decode_data; of a Linear
   int32_t act;         // gs_activation of a Linear: GS_ACT_NONE or GS_GELU_TANH
   int32_t N, K;        // of a Linear
-  gs_ptr w;            // (N, K), as all weights of gs_decode_args.dtype
+  gs_ptr w;            // (N, K), bfloat16, as all weights
   gs_ptr bias;         // (N) float32, or 0; if the input is normalised, that of gs_fold
   gs_ptr gain;         // (K) float32 if the input is normalised, else 0
   gs_ptr sums;         // (N) float32 of gs_fold if the input is normalised, else 0
-  gs_ptr k_cache, v_cache;  // (B, NH, P, HS) of dtype, of an attention step
+  gs_ptr k_cache, v_cache;  // (B, NH, P, HS) bfloat16, of an attention step
 } gs_decode_step;
 
 // What a LayerNorm before a product W adds to each output, so that it is done after the
@@ -373,8 +373,7 @@ typedef struct {
 typedef struct {
   uint32_t size;
   int32_t N, K;
-  int32_t dtype;       // of w: GS_BF16 or GS_F32
-  gs_ptr w;            // (N, K)
+  gs_ptr w;            // (N, K) bfloat16
   gs_ptr gain, shift;  // (K) float32
   gs_ptr bias;         // (N) float32, or 0
   gs_ptr sums;         // (N) float32: W gain
@@ -396,7 +395,7 @@ typedef struct {
   uint32_t size;
   int32_t count;       // steps of the program
   gs_ptr steps;        // (count) gs_decode_step
-  gs_ptr wte, wpe;     // (V, C), (P, C) of dtype
+  gs_ptr wte, wpe;     // (V, C), (P, C) bfloat16
   gs_ptr sampling;     // gs_sampling, of which step is increased; top_k is not read
   gs_ptr pos;          // (B) int32
   gs_ptr tokens_io;    // (B) int32: the tokens to begin with, then the last ones
@@ -411,7 +410,6 @@ typedef struct {
   float eps;           // of LayerNorm
   int32_t logits_only;
   int32_t blocks;      // of the grid; 0: one per SM
-  int32_t dtype;       // of weights and cache: GS_BF16 or GS_F32
   gs_ptr stamps;       // (tokens, count + 1, blocks, 4) uint64, zeroed by the caller, or 0: see gs_decode_stamp
   int32_t draw;        // 0: the argmax, without a log-probability; else up to GS_DECODE_DRAW, or V <= GS_DECODE_DRAW_ALL
   int32_t rows;        // 0, or the tokens of a prompt, 2 to GS_DECODE_ROWS
@@ -446,7 +444,7 @@ GS_API int gs_decode_one(gs_stream *s, const gs_decode_args *a, int step, int ta
 // The bytes of the work area, and how many steps a launch may run, at most GS_DECODE_TOKENS;
 // fewer if draw is not 0, since to draw takes shared memory. The bytes are the same.
 // GS_UNSUPPORTED, with the reason as message, if the device or the model's shape has no such
-// kernel; of the arguments only count, C, NH, P, V, B, blocks, dtype, draw and rows are read.
+// kernel; of the arguments only count, C, NH, P, V, B, blocks, draw and rows are read.
 GS_API int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens);
 
 // ---------------------------------------------------------------- stamps

@@ -68,32 +68,31 @@ type DecodeStep struct {
 	In, Out        DecodeData // of a Linear
 	Act            Activation // of a Linear: ActNone or GELUTanh
 	N, K           int32      // of a Linear
-	W              Ptr        // (N, K) of DecodeArgs.DType, as all weights
+	W              Ptr        // (N, K) BF16, as all weights
 	Bias           Ptr        // (N) float32, or 0; if the input is normalised, Folded of a Fold
 	Gain           Ptr        // (K) float32 if the input is normalised, else 0
 	Sums           Ptr        // (N) float32 of a Fold if the input is normalised, else 0
-	KCache, VCache Ptr        // (B, NH, P, HS) of DecodeArgs.DType, of attention
+	KCache, VCache Ptr        // (B, NH, P, HS) BF16, of attention
 }
 
 // FoldArgs are gs_fold_args: what a LayerNorm before a product adds to each output.
 type FoldArgs struct {
 	size        uint32
 	N, K        int32
-	DType       DType // of W: BF16 or F32
-	W           Ptr   // (N, K)
-	Gain, Shift Ptr   // (K) float32
-	Bias        Ptr   // (N) float32, or 0
-	Sums        Ptr   // (N) float32: W gain
-	Folded      Ptr   // (N) float32: W shift + bias
+	W           Ptr // (N, K) BF16
+	Gain, Shift Ptr // (K) float32
+	Bias        Ptr // (N) float32, or 0
+	Sums        Ptr // (N) float32: W gain
+	Folded      Ptr // (N) float32: W shift + bias
 }
 
-// DecodeArgs are gs_decode_args: decode steps of 1 to 8 sequences, with weights in bfloat16 or float32, or
-// a prompt of up to 8 tokens of one sequence.
+// DecodeArgs are gs_decode_args: decode steps of 1 to 8 sequences, with weights and cache in bfloat16, or a
+// prompt of up to 8 tokens of one sequence.
 type DecodeArgs struct {
 	size        uint32
 	Count       int32 // steps of the program
 	Steps       Ptr   // (Count) DecodeStep
-	WTE, WPE    Ptr   // (V, C), (P, C) of DType
+	WTE, WPE    Ptr   // (V, C), (P, C) BF16
 	Sampling    Ptr   // Sampling
 	Pos         Ptr   // (B) int32
 	TokensIO    Ptr   // (B) int32: the tokens to begin with, then the last ones
@@ -108,7 +107,6 @@ type DecodeArgs struct {
 	Eps         float32
 	LogitsOnly  int32 // 1: one step, whose logits a [Stream.Sample] samples from
 	Blocks      int32 // of the grid; 0: one per SM
-	DType       DType // of weights and cache: BF16 or F32
 	Stamps      Ptr   // (Tokens, Count+1, blocks) DecodeStamp, zeroed, or 0; the last row is the choice of the token
 	Draw        int32 // 0: tokens are the argmax; else the candidates that Sampling draws from, which [CanDraw] allows
 	Rows        int32 // 0, or the tokens of a prompt, 2 to DecodeRows
@@ -130,8 +128,6 @@ func (s *Stream) Fold(a FoldArgs) error {
 		return closedStream("Fold")
 	case a.N < 1 || a.K < 1:
 		return shapeError("Fold", "N=%d K=%d; both must be at least 1", a.N, a.K)
-	case a.DType != BF16 && a.DType != F32:
-		return shapeError("Fold", "weights of type %d; BF16 and F32 are possible", a.DType)
 	case a.W == 0 || a.Gain == 0 || a.Shift == 0 || a.Sums == 0 || a.Folded == 0:
 		return shapeError("Fold", "W, Gain, Shift, Sums and Folded must all be given")
 	}
@@ -200,8 +196,6 @@ func checkDecode(op string, a *DecodeArgs, run bool) error {
 		return shapeError(op, "rows of logits %d apart for V=%d", a.LD, a.V)
 	case a.C%a.NH != 0:
 		return shapeError(op, "C=%d is not a multiple of NH=%d", a.C, a.NH)
-	case a.DType != BF16 && a.DType != F32:
-		return shapeError(op, "weights of type %d; BF16 and F32 are possible", a.DType)
 	case run && (a.Tokens < 1 || a.Tokens > DecodeTokens):
 		return shapeError(op, "%d tokens; it must be from 1 to %d", a.Tokens, DecodeTokens)
 	case run && a.LogitsOnly != 0 && a.Tokens != 1:

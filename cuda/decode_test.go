@@ -21,7 +21,7 @@ func smallProgram() ([]cuda.DecodeStep, cuda.DecodeArgs) {
 			{In: cuda.DecodeHidden, Out: cuda.DecodeResidual, N: C, K: 4 * C, W: 1, Bias: 1},
 			{In: cuda.DecodeResidual, Out: cuda.DecodeLogits, N: V, K: C, W: 1, Bias: 1, Gain: 1, Sums: 1},
 		}, cuda.DecodeArgs{Count: 6, C: C, NH: 2, P: 64, V: V, B: 2, LD: V, Steps: 1, WTE: 1, WPE: 1, Sampling: 1, Pos: 1, TokensIO: 1, Slots: 1, Logits: 1, Work: 1,
-			SlotCount: 8, Tokens: 8, Timeout: 1, DType: cuda.BF16}
+			SlotCount: 8, Tokens: 8, Timeout: 1}
 }
 
 // A program of a model passes; each fault in it is an error that names the step.
@@ -104,7 +104,6 @@ func TestDecodeChecks(t *testing.T) {
 		"work":      s.Decode(change(func(a *cuda.DecodeArgs) { a.Work = 0 })),
 		"heads":     s.Decode(change(func(a *cuda.DecodeArgs) { a.NH = 3 })),
 		"count":     s.Decode(change(func(a *cuda.DecodeArgs) { a.Count = 0 })),
-		"type":      s.Decode(change(func(a *cuda.DecodeArgs) { a.DType = cuda.F16 })),
 		"no step":   s.DecodeOne(args, int(args.Count), 0, 1),
 		"tail":      s.DecodeOne(args, 0, cuda.DecodeTokens, 1),
 		"one":       s.DecodeOne(change(func(a *cuda.DecodeArgs) { a.Work = 0 }), 0, 0, 1),
@@ -114,7 +113,6 @@ func TestDecodeChecks(t *testing.T) {
 		"drawn":     s.Decode(change(func(a *cuda.DecodeArgs) { a.Draw = a.V + 1 })),
 		"apart":     s.Decode(change(func(a *cuda.DecodeArgs) { a.Draw, a.Tokens, a.LogitsOnly = 1, 1, 1 })),
 		"fold":      s.Fold(cuda.FoldArgs{N: 1, K: 1, W: 1, Gain: 1, Sums: 1, Folded: 1}),
-		"fold type": s.Fold(cuda.FoldArgs{N: 1, K: 1, DType: cuda.F16, W: 1, Gain: 1, Shift: 1, Sums: 1, Folded: 1}),
 		"fold N":    s.Fold(cuda.FoldArgs{K: 1, W: 1, Gain: 1, Shift: 1, Sums: 1, Folded: 1}),
 	} {
 		if shape := (*cuda.ShapeError)(nil); !errors.As(err, &shape) {

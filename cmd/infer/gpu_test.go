@@ -60,11 +60,10 @@ func TestGPUPersistent(t *testing.T) {
 		e := mustInfer(t, with(args, "-m", tiny, "-p", "ROMEO:", "-n", "20", "--ignore-eos", "--json", "--device", "cuda", "--mode", "persistent")...)
 		return e, parse(t, e.stdout)
 	}
-	for _, held := range []string{"bf16", "f32"} {
-		if e, r := run("--temp", "0", "--dtype", held); r.Setting.Mode != "persistent" || r.Setting.DType != held || r.Setting.Instead != "" || strings.Contains(e.stderr, "graph") {
-			t.Errorf("greedy, %s: %+v, %s", held, r.Setting, e.stderr)
-		}
+	if e, r := run("--temp", "0"); r.Setting.Mode != "persistent" || r.Setting.DType != "bf16" || r.Setting.Instead != "" || strings.Contains(e.stderr, "graph") {
+		t.Errorf("greedy: %+v, %s", r.Setting, e.stderr)
 	}
+	checkFailure(t, infer(t, "-m", tiny, "-p", "ROMEO:", "--device", "cuda", "--mode", "persistent", "--dtype", "f32"), exitFailure, "takes weights in bf16 only", "--mode graph")
 	for _, c := range []struct {
 		args        []string
 		mode, words string
@@ -80,7 +79,7 @@ func TestGPUPersistent(t *testing.T) {
 		model string
 		args  []string
 		mode  string
-	}{{"random:L=1,C=384,NH=6,V=257,T=64", []string{"--temp", "0"}, "persistent"}, {"random:L=1,C=384,NH=6,V=257,T=64", nil, "persistent"}, {"random:L=1,C=384,NH=6,V=257,T=64", []string{"--dtype", "f32"}, "persistent"}, {tiny, []string{"--temp", "0"}, "graph"}} {
+	}{{"random:L=1,C=384,NH=6,V=257,T=64", []string{"--temp", "0"}, "persistent"}, {"random:L=1,C=384,NH=6,V=257,T=64", nil, "persistent"}, {"random:L=1,C=384,NH=6,V=257,T=64", []string{"--dtype", "f32"}, "graph"}, {tiny, []string{"--temp", "0"}, "graph"}} {
 		e := mustInfer(t, append([]string{"-m", c.model, "-p", "ROMEO:", "-n", "9", "--ignore-eos", "--json", "--device", "cuda"}, c.args...)...)
 		if r := parse(t, e.stdout); r.Setting.Mode != c.mode || r.Setting.Instead != "" || strings.Contains(e.stderr, "graphs") {
 			t.Errorf("mode auto of %s, %q: %+v, %s", c.model, c.args, r.Setting, e.stderr)

@@ -3,6 +3,8 @@
 
 #include "cuda_bf16.h"
 
+#include <stdlib.h>
+
 void mbarrier_init(uint64_t *b, int count);
 void mbarrier_arrive(uint64_t *b);
 void mbarrier_expect(uint32_t b, int bytes);
@@ -42,8 +44,6 @@ template <typename T> T emulator_load(uint32_t a) {
 }
 inline uint4 load_shared(uint32_t a) { return emulator_load<uint4>(a); }
 inline uint32_t load_shared32(uint32_t a) { return emulator_load<uint32_t>(a); }
-inline float4 load_shared4(uint32_t a) { return emulator_load<float4>(a); }
-inline float2 load_shared2(uint32_t a) { return emulator_load<float2>(a); }
 inline void store_shared2(uint32_t a, float2 v) { memcpy(of_shared(a), &v, sizeof v); }
 inline void store_shared32(uint32_t a, uint32_t v) { memcpy(of_shared(a), &v, sizeof v); }
 inline void keep_address(uint32_t &) {}
@@ -80,6 +80,14 @@ inline float reciprocal(float x) { return 1.0f / x; }
 inline float reciprocal_root(float x) { return 1.0f / sqrtf(x); }
 
 inline void poll_again() { emulator::yield(); }
+
+namespace emulator {
+// Whether a block gets no weights.
+inline bool stuck() {
+  static const bool is = getenv("GS_EMULATED_STUCK") != nullptr;
+  return is;
+}
+}  // namespace emulator
 
 template <int THREADS> void named_sync(int id) { emulator::arrive(id, THREADS, true); }
 template <int THREADS> void named_arrive(int id) { emulator::arrive(id, THREADS, false); }

@@ -26,16 +26,11 @@ static int missing(const gs_decode_args *a) { return gs_fail(GS_UNSUPPORTED, "th
       [](gs_stream *, const gs_decode_args *a, uint64_t *, int32_t *) { return missing(a); },  \
       [](gs_stream *, const gs_decode_args *a) { return missing(a); },                         \
       [](gs_stream *, const gs_decode_args *a, int, int, uint32_t) { return missing(a); }}
-WIDTH(gs_decode_bf16_384);
-WIDTH(gs_decode_bf16_768);
-WIDTH(gs_decode_bf16_1024);
-WIDTH(gs_decode_bf16_1280);
-WIDTH(gs_decode_bf16_1600);
-WIDTH(gs_decode_f32_384);
-WIDTH(gs_decode_f32_768);
-WIDTH(gs_decode_f32_1024);
-WIDTH(gs_decode_f32_1280);
-WIDTH(gs_decode_f32_1600);
+WIDTH(gs_decode_384);
+WIDTH(gs_decode_768);
+WIDTH(gs_decode_1024);
+WIDTH(gs_decode_1280);
+WIDTH(gs_decode_1600);
 
 // The launchers of csrc/decode.cu by other names, with which it is compiled.
 extern "C" int emulated_decode(gs_stream *, const gs_decode_args *);

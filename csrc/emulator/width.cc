@@ -1,4 +1,4 @@
-// The decode kernels of a width and a type of weights, EMULATED being their file: "../decode_bf16_384.cu".
+// The decode kernels of a width, EMULATED being their file: "../decode_384.cu".
 #include EMULATED
 
 namespace {

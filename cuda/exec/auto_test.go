@@ -42,16 +42,10 @@ func TestAuto(t *testing.T) {
 		"batch":                      {batch: 2, mode: Persistent, words: "least time"},
 		"five of width 1600":         {model: "random:L=1,C=1600,NH=25,V=257,T=64", batch: 5, mode: Graph, words: "of 5 sequences at a width of 1600"},
 		"batch of 9":                 {batch: 9, mode: Graph, words: "of 9 sequences"},
-		"float32":                    {options: Options{DType: weights.F32}, mode: Persistent},
-		"float32, eight of 768":      {model: "random:L=1,C=768,NH=12,V=257,T=64", options: Options{DType: weights.F32}, batch: 8, mode: Persistent, words: "least time"},
-		"float32, two drawn of 768":  {model: "random:L=1,C=768,NH=12,V=400,T=64", options: Options{DType: weights.F32}, batch: 2, sampling: gpt2.Sampling{Temperature: 1, TopK: 40}, mode: Persistent},
-		"float32, two drawn of all":  {model: "random:L=1,C=768,NH=12,V=400,T=64", options: Options{DType: weights.F32}, batch: 2, sampling: gpt2.Sampling{Temperature: 1}, mode: Graph, words: "drawn by a launch of their own"},
-		"float32, four":              {options: Options{DType: weights.F32}, batch: 4, mode: Persistent},
-		"float32, five":              {options: Options{DType: weights.F32}, batch: 5, mode: Graph, words: "of 5 sequences"},
-		"float32, 1024":              {model: "random:L=1,C=1024,NH=16,V=257,T=64", options: Options{DType: weights.F32}, mode: Persistent},
+		"float32":                    {options: Options{DType: weights.F32}, mode: Graph, words: "weights are f32"},
 		"variant":                    {options: Options{Variants: map[string]string{"attn.sdpa": "naive"}}, mode: Graph, words: "--variant"},
 		"no kernel":                  {refusal: "compute capability 8.0", mode: Graph, words: "compute capability 8.0"},
-		"not faster":                 {model: small, mode: Graph, words: "at a width of 64 in bf16"},
+		"not faster":                 {model: small, mode: Graph, words: "at a width of 64"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			var notices []string
@@ -76,18 +70,16 @@ func TestAuto(t *testing.T) {
 	}
 }
 
-// TestAutoDraws: of both types of weights the decode kernel draws the tokens of a launch in mode auto too.
+// TestAutoDraws: the decode kernel draws the tokens of a launch in mode auto too.
 func TestAutoDraws(t *testing.T) {
 	lib, c := onStub(t)
-	for _, held := range []weights.DType{weights.BF16, weights.F32} {
-		r := prepared(t, randomModel(t, "random:L=3,C=384,NH=6,V=257,T=64"), c, backendOn(t, lib, Options{DType: held}), gpt2.Options{})
-		r.SetSampling(gpt2.Sampling{Temperature: 1, TopK: 40, Seed: 1})
-		decoded(t, r, make([]int32, 9), 0)
-		c.Reset()
-		decoded(t, r, nil, 8)
-		if calls := c.Calls(); countOf(calls, "gs_sample") != 0 || countOf(calls, "gs_decode") != 1 {
-			t.Errorf("%s: %v", held, calls)
-		}
+	r := prepared(t, randomModel(t, "random:L=3,C=384,NH=6,V=257,T=64"), c, backendOn(t, lib, Options{}), gpt2.Options{})
+	r.SetSampling(gpt2.Sampling{Temperature: 1, TopK: 40, Seed: 1})
+	decoded(t, r, make([]int32, 9), 0)
+	c.Reset()
+	decoded(t, r, nil, 8)
+	if calls := c.Calls(); countOf(calls, "gs_sample") != 0 || countOf(calls, "gs_decode") != 1 {
+		t.Error(calls)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
@@ -24,14 +25,10 @@ import (
 func TestEmulated(t *testing.T) {
 	stub.Emulated(t, 384, 48)
 	t.Setenv("GS_EMULATED_SLOW", "200")
-	for _, held := range []weights.DType{weights.BF16, weights.F32} {
-		t.Run(held.String(), func(t *testing.T) {
-			for _, batch := range []int{1, 2, 5} {
-				t.Run(fmt.Sprint(batch), func(t *testing.T) { emulatedSteps(t, held, batch) })
-			}
-			t.Run("prompts", func(t *testing.T) { emulatedPrompts(t, held) })
-		})
+	for _, batch := range []int{1, 2, 5} {
+		t.Run(fmt.Sprint(batch), func(t *testing.T) { emulatedSteps(t, batch) })
 	}
+	t.Run("prompts", emulatedPrompts)
 }
 
 // emulatedModel is a model of the narrowest kernel.
@@ -39,12 +36,12 @@ func emulatedModel(t testing.TB) *gpt2.Model {
 	return randomModel(t, "random:L=2,C=384,NH=6,V=257,T=64")
 }
 
-func emulatedSteps(t *testing.T, held weights.DType, batch int) {
+func emulatedSteps(t *testing.T, batch int) {
 	m := emulatedModel(t)
 	V := m.Config.Vocab
 	rng := rand.New(rand.NewPCG(1, uint64(batch)))
 	o := gpt2.Options{Batch: batch}
-	one, other, slow := session(t, m, persistentGPU(t, held), o), session(t, m, stepsGPU(t, Options{DType: held}), o), session(t, m, gpu(t, Options{Mode: Graph, DType: held}), o)
+	one, other, slow := session(t, m, persistentGPU(t), o), session(t, m, stepsGPU(t, Options{}), o), session(t, m, gpu(t, Options{Mode: Graph}), o)
 	const past, n = 19, 3
 	prompt := randomIDs(rng, past*batch, V)
 	run := func(s *gpt2.Session, how gpt2.Sampling) ([]gpt2.Token, []float32) {
@@ -85,15 +82,15 @@ func emulatedSteps(t *testing.T, held weights.DType, batch int) {
 		if !slices.Equal(idsOf(plain), idsOf(tokens)) {
 			t.Errorf("%s: tokens %v, and %v in mode graph", what, idsOf(tokens), idsOf(plain))
 		}
-		closeTo(t, what, logits, want, bounds[held])
+		closeTo(t, what, logits, want, bounds[weights.BF16])
 	}
 }
 
-func emulatedPrompts(t *testing.T, held weights.DType) {
+func emulatedPrompts(t *testing.T) {
 	m := emulatedModel(t)
 	V := m.Config.Vocab
 	rng := rand.New(rand.NewPCG(3, 4))
-	one, other, slow := session(t, m, persistentGPU(t, held), gpt2.Options{}), session(t, m, stepsGPU(t, Options{DType: held}), gpt2.Options{}), session(t, m, gpu(t, Options{Mode: Graph, DType: held}), gpt2.Options{})
+	one, other, slow := session(t, m, persistentGPU(t), gpt2.Options{}), session(t, m, stepsGPU(t, Options{}), gpt2.Options{}), session(t, m, gpu(t, Options{Mode: Graph}), gpt2.Options{})
 	for _, f := range []struct{ past, T int }{{0, 8}, {17, 3}} {
 		what := fmt.Sprintf("%d rows after %d", f.T, f.past)
 		text, prompt := randomIDs(rng, f.past, V), randomIDs(rng, f.T, V)
@@ -107,7 +104,7 @@ func emulatedPrompts(t *testing.T, held weights.DType) {
 		}
 		sameBits(t, what, row, got)
 		_, want := prompted(t, after(t, slow, text), prompt)
-		closeTo(t, what, got, want, bounds[held])
+		closeTo(t, what, got, want, bounds[weights.BF16])
 		next := idsOf(decoded(t, one.Runner().(*Runner), nil, 2))
 		if twins := idsOf(decoded(t, other.Runner().(*Runner), nil, 2)); !slices.Equal(twins, next) {
 			t.Errorf("%s: then tokens %v, and %v by single steps", what, next, twins)
@@ -120,47 +117,54 @@ func emulatedPrompts(t *testing.T, held weights.DType) {
 func TestEmulatedStamps(t *testing.T) {
 	stub.Emulated(t, 384, 48)
 	t.Setenv("GS_EMULATED_SLOW", "200")
-	for _, held := range []weights.DType{weights.BF16, weights.F32} {
-		s := session(t, emulatedModel(t), persistentGPU(t, held), gpt2.Options{})
-		decoded(t, s.Runner().(*Runner), []int32{1, 2, 3, 4, 5, 6, 7, 8, 9}, 0)
-		d, err := s.InspectDecode(t.Context(), []int32{7}, 1)
-		if err != nil {
-			t.Fatal(err)
+	s := session(t, emulatedModel(t), persistentGPU(t), gpt2.Options{})
+	r := s.Runner().(*Runner)
+	decoded(t, r, []int32{1, 2, 3, 4, 5, 6, 7, 8, 9}, 1) // makes the program
+	const tokens, blocks = 2, 48
+	steps := int(r.together.args.Count) + 1 // and the choice of the token
+	stamps, err := zeroed(r.stream, tokens*int64(steps)*blocks*int64(unsafe.Sizeof(cuda.DecodeStamp{})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stamps.Free()
+	r.together.args.Stamps = stamps.Ptr()
+	decoded(t, r, nil, tokens)
+	times := make([]cuda.DecodeStamp, tokens*steps*blocks)
+	if err := stamps.Read(0, unsafe.Slice((*byte)(unsafe.Pointer(&times[0])), stamps.Size())); err != nil {
+		t.Fatal(err)
+	}
+	waited, parts := 0, 0
+	for i, stamp := range times {
+		at, step := blockTimes(stamp), i/blocks%steps
+		if at == (gpt2.BlockTimes{}) {
+			continue
 		}
-		waited, parts := 0, 0
-		for i, at := range d.Launches[0] {
-			step := i / d.Blocks % len(d.Steps)
-			if at == (gpt2.BlockTimes{}) {
-				continue
-			}
-			parts++
-			if at.Ready != 0 {
-				waited++
-			}
-			samples := step == len(d.Steps)-1
-			if at.Published == 0 || samples != (at.Arrived == 0) || at.Ready > at.Arrived || at.Arrived > at.Published {
-				t.Errorf("%v, token %d, step %d, block %d: %+v", held, i/d.Blocks/len(d.Steps), step, i%d.Blocks, at)
-			}
+		parts++
+		if at.Ready != 0 {
+			waited++
 		}
-		// Each of 48 blocks has a part in each product of 384 to 1536 rows, a step in two layers of five, and in logits and choice.
-		if least := d.Tokens * d.Blocks * (2*4 + 2); parts < least || waited == 0 || held == weights.BF16 && waited == parts {
-			t.Errorf("%v: %d stamps of blocks, %d of them of weights; want %d at least", held, parts, waited, least)
+		samples := step == steps-1
+		if at.Published == 0 || samples != (at.Arrived == 0) || at.Ready > at.Arrived || at.Arrived > at.Published {
+			t.Errorf("token %d, step %d, block %d: %+v", i/blocks/steps, step, i%blocks, at)
 		}
+	}
+	// Each of 48 blocks has a part in each product of 384 to 1536 rows, a step in two layers of five, and in logits and choice.
+	if least := tokens * blocks * (2*4 + 2); parts < least || waited == 0 || waited == parts {
+		t.Errorf("%d stamps of blocks, %d of them of weights; want %d at least", parts, waited, least)
 	}
 }
 
 // TestEmulatedStuck: if a block gets no weights, the launch ends, and the error names that block.
 func TestEmulatedStuck(t *testing.T) {
-	stub.Emulated(t, 384, 48, "GS_DECODE_STUCK")
+	stub.Emulated(t, 384, 48)
+	t.Setenv("GS_EMULATED_STUCK", "1")
 	t.Setenv("GS_EMULATED_SLOW", "5")
-	for _, held := range []weights.DType{weights.BF16, weights.F32} {
-		s := session(t, emulatedModel(t), gpu(t, Options{Mode: Persistent, DType: held}), gpt2.Options{})
-		r := s.Runner().(*Runner)
-		decoded(t, r, []int32{1, 2, 3, 4, 5, 6, 7, 8, 9}, 0)
-		err := r.Decode(t.Context(), cuda.DecodeTokens, func([]gpt2.Token) bool { return true })
-		var stage *gpt2.StageError
-		if !errors.As(err, &stage) || stage.Step != "h.0.ln_2+h.0.mlp.c_fc+h.0.mlp.gelu" || !strings.Contains(err.Error(), "SM 5 waited longer than 1.75s for its weights") {
-			t.Errorf("%v: %v", held, err)
-		}
+	s := session(t, emulatedModel(t), gpu(t, Options{Mode: Persistent}), gpt2.Options{})
+	r := s.Runner().(*Runner)
+	decoded(t, r, []int32{1, 2, 3, 4, 5, 6, 7, 8, 9}, 0)
+	err := r.Decode(t.Context(), cuda.DecodeTokens, func([]gpt2.Token) bool { return true })
+	var stage *gpt2.StageError
+	if !errors.As(err, &stage) || stage.Step != "h.0.ln_2+h.0.mlp.c_fc+h.0.mlp.gelu" || !strings.Contains(err.Error(), "SM 5 waited longer than 1.75s for its weights") {
+		t.Error(err)
 	}
 }

@@ -56,23 +56,6 @@ import (
 	"gpt2scope/weights"
 )
 
-// Mode is how passes are launched.
-type Mode uint8
-
-// The modes.
-const (
-	Auto       Mode = iota // persistent where that is possible, else graph; eager when a profiler is attached
-	Eager                  // step after step
-	Graph                  // captured once and replayed
-	Persistent             // as graph, and decode steps in one kernel
-)
-
-// String gives the name that the command line uses.
-func (m Mode) String() string { return [...]string{"auto", "eager", "graph", "persistent"}[m] }
-
-// captures reports whether passes are captured in graphs.
-func (m Mode) captures() bool { return m == Graph || m == Persistent }
-
 // Options choose a GPU and how passes run on it. The zero value is the default.
 type Options struct {
 	Device int           // index, as CUDA counts devices
@@ -104,10 +87,9 @@ type Backend struct {
 	dev        *cuda.Device
 	options    Options
 	dtype      cuda.DType
-	mode       Mode
-	why        string
+	tool       string // the variable that says that a profiler is attached, "" if none is
+	choice            // how passes are launched
 	variants   map[gpt2.Stage]int32
-	stepwise   bool                // decode steps run as in mode persistent, but a kernel a step: decode=steps
 	inGEMM     map[gpt2.Stage]bool // residual adds done in the epilogue of the product
 	algorithms *algorithmStore
 	cupti      *cupti.Recorder // nil where it is not to be used, or not there
@@ -131,7 +113,7 @@ func New(o Options) (*Backend, error) {
 
 // NewOn is [New] with a library that is open already.
 func NewOn(lib *cuda.Library, o Options) (*Backend, error) {
-	b := &Backend{lib: lib, options: o, models: map[*gpt2.Model]*uploaded{}}
+	b := &Backend{lib: lib, options: o, tool: nvtx.Tool(), models: map[*gpt2.Model]*uploaded{}}
 	switch o.DType {
 	case 0, weights.BF16:
 		b.dtype = cuda.BF16
@@ -147,31 +129,10 @@ func NewOn(lib *cuda.Library, o Options) (*Backend, error) {
 	if err := b.chooseVariants(); err != nil {
 		return nil, err
 	}
-	b.mode, b.why = o.Mode, "as requested"
-	switch {
-	case b.stepwise && (o.Mode == Graph || o.Mode == Persistent):
-		return nil, fmt.Errorf("variant %s=%s has a kernel for each step, launched one by one: use mode eager with it, not %s", variantDecode, variantSteps, o.Mode)
-	case b.stepwise:
-		b.mode, b.why = Eager, "variant "+variantDecode+"="+variantSteps+" has a kernel for each step of a decode step"
-	case o.Mode == Auto:
-		b.mode, b.why = Persistent, "decode steps in one kernel take the least time"
-		if tool := nvtx.Tool(); tool != "" {
-			b.mode, b.why = Eager, "a profiler is attached ("+tool+" is set); --mode graph overrides"
-			b.notice("mode eager: " + b.why)
-		} else if why := b.neverPersistent(); why != "" {
-			b.mode, b.why = Graph, why
-		}
+	if b.choice, err = b.chooseMode(nil); err != nil {
+		return nil, err
 	}
-	if o.Mode == Persistent {
-		if why := b.neverPersistent(); why != "" {
-			b.mode, b.why = Graph, "mode persistent cannot be used: "+why
-			b.notice("mode graph in place of persistent: " + why)
-		} else if tool := profiled(); tool != "" {
-			b.stepwise, b.mode = true, Eager
-			b.why = "a profiler is attached (" + tool + " is set), which sees a kernel for each step, with the results of mode persistent; " + ProfileEnv + "=1 runs them in one kernel"
-			b.notice("mode eager with --variant " + variantDecode + "=" + variantSteps + " in place of persistent: " + b.why)
-		}
-	}
+	b.say(o.Mode, b.choice)
 	if b.algorithms, err = openAlgorithms(o.AlgorithmFile); err != nil {
 		return nil, err
 	}
@@ -206,14 +167,14 @@ func (b *Backend) chooseVariants() error {
 	b.inGEMM = map[gpt2.Stage]bool{gpt2.StageResidual1: true, gpt2.StageResidual2: true}
 	for name, want := range b.options.Variants {
 		if name == variantDecode {
-			if b.stepwise = want == variantSteps; !b.stepwise && want != "auto" {
+			if want != variantSteps && want != "auto" {
 				return fmt.Errorf("%s has no variant %q; it has auto, %s", name, want, variantSteps)
 			}
 			continue
 		}
 		stage, ok := findStage(name)
 		if !ok {
-			return fmt.Errorf("no stage %q; stages are %s, and %s stands for all of a decode step", name, strings.Join(stageNames(), ", "), variantDecode)
+			return fmt.Errorf("no stage %q; stages are %s, and %s stands for all of a decode step", name, stageNames(), variantDecode)
 		}
 		names := b.lib.Variants(ops[stage.Info().Op])
 		if stage.Info().Op == gpt2.OpAdd {
@@ -237,23 +198,6 @@ func (b *Backend) chooseVariants() error {
 	return nil
 }
 
-func findStage(name string) (gpt2.Stage, bool) {
-	for s := range gpt2.NumStages {
-		if s.Info().Name == name {
-			return s, true
-		}
-	}
-	return 0, false
-}
-
-func stageNames() []string {
-	var names []string
-	for s := range gpt2.NumStages {
-		names = append(names, s.Info().Name)
-	}
-	return names
-}
-
 // Name returns "cuda".
 func (b *Backend) Name() string { return "cuda" }
 
@@ -262,21 +206,6 @@ func (b *Backend) Device() *cuda.Device { return b.dev }
 
 // Library returns the CUDA library.
 func (b *Backend) Library() *cuda.Library { return b.lib }
-
-// Mode returns how passes are launched, and why so. It is Auto as long as it depends on the
-// session: until decode steps run, or [Backend.Survey] has found out whether they can in one kernel.
-func (b *Backend) Mode() (Mode, string) {
-	if b.options.Mode != Auto || b.mode != Persistent {
-		return b.mode, b.why
-	}
-	switch found := b.found.Load(); {
-	case found == nil:
-		return Auto, "decode steps in one kernel where that is possible"
-	case *found != "":
-		return Graph, *found
-	}
-	return Persistent, b.why
-}
 
 // Variants returns Options.Variants: kernels by the stage's name.
 func (b *Backend) Variants() map[string]string { return maps.Clone(b.options.Variants) }

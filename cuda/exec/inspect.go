@@ -27,7 +27,7 @@ func (r *Runner) InspectDecode(ctx context.Context, ids []int32, launches int) (
 	if err != nil {
 		return nil, err
 	}
-	if _, err := r.chooseDecode(c); err != nil {
+	if _, err := r.choose(c, false); err != nil {
 		return nil, r.fail(c, err)
 	}
 	t := &r.together

@@ -39,7 +39,7 @@ func (r *Runner) Measure(ctx context.Context, ids []int32, pass gpt2.Pass, repea
 	r.last = lastPass{plan: c.plan, rows: pass.Tokens}
 	r.state.position = start
 	defer r.state.reset(past)
-	if c, err = r.choose(c); err != nil {
+	if c, err = r.choose(c, pass != r.decodePass()); err != nil {
 		return nil, r.fail(c, err)
 	}
 	burst := func(name string) (time.Duration, error) {
@@ -113,7 +113,7 @@ func (r *Runner) Launches(pass gpt2.Pass) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if c, err = r.choose(c); err != nil {
+	if c, err = r.choose(c, pass != r.decodePass()); err != nil {
 		return 0, r.fail(c, err)
 	}
 	if r.together.on {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"time"
 	"unsafe"
 
@@ -42,156 +41,56 @@ func (p *persistent) free() error {
 	return err
 }
 
-// ProfileEnv names the environment variable that, set to 1, keeps mode persistent under a
-// profiler, which then sees its kernel as a whole.
-const ProfileEnv = "GPT2SCOPE_PROFILE_PERSISTENT"
-
-// underCUPTI is why decode steps that CUPTI records run as graphs.
-const underCUPTI = "CUPTI records, and sees one kernel without steps; --recorder stamps sees them"
-
-// profiled returns which variable says that a profiler is attached that would see the kernel of mode
-// persistent as one piece; "" if there is none, or if that is wanted.
-func profiled() string {
-	if os.Getenv(ProfileEnv) == "1" {
-		return ""
-	}
-	return nvtx.Tool()
-}
-
-// neverPersistent returns why no session of the backend can decode in one kernel, "" if
-// some can.
-func (b *Backend) neverPersistent() string {
-	switch {
-	case b.options.Recorder == RecorderCUPTI:
-		return underCUPTI
-	case len(b.options.Variants) > 0:
-		return "kernels were chosen by --variant, and it has one for all steps"
-	}
-	return ""
-}
-
-// fallBack notes why decode steps run as graphs in mode persistent, or by the kernels of mode eager
-// with decode=steps, and says it once. In mode auto that is no failure.
-func (b *Backend) fallBack(why string) {
-	switch {
-	case b.stepwise:
-		text := "decode steps run by the kernels of mode eager: " + why
-		b.fallback.Store(&text)
-		b.noticeOnce("decode steps run by the kernels of mode eager, since those of mode persistent cannot be used: " + why)
-	case b.mode != Persistent:
-	case b.options.Mode == Auto:
-		b.found.Store(&why)
-	default:
-		text := "decode steps run as CUDA graphs: " + why
-		b.fallback.Store(&text)
-		b.noticeOnce("mode persistent: decode steps run as CUDA graphs, since " + why)
-	}
-}
-
-func (b *Backend) fellBack() string {
-	if text := b.fallback.Load(); text != nil {
-		return *text
-	}
-	return ""
-}
-
 // measuredFaster is the largest number of sequences for which decode steps in one kernel were measured to
-// take less time than graphs, with one layer and with many, by type of weights and width. A width that
-// is missing was not measured to be faster. docs/persistent.md has the times.
-var measuredFaster = map[cuda.DType]map[int]int{cuda.BF16: {384: 8, 768: 8, 1024: 8, 1280: 4, 1600: 4}, cuda.F32: {384: 4, 768: 8, 1024: 8, 1280: 2, 1600: 4}}
+// take less time than graphs, with one layer and with many, by width. A width that is missing was not
+// measured to be faster. docs/persistent.md has the times.
+var measuredFaster = map[int]int{384: 8, 768: 8, 1024: 8, 1280: 4, 1600: 4}
 
 // measuredPrompts is the same of the rows of a prompt of one sequence.
-var measuredPrompts = map[cuda.DType]map[int]int{cuda.BF16: {384: 8, 768: 8, 1024: 8, 1280: 8, 1600: 4}, cuda.F32: {384: 8, 768: 8, 1024: 8, 1280: 8, 1600: 8}}
+var measuredPrompts = map[int]int{384: 8, 768: 8, 1024: 8, 1280: 8, 1600: 4}
 
-// slowerPrompt is whether mode auto runs a prompt of so many rows as a graph though there may be a kernel.
-// A launch for each prompt is too long for the smallest models.
-func (b *Backend) slowerPrompt(width, layers, rows int) bool {
-	return b.options.Mode == Auto && !b.stepwise && (rows > 1 && rows > measuredPrompts[b.dtype][width] || width < 768 && layers < 3)
-}
-
-// slower returns why mode auto runs decode steps as graphs though there is a kernel, "" if it
-// runs them in one kernel.
-func (b *Backend) slower(c gpt2.Config, layers, sequences int, s gpt2.Sampling) string {
-	switch most := measuredFaster[b.dtype][c.Channels]; {
-	case b.options.Mode != Auto || b.stepwise:
-	case most == 0:
-		return fmt.Sprintf("at a width of %d in %s one kernel was not measured to be faster", c.Channels, typeName(b.dtype))
-	case sequences > most:
-		return fmt.Sprintf("of %d sequences at a width of %d in %s one kernel was not measured to be faster", sequences, c.Channels, typeName(b.dtype))
-	case drawnApart(s, c.Vocab) && (c.Channels < 768 || b.dtype == cuda.F32 && sequences > 1) && layers < 3:
-		return "tokens are drawn by a launch of their own, and the model is too small for one kernel to make up for that (--top-k 40 needs no launch)"
-	case sequences > 4 && candidates(s, c.Vocab) > 64 && c.Channels < 768 && layers < 2:
-		return "tokens of many sequences are drawn from many candidates, and the model is too small for one kernel to make up for that"
-	}
-	return ""
-}
-
-// chooseDecode decides whether the decode steps of a call, which begins at the present position, run in
-// one kernel. Otherwise it returns their launches: c, or those of single steps of the program.
-func (r *Runner) chooseDecode(c *compiled) (*compiled, error) {
+// choose decides whether a pass of a call, which begins at the present position, runs in the persistent kernel. Otherwise it
+// returns its launches: c, or those of single steps of the program.
+func (r *Runner) choose(c *compiled, prompt bool) (*compiled, error) {
 	p := &r.together
 	p.on, p.single.began = false, r.state.position
-	if r.backend.mode != Persistent && !r.backend.stepwise {
+	if r.backend.mode != Persistent && !r.backend.singleSteps {
 		return c, nil
 	}
-	why := cmp.Or(p.refused, r.backend.slower(r.model.Config, len(r.options.Layers), r.options.Batch, r.state.sampling))
-	_, byCUPTI := r.recorder.(*cuptiRecorder)
+	facts := passFacts{config: r.model.Config, layers: len(r.options.Layers), pass: c.plan.Pass, prompt: prompt, sampling: r.state.sampling, refused: p.refused}
+	how, err := r.backend.chooseMode(&facts)
+	if err == nil && (how.mode == Persistent || how.singleSteps) && p.args.Count == 0 {
+		err = r.makeProgram(r.Plan(r.decodePass()))
+		if err != nil {
+			if err := p.free(); err != nil {
+				return c, err
+			}
+		}
+		if errors.Is(err, cuda.ErrNoKernel) {
+			r.refuse(err)
+			return c, nil
+		}
+	}
 	switch {
-	case why != "":
-	case byCUPTI && !r.backend.stepwise:
-		why = underCUPTI
-	case p.args.Count == 0:
-		err := r.makeProgram(r.Plan(r.decodePass()))
-		if err == nil {
-			break
+	case err != nil:
+		return c, err
+	case how.mode != Persistent && !how.singleSteps:
+		if how.instead {
+			r.backend.fallBack(how.why)
 		}
-		if err := p.free(); err != nil {
-			return c, err
-		}
-		if !errors.Is(err, cuda.ErrNoKernel) {
-			return c, err
-		}
-		r.refuse(err)
 		return c, nil
-	}
-	if why != "" {
-		r.backend.fallBack(why)
-		return c, nil
-	}
-	if c.plan.Pass.Tokens > p.rows { // of a prompt
+	case c.plan.Pass.Tokens > p.rows: // of a prompt
 		return c, nil
 	}
 	if err := r.prepareDrawing(); err != nil {
 		return c, err
 	}
-	if r.backend.stepwise {
+	if how.singleSteps {
 		return r.singleLaunches(c), nil
 	}
 	p.on = true
 	r.backend.found.Store(new(string))
 	return c, nil
-}
-
-// choose is chooseDecode of a decode step, and choosePrompt of another pass.
-func (r *Runner) choose(c *compiled) (*compiled, error) {
-	if c.plan.Pass == r.decodePass() {
-		return r.chooseDecode(c)
-	}
-	return r.choosePrompt(c)
-}
-
-// choosePrompt is chooseDecode of a pass that evaluates tokens which are given: the kernel takes short
-// prompts of one sequence, whose last row of logits is wanted.
-func (r *Runner) choosePrompt(c *compiled) (*compiled, error) {
-	r.together.on = false
-	pass := c.plan.Pass
-	switch {
-	case pass.Batch != 1 || pass.Tokens > cuda.DecodeRows || pass.Logits != gpt2.LogitsLast || pass.Until != "" || !r.Samples(r.state.sampling):
-		return c, nil
-	case r.backend.slowerPrompt(r.model.Config.Channels, len(r.options.Layers), pass.Tokens):
-		return c, nil
-	}
-	return r.chooseDecode(c)
 }
 
 // candidates returns from how many tokens of a vocabulary a token is drawn, as
@@ -208,23 +107,23 @@ func candidates(s gpt2.Sampling, vocab int) int {
 	return s.TopK
 }
 
-// drawnApart is whether the decode kernel leaves the logits of a step to another kernel: it draws
+// sampledApart is whether the decode kernel leaves the logits of a step to another kernel: it draws
 // tokens from so many candidates only.
-func drawnApart(s gpt2.Sampling, vocab int) bool {
+func sampledApart(s gpt2.Sampling, vocab int) bool {
 	n := candidates(s, vocab)
 	return n > 0 && !cuda.CanDraw(n, vocab)
 }
 
-// drawnApart is whether another kernel draws the session's tokens.
-func (r *Runner) drawnApart() bool {
+// sampledApart is whether another kernel draws the session's tokens.
+func (r *Runner) sampledApart() bool {
 	t, vocab := &r.together, r.model.Config.Vocab
-	return drawnApart(r.state.sampling, vocab) || t.args.Count > 0 && t.drawing == 0 && candidates(r.state.sampling, vocab) > 0
+	return sampledApart(r.state.sampling, vocab) || t.args.Count > 0 && t.drawing == 0 && candidates(r.state.sampling, vocab) > 0
 }
 
 // atOnce returns how many decode steps a launch has at most.
 func (r *Runner) atOnce() int {
 	switch t := &r.together; {
-	case r.drawnApart():
+	case r.sampledApart():
 		return 1
 	case candidates(r.state.sampling, r.model.Config.Vocab) > 0:
 		return t.drawing
@@ -237,7 +136,7 @@ func (r *Runner) atOnce() int {
 // first that may need it. The kernel that draws takes more shared memory than the one that does not.
 func (r *Runner) prepareDrawing() error {
 	t := &r.together
-	if t.drawing >= 0 || candidates(r.state.sampling, r.model.Config.Vocab) == 0 || r.drawnApart() {
+	if t.drawing >= 0 || candidates(r.state.sampling, r.model.Config.Vocab) == 0 || r.sampledApart() {
 		return nil
 	}
 	a := t.args
@@ -345,7 +244,7 @@ func (w *writer) program(vectors cuda.Ptr) (p program, err error) {
 			step.In, residual = residual, cuda.DecodeResidual
 			f, done := folded[linear.Weight]
 			if !done {
-				f = cuda.FoldArgs{N: step.N, K: step.K, DType: w.backend.dtype, W: step.W, Gain: w.params[norm.Weight].ptr, Shift: w.params[norm.Bias].ptr, Bias: step.Bias,
+				f = cuda.FoldArgs{N: step.N, K: step.K, W: step.W, Gain: w.params[norm.Weight].ptr, Shift: w.params[norm.Bias].ptr, Bias: step.Bias,
 					Sums: take(linear.N), Folded: take(linear.N)}
 				folded[linear.Weight] = f
 				p.folds = append(p.folds, f)
@@ -378,7 +277,7 @@ func (w *writer) decodeArgs(p program) cuda.DecodeArgs {
 	return cuda.DecodeArgs{
 		Count: int32(len(p.steps)), Steps: p.end, WTE: w.params["wte.weight"].ptr, WPE: w.params["wpe.weight"].ptr,
 		C: int32(c.Channels), NH: int32(c.Heads), P: int32(w.options.Context), V: int32(c.Vocab), B: int32(w.plan.Pass.Batch), LD: int32(logits.ld),
-		SlotCount: ringSlots, Blocks: int32(w.backend.options.decodeBlocks), DType: w.backend.dtype, Timeout: int32(decodeTimeout.Milliseconds()), Eps: float32(c.Epsilon),
+		SlotCount: ringSlots, Blocks: int32(w.backend.options.decodeBlocks), Timeout: int32(decodeTimeout.Milliseconds()), Eps: float32(c.Epsilon),
 	}
 }
 
@@ -497,7 +396,7 @@ func (r *Runner) decodeTogether(c *compiled, position, n int) (int, error) {
 		return 0, fmt.Errorf("the context of %d tokens is full", r.options.Context)
 	}
 	a := r.decodeArgs(c.plan)
-	apart, draw := r.drawnApart(), candidates(r.state.sampling, r.model.Config.Vocab)
+	apart, draw := r.sampledApart(), candidates(r.state.sampling, r.model.Config.Vocab)
 	if rows > 1 {
 		n, apart = 1, draw > 0 // its kernel does not draw
 	}

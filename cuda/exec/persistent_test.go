@@ -76,15 +76,14 @@ func TestPersistentIsEager(t *testing.T) {
 	for _, run := range []struct {
 		layers  []int
 		context int
-		held    weights.DType
-	}{{[]int{0}, 256, weights.BF16}, {[]int{2, 0, 2}, 14, weights.BF16}, {[]int{0}, 256, weights.F32}} {
-		layers, held := run.layers, run.held
+	}{{[]int{0}, 256}, {[]int{2, 0, 2}, 14}} {
+		layers := run.layers
 		var want []gpt2.Token
 		var logits []float32
 		for _, mode := range []Mode{Eager, Persistent} {
-			b, notices := backendOn(t, lib, Options{Mode: mode, DType: held}), new([]string)
+			b, notices := backendOn(t, lib, Options{Mode: mode}), new([]string)
 			if mode == Persistent {
-				b, notices = persistentOn(t, lib, Options{DType: held})
+				b, notices = persistentOn(t, lib, Options{})
 			}
 			s := session(t, m, b, gpt2.Options{Layers: layers, Context: run.context})
 			c.Reset()
@@ -106,7 +105,7 @@ func TestPersistentIsEager(t *testing.T) {
 			if calls := c.Calls(); !slices.Contains(calls, "gs_decode") || countOf(calls, "gs_sample") > 1+s.Stats().Shifts {
 				t.Errorf("layers %v: %d launches of decode steps, %d of sampling", layers, countOf(calls, "gs_decode"), countOf(calls, "gs_sample"))
 			}
-			closeTo(t, fmt.Sprintf("layers %v: logits in %s", layers, held), got, logits, bounds[held])
+			closeTo(t, fmt.Sprintf("layers %v: logits", layers), got, logits, bounds[weights.BF16])
 			for i := range want {
 				if tokens[i].ID != want[i].ID || tokens[i].Position != want[i].Position {
 					t.Fatalf("layers %v: token %d is %+v, and %+v in mode eager", layers, i, tokens[i], want[i])
@@ -376,10 +375,9 @@ func TestPersistentDraws(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, large)
 	for _, f := range []struct {
-		held                 weights.DType
 		batch, greedy, drawn int
-	}{{weights.BF16, 1, 8, 8}, {weights.BF16, 2, 8, 8}, {weights.BF16, 3, 8, 1}, {weights.BF16, 5, 4, 2}, {weights.F32, 1, 8, 8}, {weights.F32, 3, 8, 1}, {weights.F32, 5, 4, 2}} {
-		b, notices := persistentOn(t, lib, Options{DType: f.held})
+	}{{1, 8, 8}, {2, 8, 8}, {3, 8, 1}, {5, 4, 2}} {
+		b, notices := persistentOn(t, lib, Options{})
 		r := prepared(t, m, c, b, gpt2.Options{Batch: f.batch})
 		decoded(t, r, make([]int32, 3*f.batch), 0)
 		const steps = 24
@@ -399,7 +397,7 @@ func TestPersistentDraws(t *testing.T) {
 				samples = steps
 			}
 			if n := countOf(calls, "gs_decode"); len(tokens) != steps*f.batch || n != steps/how.each || countOf(calls, "gs_sample") != samples || len(*notices) > 0 {
-				t.Errorf("%s, %d sequences, %+v: %d tokens by %d launches, of which %d draw; want %d and %d; notices %q", f.held, f.batch, how.Sampling, len(tokens), n,
+				t.Errorf("%d sequences, %+v: %d tokens by %d launches, of which %d draw; want %d and %d; notices %q", f.batch, how.Sampling, len(tokens), n,
 					countOf(calls, "gs_sample"), steps/how.each, samples, *notices)
 			}
 		}

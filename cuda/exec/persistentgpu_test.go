@@ -2,7 +2,6 @@ package exec
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -10,7 +9,6 @@ import (
 	"sync"
 	"testing"
 
-	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
 	"gpt2scope/weights"
 )
@@ -20,10 +18,10 @@ import (
 // persistentGPU makes a backend in mode persistent, with weights of a type. A session that falls
 // back to graphs fails the test, on a GPU of compute capability 9.0 or later; on others the test
 // is skipped.
-func persistentGPU(t testing.TB, held weights.DType) *Backend {
+func persistentGPU(t testing.TB) *Backend {
 	t.Helper()
 	var b *Backend
-	b = gpu(t, Options{Mode: Persistent, DType: held, Notice: func(text string) {
+	b = gpu(t, Options{Mode: Persistent, Notice: func(text string) {
 		if b != nil && b.dev.Info().Major < 9 {
 			t.Skip(text)
 		}
@@ -67,7 +65,7 @@ func firstDifference(t testing.TB, what string, m *gpt2.Model, layers []int, pro
 		return n
 	}
 	logits := func(held weights.DType) []float32 {
-		s := session(t, m, gpu(t, Options{Mode: Graph, DType: held}), gpt2.Options{Layers: layers})
+		s := session(t, m, gpu(t, Options{Mode: Graph}), gpt2.Options{Layers: layers})
 		row, err := s.Logits(t.Context(), slices.Concat(prompt, want[:n]), gpt2.LogitsLast)
 		if err != nil {
 			t.Fatal(err)
@@ -93,7 +91,7 @@ func firstDifference(t testing.TB, what string, m *gpt2.Model, layers []int, pro
 // ([firstDifference]); after one the text goes on from mode graph's token.
 func TestPersistentTextIsGraphs(t *testing.T) {
 	m := shipped(t)
-	persistent, graph := persistentGPU(t, weights.BF16), gpu(t, Options{Mode: Graph})
+	persistent, graph := persistentGPU(t), gpu(t, Options{Mode: Graph})
 	for _, layers := range [][]int{gpt2.FirstLayers(1), gpt2.FirstLayers(6), {3, 0, 3, 5, 1}} {
 		o := gpt2.Options{Layers: layers}
 		prompt := []int32{20, 21, 22, 23, 24, 25, 26}
@@ -123,13 +121,7 @@ func TestPersistentTextIsGraphs(t *testing.T) {
 // position from the first to the end of the context, after launches of 1 to 8 steps; and
 // those of one pass over the same text, to which the cache belongs that the kernel wrote.
 func TestPersistentLogitsAreGraphs(t *testing.T) {
-	for _, held := range []weights.DType{weights.BF16, weights.F32} {
-		t.Run(held.String(), func(t *testing.T) { logitsAreGraphs(t, held) })
-	}
-}
-
-func logitsAreGraphs(t *testing.T, held weights.DType) {
-	persistent, graph := persistentGPU(t, held), gpu(t, Options{Mode: Graph, DType: held})
+	persistent, graph := persistentGPU(t), gpu(t, Options{Mode: Graph})
 	for _, spec := range []string{
 		"random:L=1,C=384,NH=6,V=257,T=256", "random:L=3,C=384,NH=6,V=257,T=256,seed=2", "random:L=6,C=384,NH=6,V=300,T=1024",
 		"random:L=2,C=768,NH=12,V=50257,T=1024", "random:L=12,C=768,NH=12,V=1000,T=1024,seed=3",
@@ -166,7 +158,7 @@ func logitsAreGraphs(t *testing.T, held weights.DType) {
 					t.Errorf("%s: the token is %d, and the largest logit that of %d", what, ids[steps], best)
 				}
 				if other, want := last(slow); slices.Equal(other[:steps], ids[:steps]) {
-					closeTo(t, what+", and in mode graph", got, want, bounds[held])
+					closeTo(t, what+", and in mode graph", got, want, bounds[weights.BF16])
 				}
 				if err := whole.Reset(); err != nil {
 					t.Fatal(err)
@@ -175,71 +167,7 @@ func logitsAreGraphs(t *testing.T, held weights.DType) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				closeTo(t, what+", and in one pass", got, want, bounds[held])
-			}
-		}
-	}
-}
-
-// TestPersistentFloat32IsNearReference: logits in float32 after decode steps in one kernel, of one
-// sequence and of several, are as near to those of the float64 reference as the bound asks of all
-// modes, and about as near as those of mode eager, whose sums have another order.
-func TestPersistentFloat32IsNearReference(t *testing.T) {
-	persistent, eager, reference := persistentGPU(t, weights.F32), gpu(t, Options{Mode: Eager, DType: weights.F32}), cpu.NewReference()
-	const past, steps = 9, 12
-	for _, f := range []struct {
-		spec    string
-		batches []int
-	}{
-		{"random:L=1,C=384,NH=6,V=257,T=256", []int{1, 5}}, {"random:L=6,C=384,NH=6,V=300,T=256,seed=2", []int{1}}, {"random:L=1,C=768,NH=12,V=5000,T=256,seed=3", []int{1, 3}}, {"random:L=12,C=768,NH=12,V=1000,T=256,seed=4", []int{1}},
-		{"random:L=2,C=1024,NH=16,V=1000,T=256,seed=5", []int{1, 2}}, {"random:L=1,C=1280,NH=20,V=1000,T=256,seed=6", []int{1}}, {"random:L=2,C=1600,NH=25,V=1000,T=256,seed=7", []int{1, 2}},
-	} {
-		m := randomModel(t, f.spec)
-		V := m.Config.Vocab
-		slow, right := session(t, m, eager, gpt2.Options{}), session(t, m, reference, gpt2.Options{})
-		for _, batch := range f.batches {
-			fast := session(t, m, persistent, gpt2.Options{Batch: batch})
-			prompt := randomIDs(rand.New(rand.NewPCG(7, uint64(batch))), past*batch, V)
-			r := fast.Runner().(*Runner)
-			made := idsOf(decoded(t, r, prompt, steps-1)) // the last token is that of the logits
-			inOneKernel(t, fast)
-			got := make([]float32, batch*V)
-			if err := r.Read(gpt2.BufLogits, 0, got); err != nil {
-				t.Fatal(err)
-			}
-			for b := range batch {
-				ids := slices.Clone(prompt[b*past : (b+1)*past])
-				if err := errors.Join(slow.Reset(), right.Reset()); err != nil {
-					t.Fatal(err)
-				}
-				row, err := slow.Logits(t.Context(), ids, gpt2.LogitsLast)
-				for n := range steps - 1 {
-					if err == nil {
-						ids = append(ids, made[n*batch+b])
-						row, err = slow.Logits(t.Context(), ids[len(ids)-1:], gpt2.LogitsLast)
-					}
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				want, err := right.Logits(t.Context(), ids, gpt2.LogitsLast)
-				if err != nil {
-					t.Fatal(err)
-				}
-				what, mine := fmt.Sprintf("%s, sequence %d of %d", f.spec, b, batch), got[b*V:(b+1)*V]
-				closeTo(t, what, mine, want, bounds[weights.F32])
-				off := func(values []float32) float64 {
-					sum := 0.0
-					for i, v := range values {
-						sum += math.Pow(float64(v)-float64(want[i]), 2)
-					}
-					return math.Sqrt(sum / float64(len(values)))
-				}
-				one, each := off(mine), off(row)
-				t.Logf("%s: root mean square differences of %.3g in one kernel, of %.3g in mode eager", what, one, each)
-				if one > 2*each+1e-7 {
-					t.Errorf("%s: logits differ from the reference by %.3g (root mean square), those of mode eager by %.3g", what, one, each)
-				}
+				closeTo(t, what+", and in one pass", got, want, bounds[weights.BF16])
 			}
 		}
 	}
@@ -249,13 +177,7 @@ func TestPersistentFloat32IsNearReference(t *testing.T) {
 // the bound of the type of weights, and those of one pass over its text alone, to which its part of the cache
 // belongs; its tokens are those of the largest logits, and a run that is repeated has the same.
 func TestPersistentBatches(t *testing.T) {
-	for _, held := range []weights.DType{weights.BF16, weights.F32} {
-		t.Run(held.String(), func(t *testing.T) { batchesAreGraphs(t, held) })
-	}
-}
-
-func batchesAreGraphs(t *testing.T, held weights.DType) {
-	persistent, graph := persistentGPU(t, held), gpu(t, Options{Mode: Graph, DType: held})
+	persistent, graph := persistentGPU(t), gpu(t, Options{Mode: Graph})
 	for _, f := range []struct {
 		spec    string
 		batches []int
@@ -310,7 +232,7 @@ func batchesAreGraphs(t *testing.T, held weights.DType) {
 						t.Errorf("%s: the token is %d, and the largest logit that of %d", what, text[steps], best)
 					}
 					if equal {
-						closeTo(t, what+", and in mode graph", row, want[b*V:(b+1)*V], bounds[held])
+						closeTo(t, what+", and in mode graph", row, want[b*V:(b+1)*V], bounds[weights.BF16])
 					}
 					if err := whole.Reset(); err != nil {
 						t.Fatal(err)
@@ -319,7 +241,7 @@ func batchesAreGraphs(t *testing.T, held weights.DType) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					closeTo(t, what+", and in one pass", row, alone, bounds[held])
+					closeTo(t, what+", and in one pass", row, alone, bounds[weights.BF16])
 				}
 			}
 		}
@@ -330,7 +252,7 @@ func batchesAreGraphs(t *testing.T, held weights.DType) {
 // without that, a run that is repeated has the same ones, and a text beyond the context those
 // of a larger context until it is full; all but for near ties.
 func TestPersistentStops(t *testing.T) {
-	m, b := shipped(t), persistentGPU(t, weights.BF16)
+	m, b := shipped(t), persistentGPU(t)
 	prompt := []int32{20, 21, 22}
 	o := gpt2.Options{Layers: gpt2.FirstLayers(2)}
 	g := gpt2.Generation{Tokens: 200, IgnoreEOS: true}
@@ -390,7 +312,7 @@ func TestPersistentStops(t *testing.T) {
 // TestPersistentBeside: sessions at the same time, of one backend and of two, and passes of
 // another mode between have the tokens that each has alone.
 func TestPersistentBeside(t *testing.T) {
-	m, b, other := shipped(t), persistentGPU(t, weights.BF16), gpu(t, Options{Mode: Graph})
+	m, b, other := shipped(t), persistentGPU(t), gpu(t, Options{Mode: Graph})
 	o := gpt2.Options{Layers: gpt2.FirstLayers(3)}
 	prompts := [][]int32{{1, 2, 3}, {30, 31}, {40, 41, 42, 43}}
 	backends := []*Backend{b, b, other}
@@ -437,14 +359,12 @@ func BenchmarkDecodeDraws(b *testing.B) {
 	} {
 		b.Run(fmt.Sprintf("%s,layers=%d", f.spec, f.layers), func(b *testing.B) {
 			m := randomModel(b, f.spec)
-			for _, held := range []weights.DType{weights.BF16, weights.F32} {
-				for _, batch := range f.batches {
-					for _, mode := range []Mode{Graph, Persistent} {
-						b.Run(fmt.Sprintf("%s,sequences=%d,%s", held, batch, mode), func(b *testing.B) {
-							s := session(b, m, gpu(b, Options{Mode: mode, DType: held}), gpt2.Options{Batch: batch, Layers: gpt2.FirstLayers(f.layers)})
-							decodeDraws(b, s, mode == Persistent)
-						})
-					}
+			for _, batch := range f.batches {
+				for _, mode := range []Mode{Graph, Persistent} {
+					b.Run(fmt.Sprintf("sequences=%d,%s", batch, mode), func(b *testing.B) {
+						s := session(b, m, gpu(b, Options{Mode: mode}), gpt2.Options{Batch: batch, Layers: gpt2.FirstLayers(f.layers)})
+						decodeDraws(b, s, mode == Persistent)
+					})
 				}
 			}
 		})

@@ -65,13 +65,7 @@ func rewriteWTE(t *testing.T, r *Runner, change func(i int, row []float32)) {
 // from too many candidates, is that which [gpt2.Sampler] draws from the step's logits, with its
 // log-probability; also if the greatest logits are in few blocks or equal.
 func TestPersistentSamples(t *testing.T) {
-	for _, held := range []weights.DType{weights.BF16, weights.F32} {
-		t.Run(held.String(), func(t *testing.T) { samples(t, held) })
-	}
-}
-
-func samples(t *testing.T, held weights.DType) {
-	b := persistentGPU(t, held)
+	b := persistentGPU(t)
 	larger := func(n int) func(int, []float32) { // the first n rows are eight times as large
 		return func(i int, row []float32) {
 			for k := range row {
@@ -132,7 +126,7 @@ func samples(t *testing.T, held weights.DType) {
 				var sampler gpt2.Sampler
 				for steps := range 2 * cuda.DecodeTokens / min(batch, 2) {
 					tokens := decoded(t, r, nil, 1+steps%cuda.DecodeTokens)
-					if apart := f.apart && how.TopK == 0 && how.Temperature > 0; r.drawnApart() != apart {
+					if apart := f.apart && how.TopK == 0 && how.Temperature > 0; r.sampledApart() != apart {
 						t.Fatalf("%s: drawn after the kernel: %v", what, !apart)
 					}
 					if err := r.Read(gpt2.BufLogits, 0, logits); err != nil {
@@ -170,13 +164,7 @@ func samples(t *testing.T, held weights.DType) {
 // TestPersistentNotFinite: where a logit is no number, a call ends with the error of other modes,
 // and the session goes on.
 func TestPersistentNotFinite(t *testing.T) {
-	for _, held := range []weights.DType{weights.BF16, weights.F32} {
-		t.Run(held.String(), func(t *testing.T) { notFinite(t, held) })
-	}
-}
-
-func notFinite(t *testing.T, held weights.DType) {
-	b := persistentGPU(t, held)
+	b := persistentGPU(t)
 	for n, how := range []gpt2.Sampling{{}, {Temperature: 1, TopK: 40, Seed: 1}, {LogProbs: true}, {}, {Temperature: 1, TopK: 40, Seed: 1}, {LogProbs: true}} {
 		batch := 1 + n/3*3
 		s := session(t, randomModel(t, "random:L=1,C=384,NH=6,V=1000,T=64"), b, gpt2.Options{Batch: batch})
@@ -205,13 +193,7 @@ func TestPersistentRepeats(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("GPT2SCOPE_PERSISTENT_RUNS")); err == nil {
 		runs = n
 	}
-	for _, held := range []weights.DType{weights.BF16, weights.F32} {
-		t.Run(held.String(), func(t *testing.T) { repeats(t, held, runs) })
-	}
-}
-
-func repeats(t *testing.T, held weights.DType, runs int) {
-	b := persistentGPU(t, held)
+	b := persistentGPU(t)
 	for _, f := range []struct {
 		spec    string
 		batches []int
@@ -260,18 +242,15 @@ func TestPersistentStuck(t *testing.T) {
 		t.Skip("GPT2SCOPE_STUCK is not set")
 	}
 	for _, f := range []struct {
-		dtype weights.DType
 		spec  string
 		batch int
 	}{
-		{weights.BF16, "random:L=2,C=768,NH=12,V=5000,T=128", 1},
-		{weights.BF16, "random:L=1,C=1600,NH=25,V=1000,T=128", 3},
-		{weights.F32, "random:L=2,C=768,NH=12,V=5000,T=128", 1},
-		{weights.F32, "random:L=1,C=384,NH=6,V=257,T=128", 1},
+		{"random:L=2,C=768,NH=12,V=5000,T=128", 1},
+		{"random:L=1,C=1600,NH=25,V=1000,T=128", 3},
 	} {
 		m := randomModel(t, f.spec)
 		var notices []string
-		b := gpu(t, Options{Mode: Persistent, DType: f.dtype, Notice: func(text string) { notices = append(notices, text) }})
+		b := gpu(t, Options{Mode: Persistent, Notice: func(text string) { notices = append(notices, text) }})
 		s := session(t, m, b, gpt2.Options{Batch: f.batch})
 		r := s.Runner().(*Runner)
 		decoded(t, r, randomIDs(rand.New(rand.NewPCG(5, 6)), 9*f.batch, m.Config.Vocab), 0)
@@ -280,17 +259,17 @@ func TestPersistentStuck(t *testing.T) {
 		took := time.Since(start)
 		var stage *gpt2.StageError
 		if !errors.As(err, &stage) || stage.Step != "h.0.ln_2+h.0.mlp.c_fc+h.0.mlp.gelu" || !strings.Contains(err.Error(), "SM 5 waited longer than 1.75s for its weights") {
-			t.Errorf("%s %v: after %v: %v", f.spec, f.dtype, took, err)
+			t.Errorf("%s: after %v: %v", f.spec, took, err)
 		}
 		if took > 4*decodeTimeout {
-			t.Errorf("%s %v: the call took %v", f.spec, f.dtype, took)
+			t.Errorf("%s: the call took %v", f.spec, took)
 		}
 		next := make([]gpt2.Token, 0, f.batch*5)
 		if err := r.Decode(t.Context(), 5, func(step []gpt2.Token) bool { next = append(next, step...); return true }); err != nil || len(next) != 5*f.batch {
-			t.Errorf("%s %v: the session goes on with %d tokens and %v", f.spec, f.dtype, len(next), err)
+			t.Errorf("%s: the session goes on with %d tokens and %v", f.spec, len(next), err)
 		}
 		if len(notices) != 1 || !strings.Contains(notices[0], "timed out") {
-			t.Errorf("%s %v: notices %q; expected one of a timeout", f.spec, f.dtype, notices)
+			t.Errorf("%s: notices %q; expected one of a timeout", f.spec, notices)
 		}
 	}
 }
@@ -309,7 +288,7 @@ func TestPersistentSmallRing(t *testing.T) {
 		prompt := randomIDs(rand.New(rand.NewPCG(5, 6)), past*f.batch, m.Config.Vocab)
 		var ids [2][]int32
 		var rows [2][]float32
-		for i, b := range []*Backend{persistentGPU(t, weights.F32), gpu(t, Options{Mode: Graph, DType: weights.F32})} {
+		for i, b := range []*Backend{persistentGPU(t), gpu(t, Options{Mode: Graph})} {
 			s := session(t, m, b, o)
 			r := s.Runner().(*Runner)
 			ids[i], rows[i] = idsOf(decoded(t, r, prompt, steps)), make([]float32, f.batch*m.Config.Vocab)
@@ -322,7 +301,7 @@ func TestPersistentSmallRing(t *testing.T) {
 			}
 		}
 		if slices.Equal(ids[0][:len(ids[0])-f.batch], ids[1][:len(ids[1])-f.batch]) {
-			closeTo(t, fmt.Sprintf("%d sequences, %d layers", f.batch, f.layers), rows[0], rows[1], bounds[weights.F32])
+			closeTo(t, fmt.Sprintf("%d sequences, %d layers", f.batch, f.layers), rows[0], rows[1], bounds[weights.BF16])
 		}
 	}
 }

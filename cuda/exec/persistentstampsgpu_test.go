@@ -9,20 +9,13 @@ import (
 	"gpt2scope/record"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
-	"gpt2scope/weights"
 )
 
 // TestPersistentRecordedOnGPU: recorded decode steps make the tokens of others; each step of each
 // decode step has its time, which its parts sum to and follows that of the step before; the table
 // sums to wall time, and little of it is idle inside a launch.
 func TestPersistentRecordedOnGPU(t *testing.T) {
-	for _, held := range []weights.DType{weights.BF16, weights.F32} {
-		t.Run(held.String(), func(t *testing.T) { recordedOnGPU(t, held) })
-	}
-}
-
-func recordedOnGPU(t *testing.T, held weights.DType) {
-	b := persistentGPU(t, held)
+	b := persistentGPU(t)
 	for n, spec := range []string{"", "random:L=2,C=768,NH=12,V=50257,T=1024", "random:L=2,C=1024,NH=16,V=1000,T=256", "random:L=2,C=1280,NH=20,V=1000,T=256", "random:L=2,C=1600,NH=25,V=1000,T=256", "", "random:L=2,C=768,NH=12,V=50257,T=1024", "random:L=2,C=768,NH=12,V=50257,T=1024"} {
 		drawn, sampling := n == 7, gpt2.Sampling{} // drawn by a kernel of its own
 		switch {

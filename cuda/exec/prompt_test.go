@@ -20,21 +20,19 @@ import (
 // TestPromptsAreEager: on a stub that computes, short prompts in the kernel, and by single steps, have the
 // tokens and logits of mode eager: at the start of a text and after others, greedy and drawn; decode steps
 // go on from them.
-func TestPromptsAreEager(t *testing.T) { eachType(t, promptsAreEager) }
-
-func promptsAreEager(t *testing.T, held weights.DType) {
+func TestPromptsAreEager(t *testing.T) {
 	lib, c := onStub(t, "STUB_COMPUTES")
 	m := shipped(t)
 	for _, how := range []gpt2.Sampling{{}, {Temperature: 1, Seed: 3}} {
 		var want []int32
 		var logits []float32
 		for _, mode := range []string{"eager", "persistent", "steps"} {
-			b, notices := backendOn(t, lib, Options{Mode: Eager, DType: held}), new([]string)
+			b, notices := backendOn(t, lib, Options{Mode: Eager}), new([]string)
 			switch mode {
 			case "persistent":
-				b, notices = persistentOn(t, lib, Options{DType: held})
+				b, notices = persistentOn(t, lib, Options{})
 			case "steps":
-				b, notices = stepsOn(t, lib, Options{DType: held})
+				b, notices = stepsOn(t, lib, Options{})
 			}
 			s := session(t, m, b, gpt2.Options{Layers: []int{2, 0}, Context: 64})
 			r := s.Runner().(*Runner)
@@ -77,7 +75,7 @@ func promptsAreEager(t *testing.T, held weights.DType) {
 			if !slices.Equal(got, want) {
 				t.Errorf("%s, %+v: tokens %v, want %v", mode, how, got, want)
 			}
-			closeTo(t, mode, rows, logits, bounds[held])
+			closeTo(t, mode, rows, logits, bounds[weights.BF16])
 		}
 	}
 }
@@ -96,8 +94,6 @@ func TestPromptsByPass(t *testing.T) {
 		"one token":               {pass: samplingPass(1, 1), together: true},
 		"two":                     {pass: samplingPass(1, 2), together: true},
 		"eight":                   {pass: samplingPass(1, 8), together: true},
-		"eight in float32":        {pass: samplingPass(1, 8), options: Options{DType: weights.F32}, together: true},
-		"one in float32":          {pass: samplingPass(1, 1), options: Options{DType: weights.F32}, together: true},
 		"nine":                    {pass: samplingPass(1, 9)},
 		"the last row":            {pass: last(8), together: true},
 		"all rows":                {pass: gpt2.Pass{Batch: 1, Tokens: 8, Logits: gpt2.LogitsAll}},
@@ -142,14 +138,12 @@ func TestAutoPrompts(t *testing.T) {
 	for spec, faster := range map[string]bool{
 		small: false, wide: false, "random:L=3,C=384,NH=6,V=257,T=64": true, "random:L=1,C=768,NH=12,V=257,T=64": true,
 	} {
-		for _, held := range []weights.DType{weights.BF16, weights.F32} {
-			r := prepared(t, randomModel(t, spec), c, backendOn(t, lib, Options{DType: held}), gpt2.Options{})
-			for T := 1; T <= 9; T++ {
-				c.Reset()
-				want := faster && T <= 8 && (T <= 4 || len(r.options.Layers) < 3) // the stub's kernel takes four rows of more layers
-				if decoded(t, r, make([]int32, T), 0); slices.Contains(c.Calls(), "gs_decode") != want {
-					t.Errorf("%s in %v: a prompt of %d rows in one kernel: %v", spec, held, T, !want)
-				}
+		r := prepared(t, randomModel(t, spec), c, backendOn(t, lib, Options{}), gpt2.Options{})
+		for T := 1; T <= 9; T++ {
+			c.Reset()
+			want := faster && T <= 8 && (T <= 4 || len(r.options.Layers) < 3) // the stub's kernel takes four rows of more layers
+			if decoded(t, r, make([]int32, T), 0); slices.Contains(c.Calls(), "gs_decode") != want {
+				t.Errorf("%s: a prompt of %d rows in one kernel: %v", spec, T, !want)
 			}
 		}
 	}

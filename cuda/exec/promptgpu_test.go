@@ -17,13 +17,6 @@ import (
 
 // These tests compare short prompts in the decode kernel with other modes on a GPU.
 
-// eachType runs a test for each type of weights.
-func eachType(t *testing.T, test func(t *testing.T, held weights.DType)) {
-	for _, held := range []weights.DType{weights.BF16, weights.F32} {
-		t.Run(held.String(), func(t *testing.T) { test(t, held) })
-	}
-}
-
 // after empties a session and evaluates a text of which no logits are wanted.
 func after(t testing.TB, s *gpt2.Session, text []int32) *Runner {
 	t.Helper()
@@ -47,7 +40,7 @@ func prompted(t testing.TB, r *Runner, prompt []int32) (gpt2.Token, []float32) {
 	if err := r.Read(gpt2.BufLogits, 0, logits); err != nil {
 		t.Fatal(err)
 	}
-	if want := r.backend.mode == Persistent || r.backend.stepwise; r.last.logitsOnly != want || r.last.plan.Pass.Tokens != len(prompt) {
+	if want := r.backend.mode == Persistent || r.backend.singleSteps; r.last.logitsOnly != want || r.last.plan.Pass.Tokens != len(prompt) {
 		t.Fatalf("a prompt of %d rows ran in the decode kernel: %v; refused %q", len(prompt), r.last.logitsOnly, r.together.refused)
 	}
 	return token, logits
@@ -57,11 +50,9 @@ func prompted(t testing.TB, r *Runner, prompt []int32) (gpt2.Token, []float32) {
 // steps launched one by one; within the bound of the type of weights those of mode graph, and those of as
 // many decode steps; the token of the largest logit; and it leaves the cache to which the logits of a later
 // prompt belong.
-func TestPromptsOnGPU(t *testing.T) { eachType(t, promptsAreGraphs) }
-
-func promptsAreGraphs(t *testing.T, held weights.DType) {
-	persistent, steps, graph := persistentGPU(t, held), stepsGPU(t, Options{DType: held}), gpu(t, Options{Mode: Graph, DType: held})
-	bound := bounds[held]
+func TestPromptsOnGPU(t *testing.T) {
+	persistent, steps, graph := persistentGPU(t), stepsGPU(t, Options{}), gpu(t, Options{Mode: Graph})
+	bound := bounds[weights.BF16]
 	for _, f := range []struct {
 		spec string
 		rows int // that the kernel takes at least
@@ -69,9 +60,6 @@ func promptsAreGraphs(t *testing.T, held weights.DType) {
 		{"random:L=1,C=384,NH=6,V=257,T=600", 8}, {"random:L=3,C=384,NH=6,V=300,T=600,seed=2", 8}, {"random:L=2,C=768,NH=12,V=50257,T=600,seed=3", 8},
 		{"random:L=2,C=1024,NH=16,V=1000,T=600,seed=4", 8}, {"random:L=2,C=1280,NH=20,V=5000,T=600,seed=5", 4}, {"random:L=3,C=1600,NH=25,V=1000,T=600,seed=6", 4},
 	} {
-		if held == weights.F32 {
-			f.rows = 8
-		}
 		m := randomModel(t, f.spec)
 		one, alone, slow, whole := session(t, m, persistent, gpt2.Options{}), session(t, m, steps, gpt2.Options{}), session(t, m, graph, gpt2.Options{}), session(t, m, graph, gpt2.Options{})
 		rng := rand.New(rand.NewPCG(3, 4))
@@ -129,10 +117,8 @@ func promptsAreGraphs(t *testing.T, held weights.DType) {
 
 // TestPromptsAreNearReference: logits after short prompts in the decode kernel are about as near to those
 // of the float64 reference as those of mode eager.
-func TestPromptsAreNearReference(t *testing.T) { eachType(t, promptsAreNearReference) }
-
-func promptsAreNearReference(t *testing.T, held weights.DType) {
-	persistent, eager, reference := persistentGPU(t, held), gpu(t, Options{Mode: Eager, DType: held}), cpu.NewReference()
+func TestPromptsAreNearReference(t *testing.T) {
+	persistent, eager, reference := persistentGPU(t), gpu(t, Options{Mode: Eager}), cpu.NewReference()
 	for _, spec := range []string{"random:L=6,C=384,NH=6,V=300,T=64", "random:L=4,C=768,NH=12,V=1000,T=64,seed=4", "random:L=2,C=1600,NH=25,V=1000,T=64,seed=7"} {
 		m := randomModel(t, spec)
 		fast, slow, right := session(t, m, persistent, gpt2.Options{}), session(t, m, eager, gpt2.Options{}), session(t, m, reference, gpt2.Options{})
@@ -155,7 +141,7 @@ func promptsAreNearReference(t *testing.T, held weights.DType) {
 			}
 			_, got := prompted(t, after(t, fast, nil), prompt)
 			_, other := prompted(t, after(t, slow, nil), prompt)
-			closeTo(t, fmt.Sprintf("%s, %d rows", spec, T), got, want, bounds[held])
+			closeTo(t, fmt.Sprintf("%s, %d rows", spec, T), got, want, bounds[weights.BF16])
 			for i, v := range want {
 				off[0] += math.Pow(float64(got[i]-v), 2)
 				off[1] += math.Pow(float64(other[i]-v), 2)
@@ -171,11 +157,9 @@ func promptsAreNearReference(t *testing.T, held weights.DType) {
 }
 
 // TestPromptsDraw: the token after a short prompt is that which [gpt2.Sampler] draws from its logits.
-func TestPromptsDraw(t *testing.T) { eachType(t, promptsDraw) }
-
-func promptsDraw(t *testing.T, held weights.DType) {
+func TestPromptsDraw(t *testing.T) {
 	m := shipped(t)
-	r := session(t, m, persistentGPU(t, held), gpt2.Options{}).Runner().(*Runner)
+	r := session(t, m, persistentGPU(t), gpt2.Options{}).Runner().(*Runner)
 	for i, how := range []gpt2.Sampling{{Temperature: 1, TopK: 40, Seed: 1}, {Temperature: 0.8, Seed: 2, LogProbs: true}, {LogProbs: true}} {
 		r.SetSampling(how)
 		token, logits := prompted(t, r, []int32{20, 21, 22, 23, 24}[i:])
@@ -194,14 +178,12 @@ func promptsDraw(t *testing.T, held weights.DType) {
 // TestPromptsRepeat: texts of short prompts and decode steps are the same each time, bit by bit.
 // GPT2SCOPE_PERSISTENT_RUNS makes more runs. A library that was built with
 // FLAGS=-DGS_DECODE_DELAYS lets blocks wait at random before they publish and poll.
-func TestPromptsRepeat(t *testing.T) { eachType(t, promptsRepeat) }
-
-func promptsRepeat(t *testing.T, held weights.DType) {
+func TestPromptsRepeat(t *testing.T) {
 	runs := 20
 	if n, err := strconv.Atoi(os.Getenv("GPT2SCOPE_PERSISTENT_RUNS")); err == nil {
 		runs = n
 	}
-	b := persistentGPU(t, held)
+	b := persistentGPU(t)
 	for _, spec := range []string{"random:L=3,C=384,NH=6,V=257,T=128", "random:L=2,C=768,NH=12,V=5000,T=128,seed=2", "random:L=2,C=1024,NH=16,V=999,T=128,seed=3", "random:L=2,C=1280,NH=20,V=999,T=128,seed=4",
 		"random:L=2,C=1600,NH=25,V=1000,T=128,seed=4"} {
 		m := randomModel(t, spec)
@@ -230,14 +212,12 @@ func promptsRepeat(t *testing.T, held weights.DType) {
 }
 
 // TestPromptsGrids: with fewer blocks than SMs the logits are those of mode graph.
-func TestPromptsGrids(t *testing.T) { eachType(t, promptsOnGrids) }
-
-func promptsOnGrids(t *testing.T, held weights.DType) {
+func TestPromptsGrids(t *testing.T) {
 	m := shipped(t)
 	o := gpt2.Options{Layers: gpt2.FirstLayers(3)}
-	slow := session(t, m, gpu(t, Options{Mode: Graph, DType: held}), o)
+	slow := session(t, m, gpu(t, Options{Mode: Graph}), o)
 	for _, blocks := range []int{66, 100, 132} {
-		b := gpu(t, Options{Mode: Persistent, DType: held, decodeBlocks: blocks})
+		b := gpu(t, Options{Mode: Persistent, decodeBlocks: blocks})
 		if b.dev.Info().Major < 9 || b.dev.Info().Processors < blocks {
 			t.Skip("too few SMs")
 		}
@@ -248,7 +228,7 @@ func promptsOnGrids(t *testing.T, held weights.DType) {
 				text, prompt := randomIDs(rng, past, m.Config.Vocab), randomIDs(rng, T, m.Config.Vocab)
 				_, got := prompted(t, after(t, fast, text), prompt)
 				_, want := prompted(t, after(t, slow, text), prompt)
-				closeTo(t, fmt.Sprintf("%d blocks, %d rows after %d", blocks, T, past), got, want, bounds[held])
+				closeTo(t, fmt.Sprintf("%d blocks, %d rows after %d", blocks, T, past), got, want, bounds[weights.BF16])
 			}
 		}
 	}
@@ -267,30 +247,28 @@ func BenchmarkPrompts(b *testing.B) {
 		b.Run(fmt.Sprintf("%s,layers=%d", f.spec, f.layers), func(b *testing.B) {
 			m := randomModel(b, f.spec)
 			ids := randomIDs(rand.New(rand.NewPCG(1, 2)), past+8, m.Config.Vocab)
-			for _, held := range []weights.DType{weights.BF16, weights.F32} {
-				for _, rows := range []int{1, 2, 3, 4, 6, 8} {
-					for _, mode := range []Mode{Graph, Persistent} {
-						b.Run(fmt.Sprintf("%s,rows=%d,%s", held, rows, mode), func(b *testing.B) {
-							r := after(b, session(b, m, gpu(b, Options{Mode: mode, DType: held}), gpt2.Options{Batch: 1, Layers: gpt2.FirstLayers(f.layers)}), ids[:past])
-							pass := func() {
-								if _, err := r.Prefill(b.Context(), ids[past:past+rows], gpt2.Pass{Batch: 1, Tokens: rows, Logits: gpt2.LogitsLast, Sample: true}); err != nil {
-									b.Fatal(err)
-								}
-								if err := r.Rewind(past); err != nil {
-									b.Fatal(err)
-								}
+			for _, rows := range []int{1, 2, 3, 4, 6, 8} {
+				for _, mode := range []Mode{Graph, Persistent} {
+					b.Run(fmt.Sprintf("rows=%d,%s", rows, mode), func(b *testing.B) {
+						r := after(b, session(b, m, gpu(b, Options{Mode: mode}), gpt2.Options{Batch: 1, Layers: gpt2.FirstLayers(f.layers)}), ids[:past])
+						pass := func() {
+							if _, err := r.Prefill(b.Context(), ids[past:past+rows], gpt2.Pass{Batch: 1, Tokens: rows, Logits: gpt2.LogitsLast, Sample: true}); err != nil {
+								b.Fatal(err)
 							}
-							for range 10 {
-								pass()
+							if err := r.Rewind(past); err != nil {
+								b.Fatal(err)
 							}
-							if mode == Persistent && !r.last.logitsOnly {
-								b.Skip("the decode kernel has no room for so many rows")
-							}
-							for b.Loop() {
-								pass()
-							}
-						})
-					}
+						}
+						for range 10 {
+							pass()
+						}
+						if mode == Persistent && !r.last.logitsOnly {
+							b.Skip("the decode kernel has no room for so many rows")
+						}
+						for b.Loop() {
+							pass()
+						}
+					})
 				}
 			}
 		})

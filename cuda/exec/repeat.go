@@ -30,8 +30,8 @@ func (r *Runner) Repeat(ctx context.Context, ids []int32, pass gpt2.Pass, pick f
 	if err != nil {
 		return 0, 0, err
 	}
-	if c.plan.Pass == r.decodePass() && r.backend.stepwise {
-		if c, err = r.chooseDecode(c); err != nil {
+	if c.plan.Pass == r.decodePass() && r.backend.singleSteps {
+		if c, err = r.choose(c, false); err != nil {
 			return 0, 0, r.fail(c, err)
 		}
 	}

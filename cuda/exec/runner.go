@@ -225,7 +225,7 @@ func (r *Runner) Prefill(ctx context.Context, ids []int32, pass gpt2.Pass) ([]gp
 	if err != nil {
 		return nil, err
 	}
-	if c, err = r.choosePrompt(c); err != nil {
+	if c, err = r.choose(c, true); err != nil {
 		return nil, r.fail(c, err)
 	}
 	if err := r.state.enter(r.stream, ids, c.plan.Pass.Tokens); err != nil {
@@ -365,7 +365,7 @@ func (r *Runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool
 	if err != nil {
 		return err
 	}
-	if c, err = r.chooseDecode(c); err != nil {
+	if c, err = r.choose(c, false); err != nil {
 		return r.fail(c, err)
 	}
 	if err := r.state.refresh(r.stream); err != nil {
@@ -401,7 +401,7 @@ func (r *Runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool
 
 // ahead is how many decode steps are launched before the token of the first is read.
 func (r *Runner) ahead() int {
-	if r.together.on && !r.drawnApart() {
+	if r.together.on && !r.sampledApart() {
 		return 2 * r.atOnce() // while a launch runs, the next one waits in the stream
 	}
 	return runAhead

@@ -39,7 +39,7 @@ func (b *Backend) bufferBytes(buffer gpt2.Buffer, plan *gpt2.Plan) int64 {
 // results are those of such a mode, a prompt is padded at its front, unless all rows of logits are wanted; a decode step never is.
 // context is the capacity of the cache in tokens.
 func (b *Backend) executed(pass gpt2.Pass, context int) gpt2.Pass {
-	if (b.mode.captures() || b.stepwise) && !pass.IsDecode() && pass.Until == "" && pass.Logits != gpt2.LogitsAll {
+	if (b.mode.captures() || b.singleSteps) && !pass.IsDecode() && pass.Until == "" && pass.Logits != gpt2.LogitsAll {
 		pass.Tokens = bucket(pass.Batch, pass.Tokens, context)
 	}
 	return pass

@@ -59,11 +59,12 @@ func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, passes ...gpt2.Pass) (s 
 				return nil, gpt2.NewStageError(w.plan, w.step, 0, err)
 			}
 		}
-		if (b.mode == Persistent || b.stepwise) && pass.IsDecode() && pass.Sample {
+		if (b.mode == Persistent || b.singleSteps) && pass.IsDecode() && pass.Sample {
 			needs, err := w.decodeNeeds()
-			switch slower := b.slower(m.Config, len(o.Layers), o.Batch, gpt2.Sampling{}); {
-			case slower != "":
-				b.fallBack(slower)
+			how, _ := b.chooseMode(&passFacts{config: m.Config, layers: len(o.Layers), pass: pass})
+			switch {
+			case how.mode != Persistent && !how.singleSteps:
+				b.fallBack(how.why)
 				needs = decodeNeeds{}
 			case errors.Is(err, cuda.ErrNoKernel):
 				b.fallBack(reason(err))

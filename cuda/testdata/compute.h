@@ -150,7 +150,7 @@ static void compute_gs_fold(const gs_fold_args *a) {
   for (int n = 0; n < a->N; n++) {
     double sum = 0, folded = a->bias ? load(a->bias, GS_F32, n) : 0;
     for (int k = 0; k < a->K; k++) {
-      const double w = load(a->w, a->dtype, (size_t)n * a->K + k);
+      const double w = load(a->w, GS_BF16, (size_t)n * a->K + k);
       sum += w * load(a->gain, GS_F32, k);
       folded += w * load(a->shift, GS_F32, k);
     }
@@ -163,13 +163,13 @@ static void compute_gs_fold(const gs_fold_args *a) {
 #define ADDRESS(p) ((gs_ptr)(uintptr_t)(p))
 
 // A product of a decode program whose input x is normalised after it.
-static void normalised_linear(const gs_decode_step *s, int dtype, const float *x, float eps, gs_ptr y, int type) {
+static void normalised_linear(const gs_decode_step *s, const float *x, float eps, gs_ptr y, int type) {
   double mean = 0, variance = 0;
   for (int k = 0; k < s->K; k++) mean += (double)x[k] / s->K;
   for (int k = 0; k < s->K; k++) variance += pow(x[k] - mean, 2) / s->K;
   for (int n = 0; n < s->N; n++) {
     double sum = 0;
-    for (int k = 0; k < s->K; k++) sum += (double)load(s->w, dtype, (size_t)n * s->K + k) * x[k] * load(s->gain, GS_F32, k);
+    for (int k = 0; k < s->K; k++) sum += (double)load(s->w, GS_BF16, (size_t)n * s->K + k) * x[k] * load(s->gain, GS_F32, k);
     sum = (sum - mean * load(s->sums, GS_F32, n)) / sqrt(variance + eps) + load(s->bias, GS_F32, n);
     store(y, type, n, activate(s->act, (float)sum));
   }
@@ -181,28 +181,28 @@ static int32_t compute_decode_at(const gs_decode_args *a, int b, gs_ptr ids, gs_
   const gs_decode_step *steps = (const gs_decode_step *)(uintptr_t)a->steps;
   const int C = a->C, HS = C / a->NH;
   const gs_ptr logits = a->logits + 4u * (uint64_t)b * (uint64_t)a->ld;
-  const size_t size = a->dtype == GS_F32 ? 4 : 2, cache = size * (size_t)b * (size_t)C * (size_t)a->P;
+  const size_t size = 2, cache = size * (size_t)b * (size_t)C * (size_t)a->P;
   int inner = 0;
   for (int i = 0; i < a->count; i++)
     if (steps[i].kind == GS_DECODE_LINEAR && steps[i].out == GS_DECODE_HIDDEN && steps[i].N > inner) inner = steps[i].N;
   float *x = malloc((size_t)C * sizeof *x);
   char *qkv = malloc((size_t)(4 * C + inner) * size), *attended = qkv + 3 * C * size, *hidden = attended + C * size;
-  compute_gs_embed(&(gs_embed_args){.dtype = a->dtype, .ids = ids, .pos = pos, .wte = a->wte, .wpe = a->wpe, .x = ADDRESS(x), .B = 1, .T = 1, .C = C, .P = a->P});
+  compute_gs_embed(&(gs_embed_args){.dtype = GS_BF16, .ids = ids, .pos = pos, .wte = a->wte, .wpe = a->wpe, .x = ADDRESS(x), .B = 1, .T = 1, .C = C, .P = a->P});
   for (int i = 0; i < a->count; i++) {
     const gs_decode_step *s = &steps[i];
     if (s->kind == GS_DECODE_ATTENTION) {
       compute_gs_attention(&(gs_attention_args){.qkv = ADDRESS(qkv), .k_cache = s->k_cache + cache, .v_cache = s->v_cache + cache, .pos = pos, .y = ADDRESS(attended),
-                                                .B = 1, .T = 1, .Q = 1, .NH = a->NH, .HS = HS, .P = a->P, .ldqkv = 3 * C, .ldy = C, .dtype = a->dtype,
+                                                .B = 1, .T = 1, .Q = 1, .NH = a->NH, .HS = HS, .P = a->P, .ldqkv = 3 * C, .ldy = C, .dtype = GS_BF16,
                                                 .scale = 1 / sqrtf((float)HS)});
       continue;
     }
     const gs_ptr y = s->out == GS_DECODE_LOGITS ? logits : s->out == GS_DECODE_RESIDUAL ? ADDRESS(x) : s->out == GS_DECODE_QKV ? ADDRESS(qkv) : ADDRESS(hidden);
-    const int type = s->out == GS_DECODE_LOGITS || s->out == GS_DECODE_RESIDUAL ? GS_F32 : a->dtype;
+    const int type = s->out == GS_DECODE_LOGITS || s->out == GS_DECODE_RESIDUAL ? GS_F32 : GS_BF16;
     if (s->gain)
-      normalised_linear(s, a->dtype, x, a->eps, y, type);
+      normalised_linear(s, x, a->eps, y, type);
     else
       compute_gs_linear(&(gs_linear_args){.x = s->in == GS_DECODE_ATTENDED ? ADDRESS(attended) : ADDRESS(hidden), .w = s->w, .bias = s->bias, .y = y, .M = 1, .N = s->N,
-                                          .K = s->K, .ldx = s->K, .ldy = s->N, .dtype = a->dtype, .y_type = type, .act = s->act, .accumulate = s->out == GS_DECODE_RESIDUAL});
+                                          .K = s->K, .ldx = s->K, .ldy = s->N, .dtype = GS_BF16, .y_type = type, .act = s->act, .accumulate = s->out == GS_DECODE_RESIDUAL});
   }
   free(x);
   free(qkv);

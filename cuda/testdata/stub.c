@@ -788,6 +788,13 @@ static void stamp_step(const gs_decode_args *a, int t) {
       to[GS_DECODE_READY] = at + b, to[GS_DECODE_ARRIVED] = at + 100 + b, to[GS_DECODE_PUBLISHED] = at + 400 + 10 * b;
     }
 }
+// Whether steps would write beyond the cache.
+static int beyond(const gs_decode_args *a, int tokens) {
+  const int32_t *pos = (const int32_t *)(uintptr_t)a->pos;
+  for (int b = 0; b < a->B; b++)
+    if (pos[b] + (a->rows ? a->rows : tokens) > a->P) return fail(GS_ARGUMENT, "%d tokens at position %d of %d (stub)", a->rows ? a->rows : tokens, pos[b], a->P);
+  return GS_OK;
+}
 // Decode steps. The first word of the work area counts them; all ones, which is how
 // memory is allocated and what a timeout leaves, make every block wait too long.
 GS_API int gs_decode(gs_stream *s, const gs_decode_args *a) {
@@ -798,6 +805,7 @@ GS_API int gs_decode(gs_stream *s, const gs_decode_args *a) {
   const int status = decode_status, late = timeout_in > 0 && --timeout_in == 0;
   pthread_mutex_unlock(&mutex);
   if (status) return fail(status, "%s: %d blocks cannot be resident at once (stub)", __func__, 4);
+  if (beyond(a, a->tokens)) return GS_ARGUMENT;
   gs_sampling *how = (gs_sampling *)(uintptr_t)a->sampling;
   int32_t *pos = (int32_t *)(uintptr_t)a->pos, *token = (int32_t *)(uintptr_t)a->tokens_io;
   uint64_t *epoch = (uint64_t *)(uintptr_t)a->work;
@@ -850,6 +858,7 @@ GS_API int gs_decode_one(gs_stream *s, const gs_decode_args *a, int step, int ta
   uint64_t *work_area = (uint64_t *)(uintptr_t)a->work;
   const int32_t pos = *(int32_t *)(uintptr_t)a->pos;
   if (late) work_area[0] = UINT64_MAX;
+  if (beyond(a, 1)) return GS_ARGUMENT;
   if ((step == 0) != (epoch > work_area[1]) || epoch < work_area[1] || tail > pos)
     return fail(GS_ARGUMENT, "%s: step %d at epoch %u and position %d, with %d tokens before it (stub)", __func__, step, epoch, pos, tail);
   work_area[1] = epoch;

@@ -6,18 +6,18 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"gpt2scope/internal/checkout"
 )
 
 // Emulated builds a stub that computes and runs the decode kernels of a width themselves on the CPU
-// (csrc/emulator), on so many SMs, with macros such as "GS_DECODE_STUCK" defined, and makes it the test's CUDA
+// (csrc/emulator), on so many SMs, and makes it the test's CUDA
 // library. The test is skipped where there is no C++ compiler or no source, or the processor is another one than
 // x86-64.
-func Emulated(t testing.TB, width, blocks int, defines ...string) {
+func Emulated(t testing.TB, width, blocks int) {
 	t.Helper()
 	if runtime.GOARCH != "amd64" {
 		t.Skip("the emulator of kernels is for x86-64")
@@ -35,47 +35,33 @@ func Emulated(t testing.TB, width, blocks int, defines ...string) {
 	if _, err := os.Stat(filepath.Join(csrc, "emulator")); err != nil {
 		t.Skipf("the emulator of kernels needs its source: %v", err)
 	}
-	folder := t.TempDir()
-	// Kernels have unrolled loops and attributes that only nvcc knows.
-	flags := []string{"-std=c++17", "-O2", "-g1", "-Wall", "-Wno-unknown-pragmas", "-Wno-attributes", "-Wno-unused", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing",
-		"-DGS_EMULATED", "-I", filepath.Join(csrc, "emulator")}
-	for _, d := range defines {
-		flags = append(flags, "-D"+d)
-	}
-	kernels := func(types string) []string {
-		return []string{fmt.Sprintf(`-DEMULATED="../decode_%s_%d.cu"`, types, width), "-c", "emulator/width.cc"}
-	}
-	jobs := [][]string{
-		kernels("bf16"), kernels("f32"), {"-c", "emulator/emulator.cc"}, {"-c", "emulator/runtime.cc"},
-		{"-Dgs_decode=emulated_decode", "-Dgs_decode_one=emulated_decode_one", "-Dgs_decode_work=emulated_decode_work", "-x", "c++", "-c", "decode.cu"},
-	}
-	var objects []string
-	var all sync.WaitGroup
-	for i, job := range jobs {
-		object := filepath.Join(folder, fmt.Sprint(i, ".o"))
-		objects = append(objects, object)
-		all.Go(func() {
-			c := exec.Command(cxx[0], append(append(append(cxx[1:len(cxx):len(cxx)], flags...), job...), "-o", object)...)
-			c.Dir = csrc
-			if text, err := c.CombinedOutput(); err != nil {
-				t.Errorf("building the emulator: %v\n%s", err, text)
-			}
-		})
-	}
-	all.Wait()
-	if t.Failed() {
-		t.FailNow()
-	}
-	library := filepath.Join(folder, "libgpt2scope_cuda.so")
-	stub := filepath.Join(folder, "stub.o")
-	run := func(name string, args ...string) {
-		if text, err := exec.Command(name, args...).CombinedOutput(); err != nil {
-			t.Fatalf("building the emulator: %v\n%s", err, text)
+	stub, abi := checkout.Path("cuda/testdata/stub.c"), checkout.Path("cuda/abi.h")
+	sources := []string{stub, checkout.Path("cuda/testdata/compute.h"), abi}
+	for _, pattern := range []string{"*.cuh", "decode*.cu", "emulator/*"} {
+		files, err := filepath.Glob(filepath.Join(csrc, pattern))
+		if err != nil {
+			t.Fatal(err)
 		}
+		sources = append(sources, files...)
 	}
-	run("cc", "-std=gnu11", "-O2", "-g1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fvisibility=hidden", "-I", checkout.Path("cuda"), "-DSTUB_COMPUTES", "-DSTUB_EMULATES",
-		fmt.Sprintf("-DSTUB_BLOCKS=%d", blocks), "-c", checkout.Path("cuda/testdata/stub.c"), "-o", stub)
-	run(cxx[0], append(append(append(cxx[1:len(cxx):len(cxx)], "-shared", "-Wl,-z,defs", "-o", library, stub), objects...), "-lpthread", "-lm")...)
+	// Kernels have unrolled loops and attributes that only nvcc knows.
+	cxx = append(cxx, "-std=c++17", "-O1", "-Wall", "-Wno-unknown-pragmas", "-Wno-attributes", "-Wno-unused", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing",
+		"-DGS_EMULATED", "-I", "emulator")
+	cc := []string{"cc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fvisibility=hidden", "-I", "../cuda", "-DSTUB_COMPUTES", "-DSTUB_EMULATES",
+		fmt.Sprintf("-DSTUB_BLOCKS=%d", blocks), "-c", stub}
+	cxx = slices.Clip(cxx)
+	var objects []string
+	for _, job := range [][]string{
+		append(cxx, fmt.Sprintf(`-DEMULATED="../decode_%d.cu"`, width), "-c", "emulator/width.cc"),
+		append(cxx, "-c", "emulator/emulator.cc"),
+		append(cxx, "-c", "emulator/runtime.cc"),
+		append(cxx, "-Dgs_decode=emulated_decode", "-Dgs_decode_one=emulated_decode_one", "-Dgs_decode_work=emulated_decode_work", "-x", "c++", "-c", "decode.cu"),
+		cc,
+	} {
+		objects = append(objects, built(t, ".o", job, sources, func(file string) error { return run(csrc, append(job, "-o", file)...) }))
+	}
+	link := append(append(cxx, "-shared", "-Wl,-z,defs"), objects...)
+	library := copied(t, built(t, ".so", link, nil, func(file string) error { return run(csrc, append(link, "-o", file, "-lpthread", "-lm")...) }))
 	t.Setenv("GPT2SCOPE_CUDA_LIB", library)
 	NVRTC(t)
 	BLAS(t)

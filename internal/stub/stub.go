@@ -27,9 +27,9 @@ import (
 	"gpt2scope/internal/checkout"
 )
 
-// Build builds the stub with the C compiler, with macros such as "STUB_DRIVER=0"
-// defined, and returns the library's path. The test is skipped where there is no
-// compiler or no source, as on a machine that runs prebuilt tests.
+// Build returns a stub of the test's own, built by the C compiler with macros such as "STUB_DRIVER=0"
+// defined, or kept from an earlier test. The test is skipped where there is no compiler or no source, as
+// on a machine that runs prebuilt tests.
 func Build(t testing.TB, defines ...string) string {
 	t.Helper()
 	cc := strings.Fields(os.Getenv("CC"))
@@ -44,16 +44,13 @@ func Build(t testing.TB, defines ...string) string {
 	if _, err := os.Stat(source); err != nil {
 		t.Skipf("the stub library needs its source: %v", err)
 	}
-	out := filepath.Join(t.TempDir(), "libgpt2scope_cuda.so")
-	args := append(cc[1:], "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden", "-I", folder)
+	command := append(cc, "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden", "-I", folder)
 	for _, d := range defines {
-		args = append(args, "-D"+d)
+		command = append(command, "-D"+d)
 	}
-	args = append(args, source, "-o", out, "-lpthread", "-lm")
-	if text, err := exec.Command(cc[0], args...).CombinedOutput(); err != nil {
-		t.Fatalf("building the stub library: %v\n%s", err, text)
-	}
-	return out
+	command = append(command, source, "-lpthread", "-lm")
+	sources := []string{source, filepath.Join(folder, "testdata", "compute.h"), filepath.Join(folder, "abi.h")}
+	return copied(t, built(t, ".so", command, sources, func(file string) error { return run(folder, append(command, "-o", file)...) }))
 }
 
 // Use builds a stub that computes, makes it the test's CUDA library, with NVRTC and cuBLASLt

@@ -1,5 +1,5 @@
 // Decode steps in one kernel (docs/persistent.md), with weights in bfloat16. A width is compiled by
-// itself, in decode_bf16_<width>.cu.
+// itself, in decode_<width>.cu.
 //
 // * There is a block per SM. It has the same rows of every W in each layer, and walks the
 //   steps of the program (abi.h) by itself. Steps of different blocks depend on each other
@@ -42,7 +42,6 @@ namespace decode {  // named: what code for older GPUs does not use is no warnin
 // How a width is divided: WARPS that compute have NB blocks of 32 inputs each, of GROUP
 // sequences at once: 1, or 4 of up to 8.
 template <int WARPS_, int NB_, int GROUP_ = 1, bool STAMPS_ = false, bool DRAWS_ = false, bool PROMPT_ = false> struct Cut {
-  using Weight = __nv_bfloat16;
   static constexpr int WARPS = WARPS_, NB = NB_, GROUP = GROUP_;
   static constexpr bool STAMPS = STAMPS_;  // whether blocks note when they did what
   static constexpr bool ALONE = false;     // whether a launch runs one step only
@@ -1176,9 +1175,6 @@ template <typename Cut> __global__ void __launch_bounds__(Cut::THREADS, 1) decod
 #endif
 }
 
-typedef bf16 Weight;
-constexpr int VALUES = BF16S, SEQUENCES = GS_DECODE_SEQUENCES;
-
 // Whether residual stream, hidden layer and qkv of these shapes fit.
 template <typename Cut> bool fits(const Shape &x, const Shape &h, const Shape &q) {
   return (Cut::WIDE || h.rows <= 32) && x.rows <= 16 && covered(x, F32S, Cut::SMALL, Cut::C, 32 * Cut::XU) && covered(h, BF16S, Cut::LARGE, 4 * Cut::C, 32 * Cut::HU) &&
@@ -1198,5 +1194,3 @@ template <typename Cut> int64_t ring_at_least(const Program &p) {
 }
 
 }  // namespace
-
-#include "decode_host.cuh"

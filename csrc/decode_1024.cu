@@ -1,0 +1,5 @@
+// The decode kernels of a width of 1024.
+
+#include "decode_host.cuh"
+
+const gs_decode_width gs_decode_1024 = launches_of<Cut<8, 4>>;

@@ -1,0 +1,5 @@
+// The decode kernels of a width of 1600.
+
+#include "decode_host.cuh"
+
+const gs_decode_width gs_decode_1600 = launches_of<Cut<10, 5>>;

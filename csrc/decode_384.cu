@@ -1,0 +1,5 @@
+// The decode kernels of a width of 384.
+
+#include "decode_host.cuh"
+
+const gs_decode_width gs_decode_384 = launches_of<Cut<12, 1>>;

@@ -1,5 +1,0 @@
-// The decode kernels of a width of 1280, with weights in bfloat16.
-
-#include "decode_bf16.cuh"
-
-const gs_decode_width gs_decode_bf16_1280 = launches_of<Cut<10, 4>>;

@@ -14,6 +14,7 @@ import (
 
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/table"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
 )
@@ -197,26 +198,26 @@ func (p planJSON) rows(by tables.By) []planRow {
 }
 
 // planColumns are the columns of the table of a plan.
-func planColumns(rows []planRow) []cli.Column[planRow] {
-	thousandths := func(n int64, unit float64, format string) cli.Cell {
-		return cli.Cell{Number: float64(n), Csv: strconv.FormatInt(n, 10), Text: fmt.Sprintf(format, float64(n)/unit)}
+func planColumns(rows []planRow) []table.Column[planRow] {
+	thousandths := func(n int64, unit float64, format string) table.Cell {
+		return table.Cell{Number: float64(n), CSV: strconv.FormatInt(n, 10), Text: fmt.Sprintf(format, float64(n)/unit)}
 	}
-	columns := []cli.Column[planRow]{
-		{Key: "step", Title: "step", Cell: func(r *planRow) cli.Cell {
-			return cli.When(r.layers == 0 && r.Tag >= 0, cli.Cell{Number: -float64(r.Tag), Csv: strconv.Itoa(r.Tag), Text: strconv.Itoa(r.Tag)})
+	columns := []table.Column[planRow]{
+		{Key: "step", Title: "step", Cell: func(r *planRow) table.Cell {
+			return table.When(r.layers == 0 && r.Tag >= 0, table.Cell{Number: -float64(r.Tag), CSV: strconv.Itoa(r.Tag), Text: strconv.Itoa(r.Tag)})
 		}},
-		{Key: "layers", Title: "layers", Cell: func(r *planRow) cli.Cell { return cli.IntCell(int64(r.layers)) }},
-		{Key: "op", Title: "op", Cell: func(r *planRow) cli.Cell { return cli.TextCell(r.Op) }},
-		{Title: "rows x K -> N", Cell: func(r *planRow) cli.Cell {
-			return cli.When(r.Op != "", cli.TextCell(fmt.Sprintf("%d x %d -> %d", r.Rows, r.K, r.N)))
+		{Key: "layers", Title: "layers", Cell: func(r *planRow) table.Cell { return table.Int(int64(r.layers)) }},
+		{Key: "op", Title: "op", Cell: func(r *planRow) table.Cell { return table.String(r.Op) }},
+		{Title: "rows x K -> N", Cell: func(r *planRow) table.Cell {
+			return table.When(r.Op != "", table.String(fmt.Sprintf("%d x %d -> %d", r.Rows, r.K, r.N)))
 		}},
-		{Key: "flops", Title: "MFLOP", Cell: func(r *planRow) cli.Cell { return thousandths(r.FLOPs, 1e6, "%.3f") }},
-		{Key: "bytes", Title: "KB", Cell: func(r *planRow) cli.Cell { return thousandths(r.Bytes, 1e3, "%.1f") }},
-		{Key: "intensity", Title: "FLOP/byte", Cell: func(r *planRow) cli.Cell { return cli.FloatCell(float64(r.FLOPs)/float64(max(1, r.Bytes)), 2) }},
-		{Key: "name", Title: "stages", Left: true, Cell: func(r *planRow) cli.Cell { return cli.TextCell(r.Name) }},
+		{Key: "flops", Title: "MFLOP", Cell: func(r *planRow) table.Cell { return thousandths(r.FLOPs, 1e6, "%.3f") }},
+		{Key: "bytes", Title: "KB", Cell: func(r *planRow) table.Cell { return thousandths(r.Bytes, 1e3, "%.1f") }},
+		{Key: "intensity", Title: "FLOP/byte", Cell: func(r *planRow) table.Cell { return table.Float(float64(r.FLOPs)/float64(max(1, r.Bytes)), 2) }},
+		{Key: "name", Title: "stages", Left: true, Cell: func(r *planRow) table.Cell { return table.String(r.Name) }},
 	}
 	if !slices.ContainsFunc(rows, func(r planRow) bool { return r.layers > 0 }) {
-		columns = slices.DeleteFunc(columns, func(c cli.Column[planRow]) bool { return c.Key == "layers" })
+		columns = slices.DeleteFunc(columns, func(c table.Column[planRow]) bool { return c.Key == "layers" })
 	}
 	return columns
 }
@@ -226,7 +227,7 @@ func planColumns(rows []planRow) []cli.Column[planRow] {
 func (p planJSON) write(w io.Writer, by tables.By, o cli.RowOptions) error {
 	rows := p.rows(by)
 	columns := planColumns(rows)
-	if err := cli.SortRows(rows, columns, o.Sort, "table", cli.OneSection); err != nil {
+	if err := cli.SortRows(rows, columns, o.Sort, "table", table.OneSection); err != nil {
 		return err
 	}
 	if n := o.Limit; n > 0 && len(rows) > n+1 { // the place of "1 more" is the row's own
@@ -237,7 +238,7 @@ func (p planJSON) write(w io.Writer, by tables.By, o cli.RowOptions) error {
 		rows = append(rows[:n], rest)
 	}
 	rows = append(rows, planRow{stepJSON: stepJSON{Tag: -1, Name: "total", FLOPs: p.FLOPs, Bytes: p.Bytes}})
-	cli.PrintCells(w, columns, rows, nil)
+	table.Print(w, columns, rows)
 	return nil
 }
 
@@ -284,7 +285,7 @@ func printProducts(w io.Writer, pass string, products []productJSON, tokens int)
 		}
 	}
 	fmt.Fprintf(w, "\nproducts of the %s by cuBLASLt, which runs as T=%d\n", pass, tokens)
-	cli.PrintText(w, cli.ToLeft, "M x N x K\tchosen by\talgorithm\tstep", lines, func(l *line) string {
+	table.Lines(w, table.Left, "M x N x K\tchosen by\talgorithm\tstep", lines, func(l *line) string {
 		by, name := "heuristic", l.Step
 		if l.Tuned {
 			by = "tuning"

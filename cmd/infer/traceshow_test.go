@@ -14,8 +14,8 @@ import (
 	"strings"
 	"testing"
 
-	"gpt2scope/cmd/infer/cli"
 	tracecmd "gpt2scope/cmd/infer/trace"
+	"gpt2scope/internal/table"
 	"gpt2scope/traces"
 	"gpt2scope/traces/load"
 	"gpt2scope/traces/tables"
@@ -304,9 +304,9 @@ func TestTraceShowSort(t *testing.T) {
 			t.Errorf("by %s, %q sorts\n%s, not\n%s", c.by, c.heading, got, want)
 		}
 	}
-	columns := []cli.Column[int]{{Key: "a", Title: "A us"}, {Key: "a_mean", Title: "mean"}, {Key: "b", Title: "B us"}, {Key: "b_mean", Title: "mean"}, {Key: "hidden"}, {Title: "last"}}
+	columns := []table.Column[int]{{Key: "a", Title: "A us"}, {Key: "a_mean", Title: "mean"}, {Key: "b", Title: "B us"}, {Key: "b_mean", Title: "mean"}, {Key: "hidden"}, {Title: "last"}}
 	for name, want := range map[string]int{"b": 2, "B US": 2, "a_mean": 1, "mean": -1, "last": -1, "hidden": 4, "": -1} {
-		if got := cli.FindColumn(columns, name); got != want {
+		if got := table.Find(columns, name); got != want {
 			t.Errorf("%q is column %d, not %d", name, got, want)
 		}
 	}
@@ -590,7 +590,7 @@ func TestHeadingsAreDistinct(t *testing.T) {
 	for _, c := range launches {
 		titles = append(titles, strings.TrimSpace(strings.TrimSuffix(c.Title, " us")))
 	}
-	check("by launch", titles[:len(titles)-1], func(name string) int { return cli.FindColumn(launches, name) })
+	check("by launch", titles[:len(titles)-1], func(name string) int { return table.Find(launches, name) })
 	for _, by := range []tables.By{tables.ByFolded, tables.ByKernel, tables.ByPhase} {
 		columns := tracecmd.RowColumns(&tables.Table{By: by}, by)
 		titles = nil
@@ -599,7 +599,7 @@ func TestHeadingsAreDistinct(t *testing.T) {
 				titles = append(titles, strings.TrimSpace(strings.TrimSuffix(c.Title, " us")))
 			}
 		}
-		check(string(by), titles, func(name string) int { return cli.FindColumn(columns, name) })
+		check(string(by), titles, func(name string) int { return table.Find(columns, name) })
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"gpt2scope/cuda/exec"
 	"gpt2scope/dispatch/auto"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/table"
 	"gpt2scope/measure"
 	"gpt2scope/record"
 	"gpt2scope/traces"
@@ -128,7 +129,7 @@ func (b *benchFlags) check(flags *pflag.FlagSet) (err error) {
 		return cli.Usagef("--repeat %d: it must be from 1 to %d", b.repeat, cli.MaxRepeat)
 	}
 	// A wrong column is refused before anything is measured.
-	if err := cli.SortRows([]measure.StageTime{}, stageColumns, b.shown.Sort, "text", cli.OneSection); err != nil {
+	if err := cli.SortRows([]measure.StageTime{}, stageColumns, b.shown.Sort, "text", table.OneSection); err != nil {
 		return err
 	}
 	return b.shown.Check()

@@ -17,6 +17,7 @@ import (
 	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/table"
 	"gpt2scope/measure"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
@@ -155,7 +156,7 @@ func WriteCeilings(w io.Writer, s ceilings.Set, stored bool) {
 		fmt.Fprintln(w, s.Missing)
 	}
 	fmt.Fprintln(w)
-	cli.PrintText(w, cli.ToLeft, "what\tdata\tvalue\tunit\tp10 - p90\trounds\tby", s.Values, func(v ceilings.Value) string {
+	table.Lines(w, table.Left, "what\tdata\tvalue\tunit\tp10 - p90\trounds\tby", s.Values, func(v ceilings.Value) string {
 		data := ""
 		switch {
 		case v.Size > 0 && v.Unit == ceilings.Micro:

@@ -15,6 +15,7 @@ import (
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/table"
 	"gpt2scope/measure"
 )
 
@@ -161,7 +162,7 @@ func writeEnergy(w io.Writer, results []EnergyResult) {
 		}
 		return cli.Digits(float64(*n))
 	}
-	cli.PrintText(w, cli.ToLeft, "work\tcalls\tus/call\tW\twithin W\tabove idle W\tmJ/call\tmJ/token\tabove idle mJ/token", results, func(r EnergyResult) string {
+	table.Lines(w, table.Left, "work\tcalls\tus/call\tW\twithin W\tabove idle W\tmJ/call\tmJ/token\tabove idle mJ/token", results, func(r EnergyResult) string {
 		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", r.Work, humanize.Thousands(int64(r.Calls)), cli.Digits(r.Microsecond), cli.Digits(r.Watts), cli.Digits(r.Uncertainty),
 			optional(r.AboveIdle), cli.Digits(r.PerCall), cli.Digits(r.PerToken), optional(r.OverIdle))
 	})

@@ -13,6 +13,7 @@ import (
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/table"
 	"gpt2scope/measure"
 )
 
@@ -58,16 +59,16 @@ in the step, and over 7 of the 8 decode steps of each launch.`,
 }
 
 // insideColumns are the columns of what SMs did.
-var insideColumns = []cli.Column[measure.InsideTime]{
-	{Key: "calls", Title: "steps", Legend: "of the kernel in a decode step", Cell: func(t *measure.InsideTime) cli.Cell { return cli.IntCell(int64(t.Calls)) }},
-	{Key: "time", Title: "time us", Cell: func(t *measure.InsideTime) cli.Cell { return cli.FloatCell(t.Time, 2) }},
-	{Key: "share", Title: "% of step", Cell: func(t *measure.InsideTime) cli.Cell { return cli.FloatCell(t.Share, 1) }},
-	{Key: "weights", Title: "weights us", Legend: "waiting for weights, keys and values from memory", Cell: func(t *measure.InsideTime) cli.Cell { return cli.FloatCell(t.Weights, 2) }},
-	{Key: "inputs", Title: "inputs us", Legend: "waiting for outputs of other SMs", Cell: func(t *measure.InsideTime) cli.Cell { return cli.FloatCell(t.Inputs, 2) }},
-	{Key: "compute", Title: "compute us", Legend: "from the inputs to the published outputs", Cell: func(t *measure.InsideTime) cli.Cell { return cli.FloatCell(t.Compute, 2) }},
-	{Key: "imbalance", Title: "imbalance us", Legend: "until the last SM had published", Cell: func(t *measure.InsideTime) cli.Cell { return cli.FloatCell(t.Imbalance, 2) }},
-	{Key: "no_part", Title: "no part us", Legend: "in steps of other SMs", Cell: func(t *measure.InsideTime) cli.Cell { return cli.When(t.Idle > 0, cli.FloatCell(t.Idle, 2)) }},
-	{Key: "name", Title: "  ", Left: true, Cell: func(t *measure.InsideTime) cli.Cell { return cli.TextCell(t.Name) }},
+var insideColumns = []table.Column[measure.InsideTime]{
+	{Key: "calls", Title: "steps", Legend: "of the kernel in a decode step", Cell: func(t *measure.InsideTime) table.Cell { return table.Int(int64(t.Calls)) }},
+	{Key: "time", Title: "time us", Cell: func(t *measure.InsideTime) table.Cell { return table.Float(t.Time, 2) }},
+	{Key: "share", Title: "% of step", Cell: func(t *measure.InsideTime) table.Cell { return table.Float(t.Share, 1) }},
+	{Key: "weights", Title: "weights us", Legend: "waiting for weights, keys and values from memory", Cell: func(t *measure.InsideTime) table.Cell { return table.Float(t.Weights, 2) }},
+	{Key: "inputs", Title: "inputs us", Legend: "waiting for outputs of other SMs", Cell: func(t *measure.InsideTime) table.Cell { return table.Float(t.Inputs, 2) }},
+	{Key: "compute", Title: "compute us", Legend: "from the inputs to the published outputs", Cell: func(t *measure.InsideTime) table.Cell { return table.Float(t.Compute, 2) }},
+	{Key: "imbalance", Title: "imbalance us", Legend: "until the last SM had published", Cell: func(t *measure.InsideTime) table.Cell { return table.Float(t.Imbalance, 2) }},
+	{Key: "no_part", Title: "no part us", Legend: "in steps of other SMs", Cell: func(t *measure.InsideTime) table.Cell { return table.When(t.Idle > 0, table.Float(t.Idle, 2)) }},
+	{Key: "name", Title: "  ", Left: true, Cell: func(t *measure.InsideTime) table.Cell { return table.String(t.Name) }},
 }
 
 func (i *insideFlags) run(ctx context.Context, m *cli.ModelFlags, flags *pflag.FlagSet, stdout, stderr io.Writer) error {
@@ -79,7 +80,7 @@ func (i *insideFlags) run(ctx context.Context, m *cli.ModelFlags, flags *pflag.F
 	case i.past < 0:
 		return cli.Usagef("--past %d: it must be at least 0", i.past)
 	}
-	if err := cli.SortRows([]measure.InsideTime{}, insideColumns, i.shown.Sort, "text", cli.OneSection); err != nil {
+	if err := cli.SortRows([]measure.InsideTime{}, insideColumns, i.shown.Sort, "text", table.OneSection); err != nil {
 		return err
 	}
 	if err := i.shown.Check(); err != nil {

@@ -17,6 +17,7 @@ import (
 	cudaexec "gpt2scope/cuda/exec"
 	"gpt2scope/cuda/workbench"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/table"
 )
 
 // newBenchKernel makes "infer bench kernel".
@@ -112,7 +113,7 @@ func (b *benchFlags) runKernel(ctx context.Context, m *cli.ModelFlags, name stri
 
 // printKernels writes a table of kernels.
 func printKernels(w io.Writer, report workbench.Report) {
-	cli.PrintText(w, cli.ToLeft, "variant\tparameters\terror\tfloor us\tmedian us\tp10 - p90\tGB/s\tTFLOP/s\troofline %", report.Kernels, func(r workbench.Result) string {
+	table.Lines(w, table.Left, "variant\tparameters\terror\tfloor us\tmedian us\tp10 - p90\tGB/s\tTFLOP/s\troofline %", report.Kernels, func(r workbench.Result) string {
 		if r.Note != "" {
 			return fmt.Sprintf("%s\t%s\t%s", r.Variant, r.Parameters, r.Note)
 		}

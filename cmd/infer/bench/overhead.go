@@ -18,6 +18,7 @@ import (
 	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/table"
 	"gpt2scope/measure"
 )
 
@@ -155,7 +156,7 @@ func (o *overheadFlags) run(ctx context.Context, m *cli.ModelFlags, flags *pflag
 	}
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s, %s; medians over %s of %s each\n\n", setting.Model, setting, humanize.Count(o.rounds, "process", "processes"), humanize.Count(o.repeat, "pass", "passes"))
-	cli.PrintText(&b, cli.ToRight, "phase\tmode\trecorder\tbaseline ms\trecorded ms\tlonger %", rows, OverheadRow.Line)
+	table.Lines(&b, table.Right, "phase\tmode\trecorder\tbaseline ms\trecorded ms\tlonger %", rows, OverheadRow.Line)
 	for _, r := range rows {
 		if r.Failure != "" {
 			fmt.Fprintf(&b, "%s %s %s: %s\n", r.Phase, r.Mode, r.Recorder, r.Failure)

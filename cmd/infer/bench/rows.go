@@ -12,6 +12,7 @@ import (
 	"gpt2scope/ceilings"
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/table"
 	"gpt2scope/measure"
 )
 
@@ -130,7 +131,7 @@ func firstToken(ctx context.Context, m *cli.ModelFlags, repeat int) (BenchResult
 
 // PrintRows writes the table.
 func PrintRows(w io.Writer, results []BenchResult) {
-	cli.PrintText(w, cli.ToLeft, "work\tfloor ms\twith barriers\tmedian ms\tp10 - p90\troofline %\tTFLOP/s\tGB/s", results, func(r BenchResult) string {
+	table.Lines(w, table.Left, "work\tfloor ms\twith barriers\tmedian ms\tp10 - p90\troofline %\tTFLOP/s\tGB/s", results, func(r BenchResult) string {
 		switch {
 		case r.Error != "":
 			return r.Work + "\t\t\tfailed"

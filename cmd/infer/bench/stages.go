@@ -6,22 +6,23 @@ import (
 	"time"
 
 	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/internal/table"
 	"gpt2scope/measure"
 )
 
 // stageColumns are the columns of the table of stages.
-var stageColumns = []cli.Column[measure.StageTime]{
-	{Key: "calls", Title: "calls", Cell: func(s *measure.StageTime) cli.Cell { return cli.IntCell(int64(s.Calls)) }},
-	{Key: "time", Title: "time us", Cell: func(s *measure.StageTime) cli.Cell { return cli.FloatCell(s.Time, 2) }},
-	{Key: "share", Title: "% of pass", Cell: func(s *measure.StageTime) cli.Cell { return cli.FloatCell(s.Share, 1) }},
-	{Key: "gb_per_s", Title: "GB/s", Cell: func(s *measure.StageTime) cli.Cell { return cli.When(s.Calls > 0, cli.RateCell(s.GBs)) }},
-	{Key: "gflop_per_s", Title: "GFLOP/s", Cell: func(s *measure.StageTime) cli.Cell { return cli.When(s.Calls > 0, cli.RateCell(s.GFLOPs)) }},
-	{Key: "floor", Title: "floor us", Legend: "least time by the ceilings", Cell: func(s *measure.StageTime) cli.Cell { return cli.When(s.Calls > 0, cli.FloatCell(s.Floor, 2)) }},
-	{Key: "bound", Title: "of", Legend: "what takes that time", Cell: func(s *measure.StageTime) cli.Cell { return cli.TextCell(s.Bound) }},
-	{Key: "roofline", Title: "roofline %", Legend: "floor / time", Cell: func(s *measure.StageTime) cli.Cell {
-		return cli.When(s.Calls > 0, cli.Known(s.Roofline > 0, cli.FloatCell(s.Roofline, 0)))
+var stageColumns = []table.Column[measure.StageTime]{
+	{Key: "calls", Title: "calls", Cell: func(s *measure.StageTime) table.Cell { return table.Int(int64(s.Calls)) }},
+	{Key: "time", Title: "time us", Cell: func(s *measure.StageTime) table.Cell { return table.Float(s.Time, 2) }},
+	{Key: "share", Title: "% of pass", Cell: func(s *measure.StageTime) table.Cell { return table.Float(s.Share, 1) }},
+	{Key: "gb_per_s", Title: "GB/s", Cell: func(s *measure.StageTime) table.Cell { return table.When(s.Calls > 0, table.Rate(s.GBs)) }},
+	{Key: "gflop_per_s", Title: "GFLOP/s", Cell: func(s *measure.StageTime) table.Cell { return table.When(s.Calls > 0, table.Rate(s.GFLOPs)) }},
+	{Key: "floor", Title: "floor us", Legend: "least time by the ceilings", Cell: func(s *measure.StageTime) table.Cell { return table.When(s.Calls > 0, table.Float(s.Floor, 2)) }},
+	{Key: "bound", Title: "of", Legend: "what takes that time", Cell: func(s *measure.StageTime) table.Cell { return table.String(s.Bound) }},
+	{Key: "roofline", Title: "roofline %", Legend: "floor / time", Cell: func(s *measure.StageTime) table.Cell {
+		return table.When(s.Calls > 0, table.Known(s.Roofline > 0, table.Float(s.Roofline, 0)))
 	}},
-	{Key: "stage", Title: "  ", Left: true, Cell: func(s *measure.StageTime) cli.Cell { return cli.TextCell(s.Stage) }},
+	{Key: "stage", Title: "  ", Left: true, Cell: func(s *measure.StageTime) table.Cell { return table.String(s.Stage) }},
 }
 
 // writeStages writes the table of stages for people, beside the median of the passes that

@@ -10,6 +10,7 @@ import (
 
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/table"
 	"gpt2scope/layers"
 )
 
@@ -81,7 +82,7 @@ func writeLayers(w io.Writer, r *layers.Result) {
 	for _, c := range columns {
 		heading += "\t" + c.head
 	}
-	cli.PrintText(w, cli.ToRight, heading, r.Variants, func(v layers.Variant) string {
+	table.Lines(w, table.Right, heading, r.Variants, func(v layers.Variant) string {
 		line := v.Label
 		for _, c := range columns {
 			line += "\t"
@@ -150,7 +151,7 @@ func WriteFits(w io.Writer, fits []layers.Fit) {
 	}
 	if len(lines) > 0 {
 		fmt.Fprintln(w, "\ntime(L) = a + b L by least squares (± standard error), and by a recording of stages")
-		cli.PrintText(w, cli.ToRight, "phase\t\tms\tby stages ms\tdifference\tR^2\tlargest residual ms", lines, func(line string) string { return line })
+		table.Lines(w, table.Right, "phase\t\tms\tby stages ms\tdifference\tR^2\tlargest residual ms", lines, func(line string) string { return line })
 	}
 	if len(trends) > 0 {
 		fmt.Fprintln(w)
@@ -166,7 +167,7 @@ func writePredictions(w io.Writer, predictions []layers.Prediction) {
 		return
 	}
 	fmt.Fprintln(w, "\npredicted (95% prediction interval)")
-	cli.PrintText(w, cli.ToRight, "layers\twhat\tpredicted\tmeasured\terror", predictions, func(p layers.Prediction) string {
+	table.Lines(w, table.Right, "layers\twhat\tpredicted\tmeasured\terror", predictions, func(p layers.Prediction) string {
 		show := func(x float64) string {
 			if p.Unit == "bytes" && x >= 0 {
 				return humanize.Size(int64(x))

@@ -282,7 +282,7 @@ func maybeCell(v *float64, format string) cli.Cell {
 	if v == nil {
 		return cli.None
 	}
-	c := cli.Cell{Number: *v, Csv: strconv.FormatFloat(*v, 'g', -1, 64), Text: ""}
+	c := cli.Cell{Number: *v, CSV: strconv.FormatFloat(*v, 'g', -1, 64), Text: ""}
 	if format != "" {
 		c.Text = fmt.Sprintf(format, *v/1e3)
 	}

@@ -125,13 +125,13 @@ func layoutProcesses(t *tables.Table, o ShowOptions) (layout, error) {
 			if r.Rank == nil {
 				return cli.None
 			}
-			return cli.Cell{Number: float64(*r.Rank), Csv: strconv.Itoa(*r.Rank), Text: strconv.Itoa(*r.Rank)}
+			return cli.Cell{Number: float64(*r.Rank), CSV: strconv.Itoa(*r.Rank), Text: strconv.Itoa(*r.Rank)}
 		}},
 		{Key: "process", Title: "process", Cell: func(r *row) cli.Cell {
-			return cli.Cell{Number: float64(r.Process), Csv: strconv.FormatInt(r.Process, 10), Text: strconv.FormatInt(r.Process, 10)}
+			return cli.Cell{Number: float64(r.Process), CSV: strconv.FormatInt(r.Process, 10), Text: strconv.FormatInt(r.Process, 10)}
 		}},
 		{Key: "device", Title: "GPU", Cell: func(r *row) cli.Cell {
-			return cli.Cell{Number: float64(r.Device), Csv: strconv.Itoa(int(r.Device)), Text: strconv.Itoa(int(r.Device))}
+			return cli.Cell{Number: float64(r.Device), CSV: strconv.Itoa(int(r.Device)), Text: strconv.Itoa(int(r.Device))}
 		}},
 		{Key: "passes", Title: "passes", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Passes)) }},
 		{Key: "from", Unit: "ns", Title: "from us", Legend: "its first work, after the first of all processes", Cell: func(r *row) cli.Cell { return cli.NsCell(r.From) }},

@@ -398,7 +398,7 @@ func RowColumns(t *tables.Table, by tables.By) []cli.Column[tables.Row] {
 		{Key: "time", Unit: "ns", Title: "time us", Legend: "its part of the wall time", Cell: func(r *row) cli.Cell { return cli.NsCell(r.Exclusive) }},
 		{Key: "share", Unit: "percent", Title: "% of wall", Cell: func(r *row) cli.Cell {
 			v, ok := t.Share(r)
-			return cli.Known(ok, cli.Cell{Number: v, Csv: strconv.FormatFloat(v, 'f', 4, 64), Text: strconv.FormatFloat(v, 'f', 2, 64)})
+			return cli.Known(ok, cli.Cell{Number: v, CSV: strconv.FormatFloat(v, 'f', 4, 64), Text: strconv.FormatFloat(v, 'f', 2, 64)})
 		}},
 		inside("weights", "waiting for weights, or keys and values", func(p *traces.Parts) int64 { return p.Weights }),
 		inside("inputs", "waiting for what other SMs compute", func(p *traces.Parts) int64 { return p.Inputs }),
@@ -438,7 +438,7 @@ func RowColumns(t *tables.Table, by tables.By) []cli.Column[tables.Row] {
 		{Key: "shared", Unit: "bytes", Cell: func(r *row) cli.Cell {
 			return shape(r, func(s *tables.Shape) cli.Cell {
 				n := int64(s.StaticShared) + int64(s.DynamicShared)
-				return cli.Cell{Number: float64(n), Csv: strconv.FormatInt(n, 10), Text: humanize.Thousands(n)}
+				return cli.Cell{Number: float64(n), CSV: strconv.FormatInt(n, 10), Text: humanize.Thousands(n)}
 			})
 		}},
 		{Key: "occupancy", Unit: "percent", Legend: "theoretical occupancy of an SM", Cell: func(r *row) cli.Cell {

@@ -317,17 +317,21 @@ func (p *Panel) rows(c draw.Canvas, at func(float64) vg.Length) {
 	}
 }
 
-// label draws the labels of points where they cover neither marks and intervals nor each other: beside the mark, or above or
-// below. One that has no room is omitted.
+// label draws the labels of points where they cover neither marks, intervals and lines nor each other: beside the mark, or above
+// or below. One that has no room is omitted.
 func (p *Panel) label(c draw.Canvas, toX, toY func(float64) vg.Length) {
 	box := func(x0, y0, x1, y1 vg.Length) vg.Rectangle {
 		return vg.Rectangle{Min: vg.Point{X: x0, Y: y0}, Max: vg.Point{X: x1, Y: y1}}
 	}
 	var taken []vg.Rectangle
 	for _, s := range p.Series {
-		for _, v := range s.Points {
+		for i, v := range s.Points {
 			x, y := toX(v.X.Mid), toY(v.Y.Mid)
 			taken = append(taken, box(toX(v.X.Low)-4, y-4, toX(v.X.High)+4, y+4), box(x-4, toY(v.Y.Low)-4, x+4, toY(v.Y.High)+4))
+			for part := vg.Length(0); i > 0 && part < 1 && s.line().Width > 0; part += 0.02 { // of the line from the point before
+				x, y := x+(toX(s.Points[i-1].X.Mid)-x)*part, y+(toY(s.Points[i-1].Y.Mid)-y)*part
+				taken = append(taken, box(x-1, y-1, x+1, y+1))
+			}
 		}
 	}
 	free := func(b vg.Rectangle) bool {
@@ -341,7 +345,7 @@ func (p *Panel) label(c draw.Canvas, toX, toY func(float64) vg.Length) {
 			w := small.Width(v.Label)
 			for i := range 3 * 15 { // right, left, centred; at its height, above, below, further above, ...
 				x, y := toX(v.X.Mid), toY(v.Y.Mid)+vg.Length((i/3+1)/2*(i/3%2*2-1))*5
-				x = []vg.Length{x + 8, x - 8 - w, x - w/2}[i%3]
+				x = []vg.Length{toX(v.X.High) + 8, toX(v.X.Low) - 8 - w, x - w/2}[i%3]
 				if b := box(x, y-6.5, x+w, y+6.5); w > 0 && free(b) {
 					taken = append(taken, b)
 					c.FillText(small, vg.Point{X: x, Y: y - 4}, v.Label)

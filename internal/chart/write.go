@@ -24,7 +24,7 @@ func (p Picture) PNG() ([]byte, error) {
 	c := vgimg.NewWith(vgimg.UseWH(w, h), vgimg.UseDPI(2*72))
 	p.draw(draw.New(c), wide)
 	var b bytes.Buffer
-	err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&b, c.Image())
+	err := png.Encode(&b, c.Image())
 	return b.Bytes(), err
 }
 

@@ -7,8 +7,8 @@ import (
 	"gpt2scope/layers"
 )
 
-// lists are the other lists of layers of [full].
-var lists = []struct {
+// otherLists are the other lists of layers of [full].
+var otherLists = []struct {
 	label, kind string
 	order       []int
 }{
@@ -65,7 +65,7 @@ func full() *layers.Result {
 		}
 		r.Variants = append(r.Variants, layers.Variant{Label: fmt.Sprint(l), Kind: "depth", Layers: l, Order: order, Metrics: measure(l, 1.62+0.9/float64(l*l))})
 	}
-	for i, w := range lists {
+	for i, w := range otherLists {
 		r.Variants = append(r.Variants, layers.Variant{Label: w.label, Kind: w.kind, Layers: len(w.order), Order: w.order, Metrics: measure(len(w.order), 1.8+0.1*float64(i))})
 	}
 	number := func(v float64) *float64 { return &v }

@@ -1,18 +1,31 @@
+// Package plot draws the result of an experiment over layers: pictures as PNG and SVG, and one HTML page with pictures and
+// tables, without references to others and without scripts. [figures] is the only place that chooses what is drawn.
 package plot
 
 import (
 	"bytes"
 	"cmp"
+	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html/template"
+	"io"
+	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
+	"gpt2scope/internal/chart"
+	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/webpage"
 	"gpt2scope/layers"
+	"gpt2scope/weights"
 )
 
 //go:embed page/page.css
@@ -23,67 +36,115 @@ var pageText string
 
 var pageTemplate = template.Must(webpage.New(pageText, nil))
 
-// page is what the template has.
-type page struct {
-	Head webpage.Head
-
-	Lead        []string
-	Charts      []chart
-	Odd         bool // number of charts
-	Fits        []fitRow
-	Residuals   *table
-	Steps       *table
-	Predictions []predictionRow
-	Tables      []*table
-	WhatIf      *table
-	Facts       []fact
-	Command     string
-	Notes       []string
+// section is a panel on the page.
+type section struct {
+	Title   string
+	Picture template.HTML
 }
 
-// chart is a panel, for wide and narrow windows.
-type chart struct {
-	Title        string
-	Wide, Narrow template.HTML
+// Write writes the pictures of a result and its page into a directory that exists: time, memory, quality, energy and
+// quality-time, each as .png and .svg, and layers.html. A figure without data is not written, and its files of an earlier
+// result are removed. Each file is replaced as a whole or not at all; the same result gives the same bytes.
+func Write(ctx context.Context, dir string, r *layers.Result) error {
+	if r == nil {
+		return errors.New("there is no result to draw")
+	}
+	files := map[string][]byte{}
+	for _, name := range []string{"time", "memory", "quality", "energy", "quality-time"} {
+		files[name+".png"], files[name+".svg"] = nil, nil
+	}
+	all := figures(r)
+	for _, f := range all {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		var err, other error
+		files[f.name+".png"], err = f.picture().PNG()
+		files[f.name+".svg"], other = f.picture().SVG()
+		if err := cmp.Or(err, other); err != nil {
+			return err
+		}
+	}
+	var err error
+	if files["layers.html"], err = newPage(r, all); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		path := filepath.Join(dir, name)
+		if files[name] == nil { // a picture of an earlier result could be mistaken for one of this
+			err = os.Remove(path)
+			if errors.Is(err, fs.ErrNotExist) {
+				err = nil
+			}
+		} else {
+			err = weights.WriteFile(ctx, path, func(w io.Writer) error {
+				_, err := w.Write(files[name])
+				return err
+			})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
-
-// fact is a line of the configuration.
-type fact struct{ Name, Value string }
 
 // newPage writes the page.
 func newPage(r *layers.Result, all []*figure) ([]byte, error) {
-	p := &page{
-		Head: webpage.Head{Title: "What a layer costs", Style: template.CSS(style)},
-		Lead: lead(r), Fits: fitRows(r), Residuals: residuals(r), Steps: steps(r), Predictions: predictionRows(r), Tables: metricTables(r), WhatIf: whatIfTable(r),
-		Facts: facts(r), Command: commandLine(r.Command), Notes: r.Notes,
-	}
+	var sections []section
 	for _, f := range all {
-		for _, one := range f.panels {
-			c := chart{Title: one.title}
-			for _, v := range []struct {
-				layout layout
-				into   *template.HTML
-			}{{broad, &c.Wide}, {narrow, &c.Narrow}} {
-				picture, err := asSVG(v.layout, one.title, []*panel{one})
-				if err != nil {
-					return nil, err
-				}
-				*v.into = template.HTML(picture) // all text in it is escaped
+		for _, p := range f.panels {
+			picture, err := chart.Picture{Title: p.title, Panels: []chart.Panel{p.Panel}}.HTML()
+			if err != nil {
+				return nil, err
 			}
-			p.Charts = append(p.Charts, c)
+			sections = append(sections, section{p.title, picture})
 		}
 	}
-	p.Odd = len(p.Charts)%2 == 1
+	var facts []string // by turns a name and its value
+	for _, name := range slices.Sorted(maps.Keys(r.Configuration)) {
+		facts = append(facts, name, plainValue(r.Configuration[name]))
+	}
 	var b bytes.Buffer
-	err := pageTemplate.Execute(&b, p)
+	err := pageTemplate.Execute(&b, map[string]any{
+		"Head": webpage.Head{Title: "What a layer costs", Style: template.CSS(style) + chart.Style()},
+		"Lead": lead(r), "Notes": r.Notes, "Sections": sections, "Tables": tables(r), "Facts": slices.Collect(slices.Chunk(facts, 2)), "Command": commandLine(r.Command),
+	})
 	return b.Bytes(), err
 }
 
-// facts are the configuration, by name.
-func facts(r *layers.Result) []fact {
-	var all []fact
-	for _, name := range slices.Sorted(maps.Keys(r.Configuration)) {
-		all = append(all, fact{name, plainValue(r.Configuration[name])})
+// lead summarises the result in a few sentences.
+func lead(r *layers.Result) (all []string) {
+	sweep, _ := depths(r)
+	deepest := 0
+	for _, v := range sweep {
+		deepest = max(deepest, v.Layers)
+	}
+	for i := range r.Fits {
+		f := &r.Fits[i]
+		s := cmp.Or(f.Trend(), f.Impossible())
+		switch {
+		case !finite(f.A) || !finite(f.B):
+			continue
+		case s == "":
+			s = fmt.Sprintf("a layer costs %s, %s %s", withError(f.B, f.BError, f.Unit), f.RestName(), withError(f.Rest, f.RestError, f.Unit))
+			if t := f.A + f.B*float64(deepest); deepest > 0 && f.A >= 0 && f.B >= 0 && t > 0 {
+				s += fmt.Sprintf("; of the time at %s, the layers are %.0f %%", humanize.Count(deepest, "layer", "layers"), 100*f.B*float64(deepest)/t)
+			}
+			if b, rest, ok := f.Stages(); ok && finite(b) && finite(rest) {
+				s += fmt.Sprintf("; by the stage trace %s and %s", withError(b, 0, f.Unit), withError(rest, 0, f.Unit))
+			}
+		}
+		all = append(all, capital(f.Phase)+": "+s+".")
+	}
+	for _, q := range qualities {
+		of := slices.DeleteFunc(slices.Clone(sweep), func(v layers.Variant) bool { return !finite(v.Metrics[q.name].Median) || v.Metrics[q.name].N == 0 })
+		if len(of) < 2 {
+			continue
+		}
+		first, last := of[0], of[len(of)-1]
+		all = append(all, fmt.Sprintf("%s: %s with %s, %s with %d.", capital(q.axis.Name), number(first.Metrics[q.name].Median), humanize.Count(first.Layers, "layer", "layers"),
+			number(last.Metrics[q.name].Median), last.Layers))
 	}
 	return all
 }
@@ -92,40 +153,17 @@ func facts(r *layers.Result) []fact {
 func plainValue(v any) string {
 	switch v := v.(type) {
 	case nil:
-		return none
+		return "-"
 	case string:
-		return cmp.Or(v, none)
+		return cmp.Or(v, "-")
 	case bool:
-		if v {
-			return "yes"
-		}
-		return "no"
-	case float64:
-		if v == float64(int64(v)) {
-			return fmt.Sprintf("%.0f", v)
-		}
+		return map[bool]string{true: "yes", false: "no"}[v]
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
 		return fmt.Sprint(v)
-	case []string:
-		return strings.Join(v, ", ")
-	case []int:
-		return strings.Trim(strings.ReplaceAll(fmt.Sprint(v), " ", ", "), "[]")
-	case []any:
-		parts := make([]string, len(v))
-		for i, e := range v {
-			parts[i] = plainValue(e)
-		}
-		return strings.Join(parts, ", ")
-	case map[string]any:
-		var parts []string
-		for _, name := range slices.Sorted(maps.Keys(v)) {
-			parts = append(parts, name+": "+plainValue(v[name]))
-		}
-		return strings.Join(parts, ", ")
 	}
-	if b, err := json.Marshal(v); err == nil {
-		return strings.Trim(string(b), `"`)
-	}
-	return fmt.Sprint(v)
+	return strings.ReplaceAll(strings.Trim(string(b), `[]{}"`), ",", ", ")
 }
 
 // commandLine writes a command so that a shell reads the same words.
@@ -140,4 +178,21 @@ func commandLine(words []string) string {
 		all[i] = w
 	}
 	return strings.Join(all, " ")
+}
+
+// short is a label as it is drawn beside a mark.
+func short(s string) string {
+	if r := []rune(strings.TrimSpace(s)); len(r) > 26 {
+		return string(r[:25]) + "…"
+	}
+	return strings.TrimSpace(s)
+}
+
+// capital writes the first letter of a text as a capital.
+func capital(s string) string {
+	r, n := utf8.DecodeRuneInString(s)
+	if n == 0 {
+		return s
+	}
+	return string(unicode.ToUpper(r)) + s[n:]
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"slices"
+
+	"gpt2scope/internal/chart"
 )
 
 // Lesson is a claim with experiments that test it.
@@ -21,8 +23,8 @@ type Lesson struct {
 type Experiment struct {
 	Run     func(ctx context.Context, e *Env) (Data, error)
 	Judge   func(d Data) Finding
-	Picture func(d Data) *Picture // nil if there is none
-	Sources []Source              // CUDA C++ that Run compiles
+	Picture func(d Data) chart.Picture // nil if there is none
+	Sources []Source                   // CUDA C++ that Run compiles
 }
 
 // Source is a program text.

@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"gpt2scope/cpu"
+	"gpt2scope/internal/chart"
 )
 
 //go:embed lesson01.cu
@@ -156,27 +157,19 @@ func judgeThreadsOnCPU(d Data) Finding {
 		100*one.Value/most.Value, countOf(int(all), "thread")), one, vectors, most)
 }
 
-func drawThreads(d Data) *Picture {
+func drawThreads(d Data) chart.Picture {
 	return d.drawRates("Vector addition by number of threads", "threads")
 }
 
-func drawThreadsOnCPU(d Data) *Picture {
-	p := &Picture{Title: "Vector addition on the CPU", X: Axis{Name: "bandwidth (GB/s)"}}
-	for _, f := range judgeThreadsOnCPU(d).Figures {
-		p.Bars = append(p.Bars, barOf(f, 1))
-	}
-	return p
+func drawThreadsOnCPU(d Data) chart.Picture {
+	return bars("Vector addition on the CPU", linear("bandwidth (GB/s)"), 1, judgeThreadsOnCPU(d).Figures...)
 }
 
 // drawRates draws the bandwidth of each case by what was varied.
-func (d Data) drawRates(title, x string) *Picture {
-	p := &Picture{Title: title, X: Axis{x, true}, Y: Axis{"bandwidth (GB/s)", true}}
+func (d Data) drawRates(title, x string) chart.Picture {
+	var all []chart.Series
 	for _, of := range d.cases("time_us") {
-		l := Line{Name: of, X: d.xs(of, "time_us")}
-		for _, x := range l.X {
-			l.Y = append(l.Y, d.rate(of, of, x).Value)
-		}
-		p.Lines = append(p.Lines, l)
+		all = append(all, d.curve(of, "time_us", func(x float64) float64 { return d.rate(of, of, x).Value }))
 	}
-	return p
+	return curves(title, log(x), log("bandwidth (GB/s)"), all...)
 }

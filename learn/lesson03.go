@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"gpt2scope/internal/chart"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/stats"
 )
@@ -289,10 +290,6 @@ func judgeLinkOnCPU(d Data) Finding {
 	return undecided(fmt.Sprintf("The claim is about a GPU; this is a CPU, for comparison: handing n bytes to another thread takes about %s. Caches make small sizes faster than the law, memory large ones slower.", l.law), l.figures(handOver)...)
 }
 
-func drawLink(d Data) *Picture {
-	p := &Picture{Title: "Time of a copy by its size", X: Axis{"bytes", true}, Y: Axis{"time (us)", true}}
-	for _, of := range d.cases("time_us") {
-		p.Lines = append(p.Lines, lineOf(d, of, "time_us"))
-	}
-	return p
+func drawLink(d Data) chart.Picture {
+	return curves("Time of a copy by its size", log("bytes"), log("time (us)"), d.medians("time_us", d.cases("time_us")...)...)
 }

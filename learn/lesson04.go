@@ -7,10 +7,12 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"gpt2scope/cpu"
+	"gpt2scope/internal/chart"
 )
 
 //go:embed lesson04.cu
@@ -156,25 +158,16 @@ func judgeParallelOnGPU(d Data) Finding {
 	return f
 }
 
-func drawParallelOnCPU(d Data) *Picture {
-	p := &Picture{Title: "What parallelism adds on a CPU", X: Axis{Name: "GFLOP/s", Log: true}}
-	for _, f := range judgeParallelOnCPU(d).Figures {
-		if f.Unit == "GFLOP/s" {
-			p.Bars = append(p.Bars, barOf(f, 1))
-		}
-	}
-	return p
+func drawParallelOnCPU(d Data) chart.Picture {
+	figures := slices.DeleteFunc(judgeParallelOnCPU(d).Figures, func(f Figure) bool { return f.Unit != "GFLOP/s" })
+	return bars("What parallelism adds on a CPU", log("GFLOP/s"), 1, figures...)
 }
 
-func drawParallelOnGPU(d Data) *Picture {
+func drawParallelOnGPU(d Data) chart.Picture {
 	const of = "GPU threads"
-	p := &Picture{Title: "What threads add on a GPU", X: Axis{Name: "GFLOP/s", Log: true}}
+	var figures []Figure
 	for _, x := range d.xs(of, "time_us") {
-		name := count(x) + " threads"
-		if x == 1 {
-			name = "1 thread"
-		}
-		p.Bars = append(p.Bars, barOf(d.speed(name, of, x), 1))
+		figures = append(figures, d.speed(countOf(int(x), "thread"), of, x))
 	}
-	return p
+	return bars("What threads add on a GPU", log("GFLOP/s"), 1, figures...)
 }

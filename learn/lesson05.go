@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"gpt2scope/internal/chart"
 )
 
 var lesson05 = Lesson{
@@ -98,10 +100,6 @@ func judgeTimers(d Data) Finding {
 	return f
 }
 
-func drawTimers(d Data) *Picture {
-	p := &Picture{Title: "Three timers of one kernel", X: Axis{"length that the kernel was asked to take (us)", true}, Y: Axis{"measured time (us)", true}}
-	for _, timer := range []string{noWait, waited, events} {
-		p.Lines = append(p.Lines, lineOf(d, timer, "time_us"))
-	}
-	return p
+func drawTimers(d Data) chart.Picture {
+	return curves("Three timers of one kernel", log("length that the kernel was asked to take (us)"), log("measured time (us)"), d.medians("time_us", noWait, waited, events)...)
 }

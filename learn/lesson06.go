@@ -12,6 +12,8 @@ import (
 	"math/rand/v2"
 	"time"
 	"unsafe"
+
+	"gpt2scope/internal/chart"
 )
 
 //go:embed lesson06.cu
@@ -168,10 +170,10 @@ func holdsZero(f Figure) bool {
 	return low <= 0 && high >= 0
 }
 
-func drawSquares(d Data) *Picture {
-	p := &Picture{Title: "Three ways to square, and a change of sign", X: Axis{Name: "time (ms)"}}
+func drawSquares(d Data) chart.Picture {
+	var figures []Figure
 	for _, way := range squares {
-		p.Bars = append(p.Bars, barOf(figureOf(way, "us", d.values(way, "time_us")), 1e3))
+		figures = append(figures, figureOf(way, "us", d.values(way, "time_us")))
 	}
-	return p
+	return bars("Three ways to square, and a change of sign", linear("time (ms)"), 1e3, figures...)
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"gpt2scope/cuda"
+	"gpt2scope/internal/chart"
 )
 
 //go:embed lesson07.cu
@@ -106,6 +107,6 @@ func judgeWidth(d Data) Finding {
 	return f
 }
 
-func drawWidth(d Data) *Picture {
+func drawWidth(d Data) chart.Picture {
 	return d.drawRates("Bandwidth by width of loads, and with 4 blocks", "numbers")
 }

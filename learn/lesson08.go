@@ -14,6 +14,7 @@ import (
 	"unsafe"
 
 	"gpt2scope/cuda"
+	"gpt2scope/internal/chart"
 )
 
 // #include "lesson06.h"
@@ -200,6 +201,6 @@ func judgeFirst(d Data) Finding {
 	return f
 }
 
-func drawFirst(d Data) *Picture {
-	return &Picture{Title: "Time of the n-th call of a fresh process", X: Axis{Name: "call"}, Y: Axis{"time (us)", true}, Lines: []Line{lineOf(d, "call", "time_us")}}
+func drawFirst(d Data) chart.Picture {
+	return curves("Time of the n-th call of a fresh process", linear("call"), log("time (us)"), d.medians("time_us", "call")...)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"gpt2scope/internal/chart"
 	"gpt2scope/traces"
 )
 
@@ -109,10 +110,6 @@ func times(n float64) string {
 	return count(n) + " times"
 }
 
-func drawCaptures(d Data) *Picture {
-	p := &Picture{Title: "What the timelines of two modes hold", X: Axis{Name: "calls or kernels"}}
-	for _, f := range judgeCaptures(d).Figures {
-		p.Bars = append(p.Bars, barOf(f, 1))
-	}
-	return p
+func drawCaptures(d Data) chart.Picture {
+	return bars("What the timelines of two modes hold", linear("calls or kernels"), 1, judgeCaptures(d).Figures...)
 }

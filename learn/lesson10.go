@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"gpt2scope/internal/chart"
 )
 
 var lesson10 = Lesson{
@@ -142,11 +144,10 @@ func judgeQueue(d Data) Finding {
 	return f
 }
 
-func drawQueue(d Data) *Picture {
-	p := &Picture{Title: "How long each launch takes", X: Axis{Name: "launch"}, Y: Axis{"time of the launch (us)", true}}
+func drawQueue(d Data) chart.Picture {
+	var first Data
 	if rounds := d.rounds("launches"); len(rounds) > 0 {
-		l := lineOf(rounds[0], "launch", "time_us")
-		p.Lines = []Line{l}
+		first = rounds[0]
 	}
-	return p
+	return curves("How long each launch takes", linear("launch"), log("time of the launch (us)"), first.medians("time_us", "launch")...)
 }

@@ -3,6 +3,7 @@ package learn
 import (
 	"fmt"
 
+	"gpt2scope/internal/chart"
 	"gpt2scope/traces"
 	"gpt2scope/traces/window"
 )
@@ -108,10 +109,10 @@ func judgeRanges(d Data) Finding {
 	return f
 }
 
-func drawRanges(d Data) *Picture {
-	p := &Picture{Title: "Ranges on the host against the kernels launched in them", X: Axis{Name: "host over device", Log: true}}
+func drawRanges(d Data) chart.Picture {
+	var figures []Figure
 	for _, stage := range d.cases("host_us") {
-		p.Bars = append(p.Bars, barOf(exact(stage, "x", total(d.values(stage, "host_us"))/total(d.values(stage, "device_us"))), 1))
+		figures = append(figures, exact(stage, "x", total(d.values(stage, "host_us"))/total(d.values(stage, "device_us"))))
 	}
-	return p
+	return bars("Ranges on the host against the kernels launched in them", log("host over device"), 1, figures...)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"gpt2scope/cuda"
+	"gpt2scope/internal/chart"
 )
 
 //go:embed lesson14.cu
@@ -137,10 +138,6 @@ func judgeReuse(d Data) Finding {
 	return f
 }
 
-func drawReuse(d Data) *Picture {
-	p := &Picture{Title: "The same numbers, read several times", X: Axis{"readings", true}, Y: Axis{"time (us)", true}}
-	for _, of := range []string{inPlace, copyRead, resident} {
-		p.Lines = append(p.Lines, lineOf(d, of, "time_us"))
-	}
-	return p
+func drawReuse(d Data) chart.Picture {
+	return curves("The same numbers, read several times", log("readings"), log("time (us)"), d.medians("time_us", inPlace, copyRead, resident)...)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 	"unsafe"
 
+	"gpt2scope/internal/chart"
 	"gpt2scope/predict"
 )
 
@@ -297,14 +298,10 @@ func judgeThreshold(d Data) Finding {
 	return f
 }
 
-func drawThreshold(d Data) *Picture {
-	p := &Picture{Title: "Time on the GPU against the CPU: below 1 the GPU is faster", X: Axis{"numbers", true}, Y: Axis{"GPU / CPU", true}}
+func drawThreshold(d Data) chart.Picture {
+	var all []chart.Series
 	for _, of := range thresholdCases {
-		l := Line{Name: of, X: d.xs(of, "gpu_us")}
-		for _, x := range l.X {
-			l.Y = append(l.Y, median(d.at(of, "gpu_us", x))/median(d.at(of, "cpu_us", x)))
-		}
-		p.Lines = append(p.Lines, l)
+		all = append(all, d.curve(of, "gpu_us", func(x float64) float64 { return median(d.at(of, "gpu_us", x)) / median(d.at(of, "cpu_us", x)) }))
 	}
-	return p
+	return curves("Time on the GPU against the CPU: below 1 the GPU is faster", log("numbers"), log("GPU / CPU"), all...)
 }

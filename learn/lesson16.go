@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gpt2scope/cuda/nvml"
+	"gpt2scope/internal/chart"
 )
 
 //go:embed lesson16.cu
@@ -112,12 +113,11 @@ func judgeUtilisation(d Data) Finding {
 	return f
 }
 
-func drawUtilisation(d Data) *Picture {
-	p := &Picture{Title: "Utilisation, and the share of SMs that run a block", X: Axis{Name: "%"}}
+func drawUtilisation(d Data) chart.Picture {
 	all := median(d.values("all", "sms"))
+	var figures []Figure
 	for _, of := range utilisationCases[1:] {
-		p.Bars = append(p.Bars, barOf(figureOf("utilisation, "+of, "%", d.values(of, "utilisation_percent")), 1),
-			barOf(exact("SMs in use, "+of, "%", 100*median(d.values(of, "sms_used"))/all), 1))
+		figures = append(figures, figureOf("utilisation, "+of, "%", d.values(of, "utilisation_percent")), exact("SMs in use, "+of, "%", 100*median(d.values(of, "sms_used"))/all))
 	}
-	return p
+	return bars("Utilisation, and the share of SMs that run a block", linear("%"), 1, figures...)
 }

@@ -5,9 +5,11 @@ import (
 	_ "embed"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"strings"
 
 	"gpt2scope/cuda"
+	"gpt2scope/internal/chart"
 )
 
 //go:embed lesson17.cu
@@ -171,20 +173,14 @@ func judgeOccupancy(d Data) Finding {
 	return f
 }
 
-func drawOccupancy(d Data) *Picture {
-	p := &Picture{Title: "Speed by occupancy, against the best", X: Axis{Name: "occupancy (%)"}, Y: Axis{Name: "speed (% of the best)"}}
+func drawOccupancy(d Data) chart.Picture {
+	var all []chart.Series
 	for _, of := range occupancyCases {
-		l := lineOf(d, of, "time_us")
-		best := 0.0
-		for _, t := range l.Y {
-			if best == 0 || t < best {
-				best = t
-			}
+		best := math.Inf(1)
+		for _, x := range d.xs(of, "time_us") {
+			best = min(best, median(d.at(of, "time_us", x)))
 		}
-		for i, t := range l.Y {
-			l.Y[i] = 100 * best / t
-		}
-		p.Lines = append(p.Lines, l)
+		all = append(all, d.curve(of, "time_us", func(x float64) float64 { return 100 * best / median(d.at(of, "time_us", x)) }))
 	}
-	return p
+	return curves("Speed by occupancy, against the best", linear("occupancy (%)"), linear("speed (% of the best)"), all...)
 }

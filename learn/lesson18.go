@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"gpt2scope/cuda"
+	"gpt2scope/internal/chart"
 )
 
 //go:embed lesson18.cu
@@ -101,10 +102,10 @@ func judgeDivergence(d Data) Finding {
 	return f
 }
 
-func drawDivergence(d Data) *Picture {
-	p := &Picture{Title: "Time of branches, against one path", X: Axis{Name: "factor"}}
+func drawDivergence(d Data) chart.Picture {
+	var figures []Figure
 	for _, of := range divergenceCases[:7] {
-		p.Bars = append(p.Bars, barOf(figureOf(of, "x", ratios(d.values(of, "time_us"), d.values(onePath, "time_us"))), 1))
+		figures = append(figures, figureOf(of, "x", ratios(d.values(of, "time_us"), d.values(onePath, "time_us"))))
 	}
-	return p
+	return bars("Time of branches, against one path", linear("factor"), 1, figures...)
 }

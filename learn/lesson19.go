@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"gpt2scope/cuda"
+	"gpt2scope/internal/chart"
+	"gpt2scope/internal/humanize"
 )
 
 //go:embed lesson19.cu
@@ -286,19 +288,12 @@ func firstError(log string) string {
 }
 
 // countOf writes a number of things: "1 result", "3 results".
-func countOf(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
+func countOf(n int, what string) string { return humanize.Count(n, what, what+"s") }
 
-func drawBlocks(d Data) *Picture {
-	p := &Picture{Title: "When each started", X: Axis{Name: "number"}, Y: Axis{Name: "turn"}}
-	for i := range blockLaunches {
-		if l := lineOf(d, launchCase(i), "turn"); len(l.X) > 0 {
-			p.Lines = append(p.Lines, l)
-		}
+func drawBlocks(d Data) chart.Picture {
+	all := d.medians("turn", d.cases("turn")...)
+	for i := range all {
+		all[i].Kind = chart.Measured // lines would cover one another
 	}
-	return p
+	return curves("When each started", linear("number"), linear("turn"), all...)
 }

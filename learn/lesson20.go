@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"syscall"
 
 	"gpt2scope/cuda"
+	"gpt2scope/internal/chart"
 	"gpt2scope/traces/window"
 )
 
@@ -168,9 +170,16 @@ func matchRounds(g *gpu, launch func(s *cuda.Stream, chunk int, rounds int32) er
 	return int32(min(max(trial*copied/kernel, 1), 1<<16)), nil
 }
 
+// span is when the work of a chunk ran, in us.
+type span struct {
+	work       string
+	chunk      int
+	start, end float64
+}
+
 // spansOf are the times of the work of one round of a case, as far as both marks were read. A mark before work says when the stream
 // came to it; work of a kind waits for the work of that kind before it, so it starts no earlier than that ended.
-func spansOf(d Data, of string, round int) (spans []Span) {
+func spansOf(d Data, of string, round int) (spans []span) {
 	ends := make([]float64, len(chunkWork))
 	for chunk := range overlapChunks {
 		for i, name := range chunkWork {
@@ -178,8 +187,8 @@ func spansOf(d Data, of string, round int) (spans []Span) {
 			if round >= len(from) || round >= len(to) {
 				return spans
 			}
-			s := Span{Row: name, Name: fmt.Sprint(chunk + 1), Start: max(from[round], ends[i]), End: to[round]}
-			ends[i] = s.End
+			s := span{name, chunk, max(from[round], ends[i]), to[round]}
+			ends[i] = s.end
 			spans = append(spans, s)
 		}
 	}
@@ -187,11 +196,11 @@ func spansOf(d Data, of string, round int) (spans []Span) {
 }
 
 // hidden returns how much of the time of kernels a copy ran too, in percent; false without kernels.
-func hidden(spans []Span) (percent float64, ok bool) {
+func hidden(spans []span) (percent float64, ok bool) {
 	var copies, work []window.Interval
 	for _, s := range spans {
-		x := window.Interval{From: int64(1000 * s.Start), To: int64(1000 * s.End)} // ns
-		if s.Row == chunkWork[1] {
+		x := window.Interval{From: int64(1000 * s.start), To: int64(1000 * s.end)} // ns
+		if s.work == chunkWork[1] {
 			work = append(work, x)
 		} else {
 			copies = append(copies, x)
@@ -234,46 +243,65 @@ func judgeOverlap(d Data) Finding {
 	default:
 		f.Verdict = Unknown
 	}
+	scale := took(spansOf(d, inOneStream, 1))
 	for _, of := range overlapCases {
-		f.Lines = append(f.Lines, timeline(of, spansOf(d, of, 1))...)
+		f.Lines = append(f.Lines, timeline(of, spansOf(d, of, 1), scale)...)
 	}
 	return f
 }
 
-// timeline draws spans in letters: a row for each kind of work, with the last digit of the chunk that it is for.
-func timeline(title string, spans []Span) (lines []string) {
-	const width = 64
-	end := 0.0
+// took is when the last of spans ended.
+func took(spans []span) (end float64) {
 	for _, s := range spans {
-		end = max(end, s.End)
+		end = max(end, s.end)
 	}
-	if end <= 0 {
+	return end
+}
+
+// timeline draws spans in letters, to a scale that all cases share: the time that a whole line is. There is a row for each kind of
+// work, with the number of its chunk; what comes after the line is left out.
+func timeline(title string, spans []span, scale float64) (lines []string) {
+	const width = 64
+	end := took(spans)
+	if end <= 0 || scale <= 0 {
 		return nil
 	}
-	lines = append(lines, fmt.Sprintf("%s, %s:", title, exact("", "us", end).Short()))
-	for _, row := range chunkWork {
-		cells := []byte(strings.Repeat(".", width))
+	title += ", " + exact("", "us", end).Short()
+	if end > scale {
+		title += ", of which the first " + exact("", "us", scale).Short()
+	}
+	lines = append(lines, title+":")
+	for _, work := range chunkWork {
+		cells := []byte(strings.Repeat(".", int(math.Ceil(min(end/scale, 1)*width))))
 		for _, s := range spans {
-			if s.Row != row {
-				continue
-			}
-			from, to := int(s.Start/end*width), int(s.End/end*width)
-			for i := min(max(from, 0), width-1); i < min(max(to, from+1), width); i++ {
-				cells[i] = s.Name[len(s.Name)-1]
+			if s.work == work {
+				from := int(s.start / scale * width)
+				for i := from; i < min(max(int(s.end/scale*width), from+1), len(cells)); i++ {
+					cells[i] = byte('1' + s.chunk)
+				}
 			}
 		}
-		lines = append(lines, fmt.Sprintf("  %-9s %s", row, cells))
+		lines = append(lines, fmt.Sprintf("  %-9s %s", work, cells))
 	}
 	return lines
 }
 
-func drawOverlap(d Data) *Picture {
-	p := &Picture{Title: "What ran when, by number of the chunk", X: Axis{Name: "time (us)"}}
+func drawOverlap(d Data) chart.Picture {
+	p := chart.Panel{X: chart.Axis{Name: "time", Unit: "us"}}
+	for chunk := range overlapChunks {
+		p.Kinds = append(p.Kinds, fmt.Sprint(chunk+1))
+	}
 	for _, of := range overlapCases {
-		for _, s := range spansOf(d, of, 1) {
-			s.Row = of + ": " + s.Row
-			p.Spans = append(p.Spans, s)
+		spans := spansOf(d, of, 1)
+		for _, work := range chunkWork {
+			row := chart.Row{Name: of + ": " + work}
+			for _, s := range spans {
+				if s.work == work {
+					row.Spans = append(row.Spans, chart.Span{Kind: s.chunk, Start: s.start, End: s.end})
+				}
+			}
+			p.Rows = append(p.Rows, row)
 		}
 	}
-	return p
+	return chart.Picture{Title: "What ran when, by number of the chunk", Panels: []chart.Panel{p}}
 }

@@ -40,7 +40,7 @@ func TestOverlap(t *testing.T) {
 		"no gain":             {data(false, false, true), Unknown},
 	})
 	f := judgeOverlap(data(true, false, true))
-	if !strings.Contains(f.Text, "not otherwise") || len(f.Lines) != 12 || !strings.HasPrefix(strings.TrimSpace(f.Lines[1]), "copy in   11") || !strings.HasPrefix(strings.TrimSpace(f.Lines[5]), "copy in   111111222222") {
+	if !strings.Contains(f.Text, "not otherwise") || len(f.Lines) != 12 || !strings.HasPrefix(strings.TrimSpace(f.Lines[1]), "copy in   11") || !strings.HasPrefix(strings.TrimSpace(f.Lines[5]), "copy in   1122") {
 		t.Errorf("%s\n%s", f.Text, strings.Join(f.Lines, "\n"))
 	}
 }
@@ -54,7 +54,7 @@ func TestSpans(t *testing.T) {
 		}
 	}
 	spans := spansOf(d, inTwoStreams, 0)
-	if len(spans) != 6 || spans[3] != (Span{"copy in", "2", 10, 20}) || spans[4] != (Span{"kernel", "2", 20, 30}) {
+	if len(spans) != 6 || spans[3] != (span{"copy in", 1, 10, 20}) || spans[4] != (span{"kernel", 1, 20, 30}) {
 		t.Fatalf("%+v", spans)
 	}
 	if p, ok := hidden(spans); !ok || p != 100 {

@@ -1,49 +1,49 @@
 package learn
 
-// Picture is what package learn/page draws of data: bars, lines, or spans of time.
-type Picture struct {
-	Title string
-	X, Y  Axis
-	Bars  []Bar  // one below the other; Y is not used
-	Lines []Line // points joined by lines
-	Spans []Span // what ran when; X is the time
-}
+import (
+	"slices"
 
-// Axis is one of a picture.
-type Axis struct {
-	Name string // with the unit
-	Log  bool
-}
+	"gpt2scope/internal/chart"
+)
 
-// Bar is a value with a name.
-type Bar struct {
-	Name             string
-	Value, Low, High float64 // Low and High are the ends of the interval, the value if there is none
-}
+// linear and log name an axis, with its unit.
+func linear(name string) chart.Axis { return chart.Axis{Name: name} }
+func log(name string) chart.Axis    { return chart.Axis{Name: name, Log: true} }
 
-// Line is a series of points.
-type Line struct {
-	Name string
-	X, Y []float64
-}
-
-// Span is work in a row from Start to End.
-type Span struct {
-	Row, Name  string
-	Start, End float64
-}
-
-// barOf is the bar of a figure, divided by a unit.
-func barOf(f Figure, unit float64) Bar {
-	low, high := f.interval()
-	return Bar{f.Name, f.Value / unit, low / unit, high / unit}
-}
-
-// lineOf joins the medians of a quantity of a case.
-func lineOf(d Data, of, quantity string) Line {
-	l := Line{Name: of, X: d.xs(of, quantity)}
-	for _, x := range l.X {
-		l.Y = append(l.Y, median(d.at(of, quantity, x)))
+// bars draws figures one below the other, divided by a unit.
+func bars(title string, x chart.Axis, unit float64, figures ...Figure) chart.Picture {
+	p := chart.Panel{X: x}
+	for _, f := range figures {
+		low, high := f.interval()
+		p.Rows = append(p.Rows, chart.Bar(f.Name, chart.Value{Low: low / unit, Mid: f.Value / unit, High: high / unit}, number(f.Value/unit)))
 	}
-	return l
+	return chart.Picture{Title: title, Panels: []chart.Panel{p}}
+}
+
+// curve is the value of a case at each X of a quantity.
+func (d Data) curve(of, quantity string, value func(x float64) float64) chart.Series {
+	xs := d.xs(of, quantity)
+	ys := make([]float64, len(xs))
+	for i, x := range xs {
+		ys[i] = value(x)
+	}
+	return chart.Series{Name: of, Kind: chart.Joined, Points: chart.Points(xs, ys)}
+}
+
+// medians are those of a quantity of cases.
+func (d Data) medians(quantity string, cases ...string) (all []chart.Series) {
+	for _, of := range cases {
+		all = append(all, d.curve(of, quantity, func(x float64) float64 { return median(d.at(of, quantity, x)) }))
+	}
+	return all
+}
+
+// curves draws series, each in a colour of its own.
+func curves(title string, x, y chart.Axis, series ...chart.Series) chart.Picture {
+	y.Zero = !y.Log
+	series = slices.Clone(series)
+	for i := range series {
+		series[i].Group = i
+	}
+	return chart.Picture{Title: title, Panels: []chart.Panel{{X: x, Y: y, Series: series}}}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gpt2scope/cuda"
+	"gpt2scope/internal/chart"
 )
 
 // Env is what experiments may use.
@@ -70,9 +71,9 @@ type Part struct {
 	Recorded string `json:"recorded,omitempty"` // the date of the recording; absent if it was measured now
 	Reason   string `json:"reason,omitempty"`   // why it was not measured now
 	Finding
-	Data    Data     `json:"data,omitempty"`
-	Picture *Picture `json:"-"`
-	Failed  error    `json:"-"` // of the experiment
+	Data    Data          `json:"data,omitempty"`
+	Picture chart.Picture `json:"-"`
+	Failed  error         `json:"-"` // of the experiment
 }
 
 // Devices of parts.

@@ -128,6 +128,9 @@ func (p *Panel) legend(area draw.Canvas) vg.Length {
 			area.FillPolygon(colourOf(i), corners(vg.Rectangle{Min: vg.Point{X: left.X, Y: left.Y - 5}, Max: vg.Point{X: left.X + 24, Y: left.Y + 5}}))
 		})
 	}
+	if at.X == area.Min.X { // nothing stands in the last line
+		at.Y += legendHeight
+	}
 	return area.Max.Y - at.Y + legendHeight + 6
 }
 
@@ -180,7 +183,7 @@ func (p *Panel) axes(l layout, area *draw.Canvas) *gonum.Plot {
 	for _, r := range p.Rows {
 		names, texts = max(names, small.Width(r.Name)+6), max(texts, small.Width(r.Text))
 	}
-	if l == wide { // else they stand above
+	if p.above = l == narrow; !p.above {
 		area.Min.X += names
 	}
 	area.Max.X -= texts
@@ -288,7 +291,7 @@ func (p *Panel) rows(c draw.Canvas, at func(float64) vg.Length) {
 		step := (c.Max.Y - c.Min.Y) / vg.Length(len(p.Rows))
 		top, bottom := c.Max.Y-step*vg.Length(i)-3, c.Max.Y-step*vg.Length(i+1)+3
 		name := vg.Point{X: c.Min.X - 6 - small.Width(row.Name), Y: (top+bottom)/2 - 4}
-		if step > wide.row+1 { // the layout has room above
+		if p.above {
 			name = vg.Point{X: c.Min.X, Y: top - 10}
 			top -= 14
 		}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 
+	"gpt2scope/internal/chart"
 	"gpt2scope/internal/webpage"
 	"gpt2scope/learn"
 )
@@ -30,7 +31,6 @@ type lesson struct {
 type part struct {
 	learn.Part
 	Class   string
-	Title   string // of the picture
 	Drawing template.HTML
 }
 
@@ -40,15 +40,18 @@ func Write(w io.Writer, results []learn.Result) error {
 		Head    webpage.Head
 		Lessons []lesson
 		Summary string
-	}{Head: webpage.Head{Title: "Lessons", Style: template.CSS(style)}}
+	}{Head: webpage.Head{Title: "Lessons", Style: template.CSS(style) + chart.Style()}}
 	counts := map[learn.Verdict]int{}
 	for _, r := range results {
 		l := lesson{Result: r, Class: class(r.Verdict)}
 		counts[r.Verdict]++
 		for _, p := range r.Parts {
-			one := part{Part: p, Class: class(p.Verdict), Drawing: template.HTML(draw(p.Picture))} // all text in it is escaped
-			if p.Picture != nil {
-				one.Title = p.Picture.Title
+			one := part{Part: p, Class: class(p.Verdict)}
+			if !p.Picture.Empty() {
+				var err error
+				if one.Drawing, err = p.Picture.HTML(); err != nil {
+					return err
+				}
 			}
 			l.Parts = append(l.Parts, one)
 		}

@@ -2,82 +2,26 @@ package page
 
 import (
 	"bytes"
-	"encoding/xml"
-	"math"
 	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
 
+	"gpt2scope/internal/chart"
 	"gpt2scope/internal/chromium"
 	"gpt2scope/learn"
 )
 
-// pictures are one of each kind, with texts that HTML must not take for its own, and values that have no place.
-var pictures = []*learn.Picture{
-	{Title: "bars <1>", X: learn.Axis{Name: "time (ms)"}, Bars: []learn.Bar{{Name: "a * a", Value: 3, Low: 2.5, High: 3.5}, {Name: "<b>", Value: -1, Low: -1, High: -1}, {Name: "none", Value: math.NaN()}}},
-	{Title: "bars over decades", X: learn.Axis{Name: "GB/s", Log: true}, Bars: []learn.Bar{{Name: "one", Value: 0.01, Low: 0.01, High: 0.02}, {Name: "all", Value: 4000, Low: 4000, High: 4000}, {Name: "zero"}}},
-	{Title: "lines", X: learn.Axis{Name: "bytes & more", Log: true}, Y: learn.Axis{Name: "time (us)", Log: true}, Lines: []learn.Line{
-		{Name: "up", X: []float64{1, 10, 1e6}, Y: []float64{5, 6, 700}}, {Name: "one point", X: []float64{3}, Y: []float64{3}}, {Name: "none", X: []float64{0, math.NaN()}, Y: []float64{1, 1}}}},
-	{Title: "spans", X: learn.Axis{Name: "time (us)"}, Spans: []learn.Span{{Row: "stream 1", Name: "copy", Start: 0, End: 10}, {Row: "stream 2", Name: "kernel", Start: 8, End: 20}}},
-}
-
 func results() []learn.Result {
 	var all []learn.Result
-	for i, p := range pictures {
-		verdict := []learn.Verdict{learn.Shown, learn.Refuted, learn.Unknown}[i%3]
+	for i, verdict := range []learn.Verdict{learn.Shown, learn.Refuted, learn.Unknown, learn.Shown} {
+		p := chart.Picture{Title: "bars <1>", Panels: []chart.Panel{{X: chart.Axis{Name: "time (ms)"}, Rows: []chart.Row{chart.Bar("a * a", chart.Exactly(3), "3"), chart.Bar("<b>", chart.Exactly(-1), "-1")}}}}
 		all = append(all, learn.Result{Number: i + 1, Claim: "<<<1, 1>>> & more", Verdict: verdict, Why: "Since it is so.", GoOn: "infer info", Parts: []learn.Part{
 			{Device: learn.OnCPU, Machine: "A CPU, 4 threads", Finding: learn.Finding{Verdict: verdict, Text: "What was found.", Figures: []learn.Figure{{Name: "time", Value: 3333, Unit: "us", N: 9}}}, Picture: p},
 			{Device: learn.OnGPU, Reason: "there is no GPU", Finding: learn.Finding{Verdict: learn.Unknown, Text: "There is no recording."}},
 		}})
 	}
 	return all
-}
-
-// An SVG is well-formed, names what it shows and draws nothing outside.
-func TestDraw(t *testing.T) {
-	for _, p := range pictures {
-		d := xml.NewDecoder(strings.NewReader(draw(p)))
-		shapes := 0
-		for {
-			token, err := d.Token()
-			if token == nil {
-				break
-			}
-			if err != nil {
-				t.Fatalf("%s: %v", p.Title, err)
-			}
-			if e, ok := token.(xml.StartElement); ok && (e.Name.Local == "rect" || e.Name.Local == "polyline") {
-				shapes++
-			}
-		}
-		if _, err := d.Token(); shapes < 2 || strings.Contains(draw(p), "NaN\"") {
-			t.Errorf("%s: %d shapes, %v: %s", p.Title, shapes, err, draw(p))
-		}
-	}
-	for _, p := range []*learn.Picture{nil, {}, {Bars: []learn.Bar{{Value: math.NaN(), Low: math.NaN(), High: math.NaN()}}}, {Lines: []learn.Line{{}}}} {
-		if s := draw(p); s != "" {
-			t.Errorf("%+v is drawn: %s", p, s)
-		}
-	}
-}
-
-func TestTicks(t *testing.T) {
-	for _, c := range []struct {
-		s    scale
-		want string
-	}{
-		{scale{low: 0, high: 10}, "0 2 4 6 8 10"}, {scale{low: 0, high: 3500}, "0 500 1k 1.5k 2k 2.5k 3k 3.5k"}, {scale{low: 1, high: 1e6, log: true}, "1 10 100 1k 10k 100k 1M"},
-		{scale{low: 2, high: 30, log: true}, "5 10 15 20 25 30"}, {scale{low: -1, high: 1}, "-1 -0.5 0 0.5 1"},
-	} {
-		var got []string
-		for _, v := range c.s.ticks() {
-			got = append(got, short(v))
-		}
-		if strings.Join(got, " ") != c.want {
-			t.Errorf("%+v: %s, expected %s", c.s, strings.Join(got, " "), c.want)
-		}
-	}
 }
 
 func TestPage(t *testing.T) {
@@ -112,7 +56,7 @@ func TestPageInBrowser(t *testing.T) {
 	}
 	for _, r := range all {
 		for _, p := range r.Parts {
-			if draw(p.Picture) != "" {
+			if !p.Picture.Empty() {
 				drawn++
 			}
 		}

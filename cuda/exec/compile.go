@@ -12,14 +12,14 @@ import (
 
 // compiled is a plan as launches.
 type compiled struct {
-	plan     *gpt2.Plan
-	steps    [][]launch // of each step of the plan
-	ranges   *annotate.Pass
-	samples  bool
-	stepwise bool      // steps of the decode program: see singleSteps
-	single   *compiled // the same pass by such steps; nil until they are made
-	runs     int       // eager ones
-	plain    variant   // the variant that does not stamp
+	plan        *gpt2.Plan
+	steps       [][]launch // of each step of the plan
+	ranges      *annotate.Pass
+	samples     bool
+	singleSteps bool      // of the persistent kernel
+	single      *compiled // the same pass by such steps; nil until they are made
+	runs        int       // eager ones
+	plain       variant   // the variant that does not stamp
 }
 
 // launch is one call into the library.

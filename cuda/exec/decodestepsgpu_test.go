@@ -73,7 +73,7 @@ func TestStepsBitEqualOnGPU(t *testing.T) {
 			inOneKernel(t, one)
 			got, row := text(other, prompt, run.n, run.how)
 			if r := other.Runner().(*Runner); r.compiled[r.decodePass()].single == nil || !r.last.logitsOnly {
-				t.Fatalf("%s: the steps did not run by their own kernels: %q", what, r.together.refused)
+				t.Fatalf("%s: the steps did not run by their own kernels: %q", what, r.persistent.refused)
 			}
 			if !slices.Equal(got, want) {
 				n := 0
@@ -122,7 +122,7 @@ func TestStepsOfSequencesOnGPU(t *testing.T) {
 				inOneKernel(t, one)
 				got, row := run(other)
 				if r := other.Runner().(*Runner); r.compiled[r.decodePass()].single == nil || !r.last.logitsOnly {
-					t.Fatalf("%s: the steps did not run by their own kernels: %q", what, r.together.refused)
+					t.Fatalf("%s: the steps did not run by their own kernels: %q", what, r.persistent.refused)
 				}
 				if !slices.Equal(got, want) {
 					t.Errorf("%s: other tokens than in mode persistent", what)

@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"unsafe"
 
 	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/stub"
+	"gpt2scope/record"
 	"gpt2scope/weights"
 )
 
@@ -112,45 +112,38 @@ func emulatedPrompts(t *testing.T) {
 	}
 }
 
-// TestEmulatedStamps: a block that has a part in a step notes, in their order, that it waited for weights if it did, that
-// it had the inputs, and that it published the outputs.
+// TestEmulatedStamps: each step of a recorded launch has the parts of its time, of each block that has a part in it.
 func TestEmulatedStamps(t *testing.T) {
 	stub.Emulated(t, 384, 48)
 	t.Setenv("GS_EMULATED_SLOW", "200")
 	s := session(t, emulatedModel(t), persistentGPU(t), gpt2.Options{})
 	r := s.Runner().(*Runner)
-	decoded(t, r, []int32{1, 2, 3, 4, 5, 6, 7, 8, 9}, 1) // makes the program
-	const tokens, blocks = 2, 48
-	steps := int(r.together.args.Count) + 1 // and the choice of the token
-	stamps, err := zeroed(r.stream, tokens*int64(steps)*blocks*int64(unsafe.Sizeof(cuda.DecodeStamp{})))
-	if err != nil {
+	to := record.New("test", "1")
+	if err := r.StartRecording(to); err != nil {
 		t.Fatal(err)
 	}
-	defer stamps.Free()
-	r.together.args.Stamps = stamps.Ptr()
-	decoded(t, r, nil, tokens)
-	times := make([]cuda.DecodeStamp, tokens*steps*blocks)
-	if err := stamps.Read(0, unsafe.Slice((*byte)(unsafe.Pointer(&times[0])), stamps.Size())); err != nil {
+	decoded(t, r, []int32{1, 2, 3, 4, 5, 6, 7, 8, 9}, 2)
+	if err := r.StopRecording(); err != nil {
 		t.Fatal(err)
 	}
-	waited, parts := 0, 0
-	for i, stamp := range times {
-		at, step := blockTimes(stamp), i/blocks%steps
-		if at == (gpt2.BlockTimes{}) {
-			continue
-		}
-		parts++
-		if at.Ready != 0 {
-			waited++
-		}
-		samples := step == steps-1
-		if at.Published == 0 || samples != (at.Arrived == 0) || at.Ready > at.Arrived || at.Arrived > at.Published {
-			t.Errorf("token %d, step %d, block %d: %+v", i/blocks/steps, step, i%blocks, at)
+	passes, kernels := ofDecode(to.Trace())
+	if len(passes) != 2 {
+		t.Fatalf("%d decode steps are recorded", len(passes))
+	}
+	waited, all := 0, 0
+	for n, pass := range passes {
+		for i, e := range kernels[pass.ID] {
+			in := e.Inside
+			if in == nil || in.Parts.Sum() != e.Duration || e.Duration <= 0 || in.SMs < 24 {
+				t.Fatalf("decode step %d, kernel %d of %d ns: %+v", n, i, e.Duration, in)
+			}
+			if all++; in.Weights > 0 {
+				waited++
+			}
 		}
 	}
-	// Each of 48 blocks has a part in each product of 384 to 1536 rows, a step in two layers of five, and in logits and choice.
-	if least := tokens * blocks * (2*4 + 2); parts < least || waited == 0 || waited == parts {
-		t.Errorf("%d stamps of blocks, %d of them of weights; want %d at least", parts, waited, least)
+	if waited == 0 || waited == all {
+		t.Errorf("blocks waited for weights in %d of %d steps", waited, all)
 	}
 }
 

@@ -55,9 +55,9 @@ func (r *Runner) Measure(ctx context.Context, ids []int32, pass gpt2.Pass, repea
 			n := 1
 			var err error
 			switch {
-			case (r.together.on || c.stepwise) && pass.Tokens == 1 && pass.Sample:
+			case (r.persistent.on || c.singleSteps) && pass.Tokens == 1 && pass.Sample:
 				n, err = r.step(c, start+launched, steps-launched)
-			case r.together.on || c.stepwise: // a prompt that does not sample does not move the position
+			case r.persistent.on || c.singleSteps: // a prompt that does not sample does not move the position
 				n, err = r.step(c, start, 1)
 			default:
 				err = r.pass(passAt{c, r.state.position, pass.Tokens})
@@ -73,7 +73,7 @@ func (r *Runner) Measure(ctx context.Context, ids []int32, pass gpt2.Pass, repea
 		elapsed := time.Since(began) / time.Duration(steps)
 		if c.samples {
 			r.state.step += uint64(steps)
-			if _, err := r.ring.read(nil, r.state.step-1); (r.together.on || c.stepwise) && err != nil {
+			if _, err := r.ring.read(nil, r.state.step-1); (r.persistent.on || c.singleSteps) && err != nil {
 				return 0, r.explain(c.plan, err)
 			}
 		}
@@ -116,7 +116,7 @@ func (r *Runner) Launches(pass gpt2.Pass) (int, error) {
 	if c, err = r.choose(c, pass != r.decodePass()); err != nil {
 		return 0, r.fail(c, err)
 	}
-	if r.together.on {
+	if r.persistent.on {
 		return 1, nil
 	}
 	n := 0

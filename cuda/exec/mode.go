@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"gpt2scope/cuda"
+	"gpt2scope/cuda/persistent"
 	"gpt2scope/gpt2"
 )
 
@@ -86,23 +87,16 @@ func (b *Backend) chooseMode(p *passFacts) (choice, error) {
 		return c, nil
 	}
 	measured := o.Mode == Auto && !c.singleSteps // only where it was measured to be faster
-	width, rows, most := p.config.Channels, p.pass.Tokens, measuredFaster[p.config.Channels]
 	switch {
-	case p.prompt && (p.pass.Batch != 1 || rows > cuda.DecodeRows || p.pass.Logits != gpt2.LogitsLast || p.pass.Until != "" || !p.sampling.Basic()):
+	case p.prompt && (p.pass.Batch != 1 || p.pass.Tokens > cuda.DecodeRows || p.pass.Logits != gpt2.LogitsLast || p.pass.Until != "" || !p.sampling.Basic()):
 		return not("")
-	case p.prompt && measured && (rows > 1 && rows > measuredPrompts[width] || width < 768 && p.layers < 3):
-		return not("") // a launch for each prompt takes longer for the smallest models
+	case p.prompt && measured && persistent.SlowerPrompt(p.config.Channels, p.layers, p.pass.Tokens):
+		return not("")
 	case p.refused != "":
 		return not(p.refused)
-	case !measured:
-	case most == 0:
-		return not(fmt.Sprintf("at a width of %d one kernel was not measured to be faster", width))
-	case p.pass.Batch > most:
-		return not(fmt.Sprintf("of %d sequences at a width of %d one kernel was not measured to be faster", p.pass.Batch, width))
-	case sampledApart(p.sampling, p.config.Vocab) && width < 768 && p.layers < 3:
-		return not("tokens are drawn by a launch of their own, and the model is too small for one kernel to make up for that (--top-k 40 needs no launch)")
-	case p.pass.Batch > 4 && candidates(p.sampling, p.config.Vocab) > 64 && width < 768 && p.layers < 2:
-		return not("tokens of many sequences are drawn from many candidates, and the model is too small for one kernel to make up for that")
+	}
+	if why := persistent.Slower(p.config, p.layers, p.pass.Batch, p.sampling); measured && why != "" {
+		return not(why)
 	}
 	return c, nil
 }

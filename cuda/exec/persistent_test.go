@@ -339,8 +339,8 @@ func TestPersistentTimeout(t *testing.T) {
 			if want := 5 + (late-1)*each; len(tokens) != want || r.Position() != 3+want-1 {
 				t.Fatalf("launch %d: %d tokens, want %d; position %d", late, len(tokens), want, r.Position())
 			}
-			if word := make([]byte, 8); r.together.work.Read(0, word) != nil || slices.Max(word) != 0 {
-				t.Errorf("launch %d leaves the work area as it is: %v", late, word)
+			if err := r.persistent.kernel.Expired(); err != nil {
+				t.Errorf("launch %d leaves the work area as it is: %v", late, err)
 			}
 			c.Reset()
 			next := decoded(t, r, nil, 5)
@@ -471,7 +471,12 @@ func TestPersistentSurvey(t *testing.T) {
 	}
 	r := prepared(t, m, c, b, o)
 	decoded(t, r, make([]int32, 5), 3)
-	if want := r.memory.sampleWork.Size() + r.memory.attentionWork.Size() + r.together.program.Size() + r.together.work.Size(); survey.Work != want {
+	plan := r.Plan(r.decodePass())
+	kernel, err := r.writer(plan).session().Bytes(plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := r.memory.sampleWork.Size() + r.memory.attentionWork.Size() + kernel; survey.Work != want {
 		t.Errorf("foretold %d bytes of work, and there are %d", survey.Work, want)
 	}
 	if folds := countOf(c.Calls(), "gs_fold"); folds != 2*2+1 { // two of each layer, however often it runs

@@ -44,8 +44,8 @@ func shipped(t testing.TB) *gpt2.Model {
 // kernel.
 func inOneKernel(t testing.TB, s *gpt2.Session) {
 	t.Helper()
-	if r := s.Runner().(*Runner); !r.together.on || !r.last.logitsOnly {
-		t.Errorf("decode steps did not run in the decode kernel: refused %q", r.together.refused)
+	if r := s.Runner().(*Runner); !r.persistent.on || !r.last.logitsOnly {
+		t.Errorf("decode steps did not run in the decode kernel: refused %q", r.persistent.refused)
 	}
 }
 
@@ -383,10 +383,6 @@ func decodeDraws(b *testing.B, s *gpt2.Session, apart bool) {
 			}
 			r.SetSampling(how)
 			decoded(b, r, prompt, 50)
-			if drawing := r.together.drawing; apart {
-				r.together.drawing = 0
-				defer func() { r.together.drawing = drawing }()
-			}
 			b.ResetTimer()
 			if err := r.Decode(b.Context(), b.N, func([]gpt2.Token) bool { return true }); err != nil {
 				b.Fatal(err)

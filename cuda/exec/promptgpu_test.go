@@ -41,7 +41,7 @@ func prompted(t testing.TB, r *Runner, prompt []int32) (gpt2.Token, []float32) {
 		t.Fatal(err)
 	}
 	if want := r.backend.mode == Persistent || r.backend.singleSteps; r.last.logitsOnly != want || r.last.plan.Pass.Tokens != len(prompt) {
-		t.Fatalf("a prompt of %d rows ran in the decode kernel: %v; refused %q", len(prompt), r.last.logitsOnly, r.together.refused)
+		t.Fatalf("a prompt of %d rows ran in the decode kernel: %v; refused %q", len(prompt), r.last.logitsOnly, r.persistent.refused)
 	}
 	return token, logits
 }
@@ -64,7 +64,7 @@ func TestPromptsOnGPU(t *testing.T) {
 		one, alone, slow, whole := session(t, m, persistent, gpt2.Options{}), session(t, m, steps, gpt2.Options{}), session(t, m, graph, gpt2.Options{}), session(t, m, graph, gpt2.Options{})
 		rng := rand.New(rand.NewPCG(3, 4))
 		decoded(t, after(t, one, nil), []int32{1, 2}, 1)
-		most := one.Runner().(*Runner).together.rows
+		most := one.Runner().(*Runner).persistent.kernel.Rows()
 		t.Logf("%s: prompts of up to %d rows", f.spec, most)
 		if most < f.rows {
 			t.Errorf("%s: prompts of up to %d rows, want %d", f.spec, most, f.rows)
@@ -136,7 +136,7 @@ func TestPromptsAreNearReference(t *testing.T) {
 			if T == 2 {
 				decoded(t, after(t, fast, nil), prompt, 0)
 			}
-			if T > fast.Runner().(*Runner).together.rows {
+			if T > fast.Runner().(*Runner).persistent.kernel.Rows() {
 				break
 			}
 			_, got := prompted(t, after(t, fast, nil), prompt)
@@ -195,7 +195,7 @@ func TestPromptsRepeat(t *testing.T) {
 			text := randomIDs(rand.New(rand.NewPCG(5, 6)), 8, m.Config.Vocab)
 			got, logits := []int32{}, []float32{}
 			for _, T := range []int{3, 8, 2, 1, 4, 7, 5, 6} {
-				if r.together.rows > 0 && T > r.together.rows {
+				if k := r.persistent.kernel; k != nil && T > k.Rows() {
 					T -= 4
 				}
 				token, row := prompted(t, r, text[:T])

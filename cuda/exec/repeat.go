@@ -45,8 +45,8 @@ func (r *Runner) Repeat(ctx context.Context, ids []int32, pass gpt2.Pass, pick f
 	if err := r.state.enter(r.stream, ids, c.plan.Pass.Tokens); err != nil {
 		return 0, 0, r.fail(c, err)
 	}
-	if c.stepwise {
-		err = r.stepSingly(c, r.state.position)
+	if c.singleSteps {
+		err = r.launchSingly(c, r.state.position)
 	} else {
 		err = r.pass(passAt{c, r.state.position, pass.Tokens})
 	}

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"gpt2scope/cuda"
+	"gpt2scope/cuda/persistent"
 	"gpt2scope/gpt2"
 	"gpt2scope/nvtx"
 	"gpt2scope/nvtx/annotate"
@@ -73,25 +74,6 @@ func (g *ring) await(ctx context.Context, stream *cuda.Stream, step uint64) erro
 	return nil
 }
 
-// lateError is a decode step in which a block of the kernel waited too long for another
-// one, or for weights: 65536 * the step of the program + the block, and
-// cuda.DecodeForWeights in it.
-type lateError int64
-
-func (e lateError) Error() string {
-	step, block, _, what := e.where()
-	return fmt.Sprintf("block %d waited too long for %s in step %d of the decode kernel", block, what, step)
-}
-
-// where returns the step of the program, the block, how long it has waited and for what.
-func (e lateError) where() (step, block int, patience time.Duration, what string) {
-	step, block = int(e>>16), int(e&0xffff)
-	if block&cuda.DecodeForWeights != 0 {
-		return step, block &^ cuda.DecodeForWeights, decodeTimeout - decodeTimeout/8, "its weights"
-	}
-	return step, block, decodeTimeout, "data of the others"
-}
-
 // read returns the tokens of a step, one per sequence, in the memory of a slice.
 func (g *ring) read(tokens []gpt2.Token, step uint64) ([]gpt2.Token, error) {
 	tokens = tokens[:0]
@@ -99,7 +81,7 @@ func (g *ring) read(tokens []gpt2.Token, step uint64) ([]gpt2.Token, error) {
 		s := g.slot(step, b)
 		switch {
 		case s.Token == cuda.SlotTimeout:
-			return tokens, lateError(s.Position)
+			return tokens, persistent.Timeout(s.Position)
 		case s.Token < 0:
 			return tokens, gpt2.ErrNotFinite
 		}

@@ -8,6 +8,7 @@ import (
 	"runtime"
 
 	"gpt2scope/cuda"
+	"gpt2scope/cuda/persistent"
 	"gpt2scope/gpt2"
 	"gpt2scope/nvtx"
 	"gpt2scope/nvtx/annotate"
@@ -31,10 +32,10 @@ type Runner struct {
 	products []gpt2.Product
 	last     lastPass
 
-	recorder recorder
-	loading  loading
-	together persistent
-	failed   error // the device is lost: it sticks
+	recorder   recorder
+	loading    loading
+	persistent kernelState
+	failed     error // the device is lost: it sticks
 }
 
 // runAhead is how many decode steps may be launched one by one before their tokens are
@@ -79,7 +80,7 @@ func (r *Runner) Close() error {
 	if r.stream != nil && r.failed == nil {
 		errs = append(errs, r.stream.Synchronize(), r.StopRecording())
 	}
-	errs = append(errs, r.forget(), r.freeStamps(), r.together.free(), r.memory.free(), r.state.free(), free(r.ring.slots))
+	errs = append(errs, r.forget(), r.freeStamps(), r.persistent.kernel.Free(), r.memory.free(), r.state.free(), free(r.ring.slots))
 	if r.stream != nil {
 		errs = append(errs, r.stream.Close())
 	}
@@ -231,7 +232,7 @@ func (r *Runner) Prefill(ctx context.Context, ids []int32, pass gpt2.Pass) ([]gp
 	if err := r.state.enter(r.stream, ids, c.plan.Pass.Tokens); err != nil {
 		return nil, r.fail(c, err)
 	}
-	if r.together.on || c.stepwise {
+	if r.persistent.on || c.singleSteps {
 		_, err = r.step(c, r.state.position, 1)
 	} else {
 		r.last = lastPass{plan: c.plan, rows: pass.Tokens}
@@ -276,8 +277,8 @@ func (r *Runner) take(c *compiled, evaluated int) error {
 	past, step := r.state.position, r.state.step
 	r.state.step++
 	tokens, err := r.ring.read(r.state.tokens, step)
-	if late, ok := err.(lateError); ok {
-		return r.timedOut(c.plan, late)
+	if late, ok := err.(persistent.Timeout); ok {
+		return r.explain(c.plan, late)
 	}
 	r.state.position += evaluated
 	if r.state.tokens = tokens; err != nil {
@@ -401,23 +402,23 @@ func (r *Runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool
 
 // ahead is how many decode steps are launched before the token of the first is read.
 func (r *Runner) ahead() int {
-	if r.together.on && !r.sampledApart() {
-		return 2 * r.atOnce() // while a launch runs, the next one waits in the stream
+	if k := r.persistent.kernel; r.persistent.on && !k.SamplesApart(r.state.sampling) {
+		return 2 * k.Tokens(r.state.sampling) // while a launch runs, the next one waits in the stream
 	}
 	return runAhead
 }
 
 // step launches decode steps at a position, from 1 to n, and returns how many; or a short prompt, as one.
 func (r *Runner) step(c *compiled, position, n int) (int, error) {
-	if r.together.on {
-		steps, err := r.decodeTogether(c, position, n)
+	if r.persistent.on {
+		steps, err := r.launchPersistent(c, position, n)
 		if !errors.Is(err, cuda.ErrNoKernel) {
 			return steps, err
 		}
 		r.refuse(err) // nothing was launched
 	}
-	if c.stepwise {
-		return 1, r.stepSingly(c, position)
+	if c.singleSteps {
+		return 1, r.launchSingly(c, position)
 	}
 	rows := c.plan.Pass.Tokens
 	r.last = lastPass{plan: c.plan, rows: rows}

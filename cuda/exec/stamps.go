@@ -20,8 +20,8 @@ type stampRecorder struct {
 	rows   []stampRow // of host.passes, in the same order
 	lost   int64      // kernels that left no stamp
 
-	current stampPass
-	decode  *decodeStamps // nil before decode steps ran in one kernel
+	current    stampPass
+	persistent *persistentRecorder // nil before the persistent kernel ran
 }
 
 // stampRow is where the stamps of a pass are.
@@ -177,8 +177,8 @@ func (rec *stampRecorder) stop() error {
 	for c := range rec.plans {
 		err = cmp.Or(err, rec.forget(c))
 	}
-	if rec.decode != nil {
-		err = cmp.Or(err, rec.decode.finish())
+	if rec.persistent != nil {
+		err = cmp.Or(err, rec.persistent.stamps.Finish())
 	}
 	if err != nil {
 		return err
@@ -189,8 +189,8 @@ func (rec *stampRecorder) stop() error {
 		host := rec.host.hostEvents(p, &next)
 		events = append(append(events, host.events...), rec.kernels(p, rec.rows[i], host)...)
 	}
-	if rec.decode != nil {
-		events = append(events, rec.decode.events(&next)...)
+	if rec.persistent != nil {
+		events = append(events, rec.persistent.events(&next)...)
 	}
 	rec.host.finish(events)
 	rec.host.to.Header(func(h *traces.Header) {

@@ -60,12 +60,12 @@ func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, passes ...gpt2.Pass) (s 
 			}
 		}
 		if (b.mode == Persistent || b.singleSteps) && pass.IsDecode() && pass.Sample {
-			needs, err := w.decodeNeeds()
+			bytes, err := w.session().Bytes(w.plan)
 			how, _ := b.chooseMode(&passFacts{config: m.Config, layers: len(o.Layers), pass: pass})
 			switch {
 			case how.mode != Persistent && !how.singleSteps:
 				b.fallBack(how.why)
-				needs = decodeNeeds{}
+				bytes = 0
 			case errors.Is(err, cuda.ErrNoKernel):
 				b.fallBack(reason(err))
 			case err != nil:
@@ -73,7 +73,7 @@ func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, passes ...gpt2.Pass) (s 
 			default:
 				b.found.Store(new(string))
 			}
-			s.Work += needs.program + needs.work
+			s.Work += bytes
 		}
 		s.Passes, s.Products = append(s.Passes, pass), append(s.Products, w.products)
 		blas = blas || len(w.products) > 0

@@ -1,7 +1,6 @@
 package exec
 
 import (
-	"slices"
 	"strings"
 	"testing"
 

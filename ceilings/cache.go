@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"gpt2scope/weights"
@@ -15,7 +16,7 @@ import (
 
 // cacheVersion is the version of the file's format, of which values are measured and how. A
 // file of another version is not used.
-const cacheVersion = 4
+const cacheVersion = 5
 
 // cacheFile is the format of the file.
 type cacheFile struct {
@@ -78,33 +79,36 @@ func Newest(device string) (set Set, ok bool) {
 	return set, ok
 }
 
-// Store writes a set to the file, where it replaces an earlier one of the same key. It
-// refuses a set that was disturbed, or that no measurement gives.
-func Store(ctx context.Context, s Set) error {
+// Store keeps sets in the file. A set replaces the stored one of the same key if it is at least as
+// sure; if not, its better values go into the stored one, since what a device did once it can do.
+// Store refuses a set that no measurement gives.
+func Store(ctx context.Context, sets ...Set) error {
 	path, err := CachePath()
 	if err != nil {
 		return err
 	}
-	if s.Disturbed != "" {
-		return fmt.Errorf("ceilings are not stored, since they may be too low: %s", s.Disturbed)
-	}
-	if err := s.check(); err != nil {
-		return fmt.Errorf("ceilings are not stored, since they cannot be right: %w", err)
-	}
 	old, _ := readCache(path) // what cannot be read is replaced
-	sets := []Set{s}
-	for _, o := range old {
-		if o.Key != s.Key && len(sets) < maxSets {
-			sets = append(sets, o)
+	for _, s := range sets {
+		if err := s.check(); err != nil {
+			return fmt.Errorf("ceilings are not stored, since they cannot be right: %w", err)
 		}
+		if i := slices.IndexFunc(old, func(o Set) bool { return o.Key == s.Key }); i >= 0 {
+			if kept := old[i]; kept.Uncertainty < s.Uncertainty {
+				kept.Raise(s)
+				s = kept
+			}
+			old = slices.Delete(old, i, i+1)
+		}
+		old = slices.Insert(old, 0, s)
 	}
+	old = old[:min(len(old), maxSets)]
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("ceilings cannot be stored: %w", err)
 	}
 	return weights.WriteFile(ctx, path, func(w io.Writer) error {
 		e := json.NewEncoder(w)
 		e.SetIndent("", " ")
-		return e.Encode(cacheFile{cacheVersion, sets})
+		return e.Encode(cacheFile{cacheVersion, old})
 	})
 }
 
@@ -162,6 +166,9 @@ func (s Set) check() error {
 	}
 	if len(s.Values) == 0 || len(s.Values) > maxValues {
 		return fmt.Errorf("set %q has %d values; want 1 to %d", s.Key, len(s.Values), maxValues)
+	}
+	if !(s.Uncertainty >= 0 && s.Uncertainty < 1) {
+		return fmt.Errorf("set %q is uncertain by %g, which must be in [0, 1)", s.Key, s.Uncertainty)
 	}
 	if s.Time.IsZero() || s.Time.After(time.Now().Add(24*time.Hour)) {
 		return fmt.Errorf("set %q was measured at %s, which cannot be", s.Key, s.Time.Format(time.RFC3339))

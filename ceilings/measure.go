@@ -147,14 +147,21 @@ func (v Value) What() string {
 	return v.Name + ", " + v.Where
 }
 
-// Doubt says which of the values is not confirmed, in words for [Set.Disturbed]; "" if
-// all are.
-func Doubt(values []Value) string {
-	for _, v := range values {
-		if !v.Confirmed() {
+// Judge sets Uncertainty and Disturbed from the rounds of the values: a rate is as sure as the second-best round is near the best.
+func (s *Set) Judge() {
+	s.Uncertainty, s.Disturbed = agree, ""
+	for _, v := range s.Values {
+		if v.Confirmed() {
+			continue
+		}
+		rounds := slices.Sorted(slices.Values(v.Rounds))
+		unsure := 0.5 // a single round
+		if n := len(rounds); n > 1 && v.Value > 0 {
+			unsure = min(0.99, 1-rounds[n-2]/v.Value)
+		}
+		if unsure > s.Uncertainty {
 			low, high := v.Spread()
-			return fmt.Sprintf("%s was %.3g to %.3g %s in %d rounds, of which no two agree on the highest", v.What(), low, high, v.Unit, len(v.Rounds))
+			s.Uncertainty, s.Disturbed = unsure, fmt.Sprintf("%s was %.3g to %.3g %s in %d rounds, of which no two agree on the highest", v.What(), low, high, v.Unit, len(rounds))
 		}
 	}
-	return ""
 }

@@ -3,6 +3,7 @@ package ceilings
 import (
 	"context"
 	"errors"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -65,9 +66,13 @@ func TestMeasureDisturbed(t *testing.T) {
 		if len(v.Rounds) != c.rounds || v.Value != c.value || v.Confirmed() != c.confirmed {
 			t.Errorf("%v: %+v, confirmed %v", c.medians, v, v.Confirmed())
 		}
-		if doubt := Doubt([]Value{{Name: "barrier", Unit: Micro, Value: 3, Rounds: []float64{3, 9}}, v}); c.confirmed != (doubt == "") ||
-			!c.confirmed && !strings.Contains(doubt, "read, memory was 0.054 to 0.9 GB/s in 6 rounds") {
-			t.Errorf("%v: %q", c.medians, doubt)
+		s := Set{Values: []Value{{Name: "barrier", Unit: Micro, Value: 3, Rounds: []float64{3, 9}}, v}}
+		s.Judge()
+		switch {
+		case c.confirmed && (s.Disturbed != "" || s.Uncertainty != agree):
+			t.Errorf("%v: %+v", c.medians, s)
+		case !c.confirmed && (!strings.Contains(s.Disturbed, "read, memory was 0.054 to 0.9 GB/s in 6 rounds") || math.Abs(s.Uncertainty-2./3) > 1e-9):
+			t.Errorf("%v: %+v", c.medians, s)
 		}
 	}
 	asked := 0

@@ -88,8 +88,11 @@ type Set struct {
 	Time   time.Time `json:"time"`   // of the measurement, UTC
 	Values []Value   `json:"values"`
 
-	// Disturbed says what else ran on the device during the measurement, "" if nothing
-	// did. Store refuses a disturbed set: its values are too low.
+	// Uncertainty is how much higher, as a share of a value, the true rates may be: 0.05 if
+	// nothing disturbed the measurement. [Store] keeps the surest set of a key.
+	Uncertainty float64 `json:"uncertainty"`
+
+	// Disturbed says what disturbed the measurement, "" if nothing did.
 	Disturbed string `json:"disturbed,omitempty"`
 
 	// Missing says what could not be measured, and why; "" if nothing is missing. No floor

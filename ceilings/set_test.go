@@ -157,13 +157,36 @@ func TestCache(t *testing.T) {
 	if _, ok := load("c"); ok {
 		t.Error("found what was not stored")
 	}
-	disturbed, wrong := made("d"), made("e")
-	disturbed.Disturbed = "somebody else"
-	wrong.Values[0].Value = math.NaN()
-	for _, s := range []Set{disturbed, wrong, {Key: "f"}, {}} {
+	wrong, unsure := made("e"), made("e")
+	wrong.Values[0].Value, unsure.Uncertainty = math.NaN(), 1
+	for _, s := range []Set{wrong, unsure, {Key: "f"}, {}} {
 		if err := Store(context.Background(), s); err == nil || strings.Contains(err.Error(), "\n") {
 			t.Errorf("stored %+v: %v", s, err)
 		}
+	}
+	// A disturbed set is kept until a surer one comes; a less sure one only raises what is stored.
+	unsure = made("d")
+	unsure.Uncertainty, unsure.Disturbed = 0.4, "somebody else"
+	unsure.Values[3].Value = 0.5
+	sure, higher := made("d"), made("d")
+	sure.Uncertainty = 0.05
+	higher.Uncertainty, higher.Values[3].Value, higher.Values[1].Value = 0.3, 0.1, 20
+	for i, c := range []struct {
+		stored     Set
+		memory, l2 float64
+	}{{unsure, 0.5, 10}, {sure, 1, 10}, {higher, 1, 20}} {
+		if err := Store(context.Background(), c.stored); err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := load("d"); !ok || got.Values[3].Value != c.memory || got.Values[1].Value != c.l2 || got.Uncertainty != []float64{0.4, 0.05, 0.05}[i] {
+			t.Errorf("after set %d the file has %+v", i, got)
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := Store(context.Background(), b, a); err != nil {
+		t.Fatal(err)
 	}
 	good, err := os.ReadFile(path)
 	if err != nil {

@@ -3,7 +3,6 @@ package cpu
 import (
 	"context"
 	"fmt"
-	"slices"
 	"syscall"
 	"time"
 
@@ -15,25 +14,26 @@ type measureEffort struct {
 	rounds ceilings.Rounds
 	round  time.Duration // of one way in a round
 	memory int64         // data that memory is measured with if the caches are not known
-	data   int64         // the most data that matters, 0 for any
 }
 
-// defaultEffort takes about 2 seconds, and at most 6 if rounds differ.
-var defaultEffort = measureEffort{rounds: ceilings.Rounds{Least: 6, Most: 18}, round: 12 * time.Millisecond, memory: 1 << 30}
+// defaultEffort takes about 2 seconds on an idle machine, and twice as many rounds if they differ.
+var defaultEffort = measureEffort{rounds: ceilings.Rounds{Least: 6, Most: 12}, round: 12 * time.Millisecond, memory: 1 << 30}
 
-// CeilingsKey returns the key of a stored set of the backend's ceilings: it names the
-// processor, the number of threads and the version of the kernels.
-func (b *Backend) CeilingsKey() (string, error) {
+// CeilingsKey returns the key of a stored set of the backend's ceilings.
+func (b *Backend) CeilingsKey() (string, error) { return CeilingsKey(b.Threads(), b.ISA()), nil }
+
+// CeilingsKey names the processor, the number of threads and the version of the kernels.
+func CeilingsKey(threads int, isa string) string {
 	f, _ := DetectFeatures() // the processor's name is there in spite of an error
-	threads := fmt.Sprintf("%d threads", b.Threads())
-	if b.Threads() == 1 {
-		threads = "1 thread"
+	count := fmt.Sprintf("%d threads", threads)
+	if threads == 1 {
+		count = "1 thread"
 	}
 	name := f.Processor
 	if f.Model != "" {
 		name += " (" + f.Model + ")"
 	}
-	return fmt.Sprintf("%s, %s, kernels %s", name, threads, b.ISA()), nil
+	return fmt.Sprintf("%s, %s, kernels %s", name, count, isa)
 }
 
 // MeasureCeilings measures what the backend's threads can do; nothing else should run
@@ -48,14 +48,9 @@ func (b *Backend) CeilingsKey() (string, error) {
 // A copy goes from one half of the data to the other. It counts the bytes that it reads and those that
 // it writes, 8 for each float32. Stores through the caches also read each line before they write it,
 // which does not count: their rate is that much lower.
-//
-// If data is positive, bandwidths are measured only as far as data of so many bytes
-// needs; such a set is not one to store.
-func (b *Backend) MeasureCeilings(ctx context.Context, data int64) (s ceilings.Set, err error) {
-	effort := defaultEffort
-	effort.data = data
+func (b *Backend) MeasureCeilings(ctx context.Context) (s ceilings.Set, err error) {
 	levels, available := caches("/sys", allowedCPUs(), b.pool.threads), availableMemory("/proc", "/sys")
-	values, share, err := b.pool.ceilings(ctx, levels, available, effort)
+	values, share, err := b.pool.ceilings(ctx, levels, available, defaultEffort)
 	switch {
 	case ctx.Err() != nil:
 		return s, context.Cause(ctx)
@@ -64,7 +59,8 @@ func (b *Backend) MeasureCeilings(ctx context.Context, data int64) (s ceilings.S
 	}
 	f, _ := DetectFeatures()
 	s.Device, s.Time, s.Values = f.Processor, time.Now().UTC().Truncate(time.Second), values
-	if s.Disturbed = ceilings.Doubt(values); share < undisturbed {
+	if s.Judge(); share < undisturbed {
+		s.Uncertainty = min(0.99, max(s.Uncertainty, 1-share))
 		s.Disturbed = fmt.Sprintf("other work took %.0f%% of the processor time", 100*(1-share))
 	}
 	s.Key, err = b.CeilingsKey()
@@ -85,9 +81,8 @@ type readPoint struct {
 }
 
 // readPoints returns the working sets to measure: one or two for each cache but the first,
-// which only activations fit in, and one for memory. If data is positive, the list ends
-// with the first that data of so many bytes fit in.
-func readPoints(levels []Cache, available, memory, data int64) ([]readPoint, error) {
+// which only activations fit in, and one for memory.
+func readPoints(levels []Cache, available, memory int64) ([]readPoint, error) {
 	const least = 4 << 20
 	var points []readPoint
 	last := int64(0) // size of the last cache
@@ -99,9 +94,6 @@ func readPoints(levels []Cache, available, memory, data int64) ([]readPoint, err
 			readPoint{fmt.Sprintf("L%d cache", c.Level), max(c.Bytes/2, min(2*last, c.Bytes)), c.Bytes},
 			readPoint{fmt.Sprintf("L%d cache, in part", c.Level), c.Bytes, 2 * c.Bytes})
 		last = c.Bytes
-	}
-	if i := slices.IndexFunc(points, func(p readPoint) bool { return data > 0 && p.bound >= data }); i >= 0 {
-		return points[:i+1], nil
 	}
 	if last > 0 {
 		memory = max(2*last, 256<<20)
@@ -118,7 +110,7 @@ func readPoints(levels []Cache, available, memory, data int64) ([]readPoint, err
 // ceilings measures, and returns with the values the largest share of the processor
 // time of as many cores that the threads got in a round.
 func (p *pool) ceilings(ctx context.Context, levels []Cache, available int64, effort measureEffort) (values []ceilings.Value, share float64, err error) {
-	points, err := readPoints(levels, available, effort.memory, effort.data)
+	points, err := readPoints(levels, available, effort.memory)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -145,13 +137,12 @@ func (p *pool) ceilings(ctx context.Context, levels []Cache, available int64, ef
 				way("the matrix-vector product", 1e9, gemv.rate),
 			}})
 	}
-	if point := points[len(points)-1]; point.bound == 0 {
-		q := ceilings.Quantity{Value: ceilings.Value{Name: ceilings.Copy, Unit: ceilings.GBs, Where: point.name}}
-		for _, w := range copyWays {
-			q.Ways = append(q.Ways, way(w.name, 1e9, func() float64 { return p.measureCopy(w.way, r.data.part(0, int(point.data/4))) }))
-		}
-		quantities = append(quantities, q)
+	memory := points[len(points)-1]
+	q := ceilings.Quantity{Value: ceilings.Value{Name: ceilings.Copy, Unit: ceilings.GBs, Where: memory.name}}
+	for _, w := range copyWays {
+		q.Ways = append(q.Ways, way(w.name, 1e9, func() float64 { return p.measureCopy(w.way, r.data.part(0, int(memory.data/4))) }))
 	}
+	quantities = append(quantities, q)
 	quantities = append(quantities, ceilings.Quantity{
 		Value: ceilings.Value{Name: ceilings.F32, Unit: ceilings.TFLOPs},
 		Ways: []ceilings.Way{
@@ -165,7 +156,7 @@ func (p *pool) ceilings(ctx context.Context, levels []Cache, available int64, ef
 	}
 	quantities = append(quantities, ceilings.Quantity{
 		Value: ceilings.Value{Name: "barrier", Unit: ceilings.Micro},
-		Ways:  []ceilings.Way{way("barriers in a row", 1e-6, func() float64 { return p.measureBarrier(1000) })}})
+		Ways:  []ceilings.Way{way("barriers in a row", 1e-6, calls(p.measureBarrier))}})
 
 	// The share of each round: other work may come and go.
 	began, used := time.Now(), processTime()

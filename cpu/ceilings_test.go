@@ -78,22 +78,16 @@ func TestAvailableMemory(t *testing.T) {
 }
 
 func TestReadPoints(t *testing.T) {
-	points, err := readPoints([]Cache{{1, 96 << 10}, {2, 4 << 20}, {3, 64 << 20}}, 8<<30, 1, 0)
+	points, err := readPoints([]Cache{{1, 96 << 10}, {2, 4 << 20}, {3, 64 << 20}}, 8<<30, 1)
 	want := []readPoint{{"L2 cache", 2 << 20, 4 << 20}, {"L2 cache, in part", 4 << 20, 8 << 20}, {"L3 cache", 32 << 20, 64 << 20},
 		{"L3 cache, in part", 64 << 20, 128 << 20}, {"memory", 256 << 20, 0}}
 	if err != nil || !reflect.DeepEqual(points, want) {
 		t.Errorf("%v, %v; want %v", points, err, want)
 	}
-	if points, err := readPoints(nil, 0, 1<<30, 0); err != nil || !reflect.DeepEqual(points, []readPoint{{"memory", 1 << 30, 0}}) {
+	if points, err := readPoints(nil, 0, 1<<30); err != nil || !reflect.DeepEqual(points, []readPoint{{"memory", 1 << 30, 0}}) {
 		t.Errorf("with nothing known: %v, %v", points, err)
 	}
-	if some, err := readPoints([]Cache{{2, 4 << 20}, {3, 64 << 20}}, 1, 1, 6<<20); err != nil || !reflect.DeepEqual(some, want[:2]) {
-		t.Errorf("for 6 MiB: %v, %v", some, err)
-	}
-	if all, err := readPoints([]Cache{{2, 4 << 20}, {3, 64 << 20}}, 8<<30, 1, 1<<30); err != nil || len(all) != 5 {
-		t.Errorf("for 1 GiB: %v, %v", all, err)
-	}
-	if _, err := readPoints([]Cache{{2, 4 << 20}, {3, 64 << 20}}, 256<<20, 1, 0); err == nil {
+	if _, err := readPoints([]Cache{{2, 4 << 20}, {3, 64 << 20}}, 256<<20, 1); err == nil {
 		t.Error("64 MiB do not tell memory from a cache of 64 MiB")
 	}
 }
@@ -105,8 +99,8 @@ func TestCeilings(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.close()
-	effort := measureEffort{rounds: ceilings.Rounds{Least: 2, Most: 2}, round: time.Millisecond}
-	values, share, err := p.ceilings(context.Background(), []Cache{{1, 64 << 10}, {2, 1 << 20}}, 0, effort)
+	effort := measureEffort{rounds: ceilings.Rounds{Least: 1, Most: 1}, round: time.Microsecond}
+	values, share, err := p.ceilings(context.Background(), []Cache{{1, 64 << 10}, {2, 1 << 20}}, 32<<20, effort)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,10 +112,6 @@ func TestCeilings(t *testing.T) {
 		}
 		if v.Name == ceilings.Read && i > 0 && v.Value > values[i-1].Value {
 			t.Errorf("more data is read faster: %+v", values[:i+1])
-		}
-		// No machine is so slow.
-		if least := map[string]float64{ceilings.GBs: 0.1, ceilings.TFLOPs: 1e-4}[v.Unit]; v.Value < least || v.Unit == ceilings.Micro && v.Value > 1000 {
-			t.Errorf("%+v", v)
 		}
 	}
 	want := []string{"read L2 cache GB/s", "read L2 cache, in part GB/s", "read memory GB/s", "copy memory GB/s", "f32  TFLOP/s", "bf16  TFLOP/s", "barrier  us"}
@@ -178,37 +168,12 @@ func TestMeasureCopy(t *testing.T) {
 	}
 }
 
-// A call that something delays does not decide how many are made at once: the next ones
-// do as many as take half a millisecond.
-func TestCalls(t *testing.T) {
-	var counts []int
-	delayed := true
-	rate := calls(func(n int) float64 {
-		counts = append(counts, n)
-		if delayed || n >= 64 {
-			time.Sleep(time.Millisecond)
+// The key names processor, threads and kernels.
+func TestCeilingsKey(t *testing.T) {
+	f, _ := DetectFeatures()
+	for threads, want := range map[int]string{1: ", 1 thread, kernels avx2", 3: ", 3 threads, kernels avx2"} {
+		if got := CeilingsKey(threads, "avx2"); !strings.HasPrefix(got, f.Processor) || !strings.HasSuffix(got, want) {
+			t.Errorf("%q, want the processor's name and %q", got, want)
 		}
-		delayed = false
-		return float64(n)
-	})
-	if first, second, third := rate(), rate(), rate(); first != 1 || second != 64 || third != 64 {
-		t.Errorf("%g, %g, %g calls at once, by way of %v; want 1, 64, 64", first, second, third, counts)
-	}
-}
-
-// Measured as far as small data needs.
-func TestMeasureCeilings(t *testing.T) {
-	b, err := New(Options{Threads: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
-	s, err := b.MeasureCeilings(context.Background(), 100_000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := b.CeilingsKey()
-	if err != nil || s.Key != key || !strings.Contains(s.Key, "1 thread, kernels "+b.ISA()) || s.Bandwidth(100_000) < 1e8 || s.Rate(ceilings.F32) <= 0 || s.Latency("barrier") <= 0 || s.Time.IsZero() {
-		t.Errorf("%+v, %v", s, err)
 	}
 }

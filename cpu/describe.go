@@ -19,8 +19,3 @@ func (b *Backend) Describe() gpt2.Description {
 	name, _, _ := processor()
 	return gpt2.Description{Name: b.Name(), Processor: name, WeightType: weightTypes[b.dtype], Threads: b.Threads(), Kernels: b.ISA(), Recorder: traces.RecorderHost}
 }
-
-// Describe says that weights are held in float64.
-func (b referenceBackend) Describe() gpt2.Description {
-	return gpt2.Description{Name: b.Name(), WeightType: "f64"}
-}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/reference/executor"
 	"gpt2scope/weights"
 )
 
@@ -89,13 +90,13 @@ func compareSteps(t *testing.T, r *rand.Rand, options Options) {
 		t.Fatal(err)
 	}
 	defer fastRunner.Close()
-	slowRunner, err := NewReference().Prepare(t.Context(), m, o)
+	slowRunner, err := executor.New().Prepare(t.Context(), m, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	fast, slow := fastRunner.(*runner), slowRunner.(*referenceRunner)
+	fast, slow := fastRunner.(*runner), slowRunner.(*executor.Runner)
 	for name, w := range fast.packed.matrices { // the reference takes the same rounded weights
-		data := slow.weights[name].Data().([]float64)
+		data := slow.Weight(name)
 		for i, v := range data {
 			switch w.dtype {
 			case bfloat16Type:
@@ -121,7 +122,7 @@ func compareSteps(t *testing.T, r *rand.Rand, options Options) {
 			t.Fatal(err)
 		}
 		copy(fast.ids.slice(), ids)
-		slow.begin(ids, pass)
+		slow.Begin(ids, pass)
 		for i, step := range c.plan.Steps {
 			out := step.Last()
 			inputs := map[gpt2.Buffer]bool{step.Ops[0].In: true}
@@ -142,11 +143,11 @@ func compareSteps(t *testing.T, r *rand.Rand, options Options) {
 					if !inputs[gpt2.Buffer(buffer)] {
 						v = float32(math.NaN())
 					}
-					fast.buffers[buffer].slice()[j], slow.buffers[buffer][j] = v, float64(v)
+					fast.buffers[buffer].slice()[j], slow.Buffer(gpt2.Buffer(buffer))[j] = v, float64(v)
 				}
 			}
 			for _, op := range step.Ops {
-				if err := slow.step(gpt2.Step{Ops: []gpt2.Operation{op}}); err != nil {
+				if err := slow.Step(gpt2.Step{Ops: []gpt2.Operation{op}}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -156,7 +157,7 @@ func compareSteps(t *testing.T, r *rand.Rand, options Options) {
 			if out.Op == gpt2.OpSample {
 				continue
 			}
-			where := fmt.Sprintf("%+v, layers %v, %+v, past %d: %s", m.Config, layers, pass, slow.position, step.Name())
+			where := fmt.Sprintf("%+v, layers %v, %+v, past %d: %s", m.Config, layers, pass, slow.Position(), step.Name())
 			bound := 300 * 0x1p-24
 			if rows := pass.Batch * min(out.Rows, max(1, out.Queries)); step.Op() == gpt2.OpLinear {
 				switch {
@@ -172,10 +173,10 @@ func compareSteps(t *testing.T, r *rand.Rand, options Options) {
 					bound *= math.Sqrt(float64(m.Config.HeadSize())) // scores are so much larger, and their rounding errors are in proportion
 				}
 			}
-			compareRows(t, where, out, c.plan, pass, fast.buffers[out.Out].slice(), slow.buffers[out.Out], bound)
+			compareRows(t, where, out, c.plan, pass, fast.buffers[out.Out].slice(), slow.Buffer(out.Out), bound)
 		}
-		slow.position += pass.Tokens
-		fast.seek(slow.position)
+		slow.End()
+		fast.seek(slow.Position())
 	}
 }
 

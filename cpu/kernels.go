@@ -107,6 +107,15 @@ func supportedISAs() []isa {
 	return all
 }
 
+// ISAs names the versions of the kernels that run here, the slowest first.
+func ISAs() []string {
+	var names []string
+	for _, i := range supportedISAs() {
+		names = append(names, i.String())
+	}
+	return names
+}
+
 // isaRuns tells whether this program contains a version and this processor can run it.
 func isaRuns(i isa) bool { return C.gs_isa_supported(C.int(i)) != 0 }
 

@@ -86,7 +86,8 @@ func (d *Device) measureCeilings(ctx context.Context) (s ceilings.Set, err error
 	if s.Key, err = d.CeilingsKey(); err != nil {
 		return s, err
 	}
-	s.Device, s.Time, s.Disturbed = d.info.Name, time.Now().UTC().Truncate(time.Second), ceilings.Doubt(s.Values)
+	s.Device, s.Time = d.info.Name, time.Now().UTC().Truncate(time.Second)
+	s.Judge()
 	return s, nil
 }
 

@@ -183,9 +183,8 @@ type CeilingMeasurer interface {
 	// CeilingsKey names the device, and what runs on it, as a stored set does.
 	CeilingsKey() (string, error)
 
-	// MeasureCeilings measures the device; nothing else should use it meanwhile. If data
-	// is positive, only what a pass over data of so many bytes needs may be measured.
-	MeasureCeilings(ctx context.Context, data int64) (ceilings.Set, error)
+	// MeasureCeilings measures the device; nothing else should use it meanwhile.
+	MeasureCeilings(ctx context.Context) (ceilings.Set, error)
 }
 
 // MemoryReporter is a [Backend] on a device that has memory of its own.

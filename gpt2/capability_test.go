@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
 	"gpt2scope/record"
+	"gpt2scope/reference/executor"
 )
 
 // loader is a backend whose runner loads something at every prefill.
@@ -41,7 +41,7 @@ func (r *loadingRunner) Loads() []gpt2.Load {
 
 // What was loaded counts since the session began or was reset, as its statistics do.
 func TestLoads(t *testing.T) {
-	s := newSession(t, tiny(t, "L=1,T=16"), loader{cpu.NewReference()}, gpt2.Options{})
+	s := newSession(t, tiny(t, "L=1,T=16"), loader{executor.New()}, gpt2.Options{})
 	for i, want := range [][]gpt2.Load{{{What: "library", Time: 5 * time.Second}, {What: "kernels", Time: time.Second}}, {{What: "kernels", Time: time.Second}}} {
 		if err := s.Reset(); err != nil || s.Loads() != nil {
 			t.Errorf("before prompt %d: %v, %v", i, s.Loads(), err)
@@ -60,7 +60,7 @@ func TestLoads(t *testing.T) {
 
 // A backend that has nothing optional says so in each place; what needs none works.
 func TestUnsupported(t *testing.T) {
-	b := cpu.NewReference()
+	b := executor.New()
 	m := tiny(t, "L=1,T=16")
 	s := newSession(t, m, b, gpt2.Options{})
 	pass := gpt2.Pass{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}

@@ -13,6 +13,7 @@ import (
 	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
 	"gpt2scope/reference"
+	"gpt2scope/reference/executor"
 	"gpt2scope/weights"
 )
 
@@ -79,7 +80,7 @@ func backends(t testing.TB) map[string]gpt2.Backend {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { fast.Close() })
-	return map[string]gpt2.Backend{"cpu": fast, "reference": cpu.NewReference()}
+	return map[string]gpt2.Backend{"cpu": fast, "reference": executor.New()}
 }
 
 func newSession(t testing.TB, m *gpt2.Model, b gpt2.Backend, o gpt2.Options) *gpt2.Session {

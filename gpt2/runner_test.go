@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
+	"gpt2scope/reference/executor"
 )
 
 // watched is a backend whose runner notes the passes of prefills, and may fail.
@@ -48,7 +48,7 @@ func (r *watchedRunner) Decode(ctx context.Context, n int, emit func([]gpt2.Toke
 
 // TestChunks: only the last chunk of a prompt computes logits and samples.
 func TestChunks(t *testing.T) {
-	b := &watched{Backend: cpu.NewReference()}
+	b := &watched{Backend: executor.New()}
 	s := newSession(t, tiny(t, "L=1,T=32"), b, gpt2.Options{Batch: 2, Chunk: 4})
 	collect(t, s, make([]int32, 2*10), gpt2.Generation{Tokens: 1, IgnoreEOS: true})
 	want := []gpt2.Pass{{Batch: 2, Tokens: 4}, {Batch: 2, Tokens: 4}, {Batch: 2, Tokens: 2, Logits: gpt2.LogitsLast, Sample: true}}
@@ -208,7 +208,7 @@ func TestEndOfTextOfBatch(t *testing.T) {
 // TestErrorAfterBreak: after the caller has left the loop, an error that the runner
 // finds afterwards is not yielded, and fails the session.
 func TestErrorAfterBreak(t *testing.T) {
-	b := &watched{Backend: cpu.NewReference(), failed: errors.New("the GPU is on fire")}
+	b := &watched{Backend: executor.New(), failed: errors.New("the GPU is on fire")}
 	s := newSession(t, tiny(t, "L=1,T=32"), b, gpt2.Options{})
 	n := 0
 	for _, err := range s.Generate(t.Context(), []int32{1}, gpt2.Generation{Tokens: 20, IgnoreEOS: true}) {

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
+	"gpt2scope/reference/executor"
 )
 
 // spoilt is the reference backend with runners that spoil what a test says.
@@ -55,7 +55,7 @@ func small(t *testing.T, b *spoilt) *Experiment {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.Backend = cpu.NewReference()
+	b.Backend = executor.New()
 	return &Experiment{Model: m, Backend: b, Options: gpt2.Options{Batch: 2}, PromptLen: 3, Past: 2, Passes: 3, Phases: []string{TaskPrefill, TaskDecode}, Seed: 4, Window: 8}
 }
 
@@ -158,7 +158,7 @@ func TestNotFinite(t *testing.T) {
 func TestFirstToken(t *testing.T) {
 	e := small(t, &spoilt{})
 	e.Passes = 1 // so that any of the warm-up would be most of the runs
-	s, err := gpt2.NewSession(t.Context(), e.Model, &spoilt{Backend: cpu.NewReference(), slow: firstTokenWarmUp}, gpt2.Options{Batch: 2})
+	s, err := gpt2.NewSession(t.Context(), e.Model, &spoilt{Backend: executor.New(), slow: firstTokenWarmUp}, gpt2.Options{Batch: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
 	"gpt2scope/measure"
+	"gpt2scope/reference/executor"
 )
 
 // watts200 is a counter of 200 W that steps every 4 ms.
@@ -71,7 +71,7 @@ func TestEnergyFails(t *testing.T) {
 	if _, err := measure.Repeating(s, "h.1.attn.c_attn", decode, 0); !errors.Is(err, measure.ErrNoStage) {
 		t.Error(err)
 	}
-	if _, err := measure.OpenMeter(cpu.NewReference()); err == nil {
+	if _, err := measure.OpenMeter(executor.New()); err == nil {
 		t.Error("the reference backend has an energy counter")
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
 	"gpt2scope/measure"
+	"gpt2scope/reference/executor"
 )
 
 // fake is a backend of a runner that notes the passes it runs, and times them itself
@@ -83,7 +84,7 @@ func fast(t testing.TB) gpt2.Backend {
 // A runner's own times are taken, at the position asked for, and its error is returned.
 func TestMeasurer(t *testing.T) {
 	for _, b := range []*fake{{times: []time.Duration{5, 1, 4, 2, 3}}, {err: errors.New("the GPU is on fire")}, {times: []time.Duration{}}} {
-		b.Backend = cpu.NewReference()
+		b.Backend = executor.New()
 		m, err := measure.Pass(t.Context(), session(t, b, gpt2.Options{}), decode, 7, 5)
 		if b.at != 7 || b.repeat != 5 {
 			t.Errorf("the runner measured at %d, %d times", b.at, b.repeat)
@@ -105,7 +106,7 @@ func TestMeasurer(t *testing.T) {
 
 // Passes are timed, and the session is empty afterwards.
 func TestPass(t *testing.T) {
-	for _, b := range []gpt2.Backend{fast(t), cpu.NewReference()} {
+	for _, b := range []gpt2.Backend{fast(t), executor.New()} {
 		s := session(t, b, gpt2.Options{})
 		for _, v := range []struct {
 			pass gpt2.Pass
@@ -136,7 +137,7 @@ func second[T any](_ T, err error) error { return err }
 
 // The cache is filled in chunks of at most 33 tokens, none of them a decode step.
 func TestFill(t *testing.T) {
-	b := &fake{Backend: cpu.NewReference()}
+	b := &fake{Backend: executor.New()}
 	s := session(t, b, gpt2.Options{Batch: 2})
 	for tokens, want := range map[int][]int{0: nil, 1: {1}, 32: {32}, 33: {33}, 34: {32, 2}, 65: {32, 33}, 70: {32, 32, 6}} {
 		b.passes = nil
@@ -166,7 +167,7 @@ func TestSteps(t *testing.T) {
 	if err != nil || rounds < 2 || elapsed < 10*time.Millisecond || s.Position() != 0 {
 		t.Errorf("%d rounds in %v, at %d, %v", rounds, elapsed, s.Position(), err)
 	}
-	if _, _, err := measure.Steps(t.Context(), session(t, cpu.NewReference(), gpt2.Options{}), decode, 4, isCFC, 0); !errors.Is(err, errors.ErrUnsupported) {
+	if _, _, err := measure.Steps(t.Context(), session(t, executor.New(), gpt2.Options{}), decode, 4, isCFC, 0); !errors.Is(err, errors.ErrUnsupported) {
 		t.Error(err)
 	}
 }

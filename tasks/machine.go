@@ -15,6 +15,7 @@ import (
 	"gpt2scope/cuda/nvml"
 	"gpt2scope/gpt2"
 	"gpt2scope/nvtx"
+	"gpt2scope/reference/executor"
 	"gpt2scope/weights"
 )
 
@@ -59,7 +60,7 @@ type Options struct {
 
 // Open opens devices. Their ceilings are not known yet: see [Machine.SetCeilings].
 func Open(o Options) (m *Machine, err error) {
-	m = &Machine{Name: o.Name, Model: o.Model, reference: cpu.NewReference(), backends: map[backendKey]gpt2.Backend{}}
+	m = &Machine{Name: o.Name, Model: o.Model, reference: executor.New(), backends: map[backendKey]gpt2.Backend{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, m.Close())

@@ -16,8 +16,8 @@ import (
 	"testing"
 
 	"gpt2scope/cmd/infer/cli"
-	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
+	"gpt2scope/reference/executor"
 	"gpt2scope/traces/tables"
 )
 
@@ -94,7 +94,7 @@ func logits(t *testing.T, name string, ids []int32, layers int) []float32 {
 		t.Fatal(err)
 	}
 	defer model.Close()
-	s, err := gpt2.NewSession(context.Background(), model, cpu.NewReference(), gpt2.Options{Layers: gpt2.FirstLayers(layers)})
+	s, err := gpt2.NewSession(context.Background(), model, executor.New(), gpt2.Options{Layers: gpt2.FirstLayers(layers)})
 	if err != nil {
 		t.Fatal(err)
 	}

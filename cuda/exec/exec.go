@@ -234,8 +234,8 @@ func Unopened(dtype weights.DType) (gpt2.Sizes, func(*gpt2.Plan) *gpt2.Plan) {
 // CeilingsKey names the GPU and the versions of what runs on it.
 func (b *Backend) CeilingsKey() (string, error) { return b.dev.CeilingsKey() }
 
-// MeasureCeilings measures all of the GPU, whatever the data: [cuda.Device.MeasureCeilings].
-func (b *Backend) MeasureCeilings(ctx context.Context, _ int64) (ceilings.Set, error) {
+// MeasureCeilings is [cuda.Device.MeasureCeilings].
+func (b *Backend) MeasureCeilings(ctx context.Context) (ceilings.Set, error) {
 	return b.dev.MeasureCeilings(ctx)
 }
 

@@ -14,6 +14,7 @@ import (
 	"gpt2scope/cpu"
 	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
+	"gpt2scope/reference/executor"
 	"gpt2scope/weights"
 )
 
@@ -138,7 +139,7 @@ func comparePasses(t *testing.T, r *rand.Rand, o Options) {
 	b := gpu(t, o)
 	V, T, B := m.Config.Vocab, m.Config.Positions, 2+r.IntN(2)
 	ids, ctx, bound := randomIDs(r, B*T, V), t.Context(), bounds[o.DType]
-	reference := session(t, m, cpu.NewReference(), gpt2.Options{Layers: layers, Batch: B})
+	reference := session(t, m, executor.New(), gpt2.Options{Layers: layers, Batch: B})
 	whole, err := reference.Logits(ctx, ids, gpt2.LogitsAll)
 	if err != nil {
 		t.Fatal(err)
@@ -199,7 +200,7 @@ func TestStagesAgreeWithReference(t *testing.T) {
 				m := randomModel(t, "random:L=2,C=96,NH=3,V=257,T=200,F=200")
 				b := gpu(t, Options{DType: held, Mode: Eager})
 				fast := session(t, m, b, gpt2.Options{Batch: 2})
-				slow := session(t, m, cpu.NewReference(), gpt2.Options{Batch: 2})
+				slow := session(t, m, executor.New(), gpt2.Options{Batch: 2})
 				ids := randomIDs(r, 2*T, 257)
 				for _, s := range gpt2.Forward(m.Config, gpt2.FirstLayers(2), gpt2.Pass{Batch: 2, Tokens: T, Logits: gpt2.LogitsAll}).Steps {
 					got, _, err := fast.Activations(t.Context(), ids, s.Name())

@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"testing"
 
-	"gpt2scope/cpu"
 	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
+	"gpt2scope/reference/executor"
 	"gpt2scope/weights"
 )
 
@@ -118,7 +118,7 @@ func TestPromptsOnGPU(t *testing.T) {
 // TestPromptsAreNearReference: logits after short prompts in the decode kernel are about as near to those
 // of the float64 reference as those of mode eager.
 func TestPromptsAreNearReference(t *testing.T) {
-	persistent, eager, reference := persistentGPU(t), gpu(t, Options{Mode: Eager}), cpu.NewReference()
+	persistent, eager, reference := persistentGPU(t), gpu(t, Options{Mode: Eager}), executor.New()
 	for _, spec := range []string{"random:L=6,C=384,NH=6,V=300,T=64", "random:L=4,C=768,NH=12,V=1000,T=64,seed=4", "random:L=2,C=1600,NH=25,V=1000,T=64,seed=7"} {
 		m := randomModel(t, spec)
 		fast, slow, right := session(t, m, persistent, gpt2.Options{}), session(t, m, eager, gpt2.Options{}), session(t, m, reference, gpt2.Options{})

@@ -32,9 +32,9 @@ func ofOthers(path string) bool {
 }
 
 // TestBackendLinksNoReaders: a program that uses the CPU backend links no database, no
-// profile format and no statistics.
+// profile format, no statistics and no tensors.
 func TestBackendLinksNoReaders(t *testing.T) {
-	heavy := []string{"sqlite", "pprof", "golang.org/x/perf", "go-moremath"}
+	heavy := []string{"sqlite", "pprof", "golang.org/x/perf", "go-moremath", "gorgonia"}
 	for _, path := range deps(t, "cpu") {
 		for _, word := range heavy {
 			if ofOthers(path) && strings.Contains(path, word) {

@@ -156,8 +156,8 @@ func (b *benchFlags) run(ctx context.Context, m *cli.ModelFlags, flags *pflag.Fl
 	}
 	var device *BenchDevice
 	isGPU := o.Backend.Describe().GPU
-	if isGPU && !b.noFloor { // before the model takes memory
-		if device, err = measureDevice(ctx, o.Backend, 0, m, stderr); err != nil {
+	if !b.noFloor { // before the model takes memory
+		if device, err = measureDevice(ctx, o.Backend, m, stderr); err != nil {
 			return err
 		}
 	}
@@ -170,11 +170,6 @@ func (b *benchFlags) run(ctx context.Context, m *cli.ModelFlags, flags *pflag.Fl
 		return err
 	}
 	work := plan.Work(past, o.Backend.Sizes())
-	if !isGPU && !b.noFloor {
-		if device, err = measureDevice(ctx, o.Backend, ceilings.Traffic(work), m, stderr); err != nil {
-			return err
-		}
-	}
 	if b.record != "" {
 		switch d := o.Backend.Describe(); {
 		case d.GPU && b.record != d.Recorder:
@@ -205,7 +200,7 @@ func (b *benchFlags) run(ctx context.Context, m *cli.ModelFlags, flags *pflag.Fl
 	var stages []measure.StageTime
 	if device != nil {
 		if device.Set.PassFloor(work) > result.Median || measure.Faster(stagesBy(device.Set)) {
-			device.again(ctx, o.Backend, ceilings.Traffic(work), m, stderr)
+			device.again(ctx, o.Backend, m, stderr)
 		}
 		stages = stagesBy(device.Set)
 		floor, barriers = device.Set.PassFloor(work), device.Set.Barriers(len(work))

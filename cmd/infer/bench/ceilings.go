@@ -3,6 +3,7 @@ package bench
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -40,7 +41,7 @@ and kernels are the same; --measure measures again.
 Nothing else should run on the device during the measurement. A value is the best median
 of several rounds: other work makes a device slower, never faster. Rounds go on until a
 second one comes within 5% of the best; if none does, or if other work took the CPU, the
-result is shown with the reason and not stored. p10 to p90 is the range of the middle 80%
+result is shown with the reason and its uncertainty. It is kept until a surer one is measured. p10 to p90 is the range of the middle 80%
 of the repetitions, and the last numbers are how many rounds there were, with the lowest
 and the highest median. A bench or a recording that is faster than the stored values allow
 measures again, and raises them. The bandwidth of a cache holds for data of at most the given size
@@ -108,7 +109,7 @@ func addStarts(ctx context.Context, set *ceilings.Set, m *cli.ModelFlags, stderr
 		missing := "not measured: " + strings.ReplaceAll(err.Error(), "\n", "; ")
 		set.Missing = strings.TrimPrefix(set.Missing+"; "+missing, "; ")
 	}
-	if set.Values = append(set.Values, values...); len(values) > 0 && set.Disturbed == "" {
+	if set.Values = append(set.Values, values...); len(values) > 0 {
 		if err := ceilings.Store(ctx, *set); err != nil {
 			m.Notice(err.Error())
 		}
@@ -150,7 +151,7 @@ func WriteCeilings(w io.Writer, s ceilings.Set, stored bool) {
 		fmt.Fprintf(w, "measured %s; --measure measures again\n", s.Time.Format(time.RFC3339))
 	}
 	if s.Disturbed != "" {
-		fmt.Fprintf(w, "these may be too low: %s\n", s.Disturbed)
+		fmt.Fprintf(w, "these may be too low by %.0f%%: %s\n", 100*s.Uncertainty, s.Disturbed)
 	}
 	if s.Missing != "" {
 		fmt.Fprintln(w, s.Missing)
@@ -187,27 +188,16 @@ type BenchDevice struct {
 	Set ceilings.Set
 }
 
-// measureDevice measures a backend's device; nil if it has no ceilings. If data is
-// positive, only what a pass over data of so many bytes needs may be measured. What is
-// stored of the device counts too, if it is better.
-func measureDevice(ctx context.Context, backend gpt2.Backend, data int64, m *cli.ModelFlags, stderr io.Writer) (*BenchDevice, error) {
-	b, ok := backend.(gpt2.CeilingMeasurer)
-	if !ok {
+// measureDevice returns what a backend's device can do, as [cli.CeilingsOf]; nil if it has no ceilings.
+func measureDevice(ctx context.Context, backend gpt2.Backend, m *cli.ModelFlags, stderr io.Writer) (*BenchDevice, error) {
+	set, _, err := cli.CeilingsOf(ctx, backend, m, false, stderr)
+	switch {
+	case errors.Is(err, cli.ErrNoCeilings):
 		return nil, nil
-	}
-	stop := m.Spin(stderr, "measuring the device")
-	set, err := b.MeasureCeilings(ctx, data)
-	stop()
-	if err != nil {
+	case err != nil:
 		return nil, err
 	}
 	d := &BenchDevice{Set: set}
-	if stored, found, err := cli.StoredCeilings(backend); found && err == nil {
-		if slower := d.Set.Raise(stored); len(slower) > 0 {
-			m.Notice(fmt.Sprintf("the device is slower now than on %s; floors are those of then: %s", stored.Time.Format(time.DateOnly), cli.RaisedValues(slower)))
-		}
-	}
-	improveStored(ctx, set, m)
 	d.Name, d.Ceilings = set.Key, d.Set.Values
 	if is := backend.Describe(); is.GPU {
 		d.Name, d.Driver, d.Runtime = set.Device, is.Versions["CUDA of the driver"], is.Versions["CUDA of the library"]
@@ -218,20 +208,9 @@ func measureDevice(ctx context.Context, backend gpt2.Backend, data int64, m *cli
 }
 
 // again measures the device a second time, after a run that was faster than its floor.
-func (d *BenchDevice) again(ctx context.Context, backend gpt2.Backend, data int64, m *cli.ModelFlags, stderr io.Writer) {
-	cli.LookAgain(ctx, backend, &d.Set, data, m, stderr)
+func (d *BenchDevice) again(ctx context.Context, backend gpt2.Backend, m *cli.ModelFlags, stderr io.Writer) {
+	cli.LookAgain(ctx, backend, &d.Set, m, stderr)
 	d.Ceilings = d.Set.Values
-}
-
-// improveStored raises the stored ceilings of a device by what was measured now.
-func improveStored(ctx context.Context, set ceilings.Set, m *cli.ModelFlags) {
-	raised, err := ceilings.Improve(ctx, set)
-	switch {
-	case err != nil && ctx.Err() == nil:
-		m.Notice(err.Error())
-	case len(raised) > 0:
-		m.Notice("the stored ceilings were too low, and are raised: " + cli.RaisedValues(raised))
-	}
 }
 
 // rooflineText writes [ceilings.Roofline]; "" if there is none.
@@ -271,7 +250,7 @@ func SecondLook(ctx context.Context, backend gpt2.Backend, t *traces.Trace, m *c
 	if !found || err != nil || 20*fast < table.Wall {
 		return false
 	}
-	return cli.LookAgain(ctx, backend, &stored, 0, m, stderr)
+	return cli.LookAgain(ctx, backend, &stored, m, stderr)
 }
 
 // String is two lines for people, or three if the ceilings are in doubt.
@@ -298,7 +277,7 @@ func (d *BenchDevice) String() string {
 		parts = append(parts, fmt.Sprintf("%s %s %s", what, cli.Digits(v.Value), v.Unit))
 	}
 	if d.Set.Disturbed != "" {
-		name += "\nthe ceilings may be too low: " + d.Set.Disturbed
+		name += fmt.Sprintf("\nthe ceilings may be too low by %.0f%%: %s", 100*d.Set.Uncertainty, d.Set.Disturbed)
 	}
 	return fmt.Sprintf("%s\nceilings: %s", name, strings.Join(parts, ", "))
 }

@@ -85,7 +85,7 @@ func (b *benchFlags) runKernel(ctx context.Context, m *cli.ModelFlags, name stri
 	if err != nil {
 		return err
 	}
-	device, err := measureDevice(ctx, backend, 0, m, stderr)
+	device, err := measureDevice(ctx, backend, m, stderr)
 	if err != nil {
 		return err
 	}

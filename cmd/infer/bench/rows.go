@@ -47,7 +47,7 @@ func (b *benchFlags) runRows(ctx context.Context, m *cli.ModelFlags, stdout, std
 	if !backend.Describe().GPU {
 		return errors.New("--rows measures a GPU, and this is the CPU; use --device cuda, which says what is missing")
 	}
-	device, err := measureDevice(ctx, backend, 0, m, stderr)
+	device, err := measureDevice(ctx, backend, m, stderr)
 	if err != nil {
 		return err
 	}

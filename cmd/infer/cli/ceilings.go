@@ -42,7 +42,7 @@ func CeilingsOf(ctx context.Context, backend gpt2.Backend, m *ModelFlags, again 
 		m.Notice(err.Error() + "; ceilings are measured again")
 	}
 	stop := m.Spin(stderr, "measuring what the device can do")
-	set, err = backend.(gpt2.CeilingMeasurer).MeasureCeilings(ctx, 0)
+	set, err = backend.(gpt2.CeilingMeasurer).MeasureCeilings(ctx)
 	stop()
 	if err != nil {
 		return set, false, err
@@ -68,9 +68,9 @@ func Digits(v float64) string {
 // allows. Better values go into the set and into the stored one; raised tells whether the
 // set has any. If it fails, as on a GPU whose memory the model fills, a notice says so: the
 // results of the run are not lost for it.
-func LookAgain(ctx context.Context, backend gpt2.Backend, set *ceilings.Set, data int64, m *ModelFlags, stderr io.Writer) (raised bool) {
+func LookAgain(ctx context.Context, backend gpt2.Backend, set *ceilings.Set, m *ModelFlags, stderr io.Writer) (raised bool) {
 	stop := m.Spin(stderr, "faster than the ceilings allow: measuring the device again")
-	now, err := backend.(gpt2.CeilingMeasurer).MeasureCeilings(ctx, data)
+	now, err := backend.(gpt2.CeilingMeasurer).MeasureCeilings(ctx)
 	stop()
 	if err != nil {
 		if ctx.Err() == nil {

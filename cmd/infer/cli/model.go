@@ -21,6 +21,7 @@ import (
 	"gpt2scope/gpt2"
 	"gpt2scope/nvtx"
 	"gpt2scope/nvtx/annotate"
+	"gpt2scope/reference/executor"
 	"gpt2scope/weights"
 )
 
@@ -251,7 +252,7 @@ func (m *ModelFlags) Backend() (gpt2.Backend, error) {
 	name, _, _ := strings.Cut(m.Device, ":")
 	switch name {
 	case "reference":
-		return cpu.NewReference(), nil
+		return executor.New(), nil
 	case "cpu":
 		return m.cpu()
 	case "cuda":

@@ -84,7 +84,7 @@ func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configur
 	stopped := r.measure(ctx, tasks, append(slices.Clone(variants), r.verified(r.opened)...))
 	done := total - len(slices.DeleteFunc(tasks, r.journal.Done))
 	result, err := r.Summarize(variants, r.journal.Rows(), r.predicted, known)
-	if err == nil && len(result.BelowFloor) > 0 && stopped == nil && cli.LookAgain(ctx, r.opened.Backend, &r.set, 0, r.opened.Flags, r.stderr) {
+	if err == nil && len(result.BelowFloor) > 0 && stopped == nil && cli.LookAgain(ctx, r.opened.Backend, &r.set, r.opened.Flags, r.stderr) {
 		result, err = r.Summarize(variants, r.journal.Rows(), r.predicted, known)
 	}
 	if err == nil {

@@ -1,39 +1,48 @@
-package cpu
+// Package executor is the reference backend: it executes plans by the functions of package reference, in float64, one step after another,
+// nothing fused, over weights that gorgonia.org/tensor holds and multiplies. It is slow, and easy to check by reading; everything faster is
+// tested against it, step by step.
+package executor
 
 import (
 	"context"
 	"fmt"
 	"slices"
+	"syscall"
 
 	"gorgonia.org/tensor"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/humanize"
 	"gpt2scope/reference"
 )
 
-// referenceBackend is the backend of [NewReference].
-type referenceBackend struct{}
+type backend struct{}
 
-// NewReference makes the reference backend.
-func NewReference() gpt2.Backend { return referenceBackend{} }
+// New makes the reference backend.
+func New() gpt2.Backend { return backend{} }
 
 // Name returns "reference".
-func (referenceBackend) Name() string { return "reference" }
+func (backend) Name() string { return "reference" }
 
 // Fuse leaves the plan as it is: one step per stage.
-func (referenceBackend) Fuse(p *gpt2.Plan) *gpt2.Plan { return p }
+func (backend) Fuse(p *gpt2.Plan) *gpt2.Plan { return p }
+
+// Describe says that weights are held in float64.
+func (b backend) Describe() gpt2.Description {
+	return gpt2.Description{Name: b.Name(), WeightType: "f64"}
+}
 
 // Sizes are those of float64.
-func (referenceBackend) Sizes() gpt2.Sizes {
+func (backend) Sizes() gpt2.Sizes {
 	return gpt2.Sizes{Weight: 8, Activation: 8, KV: 8, Multiply: "f64"}
 }
 
 // Close does nothing.
-func (referenceBackend) Close() error { return nil }
+func (backend) Close() error { return nil }
 
 // Prepare reads the weights of the layers as float64.
-func (referenceBackend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gpt2.Runner, error) {
-	r := &referenceRunner{model: m, options: o, weights: map[string]*tensor.Dense{}, plans: gpt2.NewPlanCache(referenceBackend{}, m.Config, o.Layers)}
+func (backend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gpt2.Runner, error) {
+	r := &Runner{model: m, options: o, weights: map[string]*tensor.Dense{}, plans: gpt2.NewPlanCache(backend{}, m.Config, o.Layers)}
 	r.keys = make([][]float64, len(o.Layers)*o.Batch)
 	r.values = make([][]float64, len(o.Layers)*o.Batch)
 	params := m.Config.ParamsOf(o.Layers)
@@ -44,11 +53,12 @@ func (referenceBackend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Optio
 		largest = max(largest, p.Elements())
 	}
 	// Go cannot report that its heap has no room, so ask the system first.
-	probe, err := alloc[float32](2*int(total/4) + largest)
+	bytes := 2*total + 4*int64(largest)
+	probe, err := syscall.Mmap(-1, 0, int(bytes), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
 	if err != nil {
-		return nil, fmt.Errorf("the weights of model %s in float64: %w", m.Name, err)
+		return nil, fmt.Errorf("the weights of model %s in float64: out of memory: %s of it cannot be allocated: %w", m.Name, humanize.Size(bytes), err)
 	}
-	probe.free()
+	syscall.Munmap(probe)
 	for _, p := range params {
 		if err := context.Cause(ctx); err != nil {
 			return nil, err
@@ -63,8 +73,8 @@ func (referenceBackend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Optio
 	return r, nil
 }
 
-// referenceRunner executes a plan literally. Buffers hold B*Rows rows.
-type referenceRunner struct {
+// Runner executes a plan literally, as one pass by Prefill or step by step by Begin, Step and End. Buffers hold B*Rows rows.
+type Runner struct {
 	model    *gpt2.Model
 	options  gpt2.Options
 	weights  map[string]*tensor.Dense // matrices as in the checkpoint, vectors (1, N)
@@ -83,7 +93,7 @@ type referenceRunner struct {
 }
 
 // read widens a parameter to float64: a matrix in the shape of the checkpoint, a vector as (1, N).
-func (r *referenceRunner) read(p gpt2.Param) error {
+func (r *Runner) read(p gpt2.Param) error {
 	data := make([]float32, p.Elements())
 	if err := r.model.Read(p.Name, data, 0); err != nil {
 		return err
@@ -100,17 +110,17 @@ func (r *referenceRunner) read(p gpt2.Param) error {
 	return nil
 }
 
-func (r *referenceRunner) Plan(pass gpt2.Pass) *gpt2.Plan { return r.plans.Plan(pass) }
-func (r *referenceRunner) SetSampling(s gpt2.Sampling)    { r.sampling = s }
-func (r *referenceRunner) Position() int                  { return r.position }
+func (r *Runner) Plan(pass gpt2.Pass) *gpt2.Plan { return r.plans.Plan(pass) }
+func (r *Runner) SetSampling(s gpt2.Sampling)    { r.sampling = s }
+func (r *Runner) Position() int                  { return r.position }
 
-func (r *referenceRunner) Close() error {
-	*r = referenceRunner{}
+func (r *Runner) Close() error {
+	*r = Runner{}
 	return nil
 }
 
 // Rewind drops keys and values from a position on.
-func (r *referenceRunner) Rewind(position int) error {
+func (r *Runner) Rewind(position int) error {
 	if position < 0 || position > r.position {
 		return fmt.Errorf("cannot rewind to token %d of %d", position, r.position)
 	}
@@ -123,31 +133,37 @@ func (r *referenceRunner) Rewind(position int) error {
 }
 
 // Prefill executes one pass.
-func (r *referenceRunner) Prefill(ctx context.Context, ids []int32, pass gpt2.Pass) ([]gpt2.Token, error) {
-	r.begin(ids, pass)
+func (r *Runner) Prefill(ctx context.Context, ids []int32, pass gpt2.Pass) ([]gpt2.Token, error) {
+	r.Begin(ids, pass)
 	for _, step := range r.plan.Steps {
 		if err := context.Cause(ctx); err != nil {
 			r.Rewind(r.position) // drop the keys and values of the part that ran
 			return nil, err
 		}
-		if err := r.step(step); err != nil {
+		if err := r.Step(step); err != nil {
 			return nil, err
 		}
 	}
-	r.position += pass.Tokens
+	r.End()
 	return r.tokens, nil
 }
 
-// begin prepares a pass.
-func (r *referenceRunner) begin(ids []int32, pass gpt2.Pass) {
+// Begin prepares a pass.
+func (r *Runner) Begin(ids []int32, pass gpt2.Pass) {
 	r.plan, r.ids, r.tokens = r.Plan(pass), ids, r.tokens[:0]
 	for b, shape := range r.plan.Buffers {
 		r.buffers[b] = make([]float64, pass.Batch*shape.Rows*shape.Width)
 	}
 }
 
+// End goes on to the tokens after the pass.
+func (r *Runner) End() { r.position += r.plan.Pass.Tokens }
+
+// Buffer returns the values of a buffer of the pass.
+func (r *Runner) Buffer(b gpt2.Buffer) []float64 { return r.buffers[b] }
+
 // Decode runs n passes of one token.
-func (r *referenceRunner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool) error {
+func (r *Runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool) error {
 	ids := make([]int32, r.options.Batch)
 	pass := gpt2.Pass{Batch: r.options.Batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
 	for range n {
@@ -166,7 +182,7 @@ func (r *referenceRunner) Decode(ctx context.Context, n int, emit func([]gpt2.To
 }
 
 // Read copies rows of a buffer as float32.
-func (r *referenceRunner) Read(b gpt2.Buffer, row int, dst []float32) error {
+func (r *Runner) Read(b gpt2.Buffer, row int, dst []float32) error {
 	if r.plan == nil {
 		return fmt.Errorf("buffer %s cannot be read before a pass", b)
 	}
@@ -180,18 +196,18 @@ func (r *referenceRunner) Read(b gpt2.Buffer, row int, dst []float32) error {
 	return nil
 }
 
-// step executes the operations of a step.
-func (r *referenceRunner) step(step gpt2.Step) error {
+// Step executes the operations of a step.
+func (r *Runner) Step(step gpt2.Step) error {
 	for _, o := range step.Ops {
 		var err error
 		switch o.Op {
 		case gpt2.OpEmbed:
-			out, wte, wpe := r.rows(o.Out, o.Rows), r.weight(o.Weight), r.weight(o.Bias)
+			out, wte, wpe := r.rows(o.Out, o.Rows), r.Weight(o.Weight), r.Weight(o.Bias)
 			for i, id := range r.ids {
 				copy(out[i], reference.Embed(wte, wpe, int(id), r.position+i%o.Rows, o.N))
 			}
 		case gpt2.OpLayerNorm:
-			gain, bias := r.weight(o.Weight), r.weight(o.Bias)
+			gain, bias := r.Weight(o.Weight), r.Weight(o.Bias)
 			r.eachRow(o, func(y, x []float64) { copy(y, reference.LayerNorm(x, gain, bias, r.model.Config.Epsilon)) })
 		case gpt2.OpLinear:
 			err = r.linear(o)
@@ -226,8 +242,8 @@ var activationFuncs = map[gpt2.Activation]func(float64) float64{
 	gpt2.GELUNew: reference.GELUTanh, gpt2.GELUErf: reference.GELUErf, gpt2.ReLU: reference.ReLU,
 }
 
-// weight returns the elements of a parameter, nil for none.
-func (r *referenceRunner) weight(name string) []float64 {
+// Weight returns the elements of a parameter, nil for none.
+func (r *Runner) Weight(name string) []float64 {
 	if name == "" {
 		return nil
 	}
@@ -235,7 +251,7 @@ func (r *referenceRunner) weight(name string) []float64 {
 }
 
 // rows returns the last n rows of each sequence of a buffer: B*n rows in place.
-func (r *referenceRunner) rows(b gpt2.Buffer, n int) [][]float64 {
+func (r *Runner) rows(b gpt2.Buffer, n int) [][]float64 {
 	shape := r.plan.Buffers[b]
 	var rows [][]float64
 	for s := range r.plan.Pass.Batch {
@@ -245,7 +261,7 @@ func (r *referenceRunner) rows(b gpt2.Buffer, n int) [][]float64 {
 }
 
 // eachRow calls f with each output and input row of an operation.
-func (r *referenceRunner) eachRow(o gpt2.Operation, f func(y, x []float64)) {
+func (r *Runner) eachRow(o gpt2.Operation, f func(y, x []float64)) {
 	out := r.rows(o.Out, o.Rows)
 	for i, x := range r.rows(o.In, o.Rows) {
 		f(out[i], x)
@@ -254,7 +270,7 @@ func (r *referenceRunner) eachRow(o gpt2.Operation, f func(y, x []float64)) {
 
 // linear is [reference.Linear] for all rows at once, multiplied by gorgonia's tensor. Its
 // weights are (K, N), those of lm_head (N, K).
-func (r *referenceRunner) linear(o gpt2.Operation) error {
+func (r *Runner) linear(o gpt2.Operation) error {
 	in := r.rows(o.In, o.Rows)
 	if len(in) == 0 {
 		return nil
@@ -274,7 +290,7 @@ func (r *referenceRunner) linear(o gpt2.Operation) error {
 	y := reference.Rows(product.Data().([]float64), len(in), o.N, o.N)
 	for i, out := range r.rows(o.Out, o.Rows) {
 		if o.Bias != "" {
-			y[i] = reference.Add(y[i], r.weight(o.Bias))
+			y[i] = reference.Add(y[i], r.Weight(o.Bias))
 		}
 		copy(out, y[i])
 	}
@@ -283,7 +299,7 @@ func (r *referenceRunner) linear(o gpt2.Operation) error {
 
 // attention appends K and V of the new rows to the cache, then attends with the last
 // Queries of them.
-func (r *referenceRunner) attention(o gpt2.Operation) {
+func (r *Runner) attention(o gpt2.Operation) {
 	c, B := r.model.Config, r.plan.Pass.Batch
 	C, HS, S := c.Channels, c.HeadSize(), r.position+o.Rows
 	qkv, out := r.rows(o.In, o.Rows), r.rows(o.Out, o.Queries)
@@ -304,7 +320,7 @@ func (r *referenceRunner) attention(o gpt2.Operation) {
 }
 
 // sample draws a token per sequence from its last row of logits.
-func (r *referenceRunner) sample(o gpt2.Operation) error {
+func (r *Runner) sample(o gpt2.Operation) error {
 	shape, B := r.plan.Buffers[o.In], r.plan.Pass.Batch
 	row := make([]float32, shape.Width)
 	for b := range B {

@@ -1,4 +1,4 @@
-package cpu
+package executor
 
 import (
 	"math"
@@ -19,15 +19,16 @@ func TestReferenceProducts(t *testing.T) {
 	}
 	defer m.Close()
 	const B, T = 2, 3
-	prepared, err := NewReference().Prepare(t.Context(), m, gpt2.Options{Layers: []int{0}, Batch: B, Context: 16})
+	prepared, err := New().Prepare(t.Context(), m, gpt2.Options{Layers: []int{0}, Batch: B, Context: 16})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer prepared.Close()
-	r := prepared.(*referenceRunner)
+	r := prepared.(*Runner)
 	random := rand.New(rand.NewPCG(1, 1))
+	ids := []int32{5, 36, 0, 1, 2, 7} // (B, T)
 	for _, logits := range []gpt2.Logits{gpt2.LogitsLast, gpt2.LogitsAll} {
-		r.begin(randomIDs(random, B*T, m.Config.Vocab), gpt2.Pass{Batch: B, Tokens: T, Logits: logits})
+		r.Begin(ids, gpt2.Pass{Batch: B, Tokens: T, Logits: logits})
 		products := 0
 		for _, step := range r.plan.Steps {
 			o := step.Last()
@@ -36,9 +37,11 @@ func TestReferenceProducts(t *testing.T) {
 			}
 			products++
 			for _, row := range r.rows(o.In, o.Rows) {
-				copy(row, normals(random, len(row)))
+				for i := range row {
+					row[i] = random.NormFloat64()
+				}
 			}
-			if err := r.step(step); err != nil {
+			if err := r.Step(step); err != nil {
 				t.Fatal(err)
 			}
 			formula := reference.Linear[float64]
@@ -47,7 +50,7 @@ func TestReferenceProducts(t *testing.T) {
 			}
 			got := r.rows(o.Out, o.Rows)
 			for i, x := range r.rows(o.In, o.Rows) {
-				for n, want := range formula(x, r.weight(o.Weight), r.weight(o.Bias)) {
+				for n, want := range formula(x, r.Weight(o.Weight), r.Weight(o.Bias)) {
 					if !(math.Abs(got[i][n]-want) <= 1e-13*math.Sqrt(float64(o.K))) {
 						t.Fatalf("%s, row %d, output %d is %v, want %v", step.Name(), i, n, got[i][n], want)
 					}

@@ -2,57 +2,58 @@ package rules
 
 import (
 	"maps"
-	"os"
 	"os/exec"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// root is the folder of the module, from this one.
-const root = "../.."
+// order lists the packages of the module from the top down. A package imports only packages that stand after it.
+var order = strings.Fields(`
+	cmd/infer cmd/infer/layers cmd/infer/tasks cmd/infer/bench cmd/infer/trace cmd/infer/learn cmd/infer/cli
+	bench/tables cuda/examples/vectoradd cuda/cupti/internal/fake internal/stub ceilings/ceilingstest
+	traces/internal/samples traces/internal/fixtures internal/chromium
+	learn/page learn layers/plot auto dispatch/auto layers
+	schedule dispatch tasks/samples tasks/plot tasks
+	predict/grade predict measure
+	cuda/workbench cpu cuda/persistent cuda/exec energy cuda/cupti cuda/nvml cuda
+	nvtx/annotate reference/executor traces/stages weights/shakespeare gpt2 gpt2/tokenizer
+	traces/report traces/pprof traces/diff traces/kpi traces/advise traces/judge traces/tables traces/window traces/counters traces/load traces/nsys
+	internal/chart internal/table
+	` + leaves)
 
-// room is a row of the table of packages in docs/architecture.md.
-type room struct {
-	row     int
-	leaf    bool     // all may import it
-	imports []string // packages of the module besides leaves
-	others  []string // modules of others, by the beginnings of their paths
+// leaves import only leaves; all packages may import them.
+const leaves = `
+	record ceilings weights traces nvtx reference
+	internal/console internal/journal internal/checkout internal/ggufwrite
+	internal/palette internal/webpage internal/place internal/stats internal/humanize`
+
+// others names the packages that may import a module of others, by the beginning of its path.
+var others = map[string]string{
+	"github.com/NVIDIA/go-nvml":          "cuda/nvml",
+	"github.com/aclements/go-moremath":   "traces/diff",
+	"github.com/chromedp":                "internal/chromium",
+	"github.com/go-json-experiment/json": "weights traces gpt2/tokenizer",
+	"github.com/google/pprof":            "traces/pprof",
+	"github.com/ianlancetaylor/demangle": "cuda/cupti",
+	"github.com/schollz/progressbar":     "cmd/infer/cli",
+	"github.com/spf13":                   "cmd/infer cmd/infer/layers cmd/infer/tasks cmd/infer/bench cmd/infer/trace cmd/infer/learn cmd/infer/cli",
+	"github.com/tiktoken-go/tokenizer":   "gpt2/tokenizer",
+	"golang.org/x/image":                 "internal/chart layers/plot",
+	"golang.org/x/perf":                  "learn layers traces/diff",
+	"golang.org/x/sync":                  "predict predict/grade",
+	"golang.org/x/sys":                   "cpu record predict weights internal/console internal/journal",
+	"golang.org/x/term":                  "internal/console cmd/infer/cli",
+	"gonum.org/v1/gonum":                 "layers predict",
+	"gonum.org/v1/plot":                  "internal/chart layers/plot tasks/plot",
+	"gorgonia.org/tensor":                "reference/executor",
+	"modernc.org/sqlite":                 "traces/nsys",
 }
 
-var quoted = regexp.MustCompile("`([^`]+)`")
-
-// codes returns what stands in backticks in a cell.
-func codes(cell string) []string {
-	var all []string
-	for _, m := range quoted.FindAllStringSubmatch(cell, -1) {
-		all = append(all, m[1])
-	}
-	return all
-}
-
-// rooms reads the table.
-func rooms(t *testing.T) map[string]room {
-	t.Helper()
-	page, err := os.ReadFile(filepath.Join(root, "docs/architecture.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, ok := strings.Cut(string(page), "| package |")
-	if !ok {
-		t.Fatal("docs/architecture.md has no table whose first column is 'package'")
-	}
-	table, _, _ = strings.Cut(table, "\n\n")
-	found := map[string]room{}
-	for line := range strings.Lines(table) {
-		cells := strings.Split(line, " | ")
-		if names := codes(cells[0]); len(cells) == 4 && len(names) == 1 {
-			found[names[0]] = room{len(found), strings.Contains(cells[0], "leaf"), codes(cells[2]), codes(cells[3])}
-		}
-	}
-	return found
+// without names packages that must not import another one, although it stands below them: libraries draw no pictures and print no tables.
+var without = map[string]string{
+	"internal/chart": "gpt2 cuda traces cpu",
+	"internal/table": "gpt2 cuda traces cpu",
 }
 
 // imports lists what the packages of the module import, tests aside.
@@ -72,67 +73,37 @@ func imports(t *testing.T) map[string][]string {
 	return found
 }
 
-// The table of packages in docs/architecture.md is what the code does: each package has a row, imports what its row allows besides
-// leaves, all of that, and nothing that stands above it. A leaf imports only leaves.
+// Imports go one way, leaves import leaves, and a module of others is imported where it is listed.
 func TestImports(t *testing.T) {
-	table, code := rooms(t), imports(t)
+	code := imports(t)
 	if len(code) < 20 {
 		t.Fatalf("go list names %d packages, expected 20 at least", len(code))
 	}
-	for _, name := range slices.Sorted(maps.Keys(table)) {
-		if code[name] == nil {
-			t.Errorf("docs/architecture.md has a row for %s, which is no package", name)
-		}
-	}
+	leaf := strings.Fields(leaves)
 	for _, name := range slices.Sorted(maps.Keys(code)) {
-		r, ok := table[name]
-		if !ok {
-			t.Errorf("docs/architecture.md has no row for package %s: add it, with what it may import", name)
+		at := slices.Index(order, name)
+		if at < 0 {
+			t.Errorf("package %s is not in order: add it, above what it imports", name)
 			continue
 		}
-		if r.leaf && len(r.imports) > 0 {
-			t.Errorf("docs/architecture.md calls %s a leaf and lets it import %q: a leaf imports only leaves", name, r.imports)
-		}
-		unused := slices.Concat(r.imports, r.others)
 		for _, path := range code[name] {
 			to, own := strings.CutPrefix(path, module+"/")
-			allowed := slices.IndexFunc(unused, func(a string) bool { return to == a || !own && strings.HasPrefix(path, a+"/") })
 			switch {
-			case own && slices.Contains(r.imports, to), !own && !ofOthers(path):
-			case own && table[to].leaf:
-			case !own && slices.ContainsFunc(r.others, func(a string) bool { return path == a || strings.HasPrefix(path, a+"/") }):
-			default:
-				t.Errorf("%s imports %s, which its row in docs/architecture.md does not allow", name, to)
-			}
-			if own && table[to].row <= r.row {
-				t.Errorf("%s imports %s, which stands above it in docs/architecture.md: imports go down", name, to)
-			}
-			if allowed >= 0 {
-				unused = slices.Delete(unused, allowed, allowed+1)
-			}
-		}
-		for _, a := range unused {
-			t.Errorf("docs/architecture.md says that %s imports %s, which it does not: remove it", name, a)
-		}
-	}
-}
-
-// The drawing names packages of the table, or files.
-func TestDrawing(t *testing.T) {
-	drawing, err := os.ReadFile(filepath.Join(root, "docs/images/architecture.svg"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	table := rooms(t)
-	names := regexp.MustCompile(`<text class="room"[^>]*>([^<]+)<`).FindAllStringSubmatch(string(drawing), -1)
-	if len(names) < 10 {
-		t.Errorf("docs/images/architecture.svg names %d rooms, expected 10 at least", len(names))
-	}
-	for _, m := range names {
-		for name := range strings.SplitSeq(m[1], ", ") {
-			files, err := filepath.Glob(filepath.Join(root, name))
-			if _, ok := table[name]; !ok && (err != nil || len(files) == 0 || !strings.Contains(name, "*")) {
-				t.Errorf("docs/images/architecture.svg names %s, which is neither a package of docs/architecture.md nor a file", name)
+			case own && slices.Index(order, to) < at:
+				t.Errorf("%s imports %s, which does not stand below it", name, to)
+			case own && slices.Contains(leaf, name) && !slices.Contains(leaf, to):
+				t.Errorf("%s is a leaf and imports %s, which is none", name, to)
+			case own && slices.Contains(strings.Fields(without[to]), name):
+				t.Errorf("%s must not import %s", name, to)
+			case !own && ofOthers(path):
+				allowed := false
+				for module, names := range others {
+					inside := path == module || strings.HasPrefix(path, module+"/")
+					allowed = allowed || inside && slices.Contains(strings.Fields(names), name)
+				}
+				if !allowed {
+					t.Errorf("%s imports %s, which others does not allow", name, path)
+				}
 			}
 		}
 	}

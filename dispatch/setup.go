@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -225,7 +226,7 @@ func (s Setup) model(machine string, devices, kinds []string, held map[caseKey]b
 		}
 	}
 	if s.HeldOut != Tasks {
-		m, err := predict.Fit(warm)
+		m, err := predict.Fit(context.Background(), warm)
 		if err != nil {
 			return nil, err
 		}
@@ -236,7 +237,7 @@ func (s Setup) model(machine string, devices, kinds []string, held map[caseKey]b
 		if _, ok := models[r.Task]; ok {
 			continue
 		}
-		m, err := predict.Fit(slices.DeleteFunc(slices.Clone(warm), func(o predict.Row) bool { return o.Task == r.Task }))
+		m, err := predict.Fit(context.Background(), slices.DeleteFunc(slices.Clone(warm), func(o predict.Row) bool { return o.Task == r.Task }))
 		if err != nil {
 			return nil, fmt.Errorf("without %s: %w", r.Task, err)
 		}

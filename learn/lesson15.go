@@ -197,7 +197,7 @@ func predictTimes(all []choice) error {
 			rows = append(rows, r)
 		}
 	}
-	model, err := predict.Fit(rows)
+	model, err := predict.Fit(context.Background(), rows)
 	if err != nil {
 		return err
 	}

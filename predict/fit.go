@@ -2,115 +2,71 @@ package predict
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
-	"runtime"
 	"slices"
-	"strings"
-
-	"golang.org/x/sync/errgroup"
 
 	"gpt2scope/internal/stats"
 )
 
-// op names what a law is for; the zero value is for all tasks.
-type op struct{ task, dtype string }
-
-// Kind returns the kind of a device: "cuda" for "cuda:0".
-func Kind(device string) string {
-	kind, _, _ := strings.Cut(device, ":")
-	return kind
-}
-
-// Medians returns one row for each shape, with the medians of its repeats, in a fixed order.
-// It returns an error if a row holds a value that no measurement gives.
+// Medians returns one row for each shape, with the medians of its repeats, in a fixed order. It returns an error if a row holds a value that no
+// measurement gives.
 func Medians(rows []Row) ([]Row, error) {
-	if err := check(rows); err != nil {
-		return nil, err
-	}
 	repeats := map[Case][]Row{}
-	var keys []Case
-	for _, r := range rows {
-		k := r.Case()
-		if repeats[k] == nil {
-			keys = append(keys, k)
+	for i := range rows {
+		r := &rows[i]
+		if err := r.check(); err != nil {
+			return nil, fmt.Errorf("row %d (%s %s on %s): %w", i+1, r.Task, r.Shape, r.Device, err)
 		}
-		repeats[k] = append(repeats[k], r)
+		repeats[r.Case()] = append(repeats[r.Case()], *r)
 	}
-	slices.SortFunc(keys, func(a, b Case) int {
+	out := make([]Row, 0, len(repeats))
+	for _, all := range repeats {
+		r := all[0]
+		for _, field := range []func(*Row) *float64{
+			func(r *Row) *float64 { return &r.Us }, func(r *Row) *float64 { return &r.H2DUs },
+			func(r *Row) *float64 { return &r.D2HUs }, func(r *Row) *float64 { return &r.FloorUs },
+		} {
+			values := make([]float64, len(all))
+			for i := range all {
+				values[i] = *field(&all[i])
+			}
+			*field(&r) = stats.MedianOf(values)
+		}
+		out = append(out, r)
+	}
+	slices.SortFunc(out, func(a, b Row) int {
 		return cmp.Or(cmp.Compare(a.Machine, b.Machine), cmp.Compare(a.Device, b.Device), cmp.Compare(a.Task, b.Task), cmp.Compare(a.DType, b.DType),
-			cmp.Compare(a.Shape, b.Shape), cmp.Compare(a.Memory, b.Memory), boolInt(a.Cold)-boolInt(b.Cold))
+			cmp.Compare(a.Shape, b.Shape), cmp.Compare(a.Memory, b.Memory), bit(a.Cold)-bit(b.Cold))
 	})
-	out := make([]Row, len(keys))
-	for i, k := range keys {
-		all := repeats[k]
-		out[i] = all[0]
-		out[i].Us = medianOf(all, func(r Row) float64 { return r.Us })
-		if out[i].chance = all[0].chance; len(all) > 1 || all[0].chance == 0 {
-			out[i].chance = chanceOf(all, out[i].Us)
-		}
-		out[i].H2DUs = medianOf(all, func(r Row) float64 { return r.H2DUs })
-		out[i].D2HUs = medianOf(all, func(r Row) float64 { return r.D2HUs })
-		out[i].FloorUs = medianOf(all, func(r Row) float64 { return r.FloorUs })
-	}
 	return out, nil
 }
 
-// chanceOf returns the standard error of the median of repeats, in logarithm, by their median deviation from it.
-func chanceOf(repeats []Row, median float64) float64 {
-	const fewRepeats, ofFew, least = 3, 0.1, 0.005 // the least of fewer repeats, and of any
-	deviation := 1.48 * medianOf(repeats, func(r Row) float64 { return math.Abs(math.Log(r.Us / median)) })
-	chance := 1.25 * deviation / math.Sqrt(float64(len(repeats)))
-	if len(repeats) < fewRepeats {
-		return max(chance, ofFew)
-	}
-	return max(chance, least)
-}
-
-func boolInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-func medianOf(rows []Row, value func(Row) float64) float64 {
-	all := make([]float64, len(rows))
-	for i, r := range rows {
-		all[i] = value(r)
-	}
-	slices.Sort(all)
-	return stats.Median(all)
-}
-
 // check finds values that no measurement gives.
-func check(rows []Row) error {
-	for i, r := range rows {
-		for _, v := range []float64{r.FLOPs, r.Bytes, r.BytesIn, r.BytesOut, r.Steps, r.Rows, r.Kernel, r.Idle, r.FloorUs, r.H2DUs, r.D2HUs, r.Us} {
-			if !(v >= 0 && v < 1e18) {
-				return fmt.Errorf("row %d (%s %s on %s) holds %g, which no measurement gives", i+1, r.Task, r.Shape, r.Device, v)
-			}
-		}
-		switch {
-		case r.Us == 0:
-			return fmt.Errorf("row %d (%s %s on %s) took no time", i+1, r.Task, r.Shape, r.Device)
-		case r.Task == "" || r.Device == "":
-			return fmt.Errorf("row %d (%s %s on %s) lacks a task or a device", i+1, r.Task, r.Shape, r.Device)
-		case r.Memory >= memories:
-			return fmt.Errorf("row %d (%s %s on %s) has data in %s", i+1, r.Task, r.Shape, r.Device, r.Memory)
+func (r *Row) check() error {
+	for _, v := range []float64{r.Us, r.H2DUs, r.D2HUs} {
+		if !(v >= 0 && v < maxNumber) {
+			return fmt.Errorf("%g us, which no measurement gives", v)
 		}
 	}
-	return nil
+	kind := Kind(r.Device)
+	switch {
+	case r.Us == 0:
+		return errors.New("it took no time")
+	case r.Task == "" || r.Machine == "":
+		return errors.New("it lacks a task or a machine")
+	case kind != "cpu" && kind != "cuda":
+		return fmt.Errorf("device %q is neither cpu nor cuda:N", r.Device)
+	}
+	return r.Work.check()
 }
-
-// firstLaw is what a law is pulled to if nothing was measured: near the floor.
-var firstLaw = Law{Floor: 1.3}
 
 // Fit fits a model to measured times. Rows of one shape are repeats, of which the median counts.
-func Fit(rows []Row) (*Model, error) {
+func Fit(ctx context.Context, rows []Row) (*Model, error) {
 	shapes, err := Medians(rows)
 	if err != nil {
 		return nil, err
@@ -118,384 +74,317 @@ func Fit(rows []Row) (*Model, error) {
 	if len(shapes) == 0 {
 		return nil, errors.New("there is nothing to fit: no measurement was given")
 	}
-	m := &Model{Version: modelVersion, SHA256: hash(shapes), Rows: len(rows), Shapes: len(shapes)}
-	byKind := map[string][]Row{}
-	for _, r := range shapes {
-		byKind[Kind(r.Device)] = append(byKind[Kind(r.Device)], r)
-	}
-	kinds := []string{"cpu", "cuda"}
-	for kind := range byKind {
-		if !slices.Contains(kinds, kind) {
-			return nil, fmt.Errorf("device %q is neither cpu nor cuda:N", kind)
+	m := &Model{Version: modelVersion, SHA256: Hash(shapes), Rows: len(rows), Shapes: len(shapes)}
+	for _, kind := range []string{"cpu", "cuda"} {
+		own := slices.DeleteFunc(slices.Clone(shapes), func(r Row) bool { return Kind(r.Device) != kind })
+		if len(own) == 0 {
+			continue
 		}
+		n := &m.GPU
+		if kind == "cpu" {
+			n = &m.CPU
+		}
+		devices, err := fitKind(ctx, kind, own, n)
+		if err != nil {
+			return nil, fmt.Errorf("fitting %s: %w", kind, err)
+		}
+		m.Devices = append(m.Devices, devices...)
 	}
-	fitted := make([][]Device, len(kinds))
-	group := errgroup.Group{}
-	for i, kind := range kinds {
-		group.Go(func() (err error) {
-			if fitted[i], err = fitKind(kind, byKind[kind]); err != nil {
-				return fmt.Errorf("fitting %s: %w", kind, err)
-			}
-			return nil
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return nil, err
-	}
-	m.Devices = slices.Concat(fitted...)
-	return m, m.compile()
+	return m, m.connect()
 }
 
-func byMachine(r *Row) string { return r.Machine + "\x00" + r.Device }
-func byTask(r *Row) string    { return byMachine(r) + "\x00" + r.Task }
-func byShape(r *Row) string   { return byTask(r) + "\x00" + r.Shape }
-func dtype(r *Row) string     { return r.DType }
-func task(r *Row) string      { return r.Task }
-
-// fitKind fits the devices of a kind: first the kind itself, which stands for devices that were
-// never measured, then each device.
-func fitKind(kind string, rows []Row) ([]Device, error) {
-	if len(rows) == 0 {
-		return nil, nil
-	}
-	rows = normalized(rows)
-	f, machines := fitter{kind: kind, starts: startSquares(filter(rows, isCold))}, distinct(rows, byMachine)
-	warm := filter(rows, isWarm)
-	first := Cell{Law: firstLaw, Spread: math.Ln2}
-	if len(warm) > 0 {
-		law, err := fitLaw(warm, alike(warm, byTask), firstLaw)
-		if err != nil {
-			return nil, err
-		}
-		if f.process, err = fitProcess(kind, warm, law); err != nil {
-			return nil, err
-		}
-		f.shapes, f.tasks = f.process.leftOut(byShape), f.process.leftOut(task)
-		first.Law = law
-	}
-	general, err := f.device(labels{}, rows, &first, nil)
+// fitKind fits the devices of a kind, and says how far predictions are off.
+func fitKind(ctx context.Context, kind string, rows []Row, n *Neighbourhood) ([]Device, error) {
+	m, err := fitLaws(ctx, kind, rows, n)
 	if err != nil {
 		return nil, err
 	}
-	general.Device = kind
-	unseen := math.Ln2 // nothing says how devices of this kind differ
-	var machinesOut []float64
-	if len(warm) > 0 {
-		if machinesOut = f.process.leftOut(byMachine); len(machines) > 1 {
-			unseen = spread(machinesOut)
-		}
+	if *n, err = m.tune(ctx); err != nil {
+		return nil, err
 	}
-	general.widen(unseen)
-	var processors []string
-	if kind == "cpu" && len(machines) > 1 {
-		processors = distinct(rows, (*Row).Processor)
+	if err := m.connect(); err != nil {
+		return nil, err
 	}
-	out := make([]Device, 1+len(processors)+len(machines))
-	out[0] = general
-	group := errgroup.Group{} // devices do not depend on each other
-	group.SetLimit(runtime.GOMAXPROCS(0))
-	for i, processor := range processors {
-		group.Go(func() error {
-			own := filter(rows, func(r *Row) bool { return r.Processor() == processor })
-			d, err := f.device(labels{processor: processor}, own, &general.Other, general.cell)
-			d.Device, d.Key = kind, processor
-			if err == nil && len(distinct(own, byMachine)) > 1 {
-				d.widen(spread(f.errors(machinesOut, labels{processor: processor})))
-			} else {
-				d.widen(unseen)
-			}
-			out[1+i] = d
-			return err
-		})
+	left := errorsOf{rows: rows, shape: m.leaveShapesOut(n)}
+	if left.machine, err = leaveOut(ctx, kind, rows, n, byDevice); err != nil {
+		return nil, err
 	}
-	for i, machine := range machines {
-		group.Go(func() error {
-			own := filter(rows, func(r *Row) bool { return byMachine(r) == machine })
-			d, err := f.device(labels{machine: machine}, own, &general.Other, general.cell)
-			d.Machine, d.Device, d.Key = own[0].Machine, own[0].Device, own[0].Key
-			out[1+len(processors)+i] = d
-			return err
-		})
-	}
-	return out, group.Wait()
-}
-
-// normalized returns rows with the floors that laws go by.
-func normalized(rows []Row) []Row {
-	out := slices.Clone(rows)
-	for i := range out {
-		out[i].Work = out[i].normalized()
-	}
-	return out
-}
-
-// widen makes the intervals of times no narrower than some.
-func (d *Device) widen(spread float64) {
-	d.Other.Spread = max(d.Other.Spread, spread)
-	for i := range d.Tasks {
-		d.Tasks[i].Spread = max(d.Tasks[i].Spread, spread)
-	}
-}
-
-// fitter fits devices of a kind.
-type fitter struct {
-	kind    string
-	process *process              // nil if nothing was measured warm
-	starts  [startColumns]float64 // see startSquares
-
-	// Errors, in logarithm, of the rows of the process: as predicted from other shapes, and from other tasks.
-	shapes, tasks []float64
-}
-
-// device fits the cell for all tasks, near that of the kind, and one for each task, near that of the task on the kind,
-// and for its types. of is a machine, a processor, or empty for the kind.
-func (f *fitter) device(of labels, rows []Row, near *Cell, ofKind func(op) *Cell) (d Device, err error) {
-	if d.Other, err = f.cell(of, rows, byTask, near); err != nil {
-		return d, err
-	}
-	d.Other.Spread = max(near.Spread, leastHalf)
-	if len(distinct(rows, task)) > 1 {
-		d.Other.Spread = spread(f.errors(f.tasks, of))
-	}
-	for _, name := range distinct(rows, task) {
-		own, parent := filter(rows, func(r *Row) bool { return r.Task == name }), &d.Other
-		if ofKind != nil {
-			if c := ofKind(op{name, ""}); c != nil {
-				parent = c
-			}
-		}
-		all, err := f.cell(of.with(name, ""), own, byMachine, parent)
+	best := math.Inf(1)
+	for _, part := range []float64{0, 0.5, 1} {
+		try := *n
+		try.Elsewhere = part
+		errors, err := leaveOut(ctx, kind, rows, &try, (*Row).Processor)
 		if err != nil {
-			return d, err
+			return nil, err
 		}
-		d.Tasks = append(d.Tasks, Task{Task: name, Cell: all})
-		for _, dtype := range distinct(own, dtype) {
-			c, err := f.cell(of.with(name, dtype), filter(own, func(r *Row) bool { return r.DType == dtype }), byMachine, &all)
-			if err != nil {
-				return d, err
+		if e := meanSize(errors); e < best || left.processor == nil {
+			best, left.processor, *n = e, errors, try
+		}
+	}
+	if left.task, err = leaveOut(ctx, kind, rows, n, task); err != nil {
+		return nil, err
+	}
+	for i := range m.Devices {
+		m.Devices[i].setSpreads(&left, &m.Devices[0])
+	}
+	return m.Devices, nil
+}
+
+// fitLaws returns a model of a kind of device without intervals.
+func fitLaws(ctx context.Context, kind string, rows []Row, n *Neighbourhood) (*Model, error) {
+	m := &Model{Version: modelVersion, CPU: *n, GPU: *n}
+	all := Device{Device: kind}
+	if err := all.fit(rows, nil); err != nil {
+		return nil, err
+	}
+	m.Devices = append(m.Devices, all)
+	for _, own := range groups(rows, (*Row).Processor) {
+		d := Device{Device: kind, Key: own[0].Processor()}
+		if err := d.fit(own, &all); err != nil {
+			return nil, err
+		}
+		m.Devices = append(m.Devices, d)
+	}
+	for _, own := range groups(rows, byDevice) {
+		if err := context.Cause(ctx); err != nil {
+			return nil, err
+		}
+		d := Device{Machine: own[0].Machine, Key: own[0].Key, Device: own[0].Device}
+		if err := d.fit(own, &all); err != nil {
+			return nil, err
+		}
+		for i := range own {
+			c := d.cell(own[i].Task, own[i].DType)
+			c.Measured = append(c.Measured, Measured{own[i].Work, own[i].Us})
+		}
+		m.Devices = append(m.Devices, d)
+	}
+	return m, m.connect()
+}
+
+func task(r *Row) string { return r.Task }
+
+// errorsOf are the errors of predictions of rows, in logarithm, by what was left out of the prediction; NaN where nothing was predicted.
+type errorsOf struct {
+	rows                            []Row
+	shape, task, machine, processor []float64
+}
+
+// folds is into how many parts groups are divided at most to be left out.
+const folds = 16
+
+// leaveOut returns the errors of rows, each predicted by a fit that knows nothing of its group.
+func leaveOut(ctx context.Context, kind string, rows []Row, n *Neighbourhood, group func(*Row) string) ([]float64, error) {
+	part := map[string]int{}
+	for i := range rows {
+		if name := group(&rows[i]); part[name] == 0 {
+			part[name] = 1 + len(part)%folds
+		}
+	}
+	out := make([]float64, len(rows))
+	for k := range min(len(part), folds) {
+		others := slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return part[group(&r)] == k+1 })
+		var m *Model
+		if len(others) > 0 {
+			var err error
+			if m, err = fitLaws(ctx, kind, others, n); err != nil {
+				return nil, err
 			}
-			d.Tasks = append(d.Tasks, Task{Task: name, DType: dtype, Cell: c})
+		}
+		for i := range rows {
+			if r := &rows[i]; part[group(r)] == k+1 {
+				out[i] = math.NaN()
+				if m != nil {
+					d, _ := m.Device(r.Machine, r.Key, r.Device)
+					out[i] = math.Log(r.Us / m.Predict(d, &r.Work).Us)
+				}
+			}
 		}
 	}
-	for _, t := range d.Tasks { // what was not measured is no better known than what was
-		d.Other.Spread = max(d.Other.Spread, t.Spread)
-	}
-	return d, nil
+	return out, nil
 }
 
-// errors returns those of the rows that have labels.
-func (f *fitter) errors(all []float64, of labels) (out []float64) {
-	for i, e := range all {
-		if of.have(&f.process.labels[i]) {
-			out = append(out, e)
+// setSpreads sets how far predictions of a device are off: on a measured device, of shapes that were left out, and of tasks; on another, of devices.
+func (d *Device) setSpreads(left *errorsOf, kind *Device) {
+	own, errors := func(r *Row) bool { return true }, left.processor
+	switch {
+	case d.Machine != "":
+		own, errors = func(r *Row) bool { return r.Machine == d.Machine && r.Device == d.Device }, left.shape
+	case d.Key != "":
+		own, errors = func(r *Row) bool { return r.Processor() == d.Key }, left.machine
+	}
+	unknown := Cell{Spread: math.Ln2, ColdSpread: math.Ln2}
+	near := &kind.Other
+	if d == kind {
+		near = &unknown
+	}
+	warm, cold := left.spreads(errors, near, own)
+	d.Other.Spread, d.Other.ColdSpread = left.spreads(left.task, near, own)
+	if d.Machine == "" {
+		d.Other.Spread, d.Other.ColdSpread = max(d.Other.Spread, warm), max(d.Other.ColdSpread, cold)
+	}
+	for i := range d.Tasks {
+		t := &d.Tasks[i]
+		if d != kind {
+			near = kind.cell(t.Task, t.DType)
+		}
+		t.Spread, t.ColdSpread = left.spreads(errors, near, func(r *Row) bool { return own(r) && r.Task == t.Task && r.DType == t.DType })
+	}
+}
+
+// spreads returns half the widths of the intervals that hold nine of ten errors of some rows, of warm runs and of cold starts.
+func (left *errorsOf) spreads(errors []float64, few *Cell, of func(*Row) bool) (warm, cold float64) {
+	var all [2][]float64
+	for i, e := range errors {
+		if r := &left.rows[i]; !math.IsNaN(e) && of(r) {
+			all[bit(r.Cold)] = append(all[bit(r.Cold)], math.Abs(e))
 		}
 	}
-	return out
+	return spread(all[0], few.Spread), spread(all[1], few.ColdSpread)
 }
 
-// with returns labels with a task and a type.
-func (of labels) with(task, dtype string) labels {
-	of.task, of.dtype = task, dtype
-	return of
+// spread returns the error that nine of ten future ones do not exceed (Vovk, Gammerman and Shafer, "Algorithmic learning in a random world",
+// 2005). If errors are too few for that, it is the largest, but at least few.
+func spread(errors []float64, few float64) float64 {
+	const coverage, least, most = 0.9, 0.01, 20
+	if len(errors) == 0 {
+		return few
+	}
+	slices.Sort(errors)
+	at := int(math.Ceil(coverage*float64(len(errors)+1))) - 1
+	if at >= len(errors) {
+		return min(max(errors[len(errors)-1], few), most)
+	}
+	return min(max(errors[at], least), most)
 }
 
-// have tells whether labels include others, whatever the memory.
-func (of *labels) have(l *labels) bool {
-	return (of.machine == "" || of.machine == l.machine) && (of.processor == "" || of.processor == l.processor) && (of.task == "" || of.task == l.task) && (of.dtype == "" || of.dtype == l.dtype)
-}
-
-// cell fits a law to the rows that have some labels, near another law, and points that carry what the process expects beyond the law.
-func (f *fitter) cell(of labels, rows []Row, group func(*Row) string, near *Cell) (Cell, error) {
-	c := Cell{Law: near.Law, Spread: near.Spread, N: len(rows)}
-	c.scale = scalesOf(f.kind)
-	c.domain(rows)
-	if warm := filter(rows, isWarm); len(warm) > 0 {
-		var err error
-		if c.Law, err = fitLaw(warm, alike(warm, group), near.Law); err != nil {
-			return c, err
-		}
-		c.Spread = spread(f.errors(f.shapes, of))
-		if len(warm) < fewRows { // too few errors for a quantile: no narrower than the level before
-			c.Spread = max(c.Spread, near.Spread)
+func meanSize(errors []float64) float64 {
+	sum, n := 0.0, 0
+	for _, e := range errors {
+		if !math.IsNaN(e) {
+			sum, n = sum+math.Abs(e), n+1
 		}
 	}
-	if f.process != nil {
-		floor, bytes := f.extents(of)
-		for m := range memories {
-			of.memory = m
-			c.local[m] = regress(f.targets(of, &c.Law), floor, bytes)
-		}
-	}
-	err := c.start(filter(rows, isCold), near, f.starts)
-	return c, err
+	return sum / float64(max(n, 1))
 }
 
-// How much a place counts where work of other labels was measured, beside 1 of these. The process says what to expect there, so that of a
-// task and type it counts a good part: of a device with ten samples of a task most places are those of others.
+func byDevice(r *Row) string { return r.Machine + "\x00" + r.Device }
+func byTask(r *Row) string   { return byDevice(r) + "\x00" + r.Task }
+
+// How strongly a law is pulled to the one before it, in measurements, and the first law.
 const (
-	elsewhereTarget = 0.3  // the same task and type on another device
-	otherTypeTarget = 0.1  // the same task in another type
-	otherTaskTarget = 0.01 // another task on the device
+	lawPull   = 0.5
+	firstPull = 1e-3
 )
 
-// targets lists what the process expects beyond a law: where work with these labels was measured, and, since that may be little,
-// where the device ran other tasks and other devices this task.
-func (f *fitter) targets(of labels, law *Law) []target {
-	p := f.process
-	threads := math.NaN()
-	for i := range p.rows {
-		if of.machine != "" && p.labels[i].machine == of.machine {
-			threads, of.processor = p.rows[i].Threads, p.labels[i].processor
-			break
-		}
-	}
-	mean, scale := p.mean(of), scalesOf(f.kind)
-	var out []target
-	for i := range p.rows {
-		l := &p.labels[i]
-		t := target{weight: 1}
-		switch {
-		case l.memory != of.memory:
-			continue
-		case of.have(l):
-		case of.task != "" && l.task == of.task && (of.dtype == "" || of.dtype == l.dtype):
-			t.weight = elsewhereTarget
-		case of.task != "" && l.task == of.task:
-			t.weight = otherTypeTarget
-		case of.machine != "" && l.machine == of.machine || of.machine == "" && of.processor != "" && l.processor == of.processor:
-			t.weight = otherTaskTarget
-		default:
-			continue
-		}
-		w := p.rows[i].Work
-		if !math.IsNaN(threads) {
-			w.Threads = threads
-		}
-		here := p.placeOf(&w)
-		t.at = scale.of(&w)
-		t.value = mean(&here) + math.Log(max(p.law.Time(&w), leastUs)/max(law.Time(&w), leastUs))
-		out = append(out, t)
-	}
-	return out
-}
+var firstLaw = Law{Floor: 1.3}
 
-// extents returns from where to where floor and bytes go, scaled, of the task of labels wherever it was measured, with its data in whatever memory; without a task
-// they are of all work of the labels.
-func (f *fitter) extents(of labels) (floor, bytes Range) {
-	none := Range{math.Inf(1), math.Inf(-1)}
-	floor, bytes = none, none
-	scale := scalesOf(f.kind)
-	for i := range f.process.rows {
-		if l := &f.process.labels[i]; of.have(l) || of.task != "" && l.task == of.task {
-			at := scale.of(&f.process.rows[i].Work)
-			floor.add(at[ofFloor])
-			bytes.add(at[ofBytes])
-		}
+// fit fits the laws of a device, each near that of the same task on all devices of the kind, if it has one.
+func (d *Device) fit(rows []Row, kind *Device) (err error) {
+	near, pull := firstLaw, firstPull
+	if kind != nil {
+		near, pull = kind.Other.Law, lawPull
 	}
-	if floor == none { // only cold starts were measured
-		return Range{-maxPoint, maxPoint}, Range{-maxPoint, maxPoint}
-	}
-	return floor, bytes
-}
-
-func isWarm(r *Row) bool { return !r.Cold }
-func isCold(r *Row) bool { return r.Cold }
-
-// alike returns weights of rows with which each group counts alike.
-func alike(rows []Row, group func(*Row) string) []float64 {
-	count := map[string]int{}
-	for i := range rows {
-		count[group(&rows[i])]++
-	}
-	weights := make([]float64, len(rows))
-	for i := range rows {
-		weights[i] = float64(len(rows)) / float64(len(count)*count[group(&rows[i])])
-	}
-	return weights
-}
-
-// start fits what a cold start costs, near that of a level before. The interval is that of errors of starts which were left out one at a time.
-func (c *Cell) start(cold []Row, near *Cell, square [startColumns]float64) error {
-	c.Law.Start, c.ColdSpread = near.Law.Start, max(near.ColdSpread, unknownStart)
-	if len(cold) == 0 {
-		return nil
-	}
-	warm := make([]float64, len(cold))
-	for i := range cold {
-		w := cold[i].Work
-		w.Cold = false
-		warm[i] = c.time(&w, w.FloorUs)
-	}
-	errors := make([]float64, len(cold))
-	for i := range cold {
-		others := append(slices.Clone(cold[:i]), cold[i+1:]...)
-		start, err := fitStart(others, append(slices.Clone(warm[:i]), warm[i+1:]...), near.Law.Start, square)
-		if err != nil {
-			return err
-		}
-		errors[i] = math.Log(cold[i].Us / max(leastUs, warm[i]+start.Time(&cold[i].Work)))
-	}
-	var err error
-	if c.Law.Start, err = fitStart(cold, warm, near.Law.Start, square); err != nil {
+	if d.Other.Law, err = fitLaw(alike(rows, byTask), near, pull); err != nil {
 		return err
 	}
-	if c.ColdSpread = spread(errors); len(cold) < fewStarts {
-		c.ColdSpread = max(c.ColdSpread, unknownStart)
+	for _, own := range groups(rows, func(r *Row) string { return r.Task + "\x00" + r.DType }) {
+		t := Task{Task: own[0].Task, DType: own[0].DType}
+		near := &d.Other
+		if kind != nil {
+			near = kind.cell(t.Task, t.DType)
+		}
+		if t.Law, err = fitLaw(alike(own, byDevice), near.Law, lawPull); err != nil {
+			return err
+		}
+		d.Tasks = append(d.Tasks, t)
 	}
 	return nil
 }
 
-// unknownStart is the spread of cold starts of which few were measured: a factor of 1.5.
-const (
-	unknownStart = 0.4
-	fewStarts    = 4
-)
-
-const (
-	fewRows   = 10
-	leastHalf = 0.01 // of intervals, in logarithm
-	coverage  = 0.9  // of intervals
-)
-
-// spread returns the half width of the interval that holds nine of ten errors.
-func spread(errors []float64) float64 {
-	if len(errors) == 0 {
-		return math.Ln2
-	}
-	all := make([]float64, len(errors))
-	for i, e := range errors {
-		all[i] = math.Abs(e)
-	}
-	slices.Sort(all)
-	// Nine of ten future errors lie below this one of n (Vovk, Gammerman and Shafer, "Algorithmic learning in a
-	// random world", 2005); if there are too few, the largest has to do.
-	at := int(math.Ceil(coverage*float64(len(all)+1))) - 1
-	return min(max(all[min(at, len(all)-1)], leastHalf), 20)
-}
-
-func filter(rows []Row, keep func(*Row) bool) []Row {
-	var out []Row
-	for i := range rows {
-		if keep(&rows[i]) {
-			out = append(out, rows[i])
+// alike returns the equations of rows with weights by which each group counts alike.
+func alike(rows []Row, group func(*Row) string) (all []equation) {
+	parts := groups(rows, group)
+	for _, own := range parts {
+		for i := range own {
+			all = append(all, own[i].equations(float64(len(rows))/float64(len(parts)*len(own)))...)
 		}
 	}
-	return out
+	return all
 }
 
-// distinct lists the values of rows, in order.
-func distinct(rows []Row, value func(*Row) string) []string {
-	var out []string
-	for i := range rows {
-		if v := value(&rows[i]); !slices.Contains(out, v) {
-			out = append(out, v)
+// tune chooses a neighbourhood by the errors of measurements, each predicted by the others of its device.
+func (m *Model) tune(ctx context.Context) (Neighbourhood, error) {
+	best := math.Inf(1)
+	n := Neighbourhood{Elsewhere: 1}
+	for i := range n.Scale {
+		n.Scale[i] = 1
+	}
+	try := func(next Neighbourhood) {
+		if e := meanSize(m.leaveShapesOut(&next)); e < best {
+			best, n = e, next
 		}
 	}
-	return out
+	try(n)
+	for range 2 {
+		for i := range features {
+			now := n
+			for _, factor := range []float64{0, 0.25, 0.5, 2, 4} {
+				next := now
+				if next.Scale[i] == 0 {
+					next.Scale[i] = 1
+				}
+				next.Scale[i] *= factor
+				try(next)
+			}
+			if err := context.Cause(ctx); err != nil {
+				return n, err
+			}
+		}
+	}
+	return n, nil
 }
 
-// hash names the data of a fit.
-func hash(shapes []Row) string {
+// leaveShapesOut returns the errors of the measurements of all devices in their order, each predicted by the others of its device; of cold starts, by
+// all that are warm.
+func (m *Model) leaveShapesOut(n *Neighbourhood) (errors []float64) {
+	for i := range m.Devices {
+		for j := range m.Devices[i].Tasks {
+			t := &m.Devices[i].Tasks[j]
+			c := Cell{Law: t.Law, part: 1}
+			for k := range t.Measured {
+				c.add(n, &t.Measured[k])
+			}
+			at := [memories]int{}
+			for k := range t.Measured {
+				w, without := &t.Measured[k].Work, -1
+				if !w.Cold {
+					without = at[w.Memory]
+					at[w.Memory]++
+				}
+				errors = append(errors, math.Log(t.Measured[k].Us/c.time(n, w, without)))
+			}
+		}
+	}
+	return errors
+}
+
+// groups divides rows by a name, in the order in which names first stand.
+func groups(rows []Row, name func(*Row) string) (all [][]Row) {
+	at := map[string]int{}
+	for i := range rows {
+		k, ok := at[name(&rows[i])]
+		if !ok {
+			k = len(all)
+			at[name(&rows[i])], all = k, append(all, nil)
+		}
+		all[k] = append(all[k], rows[i])
+	}
+	return all
+}
+
+// Hash names the data of a fit, which are medians.
+func Hash(shapes []Row) string {
 	h := sha256.New()
 	for _, r := range shapes {
 		fmt.Fprintf(h, "%q %q %q %+v %g %g %g\n", r.Machine, r.Device, r.Shape, r.Work, r.Us, r.H2DUs, r.D2HUs)

@@ -1,3 +1,15 @@
+// Package predict predicts how long work takes on a device before it runs there.
+//
+//	time = law x e^correction
+//	law  = a floor + b steps + transfers (latency + bytes / rate) + base, + start if the process has not used the device
+//
+// What is known of work before it runs is in a [Work]. The coefficients of a [Law] are not negative, so that by the law more work never takes less
+// time. The correction is the mean of what the law leaves in the logarithms of measured times nearby. Both are of a task in one type on a device. Of
+// work that was not measured there, they are those of the task on other devices of the kind, or of all work on the device.
+//
+// An [Estimate] has an interval that holds nine of ten times. It comes from errors at what was left out of the prediction: shapes, tasks and devices.
+//
+// docs/cost-model.md says how far off predictions are.
 package predict
 
 import (
@@ -7,158 +19,123 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 )
 
-// modelVersion is the version of the file's format and of what its numbers mean.
-const modelVersion = 7
+const modelVersion = 8
 
 // Bounds of a file, since it may be damaged or of someone who means harm.
 const (
-	maxModelBytes = 8 << 20
-	maxDevices    = 64
-	maxTasks      = 256
+	maxModelBytes = 32 << 20
+	maxDevices    = 256
 	maxText       = 256
 )
 
-// Model predicts times. It is made by [Fit] or [Read]; a zero Model knows no device. It is not
-// changed by predictions, so that goroutines may share it.
+// Model predicts times. It is made by [Fit] or [Read]. Predictions do not change it: goroutines may share it.
 type Model struct {
 	Version int    `json:"version"`
 	SHA256  string `json:"data_sha256"` // of the medians that were fitted
 	Rows    int    `json:"rows"`        // measurements
 	Shapes  int    `json:"shapes"`      // of which each has repeats
 
-	// Devices holds for each kind of device first one without a machine, which stands for devices that
-	// were not measured, then, of CPUs, one for each processor, which stands for it with other numbers of threads, then those that were measured.
-	Devices []Device `json:"devices"`
+	CPU     Neighbourhood `json:"cpu"`
+	GPU     Neighbourhood `json:"gpu"`
+	Devices []Device      `json:"devices"` // of each kind all together, then, of CPUs, each processor, then each device that was measured
 }
 
-// Device is what a model knows of a device.
+// Device is what a model knows of a device, or of several together.
 type Device struct {
-	Machine string `json:"machine,omitempty"` // its computer; "": any
-	Key     string `json:"key,omitempty"`     // names the device with its versions; of any machine, the processor: without the number of threads
-	Device  string `json:"device"`            // "cpu", "cuda:0"; "cuda" of any machine
+	Machine string `json:"machine,omitempty"` // its computer; "": of several
+	Key     string `json:"key,omitempty"`     // names the device with its versions; of several, the processor
+	Device  string `json:"device"`            // "cpu", "cuda:0"; of several, the kind
 
 	Other Cell   `json:"other_tasks"` // for tasks that were not measured
 	Tasks []Task `json:"tasks"`
 
-	index index // into Tasks
+	kind   *Device // all of its kind
+	nearby *Neighbourhood
 }
 
-// Task is what a model knows of a task on a device.
+// Task is what a model knows of a task in one type on a device.
 type Task struct {
 	Task  string `json:"task"`
-	DType string `json:"dtype,omitempty"` // "": any
+	DType string `json:"dtype"`
 	Cell
 }
 
-// Cell is a law with its correction, how far it is off, and where it holds.
+// Cell is a law, how far predictions are off, and, of one device, what was measured.
 type Cell struct {
-	Law        Law      `json:"law"`
-	Points     []Points `json:"points,omitempty"`
-	Spread     float64  `json:"spread"`       // half width in natural logarithm of the interval that holds nine of ten times
-	ColdSpread float64  `json:"start_spread"` // the same of cold starts
-	N          int      `json:"n"`            // shapes that were fitted
-	Domain     Domain   `json:"domain"`
+	Law        Law        `json:"law"`
+	Spread     float64    `json:"spread"`       // half width in natural logarithm of the interval that holds nine of ten times
+	ColdSpread float64    `json:"start_spread"` // the same of cold starts
+	Measured   []Measured `json:"measured,omitempty"`
 
-	scale *scales // of its kind of device
-	local local   // Points, by memory
-
-	factor, coldFactor float64 // by the spreads
+	near   [memories][]neighbour // of warm runs
+	part   float64               // of their correction that counts
+	domain [2][memories]domain   // warm, cold
 }
 
-// Domain is where a cell was measured.
-type Domain struct {
-	FloorUs  Range    `json:"floor_us"`
-	Steps    Range    `json:"steps"`
-	Rows     Range    `json:"rows"`
-	BytesIn  Range    `json:"bytes_in"`
-	BytesOut Range    `json:"bytes_out"`
-	Memory   []string `json:"memory"`
-	Warm     bool     `json:"warm"`
-	Cold     bool     `json:"cold"`
-
-	memory [memories]bool
+// Measured is work and its median time.
+type Measured struct {
+	Work
+	Us float64 `json:"us"`
 }
 
-// Range is an interval, ends included.
-type Range struct {
-	Min float64 `json:"min"`
-	Max float64 `json:"max"`
+// domain is from where to where work was measured: floor, steps, rows and copied bytes.
+type domain struct{ low, high [5]float64 }
+
+func (w *Work) extent() [5]float64 {
+	return [5]float64{w.FloorUs, w.Steps, w.Rows, w.BytesIn, w.BytesOut}
 }
 
-// slack widens ranges, for sizes that differ by rounding.
+// slack widens domains, for sizes that differ by rounding.
 const slack = 1.05
 
-// add extends an interval to a value.
-func (r *Range) add(v float64) { r.Min, r.Max = min(r.Min, v), max(r.Max, v) }
-
-func (r *Range) holds(v float64) bool { return v*slack >= r.Min && v <= r.Max*slack }
-
-// domain sets where rows were measured.
-func (c *Cell) domain(rows []Row) {
-	d := &c.Domain
-	for i := range rows {
-		w := &rows[i].Work
-		for _, r := range []struct {
-			of *Range
-			v  float64
-		}{{&d.FloorUs, w.FloorUs}, {&d.Steps, w.Steps}, {&d.Rows, w.Rows}, {&d.BytesIn, w.BytesIn}, {&d.BytesOut, w.BytesOut}} {
-			if i == 0 {
-				*r.of = Range{r.v, r.v}
-			}
-			r.of.Min, r.of.Max = min(r.of.Min, r.v), max(r.of.Max, r.v)
+func (d *domain) add(w *Work) {
+	first := d.high == [5]float64{}
+	for i, v := range w.extent() {
+		if d.high[i] = max(d.high[i], v*slack); first || v/slack < d.low[i] {
+			d.low[i] = v / slack
 		}
-		d.memory[w.Memory] = true
-		d.Cold, d.Warm = d.Cold || w.Cold, d.Warm || !w.Cold
 	}
 }
 
-// holds tells whether work with a floor that laws go by lies where a cell was measured.
-func (d *Domain) holds(w *Work, floor float64) bool {
-	return w.Memory < memories && d.memory[w.Memory] && (w.Cold && d.Cold || !w.Cold && d.Warm) &&
-		d.FloorUs.holds(floor) && d.Steps.holds(w.Steps) && d.Rows.holds(w.Rows) && d.BytesIn.holds(w.BytesIn) && d.BytesOut.holds(w.BytesOut)
+func (d *domain) holds(w *Work) bool {
+	for i, v := range w.extent() {
+		if !(v >= d.low[i] && v <= d.high[i]) {
+			return false
+		}
+	}
+	return d.high != [5]float64{}
+}
+
+func bit(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// add notes measured work near other work.
+func (c *Cell) add(n *Neighbourhood, m *Measured) {
+	if w := &m.Work; !w.Cold {
+		c.near[w.Memory] = append(c.near[w.Memory], neighbour{n.place(w), math.Log(m.Us / max(c.Law.Time(w), leastUs))})
+	}
+	c.domain[bit(m.Cold)][m.Memory].add(&m.Work)
 }
 
 // leastUs is the least time that is predicted.
 const leastUs = 1e-3
 
-// time returns the predicted time in microseconds of work with a floor that laws go by.
-func (c *Cell) time(w *Work, floor float64) float64 {
-	here := c.scale.with(w, floor)
-	t := c.Law.with(w, floor) * math.Exp(c.local.at(w.Memory, &here))
-	if w.Cold {
-		n := *w
-		n.FloorUs = floor
-		t += c.Law.Start.Time(&n)
-	}
-	if !(t > leastUs) {
-		return leastUs
-	}
-	return min(t, math.MaxFloat64)
+// Kind returns the kind of a device: "cuda" of "cuda:0".
+func Kind(device string) string {
+	kind, _, _ := strings.Cut(device, ":")
+	return kind
 }
 
-// within returns how many times longer or shorter nine of ten times are at most.
-func (c *Cell) within(w *Work) float64 {
-	if w.Cold {
-		return c.coldFactor
-	}
-	return c.factor
-}
-
-// Device returns the index of a device for [Model.Predict], by the name of its machine, or else by its own
-// key, "" if one is not known. If the model has not measured it, known is false, and the index is that of any machine with its processor, of any device of its
-// kind, or -1 if the model knows none. Where the model has no processor of a name with its family and model number, one that it has by the name alone stands for it.
+// Device returns the index of a device for [Model.Predict], by the name of its machine, or else by its own key, "" if one is not known. If it was
+// not measured, known is false, and the index is that of its processor, of all devices of its kind, or -1.
 func (m *Model) Device(machine, key, device string) (index int, known bool) {
-	index, known = m.device(machine, key, device)
-	if !known && (index < 0 || m.Devices[index].Key == "") {
-		index, known = m.device(machine, nameOf(key), device)
-	}
-	return index, known
-}
-
-// device is Device for a key as it is.
-func (m *Model) device(machine, key, device string) (index int, known bool) {
 	index = -1
 	processor := processorOf(key)
 	for i := range m.Devices {
@@ -166,10 +143,10 @@ func (m *Model) device(machine, key, device string) (index int, known bool) {
 		case d.Machine != "" && d.Device == device && d.Machine == machine:
 			return i, true
 		case d.Machine != "":
-			if !known && d.Device == device && d.Key == key && key != "" {
+			if !known && key != "" && d.Device == device && d.Key == key {
 				index, known = i, true
 			}
-		case !known && d.Device == Kind(device) && (d.Key == "" && index < 0 || d.Key != "" && d.Key == processor):
+		case !known && d.Device == Kind(device) && (d.Key == "" || d.Key == processor):
 			index = i
 		}
 	}
@@ -177,164 +154,154 @@ func (m *Model) device(machine, key, device string) (index int, known bool) {
 }
 
 // cell returns that of a task, nil if it was not measured on the device.
-func (d *Device) cell(o op) *Cell {
+func (d *Device) cell(task, dtype string) *Cell {
 	for i := range d.Tasks {
-		if d.Tasks[i].Task == o.task && d.Tasks[i].DType == o.dtype {
-			return &d.Tasks[i].Cell
+		if t := &d.Tasks[i]; t.Task == task && t.DType == dtype {
+			return &t.Cell
 		}
 	}
 	return nil
 }
 
-// Predict returns the time of work on a device, an index from [Model.Device]. For an index of no
-// device the time is the floor, with an interval that says that nothing is known.
+// Predict returns the time of work on a device, an index from [Model.Device]. For an index of no device the time is the floor, with an interval that
+// says that nothing is known. It allocates nothing.
 func (m *Model) Predict(device int, w *Work) Estimate {
-	if device < 0 || device >= len(m.Devices) {
+	if device < 0 || device >= len(m.Devices) || w.Memory >= memories {
 		t := min(max(w.FloorUs, leastUs), math.MaxFloat64)
 		return Estimate{Us: t, Low: t, High: math.MaxFloat64}
 	}
-	d := &m.Devices[device]
-	floor := w.floor()
-	c, in := &d.Other, false
-	i := d.index.of(d.Tasks, w.Task, w.DType)
-	measured := i >= 0
-	if !measured {
-		i = d.index.of(d.Tasks, w.Task, "")
+	return m.Devices[device].predict(w)
+}
+
+func (d *Device) predict(w *Work) Estimate {
+	c := d.cell(w.Task, w.DType)
+	in := c != nil && d.Machine != "" && c.domain[bit(w.Cold)][w.Memory].holds(w)
+	if c == nil {
+		c = d.kind.cell(w.Task, w.DType)
 	}
-	if i >= 0 {
-		c = &d.Tasks[i].Cell
-		in = measured && c.Domain.holds(w, floor)
+	if c == nil {
+		c = &d.Other
 	}
-	t, factor := c.time(w, floor), c.within(w)
+	us, spread := c.time(d.nearby, w, -1), c.Spread
+	if w.Cold {
+		spread = max(spread, c.ColdSpread)
+	}
 	if !in {
-		factor = max(factor, d.Other.within(w))
+		spread = max(spread, d.Other.Spread)
 	}
-	return Estimate{Us: t, Low: t / factor, High: min(t*factor, math.MaxFloat64), InDomain: in && d.Machine != ""}
+	factor := math.Exp(spread)
+	return Estimate{Us: us, Low: us / factor, High: min(us*factor, math.MaxFloat64), InDomain: in}
 }
 
-// index finds tasks by name and type: lists of tasks whose names have the same lengths and last letters, which takes a fraction of the time of
-// a map, since names are not hashed.
-type index [32][]int16
-
-func slot(task, dtype string) int {
-	h := len(task) + 8*len(dtype)
-	if len(task) > 0 {
-		h += 3 * int(task[len(task)-1])
+// time returns the predicted time of work, but for what the measurement at an index says.
+func (c *Cell) time(n *Neighbourhood, w *Work, without int) float64 {
+	all, start := c.Law.Time(w), 0.0
+	if w.Cold {
+		start = c.Law.Start.Time(w)
 	}
-	return h % len(index{})
-}
-
-func (x *index) add(task, dtype string, at int) {
-	s := slot(task, dtype)
-	x[s] = append(x[s], int16(at)) // maxTasks fit
-}
-
-// of returns the place of a task, the last if there are several, -1 if there is none.
-func (x *index) of(tasks []Task, task, dtype string) int {
-	all := x[slot(task, dtype)]
-	for i := len(all) - 1; i >= 0; i-- {
-		if t := &tasks[all[i]]; t.Task == task && t.DType == dtype {
-			return int(all[i])
-		}
+	if near := c.near[w.Memory]; len(near) > 0 {
+		here := n.place(w)
+		all = (all-start)*math.Exp(c.part*n.correction(&here, near, without)) + start
 	}
-	return -1
+	return min(max(all, leastUs), math.MaxFloat64)
 }
 
-func wrongVersion(v int) error {
-	return fmt.Errorf("the model is of version %d, and this program reads version %d: fit it again", v, modelVersion)
-}
-
-// compile checks a model and prepares it for predictions.
-func (m *Model) compile() error {
+// connect checks a model, and prepares it for predictions.
+func (m *Model) connect() error {
 	if m.Version != modelVersion {
-		return wrongVersion(m.Version)
+		return fmt.Errorf("the model is of version %d, and this program reads version %d: fit it again", m.Version, modelVersion)
 	}
-	if len(m.Devices) == 0 || len(m.Devices) > maxDevices {
-		return fmt.Errorf("the model has %d devices; expected 1 to %d", len(m.Devices), maxDevices)
+	if len(m.Devices) == 0 || len(m.Devices) > maxDevices || m.Rows < 0 || m.Shapes < 0 || len(m.SHA256) > maxText {
+		return fmt.Errorf("the model has %d devices and %d shapes; expected 1 to %d devices", len(m.Devices), m.Shapes, maxDevices)
 	}
-	if m.Rows < 0 || m.Shapes < 0 || len(m.SHA256) > maxText {
-		return errors.New("the model does not say what it was fitted to")
+	if !m.CPU.valid() || !m.GPU.valid() {
+		return errors.New("the model's neighbourhoods hold numbers that no fit gives")
 	}
+	kinds := map[string]*Device{}
 	for i := range m.Devices {
 		d := &m.Devices[i]
-		if k := Kind(d.Device); k != "cpu" && k != "cuda" || len(d.Device) > maxText || len(d.Machine) > maxText || len(d.Key) > maxText {
-			return fmt.Errorf("device %d of the model is %.40q; expected cpu or cuda:N", i+1, d.Device)
+		kind := Kind(d.Device)
+		if d.nearby = &m.GPU; kind == "cpu" {
+			d.nearby = &m.CPU
 		}
-		if len(d.Tasks) > maxTasks {
-			return fmt.Errorf("the model has %d tasks on %s; expected %d at most", len(d.Tasks), d.Device, maxTasks)
+		if kinds[kind] == nil && d.Machine == "" && d.Key == "" {
+			kinds[kind] = d
 		}
-		scale := scalesOf(Kind(d.Device))
-		if err := d.Other.compile(scale); err != nil {
-			return fmt.Errorf("the model's law for other tasks on %s: %w", d.Device, err)
+		if d.kind = kinds[kind]; d.kind == nil || kind != "cpu" && kind != "cuda" {
+			return fmt.Errorf("device %d of the model is %.40q; expected cpu or cuda:N, after what is known of the kind", i+1, d.Device)
 		}
-		d.index = index{}
-		for j := range d.Tasks {
-			t := &d.Tasks[j]
-			if len(t.Task) > maxText || len(t.DType) > maxText {
-				return fmt.Errorf("task %d of the model on %s has a name of more than %d bytes", j+1, d.Device, maxText)
+		if len(d.Machine)+len(d.Key)+len(d.Device) > 3*maxText {
+			return fmt.Errorf("device %d of the model has a name of more than %d bytes", i+1, maxText)
+		}
+		if err := d.connect(); err != nil {
+			return fmt.Errorf("the model of %s %.40s: %w", d.Device, d.Machine, err)
+		}
+	}
+	for i := range m.Devices {
+		if d := &m.Devices[i]; d.Machine != "" {
+			for j := range m.Devices[:i] {
+				if g := &m.Devices[j]; g.Machine == "" && g.Device == Kind(d.Device) && (g.Key == "" || g.Key == processorOf(d.Key)) {
+					g.learn(d)
+				}
 			}
-			if err := t.compile(scale); err != nil {
-				return fmt.Errorf("the model's law for %s on %s: %w", t.Task, d.Device, err)
-			}
-			d.index.add(t.Task, t.DType, j)
+			d.learn(d)
 		}
 	}
 	return nil
 }
 
-// Bounds of what a law may say.
-const (
-	maxCoefficient = 1e12
-	maxLog         = 10 // of the sum over points: a factor of 22026
-	maxPoint       = 100
-	maxRange       = maxPoint * 32 // of a feature in octaves
-	maxWeight      = 1e5
-)
-
-// compile checks a cell and fills what predictions use.
-func (c *Cell) compile(scale *scales) error {
-	c.scale = scale
-	law, start := c.Law.vector(), c.Law.Start.vector()
-	for _, v := range append(law[:], start[:]...) {
-		if !(v >= 0 && v <= maxCoefficient) {
-			return fmt.Errorf("a coefficient is %g; expected 0 to %g", v, maxCoefficient)
-		}
-	}
-	if c.Points == nil {
-		c.Points = c.local.points(scale)
-	}
-	c.local = local{}
-	for i := range c.Points {
-		if err := c.local.add(&c.Points[i], scale); err != nil {
-			return err
-		}
-	}
-	if !(c.Spread >= 0 && c.Spread <= 20 && c.ColdSpread >= 0 && c.ColdSpread <= 20) || c.N < 0 {
-		return fmt.Errorf("its spread is %g, and %g of cold starts, of %d shapes", c.Spread, c.ColdSpread, c.N)
-	}
-	c.factor, c.coldFactor = math.Exp(c.Spread), math.Exp(max(c.Spread, c.ColdSpread))
-	d := &c.Domain
-	for _, r := range []Range{d.FloorUs, d.Steps, d.Rows, d.BytesIn, d.BytesOut} {
-		if !(r.Min >= 0 && r.Max >= r.Min && r.Max < 1e18) {
-			return fmt.Errorf("its domain goes from %g to %g", r.Min, r.Max)
-		}
-	}
-	if d.Memory == nil {
-		for m := range memories {
-			if d.memory[m] {
-				d.Memory = append(d.Memory, m.String())
+// learn notes what was measured on a device of several.
+func (g *Device) learn(d *Device) {
+	for i := range d.Tasks {
+		t := &d.Tasks[i]
+		c := g.cell(t.Task, t.DType)
+		for j := range t.Measured {
+			if c != nil {
+				c.add(d.nearby, &t.Measured[j])
 			}
+			g.Other.add(d.nearby, &t.Measured[j])
 		}
 	}
-	if len(d.Memory) > int(memories) {
-		return fmt.Errorf("its domain has %d kinds of memory; expected %d at most", len(d.Memory), memories)
+}
+
+func (d *Device) connect() error {
+	part := 1.0
+	if d.Machine == "" && d.Key == "" {
+		part = d.nearby.Elsewhere
 	}
-	for _, name := range d.Memory {
-		m, err := ParseMemory(name)
-		if err != nil {
-			return err
+	if err := d.Other.check("", "", part); err != nil {
+		return err
+	}
+	for i := range d.Tasks {
+		t := &d.Tasks[i]
+		if len(t.Task)+len(t.DType) > 2*maxText {
+			return fmt.Errorf("task %d has a name of more than %d bytes", i+1, maxText)
 		}
-		d.memory[m] = true
+		if err := t.check(t.Task, t.DType, part); err != nil {
+			return fmt.Errorf("%s in %s: %w", t.Task, t.DType, err)
+		}
+	}
+	return nil
+}
+
+// check finds numbers that no fit gives, and empties what connect fills.
+func (c *Cell) check(task, dtype string, part float64) error {
+	const maxCoefficient, maxSpread = 1e12, 20
+	c.near, c.domain, c.part = [memories][]neighbour{}, [2][memories]domain{}, part
+	for _, v := range c.Law.vector() {
+		if !(v >= 0 && v <= maxCoefficient) {
+			return fmt.Errorf("a coefficient is %g; expected 0 to %g", v, float64(maxCoefficient))
+		}
+	}
+	if !(c.Spread >= 0 && c.Spread <= maxSpread && c.ColdSpread >= 0 && c.ColdSpread <= maxSpread) {
+		return fmt.Errorf("its spread is %g, and %g of cold starts", c.Spread, c.ColdSpread)
+	}
+	for i := range c.Measured {
+		m := &c.Measured[i]
+		m.Task, m.DType = task, dtype
+		if err := m.Work.check(); err != nil || !(m.Us > 0 && m.Us < maxNumber) {
+			return fmt.Errorf("measurement %d is %g us: %w", i+1, m.Us, err)
+		}
 	}
 	return nil
 }
@@ -358,16 +325,17 @@ func Read(r io.Reader) (*Model, error) {
 	if len(data) > maxModelBytes {
 		return nil, fmt.Errorf("the model is larger than %d bytes", maxModelBytes)
 	}
+	var version struct{ Version int }
 	var m Model
 	d := json.NewDecoder(bytes.NewReader(data))
 	if err := d.Decode(&m); err != nil {
-		if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) && m.Version != modelVersion { // fields had other types then
-			return nil, wrongVersion(m.Version)
+		if json.Unmarshal(data, &version) == nil && version.Version != modelVersion { // fields had other types then
+			return nil, (&Model{Version: version.Version}).connect()
 		}
 		return nil, fmt.Errorf("the model is not JSON of a model, or was cut off: %w", err)
 	}
 	if d.More() {
 		return nil, errors.New("something follows the model")
 	}
-	return &m, m.compile()
+	return &m, m.connect()
 }

@@ -30,32 +30,40 @@ func (m Memory) String() string {
 
 // ParseMemory reads the name of a place of data.
 func ParseMemory(name string) (Memory, error) {
-	for m, n := range memoryNames {
-		if n == name {
-			return Memory(m), nil
-		}
+	if m := slices.Index(memoryNames[:], name); m >= 0 {
+		return Memory(m), nil
 	}
 	return 0, fmt.Errorf("memory is %q; expected host, pageable, pinned or resident", name)
 }
 
+// MarshalText returns the name.
+func (m Memory) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText reads a name.
+func (m *Memory) UnmarshalText(text []byte) (err error) {
+	*m, err = ParseMemory(string(text))
+	return err
+}
+
 // Work is what is known of work before it runs on a device.
 type Work struct {
-	Task, DType string
+	Task  string `json:"-"` // of the cell in a file
+	DType string `json:"-"`
 
-	FLOPs    float64
-	Bytes    float64 // read and written by the computation
-	BytesIn  float64 // moved from host to device before it
-	BytesOut float64 // moved from device to host after it
-	Steps    float64 // kernel launches, or steps of a plan
-	Rows     float64 // of the largest product; 1 for work on vectors
-	Inner    float64 // length of the sums of a product; 0 for other work
-	Threads  float64 // of the processor that runs it; 0 if it is a GPU, or not known
-	Kernel   float64 // which of the engine's kernels multiplies on a CPU, from 1 on; 0 for other work
-	Idle     float64 // threads of a CPU for each part of a product that has fewer parts than there are threads; else 1, and 0 without products
-	FloorUs  float64 // the least time on this device, by its ceilings; microseconds
+	FLOPs    float64 `json:"flops,omitempty"`
+	Bytes    float64 `json:"bytes,omitempty"`     // read and written by the computation
+	BytesIn  float64 `json:"bytes_in,omitempty"`  // moved from host to device before it
+	BytesOut float64 `json:"bytes_out,omitempty"` // moved from device to host after it
+	Steps    float64 `json:"steps,omitempty"`     // kernel launches, or steps of a plan
+	Rows     float64 `json:"rows,omitempty"`      // of the largest product; 1 for work on vectors
+	Inner    float64 `json:"inner,omitempty"`     // length of the sums of a product; 0 for other work
+	Threads  float64 `json:"threads,omitempty"`   // of the processor that runs it; 0 if it is a GPU, or not known
+	Kernel   float64 `json:"kernel,omitempty"`    // which of the engine's kernels multiplies on a CPU, from 1 on; 0 for other work
+	Idle     float64 `json:"idle,omitempty"`      // threads of a CPU for each part of a product that has fewer parts than threads; else 1, and 0 without products
+	FloorUs  float64 `json:"floor_us"`            // the least time on this device, by its ceilings; microseconds
 
-	Memory Memory
-	Cold   bool // the process has not used the device yet
+	Memory Memory `json:"memory"`
+	Cold   bool   `json:"cold,omitempty"` // the process has not used the device yet
 }
 
 // Rates of the standard CPU, for each microsecond: 100 GB/s, and 1 TFLOP/s in float32, twice as many in bfloat16.
@@ -64,17 +72,9 @@ const (
 	standardFLOPs = 1e6
 )
 
-// normalized returns work with the floor that laws go by.
-func (w *Work) normalized() Work {
-	n := *w
-	n.FloorUs = w.floor()
-	return n
-}
-
-// floor returns the floor that laws go by, on a CPU idle floor + standard. Ceilings are of all threads: a product that has fewer parts than there
-// are threads takes longer by the idle ones. standard is the floor of the same FLOPs and bytes on the standard CPU. It stands for what does not go with a processor's ceilings,
-// such as latencies and what the ceilings' loops do not do: on a processor with high ceilings most of the time is of that kind, on one with low ceilings little. The floor of work on a
-// GPU stays as it is.
+// floor returns the floor that laws take: of a CPU idle floor + standard. Ceilings are those of all threads: a product that has fewer parts takes
+// longer by the idle ones. standard is the floor of the same work on the standard CPU, and stands for what does not go with ceilings: times of work
+// differ less from one CPU to another than ceilings do.
 func (w *Work) floor() float64 {
 	if w.Memory != Host || !(w.FloorUs > 0) {
 		return w.FloorUs
@@ -83,11 +83,22 @@ func (w *Work) floor() float64 {
 	if w.DType == "bfloat16" {
 		rate *= 2
 	}
-	floor := w.FloorUs * max(1, w.Idle)
-	if standard := max(w.FLOPs/rate, w.Bytes/standardBytes); standard > 0 {
-		floor += standard
+	return w.FloorUs*max(1, w.Idle) + max(w.FLOPs/rate, w.Bytes/standardBytes)
+}
+
+const maxNumber = 1e18
+
+// check finds values that no work has.
+func (w *Work) check() error {
+	for _, v := range []float64{w.FLOPs, w.Bytes, w.BytesIn, w.BytesOut, w.Steps, w.Rows, w.Inner, w.Threads, w.Kernel, w.Idle, w.FloorUs} {
+		if !(v >= 0 && v < maxNumber) {
+			return fmt.Errorf("the work holds %g, which no measurement gives", v)
+		}
 	}
-	return floor
+	if w.Memory >= memories {
+		return fmt.Errorf("the work has data in %s", w.Memory)
+	}
+	return nil
 }
 
 // Row is a measured time of work.
@@ -102,8 +113,6 @@ type Row struct {
 
 	// Parts of Us, 0 if they were not measured.
 	H2DUs, D2HUs float64
-
-	chance float64 // of a median: its standard error by the repeats, in logarithm
 }
 
 // Case is what the repeats of a measurement have in common.
@@ -131,16 +140,6 @@ func (r *Row) Processor() string {
 func processorOf(key string) string {
 	parts := strings.Split(key, ", ")
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return strings.HasSuffix(s, " thread") || strings.HasSuffix(s, " threads") }), ", ")
-}
-
-// nameOf returns the key of a device without the family and model number of its processor, as "P (family 6, model 207), 2 threads" has them.
-func nameOf(key string) string {
-	name, rest, ok := strings.Cut(key, " (family ")
-	_, rest, closed := strings.Cut(rest, ")")
-	if !ok || !closed {
-		return key
-	}
-	return name + rest
 }
 
 // Estimate is a predicted time.

@@ -138,7 +138,7 @@ func TestFew(t *testing.T) {
 	m := testMachine(t)
 	b := Bench{Machine: m, Suite: Suite{Tasks: All(), Devices: []string{CPU}, Repeat: 1, Rounds: 1, Cold: 1}}
 	all := len(b.Suite.Turns())
-	b.Few(4)
+	b.Suite.Few(4)
 	count, bytes := map[string]int{}, map[string][]float64{}
 	for _, turn := range b.Suite.Turns() {
 		cost, err := turn.Task.Cost(turn.Shape, turn.DType)

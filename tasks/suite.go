@@ -36,7 +36,7 @@ type Suite struct {
 	Cold    int      // cold starts of each case at some sizes
 	Shard   journal.Shard
 
-	only map[chosenShape]bool // the shapes that [Bench.Few] chose; nil for all
+	only map[chosenShape]bool // the shapes that [Suite.Few] chose; nil for all
 }
 
 // Turn is the cases of a shape in one type, which share inputs, and the repeats that are

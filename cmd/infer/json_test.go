@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -71,8 +72,8 @@ var jsonObjects = map[string]any{
 	"infer tasks import --json": tasks.Explanation{}, "TaskKernel": tasks.Kernel{}, "Total": tasks.Total{},
 	"infer tasks simulate --json": dispatch.Report{}, "Policy": dispatch.PolicyReport{},
 	"infer tasks run --json": dispatch.RunReport{}, "PolicyRun": dispatch.PolicyRun{}, "DeviceRun": dispatch.DeviceRun{},
-	"infer tasks fit --json": predict.Model{}, "ModelDevice": predict.Device{}, "ModelTask": predict.Task{}, "Cell": predict.Cell{}, "Points": predict.Points{}, "Law": predict.Law{}, "Start": predict.Start{}, "Transfer": predict.Transfer{}, "Domain": predict.Domain{}, "Range": predict.Range{},
-	"infer tasks check --json": grade.Result{}, "Score": grade.Score{}, "Noise": grade.Noise{}, "Part": grade.Part{}, "Interval": grade.Interval{}, "Decision": grade.Decision{},
+	"infer tasks fit --json": predict.Model{}, "ModelDevice": predict.Device{}, "ModelTask": predict.Task{}, "Cell": predict.Cell{}, "Neighbourhood": predict.Neighbourhood{}, "Measured": predict.Measured{}, "Law": predict.Law{}, "Start": predict.Start{}, "Transfer": predict.Transfer{},
+	"infer tasks check --json": grade.Result{}, "Score": grade.Score{}, "Interval": grade.Interval{},
 	"infer layers --json": layers.Result{}, "Variant": layers.Variant{}, "Metric": layers.Metric{}, "Fit": layers.Fit{}, "LayerStep": layers.LayerStep{}, "Prediction": layers.Prediction{},
 }
 
@@ -118,7 +119,7 @@ func kindOf(t reflect.Type) string {
 		return kindOf(t.Elem()) + "[]"
 	case t.Kind() == reflect.Map:
 		return "map of " + kindOf(t.Elem())
-	case t.Kind() == reflect.String:
+	case t.Kind() == reflect.String, t.Implements(reflect.TypeFor[encoding.TextMarshaler]()):
 		return "string"
 	case t.Kind() == reflect.Bool:
 		return "bool"

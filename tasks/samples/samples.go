@@ -4,6 +4,7 @@ package samples
 
 import (
 	"bytes"
+	"compress/gzip"
 	"embed"
 	"fmt"
 
@@ -14,38 +15,25 @@ import (
 //go:embed *.csv.gz
 var files embed.FS
 
-//go:embed model.json
+//go:embed model.json.gz
 var model []byte
 
-// Names lists the files.
-func Names() ([]string, error) {
+// Read returns the samples of all machines.
+func Read() ([]tasks.Sample, error) {
 	entries, err := files.ReadDir(".")
 	if err != nil {
 		return nil, err
 	}
-	names := make([]string, len(entries))
-	for i, e := range entries {
-		names[i] = e.Name()
-	}
-	return names, nil
-}
-
-// Read returns the samples of all machines.
-func Read() ([]tasks.Sample, error) {
-	names, err := Names()
-	if err != nil {
-		return nil, err
-	}
 	var all []tasks.Sample
-	for _, name := range names {
-		f, err := files.Open(name)
+	for _, e := range entries {
+		f, err := files.Open(e.Name())
 		if err != nil {
 			return nil, err
 		}
 		samples, err := tasks.ReadAny(f)
 		f.Close()
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+			return nil, fmt.Errorf("%s: %w", e.Name(), err)
 		}
 		all = append(all, samples...)
 	}
@@ -53,4 +41,10 @@ func Read() ([]tasks.Sample, error) {
 }
 
 // Model returns the cost model that ships, which is fitted to the samples.
-func Model() (*predict.Model, error) { return predict.Read(bytes.NewReader(model)) }
+func Model() (*predict.Model, error) {
+	z, err := gzip.NewReader(bytes.NewReader(model))
+	if err != nil {
+		return nil, err
+	}
+	return predict.Read(z)
+}

@@ -78,7 +78,7 @@ machines; 'infer tasks merge' puts their samples together.`,
 		f.StringSliceVar(&t.names, "tasks", nil, "measure these `TASKS`, such as vector.add, or vector for vector.add\nand vector.square (default: all)")
 		f.BoolVar(&t.plain, "plain", true, "measure the plain ways too, up to some size")
 		f.Int64Var(&t.most, "max-size", 1024, "leave out inputs and results of more than `MIB` together")
-		f.IntVar(&t.few, "few", 0, "measure only `N` shapes of each task, those that tell the cost model most about\nthe others; ten adapt its predictions to this machine (default: all)")
+		f.IntVar(&t.few, "few", 0, "measure only `N` shapes of each task, from the smallest to the largest; ten adapt\nthe cost model to this machine (default: all)")
 		f.StringVar(&t.shard, "shard", "", "measure part `I/N` of the work, such as 2/8")
 	})
 	cli.AddFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
@@ -154,7 +154,7 @@ func (t *tasksFlags) run(ctx context.Context, m *cli.ModelFlags, stdout, stderr 
 	b := tasks.Bench{Machine: machine, Suite: tasks.Suite{Tasks: chosen, Devices: machine.Devices(), Plain: t.plain,
 		Repeat: t.repeat, Rounds: min(t.rounds, t.repeat), Cold: t.cold, Seed: t.seed, Most: t.most << 20, Shard: t.part}}
 	if t.few > 0 {
-		b.Few(t.few)
+		b.Suite.Few(t.few)
 	}
 	if t.cold > 0 {
 		b.Cold = t.coldStart(m)

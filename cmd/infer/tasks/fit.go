@@ -2,7 +2,6 @@ package tasks
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -26,11 +25,9 @@ func newTasksFit() *cobra.Command {
 		Short: "Fit the cost model to measured tasks",
 		Long: `fit fits the model that predicts how long a task takes on a device before it runs there:
 
-  time = efficiency x floor + step us x steps + us/MiB x bytes + transfers + base us,
-         + start us if cold
+  time = efficiency x floor + step us x steps + transfers + base us, + start us if cold
 
-with no coefficient below 0, times a factor: what similar measured work took over such a
-law, of the same task, of other tasks and of other machines.
+with no coefficient below 0, times a factor: what similar work of the task took over that.
 SAMPLES are files that 'infer tasks bench' wrote, or its directories; those of several
 machines go together. Without any, the samples are those stored in this program. Lines
 without a machine are for devices that were not measured, "other tasks" for such tasks.
@@ -86,7 +83,7 @@ func tasksFit(ctx context.Context, stdout, stderr io.Writer, paths []string, out
 	if err != nil {
 		return err
 	}
-	m, err := predict.Fit(rows)
+	m, err := predict.Fit(ctx, rows)
 	if err != nil {
 		return err
 	}
@@ -111,7 +108,7 @@ func tasksFit(ctx context.Context, stdout, stderr io.Writer, paths []string, out
 
 // fitLine is a line of the table of a model.
 type fitLine struct {
-	machine, device, task, dtype string // machine: or processor, of any machine
+	machine, device, task, dtype string
 	*predict.Cell
 }
 
@@ -120,34 +117,25 @@ func writeModel(w io.Writer, m *predict.Model) {
 	var lines []fitLine
 	for i := range m.Devices {
 		d := &m.Devices[i]
-		if d.Machine == "" && count1(m, d.Device) { // one device of its kind: the lines would be the same
+		if d.Machine == "" && d.Key != "" { // the lines of a processor are near those of its machines
 			continue
 		}
 		for j := range d.Tasks {
 			t := &d.Tasks[j]
-			if t.DType == "" { // of types that were not measured
-				continue
-			}
-			lines = append(lines, fitLine{cmp.Or(d.Machine, d.Key), d.Device, t.Task, t.DType, &t.Cell})
+			lines = append(lines, fitLine{d.Machine, d.Device, t.Task, t.DType, &t.Cell})
 		}
-		lines = append(lines, fitLine{cmp.Or(d.Machine, d.Key), d.Device, "other tasks", "", &d.Other})
+		lines = append(lines, fitLine{d.Machine, d.Device, "other tasks", "", &d.Other})
 	}
-	cli.PrintText(w, cli.ToLeft, "machine\tdevice\ttask\ttype\tshapes\tefficiency\tstep us\tbase us\tus/MiB\tstart us\tpageable us/MiB in, out\tpinned\tinterval", lines, func(l fitLine) string {
-		law := l.Law
-		return fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%.2f\t%s\t%s\t%s\t%s\t%s\t%s\t%s", l.machine, l.device, l.task, l.dtype, l.N, law.Floor, orDash(law.StepUs), orDash(law.BaseUs), orDash(law.MiBUs), orDash(law.Start.Us),
-			transfers(law.PageableIn, law.PageableOut), transfers(law.PinnedIn, law.PinnedOut), factor(l.Spread))
+	const head = "machine\tdevice\ttask\ttype\tshapes\tefficiency\tstep us\tbase us\tstart us\tpageable us/MiB in, out\tpinned\tinterval"
+	cli.PrintText(w, cli.ToLeft, head, lines, func(l fitLine) string {
+		law, shapes := l.Law, "-"
+		if n := len(l.Measured); n > 0 {
+			shapes = fmt.Sprint(n)
+		}
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%.2f\t%s\t%s\t%s\t%s\t%s\t%s", l.machine, l.device, l.task, l.dtype, shapes, law.Floor,
+			orDash(law.StepUs), orDash(law.BaseUs), orDash(law.Start.Us), transfers(law.PageableIn, law.PageableOut),
+			transfers(law.PinnedIn, law.PinnedOut), factor(l.Spread))
 	})
-}
-
-// count1 tells whether a model has only one device of a kind.
-func count1(m *predict.Model, kind string) bool {
-	n := 0
-	for i := range m.Devices {
-		if d := &m.Devices[i]; d.Machine != "" && predict.Kind(d.Device) == kind {
-			n++
-		}
-	}
-	return n == 1
 }
 
 // orDash writes a number, and none for 0.

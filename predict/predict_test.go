@@ -1,0 +1,430 @@
+package predict
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// truth is the law of work in tests.
+var truth = Law{Floor: 1.4, StepUs: 2.5, BaseUs: 6, Start: Start{Us: 3e5, Floor: 40, LibraryUs: 9e4},
+	PageableIn: Transfer{9, 210}, PageableOut: Transfer{14, 320}, PinnedIn: Transfer{5, 40}, PinnedOut: Transfer{7, 75}}
+
+// rowsOf makes rows of a task whose times follow a law, each times a factor.
+func rowsOf(machine, device, task string, law Law, n int, factor func(*Work) float64) (rows []Row) {
+	memories := []Memory{Pageable, Pinned, Resident}
+	if device == "cpu" {
+		memories = []Memory{Host}
+	}
+	for i := range n {
+		size := math.Exp2(10 + 16*float64(i)/float64(n))
+		for _, cold := range []bool{false, true} {
+			for _, memory := range memories {
+				w := Work{Task: task, DType: "float32", FLOPs: 50 * size, Bytes: 8 * size, Steps: float64(1 + i%7*3), Rows: float64(1 + i%16), FloorUs: size / 200, Memory: memory, Cold: cold}
+				if memory == Pageable || memory == Pinned {
+					w.BytesIn, w.BytesOut = size*float64(1+i%5), size*float64(i%3)
+				}
+				if cold && i%4 > 0 {
+					continue
+				}
+				r := Row{Machine: machine, Key: device + " of " + machine, Device: device, Shape: fmt.Sprint(i), Work: w}
+				r.Us = law.Time(&w) * factor(&w)
+				rows = append(rows, r)
+			}
+		}
+	}
+	return rows
+}
+
+func exact(*Work) float64 { return 1 }
+
+// lawOfRows fits a law to rows.
+func lawOfRows(t *testing.T, rows []Row) Law {
+	t.Helper()
+	law, err := fitLaw(alike(rows, byTask), firstLaw, firstPull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return law
+}
+
+// nearLaw compares coefficients, each within a part.
+func nearLaw(t *testing.T, law, want Law, part float64) {
+	t.Helper()
+	v, w := law.vector(), want.vector()
+	for i := range v {
+		if math.Abs(v[i]-w[i]) > part*w[i]+1e-9 {
+			t.Errorf("coefficient %d is %g; expected %g within %g %%", i, v[i], w[i], 100*part)
+		}
+	}
+}
+
+// A law is found again from times that follow it: each direction and each memory has its own transfers, and a start its own terms.
+func TestFitLaw(t *testing.T) {
+	nearLaw(t, lawOfRows(t, rowsOf("m", "cuda:0", "a", truth, 60, exact)), truth, 0.02)
+}
+
+// Measured copies tell a latency in from one out where all works copy both, and alike.
+func TestFitLawCopies(t *testing.T) {
+	rows := rowsOf("m", "cuda:0", "a", truth, 60, exact)
+	for i := range rows {
+		r := &rows[i]
+		r.BytesOut = r.BytesIn
+		r.Us = truth.Time(&r.Work)
+		in, out := truth.PageableIn, truth.PageableOut
+		if r.Memory == Pinned {
+			in, out = truth.PinnedIn, truth.PinnedOut
+		}
+		if r.BytesIn > 0 && !r.Cold {
+			r.H2DUs, r.D2HUs = in.LatencyUs+in.UsPerMiB*r.BytesIn/mebibyte, out.LatencyUs+out.UsPerMiB*r.BytesOut/mebibyte
+		}
+	}
+	nearLaw(t, lawOfRows(t, rows), truth, 0.02)
+}
+
+// One time of ten that is eight times too long moves a law little.
+func TestFitLawOutliers(t *testing.T) {
+	i := 0
+	law := lawOfRows(t, rowsOf("m", "cpu", "a", truth, 200, func(*Work) float64 {
+		if i++; i%10 == 0 {
+			return 8
+		}
+		return 1
+	}))
+	if math.Abs(law.Floor/truth.Floor-1) > 0.05 || math.Abs(law.StepUs/truth.StepUs-1) > 0.15 {
+		t.Errorf("%+v; expected %+v", law, truth)
+	}
+}
+
+// What rows say nothing about is the law's that it is pulled to, and two rows say less than twenty.
+func TestFitLawPull(t *testing.T) {
+	before, other := truth, truth
+	before.Floor, other.Floor = 4, 2
+	var off [2]float64
+	for i, n := range []int{1, 20} {
+		rows := slices.DeleteFunc(rowsOf("m", "cuda:0", "a", other, n, exact), func(r Row) bool { return r.Memory != Resident || r.Cold })
+		law, err := fitLaw(alike(rows, byTask), before, lawPull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if law.PinnedIn != before.PinnedIn || law.Start != before.Start {
+			t.Errorf("coefficients without data changed: %+v", law)
+		}
+		off[i] = math.Abs(law.Floor - other.Floor)
+	}
+	if !(off[0] > 5*off[1] && off[1] < 0.1) {
+		t.Errorf("floors are off by %v of one row and of twenty", off)
+	}
+}
+
+// nonNegative finds the best of all choices of elements that are 0.
+func TestNonNegative(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	value := func(g *[terms][terms]float64, r, x *[terms]float64) (sum float64) {
+		for i := range 4 {
+			for j := range 4 {
+				sum += g[i][j] * x[i] * x[j] / 2
+			}
+			sum -= r[i] * x[i]
+		}
+		return sum
+	}
+	for range 50 {
+		var g [terms][terms]float64
+		var r [terms]float64
+		for range 6 {
+			var row [4]float64
+			b := random.NormFloat64()
+			for i := range row {
+				row[i] = random.NormFloat64()
+			}
+			for i := range row {
+				for j := range row {
+					g[i][j] += row[i] * row[j]
+				}
+				r[i] += row[i] * b
+			}
+		}
+		x, err := nonNegative(&g, &r, [terms]float64{}, []int{0, 1, 2, 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, v := range x {
+			gradient := -r[i]
+			for j := range 4 {
+				gradient += g[i][j] * x[j]
+			}
+			// The conditions of Karush, Kuhn and Tucker.
+			if v < 0 || v > 0 && math.Abs(gradient) > 1e-4 || v == 0 && i < 4 && gradient < -1e-4 {
+				t.Fatalf("x[%d] is %g with gradient %g", i, v, gradient)
+			}
+		}
+		for range 100 { // no other x >= 0 is better
+			var y [terms]float64
+			for i := range 4 {
+				y[i] = max(0, x[i]+0.3*random.NormFloat64())
+			}
+			if value(&g, &r, &y) < value(&g, &r, &x)-1e-9 {
+				t.Fatal("there is a better solution")
+			}
+		}
+	}
+}
+
+func mustFit(t testing.TB, rows []Row) *Model {
+	t.Helper()
+	m, err := Fit(t.Context(), rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// fewer keeps every k-th shape, and returns the warm rest.
+func fewer(rows []Row, k int) (some, rest []Row) {
+	for _, r := range rows {
+		var i int
+		if fmt.Sscan(r.Shape, &i); i%k == 0 {
+			some = append(some, r)
+		} else if !r.Cold {
+			rest = append(rest, r)
+		}
+	}
+	return some, rest
+}
+
+// medianError returns the median error, and the part of times inside the interval.
+func medianError(m *Model, rows []Row) (median, within float64) {
+	var errors []float64
+	for i := range rows {
+		r := &rows[i]
+		d, _ := m.Device(r.Machine, r.Key, r.Device)
+		e := m.Predict(d, &r.Work)
+		errors = append(errors, math.Abs(math.Log(e.Us/r.Us)))
+		if e.Low <= r.Us && r.Us <= e.High {
+			within++
+		}
+	}
+	slices.Sort(errors)
+	return errors[len(errors)/2], within / float64(len(rows))
+}
+
+// What no law follows, a step at so many rows and a bend in the floor, is learned from neighbours.
+func TestNeighbours(t *testing.T) {
+	step := func(w *Work) float64 {
+		f := 1 + 0.5*math.Sin(math.Log2(w.FloorUs)/2)
+		if w.Rows > 8 {
+			f *= 2.5
+		}
+		return f
+	}
+	some, rest := fewer(rowsOf("m", "cpu", "a", truth, 240, step), 3)
+	m := mustFit(t, some)
+	if median, _ := medianError(m, rest); median > 0.1 {
+		t.Errorf("the median error is %.0f %%", 100*median)
+	}
+	for i := range m.Devices {
+		for j := range m.Devices[i].Tasks {
+			m.Devices[i].Tasks[j].near = [memories][]neighbour{}
+		}
+	}
+	if median, _ := medianError(m, rest); median < 0.2 {
+		t.Errorf("the median error is %.0f %% without neighbours: the test says nothing", 100*median)
+	}
+}
+
+// Intervals hold nine of ten times that the model has not seen.
+func TestIntervals(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	noise := func(*Work) float64 { return math.Exp(0.2 * random.NormFloat64()) }
+	some, rest := fewer(rowsOf("m", "cuda:0", "a", truth, 160, noise), 2)
+	if _, within := medianError(mustFit(t, some), rest); within < 0.84 || within > 0.97 {
+		t.Errorf("%.0f %% of the times lie in the intervals", 100*within)
+	}
+}
+
+func TestSpread(t *testing.T) {
+	var errors []float64
+	for i := range 99 {
+		errors = append(errors, float64(99-i)/100)
+	}
+	if s := spread(errors, 5); s != 0.9 { // the 90th of 99
+		t.Errorf("spread of 0.01 to 0.99 is %g; expected 0.9", s)
+	}
+	if s := spread([]float64{0.1, 0.3}, 0.7); s != 0.7 {
+		t.Errorf("spread of two errors is %g; expected that of the level before, 0.7", s)
+	}
+	if s := spread([]float64{0.1, 0.9}, 0.7); s != 0.9 {
+		t.Errorf("spread of two errors is %g; expected the larger, 0.9", s)
+	}
+}
+
+// A task, a type, a place of data or a size that was not measured is not in the domain, and its interval is no narrower.
+func TestDomain(t *testing.T) {
+	rows := append(rowsOf("m", "cuda:0", "a", truth, 40, exact), rowsOf("m", "cuda:0", "b", truth, 40, exact)...)
+	m := mustFit(t, slices.DeleteFunc(rows, func(r Row) bool { return r.Task == "b" && r.Memory == Resident }))
+	d, known := m.Device("m", "", "cuda:0")
+	if !known {
+		t.Fatal("the device is not known")
+	}
+	inside := rows[len(rows)/2-10].Work
+	inside.Cold = false
+	for name, change := range map[string]func(*Work){
+		"": func(*Work) {}, "task": func(w *Work) { w.Task = "c" }, "type": func(w *Work) { w.DType = "bfloat16" },
+		"memory": func(w *Work) { w.Task, w.Memory, w.BytesIn, w.BytesOut = "b", Resident, 0, 0 }, "host": func(w *Work) { w.Memory = Host },
+		"floor": func(w *Work) { w.FloorUs *= 1e4 }, "steps": func(w *Work) { w.Steps = 100 }, "rows": func(w *Work) { w.Rows = 1000 }, "copies": func(w *Work) { w.BytesIn = 1e12 },
+	} {
+		w := inside
+		change(&w)
+		if e := m.Predict(d, &w); e.InDomain != (name == "") || !(e.Low <= e.Us && e.Us <= e.High && e.Us > 0) {
+			t.Errorf("changed %s: %+v", name, e)
+		}
+	}
+}
+
+// A device is found by its machine, by its key, by its processor with other threads, by its kind.
+func TestDevice(t *testing.T) {
+	var rows []Row
+	for i, key := range []string{"P, 2 threads, kernels amx", "P, 8 threads, kernels amx", "Q, 2 threads, kernels amx"} {
+		law := truth
+		law.Floor = float64(2 + 3*i)
+		own := rowsOf(fmt.Sprint("m", i), "cpu", "a", law, 20, exact)
+		for j := range own {
+			own[j].Key = key
+		}
+		rows = append(rows, own...)
+	}
+	m := mustFit(t, rows)
+	for _, c := range []struct {
+		machine, key, device string
+		known                bool
+		is                   string // machine or processor
+	}{
+		{"m1", "", "cpu", true, "m1"}, {"new", "Q, 2 threads, kernels amx", "cpu", true, "m2"}, {"new", "P, 4 threads, kernels amx", "cpu", false, "P, kernels amx"},
+		{"new", "R, 4 threads", "cpu", false, ""}, {"m1", "", "cuda:0", false, "none"},
+	} {
+		i, known := m.Device(c.machine, c.key, c.device)
+		is := "none"
+		if i >= 0 {
+			if is = m.Devices[i].Machine; is == "" {
+				is = m.Devices[i].Key
+			}
+		}
+		if is != c.is || known != c.known {
+			t.Errorf("%s %q %s: %q, %v", c.machine, c.key, c.device, is, known)
+		}
+	}
+	w := Work{FloorUs: 7}
+	if e := m.Predict(-1, &w); e.Us != 7 || e.InDomain || e.High != math.MaxFloat64 {
+		t.Errorf("no device: %+v", e)
+	}
+}
+
+// A model that is written and read predicts the same.
+func TestWriteRead(t *testing.T) {
+	rows := append(rowsOf("m", "cuda:0", "a", truth, 30, exact), rowsOf("m", "cpu", "b", truth, 30, exact)...)
+	m := mustFit(t, rows)
+	var b bytes.Buffer
+	if err := m.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	file := b.String()
+	again, err := Read(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range rows {
+		d, _ := m.Device("m", "", rows[i].Device)
+		if e, f := m.Predict(d, &rows[i].Work), again.Predict(d, &rows[i].Work); e != f {
+			t.Fatalf("%+v and %+v", e, f)
+		}
+	}
+	for name, c := range map[string]struct{ text, says string }{
+		"empty": {"", "not JSON"}, "cut": {file[:len(file)/2], "cut off"}, "twice": {file + file, "follows"},
+		"version":  {strings.Replace(file, `"version":8`, `"version":7`, 1), "version 7"},
+		"types":    {`{"version":5,"devices":7}`, "version 5"},
+		"negative": {strings.Replace(file, `"step_us":`, `"step_us":-`, 1), "coefficient"},
+		"spread":   {strings.Replace(file, `"spread":`, `"spread":99`, 1), "spread"},
+		"floor":    {strings.Replace(file, `"floor_us":`, `"floor_us":-`, 1), "measurement"},
+		"memory":   {strings.Replace(file, `"memory":"host"`, `"memory":"disk"`, 1), "disk"},
+		"device":   {strings.ReplaceAll(file, `"device":"cpu"`, `"device":"tpu"`), "tpu"},
+		"scale":    {strings.Replace(file, `"scale":[`, `"scale":[-`, 1), "neighbourhoods"},
+		"none":     {`{"version":8}`, "0 devices"},
+	} {
+		if _, err := Read(strings.NewReader(c.text)); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v; expected %q", name, err, c.says)
+		}
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	var b bytes.Buffer
+	if err := mustFit(f, rowsOf("m", "cpu", "b", truth, 8, exact)).Write(&b); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := Read(bytes.NewReader(data))
+		if err != nil {
+			return
+		}
+		for d := range m.Devices {
+			for _, w := range []Work{{}, {Task: "b", DType: "float32", FloorUs: 3, Cold: true}, {Memory: Pinned, BytesIn: 1e9, FloorUs: 1e17}} {
+				if e := m.Predict(d, &w); !(e.Us > 0 && e.Low <= e.Us && e.Us <= e.High) {
+					t.Errorf("%+v", e)
+				}
+			}
+		}
+	})
+}
+
+// Repeats count by their median, and what no measurement gives is refused.
+func TestMedians(t *testing.T) {
+	r := rowsOf("m", "cpu", "a", truth, 1, exact)[0]
+	var rows []Row
+	for _, us := range []float64{100, 7, 9} {
+		r.Us = us
+		rows = append(rows, r)
+	}
+	if m, err := Medians(rows); err != nil || len(m) != 1 || m[0].Us != 9 {
+		t.Errorf("%+v, %v", m, err)
+	}
+	for name, change := range map[string]func(*Row){
+		"time": func(r *Row) { r.Us = math.NaN() }, "no time": func(r *Row) { r.Us = 0 }, "task": func(r *Row) { r.Task = "" }, "machine": func(r *Row) { r.Machine = "" },
+		"device": func(r *Row) { r.Device = "tpu" }, "floor": func(r *Row) { r.FloorUs = -1 }, "memory": func(r *Row) { r.Memory = 9 }, "copy": func(r *Row) { r.H2DUs = math.Inf(1) },
+	} {
+		bad := r
+		change(&bad)
+		if _, err := Fit(t.Context(), append(rows, bad)); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if _, err := Fit(t.Context(), nil); err == nil {
+		t.Error("a fit of nothing: no error")
+	}
+}
+
+// A fit asks its context again and again.
+func TestFitCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("enough")
+	cancel(cause)
+	if _, err := Fit(ctx, rowsOf("m", "cpu", "a", truth, 40, exact)); !errors.Is(err, cause) {
+		t.Errorf("%v", err)
+	}
+}
+
+// A prediction allocates nothing.
+func TestPredictAllocates(t *testing.T) {
+	rows := rowsOf("m", "cuda:0", "a", truth, 40, exact)
+	m := mustFit(t, rows)
+	if n := testing.AllocsPerRun(100, func() { m.Predict(1, &rows[5].Work) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -23,6 +23,7 @@ type Attribution struct {
 	InPassOnly         int `json:"in_pass_only"`        // kernels that lie in a pass, but in no step
 	Unattributed       int `json:"unattributed"`        // kernels that wrote stamps, and belong to no step and no pass
 	Bounded            int `json:"bounded"`             // kernels that stand for a library product, which may have run several: see Event.Bounded
+	Divided            int `json:"divided"`             // kernels whose time was divided as in other passes: see Event.DividedEvery
 	UnknownNodes       int `json:"unknown_nodes"`       // kernels of a graph whose node cannot be followed to a step
 
 	StepsUnknown        int `json:"steps_unknown"`         // steps of the host that none of the plans has, if there are plans
@@ -228,6 +229,9 @@ func (a *attributor) gpu() {
 			a.counts.Kernels++
 			if e.Bounded {
 				a.counts.Bounded++
+			}
+			if e.DividedEvery > 0 {
+				a.counts.Divided++
 			}
 		case KindGraph:
 			a.counts.Graphs++

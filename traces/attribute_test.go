@@ -191,6 +191,7 @@ func TestExamine(t *testing.T) {
 		"!the buffer was full":                 func(h *traces.Header, a *traces.Attribution) { h.Incomplete = []string{"the buffer was full"} },
 		"!1 kernel has no correlation id":      func(h *traces.Header, a *traces.Attribution) { a.WithoutCorrelation = 1 },
 		"!2 kernels have correlation ids that": func(h *traces.Header, a *traces.Attribution) { a.WithoutCall = 2 },
+		"?3 kernels have their parts of":       func(h *traces.Header, a *traces.Attribution) { a.Divided = 3 },
 		"?2 kernels stand for library":         func(h *traces.Header, a *traces.Attribution) { h.Recorder, a.Bounded = traces.RecorderStamps, 2 },
 		"?1 copy or set has no API call":       func(h *traces.Header, a *traces.Attribution) { a.CopiesWithoutCall = 1 },
 		"!3 kernels ran as graph nodes":        func(h *traces.Header, a *traces.Attribution) { a.UnknownNodes, h.Plans = 3, make([]traces.Plan, 1) },

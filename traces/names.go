@@ -60,10 +60,8 @@ func (e *Event) Pageable() (is, known bool) {
 // an API call waits for, and whether a range is a warm-up. Readers of such files call it
 // once per event.
 func (e *Event) SetFactsOfName() {
-	if e.Kind == KindRange {
-		e.WarmUp = e.Name == "warm-up" || e.Name == "record graph"
-	}
-	switch e.Call() {
+	e.WarmUp = e.Kind == KindRange && (e.Name == "warm-up" || e.Name == "record graph")
+	switch e.Wait = WaitNone; e.Call() {
 	case CallSync:
 		e.Wait = WaitSync
 	case CallCopy:

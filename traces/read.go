@@ -124,14 +124,9 @@ func (c *chrome) topLevel(key string) {
 	}
 	switch key {
 	case "gpt2scope":
-		var ours struct {
-			Header
-			Looking []Overhead `json:"looking"` // of version 1
-		}
-		text(&ours)
-		if c.ok() {
-			*h, c.isOurs = ours.Header, true
-			h.Overhead = append(h.Overhead, ours.Looking...)
+		var ours Header
+		if text(&ours); c.ok() {
+			*h, c.isOurs = ours, true
 		}
 	case "gpt2scopeEnd":
 		c.ending = new(ending)
@@ -397,15 +392,14 @@ var arguments = map[string]func(*chrome, *rawEvent){
 	"External id":               func(c *chrome, e *rawEvent) { e.External = c.uint() },
 	"Input Dims":                func(c *chrome, e *rawEvent) { e.Inputs = c.compact() },
 	"bounded":                   func(c *chrome, e *rawEvent) { e.Bounded = c.bool() },
+	"divided as in each":        func(c *chrome, e *rawEvent) { e.DividedEvery = c.int32() },
 	"warm-up":                   func(c *chrome, e *rawEvent) { e.WarmUp = c.bool() },
 	"wait":                      func(c *chrome, e *rawEvent) { e.Wait = Wait(max(0, slices.Index(waitNames, c.text()))) },
 	"bytes":                     func(c *chrome, e *rawEvent) { e.Bytes = c.int() },
 	"graph node id":             func(c *chrome, e *rawEvent) { e.Node = c.uint() },
 	"original graph node id":    func(c *chrome, e *rawEvent) { e.Origin = c.uint() },
 	"plan":                      func(c *chrome, e *rawEvent) { e.Plan = c.int32() },
-	"phase":                     func(c *chrome, e *rawEvent) { e.Plan = c.int32() }, // of version 1
 	"step":                      func(c *chrome, e *rawEvent) { e.Step = c.int32() },
-	"tag":                       func(c *chrome, e *rawEvent) { e.Step = c.int32() }, // of version 1
 	"range":                     func(c *chrome, e *rawEvent) { e.ID = c.uint() },
 	"parent":                    func(c *chrome, e *rawEvent) { e.Parent = c.uint() },
 	"domain":                    func(c *chrome, e *rawEvent) { e.Domain = c.text() },
@@ -584,25 +578,14 @@ func (c *chrome) finish(e *rawEvent) {
 			e.Lane.Kind, e.Lane.ID = LaneCounter, 0
 		}
 	}
-	if !c.isOurs || c.header.Version < 2 {
-		c.factsOfName(&e.Event)
+	if !c.isOurs {
+		e.SetFactsOfName()
 	}
 	if e.Inside != nil && (e.Kind != KindKernel || !e.Inside.check(e.Duration)) {
 		e.Inside = nil
 	}
 	if e.Kind == KindKernel {
 		e.StaticShared = int32(min(max(e.shared-int64(e.DynamicShared), 0), 1<<31-1))
-	}
-}
-
-// factsOfName sets the fields that foreign files and files of version 1 only express in the
-// event's name.
-func (c *chrome) factsOfName(e *Event) {
-	e.Bounded, e.WarmUp, e.Wait = false, false, WaitNone
-	e.SetFactsOfName()
-	const bounded = " (bounded by its neighbours)"
-	if c.isOurs && c.header.Recorder == RecorderStamps && e.Kind == KindKernel && strings.Contains(e.Name, bounded) {
-		e.Name, e.Bounded = c.intern([]byte(strings.Replace(e.Name, bounded, "", 1))), true
 	}
 }
 

@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// Version is the version of the record and of the file. A reader takes this one
-// and earlier ones.
+// Version is the version of the record and of the file. Readers take no other.
 const Version = 2
 
 // Domain is the NVTX domain of gpt2scope's own ranges. In an export of Nsight Systems, the
@@ -181,6 +180,10 @@ type Event struct {
 	// end of the kernel before it to the start of the kernel after it.
 	Bounded bool
 
+	// DividedEvery is n if the time of a kernel is a part of the time of several, divided among
+	// them as in each n-th pass, which times them apart; 0 if the kernel was timed itself.
+	DividedEvery int32
+
 	External uint64    // of an operator, and of the calls and work that it caused: its id in PyTorch's profiler
 	Inputs   string    // of an operator: the shapes of its inputs, as JSON: "[[1,128,768],[]]"
 	Counters *Counters // of a kernel; nil if none were measured
@@ -347,7 +350,7 @@ type Step struct {
 	Bytes int64  `json:"bytes"` // least traffic; 0 if not known
 
 	// The floor also needs how many of the bytes are activations, and the type in which
-	// the step multiplies, "f32" or "bf16". Files of version 1 have neither.
+	// the step multiplies, "f32" or "bf16".
 	Activations int64  `json:"activations,omitempty"`
 	Multiply    string `json:"multiply,omitempty"`
 
@@ -480,8 +483,8 @@ func (h *Header) Device(id int32) *Device {
 
 // check returns an error for a header that this package cannot use.
 func (h *Header) check() error {
-	if h.Version < 1 || h.Version > Version {
-		return fmt.Errorf("the trace has format version %d; this program reads 1 to %d", h.Version, Version)
+	if h.Version != Version {
+		return fmt.Errorf("the trace has format version %d; this program reads version %d", h.Version, Version)
 	}
 	for _, p := range h.Plans {
 		for i, s := range p.Steps {

@@ -40,7 +40,7 @@ func sampleEvents() []traces.Event {
 	kernel.Correlation, kernel.Parent, kernel.Plan, kernel.Step = launch.Correlation, 2, 0, 1
 	kernel.Grid, kernel.Block = [3]int32{132, 2, 1}, [3]int32{128, 1, 1}
 	kernel.Registers, kernel.StaticShared, kernel.DynamicShared, kernel.Occupancy = 90, 1024, 37368, 43.5
-	kernel.Node, kernel.Origin, kernel.Bounded = 8589934592, 4294967296, true
+	kernel.Node, kernel.Origin, kernel.Bounded, kernel.DividedEvery = 8589934592, 4294967296, true, 16
 	memcpy := traces.Plain(traces.KindMemcpy, stream, "Memcpy HtoD (Pageable -> Device)", 24_000, 7)
 	memcpy.Bytes, memcpy.Correlation = 1<<40, 6
 	memset := traces.Plain(traces.KindMemset, traces.Stream(700, 1, 2, 1<<33), "Memset", 24_100, 0)
@@ -329,36 +329,6 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// TestVersion1: what files of version 1 say by names are fields; in one of version 2 names
-// say nothing.
-func TestVersion1(t *testing.T) {
-	const file = `{"gpt2scope":{"version":%d,"tool":"gpt2scope","recorder":"stamps","base":0,"process":1,"clock":{"domain":"globaltimer","uncertainty":1},"looking":[{"phase":"prefill","baseline":2,"recorded":3,"passes":4}]},
-"traceEvents":[
-{"ph":"X","cat":"user_annotation","name":"warm-up","pid":1,"tid":1,"ts":0.000,"dur":5.000,"args":{}},
-{"ph":"X","cat":"cuda_runtime","name":"Synchronize by polling for a token","pid":1,"tid":9,"ts":1.000,"dur":1.000,"args":{"thread":1}},
-{"ph":"X","cat":"cuda_runtime","name":"cudaMemcpy","pid":1,"tid":9,"ts":2.000,"dur":1.000,"args":{"thread":1}},
-{"ph":"X","cat":"cuda_runtime","name":"cudaMemcpyAsync","pid":1,"tid":9,"ts":3.000,"dur":1.000,"args":{"thread":1}},
-{"ph":"X","cat":"kernel","name":"library product (bounded by its neighbours), divided as in each 8th pass","pid":0,"tid":1,"ts":4.000,"dur":1.000,"args":{"device":0,"stream":1,"phase":3,"tag":4}}
-],
-"gpt2scopeEnd":{"events":5}}`
-	for version := 1; version <= 2; version++ {
-		h, events, err := read(t, strings.NewReader(fmt.Sprintf(file, version)))
-		if err != nil || len(events) != 5 || h.Version != version {
-			t.Fatalf("version %d: %d events, error %v", version, len(events), err)
-		}
-		old := version == 1
-		if events[0].WarmUp != old || (events[1].Wait == traces.WaitSync) != old || (events[2].Wait == traces.WaitCopy) != old || events[3].Wait != traces.WaitNone {
-			t.Errorf("version %d: %+v", version, events[:4])
-		}
-		if want := (traces.Overhead{Phase: "prefill", Baseline: 2, Recorded: 3, Passes: 4}); len(h.Overhead) != 1 || h.Overhead[0] != want {
-			t.Errorf("version %d: recording overhead %+v", version, h.Overhead)
-		}
-		if k := events[4]; k.Plan != 3 || k.Step != 4 || k.Bounded != old || old && k.Name != "library product, divided as in each 8th pass" {
-			t.Errorf("version %d: %+v", version, k)
-		}
-	}
-}
-
 func TestReadRefuses(t *testing.T) {
 	good := string(fixtures.Write(t, fixtures.Header(), sampleEvents()))
 	for name, c := range map[string]struct{ file, fact string }{
@@ -368,6 +338,7 @@ func TestReadRefuses(t *testing.T) {
 		"sqlite":     {"SQLite format 3\x00", "open it by name"},
 		"gzip":       {"\x1f\x8bxx", "compression"},
 		"newer":      {strings.Replace(good, `"version":2`, `"version":3`, 1), "version 3"},
+		"older":      {strings.Replace(good, `"version":2`, `"version":1`, 1), "version 1"},
 		"plan":       {strings.Replace(good, `"tag":1,"name"`, `"tag":7,"name"`, 1), "step 1 has tag 7"},
 		"count":      {strings.Replace(good, `"gpt2scopeEnd":{"events":17`, `"gpt2scopeEnd":{"events":18`, 1), "its end says 18"},
 		"no comma":   {strings.Replace(good, "}},\n{", "}}\n{", 1), "byte"},

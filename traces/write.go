@@ -542,6 +542,7 @@ func (t *Writer) appendEvent(b []byte, e *Event, pid, tid int64) []byte {
 		b = append(append(b, e.Inputs...), ',')
 	}
 	yes("bounded", e.Bounded)
+	some("divided as in each", int64(e.DividedEvery))
 	yes("warm-up", e.WarmUp)
 	text("wait", waitNames[e.Wait])
 	some("bytes", e.Bytes)

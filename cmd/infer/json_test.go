@@ -49,7 +49,7 @@ var jsonObjects = map[string]any{
 	"EnergyResult": bench.EnergyResult{}, "Power": energy.Power{}, "OverheadRow": bench.OverheadRow{}, "BenchRow": bench.BenchResult{}, "BenchTest": bench.ListRow{},
 	"infer trace show --json": trace.TableJSON{},
 	"Passes":                  tables.Passes{}, "Row": tables.Row{}, "SMParts": traces.Parts{}, "SMRow": tables.SMRow{}, "Shape": tables.Shape{}, "Occupancy": tables.Occupancy{}, "OpRow": tables.OpRow{}, "LaunchRow": tables.LaunchRow{}, "Launch": tables.Launch{},
-	"RangeRow": tables.RangeRow{}, "ExecRow": tables.ExecRow{}, "SequenceRow": tables.SequenceRow{}, "ProcessRow": tables.ProcessRow{}, "Spread": tables.Spread{},
+	"RangeRow": tables.RangeRow{}, "ProcessRow": tables.ProcessRow{}, "Spread": tables.Spread{},
 	"Queue": tables.Queue{}, "Finding": traces.Finding{}, "infer trace check --json": trace.CheckJSON{}, "Counts": traces.Attribution{},
 	"infer trace advise --json": struct {
 		Source string `json:"source"`

@@ -69,7 +69,7 @@ func (p *profileFlags) check(flags *pflag.FlagSet) error {
 		return p.show.CheckColumns()
 	case p.by == "" && flags.Changed("columns"):
 		return cli.Usagef("--columns is for the table of --profile")
-	case p.by == "" && (p.rows.Sort != "" || flags.Changed("limit") || flags.Changed("top")):
+	case p.by == "" && (p.rows.Sort != "" || flags.Changed("limit")):
 		return cli.Usagef("--sort and --limit are for the table of --profile")
 	case p.rows.Limit < 0:
 		return p.rows.Check()

@@ -72,7 +72,7 @@ func TestProfile(t *testing.T) {
 	if r := infer(t, "-m", tiny, "--ids", "1", "-n", "4", "-s", "1", "--device", "cpu", "--profile", "--sort", "time", "--limit", "2", "--columns", "all", "--recorder", "auto"); r.status != 0 || !strings.Contains(r.stderr, "recording overhead: ") {
 		t.Errorf("all flags of the table: status %d: %s", r.status, r.stderr)
 	}
-	for _, by := range []string{"kernel", "exec"} { // found before the text is made
+	for _, by := range []string{"kernel"} { // found before the text is made
 		r := infer(t, "-m", tiny, "--ids", "1", "-n", "4", "--device", "cpu", "--profile="+by)
 		checkFailure(t, r, exitUsage, "--profile="+by+": a recording of the CPU has no ")
 	}
@@ -102,7 +102,7 @@ func TestProfile(t *testing.T) {
 	}
 	for _, by := range tables.Bys {
 		switch by {
-		case tables.ByKernel, tables.ByLaunch, tables.ByExec, tables.ByProcess, tables.BySequence, tables.BySM: // of a GPU
+		case tables.ByKernel, tables.ByLaunch, tables.ByProcess, tables.BySM: // of a GPU
 			continue
 		}
 		if r := infer(t, "trace", "show", file, "--by", string(by)); r.status != 0 {

@@ -58,7 +58,7 @@ func TestTraceDiff(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"--limit 2":                        "whole pass, idle, sample, h.N.mlp.c_proj+h.N.residual_2",
-		"--top 1":                          "whole pass, idle, sample",
+		"--limit 1":                        "whole pass, idle, sample",
 		"--sort plan --limit 2":            "whole pass, idle, wte+wpe, h.N.ln_1+h.N.attn.c_attn",
 		"--sort A --limit 2":               "whole pass, idle, sample, h.N.ln_1+h.N.attn.c_attn",
 		"--by stage --sort plan --limit 3": "whole pass, idle, wte+wpe, h.0.ln_1+h.0.attn.c_attn, h.0.attn.sdpa",

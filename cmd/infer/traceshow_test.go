@@ -64,7 +64,7 @@ func TestTraceShow(t *testing.T) {
 
 			wall := fmt.Sprintf("%.3f", float64(table.Wall)/1e3)
 			for _, top := range []string{"0", "1", "3"} {
-				out := mustInfer(t, "trace", "show", sample, "--by", by, "--top", top).stdout
+				out := mustInfer(t, "trace", "show", sample, "--by", by, "--limit", top).stdout
 				rows, legend, _ := strings.Cut(out[strings.Index(out, "\n\n")+2:], "\n\n")
 				last := strings.Fields(rows[strings.LastIndex(rows, "\n")+1:])
 				if !strings.Contains(legend, "time: its part of the wall time; ") || strings.Count(legend, "\n") != 1 {
@@ -203,7 +203,7 @@ func TestTraceShowOwn(t *testing.T) {
 		}
 	}
 	// count, GPU, time, share, min, median, max, grid, block, warps, registers, shared, occupancy, limit, waves, tail
-	if got, want := strings.Join(lineOf(t, out, "gemv kernel"), " "), "4 8.000 8.000 53.33 2.000 2.000 2.000 2.000 0.000 2.000 192x2 128 4 64 0 50.0 registers 0.36 63.6"; got != want {
+	if got, want := strings.Join(lineOf(t, out, "gemv kernel"), " "), "4 8.000 8.000 53.33 2.000 2.000 2.000 2.000 0.000 2.000 0.100 192x2 128 4 64 0 50.0 registers 0.36 63.6"; got != want {
 		t.Errorf("the row is\n%s, not\n%s:\n%s", got, want, out)
 	}
 
@@ -222,7 +222,7 @@ func TestTraceShowOwn(t *testing.T) {
 	if !strings.Contains(out, "the host ran ahead at 0 of 4 launches") || !strings.Contains(out, "the GPU starved before 4 of 4 launches: nothing was queued and nothing ran for 8.300 us in all") {
 		t.Errorf("by launch:\n%s", out)
 	}
-	rows, err := csv.NewReader(strings.NewReader(mustInfer(t, "trace", "show", gpu, "--by", "launch", "--format", "csv", "--top", "3", "--sort", "starved").stdout)).ReadAll()
+	rows, err := csv.NewReader(strings.NewReader(mustInfer(t, "trace", "show", gpu, "--by", "launch", "--format", "csv", "--limit", "3", "--sort", "starved").stdout)).ReadAll()
 	if err != nil || len(rows) != 4 || strings.Join(rows[1], ",") != "cudaLaunchKernel,5,decode step,wte+wpe,gemv\nkernel,11100,500,100,2000,1,0,4900" {
 		t.Errorf("rows %q, error %v", rows, err)
 	}
@@ -269,16 +269,16 @@ func TestTraceShowSort(t *testing.T) {
 	}
 	idle := "host late, launch latency, unaccounted"
 	for args, want := range map[string]string{
-		"--by stage":                     "wte+wpe, h.0.attn.c_attn, " + idle,
-		"--sort floor":                   "h.0.attn.c_attn, wte+wpe, " + idle,
-		"--sort floor_ns":                "h.0.attn.c_attn, wte+wpe, " + idle,
-		"--sort name":                    "h.0.attn.c_attn, wte+wpe, " + idle,
-		"--sort of_floor --top 1":        "h.0.attn.c_attn, wte+wpe, " + idle, // "1 more" would take its place
-		"--by layer --sort flops":        "h.0, outside the layers, " + idle,
-		"--by layer --sort name":         "h.0, outside the layers, " + idle,
-		"--by phase --sort calls":        "decode step, " + idle,
-		"--by kernel --sort occupancy":   "gemv\nkernel, " + idle,
-		"--by kernel --sort min --top 4": "gemv\nkernel, " + idle,
+		"--by stage":                       "wte+wpe, h.0.attn.c_attn, " + idle,
+		"--sort floor":                     "h.0.attn.c_attn, wte+wpe, " + idle,
+		"--sort floor_ns":                  "h.0.attn.c_attn, wte+wpe, " + idle,
+		"--sort name":                      "h.0.attn.c_attn, wte+wpe, " + idle,
+		"--sort roofline --limit 1":        "h.0.attn.c_attn, wte+wpe, " + idle, // "1 more" would take its place
+		"--by layer --sort flops":          "h.0, outside the layers, " + idle,
+		"--by layer --sort name":           "h.0, outside the layers, " + idle,
+		"--by phase --sort calls":          "decode step, " + idle,
+		"--by kernel --sort occupancy":     "gemv\nkernel, " + idle,
+		"--by kernel --sort min --limit 4": "gemv\nkernel, " + idle,
 	} {
 		if got := names(strings.Fields(args)...); got != want {
 			t.Errorf("%s has the rows %q, not %q", args, got, want)
@@ -292,8 +292,8 @@ func TestTraceShowSort(t *testing.T) {
 		gpu              bool
 		by, heading, key string
 	}{
-		{true, "stage", "GB/s", "gb_per_s"}, {true, "stage", "% OF FLOOR", "roofline"}, {true, "stage", "Roofline %", "of_floor"}, {true, "stage", "Kernels", "kernels"}, {true, "stage", "pieces", "kernels"}, {true, "stage", "gpu", "busy"},
-		{false, "stage", "threads us", "busy"}, {false, "layer", "all threads", "busy"}, {false, "stage", "events", "kernels"},
+		{true, "stage", "GB/s", "gb_per_s"}, {true, "stage", "Roofline %", "roofline"}, {true, "stage", "Kernels", "kernels"}, {true, "stage", "gpu", "busy"},
+		{false, "layer", "all threads", "busy"}, {false, "stage", "events", "kernels"},
 		{true, "kernel", "limited by", "limit"}, {true, "kernel", "shared", "shared"}, {true, "launch", "queued US", "delay"}, {true, "launch", "queued", "delay"},
 		{true, "op", "self cpu", "self_cpu"}, {true, "op", "# of calls", "calls"}, {true, "op", "Self CPU %", "self_cpu_share"},
 	} {
@@ -315,7 +315,7 @@ func TestTraceShowSort(t *testing.T) {
 	}
 	checkFailure(t, infer(t, "trace", "show", ownTrace(t, true), "--format", "csv", "--sort", "zebra"), exitUsage, "occupancy", "median")
 
-	out := mustInfer(t, "trace", "show", ownTrace(t, true), "--by", "op", "--sort", "calls", "--top", "1", "--format", "csv").stdout
+	out := mustInfer(t, "trace", "show", ownTrace(t, true), "--by", "op", "--sort", "calls", "--limit", "1", "--format", "csv").stdout
 	if lines := strings.Split(out, "\n"); len(lines) != 4 || !strings.HasPrefix(lines[1], "cudaLaunchKernel,2000,") || !strings.HasPrefix(lines[2], "3 more,16000,88.888889,16000,") {
 		t.Errorf("the operation with the most calls:\n%s", out)
 	}
@@ -347,7 +347,7 @@ func TestSummariesOfSamples(t *testing.T) {
 					continue // of the CPU
 				}
 			}
-			if isList := by == tables.ByShape || by == tables.ByRange || by == tables.ByExec || by == tables.ByProcess || by == tables.BySequence; isList && filepath.Ext(capture) != ".sqlite" {
+			if isList := by == tables.ByRange || by == tables.ByProcess; isList && filepath.Ext(capture) != ".sqlite" {
 				continue // those of one program are enough
 			}
 			base, _, _ := strings.Cut(filepath.Base(capture), ".")
@@ -453,9 +453,6 @@ func TestFoldedByDefault(t *testing.T) {
 	rows, err := csv.NewReader(strings.NewReader(limited)).ReadAll()
 	if err != nil || len(rows) != 1+3+3+1 || rows[1][2] != "h.N.ln_2+h.N.mlp.c_fc+h.N.mlp.gelu" || rows[3][2] != "17 more" || rows[0][4] != "layers" || rows[1][4] != "48" {
 		t.Errorf("%v\n%s", err, limited)
-	}
-	if limited != show("--sort", "time", "--top", "2", "--format", "csv") {
-		t.Error("--top is not --limit")
 	}
 }
 
@@ -605,7 +602,7 @@ func TestHeadingsAreDistinct(t *testing.T) {
 
 // A table of a list says how many rows --limit left out.
 func TestShowSaysWhatIsCut(t *testing.T) {
-	for _, by := range []string{"exec", "range", "sequence"} {
+	for _, by := range []string{"range"} {
 		contains(t, mustInfer(t, "trace", "show", "../../traces/samples/eager.sqlite", "--by", by, "--limit", "1").stdout, "not shown; --limit 0 shows all\n")
 	}
 }

@@ -2,7 +2,6 @@ package exec
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 
 	"gpt2scope/cuda"
@@ -218,7 +217,6 @@ func (rec *stampRecorder) kernels(p passNote, at stampRow, host hostEvents) (eve
 			continue
 		}
 		ordinal++
-		name := it.name
 		begin, end := at.set.interval(at.row, i)
 		if it.area < 0 && at.set.items[i-1].area < 0 && at.set.items[i-1].step == it.step {
 			continue // a further product of the same step: the first has the time of both
@@ -227,18 +225,21 @@ func (rec *stampRecorder) kernels(p passNote, at stampRow, host hostEvents) (eve
 			rec.lost++
 			continue
 		}
+		divided := false
 		if from, to := shares[ordinal][0], shares[ordinal][1]; to-from < 1 {
 			length := float64(end - begin)
 			begin, end = begin+uint64(length*from), begin+uint64(length*to)
-			name += fmt.Sprintf(", divided as in each %dth pass", markedEvery)
+			divided = true
 		}
 		start, stop := rec.ofDevice(begin), rec.ofDevice(end)
 		if it.area < 0 && !host.isGraph && it.launch < len(host.launches) { // not before it was launched
 			start = min(max(start, host.launches[it.launch].began), stop)
 		}
-		e := traces.Plain(traces.KindKernel, lane, name, start, max(0, stop-start))
+		e := traces.Plain(traces.KindKernel, lane, it.name, start, max(0, stop-start))
 		e.Plan, e.Step, e.Parent = p.recorded, int32(it.step), p.id
-		e.Bounded = it.area < 0
+		if e.Bounded = it.area < 0; divided {
+			e.DividedEvery = markedEvery
+		}
 		if it.blocks > 0 {
 			e.Grid = [3]int32{int32(min(it.blocks, math.MaxInt32)), 1, 1}
 		}

@@ -113,7 +113,6 @@ func Known(is bool, c Cell) Cell {
 // alone, and one without a title is not.
 type Column[R any] struct {
 	Key, Unit, Title string
-	Old              string // a key or heading of earlier versions, for --sort
 	Legend           string // what the title means, if that is not plain
 	Cell             func(*R) Cell
 	Left             bool // aligned to the left
@@ -131,7 +130,7 @@ func (c Column[R]) header() string {
 func Find[R any](columns []Column[R], name string) int {
 	name = strings.ToLower(strings.TrimSpace(name))
 	is := func(c Column[R]) bool {
-		return c.Key != "" && (c.Key == name || c.header() == name || c.Old == name && name != "")
+		return c.Key != "" && (c.Key == name || c.header() == name)
 	}
 	if i := slices.IndexFunc(columns, is); i >= 0 {
 		return i

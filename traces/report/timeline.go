@@ -314,6 +314,9 @@ func detail(e *traces.Event) string {
 		if e.Bounded {
 			add("bounded by its neighbours")
 		}
+		if e.DividedEvery > 0 {
+			add("its part of a time, divided as in each %dth pass", e.DividedEvery)
+		}
 	case traces.KindMemcpy, traces.KindMemset:
 		add("%s B", humanize.Thousands(e.Bytes))
 	case traces.KindPass:

@@ -111,7 +111,7 @@ func TestCPU(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Of the thread of the passes alone, whose parts sum to the passes.
-	if want := []OpRow{{"Linear", 90, 90, 0, 0, 2, 0, ""}, {"decode step", 60, 200, 0, 0, 2, 0, ""}, {"Embed", 50, 50, 0, 0, 2, 0, ""}}; !slices.Equal(ops.Ops, want) {
+	if want := []OpRow{{"Linear", 90, 90, 0, 0, 2, 0}, {"decode step", 60, 200, 0, 0, 2, 0}, {"Embed", 50, 50, 0, 0, 2, 0}}; !slices.Equal(ops.Ops, want) {
 		t.Errorf("operations %+v, not %+v", ops.Ops, want)
 	}
 	if !strings.Contains(strings.Join(ops.Notes, "\n"), "main thread") {

@@ -3,7 +3,6 @@ package tables
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -55,10 +54,7 @@ func (s *summary) notes(t *Table) []string {
 		}
 		add("the table is of %d of %d passes in one kernel, of which the times of each SM are kept", t.SMPasses, all)
 	}
-	if s.by == ByShape && !slices.ContainsFunc(t.Ops, func(o OpRow) bool { return o.Inputs != "" }) {
-		add("the recording has no shapes of inputs: PyTorch's profiler records them with record_shapes=True")
-	}
-	if (s.by == ByOp || s.by == ByShape) && t.Device < 0 && len(t.Passes) > 0 {
+	if s.by == ByOp && t.Device < 0 && len(t.Passes) > 0 {
 		add("the times are those of the main thread, which runs the passes; 'infer trace show' by stage counts its workers too")
 	}
 	if once := s.ranges(); once != "" {

@@ -30,8 +30,6 @@ type OpRow struct {
 	GPU     int64  `json:"cuda"`
 	Calls   int    `json:"calls"`   // a step that several threads run is called once
 	Kernels int    `json:"kernels"` // kernels, copies and sets of its own
-
-	Inputs string `json:"inputs,omitempty"` // by shape: the shapes of the inputs, "[[1,128,768],[]]"
 }
 
 // OutsideOps is the row of the work that was launched outside all operations.
@@ -47,15 +45,8 @@ func (s *summary) opName(e *traces.Event) string {
 	case traces.KindPass:
 		return s.PassName(e)
 	}
-	if s.by == ByShape && e.Inputs != "" {
-		return e.Name + shapeMark + e.Inputs
-	}
 	return e.Name
 }
-
-// shapeMark stands between the name of an operation and the shapes of its inputs, which are apart
-// in a row.
-const shapeMark = "\x01"
 
 // OpStack is the time of an operation of the CPU within others.
 type OpStack struct {
@@ -78,8 +69,7 @@ func (s *summary) ops(t *Table) error {
 	row := func(name string) *OpRow {
 		r := rows[name]
 		if r == nil {
-			r = &OpRow{}
-			r.Name, r.Inputs, _ = strings.Cut(name, shapeMark)
+			r = &OpRow{Name: name}
 			rows[name] = r
 		}
 		return r
@@ -156,7 +146,7 @@ func (s *summary) ops(t *Table) error {
 		t.Ops = append(t.Ops, *r)
 	}
 	slices.SortFunc(t.Ops, func(a, b OpRow) int {
-		return cmp.Or(cmp.Compare(b.SelfGPU, a.SelfGPU), cmp.Compare(b.SelfCPU, a.SelfCPU), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Inputs, b.Inputs))
+		return cmp.Or(cmp.Compare(b.SelfGPU, a.SelfGPU), cmp.Compare(b.SelfCPU, a.SelfCPU), cmp.Compare(a.Name, b.Name))
 	})
 	return nil
 }

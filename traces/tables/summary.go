@@ -25,11 +25,8 @@ const (
 	BySM     By = "sm"     // SMs, in passes inside a kernel: in Table.SMs
 	ByLaunch By = "launch" // API calls and the work that they caused: in Table.Launches
 
-	ByRange    By = "range"    // ranges by name, on the host and projected onto the GPU: in Table.Ranges
-	ByExec     By = "exec"     // kernels with their calls and the time between: in Table.Executions
-	ByShape    By = "shape"    // operations, apart by the shapes of their inputs: in Table.Ops
-	ByProcess  By = "process"  // the processes of the recording, on all devices: in Table.Processes
-	BySequence By = "sequence" // kernels that follow each other again and again: in Table.Sequences
+	ByRange   By = "range"   // ranges by name, on the host and projected onto the GPU: in Table.Ranges
+	ByProcess By = "process" // the processes of the recording, on all devices: in Table.Processes
 )
 
 // part is the part of a trace that a table covers.
@@ -56,16 +53,13 @@ var kinds = []kind{
 	{by: ByFolded, of: ofPasses, fill: (*summary).folded},
 	{by: ByStage, of: ofPasses, fill: (*summary).exclusive},
 	{by: ByOp, of: passesOrRun, fill: (*summary).ops},
-	{by: ByShape, of: passesOrRun, fill: (*summary).ops},
 	{by: ByLayer, of: ofPasses, fill: (*summary).exclusive},
 	{by: ByPhase, of: ofPasses, fill: (*summary).exclusive},
 	{by: ByKernel, of: allWork, fill: (*summary).exclusive, needs: "kernels"},
 	{by: BySM, of: ofPasses, fill: (*summary).bySM, needs: "SMs"},
 	{by: ByLaunch, of: passesOrAll, fill: (*summary).launches, needs: "launches"},
 	{by: ByRange, of: allRun, fill: (*summary).byRange},
-	{by: ByExec, of: allWork, fill: (*summary).byExec, needs: "launches"},
 	{by: ByProcess, of: allWork, fill: (*summary).byProcess, needs: "kernels"},
-	{by: BySequence, of: allWork, fill: (*summary).bySequence, needs: "kernels"},
 }
 
 // Bys are all tables, as a user may name them.
@@ -138,6 +132,7 @@ type Row struct {
 	Kernels  int   `json:"kernels"`            // with copies and sets; on the CPU, events of threads
 	Bounded  int   `json:"bounded,omitempty"`  // kernels whose times are only bounded: see traces.Event
 	Launches int   `json:"launches,omitempty"` // API calls that launched them; that of a graph counts in the row of its first kernel
+	Queued   int64 `json:"queued,omitempty"`   // by kernel: from the end of the calls to the start of their kernels, summed
 	Host     int64 `json:"host"`               // in the steps' ranges on the host, if a GPU works
 	Busy     int64 `json:"busy"`               // sum of the durations, however they overlap
 
@@ -200,10 +195,8 @@ type Table struct {
 	SMs      []SMRow `json:"sms,omitempty"`
 	SMPasses int     `json:"sm_passes,omitempty"` // that SMs are means of
 
-	Ranges     []RangeRow    `json:"ranges,omitempty"`
-	Executions []ExecRow     `json:"executions,omitempty"`
-	Sequences  []SequenceRow `json:"sequences,omitempty"`
-	Processes  []ProcessRow  `json:"processes,omitempty"`
+	Ranges    []RangeRow   `json:"ranges,omitempty"`
+	Processes []ProcessRow `json:"processes,omitempty"`
 
 	Window *window.Window  `json:"-"` // what the table is made of
 	Time   window.Interval `json:"-"` // the part of the trace that the table covers
@@ -461,7 +454,7 @@ func (s *summary) noWork() error {
 	case device >= 0:
 		return fmt.Errorf("the recording has no work of GPU %d or any other GPU", device)
 	}
-	if s.by != ByOp && s.by != ByShape && slices.ContainsFunc(s.Events, func(e traces.Event) bool { return e.Kind.IsRange() }) {
+	if s.by != ByOp && slices.ContainsFunc(s.Events, func(e traces.Event) bool { return e.Kind.IsRange() }) {
 		return fmt.Errorf("the trace has no pass of a model and no work of a GPU; a table by op can be made")
 	}
 	return fmt.Errorf("the trace has no work to make a table of")
@@ -650,9 +643,12 @@ func (s *summary) sweep() {
 		if r.Kind == RowIdle || r.Kind == RowOther {
 			r.Bytes += max(0, e.Bytes)
 		}
-		if call := s.CallOf(e); call != nil && !s.launched[call] {
-			s.launched[call] = true
-			r.Launches++
+		if call := s.CallOf(e); call != nil {
+			r.Queued += window.Delay(call, e)
+			if !s.launched[call] {
+				s.launched[call] = true
+				r.Launches++
+			}
 		}
 		if own.Length() == 0 {
 			return

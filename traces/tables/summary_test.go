@@ -212,6 +212,7 @@ func byName(t *Table) []Row {
 			i = len(rows) - 1
 		}
 		o := &rows[i]
+		o.Queued += r.Queued
 		o.Kernels, o.Busy, o.durations = o.Kernels+r.Kernels, o.Busy+r.Busy, append(o.durations, r.durations...)
 	}
 	for i := range rows {

@@ -32,9 +32,12 @@ func (l *Launch) Starved(x Interval) int64 {
 	return max(0, min(l.At, x.To)-max(l.Since, x.From))
 }
 
-// Delay is the time from the end of the call to the start of its first work; 0 if the work
-// began before the call returned. (Nsight Systems calls it the queue time.)
-func (l *Launch) Delay() int64 { return max(0, l.First.Time-l.Call.End()) }
+// Delay is the queueing delay of the launch's first work.
+func (l *Launch) Delay() int64 { return Delay(l.Call, l.First) }
+
+// Delay is the time from the end of a call to the start of its work, in ns; 0 if the work began
+// before the call returned. (Nsight Systems calls it the queue time.)
+func Delay(call, work *traces.Event) int64 { return max(0, work.Time-call.End()) }
 
 // Launches returns the launches of the window's device whose work began in x, in order of
 // launch, and the work that began in x without a recorded call.

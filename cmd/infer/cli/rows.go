@@ -24,8 +24,6 @@ type RowOptions struct {
 func (o *RowOptions) Register(f *pflag.FlagSet, columns, order string) {
 	f.StringVar(&o.Sort, "sort", "", "sort by `COLUMN`, such as "+columns+" or another heading\nof the table (default: "+order+")")
 	f.IntVar(&o.Limit, "limit", 0, "show the `N` rows that took the most time, or are first by\n--sort, and sum the rest of their kind (default: all)")
-	f.IntVar(&o.Limit, "top", 0, "the same as --limit")
-	f.Lookup("top").Hidden = true
 }
 
 // NotShown says how many rows --limit left out, if it did.

@@ -78,12 +78,9 @@ func opColumns(t *tables.Table) []cli.Column[tables.OpRow] {
 		{Key: "self_cuda_share", Unit: "percent", Title: "Self CUDA %", Cell: func(r *row) cli.Cell { return share(r.SelfGPU, gpu) }},
 		{Key: "cuda", Unit: "ns", Title: "CUDA total us", Cell: func(r *row) cli.Cell { return cli.NsCell(r.GPU) }},
 		{Key: "cuda_avg", Unit: "ns", Title: "CUDA time avg us", Cell: func(r *row) cli.Cell { return mean(r.GPU, r) }},
-		{Key: "kernels", Old: "pieces", Title: "kernels", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Kernels)) }},
+		{Key: "kernels", Title: "kernels", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Kernels)) }},
 		{Key: "calls", Title: "# of Calls", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Calls)) }},
 		{Title: "  Name", Left: true, Cell: func(r *row) cli.Cell { return cli.TextCell(r.Name) }},
-	}
-	if slices.ContainsFunc(t.Ops, func(r row) bool { return r.Inputs != "" }) {
-		columns = append(columns, cli.Column[row]{Key: "inputs", Title: "Input Shapes", Left: true, Cell: func(r *row) cli.Cell { return cli.TextCell(r.Inputs) }})
 	}
 	if t.Device < 0 {
 		for i, c := range columns {
@@ -120,7 +117,7 @@ func LaunchRowColumns() []cli.Column[tables.LaunchRow] {
 	mean := func(ns int64, n int) cli.Cell { return floatNs(float64(ns) / float64(max(1, n))) }
 	return []cli.Column[row]{
 		{Key: "calls", Title: "calls", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Calls)) }},
-		{Key: "kernels", Old: "pieces", Title: "kernels", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Kernels)) }},
+		{Key: "kernels", Title: "kernels", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Kernels)) }},
 		{Key: "api", Unit: "ns", Title: "API us", Legend: "durations of the calls", Cell: func(r *row) cli.Cell { return cli.NsCell(r.API) }},
 		{Key: "api_mean", Unit: "ns", Title: "API mean", Cell: func(r *row) cli.Cell { return mean(r.API, r.Calls) }},
 		{Key: "delay", Unit: "ns", Title: "queued us", Legend: "from the end of a call to the start of its work", Cell: func(r *row) cli.Cell { return cli.NsCell(r.Delay) }},
@@ -148,7 +145,7 @@ func launchColumns() []cli.Column[tables.Launch] {
 		{Key: "api", Unit: "ns", Cell: func(r *row) cli.Cell { return cli.NsCell(r.API) }},
 		{Key: "delay", Unit: "ns", Cell: func(r *row) cli.Cell { return cli.NsCell(r.Delay) }},
 		{Key: "busy", Unit: "ns", Cell: func(r *row) cli.Cell { return cli.NsCell(r.Busy) }},
-		{Key: "kernels", Old: "pieces", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Kernels)) }},
+		{Key: "kernels", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Kernels)) }},
 		{Key: "depth", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Depth)) }},
 		{Key: "starved", Unit: "ns", Cell: func(r *row) cli.Cell { return cli.NsCell(r.Starved) }},
 	}

@@ -3,7 +3,6 @@ package trace
 import (
 	"io"
 	"strconv"
-	"strings"
 
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/traces/tables"
@@ -67,54 +66,6 @@ func layoutRanges(t *tables.Table, o ShowOptions) (layout, error) {
 		cli.Column[row]{Key: "work", Title: "work", Legend: "kernels, copies and sets", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Work)) }},
 		cli.Column[row]{Key: "name", Title: "  ", Left: true, Cell: func(r *row) cli.Cell { return cli.TextCell(r.Name) }})
 	return layoutList(&t.Ranges, columns, o)
-}
-
-// layoutExecutions lays out the table by execution.
-func layoutExecutions(t *tables.Table, o ShowOptions) (layout, error) {
-	type row = tables.ExecRow
-	columns := []cli.Column[row]{
-		{Key: "process", Cell: func(r *row) cli.Cell { return cli.IntCell(r.Process) }},
-		{Key: "thread", Cell: func(r *row) cli.Cell { return cli.IntCell(r.Thread) }},
-		{Key: "calls", Title: "calls", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Calls)) }},
-	}
-	some := func(key, mean, median string, of func(*row) (*tables.Spread, int)) {
-		columns = append(columns, spreadColumns(key, map[string]string{"mean": mean, "median": median}, of)...)
-	}
-	some("total", "total mean", "median", func(r *row) (*tables.Spread, int) { return &r.Total, r.Calls })
-	some("api", "API mean", "median", func(r *row) (*tables.Spread, int) { return &r.API, r.Calls })
-	columns = append(columns, cli.Column[row]{Key: "waited", Title: "queued", Legend: "kernels that began after their call returned", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Waited)) }})
-	some("queued", "queued mean", "median", func(r *row) (*tables.Spread, int) { return &r.Queued, r.Waited })
-	some("kernel", "kernel mean", "median", func(r *row) (*tables.Spread, int) { return &r.Kernel, r.Calls })
-	columns = append(columns,
-		cli.Column[row]{Key: "call", Title: "  call", Left: true, Cell: func(r *row) cli.Cell { return cli.TextCell(r.Call) }},
-		cli.Column[row]{Key: "name", Title: "kernel", Left: true, Cell: func(r *row) cli.Cell { return cli.TextCell(r.Name) }})
-	for i := range columns {
-		if columns[i].Key == "total_mean" {
-			columns[i].Legend = "from the begin of the call to the end of the kernel, in us"
-		}
-	}
-	return layoutList(&t.Executions, columns, o)
-}
-
-// layoutSequences lays out the table by sequence.
-func layoutSequences(t *tables.Table, o ShowOptions) (layout, error) {
-	type row = tables.SequenceRow
-	columns := []cli.Column[row]{
-		{Key: "count", Title: "count", Legend: "without overlap", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Count)) }},
-		{Key: "length", Title: "kernels", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(len(r.Kernels))) }},
-		{Key: "busy", Unit: "ns", Title: "GPU us", Legend: "durations of the kernels", Cell: func(r *row) cli.Cell { return cli.NsCell(r.Busy) }},
-		{Key: "span", Unit: "ns", Title: "span us", Legend: "from the start of the first to the end of the last", Cell: func(r *row) cli.Cell { return cli.NsCell(r.Span) }},
-		{Key: "busy_mean", Unit: "ns", Title: "GPU mean", Cell: func(r *row) cli.Cell { return cli.MeanCell(float64(r.Busy) / float64(max(1, r.Count))) }},
-		{Key: "kernels", Cell: func(r *row) cli.Cell { return cli.TextCell(strings.Join(r.Kernels, " -> ")) }},
-		{Title: "  sequence", Left: true, Cell: func(r *row) cli.Cell {
-			var names []string
-			for _, name := range r.Kernels {
-				names = append(names, tables.ShortKernel(name))
-			}
-			return cli.TextCell(strings.Join(names, " -> "))
-		}},
-	}
-	return layoutList(&t.Sequences, columns, o)
 }
 
 // layoutProcesses lays out the table by process.

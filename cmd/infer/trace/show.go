@@ -74,13 +74,11 @@ func newTraceShow() *cobra.Command {
 		Short: "Say where the time of a recording went: a table that sums to wall time",
 		Long: `show reads a recording and says where the time went. The table --by folded has one
 row for each stage of the model over all layers: 'h.N.attn.c_attn'. Others have a row
-for each stage of each layer; for each operation as PyTorch's profiler shows them, or for
-each shape of its inputs; for each layer, phase (prefill, decode step), kernel, SM (of
-mode persistent), or function that launches kernels; for the ranges of a name, on the host
-and projected onto the GPU; for the executions of a kernel, with its call and the time
-between; for each process; for each sequence of kernels that recurs. Several files, such
-as those of the ranks of a program, are shown together, with their clocks aligned by the
-time of day.
+for each stage of each layer; for each operation as PyTorch's profiler shows them; for
+each layer, phase (prefill, decode step), kernel, SM (of mode persistent), or function
+that launches kernels; for the ranges of a name, on the host and projected onto the GPU;
+for each process. Several files, such as those of the ranks of a program, are shown
+together, with their clocks aligned by the time of day.
 Without --by, a recording that has no passes of a model is shown by kernel, or by
 operation if no GPU worked. The ranges of any program (NVTX, record_function) make passes
 and stages: a repeated outermost range is a pass, and the path of an inner one a stage.
@@ -111,7 +109,7 @@ Tables by folded, stage, layer and phase cover the passes: from the start of the
 pass after the warm-up to the end of the last. Tables by op and launch do too, if the
 recording has passes. Tables by kernel, and by launch without passes, cover the whole
 recording, from the first to the last work of the GPU; by op without passes, from the
-first event to the last. Tables by range, exec and sequence cover the whole recording.
+first event to the last. Tables by range and process cover the whole recording.
 Shares are withheld if they would mislead; 'infer trace check' says why.`,
 		Example: `  infer trace show run.sqlite
   infer trace show run.json.gz --by layer
@@ -188,14 +186,11 @@ type layout struct {
 // [tables.Row].
 var layouts = map[tables.By]func(*tables.Table, ShowOptions) (layout, error){
 	tables.ByOp:     layoutOps,
-	tables.ByShape:  layoutOps,
 	tables.ByLaunch: layoutLaunches,
 	tables.BySM:     layoutSMs,
 
-	tables.ByRange:    layoutRanges,
-	tables.ByExec:     layoutExecutions,
-	tables.ByProcess:  layoutProcesses,
-	tables.BySequence: layoutSequences,
+	tables.ByRange:   layoutRanges,
+	tables.ByProcess: layoutProcesses,
 }
 
 // TableJSON is a table as JSON has it.
@@ -380,7 +375,7 @@ func RowColumns(t *tables.Table, by tables.By) []cli.Column[tables.Row] {
 		{Key: "op", Cell: func(r *row) cli.Cell { return cli.TextCell(r.Op) }},
 		{Key: "layers", Title: "layers", Legend: "how many the row sums", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Layers)) }},
 		{Key: "calls", Title: "calls", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Calls)) }},
-		{Key: "kernels", Old: "pieces", Title: "kernels", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Kernels)) }},
+		{Key: "kernels", Title: "kernels", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Kernels)) }},
 		{Key: "host", Unit: "ns", Title: "host us", Legend: "while the host launches it", Cell: func(r *row) cli.Cell {
 			c := cli.NsCell(r.Host)
 			if r.Host == 0 {
@@ -388,7 +383,7 @@ func RowColumns(t *tables.Table, by tables.By) []cli.Column[tables.Row] {
 			}
 			return c
 		}},
-		{Key: "busy", Unit: "ns", Old: "threads us", Title: "GPU us", Legend: "durations of its kernels, which may overlap", Cell: func(r *row) cli.Cell {
+		{Key: "busy", Unit: "ns", Title: "GPU us", Legend: "durations of its kernels, which may overlap", Cell: func(r *row) cli.Cell {
 			c := cli.NsCell(r.Busy)
 			if !isWork(r) && r.Kernels == 0 {
 				c.Text = ""
@@ -407,12 +402,16 @@ func RowColumns(t *tables.Table, by tables.By) []cli.Column[tables.Row] {
 		{Key: "min", Unit: "ns", Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, cli.NsCell(r.Min)) }},
 		{Key: "median", Unit: "ns", Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, cli.Known(r.Median >= r.Min, cli.NsCell(r.Median))) }},
 		{Key: "max", Unit: "ns", Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, cli.NsCell(r.Max)) }},
-		{Key: "mean", Unit: "ns", Old: "avg", Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, cli.MeanCell(r.Mean)) }},
+		{Key: "mean", Unit: "ns", Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, cli.MeanCell(r.Mean)) }},
 		{Key: "stddev", Unit: "ns", Legend: "standard deviation of a sample", Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, cli.MeanCell(r.StdDev)) }},
 		{Key: "p25", Unit: "ns", Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, cli.NsCell(r.P25)) }},
 		{Key: "p75", Unit: "ns", Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, cli.NsCell(r.P75)) }},
 		{Key: "p95", Unit: "ns", Legend: "of 100 kernels 95 take no longer", Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, cli.NsCell(r.P95)) }},
 		{Key: "p99", Unit: "ns", Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, cli.NsCell(r.P99)) }},
+		{Key: "queued", Unit: "ns", Legend: "from the end of its call to its start, in the mean", Cell: func(r *row) cli.Cell {
+			mean := cli.MeanCell(float64(r.Queued) / float64(max(1, r.Kernels)))
+			return cli.When(isWork(r), cli.Known(r.Launches > 0, mean))
+		}},
 		{Key: "flops", Title: "FLOPs", Cell: func(r *row) cli.Cell { return cli.When(isStage(r), cli.Known(r.FLOPs > 0, cli.SiCell(r.FLOPs))) }},
 		{Key: "bytes", Title: "bytes", Cell: func(r *row) cli.Cell {
 			return cli.When(isStage(r) || r.Bytes > 0, cli.Known(r.Bytes > 0, cli.SiCell(r.Bytes)))
@@ -420,8 +419,7 @@ func RowColumns(t *tables.Table, by tables.By) []cli.Column[tables.Row] {
 		{Key: "gb_per_s", Title: "GB/s", Cell: func(r *row) cli.Cell { return cli.When(isStage(r) || r.Bytes > 0, rate(r.Bytes, r.Exclusive, 1)) }},
 		{Key: "tflop_per_s", Title: "TFLOP/s", Cell: func(r *row) cli.Cell { return cli.When(isStage(r), rate(r.FLOPs, r.Exclusive, 1e-3)) }},
 		{Key: "floor", Unit: "ns", Title: "floor us", Legend: "least time by the ceilings", Cell: func(r *row) cli.Cell { return cli.When(isStage(r), cli.Known(r.Floor > 0, cli.NsCell(r.Floor))) }},
-		{Key: "roofline", Unit: "percent", Old: "% of floor", Title: "roofline %", Legend: "floor / time", Cell: roofline},
-		{Key: "of_floor", Unit: "percent", Cell: roofline}, // its name in earlier versions
+		{Key: "roofline", Unit: "percent", Title: "roofline %", Legend: "floor / time", Cell: roofline},
 		{Key: "launches", Title: "launches", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Launches)) }},
 		{Key: "grid", Cell: func(r *row) cli.Cell {
 			return shape(r, func(s *tables.Shape) cli.Cell { return cli.TextCell(tables.Dims(s.Grid)) })
@@ -487,6 +485,9 @@ func RowColumns(t *tables.Table, by tables.By) []cli.Column[tables.Row] {
 	if !slices.ContainsFunc(t.Folded, func(f tables.Folded) bool { return f.Layers > 1 }) {
 		hide("layers")
 	}
+	if !byKernel {
+		columns = slices.DeleteFunc(columns, func(c cli.Column[row]) bool { return c.Key == "queued" })
+	}
 	if by != tables.ByFolded {
 		columns = slices.DeleteFunc(columns, func(c cli.Column[row]) bool { return c.Key == "layers" })
 	}
@@ -503,6 +504,7 @@ func RowColumns(t *tables.Table, by tables.By) []cli.Column[tables.Row] {
 		title("mean", "mean us")
 		title("stddev", "stddev us")
 		title("p95", "p95 us")
+		title("queued", "queued us")
 		title("grid", "grid")
 		title("block", "block")
 		title("warps", "warps")
@@ -547,11 +549,7 @@ func counterColumns(t *tables.Table) []cli.Column[tables.Row] {
 			continue
 		}
 		name := strings.TrimSuffix(c.Key, "_percent")
-		old := ""
-		if len(c.Nvprof) > 0 && c.Nvprof[0] != name {
-			old = c.Nvprof[0]
-		}
-		columns = append(columns, cli.Column[tables.Row]{Key: name, Unit: "percent", Old: old, Title: counterTitles[c.Counter], Legend: c.Name, Cell: func(r *tables.Row) cli.Cell {
+		columns = append(columns, cli.Column[tables.Row]{Key: name, Unit: "percent", Title: counterTitles[c.Counter], Legend: c.Name, Cell: func(r *tables.Row) cli.Cell {
 			v, ok := r.Counters[c.Key]
 			return cli.When(r.Kind == tables.RowWork, cli.Known(ok, cli.FloatCell(v, 1)))
 		}})

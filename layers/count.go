@@ -55,16 +55,17 @@ func (e *Experiment) parameters(order []int) int64 {
 // Computed is what of a result does not come from measurements: it follows from the model, the
 // experiment and the ceilings of the device.
 type Computed struct {
-	Layers     int // of the model
-	Window     int
-	Seed       uint64
-	TextTokens int            // 0 if the model writes the text
-	PassTokens map[string]int // of a pass of each phase, over all sequences
-	Shard      journal.Shard
+	Layers     int            `json:"layers"` // of the model
+	Window     int            `json:"window"`
+	Seed       uint64         `json:"seed"`
+	TextTokens int            `json:"text_tokens"` // 0 if the model writes the text
+	PassTokens map[string]int `json:"pass_tokens"` // of a pass of each phase, over all sequences
+	Shard      journal.Shard  `json:"-"`
 
 	// Variants are those that were asked for, with the metrics that are computed; Predicted are
 	// the depths to predict.
-	Variants, Predicted []Variant
+	Variants  []Variant `json:"-"`
+	Predicted []Variant `json:"-"`
 }
 
 // computedMetrics are the metrics of [Computed].

@@ -21,6 +21,7 @@ type Result struct {
 	Fits          []Fit          `json:"fits,omitempty"`
 	Predictions   []Prediction   `json:"predictions,omitempty"`
 	Predicted     []Variant      `json:"predicted_depths,omitempty"` // the depths to predict, with the metrics that are computed
+	Computed      *Computed      `json:"computed"`                   // of what the summary is made, besides measurements
 	BelowFloor    []string       `json:"below_floor,omitempty"`      // passes that are faster than their floors: "decode of 3"
 	Notes         []string       `json:"notes,omitempty"`            // limits of the results, and measurements that were skipped
 }

@@ -21,8 +21,8 @@ func TestSkipped(t *testing.T) {
 	s.add(Task{What: TaskEnergy, Variant: Depth(2, 3), Repeat: 1}, busy(20))
 	s.add(Task{What: TaskStages, Variant: Depth(3, 3), Repeat: 1}, errors.New("the recording has no layers"))
 	want := []string{
-		"stages of 3 (6 times): the CPU share of the threads was 50.5 %; measurement skipped.",
-		"energy of 1, 2 (2 times): the CPU share of the threads was 1.0 %; measurement skipped.",
+		"stages of 3: the CPU share of the threads was 50.5 %; measurement skipped.",
+		"energy of 1, 2: the CPU share of the threads was 1.0 %; measurement skipped.",
 		"stages of 3: the recording has no layers.",
 	}
 	if got := s.notes(); !slices.Equal(got, want) {

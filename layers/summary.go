@@ -64,7 +64,7 @@ func (e *Experiment) Summarize(variants []Variant, rows []Row, predict []int, k 
 
 // Summarize makes a result of measurements.
 func (c *Computed) Summarize(rows []Row) *Result {
-	r := &Result{Version: resultVersion, Predicted: c.Predicted}
+	r := &Result{Version: resultVersion, Predicted: c.Predicted, Computed: c}
 	for _, v := range c.Variants {
 		metrics := metricsOf(rows, v)
 		r.BelowFloor = append(r.BelowFloor, c.add(metrics, v)...)

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,15 +25,21 @@ import (
 // give any number of rows.
 const maxSize = 1 << 30
 
-// Journal is the state of an experiment whose tasks give rows R, which JSON can hold. A last line
-// that was cut off is dropped.
+// Format is that of the state file of a kind of experiment, whose tasks give rows R, which JSON can hold.
+type Format[R any] struct {
+	File  string            // its name in the directory of an experiment
+	Name  string            // in its first line
+	Whole func(R) bool      // tells whether a row that was read is complete
+	Time  func(R) time.Time // when a row was measured; nil if experiments are not merged
+}
+
+// Journal is the state of an experiment. A last line that was cut off is dropped.
 type Journal[R any] struct {
-	file   *os.File
-	path   string
-	format string
-	whole  func(R) bool
-	done   map[string]bool
-	tasks  []Entry[R] // in the order in which they were done
+	Format[R]
+	file  *os.File
+	path  string
+	done  map[string]bool
+	tasks []Entry[R] // in the order in which they were done
 }
 
 const formatVersion = 1
@@ -50,23 +57,24 @@ type Entry[R any] struct {
 	Rows []R    `json:"rows"`
 }
 
-// Open creates the directory and the state file in it, or resumes from the file that is there,
-// whose format and configuration must be the same. whole tells whether a row that was read is
-// complete.
+// Open opens a journal of a format without times: see [Format.Open].
 func Open[R any](dir, file, format string, configuration map[string]any, whole func(R) bool) (*Journal[R], error) {
+	return Format[R]{File: file, Name: format, Whole: whole}.Open(dir, configuration)
+}
+
+// Open creates the directory and the state file in it, or resumes from the file that is there, whose format and
+// configuration must be the same.
+func (f Format[R]) Open(dir string, configuration map[string]any) (*Journal[R], error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("directory %s cannot be made: %w", dir, humanize.Cause(err))
 	}
-	head, err := newHeading(format, configuration)
+	head, err := newHeading(f.Name, configuration)
 	if err != nil {
 		return nil, err
 	}
-	j := &Journal[R]{path: filepath.Join(dir, file), format: format, whole: whole, done: map[string]bool{}}
-	if info, err := os.Stat(j.path); err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a file; give another directory", j.path)
-	}
-	if j.file, err = os.OpenFile(j.path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o666); err != nil {
-		return nil, fmt.Errorf("directory %s cannot be written: %w", dir, humanize.Cause(err))
+	j, err := f.open(dir, os.O_RDWR|os.O_CREATE|os.O_APPEND)
+	if err != nil {
+		return nil, err
 	}
 	if err := j.begin(dir, head); err != nil {
 		j.file.Close()
@@ -75,14 +83,23 @@ func Open[R any](dir, file, format string, configuration map[string]any, whole f
 	return j, nil
 }
 
-// Read reads the state file of an experiment that may still be under way, and changes nothing.
-func Read[R any](dir, file, format string, whole func(R) bool) (configuration map[string]json.RawMessage, tasks []Entry[R], err error) {
-	j := &Journal[R]{path: filepath.Join(dir, file), format: format, whole: whole, done: map[string]bool{}}
+// open opens the state file in a directory.
+func (f Format[R]) open(dir string, flags int) (j *Journal[R], err error) {
+	j = &Journal[R]{Format: f, path: filepath.Join(dir, f.File), done: map[string]bool{}}
 	if info, err := os.Stat(j.path); err == nil && !info.Mode().IsRegular() {
-		return nil, nil, fmt.Errorf("%s is not a file", j.path)
+		return nil, fmt.Errorf("%s is not a file; give another directory", j.path)
 	}
-	if j.file, err = os.Open(j.path); err != nil {
-		return nil, nil, fmt.Errorf("%s cannot be read: %w", j.path, humanize.Cause(err))
+	if j.file, err = os.OpenFile(j.path, flags, 0o666); err != nil {
+		return nil, fmt.Errorf("%s cannot be opened: %w", j.path, humanize.Cause(err))
+	}
+	return j, nil
+}
+
+// read reads the state file of an experiment that may still be under way, and changes nothing.
+func (f Format[R]) read(dir string) (configuration map[string]json.RawMessage, tasks []Entry[R], err error) {
+	j, err := f.open(dir, os.O_RDONLY)
+	if err != nil {
+		return nil, nil, err
 	}
 	defer j.file.Close()
 	var head heading
@@ -172,7 +189,7 @@ func (j *Journal[R]) read(first func(line []byte) error) (whole int64, err error
 
 // heading reads the first line.
 func (j *Journal[R]) heading(line []byte) (h heading, err error) {
-	if err := json.Unmarshal(line, &h); err != nil || h.Format != j.format {
+	if err := json.Unmarshal(line, &h); err != nil || h.Format != j.Name {
 		return h, j.damaged("its first line is not that of an experiment")
 	}
 	if h.Version != formatVersion {
@@ -187,14 +204,14 @@ func (j *Journal[R]) sameExperiment(line []byte, want heading) error {
 	if err != nil {
 		return err
 	}
-	if difference := Difference(have.Configuration, want.Configuration); difference != "" {
+	if difference := differ(have.Configuration, want.Configuration); difference != "" {
 		return fmt.Errorf("%s is of another experiment: %s; give another directory, or remove the file", j.path, difference)
 	}
 	return nil
 }
 
-// Difference says in what a configuration differs from the expected one, "" if in nothing.
-func Difference(have, want map[string]json.RawMessage) string {
+// differ says in what a configuration differs from the expected one, "" if in nothing.
+func differ(have, want map[string]json.RawMessage) string {
 	names := slices.AppendSeq(slices.Collect(maps.Keys(want)), maps.Keys(have))
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
@@ -224,7 +241,7 @@ func (j *Journal[R]) take(line []byte, number int) error {
 		return j.damaged(fmt.Sprintf("line %d is not that of a task", number))
 	}
 	for _, r := range e.Rows {
-		if !j.whole(r) {
+		if !j.Whole(r) {
 			return j.damaged(fmt.Sprintf("line %d has an incomplete value", number))
 		}
 	}

@@ -58,18 +58,12 @@ func (f *mergeFlags) run(ctx context.Context, from []string, stdout io.Writer) e
 	if f.dir == "" {
 		return cli.Usagef("give the directory to write: --out DIR")
 	}
-	var parts []*layers.Part
 	for _, dir := range from {
 		if err := cli.CheckSame("--out", filepath.Join(f.dir, layers.StateFile), filepath.Join(dir, layers.StateFile)); err != nil {
 			return err
 		}
-		p, err := layers.ReadPart(dir)
-		if err != nil {
-			return err
-		}
-		parts = append(parts, p)
 	}
-	merged, err := layers.Merge(parts)
+	merged, err := layers.Merge(from)
 	if err != nil {
 		return err
 	}
@@ -81,7 +75,7 @@ func (f *mergeFlags) run(ctx context.Context, from []string, stdout io.Writer) e
 	}
 	result := merged.Result()
 	result.Command = record.CommandLine()
-	if err := layers.Write(ctx, f.dir, merged.Rows(), result); err != nil {
+	if err := layers.Write(ctx, f.dir, merged.Rows, result); err != nil {
 		return err
 	}
 	if !f.noPlots {

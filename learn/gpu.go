@@ -14,6 +14,7 @@ type gpu struct {
 	*cuda.Bench
 	start, end *cuda.Event // of timeUs
 	modules    []*cuda.Module
+	err        error // the first of kernels, elements, buffers, host and spin: what they return is not to be used then
 }
 
 // onGPU makes a Run of an experiment that works with a gpu, which is closed after it.
@@ -60,49 +61,72 @@ func (g *gpu) close() error {
 	return errors.Join(append(errs, g.Bench.Close())...)
 }
 
-// kernels compiles a source and finds kernels of it.
-func (g *gpu) kernels(s Source, names ...string) ([]*cuda.Function, error) {
-	m, err := g.Device.Compile(s.Name, s.Text)
-	if err != nil {
-		return nil, err
+// fail keeps the first error.
+func (g *gpu) fail(err error) {
+	if g.err == nil {
+		g.err = err
 	}
-	g.modules = append(g.modules, m)
-	out := make([]*cuda.Function, len(names))
-	for i, name := range names {
-		if out[i], err = m.Function(name); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
 }
 
-// elements returns a number of elements of so many bytes each: n, or what takes a quarter of the memory
-// that is free, if that is less.
-func (g *gpu) elements(n, bytes int) (int, error) {
-	free, _, err := g.Device.Memory()
-	if err != nil {
-		return 0, err
+// kernels compiles a source and finds kernels of it.
+func (g *gpu) kernels(s Source, names ...string) []*cuda.Function {
+	out := make([]*cuda.Function, len(names))
+	if g.err != nil {
+		return out
 	}
+	m, err := g.Device.Compile(s.Name, s.Text)
+	if err != nil {
+		g.fail(err)
+		return out
+	}
+	g.modules = append(g.modules, m)
+	for i, name := range names {
+		out[i], err = m.Function(name)
+		g.fail(err)
+	}
+	return out
+}
+
+// elements returns a number of elements of so many bytes each: n, or what takes a quarter of the memory that is free, if that
+// is less.
+func (g *gpu) elements(n, bytes int) int {
+	free, _, err := g.Device.Memory()
+	g.fail(err)
 	n = int(min(uint64(n), free/4/uint64(bytes)))
 	if n < 1 {
-		return 0, fmt.Errorf("%w: the GPU has %d bytes of free memory", errNotHere, free)
+		g.fail(fmt.Errorf("%w: the GPU has %d bytes of free memory", errNotHere, free))
 	}
-	return n, nil
+	return max(1, n)
 }
 
 // buffers allocates so many buffers of so many bytes and clears them.
-func (g *gpu) buffers(count int, bytes int64) ([]*cuda.Buffer, error) {
+func (g *gpu) buffers(count int, bytes int64) []*cuda.Buffer {
 	out := make([]*cuda.Buffer, count)
 	for i := range out {
+		if g.err != nil {
+			return out
+		}
 		var err error
-		if out[i], err = g.Alloc(bytes); err != nil {
-			return nil, err
+		if out[i], err = g.Alloc(bytes); err == nil {
+			err = g.Stream.Set(out[i], 0, 0, bytes)
 		}
-		if err := g.Stream.Set(out[i], 0, 0, bytes); err != nil {
-			return nil, err
-		}
+		g.fail(err)
 	}
-	return out, g.Stream.Synchronize()
+	g.fail(g.Stream.Synchronize())
+	return out
+}
+
+// host allocates pinned memory and touches it.
+func (g *gpu) host(bytes int64) *cuda.HostBuffer {
+	if g.err != nil {
+		return nil
+	}
+	b, err := g.AllocHost(bytes)
+	if err == nil {
+		clear(b.Bytes())
+	}
+	g.fail(err)
+	return b
 }
 
 // timeUs returns the microseconds that what f queues takes on the device, by events.

@@ -33,17 +33,11 @@ serial loops to the CPU.`,
 }
 
 func threadsOnGPU(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
-	kernels, err := g.kernels(Source{"lesson01.cu", addSource}, "add")
-	if err != nil {
-		return nil, err
-	}
-	most, err := g.elements(e.pick(1<<27, 1<<14), 12)
-	if err != nil {
-		return nil, err
-	}
-	b, err := g.buffers(3, 4*int64(most))
-	if err != nil {
-		return nil, err
+	kernels := g.kernels(Source{"lesson01.cu", addSource}, "add")
+	most := g.elements(e.pick(1<<27, 1<<14), 12)
+	b := g.buffers(3, 4*int64(most))
+	if g.err != nil {
+		return nil, g.err
 	}
 	processors := g.Device.Info().Processors
 	for _, shape := range []struct{ blocks, threads int }{{1, 1}, {1, 2}, {1, 8}, {1, 32}, {1, 128}, {1, 1024}, {processors / 8, 1024}, {processors, 1024}, {2 * processors, 1024}} {

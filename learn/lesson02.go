@@ -104,9 +104,9 @@ func addNumbers(index int, program string) (outcome string, err error) {
 			err = closed
 		}
 	}()
-	kernels, err := g.kernels(Source{"lesson01.cu", addSource}, "add")
-	if err != nil {
-		return "", err
+	kernels := g.kernels(Source{"lesson01.cu", addSource}, "add")
+	if g.err != nil {
+		return "", g.err
 	}
 	const n = 1 << 20
 	host := make([]float32, 3*n) // z, x, y; ordinary memory
@@ -119,9 +119,9 @@ func addNumbers(index int, program string) (outcome string, err error) {
 	if program == hostPointers {
 		arguments = []any{pointer(z), pointer(x), pointer(y)}
 	} else {
-		b, err := g.buffers(3, 4*n)
-		if err != nil {
-			return "", err
+		b := g.buffers(3, 4*n)
+		if g.err != nil {
+			return "", g.err
 		}
 		if err := errors.Join(b[1].Write(0, raw(x)), b[2].Write(0, raw(y))); err != nil {
 			return "", err

@@ -53,21 +53,12 @@ func shuffled(sizes []int, round int) []int {
 }
 
 func linkOnGPU(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
-	kernels, err := g.kernels(Source{"lesson01.cu", addSource}, "add")
-	if err != nil {
-		return nil, err
-	}
-	most, err := g.elements(e.pick(1<<26, 1<<12), 3)
-	if err != nil {
-		return nil, err
-	}
-	b, err := g.buffers(3, int64(most))
-	if err != nil {
-		return nil, err
-	}
-	pinned, err := g.AllocHost(int64(most))
-	if err != nil {
-		return nil, err
+	kernels := g.kernels(Source{"lesson01.cu", addSource}, "add")
+	most := g.elements(e.pick(1<<26, 1<<12), 3)
+	b := g.buffers(3, int64(most))
+	pinned := g.host(int64(most))
+	if g.err != nil {
+		return nil, g.err
 	}
 	plain := make([]byte, most)
 	for i := range plain {

@@ -73,13 +73,10 @@ func parallelOnCPU(ctx context.Context, e *Env) (d Data, err error) {
 }
 
 func parallelOnGPU(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
-	kernels, err := g.kernels(Source{"lesson04.cu", chainSource}, "chain")
-	if err != nil {
-		return nil, err
-	}
-	out, err := g.buffers(1, 4)
-	if err != nil {
-		return nil, err
+	kernels := g.kernels(Source{"lesson04.cu", chainSource}, "chain")
+	out := g.buffers(1, 4)
+	if g.err != nil {
+		return nil, g.err
 	}
 	const steps = 100_000
 	processors := g.Device.Info().Processors

@@ -29,9 +29,9 @@ const (
 )
 
 func timersOnGPU(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
-	spin, err := g.spin()
-	if err != nil {
-		return nil, err
+	spin := g.spin()
+	if g.err != nil {
+		return nil, g.err
 	}
 	if err := errors.Join(spin(100), g.Stream.Synchronize()); err != nil {
 		return nil, err

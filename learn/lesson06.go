@@ -91,17 +91,11 @@ func squaresOnCPU(ctx context.Context, e *Env) (d Data, err error) {
 }
 
 func squaresOnGPU(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
-	kernels, err := g.kernels(Source{"lesson06.cu", squaresSource}, "multiply", "square", "power", "negate")
-	if err != nil {
-		return nil, err
-	}
-	n, err := g.elements(e.pick(1<<28, 1<<12), 8)
-	if err != nil {
-		return nil, err
-	}
-	b, err := g.buffers(2, 4*int64(n))
-	if err != nil {
-		return nil, err
+	kernels := g.kernels(Source{"lesson06.cu", squaresSource}, "multiply", "square", "power", "negate")
+	n := g.elements(e.pick(1<<28, 1<<12), 8)
+	b := g.buffers(2, 4*int64(n))
+	if g.err != nil {
+		return nil, g.err
 	}
 	shape := line(g.Device.Info().Processors*16, 256)
 	d.add("all", "bytes", 0, float64(8*n))

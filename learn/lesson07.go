@@ -32,21 +32,12 @@ const fourBlocks = "width 4, 4 blocks"
 
 func widthOnGPU(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
 	widths := []string{"1", "2", "4"}
-	kernels, err := g.kernels(Source{"lesson07.cu", vectorizedSource}, "vectorized_1", "vectorized_2", "vectorized_4")
-	if err != nil {
-		return nil, err
-	}
-	most, err := g.elements(e.pick(1<<27, 1<<14), 8)
-	if err != nil {
-		return nil, err
-	}
-	b, err := g.buffers(2, 4*int64(most))
-	if err != nil {
-		return nil, err
-	}
-	counter, err := g.buffers(1, 4)
-	if err != nil {
-		return nil, err
+	kernels := g.kernels(Source{"lesson07.cu", vectorizedSource}, "vectorized_1", "vectorized_2", "vectorized_4")
+	most := g.elements(e.pick(1<<27, 1<<14), 8)
+	b := g.buffers(2, 4*int64(most))
+	counter := g.buffers(1, 4)
+	if g.err != nil {
+		return nil, g.err
 	}
 	for n := most / 512 * 512; n >= max(1<<12, most/4096); n = n / 8 / 512 * 512 {
 		for i := range e.pick(11, 7) + 1 {

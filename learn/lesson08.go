@@ -119,13 +119,10 @@ func firstCallsOnGPU(ctx context.Context, args []string, w io.Writer) (err error
 	}
 	defer func() { err = errors.Join(err, g.close()) }()
 	spent("make a context and a stream")
-	kernels, err := g.kernels(Source{"lesson08.cu", firstSource}, "clocked")
-	if err != nil {
-		return err
-	}
+	kernels := g.kernels(Source{"lesson08.cu", firstSource}, "clocked")
 	spent("compile and load the module")
 	b, err := g.Alloc(32 << 20)
-	if err != nil {
+	if err = errors.Join(g.err, err); err != nil {
 		return err
 	}
 	spent("allocate 32 MiB")

@@ -22,9 +22,9 @@ timer; not for order, which the stream keeps. In a timeline, a launch that sudde
 }
 
 func queueOnGPU(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
-	spin, err := g.spin()
-	if err != nil {
-		return nil, err
+	spin := g.spin()
+	if g.err != nil {
+		return nil, g.err
 	}
 	const length = 100
 	launches := e.pick(2000, 50)

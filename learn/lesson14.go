@@ -36,28 +36,15 @@ const (
 )
 
 func runReuse(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
-	kernels, err := g.kernels(Source{"lesson14.cu", reuseSource}, "add_up")
-	if err != nil {
-		return nil, err
-	}
-	n, err := g.elements(e.pick(1<<24, 1<<10), 4)
-	if err != nil {
-		return nil, err
-	}
+	kernels := g.kernels(Source{"lesson14.cu", reuseSource}, "add_up")
+	n := g.elements(e.pick(1<<24, 1<<10), 4)
 	n &^= 3
 	bytes := int64(4 * n)
-	host, err := g.AllocHost(bytes)
-	if err != nil {
-		return nil, err
-	}
-	clear(host.Bytes())
-	b, err := g.buffers(1, bytes)
-	if err != nil {
-		return nil, err
-	}
-	sum, err := g.buffers(1, 4)
-	if err != nil {
-		return nil, err
+	host := g.host(bytes)
+	b := g.buffers(1, bytes)
+	sum := g.buffers(1, 4)
+	if g.err != nil {
+		return nil, g.err
 	}
 	read := func(from cuda.Ptr, times int) error {
 		for range times {

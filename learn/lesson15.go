@@ -44,27 +44,14 @@ const (
 )
 
 func runThreshold(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
-	kernels, err := g.kernels(workSource, "work")
-	if err != nil {
-		return nil, err
+	kernels := g.kernels(workSource, "work")
+	spin := g.spin()
+	most := g.elements(e.pick(1<<17, 1<<10), 4)
+	b := g.buffers(1, int64(4*most))
+	host := g.host(int64(4 * most))
+	if g.err != nil {
+		return nil, g.err
 	}
-	spin, err := g.spin()
-	if err != nil {
-		return nil, err
-	}
-	most, err := g.elements(e.pick(1<<17, 1<<10), 4)
-	if err != nil {
-		return nil, err
-	}
-	b, err := g.buffers(1, int64(4*most))
-	if err != nil {
-		return nil, err
-	}
-	host, err := g.AllocHost(int64(4 * most))
-	if err != nil {
-		return nil, err
-	}
-	clear(host.Bytes())
 	numbers := unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(host.Bytes()))), most)
 	blocks := 8 * g.Device.Info().Processors
 	toDevice := func(n int) error { return g.Stream.CopyToDevice(b[0], 0, host, 0, int64(4*n)) }

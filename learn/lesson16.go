@@ -43,14 +43,11 @@ func runUtilisation(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
 		return nil, fmt.Errorf("%w: %w", errNotHere, err)
 	}
 	defer n.Close()
-	kernels, err := g.kernels(Source{"lesson16.cu", utilisationSource}, "spin")
-	if err != nil {
-		return nil, err
-	}
+	kernels := g.kernels(Source{"lesson16.cu", utilisationSource}, "spin")
 	info := g.Device.Info()
-	b, err := g.buffers(1, int64(4*info.Processors))
-	if err != nil {
-		return nil, err
+	b := g.buffers(1, int64(4*info.Processors))
+	if g.err != nil {
+		return nil, g.err
 	}
 	d.add("all", "sms", 0, float64(info.Processors))
 	// The driver averages over up to a second, so what is read in the first part of a case belongs to the case before.

@@ -34,19 +34,10 @@ var occupancyCases = []string{"copy, limited by bandwidth", "chase, limited by l
 const occupancyThreads = 256
 
 func runOccupancy(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
-	kernels, err := g.kernels(Source{"lesson17.cu", occupancySource}, "copy", "chase")
-	if err != nil {
-		return nil, err
-	}
-	n, err := g.elements(e.pick(1<<26, 1<<12), 8) // floats of each buffer: more than caches hold
-	if err != nil {
-		return nil, err
-	}
+	kernels := g.kernels(Source{"lesson17.cu", occupancySource}, "copy", "chase")
+	n := g.elements(e.pick(1<<26, 1<<12), 8) // floats of each buffer: more than caches hold
 	n &^= 3
-	copied, err := g.buffers(2, int64(4*n))
-	if err != nil {
-		return nil, err
-	}
+	copied := g.buffers(2, int64(4*n))
 	info := g.Device.Info()
 	const warps = occupancyThreads / 32
 	chains, steps := 840*warps*info.Processors, e.pick(16, 1) // 840 divides by 1 to 8: no block has more to do than another
@@ -54,13 +45,10 @@ func runOccupancy(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
 	if e.Quick {
 		chains = min(chains, indices)
 	}
-	next, err := g.buffers(1, int64(4*indices))
-	if err != nil {
-		return nil, err
-	}
-	end, err := g.buffers(1, int64(4*chains))
-	if err != nil {
-		return nil, err
+	next := g.buffers(1, int64(4*indices))
+	end := g.buffers(1, int64(4*chains))
+	if g.err != nil {
+		return nil, g.err
 	}
 	if err := next[0].Write(0, permutation(indices)); err != nil {
 		return nil, err

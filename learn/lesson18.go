@@ -42,15 +42,12 @@ var divergenceCases = []string{onePath, byWarp, fmt.Sprintf(byLane, 2), fmt.Spri
 	fmt.Sprintf(byLane, 32), agreeing, differing, allBrief, oneLong, allLong}
 
 func runDivergence(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
-	kernels, err := g.kernels(Source{"lesson18.cu", divergenceSource}, "paths", "predicated", "one_long")
-	if err != nil {
-		return nil, err
-	}
+	kernels := g.kernels(Source{"lesson18.cu", divergenceSource}, "paths", "predicated", "one_long")
 	const threads = 256
 	blocks := 8 * g.Device.Info().Processors
-	b, err := g.buffers(1, int64(4*blocks*threads))
-	if err != nil {
-		return nil, err
+	b := g.buffers(1, int64(4*blocks*threads))
+	if g.err != nil {
+		return nil, g.err
 	}
 	long, brief := int32(e.pick(2048, 2)), int32(e.pick(128, 1)) // long against a launch
 	launches := map[string]struct {

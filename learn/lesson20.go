@@ -52,10 +52,7 @@ func runOverlap(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
 		}
 		err = errors.Join(errs...)
 	}()
-	kernels, err := g.kernels(workSource, "work")
-	if err != nil {
-		return nil, err
-	}
+	kernels := g.kernels(workSource, "work")
 	other, err := g.Device.NewStream()
 	if err != nil {
 		return nil, err
@@ -81,21 +78,14 @@ func runOverlap(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
 		}
 	}
 
-	n, err := g.elements(overlapChunks*e.pick(1<<21, 1<<8), 4)
-	if err != nil {
-		return nil, err
-	}
+	n := g.elements(overlapChunks*e.pick(1<<21, 1<<8), 4)
 	n /= overlapChunks // numbers of a chunk
 	bytes := int64(4 * n)
-	device, err := g.buffers(1, overlapChunks*bytes)
-	if err != nil {
-		return nil, err
+	device := g.buffers(1, overlapChunks*bytes)
+	pinned := g.host(overlapChunks * bytes)
+	if g.err != nil {
+		return nil, g.err
 	}
-	pinned, err := g.AllocHost(overlapChunks * bytes)
-	if err != nil {
-		return nil, err
-	}
-	clear(pinned.Bytes())
 	pageable, err := syscall.Mmap(-1, 0, int(overlapChunks*bytes), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
 		return nil, fmt.Errorf("cannot allocate %d bytes of host memory: %w", overlapChunks*bytes, err)

@@ -14,14 +14,11 @@ var spinText string
 var spinSource = Source{"spin.cu", spinText}
 
 // spin returns a function that queues a kernel of one block that takes so many microseconds at the highest clock.
-func (g *gpu) spin() (func(us float64) error, error) {
-	kernels, err := g.kernels(spinSource, "spin")
-	if err != nil {
-		return nil, err
-	}
+func (g *gpu) spin() func(us float64) error {
+	kernel := g.kernels(spinSource, "spin")[0]
 	perUs := math.Max(1, float64(g.Device.Info().ClockKHz)/1e3)
 	return func(us float64) error {
 		cycles := int64(us * perUs)
-		return kernels[0].Launch(g.Stream, cuda.Launch{}, cycles, int32(min(cycles/2+1, math.MaxInt32))) // a step takes more than two cycles
-	}, nil
+		return kernel.Launch(g.Stream, cuda.Launch{}, cycles, int32(min(cycles/2+1, math.MaxInt32))) // a step takes more than two cycles
+	}
 }

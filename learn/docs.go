@@ -1,9 +1,16 @@
 package learn
 
 import (
+	"context"
 	"fmt"
 	"strings"
 )
+
+// judged is the result of a lesson by a recording.
+func judged(l *Lesson, r *Recording) Result {
+	result, _ := Judge(context.Background(), l, r) // whose only error is that of the context
+	return result
+}
 
 // Docs writes all lessons as a page in Markdown, with the verdicts of a recording, which may be nil.
 func Docs(r *Recording) string {
@@ -20,10 +27,10 @@ func Docs(r *Recording) string {
 	}
 	b.WriteString("| lesson | claim | verdict |\n|---|---|---|\n")
 	for _, l := range All() {
-		fmt.Fprintf(&b, "| [%d](#lesson-%d) | %s | %s |\n", l.Number, l.Number, escaped(l.Claim), Judge(l, r).Verdict)
+		fmt.Fprintf(&b, "| [%d](#lesson-%d) | %s | %s |\n", l.Number, l.Number, escaped(l.Claim), judged(l, r).Verdict)
 	}
 	for _, l := range All() {
-		result := Judge(l, r)
+		result := judged(l, r)
 		fmt.Fprintf(&b, "\n## Lesson %d\n\n> %s\n\n", l.Number, escaped(l.Claim))
 		for _, p := range result.Parts {
 			fmt.Fprintf(&b, "**%s: %s.**\n\n", p.Name(), p.Verdict)

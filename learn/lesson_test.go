@@ -6,9 +6,12 @@ import (
 	"errors"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"gpt2scope/cuda"
 	"gpt2scope/internal/stub"
@@ -154,7 +157,7 @@ func TestRunWithoutGPU(t *testing.T) {
 			}
 			continue
 		}
-		for i, p := range Judge(l, read).Parts {
+		for i, p := range judged(l, read).Parts {
 			if q := r.Parts[i]; p.Verdict != q.Verdict || len(q.Data) > 0 && (p.Text != q.Text || p.Recorded == "") {
 				t.Errorf("lesson %d on the %s: the recording gives %q: %s, the data gave %q: %s", l.Number, p.Device, p.Verdict, p.Text, q.Verdict, q.Text)
 			}
@@ -209,5 +212,26 @@ func TestReadRecording(t *testing.T) {
 		if _, err := ReadRecording(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+}
+
+// A silent pipe, or a judgement that takes long, does not outlast the context.
+func TestReadingEnds(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stopped := errors.New("stopped")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	time.AfterFunc(10*time.Millisecond, func() { cancel(stopped) })
+	if _, err := ReadFile(ctx, pipe); !errors.Is(err, stopped) {
+		t.Errorf("a pipe without a writer: %v", err)
+	}
+	end := make(chan struct{})
+	defer close(end)
+	slow := Lesson{CPU: &Experiment{Judge: func(Data) Finding { <-end; return Finding{} }}}
+	r := &Recording{Lessons: map[int]Halves{0: {CPU: Data{{Case: "a", Quantity: "b"}}}}}
+	if _, err := Judge(ctx, &slow, r); !errors.Is(err, stopped) {
+		t.Errorf("a judge without an end: %v", err)
 	}
 }

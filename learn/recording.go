@@ -3,11 +3,13 @@ package learn
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -118,6 +120,18 @@ func (r *Recording) Write(w io.Writer) error {
 
 // maxRecording bounds the memory that reading a recording takes.
 const maxRecording = 64 << 20
+
+// ReadFile reads the recording in a file, unless the context ends first: a pipe may be silent, and a large file takes a while.
+func ReadFile(ctx context.Context, path string) (*Recording, error) {
+	return until(ctx, func() (*Recording, error) {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		return ReadRecording(f)
+	})
+}
 
 // ReadRecording reads a recording, compressed or not.
 func ReadRecording(from io.Reader) (*Recording, error) {

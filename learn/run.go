@@ -116,10 +116,29 @@ func Run(ctx context.Context, e *Env, l *Lesson, m Machine, recording *Recording
 	})
 }
 
-// Judge makes the result of a lesson of the data of a recording.
-func Judge(l *Lesson, recording *Recording) Result {
-	r, _ := l.result(context.Background(), func(device string) Part { return recording.part(l, device) })
-	return r
+// Judge makes the result of a lesson of the data of a recording, which may be nil. Its error is that of the context.
+func Judge(ctx context.Context, l *Lesson, recording *Recording) (Result, error) {
+	return until(ctx, func() (Result, error) {
+		return l.result(ctx, func(device string) Part { return recording.part(l, device) })
+	})
+}
+
+// until returns what f returns, or the cause of the context if that ends first: f, which may take minutes for a recording of
+// millions of points, is then left alone, since the program ends.
+func until[T any](ctx context.Context, f func() (T, error)) (result T, err error) {
+	done := make(chan struct{})
+	var found T
+	var failed error
+	go func() {
+		defer close(done)
+		found, failed = f()
+	}()
+	select {
+	case <-done:
+		return found, failed
+	case <-ctx.Done():
+		return result, context.Cause(ctx)
+	}
 }
 
 func (l *Lesson) result(ctx context.Context, part func(device string) Part) (Result, error) {

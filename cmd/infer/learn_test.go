@@ -72,7 +72,10 @@ func TestLearnWidth(t *testing.T) {
 	}
 	for _, width := range []int{40, 80} {
 		for _, l := range learn.All() {
-			r := learn.Judge(l, shipped)
+			r, err := learn.Judge(t.Context(), l, shipped)
+			if err != nil {
+				t.Fatal(err)
+			}
 			for i, p := range r.Parts {
 				if width < 80 {
 					r.Parts[i].Lines = nil // drawn for 80

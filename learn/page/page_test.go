@@ -52,7 +52,11 @@ func TestPageInBrowser(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, l := range learn.All() {
-		all = append(all, learn.Judge(l, shipped))
+		r, err := learn.Judge(t.Context(), l, shipped)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, r)
 	}
 	for _, r := range all {
 		for _, p := range r.Parts {

@@ -218,7 +218,7 @@ func (l *learnFlags) run(c *cobra.Command, m *cli.ModelFlags, lessons []*learn.L
 			return err
 		}
 	}
-	result, err := l.recorded()
+	result, err := l.recorded(c.Context())
 	if err != nil {
 		return err
 	}
@@ -256,20 +256,15 @@ func (l *learnFlags) run(c *cobra.Command, m *cli.ModelFlags, lessons []*learn.L
 }
 
 // recorded judges lessons from the file of --from.
-func (l *learnFlags) recorded() (func(*learn.Lesson) (learn.Result, error), error) {
+func (l *learnFlags) recorded(ctx context.Context) (func(*learn.Lesson) (learn.Result, error), error) {
 	if l.from == "" {
 		return nil, nil
 	}
-	f, err := os.Open(l.from)
+	r, err := learn.ReadFile(ctx, l.from)
 	if err != nil {
 		return nil, fmt.Errorf("--from %s: %w", cli.ShellQuote(l.from), humanize.Cause(err))
 	}
-	defer f.Close()
-	r, err := learn.ReadRecording(f)
-	if err != nil {
-		return nil, fmt.Errorf("--from %s: %w", cli.ShellQuote(l.from), humanize.Cause(err))
-	}
-	return func(lesson *learn.Lesson) (learn.Result, error) { return learn.Judge(lesson, r), nil }, nil
+	return func(lesson *learn.Lesson) (learn.Result, error) { return learn.Judge(ctx, lesson, r) }, nil
 }
 
 // measured runs lessons.

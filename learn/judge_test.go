@@ -1,6 +1,9 @@
 package learn
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // repeated adds n values near one, which differ a little in a pattern of their own.
 func (d *Data) repeated(of, quantity string, x, value float64) {
@@ -9,20 +12,33 @@ func (d *Data) repeated(of, quantity string, x, value float64) {
 	}
 }
 
-// verdicts judges data that must give different verdicts.
-func verdicts(t *testing.T, judge func(Data) Finding, cases map[string]struct {
-	data Data
-	want Verdict
-}) {
-	t.Helper()
-	for name, c := range cases {
-		if f := judge(c.data); f.Verdict != c.want || f.Text == "" {
-			t.Errorf("%s: %q, want %q: %s", name, f.Verdict, c.want, f.Text)
-		}
+// same adds n values that are all the same, and returns the data.
+func (d Data) same(n int, of, quantity string, x, value float64) Data {
+	for range n {
+		d.add(of, quantity, x, value)
 	}
+	return d
 }
 
 type given = map[string]struct {
 	data Data
 	want Verdict
+}
+
+// verdicts judges data that must show, refute, and leave undecided.
+func verdicts(t *testing.T, judge func(Data) Finding, cases given) {
+	t.Helper()
+	found := []Verdict{Unknown} // no data: see TestNoData
+	for name, c := range cases {
+		f := judge(c.data)
+		if f.Verdict != c.want || f.Text == "" {
+			t.Errorf("%s: %q, expected %q: %s", name, f.Verdict, c.want, f.Text)
+		}
+		found = append(found, c.want)
+	}
+	for _, v := range []Verdict{Shown, Refuted} {
+		if !slices.Contains(found, v) {
+			t.Errorf("no data of this test are %s", v)
+		}
+	}
 }

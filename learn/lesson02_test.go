@@ -3,36 +3,27 @@ package learn
 import (
 	"bytes"
 	"encoding/json"
-	"strings"
 	"testing"
 )
 
 func TestSteps(t *testing.T) {
-	for _, c := range []struct {
-		whole, host, back string
-		access            float64
-		want              Verdict
-		part              string
-	}{
-		{cameRight, cameError + "an illegal memory access", cameWrong, 0, Shown, "gives no error"},
-		{cameRight, cameRight, cameWrong, 1, Refuted, "here kernels can follow"},
-		{cameRight, cameError + "x", cameRight, 0, Refuted, "The copy back was left out, and the result is right"},
-		{cameWrong, cameError + "x", cameWrong, -1, Unknown, "did not say"},
-		{cameRight, "", cameWrong, 0, Unknown, "not run"},
-	} {
-		var d Data
-		d.add("GPU", "pageable_memory_access", 0, c.access)
-		d.say(allSteps, "outcome", c.whole)
-		d.say(hostPointers, "outcome", c.host)
-		d.say(noCopyBack, "outcome", c.back)
-		if f := judgeSteps(d); f.Verdict != c.want || !strings.Contains(f.Text, c.part) {
-			t.Errorf("%+v: %s: %s", c, f.Verdict, f.Text)
-		}
-		d.say(allSteps, "outcome", "another")
-		if f := judgeSteps(d); f.Verdict != Unknown {
-			t.Errorf("outcomes that differ: %s: %s", f.Verdict, f.Text)
-		}
+	data := func(whole, host, back string, access float64) (d Data) {
+		d.add("GPU", "pageable_memory_access", 0, access)
+		d.say(allSteps, "outcome", whole)
+		d.say(hostPointers, "outcome", host)
+		d.say(noCopyBack, "outcome", back)
+		return d
 	}
+	differ := data(cameRight, cameError+"x", cameWrong, 0)
+	differ.say(allSteps, "outcome", "another")
+	verdicts(t, judgeSteps, given{
+		"each omission costs":      {data(cameRight, cameError+"an illegal memory access", cameWrong, 0), Shown},
+		"host pointers work":       {data(cameRight, cameRight, cameWrong, 1), Refuted},
+		"the copy back is no need": {data(cameRight, cameError+"x", cameRight, 0), Refuted},
+		"all steps fail":           {data(cameWrong, cameError+"x", cameWrong, -1), Unknown},
+		"one was not run":          {data(cameRight, "", cameWrong, 0), Unknown},
+		"outcomes that differ":     {differ, Unknown},
+	})
 }
 
 // The programs do what they say on the stub, whose device memory is the host's.

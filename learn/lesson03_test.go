@@ -25,23 +25,17 @@ func TestLink(t *testing.T) {
 	if f.Verdict != Shown || math.Abs(f.Figures[0].Value-8) > 0.1 || math.Abs(f.Figures[1].Value-50) > 0.5 {
 		t.Errorf("8 us + n / 50 GB/s: %+v", f)
 	}
-	for name, c := range map[string]struct {
-		time func(n float64) float64
-		want Verdict
-	}{
-		"a time that does not depend on the size, then on its square": {func(n float64) float64 { return 10 + n*n/1e9 }, Refuted},
-		"steps": {func(n float64) float64 { return 10 * (1 + 0.3*math.Round(math.Mod(math.Log2(n), 2))) * (1 + n/1e6) }, Unknown},
-		"small copies 9 % slower, all others 9 % faster than a law": {func(n float64) float64 {
+	steps := func(n float64) float64 { return 10 * (1 + 0.3*math.Round(math.Mod(math.Log2(n), 2))) * (1 + n/1e6) }
+	verdicts(t, judgeLink, given{
+		"a time that does not depend on the size, then on its square": {linkData(func(n float64) float64 { return 10 + n*n/1e9 }), Refuted},
+		"steps": {linkData(steps), Unknown},
+		"small copies 9 % slower, all others 9 % faster than a law": {linkData(func(n float64) float64 {
 			if n <= 8<<10 {
 				return 1.09 * (8 + n/50e3)
 			}
 			return 0.91 * (8 + n/50e3)
-		}, Shown}, // least squares, which the many others decide, are 18 % off
-	} {
-		if f := judgeLink(linkData(c.time)); f.Verdict != c.want {
-			t.Errorf("%s: %s: %s", name, f.Verdict, f.Text)
-		}
-	}
+		}), Shown}, // least squares, which the many others decide, are 18 % off
+	})
 }
 
 // Where the law breaks, the finding tells at which size, and the two laws.

@@ -16,18 +16,12 @@ func timersData(launch, waitedUs, eventsUs float64) (d Data) {
 }
 
 func TestTimers(t *testing.T) {
-	for _, c := range []struct {
-		launch, waited, events float64
-		want                   Verdict
-	}{
-		{5, 10050, 10000, Refuted},
-		{5, 11000, 10000, Shown}, // the host adds 10 %
-		{5, 9000, 10000, Shown},
-		{5, 10190, 10000, Unknown}, // the interval holds 2 %
-		{0.1, 0.2, 0.1, Unknown},   // no kernel ran
-	} {
-		if f := judgeTimers(timersData(c.launch, c.waited, c.events)); f.Verdict != c.want {
-			t.Errorf("%+v: %s: %s", c, f.Verdict, f.Text)
-		}
-	}
+	verdicts(t, judgeTimers, given{
+		"within 2 %":               {timersData(5, 10050, 10000), Refuted},
+		"10 % more":                {timersData(5, 11000, 10000), Shown},
+		"10 % less":                {timersData(5, 9000, 10000), Shown},
+		"the interval holds 2 %":   {timersData(5, 10190, 10000), Unknown},
+		"no kernel ran":            {timersData(0.1, 0.2, 0.1), Unknown},
+		"only kernels of one size": {timersData(5, 10050, 10000)[:3], Unknown},
+	})
 }

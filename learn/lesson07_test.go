@@ -3,22 +3,13 @@ package learn
 import "testing"
 
 func TestWidth(t *testing.T) {
-	for _, c := range []struct {
-		few, many float64
-		want      Verdict
-	}{{8, 2048, Refuted}, {4, 4, Shown}, {0, 0, Unknown}, {8, 8, Unknown}} {
-		var d Data
-		for range 8 {
-			for _, of := range []string{"width 1", "width 4", fourBlocks} {
-				for n, blocks := range map[float64]float64{4096: c.few, 1 << 20: c.many} {
-					d.add(of, "time_us", n, 10)
-					d.add(of, "bytes", n, 8*n)
-					d.add(of, "blocks", n, blocks)
-				}
+	data := func(few, many float64) (d Data) { // blocks
+		for _, of := range []string{"width 1", "width 4", fourBlocks} {
+			for n, blocks := range map[float64]float64{4096: few, 1 << 20: many} {
+				d = d.same(8, of, "time_us", n, 10).same(8, of, "bytes", n, 8*n).same(8, of, "blocks", n, blocks)
 			}
 		}
-		if f := judgeWidth(d); f.Verdict != c.want {
-			t.Errorf("%g and %g blocks: %s: %s", c.few, c.many, f.Verdict, f.Text)
-		}
+		return d
 	}
+	verdicts(t, judgeWidth, given{"more for more numbers": {data(8, 2048), Refuted}, "always 4": {data(4, 4), Shown}, "none": {data(0, 0), Unknown}, "always 8": {data(8, 8), Unknown}})
 }

@@ -6,41 +6,26 @@ import (
 )
 
 func TestFirst(t *testing.T) {
-	for _, c := range []struct {
-		first float64
-		want  Verdict
-	}{{5000, Shown}, {200, Shown}, {101, Refuted}, {90, Refuted}} {
-		var d Data
-		for process := range 7 {
+	data := func(processes int, first func(process int) float64) (d Data) {
+		for process := range processes {
 			d.add("make a context", "spent_us", 0, 200e3)
-			for call := range 10 {
-				time := 100 + float64(process)
-				if call == 0 {
-					time = c.first
-				}
-				d.add("call", "time_us", float64(call+1), time)
+			d.add("call", "time_us", 1, first(process))
+			for call := 2; call <= firstCalls; call++ {
+				d.add("call", "time_us", float64(call), 100*float64(1+process)) // a process beside which other programs run is slow as a whole
 			}
 		}
-		if f := judgeFirst(d); f.Verdict != c.want || f.Figures[4].Name != "before the first call: make a context" || f.Figures[4].Short() != "200 ms" {
-			t.Errorf("a first call of %g us: %s: %s", c.first, f.Verdict, f.Text)
-		}
+		return d
 	}
-}
-
-// A process that is slow as a whole, because other programs run beside it, is compared with itself.
-func TestFirstOnBusyMachine(t *testing.T) {
-	var d Data
-	for process := range 11 {
-		for call := range 10 {
-			time := 100 * float64(1+process)
-			if call == 0 {
-				time *= 3
-			}
-			d.add("call", "time_us", float64(call+1), time)
-		}
+	times := func(factor float64) Data {
+		return data(7, func(process int) float64 { return factor * 100 * float64(1+process) })
 	}
-	if f := judgeFirst(d); f.Verdict != Shown || f.Figures[2].String() != "3.00x [3.00, 3.00]" {
-		t.Errorf("%s: %s (%v)", f.Verdict, f.Text, f.Figures[2])
+	verdicts(t, judgeFirst, given{
+		"50 times": {times(50), Shown}, "1.51 times": {times(1.51), Shown}, "1.49 times": {times(1.49), Refuted}, "faster": {times(0.9), Refuted},
+		"now 1, now 3 times": {data(7, func(process int) float64 { return (1 + 2*float64(process%2)) * 100 * float64(1+process) }), Unknown},
+	})
+	f := judgeFirst(times(3))
+	if f.Figures[2].String() != "3.00x [3.00, 3.00]" || f.Figures[4].Name != "before the first call: make a context" || f.Figures[4].Short() != "200 ms" {
+		t.Errorf("%v", f.Figures)
 	}
 }
 

@@ -19,18 +19,11 @@ func TestCaptures(t *testing.T) {
 		d.add("eager", "calls of cudaGraphLaunch", 0, launches)
 		return d
 	}
-	for name, c := range map[string]struct {
-		d    Data
-		want Verdict
-	}{
+	verdicts(t, judgeCaptures, given{
 		"a graph was launched":     {eager(1, 3, 0, 10), Shown},
 		"kernels are nodes":        {eager(1, 0, 5, 10), Shown},
 		"the call is not there":    {eager(0, 0, 0, 10), Unknown},
 		"the call, and no graph":   {eager(2, 0, 0, 10), Refuted},
 		"a recording of no kernel": {eager(2, 0, 0, 0), Unknown},
-	} {
-		if f := judgeCaptures(c.d); f.Verdict != c.want {
-			t.Errorf("%s: %s: %s", name, f.Verdict, f.Text)
-		}
-	}
+	})
 }

@@ -22,22 +22,15 @@ func queueData(kernel, launch float64, depths ...int) (d Data) {
 }
 
 func TestQueue(t *testing.T) {
-	full := judgeQueue(queueData(100, 4, 1023, 1023, 1024, 1023, 1025, 1024))
-	if full.Verdict != Refuted || full.Figures[2].Value < 1023 || full.Figures[2].Value > 1024 || full.Figures[3].Value != 100 {
-		t.Errorf("a queue of 1,024: %+v", full)
+	waits := queueData(100, 4, 1023, 1023, 1024, 1023, 1025, 1024)
+	if f := judgeQueue(waits); f.Figures[2].Value < 1023 || f.Figures[2].Value > 1024 || f.Figures[3].Value != 100 {
+		t.Errorf("a queue of 1,024: %+v", f)
 	}
-	for name, c := range map[string]struct {
-		d    Data
-		want Verdict
-	}{
-		"no launch waits":             {queueData(100, 4, 2000, 2000, 2000), Shown},
-		"some rounds wait":            {queueData(100, 4, 2000, 1023, 2000), Unknown},
-		"the kernel takes no time":    {queueData(0, 4, 2000), Unknown},
-		"the launch is as slow":       {queueData(100, 90, 2000), Unknown},
-		"without a round of launches": {queueData(100, 90), Unknown},
-	} {
-		if f := judgeQueue(c.d); f.Verdict != c.want {
-			t.Errorf("%s: %s: %s", name, f.Verdict, f.Text)
-		}
-	}
+	verdicts(t, judgeQueue, given{
+		"all rounds wait":          {waits, Refuted},
+		"no launch waits":          {queueData(100, 4, 2000, 2000, 2000), Shown},
+		"some rounds wait":         {queueData(100, 4, 2000, 1023, 2000), Unknown},
+		"the kernel takes no time": {queueData(0, 4, 2000), Unknown},
+		"the launch is as slow":    {queueData(100, 90, 2000), Unknown},
+	})
 }

@@ -31,27 +31,26 @@ const (
 )
 
 func TestNames(t *testing.T) {
-	for name, c := range map[string]struct {
-		metrics, kernSum string
-		want             Verdict
-	}{
-		"today":                    {newMetrics, withoutGrid, Refuted},
-		"as claimed":               {oldMetrics, withoutGrid + "\n    GridXYZ : Grid dimensions", Shown},
-		"old names without grid":   {oldMetrics, withoutGrid, Refuted},
-		"a grid without old names": {newMetrics, "cuda_gpu_kern_sum -- Summary\n Total Time : x\n  GridXYZ : y", Refuted},
-	} {
-		tools(t, c.metrics, c.kernSum)
+	asked := func(metrics, kernSum string) Data {
+		tools(t, metrics, kernSum)
 		d, err := namesHere(t.Context(), quick(t))
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := judgeNames(d)
-		if f.Verdict != c.want || len(f.Lines) != 1+len(renamed) || !strings.Contains(f.Text, "2025.3") {
-			t.Errorf("%s: %s: %s", name, f.Verdict, f.Text)
-		}
-		if name == "today" && (!strings.Contains(f.Text, "ncu 2025.3 lists 0 of the 3 metrics of the claim, and 3 of the 7 names of today below.") || !strings.Contains(f.Text, "that list the grid: cuda_gpu_kern_gb_sum, cuda_gpu_trace; that do not: cuda_gpu_kern_sum.")) {
-			t.Error(f.Text)
-		}
+		return d
+	}
+	today := asked(newMetrics, withoutGrid)
+	verdicts(t, judgeNames, given{
+		"today":                    {today, Refuted},
+		"as claimed":               {asked(oldMetrics, withoutGrid+"\n    GridXYZ : Grid dimensions"), Shown},
+		"old names without grid":   {asked(oldMetrics, withoutGrid), Refuted},
+		"a grid without old names": {asked(newMetrics, "cuda_gpu_kern_sum -- Summary\n Total Time : x\n  GridXYZ : y"), Refuted},
+		"no tool tells":            {Data{{Case: "missing", Quantity: "tool", Text: "ncu is not installed"}}, Unknown},
+	})
+	f := judgeNames(today)
+	if !strings.Contains(f.Text, "ncu 2025.3 lists 0 of the 3 metrics of the claim, and 3 of the 7 names of today below.") || len(f.Lines) != 1+len(renamed) ||
+		!strings.Contains(f.Text, "that list the grid: cuda_gpu_kern_gb_sum, cuda_gpu_trace; that do not: cuda_gpu_kern_sum.") {
+		t.Error(f.Text)
 	}
 }
 

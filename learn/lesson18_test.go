@@ -23,5 +23,11 @@ func TestDivergence(t *testing.T) {
 			}
 			return 2
 		}), Shown},
+		"a little less than half": {divergenceData(func(of string) float64 {
+			if of == onePath || of == agreeing || of == allBrief {
+				return 1
+			}
+			return 1.8
+		}), Unknown},
 	})
 }

@@ -45,6 +45,7 @@ func TestBlocks(t *testing.T) {
 		"out of order in one launch":         {blocksData("", once, same, differ), Shown},
 		"always in order":                    {blocksData("error: must have void return type", ordered, same, differ), Refuted},
 		"kernels that return":                {blocksData("it compiles", any, same, differ), Refuted},
+		"no order was measured":              {nil, Unknown},
 		"shared memory that gives no result": {blocksData("error: must have void return type", any, differ, differ), Refuted},
 	})
 }

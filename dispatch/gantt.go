@@ -10,8 +10,8 @@ import (
 	"gpt2scope/internal/humanize"
 )
 
-// Gantt draws a result as an SVG picture: for each device what was predicted for each job when it began, above what it took.
-// Jobs that overlap on a device, as copies and work do, get rows of their own.
+// Gantt draws a result as an SVG picture: for each device what was predicted for each job when it began, above what it
+// took. Jobs that overlap on a device, as copies and work do, get rows of their own.
 func Gantt(w io.Writer, r Result, kinds []string) error {
 	panel := chart.Panel{X: chart.Axis{Name: "time", Unit: "us", Zero: true}, Kinds: kinds}
 	for d, device := range r.Devices {
@@ -37,14 +37,16 @@ func Gantt(w io.Writer, r Result, kinds []string) error {
 		}
 	}
 	unit, divisor := humanize.Multiple("us", r.Makespan)
-	svg, err := chart.Picture{Title: fmt.Sprintf("%s: %d tasks in %s %s", r.Policy, len(r.Done), humanize.Short(r.Makespan/divisor), unit), Panels: []chart.Panel{panel}}.SVG()
+	title := fmt.Sprintf("%s: %d tasks in %s %s", r.Policy, len(r.Done), humanize.Short(r.Makespan/divisor), unit)
+	svg, err := chart.Picture{Title: title, Panels: []chart.Panel{panel}}.SVG()
 	if err == nil {
 		_, err = w.Write(svg)
 	}
 	return err
 }
 
-// withoutOverlap lays spans out without overlap, on at most so many lanes: a prediction that overlaps more goes on the lane that ends first.
+// withoutOverlap lays spans out without overlap, on at most so many lanes: a prediction that overlaps more goes on the
+// lane that ends first.
 func withoutOverlap(spans []chart.Span, most int) [][]chart.Span {
 	slices.SortStableFunc(spans, func(a, b chart.Span) int { return cmp.Compare(a.Start, b.Start) })
 	var all [][]chart.Span

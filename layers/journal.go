@@ -19,8 +19,8 @@ var state = journal.Format[Row]{File: StateFile, Name: "gpt2scope layers", Time:
 // Journal is the state of an experiment: its configuration, and the rows of each finished task.
 type Journal struct{ *journal.Journal[Row] }
 
-// OpenJournal creates the directory and its state file, or resumes from the file that is there, whose configuration must be
-// the same.
+// OpenJournal creates the directory and its state file, or resumes from the file that is there, whose configuration
+// must be the same.
 func OpenJournal(dir string, configuration map[string]any) (*Journal, error) {
 	j, err := state.Open(dir, configuration)
 	return &Journal{j}, err

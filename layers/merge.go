@@ -27,8 +27,8 @@ type Merged struct {
 	notes    []string
 }
 
-// Merge puts parts of one experiment together, from their directories. A task that several parts hold with the same values
-// counts once; floors are those of the part whose device has the highest ceilings.
+// Merge puts parts of one experiment together, from their directories. A task that several parts hold with the same
+// values counts once; floors are those of the part whose device has the highest ceilings.
 func Merge(dirs []string) (*Merged, error) {
 	m := &Merged{Configuration: map[string]any{}}
 	var parts []journal.Part[Row]
@@ -102,7 +102,8 @@ func readResult(path string) (*Result, error) {
 	return &r, nil
 }
 
-// join adds what another part computed: depths that only it predicts, and lower floors, by the higher ceilings of its device.
+// join adds what another part computed: depths that only it predicts, and lower floors, by the higher ceilings of its
+// device.
 func (c *Computed) join(other Computed) error {
 	if len(c.Variants) != len(other.Variants) {
 		return errors.New("its variants are not those of the other parts")

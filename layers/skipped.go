@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// skipped are the tasks that failed alone ([ErrSkipped]). Tasks of a kind that failed for the same reason, numbers aside,
-// share a note.
+// skipped are the tasks that failed alone ([ErrSkipped]). Tasks of a kind that failed for the same reason, numbers
+// aside, share a note.
 type skipped []*skip
 
 type skip struct {

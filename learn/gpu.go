@@ -87,8 +87,8 @@ func (g *gpu) kernels(s Source, names ...string) []*cuda.Function {
 	return out
 }
 
-// elements returns a number of elements of so many bytes each: n, or what takes a quarter of the memory that is free, if that
-// is less.
+// elements returns a number of elements of so many bytes each: n, or what takes a quarter of the memory that is free,
+// if that is less.
 func (g *gpu) elements(n, bytes int) int {
 	free, _, err := g.Device.Memory()
 	g.fail(err)

@@ -23,12 +23,13 @@ var lesson01 = Lesson{
 	Claim:  "a kernel started with <<<1, 1>>> runs the loop on the GPU, so it is fast",
 	CPU:    &Experiment{Run: threadsOnCPU, Judge: judgeThreadsOnCPU, Picture: drawThreadsOnCPU},
 	GPU:    &Experiment{Run: onGPU(threadsOnGPU), Judge: judgeThreads, Picture: drawThreads, Sources: []Source{{"lesson01.cu", addSource}}},
-	Why: `<<<1, 1>>> starts one block of one thread: one lane of one SM. That lane has a lower clock than a CPU core, runs in order, without branch prediction
-or prefetching, and waits hundreds of nanoseconds for each access to memory. A GPU does not shorten such waits, it hides them. The 32 lanes of a warp
-read neighbouring addresses in one transaction; an SM holds up to 64 warps and issues from those whose data have arrived; all SMs work at once. Each
-of the three multiplies the speed, and one thread has none of them. On a CPU, one thread already uses a good part of the memory bandwidth, so the same
-mistake costs at most about a factor of the number of cores. Choose the grid from the data, a thread per element or a loop over a few, and leave
-serial loops to the CPU.`,
+	Why: `<<<1, 1>>> starts one block of one thread: one lane of one SM. That lane has a lower clock than a CPU core,
+runs in order, without branch prediction or prefetching, and waits hundreds of nanoseconds for each access to memory.
+A GPU does not shorten such waits, it hides them. The 32 lanes of a warp read neighbouring addresses in one
+transaction; an SM holds up to 64 warps and issues from those whose data have arrived; all SMs work at once. Each of
+the three multiplies the speed, and one thread has none of them. On a CPU, one thread already uses a good part of the
+memory bandwidth, so the same mistake costs at most about a factor of the number of cores. Choose the grid from the
+data, a thread per element or a loop over a few, and leave serial loops to the CPU.`,
 	GoOn: "infer bench ceilings",
 }
 

@@ -21,12 +21,13 @@ var lesson02 = Lesson{
 	Number: 2,
 	Claim:  "the six steps of a GPU program: allocate on host, on device, load, copy, launch, copy back; leave one out and it fails",
 	GPU:    &Experiment{Run: stepsOnGPU, Judge: judgeSteps, Sources: []Source{{"lesson01.cu", addSource}}},
-	Why: `The steps are right, but an omission need not announce itself. Give a kernel a pointer of malloc, and the outcome depends on the system. Where the GPU
-cannot access pageable memory (attribute pageableMemoryAccess 0), the launch returns success, the kernel faults, and the next call that waits reports
-the error; after that the context is unusable. Where it can, by HMM on Linux or by the shared page tables of Grace Hopper, the same program is right:
-pages are mapped or migrated on access. Leave out the copy back, and no call fails at all: the result is right, in device memory, and the host reads
-its old values. So check the status of the call that waits, not only of the launch, and compare the numbers: a program without an error is not yet a
-program with a result.`,
+	Why: `The steps are right, but an omission need not announce itself. Give a kernel a pointer of malloc, and the
+outcome depends on the system. Where the GPU cannot access pageable memory (attribute pageableMemoryAccess 0), the
+launch returns success, the kernel faults, and the next call that waits reports the error; after that the context is
+unusable. Where it can, by HMM on Linux or by the shared page tables of Grace Hopper, the same program is right: pages
+are mapped or migrated on access. Leave out the copy back, and no call fails at all: the result is right, in device
+memory, and the host reads its old values. So check the status of the call that waits, not only of the launch, and
+compare the numbers: a program without an error is not yet a program with a result.`,
 	GoOn:     "infer learn 14",
 	Programs: map[string]Program{"six-steps": sixSteps},
 }

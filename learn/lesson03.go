@@ -19,12 +19,14 @@ var lesson03 = Lesson{
 	Claim:  "using a GPU is like using a second computer over a network",
 	CPU:    &Experiment{Run: linkOnCPU, Judge: judgeLinkOnCPU, Picture: drawLink},
 	GPU:    &Experiment{Run: onGPU(linkOnGPU), Judge: judgeLink, Picture: drawLink, Sources: []Source{{"lesson01.cu", addSource}}},
-	Why: `The picture is good because the same law holds: n bytes take a latency and then a time per byte, a + b n. Below a / b bytes the number of transfers
-counts: pack small ones together. Above, the bytes count: send fewer. As over a network, the other side has its own memory, works while you do
-something else, and answers when asked. The law has a step where the way of sending changes. Small copies to the GPU travel as data in its command
-queue, says NVIDIA's forum (forums.developer.nvidia.com/t/64kb-gotcha/35190); larger ones are fetched by a copy engine. MPI has such a step too, from
-eager messages to rendezvous. Pageable memory passes through a pinned buffer of the driver, so it has steps of its own. The picture ends at the
-latency: microseconds, not milliseconds. Count the bytes that cross the link before you count FLOPs.`,
+	Why: `The picture is good because the same law holds: n bytes take a latency and then a time per byte, a + b n.
+Below a / b bytes the number of transfers counts: pack small ones together. Above, the bytes count: send fewer. As
+over a network, the other side has its own memory, works while you do something else, and answers when asked. The law
+has a step where the way of sending changes. Small copies to the GPU travel as data in its command queue, says
+NVIDIA's forum (forums.developer.nvidia.com/t/64kb-gotcha/35190); larger ones are fetched by a copy engine. MPI has
+such a step too, from eager messages to rendezvous. Pageable memory passes through a pinned buffer of the driver, so
+it has steps of its own. The picture ends at the latency: microseconds, not milliseconds. Count the bytes that cross
+the link before you count FLOPs.`,
 	GoOn: "infer bench ceilings",
 }
 
@@ -186,9 +188,10 @@ func linkOf(d Data, of string) (l link, ok bool) {
 	return l, l.off < math.Inf(1)
 }
 
-// fitLaw returns the law whose deviations have the least 90th percentile, and that percentile. The best line for a quantile of
-// deviations is the one that is equally far, on alternate sides, from some three points (Stromberg, "Computing the exact least median of
-// squares estimate", 1993), or from two if the latency is 0, below which it cannot be; so it tries all of these.
+// fitLaw returns the law whose deviations have the least 90th percentile, and that percentile. The best line for a
+// quantile of deviations is the one that is equally far, on alternate sides, from some three points (Stromberg,
+// "Computing the exact least median of squares estimate", 1993), or from two if the latency is 0, below which it cannot
+// be; so it tries all of these.
 func fitLaw(sizes, times []float64) (best law, off float64) {
 	off = math.Inf(1)
 	try := func(l law) {

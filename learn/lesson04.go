@@ -23,12 +23,14 @@ var lesson04 = Lesson{
 	Claim:  "CPUs execute instructions one after another, GPUs in parallel",
 	CPU:    &Experiment{Run: parallelOnCPU, Judge: judgeParallelOnCPU, Picture: drawParallelOnCPU},
 	GPU:    &Experiment{Run: onGPU(parallelOnGPU), Judge: judgeParallelOnGPU, Picture: drawParallelOnGPU, Sources: []Source{{"lesson04.cu", chainSource}}},
-	Why: `Both do both. A chain in which each step needs the result of the last runs at about the same pace on either: one step per latency of the arithmetic
-unit. A CPU core finds independent instructions by itself and runs several at once, works on 8 or 16 numbers with one vector instruction, and has
-neighbours: three kinds of parallelism, whose factors multiply. A GPU has the same three in other proportions: the 32 lanes of a warp are its vector,
-warps that take turns stand in for out-of-order execution, and it has more and simpler processors. The difference is what the silicon is spent on: a
-CPU shortens the time of one thread with caches, prediction and clock; a GPU hides it behind tens of thousands of others. Ask of a task how many
-independent pieces it has. Never compare a GPU with one scalar CPU thread.`,
+	Why: `Both do both. A chain in which each step needs the result of the last runs at about the same pace on either:
+one step per latency of the arithmetic unit. A CPU core finds independent instructions by itself and runs several at
+once, works on 8 or 16 numbers with one vector instruction, and has neighbours: three kinds of parallelism, whose
+factors multiply. A GPU has the same three in other proportions: the 32 lanes of a warp are its vector, warps that
+take turns stand in for out-of-order execution, and it has more and simpler processors. The difference is what the
+silicon is spent on: a CPU shortens the time of one thread with caches, prediction and clock; a GPU hides it behind
+tens of thousands of others. Ask of a task how many independent pieces it has. Never compare a GPU with one scalar CPU
+thread.`,
 	GoOn: "infer bench -m random:gpt2 --device cpu --threads 1,2 --repeat 5",
 }
 
@@ -103,7 +105,8 @@ func (d Data) speed(name, of string, threads float64) Figure {
 	return figureOf(name, "GFLOP/s", each(d.at(of, "flops", threads), d.at(of, "time_us", threads), func(n, t float64) float64 { return n / t / 1e3 }))
 }
 
-// A CPU that does parallelFactor times as much as one chain refutes that it executes one instruction after another; one that does no more than serialFactor shows it.
+// A CPU that does parallelFactor times as much as one chain refutes that it executes one instruction after another; one
+// that does no more than serialFactor shows it.
 const parallelFactor, serialFactor = 4, 1.5
 
 func judgeParallelOnCPU(d Data) Finding {

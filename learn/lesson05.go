@@ -13,12 +13,13 @@ var lesson05 = Lesson{
 	Number: 5,
 	Claim:  "Python's timer, or any timer of the host, cannot time a kernel, because CUDA is asynchronous",
 	GPU:    &Experiment{Run: onGPU(timersOnGPU), Judge: judgeTimers, Picture: drawTimers, Sources: []Source{spinSource}},
-	Why: `The premise is right, the conclusion is not. A launch puts the kernel into a queue and returns; a timer stopped then has measured the launch, however
-long the kernel runs. But the host can wait: synchronise, start the timer, launch, synchronise, stop. That is the kernel's time plus some microseconds
-for launch and wake-up, which vanish in a millisecond and dominate in ten microseconds. Events are timestamps that the GPU writes in the order of the
-stream, so the way back to the host is not in them. Around one short kernel they help little: on an idle GPU the first stamp is written at once, and
-the wait for the launch is counted too. Queue many launches between two events and divide. And synchronise only around what you measure: each wait
-empties the queue.`,
+	Why: `The premise is right, the conclusion is not. A launch puts the kernel into a queue and returns; a timer
+stopped then has measured the launch, however long the kernel runs. But the host can wait: synchronise, start the
+timer, launch, synchronise, stop. That is the kernel's time plus some microseconds for launch and wake-up, which
+vanish in a millisecond and dominate in ten microseconds. Events are timestamps that the GPU writes in the order of
+the stream, so the way back to the host is not in them. Around one short kernel they help little: on an idle GPU the
+first stamp is written at once, and the wait for the launch is counted too. Queue many launches between two events and
+divide. And synchronise only around what you measure: each wait empties the queue.`,
 	GoOn: "infer trace show traces/samples/eager.sqlite --by launch",
 }
 

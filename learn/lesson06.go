@@ -24,11 +24,13 @@ var lesson06 = Lesson{
 	Claim:  "a * a (3.333 ms) is faster than square(a) (3.331 ms) and a ** 2 (3.339 ms) because mul is optimised more",
 	CPU:    &Experiment{Run: squaresOnCPU, Judge: judgeSquares, Picture: drawSquares},
 	GPU:    &Experiment{Run: onGPU(squaresOnGPU), Judge: judgeSquares, Picture: drawSquares, Sources: []Source{{"lesson06.cu", squaresSource}}},
-	Why: `A table of three single times compares noise. Each way reads every number once, writes it once and makes one multiplication: the compiler, or PyTorch
-for the exponent 2, turns all three into the same one. It is hidden behind the wait for memory: -a, which multiplies nothing, takes as long. So the
-bytes explain the time, and the name of the operation does not. To compare two ways, run them in turns on one machine and look at the interval of the
-difference. If it holds 0, there is no evidence of a difference. If it does not, its size says whether the difference matters: a quarter of a percent
-does not. What helps is to move fewer bytes: fuse the square with the operation before or after it.`,
+	Why: `A table of three single times compares noise. Each way reads every number once, writes it once and makes one
+multiplication: the compiler, or PyTorch for the exponent 2, turns all three into the same one. It is hidden behind
+the wait for memory: -a, which multiplies nothing, takes as long. So the bytes explain the time, and the name of the
+operation does not. To compare two ways, run them in turns on one machine and look at the interval of the difference.
+If it holds 0, there is no evidence of a difference. If it does not, its size says whether the difference matters: a
+quarter of a percent does not. What helps is to move fewer bytes: fuse the square with the operation before or after
+it.`,
 	GoOn: "infer bench -m random:gpt2",
 }
 
@@ -65,8 +67,8 @@ func squaresOnCPU(ctx context.Context, e *Env) (d Data, err error) {
 	for i := range x {
 		x[i], y[i] = float32(i%1000)/500, 1
 	}
-	// Each call works on the next of 16 slices, so that it is short: other work interrupts few of many calls, which hardly moves a median,
-	// and a round is over before that work changes.
+	// Each call works on the next of 16 slices, so that it is short: other work interrupts few of many calls, which
+	// hardly moves a median, and a round is over before that work changes.
 	const slices = 16
 	calls := 0
 	d.add("all", "bytes", 0, float64(8*n/slices))

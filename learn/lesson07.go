@@ -19,12 +19,13 @@ var lesson07 = Lesson{
 	Number: 7,
 	Claim:  "vectorized_elementwise_kernel<4, ...> in a timeline: the 4 is the number of blocks",
 	GPU:    &Experiment{Run: onGPU(widthOnGPU), Judge: judgeWidth, Picture: drawWidth, Sources: []Source{{"lesson07.cu", vectorizedSource}}},
-	Why: `Between the angle brackets of a kernel's name stand template arguments: numbers and types fixed when the kernel was compiled. The 4 is how many
-numbers a thread reads with one load: 4 float32 are 16 bytes, the widest load of a thread up to Hopper. Fewer, wider loads keep more bytes in flight.
-Grid and block are arguments of the launch, chosen each time from the size of the data, and have columns of their own in a timeline: gridX and blockX.
-So the same kernel runs with as many blocks as the tensor needs; in 4 blocks it would use 4 SMs. PyTorch chooses the width by type and alignment.
-Where an address is not aligned for 4, as in a slice that begins at an odd element, it takes 2 or unrolled_elementwise_kernel, so the name tells you
-about alignment.`,
+	Why: `Between the angle brackets of a kernel's name stand template arguments: numbers and types fixed when the
+kernel was compiled. The 4 is how many numbers a thread reads with one load: 4 float32 are 16 bytes, the widest load
+of a thread up to Hopper. Fewer, wider loads keep more bytes in flight. Grid and block are arguments of the launch,
+chosen each time from the size of the data, and have columns of their own in a timeline: gridX and blockX. So the same
+kernel runs with as many blocks as the tensor needs; in 4 blocks it would use 4 SMs. PyTorch chooses the width by type
+and alignment. Where an address is not aligned for 4, as in a slice that begins at an odd element, it takes 2 or
+unrolled_elementwise_kernel, so the name tells you about alignment.`,
 	GoOn: "infer trace show traces/samples/eager.sqlite --by kernel",
 }
 

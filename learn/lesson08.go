@@ -28,11 +28,12 @@ var lesson08 = Lesson{
 	Claim:  "the first calls are slow: warm up before you measure",
 	CPU:    &Experiment{Run: firstOnCPU, Judge: judgeFirst, Picture: drawFirst},
 	GPU:    &Experiment{Run: firstOnGPU, Judge: judgeFirst, Picture: drawFirst, Sources: []Source{{"lesson08.cu", firstSource}}},
-	Why: `The first call does work that later calls find done. On a GPU: load the driver, make a context, compile or load the module, allocate memory; the first
-launch of a kernel also loads its code, and the clocks may still be those of an idle GPU. On a CPU, the operating system maps pages that are touched
-for the first time, and caches are cold. None of this is the work that you want to time, and a mean never forgets it: one call of 1 s among 99 of 1 ms
-makes a mean of 11 ms. So run a few times before the clock starts and report a median. But do look at the first calls, apart: they are what a user of
-a short program waits for. Measure them in fresh processes, since a warm one cannot show them.`,
+	Why: `The first call does work that later calls find done. On a GPU: load the driver, make a context, compile or
+load the module, allocate memory; the first launch of a kernel also loads its code, and the clocks may still be those
+of an idle GPU. On a CPU, the operating system maps pages that are touched for the first time, and caches are cold.
+None of this is the work that you want to time, and a mean never forgets it: one call of 1 s among 99 of 1 ms makes a
+mean of 11 ms. So run a few times before the clock starts and report a median. But do look at the first calls, apart:
+they are what a user of a short program waits for. Measure them in fresh processes, since a warm one cannot show them.`,
 	GoOn:     `infer -p "ROMEO:" -n 32 --profile`,
 	Programs: map[string]Program{"first-on-cpu": firstCallsOnCPU, "first-on-gpu": firstCallsOnGPU},
 }

@@ -13,12 +13,13 @@ var lesson09 = Lesson{
 	Number: 9,
 	Claim:  "cudaStreamIsCapturing in a timeline means that CUDA graphs are used",
 	GPU:    &Experiment{Run: capturesOnGPU, Judge: judgeCaptures, Picture: drawCaptures},
-	Why: `cudaStreamIsCapturing asks whether a stream is being captured at this moment. It captures nothing and launches nothing. Libraries ask because some of
-what they do, such as allocating memory, is forbidden during a capture: PyTorch's allocator asks, and so does this program before it gives cuBLASLt
-its workspace. So the call is in timelines of programs that never use a graph; the answer there is no. A graph leaves other marks:
-cudaStreamBeginCapture and cudaGraphInstantiate a few times, then cudaGraphLaunch again and again, few calls for many kernels, and kernels with the
-number of a graph node (nsys shows them with --cuda-graph-trace=node). Look for those. The name of a call tells what was asked, not what the answer
-was.`,
+	Why: `cudaStreamIsCapturing asks whether a stream is being captured at this moment. It captures nothing and
+launches nothing. Libraries ask because some of what they do, such as allocating memory, is forbidden during a
+capture: PyTorch's allocator asks, and so does this program before it gives cuBLASLt its workspace. So the call is in
+timelines of programs that never use a graph; the answer there is no. A graph leaves other marks:
+cudaStreamBeginCapture and cudaGraphInstantiate a few times, then cudaGraphLaunch again and again, few calls for many
+kernels, and kernels with the number of a graph node (nsys shows them with --cuda-graph-trace=node). Look for those.
+The name of a call tells what was asked, not what the answer was.`,
 	GoOn: "infer trace show traces/samples/gpt2-L12-graph-cupti.json.gz --by launch",
 }
 
@@ -37,7 +38,8 @@ func capturesOnGPU(ctx context.Context, e *Env) (d Data, err error) {
 	return d, nil
 }
 
-// countCalls adds how often each function of the API was called in a recording, how many kernels ran, and how many of them as nodes of a graph.
+// countCalls adds how often each function of the API was called in a recording, how many kernels ran, and how many of
+// them as nodes of a graph.
 func countCalls(d *Data, mode string, t *traces.Trace) {
 	calls, kernels, nodes := map[string]int{}, 0, 0
 	var names []string

@@ -13,11 +13,13 @@ var lesson10 = Lesson{
 	Number: 10,
 	Claim:  "a synchronisation is needed so that the CPU does not run ahead of the GPU",
 	GPU:    &Experiment{Run: onGPU(queueOnGPU), Judge: judgeQueue, Picture: drawQueue, Sources: []Source{spinSource}},
-	Why: `Launches go into a queue of the driver, which has a fixed number of places. While there is room, a launch takes microseconds and the CPU runs ahead.
-When the queue is full, the launch itself waits until the GPU has finished a kernel. So the CPU can never be further ahead than the queue is long, and
-needs no call for that. Running ahead is what you want: the GPU always finds its next kernel and never idles between two. A synchronisation empties
-the queue, and the GPU then waits for the next launch. It is needed where the host reads a result, reuses memory that a copy still reads, or stops a
-timer; not for order, which the stream keeps. In a timeline, a launch that suddenly takes as long as a kernel is not slow: the queue is full.`,
+	Why: `Launches go into a queue of the driver, which has a fixed number of places. While there is room, a launch
+takes microseconds and the CPU runs ahead. When the queue is full, the launch itself waits until the GPU has finished
+a kernel. So the CPU can never be further ahead than the queue is long, and needs no call for that. Running ahead is
+what you want: the GPU always finds its next kernel and never idles between two. A synchronisation empties the queue,
+and the GPU then waits for the next launch. It is needed where the host reads a result, reuses memory that a copy
+still reads, or stops a timer; not for order, which the stream keeps. In a timeline, a launch that suddenly takes as
+long as a kernel is not slow: the queue is full.`,
 	GoOn: "infer trace advise traces/samples/gpt2-L12-eager-cupti.json.gz",
 }
 
@@ -58,7 +60,8 @@ func queueOnGPU(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
 		if err := g.Stream.Synchronize(); err != nil {
 			return nil, err
 		}
-		// All launches of each round would be many: of those that lasted less than a quarter of the kernel, one in fifty.
+		// All launches of each round would be many: of those that lasted less than a quarter of the kernel, one in
+		// fifty.
 		d.add("round", "launches", 0, float64(launches))
 		for i, t := range took {
 			if i%50 == 0 || us(t) > kernel/4 {
@@ -86,8 +89,8 @@ func (d Data) rounds(quantity string) (rounds []Data) {
 	return rounds
 }
 
-// launchesAhead returns how many launches of a round were made before the first of five in a row that took longer than a limit: a
-// single one is a thread that the operating system held up. It returns 0 if there are no such five.
+// launchesAhead returns how many launches of a round were made before the first of five in a row that took longer than
+// a limit: a single one is a thread that the operating system held up. It returns 0 if there are no such five.
 func launchesAhead(round Data, limit float64) float64 {
 	first, last := 0.0, -1.0
 	for _, p := range round {

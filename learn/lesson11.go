@@ -11,17 +11,19 @@ var lesson11 = Lesson{
 	Number: 11,
 	Claim:  "a device synchronise marks the end of a layer; correlation ids pair launches with kernels",
 	GPU:    &Experiment{Run: ofEagerRun(layersOf), Judge: judgeLayers},
-	Why: `Each launch gets a correlation id, and the record of its kernel carries the same id. That pairs the two, however late the kernel runs. Time does not:
-the host runs ahead, so a kernel can begin when the range around its launch is already closed. And no call of the host keeps layers apart. The kernels
-of a stream run in the order of their launches, so the first kernel of a layer waits, on the device, for the last one of the layer before. A
-synchronisation after each layer would be right too, but it empties the queue, and the GPU idles until the next launch arrives; an engine that is
-meant to be fast has none. So to find layers, put a range around each step, and follow the ids from there to the kernels.`,
+	Why: `Each launch gets a correlation id, and the record of its kernel carries the same id. That pairs the two,
+however late the kernel runs. Time does not: the host runs ahead, so a kernel can begin when the range around its
+launch is already closed. And no call of the host keeps layers apart. The kernels of a stream run in the order of
+their launches, so the first kernel of a layer waits, on the device, for the last one of the layer before. A
+synchronisation after each layer would be right too, but it empties the queue, and the GPU idles until the next launch
+arrives; an engine that is meant to be fast has none. So to find layers, put a range around each step, and follow the
+ids from there to the kernels.`,
 	GoOn: "infer trace show traces/samples/gpt2-L12-eager-cupti.json.gz --by layer",
 }
 
-// layersOf counts, in each pass, the layers, the synchronisations of its thread, and the kernels: those whose call has their
-// correlation id, those that began after the range of their step had closed, and those that began before the kernels of an earlier
-// layer had ended.
+// layersOf counts, in each pass, the layers, the synchronisations of its thread, and the kernels: those whose call has
+// their correlation id, those that began after the range of their step had closed, and those that began before the
+// kernels of an earlier layer had ended.
 func layersOf(t *traces.Trace) (d Data) {
 	w := window.New(t, -1)
 	kernels := map[*traces.Event][]*traces.Event{} // by pass, in order

@@ -12,16 +12,18 @@ var lesson12 = Lesson{
 	Number: 12,
 	Claim:  "nvtx_sum gives the time of a task",
 	GPU:    &Experiment{Run: ofEagerRun(rangesOf), Judge: judgeRanges, Picture: drawRanges},
-	Why: `The host opens and closes a range. In between it launches a kernel, and a launch returns at once. So nvtx_sum adds up the time that launching took. If
-a first call loads a module, the sum holds that too, and dwarfs the kernels. If a kernel is long, it outlives its range, and most of it is missing.
-The error goes both ways, so no factor corrects it. nvtx_gpu_proj_sum projects a range onto the GPU: from the start of the first kernel launched in it
-to the end of the last. That is the time of the task on the device, gaps between its kernels included. A CUDA graph is launched by a single call, so
-its kernels can be given to ranges only by their graph nodes.`,
+	Why: `The host opens and closes a range. In between it launches a kernel, and a launch returns at once. So
+nvtx_sum adds up the time that launching took. If a first call loads a module, the sum holds that too, and dwarfs the
+kernels. If a kernel is long, it outlives its range, and most of it is missing. The error goes both ways, so no factor
+corrects it. nvtx_gpu_proj_sum projects a range onto the GPU: from the start of the first kernel launched in it to the
+end of the last. That is the time of the task on the device, gaps between its kernels included. A CUDA graph is
+launched by a single call, so its kernels can be given to ranges only by their graph nodes.`,
 	GoOn: "nsys stats --report nvtx_sum,nvtx_gpu_proj_sum run.nsys-rep",
 }
 
-// rangesOf sums, for each stage and pass, the time of the stage's ranges on the host, as nvtx_sum does, and the time from the first to
-// the last kernel launched in each, as nvtx_gpu_proj_sum does. The first pass is 0, whatever is warm-up.
+// rangesOf sums, for each stage and pass, the time of the stage's ranges on the host, as nvtx_sum does, and the time
+// from the first to the last kernel launched in each, as nvtx_gpu_proj_sum does. The first pass is 0, whatever is
+// warm-up.
 func rangesOf(t *traces.Trace) (d Data) {
 	w := window.New(t, -1)
 	passes := map[*traces.Event]int{}

@@ -13,12 +13,13 @@ var lesson13 = Lesson{
 	Number: 13,
 	Claim:  "sm_efficiency, achieved_occupancy and ipc are metrics to ask ncu for; cuda_gpu_kern_sum lists grid sizes",
 	CPU:    &Experiment{Run: namesHere, Judge: judgeNames},
-	Why: `These metrics are of nvprof, which counts them on GPUs up to Volta only. A metric of Nsight Compute has three parts: the unit that counts and what it
-counts, such as sm__warps_active; how the counts of all units are combined, such as .avg; and what they are expressed in, such as
-.pct_of_peak_sustained_active. The reports of nsys were renamed too: gpukernsum is cuda_gpu_kern_sum today, and the grid has a report of its own,
-cuda_gpu_kern_gb_sum. So a name in a lecture holds for one version. Ask the tool that you have: ncu --query-metrics lists what a chip can count, nsys
-stats --help-reports what each report has. And ask what a number means: sm_efficiency was the share of time in which an SM had at least one warp, not
-how much work it did.`,
+	Why: `These metrics are of nvprof, which counts them on GPUs up to Volta only. A metric of Nsight Compute has
+three parts: the unit that counts and what it counts, such as sm__warps_active; how the counts of all units are
+combined, such as .avg; and what they are expressed in, such as .pct_of_peak_sustained_active. The reports of nsys
+were renamed too: gpukernsum is cuda_gpu_kern_sum today, and the grid has a report of its own, cuda_gpu_kern_gb_sum.
+So a name in a lecture holds for one version. Ask the tool that you have: ncu --query-metrics lists what a chip can
+count, nsys stats --help-reports what each report has. And ask what a number means: sm_efficiency was the share of
+time in which an SM had at least one warp, not how much work it did.`,
 	GoOn: "ncu --query-metrics",
 }
 
@@ -112,7 +113,8 @@ func helpOf(text, report string) string {
 	return strings.TrimSpace(strings.Join(out, ""))
 }
 
-// reportTitle matches the first line of a report's help: "cuda_gpu_kern_sum[:nvtx-name][:base|:mangled] -- CUDA GPU Kernel Summary".
+// reportTitle matches the first line of a report's help: "cuda_gpu_kern_sum[:nvtx-name][:base|:mangled] -- CUDA GPU
+// Kernel Summary".
 var reportTitle = regexp.MustCompile(`^\s*(\w+)(?:\[\S*)? (?:--|–) `)
 
 // toolSays returns what a tool writes within a minute, whatever its exit status is.

@@ -19,11 +19,13 @@ var lesson15 = Lesson{
 	Claim:  "small inputs run faster on the CPU: choose the device by a threshold on the size",
 	GPU: &Experiment{Run: onGPU(runThreshold), Judge: judgeThreshold, Picture: drawThreshold,
 		Sources: []Source{workSource, spinSource}},
-	Why: `For one task, with its data always in the same place and the GPU always free, the time of each device is nearly a straight line over the size. The
-lines cross once, and that size is the threshold. But the crossing moves. If the data are on the GPU already, the GPU needs no transfer, and the CPU
-does. If other work is queued, the GPU begins after it. No single size is right for all of these, and the best compromise loses in most of them. A
-model instead predicts the time of both devices from what is known before the run, the size, the place of the data and the queue, and takes the
-smaller. It needs a few coefficients for each device, fitted once, and evaluating it costs less than a launch.`,
+	Why: `For one task, with its data always in the same place and the GPU always free, the time of each device is
+nearly a straight line over the size. The lines cross once, and that size is the threshold. But the crossing moves. If
+the data are on the GPU already, the GPU needs no transfer, and the CPU does. If other work is queued, the GPU begins
+after it. No single size is right for all of these, and the best compromise loses in most of them. A model instead
+predicts the time of both devices from what is known before the run, the size, the place of the data and the queue,
+and takes the smaller. It needs a few coefficients for each device, fitted once, and evaluating it costs less than a
+launch.`,
 	GoOn: "infer tasks simulate",
 }
 
@@ -115,7 +117,8 @@ func runThreshold(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
 	return d, nil
 }
 
-// choice is one task of a size in a place: what each device takes, by the measurements that grade, and by those that teach.
+// choice is one task of a size in a place: what each device takes, by the measurements that grade, and by those that
+// teach.
 type choice struct {
 	place              place
 	n                  float64
@@ -147,8 +150,8 @@ func choices(d Data) (all []choice) {
 	return all
 }
 
-// work describes a task of the lesson for a model, and how long it waits before it: on a GPU that is busy its kernels come after what
-// is queued, and so do copies of data that lie there.
+// work describes a task of the lesson for a model, and how long it waits before it: on a GPU that is busy its kernels
+// come after what is queued, and so do copies of data that lie there.
 func (p place) work(n float64, onGPU bool) (w predict.Work, wait float64) {
 	w = predict.Work{Task: "work", DType: "float32", FLOPs: 2 * thresholdRounds * n, Bytes: 8 * n, Steps: 1, Rows: 1, Memory: predict.Host}
 	gigaflops := 10.0 // a rate for the floor; the fit scales it

@@ -20,11 +20,13 @@ var lesson16 = Lesson{
 	Claim:  "GPU utilisation is the share of SMs in use",
 	GPU: &Experiment{Run: onGPU(runUtilisation), Judge: judgeUtilisation, Picture: drawUtilisation,
 		Sources: []Source{{"lesson16.cu", utilisationSource}}},
-	Why: `What nvidia-smi calls GPU-Util is a share of time: during how much of the last sampling period, a sixth of a second to a second, did any kernel run?
-One block on one SM makes it as high as a kernel that fills the device; so does a decode step whose SMs mostly wait for memory. A low figure does tell
-something: the GPU had nothing to run, often because the host was late. A high one says only that it was never empty. To learn how much of the GPU works,
-compare the time of a step with its floor, the time that its bytes or its operations need at the measured ceilings, or ask ncu for sm__throughput.
-Power is a rough hint that needs no profiler: compare it with that of the idle GPU, and with its limit.`,
+	Why: `What nvidia-smi calls GPU-Util is a share of time: during how much of the last sampling period, a sixth of a
+second to a second, did any kernel run? One block on one SM makes it as high as a kernel that fills the device; so
+does a decode step whose SMs mostly wait for memory. A low figure does tell something: the GPU had nothing to run,
+often because the host was late. A high one says only that it was never empty. To learn how much of the GPU works,
+compare the time of a step with its floor, the time that its bytes or its operations need at the measured ceilings, or
+ask ncu for sm__throughput. Power is a rough hint that needs no profiler: compare it with that of the idle GPU, and
+with its limit.`,
 	GoOn: "infer bench --device cuda -m random:gpt2",
 }
 

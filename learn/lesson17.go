@@ -20,11 +20,13 @@ var lesson17 = Lesson{
 	Claim:  "more occupancy is faster",
 	GPU: &Experiment{Run: onGPU(runOccupancy), Judge: judgeOccupancy, Picture: drawOccupancy,
 		Sources: []Source{{"lesson17.cu", occupancySource}}},
-	Why: `Occupancy is the number of warps on an SM as a share of what it can hold. More warps help in one way: while some wait, others have something to do. By
-Little's law, what counts is the work in flight: warps times the independent loads of each. The copy has four loads of 16 bytes in flight in each
-thread; a few blocks saturate the memory, and more only queue there. In the pointer chase a warp needs the result of one load for the address of the
-next. It has one load in flight, whatever it does, so only more warps help. Before you raise occupancy, ask what the kernel waits for. At its
-bandwidth or arithmetic ceiling more is worth nothing, and the registers and shared memory that lower occupancy may be the better use of the SM.`,
+	Why: `Occupancy is the number of warps on an SM as a share of what it can hold. More warps help in one way: while
+some wait, others have something to do. By Little's law, what counts is the work in flight: warps times the
+independent loads of each. The copy has four loads of 16 bytes in flight in each thread; a few blocks saturate the
+memory, and more only queue there. In the pointer chase a warp needs the result of one load for the address of the
+next. It has one load in flight, whatever it does, so only more warps help. Before you raise occupancy, ask what the
+kernel waits for. At its bandwidth or arithmetic ceiling more is worth nothing, and the registers and shared memory
+that lower occupancy may be the better use of the SM.`,
 	GoOn: "infer bench kernel attn.sdpa -m random:gpt2 --device cuda",
 }
 
@@ -102,7 +104,8 @@ func runOccupancy(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
 	return d, err
 }
 
-// permutation is a cycle through all indices, of which there is a power of 2, in an order without a pattern that a cache knows.
+// permutation is a cycle through all indices, of which there is a power of 2, in an order without a pattern that a
+// cache knows.
 func permutation(n int) []byte {
 	out := make([]byte, 0, 4*n)
 	for i := range n {
@@ -111,7 +114,8 @@ func permutation(n int) []byte {
 	return out
 }
 
-// saturation returns the least occupancy at which a case is within 5 % of its best time, and the least occupancy of all.
+// saturation returns the least occupancy at which a case is within 5 % of its best time, and the least occupancy of
+// all.
 func saturation(d Data, of string) (least, from float64, ok bool) {
 	xs := d.xs(of, "time_us")
 	if len(xs) < 3 {

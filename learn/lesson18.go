@@ -17,12 +17,13 @@ var lesson18 = Lesson{
 	Claim:  "thread divergence halves speed",
 	GPU: &Experiment{Run: onGPU(runDivergence), Judge: judgeDivergence, Picture: drawDivergence,
 		Sources: []Source{{"lesson18.cu", divergenceSource}}},
-	Why: `An SM issues one instruction for a whole warp. If the 32 lanes take different paths, the warp runs one path after the other, with the other lanes
-switched off. So a warp pays for every path that any of its lanes takes, and a long path costs the same whether one lane takes it or all. Warps that
-agree within themselves pay for one path, whatever others do. A short branch has no jump: the compiler predicates it, each lane keeps one of two
-results, and agreement makes no difference. Since Volta, lanes have program counters of their own, so diverged paths can interleave, but still one
-path issues at a time. So do not count the branches in a source. Ask which lanes of one warp disagree and how long their paths are, and order the work
-so that neighbours agree.`,
+	Why: `An SM issues one instruction for a whole warp. If the 32 lanes take different paths, the warp runs one path
+after the other, with the other lanes switched off. So a warp pays for every path that any of its lanes takes, and a
+long path costs the same whether one lane takes it or all. Warps that agree within themselves pay for one path,
+whatever others do. A short branch has no jump: the compiler predicates it, each lane keeps one of two results, and
+agreement makes no difference. Since Volta, lanes have program counters of their own, so diverged paths can
+interleave, but still one path issues at a time. So do not count the branches in a source. Ask which lanes of one warp
+disagree and how long their paths are, and order the work so that neighbours agree.`,
 	GoOn: "ncu --metrics smsp__thread_inst_executed_per_inst_executed.ratio infer -p ROMEO: -n 2 --device cuda",
 }
 

@@ -29,12 +29,13 @@ var lesson19 = Lesson{
 	CPU:    &Experiment{Run: blocksOnCPU, Judge: judgeBlocks, Picture: drawBlocks},
 	GPU: &Experiment{Run: onGPU(blocksOnGPU), Judge: judgeBlocks, Picture: drawBlocks,
 		Sources: []Source{{"lesson19.cu", blocksSource}}},
-	Why: `A launch only queues work, so nobody waits for a return value: results go to memory. A block starts when an SM has room for it, at first roughly by
-number, later as others end. This freedom lets one program fill a small GPU and a large one. Its price: no block may wait for one that may not have
-started, unless a cooperative launch guarantees that all run at once. Within a block, threads share fast memory and meet at barriers, so a sum in
-shared memory can add in a fixed order and give the same bits each time. Atomics add in the order of arrival. Floating-point addition is not
-associative, so their last bits differ from run to run. Goroutines are alike: a go statement has no value, their order is free, and what they add to
-one variable arrives in any order.`,
+	Why: `A launch only queues work, so nobody waits for a return value: results go to memory. A block starts when an
+SM has room for it, at first roughly by number, later as others end. This freedom lets one program fill a small GPU
+and a large one. Its price: no block may wait for one that may not have started, unless a cooperative launch
+guarantees that all run at once. Within a block, threads share fast memory and meet at barriers, so a sum in shared
+memory can add in a fixed order and give the same bits each time. Atomics add in the order of arrival. Floating-point
+addition is not associative, so their last bits differ from run to run. Goroutines are alike: a go statement has no
+value, their order is free, and what they add to one variable arrives in any order.`,
 	GoOn: "infer bench kernel ln_1 -m random:gpt2 --device cuda",
 }
 

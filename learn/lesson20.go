@@ -18,11 +18,13 @@ var lesson20 = Lesson{
 	Claim:  "memory copies and kernels overlap",
 	GPU: &Experiment{Run: onGPU(runOverlap), Judge: judgeOverlap, Picture: drawOverlap,
 		Sources: []Source{workSource}},
-	Why: `A GPU has copy engines besides its SMs, so both can work at once, under three conditions. The work is in different streams, because a stream runs its
-work in order. The host memory is pinned: pageable memory goes through a staging buffer of the driver, and meanwhile the host launches nothing. And
-the kernel does not need the copy that it is to overlap with: cut the data into chunks, so that one is computed while the next one travels. Even then
-the whole takes at least as long as the longest of three rows: copies in, kernels, copies back. If copies take most of the time, hiding the kernels
-gains little. Better than a hidden copy is none: keep the data on the device, as a decode step keeps weights and cache.`,
+	Why: `A GPU has copy engines besides its SMs, so both can work at once, under three conditions. The work is in
+different streams, because a stream runs its work in order. The host memory is pinned: pageable memory goes through a
+staging buffer of the driver, and meanwhile the host launches nothing. And the kernel does not need the copy that it
+is to overlap with: cut the data into chunks, so that one is computed while the next one travels. Even then the whole
+takes at least as long as the longest of three rows: copies in, kernels, copies back. If copies take most of the time,
+hiding the kernels gains little. Better than a hidden copy is none: keep the data on the device, as a decode step
+keeps weights and cache.`,
 	GoOn: "nsys profile -t cuda,nvtx -o overlap infer learn 20",
 }
 
@@ -167,8 +169,9 @@ type span struct {
 	start, end float64
 }
 
-// spansOf are the times of the work of one round of a case, as far as both marks were read. A mark before work says when the stream
-// came to it; work of a kind waits for the work of that kind before it, so it starts no earlier than that ended.
+// spansOf are the times of the work of one round of a case, as far as both marks were read. A mark before work says
+// when the stream came to it; work of a kind waits for the work of that kind before it, so it starts no earlier than
+// that ended.
 func spansOf(d Data, of string, round int) (spans []span) {
 	ends := make([]float64, len(chunkWork))
 	for chunk := range overlapChunks {
@@ -248,8 +251,8 @@ func took(spans []span) (end float64) {
 	return end
 }
 
-// timeline draws spans in letters, to a scale that all cases share: the time that a whole line is. There is a row for each kind of
-// work, with the number of its chunk; what comes after the line is left out.
+// timeline draws spans in letters, to a scale that all cases share: the time that a whole line is. There is a row for
+// each kind of work, with the number of its chunk; what comes after the line is left out.
 func timeline(title string, spans []span, scale float64) (lines []string) {
 	const width = 64
 	end := took(spans)

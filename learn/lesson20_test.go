@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// addOverlap adds rounds in which the work of chunks takes a ms each. If apart, chunks follow one another; otherwise a chunk begins a
-// ms after the one before.
+// addOverlap adds rounds in which the work of chunks takes a ms each. If apart, chunks follow one another; otherwise a
+// chunk begins a ms after the one before.
 func (d *Data) addOverlap(of string, apart bool) {
 	for round := range 11 {
 		end := 0.0

@@ -55,7 +55,8 @@ func withStub(t *testing.T, e *Env) *stub.Control {
 	return stub.Open(t, path)
 }
 
-// Each lesson is whole: a claim of one line, an experiment, an explanation of at most 150 words with what was found, and a way on.
+// Each lesson is whole: a claim of one line, an experiment, an explanation of at most 150 words with what was found,
+// and a way on.
 func TestLessons(t *testing.T) {
 	shipped, err := Shipped()
 	if err != nil {

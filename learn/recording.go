@@ -121,7 +121,8 @@ func (r *Recording) Write(w io.Writer) error {
 // maxRecording bounds the memory that reading a recording takes.
 const maxRecording = 64 << 20
 
-// ReadFile reads the recording in a file, unless the context ends first: a pipe may be silent, and a large file takes a while.
+// ReadFile reads the recording in a file, unless the context ends first: a pipe may be silent, and a large file takes a
+// while.
 func ReadFile(ctx context.Context, path string) (*Recording, error) {
 	return until(ctx, func() (*Recording, error) {
 		f, err := os.Open(path)

@@ -11,8 +11,8 @@ import (
 	"gpt2scope/traces/load"
 )
 
-// recordRun generates tokens with a model of random weights in a process of its own, records that with CUPTI, and reads the recording.
-// words are flags of the command infer.
+// recordRun generates tokens with a model of random weights in a process of its own, records that with CUPTI, and reads
+// the recording. words are flags of the command infer.
 func (e *Env) recordRun(ctx context.Context, mode string, words ...string) (t *traces.Trace, err error) {
 	if len(e.Infer) == 0 {
 		return nil, fmt.Errorf("%w: no command is given that records a run", errNotHere)

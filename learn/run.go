@@ -123,8 +123,8 @@ func Judge(ctx context.Context, l *Lesson, recording *Recording) (Result, error)
 	})
 }
 
-// until returns what f returns, or the cause of the context if that ends first: f, which may take minutes for a recording of
-// millions of points, is then left alone, since the program ends.
+// until returns what f returns, or the cause of the context if that ends first: f, which may take minutes for a
+// recording of millions of points, is then left alone, since the program ends.
 func until[T any](ctx context.Context, f func() (T, error)) (result T, err error) {
 	done := make(chan struct{})
 	var found T

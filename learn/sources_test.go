@@ -21,8 +21,8 @@ func nvcc() string {
 	return path
 }
 
-// The CUDA C++ of all lessons compiles for compute capability 8.0 and 9.0. One file holds all, each lesson in a namespace, because the
-// compiler takes longer to start than to compile.
+// The CUDA C++ of all lessons compiles for compute capability 8.0 and 9.0. One file holds all, each lesson in a
+// namespace, because the compiler takes longer to start than to compile.
 func TestSourcesCompile(t *testing.T) {
 	compiler := nvcc()
 	if compiler == "" {

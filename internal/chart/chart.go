@@ -1,5 +1,6 @@
-// Package chart draws data: series of points with intervals, bars, and spans of time. A caller gives data with names and
-// units; this package chooses ranges, ticks, colours, marks and places, and writes SVG, PNG and elements of HTML pages.
+// Package chart draws data: series of points with intervals, bars, and spans of time. A caller gives data with names
+// and units; this package chooses ranges, ticks, colours, marks and places, and writes SVG, PNG and elements of HTML
+// pages.
 //
 // Values that have no place on an axis (not a number, infinite, not positive on a logarithmic one) are omitted.
 package chart
@@ -124,7 +125,9 @@ func (p Picture) drawable() Picture {
 		series := one.Series
 		one.Series = nil
 		for _, s := range series {
-			s.Points = slices.DeleteFunc(slices.Clone(s.Points), func(v Point) bool { return !one.X.holds(v.X.Mid) || !one.Y.holds(v.Y.Mid) })
+			s.Points = slices.DeleteFunc(slices.Clone(s.Points), func(v Point) bool {
+				return !one.X.holds(v.X.Mid) || !one.Y.holds(v.Y.Mid)
+			})
 			for i := range s.Points {
 				s.Points[i].X, s.Points[i].Y = one.X.interval(s.Points[i].X), one.Y.interval(s.Points[i].Y)
 			}

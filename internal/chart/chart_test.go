@@ -266,7 +266,8 @@ func TestAnyNumbers(t *testing.T) {
 	}
 }
 
-// A PNG has two pixels for one of SVG; the same data give the same bytes; a page's pictures turn dark in all their colours.
+// A PNG has two pixels for one of SVG; the same data give the same bytes; a page's pictures turn dark in all their
+// colours.
 func TestFormats(t *testing.T) {
 	p := Picture{Title: "a", Panels: []Panel{{Series: []Series{{Points: Points([]float64{1, 2}, []float64{3, 4})}}}}}
 	one, err := p.PNG()

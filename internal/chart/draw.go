@@ -29,7 +29,7 @@ func colourOf(group int) color.RGBA { return colours[group%len(colours)] }
 
 // layout is how large a picture is; lengths are pixels.
 type layout struct {
-	width, height, row vg.Length // height is that of axes, row that of a row: beside its name if wide, else below
+	width, height, row vg.Length // of the picture, of axes, and of a row, which stands below its name if narrow
 	xticks, yticks     int
 }
 
@@ -75,7 +75,7 @@ func (p *Panel) height(l layout) vg.Length {
 
 // draw draws panels below each other, their vertical axes at the same place.
 func (p *Picture) draw(c draw.Canvas, l layout) {
-	c.FillPolygon(paper, corners(c.Rectangle))
+	fill(c, paper, c.Rectangle)
 	if p.Title != "" {
 		c.FillText(letters(16), vg.Point{X: margin, Y: c.Max.Y - 22}, p.Title)
 		c.Max.Y -= titleHeight
@@ -95,12 +95,16 @@ func (p *Picture) draw(c draw.Canvas, l layout) {
 	}
 }
 
-func corners(r vg.Rectangle) []vg.Point {
-	return []vg.Point{r.Min, {X: r.Max.X, Y: r.Min.Y}, r.Max, {X: r.Min.X, Y: r.Max.Y}}
+func box(x0, y0, x1, y1 vg.Length) vg.Rectangle {
+	return vg.Rectangle{Min: vg.Point{X: x0, Y: y0}, Max: vg.Point{X: x1, Y: y1}}
 }
 
-// legend explains series and kinds of spans at the top of an area, in as many lines as they need, and returns its height.
-// Without a canvas nothing is drawn.
+func fill(c draw.Canvas, colour color.Color, r vg.Rectangle) {
+	c.FillPolygon(colour, []vg.Point{r.Min, {X: r.Max.X, Y: r.Min.Y}, r.Max, {X: r.Min.X, Y: r.Max.Y}})
+}
+
+// legend explains series and kinds of spans at the top of an area, in as many lines as they need, and returns its
+// height. Without a canvas nothing is drawn.
 func (p *Panel) legend(area draw.Canvas) vg.Length {
 	at := vg.Point{X: area.Min.X, Y: area.Max.Y}
 	add := func(name string, sample func(left vg.Point)) {
@@ -125,7 +129,7 @@ func (p *Panel) legend(area draw.Canvas) vg.Length {
 	}
 	for i, kind := range p.Kinds {
 		add(kind, func(left vg.Point) {
-			area.FillPolygon(colourOf(i), corners(vg.Rectangle{Min: vg.Point{X: left.X, Y: left.Y - 5}, Max: vg.Point{X: left.X + 24, Y: left.Y + 5}}))
+			fill(area, colourOf(i), box(left.X, left.Y-5, left.X+24, left.Y+5))
 		})
 	}
 	if at.X == area.Min.X { // nothing stands in the last line
@@ -209,10 +213,9 @@ func dress(a *gonum.Axis, axis Axis, of Value, ticks int) {
 func (p *Panel) Plot(c draw.Canvas, g *gonum.Plot) {
 	toX, toY := g.Transforms(&c)
 	for _, b := range p.Bands {
-		area, x := c.Rectangle, toX(b.Mid)
-		area.Min.X, area.Max.X = max(toX(b.Low), c.Min.X), min(toX(b.High)+0.5, c.Max.X)
-		c.FillPolygon(faint(colourOf(b.Group)), corners(area))
-		c.StrokeLines(draw.LineStyle{Color: colourOf(b.Group), Width: 1, Dashes: []vg.Length{1.5, 2}}, c.ClipLinesXY([]vg.Point{{X: x, Y: c.Min.Y}, {X: x, Y: c.Max.Y}})...)
+		fill(c, faint(colourOf(b.Group)), box(max(toX(b.Low), c.Min.X), c.Min.Y, min(toX(b.High)+0.5, c.Max.X), c.Max.Y))
+		line := []vg.Point{{X: toX(b.Mid), Y: c.Min.Y}, {X: toX(b.Mid), Y: c.Max.Y}}
+		c.StrokeLines(draw.LineStyle{Color: colourOf(b.Group), Width: 1, Dashes: []vg.Length{1.5, 2}}, c.ClipLinesXY(line)...)
 	}
 	for _, s := range p.Series {
 		var points []vg.Point
@@ -221,7 +224,8 @@ func (p *Panel) Plot(c draw.Canvas, g *gonum.Plot) {
 		}
 		c.StrokeLines(s.line(), c.ClipLinesXY(points)...)
 	}
-	for _, s := range slices.SortedStableFunc(slices.Values(p.Series), func(a, b Series) int { return cmp.Compare(b.Kind, a.Kind) }) {
+	last := func(a, b Series) int { return cmp.Compare(b.Kind, a.Kind) } // marks of early kinds cover the others
+	for _, s := range slices.SortedStableFunc(slices.Values(p.Series), last) {
 		for _, v := range s.Points {
 			x, y := toX(v.X.Mid), toY(v.Y.Mid)
 			s.mark(c, vg.Point{X: x, Y: y})
@@ -310,7 +314,7 @@ func (p *Panel) rows(c draw.Canvas, at func(float64) vg.Length) {
 			if s.Faint {
 				colour = faint(colourOf(s.Kind))
 			}
-			c.FillPolygon(colour, corners(vg.Rectangle{Min: vg.Point{X: from, Y: bottom}, Max: vg.Point{X: max(to, from+0.5), Y: top}}))
+			fill(c, colour, box(from, bottom, max(to, from+0.5), top))
 		}
 		if v := p.X.interval(row.Value); v.Low < v.High {
 			end = max(end, at(v.High))
@@ -320,12 +324,9 @@ func (p *Panel) rows(c draw.Canvas, at func(float64) vg.Length) {
 	}
 }
 
-// label draws the labels of points where they cover neither marks, intervals and lines nor each other: beside the mark, or above
-// or below. One that has no room is omitted.
+// label draws the labels of points where they cover neither marks, intervals and lines nor each other: beside the mark,
+// or above or below. One that has no room is omitted.
 func (p *Panel) label(c draw.Canvas, toX, toY func(float64) vg.Length) {
-	box := func(x0, y0, x1, y1 vg.Length) vg.Rectangle {
-		return vg.Rectangle{Min: vg.Point{X: x0, Y: y0}, Max: vg.Point{X: x1, Y: y1}}
-	}
 	var taken []vg.Rectangle
 	for _, s := range p.Series {
 		for i, v := range s.Points {

@@ -31,8 +31,8 @@ func (p Picture) PNG() ([]byte, error) {
 // SVG draws the picture as a document.
 func (p Picture) SVG() ([]byte, error) { return p.drawable().svg(wide, p.Title) }
 
-// HTML draws the picture for wide and for narrow places; pages that hold it need [Style]. Its title is not drawn, but named
-// to who cannot see it.
+// HTML draws the picture for wide and for narrow places; pages that hold it need [Style]. Its title is not drawn, but
+// named to who cannot see it.
 func (p Picture) HTML() (template.HTML, error) {
 	p = p.drawable()
 	name := p.Title
@@ -42,10 +42,12 @@ func (p Picture) HTML() (template.HTML, error) {
 		return "", err
 	}
 	slim, err := p.svg(narrow, name)
-	return template.HTML(fmt.Sprintf("<div class=\"chart\"><div class=\"wide\">%s</div><div class=\"narrow\">%s</div></div>", broad, slim)), err // all text is escaped
+	return template.HTML(fmt.Sprintf(`<div class="chart"><div class="wide">%s</div><div class="narrow">%s</div></div>`,
+		broad, slim)), err // all text is escaped
 }
 
-// Style is the CSS of pages with pictures: of two the one that fits the width, and other colours if the browser prefers dark.
+// Style is the CSS of pages with pictures: of two the one that fits the width, and other colours if the browser prefers
+// dark.
 func Style() template.CSS {
 	css := `.chart { container-type: inline-size; }
 .chart svg { display: block; width: 100%; height: auto; max-width: 760px; }
@@ -53,12 +55,10 @@ func Style() template.CSS {
 @container (max-width: 500px) { .chart .wide { display: none; } .chart .narrow { display: block; } }
 @media (prefers-color-scheme: dark) {
 `
-	light := []string{hex(paper), hex(ink), hex(soft), hex(grid)}
-	for _, c := range colours[:8] { // the others are light enough
-		light = append(light, hex(c))
-	}
-	for i, dark := range []string{"#171b21", "#e3e7ec", "#97a1ad", "#262c34", "#6cb0f5", "#f0a050", "#6cc796", "#c79be0", "#ee8298", "#6fcbd8", "#cdbb55", "#97a1ad"} {
-		css += fmt.Sprintf("  .chart [fill=\"%[1]s\"] { fill: %[2]s; } .chart [stroke=\"%[1]s\"] { stroke: %[2]s; }\n", light[i], dark)
+	light := append([]color.RGBA{paper, ink, soft, grid}, colours[:8]...) // the other colours are light enough
+	for i, dark := range []string{"#171b21", "#e3e7ec", "#97a1ad", "#262c34", "#6cb0f5", "#f0a050", "#6cc796", "#c79be0",
+		"#ee8298", "#6fcbd8", "#cdbb55", "#97a1ad"} {
+		css += fmt.Sprintf(".chart [fill=\"%[1]s\"] { fill: %[2]s; } .chart [stroke=\"%[1]s\"] { stroke: %[2]s; }\n", hex(light[i]), dark)
 	}
 	return template.CSS(css + "}\n")
 }
@@ -66,7 +66,7 @@ func Style() template.CSS {
 // hex names a colour as SVG and CSS do.
 func hex(c color.RGBA) string { return fmt.Sprintf("#%02X%02X%02X", c.R, c.G, c.B) }
 
-// fonts are for systems with and without the font that places were computed for; all have its widths or nearly so.
+// fonts are for systems with and without the font that places were computed for; all have about its widths.
 const fonts = "Liberation Sans, Arial, Helvetica, sans-serif"
 
 var (
@@ -75,8 +75,9 @@ var (
 	texts   = regexp.MustCompile(`<text ([^>]*font-size="([0-9.]+)px"[^>]*)>([^<]*)</text>`)
 )
 
-// svg draws the picture. A policy of a page refuses style attributes: their properties become attributes, as SVG allows for
-// all that are used. A text keeps the width that places were computed for, so that it takes no more in another font.
+// svg draws the picture. A policy of a page refuses style attributes: their properties become attributes, as SVG allows
+// for all that are used. A text keeps the width that places were computed for, so that it takes no more in another
+// font.
 func (p Picture) svg(l layout, name string) ([]byte, error) {
 	w, h := p.size(l)
 	c := vgsvg.New(w, h)
@@ -86,10 +87,10 @@ func (p Picture) svg(l layout, name string) ([]byte, error) {
 		return nil, err
 	}
 	_, body, _ := strings.Cut(b.String(), "xlink\">\n")
-	body = styled.ReplaceAllStringFunc(body, func(style string) string {
-		out := ""
+	body = styled.ReplaceAllStringFunc(body, func(style string) (out string) {
 		for property := range strings.SplitSeq(styled.FindStringSubmatch(style)[1], ";") {
-			if name, value, _ := strings.Cut(strings.TrimSpace(property), ":"); name != "" && name != "font-family" && value != "normal" {
+			name, value, _ := strings.Cut(strings.TrimSpace(property), ":")
+			if name != "" && name != "font-family" && value != "normal" {
 				out += fmt.Sprintf(" %s=\"%s\"", name, value)
 			}
 		}
@@ -101,7 +102,7 @@ func (p Picture) svg(l layout, name string) ([]byte, error) {
 		width := letters(vg.Length(size)).Width(html.UnescapeString(parts[3]))
 		return fmt.Sprintf("<text %s textLength=\"%.1f\" lengthAdjust=\"spacingAndGlyphs\">%s</text>", parts[1], width, parts[3])
 	})
-	text := fmt.Sprintf("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%g\" height=\"%g\" viewBox=\"0 0 %[1]g %[2]g\" role=\"img\" aria-label=\"%[3]s\" font-family=\"%[4]s\">\n%[5]s",
-		w.Points(), h.Points(), html.EscapeString(name), fonts, body)
-	return control.ReplaceAll([]byte(strings.ToValidUTF8(text, "\ufffd")), []byte(" ")), nil
+	head := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%g" height="%g" viewBox="0 0 %[1]g %[2]g" role="img"`, w, h)
+	head += fmt.Sprintf(" aria-label=\"%s\" font-family=\"%s\">\n", html.EscapeString(name), fonts)
+	return control.ReplaceAll([]byte(strings.ToValidUTF8(head+body, "\ufffd")), []byte(" ")), nil
 }

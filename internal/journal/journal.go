@@ -21,8 +21,8 @@ import (
 	"gpt2scope/internal/humanize"
 )
 
-// maxSize bounds a file, in bytes, since it may have been damaged or replaced. A line has no bound of its own: a task may
-// give any number of rows.
+// maxSize bounds a file, in bytes, since it may have been damaged or replaced. A line has no bound of its own: a task
+// may give any number of rows.
 const maxSize = 1 << 30
 
 // Format is that of the state file of a kind of experiment, whose tasks give rows R, which JSON can hold.

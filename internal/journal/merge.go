@@ -35,8 +35,8 @@ func (f Format[R]) ReadPart(dir string) (p Part[R], err error) {
 	return p, err
 }
 
-// Merge puts parts of one experiment together: their tasks in the order of their times, each once, and the parts that are
-// not there, such as 2/8.
+// Merge puts parts of one experiment together: their tasks in the order of their times, each once, and the parts that
+// are not there, such as 2/8.
 func (f Format[R]) Merge(parts []Part[R]) (tasks []Entry[R], missing []string, err error) {
 	first, from := parts[0], map[string]int{} // the part and the place of each task
 	there := map[int]bool{}

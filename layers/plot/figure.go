@@ -23,6 +23,8 @@ type panel struct {
 	chart.Panel
 }
 
+func (p panel) empty() bool { return chart.Picture{Panels: []chart.Panel{p.Panel}}.Empty() }
+
 // picture is the figure as a file has it.
 func (f *figure) picture() chart.Picture {
 	p := chart.Picture{Title: f.title}
@@ -65,14 +67,16 @@ func figures(r *layers.Result) []*figure {
 		against = append(against, againstTime(r, q.name, q.axis))
 	}
 	all := []*figure{
-		{"time", "Time by depth", []panel{of("prefill time", "prefill time", "ms", layers.TaskPrefill), of("decode time", "time of a decode step", "ms", layers.TaskDecode)}},
-		{"memory", "Memory by depth", memory(of("host memory", "host memory, peak", "bytes", ""), of("device memory", "device memory, peak", "bytes", ""), r)},
+		{"time", "Time by depth", []panel{of("prefill time", "prefill time", "ms", layers.TaskPrefill),
+			of("decode time", "time of a decode step", "ms", layers.TaskDecode)}},
+		{"memory", "Memory by depth", memory(of("host memory", "host memory, peak", "bytes", ""),
+			of("device memory", "device memory, peak", "bytes", ""), r)},
 		{"quality", "Quality by depth", quality},
 		{"energy", "Energy by depth", []panel{of("energy", "energy", "mJ", "")}},
 		{"quality-time", "Quality against time", against},
 	}
 	return slices.DeleteFunc(all, func(f *figure) bool {
-		f.panels = slices.DeleteFunc(f.panels, func(p panel) bool { return chart.Picture{Panels: []chart.Panel{p.Panel}}.Empty() })
+		f.panels = slices.DeleteFunc(f.panels, panel.empty)
 		return len(f.panels) == 0
 	})
 }
@@ -134,15 +138,17 @@ func byDepth(r *layers.Result, metric string, y chart.Axis, phase string) chart.
 			lists.Points = append(lists.Points, p)
 		}
 	}
-	p := chart.Panel{X: chart.Axis{Name: "layers", Whole: true, Zero: true}, Y: y, Series: []chart.Series{measured, predicted, verified, lists}}
-	if !(chart.Picture{Panels: []chart.Panel{p}}).Empty() {
+	p := chart.Panel{X: chart.Axis{Name: "layers", Whole: true, Zero: true}, Y: y,
+		Series: []chart.Series{measured, predicted, verified, lists}}
+	if !(panel{Panel: p}).empty() {
 		p.Series = append(p.Series, fitted(r, phase, measured, predicted)...)
 	}
 	return p
 }
 
-// fitted is the line of a phase: within the depths that it was made from, and dashed outside them, to 0 and to the deepest
-// point. The times of no line are joined. A line that was rejected, or is below 0 there, is not drawn towards 0.
+// fitted is the line of a phase: within the depths that it was made from, and dashed outside them, to 0 and to the
+// deepest point. The times of no line are joined. A line that was rejected, or is below 0 there, is not drawn towards
+// 0.
 func fitted(r *layers.Result, phase string, measured, predicted chart.Series) []chart.Series {
 	at := slices.IndexFunc(r.Fits, func(f layers.Fit) bool { return f.Phase == phase && len(f.Depths) > 0 })
 	if at < 0 {
@@ -166,7 +172,8 @@ func fitted(r *layers.Result, phase string, measured, predicted chart.Series) []
 		name = fmt.Sprintf("fit: %s %s a layer", number(f.B), f.Unit)
 	}
 	part := func(name string, kind chart.Kind, from, to float64) chart.Series {
-		return chart.Series{Name: name, Kind: kind, Points: chart.Points([]float64{from, to}, []float64{f.A + f.B*from, f.A + f.B*to})}
+		ends := chart.Points([]float64{from, to}, []float64{f.A + f.B*from, f.A + f.B*to})
+		return chart.Series{Name: name, Kind: kind, Points: ends}
 	}
 	all := []chart.Series{part(name, chart.Line, max(from, start), max(to, start))}
 	if from > start && f.Rejected == "" && f.Impossible() == "" {
@@ -198,7 +205,7 @@ func memory(host, device panel, r *layers.Result) []panel {
 		}
 	}
 	to := &host
-	if !(chart.Picture{Panels: []chart.Panel{device.Panel}}).Empty() {
+	if !device.empty() {
 		to = &device
 	}
 	to.Series = append(to.Series, guess)
@@ -218,10 +225,11 @@ func againstTime(r *layers.Result, quality string, y chart.Axis) panel {
 			}
 			return s
 		}
-		p := panel{capital(quality) + " against " + time, chart.Panel{X: chart.Axis{Name: time, Unit: cmp.Or(unitOf(r, time), "ms"), Zero: true}, Y: y,
-			Series: []chart.Series{gather(chart.Series{Name: "measured, by number of layers", Kind: chart.Joined}, sweep),
-				gather(chart.Series{Name: "other lists of layers", Kind: chart.Predicted, Group: ofLists}, others)}}}
-		if !(chart.Picture{Panels: []chart.Panel{p.Panel}}).Empty() {
+		x := chart.Axis{Name: time, Unit: cmp.Or(unitOf(r, time), "ms"), Zero: true}
+		p := panel{capital(quality) + " against " + time, chart.Panel{X: x, Y: y, Series: []chart.Series{
+			gather(chart.Series{Name: "measured, by number of layers", Kind: chart.Joined}, sweep),
+			gather(chart.Series{Name: "other lists of layers", Kind: chart.Predicted, Group: ofLists}, others)}}}
+		if !p.empty() {
 			return p
 		}
 	}

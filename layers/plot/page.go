@@ -1,5 +1,5 @@
-// Package plot draws the result of an experiment over layers: pictures as PNG and SVG, and one HTML page with pictures and
-// tables, without references to others and without scripts. [figures] is the only place that chooses what is drawn.
+// Package plot draws the result of an experiment over layers: pictures as PNG and SVG, and one HTML page with pictures
+// and tables, without references to others and without scripts. [figures] is the only place that chooses what is drawn.
 package plot
 
 import (
@@ -18,8 +18,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"gpt2scope/internal/chart"
 	"gpt2scope/internal/humanize"
@@ -43,8 +41,8 @@ type section struct {
 }
 
 // Write writes the pictures of a result and its page into a directory that exists: time, memory, quality, energy and
-// quality-time, each as .png and .svg, and layers.html. A figure without data is not written, and its files of an earlier
-// result are removed. Each file is replaced as a whole or not at all; the same result gives the same bytes.
+// quality-time, each as .png and .svg, and layers.html. A figure without data is not written, and its files of an
+// earlier result are removed. Each file is replaced as a whole or not at all; the same result gives the same bytes.
 func Write(ctx context.Context, dir string, r *layers.Result) error {
 	if r == nil {
 		return errors.New("there is no result to draw")
@@ -108,7 +106,8 @@ func newPage(r *layers.Result, all []*figure) ([]byte, error) {
 	var b bytes.Buffer
 	err := pageTemplate.Execute(&b, map[string]any{
 		"Head": webpage.Head{Title: "What a layer costs", Style: template.CSS(style) + chart.Style()},
-		"Lead": lead(r), "Notes": r.Notes, "Sections": sections, "Tables": tables(r), "Facts": slices.Collect(slices.Chunk(facts, 2)), "Command": commandLine(r.Command),
+		"Lead": lead(r), "Notes": r.Notes, "Sections": sections, "Tables": tables(r), "Facts": slices.Collect(slices.Chunk(facts, 2)),
+		"Command": commandLine(r.Command),
 	})
 	return b.Bytes(), err
 }
@@ -127,9 +126,10 @@ func lead(r *layers.Result) (all []string) {
 		case !finite(f.A) || !finite(f.B):
 			continue
 		case s == "":
-			s = fmt.Sprintf("a layer costs %s, %s %s", withError(f.B, f.BError, f.Unit), f.RestName(), withError(f.Rest, f.RestError, f.Unit))
+			layer, rest := withError(f.B, f.BError, f.Unit), withError(f.Rest, f.RestError, f.Unit)
+			s = fmt.Sprintf("a layer costs %s, %s %s", layer, f.RestName(), rest)
 			if t := f.A + f.B*float64(deepest); deepest > 0 && f.A >= 0 && f.B >= 0 && t > 0 {
-				s += fmt.Sprintf("; of the time at %s, the layers are %.0f %%", humanize.Count(deepest, "layer", "layers"), 100*f.B*float64(deepest)/t)
+				s += fmt.Sprintf("; of the time at %s, the layers are %.0f %%", layersOf(deepest), 100*f.B*float64(deepest)/t)
 			}
 			if b, rest, ok := f.Stages(); ok && finite(b) && finite(rest) {
 				s += fmt.Sprintf("; by the stage trace %s and %s", withError(b, 0, f.Unit), withError(rest, 0, f.Unit))
@@ -138,44 +138,37 @@ func lead(r *layers.Result) (all []string) {
 		all = append(all, capital(f.Phase)+": "+s+".")
 	}
 	for _, q := range qualities {
-		of := slices.DeleteFunc(slices.Clone(sweep), func(v layers.Variant) bool { return !finite(v.Metrics[q.name].Median) || v.Metrics[q.name].N == 0 })
+		of := slices.DeleteFunc(slices.Clone(sweep), func(v layers.Variant) bool {
+			return !finite(v.Metrics[q.name].Median) || v.Metrics[q.name].N == 0
+		})
 		if len(of) < 2 {
 			continue
 		}
 		first, last := of[0], of[len(of)-1]
-		all = append(all, fmt.Sprintf("%s: %s with %s, %s with %d.", capital(q.axis.Name), number(first.Metrics[q.name].Median), humanize.Count(first.Layers, "layer", "layers"),
-			number(last.Metrics[q.name].Median), last.Layers))
+		from, to := number(first.Metrics[q.name].Median), number(last.Metrics[q.name].Median)
+		all = append(all, fmt.Sprintf("%s: %s with %s, %s with %d.", capital(q.axis.Name), from, layersOf(first.Layers), to, last.Layers))
 	}
 	return all
 }
 
+func layersOf(n int) string { return humanize.Count(n, "layer", "layers") }
+
 // plainValue writes a value of the configuration.
 func plainValue(v any) string {
-	switch v := v.(type) {
-	case nil:
-		return "-"
-	case string:
-		return cmp.Or(v, "-")
-	case bool:
-		return map[bool]string{true: "yes", false: "no"}[v]
-	}
 	b, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Sprint(v)
+	if err != nil || v == nil || v == "" {
+		return "-"
 	}
 	return strings.ReplaceAll(strings.Trim(string(b), `[]{}"`), ",", ", ")
 }
 
 // commandLine writes a command so that a shell reads the same words.
 func commandLine(words []string) string {
-	all := make([]string, len(words))
-	for i, w := range words {
-		if w == "" || strings.ContainsFunc(w, func(r rune) bool {
-			return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+./:,@%", r)
-		}) {
-			w = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+	all := slices.Clone(words)
+	for i, w := range all {
+		if w == "" || strings.ContainsAny(w, " \t\n'\"`$\\!*?[]{}()<>|&;#~") {
+			all[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
 		}
-		all[i] = w
 	}
 	return strings.Join(all, " ")
 }
@@ -189,10 +182,4 @@ func short(s string) string {
 }
 
 // capital writes the first letter of a text as a capital.
-func capital(s string) string {
-	r, n := utf8.DecodeRuneInString(s)
-	if n == 0 {
-		return s
-	}
-	return string(unicode.ToUpper(r)) + s[n:]
-}
+func capital(s string) string { return strings.ToUpper(s[:min(1, len(s))]) + s[min(1, len(s)):] }

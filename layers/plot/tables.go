@@ -34,14 +34,16 @@ var groups = []struct {
 	title   string
 	metrics []string
 }{
-	{"Time", []string{"prefill time", "decode time", "time to first token", "prefill rate", "decode rate", "prefill floor", "decode floor", "prefill share of floor", "decode share of floor"}},
+	{"Time", []string{"prefill time", "decode time", "time to first token", "prefill rate", "decode rate", "prefill floor",
+		"decode floor", "prefill share of floor", "decode share of floor"}},
 	{"Memory and energy", []string{"host memory", "device memory", "predicted memory", "energy"}},
 	{"Quality", []string{"bits per byte", "perplexity", "agreement", "KL divergence"}},
 	{"Work", []string{"parameters", "launches", "prefill FLOPs", "decode FLOPs", "prefill bytes", "decode bytes"}},
 }
 
 // compared are the columns of the table of other lists of layers.
-var compared = []string{"prefill time", "decode time", "host memory", "device memory", "energy", "bits per byte", "perplexity", "agreement", "KL divergence"}
+var compared = []string{"prefill time", "decode time", "host memory", "device memory", "energy",
+	"bits per byte", "perplexity", "agreement", "KL divergence"}
 
 // tables are those of the page that have rows.
 func tables(r *layers.Result) []*table {
@@ -168,8 +170,11 @@ func runs(order []int) string {
 
 // fits has two rows for each line, beside what the recording by stages says.
 func fits(r *layers.Result) *table {
-	t := &table{Title: "Fit: time = a + b L", Heads: []string{"phase", "coefficient", "value", "standard error", "unit", "by stages", "difference", "difference (%)", "R²", "depths"},
-		Hint: "By least squares on the medians. The recording by stages is of the same passes: its a is the time outside the layers with the idle time there, its b the time of a layer. Fit and recording are independent, so that each checks the other."}
+	t := &table{Title: "Fit: time = a + b L", Heads: []string{"phase", "coefficient", "value", "standard error", "unit",
+		"by stages", "difference", "difference (%)", "R²", "depths"},
+		Hint: "By least squares on the medians. The recording by stages is of the same passes: its a is the time outside " +
+			"the layers with the idle time there, its b the time of a layer. Fit and recording are independent, so that " +
+			"each checks the other."}
 	for i := range r.Fits {
 		f := &r.Fits[i]
 		if f.NoLine() {
@@ -192,7 +197,8 @@ func fits(r *layers.Result) *table {
 			if c.stages != nil {
 				by, difference, percent = humanize.Fixed(*c.stages, d), signed(*c.stages-c.v, d), signed(100*(*c.stages-c.v)/c.v, 1)
 			}
-			t.Rows = append(t.Rows, row(f.Phase, c.name, humanize.Fixed(c.v, d), humanize.Fixed(c.e, d), f.Unit, by, difference, percent, humanize.Fixed(f.R2, 6), runs(f.Depths)))
+			t.Rows = append(t.Rows, row(f.Phase, c.name, humanize.Fixed(c.v, d), humanize.Fixed(c.e, d), f.Unit,
+				by, difference, percent, humanize.Fixed(f.R2, 6), runs(f.Depths)))
 		}
 	}
 	return t
@@ -200,7 +206,8 @@ func fits(r *layers.Result) *table {
 
 // steps is what a layer costs from depth to depth, of the phases whose times do not lie on a line.
 func steps(r *layers.Result) *table {
-	t := &table{Title: "Cost of a layer from depth to depth", Heads: []string{"phase", "layers", "cost"}, Hint: "± is the standard error, from the repeats of both depths."}
+	t := &table{Title: "Cost of a layer from depth to depth", Heads: []string{"phase", "layers", "cost"},
+		Hint: "± is the standard error, from the repeats of both depths."}
 	for _, f := range r.Fits {
 		for _, s := range f.Steps {
 			t.Rows = append(t.Rows, row(f.Phase, fmt.Sprintf("%d to %d", s.From, s.To), withError(s.Cost, s.Error, f.Unit)))
@@ -211,7 +218,8 @@ func steps(r *layers.Result) *table {
 
 // predictions are beside the measurements that check them.
 func predictions(r *layers.Result) *table {
-	t := &table{Title: "Predictions", Heads: []string{"layers", "metric", "predicted, 95 % interval", "measured", "unit", "error (%)", "inside"}}
+	t := &table{Title: "Predictions",
+		Heads: []string{"layers", "metric", "predicted, 95 % interval", "measured", "unit", "error (%)", "inside"}}
 	for _, p := range r.Predictions {
 		largest := 0.0
 		for _, v := range []float64{p.Value, p.High} {

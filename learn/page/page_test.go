@@ -43,8 +43,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// The page, of all lessons by the recording that ships too, in a wide and a narrow window: nothing is wider than the window, and the pictures have letters that
-// can be read, none outside.
+// The page, of all lessons by the recording that ships too, in a wide and a narrow window: nothing is wider than the
+// window, and the pictures have letters that can be read, none outside.
 func TestPageInBrowser(t *testing.T) {
 	all, drawn := results(), 0
 	shipped, err := learn.Shipped()

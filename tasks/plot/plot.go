@@ -1,6 +1,6 @@
 // Package plot draws what 'infer tasks bench' measured: of each task the times on CPU and GPU over the size, with the
-// crossover, and how the time on a GPU divides into copies and kernels. [Write] makes pictures, SVG and PNG, and one page
-// with all of them.
+// crossover, and how the time on a GPU divides into copies and kernels. [Write] makes pictures, SVG and PNG, and one
+// page with all of them.
 package plot
 
 import (
@@ -39,8 +39,8 @@ type picture struct {
 	HTML template.HTML
 }
 
-// Write writes the pictures of samples and tasks.html into a directory that exists, and returns how many pictures there are.
-// The same samples give the same bytes.
+// Write writes the pictures of samples and tasks.html into a directory that exists, and returns how many pictures there
+// are. The same samples give the same bytes.
 func Write(ctx context.Context, dir string, samples []tasks.Sample, seed uint64) (int, error) {
 	var all []*picture
 	charts := tasks.Charts(samples, seed)
@@ -121,7 +121,8 @@ func (p *picture) write(ctx context.Context, dir string) error {
 	return write(ctx, filepath.Join(dir, p.File+".png"), png)
 }
 
-// axis names the size that varies along a line of shapes, and those that do not: "m = n = k", or "b, with past=128, l=1".
+// axis names the size that varies along a line of shapes, and those that do not: "m = n = k", or "b, with past=128,
+// l=1".
 func axis(line string) string {
 	var vary, others []string
 	for part := range strings.SplitSeq(line, ",") {
@@ -154,7 +155,8 @@ func times(name string, c *tasks.Chart, gpu string) *picture {
 			for i, s := range k.Sizes {
 				sizes[i] = float64(s)
 			}
-			panel.Series = append(panel.Series, chart.Series{Name: l.name, Kind: chart.Joined, Group: i, Points: chart.Points(sizes, k.Us)})
+			s := chart.Series{Name: l.name, Kind: chart.Joined, Group: i, Points: chart.Points(sizes, k.Us)}
+			panel.Series = append(panel.Series, s)
 		}
 	}
 	var says []string
@@ -171,20 +173,24 @@ func times(name string, c *tasks.Chart, gpu string) *picture {
 		}
 		switch {
 		case x.Size != nil:
-			says = append(says, fmt.Sprintf("The GPU %s is faster from %s on (95 %% interval %s to %s)%s.", where, number(*x.Size), number(*x.Low), number(*x.High), except))
-			panel.Bands = append(panel.Bands, chart.Band{Value: chart.Value{Low: *x.Low, Mid: *x.Size, High: *x.High}, Group: groups[x.Memory]})
+			from, low, high := number(*x.Size), number(*x.Low), number(*x.High)
+			says = append(says, fmt.Sprintf("The GPU %s is faster from %s on (95 %% interval %s to %s)%s.", where, from, low, high, except))
+			v := chart.Value{Low: *x.Low, Mid: *x.Size, High: *x.High}
+			panel.Bands = append(panel.Bands, chart.Band{Value: v, Group: groups[x.Memory]})
 		case x.Faster == tasks.CPU:
 			says = append(says, fmt.Sprintf("The CPU is faster than the GPU %s at all%s sizes.", where, but))
 		default:
 			says = append(says, fmt.Sprintf("The GPU %s is faster at all%s sizes.", where, but))
 		}
 	}
-	return &picture{Picture: chart.Picture{Title: c.Task + ", " + c.DType, Panels: []chart.Panel{panel}}, File: name, Says: strings.Join(says, " ")}
+	whole := chart.Picture{Title: c.Task + ", " + c.DType, Panels: []chart.Panel{panel}}
+	return &picture{Picture: whole, File: name, Says: strings.Join(says, " ")}
 }
 
 // parts draws how the time at each size divides, from pageable memory and from pinned; nothing if it was not measured.
 func parts(name string, c *tasks.Chart, gpu string) *picture {
-	panel := chart.Panel{X: chart.Axis{Name: "share of the time (%)", Zero: true}, Kinds: []string{"copy to the GPU", "kernels", "copy back", "else: launches, waiting"}}
+	panel := chart.Panel{X: chart.Axis{Name: "share of the time (%)", Zero: true},
+		Kinds: []string{"copy to the GPU", "kernels", "copy back", "else: launches, waiting"}}
 	type row struct {
 		size, side int
 		chart.Row
@@ -207,7 +213,8 @@ func parts(name string, c *tasks.Chart, gpu string) *picture {
 	for _, r := range rows {
 		panel.Rows = append(panel.Rows, r.Row)
 	}
-	return &picture{Picture: chart.Picture{Title: fmt.Sprintf("%s, %s: parts of the time by %s", c.Task, c.DType, axis(c.Line)), Panels: []chart.Panel{panel}}, File: name,
+	title := fmt.Sprintf("%s, %s: parts of the time by %s", c.Task, c.DType, axis(c.Line))
+	return &picture{Picture: chart.Picture{Title: title, Panels: []chart.Panel{panel}}, File: name,
 		Says: "How the time of a run on the GPU divides into copies and kernels, with pageable and pinned memory."}
 }
 
@@ -237,7 +244,7 @@ func page(all []*picture, charts []tasks.Chart, machines []string) ([]byte, erro
 		crossovers = append(crossovers, c.Crossovers...)
 	}
 	var b bytes.Buffer
-	err := pageTemplate.Execute(&b, map[string]any{"Head": webpage.Head{Title: "Where should this run?", Style: template.CSS(style) + chart.Style()},
-		"Pictures": all, "Crossovers": crossovers, "Machines": strings.Join(machines, ", ")})
+	head := webpage.Head{Title: "Where should this run?", Style: template.CSS(style) + chart.Style()}
+	err := pageTemplate.Execute(&b, map[string]any{"Head": head, "Pictures": all, "Crossovers": crossovers, "Machines": strings.Join(machines, ", ")})
 	return b.Bytes(), err
 }

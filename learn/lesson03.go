@@ -152,7 +152,6 @@ type link struct {
 	sizes, times []float64 // medians, us
 	law          law
 	off          float64 // how far the law is off: the 90th percentile of the deviations, in percent of the times
-	worst        float64 // the size at which the law is furthest off
 
 	small, large law // two laws: up to knot, and above
 	knot         float64
@@ -173,8 +172,6 @@ func linkOf(d Data, of string) (l link, ok bool) {
 		return l, false
 	}
 	l.law, l.off = fitLaw(l.sizes, l.times)
-	deviations := l.law.deviations(l.sizes, l.times)
-	l.worst = l.sizes[slices.Index(deviations, slices.Max(deviations))]
 	least := math.Inf(1)
 	for k := minSizes; k <= len(l.sizes)-minSizes; k++ {
 		small, _ := fitLaw(l.sizes[:k], l.times[:k])

@@ -11,7 +11,6 @@ import (
 	"unsafe"
 
 	"gpt2scope/internal/chart"
-	"gpt2scope/predict"
 )
 
 var lesson15 = Lesson{
@@ -150,56 +149,34 @@ func choices(d Data) (all []choice) {
 	return all
 }
 
-// work describes a task of the lesson for a model, and how long it waits before it: on a GPU that is busy its kernels
-// come after what is queued, and so do copies of data that lie there.
-func (p place) work(n float64, onGPU bool) (w predict.Work, wait float64) {
-	w = predict.Work{Task: "work", DType: "float32", FLOPs: 2 * thresholdRounds * n, Bytes: 8 * n, Steps: 1, Rows: 1, Memory: predict.Host}
-	gigaflops := 10.0 // a rate for the floor; the fit scales it
-	if onGPU {
-		gigaflops = 10_000
-		if w.Memory = predict.Resident; !p.resident() {
-			w.Memory, w.BytesIn, w.BytesOut = predict.Pinned, 4*n, 4*n
-		}
-	} else if p.resident() {
-		w.Task, w.Memory, w.BytesIn, w.BytesOut = "work on data of the GPU", predict.Pinned, 4*n, 4*n
-	}
-	w.FloorUs = w.FLOPs / gigaflops / 1e3
-	if p.busy() && (onGPU || p.resident()) {
-		wait = queuedUs
-	}
-	return w, wait
-}
-
-// predictTimes fits a model to every second size on a free GPU, and fills the predictions of all sizes and places in.
-func predictTimes(all []choice) error {
-	var rows []predict.Row
-	seen := map[place]int{}
-	for _, c := range all {
-		if seen[c.place]++; c.place.busy() || seen[c.place]%2 == 0 {
-			continue
-		}
-		for _, onGPU := range []bool{false, true} {
-			w, _ := c.place.work(c.n, onGPU)
-			r := predict.Row{Machine: "here", Device: "cpu", Shape: fmt.Sprintf("n=%.0f", c.n), Work: w, Us: c.seenCPU}
-			if onGPU {
-				r.Device, r.Us = "cuda:0", c.seenGPU
-			}
-			rows = append(rows, r)
-		}
-	}
-	model, err := predict.Fit(context.Background(), rows)
-	if err != nil {
-		return err
-	}
-	cpu, _ := model.Device("here", "", "cpu")
-	gpu, _ := model.Device("here", "", "cuda:0")
+// predictTimes fits a law, latency and time per number, to every second size of each device and place of the data on a free
+// GPU, and fills the predictions of all sizes and places in: on a busy GPU the work waits for what is queued, and so do copies
+// of data that lie there.
+func predictTimes(all []choice) bool {
 	for i, c := range all {
-		w, wait := c.place.work(c.n, false)
-		all[i].modelCPU = wait + model.Predict(cpu, &w).Us
-		w, wait = c.place.work(c.n, true)
-		all[i].modelGPU = wait + model.Predict(gpu, &w).Us
+		var sizes, cpu, gpu []float64
+		seen := 0
+		for _, o := range all {
+			if !o.place.busy() && o.place.resident() == c.place.resident() {
+				if seen++; seen%2 == 1 {
+					sizes, cpu, gpu = append(sizes, o.n), append(cpu, o.seenCPU), append(gpu, o.seenGPU)
+				}
+			}
+		}
+		onCPU, off := fitLaw(sizes, cpu)
+		onGPU, off2 := fitLaw(sizes, gpu)
+		if math.IsInf(off+off2, 0) {
+			return false
+		}
+		all[i].modelCPU, all[i].modelGPU = onCPU.at(c.n), onGPU.at(c.n)
+		if c.place.busy() {
+			all[i].modelGPU += queuedUs
+		}
+		if c.place.busy() && c.place.resident() {
+			all[i].modelCPU += queuedUs
+		}
 	}
-	return nil
+	return true
 }
 
 // lost is the mean time that choices lose against the better device, in percent of its time.
@@ -261,8 +238,8 @@ func judgeThreshold(d Data) Finding {
 			thresholds = append(thresholds, exact("threshold: "+p.String(), "numbers", t))
 		}
 	}
-	if err := predictTimes(all); err != nil {
-		return undecided(fmt.Sprintf("No model fits these data: %v.", err))
+	if !predictTimes(all) {
+		return undecided("No law fits these data.")
 	}
 	mixed, model := byThreshold(all), lost(all, func(c choice) bool { return c.modelGPU < c.modelCPU })
 	f.Figures = append(thresholds, exact("lost with the best threshold for each of these", "%", worst), exact("lost with the best single threshold", "%", mixed), exact("lost with a model of both devices", "%", model))

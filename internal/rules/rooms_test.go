@@ -26,7 +26,7 @@ var order = strings.Fields(`
 const leaves = `
 	record ceilings weights traces nvtx reference
 	internal/console internal/journal internal/checkout internal/ggufwrite
-	internal/palette internal/webpage internal/place internal/stats internal/humanize`
+	internal/webpage internal/place internal/stats internal/humanize`
 
 // others names the packages that may import a module of others, by the beginning of its path.
 var others = map[string]string{
@@ -39,13 +39,12 @@ var others = map[string]string{
 	"github.com/schollz/progressbar":     "cmd/infer/cli",
 	"github.com/spf13":                   "cmd/infer cmd/infer/layers cmd/infer/tasks cmd/infer/bench cmd/infer/trace cmd/infer/learn cmd/infer/cli",
 	"github.com/tiktoken-go/tokenizer":   "gpt2/tokenizer",
-	"golang.org/x/image":                 "internal/chart layers/plot",
 	"golang.org/x/perf":                  "learn layers traces/diff",
 	"golang.org/x/sync":                  "predict predict/grade",
 	"golang.org/x/sys":                   "cpu record predict weights internal/console internal/journal",
 	"golang.org/x/term":                  "internal/console cmd/infer/cli",
 	"gonum.org/v1/gonum":                 "layers predict",
-	"gonum.org/v1/plot":                  "internal/chart layers/plot tasks/plot",
+	"gonum.org/v1/plot":                  "internal/chart",
 	"gorgonia.org/tensor":                "reference/executor",
 	"modernc.org/sqlite":                 "traces/nsys",
 }

@@ -2,7 +2,7 @@
 # Builds the CUDA library from csrc/: lib/libgpt2scope_cuda.so, for every GPU architecture
 # from compute capability 8.0 on that the compiler knows, and PTX for later ones. ARCHS
 # limits the architectures, as in ARCHS="90a". With --check it builds for two architectures
-# into build/check, and register spills are errors too. FLAGS adds flags of the compiler:
+# (the decode kernels for the one that has them) into build/check, and register spills are errors too. FLAGS adds flags of the compiler:
 # -lineinfo for source lines in Nsight Compute, -DGS_DECODE_DELAYS for a library that tests
 # the decode kernel with random delays, -DGS_DECODE_STUCK for one of which a block gets no weights.
 #
@@ -74,12 +74,14 @@ fi
 code=()
 for a in $archs; do code+=(-gencode "arch=compute_$a,code=sm_$a"); done
 [ -n "$ptx" ] && code+=(-gencode arch=compute_80,code=compute_80)
+decode=("${code[@]}")
+[ -n "$check" ] && [ -z "${ARCHS:-}" ] && decode=(-gencode arch=compute_90a,code=sm_90a)
 
 ptxas=
 [ -n "$check" ] && ptxas=-Xptxas=--warn-on-spills
 # Kernels are neither compressed nor have line tables: to unpack those of one GPU took 40 ms of
 # each start, and takes 6 so (an H200; 12 if they are compressed without line tables).
-flags=(-std=c++17 -O3 ${FLAGS:-} "${code[@]}" $ptxas -Werror all-warnings -Xcompiler "-fPIC,-fvisibility=hidden,-Wall,-Werror" -I "$home/include")
+flags=(-std=c++17 -O3 ${FLAGS:-} $ptxas -Werror all-warnings -Xcompiler "-fPIC,-fvisibility=hidden,-Wall,-Werror" -I "$home/include")
 
 if [ -n "$check" ]; then
 	objects=build/check
@@ -91,7 +93,7 @@ fi
 mkdir -p "$objects" "$(dirname $library)"
 
 # A change of the compiler, the flags or a header rebuilds everything.
-state="$nvcc $v ${flags[*]}"
+state="$nvcc $v ${flags[*]} ${code[*]} ${decode[*]}"
 if [ "$(cat $objects/.flags 2>/dev/null)" != "$state" ]; then
 	rm -f "$objects"/*.o
 	echo "$state" > $objects/.flags
@@ -112,10 +114,14 @@ if [ ${#work[@]} -gt 0 ]; then
 		local source=$1 object
 		object=$objects/$(basename "$source" .cu).o
 		shift
+		case $source in
+		csrc/decode*) set -- "$@" $decode_code ;;
+		*) set -- "$@" $all_code ;;
+		esac
 		"$nvcc" "$@" -c "$source" -o "$object.part.o" && mv "$object.part.o" "$object"
 	}
 	export -f compile
-	export objects nvcc
+	export objects nvcc all_code="${code[*]}" decode_code="${decode[*]}"
 	jobs=$(nproc 2>/dev/null || echo 1)
 	printf '%s\n' "${work[@]}" | xargs -P "$jobs" -I{} bash -c 'compile "$@"' _ {} "${flags[@]}" || fail "a kernel file did not compile"
 fi

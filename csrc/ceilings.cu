@@ -3,7 +3,7 @@
 // reading the L2 cache.
 
 #include "rows.cuh"
-#include "unit.cuh"
+#include "packet.cuh"
 
 namespace {
 
@@ -33,20 +33,20 @@ __global__ void barriers_kernel(unsigned *counter, unsigned rounds) {
 }
 
 constexpr int HOP_THREADS = 384;
-constexpr int HOP_DEPTH = 2;                        // units that a thread polls, at most
+constexpr int HOP_DEPTH = 2;                        // packets that a thread polls, at most
 constexpr int HOP_UNITS = HOP_THREADS * HOP_DEPTH;  // of all blocks, at most
 
 // The exchange of vectors that csrc/decode_kernel.cuh has in place of grid barriers. In each round
-// every block publishes `units` units, which depend on what it read in the round before,
-// then polls the units of all blocks, a thread up to EACH of them.
+// every block publishes `packets` packets, which depend on what it read in the round before,
+// then polls the packets of all blocks, a thread up to EACH of them.
 //
-// Two buffers are enough: a block publishes in round r+2 only when it has all units of round
+// Two buffers are enough: a block publishes in round r+2 only when it has all packets of round
 // r+1, and each of those was published by a block that had read all of round r. That is why
 // every block must write.
 //
 // A block that waits too long stops waiting for good. The kernel then runs to its end, and
 // later launches return at once.
-template <int EACH> __global__ void __launch_bounds__(HOP_THREADS) hops_kernel(gs_hop_header *header, int units, unsigned rounds) {
+template <int EACH> __global__ void __launch_bounds__(HOP_THREADS) hops_kernel(gs_hop_header *header, int packets, unsigned rounds) {
 #if __CUDA_ARCH__ >= 900
   constexpr uint64_t PATIENCE = 1000000000;  // ns that a thread waits in one round
   gs_let_next();
@@ -56,8 +56,8 @@ template <int EACH> __global__ void __launch_bounds__(HOP_THREADS) hops_kernel(g
   const uint32_t epoch0 = header->epoch;
   bool late = header->late != 0;
   if (late) return;
-  const int all = units * gridDim.x, own = blockIdx.x * units + threadIdx.x;
-  const bool writes = (int)threadIdx.x < units;
+  const int all = packets * gridDim.x, own = blockIdx.x * packets + threadIdx.x;
+  const bool writes = (int)threadIdx.x < packets;
   char *const buffers = (char *)header + GS_HOP_HEADER;
   unsigned from = blockIdx.x;  // the block whose values of the last round this one changes and publishes
   for (unsigned round = 1; round <= rounds; round++) {
@@ -66,9 +66,9 @@ template <int EACH> __global__ void __launch_bounds__(HOP_THREADS) hops_kernel(g
     if (writes) {
       uint32_t x[3] = {};
       if (round > 1)
-        for (int k = 0; k < 3; k++) x[k] = values[(epoch - 1) & 1][3 * (from * units + threadIdx.x) + k];
+        for (int k = 0; k < 3; k++) x[k] = values[(epoch - 1) & 1][3 * (from * packets + threadIdx.x) + k];
       for (int k = 0; k < 3; k++) x[k] += 3 * own + k;
-      store_unit(buffer + (size_t)own * 16, x[0], x[1], x[2], epoch);
+      store_packet(buffer + (size_t)own * 16, x[0], x[1], x[2], epoch);
     }
     if (++from == gridDim.x) from = 0;
 
@@ -81,7 +81,7 @@ template <int EACH> __global__ void __launch_bounds__(HOP_THREADS) hops_kernel(g
 #pragma unroll
       for (int i = 0; i < EACH; i++) {
         const int at = i * HOP_THREADS + threadIdx.x;
-        u[i] = load_unit_if(at < all, buffer + (size_t)at * 16);
+        u[i] = load_packet_if(at < all, buffer + (size_t)at * 16);
       }
       wait = false;
 #pragma unroll
@@ -102,7 +102,7 @@ template <int EACH> __global__ void __launch_bounds__(HOP_THREADS) hops_kernel(g
     }
     __syncthreads();
   }
-  // All blocks have read the epoch: this one has units of all of them.
+  // All blocks have read the epoch: this one has packets of all of them.
   if (own == 0) header->epoch = epoch0 + rounds;
 #endif
 }
@@ -209,15 +209,15 @@ extern "C" int gs_barriers(gs_stream *s, gs_ptr counter, int rounds) {
   return gs_launch_cooperative(s, "barriers", barriers_kernel, 0, 128, 0, (unsigned *)counter, (unsigned)rounds);
 }
 
-extern "C" int gs_hops(gs_stream *s, gs_ptr work, int units, int rounds) {
+extern "C" int gs_hops(gs_stream *s, gs_ptr work, int packets, int rounds) {
   if (s->major < 9) return gs_fail(GS_UNSUPPORTED, "hops need compute capability 9.0; this GPU has %d.%d", s->major, s->minor);
   if (!gs_aligned(work, 16)) return gs_fail(GS_ARGUMENT, "hops: the address is not a multiple of 16");
-  const int64_t all = (int64_t)units * s->processors;
-  if (units < 1 || all > HOP_UNITS) return gs_fail(GS_UNSUPPORTED, "hops: %d units of each of %d blocks; 1 to %d in all are possible", units, s->processors, HOP_UNITS);
+  const int64_t all = (int64_t)packets * s->processors;
+  if (packets < 1 || all > HOP_UNITS) return gs_fail(GS_UNSUPPORTED, "hops: %d packets of each of %d blocks; 1 to %d in all are possible", packets, s->processors, HOP_UNITS);
   const auto kernel = all <= HOP_THREADS ? hops_kernel<1> : hops_kernel<HOP_DEPTH>;
   if (int status = gs_use(s->device)) return status;
   if (int status = gs_check_code(s, (const void *)kernel)) return status;
-  return gs_launch_cooperative(s, "hops", kernel, 0, HOP_THREADS, 0, (gs_hop_header *)work, units, (unsigned)rounds);
+  return gs_launch_cooperative(s, "hops", kernel, 0, HOP_THREADS, 0, (gs_hop_header *)work, packets, (unsigned)rounds);
 }
 
 extern "C" int gs_read(gs_stream *s, gs_ptr p, uint64_t bytes, gs_ptr out) {

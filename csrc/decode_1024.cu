@@ -2,4 +2,4 @@
 
 #include "decode_host.cuh"
 
-const gs_decode_width gs_decode_1024 = launches_of<Cut<8, 4>>;
+const gs_decode_width gs_decode_1024 = launches_of<Traits<8, 4>>;

@@ -2,4 +2,4 @@
 
 #include "decode_host.cuh"
 
-const gs_decode_width gs_decode_1600 = launches_of<Cut<10, 5>>;
+const gs_decode_width gs_decode_1600 = launches_of<Traits<10, 5>>;

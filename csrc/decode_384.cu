@@ -2,4 +2,4 @@
 
 #include "decode_host.cuh"
 
-const gs_decode_width gs_decode_384 = launches_of<Cut<12, 1>>;
+const gs_decode_width gs_decode_384 = launches_of<Traits<12, 1>>;

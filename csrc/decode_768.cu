@@ -2,4 +2,4 @@
 
 #include "decode_host.cuh"
 
-const gs_decode_width gs_decode_768 = launches_of<Cut<12, 2>>;
+const gs_decode_width gs_decode_768 = launches_of<Traits<12, 2>>;

@@ -5,10 +5,10 @@
 //   steps of the program (abi.h) by itself. Steps of different blocks depend on each other
 //   only through vectors of a few KB: the residual stream, q, k and v, the output of
 //   attention, the hidden layer of the MLP.
-// * Such a vector is exchanged in units of 16 bytes: 12 bytes of values and the epoch, the
-//   number of the step that wrote them. Loads and stores of a unit are atomic, so a block
-//   polls the units themselves, and there is no barrier and no second trip for a flag.
-//   The units of a block are contiguous, in lines of their own: blocks that write parts of
+// * Such a vector is exchanged in packets of 16 bytes: 12 bytes of values and the epoch, the
+//   number of the step that wrote them. Loads and stores of a packet are atomic, so a block
+//   polls the packets themselves, and there is no barrier and no second trip for a flag.
+//   The packets of a block are contiguous, in lines of their own: blocks that write parts of
 //   one delay each other. So do polls: fewer are better.
 // * One warp copies weights, and keys and values of earlier tokens, to a ring in shared
 //   memory. They depend on nothing, so it runs ahead across steps and tokens.
@@ -39,126 +39,141 @@
 
 namespace decode {  // named: what code for older GPUs does not use is no warning
 
-// How a width is divided: WARPS that compute have NB blocks of 32 inputs each, of GROUP
-// sequences at once: 1, or 4 of up to 8.
-template <int WARPS_, int NB_, int GROUP_ = 1, bool STAMPS_ = false, bool DRAWS_ = false, bool PROMPT_ = false> struct Cut {
+// How a width is divided: WARPS compute warps have NB blocks of 32 inputs each, of GROUP sequences at
+// once: 1, or 4 of up to 8.
+template <int WARPS_, int NB_, int GROUP_ = 1, bool STAMPS_ = false, bool DRAWS_ = false, bool PROMPT_ = false>
+struct Traits {
   static constexpr int WARPS = WARPS_, NB = NB_, GROUP = GROUP_;
-  static constexpr bool STAMPS = STAMPS_;  // whether blocks note when they did what
-  static constexpr bool ALONE = false;     // whether a launch runs one step only
-  static constexpr bool DRAWS = DRAWS_;    // whether tokens are drawn: decode_sample.cuh
-  static constexpr bool PROMPT = PROMPT_;  // whether sequences are the rows of a prompt of one
-  using Stamping = Cut<WARPS, NB, GROUP, true, DRAWS, PROMPT>;
-  using Many = Cut<WARPS, NB, 4, STAMPS, DRAWS>;
-  using Drawing = Cut<WARPS, NB, GROUP, STAMPS, true>;
-  using Prompt = Cut<WARPS, NB, 4, STAMPS, false, true>;
-  static constexpr bool MANY = GROUP > 1, DRAWS_MANY = DRAWS && MANY;
-  static constexpr int PROMPT_ROWS = !PROMPT ? 1 : NB > 4 ? GROUP : GS_DECODE_ROWS;  // of the widest models there is no room for two groups
+  static constexpr bool STAMPS = STAMPS_;  // blocks note when they did what
+  static constexpr bool SINGLE_STEP = false;     // a launch runs one step only
+  static constexpr bool SAMPLES = DRAWS_;    // the kernel samples tokens: decode_sample.cuh
+  static constexpr bool PROMPT = PROMPT_;  // sequences are the rows of a prompt of one
+  using Stamping = Traits<WARPS, NB, GROUP, true, SAMPLES, PROMPT>;
+  using Batched = Traits<WARPS, NB, 4, STAMPS, SAMPLES>;
+  using Sampling = Traits<WARPS, NB, GROUP, STAMPS, true>;
+  using Prompt = Traits<WARPS, NB, 4, STAMPS, false, true>;
+  static constexpr bool BATCHED = GROUP > 1, SAMPLES_BATCHED = SAMPLES && BATCHED;
+  static constexpr int PROMPT_ROWS = !PROMPT  ? 1
+                                     : NB > 4 ? GROUP
+                                              : GS_DECODE_ROWS;  // of the widest models there is no room for two groups
   static constexpr int C = 32 * WARPS * NB;
-  static constexpr int FINISH = !MANY || WARPS == 10 ? 1 : 3;  // warps that finish: registers are given to 4 warps at once
+  static constexpr int FINISH =
+      !BATCHED || WARPS == 10 ? 1 : 3;  // warps that finish: registers are given to 4 warps at once
   static constexpr int THREADS = 32 * (WARPS + FINISH + 1);  // they, those that compute, the one that copies
-  static constexpr int PARTIES = 32 * (WARPS + FINISH);      // of the barriers between the warps that compute and those that finish
+  static constexpr int PARTIES =
+      32 * (WARPS + FINISH);  // of the barriers between the warps that compute and those that finish
   static constexpr int SMALL = 32 * NB, LARGE = 128 * NB;  // inputs of a warp, of C and of 4C
   static constexpr int LB = 4 * NB;                   // blocks of 32 inputs of 4C
-  static constexpr int XU = NB > 2 ? 2 : 1;           // units that a lane reads of its warp's part of the residual stream
+  static constexpr int XU = NB > 2 ? 2 : 1;  // packets that a lane reads of its warp's part of the residual stream
   static constexpr int HU = NB > 2 ? 4 : 2;           // and of the hidden layer
-  static constexpr int HEADS = (NB + 2) / 2 - (NB == 2 || NB == 4);  // of which a warp's part of C has values
+  static constexpr int HEADS = (NB + 2) / 2 - (NB == 2 || NB == 4);  // heads of which a warp's part of C has values
   static constexpr bool WIDE = NB > 2;
   static constexpr int TILE_ROWS = WIDE ? 8 : 16;     // of a tile of C inputs
   static constexpr int CHUNKS = WIDE ? WARPS / 2 : 1; // tiles of the rows of 4C inputs, side by side
   // Blocks of 4C inputs that a warp has in registers before x arrives; fewer where registers would spill.
-  static constexpr int KEEP = MANY && NB > 1 ? 2 : WIDE ? NB : LB - (STAMPS && DRAWS && NB == 2 ? 2 : 0);
-  static constexpr int TOGETHER = WIDE && MANY ? 2 : GROUP;  // sequences of which it has units in registers at once
-  static constexpr int FRAGMENTS = WIDE && MANY ? 1 : 2;  // of 16 rows that a warp has in registers
+  static constexpr int KEEP = BATCHED && NB > 1 ? 2 : WIDE ? NB : LB - (STAMPS && SAMPLES && NB == 2 ? 2 : 0);
+  static constexpr int AT_ONCE = WIDE && BATCHED ? 2 : GROUP;  // sequences of which it has packets in registers at once
+  static constexpr int FRAGMENTS = WIDE && BATCHED ? 1 : 2;  // of 16 rows that a warp has in registers
   static constexpr int CHUNK = KEYS * (WARPS - 1);    // keys that are copied at once, if there are several sequences
   // The part of x of a sequence in shared memory, in values: where its low halves begin, and
   // the next sequence. The two halves lie in other banks.
-  static constexpr int LOW = MANY && NB % 2 == 0 ? SMALL + 32 : SMALL, ROW = MANY ? LARGE + 32 : 0;
+  static constexpr int LOW = BATCHED && NB % 2 == 0 ? SMALL + 32 : SMALL, ROW = BATCHED ? LARGE + 32 : 0;
   static constexpr int XROW = 2 * LOW;
-  static constexpr int X = MANY ? (8 * XROW > 4 * ROW ? 8 * XROW : 4 * ROW) : LARGE;
-  static constexpr int SUMS = MANY ? 40 : 32;         // room for the sums of a sequence
-  // Rows that are published together: whole units, if there may be more of them.
-  __device__ static int batch(int out) { return out == GS_DECODE_QKV || out == GS_DECODE_HIDDEN ? (FRAGMENTS == 1 ? 12 : WIDE ? 30 : 32) : 16 * FRAGMENTS; }
+  static constexpr int X = BATCHED ? (8 * XROW > 4 * ROW ? 8 * XROW : 4 * ROW) : LARGE;
+  static constexpr int SUMS = BATCHED ? 40 : 32;         // room for the sums of a sequence
+  // Rows that are published together: whole packets, if there may be more of them.
+  __device__ static int batch(int out) {
+    return out == GS_DECODE_QKV || out == GS_DECODE_HIDDEN ? (FRAGMENTS == 1 ? 12 : WIDE ? 30 : 32) : 16 * FRAGMENTS;
+  }
 };
 
 }  // namespace decode
-using decode::Cut;
+using decode::Traits;
 
 namespace {
 
-constexpr int ATTENDED = HEAD / BF16S + 2;  // units of an attention output: 64 values, then maximum and sum
+constexpr int ATTENDED = HEAD / BF16_PER_PACKET + 2;  // packets of an attention output: 64 values, then maximum and sum
 constexpr int ATTENDED_STRIDE = (ATTENDED + LINE - 1) / LINE * LINE;
 
-template <typename Cut> struct Shared {
-  static constexpr int WARPS = Cut::WARPS;
+template <typename Traits> struct Shared {
+  static constexpr int WARPS = Traits::WARPS;
   uint64_t full[TILES], empty[TILES];
   uint32_t base[TILES], size[TILES];       // where tiles begin, their sizes
-  float part[2][WARPS][Cut::GROUP][Cut::SUMS];  // sums over a warp's part of K
-  // Of several sequences, of its part of x: mean, sum of squared differences from it; those of c_fc lie apart from the others.
-  float2 stats[2][Cut::MANY ? 8 : 1][WARPS];
+  float part[2][WARPS][Traits::GROUP][Traits::SUMS];  // sums over a warp's part of K
+  // Of several sequences, of its part of x: mean, sum of squared differences from it; those of c_fc lie apart from the
+  // others.
+  float2 stats[2][Traits::BATCHED ? 8 : 1][WARPS];
   // Of one sequence, of a lane's values of x: the sum of differences from `about`, and that of their squares.
-  float2 lanes[Cut::MANY ? 1 : WARPS][32];
+  float2 lanes[Traits::BATCHED ? 1 : WARPS][32];
   float about;                // the first value of x
-  uint64_t until;             // when waiting has been too long
-  uint64_t polled;            // when a warp was last found to wait for units for long
-  int over;                   // whether it has
-  int polling;                // whether a warp has waited for units for long since `polled`
-  int token[Cut::MANY ? 8 : 1], pos0[Cut::MANY ? 8 : 1];
+  uint64_t deadline;          // when waiting has been too long
+  uint64_t polled;            // when a warp was last found to wait for packets for long
+  int aborted;                // a block has waited too long
+  int polling;                // whether a warp has waited for packets for long since `polled`
+  int token[Traits::BATCHED ? 8 : 1], pos0[Traits::BATCHED ? 8 : 1];
   int step;                   // decode steps that have ended
-  float own[Cut::MANY ? 8 : 1][16];        // the block's rows of the residual stream; of one sequence they are in registers
-  Found<Cut> found;
+  float own[Traits::BATCHED ? 8 : 1]
+           [16];  // the block's rows of the residual stream; of one sequence they are in registers
+  Found<Traits> found;
   uint64_t arrived[2];        // when the inputs of a step had
 };
 
-template <typename Cut> struct Work {
-  static constexpr int WARPS = Cut::WARPS, NB = Cut::NB;
+template <typename Traits> struct Work {
+  static constexpr int WARPS = Traits::WARPS, NB = Traits::NB;
   union {
-    alignas(16) uint16_t x[WARPS][16 + Cut::X];     // a warp's part of x, with room for units that overlap its ends
-    alignas(16) unsigned char rooms[Cut::DRAWS_MANY ? GS_DECODE_SEQUENCES * sizeof(DrawRoom) : 1];  // DrawRoom, when the logits are computed
+    alignas(16) uint16_t x[WARPS][16 + Traits::X];  // a warp's part of x, with room for packets that overlap its ends
+    alignas(16) unsigned char rooms[Traits::SAMPLES_BATCHED ? GS_DECODE_SEQUENCES * sizeof(SequenceCandidates)
+                                                            : 1];  // SequenceCandidates, when the logits are computed
   };
   alignas(16) float out[2][WARPS][HEAD + 2];        // of attention: output, maximum, sum
   alignas(16) float weight[WARPS][KEYS];            // of attention: of keys
-  uint32_t place_x[Cut::XU][WARPS][32], place_h[Cut::HU][WARPS][32];  // packed places of lanes
-  uint32_t place_q[3][WARPS * NB / 2][16];             // of q, k and v of a head
+  uint32_t slice_x[Traits::XU][WARPS][32], slice_h[Traits::HU][WARPS][32];  // packed places of lanes
+  uint32_t slice_q[3][WARPS * NB / 2][16];             // of q, k and v of a head
 };
 
 #if __CUDA_ARCH__ >= 900
 
-__device__ inline bf16 *tail_of(const Program &p, int n) { return reinterpret_cast<bf16 *>(dynamic + p.table) + n * 2 * HEAD * p.tokens; }
+__device__ inline bf16 *tail_of(const Params &p, int n) {
+  return reinterpret_cast<bf16*>(dynamic + p.table) + n * 2 * HEAD * p.tokens;
+}
 
-// The number of a warp. What depends on it is computed in its place in kernels that would spill
-// registers.
-template <bool SPILLS> __device__ inline int of_warp(int warp) { return SPILLS ? here(warp) : warp; }
+// The number of a warp. In kernels that would spill registers, what depends on it is computed where it is
+// used.
+template <bool SPILLS> __device__ inline int opaque_if(int warp) { return SPILLS ? opaque(warp) : warp; }
 
 // Where a row of a tile of C inputs begins.
-template <typename Cut> __device__ inline uint32_t place_of_row(int row) { return row * 2 * Cut::C + (row < Cut::TILE_ROWS / 2 ? 0 : PAD); }
+template <typename Traits>
+__device__ inline uint32_t place_of_row(int row) {
+  return row * 2 * Traits::C + (row < Traits::TILE_ROWS / 2 ? 0 : PAD);
+}
 
 // ---------------------------------------------------------------- the warp that copies
 
-template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cut> &sh, const Local *steps) {
-  Filling<Cut, Shared<Cut>> to(p, sh, tail_of(p, p.tails));
+template <typename Traits> __device__ void copy_weights(const Params &p, Shared<Traits> &sh, const BlockStep *steps) {
+  RingWriter<Traits, Shared<Traits>> to(p, sh, tail_of(p, p.tails));
   const uint64_t normal = policy_normal(), kept = policy_last(), streamed = p.kept < 0 ? normal : policy_first();
 #pragma unroll 1
-  for (int t = first_token<Cut>(p); t < p.tokens; t++)
+  for (int t = first_token<Traits>(p); t < p.tokens; t++)
 #pragma unroll 1
-    for (int i = first_step<Cut>(p); i < end_step<Cut>(p); i++) {
-      get_stuck(p, sh, t, i);
-      const Local &s = steps[i];
+    for (int i = first_step<Traits>(p); i < end_step<Traits>(p); i++) {
+      hang_for_test(p, sh, t, i);
+      const BlockStep &s = steps[i];
       if (s.kind == GS_DECODE_ATTENTION) {
         if (s.split < 0) continue;
         auto copy_keys = [&](const char *from, int keys) {
           const int bytes = keys * 2 * HEAD;
-          const uint32_t place = to.make_room(i, bytes, bytes);
+          const uint32_t place = to.reserve(i, bytes, bytes);
           if (to.lane == 0) bulk_copy(place, from, bytes, to.arrives, normal);
         };
-        if constexpr (Cut::MANY) {
+        if constexpr (Traits::BATCHED) {
 #pragma unroll 1
           for (int n = s.row; n < p.items; n += gridDim.x) {
-            const Keys keys = keys_of<2 * HEAD, Cut::PROMPT>(p, sh, item_of(n, i, p.NH, p.splits));
+            const Keys keys = keys_of<2 * HEAD, Traits::PROMPT>(p, sh, item_of(n, i, p.NH, p.splits));
 #pragma unroll 1
-            for (int k = 0; k < keys.count; k += Cut::CHUNK) {
+            for (int k = 0; k < keys.count; k += Traits::CHUNK) {
               const size_t from = keys.first + k * (HEAD * sizeof(bf16));
-              copy_keys(s.source + from, min(keys.count - k, Cut::CHUNK));
-              copy_keys(s.source_v + from, min(keys.count - k, Cut::CHUNK));
+              copy_keys(s.source + from, min(keys.count - k, Traits::CHUNK));
+              copy_keys(s.source_v + from, min(keys.count - k, Traits::CHUNK));
             }
           }
         } else if (s.rows > 0) {
@@ -169,22 +184,22 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
       }
       // Rows of W in tiles, or parts of rows side by side if they are long.
       const bool hidden = s.in == GS_DECODE_HIDDEN;
-      constexpr int C = Cut::C;
-      constexpr int HALF = Cut::TILE_ROWS / 2;
-      const int row_bytes = hidden ? 8 * C / Cut::CHUNKS : 2 * C;
+      constexpr int C = Traits::C;
+      constexpr int HALF = Traits::TILE_ROWS / 2;
+      const int row_bytes = hidden ? 8 * C / Traits::CHUNKS : 2 * C;
       const int pitch = hidden ? 8 * C : 2 * C;  // of W
       const char *from = s.source;
-      int left = hidden ? Cut::CHUNKS * s.rows : s.rows;
-      const int batch = Cut::batch(s.out);
-      int together = min(left, batch);
+      int left = hidden ? Traits::CHUNKS * s.rows : s.rows;
+      const int batch = Traits::batch(s.out);
+      int batch_left = min(left, batch);
 #pragma unroll 1
       while (left > 0) {
-        const int rows = hidden ? s.rows : min(together, Cut::TILE_ROWS);
-        const uint32_t place = to.make_room(i, rows * row_bytes + (hidden ? rows * PAD : PAD), rows * row_bytes);
+        const int rows = hidden ? s.rows : min(batch_left, Traits::TILE_ROWS);
+        const uint32_t place = to.reserve(i, rows * row_bytes + (hidden ? rows * PAD : PAD), rows * row_bytes);
         // Copies of several rows reach more of the memory's bandwidth. The widest models wait less
         // with a row each; with 384 it makes no difference. Blocks do not wait for each other
         // while logits are computed, so these are not paced.
-        const bool logits = s.out == GS_DECODE_LOGITS, paced = !Cut::WIDE && !logits;
+        const bool logits = s.out == GS_DECODE_LOGITS, paced = !Traits::WIDE && !logits;
         const int each = hidden ? 1 : logits ? HALF : C == 768 ? 4 : 1;
         const uint64_t policy = logits && left <= p.kept ? kept : streamed;
         const int lanes = to.ONE || paced ? 1 : 32;
@@ -196,7 +211,7 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
         }
         left -= rows;
         from += hidden ? row_bytes : rows * row_bytes;
-        if ((together -= rows) == 0) together = min(left, batch);
+        if ((batch_left -= rows) == 0) batch_left = min(left, batch);
       }
     }
 }
@@ -204,48 +219,51 @@ template <typename Cut> __device__ void copy_weights(const Program &p, Shared<Cu
 // ---------------------------------------------------------------- the warps that finish
 
 // Of several sequences, warp f of those that finish has sequences f, f + FINISH and so on.
-template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cut> &sh, Work<Cut> &work, const Local *steps, int of) {
-  constexpr int WARPS = Cut::WARPS, GROUP = Cut::GROUP, FINISH = Cut::FINISH;
-  constexpr bool MANY = Cut::MANY;
-  const int lane = threadIdx.x % 32, b = blockIdx.x, f = MANY ? of : 0, B = MANY ? p.B : 1;
+template <typename Traits>
+__device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &work, const BlockStep *steps, int of) {
+  constexpr int WARPS = Traits::WARPS, GROUP = Traits::GROUP, FINISH = Traits::FINISH;
+  constexpr bool BATCHED = Traits::BATCHED;
+  const int lane = threadIdx.x % 32, b = blockIdx.x, f = BATCHED ? of : 0, B = BATCHED ? p.B : 1;
   const float over_c = 1.0f / (float)p.C;
   const int first = b * p.x.rows, own = min(p.x.rows, p.C - first);  // of the residual stream; own may be negative
-  const uint32_t epoch0 = Cut::ALONE ? p.epoch - first_token<Cut>(p) * p.count : p.header->epoch;
-  const Finisher finisher = finisher_of<Cut>(p, f);
+  const uint32_t epoch0 = Traits::SINGLE_STEP ? p.epoch - first_token<Traits>(p) * p.count : p.header->epoch;
+  const Finisher finisher = finisher_of<Traits>(p, f);
   const int pos0 = finisher.pos0, ends = finisher.ends;
   int token = *p.token, buffer = 0;
-  barrier_arrive<Cut>(FREE);
-  barrier_arrive<Cut>(FREE + 1);
+  barrier_arrive<Traits>(FREE);
+  barrier_arrive<Traits>(FREE + 1);
 #pragma unroll 1
-  for (int t = first_token<Cut>(p); t < p.tokens; t++) {
+  for (int t = first_token<Traits>(p); t < p.tokens; t++) {
     const uint32_t e0 = epoch0 + t * p.count;
     float x = 0;  // the residual stream at a row of the lane
     float best = -INFINITY;
     int best_id = 0x7fffffff;
-    for (int j = f; j < B; j += FINISH) find_none<Cut>(sh, j);
-    if constexpr (MANY) {
+    for (int j = f; j < B; j += FINISH) clear_found<Traits>(sh, j);
+    if constexpr (BATCHED) {
 #pragma unroll 1
       for (int j = f; j < B; j += FINISH) {
-        if (Cut::ALONE && p.alone > FIRST_RESIDUAL) {
+        if (Traits::SINGLE_STEP && p.only_step > FIRST_RESIDUAL) {
           if (lane < own) sh.own[j][lane] = own_residual(p, j, lane);
         } else if (lane < own)
-          sh.own[j][lane] = to_float(__ldg(p.wte + (size_t)sh.token[j] * p.C + first + lane)) + to_float(__ldg(p.wpe + (size_t)(sh.pos0[j] + t) * p.C + first + lane));
+          sh.own[j][lane] = to_float(__ldg(p.wte + (size_t)sh.token[j] * p.C + first + lane)) +
+                            to_float(__ldg(p.wpe + (size_t)(sh.pos0[j] + t) * p.C + first + lane));
       }
-    } else if (Cut::ALONE && p.alone > FIRST_RESIDUAL) {
+    } else if (Traits::SINGLE_STEP && p.only_step > FIRST_RESIDUAL) {
       if (lane < own) x = own_residual(p, 0, lane);
     } else if (lane < own) {
-      x = to_float(__ldg(p.wte + (size_t)max(token, 0) * p.C + first + lane)) + to_float(__ldg(p.wpe + (size_t)(pos0 + t) * p.C + first + lane));
+      x = to_float(__ldg(p.wte + (size_t)max(token, 0) * p.C + first + lane)) +
+          to_float(__ldg(p.wpe + (size_t)(pos0 + t) * p.C + first + lane));
     }
 #pragma unroll 1
-    for (int i = first_step<Cut>(p); i < end_step<Cut>(p); i++) {
-      const Local &s = steps[i];
+    for (int i = first_step<Traits>(p); i < end_step<Traits>(p); i++) {
+      const BlockStep &s = steps[i];
       const uint32_t epoch = e0 + i + 1;
       if (s.kind == GS_DECODE_ATTENTION) {
         if (s.split < 0) continue;
         int n = s.row;
 #pragma unroll 1
         do {
-          barrier_sync<Cut>(FULL + buffer);
+          barrier_sync<Traits>(FULL + buffer);
           if (f == 0) {
             float most = -INFINITY;
 #pragma unroll
@@ -262,103 +280,114 @@ template <typename Cut> __device__ void finish_steps(const Program &p, Shared<Cu
             const uint32_t pair = pack2(y0 * over, y1 * over);
             delay();
             const int from = 3 * min(lane, ATTENDED - 2);
-            const uint32_t u0 = __shfl_sync(~0u, pair, from), u1 = __shfl_sync(~0u, pair, min(from + 1, 31)), u2 = __shfl_sync(~0u, pair, min(from + 2, 31));
-            const Item item = MANY ? item_of(n, i, p.NH, p.splits) : Item{0, s.row, s.split};
-            char *const to = p.attended + (size_t)item.row * p.row_o + (size_t)(item.head * (MANY ? p.splits : SPLITS) + item.split) * ATTENDED_STRIDE * 16;
+            const uint32_t u0 = __shfl_sync(~0u, pair, from), u1 = __shfl_sync(~0u, pair, min(from + 1, 31)),
+                           u2 = __shfl_sync(~0u, pair, min(from + 2, 31));
+            const Item item = BATCHED ? item_of(n, i, p.NH, p.splits) : Item{0, s.row, s.split};
+            char *const to = p.attended + (size_t)item.row * p.row_o +
+                             (size_t)(item.head * (BATCHED ? p.splits : SPLITS) + item.split) * ATTENDED_STRIDE * 16;
             if (lane < ATTENDED - 1)
-              store_unit(to + lane * 16, u0, u1, u2, epoch);
+              store_packet(to + lane * 16, u0, u1, u2, epoch);
             else if (lane == ATTENDED - 1)
-              store_unit(to + lane * 16, __float_as_uint(most), __float_as_uint(sum), 0, epoch);
-            stamp<Cut>(p, t, i, GS_DECODE_PUBLISHED);
-            stamp_arrived<Cut>(p, sh, t, i, buffer);
+              store_packet(to + lane * 16, __float_as_uint(most), __float_as_uint(sum), 0, epoch);
+            stamp<Traits>(p, t, i, GS_DECODE_PUBLISHED);
+            stamp_arrived<Traits>(p, sh, t, i, buffer);
           }
-          barrier_arrive<Cut>(FREE + buffer);
+          barrier_arrive<Traits>(FREE + buffer);
           buffer ^= 1;
-        } while (MANY && (n += gridDim.x) < p.items);
+        } while (BATCHED && (n += gridDim.x) < p.items);
         continue;
       }
       const bool norm = s.gain != nullptr;
       const int out = s.out, act = s.act;
-      const int batch = Cut::batch(out);
-      int row = s.row + lane, unit = lane;
-      Normal one = {0, 1};  // of one sequence
+      const int batch = Traits::batch(out);
+      int row = s.row + lane, packet = lane;
+      LayerNormStats one = {0, 1};  // of one sequence
 #pragma unroll 1
-      for (int rest = s.rows; rest > 0; rest -= batch, row += batch, unit += batch / BF16S) {
+      for (int rest = s.rows; rest > 0; rest -= batch, row += batch, packet += batch / BF16_PER_PACKET) {
         const int left = min(rest, batch);
         const bool has = lane < left;
         const float bias = has && s.bias ? s.bias[row] : 0.0f, sums = has && norm ? s.sums[row] : 0.0f;
 #pragma unroll 1
-        for (int group = start_of<Cut>(s); group < B; group += GROUP) {
-          auto units = [&] { return out == GS_DECODE_QKV ? p.qkv + (size_t)(b * p.a.stride + unit) * 16 : p.hidden + (size_t)(b * p.h.stride + unit) * 16; };
-          char *to = MANY ? nullptr : units();
-          if (!MANY) asm volatile("" : "+l"(to));  // it is computed before the sums
-          if constexpr (!MANY) {
+        for (int group = start_of<Traits>(s); group < B; group += GROUP) {
+          auto own_packets = [&] {
+            return out == GS_DECODE_QKV ? p.qkv + (size_t)(b * p.a.stride + packet) * 16
+                                        : p.hidden + (size_t)(b * p.h.stride + packet) * 16;
+          };
+          char *to = BATCHED ? nullptr : own_packets();
+          if (!BATCHED) asm volatile("" : "+l"(to));  // it is computed before the sums
+          if constexpr (!BATCHED) {
             if (norm && rest == s.rows) {
-              barrier_sync<Cut>(SUMMED);
-              one = normal_of_lanes<WARPS>(sh.lanes, sh.about, over_c, p.eps);
+              barrier_sync<Traits>(SUMMED);
+              one = layernorm_of_lanes<WARPS>(sh.lanes, sh.about, over_c, p.eps);
             }
           }
-          barrier_sync<Cut>(FULL + buffer);
+          barrier_sync<Traits>(FULL + buffer);
 #pragma unroll 1
           for (int n = (f + FINISH * GROUP - group) % FINISH; n < GROUP && group + n < B; n += FINISH) {
             const int j = group + n;
             float y;
-            Normal of = one;
-            if constexpr (MANY) {
+            LayerNormStats of = one;
+            if constexpr (BATCHED) {
               y = sum_of_parts<WARPS>([&](int w) { return sh.part[buffer][w][n][lane]; });
-              if (norm) of = normal_of<WARPS, Cut::SMALL>(sh.stats[out == GS_DECODE_HIDDEN][j], over_c, p.eps);
+              if (norm) of = layernorm_of<WARPS, Traits::SMALL>(sh.stats[out == GS_DECODE_HIDDEN][j], over_c, p.eps);
             } else {
               const uint32_t at = shared_address(&sh.part[buffer][0][0][lane]);
-              y = sum_of_parts<WARPS>([&](int w) { return __uint_as_float(load_shared32(at + w * (int)sizeof(sh.part[0][0]))); });
+              y = sum_of_parts<WARPS>(
+                  [&](int w) { return __uint_as_float(load_shared32(at + w * (int)sizeof(sh.part[0][0]))); });
             }
-            y = output_of(y, of, sums, bias);
+            y = apply_layernorm(y, of, sums, bias);
             if (act) y = 0.5f * y * (1.0f + fast_tanh(0.7978845608028654f * gelu_cubic(y)));
             delay();
             if (out == GS_DECODE_LOGITS) {
-              if (has) take_logit<Cut>(p, sh, work, j, row, row - s.row, y, best, best_id);
+              if (has) take_logit<Traits>(p, sh, work, j, row, row - s.row, y, best, best_id);
             } else if (out == GS_DECODE_RESIDUAL) {
-              if constexpr (MANY) {
+              if constexpr (BATCHED) {
                 x = y + sh.own[j][lane % 16];
                 __syncwarp();
                 if (has) sh.own[j][lane] = x;
               } else {
                 x += y;
               }
-              const int from = F32S * lane;
-              const float u0 = __shfl_sync(~0u, x, from & 31), u1 = __shfl_sync(~0u, x, (from + 1) & 31), u2 = __shfl_sync(~0u, x, (from + 2) & 31);
+              const int from = F32_PER_PACKET * lane;
+              const float u0 = __shfl_sync(~0u, x, from & 31), u1 = __shfl_sync(~0u, x, (from + 1) & 31),
+                          u2 = __shfl_sync(~0u, x, (from + 2) & 31);
               if (from < left)
-                store_unit(p.residual + (MANY ? (size_t)j * p.row_x : 0) + (size_t)(b * p.x.stride + lane) * 16, __float_as_uint(u0), __float_as_uint(u1), __float_as_uint(u2), epoch);
+                store_packet(p.residual + (BATCHED ? (size_t)j * p.row_x : 0) + (size_t)(b * p.x.stride + lane) * 16,
+                             __float_as_uint(u0), __float_as_uint(u1), __float_as_uint(u2), epoch);
             } else {
-              const int from = BF16S * lane;
+              const int from = BF16_PER_PACKET * lane;
               const uint32_t pair = pack2(y, __shfl_xor_sync(~0u, y, 1));  // of an even lane and the next one
-              const uint32_t u0 = __shfl_sync(~0u, pair, from & 31), u1 = __shfl_sync(~0u, pair, (from + 2) & 31), u2 = __shfl_sync(~0u, pair, (from + 4) & 31);
-              if (MANY) to = units() + (size_t)j * (out == GS_DECODE_QKV ? p.row_a : p.row_h);
-              if (from < left) store_unit(to, u0, u1, u2, epoch);
+              const uint32_t u0 = __shfl_sync(~0u, pair, from & 31), u1 = __shfl_sync(~0u, pair, (from + 2) & 31),
+                             u2 = __shfl_sync(~0u, pair, (from + 4) & 31);
+              if (BATCHED) to = own_packets() + (size_t)j * (out == GS_DECODE_QKV ? p.row_a : p.row_h);
+              if (from < left) store_packet(to, u0, u1, u2, epoch);
             }
           }
-          if (rest <= batch && f == ends && group + GROUP >= B) stamp<Cut>(p, t, i, GS_DECODE_PUBLISHED);
-          if (rest == s.rows && f == ends && group == start_of<Cut>(s)) stamp_arrived<Cut>(p, sh, t, i, buffer);
-          barrier_arrive<Cut>(FREE + buffer);
+          if (rest <= batch && f == ends && group + GROUP >= B) stamp<Traits>(p, t, i, GS_DECODE_PUBLISHED);
+          if (rest == s.rows && f == ends && group == start_of<Traits>(s)) stamp_arrived<Traits>(p, sh, t, i, buffer);
+          barrier_arrive<Traits>(FREE + buffer);
           buffer ^= 1;
         }
       }
     }
 
-    if (Cut::ALONE) return;  // gs_sample takes the token
+    if (Traits::SINGLE_STEP) return;  // gs_sample takes the token
 
-    finish_token<Cut>(p, sh, work, steps[p.count - 1], finisher, t, e0 + p.count, best, best_id, token);
+    finish_token<Traits>(p, sh, work, steps[p.count - 1], finisher, t, e0 + p.count, best, best_id, token);
   }
-  finish_launch<Cut>(p, sh, finisher, epoch0, token);
+  finish_launch<Traits>(p, sh, finisher, epoch0, token);
 }
 
 // ---------------------------------------------------------------- the warps that compute
 
 // Reads the residual stream, or the embedding, of up to GROUP sequences, of a warp's part:
 // values to v, times the gain of LayerNorm as high and low halves to shared memory.
-template <typename Cut>
-__device__ inline void read_residual(const Program &p, Shared<Cut> &sh, const Local &s, int group, int warp, int t, int rows, const uint32_t (&px)[Cut::XU],
-                                     const float (&gain)[Cut::XU][F32S], uint32_t need, int step, uint16_t *to, float (&v)[Cut::GROUP][Cut::XU][F32S]) {
-  constexpr int GROUP = Cut::GROUP, XU = Cut::XU;
+template <typename Traits>
+__device__ inline void read_residual(const Params &p, Shared<Traits> &sh, const BlockStep &s, int group, int warp,
+                                     int t, int rows, const uint32_t (&px)[Traits::XU],
+                                     const float (&gain)[Traits::XU][F32_PER_PACKET], uint32_t need, int step,
+                                     uint16_t *to, float (&v)[Traits::GROUP][Traits::XU][F32_PER_PACKET]) {
+  constexpr int GROUP = Traits::GROUP, XU = Traits::XU;
   if (s.in == GS_DECODE_EMBEDDING) {
 #pragma unroll
     for (int j = 0; j < GROUP; j++) {
@@ -366,33 +395,36 @@ __device__ inline void read_residual(const Program &p, Shared<Cut> &sh, const Lo
       const size_t token = ((volatile int *)sh.token)[of], at = ((volatile int *)sh.pos0)[of] + t;
 #pragma unroll
       for (int n = 0; n < XU; n++) {
-        const bf16 *e = p.wte + token * Cut::C + warp * Cut::SMALL + at_of(px[n]), *w = p.wpe + at * Cut::C + warp * Cut::SMALL + at_of(px[n]);
+        const bf16 *e = p.wte + token * Traits::C + warp * Traits::SMALL + at_of(px[n]),
+                   *w = p.wpe + at * Traits::C + warp * Traits::SMALL + at_of(px[n]);
 #pragma unroll
-        for (int k = 0; k < F32S; k++) v[j][n][k] = holds(px[n], k) ? to_float(__ldg(e + k)) + to_float(__ldg(w + k)) : 0.0f;
+        for (int k = 0; k < F32_PER_PACKET; k++)
+          v[j][n][k] = holds(px[n], k) ? to_float(__ldg(e + k)) + to_float(__ldg(w + k)) : 0.0f;
       }
     }
   } else {
-    constexpr int TOGETHER = Cut::TOGETHER;
+    constexpr int AT_ONCE = Traits::AT_ONCE;
 #pragma unroll
-    for (int first = 0; first < GROUP; first += TOGETHER) {
-      const char *const from = units_of(p.residual, group + first, p.row_x);
-      uint4 u[TOGETHER][XU];
+    for (int first = 0; first < GROUP; first += AT_ONCE) {
+      const char *const from = packets_of(p.residual, group + first, p.row_x);
+      uint4 u[AT_ONCE][XU];
       bool wait;
       unsigned polls = 0;
 #pragma unroll 1
       do {
         wait = false;
 #pragma unroll
-        for (int j = 0; j < TOGETHER; j++)
+        for (int j = 0; j < AT_ONCE; j++)
 #pragma unroll
-          for (int n = 0; n < XU; n++) u[j][n] = load_unit_if(px[n] && first + j < rows, from + (unsigned)(j * p.row_x + unit_of(px[n]) * 16));
+          for (int n = 0; n < XU; n++)
+            u[j][n] = load_packet_if(px[n] && first + j < rows, from + (unsigned)(j * p.row_x + packet_of(px[n]) * 16));
 #pragma unroll
-        for (int j = 0; j < TOGETHER; j++)
+        for (int j = 0; j < AT_ONCE; j++)
 #pragma unroll
           for (int n = 0; n < XU; n++) wait |= px[n] && first + j < rows && u[j][n].w != need;
-      } while (wait && !gives_up(p.header, sh, polls, step));
+      } while (wait && !stops_waiting(p.header, sh, polls, step));
 #pragma unroll
-      for (int j = 0; j < TOGETHER; j++)
+      for (int j = 0; j < AT_ONCE; j++)
 #pragma unroll
         for (int n = 0; n < XU; n++) {
           float *const to = v[first + j][n];
@@ -405,22 +437,23 @@ __device__ inline void read_residual(const Program &p, Shared<Cut> &sh, const Lo
 #pragma unroll
     for (int n = 0; n < XU; n++)
 #pragma unroll
-      for (int k = 0; k < F32S; k++)
+      for (int k = 0; k < F32_PER_PACKET; k++)
         if (holds(px[n], k)) {
           const float y = __fmul_rn(v[j][n][k], gain[n][k]);
           const bf16 upper = __float2bfloat16_rn(y);
-          uint16_t *const at = to + j * Cut::XROW + at_of(px[n]) + k;
+          uint16_t *const at = to + j * Traits::XROW + at_of(px[n]) + k;
           at[0] = __bfloat16_as_ushort(upper);
-          at[Cut::LOW] = __bfloat16_as_ushort(__float2bfloat16_rn(y - to_float(upper)));
+          at[Traits::LOW] = __bfloat16_as_ushort(__float2bfloat16_rn(y - to_float(upper)));
         } else {
           v[j][n][k] = 0.0f;
         }
 }
 
 // Mean, and sum of squared differences from it, of a warp's part of up to 4 sequences.
-template <typename Cut>
-__device__ inline void note_stats(float2 (*stats)[Cut::WARPS], int warp, int rows, const uint32_t (&px)[Cut::XU], const float (&v)[Cut::GROUP][Cut::XU][F32S]) {
-  static_assert(Cut::GROUP == 4, "the exchange below");
+template <typename Traits>
+__device__ inline void note_stats(float2 (*stats)[Traits::WARPS], int warp, int rows, const uint32_t (&px)[Traits::XU],
+                                  const float (&v)[Traits::GROUP][Traits::XU][F32_PER_PACKET]) {
+  static_assert(Traits::GROUP == 4, "the exchange below");
   const int lane = threadIdx.x % 32;
   const bool bit16 = lane & 16, bit8 = lane & 8, bit4 = lane & 4;
   float about[4], r[4];
@@ -429,9 +462,9 @@ __device__ inline void note_stats(float2 (*stats)[Cut::WARPS], int warp, int row
     about[j] = __shfl_sync(~0u, v[j][0][0], 8);  // a value of the part
     float sum = 0, squares = 0;
 #pragma unroll
-    for (int n = 0; n < Cut::XU; n++)
+    for (int n = 0; n < Traits::XU; n++)
 #pragma unroll
-      for (int k = 0; k < F32S; k++) {
+      for (int k = 0; k < F32_PER_PACKET; k++) {
         const float z = holds(px[n], k) ? v[j][n][k] - about[j] : 0.0f;
         sum += z, squares = fmaf(z, z, squares);
       }
@@ -447,48 +480,60 @@ __device__ inline void note_stats(float2 (*stats)[Cut::WARPS], int warp, int row
   const float squares = __shfl_xor_sync(~0u, sum, 16);
   const int j = lane / 4;
   if (lane % 4 == 0 && j < 4 && j < rows)
-    stats[j][warp] = stats_of((bit8 ? bit4 ? about[3] : about[2] : bit4 ? about[1] : about[0]), sum, squares, 1.0f / Cut::SMALL);
+    stats[j][warp] = stats_of((bit8   ? bit4 ? about[3] : about[2]
+                               : bit4 ? about[1]
+                                      : about[0]),
+                              sum, squares, 1.0f / Traits::SMALL);
 }
 
 // Reads the output of attention of up to GROUP sequences, of a warp's part, and merges its
-// splits, of which there are one or two. Half a warp has the units of a split of a head.
-template <typename Cut>
-__device__ inline void read_attended(const Program &p, Shared<Cut> &sh, const char *attended, int warp, int rows, uint32_t need, int step, uint16_t *to) {
-  constexpr int GROUP = Cut::GROUP, HEADS = Cut::HEADS, SMALL = Cut::SMALL;
-  const int lane = threadIdx.x % 32, head = of_warp<Cut::DRAWS ? Cut::NB != 4 : Cut::PROMPT ? Cut::NB == 5 && !Cut::ALONE : Cut::MANY && Cut::WARPS == 8>(warp) * SMALL / HEAD, unit = lane % 16, half = lane / 16, splits = p.splits;
+// splits, of which there are one or two. Half a warp has the packets of a split of a head.
+template <typename Traits>
+__device__ inline void read_attended(const Params &p, Shared<Traits> &sh, const char *attended, int warp, int rows,
+                                     uint32_t need, int step, uint16_t *to) {
+  constexpr int GROUP = Traits::GROUP, HEADS = Traits::HEADS, SMALL = Traits::SMALL;
+  const int lane = threadIdx.x % 32,
+            head = opaque_if < Traits::SAMPLES ? Traits::NB != 4
+                   : Traits::PROMPT            ? Traits::NB == 5 && !Traits::SINGLE_STEP
+                                               : Traits::BATCHED && Traits::WARPS == 8 > (warp)*SMALL / HEAD,
+            packet = lane % 16, half = lane / 16, splits = p.splits;
   bool wait;
   unsigned polls = 0;
-  // Most blocks come here early. They poll the last unit of each split only: polls of all
+  // Most blocks come here early. They poll the last packet of each split only: polls of all
   // delay what they wait for.
   static_assert(2 * HEADS * GROUP <= 32, "a lane for each split");
   const int of = lane / (2 * HEADS), split = lane % 2;
   const bool asks = of < GROUP && of < rows && split < splits;
-  const char *const last = attended + (size_t)of * p.row_o + ((size_t)((head + lane / 2 % HEADS) * splits + split) * ATTENDED_STRIDE + ATTENDED - 1) * 16;
+  const char *const last = attended + (size_t)of * p.row_o +
+                           ((size_t)((head + lane / 2 % HEADS) * splits + split) * ATTENDED_STRIDE + ATTENDED - 1) * 16;
 #pragma unroll 1
-  do wait = asks && load_unit(last).w != need;
-  while (wait && !gives_up(p.header, sh, polls, step));
+  do wait = asks && load_packet(last).w != need;
+  while (wait && !stops_waiting(p.header, sh, polls, step));
   __syncwarp();
-  const bool reads = unit < ATTENDED && half < splits;
-  constexpr int TOGETHER = Cut::TOGETHER;
+  const bool reads = packet < ATTENDED && half < splits;
+  constexpr int AT_ONCE = Traits::AT_ONCE;
 #pragma unroll
-  for (int first = 0; first < GROUP; first += TOGETHER) {
-    uint4 u[TOGETHER][HEADS];
+  for (int first = 0; first < GROUP; first += AT_ONCE) {
+    uint4 u[AT_ONCE][HEADS];
 #pragma unroll 1
     do {
       wait = false;
 #pragma unroll
-      for (int j = 0; j < TOGETHER; j++)
+      for (int j = 0; j < AT_ONCE; j++)
 #pragma unroll
         for (int n = 0; n < HEADS; n++)
-          u[j][n] = load_unit_if(reads && first + j < rows, attended + (unsigned)((first + j) * p.row_o + (((head + n) * splits + half) * ATTENDED_STRIDE + unit) * 16));
+          u[j][n] = load_packet_if(
+              reads && first + j < rows,
+              attended +
+                  (unsigned)((first + j) * p.row_o + (((head + n) * splits + half) * ATTENDED_STRIDE + packet) * 16));
 #pragma unroll
-      for (int j = 0; j < TOGETHER; j++)
+      for (int j = 0; j < AT_ONCE; j++)
 #pragma unroll
         for (int n = 0; n < HEADS; n++) wait |= reads && first + j < rows && u[j][n].w != need;
-    } while (wait && !gives_up(p.header, sh, polls, step));
+    } while (wait && !stops_waiting(p.header, sh, polls, step));
     __syncwarp();
 #pragma unroll
-    for (int j = 0; j < TOGETHER; j++) {
+    for (int j = 0; j < AT_ONCE; j++) {
       if (first + j >= rows) break;
 #pragma unroll
       for (int n = 0; n < HEADS; n++) {
@@ -505,40 +550,48 @@ __device__ inline void read_attended(const Program &p, Shared<Cut> &sh, const ch
             w[k] = pack2(y0, y1);
           }
         }
-        constexpr int skip = Cut::NB % 2 * HEAD / 2;  // parts of odd warps begin in the middle of a head
-        const int at = n * HEAD + BF16S * unit - (warp % 2 ? skip : 0);
+        constexpr int skip = Traits::NB % 2 * HEAD / 2;  // parts of odd warps begin in the middle of a head
+        const int at = n * HEAD + BF16_PER_PACKET * packet - (warp % 2 ? skip : 0);
 #pragma unroll
         for (int k = 0; k < 3; k++)
-          if (half == 0 && unit < ATTENDED - 1 && BF16S * unit + 2 * k < HEAD && at + 2 * k >= 0 && at + 2 * k < SMALL)
-            reinterpret_cast<uint32_t *>(to + (first + j) * Cut::XROW)[at / 2 + k] = w[k];
+          if (half == 0 && packet < ATTENDED - 1 && BF16_PER_PACKET * packet + 2 * k < HEAD && at + 2 * k >= 0 &&
+              at + 2 * k < SMALL)
+            reinterpret_cast<uint32_t *>(to + (first + j) * Traits::XROW)[at / 2 + k] = w[k];
       }
     }
   }
 }
 
-template <typename Cut> __device__ void compute_steps(const Program &p, Shared<Cut> &sh, Work<Cut> &work, const Local *steps, int warp) {
-  constexpr int WARPS = Cut::WARPS, NB = Cut::NB, SMALL = Cut::SMALL, LARGE = Cut::LARGE, LB = Cut::LB, XU = Cut::XU, HU = Cut::HU, C = Cut::C;
-  constexpr int GROUP = Cut::GROUP, FRAGMENTS = Cut::FRAGMENTS;
-  constexpr bool MANY = Cut::MANY;
+template <typename Traits>
+__device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &work, const BlockStep *steps,
+                              int warp) {
+  constexpr int WARPS = Traits::WARPS, NB = Traits::NB, SMALL = Traits::SMALL, LARGE = Traits::LARGE, LB = Traits::LB,
+                XU = Traits::XU, HU = Traits::HU, C = Traits::C;
+  constexpr int GROUP = Traits::GROUP, FRAGMENTS = Traits::FRAGMENTS;
+  constexpr bool BATCHED = Traits::BATCHED;
   const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   uint16_t *const xs = work.x[warp] + 8;             // the part of x, high halves, then low
   const uint32_t fragment = shared_address(xs) + q * 16;
-  uint32_t need = Cut::ALONE ? p.epoch + p.alone : p.header->epoch;  // the epoch of what the next step reads
+  uint32_t need =
+      Traits::SINGLE_STEP ? p.epoch + p.only_step : p.header->epoch;  // the epoch of what the next step reads
 #pragma unroll 1
-  for (int n = 0; n < XU; n++) work.place_x[n][warp][lane] = packed(place_of(p.x, F32S, warp * SMALL, SMALL, 32 * n + lane, p.C), SMALL);
+  for (int n = 0; n < XU; n++)
+    work.slice_x[n][warp][lane] = packed(slice_of(p.x, F32_PER_PACKET, warp * SMALL, SMALL, 32 * n + lane, p.C), SMALL);
 #pragma unroll 1
-  for (int n = 0; n < HU; n++) work.place_h[n][warp][lane] = packed(place_of(p.h, BF16S, warp * LARGE, LARGE, 32 * n + lane, 4 * p.C), LARGE);
+  for (int n = 0; n < HU; n++)
+    work.slice_h[n][warp][lane] =
+        packed(slice_of(p.h, BF16_PER_PACKET, warp * LARGE, LARGE, 32 * n + lane, 4 * p.C), LARGE);
 #pragma unroll 1
   for (int n = threadIdx.x; n < 3 * WARPS * NB / 2 * 16; n += 32 * WARPS) {
     const int head = n / 16;  // of all q, then k, then v
-    (&work.place_q[0][0][0])[n] = packed(place_of(p.a, BF16S, head * HEAD, HEAD, n % 16, 3 * p.C), HEAD);
+    (&work.slice_q[0][0][0])[n] = packed(slice_of(p.a, BF16_PER_PACKET, head * HEAD, HEAD, n % 16, 3 * p.C), HEAD);
   }
   named_sync<32 * WARPS>(7);
   unsigned tile = 0, buffer = 0;  // how many tiles were taken, modulo 2 TILES
   static_assert((TILES & (TILES - 1)) == 0, "a power of 2");
   auto next = [&] { tile = (tile + 1) % (2 * TILES); };
-  // Stores the values of a unit. It begins at an even one, so that pairs are words.
-  const int B = MANY ? p.B : 1;
+  // Stores the values of a packet. It begins at an even one, so that pairs are words.
+  const int B = BATCHED ? p.B : 1;
   auto put = [&](uint32_t at, const uint4 &u, uint16_t *to) {
     uint32_t *words = reinterpret_cast<uint32_t *>(to + at_of(at));
     if (holds(at, 0)) words[0] = u.x;
@@ -550,53 +603,60 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
 #pragma unroll 1
   while (t < p.tokens) {
 #pragma unroll 1
-    for (int i = first_step<Cut>(p); i < end_step<Cut>(p); i++, need++) {
-      const Local &s = steps[i];
+    for (int i = first_step<Traits>(p); i < end_step<Traits>(p); i++, need++) {
+      const BlockStep &s = steps[i];
       if (s.kind == GS_DECODE_ATTENTION) {
         if (s.split < 0) continue;
         // Warps 0 to 10 have sixteen keys of the cache at a time; the last warp has those
         // of this launch.
-        const bool launch = of_warp<Cut::PROMPT && Cut::NB == 4>(warp) == WARPS - 1;
+        const bool launch = opaque_if<Traits::PROMPT && Traits::NB == 4>(warp) == WARPS - 1;
         int n = s.row;
 #pragma unroll 1
         do {
-          const Item item = MANY ? item_of(n, i, p.NH, p.splits) : Item{0, s.row, s.split};
-          const Keys of_cache = MANY ? keys_of<2 * HEAD, Cut::PROMPT>(p, sh, item) : Keys{0, s.rows};
+          const Item item = BATCHED ? item_of(n, i, p.NH, p.splits) : Item{0, s.row, s.split};
+          const Keys of_cache = BATCHED ? keys_of<2 * HEAD, Traits::PROMPT>(p, sh, item) : Keys{0, s.rows};
           const int keys = of_cache.count, head = item.head;
-          const bool last = item.split == (MANY ? p.splits : SPLITS) - 1;
+          const bool last = item.split == (BATCHED ? p.splits : SPLITS) - 1;
           const char *const qkv = p.qkv + (size_t)item.row * p.row_a;
           // With two splits a block has one item at most.
           // Of a prompt the tail has the keys of its rows, which are not needed after the item.
-          bf16 *const tail_k = tail_of(p, Cut::PROMPT ? 0 : s.tail + (MANY ? (n - s.row) / (int)gridDim.x : 0)), *const tail_v = tail_k + (Cut::PROMPT ? p.B : p.tokens) * HEAD;
+          bf16 *const tail_k = tail_of(p, Traits::PROMPT ? 0 : s.tail + (BATCHED ? (n - s.row) / (int)gridDim.x : 0)),
+                      *const tail_v = tail_k + (Traits::PROMPT ? p.B : p.tokens) * HEAD;
           uint32_t kb = shared_address(tail_k), vb = shared_address(tail_v);
           unsigned tile_k = tile % TILES, tile_v = tile_k;
           auto take = [&](bool first) {  // waits for keys and values
             tile_k = tile % TILES;
-            const uint32_t keys_at = wait_first_tile<Cut>(p, sh, tile, i, [&] { return first && warp == 0; });
+            const uint32_t keys_at = wait_first_tile<Traits>(p, sh, tile, i, [&] { return first && warp == 0; });
             if (!launch) kb = keys_at;
             next();
             tile_v = tile % TILES;
-            const uint32_t values_at = wait_first_tile<Cut>(p, sh, tile, i, [&] { return first && warp == 0; });
+            const uint32_t values_at = wait_first_tile<Traits>(p, sh, tile, i, [&] { return first && warp == 0; });
             if (!launch) vb = values_at;
             next();
           };
           if (keys > 0) take(true);
           const size_t behind = of_cache.first + (size_t)keys * (HEAD * sizeof(bf16));
-          bf16 *const cache_k = (bf16 *)(const_cast<char *>(s.source) + behind), *const cache_v = (bf16 *)(const_cast<char *>(s.source_v) + behind);
-          int have = launch ? (last ? (Cut::PROMPT ? item.row : (int)t) + 1 : 0) : MANY ? min(keys, Cut::CHUNK) : keys;
+          bf16 *const cache_k = (bf16*)(const_cast<char*>(s.source) + behind), *const cache_v =
+                                                                                   (bf16*)(const_cast<char*>(
+                                                                                               s.source_v) +
+                                                                                           behind);
+          int have = launch    ? (last ? (Traits::PROMPT ? item.row : (int)t) + 1 : 0)
+                     : BATCHED ? min(keys, Traits::CHUNK)
+                               : keys;
           int begin = launch ? 0 : warp * KEYS;
-          if (Cut::DRAWS) asm volatile("" : "+r"(begin));  // computed here: no register holds it elsewhere
+          if (Traits::SAMPLES) asm volatile("" : "+r"(begin));  // computed here: no register holds it elsewhere
           uint4 a0 = {}, b0 = {}, a1 = {}, b1 = {};
           uint32_t v[KEYS];
           auto load = [&](int at) {
-            const uint32_t row = kb + min(at + g, have - 1) * 128 + q * 16, row8 = kb + min(at + g + 8, have - 1) * 128 + q * 16;
+            const uint32_t row = kb + min(at + g, have - 1) * 128 + q * 16,
+                           row8 = kb + min(at + g + 8, have - 1) * 128 + q * 16;
             a0 = load_shared(row), b0 = load_shared(row8), a1 = load_shared(row + 64), b1 = load_shared(row8 + 64);
 #pragma unroll
             for (int k = 0; k < KEYS; k++) v[k] = load_shared32(vb + min(at + k, have - 1) * 128 + lane * 4);
           };
-          constexpr bool EARLY = !MANY && NB > 1;  // 384 wide models are slower with it
+          constexpr bool EARLY = !BATCHED && NB > 1;  // 384 wide models are slower with it
           if (EARLY && !launch && begin < have) load(begin);
-          barrier_sync<Cut>(FREE + buffer);
+          barrier_sync<Traits>(FREE + buffer);
           float most = -1e30f, sum = 0, y0 = 0, y1 = 0;
           uint4 q0 = {}, q1 = {};
           // The first warp waits for q even if it has no keys: a block that did not would
@@ -605,45 +665,52 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             delay();
             // q, and in the last warp the new key (lanes 0 to 15) and value; of a prompt those of
             // all rows up to its own.
-            const uint32_t pq = lane < 16 ? work.place_q[0][head][lane] : 0, pn = launch ? work.place_q[1 + lane / 16][head][lane % 16] : 0;
-            constexpr int ROWS = Cut::PROMPT_ROWS;
+            const uint32_t pq = lane < 16 ? work.slice_q[0][head][lane] : 0,
+                           pn = launch ? work.slice_q[1 + lane / 16][head][lane % 16] : 0;
+            constexpr int ROWS = Traits::PROMPT_ROWS;
             uint4 u = {}, w[ROWS] = {};
             bool wait;
             unsigned polls = 0;
 #pragma unroll 1
             do {
-              load_unit_to(u, pq && (MANY || u.w != need), qkv + (size_t)unit_of(pq) * 16);
-              if constexpr (Cut::PROMPT) {
+              load_packet_to(u, pq && (BATCHED || u.w != need), qkv + (size_t)packet_of(pq) * 16);
+              if constexpr (Traits::PROMPT) {
 #pragma unroll
-                for (int r = 0; r < ROWS; r++) w[r] = load_unit_if(pn && r <= item.row, p.qkv + (unsigned)(r * p.row_a + unit_of(pn) * 16));
+                for (int r = 0; r < ROWS; r++)
+                  w[r] = load_packet_if(pn && r <= item.row, p.qkv + (unsigned)(r * p.row_a + packet_of(pn) * 16));
                 wait = pq && u.w != need;
 #pragma unroll
                 for (int r = 0; r < ROWS; r++) wait |= pn && r <= item.row && w[r].w != need;
               } else {
-                load_unit_to(w[0], pn && w[0].w != need, qkv + (size_t)unit_of(pn) * 16);
+                load_packet_to(w[0], pn && w[0].w != need, qkv + (size_t)packet_of(pn) * 16);
                 wait = (pq && u.w != need) || (pn && w[0].w != need);
               }
-            } while (polls_on<Cut>(p.header, sh, wait, polls, i));
-            note_arrived<Cut>(sh, warp, buffer);
+            } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
+            note_arrived<Traits>(sh, warp, buffer);
             put(pq, u, xs);
-            if constexpr (Cut::PROMPT) {
+            if constexpr (Traits::PROMPT) {
 #pragma unroll
               for (int r = 0; r < ROWS; r++)
-                if (launch && r <= item.row) put(pn, w[r], reinterpret_cast<uint16_t *>((lane < 16 ? tail_k : tail_v) + r * HEAD));
+                if (launch && r <= item.row)
+                  put(pn, w[r], reinterpret_cast<uint16_t*>((lane < 16 ? tail_k : tail_v) + r * HEAD));
             } else {
               if (launch) put(pn, w[0], reinterpret_cast<uint16_t *>((lane < 16 ? tail_k : tail_v) + t * HEAD));
             }
             __syncwarp();
-            if (Cut::PROMPT && launch && item.row == p.B - 1) {  // which has them all
+            if (Traits::PROMPT && launch && item.row == p.B - 1) {  // which has them all
 #pragma unroll 1
               for (int r = 0; r < p.B; r++) {
-                reinterpret_cast<uint32_t *>(cache_k + r * HEAD)[lane] = reinterpret_cast<const uint32_t *>(tail_k + r * HEAD)[lane];
-                reinterpret_cast<uint32_t *>(cache_v + r * HEAD)[lane] = reinterpret_cast<const uint32_t *>(tail_v + r * HEAD)[lane];
+                reinterpret_cast<uint32_t*>(cache_k + r * HEAD)[lane] =
+                    reinterpret_cast<const uint32_t*>(tail_k + r * HEAD)[lane];
+                reinterpret_cast<uint32_t*>(cache_v + r * HEAD)[lane] =
+                    reinterpret_cast<const uint32_t*>(tail_v + r * HEAD)[lane];
               }
             }
-            if (MANY && !Cut::PROMPT && launch) {
-              reinterpret_cast<uint32_t *>(cache_k + t * HEAD)[lane] = reinterpret_cast<const uint32_t *>(tail_k + t * HEAD)[lane];
-              reinterpret_cast<uint32_t *>(cache_v + t * HEAD)[lane] = reinterpret_cast<const uint32_t *>(tail_v + t * HEAD)[lane];
+            if (BATCHED && !Traits::PROMPT && launch) {
+              reinterpret_cast<uint32_t*>(cache_k + t * HEAD)[lane] =
+                  reinterpret_cast<const uint32_t*>(tail_k + t * HEAD)[lane];
+              reinterpret_cast<uint32_t*>(cache_v + t * HEAD)[lane] =
+                  reinterpret_cast<const uint32_t*>(tail_v + t * HEAD)[lane];
             }
             q0 = load_shared(fragment), q1 = load_shared(fragment + 64);
           }
@@ -658,7 +725,8 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
               mma(d1, a1, b1, q1);
               // Column 0: keys g and g + 8 in the lanes of q = 0. In powers of 2.
               const float scale = 0.125f * 1.4426950408889634f;
-              const float s0 = at + g < have ? (d0[0] + d1[0]) * scale : -1e30f, s1 = at + g + 8 < have ? (d0[2] + d1[2]) * scale : -1e30f;
+              const float s0 = at + g < have ? (d0[0] + d1[0]) * scale : -1e30f,
+                          s1 = at + g + 8 < have ? (d0[2] + d1[2]) * scale : -1e30f;
               float top = fmaxf(s0, s1);  // all columns are equal
 #pragma unroll
               for (int o = 4; o < 32; o *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, o));
@@ -678,35 +746,35 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
               }
               __syncwarp();
             }
-            if constexpr (!MANY) break;
+            if constexpr (!BATCHED) break;
             __syncwarp();
             if (lane == 0 && keys > 0) mbarrier_arrive(&sh.empty[tile_k]), mbarrier_arrive(&sh.empty[tile_v]);
-            done += Cut::CHUNK;
+            done += Traits::CHUNK;
             if (done >= keys) break;
             take(false);
-            have = launch ? 0 : min(keys - done, Cut::CHUNK);
+            have = launch ? 0 : min(keys - done, Traits::CHUNK);
           } while (true);
           *reinterpret_cast<float2 *>(&work.out[buffer][warp][2 * lane]) = make_float2(y0, y1);
           if (lane == 0) {
             *reinterpret_cast<float2 *>(&work.out[buffer][warp][HEAD]) = make_float2(most, sum);
-            if (!MANY && keys > 0) mbarrier_arrive(&sh.empty[tile_k]), mbarrier_arrive(&sh.empty[tile_v]);
+            if (!BATCHED && keys > 0) mbarrier_arrive(&sh.empty[tile_k]), mbarrier_arrive(&sh.empty[tile_v]);
           }
-          barrier_arrive<Cut>(FULL + buffer);
-          if (!MANY && launch && last) {  // nobody waits for the cache
+          barrier_arrive<Traits>(FULL + buffer);
+          if (!BATCHED && launch && last) {  // nobody waits for the cache
             const int at = t * HEAD;
             reinterpret_cast<uint32_t *>(cache_k + at)[lane] = reinterpret_cast<const uint32_t *>(tail_k + at)[lane];
             reinterpret_cast<uint32_t *>(cache_v + at)[lane] = reinterpret_cast<const uint32_t *>(tail_v + at)[lane];
           }
           buffer ^= 1;
-        } while (MANY && (n += gridDim.x) < p.items);
+        } while (BATCHED && (n += gridDim.x) < p.items);
         continue;
       }
 
       if (s.in == GS_DECODE_HIDDEN) {  // a product of 4C inputs, of at most 16 rows
         if (s.rows <= 0) continue;
-        constexpr int KEEP = Cut::KEEP;
+        constexpr int KEEP = Traits::KEEP;
         uint4 a[KEEP], b[KEEP];
-        const int mine = Cut::CHUNKS > 1 ? warp / 2 : 0;
+        const int mine = Traits::CHUNKS > 1 ? warp / 2 : 0;
 #pragma unroll 1
         for (int n = 0; n < mine; n++) {
           if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
@@ -714,116 +782,119 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
         }
         // The ring may have no room for the last tiles before the first ones were used, which
         // only is after x has arrived: warps wait for each other first.
-        if (Cut::WIDE) barrier_sync<Cut>(FREE + buffer);
-        const uint32_t begin = wait_first_tile<Cut>(p, sh, tile, i, [&] { return warp == 0; });
-        const unsigned here = tile % TILES;
-        int side = Cut::CHUNKS > 1 ? warp % 2 : warp;
-        if (MANY) asm volatile("" : "+r"(side));  // what follows is computed here: no register holds it elsewhere
-        const uint32_t stride = 8 * C / Cut::CHUNKS + PAD, base = begin + side * LARGE * 2 + q * 16;
+        if (Traits::WIDE) barrier_sync<Traits>(FREE + buffer);
+        const uint32_t begin = wait_first_tile<Traits>(p, sh, tile, i, [&] { return warp == 0; });
+        const unsigned this_tile = tile % TILES;
+        int side = Traits::CHUNKS > 1 ? warp % 2 : warp;
+        if (BATCHED) asm volatile("" : "+r"(side));  // what follows is computed here: no register holds it elsewhere
+        const uint32_t stride = 8 * C / Traits::CHUNKS + PAD, base = begin + side * LARGE * 2 + q * 16;
         const uint32_t row = base + min(g, s.rows - 1) * stride, row8 = base + min(g + 8, s.rows - 1) * stride;
 #pragma unroll
         for (int k = 0; k < KEEP; k++) {
           a[k] = load_shared(row + k * 64), b[k] = load_shared(row8 + k * 64);
-          if (!MANY) arrange(a[k], b[k], p.zero);
+          if (!BATCHED) arrange(a[k], b[k], p.zero);
         }
         if (KEEP == LB) {
           __syncwarp();
-          if (lane == 0) mbarrier_arrive(&sh.empty[here]);
+          if (lane == 0) mbarrier_arrive(&sh.empty[this_tile]);
         }
         next();
 #pragma unroll 1
-        for (int n = mine + 1; n < Cut::CHUNKS; n++) {
+        for (int n = mine + 1; n < Traits::CHUNKS; n++) {
           if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
           next();
         }
-        const int start = start_of<Cut>(s);
+        const int start = start_of<Traits>(s);
 #pragma unroll 1
         for (int group = start; group < B; group += GROUP) {
-          if (!Cut::WIDE || group > start) barrier_sync<Cut>(FREE + buffer);
+          if (!Traits::WIDE || group > start) barrier_sync<Traits>(FREE + buffer);
           delay();
           uint32_t ph[HU];
 #pragma unroll
-          for (int n = 0; n < HU; n++) ph[n] = work.place_h[n][warp][lane];
-          constexpr int TOGETHER = Cut::TOGETHER;
+          for (int n = 0; n < HU; n++) ph[n] = work.slice_h[n][warp][lane];
+          constexpr int AT_ONCE = Traits::AT_ONCE;
 #pragma unroll
-          for (int j = 0; j < GROUP; j += TOGETHER) {
-            const char *const from = MANY ? units_of(p.hidden, group + j, p.row_h) : p.hidden;
-            const int rows = MANY ? B - group - j : 1;
-            uint4 u[TOGETHER][HU] = {};
+          for (int j = 0; j < GROUP; j += AT_ONCE) {
+            const char *const from = BATCHED ? packets_of(p.hidden, group + j, p.row_h) : p.hidden;
+            const int rows = BATCHED ? B - group - j : 1;
+            uint4 u[AT_ONCE][HU] = {};
             bool wait;
             unsigned polls = 0;
-            if (MANY && rows <= 0) break;
+            if (BATCHED && rows <= 0) break;
 #pragma unroll 1
             do {
               wait = false;
 #pragma unroll
-              for (int m = 0; m < TOGETHER; m++)
+              for (int m = 0; m < AT_ONCE; m++)
 #pragma unroll
                 for (int n = 0; n < HU; n++)
-                  load_unit_to(u[m][n], ph[n] && m < rows && (MANY || u[m][n].w != need), from + (MANY ? (unsigned)(m * p.row_h) : 0) + (size_t)unit_of(ph[n]) * 16);
+                  load_packet_to(u[m][n], ph[n] && m < rows && (BATCHED || u[m][n].w != need),
+                                 from + (BATCHED ? (unsigned)(m * p.row_h) : 0) + (size_t)packet_of(ph[n]) * 16);
 #pragma unroll
-              for (int m = 0; m < TOGETHER; m++)
+              for (int m = 0; m < AT_ONCE; m++)
 #pragma unroll
                 for (int n = 0; n < HU; n++) wait |= ph[n] && m < rows && u[m][n].w != need;
-            } while (polls_on<Cut>(p.header, sh, wait, polls, i));
+            } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
 #pragma unroll
-            for (int m = 0; m < TOGETHER; m++)
+            for (int m = 0; m < AT_ONCE; m++)
               if (m < rows) {
 #pragma unroll
-                for (int n = 0; n < HU; n++) put(ph[n], u[m][n], xs + (j + m) * Cut::ROW);
+                for (int n = 0; n < HU; n++) put(ph[n], u[m][n], xs + (j + m) * Traits::ROW);
               }
           }
-          if (group == start) note_arrived<Cut>(sh, warp, buffer);
+          if (group == start) note_arrived<Traits>(sh, warp, buffer);
           __syncwarp();
-          const uint32_t from = fragment + (MANY ? g / 2 * (Cut::ROW * 2) : 0);
+          const uint32_t from = fragment + (BATCHED ? g / 2 * (Traits::ROW * 2) : 0);
           float d[4][4] = {};
 #pragma unroll
           for (int k = 0; k < KEEP; k++) {
             const uint4 x = load_shared(from + k * 64);
-            if (MANY)
+            if (BATCHED)
               mma(d[k % 4], a[k], b[k], x);
             else
               mma_arranged(d[k % 4], a[k], b[k], x);
           }
           if (KEEP < LB) {
-            constexpr int UNROLL = MANY ? 2 : LB - KEEP;  // more take registers that hold weights
+            constexpr int UNROLL = BATCHED ? 2 : LB - KEEP;  // more take registers that hold weights
 #pragma unroll 1
             for (int n = KEEP; n < LB; n += UNROLL) {
 #pragma unroll
               for (int k = 0; k < UNROLL; k++)
-                mma(d[(KEEP + k) % 4], load_shared(row + (n + k) * 64), load_shared(row8 + (n + k) * 64), load_shared(from + (n + k) * 64));
+                mma(d[(KEEP + k) % 4], load_shared(row + (n + k) * 64), load_shared(row8 + (n + k) * 64),
+                    load_shared(from + (n + k) * 64));
             }
             __syncwarp();
-            if (lane == 0 && group + GROUP >= B) mbarrier_arrive(&sh.empty[here]);
+            if (lane == 0 && group + GROUP >= B) mbarrier_arrive(&sh.empty[this_tile]);
           }
-          if (MANY || q == 0) {
-            float *const to = sh.part[buffer][warp][MANY ? q : 0];
+          if (BATCHED || q == 0) {
+            float *const to = sh.part[buffer][warp][BATCHED ? q : 0];
             to[g] = (d[0][0] + d[1][0]) + (d[2][0] + d[3][0]);
             to[g + 8] = (d[0][2] + d[1][2]) + (d[2][2] + d[3][2]);
           }
-          barrier_arrive<Cut>(FULL + buffer);
+          barrier_arrive<Traits>(FULL + buffer);
           buffer ^= 1;
-          if (MANY) __syncwarp();  // fragments are read before the next group is written
+          if (BATCHED) __syncwarp();  // fragments are read before the next group is written
         }
         continue;
       }
 
       // A product of C inputs, up to 32 rows at a time. Of a tile, lanes of even g have rows of
       // the first half, lanes of odd g rows of the second one, which lies in other banks.
-      const int mine = g % 2 * (Cut::TILE_ROWS / 2) + g / 2;
+      const int mine = g % 2 * (Traits::TILE_ROWS / 2) + g / 2;
       const bool norm = s.gain != nullptr;
       uint32_t px[XU];
-      float gain[XU][F32S];
+      float gain[XU][F32_PER_PACKET];
 #pragma unroll
       for (int n = 0; n < XU; n++) {
-        px[n] = work.place_x[n][warp][lane];
+        px[n] = work.slice_x[n][warp][lane];
 #pragma unroll
-        for (int k = 0; k < F32S; k++) gain[n][k] = norm && holds(px[n], k) ? __ldg(s.gain + warp * SMALL + at_of(px[n]) + k) : 0.0f;
+        for (int k = 0; k < F32_PER_PACKET; k++)
+          gain[n][k] = norm && holds(px[n], k) ? __ldg(s.gain + warp * SMALL + at_of(px[n]) + k) : 0.0f;
       }
       uint4 x[NB] = {};
       bool first = true;
       // Of several sequences it is read again: no register holds it.
-      auto batch = [&] { return Cut::batch(MANY ? *(const volatile int *)&s.out : s.out); };
+      auto batch = [&] { return Traits::batch(BATCHED ? *(const volatile int *)&s.out : s.out); };
 #pragma unroll 1
       for (int rest = s.rows; rest > 0; rest -= batch()) {
         const int left = min(rest, batch());
@@ -836,10 +907,13 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             continue;
           }
           const int rows = min(left - 16 * m, 16);
-          const uint32_t base = wait_first_tile<Cut>(p, sh, tile, i, [&] { return first && warp == 0; }) + of_warp<Cut::PROMPT && Cut::NB != 4>(warp) * SMALL * 2 + q * 16;
-          const uint32_t row = base + place_of_row<Cut>(min(mine, rows - 1));
-          if (Cut::TILE_ROWS == 16) {
-            const uint32_t row8 = base + place_of_row<Cut>(min(mine + 4, rows - 1));
+          const uint32_t base =
+              wait_first_tile<Traits>(p, sh, tile, i, [&] { return first && warp == 0; }) + opaque_if <
+                  Traits::PROMPT &&
+              Traits::NB != 4 > (warp)*SMALL * 2 + q * 16;
+          const uint32_t row = base + place_of_row<Traits>(min(mine, rows - 1));
+          if (Traits::TILE_ROWS == 16) {
+            const uint32_t row8 = base + place_of_row<Traits>(min(mine + 4, rows - 1));
 #pragma unroll
             for (int k = 0; k < NB; k++) a[m][k] = load_shared(row + k * 64), b[m][k] = load_shared(row8 + k * 64);
           } else {
@@ -849,41 +923,43 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           __syncwarp();
           if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
           next();
-          if (Cut::TILE_ROWS == 16) continue;
+          if (Traits::TILE_ROWS == 16) continue;
           if (rows <= 8) {
 #pragma unroll
             for (int k = 0; k < NB; k++) b[m][k] = make_uint4(0, 0, 0, 0);
             continue;
           }
-          const uint32_t row8 = wait_first_tile<Cut>(p, sh, tile, i, [&] { return first && warp == 0; }) + warp * SMALL * 2 + q * 16 + place_of_row<Cut>(min(mine, rows - 9));
+          const uint32_t row8 = wait_first_tile<Traits>(p, sh, tile, i, [&] { return first && warp == 0; }) +
+                                warp * SMALL * 2 + q * 16 + place_of_row<Traits>(min(mine, rows - 9));
 #pragma unroll
           for (int k = 0; k < NB; k++) b[m][k] = load_shared(row8 + k * 64);
           __syncwarp();
           if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
           next();
         }
-        if constexpr (MANY) {
+        if constexpr (BATCHED) {
           constexpr int SUMS = NB > 2 ? 2 : NB;
 #pragma unroll 1
-          for (int group = start_of<Cut>(s); group < B; group += GROUP) {
+          for (int group = start_of<Traits>(s); group < B; group += GROUP) {
             const int rows = B - group;  // may be more than GROUP
-            constexpr bool APART = Cut::PROMPT && Cut::PROMPT_ROWS > GROUP;
+            constexpr bool APART = Traits::PROMPT && Traits::PROMPT_ROWS > GROUP;
             const int slot = APART ? group & GROUP : group;  // of x: there is room for eight
-            uint16_t *const to = xs + slot * Cut::XROW;
-            float v[GROUP][XU][F32S];
-            barrier_sync<Cut>(FREE + buffer);
+            uint16_t *const to = xs + slot * Traits::XROW;
+            float v[GROUP][XU][F32_PER_PACKET];
+            barrier_sync<Traits>(FREE + buffer);
             if (first) {
               delay();
               if (s.in == GS_DECODE_ATTENDED)
-                read_attended<Cut>(p, sh, units_of(p.attended, group, p.row_o), warp, rows, need, i, to);
+                read_attended<Traits>(p, sh, packets_of(p.attended, group, p.row_o), warp, rows, need, i, to);
               else
-                read_residual<Cut>(p, sh, s, group, warp, t, rows, px, gain, need, i, to, v);
+                read_residual<Traits>(p, sh, s, group, warp, t, rows, px, gain, need, i, to, v);
               __syncwarp();
-              if (group == start_of<Cut>(s)) note_arrived<Cut>(sh, warp, buffer);
+              if (group == start_of<Traits>(s)) note_arrived<Traits>(sh, warp, buffer);
             }
             // Columns 2j and 2j + 1 have the high and the low halves of sequence j.
-            auto column = [&] { return APART ? here(lane) / 4 : g; };  // else registers are spilled
-            const uint32_t from = fragment + (slot + column() / 2) * (Cut::XROW * 2) + (norm && column() % 2 ? Cut::LOW * 2 : 0);
+            auto column = [&] { return APART ? opaque(lane) / 4 : g; };  // else registers are spilled
+            const uint32_t from =
+                fragment + (slot + column() / 2) * (Traits::XROW * 2) + (norm && column() % 2 ? Traits::LOW * 2 : 0);
             float d[FRAGMENTS][SUMS][4] = {};
 #pragma unroll
             for (int k = 0; k < NB; k++) {
@@ -891,63 +967,71 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
 #pragma unroll
               for (int m = 0; m < FRAGMENTS; m++) mma(d[m][k % SUMS], a[m][k], b[m][k], x);
             }
-            if (first && norm) note_stats<Cut>(sh.stats[s.out == GS_DECODE_HIDDEN] + group, warp, rows, px, v);
+            if (first && norm) note_stats<Traits>(sh.stats[s.out == GS_DECODE_HIDDEN] + group, warp, rows, px, v);
 #pragma unroll
             for (int e = 0; e < 2 * FRAGMENTS; e++) {
               float y = d[e / 2][0][e % 2 * 2], z = d[e / 2][0][e % 2 * 2 + 1];
 #pragma unroll
               for (int k = 1; k < SUMS; k++) y += d[e / 2][k][e % 2 * 2], z += d[e / 2][k][e % 2 * 2 + 1];
-              sh.part[buffer][warp][q][16 * (e / 2) + e % 2 * (Cut::TILE_ROWS == 16 ? 4 : 8) + mine] = norm ? y + z : y;
+              sh.part[buffer][warp][q][16 * (e / 2) + e % 2 * (Traits::TILE_ROWS == 16 ? 4 : 8) + mine] =
+                  norm ? y + z : y;
             }
-            barrier_arrive<Cut>(FULL + buffer);
+            barrier_arrive<Traits>(FULL + buffer);
             buffer ^= 1;
-            if (Cut::PROMPT && Cut::PROMPT_ROWS == GROUP && !Cut::ALONE) break;  // there is one; where this is left out, or is not, registers are spilled
+            if (Traits::PROMPT && Traits::PROMPT_ROWS == GROUP && !Traits::SINGLE_STEP)
+              break;  // there is one; where this is left out, or is not, registers are spilled
           }
           first = false;
           continue;
         }
-        if constexpr (!MANY) {
+        if constexpr (!BATCHED) {
 #pragma unroll
           for (int m = 0; m < FRAGMENTS; m++)
 #pragma unroll
             for (int k = 0; k < NB; k++) arrange(a[m][k], b[m][k], p.zero);
         }
-        barrier_sync<Cut>(FREE + buffer);
-        float v[XU][F32S] = {}, about = 0;
+        barrier_sync<Traits>(FREE + buffer);
+        float v[XU][F32_PER_PACKET] = {}, about = 0;
         uint32_t sums_at = 0, about_at = 0;
         if (first) {
           delay();
           if (s.in == GS_DECODE_ATTENDED) {
-            // Half a warp has the units of a split of a head, and of the split two further.
-            constexpr int HEADS = Cut::HEADS;
-            const int head = of_warp<Cut::DRAWS ? Cut::NB != 4 : Cut::MANY && !Cut::PROMPT && Cut::WARPS == 8>(warp) * SMALL / HEAD;
-            int unit = lane % 16, half = lane / 16;
-            if (Cut::DRAWS) asm volatile("" : "+r"(unit), "+r"(half));
+            // Half a warp has the packets of a split of a head, and of the split two further.
+            constexpr int HEADS = Traits::HEADS;
+            const int head = opaque_if < Traits::SAMPLES
+                                 ? Traits::NB != 4
+                                 : Traits::BATCHED && !Traits::PROMPT && Traits::WARPS == 8 > (warp)*SMALL / HEAD;
+            int packet = lane % 16, half = lane / 16;
+            if (Traits::SAMPLES) asm volatile("" : "+r"(packet), "+r"(half));
             uint4 u[HEADS][2] = {};
             bool wait;
             unsigned polls = 0;
-            const char *const last = p.attended + ((size_t)(head * SPLITS + lane % (SPLITS * HEADS)) * ATTENDED_STRIDE + ATTENDED - 1) * 16;
+            const char *const last =
+                p.attended + ((size_t)(head * SPLITS + lane % (SPLITS * HEADS)) * ATTENDED_STRIDE + ATTENDED - 1) * 16;
             // Most blocks have no part in attention and come here early. They poll the last
-            // unit of each split only: polls of all delay what they wait for.
+            // packet of each split only: polls of all delay what they wait for.
 #pragma unroll 1
-            do wait = load_unit(last).w != need;
-            while (polls_on<Cut>(p.header, sh, wait, polls, i));
+            do wait = load_packet(last).w != need;
+            while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
 #pragma unroll 1
             do {
               wait = false;
-              auto lacks = [&](int n, int k) { return unit < ATTENDED && u[n][k].w != need; };
+              auto lacks = [&](int n, int k) { return packet < ATTENDED && u[n][k].w != need; };
 #pragma unroll
               for (int n = 0; n < HEADS; n++) {
-                const char *from = p.attended + ((size_t)((head + n) * SPLITS + half) * ATTENDED_STRIDE + unit) * 16;
-                load_unit_to(u[n][0], lacks(n, 0), from), load_unit_to(u[n][1], lacks(n, 1), from + 2 * ATTENDED_STRIDE * 16);
+                const char *from = p.attended + ((size_t)((head + n) * SPLITS + half) * ATTENDED_STRIDE + packet) * 16;
+                load_packet_to(u[n][0], lacks(n, 0), from),
+                    load_packet_to(u[n][1], lacks(n, 1), from + 2 * ATTENDED_STRIDE * 16);
               }
 #pragma unroll
               for (int n = 0; n < HEADS; n++) wait |= lacks(n, 0) || lacks(n, 1);
-            } while (polls_on<Cut>(p.header, sh, wait, polls, i));
+            } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
 #pragma unroll
             for (int n = 0; n < HEADS; n++) {
-              const float m0 = __uint_as_float(__shfl_sync(~0u, u[n][0].x, ATTENDED - 1, 16)), m1 = __uint_as_float(__shfl_sync(~0u, u[n][1].x, ATTENDED - 1, 16));
-              float f0 = __uint_as_float(__shfl_sync(~0u, u[n][0].y, ATTENDED - 1, 16)), f1 = __uint_as_float(__shfl_sync(~0u, u[n][1].y, ATTENDED - 1, 16));
+              const float m0 = __uint_as_float(__shfl_sync(~0u, u[n][0].x, ATTENDED - 1, 16)),
+                          m1 = __uint_as_float(__shfl_sync(~0u, u[n][1].x, ATTENDED - 1, 16));
+              float f0 = __uint_as_float(__shfl_sync(~0u, u[n][0].y, ATTENDED - 1, 16)),
+                    f1 = __uint_as_float(__shfl_sync(~0u, u[n][1].y, ATTENDED - 1, 16));
               float most = fmaxf(m0, m1);
               most = fmaxf(most, __shfl_xor_sync(~0u, most, 16));
               f0 = __fmul_rn(f0, exp2_fast(m0 - most)), f1 = __fmul_rn(f1, exp2_fast(m1 - most));
@@ -957,12 +1041,13 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
               f0 *= over, f1 *= over;
               const uint32_t w0[3] = {u[n][0].x, u[n][0].y, u[n][0].z}, w1[3] = {u[n][1].x, u[n][1].y, u[n][1].z};
               constexpr int skip = NB % 2 * HEAD / 2;  // parts of odd warps begin in the middle of a head
-              const int at = n * HEAD + BF16S * unit - (warp % 2 ? skip : 0);
+              const int at = n * HEAD + BF16_PER_PACKET * packet - (warp % 2 ? skip : 0);
 #pragma unroll
               for (int k = 0; k < 3; k++) {
                 float y0 = f0 * low(w0[k]) + f1 * low(w1[k]), y1 = f0 * high(w0[k]) + f1 * high(w1[k]);
                 y0 += __shfl_xor_sync(~0u, y0, 16), y1 += __shfl_xor_sync(~0u, y1, 16);
-                if (half == 0 && unit < ATTENDED - 1 && BF16S * unit + 2 * k < HEAD && at + 2 * k >= 0 && at + 2 * k < SMALL)
+                if (half == 0 && packet < ATTENDED - 1 && BF16_PER_PACKET * packet + 2 * k < HEAD && at + 2 * k >= 0 &&
+                    at + 2 * k < SMALL)
                   reinterpret_cast<uint32_t *>(xs)[at / 2 + k] = pack2(y0, y1);
               }
             }
@@ -974,35 +1059,39 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
               const int token = *(volatile int *)&sh.token[0], pos0 = *(volatile int *)&sh.pos0[0];
 #pragma unroll
               for (int n = 0; n < XU; n++) {
-                const bf16 *e = p.wte + (size_t)token * C + warp * SMALL + at_of(px[n]), *w = p.wpe + (size_t)(pos0 + t) * C + warp * SMALL + at_of(px[n]);
+                const bf16 *e = p.wte + (size_t)token * C + warp * SMALL + at_of(px[n]),
+                           *w = p.wpe + (size_t)(pos0 + t) * C + warp * SMALL + at_of(px[n]);
 #pragma unroll
-                for (int k = 0; k < F32S; k++) v[n][k] = holds(px[n], k) ? to_float(__ldg(e + k)) + to_float(__ldg(w + k)) : 0.0f;
+                for (int k = 0; k < F32_PER_PACKET; k++)
+                  v[n][k] = holds(px[n], k) ? to_float(__ldg(e + k)) + to_float(__ldg(w + k)) : 0.0f;
               }
               about = to_float(__ldg(p.wte + (size_t)token * C)) + to_float(__ldg(p.wpe + (size_t)(pos0 + t) * C));
             } else {
               uint4 u[XU] = {};
               unsigned polls = 0;
               bool wait;
-              // Lanes without a unit, of which the last one is always, read the first unit of x.
-              static_assert(SMALL / F32S + 2 < 32 * XU, "the last lane's last unit is not of the part");
+              // Lanes without a packet, of which the last one is always, read the first packet of x.
+              static_assert(SMALL / F32_PER_PACKET + 2 < 32 * XU, "the last lane's last packet is not of the part");
 #pragma unroll 1
               do {
                 wait = false;
                 // A load by predicate that is alone would become a branch.
-                if (XU == 1) u[0] = load_unit(p.residual + (size_t)unit_of(px[0]) * 16);
+                if (XU == 1) u[0] = load_packet(p.residual + (size_t)packet_of(px[0]) * 16);
 #pragma unroll
-                for (int n = 0; n < XU && XU > 1; n++) load_unit_to(u[n], u[n].w != need, p.residual + (size_t)unit_of(px[n]) * 16);
+                for (int n = 0; n < XU && XU > 1; n++)
+                  load_packet_to(u[n], u[n].w != need, p.residual + (size_t)packet_of(px[n]) * 16);
 #pragma unroll
                 for (int n = 0; n < XU; n++) wait |= u[n].w != need;
-              } while (polls_on<Cut>(p.header, sh, wait, polls, i));
+              } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
               about = __uint_as_float(__shfl_sync(~0u, u[XU - 1].x, 31));
 #pragma unroll
-              for (int n = 0; n < XU; n++) v[n][0] = __uint_as_float(u[n].x), v[n][1] = __uint_as_float(u[n].y), v[n][2] = __uint_as_float(u[n].z);
+              for (int n = 0; n < XU; n++)
+                v[n][0] = __uint_as_float(u[n].x), v[n][1] = __uint_as_float(u[n].y), v[n][2] = __uint_as_float(u[n].z);
             }
 #pragma unroll
             for (int n = 0; n < XU; n++)
 #pragma unroll
-              for (int k = 0; k < F32S; k++)
+              for (int k = 0; k < F32_PER_PACKET; k++)
                 if (holds(px[n], k)) {
                   const float y = __fmul_rn(v[n][k], gain[n][k]);
                   const uint32_t upper = pack2(y, 0);
@@ -1017,19 +1106,19 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
           const uint32_t from = fragment + (norm && g % 2 ? SMALL * 2 : 0);
 #pragma unroll
           for (int k = 0; k < NB; k++) x[k] = load_shared(from + k * 64);
-          note_arrived<Cut>(sh, warp, buffer);  // while x is on its way to registers
+          note_arrived<Traits>(sh, warp, buffer);  // while x is on its way to registers
           if (norm) {
             float sum = 0, squares = 0;
 #pragma unroll
             for (int n = 0; n < XU; n++)
 #pragma unroll
-              for (int k = 0; k < F32S; k++) {
+              for (int k = 0; k < F32_PER_PACKET; k++) {
                 const float z = holds(px[n], k) ? v[n][k] - about : 0.0f;
                 sum += z, squares = fmaf(z, z, squares);
               }
             store_shared2(sums_at, make_float2(sum, squares));
             if (!px[XU - 1]) store_shared32(about_at, __float_as_uint(about));  // the last lane of each warp does
-            barrier_arrive<Cut>(SUMMED);
+            barrier_arrive<Traits>(SUMMED);
           }
         }
         constexpr int SUMS = NB > 2 ? 2 : NB;
@@ -1047,70 +1136,73 @@ template <typename Cut> __device__ void compute_steps(const Program &p, Shared<C
             float y = d[e / 2][0][e % 2 * 2], z = d[e / 2][0][e % 2 * 2 + 1];
 #pragma unroll
             for (int k = 1; k < SUMS; k++) y += d[e / 2][k][e % 2 * 2], z += d[e / 2][k][e % 2 * 2 + 1];
-            sh.part[buffer][warp][0][16 * (e / 2) + e % 2 * (Cut::TILE_ROWS == 16 ? 4 : 8) + mine] = norm ? y + z : y;
+            sh.part[buffer][warp][0][16 * (e / 2) + e % 2 * (Traits::TILE_ROWS == 16 ? 4 : 8) + mine] =
+                norm ? y + z : y;
           }
         }
-        barrier_arrive<Cut>(FULL + buffer);
+        barrier_arrive<Traits>(FULL + buffer);
         buffer ^= 1;
       }
     }
-    if (Cut::ALONE) return;
-    if constexpr (Cut::DRAWS_MANY) {
-      const Local &s = steps[p.count - 1];
+    if (Traits::SINGLE_STEP) return;
+    if constexpr (Traits::SAMPLES_BATCHED) {
+      const BlockStep &s = steps[p.count - 1];
       const int step = t;  // it changes after the barrier
-      barrier_sync<Cut>(LISTED);
-      draw_each<Cut>(p, sh, reinterpret_cast<DrawRoom *>(work.rooms), warp, s.row, s.rows, step, need);
-    } else if constexpr (Cut::DRAWS)
-      rank_candidates<WARPS>(shared_address(&draw_list(work)), shared_address(&draw_sums(work)));
-    barrier_sync<Cut>(TOKEN);
+      barrier_sync<Traits>(LISTED);
+      sample_each<Traits>(p, sh, reinterpret_cast<SequenceCandidates *>(work.rooms), warp, s.row, s.rows, step, need);
+    } else if constexpr (Traits::SAMPLES)
+      rank_candidates<WARPS>(shared_address(&candidates_in(work)), shared_address(&logits_or_sorted_in(work)));
+    barrier_sync<Traits>(TOKEN);
   }
 }
 
 // Copies the keys and values of the tokens of the launch of gs_decode that came before this one.
-template <typename Cut> __device__ void load_tail(const Program &p, const Shared<Cut> &sh, const Local &s) {
+template <typename Traits> __device__ void load_tail(const Params &p, const Shared<Traits> &sh, const BlockStep &s) {
   if (s.kind != GS_DECODE_ATTENTION || s.split < 0) return;
   int n = s.row;
   do {
-    const Item item = Cut::MANY ? item_of(n, p.alone, p.NH, p.splits) : Item{0, s.row, s.split};
+    const Item item = Traits::BATCHED ? item_of(n, p.only_step, p.NH, p.splits) : Item{0, s.row, s.split};
     if (item.split != p.splits - 1) continue;
-    const Keys keys = Cut::MANY ? keys_of<2 * HEAD, Cut::PROMPT>(p, sh, item) : Keys{0, s.rows};
+    const Keys keys = Traits::BATCHED ? keys_of<2 * HEAD, Traits::PROMPT>(p, sh, item) : Keys{0, s.rows};
     const size_t from = keys.first + keys.count * (HEAD * sizeof(bf16));
-    const bf16 *k = reinterpret_cast<const bf16 *>(s.source + from), *v = reinterpret_cast<const bf16 *>(s.source_v + from);
-    bf16 *const tail = tail_of(p, s.tail + (Cut::MANY ? (n - s.row) / (int)gridDim.x : 0));
-    for (int i = threadIdx.x; i < (p.tokens - 1) * HEAD; i += Cut::THREADS) tail[i] = k[i], tail[p.tokens * HEAD + i] = v[i];
-  } while (Cut::MANY && (n += gridDim.x) < p.items);
+    const bf16 *k = reinterpret_cast<const bf16*>(s.source + from),
+               *v = reinterpret_cast<const bf16*>(s.source_v + from);
+    bf16 *const tail = tail_of(p, s.tail + (Traits::BATCHED ? (n - s.row) / (int)gridDim.x : 0));
+    for (int i = threadIdx.x; i < (p.tokens - 1) * HEAD; i += Traits::THREADS)
+      tail[i] = k[i], tail[p.tokens * HEAD + i] = v[i];
+  } while (Traits::BATCHED && (n += gridDim.x) < p.items);
 }
 
 // What a block of a launch does.
-template <typename Cut> __device__ __forceinline__ void run_block(const Program &p) {
-  constexpr int WARPS = Cut::WARPS;
-  __shared__ Shared<Cut> sh;
-  __shared__ Work<Cut> work;
-  Local *steps = reinterpret_cast<Local *>(dynamic);
+template <typename Traits> __device__ __forceinline__ void run_block(const Params &p) {
+  constexpr int WARPS = Traits::WARPS;
+  __shared__ Shared<Traits> sh;
+  __shared__ Work<Traits> work;
+  BlockStep *steps = reinterpret_cast<BlockStep *>(dynamic);
   const int b = blockIdx.x, blocks = gridDim.x, warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0);
   if (threadIdx.x == 0) {
     for (int i = 0; i < TILES; i++) mbarrier_init(&sh.full[i], 1), mbarrier_init(&sh.empty[i], WARPS);
     mbarrier_show();
-    for (int j = 0; j < (Cut::MANY ? p.B : 1); j++) {
-      sh.token[j] = max(Cut::PROMPT ? p.ids[j] : p.token[j], 0);
-      sh.pos0[j] = Cut::PROMPT ? *p.pos + j : p.pos[j] - first_token<Cut>(p);
+    for (int j = 0; j < (Traits::BATCHED ? p.B : 1); j++) {
+      sh.token[j] = max(Traits::PROMPT ? p.ids[j] : p.token[j], 0);
+      sh.pos0[j] = Traits::PROMPT ? *p.pos + j : p.pos[j] - first_token<Traits>(p);
     }
-    sh.step = first_token<Cut>(p);
-    sh.over = p.header->expired != 0;
+    sh.step = first_token<Traits>(p);
+    sh.aborted = p.header->expired != 0;
     sh.polling = 0, sh.polled = 0;
-    renew_patience(p, sh);
+    restart_timeout(p, sh);
   }
   // The block's part of each step. Attention moves on by as many blocks as it takes.
-  const int pos0 = *p.pos - first_token<Cut>(p), part = ((pos0 + SPLITS - 1) / SPLITS + KEYS - 1) / KEYS * KEYS;
+  const int pos0 = *p.pos - first_token<Traits>(p), part = ((pos0 + SPLITS - 1) / SPLITS + KEYS - 1) / KEYS * KEYS;
 #pragma unroll 1
-  for (int i = first_step<Cut>(p) + threadIdx.x; i < end_step<Cut>(p); i += Cut::THREADS) {
-    Local l = {};
+  for (int i = first_step<Traits>(p) + threadIdx.x; i < end_step<Traits>(p); i += Traits::THREADS) {
+    BlockStep l = {};
     const gs_decode_step &s = p.steps[i];
     l.kind = s.kind, l.in = s.in, l.out = s.out, l.act = s.act;
-    l.start = first_row<Cut>(p, i);
-    if (s.kind == GS_DECODE_ATTENTION && Cut::MANY) {
+    l.start = first_row<Traits>(p, i);
+    if (s.kind == GS_DECODE_ATTENTION && Traits::BATCHED) {
       l.row = first_item(i, b, blocks, p.items);
-      if constexpr (Cut::PROMPT)
+      if constexpr (Traits::PROMPT)
         while (l.row < l.start * p.NH * p.splits) l.row += blocks;
       l.split = l.row < p.items ? 0 : -1;
       l.source = (const char *)s.k_cache, l.source_v = (const char *)s.v_cache;
@@ -1121,7 +1213,8 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
       const size_t first = ((size_t)l.row * p.P + from) * HEAD * sizeof(bf16);
       l.source = (const char *)s.k_cache + first, l.source_v = (const char *)s.v_cache + first;
     } else {
-      const int rows = rows_of(s.N, blocks, s.out == GS_DECODE_QKV || s.out == GS_DECODE_HIDDEN ? BF16S : F32S);
+      const int rows =
+          rows_of(s.N, blocks, s.out == GS_DECODE_QKV || s.out == GS_DECODE_HIDDEN ? BF16_PER_PACKET : F32_PER_PACKET);
       l.row = b * rows;
       l.rows = max(0, min(rows, s.N - l.row));
       l.source = (const char *)s.w + (size_t)l.row * s.K * sizeof(bf16);
@@ -1130,66 +1223,72 @@ template <typename Cut> __device__ __forceinline__ void run_block(const Program 
     steps[i] = l;
   }
   __syncthreads();
-  if (!Cut::PROMPT && threadIdx.x == 0)
-    for (int i = first_step<Cut>(p), n = 0; i < end_step<Cut>(p); i++)
+  if (!Traits::PROMPT && threadIdx.x == 0)
+    for (int i = first_step<Traits>(p), n = 0; i < end_step<Traits>(p); i++)
       if (steps[i].kind == GS_DECODE_ATTENTION) {
         steps[i].tail = n;
-        n += Cut::MANY ? last_splits(i, b, blocks, p) : steps[i].split == SPLITS - 1;
+        n += Traits::BATCHED ? last_splits(i, b, blocks, p) : steps[i].split == SPLITS - 1;
       }
-  Local &logits = steps[p.count - 1];
+  BlockStep &logits = steps[p.count - 1];
   float *const head = reinterpret_cast<float *>(steps + p.count);
-  const bool has_logits = end_step<Cut>(p) == p.count;
+  const bool has_logits = end_step<Traits>(p) == p.count;
 #pragma unroll 1
-  for (int i = threadIdx.x; has_logits && i < logits.rows; i += Cut::THREADS) {
+  for (int i = threadIdx.x; has_logits && i < logits.rows; i += Traits::THREADS) {
     head[i] = logits.bias ? logits.bias[logits.row + i] : 0.0f;
     head[p.head + i] = logits.sums ? logits.sums[logits.row + i] : 0.0f;
   }
   __syncthreads();
   if (has_logits && threadIdx.x == 0) logits.bias = head - logits.row, logits.sums = head + p.head - logits.row;
-  if constexpr (Cut::ALONE && !Cut::PROMPT) load_tail<Cut>(p, sh, steps[p.alone]);
+  if constexpr (Traits::SINGLE_STEP && !Traits::PROMPT) load_tail<Traits>(p, sh, steps[p.only_step]);
   __syncthreads();
-  if (warp == WARPS + Cut::FINISH) {
-    if (!Filling<Cut, Shared<Cut>>::ONE || threadIdx.x % 32 == 0) copy_weights<Cut>(p, sh, steps);
+  if (warp == WARPS + Traits::FINISH) {
+    if (!RingWriter<Traits, Shared<Traits>>::ONE || threadIdx.x % 32 == 0) copy_weights<Traits>(p, sh, steps);
   } else if (warp >= WARPS)
-    finish_steps<Cut>(p, sh, work, steps, warp - WARPS);
+    finish_steps<Traits>(p, sh, work, steps, warp - WARPS);
   else
-    compute_steps<Cut>(p, sh, work, steps, warp);
+    compute_steps<Traits>(p, sh, work, steps, warp);
   __syncthreads();  // no warp ends while others wait at barriers
 }
 
 #endif
 
-template <typename Cut> __global__ void __launch_bounds__(Cut::THREADS, 1) decode_kernel(const __grid_constant__ Program p) {
+template <typename Traits>
+__global__ void __launch_bounds__(Traits::THREADS, 1) decode_kernel(const __grid_constant__ Params p) {
 #if __CUDA_ARCH__ >= 900
-  run_block<Cut>(p);
+  run_block<Traits>(p);
 #endif
 }
 
 // Blocks wait for no other block: what they read was written by launches before.
-template <typename Cut> __global__ void __launch_bounds__(Cut::THREADS, 1) decode_one_kernel(const gs_stamp stamp, const __grid_constant__ Program p) {
+template <typename Traits>
+__global__ void __launch_bounds__(Traits::THREADS, 1)
+    decode_one_kernel(const gs_stamp stamp, const __grid_constant__ Params p) {
 #if __CUDA_ARCH__ >= 900
   const gs_stamped<gs_stamp> stamped(stamp);
   gs_wait();
   stamped.start();
-  run_block<Cut>(p);
+  run_block<Traits>(p);
 #endif
 }
 
 // Whether residual stream, hidden layer and qkv of these shapes fit.
-template <typename Cut> bool fits(const Shape &x, const Shape &h, const Shape &q) {
-  return (Cut::WIDE || h.rows <= 32) && x.rows <= 16 && covered(x, F32S, Cut::SMALL, Cut::C, 32 * Cut::XU) && covered(h, BF16S, Cut::LARGE, 4 * Cut::C, 32 * Cut::HU) &&
-         covered(q, BF16S, HEAD, 3 * Cut::C, 16);
+template <typename Traits> bool fits(const Shape &x, const Shape &h, const Shape &q) {
+  return (Traits::WIDE || h.rows <= 32) && x.rows <= 16 &&
+         covered(x, F32_PER_PACKET, Traits::SMALL, Traits::C, 32 * Traits::XU) &&
+         covered(h, BF16_PER_PACKET, Traits::LARGE, 4 * Traits::C, 32 * Traits::HU) &&
+         covered(q, BF16_PER_PACKET, HEAD, 3 * Traits::C, 16);
 }
 
 // What one step needs at once must fit, wherever in the ring it begins: two tiles of rows, or the
 // keys and values of a split, and as much as the larger of two may leave unused at the end.
-template <typename Cut> int64_t ring_at_least(const Program &p) {
-  const int64_t rows = Cut::TILE_ROWS * (int64_t)(2 * p.C) + PAD, wide = p.x.rows * (int64_t)(8 * p.C / Cut::CHUNKS + PAD);
-  const int64_t keys = (Cut::MANY ? Cut::CHUNK : p.P / SPLITS + SPLITS * KEYS) * (int64_t)(2 * HEAD);
+template <typename Traits> int64_t ring_at_least(const Params &p) {
+  const int64_t rows = Traits::TILE_ROWS * (int64_t)(2 * p.C) + PAD,
+                wide = p.x.rows * (int64_t)(8 * p.C / Traits::CHUNKS + PAD);
+  const int64_t keys = (Traits::BATCHED ? Traits::CHUNK : p.P / SPLITS + SPLITS * KEYS) * (int64_t)(2 * HEAD);
   const int64_t tile = rows > wide ? rows : wide;
   int64_t least = 3 * (tile > keys ? tile : keys);
   // Two groups of sequences read all tiles of 4C inputs before the first one is free.
-  if (Cut::WIDE && p.B > Cut::GROUP && least < (Cut::CHUNKS + 1) * wide) least = (Cut::CHUNKS + 1) * wide;
+  if (Traits::WIDE && p.B > Traits::GROUP && least < (Traits::CHUNKS + 1) * wide) least = (Traits::CHUNKS + 1) * wide;
   return least;
 }
 

@@ -1,5 +1,5 @@
-// How a decode kernel draws a token: as csrc/sample.cu from the same logits, of up to
-// DRAW_LIST candidates, in two hops between the blocks.
+// How a decode kernel samples a token: as csrc/sample.cu from the same logits, of up to
+// MAX_RANKED candidates, in two hops between the blocks.
 //
 // * Each block publishes the greatest logits of three groups of its rows. From those of all
 //   blocks each finds the same bound: at least k of them reach it, and not many more.
@@ -9,11 +9,11 @@
 // * The warps that compute put the k best of the list in order, by counting for each those
 //   before it. One warp then sums their p in the CPU's order.
 //
-// Every block draws by itself, so that none waits for a central one. Of one sequence the
+// Every block samples by itself, so that none waits for a central one. Of one sequence the
 // finishing warp does all but the order. Of several each has a warp of those that compute, so
-// that all of them draw at once and share the hops.
+// that all of them sample at once and share the hops.
 //
-// Also what both decode kernels do with logits, drawn from or not: from take_logit, for each of
+// Also what both decode kernels do with logits, sampled from or not: from take_logit, for each of
 // them, to finish_token, which tells the host.
 #pragma once
 
@@ -22,38 +22,38 @@
 
 namespace {
 
-constexpr int DRAW_LIST = 384;     // candidates of all blocks that are ranked, at most
-constexpr int DRAW_SORTED = GS_DECODE_DRAW_ALL;   // of which so many are drawn from, at most
-constexpr int DRAW_UNITS = DRAW_LIST / 2;  // of the list of a block: two candidates each
-constexpr int DRAW_COUNTS = 1023;  // the most candidates that a unit's first word can tell
-constexpr int DRAW_ROWS = 1024;    // logits of a block, at most
-constexpr int DRAW_BESTS = 5;      // buffers of a unit of each block
+constexpr int MAX_RANKED = 384;     // candidates of all blocks that are ranked, at most
+constexpr int MAX_SAMPLED = GS_DECODE_DRAW_ALL;   // of which so many are sampled from, at most
+constexpr int LIST_PACKETS = MAX_RANKED / 2;  // of the list of a block: two candidates each
+constexpr int MAX_COUNT = 1023;  // the most candidates that a packet's first word can tell
+constexpr int MAX_ROWS = 1024;    // logits of a block, at most
+constexpr int BEST_BUFFERS = 5;      // buffers of a packet of each block
 
 // In the room for parts of x, which is free when all logits of the block are computed.
-struct DrawList {
-  alignas(16) uint64_t rank[DRAW_LIST + 4];  // in any order, then zeros
+struct Candidates {
+  alignas(16) uint64_t rank[MAX_RANKED + 4];  // in any order, then zeros
   double temperature, top_p, log_sum;
   uint64_t random;
   int count, k;
   float largest;
 };
-struct DrawSorted {
-  alignas(16) double sum[DRAW_SORTED + 16];  // p of the candidates in order, then their running sums
-  uint16_t at[DRAW_SORTED];                  // in the list
+struct SortedCandidates {
+  alignas(16) double sum[MAX_SAMPLED + 16];  // p of the candidates in order, then their running sums
+  uint16_t at[MAX_SAMPLED];                  // in the list
 };
 // In the room for outputs of attention. The logits are read before the sums are written.
-union DrawSums {
-  float logits[DRAW_ROWS];  // of the block's rows
-  DrawSorted sorted;
+union LogitsOrSorted {
+  float logits[MAX_ROWS];  // of the block's rows
+  SortedCandidates sorted;
 };
 // Of each of several sequences, whose logits are read from memory; in the room for parts of x.
-struct DrawRoom {
-  DrawList list;
-  DrawSorted sorted;
+struct SequenceCandidates {
+  Candidates list;
+  SortedCandidates sorted;
 };
 
 // The three best logits of a lane, as keys, and the rows of the best two among those of the
-// block. Nothing is none.
+// block. Zeros are no logit.
 struct alignas(16) LaneBest {
   unsigned best = 0, second = 0, third = 0;
   unsigned rows = 0;  // 16 bits each
@@ -70,11 +70,12 @@ struct alignas(16) LaneBest {
 };
 
 // What a block has found of each sequence.
-template <typename Cut> struct Found {
-  static constexpr int GREEDY = Cut::MANY && !Cut::DRAWS ? GS_DECODE_SEQUENCES : 1, DRAWN = Cut::DRAWS_MANY ? GS_DECODE_SEQUENCES : 1;
+template <typename Traits> struct Found {
+  static constexpr int GREEDY = Traits::BATCHED && !Traits::SAMPLES ? GS_DECODE_SEQUENCES : 1,
+                       DRAWN = Traits::SAMPLES_BATCHED ? GS_DECODE_SEQUENCES : 1;
   float best[GREEDY][32];  // the best logits of each lane; of one sequence they are in registers
   int best_id[GREEDY][32];
-  LaneBest lanes[DRAWN][Cut::DRAWS ? 32 : 1];  // the same where tokens are drawn
+  LaneBest lanes[DRAWN][Traits::SAMPLES ? 32 : 1];  // the same where tokens are sampled
   int drawn[DRAWN];                            // the tokens, -1 where logits are not finite
   float log_probability[DRAWN];
 };
@@ -83,49 +84,53 @@ template <typename Cut> struct Found {
 
 constexpr int LISTED = 8, RANKED = 9;  // numbers of barriers
 
-template <typename Work> __device__ inline DrawList &draw_list(Work &work) {
-  static_assert(sizeof(DrawList) <= sizeof(work.x), "room for candidates");
-  return *reinterpret_cast<DrawList *>(work.x);
+template <typename Work> __device__ inline Candidates &candidates_in(Work &work) {
+  static_assert(sizeof(Candidates) <= sizeof(work.x), "room for candidates");
+  return *reinterpret_cast<Candidates *>(work.x);
 }
-template <typename Work> __device__ inline DrawSums &draw_sums(Work &work) {
-  static_assert(sizeof(DrawSums) <= sizeof(work.out), "room for logits and sums");
-  return *reinterpret_cast<DrawSums *>(work.out);
+template <typename Work> __device__ inline LogitsOrSorted &logits_or_sorted_in(Work &work) {
+  static_assert(sizeof(LogitsOrSorted) <= sizeof(work.out), "room for logits and sums");
+  return *reinterpret_cast<LogitsOrSorted *>(work.out);
 }
 
-// The units of a sequence: lists of candidates, sums of exp(logit - the largest).
-__device__ inline uint4 *lists_of(const Program &p, int sequence) { return p.lists + (size_t)sequence * gridDim.x * DRAW_UNITS; }
-__device__ inline uint4 *parts_of(const Program &p, int sequence) { return p.best + 4 * gridDim.x * LINE + sequence; }
+// The packets of a sequence: lists of candidates, sums of exp(logit - the largest).
+__device__ inline uint4 *lists_of(const Params &p, int sequence) {
+  return p.lists + (size_t)sequence * gridDim.x * LIST_PACKETS;
+}
+__device__ inline uint4 *parts_of(const Params &p, int sequence) { return p.best + 4 * gridDim.x * LINE + sequence; }
 
-// Nothing of a sequence is found yet.
-template <typename Cut, typename Shared> __device__ inline void find_none(Shared &sh, int sequence) {
+// Forgets what was found of a sequence.
+template <typename Traits, typename Shared> __device__ inline void clear_found(Shared &sh, int sequence) {
   const int lane = threadIdx.x % 32;
-  if constexpr (Cut::DRAWS)
+  if constexpr (Traits::SAMPLES)
     sh.found.lanes[sequence][lane] = LaneBest();
-  else if constexpr (Cut::MANY)
+  else if constexpr (Traits::BATCHED)
     sh.found.best[sequence][lane] = -INFINITY, sh.found.best_id[sequence][lane] = 0x7fffffff;
 }
 
 // A logit of a lane, of a row of all or the at-th of the block: to memory, and among the lane's best.
-template <typename Cut, typename Shared, typename Work>
-__device__ __forceinline__ void take_logit(const Program &p, Shared &sh, Work &work, int sequence, int row, int at, float y, float &best, int &best_id) {
+template <typename Traits, typename Shared, typename Work>
+__device__ __forceinline__ void take_logit(const Params &p, Shared &sh, Work &work, int sequence, int row, int at,
+                                           float y, float &best, int &best_id) {
   const int lane = threadIdx.x % 32;
-  p.logits[(Cut::MANY ? (size_t)sequence * p.ld : 0) + row] = y;
-  if constexpr (Cut::DRAWS) {
-    if constexpr (!Cut::MANY) draw_sums(work).logits[at] = y;
+  p.logits[(Traits::BATCHED ? (size_t)sequence * p.ld : 0) + row] = y;
+  if constexpr (Traits::SAMPLES) {
+    if constexpr (!Traits::BATCHED) logits_or_sorted_in(work).logits[at] = y;
     sh.found.lanes[sequence][lane].take(y, at);
   } else {
-    if constexpr (Cut::MANY) best = sh.found.best[sequence][lane], best_id = sh.found.best_id[sequence][lane];
+    if constexpr (Traits::BATCHED) best = sh.found.best[sequence][lane], best_id = sh.found.best_id[sequence][lane];
     if (y < INFINITY)
       take_better(best, best_id, y, row);
     else
       best = INFINITY, best_id = -1;  // also if it is not a number
-    if constexpr (Cut::MANY) sh.found.best[sequence][lane] = best, sh.found.best_id[sequence][lane] = best_id;
+    if constexpr (Traits::BATCHED) sh.found.best[sequence][lane] = best, sh.found.best_id[sequence][lane] = best_id;
   }
 }
 
-// read_all one block after the other, for what is rare: calls f with the first word of each unit
+// read_all one block after the other, for what is rare: calls f with the first word of each packet
 // of the lane. The third word must be z.
-template <typename Shared, typename F> __device__ inline void read_each(const Program &p, Shared &sh, const uint4 *units, uint32_t epoch, uint32_t z, F f) {
+template <typename Shared, typename F>
+__device__ inline void read_each(const Params &p, Shared &sh, const uint4 *packets, uint32_t epoch, uint32_t z, F f) {
   int lane = threadIdx.x % 32;
   asm volatile("" : "+r"(lane));
   delay();
@@ -134,8 +139,8 @@ template <typename Shared, typename F> __device__ inline void read_each(const Pr
     uint4 u;
     unsigned polls = 0;
 #pragma unroll 1
-    do u = load_unit(units + (size_t)i * LINE);
-    while ((u.w != epoch || u.z != z) && !gives_up(p.header, sh, polls, p.count));
+    do u = load_packet(packets + (size_t)i * LINE);
+    while ((u.w != epoch || u.z != z) && !stops_waiting(p.header, sh, polls, p.count));
     f(u.x);
   }
   __syncwarp();
@@ -143,8 +148,8 @@ template <typename Shared, typename F> __device__ inline void read_each(const Pr
 
 // A warp that computes: puts the k best candidates in their places, with their p.
 template <int WARPS> __device__ inline void rank_candidates(uint32_t list_at, uint32_t sums_at) {
-  const DrawList *list = (const DrawList *)__cvta_shared_to_generic(list_at);
-  DrawSorted &sorted = ((DrawSums *)__cvta_shared_to_generic(sums_at))->sorted;
+  const Candidates *list = (const Candidates *)__cvta_shared_to_generic(list_at);
+  SortedCandidates &sorted = ((LogitsOrSorted *)__cvta_shared_to_generic(sums_at))->sorted;
   named_sync<32 * (WARPS + 1)>(LISTED);
   const int n = list->count, k = list->k;
   const double by = list->temperature;
@@ -153,7 +158,7 @@ template <int WARPS> __device__ inline void rank_candidates(uint32_t list_at, ui
 #pragma unroll 1
   for (int base = 0; base < n; base += 8 * WARPS) {
     const int i = base + threadIdx.x / 4;
-    const uint64_t mine = list->rank[min(i, DRAW_LIST)];
+    const uint64_t mine = list->rank[min(i, MAX_RANKED)];
     int place = 0;
 #pragma unroll 2
     for (int j = 4 * part; j < n; j += 16) {
@@ -172,19 +177,19 @@ template <int WARPS> __device__ inline void rank_candidates(uint32_t list_at, ui
 }
 
 // The same of all sequences: a lane has a candidate, a warp 32 of one sequence at a time.
-template <int WARPS> __device__ inline void rank_rooms(DrawRoom *rooms, int B, int warp) {
+template <int WARPS> __device__ inline void rank_each(SequenceCandidates *rooms, int B, int warp) {
   int turn = warp;
 #pragma unroll 1
   for (int j = 0; j < B; j++) {
-    const DrawList &list = rooms[j].list;
-    DrawSorted &sorted = rooms[j].sorted;
+    const Candidates &list = rooms[j].list;
+    SortedCandidates &sorted = rooms[j].sorted;
     const int n = list.count, k = list.k;
 #pragma unroll 1
     for (int base = 0; base < n; base += 32) {
       if (turn-- > 0) continue;
       turn = WARPS - 1;
       const int i = base + threadIdx.x % 32;
-      const uint64_t mine = list.rank[min(i, DRAW_LIST)];
+      const uint64_t mine = list.rank[min(i, MAX_RANKED)];
       int place = 0;
 #pragma unroll 2
       for (int c = 0; c < n; c += 4) {
@@ -199,13 +204,13 @@ template <int WARPS> __device__ inline void rank_rooms(DrawRoom *rooms, int B, i
   }
 }
 
-// The candidates of a sequence in `list`, in any order, and how they are drawn from. A lane has
+// The candidates of a sequence in `list`, in any order, and how they are sampled from. A lane has
 // the best logits of its rows; `logits` are those of the block's rows, of which the first is row
 // `first`. Position is that of the token in its text. Returns whether the logits are finite;
 // without it there are no candidates.
-template <typename Cut, typename Shared>
-__device__ bool find_candidates(const Program &p, Shared &sh, DrawList &list, const float *logits, LaneBest own, int sequence, int first, int rows, int t, uint32_t epoch,
-                                uint64_t position) {
+template <typename Traits, typename Shared>
+__device__ bool find_candidates(const Params &p, Shared &sh, Candidates &list, const float *logits, LaneBest own,
+                                int sequence, int first, int rows, int t, uint32_t epoch, uint64_t position) {
   int lane = threadIdx.x % 32;
   asm volatile("" : "+r"(lane));
   const int b = blockIdx.x, blocks = gridDim.x, k = p.draw;
@@ -217,16 +222,17 @@ __device__ bool find_candidates(const Program &p, Shared &sh, DrawList &list, co
 #pragma unroll
     for (int g = 0; g < 3; g++) m[g] = __reduce_max_sync(~0u, lane % 3 == g ? own.best : 0u);
     delay();
-    if (lane == 0) store_unit(bests + b * LINE, m[0], m[1], m[2], epoch);
+    if (lane == 0) store_packet(bests + b * LINE, m[0], m[1], m[2], epoch);
   }
-  // While units are on their way; in shared memory to spare registers.
-  list.random = random53(p.sampling->seed, sequence, position), list.top_p = p.sampling->top_p, list.temperature = p.sampling->temperature;
+  // While packets are on their way; in shared memory to spare registers.
+  list.random = random53(p.sampling->seed, sequence, position), list.top_p = p.sampling->top_p,
+  list.temperature = p.sampling->temperature;
   const bool log_probs = p.sampling->log_probs;
-  uint4 u[OF_LANE] = {};
+  uint4 u[BLOCKS_PER_LANE] = {};
   read_all(p, sh, bests, LINE, epoch, u);
   unsigned largest = 0;
 #pragma unroll
-  for (int i = 0; i < OF_LANE; i++) {  // x becomes the greatest of a block
+  for (int i = 0; i < BLOCKS_PER_LANE; i++) {  // x becomes the greatest of a block
     const unsigned low = min(u[i].x, u[i].y);
     u[i].x = max(u[i].x, u[i].y);
     u[i].y = min(u[i].x, u[i].z);
@@ -246,15 +252,15 @@ __device__ bool find_candidates(const Program &p, Shared &sh, DrawList &list, co
       auto count = [&](unsigned key) {
         unsigned c = 0;
 #pragma unroll
-        for (int i = 0; i < OF_LANE; i++) c += u[i].x >= key;
+        for (int i = 0; i < BLOCKS_PER_LANE; i++) c += u[i].x >= key;
         if (wide) {
 #pragma unroll
-          for (int i = 0; i < OF_LANE; i++) c += (u[i].y >= key) + (u[i].z >= key);
+          for (int i = 0; i < BLOCKS_PER_LANE; i++) c += (u[i].y >= key) + (u[i].z >= key);
         }
         return (int)__reduce_add_sync(~0u, c);
       };
 #pragma unroll
-      for (int i = 0; i < OF_LANE; i++) {
+      for (int i = 0; i < BLOCKS_PER_LANE; i++) {
         if (u[i].x) least = min(least, u[i].x);
         if (wide && u[i].y) least = min(least, u[i].y);
         if (wide && u[i].z) least = min(least, u[i].z);
@@ -295,36 +301,36 @@ __device__ bool find_candidates(const Program &p, Shared &sh, DrawList &list, co
         const bool hit = key != 0 && rank >= low;
         const unsigned hits = __ballot_sync(~0u, hit);
         const int to = count + __popc(hits & ((1u << lane) - 1));
-        if (hit && to < DRAW_LIST) list.rank[to] = rank;
+        if (hit && to < MAX_RANKED) list.rank[to] = rank;
         count += __popc(hits);
       }
       __syncwarp();
       delay();
-      const int listed = min(count, DRAW_LIST);
+      const int listed = min(count, MAX_RANKED);
 #pragma unroll 1
       for (int i = lane; i == 0 || 2 * i < listed; i += 32) {
         const ulonglong2 two = *(const ulonglong2 *)(list.rank + 2 * i);
         const bool has = 2 * i < listed, more = 2 * i + 1 < listed;
         const uint32_t row = has ? rank_id(two.x) - first : 0, other = more ? rank_id(two.y) - first : 0;
-        store_unit(lists + (size_t)b * DRAW_UNITS + i, (uint32_t)min(count, DRAW_COUNTS) << 22 | other << 11 | row, has ? rank_key(two.x) : 0,
-                   more ? rank_key(two.y) : 0, mark);
+        store_packet(lists + (size_t)b * LIST_PACKETS + i, (uint32_t)min(count, MAX_COUNT) << 22 | other << 11 | row,
+                     has ? rank_key(two.x) : 0, more ? rank_key(two.y) : 0, mark);
       }
-      // All blocks read the row of wte of the token that is drawn.
+      // All blocks read the row of wte of the token that is sampled.
 #pragma unroll 1
-      for (int i = 0; i < min(listed, 4); i++) prefetch_row<Cut>(p.wte, rank_id(list.rank[i]));
+      for (int i = 0; i < min(listed, 4); i++) prefetch_row<Traits>(p.wte, rank_id(list.rank[i]));
       if (log_probs && turn == 0) {
         float part = 0;
 #pragma unroll 4
         for (int at = lane; at < rows; at += 32) part += expf(logits[at] - of_key(largest));
         part = (float)warp_sum((double)part);
-        if (lane == 0) store_unit(parts_of(p, sequence) + b * LINE, __float_as_uint(part), 0, 0, epoch);
+        if (lane == 0) store_packet(parts_of(p, sequence) + b * LINE, __float_as_uint(part), 0, 0, epoch);
       }
       __syncwarp();  // the list has been read
 
-      read_all(p, sh, lists, DRAW_UNITS, mark, u);
+      read_all(p, sh, lists, LIST_PACKETS, mark, u);
       int to = 0, most = 0;
 #pragma unroll
-      for (int i = 0; i < OF_LANE; i++) {
+      for (int i = 0; i < BLOCKS_PER_LANE; i++) {
         const int of = 32 * i + lane < blocks ? u[i].x >> 22 : 0;
         to += of, most = max(most, of);
       }
@@ -336,38 +342,40 @@ __device__ bool find_candidates(const Program &p, Shared &sh, DrawList &list, co
       }
       n = __shfl_sync(~0u, to, 31);
       to -= mine;
-      if (n <= DRAW_LIST || turn > 0) {
-        n = min(n, DRAW_LIST);
+      if (n <= MAX_RANKED || turn > 0) {
+        n = min(n, MAX_RANKED);
         auto put = [&](int block, unsigned key, uint32_t row) {
-          if (to < DRAW_LIST) list.rank[to] = rank_of(key, block * p.head + (int)(row & 2047));
+          if (to < MAX_RANKED) list.rank[to] = rank_of(key, block * p.head + (int)(row & 2047));
           to++;
         };
-        auto of = [&](int i) { return 32 * i + lane < blocks ? min((int)(u[i].x >> 22), DRAW_LIST) : 0; };
+        auto of = [&](int i) { return 32 * i + lane < blocks ? min((int)(u[i].x >> 22), MAX_RANKED) : 0; };
 #pragma unroll
-        for (int i = 0; i < OF_LANE; i++) {
+        for (int i = 0; i < BLOCKS_PER_LANE; i++) {
           if (of(i) > 0) put(32 * i + lane, u[i].y, u[i].x);
           if (of(i) > 1) put(32 * i + lane, u[i].z, u[i].x >> 11);
         }
-        // Further ones of blocks with many: a unit of several blocks at a time.
+        // Further ones of blocks with many: a packet of several blocks at a time.
 #pragma unroll 1
-        for (int c = 2; __any_sync(~0u, c < min(most, DRAW_LIST)); c += 2) {
-          constexpr int TOGETHER = OF_LANE / 2;
+        for (int c = 2; __any_sync(~0u, c < min(most, MAX_RANKED)); c += 2) {
+          constexpr int AT_ONCE = BLOCKS_PER_LANE / 2;
 #pragma unroll
-          for (int first = 0; first < OF_LANE; first += TOGETHER) {
-            uint4 v[TOGETHER];
+          for (int first = 0; first < BLOCKS_PER_LANE; first += AT_ONCE) {
+            uint4 v[AT_ONCE];
             bool wait;
             unsigned polls = 0;
 #pragma unroll 1
             do {
               wait = false;
 #pragma unroll
-              for (int i = 0; i < TOGETHER; i++) v[i] = load_unit_if(c < of(first + i), lists + (unsigned)((32 * (first + i) + lane) * DRAW_UNITS + c / 2));
+              for (int i = 0; i < AT_ONCE; i++)
+                v[i] = load_packet_if(c < of(first + i),
+                                      lists + (unsigned)((32 * (first + i) + lane) * LIST_PACKETS + c / 2));
 #pragma unroll
-              for (int i = 0; i < TOGETHER; i++) wait |= c < of(first + i) && v[i].w != mark;
-            } while (wait && !gives_up(p.header, sh, polls, p.count));
+              for (int i = 0; i < AT_ONCE; i++) wait |= c < of(first + i) && v[i].w != mark;
+            } while (wait && !stops_waiting(p.header, sh, polls, p.count));
             __syncwarp();
 #pragma unroll
-            for (int i = 0; i < TOGETHER; i++) {
+            for (int i = 0; i < AT_ONCE; i++) {
               if (of(first + i) > c) put(32 * (first + i) + lane, v[i].y, v[i].x);
               if (of(first + i) > c + 1) put(32 * (first + i) + lane, v[i].z, v[i].x >> 11);
             }
@@ -379,14 +387,14 @@ __device__ bool find_candidates(const Program &p, Shared &sh, DrawList &list, co
       // Too many: a bound among all ranks. It is reached, as ranks differ.
       uint64_t above = (uint64_t)(largest + 1) << 32;
 #pragma unroll 1
-      for (unsigned round = 1; n > DRAW_LIST && round <= 64; round++) {
+      for (unsigned round = 1; n > MAX_RANKED && round <= 64; round++) {
         const uint64_t middle = low + (above - low) / 2;
         unsigned c = 0;
 #pragma unroll 4
         for (int at = lane; at < rows; at += 32) c += rank_of(key_of(logits[at]), first + at) >= middle;
         c = __reduce_add_sync(~0u, c);
         delay();
-        if (lane == 0) store_unit(of_search(round) + b * LINE, c, 0, round, epoch);
+        if (lane == 0) store_packet(of_search(round) + b * LINE, c, 0, round, epoch);
         c = 0;
         read_each(p, sh, of_search(round), epoch, round, [&](uint32_t of) { c += of; });
         c = __reduce_add_sync(~0u, c);
@@ -395,7 +403,7 @@ __device__ bool find_candidates(const Program &p, Shared &sh, DrawList &list, co
         else
           above = middle;
       }
-      mark = epoch - 1;  // no other units of the lists have this epoch
+      mark = epoch - 1;  // no other packets of the lists have this epoch
     }
   }
   if (lane < 4) list.rank[n + lane] = 0;
@@ -405,7 +413,8 @@ __device__ bool find_candidates(const Program &p, Shared &sh, DrawList &list, co
 }
 
 // Notes the logarithm of the sum of exp(logit), if log-probabilities are wanted.
-template <typename Shared> __device__ inline void sum_row(const Program &p, Shared &sh, DrawList &list, int sequence, uint32_t epoch) {
+template <typename Shared>
+__device__ inline void sum_row(const Params &p, Shared &sh, Candidates &list, int sequence, uint32_t epoch) {
   if (!p.sampling->log_probs) return;
   double sum = 0;
   read_each(p, sh, parts_of(p, sequence), epoch, 0, [&](uint32_t part) { sum += (double)__uint_as_float(part); });
@@ -413,9 +422,10 @@ template <typename Shared> __device__ inline void sum_row(const Program &p, Shar
   __syncwarp();
 }
 
-// The token that is drawn from the candidates in their order, and its log-probability if it is
+// The token that is sampled from the candidates in their order, and its log-probability if it is
 // wanted.
-__device__ inline int choose(const Program &p, const DrawList &list, DrawSorted &sorted, float *log_probability) {
+__device__ inline int choose(const Params &p, const Candidates &list, SortedCandidates &sorted,
+                             float *log_probability) {
   int lane = threadIdx.x % 32;
   asm volatile("" : "+r"(lane));
   const int k = p.draw;
@@ -440,7 +450,8 @@ __device__ inline int choose(const Program &p, const DrawList &list, DrawSorted 
 #pragma unroll 1
       for (int base = 0; base < count; base += 32) {
         const int i = base + lane;
-        const unsigned found = __ballot_sync(~0u, i < count && (exceeds ? sorted.sum[i] > bound : sorted.sum[i] >= bound));
+        const unsigned found =
+            __ballot_sync(~0u, i < count && (exceeds ? sorted.sum[i] > bound : sorted.sum[i] >= bound));
         if (found) return base + __ffs(found) - 1;
       }
       return count - 1;
@@ -450,7 +461,7 @@ __device__ inline int choose(const Program &p, const DrawList &list, DrawSorted 
     if (top_p > 0.0 && top_p < 1.0) last = first_of(k, top_p * sorted.sum[last], false);
     choice = first_of(last + 1, (double)list.random * 0x1p-53 * sorted.sum[last], true);
   }
-  const uint64_t rank = list.rank[min((int)sorted.at[choice], DRAW_LIST - 1)];
+  const uint64_t rank = list.rank[min((int)sorted.at[choice], MAX_RANKED - 1)];
   const int token = rank_id(rank);
   if (p.sampling->log_probs) *log_probability = (float)((double)of_key(rank_key(rank)) - list.log_sum);
   return (unsigned)token < (unsigned)p.V ? token : -1;
@@ -458,37 +469,41 @@ __device__ inline int choose(const Program &p, const DrawList &list, DrawSorted 
 
 // The finishing warp, of one sequence: the token, -1 if the logits are not finite, and its
 // log-probability if it is wanted.
-template <typename Cut, typename Shared, typename Work>
-__device__ int draw(const Program &p, Shared &sh, Work &work, LaneBest own, int first, int rows, int t, uint32_t epoch, uint64_t position, float *log_probability) {
-  DrawList &list = draw_list(work);
-  DrawSums &sums = draw_sums(work);
-  const bool finite = find_candidates<Cut>(p, sh, list, sums.logits, own, 0, first, rows, t, epoch, position);
-  named_arrive<Cut::PARTIES>(LISTED);
+template <typename Traits, typename Shared, typename Work>
+__device__ int sample_token(const Params &p, Shared &sh, Work &work, LaneBest own, int first, int rows, int t,
+                            uint32_t epoch, uint64_t position, float *log_probability) {
+  Candidates &list = candidates_in(work);
+  LogitsOrSorted &sums = logits_or_sorted_in(work);
+  const bool finite = find_candidates<Traits>(p, sh, list, sums.logits, own, 0, first, rows, t, epoch, position);
+  named_arrive<Traits::PARTIES>(LISTED);
   if (finite) sum_row(p, sh, list, 0, epoch);
-  named_sync<Cut::PARTIES>(RANKED);
+  named_sync<Traits::PARTIES>(RANKED);
   *log_probability = __int_as_float(0x7fc00000);
   return finite ? choose(p, list, sums.sorted, log_probability) : -1;
 }
 
-// The warps that compute, of several sequences: warp j draws the token of sequence j, and all
+// The warps that compute, of several sequences: warp j samples the token of sequence j, and all
 // put candidates in order.
-template <typename Cut, typename Shared>
-__device__ void draw_each(const Program &p, Shared &sh, DrawRoom *rooms, int warp, int first, int rows, int t, uint32_t epoch) {
-  constexpr int WARPS = Cut::WARPS;
+template <typename Traits, typename Shared>
+__device__ void sample_each(const Params &p, Shared &sh, SequenceCandidates *rooms, int warp, int first, int rows,
+                            int t, uint32_t epoch) {
+  constexpr int WARPS = Traits::WARPS;
   bool finite = false;
   if (warp < p.B) {
-    DrawList &list = rooms[warp].list;
-    finite = find_candidates<Cut>(p, sh, list, p.logits + (size_t)warp * p.ld + first, sh.found.lanes[warp][threadIdx.x % 32], warp, first, rows, t, epoch,
-                                  p.sampling->offset + sh.pos0[warp] + t + 1);
+    Candidates &list = rooms[warp].list;
+    finite = find_candidates<Traits>(p, sh, list, p.logits + (size_t)warp * p.ld + first,
+                                     sh.found.lanes[warp][threadIdx.x % 32], warp, first, rows, t, epoch,
+                                     p.sampling->offset + sh.pos0[warp] + t + 1);
     if (finite) sum_row(p, sh, list, warp, epoch);
   }
   named_sync<32 * WARPS>(RANKED);
-  rank_rooms<WARPS>(rooms, p.B, warp);
+  rank_each<WARPS>(rooms, p.B, warp);
   named_sync<32 * WARPS>(RANKED);
   if (warp < p.B) {
     float log_probability = __int_as_float(0x7fc00000);
     const int token = finite ? choose(p, rooms[warp].list, rooms[warp].sorted, &log_probability) : -1;
-    if (threadIdx.x % 32 == 0) sh.token[warp] = max(token, 0), sh.found.drawn[warp] = token, sh.found.log_probability[warp] = log_probability;
+    if (threadIdx.x % 32 == 0)
+      sh.token[warp] = max(token, 0), sh.found.drawn[warp] = token, sh.found.log_probability[warp] = log_probability;
   }
 }
 
@@ -499,31 +514,35 @@ struct Finisher {
   int ends;         // the warp that ends a step
   int pos0;         // of a token of the launch, of the first sequence
   uint64_t step0;
-  bool teller;      // whether the block tells the host: the last one, which has the fewest rows, so that others do not wait
+  bool
+      reports;  // whether the block tells the host: the last one, which has the fewest rows, so that others do not wait
 };
-template <typename Cut> __device__ __forceinline__ Finisher finisher_of(const Program &p, int f) {
+template <typename Traits> __device__ __forceinline__ Finisher finisher_of(const Params &p, int f) {
   Finisher of;
-  of.f = f, of.sequences = Cut::MANY ? p.B : 1;
-  of.ends = Cut::PROMPT ? (of.sequences - 1) % Cut::FINISH : 0;
-  of.mine = !Cut::PROMPT ? f : f == of.ends ? of.sequences - 1 : of.sequences;
-  of.pos0 = *p.pos - first_token<Cut>(p), of.step0 = p.sampling->step;
-  of.teller = blockIdx.x == gridDim.x - 1;
+  of.f = f, of.sequences = Traits::BATCHED ? p.B : 1;
+  of.ends = Traits::PROMPT ? (of.sequences - 1) % Traits::FINISH : 0;
+  of.mine = !Traits::PROMPT ? f : f == of.ends ? of.sequences - 1 : of.sequences;
+  of.pos0 = *p.pos - first_token<Traits>(p), of.step0 = p.sampling->step;
+  of.reports = blockIdx.x == gridDim.x - 1;
   return of;
 }
 
 // The tokens of a step whose logits the block has computed: those of all blocks' best logits, or
-// drawn. Of one sequence best, best_id and token are in registers.
-template <typename Cut, typename Shared, typename Work>
-__device__ __forceinline__ void finish_token(const Program &p, Shared &sh, Work &work, const Local &logits, const Finisher &of, int t, uint32_t epoch, float best, int best_id, int &token) {
-  constexpr int FINISH = Cut::FINISH;
-  constexpr bool MANY = Cut::MANY;
+// sampled. Of one sequence best, best_id and token are in registers.
+template <typename Traits, typename Shared, typename Work>
+__device__ __forceinline__ void finish_token(const Params &p, Shared &sh, Work &work, const BlockStep &logits,
+                                             const Finisher &of, int t, uint32_t epoch, float best, int best_id,
+                                             int &token) {
+  constexpr int FINISH = Traits::FINISH;
+  constexpr bool BATCHED = Traits::BATCHED;
   const int lane = threadIdx.x % 32, B = of.sequences;
   float log_probability = __int_as_float(0x7fc00000);
-  if constexpr (Cut::DRAWS_MANY) {
-    barrier_sync<Cut>(LISTED);  // the warps that compute go on
+  if constexpr (Traits::SAMPLES_BATCHED) {
+    barrier_sync<Traits>(LISTED);  // the warps that compute go on
     if (of.f == 0 && lane == 0) *(volatile int *)&sh.step = t + 1;
-  } else if constexpr (Cut::DRAWS) {
-    token = draw<Cut>(p, sh, work, sh.found.lanes[0][lane], logits.row, logits.rows, t, epoch, p.sampling->offset + of.pos0 + t + 1, &log_probability);
+  } else if constexpr (Traits::SAMPLES) {
+    token = sample_token<Traits>(p, sh, work, sh.found.lanes[0][lane], logits.row, logits.rows, t, epoch,
+                                 p.sampling->offset + of.pos0 + t + 1, &log_probability);
     if (lane == 0) sh.token[0] = max(token, 0), *(volatile int *)&sh.step = t + 1;
   } else {
     // Every block finds the best logit of all by itself. In two buffers, since some blocks have
@@ -531,20 +550,20 @@ __device__ __forceinline__ void finish_token(const Program &p, Shared &sh, Work 
     uint4 *const bests = p.best + (t & 1) * gridDim.x * LINE;
 #pragma unroll 1
     for (int j = of.mine; j < B; j += FINISH) {
-      if constexpr (MANY) best = sh.found.best[j][lane], best_id = sh.found.best_id[j][lane];
+      if constexpr (BATCHED) best = sh.found.best[j][lane], best_id = sh.found.best_id[j][lane];
       warp_best(best, best_id);
       delay();
-      if (lane == 0) store_unit(bests + blockIdx.x * LINE + j, __float_as_uint(best), best_id, 0, epoch);
+      if (lane == 0) store_packet(bests + blockIdx.x * LINE + j, __float_as_uint(best), best_id, 0, epoch);
       // All blocks read the row of wte of the token that is found.
-      if ((unsigned)best_id < (unsigned)p.V) prefetch_row<Cut>(p.wte, best_id);
+      if ((unsigned)best_id < (unsigned)p.V) prefetch_row<Traits>(p.wte, best_id);
     }
 #pragma unroll 1
     for (int j = of.mine; j < B; j += FINISH) {
       best = -INFINITY, best_id = 0x7fffffff;
-      uint4 u[OF_LANE] = {};
+      uint4 u[BLOCKS_PER_LANE] = {};
       read_all(p, sh, bests + j, LINE, epoch, u);
 #pragma unroll
-      for (int k = 0; k < OF_LANE; k++)
+      for (int k = 0; k < BLOCKS_PER_LANE; k++)
         if (32 * k + lane < (int)gridDim.x) take_better(best, best_id, __uint_as_float(u[k].x), (int)u[k].y);
       __syncwarp();
       warp_best(best, best_id);
@@ -552,41 +571,46 @@ __device__ __forceinline__ void finish_token(const Program &p, Shared &sh, Work 
       if (lane == 0) {
         sh.token[j] = max(token, 0);
         if (of.f == of.ends) *(volatile int *)&sh.step = t + 1;
-        if (MANY && of.teller && !p.logits_only) p.token[Cut::PROMPT ? 0 : j] = token;
+        if (BATCHED && of.reports && !p.logits_only) p.token[Traits::PROMPT ? 0 : j] = token;
       }
     }
   }
-  if (of.f == of.ends && !Cut::DRAWS_MANY) stamp<Cut>(p, t, p.count, GS_DECODE_PUBLISHED);
-  barrier_sync<Cut>(TOKEN);
-  if (of.f == 0 && Cut::DRAWS_MANY) stamp<Cut>(p, t, p.count, GS_DECODE_PUBLISHED);
-  if (of.f == 0 && lane == 0) renew_patience(p, sh);
-  if (of.teller && lane == 0 && !p.logits_only) {
+  if (of.f == of.ends && !Traits::SAMPLES_BATCHED) stamp<Traits>(p, t, p.count, GS_DECODE_PUBLISHED);
+  barrier_sync<Traits>(TOKEN);
+  if (of.f == 0 && Traits::SAMPLES_BATCHED) stamp<Traits>(p, t, p.count, GS_DECODE_PUBLISHED);
+  if (of.f == 0 && lane == 0) restart_timeout(p, sh);
+  if (of.reports && lane == 0 && !p.logits_only) {
     __threadfence();
     const uint32_t expired = *(volatile uint32_t *)&p.header->expired;
 #pragma unroll 1
     for (int j = of.mine; j < B; j += FINISH) {
-      gs_slot *slot = p.slots + (of.step0 + t) % p.slot_count * (Cut::PROMPT ? 1 : B) + (Cut::PROMPT ? 0 : j);
-      if constexpr (Cut::DRAWS_MANY) token = sh.found.drawn[j], log_probability = sh.found.log_probability[j], p.token[j] = token;
-      slot->token = expired ? GS_SLOT_TIMEOUT : MANY && !Cut::PROMPT && !Cut::DRAWS ? p.token[j] : token;
+      gs_slot *slot = p.slots + (of.step0 + t) % p.slot_count * (Traits::PROMPT ? 1 : B) + (Traits::PROMPT ? 0 : j);
+      if constexpr (Traits::SAMPLES_BATCHED)
+        token = sh.found.drawn[j], log_probability = sh.found.log_probability[j], p.token[j] = token;
+      slot->token = expired ? GS_SLOT_TIMEOUT : BATCHED && !Traits::PROMPT && !Traits::SAMPLES ? p.token[j] : token;
       slot->log_probability = log_probability;
-      slot->position = expired ? (int64_t)(expired & 0x7fffffffu) : (int64_t)p.sampling->offset + (MANY ? sh.pos0[j] : of.pos0) + t + 1;
+      slot->position = expired ? (int64_t)(expired & 0x7fffffffu)
+                               : (int64_t)p.sampling->offset + (BATCHED ? sh.pos0[j] : of.pos0) + t + 1;
       slot->time = gs_globaltimer();
       store_release(&slot->sequence, of.step0 + t + 1);
     }
   }
   // The row of wpe that the step after the next one needs; a prompt has none.
-  if (!Cut::PROMPT && of.teller && t + 2 < p.tokens)
+  if (!Traits::PROMPT && of.reports && t + 2 < p.tokens)
 #pragma unroll 1
-    for (int j = of.mine; j < B; j += FINISH) prefetch_row<Cut>(p.wpe, (MANY ? sh.pos0[j] : of.pos0) + t + 2);
+    for (int j = of.mine; j < B; j += FINISH) prefetch_row<Traits>(p.wpe, (BATCHED ? sh.pos0[j] : of.pos0) + t + 2);
 }
 
 // Positions, token and step after a launch, for the next one.
-template <typename Cut, typename Shared> __device__ __forceinline__ void finish_launch(const Program &p, const Shared &sh, const Finisher &of, uint32_t epoch0, int token) {
-  if (!of.teller || threadIdx.x % 32 != 0) return;
+template <typename Traits, typename Shared>
+__device__ __forceinline__ void finish_launch(const Params &p, const Shared &sh, const Finisher &of, uint32_t epoch0,
+                                              int token) {
+  if (!of.reports || threadIdx.x % 32 != 0) return;
   if (!p.logits_only) {
 #pragma unroll 1
-    for (int j = of.mine; j < of.sequences; j += Cut::FINISH) p.pos[Cut::PROMPT ? 0 : j] = (Cut::MANY ? sh.pos0[j] : of.pos0) + p.tokens;
-    if (!Cut::MANY) *p.token = token;
+    for (int j = of.mine; j < of.sequences; j += Traits::FINISH)
+      p.pos[Traits::PROMPT ? 0 : j] = (Traits::BATCHED ? sh.pos0[j] : of.pos0) + p.tokens;
+    if (!Traits::BATCHED) *p.token = token;
     if (of.f == 0) p.sampling->step = of.step0 + p.tokens;
   }
   if (of.f == 0) p.header->epoch = epoch0 + p.tokens * p.count;

@@ -8,7 +8,8 @@ constexpr int FOLD_THREADS = 256;
 
 // A warp per row of W.
 __global__ void __launch_bounds__(FOLD_THREADS)
-    fold_kernel(const __nv_bfloat16 *w, const float *gain, const float *shift, const float *bias, float *sums, float *folded, int N, int K) {
+    fold_kernel(const __nv_bfloat16 *w, const float *gain, const float *shift, const float *bias, float *sums,
+                float *folded, int N, int K) {
   gs_let_next();
   gs_wait();
   const int row = blockIdx.x * (FOLD_THREADS / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -27,6 +28,7 @@ __global__ void __launch_bounds__(FOLD_THREADS)
 
 extern "C" int gs_fold(gs_stream *s, const gs_fold_args *a) {
   GS_ENTER(s, a);
-  return gs_launch(s, "fold", fold_kernel, dim3((a->N + FOLD_THREADS / 32 - 1) / (FOLD_THREADS / 32)), FOLD_THREADS, 0, (const __nv_bfloat16 *)a->w,
-                   (const float *)a->gain, (const float *)a->shift, (const float *)a->bias, (float *)a->sums, (float *)a->folded, (int)a->N, (int)a->K);
+  return gs_launch(s, "fold", fold_kernel, dim3((a->N + FOLD_THREADS / 32 - 1) / (FOLD_THREADS / 32)), FOLD_THREADS, 0,
+                   (const __nv_bfloat16*)a->w, (const float*)a->gain, (const float*)a->shift, (const float*)a->bias,
+                   (float*)a->sums, (float*)a->folded, (int)a->N, (int)a->K);
 }

@@ -12,9 +12,11 @@
 
 // Copies bytes of memory to shared memory, both multiples of 16; the mbarrier counts them.
 __device__ inline void bulk_copy(uint32_t to, const void *from, int bytes, uint32_t full, uint64_t policy) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to), "l"(from), "r"(bytes),
-               "r"(full), "l"(policy)
-               : "memory");
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+          "r"(to),
+      "l"(from), "r"(bytes), "r"(full), "l"(policy)
+      : "memory");
 }
 // How the L2 cache treats a copy: as other data, or as the first to be replaced.
 __device__ inline uint64_t policy_normal() {
@@ -44,33 +46,49 @@ __device__ inline uint32_t load_shared32(uint32_t a) {
   return v;
 }
 // Stores to it.
-__device__ inline void store_shared2(uint32_t a, float2 v) { asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(a), "f"(v.x), "f"(v.y) : "memory"); }
-__device__ inline void store_shared32(uint32_t a, uint32_t v) { asm volatile("st.shared.u32 [%0], %1;" ::"r"(a), "r"(v) : "memory"); }
+__device__ inline void store_shared2(uint32_t a, float2 v) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(a), "f"(v.x), "f"(v.y) : "memory");
+}
+__device__ inline void store_shared32(uint32_t a, uint32_t v) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(a), "r"(v) : "memory");
+}
 // Keeps an address in shared memory in a register: else it is computed at each use, from a special register.
 __device__ inline void keep_address(uint32_t &a) { asm volatile("" : "+r"(a)); }
 
 // D += A B by tensor cores, of 16 rows, 32 of k and 8 columns.
 __device__ inline void mma(float (&d)[4], const uint4 &a, const uint4 &b, const uint4 &x) {  // rows g of a, g + 8 of b
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(a.x), "r"(b.x), "r"(a.y), "r"(b.y), "r"(x.x), "r"(x.y));
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(a.z), "r"(b.z), "r"(a.w), "r"(b.w), "r"(x.z), "r"(x.w));
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a.x), "r"(b.x), "r"(a.y), "r"(b.y), "r"(x.x), "r"(x.y));
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a.z), "r"(b.z), "r"(a.w), "r"(b.w), "r"(x.z), "r"(x.w));
 }
 
 // Puts the operands a and b of both instructions of mma in their order in registers, so that they
 // are not moved there when x arrives. zero must be 0, unknown to the compiler.
 __device__ inline void arrange(uint4 &a, uint4 &b, uint32_t zero) {
   uint4 c = make_uint4(a.x, b.x, a.y, b.y), d = make_uint4(a.z, b.z, a.w, b.w);
-  asm volatile("xor.b32 %0, %0, %4;\n xor.b32 %1, %1, %4;\n xor.b32 %2, %2, %4;\n xor.b32 %3, %3, %4;" : "+r"(c.x), "+r"(c.y), "+r"(c.z), "+r"(c.w) : "r"(zero));
-  asm volatile("xor.b32 %0, %0, %4;\n xor.b32 %1, %1, %4;\n xor.b32 %2, %2, %4;\n xor.b32 %3, %3, %4;" : "+r"(d.x), "+r"(d.y), "+r"(d.z), "+r"(d.w) : "r"(zero));
+  asm volatile("xor.b32 %0, %0, %4;\n xor.b32 %1, %1, %4;\n xor.b32 %2, %2, %4;\n xor.b32 %3, %3, %4;"
+               : "+r"(c.x), "+r"(c.y), "+r"(c.z), "+r"(c.w)
+               : "r"(zero));
+  asm volatile("xor.b32 %0, %0, %4;\n xor.b32 %1, %1, %4;\n xor.b32 %2, %2, %4;\n xor.b32 %3, %3, %4;"
+               : "+r"(d.x), "+r"(d.y), "+r"(d.z), "+r"(d.w)
+               : "r"(zero));
   a = c, b = d;
 }
 
 // Barriers of some of a block's warps, by number.
-template <int THREADS> __device__ inline void named_sync(int id) { asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(THREADS) : "memory"); }
-template <int THREADS> __device__ inline void named_arrive(int id) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(THREADS) : "memory"); }
+template <int THREADS>
+__device__ inline void named_sync(int id) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(THREADS) : "memory");
+}
+template <int THREADS>
+__device__ inline void named_arrive(int id) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(THREADS) : "memory");
+}
 
 // Shows initialised mbarriers to copies.
 __device__ inline void mbarrier_show() {
@@ -90,7 +108,9 @@ __device__ inline uint32_t load_relaxed(const uint32_t *p) {
   return v;
 }
 // Shows the host what was written before.
-__device__ inline void store_release(uint64_t *p, uint64_t v) { asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory"); }
+__device__ inline void store_release(uint64_t *p, uint64_t v) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
 
 #endif
 #endif

@@ -15,5 +15,7 @@ inline __nv_bfloat16 __float2bfloat16_rn(float v) {
   if (v != v) return {0x7fff};
   return {(uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
 }
-inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) { return {__float2bfloat16_rn(x), __float2bfloat16_rn(y)}; }
+inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) {
+  return {__float2bfloat16_rn(x), __float2bfloat16_rn(y)};
+}
 inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 v) { return v.bits; }

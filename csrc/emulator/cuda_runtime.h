@@ -59,17 +59,18 @@ extern thread_local dim3 blockDim, gridDim;
 namespace emulator {
 
 // What a warp's lanes do together. A lane that does another thing than the others is an error.
-enum Together { SYNC, SHUFFLE, VOTE, REDUCE, MULTIPLY };
+enum WarpOp { SYNC, SHUFFLE, VOTE, REDUCE, MULTIPLY };
 constexpr int MOST = 64;  // bytes of a lane's value
 
 // Gives the value of this lane to the others and waits for theirs. Valid until the lane's next
 // but one call.
-const unsigned char (*gather(Together what, const void *value, size_t bytes))[MOST];
+const unsigned char (*gather(WarpOp what, const void *value, size_t bytes))[MOST];
 void yield();                                                      // lets other fibers run
 void arrive(int barrier, int threads, bool wait);                  // at a named barrier
 void copy(void *to, const void *from, int bytes, uint64_t *full);  // ends at some later time
 uint64_t nanoseconds();
-void launch(dim3 grid, dim3 block, size_t shared, unsigned char *(*dynamic)(), bool cooperative, const std::function<void()> &kernel);
+void launch(dim3 grid, dim3 block, size_t shared, unsigned char *(*dynamic)(), bool cooperative,
+            const std::function<void()> &kernel);
 
 template <typename T> T lane_value(const unsigned char (*values)[MOST], int lane) {
   T v;
@@ -132,9 +133,18 @@ template <typename T, typename F> T emulator_reduce(T v, F f) {
   for (int i = 1; i < 32; i++) sum = f(sum, emulator::lane_value<T>(all, i));
   return sum;
 }
-template <typename T> T __reduce_add_sync(unsigned, T v) { return emulator_reduce(v, [](T a, T b) { return (T)(a + b); }); }
-template <typename T> T __reduce_max_sync(unsigned, T v) { return emulator_reduce(v, [](T a, T b) { return a > b ? a : b; }); }
-template <typename T> T __reduce_min_sync(unsigned, T v) { return emulator_reduce(v, [](T a, T b) { return a < b ? a : b; }); }
+template <typename T>
+T __reduce_add_sync(unsigned, T v) {
+  return emulator_reduce(v, [](T a, T b) { return (T)(a + b); });
+}
+template <typename T>
+T __reduce_max_sync(unsigned, T v) {
+  return emulator_reduce(v, [](T a, T b) { return a > b ? a : b; });
+}
+template <typename T>
+T __reduce_min_sync(unsigned, T v) {
+  return emulator_reduce(v, [](T a, T b) { return a < b ? a : b; });
+}
 
 // ---------------------------------------------------------------- PTX
 
@@ -158,7 +168,12 @@ inline uint64_t gs_globaltimer() {
 typedef int cudaError_t;
 typedef void *cudaStream_t;
 constexpr cudaError_t cudaSuccess = 0;
-enum { cudaLaunchAttributeClusterDimension, cudaLaunchAttributeProgrammaticStreamSerialization, cudaLaunchAttributePreferredSharedMemoryCarveout, cudaLaunchAttributeCooperative };
+enum {
+  cudaLaunchAttributeClusterDimension,
+  cudaLaunchAttributeProgrammaticStreamSerialization,
+  cudaLaunchAttributePreferredSharedMemoryCarveout,
+  cudaLaunchAttributeCooperative
+};
 enum { cudaSharedmemCarveoutMaxShared, cudaFuncAttributeMaxDynamicSharedMemorySize };
 struct cudaLaunchAttribute {
   int id;
@@ -177,15 +192,17 @@ struct cudaLaunchConfig_t {
 struct cudaFuncAttributes {
   int ptxVersion;
 };
-inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *) { return a->ptxVersion = 90, cudaSuccess; }
+inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void*) { return a->ptxVersion = 90, cudaSuccess; }
 template <typename Kernel> cudaError_t cudaFuncSetAttribute(Kernel, int, int) { return cudaSuccess; }
 
 namespace {
 unsigned char *emulator_dynamic();  // the dynamic shared memory of the kernels of this file
-template <typename... Params, typename... Args> cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *c, void (*kernel)(Params...), Args... args) {
+template <typename... Params, typename... Args>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *c, void (*kernel)(Params...), Args... args) {
   bool cooperative = false;
   for (int i = 0; i < c->numAttrs; i++) cooperative |= c->attrs[i].id == cudaLaunchAttributeCooperative;
-  emulator::launch(c->gridDim, c->blockDim, c->dynamicSmemBytes, emulator_dynamic, cooperative, [&] { kernel(args...); });
+  emulator::launch(c->gridDim, c->blockDim, c->dynamicSmemBytes, emulator_dynamic, cooperative,
+                   [&] { kernel(args...); });
   return cudaSuccess;
 }
 }  // namespace

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <mutex>
@@ -64,7 +65,7 @@ struct Fiber {
 };
 struct Warp {
   int arrived;
-  Together what;
+  WarpOp what;
   Fiber *parked[LANES];
   alignas(16) unsigned char values[2][LANES][MOST];
 };
@@ -91,6 +92,8 @@ struct Block {
   int alive;
   std::vector<Fiber *> waiting;  // for the phase of some mbarrier to end
   size_t idle;  // yields since something happened
+  size_t polls; // yields since the block slept
+  unsigned naps;  // since some of its threads met at a barrier
   uint32_t random;
   const std::function<void()> *kernel;
 };
@@ -187,7 +190,8 @@ char *take_stack() {
 
 constexpr size_t GUARD = 1024;  // bytes behind the shared memory of a block, which nothing may write
 
-void run_block(dim3 grid, dim3 threads, unsigned index, size_t shared, unsigned char *dynamic, const std::function<void()> &kernel) {
+void run_block(dim3 grid, dim3 threads, unsigned index, size_t shared, unsigned char *dynamic,
+               const std::function<void()> &kernel) {
   Block b = {};
   block = &b;
   b.kernel = &kernel;
@@ -243,6 +247,11 @@ void land(const Copy &c) {
 
 void yield() {
   Block &b = *block;
+  // A block whose threads all poll leaves the processor to those that it waits for.
+  if (++b.polls > 2 * b.fibers.size()) {
+    b.polls = 0;
+    usleep(100u << (b.naps < 5 ? b.naps++ : 5));
+  }
   if (++b.idle % 32 == 0) land_copies();
   if (b.idle > 2 * (b.count + 1)) {
     wake();
@@ -253,7 +262,7 @@ void yield() {
   go_on();
 }
 
-const unsigned char (*gather(Together what, const void *value, size_t bytes))[MOST] {
+const unsigned char (*gather(WarpOp what, const void *value, size_t bytes))[MOST] {
   Block &b = *block;
   Fiber *const f = b.current;
   Warp &w = b.warps[f->id / LANES];
@@ -287,11 +296,12 @@ void arrive(int barrier, int threads, bool wait) {
   }
   for (Fiber *f : at.parked) push(f);
   at.parked.clear();
-  at.arrived = 0, b.idle = 0;
+  at.arrived = 0, b.idle = 0, b.naps = 0;
 }
 
 void copy(void *to, const void *from, int bytes, uint64_t *full) {
-  if (bytes <= 0 || bytes % 16 != 0 || (uintptr_t)to % 16 != 0 || (uintptr_t)from % 16 != 0) broken("a bulk copy of a wrong size or address");
+  if (bytes <= 0 || bytes % 16 != 0 || (uintptr_t)to % 16 != 0 || (uintptr_t)from % 16 != 0)
+    broken("a bulk copy of a wrong size or address");
   memset(to, 0xc5, (size_t)bytes);
   block->copies.push_back({to, from, bytes, full, (int)(draw() % 64)});
 }
@@ -304,7 +314,8 @@ uint64_t nanoseconds() {
   return ((uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec) / (uint64_t)(slow > 0 ? slow : 1);
 }
 
-void launch(dim3 grid, dim3 threads, size_t shared, unsigned char *(*dynamic)(), bool cooperative, const std::function<void()> &kernel) {
+void launch(dim3 grid, dim3 threads, size_t shared, unsigned char *(*dynamic)(), bool cooperative,
+            const std::function<void()> &kernel) {
   // Blocks that wait for no other one take turns.
   const unsigned workers = cooperative ? grid.x : grid.x < 4 ? grid.x : 4;
   std::atomic<unsigned> next{0};
@@ -319,7 +330,8 @@ void launch(dim3 grid, dim3 threads, size_t shared, unsigned char *(*dynamic)(),
   for (pthread_t &t : running)
     if (pthread_create(&t, nullptr, [](void *of) -> void * {
           Work &w = *(Work *)of;
-          for (unsigned i; (i = w.next->fetch_add(1)) < w.grid.x;) run_block(w.grid, w.threads, i, w.shared, w.dynamic(), *w.kernel);
+          for (unsigned i; (i = w.next->fetch_add(1)) < w.grid.x;)
+            run_block(w.grid, w.threads, i, w.shared, w.dynamic(), *w.kernel);
           return nullptr;
         }, &work) != 0) {
       fprintf(stderr, "emulator: no thread for a block\n");

@@ -1,4 +1,4 @@
-// The functions of csrc/ptx.cuh, csrc/mbarrier.cuh and csrc/unit.cuh for CPUs.
+// The functions of csrc/ptx.cuh, csrc/mbarrier.cuh and csrc/packet.cuh for CPUs.
 #pragma once
 
 #include "cuda_bf16.h"
@@ -15,25 +15,27 @@ inline void mbarrier_wait(uint64_t *b, int parity) {
 }
 inline void mbarrier_show() {}
 
-// Units pass between threads of the system: 16 bytes at once.
-typedef int emulator_unit __attribute__((vector_size(16)));
-inline uint4 load_unit(const void *p) {
-  const emulator_unit v = *(const volatile emulator_unit *)p;
+// Packets pass between threads of the system: 16 bytes at once.
+typedef int emulator_packet __attribute__((vector_size(16)));
+inline uint4 load_packet(const void *p) {
+  const emulator_packet v = *(const volatile emulator_packet *)p;
   __atomic_thread_fence(__ATOMIC_ACQUIRE);
   uint4 u;
   memcpy(&u, &v, sizeof u);
   return u;
 }
-inline uint4 load_unit_if(bool has, const void *p) { return has ? load_unit(p) : uint4{0, 0, 0, 0}; }
-inline void load_unit_to(uint4 &u, bool has, const void *p) {
-  if (has) u = load_unit(p);
+inline uint4 load_packet_if(bool has, const void *p) { return has ? load_packet(p) : uint4{0, 0, 0, 0}; }
+inline void load_packet_to(uint4 &u, bool has, const void *p) {
+  if (has) u = load_packet(p);
 }
-inline void store_unit(void *p, uint32_t x, uint32_t y, uint32_t z, uint32_t epoch) {
+inline void store_packet(void *p, uint32_t x, uint32_t y, uint32_t z, uint32_t epoch) {
   __atomic_thread_fence(__ATOMIC_RELEASE);
-  *(volatile emulator_unit *)p = emulator_unit{(int)x, (int)y, (int)z, (int)epoch};
+  *(volatile emulator_packet *)p = emulator_packet{(int)x, (int)y, (int)z, (int)epoch};
 }
 
-inline void bulk_copy(uint32_t to, const void *from, int bytes, uint32_t full, uint64_t) { emulator::copy(of_shared(to), from, bytes, (uint64_t *)of_shared(full)); }
+inline void bulk_copy(uint32_t to, const void *from, int bytes, uint32_t full, uint64_t) {
+  emulator::copy(of_shared(to), from, bytes, (uint64_t*)of_shared(full));
+}
 inline uint64_t policy_normal() { return 0; }
 inline uint64_t policy_last() { return 0; }
 inline uint64_t policy_first() { return 0; }

@@ -20,7 +20,9 @@ int gs_check(cudaError_t e, const char *what) { return e == cudaSuccess ? GS_OK 
 gs_stamp gs_next_stamp(gs_stream *, const char *, dim3) { return {nullptr}; }
 
 // Widths that the emulator is built without.
-static int missing(const gs_decode_args *a) { return gs_fail(GS_UNSUPPORTED, "the emulator was built without the width %d", a->C); }
+static int missing(const gs_decode_args *a) {
+  return gs_fail(GS_UNSUPPORTED, "the emulator was built without the width %d", a->C);
+}
 #define WIDTH(name)                                                                            \
   __attribute__((weak)) extern const gs_decode_width name = {                                  \
       [](gs_stream *, const gs_decode_args *a, uint64_t *, int32_t *) { return missing(a); },  \
@@ -48,6 +50,10 @@ static gs_stream *stream(int blocks) {
 extern "C" {
 const char *emulator_error() { return text; }
 int emulator_decode(int blocks, const gs_decode_args *a) { return emulated_decode(stream(blocks), a); }
-int emulator_decode_one(int blocks, const gs_decode_args *a, int step, int tail, uint32_t epoch) { return emulated_decode_one(stream(blocks), a, step, tail, epoch); }
-int emulator_decode_work(int blocks, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens) { return emulated_decode_work(stream(blocks), a, bytes, tokens); }
+int emulator_decode_one(int blocks, const gs_decode_args *a, int step, int tail, uint32_t epoch) {
+  return emulated_decode_one(stream(blocks), a, step, tail, epoch);
+}
+int emulator_decode_work(int blocks, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens) {
+  return emulated_decode_work(stream(blocks), a, bytes, tokens);
+}
 }

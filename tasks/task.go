@@ -35,11 +35,6 @@ func ForModel(c gpt2.Config) []*Task {
 	return []*Task{vectorAdd(), vectorSquare(), reduceSum(), matmul(), prefill(c), decode(c), generate(c)}
 }
 
-// InLane tells whether the work of a task of this name runs in a lane of a [Queue]: it is in the suite, and not over arrays.
-func InLane(name string) bool {
-	return slices.ContainsFunc(All(), func(t *Task) bool { return t.Name == name && t.Arrays == nil })
-}
-
 // Task is work that a CPU and a GPU can do.
 type Task struct {
 	Name    string

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"gpt2scope/auto"
 	"gpt2scope/cmd/infer/bench"
 	"gpt2scope/cmd/infer/cli"
-	"gpt2scope/dispatch/auto"
 )
 
 // withDriver makes files as a driver's, and returns how the program is run there: at a time, with

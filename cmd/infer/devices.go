@@ -14,11 +14,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/auto"
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/cpu"
 	"gpt2scope/cuda"
 	"gpt2scope/cuda/nvml"
-	"gpt2scope/dispatch/auto"
 	"gpt2scope/internal/humanize"
 )
 

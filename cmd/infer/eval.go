@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/auto"
 	"gpt2scope/cmd/infer/cli"
-	"gpt2scope/dispatch/auto"
 	"gpt2scope/gpt2"
 )
 

@@ -17,9 +17,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/auto"
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/cmd/infer/trace"
-	"gpt2scope/dispatch/auto"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/stats"

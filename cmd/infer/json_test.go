@@ -14,20 +14,20 @@ import (
 	"testing"
 	"time"
 
+	"gpt2scope/auto"
 	"gpt2scope/ceilings"
 	"gpt2scope/cmd/infer/bench"
 	"gpt2scope/cmd/infer/cli"
 	learncmd "gpt2scope/cmd/infer/learn"
 	taskscmd "gpt2scope/cmd/infer/tasks"
 	"gpt2scope/cmd/infer/trace"
-	"gpt2scope/dispatch"
-	"gpt2scope/dispatch/auto"
 	"gpt2scope/energy"
 	"gpt2scope/layers"
 	"gpt2scope/learn"
 	"gpt2scope/measure"
 	"gpt2scope/predict"
 	"gpt2scope/predict/grade"
+	"gpt2scope/schedule"
 	"gpt2scope/tasks"
 	"gpt2scope/traces"
 	"gpt2scope/traces/advise"
@@ -70,8 +70,8 @@ var jsonObjects = map[string]any{
 	"infer learn --json": learncmd.LearnJSON{}, "Lesson": learn.Result{}, "LessonPart": learn.Part{}, "LessonFigure": learn.Figure{}, "LessonPoint": learn.Point{},
 	"infer tasks bench --json": taskscmd.TasksObject{}, "Crossover": tasks.Crossover{},
 	"infer tasks import --json": tasks.Explanation{}, "TaskKernel": tasks.Kernel{}, "Total": tasks.Total{},
-	"infer tasks simulate --json": dispatch.Report{}, "Policy": dispatch.PolicyReport{},
-	"infer tasks run --json": dispatch.RunReport{}, "PolicyRun": dispatch.PolicyRun{}, "DeviceRun": dispatch.DeviceRun{},
+	"infer tasks simulate --json": schedule.Report{}, "Policy": schedule.PolicyReport{}, "PolicyDevice": schedule.DeviceReport{},
+	"infer tasks run --json": schedule.Report{},
 	"infer tasks fit --json": predict.Model{}, "ModelDevice": predict.Device{}, "ModelTask": predict.Task{}, "Cell": predict.Cell{}, "Neighbourhood": predict.Neighbourhood{}, "Measured": predict.Measured{}, "Law": predict.Law{}, "Start": predict.Start{}, "Transfer": predict.Transfer{},
 	"infer tasks check --json": grade.Result{}, "Score": grade.Score{}, "Interval": grade.Interval{},
 	"infer layers --json": layers.Result{}, "Variant": layers.Variant{}, "Metric": layers.Metric{}, "Fit": layers.Fit{}, "LayerStep": layers.LayerStep{}, "Prediction": layers.Prediction{},

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"gpt2scope/cmd/infer/cli"
-	"gpt2scope/dispatch"
 	"gpt2scope/internal/stub"
+	"gpt2scope/schedule"
 )
 
 // A stream runs on the CPU and on a GPU that the stub computes for, each task once under each policy.
@@ -22,14 +22,14 @@ func TestTasksRun(t *testing.T) {
 	rows, picture := filepath.Join(t.TempDir(), "jobs.csv"), filepath.Join(t.TempDir(), "gantt.svg")
 	e := mustInfer(t, "tasks", "run", "--device", "all", "--threads", "1", "--tasks", "vector.add,reduce", "--max-size", "1", "--count", "20", "--rounds", "1",
 		"--policy", "ours,always cuda:0", "--jobs", rows, "--gantt", picture, "--json")
-	var report dispatch.RunReport
+	var report schedule.Report
 	if err := json.Unmarshal([]byte(e.stdout), &report); err != nil {
 		t.Fatal(err)
 	}
-	if report.Tasks != 20 || len(report.Runs) != 2 || !(report.BoundUs > 0) || strings.Join(report.Devices, " ") != "cpu cuda:0" {
+	if report.Tasks != 20 || len(report.Policies) != 2 || !(report.BoundUs > 0) || strings.Join(report.Devices, " ") != "cpu cuda:0" {
 		t.Errorf("%+v", report)
 	}
-	for _, r := range report.Runs {
+	for _, r := range report.Policies {
 		if r.Devices[0].Tasks+r.Devices[1].Tasks != 20 || !(r.MakespanUs > 0) || r.Lost != "" || r.Policy != "ours" && r.Devices[1].Tasks != 20 {
 			t.Errorf("%+v", r)
 		}
@@ -54,11 +54,11 @@ func TestTasksRunOnGPUOfLittleMemory(t *testing.T) {
 	stub.NVRTC(t)
 	t.Setenv("CUDA_VISIBLE_DEVICES", "0")
 	args := []string{"tasks", "run", "../../tasks/samples/h200.csv.gz", "--device", "all", "--threads", "1", "--tasks", "vector.add,reduce", "--max-size", "1", "--count", "20", "--rounds", "1", "--policy", "always cuda:0"}
-	var report dispatch.RunReport
+	var report schedule.Report
 	if err := json.Unmarshal([]byte(mustInfer(t, append(args, "--json")...).stdout), &report); err != nil {
 		t.Fatal(err)
 	}
-	r := report.Runs[0]
+	r := report.Policies[0]
 	if r.NoRoom == 0 || r.Devices[0].Tasks != r.NoRoom || r.Devices[1].Tasks != 20-r.NoRoom || r.Devices[1].Tasks == 0 || r.Lost != "" {
 		t.Errorf("%+v", r)
 	}
@@ -70,12 +70,12 @@ func TestTasksRunOnTwoGPUs(t *testing.T) {
 	withStub(t, "STUB_COMPUTES", "STUB_DEVICES=2")
 	stub.NVRTC(t)
 	t.Setenv("CUDA_VISIBLE_DEVICES", "0,1")
-	var report dispatch.RunReport
-	e := mustInfer(t, "tasks", "run", "--device", "all", "--threads", "1", "--tasks", "vector.add", "--max-size", "1", "--count", "100", "--rounds", "1", "--policy", "dmda on floors", "--json")
+	var report schedule.Report
+	e := mustInfer(t, "tasks", "run", "--device", "all", "--threads", "1", "--tasks", "vector.add", "--max-size", "1", "--count", "100", "--rounds", "1", "--policy", "expected finish on floors", "--json")
 	if err := json.Unmarshal([]byte(e.stdout), &report); err != nil {
 		t.Fatal(err)
 	}
-	r := report.Runs[0]
+	r := report.Policies[0]
 	n := map[string]int{}
 	for _, d := range r.Devices {
 		n[d.Device] = d.Tasks
@@ -89,23 +89,19 @@ func TestTasksRunOnTwoGPUs(t *testing.T) {
 func TestTasksRunOnCPU(t *testing.T) {
 	args := []string{"tasks", "run", "--device", "cpu", "--threads", "1", "--tasks", "vector.add", "--max-size", "1", "--count", "10", "--rounds", "1"}
 	out := mustInfer(t, args...).stdout
-	contains(t, out, "10 tasks of 1 kind on ", "policy", "over bound", "always cpu", "ours", "settled", "over best device", "cpu recovered after")
-	contains(t, mustInfer(t, append(args, "--load", "cpu:1", "--policy", "ours")...).stdout, "load cpu:1 once a third of the tasks had ended")
+	contains(t, out, "10 tasks of 1 kind on ", "policy", "over bound", "always cpu", "ours", "simulated ms", "cpu tasks")
 	for _, c := range []struct {
 		args []string
 		want string
 	}{
 		{[]string{"--rounds", "0"}, "--rounds 0"},
 		{[]string{"--count", "0"}, "--count 0"},
-		{[]string{"--lanes", "9"}, "--lanes 9: it must be from 1 to 8"},
 		{[]string{"--longest", "nan"}, "--longest"},
 		{[]string{"--tasks", "x"}, "--tasks"},
 		{[]string{"--policy", "oracle"}, "--policy oracle: there is no such policy; policies are always cpu, ours"},
 		{[]string{"--gantt", "x.svg", "--policy", "always cpu"}, "--gantt-policy ours"},
 		{[]string{"--gantt-policy", "x"}, "--gantt-policy x: there is no such policy"},
 		{[]string{"--gantt", "x", "--jobs", "./x"}, "give two files"},
-		{[]string{"--load", "cuda:0:50"}, "there is no device cuda:0; devices are cpu"},
-		{[]string{"--load", "half"}, "--load: \"half\" is not a device"},
 	} {
 		if e := infer(t, append(args, c.args...)...); e.status != exitUsage || !strings.Contains(e.stderr, c.want) {
 			t.Errorf("%q: status %d, %s", c.args, e.status, e.stderr)

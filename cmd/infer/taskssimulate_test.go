@@ -7,12 +7,10 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"gpt2scope/dispatch"
 	"gpt2scope/tasks"
 )
 
@@ -59,7 +57,7 @@ func TestTasksSimulate(t *testing.T) {
 	path := taskSamples(t)
 	picture := filepath.Join(t.TempDir(), "gantt.svg")
 	out := mustInfer(t, "tasks", "simulate", path, "--count", "200", "--gantt", picture).stdout
-	for _, want := range []string{"200 tasks of 2 kinds", "on box", "over bound", "busy cuda:0 %", "oracle", "dmda on floors", "threshold of bytes", "ours", "geometric mean"} {
+	for _, want := range []string{"200 tasks of 2 kinds", "on box", "over bound", "cuda:0 tasks", "oracle", "expected finish on floors", "best threshold", "ours"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the output lacks %q:\n%s", want, out)
 		}
@@ -102,7 +100,6 @@ func TestTasksSimulateRefuses(t *testing.T) {
 	}{
 		{[]string{path, "--count", "0"}, "--count 0", 2},
 		{[]string{path, "--memory", "host"}, "--memory host", 2},
-		{[]string{path, "--held-out", "x"}, "--held-out x", 2},
 		{[]string{path, "--interval", "nan"}, "--interval", 2},
 		{[]string{path, "--machine", "other"}, `machine "other" is not in the samples`, 1},
 		{[]string{bad}, "bad.csv", 1},
@@ -114,26 +111,6 @@ func TestTasksSimulateRefuses(t *testing.T) {
 		e := infer(t, append([]string{"tasks", "simulate"}, c.args...)...)
 		if e.status != c.code || !strings.Contains(e.stderr, c.want) {
 			t.Errorf("%q: exit status %d, %s; expected %d and %q", c.args, e.status, e.stderr, c.code, c.want)
-		}
-	}
-}
-
-// Load in the middle of the stream is told of, with what it took to find it.
-func TestTasksSimulateLoad(t *testing.T) {
-	args := []string{"tasks", "simulate", "--count", "200", "--load", "cuda:0:100"}
-	out := mustInfer(t, args...).stdout
-	contains(t, out, "load cuda:0:100 once 66 tasks had ended; the oracle does not know of it", "recovered after", "one task at a time, over its best device, without the load")
-	var report dispatch.Report
-	if err := json.Unmarshal([]byte(mustInfer(t, append(args, "--json")...).stdout), &report); err != nil {
-		t.Fatal(err)
-	}
-	ours := report.Policies[slices.IndexFunc(report.Policies, func(p dispatch.PolicyReport) bool { return p.Policy == "ours" })]
-	if report.Load != "cuda:0:100" || ours.Recovered == nil || *ours.Recovered > 20 {
-		t.Errorf("load %q, %+v; expected that ours recovers within 20 tasks", report.Load, ours)
-	}
-	for args, want := range map[string]string{"cpu": "not a device and percents", "cpu:0": "share", "cuda:7:50": "there is no device cuda:7; devices are cpu, cuda:0"} {
-		if e := infer(t, "tasks", "simulate", "--count", "10", "--load", args); e.status != exitUsage || !strings.Contains(e.stderr, want) {
-			t.Errorf("--load %s: status %d, %s", args, e.status, e.stderr)
 		}
 	}
 }

@@ -13,8 +13,8 @@ var order = strings.Fields(`
 	cmd/infer cmd/infer/layers cmd/infer/tasks cmd/infer/bench cmd/infer/trace cmd/infer/learn cmd/infer/cli
 	bench/tables cuda/examples/vectoradd cuda/cupti/internal/fake internal/stub ceilings/ceilingstest
 	traces/internal/samples traces/internal/fixtures internal/chromium
-	learn/page learn layers/plot auto dispatch/auto layers
-	schedule dispatch tasks/samples tasks/plot tasks
+	learn/page learn layers/plot auto layers
+	schedule tasks/samples tasks/plot tasks
 	predict/grade predict measure
 	cuda/workbench cpu cuda/persistent cuda/exec energy cuda/cupti cuda/nvml cuda
 	nvtx/annotate reference/executor traces/stages weights/shakespeare gpt2 gpt2/tokenizer

@@ -11,10 +11,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/auto"
 	"gpt2scope/ceilings"
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/cuda/exec"
-	"gpt2scope/dispatch/auto"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/table"
 	"gpt2scope/measure"

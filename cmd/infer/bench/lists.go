@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"gpt2scope/auto"
 	"gpt2scope/cmd/infer/cli"
-	"gpt2scope/dispatch/auto"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/measure"
 )

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"gpt2scope/auto"
 	"gpt2scope/cuda/exec"
-	"gpt2scope/dispatch/auto"
 	"gpt2scope/gpt2"
 	"gpt2scope/nvtx"
 )

@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/auto"
 	"gpt2scope/cpu"
 	"gpt2scope/cuda"
 	"gpt2scope/cuda/exec"
 	"gpt2scope/cuda/nvml"
-	"gpt2scope/dispatch/auto"
 	"gpt2scope/gpt2"
 	"gpt2scope/nvtx"
 	"gpt2scope/nvtx/annotate"

@@ -1,4 +1,4 @@
-package dispatch
+package schedule
 
 import (
 	"cmp"
@@ -10,8 +10,8 @@ import (
 	"gpt2scope/internal/humanize"
 )
 
-// Gantt draws a result as an SVG picture: for each device what was predicted for each job when it began, above what it
-// took. Jobs that overlap on a device, as copies and work do, get rows of their own.
+// Gantt draws a result as an SVG picture: for each device when each task was expected to run, as it began, above
+// when it ran. Tasks that overlap on a device get rows of their own.
 func Gantt(w io.Writer, r Result, kinds []string) error {
 	panel := chart.Panel{X: chart.Axis{Name: "time", Unit: "us", Zero: true}, Kinds: kinds}
 	for d, device := range r.Devices {
@@ -19,15 +19,15 @@ func Gantt(w io.Writer, r Result, kinds []string) error {
 			name  string
 			span  func(*Done) Span
 			faint bool
-		}{{"predicted", func(d *Done) Span { return d.Plan }, true}, {"actual", func(d *Done) Span { return d.Actual }, false}} {
+		}{{"expected", func(d *Done) Span { return d.Plan }, true}, {"actual", func(d *Done) Span { return d.Actual }, false}} {
 			var all []chart.Span
 			for i := range r.Done {
 				if done := &r.Done[i]; done.Device == d {
 					s := part.span(done)
-					all = append(all, chart.Span{Kind: done.Job.Class, Start: s.Start, End: s.End, Faint: part.faint})
+					all = append(all, chart.Span{Kind: done.Job.Kind, Start: s.Start, End: s.End, Faint: part.faint})
 				}
 			}
-			for i, lane := range withoutOverlap(all, max(1, device.InFlight+device.Lanes)) {
+			for i, lane := range withoutOverlap(all, device.Slots) {
 				name := ""
 				if i == 0 {
 					name = device.Name + " " + part.name
@@ -45,7 +45,7 @@ func Gantt(w io.Writer, r Result, kinds []string) error {
 	return err
 }
 
-// withoutOverlap lays spans out without overlap, on at most so many lanes: a prediction that overlaps more goes on the
+// withoutOverlap lays spans out without overlap, on at most so many lanes: an expected time that overlaps more goes on the
 // lane that ends first.
 func withoutOverlap(spans []chart.Span, most int) [][]chart.Span {
 	slices.SortStableFunc(spans, func(a, b chart.Span) int { return cmp.Compare(a.Start, b.Start) })

@@ -1,4 +1,4 @@
-package dispatch
+package schedule
 
 import (
 	"bytes"
@@ -21,13 +21,13 @@ func TestWithoutOverlap(t *testing.T) {
 
 // The picture names the policy, the devices and the kinds of tasks.
 func TestGantt(t *testing.T) {
-	r := Result{Policy: "ours", Makespan: 2500, Devices: []Device{{Name: "cpu"}, {Name: "cuda:0", InFlight: 1}},
+	r := Result{Policy: "ours", Makespan: 2500, Devices: []Device{{"cpu", 1}, {"cuda:0", 2}},
 		Done: []Done{{Job: &Job{}, Device: 0, Plan: Span{Start: 0, End: 900}, Actual: Span{Start: 0, End: 1000}}, {Job: &Job{}, Device: 1, Plan: Span{Start: 0, End: 2400}, Actual: Span{Start: 10, End: 2500}}}}
 	var b bytes.Buffer
 	if err := Gantt(&b, r, []string{"vector.add"}); err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{"ours: 2 tasks in 2.5 ms", "cpu predicted", "cpu actual", "cuda:0 actual", "vector.add", "time (ms)"} {
+	for _, text := range []string{"ours: 2 tasks in 2.5 ms", "cpu expected", "cpu actual", "cuda:0 actual", "vector.add", "time (ms)"} {
 		if !strings.Contains(b.String(), ">"+text+"<") {
 			t.Errorf("the picture has no %q", text)
 		}

@@ -1,0 +1,502 @@
+package schedule
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"gpt2scope/predict"
+	"gpt2scope/tasks"
+	"gpt2scope/tasks/samples"
+)
+
+// times is how long work takes on the devices of the tests: a CPU of 60 GB/s and 1 TFLOP/s, and GPUs of 3000 GB/s and 40
+// TFLOP/s behind links of 25 GB/s.
+func times(kind string, size float64) (host, gpu Times) {
+	switch kind {
+	case "vector.add": // size: bytes
+		return Times{Run: 3 + size/60e3}, Times{8 + size/37e3, 5 + size/3000e3, 8 + size/75e3}
+	case "matmul": // size: FLOPs
+		in := 8 * math.Pow(size, 2./3)
+		return Times{Run: 5 + size/1e6}, Times{8 + in/25e3, 5 + size/40e6, 8 + in/50e3}
+	}
+	return Times{Run: 10 + size/1e6}, Times{Run: 60 + size/10e6} // gpt2.decode; size: FLOPs
+}
+
+// stream is a stream on the CPU and some GPUs, of tasks whose times lie on both sides of the crossover.
+func stream(jobs, gpus int, seed uint64) *Simulation {
+	random := rand.New(rand.NewPCG(seed, 1))
+	m := &Simulation{Devices: []Device{{"cpu", 1}}, Kinds: []string{"vector.add", "matmul", "gpt2.decode"}}
+	for i := range gpus {
+		m.Devices = append(m.Devices, Device{fmt.Sprintf("cuda:%d", i), 2})
+	}
+	var all [][2]Times
+	for i := range jobs {
+		kind := random.IntN(len(m.Kinds))
+		size := math.Exp2(12+12*random.Float64()) * []float64{12, 100, 50}[kind]
+		host, gpu := times(m.Kinds[kind], size)
+		all = append(all, [2]Times{host, gpu})
+		work := make([]predict.Work, len(m.Devices))
+		for d := range work {
+			work[d].FLOPs, work[d].Bytes = size, size
+		}
+		m.Jobs = append(m.Jobs, Job{ID: i, Task: m.Kinds[kind], Kind: kind, Work: work, Shares: kind == 2, Memory: int64(size)})
+	}
+	m.Truth = func(j *Job, device int) Times { return all[j.ID][min(device, 1)] }
+	return m
+}
+
+// once checks that each task of a stream was done once.
+func once(t *testing.T, m *Simulation, r Result) {
+	t.Helper()
+	ids := make([]int, len(m.Jobs))
+	for _, d := range r.Done {
+		ids[d.Job.ID]++
+	}
+	for id, n := range ids {
+		if n != 1 {
+			t.Fatalf("%s: task %d was done %d times", r.Policy, id, n)
+		}
+	}
+}
+
+// ours is the policy of this package, which knows the times but for a factor on each device.
+func ours(m *Simulation, factors ...float64) Policy {
+	return Ours(func(j *Job, device int) Times {
+		t := m.Truth(j, device)
+		if device < len(factors) {
+			t = t.times(factors[device])
+		}
+		return t
+	})
+}
+
+// policies are those that are compared.
+func policies(m *Simulation) []Policy {
+	p := Prepared{Simulation: *m, Model: Predictor(m.Truth), Floors: func(j *Job, device int) Times {
+		return Times{Run: m.Truth(j, device).Run}
+	}}
+	return p.Policies(m.Truth)
+}
+
+// Each policy does each task of a stream once, no two tasks more than a device has slots for are in flight, and none
+// ends before the lower bound. Ours ends near the bound, and before the policies that do not plan.
+func TestPolicies(t *testing.T) {
+	for _, gpus := range []int{1, 2} {
+		for _, interval := range []float64{0, 40} {
+			m := stream(400, gpus, 2)
+			for i := range m.Jobs {
+				m.Jobs[i].Arrive = float64(i) * interval
+			}
+			bound := LowerBound(m.Devices, m.Jobs, m.Truth)
+			makespan := map[string]float64{}
+			for _, p := range policies(m) {
+				r := m.Run(p)
+				once(t, m, r)
+				makespan[p.Name] = r.Makespan
+				if r.Makespan < bound {
+					t.Errorf("%s ends at %g us, before the bound of %g", p.Name, r.Makespan, bound)
+				}
+				for _, a := range r.Done {
+					inFlight := 0
+					for _, b := range r.Done {
+						if b.Device == a.Device && b.Actual.Start <= a.Actual.Start && a.Actual.Start < b.Actual.End {
+							inFlight++
+						}
+					}
+					if inFlight > m.Devices[a.Device].Slots {
+						t.Fatalf("%s: %d tasks in flight on %s", p.Name, inFlight, m.Devices[a.Device].Name)
+					}
+				}
+			}
+			if makespan["ours"] > 1.1*bound && interval == 0 {
+				t.Errorf("%d GPUs: ours ends at %.3f of the bound", gpus, makespan["ours"]/bound)
+			}
+			for name, us := range makespan {
+				if name != "oracle" && name != "ours" && us < makespan["ours"] {
+					t.Errorf("%d GPUs, interval %g: %s ends before ours: %v", gpus, interval, name, makespan)
+				}
+			}
+		}
+	}
+}
+
+// The bound of streams for which it is known.
+func TestLowerBound(t *testing.T) {
+	devices := []Device{{"cpu", 1}, {"cuda:0", 2}}
+	for _, c := range []struct {
+		name      string
+		n         int
+		host, gpu Times
+		shares    bool
+		want      float64
+	}{
+		{"as fast on both", 100, Times{Run: 10}, Times{Run: 10}, false, 500},
+		{"copies beside kernels", 100, Times{Run: 1e9}, Times{10, 10, 0}, false, 1000},
+		{"three engines, two slots", 100, Times{Run: 1e9}, Times{10, 10, 10}, false, 1500},
+		{"two at once", 100, Times{Run: 1e9}, Times{Run: 10}, true, 500},
+		{"one task", 1, Times{Run: 30}, Times{5, 10, 5}, false, 20},
+	} {
+		jobs := make([]Job, c.n)
+		for i := range jobs {
+			jobs[i].Shares = c.shares
+		}
+		got := LowerBound(devices, jobs, func(_ *Job, device int) Times { return []Times{c.host, c.gpu}[device] })
+		if got > c.want+1e-6 || got < 0.98*c.want {
+			t.Errorf("%s: bound %g us, expected %g", c.name, got, c.want)
+		}
+	}
+}
+
+// On the stored samples ours ends within 1.25 of the bound, and before expected finish on floors, by the model that
+// ships.
+func TestStoredSamples(t *testing.T) {
+	all, err := samples.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, _ := tasks.Rows(all)
+	for _, machine := range []string{"h200", "h100", "h100-2"} {
+		p, err := Setup{Rows: rows, Machine: machine, Memory: predict.Pinned, Jobs: 300, Seed: 1,
+			Model: func([]predict.Row) (*predict.Model, error) { return samples.Model() }}.Prepare()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := p.Report(p.Simulate(), p.Truth)
+		over := map[string]float64{}
+		for _, p := range r.Policies {
+			over[p.Policy] = p.OverBound
+		}
+		t.Logf("%s: makespans over the bound: %v", machine, over)
+		if over["ours"] > 1.25 || over["ours"] > over["expected finish on floors"] || over["oracle"] < 1 {
+			t.Errorf("%s: makespans over the bound: %v; expected 1.25 at most for ours", machine, over)
+		}
+	}
+}
+
+// The running ratio finds predictions that are wrong for a device: the last tasks of each kind are expected about right,
+// and the stream does not end later than without it.
+func TestLearns(t *testing.T) {
+	for device := range 2 {
+		m := stream(600, 1, 3)
+		factors := []float64{1, 1}
+		factors[device] = 3
+		wrong := ours(m, factors...)
+		fixed := wrong
+		fixed.Learn = false
+		learnt, not := m.Run(wrong), m.Run(fixed)
+		once(t, m, learnt)
+		if learnt.Makespan > 1.01*not.Makespan {
+			t.Errorf("device %d is predicted wrong: with the ratio %g us, without %g", device, learnt.Makespan, not.Makespan)
+		}
+		for kind := range m.Kinds {
+			var of []Done
+			for _, d := range learnt.Done {
+				if d.Device == device && d.Job.Kind == kind {
+					of = append(of, d)
+				}
+			}
+			if len(of) < 12 {
+				continue
+			}
+			if d := of[len(of)-1]; math.Abs(d.Expected.Total()/d.Times.Total()-1) > 0.2 {
+				t.Errorf("device %d: the last %s is expected to take %g us, and takes %g", device, m.Kinds[kind], d.Expected.Total(), d.Times.Total())
+			}
+		}
+	}
+}
+
+// A single time that cannot be, as of a process that was stopped, changes predictions by a bounded factor.
+func TestRatioIsBounded(t *testing.T) {
+	var r ratio
+	r.add(1e9, 1)
+	if f := math.Exp(r.log); f > math.Sqrt(ratioMost)*1.001 {
+		t.Errorf("factor %g", f)
+	}
+	for range 40 {
+		r.add(2, 1)
+	}
+	if f := math.Exp(r.log); math.Abs(f-2) > 0.1 {
+		t.Errorf("after 40 tasks that took 2 times as long: factor %g", f)
+	}
+}
+
+// When a GPU is lost, each task is still done once, and none ends there afterwards, whatever the policy.
+func TestLostGPU(t *testing.T) {
+	for _, gpus := range []int{1, 2} {
+		m := stream(200, gpus, 5)
+		end := m.Run(ours(m)).Makespan
+		for k := range 20 {
+			lost := *m
+			lost.Losses = []Loss{{Device: 1 + k%gpus, At: end * float64(k) / 20}}
+			for _, p := range policies(m) {
+				r := lost.Run(p)
+				once(t, m, r)
+				for _, d := range r.Done {
+					if d.Device == lost.Losses[0].Device && d.Actual.End > lost.Losses[0].At {
+						t.Fatalf("%s: task %d ended on a GPU that was lost", p.Name, d.Job.ID)
+					}
+				}
+			}
+		}
+	}
+}
+
+// scheduler returns one with tasks that all came at 0.
+func scheduler(m *Simulation, p Policy) *Scheduler {
+	s := New(m.Devices, len(m.Kinds), p)
+	for i := range m.Jobs {
+		s.Submit(&m.Jobs[i], 0)
+	}
+	return s
+}
+
+// Data that a task has brought to a GPU are not copied again, until the GPU is lost: then they are not there any more,
+// also after a task that still ends there.
+func TestDataOfLostGPU(t *testing.T) {
+	m := stream(6, 1, 1)
+	data := &Data{Bytes: 1 << 20}
+	for i := range m.Jobs {
+		m.Jobs[i].Input = data
+	}
+	s := scheduler(m, Always("cuda:0", 1, Predictor(m.Truth)))
+	next := func() *Job {
+		j := s.Next(1, 0)
+		if j == nil {
+			t.Fatal("the GPU has nothing to do")
+		}
+		return j
+	}
+	a := next()
+	if !a.copied || data.On(1) || !data.On(Host) {
+		t.Fatalf("copied: %v, on the GPU: %v", a.copied, data.On(1))
+	}
+	s.Finish(1, a, Times{Run: 1}, 1)
+	b, c := next(), next()
+	if b.copied || !data.On(1) || b.expected.In != 0 {
+		t.Errorf("after a task that brought the data: copied: %v, %+v", b.copied, b.expected)
+	}
+	s.Lose(1, b, 2)
+	if data.On(1) || !data.On(Host) {
+		t.Error("a lost GPU still holds data")
+	}
+	if !s.Finish(1, c, Times{Run: 1}, 3) || data.On(1) {
+		t.Error("a task that ended on a lost GPU brought data there")
+	}
+	if s.Finish(1, b, Times{Run: 1}, 3) {
+		t.Error("a task that was lost ended there")
+	}
+	if s.Next(1, 3) != nil || s.Left() != 4 || len(s.devices[Host].queue) != 4 {
+		t.Errorf("%d tasks are left, %d of them in the CPU's queue; expected 4", s.Left(), len(s.devices[Host].queue))
+	}
+}
+
+// A task that needs more memory than a GPU has runs elsewhere, and there again once memory is free. Tasks that a GPU
+// refused do not come back.
+func TestMemory(t *testing.T) {
+	for _, p := range []Policy{ours(stream(60, 1, 2)), Always("cuda:0", 1, Predictor(stream(60, 1, 2).Truth))} {
+		m := stream(60, 1, 2)
+		sizes := make([]int64, len(m.Jobs))
+		for i := range m.Jobs {
+			sizes[i] = m.Jobs[i].Memory
+		}
+		slices.Sort(sizes)
+		middle := sizes[30]
+		s := scheduler(m, p)
+		s.SetCondition(1, Condition{Free: middle}, 0)
+		large := func() (n int) {
+			for _, j := range s.devices[1].queue {
+				if j.Memory > middle {
+					n++
+				}
+			}
+			return n
+		}
+		if n := large(); n > 0 || len(s.devices[1].queue) == 0 {
+			t.Errorf("%s: %d of %d tasks in the GPU's queue are too large for it", p.Name, n, len(s.devices[1].queue))
+		}
+		s.SetCondition(1, Condition{Free: sizes[59]}, 0)
+		if p.Plan && large() == 0 {
+			t.Error("no task came back to the GPU when memory was free")
+		}
+		j := s.Next(1, 0)
+		s.Return(1, j, 0)
+		if j.device != Host || slices.Contains(s.devices[1].queue, j) {
+			t.Errorf("a task that the GPU refused is in the queue of device %d", j.device)
+		}
+		now := 1.0
+		for s.Left() > 0 {
+			for d := range m.Devices {
+				if j := s.Next(d, now); j != nil {
+					s.Finish(d, j, m.Truth(j, d), now)
+				}
+			}
+			if now++; now > 1000 {
+				t.Fatalf("%s: %d tasks are left", p.Name, s.Left())
+			}
+		}
+		if s.NoRoom < 1 {
+			t.Errorf("%d tasks are counted that had no room on the GPU", s.NoRoom)
+		}
+	}
+}
+
+// A GPU that NVML does not find gets nothing, and one that is slowed down gets less.
+func TestConditionCounts(t *testing.T) {
+	on := func(c Condition) int {
+		m := stream(100, 1, 3)
+		s := scheduler(m, ours(m))
+		s.SetCondition(1, c, 0)
+		s.want(0)
+		return len(s.devices[1].queue)
+	}
+	if all, slow, none := on(Condition{}), on(Condition{Slowed: 4}), on(Condition{Refused: true}); slow >= all || none != 0 {
+		t.Errorf("%d tasks go to a GPU, %d to one of a quarter of the speed, %d to one that does not answer", all, slow, none)
+	}
+}
+
+// Tasks that wait behind a late one are done by the idle device, though nothing else happens meanwhile.
+func TestLateTaskIsNotWaitedFor(t *testing.T) {
+	for late := range 2 {
+		m := &Simulation{Devices: []Device{{"cpu", 1}, {"cuda:0", 2}}, Kinds: []string{""}, Jobs: make([]Job, 8)}
+		for i := range m.Jobs {
+			m.Jobs[i].ID = i
+		}
+		m.Truth = func(_ *Job, device int) Times {
+			if device == late {
+				return Times{Run: 50e3}
+			}
+			return Times{Run: 1000}
+		}
+		p := Policy{Plan: true, Predict: func(_ *Job, device int) Times {
+			if device == late {
+				return Times{Run: 100}
+			}
+			return Times{Run: 1000}
+		}}
+		r := m.Run(p)
+		once(t, m, r)
+		for _, d := range r.Done {
+			if d.Device != late && d.Actual.End > 20e3 {
+				t.Errorf("device %d is late: task %d ended elsewhere at %g us", late, d.Job.ID, d.Actual.End)
+			}
+		}
+		if n := len(slices.DeleteFunc(r.Done, func(d Done) bool { return d.Device != late })); n > m.Devices[late].Slots {
+			t.Errorf("device %d is late and did %d tasks", late, n)
+		}
+	}
+}
+
+// A plan that was made beside the stream leaves tasks alone that have begun, arrived or been barred since.
+func TestPlanBesideStream(t *testing.T) {
+	m := stream(40, 1, 4)
+	s := New(m.Devices, len(m.Kinds), ours(m))
+	wanted := false
+	s.later = func() { wanted = true }
+	for i := range m.Jobs[:39] {
+		s.Submit(&m.Jobs[i], 0)
+	}
+	host, gpu := s.Next(Host, 0), s.Next(1, 0)
+	d := s.draft(0)
+	d.plan()
+	begun := s.Next(1, 1)
+	s.Submit(&m.Jobs[39], 1)
+	s.Lose(1, gpu, 2)
+	s.adopt(d)
+	if !wanted || s.Plans != 1 || len(s.devices[1].queue) > 0 || len(s.devices[Host].queue) != 38 || s.waiting != 38 {
+		t.Errorf("wanted: %v, %d plans; queues of %d and %d tasks, %d wait", wanted, s.Plans, len(s.devices[Host].queue), len(s.devices[1].queue), s.waiting)
+	}
+	for _, j := range []*Job{host, begun} {
+		if slices.Contains(s.devices[Host].queue, j) {
+			t.Errorf("task %d runs and waits", j.ID)
+		}
+	}
+}
+
+// Expected times that no time can be do not break the schedule.
+func TestBrokenPredictions(t *testing.T) {
+	m := stream(100, 1, 6)
+	broken := []float64{math.NaN(), math.Inf(1), -5, 0, 1e300}
+	r := m.Run(Ours(func(j *Job, device int) Times { v := broken[(j.ID+device)%len(broken)]; return Times{v, v, v} }))
+	once(t, m, r)
+}
+
+// Of work that was measured in the asked memory and with its data on the GPU the former counts, on each GPU, in any
+// order of the rows. Of each task every second size is in the stream, and none of those is in what is fitted.
+func TestSetup(t *testing.T) {
+	var all []predict.Row
+	for k := range 6 {
+		for repeat := range 3 {
+			w := predict.Work{Task: "vector.add", DType: "float32", FloorUs: float64(k + 1), BytesIn: 100}
+			add := func(device string, memory predict.Memory, us, h2d float64) {
+				w.Memory = memory
+				all = append(all, predict.Row{Machine: "m", Device: device, Shape: fmt.Sprintf("n=%d", 1000<<k), Work: w,
+					Us: us + float64(repeat), H2DUs: h2d})
+			}
+			add("cpu", predict.Host, 50, 0)
+			for _, gpu := range []string{"cuda:0", "cuda:1"} {
+				add(gpu, predict.Pinned, 20, 10)
+				add(gpu, predict.Resident, 1, 0)
+			}
+		}
+	}
+	for seed := range uint64(5) {
+		rand.New(rand.NewPCG(seed, 1)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		fitted := map[string]bool{}
+		s := Setup{Rows: all, Memory: predict.Pinned, Jobs: 50, Seed: seed, Chosen: tasks.All(), Most: 12 * 16000,
+			Model: func(rows []predict.Row) (*predict.Model, error) {
+				for _, r := range rows {
+					fitted[r.Shape] = true
+				}
+				return &predict.Model{}, nil
+			}}
+		p, err := s.Prepare()
+		if err != nil {
+			t.Fatal(err)
+		}
+		drawn := map[string]bool{}
+		for i := range p.Jobs {
+			j := &p.Jobs[i]
+			drawn[j.Shape] = true
+			for d := 1; d < 3; d++ {
+				if m := p.Medians(j, d); m != (Times{In: 10, Run: 11}) || j.Work[d].Memory != predict.Pinned {
+					t.Fatalf("%s takes %+v on %s", j.Shape, m, p.Devices[d].Name)
+				}
+			}
+		}
+		// n = 1000 to 16000 have at most the bytes; every second of them is drawn.
+		if fmt.Sprint(drawn) != "map[n=2000:true n=8000:true]" || fitted["n=2000"] || fitted["n=8000"] || !fitted["n=1000"] {
+			t.Errorf("drawn: %v, fitted: %v", drawn, fitted)
+		}
+	}
+	if _, err := (Setup{Rows: all, Machine: "other", Memory: predict.Pinned}).Prepare(); err == nil {
+		t.Error("a machine that is not in the samples: no error")
+	}
+}
+
+// No decision about one task in a queue of many takes memory.
+func TestNextAllocatesNothing(t *testing.T) {
+	m := stream(400, 1, 1)
+	s := scheduler(m, Always("cpu", Host, Predictor(m.Truth)))
+	now := 0.0
+	if n := testing.AllocsPerRun(100, func() {
+		now++
+		j := s.Next(Host, now)
+		s.Finish(Host, j, Times{Run: 1}, now)
+	}); n > 1 { // the list of tasks that run
+		t.Errorf("a decision allocates %v times", n)
+	}
+}
+
+// BenchmarkPlan plans 300 tasks.
+func BenchmarkPlan(b *testing.B) {
+	m := stream(300, 1, 1)
+	s := scheduler(m, ours(m))
+	for b.Loop() {
+		d := s.draft(0)
+		d.plan()
+		s.adopt(d)
+	}
+}

@@ -4,7 +4,6 @@ package traces
 const (
 	NumKinds  = numKinds
 	MaxTracks = maxTracks
-	MaxText   = maxText
 )
 
 var (

@@ -3,6 +3,7 @@ package traces
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // TruncatedError says that a trace was cut off, and how much is missing.
@@ -80,15 +83,13 @@ func readChrome(r io.Reader) (*Header, iter.Seq2[Event, error], error) {
 	}
 	for c.ok() && !found && !c.is('}') {
 		key := string(c.string())
-		c.want(':')
 		if found = key == "traceEvents"; !found {
 			c.topLevel(key)
-			c.is(',')
 		}
 	}
 	switch {
 	case errors.Is(c.err, errCut) && c.isOurs:
-		return nil, nil, &TruncatedError{Expected: c.header.Events, Offset: c.offset()}
+		return nil, nil, &TruncatedError{Expected: c.header.Events, Offset: c.json.InputOffset()}
 	case errors.Is(c.err, errCut):
 		return nil, nil, errors.New("it is not a trace, or it is cut off before its events")
 	case c.err != nil:
@@ -137,7 +138,7 @@ func (c *chrome) topLevel(key string) {
 		}
 	case "deviceProperties":
 		if c.isOurs { // the header has them
-			c.skip(0)
+			c.skip()
 			return
 		}
 		h.Tool, h.Recorder = "PyTorch", RecorderKineto
@@ -157,15 +158,11 @@ func (c *chrome) topLevel(key string) {
 		}
 	case "schemaVersion":
 		h.Tool, h.Recorder = "PyTorch", RecorderKineto
-		c.skip(0)
+		c.skip()
 	case "cuda_runtime_version", "cuda_driver_version", "cupti_version", "profile_memory", "trace_id":
-		if c.peek() == '"' {
-			c.version(key, string(c.string()))
-		} else {
-			c.version(key, string(c.literal()))
-		}
+		c.version(key, string(c.string()))
 	default:
-		c.skip(0)
+		c.skip()
 	}
 }
 
@@ -180,52 +177,50 @@ func (c *chrome) version(key, value string) {
 func (c *chrome) events(yield func(Event, error) bool) {
 	stop := func(inEvent bool) {
 		if errors.Is(c.err, errCut) {
-			yield(Event{}, &TruncatedError{Events: c.count, Expected: c.header.Events, Offset: c.offset(), InEvent: inEvent})
+			yield(Event{}, &TruncatedError{Events: c.count, Expected: c.header.Events, Offset: c.json.InputOffset(), InEvent: inEvent})
 		} else {
 			yield(Event{}, fmt.Errorf("event %d: %w", c.count+1, c.err))
 		}
 	}
 	c.want('[')
-	if !c.is(']') {
-		for {
-			inEvent := c.peek() != 0
-			if c.isArray && c.mayEnd() {
+	for c.ok() {
+		inEvent := false
+		switch c.peek() {
+		case ']':
+		case 0:
+			if c.skip(); c.isArray && c.mayEnd() {
 				return
 			}
+		case '{':
+			inEvent = true
+			c.from.left = maxValue
 			e, ok := c.event()
-			if !c.ok() {
-				stop(inEvent)
-				return
-			}
-			if ok {
-				c.count++
-				if !yield(e, nil) {
+			if c.ok() && ok {
+				if c.count++; !yield(e, nil) {
 					return
 				}
 			}
-			if c.is(',') {
-				continue
-			}
-			if c.isArray && c.mayEnd() {
-				return
-			}
-			c.want(']')
+		default:
+			c.fail(fmt.Errorf("expected an event, found %s", c.raw()))
+		}
+		if !c.ok() {
+			stop(inEvent)
+			return
+		}
+		if c.is(']') {
 			break
 		}
 	}
+	c.from.left = maxValue
 	if c.isArray {
-		if next := c.peek(); c.ok() {
-			c.failf("%q follows the array of events", next)
-		}
-		if !errors.Is(c.err, errCut) {
+		if token, err := c.json.ReadToken(); !errors.Is(err, io.EOF) {
+			c.fail(cmp.Or(err, fmt.Errorf("%s follows the array of events", token)))
 			stop(false)
 		}
 		return
 	}
-	for c.ok() && c.is(',') {
-		key := string(c.string())
-		c.want(':')
-		c.topLevel(key)
+	for c.ok() && c.peek() == '"' {
+		c.topLevel(string(c.string()))
 	}
 	c.want('}')
 	if c.err == nil && c.isOurs && c.ending == nil {
@@ -247,7 +242,7 @@ func (c *chrome) events(yield func(Event, error) bool) {
 // bracket and may end with a comma, because its writer can be killed at any time (Trace
 // Event Format, "JSON Array Format").
 func (c *chrome) mayEnd() bool {
-	if c.peek(); !errors.Is(c.err, errCut) {
+	if !errors.Is(c.err, errCut) {
 		return false
 	}
 	c.header.NotRecorded = append(c.header.NotRecorded, "events after the last one, if there were any: the array of events has no end")
@@ -310,15 +305,15 @@ func (c *chrome) event() (Event, bool) {
 		case "dur":
 			e.Duration, durationOK = c.micros()
 		case "args":
-			c.objectOrOther(func(key []byte) {
+			c.object(func(key []byte) {
 				if read := arguments[string(key)]; read != nil {
 					read(c, &e)
 				} else {
-					c.skip(0)
+					c.skip()
 				}
 			})
 		default:
-			c.skip(0)
+			c.skip()
 		}
 	})
 	if !c.ok() {
@@ -348,23 +343,15 @@ func (c *chrome) event() (Event, bool) {
 }
 
 // micros reads a time.
-func (c *chrome) micros() (int64, bool) {
-	if c.peek() == '"' {
-		return micros(c.string())
-	}
-	if b := c.peek(); b == '{' || b == '[' {
-		c.skip(0)
-		return 0, false
-	}
-	return micros(c.literal())
-}
+func (c *chrome) micros() (int64, bool) { return micros(c.string()) }
 
 // trackID reads a pid or tid: a number, or text that ends in a number.
 func (c *chrome) trackID() int64 {
-	if c.peek() != '"' {
-		return c.int()
-	}
+	isText := c.peek() == '"'
 	b := c.string()
+	if !isText {
+		return parseInt(b)
+	}
 	i := len(b)
 	for i > 0 && b[i-1] >= '0' && b[i-1] <= '9' {
 		i--
@@ -409,7 +396,7 @@ var arguments = map[string]func(*chrome, *rawEvent){
 
 // counters reads the counters of a kernel.
 func (c *chrome) counters(e *rawEvent) {
-	c.objectOrOther(func(key []byte) {
+	c.object(func(key []byte) {
 		info := CounterByKey(string(key))
 		v := float32(c.float())
 		if info == nil || math.IsInf(float64(v), 0) {
@@ -425,7 +412,7 @@ func (c *chrome) counters(e *rawEvent) {
 // inside reads what the SMs did.
 func (c *chrome) inside(e *rawEvent) {
 	in := new(Inside)
-	c.objectOrOther(func(key []byte) {
+	c.object(func(key []byte) {
 		name := string(key)
 		switch part := slices.Index(partKeys[:], name); {
 		case part >= 0:
@@ -434,7 +421,7 @@ func (c *chrome) inside(e *rawEvent) {
 			in.SMs = int(c.int32())
 		case name == "each":
 			n := 0
-			c.arrayOrOther(func() {
+			c.array(func() {
 				ns, sm := c.int(), n/len(partKeys)
 				if sm == len(in.Each) && sm <= maxSMs { // one more than there can be is found by check
 					in.Each = append(in.Each, Parts{})
@@ -445,7 +432,7 @@ func (c *chrome) inside(e *rawEvent) {
 				n++
 			})
 		default:
-			c.skip(0)
+			c.skip()
 		}
 	})
 	e.Inside = in
@@ -455,21 +442,17 @@ func (c *chrome) inside(e *rawEvent) {
 // array.
 func (c *chrome) compact() string {
 	const most = 1 << 12
-	if c.peek() != '[' {
-		c.skip(0)
+	v := jsontext.Value(c.raw())
+	if len(v) > most || v.Kind() != '[' || v.Compact() != nil {
 		return ""
 	}
-	var b bytes.Buffer
-	if raw := c.raw(); !c.ok() || len(raw) > most || json.Compact(&b, raw) != nil {
-		return ""
-	}
-	return c.intern(b.Bytes())
+	return c.intern(v)
 }
 
 // text reads a string and interns it; "" for another value.
 func (c *chrome) text() string {
 	if c.peek() != '"' {
-		c.skip(0)
+		c.skip()
 		return ""
 	}
 	return c.intern(c.string())
@@ -480,7 +463,7 @@ func (c *chrome) int32() int32 { return int32(min(max(c.int(), -1<<31), 1<<31-1)
 // three reads a grid or block.
 func (c *chrome) three(v *[3]int32) {
 	i := 0
-	c.arrayOrOther(func() {
+	c.array(func() {
 		if n := c.int32(); i < 3 {
 			v[i] = n
 		}

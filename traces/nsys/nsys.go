@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net/url"
 	"os"
@@ -690,9 +691,12 @@ func (n *export) readMetrics() error {
 	if err != nil {
 		return err
 	}
-	for at, list := range events {
+	order := slices.SortedFunc(maps.Keys(events), func(a, b metric) int {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.id, b.id)) // so that files read alike each time
+	})
+	for _, at := range order {
 		if some[at] {
-			for _, e := range list {
+			for _, e := range events[at] {
 				n.add(e)
 			}
 		}

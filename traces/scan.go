@@ -22,7 +22,7 @@ type scanner struct {
 	text []byte // of a string with escapes
 }
 
-const maxValue = 1 << 26 // bytes of a header, or of an event
+const maxValue = 1 << 25 // bytes of a header, or of an event
 
 // errCut is the error of a file that ends too early.
 var errCut = errors.New("the file ends too early")

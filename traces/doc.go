@@ -42,7 +42,7 @@
 //
 // This package imports nothing but the standard library and what writes numbers in words. traces/nsys reads the exports of
 // Nsight Systems, and traces/load opens a file of any format. traces/window computes the
-// part of a trace that counts; traces/tables, traces/advise, traces/diff, traces/pprof and
+// part of a trace that counts; traces/tables, traces/judge, traces/diff, traces/pprof and
 // traces/report say where its time went.
 //
 // # Errors

@@ -30,8 +30,8 @@ import (
 	"gpt2scope/schedule"
 	"gpt2scope/tasks"
 	"gpt2scope/traces"
-	"gpt2scope/traces/advise"
 	"gpt2scope/traces/diff"
+	"gpt2scope/traces/judge"
 	"gpt2scope/traces/kpi"
 	"gpt2scope/traces/tables"
 )
@@ -53,14 +53,14 @@ var jsonObjects = map[string]any{
 	"Queue": tables.Queue{}, "Finding": traces.Finding{}, "infer trace check --json": trace.CheckJSON{}, "Counts": traces.Attribution{},
 	"infer trace advise --json": struct {
 		Source string `json:"source"`
-		advise.Advice
+		judge.Advice
 	}{},
-	"Hint": advise.Hint{},
+	"Hint": judge.Hint{},
 	"infer trace kpi --json": struct {
 		Source string `json:"source"`
 		kpi.Report
 	}{},
-	"Indicator": kpi.Indicator{}, "Check": kpi.Check{},
+	"Indicator": kpi.Indicator{}, "Check": judge.Check{},
 	"infer trace diff --json": struct {
 		FileA string `json:"file_a"`
 		FileB string `json:"file_b"`

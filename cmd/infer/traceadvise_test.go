@@ -7,7 +7,7 @@ import (
 
 	"gpt2scope/cmd/infer/trace"
 	"gpt2scope/traces"
-	"gpt2scope/traces/advise"
+	"gpt2scope/traces/judge"
 	"gpt2scope/traces/load"
 )
 
@@ -18,7 +18,7 @@ func TestTraceAdvise(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := advise.Find(tr, -1)
+	want, err := judge.Advise(tr, -1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,9 +59,9 @@ func TestTraceAdvise(t *testing.T) {
 	checkFailure(t, infer(t, "trace", "advise", "x", "--gpu", "-2"), exitUsage, "--gpu")
 	checkFailure(t, infer(t, "trace", "advise"), exitUsage, "FILE")
 	help := mustInfer(t, "trace", "advise", "--help").stdout
-	for _, rule := range advise.Rules() {
-		if !strings.Contains(help, rule) {
-			t.Errorf("the help does not name the rule %s", rule)
+	for _, rule := range judge.Rules {
+		if !strings.Contains(help, rule.ID) {
+			t.Errorf("the help does not name the rule %s", rule.ID)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"gpt2scope/internal/stats"
 	"gpt2scope/traces"
+	"gpt2scope/traces/judge"
 	"gpt2scope/traces/tables"
 	"gpt2scope/traces/window"
 )
@@ -35,24 +36,6 @@ type Indicator struct {
 	Where []string `json:"where,omitempty"` // where most of it occurs
 }
 
-// Check is a question that follows from the indicators.
-type Check struct {
-	Question string `json:"question"`
-	Answer   Answer `json:"answer"`
-	Evidence string `json:"evidence"`       // a sentence with the numbers
-	Next     string `json:"next,omitempty"` // what to do about it
-}
-
-// Answer is the answer to a [Check].
-type Answer string
-
-// The answers.
-const (
-	Yes     Answer = "yes"
-	No      Answer = "no"
-	Unknown Answer = "unknown" // Next says what to record or measure
-)
-
 // Report has all indicators of a recording.
 type Report struct {
 	Device       int32         `json:"device"`
@@ -62,7 +45,7 @@ type Report struct {
 	WarmUpPasses int           `json:"warm_up_passes"` // before them
 	PassesFrom   window.Source `json:"passes_from"`    // how they were found
 	Indicators   []Indicator   `json:"indicators"`
-	Checks       []Check       `json:"checks"`
+	Checks       []judge.Check `json:"checks"`
 	Notes        []string      `json:"notes"` // of which processes and GPU they are, if there are several; what makes the numbers doubtful
 }
 
@@ -75,8 +58,16 @@ func (r *Report) Find(key string) *Indicator {
 	return &r.Indicators[i]
 }
 
-// value returns the value of an indicator, and whether it is known.
-func (r *Report) value(key string) (float64, bool) {
+// RecordWith says what would record an indicator, "" if it is known or nothing would.
+func (r *Report) RecordWith(key string) string {
+	if x := r.Find(key); x != nil {
+		return x.RecordWith
+	}
+	return ""
+}
+
+// Value returns the value of an indicator, and whether it is known.
+func (r *Report) Value(key string) (float64, bool) {
 	if x := r.Find(key); x != nil && x.Value != nil {
 		return *x.Value, true
 	}
@@ -118,9 +109,9 @@ func Measure(t *traces.Trace, device int32) (*Report, error) {
 		}
 		r.Indicators = append(r.Indicators, x)
 	}
-	r.Checks = checks(r, table)
+	r.Checks = judge.Checklist(r, r.Wall, table)
 	r.Notes = together(w)
-	for _, f := range traces.Examine(t.Header, t.Attribution) {
+	for _, f := range table.Findings {
 		if f.Misleads {
 			r.Notes = append(r.Notes, f.Text)
 		}

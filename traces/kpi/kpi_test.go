@@ -1,7 +1,6 @@
 package kpi
 
 import (
-	"maps"
 	"math"
 	"strconv"
 	"strings"
@@ -10,7 +9,7 @@ import (
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/internal/samples"
-	"gpt2scope/traces/tables"
+	"gpt2scope/traces/judge"
 	"gpt2scope/traces/window"
 )
 
@@ -53,7 +52,7 @@ func TestMeasure(t *testing.T) {
 		"grid_fill_percent": (50*100 + 100*100) / 200., "theoretical_occupancy_percent": 100, "achieved_occupancy_percent": 40, "sm_utilisation_percent": (140*10 + 140*30) / 280.,
 		// Depth: 1 from 20, 2 from 25 to 120, 1 to 195, 2 to 230, 1 to 260, 0 to 280, 1.
 		"queue_depth": (5 + 2*95 + 75 + 2*35 + 30 + 20) / 280., "queue_depth_max": 2} {
-		if got, ok := r.value(key); !ok || !near(got, want) {
+		if got, ok := r.Value(key); !ok || !near(got, want) {
 			t.Errorf("%s is %v (%v), not %v", key, got, ok, want)
 		}
 	}
@@ -66,11 +65,11 @@ func TestMeasure(t *testing.T) {
 	if x := r.Find("d2h_pinned_bytes"); x != nil {
 		t.Errorf("there is no copy from the GPU: %+v", x)
 	}
-	answers := map[string]Answer{}
+	answers := map[string]judge.Answer{}
 	for _, c := range r.Checks {
 		answers[c.Question[:20]] = c.Answer
 	}
-	if len(answers) != 5 || answers["Do transfers take lo"] != No || answers["Do the threads of wa"] != Unknown {
+	if len(answers) != 5 || answers["Do transfers take lo"] != judge.No || answers["Do the threads of wa"] != judge.Unknown {
 		t.Errorf("answers %v", answers)
 	}
 }
@@ -85,7 +84,7 @@ func TestCommunication(t *testing.T) {
 		t.Fatal(err)
 	}
 	for key, want := range map[string]float64{"communication_time": 60, "communication_overlap_percent": 50, "compute_percent": 100} {
-		if got, ok := r.value(key); !ok || !near(got, want) {
+		if got, ok := r.Value(key); !ok || !near(got, want) {
 			t.Errorf("%s is %v (%v), not %v", key, got, ok, want)
 		}
 	}
@@ -176,59 +175,6 @@ func TestAgreesWithNsys(t *testing.T) {
 	}
 }
 
-// TestChecks: what the indicators say decides the answers, and each answer that is not no says what
-// to do next.
-func TestChecks(t *testing.T) {
-	report := func(values map[string]float64) *Report {
-		r := &Report{Wall: 1e6}
-		for key, v := range values {
-			r.Indicators = append(r.Indicators, Indicator{Key: key, Value: &v})
-		}
-		return r
-	}
-	launchBound := map[string]float64{"kernel_median": 2000, "launch_latency": 8000, "starved_percent": 80, "compute_percent": 10}
-	with := func(values map[string]float64, key string, v float64) map[string]float64 {
-		values = maps.Clone(values)
-		values[key] = v
-		return values
-	}
-	idle := &tables.Table{Rows: []tables.Row{{Kind: tables.RowIdle, Name: tables.IdleSync, Exclusive: 5e5}, {Kind: tables.RowIdle, Name: tables.IdleHost, Exclusive: 2e5}, {Kind: tables.RowIdle, Name: tables.IdleHost, Exclusive: 1e5}}}
-	utilisation := func(r *Report) Check { return utilisationCheck(r, idle) }
-	for _, c := range []struct {
-		check          func(*Report) Check
-		values         map[string]float64
-		answer         Answer
-		evidence, next string
-	}{
-		{transfersCheck, map[string]float64{"transfer_time": 3e5, "compute_percent": 20, "compute_copy_overlap_percent": 10, "h2d_pageable_time": 1e5}, Yes, "copies and sets run for 0.300 ms, kernels for 0.200 ms; a kernel runs beside them for 10.0 %", "pinned memory"},
-		{transfersCheck, map[string]float64{"transfer_time": 3e5, "compute_percent": 20, "compute_copy_overlap_percent": 80}, Yes, "80.0 %", "in large pieces"},
-		{transfersCheck, map[string]float64{"transfer_time": 1e5, "compute_percent": 20}, No, "0.100 ms", ""},
-		{transfersCheck, map[string]float64{"transfer_time": 0, "compute_percent": 20}, No, "there are no copies and sets; kernels run for 0.200 ms", ""},
-		{transfersCheck, map[string]float64{"compute_percent": 20}, Unknown, "is not in this recording", ""},
-		{smallCheck, launchBound, Unknown, "faster if it needs less than 10.0 times their time", "measure the same work on the CPU"},
-		{smallCheck, with(launchBound, "compute_percent", 2), Yes, "less than 50.0 times", "measure"},
-		{smallCheck, with(launchBound, "starved_percent", 20), No, "no work for 20.0 %", ""},
-		{smallCheck, with(launchBound, "kernel_median", 9000), No, "takes 9.00 us", ""},
-		{smallCheck, with(launchBound, "launch_latency", 0), No, "always had work queued", ""},
-		{utilisation, map[string]float64{"gpu_busy_percent": 30}, Yes, "works for 30.0 % of the time; idle: synchronisation 0.500 ms, host late 0.300 ms", ".item()"},
-		{utilisation, map[string]float64{"gpu_busy_percent": 95, "grid_fill_percent": 20}, Yes, "blocks for 20.0 % of the SMs", "grids of more blocks"},
-		{utilisation, map[string]float64{"gpu_busy_percent": 95, "grid_fill_percent": 90, "sm_utilisation_percent": 30}, Yes, "30.0 % of the SMs are active", "infer trace advise"},
-		{utilisation, map[string]float64{"gpu_busy_percent": 95, "grid_fill_percent": 90}, No, "95.0 %", ""},
-		{utilisation, nil, Unknown, "no work", ""},
-		{memoryCheck, map[string]float64{"dram_throughput_percent": 80, "sm_throughput_percent": 20}, Yes, "80.0 % of the memory's peak bandwidth on average, and 20.0 % of what the SMs can do", "fewer bytes"},
-		{memoryCheck, map[string]float64{"dram_throughput_percent": 10, "sm_throughput_percent": 90}, No, "10.0 %", "the SMs are the limit"},
-		{memoryCheck, map[string]float64{"dram_throughput_percent": 10, "sm_throughput_percent": 10}, No, "10.0 %", "neither is at its limit"},
-		{memoryCheck, map[string]float64{"dram_bandwidth_percent": 40, "compute_percent": 50}, Yes, "80.0 %", "fewer bytes"},
-		{divergenceCheck, map[string]float64{"warp_efficiency_percent": 40}, Yes, "40.0 % of the threads", "same branch"},
-		{divergenceCheck, map[string]float64{"warp_efficiency_percent": 99}, No, "99.0 %", ""},
-	} {
-		got := c.check(report(c.values))
-		if got.Answer != c.answer || !strings.Contains(got.Evidence, c.evidence) || !strings.Contains(got.Next, c.next) || c.answer == No && c.next == "" && got.Next != "" {
-			t.Errorf("%v: %+v", c.values, got)
-		}
-	}
-}
-
 // TestChecksOfSamples: in recordings of every kind, an answer that is not no says what to do.
 func TestChecksOfSamples(t *testing.T) {
 	for _, name := range []string{"eager.sqlite", "graph.sqlite", "shipped-eager-stamps.json.gz", "gpt2-L1-graph-cupti.json.gz", "pytorch/bad.sqlite", "pytorch/metrics.sqlite", "pytorch/two.sqlite", "pytorch/kineto.json.gz", "stages/hf-sdpa-f32-L1-prefill.json.gz", "stages/compile-hf-bf16-reduce-overhead.json.gz"} {
@@ -238,11 +184,11 @@ func TestChecksOfSamples(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, c := range r.Checks {
-			if c.Evidence == "" || c.Answer != No && c.Next == "" {
+			if c.Evidence == "" || c.Answer != judge.No && c.Next == "" {
 				t.Errorf("%s: %+v", name, c)
 			}
 		}
-		if v, ok := r.value("transfer_time"); ok == strings.Contains(name, "stamps") {
+		if v, ok := r.Value("transfer_time"); ok == strings.Contains(name, "stamps") {
 			t.Errorf("%s: copies take %v ns (%v), which stamps do not record", name, v, ok)
 		}
 	}
@@ -256,8 +202,8 @@ func TestGPUMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, key := range []string{"sm_utilisation_percent", "tensor_utilisation_percent", "dram_bandwidth_percent"} {
-		v, ok := r.value(key)
-		if busy, _ := r.value("gpu_busy_percent"); !ok || v <= 0 || v > busy {
+		v, ok := r.Value(key)
+		if busy, _ := r.Value("gpu_busy_percent"); !ok || v <= 0 || v > busy {
 			t.Errorf("%s is %v (%v); the GPU works %v %% of the time", key, v, ok, busy)
 		}
 	}

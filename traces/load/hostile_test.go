@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"gpt2scope/traces"
-	"gpt2scope/traces/advise"
 	"gpt2scope/traces/diff"
 	"gpt2scope/traces/internal/fixtures"
+	"gpt2scope/traces/judge"
 	"gpt2scope/traces/pprof"
 	"gpt2scope/traces/tables"
 )
@@ -57,7 +57,7 @@ func TestHostile(t *testing.T) {
 				t.Errorf("seed %d: a comparison of nothing", seed)
 			}
 		}
-		if advice, err := advise.Find(a, -1); err == nil {
+		if advice, err := judge.Advise(a, -1); err == nil {
 			done[1]++
 			for _, h := range advice.Hints {
 				if h.Gain <= 0 || h.Gain > advice.Wall {

@@ -3,12 +3,13 @@ package trace
 import (
 	"bytes"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"gpt2scope/cmd/infer/cli"
-	"gpt2scope/traces/advise"
+	"gpt2scope/traces/judge"
 )
 
 // WorthPercent is the share of the wall time that a finding must be able to gain to
@@ -34,36 +35,11 @@ of the wall time that removing it could gain: a bound, not a forecast. Gains ove
 do not add up.
 
 On a GPU:
-  copies          copies take longer than kernels
-  pageable        copies of memory that is not page-locked
-  host-late       the GPU is idle because the host has not launched the next work
-  launch-latency  the GPU is idle between a launch and the start of its work
-  sync            the GPU repeatedly runs dry while the host waits for it
-  dependency      the GPU is idle between kernels that are queued
-  sm-waits        SMs wait for each other inside a kernel, as in mode persistent
-  small-grid      kernels have fewer blocks than the GPU has SMs; bound: their time
-                  times the share of SMs that are empty
-  occupancy       theoretical occupancy is below 50 %; bound: the time of the kernels
-                  times the share of warps that are missing; not where the memory
-                  works at 70 % of its peak and more
-  floor           stages take more than twice their floor; bound: the time above it
-  unaligned       products read fewer than 16 bytes at once: a dimension, such as that of
-                  a vocabulary, is not padded; bound: their time
-  float32         products do not use tensor cores; bound: their time
-  elementwise     elementwise kernels follow each other where one would do
-  small-copies    there are many copies of few bytes
-  framework       the host is late in operators of a framework, or between them
-  divergence      few threads of a warp are active, by --counters
-  warm-up         first passes and module loading are counted in
-On the CPU:
-  imbalance       threads of a step wait for the slowest
-  few-threads     only some threads run a step
-  barriers        threads synchronise between steps
-  between-passes  no step runs
-  floor, warm-up  as above
-
-Notes at the end say which rules lacked data. Findings that could gain less than 1 % are
-shown only with --all.`,
+` + ruleHelp(judge.GPU) + `On the CPU:
+` + ruleHelp(judge.CPU) + `
+The bound of work of a stage is at most what the stage takes above its floor. Notes at
+the end say which rules lacked data. Findings that could gain less than 1 % are shown
+only with --all.`,
 		Example: `  infer trace advise run.json.gz
   infer trace advise run.sqlite --all --json`,
 		Args: someFiles,
@@ -79,10 +55,30 @@ shown only with --all.`,
 	return c
 }
 
+// ruleHelp lists the rules of a processor: what each finds, and the bound of its gain.
+func ruleHelp(of judge.Processor) string {
+	var b strings.Builder
+	for _, r := range judge.Rules {
+		if r.Of&of == 0 {
+			continue
+		}
+		line := fmt.Sprintf("  %-15s", r.ID)
+		for _, word := range strings.Fields(r.Says + "; bound: " + r.Bound) {
+			if len(line)+1+len(word) > 88 {
+				fmt.Fprintln(&b, line)
+				line = strings.Repeat(" ", 17)
+			}
+			line += " " + word
+		}
+		fmt.Fprintln(&b, line)
+	}
+	return b.String()
+}
+
 // AdviseJSON is what "infer trace advise --format json" prints.
 type AdviseJSON struct {
 	Source string `json:"source"`
-	*advise.Advice
+	*judge.Advice
 }
 
 func (s *adviseFlags) run(c *cobra.Command, paths []string) error {
@@ -96,7 +92,7 @@ func (s *adviseFlags) run(c *cobra.Command, paths []string) error {
 	if err != nil {
 		return err
 	}
-	advice, err := advise.Find(t, int32(s.gpu))
+	advice, err := judge.Advise(t, int32(s.gpu))
 	if err != nil {
 		return fmt.Errorf("%s: %w", traceName(paths[0]), err)
 	}
@@ -105,7 +101,7 @@ func (s *adviseFlags) run(c *cobra.Command, paths []string) error {
 		advice.Hints = advice.Above(WorthPercent)
 	}
 	if s.format == "json" {
-		advice.Hints = append([]advise.Hint{}, advice.Hints...) // [], not null
+		advice.Hints = append([]judge.Hint{}, advice.Hints...) // [], not null
 		advice.Notes = append([]string{}, advice.Notes...)
 		return cli.WriteJSON(c.OutOrStdout(), AdviseJSON{t.Header.Describe(), advice})
 	}

@@ -23,9 +23,9 @@ import (
 	"gpt2scope/internal/humanize"
 	"gpt2scope/record"
 	"gpt2scope/traces"
+	"gpt2scope/traces/judge"
 	"gpt2scope/traces/load"
 	"gpt2scope/traces/stages"
-	"gpt2scope/traces/tables"
 )
 
 // New makes "infer trace" and its commands.
@@ -296,12 +296,7 @@ func traceCheck(c *cobra.Command, path string, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	found, n := traces.Examine(t.Header, t.Attribution), 0
-	if table, err := tables.SummarizeAny(t, -1); err == nil {
-		if finding, ok := table.BelowFloor(); ok {
-			found = append(found, traces.Finding{Text: finding})
-		}
-	}
+	found, n := judge.Findings(t), 0
 	for _, f := range found {
 		if f.Misleads {
 			n++

@@ -1,6 +1,7 @@
-// Package advise looks for bottlenecks in a trace by rules, each of which bounds what
-// removing its cause could gain.
-package advise
+// Package judge says what to make of a recording: whether its shares of time can be trusted
+// ([Findings]), what its indicators answer ([Checklist]), and which bottlenecks it has ([Advise]),
+// each with the most that removing its cause could gain. Rules and questions are rows of tables.
+package judge
 
 import (
 	"cmp"
@@ -14,7 +15,7 @@ import (
 	"gpt2scope/traces/window"
 )
 
-// Hint is a bottleneck that a rule of [Find] found.
+// Hint is a bottleneck that a rule of [Advise] found.
 type Hint struct {
 	Rule string   `json:"rule"`
 	Text string   `json:"text"` // a sentence with the numbers
@@ -28,7 +29,20 @@ type Hint struct {
 	Percent *float64 `json:"percent"`
 }
 
-// Advice is what [Find] makes of a trace.
+// Findings says what a recording holds and lacks, as [traces.Examine] does, and whether a ceiling of its
+// device was measured too low.
+func Findings(t *traces.Trace) []traces.Finding {
+	table, err := tables.SummarizeAny(t, -1)
+	if err != nil {
+		return traces.Examine(t.Header, t.Attribution)
+	}
+	if finding, ok := table.BelowFloor(); ok {
+		return append(table.Findings, traces.Finding{Text: finding})
+	}
+	return table.Findings
+}
+
+// Advice is what [Advise] makes of a trace.
 type Advice struct {
 	Device int32  `json:"device"` // -1 for the CPU
 	Wall   int64  `json:"wall"`   // ns, of the stage table; of a trace without passes, of the table by kernel
@@ -49,33 +63,95 @@ func (a *Advice) Above(percent float64) []Hint {
 	return some
 }
 
-// rule looks for one bottleneck.
-type rule struct {
-	id   string
+// Thresholds of rules and questions.
+const (
+	lowBusy       = 70  // percent of the wall time
+	nearPeak      = 70  // percent of what memory or SMs can do
+	lowEfficiency = 80  // percent of the threads of a warp
+	lowOccupancy  = 50  // percent of an SM's warps
+	farFromFloor  = 2   // times the floor
+	longPass      = 2   // times the median of the passes after it,
+	fewestPasses  = 4   // which are at least so many
+	slowLaunch    = 10  // times the median of the launches,
+	slowLaunchNS  = 5e4 // and at least so long: loading a module takes hundreds of us
+
+	wholeAccess = 16       // bytes that an aligned load of a product reads at once
+	longRun     = 3        // elementwise kernels in a row
+	smallCopy   = 16 << 10 // bytes
+	fewestSmall = 8        // copies
+
+	// A GPU has about so many times the memory bandwidth of the CPU beside it: 4,800 GB/s and 250
+	// in a server of 2024, 940 and 50 in a desktop computer of 2021.
+	fasterThanCPU = 20
+)
+
+// Rule looks for one bottleneck.
+type Rule struct {
+	ID    string
+	Of    Processor
+	Says  string // what is found
+	Needs string // what a recording must have; without it the rule finds nothing, and some notes say so
+	Bound string // the most that removing the cause could gain; of a step at most what is above its floor
+
 	find func(*advisor)
 }
 
-// gpuRules and cpuRules are all rules; each function says what it looks for, and
-// how it bounds the gain.
-var (
-	gpuRules = []rule{{"copies", copiesRule}, {"pageable", pageableRule}, {"host-late", hostLateRule}, {"launch-latency", launchLatencyRule}, {"sync", syncRule},
-		{"dependency", dependencyRule}, {"sm-waits", smWaitsRule}, {"small-grid", smallGridRule}, {"occupancy", occupancyRule}, {"floor", floorRule}, {"unaligned", unalignedRule}, {"float32", float32Rule},
-		{"elementwise", elementwiseRule}, {"small-copies", smallCopiesRule}, {"framework", frameworkRule}, {"divergence", divergenceRule}, {"warm-up", warmUpRule}}
-	cpuRules = []rule{{"imbalance", imbalanceRule}, {"few-threads", fewThreadsRule}, {"barriers", barriersRule}, {"between-passes", betweenRule}, {"floor", floorRule}, {"warm-up", warmUpRule}}
+// Processor is what the work of a rule runs on.
+type Processor uint8
+
+// The processors.
+const (
+	GPU Processor = 1 << iota
+	CPU
 )
 
-// Rules returns the names of all rules of [Find].
-func Rules() []string {
-	var names []string
-	for _, r := range slices.Concat(gpuRules, cpuRules) {
-		if !slices.Contains(names, r.id) {
-			names = append(names, r.id)
-		}
-	}
-	return names
+// Rules are all rules of [Advise].
+var Rules = []Rule{
+	{"copies", GPU, "copies take longer than kernels", "copies",
+		"their time beside no kernel", copiesRule},
+	{"pageable", GPU, "copies of memory that is not page-locked", "the kind of memory of copies",
+		"their time beside no kernel", pageableRule},
+	{"host-late", GPU, "the GPU is idle because the host has not launched the next work", "API calls, or stamps",
+		"that time", hostLateRule},
+	{"launch-latency", GPU, "the GPU is idle between a launch and the start of its work", "API calls, or stamps",
+		"that time", launchLatencyRule},
+	{"sync", GPU, "the GPU repeatedly runs dry while the host waits for it", "API calls",
+		"those gaps", syncRule},
+	{"dependency", GPU, "the GPU is idle between kernels that are queued", "API calls, or stamps",
+		"that time", dependencyRule},
+	{"sm-waits", GPU, "SMs wait for each other inside a kernel, as in mode persistent", "times of each SM",
+		"the mean of these waits", smWaitsRule},
+	{"small-grid", GPU, "kernels have fewer blocks than the GPU has SMs", "the number of SMs and the grids",
+		"their time times the share of SMs that are empty", smallGridRule},
+	{"occupancy", GPU, "theoretical occupancy is below 50 %, and the memory works below 70 % of its peak", "launch shapes and the limits of the GPU",
+		"their time times the share of warps that are missing", occupancyRule},
+	{"floor", GPU | CPU, "stages take more than twice their floor", "costs and ceilings",
+		"the time above it", floorRule},
+	{"unaligned", GPU, "products read fewer than 16 bytes at once: a dimension, such as a vocabulary, is not padded", "names of kernels",
+		"their time", unalignedRule},
+	{"float32", GPU, "products do not use tensor cores", "names of kernels",
+		"their time", float32Rule},
+	{"elementwise", GPU, "elementwise kernels follow each other where one would do", "names of kernels",
+		"all but the longest, and the gaps", elementwiseRule},
+	{"small-copies", GPU, "there are many copies of few bytes", "bytes of copies",
+		"their time and the gaps before them", smallCopiesRule},
+	{"framework", GPU, "the host is late in operators of a framework, or between them", "operators",
+		"that time", frameworkRule},
+	{"divergence", GPU, "few threads of a warp are active, by --counters", "hardware counters",
+		"their time times the share of threads that are not", divergenceRule},
+	{"imbalance", CPU, "threads of a step wait for the slowest", "threads",
+		"what the slowest takes beyond the mean", imbalanceRule},
+	{"few-threads", CPU, "only some threads run a step", "threads",
+		"its time times the share of threads without work", fewThreadsRule},
+	{"barriers", CPU, "threads synchronise between steps", "threads",
+		"that time", barriersRule},
+	{"between-passes", CPU, "no step runs", "passes",
+		"that time", betweenRule},
+	{"warm-up", GPU | CPU, "first passes and module loading are counted in", "passes or API calls",
+		"what they take beyond the median, and idle time", warmUpRule},
 }
 
-// advisor is the state of Find.
+// advisor is the state of Advise.
 type advisor struct {
 	*window.Window
 	*Advice
@@ -92,21 +168,9 @@ type counted struct {
 	before int64 // ns of idle time just before
 }
 
-// Find looks for bottlenecks by rules: on a GPU copies that take longer than
-// kernels (rule copies), copies of pageable memory (pageable), a GPU that is idle
-// because the host is late (host-late), waits for launches (launch-latency), waits for
-// the host after it synchronised (sync), or waits between dependent kernels
-// (dependency), SMs that wait for each other inside a kernel (sm-waits), grids that leave
-// SMs empty (small-grid), low theoretical occupancy
-// (occupancy), stages far from their floor (floor), products that read few bytes at
-// once (unaligned) or use no tensor cores (float32), elementwise kernels that one could
-// replace (elementwise), many copies of few bytes (small-copies), time in which the
-// GPU waits for a framework (framework), warps that diverge (divergence), and warm-up
-// that is counted in (warm-up); on the CPU threads out of balance (imbalance), steps that few threads
-// run (few-threads), the time in which threads meet (barriers) and that between
-// passes (between-passes). Each gives the most that it could gain. The gains overlap:
-// they do not add up. device is as in [tables.Summarize].
-func Find(t *traces.Trace, device int32) (*Advice, error) {
+// Advise looks for bottlenecks by [Rules], of which the gains overlap: they do not add up. device is as
+// in [tables.Summarize].
+func Advise(t *traces.Trace, device int32) (*Advice, error) {
 	table, err := tables.SummarizeSteady(t, device)
 	if err != nil {
 		return nil, err
@@ -149,13 +213,15 @@ func Find(t *traces.Trace, device int32) (*Advice, error) {
 			a.note("recording made a %s %s: part of the idle time may be the recorder's", l.Phase, traces.LongerText(percent))
 		}
 	}
-	rules := gpuRules
+	of := GPU
 	if table.Device < 0 {
-		rules = cpuRules
+		of = CPU
 	}
-	for _, r := range rules {
-		a.rule = r.id
-		r.find(a)
+	for _, r := range Rules {
+		if r.Of&of != 0 {
+			a.rule = r.ID
+			r.find(a)
+		}
 	}
 	slices.SortStableFunc(a.Hints, func(x, y Hint) int { return cmp.Compare(y.Gain, x.Gain) })
 	return a.Advice, nil

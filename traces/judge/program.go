@@ -1,4 +1,4 @@
-package advise
+package judge
 
 import (
 	"cmp"
@@ -18,16 +18,6 @@ import (
 
 // This file has the rules about how a program uses libraries and a framework. What a kernel of a
 // library does is known only by its name.
-
-// Thresholds of these rules.
-const (
-	wholeAccess   = 16       // bytes that an aligned load of a product reads at once
-	longRun       = 3        // elementwise kernels in a row
-	smallCopy     = 16 << 10 // bytes
-	fewestSmall   = 8        // copies
-	nearDRAM      = 70       // percent of the peak of the memory
-	lowEfficiency = 80       // percent of the threads of a warp
-)
 
 var (
 	productName = regexp.MustCompile(`(?i)gemm|gemv|nvjet|cutlass.*tensorop`)
@@ -91,20 +81,14 @@ func (a *advisor) namedProducts(is func(name string) bool, try, what string) {
 	a.hint(a.capped(gains), rows.rows("kernel"), try, "%s %s, in %s ms.", humanize.Count(n, "product", "products"), what, inMS(time))
 }
 
-// unalignedRule reports products that read their operands in small parts. Bound: their time, at
-// most what is above the floor.
 func unalignedRule(a *advisor) {
 	a.namedProducts(unaligned, "pad the dimension to a multiple of 8 (of 64 for a vocabulary): 50257 to 50304", "read fewer than 16 bytes at once, because a dimension is not divisible by 8")
 }
 
-// float32Rule reports products in float32 without tensor cores. Bound: their time, at most what
-// is above the floor.
 func float32Rule(a *advisor) {
 	a.namedProducts(withoutTensorCores, "multiply in bfloat16 or float16, or allow TF32 (torch.set_float32_matmul_precision('high')), if the results are exact enough", "in float32 without tensor cores")
 }
 
-// elementwiseRule reports elementwise kernels one after another with the same grid: one kernel
-// could do their work. Bound: the time of all but the longest, and the idle time between them.
 func elementwiseRule(a *advisor) {
 	rows := newTally()
 	runs, kernels, gain := 0, 0, int64(0)
@@ -145,8 +129,6 @@ func blocksOf(e *traces.Event) int64 {
 	return s.Blocks()
 }
 
-// smallCopiesRule reports many copies of few bytes. Bound: their time and the idle time directly
-// before them.
 func smallCopiesRule(a *advisor) {
 	rows, n, gain := newTally(), 0, int64(0)
 	for _, p := range a.counted {
@@ -165,8 +147,6 @@ func smallCopiesRule(a *advisor) {
 		"%s at most %s: with the idle time before them they take %s ms.", humanize.Count(n, "copy has", "copies have"), humanize.Size(smallCopy), inMS(gain))
 }
 
-// frameworkRule reports idle time in which the host is late while it runs operators of a
-// framework, or the program between them. Bound: that time.
 func frameworkRule(a *advisor) {
 	type span struct {
 		window.Interval
@@ -223,8 +203,6 @@ func frameworkRule(a *advisor) {
 		"The GPU waits for the framework: of the idle time in which the host is late, %s ms pass inside its operators and %s ms in the program between them.", inMS(inside), inMS(outside))
 }
 
-// divergenceRule reports kernels whose warps run with few active threads, by their counters.
-// Bound: the share of the missing threads.
 func divergenceRule(a *advisor) {
 	rows, gains, n, time := newTally(), map[stageKey]int64{}, 0, int64(0)
 	for _, p := range a.counted {
@@ -245,7 +223,7 @@ func divergenceRule(a *advisor) {
 // its counters or by the floor of its stage. More warps would not make it faster.
 func (a *advisor) boundByMemory(e *traces.Event) bool {
 	if dram, ok := e.Counters.Get(traces.CounterDRAMThroughput); ok {
-		return dram >= nearDRAM
+		return dram >= nearPeak
 	}
 	i := a.table.RowOf(e)
 	if i < 0 || i >= len(a.table.Rows) {
@@ -253,7 +231,7 @@ func (a *advisor) boundByMemory(e *traces.Event) bool {
 	}
 	r := &a.table.Rows[i]
 	roofline, ok := a.table.Roofline(r)
-	return ok && r.Bound == ceilings.BoundBytes && roofline >= nearDRAM
+	return ok && r.Bound == ceilings.BoundBytes && roofline >= nearPeak
 }
 
 // syncsInPasses returns how many calls that wait for the GPU lie within a pass: work of the pass

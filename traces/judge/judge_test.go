@@ -1,4 +1,4 @@
-package advise
+package judge
 
 import (
 	"fmt"
@@ -192,7 +192,7 @@ func TestAdvise(t *testing.T) {
 		}(), 10 * 150, []string{"1 stage takes"}, cpu(0, even)},
 	} {
 		tested[c.rule] = true
-		a, err := Find(c.with, -1)
+		a, err := Advise(c.with, -1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +217,7 @@ func TestAdvise(t *testing.T) {
 		if !slices.IsSortedFunc(a.Hints, func(x, y Hint) int { return int(y.Gain - x.Gain) }) {
 			t.Errorf("not by gain: %+v", a.Hints)
 		}
-		b, err := Find(c.without, -1)
+		b, err := Advise(c.without, -1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -227,9 +227,9 @@ func TestAdvise(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range Rules() {
-		if !tested[name] {
-			t.Errorf("rule %s is not tested", name)
+	for _, r := range Rules {
+		if !tested[r.ID] {
+			t.Errorf("rule %s is not tested", r.ID)
 		}
 	}
 }
@@ -237,7 +237,7 @@ func TestAdvise(t *testing.T) {
 // TestAdviseQuiet: a run without faults has nothing to say.
 func TestAdviseQuiet(t *testing.T) {
 	h := fixtures.Plan("h.0.ln_1")
-	a, err := Find(fixtures.Trace(h, fixtures.Passes(h, 0, 10, func(int, int) int64 { return 1_000_000 }, nil)...), -1)
+	a, err := Advise(fixtures.Trace(h, fixtures.Passes(h, 0, 10, func(int, int) int64 { return 1_000_000 }, nil)...), -1)
 	if err != nil || len(a.Above(1)) != 0 {
 		t.Errorf("%+v, error %v", a.Above(1), err)
 	}
@@ -248,7 +248,7 @@ func TestAdviseQuiet(t *testing.T) {
 func TestAdviseNotes(t *testing.T) {
 	lost := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "lost", 10_000, 50)
 	odd := append(copied("Memcpy", 50, 5000, 100), lost)
-	a, err := Find(fixtures.Trace(&traces.Header{Overhead: []traces.Overhead{{Phase: "decode step", Baseline: 100, Recorded: 120, Passes: 24}, {Phase: "prefill", Baseline: 100, Recorded: 130, Passes: 23}}}, append(append(fixtures.Launched(1, 0, 5, 10, 30), fixtures.Launched(2, 40, 50, 60, 70)...), odd...)...), -1)
+	a, err := Advise(fixtures.Trace(&traces.Header{Overhead: []traces.Overhead{{Phase: "decode step", Baseline: 100, Recorded: 120, Passes: 24}, {Phase: "prefill", Baseline: 100, Recorded: 130, Passes: 23}}}, append(append(fixtures.Launched(1, 0, 5, 10, 30), fixtures.Launched(2, 40, 50, 60, 70)...), odd...)...), -1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,11 +271,11 @@ func TestAdviseNotes(t *testing.T) {
 	}
 	h := fixtures.Plan("h.0.ln_1")
 	h.Plans[0].Steps[0].Bytes = 100
-	a, err = Find(fixtures.Trace(h, fixtures.Passes(h, 0, 5, func(int, int) int64 { return 100 }, nil)...), -1)
+	a, err = Advise(fixtures.Trace(h, fixtures.Passes(h, 0, 5, func(int, int) int64 { return 100 }, nil)...), -1)
 	if err != nil || !strings.Contains(fmt.Sprint(a.Notes), "infer bench ceilings") {
 		t.Errorf("without ceilings: %q, error %v", a.Notes, err)
 	}
-	if _, err := Find(fixtures.Trace(&traces.Header{}), -1); err == nil {
+	if _, err := Advise(fixtures.Trace(&traces.Header{}), -1); err == nil {
 		t.Error("advice on an empty trace")
 	}
 }
@@ -300,7 +300,7 @@ func TestGraphLaunchRuns(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		trace := samples.Load(t, "shipped-graph-cupti.json.gz")
 		fixtures.SlowGraphLaunch(trace, late)
-		a, err := Find(trace, -1)
+		a, err := Advise(trace, -1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -336,7 +336,7 @@ func TestWarmUpIsLeftOut(t *testing.T) {
 			launch(name, wait, 1000)
 		}
 	}
-	advice, err := Find(fixtures.Trace(&traces.Header{}, events...), -1)
+	advice, err := Advise(fixtures.Trace(&traces.Header{}, events...), -1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -365,7 +365,7 @@ func TestOccupancyOfMemoryBound(t *testing.T) {
 			}
 			h.Ceilings = []traces.Ceiling{{Device: 0, Name: "read", Unit: "GB/s", Value: 2}}
 		}
-		a, err := Find(fixtures.Trace(h, fixtures.Passes(h, 0, 10, func(int, int) int64 { return 10_000 }, func(k *traces.Event) {
+		a, err := Advise(fixtures.Trace(h, fixtures.Passes(h, 0, 10, func(int, int) int64 { return 10_000 }, func(k *traces.Event) {
 			k.Registers, k.Block[0] = 128, 64
 			if c.dram > 0 {
 				k.Counters = traces.NewCounters()
@@ -409,7 +409,7 @@ func TestBadProgram(t *testing.T) {
 	if !stages.OfRanges(tr, nil) {
 		t.Fatal("it has no ranges")
 	}
-	a, err := Find(tr, -1)
+	a, err := Advise(tr, -1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -431,7 +431,7 @@ func TestBadProgram(t *testing.T) {
 // TestUnalignedVocabulary: the product of a vocabulary that is not padded is found in a capture.
 func TestUnalignedVocabulary(t *testing.T) {
 	tr := samples.Load(t, "pytorch/unaligned.sqlite")
-	a, err := Find(tr, -1)
+	a, err := Advise(tr, -1)
 	if err != nil {
 		t.Fatal(err)
 	}

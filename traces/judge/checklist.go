@@ -1,4 +1,4 @@
-package kpi
+package judge
 
 import (
 	"fmt"
@@ -9,80 +9,122 @@ import (
 	"gpt2scope/traces/tables"
 )
 
-// Thresholds of the checks.
-const (
-	lowBusy       = 70 // percent of the wall time
-	nearCeiling   = 70 // percent of what memory or SMs can do
-	lowEfficiency = 80 // percent of the threads of a warp
+// Check is a question that follows from the indicators of a recording.
+type Check struct {
+	Question string `json:"question"`
+	Answer   Answer `json:"answer"`
+	Evidence string `json:"evidence"`       // a sentence with the numbers
+	Next     string `json:"next,omitempty"` // what to do about it
+}
 
-	// A GPU has about so many times the memory bandwidth of the CPU beside it: 4,800 GB/s and 250
-	// in a server of 2024, 940 and 50 in a desktop computer of 2021.
-	fasterThanCPU = 20
+// Answer is the answer to a [Check].
+type Answer string
+
+// The answers.
+const (
+	Yes     Answer = "yes"
+	No      Answer = "no"
+	Unknown Answer = "unknown" // Next says what to record or measure
 )
 
-// advise is where the rules are that name single kernels and copies.
-const advise = "'infer trace advise' lists kernels and gaps with the most they could gain"
-
-// checks answers the questions that follow from the indicators.
-func checks(r *Report, t *tables.Table) []Check {
-	return []Check{transfersCheck(r), smallCheck(r), utilisationCheck(r, t), memoryCheck(r), divergenceCheck(r)}
+// Indicators are the numbers that the checklist is answered by: see the package kpi.
+type Indicators interface {
+	Value(key string) (v float64, ok bool)
+	RecordWith(key string) string // what would record an indicator that is not known
 }
 
-// unknown is the answer if the recording lacks an indicator.
-func (r *Report) unknown(question, what, key string) Check {
-	c := Check{Question: question, Answer: Unknown, Evidence: what + " is not in this recording"}
-	if x := r.Find(key); x != nil && x.RecordWith != "" {
-		c.Next = "record it with " + x.RecordWith
-	}
-	return c
+// seeAdvice is where the rules are that name single kernels and copies.
+const seeAdvice = "'infer trace advise' lists kernels and gaps with the most they could gain"
+
+// question is a row of the checklist.
+type question struct {
+	text  string
+	needs string // the indicator without which there is no answer
+	what  string // that indicator, in words
+	judge func(l *checklist, c *Check, value float64)
 }
 
-func transfersCheck(r *Report) Check {
-	c := Check{Question: "Do transfers take longer than computing?", Answer: No}
-	copying, ok := r.value("transfer_time")
-	if !ok {
-		return r.unknown(c.Question, "the time of copies", "transfer_time")
+var questions = []question{
+	{"Do transfers take longer than computing?", "transfer_time", "the time of copies", transfers},
+	{"Could the CPU be faster, because the inputs are small?", "launch_latency", "the latency of launches", smallInputs},
+	{"Is the GPU poorly used?", "gpu_busy_percent", "work of a GPU", utilisation},
+	{"Does memory bandwidth limit the kernels?", "dram_throughput_percent", "the throughput of the memory", bandwidth},
+	{"Do the threads of warps diverge?", "warp_efficiency_percent", "how many threads of a warp are active", warps},
+}
+
+// checklist is what the questions are judged by.
+type checklist struct {
+	Indicators
+	wall  int64 // ns
+	table *tables.Table
+}
+
+// Checklist answers the questions that follow from the indicators of the time that a table covers.
+func Checklist(of Indicators, wall int64, t *tables.Table) []Check {
+	var checks []Check
+	l := &checklist{of, wall, t}
+	for _, q := range questions {
+		c := Check{Question: q.text, Answer: No}
+		if v, ok := l.value(q.needs); ok {
+			q.judge(l, &c, v)
+		} else {
+			c.Answer, c.Evidence = Unknown, q.what+" is not in this recording"
+			if with := of.RecordWith(q.needs); with != "" {
+				c.Next = "record it with " + with
+			}
+		}
+		checks = append(checks, c)
 	}
-	percent, _ := r.value("compute_percent")
-	computing := percent / 100 * float64(r.Wall)
+	return checks
+}
+
+// value returns an indicator. The throughput of the memory while kernels run follows from samples over
+// the wall time too.
+func (r *checklist) value(key string) (float64, bool) {
+	v, ok := r.Value(key)
+	if sampled, has := r.Value("dram_bandwidth_percent"); key == "dram_throughput_percent" && !ok && has {
+		if computing, _ := r.Value("compute_percent"); computing > 0 {
+			return min(100, 100*sampled/computing), true
+		}
+	}
+	return v, ok
+}
+
+func transfers(r *checklist, c *Check, copying float64) {
+	percent, _ := r.Value("compute_percent")
+	computing := percent / 100 * float64(r.wall)
 	c.Evidence = fmt.Sprintf("copies and sets run for %s ms, kernels for %s ms", ms(copying), ms(computing))
 	if copying == 0 {
 		c.Evidence = fmt.Sprintf("there are no copies and sets; kernels run for %s ms", ms(computing))
 	}
-	overlap, ok := r.value("compute_copy_overlap_percent")
+	overlap, ok := r.Value("compute_copy_overlap_percent")
 	if ok {
 		c.Evidence += fmt.Sprintf("; a kernel runs beside them for %.1f %% of their time", overlap)
 	}
 	if copying > computing {
 		c.Answer = Yes
 		c.Next = "keep data on the GPU between passes; copy rarely, in large pieces"
-		if _, pageable := r.value("h2d_pageable_time"); pageable {
+		if _, pageable := r.Value("h2d_pageable_time"); pageable {
 			c.Next += ", from pinned memory (pin_memory() and non_blocking=True in PyTorch)"
 		}
 		if overlap < 50 {
 			c.Next += ", on a stream of their own so that kernels run meanwhile"
 		}
 	}
-	return c
 }
 
-func smallCheck(r *Report) Check {
-	c := Check{Question: "Could the CPU be faster, because the inputs are small?", Answer: No}
-	kernel, _ := r.value("kernel_median")
-	latency, ok := r.value("launch_latency")
-	if !ok {
-		return r.unknown(c.Question, "the latency of launches", "launch_latency")
-	}
-	starved, _ := r.value("starved_percent")
-	computing, _ := r.value("compute_percent")
+func smallInputs(r *checklist, c *Check, latency float64) {
+	kernel, _ := r.Value("kernel_median")
+	starved, _ := r.Value("starved_percent")
+	computing, _ := r.Value("compute_percent")
 	c.Evidence = fmt.Sprintf("the median kernel takes %s us; ", us(kernel))
 	if latency == 0 {
 		c.Evidence += "the GPU always had work queued"
-		return c
+		return
 	}
 	c.Evidence += fmt.Sprintf("a launch on an idle GPU takes %s us until its kernel starts; the GPU has no work for %.1f %% of the time", us(latency), starved)
 	if kernel >= latency || starved <= 100-lowBusy || computing <= 0 {
-		return c
+		return
 	}
 	// What a CPU may take for the work of the kernels without being slower than all this.
 	slower := 100 / computing
@@ -91,7 +133,6 @@ func smallCheck(r *Report) Check {
 		c.Answer = Yes
 	}
 	c.Next = "measure the same work on the CPU; larger batches, CUDA graphs and torch.compile make the launches count less"
-	return c
 }
 
 // remedies say what to do about a cause of idle time.
@@ -103,22 +144,17 @@ var remedies = map[string]string{
 	tables.IdleCopy:       "copy from pinned memory without waiting for it",
 }
 
-func utilisationCheck(r *Report, t *tables.Table) Check {
-	c := Check{Question: "Is the GPU poorly used?", Answer: No}
-	busy, ok := r.value("gpu_busy_percent")
-	if !ok {
-		return Check{Question: c.Question, Answer: Unknown, Evidence: "the recording has no work"}
-	}
+func utilisation(r *checklist, c *Check, busy float64) {
 	c.Evidence = fmt.Sprintf("the GPU works for %.1f %% of the time", busy)
-	fill, known := r.value("grid_fill_percent")
+	fill, known := r.Value("grid_fill_percent")
 	if known {
 		c.Evidence += fmt.Sprintf("; its grids have blocks for %.1f %% of the SMs", fill)
 	}
-	active, measured := r.value("sm_utilisation_percent")
+	active, measured := r.Value("sm_utilisation_percent")
 	if measured {
 		c.Evidence += fmt.Sprintf("; %.1f %% of the SMs are active on average", active)
 	}
-	causes := idleCauses(t)
+	causes := idleCauses(r.table)
 	var text []string
 	for _, row := range causes[:min(2, len(causes))] {
 		text = append(text, fmt.Sprintf("%s %s ms", row.Name, ms(float64(row.Exclusive))))
@@ -135,9 +171,8 @@ func utilisationCheck(r *Report, t *tables.Table) Check {
 	}
 	if busy < lowBusy || known && fill < lowBusy || measured && active < lowBusy {
 		c.Answer = Yes
-		c.Next = strings.Join(append(next, advise), "; ")
+		c.Next = strings.Join(append(next, seeAdvice), "; ")
 	}
-	return c
 }
 
 // idleCauses sums the idle time of a table by cause, the longest first.
@@ -157,47 +192,29 @@ func idleCauses(t *tables.Table) []tables.Row {
 	return idle
 }
 
-func memoryCheck(r *Report) Check {
-	c := Check{Question: "Does memory bandwidth limit the kernels?", Answer: No}
-	dram, ok := r.value("dram_throughput_percent")
-	if sampled, has := r.value("dram_bandwidth_percent"); !ok && has {
-		// Over the wall time: while a kernel runs it is more.
-		if computing, _ := r.value("compute_percent"); computing > 0 {
-			dram, ok = min(100, 100*sampled/computing), true
-		}
-	}
-	if !ok {
-		return r.unknown(c.Question, "the throughput of the memory", "dram_throughput_percent")
-	}
+func bandwidth(r *checklist, c *Check, dram float64) {
 	c.Evidence = fmt.Sprintf("while kernels run, they use %.1f %% of the memory's peak bandwidth on average", dram)
-	sm, known := r.value("sm_throughput_percent")
+	sm, known := r.Value("sm_throughput_percent")
 	if known {
 		c.Evidence += fmt.Sprintf(", and %.1f %% of what the SMs can do", sm)
 	}
 	switch {
-	case dram >= nearCeiling:
+	case dram >= nearPeak:
 		c.Answer = Yes
 		c.Next = "move fewer bytes: smaller types, fused kernels, data that stay in caches"
-	case known && sm >= nearCeiling:
+	case known && sm >= nearPeak:
 		c.Next = "the SMs are the limit: tensor cores, smaller types, less arithmetic"
 	case known:
-		c.Next = "neither is at its limit: kernels are too short, or have too few warps to hide latency; " + advise
+		c.Next = "neither is at its limit: kernels are too short, or have too few warps to hide latency; " + seeAdvice
 	}
-	return c
 }
 
-func divergenceCheck(r *Report) Check {
-	c := Check{Question: "Do the threads of warps diverge?", Answer: No}
-	efficiency, ok := r.value("warp_efficiency_percent")
-	if !ok {
-		return r.unknown(c.Question, "how many threads of a warp are active", "warp_efficiency_percent")
-	}
+func warps(_ *checklist, c *Check, efficiency float64) {
 	c.Evidence = fmt.Sprintf("at an instruction %.1f %% of the threads of a warp are active, on average while kernels run", efficiency)
 	if efficiency < lowEfficiency {
 		c.Answer = Yes
 		c.Next = "let the 32 threads of a warp take the same branch: order the data, choose block sizes that are multiples of 32; 'infer trace show --by kernel --sort \"warp eff. %\"' names the kernels"
 	}
-	return c
 }
 
 func ms(ns float64) string { return humanize.Separate(fmt.Sprintf("%.3f", ns/1e6)) }

@@ -1,4 +1,4 @@
-package advise
+package judge
 
 import (
 	"maps"
@@ -50,8 +50,6 @@ func (a *advisor) stepRuns() (runs []*stepRun, threads int) {
 	return runs, len(lanes)
 }
 
-// imbalanceRule reports steps whose threads take different times: the others wait
-// for the slowest. Bound: what the slowest takes beyond the mean.
 func imbalanceRule(a *advisor) {
 	runs, threads := a.stepRuns()
 	if threads < 2 {
@@ -74,8 +72,6 @@ func imbalanceRule(a *advisor) {
 		"The slowest thread of a step takes %.2f times the mean of its threads: %s ms of %s ms are waiting for it.", float64(slowest)/float64(sum), inMS(gain), inMS(slowest))
 }
 
-// fewThreadsRule reports steps that fewer threads run than there are. Bound: the
-// share of their time that the threads without work are of all.
 func fewThreadsRule(a *advisor) {
 	runs, threads := a.stepRuns()
 	rows := newTally()
@@ -94,16 +90,12 @@ func fewThreadsRule(a *advisor) {
 		"Of %d threads fewer have work in %s, which take %s ms.", threads, numberOf(n, "step run"), inMS(time))
 }
 
-// barriersRule reports the time between steps of a pass, in which the threads meet.
-// Bound: that time.
 func barriersRule(a *advisor) {
 	ns, gaps, rows := a.idleOf(tables.IdleThreads)
 	a.hint(ns, rows, "fuse small steps, let threads spin rather than sleep where they meet, and use fewer threads for small passes",
 		"Between steps of a pass no thread works for %s ms in %s, in which the threads meet.", inMS(ns), numberOf(gaps, "gap"))
 }
 
-// betweenRule reports the other time in which no step runs: sampling, output, the
-// program around the passes. Bound: that time.
 func betweenRule(a *advisor) {
 	ns, gaps, rows := a.idleOf(tables.IdleHost)
 	a.hint(ns, rows, "take work out from between passes: output, allocation, sampling", "No step runs for %s ms in %s: the program does other things.", inMS(ns), numberOf(gaps, "gap"))

@@ -1,4 +1,4 @@
-package advise
+package judge
 
 import (
 	"fmt"
@@ -13,18 +13,6 @@ import (
 	"gpt2scope/traces/window"
 )
 
-// Thresholds of the rules.
-const (
-	lowOccupancy = 50  // percent of an SM's warps
-	farFromFloor = 2   // times the floor
-	longPass     = 2   // times the median of the passes after it,
-	fewestPasses = 4   // which are at least so many
-	slowLaunch   = 10  // times the median of the launches,
-	slowLaunchNS = 5e4 // and at least so long: loading a module takes hundreds of us
-)
-
-// copiesRule reports copies and sets that take longer than the kernels. Bound: the
-// time in which they run beside no kernel.
 func copiesRule(a *advisor) {
 	copies, kernels := a.during(traces.KindMemcpy, traces.KindMemset), a.during(traces.KindKernel, traces.KindGraph)
 	long, short := window.Length(copies), window.Length(kernels)
@@ -42,9 +30,7 @@ func copiesRule(a *advisor) {
 		"Copies and sets take %s ms, longer than the kernels with %s ms; %s ms of them run beside no kernel.", inMS(long), inMS(short), inMS(alone))
 }
 
-// pageableRule reports copies from and to pageable memory, which the driver stages
-// through a buffer of its own while the host waits. Bound: the time in which they run
-// beside no kernel.
+// pageableRule: the driver stages such copies through a buffer of its own while the host waits.
 func pageableRule(a *advisor) {
 	var list []window.Interval
 	rows, n, unknown := newTally(), 0, 0
@@ -86,8 +72,6 @@ func (a *advisor) graphs() bool {
 	return slices.ContainsFunc(a.counted, func(p counted) bool { return p.Node != 0 || p.Kind == traces.KindGraph })
 }
 
-// hostLateRule reports idle time in which the host had not launched the next
-// work. Bound: that time.
 func hostLateRule(a *advisor) {
 	ns, gaps, rows := a.idleOf(tables.IdleHost)
 	try := "launch further ahead of the GPU, and take work of the host out of the pass; a CUDA graph replaces the launches of a pass by one"
@@ -97,8 +81,6 @@ func hostLateRule(a *advisor) {
 	a.hint(ns, rows, try, "The GPU is idle for %s ms in %s because the host has not launched the next work.", inMS(ns), numberOf(gaps, "gap"))
 }
 
-// launchLatencyRule reports idle time between the call of a launch and the start of what it
-// launched, and within a graph while the call still runs. Bound: that time.
 func launchLatencyRule(a *advisor) {
 	ns, gaps, rows := a.idleOf(tables.IdleLaunch)
 	inside, between := int64(0), 0
@@ -123,9 +105,7 @@ func launchLatencyRule(a *advisor) {
 	a.hint(ns, rows, try, "%s.", text)
 }
 
-// syncRule reports gaps that began while the host waited for the GPU: nothing was
-// queued, and the next launch came after the wait. One wait, at the end of a run, is
-// no loop. Bound: those gaps.
+// syncRule: one wait, at the end of a run, is no loop.
 func syncRule(a *advisor) {
 	names := newTally()
 	calls := 0
@@ -168,7 +148,6 @@ func syncRule(a *advisor) {
 		"%d times the GPU runs dry while the host waits for it, and is idle for %s ms until the next work.%s", n, inMS(sum), text)
 }
 
-// dependencyRule reports gaps before work whose launch had returned. Bound: those gaps.
 func dependencyRule(a *advisor) {
 	ns, gaps, _ := a.idleOf(tables.IdleDependency)
 	rows := newTally()
@@ -198,8 +177,6 @@ func dependencyRule(a *advisor) {
 	a.hint(ns, rows.rows("gap"), try, "Between kernels that were queued the GPU is idle for %s ms in %s; %d of %d kernels begin before the one before them on their stream ends.", inMS(ns), numberOf(gaps, "gap"), early, kernels)
 }
 
-// smWaitsRule reports steps inside a kernel in which SMs wait for each other. Bound: the mean of the
-// SMs' waits for inputs and for the last SM; at most what is above the floor.
 func smWaitsRule(a *advisor) {
 	rows, gains := newTally(), map[stageKey]int64{}
 	var all traces.Parts
@@ -262,9 +239,6 @@ func (a *advisor) keyOf(e *traces.Event) stageKey {
 	return stageKey{a.Header.PhaseOf(e), step.Name}
 }
 
-// smallGridRule reports kernels with fewer blocks than the device has SMs. Bound:
-// the share of their time that the empty SMs are of all, were the work spread evenly;
-// at most what is above the floor.
 func smallGridRule(a *advisor) {
 	sms := int64(a.Header.Device(a.table.Device).SMs)
 	if sms <= 0 {
@@ -287,10 +261,7 @@ func smallGridRule(a *advisor) {
 		"%s fewer blocks than the GPU has SMs (%d), in %s ms.", humanize.Count(n, "kernel has", "kernels have"), sms, inMS(time))
 }
 
-// occupancyRule reports kernels that fill all SMs with few warps each, unless the memory works at
-// 70 % of its peak and more: then no more warps are needed. Bound: by Little's law
-// throughput grows at most with the warps in flight, so the share of the missing warps is the
-// share of the time that could be gained; at most the time above the floor.
+// occupancyRule's bound is by Little's law: throughput grows at most with the warps in flight.
 func occupancyRule(a *advisor) {
 	device := a.Header.Device(a.table.Device)
 	rows, gains := newTally(), map[stageKey]int64{}
@@ -330,8 +301,6 @@ func occupancyRule(a *advisor) {
 		"%s a theoretical occupancy below %d %%, in %s ms.", humanize.Count(n, "kernel has", "kernels have"), lowOccupancy, inMS(time))
 }
 
-// floorRule reports stages that take more than twice the least time by what the
-// device was measured to do. Bound: what is above the floor.
 func floorRule(a *advisor) {
 	rows := newTally()
 	floors, n, gain, time := 0, 0, int64(0), int64(0)
@@ -364,9 +333,7 @@ func floorRule(a *advisor) {
 		"%s more than %d times the floor: %s ms, of which the floor is %s ms.", humanize.Count(n, "stage takes", "stages take"), farFromFloor, inMS(time), inMS(time-gain))
 }
 
-// warmUpRule reports a first pass that took much longer than those after it, and of
-// API calls that load modules in the time that is counted. Bound: what the first passes
-// took beyond the median, and the idle time within such calls elsewhere.
+// warmUpRule adds, to the first passes, the idle time within calls that load modules.
 func warmUpRule(a *advisor) {
 	rows := newTally()
 	passes := int64(0)

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/stats"
 )
 
 // quality measures how good a variant's predictions are: how well it predicts the text that
@@ -135,16 +136,8 @@ const z95 = 1.959963984540054
 // meanOf returns the mean with its 95 % interval: 1.96 standard errors to each side.
 // It treats the positions of one text as independent, which they are not.
 func meanOf(x []float64) Value {
-	n := float64(len(x))
-	var sum, squares float64
-	for _, v := range x {
-		sum += v
-	}
-	mean := sum / n
-	for _, v := range x {
-		squares += (v - mean) * (v - mean)
-	}
-	d := z95 * math.Sqrt(squares/max(1, n-1)/n)
+	mean, deviation := stats.MeanStdDev(x)
+	d := z95 * deviation / math.Sqrt(float64(len(x)))
 	return Value{Value: mean, Low: mean - d, High: mean + d, N: len(x)}
 }
 

@@ -166,64 +166,53 @@ func (c *Computed) predict(r *Result, rows []Row, lines map[string]Line) {
 }
 
 // notes are what a reader of the result must know.
-func (c *Computed) notes(r *Result, rows []Row) []string {
-	var notes []string
-	if c.Shard.Count > 1 {
-		notes = append(notes, fmt.Sprintf("This is part %d of %d of the experiment; 'infer layers merge' puts the parts together.", c.Shard.Index, c.Shard.Count))
-	}
-	L := c.Layers
-	deep := func(v Variant) bool { return (v.Kind == KindDepth || v.Kind == KindVerify) && v.Layers > L }
-	if slices.ContainsFunc(r.Variants, deep) || slices.ContainsFunc(c.Predicted, deep) {
-		notes = append(notes, fmt.Sprintf("The model has %d layers; deeper variants run them again from the first. Their time is that of a deeper model as long as repeated weights do not come from a cache. Each repeated layer has its own KV cache, but its weights take memory only once.", L))
-	}
-	few := false
-	for _, v := range r.Variants {
-		for _, name := range []string{"prefill time", "decode time"} {
-			m, ok := v.Metrics[name]
-			few = few || ok && m.N < FewRepeats
+func (c *Computed) notes(r *Result, rows []Row) (notes []string) {
+	note := func(when bool, format string, args ...any) {
+		if when {
+			notes = append(notes, fmt.Sprintf(format, args...))
 		}
 	}
-	if few {
-		notes = append(notes, fmt.Sprintf("A median of fewer than %d measurements has no 95 %% interval; the range from the least to the greatest is shown instead.", FewRepeats))
+	has := func(metric string, also func(Metric) bool) bool {
+		return slices.ContainsFunc(r.Variants, func(v Variant) bool {
+			m, ok := v.Metrics[metric]
+			return ok && (also == nil || also(m))
+		})
 	}
-	if found, _ := depths(r.Variants, "decode time"); len(r.Fits) == 0 && len(found) > 0 {
-		notes = append(notes, "No line was fitted: that takes at least three depths.")
-	}
-	if len(r.BelowFloor) > 0 {
-		notes = append(notes, fmt.Sprintf("Faster than the floor, and so without a roofline %%: %s. A ceiling of the device was measured too low; 'infer bench ceilings --measure' measures the ceilings again.", strings.Join(r.BelowFloor, ", ")))
-	}
+	few := func(m Metric) bool { return m.N < FewRepeats }
+	deep := func(v Variant) bool { return (v.Kind == KindDepth || v.Kind == KindVerify) && v.Layers > c.Layers }
+	timed, _ := depths(r.Variants, "decode time")
+	note(c.Shard.Count > 1, "This is part %d of %d of the experiment; 'infer layers merge' puts the parts together.",
+		c.Shard.Index, c.Shard.Count)
+	note(slices.ContainsFunc(r.Variants, deep) || slices.ContainsFunc(c.Predicted, deep),
+		"The model has %d layers; deeper variants run them again from the first. Their time is that of a deeper model as "+
+			"long as repeated weights do not come from a cache. Each repeated layer has its own KV cache, but its weights "+
+			"take memory only once.", c.Layers)
+	note(has("prefill time", few) || has("decode time", few),
+		"A median of fewer than %d measurements has no 95 %% interval; the range from the least to the greatest is shown instead.",
+		FewRepeats)
+	note(len(r.Fits) == 0 && len(timed) > 0, "No line was fitted: that takes at least three depths.")
+	note(len(r.BelowFloor) > 0, "Faster than the floor, and so without a roofline %%: %s. A ceiling of the device was measured "+
+		"too low; 'infer bench ceilings --measure' measures the ceilings again.", strings.Join(r.BelowFloor, ", "))
 	for _, f := range r.Fits {
-		if f.NoLine() && len(c.Predicted) > 0 {
-			notes = append(notes, fmt.Sprintf("The %s time of other depths is not predicted, since the times lie on no line.", f.Phase))
-		}
+		note(f.NoLine() && len(c.Predicted) > 0,
+			"The %s time of other depths is not predicted, since the times lie on no line.", f.Phase)
 	}
-	for _, f := range r.Fits {
-		if len(f.Depths) == 3 {
-			notes = append(notes, "The lines are fitted to three depths, which leaves one degree of freedom: their intervals are wide.")
-			break
-		}
-	}
-	has := func(metric string) bool {
-		return slices.ContainsFunc(r.Variants, func(v Variant) bool { _, ok := v.Metrics[metric]; return ok })
-	}
-	if has("KL divergence") {
-		notes = append(notes, fmt.Sprintf("Agreement and KL divergence compare with the whole model of %d layers, on %d tokens that it writes at temperature 1 with seed %d; both are means over the tokens.", L, c.Window, c.Seed))
-	}
-	if has("perplexity") {
-		notes = append(notes, fmt.Sprintf("Bits per byte and perplexity are of %d tokens, in windows of %d at a stride of half a window.", c.TextTokens, c.Window))
-	}
-	if has("host memory") {
-		notes = append(notes, "Host memory is the peak (VmHWM) of a process that loads the variant, runs a few passes and, if they run on the host, fills the context; it includes the program itself. Predicted memory is that of weights, KV cache and activations on the device that runs the passes.")
-	}
-	if has("device memory") {
-		notes = append(notes, "Device memory is the decrease in free memory from before the weights were loaded to after a few passes, in a process of its own.")
-	}
-	if slices.ContainsFunc(rows, func(r Row) bool { return r.Metric == "stages of a layer" }) {
-		notes = append(notes, "In the recording by stages a layer's time includes the gaps between steps of layers.")
-	}
-	if slices.ContainsFunc(r.Fits, func(f Fit) bool { return f.Phase == TaskPrefill }) {
-		notes = append(notes, "A prefill computes only the last row of logits, for which the last layer does less than the others: a of a prefill is smaller by that difference, and may be negative.")
-	}
+	note(slices.ContainsFunc(r.Fits, func(f Fit) bool { return len(f.Depths) == 3 }),
+		"A line that is fitted to three depths has one degree of freedom: its intervals are wide.")
+	note(has("KL divergence", nil), "Agreement and KL divergence compare with the whole model of %d layers, on %d tokens that it "+
+		"writes at temperature 1 with seed %d; both are means over the tokens.", c.Layers, c.Window, c.Seed)
+	note(has("perplexity", nil), "Bits per byte and perplexity are of %d tokens, in windows of %d at a stride of half a window.",
+		c.TextTokens, c.Window)
+	note(has("host memory", nil), "Host memory is the peak (VmHWM) of a process that loads the variant, runs a few passes and, "+
+		"if they run on the host, fills the context; it includes the program itself. Predicted memory is that of weights, "+
+		"KV cache and activations on the device that runs the passes.")
+	note(has("device memory", nil), "Device memory is the decrease in free memory from before the weights were loaded to after "+
+		"a few passes, in a process of its own.")
+	note(slices.ContainsFunc(rows, func(r Row) bool { return r.Metric == "stages of a layer" }),
+		"In the recording by stages a layer's time includes the gaps between steps of layers.")
+	note(slices.ContainsFunc(r.Fits, func(f Fit) bool { return f.Phase == TaskPrefill }),
+		"A prefill computes only the last row of logits, for which the last layer does less than the others: a of a prefill is "+
+			"smaller by that difference, and may be negative.")
 	return notes
 }
 

@@ -162,42 +162,23 @@ func bends(all []timed, l Line, matters float64) string {
 // them are then those of the line that was rejected.
 func (f *Fit) NoLine() bool { return f.Rejected != "" && f.From == 0 }
 
-// Trend says in a sentence what a layer costs at which depth, if the times of all depths do
-// not lie on a line, and why.
+// Trend says in a sentence what a layer costs at which depth, if the times of all depths do not lie on a line, and why.
 func (f *Fit) Trend() string {
 	if f.Rejected == "" || len(f.Steps) == 0 {
 		return ""
 	}
-	from, to, verb := f.Steps[0], f.Steps[len(f.Steps)-1], "varies"
-	switch rises, falls := f.monotone(); {
-	case rises && !falls:
-		verb = "rises"
-	case falls && !rises:
-		verb = "falls"
-	default:
-		byCost := func(a, b LayerStep) int { return cmp.Compare(a.Cost, b.Cost) }
-		from, to = slices.MinFunc(f.Steps, byCost), slices.MaxFunc(f.Steps, byCost)
-	}
-	s := fmt.Sprintf("the marginal cost of a layer %s from %.3g ms (%d to %d layers) to %.3g ms (%d to %d)", verb, from.Cost, from.From, from.To, to.Cost, to.From, to.To)
-	switch cost := withError(f.B, f.BError); {
-	case f.From == f.Steps[0].From:
+	cost := withError(f.B, f.BError)
+	if f.From == f.Steps[0].From {
 		return fmt.Sprintf("a layer costs %s ms; the time of %s is not known: %s", cost, f.RestName(), f.Rejected)
-	case f.From > 0:
+	}
+	byCost := func(a, b LayerStep) int { return cmp.Compare(a.Cost, b.Cost) }
+	least, most := slices.MinFunc(f.Steps, byCost), slices.MaxFunc(f.Steps, byCost)
+	s := fmt.Sprintf("a layer costs from %.3g ms (%d to %d layers) to %.3g ms (%d to %d)",
+		least.Cost, least.From, least.To, most.Cost, most.From, most.To)
+	if f.From > 0 {
 		return fmt.Sprintf("no line through all depths: %s; from %d layers on it is %s ms. The reason: %s", s, f.From, cost, f.Rejected)
 	}
 	return fmt.Sprintf("no line: %s. The reason: %s", s, f.Rejected)
-}
-
-// monotone tells whether the cost of a layer nowhere falls, and whether it nowhere rises,
-// by more than the noise.
-func (f *Fit) monotone() (rises, falls bool) {
-	rises, falls = true, true
-	for i := range f.Steps[1:] {
-		a, b := f.Steps[i], f.Steps[i+1]
-		noise := 2 * math.Hypot(a.Error, b.Error)
-		rises, falls = rises && b.Cost > a.Cost-noise, falls && b.Cost < a.Cost+noise
-	}
-	return rises, falls
 }
 
 // withError writes a value and its standard error to the second digit of the error.

@@ -251,7 +251,7 @@ func TestLayersShards(t *testing.T) {
 	checkFailure(t, infer(t, "layers", "merge", filepath.Join(parent, "1"), "-o", filepath.Join(parent, "1"), "--force"), exitUsage, "--out")
 	checkFailure(t, infer(t, "layers", "merge", "-o", all), exitUsage, "give the directories to put together")
 	checkFailure(t, infer(t, "layers", "merge", parent), exitUsage, "--out DIR")
-	checkFailure(t, infer(t, "layers", "merge", parent, "-o", filepath.Join(parent, "x")), exitFailure, "layers.state cannot be read")
+	checkFailure(t, infer(t, "layers", "merge", parent, "-o", filepath.Join(parent, "x")), exitFailure, "layers.state cannot be opened")
 	checkFailure(t, infer(t, "layers", "merge", all, "-o", filepath.Join(parent, "x")), exitFailure, "is not a part of an experiment")
 }
 
@@ -484,7 +484,7 @@ func TestLayersEnergy(t *testing.T) {
 	}
 	r := resultOf(t, dir)
 	if _, ok := r.Variants[0].Metrics["energy"]; ok || !slices.ContainsFunc(r.Notes, func(n string) bool {
-		return strings.Contains(n, "energy of 1, 2 (2 times): a stopped counter: only 0 counter updates")
+		return strings.Contains(n, "energy of 1, 2: a stopped counter: only 0 counter updates")
 	}) {
 		t.Errorf("a counter that stands still: %+v, %q", r.Variants[0].Metrics, r.Notes)
 	}

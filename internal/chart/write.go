@@ -51,8 +51,8 @@ func (p Picture) HTML() (template.HTML, error) {
 func Style() template.CSS {
 	css := `.chart { container-type: inline-size; }
 .chart svg { display: block; width: 100%; height: auto; max-width: 760px; }
-.chart .narrow { display: none; }
-@container (max-width: 500px) { .chart .wide { display: none; } .chart .narrow { display: block; } }
+.chart .narrow { display: none; max-width: 440px; }
+@container (max-width: 560px) { .chart .wide { display: none; } .chart .narrow { display: block; } }
 @media (prefers-color-scheme: dark) {
 `
 	light := append([]color.RGBA{paper, ink, soft, grid}, colours[:8]...) // the other colours are light enough

@@ -18,11 +18,12 @@ func TestThreshold(t *testing.T) {
 	resident, residentLate := [2]float64{8, 4e-6}, [2]float64{508, 4e-6}
 	mixed := thresholdData([4][2]float64{host, device, host, {520, 8e-4}}, [4][2]float64{queued, resident, late, residentLate})
 	alike := thresholdData([4][2]float64{host, host, host, host}, [4][2]float64{queued, queued, queued, queued})
+	between := thresholdData([4][2]float64{host, host, host, host}, [4][2]float64{queued, queued, {400, 2e-4}, {400, 2e-4}})
 	few := Data{}
 	for _, p := range mixed {
 		if p.X < 8000 {
 			few = append(few, p)
 		}
 	}
-	verdicts(t, judgeThreshold, given{"mixed places and queues": {mixed, Refuted}, "one line in all places": {alike, Shown}, "three sizes": {few, Unknown}})
+	verdicts(t, judgeThreshold, given{"mixed places and queues": {mixed, Refuted}, "one line in all places": {alike, Shown}, "three sizes": {few, Unknown}, "a threshold loses 8 %": {between, Unknown}})
 }

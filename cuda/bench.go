@@ -104,11 +104,11 @@ func (b *Bench) TimeGraph(repeat, n int, f func(i int) error) (times []time.Dura
 	return b.Time(repeat, n, launch)
 }
 
-// Fill writes random numbers from -1 to 1, the same each time, which repeat after 2^22
+// Fill writes random numbers from -1 to 1, the same each time, which repeat after 2^20
 // elements. On zeros products would run faster than on the numbers of a model.
 func (b *Bench) Fill(p *Buffer, t DType) error {
 	random := rand.New(rand.NewPCG(3, 4))
-	x := make([]float32, min(1<<22, p.Size()/int64(t.Size())))
+	x := make([]float32, min(1<<20, p.Size()/int64(t.Size())))
 	for i := range x {
 		x[i] = 2*random.Float32() - 1
 	}

@@ -17,8 +17,7 @@ import (
 )
 
 // The six steps of any GPU program, with a kernel compiled at run time. Each has an
-// NVTX range of its own and is timed; while the GPU works, the CPU counts. The
-// program cuda/examples/vectoradd does the same and more.
+// NVTX range of its own and is timed; while the GPU works, the CPU counts.
 func Example_vectorAdd() {
 	lib, err := cuda.Open()
 	if err != nil {

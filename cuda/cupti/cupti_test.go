@@ -630,7 +630,7 @@ func venv(t *testing.T, library string) string {
 	return root
 }
 
-// TestOff: a recorder that is not there does nothing, and costs next to it.
+// TestOff: a recorder that is not there does nothing. BenchmarkPush says what it costs.
 func TestOff(t *testing.T) {
 	var rec *cupti.Recorder
 	must(t, rec.Start())
@@ -646,19 +646,6 @@ func TestOff(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { rec.Push(1); rec.Pop() }); n != 0 {
 		t.Errorf("Push and Pop allocate %v times", n)
 	}
-	best := int64(1 << 62)
-	for range 5 { // the best counts, since others use the machine
-		best = min(best, testing.Benchmark(func(b *testing.B) {
-			for range b.N {
-				rec.Push(1)
-				rec.Pop()
-			}
-		}).NsPerOp())
-		if best <= 20 {
-			return
-		}
-	}
-	t.Errorf("Push and Pop cost %d ns with no recorder, want at most 20", best)
 }
 
 func BenchmarkPush(b *testing.B) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -26,11 +27,10 @@ type algorithmStore struct {
 	algorithms map[string]cuda.LinearAlgorithm
 }
 
-// algorithmFile is the format of the file. Version 1 called algorithms plans.
+// algorithmFile is the format of the file.
 type algorithmFile struct {
 	Version    int                             `json:"version"`
 	Algorithms map[string]cuda.LinearAlgorithm `json:"algorithms,omitempty"`
-	Plans      map[string]cuda.LinearAlgorithm `json:"plans,omitempty"`
 }
 
 const algorithmFileVersion = 2
@@ -52,14 +52,10 @@ func openAlgorithms(path string) (*algorithmStore, error) {
 		return nil, fmt.Errorf("the file of tuned algorithms cannot be read: %w", err)
 	}
 	var f algorithmFile
-	if err := json.Unmarshal(data, &f); err != nil || f.Version < 1 || f.Version > algorithmFileVersion {
+	if err := json.Unmarshal(data, &f); err != nil || f.Version != algorithmFileVersion {
 		return nil, fmt.Errorf("%s is not a file of tuned algorithms that this version reads; remove it, and tune again", path)
 	}
-	for _, stored := range []map[string]cuda.LinearAlgorithm{f.Plans, f.Algorithms} {
-		for key, a := range stored {
-			s.algorithms[key] = a
-		}
-	}
+	maps.Copy(s.algorithms, f.Algorithms)
 	return s, nil
 }
 

@@ -261,7 +261,7 @@ func TestPersistentStuck(t *testing.T) {
 		if !errors.As(err, &stage) || stage.Step != "h.0.ln_2+h.0.mlp.c_fc+h.0.mlp.gelu" || !strings.Contains(err.Error(), "SM 5 waited longer than 1.75s for its weights") {
 			t.Errorf("%s: after %v: %v", f.spec, took, err)
 		}
-		if took > 8*time.Second {
+		if took > time.Minute {
 			t.Errorf("%s: the call took %v", f.spec, took)
 		}
 		next := make([]gpt2.Token, 0, f.batch*5)

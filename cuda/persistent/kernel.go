@@ -241,9 +241,14 @@ func (k *Kernel) Launch(l Launch) error {
 	if k.loaded[variant] {
 		return k.Stream.Decode(a)
 	}
-	err := k.Load(func() error { return k.Stream.Decode(a) })
+	err := k.loadFirst(a)
 	k.loaded[variant] = err == nil
 	return err
+}
+
+// loadFirst does a launch that may load its kernel. It is a function of its own, so that others do not allocate.
+func (k *Kernel) loadFirst(a cuda.DecodeArgs) error {
+	return k.Load(func() error { return k.Stream.Decode(a) })
 }
 
 // LaunchStep launches one step of the program: see [cuda.Stream.DecodeOne].

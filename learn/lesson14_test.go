@@ -21,6 +21,7 @@ func TestReuse(t *testing.T) {
 		"a link":                        {reuseData(15, 1000), Refuted},
 		"a link as fast as memory":      {reuseData(15, 15), Shown},
 		"a transfer that is never long": {reuseData(2000, 2000), Unknown},
+		"in place as fast as a copy":    {reuseData(600, 1600), Unknown},
 		"one number of readings":        {reuseData(15, 1000)[:40], Unknown},
 	})
 	if f := judgeReuse(reuseData(15, 1000)); !strings.Contains(f.Text, "Up to 10 readings the transfer takes longer than the computation. Yet from 2 readings on, copying first is faster") {

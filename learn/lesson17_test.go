@@ -16,7 +16,9 @@ func occupancyData(copying, chasing func(percent float64) float64) (d Data) {
 func TestOccupancy(t *testing.T) {
 	inverse := func(percent float64) float64 { return 1e5 / percent }
 	saturated := func(percent float64) float64 { return max(1e5/percent, 3000) }
+	little := func(percent float64) float64 { return map[bool]float64{true: 1050, false: 1000}[percent <= 50] }
 	verdicts(t, judgeOccupancy, given{
+		"5 % or not":    {occupancyData(inverse, little), Unknown},
 		"one saturates": {occupancyData(saturated, inverse), Refuted},
 		"none does":     {occupancyData(inverse, inverse), Shown},
 		"two points":    {occupancyData(inverse, inverse)[:40], Unknown},

@@ -31,20 +31,20 @@ type Bench struct {
 // StateFile is the file in a directory of results from which a measurement goes on.
 const StateFile = "tasks.state"
 
+// state is its format.
+var state = journal.Format[[]string]{File: StateFile, Name: "gpt2scope tasks", Whole: func(row []string) bool {
+	_, err := parse(row)
+	return err == nil
+}}
+
 // Journal is what of a suite is measured.
 type Journal struct{ *journal.Journal[[]string] }
 
 // OpenJournal creates the directory and its state file, or goes on from the file that is there,
 // whose configuration must be the same.
 func OpenJournal(dir string, configuration map[string]any) (*Journal, error) {
-	j, err := journal.Open(dir, StateFile, "gpt2scope tasks", configuration, func(row []string) bool {
-		_, err := parse(row)
-		return err == nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &Journal{j}, nil
+	j, err := state.Open(dir, configuration)
+	return &Journal{j}, err
 }
 
 // Samples returns what was measured so far, in the order in which it was.

@@ -57,11 +57,6 @@ type Entry[R any] struct {
 	Rows []R    `json:"rows"`
 }
 
-// Open opens a journal of a format without times: see [Format.Open].
-func Open[R any](dir, file, format string, configuration map[string]any, whole func(R) bool) (*Journal[R], error) {
-	return Format[R]{File: file, Name: format, Whole: whole}.Open(dir, configuration)
-}
-
 // Open creates the directory and the state file in it, or resumes from the file that is there, whose format and
 // configuration must be the same.
 func (f Format[R]) Open(dir string, configuration map[string]any) (*Journal[R], error) {

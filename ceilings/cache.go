@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"gpt2scope/internal/files"
 	"gpt2scope/weights"
 )
 
@@ -129,22 +130,14 @@ func Improve(ctx context.Context, s Set) ([]Raised, error) {
 
 // readCache reads the file. It returns nothing if there is no file.
 func readCache(path string) ([]Set, error) {
-	f, err := os.Open(path)
+	data, err := files.Read(path, maxCacheBytes)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the stored ceilings cannot be read: %w", err)
 	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxCacheBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("the stored ceilings cannot be read: %w", err)
-	}
 	var c cacheFile
-	if len(data) > maxCacheBytes {
-		return nil, fmt.Errorf("the stored ceilings are not used: %s is larger than %d bytes", path, maxCacheBytes)
-	}
 	if err := json.Unmarshal(data, &c); err != nil {
 		return nil, fmt.Errorf("the stored ceilings are not used: %s is damaged (%v)", path, err)
 	}

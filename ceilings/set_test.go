@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -215,11 +216,11 @@ func TestCache(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(path, 0o777); err != nil {
+	if err := syscall.Mkfifo(path, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok, err := Load("a"); ok || err == nil {
-		t.Error("a folder was read")
+	if _, ok, err := Load("a"); ok || err == nil || !strings.Contains(err.Error(), path+" is not a regular file") {
+		t.Errorf("of a pipe: %v, %v", ok, err)
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)

@@ -10,7 +10,11 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
+	"time"
+
+	"gpt2scope/internal/files"
 )
 
 // WriteFile replaces the file at path by what write writes, as a whole or not at
@@ -29,7 +33,10 @@ func WriteFile(ctx context.Context, path string, write func(w io.Writer) error) 
 		return err
 	}
 	if info != nil && !info.Mode().IsRegular() {
-		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		f, err := files.OpenFile(ctx, path, os.O_WRONLY)
+		if ctx.Err() != nil {
+			return interrupted(path, ctx.Err())
+		}
 		if err != nil {
 			return writeProblem(path, err)
 		}
@@ -108,23 +115,58 @@ func target(path string) (string, fs.FileInfo, error) {
 	return real, info, nil
 }
 
-// createTemp creates a file for the new content of dir/base. Unlike that of
-// os.CreateTemp its mode follows the umask, as that of any other file.
-func createTemp(dir, base string) (*os.File, error) {
+// temporary returns the beginning of the paths of temporary files for dir/base.
+func temporary(dir, base string) string {
 	if len(base) > 200 { // names are limited, commonly to 255 bytes
 		base = ""
 	}
+	return fmt.Sprintf("%s.%s.tmp-", dir, base)
+}
+
+// createTemp sweeps, and creates a file for the new content of dir/base, locked so that no other process sweeps it. Unlike that of
+// os.CreateTemp its mode follows the umask, as that of any other file.
+func createTemp(dir, base string) (*os.File, error) {
+	prefix := temporary(dir, base)
+	sweep(prefix)
 	for {
-		name := fmt.Sprintf("%s.%s.tmp-%08x", dir, base, rand.Uint32())
-		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		f, err := os.OpenFile(fmt.Sprintf("%s%08x", prefix, rand.Uint32()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		if err == nil {
+			lock(f)
+		}
 		if !errors.Is(err, fs.ErrExist) {
 			return f, err
 		}
 	}
 }
 
+// lock tells whether no other process has locked a file or directory. This one has it until the file is closed.
+func lock(f *os.File) bool { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil }
+
+// leftoverAge is the age from which on something temporary that nobody has locked was left by a process that was killed. What is younger may
+// not be locked yet.
+const leftoverAge = time.Hour
+
+// sweep removes temporary files and directories that killed processes left: those whose paths begin so and end in eight digits.
+func sweep(prefix string) {
+	dir, begin := filepath.Split(prefix)
+	entries, _ := os.ReadDir(filepath.Clean(dir))
+	for _, e := range entries {
+		number, ok := strings.CutPrefix(e.Name(), begin)
+		info, err := e.Info()
+		if !ok || len(number) != 8 || err != nil || !info.Mode().IsRegular() && !info.IsDir() || time.Since(info.ModTime()) < leftoverAge {
+			continue
+		}
+		if f, err := os.OpenFile(dir+e.Name(), os.O_RDONLY|syscall.O_NONBLOCK, 0); err == nil {
+			if lock(f) {
+				os.RemoveAll(dir + e.Name())
+			}
+			f.Close()
+		}
+	}
+}
+
 // fill writes the content to f.
-func fill(ctx context.Context, path string, f *os.File, write func(io.Writer) error) error {
+func fill(ctx context.Context, path string, f io.Writer, write func(io.Writer) error) error {
 	// The first error of the file counts, whatever write makes of it.
 	w := &fileWriter{ctx: ctx, path: path, file: f}
 	buffered := bufio.NewWriterSize(w, 1<<20)
@@ -145,7 +187,7 @@ func fill(ctx context.Context, path string, f *os.File, write func(io.Writer) er
 type fileWriter struct {
 	ctx  context.Context
 	path string
-	file *os.File
+	file io.Writer
 	err  error
 }
 

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"gpt2scope/internal/files"
 )
 
 // HubCache returns the folder in which the Hugging Face tools keep what they download:
@@ -55,7 +57,7 @@ func FromHub(name string) (dir string, err error) {
 	get := fmt.Sprintf("'hf download %s' ('huggingface-cli download %s' in older versions)", full, full)
 	for _, repo := range slices.Compact([]string{name, full}) {
 		dir := filepath.Join(cache, "models--"+strings.ReplaceAll(repo, "/", "--"))
-		revision, err := os.ReadFile(filepath.Join(dir, "refs", "main"))
+		revision, err := files.Read(filepath.Join(dir, "refs", "main"), 4096)
 		if err != nil {
 			continue
 		}

@@ -107,7 +107,7 @@ func (f Folder) Write(ctx context.Context, write func(dir string) error) (err er
 	}
 	path := filepath.Clean(f.Path)
 	_, missing := os.Stat(path)
-	staging := filepath.Join(path, fmt.Sprintf(".tmp-%08x", rand.Uint32()))
+	prefix := filepath.Join(path, ".tmp-")
 	if missing != nil {
 		parent, base := filepath.Split(path)
 		if parent != "" {
@@ -115,12 +115,18 @@ func (f Folder) Write(ctx context.Context, write func(dir string) error) (err er
 				return writeProblem(path, err)
 			}
 		}
-		staging = filepath.Join(parent, fmt.Sprintf(".%.200s.tmp-%08x", base, rand.Uint32()))
+		prefix = temporary(parent, base)
 	}
+	sweep(prefix)
+	staging := fmt.Sprintf("%s%08x", prefix, rand.Uint32())
 	if err := os.Mkdir(staging, 0o777); err != nil {
 		return writeProblem(path, err)
 	}
 	defer os.RemoveAll(staging) // of a directory that has moved, nothing
+	if d, err := os.Open(staging); err == nil {
+		lock(d)
+		defer d.Close()
+	}
 	if err := write(staging); err != nil {
 		return renamed(err, staging, path)
 	}

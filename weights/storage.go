@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"gpt2scope/internal/humanize"
@@ -27,13 +28,7 @@ type storage struct {
 
 // openFile opens the file at path.
 func openFile(path string) (*storage, error) {
-	// The type is checked before opening, because opening a named pipe waits for its writer.
-	if info, err := os.Stat(path); err != nil {
-		return nil, pathProblem(path, err)
-	} else if !info.Mode().IsRegular() {
-		return nil, notRegular(path, info)
-	}
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // else a pipe, which is refused below, waits for its writer
 	if err != nil {
 		return nil, pathProblem(path, err)
 	}

@@ -16,7 +16,9 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // writeString returns a function for WriteFile.
@@ -486,5 +488,71 @@ func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
 func TestLittleEndian(t *testing.T) {
 	if want := math.Float32bits(1); littleEndian != (float32Bytes([]float32{1})[3] == byte(want>>24)) {
 		t.Error(fmt.Sprint("littleEndian is ", littleEndian))
+	}
+}
+
+// TestSweep: a write removes what killed processes left of earlier ones to the same name, and nothing else.
+func TestSweep(t *testing.T) {
+	dir := t.TempDir()
+	old := time.Now().Add(-2 * leftoverAge)
+	make := func(name string, at time.Time) string {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.WriteFile(path, []byte("part"), 0o666), os.Chtimes(path, at, at)); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	make(".out.tmp-0000000a", old)
+	make(".out.tmp-0000000b", time.Now())
+	make(".out2.tmp-0000000a", old)
+	make(".out.tmp-notes", old)
+	held, err := os.Open(make(".out.tmp-0000000c", old))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	if !lock(held) {
+		t.Skip("files cannot be locked here")
+	}
+	if err := WriteFile(t.Context(), filepath.Join(dir, "out"), writeString("new")); err != nil {
+		t.Fatal(err)
+	}
+	names := func() (names []string) {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return names
+	}
+	if want := []string{".out.tmp-0000000b", ".out.tmp-0000000c", ".out.tmp-notes", ".out2.tmp-0000000a", "out"}; !slices.Equal(names(), want) {
+		t.Errorf("left %q, want %q", names(), want)
+	}
+	dir = t.TempDir()
+	staging := filepath.Join(dir, ".tmp-0000000a")
+	if err := errors.Join(os.Mkdir(staging, 0o777), os.WriteFile(filepath.Join(staging, "part"), nil, 0o666), os.Chtimes(staging, old, old)); err != nil {
+		t.Fatal(err)
+	}
+	write := func(dir string) error { return os.WriteFile(filepath.Join(dir, "file"), nil, 0o666) }
+	if err := (Folder{Path: dir, Force: true}).Write(t.Context(), write); err != nil || !slices.Equal(names(), []string{"file"}) {
+		t.Errorf("%v, left %q", err, names())
+	}
+}
+
+// A pipe is refused as a checkpoint; as an output it is waited for until the context ends.
+func TestPipes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Skip(err)
+	}
+	if _, err := OpenFile(path); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := WriteFile(ctx, path, writeString("text")); !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }

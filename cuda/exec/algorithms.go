@@ -13,6 +13,7 @@ import (
 
 	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/files"
 	"gpt2scope/nvtx"
 	"gpt2scope/nvtx/annotate"
 	"gpt2scope/weights"
@@ -44,7 +45,7 @@ func openAlgorithms(path string) (*algorithmStore, error) {
 		}
 	}
 	s := &algorithmStore{path: path, algorithms: map[string]cuda.LinearAlgorithm{}}
-	data, err := os.ReadFile(path)
+	data, err := files.Read(path, 64<<20)
 	switch {
 	case path == "" || errors.Is(err, os.ErrNotExist):
 		return s, nil

@@ -18,13 +18,19 @@ STAMP = $(shell c=$$(git describe --always --dirty --abbrev=40 --exclude '*' 2>/
 	s=$${SOURCE_DATE_EPOCH:-$$(date +%s)} f=+%Y-%m-%dT%H:%M:%SZ; date -u -d "@$$s" $$f 2>/dev/null || date -u -r "$$s" $$f)
 
 .DEFAULT_GOAL := run
-.PHONY: help run build nvtx cupti cuda cuda-check profile test test-gpu test-gpu-binaries sanitize lint chromium pictures bench bench-peers parity golden fuzz clean need
+.PHONY: help run build nvtx cupti cuda cuda-check profile test docs-check test-browser test-gpu test-gpu-binaries sanitize lint chromium pictures bench bench-peers parity golden fuzz clean need
 
 run: build  ## build, and write Shakespeare: make run PROMPT="JULIET:" ARGS="--layers all -n 100"
 	@bin/infer -p "$$INFER_PROMPT" $(ARGS)
 
 test: need  ## run all tests; TEXT=FILE adds the shipped model's quality on tiny Shakespeare
-	GPT2SCOPE_TEXT="$${INFER_TEXT:+$$(realpath -- "$$INFER_TEXT")}" go test -timeout 30m ./...
+	GPT2SCOPE_TEXT="$${INFER_TEXT:+$$(realpath -- "$$INFER_TEXT")}" go test -skip '^TestDocs' -timeout 30m ./...
+
+docs-check: need  ## check that pages are what samples, code and commands give
+	go test -run '^TestDocs' $$(git grep -lE '^func TestDocs' -- '*_test.go' | sed -E 's,^([^/]*_test.go)$$,./\1,; s,/?[^/]*$$,,; s,^[^.],./&,' | sort -u)
+
+test-browser: need chromium  ## test the HTML pages in Chromium
+	GPT2SCOPE_REQUIRE_CHROMIUM=1 go test $$(git grep -l 'chromium\.Open' -- '*_test.go' | sed -E 's,/[^/]*$$,,; s,^,./,' | sort -u)
 
 # A copy, as any installed program is: the page cache holds what a linker wrote in pieces of up to 2 MiB, of which Linux 6.18 maps each
 # whole, so that a run right after a build would take 14 to 19 MiB more than ever after.
@@ -88,14 +94,9 @@ parity: need  ## compare live with Hugging Face transformers, which it installs 
 	parity/run.sh $${INFER_TEXT:+--text "$$INFER_TEXT"} $(ARGS)
 
 fuzz: need  ## fuzz every reader of files, each for FUZZTIME (default 1m)
-	go test ./weights -run '^$$' -fuzz '^FuzzSafetensors$$' -fuzztime $(FUZZTIME)
-	go test ./weights -run '^$$' -fuzz '^FuzzIndex$$' -fuzztime $(FUZZTIME)
-	go test ./weights -run '^$$' -fuzz '^FuzzGGUF$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 1s
-	go test ./gpt2 -run '^$$' -fuzz '^FuzzParseConfig$$' -fuzztime $(FUZZTIME)
-	go test ./gpt2 -run '^$$' -fuzz '^FuzzGGUF$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 1s
-	go test ./traces -run '^$$' -fuzz '^FuzzRead$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 1s
-	go test ./gpt2/tokenizer -run '^$$' -fuzz '^FuzzLoad$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 1s
-	go test ./gpt2/tokenizer -run '^$$' -fuzz '^FuzzRoundTrip$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 1s
+	@git grep -E '^func Fuzz' -- '*_test.go' | sed -E 's,/[^/]*:func (Fuzz[A-Za-z0-9]*).*, \1,' | while read -r dir name; do \
+		echo "$$dir $$name"; \
+		go test "./$$dir" -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s || exit 1; done
 
 clean:  ## remove what was built
 	rm -rf bin lib build .venv

@@ -109,7 +109,7 @@ func brokenLinks(path, page string) (broken []string, links int) {
 }
 
 // Every relative link of every page leads to a file and to a heading in it.
-func TestLinks(t *testing.T) {
+func TestDocsLinks(t *testing.T) {
 	total := 0
 	for _, path := range sources(t, ".md") {
 		broken, links := brokenLinks(path, read(t, path))
@@ -123,7 +123,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-func TestBrokenLinks(t *testing.T) {
+func TestDocsBrokenLinks(t *testing.T) {
 	page := "# A `b`, c\n[a](#a-b-c) [b](#a) [c](README.md) [d](none.md) <img src=\"none.png\"> [e](https://none.example)\n```\n[f](no)\n```\n    [g](no)\n`[h](no)`\n"
 	broken, links := brokenLinks("page.md", page)
 	if links != 5 || len(broken) != 3 {
@@ -139,7 +139,7 @@ var (
 )
 
 // What pages and comments name in this repository exists: files, folders, and the tests of 'go test' commands.
-func TestNames(t *testing.T) {
+func TestDocsNames(t *testing.T) {
 	for _, path := range sources(t, ".md") {
 		page := read(t, path)
 		for _, m := range codePath.FindAllStringSubmatch(page, -1) {
@@ -186,7 +186,7 @@ func declared(t *testing.T, packages []string, name string) bool {
 }
 
 // The program of docs/library.md builds in a module of its own, outside the repository, from what go.mod names here, and writes text.
-func TestLibraryExample(t *testing.T) {
+func TestDocsLibraryExample(t *testing.T) {
 	_, code, _ := strings.Cut(read(t, "docs/library.md"), "```go\n")
 	code, _, ok := strings.Cut(code, "```\n")
 	if !ok {
@@ -219,5 +219,20 @@ func TestLibraryExample(t *testing.T) {
 	run("go", "build", "-o", "mine", ".")
 	if text := run("./mine"); len(text) < 100 || !strings.Contains(text, "\n") {
 		t.Errorf("it writes %q, expected 100 tokens of some lines", text)
+	}
+}
+
+// The drawing of docs/architecture.md names folders of packages, or files.
+func TestDocsDrawing(t *testing.T) {
+	names := regexp.MustCompile(`<text class="room"[^>]*>([^<]+)<`).FindAllStringSubmatch(read(t, "docs/images/architecture.svg"), -1)
+	if len(names) < 10 {
+		t.Errorf("docs/images/architecture.svg names %d rooms, expected 10 at least", len(names))
+	}
+	for _, m := range names {
+		for name := range strings.SplitSeq(m[1], ", ") {
+			if files, err := filepath.Glob(name); err != nil || len(files) == 0 {
+				t.Errorf("docs/images/architecture.svg names %s, which does not exist", name)
+			}
+		}
 	}
 }

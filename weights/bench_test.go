@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -132,5 +133,26 @@ func BenchmarkFirstNonFinite(b *testing.B) {
 	b.SetBytes(int64(4 * len(x)))
 	for b.Loop() {
 		FirstNonFinite(x)
+	}
+}
+
+// BenchmarkHeader reads the header of a model of 48 layers.
+func BenchmarkHeader(b *testing.B) {
+	var header strings.Builder
+	at := 0
+	for l := range 48 {
+		for _, name := range []string{"attn.c_attn.weight", "attn.c_attn.bias", "attn.c_proj.weight", "attn.c_proj.bias", "ln_1.weight", "ln_1.bias", "ln_2.weight", "ln_2.bias", "mlp.c_fc.weight", "mlp.c_fc.bias", "mlp.c_proj.weight", "mlp.c_proj.bias"} {
+			fmt.Fprintf(&header, `,"h.%d.%s":{"dtype":"F32","shape":[16,4],"data_offsets":[%d,%d]}`, l, name, at, at+256)
+			at += 256
+		}
+	}
+	file := safetensorsFile("{"+header.String()[1:]+"}", make([]byte, at))
+	b.SetBytes(int64(header.Len()))
+	for b.Loop() {
+		c, err := FromBytes("file", file)
+		if err != nil {
+			b.Fatal(err)
+		}
+		c.Close()
 	}
 }

@@ -359,7 +359,7 @@ func TestBadIndex(t *testing.T) {
 		want   []string
 	}{
 		"empty":          {``, two, []string{"is empty"}},
-		"not JSON":       {`{"weight_map":{`, two, []string{"not valid JSON", "at byte 14"}},
+		"not JSON":       {`{"weight_map":{`, two, []string{"not valid JSON", "at byte 15"}},
 		"not UTF-8":      {"{\"\xff\":1}", two, []string{"not UTF-8"}},
 		"huge":           {"{}" + big, two, []string{"100000002 bytes long"}},
 		"array":          {`[]`, two, []string{"not a JSON object"}},

@@ -4,14 +4,16 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // maxHeader bounds the JSON that is parsed, a file's header or an index. It is the
@@ -45,7 +47,7 @@ func readHeader(s *storage) ([]Tensor, map[string]string, error) {
 	if err := s.read(header, 8); err != nil {
 		return nil, nil, err
 	}
-	p := newParser(s.name, header, 8)
+	p := newParser(s.name, "the header", header, 8)
 	p.data = s.size - 8 - int64(n)
 	tensors, metadata, err := p.header()
 	if err != nil {
@@ -101,21 +103,19 @@ func identify(prefix []byte) string {
 	return ""
 }
 
-// parser reads the JSON of a header or an index, token by token, because decoding
-// into Go values would accept duplicate keys, keys in another case, and bytes
-// that are not UTF-8.
+// parser reads the JSON of a header or an index, token by token. The decoder refuses duplicate keys and what is not UTF-8; decoding into Go
+// values would also take keys in another case.
 type parser struct {
-	file   string
-	text   []byte
-	dec    *json.Decoder
-	origin int64 // byte of the file at which text begins
-	data   int64 // length of the data, for a header
+	file, what string
+	text       []byte
+	dec        *jsontext.Decoder
+	origin     int64 // byte of the file at which text begins
+	data       int64 // length of the data, for a header
 }
 
-func newParser(file string, text []byte, origin int64) *parser {
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.UseNumber()
-	return &parser{file: file, text: text, dec: dec, origin: origin}
+// newParser makes a parser; what names the text in messages.
+func newParser(file, what string, text []byte, origin int64) *parser {
+	return &parser{file: file, what: what, text: text, dec: jsontext.NewDecoder(bytes.NewBuffer(text)), origin: origin}
 }
 
 // fail makes an Error at the place that the parser has reached.
@@ -123,45 +123,53 @@ func (p *parser) fail(tensor, format string, args ...any) error {
 	return &Error{File: p.file, Tensor: tensor, Offset: p.origin + p.dec.InputOffset(), Problem: fmt.Sprintf(format, args...)}
 }
 
-// valid returns an error unless the text is one JSON value in UTF-8.
-func (p *parser) valid(what string) error {
-	if !utf8.Valid(p.text) {
-		bad := 0
-		for bad < len(p.text) {
-			r, size := utf8.DecodeRune(p.text[bad:])
-			if r == utf8.RuneError && size == 1 {
-				break
-			}
-			bad += size
-		}
-		return &Error{File: p.file, Offset: p.origin + int64(bad), Problem: what + " is not UTF-8: the file is damaged"}
-	}
-	if json.Valid(p.text) {
-		return nil
-	}
-	e := &Error{File: p.file, Offset: p.origin, Problem: what + " is not valid JSON: the file is damaged"}
-	var syntax *json.SyntaxError
-	if e.Err = json.Unmarshal(p.text, new(json.RawMessage)); errors.As(e.Err, &syntax) {
-		e.Offset += max(0, syntax.Offset-1) // it counts the bad byte
+// broken makes an Error of one of the decoder.
+func (p *parser) broken(err error) error {
+	e := &Error{File: p.file, Offset: p.origin, Problem: p.what + " is not valid JSON: the file is damaged", Err: err}
+	var syntax *jsontext.SyntacticError
+	if errors.As(err, &syntax) {
+		e.Offset, e.Err = p.origin+syntax.ByteOffset, syntax.Err
 	}
 	return e
 }
 
-// next returns the next token. There is one, and it is well-formed, because the
-// text is valid; an error would be a flaw of this parser.
-func (p *parser) next() (json.Token, error) {
-	t, err := p.dec.Token()
-	if err != nil {
-		return nil, p.fail("", "cannot be parsed: %v", err)
-	}
-	return t, nil
-}
-
 // skip passes over a value of any kind.
 func (p *parser) skip() error {
-	var raw json.RawMessage
-	if err := p.dec.Decode(&raw); err != nil {
-		return p.fail("", "cannot be parsed: %v", err)
+	if err := p.dec.SkipValue(); err != nil {
+		return p.broken(err)
+	}
+	return nil
+}
+
+// begin takes the start of an object or array.
+func (p *parser) begin(kind jsontext.Kind, tensor, what, name string) error {
+	t, err := p.dec.ReadToken()
+	if err != nil {
+		return p.broken(err)
+	}
+	if t.Kind() != kind {
+		return p.fail(tensor, "%s is not %s", what, name)
+	}
+	return nil
+}
+
+// whole reads the object that the text must be, and that nothing follows it.
+func (p *parser) whole(member func(key string) error) error {
+	if !utf8.Valid(p.text) {
+		bad := 0
+		for r, size := rune(0), 0; r != utf8.RuneError || size != 1; bad += size {
+			r, size = utf8.DecodeRune(p.text[bad:])
+		}
+		return &Error{File: p.file, Offset: p.origin + int64(bad) - 1, Problem: p.what + " is not UTF-8: the file is damaged"}
+	}
+	if err := p.object("", p.what, member); err != nil {
+		return err
+	}
+	if _, err := p.dec.ReadToken(); err != io.EOF {
+		if err == nil {
+			err = &jsontext.SyntacticError{ByteOffset: p.dec.InputOffset() - 1, Err: errors.New("another value follows")}
+		}
+		return p.broken(err)
 	}
 	return nil
 }
@@ -169,89 +177,79 @@ func (p *parser) skip() error {
 // object calls member for each key of the object that comes next; member takes
 // the value. what names the object in messages.
 func (p *parser) object(tensor, what string, member func(key string) error) error {
-	t, err := p.next()
-	if err != nil {
+	if err := p.begin('{', tensor, what, "a JSON object"); err != nil {
 		return err
 	}
-	if t != json.Delim('{') {
-		return p.fail(tensor, "%s is not a JSON object", what)
-	}
-	seen := make(map[string]bool)
-	for p.dec.More() {
-		t, err := p.next()
-		if err != nil {
-			return err
+	for {
+		t, err := p.dec.ReadToken()
+		var syntax *jsontext.SyntacticError
+		switch {
+		case errors.Is(err, jsontext.ErrDuplicateName) && errors.As(err, &syntax):
+			return p.fail(tensor, "%s has the key %s twice", what, quote(syntax.JSONPointer.LastToken()))
+		case err != nil:
+			return p.broken(err)
+		case t.Kind() == '}':
+			return nil
 		}
-		key, _ := t.(string)
-		if seen[key] {
-			return p.fail(tensor, "%s has the key %s twice", what, quote(key))
-		}
-		seen[key] = true
-		if err := member(key); err != nil {
+		if err := member(t.String()); err != nil {
 			return err
 		}
 	}
-	_, err = p.next() // }
-	return err
+}
+
+// string reads a string; what names it in messages.
+func (p *parser) string(tensor, what string) (string, error) {
+	t, err := p.dec.ReadToken()
+	if err != nil {
+		return "", p.broken(err)
+	}
+	if t.Kind() != '"' {
+		return "", p.fail(tensor, "%s is not a string", what)
+	}
+	return t.String(), nil
 }
 
 // stringMap reads an object whose values are strings.
 func (p *parser) stringMap(what string) (map[string]string, error) {
 	m := make(map[string]string)
-	err := p.object("", what, func(key string) error {
-		t, err := p.next()
-		if err != nil {
-			return err
-		}
-		value, ok := t.(string)
-		if !ok {
-			return p.fail("", "the value of %s in %s is not a string", quote(key), what)
-		}
-		m[key] = value
-		return nil
+	err := p.object("", what, func(key string) (err error) {
+		m[key], err = p.string("", fmt.Sprintf("the value of %s in %s", quote(key), what))
+		return err
 	})
 	return m, err
 }
 
 // counts reads an array of integers that are not negative.
 func (p *parser) counts(tensor, what string) ([]uint64, error) {
-	t, err := p.next()
-	if err != nil {
+	if err := p.begin('[', tensor, what, "an array"); err != nil {
 		return nil, err
 	}
-	if t != json.Delim('[') {
-		return nil, p.fail(tensor, "%s is not an array", what)
-	}
 	list := []uint64{}
-	for p.dec.More() {
-		t, err := p.next()
-		if err != nil {
-			return nil, err
-		}
-		number, ok := t.(json.Number)
-		if !ok {
+	for {
+		t, err := p.dec.ReadToken()
+		switch {
+		case err != nil:
+			return nil, p.broken(err)
+		case t.Kind() == ']':
+			return list, nil
+		case t.Kind() != '0':
 			return nil, p.fail(tensor, "%s holds something that is not a number", what)
 		}
-		n, err := strconv.ParseUint(string(number), 10, 63)
+		n, err := strconv.ParseUint(t.String(), 10, 63)
 		if err != nil {
-			return nil, p.fail(tensor, "%s holds %s, which is not an integer from 0 to 2^63-1", what, quote(string(number)))
+			return nil, p.fail(tensor, "%s holds %s, which is not an integer from 0 to 2^63-1", what, quote(t.String()))
 		}
 		list = append(list, n)
 	}
-	_, err = p.next() // ]
-	return list, err
 }
 
 // header reads the header of a safetensors file, and checks that its tensors
 // cover the data exactly. The tensors begin relative to the data, and are in the
 // order of the data.
 func (p *parser) header() ([]Tensor, map[string]string, error) {
-	if err := p.valid("the header"); err != nil {
-		return nil, nil, err
-	}
 	var tensors []Tensor
 	metadata := map[string]string{}
-	err := p.object("", "the header", func(key string) (err error) {
+	err := p.whole(func(key string) (err error) {
 		if key == metadataKey {
 			metadata, err = p.stringMap(metadataKey)
 			return err
@@ -279,14 +277,11 @@ func (p *parser) tensor(name string) (Tensor, error) {
 	err := p.object(name, "its description", func(key string) (err error) {
 		switch key {
 		case "dtype":
-			t, err := p.next()
+			text, err := p.string(name, key)
 			if err != nil {
 				return err
 			}
-			text, ok := t.(string)
-			if !ok {
-				return p.fail(name, "dtype is not a string")
-			}
+			var ok bool
 			if dtype, ok = ParseDType(text); !ok {
 				return p.fail(name, "dtype %s is not known", quote(text))
 			}

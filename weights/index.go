@@ -66,11 +66,8 @@ func parseIndex(file string, text []byte) (shardOf map[string]string, err error)
 	if len(text) == 0 {
 		return nil, problem(file, "is empty: copy or download it again")
 	}
-	p := newParser(file, text, 0)
-	if err := p.valid("the index"); err != nil {
-		return nil, err
-	}
-	err = p.object("", "the index", func(key string) (err error) {
+	p := newParser(file, "the index", text, 0)
+	err = p.whole(func(key string) (err error) {
 		if key == "weight_map" {
 			shardOf, err = p.stringMap(key)
 			return err

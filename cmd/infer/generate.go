@@ -194,6 +194,7 @@ type result struct {
 	Setting cli.Setting   `json:"configuration"`
 	Shifts  int           `json:"context_shifts"` // how often the context was full
 	first   time.Time     // when the first token came
+	made    int
 	laps    []time.Duration
 }
 
@@ -348,7 +349,7 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 		r.Finish = "interrupted"
 	case out.stopped():
 		r.Finish = "stop"
-	case len(r.IDs) < g.most():
+	case r.made < g.most():
 		r.Finish = "end_of_text"
 	default:
 		r.Finish = "length"
@@ -377,7 +378,7 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 			return err
 		}
 	}
-	if made := len(r.IDs); made > 0 && (runErr == nil || interrupted) {
+	if made := r.made; made > 0 && (runErr == nil || interrupted) {
 		done := *o.Run
 		done.New = made
 		o.Remember(&done, s.Stats())
@@ -414,6 +415,7 @@ func (g *generateFlags) generate(ctx context.Context, s *gpt2.Session, r *result
 		bar = g.Progress(stderr, "generating tokens", false)
 		defer bar.Done()
 	}
+	keep := g.json || g.sampling.LogProbs || g.profile.on() // a long run of text alone keeps nothing of each token
 	var last time.Time
 	for token, err := range s.Generate(ctx, r.Prompt, g.capture.generation(g.generation())) {
 		if err != nil {
@@ -422,14 +424,16 @@ func (g *generateFlags) generate(ctx context.Context, s *gpt2.Session, r *result
 			return err
 		}
 		now := time.Now()
-		if len(r.IDs) == 0 {
+		if r.made == 0 {
 			r.first = now
 			stopSpinning()
-		} else {
+		} else if g.json {
 			r.laps = append(r.laps, now.Sub(last))
 		}
 		last = now
-		r.IDs = append(r.IDs, token.ID)
+		if r.made++; keep {
+			r.IDs = append(r.IDs, token.ID)
+		}
 		if g.sampling.LogProbs {
 			r.LogProbs = append(r.LogProbs, cli.Number(token.LogProb))
 		}
@@ -437,7 +441,7 @@ func (g *generateFlags) generate(ctx context.Context, s *gpt2.Session, r *result
 			r.Top = append(r.Top, likeliest(s.Model(), token.Top))
 		}
 		if bar != nil {
-			bar.Set(int64(len(r.IDs)), int64(g.tokens))
+			bar.Set(int64(r.made), int64(g.tokens))
 		}
 		if err := out.push(token.ID); err != nil {
 			return err
@@ -449,7 +453,7 @@ func (g *generateFlags) generate(ctx context.Context, s *gpt2.Session, r *result
 	if err := out.finish(); err != nil {
 		return err
 	}
-	return g.capture.finish(len(r.IDs))
+	return g.capture.finish(r.made)
 }
 
 // most returns how many tokens to make at most.
@@ -556,7 +560,7 @@ func loadingWords(title string, loads []loadJSON) string {
 type output struct {
 	model *gpt2.Model
 	w     io.Writer // nil: only collect
-	shown []byte
+	shown []byte // all if w is nil, else what was written last
 	tw    *gpt2.TextWriter // nil: there is no tokenizer
 }
 
@@ -612,10 +616,14 @@ func (o *output) echo(ids []int32) error {
 }
 
 func (o *output) show(s string) error {
-	o.shown = append(o.shown, s...)
-	if o.w == nil || s == "" {
+	if s == "" {
 		return nil
 	}
+	if o.w == nil {
+		o.shown = append(o.shown, s...)
+		return nil
+	}
+	o.shown = append(o.shown[:0], s...)
 	return cli.WriteOutput(o.w, []byte(s))
 }
 

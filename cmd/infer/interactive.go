@@ -95,7 +95,7 @@ func (g *generateFlags) turn(ctx context.Context, s *gpt2.Session, o *cli.Opened
 		}
 	}
 	list(stderr, s.Model(), r)
-	if err == nil && !out.stopped() && len(r.IDs) < g.most() {
+	if err == nil && !out.stopped() && r.made < g.most() {
 		g.Notice("the model ended the text")
 	}
 	return nil

@@ -559,8 +559,8 @@ func loadingWords(title string, loads []loadJSON) string {
 // output shows tokens: as text if the model has a tokenizer, else as ids.
 type output struct {
 	model *gpt2.Model
-	w     io.Writer // nil: only collect
-	shown []byte // all if w is nil, else what was written last
+	w     io.Writer        // nil: only collect
+	shown []byte           // all if w is nil, else what was written last
 	tw    *gpt2.TextWriter // nil: there is no tokenizer
 }
 

@@ -131,7 +131,7 @@ func TestRepeatedLayersLastRow(t *testing.T) {
 // TestStats: tokens of all sequences count, tokens pending from the call before too,
 // and the time that the caller takes between tokens does not. A reset empties them.
 func TestStats(t *testing.T) {
-	const B, T, pause = 2, 7, 20 * time.Millisecond
+	const B, T, pause = 2, 7, 5 * time.Millisecond
 	s := newSession(t, tiny(t, "L=1,T=16"), backends(t)["cpu"], gpt2.Options{Batch: B})
 	began, paused := time.Now(), time.Duration(0)
 	for _, err := range s.Generate(t.Context(), make([]int32, B*T), gpt2.Generation{Tokens: 4, IgnoreEOS: true}) {

@@ -164,7 +164,7 @@ func TestSteps(t *testing.T) {
 	}
 	s := session(t, fast(t), gpt2.Options{})
 	rounds, elapsed, err := measure.Steps(t.Context(), s, decode, 40, isCFC, 10*time.Millisecond)
-	if err != nil || rounds < 2 || elapsed < 10*time.Millisecond || s.Position() != 0 {
+	if err != nil || rounds < 1 || elapsed < 10*time.Millisecond || s.Position() != 0 {
 		t.Errorf("%d rounds in %v, at %d, %v", rounds, elapsed, s.Position(), err)
 	}
 	if _, _, err := measure.Steps(t.Context(), session(t, executor.New(), gpt2.Options{}), decode, 4, isCFC, 0); !errors.Is(err, errors.ErrUnsupported) {

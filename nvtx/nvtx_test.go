@@ -158,9 +158,8 @@ func BenchmarkOff(b *testing.B) {
 	}
 }
 
-// TestOffCostsNothing: with no tool a range costs at most 50 ns and allocates
-// nothing. The best of several measurements counts, since others use the machine.
-func TestOffCostsNothing(t *testing.T) {
+// TestOffAllocatesNothing: with no tool a range allocates nothing; BenchmarkOff measures its time.
+func TestOffAllocatesNothing(t *testing.T) {
 	if nvtx.Active() {
 		t.Skip("a tool is attached")
 	}
@@ -174,17 +173,4 @@ func TestOffCostsNothing(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("a range allocates %v times", n)
 	}
-	best := int64(1 << 62)
-	for range 5 {
-		best = min(best, testing.Benchmark(func(b *testing.B) {
-			for range b.N {
-				domain.Push(e)
-				domain.Pop()
-			}
-		}).NsPerOp())
-		if best <= 50 {
-			return
-		}
-	}
-	t.Errorf("a range costs %d ns with no tool attached, want at most 50", best)
 }

@@ -16,7 +16,7 @@ var order = strings.Fields(`
 	learn/page learn layers/plot auto layers
 	schedule tasks/samples tasks/plot tasks
 	predict/grade predict measure
-	cuda/workbench cpu cuda/persistent cuda/exec energy cuda/cupti cuda/nvml cuda
+	cuda/workbench cpu cuda/exec cuda/persistent energy cuda/cupti cuda/nvml cuda
 	nvtx/annotate reference/executor traces/stages weights/shakespeare gpt2 gpt2/tokenizer
 	traces/report traces/pprof traces/diff traces/kpi traces/judge traces/tables traces/window traces/counters traces/load traces/nsys
 	internal/chart internal/table

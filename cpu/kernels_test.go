@@ -53,7 +53,7 @@ type guarded struct {
 
 const guard = 67
 
-func newGuarded(t *testing.T, n int) guarded {
+func newGuarded(t testing.TB, n int) guarded {
 	t.Helper()
 	all, err := alloc[float32](n + 2*guard)
 	if err != nil {

@@ -339,16 +339,7 @@ func (m *measured) host() {
 func (m *measured) queue() {
 	launches, without := m.Launches(m.at)
 	m.launches, m.without = launches, len(without)
-	weighted, at, depth := 0.0, m.at.From, 0
-	for _, d := range m.Depths() {
-		to := min(max(d.Time, m.at.From), m.at.To)
-		weighted += float64(depth) * float64(to-at)
-		if at, depth = to, d.Work; d.Time >= m.at.From && d.Time < m.at.To {
-			m.deepest = max(m.deepest, depth)
-		}
-	}
-	weighted += float64(depth) * float64(m.at.To-at)
-	m.depth = weighted / float64(max(1, m.at.Length()))
+	m.depth, m.deepest = m.DepthOver(m.at)
 }
 
 // sample finds the means over the wall time of the counters that the device samples, such as

@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"os"
 	"testing"
 
 	"github.com/chromedp/cdproto/emulation"
@@ -17,9 +18,14 @@ type browser struct {
 	t *testing.T
 }
 
-// open writes the page of a trace and opens it in a window of width x height pixels.
+// open writes the page of a trace and opens it in a window of width x height pixels. Tests in a browser
+// take long: those that call open run if GPT2SCOPE_BROWSER is 1, as in make test-browser. TestNumbers
+// always does.
 func open(t *testing.T, tr *traces.Trace, width, height int64) *browser {
 	t.Helper()
+	if os.Getenv("GPT2SCOPE_BROWSER") != "1" {
+		t.Skip("tests of the page in a browser: make test-browser")
+	}
 	return openAs(t, "run.json.gz", tr, width, height)
 }
 

@@ -1,71 +1,48 @@
 package report
 
 import (
-	"cmp"
-	"encoding/base64"
-	"encoding/binary"
+	"fmt"
 	"slices"
 
+	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/stats"
+	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
-	"gpt2scope/traces/window"
 )
 
-// queue describes the launches of a table.
-type queue struct {
-	launches []*window.Launch // by the start of their work
-	depths   []window.Depth   // of the whole recording
-	deepest  int              // within the table's time
-	sums     *tables.Queue
-	delays   []int64 // ns, sorted
-	times    []int64 // ns of the API calls, sorted
-}
-
-// newQueue finds the launches of a table.
-func newQueue(table *tables.Table) *queue {
-	q := &queue{}
-	q.sums, q.launches = table.QueueOf()
-	slices.SortStableFunc(q.launches, func(a, b *window.Launch) int { return cmp.Compare(a.First.Time, b.First.Time) })
-	for _, l := range q.launches {
-		q.delays = append(q.delays, l.Delay())
-		q.times = append(q.times, l.Call.Duration)
+// launches says in figures what is known of the launches of a table, or why nothing is.
+func launches(table *tables.Table, h *traces.Header) (facts []fact, why string) {
+	queue, found := table.QueueOf()
+	if len(found) == 0 {
+		if h.Recorder == traces.RecorderStamps {
+			return nil, "Stamps record no API calls, so that queueing delays are not known: '--recorder cupti' records them."
+		}
+		return nil, "The recording pairs no API calls with work of this GPU, so that queueing delays are not known."
 	}
-	slices.Sort(q.delays)
-	slices.Sort(q.times)
-	if len(q.launches) == 0 {
-		return q
-	}
-	q.depths = table.Window.Depths()
-	for i, d := range q.depths {
-		if d.Time < table.Time.To && (i+1 == len(q.depths) || q.depths[i+1].Time > table.Time.From) {
-			q.deepest = max(q.deepest, d.Work)
+	var delays, times []int64
+	kernels, early := 0, 0
+	for _, l := range found {
+		delays, times = append(delays, l.Delay()), append(times, l.Call.Duration)
+		kernels += len(l.Ends)
+		if l.First.Time < l.Call.End() {
+			early++
 		}
 	}
-	return q
-}
-
-// queueJSON is what the script draws, in numbers written as in [columns]. A launch is the
-// start of its work in ns after that of the previous launch, and its queueing delay in ns.
-// A change of the depth is its time in ns after the previous change, and the depth.
-type queueJSON struct {
-	N        int    `json:"n"`
-	Launches string `json:"launches"`
-	Changes  int    `json:"changes"`
-	Depth    string `json:"depth"`
-}
-
-func (q *queue) json(line *timeline) queueJSON {
-	var b, d []byte
-	last := line.origin
-	for _, l := range q.launches {
-		b = binary.AppendUvarint(b, uint64(l.First.Time-last))
-		last = l.First.Time
-		b = binary.AppendUvarint(b, uint64(l.Delay()))
+	slices.Sort(delays)
+	slices.Sort(times)
+	_, deepest := table.Window.DepthOver(table.Time)
+	spread := func(ns []int64) string {
+		return fmt.Sprintf("median %s, 90 %% below %s, at most %s",
+			duration(stats.Quantile(ns, 0.5)), duration(stats.Quantile(ns, 0.9)), duration(stats.Quantile(ns, 1)))
 	}
-	last = line.origin
-	for _, c := range q.depths {
-		d = binary.AppendUvarint(d, uint64(c.Time-last))
-		last = c.Time
-		d = binary.AppendUvarint(d, uint64(c.Work))
-	}
-	return queueJSON{len(q.launches), base64.StdEncoding.EncodeToString(b), len(q.depths), base64.StdEncoding.EncodeToString(d)}
+	work := func(n int) string { return humanize.Count(n, "kernel, copy or set", "kernels, copies and sets") }
+	return []fact{
+		{"launches", humanize.Thousands(int64(len(found))) + ", of " + work(kernels)},
+		{"API time", spread(times)},
+		{"queueing delay", spread(delays)},
+		{"begun before the call returned", humanize.Thousands(int64(early))},
+		{"deepest queue", work(deepest)},
+		{"nothing queued, nothing running", fmt.Sprintf("%s of %s, before %s", duration(queue.StarvedTime), duration(table.Wall),
+			humanize.Count(queue.Starved, "launch", "launches"))},
+	}, ""
 }

@@ -40,7 +40,7 @@ func TestNumbers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b := open(t, tr, 1440, 900)
+			b := openAs(t, "run.json.gz", tr, 1440, 900)
 			heads := eval[[]string](b, `[...document.querySelectorAll("#stage-table thead th")].map((e) => e.textContent.trim())`)
 			rows := eval[[][]string](b, `[...document.querySelectorAll("#stage-table tbody tr")].map((r) => [...r.cells].map((c) => (c.querySelector(".stage, .idle") || c).textContent.trim()))`)
 			if len(rows) != len(table.Rows) {
@@ -634,61 +634,4 @@ func TestDark(t *testing.T) {
 			t.Errorf("the page does not become %s: %v", scheme, err)
 		}
 	}
-}
-
-// The bounds for 200,000 events, in ms: of drawing, and from one frame to the next,
-// median and the slowest twentieth. They leave room for a machine of two busy cores
-// without a GPU; a laptop draws several times as fast.
-const (
-	drawBound  = 8.0
-	frameBound = 40.0
-	slowBound  = 120.0
-)
-
-// TestSmooth zooms and pans through 200,000 events, and measures the frames.
-func TestSmooth(t *testing.T) {
-	tr := many(200_000)
-	b := open(t, tr, 1440, 900)
-	if n := eval[int](b, `gpt2scope.events()`); n < 200_000 {
-		t.Fatalf("the page has %d events", n)
-	}
-	t.Logf("the first picture is there after %.0f ms", eval[float64](b, `gpt2scope.view.ready`))
-	for _, highlighted := range []bool{false, true} {
-		if highlighted {
-			b.run(chromedp.SendKeys(chromedp.CSS("#search"), "kernel"))
-		}
-		var got map[string]float64
-		for range 5 { // other tests may have the machine's cores at a time
-			got = eval[map[string]float64](b, measureFrames)
-			if smooth(got) {
-				break
-			}
-		}
-		t.Logf("highlighted %v: draw median %.2f ms, 95 %% below %.2f; frame median %.1f ms, 95 %% below %.1f", highlighted, got["draw"], got["drawSlow"], got["frame"], got["slow"])
-		if !smooth(got) {
-			t.Errorf("not smooth: %v", got)
-		}
-	}
-}
-
-// measureFrames zooms and pans for 150 frames and gives times in ms.
-const measureFrames = `new Promise((done) => {
-	const g = gpt2scope, draws = [], frames = [];
-	let n = 0, last = 0;
-	g.all();
-	const tick = (now) => {
-		if (n > 2) { frames.push(now - last); draws.push(g.view.draw); }
-		last = now;
-		if (n++ >= 150) {
-			const at = (v, q) => v.sort((a, b) => a - b)[Math.floor(q * (v.length - 1))];
-			return done({ draw: at(draws, 0.5), drawSlow: at(draws, 0.95), frame: at(frames, 0.5), slow: at(frames, 0.95), drawn: g.view.frames });
-		}
-		if (n < 50) g.zoom(0.9); else if (n < 100) g.pan(0.05); else g.zoom(1.1);
-		requestAnimationFrame(tick);
-	};
-	requestAnimationFrame(tick);
-})`
-
-func smooth(got map[string]float64) bool {
-	return got["draw"] <= drawBound && got["frame"] <= frameBound && got["slow"] <= slowBound && got["frame"] > 0 && got["drawn"] >= 150
 }

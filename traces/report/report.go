@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"gpt2scope/internal/humanize"
-	"gpt2scope/internal/stats"
 	"gpt2scope/internal/webpage"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
@@ -72,13 +71,11 @@ type page struct {
 	Queue   string // why there is none
 	Summary []fact
 
-	Gaps     []gapRow
-	GapsAll  string
-	Facts    []fact
-	Overhead []fact
-	Energy   []fact
-	Events   string
-	Tracks   int
+	Gaps    []gapRow
+	GapsAll string
+	Facts   []fact
+	Events  string
+	Tracks  int
 }
 
 // gapRow is a gap of the list of the longest.
@@ -96,7 +93,6 @@ type data struct {
 	*timeline
 	Rows     []rowJSON `json:"rows"`
 	Roofline roofline  `json:"roofline"`
-	Queue    queueJSON `json:"queue"`
 	SMs      *smsJSON  `json:"sms,omitempty"`
 	Device   int32     `json:"device"`
 }
@@ -206,7 +202,7 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 	d := &data{timeline: line, Rows: make([]rowJSON, len(table.Rows)), Roofline: newRoofline(rows, table.Wall, tables.Ceilings(t.Header, table.Device), t.Header.DType), Device: table.Device}
 	p := &page{Name: o.Name, Source: t.Header.Describe(), Sentence: sentence(table, rows), Table: table, ByStage: table.By == tables.ByStage, OnCPU: table.Device < 0, Noun: nouns[table.By],
 		Wall: duration(table.Wall), Withheld: traces.Misleads(table.Findings), Stages: rows, Segments: segments(rows), WorkTitle: "Kernels",
-		Floors: d.Roofline.known(), RateUnit: "GFLOP/s", RateScale: 1, Facts: facts(t), Overhead: overhead(t.Header), Energy: energy(t.Header),
+		Floors: d.Roofline.known(), RateUnit: "GFLOP/s", RateScale: 1, Facts: facts(t),
 		Events: humanize.Thousands(int64(line.events)), Tracks: len(line.Tracks)}
 	if table.Before > 0 {
 		p.Before = duration(table.Before)
@@ -263,7 +259,7 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 		d.SMs = &p.SMs.picture
 	}
 	p.gaps(table, line)
-	p.queue(newQueue(table), line, d, t.Header)
+	p.Summary, p.Queue = launches(table, t.Header)
 	return p, d
 }
 
@@ -307,32 +303,5 @@ func (p *page) gaps(table *tables.Table, line *timeline) {
 			}
 		}
 		p.Gaps = append(p.Gaps, row)
-	}
-}
-
-// queue adds what is known of launches.
-func (p *page) queue(q *queue, line *timeline, d *data, h *traces.Header) {
-	d.Queue = q.json(line)
-	if len(q.launches) == 0 {
-		p.Queue = "The recording pairs no API calls with work of this GPU, so that queueing delays are not known."
-		if h.Recorder == traces.RecorderStamps {
-			p.Queue = "Stamps record no API calls, so that queueing delays are not known: '--recorder cupti' records them."
-		}
-		return
-	}
-	kernels, early := 0, 0
-	for _, l := range q.launches {
-		kernels += len(l.Ends)
-		if l.First.Time < l.Call.End() {
-			early++
-		}
-	}
-	p.Summary = []fact{
-		{"launches", fmt.Sprintf("%s, of %s", humanize.Thousands(int64(len(q.launches))), humanize.Count(kernels, "kernel, copy or set", "kernels, copies and sets"))},
-		{"API time", fmt.Sprintf("median %s, 90 %% below %s, at most %s", duration(stats.Quantile(q.times, 0.5)), duration(stats.Quantile(q.times, 0.9)), duration(stats.Quantile(q.times, 1)))},
-		{"queueing delay", fmt.Sprintf("median %s, 90 %% below %s, at most %s", duration(stats.Quantile(q.delays, 0.5)), duration(stats.Quantile(q.delays, 0.9)), duration(stats.Quantile(q.delays, 1)))},
-		{"begun before the call returned", humanize.Thousands(int64(early))},
-		{"deepest queue", humanize.Count(q.deepest, "kernel, copy or set", "kernels, copies and sets")},
-		{"nothing queued, nothing running", fmt.Sprintf("%s of %s, before %s", duration(q.sums.StarvedTime), p.Wall, humanize.Count(q.sums.Starved, "launch", "launches"))},
 	}
 }

@@ -2,7 +2,6 @@ package report
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
@@ -137,29 +136,26 @@ func TestQueue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := newQueue(table)
-	if !slices.Equal(q.delays, []int64{0, 10, 60}) || !slices.Equal(q.times, []int64{10, 10, 60}) || q.deepest != 2 {
-		t.Errorf("delays %v, API times %v, deepest %d", q.delays, q.times, q.deepest)
-	}
+	facts, _ := launches(table, &r.header)
 	// The table is from 20 to 270; nothing is queued or runs from 120 to 250.
-	if q.sums.StarvedTime != 130 || q.sums.Starved != 2 {
-		t.Errorf("starved for %d ns before %d launches", q.sums.StarvedTime, q.sums.Starved)
-	}
-	if want := []window.Depth{{Time: 10, Work: 1}, {Time: 40, Work: 2}, {Time: 100, Work: 1}, {Time: 120, Work: 0}, {Time: 250, Work: 1}, {Time: 270, Work: 0}}; !slices.Equal(q.depths, want) {
-		t.Errorf("depth %v, not %v", q.depths, want)
+	want := []fact{{"launches", "3, of 3 kernels, copies and sets"}, {"API time", "median 10 ns, 90 % below 60 ns, at most 60 ns"},
+		{"queueing delay", "median 10 ns, 90 % below 60 ns, at most 60 ns"}, {"begun before the call returned", "1"},
+		{"deepest queue", "2 kernels, copies and sets"}, {"nothing queued, nothing running", "130 ns of 250 ns, before 2 launches"}}
+	if got := strings.ReplaceAll(fmt.Sprint(facts), nbsp, " "); got != fmt.Sprint(want) {
+		t.Errorf("launches %s, not %v", got, want)
 	}
 }
 
 // TestSays has the facts of a recording on the page.
 func TestSays(t *testing.T) {
 	page := written(t, withCosts(t))
-	for _, fact := range []string{"GPU of a test", "compute capability 9.0", "a recorded pass took 23.0 µs", "&#43;15.0 %", "50 mJ per token", "total energy counter", "with a known floor took", "Shares can be trusted", "roofline %"} {
+	for _, fact := range []string{"GPU of a test", "compute capability 9.0", "recording made a decode step 15.0 % longer: 23.0 us, 20.0 us", "50 ±", "mJ per token", "total energy counter", "with a known floor took", "Shares can be trusted", "roofline %"} {
 		if !strings.Contains(page, fact) {
 			t.Errorf("the page does not say %q", fact)
 		}
 	}
 	page = written(t, sample(t, "graph.sqlite"))
-	for _, fact := range []string{"most of it because of launch latency: 2.790 ms (48.3 %)", "There is no roofline", "NVIDIA H200", "does not say how much longer", "25, of 67 kernels"} {
+	for _, fact := range []string{"most of it because of launch latency: 2.790 ms (48.3 %)", "There is no roofline", "NVIDIA H200", "what recording cost was not measured", "25, of 67 kernels"} {
 		if !strings.Contains(page, fact) {
 			t.Errorf("the page does not say %q", fact)
 		}
@@ -533,44 +529,6 @@ func TestDetail(t *testing.T) {
 	k.Block, k.Registers = [3]int32{32, 4, 1}, 40
 	if got := detail(&k); got != "grid 1, block 32x4, 40 registers per thread" {
 		t.Errorf("the detail is %q", got)
-	}
-}
-
-// TestDepthAgrees: page and table have one depth of the queue, in kernels, copies and
-// sets, also where a graph launches many.
-func TestDepthAgrees(t *testing.T) {
-	for _, name := range []string{"eager.sqlite", "graph.sqlite"} {
-		tr := sample(t, name)
-		stages, err := tables.Summarize(tr, tables.ByStage, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		table, err := tables.Summarize(tr, tables.ByLaunch, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		q := newQueue(stages)
-		if len(q.launches) != len(table.Launches) || len(q.launches) == 0 {
-			t.Fatalf("%s: the page has %d launches, the table %d", name, len(q.launches), len(table.Launches))
-		}
-		if *q.sums != *table.Queue {
-			t.Errorf("%s: the page has the queue %+v, the table %+v", name, *q.sums, *table.Queue)
-		}
-		deepest, many := 0, 0
-		for _, l := range table.Launches {
-			deepest = max(deepest, l.Depth+l.Kernels)
-			many = max(many, l.Kernels)
-			// What the page draws just after the launch is what the launch found, and its own.
-			at := table.Time.From + l.Time + l.API
-			i := slices.IndexFunc(q.launches, func(p *window.Launch) bool { return p.Call.Correlation == l.Correlation })
-			at = min(at, q.launches[i].At)
-			if j, ok := slices.BinarySearchFunc(q.depths, at, func(d window.Depth, at int64) int { return cmp.Compare(d.Time, at) }); !ok || q.depths[j].Work != l.Depth+l.Kernels {
-				t.Errorf("%s: at %d the page does not have the depth %d of the table and %d more", name, at, l.Depth, l.Kernels)
-			}
-		}
-		if q.deepest != deepest || (many > 1) != (name == "graph.sqlite") {
-			t.Errorf("%s: the page's deepest queue has %d kernels, the table's %d; a launch has up to %d", name, q.deepest, deepest, many)
-		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
+	"gpt2scope/traces/window"
 )
 
 // timeline is what the script draws over time. Times are ns after the origin.
@@ -101,8 +102,8 @@ func newTimeline(t *traces.Trace, table *tables.Table) *timeline {
 	}
 	line.Span = end - line.origin
 	events := t.Events
-	if steps := traces.Project(t.Header, t.Events); len(steps) > 0 {
-		events = slices.Concat(steps, t.Events)
+	if more := slices.Concat(traces.Project(t.Header, t.Events), window.QueueDepth(t)); len(more) > 0 {
+		events = slices.Concat(more, t.Events)
 		traces.Sort(events)
 	}
 	rowOf := table.RowOf

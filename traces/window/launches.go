@@ -97,6 +97,19 @@ type Depth struct {
 // a graph counts. Depths returns nil if no call is paired with work.
 func (w *Window) Depths() []Depth { return depths(launches(w.Work, w.CallOf)) }
 
+// DepthOver returns the mean depth over x, weighted by time, and the greatest depth within it.
+func (w *Window) DepthOver(x Interval) (mean float64, most int) {
+	weighted, at, depth := 0.0, x.From, 0
+	for _, d := range append(w.Depths(), Depth{Time: x.To}) {
+		if to := min(d.Time, x.To); to > at {
+			weighted += float64(depth) * float64(to-at)
+			most, at = max(most, depth), to
+		}
+		depth = d.Work
+	}
+	return weighted / float64(max(1, x.Length())), most
+}
+
 func depths(found []*Launch, without []*traces.Event) []Depth {
 	if len(found) == 0 {
 		return nil

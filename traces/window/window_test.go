@@ -1,6 +1,7 @@
 package window
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -50,6 +51,21 @@ func TestQueueDepth(t *testing.T) {
 		counters := QueueDepth(fixtures.Trace(&traces.Header{}, events...))
 		if !slices.IsSortedFunc(counters, traces.Compare) {
 			t.Fatalf("seed %d: the counters are not in order", seed)
+		}
+		whole := fixtures.Trace(&traces.Header{}, events...)
+		sum, deepest := 0, 0
+		for now := int64(20); now < 80; now++ {
+			depth := 0
+			for _, s := range spans {
+				if s.from <= now && now < s.to {
+					depth++
+				}
+			}
+			sum, deepest = sum+depth, max(deepest, depth)
+		}
+		paired := slices.ContainsFunc(events, func(e traces.Event) bool { return e.Kind.IsCall() })
+		if mean, most := New(whole, 0).DepthOver(Interval{20, 80}); paired && (most != deepest || math.Abs(mean-float64(sum)/60) > 1e-9) {
+			t.Fatalf("seed %d: the depth is %g in the mean, not %d / 60, and at most %d, not %d", seed, mean, sum, most, deepest)
 		}
 		at, value := 0, 0.0
 		for now := int64(-1); now < 300; now++ {

@@ -8,7 +8,6 @@ let highlight = null; // { label, subsets: Map of band to subset, matches }
 let selected = null;  // { band, i }
 let dirty = false;
 let showQuiet = false; // whether tracks without events in the table's time are shown
-const alsoDrawn = []; // functions that draw other pictures of the visible range
 
 function setView(from, to) {
   const whole = Math.max(page.span, minSpan), margin = whole * 0.02;
@@ -94,7 +93,6 @@ function drawAll() {
   const begin = performance.now();
   drawAxis();
   drawTracks();
-  for (const draw of alsoDrawn) draw();
   $("range").textContent = span(view.to - view.from) + " from " + span(view.from);
   view.frames++;
   view.draw = performance.now() - begin;

@@ -1,7 +1,5 @@
 
 readColours();
-decodeQueue();
-alsoDrawn.push(drawQueue);
 listen();
 listenTables();
 listenSMs();
@@ -16,13 +14,6 @@ function resize() {
 
 addEventListener("resize", resize);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readColours(); resize(); });
-if ($("queue")) {
-  new IntersectionObserver((entries) => {
-    const was = queueVisible;
-    queueVisible = entries[entries.length - 1].isIntersecting;
-    if (queueVisible && !was) invalidate();
-  }).observe($("queue"));
-}
 findQuiet();
 place();
 fit();

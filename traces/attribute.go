@@ -39,16 +39,38 @@ type Attribution struct {
 	Earliest    int64 `json:"earliest"`
 }
 
-// node is a node of a graph in a process.
-type node struct {
-	process int64
-	id      uint64
+// Nodes says how the nodes of graphs were made: by a process and a node in it, the range that was open
+// when the node was captured, or the node that it was cloned from.
+type Nodes map[Correlation]struct{ parent, origin uint64 }
+
+// NodesOf reads how nodes were made. What a clone's origin is counts more than where it was cloned.
+func NodesOf(h *Header, events []Event) Nodes {
+	nodes := Nodes{}
+	for i := range events {
+		e := &events[i]
+		if e.Kind != KindNode || e.Node == 0 {
+			continue
+		}
+		key := Correlation{h.ProcessOf(e), e.Node}
+		if old, ok := nodes[key]; !ok || old.origin == 0 && e.Origin != 0 {
+			nodes[key] = struct{ parent, origin uint64 }{e.Parent, e.Origin}
+		}
+	}
+	return nodes
 }
 
-// made is how a node was created.
-type made struct {
-	rangeAt int // index of the innermost range that was open then, -1 for none
-	origin  uint64
+// Captured returns the ID of the range that was open when the node of an event, or the one that it is a
+// clone of, was captured; 0 if that is not known.
+func (n Nodes) Captured(h *Header, e *Event) uint64 {
+	key := Correlation{h.ProcessOf(e), e.Node}
+	for range 100 { // clones of clones; damage could make a ring of them
+		made := n[key]
+		if made.origin == 0 || made.origin == key.ID {
+			return made.parent
+		}
+		key.ID = made.origin
+	}
+	return 0
 }
 
 // attributor is the state of Attribute.
@@ -58,7 +80,7 @@ type attributor struct {
 	counts  Attribution
 	threads map[[2]int64]*threadState
 	calls   map[Correlation]int // index of the outermost call
-	nodes   map[node]made
+	nodes   Nodes
 	byID    map[uint64]int // ranges
 	outer   map[int]int    // of a call within another call, the outer one
 	quiet   map[int]bool   // calls and steps during stream capture: they cause no work
@@ -77,9 +99,10 @@ type threadState struct {
 // documentation says how. Events must be in the order of [Compare]; they are changed in
 // place.
 func Attribute(h *Header, events []Event) Attribution {
-	a := &attributor{h: h, events: events, threads: map[[2]int64]*threadState{}, calls: map[Correlation]int{}, nodes: map[node]made{},
+	a := &attributor{h: h, events: events, threads: map[[2]int64]*threadState{}, calls: map[Correlation]int{},
 		byID: map[uint64]int{}, outer: map[int]int{}, quiet: map[int]bool{}, busy: map[int]bool{}, ran: map[Run]bool{}}
 	a.host()
+	a.nodes = NodesOf(h, events)
 	a.gpu()
 	a.rest()
 	return a.counts
@@ -142,11 +165,6 @@ func (a *attributor) host() {
 			t.ranges = append(t.ranges, i)
 		case e.Kind.IsCall():
 			a.call(t, i)
-		case e.Kind == KindNode:
-			n := node{a.h.ProcessOf(e), e.Node}
-			if old, ok := a.nodes[n]; !ok || old.origin == 0 && e.Origin != 0 {
-				a.nodes[n] = made{at, e.Origin}
-			}
 		}
 	}
 }
@@ -301,23 +319,13 @@ func (a *attributor) gpu() {
 // captured follows the graph node of a kernel to the range that was open when the node was
 // captured.
 func (a *attributor) captured(e *Event) (tag, phase int32, ok bool) {
-	n := node{a.h.ProcessOf(e), e.Node}
-	for range 100 { // clones of clones; damage could make a ring of them
-		m, known := a.nodes[n]
-		switch {
-		case !known:
-			return 0, 0, false
-		case m.origin != 0 && m.origin != n.id:
-			n.id = m.origin
-			continue
-		case m.rangeAt < 0:
-			return 0, 0, false
-		}
-		a.busy[m.rangeAt] = true
-		r := &a.events[m.rangeAt]
-		return r.Step, r.Plan, r.Step >= 0
+	at, known := a.byID[a.nodes.Captured(a.h, e)]
+	if !known {
+		return 0, 0, false
 	}
-	return 0, 0, false
+	a.busy[at] = true
+	r := &a.events[at]
+	return r.Step, r.Plan, r.Step >= 0
 }
 
 // rest counts steps and launches that caused no work.

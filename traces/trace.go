@@ -58,3 +58,40 @@ func (t *Trace) Rebase() {
 func (t *Trace) HostOnly() bool {
 	return t.Header.Recorder == RecorderHost && t.Kernels+t.Copies == 0
 }
+
+// Index finds what caused an event of a trace.
+type Index struct {
+	header *Header
+	calls  map[Correlation]*Event
+	ranges map[uint64]*Event
+}
+
+// Index indexes the API calls, of which the outermost with a correlation id counts, and the host's ranges.
+func (t *Trace) Index() *Index {
+	x := &Index{t.Header, map[Correlation]*Event{}, map[uint64]*Event{}}
+	for i := range t.Events {
+		e := &t.Events[i]
+		switch key := t.Header.Correlate(e); {
+		case e.Kind.IsCall() && e.Correlation != 0 && x.calls[key] == nil:
+			x.calls[key] = e
+		case e.Kind.IsRange() && e.Lane.Kind == LaneThread && e.ID != 0:
+			x.ranges[e.ID] = e
+		}
+	}
+	return x
+}
+
+// CallOf returns the API call that caused an event, the outermost one with its correlation
+// id; nil if it is not recorded.
+func (x *Index) CallOf(e *Event) *Event {
+	if e.Correlation == 0 {
+		return nil
+	}
+	return x.calls[x.header.Correlate(e)]
+}
+
+// Parent returns the range of the host around an event or its launch, nil for none.
+func (x *Index) Parent(e *Event) *Event { return x.ranges[e.Parent] }
+
+// Range returns a range of the host by its ID, nil for none.
+func (x *Index) Range(id uint64) *Event { return x.ranges[id] }

@@ -22,7 +22,7 @@ func (r *Inference) Apply(t *traces.Trace) error {
 	case len(r.Passes) == 0:
 		return errors.New("no pass of a GPT-2-like decoder was found in the kernels")
 	}
-	a := &applier{trace: t, found: r, calls: map[traces.Correlation]*traces.Event{}, ranges: map[uint64]*traces.Event{}, tags: map[planKind]map[string]int32{}, plans: map[planKind]int32{}}
+	a := &applier{trace: t, found: r, Index: t.Index(), tags: map[planKind]map[string]int32{}, plans: map[planKind]int32{}}
 	a.index()
 	t.Header.Plans = nil
 	for _, phase := range phaseNames {
@@ -52,27 +52,19 @@ func Has(t *traces.Trace) bool {
 
 // applier is the state of Apply.
 type applier struct {
-	trace  *traces.Trace
-	found  *Inference
-	calls  map[traces.Correlation]*traces.Event
-	ranges map[uint64]*traces.Event
-	tags   map[planKind]map[string]int32 // plan and name to index in the plan's steps
-	plans  map[planKind]int32            // index in Header.Plans
-	next   uint64                        // the highest ID of a range
-	of     map[int][]*Kernel             // the kernels of each pass
+	trace *traces.Trace
+	found *Inference
+	*traces.Index
+	tags  map[planKind]map[string]int32 // plan and name to index in the plan's steps
+	plans map[planKind]int32            // index in Header.Plans
+	next  uint64                        // the highest ID of a range
+	of    map[int][]*Kernel             // the kernels of each pass
 }
 
 func (a *applier) index() {
 	t := a.trace
 	for i := range t.Events {
-		e := &t.Events[i]
-		a.next = max(a.next, e.ID)
-		switch key := t.Header.Correlate(e); {
-		case e.Kind.IsCall() && e.Correlation != 0 && a.calls[key] == nil:
-			a.calls[key] = e
-		case e.Kind.IsRange() && e.Lane.Kind == traces.LaneThread && e.ID != 0:
-			a.ranges[e.ID] = e
-		}
+		a.next = max(a.next, t.Events[i].ID)
 	}
 	// A launch of a graph is in one pass, whatever its kernels are.
 	graphs := map[traces.Correlation]int{}
@@ -173,8 +165,8 @@ func (a *applier) pass(i int) traces.Event {
 		if !hasCalls { // passes of several chains overlap
 			lane = traces.Thread(h.ProcessOf(k.event), int64(k.chain))
 		}
-		call := a.calls[h.Correlate(k.event)]
-		if call == nil || k.event.Correlation == 0 {
+		call := a.CallOf(k.event)
+		if call == nil {
 			continue
 		}
 		if !hasCalls {
@@ -203,7 +195,7 @@ func (a *applier) enclose(pass, kernel *traces.Event) {
 	child := kernel
 	const deepest = 1000 // damage could make a ring of parents
 	for range deepest {
-		parent := a.ranges[child.Parent]
+		parent := a.Parent(child)
 		if parent == nil || parent.Time < pass.Time || parent.End() > pass.End() || parent.Open {
 			break
 		}

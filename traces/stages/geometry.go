@@ -48,7 +48,7 @@ func known(n int) *int {
 type sizer struct {
 	*finder
 	trace *traces.Trace
-	ops   map[uint64]*traces.Event // operators with the shapes of their inputs, and ranges around work
+	index *traces.Index
 
 	width, heads, inner, vocab int
 	dtype                      string
@@ -69,12 +69,7 @@ type size struct {
 
 // size finds the geometry. model is nil if the user gave none.
 func (f *finder) size(t *traces.Trace, model *Model) *sizer {
-	g := &sizer{finder: f, trace: t, ops: map[uint64]*traces.Event{}, passes: make([]size, len(f.passes))}
-	for i := range t.Events {
-		if e := &t.Events[i]; e.Kind.IsRange() && e.ID != 0 && e.Lane.Kind == traces.LaneThread {
-			g.ops[e.ID] = e
-		}
-	}
+	g := &sizer{finder: f, trace: t, index: t.Index(), passes: make([]size, len(f.passes))}
 	for i := range g.passes {
 		g.passes[i].past = -1
 	}

@@ -99,27 +99,18 @@ const deepest = 1000
 
 // find makes spans of the ranges around the launches of work.
 func (r *ranges) find() {
-	byID := map[uint64]*traces.Event{}
-	calls := map[traces.Correlation]*traces.Event{}
+	index, nodes := r.trace.Index(), traces.NodesOf(r.trace.Header, r.trace.Events)
 	for i := range r.trace.Events {
-		e := &r.trace.Events[i]
-		r.next = max(r.next, e.ID)
-		switch key := r.trace.Header.Correlate(e); {
-		case e.Kind.IsRange() && e.ID != 0 && e.Lane.Kind == traces.LaneThread:
-			byID[e.ID] = e
-		case e.Kind.IsCall() && e.Correlation != 0 && calls[key] == nil:
-			calls[key] = e
-		}
+		r.next = max(r.next, r.trace.Events[i].ID)
 	}
 	around := func(parent uint64) (found []*traces.Event) { // from the innermost
-		for e := byID[parent]; e != nil && len(found) < deepest; e = byID[e.Parent] {
+		for e := index.Range(parent); e != nil && len(found) < deepest; e = index.Parent(e) {
 			if r.counts(e) {
 				found = append(found, e)
 			}
 		}
 		return found
 	}
-	captured := r.captured()
 	for i := range r.trace.Events {
 		work := &r.trace.Events[i]
 		if !work.Kind.IsGPU() {
@@ -127,11 +118,11 @@ func (r *ranges) find() {
 		}
 		var chain []*span // from the innermost
 		launch := around(work.Parent)
-		if parent, ok := captured[traces.Correlation{Process: r.trace.Header.ProcessOf(work), ID: work.Node}]; ok && work.Node != 0 && work.Correlation != 0 {
+		if parent := nodes.Captured(r.trace.Header, work); parent != 0 && work.Correlation != 0 {
 			key := r.trace.Header.Correlate(work)
 			for _, e := range around(parent) {
 				if !slices.ContainsFunc(launch, func(l *traces.Event) bool { return l == e || phase(l.Name) == phase(e.Name) }) {
-					chain = append(chain, r.inLaunch(key, e, cmp.Or(calls[key], work)))
+					chain = append(chain, r.inLaunch(key, e, cmp.Or(index.CallOf(work), work)))
 				}
 			}
 		}
@@ -178,46 +169,6 @@ func (r *ranges) sortInner(s *span) {
 	if s.outer == nil {
 		r.top = append(r.top, s)
 	}
-}
-
-// captured returns of each node of a graph the range that was open when it was captured. Nodes
-// of a graph that is instantiated are clones of those.
-func (r *ranges) captured() map[traces.Correlation]uint64 {
-	type node = traces.Correlation // a process and the node in it
-	origin, parent := map[node]uint64{}, map[node]uint64{}
-	for i := range r.trace.Events {
-		e := &r.trace.Events[i]
-		if e.Kind != traces.KindNode || e.Node == 0 {
-			continue
-		}
-		n := node{Process: r.trace.Header.ProcessOf(e), ID: e.Node}
-		if e.Origin != 0 && e.Origin != e.Node {
-			origin[n] = e.Origin
-		} else if e.Parent != 0 {
-			parent[n] = e.Parent
-		}
-	}
-	found := map[node]uint64{}
-	for n := range origin {
-		at := n
-		const clones = 100 // of clones; damage could make a ring of them
-		for range clones {
-			of, isClone := origin[at]
-			if !isClone {
-				break
-			}
-			at.ID = of
-		}
-		if p, ok := parent[at]; ok {
-			found[n] = p
-		}
-	}
-	for n, p := range parent {
-		if _, isClone := origin[n]; !isClone {
-			found[n] = p
-		}
-	}
-	return found
 }
 
 // inLaunch returns the span of a range around a capture in one launch of the graph, with the

@@ -37,7 +37,7 @@ func (g *sizer) readShapes() (m modelShapes) {
 		}
 		p, s := &g.passes[g.pass[i]], stageOf[g.states[i]]
 		for id, depth := e.Parent, 0; depth < 8; depth++ {
-			op := g.ops[id]
+			op := g.index.Range(id)
 			if op == nil {
 				break
 			}

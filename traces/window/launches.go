@@ -155,10 +155,10 @@ func QueueDepth(t *traces.Trace) []traces.Event {
 			work[lane] = append(work[lane], e)
 		}
 	}
-	calls := callsOf(t)
+	index := t.Index()
 	var counters []traces.Event
 	for _, lane := range lanes {
-		for _, d := range depths(launches(work[lane], func(e *traces.Event) *traces.Event { return calls.of(t.Header, e) })) {
+		for _, d := range depths(launches(work[lane], index.CallOf)) {
 			e := traces.Plain(traces.KindCounter, lane, queueDepth, d.Time, 0)
 			e.Value = float64(d.Work)
 			counters = append(counters, e)
@@ -166,26 +166,4 @@ func QueueDepth(t *traces.Trace) []traces.Event {
 	}
 	traces.Sort(counters)
 	return counters
-}
-
-// calls finds API calls by correlation, the outermost first.
-type calls map[traces.Correlation]*traces.Event
-
-func callsOf(t *traces.Trace) calls {
-	c := calls{}
-	for i := range t.Events {
-		e := &t.Events[i]
-		if key := t.Header.Correlate(e); e.Kind.IsCall() && e.Correlation != 0 && c[key] == nil {
-			c[key] = e
-		}
-	}
-	return c
-}
-
-// of returns the call that caused an event, nil if it is not recorded.
-func (c calls) of(h *traces.Header, e *traces.Event) *traces.Event {
-	if e.Correlation == 0 {
-		return nil
-	}
-	return c[h.Correlate(e)]
 }

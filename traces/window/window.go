@@ -66,10 +66,9 @@ type Window struct {
 	// Waits are the times in which the host waited for the GPU, in order and without overlap.
 	Waits []Wait
 
-	ranges map[uint64]*traces.Event // of the host, by id
-	calls  calls
-	index  map[*traces.Event]int // of a pass, in Passes
-	warm   map[threadID][]Interval
+	*traces.Index
+	index map[*traces.Event]int // of a pass, in Passes
+	warm  map[threadID][]Interval
 }
 
 // Pass is one pass of the model.
@@ -96,7 +95,7 @@ type threadID [2]int64
 // New computes the window of a device; -1 is the first GPU that worked, or the CPU if none
 // did. Work is empty for a GPU without work.
 func New(t *traces.Trace, device int32) *Window {
-	w := &Window{Trace: t, Device: device, ranges: map[uint64]*traces.Event{}, calls: callsOf(t), index: map[*traces.Event]int{}, warm: map[threadID][]Interval{}}
+	w := &Window{Trace: t, Device: device, Index: t.Index(), index: map[*traces.Event]int{}, warm: map[threadID][]Interval{}}
 	var steps []*traces.Event
 	for i := range t.Events {
 		e := &t.Events[i]
@@ -112,9 +111,6 @@ func New(t *traces.Trace, device int32) *Window {
 			w.wait(e)
 		case e.Lane.Kind != traces.LaneThread:
 		case e.Kind.IsRange():
-			if e.ID != 0 {
-				w.ranges[e.ID] = e
-			}
 			switch {
 			case e.Kind == traces.KindStep:
 				steps = append(steps, e)
@@ -226,14 +222,6 @@ func (w *Window) PassOf(e *traces.Event) *traces.Event {
 	return nil
 }
 
-// Parent returns the range of the host around an event or its launch, nil for none.
-func (w *Window) Parent(e *traces.Event) *traces.Event {
-	if e.Parent == 0 {
-		return nil
-	}
-	return w.ranges[e.Parent]
-}
-
 // PassIndex returns the index of a pass in Passes, and whether it is one of them.
 func (w *Window) PassIndex(pass *traces.Event) (int, bool) {
 	i, ok := w.index[pass]
@@ -253,10 +241,6 @@ func (w *Window) PassDuring(x Interval) *traces.Event {
 	}
 	return w.Passes[i].Event
 }
-
-// CallOf returns the API call that caused an event, the outermost one with its correlation
-// id; nil if it is not recorded.
-func (w *Window) CallOf(e *traces.Event) *traces.Event { return w.calls.of(w.Header, e) }
 
 // Whole returns the time from the first to the last work.
 func (w *Window) Whole() Interval {

@@ -5,6 +5,7 @@ package load
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"gpt2scope/internal/files"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
 	"gpt2scope/traces/nsys"
@@ -40,6 +42,9 @@ type Source struct {
 	// is copied to a temporary one.
 	Stream io.Reader
 
+	// Context ends the reading, also a wait for the other end of a pipe; nil for none.
+	Context context.Context
+
 	// Progress, if not nil, is told how many bytes were read of how many. For a stream, whose
 	// length is not known, it is not called.
 	Progress func(done, total int64)
@@ -56,9 +61,12 @@ func Load(path string) (*traces.Trace, error) { return Source{Path: path}.Load()
 // Open opens a trace: one of ours, an sqlite export of Nsight Systems, or JSON of PyTorch's
 // profiler; JSON also compressed by gzip.
 func (s Source) Open() (*File, error) {
+	if s.Context == nil {
+		s.Context = context.Background()
+	}
 	stream, closeStream := s.Stream, func() error { return nil }
 	if stream == nil {
-		f, err := os.Open(s.Path)
+		f, err := files.Open(s.Context, s.Path)
 		if err != nil {
 			return nil, problem(s.Path, err)
 		}
@@ -68,7 +76,7 @@ func (s Source) Open() (*File, error) {
 			stream = &counted{f, 0, s.size, s.Progress}
 		}
 	}
-	opened, isOpen, err := s.open(bufio.NewReaderSize(stream, headSize), closeStream)
+	opened, isOpen, err := s.open(bufio.NewReaderSize(&ending{stream, s.Context}, headSize), closeStream)
 	if !isOpen {
 		closeStream()
 	}
@@ -91,7 +99,7 @@ func (s Source) open(stream *bufio.Reader, closeStream func() error) (f *File, i
 			}
 			defer os.Remove(path)
 		}
-		header, all, err := nsys.Read(path, s.ofRows())
+		header, all, err := nsys.Read(s.Context, path, s.ofRows())
 		if err != nil {
 			return nil, false, fmt.Errorf("%s %w", s.Path, err)
 		}
@@ -132,6 +140,19 @@ func (s Source) ofRows() func(done, total int64) {
 	return func(done, total int64) {
 		s.Progress(int64(float64(s.size)*float64(done)/float64(max(1, total))), s.size)
 	}
+}
+
+// ending is a reader that ends with a context.
+type ending struct {
+	io.Reader
+	ctx context.Context
+}
+
+func (e *ending) Read(b []byte) (int, error) {
+	if e.ctx.Err() != nil {
+		return 0, context.Cause(e.ctx)
+	}
+	return e.Reader.Read(b)
 }
 
 // counted counts what is read of a file.

@@ -1,10 +1,13 @@
 package load
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -58,3 +61,47 @@ func TestProgress(t *testing.T) {
 		}
 	}
 }
+
+// TestReadingEnds: a wait for the writer of a pipe, and the reading of a file, end with the context.
+func TestReadingEnds(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Skip(err)
+	}
+	stopped := errors.New("stopped by the user")
+	for _, path := range []string{pipe, "../samples/graph.sqlite", "../samples/gpt2-L1-eager-cupti.json.gz"} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		if path != pipe {
+			cancel(stopped)
+		}
+		done := make(chan error)
+		go func() {
+			_, err := Source{Path: path, Context: ctx}.Load()
+			done <- err
+		}()
+		cancel(stopped)
+		if err := <-done; !errors.Is(err, stopped) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	// In the middle of a stream, too.
+	ctx, cancel := context.WithCancelCause(t.Context())
+	events := strings.Repeat(`{"ph":"X","name":"a","ts":1.5,"dur":1,"pid":1,"tid":1},`, 10_000)
+	first := true
+	endless := reader(func(b []byte) (int, error) {
+		if first {
+			first = false
+			return copy(b, `{"traceEvents":[`), nil
+		}
+		cancel(stopped)
+		return copy(b, events), nil
+	})
+	if _, err := (Source{Path: "endless", Stream: endless, Context: ctx}).Load(); !errors.Is(err, stopped) {
+		t.Errorf("a stream without an end: %v", err)
+	}
+}
+
+// reader reads by a function.
+type reader func([]byte) (int, error)
+
+func (r reader) Read(b []byte) (int, error) { return r(b) }

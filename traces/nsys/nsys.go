@@ -4,6 +4,7 @@ package nsys
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"database/sql"
 	"encoding/binary"
 	"errors"
@@ -40,6 +41,7 @@ const (
 // Reference" of its User Guide describes the tables. Their columns differ between versions,
 // so the reader first asks which columns a table has.
 type export struct {
+	ctx     context.Context // ends the reading
 	db      *sql.DB
 	header  traces.Header
 	tables  map[string]bool
@@ -56,9 +58,9 @@ type export struct {
 const Magic = "SQLite format 3\x00"
 
 // Read reads an export. The events are in the order of [traces.Compare]. progress, if not nil,
-// is told now and then how many rows were read of how many. An error says what the file is
+// is told now and then how many rows were read of how many. ctx ends the reading. An error says what the file is
 // not, and does not name it.
-func Read(path string, progress func(done, total int64)) (*traces.Header, []traces.Event, error) {
+func Read(ctx context.Context, path string, progress func(done, total int64)) (*traces.Header, []traces.Event, error) {
 	full, err := filepath.Abs(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot be read: %w", err)
@@ -72,8 +74,10 @@ func Read(path string, progress func(done, total int64)) (*traces.Header, []trac
 		return nil, nil, fmt.Errorf("cannot be read: %w", err)
 	}
 	defer db.Close()
-	n := &export{db: db, tables: map[string]bool{}, strings: map[int64]string{}, progress: progress}
-	if err := n.read(); err != nil {
+	n := &export{ctx: ctx, db: db, tables: map[string]bool{}, strings: map[int64]string{}, progress: progress}
+	if err := n.read(); ctx.Err() != nil {
+		return nil, nil, fmt.Errorf("was not read: %w", context.Cause(ctx))
+	} else if err != nil {
 		return nil, nil, fmt.Errorf("is not a readable export of Nsight Systems: %w", err)
 	}
 	traces.Sort(n.events)
@@ -109,7 +113,7 @@ func checkSize(path string) error {
 }
 
 func (n *export) read() error {
-	names, err := n.db.Query("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
+	names, err := n.db.QueryContext(n.ctx, "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
 	if err != nil {
 		return err
 	}
@@ -151,7 +155,7 @@ func (n *export) count() error {
 			continue
 		}
 		var rows int64
-		if err := n.db.QueryRow(`SELECT count(*) FROM "` + table + `"`).Scan(&rows); err != nil {
+		if err := n.db.QueryRowContext(n.ctx, `SELECT count(*) FROM "`+table+`"`).Scan(&rows); err != nil {
 			return fmt.Errorf("table %s: %w", table, err)
 		}
 		n.total += rows
@@ -206,7 +210,7 @@ func (n *export) rows(table string, each func(row), columns ...string) error {
 	if !n.tables[table] {
 		return nil
 	}
-	info, err := n.db.Query("SELECT name FROM pragma_table_info(?)", table)
+	info, err := n.db.QueryContext(n.ctx, "SELECT name FROM pragma_table_info(?)", table)
 	if err != nil {
 		return err
 	}
@@ -234,7 +238,7 @@ func (n *export) rows(table string, each func(row), columns ...string) error {
 			return fmt.Errorf("table %s has no column %s", table, name)
 		}
 	}
-	found, err := n.db.Query("SELECT " + strings.Join(list, ", ") + ` FROM "` + table + `"`)
+	found, err := n.db.QueryContext(n.ctx, "SELECT "+strings.Join(list, ", ")+` FROM "`+table+`"`)
 	if err != nil {
 		return fmt.Errorf("table %s: %w", table, err)
 	}

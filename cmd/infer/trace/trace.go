@@ -121,7 +121,7 @@ func loadTrace(c *cobra.Command, path string) (*traces.Trace, error) {
 func readTrace(c *cobra.Command, path string) (*traces.Trace, error) {
 	bar := cli.NewProgress(c.ErrOrStderr(), "reading "+traceName(path), true, cli.IsQuiet(c))
 	defer bar.Done()
-	from := load.Source{Path: traceName(path), Progress: bar.Set}
+	from := load.Source{Path: traceName(path), Context: c.Context(), Progress: bar.Set}
 	if path == "-" {
 		from.Stream = c.InOrStdin()
 	}

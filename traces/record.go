@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Version is the version of the record and of the file. Readers take no other.
@@ -504,7 +505,7 @@ func (h *Header) Describe() string {
 	}
 	parts = append(parts, "recorder "+h.Recorder)
 	for _, d := range h.Devices {
-		parts = append(parts, d.Name)
+		parts = append(parts, strings.Join(strings.FieldsFunc(d.Name, unicode.IsControl), " "))
 	}
 	if h.Inferred > 0 {
 		parts = append(parts, fmt.Sprintf("stages inferred, confidence %.2f", h.Inferred))

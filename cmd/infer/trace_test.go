@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode"
 
 	"gpt2scope/cmd/infer/trace"
 	"gpt2scope/traces"
@@ -184,6 +185,24 @@ func TestTraceUsage(t *testing.T) {
 		out := mustInfer(t, strings.Fields(args)...).stdout
 		if !strings.Contains(out, "infer trace") || strings.Contains(out, "--layers") {
 			t.Errorf("%s prints\n%s", args, out)
+		}
+	}
+}
+
+// TestTraceEscapes: a name in a recording cannot move the cursor of the terminal, or colour it.
+func TestTraceEscapes(t *testing.T) {
+	const red = "\x1b[31m\u009b2J"
+	h := &traces.Header{Tool: "tool" + red, Recorder: traces.RecorderNsys, Devices: []traces.Device{{Name: "GPU" + red + "\nline"}}, Incomplete: []string{red}, Notes: []string{red}}
+	kernel := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k"+red, 100, 50)
+	path := traceFile(t, h, kernel)
+	for _, command := range []string{"show", "check", "kpi", "advise", "diff", "stages"} {
+		args := []string{"trace", command, path}
+		if command == "diff" {
+			args = append(args, path)
+		}
+		r := infer(t, args...)
+		if i := strings.IndexFunc(r.stdout+r.stderr, func(r rune) bool { return unicode.IsControl(r) && r != '\n' }); i >= 0 || !strings.Contains(r.stdout, "GPU") {
+			t.Errorf("trace %s writes control characters, or nothing: %q", command, r.stdout+r.stderr)
 		}
 	}
 }

@@ -132,5 +132,5 @@ func (s *adviseFlags) run(c *cobra.Command, paths []string) error {
 	for _, note := range advice.Notes {
 		fmt.Fprintf(&b, "! %s\n", note)
 	}
-	return cli.WriteOutput(c.OutOrStdout(), b.Bytes())
+	return writeText(c.OutOrStdout(), b.Bytes())
 }

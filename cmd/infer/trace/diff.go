@@ -142,14 +142,14 @@ func traceDiff(c *cobra.Command, a, b string, o *diffOptions) error {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "A  %s: %s\nB  %s: %s\n", traceName(a), d.A, traceName(b), d.B)
 	if d.Instead != "" {
-		fmt.Fprintf(&out, "%s; --infer finds stages in recordings that name none\n", cli.PlainText(d.Instead))
+		fmt.Fprintf(&out, "%s; --infer finds stages in recordings that name none\n", d.Instead)
 	}
 	for _, note := range d.Notes {
 		fmt.Fprintf(&out, "! %s\n", note)
 	}
 	out.WriteByte('\n')
 	printDiff(&out, d, columns, all, cut)
-	return cli.WriteOutput(stdout, out.Bytes())
+	return writeText(stdout, out.Bytes())
 }
 
 // planOrder is the value of --sort that keeps the order of the plan.

@@ -54,9 +54,9 @@ it. --counters adds the counters of Nsight Compute or nvprof of the same program
 				return cli.WriteJSON(c.OutOrStdout(), kpiJSON{t.Header.Describe(), report})
 			}
 			var b bytes.Buffer
-			fmt.Fprintf(&b, "%s\n", cli.PlainText(t.Header.Describe()))
+			fmt.Fprintf(&b, "%s\n", t.Header.Describe())
 			printKPI(&b, report, define)
-			return cli.WriteOutput(c.OutOrStdout(), b.Bytes())
+			return writeText(c.OutOrStdout(), b.Bytes())
 		},
 	}
 	cli.AddFlags(c.Flags(), "Indicators", func(f *pflag.FlagSet) {
@@ -92,7 +92,7 @@ func printKPI(w io.Writer, r *kpi.Report, define bool) {
 	}
 	fmt.Fprint(w, "\n")
 	for _, n := range r.Notes {
-		fmt.Fprintf(w, "! %s\n", cli.PlainText(n))
+		fmt.Fprintf(w, "! %s\n", n)
 	}
 	fmt.Fprint(w, "\n")
 	heading := []string{"indicator", "unit", "passes", "before"}
@@ -124,7 +124,7 @@ func printKPI(w io.Writer, r *kpi.Report, define bool) {
 	cli.LayOut(w, func(i int) bool { return i < 2 }, lines)
 	for _, x := range r.Indicators {
 		if len(x.Where) > 0 {
-			fmt.Fprintf(w, "\n%s: %s\n", x.Name, cli.PlainText(strings.Join(x.Where, "; ")))
+			fmt.Fprintf(w, "\n%s: %s\n", x.Name, strings.Join(x.Where, "; "))
 		}
 	}
 	if len(missing) > 0 {
@@ -143,9 +143,9 @@ func printKPI(w io.Writer, r *kpi.Report, define bool) {
 	}
 	fmt.Fprint(w, "\nchecklist:\n")
 	for _, check := range r.Checks {
-		fmt.Fprintf(w, "  %s %s\n    %s\n", check.Question, strings.ToUpper(string(check.Answer)), cli.PlainText(check.Evidence))
+		fmt.Fprintf(w, "  %s %s\n    %s\n", check.Question, strings.ToUpper(string(check.Answer)), check.Evidence)
 		if check.Next != "" {
-			fmt.Fprintf(w, "    next: %s\n", cli.PlainText(check.Next))
+			fmt.Fprintf(w, "    next: %s\n", check.Next)
 		}
 	}
 	if define {

@@ -246,7 +246,7 @@ func WriteTable(w io.Writer, t *traces.Trace, table *tables.Table, show layout) 
 	var b bytes.Buffer
 	printHead(&b, t, table)
 	show.Text(&b)
-	return cli.WriteOutput(w, b.Bytes())
+	return writeText(w, b.Bytes())
 }
 
 // TableWidth is how many letters the longest line has before the legend.
@@ -303,12 +303,12 @@ func layoutRows(t *tables.Table, o ShowOptions) (layout, error) {
 
 // printHead writes what the table is of, and how far it is to be trusted.
 func printHead(w io.Writer, t *traces.Trace, table *tables.Table) {
-	fmt.Fprintf(w, "%s\n", cli.PlainText(t.Header.Describe()))
+	fmt.Fprintf(w, "%s\n", t.Header.Describe())
 	fmt.Fprintf(w, "wall time %s ms, which began %s ms after the recording did\n", Milliseconds(table.Wall), Milliseconds(table.Before))
 	fmt.Fprintf(w, "trust: %s\n", table.Trust)
 	printMisleading(w, table)
 	for _, n := range table.Notes {
-		fmt.Fprintf(w, "%s\n", cli.PlainText(n))
+		fmt.Fprintf(w, "%s\n", n)
 	}
 	fmt.Fprintln(w)
 }
@@ -317,7 +317,7 @@ func printHead(w io.Writer, t *traces.Trace, table *tables.Table) {
 func printMisleading(w io.Writer, table *tables.Table) {
 	for _, f := range table.Findings {
 		if f.Misleads {
-			fmt.Fprintf(w, "! %s\n", cli.PlainText(f.Text))
+			fmt.Fprintf(w, "! %s\n", f.Text)
 		}
 	}
 	if traces.Misleads(table.Findings) {

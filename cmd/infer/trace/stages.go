@@ -75,16 +75,16 @@ func traceStages(c *cobra.Command, path string, asJSON bool) error {
 		{Key: "stage", Title: " ", Left: true, Cell: func(r *stages.Stage) cli.Cell { return cli.TextCell(cmp.Or(r.Name, "of no stage")) }},
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s\n%s", cli.PlainText(t.Header.Describe()), found.Describe())
+	fmt.Fprintf(&b, "%s\n%s", t.Header.Describe(), found.Describe())
 	if len(found.Passes) > 0 {
 		fmt.Fprintf(&b, ", inferred, confidence %.2f", found.Confidence)
 	}
 	fmt.Fprintln(&b)
 	for _, line := range found.Geometry.From {
-		fmt.Fprintln(&b, cli.PlainText(line))
+		fmt.Fprintln(&b, line)
 	}
 	fmt.Fprintln(&b)
 	cli.PrintCells(&b, columns, rows, nil)
 	cli.PrintLegend(&b, columns)
-	return cli.WriteOutput(c.OutOrStdout(), b.Bytes())
+	return writeText(c.OutOrStdout(), b.Bytes())
 }

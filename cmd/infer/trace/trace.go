@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -21,6 +22,7 @@ import (
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/table"
 	"gpt2scope/record"
 	"gpt2scope/traces"
 	"gpt2scope/traces/judge"
@@ -332,7 +334,7 @@ func traceCheck(c *cobra.Command, path string, asJSON bool) error {
 		if !misleads {
 			fmt.Fprintln(&b, "shares of time can be trusted")
 		}
-		err = cli.WriteOutput(stdout, b.Bytes())
+		err = writeText(stdout, b.Bytes())
 	}
 	if err == nil && misleads {
 		return fmt.Errorf("%s: shares of time would mislead, for %s", traceName(path), cli.Count(n, "reason"))
@@ -365,12 +367,25 @@ kernels. The output is compressed if its name ends in .gz.`,
 	return c
 }
 
+// writeText writes text for people. Names in a recording cannot move the cursor or colour the terminal.
+func writeText(w io.Writer, text []byte) error {
+	return cli.WriteOutput(w, bytes.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || !unicode.IsControl(r):
+			return r
+		case r == '\t':
+			return ' '
+		}
+		return -1
+	}, text))
+}
+
 // warnMisleading says why shares of a recording would mislead, if they would.
 func warnMisleading(stderr io.Writer, in string, t *traces.Trace) {
 	var why []string
 	for _, f := range traces.Examine(t.Header, t.Attribution) {
 		if f.Misleads {
-			why = append(why, cli.PlainText(f.Text))
+			why = append(why, table.Plain(f.Text))
 		}
 	}
 	switch name := traceName(in); {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/perf/benchmath"
@@ -181,19 +180,10 @@ func (f Figure) scaled() (value, unit string, scale float64) {
 
 // number writes a number with three significant digits, or all of those before the point.
 func number(x float64) string {
-	switch a := math.Abs(x); {
-	case math.IsNaN(x) || math.IsInf(x, 0):
+	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return "?"
-	case a >= 1000:
-		return humanize.Separate(strconv.FormatFloat(x, 'f', 0, 64))
-	case a >= 100:
-		return strconv.FormatFloat(x, 'f', 0, 64)
-	case a >= 10:
-		return strconv.FormatFloat(x, 'f', 1, 64)
-	case a >= 1:
-		return strconv.FormatFloat(x, 'f', 2, 64)
 	}
-	return strconv.FormatFloat(x, 'g', 3, 64)
+	return humanize.Significant(x, 3)
 }
 
 // median returns the median of values, NaN if there are none.

@@ -147,19 +147,15 @@ func (l law) String() string {
 	return fmt.Sprintf("%s + n / (%s GB/s)", exact("", "us", l.latency).Short(), number(1/l.usPerByte/1e3))
 }
 
-// link is what the copies of a case take, by size, with the laws that fit best.
+// link is what the copies of a case take, by size, with the law that fits best.
 type link struct {
 	sizes, times []float64 // medians, us
 	law          law
 	off          float64 // how far the law is off: the 90th percentile of the deviations, in percent of the times
-
-	small, large law // two laws: up to knot, and above
-	knot         float64
-	offTwo       float64
 }
 
 // minSizes is of how many sizes a law is fitted; with fewer than three there is always one that fits.
-const minSizes = 4
+const minSizes = 8
 
 // linkOf fits the laws to the medians of a case, if there are enough.
 func linkOf(d Data, of string) (l link, ok bool) {
@@ -168,20 +164,10 @@ func linkOf(d Data, of string) (l link, ok bool) {
 			l.sizes, l.times = append(l.sizes, n), append(l.times, t)
 		}
 	}
-	if len(l.sizes) < 2*minSizes {
+	if len(l.sizes) < minSizes {
 		return l, false
 	}
 	l.law, l.off = fitLaw(l.sizes, l.times)
-	least := math.Inf(1)
-	for k := minSizes; k <= len(l.sizes)-minSizes; k++ {
-		small, _ := fitLaw(l.sizes[:k], l.times[:k])
-		large, _ := fitLaw(l.sizes[k:], l.times[k:])
-		deviations := append(small.deviations(l.sizes[:k], l.times[:k]), large.deviations(l.sizes[k:], l.times[k:])...)
-		if most := slices.Max(deviations); most < least {
-			least = most
-			l.small, l.large, l.knot, l.offTwo = small, large, l.sizes[k-1], percentile90(deviations)
-		}
-	}
 	return l, l.off < math.Inf(1)
 }
 
@@ -241,18 +227,17 @@ func judgeLink(d Data) Finding {
 	slow, okSlow := linkOf(d, pageable)
 	tasks := d.xs(taskKernel, "kernel_us")
 	if !okIn || !okOut || !okSlow || len(tasks) == 0 {
-		return undecided(fmt.Sprintf("Copies of fewer than %d sizes were measured, or no task.", 2*minSizes))
+		return undecided(fmt.Sprintf("Copies of fewer than %d sizes were measured, or no task.", minSizes))
 	}
 	share := func(n float64) Figure { // of the link, of a vector addition: two arrays go, one comes back
 		link := 2*median(d.at(toDevice, "time_us", n)) + median(d.at(toHost, "time_us", n))
 		return exact("link's share of a vector addition, "+sizeText(n), "%", 100*link/(link+median(d.at(taskKernel, "kernel_us", n))))
 	}
 	f := Finding{Figures: slices.Concat(in.figures(toDevice), out.figures(toHost), slow.figures(pageable), []Figure{share(tasks[0]), share(tasks[len(tasks)-1])})}
-	off, furthest, way := out.off, out, toHost
-	if in.off > off {
-		off, furthest, way = in.off, in, toDevice
-	}
-	f.Text = fmt.Sprintf("The law of a network, latency + bytes / rate, is off by %s %% at most for nine in ten sizes of pinned memory, from %s to %s; of pageable memory, which does not count here, by %s %%.", number(off), sizeText(in.sizes[0]), sizeText(in.sizes[len(in.sizes)-1]), number(slow.off))
+	off := max(in.off, out.off)
+	f.Text = fmt.Sprintf("The law of a network, latency + bytes / rate, is off by %s %% at most for nine in ten sizes of pinned "+
+		"memory, from %s to %s; of pageable memory, which does not count here, by %s %%.",
+		number(off), sizeText(in.sizes[0]), sizeText(in.sizes[len(in.sizes)-1]), number(slow.off))
 	switch {
 	case off <= linkFits:
 		f.Verdict = Shown
@@ -262,10 +247,6 @@ func judgeLink(d Data) Finding {
 	default:
 		f.Verdict = Unknown
 		f.Text += fmt.Sprintf(" It should be off by %d %% at most.", linkFits)
-	}
-	if off > linkFits {
-		f.Figures = append(f.Figures, exact(way+": two laws off by (P90)", "%", furthest.offTwo))
-		f.Text += fmt.Sprintf(" It breaks at %s (%s): two laws, %s up to there and %s above, are off by %s %%.", sizeText(furthest.knot), way, furthest.small, furthest.large, number(furthest.offTwo))
 	}
 	return f
 }

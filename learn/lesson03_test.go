@@ -2,7 +2,6 @@ package learn
 
 import (
 	"math"
-	"strings"
 	"testing"
 )
 
@@ -36,20 +35,6 @@ func TestLink(t *testing.T) {
 			return 0.91 * (8 + n/50e3)
 		}), Shown}, // least squares, which the many others decide, are 18 % off
 	})
-}
-
-// Where the law breaks, the finding tells at which size, and the two laws.
-func TestLinkBreaks(t *testing.T) {
-	f := judgeLink(linkData(func(n float64) float64 {
-		if n <= 32<<10 {
-			return 6 + n/4e3
-		}
-		return 9 + n/50e3
-	}))
-	last := f.Figures[len(f.Figures)-1]
-	if f.Verdict == Shown || !strings.Contains(f.Text, "It breaks at 32.0 KiB (pinned, to the host)") || !strings.Contains(f.Text, "6.00 us + n / (4.00 GB/s) up to there and 9.00 us + n / (50.0 GB/s) above") || last.Value > 2 {
-		t.Errorf("%s: %s (%+v)", f.Verdict, f.Text, last)
-	}
 }
 
 // The fit is the best for its criterion: no law on a fine grid has a lower 90th percentile of deviations.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times PyTorch and transformers on an NVIDIA GPU, on the same work as `infer bench --rows`.
+"""Times PyTorch and transformers on an NVIDIA GPU, on the same work as rows.py.
 
 Random weights of each geometry in bfloat16, a KV cache of fixed size, all in one process on one GPU:
 

@@ -169,7 +169,7 @@ type Power struct {
 	Watts       float64       `json:"watts"`
 	Uncertainty float64       `json:"uncertainty_watts"` // from not knowing exactly when the counter was updated
 	Over        time.Duration `json:"over_ns"`           // from the first step to the last
-	Steps       int           `json:"steps"`
+	Steps       int           `json:"steps"`             // how many there were
 }
 
 // Power returns the mean power from the first step of the counter between two times to

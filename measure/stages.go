@@ -26,11 +26,11 @@ type StageTime struct {
 	Calls   int     `json:"calls"`   // 0 of the time between stages
 	Time    float64 `json:"time_us"` // while any thread computes it
 	Share   float64 `json:"percent_of_pass"`
-	GBs     float64 `json:"gb_per_s,omitempty"` // of the least bytes
-	GFLOPs  float64 `json:"gflop_per_s,omitempty"`
-	Bound   string  `json:"bound,omitempty"` // what the floor is made of: "bytes" or "FLOPs"
-	Floor   float64 `json:"floor_us,omitempty"`
-	OfFloor float64 `json:"percent_of_floor,omitempty"`
+	GBs     float64 `json:"gb_per_s,omitempty"`         // of the least bytes
+	GFLOPs  float64 `json:"gflop_per_s,omitempty"`      // of the least bytes and FLOPs
+	Bound   string  `json:"bound,omitempty"`            // what the floor is made of: "bytes" or "FLOPs"
+	Floor   float64 `json:"floor_us,omitempty"`         // the least time
+	OfFloor float64 `json:"percent_of_floor,omitempty"` // floor / time
 
 	Roofline float64 `json:"roofline_percent,omitempty"` // [ceilings.Roofline] of floor and time, 0 if there is none
 

@@ -5,20 +5,20 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"gpt2scope/auto"
-	"gpt2scope/cmd/infer/bench"
 	"gpt2scope/cmd/infer/cli"
 )
 
-// withDriver makes files as a driver's, and returns how the program is run there: at a time, with
-// a history in a cache folder of its own.
-func withDriver(t *testing.T) func(args ...string) ended {
+// driverRoot makes files as a driver's.
+func driverRoot(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(root, "dev"), 0o777); err != nil {
@@ -27,6 +27,14 @@ func withDriver(t *testing.T) func(args ...string) ended {
 	if err := os.WriteFile(filepath.Join(root, "dev/nvidiactl"), nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
+	return root
+}
+
+// withDriver makes files as a driver's, and returns how the program is run there: at a time, with
+// a history in a cache folder of its own.
+func withDriver(t *testing.T) func(args ...string) ended {
+	t.Helper()
+	root := driverRoot(t)
 	t.Setenv(cli.HistoryVariable, "")
 	if os.Getenv("XDG_CACHE_HOME") == "" {
 		t.Setenv("XDG_CACHE_HOME", t.TempDir())
@@ -38,6 +46,38 @@ func withDriver(t *testing.T) func(args ...string) ended {
 		var stdout, stderr bytes.Buffer
 		status := run(context.Background(), &m, args, strings.NewReader("Hark\n"), &stdout, &stderr)
 		return ended{status, stdout.String(), stderr.String()}
+	}
+}
+
+// stopping is a terminal whose user stops the process and lets it go on.
+type stopping struct{ bytes.Buffer }
+
+func (s *stopping) Write(b []byte) (int, error) {
+	if s.Len() == 0 {
+		seen := make(chan os.Signal, 1)
+		signal.Notify(seen, syscall.SIGCONT)
+		_ = syscall.Kill(os.Getpid(), syscall.SIGCONT)
+		<-seen
+		signal.Stop(seen)
+	}
+	return s.Buffer.Write(b)
+}
+
+// A run that was stopped and went on tells the history nothing: the pause is not decode time.
+func TestStoppedRunIsNotRemembered(t *testing.T) {
+	withStub(t)
+	infer := withDriver(t)
+	before := len(keptRuns(t))
+	infer(short...)
+	if n := len(keptRuns(t)); n != before+1 {
+		t.Fatalf("a run left %d records", n-before)
+	}
+	m := cli.ModelFlags{AutoFlags: cli.AutoFlags{Root: driverRoot(t)}}
+	if status := run(t.Context(), &m, short, strings.NewReader(""), new(stopping), new(bytes.Buffer)); status != exitOK {
+		t.Fatalf("status %d", status)
+	}
+	if n := len(keptRuns(t)); n != before+1 {
+		t.Errorf("a run that was stopped left %d records", n-before-1)
 	}
 }
 
@@ -199,14 +239,14 @@ func TestAutoEvaluates(t *testing.T) {
 func TestDevicesHistory(t *testing.T) {
 	withStub(t)
 	infer := withDriver(t)
-	if e := infer("devices"); strings.Contains(e.stdout, "earlier runs") {
+	if e := infer("devices"); strings.Contains(e.stdout, "History used") {
 		t.Errorf("before any run:\n%s", e.stdout)
 	}
 	infer(short...)
 	infer(with(short, "--device", "cuda")...)
 	infer(with(short, "--device", "cuda")...)
 	out := infer("devices").stdout
-	contains(t, out, "\nearlier runs, from which --device auto predicts", "\n  Stub 0: 2 runs, last 2026-11-22, start ", " ms, first start ", "kernels ", ": 1 run, last 2026-11-22, start ", ", tokens x ")
+	contains(t, out, "\nHistory used by --device auto", "\nStub 0", "2026-11-22")
 	var d devices
 	if err := json.Unmarshal([]byte(infer("devices", "--json").stdout), &d); err != nil {
 		t.Fatal(err)
@@ -308,23 +348,5 @@ func TestDamagedHistory(t *testing.T) {
 	}
 	if e := infer(short...); strings.Contains(e.stderr, path) {
 		t.Errorf("the next run: %s", e.stderr)
-	}
-}
-
-// TestWaitedWords: times are doubted only when threads had no core for much of the time.
-func TestWaitedWords(t *testing.T) {
-	if words := cli.WaitedWords(0.24); words != "" {
-		t.Errorf("a quarter is not reached: %q", words)
-	}
-	if words := cli.WaitedWords(0.98); !strings.HasPrefix(words, "threads waited for a core 98% of the time") {
-		t.Errorf("%q", words)
-	}
-	r := bench.OverheadRow{Phase: "decode", Recorder: "host", Baseline: 1.7, Recorded: 0.2, Longer: -88.2, Waited: 0.9}
-	if line := r.Line(); !strings.HasSuffix(line, "\t0.2000\t-") {
-		t.Errorf("the percentage of a disturbed measurement is shown: %q", line)
-	}
-	r.Waited = 0
-	if line := r.Line(); !strings.HasSuffix(line, "\t0.2000\t-88.2") {
-		t.Errorf("the percentage of a quiet measurement is not shown: %q", line)
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"gpt2scope/ceilings"
 	"gpt2scope/ceilings/ceilingstest"
 	benchcmd "gpt2scope/cmd/infer/bench"
-	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
 	"gpt2scope/traces/load"
@@ -83,26 +82,6 @@ func TestBenchCeilings(t *testing.T) {
 	}
 	if forced, _ := benchCeilings(t, "--device", "cuda", "--measure"); forced.Stored {
 		t.Error("--measure did not measure")
-	}
-}
-
-// A file that cannot be replaced is told of; the values are there all the same.
-func TestBenchCeilingsUnstored(t *testing.T) {
-	withStub(t)
-	path, err := ceilings.CachePath()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Join(path, "folder"), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	c, stderr := benchCeilings(t, "--device", "cuda")
-	if c.Stored || len(c.Set.Values) == 0 {
-		t.Errorf("%+v", c)
-	}
-	contains(t, stderr, "the stored ceilings cannot be read", path)
-	if strings.Count(stderr, "\n") != 2 { // read, then written
-		t.Errorf("stderr %q", stderr)
 	}
 }
 
@@ -213,30 +192,4 @@ func (unmeasurable) CeilingsKey() (string, error) { return "made up", nil }
 
 func (unmeasurable) MeasureCeilings(context.Context) (ceilings.Set, error) {
 	return ceilings.Set{}, errors.New("out of GPU memory")
-}
-
-// A second look that fails is a notice: what was run is not lost.
-func TestLookAgainFails(t *testing.T) {
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	var stderr bytes.Buffer
-	set := ceilings.Set{Values: []ceilings.Value{{Name: "read", Unit: ceilings.GBs, Value: 3}}}
-	if cli.LookAgain(context.Background(), unmeasurable{}, &set, &cli.ModelFlags{Stderr: &stderr, Said: map[string]bool{}}, &stderr) || set.Bandwidth(1) != 3e9 {
-		t.Errorf("raised to %+v", set)
-	}
-	contains(t, stderr.String(), "could not be measured again: out of GPU memory\n")
-}
-
-// An experiment over layers does too, and its shares are of the new ceilings.
-func TestLayersRaiseCeilings(t *testing.T) {
-	storeLow(t)
-	dir := t.TempDir()
-	e := mustInfer(t, "layers", "-m", tiny, "--device", "cpu", "--threads", "1", "--range", "1,2", "--phase", "decode", "--no-memory", "--no-stages", "--no-plots", "--energy-seconds", "0",
-		"--repeat", "2", "--passes", "2", "--warm-up", "0", "--window", "8", "--quiet=false", "-o", dir)
-	contains(t, e.stderr, "the run was faster than the ceilings allow; measured again, they are higher: read, ")
-	r := resultOf(t, dir)
-	for _, v := range r.Variants {
-		if m, ok := v.Metrics["decode share of floor"]; !ok || !(m.Median > 0 && m.Median <= 100) {
-			t.Errorf("%s: %+v, below the floor %q", v.Label, m, r.BelowFloor)
-		}
-	}
 }

@@ -42,30 +42,9 @@ func TestBenchStages(t *testing.T) {
 		}
 	}
 	contains(t, mustInfer(t, "bench", "-m", tiny, "--device", "cpu", "--repeat", "1").stdout, "roofline %", "\nfloor: least time by the ceilings; of: what takes that time; roofline %: floor / time\n", "is of passes without recording\n", "h.N.attn.sdpa\n", "between stages\n")
-	for _, flag := range []string{"--no-floor", "--record=host"} {
+	for _, flag := range []string{"--no-floor", "--recorder=host"} {
 		if out := mustInfer(t, "bench", "-m", tiny, "--device", "cpu", "--repeat", "1", flag).stdout; strings.Contains(out, "between stages") {
 			t.Errorf("with %s: %q", flag, out)
 		}
-	}
-}
-
-// --sort and --limit choose the rows of the table; a wrong column is refused before
-// anything is measured.
-func TestBenchStagesRows(t *testing.T) {
-	args := []string{"bench", "-m", tiny, "--device", "cpu", "--threads", "1", "--repeat", "2", "--past", "9"}
-	text := mustInfer(t, append(args, "--sort", "stage", "--limit", "2")...).stdout
-	if between, embed := strings.Index(text, "between stages"), strings.Index(text, "wte+wpe"); between < 0 || embed >= 0 {
-		t.Error(text)
-	}
-	contains(t, text, "h.N.attn.c_proj+h.N.residual_1", "7 more rows are not shown; --limit 0 shows all\n")
-	if text := mustInfer(t, append(args, "--limit", "9")...).stdout; strings.Contains(text, "not shown") || !strings.Contains(text, "wte+wpe") {
-		t.Error(text)
-	}
-	e := infer(t, append(args, "--sort", "loudness")...)
-	if e.status != 2 || !strings.Contains(e.stderr, "it must be one of calls, time") {
-		t.Errorf("exit %d: %s", e.status, e.stderr)
-	}
-	if e := infer(t, append(args, "--limit", "-1")...); e.status != 2 {
-		t.Errorf("exit %d: %s", e.status, e.stderr)
 	}
 }

@@ -11,14 +11,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/gpt2"
 	"gpt2scope/reference/executor"
-	"gpt2scope/traces/tables"
 )
 
 func TestInfo(t *testing.T) {
@@ -56,33 +54,6 @@ func TestInfo(t *testing.T) {
 	}
 	if out := mustInfer(t, "info", "-m", goldenModel).stdout; !strings.Contains(out, "give token ids") {
 		t.Errorf("the lack of a tokenizer is not shown:\n%s", out)
-	}
-}
-
-// All that "infer info" shows is in its JSON, of which the text can be written again.
-func TestInfoTextIsOfJSON(t *testing.T) {
-	for _, args := range [][]string{
-		{"--device", "cpu"}, {"--device", "cpu", "--layers", "all", "--fused=false"}, {"--device", "cpu", "-m", goldenModel}, {"--device", "cpu", "-m", tiny, "--dtype", "q8", "--batch", "3", "--past", "7"},
-		{"--device", "cuda", "-m", tiny, "--variant", "attn.sdpa=naive"},
-	} {
-		if args[1] == "cuda" {
-			withStub(t)
-		}
-		args = append([]string{"info"}, args...)
-		text := mustInfer(t, args...).stdout
-		var j infoJSON
-		d := json.NewDecoder(strings.NewReader(mustInfer(t, append(args, "--json")...).stdout))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&j); err != nil {
-			t.Fatal(err)
-		}
-		var again bytes.Buffer
-		if j.write(&again, tables.ByFolded, cli.RowOptions{}); again.String() != text {
-			t.Errorf("%q: of the JSON is written\n%s, and the text is\n%s", args, again.String(), text)
-		}
-		if strings.Contains(text, "one layer is the default of the built-in model") != (len(args) == 3) || len(j.Prefill.Steps) == 0 || j.Prefill.FLOPs == 0 || j.Prefill.Steps[1].K == 0 {
-			t.Errorf("%q: %s", args, text)
-		}
 	}
 }
 
@@ -323,65 +294,5 @@ func TestBench(t *testing.T) {
 		if !(low > 0 && low <= middle && middle <= high) || got["tokens"] != c.tokens || got["past"] != c.past || !(got["gflop_per_s"].(float64) > 0) || !(got["gb_per_s"].(float64) > 0) {
 			t.Errorf("%q gives %v", args, got)
 		}
-	}
-}
-
-// TestInfoFolded: a plan has one row for a step over all layers; the rows, also of a short
-// table and of each layer, sum to the total.
-func TestInfoFolded(t *testing.T) {
-	out := mustInfer(t, "info", "-m", "random:gpt2-xl", "--prompt-len", "8").stdout
-	contains(t, out, "  step  layers ", "   48     Linear", "  h.N.ln_1+h.N.attn.c_attn\n")
-	if n := strings.Count(out, "\n"); n > 40 || strings.Contains(out, "h.7.") {
-		t.Errorf("%d lines:\n%s", n, out)
-	}
-	for _, args := range [][]string{nil, {"--limit", "2", "--sort", "flops"}, {"--by", "stage"}, {"--by", "stage", "--limit", "3"}} {
-		out := mustInfer(t, append([]string{"info", "-m", tiny, "--prompt-len", "8"}, args...)...).stdout
-		_, plan, _ := strings.Cut(out, "\ndecode step, ")
-		sum, total, first := 0.0, 0.0, ""
-		for line := range strings.Lines(plan) {
-			f := strings.Fields(strings.TrimSuffix(line, "more\n"))
-			if len(f) < 4 || strings.Contains(line, "MFLOP") || strings.Contains(line, "in the cache") {
-				continue
-			}
-			i := len(f) - 4 // MFLOP, KB, FLOP/byte, name
-			if first == "" {
-				first = f[len(f)-1]
-			}
-			v, err := strconv.ParseFloat(f[i], 64)
-			if err != nil {
-				t.Fatalf("%q: %q", args, line)
-			}
-			if f[len(f)-1] == "total" {
-				total = v
-			} else {
-				sum += v
-			}
-		}
-		if total == 0 || math.Abs(sum-total) > 0.002+1e-3*total {
-			t.Errorf("%q: the rows sum to %g of %g MFLOP:\n%s", args, sum, total, plan)
-		}
-		if slices.Contains(args, "flops") != (first == "h.N.ln_2+h.N.mlp.c_fc+h.N.mlp.gelu") {
-			t.Errorf("%q: the first row is %s", args, first)
-		}
-	}
-	checkFailure(t, infer(t, "info", "--by", "layer"), exitUsage, "--by layer")
-	checkFailure(t, infer(t, "info", "--sort", "zebra"), exitUsage, "--sort zebra", "mflop")
-}
-
-// --dtype takes the names that PyTorch and llama.cpp have for its values.
-func TestTypeNames(t *testing.T) {
-	for name, want := range map[string]string{
-		"float32": "f32", "fp32": "f32", "F32": "f32", "bfloat16": "bf16", "BF16": "bf16", "q8_0": "q8", "Q8_0": "q8", "float32,q8_0,bf16": "f32,q8,bf16", "float64": "float64",
-	} {
-		if got := cli.ShortTypes(name); got != want {
-			t.Errorf("%s is %s, expected %s", name, got, want)
-		}
-	}
-	if a, b := mustInfer(t, "info", "-m", tiny, "--dtype", "bfloat16").stdout, mustInfer(t, "info", "-m", tiny, "--dtype", "bf16").stdout; a != b {
-		t.Errorf("%s\n%s", a, b)
-	}
-	dir := t.TempDir() + "/model"
-	if e := mustInfer(t, "export", "-m", tiny, "--dtype", "bfloat16", "-o", dir); !strings.Contains(e.stderr, "parameters as bf16") {
-		t.Error(e.stderr)
 	}
 }

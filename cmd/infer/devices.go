@@ -20,6 +20,7 @@ import (
 	"gpt2scope/cuda"
 	"gpt2scope/cuda/nvml"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/table"
 )
 
 // newDevices makes "infer devices".
@@ -73,28 +74,28 @@ func openManagement() (management, error) {
 // devices is what a machine has.
 type devices struct {
 	GPUs    []gpuDevice `json:"gpus"`
-	Driver  string      `json:"driver,omitempty"`       // its version
-	CUDA    string      `json:"driver_cuda,omitempty"`  // the newest CUDA that it supports
-	Library string      `json:"library_cuda,omitempty"` // the one that our library was built with
-	Lacks   string      `json:"cuda_unavailable,omitempty"`
-	BLAS    uint64      `json:"cublaslt,omitempty"` // cublasLtGetVersion
-	NoBLAS  string      `json:"cublaslt_unavailable,omitempty"`
-	NoNVML  string      `json:"nvml_unavailable,omitempty"`
+	Driver  string      `json:"driver,omitempty"`               // its version
+	CUDA    string      `json:"driver_cuda,omitempty"`          // the newest CUDA that it supports
+	Library string      `json:"library_cuda,omitempty"`         // the one that our library was built with
+	Lacks   string      `json:"cuda_unavailable,omitempty"`     // why it cannot be used
+	BLAS    uint64      `json:"cublaslt,omitempty"`             // cublasLtGetVersion
+	NoBLAS  string      `json:"cublaslt_unavailable,omitempty"` // why it cannot be used
+	NoNVML  string      `json:"nvml_unavailable,omitempty"`     // why it cannot be used
 	CPU     cpuDevice   `json:"cpu"`
-	History historyJSON `json:"history"`
+	History historyJSON `json:"history"` // what earlier runs told --device auto
 }
 
 // historyJSON is what earlier runs told.
 type historyJSON struct {
-	Path    string       `json:"path,omitempty"`
+	Path    string       `json:"path,omitempty"`        // of the file
 	Lacks   string       `json:"unavailable,omitempty"` // why it, or a part of it, does not count
-	Devices []auto.Known `json:"devices"`
+	Devices []auto.Known `json:"devices"`               // those used last first
 }
 
 // gpuDevice is one GPU, as CUDA and NVML see it. Unknown fields are zero.
 type gpuDevice struct {
-	Device     string `json:"device,omitempty"` // for --device; "" if CUDA does not see it
-	Lacks      string `json:"unavailable,omitempty"`
+	Device     string `json:"device,omitempty"`      // for --device; "" if CUDA does not see it
+	Lacks      string `json:"unavailable,omitempty"` // why it cannot be used
 	Capability string `json:"compute_capability,omitempty"`
 	SMs        int    `json:"sms,omitempty"`
 	L2         int    `json:"l2_bytes,omitempty"`
@@ -106,13 +107,13 @@ type cpuDevice struct {
 	Name       string   `json:"name"`
 	Model      string   `json:"model,omitempty"` // family and model, by which processors of one name differ
 	Cores      int      `json:"physical_cores"`  // that this process may use
-	Extensions []string `json:"extensions"`
-	Kernels    []string `json:"kernels"` // versions that run here, slowest first
+	Extensions []string `json:"extensions"`      // of the instruction set
+	Kernels    []string `json:"kernels"`         // versions that run here, slowest first
 	InUse      string   `json:"kernels_in_use,omitempty"`
 	Q8         string   `json:"q8_products,omitempty"`   // by which instructions a decode step multiplies 8-bit weights
 	F32        string   `json:"f32_products,omitempty"`  // how float32 weights are multiplied with many rows
 	BF16       string   `json:"bf16_products,omitempty"` // how weights held as bfloat16 are multiplied with many rows
-	Lacks      string   `json:"unavailable,omitempty"`
+	Lacks      string   `json:"unavailable,omitempty"`   // why it cannot be used
 }
 
 // findDevices asks CUDA, NVML and the processor.
@@ -230,38 +231,18 @@ func findCPU() cpuDevice {
 
 // write writes all for people: a heading for each device, a line for each fact.
 func (d devices) write(w io.Writer) {
-	fact := func(name, format string, args ...any) {
-		fmt.Fprintf(w, "  %-13s %s\n", name, fmt.Sprintf(format, args...))
-	}
-	for i, g := range d.GPUs {
-		if i > 0 {
-			fmt.Fprintln(w)
-		}
-		name := g.Name
-		if name == "" {
-			name = "a GPU"
-		}
-		if g.Device == "" {
-			fmt.Fprintf(w, "GPU     %s\n", name)
-		} else {
-			fmt.Fprintf(w, "%-7s %s\n", g.Device, name)
-		}
-		if g.Lacks != "" {
-			fact("cannot be used", "%s", g.Lacks)
-		}
-		g.write(fact)
-	}
-	if len(d.GPUs) > 0 {
+	for _, g := range d.GPUs {
+		fmt.Fprintf(w, "%-7s %s\n", cmp.Or(g.Device, "GPU"), table.Plain(cmp.Or(g.Name, "a GPU")))
+		g.write(w)
 		fmt.Fprintln(w)
 	}
-	if d.Lacks != "" {
-		fmt.Fprintf(w, "CUDA cannot be used: %s\n", d.Lacks)
-	}
-	if d.NoBLAS != "" {
-		fmt.Fprintf(w, "no matrix products of more than %d rows: %s\n", cuda.GEMVRows, d.NoBLAS)
-	}
-	if d.NoNVML != "" {
-		fmt.Fprintf(w, "no clocks, link, power and temperature: %s\n", d.NoNVML)
+	for _, l := range []struct{ what, why string }{
+		{"CUDA cannot be used", d.Lacks}, {fmt.Sprintf("no matrix products of more than %d rows", cuda.GEMVRows), d.NoBLAS},
+		{"no clocks, link, power and temperature", d.NoNVML},
+	} {
+		if l.why != "" {
+			fmt.Fprintf(w, "%s: %s\n", l.what, l.why)
+		}
 	}
 	var versions []string
 	for _, v := range []struct{ name, version string }{{"NVIDIA driver", d.Driver}, {"CUDA of the driver", d.CUDA}, {"CUDA of the library", d.Library}} {
@@ -277,23 +258,27 @@ func (d devices) write(w io.Writer) {
 	}
 	c := d.CPU
 	fmt.Fprintf(w, "\ncpu     %s\n", c.Name)
-	if c.Model != "" {
-		fact("model", "%s", c.Model)
-	}
-	fact("cores", "%d", c.Cores)
-	fact("extensions", "%s", orNone(c.Extensions))
-	if c.Lacks != "" {
-		fact("cannot be used", "%s", c.Lacks)
-	} else {
-		fact("kernels", "%s (of %s)", c.InUse, strings.Join(c.Kernels, ", "))
-		fact("--dtype f32", "few rows, as in decode, multiply-adds; prefill %s", c.F32)
-		fact("--dtype bf16", "decode widened to float32; prefill %s", c.BF16)
-		fact("--dtype q8", "decode by %s; prefill widened to float32", c.Q8)
+	fact(w, c.Model != "", "model", c.Model)
+	fact(w, true, "cores", c.Cores)
+	fact(w, true, "extensions", orNone(c.Extensions))
+	fact(w, c.Lacks != "", "cannot be used", c.Lacks)
+	if c.Lacks == "" {
+		fact(w, true, "kernels", fmt.Sprintf("%s (of %s)", c.InUse, strings.Join(c.Kernels, ", ")))
+		fact(w, true, "--dtype f32", "few rows, as in decode, multiply-adds; prefill "+c.F32)
+		fact(w, true, "--dtype bf16", "decode widened to float32; prefill "+c.BF16)
+		fact(w, true, "--dtype q8", "decode by "+c.Q8+"; prefill widened to float32")
 	}
 	d.History.write(w)
 }
 
-// write writes what earlier runs told, a line for each device; nothing if there were none.
+// fact writes a line about a device, if the value is known.
+func fact(w io.Writer, known bool, name string, value any) {
+	if known {
+		fmt.Fprintf(w, "  %-13s %v\n", name, value)
+	}
+}
+
+// write writes what earlier runs told, a row for each device; nothing if there were none.
 func (h historyJSON) write(w io.Writer) {
 	if h.Lacks != "" {
 		fmt.Fprintf(w, "\n%s\n", h.Lacks)
@@ -301,26 +286,22 @@ func (h historyJSON) write(w io.Writer) {
 	if len(h.Devices) == 0 {
 		return
 	}
-	fmt.Fprintln(w, "\nearlier runs, from which --device auto predicts; weights, prompt and tokens: their times over those that it predicts without earlier runs")
-	for _, k := range h.Devices {
-		facts := []string{cli.Count(k.Runs, "run"), "last " + k.Last.Format(time.DateOnly)}
-		for _, f := range []struct {
-			name, format string
-			value        float64
-		}{{"start", "%s %.3g ms", k.Open}, {"first start", "%s %.3g ms", k.First}, {"weights", "%s x %.2f", k.Load}, {"prompt", "%s x %.2f", k.Prefill}, {"tokens", "%s x %.2f", k.Decode}} {
-			if f.value > 0 {
-				facts = append(facts, fmt.Sprintf(f.format, f.name, f.value))
-			}
+	fmt.Fprintln(w, "\nHistory used by --device auto; weights, prompt and tokens: measured / predicted time")
+	known := func(v float64, format string) string {
+		if v == 0 {
+			return "-"
 		}
-		if k.Busy > 0 {
-			facts = append(facts, fmt.Sprintf("%d on a busy machine, which count little", k.Busy))
-		}
-		fmt.Fprintf(w, "  %s: %s\n", k.Device, strings.Join(facts, ", "))
+		return fmt.Sprintf(format, v)
 	}
+	table.Lines(w, table.LeftFirst, "device\truns\tof them busy\tlast\tstart ms\tfirst start ms\tweights\tprompt\ttokens", h.Devices, func(k auto.Known) string {
+		return fmt.Sprintf("%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s", k.Device, k.Runs, k.Busy, k.Last.Format(time.DateOnly),
+			known(k.Open, "%.3g"), known(k.First, "%.3g"), known(k.Load, "%.2f"), known(k.Prefill, "%.2f"), known(k.Decode, "%.2f"))
+	})
 }
 
 // write writes what is known of a GPU.
-func (g gpuDevice) write(fact func(name, format string, args ...any)) {
+func (g gpuDevice) write(w io.Writer) {
+	fact(w, g.Lacks != "", "cannot be used", g.Lacks)
 	var kind []string
 	if g.Capability != "" {
 		kind = append(kind, "compute capability "+g.Capability)
@@ -331,45 +312,32 @@ func (g gpuDevice) write(fact func(name, format string, args ...any)) {
 	if g.L2 > 0 {
 		kind = append(kind, "L2 "+humanize.Size(int64(g.L2)))
 	}
-	if len(kind) > 0 {
-		fact("processor", "%s", strings.Join(kind, ", "))
-	}
-	if g.PCI != "" {
-		fact("PCI address", "%s", g.PCI)
-	}
-	if g.MemoryTotal > 0 {
-		fact("memory", "%s free of %s", humanize.Size(int64(g.MemoryFree)), humanize.Size(int64(g.MemoryTotal)))
-	}
-	pair := func(name, format string, now, most any, known, limited bool) {
-		switch {
-		case known && limited:
-			fact(name, format+" now, "+format+" at most", now, most)
-		case known:
-			fact(name, format+" now", now)
-		case limited:
-			fact(name, format+" at most", most)
+	fact(w, len(kind) > 0, "processor", strings.Join(kind, ", "))
+	fact(w, g.PCI != "", "PCI address", g.PCI)
+	fact(w, g.MemoryTotal > 0, "memory", humanize.Size(int64(g.MemoryFree))+" free of "+humanize.Size(int64(g.MemoryTotal)))
+	pair := func(name, now, most string, known, limited bool) {
+		var parts []string
+		if known {
+			parts = append(parts, now+" now")
 		}
+		if limited {
+			parts = append(parts, most+" at most")
+		}
+		fact(w, known || limited, name, strings.Join(parts, ", "))
 	}
-	pair("SM clock", "%d MHz", g.SMClock, g.SMClockMax, g.SMClock > 0, g.SMClockMax > 0)
-	pair("memory clock", "%d MHz", g.MemClock, g.MemClockMax, g.MemClock > 0, g.MemClockMax > 0)
-	if g.Throttle != nil {
-		fact("held down by", "%s", orNone(g.Throttle))
-	}
+	clock := func(mhz int) string { return fmt.Sprintf("%d MHz", mhz) }
 	link := func(generation, width int) string { return fmt.Sprintf("generation %d x%d", generation, width) }
-	pair("PCIe link", "%s", link(g.LinkGen, g.LinkWidth), link(g.LinkGenMax, g.LinkWidthMax), g.LinkGen > 0, g.LinkGenMax > 0)
-	pair("power", "%.0f W", g.Power, g.PowerLimit, g.Power > 0, g.PowerLimit > 0)
-	if g.Temperature > 0 {
-		fact("temperature", "%d °C", g.Temperature)
-	}
+	watts := func(w float64) string { return fmt.Sprintf("%.0f W", w) }
+	pair("SM clock", clock(g.SMClock), clock(g.SMClockMax), g.SMClock > 0, g.SMClockMax > 0)
+	pair("memory clock", clock(g.MemClock), clock(g.MemClockMax), g.MemClock > 0, g.MemClockMax > 0)
+	fact(w, g.Throttle != nil, "held down by", orNone(g.Throttle))
+	pair("PCIe link", link(g.LinkGen, g.LinkWidth), link(g.LinkGenMax, g.LinkWidthMax), g.LinkGen > 0, g.LinkGenMax > 0)
+	pair("power", watts(g.Power), watts(g.PowerLimit), g.Power > 0, g.PowerLimit > 0)
+	fact(w, g.Temperature > 0, "temperature", fmt.Sprintf("%d °C", g.Temperature))
 }
 
 // orNone joins words.
-func orNone(words []string) string {
-	if len(words) == 0 {
-		return "none"
-	}
-	return strings.Join(words, ", ")
-}
+func orNone(words []string) string { return cmp.Or(strings.Join(words, ", "), "none") }
 
 // cudaVersion writes 13000 as 13.0.
 func cudaVersion(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }

@@ -43,7 +43,7 @@ stages, such as h.0.mlp.c_proj+h.0.residual_2, stands for the last of them.`,
 	d.in.Use = "evaluate"
 	cli.AddFlags(c.Flags(), "Text to evaluate", d.in.Register)
 	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
-		f.StringVar(&d.stage, "stage", "", "write the output of `STAGE`")
+		f.Var(cli.Suggest(&d.stage, "", cli.StagesAs("h.0.")...), "stage", "write the output of `STAGE`")
 		f.StringVarP(&d.out, "out", "o", "", "`FILE` to write; - is standard output")
 	})
 	return c

@@ -43,8 +43,8 @@ from the end-of-text token.`,
 	}
 	cli.AddFlags(c.Flags(), "Evaluation", func(f *pflag.FlagSet) {
 		f.StringVar(&e.text, "text", "", "`FILE` with the text; - is standard input")
-		f.IntVar(&e.window, "window", 0, "`N` tokens are evaluated at once (default: 512, or the context\nif it is shorter)")
-		f.IntVar(&e.stride, "stride", 0, "`N` tokens from one window to the next (default: half a window)")
+		f.Var(cli.Int(&e.window, 0, cli.AtLeast(1)), "window", "`N` tokens are evaluated at once (default: 512, or the context\nif it is shorter)")
+		f.Var(cli.Int(&e.stride, 0, cli.AtLeast(1)), "stride", "`N` tokens from one window to the next (default: half a window)")
 	})
 	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		m.AutoFlags.Register(f)
@@ -54,13 +54,8 @@ from the end-of-text token.`,
 }
 
 func (e *evalFlags) run(ctx context.Context, m *cli.ModelFlags, stdin io.Reader, stdout, stderr io.Writer) error {
-	switch {
-	case e.text == "":
+	if e.text == "" {
 		return cli.Usagef("give the text: --text FILE; - is standard input")
-	case e.window < 0:
-		return cli.Usagef("--window %d: it must be at least 1", e.window)
-	case e.stride < 0:
-		return cli.Usagef("--stride %d: it must be at least 1", e.stride)
 	}
 	m.Soonest = true
 	o, err := m.Open()
@@ -130,8 +125,8 @@ type evalJSON struct {
 	Loss          cli.Number    `json:"loss"` // nats a token
 	Perplexity    cli.Number    `json:"perplexity"`
 	BitsPerByte   cli.Number    `json:"bits_per_byte"`
-	Tokens        int           `json:"tokens"`
-	Bytes         int           `json:"bytes"`
+	Tokens        int           `json:"tokens"` // of the text
+	Bytes         int           `json:"bytes"`  // of the text
 	Window        int           `json:"window"`
 	Stride        int           `json:"stride"`
 	Seconds       float64       `json:"seconds"`

@@ -8,9 +8,11 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -86,18 +88,18 @@ type generateFlags struct {
 }
 
 func (g *generateFlags) register(f *pflag.FlagSet) {
-	f.IntVarP(&g.tokens, "tokens", "n", 256, "make at most `N` new tokens; -1 goes on until the end of text")
+	f.VarP(cli.Int(&g.tokens, 256, cli.AtLeast(1).Or(-1, "until the end of text")), "tokens", "n", "make at most `N` new tokens; -1 goes on until the end of text")
 	f.BoolVarP(&g.interactive, "interactive", "i", false, "read texts from the terminal and go on from each: Ctrl-C stops the\nmodel, Ctrl-D ends, /help has more; --tokens counts anew for each")
 	f.Uint64VarP(&g.sampling.Seed, "seed", "s", 0, "`SEED` of the random numbers (default: a random one, printed)")
-	f.Float64Var(&g.sampling.Temperature, "temp", 0.8, "temperature `T`, by which the logits are divided; 0 is greedy")
-	f.IntVar(&g.sampling.TopK, "top-k", 40, "sample from the `K` likeliest tokens; 0 is all")
-	f.Float64Var(&g.sampling.TopP, "top-p", 0, "sample from the fewest tokens whose probabilities sum to `P`;\n0 is all")
-	f.Float64Var(&g.sampling.MinP, "min-p", 0, "sample from the tokens at least `P` times as probable as the\nlikeliest; 0 is all")
-	f.Float64Var(&g.sampling.RepeatPenalty, "repeat-penalty", 1, "`X` by which logits of tokens in the text are divided if positive,\nelse multiplied; 1 is none")
-	f.IntVar(&g.repeat, "repeat-last-n", 64, "the penalty is for the last `N` tokens; -1 is all in the context,\n0 none")
+	f.Var(cli.Float(&g.sampling.Temperature, 0.8, cli.Positive().Or(0, "greedy")), "temp", "temperature `T`, by which the logits are divided; 0 is greedy")
+	f.Var(cli.Int(&g.sampling.TopK, 40, cli.AtLeast(0)), "top-k", "sample from the `K` likeliest tokens; 0 is all")
+	f.Var(cli.Float(&g.sampling.TopP, 0, cli.Between(0.0, 1)), "top-p", "sample from the fewest tokens whose probabilities sum to `P`;\n0 is all")
+	f.Var(cli.Float(&g.sampling.MinP, 0, cli.Between(0.0, 1)), "min-p", "sample from the tokens at least `P` times as probable as the\nlikeliest; 0 is all")
+	f.Var(cli.Float(&g.sampling.RepeatPenalty, 1, cli.Positive()), "repeat-penalty", "`X` by which logits of tokens in the text are divided if positive,\nelse multiplied; 1 is none")
+	f.Var(cli.Int(&g.repeat, 64, cli.AtLeast(0).Or(-1, "all in the context")), "repeat-last-n", "the penalty is for the last `N` tokens; -1 is all in the context,\n0 none")
 	f.StringArrayVar(&g.stop, "stop", nil, "end before `TEXT`; may be repeated")
 	f.BoolVar(&g.ignoreEOS, "ignore-eos", false, "go on after the end-of-text token")
-	f.IntVar(&g.capture.steps, "capture-range", 0, "turn an attached profiler on for just `N` decode steps, after a\nwarm-up (nsys profile -c cudaProfilerApi)")
+	f.Var(cli.Int(&g.capture.steps, 0, cli.AtLeast(1)), "capture-range", "turn an attached profiler on for just `N` decode steps, after a\nwarm-up (nsys profile -c cudaProfilerApi)")
 }
 
 // logProbs is the value of --logprobs: how many of the likeliest tokens to list. Without a
@@ -126,27 +128,8 @@ func (l *logProbs) Set(value string) error {
 
 // check finds values that are wrong for every model.
 func (g *generateFlags) check() error {
-	s := g.sampling
-	switch {
-	case g.tokens < 1 && g.tokens != -1:
-		return cli.Usagef("--tokens %d: it must be at least 1, or -1 for until the end of text", g.tokens)
-	case !(s.Temperature >= 0) || math.IsInf(s.Temperature, 1):
-		return cli.Usagef("--temp %g: it must be 0 (greedy) or a positive number", s.Temperature)
-	case s.TopK < 0:
-		return cli.Usagef("--top-k %d: it must be 0 (all) or a positive number", s.TopK)
-	case !(s.TopP >= 0 && s.TopP <= 1):
-		return cli.Usagef("--top-p %g: it must be from 0 to 1", s.TopP)
-	case !(s.MinP >= 0 && s.MinP <= 1):
-		return cli.Usagef("--min-p %g: it must be from 0 to 1", s.MinP)
-	case !(s.RepeatPenalty > 0) || math.IsInf(s.RepeatPenalty, 1):
-		return cli.Usagef("--repeat-penalty %g: it must be 1 (none) or another positive number", s.RepeatPenalty)
-	case g.repeat < -1:
-		return cli.Usagef("--repeat-last-n %d: it must be a number of tokens, 0 (none) or -1 (all in the context)", g.repeat)
-	case g.flags.Changed("repeat-last-n") && s.RepeatPenalty == 1:
+	if g.flags.Changed("repeat-last-n") && g.sampling.RepeatPenalty == 1 {
 		return cli.Usagef("--repeat-last-n is for a repetition penalty; add --repeat-penalty X, such as 1.1")
-	}
-	if g.capture.steps < 0 {
-		return cli.Usagef("--capture-range %d: it must be at least 1", g.capture.steps)
 	}
 	if err := g.capture.check(g.most(), 0, math.MaxInt); err != nil {
 		return err
@@ -175,14 +158,14 @@ func (g *generateFlags) check() error {
 
 // result is what --json prints.
 type result struct {
-	Prompt   []int32      `json:"prompt_ids"`
-	Text     *string      `json:"text"` // null if the model has no tokenizer
-	IDs      []int32      `json:"ids"`
-	LogProbs []cli.Number `json:"logprobs,omitempty"`
+	Prompt   []int32      `json:"prompt_ids"`             // tokens of the prompt
+	Text     *string      `json:"text"`                   // null if the model has no tokenizer
+	IDs      []int32      `json:"ids"`                    // its tokens
+	LogProbs []cli.Number `json:"logprobs,omitempty"`     // with --logprobs: log-probability of each token, before sampling
 	Top      [][]top      `json:"top_logprobs,omitempty"` // of each token those that were likeliest in its place
 	Finish   string       `json:"finish"`                 // why it ended: length, end_of_text, stop, interrupted
-	Seed     uint64       `json:"seed"`
-	Sampling sampling     `json:"sampling"`
+	Seed     uint64       `json:"seed"`                   // --seed, or the random one
+	Sampling sampling     `json:"sampling"`               // the flags that chose the tokens
 	Timings  timings      `json:"timings"`
 
 	Loading       []loadJSON `json:"loading,omitempty"`         // part of Timings
@@ -213,27 +196,27 @@ type sampling struct {
 	MinP        float64  `json:"min_p"`
 	Penalty     float64  `json:"repeat_penalty"`
 	PenaltyLast int      `json:"repeat_last_n"`
-	Stop        []string `json:"stop,omitempty"`
-	IgnoreEOS   bool     `json:"ignore_eos"`
+	Stop        []string `json:"stop,omitempty"` // --stop
+	IgnoreEOS   bool     `json:"ignore_eos"`     // --ignore-eos
 }
 
 // timings are in milliseconds.
 type timings struct {
-	FirstToken       float64 `json:"first_token_ms"` // from the start of the process
-	Prefills         int     `json:"prefill_passes"`
-	PrefillTokens    int     `json:"prefill_tokens"`
-	Prefill          float64 `json:"prefill_ms"`
-	PrefillPerSecond float64 `json:"prefill_tokens_per_s"`
-	DecodeTokens     int     `json:"decode_tokens"`
-	DecodePerToken   float64 `json:"decode_ms_per_token"`
-	DecodePerSecond  float64 `json:"decode_tokens_per_s"`
-	DecodeMedian     float64 `json:"decode_median_ms"` // from one token to the next
-	Waited           float64 `json:"waited_share"`     // see [auto.Waited]
+	FirstToken       float64 `json:"first_token_ms"`       // from the start of the process
+	Prefills         int     `json:"prefill_passes"`       // evaluating the prompt, and again after each context shift
+	PrefillTokens    int     `json:"prefill_tokens"`       // evaluating the prompt, and again after each context shift
+	Prefill          float64 `json:"prefill_ms"`           // evaluating the prompt, and again after each context shift
+	PrefillPerSecond float64 `json:"prefill_tokens_per_s"` // evaluating the prompt, and again after each context shift
+	DecodeTokens     int     `json:"decode_tokens"`        // the tokens that were made one by one: the mean
+	DecodePerToken   float64 `json:"decode_ms_per_token"`  // the tokens that were made one by one: the mean
+	DecodePerSecond  float64 `json:"decode_tokens_per_s"`  // the tokens that were made one by one: the mean
+	DecodeMedian     float64 `json:"decode_median_ms"`     // from one token to the next
+	Waited           float64 `json:"waited_share"`         // share of the time that threads wanted to run in which they waited for a core
 }
 
 // loadJSON is a library or the kernels, loaded by the first passes that need them.
 type loadJSON struct {
-	What string  `json:"what"`
+	What string  `json:"what"` // such as cuBLASLt, kernels
 	Time float64 `json:"ms"`
 }
 
@@ -336,7 +319,10 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 	}
 	r := result{Prompt: ids, IDs: []int32{}, Seed: g.sampling.Seed, Auto: o.Choice, Setting: o.Setting(),
 		Sampling: sampling{g.sampling.Temperature, g.sampling.TopK, g.sampling.TopP, g.sampling.MinP, g.sampling.RepeatPenalty, g.repeat, g.stop, g.ignoreEOS}}
+	continued := make(chan os.Signal, 1)
+	signal.Notify(continued, syscall.SIGCONT)
 	runErr := g.generate(ctx, s, &r, out, stderr)
+	signal.Stop(continued)
 	r.Setting = o.Setting() // mode persistent knows now what it could not run
 	r.Shifts, r.Timings = s.Stats().Shifts, newTimings(s.Stats(), r.first)
 	r.Loading, r.WarmUpLoading = newLoading(s.Loads()), newLoading(warmUp)
@@ -378,7 +364,8 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 			return err
 		}
 	}
-	if made := r.made; made > 0 && (runErr == nil || interrupted) {
+	// The times of a process that was stopped are not those of its passes.
+	if made := r.made; made > 0 && len(continued) == 0 && (runErr == nil || interrupted) {
 		done := *o.Run
 		done.New = made
 		o.Remember(&done, s.Stats())

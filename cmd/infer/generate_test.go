@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -173,47 +171,6 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// TestWaysToSayIt runs the same generation in several ways.
-func TestWaysToSayIt(t *testing.T) {
-	want := mustInfer(t, with(generation, "--quiet")...)
-	if want.stdout == "" || want.stderr != "" {
-		t.Fatalf("--quiet gives %+v", want)
-	}
-	file := filepath.Join(t.TempDir(), "prompt")
-	if err := os.WriteFile(file, []byte("ROMEO:"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	rest := []string{"-n", "40", "-s", "7", "--ignore-eos", "--quiet"}
-	for name, args := range map[string][]string{
-		"long flags":     {"--model", tiny, "--prompt", "ROMEO:"},
-		"=":              {"--model=" + tiny, "--prompt=ROMEO:"},
-		"a file":         {"-m", tiny, "-f", file},
-		"standard input": {"-m", tiny, "-f", "-"},
-		"ids":            {"-m", tiny, "--ids", "49,46,44,36,46,25"},
-		"ids with space": {"-m", tiny, "--ids", " 49 46 44\n36,46, 25 "},
-		"chunks":         {"-m", tiny, "-p", "ROMEO:", "--chunk", "2"},
-		"one thread":     {"-m", tiny, "-p", "ROMEO:", "-t", "1"},
-		"all layers":     {"-m", tiny, "-p", "ROMEO:", "--layers", "all"},
-		"reference":      {"-m", tiny, "-p", "ROMEO:", "--device", "reference"},
-	} {
-		if e := inferWith(t, context.Background(), "ROMEO:", with(args, rest...)...); e != want {
-			t.Errorf("%s: %+v, not %+v", name, e, want)
-		}
-	}
-	for name, args := range map[string][]string{
-		"one layer":         with(generation, "--layers", "1", "--quiet"),
-		"another prompt":    with(generation, "-p", "JULIET:", "--quiet"),
-		"another heat":      with(generation, "--temp", "2", "--quiet"),
-		"fewer candidates":  with(generation, "--top-k", "3", "--quiet"),
-		"a smaller nucleus": with(generation, "--top-p", "0.1", "--quiet"),
-		"no prompt":         append([]string{"-m", tiny}, rest...),
-	} {
-		if e := mustInfer(t, args...); e.stdout == want.stdout {
-			t.Errorf("%s changes nothing", name)
-		}
-	}
-}
-
 // TestStop ends the text before a part of it, wherever that is.
 func TestStop(t *testing.T) {
 	text := mustInfer(t, with(generation, "--quiet")...).stdout
@@ -243,26 +200,6 @@ func TestEndOfText(t *testing.T) {
 // closing is the form of the closing line.
 var closing = regexp.MustCompile(`^cpu \(\d+ threads?\), (f32|bf16|q8), layers (\d+) of (\d+), seed (\d+) \| ` +
 	`prefill [\d,]+ tokens?, [\d.]+ [um]s, \d+ tokens/s \| decode [\d,]+ tokens?, [\d.]+ ms/token, \d+ tokens/s \| first token after \d+ ms( \| threads waited .*)?\n$`)
-
-func TestClosingLine(t *testing.T) {
-	for _, c := range []struct {
-		args []string
-		want [4]string // dtype, layers, of layers, seed
-	}{
-		{generation, [4]string{"f32", "2", "2", "7"}},
-		{with(generation, "--layers", "1"), [4]string{"f32", "1", "2", "7"}},
-		{with(generation, "--dtype", "bf16", "-s", "123"), [4]string{"bf16", "2", "2", "123"}},
-		{with(generation, "--dtype", "q8"), [4]string{"q8", "2", "2", "7"}},
-	} {
-		e := mustInfer(t, c.args...)
-		if m := closing.FindStringSubmatch(e.stderr); m == nil || [4]string(m[1:]) != c.want {
-			t.Errorf("%q closes with %q", c.args, e.stderr)
-		}
-	}
-	if e := mustInfer(t, with(generation, "--device", "reference")...); !strings.HasPrefix(e.stderr, "reference, f64, layers 2 of 2, seed 7 |") {
-		t.Errorf("the reference closes with %q", e.stderr)
-	}
-}
 
 // TestBeyondTheContext says once that the context was full.
 func TestBeyondTheContext(t *testing.T) {
@@ -302,50 +239,6 @@ func TestLogProbs(t *testing.T) {
 	}
 	if e.stdout != mustInfer(t, with(generation, "--quiet")...).stdout {
 		t.Error("--logprobs changes the text")
-	}
-}
-
-// TestTopLogProbs: --logprobs N lists the likeliest tokens of each place, written with or without =; the text stays the same.
-func TestTopLogProbs(t *testing.T) {
-	p := generateJSON(t, with(generation, "--logprobs", "3", "--temp", "0")...)
-	if len(p.Top) != 40 || len(p.LogProbs) != 40 {
-		t.Fatalf("%d tokens have the likeliest, %d a log-probability", len(p.Top), len(p.LogProbs))
-	}
-	for i, top := range p.Top {
-		if len(top) != 3 || top[0].ID != p.IDs[i] || top[0].LogProb != p.LogProbs[i] || top[0].LogProb < top[1].LogProb || top[1].LogProb < top[2].LogProb || top[2].Text == nil {
-			t.Fatalf("a greedy token is the likeliest, but of token %d, %g, the likeliest are %+v", p.IDs[i], p.LogProbs[i], top)
-		}
-	}
-	plain := mustInfer(t, with(generation, "--quiet")...)
-	for _, flag := range [][]string{{"--logprobs", "2"}, {"--logprobs=2"}} {
-		e := mustInfer(t, with(generation, append(flag, "--quiet")...)...)
-		if e.stdout != plain.stdout || strings.Count(e.stderr, "logprob ") != 40 || strings.Count(e.stderr, "likeliest, p: ") != 40 {
-			t.Errorf("%q: the text is %q, stderr has\n%s", flag, e.stdout, e.stderr)
-		}
-	}
-	if e := mustInfer(t, with(generation, "--quiet", "--logprobs=false")...); e.stderr != "" {
-		t.Errorf("--logprobs=false prints %q", e.stderr)
-	}
-	if p := generateJSON(t, "-m", goldenModel, "--ids", "1,2", "-n", "3", "--logprobs", "1"); len(p.Top) != 3 || p.Top[0][0].Text != nil {
-		t.Errorf("without a tokenizer the likeliest are %+v", p.Top)
-	}
-}
-
-// TestEcho: with --echo the text begins with the prompt.
-func TestEcho(t *testing.T) {
-	text := mustInfer(t, generation...).stdout
-	if got := mustInfer(t, with(generation, "--echo")...).stdout; got != "ROMEO:"+text {
-		t.Errorf("the text is %q, want the prompt before %q", got, text)
-	}
-	if p := generateJSON(t, with(generation, "--echo", "--stop", "OMEO")...); p.Text == nil || !strings.HasPrefix(*p.Text, "ROMEO:") || len(*p.Text) < 7 {
-		t.Errorf("the JSON's text does not begin with the prompt, or a stop text was found in it: %+v", p)
-	}
-	if got, want := mustInfer(t, "-m", tiny, "-n", "9", "-s", "1", "--echo").stdout, mustInfer(t, "-m", tiny, "-n", "9", "-s", "1").stdout; got != want {
-		t.Errorf("without a prompt the text is %q, want %q", got, want)
-	}
-	ids := mustInfer(t, "-m", goldenModel, "--ids", "1,2", "-n", "5", "-s", "1").stdout
-	if got := mustInfer(t, "-m", goldenModel, "--ids", "1,2", "-n", "5", "-s", "1", "--echo").stdout; got != "1,2,"+ids {
-		t.Errorf("the ids are %q, want 1,2, before %q", got, ids)
 	}
 }
 

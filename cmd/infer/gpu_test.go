@@ -7,16 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"gpt2scope/cmd/infer/bench"
-	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/stub"
-	"gpt2scope/measure"
 	"gpt2scope/traces/tables"
 )
 
@@ -101,7 +97,7 @@ func TestGPUInfo(t *testing.T) {
 	withStub(t)
 	out := mustInfer(t, "info", "-m", tiny, "--device", "cuda", "--prompt-len", "40", "--variant", "attn.sdpa=naive").stdout
 	for _, part := range []string{
-		"cuda (Stub 0), mode graph (kernels were chosen by --variant, and it has one for all steps), weights bfloat16", "variants    attn.sdpa=naive", "GPU memory", "are free",
+		"cuda (Stub 0), mode graph (kernels were chosen by --variant, and the persistent kernel is one for all steps), weights bfloat16", "variants    attn.sdpa=naive", "GPU memory", "are free",
 		"products of the prefill by cuBLASLt, which runs as T=64", "64 x 192 x 64  heuristic  stub M=64  h.0.attn.c_attn",
 		"h.0.attn.c_proj+h.0.residual_1", "products of the decode step by cuBLASLt: none",
 	} {
@@ -165,28 +161,6 @@ func TestGPUInfo(t *testing.T) {
 	}
 	if eager := info("--prompt-len", "40", "--mode", "eager", "--dtype", "f32"); eager.GPU.Mode != "eager" || eager.GPU.Prefill[0].M != 40 || eager.GPU.Memory.Cache != 2*m.Cache {
 		t.Errorf("%+v", eager.GPU)
-	}
-}
-
-// TestInfoJSON: without a GPU the plans are all.
-func TestInfoJSON(t *testing.T) {
-	var j infoJSON
-	if err := json.Unmarshal([]byte(mustInfer(t, "info", "-m", tiny, "--device", "cpu", "--json", "--prompt-len", "8", "--past", "5", "--batch", "2").stdout), &j); err != nil {
-		t.Fatal(err)
-	}
-	if j.Device != "cpu" || !slices.Equal(j.Layers, []int{0, 1}) || j.GPU != nil || j.Prefill.Batch != 2 || j.Prefill.Tokens != 8 || j.Decode.Tokens != 1 || j.Decode.Past != 5 {
-		t.Errorf("%+v", j)
-	}
-	for _, p := range []planJSON{j.Prefill, j.Decode} {
-		stages := 0
-		for i, s := range p.Steps {
-			if stages += strings.Count(s.Name, "+") + 1; s.Tag != i || s.FLOPs < 0 || s.Bytes <= 0 || (s.Slot >= 0) != strings.HasPrefix(s.Name, "h.") {
-				t.Errorf("step %d: %+v", i, s)
-			}
-		}
-		if stages != 2+2*10+3 { // wte+wpe has a + of its own
-			t.Errorf("%d names of stages", stages)
-		}
 	}
 }
 
@@ -254,37 +228,6 @@ func TestGPUBadInput(t *testing.T) {
 	})
 }
 
-// The closing line and the JSON name what the first prompt had to load, and in a recorded
-// run what the warm-up had to.
-func TestLoadingIsNamed(t *testing.T) {
-	fresh := func() { withStub(t, "STUB_QUIET", "STUB_LOADING=3000") } // a library that has loaded nothing yet
-	fresh()
-	args := []string{"-m", tiny, "-p", strings.Repeat("a", 20), "-n", "2", "--device", "cuda"}
-	pattern := regexp.MustCompile(`\| of that loading cuBLASLt \d+\.\d ms, kernels \d+\.\d ms \| first token`)
-	if e := mustInfer(t, args...); !pattern.MatchString(e.stderr) {
-		t.Errorf("the closing line is %q", e.stderr)
-	}
-	var r struct {
-		Timings struct {
-			Prefill float64 `json:"prefill_ms"`
-		} `json:"timings"`
-		Loading []loadJSON `json:"loading"`
-		WarmUp  []loadJSON `json:"warm_up_loading"`
-	}
-	fresh()
-	if err := json.Unmarshal([]byte(mustInfer(t, with(args, "--json")...).stdout), &r); err != nil {
-		t.Fatal(err)
-	}
-	if l := r.Loading; len(l) != 2 || l[0].What != "cuBLASLt" || l[0].Time < 6 || l[1].Time < 9 || l[0].Time+l[1].Time > r.Timings.Prefill || r.WarmUp != nil {
-		t.Errorf("%+v", r)
-	}
-	fresh()
-	pattern = regexp.MustCompile(`tokens/s \| in the warm-up loading cuBLASLt \d+\.\d ms, kernels \d+\.\d ms \| first token`)
-	if e := mustInfer(t, with(args, "--warm-up")...); !pattern.MatchString(e.stderr) {
-		t.Errorf("the closing line after a warm-up is %q", e.stderr)
-	}
-}
-
 // TestEndAtOnce: after its last token a process frees nothing, which on a GPU takes 100 ms; what it writes is whole. If a
 // profiler is attached, all is freed.
 func TestEndAtOnce(t *testing.T) {
@@ -330,59 +273,6 @@ func TestEndAtOnce(t *testing.T) {
 	}
 	if e := mustInfer(t, "trace", "check", trace); e.stdout == "" {
 		t.Error("the trace is not whole")
-	}
-}
-
-// --limit keeps the stages that take longest, unless --sort says otherwise.
-func TestInsideLimit(t *testing.T) {
-	rows := []measure.InsideTime{{Name: "short", Time: 1}, {Name: "long", Time: 3}, {Name: "middle", Time: 2}}
-	for sort, want := range map[string][]string{"": {"long", "middle"}, "name": {"long", "middle"}} {
-		var b strings.Builder
-		if err := bench.WriteInside(&b, slices.Clone(rows), cli.RowOptions{Sort: sort, Limit: 2}); err != nil {
-			t.Errorf("--sort %s: %v", sort, err)
-			continue
-		}
-		lines := strings.Split(b.String(), "\n")
-		if !strings.HasSuffix(lines[1], want[0]) || !strings.HasSuffix(lines[2], want[1]) || lines[3] != "1 more row is not shown; --limit 0 shows all" {
-			t.Errorf("--sort %s: expected %s\n%s", sort, want, b.String())
-		}
-	}
-}
-
-// TestBenchInside: the table has a row for each stage over all layers, and parts that sum
-// to the step; --by sm has one for each SM; the picture is written; a mode without the
-// kernel is refused with the reason.
-func TestBenchInside(t *testing.T) {
-	withStub(t)
-	picture := filepath.Join(t.TempDir(), "sms.svg")
-	out := mustInfer(t, "bench", "inside", "-m", "random:L=2,C=64,NH=2,V=257,T=64", "--device", "cuda", "--past", "8", "--launches", "3", "--picture", picture).stdout
-	for _, want := range []string{"mean of 21 steps inside 3 launches", "weights us", "imbalance us", "h.N.attn.sdpa", "ln_f+lm_head", "sample", "waiting for outputs of other SMs"} {
-		if !strings.Contains(out, want) {
-			t.Errorf("the table has no %q:\n%s", want, out)
-		}
-	}
-	if data, err := os.ReadFile(picture); err != nil || !strings.Contains(string(data), "on 4 SMs") {
-		t.Errorf("the picture: %v, %.200s", err, data)
-	}
-	out = mustInfer(t, "bench", "inside", "-m", "random:L=2,C=64,NH=2,V=257,T=64", "--device", "cuda", "--by", "sm", "--sort", "imbalance", "--limit", "2").stdout
-	if !strings.Contains(out, "SM 0") || !strings.Contains(out, "2 more rows are not shown; --limit 0 shows all") {
-		t.Errorf("by SM:\n%s", out)
-	}
-	for _, f := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"--by", "stripe"}, "it must be stage or sm"}, {[]string{"--launches", "0"}, "--launches 0"}, {[]string{"--mode", "graph"}, "decode steps run in mode graph"},
-		{[]string{"--past", "64"}, "64"}, {[]string{"--sort", "nothing"}, "nothing"},
-		{[]string{"--picture", t.TempDir()}, "--picture"},
-	} {
-		args := append([]string{"bench", "inside", "-m", "random:L=2,C=64,NH=2,V=257,T=64", "--device", "cuda"}, f.args...)
-		if r := infer(t, args...); r.status == 0 || !strings.Contains(r.stderr, f.want) {
-			t.Errorf("%v: status %d, %s", f.args, r.status, r.stderr)
-		}
-	}
-	if r := infer(t, "bench", "inside", "-m", tiny, "--device", "cpu"); r.status == 0 || strings.Contains(r.stderr, "panic") {
-		t.Errorf("on the CPU: status %d, %s", r.status, r.stderr)
 	}
 }
 
@@ -451,31 +341,4 @@ func TestGPUPersistentProfile(t *testing.T) {
 		t.Errorf("mode graph:\n%s", text)
 	}
 	checkFailure(t, infer(t, "trace", "show", file, "--by", "sm"), exitFailure, "--mode persistent")
-}
-
-// TestGPUOverheadOfPersistent: where mode auto runs decode steps in one kernel, what recording costs is
-// measured there too, by stamps and not by CUPTI.
-func TestGPUOverheadOfPersistent(t *testing.T) {
-	withStub(t)
-	measured := func(args ...string) (rows []string) {
-		e := mustInfer(t, append([]string{"bench", "overhead", "-m", "random:L=1,C=384,NH=6,V=257,T=64", "--device", "cuda", "--rounds", "1", "--repeat", "1", "--prompt-len", "4", "--past", "4", "--json"}, args...)...)
-		var out bench.OverheadJSON
-		if err := json.Unmarshal([]byte(e.stdout), &out); err != nil {
-			t.Fatal(err)
-		}
-		for _, r := range out.Rows {
-			if r.Failure != "" || !(r.Recorded > 0) {
-				t.Errorf("%+v", r)
-			}
-			rows = append(rows, r.Phase+" "+r.Mode+" "+r.Recorder)
-		}
-		return rows
-	}
-	if rows := measured("--recorder", "stamps"); len(rows) != 10 || !slices.Contains(rows, "decode persistent stamps") || slices.Contains(rows, "prefill persistent stamps") {
-		t.Errorf("by default: %q", rows)
-	}
-	if rows := measured("--mode", "persistent"); !slices.Equal(rows, []string{"decode persistent none", "decode persistent stamps", "prefill persistent none", "prefill persistent stamps"}) {
-		t.Errorf("mode persistent: %q", rows)
-	}
-	checkFailure(t, infer(t, "bench", "overhead", "-m", tiny, "--device", "cuda", "--mode", "persistent", "--recorder", "cupti", "--rounds", "1"), exitFailure, "--recorder stamps")
 }

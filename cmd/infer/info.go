@@ -44,13 +44,11 @@ layer; it was trained to write text after any of them. Other models run all of t
 		},
 	}
 	cli.AddFlags(c.Flags(), "Passes shown", func(f *pflag.FlagSet) {
-		f.IntVar(&i.batch, "batch", 1, "the passes have `N` sequences")
-		f.IntVar(&i.promptLen, "prompt-len", 0, "the prefill has `N` tokens (default: half the context)")
-		f.IntVar(&i.past, "past", 0, "the cache holds `N` tokens before the decode step (default: as\nmany as the prefill has)")
+		f.Var(cli.Int(&i.batch, 1, cli.Batches), "batch", "the passes have `N` sequences")
+		f.Var(cli.Int(&i.promptLen, 0, cli.AtLeast(1)), "prompt-len", "the prefill has `N` tokens (default: half the context)")
+		f.Var(cli.Int(&i.past, 0, cli.AtLeast(0)), "past", "the cache holds `N` tokens before the decode step (default: as\nmany as the prefill has)")
 		f.BoolVar(&i.fused, "fused", true, "show steps as the device fuses them; --fused=false shows every\nstage")
-		f.StringVar((*string)(&i.by), "by", string(tables.ByFolded), "a row of the plan is `WHAT`: folded (a step over all layers) or\nstage (of each layer)")
-		i.rows.Register(f, "flops, bytes", "the order of the plan")
-		f.Lookup("limit").Usage = "show the first `N` rows of a plan, and sum the rest (default: all)"
+		f.Var(cli.OneOf(&i.by, tables.ByFolded, tables.ByFolded, tables.ByStage), "by", "a row of the plan is `WHAT`: folded (a step over all layers) or\nstage (of each layer)")
 		f.BoolVar(&i.json, "json", false, "print one JSON object with all of it")
 	})
 	return c
@@ -61,23 +59,10 @@ type infoFlags struct {
 	batch, promptLen, past int
 	fused, json            bool
 	by                     tables.By
-	rows                   cli.RowOptions
 }
 
 func (i *infoFlags) run(m *cli.ModelFlags, flags *pflag.FlagSet, stdout io.Writer) error {
-	if err := i.rows.Check(); err != nil {
-		return err
-	}
-	switch {
-	case i.by != tables.ByFolded && i.by != tables.ByStage:
-		return cli.Usagef("--by %s: it must be folded or stage", cli.ShellQuote(string(i.by)))
-	case i.batch < 1 || i.batch > cli.MaxBatch:
-		return cli.Usagef("--batch %d: it must be from 1 to %d", i.batch, cli.MaxBatch)
-	case flags.Changed("prompt-len") && i.promptLen < 1:
-		return cli.Usagef("--prompt-len %d: it must be at least 1", i.promptLen)
-	case i.past < 0:
-		return cli.Usagef("--past %d: it must be at least 0", i.past)
-	case m.Tune:
+	if m.Tune {
 		return cli.Usagef("--tune: info runs nothing that could be timed; tune with a run, such as infer bench, and info shows what was found")
 	}
 	o, err := m.Open()
@@ -107,14 +92,12 @@ func (i *infoFlags) run(m *cli.ModelFlags, flags *pflag.FlagSet, stdout io.Write
 		return cli.WriteJSON(stdout, j)
 	}
 	var b bytes.Buffer
-	if err := j.write(&b, i.by, i.rows); err != nil {
-		return err
-	}
+	j.write(&b, i.by)
 	return cli.WriteOutput(stdout, b.Bytes())
 }
 
 // write writes what the JSON has for people.
-func (j *infoJSON) write(w io.Writer, by tables.By, o cli.RowOptions) error {
+func (j *infoJSON) write(w io.Writer, by tables.By) {
 	g := j.Geometry
 	head := "tied to wte"
 	if !g.Tied {
@@ -152,20 +135,15 @@ func (j *infoJSON) write(w io.Writer, by tables.By, o cli.RowOptions) error {
 		prefill, decode = j.GPU.Prefill, j.GPU.Decode
 	}
 	fmt.Fprintf(w, "\nprefill, B=%d T=%d, last row of logits\n", j.Prefill.Batch, j.Prefill.Tokens)
-	if err := j.Prefill.write(w, by, o); err != nil {
-		return err
-	}
+	j.Prefill.write(w, by)
 	if j.GPU != nil {
 		printProducts(w, "prefill", prefill, j.GPU.PrefillTokens)
 	}
 	fmt.Fprintf(w, "\ndecode step, B=%d, %s in the cache\n", j.Decode.Batch, cli.Count(j.Decode.Past, "token"))
-	if err := j.Decode.write(w, by, o); err != nil {
-		return err
-	}
+	j.Decode.write(w, by)
 	if j.GPU != nil {
 		printProducts(w, "decode step", decode, j.GPU.DecodeTokens)
 	}
-	return nil
 }
 
 // planRow is a row of the table of a plan: a step, or the sum of one over layers.
@@ -224,22 +202,10 @@ func planColumns(rows []planRow) []table.Column[planRow] {
 
 // write writes the table of a plan: for each row the shape of its matrix product or rows, and
 // the least FLOPs and bytes.
-func (p planJSON) write(w io.Writer, by tables.By, o cli.RowOptions) error {
+func (p planJSON) write(w io.Writer, by tables.By) {
 	rows := p.rows(by)
-	columns := planColumns(rows)
-	if err := cli.SortRows(rows, columns, o.Sort, "table", table.OneSection); err != nil {
-		return err
-	}
-	if n := o.Limit; n > 0 && len(rows) > n+1 { // the place of "1 more" is the row's own
-		rest := planRow{stepJSON: stepJSON{Tag: -1, Name: fmt.Sprintf("%d more", len(rows)-n)}}
-		for _, r := range rows[n:] {
-			rest.FLOPs, rest.Bytes = rest.FLOPs+r.FLOPs, rest.Bytes+r.Bytes
-		}
-		rows = append(rows[:n], rest)
-	}
 	rows = append(rows, planRow{stepJSON: stepJSON{Tag: -1, Name: "total", FLOPs: p.FLOPs, Bytes: p.Bytes}})
-	table.Print(w, columns, rows)
-	return nil
+	table.Print(w, planColumns(rows), rows)
 }
 
 // write writes the memory that a run on the GPU takes, and the variants of kernels that were

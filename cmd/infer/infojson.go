@@ -11,16 +11,16 @@ import (
 // its memory, and the plans that a run executes. Scripts compare traces with them
 // (traces/check_nsys.py).
 type infoJSON struct {
-	Model         string         `json:"model"`
-	Stored        string         `json:"gguf_type,omitempty"` // of most weights in a GGUF file
-	Geometry      geometryJSON   `json:"geometry"`
-	Device        string         `json:"device"`
-	DType         string         `json:"dtype"`  // of the weights on the device
-	Layers        []int          `json:"layers"` // run order
-	LayersReason  string         `json:"layers_reason,omitempty"`
-	Parameters    int64          `json:"parameters"`     // of the whole model
-	RunParameters int64          `json:"run_parameters"` // of the layers that run, with embeddings and head
-	Context       int            `json:"context"`        // tokens that the KV cache holds, of each sequence
+	Model         string         `json:"model"`                   // as in Configuration
+	Stored        string         `json:"gguf_type,omitempty"`     // of most weights in a GGUF file
+	Geometry      geometryJSON   `json:"geometry"`                // of the whole model
+	Device        string         `json:"device"`                  // as in Configuration
+	DType         string         `json:"dtype"`                   // of the weights on the device
+	Layers        []int          `json:"layers"`                  // run order
+	LayersReason  string         `json:"layers_reason,omitempty"` // why not all run, if no flag says so
+	Parameters    int64          `json:"parameters"`              // of the whole model
+	RunParameters int64          `json:"run_parameters"`          // of the layers that run, with embeddings and head
+	Context       int            `json:"context"`                 // tokens that the KV cache holds, of each sequence
 	Memory        infoMemoryJSON `json:"memory_bytes"`
 	Tokenizer     *int           `json:"tokenizer_tokens"` // null if there is no tokenizer
 	Prefill       planJSON       `json:"prefill"`
@@ -35,10 +35,10 @@ type geometryJSON struct {
 	Heads      int    `json:"heads"`
 	HeadSize   int    `json:"head_size"`
 	Vocab      int    `json:"vocab"`
-	Positions  int    `json:"positions"` // the longest context
-	Inner      int    `json:"inner"`     // channels of the MLP
-	Activation string `json:"activation"`
-	Tied       bool   `json:"tied"` // lm_head is wte
+	Positions  int    `json:"positions"`  // the longest context
+	Inner      int    `json:"inner"`      // channels of the MLP
+	Activation string `json:"activation"` // as config.json names it
+	Tied       bool   `json:"tied"`       // lm_head is wte
 }
 
 // infoMemoryJSON is the memory that the model needs on any device.
@@ -53,15 +53,15 @@ type gpuJSON struct {
 	Name          string            `json:"name"`
 	Mode          string            `json:"mode"`
 	ModeReason    string            `json:"mode_reason"`
-	Fallback      string            `json:"mode_fallback,omitempty"`
-	Variants      map[string]string `json:"variants,omitempty"` // those asked for, by stage
-	Memory        memoryJSON        `json:"memory_bytes"`
-	MemoryFree    int64             `json:"memory_free_bytes,omitempty"`
-	MemoryTotal   int64             `json:"memory_total_bytes,omitempty"`
-	PrefillTokens int               `json:"prefill_tokens"` // as it is executed: a prompt may be padded
-	Prefill       []productJSON     `json:"prefill_products"`
-	DecodeTokens  int               `json:"decode_tokens"`
-	Decode        []productJSON     `json:"decode_products"`
+	Fallback      string            `json:"mode_fallback,omitempty"`      // what runs in another mode, and why
+	Variants      map[string]string `json:"variants,omitempty"`           // those asked for, by stage
+	Memory        memoryJSON        `json:"memory_bytes"`                 // what a run takes
+	MemoryFree    int64             `json:"memory_free_bytes,omitempty"`  // of the GPU
+	MemoryTotal   int64             `json:"memory_total_bytes,omitempty"` // of the GPU
+	PrefillTokens int               `json:"prefill_tokens"`               // as it is executed: a prompt may be padded
+	Prefill       []productJSON     `json:"prefill_products"`             // matrix products that cuBLASLt does
+	DecodeTokens  int               `json:"decode_tokens"`                // that are computed: a prompt may be padded
+	Decode        []productJSON     `json:"decode_products"`              // matrix products that cuBLASLt does
 }
 
 // memoryJSON is the GPU memory that a run takes.
@@ -76,36 +76,36 @@ type memoryJSON struct {
 // productJSON is a matrix product and the algorithm that cuBLASLt has for it.
 type productJSON struct {
 	Step      string `json:"step"`
-	M         int    `json:"m"`
-	N         int    `json:"n"`
-	K         int    `json:"k"`
+	M         int    `json:"m"`     // (m
+	N         int    `json:"n"`     // k) x (k
+	K         int    `json:"k"`     // n)
 	Tuned     bool   `json:"tuned"` // else chosen by cuBLASLt's heuristic
 	Algorithm string `json:"algorithm"`
 }
 
 // planJSON is a plan, with the least FLOPs and bytes of all steps.
 type planJSON struct {
-	Batch  int        `json:"batch"`
-	Tokens int        `json:"tokens"`
-	Past   int        `json:"past"`
-	FLOPs  int64      `json:"flops"`
-	Bytes  int64      `json:"bytes"`
+	Batch  int        `json:"batch"`  // sequences
+	Tokens int        `json:"tokens"` // new tokens of each
+	Past   int        `json:"past"`   // tokens in the cache before them
+	FLOPs  int64      `json:"flops"`  // the least that all steps need
+	Bytes  int64      `json:"bytes"`  // the least that all steps need
 	Steps  []stepJSON `json:"steps"`
 }
 
 // stepJSON is a step of a plan: a product (rows, K) x (K, N), or rows of N values. Slot and Layer
 // are -1 outside the layers.
 type stepJSON struct {
-	Tag   int    `json:"tag"`
-	Name  string `json:"name"`
-	Op    string `json:"op"`
-	Slot  int    `json:"slot"`
-	Layer int    `json:"layer"`
-	Rows  int    `json:"rows"`
-	K     int    `json:"k"`
-	N     int    `json:"n"`
-	FLOPs int64  `json:"flops"`
-	Bytes int64  `json:"bytes"`
+	Tag   int    `json:"tag"`   // place in the plan, by which recordings name the step
+	Name  string `json:"name"`  // stages that it covers, joined by +
+	Op    string `json:"op"`    // of its main stage: Embed, LayerNorm, Linear, Attention, Activation, Add, Sample
+	Slot  int    `json:"slot"`  // place in the run order, and whose weights
+	Layer int    `json:"layer"` // -1 outside the layers
+	Rows  int    `json:"rows"`  // a product (rows, k) x (k, n), or rows of n values
+	K     int    `json:"k"`     // a product (rows, k) x (k, n), or rows of n values
+	N     int    `json:"n"`     // a product (rows, k) x (k, n), or rows of n values
+	FLOPs int64  `json:"flops"` // the least that it needs
+	Bytes int64  `json:"bytes"` // the least that it needs
 }
 
 // newInfoJSON describes the model, and a prefill and a decode step of a batch.

@@ -1,320 +1,247 @@
 package main
 
 import (
+	"bytes"
 	"encoding"
 	"encoding/json"
 	"fmt"
-	"maps"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"reflect"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
-	"gpt2scope/auto"
-	"gpt2scope/ceilings"
 	"gpt2scope/cmd/infer/bench"
 	"gpt2scope/cmd/infer/cli"
 	learncmd "gpt2scope/cmd/infer/learn"
 	taskscmd "gpt2scope/cmd/infer/tasks"
 	"gpt2scope/cmd/infer/trace"
-	"gpt2scope/energy"
 	"gpt2scope/layers"
-	"gpt2scope/learn"
-	"gpt2scope/measure"
 	"gpt2scope/predict"
 	"gpt2scope/predict/grade"
 	"gpt2scope/schedule"
-	"gpt2scope/tasks"
-	"gpt2scope/traces"
-	"gpt2scope/traces/diff"
-	"gpt2scope/traces/judge"
 	"gpt2scope/traces/kpi"
+	"gpt2scope/traces/stages"
 	"gpt2scope/traces/tables"
 )
 
-// jsonObjects are the objects of docs/json.md that are Go structs.
-var jsonObjects = map[string]any{
-	"infer --json": result{}, "Sampling": sampling{}, "Timings": timings{}, "Load": loadJSON{}, "Candidate": top{}, "Configuration": cli.Setting{}, "Auto": cli.AutoJSON{}, "Expected": cli.PredictionJSON{}, "History": historyJSON{}, "Known": auto.Known{},
-	"infer info --json": infoJSON{}, "Geometry": geometryJSON{}, "InfoMemory": infoMemoryJSON{}, "Plan": planJSON{}, "PlanStep": stepJSON{}, "InfoGPU": gpuJSON{}, "GPUMemory": memoryJSON{}, "Product": productJSON{},
-	"infer devices --json": devices{}, "GPU": gpuDevice{}, "CPU": cpuDevice{}, "infer version --json": versionJSON{},
-	"Device": bench.BenchDevice{}, "Ceiling": ceilings.Value{}, "Ceilings": ceilings.Set{}, "Kernel": bench.KernelRow{}, "StageTime": measure.StageTime{},
-	"infer eval --json": evalJSON{}, "infer tokenize --json": tokensJSON{}, "infer bench --json": bench.BenchJSON{},
-	"infer bench ceilings --json": bench.CeilingsObject{}, "infer bench kernel --json": bench.KernelJSON{}, "infer bench overhead --json": bench.OverheadJSON{},
-	"infer bench inside --json": bench.InsideJSON{}, "InsideTime": measure.InsideTime{},
-	"infer bench --rows --json": bench.RowsJSON{}, "infer bench energy --json": bench.EnergyObject{},
-	"EnergyResult": bench.EnergyResult{}, "Power": energy.Power{}, "OverheadRow": bench.OverheadRow{}, "BenchRow": bench.BenchResult{}, "BenchTest": bench.ListRow{},
-	"infer trace show --json": trace.TableJSON{},
-	"Passes":                  tables.Passes{}, "Row": tables.Row{}, "SMParts": traces.Parts{}, "SMRow": tables.SMRow{}, "Shape": tables.Shape{}, "Occupancy": tables.Occupancy{}, "OpRow": tables.OpRow{}, "LaunchRow": tables.LaunchRow{}, "Launch": tables.Launch{},
-	"RangeRow": tables.RangeRow{}, "ProcessRow": tables.ProcessRow{}, "Spread": tables.Spread{},
-	"Queue": tables.Queue{}, "Finding": traces.Finding{}, "infer trace check --json": trace.CheckJSON{}, "Counts": traces.Attribution{},
-	"infer trace advise --json": struct {
-		Source string `json:"source"`
-		judge.Advice
-	}{},
-	"Hint": judge.Hint{},
-	"infer trace kpi --json": struct {
+// jsonObjects are what commands print with --json, in the order of docs/json.md.
+var jsonObjects = []struct {
+	command string
+	object  any
+}{
+	{"infer", result{}}, {"infer info", infoJSON{}}, {"infer eval", evalJSON{}}, {"infer tokenize", tokensJSON{}}, {"infer devices", devices{}},
+	{"infer version", versionJSON{}}, {"infer bench", bench.BenchJSON{}}, {"infer bench -p N", []bench.ListRow{}},
+	{"infer bench ceilings", bench.CeilingsObject{}}, {"infer bench kernel", bench.KernelJSON{}}, {"infer bench energy", bench.EnergyObject{}},
+	{"infer trace show", trace.TableJSON{}}, {"infer trace stages", stages.Inference{}},
+	{"infer trace check", trace.CheckJSON{}}, {"infer trace advise", trace.AdviseJSON{}}, {"infer trace kpi", struct {
 		Source string `json:"source"`
 		kpi.Report
-	}{},
-	"Indicator": kpi.Indicator{}, "Check": judge.Check{},
-	"infer trace diff --json": struct {
-		FileA string `json:"file_a"`
-		FileB string `json:"file_b"`
-		diff.Comparison
-	}{},
-	"Change": diff.Change{}, "Sample": diff.Sample{},
-	"infer learn --json": learncmd.LearnJSON{}, "Lesson": learn.Result{}, "LessonPart": learn.Part{}, "LessonFigure": learn.Figure{}, "LessonPoint": learn.Point{},
-	"infer tasks bench --json": taskscmd.TasksObject{}, "Crossover": tasks.Crossover{},
-	"infer tasks import --json": tasks.Explanation{}, "TaskKernel": tasks.Kernel{}, "Total": tasks.Total{},
-	"infer tasks simulate --json": schedule.Report{}, "Policy": schedule.PolicyReport{}, "PolicyDevice": schedule.DeviceReport{},
-	"infer tasks run --json": schedule.Report{},
-	"infer tasks fit --json": predict.Model{}, "ModelDevice": predict.Device{}, "ModelTask": predict.Task{}, "Cell": predict.Cell{}, "Neighbourhood": predict.Neighbourhood{}, "Measured": predict.Measured{}, "Law": predict.Law{}, "Start": predict.Start{}, "Transfer": predict.Transfer{},
-	"infer tasks check --json": grade.Result{}, "Score": grade.Score{}, "Interval": grade.Interval{},
-	"infer layers --json": layers.Result{}, "Variant": layers.Variant{}, "Metric": layers.Metric{}, "Fit": layers.Fit{}, "LayerStep": layers.LayerStep{}, "Prediction": layers.Prediction{},
+	}{}}, {"infer trace diff", trace.DiffJSON{}}, {"infer learn", learncmd.LearnJSON{}}, {"infer layers", layers.Result{}}, {"infer tasks bench", taskscmd.TasksObject{}},
+	{"infer tasks simulate", schedule.Report{}}, {"infer tasks run", schedule.Report{}}, {"infer tasks fit", predict.Model{}},
+	{"infer tasks check", grade.Result{}},
 }
 
-// jsonField is a line of a table in docs/json.md.
-type jsonField struct {
-	kind     string // "string", "number[]", "Row[] or null"
-	optional bool   // it may be absent
+// jsonPage writes docs/json.md from the structs and from the comments of their fields.
+type jsonPage struct {
+	text     bytes.Buffer
+	names    map[reflect.Type]string
+	queue    []reflect.Type                          // structs whose tables are due
+	comments map[string]map[string]map[string]string // by package, struct and field; of the struct itself by ""
 }
 
-// fieldsOf returns the fields that encoding/json writes of a struct.
-func fieldsOf(t reflect.Type) map[string]jsonField {
-	out := map[string]jsonField{}
-	if t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	for f := range t.Fields() {
-		tag, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		switch {
-		case f.Anonymous && tag == "":
-			maps.Copy(out, fieldsOf(f.Type))
-		case f.IsExported() && tag != "-":
-			out[tag] = jsonField{kindOf(f.Type), strings.Contains(options, "omitempty")}
+// docOf returns the comment of a field of a struct, or of the struct.
+func (p *jsonPage) docOf(t reflect.Type, field string) string {
+	path := t.PkgPath()
+	if p.comments[path] == nil {
+		p.comments[path] = map[string]map[string]string{}
+		files, _ := filepath.Glob(filepath.Join("../..", strings.TrimPrefix(strings.TrimSuffix(path, "_test"), "gpt2scope"), "*.go"))
+		for _, file := range files {
+			f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
+			if err != nil {
+				continue
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				d, ok := n.(*ast.GenDecl)
+				if !ok {
+					return true
+				}
+				for _, spec := range d.Specs {
+					if s, ok := spec.(*ast.TypeSpec); ok {
+						if of, ok := s.Type.(*ast.StructType); ok {
+							p.comments[path][s.Name.Name] = fieldComments(d.Doc, of)
+						}
+					}
+				}
+				return true
+			})
 		}
 	}
-	return out
+	return p.comments[path][t.Name()][field]
 }
 
-func kindOf(t reflect.Type) string {
-	if t == reflect.TypeFor[tables.Folded]() {
-		return "Row" // with other rows, which are not written
-	}
-	for name, of := range jsonObjects {
-		if t == reflect.TypeOf(of) {
-			return name
+func fieldComments(doc *ast.CommentGroup, of *ast.StructType) map[string]string {
+	line := func(c *ast.CommentGroup) string { return strings.Join(strings.Fields(c.Text()), " ") }
+	comments := map[string]string{"": line(doc)}
+	for _, f := range of.Fields.List {
+		for _, name := range f.Names {
+			comments[name.Name] = strings.TrimSpace(line(f.Doc) + " " + line(f.Comment))
 		}
 	}
+	return comments
+}
+
+// kind names the type of a value in JSON, and has tables written of structs.
+func (p *jsonPage) kind(t reflect.Type) string {
 	switch {
-	case t == reflect.TypeFor[time.Time]():
+	case t == reflect.TypeFor[cli.Number]():
+		return "number or null"
+	case t == reflect.TypeFor[tables.Folded]():
+		return p.kind(reflect.TypeFor[tables.Row]())
+	case t == reflect.TypeFor[time.Time](), t.Implements(reflect.TypeFor[encoding.TextMarshaler]()):
 		return "string"
-	case t.Kind() == reflect.Pointer:
-		return kindOf(t.Elem())
-	case t.Kind() == reflect.Slice, t.Kind() == reflect.Array:
-		return kindOf(t.Elem()) + "[]"
-	case t.Kind() == reflect.Map:
-		return "map of " + kindOf(t.Elem())
-	case t.Kind() == reflect.String, t.Implements(reflect.TypeFor[encoding.TextMarshaler]()):
-		return "string"
-	case t.Kind() == reflect.Bool:
-		return "bool"
-	case t.Kind() == reflect.Interface:
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return p.kind(t.Elem())
+	case reflect.Slice, reflect.Array:
+		return p.kind(t.Elem()) + "[]"
+	case reflect.Map:
+		return "map of " + p.kind(t.Elem())
+	case reflect.String, reflect.Bool:
+		return t.Kind().String()
+	case reflect.Interface:
 		return "any"
-	case t.Kind() == reflect.Struct:
-		return "object " + t.String()
+	case reflect.Struct:
+		return p.name(t)
 	}
 	return "number"
 }
 
-var jsonLine = regexp.MustCompile("^\\| (`[^|]+`) \\| ([^|]+?)(\\?)? \\|([^|]*)\\|$")
-
-// jsonDocs reads docs/json.md: of each heading the table below it.
-func jsonDocs(t *testing.T) map[string]map[string]jsonField {
-	t.Helper()
-	data, err := os.ReadFile("../../docs/json.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	docs, at := map[string]map[string]jsonField{}, ""
-	for line := range strings.Lines(string(data)) {
-		line = strings.TrimSpace(line)
-		if strings.HasPrefix(line, "#") {
-			at = strings.Trim(strings.TrimLeft(line, "# "), "`")
-		} else if m := jsonLine.FindStringSubmatch(line); m != nil {
-			if docs[at] == nil {
-				docs[at] = map[string]jsonField{}
+// name names a struct, and puts it in the queue when it is first seen.
+func (p *jsonPage) name(t reflect.Type) string {
+	if p.names[t] == "" {
+		name := []rune(strings.TrimSuffix(strings.TrimSuffix(t.Name(), "JSON"), "Object"))
+		name[0] = unicode.ToUpper(name[0])
+		p.names[t] = string(name)
+		for other, taken := range p.names {
+			if other != t && taken == string(name) {
+				path := strings.Split(t.PkgPath(), "/")
+				p.names[t] = path[len(path)-1] + "." + string(name)
 			}
-			for name := range strings.SplitSeq(m[1], ", ") {
-				docs[at][strings.Trim(name, "`")] = jsonField{m[2], m[3] != ""}
-			}
-		} else if strings.HasPrefix(line, "| `") {
-			t.Errorf("docs/json.md: this is not | `field`, ... | type | meaning |: %s", line)
 		}
+		p.queue = append(p.queue, t)
 	}
-	return docs
+	return p.names[t]
 }
 
-// checkJSON compares a value with what docs/json.md says of it.
-func (d jsonSchema) check(where, kind string, v any) {
-	d.t.Helper()
-	kind, nullable := strings.CutSuffix(kind, " or null")
-	if v == nil {
-		if !nullable && kind != "any" {
-			d.t.Errorf("%s is null, and docs/json.md says %s", where, kind)
+// table writes the fields of a struct, those of embedded structs among them.
+func (p *jsonPage) table(t reflect.Type) {
+	p.text.WriteString("\n| field | type | meaning |\n|---|---|---|\n")
+	var rows func(t reflect.Type)
+	rows = func(t reflect.Type) {
+		if t.Kind() == reflect.Pointer {
+			t = t.Elem()
 		}
-		return
-	}
-	if of, ok := strings.CutSuffix(kind, "[]"); ok {
-		list, ok := v.([]any)
-		if !ok {
-			d.t.Errorf("%s is %v, and docs/json.md says %s", where, v, kind)
-		}
-		for _, v := range list {
-			d.check(where+"[]", of, v)
-		}
-		return
-	}
-	if of, ok := strings.CutPrefix(kind, "map of "); ok {
-		object, ok := v.(map[string]any)
-		if !ok {
-			d.t.Errorf("%s is %v, and docs/json.md says %s", where, v, kind)
-		}
-		for name, v := range object {
-			d.check(where+"."+name, of, v)
-		}
-		return
-	}
-	is := map[reflect.Kind]string{reflect.String: "string", reflect.Float64: "number", reflect.Bool: "bool"}[reflect.TypeOf(v).Kind()]
-	if kind == "any" || kind == is {
-		return
-	}
-	fields := d.docs[kind]
-	object, ok := v.(map[string]any)
-	if !ok || fields == nil {
-		d.t.Errorf("%s is %v, and docs/json.md says %s", where, v, kind)
-		return
-	}
-	for name, v := range object {
-		if f, ok := fields[name]; ok {
-			d.check(where+"."+name, f.kind, v)
-		} else {
-			d.t.Errorf("%s.%s is not in docs/json.md, under %s", where, name, kind)
-		}
-	}
-	for name, f := range fields {
-		if _, ok := object[name]; !ok && !f.optional {
-			d.t.Errorf("%s has no %s, and docs/json.md does not say that it may be absent", where, name)
-		}
-	}
-}
-
-type jsonSchema struct {
-	t    *testing.T
-	docs map[string]map[string]jsonField
-}
-
-// docs/json.md has the fields that the program's structs have, by names in snake_case.
-func TestDocsJSONFields(t *testing.T) {
-	docs := jsonDocs(t)
-	snake := regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
-	for name, of := range jsonObjects {
-		want := fieldsOf(reflect.TypeOf(of))
-		for field, f := range want {
-			have, ok := docs[name][field]
-			if have.kind = strings.TrimSuffix(have.kind, " or null"); !ok || have != f {
-				t.Errorf("docs/json.md: %s: %s should be %q, optional %v; it is %q, %v", name, field, f.kind, f.optional, have.kind, have.optional)
-			}
-			if !snake.MatchString(field) {
-				t.Errorf("%s: %q is not snake_case", name, field)
-			}
-		}
-		for field := range docs[name] {
-			if _, ok := want[field]; !ok {
-				t.Errorf("docs/json.md: %s has no field %s", name, field)
+		for f := range t.Fields() {
+			tag, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if f.Anonymous && tag == "" {
+				rows(f.Type)
+			} else if f.IsExported() && tag != "-" && tag != "" {
+				kind := p.kind(f.Type)
+				if strings.Contains(options, "omit") {
+					kind += "?"
+				} else if f.Type.Kind() == reflect.Pointer {
+					kind += " or null"
+				}
+				fmt.Fprintf(&p.text, "| `%s` | %s | %s |\n", tag, kind, strings.ReplaceAll(p.docOf(t, f.Name), "|", "\\|"))
 			}
 		}
 	}
+	rows(t)
 }
 
-// What commands print is what docs/json.md says.
-func TestDocsJSONOutput(t *testing.T) {
-	schema := jsonSchema{t, jsonDocs(t)}
-	dir := t.TempDir()
-	text, file := filepath.Join(dir, "text"), filepath.Join(dir, "run.json")
-	if err := os.WriteFile(text, []byte(strings.Repeat("To be or not to be. ", 10)), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	withStub(t)
-	mustInfer(t, "-m", tiny, "-p", "x", "-n", "30", "-s", "1", "--device", "cpu", "--no-baseline", "--trace", file)
-	runs := [][]string{
-		{"infer", "-m", tiny, "-p", "x", "-n", "9", "-s", "1", "--device", "cpu", "--logprobs=2", "--stop", "zzz"},
-		{"infer", "-m", tiny, "-p", "x", "-n", "3", "-s", "1", "--device", "cpu", "--no-baseline", "--profile"},
-		{"infer", "-m", tiny, "--ids", "1", "-n", "9", "-s", "1", "--device", "cuda", "--warm-up"},
-		{"infer", "-m", goldenModel, "--ids", "1", "-n", "2", "-s", "1", "--device", "cpu"},
-		{"infer info", "--device", "cpu"}, {"infer info", "-m", tiny, "--device", "cuda", "--variant", "attn.sdpa=naive", "--prompt-len", "40"},
-		{"infer eval", "-m", tiny, "--text", text, "--device", "cpu"},
-		{"infer learn"}, {"infer learn", "6", "--device", "cpu"}, {"infer tokenize", "-m", tiny, "-p", "x"}, {"infer devices"}, {"infer version"},
-		{"infer bench", "-m", tiny, "--device", "cpu", "--repeat", "2", "--no-floor"}, {"infer bench", "-m", tiny, "--device", "cuda", "--repeat", "2"},
-		{"infer bench ceilings", "--device", "cuda"}, {"infer bench kernel", "attn.sdpa", "-m", tiny, "--device", "cuda", "--past", "8"},
-		{"infer bench inside", "-m", tiny, "--device", "cuda", "--launches", "2"},
-		{"infer bench overhead", "-m", tiny, "--device", "cpu", "--rounds", "1", "--repeat", "2", "--prompt-len", "4", "--past", "4"},
-		{"infer trace check", file}, {"infer trace advise", file, "--all"}, {"infer trace diff", file, file},
-		{"infer tasks bench", "-m", "random:L=1,C=64,NH=1,V=257,T=16", "--device", "cpu", "--tasks", "vector.add", "--max-size", "1", "--repeat", "1", "--rounds", "1", "--cold", "0", "--no-floor", "-o", filepath.Join(dir, "tasks")},
-		{"infer tasks fit", someSamples(t)}, {"infer tasks check", someSamples(t)},
-		{"infer trace stages", "../../traces/samples/stages/hf-sdpa-f32-L1-prefill.json.gz"},
-		{"infer layers", "-m", tiny, "--device", "cpu", "--range", "1-2", "--predict", "3", "--repeat", "2", "--passes", "1", "--warm-up", "0", "--energy-seconds", "0", "--no-floor", "--no-memory", "--no-plots", "-o", filepath.Join(dir, "layers")},
-	}
-	samples, err := filepath.Glob("../../traces/samples/gpt2-L1-*.gz")
-	if err != nil || len(samples) == 0 {
-		t.Fatal("there are no samples", err)
-	}
-	for _, recording := range append(samples, file) {
-		for _, by := range tables.Bys {
-			runs = append(runs, []string{"infer trace show", recording, "--by", string(by)})
+const jsonIntroduction = `# JSON
+
+` + "`--json`" + ` makes a command print one JSON value to standard output, and nothing else there. A name ends in its unit
+(` + "`_ms`, `_us`, `_bytes`, `_w`" + `); in what ` + "`infer trace`" + ` prints, times without a unit are nanoseconds. A rate counts
+units of 1e9 (` + "`gb_per_s`, `gflop_per_s`" + `).
+
+A type that ends in ` + "`?`" + ` is of a field that may be absent, which is also how zero and the empty text are written there.
+` + "`T[]`" + ` is a list, and a name with a capital letter is an object that has its own table. New fields may come; those here
+keep their names and meaning. Recordings (` + "`--trace`" + `) have a format of their own: [traces/FORMAT.md](../traces/FORMAT.md).
+
+This page is made from the program's types: ` + "`go test ./cmd/infer -run TestJSONPage -update`." + `
+`
+
+// docs/json.md is what the types of the program say; -update writes it.
+func TestJSONPage(t *testing.T) {
+	p := jsonPage{names: map[reflect.Type]string{}, comments: map[string]map[string]map[string]string{}}
+	p.text.WriteString(jsonIntroduction)
+	for _, o := range jsonObjects {
+		of, list := reflect.TypeOf(o.object), ""
+		if of.Kind() == reflect.Slice {
+			of, list = of.Elem(), ", a list of"
+		}
+		fmt.Fprintf(&p.text, "\n## `%s --json`%s\n", o.command, list)
+		p.names[of] = "`" + o.command + "`"
+		p.table(of)
+		for len(p.queue) > 0 {
+			next := p.queue[0]
+			p.queue = p.queue[1:]
+			fmt.Fprintf(&p.text, "\n### %s\n", p.names[next])
+			p.table(next)
 		}
 	}
-	for _, run := range runs {
-		args := append(append(strings.Fields(run[0])[1:], run[1:]...), "--json")
-		e := infer(t, args...)
-		if e.status != exitOK && slices.Contains(args, "show") { // not every recording has every table
-			continue
+	const path = "../../docs/json.md"
+	if *update {
+		if err := os.WriteFile(path, p.text.Bytes(), 0o666); err != nil {
+			t.Fatal(err)
 		}
-		if e.status != exitOK && !slices.Contains(args, "kernel") && !slices.Contains(args, "check") { // which say of their results that they are bad
-			t.Fatalf("%q: %s", args, e.stderr)
-		}
-		var v any
-		if err := json.Unmarshal([]byte(e.stdout), &v); err != nil {
-			t.Fatalf("%q prints %v\n%s", args, err, e.stdout)
-		}
-		schema.check(fmt.Sprint(args), run[0]+" --json", v)
+	}
+	if page, err := os.ReadFile(path); err != nil || !bytes.Equal(page, p.text.Bytes()) {
+		t.Errorf("docs/json.md is not what the types say (%v); write it with -update", err)
 	}
 }
 
-// What is JSON has its fields in an order of meaning, results before what they are of, not in
-// that of the alphabet.
-func TestJSONOrder(t *testing.T) {
+// What commands print is of the types from which docs/json.md is made, and its fields are in the order of meaning.
+func TestJSONTypes(t *testing.T) {
 	text := filepath.Join(t.TempDir(), "text")
 	if err := os.WriteFile(text, []byte("The quick brown fox jumps over the lazy dog."), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	for command, want := range map[string][]string{
-		"eval --window 8 --text " + text: {"loss", "perplexity", "bits_per_byte", "tokens", "bytes", "window", "stride", "seconds", "tokens_per_s", "configuration"},
-		"tokenize -p ab":                 {"ids", "pieces", "bytes"},
-		"bench --repeat 2 --device cpu":  {"phase", "batch", "tokens", "past", "logits", "repeat", "median_ms", "p10_ms", "p90_ms", "gflop_per_s", "gb_per_s", "floor_ms"},
+	for _, line := range []string{
+		"infer -m " + tiny + " -p x -n 3 -s 1 --logprobs=2", "infer info -m " + tiny, "infer eval --window 8 -m " + tiny + " --text " + text,
+		"infer tokenize -m " + tiny + " -p ab", "infer devices", "infer version", "infer bench -m " + tiny + " --repeat 2 --no-floor",
+		"infer trace show " + samples[0], "infer trace check " + samples[0], "infer trace advise " + samples[0], "infer trace kpi " + samples[0],
+		"infer trace diff " + samples[0] + " " + samples[1], "infer learn",
 	} {
-		out := mustInfer(t, append(strings.Fields(command), "-m", tiny, "--json")...).stdout
-		at := 0
-		for _, name := range want {
-			i := strings.Index(out, "\n  \""+name+"\":")
-			if i < at {
-				t.Errorf("%s: %s is not there, or before the fields that should precede it: %s", command, name, out)
+		e := mustInfer(t, append(strings.Fields(line)[1:], "--json")...)
+		var object any
+		for _, o := range jsonObjects {
+			if strings.HasPrefix(line+" ", o.command+" ") {
+				object = o.object // the longest, as they are in order
 			}
-			at = i
 		}
+		into := reflect.New(reflect.TypeOf(object)).Interface()
+		d := json.NewDecoder(strings.NewReader(e.stdout))
+		d.DisallowUnknownFields()
+		if err := d.Decode(into); err != nil {
+			t.Errorf("%s: %v\n%.300s", line, err, e.stdout)
+		}
+	}
+	out := mustInfer(t, "eval", "--window", "8", "-m", tiny, "--text", text, "--json").stdout
+	at := 0
+	for _, name := range []string{"loss", "perplexity", "bits_per_byte", "tokens", "bytes", "window", "stride", "seconds", "tokens_per_s", "configuration"} {
+		i := strings.Index(out, "\n  \""+name+"\":")
+		if i < at {
+			t.Errorf("%s is not there, or before the fields that should precede it: %s", name, out)
+		}
+		at = i
 	}
 }

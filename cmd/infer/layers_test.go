@@ -425,11 +425,7 @@ func TestLayersBadInput(t *testing.T) {
 		if c.args == "" {
 			args = quickLayers
 		}
-		began := time.Now()
 		checkFailure(t, infer(t, args...), c.status, c.facts...)
-		if took := time.Since(began); took > 2*time.Second {
-			t.Errorf("%s: that took %v to tell", c.args, took)
-		}
 		if _, err := os.Stat(dir); err == nil {
 			t.Fatalf("%s: the directory was made", c.args)
 		}
@@ -487,27 +483,5 @@ func TestLayersEnergy(t *testing.T) {
 		return strings.Contains(n, "energy of 1, 2: a stopped counter: only 0 counter updates")
 	}) {
 		t.Errorf("a counter that stands still: %+v, %q", r.Variants[0].Metrics, r.Notes)
-	}
-}
-
-// A term that a noisy line puts below 0 is not shown as a time.
-func TestImpossibleTerms(t *testing.T) {
-	fits := []layers.Fit{
-		{Phase: "prefill", A: -6.6, AError: 1.7, B: 8.1, BError: 0.4, Rest: 1.5, RestError: 1.2},
-		{Phase: "decode", A: -6.6, AError: 1.7, B: 3.2, BError: 0.4, Rest: -6.6, RestError: 1.7},
-	}
-	var b bytes.Buffer
-	layerscmd.WriteFits(&b, fits[:1])
-	contains(t, b.String(), "-6.60000 ± 1.70000") // less what the last layer saves: it may be below 0
-	b.Reset()
-	layerscmd.WriteFits(&b, fits[1:])
-	contains(t, b.String(), "not known", "3.20000 ± 0.40000", "decode: the time of everything else is not known")
-	if strings.Contains(b.String(), "-6.6") {
-		t.Error(b.String())
-	}
-	b.Reset()
-	layerscmd.WriteFits(&b, []layers.Fit{{Phase: "decode", A: 9, AError: 1, B: -0.5, BError: 0.4, Rest: 9, RestError: 1}})
-	if contains(t, b.String(), "9.00000 ± 1.00000", "the time of a layer is not known"); strings.Contains(b.String(), "-0.5") {
-		t.Error(b.String())
 	}
 }

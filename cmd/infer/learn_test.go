@@ -64,38 +64,6 @@ func inOrder(t *testing.T, text string, parts ...string) {
 	}
 }
 
-// Lines are as long as a person reads, and in a narrow terminal no longer than it is, except for commands and drawings.
-func TestLearnWidth(t *testing.T) {
-	shipped, err := learn.Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, width := range []int{40, 80} {
-		for _, l := range learn.All() {
-			r, err := learn.Judge(t.Context(), l, shipped)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i, p := range r.Parts {
-				if width < 80 {
-					r.Parts[i].Lines = nil // drawn for 80
-				}
-				r.Parts[i].Reason = strings.Repeat("there is no GPU ", 9) + p.Device
-			}
-			for line := range strings.Lines(string(learncmd.LessonText(r, width, map[string]bool{}))) {
-				if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > width && !strings.HasPrefix(line, "Go on:") && len(strings.Fields(line)) > 1 {
-					t.Errorf("lesson %d: a line of %d letters, at most %d are wanted: %s", l.Number, n, width, line)
-				}
-			}
-		}
-	}
-}
-
-// A shell completes the numbers of lessons.
-func TestLearnCompletes(t *testing.T) {
-	contains(t, mustInfer(t, "__complete", "learn", "").stdout, "\n6\ta * a", "\n10\ta synchronisation is needed", "\n:4\n")
-}
-
 // What a lesson measured is written, and gives the same verdicts again.
 func TestLearnRecord(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "lessons.json.gz")

@@ -101,15 +101,11 @@ func waitForSecond(signals <-chan os.Signal, first func(syscall.Signal)) syscall
 // run executes the command line and returns the exit status.
 func run(ctx context.Context, m *cli.ModelFlags, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRoot(m)
-	args = cli.JoinValues(args)
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := cli.CheckWords(root, args)
-	if err == nil {
-		err = root.ExecuteContext(ctx)
-	}
+	err := root.ExecuteContext(ctx)
 	if errors.Is(err, context.Canceled) { // the cause says more
 		err = fmt.Errorf("%w", context.Cause(ctx))
 	}

@@ -139,36 +139,3 @@ func TestOutputsKeepInputs(t *testing.T) {
 	}
 	mustInfer(t, "-m", "model", "-p", "x", "-n", "1", "--no-baseline", "--trace", "model/new.json") // a new file is none of the model's
 }
-
-// The results of an experiment go to a directory of their own.
-func TestLayersKeepsFiles(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "notes"), []byte("mine"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	args := []string{"layers", "-m", tiny, "--range", "1", "--repeat", "1", "--passes", "1", "--warm-up", "0", "--no-floor", "--no-memory", "--no-stages", "--no-plots", "--energy-seconds", "0", "-o", dir}
-	checkFailure(t, infer(t, args...), exitFailure, "-o", "holds notes", "--force")
-	mustInfer(t, append(args, "--force")...)
-	mustInfer(t, args...) // goes on with the experiment that is there
-	if data, err := os.ReadFile(filepath.Join(dir, "notes")); err != nil || string(data) != "mine" {
-		t.Errorf("notes holds %q, %v", data, err)
-	}
-}
-
-// A directory that cannot be written is refused in one form, with the flag that named it, and
-// before anything is computed.
-func TestRefusalsOfDirectories(t *testing.T) {
-	t.Chdir(t.TempDir())
-	if err := errors.Join(os.Mkdir("full", 0o777), os.WriteFile("full/notes", nil, 0o666)); err != nil {
-		t.Fatal(err)
-	}
-	holds, is := " full: it holds notes; give a new or empty directory, or --force to write into this one\n", " full: it is a directory; give the name of a file\n"
-	for command, want := range map[string]string{
-		"export -o full": "--out" + holds, "layers -o full": "--out" + holds,
-		"-p ab -n 2 --trace full": "--trace" + is, "dump -p ab --stage ln_f -o full": "--out" + is,
-	} {
-		if e := infer(t, append(strings.Fields(command), "-m", tiny)...); e.status != exitFailure || e.stderr != "infer: "+want {
-			t.Errorf("%s: status %d, %q; expected %q", command, e.status, e.stderr, want)
-		}
-	}
-}

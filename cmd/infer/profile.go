@@ -35,16 +35,43 @@ type profileFlags struct {
 }
 
 func (p *profileFlags) register(f *pflag.FlagSet) {
-	f.StringVar((*string)(&p.by), "profile", "", "print where the time went after the text, by stages of the model;\n--profile=`WHAT` has rows as 'infer trace show --by WHAT'")
+	f.Var((*profileBy)(&p.by), "profile", "print where the time went after the text, by stages of the model;\n--profile=`WHAT` has rows as 'infer trace show --by WHAT'")
 	f.Lookup("profile").NoOptDefVal = string(tables.ByFolded)
 	p.rows.Register(f, "time, calls", "the order of the plan")
 	f.Lookup("sort").Usage = "sort the table of --profile by `COLUMN`, such as time or calls\n(default: the order of the plan)"
 	f.Lookup("limit").Usage = "show the `N` rows of the table of --profile that took the most\ntime, or are first by --sort, and sum the others (default: all)"
 	p.show.RegisterColumns(f, tracecmd.MainColumns, "the table of --profile")
 	f.StringVar(&p.trace, "trace", "", "write what was recorded to `FILE` (.json or .json.gz): for 'infer\ntrace', https://ui.perfetto.dev and chrome://tracing")
-	f.StringVar(&p.recorder, "recorder", exec.RecorderAuto, "`RECORDER` on a GPU: stamps (kernels note their times; light),\ncupti (CUDA's activity records; detailed), auto (cupti in mode\neager, else stamps); with cupti, mode persistent\nis graph")
+	f.Var(cli.OneOf(&p.recorder, exec.RecorderAuto, exec.RecorderAuto, exec.RecorderStamps, exec.RecorderCUPTI), "recorder", "`RECORDER` on a GPU: stamps (kernels note their times; light),\ncupti (CUDA's activity records; detailed), auto (cupti in mode\neager, else stamps); with cupti, mode persistent\nis graph")
 	f.BoolVar(&p.noBaseline, "no-baseline", false, "do not run the text again in a process that records nothing, which\nmeasures the recording overhead, nor measure the device again if\nthe run was faster than its ceilings allow")
 	f.BoolVar(&p.warmUp, "warm-up", false, "begin the text twice before, so that what happens only once is not\nin the times (always with --profile and --trace)")
+}
+
+// profileBy is the value of --profile: a kind of rows, or as a flag that is on or off.
+type profileBy tables.By
+
+func (p *profileBy) String() string { return string(*p) }
+
+// Type names the kind of value for messages.
+func (p *profileBy) Type() string { return "string" }
+
+// Words complete the flag in a shell.
+func (p *profileBy) Words() []string { return cli.Texts(tables.Bys) }
+
+// Set implements pflag.Value.
+func (p *profileBy) Set(text string) error {
+	on, err := strconv.ParseBool(text)
+	switch {
+	case err == nil && on:
+		*p = profileBy(tables.ByFolded)
+	case err == nil:
+		*p = ""
+	case slices.Contains(tables.Bys, tables.By(text)):
+		*p = profileBy(text)
+	default:
+		return cli.NotAllowed(tables.List(tables.Bys))
+	}
+	return nil
 }
 
 // on tells whether anything is recorded.
@@ -52,27 +79,15 @@ func (p *profileFlags) on() bool { return p.by != "" || p.trace != "" }
 
 // check finds values that no model could make right.
 func (p *profileFlags) check(flags *pflag.FlagSet) error {
-	switch p.by { // as a flag that is on or off
-	case "true":
-		p.by = tables.ByFolded
-	case "false":
-		p.by = ""
-	}
 	switch {
-	case !slices.Contains([]string{exec.RecorderAuto, exec.RecorderStamps, exec.RecorderCUPTI}, p.recorder):
-		return cli.Usagef("--recorder %s: it must be auto, stamps or cupti", cli.ShellQuote(p.recorder))
 	case flags.Changed("trace") && (p.trace == "" || p.trace == "-"):
 		return cli.Usagef("--trace needs the name of a file to write; the text goes to standard output")
-	case p.by != "" && !slices.Contains(tables.Bys, p.by):
-		return cli.Usagef("--profile=%s: it must be %s", cli.ShellQuote(string(p.by)), tables.List(tables.Bys))
 	case p.show.CheckColumns() != nil:
 		return p.show.CheckColumns()
 	case p.by == "" && flags.Changed("columns"):
 		return cli.Usagef("--columns is for the table of --profile")
 	case p.by == "" && (p.rows.Sort != "" || flags.Changed("limit")):
 		return cli.Usagef("--sort and --limit are for the table of --profile")
-	case p.rows.Limit < 0:
-		return p.rows.Check()
 	case p.by != "" && tracecmd.CheckSort(p.by, p.rows) != nil:
 		return tracecmd.CheckSort(p.by, p.rows)
 	case !p.on() && (flags.Changed("recorder") || p.noBaseline):

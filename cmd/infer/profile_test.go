@@ -6,7 +6,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -76,7 +75,7 @@ func TestProfile(t *testing.T) {
 		r := infer(t, "-m", tiny, "--ids", "1", "-n", "4", "--device", "cpu", "--profile="+by)
 		checkFailure(t, r, exitUsage, "--profile="+by+": a recording of the CPU has no ")
 	}
-	checkFailure(t, infer(t, "-p", "a", "--profile=stages"), exitUsage, "--profile=stages", "folded, stage")
+	checkFailure(t, infer(t, "-p", "a", "--profile=stages"), exitUsage, "--profile stages", "folded, stage")
 	checkFailure(t, infer(t, "-p", "a", "--limit", "3"), exitUsage, "--limit", "--profile")
 	checkFailure(t, infer(t, "-p", "a", "--profile", "--limit", "-1"), exitUsage, "--limit -1")
 	for _, by := range tables.Bys {
@@ -141,33 +140,6 @@ func TestProfileBadInput(t *testing.T) {
 	}
 }
 
-// Without the baseline no recording overhead is made up.
-func TestProfileWithoutBaseline(t *testing.T) {
-	r := infer(t, "-m", tiny, "-n", "6", "-s", "1", "--device", "cpu", "--profile", "--no-baseline")
-	if r.status != 0 || strings.Contains(r.stderr, "% longer") || !strings.Contains(r.stderr, "not measured") {
-		t.Errorf("status %d: %s", r.status, r.stderr)
-	}
-}
-
-func TestBenchOverhead(t *testing.T) {
-	r := infer(t, "bench", "overhead", "-m", tiny, "--device", "cpu", "--rounds", "2", "--repeat", "5", "--prompt-len", "8", "--past", "8")
-	if r.status != 0 {
-		t.Fatalf("status %d: %s", r.status, r.stderr)
-	}
-	for _, want := range []string{`decode +none +\d+\.\d+ +\d+\.\d+`, `decode +host +\d+\.\d+ +\d+\.\d+`, `prefill +host +\d+\.\d+ +\d+\.\d+`} {
-		if !regexp.MustCompile(want).MatchString(r.stdout) {
-			t.Errorf("no line like %q:\n%s", want, r.stdout)
-		}
-	}
-	for _, flag := range []string{"--recorder", "--record"} { // its name, and the one that it had
-		checkFailure(t, infer(t, "bench", "-m", tiny, "--device", "cpu", flag, "stamps", "--no-floor"), exitUsage, "--recorder stamps is for a GPU")
-		checkFailure(t, infer(t, "bench", "-m", tiny, flag, "zebra"), exitUsage, "--recorder zebra", "host, stamps or cupti")
-	}
-	if r := mustInfer(t, "bench", "overhead", "-m", tiny, "--device", "cpu", "--recorders", "host", "--rounds", "1", "--repeat", "1", "--prompt-len", "2", "--past", "2"); !strings.Contains(r.stdout, "medians over 1 process of 1 pass each") {
-		t.Error(r.stdout)
-	}
-}
-
 // A run that fails leaves no file.
 func TestTraceLeavesNoFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "x.json")
@@ -202,25 +174,4 @@ func TestOverheadOfSeveralPrefills(t *testing.T) {
 		t.Errorf("the overhead is %+v, of %d prefills that took %g ms together", o, n, out.Timings.Prefill)
 	}
 	contains(t, r.stderr, fmt.Sprintf("a prefill took %.1f us, and ", o.Recorded/1e3), fmt.Sprintf("never recorded: %d passes each, which says little\n", n))
-}
-
-// --profile shows the main columns; --columns all adds the others.
-func TestProfileColumns(t *testing.T) {
-	args := []string{"-m", tiny, "-p", "ROMEO:", "-n", "4", "--ignore-eos", "--profile", "--no-baseline"}
-	few, all := mustInfer(t, args...).stderr, mustInfer(t, with(args, "--columns", "all")...).stderr
-	for _, heading := range []string{"calls", "time us", "% of wall", "GB/s", "TFLOP/s", "roofline %"} {
-		if !strings.Contains(few, heading) || !strings.Contains(all, heading) {
-			t.Errorf("no column %q", heading)
-		}
-	}
-	for _, heading := range []string{"all threads us", "median us", "floor us", "FLOPs", "imbalance"} {
-		if strings.Contains(few, heading) || !strings.Contains(all, heading) {
-			t.Errorf("%q is a main column, or not one of all", heading)
-		}
-	}
-	if !strings.Contains(mustInfer(t, with(args, "--sort", "floor")...).stderr, "unaccounted") { // also by a column that is not shown
-		t.Error("--sort floor")
-	}
-	checkFailure(t, infer(t, with(args, "--columns", "few")...), exitUsage, "--columns few", "main or all")
-	checkFailure(t, infer(t, "-m", tiny, "-p", "x", "--columns", "all"), exitUsage, "--profile")
 }

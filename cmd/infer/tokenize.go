@@ -89,6 +89,6 @@ func (t *tokenizeFlags) run(ctx context.Context, m *cli.ModelFlags, stdin io.Rea
 // its text in hexadecimal.
 type tokensJSON struct {
 	IDs    []int32  `json:"ids"`
-	Pieces []string `json:"pieces"`
-	Bytes  []string `json:"bytes"`
+	Pieces []string `json:"pieces"` // text of each; parts of characters are replaced by U+FFFD
+	Bytes  []string `json:"bytes"`  // bytes of each, in hexadecimal
 }

@@ -238,22 +238,6 @@ func TestTraceShowOwn(t *testing.T) {
 	}
 }
 
-// TestRowName: times that are only bounded are labelled so.
-func TestRowName(t *testing.T) {
-	table := &tables.Table{By: tables.ByStage}
-	for want, r := range map[string]tables.Row{
-		"prefill  ln_f": {Kind: tables.RowWork, Phase: "prefill", Name: "ln_f", Kernels: 2},
-		"prefill  ln_f  (bounded by its neighbours)":             {Kind: tables.RowWork, Phase: "prefill", Name: "ln_f", Kernels: 2, Bounded: 2},
-		"ln_f  (1 of 2 kernels is bounded by its neighbours)":    {Kind: tables.RowWork, Name: "ln_f", Kernels: 2, Bounded: 1},
-		"ln_f  (2 of 3 kernels are bounded by their neighbours)": {Kind: tables.RowWork, Name: "ln_f", Kernels: 3, Bounded: 2},
-		"decode step  idle: host late":                           {Kind: tables.RowIdle, Phase: "decode step", Name: tables.IdleHost},
-	} {
-		if got := tracecmd.RowName(table, &r); got != want {
-			t.Errorf("%q, not %q", got, want)
-		}
-	}
-}
-
 // TestTraceShowSort: by any column, within the kinds of rows; what is not known is last.
 func TestTraceShowSort(t *testing.T) {
 	names := func(args ...string) string {

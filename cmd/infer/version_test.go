@@ -3,9 +3,7 @@ package main
 import (
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -48,23 +46,5 @@ func TestVersion(t *testing.T) {
 	cli.Commit = "another"
 	if out := mustInfer(t, "trace", "show", file).stdout; !strings.Contains(out, "commit 0123456789ab modified") {
 		t.Errorf("the recording does not name its commit:\n%s", out)
-	}
-}
-
-// The program that make builds knows its commit and date.
-func TestMakeNamesTheCommit(t *testing.T) {
-	head, err := exec.Command("git", "rev-parse", "HEAD").Output()
-	if err != nil {
-		t.Skip("this is no git repository")
-	}
-	c := exec.Command("make", "-n", "build")
-	c.Dir = "../.."
-	c.Env = append(c.Environ(), "SOURCE_DATE_EPOCH=86400", "MAKEFLAGS=")
-	out, err := c.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := regexp.MustCompile(`-ldflags "-X main\.commit=` + strings.TrimSpace(string(head)) + `(-dirty)? -X main\.built=1970-01-02T00:00:00Z"`); !want.Match(out) {
-		t.Errorf("make build runs\n%s", out)
 	}
 }

@@ -222,16 +222,22 @@ func Decimal[R any](key, title string, decimals int, of func(*R) float64) Column
 	return Column[R]{Key: key, Title: title, Cell: func(r *R) Cell { return Float(of(r), decimals) }}
 }
 
-// Print writes the columns that have a title for people, with a last line if one is given.
-func Print[R any](w io.Writer, columns []Column[R], rows []R, last ...Cell) {
+// cells returns the text of the columns that have a title, the titles first, and which columns are aligned to the left.
+func cells[R any](columns []Column[R], rows []R) (lines [][]string, left func(column int) bool) {
 	columns = slices.DeleteFunc(slices.Clone(columns), func(c Column[R]) bool { return c.Title == "" })
-	lines := make([][]string, 1+len(rows))
+	lines = make([][]string, 1+len(rows))
 	for _, c := range columns {
 		lines[0] = append(lines[0], c.Title)
 		for i := range rows {
 			lines[1+i] = append(lines[1+i], c.Cell(&rows[i]).Text)
 		}
 	}
+	return lines, func(i int) bool { return columns[i].Left }
+}
+
+// Print writes the columns that have a title for people, with a last line if one is given.
+func Print[R any](w io.Writer, columns []Column[R], rows []R, last ...Cell) {
+	lines, left := cells(columns, rows)
 	if len(last) > 0 {
 		var line []string
 		for _, c := range last {
@@ -239,7 +245,21 @@ func Print[R any](w io.Writer, columns []Column[R], rows []R, last ...Cell) {
 		}
 		lines = append(lines, line)
 	}
-	Align(w, func(i int) bool { return columns[i].Left }, lines)
+	Align(w, left, lines)
+}
+
+// Markdown writes the columns that have a title as a table of Markdown.
+func Markdown[R any](w io.Writer, columns []Column[R], rows []R) {
+	lines, left := cells(columns, rows)
+	rule := make([]string, len(lines[0]))
+	for i := range rule {
+		if rule[i] = "--:"; left(i) {
+			rule[i] = "---"
+		}
+	}
+	for _, line := range slices.Insert(lines, 1, rule) {
+		fmt.Fprintf(w, "| %s |\n", Plain(strings.Join(line, " | ")))
+	}
 }
 
 // Legend writes in one line what the headings of a table mean.

@@ -283,7 +283,7 @@ func TestNotes(t *testing.T) {
 		t.Errorf("notes %q, error %v, not %q", table.Notes, err, want)
 	}
 	h.Overhead, h.Energy = nil, nil
-	for recorder, want := range map[string]string{traces.RecorderHost: "'infer bench overhead' measures it", traces.RecorderNsys: "recording overhead: what recording cost was not measured"} {
+	for recorder, want := range map[string]string{traces.RecorderHost: "a run without --no-baseline measures it", traces.RecorderNsys: "recording overhead: what recording cost was not measured"} {
 		if h.Recorder = recorder; !strings.Contains(notes(), want) || strings.Contains(notes(), "energy") {
 			t.Errorf("%s: %s", recorder, notes())
 		}

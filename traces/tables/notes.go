@@ -198,7 +198,7 @@ func overheadNotes(h *traces.Header, of []Passes) []string {
 	}
 	switch h.Recorder {
 	case traces.RecorderCUPTI, traces.RecorderStamps, traces.RecorderHost:
-		return []string{"recording overhead: what recording cost was not measured; 'infer bench overhead' measures it"}
+		return []string{"recording overhead: what recording cost was not measured; a run without --no-baseline measures it"}
 	}
 	return []string{"recording overhead: what recording cost was not measured"}
 }

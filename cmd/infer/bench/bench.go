@@ -16,7 +16,6 @@ import (
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
-	"gpt2scope/internal/table"
 	"gpt2scope/measure"
 	"gpt2scope/record"
 	"gpt2scope/traces"
@@ -27,10 +26,9 @@ type benchFlags struct {
 	phase, logits                  string
 	promptLen, past, batch, repeat int
 	batches                        cli.IntList
-	json, rows, noFloor            bool
+	json, noFloor                  bool
 	record                         string
 	lists                          listFlags
-	shown                          cli.RowOptions // of the stages
 }
 
 // New makes "infer bench".
@@ -47,8 +45,7 @@ least bytes of the plan, which 'infer info' shows.
 The time is compared with its floor: the sum, over the steps of the plan, of the least
 time that each needs at the bandwidth and arithmetic rate that the same process measured
 on the device ('infer bench ceilings' shows them). On a GPU a decode step is measured as one
-of many in a row, and --rows measures a fixed list of work on models of
-random weights.
+of many in a row.
 
 On the CPU the passes then run again while they are recorded, and a table compares each
 stage with its own floor. --no-floor measures no floors and no stages.
@@ -62,7 +59,6 @@ of 128 tokens one after another, "@ d64" that with 64 tokens in the cache before
   infer bench -m random:gpt2 --dtype bf16 --past 512 --json
   infer bench -m random:gpt2 -p 256,512 -n 32 -t 1,2 --dtype f32,bf16,q8
   infer bench -m gpt2.Q8_0.gguf --dtype q8 -o csv          pp512 and tg128
-  infer bench --rows --device cuda                         a table, with floors
   infer bench kernel attn.sdpa -m random:gpt2              a stage's kernels
   infer bench ceilings                                     what the device can do
   infer bench energy --device cuda -m random:gpt2          energy per token`,
@@ -80,67 +76,41 @@ of 128 tokens one after another, "@ d64" that with 64 tokens in the cache before
 	cli.AddFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
 		b.register(f)
 		f.Lookup("batch").Usage = "the pass has `N` sequences; a list for -p and -n"
-		f.IntVarP(&b.repeat, "repeat", "r", 20, "measure `N` passes (default: 20, and 5 of each test of -p and -n)")
-		f.StringVar(&b.record, "recorder", "", "record the passes by `RECORDER` and drop the recording: host on\nthe CPU, stamps or cupti on a GPU ('infer bench overhead')")
+		f.VarP(cli.Int(&b.repeat, 20, cli.Repeats), "repeat", "r", "measure `N` passes; 5 of each test of -p and -n")
+		f.Var(cli.OneOf(&b.record, "", traces.RecorderHost, exec.RecorderStamps, exec.RecorderCUPTI), "recorder", "record the passes by `RECORDER` and drop the recording: host on\nthe CPU, stamps or cupti on a GPU")
 		f.BoolVar(&b.noFloor, "no-floor", false, "do not measure the device for floors")
-		f.BoolVar(&b.rows, "rows", false, "measure a fixed list of passes on a GPU, whatever --model and the\nflags of a pass say")
 	})
 	cli.AddFlags(c.Flags(), "Lists, as llama-bench has them", b.lists.register)
 	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.BoolVar(&b.json, "json", false, "print one JSON object, of lists an array of one for each result")
-		b.shown.Register(f, "time or roofline", "that of the plan")
-		f.Lookup("limit").Usage = "show the `N` stages that took the most time, or are first by\n--sort (default: all)"
 	})
-	c.AddCommand(newBenchKernel(m), newBenchOverhead(m), newBenchInside(m), newBenchCeilings(m), newBenchStart(m), NewBenchEnergy(m, measure.OpenMeter))
+	c.AddCommand(newBenchKernel(m), newBenchCeilings(m), newBenchStart(m), NewBenchEnergy(m, measure.OpenMeter))
 	return c
 }
 
 // register registers the flags that choose the pass.
 func (b *benchFlags) register(f *pflag.FlagSet) {
-	f.StringVar(&b.phase, "phase", "decode", "`PHASE` to measure: prefill or decode")
-	f.IntVar(&b.promptLen, "prompt-len", 0, "the prefill has `N` tokens (default: 256, or the whole\ncontext if that is shorter)")
-	f.StringVar(&b.logits, "logits", "last", "`ROWS` of logits that the prefill computes: all or last")
-	f.IntVar(&b.past, "past", 0, "the cache holds `N` tokens before the pass (default: before a decode\nstep 128, or half the context if that is shorter; before a prefill none)")
-	b.batches.Values = []int{1}
+	f.Var(cli.OneOf(&b.phase, "decode", "decode", "prefill"), "phase", "`PHASE` to measure: prefill or decode")
+	f.Var(cli.Int(&b.promptLen, 0, cli.AtLeast(1)), "prompt-len", "the prefill has `N` tokens (default: 256, or the whole\ncontext if that is shorter)")
+	f.Var(cli.OneOf(&b.logits, "last", "all", "last"), "logits", "`ROWS` of logits that the prefill computes: all or last")
+	f.Var(cli.Int(&b.past, 0, cli.AtLeast(0)), "past", "the cache holds `N` tokens before the pass (default: before a decode\nstep 128, or half the context if that is shorter; before a prefill none)")
+	b.batches = cli.IntList{Values: []int{1}, Allowed: cli.Batches}
 	f.Var(&b.batches, "batch", "the pass has `N` sequences")
 }
 
 // check refuses values that are wrong for every model.
-func (b *benchFlags) check(flags *pflag.FlagSet) (err error) {
+func (b *benchFlags) check() (err error) {
 	if len(b.batches.Values) > 0 {
 		if b.batch, err = b.batches.One("batch"); err != nil {
 			return err
 		}
 	}
-	switch {
-	case b.logits != "all" && b.logits != "last":
-		return cli.Usagef("--logits %s: it must be all or last", cli.ShellQuote(b.logits))
-	case b.phase != "prefill" && b.phase != "decode":
-		return cli.Usagef("--phase %s: it must be prefill or decode", cli.ShellQuote(b.phase))
-	case flags.Changed("prompt-len") && b.promptLen < 1:
-		return cli.Usagef("--prompt-len %d: it must be at least 1", b.promptLen)
-	case b.past < 0:
-		return cli.Usagef("--past %d: it must be at least 0", b.past)
-	case b.batch < 1 || b.batch > cli.MaxBatch:
-		return cli.Usagef("--batch %d: it must be from 1 to %d", b.batch, cli.MaxBatch)
-	case b.record != "" && b.record != traces.RecorderHost && b.record != exec.RecorderStamps && b.record != exec.RecorderCUPTI:
-		return cli.Usagef("--recorder %s: it must be host, stamps or cupti", cli.ShellQuote(b.record))
-	case b.repeat < 1 || b.repeat > cli.MaxRepeat:
-		return cli.Usagef("--repeat %d: it must be from 1 to %d", b.repeat, cli.MaxRepeat)
-	}
-	// A wrong column is refused before anything is measured.
-	if err := cli.SortRows([]measure.StageTime{}, stageColumns, b.shown.Sort, "text", table.OneSection); err != nil {
-		return err
-	}
-	return b.shown.Check()
+	return nil
 }
 
 func (b *benchFlags) run(ctx context.Context, m *cli.ModelFlags, flags *pflag.FlagSet, stdout, stderr io.Writer) error {
-	if err := b.check(flags); err != nil {
+	if err := b.check(); err != nil {
 		return err
-	}
-	if b.rows {
-		return b.runRows(ctx, m, stdout, stderr)
 	}
 	if m.Record = b.record; b.record == traces.RecorderHost {
 		m.Record = ""
@@ -237,11 +207,9 @@ func (b *benchFlags) run(ctx context.Context, m *cli.ModelFlags, flags *pflag.Fl
 			cli.Ms(floor), cli.Ms(floor+barriers), RooflineSays(floor, result.Median), device, device.reads(ceilings.Traffic(work)))
 	}
 	if stages != nil {
-		var table bytes.Buffer
-		if err := writeStages(&table, stages, result.Median, b.shown); err != nil {
-			return err
-		}
-		text = append(text, table.Bytes()...)
+		var b bytes.Buffer
+		writeStages(&b, stages, result.Median)
+		text = append(text, b.Bytes()...)
 	}
 	return cli.WriteOutput(stdout, text)
 }
@@ -280,23 +248,23 @@ func share(floor, d time.Duration) float64 { return float64(floor) / float64(max
 
 // BenchJSON is what bench --json prints of one pass.
 type BenchJSON struct {
-	Phase         string              `json:"phase"`
-	Batch         int                 `json:"batch"`
-	Tokens        int                 `json:"tokens"`
-	Past          int                 `json:"past"`
-	Logits        string              `json:"logits"`
-	Repeat        int                 `json:"repeat"`
-	Median        float64             `json:"median_ms"`
-	P10           float64             `json:"p10_ms"`
-	P90           float64             `json:"p90_ms"`
-	GFLOPs        float64             `json:"gflop_per_s"`
-	GBs           float64             `json:"gb_per_s"`
-	Floor         float64             `json:"floor_ms,omitempty"` // by the ceilings of the device, as the next three
-	WithBarriers  float64             `json:"floor_with_barriers_ms,omitempty"`
-	Share         float64             `json:"share_of_floor,omitempty"`
-	Roofline      *float64            `json:"roofline_percent,omitempty"`
-	Waited        float64             `json:"waited_share"` // see [auto.Waited]
+	Phase         string              `json:"phase"`                            // prefill or decode
+	Batch         int                 `json:"batch"`                            // sequences
+	Tokens        int                 `json:"tokens"`                           // new tokens of each
+	Past          int                 `json:"past"`                             // tokens in the cache
+	Logits        string              `json:"logits"`                           // rows of logits: all or last
+	Repeat        int                 `json:"repeat"`                           // passes measured
+	Median        float64             `json:"median_ms"`                        // of a pass
+	P10           float64             `json:"p10_ms"`                           // of a pass
+	P90           float64             `json:"p90_ms"`                           // of a pass
+	GFLOPs        float64             `json:"gflop_per_s"`                      // of the least FLOPs and bytes of the plan
+	GBs           float64             `json:"gb_per_s"`                         // of the least FLOPs and bytes of the plan
+	Floor         float64             `json:"floor_ms,omitempty"`               // by the ceilings of the device, as the next three
+	WithBarriers  float64             `json:"floor_with_barriers_ms,omitempty"` // without and with a barrier between steps
+	Share         float64             `json:"share_of_floor,omitempty"`         // floor / median
+	Roofline      *float64            `json:"roofline_percent,omitempty"`       // the same in percent; absent if the pass is faster than its floor
+	Waited        float64             `json:"waited_share"`                     // share of the time that threads wanted to run in which they waited for a core
 	Configuration cli.Setting         `json:"configuration"`
 	Device        *BenchDevice        `json:"device,omitempty"`
-	Stages        []measure.StageTime `json:"stages,omitempty"`
+	Stages        []measure.StageTime `json:"stages,omitempty"` // on a CPU
 }

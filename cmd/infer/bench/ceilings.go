@@ -32,26 +32,24 @@ func newBenchCeilings(m *cli.ModelFlags) *cobra.Command {
 		Short: "Measure what the device can do at most",
 		Long: `ceilings measures what floors are computed from: the bandwidth of reads from memory and
 from caches, the arithmetic rate of each type, the cost of a barrier of all SMs or all
-threads, and on a GPU that of a launch and of a hop: the time from when all SMs have written
-their parts of a vector until all have read the whole of it, which is what mode persistent
-has in place of barriers. The result is stored in the user's cache folder. Later runs show
-it from there, and recordings take their floors from it, as long as device, versions, threads
-and kernels are the same; --measure measures again.
+threads, and on a GPU that of a launch and of a hop, the time from when all SMs have written
+their parts of a vector until all have read the whole of it. Later runs and recordings take
+the result from the user's cache folder, as long as device, versions, threads and kernels
+are the same; --measure measures again.
 
-Nothing else should run on the device during the measurement. A value is the best median
-of several rounds: other work makes a device slower, never faster. Rounds go on until a
-second one comes within 5% of the best; if none does, or if other work took the CPU, the
-result is shown with the reason and its uncertainty. It is kept until a surer one is measured. p10 to p90 is the range of the middle 80%
-of the repetitions, and the last numbers are how many rounds there were, with the lowest
-and the highest median. A bench or a recording that is faster than the stored values allow
-measures again, and raises them. The bandwidth of a cache holds for data of at most the given size
-that all threads together use over and over; of data up to twice the size of a CPU's
-cache, a part is still found there. A copy counts the bytes that it reads and those that it
-writes; on a CPU these go different ways, and it may be faster than a read. Floors take reads.
-h2d and d2h are copies to and from a GPU, by the clock of the host: their rate, and the time
-of four bytes. nvrtc is a compilation of a kernel that does nothing. cuda driver, cublaslt, cuda
-context and nvml are what processes that have just begun take to open these; --device auto
-predicts by them how long a start takes on this machine.`,
+A value is the best median of several rounds: other work makes a device slower, never
+faster. Rounds go on until a second one comes within 5% of the best; if none does, or if
+other work took the CPU, the result is shown with the reason and its uncertainty, and kept
+until a surer one is measured. A bench or a recording that is faster than the ceilings allow
+measures again, and raises them.
+
+p10 to p90 is the range of the middle 80% of the repetitions; the last numbers are how many
+rounds there were, with the lowest and the highest median. The bandwidth of a cache holds
+for data of at most the given size that all threads together use over and over. A copy
+counts the bytes that it reads and those that it writes. h2d and d2h are copies to and from
+a GPU by the host's clock, nvrtc the compilation of an empty kernel, and cuda driver,
+cublaslt, cuda context and nvml what a new process takes to open these: --device auto
+predicts a start by them.`,
 		Example: `  infer bench ceilings
   infer bench ceilings --device cpu --threads 1 --measure
   infer bench ceilings --device cuda --json`,
@@ -178,11 +176,11 @@ func WriteCeilings(w io.Writer, s ceilings.Set, stored bool) {
 
 // BenchDevice is the device that was measured on, and what it can do at most.
 type BenchDevice struct {
-	Name     string           `json:"name"`               // of a CPU with threads and kernels
-	Driver   string           `json:"driver,omitempty"`   // the CUDA version that the driver supports
-	Runtime  string           `json:"runtime,omitempty"`  // the one that the library was built with
-	CuBLASLt uint64           `json:"cublaslt,omitempty"` // cublasLtGetVersion
-	ClockMHz int              `json:"sm_clock_mhz,omitempty"`
+	Name     string           `json:"name"`                   // of a CPU with threads and kernels
+	Driver   string           `json:"driver,omitempty"`       // the CUDA version that the driver supports
+	Runtime  string           `json:"runtime,omitempty"`      // the one that the library was built with
+	CuBLASLt uint64           `json:"cublaslt,omitempty"`     // cublasLtGetVersion
+	ClockMHz int              `json:"sm_clock_mhz,omitempty"` // after the ceilings were measured
 	Ceilings []ceilings.Value `json:"ceilings"`
 
 	Set ceilings.Set

@@ -59,8 +59,8 @@ line says so.`,
 		e.register(f)
 		f.Lookup("phase").Usage = "`PHASE` to measure: prefill or decode (default: both; of a stage,\ndecode)"
 		f.Lookup("phase").DefValue = ""
-		f.StringVar(&e.stage, "stage", "", "measure the steps of the stage `NAME`, such as attn.sdpa")
-		f.Float64Var(&e.seconds, "seconds", 5, "repeat each for `S` seconds, after a second of warm-up")
+		f.Var(cli.Suggest(&e.stage, "", cli.StagesAs("")...), "stage", "measure the steps of the stage `NAME`, such as attn.sdpa")
+		f.Var(cli.Float(&e.seconds, 5, cli.Between(0.1, 3600)), "seconds", "repeat each for `S` seconds, after a second of warm-up")
 	})
 	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.BoolVar(&e.json, "json", false, "print one JSON object")
@@ -71,27 +71,24 @@ line says so.`,
 // EnergyResult is the measured time and energy of a workload, a row of the table.
 type EnergyResult struct {
 	Work        string      `json:"work"`
-	Calls       int         `json:"calls"`
+	Calls       int         `json:"calls"` // steps of a stage in a round, else 1
 	Microsecond float64     `json:"us_per_call"`
-	Watts       float64     `json:"watts"`
-	Uncertainty float64     `json:"uncertainty_watts"`
+	Watts       float64     `json:"watts"`             // mean power
+	Uncertainty float64     `json:"uncertainty_watts"` // mean power
 	AboveIdle   *cli.Number `json:"above_idle_watts,omitempty"`
 	PerCall     float64     `json:"mj_per_call"`
 	PerToken    float64     `json:"mj_per_token"`
 	OverIdle    *cli.Number `json:"mj_per_token_above_idle,omitempty"`
-	Steps       int         `json:"counter_steps"`
-	Resolution  float64     `json:"counter_step_mj"`
-	Period      float64     `json:"counter_period_ms"`
+	Steps       int         `json:"counter_steps"`     // updates of the counter that were seen; medians of their size and distance
+	Resolution  float64     `json:"counter_step_mj"`   // updates of the counter that were seen; medians of their size and distance
+	Period      float64     `json:"counter_period_ms"` // updates of the counter that were seen; medians of their size and distance
 	Note        string      `json:"note,omitempty"`
 }
 
 func (e *energyFlags) run(ctx context.Context, m *cli.ModelFlags, flags *pflag.FlagSet, open func(gpt2.Backend) (*measure.Meter, error), stdout, stderr io.Writer) error {
 	e.repeat = 1
-	if err := e.check(flags); err != nil {
+	if err := e.check(); err != nil {
 		return err
-	}
-	if !(e.seconds >= 0.1 && e.seconds <= 3600) {
-		return cli.Usagef("--seconds %g: it must be from 0.1 to 3600", e.seconds)
 	}
 	o, err := m.Open()
 	if err != nil {
@@ -270,10 +267,10 @@ func stageNames(inLayer bool) string {
 
 // EnergyObject is what bench energy --json prints.
 type EnergyObject struct {
-	Source        string         `json:"source"` // what counts, in words
-	Covers        string         `json:"covers"` // what of the machine it counts
-	Seconds       float64        `json:"seconds"`
-	Batch         int            `json:"batch"`
+	Source        string         `json:"source"`                 // what counts, in words
+	Covers        string         `json:"covers"`                 // what of the machine it counts
+	Seconds       float64        `json:"seconds"`                // --seconds
+	Batch         int            `json:"batch"`                  // --batch
 	Idle          *measure.Power `json:"idle,omitempty"`         // with the model loaded
 	IdleUnknown   string         `json:"idle_unknown,omitempty"` // why there is no Idle
 	Results       []EnergyResult `json:"results"`

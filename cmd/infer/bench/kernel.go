@@ -51,7 +51,7 @@ layer, such as attn.sdpa, attn.c_attn, mlp.gelu, ln_1 or lm_head.`,
 	}
 	cli.AddFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
 		b.register(f)
-		f.IntVar(&b.repeat, "repeat", 20, "replay each graph `N` times")
+		f.Var(cli.Int(&b.repeat, 20, cli.Repeats), "repeat", "replay each graph `N` times")
 	})
 	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.BoolVar(&b.json, "json", false, "print one JSON object")
@@ -61,7 +61,7 @@ layer, such as attn.sdpa, attn.c_attn, mlp.gelu, ln_1 or lm_head.`,
 }
 
 func (b *benchFlags) runKernel(ctx context.Context, m *cli.ModelFlags, name string, flags *pflag.FlagSet, stdout, stderr io.Writer) error {
-	if err := b.check(flags); err != nil {
+	if err := b.check(); err != nil {
 		return err
 	}
 	var stage gpt2.Stage
@@ -129,16 +129,16 @@ func printKernels(w io.Writer, report workbench.Report) {
 // KernelRow is a workbench.Result as --json prints it.
 type KernelRow struct {
 	Variant    string     `json:"variant"`
-	Parameters string     `json:"parameters,omitempty"`
-	Note       string     `json:"note,omitempty"` // why it did not run
-	Error      cli.Number `json:"error"`          // max |difference| / max |value|
-	Right      bool       `json:"right"`
+	Parameters string     `json:"parameters,omitempty"` // such as block sizes
+	Note       string     `json:"note,omitempty"`       // why it did not run
+	Error      cli.Number `json:"error"`                // max |difference| / max |value|
+	Right      bool       `json:"right"`                // the error is within the tolerance
 	Floor      float64    `json:"floor_us"`
 	Median     float64    `json:"median_us"`
 	P10        float64    `json:"p10_us"`
 	P90        float64    `json:"p90_us"`
-	GBS        float64    `json:"gb_per_s"`
-	TFLOPS     float64    `json:"tflop_per_s"`
+	GBS        float64    `json:"gb_per_s"`    // of the least bytes and FLOPs
+	TFLOPS     float64    `json:"tflop_per_s"` // of the least bytes and FLOPs
 	Share      float64    `json:"share_of_floor"`
 	Roofline   float64    `json:"roofline_percent,omitempty"` // none if it is faster than its floor
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"gpt2scope/auto"
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/table"
 	"gpt2scope/measure"
 )
 
@@ -27,11 +27,12 @@ type listFlags struct {
 }
 
 func (l *listFlags) register(f *pflag.FlagSet) {
-	l.prompts.Values, l.gens.Values, l.depths.Values = []int{512}, []int{128}, []int{0}
-	f.VarP(&l.prompts, "n-prompt", "p", "measure the prefill of `N,...` tokens, 0 for none (default: 512, or\nas many as fit in the context)")
-	f.VarP(&l.gens, "n-gen", "n", "measure the generation of `N,...` tokens one after another, 0 for\nnone (default: 128, or as many as fit in the context)")
-	f.VarP(&l.depths, "n-depth", "d", "do so with `N,...` tokens in the cache before (default: 0)")
-	f.StringVarP(&l.format, "output", "o", "md", "print the results of lists as `FORMAT`: md, csv or json")
+	any := cli.AtLeast(0)
+	l.prompts, l.gens, l.depths = cli.IntList{Values: []int{512}, Allowed: any}, cli.IntList{Values: []int{128}, Allowed: any}, cli.IntList{Values: []int{0}, Allowed: any}
+	f.VarP(&l.prompts, "n-prompt", "p", "measure the prefill of `N,...` tokens, 0 for none; by default at\nmost as many as fit in the context")
+	f.VarP(&l.gens, "n-gen", "n", "measure the generation of `N,...` tokens one after another, 0 for\nnone; by default at most as many as fit in the context")
+	f.VarP(&l.depths, "n-depth", "d", "do so with `N,...` tokens in the cache before")
+	f.VarP(cli.OneOf(&l.format, "md", "md", "csv", "json"), "output", "o", "print the results of lists as `FORMAT`: md, csv or json")
 }
 
 // listNames are the flags that measure lists; ofLists are those that take a list.
@@ -51,34 +52,13 @@ func (l *listFlags) wanted(flags *pflag.FlagSet) bool {
 
 // check refuses values that are wrong for every model, and flags that have no meaning for lists.
 func (l *listFlags) check(b *benchFlags, flags *pflag.FlagSet) error {
-	for _, name := range []string{"phase", "prompt-len", "logits", "past", "recorder", "no-floor", "rows"} {
+	for _, name := range []string{"phase", "prompt-len", "logits", "past", "recorder", "no-floor"} {
 		if flags.Changed(name) {
 			return cli.Usagef("--%s cannot be combined with lists (-p, -n, -d, -o, several values of --threads and others): leave one of them out", name)
 		}
 	}
-	for _, list := range []struct {
-		name   string
-		values []int
-	}{{"n-prompt", l.prompts.Values}, {"n-gen", l.gens.Values}, {"n-depth", l.depths.Values}} {
-		for _, v := range list.values {
-			if v < 0 {
-				return cli.Usagef("--%s %d: it must be at least 0", list.name, v)
-			}
-		}
-	}
-	for _, batch := range b.batches.Values {
-		if batch < 1 || batch > cli.MaxBatch {
-			return cli.Usagef("--batch %d: it must be from 1 to %d", batch, cli.MaxBatch)
-		}
-	}
 	if !flags.Changed("repeat") {
 		b.repeat = ListRepeat
-	}
-	if b.repeat < 1 || b.repeat > cli.MaxRepeat {
-		return cli.Usagef("--repeat %d: it must be from 1 to %d", b.repeat, cli.MaxRepeat)
-	}
-	if l.format != "md" && l.format != "csv" && l.format != "json" {
-		return cli.Usagef("--output %s: it must be md, csv or json", cli.ShellQuote(l.format))
 	}
 	return nil
 }
@@ -117,31 +97,31 @@ func (l *listFlags) tests(context int) ([]measure.Test, error) {
 
 // ListRow is a result. The JSON names are those of llama-bench for what it has too.
 type ListRow struct {
-	Commit   string  `json:"build_commit"`
-	CPU      string  `json:"cpu_info"`
-	GPU      string  `json:"gpu_info"`
-	Backend  string  `json:"backends"`
-	Model    string  `json:"model_filename"`
-	Type     string  `json:"model_type"`
-	Size     int64   `json:"model_size"` // bytes of the weights of the layers that run, as they are held
-	Params   int64   `json:"model_n_params"`
-	DType    string  `json:"dtype"`
-	Mode     string  `json:"mode"`
-	Layers   int     `json:"layers"`
-	OfLayers int     `json:"of_layers"`
-	Threads  int     `json:"n_threads"`
-	Batch    int     `json:"n_sequences"`
-	Prompt   int     `json:"n_prompt"`
-	Gen      int     `json:"n_gen"`
-	Depth    int     `json:"n_depth"`
-	Time     string  `json:"test_time"`
-	AvgNS    int64   `json:"avg_ns"`
-	StddevNS int64   `json:"stddev_ns"`
-	AvgTS    float64 `json:"avg_ts"`
-	StddevTS float64 `json:"stddev_ts"`
+	Commit   string  `json:"build_commit"`   // the first line of infer version
+	CPU      string  `json:"cpu_info"`       // the processor
+	GPU      string  `json:"gpu_info"`       // "" if the other one computes
+	Backend  string  `json:"backends"`       // CPU or CUDA
+	Model    string  `json:"model_filename"` // --model
+	Type     string  `json:"model_type"`     // gpt2, and the type of most weights in a GGUF file
+	Size     int64   `json:"model_size"`     // bytes of the weights of the layers that run, as they are held
+	Params   int64   `json:"model_n_params"` // parameters of the layers that run, with embeddings and head
+	DType    string  `json:"dtype"`          // as in Configuration
+	Mode     string  `json:"mode"`           // mode is "" on the CPU
+	Layers   int     `json:"layers"`         // layers that run
+	OfLayers int     `json:"of_layers"`      // and those of the model
+	Threads  int     `json:"n_threads"`      // 0 on a GPU
+	Batch    int     `json:"n_sequences"`    // --batch
+	Prompt   int     `json:"n_prompt"`       // tokens of the prefill
+	Gen      int     `json:"n_gen"`          // decode steps (one of the two is 0)
+	Depth    int     `json:"n_depth"`        // tokens in the cache before
+	Time     string  `json:"test_time"`      // when the test began, RFC 3339
+	AvgNS    int64   `json:"avg_ns"`         // time of the test: mean over the repetitions
+	StddevNS int64   `json:"stddev_ns"`      // standard deviation
+	AvgTS    float64 `json:"avg_ts"`         // tokens per second of all sequences: mean over the repetitions
+	StddevTS float64 `json:"stddev_ts"`      // standard deviation
 
-	SamplesNS []int64   `json:"samples_ns"`
-	SamplesTS []float64 `json:"samples_ts"`
+	SamplesNS []int64   `json:"samples_ns"` // of each repetition
+	SamplesTS []float64 `json:"samples_ts"` // of each repetition
 
 	test measure.Test
 }
@@ -235,76 +215,34 @@ func (b *benchFlags) runCombination(ctx context.Context, m *cli.ModelFlags, batc
 	return rows, nil
 }
 
-// writeListsMarkdown writes a table like llama-bench's. The columns of modes, layers and batches are there
-// only if some row has a mode, a part of the layers or several sequences.
+// writeListsMarkdown writes a table like llama-bench's. The columns of modes, layers and batches are there only if some row
+// has a mode, a part of the layers or several sequences.
 func writeListsMarkdown(w io.Writer, rows []ListRow) error {
-	batches := slices.ContainsFunc(rows, func(r ListRow) bool { return r.Batch != 1 })
-	modes := slices.ContainsFunc(rows, func(r ListRow) bool { return r.Mode != "" })
-	parts := slices.ContainsFunc(rows, func(r ListRow) bool { return r.Layers != r.OfLayers })
-	lines := [][]string{{"model", "size", "params", "backend", "threads", "dtype"}}
-	right := []bool{false, true, true, false, true, false}
-	column := func(title string) {
-		lines[0], right = append(lines[0], title), append(right, true)
+	word := func(title string, left bool, of func(*ListRow) string) table.Column[ListRow] {
+		return table.Column[ListRow]{Title: title, Left: left, Cell: func(r *ListRow) table.Cell { return table.String(of(r)) }}
 	}
-	if modes {
-		column("mode")
+	columns := []table.Column[ListRow]{
+		word("model", true, func(r *ListRow) string { return r.Model }),
+		word("size", false, func(r *ListRow) string { return humanize.Size(r.Size) }),
+		word("params", false, func(r *ListRow) string { return fmt.Sprintf("%.2f M", float64(r.Params)/1e6) }),
+		word("backend", true, func(r *ListRow) string { return r.Backend }),
+		table.Count("threads", "threads", func(r *ListRow) int { return r.Threads }),
+		word("dtype", true, func(r *ListRow) string { return r.DType }),
 	}
-	if parts {
-		column("layers")
+	if slices.ContainsFunc(rows, func(r ListRow) bool { return r.Mode != "" }) {
+		columns = append(columns, word("mode", false, func(r *ListRow) string { return r.Mode }))
 	}
-	if batches {
-		column("batch")
+	if slices.ContainsFunc(rows, func(r ListRow) bool { return r.Layers != r.OfLayers }) {
+		columns = append(columns, word("layers", false, func(r *ListRow) string { return fmt.Sprintf("%d of %d", r.Layers, r.OfLayers) }))
 	}
-	column("test")
-	column("t/s")
-	column("ms/pass")
-	for _, r := range rows {
-		threads := ""
-		if r.Threads > 0 {
-			threads = strconv.Itoa(r.Threads)
-		}
-		line := []string{r.Model, humanize.Size(r.Size), fmt.Sprintf("%.2f M", float64(r.Params)/1e6), r.Backend, threads, r.DType}
-		if modes {
-			line = append(line, r.Mode)
-		}
-		if parts {
-			line = append(line, fmt.Sprintf("%d of %d", r.Layers, r.OfLayers))
-		}
-		if batches {
-			line = append(line, strconv.Itoa(r.Batch))
-		}
-		lines = append(lines, append(line, r.test.String(), fmt.Sprintf("%.2f ± %.2f", r.AvgTS, r.StddevTS), fmt.Sprintf("%.3f", r.perPass())))
+	if slices.ContainsFunc(rows, func(r ListRow) bool { return r.Batch != 1 }) {
+		columns = append(columns, table.Count("batch", "batch", func(r *ListRow) int { return r.Batch }))
 	}
-	widths := make([]int, len(right))
-	for _, line := range lines {
-		for i, text := range line {
-			widths[i] = max(widths[i], len([]rune(text)), 2)
-		}
-	}
+	columns = append(columns, word("test", false, func(r *ListRow) string { return r.test.String() }),
+		word("t/s", false, func(r *ListRow) string { return fmt.Sprintf("%.2f ± %.2f", r.AvgTS, r.StddevTS) }),
+		word("ms/pass", false, func(r *ListRow) string { return fmt.Sprintf("%.3f", r.perPass()) }))
 	var b bytes.Buffer
-	for i, line := range lines {
-		for j, text := range line {
-			pad := strings.Repeat(" ", widths[j]-len([]rune(text)))
-			if right[j] {
-				text = pad + text
-			} else {
-				text += pad
-			}
-			fmt.Fprintf(&b, "| %s ", text)
-		}
-		b.WriteString("|\n")
-		if i > 0 {
-			continue
-		}
-		for j, n := range widths {
-			end := "-"
-			if right[j] {
-				end = ":"
-			}
-			fmt.Fprintf(&b, "| %s%s ", strings.Repeat("-", n-1), end)
-		}
-		b.WriteString("|\n")
-	}
+	table.Markdown(&b, columns, rows)
 	fmt.Fprintf(&b, "\n%s\n", rows[0].build())
 	if words := cli.WaitedWords(auto.Waited()); words != "" {
 		fmt.Fprintln(&b, words)

@@ -10,28 +10,24 @@ import (
 	"gpt2scope/measure"
 )
 
-// stageColumns are the columns of the table of stages.
-var stageColumns = []table.Column[measure.StageTime]{
-	{Key: "calls", Title: "calls", Cell: func(s *measure.StageTime) table.Cell { return table.Int(int64(s.Calls)) }},
-	{Key: "time", Title: "time us", Cell: func(s *measure.StageTime) table.Cell { return table.Float(s.Time, 2) }},
-	{Key: "share", Title: "% of pass", Cell: func(s *measure.StageTime) table.Cell { return table.Float(s.Share, 1) }},
-	{Key: "gb_per_s", Title: "GB/s", Cell: func(s *measure.StageTime) table.Cell { return table.When(s.Calls > 0, table.Rate(s.GBs)) }},
-	{Key: "gflop_per_s", Title: "GFLOP/s", Cell: func(s *measure.StageTime) table.Cell { return table.When(s.Calls > 0, table.Rate(s.GFLOPs)) }},
-	{Key: "floor", Title: "floor us", Legend: "least time by the ceilings", Cell: func(s *measure.StageTime) table.Cell { return table.When(s.Calls > 0, table.Float(s.Floor, 2)) }},
-	{Key: "bound", Title: "of", Legend: "what takes that time", Cell: func(s *measure.StageTime) table.Cell { return table.String(s.Bound) }},
-	{Key: "roofline", Title: "roofline %", Legend: "floor / time", Cell: func(s *measure.StageTime) table.Cell {
-		return table.When(s.Calls > 0, table.Known(s.Roofline > 0, table.Float(s.Roofline, 0)))
-	}},
-	{Key: "stage", Title: "  ", Left: true, Cell: func(s *measure.StageTime) table.Cell { return table.String(s.Stage) }},
-}
-
-// writeStages writes the table of stages for people, beside the median of the passes that
-// were not recorded.
-func writeStages(w io.Writer, stages []measure.StageTime, median time.Duration, rows cli.RowOptions) error {
+// writeStages writes the table of stages for people, beside the median of the passes that were not recorded.
+func writeStages(w io.Writer, stages []measure.StageTime, median time.Duration) {
 	sum := 0.0
 	for _, s := range stages {
 		sum += s.Time
 	}
-	fmt.Fprintf(w, "\nstages over all layers: means of as many recorded passes, which sum to %.4f ms; the median above, %.4f ms, is of passes without recording\n", sum/1e3, cli.Ms(median))
-	return cli.WriteRows(w, stageColumns, stages, rows, func(s measure.StageTime) float64 { return s.Time })
+	fmt.Fprintf(w, "\nstages over all layers: means of as many recorded passes, which sum to %.4f ms; "+
+		"the median above, %.4f ms, is of passes without recording\n", sum/1e3, cli.Ms(median))
+	table.Lines(w, table.Right, "calls\ttime us\t% of pass\tGB/s\tGFLOP/s\tfloor us\tof\troofline %\tstage", stages, func(s measure.StageTime) string {
+		if s.Calls == 0 { // the time between stages
+			return fmt.Sprintf("\t%.2f\t%.1f\t\t\t\t\t\t%s", s.Time, s.Share, s.Stage)
+		}
+		roofline := "-"
+		if s.Roofline > 0 {
+			roofline = fmt.Sprintf("%.0f", s.Roofline)
+		}
+		return fmt.Sprintf("%d\t%.2f\t%.1f\t%s\t%s\t%.2f\t%s\t%s\t%s", s.Calls, s.Time, s.Share, table.Rate(s.GBs).Text, table.Rate(s.GFLOPs).Text,
+			s.Floor, s.Bound, roofline, s.Stage)
+	})
+	fmt.Fprint(w, "\nfloor: least time by the ceilings; of: what takes that time; roofline %: floor / time\n")
 }

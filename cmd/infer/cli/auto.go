@@ -34,13 +34,13 @@ func (a *AutoFlags) Register(f *pflag.FlagSet) {
 type AutoJSON struct {
 	Device string         `json:"device"`                // "cpu" or "cuda"
 	Lacks  string         `json:"unavailable,omitempty"` // why not the GPU, although it would have finished first
-	CPU    PredictionJSON `json:"cpu"`
-	GPU    PredictionJSON `json:"gpu"`
+	CPU    PredictionJSON `json:"cpu"`                   // how long the run was expected to take there
+	GPU    PredictionJSON `json:"gpu"`                   // how long the run was expected to take there
 }
 
 // PredictionJSON is how long a run was expected to take on a device.
 type PredictionJSON struct {
-	Total float64 `json:"total_ms"`
+	Total float64 `json:"total_ms"` // the sum of the parts
 	auto.Times
 	Runs int `json:"runs"` // earlier ones here from which it was predicted
 }

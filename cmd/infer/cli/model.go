@@ -51,17 +51,17 @@ type ModelFlags struct {
 }
 
 func (m *ModelFlags) Register(f *pflag.FlagSet) {
-	f.StringVarP(&m.Model, "model", "m", "", "`MODEL`: a Hugging Face GPT-2 directory; a GGUF file with F32, F16,\nBF16 or Q8_0 weights, as llama.cpp has them; the name of a model that\n'hf download' got, such as openai-community/gpt2; or random weights:\nrandom:gpt2 (gpt2-medium, gpt2-large, gpt2-xl), or\nrandom:L=1,C=768,NH=12,V=50257,T=1024"+defaultModelHelp)
-	f.StringVar(&m.Layers, "layers", "", "run the first `N` layers, or 'all' (default: all; of the built-in\nmodel 1, as one profiles a layer)")
-	f.StringVar(&m.Device, "device", "auto", "`DEVICE`: auto (the one that finishes first; to measure, the GPU if\nall it needs is there), cpu, reference (plain and slow, in\nfloat64), or a GPU: cuda or cuda:N")
-	f.StringVar(&m.Dtype, "dtype", "", "`TYPE` in which weights are held: f32, bf16, or on the CPU q8, 8-bit\nintegers with a scale for 32 (default: bf16 on a GPU, f32\nelsewhere); a GPU computes in TYPE, the CPU in float32 except where\n'infer devices' says so")
-	f.StringVar(&m.Mode, "mode", "auto", "`MODE` of a GPU: eager (step after step), graph (recorded once,\nthen replayed), persistent (as graph, and decode steps in one\nkernel), auto (persistent where that is faster, else graph; eager\nwhen a profiler is attached)")
+	f.VarP(Suggest(&m.Model, "", "random:gpt2", "random:gpt2-large", "random:gpt2-medium", "random:gpt2-xl"), "model", "m", "`MODEL`: a Hugging Face GPT-2 directory; a GGUF file with F32, F16,\nBF16 or Q8_0 weights, as llama.cpp has them; the name of a model that\n'hf download' got, such as openai-community/gpt2; or random weights:\nrandom:gpt2 (gpt2-medium, gpt2-large, gpt2-xl), or\nrandom:L=1,C=768,NH=12,V=50257,T=1024"+defaultModelHelp)
+	f.Var(Suggest(&m.Layers, "", "all"), "layers", "run the first `N` layers, or 'all' (default: all; of the built-in\nmodel 1, as one profiles a layer)")
+	f.Var(Suggest(&m.Device, "auto", "auto", "cpu", "cuda", "reference"), "device", "`DEVICE`: auto (the one that finishes first; to measure, the GPU if\nall it needs is there), cpu, reference (plain and slow, in\nfloat64), or a GPU: cuda or cuda:N")
+	f.Var(Suggest(&m.Dtype, "", dtypeNames...), "dtype", "`TYPE` in which weights are held: f32, bf16, or on the CPU q8, 8-bit\nintegers with a scale for 32 (default: bf16 on a GPU, f32\nelsewhere); a GPU computes in TYPE, the CPU in float32 except where\n'infer devices' says so")
+	f.Var(Suggest(&m.Mode, "auto", modeNames...), "mode", "`MODE` of a GPU: eager (step after step), graph (recorded once,\nthen replayed), persistent (as graph, and decode steps in one\nkernel), auto (persistent where that is faster, else graph; eager\nwhen a profiler is attached)")
 	f.StringArrayVar(&m.variant, "variant", nil, "`STAGE=NAME`: run a stage on a GPU with another of its kernels, such\nas attn.sdpa=naive ('infer bench kernel' lists them); decode=steps\nruns each step of mode persistent as a kernel; may be repeated")
 	f.BoolVar(&m.Tune, "tune", false, "time the algorithms of a GPU's matrix products once, and store the\nfastest for later runs")
-	m.threadList.Values = []int{0}
+	m.threadList = IntList{Values: []int{0}, Allowed: Between(1, cpu.MaxThreads).Or(0, "one for each physical core")}
 	f.VarP(&m.threadList, "threads", "t", "`N` CPU threads (default: one for each physical core)")
-	f.IntVarP(&m.context, "context", "c", 0, "the context holds `N` tokens (default: as many as the model can)")
-	f.IntVar(&m.Chunk, "chunk", 0, "evaluate prompts in chunks of `N` tokens (default: whole)")
+	f.VarP(Int(&m.context, 0, AtLeast(1)), "context", "c", "the context holds `N` tokens (default: as many as the model can)")
+	f.Var(Int(&m.Chunk, 0, AtLeast(0)), "chunk", "evaluate prompts in chunks of `N` tokens (default: whole)")
 	f.BoolVar(&m.Quiet, "quiet", false, "no progress bar, no closing line")
 }
 
@@ -94,6 +94,9 @@ func (m *ModelFlags) Each() []*ModelFlags {
 	return all
 }
 
+// dtypeNames are the values of --dtype.
+var dtypeNames = []string{"bf16", "f32", "q8"}
+
 // typeNames are what PyTorch and llama.cpp call the values of --dtype.
 var typeNames = map[string]string{"float32": "f32", "fp32": "f32", "bfloat16": "bf16", "q8_0": "q8"}
 
@@ -105,7 +108,7 @@ func ShortTypes(list string) string {
 		lower := strings.ToLower(name)
 		if short := typeNames[lower]; short != "" {
 			types[i] = short
-		} else if slices.Contains(flagValues["dtype"], lower) {
+		} else if slices.Contains(dtypeNames, lower) {
 			types[i] = lower
 		}
 	}
@@ -178,12 +181,6 @@ func (m *ModelFlags) checkOne(c *cobra.Command) error {
 		return Usagef("--mode %s: it must be auto, eager, graph or persistent", ShellQuote(m.Mode))
 	case len(m.forGPU) > 0 && (m.Device == "cpu" || m.Device == "reference"):
 		return Usagef("%s is for a GPU; leave it out, or use --device cuda", m.forGPU[0])
-	case m.Threads < 0 || m.Threads > cpu.MaxThreads:
-		return Usagef("--threads %d: it must be from 1 to %d, or 0 for one for each physical core", m.Threads, cpu.MaxThreads)
-	case m.context < 0 || m.context == 0 && c.Flags().Changed("context"):
-		return Usagef("--context %d: it must be at least 1", m.context)
-	case m.Chunk < 0:
-		return Usagef("--chunk %d: it must be positive, or 0 for whole prompts", m.Chunk)
 	}
 	for _, v := range m.variant {
 		if stage, name, ok := strings.Cut(v, "="); !ok || stage == "" || name == "" {
@@ -438,16 +435,16 @@ func (o *Opened) Close() {
 // Setting describes on what a session runs, and how.
 type Setting struct {
 	Model   string `json:"model"`
-	Device  string `json:"device"`
-	GPU     string `json:"gpu,omitempty"`
-	Mode    string `json:"mode,omitempty"`
+	Device  string `json:"device"`                  // cpu, reference, cuda
+	GPU     string `json:"gpu,omitempty"`           // of a GPU: its name
+	Mode    string `json:"mode,omitempty"`          // eager, graph or persistent: what decode steps ran as, or auto if none ran
 	Instead string `json:"mode_fallback,omitempty"` // what ran in another mode, and why
-	DType   string `json:"dtype"`
-	Layers  int    `json:"layers"`
-	OfTotal int    `json:"of_layers"`
-	Threads int    `json:"threads,omitempty"`
-	Context int    `json:"context"`
-	Version string `json:"version"`
+	DType   string `json:"dtype"`                   // of the weights on the device: f32, bf16, q8, f64
+	Layers  int    `json:"layers"`                  // how many run
+	OfTotal int    `json:"of_layers"`               // of how many
+	Threads int    `json:"threads,omitempty"`       // of a CPU
+	Context int    `json:"context"`                 // tokens that the KV cache holds
+	Version string `json:"version"`                 // the program's, as infer --version prints it
 }
 
 func (o *Opened) Setting() Setting {
@@ -478,47 +475,6 @@ func (s Setting) String() string {
 	return fmt.Sprintf("%s, %s, layers %d of %d", device, s.DType, s.Layers, s.OfTotal)
 }
 
-// IntList is a flag of whole numbers, such as 1,2; the flag may be repeated.
-type IntList struct {
-	Values  []int
-	Changed bool
-}
-
-func (l *IntList) String() string {
-	var words []string
-	for _, v := range l.Values {
-		words = append(words, strconv.Itoa(v))
-	}
-	return strings.Join(words, ",")
-}
-
-// Type names the flag's kind for messages: each value is one.
-func (l *IntList) Type() string { return "int" }
-
-func (l *IntList) Set(text string) error {
-	var values []int
-	for word := range strings.SplitSeq(text, ",") {
-		n, err := strconv.Atoi(word)
-		if err != nil {
-			return err
-		}
-		values = append(values, n)
-	}
-	if l.Changed {
-		values = append(l.Values, values...)
-	}
-	l.Values, l.Changed = values, true
-	return nil
-}
-
-// One returns the value of a flag that takes one here.
-func (l *IntList) One(flag string) (int, error) {
-	if len(l.Values) != 1 {
-		return 0, Usagef("--%s %s: give one value; only 'infer bench' takes a list", flag, l)
-	}
-	return l.Values[0], nil
-}
-
 // SMClock returns the present clock in MHz of the SMs of the GPU at a PCI address, or 0 if
 // it cannot be read.
 func SMClock(pci string) int {
@@ -535,3 +491,18 @@ const (
 	MaxBatch  = 1 << 20
 	MaxRepeat = 1 << 20
 )
+
+// Batches and Repeats are what flags of sequences and of repetitions allow.
+var Batches, Repeats = Between(1, MaxBatch), Between(1, MaxRepeat)
+
+// StagesAs are the names of stages with an output, those within a layer after a prefix.
+func StagesAs(layer string) (names []string) {
+	for s := range gpt2.StageSample {
+		if info := s.Info(); info.InLayer {
+			names = append(names, layer+info.Name)
+		} else {
+			names = append(names, info.Name)
+		}
+	}
+	return names
+}

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -69,7 +70,7 @@ func WriteFile(ctx context.Context, path string, write func(io.Writer) error) er
 // AddFormat adds the flags of a command that prints in one of several formats; --json is short for
 // --format json, as all commands have it.
 func AddFormat(f *pflag.FlagSet, format *string, formats string) {
-	f.StringVar(format, "format", "table", "`FORMAT`: "+formats)
+	f.Var(OneOf(format, "table", strings.FieldsFunc(strings.ReplaceAll(formats, " or ", ","), func(r rune) bool { return r == ',' || r == ' ' })...), "format", "`FORMAT`: "+formats)
 	f.BoolFunc("json", "print one JSON object: the same as --format json", func(value string) error {
 		if on, err := strconv.ParseBool(value); err != nil {
 			return err

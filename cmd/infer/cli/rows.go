@@ -2,10 +2,8 @@ package cli
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/spf13/pflag"
 
@@ -23,7 +21,7 @@ type RowOptions struct {
 // the table without it.
 func (o *RowOptions) Register(f *pflag.FlagSet, columns, order string) {
 	f.StringVar(&o.Sort, "sort", "", "sort by `COLUMN`, such as "+columns+" or another heading\nof the table (default: "+order+")")
-	f.IntVar(&o.Limit, "limit", 0, "show the `N` rows that took the most time, or are first by\n--sort, and sum the rest of their kind (default: all)")
+	f.Var(Int(&o.Limit, 0, AtLeast(0)), "limit", "show the `N` rows that took the most time, or are first by\n--sort, and sum the rest of their kind (default: all)")
 }
 
 // NotShown says how many rows --limit left out, if it did.
@@ -33,33 +31,8 @@ func NotShown(w io.Writer, cut int) {
 	}
 }
 
-// WriteRows writes a table for people: rows in the order that --sort says, of which --limit leaves the first, or those of the
-// longest times if there is no --sort.
-func WriteRows[R any](w io.Writer, columns []table.Column[R], rows []R, o RowOptions, time func(R) float64) error {
-	rows = slices.Clone(rows)
-	if err := SortRows(rows, columns, o.Sort, "text", table.OneSection); err != nil {
-		return err
-	}
-	cut := 0
-	if o.Limit > 0 && len(rows) > o.Limit {
-		cut = len(rows) - o.Limit
-		if o.Sort == "" {
-			slices.SortStableFunc(rows, func(a, b R) int { return cmp.Compare(time(b), time(a)) })
-		}
-		rows = rows[:o.Limit]
-	}
-	table.Print(w, columns, rows)
-	NotShown(w, cut)
-	table.Legend(w, columns)
-	return nil
-}
-
-func (o *RowOptions) Check() error {
-	if o.Limit < 0 {
-		return Usagef("--limit %d: it must be at least 1, or 0 for all", o.Limit)
-	}
-	return nil
-}
+// Check is done by the flags.
+func (o *RowOptions) Check() error { return nil }
 
 // SortRows is [table.Sort], whose error is a usage error.
 func SortRows[R any](rows []R, columns []table.Column[R], name, format string, section func(*R) int) error {

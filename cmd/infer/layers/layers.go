@@ -95,23 +95,23 @@ whole model; layers count from 0, as in the names of stages. They may be repeate
 		f.BoolVar(&l.verify, "verify", false, "measure the predicted depths too, and print the error")
 	})
 	cli.AddFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
-		f.StringSliceVar(&l.phases, "phase", []string{"prefill", "decode"}, "measure these `PHASES`: prefill, decode or both (default: both)")
-		f.IntVar(&l.promptLen, "prompt-len", 0, "the prefill has `N` tokens (default: 256, or the context if it\nis shorter)")
-		f.IntVar(&l.past, "past", 0, "the cache holds `N` tokens before the decode step (default: 128,\nor half the context if that is shorter)")
-		f.IntVar(&l.batch, "batch", 1, "passes have `N` sequences")
-		f.IntVar(&l.repeat, "repeat", 10, "measure each phase of each depth `N` times")
-		f.IntVar(&l.passes, "passes", 5, "each time, take the median of `N` passes")
-		f.Float64Var(&l.warmUp, "warm-up", 1, "run passes for `S` seconds before the first measurement")
+		f.StringSliceVar(&l.phases, "phase", []string{"prefill", "decode"}, "measure these `PHASES`: prefill, decode or both")
+		f.Var(cli.Int(&l.promptLen, 0, cli.AtLeast(1)), "prompt-len", "the prefill has `N` tokens (default: 256, or the context if it\nis shorter)")
+		f.Var(cli.Int(&l.past, 0, cli.AtLeast(0)), "past", "the cache holds `N` tokens before the decode step (default: 128,\nor half the context if that is shorter)")
+		f.Var(cli.Int(&l.batch, 1, cli.Batches), "batch", "passes have `N` sequences")
+		f.Var(cli.Int(&l.repeat, 10, cli.Between(1, maxLayersRepeat)), "repeat", "measure each phase of each depth `N` times")
+		f.Var(cli.Int(&l.passes, 5, cli.Between(1, maxLayersRepeat)), "passes", "each time, take the median of `N` passes")
+		f.Var(cli.Float(&l.warmUp, 1, cli.Between(0.0, 3600)), "warm-up", "run passes for `S` seconds before the first measurement")
 		f.StringVar(&l.shard, "shard", "", "do part `I/N` of the measurements, such as 2/8")
 		f.Uint64Var(&l.seed, "seed", 1, "`SEED` of the order and of the text that the model writes")
-		f.Float64Var(&l.energy, "energy-seconds", 2, "decode each depth for `S` seconds to measure its energy; 0 skips\nthat")
+		f.Var(cli.Float(&l.energy, 2, cli.Between(0.1, 3600).Or(0, "none")), "energy-seconds", "decode each depth for `S` seconds to measure its energy; 0 skips\nthat")
 		f.BoolVar(&l.noFloor, "no-floor", false, "do not measure the device for floors")
 		f.BoolVar(&l.noMemory, "no-memory", false, "do not measure memory, which takes a process for each depth")
 		f.BoolVar(&l.noStages, "no-stages", false, "do not record the deepest by stages")
 	})
 	cli.AddFlags(c.Flags(), "Quality", func(f *pflag.FlagSet) {
 		f.StringVar(&l.text, "text", "", "`FILE` with a text to predict; - is standard input")
-		f.IntVar(&l.window, "window", 0, "`N` tokens are evaluated at once (default: 512 of a text, 256 of\nthe model's own, or the context if it is shorter)")
+		f.Var(cli.Int(&l.window, 0, cli.AtLeast(1)), "window", "`N` tokens are evaluated at once (default: 512 of a text, 256 of\nthe model's own, or the context if it is shorter)")
 	})
 	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.StringVarP(&l.dir, "out", "o", "", "`DIR` for the results; it is made if it does not exist")
@@ -130,22 +130,6 @@ func (l *layersFlags) check(flags *pflag.FlagSet) (err error) {
 		return cli.Usagef("--layers: this command chooses the layers by --range, --drop, --repeat-layer and --order")
 	case l.dir == "":
 		return cli.Usagef("give the directory to write: --out DIR")
-	case flags.Changed("prompt-len") && l.promptLen < 1:
-		return cli.Usagef("--prompt-len %d: it must be at least 1", l.promptLen)
-	case l.past < 0:
-		return cli.Usagef("--past %d: it must be at least 0", l.past)
-	case l.batch < 1 || l.batch > cli.MaxBatch:
-		return cli.Usagef("--batch %d: it must be from 1 to %d", l.batch, cli.MaxBatch)
-	case l.repeat < 1 || l.repeat > maxLayersRepeat:
-		return cli.Usagef("--repeat %d: it must be from 1 to %d", l.repeat, maxLayersRepeat)
-	case l.passes < 1 || l.passes > maxLayersRepeat:
-		return cli.Usagef("--passes %d: it must be from 1 to %d", l.passes, maxLayersRepeat)
-	case l.window < 0 || flags.Changed("window") && l.window == 0:
-		return cli.Usagef("--window %d: it must be at least 1", l.window)
-	case l.energy != 0 && !(l.energy >= 0.1 && l.energy <= 3600):
-		return cli.Usagef("--energy-seconds %g: it must be 0, or from 0.1 to 3600", l.energy)
-	case !(l.warmUp >= 0 && l.warmUp <= 3600):
-		return cli.Usagef("--warm-up %g: it must be from 0 to 3600", l.warmUp)
 	case flags.Changed("text") && l.text == "":
 		return cli.Usagef("--text needs the name of a file; - is standard input")
 	case l.verify && !flags.Changed("predict"):

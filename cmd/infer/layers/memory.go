@@ -27,9 +27,9 @@ func newLayersMemory(m *cli.ModelFlags) *cobra.Command {
 	}
 	cli.AddFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
 		f.StringVar(&order, "order", "0", "run these `LAYERS`, such as 0,2,1")
-		f.IntVar(&batch, "batch", 1, "passes have `N` sequences")
-		f.IntVar(&promptLen, "prompt-len", 1, "the prefill has `N` tokens")
-		f.IntVar(&past, "past", 0, "the cache holds `N` tokens before the decode step")
+		f.Var(cli.Int(&batch, 1, cli.Batches), "batch", "passes have `N` sequences")
+		f.Var(cli.Int(&promptLen, 1, cli.AtLeast(1)), "prompt-len", "the prefill has `N` tokens")
+		f.Var(cli.Int(&past, 0, cli.AtLeast(0)), "past", "the cache holds `N` tokens before the decode step")
 	})
 	return c
 }
@@ -46,9 +46,7 @@ func runLayersMemory(ctx context.Context, m *cli.ModelFlags, order string, batch
 	switch {
 	case err != nil:
 		return cli.Usagef("--order %s: %w", cli.ShellQuote(order), err)
-	case batch < 1 || batch > cli.MaxBatch:
-		return cli.Usagef("--batch %d: it must be from 1 to %d", batch, cli.MaxBatch)
-	case promptLen < 1 || promptLen > capacity || past < 0 || past >= capacity:
+	case promptLen > capacity || past >= capacity:
 		return cli.Usagef("--prompt-len %d, --past %d: the context holds %s", promptLen, past, cli.Count(capacity, "token"))
 	}
 	options := o.Options

@@ -21,6 +21,7 @@ import (
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/cuda"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/table"
 	"gpt2scope/learn"
 	"gpt2scope/learn/page"
 )
@@ -145,11 +146,11 @@ type LearnJSON struct {
 
 func (l *learnFlags) list(c *cobra.Command) error {
 	var b bytes.Buffer
-	out, width := LearnJSON{[]learn.Result{}}, cli.TextWidth(c.OutOrStdout())
+	out := LearnJSON{[]learn.Result{}}
 	for _, lesson := range learn.All() {
 		out.Lessons = append(out.Lessons, learn.Result{Number: lesson.Number, Claim: lesson.Claim})
 		var claim bytes.Buffer
-		wrap(&claim, "     ", lesson.Claim, width)
+		wrap(&claim, "     ", lesson.Claim)
 		fmt.Fprintf(&b, "%3d%s", lesson.Number, claim.Bytes()[3:])
 	}
 	if l.json {
@@ -229,7 +230,7 @@ func (l *learnFlags) run(c *cobra.Command, m *cli.ModelFlags, lessons []*learn.L
 	}
 	var results []learn.Result
 	recording := learn.Recording{}
-	width, reasons := cli.TextWidth(c.OutOrStdout()), map[string]bool{}
+	reasons := map[string]bool{}
 	for i, lesson := range lessons {
 		r, err := result(lesson)
 		if err != nil {
@@ -238,7 +239,7 @@ func (l *learnFlags) run(c *cobra.Command, m *cli.ModelFlags, lessons []*learn.L
 		results = append(results, r)
 		recording.Add(r)
 		if !l.json {
-			text := LessonText(r, width, reasons)
+			text := lessonText(r, reasons)
 			if i > 0 {
 				text = append([]byte{'\n'}, text...)
 			}
@@ -331,59 +332,49 @@ func failures(results []learn.Result) error {
 	return errors.New(strings.Join(errs, "; "))
 }
 
-// LessonText writes a result for people, in lines of so many letters. A reason why something was not measured is written the
-// first time only.
-func LessonText(r learn.Result, width int, reasons map[string]bool) []byte {
+// lessonText writes a result for people. A reason why something was not measured is written the first time only.
+func lessonText(r learn.Result, reasons map[string]bool) []byte {
 	var b bytes.Buffer
-	wrap(&b, "", fmt.Sprintf("Lesson %d: %s", r.Number, r.Claim), width)
+	wrap(&b, "", fmt.Sprintf("Lesson %d: %s", r.Number, r.Claim))
 	fmt.Fprintf(&b, "%s\n", strings.ToUpper(string(r.Verdict)))
 	for _, p := range r.Parts {
 		b.WriteByte('\n')
-		wrap(&b, "", fmt.Sprintf("%s: %s", p.Heading(), p.Verdict), width)
-		writeFigures(&b, p.Figures, width)
-		wrap(&b, "  ", p.Text, width)
-		indent := "\n  "
-		if slices.ContainsFunc(p.Lines, func(line string) bool { return len(line) > width-2 }) {
-			indent = "\n"
-		}
+		wrap(&b, "", fmt.Sprintf("%s: %s", p.Heading(), p.Verdict))
+		writeFigures(&b, p.Figures)
+		wrap(&b, "  ", p.Text)
 		if len(p.Lines) > 0 {
-			fmt.Fprintf(&b, "%s%s\n", indent, strings.Join(p.Lines, indent))
+			fmt.Fprintf(&b, "\n  %s\n", strings.Join(p.Lines, "\n  "))
 		}
 		if p.Reason != "" && !reasons[p.Reason] {
 			reasons[p.Reason] = true
-			wrap(&b, "  ", "Not measured now: "+p.Reason+".", width)
+			wrap(&b, "  ", "Not measured now: "+p.Reason+".")
 		}
 	}
 	b.WriteString("\nWhy\n")
-	wrap(&b, "  ", r.Why, width)
+	wrap(&b, "  ", r.Why)
 	fmt.Fprintf(&b, "\nGo on: %s\n", r.GoOn)
 	return b.Bytes()
 }
 
-// writeFigures writes a row for each figure, or two where one is longer than a line may be, and an empty line.
-func writeFigures(b *bytes.Buffer, figures []learn.Figure, width int) {
-	var name, value, unit, interval int
+// writeFigures writes a row for each figure, and an empty line.
+func writeFigures(b *bytes.Buffer, figures []learn.Figure) {
+	if len(figures) == 0 {
+		return
+	}
+	var lines [][]string
 	for _, f := range figures {
-		v, u := f.Parts()
-		name, value, unit, interval = max(name, len(f.Name)), max(value, len(v)), max(unit, len(u)), max(interval, len(f.Interval()))
+		value, unit := f.Parts()
+		lines = append(lines, []string{"  " + f.Name, value + unit, f.Interval()})
 	}
-	narrow := 2+name+2+value+unit+1+interval > width
-	for _, f := range figures {
-		v, u := f.Parts()
-		if narrow {
-			wrap(b, "  ", f.Name, width)
-			fmt.Fprintf(b, "    %s\n", f)
-			continue
-		}
-		fmt.Fprintf(b, "  %s\n", strings.TrimRight(fmt.Sprintf("%-*s  %*s%-*s %s", name, f.Name, value, v, unit, u, f.Interval()), " "))
-	}
-	if len(figures) > 0 {
-		b.WriteByte('\n')
-	}
+	table.Align(b, func(column int) bool { return column != 1 }, lines)
+	b.WriteByte('\n')
 }
 
-// wrap writes a text in lines of at most so many letters, each with an indent.
-func wrap(b *bytes.Buffer, indent, text string, width int) {
+// wrap writes a text in lines of at most 80 letters, each with an indent. Control characters, as a recording may have them
+// in a name, go.
+func wrap(b *bytes.Buffer, indent, text string) {
+	const width = 80
+	text = table.Plain(text)
 	length := 0
 	for word := range strings.FieldsSeq(text) {
 		n := len([]rune(word))

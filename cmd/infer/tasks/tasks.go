@@ -25,7 +25,7 @@ arrays, reductions, matrix products and passes of the model.`,
 		RunE:        cli.Refused,
 	}
 	c.SuggestionsMinimumDistance = 2
-	c.AddCommand(newTasksBench(m), newTasksImport(), newTasksMerge(), newTasksOnce(m), newTasksPlot(), newTasksSimulate(), newTasksRun(m))
+	c.AddCommand(newTasksBench(m), newTasksMerge(), newTasksOnce(m), newTasksPlot(), newTasksSimulate(), newTasksRun(m))
 	c.AddCommand(newTasksFit(), newTasksCheck())
 	return c
 }

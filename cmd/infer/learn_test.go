@@ -22,7 +22,7 @@ func recordingFile(t *testing.T) string {
 			d = append(d, learn.Point{Case: way, Quantity: "time_us", Value: 3333 + float64(round)})
 		}
 	}
-	r := learn.Recording{Machine: learn.Machine{CPU: "Some CPU", Threads: 4, GPU: "Some GPU"}}
+	r := learn.Recording{Machine: learn.Machine{CPU: "Some CPU", Threads: 4, GPU: "Some\x1b[31m GPU\u009b"}}
 	r.Add(learn.Result{Number: 6, Parts: []learn.Part{{Device: learn.OnCPU, Data: d}, {Device: learn.OnGPU, Data: d}}})
 	file := filepath.Join(t.TempDir(), "lessons.json.gz")
 	f, err := os.Create(file)
@@ -48,7 +48,7 @@ func TestLearn(t *testing.T) {
 		contains(t, source, "// lesson06.cu", "__global__ void square(")
 	}
 	inOrder(t, mustInfer(t, "learn", "6", "--from", recordingFile(t)).stdout, "Lesson 6: a * a", "\nREFUTED\n", "CPU, recorded on ", " on Some CPU, 4 threads: refuted\n",
-		"GPU, recorded on ", " on Some GPU: refuted\n", "  a * a                          3.34 ms [3.33, 3.34]\n", "\n  The intervals of both differences hold 0", "\nWhy\n", "\nGo on: infer ")
+		"GPU, recorded on ", " on Some[31m GPU: refuted\n", "  a * a                          3.34 ms  [3.33, 3.34]\n", "\n  The intervals of both differences hold 0", "\nWhy\n", "\nGo on: infer ")
 }
 
 // inOrder checks that a text has parts, one after the other.

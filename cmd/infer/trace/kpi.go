@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -136,7 +137,7 @@ func printKPI(w io.Writer, r *kpi.Report, define bool) {
 					names = append(names, x.Name)
 				}
 			}
-			if first := indexOf(missing, with); first == i {
+			if first := slices.Index(missing, with); first == i {
 				fmt.Fprintf(w, "  %s\n    record with %s\n", strings.Join(names, ", "), with)
 			}
 		}
@@ -158,15 +159,6 @@ func printKPI(w io.Writer, r *kpi.Report, define bool) {
 			fmt.Fprintf(w, "  %s: %s\n", name, x.Definition)
 		}
 	}
-}
-
-func indexOf(list []string, s string) int {
-	for i, x := range list {
-		if x == s {
-			return i
-		}
-	}
-	return -1
 }
 
 // kpiNumber writes a value with the unit that fits people.

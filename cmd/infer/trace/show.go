@@ -2,6 +2,7 @@ package trace
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -337,35 +338,33 @@ func RowColumns(t *tables.Table, by tables.By) []cli.Column[tables.Row] {
 	rate := func(n, ns int64, scale float64) cli.Cell {
 		return cli.Known(n > 0 && ns > 0, cli.RateCell(float64(n)/float64(max(1, ns))*scale))
 	}
-	shape := func(r *row, of func(*tables.Shape) cli.Cell) cli.Cell {
-		switch {
-		case r.Kind != tables.RowWork || !byKernel:
-			return cli.None
-		case !r.Shape.Known():
-			return cli.Missing
-		}
-		return of(r.Shape)
+	shape := func(key, unit string, of func(*tables.Shape) cli.Cell) cli.Column[row] {
+		return cli.Column[row]{Key: key, Unit: unit, Cell: func(r *row) cli.Cell {
+			return cli.When(byKernel && isStage(r), cli.Known(r.Shape.Known(), of(cmp.Or(r.Shape, &tables.Shape{}))))
+		}}
 	}
-	occupancy := func(r *row, of func(*tables.Occupancy) cli.Cell) cli.Cell {
-		switch {
-		case r.Kind != tables.RowWork || !byKernel:
-			return cli.None
-		case r.Occupancy == nil:
-			return cli.Missing
-		}
-		return of(r.Occupancy)
+	occupancy := func(key, unit, legend string, of func(*tables.Occupancy) cli.Cell) cli.Column[row] {
+		return cli.Column[row]{Key: key, Unit: unit, Legend: legend, Cell: func(r *row) cli.Cell {
+			return cli.When(byKernel && isStage(r), cli.Known(r.Occupancy != nil, of(cmp.Or(r.Occupancy, &tables.Occupancy{}))))
+		}}
+	}
+	duration := func(key, legend string, of func(*row) cli.Cell) cli.Column[row] {
+		return cli.Column[row]{Key: key, Unit: "ns", Legend: legend, Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, of(r)) }}
 	}
 	roofline := func(r *row) cli.Cell {
 		v, ok := t.Roofline(r)
 		return cli.When(isStage(r), cli.Known(ok, cli.FloatCell(v, 1)))
 	}
+	blank := func(is bool, c cli.Cell) cli.Cell {
+		if is {
+			c.Text = ""
+		}
+		return c
+	}
 	// What SMs did inside a kernel, as means over them.
 	inside := func(key, legend string, of func(*traces.Parts) int64) cli.Column[row] {
 		return cli.Column[row]{Key: key, Unit: "ns", Title: key + " us", Legend: legend, Cell: func(r *row) cli.Cell {
-			if r.Inside == nil {
-				return cli.None
-			}
-			return cli.NsCell(of(r.Inside))
+			return cli.When(r.Inside != nil, cli.NsCell(of(cmp.Or(r.Inside, new(traces.Parts)))))
 		}}
 	}
 	columns := []cli.Column[row]{
@@ -377,18 +376,10 @@ func RowColumns(t *tables.Table, by tables.By) []cli.Column[tables.Row] {
 		{Key: "calls", Title: "calls", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Calls)) }},
 		{Key: "kernels", Title: "kernels", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Kernels)) }},
 		{Key: "host", Unit: "ns", Title: "host us", Legend: "while the host launches it", Cell: func(r *row) cli.Cell {
-			c := cli.NsCell(r.Host)
-			if r.Host == 0 {
-				c.Text = ""
-			}
-			return c
+			return blank(r.Host == 0, cli.NsCell(r.Host))
 		}},
 		{Key: "busy", Unit: "ns", Title: "GPU us", Legend: "durations of its kernels, which may overlap", Cell: func(r *row) cli.Cell {
-			c := cli.NsCell(r.Busy)
-			if !isWork(r) && r.Kernels == 0 {
-				c.Text = ""
-			}
-			return c
+			return blank(!isWork(r) && r.Kernels == 0, cli.NsCell(r.Busy))
 		}},
 		{Key: "time", Unit: "ns", Title: "time us", Legend: "its part of the wall time", Cell: func(r *row) cli.Cell { return cli.NsCell(r.Exclusive) }},
 		{Key: "share", Unit: "percent", Title: "% of wall", Cell: func(r *row) cli.Cell {
@@ -399,15 +390,15 @@ func RowColumns(t *tables.Table, by tables.By) []cli.Column[tables.Row] {
 		inside("inputs", "waiting for what other SMs compute", func(p *traces.Parts) int64 { return p.Inputs }),
 		inside("compute", "from the inputs to the published outputs", func(p *traces.Parts) int64 { return p.Compute }),
 		inside("imbalance", "waiting for the last SM", func(p *traces.Parts) int64 { return p.Imbalance }),
-		{Key: "min", Unit: "ns", Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, cli.NsCell(r.Min)) }},
-		{Key: "median", Unit: "ns", Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, cli.Known(r.Median >= r.Min, cli.NsCell(r.Median))) }},
-		{Key: "max", Unit: "ns", Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, cli.NsCell(r.Max)) }},
-		{Key: "mean", Unit: "ns", Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, cli.MeanCell(r.Mean)) }},
-		{Key: "stddev", Unit: "ns", Legend: "standard deviation of a sample", Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, cli.MeanCell(r.StdDev)) }},
-		{Key: "p25", Unit: "ns", Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, cli.NsCell(r.P25)) }},
-		{Key: "p75", Unit: "ns", Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, cli.NsCell(r.P75)) }},
-		{Key: "p95", Unit: "ns", Legend: "of 100 kernels 95 take no longer", Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, cli.NsCell(r.P95)) }},
-		{Key: "p99", Unit: "ns", Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, cli.NsCell(r.P99)) }},
+		duration("min", "", func(r *row) cli.Cell { return cli.NsCell(r.Min) }),
+		duration("median", "", func(r *row) cli.Cell { return cli.Known(r.Median >= r.Min, cli.NsCell(r.Median)) }),
+		duration("max", "", func(r *row) cli.Cell { return cli.NsCell(r.Max) }),
+		duration("mean", "", func(r *row) cli.Cell { return cli.MeanCell(r.Mean) }),
+		duration("stddev", "standard deviation of a sample", func(r *row) cli.Cell { return cli.MeanCell(r.StdDev) }),
+		duration("p25", "", func(r *row) cli.Cell { return cli.NsCell(r.P25) }),
+		duration("p75", "", func(r *row) cli.Cell { return cli.NsCell(r.P75) }),
+		duration("p95", "of 100 kernels 95 take no longer", func(r *row) cli.Cell { return cli.NsCell(r.P95) }),
+		duration("p99", "", func(r *row) cli.Cell { return cli.NsCell(r.P99) }),
 		{Key: "queued", Unit: "ns", Legend: "from the end of its call to its start, in the mean", Cell: func(r *row) cli.Cell {
 			mean := cli.MeanCell(float64(r.Queued) / float64(max(1, r.Kernels)))
 			return cli.When(isWork(r), cli.Known(r.Launches > 0, mean))
@@ -421,36 +412,18 @@ func RowColumns(t *tables.Table, by tables.By) []cli.Column[tables.Row] {
 		{Key: "floor", Unit: "ns", Title: "floor us", Legend: "least time by the ceilings", Cell: func(r *row) cli.Cell { return cli.When(isStage(r), cli.Known(r.Floor > 0, cli.NsCell(r.Floor))) }},
 		{Key: "roofline", Unit: "percent", Title: "roofline %", Legend: "floor / time", Cell: roofline},
 		{Key: "launches", Title: "launches", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Launches)) }},
-		{Key: "grid", Cell: func(r *row) cli.Cell {
-			return shape(r, func(s *tables.Shape) cli.Cell { return cli.TextCell(tables.Dims(s.Grid)) })
-		}},
-		{Key: "block", Cell: func(r *row) cli.Cell {
-			return shape(r, func(s *tables.Shape) cli.Cell { return cli.TextCell(tables.Dims(s.Block)) })
-		}},
-		{Key: "warps", Cell: func(r *row) cli.Cell {
-			return shape(r, func(s *tables.Shape) cli.Cell { return cli.IntCell((s.Threads() + 31) / 32) })
-		}},
-		{Key: "registers", Cell: func(r *row) cli.Cell {
-			return shape(r, func(s *tables.Shape) cli.Cell { return cli.Known(s.Registers > 0, cli.IntCell(int64(s.Registers))) })
-		}},
-		{Key: "shared", Unit: "bytes", Cell: func(r *row) cli.Cell {
-			return shape(r, func(s *tables.Shape) cli.Cell {
-				n := int64(s.StaticShared) + int64(s.DynamicShared)
-				return cli.Cell{Number: float64(n), CSV: strconv.FormatInt(n, 10), Text: humanize.Thousands(n)}
-			})
-		}},
-		{Key: "occupancy", Unit: "percent", Legend: "theoretical occupancy of an SM", Cell: func(r *row) cli.Cell {
-			return occupancy(r, func(o *tables.Occupancy) cli.Cell { return cli.FloatCell(o.Percent, 1) })
-		}},
-		{Key: "limit", Legend: "what allows no more warps", Cell: func(r *row) cli.Cell {
-			return occupancy(r, func(o *tables.Occupancy) cli.Cell { return cli.TextCell(o.Limit) })
-		}},
-		{Key: "waves", Legend: "how often the grid fills the GPU", Cell: func(r *row) cli.Cell {
-			return occupancy(r, func(o *tables.Occupancy) cli.Cell { return cli.Known(o.Waves > 0, cli.FloatCell(o.Waves, 2)) })
-		}},
-		{Key: "tail", Unit: "percent", Legend: "empty part of the last wave", Cell: func(r *row) cli.Cell {
-			return occupancy(r, func(o *tables.Occupancy) cli.Cell { return cli.Known(o.Waves > 0, cli.FloatCell(o.Tail, 1)) })
-		}},
+		shape("grid", "", func(s *tables.Shape) cli.Cell { return cli.TextCell(tables.Dims(s.Grid)) }),
+		shape("block", "", func(s *tables.Shape) cli.Cell { return cli.TextCell(tables.Dims(s.Block)) }),
+		shape("warps", "", func(s *tables.Shape) cli.Cell { return cli.IntCell((s.Threads() + 31) / 32) }),
+		shape("registers", "", func(s *tables.Shape) cli.Cell { return cli.Known(s.Registers > 0, cli.IntCell(int64(s.Registers))) }),
+		shape("shared", "bytes", func(s *tables.Shape) cli.Cell {
+			n := int64(s.StaticShared) + int64(s.DynamicShared)
+			return cli.Cell{Number: float64(n), CSV: strconv.FormatInt(n, 10), Text: humanize.Thousands(n)}
+		}),
+		occupancy("occupancy", "percent", "theoretical occupancy of an SM", func(o *tables.Occupancy) cli.Cell { return cli.FloatCell(o.Percent, 1) }),
+		occupancy("limit", "", "what allows no more warps", func(o *tables.Occupancy) cli.Cell { return cli.TextCell(o.Limit) }),
+		occupancy("waves", "", "how often the grid fills the GPU", func(o *tables.Occupancy) cli.Cell { return cli.Known(o.Waves > 0, cli.FloatCell(o.Waves, 2)) }),
+		occupancy("tail", "percent", "empty part of the last wave", func(o *tables.Occupancy) cli.Cell { return cli.Known(o.Waves > 0, cli.FloatCell(o.Tail, 1)) }),
 		{Key: "bounded", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Bounded)) }},
 		{Key: "imbalance", Legend: "slowest thread / mean", Cell: func(r *row) cli.Cell {
 			return cli.When(isStage(r), cli.Known(r.Imbalance > 0, cli.FloatCell(r.Imbalance, 2)))
@@ -458,68 +431,36 @@ func RowColumns(t *tables.Table, by tables.By) []cli.Column[tables.Row] {
 	}
 	columns = append(columns, counterColumns(t)...)
 	columns = append(columns, cli.Column[row]{Title: "  ", Left: true, Cell: func(r *row) cli.Cell { return cli.TextCell(RowName(t, r)) }})
-	hide := func(keys ...string) {
-		for i := range columns {
-			if slices.Contains(keys, columns[i].Key) {
-				columns[i].Title = ""
-			}
-		}
-	}
-	title := func(key, title string) {
-		for i := range columns {
-			if columns[i].Key == key {
-				columns[i].Title = title
-			}
-		}
-	}
-	legend := func(key, text string) {
-		for i := range columns {
-			if columns[i].Key == key {
-				columns[i].Legend = text
-			}
-		}
-	}
-	columns = slices.DeleteFunc(columns, func(c cli.Column[row]) bool { // both are called imbalance, and no recording has both
-		return insideKey(c) != hasInside(t) && (insideKey(c) || c.Key == "imbalance")
-	})
-	if !slices.ContainsFunc(t.Folded, func(f tables.Folded) bool { return f.Layers > 1 }) {
-		hide("layers")
-	}
-	if !byKernel {
-		columns = slices.DeleteFunc(columns, func(c cli.Column[row]) bool { return c.Key == "queued" })
-	}
-	if by != tables.ByFolded {
-		columns = slices.DeleteFunc(columns, func(c cli.Column[row]) bool { return c.Key == "layers" })
-	}
-	if t.By == tables.ByStage {
-		title("median", "median us")
-	}
+	// Titles of columns that this table shows in another way; "" hides one.
+	titles := map[string]string{}
 	switch {
 	case byKernel:
-		hide("kernels", "host", "flops", "bytes", "gb_per_s", "tflop_per_s", "floor", "roofline", "launches")
-		title("calls", "count")
-		title("median", "median us")
-		title("min", "min us")
-		title("max", "max us")
-		title("mean", "mean us")
-		title("stddev", "stddev us")
-		title("p95", "p95 us")
-		title("queued", "queued us")
-		title("grid", "grid")
-		title("block", "block")
-		title("warps", "warps")
-		title("registers", "regs")
-		title("shared", "shared B")
-		title("occupancy", "occup. %")
-		title("limit", "limited by")
-		title("waves", "waves")
-		title("tail", "tail %")
+		titles = map[string]string{"kernels": "", "host": "", "flops": "", "bytes": "", "gb_per_s": "", "tflop_per_s": "", "floor": "", "roofline": "", "launches": "",
+			"calls": "count", "median": "median us", "min": "min us", "max": "max us", "mean": "mean us", "stddev": "stddev us", "p95": "p95 us", "queued": "queued us",
+			"grid": "grid", "block": "block", "warps": "warps", "registers": "regs", "shared": "shared B", "occupancy": "occup. %", "limit": "limited by",
+			"waves": "waves", "tail": "tail %"}
 	case t.Device < 0:
-		hide("host", "launches")
-		title("kernels", "events")
-		title("busy", "all threads us")
-		legend("busy", "their times summed")
-		title("imbalance", "imbalance")
+		titles = map[string]string{"host": "", "launches": "", "kernels": "events", "busy": "all threads us", "imbalance": "imbalance"}
+	}
+	if t.By == tables.ByStage {
+		titles["median"] = "median us"
+	}
+	if !slices.ContainsFunc(t.Folded, func(f tables.Folded) bool { return f.Layers > 1 }) {
+		titles["layers"] = ""
+	}
+	inKernel := slices.ContainsFunc(t.Rows, func(r row) bool { return r.Inside != nil })
+	columns = slices.DeleteFunc(columns, func(c cli.Column[row]) bool {
+		return c.Key == "queued" && !byKernel || c.Key == "layers" && by != tables.ByFolded ||
+			insideKey(c) != inKernel && (insideKey(c) || c.Key == "imbalance") // both are called imbalance, and no recording has both
+	})
+	for i := range columns {
+		c := &columns[i]
+		if title, ok := titles[c.Key]; ok && c.Key != "" {
+			c.Title = title
+		}
+		if c.Key == "busy" && t.Device < 0 && !byKernel {
+			c.Legend = "their times summed"
+		}
 	}
 	return columns
 }
@@ -529,11 +470,6 @@ var insideKeys = []string{"weights", "inputs", "compute", "imbalance"}
 
 func insideKey(c cli.Column[tables.Row]) bool {
 	return slices.Contains(insideKeys, c.Key) && c.Unit == "ns"
-}
-
-// hasInside reports whether the table says what SMs did inside a kernel.
-func hasInside(t *tables.Table) bool {
-	return slices.ContainsFunc(t.Rows, func(r tables.Row) bool { return r.Inside != nil })
 }
 
 // counterTitles are the headings of hardware counters.

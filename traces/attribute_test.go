@@ -21,6 +21,11 @@ func TestAttribute(t *testing.T) {
 		e.Correlation, e.Node = id, node
 		return e
 	}
+	divided := func(process int64, id uint64, start int64) traces.Event {
+		e := kernel(process, id, 0, start)
+		e.Bounded, e.DividedEvery = true, 16
+		return e
+	}
 	copied := func(process int64, id uint64, start int64) traces.Event {
 		e := traces.Plain(traces.KindMemcpy, traces.Stream(process, 0, 1, 7), "c", start, 5)
 		e.Correlation = id
@@ -56,6 +61,10 @@ func TestAttribute(t *testing.T) {
 		"after its range has closed, during another": {
 			[]traces.Event{named("a", 1, 0, 20), call(1, "cudaLaunchKernel", 1, 5, 10), named("b", 1, 100, 200), kernel(1, 1, 0, 150)}, "a",
 			traces.Attribution{Kernels: 1, Calls: 1, Ranges: 2},
+		},
+		"a time that was divided, of a kernel bounded by its neighbours": {
+			[]traces.Event{named("a", 1, 0, 20), call(1, "cudaLaunchKernel", 1, 5, 10), divided(1, 1, 150)}, "a",
+			traces.Attribution{Kernels: 1, Calls: 1, Ranges: 1, Bounded: 1, Divided: 1},
 		},
 		"the call goes on when its range has closed": {
 			[]traces.Event{named("a", 1, 0, 20), call(1, "cudaLaunchKernel", 1, 5, 30), kernel(1, 1, 0, 6)}, "a",

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
-	"time"
 
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
@@ -55,30 +53,6 @@ func manyPasses(t testing.TB, n int) string {
 		t.Fatal(err)
 	}
 	return path
-}
-
-// TestManyEvents reads and summarises a tenth of a million events in a tenth of the
-// time that a million may take: 5 s on 2 cores, which are 10 s of their time.
-func TestManyEvents(t *testing.T) {
-	const limit = time.Second
-	path := manyPasses(t, 100_000)
-	for _, by := range slices.DeleteFunc(slices.Clone(Bys), func(by By) bool { return by == BySM }) { // which these recordings do not have
-		best := time.Hour
-		for try := 0; try < 4 && best > limit; try++ { // cores that are shared are slower
-			start := fixtures.CPUTime(t)
-			tr, err := load.Load(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if table, err := Summarize(tr, by, -1); err != nil || len(tr.Events) < 100_000 || table.Wall < 100_000/19*30_000 {
-				t.Fatalf("by %s: %d events, error %v", by, len(tr.Events), err)
-			}
-			best = min(best, fixtures.CPUTime(t)-start)
-		}
-		if best > limit {
-			t.Errorf("by %s it took %v of the cores; a tenth of 10 s is the limit", by, best)
-		}
-	}
 }
 
 func BenchmarkSummarize(b *testing.B) {

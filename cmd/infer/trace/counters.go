@@ -2,13 +2,13 @@ package trace
 
 import (
 	"fmt"
-	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/internal/files"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
 	"gpt2scope/traces/counters"
@@ -31,7 +31,7 @@ func joinCounters(c *cobra.Command, path string, t *traces.Trace) error {
 	if counted == "" {
 		return nil
 	}
-	f, err := os.Open(counted)
+	f, err := files.Open(c.Context(), counted)
 	if err != nil {
 		return fmt.Errorf("--counters: cannot read %s: %w", counted, humanize.Cause(err))
 	}

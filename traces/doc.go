@@ -40,10 +40,11 @@
 //
 // # The packages below
 //
-// This package imports nothing but the standard library and what writes numbers in words. traces/nsys reads the exports of
-// Nsight Systems, and traces/load opens a file of any format. traces/window computes the
-// part of a trace that counts; traces/tables, traces/judge, traces/diff, traces/pprof and
-// traces/report say where its time went.
+// This package imports the standard library, what reads JSON and what writes numbers in words.
+// traces/nsys reads the exports of Nsight Systems, and traces/load opens a file of any format.
+// traces/window computes the part of a trace that counts. traces/tables divides its time,
+// traces/kpi measures it, and traces/judge says what to make of it; traces/diff, traces/pprof and
+// traces/report compare and show it.
 //
 // # Errors
 //

@@ -155,7 +155,7 @@ type measured struct {
 	copies                 map[direction]*transfer
 	sets                   transfer
 	waits                  transfer // calls that wait for the GPU
-	waitedIn               []place
+	waitedIn               []waitedIn
 	waitedBusy             int64 // the GPU works and the host waits for it
 	calls                  int
 	launches               []*window.Launch
@@ -177,8 +177,8 @@ type transfer struct {
 	bytes, time int64
 }
 
-// place is a range or operation in which the host waited.
-type place struct {
+// waitedIn is a range or operation in which the host waited.
+type waitedIn struct {
 	name  string
 	count int
 	time  int64
@@ -305,7 +305,7 @@ func directionOf(e *traces.Event) direction {
 
 // host counts the API calls, and finds where the host waited for the GPU.
 func (m *measured) host() {
-	places := map[string]*place{}
+	waits := map[string]*waitedIn{}
 	for i := range m.Events {
 		e := &m.Events[i]
 		if !e.Kind.IsCall() || e.End() <= m.at.From && e.Time < m.at.From || e.Time >= m.at.To {
@@ -321,18 +321,18 @@ func (m *measured) host() {
 		if in := m.Parent(e); in != nil {
 			name += " in " + in.Name
 		}
-		p := places[name]
+		p := waits[name]
 		if p == nil {
-			p = &place{name: name}
-			places[name] = p
+			p = &waitedIn{name: name}
+			waits[name] = p
 		}
 		p.count++
 		p.time += ns
 	}
-	for _, p := range places {
+	for _, p := range waits {
 		m.waitedIn = append(m.waitedIn, *p)
 	}
-	slices.SortFunc(m.waitedIn, func(a, b place) int { return cmp.Or(cmp.Compare(b.time, a.time), cmp.Compare(a.name, b.name)) })
+	slices.SortFunc(m.waitedIn, func(a, b waitedIn) int { return cmp.Or(cmp.Compare(b.time, a.time), cmp.Compare(a.name, b.name)) })
 }
 
 // queue pairs launches with their work.

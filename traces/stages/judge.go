@@ -26,7 +26,7 @@ type likeness struct {
 // judge drops what is no pass of a decoder: its kernels are of no stage. A pass of which the
 // recording has not even one whole layer is one if others have the same products.
 func (f *finder) judge() {
-	all := f.places(func(int) bool { return true })
+	all := f.productsAt(func(int) bool { return true })
 	like := make([]likeness, len(f.passes))
 	keep := make([]bool, len(f.passes))
 	isPart := make([]bool, len(f.passes))
@@ -44,7 +44,7 @@ func (f *finder) judge() {
 		keep[n] = l.anchors >= leastAnchors && l.alike >= leastAlike && (!isWhole || l.products >= leastProducts) ||
 			l.layers > 1 && min(l.twins, l.alike, l.products) >= leastTwins
 	}
-	whole := f.places(func(pass int) bool { return keep[pass] })
+	whole := f.productsAt(func(pass int) bool { return keep[pass] })
 	for n := range f.passes {
 		if isPart[n] {
 			like[n].alike = f.repeated(n, whole)
@@ -81,9 +81,9 @@ type kernelAt struct {
 	key   int
 }
 
-// places returns in which passes that count there is a product, or one of the lm_head, at a place:
-// two of them at most.
-func (f *finder) places(counts func(pass int) bool) map[kernelAt][]int {
+// productsAt returns of each product, also of the lm_head, in which of the passes that count it is: two of
+// them at most.
+func (f *finder) productsAt(counts func(pass int) bool) map[kernelAt][]int {
 	found := map[kernelAt][]int{}
 	for i, n := range f.pass {
 		if n < 0 || !counts(n) || f.states[i] != head && !slices.Contains(products[:], f.states[i]) {
@@ -98,13 +98,13 @@ func (f *finder) places(counts func(pass int) bool) map[kernelAt][]int {
 }
 
 // repeated returns the share of the products of a pass that are at the same place in another.
-func (f *finder) repeated(pass int, places map[kernelAt][]int) float64 {
+func (f *finder) repeated(pass int, in map[kernelAt][]int) float64 {
 	again, of := 0, 0
 	p := &f.passes[pass]
 	for i := p.from; i < p.to; i++ {
 		if f.pass[i] == pass && (slices.Contains(products[:], f.states[i]) || f.states[i] == head) {
 			of++
-			if slices.ContainsFunc(places[kernelAt{f.states[i], f.keys[i]}], func(n int) bool { return n != pass }) {
+			if slices.ContainsFunc(in[kernelAt{f.states[i], f.keys[i]}], func(n int) bool { return n != pass }) {
 				again++
 			}
 		}

@@ -16,8 +16,7 @@ func Ceilings(h *traces.Header, device int32) (s ceilings.Set) {
 }
 
 // Work returns what a step needs at least, in a pass of the plan that begins with so
-// many tokens in the cache. All bytes of a file of version 1 are those of weights and
-// cache, and its products multiply in Header.DType.
+// many tokens in the cache. A product of a step that names no type multiplies in Header.DType.
 func Work(h *traces.Header, p *traces.Plan, step traces.Step, past int) ceilings.Work {
 	flops, bytes := step.CostAt(p, past)
 	w := ceilings.Work{FLOPs: max(0, flops), Activations: min(max(0, step.Activations), max(0, bytes)), Type: step.Multiply}

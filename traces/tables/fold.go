@@ -19,7 +19,7 @@ func FoldLayers(t *Table) []Folded {
 		phase, name string
 	}
 	var rows []Folded
-	places := map[key]int{}
+	index := map[key]int{}
 	for i := range t.Rows {
 		r := &t.Rows[i]
 		name, isLayer := r.Name, 0
@@ -28,9 +28,9 @@ func FoldLayers(t *Table) []Folded {
 				isLayer = 1
 			}
 		}
-		at, ok := places[key{r.Kind, r.Phase, name}]
+		at, ok := index[key{r.Kind, r.Phase, name}]
 		if !ok {
-			places[key{r.Kind, r.Phase, name}] = len(rows)
+			index[key{r.Kind, r.Phase, name}] = len(rows)
 			rows = append(rows, Folded{*r, []int{i}})
 			rows[len(rows)-1].Layers = isLayer
 			continue

@@ -30,7 +30,7 @@ type InsidePass struct {
 // InsidePasses returns the passes, after the warm-up, whose work has the times of each SM.
 func InsidePasses(w *window.Window) []InsidePass {
 	var passes []InsidePass
-	places := map[*traces.Event]int{} // of passes
+	index := map[*traces.Event]int{} // of passes, in the result
 	for _, e := range w.Work {
 		if e.Inside == nil || e.Inside.Each == nil {
 			continue
@@ -40,10 +40,10 @@ func InsidePasses(w *window.Window) []InsidePass {
 		if pass == nil || !ok {
 			continue
 		}
-		at, known := places[pass]
+		at, known := index[pass]
 		if !known {
 			at = len(passes)
-			places[pass] = at
+			index[pass] = at
 			passes = append(passes, InsidePass{Pass: w.Passes[i]})
 		}
 		passes[at].Steps = append(passes[at].Steps, e)

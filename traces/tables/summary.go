@@ -600,20 +600,20 @@ func (t *Table) RowOf(e *traces.Event) int {
 
 // index lets the table find the row of an event.
 func (s *summary) index(t *Table) {
-	places := make(map[rowKey]int, len(t.Rows))
+	index := make(map[rowKey]int, len(t.Rows))
 	for i, r := range t.Rows {
 		key := rowKey{kind: r.Kind, phase: r.Phase, name: r.Name}
 		if r.Shape != nil {
 			key.shape = *r.Shape
 		}
-		places[key] = i
+		index[key] = i
 	}
 	t.rowOf = func(e *traces.Event) int {
 		_, ofStep := s.Header.Step(e)
 		if isWork := e.Kind.IsGPU() && (s.by != ByKernel || e.Lane.Device == s.Device); !isWork && (s.by == ByKernel || !ofStep) {
 			return -1
 		}
-		if i, ok := places[s.key(e)]; ok {
+		if i, ok := index[s.key(e)]; ok {
 			return i
 		}
 		return -1

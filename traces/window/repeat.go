@@ -212,8 +212,8 @@ func (w *Window) repetition() (passes []Interval, blocks []int64) {
 	return passes, blocks
 }
 
-// outsideOf returns the kernels, with their places, that stand between anchors only where these
-// are farther apart than the period, or before the first or after the last.
+// outsideOf returns the kernels, with their positions, that run between anchors only where these are
+// farther apart than the period, or before the first or after the last.
 func outsideOf(ids []int32, anchors []int, period int) map[int32][]int {
 	regular := map[int32]bool{}
 	for i := range anchors[1:] {
@@ -223,13 +223,13 @@ func outsideOf(ids []int32, anchors []int, period int) map[int32][]int {
 			}
 		}
 	}
-	places := map[int32][]int{}
+	positions := map[int32][]int{}
 	for i, id := range ids {
 		if !regular[id] {
-			places[id] = append(places[id], i)
+			positions[id] = append(positions[id], i)
 		}
 	}
-	return places
+	return positions
 }
 
 // betweenLayers reports whether a period is that of layers: then some kernels stand only where the
@@ -237,9 +237,9 @@ func outsideOf(ids []int32, anchors []int, period int) map[int32][]int {
 // after the layers.
 func betweenLayers(ids []int32, anchors []int, period int) bool {
 	last := anchors[len(anchors)-1]
-	for _, places := range outsideOf(ids, anchors, period) {
+	for _, positions := range outsideOf(ids, anchors, period) {
 		inner, outer := 0, 0
-		for _, i := range places {
+		for _, i := range positions {
 			if i > anchors[0] && i < last {
 				inner++
 			} else {
@@ -257,9 +257,9 @@ func betweenLayers(ids []int32, anchors []int, period int) bool {
 // A kernel before or after the layers begins each. The period is 0 if the passes do not agree.
 func fewPasses(ids []int32, layers []int, period int) ([]int, int) {
 	var best []int
-	for _, places := range outsideOf(ids, layers, period) {
-		if len(places) == fewestRepeats-1 && (best == nil || places[0] < best[0]) {
-			best = places
+	for _, positions := range outsideOf(ids, layers, period) {
+		if len(positions) == fewestRepeats-1 && (best == nil || positions[0] < best[0]) {
+			best = positions
 		}
 	}
 	if best == nil {

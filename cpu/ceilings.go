@@ -24,16 +24,22 @@ func (b *Backend) CeilingsKey() (string, error) { return CeilingsKey(b.Threads()
 
 // CeilingsKey names the processor, the number of threads and the version of the kernels.
 func CeilingsKey(threads int, isa string) string {
-	f, _ := DetectFeatures() // the processor's name is there in spite of an error
 	count := fmt.Sprintf("%d threads", threads)
 	if threads == 1 {
 		count = "1 thread"
 	}
-	name := f.Processor
-	if f.Model != "" {
-		name += " (" + f.Model + ")"
+	return fmt.Sprintf("%s, %s, kernels %s", processorName(), count, isa)
+}
+
+// Processor names the processor and the version of the kernels.
+func Processor(isa string) string { return fmt.Sprintf("%s, kernels %s", processorName(), isa) }
+
+func processorName() string {
+	f, _ := DetectFeatures() // the processor's name is there in spite of an error
+	if f.Model == "" {
+		return f.Processor
 	}
-	return fmt.Sprintf("%s, %s, kernels %s", name, count, isa)
+	return fmt.Sprintf("%s (%s)", f.Processor, f.Model)
 }
 
 // MeasureCeilings measures what the backend's threads can do; nothing else should run

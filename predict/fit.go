@@ -113,7 +113,7 @@ func fitKind(ctx context.Context, kind string, rows []Row, n *Neighbourhood) ([]
 	for _, part := range []float64{0, 0.5, 1} {
 		try := *n
 		try.Elsewhere = part
-		errors, err := leaveOut(ctx, kind, rows, &try, (*Row).Processor)
+		errors, err := leaveOut(ctx, kind, rows, &try, processor)
 		if err != nil {
 			return nil, err
 		}
@@ -138,8 +138,11 @@ func fitLaws(ctx context.Context, kind string, rows []Row, n *Neighbourhood) (*M
 		return nil, err
 	}
 	m.Devices = append(m.Devices, all)
-	for _, own := range groups(rows, (*Row).Processor) {
-		d := Device{Device: kind, Key: own[0].Processor()}
+	for _, own := range groups(rows, processor) {
+		if own[0].Processor == "" {
+			continue
+		}
+		d := Device{Device: kind, Processor: own[0].Processor}
 		if err := d.fit(own, &all); err != nil {
 			return nil, err
 		}
@@ -149,7 +152,7 @@ func fitLaws(ctx context.Context, kind string, rows []Row, n *Neighbourhood) (*M
 		if err := context.Cause(ctx); err != nil {
 			return nil, err
 		}
-		d := Device{Machine: own[0].Machine, Key: own[0].Key, Device: own[0].Device}
+		d := Device{Machine: own[0].Machine, Processor: own[0].Processor, Threads: own[0].Threads, Device: own[0].Device}
 		if err := d.fit(own, &all); err != nil {
 			return nil, err
 		}
@@ -161,8 +164,6 @@ func fitLaws(ctx context.Context, kind string, rows []Row, n *Neighbourhood) (*M
 	}
 	return m, m.connect()
 }
-
-func task(r *Row) string { return r.Task }
 
 // errorsOf are the errors of predictions of rows, in logarithm, by what was left out of the prediction; NaN where nothing was predicted.
 type errorsOf struct {
@@ -195,7 +196,7 @@ func leaveOut(ctx context.Context, kind string, rows []Row, n *Neighbourhood, gr
 			if r := &rows[i]; part[group(r)] == k+1 {
 				out[i] = math.NaN()
 				if m != nil {
-					d, _ := m.Device(r.Machine, r.Key, r.Device)
+					d, _ := m.Device(r)
 					out[i] = math.Log(r.Us / m.Predict(d, &r.Work).Us)
 				}
 			}
@@ -210,8 +211,8 @@ func (d *Device) setSpreads(left *errorsOf, kind *Device) {
 	switch {
 	case d.Machine != "":
 		own, errors = func(r *Row) bool { return r.Machine == d.Machine && r.Device == d.Device }, left.shape
-	case d.Key != "":
-		own, errors = func(r *Row) bool { return r.Processor() == d.Key }, left.machine
+	case d.Processor != "":
+		own, errors = func(r *Row) bool { return r.Processor == d.Processor }, left.machine
 	}
 	unknown := Cell{Spread: math.Ln2, ColdSpread: math.Ln2}
 	near := &kind.Other
@@ -268,8 +269,10 @@ func meanSize(errors []float64) float64 {
 	return sum / float64(max(n, 1))
 }
 
-func byDevice(r *Row) string { return r.Machine + "\x00" + r.Device }
-func byTask(r *Row) string   { return byDevice(r) + "\x00" + r.Task }
+func task(r *Row) string      { return r.Task }
+func processor(r *Row) string { return cmp.Or(r.Processor, r.Machine) }
+func byDevice(r *Row) string  { return r.Machine + "\x00" + r.Device }
+func byTask(r *Row) string    { return byDevice(r) + "\x00" + r.Task }
 
 // How strongly a law is pulled to the one before it, in measurements, and the first law.
 const (

@@ -45,9 +45,10 @@ type Model struct {
 
 // Device is what a model knows of a device, or of several together.
 type Device struct {
-	Machine string `json:"machine,omitempty"` // its computer; "": of several
-	Key     string `json:"key,omitempty"`     // names the device with its versions; of several, the processor
-	Device  string `json:"device"`            // "cpu", "cuda:0"; of several, the kind
+	Machine   string  `json:"machine,omitempty"` // its computer; "": of several
+	Processor string  `json:"processor,omitempty"`
+	Threads   float64 `json:"threads,omitempty"` // of a CPU
+	Device    string  `json:"device"`            // "cpu", "cuda:0"; of several, the kind
 
 	Other Cell   `json:"other_tasks"` // for tasks that were not measured
 	Tasks []Task `json:"tasks"`
@@ -133,20 +134,21 @@ func Kind(device string) string {
 	return kind
 }
 
-// Device returns the index of a device for [Model.Predict], by the name of its machine, or else by its own key, "" if one is not known. If it was
-// not measured, known is false, and the index is that of its processor, of all devices of its kind, or -1.
-func (m *Model) Device(machine, key, device string) (index int, known bool) {
+// Device returns the index of a row's device for [Model.Predict]: that of its machine, or else one with the same processor and threads. If there is
+// none, known is false, and the index is that of its processor, of all devices of its kind, or -1.
+func (m *Model) Device(r *Row) (index int, known bool) {
 	index = -1
-	processor := processorOf(key)
 	for i := range m.Devices {
-		switch d := &m.Devices[i]; {
-		case d.Machine != "" && d.Device == device && d.Machine == machine:
+		d := &m.Devices[i]
+		processor := d.Processor != "" && d.Processor == r.Processor
+		switch {
+		case d.Machine != "" && d.Device == r.Device && d.Machine == r.Machine:
 			return i, true
 		case d.Machine != "":
-			if !known && key != "" && d.Device == device && d.Key == key {
+			if !known && processor && d.Device == r.Device && d.Threads == r.Threads {
 				index, known = i, true
 			}
-		case !known && d.Device == Kind(device) && (d.Key == "" || d.Key == processor):
+		case !known && d.Device == Kind(r.Device) && (d.Processor == "" || processor):
 			index = i
 		}
 	}
@@ -224,13 +226,13 @@ func (m *Model) connect() error {
 		if d.nearby = &m.GPU; kind == "cpu" {
 			d.nearby = &m.CPU
 		}
-		if kinds[kind] == nil && d.Machine == "" && d.Key == "" {
+		if kinds[kind] == nil && d.Machine == "" && d.Processor == "" {
 			kinds[kind] = d
 		}
 		if d.kind = kinds[kind]; d.kind == nil || kind != "cpu" && kind != "cuda" {
 			return fmt.Errorf("device %d of the model is %.40q; expected cpu or cuda:N, after what is known of the kind", i+1, d.Device)
 		}
-		if len(d.Machine)+len(d.Key)+len(d.Device) > 3*maxText {
+		if len(d.Machine)+len(d.Processor)+len(d.Device) > 3*maxText {
 			return fmt.Errorf("device %d of the model has a name of more than %d bytes", i+1, maxText)
 		}
 		if err := d.connect(); err != nil {
@@ -240,7 +242,7 @@ func (m *Model) connect() error {
 	for i := range m.Devices {
 		if d := &m.Devices[i]; d.Machine != "" {
 			for j := range m.Devices[:i] {
-				if g := &m.Devices[j]; g.Machine == "" && g.Device == Kind(d.Device) && (g.Key == "" || g.Key == processorOf(d.Key)) {
+				if g := &m.Devices[j]; g.Machine == "" && g.Device == Kind(d.Device) && (g.Processor == "" || g.Processor == d.Processor) {
 					g.learn(d)
 				}
 			}
@@ -266,7 +268,7 @@ func (g *Device) learn(d *Device) {
 
 func (d *Device) connect() error {
 	part := 1.0
-	if d.Machine == "" && d.Key == "" {
+	if d.Machine == "" && d.Processor == "" {
 		part = d.nearby.Elsewhere
 	}
 	if err := d.Other.check("", "", part); err != nil {

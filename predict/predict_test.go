@@ -2,6 +2,7 @@ package predict
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,7 @@ func rowsOf(machine, device, task string, law Law, n int, factor func(*Work) flo
 				if cold && i%4 > 0 {
 					continue
 				}
-				r := Row{Machine: machine, Key: device + " of " + machine, Device: device, Shape: fmt.Sprint(i), Work: w}
+				r := Row{Machine: machine, Processor: device + " of " + machine, Device: device, Shape: fmt.Sprint(i), Work: w}
 				r.Us = law.Time(&w) * factor(&w)
 				rows = append(rows, r)
 			}
@@ -204,7 +205,7 @@ func medianError(m *Model, rows []Row) (median, within float64) {
 	var errors []float64
 	for i := range rows {
 		r := &rows[i]
-		d, _ := m.Device(r.Machine, r.Key, r.Device)
+		d, _ := m.Device(r)
 		e := m.Predict(d, &r.Work)
 		errors = append(errors, math.Abs(math.Log(e.Us/r.Us)))
 		if e.Low <= r.Us && r.Us <= e.High {
@@ -269,7 +270,7 @@ func TestSpread(t *testing.T) {
 func TestDomain(t *testing.T) {
 	rows := append(rowsOf("m", "cuda:0", "a", truth, 40, exact), rowsOf("m", "cuda:0", "b", truth, 40, exact)...)
 	m := mustFit(t, slices.DeleteFunc(rows, func(r Row) bool { return r.Task == "b" && r.Memory == Resident }))
-	d, known := m.Device("m", "", "cuda:0")
+	d, known := m.Device(&Row{Machine: "m", Device: "cuda:0"})
 	if !known {
 		t.Fatal("the device is not known")
 	}
@@ -288,36 +289,40 @@ func TestDomain(t *testing.T) {
 	}
 }
 
-// A device is found by its machine, by its key, by its processor with other threads, by its kind.
+// A device is found by its machine, by its processor and threads, by its processor, by its kind.
 func TestDevice(t *testing.T) {
 	var rows []Row
-	for i, key := range []string{"P, 2 threads, kernels amx", "P, 8 threads, kernels amx", "Q, 2 threads, kernels amx"} {
+	for i, is := range []struct {
+		processor string
+		threads   float64
+	}{{"P", 2}, {"P", 8}, {"Q", 2}} {
 		law := truth
 		law.Floor = float64(2 + 3*i)
 		own := rowsOf(fmt.Sprint("m", i), "cpu", "a", law, 20, exact)
 		for j := range own {
-			own[j].Key = key
+			own[j].Processor, own[j].Threads = is.processor, is.threads
 		}
 		rows = append(rows, own...)
 	}
 	m := mustFit(t, rows)
 	for _, c := range []struct {
-		machine, key, device string
-		known                bool
-		is                   string // machine or processor
+		machine, processor string
+		threads            float64
+		device             string
+		known              bool
+		is                 string // machine or processor
 	}{
-		{"m1", "", "cpu", true, "m1"}, {"new", "Q, 2 threads, kernels amx", "cpu", true, "m2"}, {"new", "P, 4 threads, kernels amx", "cpu", false, "P, kernels amx"},
-		{"new", "R, 4 threads", "cpu", false, ""}, {"m1", "", "cuda:0", false, "none"},
+		{"m1", "", 0, "cpu", true, "m1"}, {"new", "Q", 2, "cpu", true, "m2"}, {"new", "P", 4, "cpu", false, "P"}, {"new", "R", 2, "cpu", false, ""}, {"new", "", 2, "cpu", false, ""},
+		{"m1", "P", 8, "cuda:0", false, "none"},
 	} {
-		i, known := m.Device(c.machine, c.key, c.device)
+		r := Row{Machine: c.machine, Processor: c.processor, Device: c.device, Work: Work{Threads: c.threads}}
+		i, known := m.Device(&r)
 		is := "none"
 		if i >= 0 {
-			if is = m.Devices[i].Machine; is == "" {
-				is = m.Devices[i].Key
-			}
+			is = cmp.Or(m.Devices[i].Machine, m.Devices[i].Processor)
 		}
 		if is != c.is || known != c.known {
-			t.Errorf("%s %q %s: %q, %v", c.machine, c.key, c.device, is, known)
+			t.Errorf("%+v: %q, %v", c, is, known)
 		}
 	}
 	w := Work{FloorUs: 7}
@@ -340,7 +345,7 @@ func TestWriteRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range rows {
-		d, _ := m.Device("m", "", rows[i].Device)
+		d, _ := m.Device(&rows[i])
 		if e, f := m.Predict(d, &rows[i].Work), again.Predict(d, &rows[i].Work); e != f {
 			t.Fatalf("%+v and %+v", e, f)
 		}

@@ -3,7 +3,6 @@ package predict
 import (
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // Memory says where the data of work lie before it runs, and so which transfers it needs.
@@ -47,8 +46,8 @@ func (m *Memory) UnmarshalText(text []byte) (err error) {
 
 // Work is what is known of work before it runs on a device.
 type Work struct {
-	Task  string `json:"-"` // of the cell in a file
-	DType string `json:"-"`
+	Task  string `json:"task"`
+	DType string `json:"dtype"`
 
 	FLOPs    float64 `json:"flops,omitempty"`
 	Bytes    float64 `json:"bytes,omitempty"`     // read and written by the computation
@@ -103,16 +102,16 @@ func (w *Work) check() error {
 
 // Row is a measured time of work.
 type Row struct {
-	Machine string // a name of the computer: what runs on the same one has the same
-	Key     string // names the device with its versions; "" if it is not known
-	Device  string // "cpu", "cuda:0"
-	Shape   string // such as "n=1048576": rows of one shape are repeats
+	Machine   string `json:"machine"`   // a name of the computer: what runs on the same one has the same
+	Processor string `json:"processor"` // of which machines may have different numbers of cores; "" if it is not known
+	Device    string `json:"device"`    // "cpu", "cuda:0"
+	Shape     string `json:"shape"`     // such as "n=1048576": rows of one shape are repeats
 	Work
-	Us float64 // wall time
-	At int64   // when it was measured, in seconds since 1970; 0 is not known
+	Us float64 `json:"wall_us"`
 
 	// Parts of Us, 0 if they were not measured.
-	H2DUs, D2HUs float64
+	H2DUs float64 `json:"h2d_us,omitempty"`
+	D2HUs float64 `json:"d2h_us,omitempty"`
 }
 
 // Case is what the repeats of a measurement have in common.
@@ -125,21 +124,6 @@ type Case struct {
 // Case returns that of a row.
 func (r *Row) Case() Case {
 	return Case{r.Machine, r.Device, r.Task, r.DType, r.Shape, r.Memory, r.Cold}
-}
-
-// Processor names the processor of a row by its key but for the number of threads: machines may have one with different numbers of cores, and
-// processors of one name differ by the kernels that they can run. Without a key it is the machine's name.
-func (r *Row) Processor() string {
-	if r.Key == "" {
-		return r.Machine
-	}
-	return processorOf(r.Key)
-}
-
-// processorOf returns the key of a device without its number of threads.
-func processorOf(key string) string {
-	parts := strings.Split(key, ", ")
-	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return strings.HasSuffix(s, " thread") || strings.HasSuffix(s, " threads") }), ", ")
 }
 
 // Estimate is a predicted time.

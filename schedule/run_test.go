@@ -177,7 +177,7 @@ func opened(ctx context.Context, t *testing.T, m *tasks.Machine, most int64) (*P
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, _ := tasks.Rows(samples)
+	rows, _, _ := tasks.Rows(samples)
 	p, err := Setup{Rows: rows, Devices: m.Devices(), Memory: predict.Pinned, Jobs: 24, Seed: 1}.Prepare()
 	if err != nil {
 		t.Fatal(err)

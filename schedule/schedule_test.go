@@ -157,7 +157,7 @@ func TestStoredSamples(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, _ := tasks.Rows(all)
+	rows, _, _ := tasks.Rows(all)
 	for _, machine := range []string{"h200", "h100", "h100-2"} {
 		p, err := Setup{Rows: rows, Machine: machine, Memory: predict.Pinned, Jobs: 300, Seed: 1,
 			Model: func([]predict.Row) (*predict.Model, error) { return samples.Model() }}.Prepare()

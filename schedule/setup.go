@@ -95,7 +95,7 @@ func (s Setup) Prepare() (*Prepared, error) {
 		}
 		for d, name := range devices {
 			at := slices.IndexFunc(s.Rows, func(r predict.Row) bool { return r.Machine == machine && r.Device == name })
-			index[d], _ = m.Device(machine, s.Rows[at].Key, name)
+			index[d], _ = m.Device(&s.Rows[at])
 		}
 		p.Model = func(j *Job, device int) Times { return modelTimes(m, index[device], j.Work[device], device) }
 	}

@@ -13,6 +13,7 @@ import (
 	"gpt2scope/cuda"
 	"gpt2scope/nvtx"
 	"gpt2scope/nvtx/annotate"
+	"gpt2scope/predict"
 	"gpt2scope/weights"
 )
 
@@ -233,7 +234,7 @@ func (o *openArrays) Close() error {
 }
 
 // Prepare makes a way ready.
-func (o *openArrays) Prepare(ctx context.Context, w Way, device, memory string) (Ready, error) {
+func (o *openArrays) Prepare(ctx context.Context, w Way, device string, memory predict.Memory) (Ready, error) {
 	if w.Device == GPU {
 		return o.prepareGPU(w, device, memory)
 	}

@@ -12,6 +12,7 @@ import (
 	"gpt2scope/internal/stats"
 	"gpt2scope/nvtx"
 	"gpt2scope/nvtx/annotate"
+	"gpt2scope/predict"
 )
 
 // Bench measures the cases of a suite on a machine.
@@ -118,19 +119,19 @@ func (s Suite) Between(samples []Sample) []Turn {
 	type where struct{ task, shape, dtype string }
 	times := map[where]map[string][]float64{} // by device and memory
 	for i := range samples {
-		if r := &samples[i]; r.Variant == Tuned && r.Start == StartWarm {
+		if r := &samples[i]; r.Variant == Tuned && !r.Cold {
 			w := where{r.Task, r.Shape, r.DType}
 			if times[w] == nil {
 				times[w] = map[string][]float64{}
 			}
-			times[w][r.Device+" "+r.Memory] = append(times[w][r.Device+" "+r.Memory], r.WallUs)
+			times[w][r.Device+" "+r.Memory.String()] = append(times[w][r.Device+" "+r.Memory.String()], r.Us)
 		}
 	}
 	near := func(t *Task, shape Shape, dtype string) bool {
 		var host, gpu []float64
 		for way, us := range times[where{t.Name, shape.String(), dtype}] {
 			slices.Sort(us)
-			if way == CPU+" "+MemoryHost {
+			if way == CPU+" "+MemoryHost.String() {
 				host = append(host, stats.Median(us))
 			} else {
 				gpu = append(gpu, stats.Median(us))
@@ -268,13 +269,17 @@ func (b *Bench) cold(ctx context.Context, t Turn, cases []Case, cost Cost, rando
 func (b *Bench) sample(c Case, cost Cost, repeat int, t Times) Sample {
 	d := b.Machine.device(c.Device)
 	s := Sample{
-		Machine: b.Machine.Name, Task: c.Task.Name, Shape: c.Shape.String(), DType: c.DType, Device: c.Device, Variant: c.Way.Variant, Memory: c.Memory, Start: c.Start, Repeat: repeat,
-		SubmitUs: t.Submit, H2DUs: t.H2D, KernelUs: t.Kernel, D2HUs: t.D2H, WallUs: t.Wall,
-		FLOPs: cost.FLOPs, Bytes: cost.Bytes, Steps: cost.Steps, Rows: cost.Rows, FloorUs: cost.FloorUs(d.Ceilings),
-		SMClockMHz: math.NaN(), Load: math.NaN(), MachineKey: d.Key, Time: time.Now().UTC(),
-	}
-	if c.Memory == MemoryPageable || c.Memory == MemoryPinned {
-		s.BytesIn, s.BytesOut = cost.In, cost.Out
+		Row: predict.Row{Machine: b.Machine.Name, Processor: d.Processor, Device: c.Device, Shape: c.Shape.String(), Us: t.Wall, H2DUs: known(t.H2D), D2HUs: known(t.D2H),
+			Work: cost.work(c.Task.Name, c.DType, c.Memory, c.Cold, &d)},
+		Variant: c.Way.Variant, Repeat: repeat, SubmitUs: known(t.Submit), KernelUs: known(t.Kernel), MachineKey: d.Key, Time: time.Now().UTC(),
 	}
 	return s
+}
+
+// known returns a time, 0 if it was not measured.
+func known(us float64) float64 {
+	if math.IsNaN(us) {
+		return 0
+	}
+	return us
 }

@@ -10,6 +10,7 @@ import (
 	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/journal"
+	"gpt2scope/predict"
 )
 
 // testModel has a small geometry.
@@ -57,7 +58,7 @@ func TestTasks(t *testing.T) {
 					t.Fatalf("%s: %d samples of %d cases", turn.Key(), len(samples), len(cases))
 				}
 				for _, s := range samples {
-					if !(s.WallUs > 0) || s.KernelUs != s.WallUs || !(s.FloorUs > 0) || !(s.Bytes > 0) || s.BytesIn != 0 || s.MachineKey != "a CPU" || s.Steps < 1 {
+					if !(s.Us > 0) || s.KernelUs != s.Us || !(s.FloorUs > 0) || !(s.Bytes > 0) || s.BytesIn != 0 || s.MachineKey != "a CPU" || s.Steps < 1 {
 						t.Errorf("%+v", s)
 					}
 				}
@@ -172,7 +173,7 @@ func TestFloor(t *testing.T) {
 			t.Errorf("%+v: %g us; want %g", c.cost, got, c.us)
 		}
 	}
-	if got := (Cost{Bytes: 1}).FloorUs(ceilings.Set{}); got == got {
+	if got := (Cost{Bytes: 1}).FloorUs(ceilings.Set{}); got != 0 {
 		t.Errorf("with no ceilings the floor is %g", got)
 	}
 }
@@ -184,9 +185,9 @@ type sleepy struct {
 	asleep bool
 }
 
-func (s *sleepy) Prepare(context.Context, Way, string, string) (Ready, error) { return s, nil }
-func (s *sleepy) Check(context.Context) error                                 { s.asleep = true; return nil }
-func (s *sleepy) Close() error                                                { return nil }
+func (s *sleepy) Prepare(context.Context, Way, string, predict.Memory) (Ready, error) { return s, nil }
+func (s *sleepy) Check(context.Context) error                                         { s.asleep = true; return nil }
+func (s *sleepy) Close() error                                                        { return nil }
 func (s *sleepy) Run(context.Context) (Times, error) {
 	t := unknown()
 	if t.Wall = s.us; s.asleep {
@@ -211,8 +212,8 @@ func TestTurnWakes(t *testing.T) {
 			t.Fatalf("%g us: %d samples of %d runs, expected 5 of %d (%v)", us, len(samples), way.runs, runs, err)
 		}
 		for _, s := range samples {
-			if awake := s.WallUs == us; awake != (us == 20) {
-				t.Errorf("%g us: a repeat took %g", us, s.WallUs)
+			if awake := s.Us == us; awake != (us == 20) {
+				t.Errorf("%g us: a repeat took %g", us, s.Us)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -8,18 +9,19 @@ import (
 	"strings"
 
 	"gpt2scope/internal/stats"
+	"gpt2scope/predict"
 )
 
 // Crossover is the size from which on a GPU is faster than the CPU, along a line of shapes that
 // differ in one size.
 type Crossover struct {
-	Machine string `json:"machine"`
-	Task    string `json:"task"`
-	DType   string `json:"dtype"`
-	Line    string `json:"line"`   // the shape, with * for the size that varies: "n=*"
-	Device  string `json:"device"` // "cuda:0"
-	Memory  string `json:"memory"` // of the GPU's data
-	Faster  string `json:"faster"` // "cpu", "gpu", or "both": which device is faster where
+	Machine string         `json:"machine"`
+	Task    string         `json:"task"`
+	DType   string         `json:"dtype"`
+	Line    string         `json:"line"`   // the shape, with * for the size that varies: "n=*"
+	Device  string         `json:"device"` // "cuda:0"
+	Memory  predict.Memory `json:"memory"` // of the GPU's data
+	Faster  string         `json:"faster"` // "cpu", "gpu", or "both": which device is faster where
 
 	// Size is where the two take the same time, Low to High its 95 % interval by bootstrap of
 	// the repeats; null where one device is faster at all sizes.
@@ -66,7 +68,10 @@ func lineOf(s Shape) (line string, size int) {
 type curve map[int][]float64
 
 // curveKey names a curve.
-type curveKey struct{ machine, task, dtype, line, device, memory string }
+type curveKey struct {
+	machine, task, dtype, line, device string
+	memory                             predict.Memory
+}
 
 // curves sorts the tuned, warm samples into curves of wall time.
 func curves(samples []Sample) map[curveKey]curve {
@@ -74,7 +79,7 @@ func curves(samples []Sample) map[curveKey]curve {
 	for i := range samples {
 		s := &samples[i]
 		shape, err := ParseShape(s.Shape)
-		if err != nil || s.Variant != Tuned || s.Start != StartWarm || !(s.WallUs > 0) {
+		if err != nil || s.Variant != Tuned || s.Cold || !(s.Us > 0) {
 			continue
 		}
 		line, size := lineOf(shape)
@@ -82,7 +87,7 @@ func curves(samples []Sample) map[curveKey]curve {
 		if out[k] == nil {
 			out[k] = curve{}
 		}
-		out[k][size] = append(out[k][size], s.WallUs)
+		out[k][size] = append(out[k][size], s.Us)
 	}
 	return out
 }
@@ -100,8 +105,8 @@ func Crossovers(samples []Sample, seed uint64) []Crossover {
 	out := []Crossover{}
 	random := rand.New(rand.NewPCG(seed, 0x63726f7373)) // "cross"
 	keys := slices.SortedFunc(maps.Keys(all), func(a, b curveKey) int {
-		return strings.Compare(strings.Join([]string{a.machine, a.task, a.dtype, a.line, a.device, a.memory}, "\x00"),
-			strings.Join([]string{b.machine, b.task, b.dtype, b.line, b.device, b.memory}, "\x00"))
+		return cmp.Or(cmp.Compare(a.machine, b.machine), cmp.Compare(a.task, b.task), cmp.Compare(a.dtype, b.dtype), cmp.Compare(a.line, b.line),
+			cmp.Compare(a.device, b.device), cmp.Compare(a.memory, b.memory))
 	})
 	for _, k := range keys {
 		if kindOf(k.device) != GPU {

@@ -15,18 +15,20 @@ import (
 
 // line makes samples of vector.add whose times on the CPU are 0.01 us a value, and on the GPU
 // alpha + beta a value, with noise of a few percent.
-func line(alpha, beta, noise float64) []Sample {
-	random := rand.New(rand.NewPCG(1, 2))
+func line(alpha, beta, noise float64) []Sample { return lineOfSeed(alpha, beta, noise, 1) }
+
+func lineOfSeed(alpha, beta, noise float64, seed uint64) []Sample {
+	random := rand.New(rand.NewPCG(seed, 2))
 	var out []Sample
 	for n := 1 << 10; n <= 1<<20; n *= 2 {
 		for repeat := range 7 {
 			s := sampled()
-			s.Task, s.Shape, s.DType, s.Variant, s.Start, s.Repeat = "vector.add", fmt.Sprintf("n=%d", n), Float32, Tuned, StartWarm, repeat+1
-			s.Device, s.Memory, s.WallUs = CPU, MemoryHost, 0.01*float64(n)*(1+noise*random.NormFloat64())
-			s.KernelUs, s.H2DUs, s.D2HUs = s.WallUs, math.NaN(), math.NaN()
+			s.Task, s.Shape, s.DType, s.Variant, s.Cold, s.Repeat = "vector.add", fmt.Sprintf("n=%d", n), Float32, Tuned, false, repeat+1
+			s.Device, s.Memory, s.Us = CPU, MemoryHost, 0.01*float64(n)*(1+noise*random.NormFloat64())
+			s.KernelUs, s.H2DUs, s.D2HUs = s.Us, 0, 0
 			out = append(out, s)
-			s.Device, s.Memory, s.WallUs = "cuda:0", MemoryPinned, (alpha+beta*float64(n))*(1+noise*random.NormFloat64())
-			s.H2DUs, s.KernelUs, s.D2HUs = 0.5*s.WallUs, 0.2*s.WallUs, 0.2*s.WallUs
+			s.Device, s.Memory, s.Us = "cuda:0", MemoryPinned, (alpha+beta*float64(n))*(1+noise*random.NormFloat64())
+			s.H2DUs, s.KernelUs, s.D2HUs = 0.5*s.Us, 0.2*s.Us, 0.2*s.Us
 			out = append(out, s)
 		}
 	}

@@ -8,14 +8,16 @@ import (
 	"strings"
 
 	"gpt2scope/internal/stats"
+	"gpt2scope/predict"
 )
 
 // Curve is the medians of a time along a line of shapes.
 type Curve struct {
-	Device, Memory string
-	Time           string // TimeWall, TimeKernel, TimeH2D, TimeD2H
-	Sizes          []int  // ascending
-	Us             []float64
+	Device string
+	Memory predict.Memory
+	Time   string // TimeWall, TimeKernel, TimeH2D, TimeD2H
+	Sizes  []int  // ascending
+	Us     []float64
 }
 
 // What a curve is of.
@@ -35,7 +37,7 @@ type Chart struct {
 }
 
 // Find returns a curve, nil if it was not measured.
-func (c *Chart) Find(device, memory, time string) *Curve {
+func (c *Chart) Find(device string, memory predict.Memory, time string) *Curve {
 	for i := range c.Curves {
 		if k := &c.Curves[i]; k.Device == device && k.Memory == memory && k.Time == time {
 			return k
@@ -58,12 +60,16 @@ func (c *Chart) GPUs() []string {
 // Charts returns for each task, type and machine the line of shapes with the most sizes.
 func Charts(samples []Sample, seed uint64) []Chart {
 	type where struct{ machine, task, dtype, line string }
-	type what struct{ device, memory, time string }
+	type what struct {
+		device string
+		memory predict.Memory
+		time   string
+	}
 	all := map[where]map[what]map[int][]float64{}
 	for i := range samples {
 		s := &samples[i]
 		shape, err := ParseShape(s.Shape)
-		if err != nil || s.Variant != Tuned || s.Start != StartWarm {
+		if err != nil || s.Variant != Tuned || s.Cold {
 			continue
 		}
 		line, size := lineOf(shape)
@@ -71,7 +77,7 @@ func Charts(samples []Sample, seed uint64) []Chart {
 		if all[k] == nil {
 			all[k] = map[what]map[int][]float64{}
 		}
-		for time, us := range map[string]float64{TimeWall: s.WallUs, TimeKernel: s.KernelUs, TimeH2D: s.H2DUs, TimeD2H: s.D2HUs} {
+		for time, us := range map[string]float64{TimeWall: s.Us, TimeKernel: s.KernelUs, TimeH2D: s.H2DUs, TimeD2H: s.D2HUs} {
 			w := what{s.Device, s.Memory, time}
 			if !(us > 0) {
 				continue
@@ -112,7 +118,7 @@ func Charts(samples []Sample, seed uint64) []Chart {
 			c.Curves = append(c.Curves, curve)
 		}
 		slices.SortFunc(c.Curves, func(a, b Curve) int {
-			return cmp.Or(strings.Compare(a.Device, b.Device), strings.Compare(a.Memory, b.Memory), strings.Compare(a.Time, b.Time))
+			return cmp.Or(strings.Compare(a.Device, b.Device), cmp.Compare(a.Memory, b.Memory), strings.Compare(a.Time, b.Time))
 		})
 		for _, x := range crossovers {
 			if x.Machine == k.machine && x.Task == k.task && x.DType == k.dtype && x.Line == k.line {
@@ -136,7 +142,7 @@ func Charts(samples []Sample, seed uint64) []Chart {
 type Share struct{ H2D, Kernel, D2H, Rest float64 }
 
 // Shares divides the runs from one kind of memory, by size.
-func (c *Chart) Shares(device, memory string) (sizes []int, shares []Share) {
+func (c *Chart) Shares(device string, memory predict.Memory) (sizes []int, shares []Share) {
 	wall := c.Find(device, memory, TimeWall)
 	if wall == nil {
 		return nil, nil

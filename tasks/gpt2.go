@@ -15,6 +15,7 @@ import (
 	"gpt2scope/measure"
 	"gpt2scope/nvtx"
 	"gpt2scope/nvtx/annotate"
+	"gpt2scope/predict"
 )
 
 // This file has what the tasks that run GPT-2 share. Their shapes end in the geometry, so that
@@ -74,6 +75,13 @@ func (m *modelCost) add(c gpt2.Config, pass gpt2.Pass, past, times int) {
 	m.FLOPs += float64(times) * float64(cost.FLOPs)
 	m.Bytes += float64(times) * float64(cost.Bytes(m.sizes))
 	m.Steps += times * len(plan.Steps)
+	for _, step := range plan.Steps {
+		for _, o := range step.Ops {
+			if o.Op == gpt2.OpLinear {
+				m.Products = append(m.Products, Product{pass.Batch * o.Rows, o.N, o.K, times})
+			}
+		}
+	}
 	m.works = append(m.works, passWork{plan.Work(past, m.sizes), times})
 }
 
@@ -97,9 +105,9 @@ func (m *modelCost) done(rows, in, out int) Cost {
 // modelWays are the ways of all tasks that run GPT-2.
 func modelWays() []Way {
 	return []Way{
-		{Device: CPU, Variant: Tuned, About: "the CPU backend: all threads, SIMD or matrix tiles", Memories: []string{MemoryHost}},
-		{Device: GPU, Variant: Tuned, About: "the CUDA backend, mode graph, with weights on the GPU", Memories: []string{MemoryResident}},
-		{Device: GPU, Variant: "eager", About: "the CUDA backend, mode eager: launch after launch", Memories: []string{MemoryResident}, Plain: true},
+		{Device: CPU, Variant: Tuned, About: "the CPU backend: all threads, SIMD or matrix tiles", Memories: []predict.Memory{MemoryHost}},
+		{Device: GPU, Variant: Tuned, About: "the CUDA backend, mode graph, with weights on the GPU", Memories: []predict.Memory{MemoryResident}},
+		{Device: GPU, Variant: "eager", About: "the CUDA backend, mode eager: launch after launch", Memories: []predict.Memory{MemoryResident}, Plain: true},
 	}
 }
 
@@ -200,7 +208,7 @@ func (o *openModel) logits(s *gpt2.Session) ([]float32, error) {
 
 func (o *openModel) Close() error { return nil }
 
-func (o *openModel) Prepare(ctx context.Context, w Way, device, _ string) (Ready, error) {
+func (o *openModel) Prepare(ctx context.Context, w Way, device string, _ predict.Memory) (Ready, error) {
 	mode := ""
 	if w.Device == GPU && w.Variant != Tuned {
 		mode = w.Variant

@@ -13,6 +13,7 @@ import (
 	"gpt2scope/cuda"
 	"gpt2scope/nvtx"
 	"gpt2scope/nvtx/annotate"
+	"gpt2scope/predict"
 )
 
 // kernels is the CUDA C++ of the tasks over arrays, which NVRTC compiles when one of them is first needed.
@@ -155,7 +156,7 @@ func (g *GPUDevice) pinnedMemory(sizes []int64) ([]*cuda.HostBuffer, error) {
 type gpuRun struct {
 	*openArrays
 	g      *GPUDevice
-	memory string
+	memory predict.Memory
 	launch func(*cuda.Stream) error
 	close  func() error
 	in     []*cuda.Buffer
@@ -164,7 +165,7 @@ type gpuRun struct {
 }
 
 // prepareGPU makes a way ready on a GPU.
-func (o *openArrays) prepareGPU(w Way, device, memory string) (Ready, error) {
+func (o *openArrays) prepareGPU(w Way, device string, memory predict.Memory) (Ready, error) {
 	g := o.m.gpu(device)
 	if g == nil {
 		return nil, fmt.Errorf("GPU %s is not open", device)

@@ -2,12 +2,12 @@ package tasks
 
 import (
 	"context"
-	"math"
 	"slices"
 	"testing"
 
 	"gpt2scope/cuda"
 	"gpt2scope/internal/stub"
+	"gpt2scope/predict"
 )
 
 // stubGPU adds a GPU that the stub computes for.
@@ -66,11 +66,11 @@ func TestTasksGPU(t *testing.T) {
 				seen := map[string]int{}
 				for _, s := range samples {
 					copied := s.Memory == MemoryPageable || s.Memory == MemoryPinned
-					seen[s.Device+" "+s.Memory]++
+					seen[s.Device+" "+s.Memory.String()]++
 					if s.Device == CPU {
 						continue
 					}
-					if !(s.WallUs > 0) || math.IsNaN(s.KernelUs) || math.IsNaN(s.SubmitUs) || math.IsNaN(s.H2DUs) == copied || math.IsNaN(s.D2HUs) == copied ||
+					if !(s.Us > 0 && s.KernelUs > 0 && s.SubmitUs > 0) || (s.H2DUs > 0) != copied || (s.D2HUs > 0) != copied ||
 						(s.BytesIn > 0) != copied || (s.BytesOut > 0) != copied || s.MachineKey != "a GPU" {
 						t.Errorf("%+v", s)
 					}
@@ -88,7 +88,7 @@ func TestTasksGPU(t *testing.T) {
 func TestWrongResultGPU(t *testing.T) {
 	m := testMachine(t)
 	stubGPU(t, m)
-	for _, memory := range []string{MemoryPageable, MemoryPinned, MemoryResident} {
+	for _, memory := range []predict.Memory{MemoryPageable, MemoryPinned, MemoryResident} {
 		task := vectorAdd()
 		right, runs := task.Arrays.GPU[Tuned], 0
 		task.Arrays.GPU[Tuned] = func(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, dtype string) (func(*cuda.Stream) error, func() error, error) {

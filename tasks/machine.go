@@ -45,8 +45,11 @@ type backendKey struct{ device, dtype, mode string }
 
 // Device is what samples say of a device.
 type Device struct {
-	Key      string // names it, with versions and threads: [ceilings.Set.Key]
-	Ceilings ceilings.Set
+	Key       string // names it, with versions and threads: [ceilings.Set.Key]
+	Processor string // names it, whatever the number of threads
+	Threads   int    // of a CPU
+	Kernels   string // that a CPU runs: [cpu.Backend.ISA]
+	Ceilings  ceilings.Set
 }
 
 // Options say what a machine is to have.
@@ -194,11 +197,10 @@ func (m *Machine) Measurers() map[string]gpt2.Backend {
 
 // SetCeilings says what a device can do, from which floors are computed.
 func (m *Machine) SetCeilings(device string, set ceilings.Set) {
-	d := Device{set.Key, set}
 	if g := m.gpu(device); g != nil {
-		g.About = d
-	} else {
-		m.CPU = d
+		g.About = Device{Key: set.Key, Processor: g.Device.Info().Name, Ceilings: set}
+	} else if b, ok := m.backends[backendKey{CPU, Float32, ""}].(*cpu.Backend); ok {
+		m.CPU = Device{set.Key, cpu.Processor(b.ISA()), b.Threads(), b.ISA(), set}
 	}
 }
 

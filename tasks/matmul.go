@@ -23,7 +23,7 @@ func matmul() *Task {
 				return Cost{}, err
 			}
 			in := float64(elementBytes(dtype)) * (m*k + n*k)
-			return Cost{FLOPs: 2 * m * n * k, Bytes: in + 4*m*n, In: int64(in), Out: int64(4 * m * n), Steps: 1, Rows: int(m), Multiply: multiplies(dtype)}, nil
+			return Cost{FLOPs: 2 * m * n * k, Bytes: in + 4*m*n, In: int64(in), Out: int64(4 * m * n), Steps: 1, Rows: int(m), Products: []Product{{int(m), int(n), int(k), 1}}, Multiply: multiplies(dtype)}, nil
 		},
 		Ways: []Way{
 			{Device: CPU, Variant: Tuned, About: "packs B, then the engine's products: all threads, SIMD or matrix tiles"},

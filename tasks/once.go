@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"gpt2scope/predict"
 )
 
 // Once is what a process that has just started tells of its one run.
@@ -18,7 +20,7 @@ type Once struct {
 }
 
 // Once does the tuned way of a task once, and checks the result.
-func (m *Machine) Once(ctx context.Context, t *Task, s Shape, dtype, device, memory string) (o Once, err error) {
+func (m *Machine) Once(ctx context.Context, t *Task, s Shape, dtype, device string, memory predict.Memory) (o Once, err error) {
 	i := slices.IndexFunc(t.Ways, func(w Way) bool { return w.Device == kindOf(device) && w.Variant == Tuned })
 	if i < 0 || !slices.Contains(m.Devices(), device) {
 		return o, fmt.Errorf("device %s does not do %s", device, t.Name)
@@ -47,7 +49,7 @@ func (m *Machine) Once(ctx context.Context, t *Task, s Shape, dtype, device, mem
 }
 
 // Again makes the tuned way of a task ready, for runs whose results do not count. The result is not checked.
-func (m *Machine) Again(ctx context.Context, t *Task, s Shape, dtype, device, memory string) (run func(context.Context) (Times, error), end func() error, err error) {
+func (m *Machine) Again(ctx context.Context, t *Task, s Shape, dtype, device string, memory predict.Memory) (run func(context.Context) (Times, error), end func() error, err error) {
 	way, ok := t.tuned(kindOf(device), s, dtype)
 	if !ok {
 		return nil, nil, fmt.Errorf("device %s does not do %s of %s", device, t.Name, s)

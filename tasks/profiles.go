@@ -4,11 +4,11 @@ import (
 	"encoding/csv"
 	"io"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 
 	"gpt2scope/internal/stats"
+	"gpt2scope/predict"
 )
 
 // Profile is a table of one task, a row for each size, in the form that notebooks about GPU
@@ -33,17 +33,18 @@ var Profiles = []Profile{
 // GPU's time is with copies from and to ordinary memory, as one first writes it; then its parts,
 // and the times from pinned memory and without copies.
 var profileColumns = []struct {
-	name           string
-	device, memory string
-	time           func(*Sample) float64
+	name   string
+	device string
+	memory predict.Memory
+	time   func(*Sample) float64
 }{
-	{"cpu_time_ms", CPU, MemoryHost, func(s *Sample) float64 { return s.WallUs }},
-	{"gpu_time_ms", GPU, MemoryPageable, func(s *Sample) float64 { return s.WallUs }},
+	{"cpu_time_ms", CPU, MemoryHost, func(s *Sample) float64 { return s.Us }},
+	{"gpu_time_ms", GPU, MemoryPageable, func(s *Sample) float64 { return s.Us }},
 	{"gpu_h2d_ms", GPU, MemoryPageable, func(s *Sample) float64 { return s.H2DUs }},
 	{"gpu_kernel_ms", GPU, MemoryPageable, func(s *Sample) float64 { return s.KernelUs }},
 	{"gpu_d2h_ms", GPU, MemoryPageable, func(s *Sample) float64 { return s.D2HUs }},
-	{"gpu_pinned_time_ms", GPU, MemoryPinned, func(s *Sample) float64 { return s.WallUs }},
-	{"gpu_resident_time_ms", GPU, MemoryResident, func(s *Sample) float64 { return s.WallUs }},
+	{"gpu_pinned_time_ms", GPU, MemoryPinned, func(s *Sample) float64 { return s.Us }},
+	{"gpu_resident_time_ms", GPU, MemoryResident, func(s *Sample) float64 { return s.Us }},
 }
 
 // rows returns the times of the table in milliseconds, by size and column.
@@ -52,7 +53,7 @@ func (p Profile) rows(samples []Sample) map[int][][]float64 {
 	for i := range samples {
 		s := &samples[i]
 		shape, err := ParseShape(s.Shape)
-		if err != nil || s.Task != p.task || s.Variant != Tuned || s.DType != Float32 || s.Start != StartWarm {
+		if err != nil || s.Task != p.task || s.Variant != Tuned || s.DType != Float32 || s.Cold {
 			continue
 		}
 		size, ok := p.size(shape)
@@ -63,7 +64,7 @@ func (p Profile) rows(samples []Sample) map[int][][]float64 {
 			times[size] = make([][]float64, len(profileColumns))
 		}
 		for j, c := range profileColumns {
-			if v := c.time(s); kindOf(s.Device) == c.device && s.Memory == c.memory && !math.IsNaN(v) {
+			if v := c.time(s); kindOf(s.Device) == c.device && s.Memory == c.memory && v > 0 {
 				times[size][j] = append(times[size][j], v/1e3)
 			}
 		}

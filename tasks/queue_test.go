@@ -13,6 +13,7 @@ import (
 	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/stub"
+	"gpt2scope/predict"
 )
 
 // works opens the smallest shapes of the tasks over arrays.
@@ -90,9 +91,9 @@ type waits struct {
 	closed atomic.Int32
 }
 
-func (w *waits) Prepare(context.Context, Way, string, string) (Ready, error) { return w, nil }
-func (w *waits) Check(context.Context) error                                 { return nil }
-func (w *waits) Close() error                                                { w.closed.Add(1); return nil }
+func (w *waits) Prepare(context.Context, Way, string, predict.Memory) (Ready, error) { return w, nil }
+func (w *waits) Check(context.Context) error                                         { return nil }
+func (w *waits) Close() error                                                        { w.closed.Add(1); return nil }
 func (w *waits) Run(context.Context) (Times, error) {
 	if w.runs.Add(1) <= 4 { // two in each slot
 		return Times{}, nil

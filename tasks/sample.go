@@ -1,124 +1,113 @@
 package tasks
 
 import (
+	"encoding"
 	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
-	"math"
+	"reflect"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unique"
+
+	"gpt2scope/predict"
 )
 
-// Sample is one measured repeat of a task: a row of samples.csv. Times are in microseconds;
-// one that was not measured is NaN, and an empty cell of the file.
+// Sample is one measured repeat of a task: a row of samples.csv, whose columns have the names of the fields in JSON. A time that was not measured is
+// 0, and an empty cell of the file.
 type Sample struct {
-	Machine string // a name of the computer, for people
-	Task    string // "vector.add"
-	Shape   string // as [Shape.String] writes it
-	DType   string // "float32", "bfloat16"
-	Device  string // "cpu", "cuda:0"
-	Variant string // "tuned", "scalar", "one thread", ...: see [Way]
-	Memory  string // MemoryHost, ...: where inputs and results are
-	Start   string // StartWarm, StartCold
-	Repeat  int    // from 1 on
+	predict.Row // what a prediction is fitted to; the shape is as [Shape.String] writes it
 
-	SubmitUs float64 // until the calls that queue the work had returned
-	H2DUs    float64 // the copy of the inputs to the device
-	KernelUs float64 // the kernels, by events of the device; on the CPU the computation
-	D2HUs    float64 // the copy of the result to the host
-	WallUs   float64 // all of it, by the host's clock; of a cold start, of the process
+	Variant  string  `json:"variant"`             // "tuned", "scalar", "one thread", ...: see [Way]
+	Repeat   int     `json:"repeat"`              // from 1 on
+	SubmitUs float64 `json:"submit_us,omitempty"` // until the calls that queue the work had returned
+	KernelUs float64 `json:"kernel_us,omitempty"` // the kernels, by events of the device; on the CPU the computation
 
-	FLOPs    float64 // by the task's formula, as the next five
-	Bytes    float64 // that the device reads and writes at least
-	BytesIn  int64   // copied to the device; 0 if they are there
-	BytesOut int64   // copied from the device
-	Steps    int     // launches at least, one after another
-	Rows     int     // of a matrix product: rows of the first matrix; of a pass: tokens of all sequences; else 0
+	SMClockMHz   float64 `json:"sm_clock_mhz,omitempty"` // of the GPU after the repeat
+	Throttle     string  `json:"throttle"`               // why the GPU's clock was lowered, "" if it was not
+	UsedByOthers bool    `json:"used_by_others"`         // another process used the GPU
+	Load         float64 `json:"load,omitempty"`         // other work on the processors, as a number of them
+	Disturbed    bool    `json:"disturbed"`              // the time may be too long, since others used the machine or the clock was lowered
 
-	FloorUs float64 // the least time of FLOPs and bytes on the device: see ceilings.Set.Floor
-
-	SMClockMHz   float64 // of the GPU after the repeat
-	Throttle     string  // why the GPU's clock was lowered, "" if it was not
-	UsedByOthers bool    // another process used the GPU
-	Load         float64 // other work on the processors, as a number of them
-	Disturbed    bool    // the time may be too long, since others used the machine or the clock was lowered
-
-	MachineKey string    // names the device and the versions of what ran on it, as a set of ceilings does
-	Time       time.Time // when the repeat ended, UTC
+	MachineKey string    `json:"machine_key"` // names the device and the versions of what ran on it, as a set of ceilings does
+	Time       time.Time `json:"time"`        // when the repeat ended, UTC
 }
 
 // Where inputs and results are.
 const (
-	MemoryHost     = "host"     // a CPU's
-	MemoryPageable = "pageable" // ordinary memory, copied to the GPU and back
-	MemoryPinned   = "pinned"   // memory that the GPU copies from and to by itself
-	MemoryResident = "resident" // the GPU's: nothing is copied
+	MemoryHost     = predict.Host     // a CPU's
+	MemoryPageable = predict.Pageable // ordinary memory, copied to the GPU and back
+	MemoryPinned   = predict.Pinned   // memory that the GPU copies from and to by itself
+	MemoryResident = predict.Resident // the GPU's: nothing is copied
 )
 
-// What a repeat begins from.
-const (
-	StartWarm = "warm" // all is open, loaded and has run before
-	StartCold = "cold" // a process that has just started
-)
+// Rows returns what a prediction is fitted to: rows of the tuned variants with a floor, and of a case that was measured disturbed and undisturbed only
+// the latter. It counts those left out as disturbed, and for want of a floor.
+func Rows(samples []Sample) (rows []predict.Row, disturbed, noFloor int) {
+	undisturbed := map[predict.Case]bool{}
+	for i := range samples {
+		if s := &samples[i]; s.Variant == Tuned && !s.Disturbed {
+			undisturbed[s.Case()] = true
+		}
+	}
+	for i := range samples {
+		switch s := &samples[i]; {
+		case s.Variant != Tuned: // a scheduler does not choose it
+		case s.Disturbed && undisturbed[s.Case()]:
+			disturbed++
+		case !(s.FloorUs > 0) || !(s.Us > 0):
+			noFloor++
+		default:
+			rows = append(rows, s.Row)
+		}
+	}
+	return rows, disturbed, noFloor
+}
 
-// column is a column of samples.csv.
+// column is a column of samples.csv: a field.
 type column struct {
 	name  string
-	write func(*Sample) string
-	read  func(*Sample, string) error
+	field []int
+	empty bool // 0 is an empty cell
 }
 
-func text(name string, field func(*Sample) *string) column {
-	return column{name, func(s *Sample) string { return *field(s) }, func(s *Sample, cell string) error {
-		if len(cell) > maxCell {
-			return fmt.Errorf("a text of %d bytes; %d is the most", len(cell), maxCell)
+// columns are the fields of a sample, those of embedded structs in their place.
+var columns = columnsOf(reflect.TypeFor[Sample](), nil)
+
+func columnsOf(t reflect.Type, at []int) (out []column) {
+	for i := range t.NumField() {
+		f, field := t.Field(i), append(slices.Clone(at), i)
+		if f.Anonymous {
+			out = append(out, columnsOf(f.Type, field)...)
+			continue
 		}
-		*field(s) = unique.Make(cell).Value() // samples have few texts; that of a cell would keep its whole line
-		return nil
-	}}
+		name, option, _ := strings.Cut(f.Tag.Get("json"), ",")
+		out = append(out, column{name, field, option == "omitempty" && (len(at) == 0 || strings.HasSuffix(name, "_us"))})
+	}
+	return out
 }
 
-// number is a column of a number of at least 0, empty for NaN.
-func number(name string, field func(*Sample) *float64) column {
-	return column{name, func(s *Sample) string {
-		if math.IsNaN(*field(s)) {
-			return ""
+// cells writes a sample as the cells of a row.
+func cells(s *Sample) []string {
+	row, v := make([]string, len(columns)), reflect.ValueOf(s).Elem()
+	for i, c := range columns {
+		f := v.FieldByIndex(c.field)
+		switch x := f.Interface().(type) {
+		case float64:
+			if row[i] = strconv.FormatFloat(x, 'g', -1, 64); x == 0 && c.empty {
+				row[i] = ""
+			}
+		case encoding.TextMarshaler:
+			text, _ := x.MarshalText()
+			row[i] = string(text)
+		default:
+			row[i] = fmt.Sprint(x)
 		}
-		return strconv.FormatFloat(*field(s), 'g', -1, 64)
-	}, func(s *Sample, cell string) error {
-		if cell == "" {
-			*field(s) = math.NaN()
-			return nil
-		}
-		v, err := strconv.ParseFloat(cell, 64)
-		if err != nil || !(v >= 0 && v <= maxNumber) {
-			return fmt.Errorf("%q is not a number from 0 to %g", cell, float64(maxNumber))
-		}
-		*field(s) = v
-		return nil
-	}}
-}
-
-func whole[T int | int64](name string, least T, field func(*Sample) *T) column {
-	return column{name, func(s *Sample) string { return strconv.FormatInt(int64(*field(s)), 10) }, func(s *Sample, cell string) error {
-		v, err := strconv.ParseInt(cell, 10, 64)
-		if err != nil || v < int64(least) || v > maxNumber {
-			return fmt.Errorf("%q is not a whole number from %d on", cell, least)
-		}
-		*field(s) = T(v)
-		return nil
-	}}
-}
-
-func flag(name string, field func(*Sample) *bool) column {
-	return column{name, func(s *Sample) string { return strconv.FormatBool(*field(s)) }, func(s *Sample, cell string) (err error) {
-		if *field(s), err = strconv.ParseBool(cell); err != nil {
-			return fmt.Errorf("%q is neither true nor false", cell)
-		}
-		return nil
-	}}
+	}
+	return row
 }
 
 // Bounds of a file of samples, since it may have been damaged or replaced.
@@ -129,64 +118,50 @@ const (
 	maxRecord  = 1 << 20 // bytes of a row
 )
 
-var columns = []column{
-	text("machine", func(s *Sample) *string { return &s.Machine }),
-	text("task", func(s *Sample) *string { return &s.Task }),
-	text("shape", func(s *Sample) *string { return &s.Shape }),
-	text("dtype", func(s *Sample) *string { return &s.DType }),
-	text("device", func(s *Sample) *string { return &s.Device }),
-	text("variant", func(s *Sample) *string { return &s.Variant }),
-	text("memory", func(s *Sample) *string { return &s.Memory }),
-	text("start", func(s *Sample) *string { return &s.Start }),
-	whole("repeat", 1, func(s *Sample) *int { return &s.Repeat }),
-	number("submit_us", func(s *Sample) *float64 { return &s.SubmitUs }),
-	number("h2d_us", func(s *Sample) *float64 { return &s.H2DUs }),
-	number("kernel_us", func(s *Sample) *float64 { return &s.KernelUs }),
-	number("d2h_us", func(s *Sample) *float64 { return &s.D2HUs }),
-	number("wall_us", func(s *Sample) *float64 { return &s.WallUs }),
-	number("flops", func(s *Sample) *float64 { return &s.FLOPs }),
-	number("bytes", func(s *Sample) *float64 { return &s.Bytes }),
-	whole("bytes_in", 0, func(s *Sample) *int64 { return &s.BytesIn }),
-	whole("bytes_out", 0, func(s *Sample) *int64 { return &s.BytesOut }),
-	whole("steps", 0, func(s *Sample) *int { return &s.Steps }),
-	whole("rows", 0, func(s *Sample) *int { return &s.Rows }),
-	number("floor_us", func(s *Sample) *float64 { return &s.FloorUs }),
-	number("sm_clock_mhz", func(s *Sample) *float64 { return &s.SMClockMHz }),
-	text("throttle", func(s *Sample) *string { return &s.Throttle }),
-	flag("used_by_others", func(s *Sample) *bool { return &s.UsedByOthers }),
-	number("load", func(s *Sample) *float64 { return &s.Load }),
-	flag("disturbed", func(s *Sample) *bool { return &s.Disturbed }),
-	text("machine_key", func(s *Sample) *string { return &s.MachineKey }),
-	{"time", func(s *Sample) string { return s.Time.UTC().Format(time.RFC3339Nano) }, func(s *Sample, cell string) (err error) {
-		if s.Time, err = time.Parse(time.RFC3339Nano, cell); err != nil {
-			return fmt.Errorf("%q is not a time such as 2026-01-31T12:00:00Z", cell)
-		}
-		return nil
-	}},
-}
-
-// cells writes a sample as the cells of a row.
-func cells(s *Sample) []string {
-	row := make([]string, len(columns))
-	for i, column := range columns {
-		row[i] = column.write(s)
+// set reads a cell into a field.
+func (c *column) set(f reflect.Value, cell string) error {
+	if len(cell) > maxCell {
+		return fmt.Errorf("a text of %d bytes; %d is the most", len(cell), maxCell)
 	}
-	return row
+	switch x := f.Addr().Interface().(type) {
+	case *string:
+		*x = unique.Make(cell).Value() // samples have few texts; that of a cell would keep its whole line
+	case *float64:
+		if cell == "" && c.empty {
+			return nil
+		}
+		v, err := strconv.ParseFloat(cell, 64)
+		if err != nil || !(v >= 0 && v <= maxNumber) {
+			return fmt.Errorf("%q is not a number from 0 to %g", cell, float64(maxNumber))
+		}
+		*x = v
+	case *int:
+		v, err := strconv.Atoi(cell)
+		if err != nil || v < 1 {
+			return fmt.Errorf("%q is not a whole number from 1 on", cell)
+		}
+		*x = v
+	case *bool:
+		v, err := strconv.ParseBool(cell)
+		if err != nil {
+			return fmt.Errorf("%q is neither true nor false", cell)
+		}
+		*x = v
+	case encoding.TextUnmarshaler:
+		return x.UnmarshalText([]byte(cell))
+	}
+	return nil
 }
 
 // parse reads what cells wrote.
-func parse(row []string) (Sample, error) {
+func parse(row []string) (s Sample, err error) {
 	if len(row) != len(columns) {
-		return Sample{}, fmt.Errorf("%d cells of a sample; expected %d", len(row), len(columns))
+		return s, fmt.Errorf("%d cells of a sample; expected %d", len(row), len(columns))
 	}
-	return read(func(i int) string { return row[i] })
-}
-
-// read reads a sample from the cell of each column.
-func read(cell func(column int) string) (s Sample, err error) {
-	for i, column := range columns {
-		if err := column.read(&s, cell(i)); err != nil {
-			return s, fmt.Errorf("column %s: %w", column.name, err)
+	v := reflect.ValueOf(&s).Elem()
+	for i := range columns {
+		if err := columns[i].set(v.FieldByIndex(columns[i].field), row[i]); err != nil {
+			return s, fmt.Errorf("column %s: %w", columns[i].name, err)
 		}
 	}
 	shape, err := ParseShape(s.Shape)
@@ -216,8 +191,8 @@ func WriteSamples(w io.Writer, samples []Sample) error {
 	return c.Error()
 }
 
-// ReadSamples reads what [WriteSamples] wrote. Columns may stand in any order, and others
-// beside them are left out. An error names the line and the column.
+// ReadSamples reads what [WriteSamples] wrote. Columns may stand in any order, and others beside them are left out. An error names the line and
+// the column.
 func ReadSamples(r io.Reader) ([]Sample, error) {
 	bounded := &recordReader{r, maxRecord}
 	c := csv.NewReader(bounded)
@@ -231,33 +206,29 @@ func ReadSamples(r io.Reader) ([]Sample, error) {
 	}
 	at := make([]int, len(columns))
 	for i, column := range columns {
-		at[i] = -1
-		for j, name := range head {
-			if name == column.name && at[i] < 0 {
-				at[i] = j
-			}
-		}
-		if at[i] < 0 {
+		if at[i] = slices.Index(head, column.name); at[i] < 0 {
 			return nil, fmt.Errorf("column %s is missing; expected the samples of 'infer tasks bench'", column.name)
 		}
 	}
 	var samples []Sample
+	row := make([]string, len(columns))
 	for {
 		bounded.left = maxRecord
-		row, err := c.Read()
+		cells, err := c.Read()
 		if errors.Is(err, io.EOF) {
 			return samples, nil
 		}
 		if err != nil {
 			return nil, err // names the line
 		}
-		line, _ := c.FieldPos(0)
-		if len(samples) == maxSamples {
-			return nil, fmt.Errorf("line %d: more than %d samples", line, maxSamples)
+		for i, j := range at {
+			row[i] = cells[j]
 		}
-		s, err := read(func(i int) string { return row[at[i]] })
-		if err != nil {
+		s, err := parse(row)
+		if line, _ := c.FieldPos(0); err != nil {
 			return nil, fmt.Errorf("line %d: %w", line, err)
+		} else if len(samples) == maxSamples {
+			return nil, fmt.Errorf("line %d: more than %d samples", line, maxSamples)
 		}
 		samples = append(samples, s)
 	}

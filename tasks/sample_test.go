@@ -2,43 +2,47 @@ package tasks
 
 import (
 	"bytes"
-	"math"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
+
+	"gpt2scope/predict"
 )
 
 // sampled is a sample with every field set.
 func sampled() Sample {
-	s := Sample{Machine: "here", Task: "vector.add", Shape: "n=1024", DType: "float32", Device: "cuda:0", Variant: "one thread", Memory: MemoryPinned, Start: StartWarm, Repeat: 3,
-		SubmitUs: 1.5, H2DUs: 2.25, KernelUs: 3, D2HUs: 4, WallUs: 1e9 / 3, FLOPs: 1024, Bytes: 12288, BytesIn: 8192, BytesOut: 4096, Steps: 1, Rows: 2, FloorUs: 0.01,
-		SMClockMHz: 1980, Throttle: "power, \"thermal\"", UsedByOthers: true, Load: 0.5, Disturbed: true, MachineKey: "GPU, CUDA 13\nline", Time: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)}
-	return s
+	return Sample{
+		Row: predict.Row{Machine: "here", Processor: "a GPU", Device: "cuda:0", Shape: "n=1024", Us: 1e9 / 3, H2DUs: 2.25, D2HUs: 4,
+			Work: predict.Work{Task: "vector.add", DType: "float32", FLOPs: 1024, Bytes: 12288, BytesIn: 8192, BytesOut: 4096, Steps: 1, Rows: 2, Inner: 5, Threads: 6, Kernel: 7, Idle: 1.25,
+				FloorUs: 0.01, Memory: MemoryPinned, Cold: true}},
+		Variant: "one thread", Repeat: 3, SubmitUs: 1.5, KernelUs: 3, SMClockMHz: 1980, Throttle: "power, \"thermal\"", UsedByOthers: true, Load: 0.5, Disturbed: true,
+		MachineKey: "GPU, CUDA 13\nline", Time: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC),
+	}
 }
 
 // What is written is read, every field of it, whatever the order of the columns.
 func TestSamples(t *testing.T) {
 	full := reflect.ValueOf(sampled())
-	for i := range full.NumField() {
-		if full.Field(i).IsZero() {
-			t.Fatalf("field %s is not set: the test would not see it lost", full.Type().Field(i).Name)
+	for _, c := range columns {
+		if c.name == "" || full.FieldByIndex(c.field).IsZero() {
+			t.Fatalf("field %v (%q) has no name, or is not set: the test would not see it lost", c.field, c.name)
 		}
 	}
-	if len(columns) != full.NumField() {
-		t.Errorf("%d columns of %d fields", len(columns), full.NumField())
-	}
 	unknown := sampled()
-	unknown.H2DUs, unknown.SMClockMHz = math.NaN(), math.NaN()
+	unknown.H2DUs, unknown.SMClockMHz, unknown.Cold = 0, 0, false
 	var b bytes.Buffer
 	if err := WriteSamples(&b, []Sample{sampled(), unknown}); err != nil {
 		t.Fatal(err)
+	}
+	if _, row, _ := strings.Cut(b.String(), "\n"); strings.Count(row, ",,") != 2 {
+		t.Errorf("times that were not measured are no empty cells:\n%s", row)
 	}
 	got, err := ReadSamples(&b)
 	if err != nil || len(got) != 2 || !reflect.DeepEqual(got[0], sampled()) {
 		t.Fatalf("%+v, %v; want %+v", got, err, sampled())
 	}
-	if !math.IsNaN(got[1].H2DUs) || !math.IsNaN(got[1].SMClockMHz) || got[1].WallUs != unknown.WallUs {
+	if got[1] != unknown {
 		t.Errorf("times that were not measured: %+v", got[1])
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"gpt2scope/internal/journal"
+	"gpt2scope/predict"
 )
 
 // Case is what a sample is of.
@@ -15,13 +16,13 @@ type Case struct {
 	DType  string
 	Device string // "cpu", "cuda:0"
 	Way    Way
-	Memory string
-	Start  string
+	Memory predict.Memory
+	Cold   bool
 }
 
 // String names a case.
 func (c Case) String() string {
-	return strings.Join([]string{c.Task.Name, c.Shape.String(), c.DType, c.Device, c.Way.Variant, c.Memory, c.Start}, " ")
+	return strings.Join([]string{c.Task.Name, c.Shape.String(), c.DType, c.Device, c.Way.Variant, c.Memory.String(), startOf(c.Cold)}, " ")
 }
 
 // Suite is what to measure.
@@ -51,19 +52,19 @@ type Turn struct {
 
 // Key names a turn in the journal.
 func (t Turn) Key() string {
-	start := StartWarm
-	if t.Cold {
-		start = StartCold
+	return fmt.Sprintf("%s %s %s %s, %d to %d", t.Task.Name, t.Shape, t.DType, startOf(t.Cold), t.From, t.To)
+}
+
+// startOf names what a run begins from: a process that has just started, or one in which all is open, loaded and has run before.
+func startOf(cold bool) string {
+	if cold {
+		return "cold"
 	}
-	return fmt.Sprintf("%s %s %s %s, %d to %d", t.Task.Name, t.Shape, t.DType, start, t.From, t.To)
+	return "warm"
 }
 
 // Cases lists what is measured in a turn.
 func (s Suite) Cases(t Turn) []Case {
-	start := StartWarm
-	if t.Cold {
-		start = StartCold
-	}
 	var out []Case
 	for _, w := range t.Task.Ways {
 		if w.Plain && (!s.Plain || t.Cold) || !w.fits(t.Shape, t.DType) {
@@ -77,7 +78,7 @@ func (s Suite) Cases(t Turn) []Case {
 				if t.Cold && (memory == MemoryPinned || memory == MemoryResident && w.Memories == nil) {
 					continue // a process that has just started has neither
 				}
-				out = append(out, Case{t.Task, t.Shape, t.DType, device, w, memory, start})
+				out = append(out, Case{t.Task, t.Shape, t.DType, device, w, memory, t.Cold})
 			}
 		}
 	}
@@ -85,14 +86,14 @@ func (s Suite) Cases(t Turn) []Case {
 }
 
 // memories lists where a way's inputs and results may be.
-func (w Way) memories() []string {
+func (w Way) memories() []predict.Memory {
 	switch {
 	case w.Memories != nil:
 		return w.Memories
 	case w.Device == CPU:
-		return []string{MemoryHost}
+		return []predict.Memory{MemoryHost}
 	}
-	return []string{MemoryPageable, MemoryPinned, MemoryResident}
+	return []predict.Memory{MemoryPageable, MemoryPinned, MemoryResident}
 }
 
 // Turns lists the turns of all shapes that are always measured: each shape once in a round,

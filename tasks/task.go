@@ -10,6 +10,7 @@ import (
 
 	"gpt2scope/ceilings"
 	"gpt2scope/gpt2"
+	"gpt2scope/predict"
 )
 
 // Devices of ways.
@@ -68,9 +69,10 @@ func (t *Task) Open(ctx context.Context, m *Machine, s Shape, dtype string) (Ope
 // Cost is what a task takes at least, whatever it runs on.
 type Cost struct {
 	FLOPs, Bytes float64
-	In, Out      int64  // bytes of the inputs and of the result, which a transfer moves
-	Steps        int    // launches, one after another
-	Rows         int    // see [Sample]
+	In, Out      int64 // bytes of the inputs and of the result, which a transfer moves
+	Steps        int   // launches, one after another
+	Rows         int   // of a matrix product: rows of the first matrix; of a pass: tokens of all sequences; else 0
+	Products     []Product
 	Multiply     string // the type that products multiply in, as [ceilings.Set.Rate] takes it
 
 	// Floor, if not nil, is the least time on a device; else that of FLOPs and bytes is.
@@ -84,7 +86,7 @@ type Way struct {
 	About    string           // what it does, in a few words
 	Plain    bool             // for learners: slow, so that it is measured only at small sizes
 	DTypes   []string         // the task's if nil
-	Memories []string         // where inputs and results are; nil: host on the CPU, and all of a GPU's
+	Memories []predict.Memory // where inputs and results are; nil: host on the CPU, and all of a GPU's
 	Most     func(Shape) bool // whether a shape is not too large for the way; nil for any
 }
 
@@ -96,7 +98,7 @@ func (w Way) fits(s Shape, dtype string) bool {
 // Opened is a task of one shape with its inputs.
 type Opened interface {
 	// Prepare makes a way ready to run: memory, kernels.
-	Prepare(ctx context.Context, w Way, device, memory string) (Ready, error)
+	Prepare(ctx context.Context, w Way, device string, memory predict.Memory) (Ready, error)
 	Close() error
 }
 
@@ -142,19 +144,19 @@ func Find(all []*Task, names []string) ([]*Task, error) {
 	return slices.DeleteFunc(slices.Clone(all), func(t *Task) bool { return !chosen[t.Name] }), nil
 }
 
-// FloorUs returns the least time of a cost in microseconds, NaN if a ceiling is not known.
+// FloorUs returns the least time of a cost in microseconds, 0 if a ceiling is not known.
 func (c Cost) FloorUs(set ceilings.Set) float64 {
 	if c.Floor != nil {
 		if d := c.Floor(set); d > 0 {
 			return float64(d) / 1e3
 		}
-		return math.NaN()
+		return 0
 	}
 	w := ceilings.Work{FLOPs: int64(c.FLOPs), Type: c.Multiply, Bytes: int64(c.Bytes)}
 	if f, ok := set.Floor(w, w.Bytes); ok {
 		return f.Time / 1e3
 	}
-	return math.NaN()
+	return 0
 }
 
 // microseconds of a duration.

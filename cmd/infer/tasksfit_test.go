@@ -24,20 +24,20 @@ func someSamples(t *testing.T) string {
 		for k := range 8 {
 			n := math.Exp2(12 + 2*float64(k))
 			for _, d := range []struct {
-				machine, device, memory string
-				floor, us               float64
+				machine, device string
+				memory          predict.Memory
+				floor, us       float64
 			}{
-				{"large", "cpu", "host", 12 * n / 1e5, 1 + 1.3*12*n/1e5}, {"small", "cpu", "host", 12 * n / 2e4, 1 + 1.3*12*n/2e4},
-				{"large", "cuda:0", "pinned", 12 * n / 4e6, 20 + 1.2*12*n/4e6 + 12*n/5e4}, {"large", "cuda:0", "resident", 12 * n / 4e6, 10 + 1.2*12*n/4e6},
+				{"large", "cpu", predict.Host, 12 * n / 1e5, 1 + 1.3*12*n/1e5}, {"small", "cpu", predict.Host, 12 * n / 2e4, 1 + 1.3*12*n/2e4},
+				{"large", "cuda:0", predict.Pinned, 12 * n / 4e6, 20 + 1.2*12*n/4e6 + 12*n/5e4}, {"large", "cuda:0", predict.Resident, 12 * n / 4e6, 10 + 1.2*12*n/4e6},
 			} {
-				s := tasks.Sample{Machine: d.machine, MachineKey: d.device + " of " + d.machine, Task: task, Shape: fmt.Sprintf("n=%.0f", n), DType: "float32", Device: d.device,
-					Variant: tasks.Tuned, Memory: d.memory, Start: tasks.StartWarm, FLOPs: n, Bytes: 12 * n, Steps: 1, FloorUs: d.floor,
-					SubmitUs: math.NaN(), H2DUs: math.NaN(), KernelUs: math.NaN(), D2HUs: math.NaN()}
-				if d.memory == "pinned" {
-					s.BytesIn, s.BytesOut = int64(8*n), int64(4*n)
+				s := tasks.Sample{Variant: tasks.Tuned, Row: predict.Row{Machine: d.machine, Processor: d.device + " of " + d.machine, Device: d.device, Shape: fmt.Sprintf("n=%.0f", n),
+					Work: predict.Work{Task: task, DType: "float32", FLOPs: n, Bytes: 12 * n, Steps: 1, FloorUs: d.floor, Memory: d.memory}}}
+				if d.memory == predict.Pinned {
+					s.BytesIn, s.BytesOut = 8*n, 4*n
 				}
 				for repeat := range 2 {
-					s.Repeat, s.WallUs = repeat+1, d.us*math.Exp(0.02*random.NormFloat64())
+					s.Repeat, s.Us = repeat+1, d.us*math.Exp(0.02*random.NormFloat64())
 					all = append(all, s)
 				}
 			}
@@ -45,7 +45,7 @@ func someSamples(t *testing.T) string {
 	}
 	all = append(all, all[0], all[0], all[0])
 	last := all[len(all)-3:]
-	last[0].Variant, last[1].Disturbed, last[2].FloorUs = "scalar", true, math.NaN()
+	last[0].Variant, last[1].Disturbed, last[2].FloorUs = "scalar", true, 0
 	path := filepath.Join(t.TempDir(), tasks.SamplesFile)
 	f, err := os.Create(path)
 	if err != nil {
@@ -83,7 +83,7 @@ func TestTasksFit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gpu, known := m.Device("", "cuda:0 of large", "cuda:0")
+	gpu, known := m.Device(&predict.Row{Processor: "cuda:0 of large", Device: "cuda:0"})
 	w := predict.Work{Task: "vector.add", DType: "float32", FLOPs: 1e6, Bytes: 12e6, BytesIn: 8e6, BytesOut: 4e6, Steps: 1, FloorUs: 3, Memory: predict.Pinned}
 	if p := m.Predict(gpu, &w); !known || !p.InDomain || math.Abs(p.Us/(20+3.6+240)-1) > 0.15 {
 		t.Errorf("%v: %+v", known, p)
@@ -133,7 +133,7 @@ func TestTasksFitBadInput(t *testing.T) {
 	head, _, _ := strings.Cut(string(good), "\n")
 	for name, c := range map[string]struct{ text, says string }{
 		"empty.csv": {"", "is empty"}, "other.csv": {"a,b\n1,2\n", "is missing"}, "none.csv": {head + "\n", "nothing to fit"},
-		"cut.csv": {string(good[:len(good)-20]), "line "}, "bad.gz": {"\x1f\x8bx", "gzip"}, "nan.csv": {strings.Replace(string(good), "float32,cpu", "float32,tpu", 1), "tpu"},
+		"cut.csv": {string(good[:len(good)-20]), "line "}, "bad.gz": {"\x1f\x8bx", "gzip"}, "nan.csv": {strings.Replace(string(good), ",cpu,", ",tpu,", 1), "tpu"},
 	} {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, []byte(c.text), 0o666); err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"gpt2scope/predict"
 	"gpt2scope/tasks"
 )
 
@@ -26,17 +27,15 @@ func taskSamples(t *testing.T) string {
 		}{{"vector.add", n}, {"matmul", 400 * n}} {
 			for repeat := 1; repeat <= 3; repeat++ {
 				jitter := 1 + 0.02*float64(repeat)
-				s := tasks.Sample{
-					Machine: "box", Task: task.name, Shape: fmt.Sprintf("n=%.0f", n), DType: "float32", Variant: tasks.Tuned, Start: tasks.StartWarm, Repeat: repeat,
-					FLOPs: task.flops, Bytes: 12 * n, Steps: 1, Time: time.Unix(0, 0).UTC(),
-				}
+				s := tasks.Sample{Variant: tasks.Tuned, Repeat: repeat, Time: time.Unix(0, 0).UTC(), Row: predict.Row{Machine: "box", Shape: fmt.Sprintf("n=%.0f", n),
+					Work: predict.Work{Task: task.name, DType: "float32", FLOPs: task.flops, Bytes: 12 * n, Steps: 1}}}
 				host, gpu := s, s
 				host.Device, host.Memory, host.FloorUs = "cpu", tasks.MemoryHost, max(12*n/60e3, task.flops/1e6)
-				host.WallUs = jitter * (3 + 1.2*host.FloorUs)
+				host.Us = jitter * (3 + 1.2*host.FloorUs)
 				gpu.Device, gpu.Memory, gpu.FloorUs = "cuda:0", tasks.MemoryPinned, max(12*n/3e6, task.flops/40e6)
-				gpu.BytesIn, gpu.BytesOut = int64(8*n), int64(4*n)
+				gpu.BytesIn, gpu.BytesOut = 8*n, 4*n
 				gpu.H2DUs, gpu.D2HUs, gpu.KernelUs = jitter*(8+8*n/25e3), jitter*(8+4*n/25e3), jitter*(5+1.3*gpu.FloorUs)
-				gpu.WallUs = gpu.H2DUs + gpu.D2HUs + gpu.KernelUs + 4
+				gpu.Us = gpu.H2DUs + gpu.D2HUs + gpu.KernelUs + 4
 				all = append(all, host, gpu)
 			}
 		}

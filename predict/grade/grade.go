@@ -75,7 +75,7 @@ func Splits(rows []predict.Row) []Split {
 			if predict.Kind(r.Device) != "cpu" {
 				return ""
 			}
-			return r.Processor()
+			return cmp.Or(r.Processor, r.Machine)
 		}},
 	}
 }

@@ -59,7 +59,7 @@ func fitModel(ctx context.Context, rows []predict.Row) (Fitted, error) {
 		return Fitted{}, err
 	}
 	return lesser(func(r *predict.Row) predict.Estimate {
-		d, _ := m.Device(r.Machine, r.Key, r.Device)
+		d, _ := m.Device(r)
 		return m.Predict(d, &r.Work)
 	}), nil
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"gpt2scope/internal/humanize"
+	"gpt2scope/predict"
 	"gpt2scope/tasks"
 )
 
@@ -68,7 +69,7 @@ func TestDocsFigures(t *testing.T) {
 	for i := range all {
 		charts[all[i].Task+" "+all[i].DType] = &all[i]
 	}
-	us := func(task string, size int, device, memory, time string) float64 {
+	us := func(task string, size int, device string, memory predict.Memory, time string) float64 {
 		k := charts[task+" float32"].Find(device, memory, time)
 		for i, s := range k.Sizes {
 			if s == size {
@@ -103,7 +104,7 @@ func TestDocsFigures(t *testing.T) {
 		}
 	}
 	for _, x := range charts["vector.add float32"].Crossovers {
-		switch want := map[string]string{tasks.MemoryResident: "with its data on the GPU", tasks.MemoryPinned: "from pinned memory", tasks.MemoryPageable: "from pageable memory"}[x.Memory]; {
+		switch want := map[predict.Memory]string{tasks.MemoryResident: "with its data on the GPU", tasks.MemoryPinned: "from pinned memory", tasks.MemoryPageable: "from pageable memory"}[x.Memory]; {
 		case x.Size != nil:
 			lacks("from " + number(*x.Size) + " numbers on " + want)
 		case x.Faster == "cpu":
@@ -118,7 +119,7 @@ func TestDocsFigures(t *testing.T) {
 		}
 		switch line := x.Line; {
 		case line == "m=*,n=*,k=*":
-			lacks(number(*x.Size) + " " + map[string]string{tasks.MemoryResident: "with their data on the GPU", tasks.MemoryPinned: "from pinned memory", tasks.MemoryPageable: "from pageable memory"}[x.Memory])
+			lacks(number(*x.Size) + " " + map[predict.Memory]string{tasks.MemoryResident: "with their data on the GPU", tasks.MemoryPinned: "from pinned memory", tasks.MemoryPageable: "from pageable memory"}[x.Memory])
 			if x.Memory == tasks.MemoryPinned {
 				lacks(fmt.Sprintf("which are %.1f million FLOPs", 2*math.Pow(*x.Size, 3)/1e6))
 			}

@@ -18,12 +18,17 @@ import (
 	"gpt2scope/internal/chart"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/webpage"
+	"gpt2scope/predict"
 	"gpt2scope/tasks"
 	"gpt2scope/weights"
 )
 
 // lines are the curves that a picture of times has, in the order of the legend.
-var lines = []struct{ name, kind, memory, time string }{
+var lines = []struct {
+	name, kind string
+	memory     predict.Memory
+	time       string
+}{
 	{"CPU", tasks.CPU, tasks.MemoryHost, tasks.TimeWall},
 	{"GPU, kernel alone", tasks.GPU, tasks.MemoryResident, tasks.TimeKernel},
 	{"GPU, data there", tasks.GPU, tasks.MemoryResident, tasks.TimeWall},
@@ -142,7 +147,7 @@ func axis(line string) string {
 // times draws the times over the size, both in logarithms, and the crossovers.
 func times(name string, c *tasks.Chart, gpu string) *picture {
 	panel := chart.Panel{X: chart.Axis{Name: axis(c.Line), Log: true}, Y: chart.Axis{Name: "time (us)", Log: true}}
-	groups := map[string]int{} // of the GPU's times, by the memory of its data
+	groups := map[predict.Memory]int{} // of the GPU's times, by the memory of its data
 	for i, l := range lines {
 		device := gpu
 		if l.kind == tasks.CPU {
@@ -164,7 +169,7 @@ func times(name string, c *tasks.Chart, gpu string) *picture {
 		if x.Device != gpu {
 			continue
 		}
-		where := map[string]string{tasks.MemoryResident: "with its data there", tasks.MemoryPinned: "with copies from pinned memory",
+		where := map[predict.Memory]string{tasks.MemoryResident: "with its data there", tasks.MemoryPinned: "with copies from pinned memory",
 			tasks.MemoryPageable: "with copies from pageable memory"}[x.Memory]
 		except, but := "", ""
 		if x.Exceptions > 0 {
@@ -196,11 +201,11 @@ func parts(name string, c *tasks.Chart, gpu string) *picture {
 		chart.Row
 	}
 	var rows []row
-	for side, memory := range []string{tasks.MemoryPageable, tasks.MemoryPinned} {
+	for side, memory := range []predict.Memory{tasks.MemoryPageable, tasks.MemoryPinned} {
 		sizes, all := c.Shares(gpu, memory)
 		step := (len(sizes) + 8) / 9 // nine sizes at most, so that the picture is no longer than a screen
 		for i := 0; i < len(sizes); i += step {
-			r := row{sizes[i], side, chart.Row{Name: humanize.Thousands(int64(sizes[i])) + " " + memory}}
+			r := row{sizes[i], side, chart.Row{Name: humanize.Thousands(int64(sizes[i])) + " " + memory.String()}}
 			end := 0.0
 			for kind, share := range []float64{all[i].H2D, all[i].Kernel, all[i].D2H, all[i].Rest} {
 				r.Spans = append(r.Spans, chart.Span{Kind: kind, Start: end, End: end + max(0, share)})

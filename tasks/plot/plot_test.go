@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"gpt2scope/predict"
 	"gpt2scope/tasks"
 )
 
@@ -18,15 +18,16 @@ func measured(machine string, devices ...string) []tasks.Sample {
 	var out []tasks.Sample
 	for n := 1 << 10; n <= 1<<24; n *= 2 {
 		for repeat := range 3 {
-			s := tasks.Sample{Machine: machine, Task: "vector.add", Shape: fmt.Sprintf("n=%d", n), DType: tasks.Float32, Variant: tasks.Tuned, Start: tasks.StartWarm, Repeat: repeat + 1,
-				Device: "cpu", Memory: tasks.MemoryHost, WallUs: 1 + 2e-4*float64(n)*(1+0.02*float64(repeat)), H2DUs: math.NaN(), D2HUs: math.NaN()}
-			s.KernelUs = s.WallUs
+			s := tasks.Sample{Variant: tasks.Tuned, Repeat: repeat + 1}
+			s.Machine, s.Task, s.Shape, s.DType, s.Device = machine, "vector.add", fmt.Sprintf("n=%d", n), tasks.Float32, "cpu"
+			s.Us = 1 + 2e-4*float64(n)*(1+0.02*float64(repeat))
+			s.KernelUs = s.Us
 			out = append(out, s)
 			for _, device := range devices {
-				for i, memory := range []string{tasks.MemoryResident, tasks.MemoryPinned, tasks.MemoryPageable} {
+				for i, memory := range []predict.Memory{tasks.MemoryResident, tasks.MemoryPinned, tasks.MemoryPageable} {
 					s.Device, s.Memory = device, memory
 					s.H2DUs, s.KernelUs, s.D2HUs = float64(i)*(5+1e-4*float64(n)), 3+3e-6*float64(n), float64(i)*(4+5e-5*float64(n))
-					s.WallUs = s.H2DUs + s.KernelUs + s.D2HUs + 5
+					s.Us = s.H2DUs + s.KernelUs + s.D2HUs + 5
 					out = append(out, s)
 				}
 			}

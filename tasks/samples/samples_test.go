@@ -20,9 +20,9 @@ func TestModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, left := tasks.Rows(all)
-	if left.NoFloor > 0 {
-		t.Errorf("left out: %+v", left)
+	rows, _, noFloor := tasks.Rows(all)
+	if noFloor > 0 {
+		t.Errorf("%d rows have no floor", noFloor)
 	}
 	if *update {
 		fitted, err := predict.Fit(t.Context(), rows)
@@ -54,7 +54,7 @@ func TestModel(t *testing.T) {
 	within := 0
 	for i := range medians {
 		r := &medians[i]
-		d, known := m.Device(r.Machine, r.Key, r.Device)
+		d, known := m.Device(r)
 		e := m.Predict(d, &r.Work)
 		if !known || !e.InDomain {
 			t.Fatalf("%s %s on %s %s: %+v", r.Task, r.Shape, r.Machine, r.Device, e)
@@ -78,9 +78,9 @@ func decisions(tb testing.TB) func() {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	rows, _ := tasks.Rows(all)
-	cpu, _ := m.Device("h200", "", "cpu")
-	gpu, known := m.Device("h200", "", "cuda:0")
+	rows, _, _ := tasks.Rows(all)
+	cpu, _ := m.Device(&predict.Row{Machine: "h200", Device: "cpu"})
+	gpu, known := m.Device(&predict.Row{Machine: "h200", Device: "cuda:0"})
 	if !known {
 		tb.Fatal("the model knows no GPU")
 	}

@@ -23,6 +23,7 @@ import (
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/journal"
+	"gpt2scope/predict"
 	"gpt2scope/tasks"
 	"gpt2scope/weights"
 )
@@ -298,7 +299,7 @@ func (t *tasksFlags) coldStart(m *cli.ModelFlags) func(context.Context, tasks.Ca
 		if err != nil {
 			return tasks.Times{}, fmt.Errorf("the program's own file is not known, so that no process can be started: %w", err)
 		}
-		args := []string{"tasks", "once", "--quiet", "--task", c.Task.Name, "--shape", c.Shape.String(), "--type", c.DType, "--device", c.Device, "--memory", c.Memory, "--threads", strconv.Itoa(m.Threads)}
+		args := []string{"tasks", "once", "--quiet", "--task", c.Task.Name, "--shape", c.Shape.String(), "--type", c.DType, "--device", c.Device, "--memory", c.Memory.String(), "--threads", strconv.Itoa(m.Threads)}
 		if m.Model != "" {
 			args = append(args, "--model", m.Model)
 		}
@@ -321,7 +322,8 @@ func (t *tasksFlags) coldStart(m *cli.ModelFlags) func(context.Context, tasks.Ca
 
 // newTasksOnce makes the hidden command of which a cold start is a process.
 func newTasksOnce(m *cli.ModelFlags) *cobra.Command {
-	var name, shape, dtype, memory string
+	var name, shape, dtype string
+	var memory predict.Memory
 	c := &cobra.Command{
 		Use:         "once",
 		Short:       "Do a task once, for 'infer tasks bench'",
@@ -366,7 +368,7 @@ func newTasksOnce(m *cli.ModelFlags) *cobra.Command {
 		f.StringVar(&name, "task", "", "`NAME` of the task")
 		f.StringVar(&shape, "shape", "", "`SHAPE`, such as n=1024")
 		f.StringVar(&dtype, "type", tasks.Float32, "`TYPE` of the numbers: float32, bfloat16")
-		f.StringVar(&memory, "memory", tasks.MemoryHost, "`WHERE` the numbers are: host, pageable, pinned, resident")
+		f.TextVar(&memory, "memory", tasks.MemoryHost, "`WHERE` the numbers are: host, pageable, pinned, resident")
 	})
 	return c
 }

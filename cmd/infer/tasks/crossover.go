@@ -30,7 +30,7 @@ func writeCrossovers(w io.Writer, all []tasks.Crossover) {
 		default:
 			from, interval = size(*c.Size), size(*c.Low)+" - "+size(*c.High)
 		}
-		return strings.Join([]string{c.Task, c.DType, c.Line, c.Device, c.Memory, from, interval, otherwise}, "\t")
+		return strings.Join([]string{c.Task, c.DType, c.Line, c.Device, c.Memory.String(), from, interval, otherwise}, "\t")
 	})
 }
 

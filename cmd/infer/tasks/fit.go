@@ -60,12 +60,12 @@ func ReadRows(stderr io.Writer, paths []string) ([]predict.Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows, left := tasks.Rows(all)
-	if left.NoFloor > 0 {
-		fmt.Fprintf(stderr, "left out: %s without a floor, since the ceilings of the device were not measured\n", cli.Count(left.NoFloor, "sample"))
+	rows, disturbed, noFloor := tasks.Rows(all)
+	if noFloor > 0 {
+		fmt.Fprintf(stderr, "left out: %s without a floor, since the ceilings of the device were not measured\n", cli.Count(noFloor, "sample"))
 	}
-	if left.Disturbed > 0 {
-		fmt.Fprintf(stderr, "left out: %s\n", cli.Count(left.Disturbed, "disturbed sample"))
+	if disturbed > 0 {
+		fmt.Fprintf(stderr, "left out: %s\n", cli.Count(disturbed, "disturbed sample"))
 	}
 	if len(rows) == 0 {
 		return nil, fmt.Errorf("none of the %s is of a tuned variant with a floor: there is nothing to fit", cli.Count(len(all), "sample"))
@@ -117,7 +117,7 @@ func writeModel(w io.Writer, m *predict.Model) {
 	var lines []fitLine
 	for i := range m.Devices {
 		d := &m.Devices[i]
-		if d.Machine == "" && d.Key != "" { // the lines of a processor are near those of its machines
+		if d.Machine == "" && d.Processor != "" { // the lines of a processor are near those of its machines
 			continue
 		}
 		for j := range d.Tasks {

@@ -204,7 +204,7 @@ func (r *runFlags) rows(ctx context.Context, m *cli.ModelFlags, machine *tasks.M
 	if leftOut > 0 {
 		m.Notice(fmt.Sprintf("%s of tasks are left out, since a GPU has too little memory for them", cli.Count(leftOut, "size")))
 	}
-	rows, _ := tasks.Rows(samples)
+	rows, _, _ := tasks.Rows(samples)
 	return rows, err
 }
 

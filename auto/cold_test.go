@@ -62,7 +62,7 @@ func readCold(t *testing.T, path string) coldRun {
 		}
 		switch way := text("way"); way {
 		case "cpu-learning", "cuda-learning":
-			r := NewRecord(device, device.Work(s.run()), Times{Open: number("open_ms"), Load: number("load_ms"), Prefill: number("prefill_ms"), Decode: number("decode_ms")}, today)
+			r := newRecord(device, device.Work(s.run()), Times{Open: number("open_ms"), Load: number("load_ms"), Prefill: number("prefill_ms"), Decode: number("decode_ms")}, false, today)
 			r.Boot = "now"
 			c.history.Records = append(c.history.Records, r)
 		default:
@@ -82,10 +82,10 @@ func readCold(t *testing.T, path string) coldRun {
 	return c
 }
 
-// On stored figures of whole cold processes, the device that is chosen is the faster one, or little slower:
-// within 10 % in the mean, and 1.3 times in the worst case, over 60 combinations.
+// On stored figures of whole cold processes, the device that is chosen is the faster one, or little slower: within 10 %
+// in the mean, and 1.3 times in the worst case, over 60 combinations.
 func TestColdCombinations(t *testing.T) {
-	paths, err := filepath.Glob("../../docs/measurements/*-auto-cold*.csv")
+	paths, err := filepath.Glob("../docs/measurements/*-auto-cold*.csv")
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no stored figures: %v", err)
 	}
@@ -114,8 +114,8 @@ func TestColdCombinations(t *testing.T) {
 				}
 				mean := sum / float64(len(c.wall))
 				t.Logf("%s: chosen / better device: mean %.3f, worst %.3f; %d of %d on the GPU", name, mean, worst, toGPU, len(c.wall))
-				if h == &c.history && (mean > 1.1 || worst > 1.3) {
-					t.Errorf("%s: mean %.3f, worst %.3f; want at most 1.1 and 1.3", name, mean, worst)
+				if mean > 1.05 || worst > 1.3 {
+					t.Errorf("%s: mean %.3f, worst %.3f; want at most 1.05 and 1.3", name, mean, worst)
 				}
 			}
 		})

@@ -40,8 +40,8 @@ func GPU(name string, dtype weights.DType) Device {
 	return Device{GPU: true, Name: name, DType: weightType, Sizes: sizes, Fuse: fuse, BLASRows: cuda.GEMVRows, Ceilings: set}
 }
 
-// Of describes the device of an executor; ok is false for one whose runs tell nothing of those
-// that a choice is about: the reference, mode eager, other kernels than the usual ones.
+// Of describes the device of an executor; ok is false for one whose runs tell nothing of those that a choice is about:
+// the reference, mode eager, other kernels than the usual ones.
 func Of(b gpt2.Backend) (d Device, ok bool) {
 	is := b.Describe()
 	switch {

@@ -3,6 +3,7 @@ package auto
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -12,42 +13,33 @@ type Driver struct {
 	GPU     string // the name of the GPUs; "" if it is not known, or if they differ
 }
 
-// FindDriver looks for the driver's files below root, "/" but for tests. visible is the value of
-// CUDA_VISIBLE_DEVICES, and whether it is set. Nothing of CUDA is opened.
+// FindDriver looks for the driver's files below root, "/" but for tests. visible is the value of CUDA_VISIBLE_DEVICES,
+// and whether it is set. Nothing of CUDA is opened.
 func FindDriver(root, visible string, isSet bool) (d Driver) {
 	if isSet && (visible == "" || visible == "-1") {
 		return d
 	}
-	for _, path := range []string{"dev/nvidiactl", "proc/driver/nvidia/version", "dev/dxg"} {
-		if _, err := os.Stat(filepath.Join(root, path)); err == nil {
-			d.Present = true
-		}
-	}
+	d.Present = slices.ContainsFunc([]string{"dev/nvidiactl", "proc/driver/nvidia/version", "dev/dxg"}, func(path string) bool {
+		_, err := os.Stat(filepath.Join(root, path))
+		return err == nil
+	})
 	if !d.Present {
 		return d
 	}
+	var names []string
 	files, _ := filepath.Glob(filepath.Join(root, "proc/driver/nvidia/gpus/*/information"))
-	for i, path := range files {
-		name := model(path)
-		if i > 0 && name != d.GPU {
-			d.GPU = ""
-			break
+	for _, path := range files {
+		data, _ := os.ReadFile(path) // without it the name is not known
+		name := ""
+		for line := range strings.Lines(string(data)) {
+			if model, ok := strings.CutPrefix(line, "Model:"); ok {
+				name = strings.TrimSpace(model)
+			}
 		}
-		d.GPU = name
+		names = append(names, name)
+	}
+	if names = slices.Compact(names); len(names) == 1 {
+		d.GPU = names[0]
 	}
 	return d
-}
-
-// model returns the name in a file of the driver about a GPU, "" if it has none.
-func model(path string) string {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return ""
-	}
-	for line := range strings.Lines(string(data)) {
-		if name, ok := strings.CutPrefix(line, "Model:"); ok {
-			return strings.TrimSpace(name)
-		}
-	}
-	return ""
 }

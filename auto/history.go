@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,46 +13,57 @@ import (
 	"time"
 )
 
-// recordVersion is the version of what a line of the file means. Others are skipped without a
-// word: they are of another version of the program.
-const recordVersion = 1
+// recordVersion is the version of what a line of the file means. Others are skipped without a word: they are of another
+// version of the program.
+const recordVersion = 2
 
 // Bounds of the file.
 const (
 	maxRecords = 120     // that are kept, the newest
 	maxBytes   = 1 << 18 // above which a file is not ours
-	trimBytes  = 1 << 15 // above which a file is trimmed when a record is added
 	maxName    = 200
 	maxMs      = 1e8 // of a part, above a day
 )
 
-// How often, and after how long, the lock is tried again: another program holds it for a millisecond.
-const (
-	lockTries = 20
-	lockWait  = 2 * time.Millisecond
-)
-
 // Record is what one run measured of itself: a line of the file.
 type Record struct {
-	Version int     `json:"v"`
-	Time    int64   `json:"time"`           // Unix, of the end
-	Boot    string  `json:"boot,omitempty"` // names the time since the machine started; "" is not known
-	GPU     bool    `json:"gpu,omitempty"`
-	Device  string  `json:"device"` // [Device.Name]
-	DType   string  `json:"dtype"`
-	First   bool    `json:"first,omitempty"`  // the GPU was not used since the machine started, as far as is known
-	Waited  float64 `json:"waited,omitempty"` // see [Waited]: the machine was busy
+	Version  int     `json:"v"`
+	Time     int64   `json:"time"`           // Unix, of the end
+	Boot     string  `json:"boot,omitempty"` // names the time since the machine started; "" is not known
+	GPU      bool    `json:"gpu,omitempty"`
+	Device   string  `json:"device"` // [Device.Name]
+	DType    string  `json:"dtype"`
+	First    bool    `json:"first,omitempty"`  // the GPU was not used since the machine started, as far as is known
+	Waited   float64 `json:"waited,omitempty"` // see [Waited]: the machine was busy
+	Ceilings string  `json:"ceilings"`         // names those that predictions are made of
+	BLAS     bool    `json:"blas,omitempty"`
+	OnHost   bool    `json:"on_host,omitempty"`
 
-	Ceilings string `json:"ceilings"` // names those of the floors in Work
-	Work     Work   `json:"work"`
-	Times    Times  `json:"times"` // End is not measured
+	Open    Ratio `json:"open"` // see [Times]
+	Load    Ratio `json:"load"`
+	Prefill Ratio `json:"prefill"`
+	Decode  Ratio `json:"decode"`
+}
+
+func (r *Record) parts() [parts]*Ratio { return [parts]*Ratio{&r.Open, &r.Load, &r.Prefill, &r.Decode} }
+
+// Ratio is how long a part of a run took, and how long it was expected to take without a history; 0 is not known.
+type Ratio struct {
+	Measured  float64 `json:"measured_ms"`
+	Predicted float64 `json:"predicted_ms"`
 }
 
 func (r *Record) at() time.Time { return time.Unix(r.Time, 0) }
 
-// NewRecord makes the record of a run that ended on a device.
-func NewRecord(d *Device, w Work, t Times, now time.Time) Record {
-	return Record{Version: recordVersion, Time: now.Unix(), GPU: d.GPU, Device: d.Name, DType: d.DType, Ceilings: d.ceilings(), Work: w, Times: t}
+// newRecord makes the record of a run on a device.
+func newRecord(d *Device, w Work, t Times, first bool, now time.Time) Record {
+	r := Record{Version: recordVersion, Time: now.Unix(), GPU: d.GPU, Device: d.Name, DType: d.DType, First: first,
+		Ceilings: d.ceilings(), BLAS: w.BLAS, OnHost: w.OnHost}
+	predicted := d.table().time(w, first)
+	for k, p := range r.parts() {
+		*p = Ratio{*t.parts()[k], *predicted.parts()[k]}
+	}
+	return r
 }
 
 // of tells whether a record is of a device. A GPU whose name is not known may be any.
@@ -66,21 +76,16 @@ func (r *Record) check(now time.Time) error {
 	switch {
 	case r.Time <= 0 || r.at().After(now.Add(24*time.Hour)):
 		return fmt.Errorf("a run at %d", r.Time)
-	case r.Device == "" || len(r.Device) > maxName || len(r.DType) > maxName || len(r.Boot) > maxName || len(r.Ceilings) > maxName:
+	case r.Device == "" || max(len(r.Device), len(r.DType), len(r.Boot), len(r.Ceilings)) > maxName:
 		return errors.New("a run whose device has no name, or too long a one")
 	case !(r.Waited >= 0 && r.Waited <= 1):
 		return fmt.Errorf("a run that waited %g of its time", r.Waited)
-	case r.Work.Weights < 0 || r.Work.Weights > 1<<50:
-		return fmt.Errorf("a run with weights of %d bytes", r.Work.Weights)
 	}
-	for _, p := range []Part{r.Work.Prefill, r.Work.Decode} {
-		if p.Passes < 0 || p.Steps < 0 || p.Steps < p.Passes || !(p.FloorUs >= 0 && p.FloorUs < 1e3*maxMs) {
-			return fmt.Errorf("a run of %d passes, %d steps, with a floor of %g us", p.Passes, p.Steps, p.FloorUs)
-		}
-	}
-	for _, ms := range r.Times.parts() {
-		if !(*ms >= 0 && *ms < maxMs) || math.IsInf(*ms, 0) {
-			return fmt.Errorf("a run of %g ms", *ms)
+	for _, p := range r.parts() {
+		for _, ms := range []float64{p.Measured, p.Predicted} {
+			if !(ms >= 0 && ms < maxMs) {
+				return fmt.Errorf("a run of %g ms", ms)
+			}
 		}
 	}
 	return nil
@@ -91,16 +96,13 @@ type History struct {
 	Records []Record
 	Boot    string // of the machine now: see [Record]
 
-	path    string
-	damaged bool // the file has lines that do not count
+	path string
 }
 
-// New returns a history whose file is not read: runs can be added to it. Without a path nothing
-// is kept.
+// New returns a history whose file is not read: runs can be added to it. Without a path nothing is kept.
 func New(path string) *History { return &History{Boot: boot(), path: path} }
 
-// usedSince tells whether a GPU was used since the machine started. If that is not known, it was
-// if it ever was.
+// usedSince tells whether a GPU was used since the machine started. If that is not known, it was if it ever was.
 func (h *History) usedSince(d *Device) bool {
 	for i := range h.Records {
 		if r := &h.Records[i]; r.of(d) && (r.Boot == h.Boot || r.Boot == "" || h.Boot == "") {
@@ -119,36 +121,19 @@ func Path() (string, error) {
 	return filepath.Join(dir, "gpt2scope", "history.jsonl"), nil
 }
 
-// Read reads the file at a path. What can be used of it is in the history in any case; an error,
-// of one line, says what cannot, and what to do. There need be no file.
+// Read reads the file at a path. What can be used of it is in the history in any case; an error, of one line, says what
+// cannot, and what to do. There need be no file.
 func Read(path string, now time.Time) (*History, error) {
 	h := New(path)
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for its writer
-	if errors.Is(err, os.ErrNotExist) {
-		return h, nil
-	}
-	unread := func(err error) error {
-		return fmt.Errorf("the times of earlier runs do not count, since they cannot be read (--no-history does not try): %w", err)
-	}
+	data, err := readFile(path)
 	if err != nil {
-		return h, unread(err)
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil {
-		return h, unread(err)
-	} else if !info.Mode().IsRegular() {
-		return h, unread(fmt.Errorf("%s is not a file", path))
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
-	if err != nil {
-		return h, unread(err)
+		return h, fmt.Errorf("the times of earlier runs do not count, since they cannot be read (--no-history does not try): %w", err)
 	}
 	if len(data) > maxBytes {
-		h.damaged = true
 		return h, fmt.Errorf("the times of earlier runs do not count: %s is larger than %d bytes, which this program does not write; the end of this run replaces it", path, maxBytes)
 	}
 	records, bad, why := parse(data, now)
-	if h.Records, h.damaged = records, bad > 0; h.damaged {
+	if h.Records = records; bad > 0 {
 		lines := fmt.Sprintf("%d lines", bad)
 		if bad == 1 {
 			lines = "a line"
@@ -158,8 +143,25 @@ func Read(path string, now time.Time) (*History, error) {
 	return h, nil
 }
 
-// parse returns the records of a file, how many lines are wrong, and what is wrong with the first
-// of them.
+// readFile returns what is in a file, but at most a byte more than it may have; nothing if there is none.
+func readFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for its writer
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a file", path)
+	}
+	return io.ReadAll(io.LimitReader(f, maxBytes+1))
+}
+
+// parse returns the records of a file, how many lines are wrong, and what is wrong with the first of them.
 func parse(data []byte, now time.Time) (records []Record, bad int, why error) {
 	for line := range bytes.Lines(data) {
 		if len(bytes.TrimSpace(line)) == 0 {
@@ -168,7 +170,7 @@ func parse(data []byte, now time.Time) (records []Record, bad int, why error) {
 		var r Record
 		err := json.Unmarshal(line, &r)
 		switch {
-		case r.Version > recordVersion:
+		case r.Version > 0 && r.Version != recordVersion:
 			continue
 		case err != nil:
 			err = errors.New("not a record")
@@ -188,92 +190,43 @@ func parse(data []byte, now time.Time) (records []Record, bad int, why error) {
 	return records[max(0, len(records)-maxRecords):], bad, why
 }
 
-// Add adds a record to the file and fills in its version, boot and first use of a GPU. The
-// file is replaced as a whole, under a lock, so that programs may run at the same time and one that
-// reads never finds half a line. Of a file that is long, or has lines that do not count, the newest
-// records are kept. If another program goes on holding the lock, nothing is added.
-func (h *History) Add(r Record) error {
+// Add adds a run on a device to the file, with what it measured of its parts and the share of its time that it waited
+// for a processor. The file is replaced as a whole, so that a program that reads never finds half a line. Of two programs
+// that end at the same moment one record may get lost. Lines that do not count and the oldest records go.
+func (h *History) Add(d *Device, w Work, t Times, waited float64, now time.Time) error {
 	if h.path == "" {
 		return nil
 	}
-	r.Version, r.Boot = recordVersion, h.Boot
-	r.First = r.GPU && !h.usedSince(&Device{GPU: true, Name: r.Device})
+	r := newRecord(d, w, t, d.GPU && !h.usedSince(d), now)
+	r.Boot, r.Waited = h.Boot, waited
 	failed := func(err error) error { return fmt.Errorf("the times of this run are not kept: %w", err) }
-	if err := r.check(time.Unix(r.Time, 0)); err != nil {
+	if err := r.check(now); err != nil {
 		return failed(fmt.Errorf("%w cannot be right", err))
 	}
-	line, err := json.Marshal(r)
-	if err != nil {
-		return failed(err)
-	}
-	if err := h.write(append(line, '\n'), r.at()); err != nil {
+	if err := h.write(r, now); err != nil {
 		return failed(fmt.Errorf("%w (--no-history keeps none)", err))
 	}
 	return nil
 }
 
-// write adds a line.
-func (h *History) write(line []byte, now time.Time) error {
+// write adds a record to those of the file that count.
+func (h *History) write(r Record, now time.Time) error {
 	if err := os.MkdirAll(filepath.Dir(h.path), 0o755); err != nil {
 		return err
 	}
-	lock, err := os.OpenFile(h.path+".lock", os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o644)
+	data, err := readFile(h.path)
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
-	for try := 0; ; try++ {
-		err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
-			return err
-		}
-		if try == lockTries {
-			return nil // the times of one run are not worth a longer wait
-		}
-		time.Sleep(lockWait)
-	}
-	kept, err := h.kept(now)
-	if err != nil {
-		return err
-	}
-	return replace(h.path, append(kept, line...))
-}
-
-// kept returns what stays of the file when a line is added.
-func (h *History) kept(now time.Time) ([]byte, error) {
-	f, err := os.OpenFile(h.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil {
-		return nil, err
-	} else if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a file", h.path)
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxBytes))
-	if err != nil {
-		return nil, err
-	}
-	whole := len(data) == 0 || data[len(data)-1] == '\n'
-	if !h.damaged && len(data) <= trimBytes && whole {
-		return data, nil
-	}
-	records, _, _ := parse(data, now)
+	records, _, _ := parse(data[:min(len(data), maxBytes)], now)
 	var kept bytes.Buffer
 	e := json.NewEncoder(&kept)
-	for _, r := range records[max(0, len(records)-maxRecords/2):] {
+	for _, r := range append(records[max(0, len(records)-maxRecords+1):], r) {
 		if err := e.Encode(r); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return kept.Bytes(), nil
+	return replace(h.path, kept.Bytes())
 }
 
 // replace puts a file in the place of the one at a path, if there is one.

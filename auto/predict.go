@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"gpt2scope/predict"
+	"gpt2scope/internal/stats"
 )
 
 // Times are how long the parts of a run take, in milliseconds; 0 is not known.
@@ -21,32 +21,18 @@ type Times struct {
 // Total returns the sum.
 func (t Times) Total() float64 { return t.Process + t.Open + t.Load + t.Prefill + t.Decode }
 
-// parts lists those that a run measures of itself.
-func (t *Times) parts() [4]*float64 { return [4]*float64{&t.Open, &t.Load, &t.Prefill, &t.Decode} }
+// The parts that a run measures of itself.
+const (
+	open = iota
+	load
+	prefill
+	decode
+	parts
+)
 
-// Time predicts the parts by the table alone. first says that the device was not used since the
-// machine started.
-func (t *Table) Time(w Work, first bool) Times {
-	law := func(l predict.Law, p Part) float64 {
-		if p.Passes == 0 {
-			return 0
-		}
-		return l.Time(&predict.Work{FloorUs: p.FloorUs, Steps: float64(p.Steps), Memory: predict.Resident}) / 1e3
-	}
-	out := Times{
-		Process: t.Process / 1e3,
-		Open:    t.Open / 1e3,
-		Load:    t.Load.Time(&predict.Work{BytesIn: float64(w.Weights), Memory: predict.Pageable}) / 1e3,
-		Prefill: law(t.Prefill, w.Prefill),
-		Decode:  law(t.Decode, w.Decode),
-	}
-	if first {
-		out.Open = t.First / 1e3
-	}
-	if w.BLAS && w.Prefill.Passes > 0 {
-		out.Prefill += t.BLAS / 1e3
-	}
-	return out
+// parts lists the parts that a run measures of itself.
+func (t *Times) parts() [parts]*float64 {
+	return [parts]*float64{&t.Open, &t.Load, &t.Prefill, &t.Decode}
 }
 
 // Prediction is how long a run takes on a device.
@@ -58,68 +44,55 @@ type Prediction struct {
 // How earlier runs count.
 const (
 	halfLife  = 30 * 24 * time.Hour // after which a run counts half
-	alike     = 0.5                 // logarithm of the ratio of two predictions at which a run counts as e^-1/2
+	alike     = 0.5                 // logarithm of the ratio of two predictions at which a run counts e^-1/2
 	anyRun    = 0.05                // what a run counts at least, however different
 	otherType = 0.2                 // factor for weights of another type, and for floors by other ceilings
 	tableSays = 0.02                // weight of the table itself
-	busy      = 0.1                 // a run that waited this part of its time for a processor counts as busyRun
+	busy      = 0.1                 // a run that waited this share of its time for a processor counts busyRun
 	busyRun   = 0.1
-	farthest  = 3.0 // a measured time counts as at most e^3 times the predicted one
 )
 
-// Predict returns the times of work on a device, by the table and by the runs of the history on
-// this device.
+// plausible is the greatest factor between a predicted and a measured time that says something of the device. A greater
+// one is of something else: a process that was stopped, or a reader that did not read.
+const plausible = 20.0
+
+// ratio returns the logarithm of measured / predicted time of a part; ok is false if it tells nothing of the device.
+func (r *Record) ratio(part int) (log float64, ok bool) {
+	p := r.parts()[part]
+	if !(p.Measured > 0 && p.Predicted > 0) {
+		return 0, false
+	}
+	log = math.Log(p.Measured / p.Predicted)
+	return log, math.Abs(log) <= math.Log(plausible)
+}
+
+// Predict returns the times of work on a device, by the table and by the runs of the history on this device.
 func (h *History) Predict(d *Device, w Work, now time.Time) Prediction {
-	table := d.table()
 	first := d.GPU && !h.usedSince(d)
-	p := Prediction{Times: table.Time(w, first)}
-	type ratio struct{ log, weight float64 }
-	var ratios [4][]ratio
-	parts := p.parts()
+	p := Prediction{Times: d.table().time(w, first)}
+	of := newRecord(d, w, Times{}, first, now)
 	for i := range h.Records {
-		r := &h.Records[i]
-		if !r.of(d) {
-			continue
-		}
-		p.Runs++
-		theirs := table.Time(r.Work, r.First)
-		predicted, measured := theirs.parts(), r.Times.parts()
-		age := max(0, now.Sub(r.at()).Hours()/halfLife.Hours())
-		for k := range ratios {
-			if !(*measured[k] > 0 && *predicted[k] > 0) || k == 0 && r.First != first {
-				continue
-			}
-			distance := 0.0
-			if *parts[k] > 0 {
-				distance = math.Log(*parts[k] / *predicted[k]) / alike
-			}
-			weight := anyRun + (1-anyRun)*math.Exp(-distance*distance/2)
-			if k > 0 && r.DType != d.DType {
-				weight *= otherType
-			}
-			if k >= 2 && r.Work.OnHost != w.OnHost || k == 2 && r.Work.BLAS != w.BLAS {
-				weight *= anyRun
-			}
-			if k > 1 && r.Ceilings != d.ceilings() {
-				weight *= otherType
-			}
-			if r.Waited > busy {
-				weight *= busyRun
-			}
-			log := math.Log(*measured[k] / *predicted[k])
-			ratios[k] = append(ratios[k], ratio{min(max(log, -farthest), farthest), weight * math.Exp2(-age)})
+		if h.Records[i].of(d) {
+			p.Runs++
 		}
 	}
-	for k, list := range ratios {
-		list = append(list, ratio{0, tableSays})
-		slices.SortFunc(list, func(a, b ratio) int { return cmp.Compare(a.log, b.log) })
-		sum, half := 0.0, 0.0
-		for _, x := range list {
-			half += x.weight / 2
+	for k, part := range p.parts() {
+		type vote struct{ log, weight float64 }
+		votes := []vote{{0, tableSays}}
+		for i := range h.Records {
+			r := &h.Records[i]
+			if log, ok := r.ratio(k); ok && r.of(d) && (k != open || r.First == first) {
+				votes = append(votes, vote{log, r.weight(k, &of, now)})
+			}
 		}
-		for _, x := range list {
-			if sum += x.weight; sum >= half {
-				*parts[k] *= math.Exp(x.log)
+		slices.SortFunc(votes, func(a, b vote) int { return cmp.Compare(a.log, b.log) })
+		half := 0.0
+		for _, v := range votes {
+			half += v.weight / 2
+		}
+		for _, v := range votes { // the weighted median
+			if half -= v.weight; half <= 0 {
+				*part *= math.Exp(v.log)
 				break
 			}
 		}
@@ -127,17 +100,94 @@ func (h *History) Predict(d *Device, w Work, now time.Time) Prediction {
 	return p
 }
 
-// Choice is which device finishes first, by prediction.
-type Choice struct {
-	GPU              bool
-	OnCPU, OnGPU     Prediction
-	CPUWork, GPUWork Work
+// weight returns how much a part of an earlier run tells of the same part of another.
+func (r *Record) weight(part int, of *Record, now time.Time) float64 {
+	distance := 0.0
+	if p := of.parts()[part].Predicted; p > 0 {
+		distance = math.Log(p/r.parts()[part].Predicted) / alike
+	}
+	weight := anyRun + (1-anyRun)*math.Exp(-distance*distance/2)
+	if part > open && r.DType != of.DType {
+		weight *= otherType
+	}
+	if part >= prefill && r.OnHost != of.OnHost || part == prefill && r.BLAS != of.BLAS {
+		weight *= anyRun
+	}
+	if part >= prefill && r.Ceilings != of.Ceilings {
+		weight *= otherType
+	}
+	if r.Waited > busy {
+		weight *= busyRun
+	}
+	return weight * math.Exp2(-max(0, now.Sub(r.at()).Hours()/halfLife.Hours()))
 }
 
-// Choose predicts a run on both devices. The GPU is taken if the whole run is shorter there, the
-// time of opening it included.
+// Choice is which device finishes first, by prediction.
+type Choice struct {
+	GPU          bool
+	OnCPU, OnGPU Prediction
+}
+
+// Choose predicts a run on both devices. The GPU is taken if the whole run is shorter there, the time of opening it
+// included.
 func (h *History) Choose(r Run, cpu, gpu *Device, now time.Time) Choice {
 	c := Choice{OnCPU: h.Predict(cpu, cpu.Work(r), now), OnGPU: h.Predict(gpu, gpu.Work(r), now)}
 	c.GPU = c.OnGPU.Total() < c.OnCPU.Total()
 	return c
+}
+
+// Known is what the history tells of a device.
+type Known struct {
+	Device string    `json:"device"` // processor, threads and kernels, or the GPU
+	GPU    bool      `json:"gpu"`
+	Runs   int       `json:"runs"`
+	Busy   int       `json:"busy_runs,omitempty"` // of them on a busy machine: they count little
+	Last   time.Time `json:"last"`                // end of the last run
+	Open   float64   `json:"open_ms"`
+	First  float64   `json:"first_open_ms,omitempty"` // of a GPU that was not used since the machine started
+
+	// Medians of measured / predicted time, without a history; 0 is not known.
+	Load    float64 `json:"load_ratio,omitempty"`
+	Prefill float64 `json:"prefill_ratio,omitempty"`
+	Decode  float64 `json:"decode_ratio,omitempty"`
+}
+
+// Known returns what the history tells, of the devices used last first.
+func (h *History) Known() (all []Known) {
+	for i := len(h.Records) - 1; i >= 0; i-- {
+		r := &h.Records[i]
+		if !slices.ContainsFunc(all, func(k Known) bool { return k.Device == r.Device && k.GPU == r.GPU }) {
+			all = append(all, h.known(r.Device, r.GPU))
+		}
+	}
+	return all
+}
+
+func (h *History) known(device string, gpu bool) Known {
+	k := Known{Device: device, GPU: gpu}
+	var opened [2][]float64 // of later and of first uses
+	var ratios [parts][]float64
+	for i := range h.Records {
+		r := &h.Records[i]
+		if r.Device != device || r.GPU != gpu {
+			continue
+		}
+		if k.Runs++; r.Waited > busy {
+			k.Busy++
+		}
+		k.Last = slices.MaxFunc([]time.Time{k.Last, r.at().UTC()}, time.Time.Compare)
+		use := 0
+		if r.First {
+			use = 1
+		}
+		opened[use] = append(opened[use], r.Open.Measured)
+		for part := range ratios {
+			if log, ok := r.ratio(part); ok {
+				ratios[part] = append(ratios[part], math.Exp(log))
+			}
+		}
+	}
+	k.Open, k.First = stats.MedianOf(opened[0]), stats.MedianOf(opened[1])
+	k.Load, k.Prefill, k.Decode = stats.MedianOf(ratios[load]), stats.MedianOf(ratios[prefill]), stats.MedianOf(ratios[decode])
+	return k
 }

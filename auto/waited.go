@@ -6,9 +6,8 @@ import (
 	"path/filepath"
 )
 
-// Waited returns which share of the time that the threads of this process wanted to run, since
-// they began, they waited for a processor: 0 on an idle machine, 0.5 where each shares one. It is 0
-// where the system does not tell.
+// Waited returns which share of the time that the threads of this process wanted to run, since they began, they waited
+// for a processor: 0 on an idle machine, 0.5 where each shares one. It is 0 where the system does not tell.
 func Waited() float64 { return waited("/proc/self/task") }
 
 func waited(tasks string) float64 {

@@ -8,8 +8,7 @@ import (
 	"gpt2scope/gpt2"
 )
 
-// Run is what is to be done: prompts are evaluated and tokens generated, or a text is evaluated
-// in windows.
+// Run is what is to be done: prompts are evaluated and tokens generated, or a text is evaluated in windows.
 type Run struct {
 	Config  gpt2.Config
 	Layers  []int // run order
@@ -25,18 +24,18 @@ type Run struct {
 
 // Work is what a run has to do on a device.
 type Work struct {
-	Weights int64 `json:"weights"`           // bytes to make ready
-	Prefill Part  `json:"prefill"`           // all passes of more than a token
-	Decode  Part  `json:"decode"`            // all decode steps
-	BLAS    bool  `json:"blas,omitempty"`    // a pass needs the GPU's library of matrix products
-	OnHost  bool  `json:"on_host,omitempty"` // logits are copied to the host
+	Weights int64 // bytes to make ready
+	Prefill Part  // all passes of more than a token
+	Decode  Part  // all decode steps
+	BLAS    bool  // a pass needs the GPU's library of matrix products
+	OnHost  bool  // logits are copied to the host
 }
 
 // Part is a number of passes. Floor and steps are sums over them.
 type Part struct {
-	Passes  int     `json:"passes"`
-	Steps   int     `json:"steps"`
-	FloorUs float64 `json:"floor_us"` // the least time by the ceilings of the device
+	Passes  int
+	Steps   int
+	FloorUs float64 // the least time by the ceilings of the device
 }
 
 // Device is a device that could run.
@@ -74,8 +73,8 @@ func (d *Device) Work(r Run) Work {
 	return w
 }
 
-// generation adds the passes that [gpt2.Session.Generate] runs: when the context is full, its
-// last half is evaluated again.
+// generation adds the passes that [gpt2.Session.Generate] runs: when the context is full, its last half is evaluated
+// again.
 func (d *Device) generation(w *Work, r Run) {
 	prompt, context := max(1, r.Prompt), max(1, r.Context)
 	left := r.New
@@ -136,14 +135,11 @@ func (d *Device) add(p *Part, r Run, passes int, pass gpt2.Pass, past int) {
 	p.FloorUs += float64(passes) * float64(d.Ceilings.PassFloor(plan.Work(past, d.Sizes)).Nanoseconds()) / 1e3
 }
 
-// endless is how many tokens a run without a limit is taken to make: as many as fill the context.
-func endless(prompt, context int) int { return max(1, context-prompt+1) }
-
-// Tokens returns how many new tokens a run is expected to make of those it may: without a limit
-// (math.MaxInt) as many as fill the context.
+// Tokens returns how many new tokens a run is expected to make of those it may: without a limit (math.MaxInt) as many
+// as fill the context.
 func Tokens(most, prompt, context int) int {
 	if most == math.MaxInt {
-		return endless(prompt, context)
+		return max(1, context-prompt+1)
 	}
 	return most
 }

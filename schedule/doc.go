@@ -1,13 +1,13 @@
 // Package schedule runs a stream of tasks on a CPU and GPUs at once, and decides where each task runs.
 //
 // A [Scheduler] keeps a queue for each device. It has no clock and no goroutine: its callers say what happened and when
-// ([Scheduler.Submit], [Scheduler.Finish], [Scheduler.Lose]) and ask for the next task of a device
-// ([Scheduler.Next]). Two callers share it: [Simulation.Run] on a simulated clock, and [Stream.Run] on real devices.
+// ([Scheduler.Submit], [Scheduler.Finish], [Scheduler.Lose]) and ask for the next task of a device ([Scheduler.Next]).
+// Two callers share it: [Simulation.Run] on a simulated clock, and [Stream.Run] on real devices.
 //
 // A task that arrives joins the queue of the device with the earliest expected finish. A policy that plans divides all
-// waiting tasks anew when many have arrived or predictions have changed: each GPU gets the tasks that gain most from it,
-// the CPU the others, such that both end at once. A device whose queue is empty steals from another queue if the task
-// ends sooner that way.
+// waiting tasks anew when many have arrived or predictions have changed: each GPU gets the tasks that gain most from
+// it, the CPU the others, such that both end at once. A device whose queue is empty steals from another queue if the
+// task ends sooner that way.
 //
 // Predictions are multiplied by a running ratio measured / predicted time of each kind of task on each device. Tasks of
 // a lost GPU go back to the queues of the others. A task runs only where its memory suffices.

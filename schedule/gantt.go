@@ -10,8 +10,8 @@ import (
 	"gpt2scope/internal/humanize"
 )
 
-// Gantt draws a result as an SVG picture: for each device when each task was expected to run, as it began, above
-// when it ran. Tasks that overlap on a device get rows of their own.
+// Gantt draws a result as an SVG picture: for each device when each task was expected to run, as it began, above when
+// it ran. Tasks that overlap on a device get rows of their own.
 func Gantt(w io.Writer, r Result, kinds []string) error {
 	panel := chart.Panel{X: chart.Axis{Name: "time", Unit: "us", Zero: true}, Kinds: kinds}
 	for d, device := range r.Devices {
@@ -45,8 +45,8 @@ func Gantt(w io.Writer, r Result, kinds []string) error {
 	return err
 }
 
-// withoutOverlap lays spans out without overlap, on at most so many lanes: an expected time that overlaps more goes on the
-// lane that ends first.
+// withoutOverlap lays spans out without overlap, on at most so many lanes: an expected time that overlaps more goes on
+// the lane that ends first.
 func withoutOverlap(spans []chart.Span, most int) [][]chart.Span {
 	slices.SortStableFunc(spans, func(a, b chart.Span) int { return cmp.Compare(a.Start, b.Start) })
 	var all [][]chart.Span

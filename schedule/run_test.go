@@ -195,8 +195,9 @@ func opened(ctx context.Context, t *testing.T, m *tasks.Machine, most int64) (*P
 	return p, r
 }
 
-// A stream runs on the CPU and on a GPU. If the GPU is lost at any call of the CUDA library, each task is still done once,
-// with a result that agrees with its reference, since what does not is an error. The next stream finds a GPU again.
+// A stream runs on the CPU and on a GPU. If the GPU is lost at any call of the CUDA library, each task is still done
+// once, with a result that agrees with its reference, since what does not is an error. The next stream finds a GPU
+// again.
 func TestGPULostInMidRun(t *testing.T) {
 	m, c := stubMachine(t)
 	ctx := context.Background()

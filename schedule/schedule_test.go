@@ -12,8 +12,8 @@ import (
 	"gpt2scope/tasks/samples"
 )
 
-// times is how long work takes on the devices of the tests: a CPU of 60 GB/s and 1 TFLOP/s, and GPUs of 3000 GB/s and 40
-// TFLOP/s behind links of 25 GB/s.
+// times is how long work takes on the devices of the tests: a CPU of 60 GB/s and 1 TFLOP/s, and GPUs of 3000 GB/s and
+// 40 TFLOP/s behind links of 25 GB/s.
 func times(kind string, size float64) (host, gpu Times) {
 	switch kind {
 	case "vector.add": // size: bytes
@@ -176,8 +176,8 @@ func TestStoredSamples(t *testing.T) {
 	}
 }
 
-// The running ratio finds predictions that are wrong for a device: the last tasks of each kind are expected about right,
-// and the stream does not end later than without it.
+// The running ratio finds predictions that are wrong for a device: the last tasks of each kind are expected about
+// right, and the stream does not end later than without it.
 func TestLearns(t *testing.T) {
 	for device := range 2 {
 		m := stream(600, 1, 3)

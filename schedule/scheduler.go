@@ -36,8 +36,8 @@ type Counts struct {
 	NoRoom int // tasks done on the CPU, for which a GPU had too little memory
 }
 
-// Scheduler decides where and when tasks run. Its callers hold a lock around all methods but [draft.plan], and give
-// the time in us since the start of the stream.
+// Scheduler decides where and when tasks run. Its callers hold a lock around all methods but [draft.plan], and give the
+// time in us since the start of the stream.
 type Scheduler struct {
 	Counts
 
@@ -292,8 +292,8 @@ func (s *Scheduler) steal(device int, now float64) bool {
 	return true
 }
 
-// Finish notes that a device has done a task, whose result is right. It reports false for a task that the device was
-// no longer to do.
+// Finish notes that a device has done a task, whose result is right. It reports false for a task that the device was no
+// longer to do.
 func (s *Scheduler) Finish(device int, j *Job, t Times, now float64) bool {
 	d := &s.devices[device]
 	if !s.stop(device, j) {

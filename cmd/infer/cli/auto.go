@@ -174,9 +174,7 @@ func (o *Opened) Remember(run *auto.Run, stats gpt2.Stats) {
 	if !strings.HasPrefix(o.Flags.Model, gpt2.RandomPrefix) { // to make random weights takes longer than to read a file
 		t.Load = Ms(o.loading)
 	}
-	r := auto.NewRecord(&d, w, t, o.Flags.Time())
-	r.Waited = auto.Waited()
-	if err := o.history.Add(r); err != nil {
+	if err := o.history.Add(&d, w, t, auto.Waited(), o.Flags.Time()); err != nil {
 		o.Flags.Notice(err.Error())
 	}
 }

@@ -48,6 +48,24 @@ func ggufSample(alignment int) (*ggufwrite.File, map[string][]float32) {
 	return f, want
 }
 
+// TestGGUFScalars: a value of each type is what was written, with its sign.
+func TestGGUFScalars(t *testing.T) {
+	for v, want := range map[any]any{
+		uint8(200): uint64(200), int8(-5): int64(-5), uint16(60000): uint64(60000), int16(-300): int64(-300), uint32(1 << 31): uint64(1 << 31), int32(-7): int64(-7),
+		uint64(1 << 63): uint64(1 << 63), int64(-1 << 40): int64(-1 << 40), float32(1.5): float32(1.5), 2.25: 2.25, true: true, false: false,
+	} {
+		f := &ggufwrite.File{}
+		f.Value("key", v)
+		g, err := GGUFFromBytes("file", f.Bytes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := g.Values["key"]; got != want {
+			t.Errorf("%T %v is read as %T %v", v, v, got, got)
+		}
+	}
+}
+
 // decoded widens what a file stores by the formulas of the types.
 func decoded(kind uint32, b []byte) []float32 {
 	var x []float32

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"reflect"
 )
 
 // File is a file in the making. The zero File has no values and no tensors.
@@ -17,7 +18,11 @@ type File struct {
 	nValues, nTensors   uint64
 }
 
-// Value adds a metadata value: uint32, int32, float32, bool, string, []string, []int32 or []float32.
+// scalars are the numbers of the types of scalars.
+var scalars = map[reflect.Kind]uint32{reflect.Uint8: 0, reflect.Int8: 1, reflect.Uint16: 2, reflect.Int16: 3, reflect.Uint32: 4, reflect.Int32: 5,
+	reflect.Float32: 6, reflect.Bool: 7, reflect.Uint64: 10, reflect.Int64: 11, reflect.Float64: 12}
+
+// Value adds a metadata value: a number or bool of a fixed size, string, []string, []int32 or []float32.
 func (f *File) Value(key string, v any) {
 	f.nValues++
 	f.values = appendString(f.values, key)
@@ -28,18 +33,9 @@ func (f *File) Value(key string, v any) {
 		f.values = binary.LittleEndian.AppendUint64(f.values, uint64(n))
 	}
 	switch v := v.(type) {
-	case uint32:
-		kind(4)
-		f.values = binary.LittleEndian.AppendUint32(f.values, v)
-	case int32:
-		kind(5)
-		f.values = binary.LittleEndian.AppendUint32(f.values, uint32(v))
-	case float32:
-		kind(6)
-		f.values = binary.LittleEndian.AppendUint32(f.values, math.Float32bits(v))
-	case bool:
-		kind(7)
-		f.values = append(f.values, map[bool]byte{true: 1}[v])
+	case uint8, int8, uint16, int16, uint32, int32, float32, bool, uint64, int64, float64:
+		kind(scalars[reflect.TypeOf(v).Kind()])
+		f.values, _ = binary.Append(f.values, binary.LittleEndian, v) // of values of such types it is no error
 	case string:
 		kind(8)
 		f.values = appendString(f.values, v)

@@ -72,9 +72,6 @@ func WriteFile(ctx context.Context, path string, write func(w io.Writer) error) 
 	if err := f.Close(); err != nil {
 		return writeProblem(path, err)
 	}
-	if err := ctx.Err(); err != nil {
-		return interrupted(path, err)
-	}
 	if err := os.Rename(f.Name(), path); err != nil {
 		return writeProblem(path, err)
 	}

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // ErrNone is what [Load] returns, wrapped, for a directory that carries no tokenizer.
@@ -449,33 +452,39 @@ func addedByConfig(fsys fs.FS, vocab map[string]int32, cfg *config) ([]addedToke
 	return added, nil
 }
 
+// tokens reads JSON token by token. Duplicate keys are for the caller to find.
+func tokens(data []byte) *jsontext.Decoder {
+	return jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+}
+
 // parseVocab reads a JSON object from pieces, in the byte alphabet, to ids. The JSON is valid.
 func parseVocab(data []byte) (map[string]int32, error) {
-	s := jsonScan{text: string(data)}
-	if !s.take('{') {
+	dec := tokens(data)
+	if t, err := dec.ReadToken(); err != nil || t.Kind() != '{' {
 		return nil, errors.New("not a JSON object from pieces to ids")
 	}
 	vocab := make(map[string]int32, len(data)/32)
-	for first := true; !s.take('}'); first = false {
-		if !first {
-			s.take(',')
+	for {
+		t, err := dec.ReadToken()
+		if err != nil {
+			return nil, err
 		}
-		piece, _ := s.str()
-		s.take(':')
-		num, ok := s.number()
-		if !ok {
+		if t.Kind() == '}' {
+			return vocab, nil
+		}
+		piece := t.String()
+		if t, err = dec.ReadToken(); err != nil || t.Kind() != '0' {
 			return nil, fmt.Errorf("the id of %.40q is not a number", piece)
 		}
-		id, err := strconv.ParseInt(num, 10, 64)
+		id, err := strconv.ParseInt(t.String(), 10, 64)
 		if err != nil || id < 0 || id >= maxVocab {
-			return nil, fmt.Errorf("the id of %.40q is %.40s; expected an integer from 0 to %d", piece, num, maxVocab-1)
+			return nil, fmt.Errorf("the id of %.40q is %.40s; expected an integer from 0 to %d", piece, t.String(), maxVocab-1)
 		}
 		if _, ok := vocab[piece]; ok {
 			return nil, fmt.Errorf("%.40q occurs twice", piece)
 		}
 		vocab[piece] = int32(id)
 	}
-	return vocab, nil
 }
 
 // A mergeNames is a merge as files spell it.
@@ -483,16 +492,21 @@ type mergeNames struct{ left, right string }
 
 // parseMerges reads a JSON array of merges, each "a b" or ["a", "b"]. The JSON is valid.
 func parseMerges(data []byte) ([]mergeNames, error) {
-	s := jsonScan{text: string(data)}
-	if !s.take('[') {
+	dec := tokens(data)
+	if t, err := dec.ReadToken(); err != nil || t.Kind() != '[' {
 		return nil, errors.New("not a JSON array")
 	}
 	var merges []mergeNames
-	for first := true; !s.take(']'); first = false {
-		if !first {
-			s.take(',')
+	for {
+		t, err := dec.ReadToken()
+		if err != nil {
+			return nil, err
 		}
-		if line, ok := s.str(); ok {
+		switch t.Kind() {
+		case ']':
+			return merges, nil
+		case '"':
+			line := t.String()
 			if strings.HasPrefix(line, "#version") {
 				continue
 			}
@@ -501,19 +515,23 @@ func parseMerges(data []byte) ([]mergeNames, error) {
 				return nil, fmt.Errorf("merge %d: %w", len(merges)+1, err)
 			}
 			merges = append(merges, m)
-			continue
+		case '[':
+			var pair []string
+			for dec.PeekKind() == '"' {
+				t, _ := dec.ReadToken()
+				pair = append(pair, t.String())
+			}
+			if t, err := dec.ReadToken(); err != nil || t.Kind() != ']' || len(pair) != 2 {
+				return nil, notMerge(len(merges) + 1)
+			}
+			merges = append(merges, mergeNames{pair[0], pair[1]})
+		default:
+			return nil, notMerge(len(merges) + 1)
 		}
-		pair := s.take('[')
-		left, ok1 := s.str()
-		s.take(',')
-		right, ok2 := s.str()
-		if !pair || !ok1 || !ok2 || !s.take(']') {
-			return nil, fmt.Errorf(`merge %d is neither "a b" nor ["a", "b"]`, len(merges)+1)
-		}
-		merges = append(merges, mergeNames{left, right})
 	}
-	return merges, nil
 }
+
+func notMerge(n int) error { return fmt.Errorf(`merge %d is neither "a b" nor ["a", "b"]`, n) }
 
 func splitMerge(line string) (mergeNames, error) {
 	left, right, ok := strings.Cut(line, " ")

@@ -228,8 +228,6 @@ enum { GS_MAX_THREADS = 256 };
 gs_pool *gs_pool_create(int threads, const gs_kernels *kernels);
 void gs_pool_destroy(gs_pool *pool); // not while it runs
 
-// gs_pool_use makes the jobs to come run on the first `workers` of the pool's, from 1 to all; the others sleep. Not while a job runs.
-void gs_pool_use(gs_pool *pool, int workers);
 
 // gs_pool_parts returns how many iterations the last loop of the last job had that all workers shared: of a product, into how many tasks it
 // was divided. Not while a job runs.

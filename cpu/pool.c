@@ -209,7 +209,7 @@ static uint64_t await(gs_worker *w, uint64_t seen) {
 }
 
 static void post(gs_pool *p) {
-	const uint64_t job = (atomic_load(&p->job) / GS_WORKERS + 1) * GS_WORKERS + (uint64_t)p->used;
+	const uint64_t job = atomic_load(&p->job) + 1;
 	atomic_store_explicit(&p->open, job, memory_order_release);
 	atomic_store(&p->job, job);
 	if (atomic_load(&p->sleepers) > 0) {
@@ -233,8 +233,7 @@ static void *thread_main(void *arg) {
 	for (;;) {
 		w->job = await(w, w->job);
 		if (atomic_load(&p->quit)) return NULL;
-		w->n = (int)(w->job % GS_WORKERS);
-		if (w->id >= w->n || !enter(w)) continue;
+		if (!enter(w)) continue;
 		w->phase = p->first;
 		w->count = w->done = 0;
 		p->fn(w, p->arg);
@@ -244,12 +243,10 @@ static void *thread_main(void *arg) {
 	}
 }
 
-void gs_pool_use(gs_pool *p, int workers) { p->used = workers; }
-
 int64_t gs_pool_parts(const gs_pool *p) {
 	const uint32_t last = atomic_load(&p->passed) - 1;
 	int64_t parts = 0;
-	for (int i = 0; i < p->used; i++) {
+	for (int i = 0; i < p->n; i++) {
 		const uint64_t taken = atomic_load(&p->tickets[i].taken);
 		if (taken >> 32 == last) parts += (int64_t)(uint32_t)taken;
 	}
@@ -259,7 +256,7 @@ int64_t gs_pool_parts(const gs_pool *p) {
 // close returns when no worker is in the job any more. All work is done, so that one that is will leave within a microsecond, if it has a core.
 static void close_job(gs_pool *p) {
 	atomic_store(&p->open, 0);
-	for (int i = 1; i < p->used; i++)
+	for (int i = 1; i < p->n; i++)
 		for (int n = 1; atomic_load(&p->workers[i].in); n++) {
 			if (n % PAUSES == 0) sched_yield();
 			pause_core();
@@ -272,12 +269,11 @@ void gs_pool_run(gs_pool *p, void (*fn)(gs_worker *, void *), void *arg, int eve
 	p->arg = arg;
 	p->everyone = everyone;
 	p->first = w->phase;
-	w->n = p->used;
 	atomic_store_explicit(&p->stop, -1, memory_order_relaxed);
-	if (p->used > 1) post(p);
+	if (p->n > 1) post(p);
 	fn(w, arg);
 	gs_barrier(w);
-	if (p->used > 1) close_job(p);
+	if (p->n > 1) close_job(p);
 }
 
 static void stop_threads(gs_pool *p, int started) {
@@ -303,7 +299,7 @@ gs_pool *gs_pool_create(int threads, const gs_kernels *kernels) {
 	if (threads < 1 || threads > GS_MAX_THREADS || !kernels) return NULL;
 	gs_pool *p = gs_alloc(sizeof *p);
 	if (!p) return NULL;
-	p->n = p->used = threads;
+	p->n = threads;
 	p->kernels = kernels;
 	p->threads = calloc((size_t)threads, sizeof *p->threads);
 	p->workers = gs_alloc((size_t)threads * sizeof *p->workers);

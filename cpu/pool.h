@@ -29,11 +29,8 @@ typedef struct gs_ticket {
 	_Alignas(GS_LINE) _Atomic uint64_t taken;
 } gs_ticket;
 
-enum { GS_WORKERS = 1 << 16 };
-
 struct gs_pool {
 	int n;
-	int used; // workers of the jobs to come, the first ones
 	const gs_kernels *kernels;
 	struct gs_thread *threads; // n-1
 	gs_worker *workers;        // n
@@ -45,7 +42,7 @@ struct gs_pool {
 	void *arg;
 	int everyone;   // barriers of the job wait for all workers
 	uint32_t first; // phase of the job
-	_Alignas(GS_LINE) _Atomic uint64_t job;     // jobs posted, times GS_WORKERS, and the number of workers of the last; workers wait for a change
+	_Alignas(GS_LINE) _Atomic uint64_t job;     // jobs posted; workers wait for a change
 	_Atomic uint64_t open;                      // the job that workers may still enter, 0 for none
 	_Alignas(GS_LINE) _Atomic int32_t sleepers; // workers that wait on the condition variable
 	_Alignas(GS_LINE) _Atomic uint64_t arrived; // iterations of the phase that are done, and GS_ASLEEP for each worker that sleeps at its barrier
@@ -55,7 +52,7 @@ struct gs_pool {
 	struct gs_sleep *sleep;
 };
 
-// gs_pool_run calls fn(worker, arg) on the caller, which is the first worker, and on each other worker that is used and has a core before all work is
+// gs_pool_run calls fn(worker, arg) on the caller, which is the first worker, and on each other worker that has a core before all work is
 // done. It returns when all work is done and no worker is in fn any more. With `everyone` it is called on every worker, and barriers wait for all. One caller at a time.
 void gs_pool_run(gs_pool *pool, void (*fn)(gs_worker *, void *), void *arg, int everyone);
 

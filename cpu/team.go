@@ -46,16 +46,6 @@ func pastCaches(levels []Cache) int64 {
 // Threads returns how many threads the team has.
 func (t *Team) Threads() int { return t.pool.threads }
 
-// Use makes the calls to come, and the passes of the backend, run on so many of the team's threads: at least one, at most all. The others sleep, and leave
-// their cores to other programs. Passes that are recorded need all.
-func (t *Team) Use(threads int) {
-	t.pool.mu.Lock()
-	defer t.pool.mu.Unlock()
-	if t.pool.c != nil {
-		C.gs_pool_use(t.pool.c, C.int(max(1, min(threads, t.pool.threads))))
-	}
-}
-
 // Memory is host memory outside the Go heap, aligned to a page, and from 4 MiB on on huge
 // pages where the system has them. It is zero at first.
 type Memory struct{ data mem[float32] }

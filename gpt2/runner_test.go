@@ -48,12 +48,20 @@ func (r *watchedRunner) Decode(ctx context.Context, n int, emit func([]gpt2.Toke
 
 // TestChunks: only the last chunk of a prompt computes logits and samples.
 func TestChunks(t *testing.T) {
-	b := &watched{Backend: executor.New()}
-	s := newSession(t, tiny(t, "L=1,T=32"), b, gpt2.Options{Batch: 2, Chunk: 4})
-	collect(t, s, make([]int32, 2*10), gpt2.Generation{Tokens: 1, IgnoreEOS: true})
-	want := []gpt2.Pass{{Batch: 2, Tokens: 4}, {Batch: 2, Tokens: 4}, {Batch: 2, Tokens: 2, Logits: gpt2.LogitsLast, Sample: true}}
-	if !slices.Equal(b.passes, want) {
-		t.Errorf("a prompt of 10 tokens in chunks of 4 is %+v, want %+v", b.passes, want)
+	last := func(tokens int) gpt2.Pass {
+		return gpt2.Pass{Batch: 2, Tokens: tokens, Logits: gpt2.LogitsLast, Sample: true}
+	}
+	part := func(tokens int) gpt2.Pass { return gpt2.Pass{Batch: 2, Tokens: tokens} }
+	for _, c := range []struct {
+		tokens, chunk int
+		want          []gpt2.Pass
+	}{{10, 4, []gpt2.Pass{part(4), part(4), last(2)}}, {3, 1, []gpt2.Pass{part(1), part(1), last(1)}}, {8, 4, []gpt2.Pass{part(4), last(4)}}} {
+		b := &watched{Backend: executor.New()}
+		s := newSession(t, tiny(t, "L=1,T=32"), b, gpt2.Options{Batch: 2, Chunk: c.chunk})
+		collect(t, s, make([]int32, 2*c.tokens), gpt2.Generation{Tokens: 1, IgnoreEOS: true})
+		if !slices.Equal(b.passes, c.want) {
+			t.Errorf("a prompt of %d tokens in chunks of %d is %+v, want %+v", c.tokens, c.chunk, b.passes, c.want)
+		}
 	}
 }
 

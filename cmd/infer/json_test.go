@@ -176,11 +176,11 @@ A type that ends in ` + "`?`" + ` is of a field that may be absent, which is als
 ` + "`T[]`" + ` is a list, and a name with a capital letter is an object that has its own table. New fields may come; those here
 keep their names and meaning. Recordings (` + "`--trace`" + `) have a format of their own: [traces/FORMAT.md](../traces/FORMAT.md).
 
-This page is made from the program's types: ` + "`go test ./cmd/infer -run TestJSONPage -update`." + `
+This page is made from the program's types: ` + "`go test ./cmd/infer -run TestDocsJSON -update`." + `
 `
 
 // docs/json.md is what the types of the program say; -update writes it.
-func TestJSONPage(t *testing.T) {
+func TestDocsJSON(t *testing.T) {
 	p := jsonPage{names: map[reflect.Type]string{}, comments: map[string]map[string]map[string]string{}}
 	p.text.WriteString(jsonIntroduction)
 	for _, o := range jsonObjects {

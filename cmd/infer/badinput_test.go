@@ -133,7 +133,6 @@ func TestBadInput(t *testing.T) {
 		{"no GPU", exitFailure, []string{"-m", tiny, "--device", "cuda"}, []string{"--device cuda: "}},
 		{"no second GPU", exitFailure, []string{"-m", tiny, "--device", "cuda:1"}, []string{"--device cuda:1: "}},
 		{"a mode without a GPU", exitFailure, []string{"-m", tiny, "--mode", "eager"}, []string{"--mode is for a GPU, and none can be used: "}},
-		{"rows without a GPU", exitFailure, []string{"bench", "--rows", "--device", "cpu"}, []string{"--rows", "GPU"}},
 		{"a kernel on the CPU", exitFailure, []string{"bench", "kernel", "attn.sdpa", "-m", tiny, "--device", "cpu"}, []string{"infer bench kernel", "GPU"}},
 		{"a kernel without a GPU", exitFailure, []string{"bench", "kernel", "attn.sdpa", "-m", tiny, "--device", "cuda"}, []string{"--device cuda: "}},
 

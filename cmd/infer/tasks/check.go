@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/internal/table"
 	"gpt2scope/predict/grade"
 )
 
@@ -71,7 +72,7 @@ func writeCheck(w io.Writer, r *grade.Result) {
 	fmt.Fprintf(w, "%s of %s on their devices; the median of other repeats is %.1f %% off (median)\n\n",
 		cli.Count(r.Rows, "measurement"), cli.Count(r.Shapes, "shape"), 100*r.Noise)
 	const head = "held out\tway\tmedian %\tP90 %\twithin %\ttimes\tover oracle\tclose\tworst\twrong %\tchoices"
-	cli.PrintText(w, cli.ToLeft, head, r.Scores, func(s grade.Score) string {
+	table.Lines(w, table.Left, head, r.Scores, func(s grade.Score) string {
 		line := fmt.Sprintf("%s\t%s\t", s.Split, s.Way)
 		if s.Times > 0 {
 			line += fmt.Sprintf("%s\t%s\t%.0f\t%d\t", interval(s.Median, percent), interval(s.P90, percent), 100**s.Within, s.Times)

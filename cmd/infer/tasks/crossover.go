@@ -8,6 +8,7 @@ import (
 
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/table"
 	"gpt2scope/tasks"
 )
 
@@ -17,7 +18,7 @@ func writeCrossovers(w io.Writer, all []tasks.Crossover) {
 		fmt.Fprintln(w, "no crossover: it takes samples of a CPU and of a GPU at three sizes at least")
 		return
 	}
-	cli.PrintText(w, cli.ToLeft, "task\ttype\tshape\tdevice\tmemory\tGPU faster from *\t95% interval\totherwise at", all, func(c tasks.Crossover) string {
+	table.Lines(w, table.Left, "task\ttype\tshape\tdevice\tmemory\tGPU faster from *\t95% interval\totherwise at", all, func(c tasks.Crossover) string {
 		from, interval, otherwise := "", "", ""
 		if c.Exceptions > 0 {
 			otherwise = fmt.Sprintf("%d of %s", c.Exceptions, cli.Count(c.Sizes, "size"))

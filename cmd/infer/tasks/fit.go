@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/internal/table"
 	"gpt2scope/predict"
 	"gpt2scope/tasks"
 	storedsamples "gpt2scope/tasks/samples"
@@ -127,7 +128,7 @@ func writeModel(w io.Writer, m *predict.Model) {
 		lines = append(lines, fitLine{d.Machine, d.Device, "other tasks", "", &d.Other})
 	}
 	const head = "machine\tdevice\ttask\ttype\tshapes\tefficiency\tstep us\tbase us\tstart us\tpageable us/MiB in, out\tpinned\tinterval"
-	cli.PrintText(w, cli.ToLeft, head, lines, func(l fitLine) string {
+	table.Lines(w, table.Left, head, lines, func(l fitLine) string {
 		law, shapes := l.Law, "-"
 		if n := len(l.Measured); n > 0 {
 			shapes = fmt.Sprint(n)

@@ -15,6 +15,7 @@ import (
 
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/table"
 	"gpt2scope/predict"
 	"gpt2scope/schedule"
 	"gpt2scope/tasks/samples"
@@ -193,7 +194,7 @@ func writePolicies(w io.Writer, report schedule.Report, ran bool) {
 	for _, d := range report.Devices {
 		heading += fmt.Sprintf("\t%s tasks\tbusy %%\terror %%", d)
 	}
-	cli.PrintText(w, cli.FirstLeft, heading+"\tmoved\tplans", report.Policies, func(r schedule.PolicyReport) string {
+	table.Lines(w, table.LeftFirst, heading+"\tmoved\tplans", report.Policies, func(r schedule.PolicyReport) string {
 		var b strings.Builder
 		fmt.Fprintf(&b, "%s\t%.2f\t%.3f", r.Policy, r.MakespanUs/1e3, r.OverBound)
 		if ran {

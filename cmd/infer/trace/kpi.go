@@ -12,6 +12,7 @@ import (
 
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/table"
 	"gpt2scope/traces/kpi"
 	"gpt2scope/traces/window"
 )
@@ -122,7 +123,7 @@ func printKPI(w io.Writer, r *kpi.Report, define bool) {
 		}
 		lines = append(lines, line)
 	}
-	cli.LayOut(w, func(i int) bool { return i < 2 }, lines)
+	table.Align(w, func(i int) bool { return i < 2 }, lines)
 	for _, x := range r.Indicators {
 		if len(x.Where) > 0 {
 			fmt.Fprintf(w, "\n%s: %s\n", x.Name, strings.Join(x.Where, "; "))

@@ -16,6 +16,7 @@ import (
 
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/table"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
 )
@@ -58,11 +59,11 @@ func (o *ShowOptions) CheckColumns() error {
 }
 
 // shown returns the columns that --columns asks for.
-func shown(columns []cli.Column[tables.Row], o ShowOptions) []cli.Column[tables.Row] {
+func shown(columns []table.Column[tables.Row], o ShowOptions) []table.Column[tables.Row] {
 	if o.Columns != MainColumns || o.By == tables.ByKernel {
 		return columns
 	}
-	return slices.DeleteFunc(slices.Clone(columns), func(c cli.Column[tables.Row]) bool {
+	return slices.DeleteFunc(slices.Clone(columns), func(c table.Column[tables.Row]) bool {
 		return c.Key != "" && !slices.Contains([]string{"layers", "calls", "time", "share", "gb_per_s", "tflop_per_s", "roofline"}, c.Key) && !insideKey(c)
 	})
 }
@@ -285,8 +286,8 @@ func layoutRows(t *tables.Table, o ShowOptions) (layout, error) {
 		Text: func(w io.Writer) {
 			print := func(w io.Writer) {
 				columns := shown(columns, o)
-				cli.PrintCells(w, columns, rows, wallRow(rows, columns))
-				cli.PrintLegend(w, columns)
+				table.Print(w, columns, rows, wallRow(rows, columns)...)
+				table.Legend(w, columns)
 			}
 			var all bytes.Buffer
 			print(&all)
@@ -330,107 +331,109 @@ func printMisleading(w io.Writer, table *tables.Table) {
 func Milliseconds(ns int64) string { return strconv.FormatFloat(float64(ns)/1e6, 'f', 3, 64) }
 
 // RowColumns are the columns of a table whose rows sum to the wall time.
-func RowColumns(t *tables.Table, by tables.By) []cli.Column[tables.Row] {
+func RowColumns(t *tables.Table, by tables.By) []table.Column[tables.Row] {
 	type row = tables.Row
 	byKernel := t.By == tables.ByKernel
 	isWork := func(r *row) bool { return r.Kind == tables.RowWork || r.Kind == tables.RowOther }
 	isStage := func(r *row) bool { return r.Kind == tables.RowWork }
-	rate := func(n, ns int64, scale float64) cli.Cell {
-		return cli.Known(n > 0 && ns > 0, cli.RateCell(float64(n)/float64(max(1, ns))*scale))
+	rate := func(n, ns int64, scale float64) table.Cell {
+		return table.Known(n > 0 && ns > 0, table.Rate(float64(n)/float64(max(1, ns))*scale))
 	}
-	shape := func(key, unit string, of func(*tables.Shape) cli.Cell) cli.Column[row] {
-		return cli.Column[row]{Key: key, Unit: unit, Cell: func(r *row) cli.Cell {
-			return cli.When(byKernel && isStage(r), cli.Known(r.Shape.Known(), of(cmp.Or(r.Shape, &tables.Shape{}))))
+	shape := func(key, unit string, of func(*tables.Shape) table.Cell) table.Column[row] {
+		return table.Column[row]{Key: key, Unit: unit, Cell: func(r *row) table.Cell {
+			return table.When(byKernel && isStage(r), table.Known(r.Shape.Known(), of(cmp.Or(r.Shape, &tables.Shape{}))))
 		}}
 	}
-	occupancy := func(key, unit, legend string, of func(*tables.Occupancy) cli.Cell) cli.Column[row] {
-		return cli.Column[row]{Key: key, Unit: unit, Legend: legend, Cell: func(r *row) cli.Cell {
-			return cli.When(byKernel && isStage(r), cli.Known(r.Occupancy != nil, of(cmp.Or(r.Occupancy, &tables.Occupancy{}))))
+	occupancy := func(key, unit, legend string, of func(*tables.Occupancy) table.Cell) table.Column[row] {
+		return table.Column[row]{Key: key, Unit: unit, Legend: legend, Cell: func(r *row) table.Cell {
+			return table.When(byKernel && isStage(r), table.Known(r.Occupancy != nil, of(cmp.Or(r.Occupancy, &tables.Occupancy{}))))
 		}}
 	}
-	duration := func(key, legend string, of func(*row) cli.Cell) cli.Column[row] {
-		return cli.Column[row]{Key: key, Unit: "ns", Legend: legend, Cell: func(r *row) cli.Cell { return cli.When(r.Max > 0, of(r)) }}
+	duration := func(key, legend string, of func(*row) table.Cell) table.Column[row] {
+		return table.Column[row]{Key: key, Unit: "ns", Legend: legend, Cell: func(r *row) table.Cell { return table.When(r.Max > 0, of(r)) }}
 	}
-	roofline := func(r *row) cli.Cell {
+	roofline := func(r *row) table.Cell {
 		v, ok := t.Roofline(r)
-		return cli.When(isStage(r), cli.Known(ok, cli.FloatCell(v, 1)))
+		return table.When(isStage(r), table.Known(ok, table.Float(v, 1)))
 	}
-	blank := func(is bool, c cli.Cell) cli.Cell {
+	blank := func(is bool, c table.Cell) table.Cell {
 		if is {
 			c.Text = ""
 		}
 		return c
 	}
 	// What SMs did inside a kernel, as means over them.
-	inside := func(key, legend string, of func(*traces.Parts) int64) cli.Column[row] {
-		return cli.Column[row]{Key: key, Unit: "ns", Title: key + " us", Legend: legend, Cell: func(r *row) cli.Cell {
-			return cli.When(r.Inside != nil, cli.NsCell(of(cmp.Or(r.Inside, new(traces.Parts)))))
+	inside := func(key, legend string, of func(*traces.Parts) int64) table.Column[row] {
+		return table.Column[row]{Key: key, Unit: "ns", Title: key + " us", Legend: legend, Cell: func(r *row) table.Cell {
+			return table.When(r.Inside != nil, table.Nanoseconds(of(cmp.Or(r.Inside, new(traces.Parts)))))
 		}}
 	}
-	columns := []cli.Column[row]{
-		{Key: "kind", Cell: func(r *row) cli.Cell { return cli.TextCell(string(r.Kind)) }},
-		{Key: "phase", Cell: func(r *row) cli.Cell { return cli.TextCell(r.Phase) }},
-		{Key: "name", Cell: func(r *row) cli.Cell { return cli.TextCell(r.Name) }},
-		{Key: "op", Cell: func(r *row) cli.Cell { return cli.TextCell(r.Op) }},
-		{Key: "layers", Title: "layers", Legend: "how many the row sums", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Layers)) }},
-		{Key: "calls", Title: "calls", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Calls)) }},
-		{Key: "kernels", Title: "kernels", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Kernels)) }},
-		{Key: "host", Unit: "ns", Title: "host us", Legend: "while the host launches it", Cell: func(r *row) cli.Cell {
-			return blank(r.Host == 0, cli.NsCell(r.Host))
+	columns := []table.Column[row]{
+		{Key: "kind", Cell: func(r *row) table.Cell { return table.String(string(r.Kind)) }},
+		{Key: "phase", Cell: func(r *row) table.Cell { return table.String(r.Phase) }},
+		{Key: "name", Cell: func(r *row) table.Cell { return table.String(r.Name) }},
+		{Key: "op", Cell: func(r *row) table.Cell { return table.String(r.Op) }},
+		{Key: "layers", Title: "layers", Legend: "how many the row sums", Cell: func(r *row) table.Cell { return table.Int(int64(r.Layers)) }},
+		{Key: "calls", Title: "calls", Cell: func(r *row) table.Cell { return table.Int(int64(r.Calls)) }},
+		{Key: "kernels", Title: "kernels", Cell: func(r *row) table.Cell { return table.Int(int64(r.Kernels)) }},
+		{Key: "host", Unit: "ns", Title: "host us", Legend: "while the host launches it", Cell: func(r *row) table.Cell {
+			return blank(r.Host == 0, table.Nanoseconds(r.Host))
 		}},
-		{Key: "busy", Unit: "ns", Title: "GPU us", Legend: "durations of its kernels, which may overlap", Cell: func(r *row) cli.Cell {
-			return blank(!isWork(r) && r.Kernels == 0, cli.NsCell(r.Busy))
+		{Key: "busy", Unit: "ns", Title: "GPU us", Legend: "durations of its kernels, which may overlap", Cell: func(r *row) table.Cell {
+			return blank(!isWork(r) && r.Kernels == 0, table.Nanoseconds(r.Busy))
 		}},
-		{Key: "time", Unit: "ns", Title: "time us", Legend: "its part of the wall time", Cell: func(r *row) cli.Cell { return cli.NsCell(r.Exclusive) }},
-		{Key: "share", Unit: "percent", Title: "% of wall", Cell: func(r *row) cli.Cell {
+		{Key: "time", Unit: "ns", Title: "time us", Legend: "its part of the wall time", Cell: func(r *row) table.Cell { return table.Nanoseconds(r.Exclusive) }},
+		{Key: "share", Unit: "percent", Title: "% of wall", Cell: func(r *row) table.Cell {
 			v, ok := t.Share(r)
-			return cli.Known(ok, cli.Cell{Number: v, CSV: strconv.FormatFloat(v, 'f', 4, 64), Text: strconv.FormatFloat(v, 'f', 2, 64)})
+			return table.Known(ok, table.Cell{Number: v, CSV: strconv.FormatFloat(v, 'f', 4, 64), Text: strconv.FormatFloat(v, 'f', 2, 64)})
 		}},
 		inside("weights", "waiting for weights, or keys and values", func(p *traces.Parts) int64 { return p.Weights }),
 		inside("inputs", "waiting for what other SMs compute", func(p *traces.Parts) int64 { return p.Inputs }),
 		inside("compute", "from the inputs to the published outputs", func(p *traces.Parts) int64 { return p.Compute }),
 		inside("imbalance", "waiting for the last SM", func(p *traces.Parts) int64 { return p.Imbalance }),
-		duration("min", "", func(r *row) cli.Cell { return cli.NsCell(r.Min) }),
-		duration("median", "", func(r *row) cli.Cell { return cli.Known(r.Median >= r.Min, cli.NsCell(r.Median)) }),
-		duration("max", "", func(r *row) cli.Cell { return cli.NsCell(r.Max) }),
-		duration("mean", "", func(r *row) cli.Cell { return cli.MeanCell(r.Mean) }),
-		duration("stddev", "standard deviation of a sample", func(r *row) cli.Cell { return cli.MeanCell(r.StdDev) }),
-		duration("p25", "", func(r *row) cli.Cell { return cli.NsCell(r.P25) }),
-		duration("p75", "", func(r *row) cli.Cell { return cli.NsCell(r.P75) }),
-		duration("p95", "of 100 kernels 95 take no longer", func(r *row) cli.Cell { return cli.NsCell(r.P95) }),
-		duration("p99", "", func(r *row) cli.Cell { return cli.NsCell(r.P99) }),
-		{Key: "queued", Unit: "ns", Legend: "from the end of its call to its start, in the mean", Cell: func(r *row) cli.Cell {
-			mean := cli.MeanCell(float64(r.Queued) / float64(max(1, r.Kernels)))
-			return cli.When(isWork(r), cli.Known(r.Launches > 0, mean))
+		duration("min", "", func(r *row) table.Cell { return table.Nanoseconds(r.Min) }),
+		duration("median", "", func(r *row) table.Cell { return table.Known(r.Median >= r.Min, table.Nanoseconds(r.Median)) }),
+		duration("max", "", func(r *row) table.Cell { return table.Nanoseconds(r.Max) }),
+		duration("mean", "", func(r *row) table.Cell { return table.Mean(r.Mean) }),
+		duration("stddev", "standard deviation of a sample", func(r *row) table.Cell { return table.Mean(r.StdDev) }),
+		duration("p25", "", func(r *row) table.Cell { return table.Nanoseconds(r.P25) }),
+		duration("p75", "", func(r *row) table.Cell { return table.Nanoseconds(r.P75) }),
+		duration("p95", "of 100 kernels 95 take no longer", func(r *row) table.Cell { return table.Nanoseconds(r.P95) }),
+		duration("p99", "", func(r *row) table.Cell { return table.Nanoseconds(r.P99) }),
+		{Key: "queued", Unit: "ns", Legend: "from the end of its call to its start, in the mean", Cell: func(r *row) table.Cell {
+			mean := table.Mean(float64(r.Queued) / float64(max(1, r.Kernels)))
+			return table.When(isWork(r), table.Known(r.Launches > 0, mean))
 		}},
-		{Key: "flops", Title: "FLOPs", Cell: func(r *row) cli.Cell { return cli.When(isStage(r), cli.Known(r.FLOPs > 0, cli.SiCell(r.FLOPs))) }},
-		{Key: "bytes", Title: "bytes", Cell: func(r *row) cli.Cell {
-			return cli.When(isStage(r) || r.Bytes > 0, cli.Known(r.Bytes > 0, cli.SiCell(r.Bytes)))
+		{Key: "flops", Title: "FLOPs", Cell: func(r *row) table.Cell { return table.When(isStage(r), table.Known(r.FLOPs > 0, table.SI(r.FLOPs))) }},
+		{Key: "bytes", Title: "bytes", Cell: func(r *row) table.Cell {
+			return table.When(isStage(r) || r.Bytes > 0, table.Known(r.Bytes > 0, table.SI(r.Bytes)))
 		}},
-		{Key: "gb_per_s", Title: "GB/s", Cell: func(r *row) cli.Cell { return cli.When(isStage(r) || r.Bytes > 0, rate(r.Bytes, r.Exclusive, 1)) }},
-		{Key: "tflop_per_s", Title: "TFLOP/s", Cell: func(r *row) cli.Cell { return cli.When(isStage(r), rate(r.FLOPs, r.Exclusive, 1e-3)) }},
-		{Key: "floor", Unit: "ns", Title: "floor us", Legend: "least time by the ceilings", Cell: func(r *row) cli.Cell { return cli.When(isStage(r), cli.Known(r.Floor > 0, cli.NsCell(r.Floor))) }},
+		{Key: "gb_per_s", Title: "GB/s", Cell: func(r *row) table.Cell { return table.When(isStage(r) || r.Bytes > 0, rate(r.Bytes, r.Exclusive, 1)) }},
+		{Key: "tflop_per_s", Title: "TFLOP/s", Cell: func(r *row) table.Cell { return table.When(isStage(r), rate(r.FLOPs, r.Exclusive, 1e-3)) }},
+		{Key: "floor", Unit: "ns", Title: "floor us", Legend: "least time by the ceilings", Cell: func(r *row) table.Cell {
+			return table.When(isStage(r), table.Known(r.Floor > 0, table.Nanoseconds(r.Floor)))
+		}},
 		{Key: "roofline", Unit: "percent", Title: "roofline %", Legend: "floor / time", Cell: roofline},
-		{Key: "launches", Title: "launches", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Launches)) }},
-		shape("grid", "", func(s *tables.Shape) cli.Cell { return cli.TextCell(tables.Dims(s.Grid)) }),
-		shape("block", "", func(s *tables.Shape) cli.Cell { return cli.TextCell(tables.Dims(s.Block)) }),
-		shape("warps", "", func(s *tables.Shape) cli.Cell { return cli.IntCell((s.Threads() + 31) / 32) }),
-		shape("registers", "", func(s *tables.Shape) cli.Cell { return cli.Known(s.Registers > 0, cli.IntCell(int64(s.Registers))) }),
-		shape("shared", "bytes", func(s *tables.Shape) cli.Cell {
+		{Key: "launches", Title: "launches", Cell: func(r *row) table.Cell { return table.Int(int64(r.Launches)) }},
+		shape("grid", "", func(s *tables.Shape) table.Cell { return table.String(tables.Dims(s.Grid)) }),
+		shape("block", "", func(s *tables.Shape) table.Cell { return table.String(tables.Dims(s.Block)) }),
+		shape("warps", "", func(s *tables.Shape) table.Cell { return table.Int((s.Threads() + 31) / 32) }),
+		shape("registers", "", func(s *tables.Shape) table.Cell { return table.Known(s.Registers > 0, table.Int(int64(s.Registers))) }),
+		shape("shared", "bytes", func(s *tables.Shape) table.Cell {
 			n := int64(s.StaticShared) + int64(s.DynamicShared)
-			return cli.Cell{Number: float64(n), CSV: strconv.FormatInt(n, 10), Text: humanize.Thousands(n)}
+			return table.Cell{Number: float64(n), CSV: strconv.FormatInt(n, 10), Text: humanize.Thousands(n)}
 		}),
-		occupancy("occupancy", "percent", "theoretical occupancy of an SM", func(o *tables.Occupancy) cli.Cell { return cli.FloatCell(o.Percent, 1) }),
-		occupancy("limit", "", "what allows no more warps", func(o *tables.Occupancy) cli.Cell { return cli.TextCell(o.Limit) }),
-		occupancy("waves", "", "how often the grid fills the GPU", func(o *tables.Occupancy) cli.Cell { return cli.Known(o.Waves > 0, cli.FloatCell(o.Waves, 2)) }),
-		occupancy("tail", "percent", "empty part of the last wave", func(o *tables.Occupancy) cli.Cell { return cli.Known(o.Waves > 0, cli.FloatCell(o.Tail, 1)) }),
-		{Key: "bounded", Cell: func(r *row) cli.Cell { return cli.IntCell(int64(r.Bounded)) }},
-		{Key: "imbalance", Legend: "slowest thread / mean", Cell: func(r *row) cli.Cell {
-			return cli.When(isStage(r), cli.Known(r.Imbalance > 0, cli.FloatCell(r.Imbalance, 2)))
+		occupancy("occupancy", "percent", "theoretical occupancy of an SM", func(o *tables.Occupancy) table.Cell { return table.Float(o.Percent, 1) }),
+		occupancy("limit", "", "what allows no more warps", func(o *tables.Occupancy) table.Cell { return table.String(o.Limit) }),
+		occupancy("waves", "", "how often the grid fills the GPU", func(o *tables.Occupancy) table.Cell { return table.Known(o.Waves > 0, table.Float(o.Waves, 2)) }),
+		occupancy("tail", "percent", "empty part of the last wave", func(o *tables.Occupancy) table.Cell { return table.Known(o.Waves > 0, table.Float(o.Tail, 1)) }),
+		{Key: "bounded", Cell: func(r *row) table.Cell { return table.Int(int64(r.Bounded)) }},
+		{Key: "imbalance", Legend: "slowest thread / mean", Cell: func(r *row) table.Cell {
+			return table.When(isStage(r), table.Known(r.Imbalance > 0, table.Float(r.Imbalance, 2)))
 		}},
 	}
 	columns = append(columns, counterColumns(t)...)
-	columns = append(columns, cli.Column[row]{Title: "  ", Left: true, Cell: func(r *row) cli.Cell { return cli.TextCell(RowName(t, r)) }})
+	columns = append(columns, table.Column[row]{Title: "  ", Left: true, Cell: func(r *row) table.Cell { return table.String(RowName(t, r)) }})
 	// Titles of columns that this table shows in another way; "" hides one.
 	titles := map[string]string{}
 	switch {
@@ -449,7 +452,7 @@ func RowColumns(t *tables.Table, by tables.By) []cli.Column[tables.Row] {
 		titles["layers"] = ""
 	}
 	inKernel := slices.ContainsFunc(t.Rows, func(r row) bool { return r.Inside != nil })
-	columns = slices.DeleteFunc(columns, func(c cli.Column[row]) bool {
+	columns = slices.DeleteFunc(columns, func(c table.Column[row]) bool {
 		return c.Key == "queued" && !byKernel || c.Key == "layers" && by != tables.ByFolded ||
 			insideKey(c) != inKernel && (insideKey(c) || c.Key == "imbalance") // both are called imbalance, and no recording has both
 	})
@@ -468,7 +471,7 @@ func RowColumns(t *tables.Table, by tables.By) []cli.Column[tables.Row] {
 // insideKeys are the columns of what SMs did inside a kernel.
 var insideKeys = []string{"weights", "inputs", "compute", "imbalance"}
 
-func insideKey(c cli.Column[tables.Row]) bool {
+func insideKey(c table.Column[tables.Row]) bool {
 	return slices.Contains(insideKeys, c.Key) && c.Unit == "ns"
 }
 
@@ -478,16 +481,16 @@ var counterTitles = map[traces.Counter]string{traces.CounterOccupancy: "achieved
 	traces.CounterSMActive: "SMs active %"}
 
 // counterColumns are the columns of the counters that the table has.
-func counterColumns(t *tables.Table) []cli.Column[tables.Row] {
-	var columns []cli.Column[tables.Row]
+func counterColumns(t *tables.Table) []table.Column[tables.Row] {
+	var columns []table.Column[tables.Row]
 	for _, c := range traces.AllCounters {
 		if !slices.ContainsFunc(t.Rows, func(r tables.Row) bool { _, ok := r.Counters[c.Key]; return ok }) {
 			continue
 		}
 		name := strings.TrimSuffix(c.Key, "_percent")
-		columns = append(columns, cli.Column[tables.Row]{Key: name, Unit: "percent", Title: counterTitles[c.Counter], Legend: c.Name, Cell: func(r *tables.Row) cli.Cell {
+		columns = append(columns, table.Column[tables.Row]{Key: name, Unit: "percent", Title: counterTitles[c.Counter], Legend: c.Name, Cell: func(r *tables.Row) table.Cell {
 			v, ok := r.Counters[c.Key]
-			return cli.When(r.Kind == tables.RowWork, cli.Known(ok, cli.FloatCell(v, 1)))
+			return table.When(r.Kind == tables.RowWork, table.Known(ok, table.Float(v, 1)))
 		}})
 	}
 	return columns
@@ -518,7 +521,7 @@ func RowName(t *tables.Table, r *tables.Row) string {
 }
 
 // wallRow is the last line: the sum of the times.
-func wallRow(rows []tables.Row, columns []cli.Column[tables.Row]) []cli.Cell {
+func wallRow(rows []tables.Row, columns []table.Column[tables.Row]) []table.Cell {
 	var sum tables.Row
 	for i := range rows {
 		sum.Exclusive += rows[i].Exclusive
@@ -529,7 +532,7 @@ func wallRow(rows []tables.Row, columns []cli.Column[tables.Row]) []cli.Cell {
 			sum.Inside.Add(*p)
 		}
 	}
-	var cells []cli.Cell
+	var cells []table.Cell
 	for _, c := range columns {
 		switch {
 		case c.Title == "":
@@ -537,9 +540,9 @@ func wallRow(rows []tables.Row, columns []cli.Column[tables.Row]) []cli.Cell {
 		case c.Key == "time" || c.Key == "share" || insideKey(c):
 			cells = append(cells, c.Cell(&sum))
 		case c.Left:
-			cells = append(cells, cli.TextCell("wall time"))
+			cells = append(cells, table.String("wall time"))
 		default:
-			cells = append(cells, cli.None)
+			cells = append(cells, table.None)
 		}
 	}
 	return cells

@@ -1,16 +1,16 @@
 package trace
 
 import (
-	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/internal/table"
 	"gpt2scope/traces/tables"
 )
 
 // layoutSMs lays out the table by SM.
 func layoutSMs(t *tables.Table, o ShowOptions) (layout, error) {
 	type row = tables.SMRow
-	columns := []cli.Column[row]{
-		{Key: "sm", Title: "SM", Cell: func(r *row) cli.Cell { return cli.FloatCell(float64(r.SM), 0) }},
-		{Key: "steps", Title: "steps", Legend: "of a pass, in which the SM has a part", Cell: func(r *row) cli.Cell { return cli.FloatCell(r.Steps, 1) }},
+	columns := []table.Column[row]{
+		{Key: "sm", Title: "SM", Cell: func(r *row) table.Cell { return table.Float(float64(r.SM), 0) }},
+		{Key: "steps", Title: "steps", Legend: "of a pass, in which the SM has a part", Cell: func(r *row) table.Cell { return table.Float(r.Steps, 1) }},
 	}
 	for _, c := range []struct {
 		key, title, legend string
@@ -24,7 +24,7 @@ func layoutSMs(t *tables.Table, o ShowOptions) (layout, error) {
 		{"no_part", "no part us", "in steps of other SMs", func(r *row) float64 { return r.NoPart }},
 		{"idle", "idle us", "before a launch", func(r *row) float64 { return r.Idle }},
 	} {
-		columns = append(columns, cli.Column[row]{Key: c.key, Unit: "ns", Title: c.title, Legend: c.legend, Cell: func(r *row) cli.Cell { return cli.MeanCell(c.of(r)) }})
+		columns = append(columns, table.Column[row]{Key: c.key, Unit: "ns", Title: c.title, Legend: c.legend, Cell: func(r *row) table.Cell { return table.Mean(c.of(r)) }})
 	}
 	return layoutList(&t.SMs, columns, o)
 }

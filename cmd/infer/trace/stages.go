@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/internal/table"
 	"gpt2scope/traces/stages"
 )
 
@@ -65,14 +66,14 @@ func traceStages(c *cobra.Command, path string, asJSON bool) error {
 	for _, r := range rows {
 		all += r.Time
 	}
-	columns := []cli.Column[stages.Stage]{
-		{Key: "kernels", Title: "kernels", Cell: func(r *stages.Stage) cli.Cell { return cli.IntCell(int64(r.Kernels)) }},
-		{Key: "time", Title: "GPU us", Legend: "sum of the kernels' durations", Cell: func(r *stages.Stage) cli.Cell { return cli.FloatCell(float64(r.Time)/1e3, 3) }},
-		{Key: "share", Title: "%", Legend: "of the sum of all kernels", Cell: func(r *stages.Stage) cli.Cell {
-			return cli.Known(all > 0, cli.FloatCell(100*float64(r.Time)/float64(max(1, all)), 2))
+	columns := []table.Column[stages.Stage]{
+		{Key: "kernels", Title: "kernels", Cell: func(r *stages.Stage) table.Cell { return table.Int(int64(r.Kernels)) }},
+		{Key: "time", Title: "GPU us", Legend: "sum of the kernels' durations", Cell: func(r *stages.Stage) table.Cell { return table.Float(float64(r.Time)/1e3, 3) }},
+		{Key: "share", Title: "%", Legend: "of the sum of all kernels", Cell: func(r *stages.Stage) table.Cell {
+			return table.Known(all > 0, table.Float(100*float64(r.Time)/float64(max(1, all)), 2))
 		}},
-		{Key: "confidence", Title: "confidence", Legend: "mean of the kernels', weighted by their time", Cell: func(r *stages.Stage) cli.Cell { return cli.FloatCell(r.Confidence, 3) }},
-		{Key: "stage", Title: " ", Left: true, Cell: func(r *stages.Stage) cli.Cell { return cli.TextCell(cmp.Or(r.Name, "of no stage")) }},
+		{Key: "confidence", Title: "confidence", Legend: "mean of the kernels', weighted by their time", Cell: func(r *stages.Stage) table.Cell { return table.Float(r.Confidence, 3) }},
+		{Key: "stage", Title: " ", Left: true, Cell: func(r *stages.Stage) table.Cell { return table.String(cmp.Or(r.Name, "of no stage")) }},
 	}
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s\n%s", t.Header.Describe(), found.Describe())
@@ -84,7 +85,7 @@ func traceStages(c *cobra.Command, path string, asJSON bool) error {
 		fmt.Fprintln(&b, line)
 	}
 	fmt.Fprintln(&b)
-	cli.PrintCells(&b, columns, rows, nil)
-	cli.PrintLegend(&b, columns)
+	table.Print(&b, columns, rows)
+	table.Legend(&b, columns)
 	return writeText(c.OutOrStdout(), b.Bytes())
 }

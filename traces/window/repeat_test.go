@@ -187,3 +187,26 @@ func TestLengths(t *testing.T) {
 		}
 	}
 }
+
+// TestLeading: a pass is warm-up if it takes more than 1.5 times the median of those after it, in proportion to its blocks.
+func TestLeading(t *testing.T) {
+	for _, c := range []struct {
+		lengths, blocks []int64
+		want            int
+	}{
+		{[]int64{151, 100, 100, 100, 100}, nil, 1},
+		{[]int64{149, 100, 100, 100, 100}, nil, 0},
+		{[]int64{900, 160, 100, 100, 100, 100}, nil, 2},
+		{[]int64{290, 100, 100, 100, 100}, []int64{20, 10, 10, 10, 10}, 0}, // a longer prompt
+		{[]int64{310, 100, 100, 100, 100}, []int64{20, 10, 10, 10, 10}, 1},
+		{[]int64{900, 100, 100}, nil, 0}, // too few to compare with
+	} {
+		var times []Interval
+		for _, ns := range c.lengths {
+			times = append(times, Interval{0, ns})
+		}
+		if got := leading(times, c.blocks); got != c.want {
+			t.Errorf("of passes that take %v, with %v blocks, %d are warm-up, not %d", c.lengths, c.blocks, got, c.want)
+		}
+	}
+}

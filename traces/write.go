@@ -12,7 +12,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Writer writes a trace as a stream. The first error sticks: later calls return
@@ -566,37 +567,8 @@ func (t *Writer) appendEvent(b []byte, e *Event, pid, tid int64) []byte {
 	return append(b, "}}"...)
 }
 
-const hexDigits = "0123456789abcdef"
-
 // appendString writes a JSON string. Bytes that are not UTF-8 become U+FFFD.
 func appendString(b []byte, s string) []byte {
-	b = append(b, '"')
-	start := 0
-	for i := 0; i < len(s); {
-		c := s[i]
-		if c >= 0x20 && c != '"' && c != '\\' && c < utf8.RuneSelf {
-			i++
-			continue
-		}
-		n := 1
-		if c >= utf8.RuneSelf {
-			r, size := utf8.DecodeRuneInString(s[i:])
-			if r != utf8.RuneError || size > 1 {
-				i += size
-				continue
-			}
-		}
-		b = append(b, s[start:i]...)
-		switch {
-		case c >= utf8.RuneSelf:
-			b = append(b, "\ufffd"...)
-		case c == '"' || c == '\\':
-			b = append(b, '\\', c)
-		default:
-			b = append(b, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
-		}
-		i += n
-		start = i
-	}
-	return append(append(b, s[start:]...), '"')
+	b, _ = jsontext.AppendQuote(b, s) // of other bytes its error says no more than that it replaced them
+	return b
 }

@@ -2,7 +2,6 @@ package trace
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -194,51 +193,36 @@ func sortDiff(d *diff.Comparison, columns []cli.Column[diff.Change], o cli.RowOp
 // diffColumns are the columns of a comparison. Changes sort by size, whatever their sign.
 func diffColumns(d *diff.Comparison) []cli.Column[diff.Change] {
 	type row = diff.Change
-	a := func(r *row) *diff.Sample { return r.A }
-	b := func(r *row) *diff.Sample { return r.B }
 	isBoth := func(r *row) bool { return r.A != nil && r.B != nil }
-	bound := func(of func(*row) *diff.Sample, which func(*diff.Sample) *float64) func(*row) cli.Cell {
-		return func(r *row) cli.Cell {
-			return cli.When(of(r) != nil, maybeCell(which(cmp.Or(of(r), &diff.Sample{})), ""))
-		}
-	}
-	low := func(s *diff.Sample) *float64 { return s.Low }
-	high := func(s *diff.Sample) *float64 { return s.High }
-	median := func(of func(*row) *diff.Sample) func(*row) cli.Cell {
-		return func(r *row) cli.Cell {
-			if of(r) == nil {
-				return cli.None
-			}
-			return maybeCell(&of(r).Median, "%.3f")
-		}
-	}
-	number := func(of func(*row) *diff.Sample) func(*row) cli.Cell {
-		return func(r *row) cli.Cell {
-			return cli.When(of(r) != nil, cli.IntCell(int64(cmp.Or(of(r), &diff.Sample{}).N)))
-		}
-	}
-	spread := func(of func(*row) *diff.Sample) func(*row) cli.Cell {
-		return func(r *row) cli.Cell { return cli.TextCell(spreadText(of(r))) }
-	}
 	bySize := func(c cli.Cell) cli.Cell {
 		c.Number = math.Abs(c.Number)
 		return c
 	}
-	return []cli.Column[row]{
+	columns := []cli.Column[row]{
 		{Key: "kind", Cell: func(r *row) cli.Cell { return cli.TextCell(string(r.Kind)) }},
 		{Key: "phase", Cell: func(r *row) cli.Cell { return cli.TextCell(r.Phase) }},
 		{Key: "name", Cell: func(r *row) cli.Cell { return cli.TextCell(r.Name) }},
 		{Key: "verdict", Cell: func(r *row) cli.Cell { return cli.TextCell(string(r.Verdict)) }},
-		{Key: "a_n", Cell: number(a)},
-		{Key: "a_median", Unit: "ns", Title: "A us", Legend: "median of A's passes", Cell: median(a)},
-		{Title: "±", Legend: "how far its interval reaches", Cell: spread(a)},
-		{Key: "a_low", Unit: "ns", Cell: bound(a, low)},
-		{Key: "a_high", Unit: "ns", Cell: bound(a, high)},
-		{Key: "b_n", Cell: number(b)},
-		{Key: "b_median", Unit: "ns", Title: "B us", Legend: "median of B's passes", Cell: median(b)},
-		{Title: "±", Cell: spread(b)},
-		{Key: "b_low", Unit: "ns", Cell: bound(b, low)},
-		{Key: "b_high", Unit: "ns", Cell: bound(b, high)},
+	}
+	for i, side := range []string{"A", "B"} {
+		of := func(cell func(*diff.Sample) cli.Cell) func(*row) cli.Cell {
+			return func(r *row) cli.Cell {
+				if s := []*diff.Sample{r.A, r.B}[i]; s != nil {
+					return cell(s)
+				}
+				return cli.None
+			}
+		}
+		key, reaches := strings.ToLower(side), []string{"how far its interval reaches", ""}[i]
+		columns = append(columns,
+			cli.Column[row]{Key: key + "_n", Cell: of(func(s *diff.Sample) cli.Cell { return cli.IntCell(int64(s.N)) })},
+			cli.Column[row]{Key: key + "_median", Unit: "ns", Title: side + " us", Legend: "median of " + side + "'s passes",
+				Cell: of(func(s *diff.Sample) cli.Cell { return maybeCell(&s.Median, "%.3f") })},
+			cli.Column[row]{Title: "±", Legend: reaches, Cell: of(func(s *diff.Sample) cli.Cell { return cli.TextCell(spreadText(s)) })},
+			cli.Column[row]{Key: key + "_low", Unit: "ns", Cell: of(func(s *diff.Sample) cli.Cell { return maybeCell(s.Low, "") })},
+			cli.Column[row]{Key: key + "_high", Unit: "ns", Cell: of(func(s *diff.Sample) cli.Cell { return maybeCell(s.High, "") })})
+	}
+	return append(columns, []cli.Column[row]{
 		{Key: "shift", Unit: "ns", Title: "change us", Cell: func(r *row) cli.Cell { return cli.When(isBoth(r), bySize(maybeCell(&r.Shift, "%+.3f"))) }},
 		{Key: "shift_low", Unit: "ns", Cell: func(r *row) cli.Cell { return maybeCell(r.Low, "") }},
 		{Key: "shift_high", Unit: "ns", Cell: func(r *row) cli.Cell { return maybeCell(r.High, "") }},
@@ -273,7 +257,7 @@ func diffColumns(d *diff.Comparison) []cli.Column[diff.Change] {
 			return cli.TextCell(strconv.Itoa(r.A.N))
 		}},
 		{Title: " ", Left: true, Cell: func(r *row) cli.Cell { return cli.TextCell(strings.TrimSpace(r.Phase + "  " + r.Name)) }},
-	}
+	}...)
 }
 
 // maybeCell is a number that may be unknown: in CSV with all digits, in tables, if it has a
@@ -329,8 +313,6 @@ func printDiff(w io.Writer, d *diff.Comparison, columns []cli.Column[diff.Change
 // spreadText says how far the interval of a median reaches, in percent of it.
 func spreadText(s *diff.Sample) string {
 	switch {
-	case s == nil:
-		return ""
 	case s.Low == nil || s.High == nil:
 		return "∞"
 	case s.Median == 0:

@@ -190,3 +190,16 @@ func TestShapesOfOperators(t *testing.T) {
 		}
 	}
 }
+
+// TestHeadOfLastToken: a prefill that computes logits of its last token alone costs those of one row.
+func TestHeadOfLastToken(t *testing.T) {
+	c, dtype := gpt2.Published()[0].Config, "f32"
+	r := &Inference{Layers: 1, Geometry: Geometry{Width: &c.Channels, Heads: &c.Heads, Inner: &c.Inner, Vocab: &c.Vocab, DType: &dtype}}
+	for _, rows := range []int{1, 64} {
+		plan := traces.Plan{Phase: "prefill", Steps: []traces.Step{{Name: "lm_head"}}}
+		r.price(&plan, planKind{"prefill", 64, 1, 64, rows, true})
+		if got, want := plan.Steps[0].FLOPs, 2*int64(rows)*int64(c.Channels)*int64(c.Vocab); got != want {
+			t.Errorf("logits of %d rows: %d FLOPs, not %d", rows, got, want)
+		}
+	}
+}

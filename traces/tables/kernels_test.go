@@ -94,3 +94,22 @@ func TestByKernel(t *testing.T) {
 		t.Errorf("rows %+v", rows)
 	}
 }
+
+// TestQueued: each kernel of a graph was queued since the call of the graph returned, but not those that began before.
+func TestQueued(t *testing.T) {
+	call := traces.Plain(traces.KindRuntime, traces.API(1, 1), "cudaGraphLaunch", 0, 20)
+	call.Correlation = 1
+	events := []traces.Event{call}
+	for _, start := range []int64{15, 30, 50} {
+		k := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", start, 10)
+		k.Correlation, k.Node = 1, 5
+		events = append(events, k)
+	}
+	table, err := Summarize(fixtures.Trace(&traces.Header{}, events...), ByKernel, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := table.Rows[0]; r.Queued != 10+30 || r.Launches != 1 || r.Kernels != 3 {
+		t.Errorf("queued for %d ns by %d launches of %d kernels", r.Queued, r.Launches, r.Kernels)
+	}
+}

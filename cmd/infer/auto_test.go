@@ -212,7 +212,7 @@ func TestHistoryOfModes(t *testing.T) {
 		mode string
 		kept int
 	}{
-		{nil, "persistent", 1}, {[]string{"--temp", "1", "--dtype", "f32"}, "persistent", 1}, {[]string{"--mode", "graph"}, "graph", 1}, {[]string{"--mode", "persistent"}, "persistent", 1}, {[]string{"--mode", "eager"}, "eager", 0},
+		{nil, "persistent", 1}, {[]string{"--temp", "1", "--dtype", "f32"}, "graph", 1}, {[]string{"--mode", "graph"}, "graph", 1}, {[]string{"--mode", "persistent"}, "persistent", 1}, {[]string{"--mode", "eager"}, "eager", 0},
 	} {
 		before := len(keptRuns(t))
 		args := append([]string{"-m", "random:L=1,C=384,NH=6,V=257,T=64", "-p", "ROMEO:", "-n", "9", "--ignore-eos", "--temp", "0", "--device", "cuda", "--json"}, c.args...)

@@ -175,7 +175,6 @@ func TestTraceUsage(t *testing.T) {
 		{"trace check a b", `"b"`},
 		{"trace convert a", "--out"},
 		{"trace check x --out y", "'infer trace convert' has it"},
-		{"trace convert x -out y", "--out"},
 		{"trace check x --layers 2", "--layers does nothing in 'infer trace check'"},
 	} {
 		checkFailure(t, infer(t, strings.Fields(c.args)...), exitUsage, c.fact)

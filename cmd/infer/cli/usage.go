@@ -254,7 +254,7 @@ func flagError(c *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	switch {
 	case errors.As(err, &invalid):
-		allowed := map[string]string{"uint64": "a whole number, 0 or more, of at most 20 digits", "bool": "true or false", "int": "a whole number"}[invalid.GetFlag().Value.Type()]
+		allowed := map[string]string{"uint64": "a whole number, 0 or more, of at most 20 digits", "bool": "true or false", "int": "a whole number", "intSlice": "whole numbers, such as 1,2"}[invalid.GetFlag().Value.Type()]
 		if of := NotAllowed(""); errors.As(err, &of) {
 			allowed = string(of)
 		}
@@ -263,7 +263,11 @@ func flagError(c *cobra.Command, err error) error {
 		}
 		return fmt.Errorf("--%s %s: it must be %s", invalid.GetFlag().Name, ShellQuote(invalid.GetValue()), allowed)
 	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "":
-		for _, other := range AllCommands(c.Root()) {
+		others := AllCommands(c.Root())
+		if c.HasParent() { // the nearest first
+			others = append(AllCommands(c.Parent()), others...)
+		}
+		for _, other := range others {
 			if name := unknown.GetSpecifiedName(); other != c && other.Flags().Lookup(name) != nil {
 				return fmt.Errorf("'%s' has no flag --%s; '%s' has it", c.CommandPath(), name, other.CommandPath())
 			}

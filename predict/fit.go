@@ -13,8 +13,8 @@ import (
 	"gpt2scope/internal/stats"
 )
 
-// Medians returns one row for each shape, with the medians of its repeats, in a fixed order. It returns an error if a row holds a value that no
-// measurement gives.
+// Medians returns one row for each shape, with the medians of its repeats, in a fixed order. It returns an error if a
+// row holds a value that no measurement gives.
 func Medians(rows []Row) ([]Row, error) {
 	repeats := map[Case][]Row{}
 	for i := range rows {
@@ -40,8 +40,8 @@ func Medians(rows []Row) ([]Row, error) {
 		out = append(out, r)
 	}
 	slices.SortFunc(out, func(a, b Row) int {
-		return cmp.Or(cmp.Compare(a.Machine, b.Machine), cmp.Compare(a.Device, b.Device), cmp.Compare(a.Task, b.Task), cmp.Compare(a.DType, b.DType),
-			cmp.Compare(a.Shape, b.Shape), cmp.Compare(a.Memory, b.Memory), bit(a.Cold)-bit(b.Cold))
+		return cmp.Or(cmp.Compare(a.Machine, b.Machine), cmp.Compare(a.Device, b.Device), cmp.Compare(a.Task, b.Task),
+			cmp.Compare(a.DType, b.DType), cmp.Compare(a.Shape, b.Shape), cmp.Compare(a.Memory, b.Memory), bit(a.Cold)-bit(b.Cold))
 	})
 	return out, nil
 }
@@ -165,7 +165,8 @@ func fitLaws(ctx context.Context, kind string, rows []Row, n *Neighbourhood) (*M
 	return m, m.connect()
 }
 
-// errorsOf are the errors of predictions of rows, in logarithm, by what was left out of the prediction; NaN where nothing was predicted.
+// errorsOf are the errors of predictions of rows, in logarithm, by what was left out of the prediction; NaN where
+// nothing was predicted.
 type errorsOf struct {
 	rows                            []Row
 	shape, task, machine, processor []float64
@@ -175,7 +176,9 @@ type errorsOf struct {
 const folds = 16
 
 // leaveOut returns the errors of rows, each predicted by a fit that knows nothing of its group.
-func leaveOut(ctx context.Context, kind string, rows []Row, n *Neighbourhood, group func(*Row) string) ([]float64, error) {
+func leaveOut(
+	ctx context.Context, kind string, rows []Row, n *Neighbourhood, group func(*Row) string,
+) ([]float64, error) {
 	part := map[string]int{}
 	for i := range rows {
 		if name := group(&rows[i]); part[name] == 0 {
@@ -205,7 +208,8 @@ func leaveOut(ctx context.Context, kind string, rows []Row, n *Neighbourhood, gr
 	return out, nil
 }
 
-// setSpreads sets how far predictions of a device are off: on a measured device, of shapes that were left out, and of tasks; on another, of devices.
+// setSpreads sets how far predictions of a device are off: on a measured device, of shapes that were left out, and of
+// tasks; on another, of devices.
 func (d *Device) setSpreads(left *errorsOf, kind *Device) {
 	own, errors := func(r *Row) bool { return true }, left.processor
 	switch {
@@ -229,11 +233,13 @@ func (d *Device) setSpreads(left *errorsOf, kind *Device) {
 		if d != kind {
 			near = kind.cell(t.Task, t.DType)
 		}
-		t.Spread, t.ColdSpread = left.spreads(errors, near, func(r *Row) bool { return own(r) && r.Task == t.Task && r.DType == t.DType })
+		of := func(r *Row) bool { return own(r) && r.Task == t.Task && r.DType == t.DType }
+		t.Spread, t.ColdSpread = left.spreads(errors, near, of)
 	}
 }
 
-// spreads returns half the widths of the intervals that hold nine of ten errors of some rows, of warm runs and of cold starts.
+// spreads returns half the widths of the intervals that hold nine of ten errors of some rows, of warm runs and of cold
+// starts.
 func (left *errorsOf) spreads(errors []float64, few *Cell, of func(*Row) bool) (warm, cold float64) {
 	var all [2][]float64
 	for i, e := range errors {
@@ -244,8 +250,8 @@ func (left *errorsOf) spreads(errors []float64, few *Cell, of func(*Row) bool) (
 	return spread(all[0], few.Spread), spread(all[1], few.ColdSpread)
 }
 
-// spread returns the error that nine of ten future ones do not exceed (Vovk, Gammerman and Shafer, "Algorithmic learning in a random world",
-// 2005). If errors are too few for that, it is the largest, but at least few.
+// spread returns the error that nine of ten future ones do not exceed (Vovk, Gammerman and Shafer, "Algorithmic
+// learning in a random world", 2005). If errors are too few for that, it is the largest, but at least few.
 func spread(errors []float64, few float64) float64 {
 	const coverage, least, most = 0.9, 0.01, 20
 	if len(errors) == 0 {
@@ -348,8 +354,8 @@ func (m *Model) tune(ctx context.Context) (Neighbourhood, error) {
 	return n, nil
 }
 
-// leaveShapesOut returns the errors of the measurements of all devices in their order, each predicted by the others of its device; of cold starts, by
-// all that are warm.
+// leaveShapesOut returns the errors of the measurements of all devices in their order, each predicted by the others of
+// its device; of cold starts, by all that are warm.
 func (m *Model) leaveShapesOut(n *Neighbourhood) (errors []float64) {
 	for i := range m.Devices {
 		for j := range m.Devices[i].Tasks {

@@ -26,7 +26,8 @@ type Start struct {
 	LibraryUs float64 `json:"library_us"` // if a GPU has products of more than [LibraryRows] rows
 }
 
-// LibraryRows is up to how many rows the engine's own kernels multiply on a GPU. The library for larger products takes time to load.
+// LibraryRows is up to how many rows the engine's own kernels multiply on a GPU. The library for larger products takes
+// time to load.
 const LibraryRows = 8
 
 // Time returns the time of a start in microseconds.
@@ -63,7 +64,10 @@ func (l *Law) vector() [terms]float64 {
 
 // lawOf is the inverse of vector.
 func lawOf(c [terms]float64) Law {
-	return Law{c[0], c[1], c[2], Start{c[11], c[12], c[13]}, Transfer{c[3], c[4]}, Transfer{c[5], c[6]}, Transfer{c[7], c[8]}, Transfer{c[9], c[10]}}
+	return Law{
+		c[0], c[1], c[2], Start{c[11], c[12], c[13]},
+		Transfer{c[3], c[4]}, Transfer{c[5], c[6]}, Transfer{c[7], c[8]}, Transfer{c[9], c[10]},
+	}
 }
 
 // terms returns what each coefficient of a law is multiplied by.
@@ -124,8 +128,9 @@ func (r *Row) equations(weight float64) []equation {
 	return all
 }
 
-// fitLaw returns the law with the least squares of relative errors. A measurement that is off by more than a quarter counts less (Huber). The
-// law is pulled to another one as strongly as a measurement would, so that what rows say nothing about is that law's.
+// fitLaw returns the law with the least squares of relative errors. A measurement that is off by more than a quarter
+// counts less (Huber). The law is pulled to another one as strongly as a measurement would, so that what rows say
+// nothing about is that law's.
 func fitLaw(equations []equation, near Law, pull float64) (Law, error) {
 	const (
 		rounds   = 6    // of weights
@@ -182,9 +187,12 @@ func fitLaw(equations []equation, near Law, pull float64) (Law, error) {
 	return lawOf(current), nil
 }
 
-// nonNegative minimises x'Gx/2 - r'x over some elements of x, none below 0, one element after another (Franc, Hlavac and Navara, "Sequential
-// coordinate-wise algorithm for the non-negative least squares problem", 2005). G is positive definite for these.
-func nonNegative(g *[terms][terms]float64, r *[terms]float64, x [terms]float64, elements []int) ([terms]float64, error) {
+// nonNegative minimises x'Gx/2 - r'x over some elements of x, none below 0, one element after another (Franc, Hlavac
+// and Navara, "Sequential coordinate-wise algorithm for the non-negative least squares problem", 2005). G is positive
+// definite for these.
+func nonNegative(
+	g *[terms][terms]float64, r *[terms]float64, x [terms]float64, elements []int,
+) ([terms]float64, error) {
 	const sweeps, tolerance = 10_000, 1e-6
 	for range sweeps {
 		change := 0.0

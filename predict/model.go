@@ -1,13 +1,15 @@
 // Package predict predicts how long work takes on a device before it runs there.
 //
 //	time = law x e^correction
-//	law  = a floor + b steps + transfers (latency + bytes / rate) + base, + start if the process has not used the device
+//	law  = a floor + b steps + transfers (latency + bytes / rate) + base, + start in a new process
 //
-// What is known of work before it runs is in a [Work]. The coefficients of a [Law] are not negative, so that by the law more work never takes less
-// time. The correction is the mean of what the law leaves in the logarithms of measured times nearby. Both are of a task in one type on a device. Of
-// work that was not measured there, they are those of the task on other devices of the kind, or of all work on the device.
+// What is known of work before it runs is in a [Work]. The coefficients of a [Law] are not negative, so that by the law
+// more work never takes less time. The correction is the mean of what the law leaves in the logarithms of measured
+// times nearby. Both are of a task in one type on a device. Of work that was not measured there, they are those of the
+// task on other devices of the kind, or of all work on the device.
 //
-// An [Estimate] has an interval that holds nine of ten times. It comes from errors at what was left out of the prediction: shapes, tasks and devices.
+// An [Estimate] has an interval that holds nine of ten times. It comes from errors at what was left out of the
+// prediction: shapes, tasks and devices.
 //
 // docs/cost-model.md says how far off predictions are.
 package predict
@@ -40,15 +42,15 @@ type Model struct {
 
 	CPU     Neighbourhood `json:"cpu"`
 	GPU     Neighbourhood `json:"gpu"`
-	Devices []Device      `json:"devices"` // of each kind all together, then, of CPUs, each processor, then each device that was measured
+	Devices []Device      `json:"devices"` // of each kind all together, then each processor, then each measured device
 }
 
 // Device is what a model knows of a device, or of several together.
 type Device struct {
-	Machine   string  `json:"machine,omitempty"` // its computer; "": of several
-	Processor string  `json:"processor,omitempty"`
-	Threads   float64 `json:"threads,omitempty"` // of a CPU
-	Device    string  `json:"device"`            // "cpu", "cuda:0"; of several, the kind
+	Machine   string  `json:"machine,omitempty"`   // its computer; "": of several
+	Processor string  `json:"processor,omitempty"` // whatever its number of threads
+	Threads   float64 `json:"threads,omitempty"`   // of a CPU
+	Device    string  `json:"device"`              // "cpu", "cuda:0"; of several, the kind
 
 	Other Cell   `json:"other_tasks"` // for tasks that were not measured
 	Tasks []Task `json:"tasks"`
@@ -67,7 +69,7 @@ type Task struct {
 // Cell is a law, how far predictions are off, and, of one device, what was measured.
 type Cell struct {
 	Law        Law        `json:"law"`
-	Spread     float64    `json:"spread"`       // half width in natural logarithm of the interval that holds nine of ten times
+	Spread     float64    `json:"spread"`       // half the width of the interval that holds nine of ten times, in logarithm
 	ColdSpread float64    `json:"start_spread"` // the same of cold starts
 	Measured   []Measured `json:"measured,omitempty"`
 
@@ -134,8 +136,9 @@ func Kind(device string) string {
 	return kind
 }
 
-// Device returns the index of a row's device for [Model.Predict]: that of its machine, or else one with the same processor and threads. If there is
-// none, known is false, and the index is that of its processor, of all devices of its kind, or -1.
+// Device returns the index of a row's device for [Model.Predict]: that of its machine, or else one with the same
+// processor and threads. If there is none, known is false, and the index is that of its processor, of all devices of
+// its kind, or -1.
 func (m *Model) Device(r *Row) (index int, known bool) {
 	index = -1
 	for i := range m.Devices {
@@ -165,8 +168,8 @@ func (d *Device) cell(task, dtype string) *Cell {
 	return nil
 }
 
-// Predict returns the time of work on a device, an index from [Model.Device]. For an index of no device the time is the floor, with an interval that
-// says that nothing is known. It allocates nothing.
+// Predict returns the time of work on a device, an index from [Model.Device]. For an index of no device the time is the
+// floor, with an interval that says that nothing is known. It allocates nothing.
 func (m *Model) Predict(device int, w *Work) Estimate {
 	if device < 0 || device >= len(m.Devices) || w.Memory >= memories {
 		t := min(max(w.FloorUs, leastUs), math.MaxFloat64)
@@ -242,7 +245,8 @@ func (m *Model) connect() error {
 	for i := range m.Devices {
 		if d := &m.Devices[i]; d.Machine != "" {
 			for j := range m.Devices[:i] {
-				if g := &m.Devices[j]; g.Machine == "" && g.Device == Kind(d.Device) && (g.Processor == "" || g.Processor == d.Processor) {
+				g := &m.Devices[j]
+				if g.Machine == "" && g.Device == Kind(d.Device) && (g.Processor == "" || g.Processor == d.Processor) {
 					g.learn(d)
 				}
 			}

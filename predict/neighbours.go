@@ -2,27 +2,26 @@ package predict
 
 import "math"
 
-// features is how many numbers say how alike two works are.
+// features is how many numbers say how alike two works are: floor, rows, steps, length of sums, FLOPs for each byte, bytes,
+// kernel, idle threads, threads.
 const features = 9
-
-// featureNames are in the order of [Work.features].
-var featureNames = [features]string{"floor", "rows", "steps", "inner", "intensity", "bytes", "kernel", "idle", "threads"}
 
 // features returns logarithms to base 2, but for the kernel, which is a number.
 func (w *Work) features() [features]float64 {
 	log := func(v float64) float64 { return math.Log2(max(v, 1)) }
-	f := [features]float64{math.Log2(max(w.floor(), 1e-6)), log(w.Rows), log(w.Steps), log(w.Inner), 0, log(w.Bytes), w.Kernel, log(w.Idle), log(w.Threads)}
+	f := [features]float64{math.Log2(max(w.floor(), 1e-6)), log(w.Rows), log(w.Steps), log(w.Inner), 0, log(w.Bytes),
+		w.Kernel, log(w.Idle), log(w.Threads)}
 	if w.FLOPs > 0 && w.Bytes > 0 {
 		f[4] = math.Log2(w.FLOPs / w.Bytes)
 	}
 	return f
 }
 
-// Neighbourhood says how much measured work counts for work nearby: (1 + d^2)^-3 at a distance d, which is that of the features times Scale. Fit
-// chooses the numbers by cross-validation.
+// Neighbourhood says how much measured work counts for work nearby: (1 + d^2)^-3 at a distance d, which is that of the
+// features times Scale. Fit chooses the numbers by cross-validation.
 type Neighbourhood struct {
 	Scale     [features]float64 `json:"scale"`
-	Elsewhere float64           `json:"elsewhere"` // the part of a correction that holds on devices that were not measured
+	Elsewhere float64           `json:"elsewhere"` // part of a correction that holds on other devices
 }
 
 // neighbour is measured work: its scaled features, and the logarithm of the measured time over that by a law.

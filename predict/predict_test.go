@@ -66,7 +66,8 @@ func nearLaw(t *testing.T, law, want Law, part float64) {
 	}
 }
 
-// A law is found again from times that follow it: each direction and each memory has its own transfers, and a start its own terms.
+// A law is found again from times that follow it: each direction and each memory has its own transfers, and a start its
+// own terms.
 func TestFitLaw(t *testing.T) {
 	nearLaw(t, lawOfRows(t, rowsOf("m", "cuda:0", "a", truth, 60, exact)), truth, 0.02)
 }
@@ -266,7 +267,8 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// A task, a type, a place of data or a size that was not measured is not in the domain, and its interval is no narrower.
+// A task, a type, a place of data or a size that was not measured is not in the domain, and its interval is no
+// narrower.
 func TestDomain(t *testing.T) {
 	rows := append(rowsOf("m", "cuda:0", "a", truth, 40, exact), rowsOf("m", "cuda:0", "b", truth, 40, exact)...)
 	m := mustFit(t, slices.DeleteFunc(rows, func(r Row) bool { return r.Task == "b" && r.Memory == Resident }))

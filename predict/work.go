@@ -57,8 +57,8 @@ type Work struct {
 	Rows     float64 `json:"rows,omitempty"`      // of the largest product; 1 for work on vectors
 	Inner    float64 `json:"inner,omitempty"`     // length of the sums of a product; 0 for other work
 	Threads  float64 `json:"threads,omitempty"`   // of the processor that runs it; 0 if it is a GPU, or not known
-	Kernel   float64 `json:"kernel,omitempty"`    // which of the engine's kernels multiplies on a CPU, from 1 on; 0 for other work
-	Idle     float64 `json:"idle,omitempty"`      // threads of a CPU for each part of a product that has fewer parts than threads; else 1, and 0 without products
+	Kernel   float64 `json:"kernel,omitempty"`    // which of a CPU's kernels multiplies, from 1 on; 0 for other work
+	Idle     float64 `json:"idle,omitempty"`      // a CPU's threads for each part of a product, at least 1; 0 without products
 	FloorUs  float64 `json:"floor_us"`            // the least time on this device, by its ceilings; microseconds
 
 	Memory Memory `json:"memory"`
@@ -71,9 +71,9 @@ const (
 	standardFLOPs = 1e6
 )
 
-// floor returns the floor that laws take: of a CPU idle floor + standard. Ceilings are those of all threads: a product that has fewer parts takes
-// longer by the idle ones. standard is the floor of the same work on the standard CPU, and stands for what does not go with ceilings: times of work
-// differ less from one CPU to another than ceilings do.
+// floor returns the floor that laws take: of a CPU idle floor + standard. Ceilings are those of all threads: a product
+// that has fewer parts takes longer by the idle ones. standard is the floor of the same work on the standard CPU, and
+// stands for what does not go with ceilings: times of work differ less from one CPU to another than ceilings do.
 func (w *Work) floor() float64 {
 	if w.Memory != Host || !(w.FloorUs > 0) {
 		return w.FloorUs
@@ -89,7 +89,9 @@ const maxNumber = 1e18
 
 // check finds values that no work has.
 func (w *Work) check() error {
-	for _, v := range []float64{w.FLOPs, w.Bytes, w.BytesIn, w.BytesOut, w.Steps, w.Rows, w.Inner, w.Threads, w.Kernel, w.Idle, w.FloorUs} {
+	for _, v := range []float64{
+		w.FLOPs, w.Bytes, w.BytesIn, w.BytesOut, w.Steps, w.Rows, w.Inner, w.Threads, w.Kernel, w.Idle, w.FloorUs,
+	} {
 		if !(v >= 0 && v < maxNumber) {
 			return fmt.Errorf("the work holds %g, which no measurement gives", v)
 		}

@@ -143,8 +143,8 @@ func sharedKeyOf(a Array, i int) sharedKey {
 // array is as long as the longest that shares the memory.
 func (k sharedKey) array() Array { return Array{1 << k.bits, k.dtype} }
 
-// shared returns the memory of the arrays of all shapes that are longer than half of it: inputs of one number hold the same random
-// numbers in all shapes, and a result is compared before the next task runs.
+// shared returns the memory of the arrays of all shapes that are longer than half of it: inputs of one number hold the
+// same random numbers in all shapes, and a result is compared before the next task runs.
 func (m *Machine) shared(a Array, i int) (*cpu.Memory, error) {
 	k := sharedKeyOf(a, i)
 	if m.arrays[k] == nil {
@@ -181,8 +181,8 @@ func (m *Machine) sharedPinned(g *GPUDevice, a Array, i int) (*cuda.HostBuffer, 
 	return m.pinned[k], nil
 }
 
-// open makes random inputs, and the reference of some elements. With shared, arrays are in memory that the machine has for all
-// work: see [Machine.shared].
+// open makes random inputs, and the reference of some elements. With shared, arrays are in memory that the machine has
+// for all work: see [Machine.shared].
 func (a *Arrays) open(ctx context.Context, m *Machine, t *Task, s Shape, dtype string, shared bool) (_ Opened, err error) {
 	o := &openArrays{m: m, task: t, of: a, shape: s, dtype: dtype, shared: shared}
 	defer func() {

@@ -177,8 +177,8 @@ const warmUps = 2
 // fit in a few times that.
 const long = 150 * time.Millisecond
 
-// A run that takes less than briefly comes right after another of the same case, which is not measured: threads that sleep
-// take 0.3 ms to wake on a machine of 16 cores, and whether they do is chance.
+// A run that takes less than briefly comes right after another of the same case, which is not measured: threads that
+// sleep take 0.3 ms to wake on a machine of 16 cores, and whether they do is chance.
 const briefly = 5 * time.Millisecond
 
 // Turn measures the cases of a turn, one repeat of each after another in random order. The
@@ -268,12 +268,14 @@ func (b *Bench) cold(ctx context.Context, t Turn, cases []Case, cost Cost, rando
 // sample makes the row of a repeat.
 func (b *Bench) sample(c Case, cost Cost, repeat int, t Times) Sample {
 	d := b.Machine.device(c.Device)
-	s := Sample{
-		Row: predict.Row{Machine: b.Machine.Name, Processor: d.Processor, Device: c.Device, Shape: c.Shape.String(), Us: t.Wall, H2DUs: known(t.H2D), D2HUs: known(t.D2H),
-			Work: cost.work(c.Task.Name, c.DType, c.Memory, c.Cold, &d)},
-		Variant: c.Way.Variant, Repeat: repeat, SubmitUs: known(t.Submit), KernelUs: known(t.Kernel), MachineKey: d.Key, Time: time.Now().UTC(),
+	return Sample{
+		Row: predict.Row{
+			Machine: b.Machine.Name, Processor: d.Processor, Device: c.Device, Shape: c.Shape.String(),
+			Work: cost.work(c.Task.Name, c.DType, c.Memory, c.Cold, &d), Us: t.Wall, H2DUs: known(t.H2D), D2HUs: known(t.D2H),
+		},
+		Variant: c.Way.Variant, Repeat: repeat, SubmitUs: known(t.Submit), KernelUs: known(t.Kernel), MachineKey: d.Key,
+		Time: time.Now().UTC(),
 	}
-	return s
 }
 
 // known returns a time, 0 if it was not measured.

@@ -198,7 +198,8 @@ func (s *sleepy) Run(context.Context) (Times, error) {
 	return t, nil
 }
 
-// A brief run is measured right after another, so that no time has threads that wake in it; a long one is not run twice.
+// A brief run is measured right after another, so that no time has threads that wake in it; a long one is not run
+// twice.
 func TestTurnWakes(t *testing.T) {
 	for us, runs := range map[float64]int{20: warmUps + 2*5, 9000: warmUps + 5} {
 		way := &sleepy{us: us}

@@ -10,7 +10,10 @@ type Product struct{ M, N, K, Times int }
 
 // work returns what is known of work before it runs on a device.
 func (c Cost) work(task, dtype string, memory predict.Memory, cold bool, d *Device) predict.Work {
-	w := predict.Work{Task: task, DType: dtype, FLOPs: c.FLOPs, Bytes: c.Bytes, Steps: float64(c.Steps), Rows: float64(c.Rows), FloorUs: c.FloorUs(d.Ceilings), Memory: memory, Cold: cold}
+	w := predict.Work{
+		Task: task, DType: dtype, FLOPs: c.FLOPs, Bytes: c.Bytes, Steps: float64(c.Steps), Rows: float64(c.Rows),
+		FloorUs: c.FloorUs(d.Ceilings), Memory: memory, Cold: cold,
+	}
 	if memory == MemoryPageable || memory == MemoryPinned {
 		w.BytesIn, w.BytesOut = float64(c.In), float64(c.Out)
 	}

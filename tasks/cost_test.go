@@ -9,7 +9,8 @@ import (
 	"gpt2scope/predict"
 )
 
-// What is known of work on a CPU before it runs: rows and length of products, the kernel, idle threads where a product has few parts.
+// What is known of work on a CPU before it runs: rows and length of products, the kernel, idle threads where a product
+// has few parts.
 func TestWork(t *testing.T) {
 	xeon, zen3 := Device{Threads: 16, Kernels: "amx"}, Device{Threads: 2, Kernels: "avx2"}
 	byName := map[string]*Task{}
@@ -94,8 +95,8 @@ func sampledRow(floor float64) predict.Row {
 	return s.Row
 }
 
-// The results of products may be off by rounding, not by a wrong term: one product of two numbers that is missing is seen in both types, and so is a sum whose
-// inputs lost the last of their bits.
+// The results of products may be off by rounding, not by a wrong term: one product of two numbers that is missing is
+// seen in both types, and so is a sum whose inputs lost the last of their bits.
 func TestMatmulError(t *testing.T) {
 	a := matmul().Arrays
 	s := product(64, 64, 256)

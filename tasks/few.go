@@ -3,7 +3,8 @@ package tasks
 // chosenShape names a shape of a task in a type.
 type chosenShape struct{ task, shape, dtype string }
 
-// Few leaves in the suite at most so many shapes of each task, in whatever type, from the first to the last as far apart as they can be.
+// Few leaves in the suite at most so many shapes of each task, in whatever type, from the first to the last as far
+// apart as they can be.
 func (s *Suite) Few(each int) {
 	only := map[chosenShape]bool{}
 	for _, t := range s.Tasks {

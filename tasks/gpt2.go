@@ -133,8 +133,8 @@ type openModel struct {
 	most  float64   // that logits may be off
 }
 
-// openModelTask makes the inputs, and evaluates them with the reference: in float64 where that, with what fills the cache before,
-// takes less than a second, else with the CPU's float32.
+// openModelTask makes the inputs, and evaluates them with the reference: in float64 where that, with what fills the
+// cache before, takes less than a second, else with the CPU's float32.
 func openModelTask(ctx context.Context, m *Machine, t *Task, s Shape, dtype string, work modelTask) (Opened, error) {
 	if m.Model == nil {
 		return nil, errors.New("no model is open")

@@ -16,8 +16,8 @@ import (
 	"gpt2scope/predict"
 )
 
-// Sample is one measured repeat of a task: a row of samples.csv, whose columns have the names of the fields in JSON. A time that was not measured is
-// 0, and an empty cell of the file.
+// Sample is one measured repeat of a task: a row of samples.csv, whose columns have the names of the fields in JSON. A
+// time that was not measured is 0, and an empty cell of the file.
 type Sample struct {
 	predict.Row // what a prediction is fitted to; the shape is as [Shape.String] writes it
 
@@ -30,9 +30,9 @@ type Sample struct {
 	Throttle     string  `json:"throttle"`               // why the GPU's clock was lowered, "" if it was not
 	UsedByOthers bool    `json:"used_by_others"`         // another process used the GPU
 	Load         float64 `json:"load,omitempty"`         // other work on the processors, as a number of them
-	Disturbed    bool    `json:"disturbed"`              // the time may be too long, since others used the machine or the clock was lowered
+	Disturbed    bool    `json:"disturbed"`              // others used the machine, or the clock was lowered: the time may be too long
 
-	MachineKey string    `json:"machine_key"` // names the device and the versions of what ran on it, as a set of ceilings does
+	MachineKey string    `json:"machine_key"` // names the device with its versions, as a set of ceilings does
 	Time       time.Time `json:"time"`        // when the repeat ended, UTC
 }
 
@@ -44,8 +44,8 @@ const (
 	MemoryResident = predict.Resident // the GPU's: nothing is copied
 )
 
-// Rows returns what a prediction is fitted to: rows of the tuned variants with a floor, and of a case that was measured disturbed and undisturbed only
-// the latter. It counts those left out as disturbed, and for want of a floor.
+// Rows returns what a prediction is fitted to: rows of the tuned variants with a floor, and of a case that was measured
+// disturbed and undisturbed only the latter. It counts those left out as disturbed, and for want of a floor.
 func Rows(samples []Sample) (rows []predict.Row, disturbed, noFloor int) {
 	undisturbed := map[predict.Case]bool{}
 	for i := range samples {
@@ -191,8 +191,8 @@ func WriteSamples(w io.Writer, samples []Sample) error {
 	return c.Error()
 }
 
-// ReadSamples reads what [WriteSamples] wrote. Columns may stand in any order, and others beside them are left out. An error names the line and
-// the column.
+// ReadSamples reads what [WriteSamples] wrote. Columns may stand in any order, and others beside them are left out. An
+// error names the line and the column.
 func ReadSamples(r io.Reader) ([]Sample, error) {
 	bounded := &recordReader{r, maxRecord}
 	c := csv.NewReader(bounded)
@@ -234,7 +234,8 @@ func ReadSamples(r io.Reader) ([]Sample, error) {
 	}
 }
 
-// recordReader gives at most so many bytes until left is set again: an unclosed quote would take all that follows for one cell.
+// recordReader gives at most so many bytes until left is set again: an unclosed quote would take all that follows for
+// one cell.
 type recordReader struct {
 	io.Reader
 	left int

@@ -55,7 +55,8 @@ func (t Turn) Key() string {
 	return fmt.Sprintf("%s %s %s %s, %d to %d", t.Task.Name, t.Shape, t.DType, startOf(t.Cold), t.From, t.To)
 }
 
-// startOf names what a run begins from: a process that has just started, or one in which all is open, loaded and has run before.
+// startOf names what a run begins from: a process that has just started, or one in which all is open, loaded and has
+// run before.
 func startOf(cold bool) string {
 	if cold {
 		return "cold"

@@ -1,8 +1,8 @@
 // Package grade compares ways to choose between CPU and GPU, on sizes, tasks and CPUs that they have not seen.
 //
-// Each [Way] is fitted to a part of the measurements and graded on the rest. The grade is the error of predicted times, and what the choices cost:
-// the time on the chosen device over that on the better one, which an oracle would choose. A shape that was measured with data in pageable and in
-// pinned memory is two choices.
+// Each [Way] is fitted to a part of the measurements and graded on the rest. The grade is the error of predicted times,
+// and what the choices cost: the time on the chosen device over that on the better one, which an oracle would choose. A
+// shape that was measured with data in pageable and in pinned memory is two choices.
 package grade
 
 import (
@@ -35,7 +35,7 @@ type Score struct {
 	Times  int       `json:"times"`            // that were predicted; 0 if the way predicts none
 	Median *Interval `json:"median,omitempty"` // of the absolute error, as a part of the measured time
 	P90    *Interval `json:"p90,omitempty"`
-	Within *float64  `json:"within,omitempty"` // part of the times that lie in the predicted interval; of the cost model alone
+	Within *float64  `json:"within,omitempty"` // part of the times in the predicted interval
 
 	Choices    int       `json:"choices"`               // between CPU and GPU; 0 if nothing was measured on both
 	OverOracle *Interval `json:"over_oracle,omitempty"` // geometric mean of time over the better device's
@@ -49,7 +49,7 @@ type Score struct {
 type Result struct {
 	Rows   int     `json:"rows"`   // measurements
 	Shapes int     `json:"shapes"` // of which each has repeats, on each device
-	Noise  float64 `json:"noise"`  // median error of the median of the other repeats as a prediction of each: what chance leaves to any way
+	Noise  float64 `json:"noise"`  // median error of the median of other repeats, which no way falls below
 	Scores []Score `json:"scores"`
 }
 
@@ -99,7 +99,9 @@ func everyOther(rows []predict.Row) map[shape]bool {
 	}
 	out := map[shape]bool{}
 	for _, all := range of {
-		slices.SortFunc(all, func(a, b shape) int { return cmp.Or(cmp.Compare(sizes[a], sizes[b]), cmp.Compare(a.name, b.name)) })
+		slices.SortFunc(all, func(a, b shape) int {
+			return cmp.Or(cmp.Compare(sizes[a], sizes[b]), cmp.Compare(a.name, b.name))
+		})
 		for i := 1; i+1 < len(all); i += 2 {
 			out[all[i]] = true
 		}
@@ -131,7 +133,8 @@ func Pairs(rows []predict.Row) (out []Pair) {
 	}
 	for i := range rows {
 		r := &rows[i]
-		if c := cpu[onCPU(r)]; r.Device != "cpu" && c != nil && (r.Memory != predict.Resident || !moved[[2]string{r.Machine, r.Task}]) {
+		choice := r.Device != "cpu" && (r.Memory != predict.Resident || !moved[[2]string{r.Machine, r.Task}])
+		if c := cpu[onCPU(r)]; choice && c != nil {
 			out = append(out, Pair{c, r})
 		}
 	}
@@ -218,7 +221,8 @@ func grade(ctx context.Context, rows []predict.Row, s Split, w Way) (Score, erro
 	}
 	all := outcomes{}
 	for _, p := range parts {
-		all.errors, all.regrets, all.close = append(all.errors, p.errors...), append(all.regrets, p.regrets...), append(all.close, p.close...)
+		all.errors, all.regrets = append(all.errors, p.errors...), append(all.regrets, p.regrets...)
+		all.close = append(all.close, p.close...)
 		all.within, all.wrong = all.within+p.within, all.wrong+p.wrong
 		if p.worst > all.worst {
 			all.worst, all.worstOf = p.worst, p.worstOf

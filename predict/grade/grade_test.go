@@ -32,7 +32,8 @@ func rows() (all []predict.Row) {
 	return all
 }
 
-// All ways are graded on all splits; on times that follow its law the model is right, and floors are wrong where launches decide.
+// All ways are graded on all splits; on times that follow its law the model is right, and floors are wrong where
+// launches decide.
 func TestCheck(t *testing.T) {
 	result, err := Check(t.Context(), rows())
 	if err != nil {

@@ -19,7 +19,7 @@ type Way struct {
 
 // Fitted is a way that has learned.
 type Fitted struct {
-	Time  func(*predict.Row) predict.Estimate // of a row's work on its device, whatever its measured time; nil if the way predicts no times
+	Time  func(*predict.Row) predict.Estimate // of a row's work, not by its measured time; nil: the way predicts no times
 	OnGPU func(Pair) bool                     // nil if nothing that was known was measured on both devices
 }
 
@@ -102,8 +102,8 @@ func fitThreshold(_ context.Context, rows []predict.Row) (Fitted, error) {
 // gain is what the GPU saves of a pair, in logarithm; less than 0 if the CPU is faster.
 func gain(p Pair) float64 { return math.Log(p.CPU.Us / p.GPU.Us) }
 
-// bestSplit returns from which value on pairs should run on the GPU, and those below on the CPU, and the sum of gains there. With either, it may
-// also be the other way round.
+// bestSplit returns from which value on pairs should run on the GPU, and those below on the CPU, and the sum of gains
+// there. With either, it may also be the other way round.
 func bestSplit(pairs []Pair, value func(Pair) float64, either bool) (at, most float64) {
 	pairs = slices.SortedFunc(slices.Values(pairs), func(a, b Pair) int { return cmp.Compare(value(a), value(b)) })
 	above, all := 0.0, 0.0

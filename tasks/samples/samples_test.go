@@ -68,7 +68,8 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// decisions returns a function that chooses between two devices of a machine for one of a thousand stored measurements after another.
+// decisions returns a function that chooses between two devices of a machine for one of a thousand stored measurements
+// after another.
 func decisions(tb testing.TB) func() {
 	all, err := Read()
 	if err != nil {

@@ -435,3 +435,15 @@ func TestPredictAllocates(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// A device with many rows counts no more in the law of its kind than one with few.
+func TestAlike(t *testing.T) {
+	slow := truth
+	slow.Floor = 1.3 * truth.Floor
+	few := rowsOf("few", "cpu", "a", slow, 8, exact)
+	even := lawOfRows(t, append(slices.Clone(few), rowsOf("many", "cpu", "a", truth, 8, exact)...))
+	law := lawOfRows(t, append(few, rowsOf("many", "cpu", "a", truth, 400, exact)...))
+	if math.Abs(law.Floor/even.Floor-1) > 0.03 {
+		t.Errorf("the floor counts %.2f times with 400 rows of one device and 8 of the other, %.2f times with 8 of each", law.Floor, even.Floor)
+	}
+}

@@ -201,11 +201,11 @@ func (b *Bench) product(n int64, t DType, name string) ([]ceilings.Quantity, err
 
 // launch times empty launches in a graph.
 func (b *Bench) launch() ([]ceilings.Quantity, error) {
-	if err := errors.Join(b.Stream.Nothing(), b.Stream.Synchronize()); err != nil { // loads the kernel
+	if err := errors.Join(b.Stream.EmptyKernel(), b.Stream.Synchronize()); err != nil { // loads the kernel
 		return nil, err
 	}
 	round := func() ([]float64, error) {
-		times, err := b.TimeGraph(11, 200, func(int) error { return b.Stream.Nothing() })
+		times, err := b.TimeGraph(11, 200, func(int) error { return b.Stream.EmptyKernel() })
 		return micros(times), err
 	}
 	return []ceilings.Quantity{{Value: ceilings.Value{Name: "launch", Unit: ceilings.Micro}, Ways: []ceilings.Way{{Name: "an empty kernel after another, in a graph", Round: round}}}}, nil
@@ -225,20 +225,20 @@ func (b *Bench) barrier() ([]ceilings.Quantity, error) {
 	})
 }
 
-// hop times the exchange of a vector of which each SM writes so many units. It measures
+// hop times the exchange of a vector of which each SM writes so many packets. It measures
 // nothing if the device has no kernel for that.
-func (b *Bench) hop(units int) ([]ceilings.Quantity, error) {
+func (b *Bench) hop(packets int) ([]ceilings.Quantity, error) {
 	processors := b.Device.Info().Processors
-	work, err := b.Alloc(HopBytes(units, processors))
+	work, err := b.Alloc(HopBytes(packets, processors))
 	if err != nil {
 		return nil, err
 	}
 	if err := work.Write(0, make([]byte, work.Size())); err != nil {
 		return nil, err
 	}
-	q := ceilings.Quantity{Value: ceilings.Value{Name: "hop", Unit: ceilings.Micro, Size: int64(12 * units * processors)}}
-	all, err := perRound(q, fmt.Sprintf("every SM reads 12 bytes x %d of every other, in one kernel", units), func(rounds int) ([]time.Duration, error) {
-		times, err := b.Time(11, 1, func() error { return b.Stream.Hops(work, units, rounds) })
+	q := ceilings.Quantity{Value: ceilings.Value{Name: "hop", Unit: ceilings.Micro, Size: int64(12 * packets * processors)}}
+	all, err := perRound(q, fmt.Sprintf("every SM reads 12 bytes x %d of every other, in one kernel", packets), func(rounds int) ([]time.Duration, error) {
+		times, err := b.Time(11, 1, func() error { return b.Stream.Hops(work, packets, rounds) })
 		if err != nil {
 			return nil, err
 		}

@@ -36,7 +36,7 @@ func TestMeasureCeilings(t *testing.T) {
 	want := map[string]float64{"copy memory": copied, "read memory": copied / 2, "read L2 cache": wantL2,
 		"bf16 ": 2 * 8192. * 8192 * 8192 / 1.5e-3 / 1e12, "f32 ": 2 * 4096. * 4096 * 4096 / 1.5e-3 / 1e12, "launch ": 7.5, "barrier ": 0,
 		"hop every SM reads 12 bytes x 2 of every other, in one kernel": 0, "hop every SM reads 12 bytes x 4 of every other, in one kernel": 0}
-	sizes := map[string]int64{"read L2 cache": 50 << 20, // of hops: 12 bytes x units x 4 SMs
+	sizes := map[string]int64{"read L2 cache": 50 << 20, // of hops: 12 bytes x packets x 4 SMs
 		"hop every SM reads 12 bytes x 2 of every other, in one kernel": 96, "hop every SM reads 12 bytes x 4 of every other, in one kernel": 192}
 	costs := 0
 	for _, v := range s.Values {
@@ -145,7 +145,7 @@ func TestHopsChecked(t *testing.T) {
 	for _, c := range [][2]int{{0, 1}, {3, 1}, {1 << 30, 1}, {2, 0}, {2, -1}} {
 		var refused *cuda.ShapeError
 		if err := s.Hops(work, c[0], c[1]); !errors.As(err, &refused) || refused.Op != "Hops" {
-			t.Errorf("%d units, %d rounds: %v", c[0], c[1], err)
+			t.Errorf("%d packets, %d rounds: %v", c[0], c[1], err)
 		}
 	}
 	if calls := control.Calls(); slices.Contains(calls, "gs_hops") {

@@ -29,7 +29,8 @@ type DecodeStamp [C.GS_DECODE_PUBLISHED + 1]uint64
 
 // What a DecodeStamp has the times of.
 const (
-	DecodeReady     = C.GS_DECODE_READY     // the first warp has the weights, or keys and values, that it needs first; may be 0 if it did not wait for them
+	// the first warp has the weights, or keys and values, that it needs first; may be 0 if it did not wait for them
+	DecodeReady     = C.GS_DECODE_READY
 	DecodeArrived   = C.GS_DECODE_ARRIVED   // and the inputs
 	DecodePublished = C.GS_DECODE_PUBLISHED // the last outputs were stored for the other blocks
 )
@@ -170,7 +171,8 @@ func CheckDecode(program []DecodeStep, a DecodeArgs) error {
 		case s.Kind != DecodeLinear && s.Kind != DecodeAttention:
 			return shapeError("Decode", "step %d is of kind %d, which is not known", i, s.Kind)
 		case !ok:
-			return shapeError("Decode", "step %d (kind %d) from %d to %d with N=%d K=%d is none that the kernel has, for C=%d V=%d", i, s.Kind, in, out, s.N, s.K, a.C, a.V)
+			return shapeError("Decode", "step %d (kind %d) from %d to %d with N=%d K=%d is none that the kernel has, for "+
+				"C=%d V=%d", i, s.Kind, in, out, s.N, s.K, a.C, a.V)
 		case !written[in]:
 			return shapeError("Decode", "step %d reads %d, which no step before it writes", i, in)
 		case s.Kind == DecodeLinear && s.W == 0:
@@ -178,7 +180,8 @@ func CheckDecode(program []DecodeStep, a DecodeArgs) error {
 		case s.Act != ActNone && (s.Act != GELUTanh || out != DecodeHidden):
 			return shapeError("Decode", "step %d has activation %d; only a step to the hidden layer has one, GELUTanh", i, s.Act)
 		case normalised != (in == DecodeEmbedding || in == DecodeResidual) || normalised && (s.Sums == 0 || s.Bias == 0):
-			return shapeError("Decode", "step %d: Gain, Sums and Bias must be given if the input is normalised, and only then Gain", i)
+			return shapeError("Decode", "step %d: Gain, Sums and Bias must be given if the input is normalised, and only "+
+				"then Gain", i)
 		}
 		written[out] = true
 	}
@@ -201,7 +204,8 @@ func checkDecode(op string, a *DecodeArgs, run bool) error {
 	case run && a.LogitsOnly != 0 && a.Tokens != 1:
 		return shapeError(op, "%d tokens; with LogitsOnly it must be 1", a.Tokens)
 	case run && a.Draw != 0 && (a.LogitsOnly != 0 || !CanDraw(int(a.Draw), int(a.V))):
-		return shapeError(op, "a token drawn from %d candidates of %d; the kernel draws from up to %d, or from all of up to %d, and not with LogitsOnly", a.Draw, a.V, decodeDraw, decodeDrawAll)
+		return shapeError(op, "a token drawn from %d candidates of %d; the kernel draws from up to %d, or from all of up "+
+			"to %d, and not with LogitsOnly", a.Draw, a.V, decodeDraw, decodeDrawAll)
 	case a.Rows < 0 || a.Rows == 1 || a.Rows > DecodeRows:
 		return shapeError(op, "a prompt of %d rows; it must be from 2 to %d, or 0 for decode steps", a.Rows, DecodeRows)
 	case a.Rows > 0 && (a.B != 1 || a.Draw != 0):
@@ -212,7 +216,8 @@ func checkDecode(op string, a *DecodeArgs, run bool) error {
 		return shapeError(op, "%d slots for %d tokens", a.SlotCount, a.Tokens)
 	case run && a.Timeout < 1:
 		return shapeError(op, "a timeout of %d ms; it must be at least 1", a.Timeout)
-	case run && (a.Steps == 0 || a.WTE == 0 || a.WPE == 0 || a.Sampling == 0 || a.Pos == 0 || a.TokensIO == 0 || a.Slots == 0 || a.Logits == 0 || a.Work == 0):
+	case run && (a.Steps == 0 || a.WTE == 0 || a.WPE == 0 || a.Sampling == 0 || a.Pos == 0 || a.TokensIO == 0 ||
+		a.Slots == 0 || a.Logits == 0 || a.Work == 0):
 		return shapeError(op, "Steps, WTE, WPE, Sampling, Pos, TokensIO, Slots, Logits and Work must all be given")
 	}
 	a.size = uint32(unsafe.Sizeof(*a))
@@ -249,9 +254,11 @@ func (s *Stream) DecodeOne(a DecodeArgs, step, tail int, epoch uint32) error {
 		return err
 	}
 	if step < 0 || step >= int(a.Count) || tail < 0 || tail >= DecodeTokens || tail > 0 && a.Rows > 0 {
-		return shapeError("DecodeOne", "step %d of %d, %d tokens before this one; steps are counted from 0, and at most %d tokens come before, none before a prompt", step, a.Count, tail, DecodeTokens-1)
+		return shapeError("DecodeOne", "step %d of %d, %d tokens before this one; steps are counted from 0, and at most "+
+			"%d tokens come before, none before a prompt", step, a.Count, tail, DecodeTokens-1)
 	}
-	return failed("gs_decode_one", C.call_gs_decode_one(s.dev.lib.table, c, (*C.gs_decode_args)(unsafe.Pointer(&a)), C.int(step), C.int(tail), C.uint32_t(epoch)))
+	return failed("gs_decode_one", C.call_gs_decode_one(s.dev.lib.table, c, (*C.gs_decode_args)(unsafe.Pointer(&a)),
+		C.int(step), C.int(tail), C.uint32_t(epoch)))
 }
 
 // DecodeWork returns how many bytes of Work a Decode of this shape needs, and how many decode
@@ -267,6 +274,7 @@ func (s *Stream) DecodeWork(a DecodeArgs) (bytes int64, tokens int, err error) {
 	}
 	var n C.uint64_t
 	var most C.int32_t
-	err = failed("gs_decode_work", C.call_gs_decode_work(s.dev.lib.table, c, (*C.gs_decode_args)(unsafe.Pointer(&a)), &n, &most))
+	err = failed("gs_decode_work", C.call_gs_decode_work(s.dev.lib.table, c, (*C.gs_decode_args)(unsafe.Pointer(&a)), &n,
+		&most))
 	return int64(n), int(most), err
 }

@@ -360,9 +360,9 @@ func (s *Stream) Pack(a PackArgs) error {
 	return failed("gs_pack", C.call_gs_pack(s.dev.lib.table, c, (*C.gs_pack_args)(unsafe.Pointer(&a))))
 }
 
-// Nothing launches an empty kernel: what a launch costs.
-func (s *Stream) Nothing() error {
-	t, c, err := s.handle("Nothing")
+// EmptyKernel launches an empty kernel: what a launch costs.
+func (s *Stream) EmptyKernel() error {
+	t, c, err := s.handle("EmptyKernel")
 	if err != nil {
 		return err
 	}
@@ -383,23 +383,23 @@ func (s *Stream) Barriers(counter Ptr, rounds int) error {
 }
 
 // HopBytes returns the size of the work area of [Stream.Hops] on a device of so many SMs.
-func HopBytes(units, processors int) int64 {
-	return C.GS_HOP_HEADER + 2*16*int64(units)*int64(processors)
+func HopBytes(packets, processors int) int64 {
+	return C.GS_HOP_HEADER + 2*16*int64(packets)*int64(processors)
 }
 
 // Hops launches one block per SM. In each of so many rounds every block publishes so many
-// units of 16 bytes, and reads those of all blocks. work is [HopBytes], zeros before the
+// packets of 16 bytes, and reads those of all blocks. work is [HopBytes], zeros before the
 // first launch. The error matches [ErrNoKernel] if the device has no such kernel.
 // [HopsCompleted] says whether all rounds ran.
-func (s *Stream) Hops(work *Buffer, units, rounds int) error {
+func (s *Stream) Hops(work *Buffer, packets, rounds int) error {
 	t, c, err := s.handle("Hops")
 	if err != nil {
 		return err
 	}
-	if processors := s.dev.info.Processors; work.Ptr() == 0 || units < 1 || units > maxRows || rounds < 1 || rounds > maxRows || work.Size() < HopBytes(units, processors) {
-		return shapeError("Hops", "%d rounds of %d units of each of %d SMs, %d bytes at %#x; %d are needed", rounds, units, processors, work.Size(), uint64(work.Ptr()), HopBytes(units, processors))
+	if processors := s.dev.info.Processors; work.Ptr() == 0 || packets < 1 || packets > maxRows || rounds < 1 || rounds > maxRows || work.Size() < HopBytes(packets, processors) {
+		return shapeError("Hops", "%d rounds of %d packets of each of %d SMs, %d bytes at %#x; %d are needed", rounds, packets, processors, work.Size(), uint64(work.Ptr()), HopBytes(packets, processors))
 	}
-	return failed("gs_hops", C.call_gs_hops(t, c, C.gs_ptr(work.Ptr()), C.int(units), C.int(rounds)))
+	return failed("gs_hops", C.call_gs_hops(t, c, C.gs_ptr(work.Ptr()), C.int(packets), C.int(rounds)))
 }
 
 // HopsCompleted returns an error if a block of a launch of [Stream.Hops] waited a second for

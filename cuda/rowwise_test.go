@@ -375,8 +375,8 @@ func TestHops(t *testing.T) {
 		t.Skipf("%s has no kernel for hops", info.Name)
 	}
 	processors := g.dev.Info().Processors
-	for _, units := range []int{1, 2, 3, 4} {
-		n := int(cuda.HopBytes(units, processors))
+	for _, packets := range []int{1, 2, 3, 4} {
+		n := int(cuda.HopBytes(packets, processors))
 		work, err := g.dev.Alloc(int64(n + guardBytes))
 		if err != nil {
 			t.Fatal(err)
@@ -387,29 +387,29 @@ func TestHops(t *testing.T) {
 		}
 		got, epoch := make([]byte, n+guardBytes), 0
 		for _, rounds := range []int{1, 2, 299, 300} {
-			if err := errors.Join(g.stream.Hops(work, units, rounds), g.stream.Synchronize(), cuda.HopsCompleted(work), work.Read(0, got)); err != nil {
+			if err := errors.Join(g.stream.Hops(work, packets, rounds), g.stream.Synchronize(), cuda.HopsCompleted(work), work.Read(0, got)); err != nil {
 				t.Fatal(err)
 			}
 			epoch += rounds
 			if e := int(binary.NativeEndian.Uint32(got)); e != epoch {
-				t.Errorf("%d units: epoch %d, expected %d", units, e, epoch)
+				t.Errorf("%d packets: epoch %d, expected %d", packets, e, epoch)
 			}
-			want := make([]uint32, 3*units*processors)
+			want := make([]uint32, 3*packets*processors)
 			for r := range rounds {
 				from := slices.Clone(want)
 				for i := range want {
-					want[i] = uint32(i) + from[(i+3*units*r)%len(want)]
+					want[i] = uint32(i) + from[(i+3*packets*r)%len(want)]
 				}
 			}
-			unit := got[int(cuda.HopBytes(0, 0))+epoch%2*16*units*processors:]
+			unit := got[int(cuda.HopBytes(0, 0))+epoch%2*16*packets*processors:]
 			for i, w := range want {
 				at := unit[i/3*16:]
 				if v, e := binary.NativeEndian.Uint32(at[i%3*4:]), binary.NativeEndian.Uint32(at[12:]); v != w || int(e) != epoch {
-					t.Fatalf("%d units, %d rounds: value %d is %d of epoch %d, expected %d of %d", units, rounds, i, v, e, w, epoch)
+					t.Fatalf("%d packets, %d rounds: value %d is %d of epoch %d, expected %d of %d", packets, rounds, i, v, e, w, epoch)
 				}
 			}
 			if !bytes.Equal(got[n:], bytes.Repeat([]byte{0xff}, guardBytes)) {
-				t.Fatalf("%d units: the kernel wrote beyond its %d bytes", units, n)
+				t.Fatalf("%d packets: the kernel wrote beyond its %d bytes", packets, n)
 			}
 		}
 	}
@@ -434,7 +434,7 @@ func TestHops(t *testing.T) {
 
 func TestCeilings(t *testing.T) {
 	g := open(t)
-	if err := g.stream.Nothing(); err != nil {
+	if err := g.stream.EmptyKernel(); err != nil {
 		t.Fatal(err)
 	}
 

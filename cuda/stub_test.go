@@ -139,7 +139,7 @@ func TestOwnership(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := s.Capture(s.Nothing)
+	g, err := s.Capture(s.EmptyKernel)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestOwnership(t *testing.T) {
 	}
 	defer s2.Close()
 	for name, err := range map[string]error{"read": b.Read(0, got), "host": s2.CopyToDevice(b, 0, h, 0, 1), "any": s2.Write(b, 0, got), "to any": s2.Read(b, 0, got), "graph": g.Launch(s2), "event": s2.Record(e),
-		"stream": s.Synchronize(), "launch": s.Nothing(), "capture": func() error { _, err := s.Capture(s.Nothing); return err }()} {
+		"stream": s.Synchronize(), "launch": s.EmptyKernel(), "capture": func() error { _, err := s.Capture(s.EmptyKernel); return err }()} {
 		if !errors.Is(err, cuda.ErrFreed) {
 			t.Errorf("%s after free: %v", name, err)
 		}
@@ -223,14 +223,14 @@ func TestFailures(t *testing.T) {
 	defer s.Close()
 	c.Fail("launch", 2)
 	var failure *cuda.Error
-	if err := s.Nothing(); err != nil {
+	if err := s.EmptyKernel(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Nothing(); !errors.As(err, &failure) || failure.Call != "gs_nothing" || failure.Status != 719 || errors.Is(err, cuda.ErrOutOfMemory) {
+	if err := s.EmptyKernel(); !errors.As(err, &failure) || failure.Call != "gs_nothing" || failure.Status != 719 || errors.Is(err, cuda.ErrOutOfMemory) {
 		t.Fatal(err)
 	}
 	c.Fail("gs_capture_end", 1)
-	if _, err := s.Capture(s.Nothing); !errors.Is(err, cuda.ErrOutOfMemory) {
+	if _, err := s.Capture(s.EmptyKernel); !errors.Is(err, cuda.ErrOutOfMemory) {
 		t.Fatal(err)
 	}
 	why := errors.New("why")

@@ -151,7 +151,8 @@ T __reduce_min_sync(unsigned, T v) {
 // Addresses of shared memory have 32 bits: all of a block lies within 2 GiB.
 inline uint32_t shared_address(const void *p) { return (uint32_t)(uintptr_t)p; }
 inline void *of_shared(uint32_t a) {
-  char *const near = (char *)&threadIdx;
+  char *near = (char *)&threadIdx;
+  asm("" : "+r"(near));  // else the compiler takes the size of that for the room there is (_FORTIFY_SOURCE)
   return near + (int32_t)(a - shared_address(near));
 }
 inline void *__cvta_shared_to_generic(size_t a) { return of_shared((uint32_t)a); }

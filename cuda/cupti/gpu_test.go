@@ -73,12 +73,12 @@ func TestGPU(t *testing.T) {
 	copy(pinned.Bytes(), bytes.Repeat([]byte{1}, 4*n))
 
 	work := []func() error{
-		stream.Nothing,
+		stream.EmptyKernel,
 		func() error { return stream.CopyKernel(y.Ptr(), x.Ptr(), x.Size()) },
 		func() error {
 			return stream.Linear(cuda.LinearArgs{X: x.Ptr(), W: y.Ptr(), Y: z.Ptr(), M: n, N: n, K: n, LDX: n, LDY: n, DType: cuda.F32, YType: cuda.F32})
 		},
-		func() error { return errors.Join(stream.Nothing(), stream.Nothing()) },
+		func() error { return errors.Join(stream.EmptyKernel(), stream.EmptyKernel()) },
 		func() error { return stream.Set(z, 0, 0, z.Size()) },
 		func() error { return stream.CopyToDevice(x, 0, pinned, 0, pinned.Size()) },
 	}

@@ -58,9 +58,9 @@ func TestStepsArePersistent(t *testing.T) {
 		for _, how := range []gpt2.Sampling{{}, {Temperature: 1, Seed: 3}} {
 			var want []gpt2.Token
 			logits := make([]float32, m.Config.Vocab)
-			for _, alone := range []bool{false, true} {
+			for _, singly := range []bool{false, true} {
 				b, notices := persistentOn(t, lib, Options{})
-				if alone {
+				if singly {
 					b, notices = stepsOn(t, lib, Options{})
 				}
 				s := session(t, m, b, o)
@@ -79,7 +79,7 @@ func TestStepsArePersistent(t *testing.T) {
 				if len(*notices) > 0 {
 					t.Errorf("notices %q", *notices)
 				}
-				if !alone {
+				if !singly {
 					want, logits = tokens, got
 					continue
 				}

@@ -56,23 +56,29 @@ func (b *Backend) chooseMode(p *passFacts) (choice, error) {
 	c := choice{mode: o.Mode, why: "as requested"}
 	switch {
 	case b.dtype == cuda.F32 && (o.Mode == Persistent || singleSteps):
-		return c, fmt.Errorf("the persistent kernel takes weights in bf16 only: f32 is for exact results, and runs as graphs (--mode graph, or --dtype bf16)")
+		return c, fmt.Errorf("the persistent kernel takes weights in bf16 only: f32 is for exact results, and runs as " +
+			"graphs (--mode graph, or --dtype bf16)")
 	case singleSteps && o.Mode.captures():
-		return c, fmt.Errorf("variant %s=%s has a kernel for each step, launched one by one: use mode eager with it, not %s", variantDecode, variantSteps, o.Mode)
+		return c, fmt.Errorf("variant %s=%s has a kernel for each step, launched one by one: use mode eager with it, not %s",
+			variantDecode, variantSteps, o.Mode)
 	case singleSteps:
-		c = choice{mode: Eager, why: "variant " + variantDecode + "=" + variantSteps + " has a kernel for each step of a decode step", singleSteps: true}
+		c = choice{mode: Eager, why: "variant " + variantDecode + "=" + variantSteps +
+			" has a kernel for each step of a decode step", singleSteps: true}
 	case o.Mode == Eager || o.Mode == Graph:
 	case o.Mode == Auto && tool != "":
 		c = choice{mode: Eager, why: "a profiler is attached (" + tool + " is set); --mode graph overrides", instead: true}
 	case o.Mode == Auto && b.dtype == cuda.F32:
 		c = choice{mode: Graph, why: "weights are f32, and the persistent kernel takes bf16"}
 	case o.Recorder == RecorderCUPTI:
-		c = choice{mode: Graph, why: "CUPTI records, and sees one kernel without steps; --recorder stamps sees them", instead: o.Mode == Persistent}
+		c = choice{mode: Graph, why: "CUPTI records, and sees one kernel without steps; --recorder stamps sees them",
+			instead: o.Mode == Persistent}
 	case other:
-		c = choice{mode: Graph, why: "kernels were chosen by --variant, and the persistent kernel is one for all steps", instead: o.Mode == Persistent}
+		c = choice{mode: Graph, why: "kernels were chosen by --variant, and the persistent kernel is one for all steps",
+			instead: o.Mode == Persistent}
 	case o.Mode == Persistent && tool != "" && os.Getenv(ProfileEnv) != "1":
 		c = choice{mode: Eager, singleSteps: true, instead: true,
-			why: "a profiler is attached (" + tool + " is set), which sees a kernel for each step, with the results of mode persistent; " + ProfileEnv + "=1 runs them in one kernel"}
+			why: "a profiler is attached (" + tool + " is set), which sees a kernel for each step, with the results of mode " +
+				"persistent; " + ProfileEnv + "=1 runs them in one kernel"}
 	case o.Mode == Auto:
 		c = choice{mode: Persistent, why: "decode steps in one kernel take the least time"}
 	}
@@ -88,7 +94,8 @@ func (b *Backend) chooseMode(p *passFacts) (choice, error) {
 	}
 	measured := o.Mode == Auto && !c.singleSteps // only where it was measured to be faster
 	switch {
-	case p.prompt && (p.pass.Batch != 1 || p.pass.Tokens > cuda.DecodeRows || p.pass.Logits != gpt2.LogitsLast || p.pass.Until != "" || !p.sampling.Basic()):
+	case p.prompt && (p.pass.Batch != 1 || p.pass.Tokens > cuda.DecodeRows || p.pass.Logits != gpt2.LogitsLast ||
+		p.pass.Until != "" || !p.sampling.Basic()):
 		return not("")
 	case p.prompt && measured && persistent.SlowerPrompt(p.config.Channels, p.layers, p.pass.Tokens):
 		return not("")

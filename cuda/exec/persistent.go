@@ -34,13 +34,16 @@ type kernelState struct {
 // session returns what the persistent kernel needs of the session.
 func (w *writer) session() persistent.Session {
 	return persistent.Session{
-		Stream: w.stream, Config: w.config, Context: w.options.Context, LogitsLD: w.view(gpt2.BufLogits, 1).ld, Slots: ringSlots,
-		Blocks: w.backend.options.decodeBlocks, Param: func(name string) cuda.Ptr { return w.params[name].ptr }, Cache: w.cacheOf,
-		Load: func(call func() error) error { return w.loading.first(loadKernels, call) },
+		Stream: w.stream, Config: w.config, Context: w.options.Context, LogitsLD: w.view(gpt2.BufLogits, 1).ld,
+		Slots:  ringSlots,
+		Blocks: w.backend.options.decodeBlocks, Param: func(name string) cuda.Ptr { return w.params[name].ptr },
+		Cache: w.cacheOf,
+		Load:  func(call func() error) error { return w.loading.first(loadKernels, call) },
 	}
 }
 
-// choose decides whether a pass of a call, which begins at the present position, runs in the persistent kernel. Otherwise it
+// choose decides whether a pass of a call, which begins at the present position, runs in the persistent kernel.
+// Otherwise it
 // returns its launches: c, or those of single steps of the kernel.
 func (r *Runner) choose(c *compiled, prompt bool) (*compiled, error) {
 	p := &r.persistent
@@ -48,7 +51,8 @@ func (r *Runner) choose(c *compiled, prompt bool) (*compiled, error) {
 	if r.backend.mode != Persistent && !r.backend.singleSteps {
 		return c, nil
 	}
-	how, err := r.backend.chooseMode(&passFacts{config: r.model.Config, layers: len(r.options.Layers), pass: c.plan.Pass, prompt: prompt,
+	how, err := r.backend.chooseMode(&passFacts{config: r.model.Config, layers: len(r.options.Layers), pass: c.plan.Pass,
+		prompt:   prompt,
 		sampling: r.state.sampling, refused: p.refused})
 	if err != nil {
 		return c, err
@@ -115,7 +119,8 @@ var decodeNames, promptNames = names("decode x%d"), names("prefill T=%d")
 
 func (r *Runner) kernelAddresses() persistent.Addresses {
 	at := r.addresses()
-	return persistent.Addresses{Sampling: at.sampling, Pos: at.pos, Tokens: at.tokens, Slots: at.ring, Logits: at.buffers[gpt2.BufLogits], IDs: at.ids}
+	return persistent.Addresses{Sampling: at.sampling, Pos: at.pos, Tokens: at.tokens, Slots: at.ring,
+		Logits: at.buffers[gpt2.BufLogits], IDs: at.ids}
 }
 
 // sampleAfter returns the launch that samples from the logits of the persistent kernel.
@@ -129,7 +134,8 @@ func (r *Runner) sampleAfter(plan *gpt2.Plan) func() error {
 // how many. If c is a prompt, that is the one step.
 func (r *Runner) launchPersistent(c *compiled, position, n int) (int, error) {
 	k, rows, name := r.persistent.kernel, c.plan.Pass.Tokens, ""
-	l := persistent.Launch{At: r.kernelAddresses(), Sampling: r.state.sampling, Rows: rows, Apart: k.SamplesApart(r.state.sampling) || !c.samples}
+	l := persistent.Launch{At: r.kernelAddresses(), Sampling: r.state.sampling, Rows: rows,
+		Apart: k.SamplesApart(r.state.sampling) || !c.samples}
 	if rows > 1 { // the kernel of prompts takes the argmax only
 		l.Tokens, l.Apart, name = 1, l.Apart || !persistent.Greedy(r.state.sampling), promptNames[rows]
 	} else {
@@ -154,7 +160,8 @@ func (r *Runner) launchPersistent(c *compiled, position, n int) (int, error) {
 	defer annotate.Range(name, nvtx.Green)()
 	var note *launchNote
 	if rec != nil {
-		if note, l.Stamps, err = rec.begin(c, r.state.step, r.state.step+uint64(position-r.state.position), position, l.Tokens); err != nil {
+		if note, l.Stamps, err = rec.begin(c, r.state.step, r.state.step+uint64(position-r.state.position), position,
+			l.Tokens); err != nil {
 			return 0, err
 		}
 	}

@@ -223,7 +223,7 @@ func TestPersistentByCall(t *testing.T) {
 	b, notices := persistentOn(t, lib, Options{})
 	r := prepared(t, m, c, b, gpt2.Options{})
 	last := decoded(t, r, make([]int32, 3), 1)[1].ID
-	check := func(what string, together bool, said int) {
+	check := func(what string, inKernel bool, said int) {
 		t.Helper()
 		c.Reset()
 		for _, token := range decoded(t, r, nil, 5) {
@@ -231,8 +231,8 @@ func TestPersistentByCall(t *testing.T) {
 				t.Fatalf("%s: token %+v, want %d", what, token, last)
 			}
 		}
-		if got := slices.Contains(c.Calls(), "gs_decode"); got != together || len(*notices) != said {
-			t.Errorf("%s: in one kernel is %v, want %v; notices %q", what, got, together, *notices)
+		if got := slices.Contains(c.Calls(), "gs_decode"); got != inKernel || len(*notices) != said {
+			t.Errorf("%s: in one kernel is %v, want %v; notices %q", what, got, inKernel, *notices)
 		}
 	}
 	for range 2 {

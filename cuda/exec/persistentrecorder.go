@@ -37,14 +37,17 @@ func (r *Runner) persistentRecorder() (*persistentRecorder, error) {
 		return rec.persistent, rec.persistent.failed
 	}
 	plan, k := r.Plan(r.decodePass()), r.persistent.kernel
-	p := &persistentRecorder{rec: rec, steps: append(k.Planned()[:len(k.Planned()):len(k.Planned())], len(plan.Steps)-1), blocks: k.Blocks()} // the last one samples
+	// the last one samples
+	p := &persistentRecorder{rec: rec, steps: append(k.Planned()[:len(k.Planned()):len(k.Planned())], len(plan.Steps)-1),
+		blocks: k.Blocks()}
 	for _, i := range p.steps {
 		p.names = append(p.names, "decode_kernel ("+plan.Steps[i].Op().String()+")")
 	}
 	rec.persistent = p
 	if p.stamps, p.failed = k.NewStamps(k.Tokens(r.state.sampling)); p.failed == nil {
 		rec.host.to.Header(func(h *traces.Header) {
-			h.NotRecorded = append(h.NotRecorded, "when a launch of decode steps in one kernel began: its first step begins when the first SM has weights")
+			h.NotRecorded = append(h.NotRecorded, "when a launch of decode steps in one kernel began: its first step begins "+
+				"when the first SM has weights")
 		})
 	}
 	return p, p.failed

@@ -89,19 +89,19 @@ func TestPromptsByPass(t *testing.T) {
 		options  Options
 		layers   int
 		sampling gpt2.Sampling
-		together bool
+		inKernel bool
 	}{
-		"one token":               {pass: samplingPass(1, 1), together: true},
-		"two":                     {pass: samplingPass(1, 2), together: true},
-		"eight":                   {pass: samplingPass(1, 8), together: true},
+		"one token":               {pass: samplingPass(1, 1), inKernel: true},
+		"two":                     {pass: samplingPass(1, 2), inKernel: true},
+		"eight":                   {pass: samplingPass(1, 8), inKernel: true},
 		"nine":                    {pass: samplingPass(1, 9)},
-		"the last row":            {pass: last(8), together: true},
+		"the last row":            {pass: last(8), inKernel: true},
 		"all rows":                {pass: gpt2.Pass{Batch: 1, Tokens: 8, Logits: gpt2.LogitsAll}},
 		"no row":                  {pass: gpt2.Pass{Batch: 1, Tokens: 8}},
 		"a stage":                 {pass: gpt2.Pass{Batch: 1, Tokens: 8, Until: "h.0.attn.sdpa"}},
 		"two sequences":           {pass: samplingPass(2, 4)},
 		"sampled by the host":     {pass: last(4), sampling: gpt2.Sampling{RepeatPenalty: 2}},
-		"four rows of the stub":   {pass: samplingPass(1, 4), layers: 3, together: true},
+		"four rows of the stub":   {pass: samplingPass(1, 4), layers: 3, inKernel: true},
 		"five, too many for that": {pass: samplingPass(1, 5), layers: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -116,16 +116,16 @@ func TestPromptsByPass(t *testing.T) {
 				if _, err := r.Prefill(t.Context(), make([]int32, f.pass.Batch*f.pass.Tokens), f.pass); err != nil {
 					t.Fatal(err)
 				}
-				if calls := c.Calls(); slices.Contains(calls, "gs_decode") != f.together || countOf(calls, "gs_decode") > 1 {
-					t.Errorf("in one kernel %v", !f.together)
+				if calls := c.Calls(); slices.Contains(calls, "gs_decode") != f.inKernel || countOf(calls, "gs_decode") > 1 {
+					t.Errorf("in one kernel %v", !f.inKernel)
 				}
 			}
 			n, err := r.Launches(f.pass)
-			if err != nil || (n == 1) != f.together {
+			if err != nil || (n == 1) != f.inKernel {
 				t.Errorf("%d launches: %v", n, err)
 			}
 			c.Reset()
-			if times, err := r.Measure(t.Context(), make([]int32, f.pass.Batch*f.pass.Tokens), f.pass, 1); f.pass.Until == "" && (err != nil || len(times) != 1 || slices.Contains(c.Calls(), "gs_decode") != f.together) {
+			if times, err := r.Measure(t.Context(), make([]int32, f.pass.Batch*f.pass.Tokens), f.pass, 1); f.pass.Until == "" && (err != nil || len(times) != 1 || slices.Contains(c.Calls(), "gs_decode") != f.inKernel) {
 				t.Errorf("measured: %v", err)
 			}
 		})

@@ -61,7 +61,7 @@ func TestPromptsOnGPU(t *testing.T) {
 		{"random:L=2,C=1024,NH=16,V=1000,T=600,seed=4", 8}, {"random:L=2,C=1280,NH=20,V=5000,T=600,seed=5", 4}, {"random:L=3,C=1600,NH=25,V=1000,T=600,seed=6", 4},
 	} {
 		m := randomModel(t, f.spec)
-		one, alone, slow, whole := session(t, m, persistent, gpt2.Options{}), session(t, m, steps, gpt2.Options{}), session(t, m, graph, gpt2.Options{}), session(t, m, graph, gpt2.Options{})
+		one, singly, slow, whole := session(t, m, persistent, gpt2.Options{}), session(t, m, steps, gpt2.Options{}), session(t, m, graph, gpt2.Options{}), session(t, m, graph, gpt2.Options{})
 		rng := rand.New(rand.NewPCG(3, 4))
 		decoded(t, after(t, one, nil), []int32{1, 2}, 1)
 		most := one.Runner().(*Runner).persistent.kernel.Rows()
@@ -78,7 +78,7 @@ func TestPromptsOnGPU(t *testing.T) {
 				if best := slices.Index(got, slices.Max(got)); int(token.ID) != best || token.Position != past+T || r.Position() != past+T {
 					t.Fatalf("%s: token %+v, and the largest logit that of %d; at %d", what, token, best, r.Position())
 				}
-				other := after(t, alone, text)
+				other := after(t, singly, text)
 				twin, row := prompted(t, other, prompt)
 				if twin.ID != token.ID {
 					t.Errorf("%s: token %d, and %d by single steps", what, token.ID, twin.ID)

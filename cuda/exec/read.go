@@ -57,7 +57,8 @@ func (r *Runner) layout(b gpt2.Buffer, row, n int) (l layout, err error) {
 // rowBytes is how far a row is from the next.
 func (l *layout) rowBytes() int { return l.ld * l.dtype.Size() }
 
-// part returns from which byte of the buffer on how many of some rows lie side by side. Rows of one sequence do. Those of the next one follow at once, unless padding lies
+// part returns from which byte of the buffer on how many of some rows lie side by side. Rows of one sequence do.
+// Those of the next one follow at once, unless padding lies
 // between them.
 func (l *layout) part(row, rows int) (from int64, n int) {
 	seq, at := row/l.rows, row%l.rows
@@ -111,7 +112,8 @@ func (r *Runner) ReadBytes(b gpt2.Buffer, n int) (int64, error) {
 	return int64((n+l.width-1)/l.width) * int64(l.rowBytes()), nil
 }
 
-// BeginRead begins to copy the first n elements of a buffer of the last pass to pinned memory, and does not wait. The copy is done once [Runner.Idle] says so, if no pass has begun
+// BeginRead begins to copy the first n elements of a buffer of the last pass to pinned memory, and does not wait.
+// The copy is done once [Runner.Idle] says so, if no pass has begun
 // since; then end converts the elements.
 func (r *Runner) BeginRead(b gpt2.Buffer, n int, to *cuda.HostBuffer) (end func(dst []float32), err error) {
 	l, err := r.layout(b, 0, n)

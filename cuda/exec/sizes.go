@@ -36,7 +36,8 @@ func (b *Backend) bufferBytes(buffer gpt2.Buffer, plan *gpt2.Plan) int64 {
 }
 
 // executed returns the pass that runs in place of a pass. In modes that capture, and with decode=steps, whose
-// results are those of such a mode, a prompt is padded at its front, unless all rows of logits are wanted; a decode step never is.
+// results are those of such a mode, a prompt is padded at its front, unless all rows of logits are wanted; a decode
+// step never is.
 // context is the capacity of the cache in tokens.
 func (b *Backend) executed(pass gpt2.Pass, context int) gpt2.Pass {
 	if (b.mode.captures() || b.singleSteps) && !pass.IsDecode() && pass.Until == "" && pass.Logits != gpt2.LogitsAll {

@@ -986,12 +986,6 @@ func TestSurvey(t *testing.T) {
 	}
 }
 
-// launches are the calls that a plan's steps are, one by one.
-func launches(plan *gpt2.Plan) (names []string) {
-	names, _ = launchesOf(plan)
-	return names
-}
-
 // launchesOf returns the calls that a plan's steps are, and the step of each.
 func launchesOf(plan *gpt2.Plan) (names []string, steps []int) {
 	for i, s := range plan.Steps {
@@ -1011,65 +1005,6 @@ func launchesOf(plan *gpt2.Plan) (names []string, steps []int) {
 		}
 	}
 	return names, steps
-}
-
-// TestLaunchesAreThePlans: an eager pass launches each step once, in order, and
-// nothing else; a graph is one launch.
-func TestLaunchesAreThePlans(t *testing.T) {
-	lib, c := onStub(t)
-	for _, variants := range []map[string]string{nil, {"residual_1": "norm", "residual_2": "norm"}, {"residual_2": "norm", "attn.sdpa": "naive"}} {
-		for _, activation := range []gpt2.Activation{gpt2.GELUNew, gpt2.GELUErf, gpt2.ReLU} {
-			m := randomModel(t, small)
-			m.Config.Activation = activation
-			r := prepared(t, m, c, backendOn(t, lib, Options{Mode: Eager, Variants: variants}), gpt2.Options{Layers: []int{1, 0, 1}})
-			of := func() (names []string) {
-				for _, name := range c.Calls() {
-					if !slices.Contains([]string{"gs_linear_algorithm_get", "gs_copy", "gs_stream_synchronize", "gs_alloc", "gs_alloc_host", "gs_free", "gs_free_host", "gs_blas_open"}, name) {
-						names = append(names, name)
-					}
-				}
-				c.Reset()
-				return names
-			}
-			for _, pass := range []gpt2.Pass{samplingPass(1, 40), {Batch: 1, Tokens: 40}, {Batch: 1, Tokens: 11, Logits: gpt2.LogitsAll}, samplingPass(1, 3)} {
-				c.Reset()
-				if _, err := r.Prefill(t.Context(), make([]int32, pass.Tokens), pass); err != nil {
-					t.Fatal(err)
-				}
-				if got, want := of(), launches(r.Plan(pass)); !slices.Equal(got, want) {
-					t.Errorf("%+v, %v: launched %v, want %v", pass, variants, got, want)
-				}
-			}
-			if err := r.Decode(t.Context(), 2, func([]gpt2.Token) bool { return true }); err != nil {
-				t.Fatal(err)
-			}
-			step := launches(r.Plan(r.decodePass()))
-			if got := of(); !slices.Equal(got, append(slices.Clone(step), step...)) {
-				t.Errorf("two decode steps launched %v, want twice %v", got, step)
-			}
-		}
-	}
-	m := randomModel(t, small)
-	r := prepared(t, m, c, backendOn(t, lib, Options{Mode: Graph}), gpt2.Options{})
-	if _, err := r.Prefill(t.Context(), make([]int32, 5), samplingPass(1, 5)); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 { // eager, then recorded
-		if err := r.Decode(t.Context(), 1, func([]gpt2.Token) bool { return true }); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c.Reset()
-	if err := r.Decode(t.Context(), 5, func([]gpt2.Token) bool { return true }); err != nil {
-		t.Fatal(err)
-	}
-	if got := c.Calls(); !slices.Equal(got, slices.Repeat([]string{"gs_graph_launch"}, 5)) {
-		t.Errorf("five replayed steps call %v", got)
-	}
-	nodes, err := r.compiled[r.decodePass()].plain.graph.Nodes()
-	if want := len(launches(r.Plan(r.decodePass()))); err != nil || nodes != want {
-		t.Errorf("the graph has %d nodes, want %d; %v", nodes, want, err)
-	}
 }
 
 // TestVariants: a name becomes the number that the library knows it by.

@@ -91,7 +91,8 @@ func (s Session) argsOf(plan *gpt2.Plan, p program) cuda.DecodeArgs {
 	c := s.Config
 	return cuda.DecodeArgs{
 		Count: int32(len(p.steps)), Steps: p.end, WTE: s.Param("wte.weight"), WPE: s.Param("wpe.weight"),
-		C: int32(c.Channels), NH: int32(c.Heads), P: int32(s.Context), V: int32(c.Vocab), B: int32(plan.Pass.Batch), LD: int32(s.LogitsLD),
+		C: int32(c.Channels), NH: int32(c.Heads), P: int32(s.Context), V: int32(c.Vocab), B: int32(plan.Pass.Batch),
+		LD:        int32(s.LogitsLD),
 		SlotCount: int32(s.Slots), Blocks: int32(s.Blocks), Timeout: int32(patience.Milliseconds()), Eps: float32(c.Epsilon),
 	}
 }
@@ -283,7 +284,8 @@ func (e Timeout) Error() string {
 	if block&cuda.DecodeForWeights != 0 {
 		block, waited, what = block&^cuda.DecodeForWeights, patience-patience/8, "its weights"
 	}
-	return fmt.Sprintf("SM %d waited longer than %v for %s, in step %d of the persistent kernel", block, waited, what, e.Step())
+	return fmt.Sprintf("SM %d waited longer than %v for %s, in step %d of the persistent kernel", block, waited, what,
+		e.Step())
 }
 
 // Step returns the step of the program.

@@ -27,11 +27,14 @@ func Slower(c gpt2.Config, layers, sequences int, s gpt2.Sampling) string {
 	case most == 0:
 		return fmt.Sprintf("at a width of %d the persistent kernel was not measured to be faster", c.Channels)
 	case sequences > most:
-		return fmt.Sprintf("of %d sequences at a width of %d the persistent kernel was not measured to be faster", sequences, c.Channels)
+		return fmt.Sprintf("of %d sequences at a width of %d the persistent kernel was not measured to be faster", sequences,
+			c.Channels)
 	case SamplesApart(s, c.Vocab) && small && layers < 3:
-		return "tokens are sampled by a launch of their own, and the model is too small for the persistent kernel to make up for that (--top-k 40 needs no launch)"
+		return "tokens are sampled by a launch of their own, and the model is too small for the persistent kernel to " +
+			"make up for that (--top-k 40 needs no launch)"
 	case sequences > 4 && candidates(s, c.Vocab) > 64 && small && layers < 2:
-		return "tokens of many sequences are sampled from many candidates, and the model is too small for the persistent kernel to make up for that"
+		return "tokens of many sequences are sampled from many candidates, and the model is too small for the persistent " +
+			"kernel to make up for that"
 	}
 	return ""
 }

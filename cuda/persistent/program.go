@@ -36,8 +36,10 @@ func align(n int64) int64 { return (n + 255) / 256 * 256 }
 // What the buffers of a plan are to the kernel. A LayerNorm reads the residual stream, and a product that
 // is added to it is no step of its own.
 var (
-	inputs  = map[gpt2.Buffer]cuda.DecodeData{gpt2.BufX: cuda.DecodeResidual, gpt2.BufAttn: cuda.DecodeAttended, gpt2.BufInner: cuda.DecodeHidden}
-	outputs = map[gpt2.Buffer]cuda.DecodeData{gpt2.BufX: cuda.DecodeResidual, gpt2.BufQKV: cuda.DecodeQKV, gpt2.BufInner: cuda.DecodeHidden,
+	inputs = map[gpt2.Buffer]cuda.DecodeData{gpt2.BufX: cuda.DecodeResidual, gpt2.BufAttn: cuda.DecodeAttended,
+		gpt2.BufInner: cuda.DecodeHidden}
+	outputs = map[gpt2.Buffer]cuda.DecodeData{gpt2.BufX: cuda.DecodeResidual, gpt2.BufQKV: cuda.DecodeQKV,
+		gpt2.BufInner:  cuda.DecodeHidden,
 		gpt2.BufLogits: cuda.DecodeLogits}
 )
 
@@ -47,7 +49,8 @@ func (s Session) write(plan *gpt2.Plan, vectors cuda.Ptr) (p program, err error)
 	c := s.Config
 	switch {
 	case plan.Pass.Batch > cuda.DecodeSequences:
-		return p, NoKernel(fmt.Sprintf("there are %d sequences, and its kernel decodes 1 to %d", plan.Pass.Batch, cuda.DecodeSequences))
+		return p, NoKernel(fmt.Sprintf("there are %d sequences, and its kernel decodes 1 to %d", plan.Pass.Batch,
+			cuda.DecodeSequences))
 	case c.Activation != gpt2.GELUNew:
 		return p, NoKernel(fmt.Sprintf("the model's activation is %s, and its kernel has gelu_new", c.Activation))
 	case c.Inner != 4*c.Channels:
@@ -64,7 +67,8 @@ func (s Session) write(plan *gpt2.Plan, vectors cuda.Ptr) (p program, err error)
 		case gpt2.OpAttention:
 			o := planned.Last()
 			if want := 1 / math.Sqrt(float64(c.HeadSize())); math.Abs(o.Scale-want) > 1e-6*want {
-				return p, NoKernel(fmt.Sprintf("%s multiplies scores by %.4g, and its kernel by 1/sqrt(%d)", planned.Name(), o.Scale, c.HeadSize()))
+				return p, NoKernel(fmt.Sprintf("%s multiplies scores by %.4g, and its kernel by 1/sqrt(%d)", planned.Name(),
+					o.Scale, c.HeadSize()))
 			}
 			step.Kind = cuda.DecodeAttention
 			step.KCache, step.VCache = s.Cache(o.Slot)
@@ -80,7 +84,8 @@ func (s Session) write(plan *gpt2.Plan, vectors cuda.Ptr) (p program, err error)
 			weight := planned.Ops[1].Weight
 			f, done := folded[weight]
 			if !done {
-				f = cuda.FoldArgs{N: step.N, K: step.K, W: step.W, Gain: s.Param(norm.Weight), Shift: s.Param(norm.Bias), Bias: step.Bias}
+				f = cuda.FoldArgs{N: step.N, K: step.K, W: step.W, Gain: s.Param(norm.Weight), Shift: s.Param(norm.Bias),
+					Bias: step.Bias}
 				f.Sums = p.end
 				f.Folded = f.Sums + cuda.Ptr(align(4*int64(step.N)))
 				p.end = f.Folded + cuda.Ptr(align(4*int64(step.N)))

@@ -214,7 +214,8 @@ func (s *Stamps) copy() error {
 	to, from, n := s.staged(s.copied), s.area(s.copied), s.launches[s.copied].bytes
 	<-to.free
 	s.copied++
-	return cmp.Or(s.copies.CopyToHost(to.host, 0, s.areas, from, n), s.copies.Set(s.areas, from, 0, n), s.copies.Record(to.copied))
+	return cmp.Or(s.copies.CopyToHost(to.host, 0, s.areas, from, n), s.copies.Set(s.areas, from, 0, n),
+		s.copies.Record(to.copied))
 }
 
 // sum sums up, on a goroutine, the stamps of the next launch, which are copied.
@@ -261,7 +262,8 @@ func (l *Stamped) sum(stamps []cuda.DecodeStamp, steps, blocks int) {
 		for _, s := range at {
 			if s[cuda.DecodePublished] != 0 {
 				row.End = max(row.End, s[cuda.DecodePublished])
-				if ready := cmp.Or(s[cuda.DecodeReady], s[cuda.DecodeArrived], s[cuda.DecodePublished]); first == 0 || ready < first {
+				if ready := cmp.Or(s[cuda.DecodeReady], s[cuda.DecodeArrived], s[cuda.DecodePublished]); first == 0 ||
+					ready < first {
 					first = ready
 				}
 			}
@@ -277,7 +279,8 @@ func (l *Stamped) sum(stamps []cuda.DecodeStamp, steps, blocks int) {
 			in.Each = make([]traces.Parts, blocks)
 		}
 		for b, s := range at {
-			times := gpt2.BlockTimes{Ready: s[cuda.DecodeReady], Arrived: s[cuda.DecodeArrived], Published: s[cuda.DecodePublished]}
+			times := gpt2.BlockTimes{Ready: s[cuda.DecodeReady], Arrived: s[cuda.DecodeArrived],
+				Published: s[cuda.DecodePublished]}
 			p, ok := times.Parts(row.Begin, row.End)
 			if !ok {
 				continue
@@ -289,7 +292,8 @@ func (l *Stamped) sum(stamps []cuda.DecodeStamp, steps, blocks int) {
 			}
 		}
 		n := int64(in.SMs)
-		in.Parts = traces.Parts{Weights: in.Weights / n, Inputs: in.Inputs / n, Compute: in.Compute / n, Imbalance: in.Imbalance / n}
+		in.Parts = traces.Parts{Weights: in.Weights / n, Inputs: in.Inputs / n, Compute: in.Compute / n,
+			Imbalance: in.Imbalance / n}
 	}
 	l.Rows = rows
 }

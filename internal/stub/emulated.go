@@ -45,9 +45,11 @@ func Emulated(t testing.TB, width, blocks int) {
 		sources = append(sources, files...)
 	}
 	// Kernels have unrolled loops and attributes that only nvcc knows.
-	cxx = append(cxx, "-std=c++17", "-O1", "-Wall", "-Wno-unknown-pragmas", "-Wno-attributes", "-Wno-unused", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing",
+	cxx = append(cxx, "-std=c++17", "-O1", "-Wall", "-Wno-unknown-pragmas", "-Wno-attributes", "-Wno-unused", "-fPIC",
+		"-fvisibility=hidden", "-fno-strict-aliasing",
 		"-DGS_EMULATED", "-I", "emulator")
-	cc := []string{"cc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fvisibility=hidden", "-I", "../cuda", "-DSTUB_COMPUTES", "-DSTUB_EMULATES",
+	cc := []string{"cc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fvisibility=hidden", "-I",
+		"../cuda", "-DSTUB_COMPUTES", "-DSTUB_EMULATES",
 		fmt.Sprintf("-DSTUB_BLOCKS=%d", blocks), "-c", stub}
 	cxx = slices.Clip(cxx)
 	var objects []string
@@ -55,13 +57,20 @@ func Emulated(t testing.TB, width, blocks int) {
 		append(cxx, fmt.Sprintf(`-DEMULATED="../decode_%d.cu"`, width), "-c", "emulator/width.cc"),
 		append(cxx, "-c", "emulator/emulator.cc"),
 		append(cxx, "-c", "emulator/runtime.cc"),
-		append(cxx, "-Dgs_decode=emulated_decode", "-Dgs_decode_one=emulated_decode_one", "-Dgs_decode_work=emulated_decode_work", "-x", "c++", "-c", "decode.cu"),
+		append(cxx, "-Dgs_decode=emulated_decode", "-Dgs_decode_one=emulated_decode_one",
+			"-Dgs_decode_work=emulated_decode_work", "-x", "c++", "-c", "decode.cu"),
 		cc,
 	} {
-		objects = append(objects, built(t, ".o", job, sources, func(file string) error { return run(csrc, append(job, "-o", file)...) }))
+		objects = append(objects, built(t, ".o", job, sources, func(file string) error {
+			return run(csrc, append(job, "-o",
+				file)...)
+		}))
 	}
 	link := append(append(cxx, "-shared", "-Wl,-z,defs"), objects...)
-	library := copied(t, built(t, ".so", link, nil, func(file string) error { return run(csrc, append(link, "-o", file, "-lpthread", "-lm")...) }))
+	library := copied(t, built(t, ".so", link, nil, func(file string) error {
+		return run(csrc, append(link, "-o", file,
+			"-lpthread", "-lm")...)
+	}))
 	t.Setenv("GPT2SCOPE_CUDA_LIB", library)
 	NVRTC(t)
 	BLAS(t)

@@ -12,7 +12,8 @@ package stub
 // static void pending(void *f, int n) { ((void (*)(int))f)(n); }
 // static long live(void *f) { return ((long (*)(void))f)(); }
 // static char *calls(void *f) { return ((char *(*)(void))f)(); }
-// static void decode(void *f, const char *refusal, int status, int timeout, int at) { ((void (*)(const char *, int, int, int))f)(refusal, status, timeout, at); }
+// static void decode(void *f, const char *refusal, int status, int timeout, int at) { ((void (*)(const char *, int,
+// int, int))f)(refusal, status, timeout, at); }
 // static void spoil(void *f, int op, int variant) { ((void (*)(int, int))f)(op, variant); }
 import "C"
 
@@ -44,13 +45,17 @@ func Build(t testing.TB, defines ...string) string {
 	if _, err := os.Stat(source); err != nil {
 		t.Skipf("the stub library needs its source: %v", err)
 	}
-	command := append(cc, "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden", "-I", folder)
+	command := append(cc, "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared",
+		"-fvisibility=hidden", "-I", folder)
 	for _, d := range defines {
 		command = append(command, "-D"+d)
 	}
 	command = append(command, source, "-lpthread", "-lm")
 	sources := []string{source, filepath.Join(folder, "testdata", "compute.h"), filepath.Join(folder, "abi.h")}
-	return copied(t, built(t, ".so", command, sources, func(file string) error { return run(folder, append(command, "-o", file)...) }))
+	return copied(t, built(t, ".so", command, sources, func(file string) error {
+		return run(folder, append(command, "-o",
+			file)...)
+	}))
 }
 
 // Use builds a stub that computes, makes it the test's CUDA library, with NVRTC and cuBLASLt
@@ -110,7 +115,8 @@ func Open(t testing.TB, path string) *Control {
 		}
 		return p
 	}
-	return &Control{find("gs_stub_reset"), find("gs_stub_fail"), find("gs_stub_not_finite"), find("gs_stub_live"), find("gs_stub_calls"), find("gs_stub_decode"), find("gs_stub_spoil"), find("gs_stub_memory"), find("gs_stub_pending")}
+	return &Control{find("gs_stub_reset"), find("gs_stub_fail"), find("gs_stub_not_finite"), find("gs_stub_live"),
+		find("gs_stub_calls"), find("gs_stub_decode"), find("gs_stub_spoil"), find("gs_stub_memory"), find("gs_stub_pending")}
 }
 
 // Reset forgets the calls so far, and failures to come.

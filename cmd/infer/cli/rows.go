@@ -31,9 +31,6 @@ func NotShown(w io.Writer, cut int) {
 	}
 }
 
-// Check is done by the flags.
-func (o *RowOptions) Check() error { return nil }
-
 // SortRows is [table.Sort], whose error is a usage error.
 func SortRows[R any](rows []R, columns []table.Column[R], name, format string, section func(*R) int) error {
 	if err := table.Sort(rows, columns, name, format, section); err != nil {

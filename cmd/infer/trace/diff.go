@@ -14,6 +14,7 @@ import (
 
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/table"
 	"gpt2scope/traces/diff"
 )
 
@@ -111,9 +112,6 @@ func traceDiff(c *cobra.Command, a, b string, o *diffOptions) error {
 	case !(o.alpha > 0 && o.alpha <= 0.5): // also NaN
 		return cli.Usagef("--alpha %g: it must be above 0 and at most 0.5", o.alpha)
 	}
-	if err := o.rows.Check(); err != nil {
-		return err
-	}
 	stdout := c.OutOrStdout()
 	ta, err := loadTrace(c, a)
 	if err != nil {
@@ -156,7 +154,7 @@ const planOrder = "plan"
 
 // sortDiff puts the rows of a comparison in order, within each kind of pass the whole pass and
 // its idle time first, and returns how many the limit cuts.
-func sortDiff(d *diff.Comparison, columns []cli.Column[diff.Change], o cli.RowOptions, format string) (cut int, err error) {
+func sortDiff(d *diff.Comparison, columns []table.Column[diff.Change], o cli.RowOptions, format string) (cut int, err error) {
 	phases := map[string]int{}
 	for _, r := range d.Rows {
 		if _, ok := phases[r.Phase]; !ok {
@@ -191,82 +189,82 @@ func sortDiff(d *diff.Comparison, columns []cli.Column[diff.Change], o cli.RowOp
 }
 
 // diffColumns are the columns of a comparison. Changes sort by size, whatever their sign.
-func diffColumns(d *diff.Comparison) []cli.Column[diff.Change] {
+func diffColumns(d *diff.Comparison) []table.Column[diff.Change] {
 	type row = diff.Change
 	isBoth := func(r *row) bool { return r.A != nil && r.B != nil }
-	bySize := func(c cli.Cell) cli.Cell {
+	bySize := func(c table.Cell) table.Cell {
 		c.Number = math.Abs(c.Number)
 		return c
 	}
-	columns := []cli.Column[row]{
-		{Key: "kind", Cell: func(r *row) cli.Cell { return cli.TextCell(string(r.Kind)) }},
-		{Key: "phase", Cell: func(r *row) cli.Cell { return cli.TextCell(r.Phase) }},
-		{Key: "name", Cell: func(r *row) cli.Cell { return cli.TextCell(r.Name) }},
-		{Key: "verdict", Cell: func(r *row) cli.Cell { return cli.TextCell(string(r.Verdict)) }},
+	columns := []table.Column[row]{
+		{Key: "kind", Cell: func(r *row) table.Cell { return table.String(string(r.Kind)) }},
+		{Key: "phase", Cell: func(r *row) table.Cell { return table.String(r.Phase) }},
+		{Key: "name", Cell: func(r *row) table.Cell { return table.String(r.Name) }},
+		{Key: "verdict", Cell: func(r *row) table.Cell { return table.String(string(r.Verdict)) }},
 	}
 	for i, side := range []string{"A", "B"} {
-		of := func(cell func(*diff.Sample) cli.Cell) func(*row) cli.Cell {
-			return func(r *row) cli.Cell {
+		of := func(cell func(*diff.Sample) table.Cell) func(*row) table.Cell {
+			return func(r *row) table.Cell {
 				if s := []*diff.Sample{r.A, r.B}[i]; s != nil {
 					return cell(s)
 				}
-				return cli.None
+				return table.None
 			}
 		}
 		key, reaches := strings.ToLower(side), []string{"how far its interval reaches", ""}[i]
 		columns = append(columns,
-			cli.Column[row]{Key: key + "_n", Cell: of(func(s *diff.Sample) cli.Cell { return cli.IntCell(int64(s.N)) })},
-			cli.Column[row]{Key: key + "_median", Unit: "ns", Title: side + " us", Legend: "median of " + side + "'s passes",
-				Cell: of(func(s *diff.Sample) cli.Cell { return maybeCell(&s.Median, "%.3f") })},
-			cli.Column[row]{Title: "±", Legend: reaches, Cell: of(func(s *diff.Sample) cli.Cell { return cli.TextCell(spreadText(s)) })},
-			cli.Column[row]{Key: key + "_low", Unit: "ns", Cell: of(func(s *diff.Sample) cli.Cell { return maybeCell(s.Low, "") })},
-			cli.Column[row]{Key: key + "_high", Unit: "ns", Cell: of(func(s *diff.Sample) cli.Cell { return maybeCell(s.High, "") })})
+			table.Column[row]{Key: key + "_n", Cell: of(func(s *diff.Sample) table.Cell { return table.Int(int64(s.N)) })},
+			table.Column[row]{Key: key + "_median", Unit: "ns", Title: side + " us", Legend: "median of " + side + "'s passes",
+				Cell: of(func(s *diff.Sample) table.Cell { return maybeCell(&s.Median, "%.3f") })},
+			table.Column[row]{Title: "±", Legend: reaches, Cell: of(func(s *diff.Sample) table.Cell { return table.String(spreadText(s)) })},
+			table.Column[row]{Key: key + "_low", Unit: "ns", Cell: of(func(s *diff.Sample) table.Cell { return maybeCell(s.Low, "") })},
+			table.Column[row]{Key: key + "_high", Unit: "ns", Cell: of(func(s *diff.Sample) table.Cell { return maybeCell(s.High, "") })})
 	}
-	return append(columns, []cli.Column[row]{
-		{Key: "shift", Unit: "ns", Title: "change us", Cell: func(r *row) cli.Cell { return cli.When(isBoth(r), bySize(maybeCell(&r.Shift, "%+.3f"))) }},
-		{Key: "shift_low", Unit: "ns", Cell: func(r *row) cli.Cell { return maybeCell(r.Low, "") }},
-		{Key: "shift_high", Unit: "ns", Cell: func(r *row) cli.Cell { return maybeCell(r.High, "") }},
-		{Key: "change", Unit: "percent", Title: "change", Cell: func(r *row) cli.Cell {
+	return append(columns, []table.Column[row]{
+		{Key: "shift", Unit: "ns", Title: "change us", Cell: func(r *row) table.Cell { return table.When(isBoth(r), bySize(maybeCell(&r.Shift, "%+.3f"))) }},
+		{Key: "shift_low", Unit: "ns", Cell: func(r *row) table.Cell { return maybeCell(r.Low, "") }},
+		{Key: "shift_high", Unit: "ns", Cell: func(r *row) table.Cell { return maybeCell(r.High, "") }},
+		{Key: "change", Unit: "percent", Title: "change", Cell: func(r *row) table.Cell {
 			c := bySize(maybeCell(r.Percent, ""))
 			c.Text = verdictText(r)
 			return c
 		}},
-		{Title: fmt.Sprintf("shift, %g %%", 100*(1-d.Alpha)), Legend: "interval of the difference", Cell: func(r *row) cli.Cell {
+		{Title: fmt.Sprintf("shift, %g %%", 100*(1-d.Alpha)), Legend: "interval of the difference", Cell: func(r *row) table.Cell {
 			if r.PercentLow == nil || r.PercentHigh == nil {
-				return cli.None
+				return table.None
 			}
-			return cli.TextCell(fmt.Sprintf("%+.1f to %+.1f %%", *r.PercentLow, *r.PercentHigh))
+			return table.String(fmt.Sprintf("%+.1f to %+.1f %%", *r.PercentLow, *r.PercentHigh))
 		}},
-		{Key: "change_low", Unit: "percent", Cell: func(r *row) cli.Cell { return maybeCell(r.PercentLow, "") }},
-		{Key: "change_high", Unit: "percent", Cell: func(r *row) cli.Cell { return maybeCell(r.PercentHigh, "") }},
-		{Key: "p", Title: "p", Legend: "of the U test", Cell: func(r *row) cli.Cell {
+		{Key: "change_low", Unit: "percent", Cell: func(r *row) table.Cell { return maybeCell(r.PercentLow, "") }},
+		{Key: "change_high", Unit: "percent", Cell: func(r *row) table.Cell { return maybeCell(r.PercentHigh, "") }},
+		{Key: "p", Title: "p", Legend: "of the U test", Cell: func(r *row) table.Cell {
 			c := maybeCell(r.P, "")
 			if r.P != nil {
 				c.Text = fmt.Sprintf("%.3f", *r.P)
 			}
 			return c
 		}},
-		{Key: "p_adjusted", Cell: func(r *row) cli.Cell { return maybeCell(r.Adjusted, "") }},
-		{Title: "n", Legend: "passes", Cell: func(r *row) cli.Cell {
+		{Key: "p_adjusted", Cell: func(r *row) table.Cell { return maybeCell(r.Adjusted, "") }},
+		{Title: "n", Legend: "passes", Cell: func(r *row) table.Cell {
 			switch {
 			case !isBoth(r):
-				return cli.None
+				return table.None
 			case r.A.N != r.B.N:
-				return cli.TextCell(fmt.Sprintf("%d+%d", r.A.N, r.B.N))
+				return table.String(fmt.Sprintf("%d+%d", r.A.N, r.B.N))
 			}
-			return cli.TextCell(strconv.Itoa(r.A.N))
+			return table.String(strconv.Itoa(r.A.N))
 		}},
-		{Title: " ", Left: true, Cell: func(r *row) cli.Cell { return cli.TextCell(strings.TrimSpace(r.Phase + "  " + r.Name)) }},
+		{Title: " ", Left: true, Cell: func(r *row) table.Cell { return table.String(strings.TrimSpace(r.Phase + "  " + r.Name)) }},
 	}...)
 }
 
 // maybeCell is a number that may be unknown: in CSV with all digits, in tables, if it has a
 // format there, ns as microseconds.
-func maybeCell(v *float64, format string) cli.Cell {
+func maybeCell(v *float64, format string) table.Cell {
 	if v == nil {
-		return cli.None
+		return table.None
 	}
-	c := cli.Cell{Number: *v, CSV: strconv.FormatFloat(*v, 'g', -1, 64), Text: ""}
+	c := table.Cell{Number: *v, CSV: strconv.FormatFloat(*v, 'g', -1, 64), Text: ""}
 	if format != "" {
 		c.Text = fmt.Sprintf(format, *v/1e3)
 	}
@@ -285,9 +283,9 @@ func verdictText(r *diff.Change) string {
 }
 
 // printDiff writes the comparison for people. Verdicts are counted in all rows.
-func printDiff(w io.Writer, d *diff.Comparison, columns []cli.Column[diff.Change], all []diff.Change, cut int) {
-	cli.PrintCells(w, columns, d.Rows, nil)
-	cli.PrintLegend(w, columns)
+func printDiff(w io.Writer, d *diff.Comparison, columns []table.Column[diff.Change], all []diff.Change, cut int) {
+	table.Print(w, columns, d.Rows)
+	table.Legend(w, columns)
 	changed, few := 0, 0
 	for _, r := range all {
 		switch r.Verdict {

@@ -156,9 +156,6 @@ func (o *ShowOptions) check() error {
 	case o.Format != "table" && o.Format != "csv" && o.Format != "json":
 		return cli.Usagef("--format %s: it must be table, csv or json", cli.ShellQuote(o.Format))
 	}
-	if err := o.Rows.Check(); err != nil {
-		return err
-	}
 	return checkGPU(o.GPU)
 }
 

@@ -441,3 +441,27 @@ func TestSamples(t *testing.T) {
 		fixtures.CheckNesting(t, fixtures.AsViewer(t, fixtures.Write(t, tr.Header, all)))
 	}
 }
+
+// TestMetricsOfGPUs: the low byte of a sample's type is the GPU, which has another number in CUDA. A metric that is
+// always 0 is left out.
+func TestMetricsOfGPUs(t *testing.T) {
+	tr, err := Load(sqlite(t, slices.Concat(modern, []string{
+		`INSERT INTO TARGET_INFO_GPU VALUES (5, 'NVIDIA H200', 132, 150109880320, 9, 0, 1)`,
+		`CREATE TABLE TARGET_INFO_GPU_METRICS (typeId INTEGER, metricId INTEGER, metricName TEXT)`,
+		`INSERT INTO TARGET_INFO_GPU_METRICS VALUES (0x104,1,'SMs Active'),(0x105,1,'SMs Active'),(0x105,2,'idle')`,
+		`CREATE TABLE GPU_METRICS (timestamp INTEGER, typeId INTEGER, metricId INTEGER, value INTEGER)`,
+		`INSERT INTO GPU_METRICS VALUES (10,0x104,1,40),(10,0x105,1,50),(10,0x105,2,0)`,
+	})...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[int32]float64{}
+	for _, e := range tr.Events {
+		if e.Kind == traces.KindCounter {
+			got[e.Lane.Device] += e.Value
+		}
+	}
+	if len(got) != 2 || got[0] != 40 || got[1] != 50 {
+		t.Errorf("the GPUs have the samples %v", got)
+	}
+}

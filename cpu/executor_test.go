@@ -66,7 +66,7 @@ func TestStepsAgreeWithReference(t *testing.T) {
 			}
 			t.Run(o.ISA+"/"+name, func(t *testing.T) {
 				r := rand.New(rand.NewPCG(5, uint64(o.DType)))
-				for range 25 {
+				for range 8 {
 					compareSteps(t, r, o)
 				}
 			})

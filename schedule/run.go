@@ -42,6 +42,7 @@ type running struct {
 	s        *Scheduler
 	start    time.Time
 	arriving int
+	inFlight int // tasks that executors do
 	result   Result
 	failure  error // ends the stream
 	lost     []error
@@ -118,7 +119,7 @@ func (r *running) next(device int) *Job {
 		if j := r.s.Next(device, r.now()); j != nil {
 			return j
 		}
-		if r.arriving == 0 && r.s.stuck() {
+		if r.arriving == 0 && r.inFlight == 0 && r.s.stuck() {
 			r.fail(errors.New("no device takes them"))
 			break
 		}
@@ -132,9 +133,11 @@ func (r *running) work(device, slot int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for j := r.next(device); j != nil; j = r.next(device) {
+		r.inFlight++
 		r.mu.Unlock()
 		t, err := r.Executors[device].Run(slot, j, j.copied)
 		r.mu.Lock()
+		r.inFlight--
 		now := r.now()
 		switch {
 		case err == nil:

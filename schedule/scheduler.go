@@ -100,10 +100,10 @@ func New(devices []Device, kinds int, p Policy) *Scheduler {
 // Left returns how many tasks have not ended.
 func (s *Scheduler) Left() int { return s.left }
 
-// stuck tells whether tasks are left of which none runs, and none waits where it could begin.
+// stuck tells whether tasks are left of which none waits where it could begin.
 func (s *Scheduler) stuck() bool {
 	return s.left > 0 && !slices.ContainsFunc(s.devices, func(d deviceState) bool {
-		return len(d.running) > 0 || !d.lost && !d.condition.Refused && len(d.queue) > 0
+		return !d.lost && !d.condition.Refused && len(d.queue) > 0
 	})
 }
 

@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"compress/gzip"
 	"flag"
+	"fmt"
 	"math"
 	"os"
+	"strings"
 	"testing"
 
 	"gpt2scope/predict"
+	"gpt2scope/predict/grade"
 	"gpt2scope/tasks"
 )
 
@@ -111,5 +114,49 @@ func BenchmarkDecision(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		decide()
+	}
+}
+
+// The table of docs/cost-model.md is what 'infer tasks check' finds, and the model reaches its goals. It takes a minute
+// of processor time.
+func TestDocsCheck(t *testing.T) {
+	const path = "../../docs/cost-model.md"
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, _, _ := tasks.Rows(all)
+	result, err := grade.Check(t.Context(), rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range result.Scores {
+		line := "| " + s.Way + " | "
+		if s.Times > 0 {
+			line += fmt.Sprintf("%.1f | %.1f | %.0f | ", 100*s.Median.Value, 100*s.P90.Value, 100**s.Within)
+		} else {
+			line += "- | - | - | "
+		}
+		if s.Choices > 0 {
+			line += fmt.Sprintf("%.3f | %.3f | %.3f | %.1f |", s.OverOracle.Value, *s.Close, s.Worst, 100*s.Wrong)
+		} else {
+			line += "- | - | - | - |"
+		}
+		if graded := s.Times > 0 || s.Choices > 0; graded && !strings.Contains(string(page), line) {
+			t.Errorf("%s lacks, of %s held out, the row\n%s", path, s.Split, line)
+		}
+		if s.Way != "model" {
+			continue
+		}
+		if most := map[string]float64{"sizes": 1.03, "task": 1.14, "CPU": 1.14}[s.Split]; s.OverOracle.Value > most {
+			t.Errorf("%s held out: choices take %.3f times the oracle's time; the goal is %g", s.Split, s.OverOracle.Value, most)
+		}
+		if s.Split == "sizes" && s.Median.Value > 0.15 {
+			t.Errorf("sizes held out: the median error is %.1f %%; the goal is 15 %%", 100*s.Median.Value)
+		}
 	}
 }

@@ -180,9 +180,15 @@ func (b *Bench) cache() ([]ceilings.Quantity, error) {
 // product multiplies two square matrices of random numbers, by the fastest of
 // some algorithms.
 func (b *Bench) product(n int64, t DType, name string) ([]ceilings.Quantity, error) {
+	free, _, err := b.Device.Memory()
+	if err != nil {
+		return nil, err
+	}
+	for n > 1024 && uint64(3*n*n*int64(t.Size())) > free/8 { // of a GPU that others fill
+		n /= 2
+	}
 	var p [3]*Buffer
 	for i := range p {
-		var err error
 		if p[i], err = b.Alloc(n * n * int64(t.Size())); err != nil {
 			return nil, err
 		}

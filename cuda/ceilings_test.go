@@ -13,10 +13,14 @@ import (
 	"gpt2scope/internal/stub"
 )
 
+// smallMemory is what a stub GPU has free, so that copies of a part of it take little time.
+const smallMemory = 64 << 20
+
 // A stub GPU: each event is 1.5 ms after another, so every value follows.
 func TestMeasureCeilings(t *testing.T) {
-	lib, dev, _ := openStub(t)
+	lib, dev, control := openStub(t)
 	stub.BLAS(t)
+	control.Memory(smallMemory)
 	s, err := dev.MeasureCeilings(context.Background())
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +38,8 @@ func TestMeasureCeilings(t *testing.T) {
 	}
 	wantL2 := math.Floor(4<<30/turn) * turn / 1.5e-3 / 1e9
 	want := map[string]float64{"copy memory": copied, "read memory": copied / 2, "read L2 cache": wantL2,
-		"bf16 ": 2 * 8192. * 8192 * 8192 / 1.5e-3 / 1e12, "f32 ": 2 * 4096. * 4096 * 4096 / 1.5e-3 / 1e12, "launch ": 7.5, "barrier ": 0,
+		// Matrices are small where little memory is free.
+		"bf16 ": 2 * 1024. * 1024 * 1024 / 1.5e-3 / 1e12, "f32 ": 2 * 1024. * 1024 * 1024 / 1.5e-3 / 1e12, "launch ": 7.5, "barrier ": 0,
 		"hop every SM reads 12 bytes x 2 of every other, in one kernel": 0, "hop every SM reads 12 bytes x 4 of every other, in one kernel": 0}
 	sizes := map[string]int64{"read L2 cache": 50 << 20, // of hops: 12 bytes x packets x 4 SMs
 		"hop every SM reads 12 bytes x 2 of every other, in one kernel": 96, "hop every SM reads 12 bytes x 4 of every other, in one kernel": 192}
@@ -80,6 +85,7 @@ func TestCostsFail(t *testing.T) {
 		t.Fatal(err)
 	}
 	control.Reset()
+	control.Memory(smallMemory)
 	whole, err := dev.MeasureCeilings(context.Background())
 	if err != nil || whole.Missing != "" {
 		t.Fatal(whole.Missing, err)
@@ -92,6 +98,7 @@ func TestCostsFail(t *testing.T) {
 	rates := slices.DeleteFunc(slices.Clone(whole.Values), ceilings.Value.IsCost)
 	for _, nth := range []int{costs + 1, len(calls) - 2} {
 		control.Reset()
+		control.Memory(smallMemory)
 		control.Fail("lost", nth)
 		s, err := dev.MeasureCeilings(context.Background())
 		if err != nil || s.Missing == "" || s.Key != whole.Key || s.Disturbed != whole.Disturbed {
@@ -103,6 +110,7 @@ func TestCostsFail(t *testing.T) {
 		}
 	}
 	control.Reset()
+	control.Memory(smallMemory)
 	control.Fail("lost", costs)
 	if _, err := dev.MeasureCeilings(context.Background()); err == nil {
 		t.Error("the device was lost among the ceilings, and there is no error")
@@ -116,13 +124,15 @@ func TestMeasureHops(t *testing.T) {
 	stub.BLAS(t)
 	_, dev, control := openStub(t)
 	for _, launch := range []int{40} {
+		control.Memory(smallMemory)
 		control.Fail("hop", launch)
 		if _, err := dev.MeasureCeilings(context.Background()); err == nil || !strings.Contains(err.Error(), "a block waited more than a second for another one") {
 			t.Errorf("launch %d is late: %v", launch, err)
 		}
 	}
 
-	_, old, _ := openStub(t, "STUB_MAJOR=8")
+	_, old, control := openStub(t, "STUB_MAJOR=8")
+	control.Memory(smallMemory)
 	s, err := old.MeasureCeilings(context.Background())
 	if err != nil || s.Latency("launch") == 0 || slices.ContainsFunc(s.Values, func(v ceilings.Value) bool { return v.Name == "hop" }) {
 		t.Errorf("%+v, %v", s, err)

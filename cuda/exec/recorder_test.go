@@ -206,8 +206,7 @@ func TestOfDevice(t *testing.T) {
 // marker kernels. A step's further products count with its first.
 func TestShares(t *testing.T) {
 	of := &planStamps{}
-	//                     kernel          product          marker           products of one step           kernel
-	//    product         kernel
+	//                     kernel          product          marker           products of one step           kernel          product         kernel
 	marked := []item{{step: 0, area: 0}, {step: 1, area: -1}, {step: -1, area: 1}, {step: 2, area: -1}, {step: 2, area: -1}, {step: 3, area: 2}, {step: 4, area: -1}, {step: -1, area: 3}}
 	of.marked = &stampSet{of: of, items: marked, count: 4, rows: 2, passes: 5, pairs: []uint64{
 		100, 110, 120, 121, 150, 160, 190, 191, // products 10, 29, 30

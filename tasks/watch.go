@@ -58,7 +58,7 @@ func (w *watch) finish(samples []Sample) {
 	gpus := map[string]nvml.GPU{}
 	for i := range samples {
 		s := &samples[i]
-		s.Load = load
+		s.Load = known(load)
 		g := w.m.gpu(s.Device)
 		if g == nil {
 			s.Disturbed = w.repeated[i] || load > otherLoad

@@ -152,3 +152,34 @@ func Applies(kernel string) string {
 	}
 	return name
 }
+
+// ShortKernel returns BareKernel's name, with the operation that the kernel applies if it is one of
+// PyTorch's for each element.
+func ShortKernel(name string) string {
+	short := name
+	// CUTLASS has one kernel, whose argument says what it computes.
+	if _, kernel, ok := strings.Cut(name, "cutlass::Kernel2<"); ok {
+		short = kernel
+		if i := strings.IndexAny(kernel, "<>,:"); i > 0 {
+			short = kernel[:i]
+		}
+	}
+	short = BareKernel(short)
+	if applies := Applies(name); applies != "" {
+		short += " (" + applies + ")"
+	}
+	return short
+}
+
+// BareKernel returns the name of a kernel without its return type, namespaces that have no name,
+// template arguments and parameters.
+func BareKernel(name string) string {
+	name = strings.TrimPrefix(name, "void ")
+	for _, anonymous := range []string{"<unnamed>::", "(anonymous namespace)::"} {
+		name = strings.ReplaceAll(name, anonymous, "")
+	}
+	if i := strings.IndexAny(name, "<("); i > 0 {
+		name = name[:i]
+	}
+	return name
+}

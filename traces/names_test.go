@@ -36,7 +36,7 @@ func TestPageable(t *testing.T) {
 // TestInAnyLayer folds names of steps, also fused ones that reach into the next layer.
 func TestInAnyLayer(t *testing.T) {
 	for name, want := range map[string]string{
-		"wte+wpe": "wte+wpe", "h.3.attn.c_attn": "h.N.attn.c_attn", "h.3.ln_2+h.3.mlp.c_fc": "h.N.ln_2+h.N.mlp.c_fc", "h.2@1.attn.sdpa": "h.N.attn.sdpa",
+		"wte+wpe": "wte+wpe", "Layer 3/attn": "Layer N/attn", "h.3.attn.c_attn": "h.N.attn.c_attn", "h.3.ln_2+h.3.mlp.c_fc": "h.N.ln_2+h.N.mlp.c_fc", "h.2@1.attn.sdpa": "h.N.attn.sdpa",
 		"h.3.residual_2+h.4.ln_1": "h.N.residual_2+h.(N+1).ln_1", "h.3.residual_2+h.3@4.ln_1": "h.N.residual_2+h.(N+1).ln_1", "h.11.residual_2+ln_f": "h.N.residual_2+ln_f",
 	} {
 		if got := InAnyLayer(name); got != want {
@@ -63,6 +63,23 @@ func TestApplies(t *testing.T) {
 	} {
 		if got := Applies(name); got != want {
 			t.Errorf("%.120s applies %q, not %q", name, got, want)
+		}
+	}
+}
+
+// TestShortKernel: a table has the name of a kernel without what kernels of one library have in common.
+func TestShortKernel(t *testing.T) {
+	for name, want := range map[string]string{
+		"void <unnamed>::gemv_kernel<float, 8>(float*)": "gemv_kernel",
+		"(anonymous namespace)::sample(int)":            "sample",
+		"nvjet_hsh_64x8":                                "nvjet_hsh_64x8",
+		"<odd":                                          "<odd",
+		"":                                              "",
+		"void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_align1>(T1::Params)":               "cutlass_80_tensorop_bf16_s16816gemm_align1",
+		"void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float> >(int)": "at::native::vectorized_elementwise_kernel (add)",
+	} {
+		if got := ShortKernel(name); got != want {
+			t.Errorf("%q is %q, not %q", name, got, want)
 		}
 	}
 }

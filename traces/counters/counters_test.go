@@ -196,7 +196,7 @@ func FuzzRead(f *testing.F) {
 func TestBase(t *testing.T) {
 	for name, want := range map[string]string{"void at::native::<unnamed>::softmax<float, (int)4>(T1 *)": "softmax", "at::vectorized_gather_kernel<16, long>(char *)": "vectorized_gather_kernel",
 		"gemv": "gemv", "void (anonymous namespace)::f(int)": "f", "": "", "<": "<", "triton_poi_fused_add_0": "triton_poi_fused_add_0"} {
-		if got := Base(name); got != want {
+		if got := base(name); got != want {
 			t.Errorf("%q is %q, not %q", name, got, want)
 		}
 	}

@@ -1,7 +1,6 @@
 package counters
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
@@ -30,7 +29,7 @@ func (s *Set) Join(t *traces.Trace) Joined {
 	byKey := map[key][]*Kernel{}
 	for i := range s.Kernels {
 		k := &s.Kernels[i]
-		at := key{Base(k.Name), k.Grid, k.Block}
+		at := key{base(k.Name), k.Grid, k.Block}
 		byKey[at] = append(byKey[at], k)
 	}
 	events := map[key][]*traces.Event{}
@@ -38,7 +37,7 @@ func (s *Set) Join(t *traces.Trace) Joined {
 	for i := range t.Events {
 		if e := &t.Events[i]; e.Kind == traces.KindKernel {
 			j.Kernels++
-			at := key{Base(e.Name), e.Grid, e.Block}
+			at := key{base(e.Name), e.Grid, e.Block}
 			if byKey[at] == nil { // one of the two does not say the grid
 				at = key{name: at.name}
 			}
@@ -49,7 +48,7 @@ func (s *Set) Join(t *traces.Trace) Joined {
 	for at, list := range events {
 		if byKey[at] == nil && at.grid == [3]int32{} && !slices.ContainsFunc(list, func(e *traces.Event) bool { return e.Grid != [3]int32{} }) {
 			for i := range s.Kernels {
-				if k := &s.Kernels[i]; Base(k.Name) == at.name {
+				if k := &s.Kernels[i]; base(k.Name) == at.name {
 					byKey[at] = append(byKey[at], k)
 				}
 			}
@@ -84,17 +83,9 @@ func (s *Set) Join(t *traces.Trace) Joined {
 	return j
 }
 
-var anonymous = regexp.MustCompile(`\(anonymous namespace\)|<unnamed>`)
-
-// Base returns the name of a kernel without its return type, namespaces, template arguments and
+// base returns the name of a kernel without its return type, namespaces, template arguments and
 // parameters: tools write those differently, or not at all.
-func Base(name string) string {
-	name = anonymous.ReplaceAllString(strings.TrimPrefix(name, "void "), "")
-	if i := strings.IndexAny(name, "<("); i > 0 {
-		name = name[:i]
-	}
-	if i := strings.LastIndex(name, "::"); i >= 0 {
-		name = name[i+2:]
-	}
-	return strings.TrimSpace(name)
+func base(name string) string {
+	name = traces.BareKernel(name)
+	return strings.TrimSpace(name[strings.LastIndex(name, ":")+1:])
 }

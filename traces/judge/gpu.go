@@ -255,7 +255,7 @@ func smallGridRule(a *advisor) {
 		time += p.own
 		gain := int64(float64(p.own) * (1 - float64(s.Blocks())/float64(sms)))
 		gains[a.keyOf(p.Event)] += gain
-		rows.add(fmt.Sprintf("%s: %s of %s", a.where(p.Event), tables.ShortKernel(p.Name), numberOf(int(s.Blocks()), "block")), gain, p.own, 1)
+		rows.add(fmt.Sprintf("%s: %s of %s", a.where(p.Event), traces.ShortKernel(p.Name), numberOf(int(s.Blocks()), "block")), gain, p.own, 1)
 	})
 	a.hint(a.capped(gains), rows.rows("kernel"), "split the work into more blocks (over rows, heads, or along the sum: split-K), or fuse the step into a kernel that fills the GPU",
 		"%s fewer blocks than the GPU has SMs (%d), in %s ms.", humanize.Count(n, "kernel has", "kernels have"), sms, inMS(time))
@@ -283,7 +283,7 @@ func occupancyRule(a *advisor) {
 		for limit := range strings.SplitSeq(o.Limit, ", ") {
 			limits[limit] = true
 		}
-		rows.add(fmt.Sprintf("%s: %s with %.0f %%, limited by %s (%d registers, %d bytes shared, %d threads)", a.where(p.Event), tables.ShortKernel(p.Name), o.Percent, o.Limit,
+		rows.add(fmt.Sprintf("%s: %s with %.0f %%, limited by %s (%d registers, %d bytes shared, %d threads)", a.where(p.Event), traces.ShortKernel(p.Name), o.Percent, o.Limit,
 			s.Registers, int64(s.StaticShared)+int64(s.DynamicShared), s.Threads()), gain, p.own, 1)
 	})
 	if known == 0 {

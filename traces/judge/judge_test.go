@@ -10,7 +10,6 @@ import (
 	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/internal/samples"
 	"gpt2scope/traces/stages"
-	"gpt2scope/traces/tables"
 )
 
 // apiCall is an API call with no work.
@@ -277,20 +276,6 @@ func TestAdviseNotes(t *testing.T) {
 	}
 	if _, err := Advise(fixtures.Trace(&traces.Header{}), -1); err == nil {
 		t.Error("advice on an empty trace")
-	}
-}
-
-func TestShortName(t *testing.T) {
-	for name, want := range map[string]string{
-		"void <unnamed>::gemv_kernel<float, 8>(float*)": "gemv_kernel",
-		"(anonymous namespace)::sample(int)":            "sample",
-		"nvjet_hsh_64x8":                                "nvjet_hsh_64x8",
-		"<odd":                                          "<odd",
-		"":                                              "",
-	} {
-		if got := tables.ShortKernel(name); got != want {
-			t.Errorf("%q is %q, not %q", name, got, want)
-		}
 	}
 }
 

@@ -72,7 +72,7 @@ func (a *advisor) namedProducts(is func(name string) bool, try, what string) {
 		}
 		n, time = n+1, time+p.own
 		gains[a.keyOf(p.Event)] += p.own
-		row := a.where(p.Event) + ": " + tables.ShortKernel(p.Name)
+		row := a.where(p.Event) + ": " + traces.ShortKernel(p.Name)
 		if s := tables.ShapeOf(p.Event); s.Known() {
 			row += " of " + numberOf(int(s.Blocks()), "block")
 		}
@@ -102,7 +102,7 @@ func elementwiseRule(a *advisor) {
 				if i > 0 {
 					sum += p.before
 				}
-				names = append(names, cmp.Or(traces.Applies(p.Name), tables.ShortKernel(p.Name)))
+				names = append(names, cmp.Or(traces.Applies(p.Name), traces.ShortKernel(p.Name)))
 			}
 			runs, kernels, gain = runs+1, kernels+len(run), gain+sum-longest
 			rows.add(fmt.Sprintf("%s: %d kernels in a row: %s", a.where(run[0].Event), len(run), strings.Join(names, ", ")), sum-longest, sum, 1)
@@ -213,7 +213,7 @@ func divergenceRule(a *advisor) {
 		n, time = n+1, time+p.own
 		gain := int64(float64(p.own) * (1 - efficiency/100))
 		gains[a.keyOf(p.Event)] += gain
-		rows.add(fmt.Sprintf("%s: %s with %.0f %%", a.where(p.Event), tables.ShortKernel(p.Name), efficiency), gain, p.own, 1)
+		rows.add(fmt.Sprintf("%s: %s with %.0f %%", a.where(p.Event), traces.ShortKernel(p.Name), efficiency), gain, p.own, 1)
 	}
 	a.hint(a.capped(gains), rows.rows("kernel"), "let the threads of a warp take the same branches, and give each as many elements as the others",
 		"In %s fewer than %d %% of the threads of a warp are active, in %s ms.", numberOf(n, "kernel"), lowEfficiency, inMS(time))

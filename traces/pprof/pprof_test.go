@@ -2,10 +2,6 @@ package pprof
 
 import (
 	"bytes"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -13,7 +9,6 @@ import (
 
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
-	"gpt2scope/traces/internal/samples"
 	"gpt2scope/traces/load"
 	"gpt2scope/traces/tables"
 )
@@ -105,28 +100,6 @@ func TestProfile(t *testing.T) {
 		}
 		if n < 16 {
 			t.Errorf("%s: only %d rows are compared", path, n)
-		}
-	}
-}
-
-// TestProfileTop: go tool pprof shows stages.
-func TestProfileTop(t *testing.T) {
-	tr := samples.Load(t, "eager.sqlite")
-	_, data := profiled(t, tr)
-	if err := exec.Command("go", "tool", "pprof", "-h").Run(); err != nil && !strings.Contains(err.Error(), "exit status 2") {
-		t.Skip("there is no go tool pprof: ", err)
-	}
-	path := filepath.Join(t.TempDir(), "run.pb.gz")
-	if err := os.WriteFile(path, data, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.Command("go", "tool", "pprof", "-top", "-cum", "-nodefraction=0", "-nodecount=0", path).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	for _, want := range []string{`100%  gpt2scope\n`, `  h\.0\.attn\.sdpa\n`, `  layer 0\n`, `  decode step\n`, `  host late\n`, `Type: time\n`} {
-		if !regexp.MustCompile(want).Match(out) {
-			t.Errorf("pprof does not print %q:\n%s", want, out)
 		}
 	}
 }

@@ -6,15 +6,8 @@ import (
 	"testing"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/internal/fixtures"
 )
-
-// whole makes a trace of events.
-func whole(h *traces.Header, events ...traces.Event) *traces.Trace {
-	traces.Sort(events)
-	t := &traces.Trace{Header: h, Events: events}
-	t.Attribution = traces.Attribute(h, events)
-	return t
-}
 
 // evil is a name that would run if it were not text.
 const evil = `</script><img src=x onerror="broken=1"><script>broken=1</script>{{.}}'"&`
@@ -66,7 +59,7 @@ func layered() *traces.Trace {
 	for range 5 {
 		r.pass(rnd, "gemm")
 	}
-	return whole(&r.header, r.events...)
+	return fixtures.Trace(&r.header, r.events...)
 }
 
 // withCosts is a recording with costs, ceilings, recording overhead, energy and counters.
@@ -85,7 +78,7 @@ func withCosts(t *testing.T) *traces.Trace {
 		power.Value = 300 + float64(i)
 		r.events = append(r.events, power)
 	}
-	return whole(&r.header, r.events...)
+	return fixtures.Trace(&r.header, r.events...)
 }
 
 // host is a recording of a CPU with two threads.
@@ -107,7 +100,7 @@ func host(t *testing.T) *traces.Trace {
 			}
 		}
 	}
-	return whole(&r.header, events...)
+	return fixtures.Trace(&r.header, events...)
 }
 
 // hostile has markup in every text.
@@ -127,7 +120,7 @@ func hostile() *traces.Trace {
 	open := traces.Plain(traces.KindRange, traces.Thread(1, 11), evil, 0, 0)
 	open.Open, open.Domain = true, evil
 	counter := traces.Plain(traces.KindCounter, traces.Lane{Kind: traces.LaneCounter}, evil, 10, 0)
-	return whole(h, append(r.events, open, counter)...)
+	return fixtures.Trace(h, append(r.events, open, counter)...)
 }
 
 // many is a recording of about n events.
@@ -142,5 +135,5 @@ func many(n int) *traces.Trace {
 	for i := 0; len(r.events) < n; i++ {
 		r.pass(rnd, fmt.Sprintf("kernel_%d", i%40))
 	}
-	return whole(&r.header, r.events...)
+	return fixtures.Trace(&r.header, r.events...)
 }

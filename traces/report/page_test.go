@@ -238,21 +238,6 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestSelectionInView scrolls the table, and not the page, to the stage of an event.
-func TestSelectionInView(t *testing.T) {
-	b := open(t, sample(t, "gpt2-L12-graph-stamps.json.gz"), 1440, 900)
-	b.run(chromedp.Click(chromedp.CSS("#unfold")))
-	last := eval[int](b, `gpt2scope.page.rows.findLastIndex((r) => r.name === "sample")`)
-	inView := `(() => { const r = document.querySelector('tr[aria-current="true"]').getBoundingClientRect(), box = document.querySelector("#stages .table").getBoundingClientRect(); return r.top > box.top && r.bottom < box.bottom; })()`
-	before := eval[float64](b, `scrollY`)
-	for _, row := range []int{last, 0} {
-		eval[any](b, fmt.Sprintf(`gpt2scope.selectStage(%d)`, row))
-		if !eval[bool](b, inView) || eval[float64](b, `scrollY`) != before {
-			t.Errorf("row %d is not in view, or the page scrolled", row)
-		}
-	}
-}
-
 // TestLayers shows one row for each stage over all layers, which unfolds to its layers, and
 // lists the kernels of all of them.
 func TestLayers(t *testing.T) {
@@ -362,17 +347,6 @@ func TestPointer(t *testing.T) {
 	}
 	if text := eval[string](b, `document.getElementById("event").textContent`); !strings.Contains(text, "correlation 6") {
 		t.Errorf("the event is said to be %q", text)
-	}
-}
-
-// TestQuiet shows the tracks that have nothing in the table's time.
-func TestQuiet(t *testing.T) {
-	b := open(t, sample(t, "graph.sqlite"), 1440, 900)
-	titles := `gpt2scope.layout.items.filter((i) => i.title).length`
-	before := eval[int](b, titles)
-	b.run(chromedp.Click(chromedp.CSS("#quiet")))
-	if after, all := eval[int](b, titles), eval[int](b, `gpt2scope.page.tracks.length`); before >= after || after != all {
-		t.Errorf("%d tracks, then %d, of %d", before, after, all)
 	}
 }
 
@@ -518,22 +492,6 @@ func TestRooflineLabels(t *testing.T) {
 		if len(labels) < 2 || !slices.Contains(labels, "attn.c_attn") || len(legend) != 6 || legend[0] != "f32: 500 GFLOP/s" || legend[1] != "cache, up to 2.0 MiB: 446 GB/s" || legend[5] != "memory: 53.0 GB/s" {
 			t.Errorf("in a window of %d pixels the points are named %q, the lines %q", width, labels, legend)
 		}
-	}
-}
-
-// TestCounter draws a counter as a line: below it the timeline is empty.
-func TestCounter(t *testing.T) {
-	b := open(t, withCosts(t), 1440, 900)
-	got := eval[[]int](b, `(() => {
-		const g = gpt2scope, item = g.layout.items.find((i) => i.counter), canvas = document.getElementById("tracks"), ratio = canvas.width / canvas.clientWidth;
-		const column = canvas.getContext("2d").getImageData((g.view.gutter + 500.5) * ratio, item.y * ratio, 1, 30 * ratio).data;
-		const rows = column.length / 4, panel = [column[4 * rows - 4], column[4 * rows - 3], column[4 * rows - 2]];
-		let drawn = 0;
-		for (let i = 0; i < rows; i++) if (Math.abs(column[4 * i] - panel[0]) > 30) drawn++;
-		return [rows, drawn];
-	})()`)
-	if got[1] == 0 || got[1] > got[0]/4 {
-		t.Errorf("%d of %d pixels below each other are drawn", got[1], got[0])
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"regexp"
@@ -16,9 +15,9 @@ import (
 	"testing"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/load"
 	"gpt2scope/traces/tables"
-	"gpt2scope/traces/window"
 )
 
 // written gives the page of a trace.
@@ -29,40 +28,6 @@ func written(t *testing.T, tr *traces.Trace) string {
 		t.Fatal(err)
 	}
 	return strings.ReplaceAll(b.String(), nbsp, " ")
-}
-
-// TestGaps has the gaps sum to the idle rows of the table, cause by cause.
-func TestGaps(t *testing.T) {
-	for name, tr := range map[string]*traces.Trace{"graph": sample(t, "graph.sqlite"), "eager": sample(t, "eager.sqlite"), "costs": withCosts(t), "cpu": host(t)} {
-		table, err := tables.Summarize(tr, tables.ByStage, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, got := map[string]int64{}, map[string]int64{}
-		for _, r := range table.Rows {
-			if r.Kind == tables.RowIdle {
-				want[r.Name] += r.Exclusive
-			}
-		}
-		gaps := table.Gaps
-		for _, g := range gaps {
-			sum := int64(0)
-			for _, p := range g.Causes {
-				got[p.Name] += p.Time
-				sum += p.Time
-			}
-			if sum != g.To-g.From || sum <= 0 {
-				t.Errorf("%s: the causes of %+v sum to %d", name, g, sum)
-			}
-		}
-		if !maps.Equal(want, got) || len(want) == 0 {
-			t.Errorf("%s: the gaps give %v, the table %v", name, got, want)
-		}
-		longest := largest(gaps, 3)
-		if !slices.IsSortedFunc(longest, func(a, b tables.Gap) int { return int((b.To - b.From) - (a.To - a.From)) }) || len(longest) != min(3, len(gaps)) {
-			t.Errorf("%s: not the longest: %+v", name, longest)
-		}
-	}
 }
 
 // TestColumns reads what add wrote.
@@ -131,7 +96,7 @@ func TestQueue(t *testing.T) {
 	add(1, 0, 10, 20, 100)
 	add(2, 30, 40, 100, 120)
 	add(3, 200, 260, 250, 270)
-	tr := whole(&r.header, r.events...)
+	tr := fixtures.Trace(&r.header, r.events...)
 	table, err := tables.Summarize(tr, tables.ByKernel, -1)
 	if err != nil {
 		t.Fatal(err)
@@ -307,23 +272,6 @@ func TestStageHelp(t *testing.T) {
 	}
 }
 
-// TestShortName leaves out what kernels of one library have in common.
-func TestShortName(t *testing.T) {
-	for name, want := range map[string]string{
-		"void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)": "add: vectorized_elementwise_kernel<4, CUDAFunctor_add<float>, array<char*, 3ul>>",
-		"void (anonymous namespace)::gemv_bulk<__nv_bfloat16, 1>((anonymous namespace)::Params)":                                                                                          "gemv_bulk<__nv_bfloat16, 1>",
-		"<unnamed>::sample_kernel(<unnamed>::Sample)":               "sample_kernel",
-		"sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64": "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64",
-		"Memcpy HtoD (Pageable -> Device)":                          "Memcpy HtoD (Pageable -> Device)",
-		"h.0.residual_2+h.1.ln_1":                                   "h.0.residual_2+h.1.ln_1",
-		"":                                                          "",
-	} {
-		if got := shortName(name); got != want {
-			t.Errorf("%q is %q, not %q", name, got, want)
-		}
-	}
-}
-
 // TestWithheld has no percentages where they would mislead.
 func TestWithheld(t *testing.T) {
 	tr := withCosts(t)
@@ -390,13 +338,13 @@ func TestKernels(t *testing.T) {
 	}
 }
 
-// TestSize bounds the page of 200,000 events.
+// TestSize bounds the page of many events.
 func TestSize(t *testing.T) {
-	tr := many(50_000)
+	tr := many(20_000)
 	page := written(t, tr)
 	n := len(tr.Events)
 	t.Logf("%d events: %d bytes, %.1f a recorded event", n, len(page), float64(len(page))/float64(n))
-	if n < 50_000 || len(page) > 25*n+200_000 {
+	if n < 20_000 || len(page) > 25*n+200_000 {
 		t.Errorf("the page of %d events has %d bytes", n, len(page))
 	}
 }
@@ -404,7 +352,7 @@ func TestSize(t *testing.T) {
 // TestExtremes makes pages of events whose times, names and ids are anything.
 func TestExtremes(t *testing.T) {
 	const far = 1 << 61 // which the readers allow
-	for seed := range uint64(100) {
+	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		run := newRun("a", "b")
 		time := func() int64 { return []int64{-far, -1, 0, 1, 1000, r.Int64N(5000), r.Int64N(5000), far}[r.IntN(8)] }
@@ -422,7 +370,7 @@ func TestExtremes(t *testing.T) {
 		run.header.Ceilings = []traces.Ceiling{{Name: "read", Unit: "GB/s", Value: math.Inf(1)}, {Name: "read", Unit: "GB/s", Value: 1e-300}, {Name: "f32", Unit: "TFLOP/s", Value: math.NaN()}, {Name: "x", Unit: "TFLOP/s", Value: 1e300}}
 		run.header.Overhead = []traces.Overhead{{Baseline: math.NaN(), Recorded: math.Inf(1)}}
 		run.header.Energy = []traces.Energy{{Millijoule: math.Inf(1), Tokens: -1}}
-		tr := whole(&run.header, run.events...)
+		tr := fixtures.Trace(&run.header, run.events...)
 		var b bytes.Buffer
 		if err := Write(&b, tr, Options{Device: -1}); err != nil && !strings.Contains(err.Error(), "no work") && !strings.Contains(err.Error(), "no pass") {
 			t.Fatalf("seed %d: %v", seed, err)
@@ -436,7 +384,7 @@ func TestCrowded(t *testing.T) {
 	for i := range int64(500) {
 		r.events = append(r.events, traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", i, 1000))
 	}
-	tr := whole(&r.header, r.events...)
+	tr := fixtures.Trace(&r.header, r.events...)
 	table, err := tables.Summarize(tr, tables.ByKernel, -1)
 	if err != nil {
 		t.Fatal(err)
@@ -448,29 +396,6 @@ func TestCrowded(t *testing.T) {
 	}
 	if len(line.Tracks) != 1 || len(line.Tracks[0].Bands) != maxBands || n != 500 {
 		t.Errorf("%d tracks, %d bands, %d events", len(line.Tracks), len(line.Tracks[0].Bands), n)
-	}
-}
-
-// TestCounterUnit: the depth of the recording counts kernels, each of a graph too, and
-// no launches.
-func TestCounterUnit(t *testing.T) {
-	r := newRun("a")
-	call := traces.Plain(traces.KindRuntime, traces.API(1, 10), "cudaGraphLaunch", 0, 5)
-	call.Correlation = 1
-	r.events = append(r.events, call)
-	for i := range int64(3) {
-		k := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", 10+10*i, 10)
-		k.Correlation = 1
-		r.events = append(r.events, k)
-	}
-	depth := window.QueueDepth(whole(&r.header, r.events...))
-	if len(depth) == 0 || depth[0].Value != 3 {
-		t.Fatalf("a launch of 3 kernels has the depths %+v", depth)
-	}
-	line := &timeline{}
-	line.count(map[string]*counter{}, &depth[0])
-	if got := line.Series[0].Unit; got != "kernels" {
-		t.Errorf("the depth is in %q", got)
 	}
 }
 
@@ -519,19 +444,6 @@ func TestContrast(t *testing.T) {
 	}
 }
 
-// TestDetail says of a kernel only what is known.
-func TestDetail(t *testing.T) {
-	k := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", 0, 10)
-	k.Grid = [3]int32{1, 1, 1} // of stamps, which know no blocks
-	if got := detail(&k); got != "" {
-		t.Errorf("without a block the detail is %q", got)
-	}
-	k.Block, k.Registers = [3]int32{32, 4, 1}, 40
-	if got := detail(&k); got != "grid 1, block 32x4, 40 registers per thread" {
-		t.Errorf("the detail is %q", got)
-	}
-}
-
 // TestRows: events find their row in the table: copies of no step that of idle time for
 // copies, and kernels of one name that of their shape.
 func TestRows(t *testing.T) {
@@ -541,7 +453,7 @@ func TestRows(t *testing.T) {
 	copied.Plan = 0
 	other := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", r.now+600, 500)
 	other.Grid, other.Block = [3]int32{7, 1, 1}, [3]int32{32, 1, 1}
-	tr := whole(&r.header, append(r.events, copied, other)...)
+	tr := fixtures.Trace(&r.header, append(r.events, copied, other)...)
 	find := func(name string, grid int32) *traces.Event {
 		for i := range tr.Events {
 			if e := &tr.Events[i]; e.Kind.IsGPU() && e.Name == name && e.Grid[0] == grid {
@@ -585,13 +497,34 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// TestKernelDetails: the occupancy that PyTorch's profiler estimates is called so, and counters
-// have their names.
-func TestKernelDetails(t *testing.T) {
-	e := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", 0, 1)
-	e.Occupancy, e.Counters = 43, traces.NewCounters()
-	e.Counters[traces.CounterOccupancy], e.Counters[traces.CounterL2Hits] = 12.5, 40
-	if got, want := detail(&e), "estimated occupancy 43 %, achieved occupancy 12.5 %, L2 hit rate 40.0 %"; got != want {
-		t.Errorf("%q, not %q", got, want)
+// TestDetail says of a kernel only what is known; counters have their names.
+func TestDetail(t *testing.T) {
+	k := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", 0, 10)
+	k.Grid = [3]int32{1, 1, 1} // of stamps, which know no blocks
+	shaped, counted := k, traces.Plain(traces.KindKernel, k.Lane, "k", 0, 1)
+	shaped.Block, shaped.Registers = [3]int32{32, 4, 1}, 40
+	counted.Occupancy, counted.Counters = 43, traces.NewCounters()
+	counted.Counters[traces.CounterOccupancy], counted.Counters[traces.CounterL2Hits] = 12.5, 40
+	for want, e := range map[string]*traces.Event{"": &k, "grid 1, block 32x4, 40 registers per thread": &shaped,
+		"estimated occupancy 43 %, achieved occupancy 12.5 %, L2 hit rate 40.0 %": &counted} {
+		if got := detail(e); got != want {
+			t.Errorf("the detail is %q, not %q", got, want)
+		}
+	}
+}
+
+// TestShortName: the page keeps the template arguments of a kernel, which may be all that distinguishes it.
+func TestShortName(t *testing.T) {
+	for name, want := range map[string]string{
+		"void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >(int, std::array<char*, 3ul>)": "add: vectorized_elementwise_kernel<4, CUDAFunctor_add<float>, array<char*, 3ul>>",
+		"void (anonymous namespace)::gemv_bulk<__nv_bfloat16, 1>((anonymous namespace)::Params)":                                                      "gemv_bulk<__nv_bfloat16, 1>",
+		"<unnamed>::sample_kernel(<unnamed>::Sample)":                                                                                                 "sample_kernel",
+		"Memcpy HtoD (Pageable -> Device)":                                                                                                            "Memcpy HtoD (Pageable -> Device)",
+		"h.0.residual_2+h.1.ln_1":                                                                                                                     "h.0.residual_2+h.1.ln_1",
+		"":                                                                                                                                            "",
+	} {
+		if got := shortName(name); got != want {
+			t.Errorf("%q is %q, not %q", name, got, want)
+		}
 	}
 }

@@ -4,15 +4,13 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/internal/fixtures"
 )
 
 // insideKernel is a recording of decode steps in one kernel, on so many SMs. In attention every
@@ -60,7 +58,7 @@ func insideKernel(layers, sms int) *traces.Trace {
 			r.now += length
 		}
 	}
-	return whole(&r.header, r.events...)
+	return fixtures.Trace(&r.header, r.events...)
 }
 
 // TestSMs: the page of a recording that has the times of each SM draws them, for a pass of median
@@ -124,13 +122,6 @@ func TestSMsFit(t *testing.T) {
 		if got := eval[bool](b, `(() => { const c = document.getElementById("sm-map").getBoundingClientRect(); return c.left >= 0 && c.right <= innerWidth && c.width > innerWidth * 0.8 && document.documentElement.scrollWidth <= innerWidth; })()`); !got {
 			t.Errorf("at %d pixels the picture does not fit", width)
 		}
-		if dir := os.Getenv("GPT2SCOPE_SMS"); dir != "" {
-			eval[any](b, `document.getElementById("sms").scrollIntoView()`)
-			shot, err := chromedp.Call(b.Context, cdppage.CaptureScreenshot, cdppage.CaptureScreenshotParams{Format: cdppage.CaptureScreenshotFormatPng})
-			if err != nil {
-				t.Fatal(err)
-			}
-			os.WriteFile(filepath.Join(dir, fmt.Sprintf("sms-%d.png", width)), shot.Data, 0o666)
-		}
+
 	}
 }

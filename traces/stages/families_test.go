@@ -57,6 +57,17 @@ var families = []family{
 		[]string{"h.N.attn.c_attn: cutlass_80_simt_sgemm_128x128_8x4_tn_align1 | add_bias(float*, float*, int, int, int)", "h.N.attn.sdpa: attention_forward(float*, float*, float*, float const*, int, int, int, int)", "h.N.attn.c_proj: cutlass_80_simt_sgemm_128x128_8x4_tn_align1 @6,2,1 | add_bias(float*, float*, int, int, int) @9,1,1",
 			"h.N.residual_1: residual_forward_kernel", "h.N.ln_2: layernorm_forward_kernel3", "h.N.mlp.c_fc: cutlass_80_simt_sgemm_128x128_8x4_tn_align1 @24,2,1 | add_bias(float*, float*, int, int, int) @18,1,1", "h.N.mlp.gelu: gelu_forward", "h.N.mlp.c_proj: cutlass_80_simt_sgemm_128x128_8x4_tn_align1 @6,2,4 | add_bias(float*, float*, int, int, int) @9,1,1", "h.N.residual_2: residual_forward_kernel", "NEXT: layernorm_forward_kernel3"}, nil,
 		[]string{"lm_head: cutlass_80_simt_sgemm_256x128_8x4_tn_align1"}},
+	{"llm.c that trains",
+		[]string{"wte+wpe: encoder_forward_kernel3", "h.0.ln_1: layernorm_forward_kernel6"},
+		[]string{"h.N.attn.c_attn: sm90_xmma_gemm_bias_1",
+			"h.N.attn.sdpa: permute_kernel | cutlass_gemm_tn | softmax_forward_kernel5 | cutlass_gemm_nn | unpermute_kernel",
+			"h.N.attn.c_proj: sm90_xmma_gemm_bias_2", "h.N.residual_1+h.N.ln_2: fused_residual_forward_kernel5",
+			"h.N.mlp.c_fc: sm90_xmma_gemm_bias_1", "h.N.mlp.gelu: gelu_forward_kernel2", "h.N.mlp.c_proj: sm90_xmma_gemm_bias_2",
+			"h.N.residual_2+NEXT: fused_residual_forward_kernel5"}, nil,
+		append([]string{"lm_head: sm90_xmma_gemm_3", ": fused_classifier_kernel5 | cutlass_gemm_nt | cutlass_gemm_nn2 | layernorm_backward_kernel10"},
+			append(slices.Repeat([]string{": matmul_backward_bias_kernel9 | cutlass_gemm_nt | cutlass_gemm_nn2 | gelu_backward_inplace_kernel | layernorm_backward_kernel10 | unpermute_kernel_backward",
+				": softmax_backward_kernel | cutlass_gemm_nt | permute_kernel_backward | matmul_backward_bias_kernel9 | cutlass_gemm_nt | cutlass_gemm_nn2 | layernorm_backward_kernel10"}, 6),
+				": wte_backward_kernel | adamw_kernel3")...)},
 	{"llama.cpp, quantised decode",
 		[]string{"wte+wpe: void k_get_rows_float<float, float> | void k_get_rows_float<float, float> @1,1,1 | void k_bin_bcast<&(op_add(float, float)), float, float, float>", "h.0.ln_1: void norm_f32<1024>(float const*, float*, int, long, long, long, float) | void k_bin_bcast<&(op_mul(float, float)), float, float, float> | void k_bin_bcast<&(op_add(float, float)), float, float, float> @3,1,1"},
 		[]string{"h.N.attn.c_attn: quantize_q8_1(float const*, void*, long) | void mul_mat_vec_q<(ggml_type)8, 1, false> @2304,1,1 | void k_bin_bcast<&(op_add(float, float)), float, float, float> @9,1,1", "h.N.attn.sdpa: void cpy_f32_f16<&(cpy_1_f32_f16(char const*, char*))> | void cpy_f32_f16<&(cpy_1_f32_f16(char const*, char*))> | void flash_attn_vec_ext_f16<64, 1, 1, (ggml_type)1, (ggml_type)1, false> | void flash_attn_combine_results<64>",
@@ -158,8 +169,11 @@ func TestFamilies(t *testing.T) {
 }
 
 // TestNoDecoder: the kernels of other networks have no stages, also where products follow one
-// another as in the layers of a decoder.
+// another as in the layers of a decoder. A recording without kernels is refused.
 func TestNoDecoder(t *testing.T) {
+	if _, err := Infer(traces.NewTrace(&traces.Header{}, nil), nil); err == nil || !strings.Contains(err.Error(), "no kernels") {
+		t.Errorf("a recording without kernels: %v", err)
+	}
 	convolutions := family{name: "convolutions",
 		before: []string{": void at::native::distribution_elementwise_grid_stride_kernel<float>"},
 		layer: []string{": cudnn_ampere_scudnn_128x64_relu_xregs_large_nn_v1 | add_tensor<CUDAFunctor_add<float>> | clamp_scalar_kernel | max_pool_forward_nchw | fft2d_r2c_32x32 | fft2d_r2c_32x32 | ampere_gcgemm_64x64_nt @3,1,1 | fft2d_c2r_32x32 | CUDAFunctor_add<float> | clamp_scalar_kernel",

@@ -52,7 +52,10 @@ func TestGeometry(t *testing.T) {
 		_, r := inferSample(t, name, nil)
 		g := r.Geometry
 		var passes []string
-		for _, p := range r.Passes {
+		for i, p := range r.Passes {
+			if !p.Whole || p.Layers != r.Layers || p.End <= p.Start || i > 0 && p.Start < r.Passes[i-1].End {
+				t.Errorf("%s: pass %d is %+v", name, i, p)
+			}
 			passes = append(passes, fmt.Sprintf("%sx%s+%s", text(p.Batch), text(p.Tokens), text(p.Past)))
 		}
 		got := strings.Join([]string{text(g.Model), text(g.Width), text(g.Heads), text(g.Inner), text(g.Vocab), text(g.DType)}, " ") + ": " + strings.Join(passes, ", ")

@@ -235,33 +235,6 @@ func TestOfRanges(t *testing.T) {
 	}
 }
 
-// TestFoldedByLayer: layers that a program numbers in its own way fold into one row.
-func TestFoldedByLayer(t *testing.T) {
-	p := &program{}
-	for range 2 {
-		p.in("gpt2_forward", p.in("Layer 0", p.k("a")), p.in("Layer 1", p.k("a")), p.in("head", p.k("b")))()
-	}
-	tr := p.trace()
-	OfRanges(tr, nil)
-	table, err := tables.Summarize(tr, tables.ByFolded, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, f := range table.Folded {
-		if f.Kind == tables.RowWork {
-			names = append(names, f.Name)
-		}
-	}
-	if want := []string{"Layer N", "head"}; !slices.Equal(names, want) || table.Folded[0].Layers != 2 || table.Folded[0].Calls != 4 {
-		t.Errorf("rows %q of %d layers, %d calls", names, table.Folded[0].Layers, table.Folded[0].Calls)
-	}
-	byLayer, err := tables.Summarize(tr, tables.ByLayer, -1)
-	if err != nil || byLayer.Rows[0].Name != "h.0" || byLayer.Rows[1].Name != "h.1" || byLayer.Rows[2].Name != tables.OutsideLayers {
-		t.Errorf("by layer: %v, %v", byLayer, err)
-	}
-}
-
 // TestDamagedRanges: parents that form a ring, and ranges that never ended, end nothing.
 func TestDamagedRanges(t *testing.T) {
 	p := &program{}

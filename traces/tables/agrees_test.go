@@ -1,8 +1,6 @@
 package tables
 
 import (
-	"encoding/csv"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -10,38 +8,6 @@ import (
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/samples"
 )
-
-// nsysRows reads what nsys stats says of a capture: numbers by the name of a row,
-// summed where rows have the same, and by the name of a column.
-func nsysRows(t *testing.T, path, name string) map[string]map[string]int64 {
-	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	lines, err := csv.NewReader(f).ReadAll()
-	if err != nil || len(lines) < 2 {
-		t.Fatalf("%s: %d lines, error %v", path, len(lines), err)
-	}
-	rows := map[string]map[string]int64{}
-	for _, line := range lines[1:] {
-		at := map[string]string{}
-		for i, column := range lines[0] {
-			at[column] = line[i]
-		}
-		row := strings.TrimPrefix(at[name], traces.Domain+":")
-		if rows[row] == nil {
-			rows[row] = map[string]int64{}
-		}
-		for column, text := range at {
-			if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-				rows[row][column] += n
-			}
-		}
-	}
-	return rows
-}
 
 // TestStagesAgreeWithNsys: of an eager capture, the steps' figures are those that
 // nsys stats has for their ranges, to the nanosecond, where both define them.
@@ -67,8 +33,22 @@ func TestStagesAgreeWithNsys(t *testing.T) {
 	for _, e := range traces.Project(tr.Header, tr.Events) {
 		spans[e.Name] += e.Duration
 	}
-	projected := nsysRows(t, "../samples/eager.nvtx_gpu_proj_sum.csv", "Range")
-	kernels := nsysRows(t, "../samples/eager.nvtx_kern_sum.csv", "NVTX Range")
+	// nsys sums the numbers of its rows by the name of a range, and by the name of a column.
+	nsys := func(report, name string) map[string]map[string]int64 {
+		rows := map[string]map[string]int64{}
+		for _, at := range samples.CSV(t, "eager."+report+".csv") {
+			row := strings.TrimPrefix(at[name], traces.Domain+":")
+			if rows[row] == nil {
+				rows[row] = map[string]int64{}
+			}
+			for column, text := range at {
+				n, _ := strconv.ParseInt(text, 10, 64) // others are texts
+				rows[row][column] += n
+			}
+		}
+		return rows
+	}
+	projected, kernels := nsys("nvtx_gpu_proj_sum", "Range"), nsys("nvtx_kern_sum", "NVTX Range")
 	if len(steps) != 8 {
 		t.Errorf("%d steps", len(steps))
 	}

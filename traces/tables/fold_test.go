@@ -6,7 +6,6 @@ import (
 
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
-	"gpt2scope/traces/internal/samples"
 )
 
 // TestFoldLayers folds passes of three layers whose fused steps reach into the next layer.
@@ -51,30 +50,5 @@ func TestFoldUnknownFloor(t *testing.T) {
 	table := &Table{Rows: []Row{{Kind: RowWork, Name: "h.0.attn", Exclusive: 10, Floor: 5, floor: 5}, {Kind: RowWork, Name: "h.1.attn", Exclusive: 10}}}
 	if f := FoldLayers(table); len(f) != 1 || f[0].Floor != 0 || f[0].Exclusive != 20 {
 		t.Errorf("%+v", f)
-	}
-}
-
-// TestFoldSample folds a recording of twelve layers; one of one layer stays as it is.
-func TestFoldSample(t *testing.T) {
-	for file, fewer := range map[string]bool{"gpt2-L12-graph-stamps": true, "gpt2-L1-graph-stamps": false} {
-		trace := samples.Load(t, file+".json.gz")
-		table, err := Summarize(trace, ByStage, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		folded := FoldLayers(table)
-		wall, floor, want := int64(0), int64(0), int64(0)
-		for i, f := range folded {
-			wall, floor = wall+f.Exclusive, floor+f.Floor
-			if !fewer && f.Name != table.Rows[i].Name {
-				t.Errorf("%s: row %d is %q, not %q", file, i, f.Name, table.Rows[i].Name)
-			}
-		}
-		for _, r := range table.Rows {
-			want += r.Floor
-		}
-		if wall != table.Wall || max(floor-want, want-floor) > int64(len(table.Rows)) || len(folded) >= 40 || (len(folded) < len(table.Rows)) != fewer {
-			t.Errorf("%s: %d rows of %d sum to %d ns of %d, their least times to %d of %d", file, len(folded), len(table.Rows), wall, table.Wall, floor, want)
-		}
 	}
 }

@@ -170,27 +170,3 @@ func compareShapes(a, b *Shape) int {
 	}
 	return cmp.Or(cmp.Compare(a.Registers, b.Registers), cmp.Compare(a.StaticShared, b.StaticShared), cmp.Compare(a.DynamicShared, b.DynamicShared))
 }
-
-// ShortKernel is the name of a kernel without namespaces, types and arguments, and with the
-// operation that it applies if it is one of PyTorch's for each element.
-func ShortKernel(name string) string {
-	applies := traces.Applies(name)
-	name = strings.TrimPrefix(name, "void ")
-	for _, anonymous := range []string{"<unnamed>::", "(anonymous namespace)::"} {
-		name = strings.ReplaceAll(name, anonymous, "")
-	}
-	// CUTLASS has one kernel, whose argument says what it computes.
-	if _, kernel, ok := strings.Cut(name, "cutlass::Kernel2<"); ok {
-		name = kernel
-		if i := strings.IndexAny(name, "<>,:"); i > 0 {
-			name = name[:i]
-		}
-	}
-	if i := strings.IndexAny(name, "<("); i > 0 {
-		name = name[:i]
-	}
-	if applies != "" {
-		name += " (" + applies + ")"
-	}
-	return name
-}

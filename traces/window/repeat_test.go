@@ -85,7 +85,7 @@ func TestNoRepetition(t *testing.T) {
 // TestSteadyWithoutSome: where one kernel in a hundred is lost, passes are still found.
 func TestSteadyWithoutSome(t *testing.T) {
 	for _, layers := range []int{1, 2, 12, 48} {
-		for seed := range uint64(20) {
+		for seed := range uint64(6) {
 			random := rand.New(rand.NewPCG(seed, 1))
 			kept := slices.DeleteFunc(model(layers, 20, func(int) int64 { return 1 }), func(traces.Event) bool { return random.IntN(100) == 0 })
 			if s := New(traces.NewTrace(&traces.Header{}, kept), 0).Steady(); len(s.Passes)+len(s.WarmUp) < 17 || len(s.Passes) > 20 {

@@ -20,10 +20,7 @@ func TestMerge(t *testing.T) {
 		return traces.NewTrace(&traces.Header{Base: base, Process: 1, Recorder: traces.RecorderKineto, Devices: []traces.Device{{ID: 0, Name: "GPU"}}}, events)
 	}
 	a, b := one(5000, "late"), one(1000, "early")
-	m, err := traces.Merge([]*traces.Trace{a, b}, []string{"a", "b"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := fixtures.Must(traces.Merge([]*traces.Trace{a, b}, []string{"a", "b"}))(t)
 	if m.Header.Base != 1000 || m.Kernels != 2 || m.WithoutCall != 0 || m.WithoutRange != 0 || len(m.Header.Devices) != 1 {
 		t.Errorf("base %d, %+v, devices %+v", m.Header.Base, m.Attribution, m.Header.Devices)
 	}
@@ -89,10 +86,7 @@ func TestMergeDevices(t *testing.T) {
 			events[1].Lane.Device = c.on[i]
 			list = append(list, traces.NewTrace(&traces.Header{Base: 1000 + int64(i), Process: 1, Recorder: traces.RecorderKineto, Devices: c.devices[i], Ranks: c.ranks[i]}, events))
 		}
-		m, err := traces.Merge(list, []string{"a", "b"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := fixtures.Must(traces.Merge(list, []string{"a", "b"}))(t)
 		var got []string
 		for i := range m.Events {
 			if e := &m.Events[i]; e.Kind == traces.KindKernel {

@@ -428,10 +428,7 @@ func TestMicros(t *testing.T) {
 }
 
 func TestKineto(t *testing.T) {
-	tr, err := load.Load(filepath.Join("testdata", "kineto.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := fixtures.Must(load.Load(filepath.Join("testdata", "kineto.json")))(t)
 	h := tr.Header
 	if h.Recorder != traces.RecorderKineto || h.Base != 1790857026000000000 || len(h.Devices) != 1 || h.Devices[0].SMs != 132 || h.Devices[0].Compute != "9.0" || h.Versions["cupti_version"] != "28" {
 		t.Errorf("header %+v", h)

@@ -14,15 +14,9 @@ import (
 
 func open(t *testing.T, name string) *Set {
 	t.Helper()
-	f, err := os.Open("../samples/pytorch/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := fixtures.Must(os.Open("../samples/pytorch/" + name))(t)
 	defer f.Close()
-	s, err := Read(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := fixtures.Must(Read(f))(t)
 	return s
 }
 

@@ -40,10 +40,7 @@ func TestDiff(t *testing.T) {
 	slow := func(int, int) int64 { return 50_000 }
 	a := fixtures.Trace(ha, append(append(fixtures.Passes(ha, 300_000, 30, noise(2000), nil), fixtures.Passes(ha, 10, 1, slow, nil)...), warm)...)
 	b := fixtures.Trace(hb, fixtures.Passes(hb, 0, 40, noise(2500), nil)...)
-	c, err := Compare(a, b, ByStage, 0.05)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := fixtures.Must(Compare(a, b, ByStage, 0.05))(t)
 	same, more, only := rowOf(t, c, "wte+wpe"), rowOf(t, c, "h.0.mlp.c_fc"), rowOf(t, c, "h.1.mlp.c_fc")
 	if same.Verdict != NoChange || same.A.N != 30 || same.B.N != 40 || *same.Low > 0 || *same.High < 0 {
 		t.Errorf("noise is reported as %+v", same)
@@ -57,10 +54,7 @@ func TestDiff(t *testing.T) {
 	if p := rowOf(t, c, "whole pass"); p.A.N != 30 || p.A.Median > 8000 || p.Kind != ChangePass {
 		t.Errorf("the passes of A: %+v", p)
 	}
-	back, err := Compare(b, a, ByStage, 0.05)
-	if err != nil {
-		t.Fatal(err)
-	}
+	back := fixtures.Must(Compare(b, a, ByStage, 0.05))(t)
 	if r := rowOf(t, back, "h.0.mlp.c_fc"); r.Verdict != Shorter || -r.Shift != more.Shift || *r.Low != -*more.High {
 		t.Errorf("turned round: %+v", r)
 	}
@@ -74,10 +68,7 @@ func TestDiff(t *testing.T) {
 	}
 
 	// A trace equals itself.
-	c, err = Compare(a, a, ByStage, 0.05)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c = fixtures.Must(Compare(a, a, ByStage, 0.05))(t)
 	for _, r := range c.Rows {
 		if r.Verdict != NoChange || r.Shift != 0 {
 			t.Errorf("compared with itself: %+v", r)
@@ -89,10 +80,7 @@ func TestDiff(t *testing.T) {
 
 	// Three passes say nothing, and a test that cannot reject is not made.
 	few := fixtures.Trace(ha, fixtures.Passes(ha, 0, 3, noise(9000), nil)...)
-	c, err = Compare(a, few, ByStage, 0.05)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c = fixtures.Must(Compare(a, few, ByStage, 0.05))(t)
 	if r := rowOf(t, c, "h.0.mlp.c_fc"); r.Verdict != TooFew || r.P != nil || r.Low != nil || r.B.Low != nil || r.Percent == nil || c.Tests != 0 {
 		t.Errorf("three passes: %+v", r)
 	}
@@ -119,10 +107,7 @@ func TestDiffChance(t *testing.T) {
 	changed, raw := 0, 0
 	const pairs = 2
 	for range pairs {
-		c, err := Compare(fixtures.Trace(h, fixtures.Passes(h, 0, 20, noise, nil)...), fixtures.Trace(h, fixtures.Passes(h, 0, 20, noise, nil)...), ByStage, 0.05)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := fixtures.Must(Compare(fixtures.Trace(h, fixtures.Passes(h, 0, 20, noise, nil)...), fixtures.Trace(h, fixtures.Passes(h, 0, 20, noise, nil)...), ByStage, 0.05))(t)
 		for _, r := range c.Rows {
 			if *r.P < 0.05 {
 				raw++
@@ -232,10 +217,7 @@ func TestAdjust(t *testing.T) {
 // the wall time; on the CPU threads that run together count once.
 func TestPasses(t *testing.T) {
 	for _, path := range []string{"../samples/eager.sqlite", "../samples/graph.sqlite"} {
-		tr, err := load.Load(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tr := fixtures.Must(load.Load(path))(t)
 		p := side{window.New(tr, -1)}
 		if len(p.Passes) != 8 {
 			t.Fatalf("%s has %d passes", path, len(p.Passes))
@@ -258,10 +240,7 @@ func TestPasses(t *testing.T) {
 			t.Errorf("%s: idle time and steps are %d ns, the passes %d; %d lost", path, rest, sum, lost)
 		}
 		// The stages have the times of the stage table.
-		table, err := tables.Summarize(tr, tables.ByStage, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		table := fixtures.Must(tables.Summarize(tr, tables.ByStage, -1))(t)
 		for _, r := range table.Rows {
 			if r.Kind != tables.RowWork {
 				continue
@@ -317,10 +296,7 @@ func TestUnfair(t *testing.T) {
 	b.Overhead = []traces.Overhead{{Phase: "decode step", Baseline: 100, Recorded: 150, Passes: 30}}
 	b.Drop("kernels", 7)
 	graph := func(k *traces.Event) { k.Node = 5 }
-	c, err := Compare(fixtures.Trace(a, fixtures.Passes(a, 0, 5, flat, nil)...), fixtures.Trace(b, fixtures.Passes(b, 0, 5, flat, graph)...), ByStage, 0.05)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := fixtures.Must(Compare(fixtures.Trace(a, fixtures.Passes(a, 0, 5, flat, nil)...), fixtures.Trace(b, fixtures.Passes(b, 0, 5, flat, graph)...), ByStage, 0.05))(t)
 	text := strings.Join(c.Notes, "\n")
 	for _, want := range []string{"recorder differs: cupti in A, stamps in B", "device differs: GPU in A, other GPU", "bf16 in A, f32 in B", "eager in A, CUDA graphs in B",
 		"1 sequence in A, 2 sequences", "1 token in A, 3 tokens", "no padding in A, 3 tokens padded to 16", "version of driver differs: 1 in A, 2 in B", "the model differs: x in A, y in B", "decode step: recording made a pass no longer in A, 50.0 % longer in B", "B: 7 records"} {
@@ -335,10 +311,7 @@ func TestUnfair(t *testing.T) {
 	// What recording cost is compared only where both measured it, on enough passes.
 	for _, overhead := range [][]traces.Overhead{nil, {{Phase: "decode step", Baseline: 100, Recorded: 101, Passes: 1}}, {{Phase: "prefill", Baseline: 100, Recorded: 101, Passes: 30}}} {
 		a.Overhead = overhead
-		c, err := Compare(fixtures.Trace(a, fixtures.Passes(a, 0, 5, flat, nil)...), fixtures.Trace(b, fixtures.Passes(b, 0, 5, flat, nil)...), ByStage, 0.05)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := fixtures.Must(Compare(fixtures.Trace(a, fixtures.Passes(a, 0, 5, flat, nil)...), fixtures.Trace(b, fixtures.Passes(b, 0, 5, flat, nil)...), ByStage, 0.05))(t)
 		text := strings.Join(c.Notes, "\n")
 		if strings.Contains(text, "recording made") {
 			t.Errorf("with %+v in A:\n%s", overhead, text)

@@ -191,10 +191,7 @@ func TestAdvise(t *testing.T) {
 		}(), 10 * 150, []string{"1 stage takes"}, cpu(0, even)},
 	} {
 		tested[c.rule] = true
-		a, err := Advise(c.with, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := fixtures.Must(Advise(c.with, -1))(t)
 		i := slices.IndexFunc(a.Hints, func(h Hint) bool { return h.Rule == c.rule })
 		if i < 0 {
 			t.Errorf("%s finds nothing; there are %+v, %q", c.rule, a.Hints, a.Notes)
@@ -216,10 +213,7 @@ func TestAdvise(t *testing.T) {
 		if !slices.IsSortedFunc(a.Hints, func(x, y Hint) int { return int(y.Gain - x.Gain) }) {
 			t.Errorf("not by gain: %+v", a.Hints)
 		}
-		b, err := Advise(c.without, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := fixtures.Must(Advise(c.without, -1))(t)
 		for _, h := range b.Above(1) {
 			if h.Rule == c.rule {
 				t.Errorf("%s finds in a trace without it: %+v", c.rule, h)
@@ -247,10 +241,7 @@ func TestAdviseQuiet(t *testing.T) {
 func TestAdviseNotes(t *testing.T) {
 	lost := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "lost", 10_000, 50)
 	odd := append(copied("Memcpy", 50, 5000, 100), lost)
-	a, err := Advise(fixtures.Trace(&traces.Header{Overhead: []traces.Overhead{{Phase: "decode step", Baseline: 100, Recorded: 120, Passes: 24}, {Phase: "prefill", Baseline: 100, Recorded: 130, Passes: 23}}}, append(append(fixtures.Launched(1, 0, 5, 10, 30), fixtures.Launched(2, 40, 50, 60, 70)...), odd...)...), -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := fixtures.Must(Advise(fixtures.Trace(&traces.Header{Overhead: []traces.Overhead{{Phase: "decode step", Baseline: 100, Recorded: 120, Passes: 24}, {Phase: "prefill", Baseline: 100, Recorded: 130, Passes: 23}}}, append(append(fixtures.Launched(1, 0, 5, 10, 30), fixtures.Launched(2, 40, 50, 60, 70)...), odd...)...), -1))(t)
 	text := strings.Join(a.Notes, "\n")
 	for _, want := range []string{"no pass", "shares are withheld, since they would mislead", "20.0 % longer", "does not say how many SMs", "occupancy: the recording does not say", "pageable: 1 copy or set", "does not say what steps cost"} {
 		if !strings.Contains(text, want) {
@@ -270,7 +261,7 @@ func TestAdviseNotes(t *testing.T) {
 	}
 	h := fixtures.Plan("h.0.ln_1")
 	h.Plans[0].Steps[0].Bytes = 100
-	a, err = Advise(fixtures.Trace(h, fixtures.Passes(h, 0, 5, func(int, int) int64 { return 100 }, nil)...), -1)
+	a, err := Advise(fixtures.Trace(h, fixtures.Passes(h, 0, 5, func(int, int) int64 { return 100 }, nil)...), -1)
 	if err != nil || !strings.Contains(fmt.Sprint(a.Notes), "infer bench ceilings") {
 		t.Errorf("without ceilings: %q, error %v", a.Notes, err)
 	}
@@ -285,10 +276,7 @@ func TestGraphLaunchRuns(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		trace := samples.Load(t, "shipped-graph-cupti.json.gz")
 		fixtures.SlowGraphLaunch(trace, late)
-		a, err := Advise(trace, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := fixtures.Must(Advise(trace, -1))(t)
 		launch := slices.IndexFunc(a.Hints, func(h Hint) bool { return h.Rule == "launch-latency" })
 		if launch < 0 || !strings.Contains(a.Hints[launch].Text, "between kernels of one graph while the call that launches it still runs") {
 			t.Errorf("late %t: %+v", late, a.Hints)
@@ -321,10 +309,7 @@ func TestWarmUpIsLeftOut(t *testing.T) {
 			launch(name, wait, 1000)
 		}
 	}
-	advice, err := Advise(fixtures.Trace(&traces.Header{}, events...), -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	advice := fixtures.Must(Advise(fixtures.Trace(&traces.Header{}, events...), -1))(t)
 	for _, h := range advice.Hints {
 		if h.Rule == "host-late" && h.Gain > 5*5*100 {
 			t.Errorf("the warm-up counts: %d ns, %s", h.Gain, h.Text)
@@ -394,10 +379,7 @@ func TestBadProgram(t *testing.T) {
 	if !stages.OfRanges(tr, nil) {
 		t.Fatal("it has no ranges")
 	}
-	a, err := Advise(tr, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := fixtures.Must(Advise(tr, -1))(t)
 	facts := map[string][]string{"float32": {"63 products in float32"}, "elementwise": {"14 runs", "8 kernels in a row: Mul scalar, pow, Mul scalar, add, Mul scalar, tanh, add scalar, Mul"}, "small-copies": {"140 copies", "112 copies"},
 		"pageable": {"133 copies use", "at 9.1 GB/s"}, "sync": {"waits lie inside passes, 20.0 in each"}}
 	for _, h := range a.Hints {
@@ -416,10 +398,7 @@ func TestBadProgram(t *testing.T) {
 // TestUnalignedVocabulary: the product of a vocabulary that is not padded is found in a capture.
 func TestUnalignedVocabulary(t *testing.T) {
 	tr := samples.Load(t, "pytorch/unaligned.sqlite")
-	a, err := Advise(tr, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := fixtures.Must(Advise(tr, -1))(t)
 	i := slices.IndexFunc(a.Hints, func(h Hint) bool { return h.Rule == "unaligned" })
 	if i < 0 {
 		t.Fatalf("%+v", a.Hints)

@@ -38,10 +38,7 @@ func TestMeasure(t *testing.T) {
 	last := traces.Plain(traces.KindKernel, stream, "uncalled", 280, 20)
 	h := &traces.Header{Devices: []traces.Device{{SMs: 100, WarpsPerSM: 64, BlocksPerSM: 32, RegistersPerSM: 65536, SharedPerSM: 200 << 10}}}
 	tr := fixtures.Trace(h, append(append(launched, second...), copied, call, wait, in, last, sampled(-10, 10), sampled(160, 30))...)
-	r, err := Measure(tr, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := fixtures.Must(Measure(tr, -1))(t)
 	if r.Wall != 280 || r.PassesFrom != window.FromNothing || r.Before != 0 {
 		t.Errorf("%d ns, passes from %q, %d ns before", r.Wall, r.PassesFrom, r.Before)
 	}
@@ -79,10 +76,7 @@ func TestCommunication(t *testing.T) {
 	on := func(stream int64, name string, from, length int64) traces.Event {
 		return traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, stream), name, from, length)
 	}
-	r, err := Measure(fixtures.Trace(&traces.Header{}, on(7, "gemm", 0, 100), on(20, "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 80, 60), on(21, "ncclKernel_SendRecv", 100, 20), on(7, "gemm", 130, 100)), -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := fixtures.Must(Measure(fixtures.Trace(&traces.Header{}, on(7, "gemm", 0, 100), on(20, "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 80, 60), on(21, "ncclKernel_SendRecv", 100, 20), on(7, "gemm", 130, 100)), -1))(t)
 	for key, want := range map[string]float64{"communication_time": 60, "communication_overlap_percent": 50, "compute_percent": 100} {
 		if got, ok := r.Value(key); !ok || !near(got, want) {
 			t.Errorf("%s is %v (%v), not %v", key, got, ok, want)
@@ -109,10 +103,7 @@ func TestTogether(t *testing.T) {
 
 // TestMissing: a recording without API calls says for each indicator of the host what records it.
 func TestMissing(t *testing.T) {
-	r, err := Measure(fixtures.Trace(&traces.Header{}, traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", 0, 10)), -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := fixtures.Must(Measure(fixtures.Trace(&traces.Header{}, traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", 0, 10)), -1))(t)
 	for _, key := range []string{"cpu_gpu_overlap_percent", "queue_depth", "launch_latency", "starved_percent", "synchronisations", "correlated_percent", "sm_utilisation_percent", "theoretical_occupancy_percent"} {
 		if x := r.Find(key); x == nil || x.Value != nil || x.RecordWith == "" {
 			t.Errorf("%s: %+v", key, x)
@@ -127,10 +118,7 @@ func TestMissing(t *testing.T) {
 // same capture. Passes and what is before them are all of it.
 func TestAgreesWithNsys(t *testing.T) {
 	tr := samples.Load(t, "pytorch/bad.sqlite")
-	r, err := Measure(tr, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := fixtures.Must(Measure(tr, -1))(t)
 	sum := func(keys ...string) float64 {
 		s := 0.0
 		for _, key := range keys {
@@ -179,10 +167,7 @@ func TestAgreesWithNsys(t *testing.T) {
 func TestChecksOfSamples(t *testing.T) {
 	for _, name := range []string{"eager.sqlite", "graph.sqlite", "shipped-eager-stamps.json.gz", "gpt2-L1-graph-cupti.json.gz", "pytorch/bad.sqlite", "pytorch/metrics.sqlite", "pytorch/two.sqlite", "pytorch/kineto.json.gz", "stages/hf-sdpa-f32-L1-prefill.json.gz", "stages/compile-hf-bf16-reduce-overhead.json.gz"} {
 		tr := samples.Load(t, name)
-		r, err := Measure(tr, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := fixtures.Must(Measure(tr, -1))(t)
 		for _, c := range r.Checks {
 			if c.Evidence == "" || c.Answer != judge.No && c.Next == "" {
 				t.Errorf("%s: %+v", name, c)
@@ -197,10 +182,7 @@ func TestChecksOfSamples(t *testing.T) {
 // TestGPUMetrics: the samples of nsys --gpu-metrics-devices are utilisation.
 func TestGPUMetrics(t *testing.T) {
 	tr := samples.Load(t, "pytorch/metrics.sqlite")
-	r, err := Measure(tr, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := fixtures.Must(Measure(tr, -1))(t)
 	for _, key := range []string{"sm_utilisation_percent", "tensor_utilisation_percent", "dram_bandwidth_percent"} {
 		v, ok := r.Value(key)
 		if busy, _ := r.Value("gpu_busy_percent"); !ok || v <= 0 || v > busy {

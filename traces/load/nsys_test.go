@@ -23,10 +23,7 @@ import (
 func sqlite(t *testing.T, statements ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "a trace?#%41.sqlite") // a name that means something in an address
-	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "trace.sqlite"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := fixtures.Must(sql.Open("sqlite", filepath.Join(t.TempDir(), "trace.sqlite")))(t)
 	for _, s := range statements {
 		if _, err := db.Exec(s); err != nil {
 			t.Fatalf("%s: %v", s, err)
@@ -106,10 +103,7 @@ var modern = []string{
 }
 
 func TestNsys(t *testing.T) {
-	tr, err := Load(sqlite(t, modern...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := fixtures.Must(Load(sqlite(t, modern...)))(t)
 	h := tr.Header
 	if h.Tool != "NVIDIA Nsight Systems" || h.Release != "2025.3" || h.Recorder != traces.RecorderNsys || h.Base != 1795240732022067190 || !slices.Equal(h.Command, []string{"infer", "-n", "8"}) {
 		t.Errorf("header %+v", h)
@@ -237,10 +231,7 @@ func TestNsysOld(t *testing.T) {
 // TestDiagnostics: the number of events that nsys collected decides whether any are missing,
 // not its warning, which it gives of nearly every capture.
 func TestDiagnostics(t *testing.T) {
-	whole, err := os.ReadFile("../samples/graph.sqlite")
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := fixtures.Must(os.ReadFile("../samples/graph.sqlite"))(t)
 	const (
 		doubtCUDA, doubtNVTX = "Not all CUDA events might have been collected.", "Not all NVTX events might have been collected."
 		wholeCUDA            = "nsys says that not all CUDA events might have been collected; the export has all 341 that it counted"
@@ -270,10 +261,7 @@ func TestDiagnostics(t *testing.T) {
 		if err := os.WriteFile(path, whole, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		db, err := sql.Open("sqlite", path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		db := fixtures.Must(sql.Open("sqlite", path))(t)
 		execute := func(statement string, args ...any) {
 			if _, err := db.Exec(statement, args...); err != nil {
 				t.Fatalf("%s: %s: %v", name, statement, err)
@@ -349,10 +337,7 @@ func TestOpenRefuses(t *testing.T) {
 // TestSqliteCutOff: an export that is shorter than its header says is refused, also if SQLite
 // would read what is left without an error.
 func TestSqliteCutOff(t *testing.T) {
-	whole, err := os.ReadFile("../samples/eager.sqlite")
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := fixtures.Must(os.ReadFile("../samples/eager.sqlite"))(t)
 	path := filepath.Join(t.TempDir(), "cut.sqlite")
 	for _, cut := range []int{1, 60, len(whole) / 2} {
 		if err := os.WriteFile(path, whole[:len(whole)-cut], 0o666); err != nil {
@@ -378,10 +363,7 @@ func TestSqliteCutOff(t *testing.T) {
 
 // TestDamagedSqlite: a damaged export is read or refused in words.
 func TestDamagedSqlite(t *testing.T) {
-	whole, err := os.ReadFile("../samples/eager.sqlite")
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := fixtures.Must(os.ReadFile("../samples/eager.sqlite"))(t)
 	r := rand.New(rand.NewPCG(1, 2))
 	path := filepath.Join(t.TempDir(), "damaged.sqlite")
 	refused := 0

@@ -79,10 +79,7 @@ func TestRanksAreKept(t *testing.T) {
 		h := &traces.Header{Base: 1000, Process: 1, Recorder: traces.RecorderKineto, Ranks: []traces.Rank{{Process: 1, Rank: rank, Source: "distributedInfo"}}}
 		return traces.NewTrace(h, fixtures.Launched(1, 10, 20, 30, 40))
 	}
-	m, err := traces.Merge([]*traces.Trace{one(1), one(0)}, []string{"a", "b"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := fixtures.Must(traces.Merge([]*traces.Trace{one(1), one(0)}, []string{"a", "b"}))(t)
 	if m.Header.Clock.Aligned == "" {
 		t.Error("how the clocks are aligned is not said")
 	}
@@ -91,10 +88,7 @@ func TestRanksAreKept(t *testing.T) {
 	if err := os.WriteFile(path, file, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	again, err := Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := fixtures.Must(Load(path))(t)
 	for _, tr := range []*traces.Trace{m, again} {
 		var ranks []string
 		for i := range tr.Events {

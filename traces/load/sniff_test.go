@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gpt2scope/traces/internal/fixtures"
 )
 
 // TestForeign: the content of a file says what it is, whatever its name is, and the error says
@@ -68,10 +70,7 @@ func TestForeign(t *testing.T) {
 		}
 	}
 	for from, name := range map[string]string{"../samples/eager.sqlite": "x.ncu-rep", "../samples/shipped-eager-stamps.json.gz": "x.nsys-rep", "../testdata/kineto.json": "x.csv"} {
-		content, err := os.ReadFile(from)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := fixtures.Must(os.ReadFile(from))(t)
 		path := filepath.Join(t.TempDir(), name)
 		if err := os.WriteFile(path, content, 0o666); err != nil {
 			t.Fatal(err)

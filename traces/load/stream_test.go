@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"gpt2scope/traces/internal/fixtures"
 )
 
 // TestStream: a trace of any format is the same from a file and from a stream, and nothing
@@ -16,14 +18,8 @@ import (
 func TestStream(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	for _, path := range []string{"../samples/eager.sqlite", "../samples/gpt2-L1-graph-stamps.json.gz", "../testdata/kineto.json"} {
-		want, err := Load(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := fixtures.Must(Load(path))(t)
+		f := fixtures.Must(os.Open(path))(t)
 		defer f.Close()
 		got, err := Source{Path: "standard input", Stream: f}.Load()
 		if err != nil || !reflect.DeepEqual(got, want) {
@@ -43,10 +39,7 @@ func TestStream(t *testing.T) {
 // TestProgress: what is read of a file grows to all of it.
 func TestProgress(t *testing.T) {
 	for _, path := range []string{"../samples/gpt2-xl-eager-stamps.json.gz", "../samples/graph.sqlite"} {
-		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := fixtures.Must(os.Stat(path))(t)
 		calls, last := 0, int64(0)
 		if _, err := (Source{Path: path, Progress: func(done, total int64) {
 			if done < last || done > total || total != info.Size() {

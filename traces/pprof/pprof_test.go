@@ -16,18 +16,12 @@ import (
 // profiled writes a profile of a trace and reads it back.
 func profiled(t *testing.T, tr *traces.Trace) (*profile.Profile, []byte) {
 	t.Helper()
-	made, err := Profile(tr, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := fixtures.Must(Profile(tr, -1))(t)
 	var b bytes.Buffer
 	if err := made.Write(&b); err != nil {
 		t.Fatal(err)
 	}
-	p, err := profile.Parse(bytes.NewReader(b.Bytes()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := fixtures.Must(profile.Parse(bytes.NewReader(b.Bytes())))(t)
 	return p, b.Bytes()
 }
 
@@ -43,14 +37,8 @@ func frames(s *profile.Sample) string {
 // TestProfile: the profile has the rows of the stage table, and sums to wall time.
 func TestProfile(t *testing.T) {
 	for _, path := range []string{"../samples/eager.sqlite", "../samples/graph.sqlite"} {
-		tr, err := load.Load(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		table, err := tables.Summarize(tr, tables.ByStage, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tr := fixtures.Must(load.Load(path))(t)
+		table := fixtures.Must(tables.Summarize(tr, tables.ByStage, -1))(t)
 		p, _ := profiled(t, tr)
 		type key struct{ phase, name string }
 		sums, counts := map[key]int64{}, map[key]int64{}

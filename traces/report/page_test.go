@@ -16,6 +16,7 @@ import (
 
 	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
+	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/internal/samples"
 	"gpt2scope/traces/load"
 	"gpt2scope/traces/tables"
@@ -36,10 +37,7 @@ func TestNumbers(t *testing.T) {
 			if name != "floors" {
 				tr = sample(t, name)
 			}
-			table, err := tables.Summarize(tr, tables.ByStage, -1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			table := fixtures.Must(tables.Summarize(tr, tables.ByStage, -1))(t)
 			b := openAs(t, "run.json.gz", tr, 1440, 900)
 			heads := eval[[]string](b, `[...document.querySelectorAll("#stage-table thead th")].map((e) => e.textContent.trim())`)
 			rows := eval[[][]string](b, `[...document.querySelectorAll("#stage-table tbody tr")].map((r) => [...r.cells].map((c) => (c.querySelector(".stage, .idle") || c).textContent.trim()))`)
@@ -180,10 +178,7 @@ func TestZoom(t *testing.T) {
 // TestStage clicks on each stage: its kernels are listed, and are those that the table sums.
 func TestStage(t *testing.T) {
 	for name, tr := range map[string]*traces.Trace{"graph": sample(t, "graph.sqlite"), "cpu": host(t), "layers": layered()} {
-		table, err := tables.Summarize(tr, tables.ByStage, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		table := fixtures.Must(tables.Summarize(tr, tables.ByStage, -1))(t)
 		b := open(t, tr, 1440, 900)
 		if name == "layers" {
 			b.run(chromedp.Click(chromedp.CSS("#unfold")))
@@ -218,10 +213,7 @@ func TestStage(t *testing.T) {
 // TestOperations shows a recording without stages or kernels by operation, and finds the
 // events of each.
 func TestOperations(t *testing.T) {
-	tr, err := load.Load("../testdata/kineto-cpu.json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := fixtures.Must(load.Load("../testdata/kineto-cpu.json.gz"))(t)
 	table, err := tables.SummarizeAny(tr, -1)
 	if err != nil || table.By != tables.ByOp {
 		t.Fatal(err, table.By)
@@ -242,10 +234,7 @@ func TestOperations(t *testing.T) {
 // lists the kernels of all of them.
 func TestLayers(t *testing.T) {
 	tr := layered()
-	table, err := tables.Summarize(tr, tables.ByStage, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := fixtures.Must(tables.Summarize(tr, tables.ByStage, -1))(t)
 	folded := tables.FoldLayers(table)
 	b := open(t, tr, 1440, 900)
 	shown := func() []string {
@@ -443,10 +432,7 @@ func TestWidths(t *testing.T) {
 // TestRoofline has a point for each stage of known cost, and the ceilings.
 func TestRoofline(t *testing.T) {
 	tr := withCosts(t)
-	table, err := tables.Summarize(tr, tables.ByStage, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := fixtures.Must(tables.Summarize(tr, tables.ByStage, -1))(t)
 	want := 0
 	for _, r := range table.Rows {
 		if r.Kind == tables.RowWork && r.FLOPs > 0 {

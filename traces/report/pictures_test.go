@@ -14,6 +14,8 @@ import (
 
 	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
+
+	"gpt2scope/traces/internal/fixtures"
 )
 
 // maxPicture bounds the size of a picture of the README.
@@ -34,14 +36,8 @@ func TestPictures(t *testing.T) {
 		b := openAs(t, name, sample(t, name), p.width, p.height)
 		b.scheme(p.scheme)
 		eval[any](b, `gpt2scope.fit()`)
-		shot, err := chromedp.Call(b.Context, cdppage.CaptureScreenshot, cdppage.CaptureScreenshotParams{Format: cdppage.CaptureScreenshotFormatPng})
-		if err != nil {
-			t.Fatal(err)
-		}
-		picture, err := fewColours(shot.Data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		shot := fixtures.Must(chromedp.Call(b.Context, cdppage.CaptureScreenshot, cdppage.CaptureScreenshotParams{Format: cdppage.CaptureScreenshotFormatPng}))(t)
+		picture := fixtures.Must(fewColours(shot.Data))(t)
 		if len(picture) < 10_000 || len(picture) > maxPicture {
 			t.Errorf("%s has %d bytes", p.name, len(picture))
 		}

@@ -47,10 +47,7 @@ func TestColumns(t *testing.T) {
 		c.add(e.start, e.duration, e.name, e.row, e.detail, e.link)
 		want = append(want, e)
 	}
-	data, err := json.Marshal(&c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := fixtures.Must(json.Marshal(&c))(t)
 	var read struct {
 		N    int
 		Data string
@@ -58,10 +55,7 @@ func TestColumns(t *testing.T) {
 	if err := json.Unmarshal(data, &read); err != nil || read.N != len(want) {
 		t.Fatal(err, read.N)
 	}
-	b, err := base64.StdEncoding.DecodeString(read.Data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := fixtures.Must(base64.StdEncoding.DecodeString(read.Data))(t)
 	next := func() int64 {
 		v, n := binary.Uvarint(b)
 		b = b[n:]
@@ -97,10 +91,7 @@ func TestQueue(t *testing.T) {
 	add(2, 30, 40, 100, 120)
 	add(3, 200, 260, 250, 270)
 	tr := fixtures.Trace(&r.header, r.events...)
-	table, err := tables.Summarize(tr, tables.ByKernel, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := fixtures.Must(tables.Summarize(tr, tables.ByKernel, -1))(t)
 	facts, _ := launches(table, &r.header)
 	// The table is from 20 to 270; nothing is queued or runs from 120 to 250.
 	want := []fact{{"launches", "3, of 3 kernels, copies and sets"}, {"API time", "median 10 ns, 90 % below 60 ns, at most 60 ns"},
@@ -177,10 +168,7 @@ func TestSentence(t *testing.T) {
 func TestTwins(t *testing.T) {
 	titles := func(name string) (all []string) {
 		tr := sample(t, name)
-		table, err := tables.Summarize(tr, tables.ByKernel, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		table := fixtures.Must(tables.Summarize(tr, tables.ByKernel, -1))(t)
 		for _, track := range newTimeline(tr, table).Tracks {
 			all = append(all, track.Title)
 		}
@@ -325,10 +313,7 @@ func TestEscapes(t *testing.T) {
 
 // TestKernels makes the page of a recording without passes by kernel.
 func TestKernels(t *testing.T) {
-	tr, err := load.Load("../testdata/kineto.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := fixtures.Must(load.Load("../testdata/kineto.json"))(t)
 	if page := written(t, tr); !strings.Contains(page, ">Kernel</button>") || !strings.Contains(page, `data-kind="work"`) {
 		t.Error("the page is not by kernel")
 	}
@@ -385,10 +370,7 @@ func TestCrowded(t *testing.T) {
 		r.events = append(r.events, traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", i, 1000))
 	}
 	tr := fixtures.Trace(&r.header, r.events...)
-	table, err := tables.Summarize(tr, tables.ByKernel, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := fixtures.Must(tables.Summarize(tr, tables.ByKernel, -1))(t)
 	line := newTimeline(tr, table)
 	n := 0
 	for _, b := range line.Tracks[0].Bands {
@@ -402,10 +384,7 @@ func TestCrowded(t *testing.T) {
 // TestContrast: names can be read on each colour of an event, and text on the page, in both
 // schemes (4.5:1, as the Web Content Accessibility Guidelines ask).
 func TestContrast(t *testing.T) {
-	css, err := files.ReadFile("page/page.css")
-	if err != nil {
-		t.Fatal(err)
-	}
+	css := fixtures.Must(files.ReadFile("page/page.css"))(t)
 	light, dark, ok := strings.Cut(string(css), "prefers-color-scheme: dark")
 	if !ok {
 		t.Fatal("the style has no dark scheme")
@@ -414,10 +393,7 @@ func TestContrast(t *testing.T) {
 	luminance := func(colour string) float64 {
 		var v [3]float64
 		for i := range v {
-			n, err := strconv.ParseUint(colour[1+2*i:3+2*i], 16, 8)
-			if err != nil {
-				t.Fatal(err)
-			}
+			n := fixtures.Must(strconv.ParseUint(colour[1+2*i:3+2*i], 16, 8))(t)
 			if v[i] = float64(n) / 255; v[i] <= 0.03928 {
 				v[i] /= 12.92
 			} else {
@@ -463,17 +439,11 @@ func TestRows(t *testing.T) {
 		t.Fatalf("there is no %s", name)
 		return nil
 	}
-	stages, err := tables.Summarize(tr, tables.ByStage, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stages := fixtures.Must(tables.Summarize(tr, tables.ByStage, -1))(t)
 	if i := stages.RowOf(find("Memcpy DtoH", 0)); i < 0 || stages.Rows[i].Kind != tables.RowIdle || stages.Rows[i].Name != tables.IdleCopy {
 		t.Errorf("by stage the copy is of row %d", i)
 	}
-	kernels, err := tables.Summarize(tr, tables.ByKernel, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kernels := fixtures.Must(tables.Summarize(tr, tables.ByKernel, -1))(t)
 	for _, grid := range []int32{7, 12} {
 		if i := kernels.RowOf(find("k", grid)); i < 0 || kernels.Rows[i].Shape.Grid[0] != grid {
 			t.Errorf("by kernel that of %d blocks is of row %d", grid, i)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/internal/samples"
 	"gpt2scope/traces/load"
 	"gpt2scope/traces/tables"
@@ -18,10 +19,7 @@ func TestApply(t *testing.T) {
 	for _, name := range []string{"hf-sdpa-f32-L1-prefill", "hf-sdpa-f16-L12-graph-static-decode", "hf-sdpa-bf16-L6-other-work", "compile-hf-f16-static-decode"} {
 		t.Run(name, func(t *testing.T) {
 			tr := samples.Load(t, "stages/"+name+".json.gz")
-			found, err := Infer(tr, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			found := fixtures.Must(Infer(tr, nil))(t)
 			stages := map[int64]string{}
 			for _, k := range found.Kernels {
 				if k.Stage != nil {
@@ -39,10 +37,7 @@ func TestApply(t *testing.T) {
 			if err := w.Close(); err != nil {
 				t.Fatal(err)
 			}
-			again, err := load.Source{Path: name, Stream: &file}.Load()
-			if err != nil {
-				t.Fatal(err)
-			}
+			again := fixtures.Must(load.Source{Path: name, Stream: &file}.Load())(t)
 			for _, tr := range []*traces.Trace{tr, again} {
 				if !strings.Contains(tr.Header.Describe(), "stages inferred, confidence 1.00") {
 					t.Errorf("%s", tr.Header.Describe())
@@ -76,10 +71,7 @@ func TestApply(t *testing.T) {
 // TestPlanOrder: the steps of an inferred plan are in the order of the model.
 func TestPlanOrder(t *testing.T) {
 	tr := samples.Load(t, "stages/compile-plain-f32-prefill.json.gz")
-	found, err := Infer(tr, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := fixtures.Must(Infer(tr, nil))(t)
 	if err := found.Apply(tr); err != nil {
 		t.Fatal(err)
 	}
@@ -113,10 +105,7 @@ func TestLengthsAreNoWarmUp(t *testing.T) {
 		}
 	}
 	tr := traces.NewTrace(&traces.Header{Version: traces.Version, Recorder: traces.RecorderChrome}, events)
-	found, err := Infer(tr, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := fixtures.Must(Infer(tr, nil))(t)
 	if err := found.Apply(tr); err != nil {
 		t.Fatal(err)
 	}

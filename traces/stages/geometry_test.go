@@ -8,6 +8,7 @@ import (
 
 	"gpt2scope/gpt2"
 	"gpt2scope/traces"
+	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/internal/samples"
 )
 
@@ -15,10 +16,7 @@ import (
 func inferSample(t *testing.T, name string, model *Model) (*traces.Trace, *Inference) {
 	t.Helper()
 	tr := samples.Load(t, "stages/"+name+".json.gz")
-	found, err := Infer(tr, model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := fixtures.Must(Infer(tr, model))(t)
 	return tr, found
 }
 
@@ -171,10 +169,7 @@ func TestShapesOfOperators(t *testing.T) {
 		}
 		return p.trace()
 	}
-	r, err := Infer(record(func(_, inputs string) string { return inputs }), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := fixtures.Must(Infer(record(func(_, inputs string) string { return inputs }), nil))(t)
 	g := r.Geometry
 	if got := strings.Join([]string{text(g.Width), text(g.Heads), text(g.Inner), text(g.Vocab), text(g.DType)}, " "); got != "192 3 768 300 bf16" || g.Confidence != 1 {
 		t.Errorf("found %s, %+v", got, g)

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/load"
 )
 
@@ -28,15 +29,9 @@ type truth struct {
 // that no reader of traces takes notice of.
 func labelled(t testing.TB, path string) []truth {
 	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := fixtures.Must(os.Open(path))(t)
 	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	z := fixtures.Must(gzip.NewReader(f))(t)
 	var file struct {
 		Events []struct {
 			Category  string  `json:"cat"`
@@ -71,10 +66,7 @@ func labelled(t testing.TB, path string) []truth {
 // removes everything else.
 func own(t testing.TB, path string) []truth {
 	t.Helper()
-	tr, err := load.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := fixtures.Must(load.Load(path))(t)
 	var list []truth
 	for _, e := range tr.Events {
 		if e.Kind != traces.KindKernel {
@@ -96,10 +88,7 @@ func inferred(t testing.TB, list []truth) *Inference {
 	for i, k := range list {
 		events[i] = k.event
 	}
-	r, err := Infer(traces.NewTrace(&traces.Header{Version: traces.Version, Recorder: traces.RecorderChrome}, events), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := fixtures.Must(Infer(traces.NewTrace(&traces.Header{Version: traces.Version, Recorder: traces.RecorderChrome}, events), nil))(t)
 	if len(r.Kernels) != len(list) {
 		t.Fatalf("%d kernels of %d", len(r.Kernels), len(list))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"gpt2scope/gpt2"
 	"gpt2scope/traces"
+	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/internal/samples"
 	"gpt2scope/traces/load"
 	"gpt2scope/traces/tables"
@@ -254,19 +255,13 @@ func TestDamagedRanges(t *testing.T) {
 // TestRangesAroundCapture: in an export of Nsight Systems, kernels of a graph have the ranges that were
 // around the capture of their nodes. The sample is one of this program, whose ranges have another domain here.
 func TestRangesAroundCapture(t *testing.T) {
-	data, err := os.ReadFile("../samples/graph.sqlite")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := fixtures.Must(os.ReadFile("../samples/graph.sqlite"))(t)
 	path := filepath.Join(t.TempDir(), "other.sqlite")
 	if err := os.WriteFile(path, bytes.ReplaceAll(data, []byte("gpt2scope"), []byte("other-one")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	own := samples.Load(t, "graph.sqlite")
-	other, err := load.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := fixtures.Must(load.Load(path))(t)
 	if !OfRanges(other, nil) {
 		t.Fatal("no passes")
 	}

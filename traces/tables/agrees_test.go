@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/internal/samples"
 )
 
@@ -13,10 +14,7 @@ import (
 // nsys stats has for their ranges, to the nanosecond, where both define them.
 func TestStagesAgreeWithNsys(t *testing.T) {
 	tr := samples.Load(t, "eager.sqlite")
-	table, err := Summarize(tr, ByStage, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := fixtures.Must(Summarize(tr, ByStage, -1))(t)
 	steps := map[string]*Row{} // of all phases
 	for _, r := range table.Rows {
 		if r.Kind != RowWork {

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/load"
 )
 
@@ -11,17 +12,11 @@ import (
 // kernels, so its table is by operation. Rows and stacks have the same times as the
 // operations, and the rows sum to the wall time.
 func TestCPUTraceOfPyTorch(t *testing.T) {
-	trace, err := load.Load("../testdata/kineto-cpu.json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	trace := fixtures.Must(load.Load("../testdata/kineto-cpu.json.gz"))(t)
 	if _, err := Summarize(trace, ByFolded, -1); err == nil || !strings.Contains(err.Error(), "a table by op can be made") {
 		t.Errorf("by stage: %v", err)
 	}
-	table, err := SummarizeAny(trace, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := fixtures.Must(SummarizeAny(trace, -1))(t)
 	if table.By != ByOp || table.Instead != "the recording has no pass of a model, so it has no stages: the table is by op" || table.Notes[0] != table.Instead {
 		t.Errorf("by %s, %q, notes %q", table.By, table.Instead, table.Notes)
 	}

@@ -16,10 +16,7 @@ func TestFoldLayers(t *testing.T) {
 	}
 	h.Ceilings = []traces.Ceiling{{Name: "read", Unit: "GB/s", Value: 100}, {Name: "bf16", Unit: "TFLOP/s", Value: 1}}
 	duration := func(_, tag int) int64 { return int64(100 * (1 + tag)) }
-	table, err := Summarize(fixtures.Trace(h, fixtures.Passes(h, 0, 4, duration, nil)...), ByStage, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := fixtures.Must(Summarize(fixtures.Trace(h, fixtures.Passes(h, 0, 4, duration, nil)...), ByStage, -1))(t)
 	folded := FoldLayers(table)
 	var names []string
 	wall, rows := int64(0), 0

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/internal/samples"
 	"gpt2scope/traces/window"
 )
@@ -59,10 +60,7 @@ func TestAgreesWithHTA(t *testing.T) {
 			}
 		}
 
-		table, err := Summarize(tr, ByKernel, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		table := fixtures.Must(Summarize(tr, ByKernel, -1))(t)
 		var kernels []window.Interval
 		type sum struct{ total, least, most int64 }
 		byName := map[string]*sum{}

@@ -59,10 +59,7 @@ func TestCPU(t *testing.T) {
 		inPass(traces.KindStep, one, 2, 1, 180, 240), inPass(traces.KindStep, two, 2, 1, 180, 200),
 	}
 	tr := fixtures.Trace(h, events...)
-	table, err := Summarize(tr, ByStage, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := fixtures.Must(Summarize(tr, ByStage, -1))(t)
 	checkSum(t, table)
 	checkTimes(t, table, RowWork, map[string]int64{"wte+wpe": 42 + 20, "h.0.attn.c_attn": 30 + 60})
 	checkTimes(t, table, RowIdle, map[string]int64{IdleThreads: 8, IdleHost: 10 + 70 + 10})
@@ -93,10 +90,7 @@ func TestCPU(t *testing.T) {
 	}
 
 	for by, want := range map[By]map[string]int64{ByLayer: {"h.0": 90, OutsideLayers: 62}, ByPhase: {"decode step": 152}} {
-		table, err := Summarize(tr, by, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		table := fixtures.Must(Summarize(tr, by, -1))(t)
 		checkSum(t, table)
 		checkTimes(t, table, RowWork, want)
 		for _, r := range table.Rows {
@@ -106,10 +100,7 @@ func TestCPU(t *testing.T) {
 		}
 	}
 
-	ops, err := Summarize(tr, ByOp, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ops := fixtures.Must(Summarize(tr, ByOp, -1))(t)
 	// Of the thread of the passes alone, whose parts sum to the passes.
 	if want := []OpRow{{"Linear", 90, 90, 0, 0, 2, 0}, {"decode step", 60, 200, 0, 0, 2, 0}, {"Embed", 50, 50, 0, 0, 2, 0}}; !slices.Equal(ops.Ops, want) {
 		t.Errorf("operations %+v, not %+v", ops.Ops, want)
@@ -125,15 +116,12 @@ func TestCPU(t *testing.T) {
 			alone = append(alone, e)
 		}
 	}
-	table, err = Summarize(fixtures.Trace(h, alone...), ByStage, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table = fixtures.Must(Summarize(fixtures.Trace(h, alone...), ByStage, -1))(t)
 	checkTimes(t, table, RowIdle, map[string]int64{IdleHost: 110})
 
 	// A step that no plan has.
 	lost := inPass(traces.KindStep, one, 1, 7, 92, 95)
-	table, err = Summarize(fixtures.Trace(h, append(events, lost)...), ByStage, -1)
+	table, err := Summarize(fixtures.Trace(h, append(events, lost)...), ByStage, -1)
 	if err != nil || !traces.Misleads(table.Findings) || table.Trust != "shares mislead, for 1 reason; 9 step events, 1 of unknown steps" {
 		t.Errorf("trust %q, %v", table.Trust, err)
 	}
@@ -196,10 +184,7 @@ func TestStamps(t *testing.T) {
 		kernel(2, 0, 120, 130), kernel(2, 1, 140, 195),
 	}
 	events[6].Name, events[6].Bounded = "library product", true
-	table, err := Summarize(fixtures.Trace(h, slices.Clone(events)...), ByStage, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := fixtures.Must(Summarize(fixtures.Trace(h, slices.Clone(events)...), ByStage, -1))(t)
 	checkWall(t, table)
 	checkTimes(t, table, RowIdle, map[string]int64{IdleHost: 10 + 5 + 5, IdleLaunch: 15 + 20, IdleDependency: 5, IdleUnknown: 10})
 	checkTimes(t, table, RowWork, map[string]int64{"wte+wpe": 20, "h.0.attn.c_attn": 110})
@@ -213,10 +198,7 @@ func TestStamps(t *testing.T) {
 
 	// Nothing is unknown where the pass ended on the host before, ...
 	events[5].Duration = 25
-	table, err = Summarize(fixtures.Trace(h, slices.Clone(events)...), ByStage, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table = fixtures.Must(Summarize(fixtures.Trace(h, slices.Clone(events)...), ByStage, -1))(t)
 	checkWall(t, table)
 	checkTimes(t, table, RowIdle, map[string]int64{IdleHost: 10 + 5, IdleLaunch: 15 + 20, IdleDependency: 5 + 10})
 	events[5].Duration = 100
@@ -225,7 +207,7 @@ func TestStamps(t *testing.T) {
 	launch := inPass(traces.KindRuntime, traces.API(700, 701), 2, -1, 105, 145)
 	launch.Name, launch.Correlation = "cudaGraphLaunch", 7
 	events[6].Correlation, events[7].Correlation = 7, 7
-	table, err = Summarize(fixtures.Trace(h, append(events, launch)...), ByStage, -1)
+	table, err := Summarize(fixtures.Trace(h, append(events, launch)...), ByStage, -1)
 	if err != nil || len(table.Findings) != 1 {
 		t.Fatal(table.Findings, err)
 	}
@@ -258,10 +240,7 @@ func TestNotes(t *testing.T) {
 	step.Plan = 1
 	events := []traces.Event{warm, passAt(9, -90, -50, 0), prefill, step, passAt(1, 100, 200, 6), inPass(traces.KindStep, traces.Thread(700, 701), 1, 0, 100, 200), passAt(2, 200, 300, 7)}
 	notes := func() string {
-		table, err := Summarize(fixtures.Trace(h, events...), ByStage, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		table := fixtures.Must(Summarize(fixtures.Trace(h, events...), ByStage, -1))(t)
 		return strings.Join(table.Notes, "\n")
 	}
 	for _, want := range []string{
@@ -311,10 +290,7 @@ func TestGraphLaunchRuns(t *testing.T) {
 	trace := samples.Load(t, "shipped-graph-cupti.json.gz")
 	fixtures.SlowGraphLaunch(trace, false)
 	for _, by := range []By{ByKernel, ByStage} {
-		table, err := Summarize(trace, by, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		table := fixtures.Must(Summarize(trace, by, -1))(t)
 		checkSum(t, table)
 		seen := map[string]int{}
 		for _, g := range table.Gaps {

@@ -79,10 +79,7 @@ func TestByKernel(t *testing.T) {
 	}
 	stamp := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "gemv", 1000, 1)
 	events = append(events, stamp)
-	table, err := Summarize(fixtures.Trace(h, events...), ByKernel, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := fixtures.Must(Summarize(fixtures.Trace(h, events...), ByKernel, -1))(t)
 	checkWall(t, table)
 	var rows []Row
 	for _, r := range table.Rows {
@@ -105,10 +102,7 @@ func TestQueued(t *testing.T) {
 		k.Correlation, k.Node = 1, 5
 		events = append(events, k)
 	}
-	table, err := Summarize(fixtures.Trace(&traces.Header{}, events...), ByKernel, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := fixtures.Must(Summarize(fixtures.Trace(&traces.Header{}, events...), ByKernel, -1))(t)
 	if r := table.Rows[0]; r.Queued != 10+30 || r.Launches != 1 || r.Kernels != 3 {
 		t.Errorf("queued for %d ns by %d launches of %d kernels", r.Queued, r.Launches, r.Kernels)
 	}

@@ -29,10 +29,7 @@ func TestByLaunch(t *testing.T) {
 	lost := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "lost", 420, 5)
 	events = append(events, lost)
 	tr := fixtures.Trace(&traces.Header{}, events...)
-	table, err := Summarize(tr, ByLaunch, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := fixtures.Must(Summarize(tr, ByLaunch, -1))(t)
 	if q := *table.Queue; q != (Queue{Launches: 6, Ahead: 3, AheadTime: 71 + 71 + 66, Starved: 3, StarvedTime: 90 + 90, WithoutCall: 1}) {
 		t.Errorf("%+v", q)
 	}
@@ -70,10 +67,7 @@ func TestLaunchesOfSamples(t *testing.T) {
 		cut := slices.DeleteFunc(slices.Clone(foreign), func(e traces.Event) bool { return e.Time < half })
 		for what, events := range map[string][]traces.Event{"whole": trace.Events, "without ranges": foreign, "begun late": cut} {
 			tr := fixtures.Trace(trace.Header, events...)
-			table, err := Summarize(tr, ByLaunch, -1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			table := fixtures.Must(Summarize(tr, ByLaunch, -1))(t)
 			calls, lost, starved := map[uint64]int{}, 0, int64(0)
 			for _, e := range table.Window.Work {
 				switch inside := e.Time >= table.Time.From && e.Time < table.Time.To; {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/tables"
 )
 
@@ -30,10 +31,7 @@ func TestLoadsAreNamed(t *testing.T) {
 		{"another", ""},
 	} {
 		h.Tool = c.tool
-		table, err := tables.Summarize(traces.NewTrace(h, slices.Clone(events)), tables.ByStage, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		table := fixtures.Must(tables.Summarize(traces.NewTrace(h, slices.Clone(events)), tables.ByStage, -1))(t)
 		i := slices.IndexFunc(table.Notes, func(n string) bool { return len(n) > 9 && n[:9] == "done once" })
 		if got := append([]string{""}, table.Notes...)[i+1]; i >= 0 && got != c.want || i < 0 && c.want != "" {
 			t.Errorf("notes of tool %s are %q, want %q", c.tool, table.Notes, c.want)

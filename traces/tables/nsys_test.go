@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/internal/samples"
 )
 
@@ -50,10 +51,7 @@ var nsysReports = map[string]struct {
 }{
 	"cuda_gpu_kern_sum": {
 		func(t *testing.T, tr *traces.Trace) []string {
-			table, err := Summarize(tr, ByKernel, -1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			table := fixtures.Must(Summarize(tr, ByKernel, -1))(t)
 			var lines []string
 			for _, r := range byName(table) { // nsys does not tell launch shapes apart
 				if r.Kind == RowWork {
@@ -114,10 +112,7 @@ var nsysReports = map[string]struct {
 		}},
 	"nvtx_gpu_proj_sum": {
 		func(t *testing.T, tr *traces.Trace) []string {
-			table, err := Summarize(tr, ByRange, -1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			table := fixtures.Must(Summarize(tr, ByRange, -1))(t)
 			var lines []string
 			for _, r := range table.Ranges {
 				if r.Projected > 0 {
@@ -131,10 +126,7 @@ var nsysReports = map[string]struct {
 		}},
 	"cuda_kern_exec_sum": {
 		func(t *testing.T, tr *traces.Trace) []string {
-			table, err := Summarize(tr, ByKernel, -1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			table := fixtures.Must(Summarize(tr, ByKernel, -1))(t)
 			return queued(byName(table))
 		},
 		nil, // several rows have one name: see TestAgreesWithNsys

@@ -24,10 +24,7 @@ func TestByOp(t *testing.T) {
 	events = append(events, fixtures.Launched(2, 92, 95, 100, 107)...)
 	events = append(events, fixtures.Launched(3, 150, 155, 160, 163)...)
 	tr := fixtures.Trace(&traces.Header{}, events...)
-	table, err := Summarize(tr, ByOp, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := fixtures.Must(Summarize(tr, ByOp, -1))(t)
 	want := []OpRow{
 		{"addmm", 70, 80, 35, 35, 2, 1},
 		{"linear", 17, 100, 7, 42, 1, 1},
@@ -80,10 +77,7 @@ func TestByOpOfSteps(t *testing.T) {
 	call("cudaGraphLaunch", 2, 410, 420)
 	kernel(2, 11, 0, 430, 435)
 	kernel(2, 12, 1, 440, 470)
-	table, err := Summarize(fixtures.Trace(h, events...), ByOp, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := fixtures.Must(Summarize(fixtures.Trace(h, events...), ByOp, -1))(t)
 	want := []OpRow{
 		{"Linear", 25, 30, 50, 50, 2, 2},
 		{"Embed", 0, 0, 5, 5, 1, 1},

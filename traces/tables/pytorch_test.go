@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/internal/samples"
 	"gpt2scope/traces/stages"
 )
@@ -20,10 +21,7 @@ func TestOpsAgreeWithPyTorch(t *testing.T) {
 		if named && !stages.OfRanges(tr, nil) {
 			t.Fatal("the recording has no ranges")
 		}
-		table, err := Summarize(tr, ByOp, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		table := fixtures.Must(Summarize(tr, ByOp, -1))(t)
 		type sums struct { // in ns; slack is what rounding makes of times
 			calls        float64
 			times, slack [4]float64
@@ -42,10 +40,7 @@ func TestOpsAgreeWithPyTorch(t *testing.T) {
 				if ms, ok := strings.CutSuffix(m[column], "ms"); ok {
 					number, unit = ms, 1e6
 				}
-				v, err := strconv.ParseFloat(number, 64)
-				if err != nil {
-					t.Fatal(err)
-				}
+				v := fixtures.Must(strconv.ParseFloat(number, 64))(t)
 				s.times[i] += v * unit
 				s.slack[i] += 0.0006 * unit
 			}

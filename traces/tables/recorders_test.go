@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/internal/samples"
 	"gpt2scope/traces/load"
 )
@@ -31,10 +32,7 @@ func TestRecordersAgree(t *testing.T) {
 			if trace.Header.Recorder != recorder {
 				t.Fatalf("%s was recorded by %s", name, trace.Header.Recorder)
 			}
-			table, err := Summarize(trace, ByStage, -1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			table := fixtures.Must(Summarize(trace, ByStage, -1))(t)
 			var steps float64
 			for _, p := range table.Passes {
 				if p.Phase == "decode step" {
@@ -98,20 +96,14 @@ func TestOwnRecordingsAreExplained(t *testing.T) {
 		t.Fatalf("%d recordings, %v", len(files), err)
 	}
 	for _, file := range files {
-		trace, err := load.Load(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		trace := fixtures.Must(load.Load(file))(t)
 		if found := traces.Examine(trace.Header, trace.Attribution); traces.Misleads(found) {
 			t.Errorf("%s misleads: %+v", file, found)
 		}
 		if trace.InSteps != trace.Kernels || trace.Kernels == 0 {
 			t.Errorf("%s: %d of %d kernels are of steps", file, trace.InSteps, trace.Kernels)
 		}
-		table, err := Summarize(trace, ByStage, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		table := fixtures.Must(Summarize(trace, ByStage, -1))(t)
 		var sum, rest int64
 		for _, r := range table.Rows {
 			sum += r.Exclusive

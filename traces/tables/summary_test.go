@@ -85,10 +85,7 @@ func TestIdle(t *testing.T) {
 	copied := traces.Plain(traces.KindMemcpy, traces.Stream(1, 0, 1, 8), "Memcpy", 310, 4)
 	add(copied)
 	tr := fixtures.Trace(&traces.Header{}, events...)
-	table, err := Summarize(tr, ByKernel, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := fixtures.Must(Summarize(tr, ByKernel, -1))(t)
 	for name, want := range map[string]int64{"k1": 85, "k2": 20, "k3": 5, "k4": 10, "k5": 5, "lost": 10, "k6": 0} {
 		if r := find(t, table, RowWork, name); r.Exclusive != want || r.Kernels != 1 || r.Busy != r.Max {
 			t.Errorf("%+v, not %d", r, want)
@@ -133,10 +130,7 @@ func TestExclusive(t *testing.T) {
 			events = append(events, traces.Plain(traces.KindRuntime, traces.API(1, 1), "cudaEventSynchronize", r.Int64N(300), r.Int64N(100)))
 		}
 		tr := fixtures.Trace(&traces.Header{}, events...)
-		table, err := Summarize(tr, ByKernel, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		table := fixtures.Must(Summarize(tr, ByKernel, -1))(t)
 		checkSum(t, table)
 		var kernels []traces.Event
 		for _, e := range tr.Events {
@@ -184,10 +178,7 @@ func TestByStage(t *testing.T) {
 	pass(200)
 	pass(300)
 	tr := fixtures.Trace(h, events...)
-	table, err := Summarize(tr, ByStage, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := fixtures.Must(Summarize(tr, ByStage, -1))(t)
 	checkSum(t, table)
 	if table.Wall != 200 || table.Before != 200 || table.Device != 0 {
 		t.Errorf("wall %d, before %d, device %d", table.Wall, table.Before, table.Device)
@@ -232,19 +223,13 @@ func TestSummaries(t *testing.T) {
 	}
 	steps := map[string]string{}
 	for _, path := range samples {
-		tr, err := load.Load(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tr := fixtures.Must(load.Load(path))(t)
 		if a := tr.Attribution; a.InSteps == 0 || traces.Misleads(traces.Examine(tr.Header, a)) {
 			t.Errorf("%s: %+v", path, a)
 		}
 		work := map[By]int64{}
 		for _, by := range []By{ByStage, ByLayer, ByPhase, ByKernel} {
-			table, err := Summarize(tr, by, -1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			table := fixtures.Must(Summarize(tr, by, -1))(t)
 			checkSum(t, table)
 			for _, r := range table.Rows {
 				if r.Kind == RowWork {
@@ -263,10 +248,7 @@ func TestSummaries(t *testing.T) {
 		if err != nil || table.Queue.WithoutCall != 0 || table.Queue.Ahead+table.Queue.Starved != len(table.Launches) || len(table.Launches) == 0 {
 			t.Errorf("%s: %+v, error %v", path, table.Queue, err)
 		}
-		ops, err := Summarize(tr, ByOp, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ops := fixtures.Must(Summarize(tr, ByOp, -1))(t)
 		var gpu, busy int64
 		for _, r := range ops.Ops {
 			gpu += r.SelfGPU
@@ -274,10 +256,7 @@ func TestSummaries(t *testing.T) {
 				t.Errorf("%s: %+v", path, r)
 			}
 		}
-		stages, err := Summarize(tr, ByStage, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		stages := fixtures.Must(Summarize(tr, ByStage, -1))(t)
 		for _, r := range stages.Rows {
 			busy += r.Busy
 		}

@@ -100,9 +100,7 @@ func TestRoundTrip(t *testing.T) {
 		for _, e := range want {
 			w.Write(e)
 		}
-		if err := errors.Join(w.Close(), z.Close()); err != nil {
-			t.Fatal(err)
-		}
+		fixtures.Check(t, errors.Join(w.Close(), z.Close()))
 		if isGzip := bytes.HasPrefix(b.Bytes(), []byte("\x1f\x8b")); isGzip != (name == "x.json.gz") {
 			t.Errorf("%s: compressed %v", name, isGzip)
 		}
@@ -133,9 +131,7 @@ func TestLosses(t *testing.T) {
 	w.Write(sampleEvents()[0])
 	h.Drop("kernels", 4)
 	h.Incomplete = []string{"the buffer was full"}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	fixtures.Check(t, w.Close())
 	got, _, err := read(t, &b)
 	if err != nil || got.Dropped["kernels"] != 7 || !slices.Equal(got.Incomplete, h.Incomplete) {
 		t.Errorf("dropped %v, incomplete %v, error %v", got.Dropped, got.Incomplete, err)
@@ -502,9 +498,7 @@ func sum(r io.Reader) (n int, total int64, err error) {
 func TestReadMemory(t *testing.T) {
 	const n, memory = 120_000, 1 << 30 / 100 * 12
 	var b bytes.Buffer
-	if err := many(&b, n); err != nil {
-		t.Fatal(err)
-	}
+	fixtures.Check(t, many(&b, n))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	got, total, err := sum(bytes.NewReader(b.Bytes()))
@@ -531,9 +525,7 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		for i := range events {
-			if err := events[i].Check(); err != nil {
-				t.Fatal(err)
-			}
+			fixtures.Check(t, events[i].Check())
 		}
 		traces.Sort(events)
 		a := traces.Attribute(h, events)
@@ -565,9 +557,7 @@ func FuzzRead(f *testing.F) {
 				return // more tracks than there are
 			}
 		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		fixtures.Check(t, w.Close())
 		_, again, failed := read(t, &b)
 		if failed != nil || len(again) != len(events) {
 			t.Fatalf("%d events were written and %d read: %v; first error %v", len(events), len(again), failed, err)
@@ -618,9 +608,7 @@ func TestKinetoKeeps(t *testing.T) {
 	var foreign struct {
 		DeviceProperties []map[string]any `json:"deviceProperties"`
 	}
-	if err := json.Unmarshal(file, &foreign); err != nil {
-		t.Fatal(err)
-	}
+	fixtures.Check(t, json.Unmarshal(file, &foreign))
 	if d := foreign.DeviceProperties; len(d) != 1 || d[0]["name"] != "NVIDIA H200" || d[0]["numSms"] != 132. || d[0]["computeMajor"] != 9. || d[0]["maxThreadsPerMultiprocessor"] != 2048. {
 		t.Errorf("device properties %v", d)
 	}

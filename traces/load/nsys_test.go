@@ -30,12 +30,8 @@ func sqlite(t *testing.T, statements ...string) string {
 		}
 	}
 	var from string
-	if err := db.QueryRow("SELECT file FROM pragma_database_list").Scan(&from); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(db.Close(), os.Rename(from, path)); err != nil {
-		t.Fatal(err)
-	}
+	fixtures.Check(t, db.QueryRow("SELECT file FROM pragma_database_list").Scan(&from))
+	fixtures.Check(t, errors.Join(db.Close(), os.Rename(from, path)))
 	return path
 }
 
@@ -181,9 +177,7 @@ func TestNsys(t *testing.T) {
 	file := fixtures.Write(t, h, all)
 	fixtures.CheckNesting(t, fixtures.AsViewer(t, file))
 	path := filepath.Join(t.TempDir(), "x.json")
-	if err := os.WriteFile(path, file, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	fixtures.Check(t, os.WriteFile(path, file, 0o666))
 	again, err := Load(path)
 	if err != nil || !slices.Equal(again.Events, all) || again.Attribution != want || traces.Project(h, again.Events) != nil {
 		t.Errorf("converted, the counts are %+v, error %v", again.Attribution, err)
@@ -258,9 +252,7 @@ func TestDiagnostics(t *testing.T) {
 		"said to be dropped":  {texts: []string{collected("CUDA", 92+17+3+229), "12 events were dropped."}, misleads: "nsys says: 12 events were dropped."},
 	} {
 		path := filepath.Join(t.TempDir(), "run.sqlite")
-		if err := os.WriteFile(path, whole, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		fixtures.Check(t, os.WriteFile(path, whole, 0o666))
 		db := fixtures.Must(sql.Open("sqlite", path))(t)
 		execute := func(statement string, args ...any) {
 			if _, err := db.Exec(statement, args...); err != nil {
@@ -277,9 +269,7 @@ func TestDiagnostics(t *testing.T) {
 		if c.change != "" {
 			execute(c.change)
 		}
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
+		fixtures.Check(t, db.Close())
 		tr, err := Load(path)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -314,9 +304,7 @@ func TestOpenRefuses(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(content), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		fixtures.Check(t, os.WriteFile(path, []byte(content), 0o666))
 		return path
 	}
 	for path, fact := range map[string]string{
@@ -340,9 +328,7 @@ func TestSqliteCutOff(t *testing.T) {
 	whole := fixtures.Must(os.ReadFile("../samples/eager.sqlite"))(t)
 	path := filepath.Join(t.TempDir(), "cut.sqlite")
 	for _, cut := range []int{1, 60, len(whole) / 2} {
-		if err := os.WriteFile(path, whole[:len(whole)-cut], 0o666); err != nil {
-			t.Fatal(err)
-		}
+		fixtures.Check(t, os.WriteFile(path, whole[:len(whole)-cut], 0o666))
 		want := fmt.Sprintf("%s is cut off: its header says %d bytes, and it has %d", path, len(whole), len(whole)-cut)
 		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "nsys export") {
 			t.Errorf("cut by %d bytes: error %v, not %q", cut, err, want)
@@ -352,9 +338,7 @@ func TestSqliteCutOff(t *testing.T) {
 	stale := slices.Clone(whole)
 	stale[28], stale[27] = 1, stale[27]+1
 	for name, file := range map[string][]byte{"a stale number of pages": stale, "bytes after the last page": append(slices.Clone(whole), make([]byte, 4096)...)} {
-		if err := os.WriteFile(path, file, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		fixtures.Check(t, os.WriteFile(path, file, 0o666))
 		if _, err := Load(path); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -375,9 +359,7 @@ func TestDamagedSqlite(t *testing.T) {
 		for range 1 + r.IntN(20) {
 			damaged[100+r.IntN(len(damaged)-100)] = byte(r.Uint32())
 		}
-		if err := os.WriteFile(path, damaged, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		fixtures.Check(t, os.WriteFile(path, damaged, 0o666))
 		tr, err := Load(path)
 		if err != nil {
 			refused++

@@ -32,9 +32,7 @@ func TestRanks(t *testing.T) {
 		text := `{"schemaVersion":1,` + head + `"traceEvents":[
 			{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":4711,"tid":4711,"ts":1,"dur":1,"args":{"correlation":1}},
 			{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":3,"dur":1,"args":{"correlation":1,"device":0,"stream":7}}]}`
-		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		fixtures.Check(t, os.WriteFile(path, []byte(text), 0o666))
 		return path
 	}
 	environment := func(value string) string {
@@ -85,9 +83,7 @@ func TestRanksAreKept(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "rank9.json") // the name does not count
 	file := fixtures.Write(t, m.Header, m.Events)
-	if err := os.WriteFile(path, file, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	fixtures.Check(t, os.WriteFile(path, file, 0o666))
 	again := fixtures.Must(Load(path))(t)
 	for _, tr := range []*traces.Trace{m, again} {
 		var ranks []string

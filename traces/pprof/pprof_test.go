@@ -18,9 +18,7 @@ func profiled(t *testing.T, tr *traces.Trace) (*profile.Profile, []byte) {
 	t.Helper()
 	made := fixtures.Must(Profile(tr, -1))(t)
 	var b bytes.Buffer
-	if err := made.Write(&b); err != nil {
-		t.Fatal(err)
-	}
+	fixtures.Check(t, made.Write(&b))
 	p := fixtures.Must(profile.Parse(bytes.NewReader(b.Bytes())))(t)
 	return p, b.Bytes()
 }

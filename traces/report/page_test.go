@@ -410,6 +410,9 @@ func TestSort(t *testing.T) {
 // TestWidths has no page wider than its window.
 func TestWidths(t *testing.T) {
 	for _, width := range []int64{390, 768, 1440} {
+		if got := eval[float64](open(t, insideKernel(12, 132), width, 1200), `document.getElementById("sm-map").getBoundingClientRect().width / innerWidth`); got < 0.8 || got > 1 {
+			t.Errorf("in a window of %d pixels the picture of SMs takes %g of it", width, got)
+		}
 		b := open(t, withCosts(t), width, 800)
 		got := eval[[]int](b, `[document.documentElement.scrollWidth, innerWidth]`)
 		if int64(got[0]) > width || int64(got[1]) != width {

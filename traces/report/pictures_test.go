@@ -41,9 +41,7 @@ func TestPictures(t *testing.T) {
 		if len(picture) < 10_000 || len(picture) > maxPicture {
 			t.Errorf("%s has %d bytes", p.name, len(picture))
 		}
-		if err := os.WriteFile(filepath.Join(dir, p.name), picture, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		fixtures.Check(t, os.WriteFile(filepath.Join(dir, p.name), picture, 0o666))
 	}
 }
 

@@ -24,9 +24,7 @@ import (
 func written(t *testing.T, tr *traces.Trace) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := Write(&b, tr, Options{Name: "run.json", Device: -1}); err != nil {
-		t.Fatal(err)
-	}
+	fixtures.Check(t, Write(&b, tr, Options{Name: "run.json", Device: -1}))
 	return strings.ReplaceAll(b.String(), nbsp, " ")
 }
 

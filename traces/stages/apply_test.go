@@ -26,17 +26,13 @@ func TestApply(t *testing.T) {
 					stages[k.Start] = *k.Stage
 				}
 			}
-			if err := found.Apply(tr); err != nil {
-				t.Fatal(err)
-			}
+			fixtures.Check(t, found.Apply(tr))
 			var file bytes.Buffer
 			w := traces.NewWriter(&file, tr.Header)
 			for _, e := range tr.Events {
 				w.Write(e) // errors stick
 			}
-			if err := w.Close(); err != nil {
-				t.Fatal(err)
-			}
+			fixtures.Check(t, w.Close())
 			again := fixtures.Must(load.Source{Path: name, Stream: &file}.Load())(t)
 			for _, tr := range []*traces.Trace{tr, again} {
 				if !strings.Contains(tr.Header.Describe(), "stages inferred, confidence 1.00") {
@@ -72,9 +68,7 @@ func TestApply(t *testing.T) {
 func TestPlanOrder(t *testing.T) {
 	tr := samples.Load(t, "stages/compile-plain-f32-prefill.json.gz")
 	found := fixtures.Must(Infer(tr, nil))(t)
-	if err := found.Apply(tr); err != nil {
-		t.Fatal(err)
-	}
+	fixtures.Check(t, found.Apply(tr))
 	var names []string
 	for _, s := range tr.Header.Plans[0].Steps {
 		names = append(names, s.Name)
@@ -106,9 +100,7 @@ func TestLengthsAreNoWarmUp(t *testing.T) {
 	}
 	tr := traces.NewTrace(&traces.Header{Version: traces.Version, Recorder: traces.RecorderChrome}, events)
 	found := fixtures.Must(Infer(tr, nil))(t)
-	if err := found.Apply(tr); err != nil {
-		t.Fatal(err)
-	}
+	fixtures.Check(t, found.Apply(tr))
 	if w := window.New(tr, 0); len(w.Passes) != 6 || len(w.WarmUp) != 0 {
 		t.Errorf("%d passes, %d of warm-up; %s", len(w.Passes), len(w.WarmUp), found.Describe())
 	}

@@ -82,9 +82,7 @@ func TestCosts(t *testing.T) {
 		{"hf-sdpa-f16-L12-graph-static-decode", 1, 1, 0, 1, []string{"attn.sdpa"}},
 	} {
 		tr, r := inferSample(t, test.sample, nil)
-		if err := r.Apply(tr); err != nil {
-			t.Fatal(err)
-		}
+		fixtures.Check(t, r.Apply(tr))
 		sizes, _ := r.Geometry.sizes()
 		at := slices.IndexFunc(tr.Header.Plans, func(p traces.Plan) bool { return p.Batch == test.batch && p.Tokens == test.tokens })
 		if at < 0 {

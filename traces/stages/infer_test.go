@@ -44,9 +44,7 @@ func labelled(t testing.TB, path string) []truth {
 			} `json:"args"`
 		} `json:"traceEvents"`
 	}
-	if err := json.NewDecoder(z).Decode(&file); err != nil {
-		t.Fatal(err)
-	}
+	fixtures.Check(t, json.NewDecoder(z).Decode(&file))
 	var list []truth
 	for _, e := range file.Events {
 		if e.Category != "kernel" {

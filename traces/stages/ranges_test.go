@@ -1,19 +1,12 @@
 package stages
 
 import (
-	"bytes"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"gpt2scope/gpt2"
 	"gpt2scope/traces"
-	"gpt2scope/traces/internal/fixtures"
-	"gpt2scope/traces/internal/samples"
-	"gpt2scope/traces/load"
 	"gpt2scope/traces/tables"
 )
 
@@ -250,40 +243,4 @@ func TestDamagedRanges(t *testing.T) {
 	p = &program{}
 	p.in(strings.Repeat("(", 3000)+" ", p.k("x"))()
 	OfRanges(p.trace(), nil)
-}
-
-// TestRangesAroundCapture: in an export of Nsight Systems, kernels of a graph have the ranges that were
-// around the capture of their nodes. The sample is one of this program, whose ranges have another domain here.
-func TestRangesAroundCapture(t *testing.T) {
-	data := fixtures.Must(os.ReadFile("../samples/graph.sqlite"))(t)
-	path := filepath.Join(t.TempDir(), "other.sqlite")
-	if err := os.WriteFile(path, bytes.ReplaceAll(data, []byte("gpt2scope"), []byte("other-one")), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	own := samples.Load(t, "graph.sqlite")
-	other := fixtures.Must(load.Load(path))(t)
-	if !OfRanges(other, nil) {
-		t.Fatal("no passes")
-	}
-	type kernel struct {
-		time  int64
-		phase string
-		step  string
-	}
-	inGraphs := func(tr *traces.Trace) (list []kernel) {
-		for i := range tr.Events {
-			if e := &tr.Events[i]; e.Kind == traces.KindKernel && e.Node != 0 {
-				s, _ := tr.Header.Step(e)
-				list = append(list, kernel{e.Time, tr.Header.PhaseOf(e), s.Name})
-			}
-		}
-		return list
-	}
-	got, want := inGraphs(other), inGraphs(own)
-	for i := range want {
-		want[i].phase = gpt2.DecodePass // nsys has no plans, but the names of passes
-	}
-	if len(want) < 40 || !slices.Equal(got, want) {
-		t.Errorf("kernels in graphs\n%v, want\n%v", got, want)
-	}
 }

@@ -7,7 +7,6 @@ import (
 
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
-	"gpt2scope/traces/internal/samples"
 )
 
 // TestByLaunch has a launch that is queued, one that finds nothing queued, one
@@ -53,48 +52,5 @@ func TestByLaunch(t *testing.T) {
 	}
 	if _, err := Summarize(fixtures.Trace(&traces.Header{}, traces.Plain(traces.KindStep, traces.Thread(1, 1), "x", 0, 1)), ByLaunch, -1); err == nil {
 		t.Error("launches of a trace of the CPU")
-	}
-}
-
-// TestLaunchesOfSamples: every API call that launched work in the table's time is a launch,
-// also that of the first work, which returned before the table begins; and the starved time
-// is that in which the queue is empty until a launch is made, counted here from the queue's depths.
-func TestLaunchesOfSamples(t *testing.T) {
-	for _, name := range []string{"eager.sqlite", "graph.sqlite", "shipped-eager-cupti.json.gz", "shipped-graph-cupti.json.gz"} {
-		trace := samples.Load(t, name)
-		foreign := slices.DeleteFunc(slices.Clone(trace.Events), func(e traces.Event) bool { return e.Kind.IsRange() })
-		half := foreign[len(foreign)/2].Time // many calls before it are not recorded
-		cut := slices.DeleteFunc(slices.Clone(foreign), func(e traces.Event) bool { return e.Time < half })
-		for what, events := range map[string][]traces.Event{"whole": trace.Events, "without ranges": foreign, "begun late": cut} {
-			tr := fixtures.Trace(trace.Header, events...)
-			table := fixtures.Must(Summarize(tr, ByLaunch, -1))(t)
-			calls, lost, starved := map[uint64]int{}, 0, int64(0)
-			for _, e := range table.Window.Work {
-				switch inside := e.Time >= table.Time.From && e.Time < table.Time.To; {
-				case inside && table.Window.CallOf(e) != nil:
-					calls[e.Correlation]++
-				case inside:
-					lost++
-				}
-			}
-			for _, l := range table.Launches {
-				if l.Kernels != calls[l.Correlation] {
-					t.Errorf("%s %s: launch %d has %d kernels, want %d", name, what, l.Correlation, l.Kernels, calls[l.Correlation])
-				}
-			}
-			if what != "whole" && table.Launches[0].Time >= 0 && lost == 0 {
-				t.Errorf("%s %s: the first call begins at %d, after the table", name, what, table.Launches[0].Time)
-			}
-			// A launch that finds an empty queue is made when the depth rises from 0.
-			depths := table.Window.Depths()
-			for i, d := range depths[1:] {
-				if depths[i].Work == 0 && d.Time <= table.Time.To {
-					starved += max(0, d.Time-max(depths[i].Time, table.Time.From))
-				}
-			}
-			if q := table.Queue; q.Launches != len(calls) || len(table.Launches) != len(calls) || q.WithoutCall != lost || q.StarvedTime > starved || lost == 0 && q.StarvedTime != starved || starved == 0 && what == "whole" {
-				t.Errorf("%s %s: %+v, want %d launches, %d without a call, starved for %d ns", name, what, *q, len(calls), lost, starved)
-			}
-		}
 	}
 }

@@ -202,44 +202,6 @@ func TestAutoTakesTheGPU(t *testing.T) {
 	}
 }
 
-// Runs on a GPU are kept whether decode steps ran as graphs or in one kernel, which mode auto decides; eager
-// ones tell nothing of them.
-func TestHistoryOfModes(t *testing.T) {
-	withStub(t)
-	infer := withDriver(t)
-	for _, c := range []struct {
-		args []string
-		mode string
-		kept int
-	}{
-		{nil, "persistent", 1}, {[]string{"--temp", "1", "--dtype", "f32"}, "graph", 1}, {[]string{"--mode", "graph"}, "graph", 1}, {[]string{"--mode", "persistent"}, "persistent", 1}, {[]string{"--mode", "eager"}, "eager", 0},
-	} {
-		before := len(keptRuns(t))
-		args := append([]string{"-m", "random:L=1,C=384,NH=6,V=257,T=64", "-p", "ROMEO:", "-n", "9", "--ignore-eos", "--temp", "0", "--device", "cuda", "--json"}, c.args...)
-		if r := parseAuto(t, infer(args...)); r.Where.Mode != c.mode {
-			t.Errorf("%q: mode %s", c.args, r.Where.Mode)
-		}
-		if kept := len(keptRuns(t)) - before; kept != c.kept {
-			t.Errorf("%q: %d runs are kept, want %d", c.args, kept, c.kept)
-		}
-	}
-}
-
-// A text to evaluate is chosen for, and kept, in the same way.
-func TestAutoEvaluates(t *testing.T) {
-	withStub(t)
-	infer := withDriver(t)
-	text := filepath.Join(t.TempDir(), "text")
-	if err := os.WriteFile(text, []byte(strings.Repeat("Speak, speak. ", 20)), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	e := infer("eval", "-m", tiny, "--text", text, "--json")
-	r, runs := parseAuto(t, e), keptRuns(t)
-	if r.Auto == nil || r.Auto.Device != "cpu" || !strings.Contains(e.stderr, "--device auto took the CPU") || len(runs) != 1 || !(runs[0].Prefill.Measured > 0) || runs[0].Decode.Predicted != 0 {
-		t.Errorf("%+v, %+v: %s", r.Auto, runs, e.stderr)
-	}
-}
-
 // infer devices shows what runs told of both devices, and what is wrong with a history.
 func TestDevicesHistory(t *testing.T) {
 	withStub(t)
@@ -264,17 +226,6 @@ func TestDevicesHistory(t *testing.T) {
 		t.Fatal(err)
 	}
 	contains(t, infer("devices").stdout, "\na line of "+d.History.Path+" cannot be right")
-}
-
-// A conversation is placed once, as four turns; of it only the start is kept, as its passes are not known before.
-func TestAutoInteractive(t *testing.T) {
-	withStub(t)
-	infer := withDriver(t)
-	e := infer("-i", "-m", tiny, "-n", "9", "--ignore-eos", "-s", "3")
-	runs := keptRuns(t)
-	if e.status != exitOK || strings.Count(e.stderr, "--device auto took the CPU: about ") != 1 || len(runs) != 1 || !(runs[0].Open.Measured > 0) || runs[0].Decode.Measured != 0 {
-		t.Errorf("status %d, %+v: %s", e.status, runs, e.stderr)
-	}
 }
 
 // A GPU that cannot be used leaves the run to the CPU, with the reason.

@@ -8,6 +8,7 @@ import (
 
 func TestBenchKernel(t *testing.T) {
 	withStub(t, "STUB_COMPUTES", "STUB_QUIET")
+	storeStub(t)
 	args := []string{"bench", "kernel", "ln_1", "-m", tiny, "--device", "cuda", "--repeat", "1"}
 	out := mustInfer(t, args...).stdout
 	contains(t, out, "ln_1 of random:", "B=1 T=1, 32 tokens in the cache, bf16\nStub 0, CUDA 13.0", "\ncopies of the data, used in turn: 64\n", "roofline %", "\nauto ", "\nnaive ")

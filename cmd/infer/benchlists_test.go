@@ -98,18 +98,6 @@ func TestBenchLists(t *testing.T) {
 	}
 }
 
-// What was measured before an error is printed. A notice is printed once.
-func TestBenchListsPartly(t *testing.T) {
-	e := infer(t, "bench", "-m", "../../gpt2/testdata/gguf/q8_0.gguf", "-p", "4", "-n", "2", "--layers", "1,2,9", "--repeat", "1")
-	checkFailure(t, ended{e.status, "", strings.SplitN(e.stderr, "\n", 2)[1]}, exitUsage, "--layers 9", "2 layers")
-	if strings.Count(e.stdout, "pp4") != 2 || strings.Count(e.stdout, "tg2") != 2 {
-		t.Errorf("printed\n%s", e.stdout)
-	}
-	if strings.Count(e.stderr, "Q8_0") != 1 {
-		t.Errorf("standard error %q has the notice more than once", e.stderr)
-	}
-}
-
 func TestBenchListsRefused(t *testing.T) {
 	for _, c := range []struct {
 		args []string

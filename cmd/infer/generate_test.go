@@ -185,18 +185,6 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestEndOfText ends after the token of that name, which is not part of the text.
-func TestEndOfText(t *testing.T) {
-	args := []string{"-m", tiny, "-s", "1", "-n", "100000"}
-	p := generateJSON(t, args...)
-	if n := len(p.IDs); n == 100000 || p.IDs[n-1] != 256 || slices.Contains(p.IDs[:n-1], 256) || p.Finish != "end_of_text" {
-		t.Errorf("%d ids, finish %s", n, p.Finish)
-	}
-	if strings.Contains(*p.Text, "endoftext") {
-		t.Errorf("the text is %q", *p.Text)
-	}
-}
-
 // closing is the form of the closing line.
 var closing = regexp.MustCompile(`^cpu \(\d+ threads?\), (f32|bf16|q8), layers (\d+) of (\d+), seed (\d+) \| ` +
 	`prefill [\d,]+ tokens?, [\d.]+ [um]s, \d+ tokens/s \| decode [\d,]+ tokens?, [\d.]+ ms/token, \d+ tokens/s \| first token after \d+ ms( \| threads waited .*)?\n$`)

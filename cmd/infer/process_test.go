@@ -225,28 +225,31 @@ func TestInterrupt(t *testing.T) {
 	}
 	defer stdin.Close()
 	defer pipe.Close() // nothing ever comes through it
-	for _, c := range []struct {
-		name  string
-		stdin *os.File
-		args  []string
-	}{
-		{"a prefill", nil, []string{"-m", deep, "-t", "1", "--ids", "@" + ids}},
-		{"loading", nil, []string{"-m", "random:gpt2-xl"}},
-		{"waiting for a prompt", stdin, []string{"-m", tiny, "-f", "-"}},
-		{"a FIFO that nobody writes", nil, []string{"eval", "-m", tiny, "--text", fifo}},
-		{"eval", nil, []string{"eval", "-m", tiny, "--text", text, "--stride", "1", "--device", "reference"}},
-		{"dump", nil, []string{"dump", "-m", deep, "-t", "1", "--ids", "@" + ids, "--stage", "ln_f", "--out", filepath.Join(dir, "made", "x.npy")}},
-		{"export over a model", nil, []string{"export", "-m", "random:gpt2-xl", "--force", "--out", old}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			p := startWith(t, c.stdin, c.args...)
-			time.Sleep(500 * time.Millisecond) // it ends in the same way wherever it is by then
-			out := p.interrupt(t, os.Interrupt)
-			if stderr := p.stderr.String(); p.ProcessState.ExitCode() != 130 || !strings.Contains(stderr, "interrupted") || out != "" {
-				t.Errorf("status %d, stdout %q, stderr %q", p.ProcessState.ExitCode(), out, stderr)
-			}
-		})
-	}
+	t.Run("beside one another", func(t *testing.T) {
+		for _, c := range []struct {
+			name  string
+			stdin *os.File
+			args  []string
+		}{
+			{"a prefill", nil, []string{"-m", deep, "-t", "1", "--ids", "@" + ids}},
+			{"loading", nil, []string{"-m", "random:gpt2-xl"}},
+			{"waiting for a prompt", stdin, []string{"-m", tiny, "-f", "-"}},
+			{"a FIFO that nobody writes", nil, []string{"eval", "-m", tiny, "--text", fifo}},
+			{"eval", nil, []string{"eval", "-m", tiny, "--text", text, "--stride", "1", "--device", "reference"}},
+			{"dump", nil, []string{"dump", "-m", deep, "-t", "1", "--ids", "@" + ids, "--stage", "ln_f", "--out", filepath.Join(dir, "made", "x.npy")}},
+			{"export over a model", nil, []string{"export", "-m", "random:gpt2-xl", "--force", "--out", old}},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				t.Parallel()
+				p := startWith(t, c.stdin, c.args...)
+				time.Sleep(500 * time.Millisecond) // it ends in the same way wherever it is by then
+				out := p.interrupt(t, os.Interrupt)
+				if stderr := p.stderr.String(); p.ProcessState.ExitCode() != 130 || !strings.Contains(stderr, "interrupted") || out != "" {
+					t.Errorf("status %d, stdout %q, stderr %q", p.ProcessState.ExitCode(), out, stderr)
+				}
+			})
+		}
+	})
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 4 { // ids, text, old, fifo
 		t.Errorf("%v, %v is left", err, left)
 	}

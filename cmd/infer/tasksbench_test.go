@@ -73,29 +73,6 @@ func TestTasksBench(t *testing.T) {
 	checkFailure(t, infer(t, append(quickTasks, "--device", "cpu", "--cold", "1", "--seed", "2", "-o", dir)...), exitFailure, "is of another experiment", "seed")
 }
 
-// With --few only so many shapes of each task are measured.
-func TestTasksBenchFew(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "out")
-	mustInfer(t, append(quickTasks, "--device", "cpu", "--cold", "0", "--few", "2", "-o", dir)...)
-	samples, err := tasks.ReadFiles(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	shapes := map[string]map[string]bool{}
-	for _, s := range samples {
-		if shapes[s.Task] == nil {
-			shapes[s.Task] = map[string]bool{}
-		}
-		shapes[s.Task][s.Shape+" "+s.DType] = true
-	}
-	for _, task := range tasks.All() {
-		if n := len(shapes[task.Name]); n != 2 {
-			t.Errorf("%d shapes of %s were measured; expected 2", n, task.Name)
-		}
-	}
-	checkFailure(t, infer(t, append(quickTasks, "--device", "cpu", "--cold", "0", "--few", "3", "-o", dir)...), exitFailure, "is of another experiment", "few")
-}
-
 // On the stub of a GPU all tasks run, and parts of the work put together are all of it.
 func TestTasksBenchGPU(t *testing.T) {
 	withStub(t, "STUB_COMPUTES")

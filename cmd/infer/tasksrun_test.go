@@ -19,6 +19,7 @@ func TestTasksRun(t *testing.T) {
 	withStub(t, "STUB_COMPUTES")
 	stub.NVRTC(t)
 	t.Setenv("CUDA_VISIBLE_DEVICES", "0")
+	storeStub(t)
 	rows, picture := filepath.Join(t.TempDir(), "jobs.csv"), filepath.Join(t.TempDir(), "gantt.svg")
 	e := mustInfer(t, "tasks", "run", "--device", "all", "--threads", "1", "--tasks", "vector.add,reduce", "--max-size", "1", "--count", "20", "--rounds", "1",
 		"--policy", "ours,always cuda:0", "--jobs", rows, "--gantt", picture, "--json")
@@ -53,6 +54,7 @@ func TestTasksRunOnGPUOfLittleMemory(t *testing.T) {
 	withStub(t, "STUB_COMPUTES", "STUB_MEMORY=400000")
 	stub.NVRTC(t)
 	t.Setenv("CUDA_VISIBLE_DEVICES", "0")
+	storeStub(t)
 	args := []string{"tasks", "run", "../../tasks/samples/h200.csv.gz", "--device", "all", "--threads", "1", "--tasks", "vector.add,reduce", "--max-size", "1", "--count", "20", "--rounds", "1", "--policy", "always cuda:0"}
 	var report schedule.Report
 	if err := json.Unmarshal([]byte(mustInfer(t, append(args, "--json")...).stdout), &report); err != nil {
@@ -70,6 +72,8 @@ func TestTasksRunOnTwoGPUs(t *testing.T) {
 	withStub(t, "STUB_COMPUTES", "STUB_DEVICES=2")
 	stub.NVRTC(t)
 	t.Setenv("CUDA_VISIBLE_DEVICES", "0,1")
+	storeLow(t) // the GPUs are faster than the CPU
+	storeStub(t)
 	var report schedule.Report
 	e := mustInfer(t, "tasks", "run", "--device", "all", "--threads", "1", "--tasks", "vector.add", "--max-size", "1", "--count", "100", "--rounds", "1", "--policy", "expected finish on floors", "--json")
 	if err := json.Unmarshal([]byte(e.stdout), &report); err != nil {

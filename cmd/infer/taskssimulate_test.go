@@ -86,30 +86,3 @@ func TestTasksSimulate(t *testing.T) {
 		t.Errorf("makespans over the bound: %v", over)
 	}
 }
-
-// Wrong usage and samples that do not serve are named.
-func TestTasksSimulateRefuses(t *testing.T) {
-	path := taskSamples(t)
-	bad := filepath.Join(t.TempDir(), "bad.csv")
-	os.WriteFile(bad, []byte("a,b\n1,2\n"), 0o666)
-	for _, c := range []struct {
-		args []string
-		want string
-		code int
-	}{
-		{[]string{path, "--count", "0"}, "--count 0", 2},
-		{[]string{path, "--memory", "host"}, "--memory host", 2},
-		{[]string{path, "--interval", "nan"}, "--interval", 2},
-		{[]string{path, "--machine", "other"}, `machine "other" is not in the samples`, 1},
-		{[]string{bad}, "bad.csv", 1},
-		{[]string{"/nowhere.csv"}, "/nowhere.csv", 1},
-		{[]string{path, "--model-file", bad}, "bad.csv", 1},
-		{[]string{path, "--count", "50", "--gantt", filepath.Join(t.TempDir(), "x.svg"), "--gantt-policy", "x"}, "--gantt-policy x", 2},
-		{[]string{path, "--gantt-policy", "x"}, "--gantt-policy x", 2},
-	} {
-		e := infer(t, append([]string{"tasks", "simulate"}, c.args...)...)
-		if e.status != c.code || !strings.Contains(e.stderr, c.want) {
-			t.Errorf("%q: exit status %d, %s; expected %d and %q", c.args, e.status, e.stderr, c.code, c.want)
-		}
-	}
-}

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -95,29 +94,6 @@ func TestTraceCheck(t *testing.T) {
 	}
 }
 
-// The events of the file, and the queue depth before and after its kernel and its copy, whose
-// call is not recorded.
-func TestTraceConvert(t *testing.T) {
-	out := filepath.Join(t.TempDir(), "out.json.gz")
-	e := mustInfer(t, "trace", "convert", kineto, "-o", out)
-	if e.stdout != "" || !strings.Contains(e.stderr, "10 events, 1 kernel") {
-		t.Errorf("stdout %q, stderr %q", e.stdout, e.stderr)
-	}
-	tr, err := load.Load(out)
-	if err != nil || len(tr.Events) != 10 || tr.Header.Events != 10 || tr.Header.Recorder != traces.RecorderKineto || tr.Kernels != 1 {
-		t.Errorf("%+v, error %v", tr, err)
-	}
-	if e := mustInfer(t, "trace", "convert", kineto, "-o", out, "--quiet"); e.stderr != "" {
-		t.Errorf("quiet, stderr has %q", e.stderr)
-	}
-	// What cannot be read leaves what was there.
-	before, _ := os.ReadFile(out)
-	checkFailure(t, infer(t, "trace", "convert", "main.go", "-o", out), exitFailure, "main.go", "not a trace")
-	if after, _ := os.ReadFile(out); !bytes.Equal(before, after) || len(after) == 0 {
-		t.Error("a failed conversion changed the file")
-	}
-}
-
 // TestTraceMisleads: all commands that write a recording's times give the same reason why
 // shares of them would mislead, or say which command lists the reasons.
 func TestTraceMisleads(t *testing.T) {
@@ -138,29 +114,6 @@ func TestTraceMisleads(t *testing.T) {
 		if e := mustInfer(t, "trace", command, two, "-o", out, "--quiet"); e.stderr != two+": shares of time would mislead, for 2 reasons; 'infer trace check "+two+"' lists them\n" {
 			t.Errorf("%s: stderr %q", command, e.stderr)
 		}
-	}
-}
-
-// TestTraceOntoItself: the recording that is read is never written over, by whatever
-// name.
-func TestTraceOntoItself(t *testing.T) {
-	in := ownTrace(t, true)
-	before, err := os.ReadFile(in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	soft, hard := filepath.Join(t.TempDir(), "soft.json"), filepath.Join(filepath.Dir(in), "hard.json")
-	if err := errors.Join(os.Symlink(in, soft), os.Link(in, hard)); err != nil {
-		t.Fatal(err)
-	}
-	for _, command := range []string{"convert", "pprof", "report"} {
-		for _, out := range []string{in, soft, hard, filepath.Dir(in) + "/./" + filepath.Base(in)} {
-			checkFailure(t, infer(t, "trace", command, in, "-o", out), exitUsage, "--out", "read", "give another name")
-		}
-		mustInfer(t, "trace", command, in, "-o", filepath.Join(t.TempDir(), "other"))
-	}
-	if after, err := os.ReadFile(in); err != nil || !bytes.Equal(before, after) {
-		t.Errorf("the recording was changed, error %v", err)
 	}
 }
 

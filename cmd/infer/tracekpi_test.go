@@ -82,11 +82,3 @@ func TestSeveralFiles(t *testing.T) {
 	checkFailure(t, infer(t, "trace", "show", files[0], files[0]), exitUsage, "given twice")
 	checkFailure(t, infer(t, "trace", "show", files[0], pytorch+"two.sqlite"), exitFailure, "recordings of one kind")
 }
-
-// TestProfilerRange: captures that begin with cudaProfilerStart, of which nsys warns that events
-// might be missing, are whole: their shares are shown.
-func TestProfilerRange(t *testing.T) {
-	for _, name := range []string{"steady", "metrics", "unaligned"} {
-		contains(t, mustInfer(t, "trace", "check", pytorch+name+".sqlite").stdout, "shares of time can be trusted")
-	}
-}

@@ -3,14 +3,10 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
-
-	"gpt2scope/ceilings"
 )
 
 // foreign writes a recording as PyTorch's profiler does: passes with ranges around modules, each
@@ -121,54 +117,4 @@ func TestInferredStages(t *testing.T) {
 	}
 	checkFailure(t, infer(t, "trace", "show", sample, "--infer", "--ranges", "x"), exitUsage, "--ranges and --infer exclude each other")
 	checkFailure(t, infer(t, "trace", "show", "../../traces/samples/eager.sqlite", "--infer"), exitFailure, "--infer", "has its passes and stages")
-}
-
-// TestInferredCosts: inferred stages have costs by the sizes of the model, and a roofline if the ceilings
-// of a GPU of that name were measured on this machine.
-func TestInferredCosts(t *testing.T) {
-	const sample = "../../traces/samples/stages/hf-sdpa-bf16-L12-generate.json.gz"
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	type row struct {
-		Name  string
-		FLOPs int64
-		Bytes int64
-		Floor int64
-	}
-	head := func(flags ...string) row {
-		t.Helper()
-		var table struct{ Folded []row }
-		out := mustInfer(t, append([]string{"trace", "show", sample, "--infer", "--format", "json"}, flags...)...).stdout
-		if err := json.Unmarshal([]byte(out), &table); err != nil {
-			t.Fatal(err)
-		}
-		for _, r := range table.Folded {
-			if r.Name == "lm_head" {
-				return r
-			}
-		}
-		t.Fatalf("no lm_head:\n%s", out)
-		return row{}
-	}
-	const flops = 2 * 768 * 50257 // of the prefill, which gives the last row of logits
-	if r := head(); r.FLOPs != flops || r.Floor != 0 {
-		t.Errorf("by grids: %+v", r)
-	}
-	if r := head("--model", "gpt2"); r.FLOPs != flops {
-		t.Errorf("by --model gpt2: %+v", r)
-	}
-	if r := head("--model", "random:L=12,C=768,NH=12,V=1000,T=64"); r.FLOPs != 2*768*1000 {
-		t.Errorf("by a model with a smaller vocabulary: %+v", r)
-	}
-	set := ceilings.Set{Key: "x", Device: "NVIDIA H200", Time: time.Now(), Values: []ceilings.Value{{Name: "read", Unit: ceilings.GBs, Value: 4000}, {Name: "bf16", Unit: ceilings.TFLOPs, Value: 700}}}
-	if err := ceilings.Store(t.Context(), set); err != nil {
-		t.Fatal(err)
-	}
-	r := head()
-	if want := float64(r.Bytes) / 4000; math.Abs(float64(r.Floor)-want) > 1 {
-		t.Errorf("the floor is %d ns, want %.0f", r.Floor, want)
-	}
-	if out := mustInfer(t, "trace", "stages", sample, "-m", "gpt2-medium").stdout; !strings.Contains(out, "few agree with that width") {
-		t.Errorf("a model that the recording contradicts:\n%s", out)
-	}
-	checkFailure(t, infer(t, "trace", "show", sample, "--model", "gpt2"), exitUsage, "--model is for the costs of inferred stages; give --infer too")
 }

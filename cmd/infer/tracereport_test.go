@@ -27,25 +27,3 @@ func TestTraceReport(t *testing.T) {
 		t.Errorf("standard output has %d bytes, the file %d; stderr %q", len(e.stdout), len(page), e.stderr)
 	}
 }
-
-func TestTraceReportUsage(t *testing.T) {
-	const in = "../../traces/samples/graph.sqlite"
-	for _, w := range []struct {
-		args   []string
-		status int
-		words  []string
-	}{
-		{[]string{in}, exitUsage, []string{"--out"}},
-		{[]string{"-o", "x.html"}, exitUsage, []string{"FILE"}},
-		{[]string{in, "-o", "x.html", "--gpu", "-5"}, exitUsage, []string{"--gpu -5"}},
-		{[]string{in, "-o", filepath.Join(t.TempDir(), "none", "x.html")}, exitFailure, []string{"x.html"}},
-		{[]string{filepath.Join(t.TempDir(), "missing"), "-o", filepath.Join(t.TempDir(), "x.html")}, exitFailure, []string{"missing"}},
-		{[]string{in, "-o", filepath.Join(t.TempDir(), "x.html"), "--gpu", "3"}, exitFailure, []string{in, "no work"}},
-	} {
-		e := infer(t, append([]string{"trace", "report"}, w.args...)...)
-		if e.status != w.status {
-			t.Errorf("%v: status %d, not %d", w.args, e.status, w.status)
-		}
-		checkOneLine(t, e.stderr, w.words...)
-	}
-}

@@ -9,13 +9,11 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	tracecmd "gpt2scope/cmd/infer/trace"
-	"gpt2scope/internal/table"
 	"gpt2scope/traces"
 	"gpt2scope/traces/load"
 	"gpt2scope/traces/tables"
@@ -238,73 +236,6 @@ func TestTraceShowOwn(t *testing.T) {
 	}
 }
 
-// TestTraceShowSort: by any column, within the kinds of rows; what is not known is last.
-func TestTraceShowSort(t *testing.T) {
-	names := func(args ...string) string {
-		rows, err := csv.NewReader(strings.NewReader(mustInfer(t, append([]string{"trace", "show", ownTrace(t, true), "--format", "csv"}, args...)...).stdout)).ReadAll()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var names []string
-		for _, r := range rows[1:] {
-			names = append(names, r[2])
-		}
-		return strings.Join(names, ", ")
-	}
-	idle := "host late, launch latency, unaccounted"
-	for args, want := range map[string]string{
-		"--by stage":                       "wte+wpe, h.0.attn.c_attn, " + idle,
-		"--sort floor":                     "h.0.attn.c_attn, wte+wpe, " + idle,
-		"--sort floor_ns":                  "h.0.attn.c_attn, wte+wpe, " + idle,
-		"--sort name":                      "h.0.attn.c_attn, wte+wpe, " + idle,
-		"--sort roofline --limit 1":        "h.0.attn.c_attn, wte+wpe, " + idle, // "1 more" would take its place
-		"--by layer --sort flops":          "h.0, outside the layers, " + idle,
-		"--by layer --sort name":           "h.0, outside the layers, " + idle,
-		"--by phase --sort calls":          "decode step, " + idle,
-		"--by kernel --sort occupancy":     "gemv\nkernel, " + idle,
-		"--by kernel --sort min --limit 4": "gemv\nkernel, " + idle,
-	} {
-		if got := names(strings.Fields(args)...); got != want {
-			t.Errorf("%s has the rows %q, not %q", args, got, want)
-		}
-	}
-	for _, by := range []string{"stage", "op", "launch"} {
-		checkFailure(t, infer(t, "trace", "show", ownTrace(t, true), "--by", by, "--sort", "zebra"), exitUsage, "zebra", "calls")
-	}
-	// Headings as they are printed, and the keys of the same columns.
-	for _, c := range []struct {
-		gpu              bool
-		by, heading, key string
-	}{
-		{true, "stage", "GB/s", "gb_per_s"}, {true, "stage", "Roofline %", "roofline"}, {true, "stage", "Kernels", "kernels"}, {true, "stage", "gpu", "busy"},
-		{false, "layer", "all threads", "busy"}, {false, "stage", "events", "kernels"},
-		{true, "kernel", "limited by", "limit"}, {true, "kernel", "shared", "shared"}, {true, "launch", "queued US", "delay"}, {true, "launch", "queued", "delay"},
-		{true, "op", "self cpu", "self_cpu"}, {true, "op", "# of calls", "calls"}, {true, "op", "Self CPU %", "self_cpu_share"},
-	} {
-		show := func(column string) string {
-			return mustInfer(t, "trace", "show", ownTrace(t, c.gpu), "--by", c.by, "--sort", column).stdout
-		}
-		if got, want := show(c.heading), show(c.key); got != want {
-			t.Errorf("by %s, %q sorts\n%s, not\n%s", c.by, c.heading, got, want)
-		}
-	}
-	columns := []table.Column[int]{{Key: "a", Title: "A us"}, {Key: "a_mean", Title: "mean"}, {Key: "b", Title: "B us"}, {Key: "b_mean", Title: "mean"}, {Key: "hidden"}, {Title: "last"}}
-	for name, want := range map[string]int{"b": 2, "B US": 2, "a_mean": 1, "mean": -1, "last": -1, "hidden": 4, "": -1} {
-		if got := table.Find(columns, name); got != want {
-			t.Errorf("%q is column %d, not %d", name, got, want)
-		}
-	}
-	if e := infer(t, "trace", "show", ownTrace(t, false), "--sort", "zebra"); e.status != exitUsage || strings.Contains(e.stderr, "launches") || strings.Contains(e.stderr, "occupancy") || !strings.Contains(e.stderr, "imbalance") {
-		t.Errorf("the refusal lists other columns than those of the CPU: %s", e.stderr)
-	}
-	checkFailure(t, infer(t, "trace", "show", ownTrace(t, true), "--format", "csv", "--sort", "zebra"), exitUsage, "occupancy", "median")
-
-	out := mustInfer(t, "trace", "show", ownTrace(t, true), "--by", "op", "--sort", "calls", "--limit", "1", "--format", "csv").stdout
-	if lines := strings.Split(out, "\n"); len(lines) != 4 || !strings.HasPrefix(lines[1], "cudaLaunchKernel,2000,") || !strings.HasPrefix(lines[2], "3 more,16000,88.888889,16000,") {
-		t.Errorf("the operation with the most calls:\n%s", out)
-	}
-}
-
 // TestSummariesOfSamples: the captures that are committed give the tables that are
 // committed beside them. go test ./cmd/infer -run TestSummariesOfSamples -update
 // writes these.
@@ -353,39 +284,6 @@ func TestSummariesOfSamples(t *testing.T) {
 			if got != string(want) {
 				t.Errorf("%s by %s gives\n%s\nand not what %s has", capture, by, got, path)
 			}
-		}
-	}
-}
-
-// TestEveryTable: each table that the help lists has rows in each format.
-func TestEveryTable(t *testing.T) {
-	const capture = "../../traces/samples/eager.sqlite"
-	for _, by := range tables.Bys {
-		if by == tables.BySM { // TestGPUPersistentProfile has it
-			continue
-		}
-		show := func(format string) string {
-			return mustInfer(t, "trace", "show", capture, "--by", string(by), "--format", format).stdout
-		}
-		if lines := strings.Count(show("csv"), "\n"); lines < 2 {
-			t.Errorf("by %s: CSV has %d lines", by, lines)
-		}
-		var table map[string]any
-		if err := json.Unmarshal([]byte(show("json")), &table); err != nil {
-			t.Fatal(err)
-		}
-		rows := 0
-		for key, value := range table {
-			if list, ok := value.([]any); ok && key != "passes" && key != "findings" && key != "notes" {
-				rows = max(rows, len(list))
-			}
-		}
-		if rows < 1 {
-			t.Errorf("by %s: JSON has %d rows", by, rows)
-		}
-		_, text, found := strings.Cut(show("table"), "\n\n") // the head ends with an empty line
-		if lines := strings.Count(text, "\n"); !found || lines < 2 {
-			t.Errorf("by %s: %d lines in the table", by, lines)
 		}
 	}
 }
@@ -463,42 +361,6 @@ func TestNoStages(t *testing.T) {
 	contains(t, mustInfer(t, "trace", "advise", cpu).stdout, "most of the time of operations is that of aten::gelu_backward 22.6 %, ")
 }
 
-// TestBelowFloor: stages that are faster than their floor are a finding about the ceilings, in
-// each command; they have no roofline %.
-func TestBelowFloor(t *testing.T) {
-	const file = "../../traces/samples/gpt2-xl-graph-stamps.json.gz"
-	const says = "ceilings: 1 of 19 rows with a floor are faster than it (up to 105.8 % of the roofline): the ceiling of bandwidth was measured too low"
-	contains(t, mustInfer(t, "trace", "show", file).stdout, says)
-	contains(t, mustInfer(t, "trace", "check", file).stdout, says, "shares of time can be trusted")
-	contains(t, mustInfer(t, "trace", "advise", file).stdout, "! "+says)
-	var check tracecmd.CheckJSON
-	if err := json.Unmarshal([]byte(mustInfer(t, "trace", "check", file, "--json").stdout), &check); err != nil || !check.Trusted || !slices.ContainsFunc(check.Findings, func(f traces.Finding) bool { return strings.HasPrefix(f.Text, says) && !f.Misleads }) {
-		t.Errorf("%v: %+v", err, check)
-	}
-	rows, err := csv.NewReader(strings.NewReader(mustInfer(t, "trace", "show", file, "--format", "csv").stdout)).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
-	floor, roofline, time, withheld := slices.Index(rows[0], "floor_ns"), slices.Index(rows[0], "roofline_percent"), slices.Index(rows[0], "time_ns"), 0
-	for _, r := range rows[1:] {
-		least, _ := strconv.ParseFloat(r[floor], 64)
-		took, _ := strconv.ParseFloat(r[time], 64)
-		percent, err := strconv.ParseFloat(r[roofline], 64)
-		switch {
-		case least > took:
-			withheld++
-			if r[roofline] != "" {
-				t.Errorf("%q has roofline %% %s", r[2], r[roofline])
-			}
-		case least > 0 && (err != nil || math.Abs(percent-100*least/took) > 1e-4):
-			t.Errorf("%q has roofline %% %q, not %g", r[2], r[roofline], 100*least/took)
-		}
-	}
-	if withheld != 1 {
-		t.Errorf("the roofline %% of %d rows is withheld", withheld)
-	}
-}
-
 // TestStandardInput: - is standard input for each command that reads a recording.
 func TestStandardInput(t *testing.T) {
 	for _, file := range []string{"../../traces/samples/eager.sqlite", "../../traces/samples/gpt2-L1-graph-cupti.json.gz"} {
@@ -550,44 +412,6 @@ func TestSortNames(t *testing.T) {
 	}
 	if e := infer(t, "trace", "show", file, "--format", "csv", "--sort", "loudness"); !strings.Contains(e.stderr, "kernels, host, busy, time, share") {
 		t.Errorf("CSV has keys: %s", e.stderr)
-	}
-}
-
-// Each heading of a table is the name of one column, so that --sort takes it.
-func TestHeadingsAreDistinct(t *testing.T) {
-	check := func(table string, names []string, find func(string) int) {
-		t.Helper()
-		for _, name := range names {
-			if i := find(name); i < 0 {
-				t.Errorf("%s: --sort %s finds no column, or several", table, name)
-			}
-		}
-		if slices.Sort(names); len(slices.Compact(slices.Clone(names))) != len(names) {
-			t.Errorf("%s: headings %q", table, names)
-		}
-	}
-	launches := tracecmd.LaunchRowColumns()
-	var titles []string
-	for _, c := range launches {
-		titles = append(titles, strings.TrimSpace(strings.TrimSuffix(c.Title, " us")))
-	}
-	check("by launch", titles[:len(titles)-1], func(name string) int { return table.Find(launches, name) })
-	for _, by := range []tables.By{tables.ByFolded, tables.ByKernel, tables.ByPhase} {
-		columns := tracecmd.RowColumns(&tables.Table{By: by}, by)
-		titles = nil
-		for _, c := range columns {
-			if c.Key != "" && c.Title != "" {
-				titles = append(titles, strings.TrimSpace(strings.TrimSuffix(c.Title, " us")))
-			}
-		}
-		check(string(by), titles, func(name string) int { return table.Find(columns, name) })
-	}
-}
-
-// A table of a list says how many rows --limit left out.
-func TestShowSaysWhatIsCut(t *testing.T) {
-	for _, by := range []string{"range"} {
-		contains(t, mustInfer(t, "trace", "show", "../../traces/samples/eager.sqlite", "--by", by, "--limit", "1").stdout, "not shown; --limit 0 shows all\n")
 	}
 }
 

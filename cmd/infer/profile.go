@@ -82,8 +82,6 @@ func (p *profileFlags) check(flags *pflag.FlagSet) error {
 	switch {
 	case flags.Changed("trace") && (p.trace == "" || p.trace == "-"):
 		return cli.Usagef("--trace needs the name of a file to write; the text goes to standard output")
-	case p.show.CheckColumns() != nil:
-		return p.show.CheckColumns()
 	case p.by == "" && flags.Changed("columns"):
 		return cli.Usagef("--columns is for the table of --profile")
 	case p.by == "" && (p.rows.Sort != "" || flags.Changed("limit")):

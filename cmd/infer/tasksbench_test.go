@@ -118,7 +118,7 @@ func TestTasksBenchWrong(t *testing.T) {
 	for args, fact := range map[string]string{
 		"":                       "give the directory to write: --out DIR",
 		"-o x --tasks sort":      "there is no task \"sort\"; tasks are vector.add",
-		"-o x --repeat 0":        "--repeat 0: it must be from 1",
+		"-o x --repeat 0":        "--repeat 0: it must be a whole number from 1",
 		"-o x --shard 3/2":       "--shard: \"3/2\" is not a part such as 2/8",
 		"-o x --max-size 0":      "--max-size 0",
 		"-o x --cold -1":         "--cold -1",

@@ -67,6 +67,9 @@ func (r Range[N]) String() string {
 	}
 	if float64(r.least) == math.SmallestNonzeroFloat64 {
 		text = "a positive number"
+		if r.most != greatest[N]() {
+			text += fmt.Sprintf(", at most %v", r.most)
+		}
 	}
 	for n, meaning := range r.others {
 		text += fmt.Sprintf(", or %v (%s)", n, meaning)

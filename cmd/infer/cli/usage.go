@@ -183,6 +183,25 @@ func flagHelp(c *cobra.Command) string {
 	return b.String()
 }
 
+// CheckDashes refuses a long flag with one dash, which would be taken as short flags: -prompt=x as -p rompt=x.
+func CheckDashes(root *cobra.Command, args []string) error {
+	for _, arg := range args {
+		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
+		if arg == "--" {
+			break
+		}
+		if len(name) < 2 || arg[0] != '-' {
+			continue
+		}
+		for _, c := range AllCommands(root) {
+			if c.Flags().Lookup(name) != nil || c.PersistentFlags().Lookup(name) != nil {
+				return Usagef("-%s: a flag of more than one letter has two dashes: --%s", name, name)
+			}
+		}
+	}
+	return nil
+}
+
 // noArgs refuses words that are neither flags nor commands, with a hint.
 func noArgs(c *cobra.Command, args []string) error {
 	if len(args) == 0 {

@@ -36,8 +36,8 @@ type tasksFlags struct {
 	cold           int
 	seed           uint64
 	plain          bool
-	most           int64 // MiB
-	few            int   // shapes of each task; 0 is all
+	most           int // MiB
+	few            int // shapes of each task; 0 is all
 	machine        string
 	shard          string
 	noFloor        bool
@@ -78,14 +78,14 @@ machines; 'infer tasks merge' puts their samples together.`,
 	cli.AddFlags(c.Flags(), "Tasks", func(f *pflag.FlagSet) {
 		f.StringSliceVar(&t.names, "tasks", nil, "measure these `TASKS`, such as vector.add, or vector for vector.add\nand vector.square (default: all)")
 		f.BoolVar(&t.plain, "plain", true, "measure the plain ways too, up to some size")
-		f.Int64Var(&t.most, "max-size", 1024, "leave out inputs and results of more than `MIB` together")
-		f.IntVar(&t.few, "few", 0, "measure only `N` shapes of each task, from the smallest to the largest; ten adapt\nthe cost model to this machine (default: all)")
+		f.Var(cli.Int(&t.most, 1024, megabytes), "max-size", "leave out inputs and results of more than `MIB` together")
+		f.Var(cli.Int(&t.few, 0, cli.Between(0, 1000)), "few", "measure only `N` shapes of each task, from the smallest to the largest; ten adapt\nthe cost model to this machine (default: all)")
 		f.StringVar(&t.shard, "shard", "", "measure part `I/N` of the work, such as 2/8")
 	})
 	cli.AddFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
-		f.IntVar(&t.repeat, "repeat", 10, "measure each case `N` times")
-		f.IntVar(&t.rounds, "rounds", 2, "in `N` rounds, each in another order")
-		f.IntVar(&t.cold, "cold", 3, "measure `N` cold starts of each tuned way at three sizes, each in\na process of its own; 0 skips that")
+		f.Var(cli.Int(&t.repeat, 10, repeats), "repeat", "measure each case `N` times")
+		f.Var(cli.Int(&t.rounds, 2, repeats), "rounds", "in `N` rounds, each in another order")
+		f.Var(cli.Int(&t.cold, 3, cli.Between(0, 1000)), "cold", "measure `N` cold starts of each tuned way at three sizes, each in\na process of its own; 0 skips that")
 		f.Uint64Var(&t.seed, "seed", 1, "`SEED` of the order")
 		f.BoolVar(&t.noFloor, "no-floor", false, "do not measure the devices for floors, without which a prediction\ncannot be fitted")
 		f.StringVar(&t.machine, "machine", "", "`NAME` of this machine in the samples (default: its host name)")
@@ -100,19 +100,8 @@ machines; 'infer tasks merge' puts their samples together.`,
 
 // check finds values that are wrong whatever the machine has.
 func (t *tasksFlags) check() (err error) {
-	switch {
-	case t.dir == "":
+	if t.dir == "" {
 		return cli.Usagef("give the directory to write: --out DIR")
-	case t.repeat < 1 || t.repeat > maxTasksRepeat:
-		return cli.Usagef("--repeat %d: it must be from 1 to %d", t.repeat, maxTasksRepeat)
-	case t.rounds < 1 || t.rounds > maxTasksRepeat:
-		return cli.Usagef("--rounds %d: it must be from 1 to %d", t.rounds, maxTasksRepeat)
-	case t.cold < 0 || t.cold > maxTasksRepeat:
-		return cli.Usagef("--cold %d: it must be from 0 to %d", t.cold, maxTasksRepeat)
-	case t.few < 0 || t.few > maxTasksRepeat:
-		return cli.Usagef("--few %d: it must be from 0, for all, to %d", t.few, maxTasksRepeat)
-	case t.most < 1 || t.most > 1<<20:
-		return cli.Usagef("--max-size %d: it must be from 1 to %d", t.most, 1<<20)
 	}
 	if t.shard != "" {
 		if t.part, err = journal.ParseShard(t.shard); err != nil {
@@ -122,7 +111,11 @@ func (t *tasksFlags) check() (err error) {
 	return nil
 }
 
-const maxTasksRepeat = 1000
+// repeats are how often something may be measured, megabytes how large it may be.
+var (
+	repeats   = cli.Between(1, 1000)
+	megabytes = cli.Between(1, 1<<20)
+)
 
 func (t *tasksFlags) run(ctx context.Context, m *cli.ModelFlags, stdout, stderr io.Writer) error {
 	if err := t.check(); err != nil {
@@ -153,7 +146,7 @@ func (t *tasksFlags) run(ctx context.Context, m *cli.ModelFlags, stdout, stderr 
 		return err
 	}
 	b := tasks.Bench{Machine: machine, Suite: tasks.Suite{Tasks: chosen, Devices: machine.Devices(), Plain: t.plain,
-		Repeat: t.repeat, Rounds: min(t.rounds, t.repeat), Cold: t.cold, Seed: t.seed, Most: t.most << 20, Shard: t.part}}
+		Repeat: t.repeat, Rounds: min(t.rounds, t.repeat), Cold: t.cold, Seed: t.seed, Most: int64(t.most) << 20, Shard: t.part}}
 	if t.few > 0 {
 		b.Suite.Few(t.few)
 	}

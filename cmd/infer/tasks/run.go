@@ -7,6 +7,7 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"runtime"
@@ -31,7 +32,7 @@ type runFlags struct {
 	policies []string
 	rounds   int
 	longest  float64 // ms
-	most     int64   // MiB
+	most     int     // MiB
 	keep     bool
 	jobs     string
 }
@@ -62,16 +63,16 @@ so that a run may be closer to the bound than the oracle is, or below it.`,
 			return r.run(c.Context(), m, args, c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
-	r.register(c.Flags(), 300)
+	r.register(c.Flags(), 300, 100_000)
 	cli.AddFlags(c.Flags(), "Stream", func(f *pflag.FlagSet) {
 		f.StringSliceVar(&r.names, "tasks", nil, "of these `TASKS`, such as vector.add (default: all)")
-		f.Float64Var(&r.longest, "longest", 10, "leave out tasks that take the CPU more than `MS` at least")
-		f.Int64Var(&r.most, "max-size", 64, "leave out inputs and results of more than `MIB` together")
+		f.Var(cli.Float(&r.longest, 10, cli.Between(math.SmallestNonzeroFloat64, 1e6)), "longest", "leave out tasks that take the CPU more than `MS` at least")
+		f.Var(cli.Int(&r.most, 64, megabytes), "max-size", "leave out inputs and results of more than `MIB` together")
 		f.BoolVar(&r.keep, "keep", false, "inputs stay on a GPU once a task has brought them there")
 	})
 	cli.AddFlags(c.Flags(), "Policies", func(f *pflag.FlagSet) {
 		f.StringSliceVar(&r.policies, "policy", nil, "run these `POLICIES`, named as in the table (default: all)")
-		f.IntVar(&r.rounds, "rounds", 3, "run each policy `N` times, in turns; the table shows the median")
+		f.Var(cli.Int(&r.rounds, 3, repeats), "rounds", "run each policy `N` times, in turns; the table shows the median")
 	})
 	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.StringVar(&r.jobs, "jobs", "", "write a row for each task of each run to `FILE`, as CSV")
@@ -80,17 +81,7 @@ so that a run may be closer to the bound than the oracle is, or below it.`,
 }
 
 func (r *runFlags) checkRun(samples []string) error {
-	if err := r.check(100_000); err != nil {
-		return err
-	}
-	switch {
-	case r.rounds < 1 || r.rounds > 1000:
-		return cli.Usagef("--rounds %d: it must be from 1 to 1000", r.rounds)
-	case !(r.longest > 0 && r.longest <= 1e6):
-		return cli.Usagef("--longest %g: it must be more than 0 and at most 1e6 milliseconds", r.longest)
-	case r.most < 1 || r.most > 1<<20:
-		return cli.Usagef("--max-size %d: it must be from 1 to %d", r.most, 1<<20)
-	case r.gantt != "" && filepath.Clean(r.gantt) == filepath.Clean(r.jobs):
+	if r.gantt != "" && filepath.Clean(r.gantt) == filepath.Clean(r.jobs) {
 		return cli.Usagef("--gantt and --jobs %s: give two files", cli.ShellQuote(r.jobs))
 	}
 	return cmp.Or(r.keeps("--gantt", r.gantt, samples), r.keeps("--jobs", r.jobs, samples))
@@ -153,7 +144,7 @@ func (r *runFlags) run(ctx context.Context, m *cli.ModelFlags, args []string, st
 	}
 	p, err := schedule.Setup{
 		Rows: rows, Devices: devices, Memory: predict.Pinned, Jobs: r.n, Interval: r.interval, Seed: r.seed,
-		Chosen: chosen, LongestUs: r.longest * 1e3, Most: r.most << 20, Model: r.predictor(ctx, false),
+		Chosen: chosen, LongestUs: r.longest * 1e3, Most: int64(r.most) << 20, Model: r.predictor(ctx, false),
 	}.Prepare()
 	if err != nil {
 		return err
@@ -198,7 +189,7 @@ func (r *runFlags) rows(ctx context.Context, m *cli.ModelFlags, machine *tasks.M
 		return nil, err
 	}
 	bar := m.Progress(stderr, "measuring", false)
-	samples, leftOut, err := schedule.Measure(ctx, machine, chosen, 5, r.longest*1e3, r.most<<20, r.seed,
+	samples, leftOut, err := schedule.Measure(ctx, machine, chosen, 5, r.longest*1e3, int64(r.most)<<20, r.seed,
 		func(done, of int) { bar.Set(int64(done), int64(of)) })
 	bar.Done()
 	if leftOut > 0 {

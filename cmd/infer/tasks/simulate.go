@@ -33,10 +33,10 @@ type streamFlags struct {
 }
 
 // register adds the flags that both commands have.
-func (s *streamFlags) register(f *pflag.FlagSet, count int) {
+func (s *streamFlags) register(f *pflag.FlagSet, count, most int) {
 	cli.AddFlags(f, "Stream", func(f *pflag.FlagSet) {
-		f.IntVar(&s.n, "count", count, "the stream has `N` tasks")
-		f.Float64Var(&s.interval, "interval", 0, "tasks arrive `US` microseconds apart on average; 0: all at once")
+		f.Var(cli.Int(&s.n, count, cli.Between(1, most)), "count", "the stream has `N` tasks")
+		f.Var(cli.Float(&s.interval, 0, cli.Between(0, 1e9)), "interval", "tasks arrive `US` microseconds apart on average; 0: all at once")
 		f.Uint64Var(&s.seed, "seed", 1, "`SEED` of the stream")
 	})
 	cli.AddFlags(f, "Policies", func(f *pflag.FlagSet) {
@@ -71,23 +71,12 @@ of SAMPLES; without SAMPLES it is the one that ships, which is fitted to all.`,
 			return s.run(c.Context(), args, c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
-	s.register(c.Flags(), 1000)
+	s.register(c.Flags(), 1000, 1_000_000)
 	cli.AddFlags(c.Flags(), "Stream", func(f *pflag.FlagSet) {
 		f.StringVar(&s.memory, "memory", "pinned", "`WHERE` inputs and results are: pinned or pageable memory of the\nhost, or resident on the GPU")
 		f.StringVar(&s.machine, "machine", "", "take the samples of machine `NAME` (default: the first with a GPU)")
 	})
 	return c
-}
-
-// check refuses values that no stream has.
-func (s *streamFlags) check(most int) error {
-	switch {
-	case s.n < 1 || s.n > most:
-		return cli.Usagef("--count %d: it must be from 1 to %d", s.n, most)
-	case !(s.interval >= 0 && s.interval <= 1e9):
-		return cli.Usagef("--interval %g: it must be from 0 to 1e9 microseconds", s.interval)
-	}
-	return nil
 }
 
 // keeps refuses a file to write that is one of those that are read.
@@ -136,9 +125,6 @@ func (s *streamFlags) run(ctx context.Context, args []string, stdout, stderr io.
 	memory, err := predict.ParseMemory(s.memory)
 	if err != nil || memory == predict.Host {
 		return cli.Usagef("--memory %s: it must be pinned, pageable or resident", cli.ShellQuote(s.memory))
-	}
-	if err := s.check(1_000_000); err != nil {
-		return err
 	}
 	if err := s.keeps("--gantt", s.gantt, args); err != nil {
 		return err

@@ -82,12 +82,6 @@ type AdviseJSON struct {
 }
 
 func (s *adviseFlags) run(c *cobra.Command, paths []string) error {
-	if s.format != "table" && s.format != "json" {
-		return cli.Usagef("--format %s: it must be table or json", cli.ShellQuote(s.format))
-	}
-	if err := checkGPU(s.gpu); err != nil {
-		return err
-	}
 	t, err := loadTraces(c, paths)
 	if err != nil {
 		return err

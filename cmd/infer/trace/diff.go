@@ -73,12 +73,12 @@ recordings.`,
 		},
 	}
 	cli.AddFlags(c.Flags(), "Comparison", func(f *pflag.FlagSet) {
-		f.StringVar((*string)(&o.by), "by", string(diff.ByFolded), "rows are `WHAT`: folded (a stage over all layers), stage, layer,\nop or kernel")
+		f.Var(cli.OneOf(&o.by, diff.ByFolded, diff.Bys...), "by", "rows are `WHAT`: folded (a stage over all layers), stage, layer,\nop or kernel")
 		o.rows.Register(f, "change, A, p", "the largest change first; plan\nkeeps the order of a pass")
 		f.Lookup("sort").DefValue, o.rows.Sort = "", "shift"
 		f.Lookup("limit").Usage = "show the first `N` rows of each kind of pass, besides the whole\npass and its idle time (default: all)"
 		cli.AddFormat(f, &o.format, "table, csv or json")
-		f.Float64Var(&o.alpha, "alpha", 0.05, "accept that a share `P` of the reported changes is chance;\nintervals hold with confidence 1 - P")
+		f.Var(cli.Float(&o.alpha, 0.05, cli.Between(math.SmallestNonzeroFloat64, 0.5)), "alpha", "accept that a share `P` of the reported changes is chance;\nintervals hold with confidence 1 - P")
 	})
 	return c
 }
@@ -102,15 +102,8 @@ type DiffJSON struct {
 }
 
 func traceDiff(c *cobra.Command, a, b string, o *diffOptions) error {
-	switch {
-	case o.format != "table" && o.format != "csv" && o.format != "json":
-		return cli.Usagef("--format %s: it must be table, csv or json", cli.ShellQuote(o.format))
-	case !slices.Contains(diff.Bys, o.by):
-		return cli.Usagef("--by %s: it must be folded, stage, layer, op or kernel", cli.ShellQuote(string(o.by)))
-	case a == "-" && b == "-":
+	if a == "-" && b == "-" {
 		return cli.Usagef("standard input can be one of the two traces, not both")
-	case !(o.alpha > 0 && o.alpha <= 0.5): // also NaN
-		return cli.Usagef("--alpha %g: it must be above 0 and at most 0.5", o.alpha)
 	}
 	stdout := c.OutOrStdout()
 	ta, err := loadTrace(c, a)

@@ -40,9 +40,6 @@ it. --counters adds the counters of Nsight Compute or nvprof of the same program
   infer trace kpi run.sqlite --counters run.ncu.csv --define`,
 		Args: someFiles,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := checkGPU(gpu); err != nil {
-				return err
-			}
 			t, err := loadTraces(c, args)
 			if err != nil {
 				return err

@@ -1,7 +1,6 @@
 package trace
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -37,7 +36,7 @@ layer, stage, op and kind: -tagroot=op groups the flame graph by operation,
   go tool pprof -top -cum run.pb.gz`,
 		Args: oneFile,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := cmp.Or(checkGPU(gpu), cli.CheckOut(out, ".pb.gz", args[0])); err != nil {
+			if err := cli.CheckOut(out, ".pb.gz", args[0]); err != nil {
 				return err
 			}
 			return tracePprof(c, args[0], out, gpu)

@@ -1,7 +1,6 @@
 package trace
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -34,7 +33,7 @@ operation if no GPU worked.`,
   infer trace report run.sqlite -o - > run.html`,
 		Args: someFiles,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := cmp.Or(checkGPU(gpu), cli.CheckOut(out, ".html", recordingFiles(c, args)...)); err != nil {
+			if err := cli.CheckOut(out, ".html", recordingFiles(c, args)...); err != nil {
 				return err
 			}
 			return traceReport(c, args, out, int32(gpu))

@@ -47,15 +47,7 @@ func (o *ShowOptions) RegisterColumns(f *pflag.FlagSet, usual, table string) {
 	if usual == "" {
 		text += " (default: all, or main in a\nterminal that is too narrow for all)"
 	}
-	f.StringVar(&o.Columns, "columns", usual, text)
-}
-
-// CheckColumns refuses other values of --columns.
-func (o *ShowOptions) CheckColumns() error {
-	if o.Columns != MainColumns && o.Columns != "all" && o.Columns != "" {
-		return cli.Usagef("--columns %s: it must be main or all", cli.ShellQuote(o.Columns))
-	}
-	return nil
+	f.Var(cli.OneOf(&o.Columns, usual, MainColumns, "all"), "columns", text)
 }
 
 // shown returns the columns that --columns asks for.
@@ -122,9 +114,6 @@ Shares are withheld if they would mislead; 'infer trace check' says why.`,
 		Args: someFiles,
 		RunE: func(c *cobra.Command, args []string) error {
 			o.anyTable = !c.Flags().Changed("by")
-			if err := o.check(); err != nil {
-				return err
-			}
 			t, err := loadTraces(c, args)
 			if err != nil {
 				return err
@@ -137,26 +126,13 @@ Shares are withheld if they would mislead; 'infer trace check' says why.`,
 		},
 	}
 	cli.AddFlags(c.Flags(), "Table", func(f *pflag.FlagSet) {
-		f.StringVar((*string)(&o.By), "by", string(tables.ByFolded), "rows are `WHAT`:\n"+strings.Replace(tables.List(tables.Bys), "launch, ", "launch,\n", 1))
+		f.Var(cli.OneOf(&o.By, tables.ByFolded, tables.Bys...), "by", "rows are `WHAT`:\n"+strings.Replace(tables.List(tables.Bys), "launch, ", "launch,\n", 1))
 		o.Rows.Register(f, "time, calls, floor", "the order of the plan; kernels by time")
 		o.RegisterColumns(f, "", "the table")
 		cli.AddFormat(f, &o.Format, "table, csv or json")
 		addGPU(f, &o.GPU)
 	})
 	return c
-}
-
-func (o *ShowOptions) check() error {
-	if err := o.CheckColumns(); err != nil {
-		return err
-	}
-	switch {
-	case !slices.Contains(tables.Bys, o.By):
-		return cli.Usagef("--by %s: it must be %s", cli.ShellQuote(string(o.By)), tables.List(tables.Bys))
-	case o.Format != "table" && o.Format != "csv" && o.Format != "json":
-		return cli.Usagef("--format %s: it must be table, csv or json", cli.ShellQuote(o.Format))
-	}
-	return checkGPU(o.GPU)
 }
 
 // CheckSort refuses a column to sort by that no table of the kind has, before there is one.

@@ -249,14 +249,8 @@ func traceName(path string) string {
 
 // addGPU adds the flag --gpu of a command that reads a recording.
 func addGPU(f *pflag.FlagSet, gpu *int) {
-	f.IntVar(gpu, "gpu", -1, "GPU `N` of a recording of several (default: the first that\nworked)")
-}
-
-func checkGPU(gpu int) error {
-	if gpu < -1 || gpu > 1<<16 {
-		return cli.Usagef("--gpu %d: there is no such GPU", gpu)
-	}
-	return nil
+	f.Var(cli.Int(gpu, -1, cli.AtLeast(0)), "gpu", "GPU `N` of a recording of several (default: the first that\nworked)")
+	f.Lookup("gpu").DefValue = ""
 }
 
 // newTraceCheck makes "infer trace check".

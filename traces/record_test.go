@@ -452,62 +452,19 @@ func TestKineto(t *testing.T) {
 	}
 }
 
-// many makes n events like those of a run: steps, launches, kernels.
-func many(w io.Writer, n int) error {
-	t := traces.NewWriter(w, &traces.Header{Tool: "gpt2scope", Process: 700, Plans: fixtures.Header().Plans})
-	thread, api, stream := traces.Thread(700, 701), traces.API(700, 701), traces.Stream(700, 0, 1, 7)
-	for i := 0; i < n; i += 3 {
-		at := int64(i) * 1000
-		step := traces.Plain(traces.KindStep, thread, "h.0.attn.c_attn", at, 2000)
-		step.ID, step.Plan, step.Step = uint64(i+1), 0, 1
-		call := traces.Plain(traces.KindRuntime, api, "cudaLaunchKernelExC", at+100, 1500)
-		call.Correlation, call.Parent, call.Plan, call.Step = uint64(i+1), step.ID, 0, 1
-		k := traces.Plain(traces.KindKernel, stream, fmt.Sprint("void gs::linear_kernel<__nv_bfloat16, ", i%60, ">(gs_linear_args)"), at+2500, 2900)
-		k.Correlation, k.Parent, k.Plan, k.Step = call.Correlation, step.ID, 0, 1
-		k.Grid, k.Block, k.Registers, k.DynamicShared = [3]int32{192, 1, 1}, [3]int32{128, 1, 1}, 64, 6144
-		t.Write(step)
-		t.Write(call)
-		t.Write(k)
-	}
-	return t.Close()
-}
-
-// sum reads events as a table does: time by name.
-func sum(r io.Reader) (n int, total int64, err error) {
-	_, events, err := traces.Read(r)
-	if err != nil {
-		return 0, 0, err
-	}
-	times := map[string]int64{}
-	for e, err := range events {
-		if err != nil {
-			return n, 0, err
-		}
-		n++
-		if e.Kind == traces.KindKernel {
-			times[e.Name] += e.Duration
-		}
-	}
-	for _, v := range times {
-		total += v
-	}
-	return n, total, nil
-}
-
-// TestReadMemory: a million events allocate at most 1 GiB; here 12 % of them, in a file larger than a value may be.
-func TestReadMemory(t *testing.T) {
-	const n, memory = 120_000, 1 << 30 / 100 * 12
-	var b bytes.Buffer
-	fixtures.Check(t, many(&b, n))
+// TestReadAllocations: reading allocates little for each event, whatever a file's size is.
+func TestReadAllocations(t *testing.T) {
+	h := fixtures.Plan("h.0.attn.c_attn", "lm_head")
+	events := fixtures.Passes(h, 0, 4000, func(int, int) int64 { return 100 }, nil)
+	traces.Sort(events)
+	file := fixtures.Write(t, h, events)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	got, total, err := sum(bytes.NewReader(b.Bytes()))
+	_, got, err := read(t, bytes.NewReader(file))
 	runtime.ReadMemStats(&after)
-	if err != nil || got != n || total != n/3*2900 {
-		t.Fatalf("%d events, %d ns, %v", got, total, err)
-	}
-	if bytes := after.TotalAlloc - before.TotalAlloc; bytes > memory {
-		t.Errorf("%d events allocate %d bytes in all; the limit is %d", n, bytes, memory)
+	// 1,000 bytes for reading one, and those of the list.
+	if bytes := after.TotalAlloc - before.TotalAlloc; err != nil || len(got) != len(events) || bytes > uint64(len(events))*3000 {
+		t.Errorf("%d events of %d allocate %d bytes; %v", len(got), len(events), bytes, err)
 	}
 }
 

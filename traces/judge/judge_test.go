@@ -202,11 +202,7 @@ func TestAdvise(t *testing.T) {
 			t.Errorf("%s could gain %d, not %d: %+v", c.rule, h.Gain, c.gain, h)
 		}
 		text := h.Text + "\n" + strings.Join(h.Rows, "\n") + "\n" + h.Try
-		for _, fact := range c.facts {
-			if !strings.Contains(text, fact) {
-				t.Errorf("%s does not say %q:\n%s", c.rule, fact, text)
-			}
-		}
+		fixtures.Says(t, c.rule, text, c.facts...)
 		if h.Percent == nil || *h.Percent != 100*float64(h.Gain)/float64(a.Wall) {
 			t.Errorf("%s: %v %% of %d", c.rule, h.Percent, a.Wall)
 		}
@@ -243,11 +239,7 @@ func TestAdviseNotes(t *testing.T) {
 	odd := append(copied("Memcpy", 50, 5000, 100), lost)
 	a := fixtures.Must(Advise(fixtures.Trace(&traces.Header{Overhead: []traces.Overhead{{Phase: "decode step", Baseline: 100, Recorded: 120, Passes: 24}, {Phase: "prefill", Baseline: 100, Recorded: 130, Passes: 23}}}, append(append(fixtures.Launched(1, 0, 5, 10, 30), fixtures.Launched(2, 40, 50, 60, 70)...), odd...)...), -1))(t)
 	text := strings.Join(a.Notes, "\n")
-	for _, want := range []string{"no pass", "shares are withheld, since they would mislead", "20.0 % longer", "does not say how many SMs", "occupancy: the recording does not say", "pageable: 1 copy or set", "does not say what steps cost"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the notes lack %q:\n%s", want, text)
-		}
-	}
+	fixtures.Says(t, "", text, "no pass", "shares are withheld, since they would mislead", "20.0 % longer", "does not say how many SMs", "occupancy: the recording does not say", "pageable: 1 copy or set", "does not say what steps cost")
 	if strings.Contains(text, "30.0") {
 		t.Errorf("23 passes do not tell what recording cost:\n%s", text)
 	}
@@ -373,37 +365,26 @@ func TestProductNames(t *testing.T) {
 	}
 }
 
-// TestBadProgram: the faults of a program that was made with them are found in its capture.
-func TestBadProgram(t *testing.T) {
-	tr := samples.Load(t, "pytorch/bad.sqlite")
-	if !stages.OfRanges(tr, nil) {
-		t.Fatal("it has no ranges")
-	}
-	a := fixtures.Must(Advise(tr, -1))(t)
-	facts := map[string][]string{"float32": {"63 products in float32"}, "elementwise": {"14 runs", "8 kernels in a row: Mul scalar, pow, Mul scalar, add, Mul scalar, tanh, add scalar, Mul"}, "small-copies": {"140 copies", "112 copies"},
-		"pageable": {"133 copies use", "at 9.1 GB/s"}, "sync": {"waits lie inside passes, 20.0 in each"}}
-	for _, h := range a.Hints {
-		for _, fact := range facts[h.Rule] {
-			if text := h.Text + strings.Join(h.Rows, "\n"); !strings.Contains(text, fact) {
-				t.Errorf("%s does not say %q: %s", h.Rule, fact, text)
-			}
+// TestCaptures: the faults of programs that were made with them are found in their captures.
+func TestCaptures(t *testing.T) {
+	for name, facts := range map[string]map[string][]string{
+		"bad": {"float32": {"63 products in float32"},
+			"elementwise":  {"14 runs", "8 kernels in a row: Mul scalar, pow, Mul scalar, add, Mul scalar, tanh, add scalar, Mul"},
+			"small-copies": {"140 copies", "112 copies"}, "pageable": {"133 copies use", "at 9.1 GB/s"},
+			"sync": {"waits lie inside passes, 20.0 in each"}},
+		"unaligned": {"unaligned": {"3 products read fewer than 16 bytes", "in 0.385 ms",
+			"cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1 of 800 blocks"}},
+	} {
+		tr := samples.Load(t, "pytorch/"+name+".sqlite")
+		if name == "bad" && !stages.OfRanges(tr, nil) {
+			t.Fatal("it has no ranges")
 		}
-		delete(facts, h.Rule)
-	}
-	for rule := range facts {
-		t.Errorf("%s finds nothing", rule)
-	}
-}
-
-// TestUnalignedVocabulary: the product of a vocabulary that is not padded is found in a capture.
-func TestUnalignedVocabulary(t *testing.T) {
-	tr := samples.Load(t, "pytorch/unaligned.sqlite")
-	a := fixtures.Must(Advise(tr, -1))(t)
-	i := slices.IndexFunc(a.Hints, func(h Hint) bool { return h.Rule == "unaligned" })
-	if i < 0 {
-		t.Fatalf("%+v", a.Hints)
-	}
-	if text := a.Hints[i].Text + strings.Join(a.Hints[i].Rows, "\n"); !strings.Contains(text, "3 products read fewer than 16 bytes") || !strings.Contains(text, "in 0.385 ms") || !strings.Contains(text, "cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1 of 800 blocks") {
-		t.Errorf("%s", text)
+		for _, h := range fixtures.Must(Advise(tr, -1))(t).Hints {
+			fixtures.Says(t, h.Rule, h.Text+strings.Join(h.Rows, "\n"), facts[h.Rule]...)
+			delete(facts, h.Rule)
+		}
+		for rule := range facts {
+			t.Errorf("%s finds nothing", rule)
+		}
 	}
 }

@@ -45,11 +45,7 @@ func TestForeign(t *testing.T) {
 			t.Errorf("%s is read", name)
 			continue
 		}
-		for _, fact := range append(c.facts, path) {
-			if !strings.Contains(err.Error(), fact) {
-				t.Errorf("%s: error %q does not say %q", name, err, fact)
-			}
-		}
+		fixtures.Says(t, name, err.Error(), append(c.facts, path)...)
 		if strings.Contains(strings.ReplaceAll(err.Error(), path, ""), c.not) {
 			t.Errorf("%s: error %q says %q", name, err, c.not)
 		}

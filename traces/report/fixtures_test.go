@@ -122,18 +122,3 @@ func hostile() *traces.Trace {
 	counter := traces.Plain(traces.KindCounter, traces.Lane{Kind: traces.LaneCounter}, evil, 10, 0)
 	return fixtures.Trace(h, append(r.events, open, counter)...)
 }
-
-// many is a recording of about n events.
-func many(n int) *traces.Trace {
-	var names []string
-	for layer := range 12 {
-		for _, s := range []string{"h.%d.ln_1+h.%[1]d.attn.c_attn", "h.%d.attn.sdpa", "h.%d.attn.c_proj", "h.%d.ln_2+h.%[1]d.mlp.c_fc", "h.%d.mlp.c_proj"} {
-			names = append(names, fmt.Sprintf(s, layer))
-		}
-	}
-	r, rnd := newRun(names...), rand.New(rand.NewPCG(3, 4))
-	for i := 0; len(r.events) < n; i++ {
-		r.pass(rnd, fmt.Sprintf("kernel_%d", i%40))
-	}
-	return fixtures.Trace(&r.header, r.events...)
-}

@@ -321,11 +321,7 @@ func TestPointer(t *testing.T) {
 	})()`)
 	b.run(chromedp.MouseEvent(chromedp.MouseMoved, at[0], at[1]))
 	tip := eval[string](b, `document.getElementById("tip").hidden ? "" : document.getElementById("tip").innerText`)
-	for _, fact := range []string{"gemm_", "µs at 0.", "stage decode step", "it normalises the residual stream before the attention; then computes queries", "grid 12, block 128, 40 registers", "stream 7, correlation 6"} {
-		if !strings.Contains(tip, fact) {
-			t.Errorf("the tip does not say %q: %q", fact, tip)
-		}
-	}
+	fixtures.Says(t, "", tip, "gemm_", "µs at 0.", "stage decode step", "it normalises the residual stream before the attention; then computes queries", "grid 12, block 128, 40 registers", "stream 7, correlation 6")
 	b.run(chromedp.MouseClickXY(at[0], at[1]))
 	if row := eval[string](b, `document.querySelector('#stage-table tr[aria-current="true"]').dataset.rows`); row != strconv.Itoa(int(at[2])) {
 		t.Errorf("row %s is selected, not %g", row, at[2])

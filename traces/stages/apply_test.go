@@ -7,7 +7,6 @@ import (
 
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
-	"gpt2scope/traces/internal/samples"
 	"gpt2scope/traces/load"
 	"gpt2scope/traces/tables"
 	"gpt2scope/traces/window"
@@ -18,8 +17,7 @@ import (
 func TestApply(t *testing.T) {
 	for _, name := range []string{"hf-sdpa-f32-L1-prefill", "hf-sdpa-f16-L12-graph-static-decode", "hf-sdpa-bf16-L6-other-work", "compile-hf-f16-static-decode"} {
 		t.Run(name, func(t *testing.T) {
-			tr := samples.Load(t, "stages/"+name+".json.gz")
-			found := fixtures.Must(Infer(tr, nil))(t)
+			tr, found := inferSample(t, name, nil)
 			stages := map[int64]string{}
 			for _, k := range found.Kernels {
 				if k.Stage != nil {
@@ -66,8 +64,7 @@ func TestApply(t *testing.T) {
 
 // TestPlanOrder: the steps of an inferred plan are in the order of the model.
 func TestPlanOrder(t *testing.T) {
-	tr := samples.Load(t, "stages/compile-plain-f32-prefill.json.gz")
-	found := fixtures.Must(Infer(tr, nil))(t)
+	tr, found := inferSample(t, "compile-plain-f32-prefill", nil)
 	fixtures.Check(t, found.Apply(tr))
 	var names []string
 	for _, s := range tr.Header.Plans[0].Steps {

@@ -1,10 +1,8 @@
 package tables
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 
 	"gpt2scope/traces"
@@ -29,8 +27,7 @@ func htaFigures(t *testing.T) map[string]map[[2]string]string {
 }
 
 // TestAgreesWithHTA compares what HTA and these tables define alike: how long the GPU computes,
-// copies and idles from its first work to its last; which gaps the host causes; kernels by name;
-// the launches that HTA knows; operators.
+// copies and idles from its first work to its last; which gaps the host causes; the launches that HTA knows.
 func TestAgreesWithHTA(t *testing.T) {
 	all := htaFigures(t)
 	if len(all) < 6 {
@@ -42,38 +39,21 @@ func TestAgreesWithHTA(t *testing.T) {
 			folder = "stages/"
 		}
 		tr := samples.Load(t, folder+name)
-		compared := map[string]int{}
 		// HTA adds begins in floating point, whose last digit is a ns.
 		near := func(analysis, item string, got, tolerance int64) {
 			t.Helper()
-			compared[analysis]++
 			v, err := strconv.ParseInt(want[[2]string{analysis, item}], 10, 64)
 			if err != nil || got < v-tolerance || got > v+tolerance {
 				t.Errorf("%s: %s, %s is %d, and HTA has %q", name, analysis, item, got, want[[2]string{analysis, item}])
 			}
 		}
-		same := func(analysis, item, got string) {
-			t.Helper()
-			compared[analysis]++
-			if w := want[[2]string{analysis, item}]; got != w {
-				t.Errorf("%s: %s %s is %s, and HTA has %q", name, analysis, item, got, w)
-			}
-		}
 
 		table := fixtures.Must(Summarize(tr, ByKernel, -1))(t)
 		var kernels []window.Interval
-		type sum struct{ total, least, most int64 }
-		byName := map[string]*sum{}
 		for _, e := range table.Window.Work {
 			if e.Kind == traces.KindKernel {
 				kernels = append(kernels, window.Interval{From: e.Time, To: e.End()})
 			}
-			s := byName[e.Name]
-			if s == nil {
-				s = &sum{least: e.Duration}
-				byName[e.Name] = s
-			}
-			s.total, s.least, s.most = s.total+e.Duration, min(s.least, e.Duration), max(s.most, e.Duration)
 		}
 		work := int64(len(table.Window.Work))
 		idle, host := int64(0), int64(0)
@@ -93,10 +73,6 @@ func TestAgreesWithHTA(t *testing.T) {
 		near("temporal", "non_compute_time", table.Wall-computing-idle, work)
 		near("idle", "host_wait", host, work+5) // which HTA rounds to 10 ns
 
-		for kernel, s := range byName {
-			same("kernel", kernel, fmt.Sprintf("%d %d %d", s.total, s.least, s.most))
-		}
-
 		// HTA pairs these calls alone: not cuLaunchKernelEx of cuBLAS and Triton, and no graph.
 		known := map[string]bool{"cudaLaunchKernel": true, "cudaLaunchKernelExC": true, "cudaMemcpyAsync": true, "cudaMemsetAsync": true}
 		found, _ := table.Window.Launches(table.Time)
@@ -106,24 +82,9 @@ func TestAgreesWithHTA(t *testing.T) {
 				count, api, busy, delay = count+1, api+l.Call.Duration, busy+l.Busy, delay+l.Delay()
 			}
 		}
-		same("launches", "count", strconv.FormatInt(count, 10))
+		near("launches", "count", count, 0)
 		near("launches", "cpu_duration", api, 0)
 		near("launches", "gpu_duration", busy, 0)
 		near("launches", "launch_delay", delay, count)
-
-		if ops, err := Summarize(tr, ByOp, -1); err == nil {
-			for _, r := range ops.Ops {
-				if _, ok := want[[2]string{"operator", r.Name}]; ok {
-					same("operator", r.Name, strconv.FormatInt(r.GPU, 10))
-				}
-			}
-		}
-		expected := map[string]int{}
-		for key := range want {
-			expected[key[0]]++
-		}
-		if compared["kernel"] != expected["kernel"] || compared["operator"] != expected["operator"] || strings.HasPrefix(name, "kineto") && expected["operator"] < 8 {
-			t.Errorf("%s: %v are compared of %v", name, compared, expected)
-		}
 	}
 }

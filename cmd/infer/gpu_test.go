@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -323,23 +322,6 @@ func TestGPUPersistentProfile(t *testing.T) {
 	}
 	if inside != 14 { // seven of the decode steps, and of the prompt, which is short
 		t.Errorf("%d stages have times inside the kernel", inside)
-	}
-	var sms struct {
-		SMs      []tables.SMRow
-		SMPasses int `json:"sm_passes"`
-	}
-	if err := json.Unmarshal([]byte(show("--by", "sm", "--json")), &sms); err != nil {
-		t.Fatal(err)
-	}
-	if len(sms.SMs) != 4 || sms.SMPasses < 3 || sms.SMPasses > 12 {
-		t.Fatalf("%d SMs of %d passes", len(sms.SMs), sms.SMPasses)
-	}
-	for i, r := range sms.SMs {
-		near := func(got, want float64) bool { return math.Abs(got-want) < 20 }
-		// In 6 of the 12 steps of the stub's kernel the last of four SMs has no part.
-		if r.SM != i || !near(r.Time, sms.SMs[0].Time) || i < 3 && (r.Steps != 12 || r.NoPart != 0) || i == 3 && (r.Steps != 6 || r.NoPart < 5000) || r.Compute < 290*r.Steps {
-			t.Errorf("SM %d: %+v", i, r)
-		}
 	}
 	text := show("--by", "sm", "--sort", "no part", "--limit", "2")
 	if lines := strings.Split(text, "\n"); !strings.Contains(text, "of 39 passes in one kernel") || !strings.Contains(text, "2 more rows are not shown") || !slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, "   3    6.0") }) {

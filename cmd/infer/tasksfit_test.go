@@ -130,10 +130,8 @@ func TestTasksFitBadInput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	head, _, _ := strings.Cut(string(good), "\n")
 	for name, c := range map[string]struct{ text, says string }{
-		"empty.csv": {"", "is empty"}, "other.csv": {"a,b\n1,2\n", "is missing"}, "none.csv": {head + "\n", "nothing to fit"},
-		"cut.csv": {string(good[:len(good)-20]), "line "}, "bad.gz": {"\x1f\x8bx", "gzip"}, "nan.csv": {strings.Replace(string(good), ",cpu,", ",tpu,", 1), "tpu"},
+		"empty.csv": {"", "is empty"}, "cut.csv": {string(good[:len(good)-20]), "line "}, "bad.gz": {"\x1f\x8bx", "gzip"},
 	} {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, []byte(c.text), 0o666); err != nil {

@@ -127,18 +127,14 @@ func TestTraceUsage(t *testing.T) {
 		{"trace check", "FILE"},
 		{"trace check a b", `"b"`},
 		{"trace convert a", "--out"},
+		{"trace report a", "--out"},
+		{"trace report -o x.html", "FILE"},
 		{"trace check x --out y", "'infer trace convert' has it"},
 		{"trace check x --layers 2", "--layers does nothing in 'infer trace check'"},
 	} {
 		checkFailure(t, infer(t, strings.Fields(c.args)...), exitUsage, c.fact)
 	}
 	checkFailure(t, infer(t, "trace", "check", "no-such-file"), exitFailure, "no-such-file")
-	for _, args := range []string{"trace --help", "trace check --help", "help trace convert"} {
-		out := mustInfer(t, strings.Fields(args)...).stdout
-		if !strings.Contains(out, "infer trace") || strings.Contains(out, "--layers") {
-			t.Errorf("%s prints\n%s", args, out)
-		}
-	}
 }
 
 // TestTraceEscapes: a name in a recording cannot move the cursor of the terminal, or colour it.

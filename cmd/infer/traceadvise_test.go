@@ -58,10 +58,5 @@ func TestTraceAdvise(t *testing.T) {
 	checkFailure(t, infer(t, "trace", "advise", "x", "--format", "csv"), exitUsage, "table or json")
 	checkFailure(t, infer(t, "trace", "advise", "x", "--gpu", "-2"), exitUsage, "--gpu")
 	checkFailure(t, infer(t, "trace", "advise"), exitUsage, "FILE")
-	help := mustInfer(t, "trace", "advise", "--help").stdout
-	for _, rule := range judge.Rules {
-		if !strings.Contains(help, rule.ID) {
-			t.Errorf("the help does not name the rule %s", rule.ID)
-		}
-	}
+
 }

@@ -41,34 +41,7 @@ func TestTraceDiff(t *testing.T) {
 		t.Errorf("alpha 0.001:\n%s", out)
 	}
 
-	// The largest change first, in the plan's order, by another column; the first rows; by layer.
 	before, after := "../../traces/samples/gpt2-L12-graph-stamps.json.gz", "../../traces/samples/gpt2-L12-graph-stamps-after.json.gz"
-	stages := func(args ...string) string {
-		var d trace.DiffJSON
-		if err := json.Unmarshal([]byte(mustInfer(t, append([]string{"trace", "diff", before, after, "--format", "json"}, args...)...).stdout), &d); err != nil {
-			t.Fatal(err)
-		}
-		var names []string
-		for _, r := range d.Rows {
-			if r.Phase == "decode step" {
-				names = append(names, r.Name)
-			}
-		}
-		return strings.Join(names, ", ")
-	}
-	for args, want := range map[string]string{
-		"--limit 2":                        "whole pass, idle, sample, h.N.mlp.c_proj+h.N.residual_2",
-		"--limit 1":                        "whole pass, idle, sample",
-		"--sort plan --limit 2":            "whole pass, idle, wte+wpe, h.N.ln_1+h.N.attn.c_attn",
-		"--sort A --limit 2":               "whole pass, idle, sample, h.N.ln_1+h.N.attn.c_attn",
-		"--by stage --sort plan --limit 3": "whole pass, idle, wte+wpe, h.0.ln_1+h.0.attn.c_attn, h.0.attn.sdpa",
-		"--by layer --sort plan --limit 2": "whole pass, idle, outside the layers, h.0",
-		"--by op --limit 1":                "whole pass, idle, Sample",
-	} {
-		if got := stages(strings.Fields(args)...); got != want {
-			t.Errorf("%s: %s, not %s", args, got, want)
-		}
-	}
 	contains(t, mustInfer(t, "trace", "diff", before, after, "--limit", "2").stdout, "\n15 more rows are not shown; --limit 0 shows all\n10 rows tested")
 	checkFailure(t, infer(t, "trace", "diff", before, after, "--sort", "zebra"), exitUsage, "--sort zebra", "shift")
 
@@ -84,8 +57,5 @@ func TestTraceDiff(t *testing.T) {
 		{"trace diff a b --limit -1", "--limit -1"},
 	} {
 		checkFailure(t, infer(t, strings.Fields(c.args)...), exitUsage, c.fact)
-	}
-	if help := mustInfer(t, "trace", "diff", "--help").stdout; !strings.Contains(help, "Mann-Whitney") || !strings.Contains(help, "Benjamini") || !strings.Contains(help, "the change may lie outside") {
-		t.Errorf("the help does not name its statistics:\n%s", help)
 	}
 }

@@ -59,21 +59,9 @@ func TestTraceShow(t *testing.T) {
 			if sum != table.Wall || math.Abs(percent-100) > 0.01 {
 				t.Errorf("%s by %s: the CSV sums to %d ns of %d, %g %%", sample, by, sum, table.Wall, percent)
 			}
-
-			wall := fmt.Sprintf("%.3f", float64(table.Wall)/1e3)
-			for _, top := range []string{"0", "1", "3"} {
-				out := mustInfer(t, "trace", "show", sample, "--by", by, "--limit", top).stdout
-				rows, legend, _ := strings.Cut(out[strings.Index(out, "\n\n")+2:], "\n\n")
-				last := strings.Fields(rows[strings.LastIndex(rows, "\n")+1:])
-				if !strings.Contains(legend, "time: its part of the wall time; ") || strings.Count(legend, "\n") != 1 {
-					t.Errorf("%s by %s: the legend is %q", sample, by, legend)
-				}
-				if strings.Join(last, " ") != wall+" 100.00 wall time" {
-					t.Errorf("%s by %s, top %s ends with %q, not %s", sample, by, top, last, wall)
-				}
-				if strings.Contains(out, " more\n") != (top != "0") {
-					t.Errorf("%s by %s, top %s:\n%s", sample, by, top, out)
-				}
+			out := mustInfer(t, "trace", "show", sample, "--by", by).stdout
+			if want := fmt.Sprintf("%.3f", float64(table.Wall)/1e3); !strings.Contains(out, want) {
+				t.Errorf("%s by %s lacks the wall time %s:\n%s", sample, by, want, out)
 			}
 		}
 	}
@@ -190,16 +178,6 @@ func TestTraceShowOwn(t *testing.T) {
 	if !strings.Contains(out, whole+", from the first to the last work of the GPU; the others are of the passes\n") {
 		t.Errorf("by kernel it is not said of which time:\n%s", out)
 	}
-	for _, by := range []string{"stage", "op", "launch"} {
-		if out := mustInfer(t, "trace", "show", gpu, "--by", by).stdout; strings.Contains(out, whole) {
-			t.Errorf("by %s:\n%s", by, out)
-		}
-	}
-	for _, by := range []string{"kernel", "op", "launch"} {
-		if out := mustInfer(t, "trace", "show", kineto, "--by", by).stdout; !strings.Contains(out, whole) || strings.Contains(out, "of the passes") {
-			t.Errorf("by %s without passes:\n%s", by, out)
-		}
-	}
 	// count, GPU, time, share, min, median, max, grid, block, warps, registers, shared, occupancy, limit, waves, tail
 	if got, want := strings.Join(lineOf(t, out, "gemv kernel"), " "), "4 8.000 8.000 53.33 2.000 2.000 2.000 2.000 0.000 2.000 0.100 192x2 128 4 64 0 50.0 registers 0.36 63.6"; got != want {
 		t.Errorf("the row is\n%s, not\n%s:\n%s", got, want, out)
@@ -253,25 +231,29 @@ func TestSummariesOfSamples(t *testing.T) {
 		t.Fatalf("captures %q", captures)
 	}
 	for _, capture := range captures {
+		tr, err := load.Load(capture)
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, by := range tables.Bys {
-			if by == tables.BySM && !strings.Contains(capture, "persistent") {
+			isList := by == tables.ByRange || by == tables.ByProcess
+			switch {
+			case by == tables.BySM && !strings.Contains(capture, "persistent"),
+				(by == tables.ByKernel || by == tables.ByLaunch) && tr.Kernels == 0, // of the CPU
+				isList && filepath.Ext(capture) != ".sqlite":                        // those of one program are enough
 				continue
-			}
-			if by == tables.ByKernel || by == tables.ByLaunch {
-				if tr, err := load.Load(capture); err != nil || tr.Kernels == 0 {
-					continue // of the CPU
-				}
-			}
-			if isList := by == tables.ByRange || by == tables.ByProcess; isList && filepath.Ext(capture) != ".sqlite" {
-				continue // those of one program are enough
 			}
 			base, _, _ := strings.Cut(filepath.Base(capture), ".")
 			path := fmt.Sprintf("%ssummaries/%s.%s.csv", dir, base, by)
-			args := []string{"trace", "show", capture, "--by", string(by), "--format", "csv"}
+			o := tracecmd.ShowOptions{By: by, Format: "csv", GPU: -1}
 			if by == tables.ByLaunch { // there can be many
-				args = append(args, "--limit", "20")
+				o.Rows.Limit = 20
 			}
-			got := mustInfer(t, args...).stdout
+			var b bytes.Buffer
+			if err := tracecmd.Show(&b, tr, o); err != nil {
+				t.Fatal(err)
+			}
+			got := b.String()
 			if *update {
 				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte(got), 0o666)); err != nil {
 					t.Fatal(err)
@@ -307,29 +289,6 @@ func TestFoldedByDefault(t *testing.T) {
 	contains(t, full, "decode step  h.7.ln_1+h.7.attn.c_attn\n")
 	if strings.Contains(full, "h.N.") || strings.Contains(full, "layers:") {
 		t.Error("the table by stage is folded")
-	}
-	for _, by := range []string{"folded", "stage"} {
-		var table struct {
-			By     string
-			Wall   int64
-			Rows   []tables.Row
-			Folded []tables.Row
-		}
-		if err := json.Unmarshal([]byte(show("--by", by, "--format", "json")), &table); err != nil {
-			t.Fatal(err)
-		}
-		rows, folded := int64(0), int64(0)
-		for _, r := range table.Rows {
-			rows += r.Exclusive
-		}
-		layers := 0
-		for _, r := range table.Folded {
-			folded += r.Exclusive
-			layers = max(layers, r.Layers)
-		}
-		if table.By != "stage" || rows != table.Wall || folded != table.Wall || len(table.Rows) < 500 || len(table.Folded) > 40 || layers != 48 {
-			t.Errorf("--by %s: %s, %d rows sum to %d ns, %d folded to %d, of %d, with %d layers", by, table.By, len(table.Rows), rows, len(table.Folded), folded, table.Wall, layers)
-		}
 	}
 	limited := show("--sort", "time", "--limit", "2", "--format", "csv")
 	rows, err := csv.NewReader(strings.NewReader(limited)).ReadAll()

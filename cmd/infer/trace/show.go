@@ -118,7 +118,7 @@ Shares are withheld if they would mislead; 'infer trace check' says why.`,
 			if err != nil {
 				return err
 			}
-			err = showTrace(c.OutOrStdout(), t, o)
+			err = Show(c.OutOrStdout(), t, o)
 			if err != nil && !errors.As(err, new(cli.UsageError)) {
 				err = fmt.Errorf("%s: %w", traceName(args[0]), err)
 			}
@@ -175,7 +175,8 @@ type TableJSON struct {
 }
 
 // showTrace writes a table of a trace.
-func showTrace(w io.Writer, t *traces.Trace, o ShowOptions) error {
+// Show writes a table of a recording.
+func Show(w io.Writer, t *traces.Trace, o ShowOptions) error {
 	o.Width = cli.TerminalWidth(w)
 	table, show, err := LayTable(t, &o)
 	if err != nil {

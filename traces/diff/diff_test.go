@@ -406,24 +406,19 @@ func TestWithoutStages(t *testing.T) {
 		if c.By != test.want || (c.Instead == "") != (test.by == test.want) {
 			t.Errorf("%s: by %s: %q", name, c.By, c.Instead)
 		}
-		found := false
-		for _, r := range c.Rows {
-			if (changeKey{r.Kind, r.Phase, r.Name}) != test.row {
-				continue
-			}
-			found = true
-			var n [2]int
-			for i, s := range []*Sample{r.A, r.B} {
-				if s != nil {
-					n[i] = s.N
-				}
-			}
-			if n != test.n {
-				t.Errorf("%s: %v values, want %v", name, n, test.n)
+		i := slices.IndexFunc(c.Rows, func(r Change) bool { return changeKey{r.Kind, r.Phase, r.Name} == test.row })
+		if i < 0 {
+			t.Errorf("%s lacks the row %v: %+v", name, test.row, c.Rows)
+			continue
+		}
+		var n [2]int
+		for side, s := range []*Sample{c.Rows[i].A, c.Rows[i].B} {
+			if s != nil {
+				n[side] = s.N
 			}
 		}
-		if !found {
-			t.Errorf("%s lacks the row %v: %+v", name, test.row, c.Rows)
+		if n != test.n {
+			t.Errorf("%s: %v values, want %v", name, n, test.n)
 		}
 	}
 }

@@ -117,45 +117,35 @@ func TestMissing(t *testing.T) {
 // TestAgreesWithNsys compares copies, kernels and API calls with the tables of nsys stats of the
 // same capture. Passes and what is before them are all of it.
 func TestAgreesWithNsys(t *testing.T) {
-	tr := samples.Load(t, "pytorch/bad.sqlite")
-	r := fixtures.Must(Measure(tr, -1))(t)
-	sum := func(keys ...string) float64 {
-		s := 0.0
-		for _, key := range keys {
+	r := fixtures.Must(Measure(samples.Load(t, "pytorch/bad.sqlite"), -1))(t)
+	for keys, c := range map[string]struct{ report, column, operation string }{
+		"kernel_time":                           {"cuda_gpu_kern_sum", "Total Time (ns)", ""},
+		"kernels":                               {"cuda_gpu_kern_sum", "Instances", ""},
+		"h2d_pageable_time h2d_pinned_time":     {"cuda_gpu_mem_time_sum", "Total Time (ns)", "Host-to-Device"},
+		"h2d_pageable_copies h2d_pinned_copies": {"cuda_gpu_mem_time_sum", "Count", "Host-to-Device"},
+		"h2d_pageable_bytes h2d_pinned_bytes":   {"cuda_gpu_mem_size_sum", "Total (MB)", "Host-to-Device"},
+		"d2h_pageable_time d2h_pinned_time":     {"cuda_gpu_mem_time_sum", "Total Time (ns)", "Device-to-Host"},
+		"d2h_pageable_copies d2h_pinned_copies": {"cuda_gpu_mem_time_sum", "Count", "Device-to-Host"},
+	} {
+		got, want := 0.0, 0.0
+		for key := range strings.FieldsSeq(keys) {
 			if x := r.Find(key); x != nil {
-				s += *x.Value
+				got += *x.Value
 				if x.Before != nil {
-					s += *x.Before
+					got += *x.Before
 				}
 			}
 		}
-		return s
-	}
-	nsys := func(report, column string, keep func(name string) bool) float64 {
-		s := 0.0
-		for _, row := range samples.CSV(t, "pytorch/bad."+report+".csv") {
-			if v, err := strconv.ParseFloat(row[column], 64); err == nil && keep(row["Operation"]) {
-				s += v
+		for _, row := range samples.CSV(t, "pytorch/bad."+c.report+".csv") {
+			if v, err := strconv.ParseFloat(row[c.column], 64); err == nil && strings.Contains(row["Operation"], c.operation) {
+				want += v
 			}
 		}
-		return s
-	}
-	all := func(string) bool { return true }
-	has := func(part string) func(string) bool { return func(s string) bool { return strings.Contains(s, part) } }
-	for _, c := range []struct {
-		what      string
-		got, want float64
-	}{
-		{"kernel time", sum("kernel_time"), nsys("cuda_gpu_kern_sum", "Total Time (ns)", all)},
-		{"kernels", sum("kernels"), nsys("cuda_gpu_kern_sum", "Instances", all)},
-		{"time from the host", sum("h2d_pageable_time", "h2d_pinned_time"), nsys("cuda_gpu_mem_time_sum", "Total Time (ns)", has("Host-to-Device"))},
-		{"copies from the host", sum("h2d_pageable_copies", "h2d_pinned_copies"), nsys("cuda_gpu_mem_time_sum", "Count", has("Host-to-Device"))},
-		{"time to the host", sum("d2h_pageable_time", "d2h_pinned_time"), nsys("cuda_gpu_mem_time_sum", "Total Time (ns)", has("Device-to-Host"))},
-		{"copies to the host", sum("d2h_pageable_copies", "d2h_pinned_copies"), nsys("cuda_gpu_mem_time_sum", "Count", has("Device-to-Host"))},
-		{"MB from the host", math.Round(sum("h2d_pageable_bytes", "h2d_pinned_bytes") / 1e3), math.Round(1e3 * nsys("cuda_gpu_mem_size_sum", "Total (MB)", has("Host-to-Device")))},
-	} {
-		if c.want == 0 || c.got != c.want {
-			t.Errorf("%s: %v, and nsys has %v", c.what, c.got, c.want)
+		if strings.HasSuffix(c.column, "(MB)") { // to the KB
+			got, want = math.Round(got/1e3), math.Round(1e3*want)
+		}
+		if want == 0 || got != want {
+			t.Errorf("%s: %v, and nsys has %v", keys, got, want)
 		}
 	}
 	if r.PassesFrom != window.FromRepetition || r.Passes != 7 || r.WarmUpPasses != 1 {

@@ -11,6 +11,7 @@ import (
 
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
+	"gpt2scope/traces/internal/samples"
 	"gpt2scope/traces/load"
 )
 
@@ -269,5 +270,369 @@ func TestSummaries(t *testing.T) {
 		if want := steps[samples[0]]; got != want || strings.Count(got, "\n") != 16 {
 			t.Errorf("%s has the steps\n%s\nand %s\n%s", path, got, samples[0], want)
 		}
+	}
+}
+
+// checkTimes checks the exclusive times of rows by kind and name; of those not named
+// there is none of the kind.
+func checkTimes(t *testing.T, table *Table, kind RowKind, want map[string]int64) {
+	t.Helper()
+	got := map[string]int64{}
+	for _, r := range table.Rows {
+		if r.Kind == kind {
+			got[r.Name] += r.Exclusive
+		}
+	}
+	for name, ns := range want {
+		if got[name] != ns {
+			t.Errorf("%s %q has %d ns, not %d", kind, name, got[name], ns)
+		}
+		delete(got, name)
+	}
+	for name, ns := range got {
+		t.Errorf("%s %q has %d ns, and should not be there", kind, name, ns)
+	}
+}
+
+// inPass makes an event of a step of the sample's plan, in a pass.
+func inPass(kind traces.Kind, lane traces.Lane, parent uint64, tag int32, start, end int64) traces.Event {
+	e := traces.Plain(kind, lane, "x", start, end-start)
+	e.Plan, e.Step, e.Parent = 0, tag, parent
+	return e
+}
+
+func passAt(id uint64, start, end int64, position float64) traces.Event {
+	e := inPass(traces.KindPass, traces.Thread(700, 701), 0, -1, start, end)
+	e.Name, e.ID, e.Value = "decode step", id, position
+	return e
+}
+
+// TestCPU: steps that several threads run count once, and have the time in which
+// any of them runs; between steps the threads meet.
+func TestCPU(t *testing.T) {
+	h := fixtures.Header()
+	h.Dropped, h.Recorder, h.DType = nil, traces.RecorderHost, "f32"
+	h.Ceilings = []traces.Ceiling{{Device: -1, Name: "read", Unit: "GB/s", Value: 100}, {Device: -1, Name: "f32", Unit: "TFLOP/s", Value: 1}}
+	one, two := traces.Thread(700, 701), traces.Thread(700, 702)
+	events := []traces.Event{
+		passAt(1, 0, 100, 5), passAt(2, 150, 250, 6),
+		inPass(traces.KindStep, one, 1, 0, 10, 40), inPass(traces.KindStep, two, 1, 0, 12, 52),
+		inPass(traces.KindStep, one, 1, 1, 60, 90), inPass(traces.KindStep, two, 1, 1, 60, 90),
+		inPass(traces.KindStep, one, 2, 0, 160, 180), inPass(traces.KindStep, two, 2, 0, 170, 180),
+		inPass(traces.KindStep, one, 2, 1, 180, 240), inPass(traces.KindStep, two, 2, 1, 180, 200),
+	}
+	tr := fixtures.Trace(h, events...)
+	table := fixtures.Must(Summarize(tr, ByStage, -1))(t)
+	checkSum(t, table)
+	checkTimes(t, table, RowWork, map[string]int64{"wte+wpe": 42 + 20, "h.0.attn.c_attn": 30 + 60})
+	checkTimes(t, table, RowIdle, map[string]int64{IdleThreads: 8, IdleHost: 10 + 70 + 10})
+	r := find(t, table, RowWork, "wte+wpe")
+	if r.Calls != 2 || r.Kernels != 4 || r.Busy != 100 || r.Imbalance != (40+20)/(35+15.) {
+		t.Errorf("%+v", r)
+	}
+	// 1,783,300 bytes at position 5 and 1,536 more at 6, at 100 bytes/ns; the operations take less.
+	r = find(t, table, RowWork, "h.0.attn.c_attn")
+	if r.Calls != 2 || r.Floor != 35681 || r.FLOPs != 2*889000+7 || r.Imbalance != (30+60)/(30+40.) {
+		t.Errorf("%+v", r)
+	}
+	slow := r
+	slow.Exclusive = 4 * r.Floor
+	if percent, ok := table.Roofline(&slow); !ok || percent != 25 {
+		t.Errorf("%g %% of the roofline, %v", percent, ok)
+	}
+	// Faster than its floor: a finding about the ceiling.
+	if percent, ok := table.Roofline(&r); ok {
+		t.Errorf("%g %% of the roofline is shown", percent)
+	}
+	if finding, ok := table.BelowFloor(); !ok || !slices.Contains(table.Notes, finding) ||
+		!strings.HasPrefix(finding, "ceilings: 2 of 2 rows with a floor are faster than it (up to 39645.6 % of the roofline): the ceiling of bandwidth was") {
+		t.Errorf("%q of %q, %v", finding, table.Notes, ok)
+	}
+	if table.Device != -1 || table.Trust != "whole; 8 step events, all of known steps" || strings.Contains(strings.Join(table.Notes, "\n"), "floors:") {
+		t.Errorf("device %d, trust %q, notes %q", table.Device, table.Trust, table.Notes)
+	}
+
+	for by, want := range map[By]map[string]int64{ByLayer: {"h.0": 90, OutsideLayers: 62}, ByPhase: {"decode step": 152}} {
+		table := fixtures.Must(Summarize(tr, by, -1))(t)
+		checkSum(t, table)
+		checkTimes(t, table, RowWork, want)
+		for _, r := range table.Rows {
+			if r.Kind == RowWork && (r.Calls != 2 || by == ByPhase && r.FLOPs != 2*889000+7+2*384) {
+				t.Errorf("by %s: %+v", by, r)
+			}
+		}
+	}
+
+	ops := fixtures.Must(Summarize(tr, ByOp, -1))(t)
+	// Of the thread of the passes alone, whose parts sum to the passes.
+	if want := []OpRow{{"Linear", 90, 90, 0, 0, 2, 0}, {"decode step", 60, 200, 0, 0, 2, 0}, {"Embed", 50, 50, 0, 0, 2, 0}}; !slices.Equal(ops.Ops, want) {
+		t.Errorf("operations %+v, not %+v", ops.Ops, want)
+	}
+	if !strings.Contains(strings.Join(ops.Notes, "\n"), "main thread") {
+		t.Errorf("notes %q", ops.Notes)
+	}
+
+	// One thread meets no other.
+	var alone []traces.Event
+	for _, e := range events {
+		if e.Lane == one {
+			alone = append(alone, e)
+		}
+	}
+	table = fixtures.Must(Summarize(fixtures.Trace(h, alone...), ByStage, -1))(t)
+	checkTimes(t, table, RowIdle, map[string]int64{IdleHost: 110})
+
+	// A step that no plan has.
+	lost := inPass(traces.KindStep, one, 1, 7, 92, 95)
+	table, err := Summarize(fixtures.Trace(h, append(events, lost)...), ByStage, -1)
+	if err != nil || !traces.Misleads(table.Findings) || table.Trust != "shares mislead, for 1 reason; 9 step events, 1 of unknown steps" {
+		t.Errorf("trust %q, %v", table.Trust, err)
+	}
+	if _, ok := table.Roofline(&slow); ok {
+		t.Error("a share of the floor is given for a trace that misleads")
+	}
+}
+
+// TestIdleCauses: a copy of no step; a graph whose call goes on while its kernels
+// run, and one whose call has returned; a host that sits in a copy.
+func TestIdleCauses(t *testing.T) {
+	h := fixtures.Header()
+	h.Dropped = nil
+	stream := traces.Stream(700, 0, 1, 7)
+	call := func(name string, id uint64, start, end int64) traces.Event {
+		c := traces.Plain(traces.KindRuntime, traces.API(700, 701), name, start, end-start)
+		c.Correlation = id
+		return c
+	}
+	kernel := func(id uint64, tag int32, start, end int64) traces.Event {
+		k := inPass(traces.KindKernel, stream, id, tag, start, end)
+		k.Correlation, k.Node = id, uint64(tag+1)
+		return k
+	}
+	copied := traces.Plain(traces.KindMemcpy, stream, "Memcpy", 70, 5)
+	copied.Correlation, copied.Bytes = 2, 640
+	table, err := Summarize(fixtures.Trace(h, passAt(1, 0, 107, 5), passAt(5, 107, 200, 6),
+		call("cudaGraphLaunch", 1, 10, 60), kernel(1, 0, 20, 30), kernel(1, 1, 40, 50), // 10 late, 10 latency, 10 latency in the graph
+		call("cudaMemcpyAsync", 2, 62, 66), copied, // 12 late, 8 latency
+		call("cudaMemcpy", 3, 80, 100), call("cudaDeviceSynchronize", 4, 90, 105), // 20 copy, 5 synchronising
+		call("cudaGraphLaunch", 5, 110, 120), kernel(5, 0, 125, 130), kernel(5, 1, 133, 140), // 5 late, 15 latency, 3 dependency
+	), ByStage, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkSum(t, table)
+	checkTimes(t, table, RowWork, map[string]int64{"wte+wpe": 15, "h.0.attn.c_attn": 17})
+	checkTimes(t, table, RowIdle, map[string]int64{IdleDependency: 3, IdleLaunch: 10 + 10 + 8 + 15, IdleHost: 10 + 12 + 5 + 5 + 60, IdleCopy: 5 + 20, IdleSync: 5})
+	if r := find(t, table, RowWork, "wte+wpe"); r.Launches != 2 || r.Calls != 2 {
+		t.Errorf("%+v", r)
+	}
+	if r := find(t, table, RowWork, "h.0.attn.c_attn"); r.Launches != 0 || r.Calls != 2 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestStamps: kernels that wrote stamps have no call; the host's steps, or the pass,
+// stand for it, and nothing misleads.
+func TestStamps(t *testing.T) {
+	h := fixtures.Header()
+	h.Dropped, h.Recorder, h.NotRecorded = nil, traces.RecorderStamps, nil
+	thread, stream := traces.Thread(700, 701), traces.Stream(700, 0, 1, 7)
+	kernel := func(parent uint64, tag int32, start, end int64) traces.Event {
+		return inPass(traces.KindKernel, stream, parent, tag, start, end)
+	}
+	events := []traces.Event{
+		passAt(1, 0, 100, 5), inPass(traces.KindStep, thread, 1, 0, 10, 20), inPass(traces.KindStep, thread, 1, 1, 20, 30),
+		kernel(1, 0, 25, 35), kernel(1, 1, 40, 95), // 10 late, 15 latency; queued: 5 dependency
+		passAt(2, 100, 200, 6), // a graph: 5 until it is asked for, 20 latency, then 10 that nobody can tell
+		kernel(2, 0, 120, 130), kernel(2, 1, 140, 195),
+	}
+	events[6].Name, events[6].Bounded = "library product", true
+	table := fixtures.Must(Summarize(fixtures.Trace(h, slices.Clone(events)...), ByStage, -1))(t)
+	checkWall(t, table)
+	checkTimes(t, table, RowIdle, map[string]int64{IdleHost: 10 + 5 + 5, IdleLaunch: 15 + 20, IdleDependency: 5, IdleUnknown: 10})
+	checkTimes(t, table, RowWork, map[string]int64{"wte+wpe": 20, "h.0.attn.c_attn": 110})
+	if len(table.Findings) != 1 || table.Findings[0].Misleads || !strings.HasPrefix(table.Findings[0].Text, "1 kernel stands for a library product") ||
+		table.Trust != "whole; 4 kernels (a library product counts as one), all attributed to steps" {
+		t.Errorf("findings %+v, trust %q", table.Findings, table.Trust)
+	}
+	if r := find(t, table, RowWork, "wte+wpe"); r.Calls != 2 || r.Host != 10 || r.Bounded != 1 {
+		t.Errorf("%+v", r)
+	}
+
+	// Nothing is unknown where the pass ended on the host before, ...
+	events[5].Duration = 25
+	table = fixtures.Must(Summarize(fixtures.Trace(h, slices.Clone(events)...), ByStage, -1))(t)
+	checkWall(t, table)
+	checkTimes(t, table, RowIdle, map[string]int64{IdleHost: 10 + 5, IdleLaunch: 15 + 20, IdleDependency: 5 + 10})
+	events[5].Duration = 100
+
+	// ... and if the graph's launch is recorded, which still runs at 130.
+	launch := inPass(traces.KindRuntime, traces.API(700, 701), 2, -1, 105, 145)
+	launch.Name, launch.Correlation = "cudaGraphLaunch", 7
+	events[6].Correlation, events[7].Correlation = 7, 7
+	table, err := Summarize(fixtures.Trace(h, append(events, launch)...), ByStage, -1)
+	if err != nil || len(table.Findings) != 1 {
+		t.Fatal(table.Findings, err)
+	}
+	checkSum(t, table)
+	checkTimes(t, table, RowIdle, map[string]int64{IdleHost: 10 + 10 + 5, IdleLaunch: 15 + 15 + 10, IdleDependency: 5})
+
+	// A kernel of nothing, and records that were lost, are reported.
+	stray := traces.Plain(traces.KindKernel, stream, "stray", 197, 1)
+	h.Drop("stamps", 3)
+	table, err = Summarize(fixtures.Trace(h, append(events, stray)...), ByStage, -1)
+	if err != nil || len(table.Findings) != 3 || !traces.Misleads(table.Findings) || !strings.Contains(table.Findings[1].Text, "1 kernel belongs to no step") {
+		t.Errorf("findings %+v, error %v", table.Findings, err)
+	}
+	if want := "shares mislead, for 2 reasons; 5 kernels (a library product counts as one), 4 attributed to steps, 1 outside the passes, 3 records dropped"; table.Trust != want {
+		t.Errorf("trust %q, not %q", table.Trust, want)
+	}
+}
+
+// TestNotes: what stands above a table.
+func TestNotes(t *testing.T) {
+	h := fixtures.Header()
+	h.Dropped, h.Recorder = nil, traces.RecorderHost
+	h.Plans = append(h.Plans, traces.Plan{Phase: "prefill", Batch: 2, Tokens: 6, Padded: 64, Steps: h.Plans[0].Steps})
+	h.Plans[0].Padded = 0
+	h.Overhead = append(h.Overhead, traces.Overhead{Phase: "prefill", Baseline: 100, Recorded: 100, Passes: 24}, traces.Overhead{Phase: "prefill", Baseline: 130_000, Recorded: 193_000, Passes: 1})
+	warm := traces.Plain(traces.KindRange, traces.Thread(700, 701), "warm-up", -100, 90)
+	prefill := passAt(3, 0, 100, 0)
+	prefill.Plan, prefill.Name = 1, "prefill"
+	step := inPass(traces.KindStep, traces.Thread(700, 701), 3, 0, 0, 100)
+	step.Plan = 1
+	events := []traces.Event{warm, passAt(9, -90, -50, 0), prefill, step, passAt(1, 100, 200, 6), inPass(traces.KindStep, traces.Thread(700, 701), 1, 0, 100, 200), passAt(2, 200, 300, 7)}
+	notes := func() string {
+		table := fixtures.Must(Summarize(fixtures.Trace(h, events...), ByStage, -1))(t)
+		return strings.Join(table.Notes, "\n")
+	}
+	for _, want := range []string{
+		"passes: 1 prefill of 6 tokens of 2 sequences, padded to 64, 2 decode steps; warm-up is left out: 1 pass, 0.000 ms",
+		"recording overhead: recording made a decode step 2.0 % longer: 204.0 us, 200.0 us in a process that never recorded",
+		"recording overhead: recording made a prefill no longer",
+		"recording overhead: a prefill took 193.0 us, and 130.0 us in a process that never recorded: 1 pass each, which says little",
+		"energy: decode 12.7 ± 0.051 mJ per token, over 64 tokens (total energy counter)",
+		"floors: no ceilings of this device are known; 'infer bench ceilings' measures them",
+	} {
+		if got := notes(); !strings.Contains(got, want) {
+			t.Errorf("the notes lack %q:\n%s", want, got)
+		}
+	}
+	// Where a GPU works, the host's time of a warm-up is that of launching it.
+	kernel := inPass(traces.KindKernel, traces.Stream(700, 0, 1, 7), 1, 0, 110, 120)
+	table, err := Summarize(fixtures.Trace(h, append(slices.Clone(events), kernel)...), ByStage, -1)
+	if want := "2 decode steps; warm-up is left out: 1 pass"; err != nil || !strings.HasSuffix(table.Notes[0], want) {
+		t.Errorf("notes %q, error %v, not %q", table.Notes, err, want)
+	}
+	h.Overhead, h.Energy = nil, nil
+	for recorder, want := range map[string]string{traces.RecorderHost: "a run without --no-baseline measures it", traces.RecorderNsys: "recording overhead: what recording cost was not measured"} {
+		if h.Recorder = recorder; !strings.Contains(notes(), want) || strings.Contains(notes(), "energy") {
+			t.Errorf("%s: %s", recorder, notes())
+		}
+	}
+	for i := range h.Plans {
+		h.Plans[i].Steps = []traces.Step{{Tag: 0, Name: "x"}, {Tag: 1, Name: "y"}}
+	}
+	if got := notes(); !strings.Contains(got, "does not say what steps cost") {
+		t.Error(got)
+	}
+}
+
+// TestSignificant: numbers of notes have no exponent.
+func TestSignificant(t *testing.T) {
+	for want, got := range map[string]string{"120": significant(118.6, 2), "12.7": significant(12.6953, 3), "0.051": significant(0.0508, 2), "0": significant(0, 3), "1230": significant(1234, 3)} {
+		if got != want {
+			t.Errorf("%s, not %s", got, want)
+		}
+	}
+}
+
+// TestGraphLaunchRuns has a recording with graphs whose calls return in the middle of their
+// work: the gaps before are launch latency, and those after it are dependencies.
+func TestGraphLaunchRuns(t *testing.T) {
+	trace := samples.Load(t, "shipped-graph-cupti.json.gz")
+	fixtures.SlowGraphLaunch(trace, false)
+	for _, by := range []By{ByKernel, ByStage} {
+		table := fixtures.Must(Summarize(trace, by, -1))(t)
+		checkSum(t, table)
+		seen := map[string]int{}
+		for _, g := range table.Gaps {
+			if g.Before == nil || g.Next == nil || g.Before.Node == 0 || table.Window.CallOf(g.Before) != table.Window.CallOf(g.Next) {
+				continue
+			}
+			want := IdleDependency
+			if table.Window.CallOf(g.Next).End() > g.From {
+				want = IdleLaunch
+			}
+			if len(g.Causes) != 1 || g.Causes[0] != (Cause{want, g.Length()}) {
+				t.Errorf("by %s: the gap from %d is %+v, want %s", by, g.From, g.Causes, want)
+			}
+			seen[want]++
+		}
+		if seen[IdleLaunch] < 30 || seen[IdleDependency] < 30 {
+			t.Errorf("by %s: gaps in graphs %v", by, seen)
+		}
+	}
+}
+
+// TestLoadsAreNamed: what a program did once besides its passes is in the notes, with
+// whether the table's time holds it.
+func TestLoadsAreNamed(t *testing.T) {
+	thread, stream := traces.Thread(7, 1), traces.Stream(7, 0, 0, 1)
+	h := &traces.Header{Version: traces.Version, Tool: "gpt2scope", Recorder: traces.RecorderStamps, Process: 7,
+		Plans: []traces.Plan{{Phase: "prefill", Tokens: 4, Steps: []traces.Step{{Name: "ln_f", Op: "LayerNorm", Layer: -1, Slot: -1}}}}}
+	at := func(kind traces.Kind, lane traces.Lane, name string, time, duration int64) traces.Event {
+		e := traces.Plain(kind, lane, name, time, duration)
+		e.Domain = traces.Domain
+		return e
+	}
+	pass := at(traces.KindPass, thread, "prefill", 5_000_000, 3_000_000)
+	pass.ID, pass.Plan = 1, 0
+	kernel := at(traces.KindKernel, stream, "ln", 7_500_000, 400_000)
+	kernel.Parent, kernel.Plan, kernel.Step = 1, 0, 0
+	events := []traces.Event{at(traces.KindRange, thread, "load cuBLASLt", 1_000_000, 2_000_000), pass,
+		at(traces.KindRange, thread, "load kernels", 5_500_000, 1_250_000), kernel}
+	for _, c := range []struct{ tool, want string }{
+		{"gpt2scope", "done once: load cuBLASLt 2.000 ms, before the table; load kernels 1.250 ms, within it"},
+		{"another", ""},
+	} {
+		h.Tool = c.tool
+		table := fixtures.Must(Summarize(traces.NewTrace(h, slices.Clone(events)), ByStage, -1))(t)
+		i := slices.IndexFunc(table.Notes, func(n string) bool { return len(n) > 9 && n[:9] == "done once" })
+		if got := append([]string{""}, table.Notes...)[i+1]; i >= 0 && got != c.want || i < 0 && c.want != "" {
+			t.Errorf("notes of tool %s are %q, want %q", c.tool, table.Notes, c.want)
+		}
+	}
+}
+
+// TestCPUTraceOfPyTorch: a trace of PyTorch's profiler without a GPU has neither stages nor
+// kernels, so its table is by operation. Rows and stacks have the same times as the
+// operations, and the rows sum to the wall time.
+func TestCPUTraceOfPyTorch(t *testing.T) {
+	trace := fixtures.Must(load.Load("../testdata/kineto-cpu.json.gz"))(t)
+	if _, err := Summarize(trace, ByFolded, -1); err == nil || !strings.Contains(err.Error(), "a table by op can be made") {
+		t.Errorf("by stage: %v", err)
+	}
+	table := fixtures.Must(SummarizeAny(trace, -1))(t)
+	if table.By != ByOp || table.Instead != "the recording has no pass of a model, so it has no stages: the table is by op" || table.Notes[0] != table.Instead {
+		t.Errorf("by %s, %q, notes %q", table.By, table.Instead, table.Notes)
+	}
+	ops, rows, stacks := int64(0), int64(0), int64(0)
+	for _, o := range table.Ops {
+		ops += o.SelfCPU
+	}
+	for _, r := range table.Rows {
+		if rows += r.Exclusive; r.Kind == RowIdle {
+			ops += r.Exclusive
+			stacks += r.Exclusive
+		}
+	}
+	nested := false
+	for _, s := range table.OpStacks {
+		stacks += s.Self
+		nested = nested || strings.Join(s.Frames, ";") == "aten::linear;aten::addmm" && s.Calls == 2
+	}
+	if rows != table.Wall || ops != rows || stacks != rows || !nested {
+		t.Errorf("of %d ns the rows sum to %d, operations to %d, stacks to %d: %+v", table.Wall, rows, ops, stacks, table.OpStacks)
 	}
 }

@@ -1,0 +1,395 @@
+package tables
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"gpt2scope/ceilings"
+	"gpt2scope/traces"
+	"gpt2scope/traces/internal/fixtures"
+	"gpt2scope/traces/window"
+)
+
+// TestFloor works floors out by hand.
+func TestFloor(t *testing.T) {
+	h := &traces.Header{DType: "bf16", Ceilings: []traces.Ceiling{
+		{Device: 0, Name: "read", Unit: "GB/s", Value: 4000},
+		{Device: 0, Name: "copy", Unit: "GB/s", Value: 3500},
+		{Device: 0, Name: "read", Unit: "GB/s", Value: 8000, Size: 1000},
+		{Device: 0, Name: "bf16", Unit: "TFLOP/s", Value: 800},
+		{Device: 0, Name: "f32", Unit: "TFLOP/s", Value: 50},
+		{Device: -1, Name: "read", Unit: "GB/s", Value: 40},
+		{Device: 1, Name: "read", Unit: "GB/s", Value: 1e6},
+	}}
+	large, small := &traces.Plan{Steps: []traces.Step{{Bytes: 900}, {Bytes: 101}}}, &traces.Plan{Steps: []traces.Step{{Bytes: 900}, {Bytes: 100}}}
+	huge := &traces.Plan{Steps: []traces.Step{{Bytes: math.MaxInt64}, {Bytes: math.MaxInt64}, {Bytes: -5}}}
+	grows := &traces.Plan{Past: 3, Steps: []traces.Step{{Bytes: 1000, BytesPerPast: 1}}}
+	for name, c := range map[string]struct {
+		device int32
+		plan   *traces.Plan
+		step   traces.Step
+		past   float64 // of the pass
+		want   float64 // 0: not known
+	}{
+		"bytes":                              {0, large, traces.Step{Bytes: 4000}, 0, 1},
+		"bytes are more":                     {0, large, traces.Step{FLOPs: 800_000, Bytes: 8000}, 0, 2},
+		"operations are more":                {0, large, traces.Step{FLOPs: 2_400_000, Bytes: 8000}, 0, 3},
+		"the whole plan is in a cache":       {0, small, traces.Step{Bytes: 4000}, 0, 0.5},
+		"the sum does not fit an int64":      {0, huge, traces.Step{Bytes: 4000}, 0, 1},
+		"activations are in a cache":         {0, large, traces.Step{Bytes: 4800, Activations: 800}, 0, 1.1},
+		"more activations than bytes":        {0, large, traces.Step{Bytes: 800, Activations: 900}, 0, 0.1},
+		"many activations are in memory":     {0, small, traces.Step{Bytes: 4000, Activations: 4000}, 0, 1},
+		"a product, in the recording's type": {0, large, traces.Step{Op: "Linear", FLOPs: 1_600_000}, 0, 2},
+		"attention, in the recording's type": {0, large, traces.Step{Op: "Attention", FLOPs: 1_600_000}, 0, 2},
+		"anything else is float32":           {0, large, traces.Step{Op: "Add", FLOPs: 100_000}, 0, 2},
+		"a product in a type of its own":     {0, large, traces.Step{Op: "Linear", FLOPs: 100_000, Multiply: "f32"}, 0, 2},
+		"the pass still fits in a cache":     {0, grows, traces.Step{Bytes: 4000}, 3, 0.5},
+		"a later pass no longer does":        {0, grows, traces.Step{Bytes: 4000}, 4, 1},
+		"the CPU":                            {-1, large, traces.Step{Bytes: 4000}, 0, 100},
+		"the CPU's rate is not known":        {-1, large, traces.Step{FLOPs: 1, Bytes: 4000}, 0, 0},
+		"another device":                     {2, large, traces.Step{Bytes: 4000}, 0, 0},
+		"no cost":                            {0, large, traces.Step{}, 0, 0},
+		"a cost that overflowed counts as 0": {0, large, traces.Step{FLOPs: -1, Bytes: 4000}, 0, 1},
+	} {
+		pass := traces.Plain(traces.KindPass, traces.Thread(1, 1), "decode step", 0, 100)
+		pass.Value = c.past
+		if _, _, floor := costsOf(h, c.device).of(c.plan, c.step, &pass); math.Abs(floor.Time-c.want) > 1e-9 {
+			t.Errorf("%s: %g ns, not %g", name, floor.Time, c.want)
+		}
+	}
+	f32 := *h
+	f32.DType = "f32"
+	if _, _, floor := costsOf(&f32, 0).of(large, traces.Step{Op: "Linear", FLOPs: 50_000, Bytes: 1}, nil); floor.Time != 1 || floor.Bound != ceilings.BoundFLOPs {
+		t.Errorf("in float32 the floor is %g ns", floor.Time)
+	}
+}
+
+// TestCostAtPosition: a step costs what it does at the position of its pass, which
+// is found from what lies in it; where there is none, at that of the plan.
+func TestCostAtPosition(t *testing.T) {
+	h := &traces.Header{}
+	plan := &traces.Plan{Past: 5, Steps: []traces.Step{{FLOPs: 100, Bytes: 1000, FLOPsPerPast: 3, BytesPerPast: 20}}}
+	pass := traces.Plain(traces.KindPass, traces.Thread(1, 1), "decode step", 0, 100)
+	pass.ID, pass.Value = 1, 9
+	layer := traces.Plain(traces.KindRange, traces.Thread(1, 1), "h.0", 0, 50)
+	layer.ID, layer.Parent = 2, 1
+	step := traces.Plain(traces.KindStep, traces.Thread(1, 2), "x", 0, 40)
+	step.ID, step.Parent = 3, 2
+	ring := traces.Plain(traces.KindRange, traces.Thread(1, 1), "ring", 0, 50)
+	ring.ID, ring.Parent = 4, 4
+	events := []traces.Event{pass, layer, step, ring}
+	w := window.New(&traces.Trace{Header: h, Events: events}, -1)
+	if p := w.PassOf(&events[2]); p != &events[0] {
+		t.Fatalf("the step lies in %+v", p)
+	}
+	if p := w.PassOf(&events[3]); p != nil {
+		t.Fatalf("a range that lies in itself lies in %+v", p)
+	}
+	for value, want := range map[float64][2]int64{9: {112, 1080}, 0: {85, 900}, -1: {100, 1000}, math.NaN(): {100, 1000}, 1e300: {100, 1000}} {
+		at := pass
+		at.Value = value
+		if flops, bytes, _ := costsOf(h, 0).of(plan, plan.Steps[0], &at); flops != want[0] || bytes != want[1] {
+			t.Errorf("at %g: %d FLOPs and %d bytes, not %v", value, flops, bytes, want)
+		}
+	}
+}
+
+// TestFoldLayers folds passes of three layers whose fused steps reach into the next layer.
+func TestFoldLayers(t *testing.T) {
+	h := fixtures.Plan("wte+wpe+h.0.ln_1", "h.0.attn", "h.0.residual_2+h.1.ln_1", "h.1.attn", "h.1.residual_2+h.2@1.ln_1", "h.2@1.attn", "h.2@1.residual_2+ln_f", "lm_head")
+	for i := range h.Plans[0].Steps {
+		h.Plans[0].Steps[i].Bytes = 1000
+	}
+	h.Ceilings = []traces.Ceiling{{Name: "read", Unit: "GB/s", Value: 100}, {Name: "bf16", Unit: "TFLOP/s", Value: 1}}
+	duration := func(_, tag int) int64 { return int64(100 * (1 + tag)) }
+	table := fixtures.Must(Summarize(fixtures.Trace(h, fixtures.Passes(h, 0, 4, duration, nil)...), ByStage, -1))(t)
+	folded := FoldLayers(table)
+	var names []string
+	wall, rows := int64(0), 0
+	for _, f := range folded {
+		if f.Kind == RowWork {
+			names = append(names, f.Name)
+		}
+		wall, rows = wall+f.Exclusive, rows+len(f.Rows)
+	}
+	if want := []string{"wte+wpe+h.0.ln_1", "h.N.attn", "h.N.residual_2+h.(N+1).ln_1", "h.2@1.residual_2+ln_f", "lm_head"}; !slices.Equal(names, want) {
+		t.Errorf("the stages are %q, not %q", names, want)
+	}
+	if wall != table.Wall || rows != len(table.Rows) {
+		t.Errorf("the folded rows sum to %d ns of %d, of %d rows of %d", wall, table.Wall, rows, len(table.Rows))
+	}
+	attn := folded[1]
+	if attn.Layers != 3 || attn.Calls != 12 || attn.Kernels != 12 || attn.Exclusive != 4*(200+400+600) || attn.Min != 200 || attn.Median != 400 || attn.Max != 600 ||
+		attn.Bytes != 12000 || attn.Floor != 120 || attn.Op != "Linear" || !slices.Equal(attn.Rows, []int{1, 3, 5}) {
+		t.Errorf("%+v", attn)
+	}
+	if first, last := folded[0], folded[4]; first.Layers != 1 || last.Layers != 0 || last.Name != "lm_head" {
+		t.Errorf("%+v, %+v", first, last)
+	}
+}
+
+// TestFoldUnknownFloor withholds the least time of a stage if that of one layer is not known.
+func TestFoldUnknownFloor(t *testing.T) {
+	table := &Table{Rows: []Row{{Kind: RowWork, Name: "h.0.attn", Exclusive: 10, Floor: 5, floor: 5}, {Kind: RowWork, Name: "h.1.attn", Exclusive: 10}}}
+	if f := FoldLayers(table); len(f) != 1 || f[0].Floor != 0 || f[0].Exclusive != 20 {
+		t.Errorf("%+v", f)
+	}
+}
+
+// TestOccupancy has what NVIDIA's occupancy calculator says for compute capability
+// 9.0, worked out by hand, and what is not known.
+func TestOccupancy(t *testing.T) {
+	h200 := traces.Device{Compute: "9.0", SMs: 132, WarpsPerSM: 64, BlocksPerSM: 32, RegistersPerSM: 65536, SharedPerSM: 233472}
+	shape := func(grid, block, registers, static, dynamic int32) Shape {
+		return Shape{[3]int32{grid, 1, 1}, [3]int32{block, 1, 1}, registers, static, dynamic}
+	}
+	for name, c := range map[string]struct {
+		shape Shape
+		want  Occupancy
+	}{
+		// 90 registers are 2880 a warp, given as 3072: 21 warps, 20 in whole fours: one block of 16.
+		"registers in units":    {shape(1, 512, 90, 600, 36768), Occupancy{16, 1, 25, "registers", 1. / 132, 100 * 131. / 132}},
+		"warps":                 {shape(264, 1024, 32, 0, 0), Occupancy{32, 2, 100, "warps, registers", 1, 0}},
+		"blocks":                {shape(132*32+1, 32, 16, 0, 0), Occupancy{1, 32, 50, "blocks", (132*32 + 1) / (132. * 32), 100 * (132*32 - 1) / (132. * 32)}},
+		"a warp that is begun":  {shape(1, 33, 16, 0, 0), Occupancy{2, 32, 100, "warps, blocks", 1. / 4224, 100 * 4223. / 4224}},
+		"96 threads":            {shape(6, 96, 22, 0, 0), Occupancy{3, 21, 98.4375, "warps", 6. / 2772, 100 * 2766. / 2772}},
+		"shared with reserve":   {shape(132, 128, 32, 0, 57344), Occupancy{4, 4, 25, "shared memory", 0.25, 75}}, // 57344+1024: exactly 4 of them
+		"a byte of shared more": {shape(132, 128, 32, 1, 57344), Occupancy{4, 3, 18.75, "shared memory", 1. / 3, 100 * 2. / 3}},
+	} {
+		got, ok := OccupancyOf(&h200, &c.shape)
+		near := func(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
+		if !ok || got.Warps != c.want.Warps || got.Blocks != c.want.Blocks || got.Limit != c.want.Limit || !near(got.Percent, c.want.Percent) || !near(got.Waves, c.want.Waves) || !near(got.Tail, c.want.Tail) {
+			t.Errorf("%s: %+v, %v, not %+v", name, got, ok, c.want)
+		}
+	}
+	// Before 8.0 nothing is reserved; limits that a source leaves out are those of the capability.
+	v100 := traces.Device{Compute: "7.0", SMs: 80, WarpsPerSM: 64, SharedPerSM: 98304}
+	s := shape(80, 64, 32, 0, 49152)
+	if o, ok := OccupancyOf(&v100, &s); !ok || o.Blocks != 2 || o.Limit != "shared memory" {
+		t.Errorf("7.0: %+v, %v", o, ok)
+	}
+	unknown := h200
+	unknown.WarpsPerSM = 0
+	hostile := h200
+	hostile.SMs, hostile.BlocksPerSM = math.MaxInt64, math.MaxInt64
+	noShared := h200
+	noShared.SharedPerSM = 0
+	for name, c := range map[string]struct {
+		d *traces.Device
+		s Shape
+	}{
+		"nothing of the shape":   {&h200, Shape{}},
+		"no registers":           {&h200, shape(1, 32, 0, 0, 0)},
+		"a block too large":      {&h200, shape(1, 2048, 16, 0, 0)},
+		"negative":               {&h200, shape(-1, 32, 16, 0, 0)},
+		"more than an SM has":    {&h200, shape(1, 32, 16, 0, 240000)},
+		"device not known":       {&traces.Device{}, shape(1, 32, 16, 0, 0)},
+		"warps not known":        {&unknown, shape(1, 32, 16, 0, 0)},
+		"hostile device":         {&hostile, shape(1, 32, 16, 0, 0)},
+		"its shared not known":   {&noShared, shape(1, 32, 16, 1, 0)},
+		"registers of no number": {&h200, shape(1, 1024, math.MaxInt32, 0, 0)},
+	} {
+		if o, ok := OccupancyOf(c.d, &c.s); ok {
+			t.Errorf("%s: %+v", name, o)
+		}
+	}
+}
+
+// TestByKernel: kernels of one name and two shapes are two rows.
+func TestByKernel(t *testing.T) {
+	h := fixtures.Header()
+	var events []traces.Event
+	for i := range int64(6) {
+		pair := fixtures.Launched(uint64(i+1), i*100, i*100+10, i*100+20, i*100+50+i)
+		pair[1].Name, pair[1].Registers, pair[1].Block = "gemv", 64, [3]int32{128, 1, 1}
+		pair[1].Grid = [3]int32{192 + int32(i%2), 1, 1}
+		events = append(events, pair...)
+	}
+	stamp := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "gemv", 1000, 1)
+	events = append(events, stamp)
+	table := fixtures.Must(Summarize(fixtures.Trace(h, events...), ByKernel, -1))(t)
+	checkWall(t, table)
+	var rows []Row
+	for _, r := range table.Rows {
+		if r.Kind == RowWork {
+			rows = append(rows, r)
+		}
+	}
+	if len(rows) != 3 || rows[0].Calls != 3 || rows[0].Busy != 99 || rows[0].Shape.Grid[0] != 193 || rows[0].Occupancy == nil || rows[1].Calls != 3 || rows[1].Busy != 96 || rows[2].Shape != nil || rows[2].Occupancy != nil {
+		t.Errorf("rows %+v", rows)
+	}
+}
+
+// TestQueued: each kernel of a graph was queued since the call of the graph returned, but not those that began before.
+func TestQueued(t *testing.T) {
+	call := traces.Plain(traces.KindRuntime, traces.API(1, 1), "cudaGraphLaunch", 0, 20)
+	call.Correlation = 1
+	events := []traces.Event{call}
+	for _, start := range []int64{15, 30, 50} {
+		k := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", start, 10)
+		k.Correlation, k.Node = 1, 5
+		events = append(events, k)
+	}
+	table := fixtures.Must(Summarize(fixtures.Trace(&traces.Header{}, events...), ByKernel, -1))(t)
+	if r := table.Rows[0]; r.Queued != 10+30 || r.Launches != 1 || r.Kernels != 3 {
+		t.Errorf("queued for %d ns by %d launches of %d kernels", r.Queued, r.Launches, r.Kernels)
+	}
+}
+
+// TestByLaunch has a launch that is queued, one that finds nothing queued, one
+// whose kernel begins before its call returns, and a graph.
+func TestByLaunch(t *testing.T) {
+	graphCall := traces.Plain(traces.KindRuntime, traces.API(1, 1), "cudaGraphLaunch", 300, 20)
+	graphCall.Correlation = 9
+	node := func(start, end int64) traces.Event {
+		k := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "node", start, end-start)
+		k.Correlation, k.Node = 9, uint64(start)
+		return k
+	}
+	events := []traces.Event{graphCall, node(330, 340), node(345, 400)}
+	events = append(events, fixtures.Launched(1, 0, 10, 15, 100)...)     // first: nothing queued, since the table's begin
+	events = append(events, fixtures.Launched(2, 20, 30, 101, 120)...)   // found 1
+	events = append(events, fixtures.Launched(3, 40, 50, 121, 130)...)   // found 2
+	events = append(events, fixtures.Launched(4, 200, 240, 220, 230)...) // starved from 130 to 220; began before its call returned
+	events = append(events, fixtures.Launched(5, 325, 335, 401, 410)...) // finds the graph's two
+	lost := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "lost", 420, 5)
+	events = append(events, lost)
+	tr := fixtures.Trace(&traces.Header{}, events...)
+	table := fixtures.Must(Summarize(tr, ByLaunch, -1))(t)
+	if q := *table.Queue; q != (Queue{Launches: 6, Ahead: 3, AheadTime: 71 + 71 + 66, Starved: 3, StarvedTime: 90 + 90, WithoutCall: 1}) {
+		t.Errorf("%+v", q)
+	}
+	// The table begins with the first work, so that the first call lies before it.
+	want := []Launch{
+		{Call: "cudaLaunchKernel", Work: "k1", Correlation: 1, Time: -15, API: 10, Delay: 5, Busy: 85, Kernels: 1},
+		{Call: "cudaLaunchKernel", Work: "k2", Correlation: 2, Time: 5, API: 10, Delay: 71, Busy: 19, Kernels: 1, Depth: 1},
+		{Call: "cudaLaunchKernel", Work: "k3", Correlation: 3, Time: 25, API: 10, Delay: 71, Busy: 9, Kernels: 1, Depth: 2},
+		{Call: "cudaLaunchKernel", Work: "k4", Correlation: 4, Time: 185, API: 40, Busy: 10, Kernels: 1, Starved: 90},
+		{Call: "cudaGraphLaunch", Work: "node", Correlation: 9, Time: 285, API: 20, Delay: 10, Busy: 65, Kernels: 2, Starved: 90},
+		{Call: "cudaLaunchKernel", Work: "k5", Correlation: 5, Time: 310, API: 10, Delay: 66, Busy: 9, Kernels: 1, Depth: 2},
+	}
+	if !slices.Equal(table.Launches, want) {
+		t.Errorf("launches\n%+v, not\n%+v", table.Launches, want)
+	}
+	if r := table.LaunchRows; len(r) != 2 || r[1] != (LaunchRow{"cudaGraphLaunch", 1, 2, 20, 10, 10, 65, 0, 0, 1}) || r[0] != (LaunchRow{"cudaLaunchKernel", 5, 5, 80, 213, 71, 132, 1, 2, 2}) {
+		t.Errorf("rows %+v", r)
+	}
+	if _, err := Summarize(fixtures.Trace(&traces.Header{}, lost), ByLaunch, -1); err == nil || !strings.Contains(err.Error(), "no correlation ids") {
+		t.Errorf("without calls: %v", err)
+	}
+	if _, err := Summarize(fixtures.Trace(&traces.Header{}, traces.Plain(traces.KindStep, traces.Thread(1, 1), "x", 0, 1)), ByLaunch, -1); err == nil {
+		t.Error("launches of a trace of the CPU")
+	}
+}
+
+// TestByOp has operations of a framework in one another, one in another of its
+// name, two that overlap without nesting, and work outside.
+func TestByOp(t *testing.T) {
+	op := func(name string, id, parent uint64, start, end int64) traces.Event {
+		e := traces.Plain(traces.KindOp, traces.Thread(1, 1), name, start, end-start)
+		e.ID, e.Parent = id, parent
+		return e
+	}
+	events := []traces.Event{
+		op("linear", 1, 0, 0, 100), op("addmm", 2, 0, 10, 90), op("addmm", 3, 0, 20, 30),
+		op("a", 4, 0, 200, 220), op("b", 5, 0, 210, 230),
+	}
+	events = append(events, fixtures.Launched(1, 40, 50, 60, 95)...)
+	events = append(events, fixtures.Launched(2, 92, 95, 100, 107)...)
+	events = append(events, fixtures.Launched(3, 150, 155, 160, 163)...)
+	tr := fixtures.Trace(&traces.Header{}, events...)
+	table := fixtures.Must(Summarize(tr, ByOp, -1))(t)
+	want := []OpRow{
+		{"addmm", 70, 80, 35, 35, 2, 1},
+		{"linear", 17, 100, 7, 42, 1, 1},
+		{OutsideOps, 0, 0, 3, 3, 1, 1},
+		{"b", 20, 20, 0, 0, 1, 0},
+		{"cudaLaunchKernel", 18, 18, 0, 0, 3, 0},
+		{"a", 10, 20, 0, 0, 1, 0},
+	}
+	slices.SortFunc(want[3:], func(a, b OpRow) int { return int(b.SelfCPU - a.SelfCPU) })
+	if !slices.Equal(table.Ops, want) {
+		t.Errorf("rows\n%+v, not\n%+v", table.Ops, want)
+	}
+}
+
+// TestByOpOfSteps: the rows are the operations of the steps; a graph's kernels have
+// theirs from the node, and its launch lies in the pass; the capture is left out.
+func TestByOpOfSteps(t *testing.T) {
+	h := fixtures.Header()
+	h.Dropped = nil
+	thread := traces.Thread(700, 701)
+	var events []traces.Event
+	ranged := func(kind traces.Kind, name string, tag int32, start, end int64) {
+		e := traces.Plain(kind, thread, name, start, end-start)
+		if kind != traces.KindRange {
+			e.Plan, e.Step = 0, tag
+		}
+		events = append(events, e)
+	}
+	ranged(traces.KindPass, "decode step", -1, 0, 100) // eager
+	ranged(traces.KindStep, "h.0.attn.c_attn", 1, 10, 40)
+	call := func(name string, id uint64, start, end int64) {
+		c := traces.Plain(traces.KindRuntime, traces.API(700, 701), name, start, end-start)
+		c.Correlation = id
+		events = append(events, c)
+	}
+	kernel := func(id, node uint64, tag int32, start, end int64) {
+		k := traces.Plain(traces.KindKernel, traces.Stream(700, 0, 1, 7), "k", start, end-start)
+		k.Correlation, k.Node = id, node
+		if k.Step = tag; tag >= 0 {
+			k.Plan = 0
+		}
+		events = append(events, k)
+	}
+	call("cudaLaunchKernel", 1, 15, 20)
+	kernel(1, 0, -1, 50, 70)
+	ranged(traces.KindRange, "record graph", -1, 200, 300)
+	ranged(traces.KindPass, "decode step", -1, 210, 290)
+	ranged(traces.KindStep, "h.0.attn.c_attn", 1, 220, 280)
+	ranged(traces.KindPass, "decode step", -1, 400, 500) // replayed
+	call("cudaGraphLaunch", 2, 410, 420)
+	kernel(2, 11, 0, 430, 435)
+	kernel(2, 12, 1, 440, 470)
+	table := fixtures.Must(Summarize(fixtures.Trace(h, events...), ByOp, -1))(t)
+	want := []OpRow{
+		{"Linear", 25, 30, 50, 50, 2, 2},
+		{"Embed", 0, 0, 5, 5, 1, 1},
+		{"decode step", 160, 200, 0, 55, 2, 0},
+		{"cudaGraphLaunch", 10, 10, 0, 0, 1, 0},
+		{"cudaLaunchKernel", 5, 5, 0, 0, 1, 0},
+	}
+	if !slices.Equal(table.Ops, want) {
+		t.Errorf("rows\n%+v, not\n%+v", table.Ops, want)
+	}
+}
+
+// Rows that are joined keep the sums of a table; a single one stays itself.
+func TestTop(t *testing.T) {
+	ops := []OpRow{{Name: "a", SelfCPU: 5, CPU: 9, Calls: 1}, {Name: "b", SelfCPU: 3, CPU: 4, SelfGPU: 2, GPU: 2, Calls: 2, Kernels: 1}, {Name: "c", SelfCPU: 1, CPU: 1, Calls: 3, Kernels: 4}}
+	for _, n := range []int{0, 2, 3} {
+		if got := TopOps(ops, n); len(got) != 3 {
+			t.Errorf("the first %d of 3 are %+v", n, got)
+		}
+	}
+	if got := TopOps(ops, 1); len(got) != 2 || got[0] != ops[0] || got[1] != (OpRow{Name: "2 more", SelfCPU: 4, CPU: 4, SelfGPU: 2, GPU: 2, Calls: 5, Kernels: 5}) {
+		t.Errorf("%+v", got)
+	}
+	launches := []LaunchRow{{Name: "a", Calls: 1}, {Name: "b", Calls: 1, API: 7, MaxDepth: 3, Depth: 1, Starved: 1}, {Name: "c", Calls: 3, API: 2, MaxDepth: 2, Depth: 5}}
+	if got := TopLaunches(launches, 1); len(got) != 2 || got[1].Calls != 4 || got[1].API != 9 || got[1].MaxDepth != 3 || got[1].Depth != 4 || got[1].Starved != 1 {
+		t.Errorf("%+v", got)
+	}
+	for _, sorted := range []bool{false, true} {
+		table := &Table{Rows: []Row{{Name: "a", Kind: RowWork, Exclusive: 1, Floor: 1}, {Name: "b", Kind: RowWork, Exclusive: 5, Floor: 2}, {Name: "c", Kind: RowWork, Exclusive: 3}, {Name: "idle", Kind: RowIdle, Exclusive: 2}}}
+		table.Rows = TopRows(table.Rows, 1, sorted)
+		first := map[bool]string{false: "b", true: "a"}[sorted]
+		if len(table.Rows) != 3 || table.Rows[0].Name != first || table.Rows[1].Name != "2 more" || table.Rows[1].Floor != 0 || table.Rows[2].Name != "idle" {
+			t.Errorf("sorted %t: %+v", sorted, table.Rows)
+		}
+		if sum := table.Rows[0].Exclusive + table.Rows[1].Exclusive + table.Rows[2].Exclusive; sum != 11 {
+			t.Errorf("sorted %t: the rows sum to %d", sorted, sum)
+		}
+	}
+}

@@ -13,7 +13,7 @@ import os
 import statistics
 import subprocess
 
-INFER = os.environ.get("INFER", os.path.join(os.path.dirname(__file__), "../build/infer"))
+INFER = os.environ.get("INFER", os.path.join(os.path.dirname(__file__), "../bin/infer"))
 
 
 def main():

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-INFER = os.environ.get("INFER", os.path.join(os.path.dirname(__file__), "../build/infer"))
+INFER = os.environ.get("INFER", os.path.join(os.path.dirname(__file__), "../bin/infer"))
 ONE_LAYER, SMALL = "random:L=1,C=768,NH=12,V=50257,T=1024", ",C=384,NH=6,V=257,T=1024"
 DECODE = "--phase decode --past 512"
 PREFILL = "--phase prefill --prompt-len 1024 --logits all"

@@ -164,10 +164,12 @@ func (s *Survey) Total() int64 { return s.Weights + s.Cache + s.Activations + s.
 
 // Product is a matrix product (M, K) x (K, N) that a library does.
 type Product struct {
-	Step      string // of the plan
-	M, N, K   int
-	Tuned     bool   // the algorithm was chosen by timing, else by the library's heuristic
-	Algorithm string // algorithm, tile, stages, split-K
+	Step      string `json:"step"` // of the plan
+	M         int    `json:"m"`    // (m, k) x (k, n)
+	N         int    `json:"n"`
+	K         int    `json:"k"`
+	Tuned     bool   `json:"tuned"`     // the algorithm was chosen by timing, else by the library's heuristic
+	Algorithm string `json:"algorithm"` // algorithm, tile, stages, split-K
 }
 
 // SurveyOf returns what a session on a backend would do and need: [Surveyor].

@@ -21,13 +21,7 @@ import (
 	"gpt2scope/traces/tables"
 )
 
-// ceilingsJSON is what "infer bench ceilings --json" prints.
-type ceilingsJSON struct {
-	Stored bool         `json:"stored"`
-	Set    ceilings.Set `json:"set"`
-}
-
-func benchCeilings(t *testing.T, args ...string) (c ceilingsJSON, stderr string) {
+func benchCeilings(t *testing.T, args ...string) (c benchcmd.CeilingsObject, stderr string) {
 	t.Helper()
 	e := mustInfer(t, append([]string{"bench", "ceilings", "--json", "--quiet=false"}, args...)...)
 	d := json.NewDecoder(strings.NewReader(e.stdout))

@@ -52,16 +52,7 @@ func energyCommand(t *testing.T, c energy.Counter, args ...string) (stdout strin
 	return out.String(), err
 }
 
-type energyJSON struct {
-	Source, Covers string
-	Seconds        float64
-	Batch          int
-	Idle           *energy.Power
-	Results        []bench.EnergyResult
-	Configuration  cli.Setting
-}
-
-func energyOf(t *testing.T, args ...string) (j energyJSON) {
+func energyOf(t *testing.T, args ...string) (j bench.EnergyObject) {
 	t.Helper()
 	out, err := energyCommand(t, meter200{time.Now()}, append(args, "--json")...)
 	if err != nil {
@@ -77,7 +68,7 @@ func energyOf(t *testing.T, args ...string) (j energyJSON) {
 
 // near checks an energy result: what each number says of the
 // others must agree.
-func near(t *testing.T, j energyJSON, r bench.EnergyResult, tokensPerPass, stepsPerPass int) {
+func near(t *testing.T, j bench.EnergyObject, r bench.EnergyResult, tokensPerPass, stepsPerPass int) {
 	t.Helper()
 	if r.Watts <= 0 || r.Uncertainty <= 0 || r.Calls < 1 || r.Steps < 1 || r.Period <= 0 || r.Resolution <= 0 {
 		t.Errorf("%+v", r)

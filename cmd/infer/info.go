@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/table"
 	"gpt2scope/traces"
@@ -129,7 +130,7 @@ func (j *infoJSON) write(w io.Writer, by tables.By) {
 		"bf16": "bfloat16", "f32": "float32", "f64": "float64",
 	}
 	fmt.Fprintf(w, "device      %s, weights %s\n", device, held[j.DType])
-	var prefill, decode []productJSON
+	var prefill, decode []gpt2.Product
 	if j.GPU != nil {
 		j.GPU.write(w)
 		prefill, decode = j.GPU.Prefill, j.GPU.Decode
@@ -228,26 +229,26 @@ func (g *gpuJSON) write(w io.Writer) {
 
 // printProducts writes the algorithms of a pass's products. Layers that are alike
 // share a line.
-func printProducts(w io.Writer, pass string, products []productJSON, tokens int) {
+func printProducts(w io.Writer, pass string, products []gpt2.Product, tokens int) {
 	if len(products) == 0 {
 		fmt.Fprintf(w, "\nproducts of the %s by cuBLASLt: none, kernels of our own do them\n", pass)
 		return
 	}
 	type line struct {
-		productJSON
+		gpt2.Product
 		more int
 	}
 	var lines []*line
 	for _, p := range products {
 		alike := func(l *line) bool {
-			q := l.productJSON
+			q := l.Product
 			q.Step = p.Step
 			return q == p
 		}
 		if n := slices.IndexFunc(lines, alike); n >= 0 {
 			lines[n].more++
 		} else {
-			lines = append(lines, &line{productJSON: p})
+			lines = append(lines, &line{Product: p})
 		}
 	}
 	fmt.Fprintf(w, "\nproducts of the %s by cuBLASLt, which runs as T=%d\n", pass, tokens)

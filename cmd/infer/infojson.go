@@ -59,9 +59,9 @@ type gpuJSON struct {
 	MemoryFree    int64             `json:"memory_free_bytes,omitempty"`  // of the GPU
 	MemoryTotal   int64             `json:"memory_total_bytes,omitempty"` // of the GPU
 	PrefillTokens int               `json:"prefill_tokens"`               // as it is executed: a prompt may be padded
-	Prefill       []productJSON     `json:"prefill_products"`             // matrix products that cuBLASLt does
+	Prefill       []gpt2.Product    `json:"prefill_products"`             // matrix products that cuBLASLt does
 	DecodeTokens  int               `json:"decode_tokens"`                // that are computed: a prompt may be padded
-	Decode        []productJSON     `json:"decode_products"`              // matrix products that cuBLASLt does
+	Decode        []gpt2.Product    `json:"decode_products"`              // matrix products that cuBLASLt does
 }
 
 // memoryJSON is the GPU memory that a run takes.
@@ -71,16 +71,6 @@ type memoryJSON struct {
 	Activations int64 `json:"activations"`
 	Work        int64 `json:"workspaces"`
 	Total       int64 `json:"total"`
-}
-
-// productJSON is a matrix product and the algorithm that cuBLASLt has for it.
-type productJSON struct {
-	Step      string `json:"step"`
-	M         int    `json:"m"`     // (m
-	N         int    `json:"n"`     // k) x (k
-	K         int    `json:"k"`     // n)
-	Tuned     bool   `json:"tuned"` // else chosen by cuBLASLt's heuristic
-	Algorithm string `json:"algorithm"`
 }
 
 // planJSON is a plan, with the least FLOPs and bytes of all steps.
@@ -154,17 +144,10 @@ func newInfoJSON(o *cli.Opened, batch, promptLen, past int, fused bool) (*infoJS
 }
 
 func newGPUJSON(d gpt2.Description, s *gpt2.Survey) *gpuJSON {
-	products := func(list []gpt2.Product) []productJSON {
-		out := make([]productJSON, len(list))
-		for i, p := range list {
-			out[i] = productJSON{p.Step, p.M, p.N, p.K, p.Tuned, p.Algorithm}
-		}
-		return out
-	}
 	return &gpuJSON{Name: d.Processor, Mode: d.Mode, ModeReason: d.ModeReason, Fallback: d.Fallback, Variants: d.Variants,
 		Memory:        memoryJSON{s.Weights, s.Cache, s.Activations, s.Work, s.Total()},
-		PrefillTokens: s.Passes[0].Tokens, Prefill: products(s.Products[0]),
-		DecodeTokens: s.Passes[1].Tokens, Decode: products(s.Products[1])}
+		PrefillTokens: s.Passes[0].Tokens, Prefill: s.Products[0],
+		DecodeTokens: s.Passes[1].Tokens, Decode: s.Products[1]}
 }
 
 func newPlanJSON(p *gpt2.Plan, past int, sizes gpt2.Sizes) planJSON {

@@ -155,7 +155,7 @@ func TestUsage(t *testing.T) {
 		{"export", []string{"--out"}},
 		{"layers", []string{"give the directory to write: --out DIR"}},
 		{"bench --phase all", []string{"--phase all: it must be decode or prefill"}},
-		{"bench kernel", []string{"name one stage", "infer bench kernel attn.sdpa"}},
+		{"bench kernel", []string{"give one stage", "infer bench kernel attn.sdpa"}},
 		{"bench kernel attn.spda", []string{"no stage attn.spda", "attn.sdpa", "lm_head"}},
 		{"trace show x --format yaml", []string{"--format yaml: it must be table, csv or json"}},
 		{"trace show x --limit -1", []string{"--limit -1"}},

@@ -39,12 +39,7 @@ layer, such as attn.sdpa, attn.c_attn, mlp.gelu, ln_1 or lm_head.`,
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			return append(cli.StagesAs(""), gpt2.StageSample.Info().Name), cobra.ShellCompDirectiveNoFileComp
 		},
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return cli.Usagef("name one stage, such as '%s attn.sdpa'", c.CommandPath())
-			}
-			return nil
-		},
+		Args: cli.Words(1, 1, "one stage", "attn.sdpa"),
 		RunE: func(c *cobra.Command, args []string) error {
 			return b.runKernel(c.Context(), m, args[0], c.Flags(), c.OutOrStdout(), c.ErrOrStderr())
 		},

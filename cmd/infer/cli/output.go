@@ -32,6 +32,17 @@ func CheckOut(out, extension string, reads ...string) error {
 	return CheckSame("--out", out, reads...)
 }
 
+// CheckFolder refuses a missing --out, and one that holds files unless it is forced.
+func CheckFolder(dir string, force bool) error {
+	if dir == "" {
+		return Usagef("give the directory to write: --out DIR")
+	}
+	if err := (weights.Folder{Path: dir, Force: force}).Check(); err != nil {
+		return fmt.Errorf("--out %w", err)
+	}
+	return nil
+}
+
 // CheckSame refuses a file to write that is one of those that are read, or in one of the
 // directories that are read, or that is a directory itself.
 func CheckSame(flag, path string, reads ...string) error {

@@ -230,6 +230,19 @@ func noArgs(c *cobra.Command, args []string) error {
 	return Usagef("unexpected word %q%s", word, hint)
 }
 
+// Words says how many words a command takes, and what they are; most 0 is any number.
+func Words(least, most int, what, usage string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least:
+			return Usagef("give %s: %s %s", what, c.CommandPath(), usage)
+		case most > 0 && len(args) > most:
+			return Usagef("unexpected word %q; give %s only: %s %s", args[most], what, c.CommandPath(), usage)
+		}
+		return nil
+	}
+}
+
 // NeedsCommand refuses all arguments of a command that does nothing by itself: cobra takes the names of its own commands
 // before.
 func NeedsCommand(c *cobra.Command, args []string) error {

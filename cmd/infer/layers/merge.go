@@ -13,7 +13,6 @@ import (
 	"gpt2scope/layers"
 	"gpt2scope/layers/plot"
 	"gpt2scope/record"
-	"gpt2scope/weights"
 )
 
 // mergeFlags are the flags of "infer layers merge".
@@ -35,12 +34,7 @@ the same command without --shard measures there what is missing. A measurement t
 parts hold counts once; floors are those of the part whose device has the highest ceilings.`,
 		Example:     `  infer layers merge part1 part2 -o all`,
 		Annotations: map[string]string{cli.UsesKey: ""},
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cli.Usagef("give the directories to put together: %s DIR... -o DIR", c.CommandPath())
-			}
-			return nil
-		},
+		Args:        cli.Words(1, 0, "the directories to put together", "DIR... -o DIR"),
 		RunE: func(c *cobra.Command, args []string) error {
 			return f.run(c.Context(), args, c.OutOrStdout())
 		},
@@ -55,8 +49,8 @@ parts hold counts once; floors are those of the part whose device has the highes
 }
 
 func (f *mergeFlags) run(ctx context.Context, from []string, stdout io.Writer) error {
-	if f.dir == "" {
-		return cli.Usagef("give the directory to write: --out DIR")
+	if err := cli.CheckFolder(f.dir, f.force); err != nil {
+		return err
 	}
 	for _, dir := range from {
 		if err := cli.CheckSame("--out", filepath.Join(f.dir, layers.StateFile), filepath.Join(dir, layers.StateFile)); err != nil {
@@ -66,9 +60,6 @@ func (f *mergeFlags) run(ctx context.Context, from []string, stdout io.Writer) e
 	merged, err := layers.Merge(from)
 	if err != nil {
 		return err
-	}
-	if err := (weights.Folder{Path: f.dir, Force: f.force}).Check(); err != nil {
-		return fmt.Errorf("--out %w", err)
 	}
 	if err := merged.Save(f.dir); err != nil {
 		return fmt.Errorf("--out %s: %w", cli.ShellQuote(f.dir), err)

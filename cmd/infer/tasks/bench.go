@@ -25,7 +25,6 @@ import (
 	"gpt2scope/internal/journal"
 	"gpt2scope/predict"
 	"gpt2scope/tasks"
-	"gpt2scope/weights"
 )
 
 // tasksFlags are the flags of "infer tasks bench".
@@ -98,10 +97,11 @@ machines; 'infer tasks merge' puts their samples together.`,
 	return c
 }
 
-// check finds values that are wrong whatever the machine has.
+// check finds what is wrong whatever the machine has.
 func (t *tasksFlags) check() (err error) {
-	if t.dir == "" {
-		return cli.Usagef("give the directory to write: --out DIR")
+	_, absent := os.Stat(filepath.Join(t.dir, tasks.StateFile))
+	if err := cli.CheckFolder(t.dir, t.force || absent == nil); err != nil {
+		return err
 	}
 	if t.shard != "" {
 		if t.part, err = journal.ParseShard(t.shard); err != nil {
@@ -120,10 +120,6 @@ var (
 func (t *tasksFlags) run(ctx context.Context, m *cli.ModelFlags, stdout, stderr io.Writer) error {
 	if err := t.check(); err != nil {
 		return err
-	}
-	_, absent := os.Stat(filepath.Join(t.dir, tasks.StateFile))
-	if err := (weights.Folder{Path: t.dir, Force: t.force || absent == nil}).Check(); err != nil {
-		return fmt.Errorf("--out %w", err)
 	}
 	model, err := m.OpenModel()
 	if err != nil {

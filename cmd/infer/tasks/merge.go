@@ -13,7 +13,6 @@ import (
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/tasks"
-	"gpt2scope/weights"
 )
 
 // newTasksMerge makes "infer tasks merge".
@@ -29,12 +28,7 @@ perhaps compressed by gzip. A sample that is in several of them counts once.`,
 		Example: `  infer tasks merge part1 part2 -o all
   infer tasks merge h200.csv.gz laptop -o all`,
 		Annotations: map[string]string{cli.UsesKey: ""},
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cli.Usagef("give the directories or files to put together: %s DIR... -o DIR", c.CommandPath())
-			}
-			return nil
-		},
+		Args:        cli.Words(1, 0, "the directories or files to put together", "DIR... -o DIR"),
 		RunE: func(c *cobra.Command, args []string) error {
 			return mergeTasks(c.Context(), args, dir, force, c.OutOrStdout())
 		},
@@ -47,15 +41,12 @@ perhaps compressed by gzip. A sample that is in several of them counts once.`,
 }
 
 func mergeTasks(ctx context.Context, from []string, dir string, force bool, stdout io.Writer) error {
-	if dir == "" {
-		return cli.Usagef("give the directory to write: --out DIR")
+	if err := cli.CheckFolder(dir, force); err != nil {
+		return err
 	}
 	samples, err := tasks.ReadFiles(from...)
 	if err != nil {
 		return err
-	}
-	if err := (weights.Folder{Path: dir, Force: force}).Check(); err != nil {
-		return fmt.Errorf("--out %w", err)
 	}
 	for _, path := range from {
 		if err := cli.CheckSame("--out", filepath.Join(dir, tasks.SamplesFile), path, filepath.Join(path, tasks.SamplesFile)); err != nil {

@@ -26,15 +26,7 @@ with the crossover and its interval; and how the time on the GPU divides into co
 kernels. It writes pictures into DIR, SVG and PNG, and tasks.html, a page with all of them.`,
 		Example:     "  infer tasks plot out",
 		Annotations: map[string]string{cli.UsesKey: ""},
-		Args: func(c *cobra.Command, args []string) error {
-			switch {
-			case len(args) == 0:
-				return cli.Usagef("give the directory of the samples: %s DIR", c.CommandPath())
-			case len(args) > 1:
-				return cli.Usagef("unexpected word %q; '%s' reads one directory", args[1], c.CommandPath())
-			}
-			return nil
-		},
+		Args:        cli.Words(1, 1, "the directory of the samples", "DIR"),
 		RunE: func(c *cobra.Command, args []string) error {
 			return plotTasks(c.Context(), args[0], c.OutOrStdout())
 		},

@@ -73,7 +73,7 @@ of SAMPLES; without SAMPLES it is the one that ships, which is fitted to all.`,
 	}
 	s.register(c.Flags(), 1000, 1_000_000)
 	cli.AddFlags(c.Flags(), "Stream", func(f *pflag.FlagSet) {
-		f.StringVar(&s.memory, "memory", "pinned", "`WHERE` inputs and results are: pinned or pageable memory of the\nhost, or resident on the GPU")
+		f.Var(cli.OneOf(&s.memory, "pinned", "pinned", "pageable", "resident"), "memory", "`WHERE` inputs and results are: pinned or pageable memory of the\nhost, or resident on the GPU")
 		f.StringVar(&s.machine, "machine", "", "take the samples of machine `NAME` (default: the first with a GPU)")
 	})
 	return c
@@ -123,8 +123,8 @@ func readModel(path string) (*predict.Model, error) {
 
 func (s *streamFlags) run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	memory, err := predict.ParseMemory(s.memory)
-	if err != nil || memory == predict.Host {
-		return cli.Usagef("--memory %s: it must be pinned, pageable or resident", cli.ShellQuote(s.memory))
+	if err != nil {
+		return err
 	}
 	if err := s.keeps("--gantt", s.gantt, args); err != nil {
 		return err

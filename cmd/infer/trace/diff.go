@@ -67,7 +67,7 @@ recordings.`,
   infer trace diff a.json.gz b.json.gz --by layer --sort plan
   infer trace diff a.json.gz b.json.gz --by stage --limit 10
   infer trace diff a.json.gz b.json.gz --format csv > diff.csv`,
-		Args: twoFiles,
+		Args: cli.Words(2, 2, "the two traces to compare", "A B"),
 		RunE: func(c *cobra.Command, args []string) error {
 			return traceDiff(c, args[0], args[1], &o)
 		},
@@ -81,17 +81,6 @@ recordings.`,
 		f.Var(cli.Float(&o.alpha, 0.05, cli.Between(math.SmallestNonzeroFloat64, 0.5)), "alpha", "accept that a share `P` of the reported changes is chance;\nintervals hold with confidence 1 - P")
 	})
 	return c
-}
-
-// twoFiles are the arguments of a command that compares.
-func twoFiles(c *cobra.Command, args []string) error {
-	switch {
-	case len(args) < 2:
-		return cli.Usagef("give the two traces to compare: %s A B", c.CommandPath())
-	case len(args) > 2:
-		return cli.Usagef("unexpected word %q; '%s' compares two files", args[2], c.CommandPath())
-	}
-	return nil
 }
 
 // DiffJSON is what "infer trace diff --format json" prints.

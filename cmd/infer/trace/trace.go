@@ -63,20 +63,12 @@ name; - is standard input.`,
 }
 
 // oneFile takes the one file that a command reads.
-func oneFile(c *cobra.Command, args []string) error {
-	switch {
-	case len(args) == 0:
-		return cli.Usagef("give the trace to read: %s FILE", c.CommandPath())
-	case len(args) > 1:
-		return cli.Usagef("unexpected word %q; '%s' reads one file", args[1], c.CommandPath())
-	}
-	return nil
-}
+var oneFile = cli.Words(1, 1, "the trace to read", "FILE")
 
 // someFiles takes the file that a command reads, or those of several processes.
 func someFiles(c *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return cli.Usagef("give the trace to read: %s FILE", c.CommandPath())
+	if err := cli.Words(1, 0, "the trace to read", "FILE")(c, args); err != nil {
+		return err
 	}
 	for i, path := range args {
 		if slices.Contains(args[:i], path) {

@@ -391,3 +391,16 @@ func TestLeading(t *testing.T) {
 		}
 	}
 }
+
+// TestStarved: of the time without work before a launch only that inside the interval counts.
+func TestStarved(t *testing.T) {
+	l := &Launch{Since: 100, At: 200}
+	for x, want := range map[Interval]int64{{0, 300}: 100, {150, 300}: 50, {0, 120}: 20, {150, 160}: 10, {0, 50}: 0, {250, 300}: 0} {
+		if got := l.Starved(x); got != want {
+			t.Errorf("in %v it is %d ns, not %d", x, got, want)
+		}
+	}
+	if l.Depth = 1; l.Starved(Interval{0, 300}) != 0 {
+		t.Error("a launch that finds work queued is starved")
+	}
+}

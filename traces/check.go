@@ -37,15 +37,19 @@ func Examine(h *Header, a Attribution) []Finding {
 		some(a.Unattributed, true, "kernel belongs to no step and no pass", "kernels belong to no step and no pass")
 	} else {
 		some(a.WithoutCorrelation, true, "kernel has no correlation id", "kernels have no correlation id")
-		some(a.WithoutCall, true, "kernel has a correlation id that no API call has", "kernels have correlation ids that no API call has")
+		some(a.WithoutCall, true, "kernel has a correlation id that no API call has",
+			"kernels have correlation ids that no API call has")
 	}
-	some(a.Bounded, false, "kernel stands for a library product, which counts as one kernel even if it ran several", "kernels stand for library products, each of which counts as one kernel even if it ran several")
+	some(a.Bounded, false, "kernel stands for a library product, which counts as one kernel even if it ran several",
+		"kernels stand for library products, each of which counts as one kernel even if it ran several")
 	some(a.Divided, false, "kernel has its part of the time of several, divided as in passes that time each",
 		"kernels have their parts of the time of several, divided as in passes that time each")
 	some(a.CopiesWithoutCall, false, "copy or set has no API call", "copies and sets have no API call")
-	some(a.UnknownNodes, len(h.Plans) > 0, "kernel ran as a graph node that cannot be followed to a step", "kernels ran as graph nodes that cannot be followed to a step")
+	some(a.UnknownNodes, len(h.Plans) > 0, "kernel ran as a graph node that cannot be followed to a step",
+		"kernels ran as graph nodes that cannot be followed to a step")
 	if !stamps {
-		some(a.OpaqueLaunches, true, "graph launch has no kernels recorded (nsys needs --cuda-graph-trace=node)", "graph launches have no kernels recorded (nsys needs --cuda-graph-trace=node)")
+		some(a.OpaqueLaunches, true, "graph launch has no kernels recorded (nsys needs --cuda-graph-trace=node)",
+			"graph launches have no kernels recorded (nsys needs --cuda-graph-trace=node)")
 		some(a.LaunchesWithoutWork, true, "launch has no kernel recorded", "launches have no kernel recorded")
 	}
 	some(a.InPassOnly, true, "kernel lies in a pass, but in no step", "kernels lie in a pass, but in no step")

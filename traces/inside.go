@@ -19,7 +19,8 @@ func (p Parts) Sum() int64 { return p.Weights + p.Inputs + p.Compute + p.Imbalan
 
 // Add adds another time.
 func (p *Parts) Add(o Parts) {
-	p.Weights, p.Inputs, p.Compute, p.Imbalance = p.Weights+o.Weights, p.Inputs+o.Inputs, p.Compute+o.Compute, p.Imbalance+o.Imbalance
+	p.Weights, p.Inputs, p.Compute, p.Imbalance = p.Weights+o.Weights, p.Inputs+o.Inputs, p.Compute+o.Compute,
+		p.Imbalance+o.Imbalance
 }
 
 // stretch makes the parts sum to ns, by the largest of them. Those of no SM stay zero.

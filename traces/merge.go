@@ -19,19 +19,22 @@ func Merge(list []*Trace, names []string) (*Trace, error) {
 	m := merger{header: *list[0].Header, processes: map[int64]bool{}, devices: map[int]Device{}, worked: map[int]bool{}}
 	h := &m.header
 	h.Events, h.Plans, h.Devices, h.Lanes, h.Ceilings, h.Overhead, h.Energy = 0, nil, nil, nil, nil, nil, nil
-	h.NotRecorded, h.Incomplete, h.Notes, h.Dropped, h.Versions, h.Command, h.Ranks = nil, nil, nil, nil, maps.Clone(h.Versions), nil, nil
+	h.NotRecorded, h.Incomplete, h.Notes, h.Dropped, h.Versions, h.Command, h.Ranks = nil, nil, nil, nil,
+		maps.Clone(h.Versions), nil, nil
 	for i, t := range list {
 		switch {
 		case t.Header.Base == 0:
 			return nil, fmt.Errorf("%s does not say when it was recorded, so that its clock cannot be aligned with the others'", names[i])
 		case i > 0 && t.Header.Recorder != h.Recorder:
-			return nil, fmt.Errorf("%s was recorded by %s and %s by %s: recordings of one kind can be shown together", names[0], h.Recorder, names[i], t.Header.Recorder)
+			return nil, fmt.Errorf("%s was recorded by %s and %s by %s: recordings of one kind can be shown together",
+				names[0], h.Recorder, names[i], t.Header.Recorder)
 		}
 		h.Base = min(h.Base, t.Header.Base)
 	}
 	for i, t := range list {
 		if t.Header.Base-h.Base > MaxTime/2 {
-			return nil, fmt.Errorf("%s was recorded %d days after the first of the others: they are not of one run", names[i], (t.Header.Base-h.Base)/1e9/86400)
+			return nil, fmt.Errorf("%s was recorded %d days after the first of the others: they are not of one run",
+				names[i], (t.Header.Base-h.Base)/1e9/86400)
 		}
 		m.add(t, names[i])
 	}
@@ -75,7 +78,8 @@ func (m *merger) add(t *Trace, name string) {
 		id, from := d.ID, d.ID
 		same := func() bool {
 			known := m.devices[id]
-			return known.Name == d.Name && (known.UUID == d.UUID || known.UUID == "" || d.UUID == "") && !(alone && works[from] && m.worked[id])
+			return known.Name == d.Name && (known.UUID == d.UUID || known.UUID == "" || d.UUID == "") &&
+				!(alone && works[from] && m.worked[id])
 		}
 		for _, used := m.devices[id]; used && !same(); _, used = m.devices[id] {
 			id++

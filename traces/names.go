@@ -105,15 +105,18 @@ func LayerOf(step string) int {
 }
 
 // ofFrameworks begin the names of ranges that a framework makes by itself, not the program.
-var ofFrameworks = []string{"Torch-Compiled Region", "TorchDynamo ", "Torch Inductor", "## Call ", "AOTDispatcher ", "Pregraph bytecode", "CompiledFunction", "PyTorch Profiler", "Runtime Triggered", "cudagraph"}
+var ofFrameworks = []string{"Torch-Compiled Region", "TorchDynamo ", "Torch Inductor", "## Call ", "AOTDispatcher ",
+	"Pregraph bytecode", "CompiledFunction", "PyTorch Profiler", "Runtime Triggered", "cudagraph"}
 
 // ofLibraries are NVTX domains of libraries.
-var ofLibraries = []string{"NCCL", "CCCL", "CUB", "Thrust", "cuBLAS", "cuBLASLt", "cublas", "cublasLt", "cuDNN", "cudnn", "cuSPARSE", "cuSOLVER", "TensorRT", "RAFT", "libcudf", "python_function", "Trace"}
+var ofLibraries = []string{"NCCL", "CCCL", "CUB", "Thrust", "cuBLAS", "cuBLASLt", "cublas", "cublasLt", "cuDNN",
+	"cudnn", "cuSPARSE", "cuSOLVER", "TensorRT", "RAFT", "libcudf", "python_function", "Trace"}
 
 // OfProgram reports whether a range was made by the program itself, as far as its name and
 // domain tell: frameworks and libraries make ranges of their own.
 func (e *Event) OfProgram() bool {
-	return e.Kind == KindRange && !slices.Contains(ofLibraries, e.Domain) && !slices.ContainsFunc(ofFrameworks, func(begin string) bool { return strings.HasPrefix(e.Name, begin) })
+	return e.Kind == KindRange && !slices.Contains(ofLibraries, e.Domain) &&
+		!slices.ContainsFunc(ofFrameworks, func(begin string) bool { return strings.HasPrefix(e.Name, begin) })
 }
 
 // The kernels of PyTorch that apply an operation to each element, and what their template

@@ -24,7 +24,8 @@ type Rank struct {
 
 // RankVariables are the environment variables by which launchers tell a process its rank, those that
 // are more certain first: torchrun, Open MPI, MPICH and PMIx, MVAPICH, Slurm.
-var RankVariables = []string{"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID"}
+var RankVariables = []string{"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK",
+	"SLURM_PROCID"}
 
 var rankInName = regexp.MustCompile(`(?i)(?:^|[^a-z])rank[-_ =.]?(\d{1,6})(?:\D|$)`)
 

@@ -74,7 +74,8 @@ type chrome struct {
 // readChrome reads what precedes the events.
 func readChrome(r io.Reader) (*Header, iter.Seq2[Event, error], error) {
 	c := &chrome{scanner: newScanner(r), strings: map[string]string{}}
-	c.header = Header{Version: Version, Tool: "unknown", Recorder: RecorderChrome, Clock: Clock{Domain: "unknown", Uncertainty: -1}}
+	c.header = Header{Version: Version, Tool: "unknown", Recorder: RecorderChrome,
+		Clock: Clock{Domain: "unknown", Uncertainty: -1}}
 	found := false
 	if c.isArray = c.peek() == '['; c.isArray {
 		found = true
@@ -145,16 +146,19 @@ func (c *chrome) topLevel(key string) {
 		var devices []deviceProperties
 		text(&devices)
 		for _, d := range devices {
-			h.Devices = append(h.Devices, Device{ID: d.ID, Name: d.Name, Memory: d.Memory, Compute: fmt.Sprintf("%d.%d", d.Major, d.Minor),
-				SMs: d.SMs, WarpsPerSM: d.Threads / 32, RegistersPerSM: d.Regs, SharedPerSM: d.Shared})
+			h.Devices = append(h.Devices, Device{ID: d.ID, Name: d.Name, Memory: d.Memory,
+				Compute: fmt.Sprintf("%d.%d", d.Major, d.Minor),
+				SMs:     d.SMs, WarpsPerSM: d.Threads / 32, RegistersPerSM: d.Regs, SharedPerSM: d.Shared})
 		}
 	case "distributedInfo":
 		var info struct {
 			Rank    *int   `json:"rank"`
 			Backend string `json:"backend"` // "nccl", "cpu:gloo,cuda:nccl"
 		}
-		if raw := c.raw(); c.ok() && json.Unmarshal(raw, &info) == nil && info.Rank != nil && *info.Rank >= 0 && !c.isOurs {
-			h.Ranks = append(h.Ranks, Rank{Rank: *info.Rank, Source: "distributedInfo", OwnGPU: strings.Contains(info.Backend, "nccl")})
+		if raw := c.raw(); c.ok() && json.Unmarshal(raw, &info) == nil && info.Rank != nil && *info.Rank >= 0 &&
+			!c.isOurs {
+			h.Ranks = append(h.Ranks, Rank{Rank: *info.Rank, Source: "distributedInfo",
+				OwnGPU: strings.Contains(info.Backend, "nccl")})
 		}
 	case "schemaVersion":
 		h.Tool, h.Recorder = "PyTorch", RecorderKineto
@@ -177,7 +181,8 @@ func (c *chrome) version(key, value string) {
 func (c *chrome) events(yield func(Event, error) bool) {
 	stop := func(inEvent bool) {
 		if errors.Is(c.err, errCut) {
-			yield(Event{}, &TruncatedError{Events: c.count, Expected: c.header.Events, Offset: c.json.InputOffset(), InEvent: inEvent})
+			yield(Event{}, &TruncatedError{Events: c.count, Expected: c.header.Events, Offset: c.json.InputOffset(),
+				InEvent: inEvent})
 		} else {
 			yield(Event{}, fmt.Errorf("event %d: %w", c.count+1, c.err))
 		}
@@ -231,9 +236,11 @@ func (c *chrome) events(yield func(Event, error) bool) {
 		return
 	}
 	if c.ending != nil {
-		c.header.Dropped, c.header.NotRecorded, c.header.Incomplete = merge(c.header.Dropped, c.ending.Dropped), c.ending.NotRecorded, c.ending.Incomplete
+		c.header.Dropped, c.header.NotRecorded, c.header.Incomplete = merge(c.header.Dropped, c.ending.Dropped),
+			c.ending.NotRecorded, c.ending.Incomplete
 		if c.ending.Events != c.count {
-			yield(Event{}, fmt.Errorf("the trace is damaged: it has %d events, and its end says %d", c.count, c.ending.Events))
+			yield(Event{}, fmt.Errorf("the trace is damaged: it has %d events, and its end says %d", c.count,
+				c.ending.Events))
 		}
 	}
 }
@@ -245,7 +252,8 @@ func (c *chrome) mayEnd() bool {
 	if !errors.Is(c.err, errCut) {
 		return false
 	}
-	c.header.NotRecorded = append(c.header.NotRecorded, "events after the last one, if there were any: the array of events has no end")
+	c.header.NotRecorded = append(c.header.NotRecorded,
+		"events after the last one, if there were any: the array of events has no end")
 	return true
 }
 
@@ -539,7 +547,8 @@ func (c *chrome) finish(e *rawEvent) {
 		if process == 0 && c.isOurs {
 			process = c.header.Process
 		}
-		e.Lane = Lane{Kind: LaneStream, Device: int32(min(max(device, 0), 1<<16)), Context: int32(min(max(e.context, 0), 1<<31-1)), Process: process, ID: stream}
+		e.Lane = Lane{Kind: LaneStream, Device: int32(min(max(device, 0), 1<<16)),
+			Context: int32(min(max(e.context, 0), 1<<31-1)), Process: process, ID: stream}
 		switch e.Kind {
 		case KindSync:
 			e.Lane.Kind = LaneSync

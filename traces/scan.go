@@ -44,7 +44,8 @@ func (b *bounded) Read(p []byte) (int, error) {
 
 func newScanner(r io.Reader) *scanner {
 	from := &bounded{r, maxValue}
-	return &scanner{json: jsontext.NewDecoder(from, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)), from: from}
+	return &scanner{json: jsontext.NewDecoder(from, jsontext.AllowDuplicateNames(true),
+		jsontext.AllowInvalidUTF8(true)), from: from}
 }
 
 // fail keeps the first error.

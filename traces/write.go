@@ -132,7 +132,8 @@ type deviceProperties struct {
 func devicesOf(h *Header) []deviceProperties {
 	list := []deviceProperties{}
 	for _, d := range h.Devices {
-		p := deviceProperties{ID: d.ID, Name: d.Name, Memory: d.Memory, SMs: d.SMs, Threads: 32 * d.WarpsPerSM, Regs: d.RegistersPerSM, Shared: d.SharedPerSM, Warp: 32}
+		p := deviceProperties{ID: d.ID, Name: d.Name, Memory: d.Memory, SMs: d.SMs, Threads: 32 * d.WarpsPerSM,
+			Regs: d.RegistersPerSM, Shared: d.SharedPerSM, Warp: 32}
 		fmt.Sscanf(d.Compute, "%d.%d", &p.Major, &p.Minor)
 		list = append(list, p)
 	}
@@ -252,7 +253,8 @@ func (t *Writer) lane(l Lane) *laneTracks {
 func (t *Writer) newTrack(l Lane, lane *laneTracks) *track {
 	n := len(lane.tracks)
 	tid := l.ID
-	if n > 0 || l.Kind != LaneThread && l.Kind != LaneStream || l.ID < 0 || l.ID >= firstTID || l.Kind == LaneStream && l.Process != 0 && l.Process != t.header.Process {
+	if n > 0 || l.Kind != LaneThread && l.Kind != LaneStream || l.ID < 0 || l.ID >= firstTID || l.Kind == LaneStream &&
+		l.Process != 0 && l.Process != t.header.Process {
 		t.lastTID++
 		tid = t.lastTID
 	}

@@ -128,7 +128,8 @@ func (t *table) at(name string) string {
 // read reads the heading and gives each row to a function.
 func read(r io.Reader, tool string, comma bool, each func(*table)) (*Set, error) {
 	s := &Set{Tool: tool, Unknown: map[string]int{}}
-	t := &table{Reader: csv.NewReader(r), set: s, column: map[string]int{}, kernels: map[string]*counted{}, comma: comma}
+	t := &table{Reader: csv.NewReader(r), set: s, column: map[string]int{}, kernels: map[string]*counted{},
+		comma: comma}
 	t.FieldsPerRecord, t.LazyQuotes, t.TrimLeadingSpace = -1, true, true
 	var err error
 	if t.head, err = t.Reader.Read(); err != nil {
@@ -165,7 +166,8 @@ func read(r io.Reader, tool string, comma bool, each func(*table)) (*Set, error)
 func (t *table) kernel(id, name string) *counted {
 	k := t.kernels[id]
 	if k == nil {
-		k = &counted{Kernel: Kernel{Name: name, Grid: dims(t.at("Grid Size")), Block: dims(t.at("Block Size")), Counters: traces.NewCounters(), Runs: 1}}
+		k = &counted{Kernel: Kernel{Name: name, Grid: dims(t.at("Grid Size")), Block: dims(t.at("Block Size")),
+			Counters: traces.NewCounters(), Runs: 1}}
 		if n, ok := t.number(t.at("Invocations")); ok && n >= 1 && n < mostRows {
 			k.Runs = int(n)
 		}
@@ -177,7 +179,8 @@ func (t *table) kernel(id, name string) *counted {
 
 // note sets a counter of a kernel, or counts a metric that is none. names are what the tool
 // calls a counter: the first of them that the file has counts.
-func (t *table) note(k *counted, names func(*traces.CounterInfo) []string, name, value string, scale func(*traces.CounterInfo) float64) {
+func (t *table) note(k *counted, names func(*traces.CounterInfo) []string, name, value string,
+	scale func(*traces.CounterInfo) float64) {
 	for i := range traces.AllCounters {
 		c := &traces.AllCounters[i]
 		place := slices.Index(names(c), name)
@@ -226,7 +229,8 @@ func details(t *table) {
 		id += t.at("Kernel Name") + t.at("Grid Size") + t.at("Block Size")
 	}
 	if name := t.at("Metric Name"); name != "" {
-		t.ncu(t.kernel(id, t.at("Kernel Name")), name, t.at("Metric Unit"), cmp.Or(t.at("Metric Value"), t.at("Average")))
+		t.ncu(t.kernel(id, t.at("Kernel Name")), name, t.at("Metric Unit"),
+			cmp.Or(t.at("Metric Value"), t.at("Average")))
 	}
 }
 
@@ -259,7 +263,8 @@ func nvprofTrace(t *table) {
 	}
 	k := t.kernel(fmt.Sprint(len(t.order)), t.at("Kernel"))
 	for i, name := range t.head {
-		if i < len(t.row) && !slices.Contains([]string{"Device", "Context", "Stream", "Kernel", "Correlation_ID"}, name) {
+		if i < len(t.row) && !slices.Contains([]string{"Device", "Context", "Stream", "Kernel", "Correlation_ID"},
+			name) {
 			t.nvprof(k, name, t.row[i])
 		}
 	}
@@ -290,7 +295,8 @@ func (t *table) number(s string) (float64, bool) {
 		thousands, decimal = decimal, thousands
 	}
 	s = strings.TrimSuffix(strings.TrimSpace(s), "%")
-	s = strings.NewReplacer(thousands, "", decimal, ".", "\u00a0", "", "\u202f", "", "\u2019", "", "'", "", " ", "").Replace(s)
+	s = strings.NewReplacer(thousands, "", decimal, ".", "\u00a0", "", "\u202f", "", "\u2019", "", "'", "", " ",
+		"").Replace(s)
 	v, err := strconv.ParseFloat(s, 64)
 	return v, err == nil && !math.IsNaN(v) && !math.IsInf(v, 0)
 }

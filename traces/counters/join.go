@@ -46,7 +46,8 @@ func (s *Set) Join(t *traces.Trace) Joined {
 	}
 	// Kernels without a grid take those of all grids.
 	for at, list := range events {
-		if byKey[at] == nil && at.grid == [3]int32{} && !slices.ContainsFunc(list, func(e *traces.Event) bool { return e.Grid != [3]int32{} }) {
+		if byKey[at] == nil && at.grid == [3]int32{} &&
+			!slices.ContainsFunc(list, func(e *traces.Event) bool { return e.Grid != [3]int32{} }) {
 			for i := range s.Kernels {
 				if k := &s.Kernels[i]; base(k.Name) == at.name {
 					byKey[at] = append(byKey[at], k)

@@ -379,7 +379,8 @@ func unfair(a, b side) []string {
 		}
 	}
 	if x, y := a.Header.Recorder, b.Header.Recorder; x != y {
-		add("the recorder differs: %s in A, %s in B; each has its own overhead and its own start and end of a kernel", orUnknown(x), orUnknown(y))
+		add("the recorder differs: %s in A, %s in B; each has its own overhead and its own start and end of a kernel",
+			orUnknown(x), orUnknown(y))
 	}
 	differ("the device", a.deviceName(), b.deviceName())
 	differ("the type of the matrix products", a.Header.DType, b.Header.DType)
@@ -404,7 +405,8 @@ func unfair(a, b side) []string {
 		fromA, toA, okA := a.positions(phase)
 		fromB, toB, okB := b.positions(phase)
 		if okA && okB && (fromA != fromB || toA != toB) {
-			add("%s: A has passes at positions %d to %d, B at %d to %d; attention takes longer after more tokens", phase, fromA, toA, fromB, toB)
+			add("%s: A has passes at positions %d to %d, B at %d to %d; attention takes longer after more tokens",
+				phase, fromA, toA, fromB, toB)
 		}
 		x, okA := a.overhead(phase)
 		y, okB := b.overhead(phase)
@@ -415,7 +417,8 @@ func unfair(a, b side) []string {
 	for _, what := range slices.Sorted(maps.Keys(a.Header.Versions)) {
 		// The schema is that of the exporter, and each trace of Kineto has an id of its own. The
 		// mode was compared above, by what ran.
-		if y, ok := b.Header.Versions[what]; ok && what != "schema" && what != "trace_id" && (what != "mode" || a.mode() == b.mode()) {
+		if y, ok := b.Header.Versions[what]; ok && what != "schema" && what != "trace_id" &&
+			(what != "mode" || a.mode() == b.mode()) {
 			differ(versionOf(what), a.Header.Versions[what], y)
 		}
 	}
@@ -545,7 +548,8 @@ type stepKey struct{ phase, name string }
 // stepTimes returns the exclusive times of each row of steps, one for each pass that ran one,
 // and the number of kernels whose step is known but whose pass is not recorded. Rows are in
 // the order of the plans.
-func (p side) stepTimes(name func(phase string, s traces.Step) string) (order []stepKey, times map[stepKey][]int64, lost int) {
+func (p side) stepTimes(name func(phase string, s traces.Step) string) (order []stepKey, times map[stepKey][]int64,
+	lost int) {
 	if len(p.Passes) == 0 {
 		return nil, nil, 0
 	}
@@ -555,29 +559,30 @@ func (p side) stepTimes(name func(phase string, s traces.Step) string) (order []
 	}
 	var found []at
 	sums := map[at]int64{}
-	p.Sweep(window.Interval{From: p.Passes[0].Time.From, To: traces.MaxTime}, func(e, _ *traces.Event, _, own window.Interval) {
-		step, ok := p.Header.Step(e)
-		owner := p.PassOf(e)
-		if owner == nil && !ok {
-			owner = p.PassDuring(own) // work of no pass
-		}
-		switch {
-		case owner == nil && ok:
-			lost++
-		case owner == nil || e.Open:
-		default:
-			i, measured := p.PassIndex(owner)
-			if !measured {
-				return
+	p.Sweep(window.Interval{From: p.Passes[0].Time.From, To: traces.MaxTime},
+		func(e, _ *traces.Event, _, own window.Interval) {
+			step, ok := p.Header.Step(e)
+			owner := p.PassOf(e)
+			if owner == nil && !ok {
+				owner = p.PassDuring(own) // work of no pass
 			}
-			phase := p.PassName(owner)
-			k := at{stepKey{phase, name(phase, step)}, i}
-			if _, ok := sums[k]; !ok {
-				found = append(found, k)
+			switch {
+			case owner == nil && ok:
+				lost++
+			case owner == nil || e.Open:
+			default:
+				i, measured := p.PassIndex(owner)
+				if !measured {
+					return
+				}
+				phase := p.PassName(owner)
+				k := at{stepKey{phase, name(phase, step)}, i}
+				if _, ok := sums[k]; !ok {
+					found = append(found, k)
+				}
+				sums[k] += own.Length()
 			}
-			sums[k] += own.Length()
-		}
-	})
+		})
 	times = map[stepKey][]int64{}
 	for _, k := range found {
 		times[k.key] = append(times[k.key], sums[k])

@@ -46,7 +46,8 @@ type question struct {
 
 var questions = []question{
 	{"Do transfers take longer than computing?", "transfer_time", "the time of copies", transfers},
-	{"Could the CPU be faster, because the inputs are small?", "launch_latency", "the latency of launches", smallInputs},
+	{"Could the CPU be faster, because the inputs are small?", "launch_latency", "the latency of launches",
+		smallInputs},
 	{"Is the GPU poorly used?", "gpu_busy_percent", "work of a GPU", utilisation},
 	{"Does memory bandwidth limit the kernels?", "dram_throughput_percent", "the throughput of the memory", bandwidth},
 	{"Do the threads of warps diverge?", "warp_efficiency_percent", "how many threads of a warp are active", warps},

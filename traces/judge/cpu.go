@@ -98,5 +98,6 @@ func barriersRule(a *advisor) {
 
 func betweenRule(a *advisor) {
 	ns, gaps, rows := a.idleOf(tables.IdleHost)
-	a.hint(ns, rows, "take work out from between passes: output, allocation, sampling", "No step runs for %s ms in %s: the program does other things.", inMS(ns), numberOf(gaps, "gap"))
+	a.hint(ns, rows, "take work out from between passes: output, allocation, sampling",
+		"No step runs for %s ms in %s: the program does other things.", inMS(ns), numberOf(gaps, "gap"))
 }

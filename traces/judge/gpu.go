@@ -78,7 +78,8 @@ func hostLateRule(a *advisor) {
 	if a.graphs() {
 		try = "launch the next graph before the one before has ended, and take work of the host out from between them"
 	}
-	a.hint(ns, rows, try, "The GPU is idle for %s ms in %s because the host has not launched the next work.", inMS(ns), numberOf(gaps, "gap"))
+	a.hint(ns, rows, try, "The GPU is idle for %s ms in %s because the host has not launched the next work.", inMS(ns),
+		numberOf(gaps, "gap"))
 }
 
 func launchLatencyRule(a *advisor) {
@@ -94,7 +95,8 @@ func launchLatencyRule(a *advisor) {
 			}
 		}
 	}
-	text := fmt.Sprintf("The GPU is idle for %s ms in %s between a launch and its start", inMS(ns), numberOf(gaps, "gap"))
+	text := fmt.Sprintf("The GPU is idle for %s ms in %s between a launch and its start", inMS(ns),
+		numberOf(gaps, "gap"))
 	if between > 0 {
 		text += fmt.Sprintf("; %s ms of it in %s between kernels of one graph while the call that launches it still runs", inMS(inside), numberOf(between, "gap"))
 	}
@@ -142,7 +144,8 @@ func syncRule(a *advisor) {
 	}
 	text := ""
 	if inside, per := a.syncsInPasses(); inside > 0 {
-		text = fmt.Sprintf(" %s inside passes, %.1f in each: work of the pass is launched after them.", humanize.Count(inside, "wait lies", "waits lie"), per)
+		text = fmt.Sprintf(" %s inside passes, %.1f in each: work of the pass is launched after them.",
+			humanize.Count(inside, "wait lies", "waits lie"), per)
 	}
 	a.hint(sum, names.rows("call"), "leave results on the GPU and read them behind the next pass; wait for an event of what is needed, not for the stream or device",
 		"%d times the GPU runs dry while the host waits for it, and is idle for %s ms until the next work.%s", n, inMS(sum), text)
@@ -189,7 +192,8 @@ func smWaitsRule(a *advisor) {
 		gains[a.keyOf(p.Event)] += ns
 		rows.add(a.where(p.Event), ns, ns, 1)
 	}
-	a.hint(a.capped(gains), rows.rows("step"), "exchange fewer or smaller vectors between SMs, or within clusters; give SMs equal work: 'infer trace show --by sm' and the page show which come last",
+	a.hint(a.capped(gains), rows.rows("step"),
+		"exchange fewer or smaller vectors between SMs, or within clusters; give SMs equal work: 'infer trace show --by sm' and the page show which come last",
 		"Inside the kernel an SM waits %s ms for what others compute, and %s ms for the last of them.", inMS(all.Inputs), inMS(all.Imbalance))
 }
 
@@ -255,9 +259,11 @@ func smallGridRule(a *advisor) {
 		time += p.own
 		gain := int64(float64(p.own) * (1 - float64(s.Blocks())/float64(sms)))
 		gains[a.keyOf(p.Event)] += gain
-		rows.add(fmt.Sprintf("%s: %s of %s", a.where(p.Event), traces.ShortKernel(p.Name), numberOf(int(s.Blocks()), "block")), gain, p.own, 1)
+		rows.add(fmt.Sprintf("%s: %s of %s", a.where(p.Event), traces.ShortKernel(p.Name),
+			numberOf(int(s.Blocks()), "block")), gain, p.own, 1)
 	})
-	a.hint(a.capped(gains), rows.rows("kernel"), "split the work into more blocks (over rows, heads, or along the sum: split-K), or fuse the step into a kernel that fills the GPU",
+	a.hint(a.capped(gains), rows.rows("kernel"),
+		"split the work into more blocks (over rows, heads, or along the sum: split-K), or fuse the step into a kernel that fills the GPU",
 		"%s fewer blocks than the GPU has SMs (%d), in %s ms.", humanize.Count(n, "kernel has", "kernels have"), sms, inMS(time))
 }
 
@@ -283,7 +289,8 @@ func occupancyRule(a *advisor) {
 		for limit := range strings.SplitSeq(o.Limit, ", ") {
 			limits[limit] = true
 		}
-		rows.add(fmt.Sprintf("%s: %s with %.0f %%, limited by %s (%d registers, %d bytes shared, %d threads)", a.where(p.Event), traces.ShortKernel(p.Name), o.Percent, o.Limit,
+		rows.add(fmt.Sprintf("%s: %s with %.0f %%, limited by %s (%d registers, %d bytes shared, %d threads)",
+			a.where(p.Event), traces.ShortKernel(p.Name), o.Percent, o.Limit,
 			s.Registers, int64(s.StaticShared)+int64(s.DynamicShared), s.Threads()), gain, p.own, 1)
 	})
 	if known == 0 {
@@ -297,7 +304,8 @@ func occupancyRule(a *advisor) {
 			tries = append(tries, t.try)
 		}
 	}
-	a.hint(a.capped(gains), rows.rows("kernel"), strings.Join(tries, ", ")+"; kernels that keep much in flight per thread, such as matrix products on tensor cores, need no more warps",
+	a.hint(a.capped(gains), rows.rows("kernel"),
+		strings.Join(tries, ", ")+"; kernels that keep much in flight per thread, such as matrix products on tensor cores, need no more warps",
 		"%s a theoretical occupancy below %d %%, in %s ms.", humanize.Count(n, "kernel has", "kernels have"), lowOccupancy, inMS(time))
 }
 
@@ -323,7 +331,10 @@ func floorRule(a *advisor) {
 	}
 	if floors == 0 {
 		why := "the recording does not say what steps cost"
-		if slices.ContainsFunc(a.table.Rows, func(r tables.Row) bool { return r.Bytes > 0 && r.Kind == tables.RowWork || r.FLOPs > 0 }) {
+		if slices.ContainsFunc(a.table.Rows, func(r tables.Row) bool {
+			return r.Bytes > 0 &&
+				r.Kind == tables.RowWork || r.FLOPs > 0
+		}) {
 			why = "the recording has no ceilings of this device; 'infer bench ceilings' measures them"
 		}
 		a.note("floor: how far stages are from their least time is not known: %s", why)
@@ -355,7 +366,8 @@ func warmUpRule(a *advisor) {
 		if median := stats.Median(rest); first > longPass*median {
 			passes += first - median
 			firsts = append(firsts, begins[phase])
-			rows.add(fmt.Sprintf("first %s of %d, median of the others %s ms", phase, len(list), inMS(median)), first-median, first, 0)
+			rows.add(fmt.Sprintf("first %s of %d, median of the others %s ms", phase, len(list), inMS(median)),
+				first-median, first, 0)
 		}
 	}
 	loading := a.loading(rows)
@@ -368,12 +380,15 @@ func warmUpRule(a *advisor) {
 	}
 	var parts []string
 	if passes > 0 {
-		parts = append(parts, fmt.Sprintf("first passes take %s ms more than the median of those after them", inMS(passes)))
+		parts = append(parts, fmt.Sprintf("first passes take %s ms more than the median of those after them",
+			inMS(passes)))
 	}
 	if len(loading) > 0 {
 		parts = append(parts, fmt.Sprintf("API calls that load modules or are far slower than others of their kind take %s ms, with the device idle in %s ms", inMS(window.Length(loading)), inMS(idle)))
 	}
-	a.hint(passes+elsewhere, rows.rows("call"), "run passes before recording, in a range named 'warm-up', which tables leave out", "Warm-up is counted in: %s.", strings.Join(parts, "; "))
+	a.hint(passes+elsewhere, rows.rows("call"),
+		"run passes before recording, in a range named 'warm-up', which tables leave out",
+		"Warm-up is counted in: %s.", strings.Join(parts, "; "))
 }
 
 // idleIn returns the idle time within another.

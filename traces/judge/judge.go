@@ -123,11 +123,13 @@ var Rules = []Rule{
 		"the mean of these waits", smWaitsRule},
 	{"small-grid", GPU, "kernels have fewer blocks than the GPU has SMs", "the number of SMs and the grids",
 		"their time times the share of SMs that are empty", smallGridRule},
-	{"occupancy", GPU, "theoretical occupancy is below 50 %, and the memory works below 70 % of its peak", "launch shapes and the limits of the GPU",
+	{"occupancy", GPU, "theoretical occupancy is below 50 %, and the memory works below 70 % of its peak",
+		"launch shapes and the limits of the GPU",
 		"their time times the share of warps that are missing", occupancyRule},
 	{"floor", GPU | CPU, "stages take more than twice their floor", "costs and ceilings",
 		"the time above it", floorRule},
-	{"unaligned", GPU, "products read fewer than 16 bytes at once: a dimension, such as a vocabulary, is not padded", "names of kernels",
+	{"unaligned", GPU, "products read fewer than 16 bytes at once: a dimension, such as a vocabulary, is not padded",
+		"names of kernels",
 		"their time", unalignedRule},
 	{"float32", GPU, "products do not use tensor cores", "names of kernels",
 		"their time", float32Rule},
@@ -187,11 +189,13 @@ func Advise(t *traces.Trace, device int32) (*Advice, error) {
 	}
 	switch steady := a.Steady(); {
 	case table.By == tables.ByKernel && steady.Source == window.FromRepetition:
-		a.note("%s; what counts are %s, which are found by the repetition of kernel names", table.Instead, humanize.Count(len(steady.Passes), "pass", "passes"))
+		a.note("%s; what counts are %s, which are found by the repetition of kernel names", table.Instead,
+			humanize.Count(len(steady.Passes), "pass", "passes"))
 		if before := steady.From - a.Whole().From; before > 0 {
 			warmUp := ""
 			if n := len(steady.WarmUp); n > 0 {
-				warmUp = fmt.Sprintf(" and %s of warm-up, which are more than 1.5 times as long", humanize.Count(n, "pass", "passes"))
+				warmUp = fmt.Sprintf(" and %s of warm-up, which are more than 1.5 times as long",
+					humanize.Count(n, "pass", "passes"))
 			}
 			a.note("%s ms before them are left out: loading%s", inMS(before), warmUp)
 		}
@@ -210,7 +214,8 @@ func Advise(t *traces.Trace, device int32) (*Advice, error) {
 	}
 	for _, l := range t.Header.Overhead {
 		if percent, ok := l.Longer(); ok && percent > 1 {
-			a.note("recording made a %s %s: part of the idle time may be the recorder's", l.Phase, traces.LongerText(percent))
+			a.note("recording made a %s %s: part of the idle time may be the recorder's", l.Phase,
+				traces.LongerText(percent))
 		}
 	}
 	of := GPU
@@ -247,7 +252,8 @@ func (a *advisor) hint(gain int64, rows []string, try, format string, args ...an
 // noteOps names the operations that took the most time of their own: rules judge passes of a
 // model and work of a GPU.
 func (a *advisor) noteOps() {
-	ops := slices.SortedStableFunc(slices.Values(a.table.Ops), func(x, y tables.OpRow) int { return cmp.Compare(y.SelfCPU, x.SelfCPU) })
+	ops := slices.SortedStableFunc(slices.Values(a.table.Ops),
+		func(x, y tables.OpRow) int { return cmp.Compare(y.SelfCPU, x.SelfCPU) })
 	sum := int64(0)
 	for _, o := range ops {
 		sum += o.SelfCPU
@@ -276,7 +282,8 @@ func (a *advisor) during(kinds ...traces.Kind) []window.Interval {
 	var list []window.Interval
 	for _, p := range a.counted {
 		if slices.Contains(kinds, p.Kind) {
-			list = append(list, window.Interval{From: max(p.Time, a.table.Time.From), To: min(p.End(), a.table.Time.To)})
+			list = append(list, window.Interval{From: max(p.Time, a.table.Time.From),
+				To: min(p.End(), a.table.Time.To)})
 		}
 	}
 	return window.Union(list)

@@ -78,11 +78,13 @@ func (a *advisor) namedProducts(is func(name string) bool, try, what string) {
 		}
 		rows.add(row, p.own, p.own, 1)
 	}
-	a.hint(a.capped(gains), rows.rows("kernel"), try, "%s %s, in %s ms.", humanize.Count(n, "product", "products"), what, inMS(time))
+	a.hint(a.capped(gains), rows.rows("kernel"), try, "%s %s, in %s ms.", humanize.Count(n, "product", "products"),
+		what, inMS(time))
 }
 
 func unalignedRule(a *advisor) {
-	a.namedProducts(unaligned, "pad the dimension to a multiple of 8 (of 64 for a vocabulary): 50257 to 50304", "read fewer than 16 bytes at once, because a dimension is not divisible by 8")
+	a.namedProducts(unaligned, "pad the dimension to a multiple of 8 (of 64 for a vocabulary): 50257 to 50304",
+		"read fewer than 16 bytes at once, because a dimension is not divisible by 8")
 }
 
 func float32Rule(a *advisor) {
@@ -105,7 +107,8 @@ func elementwiseRule(a *advisor) {
 				names = append(names, cmp.Or(traces.Applies(p.Name), traces.ShortKernel(p.Name)))
 			}
 			runs, kernels, gain = runs+1, kernels+len(run), gain+sum-longest
-			rows.add(fmt.Sprintf("%s: %d kernels in a row: %s", a.where(run[0].Event), len(run), strings.Join(names, ", ")), sum-longest, sum, 1)
+			rows.add(fmt.Sprintf("%s: %d kernels in a row: %s", a.where(run[0].Event), len(run),
+				strings.Join(names, ", ")), sum-longest, sum, 1)
 		}
 		run = run[:0]
 	}
@@ -114,7 +117,8 @@ func elementwiseRule(a *advisor) {
 			end()
 			continue
 		}
-		if n := len(run); n > 0 && (run[n-1].Lane != p.Lane || blocksOf(run[n-1].Event) != blocksOf(p.Event) || a.PassOf(run[n-1].Event) != a.PassOf(p.Event)) {
+		if n := len(run); n > 0 && (run[n-1].Lane != p.Lane || blocksOf(run[n-1].Event) != blocksOf(p.Event) ||
+			a.PassOf(run[n-1].Event) != a.PassOf(p.Event)) {
 			end()
 		}
 		run = append(run, p)
@@ -199,7 +203,8 @@ func frameworkRule(a *advisor) {
 	if outside > 0 {
 		rows.add("outside all operators: the program itself", outside, outside, 0)
 	}
-	a.hint(inside+outside, rows.rows("gap"), "replay a CUDA graph (torch.cuda.graph), compile the model (torch.compile with mode='reduce-overhead'), or give each operator more work (a larger batch)",
+	a.hint(inside+outside, rows.rows("gap"),
+		"replay a CUDA graph (torch.cuda.graph), compile the model (torch.compile with mode='reduce-overhead'), or give each operator more work (a larger batch)",
 		"The GPU waits for the framework: of the idle time in which the host is late, %s ms pass inside its operators and %s ms in the program between them.", inMS(inside), inMS(outside))
 }
 
@@ -213,9 +218,11 @@ func divergenceRule(a *advisor) {
 		n, time = n+1, time+p.own
 		gain := int64(float64(p.own) * (1 - efficiency/100))
 		gains[a.keyOf(p.Event)] += gain
-		rows.add(fmt.Sprintf("%s: %s with %.0f %%", a.where(p.Event), traces.ShortKernel(p.Name), efficiency), gain, p.own, 1)
+		rows.add(fmt.Sprintf("%s: %s with %.0f %%", a.where(p.Event), traces.ShortKernel(p.Name), efficiency), gain,
+			p.own, 1)
 	}
-	a.hint(a.capped(gains), rows.rows("kernel"), "let the threads of a warp take the same branches, and give each as many elements as the others",
+	a.hint(a.capped(gains), rows.rows("kernel"),
+		"let the threads of a warp take the same branches, and give each as many elements as the others",
 		"In %s fewer than %d %% of the threads of a warp are active, in %s ms.", numberOf(n, "kernel"), lowEfficiency, inMS(time))
 }
 
@@ -265,7 +272,8 @@ func (a *advisor) syncsInPasses() (n int, per float64) {
 			continue
 		}
 		next := sort.Search(len(launches), func(i int) bool { return launches[i].time >= e.End() })
-		if next > 0 && next < len(launches) && launches[next].pass >= 0 && launches[next].pass == launches[next-1].pass {
+		if next > 0 && next < len(launches) && launches[next].pass >= 0 &&
+			launches[next].pass == launches[next-1].pass {
 			n++
 		}
 	}

@@ -87,7 +87,8 @@ func Measure(t *traces.Trace, device int32) (*Report, error) {
 	steady := w.Steady()
 	before := window.Interval{From: w.Whole().From, To: steady.From}
 	before.To = max(before.From, before.To)
-	r := &Report{Device: table.Device, Wall: steady.Length(), Before: before.Length(), Passes: len(steady.Passes), WarmUpPasses: len(steady.WarmUp), PassesFrom: steady.Source}
+	r := &Report{Device: table.Device, Wall: steady.Length(), Before: before.Length(), Passes: len(steady.Passes),
+		WarmUpPasses: len(steady.WarmUp), PassesFrom: steady.Source}
 	now, early := measure(w, steady.Interval), (*measured)(nil)
 	if before.Length() > 0 {
 		early = measure(w, before)
@@ -134,7 +135,8 @@ func together(w *window.Window) (notes []string) {
 		notes = append(notes, fmt.Sprintf("the work of %d processes counts together; 'infer trace show --by process' has each", len(processes)))
 	}
 	if len(devices) > 1 {
-		notes = append(notes, fmt.Sprintf("this is GPU %d, one of %d that worked; --gpu chooses another", w.Device, len(devices)))
+		notes = append(notes, fmt.Sprintf("this is GPU %d, one of %d that worked; --gpu chooses another", w.Device,
+			len(devices)))
 	}
 	if w.Header.Clock.Aligned != "" {
 		notes = append(notes, "clocks of "+w.Header.Clock.Aligned)
@@ -332,7 +334,10 @@ func (m *measured) host() {
 	for _, p := range waits {
 		m.waitedIn = append(m.waitedIn, *p)
 	}
-	slices.SortFunc(m.waitedIn, func(a, b waitedIn) int { return cmp.Or(cmp.Compare(b.time, a.time), cmp.Compare(a.name, b.name)) })
+	slices.SortFunc(m.waitedIn, func(a, b waitedIn) int {
+		return cmp.Or(cmp.Compare(b.time, a.time),
+			cmp.Compare(a.name, b.name))
+	})
 }
 
 // queue pairs launches with their work.

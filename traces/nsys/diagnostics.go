@@ -142,7 +142,8 @@ var coreEvents = map[string]map[string]bool{
 }
 
 // maybeEvents are tables of CUDA whose rows nsys may count as events.
-var maybeEvents = []string{"CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "CUPTI_ACTIVITY_KIND_CUDA_EVENT", "CUDA_GRAPH_EVENTS", "CUDA_GRAPH_NODE_EVENTS", "CUDA_GPU_MEMORY_USAGE_EVENTS"}
+var maybeEvents = []string{"CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "CUPTI_ACTIVITY_KIND_CUDA_EVENT", "CUDA_GRAPH_EVENTS",
+	"CUDA_GRAPH_NODE_EVENTS", "CUDA_GPU_MEMORY_USAGE_EVENTS"}
 
 func typeName(eventType int64) string { return strconv.FormatInt(eventType, 10) }
 

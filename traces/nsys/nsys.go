@@ -107,7 +107,8 @@ func checkSize(path string) error {
 		page = 1 << 16
 	}
 	if expected := page * pages; info.Size() < expected && bytes.Equal(head[24:28], head[92:96]) {
-		return fmt.Errorf("is cut off: its header says %d bytes, and it has %d: copy it again, or repeat nsys export", expected, info.Size())
+		return fmt.Errorf("is cut off: its header says %d bytes, and it has %d: copy it again, or repeat nsys export",
+			expected, info.Size())
 	}
 	return nil
 }
@@ -293,7 +294,8 @@ func (n *export) name(id int64) string {
 
 func (n *export) readHeader() error {
 	h := &n.header
-	*h = traces.Header{Version: traces.Version, Tool: "NVIDIA Nsight Systems", Recorder: traces.RecorderNsys, Clock: traces.Clock{Domain: "nsys session", Uncertainty: -1}, Versions: map[string]string{}}
+	*h = traces.Header{Version: traces.Version, Tool: "NVIDIA Nsight Systems", Recorder: traces.RecorderNsys,
+		Clock: traces.Clock{Domain: "nsys session", Uncertainty: -1}, Versions: map[string]string{}}
 	var err error
 	read := func(table string, each func(row), columns ...string) {
 		if err == nil {
@@ -356,8 +358,10 @@ func (n *export) readHeader() error {
 	h.NotRecorded = append(h.NotRecorded, "costs and ceilings")
 	read("TARGET_INFO_SESSION_START_TIME", func(r row) { h.Base = r.int(0) }, "utcEpochNs")
 	read("TARGET_INFO_GPU", func(r row) {
-		d := traces.Device{ID: int(r.int32(0)), SMs: int(r.int32(2)), Memory: r.int(3), Bandwidth: r.int(4), ClockHz: r.int(5),
-			WarpsPerSM: int(r.int32(6)), BlocksPerSM: int(r.int32(7)), RegistersPerSM: int(r.int32(8)), SharedPerSM: int(r.int32(9))}
+		d := traces.Device{ID: int(r.int32(0)), SMs: int(r.int32(2)), Memory: r.int(3), Bandwidth: r.int(4),
+			ClockHz:    r.int(5),
+			WarpsPerSM: int(r.int32(6)), BlocksPerSM: int(r.int32(7)), RegistersPerSM: int(r.int32(8)),
+			SharedPerSM: int(r.int32(9))}
 		d.Name, _ = r.text(1)
 		if major, ok := r.maybe(10); ok {
 			d.Compute = fmt.Sprintf("%d.%d", major, r.int(11))
@@ -367,7 +371,9 @@ func (n *export) readHeader() error {
 		}
 		d.UUID, _ = r.text(13)
 		h.Devices = append(h.Devices, d)
-	}, "id", "?name", "?smCount", "?totalMemory", "?memoryBandwidth", "?clockRate", "?maxWarpsPerSm", "?maxBlocksPerSm", "?maxRegistersPerSm", "?maxShmemPerSm", "?computeMajor", "?computeMinor", "?cuDevice", "?uuid")
+	}, "id", "?name", "?smCount", "?totalMemory", "?memoryBandwidth", "?clockRate", "?maxWarpsPerSm",
+		"?maxBlocksPerSm", "?maxRegistersPerSm", "?maxShmemPerSm", "?computeMajor", "?computeMinor", "?cuDevice",
+		"?uuid")
 	threads := map[traces.Lane]string{}
 	read("ThreadNames", func(r row) {
 		if g := r.int(1); g != 0 {
@@ -400,7 +406,8 @@ func (n *export) readRanges() error {
 		}
 		return ""
 	}
-	columns := []string{"start", "end", "text", "?textId", "eventType", "?globalTid", "?domainId", "?category", "?int64Value", "?uint64Value", "?int32Value", "?uint32Value"}
+	columns := []string{"start", "end", "text", "?textId", "eventType", "?globalTid", "?domainId", "?category",
+		"?int64Value", "?uint64Value", "?int32Value", "?uint32Value"}
 	// Names may come after their first use.
 	err := n.rows("NVTX_EVENTS", func(r row) {
 		p := processOf(r.int(5))
@@ -547,12 +554,14 @@ func (n *export) readCalls() error {
 
 // work makes an event of a stream from the values of workColumns.
 func (n *export) work(kind traces.Kind, name string, r row) traces.Event {
-	e := traces.Plain(kind, traces.Stream(processOf(r.int(6)), r.int32(2), r.int32(3), r.int(4)), name, r.int(0), r.int(1)-r.int(0))
+	e := traces.Plain(kind, traces.Stream(processOf(r.int(6)), r.int32(2), r.int32(3), r.int(4)), name, r.int(0),
+		r.int(1)-r.int(0))
 	e.Correlation, e.Node = uint64(r.int(5)), uint64(r.int(7))
 	return e
 }
 
-var workColumns = []string{"start", "end", "deviceId", "?contextId", "streamId", "?correlationId", "?globalPid", "?graphNodeId"}
+var workColumns = []string{"start", "end", "deviceId", "?contextId", "streamId", "?correlationId", "?globalPid",
+	"?graphNodeId"}
 
 func (n *export) readKernels() error {
 	return n.rows("CUPTI_ACTIVITY_KIND_KERNEL", func(r row) {
@@ -568,14 +577,17 @@ func (n *export) readKernels() error {
 		e.Grid = [3]int32{r.int32(14), r.int32(15), r.int32(16)}
 		e.Block = [3]int32{r.int32(17), r.int32(18), r.int32(19)}
 		n.add(e)
-	}, append(slices.Clone(workColumns), "?demangledName", "?shortName", "?mangledName", "?registersPerThread", "?staticSharedMemory", "?dynamicSharedMemory",
+	}, append(slices.Clone(workColumns), "?demangledName", "?shortName", "?mangledName", "?registersPerThread",
+		"?staticSharedMemory", "?dynamicSharedMemory",
 		"?gridX", "?gridY", "?gridZ", "?blockX", "?blockY", "?blockZ")...)
 }
 
 // Names of the values of copyKind and of the kinds of memory, as in Kineto.
 var (
-	copyKinds   = map[int64]string{1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP", 11: "unified HtoD", 12: "unified DtoH", 13: "unified DtoD"}
-	memoryKinds = map[int64]string{0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device Static", 6: "Managed Static"}
+	copyKinds = map[int64]string{1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA",
+		8: "DtoD", 9: "HtoH", 10: "PtoP", 11: "unified HtoD", 12: "unified DtoH", 13: "unified DtoD"}
+	memoryKinds = map[int64]string{0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed",
+		5: "Device Static", 6: "Managed Static"}
 )
 
 func (n *export) readCopies() error {
@@ -653,7 +665,8 @@ func (n *export) readGraphs() error {
 func (n *export) readOverhead() error {
 	return n.rows("PROFILER_OVERHEAD", func(r row) {
 		g := r.int(2)
-		n.add(traces.Plain(traces.KindOverhead, traces.Lane{Kind: traces.LaneOverhead, Device: -1, Process: processOf(g), ID: threadOf(g)}, n.name(r.int(3)), r.int(0), r.int(1)-r.int(0)))
+		n.add(traces.Plain(traces.KindOverhead, traces.Lane{Kind: traces.LaneOverhead, Device: -1,
+			Process: processOf(g), ID: threadOf(g)}, n.name(r.int(3)), r.int(0), r.int(1)-r.int(0)))
 	}, "start", "end", "globalTid", "nameId")
 }
 
@@ -687,7 +700,8 @@ func (n *export) readMetrics() error {
 		if !ok {
 			return
 		}
-		e := traces.Plain(traces.KindCounter, traces.Lane{Kind: traces.LaneCounter, Device: devices[at.kind&0xff]}, name, r.int(0), 0)
+		e := traces.Plain(traces.KindCounter, traces.Lane{Kind: traces.LaneCounter, Device: devices[at.kind&0xff]},
+			name, r.int(0), 0)
 		e.Value = float64(r.int(3))
 		some[at] = some[at] || e.Value != 0
 		events[at] = append(events[at], e)

@@ -64,7 +64,8 @@ func Profile(t *traces.Trace, device int32) (*profile.Profile, error) {
 			add(ns, 1, labelled("kind", "work"), kernelFrame(e))
 		case ok:
 			layer := layerFrame(step)
-			add(ns, 1, labelled("kind", "work", "phase", phase, "layer", layer, "stage", step.Name, "op", step.Op), phase, layer, step.Name, kernelFrame(e))
+			add(ns, 1, labelled("kind", "work", "phase", phase, "layer", layer, "stage", step.Name, "op", step.Op),
+				phase, layer, step.Name, kernelFrame(e))
 		case e.Kind == traces.KindMemcpy || e.Kind == traces.KindMemset:
 			copied[phase] = [2]int64{copied[phase][0] + ns, copied[phase][1] + 1}
 			add(ns, 1, labelled("kind", "idle", "phase", phase), phase, "idle", tables.IdleCopy, kernelFrame(e))
@@ -146,7 +147,8 @@ func assemble(stacks map[string]*stack) *profile.Profile {
 		PeriodType:        &profile.ValueType{Type: "time", Unit: "nanoseconds"},
 		Period:            1,
 		// The mapping has all symbols, so that pprof looks for no binary.
-		Mapping: []*profile.Mapping{{ID: 1, File: traces.Domain, HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true}},
+		Mapping: []*profile.Mapping{{ID: 1, File: traces.Domain, HasFunctions: true, HasFilenames: true,
+			HasLineNumbers: true, HasInlineFrames: true}},
 	}
 	locations := map[string]*profile.Location{}
 	location := func(name string) *profile.Location {

@@ -92,7 +92,8 @@ func facts(t *traces.Trace) []fact {
 	if t.Kernels+t.Calls == 0 {
 		work = humanize.Count(t.Steps, "step", "steps")
 	}
-	add("Events", "%s: %s, %s", humanize.Thousands(int64(len(t.Events))), work, humanize.Count(t.Passes, "pass", "passes"))
+	add("Events", "%s: %s, %s", humanize.Thousands(int64(len(t.Events))), work,
+		humanize.Count(t.Passes, "pass", "passes"))
 	return all
 }
 

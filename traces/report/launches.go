@@ -42,7 +42,8 @@ func launches(table *tables.Table, h *traces.Header) (facts []fact, why string) 
 		{"queueing delay", spread(delays)},
 		{"begun before the call returned", humanize.Thousands(int64(early))},
 		{"deepest queue", work(deepest)},
-		{"nothing queued, nothing running", fmt.Sprintf("%s of %s, before %s", duration(queue.StarvedTime), duration(table.Wall),
+		{"nothing queued, nothing running", fmt.Sprintf("%s of %s, before %s", duration(queue.StarvedTime),
+			duration(table.Wall),
 			humanize.Count(queue.Starved, "launch", "launches"))},
 	}, ""
 }

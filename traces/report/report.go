@@ -199,10 +199,14 @@ func scripts() ([]byte, error) {
 func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 	rows := stages(table)
 	line := newTimeline(t, table)
-	d := &data{timeline: line, Rows: make([]rowJSON, len(table.Rows)), Roofline: newRoofline(rows, table.Wall, tables.Ceilings(t.Header, table.Device), t.Header.DType), Device: table.Device}
-	p := &page{Name: o.Name, Source: t.Header.Describe(), Sentence: sentence(table, rows), Table: table, ByStage: table.By == tables.ByStage, OnCPU: table.Device < 0, Noun: nouns[table.By],
-		Wall: duration(table.Wall), Withheld: traces.Misleads(table.Findings), Stages: rows, Segments: segments(rows), WorkTitle: "Kernels",
-		Floors: d.Roofline.known(), RateUnit: "GFLOP/s", RateScale: 1, Facts: facts(t),
+	d := &data{timeline: line, Rows: make([]rowJSON, len(table.Rows)),
+		Roofline: newRoofline(rows, table.Wall, tables.Ceilings(t.Header, table.Device), t.Header.DType),
+		Device:   table.Device}
+	p := &page{Name: o.Name, Source: t.Header.Describe(), Sentence: sentence(table, rows), Table: table,
+		ByStage: table.By == tables.ByStage, OnCPU: table.Device < 0, Noun: nouns[table.By],
+		Wall: duration(table.Wall), Withheld: traces.Misleads(table.Findings), Stages: rows, Segments: segments(rows),
+		WorkTitle: "Kernels",
+		Floors:    d.Roofline.known(), RateUnit: "GFLOP/s", RateScale: 1, Facts: facts(t),
 		Events: humanize.Thousands(int64(line.events)), Tracks: len(line.Tracks)}
 	if table.Before > 0 {
 		p.Before = duration(table.Before)
@@ -281,7 +285,8 @@ func (p *page) gaps(table *tables.Table, line *timeline) {
 		return shortName(e.Name)
 	}
 	for _, g := range largest(gaps, gapsShown) {
-		row := gapRow{From: g.From - line.origin, To: g.To - line.origin, At: fmt.Sprintf("%.6f", float64(g.From-line.origin)/1e6), Length: micros(g.Length()), Next: name(g.Next)}
+		row := gapRow{From: g.From - line.origin, To: g.To - line.origin,
+			At: fmt.Sprintf("%.6f", float64(g.From-line.origin)/1e6), Length: micros(g.Length()), Next: name(g.Next)}
 		var parts []string
 		for _, part := range g.Causes {
 			if len(g.Causes) == 1 {

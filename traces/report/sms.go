@@ -49,7 +49,8 @@ func newSMs(table *tables.Table) *sms {
 	slices.SortStableFunc(passes, func(a, b tables.InsidePass) int { return int(length(a) - length(b)) })
 	p := passes[(len(passes)-1)/2]
 	from, whole := p.Steps[0].Time, length(p)
-	s := &sms{Time: duration(whole), Of: len(passes), Pass: fmt.Sprintf("%s after %d tokens", table.Window.PassName(p.Pass.Event), int64(p.Pass.Event.Value))}
+	s := &sms{Time: duration(whole), Of: len(passes),
+		Pass: fmt.Sprintf("%s after %d tokens", table.Window.PassName(p.Pass.Event), int64(p.Pass.Event.Value))}
 	for _, e := range p.Steps {
 		s.Count = max(s.Count, len(e.Inside.Each))
 	}
@@ -78,7 +79,8 @@ func newSMs(table *tables.Table) *sms {
 	mean := func(ns int64) string {
 		return fmt.Sprintf("%s, %s %%", duration(ns/int64(s.Count)), percent(ns/int64(s.Count), max(1, whole), 1))
 	}
-	s.Parts = []fact{{"computes", mean(sum.Compute)}, {"waits for inputs", mean(sum.Inputs)}, {"waits for weights", mean(sum.Weights)},
+	s.Parts = []fact{{"computes", mean(sum.Compute)}, {"waits for inputs", mean(sum.Inputs)},
+		{"waits for weights", mean(sum.Weights)},
 		{"waits for the last SM", mean(sum.Imbalance)}, {"has no part", mean(noPart)}}
 	return s
 }

@@ -111,7 +111,8 @@ func stages(t *tables.Table) []stage {
 }
 
 // limits say what bounds the floor of a row.
-var limits = map[string]string{ceilings.BoundBytes: "limited by bandwidth", ceilings.BoundFLOPs: "limited by arithmetic"}
+var limits = map[string]string{ceilings.BoundBytes: "limited by bandwidth",
+	ceilings.BoundFLOPs: "limited by arithmetic"}
 
 // coloursOf gives each stage, in all phases and layers, a colour by the time that it took.
 func coloursOf(rows []tables.Folded) map[string]int {
@@ -150,7 +151,8 @@ type segment struct {
 func segments(rows []stage) []segment {
 	var work []segment
 	index := map[string]int{}
-	idle, rest := segment{Fill: fill(tables.RowIdle, 0), Name: "idle"}, segment{Fill: fill(tables.RowResidual, 0), Name: "unaccounted"}
+	idle, rest := segment{Fill: fill(tables.RowIdle, 0), Name: "idle"},
+		segment{Fill: fill(tables.RowResidual, 0), Name: "unaccounted"}
 	sum := int64(0)
 	for _, s := range rows {
 		sum += s.Exclusive
@@ -251,5 +253,6 @@ func newRoofline(rows []stage, wall int64, set ceilings.Set, dtype string) roofl
 
 // known reports whether there are ceilings of both kinds, which floors need.
 func (r roofline) known() bool {
-	return slices.ContainsFunc(r.Roofs, func(r roof) bool { return r.Slope }) && slices.ContainsFunc(r.Roofs, func(r roof) bool { return !r.Slope })
+	return slices.ContainsFunc(r.Roofs, func(r roof) bool { return r.Slope }) &&
+		slices.ContainsFunc(r.Roofs, func(r roof) bool { return !r.Slope })
 }

@@ -93,7 +93,8 @@ type trackKey struct {
 
 // newTimeline puts the events of a trace on tracks.
 func newTimeline(t *traces.Trace, table *tables.Table) *timeline {
-	line := &timeline{origin: t.Events[0].Time, Names: newTexts(), Details: newTexts(), Tracks: []*track{}, Series: []*counter{}}
+	line := &timeline{origin: t.Events[0].Time, Names: newTexts(), Details: newTexts(), Tracks: []*track{},
+		Series: []*counter{}}
 	line.From, line.ops = table.Before, table.By == tables.ByOp
 	line.To = line.From + table.Wall
 	end := line.origin + line.To
@@ -284,7 +285,8 @@ func (l *timeline) count(series map[string]*counter, e *traces.Event) {
 }
 
 // units are the units of the counters that this module's recorders write.
-var units = map[string]string{"power": "W", "SM clock": "MHz", "memory used": "B", "GPU utilisation": "%", "queue depth": "kernels"}
+var units = map[string]string{"power": "W", "SM clock": "MHz", "memory used": "B", "GPU utilisation": "%",
+	"queue depth": "kernels"}
 
 // detail describes an event besides its name and times.
 func detail(e *traces.Event) string {

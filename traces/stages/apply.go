@@ -22,7 +22,8 @@ func (r *Inference) Apply(t *traces.Trace) error {
 	case len(r.Passes) == 0:
 		return errors.New("no pass of a GPT-2-like decoder was found in the kernels")
 	}
-	a := &applier{trace: t, found: r, Index: t.Index(), tags: map[planKind]map[string]int32{}, plans: map[planKind]int32{}}
+	a := &applier{trace: t, found: r, Index: t.Index(), tags: map[planKind]map[string]int32{},
+		plans: map[planKind]int32{}}
 	a.index()
 	t.Header.Plans = nil
 	for _, phase := range phaseNames {
@@ -130,7 +131,10 @@ func (a *applier) plan(kind planKind) {
 	if len(steps) == 0 {
 		return
 	}
-	slices.SortStableFunc(steps, func(x, y step) int { return cmp.Or(cmp.Compare(x.layer, y.layer), cmp.Compare(x.order, y.order)) })
+	slices.SortStableFunc(steps, func(x, y step) int {
+		return cmp.Or(cmp.Compare(x.layer, y.layer),
+			cmp.Compare(x.order, y.order))
+	})
 	h := a.trace.Header
 	plan := traces.Plan{Phase: kind.phase}
 	tags := map[string]int32{}
@@ -149,7 +153,8 @@ func (a *applier) plan(kind planKind) {
 }
 
 // ops are the operations of the stages by their states' roles, as plans name them.
-var ops = map[role]string{roleEmbed: "Embed", roleNorm: "LayerNorm", roleProduct: "Linear", roleAttention: "Attention", roleResidual: "Add", roleGelu: "Activation", roleSample: "Sample"}
+var ops = map[role]string{roleEmbed: "Embed", roleNorm: "LayerNorm", roleProduct: "Linear", roleAttention: "Attention",
+	roleResidual: "Add", roleGelu: "Activation", roleSample: "Sample"}
 
 // pass gives the kernels of a pass their steps and makes its range: on the thread that launched
 // them, from the first launch to the end of the last; without launches, the time of the kernels.

@@ -63,11 +63,14 @@ const (
 	numRoles
 )
 
-var roles = [numStates]role{roleOutside, roleEmbed, roleBetween, roleNorm, rolePre, roleProduct, rolePost, roleAttention, rolePre, roleProduct, rolePost, roleResidual,
-	roleNorm, rolePre, roleProduct, rolePost, roleGelu, rolePre, roleProduct, rolePost, roleResidual, roleNorm, rolePre, roleProduct, rolePost, roleSample}
+var roles = [numStates]role{roleOutside, roleEmbed, roleBetween, roleNorm, rolePre, roleProduct, rolePost,
+	roleAttention, rolePre, roleProduct, rolePost, roleResidual,
+	roleNorm, rolePre, roleProduct, rolePost, roleGelu, rolePre, roleProduct, rolePost, roleResidual, roleNorm,
+	rolePre, roleProduct, rolePost, roleSample}
 
 // stageOf is the stage of each state: the state of its main kernel.
-var stageOf = [numStates]state{outside, embed, outside, ln1, attn, attn, attn, sdpa, proj, proj, proj, res1, ln2, fc, fc, fc, act, down, down, down, res2, lnf, head, head, head, sample}
+var stageOf = [numStates]state{outside, embed, outside, ln1, attn, attn, attn, sdpa, proj, proj, proj, res1, ln2, fc,
+	fc, fc, act, down, down, down, res2, lnf, head, head, head, sample}
 
 // emission is the cost of a kernel of a class in a state of a role.
 var emission = [numClasses][numRoles]float64{
@@ -107,11 +110,14 @@ const onlyOnce = 2.0
 
 // skipping is the cost of a state without a kernel: because the kernel was lost, or because
 // another does its work. A product is never part of another kernel.
-var skipping = [numStates]float64{ln1: 0.8, attn: 6, sdpa: 5, proj: 6, res1: 0.5, ln2: 0.8, fc: 6, act: 0.6, down: 6, res2: 0.5, lnf: 1, head: 3}
+var skipping = [numStates]float64{ln1: 0.8, attn: 6, sdpa: 5, proj: 6, res1: 0.5, ln2: 0.8, fc: 6, act: 0.6, down: 6,
+	res2: 0.5, lnf: 1, head: 3}
 
 // staying is the cost of another kernel in the same state.
-var staying = [numStates]float64{ln1: 1.5, attn: 5, proj: 5, res1: 2, ln2: 1.5, fc: 5, down: 5, res2: 2, lnf: 1.5, head: 5,
-	sample: 0.3, embed: 0.1, attnPost: 0.3, projPost: 0.3, fcPost: 0.3, downPost: 0.3, headPost: 0.5, attnPre: 0.3, projPre: 0.3, fcPre: 0.3, downPre: 0.3, headPre: 0.3, act: 0.05}
+var staying = [numStates]float64{ln1: 1.5, attn: 5, proj: 5, res1: 2, ln2: 1.5, fc: 5, down: 5, res2: 2, lnf: 1.5,
+	head:   5,
+	sample: 0.3, embed: 0.1, attnPost: 0.3, projPost: 0.3, fcPost: 0.3, downPost: 0.3, headPost: 0.5, attnPre: 0.3,
+	projPre: 0.3, fcPre: 0.3, downPre: 0.3, headPre: 0.3, act: 0.05}
 
 // The costs of beginning and ending a pass elsewhere than at its ends.
 const (

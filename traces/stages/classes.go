@@ -65,7 +65,8 @@ func readName(name string) kernelName {
 		}
 		return false
 	}
-	k.norm = has("layer_norm", "norm_f32", "skiplayernorm", "layernorm", "ln_fwd", "rms_norm", "rmsnorm", "fused_residual", "rowwisemoments", "general_layer_norm")
+	k.norm = has("layer_norm", "norm_f32", "skiplayernorm", "layernorm", "ln_fwd", "rms_norm", "rmsnorm",
+		"fused_residual", "rowwisemoments", "general_layer_norm")
 	k.embed = has("embedding", "embed_kernel", "encoder_forward")
 	if strings.HasPrefix(n, "triton_") {
 		k.key = lastNumber.ReplaceAllString(n, "")

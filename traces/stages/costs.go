@@ -37,7 +37,8 @@ func (r *Inference) price(plan *traces.Plan, k planKind) {
 	} else {
 		plan.Batch, plan.Tokens = batch, tokens
 	}
-	c := gpt2.Config{Layers: max(1, r.Layers), Channels: *g.Width, Heads: 1, Inner: *g.Inner, Vocab: 1, Positions: tokens, Epsilon: 1e-5, Tied: true}
+	c := gpt2.Config{Layers: max(1, r.Layers), Channels: *g.Width, Heads: 1, Inner: *g.Inner, Vocab: 1,
+		Positions: tokens, Epsilon: 1e-5, Tied: true}
 	if g.Heads != nil {
 		c.Heads = *g.Heads
 	}

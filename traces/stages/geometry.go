@@ -103,7 +103,8 @@ func (g *sizer) say(format string, args ...any) {
 
 // geometry is the result for people and JSON.
 func (g *sizer) geometry() Geometry {
-	r := Geometry{Width: known(g.width), Heads: known(g.heads), Inner: known(g.inner), Vocab: known(g.vocab), Confidence: round(g.confidence), From: slices.Concat([]string{}, g.from)}
+	r := Geometry{Width: known(g.width), Heads: known(g.heads), Inner: known(g.inner), Vocab: known(g.vocab),
+		Confidence: round(g.confidence), From: slices.Concat([]string{}, g.from)}
 	if g.model != "" {
 		r.Model = &g.model
 	}
@@ -230,7 +231,8 @@ func (g *sizer) checkModel(shapes modelShapes) {
 func (g *sizer) batchOfDecode() {
 	for n := 1; n < len(g.passes); n++ {
 		p, next := &g.passes[n-1], g.passes[n].rows
-		if g.finder.passes[n-1].phase == prefill && g.finder.passes[n].phase == decode && p.batch == 0 && next > 0 && p.rows > next && p.rows%next == 0 {
+		if g.finder.passes[n-1].phase == prefill && g.finder.passes[n].phase == decode && p.batch == 0 && next > 0 &&
+			p.rows > next && p.rows%next == 0 {
 			p.batch, p.tokens = next, p.rows/next
 		}
 	}
@@ -279,6 +281,7 @@ func (g *sizer) sizePasses() {
 		}
 	}
 	if unknown > 0 {
-		g.say("into how many sequences the rows of %s divide is not known, and so neither what their attention costs", humanize.Count(unknown, "pass", "passes"))
+		g.say("into how many sequences the rows of %s divide is not known, and so neither what their attention costs",
+			humanize.Count(unknown, "pass", "passes"))
 	}
 }

@@ -317,7 +317,8 @@ func (f *finder) divide() {
 		}
 		isNew := before == outside || s == embed && before != embed && before != between || before >= lnf && s < before
 		if isNew {
-			f.passes = append(f.passes, found{from: i, begun: s == embed && (i > 0 || f.names[i].embed || f.names[i].class == embedding)})
+			f.passes = append(f.passes, found{from: i, begun: s == embed &&
+				(i > 0 || f.names[i].embed || f.names[i].class == embedding)})
 			layer = 0
 		}
 		p := &f.passes[len(f.passes)-1]
@@ -373,8 +374,10 @@ func (f *finder) number() {
 }
 
 // words are the stages of the states in our words.
-var words = map[state]string{embed: "wte+wpe", ln1: "ln_1", attn: "attn.c_attn", sdpa: "attn.sdpa", proj: "attn.c_proj", res1: "residual_1",
-	ln2: "ln_2", fc: "mlp.c_fc", act: "mlp.gelu", down: "mlp.c_proj", res2: "residual_2", lnf: "ln_f", head: "lm_head", sample: "sample"}
+var words = map[state]string{embed: "wte+wpe", ln1: "ln_1", attn: "attn.c_attn", sdpa: "attn.sdpa",
+	proj: "attn.c_proj", res1: "residual_1",
+	ln2: "ln_2", fc: "mlp.c_fc", act: "mlp.gelu", down: "mlp.c_proj", res2: "residual_2", lnf: "ln_f", head: "lm_head",
+	sample: "sample"}
 
 // label names a stage of a layer.
 func label(s state, layer int) string {
@@ -392,7 +395,8 @@ func (f *finder) name() *Inference {
 	busy, sum := 0.0, 0.0
 	for i, e := range f.events {
 		k := &r.Kernels[i]
-		*k = Kernel{Start: e.Time, Name: e.Name, Confidence: round(f.sure[i]), event: e, pass: f.pass[i], layer: f.layer[i]}
+		*k = Kernel{Start: e.Time, Name: e.Name, Confidence: round(f.sure[i]), event: e, pass: f.pass[i],
+			layer: f.layer[i]}
 		s := stageOf[f.states[i]]
 		k.state = s
 		// Choosing the rows of which logits are wanted is no part of lm_head.
@@ -413,7 +417,8 @@ func (f *finder) name() *Inference {
 		for i := p.from; i < p.to; i++ {
 			end = max(end, f.events[i].End())
 		}
-		r.Passes = append(r.Passes, Pass{Start: f.events[p.from].Time, End: end, Phase: phaseNames[p.phase], Layers: p.count, Whole: p.begun && p.end})
+		r.Passes = append(r.Passes, Pass{Start: f.events[p.from].Time, End: end, Phase: phaseNames[p.phase],
+			Layers: p.count, Whole: p.begun && p.end})
 	}
 	return r
 }
@@ -507,7 +512,8 @@ func (f *finder) joins() joins {
 		}
 		switch has := present[here]; s {
 		case ln1:
-			vote(res2, here.layer > 0 && len(present[before]) > 0 && !present[before][res2] && !byProduct(before, down, here, ln1))
+			vote(res2, here.layer > 0 && len(present[before]) > 0 && !present[before][res2] &&
+				!byProduct(before, down, here, ln1))
 		case attn:
 			vote(ln1, !has[ln1])
 		case proj:
@@ -651,5 +657,6 @@ func (r *Inference) Describe() string {
 	if len(kinds) == 0 {
 		return "no pass of a GPT-2-like decoder was found"
 	}
-	return fmt.Sprintf("%s of %s (%s)", humanize.Count(len(r.Passes), "pass", "passes"), humanize.Count(r.Layers, "layer", "layers"), strings.Join(kinds, ", "))
+	return fmt.Sprintf("%s of %s (%s)", humanize.Count(len(r.Passes), "pass", "passes"),
+		humanize.Count(r.Layers, "layer", "layers"), strings.Join(kinds, ", "))
 }

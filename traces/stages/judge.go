@@ -48,7 +48,8 @@ func (f *finder) judge() {
 	for n := range f.passes {
 		if isPart[n] {
 			like[n].alike = f.repeated(n, whole)
-			keep[n] = like[n].alike >= leastAlike || like[n].anchors >= leastAnchors && like[n].products >= leastProducts
+			keep[n] = like[n].alike >= leastAlike || like[n].anchors >= leastAnchors &&
+				like[n].products >= leastProducts
 		}
 	}
 	number := make([]int, len(f.passes))
@@ -189,5 +190,6 @@ func (f *finder) liken(p *found) likeness {
 		same += float64(most)
 	}
 	n := float64(len(layers))
-	return likeness{have / n / float64(len(products)), max(norms, attends) / n, same / max(1, of), twins / n, len(layers), min(norms, attends) > 0}
+	return likeness{have / n / float64(len(products)), max(norms, attends) / n, same / max(1, of), twins / n,
+		len(layers), min(norms, attends) > 0}
 }

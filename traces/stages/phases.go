@@ -106,7 +106,8 @@ func (g *sizer) kernelsOfAttention(pass int) string {
 	names := map[string]bool{}
 	p := &g.finder.passes[pass]
 	for i := p.from; i < p.to; i++ {
-		if c := g.names[i].class; g.pass[i] == pass && stageOf[g.states[i]] == sdpa && (c == attention || c == softmax || c == concatenation) {
+		if c := g.names[i].class; g.pass[i] == pass && stageOf[g.states[i]] == sdpa &&
+			(c == attention || c == softmax || c == concatenation) {
 			names[templateArg.ReplaceAllString(g.names[i].key, "")] = true
 		}
 	}

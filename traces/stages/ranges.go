@@ -121,7 +121,10 @@ func (r *ranges) find() {
 		if parent := nodes.Captured(r.trace.Header, work); parent != 0 && work.Correlation != 0 {
 			key := r.trace.Header.Correlate(work)
 			for _, e := range around(parent) {
-				if !slices.ContainsFunc(launch, func(l *traces.Event) bool { return l == e || phase(l.Name) == phase(e.Name) }) {
+				if !slices.ContainsFunc(launch, func(l *traces.Event) bool {
+					return l == e ||
+						phase(l.Name) == phase(e.Name)
+				}) {
 					chain = append(chain, r.inLaunch(key, e, cmp.Or(index.CallOf(work), work)))
 				}
 			}

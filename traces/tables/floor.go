@@ -19,7 +19,8 @@ func Ceilings(h *traces.Header, device int32) (s ceilings.Set) {
 // many tokens in the cache. A product of a step that names no type multiplies in Header.DType.
 func Work(h *traces.Header, p *traces.Plan, step traces.Step, past int) ceilings.Work {
 	flops, bytes := step.CostAt(p, past)
-	w := ceilings.Work{FLOPs: max(0, flops), Activations: min(max(0, step.Activations), max(0, bytes)), Type: step.Multiply}
+	w := ceilings.Work{FLOPs: max(0, flops), Activations: min(max(0, step.Activations), max(0, bytes)),
+		Type: step.Multiply}
 	w.Bytes = max(0, bytes) - w.Activations
 	if w.Type == "" {
 		switch step.Op {

@@ -58,7 +58,8 @@ func sum(rows []Row, of []int) Row {
 	allFloors := true
 	for _, i := range of {
 		r := &rows[i]
-		s.Calls, s.Kernels, s.Launches, s.Bounded = s.Calls+r.Calls, s.Kernels+r.Kernels, s.Launches+r.Launches, s.Bounded+r.Bounded
+		s.Calls, s.Kernels, s.Launches, s.Bounded = s.Calls+r.Calls, s.Kernels+r.Kernels, s.Launches+r.Launches,
+			s.Bounded+r.Bounded
 		s.Queued += r.Queued
 		s.Host, s.Busy, s.Exclusive = s.Host+r.Host, s.Busy+r.Busy, s.Exclusive+r.Exclusive
 		s.FLOPs, s.Bytes, s.floor = s.FLOPs+r.FLOPs, s.Bytes+r.Bytes, s.floor+r.floor

@@ -82,7 +82,8 @@ const (
 
 // blocksPerSM is what an SM holds at most, by compute capability (CUDA C++
 // Programming Guide, technical specifications), for sources that do not say it.
-var blocksPerSM = map[string]int{"7.0": 32, "7.2": 32, "7.5": 16, "8.0": 32, "8.6": 16, "8.7": 16, "8.9": 24, "9.0": 32, "10.0": 32, "12.0": 24}
+var blocksPerSM = map[string]int{"7.0": 32, "7.2": 32, "7.5": 16, "8.0": 32, "8.6": 16, "8.7": 16, "8.9": 24,
+	"9.0": 32, "10.0": 32, "12.0": 24}
 
 // OccupancyOf works out the theoretical occupancy of a launch shape on a device.
 // ok is false if the source says too little, or if by what it says the block does not fit on
@@ -168,5 +169,6 @@ func compareShapes(a, b *Shape) int {
 			return c
 		}
 	}
-	return cmp.Or(cmp.Compare(a.Registers, b.Registers), cmp.Compare(a.StaticShared, b.StaticShared), cmp.Compare(a.DynamicShared, b.DynamicShared))
+	return cmp.Or(cmp.Compare(a.Registers, b.Registers), cmp.Compare(a.StaticShared, b.StaticShared),
+		cmp.Compare(a.DynamicShared, b.DynamicShared))
 }

@@ -86,8 +86,10 @@ func (s *summary) launches(t *Table) error {
 	}
 	rows := map[string]*LaunchRow{}
 	for _, p := range found {
-		l := Launch{Call: p.Call.Name, Work: p.First.Name, Phase: s.Header.PhaseOf(p.First), Correlation: p.Call.Correlation, Time: p.Call.Time - s.from,
-			API: p.Call.Duration, Delay: p.Delay(), Busy: p.Busy, Kernels: len(p.Ends), Depth: p.Depth, Starved: p.Starved(t.Time)}
+		l := Launch{Call: p.Call.Name, Work: p.First.Name, Phase: s.Header.PhaseOf(p.First),
+			Correlation: p.Call.Correlation, Time: p.Call.Time - s.from,
+			API: p.Call.Duration, Delay: p.Delay(), Busy: p.Busy, Kernels: len(p.Ends), Depth: p.Depth,
+			Starved: p.Starved(t.Time)}
 		if step, ok := s.Header.Step(p.First); ok {
 			l.Step = step.Name
 		}
@@ -113,7 +115,10 @@ func (s *summary) launches(t *Table) error {
 		r.Depth /= float64(r.Calls)
 		t.LaunchRows = append(t.LaunchRows, *r)
 	}
-	slices.SortFunc(t.LaunchRows, func(a, b LaunchRow) int { return cmp.Or(cmp.Compare(b.Busy, a.Busy), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(t.LaunchRows, func(a, b LaunchRow) int {
+		return cmp.Or(cmp.Compare(b.Busy, a.Busy),
+			cmp.Compare(a.Name, b.Name))
+	})
 	slices.SortStableFunc(t.Launches, func(a, b Launch) int { return cmp.Compare(a.Time, b.Time) })
 	return nil
 }

@@ -72,7 +72,8 @@ func (s *summary) notes(t *Table) []string {
 			continue
 		}
 		n := float64(e.Tokens)
-		add("energy: %s %s ± %s mJ per token, over %s (%s)", e.What, significant(e.Millijoule/n, 3), significant(e.Resolution/n, 2), humanize.Count(int(e.Tokens), "token", "tokens"), e.Source)
+		add("energy: %s %s ± %s mJ per token, over %s (%s)", e.What, significant(e.Millijoule/n, 3),
+			significant(e.Resolution/n, 2), humanize.Count(int(e.Tokens), "token", "tokens"), e.Source)
 	}
 	if s.of == ofPasses && s.by != BySM {
 		if len(h.CostsFrom) > 0 {

@@ -177,7 +177,8 @@ func (s *summary) opsOnGPU(row func(string) *OpRow, onHost map[traces.Run]bool) 
 		at := s.Parent(e)
 		// In a graph the launch lies in the pass, and the step is known from the node. The operators
 		// of a framework are finer than steps.
-		if step, ok := s.Header.Step(e); ok && (at == nil || at.Kind != traces.KindOp && (at.Kind != traces.KindStep || at.Step != e.Step)) {
+		if step, ok := s.Header.Step(e); ok && (at == nil || at.Kind != traces.KindOp &&
+			(at.Kind != traces.KindStep || at.Step != e.Step)) {
 			r := row(cmp.Or(step.Op, step.Name))
 			chain = append(chain, r)
 			key := e.Run(e.Correlation)

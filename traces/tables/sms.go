@@ -84,7 +84,8 @@ func (s *summary) bySM(t *Table) error {
 	mean := func(ns int64) float64 { return float64(ns) / float64(len(passes)) }
 	for sm, s := range sums {
 		t.SMs = append(t.SMs, SMRow{SM: sm, Steps: mean(s.steps), Time: mean(s.Sum() + s.noPart + idle),
-			Weights: mean(s.Weights), Inputs: mean(s.Inputs), Compute: mean(s.Compute), Imbalance: mean(s.Imbalance), NoPart: mean(s.noPart), Idle: mean(idle)})
+			Weights: mean(s.Weights), Inputs: mean(s.Inputs), Compute: mean(s.Compute), Imbalance: mean(s.Imbalance),
+			NoPart: mean(s.noPart), Idle: mean(idle)})
 	}
 	return nil
 }

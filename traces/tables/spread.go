@@ -26,7 +26,8 @@ func spreadOf(times []int64) Spread {
 		return Spread{}
 	}
 	slices.Sort(times)
-	s := Spread{Min: times[0], P25: stats.Quantile(times, 0.25), Median: stats.Median(times), P75: stats.Quantile(times, 0.75),
+	s := Spread{Min: times[0], P25: stats.Quantile(times, 0.25), Median: stats.Median(times),
+		P75: stats.Quantile(times, 0.75),
 		P95: stats.Quantile(times, 0.95), P99: stats.Quantile(times, 0.99), Max: times[n-1]}
 	s.Mean, s.StdDev = stats.MeanStdDev(times)
 	return s

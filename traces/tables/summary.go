@@ -79,7 +79,8 @@ func bys(keep func(kind) bool) []By {
 func OfCPU(by By) error {
 	for _, k := range kinds {
 		if k.by == by && k.needs != "" {
-			return fmt.Errorf("a recording of the CPU has no %s; a table by %s can be made", k.needs, List(bys(func(k kind) bool { return k.needs == "" })))
+			return fmt.Errorf("a recording of the CPU has no %s; a table by %s can be made", k.needs,
+				List(bys(func(k kind) bool { return k.needs == "" })))
 		}
 	}
 	return nil
@@ -328,7 +329,8 @@ func summarize(w *window.Window, by By, steady bool) (*Table, error) {
 	if i < 0 {
 		return nil, fmt.Errorf("there is no table by %q; there is one by %s", by, List(Bys))
 	}
-	s := &summary{Window: w, kind: kinds[i], steady: steady, hostSteps: map[traces.Run]*traces.Event{}, launched: map[*traces.Event]bool{}, rows: map[rowKey]*Row{}, layers: map[int]string{}}
+	s := &summary{Window: w, kind: kinds[i], steady: steady, hostSteps: map[traces.Run]*traces.Event{},
+		launched: map[*traces.Event]bool{}, rows: map[rowKey]*Row{}, layers: map[int]string{}}
 	if !s.hasWork() {
 		return nil, s.noWork()
 	}
@@ -409,7 +411,8 @@ func rowsOfOps(t *Table) []Row {
 	var rows []Row
 	left := t.Wall
 	for _, o := range t.Ops {
-		rows = append(rows, Row{Kind: RowWork, Name: o.Name, Calls: o.Calls, Exclusive: o.SelfCPU, Busy: o.CPU, Plan: -1})
+		rows = append(rows, Row{Kind: RowWork, Name: o.Name, Calls: o.Calls, Exclusive: o.SelfCPU, Busy: o.CPU,
+			Plan: -1})
 		left -= o.SelfCPU
 	}
 	if left > 0 {
@@ -424,7 +427,10 @@ func (s *summary) hasWork() bool {
 	case s.Device < 0 && s.needs != "":
 		return false
 	case s.Device < 0 && (s.of == allRun || s.of == passesOrRun):
-		return slices.ContainsFunc(s.Events, func(e traces.Event) bool { return e.Kind.IsRange() && e.Lane.Kind == traces.LaneThread })
+		return slices.ContainsFunc(s.Events, func(e traces.Event) bool {
+			return e.Kind.IsRange() &&
+				e.Lane.Kind == traces.LaneThread
+		})
 	}
 	return len(s.Work) > 0
 }
@@ -446,7 +452,8 @@ func (s *summary) noWork() error {
 	case len(gpus) == 1:
 		return fmt.Errorf("the recording has no work of GPU %d; only GPU %d worked", device, gpus[0])
 	case len(gpus) > 1:
-		return fmt.Errorf("the recording has no work of GPU %d; the GPUs that worked are %s", device, strings.Trim(fmt.Sprint(gpus), "[]"))
+		return fmt.Errorf("the recording has no work of GPU %d; the GPUs that worked are %s", device,
+			strings.Trim(fmt.Sprint(gpus), "[]"))
 	case cpu && s.needs != "":
 		return OfCPU(s.by)
 	case cpu:
@@ -610,7 +617,8 @@ func (s *summary) index(t *Table) {
 	}
 	t.rowOf = func(e *traces.Event) int {
 		_, ofStep := s.Header.Step(e)
-		if isWork := e.Kind.IsGPU() && (s.by != ByKernel || e.Lane.Device == s.Device); !isWork && (s.by == ByKernel || !ofStep) {
+		if isWork := e.Kind.IsGPU() && (s.by != ByKernel || e.Lane.Device == s.Device); !isWork &&
+			(s.by == ByKernel || !ofStep) {
 			return -1
 		}
 		if i, ok := index[s.key(e)]; ok {
@@ -702,7 +710,8 @@ func (s *summary) runs() {
 		if !ok || e.Kind != traces.KindStep || e.Time < s.from || e.Time >= s.to {
 			continue
 		}
-		if onGPU := e.Lane.Kind == traces.LaneStream && e.Lane.Device == s.Device; !onGPU && (s.Device >= 0 || e.Lane.Kind != traces.LaneThread) {
+		if onGPU := e.Lane.Kind == traces.LaneStream && e.Lane.Device == s.Device; !onGPU &&
+			(s.Device >= 0 || e.Lane.Kind != traces.LaneThread) {
 			continue
 		}
 		pass := s.PassOf(e)
@@ -793,7 +802,8 @@ func (s *summary) finish(t *Table) {
 		if s.by == ByKernel {
 			byTime = cmp.Compare(b.Busy, a.Busy)
 		}
-		return cmp.Or(cmp.Compare(order[a.Kind], order[b.Kind]), cmp.Compare(a.Plan, b.Plan), cmp.Compare(a.order, b.order),
+		return cmp.Or(cmp.Compare(order[a.Kind], order[b.Kind]), cmp.Compare(a.Plan, b.Plan),
+			cmp.Compare(a.order, b.order),
 			byTime, cmp.Compare(a.Phase, b.Phase), cmp.Compare(a.Name, b.Name), compareShapes(a.Shape, b.Shape))
 	})
 	s.index(t)

@@ -17,7 +17,8 @@ func TopOps(rows []OpRow, n int) []OpRow {
 	}
 	rest := OpRow{Name: fmt.Sprintf("%d more", len(rows)-n)}
 	for _, r := range rows[n:] {
-		rest.SelfCPU, rest.SelfGPU, rest.Calls, rest.Kernels = rest.SelfCPU+r.SelfCPU, rest.SelfGPU+r.SelfGPU, rest.Calls+r.Calls, rest.Kernels+r.Kernels
+		rest.SelfCPU, rest.SelfGPU, rest.Calls, rest.Kernels = rest.SelfCPU+r.SelfCPU, rest.SelfGPU+r.SelfGPU,
+			rest.Calls+r.Calls, rest.Kernels+r.Kernels
 	}
 	// What lies in one another does not sum: the totals are those of the parts' own.
 	rest.CPU, rest.GPU = rest.SelfCPU, rest.SelfGPU

@@ -48,7 +48,8 @@ func (w *Window) Launches(x Interval) (found []*Launch, without []*traces.Event)
 }
 
 // launches pairs the work of a device, which is in order, with its calls.
-func launches(work []*traces.Event, callOf func(*traces.Event) *traces.Event) (found []*Launch, without []*traces.Event) {
+func launches(work []*traces.Event, callOf func(*traces.Event) *traces.Event) (found []*Launch,
+	without []*traces.Event) {
 	byCall := map[*traces.Event]*Launch{}
 	var ends []int64
 	for _, e := range work {

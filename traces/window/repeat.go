@@ -99,7 +99,8 @@ func (w *Window) leadingWarmUp() map[*traces.Event]bool {
 	}
 	byProcess := map[int64][]*traces.Event{}
 	for _, p := range w.Passes {
-		if p.Event.Domain == traces.Domain || w.Header.Tool == traces.Domain || w.PassName(p.Event) != w.PassName(w.Passes[0].Event) || p.Event.Plan != w.Passes[0].Event.Plan {
+		if p.Event.Domain == traces.Domain || w.Header.Tool == traces.Domain ||
+			w.PassName(p.Event) != w.PassName(w.Passes[0].Event) || p.Event.Plan != w.Passes[0].Event.Plan {
 			return nil
 		}
 		process := w.Header.ProcessOf(p.Event)
@@ -385,7 +386,8 @@ func anchorsOf(ids []int32, length int) []anchor {
 			}
 		}
 		last := at[len(at)-1]
-		if last+p-at[0] < n/leastPart || n-last > 2*p || float64(about) < mostlyRegular*float64(len(distances)) && about < len(distances)-1 {
+		if last+p-at[0] < n/leastPart || n-last > 2*p || float64(about) < mostlyRegular*float64(len(distances)) &&
+			about < len(distances)-1 {
 			continue
 		}
 		form := [2]int{p, len(at)}
@@ -394,7 +396,8 @@ func anchorsOf(ids []int32, length int) []anchor {
 		}
 	}
 	list := slices.SortedFunc(maps.Values(byForm), func(a, b anchor) int {
-		return cmp.Or(cmp.Compare(len(b.at)*b.period, len(a.at)*a.period), cmp.Compare(a.period, b.period), cmp.Compare(a.at[0], b.at[0]))
+		return cmp.Or(cmp.Compare(len(b.at)*b.period, len(a.at)*a.period), cmp.Compare(a.period, b.period),
+			cmp.Compare(a.at[0], b.at[0]))
 	})
 	return list[:min(len(list), mostAnchors)]
 }

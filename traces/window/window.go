@@ -19,7 +19,10 @@ func (x Interval) Length() int64 { return x.To - x.From }
 
 // Union sorts intervals in place and joins those that touch.
 func Union(list []Interval) []Interval {
-	slices.SortFunc(list, func(a, b Interval) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To)) })
+	slices.SortFunc(list, func(a, b Interval) int {
+		return cmp.Or(cmp.Compare(a.From, b.From),
+			cmp.Compare(a.To, b.To))
+	})
 	out := list[:0]
 	for _, x := range list {
 		if n := len(out); n > 0 && x.From <= out[n-1].To {
@@ -95,7 +98,8 @@ type threadID [2]int64
 // New computes the window of a device; -1 is the first GPU that worked, or the CPU if none
 // did. Work is empty for a GPU without work.
 func New(t *traces.Trace, device int32) *Window {
-	w := &Window{Trace: t, Device: device, Index: t.Index(), index: map[*traces.Event]int{}, warm: map[threadID][]Interval{}}
+	w := &Window{Trace: t, Device: device, Index: t.Index(), index: map[*traces.Event]int{},
+		warm: map[threadID][]Interval{}}
 	var steps []*traces.Event
 	for i := range t.Events {
 		e := &t.Events[i]

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -16,7 +15,6 @@ import (
 	"gpt2scope/ceilings/ceilingstest"
 	benchcmd "gpt2scope/cmd/infer/bench"
 	"gpt2scope/cpu"
-	"gpt2scope/gpt2"
 	"gpt2scope/traces/load"
 	"gpt2scope/traces/tables"
 )
@@ -159,13 +157,4 @@ func TestRecordingRaisesCeilings(t *testing.T) {
 	if set := tables.Ceilings(trace.Header, -1); set.Bandwidth(1) != after.Bandwidth(1) || len(set.Values) >= len(after.Values) {
 		t.Errorf("the recording has %+v, stored is %+v", set, after)
 	}
-}
-
-// unmeasurable is a backend whose device cannot be measured.
-type unmeasurable struct{ gpt2.Backend }
-
-func (unmeasurable) CeilingsKey() (string, error) { return "made up", nil }
-
-func (unmeasurable) MeasureCeilings(context.Context) (ceilings.Set, error) {
-	return ceilings.Set{}, errors.New("out of GPU memory")
 }

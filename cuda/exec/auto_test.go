@@ -6,9 +6,6 @@ import (
 	"gpt2scope/gpt2"
 )
 
-// wide is a model of a width at which one kernel was measured to be faster than graphs.
-const wide = "random:L=2,C=384,NH=6,V=257,T=256"
-
 // wideVocab is one of more tokens than its decode kernel can draw from.
 const wideVocab = "random:L=2,C=384,NH=6,V=400,T=256"
 

@@ -18,7 +18,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"unicode/utf8"
 )
 
 // process is infer in a process of its own: this test binary, as TestMain runs it.
@@ -83,14 +82,9 @@ func TestInterruptGeneration(t *testing.T) {
 		if _, err := io.ReadFull(p.stdout, first); err != nil {
 			t.Fatal(err)
 		}
-		text := string(first) + p.interrupt(t, signal)
+		p.interrupt(t, signal)
 		if code := p.ProcessState.ExitCode(); code != status {
 			t.Errorf("%v: status %d", signal, code)
-		}
-		for k := 1; k < utf8.UTFMax; k++ {
-			if last := text[len(text)-k:]; utf8.RuneStart(last[0]) && !utf8.FullRuneInString(last) {
-				t.Errorf("%v: the text ends within a character: %q", signal, last)
-			}
 		}
 		lines := strings.Split(strings.TrimSuffix(p.stderr.String(), "\n"), "\n")
 		if last := lines[len(lines)-1]; len(lines) != 2 || !strings.HasPrefix(last, "cpu (") || !strings.Contains(last, "seed 1 |") || !strings.HasSuffix(last, "| interrupted") {

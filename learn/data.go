@@ -104,7 +104,8 @@ func figureOf(name, unit string, values []float64) Figure {
 	if len(values) == 0 {
 		return f
 	}
-	s := benchmath.AssumeNothing.Summary(benchmath.NewSample(slices.Clone(values), &benchmath.DefaultThresholds), confidence)
+	sample := benchmath.NewSample(slices.Clone(values), &benchmath.DefaultThresholds)
+	s := benchmath.AssumeNothing.Summary(sample, confidence)
 	f.Value = s.Center
 	if !math.IsInf(s.Lo, 0) && !math.IsInf(s.Hi, 0) {
 		f.Low, f.High = &s.Lo, &s.Hi
@@ -201,6 +202,27 @@ func each(a, b []float64, f func(a, b float64) float64) []float64 {
 // ratios are the quotients of the n-th values of two lists.
 func ratios(a, b []float64) []float64 {
 	return each(a, b, func(a, b float64) float64 { return a / b })
+}
+
+// rate is a quantity of a case by its time: of "bytes" in GB/s, of "flops" in GFLOP/s.
+func (d Data) rate(name, of, quantity string, x float64) Figure {
+	work, times := d.at(of, quantity, x), d.at(of, "time_us", x)
+	if len(work) == 0 {
+		times = nil
+	}
+	rates := make([]float64, len(times))
+	for i, t := range times {
+		rates[i] = work[0] / t / 1e3
+	}
+	return figureOf(name, map[string]string{"bytes": "GB/s", "flops": "GFLOP/s"}[quantity], rates)
+}
+
+// countOf writes a number of things: "1 result", "3 results".
+func countOf(n int, what string) string { return humanize.Count(n, what, what+"s") }
+
+// changes are the differences of the n-th values of a second list from those of a first, in percent.
+func changes(a, b []float64) []float64 {
+	return each(a, b, func(a, b float64) float64 { return 100 * (b/a - 1) })
 }
 
 // count writes a number of things.

@@ -14,9 +14,14 @@ func TestFigure(t *testing.T) {
 		f               Figure
 		short, interval string
 	}{
-		{figure("us", 3333, 3320, 3340), "3.33 ms", "[3.32, 3.34]"}, {figure("us", 0.25, 0.2, 0.31), "250 ns", "[200, 310]"}, {figure("us", 2.5e6, 9e5, 3e6), "2.50 s", "[0.900, 3.00]"},
-		{figure("x", 2, 1.98, 2.01), "2.00x", "[1.98, 2.01]"}, {figure("", 1066, 1057, 1067), "1,066", "[1,057, 1,067]"}, {figure("", 19.5, 4, 80), "19.5", "[4, 80]"},
-		{exact("", "numbers", 64), "64 numbers", ""}, {exact("", "%", 100), "100 %", ""}, {exact("", "GB/s", math.NaN()), "? GB/s", ""},
+		{figure("us", 3333, 3320, 3340), "3.33 ms", "[3.32, 3.34]"},
+		{figure("us", 0.25, 0.2, 0.31), "250 ns", "[200, 310]"},
+		{figure("us", 2.5e6, 9e5, 3e6), "2.50 s", "[0.900, 3.00]"},
+		{figure("x", 2, 1.98, 2.01), "2.00x", "[1.98, 2.01]"},
+		{figure("", 1066, 1057, 1067), "1,066", "[1,057, 1,067]"},
+		{figure("", 19.5, 4, 80), "19.5", "[4, 80]"},
+		{exact("", "numbers", 64), "64 numbers", ""},
+		{exact("", "GB/s", math.NaN()), "? GB/s", ""},
 	} {
 		if c.f.Short() != c.short || c.f.Interval() != c.interval {
 			t.Errorf("%+v: %q and %q, want %q and %q", c.f, c.f.Short(), c.f.Interval(), c.short, c.interval)

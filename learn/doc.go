@@ -3,10 +3,10 @@
 //
 // # A lesson
 //
-// A Lesson is a claim, one or two experiments, and an explanation. An Experiment is two
-// functions: Run measures and returns Data; Judge makes a Finding of Data, and of nothing else,
-// so that the same data always give the same verdict. One experiment runs on the CPU, one on
-// the GPU. Each lesson is a file, with its CUDA C++ beside it; All lists them.
+// A Lesson is a claim, one or two experiments, and an explanation. An Experiment is two functions: Run measures, and
+// Judge makes a Finding of the data, and of nothing else, so that the same data always give the same verdict: that of
+// the first rule that holds, with its sentence. One experiment runs on the CPU, one on the GPU. Each lesson is a file,
+// with its CUDA C++ beside it; All lists them.
 //
 // The verdicts are Shown, Refuted, and Unknown: the data do not decide, or there are none.
 //

@@ -3,7 +3,10 @@ package learn
 import (
 	"flag"
 	"os"
+	"strings"
 	"testing"
+	"text/template"
+	"time"
 )
 
 var update = flag.Bool("update", false, "write docs/learn.md")
@@ -11,17 +14,49 @@ var update = flag.Bool("update", false, "write docs/learn.md")
 // docs/learn.md is what the lessons and the recording give.
 func TestDocs(t *testing.T) {
 	const path = "../docs/learn.md"
-	shipped, err := Shipped()
+	escaper := strings.NewReplacer("*", `\*`, "<", "&lt;", "|", `\|`, "_", `\_`, "\n", " ")
+	page, err := template.New("learn.md.tmpl").Funcs(template.FuncMap{"escaped": escaper.Replace}).
+		ParseFiles("testdata/learn.md.tmpl")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Docs(shipped)
+	r := shippedRecording(t)
+	data := map[string]any{"Date": r.Created.Format(time.DateOnly), "CPU": r.Machine.name(OnCPU), "GPU": r.Machine.GPU,
+		"Driver": r.Machine.Driver}
+	var lessons []Result
+	for _, l := range All() {
+		lessons = append(lessons, judged(t, l, r))
+	}
+	data["Lessons"] = lessons
+	var want strings.Builder
+	if err := page.Execute(&want, data); err != nil {
+		t.Fatal(err)
+	}
 	if *update {
-		if err := os.WriteFile(path, []byte(want), 0o666); err != nil {
+		if err := os.WriteFile(path, []byte(want.String()), 0o666); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got, err := os.ReadFile(path); err != nil || string(got) != want {
+	if got, err := os.ReadFile(path); err != nil || string(got) != want.String() {
 		t.Errorf("docs/learn.md is not what the lessons give; 'go test ./learn -run TestDocs -update' writes it (%v)", err)
 	}
+}
+
+func shippedRecording(t *testing.T) *Recording {
+	t.Helper()
+	r, err := Shipped()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// judged is the result of a lesson by a recording.
+func judged(t *testing.T, l *Lesson, r *Recording) Result {
+	t.Helper()
+	result, err := Judge(t.Context(), l, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
 }

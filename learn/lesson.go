@@ -2,9 +2,14 @@ package learn
 
 import (
 	"context"
+	"embed"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"math"
 	"slices"
+	"strings"
 
 	"gpt2scope/internal/chart"
 )
@@ -16,12 +21,12 @@ type Lesson struct {
 	CPU, GPU *Experiment // nil if there is none
 	Why      string      // explains the verdict; the figures come from the findings
 	GoOn     string      // a command with which the reader goes on
-	Programs map[string]Program
+	programs map[string]func(l *lab, args []string)
 }
 
 // Experiment measures, and judges what was measured.
 type Experiment struct {
-	Run     func(ctx context.Context, e *Env) (Data, error)
+	Run     func(l *lab)
 	Judge   func(d Data) Finding
 	Picture func(d Data) chart.Picture // nil if there is none
 	Sources []Source                   // CUDA C++ that Run compiles
@@ -30,7 +35,22 @@ type Experiment struct {
 // Source is a program text.
 type Source struct{ Name, Text string }
 
-// Program is a part of an experiment that runs in a process of its own; it writes its result.
+//go:embed *.cu
+var cudaFiles embed.FS
+
+// sources are files of this directory.
+func sources(names ...string) (all []Source) {
+	for _, name := range names {
+		text, err := cudaFiles.ReadFile(name)
+		if err != nil {
+			panic(err) // the name of a file that is not there
+		}
+		all = append(all, Source{name, string(text)})
+	}
+	return all
+}
+
+// Program is a part of an experiment that runs in a process of its own; it writes its data.
 type Program func(ctx context.Context, args []string, w io.Writer) error
 
 // Verdict is what data say about a claim.
@@ -51,13 +71,27 @@ type Finding struct {
 	Figures []Figure `json:"figures,omitempty"`
 }
 
+// rule is a verdict with its condition, and the sentence that it adds to a finding.
+type rule struct {
+	verdict  Verdict
+	holds    bool
+	sentence string
+}
+
+// decide is the finding with the verdict of the first rule that holds, Unknown if none does.
+func (f Finding) decide(rules ...rule) Finding {
+	f.Verdict = Unknown
+	if i := slices.IndexFunc(rules, func(r rule) bool { return r.holds }); i >= 0 {
+		f.Verdict = rules[i].verdict
+		f.Text = strings.TrimSpace(f.Text + " " + rules[i].sentence)
+	}
+	return f
+}
+
 // undecided is a finding of data that do not decide.
 func undecided(text string, figures ...Figure) Finding {
 	return Finding{Verdict: Unknown, Text: text, Figures: figures}
 }
-
-// errNotHere is why an experiment cannot run on a machine. It is no failure.
-var errNotHere = errors.New("it cannot run here")
 
 // lessons are all lessons. The order is that of their numbers, which a test checks.
 var lessons = []*Lesson{
@@ -88,10 +122,8 @@ func All() []*Lesson { return slices.Clone(lessons) }
 
 // Find returns the lesson of a number, nil if there is none.
 func Find(number int) *Lesson {
-	for _, l := range lessons {
-		if l.Number == number {
-			return l
-		}
+	if i := slices.IndexFunc(lessons, func(l *Lesson) bool { return l.Number == number }); i >= 0 {
+		return lessons[i]
 	}
 	return nil
 }
@@ -99,9 +131,146 @@ func Find(number int) *Lesson {
 // FindProgram returns the program of a name, nil if there is none.
 func FindProgram(name string) Program {
 	for _, l := range lessons {
-		if p := l.Programs[name]; p != nil {
-			return p
+		if program := l.programs[name]; program != nil {
+			return func(ctx context.Context, args []string, w io.Writer) error {
+				d, err := measure(ctx, &Env{}, func(l *lab) { program(l, args) })
+				if err != nil {
+					return fmt.Errorf("%s: %w", name, err)
+				}
+				return json.NewEncoder(w).Encode(d)
+			}
 		}
 	}
 	return nil
+}
+
+// Result is a lesson that was run.
+type Result struct {
+	Number int    `json:"number"`
+	Claim  string `json:"claim"`
+	// Verdict is refuted if a part refutes, else shown if a part shows; absent in the list of lessons
+	Verdict Verdict `json:"verdict,omitempty"`
+	Parts   []Part  `json:"parts,omitempty"`
+	Why     string  `json:"why,omitempty"`
+	GoOn    string  `json:"go_on,omitempty"`
+}
+
+// Part is what one experiment of a lesson found.
+type Part struct {
+	Device   string `json:"device"`             // "cpu" or "gpu"
+	Machine  string `json:"machine,omitempty"`  // the processor on which it was measured
+	Recorded string `json:"recorded,omitempty"` // the date of the recording; absent if it was measured now
+	Reason   string `json:"reason,omitempty"`   // why it was not measured now
+	Finding
+	Data    Data          `json:"data,omitempty"`
+	Picture chart.Picture `json:"-"`
+	Failed  error         `json:"-"` // of the experiment
+}
+
+// Devices of parts.
+const (
+	OnCPU = "cpu"
+	OnGPU = "gpu"
+)
+
+// experiment returns the experiment of a device.
+func (l *Lesson) experiment(device string) *Experiment {
+	if device == OnGPU {
+		return l.GPU
+	}
+	return l.CPU
+}
+
+// Run runs a lesson. What cannot run here comes from the recording, which may be nil. The error is that of the context.
+func Run(ctx context.Context, e *Env, l *Lesson, m Machine, recording *Recording) (Result, error) {
+	return l.result(ctx, func(device string) Part {
+		x := l.experiment(device)
+		var data Data
+		err := fmt.Errorf("%w: %s", errNotHere, e.NoGPU)
+		if device == OnCPU || e.Device != nil {
+			data, err = measure(ctx, e, x.Run)
+		}
+		if err == nil {
+			p := x.part(device, data)
+			p.Machine = m.name(device)
+			return p
+		}
+		p := recording.part(l, device)
+		p.Reason = strings.TrimPrefix(err.Error(), errNotHere.Error()+": ")
+		if !errors.Is(err, errNotHere) {
+			p.Failed = err
+		}
+		return p
+	})
+}
+
+// Judge makes the result of a lesson of the data of a recording, which may be nil. Its error is that of the context:
+// judging millions of points, which takes minutes, is then left alone, since the program ends.
+func Judge(ctx context.Context, l *Lesson, recording *Recording) (r Result, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r, err = l.result(ctx, func(device string) Part { return recording.part(l, device) })
+	}()
+	select {
+	case <-done:
+		return r, err
+	case <-ctx.Done():
+		return Result{}, context.Cause(ctx)
+	}
+}
+
+func (l *Lesson) result(ctx context.Context, part func(device string) Part) (Result, error) {
+	r := Result{Number: l.Number, Claim: l.Claim, Verdict: Unknown, Why: l.Why, GoOn: l.GoOn}
+	for _, device := range []string{OnCPU, OnGPU} {
+		if l.experiment(device) == nil {
+			continue
+		}
+		p := part(device)
+		if err := context.Cause(ctx); err != nil {
+			return r, err
+		}
+		if p.Verdict == Refuted || p.Verdict == Shown && r.Verdict == Unknown { // one counterexample refutes
+			r.Verdict = p.Verdict
+		}
+		r.Parts = append(r.Parts, p)
+	}
+	return r, nil
+}
+
+// part judges data.
+func (x *Experiment) part(device string, data Data) Part {
+	p := Part{Device: device, Data: data, Finding: x.judge(data)}
+	if x.Picture != nil && len(data) > 0 {
+		p.Picture = x.Picture(data)
+	}
+	return p
+}
+
+// judge is Judge of data that may lack what it needs: a figure of nothing decides nothing.
+func (x *Experiment) judge(data Data) Finding {
+	if len(data) == 0 {
+		return undecided("There are no data.")
+	}
+	f := x.Judge(data)
+	for _, figure := range f.Figures {
+		if math.IsNaN(figure.Value) || math.IsInf(figure.Value, 0) {
+			return undecided(fmt.Sprintf("The data do not give the figure %q.", figure.Name))
+		}
+	}
+	return f
+}
+
+// Name names the device for people.
+func (p Part) Name() string { return strings.ToUpper(p.Device) }
+
+// Heading says where and when the data were measured.
+func (p Part) Heading() string {
+	switch {
+	case p.Recorded != "":
+		return fmt.Sprintf("%s, recorded on %s on %s", p.Name(), p.Recorded, p.Machine)
+	case p.Machine != "":
+		return fmt.Sprintf("%s, measured now on %s", p.Name(), p.Machine)
+	}
+	return p.Name()
 }

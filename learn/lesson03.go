@@ -1,13 +1,9 @@
 package learn
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
-	"time"
 
 	"gpt2scope/internal/chart"
 	"gpt2scope/internal/humanize"
@@ -17,8 +13,7 @@ import (
 var lesson03 = Lesson{
 	Number: 3,
 	Claim:  "using a GPU is like using a second computer over a network",
-	CPU:    &Experiment{Run: linkOnCPU, Judge: judgeLinkOnCPU, Picture: drawLink},
-	GPU:    &Experiment{Run: onGPU(linkOnGPU), Judge: judgeLink, Picture: drawLink, Sources: []Source{{"lesson01.cu", addSource}}},
+	GPU:    &Experiment{Run: onGPU(linkOnGPU), Judge: judgeLink, Picture: drawLink, Sources: sources("lesson01.cu")},
 	Why: `The picture is good because the same law holds: n bytes take a latency and then a time per byte, a + b n.
 Below a / b bytes the number of transfers counts: pack small ones together. Above, the bytes count: send fewer. As
 over a network, the other side has its own memory, works while you do something else, and answers when asked. The law
@@ -35,7 +30,6 @@ const (
 	toDevice   = "pinned, to the GPU"
 	toHost     = "pinned, to the host"
 	pageable   = "pageable, to the GPU"
-	handOver   = "to another thread"
 	taskKernel = "vector addition, kernel"
 )
 
@@ -47,95 +41,34 @@ func linkSizes(most int) (sizes []int) {
 	return sizes
 }
 
-// shuffled puts sizes in another order for each round: what a copy comes after has an effect on it.
-func shuffled(sizes []int, round int) []int {
-	random := rand.New(rand.NewPCG(3, uint64(round)))
-	random.Shuffle(len(sizes), func(i, j int) { sizes[i], sizes[j] = sizes[j], sizes[i] })
-	return sizes
-}
-
-func linkOnGPU(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
-	kernels := g.kernels(Source{"lesson01.cu", addSource}, "add")
-	most := g.elements(e.pick(1<<26, 1<<12), 3)
-	b := g.buffers(3, int64(most))
+func linkOnGPU(g *gpu) {
+	add := g.kernels("lesson01.cu", "add")[0]
+	most := g.elements(g.pick(1<<26, 1<<12), 3)
+	a, b, sum := g.buffer(int64(most)), g.buffer(int64(most)), g.buffer(int64(most))
 	pinned := g.host(int64(most))
-	if g.err != nil {
-		return nil, g.err
-	}
 	plain := make([]byte, most)
 	for i := range plain {
 		plain[i] = byte(i)
 	}
 	copy(pinned.Bytes(), plain)
-	for i := range e.pick(15, 7) + 1 {
-		for _, n := range shuffled(linkSizes(most/2), i) {
-			if err := context.Cause(ctx); err != nil {
-				return nil, err
-			}
-			size := int64(n)
-			for _, way := range []struct {
-				name string
-				f    func() error
-			}{
-				{toDevice, func() error {
-					return errors.Join(g.Stream.CopyToDevice(b[0], 0, pinned, 0, size), g.Stream.Synchronize())
-				}},
-				{toHost, func() error {
-					return errors.Join(g.Stream.CopyToHost(pinned, 0, b[0], 0, size), g.Stream.Synchronize())
-				}},
-				{pageable, func() error { return b[1].Write(0, plain[:n]) }},
-			} {
-				start := time.Now()
-				err := way.f()
-				if took := time.Since(start); i > 0 { // the first warms up
-					d.add(way.name, "time_us", float64(n), us(took))
-				}
-				if err != nil {
-					return nil, err
-				}
-			}
-			kernel, err := g.timeUs(func() error {
-				return kernels[0].Launch(g.Stream, line(max(1, n/4/1024), 256), b[2], b[0], b[1], int32(n/4))
-			})
-			if err != nil {
-				return nil, err
-			}
-			if i > 0 {
-				d.add(taskKernel, "kernel_us", float64(n), kernel)
-			}
+	var ways []way
+	for _, n := range linkSizes(most / 2) {
+		copied := func(of string, f func() error) {
+			ways = append(ways, way{of: of, x: float64(n), run: func() float64 {
+				return timed(func() {
+					check(f())
+					g.wait()
+				})
+			}})
 		}
+		copied(toDevice, func() error { return g.Stream.CopyToDevice(a, 0, pinned, 0, int64(n)) })
+		copied(toHost, func() error { return g.Stream.CopyToHost(pinned, 0, a, 0, int64(n)) })
+		copied(pageable, func() error { return b.Write(0, plain[:n]) })
+		ways = append(ways, way{of: taskKernel, quantity: "kernel_us", x: float64(n), run: func() float64 {
+			return g.timeUs(func() { g.launch(add, max(1, n/4/1024), 256, sum, a, b, int32(n/4)) })
+		}})
 	}
-	return d, nil
-}
-
-// linkOnCPU hands bytes to another thread, which copies them and answers.
-func linkOnCPU(ctx context.Context, e *Env) (d Data, err error) {
-	most := e.pick(1<<26, 1<<12)
-	from, to := make([]byte, most), make([]byte, most)
-	for i := range from {
-		from[i], to[i] = byte(i), 1
-	}
-	requests, answers := make(chan int), make(chan int)
-	defer close(requests)
-	go func() {
-		for n := range requests {
-			answers <- copy(to[:n], from[:n])
-		}
-	}()
-	for i := range e.pick(15, 7) + 1 {
-		for _, n := range shuffled(linkSizes(most/2), i) {
-			if err := context.Cause(ctx); err != nil {
-				return nil, err
-			}
-			start := time.Now()
-			requests <- n
-			<-answers
-			if took := time.Since(start); i > 0 {
-				d.add(handOver, "time_us", float64(n), us(took))
-			}
-		}
-	}
-	return d, nil
+	g.inTurns(g.pick(15, 7), ways...)
 }
 
 // law is time = latency + bytes / rate, for copies of a range of sizes.
@@ -143,15 +76,11 @@ type law struct{ latency, usPerByte float64 }
 
 func (l law) at(bytes float64) float64 { return l.latency + l.usPerByte*bytes }
 
-func (l law) String() string {
-	return fmt.Sprintf("%s + n / (%s GB/s)", exact("", "us", l.latency).Short(), number(1/l.usPerByte/1e3))
-}
-
 // link is what the copies of a case take, by size, with the law that fits best.
 type link struct {
-	sizes, times []float64 // medians, us
-	law          law
-	off          float64 // how far the law is off: the 90th percentile of the deviations, in percent of the times
+	sizes []float64
+	law   law
+	off   float64 // how far the law is off: the 90th percentile of the deviations, in percent of the times
 }
 
 // minSizes is of how many sizes a law is fitted; with fewer than three there is always one that fits.
@@ -159,15 +88,16 @@ const minSizes = 8
 
 // linkOf fits the laws to the medians of a case, if there are enough.
 func linkOf(d Data, of string) (l link, ok bool) {
+	var times []float64
 	for _, n := range d.xs(of, "time_us") {
 		if t := median(d.at(of, "time_us", n)); t > 0 {
-			l.sizes, l.times = append(l.sizes, n), append(l.times, t)
+			l.sizes, times = append(l.sizes, n), append(times, t)
 		}
 	}
 	if len(l.sizes) < minSizes {
 		return l, false
 	}
-	l.law, l.off = fitLaw(l.sizes, l.times)
+	l.law, l.off = fitLaw(l.sizes, times)
 	return l, l.off < math.Inf(1)
 }
 
@@ -191,7 +121,8 @@ func fitLaw(sizes, times []float64) (best law, off float64) {
 			try(law{0, 2 / (x/t + y/u)})
 			for k := j + 1; k < len(sizes); k++ {
 				z, v := sizes[k], times[k]
-				e := ((u-t)*(z-y) - (v-u)*(y-x)) / ((t+u)*(z-y) + (u+v)*(y-x)) // the line is at t + e t, u - e u and v + e v
+				// the line is at t + e t, u - e u and v + e v
+				e := ((u-t)*(z-y) - (v-u)*(y-x)) / ((t+u)*(z-y) + (u+v)*(y-x))
 				slope := ((1+e)*v - (1+e)*t) / (z - x)
 				try(law{(1+e)*t - slope*x, slope})
 			}
@@ -211,11 +142,12 @@ func percentile90(values []float64) float64 {
 
 // figures are those of the law.
 func (l link) figures(of string) []Figure {
-	f := []Figure{exact(of+": latency", "us", l.law.latency), exact(of+": rate", "GB/s", 1/l.law.usPerByte/1e3), exact(of+": law off by (P90)", "%", l.off)}
-	for i := range f {
-		f[i].N = len(l.sizes)
+	n := len(l.sizes)
+	return []Figure{
+		{Name: of + ": latency", Value: l.law.latency, Unit: "us", N: n},
+		{Name: of + ": rate", Value: 1 / l.law.usPerByte / 1e3, Unit: "GB/s", N: n},
+		{Name: of + ": law off by (P90)", Value: l.off, Unit: "%", N: n},
 	}
-	return f
 }
 
 // linkFits is how far the law may be off, in percent.
@@ -231,37 +163,25 @@ func judgeLink(d Data) Finding {
 	}
 	share := func(n float64) Figure { // of the link, of a vector addition: two arrays go, one comes back
 		link := 2*median(d.at(toDevice, "time_us", n)) + median(d.at(toHost, "time_us", n))
-		return exact("link's share of a vector addition, "+sizeText(n), "%", 100*link/(link+median(d.at(taskKernel, "kernel_us", n))))
+		kernel := median(d.at(taskKernel, "kernel_us", n))
+		return exact("link's share of a vector addition, "+sizeText(n), "%", 100*link/(link+kernel))
 	}
-	f := Finding{Figures: slices.Concat(in.figures(toDevice), out.figures(toHost), slow.figures(pageable), []Figure{share(tasks[0]), share(tasks[len(tasks)-1])})}
+	f := Finding{Figures: slices.Concat(in.figures(toDevice), out.figures(toHost), slow.figures(pageable),
+		[]Figure{share(tasks[0]), share(tasks[len(tasks)-1])})}
 	off := max(in.off, out.off)
-	f.Text = fmt.Sprintf("The law of a network, latency + bytes / rate, is off by %s %% at most for nine in ten sizes of pinned "+
-		"memory, from %s to %s; of pageable memory, which does not count here, by %s %%.",
+	f.Text = fmt.Sprintf("The law of a network, latency + bytes / rate, is off by %s %% at most for nine in ten sizes "+
+		"of pinned memory, from %s to %s; of pageable memory, which does not count here, by %s %%.",
 		number(off), sizeText(in.sizes[0]), sizeText(in.sizes[len(in.sizes)-1]), number(slow.off))
-	switch {
-	case off <= linkFits:
-		f.Verdict = Shown
-	case off > 2*linkFits:
-		f.Verdict = Refuted
-		f.Text += " Latency and rate do not explain these times."
-	default:
-		f.Verdict = Unknown
-		f.Text += fmt.Sprintf(" It should be off by %d %% at most.", linkFits)
-	}
-	return f
+	return f.decide(
+		rule{Shown, off <= linkFits, ""},
+		rule{Refuted, off > 2*linkFits, "Latency and rate do not explain these times."},
+		rule{Unknown, true, fmt.Sprintf("It should be off by %d %% at most.", linkFits)})
 }
 
 // sizeText writes a number of bytes.
 func sizeText(bytes float64) string { return humanize.Size(int64(bytes)) }
 
-func judgeLinkOnCPU(d Data) Finding {
-	l, ok := linkOf(d, handOver)
-	if !ok {
-		return undecided("Too few sizes were measured.")
-	}
-	return undecided(fmt.Sprintf("The claim is about a GPU; this is a CPU, for comparison: handing n bytes to another thread takes about %s. Caches make small sizes faster than the law, memory large ones slower.", l.law), l.figures(handOver)...)
-}
-
 func drawLink(d Data) chart.Picture {
-	return curves("Time of a copy by its size", log("bytes"), log("time (us)"), d.medians("time_us", d.cases("time_us")...)...)
+	return curves("Time of a copy by its size", log("bytes"), log("time (us)"),
+		d.medians("time_us", d.cases("time_us")...)...)
 }

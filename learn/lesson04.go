@@ -1,28 +1,24 @@
 package learn
 
-// #include "lesson04.h"
+// #include "lessons.h"
 import "C"
 
 import (
-	"context"
-	_ "embed"
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"gpt2scope/cpu"
 	"gpt2scope/internal/chart"
 )
 
-//go:embed lesson04.cu
-var chainSource string
-
 var lesson04 = Lesson{
 	Number: 4,
 	Claim:  "CPUs execute instructions one after another, GPUs in parallel",
 	CPU:    &Experiment{Run: parallelOnCPU, Judge: judgeParallelOnCPU, Picture: drawParallelOnCPU},
-	GPU:    &Experiment{Run: onGPU(parallelOnGPU), Judge: judgeParallelOnGPU, Picture: drawParallelOnGPU, Sources: []Source{{"lesson04.cu", chainSource}}},
+	GPU: &Experiment{
+		Run: onGPU(parallelOnGPU), Judge: judgeParallelOnGPU, Picture: drawParallelOnGPU, Sources: sources("lesson04.cu"),
+	},
 	Why: `Both do both. A chain in which each step needs the result of the last runs at about the same pace on either:
 one step per latency of the arithmetic unit. A CPU core finds independent instructions by itself and runs several at
 once, works on 8 or 16 numbers with one vector instruction, and has neighbours: three kinds of parallelism, whose
@@ -38,71 +34,51 @@ const (
 	oneChain    = "one chain"
 	eightChains = "8 chains"
 	vectorsOf   = "vectors"
+	vectorsAll  = "vectors, all threads"
 )
 
-func parallelOnCPU(ctx context.Context, e *Env) (d Data, err error) {
-	steps := e.pick(4_000_000, 4000)
-	all := cpu.Threads(0)
-	for _, way := range []struct {
+func parallelOnCPU(l *lab) {
+	steps := l.pick(4_000_000, 4000)
+	for _, w := range []struct {
 		name    string
 		threads int
-		flops   float64 // of a step
+		flops   int // of a step
 		run     func()
 	}{
 		{oneChain, 1, 2, func() { C.learn_chain(C.long(steps)) }},
 		{eightChains, 1, 16, func() { C.learn_chains(C.long(steps)) }},
 		{vectorsOf, 1, 128, func() { C.learn_vectors(C.long(steps)) }},
-		{vectorsOf + ", all threads", all, 128, func() { C.learn_vectors(C.long(steps)) }},
+		{vectorsAll, cpu.Threads(0), 128, func() { C.learn_vectors(C.long(steps)) }},
 	} {
-		times, err := repeated(ctx, e.pick(15, 7), func() (float64, error) {
-			start := time.Now()
-			var group sync.WaitGroup
-			for range way.threads {
-				group.Go(way.run)
-			}
-			group.Wait()
-			return us(time.Since(start)), nil
-		})
-		if err != nil {
-			return nil, err
-		}
-		for _, t := range times {
-			d.add(way.name, "time_us", float64(way.threads), t)
-			d.add(way.name, "flops", float64(way.threads), way.flops*float64(steps)*float64(way.threads))
-		}
+		l.add(w.name, "flops", float64(w.threads), float64(w.flops*steps*w.threads))
+		l.inTurns(l.pick(15, 7), way{of: w.name, x: float64(w.threads), run: func() float64 {
+			return timed(func() {
+				var group sync.WaitGroup
+				for range w.threads {
+					group.Go(w.run)
+				}
+				group.Wait()
+			})
+		}})
 	}
-	return d, nil
 }
 
-func parallelOnGPU(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
-	kernels := g.kernels(Source{"lesson04.cu", chainSource}, "chain")
-	out := g.buffers(1, 4)
-	if g.err != nil {
-		return nil, g.err
-	}
+func parallelOnGPU(g *gpu) {
+	chain := g.kernels("lesson04.cu", "chain")[0]
+	out := g.buffer(4)
 	const steps = 100_000
 	processors := g.Device.Info().Processors
-	for _, shape := range []struct{ blocks, threads int }{{1, 1}, {1, 8}, {1, 32}, {1, 128}, {1, 1024}, {processors, 1024}, {2 * processors, 1024}} {
-		times, err := repeated(ctx, e.pick(11, 7), func() (float64, error) {
-			return g.timeUs(func() error {
-				return kernels[0].Launch(g.Stream, line(shape.blocks, shape.threads), out[0], int32(steps))
-			})
-		})
-		if err != nil {
-			return nil, err
-		}
+	var ways []way
+	for _, shape := range []struct{ blocks, threads int }{
+		{1, 1}, {1, 8}, {1, 32}, {1, 128}, {1, 1024}, {processors, 1024}, {2 * processors, 1024},
+	} {
 		threads := float64(shape.blocks * shape.threads)
-		for _, t := range times {
-			d.add("GPU threads", "time_us", threads, t)
-			d.add("GPU threads", "flops", threads, 2*steps*threads)
-		}
+		g.add(gpuThreads, "flops", threads, 2*steps*threads)
+		ways = append(ways, way{of: gpuThreads, x: threads, run: func() float64 {
+			return g.timeUs(func() { g.launch(chain, shape.blocks, shape.threads, out, int32(steps)) })
+		}})
 	}
-	return d, nil
-}
-
-// speed is the arithmetic rate of a case with so many threads.
-func (d Data) speed(name, of string, threads float64) Figure {
-	return figureOf(name, "GFLOP/s", each(d.at(of, "flops", threads), d.at(of, "time_us", threads), func(n, t float64) float64 { return n / t / 1e3 }))
+	g.inTurns(g.pick(11, 7), ways...)
 }
 
 // A CPU that does parallelFactor times as much as one chain refutes that it executes one instruction after another; one
@@ -110,52 +86,47 @@ func (d Data) speed(name, of string, threads float64) Figure {
 const parallelFactor, serialFactor = 4, 1.5
 
 func judgeParallelOnCPU(d Data) Finding {
-	whole := vectorsOf + ", all threads"
-	threads := d.xs(whole, "time_us")
+	threads := d.xs(vectorsAll, "time_us")
 	if len(threads) == 0 {
 		return undecided("Nothing was measured on all threads.")
 	}
-	chain, chains, vectors := d.speed("1 chain of dependent steps, 1 thread", oneChain, 1), d.speed("8 independent chains, 1 thread", eightChains, 1), d.speed("vector instructions, 1 thread", vectorsOf, 1)
-	all := d.speed("vector instructions, "+countOf(int(threads[0]), "thread"), whole, threads[0])
+	chain := d.rate("1 chain of dependent steps, 1 thread", oneChain, "flops", 1)
+	all := d.rate("vector instructions, "+countOf(int(threads[0]), "thread"), vectorsAll, "flops", threads[0])
 	factor := exact("the last over the first", "x", all.Value/chain.Value)
-	f := Finding{Figures: []Figure{chain, chains, vectors, all, factor}}
+	f := Finding{Figures: []Figure{
+		chain,
+		d.rate("8 independent chains, 1 thread", eightChains, "flops", 1),
+		d.rate("vector instructions, 1 thread", vectorsOf, "flops", 1),
+		all, factor,
+	}}
 	f.Text = fmt.Sprintf("This CPU does %s the arithmetic of instructions that wait for one another.", factor)
-	switch {
-	case factor.Value >= parallelFactor:
-		f.Verdict = Refuted
-		f.Text += " The claim misleads: a CPU works in parallel too, within a core and with several."
-	case factor.Value <= serialFactor:
-		f.Verdict = Shown
-		f.Text += " It executes one instruction after another."
-	default:
-		f.Verdict = Unknown
-	}
-	return f
+	return f.decide(
+		rule{Refuted, factor.Value >= parallelFactor,
+			"The claim misleads: a CPU works in parallel too, within a core and with several."},
+		rule{Shown, factor.Value <= serialFactor, "It executes one instruction after another."})
 }
 
 func judgeParallelOnGPU(d Data) Finding {
-	const of = "GPU threads"
-	lane, warp := figureOf("1 chain of steps, 1 thread", "us", d.at(of, "time_us", 1)), figureOf("32 chains, the 32 threads of a warp", "us", d.at(of, "time_us", 32))
-	ratio := figureOf("time of the warp over that of 1 thread", "x", ratios(d.at(of, "time_us", 32), d.at(of, "time_us", 1)))
-	threads := d.xs(of, "time_us")
+	threads := d.xs(gpuThreads, "time_us")
 	if len(threads) == 0 {
 		return undecided("Nothing was measured.")
 	}
 	most := threads[len(threads)-1]
-	one, all := d.speed("1 thread", of, 1), d.speed(count(most)+" threads", of, most)
-	f := Finding{Figures: []Figure{lane, warp, ratio, one, all}}
+	lane, warp := d.at(gpuThreads, "time_us", 1), d.at(gpuThreads, "time_us", 32)
+	ratio := figureOf("time of the warp over that of 1 thread", "x", ratios(warp, lane))
+	f := Finding{Figures: []Figure{
+		figureOf("1 chain of steps, 1 thread", "us", lane),
+		figureOf("32 chains, the 32 threads of a warp", "us", warp),
+		ratio,
+		d.rate("1 thread", gpuThreads, "flops", 1),
+		d.rate(count(most)+" threads", gpuThreads, "flops", most),
+	}}
 	f.Text = fmt.Sprintf("A warp does 32 times the work of one thread in %s the time.", ratio.Short())
-	switch low, high := ratio.interval(); {
-	case high < 1.2:
-		f.Verdict = Shown
-		f.Text += " So much is true: the lanes of a GPU work in parallel. Within a thread, each step waits for the one before."
-	case low > 16:
-		f.Verdict = Refuted
-		f.Text += " The lanes of a warp took turns."
-	default:
-		f.Verdict = Unknown
-	}
-	return f
+	low, high := ratio.interval()
+	return f.decide(
+		rule{Shown, high < 1.2, "So much is true: the lanes of a GPU work in parallel. Within a thread, each step waits " +
+			"for the one before."},
+		rule{Refuted, low > 16, "The lanes of a warp took turns."})
 }
 
 func drawParallelOnCPU(d Data) chart.Picture {
@@ -164,10 +135,9 @@ func drawParallelOnCPU(d Data) chart.Picture {
 }
 
 func drawParallelOnGPU(d Data) chart.Picture {
-	const of = "GPU threads"
 	var figures []Figure
-	for _, x := range d.xs(of, "time_us") {
-		figures = append(figures, d.speed(countOf(int(x), "thread"), of, x))
+	for _, x := range d.xs(gpuThreads, "time_us") {
+		figures = append(figures, d.rate(countOf(int(x), "thread"), gpuThreads, "flops", x))
 	}
 	return bars("What threads add on a GPU", log("GFLOP/s"), 1, figures...)
 }

@@ -1,10 +1,7 @@
 package learn
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	"gpt2scope/internal/chart"
 )
@@ -12,7 +9,7 @@ import (
 var lesson05 = Lesson{
 	Number: 5,
 	Claim:  "Python's timer, or any timer of the host, cannot time a kernel, because CUDA is asynchronous",
-	GPU:    &Experiment{Run: onGPU(timersOnGPU), Judge: judgeTimers, Picture: drawTimers, Sources: []Source{spinSource}},
+	GPU:    &Experiment{Run: onGPU(timersOnGPU), Judge: judgeTimers, Picture: drawTimers, Sources: sources("spin.cu")},
 	Why: `The premise is right, the conclusion is not. A launch puts the kernel into a queue and returns; a timer
 stopped then has measured the launch, however long the kernel runs. But the host can wait: synchronise, start the
 timer, launch, synchronise, stop. That is the kernel's time plus some microseconds for launch and wake-up, which
@@ -29,42 +26,26 @@ const (
 	events = "events"
 )
 
-func timersOnGPU(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
+func timersOnGPU(g *gpu) {
 	spin := g.spin()
-	if g.err != nil {
-		return nil, g.err
+	var ways []way
+	for _, length := range []float64{10, 100, 1000, 10000} {
+		length := min(length, float64(g.pick(10000, 100)))
+		ways = append(ways,
+			way{of: noWait, x: length, run: func() float64 {
+				t := timed(func() { spin(length) })
+				g.wait()
+				return t
+			}},
+			way{of: waited, x: length, run: func() float64 {
+				return timed(func() {
+					spin(length)
+					g.wait()
+				})
+			}},
+			way{of: events, x: length, run: func() float64 { return g.timeUs(func() { spin(length) }) }})
 	}
-	if err := errors.Join(spin(100), g.Stream.Synchronize()); err != nil {
-		return nil, err
-	}
-	for range e.pick(15, 7) {
-		for _, length := range []float64{10, 100, 1000, 10000} {
-			if err := context.Cause(ctx); err != nil {
-				return nil, err
-			}
-			length := min(length, float64(e.pick(10000, 100)))
-			start := time.Now()
-			err := spin(length)
-			returned := time.Since(start)
-			if err = errors.Join(err, g.Stream.Synchronize()); err != nil {
-				return nil, err
-			}
-			start = time.Now()
-			err = errors.Join(spin(length), g.Stream.Synchronize())
-			whole := time.Since(start)
-			if err != nil {
-				return nil, err
-			}
-			device, err := g.timeUs(func() error { return spin(length) })
-			if err != nil {
-				return nil, err
-			}
-			d.add(noWait, "time_us", length, us(returned))
-			d.add(waited, "time_us", length, us(whole))
-			d.add(events, "time_us", length, device)
-		}
-	}
-	return d, nil
+	g.inTurns(g.pick(15, 7), ways...)
 }
 
 // timersSame is how far two timers may differ, in percent of the time by events.
@@ -80,27 +61,21 @@ func judgeTimers(d Data) Finding {
 		return figureOf(exact("", "us", x).Short()+" kernel: "+name, "us", d.at(name, "time_us", x))
 	}
 	a, b, c := of(noWait, long), of(waited, long), of(events, long)
-	off := figureOf("the host timer that waits, over events", "%", each(d.at(waited, "time_us", long), d.at(events, "time_us", long), func(w, e float64) float64 { return 100 * (w/e - 1) }))
+	off := figureOf("the host timer that waits, over events", "%",
+		changes(d.at(events, "time_us", long), d.at(waited, "time_us", long)))
 	f := Finding{Figures: []Figure{c, b, off, a, of(events, short), of(waited, short)}}
 	f.Text = fmt.Sprintf("Without a wait, the host's timer measures the launch alone, %s.", a.Short())
 	low, high := off.interval()
-	switch {
-	case c.Value < 1000:
-		f.Verdict = Unknown
-		f.Text += " The kernels were too short to tell."
-	case low >= -timersSame && high <= timersSame:
-		f.Verdict = Refuted
-		f.Text += fmt.Sprintf(" If it waits for a long kernel, it agrees with events within %d %%: the host can time a kernel.", timersSame)
-	case low > timersSame || high < -timersSame:
-		f.Verdict = Shown
-		f.Text += fmt.Sprintf(" If it waits, it still differs from events by more than %d %%.", timersSame)
-	default:
-		f.Verdict = Unknown
-		f.Text += " The interval is too wide to tell: other work disturbed the host."
-	}
-	return f
+	return f.decide(
+		rule{Unknown, c.Value < 1000, "The kernels were too short to tell."},
+		rule{Refuted, low >= -timersSame && high <= timersSame, fmt.Sprintf(
+			"If it waits for a long kernel, it agrees with events within %d %%: the host can time a kernel.", timersSame)},
+		rule{Shown, low > timersSame || high < -timersSame,
+			fmt.Sprintf("If it waits, it still differs from events by more than %d %%.", timersSame)},
+		rule{Unknown, true, "The interval is too wide to tell: other work disturbed the host."})
 }
 
 func drawTimers(d Data) chart.Picture {
-	return curves("Three timers of one kernel", log("length that the kernel was asked to take (us)"), log("measured time (us)"), d.medians("time_us", noWait, waited, events)...)
+	return curves("Three timers of one kernel", log("length that the kernel was asked to take (us)"),
+		log("measured time (us)"), d.medians("time_us", noWait, waited, events)...)
 }

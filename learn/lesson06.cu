@@ -9,7 +9,9 @@ __device__ float power_of(float a, float exponent) {
   return powf(a, exponent);
 }
 
-#define EACH(i, n) for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < n; i += gridDim.x * (long long)blockDim.x)
+#define EACH(i, n)                                                                \
+  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < n;     \
+       i += gridDim.x * (long long)blockDim.x)
 
 extern "C" __global__ void multiply(float *y, const float *x, long long n) {
   EACH(i, n) y[i] = x[i] * x[i];

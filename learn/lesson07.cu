@@ -1,5 +1,6 @@
-// y = 2 x of n numbers, as PyTorch's vectorized_elementwise_kernel<width, ...> does it: a block of 128 threads does 512
-// elements, each thread 4 of them, by loads of width numbers. It counts its blocks if it is given a counter. The width is known when the kernel is compiled. n is a multiple of 512.
+// y = 2 x of n numbers, a multiple of 512, as PyTorch's vectorized_elementwise_kernel<width, ...> does it: a block of
+// 128 threads does 512 elements, each thread 4 of them, by loads of width numbers, which is known when the kernel is
+// compiled. It counts its blocks if it is given a counter.
 
 template <int width>
 struct alignas(4 * width) vector {
@@ -18,6 +19,10 @@ __device__ void vectorized(float *y, const float *x, int n, unsigned *blocks) {
     }
 }
 
-extern "C" __global__ void vectorized_1(float *y, const float *x, int n, unsigned *blocks) { vectorized<1>(y, x, n, blocks); }
-extern "C" __global__ void vectorized_2(float *y, const float *x, int n, unsigned *blocks) { vectorized<2>(y, x, n, blocks); }
-extern "C" __global__ void vectorized_4(float *y, const float *x, int n, unsigned *blocks) { vectorized<4>(y, x, n, blocks); }
+#define KERNEL(width)                                                                                     \
+  extern "C" __global__ void vectorized_##width(float *y, const float *x, int n, unsigned *blocks) {      \
+    vectorized<width>(y, x, n, blocks);                                                                   \
+  }
+KERNEL(1)
+KERNEL(2)
+KERNEL(4)

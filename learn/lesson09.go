@@ -1,7 +1,6 @@
 package learn
 
 import (
-	"context"
 	"fmt"
 	"strings"
 
@@ -23,19 +22,13 @@ The name of a call tells what was asked, not what the answer was.`,
 	GoOn: "infer trace show traces/samples/gpt2-L12-graph-cupti.json.gz --by launch",
 }
 
-// The two runs of lesson 9: modes of a GPU.
+// captureModes are those of the two runs that are recorded, in processes of their own: a process has one recorder.
 var captureModes = []string{"eager", "graph"}
 
-// capturesOnGPU records a run in each mode, in processes of their own, since a process has one recorder.
-func capturesOnGPU(ctx context.Context, e *Env) (d Data, err error) {
+func capturesOnGPU(l *lab) {
 	for _, mode := range captureModes {
-		t, err := e.recordRun(ctx, mode, "--layers", "1", "-n", "8")
-		if err != nil {
-			return nil, err
-		}
-		countCalls(&d, mode, t)
+		countCalls(&l.Data, mode, l.recordRun(mode, "--layers", "1", "-n", "8"))
 	}
-	return d, nil
 }
 
 // countCalls adds how often each function of the API was called in a recording, how many kernels ran, and how many of
@@ -63,7 +56,7 @@ func countCalls(d *Data, mode string, t *traces.Trace) {
 	}
 }
 
-// called is how often a mode called the functions whose names begin so: "cudaGraphInstantiate" has versions.
+// called is how often a mode called a function whose name may have a version: "cudaGraphInstantiate" has several.
 func (d Data) called(mode, prefix string) (n float64) {
 	for _, p := range d {
 		if p.Case == mode && strings.HasPrefix(p.Quantity, "calls of "+prefix) {
@@ -76,29 +69,23 @@ func (d Data) called(mode, prefix string) (n float64) {
 func judgeCaptures(d Data) Finding {
 	var f Finding
 	for _, mode := range captureModes {
-		asks := exact(mode+": cudaStreamIsCapturing calls", "", d.called(mode, "cudaStreamIsCapturing"))
-		begins := exact(mode+": cudaStreamBeginCapture calls", "", d.called(mode, "cudaStreamBeginCapture"))
-		launches := exact(mode+": cudaGraphLaunch calls", "", d.called(mode, "cudaGraphLaunch"))
-		kernels := figureOf(mode+": kernels", "", d.values(mode, "kernels"))
-		nodes := figureOf(mode+": kernels in a graph", "", d.values(mode, "kernels_of_graphs"))
-		f.Figures = append(f.Figures, asks, begins, launches, kernels, nodes)
+		for _, call := range []string{"cudaStreamIsCapturing", "cudaStreamBeginCapture", "cudaGraphLaunch"} {
+			f.Figures = append(f.Figures, exact(mode+": "+call+" calls", "", d.called(mode, call)))
+		}
+		f.Figures = append(f.Figures, figureOf(mode+": kernels", "", d.values(mode, "kernels")),
+			figureOf(mode+": kernels in a graph", "", d.values(mode, "kernels_of_graphs")))
 	}
-	asks, graphs := f.Figures[0].Value, f.Figures[4].Value+f.Figures[2].Value
-	f.Text = fmt.Sprintf("Two runs of GPT-2 were recorded: eager launches each kernel by a call, graph launches CUDA graphs. The timeline of eager has cudaStreamIsCapturing %s, and %s of its %s kernels are nodes of a graph.", times(asks), count(f.Figures[4].Value), count(f.Figures[3].Value))
-	switch {
-	case len(d.values("eager", "kernels")) == 0 || f.Figures[3].Value == 0:
+	asks, launches, kernels, nodes := f.Figures[0].Value, f.Figures[2].Value, f.Figures[3].Value, f.Figures[4].Value
+	if !(kernels > 0) {
 		return undecided("There is no recording of eager mode with kernels.", f.Figures...)
-	case asks == 0:
-		f.Verdict = Unknown
-		f.Text += " Without the call there, this does not tell."
-	case graphs > 0:
-		f.Verdict = Shown
-		f.Text += " Where the call is, there are graphs."
-	default:
-		f.Verdict = Refuted
-		f.Text += " The call is there, and no graph."
 	}
-	return f
+	f.Text = fmt.Sprintf("Two runs of GPT-2 were recorded: eager launches each kernel by a call, graph launches CUDA "+
+		"graphs. The timeline of eager has cudaStreamIsCapturing %s, and %s of its %s kernels are nodes of a graph.",
+		times(asks), count(nodes), count(kernels))
+	return f.decide(
+		rule{Unknown, asks == 0, "Without the call there, this does not tell."},
+		rule{Shown, nodes+launches > 0, "Where the call is, there are graphs."},
+		rule{Refuted, true, "The call is there, and no graph."})
 }
 
 // times writes how often something happened.

@@ -2,9 +2,7 @@ package learn
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	"gpt2scope/internal/chart"
 )
@@ -12,7 +10,7 @@ import (
 var lesson10 = Lesson{
 	Number: 10,
 	Claim:  "a synchronisation is needed so that the CPU does not run ahead of the GPU",
-	GPU:    &Experiment{Run: onGPU(queueOnGPU), Judge: judgeQueue, Picture: drawQueue, Sources: []Source{spinSource}},
+	GPU:    &Experiment{Run: onGPU(queueOnGPU), Judge: judgeQueue, Picture: drawQueue, Sources: sources("spin.cu")},
 	Why: `Launches go into a queue of the driver, which has a fixed number of places. While there is room, a launch
 takes microseconds and the CPU runs ahead. When the queue is full, the launch itself waits until the GPU has finished
 a kernel. So the CPU can never be further ahead than the queue is long, and needs no call for that. Running ahead is
@@ -23,68 +21,45 @@ long as a kernel is not slow: the queue is full.`,
 	GoOn: "infer trace advise traces/samples/gpt2-L12-eager-cupti.json.gz",
 }
 
-func queueOnGPU(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
+func queueOnGPU(g *gpu) {
 	spin := g.spin()
-	if g.err != nil {
-		return nil, g.err
-	}
 	const length = 100
-	launches := e.pick(2000, 50)
-	if err := errors.Join(spin(length), g.Stream.Synchronize()); err != nil {
-		return nil, err
-	}
-	for range e.pick(7, 7) {
-		if err := context.Cause(ctx); err != nil {
-			return nil, err
-		}
+	launches := g.pick(2000, 50)
+	spin(length)
+	g.wait()
+	for range 7 {
+		check(context.Cause(g.ctx))
 		const several = 20 // of one alone, events also time the wait for its launch
-		kernel, err := g.timeUs(func() (err error) {
+		kernel := g.timeUs(func() {
 			for range several {
-				err = errors.Join(err, spin(length))
+				spin(length)
 			}
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-		kernel /= several
-		d.add("kernel", "time_us", 0, kernel)
-		took := make([]time.Duration, launches)
+		}) / several
+		took := make([]float64, launches)
 		for i := range took {
-			start := time.Now()
-			if err := spin(length); err != nil {
-				return nil, err
-			}
-			took[i] = time.Since(start)
+			took[i] = timed(func() { spin(length) })
 		}
-		if err := g.Stream.Synchronize(); err != nil {
-			return nil, err
-		}
-		// All launches of each round would be many: of those that lasted less than a quarter of the kernel, one in
-		// fifty.
-		d.add("round", "launches", 0, float64(launches))
+		g.wait()
+		g.add("kernel", "time_us", 0, kernel)
+		g.add("round", "launches", 0, float64(launches))
+		// All launches would be many: of those that lasted less than a quarter of the kernel, one in fifty is kept.
 		for i, t := range took {
-			if i%50 == 0 || us(t) > kernel/4 {
-				d.add("launch", "time_us", float64(i+1), us(t))
+			if i%50 == 0 || t > kernel/4 {
+				g.add("launch", "time_us", float64(i+1), t)
 			}
 		}
 	}
-	return d, nil
 }
 
 // rounds splits data at the points of a quantity.
 func (d Data) rounds(quantity string) (rounds []Data) {
-	from := -1
 	for i, p := range d {
 		if p.Quantity == quantity {
-			if from >= 0 {
-				rounds = append(rounds, d[from:i])
-			}
-			from = i
+			rounds = append(rounds, d[i:i])
 		}
-	}
-	if from >= 0 {
-		rounds = append(rounds, d[from:])
+		if n := len(rounds); n > 0 {
+			rounds[n-1] = rounds[n-1][:len(rounds[n-1])+1]
+		}
 	}
 	return rounds
 }
@@ -128,23 +103,19 @@ func judgeQueue(d Data) Finding {
 	}
 	quick := figureOf("time of a launch, room in the queue", "us", free)
 	f := Finding{Figures: []Figure{kernel, quick}}
-	most := median(d.values("round", "launches"))
-	switch {
-	case kernel.Value < 10 || !(kernel.Value >= 4*quick.Value):
-		return undecided(fmt.Sprintf("A kernel takes %s and a launch %s: the GPU keeps up with the CPU, so the queue never fills.", kernel.Short(), quick.Short()), f.Figures...)
-	case len(rounds) == 0 || len(depths) > 0 && len(depths) < len(rounds):
-		return undecided("The launches waited in some rounds only.", f.Figures...)
-	case len(depths) == 0:
-		f.Verdict = Shown
-		f.Text = fmt.Sprintf("None of %s launches in a row waited: the CPU ran ahead of all of them.", count(most))
-	default:
-		depth := figureOf("launches until one waits for room", "", depths)
-		wait := figureOf("time of a launch, queue full", "us", blocked)
-		f.Verdict = Refuted
-		f.Figures = append(f.Figures, depth, wait)
-		f.Text = fmt.Sprintf("The CPU runs %s launches ahead. From there on each launch takes about as long as a kernel, although nothing was synchronised: the launch itself waits for room in the queue.", depth.Short())
+	depth := figureOf("launches until one waits for room", "", depths)
+	if len(depths) == len(rounds) {
+		f.Figures = append(f.Figures, depth, figureOf("time of a launch, queue full", "us", blocked))
 	}
-	return f
+	return f.decide(
+		rule{Unknown, kernel.Value < 10 || !(kernel.Value >= 4*quick.Value), fmt.Sprintf("A kernel takes %s and a launch "+
+			"%s: the GPU keeps up with the CPU, so the queue never fills.", kernel.Short(), quick.Short())},
+		rule{Unknown, len(rounds) == 0 || len(depths) > 0 && len(depths) < len(rounds),
+			"The launches waited in some rounds only."},
+		rule{Shown, len(depths) == 0, fmt.Sprintf("None of %s launches in a row waited: the CPU ran ahead of all of them.",
+			count(median(d.values("round", "launches"))))},
+		rule{Refuted, true, fmt.Sprintf("The CPU runs %s launches ahead. From there on each launch takes about as long as a "+
+			"kernel, although nothing was synchronised: the launch itself waits for room in the queue.", depth.Short())})
 }
 
 func drawQueue(d Data) chart.Picture {
@@ -152,5 +123,6 @@ func drawQueue(d Data) chart.Picture {
 	if rounds := d.rounds("launches"); len(rounds) > 0 {
 		first = rounds[0]
 	}
-	return curves("How long each launch takes", linear("launch"), log("time of the launch (us)"), first.medians("time_us", "launch")...)
+	return curves("How long each launch takes", linear("launch"), log("time of the launch (us)"),
+		first.medians("time_us", "launch")...)
 }

@@ -33,17 +33,16 @@ func layersOf(t *traces.Trace) (d Data) {
 		}
 	}
 	for i, pass := range w.Passes {
-		of, layers, syncs := w.PassName(pass.Event), map[int]bool{}, 0
-		for j := range t.Events {
-			e := &t.Events[j]
-			inside := e.Kind.IsCall() && e.Lane.Process == pass.Event.Lane.Process && e.Lane.ID == pass.Event.Lane.ID && e.Time >= pass.Event.Time && e.Time < pass.Event.End()
-			if inside && e.Call() == traces.CallSync {
+		p, layers, syncs := pass.Event, map[int]bool{}, 0
+		for _, e := range t.Events {
+			if e.Kind.IsCall() && e.Lane.Process == p.Lane.Process && e.Lane.ID == p.Lane.ID &&
+				e.Time >= p.Time && e.Time < p.End() && e.Call() == traces.CallSync {
 				syncs++
 			}
 		}
 		paired, late, mixed := 0, 0, 0
 		ended := map[int]int64{} // of the kernels of a slot: the last end
-		for _, k := range kernels[pass.Event] {
+		for _, k := range kernels[p] {
 			if w.CallOf(k) != nil {
 				paired++
 			}
@@ -63,40 +62,33 @@ func layersOf(t *traces.Trace) (d Data) {
 			}
 			ended[step.Slot] = max(ended[step.Slot], k.End())
 		}
-		for quantity, n := range map[string]int{"layers": len(layers), "synchronisations": syncs, "kernels": len(kernels[pass.Event]), "paired": paired, "after_range": late, "before_layer": mixed} {
-			d.add(of, quantity, float64(i), float64(n))
+		for quantity, n := range map[string]int{"layers": len(layers), "synchronisations": syncs, "kernels": len(kernels[p]),
+			"paired": paired, "after_range": late, "before_layer": mixed} {
+			d.add(w.PassName(p), quantity, float64(i), float64(n))
 		}
 	}
 	return d
 }
 
 func judgeLayers(d Data) Finding {
-	sum := func(quantity string) (total float64) {
+	sum := func(quantity string) (all float64) {
 		for _, of := range d.cases(quantity) {
-			for _, v := range d.values(of, quantity) {
-				total += v
-			}
+			all += total(d.values(of, quantity))
 		}
-		return total
+		return all
 	}
 	layers, syncs, kernels, paired := sum("layers"), sum("synchronisations"), sum("kernels"), sum("paired")
-	perLayer, share := exact("synchronisations per layer", "", syncs/layers), exact("kernels paired with a launch by id", "%", 100*paired/kernels)
-	late, mixed := exact("kernels that began after the range of their launch", "%", 100*sum("after_range")/kernels), exact("kernels that began before an earlier layer ended", "%", 100*sum("before_layer")/kernels)
-	f := Finding{Figures: []Figure{perLayer, share, late, mixed}, Text: fmt.Sprintf(
-		"While %.0f layers of GPT-2 ran, the host waited for the GPU %s. %s of %s kernels have the id of a launch.",
-		layers, countOf(int(syncs), "time"), number(paired), number(kernels))}
-	switch {
-	case perLayer.Value < 0.5:
-		f.Verdict = Refuted
-		if share.Value == 100 {
-			f.Text += " So the first half of the claim is wrong, the second is right."
-		}
-	case share.Value < 100:
-		f.Verdict = Refuted
-	case perLayer.Value >= 1:
-		f.Verdict = Shown
-	default:
-		f.Verdict = Unknown
-	}
-	return f
+	perLayer, share := syncs/layers, 100*paired/kernels
+	f := Finding{Figures: []Figure{
+		exact("synchronisations per layer", "", perLayer),
+		exact("kernels paired with a launch by id", "%", share),
+		exact("kernels that began after the range of their launch", "%", 100*sum("after_range")/kernels),
+		exact("kernels that began before an earlier layer ended", "%", 100*sum("before_layer")/kernels),
+	}}
+	f.Text = fmt.Sprintf("While %.0f layers of GPT-2 ran, the host waited for the GPU %s. %s of %s kernels have the id of "+
+		"a launch.", layers, countOf(int(syncs), "time"), number(paired), number(kernels))
+	return f.decide(
+		rule{Refuted, perLayer < 0.5 && share == 100, "So the first half of the claim is wrong, the second is right."},
+		rule{Refuted, perLayer < 0.5 || share < 100, ""},
+		rule{Shown, perLayer >= 1, ""})
 }

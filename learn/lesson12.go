@@ -35,17 +35,11 @@ func rangesOf(t *traces.Trace) (d Data) {
 	var order []key
 	for i := range t.Events {
 		e := &t.Events[i]
-		if e.Kind != traces.KindStep && e.Kind != traces.KindPass {
-			continue
-		}
-		if e.Kind == traces.KindPass {
-			if e.Lane.Kind == traces.LaneThread {
-				passes[e] = len(passes)
-			}
-			continue
+		if e.Kind == traces.KindPass && e.Lane.Kind == traces.LaneThread {
+			passes[e] = len(passes)
 		}
 		pass, ok := passes[w.PassOf(e)]
-		if !ok {
+		if e.Kind != traces.KindStep || !ok {
 			continue
 		}
 		k := key{traces.InAnyLayer(e.Name), pass}
@@ -74,47 +68,47 @@ func total(values []float64) (sum float64) {
 	return sum
 }
 
+// hostOverDevice is what nvtx_sum gives a stage over the time of its kernels.
+func (d Data) hostOverDevice(stage string) float64 {
+	return total(d.values(stage, "host_us")) / total(d.values(stage, "device_us"))
+}
+
 func judgeRanges(d Data) Finding {
-	var most, least Figure
-	var mostOf, leastOf string
-	for _, stage := range d.cases("host_us") {
-		f := exact(stage+": nvtx_sum over its kernels", "x", total(d.values(stage, "host_us"))/total(d.values(stage, "device_us")))
-		if mostOf == "" || f.Value > most.Value {
-			most, mostOf = f, stage
-		}
-		if leastOf == "" || f.Value < least.Value {
-			least, leastOf = f, stage
-		}
-	}
-	if mostOf == "" {
+	stages := d.cases("host_us")
+	if len(stages) == 0 {
 		return undecided("No stage has a range and a kernel.")
 	}
-	sum := func(stage, name, quantity string) Figure {
-		return exact(stage+": "+name, "us", total(d.values(stage, quantity)))
+	most, least := stages[0], stages[0]
+	for _, stage := range stages {
+		if d.hostOverDevice(stage) > d.hostOverDevice(most) {
+			most = stage
+		}
+		if d.hostOverDevice(stage) < d.hostOverDevice(least) {
+			least = stage
+		}
 	}
-	const host, device = "ranges on the host (nvtx_sum)", "kernels on the GPU"
-	middle := figureOf(mostOf+": the same in the median pass", "x", ratios(d.values(mostOf, "host_us"), d.values(mostOf, "device_us")))
-	f := Finding{Figures: []Figure{
-		sum(mostOf, host, "host_us"), sum(mostOf, device, "device_us"), most, middle,
-		sum(leastOf, host, "host_us"), sum(leastOf, device, "device_us"), least,
-	}}
-	f.Text = fmt.Sprintf("In a run of GPT-2, nvtx_sum gives the stage %s %s the time of its kernels, and the stage %s %s.", mostOf, most.Short(), leastOf, least.Short())
-	switch {
-	case most.Value >= 2 || least.Value <= 0.5:
-		f.Verdict = Refuted
-		f.Text += " So it is not the time of the task, nor off by a fixed factor."
-	case most.Value < 1.1 && least.Value > 0.9:
-		f.Verdict = Shown
-	default:
-		f.Verdict = Unknown
+	figures := func(stage string) []Figure {
+		return []Figure{
+			exact(stage+": ranges on the host (nvtx_sum)", "us", total(d.values(stage, "host_us"))),
+			exact(stage+": kernels on the GPU", "us", total(d.values(stage, "device_us"))),
+			exact(stage+": nvtx_sum over its kernels", "x", d.hostOverDevice(stage)),
+		}
 	}
-	return f
+	f := Finding{Figures: append(figures(most), figureOf(most+": the same in the median pass", "x",
+		ratios(d.values(most, "host_us"), d.values(most, "device_us"))))}
+	f.Figures = append(f.Figures, figures(least)...)
+	high, low := f.Figures[2], f.Figures[6]
+	f.Text = fmt.Sprintf("In a run of GPT-2, nvtx_sum gives the stage %s %s the time of its kernels, and the stage %s %s.",
+		most, high.Short(), least, low.Short())
+	return f.decide(
+		rule{Refuted, high.Value >= 2 || low.Value <= 0.5, "So it is not the time of the task, nor off by a fixed factor."},
+		rule{Shown, high.Value < 1.1 && low.Value > 0.9, ""})
 }
 
 func drawRanges(d Data) chart.Picture {
 	var figures []Figure
 	for _, stage := range d.cases("host_us") {
-		figures = append(figures, exact(stage, "x", total(d.values(stage, "host_us"))/total(d.values(stage, "device_us"))))
+		figures = append(figures, exact(stage, "x", d.hostOverDevice(stage)))
 	}
 	return bars("Ranges on the host against the kernels launched in them", log("host over device"), 1, figures...)
 }

@@ -1,10 +1,12 @@
 package learn
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -40,94 +42,89 @@ const claimed = 3
 // gridReports are reports of nsys, that of the claim first.
 var gridReports = []string{"cuda_gpu_kern_sum", "cuda_gpu_kern_gb_sum", "cuda_gpu_trace"}
 
-func namesHere(ctx context.Context, _ *Env) (d Data, err error) {
-	var missing []string
-	if ncu, err := exec.LookPath("ncu"); err == nil {
-		listed := map[string]bool{}
-		// Without a GPU, ncu must be told a chip.
-		for _, more := range [][]string{nil, {"--chips", "gh100"}} {
-			if listed = metricsIn(toolSays(ctx, append([]string{ncu, "--query-metrics"}, more...))); len(listed) > 100 {
+func namesHere(l *lab) {
+	missing := slices.DeleteFunc([]string{l.askNCU(), l.askNsys()}, func(s string) bool { return s == "" })
+	if len(l.Data) == 0 {
+		check(fmt.Errorf("%w: %s", errNotHere, strings.Join(missing, ", ")))
+	}
+	for _, m := range missing {
+		l.say("missing", "tool", m)
+	}
+	check(context.Cause(l.ctx))
+}
+
+// askNCU adds which metrics ncu lists, or returns why it does not say.
+func (l *lab) askNCU() (missing string) {
+	if _, err := exec.LookPath("ncu"); err != nil {
+		return "ncu is not installed"
+	}
+	listed := metricsIn(l.toolSays("ncu", "--query-metrics"))
+	if len(listed) <= 100 { // without a GPU, ncu must be told a chip
+		listed = metricsIn(l.toolSays("ncu", "--query-metrics", "--chips", "gh100"))
+	}
+	if len(listed) <= 100 {
+		return "ncu --query-metrics lists no metrics"
+	}
+	l.say("ncu", "version", l.toolVersion("ncu"))
+	l.add("ncu", "metrics", 0, float64(len(listed)))
+	for _, r := range renamed {
+		for _, name := range []string{r.old, r.name} {
+			l.add(name, "listed", 0, map[bool]float64{true: 1}[listed[name]])
+		}
+	}
+	return ""
+}
+
+// askNsys adds what nsys says of its reports, or returns why it does not.
+func (l *lab) askNsys() (missing string) {
+	if _, err := exec.LookPath("nsys"); err != nil {
+		return "nsys is not installed"
+	}
+	found, said := false, ""
+	for _, report := range gridReports {
+		for _, flags := range []string{"--help-reports " + report, "--help-reports=" + report, "--help-reports ALL"} {
+			said = l.toolSays("nsys", strings.Fields("stats "+flags)...)
+			if help := helpOf(said, report); reportColumns.MatchString(help) {
+				l.say(report, "help", help)
+				found = true
 				break
 			}
 		}
-		if len(listed) <= 100 {
-			missing = append(missing, "ncu --query-metrics lists no metrics")
-		} else {
-			d.say("ncu", "version", toolVersion(ctx, ncu))
-			d.add("ncu", "metrics", 0, float64(len(listed)))
-			for _, r := range renamed {
-				for _, name := range []string{r.old, r.name} {
-					there := 0.0
-					if listed[name] {
-						there = 1
-					}
-					d.add(name, "listed", 0, there)
-				}
-			}
-		}
-	} else {
-		missing = append(missing, "ncu is not installed")
 	}
-	if nsys, err := exec.LookPath("nsys"); err == nil {
-		found, said := false, ""
-		for _, report := range gridReports {
-			for _, flags := range [][]string{{"--help-reports", report}, {"--help-reports=" + report}, {"--help-reports", "ALL"}} {
-				said = toolSays(ctx, append([]string{nsys, "stats"}, flags...))
-				if help := helpOf(said, report); reportColumns.MatchString(help) {
-					d.say(report, "help", help)
-					found = true
-					break
-				}
-			}
-		}
-		if found {
-			d.say("nsys", "version", toolVersion(ctx, nsys))
-		} else {
-			line, _, _ := strings.Cut(said, "\n")
-			missing = append(missing, fmt.Sprintf("nsys stats --help-reports describes none of %s: %q", strings.Join(gridReports, ", "), line))
-		}
-	} else {
-		missing = append(missing, "nsys is not installed")
+	if !found {
+		line, _, _ := strings.Cut(said, "\n")
+		return fmt.Sprintf("nsys stats --help-reports describes none of %s: %q", strings.Join(gridReports, ", "), line)
 	}
-	if len(d) == 0 {
-		return nil, fmt.Errorf("%w: %s", errNotHere, strings.Join(missing, ", "))
-	}
-	for _, m := range missing {
-		d.say("missing", "tool", m)
-	}
-	return d, context.Cause(ctx)
+	l.say("nsys", "version", l.toolVersion("nsys"))
+	return ""
 }
 
 // helpOf returns what a text with the help of one or more reports says of one.
 func helpOf(text, report string) string {
-	var out []string
+	var out strings.Builder
 	inside := false
 	for line := range strings.Lines(text) {
 		if name := reportTitle.FindStringSubmatch(line); name != nil {
 			inside = name[1] == report
 		}
 		if inside {
-			out = append(out, line)
+			out.WriteString(line)
 		}
 	}
-	return strings.TrimSpace(strings.Join(out, ""))
+	return strings.TrimSpace(out.String())
 }
 
-// reportTitle matches the first line of a report's help: "cuda_gpu_kern_sum[:nvtx-name][:base|:mangled] -- CUDA GPU
-// Kernel Summary".
-var reportTitle = regexp.MustCompile(`^\s*(\w+)(?:\[\S*)? (?:--|–) `)
-
 // toolSays returns what a tool writes within a minute, whatever its exit status is.
-func toolSays(ctx context.Context, words []string) string {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+func (l *lab) toolSays(tool string, words ...string) string {
+	ctx, cancel := context.WithTimeout(l.ctx, time.Minute)
 	defer cancel()
-	out, _ := exec.CommandContext(ctx, words[0], words[1:]...).CombinedOutput()
+	out, _ := exec.CommandContext(ctx, tool, words...).CombinedOutput()
 	return strings.TrimSpace(string(out))
 }
 
 // toolVersion returns the last line of what a tool says of its version.
-func toolVersion(ctx context.Context, tool string) string {
-	text := toolSays(ctx, []string{tool, "--version"})
+func (l *lab) toolVersion(tool string) string {
+	text := l.toolSays(tool, "--version")
 	return text[strings.LastIndexByte(text, '\n')+1:]
 }
 
@@ -135,97 +132,77 @@ func toolVersion(ctx context.Context, tool string) string {
 func metricsIn(list string) map[string]bool {
 	names := map[string]bool{}
 	for line := range strings.Lines(list) {
-		if word := strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" \t\r\n,\"", r) }); len(word) > 1 && strings.Contains(word[0], "__") {
-			names[word[0]] = true
-		} else if len(word) > 1 {
-			for _, r := range renamed {
-				if word[0] == r.old {
-					names[word[0]] = true
-				}
-			}
+		words := strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" \t\r\n,\"", r) })
+		if len(words) < 2 {
+			continue
+		}
+		old := slices.ContainsFunc(renamed, func(r struct{ old, name, sum string }) bool { return r.old == words[0] })
+		if old || strings.Contains(words[0], "__") {
+			names[words[0]] = true
 		}
 	}
 	return names
 }
 
-// versionNumber matches the number in what a tool says of its version.
-var versionNumber = regexp.MustCompile(`\d+(?:\.\d+)+`)
-
-// reportColumns matches what nsys says of a report: its first columns, for a summary and for a trace.
-var reportColumns = regexp.MustCompile(`(?m)^\s*(?:Time|Total Time|Start|Duration)\b[^:\n]*:`)
-
-// gridColumn matches the line of a column with the grid: "GridXYZ : ..." or "GrdX, GrdY, GrdZ : ...".
-var gridColumn = regexp.MustCompile(`(?m)^\s*(?:GridXYZ|GrdX\b[^:\n]*|Grid\w*)\s*:`)
+var (
+	// the number in what a tool says of its version
+	versionNumber = regexp.MustCompile(`\d+(?:\.\d+)+`)
+	// the first line of a report's help: "cuda_gpu_kern_sum[:nvtx-name][:base|:mangled] -- CUDA GPU Kernel Summary"
+	reportTitle = regexp.MustCompile(`^\s*(\w+)(?:\[\S*)? (?:--|–) `)
+	// what nsys says of a report: its first columns, for a summary and for a trace
+	reportColumns = regexp.MustCompile(`(?m)^\s*(?:Time|Total Time|Start|Duration)\b[^:\n]*:`)
+	// the line of a column with the grid: "GridXYZ : ..." or "GrdX, GrdY, GrdZ : ..."
+	gridColumn = regexp.MustCompile(`(?m)^\s*(?:GridXYZ|GrdX\b[^:\n]*|Grid\w*)\s*:`)
+)
 
 func judgeNames(d Data) Finding {
 	var f Finding
-	old, there := 0, 0
-	metrics := d.values("ncu", "metrics")
+	old, there := 0.0, 0.0
 	f.Lines = []string{fmt.Sprintf("%-25s %s", "nvprof", "ncu")}
 	for i, r := range renamed {
-		was, is := d.values(r.old, "listed"), d.values(r.name, "listed")
 		listed := ""
-		if len(was) > 0 && len(is) > 0 {
+		if is := d.values(r.name, "listed"); len(is) > 0 {
 			listed = map[bool]string{true: " (not listed)"}[is[0] == 0]
-			there += int(is[0])
-			if i < claimed {
-				old += int(was[0])
-			}
+			there += is[0]
+		}
+		if i < claimed {
+			old += total(d.values(r.old, "listed"))
 		}
 		f.Lines = append(f.Lines, fmt.Sprintf("%-25s %s%s%s", r.old, r.name, r.sum, listed))
 	}
 	var texts []string
-	wrong, right := 0, 0
-	if len(metrics) > 0 {
-		texts = append(texts, fmt.Sprintf("ncu %s lists %d of the %d metrics of the claim, and %d of the %d names of today below.",
-			versionNumber.FindString(d.text("ncu", "version")), old, claimed, there, len(renamed)))
-		f.Figures = append(f.Figures, exact("metrics that ncu lists", "", metrics[0]), exact("of the claim's metrics, ncu lists", "", float64(old)), exact("of the names below, ncu lists", "", float64(there)))
-		if old == claimed {
-			right++
-		} else {
-			wrong++
-		}
+	wrong, right := false, false
+	if metrics := d.values("ncu", "metrics"); len(metrics) > 0 {
+		texts = append(texts, fmt.Sprintf("ncu %s lists %.0f of the %d metrics of the claim, and %.0f of the %d names of "+
+			"today below.", versionNumber.FindString(d.text("ncu", "version")), old, claimed, there, len(renamed)))
+		f.Figures = append(f.Figures, exact("metrics that ncu lists", "", metrics[0]),
+			exact("of the claim's metrics, ncu lists", "", old), exact("of the names below, ncu lists", "", there))
+		wrong, right = old < claimed, old == claimed
 	}
 	if text := d.text(gridReports[0], "help"); text != "" {
-		var with, without []string
+		with := map[bool][]string{}
 		for _, report := range gridReports {
-			if help := d.text(report, "help"); gridColumn.MatchString(help) {
-				with = append(with, report)
-			} else if help != "" {
-				without = append(without, report)
+			if help := d.text(report, "help"); help != "" {
+				grid := gridColumn.MatchString(help)
+				with[grid] = append(with[grid], report)
 			}
 		}
-		has := 0
-		if gridColumn.MatchString(text) {
-			has = 1
-			right++
-		} else {
-			wrong++
-		}
-		f.Figures = append(f.Figures, exact("columns of "+gridReports[0]+" with the grid", "", float64(has)))
-		texts = append(texts, fmt.Sprintf("Reports of nsys %s that list the grid: %s; that do not: %s.", versionNumber.FindString(d.text("nsys", "version")), orNone(with), orNone(without)))
+		grid := gridColumn.MatchString(text)
+		wrong, right = wrong || !grid, right || grid
+		f.Figures = append(f.Figures,
+			exact("columns of "+gridReports[0]+" with the grid", "", map[bool]float64{true: 1}[grid]))
+		texts = append(texts, fmt.Sprintf("Reports of nsys %s that list the grid: %s; that do not: %s.",
+			versionNumber.FindString(d.text("nsys", "version")), cmp.Or(strings.Join(with[true], ", "), "none"),
+			cmp.Or(strings.Join(with[false], ", "), "none")))
 	}
 	for _, p := range d {
 		if p.Case == "missing" {
 			texts = append(texts, "Not asked: "+p.Text+".")
 		}
 	}
-	f.Text = strings.Join(texts, " ")
-	switch {
-	case wrong > 0:
-		f.Verdict = Refuted
-	case right > 0:
-		f.Verdict = Shown
-	default:
+	if !wrong && !right {
 		return undecided("Neither ncu nor nsys told its names.")
 	}
-	return f
-}
-
-// orNone joins names.
-func orNone(names []string) string {
-	if len(names) == 0 {
-		return "none"
-	}
-	return strings.Join(names, ", ")
+	f.Text = strings.Join(texts, " ")
+	return f.decide(rule{Refuted, wrong, ""}, rule{Shown, true, ""})
 }

@@ -1,13 +1,10 @@
 package learn
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
-	"time"
 	"unsafe"
 
 	"gpt2scope/internal/chart"
@@ -17,7 +14,7 @@ var lesson15 = Lesson{
 	Number: 15,
 	Claim:  "small inputs run faster on the CPU: choose the device by a threshold on the size",
 	GPU: &Experiment{Run: onGPU(runThreshold), Judge: judgeThreshold, Picture: drawThreshold,
-		Sources: []Source{workSource, spinSource}},
+		Sources: sources("work.cu", "spin.cu")},
 	Why: `For one task, with its data always in the same place and the GPU always free, the time of each device is
 nearly a straight line over the size. The lines cross once, and that size is the threshold. But the crossing moves. If
 the data are on the GPU already, the GPU needs no transfer, and the CPU does. If other work is queued, the GPU begins
@@ -29,13 +26,14 @@ launch.`,
 }
 
 // The cases of lesson 15: where the data are, and what the GPU does when the task comes.
-var thresholdCases = []string{"data on the host, GPU free", "data on the GPU, GPU free", "data on the host, GPU busy", "data on the GPU, GPU busy"}
-
-func (p place) String() string { return thresholdCases[p] }
+var thresholdCases = []string{
+	"data on the host, GPU free", "data on the GPU, GPU free", "data on the host, GPU busy", "data on the GPU, GPU busy",
+}
 
 // place is an index of thresholdCases.
 type place int
 
+func (p place) String() string { return thresholdCases[p] }
 func (p place) resident() bool { return p%2 == 1 }
 func (p place) busy() bool     { return p >= 2 }
 
@@ -44,33 +42,28 @@ const (
 	thresholdRounds = 32    // of arithmetic on each number
 )
 
-func runThreshold(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
-	kernels := g.kernels(workSource, "work")
+func runThreshold(g *gpu) {
+	work := g.kernels("work.cu", "work")[0]
 	spin := g.spin()
-	most := g.elements(e.pick(1<<17, 1<<10), 4)
-	b := g.buffers(1, int64(4*most))
-	host := g.host(int64(4 * most))
-	if g.err != nil {
-		return nil, g.err
-	}
+	most := g.elements(g.pick(1<<17, 1<<10), 4)
+	b, host := g.buffer(int64(4*most)), g.host(int64(4*most))
 	numbers := unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(host.Bytes()))), most)
-	blocks := 8 * g.Device.Info().Processors
-	toDevice := func(n int) error { return g.Stream.CopyToDevice(b[0], 0, host, 0, int64(4*n)) }
-	toHost := func(n int) error { return g.Stream.CopyToHost(host, 0, b[0], 0, int64(4*n)) }
-	onGPU := func(p place, n int) error {
-		run := func() error {
-			return kernels[0].Launch(g.Stream, line(min(blocks, (n+255)/256), 256), b[0], int32(n), int32(thresholdRounds))
+	toDevice := func(n int) { check(g.Stream.CopyToDevice(b, 0, host, 0, int64(4*n))) }
+	toHost := func(n int) { check(g.Stream.CopyToHost(host, 0, b, 0, int64(4*n))) }
+	onGPU := func(p place, n int) {
+		if !p.resident() {
+			toDevice(n)
 		}
-		if p.resident() {
-			return errors.Join(run(), g.Stream.Synchronize())
+		g.launch(work, min(8*g.Device.Info().Processors, (n+255)/256), 256, b, int32(n), int32(thresholdRounds))
+		if !p.resident() {
+			toHost(n)
 		}
-		return errors.Join(toDevice(n), run(), toHost(n), g.Stream.Synchronize())
+		g.wait()
 	}
-	onCPU := func(p place, n int) error {
+	onCPU := func(p place, n int) {
 		if p.resident() {
-			if err := errors.Join(toHost(n), g.Stream.Synchronize()); err != nil {
-				return err
-			}
+			toHost(n)
+			g.wait()
 		}
 		for i, v := range numbers[:n] {
 			for range thresholdRounds {
@@ -79,69 +72,56 @@ func runThreshold(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
 			numbers[i] = v
 		}
 		if p.resident() {
-			return errors.Join(toDevice(n), g.Stream.Synchronize())
+			toDevice(n)
+			g.wait()
 		}
-		return nil
 	}
-	ways := []string{"cpu", "gpu"}
-	d.add("all", "threads", 0, 1)
+	g.add("all", "threads", 0, 1)
 	for n := 1 << 6; n <= most; n *= 2 {
 		for p := range place(len(thresholdCases)) {
-			var turns Data
-			err := inTurns(ctx, &turns, ways, e.pick(10, 4), func(i int) (float64, error) {
-				if p.busy() {
-					if err := spin(queuedUs); err != nil {
-						return 0, err
+			on := func(quantity string, run func(p place, n int)) way {
+				return way{of: p.String(), quantity: quantity, x: float64(n), run: func() float64 {
+					if p.busy() {
+						spin(queuedUs)
 					}
-				}
-				start := time.Now()
-				do := onCPU
-				if i == 1 {
-					do = onGPU
-				}
-				if err := do(p, n); err != nil {
-					return 0, err
-				}
-				t := us(time.Since(start))
-				return t, g.Stream.Synchronize()
-			})
-			if err != nil {
-				return nil, err
+					t := timed(func() { run(p, n) })
+					g.wait()
+					return t
+				}}
 			}
-			for _, t := range turns {
-				d.add(p.String(), t.Case+"_us", float64(n), t.Value)
-			}
+			g.inTurns(g.pick(10, 4), on("cpu_us", onCPU), on("gpu_us", onGPU))
 		}
 	}
-	return d, nil
 }
 
-// choice is one task of a size in a place: what each device takes, by the measurements that grade, and by those that
-// teach.
+// times2 is what a task takes on each device.
+type times2 struct{ cpu, gpu float64 }
+
+// choice is one task of a size in a place. The repeats of its times are split: those with even numbers teach, those
+// with odd numbers grade.
 type choice struct {
-	place              place
-	n                  float64
-	cpu, gpu           float64 // graded
-	seenCPU            float64 // taught
-	seenGPU            float64
-	modelCPU, modelGPU float64 // predicted
+	place                     place
+	n                         float64
+	taught, graded, predicted times2
 }
 
-// choices splits the repeats of each size in two halves: those with even numbers teach, those with odd numbers grade.
 func choices(d Data) (all []choice) {
-	half := func(values []float64, odd int) float64 {
-		var some []float64
-		for i, v := range values {
-			if i%2 == odd {
-				some = append(some, v)
+	half := func(p place, n float64, odd int) times2 {
+		of := func(quantity string) float64 {
+			var some []float64
+			for i, v := range d.at(p.String(), quantity, n) {
+				if i%2 == odd {
+					some = append(some, v)
+				}
 			}
+			return median(some)
 		}
-		return median(some)
+		return times2{of("cpu_us"), of("gpu_us")}
 	}
 	for p := range place(len(thresholdCases)) {
 		for _, n := range d.xs(p.String(), "gpu_us") {
-			cpu, gpu := d.at(p.String(), "cpu_us", n), d.at(p.String(), "gpu_us", n)
-			if c := (choice{place: p, n: n, cpu: half(cpu, 1), gpu: half(gpu, 1), seenCPU: half(cpu, 0), seenGPU: half(gpu, 0)}); c.cpu > 0 && c.gpu > 0 && c.seenCPU > 0 && c.seenGPU > 0 {
+			c := choice{place: p, n: n, taught: half(p, n, 0), graded: half(p, n, 1)}
+			if c.taught.cpu > 0 && c.taught.gpu > 0 && c.graded.cpu > 0 && c.graded.gpu > 0 {
 				all = append(all, c)
 			}
 		}
@@ -149,9 +129,9 @@ func choices(d Data) (all []choice) {
 	return all
 }
 
-// predictTimes fits a law, latency and time per number, to every second size of each device and place of the data on a free
-// GPU, and fills the predictions of all sizes and places in: on a busy GPU the work waits for what is queued, and so do copies
-// of data that lie there.
+// predictTimes fits a law, latency and time per number, to every second size of each device and place of the data on a
+// free GPU, and fills the predictions of all sizes and places in: on a busy GPU the work waits for what is queued, and
+// so do copies of data that lie there.
 func predictTimes(all []choice) bool {
 	for i, c := range all {
 		var sizes, cpu, gpu []float64
@@ -159,7 +139,7 @@ func predictTimes(all []choice) bool {
 		for _, o := range all {
 			if !o.place.busy() && o.place.resident() == c.place.resident() {
 				if seen++; seen%2 == 1 {
-					sizes, cpu, gpu = append(sizes, o.n), append(cpu, o.seenCPU), append(gpu, o.seenGPU)
+					sizes, cpu, gpu = append(sizes, o.n), append(cpu, o.taught.cpu), append(gpu, o.taught.gpu)
 				}
 			}
 		}
@@ -168,107 +148,94 @@ func predictTimes(all []choice) bool {
 		if math.IsInf(off+off2, 0) {
 			return false
 		}
-		all[i].modelCPU, all[i].modelGPU = onCPU.at(c.n), onGPU.at(c.n)
+		p := times2{onCPU.at(c.n), onGPU.at(c.n)}
 		if c.place.busy() {
-			all[i].modelGPU += queuedUs
+			p.gpu += queuedUs
+			if c.place.resident() {
+				p.cpu += queuedUs
+			}
 		}
-		if c.place.busy() && c.place.resident() {
-			all[i].modelCPU += queuedUs
-		}
+		all[i].predicted = p
 	}
 	return true
 }
 
 // lost is the mean time that choices lose against the better device, in percent of its time.
-func lost(all []choice, onGPU func(c choice) bool) float64 {
+func lost(all []choice, of func(c choice) times2, onGPU func(c choice) bool) float64 {
 	sum := 0.0
 	for _, c := range all {
-		t := c.cpu
+		t := of(c)
+		took := t.cpu
 		if onGPU(c) {
-			t = c.gpu
+			took = t.gpu
 		}
-		sum += 100 * (t/min(c.cpu, c.gpu) - 1)
+		sum += 100 * (took/min(t.cpu, t.gpu) - 1)
 	}
 	return sum / float64(len(all))
 }
 
-// bestThreshold is the size from which on the GPU should run, by what was taught.
-func bestThreshold(all []choice) (threshold float64) {
+func taught(c choice) times2 { return c.taught }
+func graded(c choice) times2 { return c.graded }
+
+// bestThreshold is the size from which on the GPU should run, by what was taught, and what it loses when graded.
+func bestThreshold(all []choice) (threshold, loses float64) {
+	from := func(size float64) func(c choice) bool { return func(c choice) bool { return c.n >= size } }
 	best := math.Inf(1)
-	sizes := []float64{math.Inf(1)}
-	for _, c := range all {
-		sizes = append(sizes, c.n)
-	}
-	for _, size := range sizes {
-		sum := 0.0
-		for _, c := range all {
-			t := c.seenCPU
-			if c.n >= size {
-				t = c.seenGPU
-			}
-			sum += t / min(c.seenCPU, c.seenGPU)
-		}
-		if sum < best {
-			best, threshold = sum, size
+	for _, c := range append([]choice{{n: math.Inf(1)}}, all...) {
+		if l := lost(all, taught, from(c.n)); l < best {
+			best, threshold = l, c.n
 		}
 	}
-	return threshold
+	return threshold, lost(all, graded, from(threshold))
 }
 
 func judgeThreshold(d Data) Finding {
 	all := choices(d)
-	byThreshold := func(of []choice) float64 {
-		t := bestThreshold(of)
-		return lost(of, func(c choice) bool { return c.n >= t })
-	}
 	var alone []string
 	var f Finding
-	var thresholds []Figure
 	worst := 0.0
 	for p := range place(len(thresholdCases)) {
 		of := slices.DeleteFunc(slices.Clone(all), func(c choice) bool { return c.place != p })
 		if len(of) < 4 {
 			return undecided(fmt.Sprintf("%s: fewer than four sizes were measured.", p))
 		}
-		l := byThreshold(of)
+		t, l := bestThreshold(of)
 		worst = max(worst, l)
-		if t := bestThreshold(of); math.IsInf(t, 0) {
+		if math.IsInf(t, 0) {
 			alone = append(alone, p.String())
 		} else {
-			thresholds = append(thresholds, exact("threshold: "+p.String(), "numbers", t))
+			f.Figures = append(f.Figures, exact("threshold: "+p.String(), "numbers", t))
 		}
 	}
 	if !predictTimes(all) {
 		return undecided("No law fits these data.")
 	}
-	mixed, model := byThreshold(all), lost(all, func(c choice) bool { return c.modelGPU < c.modelCPU })
-	f.Figures = append(thresholds, exact("lost with the best threshold for each of these", "%", worst), exact("lost with the best single threshold", "%", mixed), exact("lost with a model of both devices", "%", model))
-	threads := 1
-	if n := d.values("all", "threads"); len(n) > 0 {
-		threads = int(n[0])
-	}
-	f.Text = fmt.Sprintf("A threshold is the size from which the GPU beats %s of the CPU; it moves with the place of the data and the queue. Lost is time against the better device, on average over %d tasks; the model is fitted to every second size on a free GPU.", countOf(threads, "thread"), len(all))
+	_, mixed := bestThreshold(all)
+	model := lost(all, graded, func(c choice) bool { return c.predicted.gpu < c.predicted.cpu })
+	f.Figures = append(f.Figures,
+		exact("lost with the best threshold for each of these", "%", worst),
+		exact("lost with the best single threshold", "%", mixed),
+		exact("lost with a model of both devices", "%", model))
+	f.Text = fmt.Sprintf("A threshold is the size from which the GPU beats 1 thread of the CPU; it moves with the place "+
+		"of the data and the queue. Lost is time against the better device, on average over %d tasks; the model is fitted "+
+		"to every second size on a free GPU.", len(all))
 	if len(alone) > 0 {
 		f.Text += fmt.Sprintf(" The GPU is never faster: %s.", strings.Join(alone, "; "))
 	}
-	switch {
-	case mixed > 10 && model < mixed/2:
-		f.Verdict = Refuted
-		if worst < 5 {
-			f.Text += " The claim is half true: one threshold is right for one place and one queue only."
-		}
-	case mixed <= 5:
-		f.Verdict = Shown
-	default:
-		f.Verdict = Unknown
-	}
-	return f
+	refuted := mixed > 10 && model < mixed/2
+	return f.decide(
+		rule{Refuted, refuted && worst < 5,
+			"The claim is half true: one threshold is right for one place and one queue only."},
+		rule{Refuted, refuted, ""},
+		rule{Shown, mixed <= 5, ""})
 }
 
 func drawThreshold(d Data) chart.Picture {
 	var all []chart.Series
 	for _, of := range thresholdCases {
-		all = append(all, d.curve(of, "gpu_us", func(x float64) float64 { return median(d.at(of, "gpu_us", x)) / median(d.at(of, "cpu_us", x)) }))
+		all = append(all, d.curve(of, "gpu_us", func(x float64) float64 {
+			return median(d.at(of, "gpu_us", x)) / median(d.at(of, "cpu_us", x))
+		}))
 	}
 	return curves("Time on the GPU against the CPU: below 1 the GPU is faster", log("numbers"), log("GPU / CPU"), all...)
 }

@@ -37,16 +37,3 @@ extern "C" __global__ void predicated(float *y, int rounds, int mask) {
   }
   y[t] = x;
 }
-
-// One lane in 32 does long rounds of arithmetic while the others do short ones: the warp takes as
-// long as that lane. With all set, every lane does long.
-extern "C" __global__ void one_long(float *y, int brief, int lengthy, int all) {
-  const int t = blockIdx.x * blockDim.x + threadIdx.x;
-  const int rounds = all || threadIdx.x % 32 == 0 ? lengthy : brief;
-  float x = t;
-  for (int i = 0; i < rounds; i++) {
-#pragma unroll
-    for (int j = 0; j < 16; j++) x = x * 0.999f + 0.5f;
-  }
-  y[t] = x;
-}

@@ -1,24 +1,15 @@
 // Lesson 19: what is seen of the order of blocks, and two ways to add numbers up.
 
-struct start {
-  unsigned turn;            // 0 for the block that was first
-  unsigned sm;              // that it ran on
-  unsigned long long time;  // ns, %globaltimer
-};
-
-// Each block notes when its turn came. Then it waits a little, so that blocks queue up, but never
-// for more than 1000 readings of the timer.
-extern "C" __global__ void order(start *starts, unsigned *turns) {
+// Each block notes when its turn came, 0 for the first. Then it waits a little, so that blocks queue up, but never for
+// more than 1000 readings of the timer.
+extern "C" __global__ void order(unsigned *turns, unsigned *turn) {
   if (threadIdx.x != 0) return;
-  start s;
-  s.turn = atomicAdd(turns, 1u);
-  asm volatile("mov.u32 %0, %%smid;" : "=r"(s.sm));
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(s.time));
-  starts[blockIdx.x] = s;
+  turns[blockIdx.x] = atomicAdd(turn, 1u);
+  unsigned long long start, now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
   for (int i = 0; i < 1000; i++) {
-    unsigned long long now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    if (now - s.time > 2000) break;
+    if (now - start > 2000) break;
   }
 }
 

@@ -1,8 +1,6 @@
 package learn
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -17,7 +15,7 @@ var lesson20 = Lesson{
 	Number: 20,
 	Claim:  "memory copies and kernels overlap",
 	GPU: &Experiment{Run: onGPU(runOverlap), Judge: judgeOverlap, Picture: drawOverlap,
-		Sources: []Source{workSource}},
+		Sources: sources("work.cu")},
 	Why: `A GPU has copy engines besides its SMs, so both can work at once, under three conditions. The work is in
 different streams, because a stream runs its work in order. The host memory is pinned: pageable memory goes through a
 staging buffer of the driver, and meanwhile the host launches nothing. And the kernel does not need the copy that it
@@ -42,124 +40,71 @@ var (
 
 const overlapChunks = 8
 
-// marks are the events around the work of a chunk.
-type marks [overlapChunks][4]*cuda.Event
-
-func runOverlap(ctx context.Context, e *Env, g *gpu) (d Data, err error) {
-	var closers []func() error
-	defer func() {
-		errs := []error{err, g.Stream.Synchronize()}
-		for _, c := range closers {
-			errs = append(errs, c())
-		}
-		err = errors.Join(errs...)
-	}()
-	kernels := g.kernels(workSource, "work")
-	other, err := g.Device.NewStream()
-	if err != nil {
-		return nil, err
-	}
-	closers = append(closers, other.Synchronize, other.Close)
-	newEvent := func() (*cuda.Event, error) {
-		event, err := g.Device.NewEvent()
-		if err == nil {
-			closers = append(closers, event.Close)
-		}
-		return event, err
-	}
-	begin, err := newEvent()
-	if err != nil {
-		return nil, err
-	}
-	var m marks
-	for chunk := range m {
-		for i := range m[chunk] {
-			if m[chunk][i], err = newEvent(); err != nil {
-				return nil, err
-			}
+func runOverlap(g *gpu) {
+	work := g.kernels("work.cu", "work")[0]
+	other := must(g.Device.NewStream())
+	g.closers = append(g.closers, other.Close, other.Synchronize)
+	begin := g.event()
+	var marks [overlapChunks][4]*cuda.Event // around the work of each chunk
+	for chunk := range marks {
+		for i := range marks[chunk] {
+			marks[chunk][i] = g.event()
 		}
 	}
-
-	n := g.elements(overlapChunks*e.pick(1<<21, 1<<8), 4)
-	n /= overlapChunks // numbers of a chunk
+	n := g.elements(overlapChunks*g.pick(1<<21, 1<<8), 4) / overlapChunks // numbers of a chunk
 	bytes := int64(4 * n)
-	device := g.buffers(1, overlapChunks*bytes)
-	pinned := g.host(overlapChunks * bytes)
-	if g.err != nil {
-		return nil, g.err
-	}
-	pageable, err := syscall.Mmap(-1, 0, int(overlapChunks*bytes), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	device, pinned := g.buffer(overlapChunks*bytes), g.host(overlapChunks*bytes)
+	pageable, err := syscall.Mmap(-1, 0, int(overlapChunks*bytes), syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
-		return nil, fmt.Errorf("cannot allocate %d bytes of host memory: %w", overlapChunks*bytes, err)
+		check(fmt.Errorf("cannot allocate %d bytes of host memory: %w", overlapChunks*bytes, err))
 	}
-	closers = append(closers, func() error { return syscall.Munmap(pageable) })
+	g.closers = append([]func() error{func() error { return syscall.Munmap(pageable) }}, g.closers...)
 	clear(pageable)
 
 	launch := func(s *cuda.Stream, chunk int, rounds int32) error {
-		return kernels[0].Launch(s, line(4*g.Device.Info().Processors, 256), device[0].Ptr()+cuda.Ptr(int64(chunk)*bytes), int32(n), rounds)
+		at := device.Ptr() + cuda.Ptr(int64(chunk)*bytes)
+		return work.Launch(s, line(4*g.Device.Info().Processors, 256), at, int32(n), rounds)
 	}
-	rounds, err := matchRounds(g, launch, func() error { return g.Stream.CopyToDevice(device[0], 0, pinned, 0, bytes) })
-	if err != nil {
-		return nil, err
+	// The kernel gets as many rounds as make it as long as a copy. The first two tries warm up.
+	rounds := int32(256)
+	for range 3 {
+		copied := g.timeUs(func() { check(g.Stream.CopyToDevice(device, 0, pinned, 0, bytes)) })
+		if kernel := g.timeUs(func() { check(launch(g.Stream, 0, 256)) }); kernel > 0 {
+			rounds = int32(min(max(256*copied/kernel, 1), 1<<16))
+		}
 	}
-	d.add("all", "bytes", 0, float64(bytes))
-
-	err = inTurns(ctx, &d, overlapCases, e.pick(11, 7), func(i int) (float64, error) {
-		of, streams := overlapCases[i], []*cuda.Stream{g.Stream, other}
+	g.add("all", "bytes", 0, float64(bytes))
+	var ways []way
+	for _, of := range overlapCases {
+		streams := []*cuda.Stream{g.Stream, other}
 		if of == inOneStream {
 			streams = streams[:1]
 		}
-		if err := errors.Join(g.Stream.Record(begin), other.Wait(begin)); err != nil {
-			return 0, err
-		}
-		for chunk := range overlapChunks {
-			s, at := streams[chunk%len(streams)], int64(chunk)*bytes
-			in := func() error { return s.CopyToDevice(device[0], at, pinned, at, bytes) }
-			back := func() error { return s.CopyToHost(pinned, at, device[0], at, bytes) }
-			if of == pageableTwo {
-				in = func() error { return s.Write(device[0], at, pageable[at:at+bytes]) }
-				back = func() error { return s.Read(device[0], at, pageable[at:at+bytes]) }
-			}
-			if err := errors.Join(s.Record(m[chunk][0]), in(), s.Record(m[chunk][1]), launch(s, chunk, rounds), s.Record(m[chunk][2]), back(), s.Record(m[chunk][3])); err != nil {
-				return 0, err
-			}
-		}
-		if err := errors.Join(g.Stream.Synchronize(), other.Synchronize()); err != nil {
-			return 0, err
-		}
-		end := 0.0
-		for chunk := range m {
-			for i, event := range m[chunk] {
-				t, err := event.Since(begin)
-				if err != nil {
-					return 0, err
+		ways = append(ways, way{of: of, run: func() (end float64) {
+			check(g.Stream.Record(begin), other.Wait(begin))
+			for chunk, m := range marks {
+				s, at := streams[chunk%len(streams)], int64(chunk)*bytes
+				in := func() error { return s.CopyToDevice(device, at, pinned, at, bytes) }
+				back := func() error { return s.CopyToHost(pinned, at, device, at, bytes) }
+				if of == pageableTwo {
+					in = func() error { return s.Write(device, at, pageable[at:at+bytes]) }
+					back = func() error { return s.Read(device, at, pageable[at:at+bytes]) }
 				}
-				d.add(of, "mark_"+fmt.Sprint(i)+"_us", float64(chunk), us(t))
-				end = max(end, us(t))
+				check(s.Record(m[0]), in(), s.Record(m[1]), launch(s, chunk, rounds), s.Record(m[2]), back(), s.Record(m[3]))
 			}
-		}
-		return end, nil
-	})
-	return d, err
-}
-
-// matchRounds returns the rounds with which the kernel takes about as long as a copy.
-func matchRounds(g *gpu, launch func(s *cuda.Stream, chunk int, rounds int32) error, in func() error) (int32, error) {
-	const trial = 256
-	var kernel, copied float64
-	for range 3 { // the last counts
-		var err error
-		if copied, err = g.timeUs(in); err != nil {
-			return 0, err
-		}
-		if kernel, err = g.timeUs(func() error { return launch(g.Stream, 0, trial) }); err != nil {
-			return 0, err
-		}
+			check(g.Stream.Synchronize(), other.Synchronize())
+			for chunk := range marks {
+				for i, event := range marks[chunk] {
+					t := us(must(event.Since(begin)))
+					g.add(of, fmt.Sprintf("mark_%d_us", i), float64(chunk), t)
+					end = max(end, t)
+				}
+			}
+			return end
+		}})
 	}
-	if kernel <= 0 {
-		return trial, nil
-	}
-	return int32(min(max(trial*copied/kernel, 1), 1<<16)), nil
+	g.inTurns(g.pick(11, 7), ways...)
 }
 
 // span is when the work of a chunk ran, in us.
@@ -176,7 +121,8 @@ func spansOf(d Data, of string, round int) (spans []span) {
 	ends := make([]float64, len(chunkWork))
 	for chunk := range overlapChunks {
 		for i, name := range chunkWork {
-			from, to := d.at(of, fmt.Sprintf("mark_%d_us", i), float64(chunk)), d.at(of, fmt.Sprintf("mark_%d_us", i+1), float64(chunk))
+			from := d.at(of, fmt.Sprintf("mark_%d_us", i), float64(chunk))
+			to := d.at(of, fmt.Sprintf("mark_%d_us", i+1), float64(chunk))
 			if round >= len(from) || round >= len(to) {
 				return spans
 			}
@@ -220,27 +166,23 @@ func judgeOverlap(d Data) Finding {
 		overlaps = append(overlaps, figureOf(of+": kernel time hidden by copies", "%", percents))
 		times = append(times, figureOf(of+": time", "us", d.values(of, "time_us")))
 	}
-	gain := figureOf("speed of two streams over one, pinned", "x", ratios(d.values(inOneStream, "time_us"), d.values(inTwoStreams, "time_us")))
-	f := Finding{Figures: append(append(times, gain), overlaps...), Text: fmt.Sprintf(
-		"%d chunks go to the GPU, are computed and come back. In two streams from pinned memory, copies run during %s of the kernel time.", overlapChunks, overlaps[1].Short())}
+	gain := figureOf("speed of two streams over one, pinned", "x",
+		ratios(d.values(inOneStream, "time_us"), d.values(inTwoStreams, "time_us")))
+	f := Finding{Figures: append(append(times, gain), overlaps...)}
+	f.Text = fmt.Sprintf("%d chunks go to the GPU, are computed and come back. In two streams from pinned memory, copies "+
+		"run during %s of the kernel time.", overlapChunks, overlaps[1].Short())
 	low, high := overlaps[1].interval()
 	faster, _ := gain.interval()
-	switch {
-	case low > 25 && faster > 1:
-		f.Verdict = Shown
-		if _, most := overlaps[2].interval(); most < 10 {
-			f.Text += " They overlap in different streams and from pinned memory, not otherwise."
-		}
-	case high < 10:
-		f.Verdict = Refuted
-	default:
-		f.Verdict = Unknown
-	}
+	_, most := overlaps[2].interval()
+	shown := low > 25 && faster > 1
 	scale := took(spansOf(d, inOneStream, 1))
 	for _, of := range overlapCases {
 		f.Lines = append(f.Lines, timeline(of, spansOf(d, of, 1), scale)...)
 	}
-	return f
+	return f.decide(
+		rule{Shown, shown && most < 10, "They overlap in different streams and from pinned memory, not otherwise."},
+		rule{Shown, shown, ""},
+		rule{Refuted, high < 10, ""})
 }
 
 // took is when the last of spans ended.

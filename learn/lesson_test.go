@@ -58,15 +58,14 @@ func withStub(t *testing.T, e *Env) *stub.Control {
 // Each lesson is whole: a claim of one line, an experiment, an explanation of at most 150 words with what was found,
 // and a way on.
 func TestLessons(t *testing.T) {
-	shipped, err := Shipped()
-	if err != nil {
-		t.Fatal(err)
-	}
+	shipped := shippedRecording(t)
 	for i, l := range All() {
 		if i > 0 && l.Number <= All()[i-1].Number {
 			t.Errorf("lesson %d stands after lesson %d", l.Number, All()[i-1].Number)
 		}
-		if l.Claim == "" || len(l.Claim) > 120 || strings.Contains(l.Claim, "\n") || l.Why == "" || l.CPU == nil && l.GPU == nil || !strings.HasPrefix(l.GoOn, "infer ") && !strings.HasPrefix(l.GoOn, "nsys ") && !strings.HasPrefix(l.GoOn, "ncu ") {
+		tool, _, _ := strings.Cut(l.GoOn, " ")
+		if l.Claim == "" || len(l.Claim) > 120 || strings.Contains(l.Claim, "\n") || l.Why == "" ||
+			l.CPU == nil && l.GPU == nil || !slices.Contains([]string{"infer", "nsys", "ncu"}, tool) {
 			t.Errorf("lesson %d is not whole: %+v", l.Number, l)
 		}
 		if words := len(strings.Fields(l.Why)); words > 150 {
@@ -77,7 +76,7 @@ func TestLessons(t *testing.T) {
 				t.Errorf("lesson %d: an experiment lacks Run or Judge", l.Number)
 			}
 		}
-		if l.GPU != nil && shipped != nil && len(shipped.Lessons[l.Number].GPU) == 0 {
+		if l.GPU != nil && len(shipped.Lessons[l.Number].GPU) == 0 {
 			t.Errorf("lesson %d: the recording that ships lacks its data", l.Number)
 		}
 	}
@@ -90,7 +89,8 @@ func TestNoData(t *testing.T) {
 			if x == nil {
 				continue
 			}
-			for _, d := range []Data{nil, {{Case: "of another lesson", Quantity: "time_us", Value: 1}}, {{Case: "of another lesson", Quantity: "time_us", Value: math.NaN()}}} {
+			other := Point{Case: "of another lesson", Quantity: "time_us", Value: 1}
+			for _, d := range []Data{nil, {other}, {{Case: other.Case, Quantity: other.Quantity, Value: math.NaN()}}} {
 				if f := x.judge(d); f.Verdict != Unknown || f.Text == "" {
 					t.Errorf("lesson %d: data %v give %q: %s", l.Number, d, f.Verdict, f.Text)
 				}
@@ -158,9 +158,9 @@ func TestRunWithoutGPU(t *testing.T) {
 			}
 			continue
 		}
-		for i, p := range judged(l, read).Parts {
+		for i, p := range judged(t, l, read).Parts {
 			if q := r.Parts[i]; p.Verdict != q.Verdict || len(q.Data) > 0 && (p.Text != q.Text || p.Recorded == "") {
-				t.Errorf("lesson %d on the %s: the recording gives %q: %s, the data gave %q: %s", l.Number, p.Device, p.Verdict, p.Text, q.Verdict, q.Text)
+				t.Errorf("lesson %d on the %s: the recording gives %+v, the data gave %+v", l.Number, p.Device, p, q)
 			}
 		}
 	}
@@ -189,10 +189,13 @@ func TestRunOnStub(t *testing.T) {
 		if c.Live() != 0 {
 			t.Errorf("lesson %d leaves %d objects", l.Number, c.Live())
 		}
+		if l.Number == 2 && r.Verdict != Refuted { // the stub's device memory is the host's: two of three programs are right
+			t.Errorf("lesson 2: %+v", r.Parts)
+		}
 		for _, what := range []string{"alloc", "launch", "gs_event_synchronize"} {
 			c.Reset()
 			c.Fail(what, 2)
-			_, err := l.GPU.Run(t.Context(), e)
+			_, err := measure(t.Context(), e, l.GPU.Run)
 			var failure *cuda.Error
 			if err != nil && !errors.As(err, &failure) && !errors.Is(err, errNotHere) {
 				t.Errorf("lesson %d, %s fails: %v", l.Number, what, err)
@@ -207,7 +210,8 @@ func TestRunOnStub(t *testing.T) {
 // A file that is no recording is refused with a sentence.
 func TestReadRecording(t *testing.T) {
 	for text, want := range map[string]string{
-		"": "not a recording", "{": "not a recording", `{"version":9,"lessons":{}}`: "version 9", `{"version":1}`: "no lessons", "\x1f\x8bxx": "not a recording",
+		"": "not a recording", "{": "not a recording", "\x1f\x8bxx": "not a recording",
+		`{"version":9,"lessons":{}}`: "version 9", `{"version":1}`: "no lessons",
 		`{"version":1,"lessons":{"x":{}}}`: "not a recording",
 	} {
 		if _, err := ReadRecording(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {

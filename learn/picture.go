@@ -15,7 +15,8 @@ func bars(title string, x chart.Axis, unit float64, figures ...Figure) chart.Pic
 	p := chart.Panel{X: x}
 	for _, f := range figures {
 		low, high := f.interval()
-		p.Rows = append(p.Rows, chart.Bar(f.Name, chart.Value{Low: low / unit, Mid: f.Value / unit, High: high / unit}, number(f.Value/unit)))
+		value := chart.Value{Low: low / unit, Mid: f.Value / unit, High: high / unit}
+		p.Rows = append(p.Rows, chart.Bar(f.Name, value, number(value.Mid)))
 	}
 	return chart.Picture{Title: title, Panels: []chart.Panel{p}}
 }

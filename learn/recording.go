@@ -2,19 +2,19 @@ package learn
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
-	"embed"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"strings"
 	"time"
 
 	"gpt2scope/cpu"
 	"gpt2scope/cuda"
+	"gpt2scope/internal/files"
 )
 
 // recordingVersion is that of the format of recordings.
@@ -45,12 +45,8 @@ type Halves struct {
 
 // FindMachine describes this machine.
 func FindMachine(dev *cuda.Device) Machine {
-	m := Machine{Threads: cpu.Threads(0)}
-	if f, _ := cpu.DetectFeatures(); f.Processor != "" {
-		m.CPU = f.Processor
-	} else {
-		m.CPU = "a CPU without a name"
-	}
+	f, _ := cpu.DetectFeatures()
+	m := Machine{CPU: cmp.Or(f.Processor, "a CPU without a name"), Threads: cpu.Threads(0)}
 	if dev != nil {
 		m.GPU = dev.Info().Name
 		if driver, runtime, err := dev.Library().Versions(); err == nil {
@@ -70,41 +66,40 @@ func (m Machine) name(device string) string {
 	return fmt.Sprintf("%s, %d threads", m.CPU, m.Threads)
 }
 
+// of is the data of a device.
+func (h *Halves) of(device string) *Data {
+	if device == OnGPU {
+		return &h.GPU
+	}
+	return &h.CPU
+}
+
 // Add adds what was measured now for a result.
 func (r *Recording) Add(of Result) {
-	h := r.Lessons[of.Number]
 	for _, p := range of.Parts {
 		if p.Recorded != "" || len(p.Data) == 0 {
 			continue
 		}
-		if p.Device == OnGPU {
-			h.GPU = p.Data
-		} else {
-			h.CPU = p.Data
+		if r.Lessons == nil {
+			r.Version, r.Lessons = recordingVersion, map[int]Halves{}
 		}
+		h := r.Lessons[of.Number]
+		*h.of(p.Device) = p.Data
+		r.Lessons[of.Number] = h
 	}
-	if h.CPU == nil && h.GPU == nil {
-		return
-	}
-	if r.Lessons == nil {
-		r.Version, r.Lessons = recordingVersion, map[int]Halves{}
-	}
-	r.Lessons[of.Number] = h
 }
 
 // part is what the recording says about a lesson.
 func (r *Recording) part(l *Lesson, device string) Part {
-	var data Data
+	var h Halves
 	if r != nil {
-		data = r.Lessons[l.Number].CPU
-		if device == OnGPU {
-			data = r.Lessons[l.Number].GPU
-		}
+		h = r.Lessons[l.Number]
 	}
+	data := *h.of(device)
 	if len(data) == 0 {
 		return Part{Device: device, Finding: undecided("There is no recording of this experiment.")}
 	}
-	p := partOf(l.experiment(device), device, data)
+	p := l.experiment(device).part(device, data)
 	p.Recorded, p.Machine = r.Created.Format(time.DateOnly), r.Machine.name(device)
 	return p
 }
@@ -112,26 +107,20 @@ func (r *Recording) part(l *Lesson, device string) Part {
 // Write writes the recording as JSON, compressed.
 func (r *Recording) Write(w io.Writer) error {
 	z := gzip.NewWriter(w)
-	if err := json.NewEncoder(z).Encode(r); err != nil {
-		return err
-	}
-	return z.Close()
+	return errors.Join(json.NewEncoder(z).Encode(r), z.Close())
 }
 
 // maxRecording bounds the memory that reading a recording takes.
 const maxRecording = 64 << 20
 
-// ReadFile reads the recording in a file, unless the context ends first: a pipe may be silent, and a large file takes a
-// while.
+// ReadFile reads the recording in a file, unless the context ends first: a pipe may be silent.
 func ReadFile(ctx context.Context, path string) (*Recording, error) {
-	return until(ctx, func() (*Recording, error) {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		return ReadRecording(f)
-	})
+	f, err := files.Open(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return ReadRecording(f)
 }
 
 // ReadRecording reads a recording, compressed or not.
@@ -162,29 +151,8 @@ func ReadRecording(from io.Reader) (*Recording, error) {
 	return r, nil
 }
 
-// The recording that ships is samples/*.json.gz, of which there is one at most.
-//
-//go:embed samples
-var samples embed.FS
+//go:embed samples/h200.json.gz
+var shipped []byte
 
-// Shipped returns the recording that is part of the program, nil if there is none.
-func Shipped() (*Recording, error) {
-	files, err := samples.ReadDir("samples")
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range files {
-		if strings.HasSuffix(f.Name(), ".json.gz") {
-			data, err := samples.ReadFile("samples/" + f.Name())
-			if err != nil {
-				return nil, err
-			}
-			r, err := ReadRecording(bytes.NewReader(data))
-			if err != nil {
-				return nil, fmt.Errorf("learn/samples/%s: %w", f.Name(), err)
-			}
-			return r, nil
-		}
-	}
-	return nil, nil
-}
+// Shipped returns the recording that is part of the program.
+func Shipped() (*Recording, error) { return ReadRecording(bytes.NewReader(shipped)) }

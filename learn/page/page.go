@@ -57,7 +57,8 @@ func Write(w io.Writer, results []learn.Result) error {
 		}
 		data.Lessons = append(data.Lessons, l)
 	}
-	data.Summary = fmt.Sprintf("Verdicts on %d claims: %d shown, %d refuted, %d that cannot be shown here.", len(results), counts[learn.Shown], counts[learn.Refuted], counts[learn.Unknown])
+	data.Summary = fmt.Sprintf("Verdicts on %d claims: %d shown, %d refuted, %d that cannot be shown here.", len(results),
+		counts[learn.Shown], counts[learn.Refuted], counts[learn.Unknown])
 	return tmpl.Execute(w, data)
 }
 

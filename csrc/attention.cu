@@ -8,8 +8,9 @@
 // the device, and grids depend on shapes alone, so that a captured launch serves every
 // position.
 //
-// Variants: naive (a warp per query), split and split-cluster (one query: the keys are
-// divided among blocks), flash and its tile shapes (many queries, attention_flash.cuh).
+// Variants: naive (a warp per query), split (one query: the keys are divided among blocks),
+// flash (many queries, attention_flash.cuh). auto divides the keys among the blocks of a
+// cluster where the GPU has clusters.
 // The softmax is computed in float32 to base 2; the scale includes log2(e) and must be
 // positive. Sums have a fixed order, so repeated launches give the same bits.
 
@@ -440,8 +441,7 @@ __global__ void __launch_bounds__(32 * WARPS) attention_cluster(const S stamp, c
 
 // ---------------------------------------------------------------- launchers
 
-
-enum Variant { AUTO, NAIVE, SPLIT, FLASH, FLASH_64, FLASH_64X2, FLASH_128, FLASH_128W, SPLIT_CLUSTER };
+enum Variant { AUTO, NAIVE, SPLIT, FLASH };
 
 size_t element(int dtype) { return dtype == GS_F32 ? 4 : 2; }
 
@@ -543,33 +543,19 @@ template <int D, int BN, typename S> int flash_f32(gs_stream *s, const gs_attent
   return gs_launch(s, "attention_flash_f32", attention_flash_f32<D, BN, S>, grid, dim3(256), shared, k);
 }
 
-template <typename S> int flash(gs_stream *s, const gs_attention_args *a, const Attention &k, int variant) {
-  if (a->dtype == GS_F32) {
-    if (variant != FLASH) return gs_fail(GS_UNSUPPORTED, "attention: this tile shape is for bfloat16 only");
-    return a->HS <= 64 ? flash_f32<64, 64, S>(s, a, k) : flash_f32<128, 32, S>(s, a, k);
-  }
-  if (a->HS > 64) {  // one shape, as there is shared memory for no larger one
-    if (variant != FLASH && variant != FLASH_64) return gs_fail(GS_UNSUPPORTED, "attention: head size %d needs the variant flash or flash64", a->HS);
-    return flash_bf16<128, 1, 4, 1, S>(s, a, k);
-  }
-  if (variant == FLASH) {
-    // Long tiles read keys less often, and warps of 32 queries read shared memory half
-    // as often as warps of 16. If long tiles leave SMs idle, short tiles whose keys are
-    // divided between two groups of warps are faster.
-    const int64_t blocks = int64_t(a->B) * a->NH * ((a->T + 127) / 128);
-    variant = blocks >= 2 * s->processors ? FLASH_128W : FLASH_64X2;
-  }
-  switch (variant) {
-    case FLASH_64: return flash_bf16<64, 1, 4, 1, S>(s, a, k);
-    case FLASH_64X2: return flash_bf16<64, 1, 4, 2, S>(s, a, k);
-    case FLASH_128W: return flash_bf16<64, 2, 4, 1, S>(s, a, k);
-    default: return flash_bf16<64, 1, 8, 1, S>(s, a, k);
-  }
+template <typename S> int flash(gs_stream *s, const gs_attention_args *a, const Attention &k) {
+  if (a->dtype == GS_F32) return a->HS <= 64 ? flash_f32<64, 64, S>(s, a, k) : flash_f32<128, 32, S>(s, a, k);
+  if (a->HS > 64) return flash_bf16<128, 1, 4, 1, S>(s, a, k);  // there is shared memory for no larger one
+  // Long tiles read keys less often, and warps of 32 queries read shared memory half as
+  // often as warps of 16. If long tiles leave SMs idle, short tiles whose keys are divided
+  // between two groups of warps are faster.
+  const int64_t blocks = int64_t(a->B) * a->NH * ((a->T + 127) / 128);
+  return blocks >= 2 * s->processors ? flash_bf16<64, 2, 4, 1, S>(s, a, k) : flash_bf16<64, 1, 4, 2, S>(s, a, k);
 }
 
 }  // namespace
 
-const char *const gs_attention_variants[] = {"auto", "naive", "split", "flash", "flash64", "flash64x2", "flash128", "flash128w", "split-cluster", nullptr};
+const char *const gs_attention_variants[] = {"auto", "naive", "split", "flash", nullptr};
 
 int gs_attention_work(gs_stream *s, const gs_attention_args *a, uint64_t *bytes) {
   GS_ENTER(s, a);
@@ -597,20 +583,23 @@ template <typename S> static int attention(gs_stream *s, const gs_attention_args
 
   const bool fast = in_chunks(a) && a->HS <= 128;  // the shapes that split and flash take
   int variant = a->variant;
-  if (variant == AUTO) variant = !fast ? NAIVE : a->Q == 1 ? (s->major >= 9 ? SPLIT_CLUSTER : SPLIT) : FLASH;
-  if (variant < AUTO || variant > SPLIT_CLUSTER) return gs_fail(GS_ARGUMENT, "attention: no variant %d", variant);
+  if (variant == AUTO) variant = !fast ? NAIVE : a->Q == 1 ? SPLIT : FLASH;
+  if (variant < AUTO || variant > FLASH) return gs_fail(GS_ARGUMENT, "attention: no variant %d", variant);
   if (variant == NAIVE) return naive<S>(s, a, k);
+  const char *name = gs_attention_variants[variant];
   if (!fast)
-    return gs_fail(GS_UNSUPPORTED, "attention: variant %s takes head sizes up to 128 and rows of whole 16 bytes, not head size %d, rows of %d and %d",
-                   gs_attention_variants[variant], a->HS, a->ldqkv, a->ldy);
-  if (variant == SPLIT || variant == SPLIT_CLUSTER) {
-    if (a->Q != 1) return gs_fail(GS_UNSUPPORTED, "attention: variant %s takes one query of a sequence, not %d", gs_attention_variants[variant], a->Q);
-    if (variant == SPLIT) return split<S>(s, a, k);
-    if (s->major < 9) return gs_fail(GS_UNSUPPORTED, "attention: variant split-cluster needs compute capability 9.0, not %d.%d", s->major, s->minor);
-    return split_cluster<S>(s, a, k);
+    return gs_fail(GS_UNSUPPORTED,
+                   "attention: variant %s takes head sizes up to 128 and rows of whole 16 bytes, not head size %d, "
+                   "rows of %d and %d",
+                   name, a->HS, a->ldqkv, a->ldy);
+  if (variant == SPLIT) {
+    if (a->Q != 1)
+      return gs_fail(GS_UNSUPPORTED, "attention: variant %s takes one query of a sequence, not %d", name, a->Q);
+    return a->variant == AUTO && s->major >= 9 ? split_cluster<S>(s, a, k) : split<S>(s, a, k);
   }
-  if (a->Q != a->T || a->T == 1) return gs_fail(GS_UNSUPPORTED, "attention: variant %s takes all rows of several as queries", gs_attention_variants[variant]);
-  return flash<S>(s, a, k, variant);
+  if (a->Q != a->T || a->T == 1)
+    return gs_fail(GS_UNSUPPORTED, "attention: variant %s takes all rows of several as queries", name);
+  return flash<S>(s, a, k);
 }
 
 int gs_attention(gs_stream *s, const gs_attention_args *a) {

@@ -109,11 +109,11 @@ template <int D, int R, int WM, int WK> constexpr size_t flash_shared() {
 
 // The blocks per SM for which the compiler limits registers. From compute capability 10.0
 // on, two blocks of 8 warps would cause spills.
-constexpr int flash_blocks(int D, int R, int warps) {
+constexpr int flash_blocks(int D, int warps) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
   return D == 64 && warps == 4 ? 2 : 1;
 #else
-  return D == 64 ? (warps == 4 && R == 1 ? 3 : 2) : 1;
+  return D == 64 ? 2 : 1;
 #endif
 }
 
@@ -122,7 +122,7 @@ constexpr int flash_blocks(int D, int R, int warps) {
 // of 64 keys and are merged at the end (WK = 2 keeps the GPU busy if there are few
 // blocks). D is the width of the tiles; columns from HS to D are zeros.
 template <int D, int R, int WM, int WK, typename S>
-__global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, R, WM * WK)) attention_flash_bf16(const S stamp, const Attention a) {
+__global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, WM * WK)) attention_flash_bf16(const S stamp, const Attention a) {
   using bf16 = __nv_bfloat16;
   constexpr int THREADS = 32 * WM * WK, ROWS = 16 * R, BM = ROWS * WM, KEYS = KEY_TILE * WK;
   constexpr int CHUNKS = D / 8, STEP = THREADS / CHUNKS;  // rows that the block loads at once
@@ -177,17 +177,10 @@ __global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, R, WM * WK)) att
     if (r >= pad && r < a.T) source.store(pos + r - pad);
   }
 
-  // The fragments of q are kept in registers if they fit, else read for each tile.
-  constexpr bool KEEP = D == 64 && R == 1 && THREADS == 128;
-  uint32_t q_kept[KEEP ? D / 16 : 1][4];
   const uint32_t q_at = q_tile + tile_offset(wm * ROWS + (lane & 15), lane >> 4, BM);
   auto q_fragment = [&](uint32_t(&f)[4], int i, int k) { load_matrices(f, chunk_pair(q_at, k, BM) + i * 16 * 128); };
   copy_wait<1>();
   __syncthreads();
-  if (KEEP) {
-#pragma unroll
-    for (int k = 0; k < D / 16; k++) q_fragment(q_kept[KEEP ? k : 0], 0, k);
-  }
 
   // A thread holds rows lane / 4 and lane / 4 + 8 of each 16 of its warp's.
   float o[R][D / 8][4] = {}, m[R][2], l[R][2] = {};
@@ -210,11 +203,7 @@ __global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, R, WM * WK)) att
     for (int k = 0; k < D / 16; k++) {
       uint32_t q[R][4];
 #pragma unroll
-      for (int i = 0; i < R; i++) {
-        if (!KEEP) q_fragment(q[i], i, k);
-        else
-          for (int e = 0; e < 4; e++) q[i][e] = q_kept[KEEP ? k : 0][e];
-      }
+      for (int i = 0; i < R; i++) q_fragment(q[i], i, k);
 #pragma unroll
       for (int n = 0; n < KEY_TILE / 16; n++) {
         uint32_t f[4];

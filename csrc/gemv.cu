@@ -20,7 +20,7 @@
 #include "linear.cuh"
 #include "mbarrier.cuh"
 
-const char *const gs_linear_variants[] = {"auto", "naive", "gemv", "blas", "gemv-wide", "gemv-bulk", "gemv-ahead", nullptr};
+const char *const gs_linear_variants[] = {"auto", "naive", "gemv", "blas", nullptr};
 
 namespace {
 
@@ -43,25 +43,14 @@ struct gemv_params {
   int64_t ahead;             // bytes of W that are prefetched into L2 before gs_wait()
 };
 
-// A way to run the kernels. Each is a variant of gs_linear, in the order of its names.
-struct gemv_way {
-  int ring;       // bytes of shared memory for W per block of the bulk kernel; 0: not that kernel
-  int64_t ahead;  // bytes of W that its blocks prefetch into L2 before gs_wait()
-};
+constexpr int kRing = 100 << 10;  // bytes of shared memory for W per block of the bulk kernel, at most
 
-enum { kWide, kBulk, kAhead, kWays };
-
-constexpr gemv_way ways[kWays] = {
-    {0, 0},                   // kWide: loads W into registers, with as many blocks as an SM has room for
-    {100 << 10, 0},           // kBulk: copies W to shared memory by bulk copies, up to 100 KB per SM in flight
-    {100 << 10, 24ll << 20},  // kAhead: also prefetches what follows into L2, half of that of an H200
-};
-
-// The way of the variants "gemv" and "auto". Prefetching into L2 is faster if W is much
-// larger than what the blocks copy at once, as in lm_head, and slower otherwise (on an H200).
-const gemv_way &best(const gs_linear_args *a) {
+// Bytes of W that the blocks of the bulk kernel prefetch into L2 before gs_wait(): half of
+// that of an H200. That is faster if W is much larger than what the blocks copy at once,
+// as in lm_head, and slower otherwise.
+int64_t ahead_of(const gs_linear_args *a) {
   const int64_t bytes = (int64_t)a->N * a->K * (a->dtype == GS_F32 ? 4 : 2);
-  return ways[bytes > 32 << 20 ? kAhead : kBulk];
+  return bytes > 32 << 20 ? 24ll << 20 : 0;
 }
 
 // Loads 16 bytes of W, or zeros if not valid.
@@ -482,13 +471,11 @@ int one_row(gs_stream *s, const gemv_params &p, size_t shared) {
 // and the size of W. With many rows of x, reading x from shared memory would take longer
 // than reading W from memory if several rows of W did not share the reads.
 template <typename W, int M, typename Stamp>
-int choose(gs_stream *s, const gemv_params &p, size_t shared, const gemv_way &way) {
+int choose(gs_stream *s, const gemv_params &p, size_t shared) {
   constexpr int E = 16 / sizeof(W);
-  if (way.ring) {
-    bool taken;
-    int e = try_bulk<W, M, Stamp>(s, p, way, &taken);
-    if (e || taken) return e;
-  }
+  bool taken;
+  int e = try_bulk<W, M, Stamp>(s, p, &taken);
+  if (e || taken) return e;
   if (p.K % E != 0 || (uintptr_t)p.w % 16 != 0) return launch<W, M, 1, 4, false, Stamp>(s, p, shared);
   const int chunks = p.K / E;
   // From 128 KB per SM on, W takes several turns in any case.
@@ -503,7 +490,7 @@ int choose(gs_stream *s, const gemv_params &p, size_t shared, const gemv_way &wa
 }
 
 template <typename W, typename Stamp>
-int by_rows(gs_stream *s, const gs_linear_args *a, const gemv_way &way) {
+int by_rows(gs_stream *s, const gs_linear_args *a) {
   gemv_params p = {};
   const int E = 16 / (int)sizeof(W), padded = divide_up(a->K, E) * E;
   const bool norm = a->gain != 0;
@@ -524,7 +511,7 @@ int by_rows(gs_stream *s, const gs_linear_args *a, const gemv_way &way) {
   // A matrix of more than 32 MB would evict everything else from the L2 cache (50 MB on
   // H100 and H200), and itself, before it is read again.
   p.stream = (int64_t)a->N * a->K * sizeof(W) > (32ll << 20);
-  p.ahead = way.ahead;
+  p.ahead = ahead_of(a);
   const size_t x_size = p.x_bf16 ? 2 : 4, y_size = p.y_bf16 ? 2 : 4;
 
   for (int m = 0; m < a->M;) {
@@ -541,10 +528,10 @@ int by_rows(gs_stream *s, const gs_linear_args *a, const gemv_way &way) {
     p.x = reinterpret_cast<const void *>(a->x + (uint64_t)m * a->ldx * x_size);
     p.y = reinterpret_cast<void *>(a->y + (uint64_t)m * a->ldy * y_size);
     p.x_vector = (uintptr_t)p.x % (4 * x_size) == 0 && a->ldx % 4 == 0 && a->K % 4 == 0;
-    int e = M == 8   ? choose<W, 8, Stamp>(s, p, shared, way)
-            : M == 4 ? choose<W, 4, Stamp>(s, p, shared, way)
-            : M == 2 ? choose<W, 2, Stamp>(s, p, shared, way)
-                     : choose<W, 1, Stamp>(s, p, shared, way);
+    int e = M == 8   ? choose<W, 8, Stamp>(s, p, shared)
+            : M == 4 ? choose<W, 4, Stamp>(s, p, shared)
+            : M == 2 ? choose<W, 2, Stamp>(s, p, shared)
+                     : choose<W, 1, Stamp>(s, p, shared);
     if (e) return e;
     m += p.rows;
   }
@@ -554,11 +541,8 @@ int by_rows(gs_stream *s, const gs_linear_args *a, const gemv_way &way) {
 }  // namespace
 
 int gs_linear_gemv(gs_stream *s, const gs_linear_args *a) {
-  const int way_of = a->variant - kFirstWay;
-  if (a->variant < 0 || way_of >= kWays) return gs_fail(GS_ARGUMENT, "gs_linear: there is no variant %d", a->variant);
   if (a->M > GS_GEMV_ROWS) return gs_fail(GS_UNSUPPORTED, "gemv: %d rows, more than %d", a->M, GS_GEMV_ROWS);
-  const gemv_way &way = way_of < 0 ? best(a) : ways[way_of];
   if (a->dtype == GS_BF16)
-    return gs_stamping(s) ? by_rows<__nv_bfloat16, gs_stamp>(s, a, way) : by_rows<__nv_bfloat16, gs_unstamped>(s, a, way);
-  return gs_stamping(s) ? by_rows<float, gs_stamp>(s, a, way) : by_rows<float, gs_unstamped>(s, a, way);
+    return gs_stamping(s) ? by_rows<__nv_bfloat16, gs_stamp>(s, a) : by_rows<__nv_bfloat16, gs_unstamped>(s, a);
+  return gs_stamping(s) ? by_rows<float, gs_stamp>(s, a) : by_rows<float, gs_unstamped>(s, a);
 }

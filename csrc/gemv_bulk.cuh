@@ -301,7 +301,7 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
 // Launches the kernel with U chunks per lane. taken becomes false if it needs more shared
 // memory than a block can have.
 template <typename W, int M, int U, typename Stamp>
-int launch_bulk(gs_stream *s, const gemv_params &p, const gemv_way &way, bool *taken) {
+int launch_bulk(gs_stream *s, const gemv_params &p, bool *taken) {
   constexpr int V = bulk_rows(M, U);
   auto kernel = gemv_bulk<W, M, U, Stamp>;
   bulk_params bp = {};
@@ -320,7 +320,7 @@ int launch_bulk(gs_stream *s, const gemv_params &p, const gemv_way &way, bool *t
   if (bp.groups < 1) bp.groups = 1;
   if (bp.groups > bp.batches) bp.groups = bp.batches;
   bp.groups = divide_up(bp.batches, divide_up(bp.batches, bp.groups));  // the fewest that need no more turns
-  bp.stages = way.ring / stage_bytes;
+  bp.stages = kRing / stage_bytes;
   if (bp.stages < 2) bp.stages = 2;
   if (bp.stages > kBulkStages) bp.stages = kBulkStages;
   if (bp.stages >= bp.batches) {
@@ -342,7 +342,7 @@ int launch_bulk(gs_stream *s, const gemv_params &p, const gemv_way &way, bool *t
 // Launches the bulk kernel if device and shapes allow it (taken becomes true): compute
 // capability 9.0, aligned rows of W, x, gain and shift, and an x that fits the registers.
 template <typename W, int M, typename Stamp>
-int try_bulk(gs_stream *s, const gemv_params &p, const gemv_way &way, bool *taken) {
+int try_bulk(gs_stream *s, const gemv_params &p, bool *taken) {
   constexpr int E = 16 / sizeof(W);
   *taken = false;
   const size_t x_size = p.x_bf16 ? 2 : 4;
@@ -352,10 +352,10 @@ int try_bulk(gs_stream *s, const gemv_params &p, const gemv_way &way, bool *take
   constexpr int most = 32 * (kBulkWarps - 1);  // chunks of a row, one per lane
   const int chunks = p.K / E;
   if constexpr (bulk_fits<W>(M, 1))
-    if (chunks <= most) return launch_bulk<W, M, 1, Stamp>(s, p, way, taken);
+    if (chunks <= most) return launch_bulk<W, M, 1, Stamp>(s, p, taken);
   if constexpr (bulk_fits<W>(M, 2))
-    if (chunks <= 2 * most) return launch_bulk<W, M, 2, Stamp>(s, p, way, taken);
+    if (chunks <= 2 * most) return launch_bulk<W, M, 2, Stamp>(s, p, taken);
   if constexpr (bulk_fits<W>(M, 4))
-    if (chunks <= 4 * most) return launch_bulk<W, M, 4, Stamp>(s, p, way, taken);
+    if (chunks <= 4 * most) return launch_bulk<W, M, 4, Stamp>(s, p, taken);
   return GS_OK;
 }

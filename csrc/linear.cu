@@ -110,16 +110,11 @@ int gs_linear_naive(gs_stream *s, const gs_linear_args *a) {
 // "auto" is a matrix-vector kernel for few rows, else cuBLASLt.
 extern "C" int gs_linear(gs_stream *s, const gs_linear_args *a) {
   GS_ENTER(s, a);
-  if ((a->dtype != GS_F32 && a->dtype != GS_BF16) || (a->y_type != GS_F32 && a->y_type != GS_BF16))
-    return gs_fail(GS_UNSUPPORTED, "gs_linear: types %d and %d; float32 and bfloat16 are known", a->dtype, a->y_type);
-  if (a->act < GS_ACT_NONE || a->act > GS_RELU) return gs_fail(GS_ARGUMENT, "gs_linear: activation %d is not known", a->act);
-  if (a->accumulate && (a->y_type != GS_F32 || a->act != GS_ACT_NONE))
-    return gs_fail(GS_ARGUMENT, "gs_linear: adding to y needs a float32 y and no activation");
-  if (a->M == 0 || a->N == 0) return GS_OK;
   switch (a->variant) {
     case kAuto: return a->M <= GS_GEMV_ROWS ? gs_linear_gemv(s, a) : gs_linear_blas(s, a);
     case kNaive: return gs_linear_naive(s, a);
+    case kGemv: return gs_linear_gemv(s, a);
     case kBlas: return gs_linear_blas(s, a);
-    default: return gs_linear_gemv(s, a);
   }
+  return gs_fail(GS_ARGUMENT, "gs_linear: there is no variant %d", a->variant);
 }

@@ -2,7 +2,7 @@
 """Measures a fixed list of passes on a GPU, the work that gpu_peers.py gives other engines.
 
 Prints a JSON object a row, as soon as it is measured: what 'infer bench --json' prints of the pass, with its floor, and
-its name as "work". The last row is the time from the start of a process to its first token. Arguments, such as --tune or
+its name as "work". The last row is the time from the start of a process to its first token. Arguments, such as
 --dtype f32, go to infer. Exit status 1 if a row failed.
 """
 
@@ -50,7 +50,7 @@ def main():
         failed |= done.returncode != 0
         row = json.loads(done.stdout) if done.returncode == 0 else {"error": f"status {done.returncode}"}
         print(json.dumps({"work": work, "model": model} | row), flush=True)
-    times = sorted(first_token([a for a in arguments if a != "--tune"]) for _ in range(5))
+    times = sorted(first_token(arguments) for _ in range(5))
     print(json.dumps({"work": "process start to first token, built-in model", "median_ms": statistics.median(times)}))
     sys.exit(failed)
 

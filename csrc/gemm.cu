@@ -34,23 +34,19 @@ constexpr size_t kWorkspace = GS_BLAS_WORKSPACE;
 
 // ---------------------------------------------------------------- the library
 
+// The functions of cuBLASLt that are used.
+#define FUNCTIONS(F)                                                                                       \
+  F(cublasLtGetVersion) F(cublasLtCreate) F(cublasLtDestroy) F(cublasLtMatmul)                             \
+  F(cublasLtMatmulDescCreate) F(cublasLtMatmulDescDestroy) F(cublasLtMatmulDescSetAttribute)               \
+  F(cublasLtMatrixLayoutCreate) F(cublasLtMatrixLayoutDestroy)                                             \
+  F(cublasLtMatmulPreferenceCreate) F(cublasLtMatmulPreferenceDestroy)                                     \
+  F(cublasLtMatmulPreferenceSetAttribute) F(cublasLtMatmulAlgoGetHeuristic) F(cublasLtMatmulAlgoCheck)     \
+  F(cublasLtMatmulAlgoConfigGetAttribute)
+
 struct library {
-  decltype(&cublasLtGetVersion) version;
-  decltype(&cublasLtCreate) create;
-  decltype(&cublasLtDestroy) destroy;
-  decltype(&cublasLtMatmul) matmul;
-  decltype(&cublasLtMatmulDescCreate) desc_create;
-  decltype(&cublasLtMatmulDescDestroy) desc_destroy;
-  decltype(&cublasLtMatmulDescSetAttribute) desc_set;
-  decltype(&cublasLtMatrixLayoutCreate) layout_create;
-  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy;
-  decltype(&cublasLtMatmulPreferenceCreate) preference_create;
-  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
-  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
-  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
-  decltype(&cublasLtMatmulAlgoCheck) check;
-  decltype(&cublasLtMatmulAlgoConfigGetAttribute) config_get;
-  decltype(&cublasLtMatmulAlgoInit) algorithm_init;
+#define MEMBER(f) decltype(&::f) f;
+  FUNCTIONS(MEMBER)
+#undef MEMBER
 };
 
 std::mutex opening;     // held while `opened` and `ready` are read or written
@@ -78,7 +74,9 @@ struct product {
   bool later_bias = false;   // added by gs_activate
   int later_act = 0;         // applied by gs_activate
   bool later = false;        // whether gs_activate runs
-  gs_linear_algorithm kept = {};
+  cublasLtMatmulAlgo_t algorithm;
+  size_t workspace = 0;
+  gs_linear_algorithm about = {};
 };
 
 }  // namespace
@@ -93,10 +91,10 @@ struct gs_blas_state {
 namespace {
 
 void destroy_descriptors(const library *lt, product &p) {
-  if (p.desc) lt->desc_destroy(p.desc);
-  if (p.w) lt->layout_destroy(p.w);
-  if (p.x) lt->layout_destroy(p.x);
-  if (p.y) lt->layout_destroy(p.y);
+  if (p.desc) lt->cublasLtMatmulDescDestroy(p.desc);
+  if (p.w) lt->cublasLtMatrixLayoutDestroy(p.w);
+  if (p.x) lt->cublasLtMatrixLayoutDestroy(p.x);
+  if (p.y) lt->cublasLtMatrixLayoutDestroy(p.y);
   p.desc = nullptr;
   p.w = p.x = p.y = nullptr;
 }
@@ -120,7 +118,7 @@ int get_state(gs_stream *s, gs_blas_state **out) {
   if (!b) return gs_fail(GS_NO_MEMORY, "no host memory for the state of cuBLASLt");
   b->lt = lt;
   e = gs_check(cudaMalloc(&b->workspace, kWorkspace), "the workspace of cuBLASLt (32 MiB)");
-  if (!e) e = blas_check(lt->create(&b->handle), "cublasLtCreate");
+  if (!e) e = blas_check(lt->cublasLtCreate(&b->handle), "cublasLtCreate");
   if (e) {
     if (b->workspace) cudaFree(b->workspace);
     delete b;
@@ -178,18 +176,18 @@ int describe(gs_blas_state *b, const gs_linear_args *a, int level, product &p, b
   p.later = p.later_bias || p.later_act != GS_ACT_NONE;
 
   const cublasOperation_t transposed = CUBLAS_OP_T;
-  cublasStatus_t e = lt->desc_create(&p.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-  if (!e) e = lt->desc_set(p.desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed);
-  if (!e) e = lt->desc_set(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+  cublasStatus_t e = lt->cublasLtMatmulDescCreate(&p.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+  if (!e) e = lt->cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed);
+  if (!e) e = lt->cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
   if (!e && inner_bias) {
     // The heuristic uses only the alignment of the address.
     const void *any = reinterpret_cast<const void *>((uintptr_t)b->workspace + alignment(a) % 16);
-    e = lt->desc_set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &any, sizeof any);
-    if (!e) e = lt->desc_set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &out, sizeof out);
+    e = lt->cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &any, sizeof any);
+    if (!e) e = lt->cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &out, sizeof out);
   }
-  if (!e) e = lt->layout_create(&p.w, in, a->K, a->N, a->K);
-  if (!e) e = lt->layout_create(&p.x, in, a->K, a->M, a->ldx);
-  if (!e) e = lt->layout_create(&p.y, out, a->N, a->M, a->ldy);
+  if (!e) e = lt->cublasLtMatrixLayoutCreate(&p.w, in, a->K, a->N, a->K);
+  if (!e) e = lt->cublasLtMatrixLayoutCreate(&p.x, in, a->K, a->M, a->ldx);
+  if (!e) e = lt->cublasLtMatrixLayoutCreate(&p.y, out, a->N, a->M, a->ldy);
   return blas_check(e, "a cuBLASLt descriptor");
 }
 
@@ -199,25 +197,25 @@ int ask(gs_blas_state *b, const gs_linear_args *a, const product &p, int most, c
   const library *lt = b->lt;
   *found = 0;
   cublasLtMatmulPreference_t want;
-  int e = blas_check(lt->preference_create(&want), "cublasLtMatmulPreferenceCreate");
+  int e = blas_check(lt->cublasLtMatmulPreferenceCreate(&want), "cublasLtMatmulPreferenceCreate");
   if (e) return e;
   const size_t workspace = kWorkspace;
   // Split-K sums in float32, not in the output's type, which may be bfloat16, nor in place.
   const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   const uint32_t bytes = alignment(a);
-  cublasStatus_t c = lt->preference_set(want, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
-  if (!c) c = lt->preference_set(want, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
+  cublasStatus_t c = lt->cublasLtMatmulPreferenceSetAttribute(want, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+  if (!c) c = lt->cublasLtMatmulPreferenceSetAttribute(want, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
   for (int i = CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES; !c && i <= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES; i++)
-    c = lt->preference_set(want, (cublasLtMatmulPreferenceAttributes_t)i, &bytes, sizeof bytes);
+    c = lt->cublasLtMatmulPreferenceSetAttribute(want, (cublasLtMatmulPreferenceAttributes_t)i, &bytes, sizeof bytes);
   e = blas_check(c, "cublasLtMatmulPreferenceSetAttribute");
   if (!e) {
-    c = lt->heuristic(b->handle, p.desc, p.w, p.x, p.y, p.y, want, most, results, found);
+    c = lt->cublasLtMatmulAlgoGetHeuristic(b->handle, p.desc, p.w, p.x, p.y, p.y, want, most, results, found);
     if (c == CUBLAS_STATUS_NOT_SUPPORTED || c == CUBLAS_STATUS_INVALID_VALUE)
       *found = 0;
     else
       e = blas_check(c, "cublasLtMatmulAlgoGetHeuristic");
   }
-  lt->preference_destroy(want);
+  lt->cublasLtMatmulPreferenceDestroy(want);
   int kept = 0;
   for (int i = 0; i < *found; i++)
     if (results[i].state == CUBLAS_STATUS_SUCCESS && results[i].workspaceSize <= kWorkspace) results[kept++] = results[i];
@@ -232,17 +230,14 @@ const char *const tiles[] = {"auto",   "8x8",     "8x16",    "16x8",    "8x32", 
                              "128x64", "64x256",  "128x128", "256x64",  "64x512",  "128x256", "256x128", "512x64", "64x96",
                              "96x64",  "96x128",  "128x160", "160x128", "192x128", "128x192", "128x96", "32x256"};
 
-void keep(gs_blas_state *b, product &p, const cublasLtMatmulAlgo_t &algorithm, size_t workspace, int candidates, float microseconds) {
-  static_assert(sizeof algorithm == sizeof p.kept.algorithm, "an algorithm is 64 bytes");
-  gs_linear_algorithm &k = p.kept;
-  k.size = sizeof k;
-  k.candidates = candidates;
-  k.microseconds = microseconds;
-  k.workspace = workspace;
-  memcpy(k.algorithm, &algorithm, sizeof algorithm);
+// Keeps an algorithm, of which so many candidates were timed, for a product.
+void keep(gs_blas_state *b, product &p, const cublasLtMatmulHeuristicResult_t &of, int candidates, float microseconds) {
+  p.algorithm = of.algo, p.workspace = of.workspaceSize;
+  gs_linear_algorithm &k = p.about;
+  k.size = sizeof k, k.candidates = candidates, k.microseconds = microseconds;
   auto get = [&](cublasLtMatmulAlgoConfigAttributes_t what, auto zero) {
     size_t written;
-    if (b->lt->config_get(&algorithm, what, &zero, sizeof zero, &written)) zero = 0;
+    if (b->lt->cublasLtMatmulAlgoConfigGetAttribute(&of.algo, what, &zero, sizeof zero, &written)) zero = 0;
     return (int)zero;
   };
   const int id = get(CUBLASLT_ALGO_CONFIG_ID, int32_t(0)), tile = get(CUBLASLT_ALGO_CONFIG_TILE_ID, uint32_t(0)),
@@ -253,7 +248,7 @@ void keep(gs_blas_state *b, product &p, const cublasLtMatmulAlgo_t &algorithm, s
   snprintf(number, sizeof number, "#%d", tile);
   if (tile >= 0 && tile < (int)(sizeof tiles / sizeof *tiles)) name = tiles[tile];
   snprintf(k.text, sizeof k.text, "algorithm %d, tile %s, stages #%d, split-K %d, cluster #%d, workspace %zu%s%s", id, name, stages,
-           split, cluster, workspace, p.later_bias ? ", then bias" : "",
+           split, cluster, p.workspace, p.later_bias ? ", then bias" : "",
            p.later_act == GS_ACT_NONE ? "" : p.later_bias ? " and activation" : ", then activation");
 }
 
@@ -283,7 +278,7 @@ int get_product(gs_stream *s, const gs_linear_args *a, gs_blas_state **state, pr
       if (e) return e;
       continue;
     }
-    keep(b, p, best.algo, best.workspaceSize, 0, 0);
+    keep(b, p, best, 0, 0);
     *out = &(b->products[key_of(a)] = p);
     return GS_OK;
   }
@@ -294,12 +289,12 @@ int get_product(gs_stream *s, const gs_linear_args *a, gs_blas_state **state, pr
 int run(gs_stream *s, gs_blas_state *b, product &p, const gs_linear_args *a, const cublasLtMatmulAlgo_t *algorithm, size_t workspace) {
   if (p.bias) {
     const void *bias = reinterpret_cast<const void *>(a->y_type == GS_BF16 ? a->bias_bf16 : a->bias);
-    int e = blas_check(b->lt->desc_set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias), "cublasLtMatmulDescSetAttribute");
+    int e = blas_check(b->lt->cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias), "cublasLtMatmulDescSetAttribute");
     if (e) return e;
   }
   const float one = 1, beta = a->accumulate ? 1 : 0;
   void *y = reinterpret_cast<void *>(a->y);
-  int e = blas_check(b->lt->matmul(b->handle, p.desc, &one, reinterpret_cast<const void *>(a->w), p.w, reinterpret_cast<const void *>(a->x),
+  int e = blas_check(b->lt->cublasLtMatmul(b->handle, p.desc, &one, reinterpret_cast<const void *>(a->w), p.w, reinterpret_cast<const void *>(a->x),
                                    p.x, &beta, y, p.y, y, p.y, algorithm, b->workspace, workspace, s->stream),
                      "cublasLtMatmul");
   if (e || !p.later) return e;
@@ -347,26 +342,10 @@ extern "C" int gs_blas_open(const char *path, uint64_t *version) {
     if (!so) return gs_fail(GS_NO_BLAS, "cannot open cuBLASLt: %s", dlerror());
     library lt = {};
     const char *missing = nullptr;
-    auto find = [&](auto &f, const char *name) {
-      f = reinterpret_cast<std::remove_reference_t<decltype(f)>>(dlsym(so, name));
-      if (!f && !missing) missing = name;
-    };
-    find(lt.version, "cublasLtGetVersion");
-    find(lt.create, "cublasLtCreate");
-    find(lt.destroy, "cublasLtDestroy");
-    find(lt.matmul, "cublasLtMatmul");
-    find(lt.desc_create, "cublasLtMatmulDescCreate");
-    find(lt.desc_destroy, "cublasLtMatmulDescDestroy");
-    find(lt.desc_set, "cublasLtMatmulDescSetAttribute");
-    find(lt.layout_create, "cublasLtMatrixLayoutCreate");
-    find(lt.layout_destroy, "cublasLtMatrixLayoutDestroy");
-    find(lt.preference_create, "cublasLtMatmulPreferenceCreate");
-    find(lt.preference_destroy, "cublasLtMatmulPreferenceDestroy");
-    find(lt.preference_set, "cublasLtMatmulPreferenceSetAttribute");
-    find(lt.heuristic, "cublasLtMatmulAlgoGetHeuristic");
-    find(lt.check, "cublasLtMatmulAlgoCheck");
-    find(lt.config_get, "cublasLtMatmulAlgoConfigGetAttribute");
-    find(lt.algorithm_init, "cublasLtMatmulAlgoInit");
+#define FIND(f) \
+  if (!(lt.f = (decltype(lt.f))dlsym(so, #f))) missing = #f;
+    FUNCTIONS(FIND)
+#undef FIND
     if (missing) {
       dlclose(so);
       return gs_fail(GS_NO_BLAS, "%s has no %s: it is not cuBLASLt of CUDA 12 or later", path, missing);
@@ -374,7 +353,7 @@ extern "C" int gs_blas_open(const char *path, uint64_t *version) {
     opened = lt;
     ready = true;
   }
-  if (version) *version = opened.version();
+  if (version) *version = opened.cublasLtGetVersion();
   return GS_OK;
 }
 
@@ -382,7 +361,7 @@ void gs_blas_release(gs_stream *s) {
   gs_blas_state *b = s->blas;
   if (!b) return;
   for (auto &each : b->products) destroy_descriptors(b->lt, each.second);
-  b->lt->destroy(b->handle);
+  b->lt->cublasLtDestroy(b->handle);
   cudaFree(b->workspace);
   delete b;
   s->blas = nullptr;
@@ -393,9 +372,7 @@ int gs_linear_blas(gs_stream *s, const gs_linear_args *a) {
   product *p;
   int e = get_product(s, a, &b, &p);
   if (e) return e;
-  cublasLtMatmulAlgo_t algorithm;
-  memcpy(&algorithm, p->kept.algorithm, sizeof algorithm);
-  return run(s, b, *p, a, &algorithm, p->kept.workspace);
+  return run(s, b, *p, a, &p->algorithm, p->workspace);
 }
 
 extern "C" int gs_linear_algorithm_get(gs_stream *s, const gs_linear_args *a, gs_linear_algorithm *out) {
@@ -404,33 +381,8 @@ extern "C" int gs_linear_algorithm_get(gs_stream *s, const gs_linear_args *a, gs
   gs_blas_state *b;
   product *p;
   int e = get_product(s, a, &b, &p);
-  if (!e) *out = p->kept;
+  if (!e) *out = p->about;
   return e;
-}
-
-extern "C" int gs_linear_algorithm_set(gs_stream *s, const gs_linear_args *a, const gs_linear_algorithm *in) {
-  GS_ENTER(s, a);
-  GS_CHECK_SIZE(in);
-  gs_blas_state *b;
-  product *p;
-  int e = get_product(s, a, &b, &p);
-  if (e) return e;
-  cublasLtMatmulAlgo_t algorithm;
-  memcpy(&algorithm, in->algorithm, sizeof algorithm);
-  // Check that the algorithm exists at all, as the stored data may be damaged.
-  const cudaDataType_t in_type = a->dtype == GS_BF16 ? CUDA_R_16BF : CUDA_R_32F, out_type = a->y_type == GS_BF16 ? CUDA_R_16BF : CUDA_R_32F;
-  int32_t id = -1;
-  size_t written;
-  cublasLtMatmulAlgo_t same;
-  cublasLtMatmulHeuristicResult_t result = {};
-  if (b->lt->config_get(&algorithm, CUBLASLT_ALGO_CONFIG_ID, &id, sizeof id, &written) != CUBLAS_STATUS_SUCCESS ||
-      b->lt->algorithm_init(b->handle, CUBLAS_COMPUTE_32F, CUDA_R_32F, in_type, in_type, out_type, out_type, id, &same) !=
-          CUBLAS_STATUS_SUCCESS ||
-      b->lt->check(b->handle, p->desc, p->w, p->x, p->y, p->y, &algorithm, &result) != CUBLAS_STATUS_SUCCESS ||
-      result.workspaceSize > kWorkspace)
-    return gs_fail(GS_ARGUMENT, "cuBLASLt does not accept the stored algorithm for a product of (%d, %d) by (%d, %d)", a->M, a->K, a->N, a->K);
-  keep(b, *p, algorithm, result.workspaceSize, in->candidates, in->microseconds);
-  return GS_OK;
 }
 
 extern "C" int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candidates, gs_linear_algorithm *out) {
@@ -453,7 +405,7 @@ extern "C" int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candida
   float least = 0;
   for (int i = 0; i < found && !e; i++) {
     cublasLtMatmulHeuristicResult_t checked = {};
-    if (b->lt->check(b->handle, p->desc, p->w, p->x, p->y, p->y, &results[i].algo, &checked) != CUBLAS_STATUS_SUCCESS) continue;
+    if (b->lt->cublasLtMatmulAlgoCheck(b->handle, p->desc, p->w, p->x, p->y, p->y, &results[i].algo, &checked) != CUBLAS_STATUS_SUCCESS) continue;
     float microseconds;
     e = measure(s, b, *p, a, results[i], from, to, &microseconds);
     if (e) break;
@@ -466,7 +418,7 @@ extern "C" int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candida
   if (from) cudaEventDestroy(from);
   if (to) cudaEventDestroy(to);
   if (e) return e;
-  if (best >= 0) keep(b, *p, results[best].algo, results[best].workspaceSize, timed, least);
-  *out = p->kept;
+  if (best >= 0) keep(b, *p, results[best], timed, least);
+  *out = p->about;
   return GS_OK;
 }

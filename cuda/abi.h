@@ -26,7 +26,7 @@ extern "C" {
 #endif
 
 // Increased by every change of this interface; library and program must have the same.
-#define GS_ABI_VERSION 12
+#define GS_ABI_VERSION 13
 
 #define GS_API __attribute__((visibility("default")))
 
@@ -225,18 +225,15 @@ GS_API int gs_linear(gs_stream *s, const gs_linear_args *a);
 // The device memory of a stream for cuBLASLt, in bytes: what NVIDIA recommends for Hopper.
 #define GS_BLAS_WORKSPACE (32 << 20)
 
-// The cuBLASLt algorithm of a product, which a stream keeps: to store and to show it. Only
-// gs_linear_tune uses the pointers of the arguments, as it runs the product.
+// About the cuBLASLt algorithm of a product, which a stream keeps. Only gs_linear_tune uses
+// the pointers of the arguments, as it runs the product.
 typedef struct {
   uint32_t size;
   int32_t candidates;      // how many were timed; 0 for the heuristic's first
   float microseconds;      // of the fastest; 0 if none was timed
-  uint64_t workspace;      // bytes
-  uint64_t algorithm[8];   // cublasLtMatmulAlgo_t
   char text[128];          // to be shown: algorithm, tile, stages, split-K
 } gs_linear_algorithm;
 GS_API int gs_linear_algorithm_get(gs_stream *s, const gs_linear_args *a, gs_linear_algorithm *out);
-GS_API int gs_linear_algorithm_set(gs_stream *s, const gs_linear_args *a, const gs_linear_algorithm *in);
 // Times candidates, which synchronises, and keeps the fastest. y is overwritten.
 GS_API int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candidates, gs_linear_algorithm *out);
 

@@ -273,34 +273,29 @@ func attentionCases() []attentionCase {
 	add(attentionCase{B: 3, T: 1024, Q: 1024, NH: 1, HS: 64, P: 1061, pos: 37})
 	add(attentionCase{B: 1, T: 1024, Q: 1024, NH: 2, HS: 64, P: 1024, pad: 600})
 	add(attentionCase{B: 2, T: 300, Q: 300, NH: 3, HS: 128, P: 700, pos: 333})
+	// More tiles of 128 queries than two for each SM.
+	add(attentionCase{B: 8, T: 300, Q: 300, NH: 16, HS: 64, pos: 37})
+	add(attentionCase{B: 8, T: 300, Q: 300, NH: 16, HS: 48, pad: 7})
 	return cases
 }
 
 // attentionTakes says whether a variant is for a case; the launcher must refuse
 // exactly the others.
-func attentionTakes(name string, c attentionCase, dt cuda.DType) bool {
+func attentionTakes(name string, c attentionCase) bool {
 	switch {
 	case name == "auto" || name == "naive" || c.Q == 0:
 		return true
-	case strings.HasPrefix(name, "split"):
+	case name == "split":
 		return c.Q == 1
-	case c.Q != c.T || c.T == 1:
-		return false
-	case name == "flash":
-		return true
-	case dt == cuda.F32:
-		return false
-	case name == "flash64":
-		return true
 	}
-	return c.HS <= 64
+	return c.Q == c.T && c.T > 1
 }
 
 func TestAttention(t *testing.T) {
 	g := open(t)
 	names := g.lib.Variants(cuda.OpAttention)
-	if want := "auto naive split flash"; !strings.HasPrefix(strings.Join(names, " "), want) {
-		t.Fatalf("variants %v do not begin with %s", names, want)
+	if want := "auto naive split flash"; strings.Join(names, " ") != want {
+		t.Fatalf("variants %v are not %s", names, want)
 	}
 	for i, c := range attentionCases() {
 		for _, dt := range []cuda.DType{cuda.F32, cuda.BF16} {
@@ -311,7 +306,7 @@ func TestAttention(t *testing.T) {
 						g := open(t)
 						r := newAttentionRun(t, g, d, variant, 0)
 						err := g.stream.Attention(r.args)
-						if !attentionTakes(name, c, dt) {
+						if !attentionTakes(name, c) {
 							if err == nil {
 								t.Fatal("a shape that the variant is not for was taken")
 							}

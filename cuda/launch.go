@@ -121,86 +121,49 @@ func (s *Stream) Linear(a LinearArgs) error {
 	return failed("gs_linear", C.call_gs_linear(s.dev.lib.table, c, (*C.gs_linear_args)(unsafe.Pointer(&a))))
 }
 
-// LinearAlgorithm is cuBLASLt's algorithm for a product: what tuning chooses and
-// stores.
+// LinearAlgorithm describes cuBLASLt's algorithm for a product.
 type LinearAlgorithm struct {
-	Candidates   int32     `json:"candidates"`   // how many were timed; 0 for the heuristic's first
-	Microseconds float32   `json:"microseconds"` // of the fastest, 0 where none was timed
-	Workspace    uint64    `json:"workspace"`    // bytes
-	Algorithm    [8]uint64 `json:"algorithm"`    // cublasLtMatmulAlgo_t
-	Text         string    `json:"text"`         // for people: algorithm, tile, stages, split-K
-}
-
-func newLinearAlgorithm() (p C.gs_linear_algorithm) {
-	p.size = C.uint32_t(unsafe.Sizeof(p))
-	return p
-}
-
-func goLinearAlgorithm(c *C.gs_linear_algorithm) LinearAlgorithm {
-	l := LinearAlgorithm{Candidates: int32(c.candidates), Microseconds: float32(c.microseconds), Workspace: uint64(c.workspace), Text: C.GoString(&c.text[0])}
-	for i, v := range c.algorithm {
-		l.Algorithm[i] = uint64(v)
-	}
-	return l
+	Candidates   int32   // how many were timed; 0 for the heuristic's first
+	Microseconds float32 // of the fastest, 0 where none was timed
+	Text         string  // for people: algorithm, tile, stages, split-K
 }
 
 // LinearAlgorithm returns the algorithm of a product, which is chosen where there is
 // none yet. Only the shape and types of the arguments count.
 func (s *Stream) LinearAlgorithm(a LinearArgs) (LinearAlgorithm, error) {
-	c := s.c.Load()
-	if c == nil {
-		return LinearAlgorithm{}, closedStream("LinearAlgorithm")
-	}
-	if err := checkLinear("LinearAlgorithm", &a, false); err != nil {
-		return LinearAlgorithm{}, err
-	}
-	p := newLinearAlgorithm()
-	err := failed("gs_linear_algorithm_get", C.call_gs_linear_algorithm_get(s.dev.lib.table, c, (*C.gs_linear_args)(unsafe.Pointer(&a)), &p))
-	if err != nil {
-		return LinearAlgorithm{}, err
-	}
-	return goLinearAlgorithm(&p), nil
-}
-
-// SetLinearAlgorithm makes the stream use an algorithm for products of this shape.
-func (s *Stream) SetLinearAlgorithm(a LinearArgs, l LinearAlgorithm) error {
-	c := s.c.Load()
-	if c == nil {
-		return closedStream("SetLinearAlgorithm")
-	}
-	if err := checkLinear("SetLinearAlgorithm", &a, false); err != nil {
-		return err
-	}
-	p := newLinearAlgorithm()
-	p.candidates, p.microseconds, p.workspace = C.int32_t(l.Candidates), C.float(l.Microseconds), C.uint64_t(l.Workspace)
-	for i, v := range l.Algorithm {
-		p.algorithm[i] = C.uint64_t(v)
-	}
-	for i := 0; i < len(l.Text) && i < len(p.text)-1; i++ {
-		p.text[i] = C.char(l.Text[i])
-	}
-	return failed("gs_linear_algorithm_set", C.call_gs_linear_algorithm_set(s.dev.lib.table, c, (*C.gs_linear_args)(unsafe.Pointer(&a)), &p))
+	return s.algorithm("LinearAlgorithm", a, 0)
 }
 
 // TuneLinear runs a product with up to so many of cuBLASLt's candidates, which
 // waits and overwrites y, and keeps and returns the fastest.
 func (s *Stream) TuneLinear(a LinearArgs, candidates int) (LinearAlgorithm, error) {
-	c := s.c.Load()
-	if c == nil {
-		return LinearAlgorithm{}, closedStream("TuneLinear")
-	}
 	if candidates < 1 || candidates > 1<<20 {
 		return LinearAlgorithm{}, shapeError("TuneLinear", "%d candidates; it must be from 1 to %d", candidates, 1<<20)
 	}
-	if err := checkLinear("TuneLinear", &a, true); err != nil {
-		return LinearAlgorithm{}, err
-	}
-	p := newLinearAlgorithm()
-	err := failed("gs_linear_tune", C.call_gs_linear_tune(s.dev.lib.table, c, (*C.gs_linear_args)(unsafe.Pointer(&a)), C.int(candidates), &p))
+	return s.algorithm("TuneLinear", a, candidates)
+}
+
+// algorithm returns the algorithm of a product, the fastest of some candidates if there are any.
+func (s *Stream) algorithm(op string, a LinearArgs, candidates int) (l LinearAlgorithm, err error) {
+	table, c, err := s.handle(op)
 	if err != nil {
-		return LinearAlgorithm{}, err
+		return l, err
 	}
-	return goLinearAlgorithm(&p), nil
+	if err := checkLinear(op, &a, candidates > 0); err != nil {
+		return l, err
+	}
+	var p C.gs_linear_algorithm
+	p.size = C.uint32_t(unsafe.Sizeof(p))
+	args := (*C.gs_linear_args)(unsafe.Pointer(&a))
+	if candidates > 0 {
+		err = failed("gs_linear_tune", C.call_gs_linear_tune(table, c, args, C.int(candidates), &p))
+	} else {
+		err = failed("gs_linear_algorithm_get", C.call_gs_linear_algorithm_get(table, c, args, &p))
+	}
+	if err != nil {
+		return l, err
+	}
+	return LinearAlgorithm{int32(p.candidates), float32(p.microseconds), C.GoString(&p.text[0])}, nil
 }
 
 // MaxHeadSize is the largest head that the attention kernels take.

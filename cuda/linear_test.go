@@ -250,8 +250,8 @@ func linearBLAS(t *testing.T, g *gpu) bool {
 
 func TestLinear(t *testing.T) {
 	names := open(t).lib.Variants(cuda.OpLinear)
-	if want := "auto naive gemv blas"; !strings.HasPrefix(strings.Join(names, " "), want) {
-		t.Fatalf("variants %q do not begin with %s", names, want)
+	if want := "auto naive gemv blas"; strings.Join(names, " ") != want {
+		t.Fatalf("variants %q are not %s", names, want)
 	}
 	few, many := []int{1, 2, 3, 5, 8}, []int{9, 17, 64, 129}
 	both := append(append([]int{}, few...), many...)
@@ -277,7 +277,7 @@ func TestLinear(t *testing.T) {
 		{1600, 6400, 0, 0, []int{1, 2, 4, 8, 17}, false},
 		{50304, 768, 0, 0, []int{1, 2, 4, 8, 17}, false},
 		{50257, 768, 0, 47, []int{1}, false},
-		{50304, 1600, 0, 0, []int{1, 8}, false},
+		{50304, 1600, 1, 0, []int{1, 8}, false}, // rows that the bulk kernel does not take
 	} {
 		for _, dt := range []cuda.DType{cuda.F32, cuda.BF16} {
 			t.Run(fmt.Sprintf("type%d/N%d_K%d_gaps%d_%d", dt, c.N, c.K, c.gapX, c.gapY), func(t *testing.T) {
@@ -292,7 +292,7 @@ func TestLinear(t *testing.T) {
 							switch {
 							case library && (!blas || way.norm || dt == cuda.F32 && way.yt == cuda.BF16):
 								continue // cuBLASLt does not
-							case strings.HasPrefix(name, "gemv") && M > cuda.GEMVRows, way.norm && M > cuda.GEMVRows:
+							case name == "gemv" && M > cuda.GEMVRows, way.norm && M > cuda.GEMVRows:
 								continue
 							case name == "naive" && c.N > 10000 && M > 1:
 								continue // slow, and nothing new
@@ -330,8 +330,8 @@ func TestLinear(t *testing.T) {
 	}
 }
 
-// An algorithm can be read, stored, set again and tuned; products are right with each,
-// and the same algorithm gives the same bits.
+// An algorithm can be read and tuned; products are right with each, and the same algorithm
+// gives the same bits.
 func TestLinearAlgorithm(t *testing.T) {
 	g := open(t)
 	if !linearBLAS(t, g) {
@@ -365,7 +365,7 @@ func TestLinearAlgorithm(t *testing.T) {
 			if first.Candidates != 0 || !strings.HasPrefix(first.Text, "algorithm ") {
 				t.Errorf("%s: the first algorithm is %+v, not the heuristic's", title, first)
 			}
-			before := run()
+			run()
 			tuned, err := g.stream.TuneLinear(args, 16)
 			if err != nil {
 				t.Fatalf("%s: %v", title, err)
@@ -376,35 +376,15 @@ func TestLinearAlgorithm(t *testing.T) {
 			t.Logf("%s: %s, %.1f us, the best of %d", title, tuned.Text, tuned.Microseconds, tuned.Candidates)
 			fast := run()
 
-			for _, step := range []struct {
-				algorithm cuda.LinearAlgorithm
-				want      []float32
-			}{{first, before}, {tuned, fast}} {
-				if err := g.stream.SetLinearAlgorithm(args, step.algorithm); err != nil {
-					t.Fatalf("%s: an algorithm of its own is refused: %v", title, err)
-				}
-				kept, err := g.stream.LinearAlgorithm(args)
-				if err != nil {
-					t.Fatalf("%s: %v", title, err)
-				}
-				if kept.Algorithm != step.algorithm.Algorithm || kept.Text != step.algorithm.Text {
-					t.Errorf("%s: kept %+v, given %+v", title, kept, step.algorithm)
-				}
-				for i, v := range run() {
-					if math.Float32bits(v) != math.Float32bits(step.want[i]) {
-						t.Fatalf("%s: element %d is %v, was %v with the same algorithm", title, i, v, step.want[i])
-					}
+			kept, err := g.stream.LinearAlgorithm(args)
+			if err != nil || kept.Text != tuned.Text {
+				t.Errorf("%s: kept %+v (%v), given %+v", title, kept, err, tuned)
+			}
+			for i, v := range run() {
+				if math.Float32bits(v) != math.Float32bits(fast[i]) {
+					t.Fatalf("%s: element %d is %v, was %v with the same algorithm", title, i, v, fast[i])
 				}
 			}
-
-			broken := first
-			for i := range broken.Algorithm {
-				broken.Algorithm[i] = 0xdeadbeefdeadbeef
-			}
-			if err := g.stream.SetLinearAlgorithm(args, broken); err == nil {
-				t.Errorf("%s: an algorithm of noise is accepted", title)
-			}
-			run()
 		}
 	}
 }

@@ -168,7 +168,6 @@ type Product struct {
 	M         int    `json:"m"`    // (m, k) x (k, n)
 	N         int    `json:"n"`
 	K         int    `json:"k"`
-	Tuned     bool   `json:"tuned"`     // the algorithm was chosen by timing, else by the library's heuristic
 	Algorithm string `json:"algorithm"` // algorithm, tile, stages, split-K
 }
 

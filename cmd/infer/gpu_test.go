@@ -66,7 +66,7 @@ func TestGPUGenerates(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"--device", "cuda"}, {"--device", "cuda:0", "--mode", "eager"}, {"--device", "auto", "--mode", "graph", "--dtype", "f32"},
-		{"--device", "cuda", "--capture-range", "9"}, {"--device", "cuda", "--mode", "eager", "--capture-range", "16"}, {"--device", "cuda", "--tune"},
+		{"--device", "cuda", "--capture-range", "9"}, {"--device", "cuda", "--mode", "eager", "--capture-range", "16"},
 		{"--device", "cuda", "--variant", "attn.sdpa=naive", "--variant", "residual_1=norm"},
 		{"--device", "cuda", "--mode", "persistent"}, {"--device", "cuda", "--mode", "persistent", "--temp", "0", "--context", "24"},
 	} {
@@ -175,19 +175,13 @@ func TestGPUInfo(t *testing.T) {
 		names[s.Name] = true
 	}
 	for _, p := range j.GPU.Prefill {
-		if !names[p.Step] || p.Tuned || p.Algorithm != fmt.Sprintf("stub M=%d", p.M) {
+		if !names[p.Step] || p.Algorithm != fmt.Sprintf("stub M=%d", p.M) {
 			t.Errorf("product %+v", p)
 		}
 	}
 	// The last layer's queries and MLP, and the logits, are of one row: not cuBLASLt's.
 	if n := len(j.GPU.Prefill); n != 4+1 {
 		t.Errorf("%d products by cuBLASLt, want 4 of the first layer and keys and values of the last: %+v", n, j.GPU.Prefill)
-	}
-	mustInfer(t, "-m", tiny, "--device", "cuda", "--tune", "-p", strings.Repeat("a", 40), "-n", "1")
-	for _, p := range info("--prompt-len", "40").GPU.Prefill {
-		if !p.Tuned {
-			t.Errorf("a product that was tuned is not found: %+v", p)
-		}
 	}
 	if eager := info("--prompt-len", "40", "--mode", "eager", "--dtype", "f32"); eager.GPU.Mode != "eager" || eager.GPU.Prefill[0].M != 40 || eager.GPU.Memory.Cache != 2*m.Cache {
 		t.Errorf("%+v", eager.GPU)

@@ -63,9 +63,6 @@ type infoFlags struct {
 }
 
 func (i *infoFlags) run(m *cli.ModelFlags, flags *pflag.FlagSet, stdout io.Writer) error {
-	if m.Tune {
-		return cli.Usagef("--tune: info runs nothing that could be timed; tune with a run, such as infer bench, and info shows what was found")
-	}
 	o, err := m.Open()
 	if err != nil {
 		return err
@@ -252,14 +249,11 @@ func printProducts(w io.Writer, pass string, products []gpt2.Product, tokens int
 		}
 	}
 	fmt.Fprintf(w, "\nproducts of the %s by cuBLASLt, which runs as T=%d\n", pass, tokens)
-	table.Lines(w, table.Left, "M x N x K\tchosen by\talgorithm\tstep", lines, func(l *line) string {
-		by, name := "heuristic", l.Step
-		if l.Tuned {
-			by = "tuning"
-		}
+	table.Lines(w, table.Left, "M x N x K\talgorithm\tstep", lines, func(l *line) string {
+		name := l.Step
 		if l.more > 0 {
 			name += fmt.Sprintf(" and %d more", l.more)
 		}
-		return fmt.Sprintf("%d x %d x %d\t%s\t%s\t%s", l.M, l.N, l.K, by, l.Algorithm, name)
+		return fmt.Sprintf("%d x %d x %d\t%s\t%s", l.M, l.N, l.K, l.Algorithm, name)
 	})
 }

@@ -45,7 +45,6 @@ type writer struct {
 	stream  *cuda.Stream
 	loading *loading
 	at      addresses
-	tune    bool // time algorithms for products without a stored one
 
 	plan     *gpt2.Plan
 	step     gpt2.Step // being written
@@ -250,22 +249,18 @@ func (w *writer) linear(s gpt2.Step) error {
 	return part(o.Rows, C, 3*C)
 }
 
-// choose makes the stream keep an algorithm for a product of the step.
+// choose makes the stream keep an algorithm for a product of the step, the first of the library's heuristic.
 func (w *writer) choose(a cuda.LinearArgs) error {
 	if err := w.loading.first(loadBLAS, w.backend.lib.OpenBLAS); err != nil {
 		return err
 	}
-	choose := func() error {
-		p, err := w.backend.chooseAlgorithm(w.stream, w.step.Name(), a, w.tune)
+	return w.loading.first(loadBLAS, func() error {
+		chosen, err := w.stream.LinearAlgorithm(a)
 		if err == nil {
-			w.products = append(w.products, p)
+			w.products = append(w.products, gpt2.Product{Step: w.step.Name(), M: int(a.M), N: int(a.N), K: int(a.K), Algorithm: chosen.Text})
 		}
 		return err
-	}
-	if w.tune { // tuning takes long, and is not loading
-		return choose()
-	}
-	return w.loading.first(loadBLAS, choose)
+	})
 }
 
 // variant returns the stage's chosen kernel if that takes the shape of a launch. Else it

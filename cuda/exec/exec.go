@@ -70,9 +70,7 @@ type Options struct {
 	// its own, in mode eager.
 	Variants map[string]string
 
-	Tune          bool         // time candidates for products without a stored algorithm
-	AlgorithmFile string       // where tuned algorithms are stored; "" is in the user's cache folder
-	Notice        func(string) // called with one line that a user should read
+	Notice func(string) // called with one line that a user should read
 
 	// Recorder is what [Runner.StartRecording] records with: one of the Recorder
 	// constants. CUPTI slows the process from its start.
@@ -91,7 +89,6 @@ type Backend struct {
 	choice            // how passes are launched
 	variants   map[gpt2.Stage]int32
 	inGEMM     map[gpt2.Stage]bool // residual adds done in the epilogue of the product
-	algorithms *algorithmStore
 	cupti      *cupti.Recorder // nil where it is not to be used, or not there
 
 	given    sync.Map               // notices
@@ -133,9 +130,6 @@ func NewOn(lib *cuda.Library, o Options) (*Backend, error) {
 		return nil, err
 	}
 	b.say(o.Mode, b.choice)
-	if b.algorithms, err = openAlgorithms(o.AlgorithmFile); err != nil {
-		return nil, err
-	}
 	if err := b.openRecorder(); err != nil {
 		return nil, err
 	}
@@ -213,6 +207,8 @@ func (b *Backend) Variants() map[string]string { return maps.Clone(b.options.Var
 // Sizes are those of the type that holds weights, activations and the KV cache.
 // They leave out that the residual stream is float32.
 func (b *Backend) Sizes() gpt2.Sizes { return sizes(b.dtype) }
+
+func typeName(t cuda.DType) string { return [...]string{"f32", "bf16", "f16"}[t] }
 
 func sizes(t cuda.DType) gpt2.Sizes {
 	n := t.Size()

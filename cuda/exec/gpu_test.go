@@ -24,9 +24,6 @@ import (
 // gpu makes a backend on the first GPU.
 func gpu(t testing.TB, o Options) *Backend {
 	t.Helper()
-	if o.AlgorithmFile == "" {
-		o.AlgorithmFile = t.TempDir() + "/algorithms.json"
-	}
 	b, err := New(o)
 	if err != nil {
 		var missing *cuda.UnavailableError

@@ -162,7 +162,7 @@ func (r *Runner) compile(pass gpt2.Pass) (*compiled, error) {
 // writer returns what writes the launches of a plan.
 func (r *Runner) writer(plan *gpt2.Plan) *writer {
 	return &writer{backend: r.backend, config: r.model.Config, options: r.options, params: r.params, stream: r.stream, loading: &r.loading,
-		at: r.addresses(), tune: r.backend.options.Tune, plan: plan}
+		at: r.addresses(), plan: plan}
 }
 
 func (r *Runner) addresses() addresses {

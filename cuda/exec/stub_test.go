@@ -3,11 +3,9 @@ package exec
 import (
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -39,12 +37,8 @@ func onStub(t testing.TB, defines ...string) (*cuda.Library, *stub.Control) {
 	return lib, c
 }
 
-// backendOn makes a backend that has its own file of algorithms unless one is named.
 func backendOn(t testing.TB, lib *cuda.Library, o Options) *Backend {
 	t.Helper()
-	if o.AlgorithmFile == "" {
-		o.AlgorithmFile = filepath.Join(t.TempDir(), "algorithms.json")
-	}
 	b, err := NewOn(lib, o)
 	if err != nil {
 		t.Fatal(err)
@@ -125,14 +119,6 @@ func TestNewFails(t *testing.T) {
 	}
 
 	lib, c := onStub(t)
-	dir := t.TempDir()
-	file := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
 	for _, c := range []struct {
 		o     Options
 		words string
@@ -144,10 +130,6 @@ func TestNewFails(t *testing.T) {
 		{Options{Variants: map[string]string{"attn.sdpa": "fast"}}, `no variant "fast"; it has auto, naive, split, flash`},
 		{Options{Variants: map[string]string{"attn": "naive"}}, `no stage "attn"; stages are wte+wpe, ln_1`},
 		{Options{Variants: map[string]string{"residual_2": "naive"}}, "auto, gemm, norm"},
-		{Options{AlgorithmFile: file("torn", `{"version": 1, "pl`)}, "remove it"},
-		{Options{AlgorithmFile: file("other", `{"version": 3}`)}, "remove it"},
-		{Options{AlgorithmFile: file("empty", "")}, "remove it"},
-		{Options{AlgorithmFile: dir}, "cannot be read"},
 	} {
 		_, err := NewOn(lib, c.o)
 		if err == nil || !strings.Contains(err.Error(), c.words) {
@@ -164,10 +146,10 @@ func TestNewFails(t *testing.T) {
 // everything is a run through all that a session does: uploading, prefills that
 // sample and not, growing, decoding in pieces and beyond the context, reading,
 // measuring. It returns the first error.
-func everything(lib *cuda.Library, m *gpt2.Model, mode Mode, algorithms string) (err error) {
+func everything(lib *cuda.Library, m *gpt2.Model, mode Mode) (err error) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), 5*time.Minute, errors.New("it hangs"))
 	defer cancel()
-	b, err := NewOn(lib, Options{Mode: mode, AlgorithmFile: algorithms, Tune: true})
+	b, err := NewOn(lib, Options{Mode: mode})
 	if err != nil {
 		return err
 	}
@@ -209,12 +191,11 @@ func TestEachCallFails(t *testing.T) {
 	for _, mode := range modes {
 		for _, what := range []string{"alloc", "launch", "gs_copy", "gs_set", "gs_stream_synchronize", "gs_event_record", "gs_event_synchronize",
 			"gs_stream_wait", "gs_stream_overlap", "gs_capture_begin", "gs_copy_now", "gs_linear_algorithm_get", "gs_blas_open"} {
-			algorithms := filepath.Join(t.TempDir(), "algorithms.json")
 			n := 1
 			for ; ; n++ {
 				c.Reset()
 				c.Fail(what, n)
-				err := everything(lib, m, mode, algorithms)
+				err := everything(lib, m, mode)
 				if live := c.Live(); live != 0 {
 					t.Fatalf("%s, %s number %d fails (%v): %d allocations are left", mode, what, n, err, live)
 				}
@@ -251,11 +232,10 @@ func TestLostDevice(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, "random:L=1,C=32,NH=2,V=67,T=32")
 	for _, mode := range modes {
-		algorithms := filepath.Join(t.TempDir(), "algorithms.json")
 		for n := 1; ; n++ {
 			c.Reset()
 			c.Fail("lost", n)
-			err := everything(lib, m, mode, algorithms)
+			err := everything(lib, m, mode)
 			calls := len(c.Calls())
 			if err == nil {
 				if n < 200 {
@@ -835,107 +815,6 @@ func TestBreakThenFail(t *testing.T) {
 	}
 }
 
-// TestAlgorithmFile: what was tuned is stored, found by the next run, and refused
-// where it does not fit.
-func TestAlgorithmFile(t *testing.T) {
-	lib, c := onStub(t)
-	m := randomModel(t, small)
-	path := filepath.Join(t.TempDir(), "cache", "algorithms.json")
-	var notices []string
-	run := func(tune bool) (products []gpt2.Product, calls map[string]int) {
-		t.Helper()
-		c.Reset()
-		notices = nil
-		b := backendOn(t, lib, Options{Mode: Eager, AlgorithmFile: path, Tune: tune, Notice: func(s string) { notices = append(notices, s) }})
-		r, err := b.Prepare(t.Context(), m, gpt2.Options{Layers: []int{0, 1}, Batch: 1, Context: 64})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := r.Prefill(t.Context(), make([]int32, 40), samplingPass(1, 40)); err != nil {
-			t.Fatal(err)
-		}
-		products = r.(*Runner).Products()
-		if err := errors.Join(r.Close(), b.Close()); err != nil {
-			t.Fatal(err)
-		}
-		calls = map[string]int{}
-		for _, name := range c.Calls() {
-			calls[name]++
-		}
-		return products, calls
-	}
-	tuned := func(products []gpt2.Product) (n int) {
-		for _, p := range products {
-			if p.Tuned {
-				n++
-			}
-		}
-		return n
-	}
-	const shapes = 5 // c_attn, attn.c_proj, c_fc, mlp.c_proj of the first layer; keys and values of the last
-	plain, calls := run(false)
-	if len(plain) != shapes || tuned(plain) != 0 || calls["gs_linear_tune"] != 0 || calls["gs_linear_algorithm_set"] != 0 {
-		t.Errorf("untuned: %+v, %v", plain, calls)
-	}
-	if _, err := os.Stat(path); err == nil {
-		t.Error("a run that does not tune stores algorithms")
-	}
-	if products, calls := run(true); tuned(products) != shapes || calls["gs_linear_tune"] != shapes {
-		t.Errorf("tuned: %+v, %v", products, calls)
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, part := range []string{`"Stub 0, driver 13000, cuBLASLt 130002, M=40 N=192 K=64 `, `"candidates": 64`, `"version": 2`, `"algorithms"`} {
-		if !strings.Contains(string(data), part) {
-			t.Errorf("the file lacks %s:\n%s", part, data)
-		}
-	}
-	for _, tune := range []bool{false, true} {
-		if products, calls := run(tune); tuned(products) != shapes || calls["gs_linear_tune"] != 0 || calls["gs_linear_algorithm_set"] != shapes || len(notices) != 0 {
-			t.Errorf("tuned before: %+v, %v, notices %q", products, calls, notices)
-		}
-	}
-
-	var f algorithmFile
-	if err := json.Unmarshal(data, &f); err != nil {
-		t.Fatal(err)
-	}
-	for key, p := range f.Algorithms {
-		if strings.Contains(key, "M=40 N=192 ") {
-			p.Algorithm[7]++ // what the stub refuses
-			f.Algorithms[key] = p
-		}
-	}
-	if data, err = json.Marshal(f); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, data, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if products, _ := run(false); tuned(products) != shapes-1 || len(notices) != 1 || !strings.Contains(notices[0], "h.0.attn.c_attn is refused") {
-		t.Errorf("a refused algorithm: %+v, notices %q", products, notices)
-	}
-	if products, calls := run(true); tuned(products) != shapes || calls["gs_linear_tune"] != 1 {
-		t.Errorf("a refused algorithm, tuned again: %+v, %v", products, calls)
-	}
-	if _, calls := run(false); calls["gs_linear_tune"] != 0 || len(notices) != 0 {
-		t.Errorf("after that: %v, notices %q", calls, notices)
-	}
-
-	t.Run("no room", func(t *testing.T) {
-		path = "/dev/full/algorithms.json"
-		b := backendOn(t, lib, Options{Mode: Eager, AlgorithmFile: filepath.Join(t.TempDir(), "algorithms.json"), Tune: true})
-		b.algorithms.path = path
-		r := prepared(t, m, c, b, gpt2.Options{})
-		_, err := r.Prefill(t.Context(), make([]int32, 40), samplingPass(1, 40))
-		if err == nil || !strings.Contains(err.Error(), "cannot be stored") {
-			t.Errorf("algorithms that cannot be stored: %v", err)
-		}
-	})
-}
-
 // TestSurvey: a survey foretells what the run does.
 func TestSurvey(t *testing.T) {
 	lib, c := onStub(t)
@@ -956,9 +835,6 @@ func TestSurvey(t *testing.T) {
 				t.Error("a survey leaves something behind")
 			}
 			c.Reset()
-			if _, err := backendOn(t, lib, Options{Mode: mode, DType: dtype, Tune: true}).Survey(m, o, samplingPass(2, 40)); err != nil || slices.Contains(c.Calls(), "gs_linear_tune") {
-				t.Errorf("a survey tunes; %v", err)
-			}
 			r := prepared(t, m, c, b, o)
 			if _, err := r.Prefill(t.Context(), make([]int32, 80), samplingPass(2, 40)); err != nil {
 				t.Fatal(err)

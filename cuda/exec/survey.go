@@ -15,7 +15,7 @@ const standIn cuda.Ptr = 256
 
 // Survey returns what a session would do and need: [gpt2.Surveyor]. It counts the padded
 // vocabulary, vectors in both of their types, and cuBLASLt's workspace if a pass has
-// products. It tunes nothing, and uses stored algorithms.
+// products.
 func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, passes ...gpt2.Pass) (s *gpt2.Survey, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -889,19 +889,12 @@ static gs_linear_algorithm *kept(gs_stream *s, const gs_linear_args *a) {
   memset(p, 0, sizeof *p);
   p->m = a->M, p->n = a->N, p->k = a->K;
   p->kept.size = sizeof p->kept;
-  p->kept.algorithm[7] = (uint64_t)a->M;
   snprintf(p->kept.text, sizeof p->kept.text, "stub M=%d", a->M);
   return &p->kept;
 }
 GS_API int gs_linear_algorithm_get(gs_stream *s, const gs_linear_args *a, gs_linear_algorithm *out) {
   NOTE("");
   *out = *kept(s, a);
-  return GS_OK;
-}
-GS_API int gs_linear_algorithm_set(gs_stream *s, const gs_linear_args *a, const gs_linear_algorithm *in) {
-  NOTE("");
-  if (in->algorithm[7] != (uint64_t)a->M) return fail(GS_ARGUMENT, "an algorithm for another shape");
-  *kept(s, a) = *in;
   return GS_OK;
 }
 GS_API int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candidates, gs_linear_algorithm *out) {

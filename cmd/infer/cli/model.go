@@ -35,7 +35,6 @@ type ModelFlags struct {
 	Dtype   string
 	Mode    string
 	variant []string
-	Tune    bool
 	Threads int // after check
 	context int
 	Chunk   int
@@ -57,7 +56,6 @@ func (m *ModelFlags) Register(f *pflag.FlagSet) {
 	f.Var(Suggest(&m.Dtype, "", dtypeNames...), "dtype", "`TYPE` in which weights are held: f32, bf16, or on the CPU q8, 8-bit\nintegers with a scale for 32 (default: bf16 on a GPU, f32\nelsewhere); a GPU computes in TYPE, the CPU in float32 except where\n'infer devices' says so")
 	f.Var(Suggest(&m.Mode, "auto", modeNames...), "mode", "`MODE` of a GPU: eager (step after step), graph (recorded once,\nthen replayed), persistent (as graph, and decode steps in one\nkernel), auto (persistent where that is faster, else graph; eager\nwhen a profiler is attached)")
 	f.StringArrayVar(&m.variant, "variant", nil, "`STAGE=NAME`: run a stage on a GPU with another of its kernels, such\nas attn.sdpa=naive ('infer bench kernel' lists them); decode=steps\nruns each step of mode persistent as a kernel; may be repeated")
-	f.BoolVar(&m.Tune, "tune", false, "time the algorithms of a GPU's matrix products once, and store the\nfastest for later runs")
 	m.threadList = IntList{Values: []int{0}, Allowed: Between(1, cpu.MaxThreads).Or(0, "one for each physical core")}
 	f.VarP(&m.threadList, "threads", "t", "`N` CPU threads (default: one for each physical core)")
 	f.VarP(Int(&m.context, 0, AtLeast(1)), "context", "c", "the context holds `N` tokens (default: as many as the model can)")
@@ -147,7 +145,7 @@ func (m *ModelFlags) Check(c *cobra.Command) error {
 
 // checkOne is check of flags with one value each.
 func (m *ModelFlags) checkOne(c *cobra.Command) error {
-	for _, name := range []string{"mode", "variant", "tune"} {
+	for _, name := range []string{"mode", "variant"} {
 		if c.Flags().Changed(name) {
 			m.forGPU = append(m.forGPU, "--"+name)
 		}
@@ -289,7 +287,7 @@ func (m *ModelFlags) cpu() (gpt2.Backend, error) {
 func (m *ModelFlags) gpu() (*exec.Backend, error) {
 	defer annotate.Range("open GPU", nvtx.Blue)()
 	options := exec.Options{
-		Device: m.GPUIndex(), DType: m.gpuType(), Tune: m.Tune, Notice: m.Notice, Recorder: m.Record,
+		Device: m.GPUIndex(), DType: m.gpuType(), Notice: m.Notice, Recorder: m.Record,
 		Mode: exec.Mode(slices.Index(modeNames, m.Mode)),
 	}
 	for _, v := range m.variant {

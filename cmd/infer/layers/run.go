@@ -56,9 +56,6 @@ func (l *layersFlags) configuration(o *cli.Opened, variants []layers.Variant, te
 		if len(d.Variants) > 0 {
 			c["kernels"] = d.Variants
 		}
-		if o.Flags.Tune {
-			c["tune"] = true
-		}
 	} else if b, ok := o.Backend.(gpt2.CeilingMeasurer); ok {
 		c["processor"], _ = b.CeilingsKey()
 	}

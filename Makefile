@@ -52,7 +52,7 @@ cuda:  ## build the CUDA library for every GPU architecture (ARCHS="90a" limits 
 	@csrc/build.sh
 	@csrc/build-cupti.sh
 
-cuda-check:  ## compile every kernel for two architectures; warnings and register spills are errors
+cuda-check:  ## compile each kernel for two architectures, a part of its widths; warnings and spills are errors
 	@csrc/build.sh --check
 
 test-gpu: cuda build nvtx  ## run the tests that need a GPU, and the checks with Nsight Systems and Nsight Compute

@@ -481,7 +481,6 @@ template <typename S> int append(gs_stream *s, const gs_attention_args *a, const
 }
 
 template <typename S> int naive(gs_stream *s, const gs_attention_args *a, const Attention &k) {
-  if (a->HS > 32 * NAIVE_LANES) return gs_fail(GS_UNSUPPORTED, "attention: head size %d, at most %d", a->HS, 32 * NAIVE_LANES);
   int status = append<S>(s, a, k);
   if (status != GS_OK) return status;
   const dim3 grid(unsigned((int64_t(a->B) * a->NH * a->Q + 3) / 4));
@@ -565,8 +564,6 @@ int gs_attention_work(gs_stream *s, const gs_attention_args *a, uint64_t *bytes)
 }
 
 template <typename S> static int attention(gs_stream *s, const gs_attention_args *a) {
-  if (a->dtype != GS_F32 && a->dtype != GS_BF16) return gs_fail(GS_UNSUPPORTED, "attention: type %d, only float32 and bfloat16", a->dtype);
-  if (a->Q != 0 && a->Q != 1 && a->Q != a->T) return gs_fail(GS_ARGUMENT, "attention: %d query rows of %d", a->Q, a->T);
   Attention k = {};
   k.qkv = reinterpret_cast<const void *>(a->qkv);
   k.k_cache = reinterpret_cast<void *>(a->k_cache);
@@ -604,5 +601,5 @@ template <typename S> static int attention(gs_stream *s, const gs_attention_args
 
 int gs_attention(gs_stream *s, const gs_attention_args *a) {
   GS_ENTER(s, a);
-  return gs_stamping(s) ? attention<gs_stamp>(s, a) : attention<gs_unstamped>(s, a);
+  return gs_with_stamps(s, [&](auto stamp) { return attention<decltype(stamp)>(s, a); });
 }

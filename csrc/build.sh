@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
 # Builds the CUDA library from csrc/: lib/libgpt2scope_cuda.so, for every GPU architecture
 # from compute capability 8.0 on that the compiler knows, and PTX for later ones. ARCHS
-# limits the architectures, as in ARCHS="90a". With --check it builds for two architectures
-# (the decode kernels for the one that has them) into build/check, and register spills are errors too. FLAGS adds flags of the compiler:
+# limits the architectures, as in ARCHS="90a". FLAGS adds flags of the compiler:
 # -lineinfo for source lines in Nsight Compute, -DGS_DECODE_DELAYS for a library that tests
-# the decode kernel with random delays, -DGS_DECODE_STUCK for one of which a block gets no weights.
+# the persistent kernel with random delays, -DGS_DECODE_STUCK for one of which a block gets
+# no weights.
+#
+# With --check it compiles each kernel, and links nothing: register spills are errors too. Two
+# architectures (the persistent kernel has one), two widths of the persistent kernel (a narrow
+# and a wide one), and of kernels that can stamp only those that do.
 #
 # The compiler, CUDA 12.4 or later, is that of CUDA_HOME, else that of /usr/local/cuda,
 # else NVIDIA's from PyPI, which is installed into build/cuda.
@@ -75,22 +79,27 @@ code=()
 for a in $archs; do code+=(-gencode "arch=compute_$a,code=sm_$a"); done
 [ -n "$ptx" ] && code+=(-gencode arch=compute_80,code=compute_80)
 decode=("${code[@]}")
-[ -n "$check" ] && [ -z "${ARCHS:-}" ] && decode=(-gencode arch=compute_90a,code=sm_90a)
-
-ptxas=
-[ -n "$check" ] && ptxas=-Xptxas=--warn-on-spills
+strict=()
+sources=(csrc/*.cu)
+if [ -n "$check" ]; then
+	[ -n "${ARCHS:-}" ] || decode=(-gencode arch=compute_90a,code=sm_90a)
+	strict=(-DGS_CHECK -Xptxas=--warn-on-spills)
+	sources=(csrc/gemv.cu csrc/decode_768.cu csrc/decode_1600.cu)  # the longest first
+	for source in csrc/*.cu; do
+		case $source in
+		csrc/gemv.cu | csrc/decode_*.cu) ;;
+		*) sources+=("$source") ;;
+		esac
+	done
+fi
 # Kernels are neither compressed nor have line tables: to unpack those of one GPU took 40 ms of
 # each start, and takes 6 so (an H200; 12 if they are compressed without line tables).
-flags=(-std=c++17 -O3 ${FLAGS:-} $ptxas -Werror all-warnings -Xcompiler "-fPIC,-fvisibility=hidden,-Wall,-Werror" -I "$home/include")
+flags=(-std=c++17 -O3 ${FLAGS:-} "${strict[@]}" -Werror all-warnings -Xcompiler "-fPIC,-fvisibility=hidden,-Wall,-Werror" -I "$home/include")
 
-if [ -n "$check" ]; then
-	objects=build/check
-	library=build/check/libgpt2scope_cuda.so
-else
-	objects=build/obj
-	library=lib/libgpt2scope_cuda.so
-fi
-mkdir -p "$objects" "$(dirname $library)"
+objects=build/obj
+[ -n "$check" ] && objects=build/check
+library=lib/libgpt2scope_cuda.so
+mkdir -p "$objects" lib
 
 # A change of the compiler, the flags or a header rebuilds everything.
 state="$nvcc $v ${flags[*]} ${code[*]} ${decode[*]}"
@@ -100,7 +109,7 @@ if [ "$(cat $objects/.flags 2>/dev/null)" != "$state" ]; then
 fi
 headers=(cuda/abi.h $(find csrc -name '*.cuh' -o -name '*.h'))
 work=()
-for source in csrc/*.cu; do
+for source in "${sources[@]}"; do
 	object=$objects/$(basename "$source" .cu).o
 	for file in "$source" "${headers[@]}"; do
 		if [ ! -e "$object" ] || [ "$file" -nt "$object" ]; then
@@ -109,6 +118,8 @@ for source in csrc/*.cu; do
 		fi
 	done
 done
+jobs=$(nproc 2>/dev/null || echo 1)
+export objects nvcc
 if [ ${#work[@]} -gt 0 ]; then
 	compile() { # an object gets its name only when it is complete
 		local source=$1 object
@@ -118,12 +129,22 @@ if [ ${#work[@]} -gt 0 ]; then
 		csrc/decode*) set -- "$@" $decode_code ;;
 		*) set -- "$@" $all_code ;;
 		esac
-		"$nvcc" "$@" -c "$source" -o "$object.part.o" && mv "$object.part.o" "$object"
+		TIMEFORMAT="$source %U"; time "$nvcc" "$@" -c "$source" -o "$object.part.o" && mv "$object.part.o" "$object"
 	}
 	export -f compile
-	export objects nvcc all_code="${code[*]}" decode_code="${decode[*]}"
-	jobs=$(nproc 2>/dev/null || echo 1)
+	export all_code="${code[*]}" decode_code="${decode[*]}"
 	printf '%s\n' "${work[@]}" | xargs -P "$jobs" -I{} bash -c 'compile "$@"' _ {} "${flags[@]}" || fail "a kernel file did not compile"
+fi
+
+# Kernels that programs compile at run time, by NVRTC, are checked here by nvcc, for the oldest architecture.
+if [ -n "$check" ]; then
+	export arch=${archs%% *}
+	find . -name '*.cu' -not -path './csrc/*' -not -path './build/*' -print0 | xargs -0 -P "$jobs" -I{} bash -c '
+		mark=$objects/$(echo "${1#./}" | tr / -).$arch
+		[ "$mark" -nt "$1" ] || "$nvcc" -std=c++17 -Werror all-warnings -arch="sm_$arch" -cubin "$1" -o "$mark"' _ {} ||
+		fail "a kernel file does not compile for sm_$arch"
+	echo "checked with CUDA $((v / 1000)).$((v % 1000 / 10)) for $archs"
+	exit
 fi
 
 current=1
@@ -137,15 +158,5 @@ if [ -z "$current" ] || [ ! -e "$library" ]; then
 	"$nvcc" -shared -cudart static "${code[@]}" "${names[@]}" -o "$library.part" -L "$home/lib" -L "$home/lib64" \
 		-Xlinker -z,defs,--exclude-libs,ALL,--as-needed -Xcompiler -static-libstdc++,-static-libgcc -ldl -lpthread -lrt
 	mv "$library.part" "$library"
-fi
-# Kernels that programs compile at run time, by NVRTC, are checked here by nvcc.
-if [ -n "$check" ]; then
-	for source in $(find . -name '*.cu' -not -path './csrc/*' -not -path './build/*'); do
-		for a in $archs; do
-			mark=$objects/$(echo "${source#./}" | tr / -).$a
-			[ "$mark" -nt "$source" ] && continue
-			"$nvcc" -std=c++17 -Werror all-warnings -arch="sm_$a" -cubin "$source" -o "$mark" || fail "$source does not compile for sm_$a"
-		done
-	done
 fi
 echo "$library: CUDA $((v / 1000)).$((v % 1000 / 10)), $archs${ptx:+ and PTX}"

@@ -40,9 +40,14 @@ struct gs_stamp {
 // The kernel has no code that stamps.
 struct gs_unstamped {};
 
-// Whether launchers use the kernels of gs_stamp, else those of gs_unstamped. The first
-// launch of either loads it.
-inline bool gs_stamping(const gs_stream *s) { return s->stamps.areas != 0; }
+// Calls f with a gs_stamp if the stream's kernels stamp, else with a gs_unstamped. Checks
+// (GS_CHECK) compile the kernels of gs_stamp only, which have the code of the others.
+template <typename F> int gs_with_stamps(const gs_stream *s, F f) {
+#ifndef GS_CHECK
+  if (!s->stamps.areas) return f(gs_unstamped());
+#endif
+  return f(gs_stamp());
+}
 
 // The kernel that took an area.
 struct gs_stamp_taken {
@@ -268,7 +273,6 @@ __device__ inline float to_float(__half v) { return __half2float(v); }
 template <typename T> __device__ inline T from_float(float v);
 template <> __device__ inline float from_float<float>(float v) { return v; }
 template <> __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float v) { return __float2bfloat16_rn(v); }
-template <> __device__ inline __half from_float<__half>(float v) { return __float2half_rn(v); }
 
 __device__ inline float warp_sum(float v) {
 #pragma unroll

@@ -83,12 +83,11 @@ template <typename T, int ACT, typename S> int activate_width(gs_stream *s, cons
 
 template <typename T, typename S> int activate_type(gs_stream *s, const gs_activation_args *a) {
   switch (a->act) {
-    case GS_ACT_NONE: return activate_width<T, GS_ACT_NONE, S>(s, a);
     case GS_GELU_TANH: return activate_width<T, GS_GELU_TANH, S>(s, a);
     case GS_GELU_ERF: return activate_width<T, GS_GELU_ERF, S>(s, a);
     case GS_RELU: return activate_width<T, GS_RELU, S>(s, a);
+    default: return activate_width<T, GS_ACT_NONE, S>(s, a);
   }
-  return gs_fail(GS_ARGUMENT, "activate: no activation %d", a->act);
 }
 
 template <typename Z, typename S> int add_type(gs_stream *s, const gs_add_args *a) {
@@ -103,19 +102,17 @@ template <typename Z, typename S> int add_type(gs_stream *s, const gs_add_args *
 extern "C" int gs_activate(gs_stream *s, const gs_activation_args *a) {
   GS_ENTER(s, a);
   if (a->variant < 0 || a->variant > 1) return gs_fail(GS_ARGUMENT, "activate: no variant %d", a->variant);
-  switch (a->dtype) {
-    case GS_F32: return gs_stamping(s) ? activate_type<float, gs_stamp>(s, a) : activate_type<float, gs_unstamped>(s, a);
-    case GS_BF16: return gs_stamping(s) ? activate_type<__nv_bfloat16, gs_stamp>(s, a) : activate_type<__nv_bfloat16, gs_unstamped>(s, a);
-  }
-  return gs_fail(GS_ARGUMENT, "activate: no elements of type %d", a->dtype);
+  return gs_with_stamps(s, [&](auto stamp) {
+    using S = decltype(stamp);
+    return a->dtype == GS_F32 ? activate_type<float, S>(s, a) : activate_type<__nv_bfloat16, S>(s, a);
+  });
 }
 
 extern "C" int gs_add(gs_stream *s, const gs_add_args *a) {
   GS_ENTER(s, a);
   if (a->variant < 0 || a->variant > 1) return gs_fail(GS_ARGUMENT, "add: no variant %d", a->variant);
-  switch (a->dtype) {
-    case GS_F32: return gs_stamping(s) ? add_type<float, gs_stamp>(s, a) : add_type<float, gs_unstamped>(s, a);
-    case GS_BF16: return gs_stamping(s) ? add_type<__nv_bfloat16, gs_stamp>(s, a) : add_type<__nv_bfloat16, gs_unstamped>(s, a);
-  }
-  return gs_fail(GS_ARGUMENT, "add: no elements of type %d", a->dtype);
+  return gs_with_stamps(s, [&](auto stamp) {
+    using S = decltype(stamp);
+    return a->dtype == GS_F32 ? add_type<float, S>(s, a) : add_type<__nv_bfloat16, S>(s, a);
+  });
 }

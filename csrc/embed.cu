@@ -49,9 +49,8 @@ template <typename W, typename S> int embed(gs_stream *s, const gs_embed_args *a
 
 extern "C" int gs_embed(gs_stream *s, const gs_embed_args *a) {
   GS_ENTER(s, a);
-  switch (a->dtype) {
-    case GS_F32: return gs_stamping(s) ? embed<float, gs_stamp>(s, a) : embed<float, gs_unstamped>(s, a);
-    case GS_BF16: return gs_stamping(s) ? embed<__nv_bfloat16, gs_stamp>(s, a) : embed<__nv_bfloat16, gs_unstamped>(s, a);
-  }
-  return gs_fail(GS_ARGUMENT, "embed: no tables of type %d", a->dtype);
+  return gs_with_stamps(s, [&](auto stamp) {
+    using S = decltype(stamp);
+    return a->dtype == GS_F32 ? embed<float, S>(s, a) : embed<__nv_bfloat16, S>(s, a);
+  });
 }

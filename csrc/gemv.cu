@@ -542,7 +542,8 @@ int by_rows(gs_stream *s, const gs_linear_args *a) {
 
 int gs_linear_gemv(gs_stream *s, const gs_linear_args *a) {
   if (a->M > GS_GEMV_ROWS) return gs_fail(GS_UNSUPPORTED, "gemv: %d rows, more than %d", a->M, GS_GEMV_ROWS);
-  if (a->dtype == GS_BF16)
-    return gs_stamping(s) ? by_rows<__nv_bfloat16, gs_stamp>(s, a) : by_rows<__nv_bfloat16, gs_unstamped>(s, a);
-  return gs_stamping(s) ? by_rows<float, gs_stamp>(s, a) : by_rows<float, gs_unstamped>(s, a);
+  return gs_with_stamps(s, [&](auto stamp) {
+    using Stamp = decltype(stamp);
+    return a->dtype == GS_BF16 ? by_rows<__nv_bfloat16, Stamp>(s, a) : by_rows<float, Stamp>(s, a);
+  });
 }

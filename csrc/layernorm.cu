@@ -193,13 +193,11 @@ template <typename S> int layernorm(gs_stream *s, const LayerNorm &p, bool naive
 extern "C" int gs_layernorm(gs_stream *s, const gs_layernorm_args *a) {
   GS_ENTER(s, a);
   if (a->variant < 0 || a->variant > 1) return gs_fail(GS_ARGUMENT, "layernorm: no variant %d", a->variant);
-  if (a->y_type > GS_BF16 || (a->add && a->add_type > GS_BF16))
-    return gs_fail(GS_ARGUMENT, "layernorm: types are float32 or bfloat16, not %d and %d", a->add_type, a->y_type);
   const LayerNorm p = {(float *)a->x, (const void *)a->add, (const float *)a->gain, (const float *)a->bias, (void *)a->y,
                        a->M, a->C, a->ldx, a->ldadd, a->ldy, a->add_type == GS_BF16, a->y_type == GS_BF16, a->eps};
   const bool wide = a->C % 4 == 0 && gs_wide(a->x, a->ldx, 4, 4) && gs_wide(a->y, a->ldy, gs_bytes(a->y_type), 4) &&
                     (!a->add || gs_wide(a->add, a->ldadd, gs_bytes(a->add_type), 4)) && gs_aligned(a->gain, 16) &&
                     gs_aligned(a->bias, 16);
   const bool naive = a->variant == 1 || !wide || a->C > 4096;
-  return gs_stamping(s) ? layernorm<gs_stamp>(s, p, naive) : layernorm<gs_unstamped>(s, p, naive);
+  return gs_with_stamps(s, [&](auto stamp) { return layernorm<decltype(stamp)>(s, p, naive); });
 }

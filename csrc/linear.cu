@@ -104,7 +104,7 @@ int naive(gs_stream *s, const gs_linear_args *a) {
 }  // namespace
 
 int gs_linear_naive(gs_stream *s, const gs_linear_args *a) {
-  return gs_stamping(s) ? naive<gs_stamp>(s, a) : naive<gs_unstamped>(s, a);
+  return gs_with_stamps(s, [&](auto stamp) { return naive<decltype(stamp)>(s, a); });
 }
 
 // "auto" is a matrix-vector kernel for few rows, else cuBLASLt.

@@ -174,11 +174,17 @@ extern "C" int gs_stream_create(int device, gs_stream **out) {
   gs_stream *s = new (std::nothrow) gs_stream();
   if (!s) return gs_fail(GS_NO_MEMORY, "no host memory for a stream");
   s->device = device;
-  int status = gs_check(cudaDeviceGetAttribute(&s->major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
-  if (!status) status = gs_check(cudaDeviceGetAttribute(&s->minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
-  if (!status) status = gs_check(cudaDeviceGetAttribute(&s->processors, cudaDevAttrMultiProcessorCount, device), "cudaDeviceGetAttribute");
-  if (!status) status = gs_check(cudaDeviceGetAttribute(&s->shared_per_block, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "cudaDeviceGetAttribute");
-  if (!status) status = gs_check(cudaDeviceGetAttribute(&s->l2_bytes, cudaDevAttrL2CacheSize, device), "cudaDeviceGetAttribute");
+  const struct {
+    int *value;
+    cudaDeviceAttr of;
+  } attributes[] = {{&s->major, cudaDevAttrComputeCapabilityMajor},
+                    {&s->minor, cudaDevAttrComputeCapabilityMinor},
+                    {&s->processors, cudaDevAttrMultiProcessorCount},
+                    {&s->shared_per_block, cudaDevAttrMaxSharedMemoryPerBlockOptin},
+                    {&s->l2_bytes, cudaDevAttrL2CacheSize}};
+  int status = GS_OK;
+  for (auto &a : attributes)
+    if (!status) status = gs_check(cudaDeviceGetAttribute(a.value, a.of, device), "cudaDeviceGetAttribute");
   if (!status) status = gs_check(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   if (status) {
     delete s;
@@ -325,28 +331,17 @@ extern "C" int gs_capture_end(gs_stream *s, gs_graph **out) {
   TRY(gs_use(s->device));
   cudaGraph_t graph = nullptr;
   TRY(gs_check(cudaStreamEndCapture(s->stream, &graph), "cudaStreamEndCapture"));
-  gs_graph *g = new (std::nothrow) gs_graph();
-  if (!g) {
-    cudaGraphDestroy(graph);
-    return gs_fail(GS_NO_MEMORY, "no host memory for a graph");
-  }
-  g->device = s->device;
-  g->graph = graph;
-  int status = gs_check(cudaGraphInstantiate(&g->ready, graph, 0), "cudaGraphInstantiate");
+  cudaGraphExec_t ready = nullptr;
+  int status = gs_check(cudaGraphInstantiate(&ready, graph, 0), "cudaGraphInstantiate");
+  if (!status) status = gs_check(cudaGraphUpload(ready, s->stream), "cudaGraphUpload");
+  gs_graph *g = status ? nullptr : new (std::nothrow) gs_graph{s->device, graph, ready};
+  if (!status && !g) status = gs_fail(GS_NO_MEMORY, "no host memory for a graph");
   if (status) {
+    if (ready) cudaGraphExecDestroy(ready);
     cudaGraphDestroy(graph);
-    delete g;
-    return status;
-  }
-  status = gs_check(cudaGraphUpload(g->ready, s->stream), "cudaGraphUpload");
-  if (status) {
-    cudaGraphExecDestroy(g->ready);
-    cudaGraphDestroy(graph);
-    delete g;
-    return status;
   }
   *out = g;
-  return GS_OK;
+  return status;
 }
 
 extern "C" int gs_capture_abandon(gs_stream *s) {
@@ -386,29 +381,20 @@ extern "C" int gs_graph_destroy(gs_graph *g) {
 
 // NVRTC is opened by path, and the driver's functions come from the runtime, so that this
 // library can be built and loaded without either.
+#define NVRTC(F)                                                                                      \
+  F(nvrtcVersion) F(nvrtcGetErrorString) F(nvrtcCreateProgram) F(nvrtcDestroyProgram)                 \
+  F(nvrtcCompileProgram) F(nvrtcGetProgramLogSize) F(nvrtcGetProgramLog) F(nvrtcGetCUBINSize)         \
+  F(nvrtcGetCUBIN)
+#define DRIVER(F)                                                                                     \
+  F(cuModuleLoadData) F(cuModuleUnload) F(cuModuleGetFunction) F(cuLaunchKernel) F(cuFuncGetAttribute) \
+  F(cuFuncSetAttribute) F(cuOccupancyMaxActiveBlocksPerMultiprocessor) F(cuGetErrorString)
+#define MEMBER(f) decltype(&::f) f;
 static struct {
   void *handle;
-  decltype(&nvrtcVersion) version;
-  decltype(&nvrtcGetErrorString) error;
-  decltype(&nvrtcCreateProgram) create;
-  decltype(&nvrtcDestroyProgram) destroy;
-  decltype(&nvrtcCompileProgram) compile;
-  decltype(&nvrtcGetProgramLogSize) log_size;
-  decltype(&nvrtcGetProgramLog) log;
-  decltype(&nvrtcGetCUBINSize) cubin_size;
-  decltype(&nvrtcGetCUBIN) cubin;
+  NVRTC(MEMBER)
 } nvrtc;
-
-static struct {
-  decltype(&cuModuleLoadData) load;
-  decltype(&cuModuleUnload) unload;
-  decltype(&cuModuleGetFunction) function;
-  decltype(&cuLaunchKernel) launch;
-  decltype(&cuFuncGetAttribute) get;
-  decltype(&cuFuncSetAttribute) set;
-  decltype(&cuOccupancyMaxActiveBlocksPerMultiprocessor) occupancy;
-  decltype(&cuGetErrorString) error;
-} driver;
+static struct { DRIVER(MEMBER) } driver;
+#undef MEMBER
 
 static std::mutex module_mutex;  // held while the two tables are filled
 static bool driver_ready;
@@ -416,27 +402,19 @@ static bool driver_ready;
 static int open_driver(void) {
   std::lock_guard<std::mutex> hold(module_mutex);
   if (driver_ready) return GS_OK;
-  struct {
-    const char *name;
-    void **out;
-  } wanted[] = {{"cuModuleLoadData", (void **)&driver.load},
-                {"cuModuleUnload", (void **)&driver.unload},
-                {"cuModuleGetFunction", (void **)&driver.function},
-                {"cuLaunchKernel", (void **)&driver.launch},
-                {"cuFuncGetAttribute", (void **)&driver.get},
-                {"cuFuncSetAttribute", (void **)&driver.set},
-                {"cuOccupancyMaxActiveBlocksPerMultiprocessor", (void **)&driver.occupancy},
-                {"cuGetErrorString", (void **)&driver.error}};
-  for (auto &w : wanted) {
+  auto find = [](const char *name, void **out) {
     cudaDriverEntryPointQueryResult found;
 #if CUDART_VERSION >= 12050
-    cudaError_t e = cudaGetDriverEntryPointByVersion(w.name, w.out, 12000, cudaEnableDefault, &found);
+    cudaError_t e = cudaGetDriverEntryPointByVersion(name, out, 12000, cudaEnableDefault, &found);
 #else
-    cudaError_t e = cudaGetDriverEntryPoint(w.name, w.out, cudaEnableDefault, &found);
+    cudaError_t e = cudaGetDriverEntryPoint(name, out, cudaEnableDefault, &found);
 #endif
-    TRY(gs_check(e, w.name));
-    if (found != cudaDriverEntryPointSuccess) return gs_fail(GS_UNSUPPORTED, "the driver lacks %s", w.name);
-  }
+    TRY(gs_check(e, name));
+    return found == cudaDriverEntryPointSuccess ? (int)GS_OK : gs_fail(GS_UNSUPPORTED, "the driver lacks %s", name);
+  };
+#define FIND(f) TRY(find(#f, (void **)&driver.f));
+  DRIVER(FIND)
+#undef FIND
   driver_ready = true;
   return GS_OK;
 }
@@ -444,13 +422,13 @@ static int open_driver(void) {
 static int check_driver(CUresult r, const char *what) {
   if (r == CUDA_SUCCESS) return GS_OK;
   const char *message = nullptr;
-  driver.error(r, &message);
+  driver.cuGetErrorString(r, &message);
   return gs_fail((int)r, "%s: %s", what, message ? message : "unknown error");
 }
 
 static int check_nvrtc(nvrtcResult r, const char *what) {
   if (r == NVRTC_SUCCESS) return GS_OK;
-  return gs_fail(GS_NVRTC + (int)r, "%s: %s", what, nvrtc.error(r));
+  return gs_fail(GS_NVRTC + (int)r, "%s: %s", what, nvrtc.nvrtcGetErrorString(r));
 }
 
 extern "C" int gs_nvrtc_open(const char *path, int *version) {
@@ -469,29 +447,19 @@ extern "C" int gs_nvrtc_open(const char *path, int *version) {
     }
     void *handle = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
     if (!handle) return gs_fail(GS_NVRTC, "%s", dlerror());
-    struct {
-      const char *name;
-      void **out;
-    } wanted[] = {{"nvrtcVersion", (void **)&nvrtc.version},
-                  {"nvrtcGetErrorString", (void **)&nvrtc.error},
-                  {"nvrtcCreateProgram", (void **)&nvrtc.create},
-                  {"nvrtcDestroyProgram", (void **)&nvrtc.destroy},
-                  {"nvrtcCompileProgram", (void **)&nvrtc.compile},
-                  {"nvrtcGetProgramLogSize", (void **)&nvrtc.log_size},
-                  {"nvrtcGetProgramLog", (void **)&nvrtc.log},
-                  {"nvrtcGetCUBINSize", (void **)&nvrtc.cubin_size},
-                  {"nvrtcGetCUBIN", (void **)&nvrtc.cubin}};
-    for (auto &w : wanted) {
-      *w.out = dlsym(handle, w.name);
-      if (!*w.out) {
-        dlclose(handle);
-        return gs_fail(GS_NVRTC, "%s lacks %s", path, w.name);
-      }
+    const char *missing = nullptr;
+#define FIND(f) \
+  if (!(nvrtc.f = (decltype(nvrtc.f))dlsym(handle, #f))) missing = #f;
+    NVRTC(FIND)
+#undef FIND
+    if (missing) {
+      dlclose(handle);
+      return gs_fail(GS_NVRTC, "%s lacks %s", path, missing);
     }
     nvrtc.handle = handle;
   }
   int major = 0, minor = 0;
-  TRY(check_nvrtc(nvrtc.version(&major, &minor), "nvrtcVersion"));
+  TRY(check_nvrtc(nvrtc.nvrtcVersion(&major, &minor), "nvrtcVersion"));
   *version = 1000 * major + 10 * minor;
   return GS_OK;
 }
@@ -518,28 +486,28 @@ extern "C" int gs_module_compile(int device, const char *source, const char *nam
   all[option_count] = architecture;
 
   nvrtcProgram program = nullptr;
-  int status = check_nvrtc(nvrtc.create(&program, source, name, 0, nullptr, nullptr), "nvrtcCreateProgram");
+  int status = check_nvrtc(nvrtc.nvrtcCreateProgram(&program, source, name, 0, nullptr, nullptr), "nvrtcCreateProgram");
   if (!status) {
-    nvrtcResult compiled = nvrtc.compile(program, option_count + 1, all);
+    nvrtcResult compiled = nvrtc.nvrtcCompileProgram(program, option_count + 1, all);
     size_t size = 0;
-    if (compiled != NVRTC_SUCCESS && log && log_bytes > 0 && nvrtc.log_size(program, &size) == NVRTC_SUCCESS) {
+    if (compiled != NVRTC_SUCCESS && log && log_bytes > 0 && nvrtc.nvrtcGetProgramLogSize(program, &size) == NVRTC_SUCCESS) {
       char *text = (char *)malloc(size + 1);
-      if (text && nvrtc.log(program, text) == NVRTC_SUCCESS) snprintf(log, log_bytes, "%.*s", (int)size, text);
+      if (text && nvrtc.nvrtcGetProgramLog(program, text) == NVRTC_SUCCESS) snprintf(log, log_bytes, "%.*s", (int)size, text);
       free(text);
     }
     status = check_nvrtc(compiled, "nvrtcCompileProgram");
   }
   free(all);
   size_t size = 0;
-  if (!status) status = check_nvrtc(nvrtc.cubin_size(program, &size), "nvrtcGetCUBINSize");
+  if (!status) status = check_nvrtc(nvrtc.nvrtcGetCUBINSize(program, &size), "nvrtcGetCUBINSize");
   char *cubin = nullptr;
   if (!status && !(cubin = (char *)malloc(size))) status = gs_fail(GS_NO_MEMORY, "no host memory for a module of %zu bytes", size);
-  if (!status) status = check_nvrtc(nvrtc.cubin(program, cubin), "nvrtcGetCUBIN");
+  if (!status) status = check_nvrtc(nvrtc.nvrtcGetCUBIN(program, cubin), "nvrtcGetCUBIN");
   gs_module *m = nullptr;
   if (!status && !(m = new (std::nothrow) gs_module())) status = gs_fail(GS_NO_MEMORY, "no host memory for a module");
-  if (!status) status = check_driver(driver.load(&m->module, cubin), "cuModuleLoadData");
+  if (!status) status = check_driver(driver.cuModuleLoadData(&m->module, cubin), "cuModuleLoadData");
   free(cubin);
-  if (program) nvrtc.destroy(&program);
+  if (program) nvrtc.nvrtcDestroyProgram(&program);
   if (status) {
     delete m;
     return status;
@@ -551,7 +519,7 @@ extern "C" int gs_module_compile(int device, const char *source, const char *nam
 
 extern "C" int gs_module_destroy(gs_module *m) {
   TRY(gs_use(m->device));
-  int status = check_driver(driver.unload(m->module), "cuModuleUnload");
+  int status = check_driver(driver.cuModuleUnload(m->module), "cuModuleUnload");
   delete m;
   return status;
 }
@@ -559,7 +527,7 @@ extern "C" int gs_module_destroy(gs_module *m) {
 extern "C" int gs_module_function(gs_module *m, const char *name, void **out) {
   TRY(gs_use(m->device));
   CUfunction f = nullptr;
-  TRY(check_driver(driver.function(&f, m->module, name), "cuModuleGetFunction"));
+  TRY(check_driver(driver.cuModuleGetFunction(&f, m->module, name), "cuModuleGetFunction"));
   *out = f;
   return GS_OK;
 }
@@ -567,13 +535,13 @@ extern "C" int gs_module_function(gs_module *m, const char *name, void **out) {
 // Allows a function more than 48 KiB of dynamic shared memory.
 static int allow_shared(void *function, uint32_t bytes) {
   if (bytes <= 48 * 1024) return GS_OK;
-  return check_driver(driver.set((CUfunction)function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)bytes), "cuFuncSetAttribute");
+  return check_driver(driver.cuFuncSetAttribute((CUfunction)function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)bytes), "cuFuncSetAttribute");
 }
 
 extern "C" int gs_function_launch(void *function, gs_stream *s, const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes, void **arguments) {
   TRY(gs_use(s->device));
   TRY(allow_shared(function, shared_bytes));
-  return check_driver(driver.launch((CUfunction)function, grid[0], grid[1], grid[2], block[0], block[1], block[2], shared_bytes, (CUstream)s->stream, arguments,
+  return check_driver(driver.cuLaunchKernel((CUfunction)function, grid[0], grid[1], grid[2], block[0], block[1], block[2], shared_bytes, (CUstream)s->stream, arguments,
                                     nullptr),
                       "cuLaunchKernel");
 }
@@ -583,11 +551,11 @@ extern "C" int gs_function_occupancy(int device, void *function, int block_threa
   TRY(gs_use(device));
   TRY(allow_shared(function, shared_bytes));
   CUfunction f = (CUfunction)function;
-  TRY(check_driver(driver.get(&out->registers, CU_FUNC_ATTRIBUTE_NUM_REGS, f), "cuFuncGetAttribute"));
-  TRY(check_driver(driver.get(&out->static_shared, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, f), "cuFuncGetAttribute"));
-  TRY(check_driver(driver.get(&out->local_bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, f), "cuFuncGetAttribute"));
-  TRY(check_driver(driver.get(&out->max_threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, f), "cuFuncGetAttribute"));
-  return check_driver(driver.occupancy(&out->blocks_per_processor, f, block_threads, shared_bytes), "cuOccupancyMaxActiveBlocksPerMultiprocessor");
+  TRY(check_driver(driver.cuFuncGetAttribute(&out->registers, CU_FUNC_ATTRIBUTE_NUM_REGS, f), "cuFuncGetAttribute"));
+  TRY(check_driver(driver.cuFuncGetAttribute(&out->static_shared, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, f), "cuFuncGetAttribute"));
+  TRY(check_driver(driver.cuFuncGetAttribute(&out->local_bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, f), "cuFuncGetAttribute"));
+  TRY(check_driver(driver.cuFuncGetAttribute(&out->max_threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, f), "cuFuncGetAttribute"));
+  return check_driver(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(&out->blocks_per_processor, f, block_threads, shared_bytes), "cuOccupancyMaxActiveBlocksPerMultiprocessor");
 }
 
 // ---------------------------------------------------------------- profiler

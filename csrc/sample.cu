@@ -802,6 +802,7 @@ extern "C" int gs_sample(gs_stream *s, const gs_sample_args *a) {
   p.candidates = (uint64_t *)(p.partials + (size_t)p.B * p.splits);
   p.wide = gs_wide(a->logits, a->ld, 4, 4);
   p.decode = (const gs_decode_header *)a->decode_work;
-  auto launch = [&](auto kernel) { return gs_launch_as(s, "sample", kernel, dim3(p.splits, a->B), THREADS, 0, {1, a->T == 1}, p); };
-  return gs_stamping(s) ? launch(sample_kernel<gs_stamp>) : launch(sample_kernel<gs_unstamped>);
+  return gs_with_stamps(s, [&](auto stamp) {
+    return gs_launch_as(s, "sample", sample_kernel<decltype(stamp)>, dim3(p.splits, a->B), THREADS, 0, {1, a->T == 1}, p);
+  });
 }

@@ -321,8 +321,8 @@ typedef struct {
 GS_API int gs_sample(gs_stream *s, const gs_sample_args *a);
 GS_API int gs_sample_work(gs_stream *s, const gs_sample_args *a, uint64_t *bytes);
 
-// Converts (rows, cols) of src_type, dense, to dst_type; transposed: dst is
-// (cols, rows). dst rows are lddst apart.
+// Converts (rows, cols) of src_type, dense, to dst_type, GS_F32 or GS_BF16; transposed:
+// dst is (cols, rows). dst rows are lddst apart.
 typedef struct {
   uint32_t size;
   int32_t transpose;

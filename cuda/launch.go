@@ -314,7 +314,7 @@ func (s *Stream) Pack(a PackArgs) error {
 		return shapeError("Pack", "%d x %d; both must be at least 1", a.Rows, a.Cols)
 	case a.LDDst < width:
 		return shapeError("Pack", "rows %d apart for a width of %d", a.LDDst, width)
-	case a.SrcType < F32 || a.SrcType > F16 || a.DstType < F32 || a.DstType > F16:
+	case a.SrcType < F32 || a.SrcType > F16 || !isType(a.DstType):
 		return shapeError("Pack", "types %d to %d are not known", a.SrcType, a.DstType)
 	case a.Src == 0 || a.Dst == 0:
 		return shapeError("Pack", "Src and Dst must both be given")

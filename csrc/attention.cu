@@ -2,17 +2,15 @@
 //
 //   y[b, q, h] = sum_j p_j v[b, h, j],   p = softmax_j(scale q[b, q, h] . k[b, h, j]),   j = 0 .. position of q
 //
-// qkv is (B*T, 3*C), C = NH*HS: q, k and v of each new row, head after head. The caches
-// are (B, NH, P, HS). Row r of sequence b is at position pos[b] + r - pad. Rows before
-// pad are idle: their y is 0 and their k and v are not stored. pos and pad are read on
-// the device, and grids depend on shapes alone, so that a captured launch serves every
+// qkv is (B*T, 3*C), C = NH*HS: q, k and v of each new row, head after head. The caches are (B, NH, P, HS). Row r of
+// sequence b is at position pos[b] + r - pad. Rows before pad are idle: their y is 0 and their k and v are not stored.
+// pos and pad are read on the device, and grids depend on shapes alone, so that a captured launch serves every
 // position.
 //
-// Variants: naive (a warp per query), split (one query: the keys are divided among blocks),
-// flash (many queries, attention_flash.cuh). auto divides the keys among the blocks of a
-// cluster where the GPU has clusters.
-// The softmax is computed in float32 to base 2; the scale includes log2(e) and must be
-// positive. Sums have a fixed order, so repeated launches give the same bits.
+// Variants: naive (a warp per query), split (one query: the keys are divided among blocks), flash (many queries,
+// attention_flash.cuh). auto divides the keys among the blocks of a cluster where the GPU has clusters.
+// The softmax is computed in float32 to base 2; the scale includes log2(e) and must be positive. Sums have a fixed
+// order, so repeated launches give the same bits.
 
 #include "common.cuh"
 
@@ -33,9 +31,10 @@ struct Attention {
 
 // ---------------------------------------------------------------- append
 
-// Stores keys and values of new rows in the cache: one block per row of a sequence,
-// words of type V. ld, row and head are the words of ldqkv, C and HS elements.
-template <typename V, typename S> __global__ void attention_append(const S stamp, const Attention a, int64_t ld, int row, int head) {
+// Stores keys and values of new rows in the cache: one block per row of a sequence, words of type V. ld, row and head
+// are the words of ldqkv, C and HS elements.
+template <typename V, typename S>
+__global__ void attention_append(const S stamp, const Attention a, int64_t ld, int row, int head) {
   gs_let_next();
   const gs_stamped<S> stamped(stamp);
   gs_wait();
@@ -55,9 +54,10 @@ template <typename V, typename S> __global__ void attention_append(const S stamp
 
 constexpr int NAIVE_LANES = 8;  // values of a head per lane: HS <= 256
 
-// One warp per query, sequence and head; one key at a time. Reads keys and values from
-// the cache, where attention_append has stored the new ones.
-template <typename T, typename S> __global__ void __launch_bounds__(128) attention_naive(const S stamp, const Attention a) {
+// One warp per query, sequence and head; one key at a time. Reads keys and values from the cache, where
+// attention_append has stored the new ones.
+template <typename T, typename S>
+__global__ void __launch_bounds__(128) attention_naive(const S stamp, const Attention a) {
   gs_let_next();
   const gs_stamped<S> stamped(stamp);
   gs_wait();
@@ -96,16 +96,15 @@ template <typename T, typename S> __global__ void __launch_bounds__(128) attenti
 
 // ---------------------------------------------------------------- split
 
-// Flash-Decoding (T. Dao, D. Haziza, F. Massa, G. Sizov, Flash-Decoding for long-context
-// inference, 2023). One query per sequence: the last row. Block (split, h, b) has 4
-// warps. LANES lanes hold a key, 16 bytes each, so a warp holds 32 / LANES keys and the
-// block a group of KEYS keys. Groups are dealt to the blocks in turn. Only as many blocks
-// are used as get TURN groups each, at most `splits`; the others return. The last block
-// to finish, by an atomic counter that wraps to 0, merges the parts in the order of the
-// splits.
+// Flash-Decoding (T. Dao, D. Haziza, F. Massa, G. Sizov, Flash-Decoding for long-context inference, 2023). One query
+// per sequence: the last row. Block (split, h, b) has 4 warps. LANES lanes hold a key, 16 bytes each, so a warp holds
+// 32 / LANES keys and the block a group of KEYS keys. Groups are dealt to the blocks in turn. Only as many blocks are
+// used as get TURN groups each, at most `splits`; the others return. The last block to finish, by an atomic counter
+// that wraps to 0, merges the parts in the order of the splits.
 
 constexpr int MAX_SPLITS = 32;   // one per lane of the warp that weights the parts
-constexpr int COUNTERS = 4096;   // one per sequence and head; fixed, so that launches of all shapes can share the work area
+// one per sequence and head; fixed, so that launches of all shapes can share the work area
+constexpr int COUNTERS = 4096;
 constexpr int TURN = 4;          // groups of keys that a thread loads before it uses the first
 constexpr int SPLIT_WARPS = 4;
 
@@ -136,8 +135,7 @@ template <int N> __device__ inline void merge_lanes(float &m, float &l, float (&
   for (int i = 0; i < N; i++) o[i] = o[i] * mine + __shfl_xor_sync(0xffffffffu, o[i], mask) * theirs;
 }
 
-// What one thread of a split kernel works on: a chunk of 16 bytes of the query and of
-// one key and value of each group.
+// What one thread of a split kernel works on: a chunk of 16 bytes of the query and of one key and value of each group.
 template <typename T, int LANES> struct SplitThread {
   int key, column;  // of a group; of the head
   bool column_ok;   // whether the column is less than HS; beyond it q, k and v are 0
@@ -146,7 +144,8 @@ template <typename T, int LANES> struct SplitThread {
   const T *row;  // q; k and v follow at C and 2 * C
 
   __device__ SplitThread(const Attention &a, int b, int h, int lane, int warp)
-      : key(warp * (32 / LANES) + lane / LANES), column(lane % LANES * Chunk<T>::N), column_ok(column < a.HS), C(a.NH * a.HS), HS(a.HS), P(a.P) {
+      : key(warp * (32 / LANES) + lane / LANES), column(lane % LANES * Chunk<T>::N), column_ok(column < a.HS),
+        C(a.NH * a.HS), HS(a.HS), P(a.P) {
     const int64_t head = (int64_t(b) * a.NH + h) * a.P * a.HS + (column_ok ? column : 0);
     k_cache = static_cast<T *>(a.k_cache) + head, v_cache = static_cast<T *>(a.v_cache) + head;
     row = static_cast<const T *>(a.qkv) + (int64_t(b) * a.T + a.T - 1) * a.ldqkv + h * a.HS + (column_ok ? column : 0);
@@ -159,10 +158,11 @@ struct SplitKeys {
   uint4 k[TURN], v[TURN];
 };
 
-// Loads the chunks of TURN groups, `step` groups apart; zeros from position `keys` on.
-// The key and value at position `fresh`, the new row's, come from qkv.
+// Loads the chunks of TURN groups, `step` groups apart; zeros from position `keys` on. The key and value at position
+// `fresh`, the new row's, come from qkv.
 template <int KEYS, typename T, int LANES>
-__device__ inline void load_keys(const SplitThread<T, LANES> &t, int group, int step, int keys, int fresh, SplitKeys &got) {
+__device__ inline void load_keys(const SplitThread<T, LANES> &t, int group, int step, int keys, int fresh,
+                                 SplitKeys &got) {
   const uint4 zero = make_uint4(0, 0, 0, 0);
 #pragma unroll
   for (int i = 0; i < TURN; i++) {
@@ -179,11 +179,11 @@ __device__ inline void load_keys(const SplitThread<T, LANES> &t, int group, int 
   }
 }
 
-// Adds loaded keys to the running maximum m, sum l and output o of the thread's lanes,
-// and stores the new row's key and value in the cache.
+// Adds loaded keys to the running maximum m, sum l and output o of the thread's lanes, and stores the new row's key and
+// value in the cache.
 template <typename T, int LANES, int N>
-__device__ inline void add_keys(const SplitThread<T, LANES> &t, float scale, int keys, int fresh, const SplitKeys &got, const float (&q)[N],
-                                float &m, float &l, float (&o)[N]) {
+__device__ inline void add_keys(const SplitThread<T, LANES> &t, float scale, int keys, int fresh, const SplitKeys &got,
+                                const float (&q)[N], float &m, float &l, float (&o)[N]) {
   float s[TURN], top = m;
 #pragma unroll
   for (int i = 0; i < TURN; i++) {
@@ -217,11 +217,10 @@ __device__ inline void add_keys(const SplitThread<T, LANES> &t, float scale, int
   }
 }
 
-// Merges the lanes of each warp that hold different keys, and stores the result of each
-// warp in shared memory.
+// Merges the lanes of each warp that hold different keys, and stores the result of each warp in shared memory.
 template <int LANES, int N, int WARPS, int WIDTH>
-__device__ inline void store_parts(int lane, int warp, float m, float l, float (&o)[N], int column, float (&part_m)[WARPS],
-                                   float (&part_l)[WARPS], float (&part_o)[WARPS][WIDTH]) {
+__device__ inline void store_parts(int lane, int warp, float m, float l, float (&o)[N], int column,
+                                   float (&part_m)[WARPS], float (&part_l)[WARPS], float (&part_o)[WARPS][WIDTH]) {
 #pragma unroll
   for (int x = LANES; x < 32; x <<= 1) merge_lanes(m, l, o, x);
   if (lane < LANES)
@@ -230,7 +229,8 @@ __device__ inline void store_parts(int lane, int warp, float m, float l, float (
   if (lane == 0) part_m[warp] = m, part_l[warp] = l;
 }
 
-template <typename T, int LANES, typename S> __global__ void __launch_bounds__(32 * SPLIT_WARPS) attention_split(const S stamp, const Attention a) {
+template <typename T, int LANES, typename S>
+__global__ void __launch_bounds__(32 * SPLIT_WARPS) attention_split(const S stamp, const Attention a) {
   constexpr int N = Chunk<T>::N, KEYS = SPLIT_WARPS * (32 / LANES), WIDTH = LANES * N;
   __shared__ float part_o[SPLIT_WARPS][WIDTH], part_m[SPLIT_WARPS], part_l[SPLIT_WARPS];
   __shared__ bool is_last;
@@ -241,9 +241,9 @@ template <typename T, int LANES, typename S> __global__ void __launch_bounds__(3
 
   gs_let_next();
 #if __CUDA_ARCH__ >= 900
-  // Keys and values of the cache are prefetched into L2 while the product before this
-  // kernel ends. pos may still be that of the step before, which is good enough for a
-  // prefetch. It is not kept in L1, so that the read after gs_wait() gets the new one.
+  // Keys and values of the cache are prefetched into L2 while the product before this kernel ends. pos may still be
+  // that of the step before, which is good enough for a prefetch. It is not kept in L1, so that the read after
+  // gs_wait() gets the new one.
   if (a.T == 1) {
     const int old_keys = min(__ldcg(a.pos + b) + 1 - (a.pad ? __ldcg(a.pad) : 0), a.P);
     const int old_groups = (old_keys + KEYS - 1) / KEYS, old_used = min(a.splits, (old_groups + TURN - 1) / TURN);
@@ -270,8 +270,8 @@ template <typename T, int LANES, typename S> __global__ void __launch_bounds__(3
       for (int i = tid; i < a.HS; i += 32 * SPLIT_WARPS) y[i] = from_float<T>(0);
     return;
   }
-  // A single new row's key and value come from qkv, and the thread that loads them
-  // stores them. Several rows have been stored by attention_append.
+  // A single new row's key and value come from qkv, and the thread that loads them stores them. Several rows have been
+  // stored by attention_append.
   const int fresh = a.T == 1 ? pos : -1;
 
   float q[N], o[N] = {}, m = -INFINITY, l = 0;
@@ -301,7 +301,8 @@ template <typename T, int LANES, typename S> __global__ void __launch_bounds__(3
 
   // parts (B*NH, splits, 2 + HS): m, l, o
   const int stride = a.HS + 2, item = b * a.NH + h;
-  float *parts = reinterpret_cast<float *>(static_cast<unsigned *>(a.work) + COUNTERS) + int64_t(item) * a.splits * stride;
+  float *parts =
+      reinterpret_cast<float *>(static_cast<unsigned *>(a.work) + COUNTERS) + int64_t(item) * a.splits * stride;
   float *mine = parts + split * stride;
   if (tid == 0) mine[0] = top, mine[1] = sum;
   if (tid < a.HS) mine[2 + tid] = out;
@@ -319,7 +320,8 @@ template <typename T, int LANES, typename S> __global__ void __launch_bounds__(3
   out = 0;
   for (int s0 = 0; s0 < used; s0 += MAX_SPLITS / 4) {
 #pragma unroll
-    for (int i = 0; i < MAX_SPLITS / 4; i++) value[i] = writes && s0 + i < used ? __ldcg(parts + (s0 + i) * stride + 2 + tid) : 0;
+    for (int i = 0; i < MAX_SPLITS / 4; i++)
+      value[i] = writes && s0 + i < used ? __ldcg(parts + (s0 + i) * stride + 2 + tid) : 0;
 #pragma unroll
     for (int i = 0; i < MAX_SPLITS / 4; i++) out = fmaf(__shfl_sync(0xffffffffu, weight, s0 + i), value[i], out);
   }
@@ -328,13 +330,11 @@ template <typename T, int LANES, typename S> __global__ void __launch_bounds__(3
 
 // ---------------------------------------------------------------- split over a cluster
 
-// The same for compute capability 9.0: the blocks that share a head are a thread block
-// cluster of CLUSTER (4 or 8). They exchange their parts through distributed shared
-// memory, which saves the round trip through L2 and the counter. Each block merges the
-// parts for its own share of the columns.
+// The same for compute capability 9.0: the blocks that share a head are a thread block cluster of CLUSTER (4 or 8).
+// They exchange their parts through distributed shared memory, which saves the round trip through L2 and the counter.
+// Each block merges the parts for its own share of the columns.
 #if __CUDA_ARCH__ >= 900
-// Writes to the address in the shared memory of another block of the cluster that p has
-// in this one's.
+// Writes to the address in the shared memory of another block of the cluster that p has in this one's.
 __device__ inline void store_cluster(float *p, int block, float v) {
   uint32_t address;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(p)), "r"(block));
@@ -356,11 +356,13 @@ __global__ void __launch_bounds__(32 * WARPS) attention_cluster(const S stamp, c
   T *y = static_cast<T *>(a.y) + int64_t(b) * a.ldy + h * a.HS;
 
   gs_let_next();
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");  // this block runs: others may write to its inbox
-  // pos usually has its final value before the preceding kernel ends. Keys are loaded
-  // early for the value read here, and again if the one after gs_wait() differs.
+  // this block runs: others may write to its inbox
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+  // pos usually has its final value before the preceding kernel ends. Keys are loaded early for the value read here,
+  // and again if the one after gs_wait() differs.
   const int hint = a.T == 1 ? __ldcg(a.pos + b) : 0;
-  if (a.T == 1 && thread.column_ok && thread.column * sizeof(T) % 128 == 0) {  // one lane prefetches each line of 128 bytes
+  // one lane prefetches each line of 128 bytes
+  if (a.T == 1 && thread.column_ok && thread.column * sizeof(T) % 128 == 0) {
 #pragma unroll
     for (int i = 0; i < TURN; i++) {
       const int position = (split + i * CLUSTER) * KEYS + thread.key;
@@ -458,8 +460,8 @@ int split_lanes(const gs_attention_args *a) {
   return chunks <= 8 ? 8 : chunks <= 16 ? 16 : 32;
 }
 
-// The number of blocks that share a head: four blocks per SM in all, as blocks are small,
-// but no more than get TURN groups of keys each when the cache is full.
+// The number of blocks that share a head: four blocks per SM in all, as blocks are small, but no more than get TURN
+// groups of keys each when the cache is full.
 int split_count(const gs_stream *s, const gs_attention_args *a) {
   const int64_t heads = int64_t(a->B) * a->NH;
   if (heads > COUNTERS) return 1;
@@ -473,8 +475,8 @@ template <typename S> int append(gs_stream *s, const gs_attention_args *a, const
   const int n = int(element(a->dtype));
   const dim3 grid(a->T, a->B);
   auto launch = [&](auto kernel, int width) {
-    return gs_launch(s, "attention_append", kernel, grid, dim3(128), 0, k, int64_t(a->ldqkv) * n / width, a->NH * a->HS * n / width,
-                     a->HS * n / width);
+    return gs_launch(s, "attention_append", kernel, grid, dim3(128), 0, k, int64_t(a->ldqkv) * n / width,
+                     a->NH * a->HS * n / width, a->HS * n / width);
   };
   if (in_chunks(a)) return launch(attention_append<uint4, S>, 16);
   return n == 4 ? launch(attention_append<uint32_t, S>, 4) : launch(attention_append<uint16_t, S>, 2);
@@ -484,7 +486,9 @@ template <typename S> int naive(gs_stream *s, const gs_attention_args *a, const 
   int status = append<S>(s, a, k);
   if (status != GS_OK) return status;
   const dim3 grid(unsigned((int64_t(a->B) * a->NH * a->Q + 3) / 4));
-  return gs_launch(s, "attention_naive", a->dtype == GS_F32 ? attention_naive<float, S> : attention_naive<__nv_bfloat16, S>, grid, dim3(128), 0, k);
+  return gs_launch(s, "attention_naive",
+                   a->dtype == GS_F32 ? attention_naive<float, S> : attention_naive<__nv_bfloat16, S>, grid, dim3(128),
+                   0, k);
 }
 
 template <typename S> int split(gs_stream *s, const gs_attention_args *a, const Attention &k) {
@@ -504,7 +508,8 @@ template <typename S> int split(gs_stream *s, const gs_attention_args *a, const 
   return gs_launch_as(s, "attention_split", kernel, grid, dim3(32 * SPLIT_WARPS), 0, {1, a->T == 1}, k);
 }
 
-template <int CLUSTER, int WARPS, typename S> int split_cluster_of(gs_stream *s, const gs_attention_args *a, const Attention &k) {
+template <int CLUSTER, int WARPS, typename S>
+int split_cluster_of(gs_stream *s, const gs_attention_args *a, const Attention &k) {
   const int lanes = split_lanes(a);
   void (*kernel)(S, Attention);
   if (a->dtype == GS_F32)
@@ -512,12 +517,13 @@ template <int CLUSTER, int WARPS, typename S> int split_cluster_of(gs_stream *s,
              : lanes == 16 ? attention_cluster<float, 16, CLUSTER, WARPS, S>
                            : attention_cluster<float, 32, CLUSTER, WARPS, S>;
   else
-    kernel = lanes == 8 ? attention_cluster<__nv_bfloat16, 8, CLUSTER, WARPS, S> : attention_cluster<__nv_bfloat16, 16, CLUSTER, WARPS, S>;
-  return gs_launch_as(s, "attention_cluster", kernel, dim3(CLUSTER, a->NH, a->B), dim3(32 * WARPS), 0, {CLUSTER, a->T == 1}, k);
+    kernel = lanes == 8 ? attention_cluster<__nv_bfloat16, 8, CLUSTER, WARPS, S>
+                        : attention_cluster<__nv_bfloat16, 16, CLUSTER, WARPS, S>;
+  return gs_launch_as(s, "attention_cluster", kernel, dim3(CLUSTER, a->NH, a->B), dim3(32 * WARPS), 0,
+                      {CLUSTER, a->T == 1}, k);
 }
 
-// Eight small blocks per head, or four larger ones if eight would make more blocks than
-// SMs.
+// Eight small blocks per head, or four larger ones if eight would make more blocks than SMs.
 template <typename S> int split_cluster(gs_stream *s, const gs_attention_args *a, const Attention &k) {
   if (a->T > 1) {
     int status = append<S>(s, a, k);
@@ -526,12 +532,14 @@ template <typename S> int split_cluster(gs_stream *s, const gs_attention_args *a
   return 8 * a->NH * a->B > s->processors ? split_cluster_of<4, 8, S>(s, a, k) : split_cluster_of<8, 4, S>(s, a, k);
 }
 
-template <int D, int R, int WM, int WK, typename S> int flash_bf16(gs_stream *s, const gs_attention_args *a, const Attention &k) {
+template <int D, int R, int WM, int WK, typename S>
+int flash_bf16(gs_stream *s, const gs_attention_args *a, const Attention &k) {
   constexpr size_t shared = flash_shared<D, R, WM, WK>();
   int status = gs_allow_shared<attention_flash_bf16<D, R, WM, WK, S>>(s, shared);
   if (status != GS_OK) return status;
   const dim3 grid(a->NH, a->B, (a->T + 16 * R * WM - 1) / (16 * R * WM));
-  return gs_launch(s, "attention_flash_bf16", attention_flash_bf16<D, R, WM, WK, S>, grid, dim3(32 * WM * WK), shared, k);
+  return gs_launch(s, "attention_flash_bf16", attention_flash_bf16<D, R, WM, WK, S>, grid, dim3(32 * WM * WK), shared,
+                   k);
 }
 
 template <int D, int BN, typename S> int flash_f32(gs_stream *s, const gs_attention_args *a, const Attention &k) {
@@ -545,9 +553,8 @@ template <int D, int BN, typename S> int flash_f32(gs_stream *s, const gs_attent
 template <typename S> int flash(gs_stream *s, const gs_attention_args *a, const Attention &k) {
   if (a->dtype == GS_F32) return a->HS <= 64 ? flash_f32<64, 64, S>(s, a, k) : flash_f32<128, 32, S>(s, a, k);
   if (a->HS > 64) return flash_bf16<128, 1, 4, 1, S>(s, a, k);  // there is shared memory for no larger one
-  // Long tiles read keys less often, and warps of 32 queries read shared memory half as
-  // often as warps of 16. If long tiles leave SMs idle, short tiles whose keys are divided
-  // between two groups of warps are faster.
+  // Long tiles read keys less often, and warps of 32 queries read shared memory half as often as warps of 16. If long
+  // tiles leave SMs idle, short tiles whose keys are divided between two groups of warps are faster.
   const int64_t blocks = int64_t(a->B) * a->NH * ((a->T + 127) / 128);
   return blocks >= 2 * s->processors ? flash_bf16<64, 2, 4, 1, S>(s, a, k) : flash_bf16<64, 1, 4, 2, S>(s, a, k);
 }

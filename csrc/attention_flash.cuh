@@ -1,13 +1,11 @@
 // Attention of many queries, for prefill. A part of attention.cu.
 //
-// Tiles of queries are multiplied with tiles of keys, with an online softmax
-// (T. Dao, FlashAttention-2, 2023): scores stay in registers, there is no (T, T)
-// matrix. Blocks with the most keys come first in the grid, so that short ones fill the
-// end.
+// Tiles of queries are multiplied with tiles of keys, with an online softmax (T. Dao, FlashAttention-2, 2023): scores
+// stay in registers, there is no (T, T) matrix. Blocks with the most keys come first in the grid, so that short ones
+// fill the end.
 //
-// Keys and values of positions before pos[b] are read from the cache, those of the new
-// rows from qkv. Each block also stores the keys and values of its own rows. No block
-// reads a cache row that another block writes in the same launch.
+// Keys and values of positions before pos[b] are read from the cache, those of the new rows from qkv. Each block also
+// stores the keys and values of its own rows. No block reads a cache row that another block writes in the same launch.
 #pragma once
 
 // ---------------------------------------------------------------- asynchronous copies, matrix instructions
@@ -34,9 +32,11 @@ __device__ inline void load_matrices_transposed(uint32_t (&r)[4], uint32_t addre
 
 // c (16, 8) += a (16, 16) b (16, 8): bfloat16 inputs, float32 sums.
 __device__ inline void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+      "%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 __device__ inline uint32_t pack_bf16(float low, float high) {
@@ -46,10 +46,9 @@ __device__ inline uint32_t pack_bf16(float low, float high) {
 
 // ---------------------------------------------------------------- where the rows of a tile lie
 
-// The keys and values of one sequence and head by position: from the cache before pos,
-// from qkv from there on. A thread loads the same 16-byte chunk of every row. What is
-// equal for the whole block is separate from what is a thread's own, so that the
-// compiler can keep it in uniform registers.
+// The keys and values of one sequence and head by position: from the cache before pos, from qkv from there on. A thread
+// loads the same 16-byte chunk of every row. What is equal for the whole block is separate from what is a thread's own,
+// so that the compiler can keep it in uniform registers.
 template <typename T> struct Rows {
   static constexpr int ELEMENTS = 16 / sizeof(T);
   const Attention &a;
@@ -58,19 +57,22 @@ template <typename T> struct Rows {
   int h, column;        // of the thread's chunk; -1 if it is between HS and the tile's width, where there are zeros
 
   __device__ Rows(const Attention &a, int b, int h, int pos, int pad, int chunk)
-      : a(a), head(b * a.NH + h), sequence(b), pos(pos), shift(pos - pad), h(h), column(chunk * ELEMENTS < a.HS ? chunk * ELEMENTS : -1) {}
+      : a(a), head(b * a.NH + h), sequence(b), pos(pos), shift(pos - pad), h(h),
+        column(chunk * ELEMENTS < a.HS ? chunk * ELEMENTS : -1) {}
   __device__ bool inside() const { return column >= 0; }
   __device__ const T *row(int position, const void *cache, int third) const {
     const T *past = static_cast<const T *>(cache) + int64_t(head) * a.P * a.HS;
     const T *fresh = static_cast<const T *>(a.qkv) + int64_t(sequence) * a.T * a.ldqkv + (third * a.NH + h) * a.HS;
-    return (position < pos ? past : fresh) + (position < pos ? position * a.HS : (position - shift) * a.ldqkv) + max(column, 0);
+    return (position < pos ? past : fresh) + (position < pos ? position * a.HS : (position - shift) * a.ldqkv) +
+           max(column, 0);
   }
   __device__ const T *k(int position) const { return row(position, a.k_cache, 1); }
   __device__ const T *v(int position) const { return row(position, a.v_cache, 2); }
   // Stores the key and value of a new row in the cache.
   __device__ void store(int position) const {
     if (!inside() || position < pos || position >= a.P) return;
-    const uint4 key = *reinterpret_cast<const uint4 *>(k(position)), value = *reinterpret_cast<const uint4 *>(v(position));
+    const uint4 key = *reinterpret_cast<const uint4 *>(k(position)),
+                value = *reinterpret_cast<const uint4 *>(v(position));
     const int64_t to = (int64_t(head) * a.P + position) * a.HS + column;
     *reinterpret_cast<uint4 *>(static_cast<T *>(a.k_cache) + to) = key;
     *reinterpret_cast<uint4 *>(static_cast<T *>(a.v_cache) + to) = value;
@@ -78,25 +80,26 @@ template <typename T> struct Rows {
 };
 
 // Sets rows r0 to r0 + rows - 1 of y of a head to 0.
-template <typename T> __device__ inline void zero_rows(const Attention &a, int b, int h, int r0, int rows, int threads) {
+template <typename T>
+__device__ inline void zero_rows(const Attention &a, int b, int h, int r0, int rows, int threads) {
   int width = a.HS * int(sizeof(T)) / 16;
   for (int i = threadIdx.x; i < rows * width; i += threads) {
-    T *y = static_cast<T *>(a.y) + (int64_t(b) * a.T + r0 + i / width) * a.ldy + h * a.HS + i % width * (16 / int(sizeof(T)));
+    T *y = static_cast<T *>(a.y) + (int64_t(b) * a.T + r0 + i / width) * a.ldy + h * a.HS +
+           i % width * (16 / int(sizeof(T)));
     *reinterpret_cast<uint4 *>(y) = make_uint4(0, 0, 0, 0);
   }
 }
 
 // ---------------------------------------------------------------- bfloat16, mma.sync
 
-// Tiles in shared memory are panels of 64 columns: rows of 128 bytes, with the 16-byte
-// chunks permuted by chunk ^ (row % 8) so that ldmatrix and cp.async have no bank
-// conflicts.
+// Tiles in shared memory are panels of 64 columns: rows of 128 bytes, with the 16-byte chunks permuted by chunk ^ (row
+// % 8) so that ldmatrix and cp.async have no bank conflicts.
 __device__ inline uint32_t tile_offset(int row, int chunk, int rows) {
   return (chunk >> 3) * rows * 128 + row * 128 + (((chunk & 7) ^ (row & 7)) << 4);
 }
 
-// The address of chunk 2*k + bit of a row, given that of chunk `bit`. Tiles begin at
-// multiples of 128 bytes, so the permutation is an exclusive or of the address.
+// The address of chunk 2*k + bit of a row, given that of chunk `bit`. Tiles begin at multiples of 128 bytes, so the
+// permutation is an exclusive or of the address.
 __device__ inline uint32_t chunk_pair(uint32_t address, int k, int rows) {
   return (address ^ ((k & 3) << 5)) + (k >> 2) * rows * 128;
 }
@@ -107,8 +110,8 @@ template <int D, int R, int WM, int WK> constexpr size_t flash_shared() {
   return 16 * R * WM * D * 2 + 2 * 2 * KEY_TILE * WK * D * 2;
 }
 
-// The blocks per SM for which the compiler limits registers. From compute capability 10.0
-// on, two blocks of 8 warps would cause spills.
+// The blocks per SM for which the compiler limits registers. From compute capability 10.0 on, two blocks of 8 warps
+// would cause spills.
 constexpr int flash_blocks(int D, int warps) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
   return D == 64 && warps == 4 ? 2 : 1;
@@ -117,12 +120,12 @@ constexpr int flash_blocks(int D, int warps) {
 #endif
 }
 
-// One block: 16 * R * WM queries of one head. WM warps have 16 * R queries each (R = 2
-// halves the reads from shared memory per product). WK such groups take every WK-th tile
-// of 64 keys and are merged at the end (WK = 2 keeps the GPU busy if there are few
-// blocks). D is the width of the tiles; columns from HS to D are zeros.
+// One block: 16 * R * WM queries of one head. WM warps have 16 * R queries each (R = 2 halves the reads from shared
+// memory per product). WK such groups take every WK-th tile of 64 keys and are merged at the end (WK = 2 keeps the GPU
+// busy if there are few blocks). D is the width of the tiles; columns from HS to D are zeros.
 template <int D, int R, int WM, int WK, typename S>
-__global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, WM * WK)) attention_flash_bf16(const S stamp, const Attention a) {
+__global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, WM *WK))
+    attention_flash_bf16(const S stamp, const Attention a) {
   using bf16 = __nv_bfloat16;
   constexpr int THREADS = 32 * WM * WK, ROWS = 16 * R, BM = ROWS * WM, KEYS = KEY_TILE * WK;
   constexpr int CHUNKS = D / 8, STEP = THREADS / CHUNKS;  // rows that the block loads at once
@@ -166,7 +169,8 @@ __global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, WM * WK)) attent
   for (int i = 0; i < BM / STEP; i++) {
     int row = i * STEP + row_of_thread, r = r0 + row;
     bool ok = source.inside() && r >= pad && r < a.T;
-    const bf16 *q = static_cast<const bf16 *>(a.qkv) + (int64_t(b) * a.T + (ok ? r : 0)) * a.ldqkv + h * a.HS + (ok ? chunk * 8 : 0);
+    const bf16 *q = static_cast<const bf16 *>(a.qkv) + (int64_t(b) * a.T + (ok ? r : 0)) * a.ldqkv + h * a.HS +
+                    (ok ? chunk * 8 : 0);
     copy16(q_tile + tile_offset(row, chunk, BM), q, ok);
   }
   copy_commit();
@@ -258,7 +262,8 @@ __global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, WM * WK)) attent
 #pragma unroll
       for (int i = 0; i < R; i++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) p[i][e] = pack_bf16(s[i][2 * k + (e >> 1)][2 * (e & 1)], s[i][2 * k + (e >> 1)][2 * (e & 1) + 1]);
+        for (int e = 0; e < 4; e++)
+          p[i][e] = pack_bf16(s[i][2 * k + (e >> 1)][2 * (e & 1)], s[i][2 * k + (e >> 1)][2 * (e & 1) + 1]);
 #pragma unroll
       for (int d = 0; d < D / 16; d++) {
         uint32_t f[4];
@@ -305,7 +310,8 @@ __global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, WM * WK)) attent
 #pragma unroll
       for (int d = 0; d < D / 8; d++)
 #pragma unroll
-        for (int e = 2 * half; e < 2 * half + 2; e++) o[0][d][e] = o[0][d][e] * mine + part[(4 + d * 4 + e) * STRIDE] * theirs;
+        for (int e = 2 * half; e < 2 * half + 2; e++)
+          o[0][d][e] = o[0][d][e] * mine + part[(4 + d * 4 + e) * STRIDE] * theirs;
     }
   }
 
@@ -320,7 +326,8 @@ __global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, WM * WK)) attent
 #pragma unroll
       for (int d = 0; d < D / 8; d++) {
         uint32_t at = tile_offset(wm * ROWS + i * 16 + half * 8 + (lane >> 2), d, BM) + (lane & 3) * 4;
-        *reinterpret_cast<uint32_t *>(shared + at) = pack_bf16(o[i][d][2 * half] * inverse, o[i][d][2 * half + 1] * inverse);
+        *reinterpret_cast<uint32_t *>(shared + at) =
+            pack_bf16(o[i][d][2 * half] * inverse, o[i][d][2 * half + 1] * inverse);
       }
     }
   __syncwarp();
@@ -336,18 +343,22 @@ __global__ void __launch_bounds__(32 * WM * WK, flash_blocks(D, WM * WK)) attent
 
 // ---------------------------------------------------------------- float32
 
-template <int D, int BN> constexpr size_t flash_f32_shared() { return sizeof(float) * ((64 + 2 * BN) * (D + 4) + 64 * (BN + 4)); }
+template <int D, int BN>
+constexpr size_t flash_f32_shared() {
+  return sizeof(float) * ((64 + 2 * BN) * (D + 4) + 64 * (BN + 4));
+}
 
-// One block: 64 queries of one head, 16 x 16 threads, in float32 without TF32. A thread
-// computes 4 queries x BN / 16 scores, then 4 queries x D / 16 values of the output. Both
-// products read 16 bytes at a time from rows padded by 16 bytes. The half warp that
-// writes 4 rows of P is the one that reads them. The next tile's keys are loaded during
-// the softmax and the product with V, its values during the next scores.
-template <int D, int BN, typename S> __global__ void __launch_bounds__(256, 2) attention_flash_f32(const S stamp, const Attention a) {
+// One block: 64 queries of one head, 16 x 16 threads, in float32 without TF32. A thread computes 4 queries x BN / 16
+// scores, then 4 queries x D / 16 values of the output. Both products read 16 bytes at a time from rows padded by 16
+// bytes. The half warp that writes 4 rows of P is the one that reads them. The next tile's keys are loaded during the
+// softmax and the product with V, its values during the next scores.
+template <int D, int BN, typename S>
+__global__ void __launch_bounds__(256, 2) attention_flash_f32(const S stamp, const Attention a) {
   constexpr int THREADS = 256, BM = 64, LD = D + 4, LDP = BN + 4;
   constexpr int CHUNKS = D / 4, STEP = THREADS / CHUNKS, COLUMNS = D / 64, NK = BN / 16;
   extern __shared__ __align__(1024) uint8_t shared[];
-  float *q_tile = reinterpret_cast<float *>(shared), *k_tile = q_tile + BM * LD, *v_tile = k_tile + BN * LD, *p_tile = v_tile + BN * LD;
+  float *q_tile = reinterpret_cast<float *>(shared), *k_tile = q_tile + BM * LD, *v_tile = k_tile + BN * LD,
+        *p_tile = v_tile + BN * LD;
 
   const int h = blockIdx.x, b = blockIdx.y, tile = gridDim.z - 1 - blockIdx.z;
   const int tid = threadIdx.x, tx = tid & 15, ty = tid >> 4;
@@ -369,7 +380,8 @@ template <int D, int BN, typename S> __global__ void __launch_bounds__(256, 2) a
 #pragma unroll
     for (int i = 0; i < BN / STEP; i++) {
       int row = i * STEP + row_of_thread, position = min(key0 + row, end - 1);
-      copy16(shared_address(to + row * LD + chunk * 4), values ? source.v(position) : source.k(position), source.inside() && key0 + row < end);
+      copy16(shared_address(to + row * LD + chunk * 4), values ? source.v(position) : source.k(position),
+             source.inside() && key0 + row < end);
     }
     copy_commit();
   };
@@ -377,7 +389,8 @@ template <int D, int BN, typename S> __global__ void __launch_bounds__(256, 2) a
   for (int i = 0; i < BM / STEP; i++) {
     int row = i * STEP + row_of_thread, r = r0 + row;
     bool ok = source.inside() && r >= pad && r < a.T;
-    const float *q = static_cast<const float *>(a.qkv) + (int64_t(b) * a.T + (ok ? r : 0)) * a.ldqkv + h * a.HS + (ok ? chunk * 4 : 0);
+    const float *q = static_cast<const float *>(a.qkv) + (int64_t(b) * a.T + (ok ? r : 0)) * a.ldqkv + h * a.HS +
+                     (ok ? chunk * 4 : 0);
     copy16(shared_address(q_tile + row * LD + chunk * 4), q, ok);
   }
   load(k_tile, 0, false);
@@ -483,7 +496,9 @@ template <int D, int BN, typename S> __global__ void __launch_bounds__(256, 2) a
       const int column = c * 64 + tx * 4;
       if (column >= a.HS) continue;
       float4 v = make_float4(0, 0, 0, 0);
-      if (r >= pad) v = make_float4(o[i][c * 4] * inverse, o[i][c * 4 + 1] * inverse, o[i][c * 4 + 2] * inverse, o[i][c * 4 + 3] * inverse);
+      if (r >= pad)
+        v = make_float4(o[i][c * 4] * inverse, o[i][c * 4 + 1] * inverse, o[i][c * 4 + 2] * inverse,
+                        o[i][c * 4 + 3] * inverse);
       *reinterpret_cast<float4 *>(static_cast<float *>(a.y) + (int64_t(b) * a.T + r) * a.ldy + h * a.HS + column) = v;
     }
   }

@@ -129,7 +129,7 @@ if [ ${#work[@]} -gt 0 ]; then
 		csrc/decode*) set -- "$@" $decode_code ;;
 		*) set -- "$@" $all_code ;;
 		esac
-		TIMEFORMAT="$source %U"; time "$nvcc" "$@" -c "$source" -o "$object.part.o" && mv "$object.part.o" "$object"
+		"$nvcc" "$@" -c "$source" -o "$object.part.o" && mv "$object.part.o" "$object"
 	}
 	export -f compile
 	export all_code="${code[*]}" decode_code="${decode[*]}"

@@ -1,6 +1,5 @@
-// Kernels that measure ceilings of the device: the time of a launch, of a barrier of the
-// whole grid and of a hop between all SMs, the rates of reading and copying memory, and of
-// reading the L2 cache.
+// Kernels that measure ceilings of the device: the time of a launch, of a barrier of the whole grid and of a hop
+// between all SMs, the rates of reading and copying memory, and of reading the L2 cache.
 
 #include "rows.cuh"
 #include "packet.cuh"
@@ -12,9 +11,9 @@ __global__ void nothing_kernel() {
   gs_wait();
 }
 
-// The grid barrier that a persistent kernel would use: every CTA adds 1 to a counter and
-// waits until all CTAs of the round have. The counter is not reset between rounds, so one
-// word is enough. The last CTA of the launch sets it back to 0.
+// The grid barrier that a persistent kernel would use: every CTA adds 1 to a counter and waits until all CTAs of the
+// round have. The counter is not reset between rounds, so one word is enough. The last CTA of the launch sets it back
+// to 0.
 __global__ void barriers_kernel(unsigned *counter, unsigned rounds) {
   gs_let_next();
   gs_wait();
@@ -36,17 +35,17 @@ constexpr int HOP_THREADS = 384;
 constexpr int HOP_DEPTH = 2;                        // packets that a thread polls, at most
 constexpr int HOP_UNITS = HOP_THREADS * HOP_DEPTH;  // of all blocks, at most
 
-// The exchange of vectors that csrc/decode_kernel.cuh has in place of grid barriers. In each round
-// every block publishes `packets` packets, which depend on what it read in the round before,
-// then polls the packets of all blocks, a thread up to EACH of them.
+// The exchange of vectors that csrc/decode_kernel.cuh has in place of grid barriers. In each round every block
+// publishes `packets` packets, which depend on what it read in the round before, then polls the packets of all blocks,
+// a thread up to EACH of them.
 //
-// Two buffers are enough: a block publishes in round r+2 only when it has all packets of round
-// r+1, and each of those was published by a block that had read all of round r. That is why
-// every block must write.
+// Two buffers are enough: a block publishes in round r+2 only when it has all packets of round r+1, and each of those
+// was published by a block that had read all of round r. That is why every block must write.
 //
-// A block that waits too long stops waiting for good. The kernel then runs to its end, and
-// later launches return at once.
-template <int EACH> __global__ void __launch_bounds__(HOP_THREADS) hops_kernel(gs_hop_header *header, int packets, unsigned rounds) {
+// A block that waits too long stops waiting for good. The kernel then runs to its end, and later launches return at
+// once.
+template <int EACH>
+__global__ void __launch_bounds__(HOP_THREADS) hops_kernel(gs_hop_header *header, int packets, unsigned rounds) {
 #if __CUDA_ARCH__ >= 900
   constexpr uint64_t PATIENCE = 1000000000;  // ns that a thread waits in one round
   gs_let_next();
@@ -113,7 +112,9 @@ constexpr uint64_t TURN = (uint64_t)THREADS * DEPTH;  // vectors of 16 bytes tha
 
 __device__ inline uint4 load_once(const uint4 *p) {
   uint4 v;
-  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p));
   return v;
 }
 
@@ -124,8 +125,7 @@ __device__ inline void xor_into(unsigned *out, unsigned x) {
   if (threadIdx.x % 32 == 0) atomicXor(out, x);
 }
 
-// out ^= the exclusive or of all 32-bit words, the last one padded with zeros, so that
-// every byte is used.
+// out ^= the exclusive or of all 32-bit words, the last one padded with zeros, so that every byte is used.
 __global__ void __launch_bounds__(THREADS) read_kernel(const uint4 *p, uint64_t bytes, unsigned *out) {
   gs_let_next();
   gs_wait();
@@ -139,7 +139,8 @@ __global__ void __launch_bounds__(THREADS) read_kernel(const uint4 *p, uint64_t 
       for (int i = 0; i < DEPTH; i++) v[i] = load_once(p + first + i * THREADS);
     } else {
 #pragma unroll
-      for (int i = 0; i < DEPTH; i++) v[i] = first + i * THREADS < vectors ? load_once(p + first + i * THREADS) : make_uint4(0, 0, 0, 0);
+      for (int i = 0; i < DEPTH; i++)
+        v[i] = first + i * THREADS < vectors ? load_once(p + first + i * THREADS) : make_uint4(0, 0, 0, 0);
     }
 #pragma unroll
     for (int i = 0; i < DEPTH; i++) x ^= v[i].x ^ v[i].y ^ v[i].z ^ v[i].w;
@@ -153,10 +154,9 @@ constexpr int CACHE_DEPTH = 2;  // with four CTAs of THREADS on an SM, 64 KiB ar
 constexpr uint64_t CACHE_TURN = (uint64_t)THREADS * CACHE_DEPTH;
 constexpr unsigned CACHE_SHIFT = 37;
 
-// Reads gridDim.x turns of CACHE_TURN vectors in each pass, every CTA one of them. From
-// pass to pass a CTA takes another turn, which its SM's L1 cache does not hold. Passes lie
-// in one kernel, whose start would take longer than a pass. out is as that of read_kernel
-// if passes is odd; if it is even, words cancel out.
+// Reads gridDim.x turns of CACHE_TURN vectors in each pass, every CTA one of them. From pass to pass a CTA takes
+// another turn, which its SM's L1 cache does not hold. Passes lie in one kernel, whose start would take longer than a
+// pass. out is as that of read_kernel if passes is odd; if it is even, words cancel out.
 __global__ void __launch_bounds__(THREADS) read_again_kernel(const uint4 *p, unsigned passes, unsigned *out) {
   gs_let_next();
   gs_wait();
@@ -190,7 +190,8 @@ __global__ void __launch_bounds__(THREADS) copy_kernel(uint4 *dst, const uint4 *
     }
   }
   if (blockIdx.x == 0 && threadIdx.x < bytes % 16)
-    reinterpret_cast<uint8_t *>(dst + vectors)[threadIdx.x] = reinterpret_cast<const uint8_t *>(src + vectors)[threadIdx.x];
+    reinterpret_cast<uint8_t *>(dst + vectors)[threadIdx.x] =
+        reinterpret_cast<const uint8_t *>(src + vectors)[threadIdx.x];
 }
 
 // As many CTAs as are resident at once, or fewer if there is less work.
@@ -210,10 +211,13 @@ extern "C" int gs_barriers(gs_stream *s, gs_ptr counter, int rounds) {
 }
 
 extern "C" int gs_hops(gs_stream *s, gs_ptr work, int packets, int rounds) {
-  if (s->major < 9) return gs_fail(GS_UNSUPPORTED, "hops need compute capability 9.0; this GPU has %d.%d", s->major, s->minor);
+  if (s->major < 9)
+    return gs_fail(GS_UNSUPPORTED, "hops need compute capability 9.0; this GPU has %d.%d", s->major, s->minor);
   if (!gs_aligned(work, 16)) return gs_fail(GS_ARGUMENT, "hops: the address is not a multiple of 16");
   const int64_t all = (int64_t)packets * s->processors;
-  if (packets < 1 || all > HOP_UNITS) return gs_fail(GS_UNSUPPORTED, "hops: %d packets of each of %d blocks; 1 to %d in all are possible", packets, s->processors, HOP_UNITS);
+  if (packets < 1 || all > HOP_UNITS)
+    return gs_fail(GS_UNSUPPORTED, "hops: %d packets of each of %d blocks; 1 to %d in all are possible", packets,
+                   s->processors, HOP_UNITS);
   const auto kernel = all <= HOP_THREADS ? hops_kernel<1> : hops_kernel<HOP_DEPTH>;
   if (int status = gs_use(s->device)) return status;
   if (int status = gs_check_code(s, (const void *)kernel)) return status;
@@ -222,16 +226,20 @@ extern "C" int gs_hops(gs_stream *s, gs_ptr work, int packets, int rounds) {
 
 extern "C" int gs_read(gs_stream *s, gs_ptr p, uint64_t bytes, gs_ptr out) {
   if (!gs_aligned(p, 16)) return gs_fail(GS_ARGUMENT, "read: the address is not a multiple of 16");
-  return gs_launch(s, "read", read_kernel, streaming_grid(s, bytes), THREADS, 0, (const uint4 *)p, bytes, (unsigned *)out);
+  return gs_launch(s, "read", read_kernel, streaming_grid(s, bytes), THREADS, 0, (const uint4 *)p, bytes,
+                   (unsigned *)out);
 }
 
 extern "C" int gs_read_again(gs_stream *s, gs_ptr p, uint32_t turns, uint32_t passes, gs_ptr out) {
   if (!gs_aligned(p, 16)) return gs_fail(GS_ARGUMENT, "read again: the address is not a multiple of 16");
   static_assert(CACHE_TURN * 16 == GS_CACHE_TURN, "the interface names the bytes of a turn");
-  return gs_launch(s, "read again", read_again_kernel, turns, THREADS, 0, (const uint4 *)p, (unsigned)passes, (unsigned *)out);
+  return gs_launch(s, "read again", read_again_kernel, turns, THREADS, 0, (const uint4 *)p, (unsigned)passes,
+                   (unsigned *)out);
 }
 
 extern "C" int gs_copy_kernel(gs_stream *s, gs_ptr dst, gs_ptr src, uint64_t bytes) {
-  if (!gs_aligned(dst, 16) || !gs_aligned(src, 16)) return gs_fail(GS_ARGUMENT, "copy: the addresses are not multiples of 16");
-  return gs_launch(s, "copy", copy_kernel, streaming_grid(s, bytes), THREADS, 0, (uint4 *)dst, (const uint4 *)src, bytes);
+  if (!gs_aligned(dst, 16) || !gs_aligned(src, 16))
+    return gs_fail(GS_ARGUMENT, "copy: the addresses are not multiples of 16");
+  return gs_launch(s, "copy", copy_kernel, streaming_grid(s, bytes), THREADS, 0, (uint4 *)dst, (const uint4 *)src,
+                   bytes);
 }

@@ -27,12 +27,11 @@ struct gs_stream {
   } stamps;
 };
 
-// A kernel that can stamp is compiled twice, with the type S of its first parameter being
-// gs_stamp or gs_unstamped: the branches of a stamp that is off delay the first read of a
-// kernel by 45 ns on an H200. S is the last template parameter.
+// A kernel that can stamp is compiled twice, with the type S of its first parameter being gs_stamp or gs_unstamped: the
+// branches of a stamp that is off delay the first read of a kernel by 45 ns on an H200. S is the last template
+// parameter.
 
-// Where a kernel stamps; nowhere if area is null. A kernel parameter, so that it is read
-// together with the others.
+// Where a kernel stamps; nowhere if area is null. A kernel parameter, so that it is read together with the others.
 struct gs_stamp {
   uint64_t *area;
 };
@@ -40,8 +39,8 @@ struct gs_stamp {
 // The kernel has no code that stamps.
 struct gs_unstamped {};
 
-// Calls f with a gs_stamp if the stream's kernels stamp, else with a gs_unstamped. Checks
-// (GS_CHECK) compile the kernels of gs_stamp only, which have the code of the others.
+// Calls f with a gs_stamp if the stream's kernels stamp, else with a gs_unstamped. Checks (GS_CHECK) compile the
+// kernels of gs_stamp only, which have the code of the others.
 template <typename F> int gs_with_stamps(const gs_stream *s, F f) {
 #ifndef GS_CHECK
   if (!s->stamps.areas) return f(gs_unstamped());
@@ -76,8 +75,7 @@ int gs_check(cudaError_t e, const char *what);
       return gs_fail(GS_ARGUMENT, "%s: an argument struct of %u bytes, not %zu", __func__, (a)->size, sizeof *(a)); \
   } while (0)
 
-// The first line of every launcher: checks the size of the struct and makes the stream's
-// device current.
+// The first line of every launcher: checks the size of the struct and makes the stream's device current.
 #define GS_ENTER(s, a)                                    \
   do {                                                    \
     GS_CHECK_SIZE(a);                                     \
@@ -87,9 +85,8 @@ int gs_check(cudaError_t e, const char *what);
 // How a kernel is launched, beyond its grid.
 struct gs_how {
   unsigned cluster = 1;  // blocks, along x, of a thread block cluster
-  // Prefer the most shared memory and the least L1 cache. An SM changes the division of
-  // its memory only while it is idle, so kernels that overlap must ask for the same one.
-  // Kernels that read much through the L1 cache become slower.
+  // Prefer the most shared memory and the least L1 cache. An SM changes the division of its memory only while it is
+  // idle, so kernels that overlap must ask for the same one. Kernels that read much through the L1 cache become slower.
   bool most_shared = false;
 };
 
@@ -98,12 +95,12 @@ template <typename First = void, typename...> struct gs_first {
   using type = First;
 };
 
-// Launches a kernel on the stream; it overlaps the kernel before it if the stream allows
-// that. The kernel must call gs_wait() before it reads or writes what an earlier kernel
-// writes, and before it writes anything. If its first parameter is a gs_stamp or a
-// gs_unstamped, that is not among the arguments.
+// Launches a kernel on the stream; it overlaps the kernel before it if the stream allows that. The kernel must call
+// gs_wait() before it reads or writes what an earlier kernel writes, and before it writes anything. If its first
+// parameter is a gs_stamp or a gs_unstamped, that is not among the arguments.
 template <typename... Params, typename... Args>
-int gs_launch_as(gs_stream *s, const char *name, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, gs_how how, Args... args) {
+int gs_launch_as(gs_stream *s, const char *name, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared,
+                 gs_how how, Args... args) {
   if (int status = gs_use(s->device)) return status;
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
@@ -137,14 +134,16 @@ int gs_launch_as(gs_stream *s, const char *name, void (*kernel)(Params...), dim3
 }
 
 template <typename... Params, typename... Args>
-int gs_launch(gs_stream *s, const char *name, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, Args... args) {
+int gs_launch(gs_stream *s, const char *name, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared,
+              Args... args) {
   return gs_launch_as(s, name, kernel, grid, block, shared, gs_how(), args...);
 }
 
-// Launches blocks on the stream, one per SM if none are given, after all kernels before. All are
-// resident at once, so that they may wait for each other, or the launch fails.
+// Launches blocks on the stream, one per SM if none are given, after all kernels before. All are resident at once, so
+// that they may wait for each other, or the launch fails.
 template <typename... Params, typename... Args>
-int gs_launch_cooperative(gs_stream *s, const char *name, void (*kernel)(Params...), int blocks, dim3 block, size_t shared, Args... args) {
+int gs_launch_cooperative(gs_stream *s, const char *name, void (*kernel)(Params...), int blocks, dim3 block,
+                          size_t shared, Args... args) {
   if (int status = gs_use(s->device)) return status;
   cudaLaunchConfig_t config = {};
   config.gridDim = blocks > 0 ? blocks : s->processors;
@@ -159,22 +158,25 @@ int gs_launch_cooperative(gs_stream *s, const char *name, void (*kernel)(Params.
   return gs_check(cudaLaunchKernelEx(&config, kernel, args...), name);
 }
 
-// Whether a kernel that is empty below compute capability 9.0 has its code. If the library
-// was built for older GPUs only, the driver translates the empty kernel for newer ones.
+// Whether a kernel that is empty below compute capability 9.0 has its code. If the library was built for older GPUs
+// only, the driver translates the empty kernel for newer ones.
 inline int gs_check_code(const gs_stream *s, const void *kernel) {
   cudaFuncAttributes code;
   if (int status = gs_check(cudaFuncGetAttributes(&code, kernel), "cudaFuncGetAttributes")) return status;
-  if (code.ptxVersion < 90) return gs_fail(GS_UNSUPPORTED, "the library was built without the code of this GPU, compute capability %d.%d", s->major, s->minor);
+  if (code.ptxVersion < 90)
+    return gs_fail(GS_UNSUPPORTED, "the library was built without the code of this GPU, compute capability %d.%d",
+                   s->major, s->minor);
   return GS_OK;
 }
 
-// Allows a kernel `bytes` of dynamic shared memory, more than the default of 48 KB: once
-// per kernel and device. Concurrent calls do no harm.
+// Allows a kernel `bytes` of dynamic shared memory, more than the default of 48 KB: once per kernel and device.
+// Concurrent calls do no harm.
 template <auto kernel> int gs_allow_shared(const gs_stream *s, size_t bytes) {
   static std::atomic<uint64_t> allowed{0};
   const uint64_t bit = s->device < 64 ? uint64_t(1) << s->device : 0;
   if (allowed.load() & bit) return GS_OK;
-  const int status = gs_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes)), "cudaFuncSetAttribute");
+  const int status = gs_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes)),
+                              "cudaFuncSetAttribute");
   if (status == GS_OK) allowed.fetch_or(bit);
   return status;
 }
@@ -232,10 +234,9 @@ __device__ inline float reciprocal_root(float x) {
 }
 #endif
 
-// Stamps start and end of a block. The constructor runs before gs_wait(), which hides the
-// time it takes to compute the address. start() comes right after gs_wait(), or after the
-// first reads, so as not to delay them. The destructor, at the end of the kernel, stamps
-// the end. One thread stamps for the block, best one that is idle at the end. The
+// Stamps start and end of a block. The constructor runs before gs_wait(), which hides the time it takes to compute the
+// address. start() comes right after gs_wait(), or after the first reads, so as not to delay them. The destructor, at
+// the end of the kernel, stamps the end. One thread stamps for the block, best one that is idle at the end. The
 // specialisation for gs_unstamped does nothing.
 template <typename S> class gs_stamped;
 
@@ -251,7 +252,8 @@ template <> class gs_stamped<gs_stamp> {
     if (s.area && threadIdx.x == thread) {
       const unsigned blocks = gridDim.x * gridDim.y * gridDim.z;
       unsigned i = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
-      const bool first = i < GS_STAMP_SLOTS / 2, has = blocks <= GS_STAMP_SLOTS || first || i >= blocks - GS_STAMP_SLOTS / 2;
+      const bool first = i < GS_STAMP_SLOTS / 2,
+                 has = blocks <= GS_STAMP_SLOTS || first || i >= blocks - GS_STAMP_SLOTS / 2;
       if (blocks > GS_STAMP_SLOTS && !first) i -= blocks - GS_STAMP_SLOTS;
       if (has) slot = s.area + 2 * i;
     }

@@ -1,12 +1,10 @@
-// The CUPTI recorder: the functions of cuda/cupti/recorder.h by NVIDIA's CUPTI. Only its
-// headers are needed to build; libcupti is opened at run time. csrc/build-cupti.sh builds
-// this file.
+// The CUPTI recorder: the functions of cuda/cupti/recorder.h by NVIDIA's CUPTI. Only its headers are needed to build;
+// libcupti is opened at run time. csrc/build-cupti.sh builds this file.
 //
-// CUPTI writes activity records to buffers. It requests a buffer by a callback, on a
-// thread of its own or one that calls CUDA, and returns it when it is full or flushed.
-// The buffers come from a pool of bounded size; returned ones are in a list until drain()
-// reads them. The struct of a record depends on the version of libcupti: tables of
-// offsets by version say where its fields are.
+// CUPTI writes activity records to buffers. It requests a buffer by a callback, on a thread of its own or one that
+// calls CUDA, and returns it when it is full or flushed. The buffers come from a pool of bounded size; returned ones
+// are in a list until drain() reads them. The struct of a record depends on the version of libcupti: tables of offsets
+// by version say where its fields are.
 #define _GNU_SOURCE
 #include "../cuda/cupti/recorder.h"
 
@@ -28,8 +26,7 @@
 #error "the headers of CUPTI are too old: those of CUDA 12.4 or later are needed"
 #endif
 
-// The functions of libcupti that are required, with the types of their headers. Others may
-// be missing from a libcupti.
+// The functions of libcupti that are required, with the types of their headers. Others may be missing from a libcupti.
 #define REQUIRED(F)                                                                                  \
   F(cuptiGetVersion) F(cuptiGetResultString) F(cuptiGetTimestamp) F(cuptiSubscribe)                  \
   F(cuptiUnsubscribe) F(cuptiEnableCallback) F(cuptiGetCallbackName) F(cuptiGetGraphNodeId)          \
@@ -72,8 +69,7 @@ typedef struct {
   {since, #T, WORK(T, source), offsetof(T, name), offsetof(T, gridX), offsetof(T, blockX),                    \
    offsetof(T, registersPerThread), offsetof(T, staticSharedMemory), offsetof(T, dynamicSharedMemory)}
 
-// The versions are those of cupti_version.h. NVIDIA's release notes of CUPTI say with
-// which CUDA a struct came.
+// The versions are those of cupti_version.h. NVIDIA's release notes of CUPTI say with which CUDA a struct came.
 static const kernel_layout kernels[] = {
     KERNEL(18, CUpti_ActivityKernel8, NONE),  // CUDA 11.8
     KERNEL(19, CUpti_ActivityKernel9, NONE),  // CUDA 12.0
@@ -246,7 +242,8 @@ static int32_t failed(gs_cupti_error *error, const char *call, CUptiResult code,
 // make_buffer adds a buffer of zeros to the pool. The caller holds the mutex.
 static buffer *make_buffer(int touch) {
   if (s.made == s.options.buffers) return NULL;
-  uint8_t *data = mmap(NULL, s.buffer_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | (touch ? MAP_POPULATE : 0), -1, 0);
+  uint8_t *data = mmap(NULL, s.buffer_size, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | (touch ? MAP_POPULATE : 0), -1, 0);
   if (data == MAP_FAILED) return NULL;
   buffer *b = &s.buffers[s.made++];
   b->data = data;
@@ -322,7 +319,8 @@ static void note_node(const CUpti_GraphData *graph, int cloned) {
 
 static void CUPTIAPI called_back(void *user, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void *data) {
   (void)user;
-  if (domain == CUPTI_CB_DOMAIN_RESOURCE && (id == CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED || id == CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED)) {
+  if (domain == CUPTI_CB_DOMAIN_RESOURCE &&
+      (id == CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED || id == CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED)) {
     note_node(((const CUpti_ResourceData *)data)->resourceDescriptor, id == CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED);
   }
   if (domain == CUPTI_CB_DOMAIN_STATE && id == CUPTI_CBID_STATE_FATAL_ERROR) {
@@ -351,7 +349,8 @@ static int32_t find(const char *path, gs_cupti_error *error) {
     snprintf(error->text, sizeof(error->text), "it has no %s", missing);
     return -1;
   }
-  api.cuptiActivityEnableAllSyncRecords = (CUptiResult(*)(uint8_t))dlsym(s.library, "cuptiActivityEnableAllSyncRecords");
+  api.cuptiActivityEnableAllSyncRecords =
+      (CUptiResult (*)(uint8_t))dlsym(s.library, "cuptiActivityEnableAllSyncRecords");
 #if CUPTI_API_VERSION >= 130000
   api.cuptiSubscribe_v2 = (__typeof__(api.cuptiSubscribe_v2))dlsym(s.library, "cuptiSubscribe_v2");
 #endif
@@ -362,12 +361,13 @@ static int32_t check_version(uint32_t *version, gs_cupti_error *error) {
   CUptiResult r = api.cuptiGetVersion(version);
   if (r) return failed(error, "cuptiGetVersion", r, 0);
   if (*version >= OLDEST) return 0;
-  snprintf(error->text, sizeof(error->text), "it is version %u; CUDA 11.8, which has version %d, or later is needed", *version, OLDEST);
+  snprintf(error->text, sizeof(error->text), "it is version %u; CUDA 11.8, which has version %d, or later is needed",
+           *version, OLDEST);
   return -1;
 }
 
-// load opens libcupti once: after a subscription it stays open. One that is too old is
-// closed, so that another can be tried.
+// load opens libcupti once: after a subscription it stays open. One that is too old is closed, so that another can be
+// tried.
 static int32_t load(const char *path, uint32_t *version, gs_cupti_error *error) {
   if (s.library) return check_version(version, error);
   if (!find(path, error) && !check_version(version, error)) return 0;
@@ -403,8 +403,8 @@ static void release(void) {
   pthread_mutex_unlock(&s.mutex);
 }
 
-// allocate makes the pool and the list of nodes. Buffers of an earlier recorder that CUPTI
-// still held when it was closed stay in the pool, and so does their size.
+// allocate makes the pool and the list of nodes. Buffers of an earlier recorder that CUPTI still held when it was
+// closed stay in the pool, and so does their size.
 static int allocate(const gs_cupti_options *options) {
   int ok = 0;
   pthread_mutex_lock(&s.mutex);
@@ -449,7 +449,8 @@ static void name_subscriber(gs_cupti_error *error) {
 #if CUPTI_API_VERSION >= 130000
   if (!api.cuptiSubscribe_v2) return;
   char name[CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN] = "";
-  CUpti_SubscriberParams params = {.structSize = CUpti_SubscriberParams_STRUCT_SIZE, .oldSubscriberName = name, .oldSubscriberSize = sizeof(name)};
+  CUpti_SubscriberParams params = {
+      .structSize = CUpti_SubscriberParams_STRUCT_SIZE, .oldSubscriberName = name, .oldSubscriberSize = sizeof(name)};
   CUpti_SubscriberHandle subscriber;
   if (api.cuptiSubscribe_v2(&subscriber, called_back, NULL, &params) == CUPTI_SUCCESS) api.cuptiUnsubscribe(subscriber);
   snprintf(error->text, sizeof(error->text), "%.*s", (int)sizeof(name) - 1, name);
@@ -503,14 +504,16 @@ static int32_t open_recorder(const char *path, const gs_cupti_options *options, 
   if (!r) {
     call = "cuptiEnableCallback";
     r = api.cuptiEnableCallback(1, s.subscriber, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED);
-    if (!r) r = api.cuptiEnableCallback(1, s.subscriber, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED);
+    if (!r)
+      r = api.cuptiEnableCallback(1, s.subscriber, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED);
   }
   if (r) {
     api.cuptiUnsubscribe(s.subscriber);
     release();
     return failed(error, call, r, 0);
   }
-  api.cuptiEnableCallback(1, s.subscriber, CUPTI_CB_DOMAIN_STATE, CUPTI_CBID_STATE_FATAL_ERROR);  // older versions refuse it
+  // older versions refuse it
+  api.cuptiEnableCallback(1, s.subscriber, CUPTI_CB_DOMAIN_STATE, CUPTI_CBID_STATE_FATAL_ERROR);
   pthread_mutex_lock(&s.mutex);
   s.opened = 1;
   pthread_mutex_unlock(&s.mutex);
@@ -533,7 +536,8 @@ static int32_t start(gs_cupti_error *error) {
     CUptiResult r = api.cuptiActivityEnable(kinds[k]);
     if (!r) {
       s.enabled |= 1ull << k;
-    } else if ((r == CUPTI_ERROR_NOT_COMPATIBLE || r == CUPTI_ERROR_INVALID_KIND || r == CUPTI_ERROR_NOT_SUPPORTED) && !(essential >> k & 1)) {
+    } else if ((r == CUPTI_ERROR_NOT_COMPATIBLE || r == CUPTI_ERROR_INVALID_KIND || r == CUPTI_ERROR_NOT_SUPPORTED) &&
+               !(essential >> k & 1)) {
       s.state.refused |= 1ull << k;
     } else {
       disable();
@@ -574,8 +578,8 @@ static int32_t close_recorder(gs_cupti_error *error) {
   pthread_mutex_lock(&s.mutex);
   s.opened = 0;
   pthread_mutex_unlock(&s.mutex);
-  // Not cuptiFinalize: it is safe only at the exit of a CUDA call while nothing runs, and
-  // has crashed with graphs (release notes of CUDA 12.4 Update 1).
+  // Not cuptiFinalize: it is safe only at the exit of a CUDA call while nothing runs, and has crashed with graphs
+  // (release notes of CUDA 12.4 Update 1).
   CUptiResult r = api.cuptiUnsubscribe(s.subscriber);
   release();
   return r && !status ? failed(error, "cuptiUnsubscribe", r, 0) : status;
@@ -599,7 +603,8 @@ static void push(uint64_t tag) {
 static void pop(void) {
   if (!pushed.depth) return;
   uint32_t at = --pushed.depth;
-  if (at < DEPTH && pushed.correlated >> at & 1) api.cuptiActivityPopExternalCorrelationId(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, NULL);
+  if (at < DEPTH && pushed.correlated >> at & 1)
+    api.cuptiActivityPopExternalCorrelationId(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, NULL);
 }
 
 // Reading records.
@@ -685,7 +690,8 @@ static void read_overhead(const void *a, gs_cupti_record *r) {
   r->correlation = u32(a, l->correlation);
   r->detail = u32(a, l->detail);
   uint32_t object = u32(a, l->object);
-  if (object == CUPTI_ACTIVITY_OBJECT_PROCESS || object == CUPTI_ACTIVITY_OBJECT_THREAD) r->process = u32(a, l->process);
+  if (object == CUPTI_ACTIVITY_OBJECT_PROCESS || object == CUPTI_ACTIVITY_OBJECT_THREAD)
+    r->process = u32(a, l->process);
   if (object == CUPTI_ACTIVITY_OBJECT_THREAD) r->thread = u32(a, l->thread);
 }
 
@@ -805,8 +811,7 @@ static int64_t now(clockid_t clock) {
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-// clocks reads CUPTI's clock between two readings of each of the host's clocks, several
-// times, and keeps the shortest.
+// clocks reads CUPTI's clock between two readings of each of the host's clocks, several times, and keeps the shortest.
 static int32_t clocks(gs_cupti_clock *best, gs_cupti_error *error) {
   memset(error, 0, sizeof(*error));
   best->uncertainty = INT64_MAX;

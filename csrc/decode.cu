@@ -1,5 +1,5 @@
-// gs_decode: decode steps in one kernel. decode_kernel.cuh has the kernel; each width is compiled in a
-// file of its own, and here one is chosen.
+// gs_decode: decode steps in one kernel. decode_kernel.cuh has the kernel; each width is compiled in a file of its own,
+// and here one is chosen.
 
 #include "common.cuh"
 #include "decode.cuh"

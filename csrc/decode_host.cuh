@@ -45,8 +45,8 @@ template <typename Traits> void lay_out(gs_stream *s, const gs_decode_args *a, P
     if (n > p->tails) p->tails = n;
   }
   p->head = rows_of(p->V, blocks, F32_PER_PACKET);
-  // Weights that do not fit the L2 cache push each other out of it before they are read again,
-  // unless some are told to stay: of the logits, where nothing but the memory's bandwidth counts.
+  // Weights that do not fit the L2 cache push each other out of it before they are read again, unless some are told to
+  // stay: of the logits, where nothing but the memory's bandwidth counts.
   const int64_t weights = sizeof(bf16) * ((int64_t)(p->count / STEPS) * 12 * p->C * p->C + (int64_t)p->V * p->C);
   p->kept = weights <= s->l2_bytes / 4 * 3 ? -1 : (int)(s->l2_bytes / 5 * 2 / (sizeof(bf16) * p->C) / blocks);
   p->table = (int)((p->count * sizeof(BlockStep) + p->head * 2 * sizeof(float) + 127) / 128 * 128);
@@ -68,8 +68,8 @@ template <typename Traits> int ring_of(gs_stream *s, const Params &p, int tokens
   return ring < ring_at_least<Traits>(p) ? 0 : (int)ring;
 }
 
-// Checks whether the device and the shape have a kernel, and lays out the program. *tokens is
-// how many a launch may have.
+// Checks whether the device and the shape have a kernel, and lays out the program. *tokens is how many a launch may
+// have.
 template <typename Traits> int prepare(gs_stream *s, const gs_decode_args *a, Params *p, size_t *bytes, int *tokens) {
   if (s->major < 9)
     return gs_fail(GS_UNSUPPORTED, "decoding in one kernel needs compute capability 9.0; this GPU has %d.%d", s->major,
@@ -123,8 +123,8 @@ template <typename Traits> int fill(gs_stream *s, const gs_decode_args *a, int t
   return GS_OK;
 }
 
-// Width is the Traits of a width for one sequence. Calls run(Traits) of a number of sequences, or of a
-// prompt; GS_UNSUPPORTED if there is none.
+// Width is the Traits of a width for one sequence. Calls run(Traits) of a number of sequences, or of a prompt;
+// GS_UNSUPPORTED if there is none.
 template <typename Width, typename Run> int with_kernel(const gs_decode_args *a, Run &&run) {
   if (a->B < 1 || a->B > GS_DECODE_SEQUENCES)
     return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes 1 to %d sequences; there are %d", GS_DECODE_SEQUENCES,

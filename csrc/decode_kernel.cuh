@@ -1,36 +1,31 @@
-// Decode steps in one kernel (docs/persistent.md), with weights in bfloat16. A width is compiled by
-// itself, in decode_<width>.cu.
+// Decode steps in one kernel (docs/persistent.md), with weights in bfloat16. A width is compiled by itself, in
+// decode_<width>.cu.
 //
-// * There is a block per SM. It has the same rows of every W in each layer, and walks the
-//   steps of the program (abi.h) by itself. Steps of different blocks depend on each other
-//   only through vectors of a few KB: the residual stream, q, k and v, the output of
-//   attention, the hidden layer of the MLP.
-// * Such a vector is exchanged in packets of 16 bytes: 12 bytes of values and the epoch, the
-//   number of the step that wrote them. Loads and stores of a packet are atomic, so a block
-//   polls the packets themselves, and there is no barrier and no second trip for a flag.
-//   The packets of a block are contiguous, in lines of their own: blocks that write parts of
-//   one delay each other. So do polls: fewer are better.
-// * One warp copies weights, and keys and values of earlier tokens, to a ring in shared
-//   memory. They depend on nothing, so it runs ahead across steps and tokens.
-// * The eight to twelve warps of a product share its inputs, an equal part of K each. While
-//   x is on its way they load their part of W into registers, as fragments of tensor core
-//   instructions of 16 rows (mma.m16n8k16); of wide models as much of it as there is room
-//   for. A float32 x is the sum of two bfloat16 numbers, in columns 0 and 1. One more warp
-//   adds the sums, finishes the outputs and publishes them, while the others go on.
+// * There is a block per SM. It has the same rows of every W in each layer, and walks the steps of the program (abi.h)
+//   by itself. Steps of different blocks depend on each other only through vectors of a few KB: the residual stream, q,
+//   k and v, the output of attention, the hidden layer of the MLP.
+// * Such a vector is exchanged in packets of 16 bytes: 12 bytes of values and the epoch, the number of the step that
+//   wrote them. Loads and stores of a packet are atomic, so a block polls the packets themselves, and there is no
+//   barrier and no second trip for a flag. The packets of a block are contiguous, in lines of their own: blocks that
+//   write parts of one delay each other. So do polls: fewer are better.
+// * One warp copies weights, and keys and values of earlier tokens, to a ring in shared memory. They depend on nothing,
+//   so it runs ahead across steps and tokens.
+// * The eight to twelve warps of a product share its inputs, an equal part of K each. While x is on its way they load
+//   their part of W into registers, as fragments of tensor core instructions of 16 rows (mma.m16n8k16); of wide models
+//   as much of it as there is room for. A float32 x is the sum of two bfloat16 numbers, in columns 0 and 1. One more
+//   warp adds the sums, finishes the outputs and publishes them, while the others go on.
 // * LayerNorm is applied to the sums: see gs_fold_args.
-// * Attention to earlier tokens is split among SPLITS blocks per head, which are others in
-//   each layer, so that each SM copies as much. The blocks that read its output merge the
-//   splits.
-// * Of several sequences, up to eight, four are computed at once, in columns 2j and 2j + 1 of
-//   the instructions; the others follow with the same W. Each has vectors of its own. Attention
-//   has items, one for each split of each head of each sequence, which are dealt out to blocks.
-// * The rows of a short prompt are computed as so many sequences, which share a cache. The last
-//   split of a row has keys and values of the rows up to it from the product of this very step;
-//   that of the last row writes them all to the cache. After them the last layer, and the logits,
-//   have the last row only.
+// * Attention to earlier tokens is split among SPLITS blocks per head, which are others in each layer, so that each SM
+//   copies as much. The blocks that read its output merge the splits.
+// * Of several sequences, up to eight, four are computed at once, in columns 2j and 2j + 1 of the instructions; the
+//   others follow with the same W. Each has vectors of its own. Attention has items, one for each split of each head of
+//   each sequence, which are dealt out to blocks.
+// * The rows of a short prompt are computed as so many sequences, which share a cache. The last split of a row has keys
+//   and values of the rows up to it from the product of this very step; that of the last row writes them all to the
+//   cache. After them the last layer, and the logits, have the last row only.
 //
-// The order of a sum depends on C and the number of SMs alone; in attention also on the
-// position at which the launch began.
+// The order of a sum depends on C and the number of SMs alone; in attention also on the position at which the launch
+// began.
 
 #pragma once
 
@@ -39,8 +34,8 @@
 
 namespace decode {  // named: what code for older GPUs does not use is no warning
 
-// How a width is divided: WARPS compute warps have NB blocks of 32 inputs each, of GROUP sequences at
-// once: 1, or 4 of up to 8.
+// How a width is divided: WARPS compute warps have NB blocks of 32 inputs each, of GROUP sequences at once: 1, or 4 of
+// up to 8.
 template <int WARPS_, int NB_, int GROUP_ = 1, bool STAMPS_ = false, bool DRAWS_ = false, bool PROMPT_ = false>
 struct Traits {
   static constexpr int WARPS = WARPS_, NB = NB_, GROUP = GROUP_;
@@ -75,8 +70,8 @@ struct Traits {
   static constexpr int AT_ONCE = WIDE && BATCHED ? 2 : GROUP;  // sequences of which it has packets in registers at once
   static constexpr int FRAGMENTS = WIDE && BATCHED ? 1 : 2;  // of 16 rows that a warp has in registers
   static constexpr int CHUNK = KEYS * (WARPS - 1);    // keys that are copied at once, if there are several sequences
-  // The part of x of a sequence in shared memory, in values: where its low halves begin, and
-  // the next sequence. The two halves lie in other banks.
+  // The part of x of a sequence in shared memory, in values: where its low halves begin, and the next sequence. The two
+  // halves lie in other banks.
   static constexpr int LOW = BATCHED && NB % 2 == 0 ? SMALL + 32 : SMALL, ROW = BATCHED ? LARGE + 32 : 0;
   static constexpr int XROW = 2 * LOW;
   static constexpr int X = BATCHED ? (8 * XROW > 4 * ROW ? 8 * XROW : 4 * ROW) : LARGE;
@@ -137,8 +132,7 @@ __device__ inline bf16 *tail_of(const Params &p, int n) {
   return reinterpret_cast<bf16*>(dynamic + p.table) + n * 2 * HEAD * p.tokens;
 }
 
-// The number of a warp. In kernels that would spill registers, what depends on it is computed where it is
-// used.
+// The number of a warp. In kernels that would spill registers, what depends on it is computed where it is used.
 template <bool SPILLS> __device__ inline int opaque_if(int warp) { return SPILLS ? opaque(warp) : warp; }
 
 // Where a row of a tile of C inputs begins.
@@ -196,9 +190,9 @@ template <typename Traits> __device__ void copy_weights(const Params &p, Shared<
       while (left > 0) {
         const int rows = hidden ? s.rows : min(batch_left, Traits::TILE_ROWS);
         const uint32_t place = to.reserve(i, rows * row_bytes + (hidden ? rows * PAD : PAD), rows * row_bytes);
-        // Copies of several rows reach more of the memory's bandwidth. The widest models wait less
-        // with a row each; with 384 it makes no difference. Blocks do not wait for each other
-        // while logits are computed, so these are not paced.
+        // Copies of several rows reach more of the memory's bandwidth. The widest models wait less with a row each;
+        // with 384 it makes no difference. Blocks do not wait for each other while logits are computed, so these are
+        // not paced.
         const bool logits = s.out == GS_DECODE_LOGITS, paced = !Traits::WIDE && !logits;
         const int each = hidden ? 1 : logits ? HALF : C == 768 ? 4 : 1;
         const uint64_t policy = logits && left <= p.kept ? kept : streamed;
@@ -380,8 +374,8 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
 
 // ---------------------------------------------------------------- the warps that compute
 
-// Reads the residual stream, or the embedding, of up to GROUP sequences, of a warp's part:
-// values to v, times the gain of LayerNorm as high and low halves to shared memory.
+// Reads the residual stream, or the embedding, of up to GROUP sequences, of a warp's part: values to v, times the gain
+// of LayerNorm as high and low halves to shared memory.
 template <typename Traits>
 __device__ inline void read_residual(const Params &p, Shared<Traits> &sh, const BlockStep &s, int group, int warp,
                                      int t, int rows, const uint32_t (&px)[Traits::XU],
@@ -486,8 +480,8 @@ __device__ inline void note_stats(float2 (*stats)[Traits::WARPS], int warp, int 
                               sum, squares, 1.0f / Traits::SMALL);
 }
 
-// Reads the output of attention of up to GROUP sequences, of a warp's part, and merges its
-// splits, of which there are one or two. Half a warp has the packets of a split of a head.
+// Reads the output of attention of up to GROUP sequences, of a warp's part, and merges its splits, of which there are
+// one or two. Half a warp has the packets of a split of a head.
 template <typename Traits>
 __device__ inline void read_attended(const Params &p, Shared<Traits> &sh, const char *attended, int warp, int rows,
                                      uint32_t need, int step, uint16_t *to) {
@@ -499,8 +493,7 @@ __device__ inline void read_attended(const Params &p, Shared<Traits> &sh, const 
             packet = lane % 16, half = lane / 16, splits = p.splits;
   bool wait;
   unsigned polls = 0;
-  // Most blocks come here early. They poll the last packet of each split only: polls of all
-  // delay what they wait for.
+  // Most blocks come here early. They poll the last packet of each split only: polls of all delay what they wait for.
   static_assert(2 * HEADS * GROUP <= 32, "a lane for each split");
   const int of = lane / (2 * HEADS), split = lane % 2;
   const bool asks = of < GROUP && of < rows && split < splits;
@@ -607,8 +600,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
       const BlockStep &s = steps[i];
       if (s.kind == GS_DECODE_ATTENTION) {
         if (s.split < 0) continue;
-        // Warps 0 to 10 have sixteen keys of the cache at a time; the last warp has those
-        // of this launch.
+        // Warps 0 to 10 have sixteen keys of the cache at a time; the last warp has those of this launch.
         const bool launch = opaque_if<Traits::PROMPT && Traits::NB == 4>(warp) == WARPS - 1;
         int n = s.row;
 #pragma unroll 1
@@ -659,12 +651,12 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
           barrier_sync<Traits>(FREE + buffer);
           float most = -1e30f, sum = 0, y0 = 0, y1 = 0;
           uint4 q0 = {}, q1 = {};
-          // The first warp waits for q even if it has no keys: a block that did not would
-          // write its next output before this one is read.
+          // The first warp waits for q even if it has no keys: a block that did not would write its next output before
+          // this one is read.
           if (begin < have || warp == 0) {
             delay();
-            // q, and in the last warp the new key (lanes 0 to 15) and value; of a prompt those of
-            // all rows up to its own.
+            // q, and in the last warp the new key (lanes 0 to 15) and value; of a prompt those of all rows up to its
+            // own.
             const uint32_t pq = lane < 16 ? work.slice_q[0][head][lane] : 0,
                            pn = launch ? work.slice_q[1 + lane / 16][head][lane % 16] : 0;
             constexpr int ROWS = Traits::PROMPT_ROWS;
@@ -780,8 +772,8 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
           if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
           next();
         }
-        // The ring may have no room for the last tiles before the first ones were used, which
-        // only is after x has arrived: warps wait for each other first.
+        // The ring may have no room for the last tiles before the first ones were used, which only is after x has
+        // arrived: warps wait for each other first.
         if (Traits::WIDE) barrier_sync<Traits>(FREE + buffer);
         const uint32_t begin = wait_first_tile<Traits>(p, sh, tile, i, [&] { return warp == 0; });
         const unsigned this_tile = tile % TILES;
@@ -878,8 +870,8 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
         continue;
       }
 
-      // A product of C inputs, up to 32 rows at a time. Of a tile, lanes of even g have rows of
-      // the first half, lanes of odd g rows of the second one, which lies in other banks.
+      // A product of C inputs, up to 32 rows at a time. Of a tile, lanes of even g have rows of the first half, lanes
+      // of odd g rows of the second one, which lies in other banks.
       const int mine = g % 2 * (Traits::TILE_ROWS / 2) + g / 2;
       const bool norm = s.gain != nullptr;
       uint32_t px[XU];
@@ -1008,8 +1000,8 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
             unsigned polls = 0;
             const char *const last =
                 p.attended + ((size_t)(head * SPLITS + lane % (SPLITS * HEADS)) * ATTENDED_STRIDE + ATTENDED - 1) * 16;
-            // Most blocks have no part in attention and come here early. They poll the last
-            // packet of each split only: polls of all delay what they wait for.
+            // Most blocks have no part in attention and come here early. They poll the last packet of each split only:
+            // polls of all delay what they wait for.
 #pragma unroll 1
             do wait = load_packet(last).w != need;
             while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
@@ -1279,8 +1271,8 @@ template <typename Traits> bool fits(const Shape &x, const Shape &h, const Shape
          covered(q, BF16_PER_PACKET, HEAD, 3 * Traits::C, 16);
 }
 
-// What one step needs at once must fit, wherever in the ring it begins: two tiles of rows, or the
-// keys and values of a split, and as much as the larger of two may leave unused at the end.
+// What one step needs at once must fit, wherever in the ring it begins: two tiles of rows, or the keys and values of a
+// split, and as much as the larger of two may leave unused at the end.
 template <typename Traits> int64_t ring_at_least(const Params &p) {
   const int64_t rows = Traits::TILE_ROWS * (int64_t)(2 * p.C) + PAD,
                 wide = p.x.rows * (int64_t)(8 * p.C / Traits::CHUNKS + PAD);

@@ -53,8 +53,8 @@ __host__ __device__ inline Shape shape_of(int n, int blocks, int values) {
   return s;
 }
 
-// The split that a block computes in step i of the program, -1 if none, and of which head.
-// Attention moves on by as many blocks as it takes, and its last splits among them.
+// The split that a block computes in step i of the program, -1 if none, and of which head. Attention moves on by as
+// many blocks as it takes, and its last splits among them.
 __host__ __device__ inline int split_of(int i, int block, int blocks, int heads, int *head) {
   const int n = ((block - i / STEPS * heads * SPLITS) % blocks + blocks) % blocks;
   *head = n / SPLITS;
@@ -63,8 +63,8 @@ __host__ __device__ inline int split_of(int i, int block, int blocks, int heads,
   return -1;
 }
 
-// A part of the attention of a step: of a head of a sequence, and of its keys. Those of a step
-// are numbered; a block has every blocks-th of them.
+// A part of the attention of a step: of a head of a sequence, and of its keys. Those of a step are numbered; a block
+// has every blocks-th of them.
 struct Item {
   int row, head, split;
 };
@@ -143,8 +143,8 @@ __device__ inline uint32_t pack2(float a, float b) {
 __device__ inline float low(uint32_t v) { return __uint_as_float(v << 16); }
 __device__ inline float high(uint32_t v) { return __uint_as_float(v & 0xffff0000u); }
 
-// Once a block has waited too long, the launch is aborted: none waits any more, the kernel runs to its
-// end, and its results are marked as void.
+// Once a block has waited too long, the launch is aborted: none waits any more, the kernel runs to its end, and its
+// results are marked as void.
 template <typename Shared>
 __device__ inline bool is_aborted(const Shared &sh) {
   return *(const volatile int*)&sh.aborted;
@@ -181,8 +181,8 @@ template <typename Shared> __device__ inline bool stops_waiting(Header *header, 
   return is_aborted(sh) || (polls % 8192 == 0 && timed_out(header, sh, step));
 }
 
-// Whether lanes of a warp stop to poll one by one. Where registers allow it they stop together: else the
-// warp takes 100 clocks to come together.
+// Whether lanes of a warp stop to poll one by one. Where registers allow it they stop together: else the warp takes 100
+// clocks to come together.
 template <typename Traits> constexpr bool polls_by_lane = Traits::BATCHED;
 // Whether to poll again: a lane lacks a packet, and the launch goes on. All lanes of a warp call it.
 template <typename Traits, typename Shared>
@@ -193,15 +193,15 @@ __device__ inline bool keeps_polling(Header *header, Shared &sh, bool lacks, uns
   return ++polls % 64 != 0 || !__any_sync(~0u, is_aborted(sh) || (polls % 8192 == 0 && timed_out(header, sh, step)));
 }
 
-// Waits for a tile, numbered modulo 2 TILES. Returns where it begins. There is no deadline here: a
-// copy that has begun ends, and before it begins the warp that copies looks at the time.
+// Waits for a tile, numbered modulo 2 TILES. Returns where it begins. There is no deadline here: a copy that has begun
+// ends, and before it begins the warp that copies looks at the time.
 template <typename Shared> __device__ inline uint32_t wait_tile(Shared &sh, unsigned tile) {
   mbarrier_wait(&sh.full[tile % TILES], tile / TILES);
   return sh.base[tile % TILES];
 }
-// Whether the warp that copies may go on waiting for room in the ring. If no warp of its block has
-// waited for packets lately, the block waits for weights that have no room, and keeps others waiting
-// for its packets: it gives up before they do, and is the one named.
+// Whether the warp that copies may go on waiting for room in the ring. If no warp of its block has waited for packets
+// lately, the block waits for weights that have no room, and keeps others waiting for its packets: it gives up before
+// they do, and is the one named.
 template <typename Shared> __device__ inline bool may_wait(const Params &p, Shared &sh, int step) {
   if (is_aborted(sh)) return false;
   const uint64_t now = gs_globaltimer(), spare = p.timeout / 8;
@@ -214,8 +214,8 @@ template <typename Shared> __device__ inline bool may_wait(const Params &p, Shar
 
 // The copying warp's view of the ring in shared memory. One lane does all of it, or each has a copy.
 template <typename Traits, typename Shared> struct RingWriter {
-  // Bytes of the ring in use, as it were, in a launch that was aborted: no copy waits for room, so that all
-  // warps get their tiles and come to their end. What they read may be overwritten.
+  // Bytes of the ring in use, as it were, in a launch that was aborted: no copy waits for room, so that all warps get
+  // their tiles and come to their end. What they read may be overwritten.
   static constexpr int UNLIMITED = -(1 << 30);
   // Whether one lane does all of it. Elsewhere steps took longer with it.
   static constexpr bool ONE = !Traits::BATCHED && (!Traits::WIDE || Traits::NB == 5);
@@ -302,9 +302,8 @@ __device__ inline float fast_tanh(float x) {
   return fmaf(-2.0f, reciprocal(exp2_fast(2.0f * 1.4426950408889634f * x) + 1.0f), 1.0f);
 }
 
-// In a library for tests (FLAGS=-DGS_DECODE_DELAYS csrc/build.sh) a warp waits up to 4 us, at one
-// call of four, before it publishes and before it polls: every order of blocks must give the
-// same results.
+// In a library for tests (FLAGS=-DGS_DECODE_DELAYS csrc/build.sh) a warp waits up to 4 us, at one call of four, before
+// it publishes and before it polls: every order of blocks must give the same results.
 __device__ inline void delay() {
 #ifdef GS_DECODE_DELAYS
   uint32_t x =
@@ -316,8 +315,8 @@ __device__ inline void delay() {
 #endif
 }
 
-// In another one (-DGS_DECODE_STUCK), or in the emulator if it is told so, a block of each launch of several
-// tokens finds no room for weights: the others must not wait for it forever.
+// In another one (-DGS_DECODE_STUCK), or in the emulator if it is told so, a block of each launch of several tokens
+// finds no room for weights: the others must not wait for it forever.
 template <typename Shared> __device__ inline void hang_for_test(const Params &p, Shared &sh, int t, int step) {
 #if defined(GS_DECODE_STUCK) || defined(GS_EMULATED)
 #ifdef GS_EMULATED
@@ -330,8 +329,8 @@ template <typename Shared> __device__ inline void hang_for_test(const Params &p,
 
 constexpr int BLOCKS_PER_LANE = MOST_BLOCKS / 32;  // packets of all blocks that a lane reads
 
-// Waits until each block has published its packet, a block's `stride` packets after that of the
-// one before, and reads those of blocks lane, lane + 32, ... .
+// Waits until each block has published its packet, a block's `stride` packets after that of the one before, and reads
+// those of blocks lane, lane + 32, ... .
 template <typename Shared>
 __device__ inline void read_all(const Params &p, Shared &sh, const uint4 *packets, int stride, uint32_t epoch,
                                 uint4 (&u)[BLOCKS_PER_LANE]) {
@@ -371,11 +370,11 @@ template <int WARPS, typename Part> __device__ __forceinline__ float sum_of_part
   return sum_of(v);
 }
 
-// The compiler contracts products and sums differently in different kernels. These functions, which
-// all kernels have, name each fused operation, so that all have the same bits.
+// The compiler contracts products and sums differently in different kernels. These functions, which all kernels have,
+// name each fused operation, so that all have the same bits.
 
-// Mean of a part of x, and sum of squared differences from it: `about` is a value near the mean, sum and
-// squares are those of differences from `about`, over is 1 over the number of values.
+// Mean of a part of x, and sum of squared differences from it: `about` is a value near the mean, sum and squares are
+// those of differences from `about`, over is 1 over the number of values.
 __device__ __forceinline__ float2 stats_of(float about, float sum, float squares, float over) {
   return make_float2(fmaf(sum, over, about), fmaxf(fmaf(-sum, sum * over, squares), 0.0f));
 }
@@ -385,8 +384,8 @@ struct LayerNormStats {
   float mean, scale;
 };
 
-// LayerNorm of x from the stats of WARPS equal parts of it, which are combined (T. Chan, G. Golub,
-// R. LeVeque, Algorithms for computing the sample variance, 1983).
+// LayerNorm of x from the stats of WARPS equal parts of it, which are combined (T. Chan, G. Golub, R. LeVeque,
+// Algorithms for computing the sample variance, 1983).
 template <int WARPS, int PART>
 __device__ __forceinline__ LayerNormStats layernorm_of(const float2 *stats, float over_c, float eps) {
   float d[WARPS], within[WARPS], squares[WARPS];
@@ -400,9 +399,9 @@ __device__ __forceinline__ LayerNormStats layernorm_of(const float2 *stats, floa
   return {all.x, reciprocal_root(fmaf(fmaf((float)PART, all.y, sum_of(within)), over_c, eps))};
 }
 
-// LayerNorm of x from what each lane of the warps that compute has: the sum of its values' differences from
-// `about`, and that of their squares. `about` is a value of x, so that it is at most sqrt(C) deviations from the
-// mean, and the difference of the two sums loses a factor of C of the precision at most.
+// LayerNorm of x from what each lane of the warps that compute has: the sum of its values' differences from `about`,
+// and that of their squares. `about` is a value of x, so that it is at most sqrt(C) deviations from the mean, and the
+// difference of the two sums loses a factor of C of the precision at most.
 template <int WARPS>
 __device__ __forceinline__ LayerNormStats layernorm_of_lanes(const float2 (*lanes)[32], float about, float over_c,
                                                              float eps) {
@@ -423,8 +422,7 @@ __device__ __forceinline__ LayerNormStats layernorm_of_lanes(const float2 (*lane
   return {about + off, reciprocal_root(fmaxf(fmaf(square, over_c, -__fmul_rn(off, off)), 0.0f) + eps)};
 }
 
-// An output of a product: LayerNorm applied to y, a row of W (gain x), and the bias. sums is that of the
-// row of W gain.
+// An output of a product: LayerNorm applied to y, a row of W (gain x), and the bias. sums is that of the row of W gain.
 __device__ __forceinline__ float apply_layernorm(float y, LayerNormStats of, float sums, float bias) {
   return fmaf(of.scale, fmaf(-of.mean, sums, y), bias);
 }
@@ -460,9 +458,9 @@ __device__ inline int packet_of(uint32_t p) { return p >> 20; }
 __device__ inline int at_of(uint32_t p) { return (int)(p & 0x3fff) - 8; }
 __device__ inline bool holds(uint32_t p, int k) { return p >> (14 + k) & 1; }
 
-// The table of steps, then bias and sums of the logits: read from memory for each batch of
-// rows, while weights take all of its bandwidth, they would arrive after a microsecond.
-// Tails, the ring. A tail has the keys, then the values of the tokens
+// The table of steps, then bias and sums of the logits: read from memory for each batch of rows, while weights take all
+// of its bandwidth, they would arrive after a microsecond. Tails, the ring. A tail has the keys, then the values of the
+// tokens
 // of this launch, of a head of a layer: the block that has the last split keeps them.
 extern __shared__ __align__(128) unsigned char dynamic[];
 
@@ -530,8 +528,8 @@ __device__ inline uint32_t wait_first_tile(const Params &p, Shared &sh, unsigned
   return sh.base[tile % TILES];
 }
 
-// A value of which the compiler knows nothing: what depends on it is computed where it is used, not before
-// the loop over steps, where registers would hold it.
+// A value of which the compiler knows nothing: what depends on it is computed where it is used, not before the loop
+// over steps, where registers would hold it.
 __device__ inline int opaque(int v) {
   asm volatile("" : "+r"(v));
   return v;

@@ -1,20 +1,18 @@
-// How a decode kernel samples a token: as csrc/sample.cu from the same logits, of up to
-// MAX_RANKED candidates, in two hops between the blocks.
+// How a decode kernel samples a token: as csrc/sample.cu from the same logits, of up to MAX_RANKED candidates, in two
+// hops between the blocks.
 //
-// * Each block publishes the greatest logits of three groups of its rows. From those of all
-//   blocks each finds the same bound: at least k of them reach it, and not many more.
-// * Each block publishes its logits that reach the bound, and has those of all in a list.
-//   If they are too many, since the greatest logits are in few blocks or equal, blocks
-//   first search for a higher bound: a hop for each halving.
-// * The warps that compute put the k best of the list in order, by counting for each those
-//   before it. One warp then sums their p in the CPU's order.
+// * Each block publishes the greatest logits of three groups of its rows. From those of all blocks each finds the same
+//   bound: at least k of them reach it, and not many more.
+// * Each block publishes its logits that reach the bound, and has those of all in a list. If they are too many, since
+//   the greatest logits are in few blocks or equal, blocks first search for a higher bound: a hop for each halving.
+// * The warps that compute put the k best of the list in order, by counting for each those before it. One warp then
+//   sums their p in the CPU's order.
 //
-// Every block samples by itself, so that none waits for a central one. Of one sequence the
-// finishing warp does all but the order. Of several each has a warp of those that compute, so
-// that all of them sample at once and share the hops.
+// Every block samples by itself, so that none waits for a central one. Of one sequence the finishing warp does all but
+// the order. Of several each has a warp of those that compute, so that all of them sample at once and share the hops.
 //
-// Also what both decode kernels do with logits, sampled from or not: from take_logit, for each of
-// them, to finish_token, which tells the host.
+// Also what both decode kernels do with logits, sampled from or not: from take_logit, for each of them, to
+// finish_token, which tells the host.
 #pragma once
 
 #include "decode_parts.cuh"
@@ -52,8 +50,7 @@ struct SequenceCandidates {
   SortedCandidates sorted;
 };
 
-// The three best logits of a lane, as keys, and the rows of the best two among those of the
-// block. Zeros are no logit.
+// The three best logits of a lane, as keys, and the rows of the best two among those of the block. Zeros are no logit.
 struct alignas(16) LaneBest {
   unsigned best = 0, second = 0, third = 0;
   unsigned rows = 0;  // 16 bits each
@@ -127,8 +124,8 @@ __device__ __forceinline__ void take_logit(const Params &p, Shared &sh, Work &wo
   }
 }
 
-// read_all one block after the other, for what is rare: calls f with the first word of each packet
-// of the lane. The third word must be z.
+// read_all one block after the other, for what is rare: calls f with the first word of each packet of the lane. The
+// third word must be z.
 template <typename Shared, typename F>
 __device__ inline void read_each(const Params &p, Shared &sh, const uint4 *packets, uint32_t epoch, uint32_t z, F f) {
   int lane = threadIdx.x % 32;
@@ -204,10 +201,9 @@ template <int WARPS> __device__ inline void rank_each(SequenceCandidates *rooms,
   }
 }
 
-// The candidates of a sequence in `list`, in any order, and how they are sampled from. A lane has
-// the best logits of its rows; `logits` are those of the block's rows, of which the first is row
-// `first`. Position is that of the token in its text. Returns whether the logits are finite;
-// without it there are no candidates.
+// The candidates of a sequence in `list`, in any order, and how they are sampled from. A lane has the best logits of
+// its rows; `logits` are those of the block's rows, of which the first is row `first`. Position is that of the token in
+// its text. Returns whether the logits are finite; without it there are no candidates.
 template <typename Traits, typename Shared>
 __device__ bool find_candidates(const Params &p, Shared &sh, Candidates &list, const float *logits, LaneBest own,
                                 int sequence, int first, int rows, int t, uint32_t epoch, uint64_t position) {
@@ -422,8 +418,7 @@ __device__ inline void sum_row(const Params &p, Shared &sh, Candidates &list, in
   __syncwarp();
 }
 
-// The token that is sampled from the candidates in their order, and its log-probability if it is
-// wanted.
+// The token that is sampled from the candidates in their order, and its log-probability if it is wanted.
 __device__ inline int choose(const Params &p, const Candidates &list, SortedCandidates &sorted,
                              float *log_probability) {
   int lane = threadIdx.x % 32;
@@ -432,8 +427,8 @@ __device__ inline int choose(const Params &p, const Candidates &list, SortedCand
   int choice = 0;
   if (k > 1) {
     if (lane == 0) {
-      // One after the other, as the CPU adds them, for the same roundings. Some are loaded at
-      // once, also past the last, so that only the additions wait for each other.
+      // One after the other, as the CPU adds them, for the same roundings. Some are loaded at once, also past the last,
+      // so that only the additions wait for each other.
       double total = 0.0;
 #pragma unroll 1
       for (int i = 0; i < k; i += 8) {
@@ -467,8 +462,8 @@ __device__ inline int choose(const Params &p, const Candidates &list, SortedCand
   return (unsigned)token < (unsigned)p.V ? token : -1;
 }
 
-// The finishing warp, of one sequence: the token, -1 if the logits are not finite, and its
-// log-probability if it is wanted.
+// The finishing warp, of one sequence: the token, -1 if the logits are not finite, and its log-probability if it is
+// wanted.
 template <typename Traits, typename Shared, typename Work>
 __device__ int sample_token(const Params &p, Shared &sh, Work &work, LaneBest own, int first, int rows, int t,
                             uint32_t epoch, uint64_t position, float *log_probability) {
@@ -482,8 +477,8 @@ __device__ int sample_token(const Params &p, Shared &sh, Work &work, LaneBest ow
   return finite ? choose(p, list, sums.sorted, log_probability) : -1;
 }
 
-// The warps that compute, of several sequences: warp j samples the token of sequence j, and all
-// put candidates in order.
+// The warps that compute, of several sequences: warp j samples the token of sequence j, and all put candidates in
+// order.
 template <typename Traits, typename Shared>
 __device__ void sample_each(const Params &p, Shared &sh, SequenceCandidates *rooms, int warp, int first, int rows,
                             int t, uint32_t epoch) {
@@ -527,8 +522,8 @@ template <typename Traits> __device__ __forceinline__ Finisher finisher_of(const
   return of;
 }
 
-// The tokens of a step whose logits the block has computed: those of all blocks' best logits, or
-// sampled. Of one sequence best, best_id and token are in registers.
+// The tokens of a step whose logits the block has computed: those of all blocks' best logits, or sampled. Of one
+// sequence best, best_id and token are in registers.
 template <typename Traits, typename Shared, typename Work>
 __device__ __forceinline__ void finish_token(const Params &p, Shared &sh, Work &work, const BlockStep &logits,
                                              const Finisher &of, int t, uint32_t epoch, float best, int best_id,
@@ -545,8 +540,8 @@ __device__ __forceinline__ void finish_token(const Params &p, Shared &sh, Work &
                                  p.sampling->offset + of.pos0 + t + 1, &log_probability);
     if (lane == 0) sh.token[0] = max(token, 0), *(volatile int *)&sh.step = t + 1;
   } else {
-    // Every block finds the best logit of all by itself. In two buffers, since some blocks have
-    // nothing else to do in a step.
+    // Every block finds the best logit of all by itself. In two buffers, since some blocks have nothing else to do in a
+    // step.
     uint4 *const bests = p.best + (t & 1) * gridDim.x * LINE;
 #pragma unroll 1
     for (int j = of.mine; j < B; j += FINISH) {

@@ -3,8 +3,8 @@
 //   activate: y = act(x + bias)   x, y (M, N) of one type, bias (N) float32 or none
 //   add:      x = x + z           x (M, N) float32, z (M, N) float32 or bfloat16
 //
-// Rows are ldx, ldy, ldz elements apart; y may be x. A thread computes 16 bytes of y or
-// x, or one element if rows are not aligned or in the variant naive.
+// Rows are ldx, ldy, ldz elements apart; y may be x. A thread computes 16 bytes of y or x, or one element if rows are
+// not aligned or in the variant naive.
 
 #include "rows.cuh"
 
@@ -15,11 +15,10 @@ namespace {
 
 constexpr int THREADS = 256;
 
-// A row has `per_row` groups of WIDTH elements, the matrix `groups`. A thread computes one
-// group.
+// A row has `per_row` groups of WIDTH elements, the matrix `groups`. A thread computes one group.
 template <typename T, int WIDTH, int ACT, typename S>
-__global__ void __launch_bounds__(THREADS) activate_kernel(const S stamp, const T *x, T *y, const float *bias, unsigned groups, unsigned per_row,
-                                                           int ldx, int ldy) {
+__global__ void __launch_bounds__(THREADS) activate_kernel(const S stamp, const T *x, T *y, const float *bias,
+                                                           unsigned groups, unsigned per_row, int ldx, int ldy) {
   gs_let_next();
   const unsigned g = blockIdx.x * THREADS + threadIdx.x;
   const unsigned row = g / per_row, col = (g - row * per_row) * WIDTH;
@@ -52,7 +51,8 @@ __global__ void __launch_bounds__(THREADS) activate_kernel(const S stamp, const 
 }
 
 template <typename Z, int WIDTH, typename S>
-__global__ void __launch_bounds__(THREADS) add_kernel(const S stamp, float *x, const Z *z, unsigned groups, unsigned per_row, int ldx, int ldz) {
+__global__ void __launch_bounds__(THREADS)
+    add_kernel(const S stamp, float *x, const Z *z, unsigned groups, unsigned per_row, int ldx, int ldz) {
   gs_let_next();
   const unsigned g = blockIdx.x * THREADS + threadIdx.x;
   const unsigned row = g / per_row, col = (g - row * per_row) * WIDTH;
@@ -70,8 +70,8 @@ __global__ void __launch_bounds__(THREADS) add_kernel(const S stamp, float *x, c
 
 template <typename T, int WIDTH, int ACT, typename S> int activate_launch(gs_stream *s, const gs_activation_args *a) {
   const unsigned per_row = a->N / WIDTH, groups = a->M * per_row;
-  return gs_launch(s, "activate", activate_kernel<T, WIDTH, ACT, S>, dim3((groups + THREADS - 1) / THREADS), THREADS, 0, (const T *)a->x,
-                   (T *)a->y, (const float *)a->bias, groups, per_row, a->ldx, a->ldy);
+  return gs_launch(s, "activate", activate_kernel<T, WIDTH, ACT, S>, dim3((groups + THREADS - 1) / THREADS), THREADS, 0,
+                   (const T *)a->x, (T *)a->y, (const float *)a->bias, groups, per_row, a->ldx, a->ldy);
 }
 
 template <typename T, int ACT, typename S> int activate_width(gs_stream *s, const gs_activation_args *a) {
@@ -91,10 +91,11 @@ template <typename T, typename S> int activate_type(gs_stream *s, const gs_activ
 }
 
 template <typename Z, typename S> int add_type(gs_stream *s, const gs_add_args *a) {
-  const bool wide = a->variant == 0 && a->N % 4 == 0 && gs_wide(a->x, a->ldx, 4, 4) && gs_wide(a->z, a->ldz, sizeof(Z), 4);
+  const bool wide =
+      a->variant == 0 && a->N % 4 == 0 && gs_wide(a->x, a->ldx, 4, 4) && gs_wide(a->z, a->ldz, sizeof(Z), 4);
   const unsigned per_row = wide ? a->N / 4 : a->N, groups = a->M * per_row;
-  return gs_launch(s, "add", wide ? add_kernel<Z, 4, S> : add_kernel<Z, 1, S>, dim3((groups + THREADS - 1) / THREADS), THREADS, 0,
-                   (float *)a->x, (const Z *)a->z, groups, per_row, a->ldx, a->ldz);
+  return gs_launch(s, "add", wide ? add_kernel<Z, 4, S> : add_kernel<Z, 1, S>, dim3((groups + THREADS - 1) / THREADS),
+                   THREADS, 0, (float *)a->x, (const Z *)a->z, groups, per_row, a->ldx, a->ldz);
 }
 
 }  // namespace

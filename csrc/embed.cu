@@ -14,7 +14,8 @@ const char *const gs_embed_variants[] = {"auto", "naive", nullptr};
 namespace {
 
 template <typename W, bool WIDE, typename S>
-__global__ void embed_kernel(const S stamp, const int *ids, const int *pos, const int *pad, const W *wte, const W *wpe, float *x, int T, int C) {
+__global__ void embed_kernel(const S stamp, const int *ids, const int *pos, const int *pad, const W *wte, const W *wpe,
+                             float *x, int T, int C) {
   gs_let_next();
   const gs_stamped<S> stamped(stamp);
   gs_wait();
@@ -32,17 +33,19 @@ __global__ void embed_kernel(const S stamp, const int *ids, const int *pos, cons
     for (int c = 4 * threadIdx.x; c < C; c += 4 * blockDim.x)
       store4(out + c, live >= 0 ? load4(token + c) + load4(position + c) : make_float4(0, 0, 0, 0));
   } else {
-    for (int c = threadIdx.x; c < C; c += blockDim.x) out[c] = live >= 0 ? to_float(token[c]) + to_float(position[c]) : 0.0f;
+    for (int c = threadIdx.x; c < C; c += blockDim.x)
+      out[c] = live >= 0 ? to_float(token[c]) + to_float(position[c]) : 0.0f;
   }
 }
 
 template <typename W, typename S> int embed(gs_stream *s, const gs_embed_args *a) {
-  const bool wide = gs_wide(a->wte, a->C, sizeof(W), 4) && gs_wide(a->wpe, a->C, sizeof(W), 4) && gs_wide(a->x, a->C, 4, 4);
+  const bool wide =
+      gs_wide(a->wte, a->C, sizeof(W), 4) && gs_wide(a->wpe, a->C, sizeof(W), 4) && gs_wide(a->x, a->C, 4, 4);
   const int work = wide ? a->C / 4 : a->C;
   const int threads = work >= 256 ? 256 : (work + 31) / 32 * 32;
-  return gs_launch_as(s, "embed", wide ? embed_kernel<W, true, S> : embed_kernel<W, false, S>, dim3(a->T, a->B), threads, 0, {1, a->T == 1},
-                   (const int *)a->ids, (const int *)a->pos, (const int *)a->pad, (const W *)a->wte, (const W *)a->wpe, (float *)a->x,
-                   a->T, a->C);
+  return gs_launch_as(s, "embed", wide ? embed_kernel<W, true, S> : embed_kernel<W, false, S>, dim3(a->T, a->B),
+                      threads, 0, {1, a->T == 1}, (const int *)a->ids, (const int *)a->pos, (const int *)a->pad,
+                      (const W *)a->wte, (const W *)a->wpe, (float *)a->x, a->T, a->C);
 }
 
 }  // namespace

@@ -4,14 +4,12 @@
 //
 // cuBLASLt is column-major. It computes D (N x M) = op(A) B with
 //   A = W as (K x N), ld K, transposed;  B = x as (K x M), ld ldx;  D = y, ld ldy.
-// The compute type is CUBLAS_COMPUTE_32F: float32 inputs are multiplied as float32, not
-// as TF32. Partial sums of split-K are added in float32 in a fixed order, so an algorithm
-// gives the same bits each time.
+// The compute type is CUBLAS_COMPUTE_32F: float32 inputs are multiplied as float32, not as TF32. Partial sums of
+// split-K are added in float32 in a fixed order, so an algorithm gives the same bits each time.
 //
-// The descriptors and the algorithm of a product are made once for each
-// combination of shape, types and epilogue, and kept in the stream. The epilogue of
-// cuBLASLt adds the bias and applies ReLU or tanh-GELU if it can; gs_activate does the
-// rest, and the algorithm's text says so.
+// The descriptors and the algorithm of a product are made once for each combination of shape, types and epilogue, and
+// kept in the stream. The epilogue of cuBLASLt adds the bias and applies ReLU or tanh-GELU if it can; gs_activate does
+// the rest, and the algorithm's text says so.
 //
 // cuBLASLt is opened at run time: programs that do not need it run without it.
 
@@ -111,7 +109,9 @@ int get_state(gs_stream *s, gs_blas_state **out) {
   int e = gs_check(cudaStreamIsCapturing(s->stream, &capturing), "cudaStreamIsCapturing");
   if (e) return e;
   if (capturing != cudaStreamCaptureStatusNone)
-    return gs_fail(GS_UNSUPPORTED, "the first cuBLASLt product of a stream cannot be prepared during capture: call gs_linear_algorithm_get before");
+    return gs_fail(GS_UNSUPPORTED,
+                   "the first cuBLASLt product of a stream cannot be prepared during capture: call "
+                   "gs_linear_algorithm_get before");
   e = gs_check(cudaSetDevice(s->device), "cudaSetDevice");
   if (e) return e;
   gs_blas_state *b = new (std::nothrow) gs_blas_state{};
@@ -136,33 +136,35 @@ int alignment(const gs_linear_args *a) {
   return n;
 }
 
-// The bias that is given; cuBLASLt adds one of the output's type. 0: none, 1: float32, 2:
-// bfloat16 for the epilogue and float32 for gs_activate, 3: bfloat16.
+// The bias that is given; cuBLASLt adds one of the output's type. 0: none, 1: float32, 2: bfloat16 for the epilogue and
+// float32 for gs_activate, 3: bfloat16.
 int bias_kind(const gs_linear_args *a) {
   if (a->y_type == GS_BF16 && a->bias_bf16) return a->bias ? 2 : 3;
   return a->bias ? 1 : 0;
 }
 
 key key_of(const gs_linear_args *a) {
-  return key(a->M, a->N, a->K, a->ldx, a->ldy, a->dtype, a->y_type, a->act, a->accumulate != 0, bias_kind(a), alignment(a));
+  return key(a->M, a->N, a->K, a->ldx, a->ldy, a->dtype, a->y_type, a->act, a->accumulate != 0, bias_kind(a),
+             alignment(a));
 }
 
-// Creates p's descriptors. level 0: bias and activation in the epilogue; 1: activation by
-// gs_activate; 2: bias and activation by gs_activate. *possible becomes false if the level
-// equals the one before it or cannot be expressed.
+// Creates p's descriptors. level 0: bias and activation in the epilogue; 1: activation by gs_activate; 2: bias and
+// activation by gs_activate. *possible becomes false if the level equals the one before it or cannot be expressed.
 int describe(gs_blas_state *b, const gs_linear_args *a, int level, product &p, bool *possible) {
   const library *lt = b->lt;
   const int kind = bias_kind(a);
   const bool inner_bias = level < 2 && kind != 0;
   const bool inner_act = level < 1 && a->act != GS_ACT_NONE;
-  *possible = !(level == 0 && a->act == GS_GELU_ERF) && !(level == 1 && a->act == GS_ACT_NONE) && !(level == 2 && kind == 0);
+  *possible =
+      !(level == 0 && a->act == GS_GELU_ERF) && !(level == 1 && a->act == GS_ACT_NONE) && !(level == 2 && kind == 0);
   // For a bfloat16 output cuBLASLt takes only a bfloat16 bias.
   if (inner_bias && a->y_type == GS_BF16 && kind == 1) *possible = false;
   // gs_activate takes only a float32 bias.
   if (!inner_bias && kind != 0 && !a->bias) *possible = false;
   if (!*possible) return GS_OK;
 
-  const cudaDataType_t in = a->dtype == GS_BF16 ? CUDA_R_16BF : CUDA_R_32F, out = a->y_type == GS_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+  const cudaDataType_t in = a->dtype == GS_BF16 ? CUDA_R_16BF : CUDA_R_32F,
+                       out = a->y_type == GS_BF16 ? CUDA_R_16BF : CUDA_R_32F;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   if (inner_act && a->act == GS_GELU_TANH)
     epilogue = inner_bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
@@ -191,9 +193,10 @@ int describe(gs_blas_state *b, const gs_linear_args *a, int level, product &p, b
   return blas_check(e, "a cuBLASLt descriptor");
 }
 
-// Gets up to `most` algorithms from the heuristic, by its estimate fastest first. *found
-// may be 0, which is not a failure.
-int ask(gs_blas_state *b, const gs_linear_args *a, const product &p, int most, cublasLtMatmulHeuristicResult_t *results, int *found) {
+// Gets up to `most` algorithms from the heuristic, by its estimate fastest first. *found may be 0, which is not a
+// failure.
+int ask(gs_blas_state *b, const gs_linear_args *a, const product &p, int most, cublasLtMatmulHeuristicResult_t *results,
+        int *found) {
   const library *lt = b->lt;
   *found = 0;
   cublasLtMatmulPreference_t want;
@@ -203,8 +206,11 @@ int ask(gs_blas_state *b, const gs_linear_args *a, const product &p, int most, c
   // Split-K sums in float32, not in the output's type, which may be bfloat16, nor in place.
   const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   const uint32_t bytes = alignment(a);
-  cublasStatus_t c = lt->cublasLtMatmulPreferenceSetAttribute(want, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
-  if (!c) c = lt->cublasLtMatmulPreferenceSetAttribute(want, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
+  cublasStatus_t c = lt->cublasLtMatmulPreferenceSetAttribute(want, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                              &workspace, sizeof workspace);
+  if (!c)
+    c = lt->cublasLtMatmulPreferenceSetAttribute(want, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes,
+                                                 sizeof schemes);
   for (int i = CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES; !c && i <= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES; i++)
     c = lt->cublasLtMatmulPreferenceSetAttribute(want, (cublasLtMatmulPreferenceAttributes_t)i, &bytes, sizeof bytes);
   e = blas_check(c, "cublasLtMatmulPreferenceSetAttribute");
@@ -218,17 +224,18 @@ int ask(gs_blas_state *b, const gs_linear_args *a, const product &p, int most, c
   lt->cublasLtMatmulPreferenceDestroy(want);
   int kept = 0;
   for (int i = 0; i < *found; i++)
-    if (results[i].state == CUBLAS_STATUS_SUCCESS && results[i].workspaceSize <= kWorkspace) results[kept++] = results[i];
+    if (results[i].state == CUBLAS_STATUS_SUCCESS && results[i].workspaceSize <= kWorkspace)
+      results[kept++] = results[i];
   *found = kept;
   return e;
 }
 
-// The names of cublasLtMatmulTile_t from 8x8 = 1 to 32x256 = 34. Later ones are shown as
-// numbers.
-const char *const tiles[] = {"auto",   "8x8",     "8x16",    "16x8",    "8x32",    "16x16",   "32x8",   "8x64",   "16x32",
-                             "32x16",  "64x8",    "32x32",   "32x64",   "64x32",   "32x128",  "64x64",  "128x32", "64x128",
-                             "128x64", "64x256",  "128x128", "256x64",  "64x512",  "128x256", "256x128", "512x64", "64x96",
-                             "96x64",  "96x128",  "128x160", "160x128", "192x128", "128x192", "128x96", "32x256"};
+// The names of cublasLtMatmulTile_t from 8x8 = 1 to 32x256 = 34. Later ones are shown as numbers.
+const char *const tiles[] = {"auto",   "8x8",     "8x16",    "16x8",    "8x32",    "16x16",  "32x8",
+                             "8x64",   "16x32",   "32x16",   "64x8",    "32x32",   "32x64",  "64x32",
+                             "32x128", "64x64",   "128x32",  "64x128",  "128x64",  "64x256", "128x128",
+                             "256x64", "64x512",  "128x256", "256x128", "512x64",  "64x96",  "96x64",
+                             "96x128", "128x160", "160x128", "192x128", "128x192", "128x96", "32x256"};
 
 // Keeps an algorithm, of which so many candidates were timed, for a product.
 void keep(gs_blas_state *b, product &p, const cublasLtMatmulHeuristicResult_t &of, int candidates, float microseconds) {
@@ -241,21 +248,24 @@ void keep(gs_blas_state *b, product &p, const cublasLtMatmulHeuristicResult_t &o
     return (int)zero;
   };
   const int id = get(CUBLASLT_ALGO_CONFIG_ID, int32_t(0)), tile = get(CUBLASLT_ALGO_CONFIG_TILE_ID, uint32_t(0)),
-            split = get(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, int32_t(0)), stages = get(CUBLASLT_ALGO_CONFIG_STAGES_ID, uint32_t(0)),
+            split = get(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, int32_t(0)),
+            stages = get(CUBLASLT_ALGO_CONFIG_STAGES_ID, uint32_t(0)),
             cluster = get(CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, uint16_t(0));
   char number[16];
   const char *name = number;
   snprintf(number, sizeof number, "#%d", tile);
   if (tile >= 0 && tile < (int)(sizeof tiles / sizeof *tiles)) name = tiles[tile];
-  snprintf(k.text, sizeof k.text, "algorithm %d, tile %s, stages #%d, split-K %d, cluster #%d, workspace %zu%s%s", id, name, stages,
-           split, cluster, p.workspace, p.later_bias ? ", then bias" : "",
-           p.later_act == GS_ACT_NONE ? "" : p.later_bias ? " and activation" : ", then activation");
+  snprintf(k.text, sizeof k.text, "algorithm %d, tile %s, stages #%d, split-K %d, cluster #%d, workspace %zu%s%s", id,
+           name, stages, split, cluster, p.workspace, p.later_bias ? ", then bias" : "",
+           p.later_act == GS_ACT_NONE ? ""
+           : p.later_bias             ? " and activation"
+                                      : ", then activation");
 }
 
-// Returns what the stream keeps of a product, made with the heuristic's first algorithm if
-// there is nothing yet.
+// Returns what the stream keeps of a product, made with the heuristic's first algorithm if there is nothing yet.
 int get_product(gs_stream *s, const gs_linear_args *a, gs_blas_state **state, product **out) {
-  if (a->gain) return gs_fail(GS_UNSUPPORTED, "cuBLASLt does not normalise its input: up to %d rows only", GS_GEMV_ROWS);
+  if (a->gain)
+    return gs_fail(GS_UNSUPPORTED, "cuBLASLt does not normalise its input: up to %d rows only", GS_GEMV_ROWS);
   if (a->dtype == GS_F32 && a->y_type == GS_BF16)
     return gs_fail(GS_UNSUPPORTED, "cuBLASLt does not multiply float32 into bfloat16");
   int e = get_state(s, state);
@@ -282,20 +292,24 @@ int get_product(gs_stream *s, const gs_linear_args *a, gs_blas_state **state, pr
     *out = &(b->products[key_of(a)] = p);
     return GS_OK;
   }
-  return gs_fail(GS_UNSUPPORTED, "cuBLASLt knows no algorithm for a product of (%d, %d) by (%d, %d), types %d and %d", a->M, a->K,
-                 a->N, a->K, a->dtype, a->y_type);
+  return gs_fail(GS_UNSUPPORTED, "cuBLASLt knows no algorithm for a product of (%d, %d) by (%d, %d), types %d and %d",
+                 a->M, a->K, a->N, a->K, a->dtype, a->y_type);
 }
 
-int run(gs_stream *s, gs_blas_state *b, product &p, const gs_linear_args *a, const cublasLtMatmulAlgo_t *algorithm, size_t workspace) {
+int run(gs_stream *s, gs_blas_state *b, product &p, const gs_linear_args *a, const cublasLtMatmulAlgo_t *algorithm,
+        size_t workspace) {
   if (p.bias) {
     const void *bias = reinterpret_cast<const void *>(a->y_type == GS_BF16 ? a->bias_bf16 : a->bias);
-    int e = blas_check(b->lt->cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias), "cublasLtMatmulDescSetAttribute");
+    int e =
+        blas_check(b->lt->cublasLtMatmulDescSetAttribute(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias),
+                   "cublasLtMatmulDescSetAttribute");
     if (e) return e;
   }
   const float one = 1, beta = a->accumulate ? 1 : 0;
   void *y = reinterpret_cast<void *>(a->y);
-  int e = blas_check(b->lt->cublasLtMatmul(b->handle, p.desc, &one, reinterpret_cast<const void *>(a->w), p.w, reinterpret_cast<const void *>(a->x),
-                                   p.x, &beta, y, p.y, y, p.y, algorithm, b->workspace, workspace, s->stream),
+  int e = blas_check(b->lt->cublasLtMatmul(b->handle, p.desc, &one, reinterpret_cast<const void *>(a->w), p.w,
+                                           reinterpret_cast<const void *>(a->x), p.x, &beta, y, p.y, y, p.y, algorithm,
+                                           b->workspace, workspace, s->stream),
                      "cublasLtMatmul");
   if (e || !p.later) return e;
   gs_activation_args next = {};
@@ -310,10 +324,9 @@ int run(gs_stream *s, gs_blas_state *b, product &p, const gs_linear_args *a, con
   return gs_activate(s, &next);
 }
 
-// Measures the microseconds of a run: the least mean of three series. The matrices stay in
-// L2 as far as they fit.
-int measure(gs_stream *s, gs_blas_state *b, product &p, const gs_linear_args *a, const cublasLtMatmulHeuristicResult_t &c, cudaEvent_t from,
-            cudaEvent_t to, float *microseconds) {
+// Measures the microseconds of a run: the least mean of three series. The matrices stay in L2 as far as they fit.
+int measure(gs_stream *s, gs_blas_state *b, product &p, const gs_linear_args *a,
+            const cublasLtMatmulHeuristicResult_t &c, cudaEvent_t from, cudaEvent_t to, float *microseconds) {
   int runs = 3;
   *microseconds = 0;
   for (int series = 0; series < 4; series++) {  // the first is warm-up and sets the number of runs that take 0.5 ms
@@ -405,7 +418,9 @@ extern "C" int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candida
   float least = 0;
   for (int i = 0; i < found && !e; i++) {
     cublasLtMatmulHeuristicResult_t checked = {};
-    if (b->lt->cublasLtMatmulAlgoCheck(b->handle, p->desc, p->w, p->x, p->y, p->y, &results[i].algo, &checked) != CUBLAS_STATUS_SUCCESS) continue;
+    if (b->lt->cublasLtMatmulAlgoCheck(b->handle, p->desc, p->w, p->x, p->y, p->y, &results[i].algo, &checked) !=
+        CUBLAS_STATUS_SUCCESS)
+      continue;
     float microseconds;
     e = measure(s, b, *p, a, results[i], from, to, &microseconds);
     if (e) break;

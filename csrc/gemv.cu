@@ -2,17 +2,15 @@
 //
 //   x (M, K)  W (N, K)  y (M, N), M <= GS_GEMV_ROWS
 //
-// The time is that of reading W once, so the kernels keep many bytes of W in flight from
-// the start. There are two kernels: that of gemv_bulk.cuh, for compute capability 9.0 and
-// aligned rows, and the one here for all other cases:
+// The time is that of reading W once, so the kernels keep many bytes of W in flight from the start. There are two
+// kernels: that of gemv_bulk.cuh, for compute capability 9.0 and aligned rows, and the one here for all other cases:
 //
-// * A warp has R rows of W, or one of S equal parts of each (split-K in the block;
-//   partial sums are added through shared memory in a fixed order). A lane loads R*U
-//   chunks of 16 bytes before it uses the first.
-// * W is constant, so the first R*U chunks are loaded before gs_wait(), while the kernel
-//   before this one ends. For the matrices of gpt2 124M that is all of W.
-// * x is stored in shared memory as float32, once per block, normalised if there is a
-//   norm. bias, and y if it accumulates, are read long before they are used.
+// * A warp has R rows of W, or one of S equal parts of each (split-K in the block; partial sums are added through
+//   shared memory in a fixed order). A lane loads R*U chunks of 16 bytes before it uses the first.
+// * W is constant, so the first R*U chunks are loaded before gs_wait(), while the kernel before this one ends. For the
+//   matrices of gpt2 124M that is all of W.
+// * x is stored in shared memory as float32, once per block, normalised if there is a norm. bias, and y if it
+//   accumulates, are read long before they are used.
 // * The next chunks are loaded before the sums of a row are reduced.
 //
 // All sums are float32, in an order that depends on shape and device alone.
@@ -45,9 +43,8 @@ struct gemv_params {
 
 constexpr int kRing = 100 << 10;  // bytes of shared memory for W per block of the bulk kernel, at most
 
-// Bytes of W that the blocks of the bulk kernel prefetch into L2 before gs_wait(): half of
-// that of an H200. That is faster if W is much larger than what the blocks copy at once,
-// as in lm_head, and slower otherwise.
+// Bytes of W that the blocks of the bulk kernel prefetch into L2 before gs_wait(): half of that of an H200. That is
+// faster if W is much larger than what the blocks copy at once, as in lm_head, and slower otherwise.
 int64_t ahead_of(const gs_linear_args *a) {
   const int64_t bytes = (int64_t)a->N * a->K * (a->dtype == GS_F32 ? 4 : 2);
   return bytes > 32 << 20 ? 24ll << 20 : 0;
@@ -75,8 +72,7 @@ __device__ inline void prefetch_l2(const void *p, int bytes) {
 }
 #endif
 
-// Loads a chunk of n elements, the rest zeros: for rows that are not aligned to 16 bytes
-// and for partial chunks.
+// Loads a chunk of n elements, the rest zeros: for rows that are not aligned to 16 bytes and for partial chunks.
 __device__ inline uint4 load_chunk_slowly(const float *p, int n) {
   uint32_t v[4];
 #pragma unroll
@@ -111,9 +107,8 @@ __device__ inline void unpack(const uint4 &q, int half, float (&f)[4]) {
   }
 }
 
-// Four elements of row m of x from column k on, zeros past the end. One by one, for rows
-// that are not aligned, and not through the read-only cache, as the kernel before this
-// one wrote them.
+// Four elements of row m of x from column k on, zeros past the end. One by one, for rows that are not aligned, and not
+// through the read-only cache, as the kernel before this one wrote them.
 __device__ inline float4 load_x(const gemv_params &p, int m, int k) {
   float v[4];
   const size_t at = (size_t)m * p.ldx + k;
@@ -133,9 +128,8 @@ __device__ inline float4 load_some(const float *v, int k, int n) {
                      k + 3 < n ? __ldg(v + k + 3) : 0);
 }
 
-// Sums each of V values over the warp in V - 1 + log2(32/V) shuffles: at each step a lane
-// keeps half of its values and passes the other half to its partner. Lane l returns the
-// sum of value l / (32/V).
+// Sums each of V values over the warp in V - 1 + log2(32/V) shuffles: at each step a lane keeps half of its values and
+// passes the other half to its partner. Lane l returns the sum of value l / (32/V).
 template <int V, int OFFSET = 16>
 __device__ inline float warp_sums(const float (&v)[V]) {
   static_assert(V >= 1 && V <= 32 && (V & (V - 1)) == 0, "a power of two");
@@ -170,12 +164,12 @@ __device__ inline void block_sums(float (&v)[M], float *partial) {
   }
 }
 
-// Blocks of 256 threads per SM for which the compiler limits registers: the most without
-// spills.
+// Blocks of 256 threads per SM for which the compiler limits registers: the most without spills.
 constexpr int resident(int M, int R, int U) { return M * R * U <= 4 ? 4 : M <= 2 ? 3 : 2; }
 
 template <typename W, int M, int R, int U, bool ALIGNED, typename Stamp>
-__global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel(const Stamp stamp, const gemv_params p) {
+__global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel(const Stamp stamp,
+                                                                                 const gemv_params p) {
   constexpr int E = 16 / sizeof(W);   // elements of a chunk
   constexpr int Q = E / 4;            // float4 of x per chunk
   constexpr int V = R * M;            // sums of a warp
@@ -183,8 +177,8 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel
 
   gs_let_next();
 
-  // x: element k of row m is in float4 number (m*Q + k/4%Q)*KC + k/E, so that neighbouring
-  // lanes read neighbouring float4. gain and shift follow.
+  // x: element k of row m is in float4 number (m*Q + k/4%Q)*KC + k/E, so that neighbouring lanes read neighbouring
+  // float4. gain and shift follow.
   extern __shared__ float4 xs[];
   __shared__ float partial[2][kMaxWarps * V];
 
@@ -219,8 +213,8 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel
     }
   };
 
-  // The sum that this thread finishes: its lane's own if a warp has whole rows, else the
-  // first subs*V threads finish one each.
+  // The sum that this thread finishes: its lane's own if a warp has whole rows, else the first subs*V threads finish
+  // one each.
   const int sum = S == 1 ? lane / (32 / V) : (int)threadIdx.x % V;
   const int out_sub = S == 1 ? sub : (int)threadIdx.x / V;
   const int out_m = sum % M, out_r = out_sub * R + sum / M;
@@ -277,7 +271,8 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel
         const int i = at + j * blockDim.x, m = M == 1 ? 0 : i / units, f = i - m * units;
         u[j] = make_uint2(0, 0);
         if (i < all && m < p.rows && 4 * f < p.K)
-          u[j] = __ldcg(reinterpret_cast<const uint2 *>(static_cast<const __nv_bfloat16 *>(p.x) + (size_t)m * p.ldx) + f);
+          u[j] =
+              __ldcg(reinterpret_cast<const uint2 *>(static_cast<const __nv_bfloat16 *>(p.x) + (size_t)m * p.ldx) + f);
       }
 #pragma unroll
       for (int j = 0; j < 4; j++)
@@ -339,7 +334,8 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel
       for (int m = 0; m < M; m++) {
         float4 &v = xs[(m * Q + f % Q) * KC + f / Q];
         const float z = scale[m], mu = mean[m];
-        v = make_float4((v.x - mu) * z * g.x + t.x, (v.y - mu) * z * g.y + t.y, (v.z - mu) * z * g.z + t.z, (v.w - mu) * z * g.w + t.w);
+        v = make_float4((v.x - mu) * z * g.x + t.x, (v.y - mu) * z * g.y + t.y, (v.z - mu) * z * g.z + t.z,
+                        (v.w - mu) * z * g.w + t.w);
       }
     }
   }
@@ -424,8 +420,8 @@ int launch(gs_stream *s, gemv_params p, size_t shared) {
   auto kernel = gemv_kernel<W, M, R, U, ALIGNED, Stamp>;
   const int chunks = divide_up(p.K, 16 / (int)sizeof(W));
 
-  // Rows are split until a warp reads its part of a row in few batches; if W has few rows,
-  // further, until there are 16 warps per SM or a lane has at most 3 chunks.
+  // Rows are split until a warp reads its part of a row in few batches; if W has few rows, further, until there are 16
+  // warps per SM or a lane has at most 3 chunks.
   int S = 1;
   auto part = [&] { return divide_up(chunks, S); };
   while (S < kMaxWarps && part() > 256) S *= 2;
@@ -436,8 +432,7 @@ int launch(gs_stream *s, gemv_params p, size_t shared) {
   p.splits = S;
   p.blocks = divide_up(p.N, warps / S * R);
 
-  // As many thread blocks as can be resident, all of which have the same number of turns
-  // or one less.
+  // As many thread blocks as can be resident, all of which have the same number of turns or one less.
   const int by_registers = resident(M, R, U) * kMaxWarps / warps;
   const int by_shared = (int)((s->shared_per_block + 1024) / (shared + 4096));
   int fit = by_registers < by_shared ? by_registers : by_shared;
@@ -453,8 +448,7 @@ int launch(gs_stream *s, gemv_params p, size_t shared) {
   return gs_launch(s, "gemv", kernel, dim3(grid), dim3(32 * warps), shared, p);
 }
 
-// A row of W, or a part of one, per warp: 4 chunks in flight per lane if that is all of
-// it, else 8.
+// A row of W, or a part of one, per warp: 4 chunks in flight per lane if that is all of it, else 8.
 template <typename W, int M, typename Stamp>
 int one_row(gs_stream *s, const gemv_params &p, size_t shared) {
   const int chunks = p.K / (16 / (int)sizeof(W));
@@ -467,9 +461,9 @@ int one_row(gs_stream *s, const gemv_params &p, size_t shared) {
   return launch<W, M, 1, 8, true, Stamp>(s, p, shared);
 }
 
-// Chooses the rows of W per warp and the chunks of each in flight, by the rows of x (M)
-// and the size of W. With many rows of x, reading x from shared memory would take longer
-// than reading W from memory if several rows of W did not share the reads.
+// Chooses the rows of W per warp and the chunks of each in flight, by the rows of x (M) and the size of W. With many
+// rows of x, reading x from shared memory would take longer than reading W from memory if several rows of W did not
+// share the reads.
 template <typename W, int M, typename Stamp>
 int choose(gs_stream *s, const gemv_params &p, size_t shared) {
   constexpr int E = 16 / sizeof(W);
@@ -508,8 +502,8 @@ int by_rows(gs_stream *s, const gs_linear_args *a) {
   p.accumulate = a->accumulate;
   p.eps = a->eps;
   p.norm_vector = a->K % E == 0 && a->gain % 16 == 0 && a->shift % 16 == 0;
-  // A matrix of more than 32 MB would evict everything else from the L2 cache (50 MB on
-  // H100 and H200), and itself, before it is read again.
+  // A matrix of more than 32 MB would evict everything else from the L2 cache (50 MB on H100 and H200), and itself,
+  // before it is read again.
   p.stream = (int64_t)a->N * a->K * sizeof(W) > (32ll << 20);
   p.ahead = ahead_of(a);
   const size_t x_size = p.x_bf16 ? 2 : 4, y_size = p.y_bf16 ? 2 : 4;
@@ -522,7 +516,8 @@ int by_rows(gs_stream *s, const gs_linear_args *a) {
       shared = 4 * ((size_t)M * padded + (norm ? 2 * (size_t)padded : 0));
       if (shared + 4096 <= (size_t)s->shared_per_block) break;
       if (M == 1)
-        return gs_fail(GS_UNSUPPORTED, "gemv: a row of %d inputs does not fit in %d bytes of shared memory", a->K, s->shared_per_block);
+        return gs_fail(GS_UNSUPPORTED, "gemv: a row of %d inputs does not fit in %d bytes of shared memory", a->K,
+                       s->shared_per_block);
     }
     p.rows = a->M - m < M ? a->M - m : M;
     p.x = reinterpret_cast<const void *>(a->x + (uint64_t)m * a->ldx * x_size);

@@ -1,18 +1,14 @@
-// A part of gemv.cu, inside its namespace: the matrix-vector kernel that loads weights
-// into shared memory by bulk copies (compute capability 9.0).
+// A part of gemv.cu, inside its namespace: the matrix-vector kernel that loads weights into shared memory by bulk
+// copies (compute capability 9.0).
 //
-// * There is a block per SM. It has contiguous rows of W. One warp copies them, V rows at
-//   a time, to a ring of stages in shared memory. Copies in flight take no registers, and
-//   W depends on no other kernel, so this warp fills the ring before gs_wait(). With
-//   `ahead`, it then prefetches the rows that follow into L2.
-// * Blocks are small enough (threads, registers, shared memory) that an SM has room for
-//   those of two or three kernels: the ring of the next product is filled while this one
-//   computes.
-// * The other warps form groups. The P warps of a group share a row: a lane has the same
-//   U chunks of 16 bytes of every row, so it keeps its part of x, normalised if there is
-//   a norm, in registers. Groups take stages in turn.
-// * The partial sums of all rows are in shared memory and are added after one barrier at
-//   the end.
+// * There is a block per SM. It has contiguous rows of W. One warp copies them, V rows at a time, to a ring of stages
+//   in shared memory. Copies in flight take no registers, and W depends on no other kernel, so this warp fills the ring
+//   before gs_wait(). With `ahead`, it then prefetches the rows that follow into L2.
+// * Blocks are small enough (threads, registers, shared memory) that an SM has room for those of two or three kernels:
+//   the ring of the next product is filled while this one computes.
+// * The other warps form groups. The P warps of a group share a row: a lane has the same U chunks of 16 bytes of every
+//   row, so it keeps its part of x, normalised if there is a norm, in registers. Groups take stages in turn.
+// * The partial sums of all rows are in shared memory and are added after one barrier at the end.
 //
 // The order of a sum depends on K, M and types alone.
 
@@ -35,9 +31,8 @@ struct bulk_params {
 template <typename W> constexpr bool bulk_fits(int M, int U) { return M * U * (16 / (int)sizeof(W)) <= 64; }
 // Rows of a stage: enough independent chains of additions, few enough registers.
 __host__ __device__ constexpr int bulk_rows(int M, int U) { return M <= 4 && U == 1 ? 4 : 2; }
-// Blocks per SM, and threads per block, for which the compiler limits registers. For one
-// row of x, two blocks of 18 warps: 56 registers per thread, so that three kernels of 8
-// warps leave room for two blocks of attention.
+// Blocks per SM, and threads per block, for which the compiler limits registers. For one row of x, two blocks of 18
+// warps: 56 registers per thread, so that three kernels of 8 warps leave room for two blocks of attention.
 template <typename W> constexpr int bulk_resident(int M, int U) { return M * U * (16 / (int)sizeof(W)) <= 16 ? 2 : 1; }
 template <typename W> constexpr int bulk_threads(int M, int U) {
   return M * U * (16 / (int)sizeof(W)) <= 8 ? 576 : 32 * kBulkWarps;
@@ -47,8 +42,8 @@ template <typename W> constexpr int bulk_threads(int M, int U) {
 
 __device__ inline void bulk_copy(void *to, const void *from, int bytes, uint64_t *full, uint64_t policy) {
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
-          shared_address(to)),
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+          "r"(shared_address(to)),
       "l"(from), "r"(bytes), "r"(shared_address(full)), "l"(policy)
       : "memory");
 }
@@ -59,7 +54,8 @@ __device__ inline void barrier_sync(int barrier, int threads) {
 #endif
 
 template <typename W, int M, int U, typename Stamp>
-__global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void gemv_bulk(const Stamp stamp, const bulk_params bp) {
+__global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void gemv_bulk(const Stamp stamp,
+                                                                                           const bulk_params bp) {
 #if __CUDA_ARCH__ >= 900
   constexpr int E = 16 / sizeof(W);    // elements of a chunk
   constexpr int V = bulk_rows(M, U);   // rows of a stage
@@ -190,9 +186,8 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
   const float old = has ? load_old(mine) : 0.0f;
 
   if (p.gain) {
-    // LayerNorm. A warp computes mean and squares of its part. After one barrier, each
-    // thread combines those of all parts (T. Chan, G. Golub, R. LeVeque, Algorithms for
-    // computing the sample variance, 1983).
+    // LayerNorm. A warp computes mean and squares of its part. After one barrier, each thread combines those of all
+    // parts (T. Chan, G. Golub, R. LeVeque, Algorithms for computing the sample variance, 1983).
 #pragma unroll
     for (int m = 0; m < M; m++) {
       float sum = 0, squares = 0;
@@ -215,8 +210,8 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
     float mean[M], scale[M];
 #pragma unroll
     for (int m = 0; m < M; m++) {
-      // Differences from the mean of the first part, so that the terms that cancel in the
-      // last line are at most P times the result.
+      // Differences from the mean of the first part, so that the terms that cancel in the last line are at most P times
+      // the result.
       const float about = stats[group * P][m].x;
       float sum = 0, between = 0, within = 0;
 #pragma unroll 2
@@ -298,8 +293,7 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
 #endif
 }
 
-// Launches the kernel with U chunks per lane. taken becomes false if it needs more shared
-// memory than a block can have.
+// Launches the kernel with U chunks per lane. taken becomes false if it needs more shared memory than a block can have.
 template <typename W, int M, int U, typename Stamp>
 int launch_bulk(gs_stream *s, const gemv_params &p, bool *taken) {
   constexpr int V = bulk_rows(M, U);
@@ -326,8 +320,8 @@ int launch_bulk(gs_stream *s, const gemv_params &p, bool *taken) {
   if (bp.stages >= bp.batches) {
     bp.stages = bp.batches;
   } else {
-    // Each stage belongs to one group, which then knows that the phase before the one it
-    // waits for is over: an mbarrier distinguishes only odd from even phases.
+    // Each stage belongs to one group, which then knows that the phase before the one it waits for is over: an mbarrier
+    // distinguishes only odd from even phases.
     if (bp.groups > bp.stages) bp.groups = bp.stages;
     bp.stages -= bp.stages % bp.groups;
   }
@@ -339,15 +333,15 @@ int launch_bulk(gs_stream *s, const gemv_params &p, bool *taken) {
   return gs_launch_as(s, "gemv", kernel, dim3(grid), dim3(32 * (bp.parts * bp.groups + 1)), shared, {1, true}, bp);
 }
 
-// Launches the bulk kernel if device and shapes allow it (taken becomes true): compute
-// capability 9.0, aligned rows of W, x, gain and shift, and an x that fits the registers.
+// Launches the bulk kernel if device and shapes allow it (taken becomes true): compute capability 9.0, aligned rows of
+// W, x, gain and shift, and an x that fits the registers.
 template <typename W, int M, typename Stamp>
 int try_bulk(gs_stream *s, const gemv_params &p, bool *taken) {
   constexpr int E = 16 / sizeof(W);
   *taken = false;
   const size_t x_size = p.x_bf16 ? 2 : 4;
-  if (s->major < 9 || p.K % E != 0 || (uintptr_t)p.w % 16 != 0 || (uintptr_t)p.x % 16 != 0 || p.ldx * x_size % 16 != 0 ||
-      (p.gain && !p.norm_vector))
+  if (s->major < 9 || p.K % E != 0 || (uintptr_t)p.w % 16 != 0 || (uintptr_t)p.x % 16 != 0 ||
+      p.ldx * x_size % 16 != 0 || (p.gain && !p.norm_vector))
     return GS_OK;
   constexpr int most = 32 * (kBulkWarps - 1);  // chunks of a row, one per lane
   const int chunks = p.K / E;

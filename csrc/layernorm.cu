@@ -8,9 +8,8 @@
 //   gain, bias (C) float32
 //   y    (M, C) float32 or bfloat16, rows ldy apart
 //
-// var(x) is the mean of (x - mean)^2 over C, computed in a second pass over values that
-// stay in registers: x is read once and nothing cancels. A row of up to 1024 channels
-// belongs to one warp, one of up to 4096 to four warps.
+// var(x) is the mean of (x - mean)^2 over C, computed in a second pass over values that stay in registers: x is read
+// once and nothing cancels. A row of up to 1024 channels belongs to one warp, one of up to 4096 to four warps.
 
 #include "rows.cuh"
 
@@ -30,8 +29,8 @@ struct LayerNorm {
 
 constexpr int WARPS = 4;  // of a CTA
 
-// The sum over the threads that share a row: a warp or the CTA. All threads get the same
-// bits, as each adds the same terms in the same order.
+// The sum over the threads that share a row: a warp or the CTA. All threads get the same bits, as each adds the same
+// terms in the same order.
 template <int ROW_WARPS> __device__ inline float row_sum(float v, float *scratch) {
   v = warp_sum(v);
   if (ROW_WARPS == 1) return v;
@@ -43,9 +42,8 @@ template <int ROW_WARPS> __device__ inline float row_sum(float v, float *scratch
   return sum;
 }
 
-// Each thread holds VECTORS float4 of its row. EARLY loads gain and bias, which no kernel
-// writes, while the kernel before this one runs. That takes registers, and is faster for
-// few rows, where latency decides.
+// Each thread holds VECTORS float4 of its row. EARLY loads gain and bias, which no kernel writes, while the kernel
+// before this one runs. That takes registers, and is faster for few rows, where latency decides.
 template <int VECTORS, int ROW_WARPS, bool EARLY, typename S>
 __global__ void __launch_bounds__(32 * WARPS) layernorm_kernel(const S stamp, LayerNorm p) {
   __shared__ float scratch[2][WARPS];
@@ -117,7 +115,8 @@ __global__ void __launch_bounds__(32 * WARPS) layernorm_kernel(const S stamp, La
   for (int i = 0; i < VECTORS; i++) {
     const int c = first + i * STRIDE;
     if (c >= p.C) continue;
-    const float4 g = EARLY ? gain[EARLY ? i : 0] : load4(p.gain + c), b = EARLY ? bias[EARLY ? i : 0] : load4(p.bias + c);
+    const float4 g = EARLY ? gain[EARLY ? i : 0] : load4(p.gain + c),
+                 b = EARLY ? bias[EARLY ? i : 0] : load4(p.bias + c);
     const float4 y = make_float4(v[i].x * scale * g.x + b.x, v[i].y * scale * g.y + b.y, v[i].z * scale * g.z + b.z,
                                  v[i].w * scale * g.w + b.w);
     if (p.y_bf16)
@@ -140,7 +139,8 @@ __device__ inline float block_sum(float v, float *scratch) {
   return sum;
 }
 
-template <typename S> __global__ void __launch_bounds__(NAIVE_THREADS) layernorm_naive_kernel(const S stamp, LayerNorm p) {
+template <typename S>
+__global__ void __launch_bounds__(NAIVE_THREADS) layernorm_naive_kernel(const S stamp, LayerNorm p) {
   __shared__ float scratch[NAIVE_THREADS / 32];
   gs_let_next();
   const gs_stamped<S> stamped(stamp);
@@ -152,7 +152,8 @@ template <typename S> __global__ void __launch_bounds__(NAIVE_THREADS) layernorm
   for (int c = threadIdx.x; c < p.C; c += NAIVE_THREADS) {
     float v = x[c];
     if (p.add) {
-      v += p.add_bf16 ? to_float(((const __nv_bfloat16 *)p.add)[row * p.ldadd + c]) : ((const float *)p.add)[row * p.ldadd + c];
+      v += p.add_bf16 ? to_float(((const __nv_bfloat16 *)p.add)[row * p.ldadd + c])
+                      : ((const float *)p.add)[row * p.ldadd + c];
       x[c] = v;  // no other thread reads it
     }
     sum += v;
@@ -174,7 +175,8 @@ constexpr int EARLY_ROWS = 64;  // up to here the time is latency, beyond it ban
 
 template <int VECTORS, int ROW_WARPS, typename S> int launch(gs_stream *s, const LayerNorm &p) {
   const int rows = ROW_WARPS == 1 ? WARPS : 1;  // of a CTA
-  auto kernel = p.M <= EARLY_ROWS ? layernorm_kernel<VECTORS, ROW_WARPS, true, S> : layernorm_kernel<VECTORS, ROW_WARPS, false, S>;
+  auto kernel = p.M <= EARLY_ROWS ? layernorm_kernel<VECTORS, ROW_WARPS, true, S>
+                                  : layernorm_kernel<VECTORS, ROW_WARPS, false, S>;
   return gs_launch(s, "layernorm", kernel, dim3((p.M + rows - 1) / rows), 32 * WARPS, 0, p);
 }
 
@@ -193,8 +195,19 @@ template <typename S> int layernorm(gs_stream *s, const LayerNorm &p, bool naive
 extern "C" int gs_layernorm(gs_stream *s, const gs_layernorm_args *a) {
   GS_ENTER(s, a);
   if (a->variant < 0 || a->variant > 1) return gs_fail(GS_ARGUMENT, "layernorm: no variant %d", a->variant);
-  const LayerNorm p = {(float *)a->x, (const void *)a->add, (const float *)a->gain, (const float *)a->bias, (void *)a->y,
-                       a->M, a->C, a->ldx, a->ldadd, a->ldy, a->add_type == GS_BF16, a->y_type == GS_BF16, a->eps};
+  const LayerNorm p = {(float *)a->x,
+                       (const void *)a->add,
+                       (const float *)a->gain,
+                       (const float *)a->bias,
+                       (void *)a->y,
+                       a->M,
+                       a->C,
+                       a->ldx,
+                       a->ldadd,
+                       a->ldy,
+                       a->add_type == GS_BF16,
+                       a->y_type == GS_BF16,
+                       a->eps};
   const bool wide = a->C % 4 == 0 && gs_wide(a->x, a->ldx, 4, 4) && gs_wide(a->y, a->ldy, gs_bytes(a->y_type), 4) &&
                     (!a->add || gs_wide(a->add, a->ldadd, gs_bytes(a->add_type), 4)) && gs_aligned(a->gain, 16) &&
                     gs_aligned(a->bias, 16);

@@ -2,8 +2,8 @@
 //
 //   x (M, K)  W (N, K)  y (M, N)
 //
-// The naive kernel multiplies tiles in shared memory in float32. It takes every shape,
-// type and epilogue; the others are checked against it.
+// The naive kernel multiplies tiles in shared memory in float32. It takes every shape, type and epilogue; the others
+// are checked against it.
 
 #include "linear.cuh"
 
@@ -14,9 +14,10 @@ constexpr int kDeep = 16;  // columns of x and W at a time
 constexpr int kThreads = 256;
 
 template <typename X, typename W, typename S>
-__global__ __launch_bounds__(kThreads) void linear_naive(const S stamp, const X *x, const W *w, const float *bias, const float *gain,
-                                                         const float *shift, void *y, int M, int N, int K, int ldx, int ldy,
-                                                         int y_bf16, int act, int accumulate, float eps) {
+__global__ __launch_bounds__(kThreads) void linear_naive(const S stamp, const X *x, const W *w, const float *bias,
+                                                         const float *gain, const float *shift, void *y, int M, int N,
+                                                         int K, int ldx, int ldy, int y_bf16, int act, int accumulate,
+                                                         float eps) {
   __shared__ float xs[kDeep][kTile + 1], ws[kDeep][kTile + 1];
   __shared__ float mean[kTile], scale[kTile];
   gs_let_next();
@@ -90,8 +91,8 @@ int launch_naive(gs_stream *s, const gs_linear_args *a) {
   return gs_launch(s, "linear", linear_naive<X, W, S>, grid, dim3(kThreads), 0, reinterpret_cast<const X *>(a->x),
                    reinterpret_cast<const W *>(a->w), reinterpret_cast<const float *>(a->bias),
                    reinterpret_cast<const float *>(a->gain), reinterpret_cast<const float *>(a->shift),
-                   reinterpret_cast<void *>(a->y), a->M, a->N, a->K, a->ldx, a->ldy, (int)(a->y_type == GS_BF16), a->act,
-                   a->accumulate, a->eps);
+                   reinterpret_cast<void *>(a->y), a->M, a->N, a->K, a->ldx, a->ldy, (int)(a->y_type == GS_BF16),
+                   a->act, a->accumulate, a->eps);
 }
 
 template <typename S>

@@ -1,5 +1,5 @@
-// Barriers in shared memory (mbarrier, compute capability 9.0): a phase ends when `count`
-// threads have arrived and the bytes that they expect have been copied.
+// Barriers in shared memory (mbarrier, compute capability 9.0): a phase ends when `count` threads have arrived and the
+// bytes that they expect have been copied.
 #pragma once
 
 #include "common.cuh"

@@ -1,6 +1,5 @@
-// NVTX for the Go program: the functions of nvtx/nvtx.h by NVIDIA's header-only NVTX v3.
-// It does not need CUDA, so that Nsight Systems shows CPU runs too. csrc/build-nvtx.sh
-// builds it.
+// NVTX for the Go program: the functions of nvtx/nvtx.h by NVIDIA's header-only NVTX v3. It does not need CUDA, so that
+// Nsight Systems shows CPU runs too. csrc/build-nvtx.sh builds it.
 #define _GNU_SOURCE
 #include "../nvtx/nvtx.h"
 

@@ -4,9 +4,8 @@
 //
 //   src (rows, cols), dense; dst rows lddst apart; src float32, bfloat16 or float16, dst float32 or bfloat16
 //
-// Values are converted through float32 and rounded to nearest, ties to even. The
-// transposition passes through a tile in shared memory, so that source and destination
-// are both accessed along rows.
+// Values are converted through float32 and rounded to nearest, ties to even. The transposition passes through a tile in
+// shared memory, so that source and destination are both accessed along rows.
 
 #include "rows.cuh"
 
@@ -36,7 +35,8 @@ template <typename T> __device__ inline void store8(T *p, const float *v) {
 
 // A thread converts WIDTH elements of a row: 8 or 1.
 template <typename S, typename D, int WIDTH>
-__global__ void __launch_bounds__(THREADS) convert_kernel(const S *src, D *dst, uint64_t groups, unsigned per_row, int lddst) {
+__global__ void __launch_bounds__(THREADS)
+    convert_kernel(const S *src, D *dst, uint64_t groups, unsigned per_row, int lddst) {
   gs_let_next();
   gs_wait();
   const uint64_t g = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
@@ -57,14 +57,13 @@ __global__ void __launch_bounds__(THREADS) convert_kernel(const S *src, D *dst, 
   }
 }
 
-// A CTA transposes a tile of TILE x TILE elements. Lanes read and write two elements at a
-// time if rows are aligned for that (pairs_in, pairs_out). The odd width of the tile
-// avoids bank conflicts.
+// A CTA transposes a tile of TILE x TILE elements. Lanes read and write two elements at a time if rows are aligned for
+// that (pairs_in, pairs_out). The odd width of the tile avoids bank conflicts.
 constexpr int TILE = 64;
 
 template <typename S, typename D>
-__global__ void __launch_bounds__(THREADS) transpose_kernel(const S *src, D *dst, int rows, int cols, int lddst, bool pairs_in,
-                                                            bool pairs_out) {
+__global__ void __launch_bounds__(THREADS)
+    transpose_kernel(const S *src, D *dst, int rows, int cols, int lddst, bool pairs_in, bool pairs_out) {
   __shared__ float tile[TILE][TILE + 1];
   gs_let_next();
   gs_wait();
@@ -113,8 +112,8 @@ template <typename S, typename D> int pack(gs_stream *s, const gs_pack_args *a) 
     constexpr int MOST = 65535 * TILE;
     for (int row = 0; row < a->rows; row += MOST) {
       const int rows = a->rows - row < MOST ? a->rows - row : MOST;
-      const int status = gs_launch(s, "pack", transpose_kernel<S, D>, dim3(across, (rows + TILE - 1) / TILE), THREADS, 0,
-                                   src + (size_t)row * a->cols, dst + row, rows, a->cols, a->lddst, in, out);
+      const int status = gs_launch(s, "pack", transpose_kernel<S, D>, dim3(across, (rows + TILE - 1) / TILE), THREADS,
+                                   0, src + (size_t)row * a->cols, dst + row, rows, a->cols, a->lddst, in, out);
       if (status != GS_OK || a->rows - row <= MOST) return status;
     }
     return GS_OK;
@@ -122,8 +121,8 @@ template <typename S, typename D> int pack(gs_stream *s, const gs_pack_args *a) 
   const bool wide = a->cols % 8 == 0 && gs_aligned(a->src, 16) && gs_aligned(a->dst, 16) && a->lddst % 8 == 0;
   const unsigned per_row = wide ? a->cols / 8 : a->cols;
   const uint64_t groups = (uint64_t)a->rows * per_row;
-  return gs_launch(s, "pack", wide ? convert_kernel<S, D, 8> : convert_kernel<S, D, 1>, dim3((groups + THREADS - 1) / THREADS), THREADS,
-                   0, src, dst, groups, per_row, a->lddst);
+  return gs_launch(s, "pack", wide ? convert_kernel<S, D, 8> : convert_kernel<S, D, 1>,
+                   dim3((groups + THREADS - 1) / THREADS), THREADS, 0, src, dst, groups, per_row, a->lddst);
 }
 
 template <typename S> int pack_to(gs_stream *s, const gs_pack_args *a) {

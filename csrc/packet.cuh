@@ -1,6 +1,5 @@
-// A packet: 16 bytes that blocks of a running kernel exchange, 12 of values and the epoch, which is the
-// number of the step that wrote them. Loads and stores are atomic, so a block that
-// finds the epoch it needs has the values too.
+// A packet: 16 bytes that blocks of a running kernel exchange, 12 of values and the epoch, which is the number of the
+// step that wrote them. Loads and stores are atomic, so a block that finds the epoch it needs has the values too.
 #pragma once
 
 #include "common.cuh"

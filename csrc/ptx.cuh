@@ -1,5 +1,4 @@
-// Instructions of PTX that the decode kernels use, as functions. csrc/emulator has the same for
-// CPUs.
+// Instructions of PTX that the decode kernels use, as functions. csrc/emulator has the same for CPUs.
 #pragma once
 
 #ifdef GS_EMULATED
@@ -67,8 +66,8 @@ __device__ inline void mma(float (&d)[4], const uint4 &a, const uint4 &b, const 
       : "r"(a.z), "r"(b.z), "r"(a.w), "r"(b.w), "r"(x.z), "r"(x.w));
 }
 
-// Puts the operands a and b of both instructions of mma in their order in registers, so that they
-// are not moved there when x arrives. zero must be 0, unknown to the compiler.
+// Puts the operands a and b of both instructions of mma in their order in registers, so that they are not moved there
+// when x arrives. zero must be 0, unknown to the compiler.
 __device__ inline void arrange(uint4 &a, uint4 &b, uint32_t zero) {
   uint4 c = make_uint4(a.x, b.x, a.y, b.y), d = make_uint4(a.z, b.z, a.w, b.w);
   asm volatile("xor.b32 %0, %0, %4;\n xor.b32 %1, %1, %4;\n xor.b32 %2, %2, %4;\n xor.b32 %3, %3, %4;"

@@ -5,8 +5,7 @@
 
 inline bool gs_aligned(gs_ptr p, unsigned bytes) { return p % bytes == 0; }
 
-// Whether rows that begin at p, ld elements of element_bytes bytes apart, can be read as
-// vectors of `width` elements.
+// Whether rows that begin at p, ld elements of element_bytes bytes apart, can be read as vectors of `width` elements.
 inline bool gs_wide(gs_ptr p, int ld, unsigned element_bytes, int width) {
   return gs_aligned(p, element_bytes * width) && ld % width == 0;
 }
@@ -32,6 +31,8 @@ __device__ inline void store4(__nv_bfloat16 *p, float4 v) {
   *reinterpret_cast<uint2 *>(p) = u;
 }
 
-__device__ inline float4 operator+(float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); }
+__device__ inline float4 operator+(float4 a, float4 b) {
+  return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
 
 #endif

@@ -1,7 +1,6 @@
-// Everything but operations: the library itself, devices, memory, streams, events, copies,
-// graphs, modules compiled at run time, the profiler's switch. Each is a thin layer over
-// the CUDA runtime that converts failures to a status and a message. No call before
-// gs_device_get creates a context.
+// Everything but operations: the library itself, devices, memory, streams, events, copies, graphs, modules compiled at
+// run time, the profiler's switch. Each is a thin layer over the CUDA runtime that converts failures to a status and a
+// message. No call before gs_device_get creates a context.
 
 #include <cuda.h>
 #include <dlfcn.h>
@@ -42,8 +41,8 @@ extern "C" const char *gs_error(void) { return error_text; }
     if (int status_ = (call)) return status_;        \
   } while (0)
 
-// The calling thread's current device, to save calls of cudaSetDevice. Nobody else in the
-// process sets the device on threads that call this library.
+// The calling thread's current device, to save calls of cudaSetDevice. Nobody else in the process sets the device on
+// threads that call this library.
 static thread_local int current_device = -1;
 
 int gs_use(int device) {
@@ -185,7 +184,8 @@ extern "C" int gs_stream_create(int device, gs_stream **out) {
   int status = GS_OK;
   for (auto &a : attributes)
     if (!status) status = gs_check(cudaDeviceGetAttribute(a.value, a.of, device), "cudaDeviceGetAttribute");
-  if (!status) status = gs_check(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  if (!status)
+    status = gs_check(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   if (status) {
     delete s;
     return status;
@@ -239,7 +239,8 @@ extern "C" int gs_event_create(int device, int timing, gs_event **out) {
   gs_event *e = new (std::nothrow) gs_event();
   if (!e) return gs_fail(GS_NO_MEMORY, "no host memory for an event");
   e->device = device;
-  if (int status = gs_check(cudaEventCreateWithFlags(&e->event, timing ? cudaEventDefault : cudaEventDisableTiming), "cudaEventCreateWithFlags")) {
+  if (int status = gs_check(cudaEventCreateWithFlags(&e->event, timing ? cudaEventDefault : cudaEventDisableTiming),
+                            "cudaEventCreateWithFlags")) {
     delete e;
     return status;
   }
@@ -297,14 +298,15 @@ static cudaMemcpyKind kind(int direction) {
 
 extern "C" int gs_copy(gs_stream *s, uint64_t dst, uint64_t src, uint64_t bytes, int direction) {
   TRY(gs_use(s->device));
-  return gs_check(cudaMemcpyAsync((void *)dst, (const void *)src, bytes, kind(direction), s->stream), "cudaMemcpyAsync");
+  return gs_check(cudaMemcpyAsync((void *)dst, (const void *)src, bytes, kind(direction), s->stream),
+                  "cudaMemcpyAsync");
 }
 
 extern "C" int gs_copy_now(int device, uint64_t dst, uint64_t src, uint64_t bytes, int direction) {
   TRY(gs_use(device));
   TRY(gs_check(cudaMemcpy((void *)dst, (const void *)src, bytes, kind(direction)), "cudaMemcpy"));
-  // A copy from pageable memory may return before its last part has arrived, and
-  // non-blocking streams would not wait for it.
+  // A copy from pageable memory may return before its last part has arrived, and non-blocking streams would not wait
+  // for it.
   if (direction == GS_TO_HOST) return GS_OK;
   return gs_check(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize");
 }
@@ -379,8 +381,8 @@ extern "C" int gs_graph_destroy(gs_graph *g) {
 
 // ---------------------------------------------------------------- module
 
-// NVRTC is opened by path, and the driver's functions come from the runtime, so that this
-// library can be built and loaded without either.
+// NVRTC is opened by path, and the driver's functions come from the runtime, so that this library can be built and
+// loaded without either.
 #define NVRTC(F)                                                                                      \
   F(nvrtcVersion) F(nvrtcGetErrorString) F(nvrtcCreateProgram) F(nvrtcDestroyProgram)                 \
   F(nvrtcCompileProgram) F(nvrtcGetProgramLogSize) F(nvrtcGetProgramLog) F(nvrtcGetCUBINSize)         \
@@ -434,8 +436,8 @@ static int check_nvrtc(nvrtcResult r, const char *what) {
 extern "C" int gs_nvrtc_open(const char *path, int *version) {
   std::lock_guard<std::mutex> hold(module_mutex);
   if (!nvrtc.handle) {
-    // NVRTC opens its builtins by name when it compiles. They are loaded here, so that it
-    // finds them even if their folder, NVRTC's own, is not on the loader's path.
+    // NVRTC opens its builtins by name when it compiles. They are loaded here, so that it finds them even if their
+    // folder, NVRTC's own, is not on the loader's path.
     if (const char *slash = strrchr(path, '/')) {
       char pattern[4096];
       snprintf(pattern, sizeof pattern, "%.*s/libnvrtc-builtins.so.*", (int)(slash - path), path);
@@ -469,8 +471,8 @@ struct gs_module {
   CUmodule module;
 };
 
-extern "C" int gs_module_compile(int device, const char *source, const char *name, const char *const *options, int option_count, char *log,
-                                 uint64_t log_bytes, gs_module **out) {
+extern "C" int gs_module_compile(int device, const char *source, const char *name, const char *const *options,
+                                 int option_count, char *log, uint64_t log_bytes, gs_module **out) {
   if (!nvrtc.handle) return gs_fail(GS_NVRTC, "NVRTC is not open");
   TRY(gs_use(device));
   TRY(gs_check(cudaFree(nullptr), "cudaFree"));  // creates the context, which the driver's functions need
@@ -490,9 +492,11 @@ extern "C" int gs_module_compile(int device, const char *source, const char *nam
   if (!status) {
     nvrtcResult compiled = nvrtc.nvrtcCompileProgram(program, option_count + 1, all);
     size_t size = 0;
-    if (compiled != NVRTC_SUCCESS && log && log_bytes > 0 && nvrtc.nvrtcGetProgramLogSize(program, &size) == NVRTC_SUCCESS) {
+    if (compiled != NVRTC_SUCCESS && log && log_bytes > 0 &&
+        nvrtc.nvrtcGetProgramLogSize(program, &size) == NVRTC_SUCCESS) {
       char *text = (char *)malloc(size + 1);
-      if (text && nvrtc.nvrtcGetProgramLog(program, text) == NVRTC_SUCCESS) snprintf(log, log_bytes, "%.*s", (int)size, text);
+      if (text && nvrtc.nvrtcGetProgramLog(program, text) == NVRTC_SUCCESS)
+        snprintf(log, log_bytes, "%.*s", (int)size, text);
       free(text);
     }
     status = check_nvrtc(compiled, "nvrtcCompileProgram");
@@ -501,7 +505,8 @@ extern "C" int gs_module_compile(int device, const char *source, const char *nam
   size_t size = 0;
   if (!status) status = check_nvrtc(nvrtc.nvrtcGetCUBINSize(program, &size), "nvrtcGetCUBINSize");
   char *cubin = nullptr;
-  if (!status && !(cubin = (char *)malloc(size))) status = gs_fail(GS_NO_MEMORY, "no host memory for a module of %zu bytes", size);
+  if (!status && !(cubin = (char *)malloc(size)))
+    status = gs_fail(GS_NO_MEMORY, "no host memory for a module of %zu bytes", size);
   if (!status) status = check_nvrtc(nvrtc.nvrtcGetCUBIN(program, cubin), "nvrtcGetCUBIN");
   gs_module *m = nullptr;
   if (!status && !(m = new (std::nothrow) gs_module())) status = gs_fail(GS_NO_MEMORY, "no host memory for a module");
@@ -535,27 +540,36 @@ extern "C" int gs_module_function(gs_module *m, const char *name, void **out) {
 // Allows a function more than 48 KiB of dynamic shared memory.
 static int allow_shared(void *function, uint32_t bytes) {
   if (bytes <= 48 * 1024) return GS_OK;
-  return check_driver(driver.cuFuncSetAttribute((CUfunction)function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)bytes), "cuFuncSetAttribute");
+  return check_driver(
+      driver.cuFuncSetAttribute((CUfunction)function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)bytes),
+      "cuFuncSetAttribute");
 }
 
-extern "C" int gs_function_launch(void *function, gs_stream *s, const uint32_t grid[3], const uint32_t block[3], uint32_t shared_bytes, void **arguments) {
+extern "C" int gs_function_launch(void *function, gs_stream *s, const uint32_t grid[3], const uint32_t block[3],
+                                  uint32_t shared_bytes, void **arguments) {
   TRY(gs_use(s->device));
   TRY(allow_shared(function, shared_bytes));
-  return check_driver(driver.cuLaunchKernel((CUfunction)function, grid[0], grid[1], grid[2], block[0], block[1], block[2], shared_bytes, (CUstream)s->stream, arguments,
-                                    nullptr),
+  return check_driver(driver.cuLaunchKernel((CUfunction)function, grid[0], grid[1], grid[2], block[0], block[1],
+                                            block[2], shared_bytes, (CUstream)s->stream, arguments, nullptr),
                       "cuLaunchKernel");
 }
 
-extern "C" int gs_function_occupancy(int device, void *function, int block_threads, uint32_t shared_bytes, gs_occupancy *out) {
+extern "C" int gs_function_occupancy(int device, void *function, int block_threads, uint32_t shared_bytes,
+                                     gs_occupancy *out) {
   GS_CHECK_SIZE(out);
   TRY(gs_use(device));
   TRY(allow_shared(function, shared_bytes));
   CUfunction f = (CUfunction)function;
   TRY(check_driver(driver.cuFuncGetAttribute(&out->registers, CU_FUNC_ATTRIBUTE_NUM_REGS, f), "cuFuncGetAttribute"));
-  TRY(check_driver(driver.cuFuncGetAttribute(&out->static_shared, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, f), "cuFuncGetAttribute"));
-  TRY(check_driver(driver.cuFuncGetAttribute(&out->local_bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, f), "cuFuncGetAttribute"));
-  TRY(check_driver(driver.cuFuncGetAttribute(&out->max_threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, f), "cuFuncGetAttribute"));
-  return check_driver(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(&out->blocks_per_processor, f, block_threads, shared_bytes), "cuOccupancyMaxActiveBlocksPerMultiprocessor");
+  TRY(check_driver(driver.cuFuncGetAttribute(&out->static_shared, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, f),
+                   "cuFuncGetAttribute"));
+  TRY(check_driver(driver.cuFuncGetAttribute(&out->local_bytes, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, f),
+                   "cuFuncGetAttribute"));
+  TRY(check_driver(driver.cuFuncGetAttribute(&out->max_threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, f),
+                   "cuFuncGetAttribute"));
+  return check_driver(
+      driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(&out->blocks_per_processor, f, block_threads, shared_bytes),
+      "cuOccupancyMaxActiveBlocksPerMultiprocessor");
 }
 
 // ---------------------------------------------------------------- profiler

@@ -1,5 +1,4 @@
-// Samples the next token of each sequence from its row of logits, in the order and
-// arithmetic of gpt2.Sampler:
+// Samples the next token of each sequence from its row of logits, in the order and arithmetic of gpt2.Sampler:
 //
 //   temperature 0 or top_k 1: the largest logit, the lowest id among equals
 //   else: the top_k candidates in order of descending logit, then ascending id
@@ -11,28 +10,25 @@
 //
 //   logits (B, V) float32, rows ld apart; columns from V on are padding, never read
 //
-// One launch does everything, and gs_sampling is in device memory, so that one captured
-// step serves all settings. Several CTAs share a row. Each leaves a partial result: its
-// best (logit, id) and sum of exponentials and, if top_k is at most LIST, its top_k best
-// logits in any order, with a few more. The CTA that arrives last combines the partial
+// One launch does everything, and gs_sampling is in device memory, so that one captured step serves all settings.
+// Several CTAs share a row. Each leaves a partial result: its best (logit, id) and sum of exponentials and, if top_k is
+// at most LIST, its top_k best logits in any order, with a few more. The CTA that arrives last combines the partial
 // results. For greedy sampling that is all; otherwise that CTA samples the row alone:
 //
-// * top_k up to LIST: it picks the top_k best of the logits that the CTAs left, as each of
-//   them picked from its own logits (see pick), sorts them, and sums p in the CPU's order.
-//   For a row that is too long for that (and for one longer than SPAN in the variant
-//   naive) a radix select finds them instead.
-// * Otherwise nothing is sorted. Masses are p in fixed point, so that sums do not depend on
-//   their order and can be made by atomics. A histogram of mass and count over the distance
-//   from the largest logit finds the bin in which a count or a mass is reached: for top_k,
-//   for top_p, for u. The logits of that bin are sorted or, if there are many, searched by
-//   the digits of their keys. If u or top_p is within about 1e-9 of a boundary between two
-//   tokens, fixed point and the CPU's float64 may sample different ones of the two.
+// * top_k up to LIST: it picks the top_k best of the logits that the CTAs left, as each of them picked from its own
+//   logits (see pick), sorts them, and sums p in the CPU's order. For a row that is too long for that (and for one
+//   longer than SPAN in the variant naive) a radix select finds them instead.
+// * Otherwise nothing is sorted. Masses are p in fixed point, so that sums do not depend on their order and can be made
+//   by atomics. A histogram of mass and count over the distance from the largest logit finds the bin in which a count
+//   or a mass is reached: for top_k, for top_p, for u. The logits of that bin are sorted or, if there are many,
+//   searched by the digits of their keys. If u or top_p is within about 1e-9 of a boundary between two tokens, fixed
+//   point and the CPU's float64 may sample different ones of the two.
 //
 // Results do not depend on the order in which threads or CTAs run.
 //
-// Other kernels run between two launches, so much of this one's code has to be fetched
-// from L2 each time. The code that most launches run is therefore kept small: loops are
-// not unrolled, and the CTAs and the one that combines use the same copy of pick.
+// Other kernels run between two launches, so much of this one's code has to be fetched from L2 each time. The code that
+// most launches run is therefore kept small: loops are not unrolled, and the CTAs and the one that combines use the
+// same copy of pick.
 
 #include "rows.cuh"
 #include "sample.cuh"
@@ -75,8 +71,8 @@ struct Sample {
   const gs_decode_header *decode;  // of the kernel that made the logits, or null
 };
 
-// How many candidates each of several CTAs leaves at most: more than the k that must be
-// among them, so that the first search of pick is mostly enough.
+// How many candidates each of several CTAs leaves at most: more than the k that must be among them, so that the first
+// search of pick is mostly enough.
 __device__ inline int room_for(int k) { return min(LIST, (k + k / 2 + 31) / 32 * 32); }
 
 // Logits i to i + 3; 0 from end on.
@@ -93,10 +89,10 @@ __device__ inline float4 load_up_to(const float *row, int i, int end, bool wide)
   return v;
 }
 
-// Calls f(id, logit) for logits [begin, end) of a row; begin is a multiple of 4. Each
-// thread has 4 neighbours of every 2048, and loads DEPTH times 4 before it uses the first.
-// UNROLL 1 keeps the code small if f is large.
-template <int DEPTH, int UNROLL, typename F> __device__ inline void each(const float *row, int begin, int end, bool wide, F f) {
+// Calls f(id, logit) for logits [begin, end) of a row; begin is a multiple of 4. Each thread has 4 neighbours of every
+// 2048, and loads DEPTH times 4 before it uses the first. UNROLL 1 keeps the code small if f is large.
+template <int DEPTH, int UNROLL, typename F>
+__device__ inline void each(const float *row, int begin, int end, bool wide, F f) {
 #pragma unroll 1
   for (int base = begin + 4 * threadIdx.x; base < end; base += 4 * THREADS * DEPTH) {
     float4 v[DEPTH];
@@ -116,8 +112,7 @@ template <int DEPTH, int UNROLL, typename F> __device__ inline void each(const f
   }
 }
 
-// The ranks of the logits in [begin, end) that each() gives to this thread, padded with 0.
-// end - begin is at most SPAN.
+// The ranks of the logits in [begin, end) that each() gives to this thread, padded with 0. end - begin is at most SPAN.
 __device__ inline void hold(const float *row, int begin, int end, bool wide, uint64_t (&ranks)[HELD]) {
 #pragma unroll
   for (int j = 0; j < HELD; j += 4) {
@@ -139,17 +134,17 @@ __device__ inline uint64_t warp_best(uint64_t v) {
   return v;
 }
 
-// Adds 1 and returns the value before. Writes of this thread, and of its CTA before a
-// barrier that this thread has passed, are visible to those who add later. Writes of those
-// who added before are visible to this CTA after its next barrier.
+// Adds 1 and returns the value before. Writes of this thread, and of its CTA before a barrier that this thread has
+// passed, are visible to those who add later. Writes of those who added before are visible to this CTA after its next
+// barrier.
 __device__ inline unsigned arrive(unsigned *counter) {
   unsigned before;
   asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
   return before;
 }
 
-// A histogram of count and mass. A mass is 64 bits in two words, as atomic additions in
-// shared memory are fast for words only.
+// A histogram of count and mass. A mass is 64 bits in two words, as atomic additions in shared memory are fast for
+// words only.
 template <int BINS> struct Histogram {
   unsigned count[BINS], low[BINS], high[BINS];
 
@@ -201,8 +196,8 @@ struct Shared {
   int last, choice;
 };
 
-// The first bin at which the running count (or mass) reaches goal >= 1; all threads get
-// it. s.total becomes the mass of all bins.
+// The first bin at which the running count (or mass) reaches goal >= 1; all threads get it. s.total becomes the mass of
+// all bins.
 template <int BINS> __device__ Found find(Shared &s, const Histogram<BINS> &h, bool by_mass, uint64_t goal) {
   constexpr int EACH = BINS / THREADS;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = threadIdx.x * EACH;
@@ -254,9 +249,11 @@ struct Row {
 
   __device__ double p(float v) const { return exp(((double)v - largest) / temperature); }
   // A product instead of the quotient in p: much faster, and it differs by one rounding.
-  __device__ uint64_t mass(float v) const { return (uint64_t)__double2ll_rn(exp(((double)v - largest) * inverse) * scale); }
-  // The bin of a logit, which increases with the distance from the largest logit. In the
-  // last bin p is at most e^-44, which is less than half of 1/scale: it has no mass.
+  __device__ uint64_t mass(float v) const {
+    return (uint64_t)__double2ll_rn(exp(((double)v - largest) * inverse) * scale);
+  }
+  // The bin of a logit, which increases with the distance from the largest logit. In the last bin p is at most e^-44,
+  // which is less than half of 1/scale: it has no mass.
   __device__ int near(float v) const { return (int)fmin((largest - v) * bins, NEAR - 1.0); }
 };
 
@@ -267,10 +264,10 @@ struct Level {
   uint64_t mass;   // of greater logits
 };
 
-// Searches the logits of a bin of the near histogram (NEAR_BIN), or of the whole row, digit
-// by digit of their keys for the one at which a goal is reached. `goal` and the result
-// count from the largest logit down.
-template <bool NEAR_BIN> __device__ Level descend(Shared &s, const Row &r, int bin, Level above, bool by_mass, uint64_t goal) {
+// Searches the logits of a bin of the near histogram (NEAR_BIN), or of the whole row, digit by digit of their keys for
+// the one at which a goal is reached. `goal` and the result count from the largest logit down.
+template <bool NEAR_BIN>
+__device__ Level descend(Shared &s, const Row &r, int bin, Level above, bool by_mass, uint64_t goal) {
   Histogram<DIGIT> &h = s.digit;
   unsigned known = 0, prefix = 0;  // mask of the digits that are known; their values
 #pragma unroll 1
@@ -318,9 +315,10 @@ __device__ int nth_of_key(Shared &s, const Row &r, unsigned key, unsigned n) {
   return prefix;
 }
 
-// How many of the ranks of all threads are `from` or greater. Consecutive calls alternate
-// between two tallies, so that a call needs one barrier.
-template <int N> __device__ inline unsigned count_from(Shared &s, const uint64_t (&ranks)[N], uint64_t from, unsigned turn) {
+// How many of the ranks of all threads are `from` or greater. Consecutive calls alternate between two tallies, so that
+// a call needs one barrier.
+template <int N>
+__device__ inline unsigned count_from(Shared &s, const uint64_t (&ranks)[N], uint64_t from, unsigned turn) {
   unsigned n = 0;
 #pragma unroll
   for (int j = 0; j < N; j++) n += ranks[j] >= from;
@@ -330,18 +328,17 @@ template <int N> __device__ inline unsigned count_from(Shared &s, const uint64_t
   return __reduce_add_sync(0xffffffffu, threadIdx.x % 32 < WARPS ? s.tally[turn % 2][threadIdx.x % 32] : 0);
 }
 
-// Writes the greatest `want` of the ranks that the threads hold to `to` (room), in any
-// order, possibly with some that come next, and 0 to the rest of it. Ranks differ from each
-// other, except for 0, which stands for none. At least `want` are low or greater, none is
-// high or greater. Returns how many were written, and raises low to the bound that they
-// reach.
+// Writes the greatest `want` of the ranks that the threads hold to `to` (room), in any order, possibly with some that
+// come next, and 0 to the rest of it. Ranks differ from each other, except for 0, which stands for none. At least
+// `want` are low or greater, none is high or greater. Returns how many were written, and raises low to the bound that
+// they reach.
 //
-// A binary search finds a bound that `want` of the threads' greatest ranks reach, as
-// counting one rank per thread takes only a barrier. If too many ranks reach it, because
-// many are in few threads, the search goes on over all ranks. The last bits of a rank are
-// the id, so equal logits have different ranks.
+// A binary search finds a bound that `want` of the threads' greatest ranks reach, as counting one rank per thread takes
+// only a barrier. If too many ranks reach it, because many are in few threads, the search goes on over all ranks. The
+// last bits of a rank are the id, so equal logits have different ranks.
 template <int N>
-__device__ __forceinline__ unsigned pick(Shared &s, const uint64_t (&ranks)[N], uint64_t &low, uint64_t high, unsigned want, unsigned room, uint64_t *to) {
+__device__ __forceinline__ unsigned pick(Shared &s, const uint64_t (&ranks)[N], uint64_t &low, uint64_t high,
+                                         unsigned want, unsigned room, uint64_t *to) {
   if (threadIdx.x == 0) s.listed = 0;
 #pragma unroll 1
   for (unsigned i = want + threadIdx.x; i < room; i += THREADS) to[i] = 0;
@@ -408,8 +405,7 @@ __device__ int clear_list(Shared &s, int n) {
   return size;
 }
 
-// Sorts the list, the best first, by a bitonic sort (K. Batcher, Sorting networks and their
-// applications, 1968).
+// Sorts the list, the best first, by a bitonic sort (K. Batcher, Sorting networks and their applications, 1968).
 __device__ void sort_list(Shared &s, int size) {
 #pragma unroll 1
   for (int width = 2; width <= size; width *= 2)
@@ -442,8 +438,8 @@ __device__ void list_row(Shared &s, const Row &r, int k) {
   __syncthreads();
 }
 
-// Samples from the k best of the n listed, k <= n <= LIST: sorts them and sums p in that
-// order. The list is padded with 0 to a multiple of 4.
+// Samples from the k best of the n listed, k <= n <= LIST: sorts them and sums p in that order. The list is padded with
+// 0 to a multiple of 4.
 __device__ int sample_listed(Shared &s, const Row &r, int n, int k, double top_p, uint64_t random) {
   if (threadIdx.x == 0) s.choice = k - 1;
   if (n <= COUNTED) {
@@ -472,8 +468,8 @@ __device__ int sample_listed(Shared &s, const Row &r, int n, int k, double top_p
   }
   __syncthreads();
   if (threadIdx.x == 0) {
-    // One after the other, as the CPU adds them, for the same roundings. Eight are loaded
-    // at once, also past the k-th, so that only the additions wait for each other.
+    // One after the other, as the CPU adds them, for the same roundings. Eight are loaded at once, also past the k-th,
+    // so that only the additions wait for each other.
     double total = 0.0;
 #pragma unroll 1
     for (int i = 0; i < k; i += 8) {
@@ -513,9 +509,8 @@ struct Place {
   uint64_t mass;
 };
 
-// The candidate at which the running count (or mass) reaches goal >= 1. It must not be in
-// the last bin of the near histogram. A bin of few logits is sorted; one of many is
-// searched by digits.
+// The candidate at which the running count (or mass) reaches goal >= 1. It must not be in the last bin of the near
+// histogram. A bin of few logits is sorted; one of many is searched by digits.
 __device__ Place place(Shared &s, const Row &r, bool by_mass, uint64_t goal) {
   const Found f = find(s, s.near, by_mass, goal);
   const int n = s.near.count[f.bin];
@@ -560,8 +555,7 @@ __device__ int sample_any(Shared &s, const Row &r, int k, double top_p, uint64_t
   });
   const Found kth = find(s, s.near, false, k);
   uint64_t total = s.total;
-  // Finds the last of top_k, the last of top_p and the token, in one loop to keep the code
-  // small.
+  // Finds the last of top_k, the last of top_p and the token, in one loop to keep the code small.
   Place last;
 #pragma unroll 1
   for (int stage = 0; stage < 3; stage++) {
@@ -628,8 +622,7 @@ template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kerne
       best = rank > best ? rank : best;
     });
   }
-  // All CTAs read these before they arrive below, so before they change. The loads overlap
-  // with what follows.
+  // All CTAs read these before they arrive below, so before they change. The loads overlap with what follows.
   const uint64_t step = a.sampling->step;
   const int before = a.pos[b], idle = a.pad ? *a.pad : 0;
   if (picked) {
@@ -650,8 +643,8 @@ template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kerne
 
   double sum = 0.0;
   if (log_probs) {
-    // float32 exponentials: their relative error of about 1e-7 does not show in a float32
-    // log-probability. The sum of a row that is not finite is not used.
+    // float32 exponentials: their relative error of about 1e-7 does not show in a float32 log-probability. The sum of a
+    // row that is not finite is not used.
     const float most = of_key(rank_key(best));
     float part = 0.0f;
     if (held) {
@@ -668,8 +661,8 @@ template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kerne
     for (int w = 0; w < WARPS; w++) sum += s.sum[w];
   }
 
-  // Each CTA picks from its logits. The one that arrives last makes a second turn, and
-  // picks from the candidates of all.
+  // Each CTA picks from its logits. The one that arrives last makes a second turn, and picks from the candidates of
+  // all.
   const int n = end - begin;
   const int room = room_for(k), left = a.splits * room;  // places for candidates: of a CTA, of all
   const bool combined = picked && left <= HELD * THREADS;
@@ -684,7 +677,8 @@ template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kerne
   }
 #pragma unroll 1
   for (;;) {
-    if (pick_now) listed = pick(s, ranks, least, high, want, alone ? LIST : room, alone ? s.list.rank : candidates + split * room);
+    if (pick_now)
+      listed = pick(s, ranks, least, high, want, alone ? LIST : room, alone ? s.list.rank : candidates + split * room);
     if (alone) break;
     if (threadIdx.x == 0) {
       Partial *mine = a.partials + (size_t)b * a.splits + split;
@@ -733,7 +727,8 @@ template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kerne
   const double log_sum = log_probs && finite ? (double)of_key(largest) + log(sum) : 0.0;
   int token = finite ? rank_id(best) : -1;
   if (!finite || !sampled) {
-    if (threadIdx.x == 0) finish(a, b, step, position, token, log_probs && finite ? (float)((double)of_key(largest) - log_sum) : none);
+    if (threadIdx.x == 0)
+      finish(a, b, step, position, token, log_probs && finite ? (float)((double)of_key(largest) - log_sum) : none);
     return;
   }
   Row r;
@@ -803,6 +798,7 @@ extern "C" int gs_sample(gs_stream *s, const gs_sample_args *a) {
   p.wide = gs_wide(a->logits, a->ld, 4, 4);
   p.decode = (const gs_decode_header *)a->decode_work;
   return gs_with_stamps(s, [&](auto stamp) {
-    return gs_launch_as(s, "sample", sample_kernel<decltype(stamp)>, dim3(p.splits, a->B), THREADS, 0, {1, a->T == 1}, p);
+    return gs_launch_as(s, "sample", sample_kernel<decltype(stamp)>, dim3(p.splits, a->B), THREADS, 0, {1, a->T == 1},
+                        p);
   });
 }

@@ -5,8 +5,8 @@
 
 namespace {
 
-// Maps float32 to unsigned integers in the same order: the bits of negative values are
-// inverted, the sign bit of others is set. -0 equals 0; a NaN is above everything.
+// Maps float32 to unsigned integers in the same order: the bits of negative values are inverted, the sign bit of others
+// is set. -0 equals 0; a NaN is above everything.
 __device__ inline unsigned key_of(float v) {
   if (v != v) return 0xffffffffu;
   const unsigned bits = v == 0.0f ? 0u : __float_as_uint(v);
@@ -27,8 +27,7 @@ __device__ inline double warp_sum(double v) {
   return v;
 }
 
-// 53 random bits by Philox4x32-10 (J. Salmon et al., Parallel Random Numbers: As Easy as
-// 1, 2, 3, SC 2011).
+// 53 random bits by Philox4x32-10 (J. Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3, SC 2011).
 __device__ inline uint64_t random53(uint64_t seed, unsigned sequence, uint64_t position) {
   unsigned c0 = position, c1 = position >> 32, c2 = sequence, c3 = 0, k0 = seed, k1 = seed >> 32;
 #pragma unroll 1

@@ -1,5 +1,5 @@
-// Stamps: reducing those of blocks (common.cuh) to one start and end per kernel, and
-// comparing their clock with the host's.
+// Stamps: reducing those of blocks (common.cuh) to one start and end per kernel, and comparing their clock with the
+// host's.
 
 #include <time.h>
 
@@ -27,8 +27,8 @@ struct Collect {
   uint32_t count, rows;
 };
 
-// Block i: ring[passes[i], i] = (min start, max end) over the slots of area i. Each block
-// has its own count of passes, as a common one would need a barrier of the grid.
+// Block i: ring[passes[i], i] = (min start, max end) over the slots of area i. Each block has its own count of passes,
+// as a common one would need a barrier of the grid.
 __global__ void __launch_bounds__(THREADS) collect_kernel(const Collect c) {
   __shared__ uint64_t starts[THREADS / 32], ends[THREADS / 32];
   gs_let_next();
@@ -170,7 +170,8 @@ extern "C" int gs_clock_compare(gs_stream *s, void *host, gs_ptr device_address,
     }
   }
   if (int status = gs_stream_synchronize(s)) return status;
-  if (out->uncertainty == INT64_MAX) return gs_fail(GS_UNSUPPORTED, "the GPU did not answer within 1 s while its clock was read");
+  if (out->uncertainty == INT64_MAX)
+    return gs_fail(GS_UNSUPPORTED, "the GPU did not answer within 1 s while its clock was read");
   out->resolution = (int64_t)m->resolution;
   out->uncertainty += out->resolution;
   return GS_OK;

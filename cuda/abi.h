@@ -1,18 +1,16 @@
-// The whole C interface between the Go program and the CUDA library that is built from
-// csrc/.
+// The whole C interface between the Go program and the CUDA library that is built from csrc/.
 //
 // Conventions
 //
-// * Functions return a status: 0, or one of gs_status. gs_error() returns the message of
-//   the calling thread's last failure.
-// * Nothing here throws, exits or prints. Launchers (gs_embed and below) neither
-//   synchronise nor allocate; they can be captured in a graph.
+// * Functions return a status: 0, or one of gs_status. gs_error() returns the message of the calling thread's last
+//   failure.
+// * Nothing here throws, exits or prints. Launchers (gs_embed and below) neither synchronise nor allocate; they can be
+//   captured in a graph.
 // * Callers check shapes; C assumes valid input.
-// * Device addresses are gs_ptr, so that structs have the same layout in C and Go.
-//   Argument structs begin with their own size, which launchers check.
-// * Shape letters: B sequences, T new rows of each, M rows, C channels, NH heads, HS head
-//   size, V vocabulary, Vp padded vocabulary, P positions. Matrices are row-major; ld is
-//   the distance between rows, in elements.
+// * Device addresses are gs_ptr, so that structs have the same layout in C and Go. Argument structs begin with their
+//   own size, which launchers check.
+// * Shape letters: B sequences, T new rows of each, M rows, C channels, NH heads, HS head size, V vocabulary, Vp padded
+//   vocabulary, P positions. Matrices are row-major; ld is the distance between rows, in elements.
 // * Weight matrices are (N, K) for every kernel: one row per output.
 
 #ifndef GPT2SCOPE_CUDA_ABI_H
@@ -51,12 +49,12 @@ typedef enum { GS_ACT_NONE = 0, GS_GELU_TANH = 1, GS_GELU_ERF = 2, GS_RELU = 3 }
 GS_API uint32_t gs_abi_version(void);
 GS_API const char *gs_error(void);
 
-// The CUDA version that the driver supports and the one that the library was built with,
-// as 1000 * major + 10 * minor; *driver is 0 if there is no driver.
+// The CUDA version that the driver supports and the one that the library was built with, as 1000 * major + 10 * minor;
+// *driver is 0 if there is no driver.
 GS_API int gs_versions(int *driver, int *runtime);
 
-// Opens cuBLASLt; *version is cublasLtGetVersion(). To be called before the first
-// gs_linear of more than GS_GEMV_ROWS rows.
+// Opens cuBLASLt; *version is cublasLtGetVersion(). To be called before the first gs_linear of more than GS_GEMV_ROWS
+// rows.
 GS_API int gs_blas_open(const char *path, uint64_t *version);
 
 // ---------------------------------------------------------------- device
@@ -88,8 +86,8 @@ GS_API int gs_free_host(int device, void *p);
 
 // ---------------------------------------------------------------- stream, event
 
-// A stream and what its launches need: the workspace of cuBLASLt, the algorithms of its
-// products, whether launches overlap (programmatic dependent launch).
+// A stream and what its launches need: the workspace of cuBLASLt, the algorithms of its products, whether launches
+// overlap (programmatic dependent launch).
 typedef struct gs_stream gs_stream;
 typedef struct gs_event gs_event;
 typedef struct gs_graph gs_graph;
@@ -98,8 +96,7 @@ GS_API int gs_stream_create(int device, gs_stream **out);
 GS_API int gs_stream_destroy(gs_stream *s);
 GS_API int gs_stream_synchronize(gs_stream *s);
 GS_API int gs_stream_query(gs_stream *s, int *done);
-// Whether kernels may start while the one before them ends, from compute capability 9.0
-// on. On by default.
+// Whether kernels may start while the one before them ends, from compute capability 9.0 on. On by default.
 GS_API int gs_stream_overlap(gs_stream *s, int on);
 
 GS_API int gs_event_create(int device, int timing, gs_event **out);
@@ -148,7 +145,8 @@ typedef struct {
   int32_t registers, static_shared, local_bytes, max_threads;
   int32_t blocks_per_processor;  // resident blocks of that many threads and shared bytes
 } gs_occupancy;
-GS_API int gs_function_occupancy(int device, void *function, int block_threads, uint32_t shared_bytes, gs_occupancy *out);
+GS_API int gs_function_occupancy(int device, void *function, int block_threads, uint32_t shared_bytes,
+                                 gs_occupancy *out);
 
 // ---------------------------------------------------------------- profiler
 
@@ -167,13 +165,12 @@ typedef enum {
   GS_OPS
 } gs_op;
 
-// The name of an op's n-th kernel variant, null past the last. Variant 0 is "auto", which
-// chooses by shape; 1 is "naive", the simplest kernel.
+// The name of an op's n-th kernel variant, null past the last. Variant 0 is "auto", which chooses by shape; 1 is
+// "naive", the simplest kernel.
 GS_API const char *gs_variant(int op, int n);
 
-// Rows of a pass: row r of sequence b is at position pos[b] + r - *pad of its text; pos[b]
-// is the number of tokens in the KV cache. If a captured pass has more rows than the
-// prompt, the first *pad rows of each sequence are idle.
+// Rows of a pass: row r of sequence b is at position pos[b] + r - *pad of its text; pos[b] is the number of tokens in
+// the KV cache. If a captured pass has more rows than the prompt, the first *pad rows of each sequence are idle.
 
 // x = wte[id] + wpe[position]; idle rows become 0.
 typedef struct {
@@ -225,8 +222,8 @@ GS_API int gs_linear(gs_stream *s, const gs_linear_args *a);
 // The device memory of a stream for cuBLASLt, in bytes: what NVIDIA recommends for Hopper.
 #define GS_BLAS_WORKSPACE (32 << 20)
 
-// About the cuBLASLt algorithm of a product, which a stream keeps. Only gs_linear_tune uses
-// the pointers of the arguments, as it runs the product.
+// About the cuBLASLt algorithm of a product, which a stream keeps. Only gs_linear_tune uses the pointers of the
+// arguments, as it runs the product.
 typedef struct {
   uint32_t size;
   int32_t candidates;      // how many were timed; 0 for the heuristic's first
@@ -237,8 +234,8 @@ GS_API int gs_linear_algorithm_get(gs_stream *s, const gs_linear_args *a, gs_lin
 // Times candidates, which synchronises, and keeps the fastest. y is overwritten.
 GS_API int gs_linear_tune(gs_stream *s, const gs_linear_args *a, int candidates, gs_linear_algorithm *out);
 
-// Stores K and V of the T new rows in the cache; y = softmax(scale q k^T, causal) v for
-// the last Q rows of each sequence. Q is T, 1 or 0.
+// Stores K and V of the T new rows in the cache; y = softmax(scale q k^T, causal) v for the last Q rows of each
+// sequence. Q is T, 1 or 0.
 typedef struct {
   uint32_t size;
   int32_t variant;
@@ -278,11 +275,10 @@ typedef struct {
 } gs_add_args;
 GS_API int gs_add(gs_stream *s, const gs_add_args *a);
 
-// How to sample, in device memory, so that a captured step never changes. Order and
-// arithmetic are those of gpt2.Sampler: temperature, top-k, top-p, then the token at u of
-// the cumulative distribution in order of descending logit (ascending id among equals). u
-// is from Philox4x32-10 with key seed and counter (position low, position high, sequence,
-// 0).
+// How to sample, in device memory, so that a captured step never changes. Order and arithmetic are those of
+// gpt2.Sampler: temperature, top-k, top-p, then the token at u of the cumulative distribution in order of descending
+// logit (ascending id among equals). u is from Philox4x32-10 with key seed and counter (position low, position high,
+// sequence, 0).
 typedef struct {
   double temperature;   // 0: greedy
   double top_p;         // 0 or 1: all
@@ -302,8 +298,8 @@ typedef struct {
   uint64_t time;         // %globaltimer, nanoseconds
 } gs_slot;
 
-// token = sample(logits); pos[b] += T - *pad; step += 1. If the logits are those of a gs_decode in
-// which a block waited too long, slots say so as those of gs_decode do.
+// token = sample(logits); pos[b] += T - *pad; step += 1. If the logits are those of a gs_decode in which a block waited
+// too long, slots say so as those of gs_decode do.
 typedef struct {
   uint32_t size;
   int32_t variant;
@@ -321,8 +317,8 @@ typedef struct {
 GS_API int gs_sample(gs_stream *s, const gs_sample_args *a);
 GS_API int gs_sample_work(gs_stream *s, const gs_sample_args *a, uint64_t *bytes);
 
-// Converts (rows, cols) of src_type, dense, to dst_type, GS_F32 or GS_BF16; transposed:
-// dst is (cols, rows). dst rows are lddst apart.
+// Converts (rows, cols) of src_type, dense, to dst_type, GS_F32 or GS_BF16; transposed: dst is (cols, rows). dst rows
+// are lddst apart.
 typedef struct {
   uint32_t size;
   int32_t transpose;
@@ -334,10 +330,9 @@ GS_API int gs_pack(gs_stream *s, const gs_pack_args *a);
 
 // ---------------------------------------------------------------- decode steps in one kernel
 //
-// gs_decode runs whole decode steps, one after another, in one cooperative kernel of a block
-// per SM: it interprets a program, an array of steps in device memory, five a layer (a Linear,
-// attention, three Linears) and the logits. 1 to GS_DECODE_SEQUENCES sequences,
-// weights and cache in bfloat16. Or it runs a prompt of up to GS_DECODE_ROWS tokens of
+// gs_decode runs whole decode steps, one after another, in one cooperative kernel of a block per SM: it interprets a
+// program, an array of steps in device memory, five a layer (a Linear, attention, three Linears) and the logits. 1 to
+// GS_DECODE_SEQUENCES sequences, weights and cache in bfloat16. Or it runs a prompt of up to GS_DECODE_ROWS tokens of
 // one sequence. docs/persistent.md describes how.
 
 typedef enum { GS_DECODE_LINEAR = 0, GS_DECODE_ATTENTION = 1 } gs_decode_kind;
@@ -364,8 +359,8 @@ typedef struct {
   gs_ptr k_cache, v_cache;  // (B, NH, P, HS) bfloat16, of an attention step
 } gs_decode_step;
 
-// What a LayerNorm before a product W adds to each output, so that it is done after the
-// product: with n = (x - mean) / deviation,
+// What a LayerNorm before a product W adds to each output, so that it is done after the product: with n = (x - mean) /
+// deviation,
 // W (n gain + shift) + bias = (W (x gain) - mean sums) / deviation + folded.
 typedef struct {
   uint32_t size;
@@ -378,16 +373,14 @@ typedef struct {
 } gs_fold_args;
 GS_API int gs_fold(gs_stream *s, const gs_fold_args *a);
 
-// token = argmax of the logits of each of `tokens` steps: pos += tokens, gs_sampling.step
-// += tokens, and slots per step, as by gs_sample. At most GS_DECODE_TOKENS. If draw is not 0,
-// the token that gs_sample draws from the same logits, and its log-probability: draw is 1 for
-// the argmax, else the number of candidates, top_k or V. Or, if logits_only is not 0, the logits
-// of one step, which a gs_sample then samples from.
-// If rows is not 0, tokens is 1 and the step is that of a prompt: all its rows at the positions
-// from pos on, the logits and the token of the last one; pos += rows. draw is then 0.
-// If a block waits longer than `timeout` for another one, or 7/8 of that for weights, the slots
-// of this launch get the token GS_SLOT_TIMEOUT and the position 65536 * step of the program +
-// block, and GS_DECODE_FOR_WEIGHTS in it; the caller then sets the work area to zero.
+// token = argmax of the logits of each of `tokens` steps: pos += tokens, gs_sampling.step += tokens, and slots per
+// step, as by gs_sample. At most GS_DECODE_TOKENS. If draw is not 0, the token that gs_sample draws from the same
+// logits, and its log-probability: draw is 1 for the argmax, else the number of candidates, top_k or V. Or, if
+// logits_only is not 0, the logits of one step, which a gs_sample then samples from.
+// If rows is not 0, tokens is 1 and the step is that of a prompt: all its rows at the positions from pos on, the logits
+// and the token of the last one; pos += rows. draw is then 0. If a block waits longer than `timeout` for another one,
+// or 7/8 of that for weights, the slots of this launch get the token GS_SLOT_TIMEOUT and the position 65536 * step of
+// the program + block, and GS_DECODE_FOR_WEIGHTS in it; the caller then sets the work area to zero.
 typedef struct {
   uint32_t size;
   int32_t count;       // steps of the program
@@ -408,14 +401,16 @@ typedef struct {
   int32_t logits_only;
   int32_t blocks;      // of the grid; 0: one per SM
   gs_ptr stamps;       // (tokens, count + 1, blocks, 4) uint64, zeroed by the caller, or 0: see gs_decode_stamp
-  int32_t draw;        // 0: the argmax, without a log-probability; else up to GS_DECODE_DRAW, or V <= GS_DECODE_DRAW_ALL
+  // 0: the argmax, without a log-probability; else up to GS_DECODE_DRAW, or V <= GS_DECODE_DRAW_ALL
+  int32_t draw;
   int32_t rows;        // 0, or the tokens of a prompt, 2 to GS_DECODE_ROWS
   gs_ptr ids;          // (rows) int32: the prompt
 } gs_decode_args;
-// When a block did what in a step of the program, by %globaltimer; 0 if it has no part in
-// the step. Row `count` is the choice of the token.
+// When a block did what in a step of the program, by %globaltimer; 0 if it has no part in the step. Row `count` is the
+// choice of the token.
 typedef enum {
-  GS_DECODE_READY = 0,      // its first warp has the weights, or the keys and values, that it needs first; may be 0 if it did not wait for them
+  // its first warp has the weights, or the keys and values, that it needs first; may be 0 if it did not wait for them
+  GS_DECODE_READY = 0,
   GS_DECODE_ARRIVED = 1,    // and the inputs
   GS_DECODE_PUBLISHED = 3,  // the last outputs were stored for the other blocks; 2 is not written
 } gs_decode_stamp;
@@ -431,32 +426,28 @@ typedef struct {     // the first bytes of work
   uint32_t expired;  // 0, or 2^31 + what slots get as the position: a block waited too long
 } gs_decode_header;
 GS_API int gs_decode(gs_stream *s, const gs_decode_args *a);
-// One step of the program in a launch of its own, its results bit by bit those of gs_decode.
-// Launches of all steps in order are the decode step of the tokens at *pos up to their logits; a
-// gs_sample takes the tokens. `tail` is how many tokens before this one a launch of gs_decode would
-// have begun, less than as many as gs_decode_work says: attention divides keys by where that is.
-// `epoch` is the same for all steps of a token, and that of the next token is `count` more. So it is
-// of a prompt, where tail is 0. Of the arguments slots, stamps, tokens and logits_only are not read.
+// One step of the program in a launch of its own, its results bit by bit those of gs_decode. Launches of all steps in
+// order are the decode step of the tokens at *pos up to their logits; a gs_sample takes the tokens. `tail` is how many
+// tokens before this one a launch of gs_decode would have begun, less than as many as gs_decode_work says: attention
+// divides keys by where that is. `epoch` is the same for all steps of a token, and that of the next token is `count`
+// more. So it is of a prompt, where tail is 0. Of the arguments slots, stamps, tokens and logits_only are not read.
 GS_API int gs_decode_one(gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch);
-// The bytes of the work area, and how many steps a launch may run, at most GS_DECODE_TOKENS;
-// fewer if draw is not 0, since to draw takes shared memory. The bytes are the same.
-// GS_UNSUPPORTED, with the reason as message, if the device or the model's shape has no such
-// kernel; of the arguments only count, C, NH, P, V, B, blocks, draw and rows are read.
+// The bytes of the work area, and how many steps a launch may run, at most GS_DECODE_TOKENS; fewer if draw is not 0,
+// since to draw takes shared memory. The bytes are the same. GS_UNSUPPORTED, with the reason as message, if the device
+// or the model's shape has no such kernel; of the arguments only count, C, NH, P, V, B, blocks, draw and rows are read.
 GS_API int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens);
 
 // ---------------------------------------------------------------- stamps
 //
-// A kernel of this library can record when it ran, by %globaltimer: a thread of each block
-// writes when the block had waited for the kernels before it, and when it was done. An
-// area holds the stamps of one kernel: GS_STAMP_SLOTS pairs of start and end (uint64). If
-// there are more blocks, the first and the last GS_STAMP_SLOTS/2 write theirs.
+// A kernel of this library can record when it ran, by %globaltimer: a thread of each block writes when the block had
+// waited for the kernels before it, and when it was done. An area holds the stamps of one kernel: GS_STAMP_SLOTS pairs
+// of start and end (uint64). If there are more blocks, the first and the last GS_STAMP_SLOTS/2 write theirs.
 
 #define GS_STAMP_SLOTS 2048
 #define GS_STAMP_AREA (16 * GS_STAMP_SLOTS)
 
-// From now on each kernel launched on the stream takes the next of `count` areas, which
-// the caller has zeroed once. Kernels take none if areas is 0; kernels of NVIDIA's
-// libraries never take one.
+// From now on each kernel launched on the stream takes the next of `count` areas, which the caller has zeroed once.
+// Kernels take none if areas is 0; kernels of NVIDIA's libraries never take one.
 GS_API int gs_stamps_into(gs_stream *s, gs_ptr areas, uint32_t count);
 // How many areas kernels have needed since then; if that is more than count, some got none.
 GS_API int gs_stamps_used(gs_stream *s, uint32_t *used);
@@ -465,9 +456,9 @@ GS_API int gs_stamp_taken_by(gs_stream *s, uint32_t area, const char **name, uin
 // The marker kernel: it only takes an area.
 GS_API int gs_stamp_mark(gs_stream *s);
 
-// ring[passes[i], i] = the least start and the greatest end in area i; passes[i] += 1. The
-// ring is (rows, count) pairs of uint64; later passes than it has rows are not stored.
-// passes is (count) uint64, blocks (count) uint32: the blocks of the areas' kernels.
+// ring[passes[i], i] = the least start and the greatest end in area i; passes[i] += 1. The ring is (rows, count) pairs
+// of uint64; later passes than it has rows are not stored. passes is (count) uint64, blocks (count) uint32: the blocks
+// of the areas' kernels.
 typedef struct {
   uint32_t size;
   uint32_t count, rows;
@@ -481,8 +472,7 @@ typedef struct {
   int64_t uncertainty;    // the most by which host and device differ
   int64_t resolution;     // least step of %globaltimer that was observed
 } gs_clock_pair;
-// Waits for the stream, then compares the clocks through at least 64 bytes of host memory
-// from gs_alloc_host.
+// Waits for the stream, then compares the clocks through at least 64 bytes of host memory from gs_alloc_host.
 GS_API int gs_clock_compare(gs_stream *s, void *host, gs_ptr device_address, gs_clock_pair *out);
 
 // ---------------------------------------------------------------- ceilings
@@ -491,14 +481,13 @@ GS_API int gs_clock_compare(gs_stream *s, void *host, gs_ptr device_address, gs_
 GS_API int gs_nothing(gs_stream *s);
 // `rounds` barriers of a grid of one block per SM; counter is 4 zero bytes.
 GS_API int gs_barriers(gs_stream *s, gs_ptr counter, int rounds);
-// `rounds` hops between all SMs, in a grid of one block per SM: in each, every block
-// publishes `units` units of 16 bytes, 12 of values and an epoch, and then waits until it has
-// read those of all blocks. work is GS_HOP_HEADER + 2 * 16 * units * SMs bytes, zeros before
-// the first launch; epochs go on from launch to launch. GS_UNSUPPORTED below compute
-// capability 9.0, and for more units than the threads of a block read at once.
+// `rounds` hops between all SMs, in a grid of one block per SM: in each, every block publishes `units` units of 16
+// bytes, 12 of values and an epoch, and then waits until it has read those of all blocks. work is GS_HOP_HEADER + 2 *
+// 16 * units * SMs bytes, zeros before the first launch; epochs go on from launch to launch. GS_UNSUPPORTED below
+// compute capability 9.0, and for more units than the threads of a block read at once.
 //
-// With N = 3 * units * SMs values x of 32 bits, x = 0 before the first round of a launch: in
-// round r = 1, 2, ... x[i] becomes i + x[(i + 3 * units * (r-1)) % N], modulo 2^32.
+// With N = 3 * units * SMs values x of 32 bits, x = 0 before the first round of a launch: in round r = 1, 2, ... x[i]
+// becomes i + x[(i + 3 * units * (r-1)) % N], modulo 2^32.
 #define GS_HOP_HEADER 256
 typedef struct {   // the first bytes of work
   uint32_t epoch;  // rounds of all launches; units of epoch e are in the buffer e % 2
@@ -507,9 +496,8 @@ typedef struct {   // the first bytes of work
 GS_API int gs_hops(gs_stream *s, gs_ptr work, int units, int rounds);
 // Reads bytes once, with the loads that the kernels here use; out is 4 bytes.
 GS_API int gs_read(gs_stream *s, gs_ptr p, uint64_t bytes, gs_ptr out);
-// Reads turns * GS_CACHE_TURN bytes, passes times, in one kernel with a block for each
-// turn; out is 4 bytes. With so few bytes that the L2 cache holds them, that is the cache's
-// rate.
+// Reads turns * GS_CACHE_TURN bytes, passes times, in one kernel with a block for each turn; out is 4 bytes. With so
+// few bytes that the L2 cache holds them, that is the cache's rate.
 #define GS_CACHE_TURN 16384
 GS_API int gs_read_again(gs_stream *s, gs_ptr p, uint32_t turns, uint32_t passes, gs_ptr out);
 // dst = src, 16 bytes per access of a thread.

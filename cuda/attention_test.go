@@ -14,13 +14,11 @@ import (
 	"gpt2scope/reference"
 )
 
-// Attention against its formula in float64: every variant, both types, with and
-// without a past and idle rows. What a kernel must not read is NaN: cache rows
-// that no token stands at yet, the rows of qkv that are idle. What it must not
+// Attention against its formula in float64: every variant, both types, with and without a past and idle rows. What a
+// kernel must not read is NaN: cache rows that no token stands at yet, the rows of qkv that are idle. What it must not
 // write is compared bit by bit.
 
-// attentionCase is a shape and the state of the cache; pos of sequence b is
-// pos - b where that is possible.
+// attentionCase is a shape and the state of the cache; pos of sequence b is pos - b where that is possible.
 type attentionCase struct {
 	B, T, Q, NH, HS int
 	pos, pad, P     int
@@ -202,9 +200,8 @@ func (r *attentionRun) check(t *testing.T, d *attentionData) []float32 {
 			}
 		}
 	}
-	// bfloat16: half a unit of 2^-8 from the output, about as much from rounding
-	// the probabilities, of the largest value of the row. float32: the scores carry
-	// some 1e-7 of their own size, 10 or so, into the exponent.
+	// bfloat16: half a unit of 2^-8 from the output, about as much from rounding the probabilities, of the largest value
+	// of the row. float32: the scores carry some 1e-7 of their own size, 10 or so, into the exponent.
 	tolerance := 1e-5
 	if d.dt == cuda.BF16 {
 		tolerance = 1e-2
@@ -233,8 +230,7 @@ func (r *attentionRun) check(t *testing.T, d *attentionData) []float32 {
 	return y
 }
 
-// attentionCases cover decoding, prefill for the last row alone, for all rows and
-// for none.
+// attentionCases cover decoding, prefill for the last row alone, for all rows and for none.
 func attentionCases() []attentionCase {
 	var cases []attentionCase
 	add := func(c attentionCase) {
@@ -279,8 +275,7 @@ func attentionCases() []attentionCase {
 	return cases
 }
 
-// attentionTakes says whether a variant is for a case; the launcher must refuse
-// exactly the others.
+// attentionTakes says whether a variant is for a case; the launcher must refuse exactly the others.
 func attentionTakes(name string, c attentionCase) bool {
 	switch {
 	case name == "auto" || name == "naive" || c.Q == 0:
@@ -373,8 +368,8 @@ func TestAttentionOddRows(t *testing.T) {
 	}
 }
 
-// One captured launch serves every position and every number of idle rows, in any
-// order, each replay appending to the cache that the next ones read.
+// One captured launch serves every position and every number of idle rows, in any order, each replay appending to the
+// cache that the next ones read.
 func TestAttentionGraph(t *testing.T) {
 	g := open(t)
 	type step struct{ pos, pad int }

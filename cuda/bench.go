@@ -64,8 +64,8 @@ func (b *Bench) AllocHost(bytes int64) (*HostBuffer, error) {
 	return p, err
 }
 
-// Time runs f so many times and returns the sorted times that its work took on the
-// device, each divided by the number of passes that f consists of.
+// Time runs f so many times and returns the sorted times that its work took on the device, each divided by the number
+// of passes that f consists of.
 func (b *Bench) Time(repeat, passes int, f func() error) ([]time.Duration, error) {
 	times := make([]time.Duration, repeat)
 	for i := range times {
@@ -82,8 +82,8 @@ func (b *Bench) Time(repeat, passes int, f func() error) ([]time.Duration, error
 	return times, nil
 }
 
-// TimeGraph captures n calls of f, which gets the number of the call, in a graph, and
-// returns the sorted times of one call over repeat launches of it, after two for warm-up.
+// TimeGraph captures n calls of f, which gets the number of the call, in a graph, and returns the sorted times of one
+// call over repeat launches of it, after two for warm-up.
 func (b *Bench) TimeGraph(repeat, n int, f func(i int) error) (times []time.Duration, err error) {
 	g, err := b.Stream.Capture(func() error {
 		for i := range n {
@@ -104,8 +104,8 @@ func (b *Bench) TimeGraph(repeat, n int, f func(i int) error) (times []time.Dura
 	return b.Time(repeat, n, launch)
 }
 
-// Fill writes random numbers from -1 to 1, the same each time, which repeat after 2^20
-// elements. On zeros products would run faster than on the numbers of a model.
+// Fill writes random numbers from -1 to 1, the same each time, which repeat after 2^20 elements. On zeros products
+// would run faster than on the numbers of a model.
 func (b *Bench) Fill(p *Buffer, t DType) error {
 	random := rand.New(rand.NewPCG(3, 4))
 	x := make([]float32, min(1<<20, p.Size()/int64(t.Size())))

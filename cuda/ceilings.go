@@ -10,8 +10,7 @@ import (
 	"gpt2scope/ceilings"
 )
 
-// CeilingsKey names the device and the versions of what runs on it, as a stored set of
-// its ceilings does.
+// CeilingsKey names the device and the versions of what runs on it, as a stored set of its ceilings does.
 func (d *Device) CeilingsKey() (string, error) {
 	driver, runtime, err := d.lib.Versions()
 	if err != nil {
@@ -27,12 +26,11 @@ func (d *Device) CeilingsKey() (string, error) {
 // ceilingRounds is how often each ceiling is measured.
 var ceilingRounds = ceilings.Rounds{Least: 3, Most: 8}
 
-// MeasureCeilings measures what the device can do at most; nothing else should use it
-// meanwhile. It takes about a second, and up to 3 GiB of the device's memory.
+// MeasureCeilings measures what the device can do at most; nothing else should use it meanwhile. It takes about a
+// second, and up to 3 GiB of the device's memory.
 //
-// After the ceilings it measures what copies from and to the host and a compilation cost
-// ([Device.measureCosts]). If that fails, the ceilings are as they are without it, and
-// Missing says why.
+// After the ceilings it measures what copies from and to the host and a compilation cost ([Device.measureCosts]). If
+// that fails, the ceilings are as they are without it, and Missing says why.
 func (d *Device) MeasureCeilings(ctx context.Context) (ceilings.Set, error) {
 	s, err := d.measureCeilings(ctx)
 	if err != nil {
@@ -135,18 +133,20 @@ func (b *Bench) bandwidths() ([]ceilings.Quantity, error) {
 		memory(ceilings.Copy,
 			b.way("a kernel", 2*gigabytes, func() error { return b.Stream.CopyKernel(dst.Ptr(), src.Ptr(), n) }),
 			b.way("the driver's copy", 2*gigabytes, func() error { return b.Stream.CopyOnDevice(dst, 0, src, 0, n) })),
-		memory(ceilings.Read, b.way("a kernel", gigabytes, func() error { return b.Stream.ReadKernel(src.Ptr(), n, dst.Ptr()) })),
+		memory(ceilings.Read, b.way("a kernel", gigabytes, func() error {
+			return b.Stream.ReadKernel(src.Ptr(), n,
+				dst.Ptr())
+		})),
 	}, nil
 }
 
-// cacheReads is how many bytes a measurement of the L2 cache reads: so many that the start
-// of the kernel is a small part of its time.
+// cacheReads is how many bytes a measurement of the L2 cache reads: so many that the start of the kernel is a small
+// part of its time.
 const cacheReads = 4 << 30
 
-// cache reads data that the L2 cache holds over and over in one kernel. The data are as
-// many turns for each SM as its threads can read at once, as long as they take no more than
-// a quarter of the cache: half of the caches of recent GPUs is farther from an SM than the
-// other half, and is slower.
+// cache reads data that the L2 cache holds over and over in one kernel. The data are as many turns for each SM as its
+// threads can read at once, as long as they take no more than a quarter of the cache: half of the caches of recent GPUs
+// is farther from an SM than the other half, and is slower.
 func (b *Bench) cache() ([]ceilings.Quantity, error) {
 	info := b.Device.Info()
 	l2, turns := int64(info.L2Bytes), info.Processors
@@ -171,14 +171,14 @@ func (b *Bench) cache() ([]ceilings.Quantity, error) {
 	for ; n > 0; n-- {
 		bytes := int64(n) * int64(turns) * CacheTurn
 		passes := int(cacheReads / bytes)
-		q.Ways = append(q.Ways, b.way(fmt.Sprintf("a kernel, %.1f MiB again and again", float64(bytes)/(1<<20)), float64(bytes)*float64(passes)/1e9,
+		q.Ways = append(q.Ways, b.way(fmt.Sprintf("a kernel, %.1f MiB again and again", float64(bytes)/(1<<20)),
+			float64(bytes)*float64(passes)/1e9,
 			func() error { return b.Stream.ReadAgain(src.Ptr(), int(bytes/CacheTurn), passes, out.Ptr()) }))
 	}
 	return []ceilings.Quantity{q}, nil
 }
 
-// product multiplies two square matrices of random numbers, by the fastest of
-// some algorithms.
+// product multiplies two square matrices of random numbers, by the fastest of some algorithms.
 func (b *Bench) product(n int64, t DType, name string) ([]ceilings.Quantity, error) {
 	free, _, err := b.Device.Memory()
 	if err != nil {
@@ -202,7 +202,8 @@ func (b *Bench) product(n int64, t DType, name string) ([]ceilings.Quantity, err
 		return nil, err
 	}
 	return []ceilings.Quantity{{Value: ceilings.Value{Name: name, Unit: ceilings.TFLOPs}, Ways: []ceilings.Way{
-		b.way(fmt.Sprintf("a product of %d x %d x %d by cuBLASLt", n, n, n), 2*float64(n)*float64(n)*float64(n)/1e12, func() error { return b.Stream.Linear(a) })}}}, nil
+		b.way(fmt.Sprintf("a product of %d x %d x %d by cuBLASLt", n, n, n), 2*float64(n)*float64(n)*float64(n)/1e12,
+			func() error { return b.Stream.Linear(a) })}}}, nil
 }
 
 // launch times empty launches in a graph.
@@ -214,7 +215,8 @@ func (b *Bench) launch() ([]ceilings.Quantity, error) {
 		times, err := b.TimeGraph(11, 200, func(int) error { return b.Stream.EmptyKernel() })
 		return micros(times), err
 	}
-	return []ceilings.Quantity{{Value: ceilings.Value{Name: "launch", Unit: ceilings.Micro}, Ways: []ceilings.Way{{Name: "an empty kernel after another, in a graph", Round: round}}}}, nil
+	return []ceilings.Quantity{{Value: ceilings.Value{Name: "launch", Unit: ceilings.Micro},
+		Ways: []ceilings.Way{{Name: "an empty kernel after another, in a graph", Round: round}}}}, nil
 }
 
 // barrier times barriers over the device.
@@ -231,8 +233,8 @@ func (b *Bench) barrier() ([]ceilings.Quantity, error) {
 	})
 }
 
-// hop times the exchange of a vector of which each SM writes so many packets. It measures
-// nothing if the device has no kernel for that.
+// hop times the exchange of a vector of which each SM writes so many packets. It measures nothing if the device has no
+// kernel for that.
 func (b *Bench) hop(packets int) ([]ceilings.Quantity, error) {
 	processors := b.Device.Info().Processors
 	work, err := b.Alloc(HopBytes(packets, processors))
@@ -242,23 +244,26 @@ func (b *Bench) hop(packets int) ([]ceilings.Quantity, error) {
 	if err := work.Write(0, make([]byte, work.Size())); err != nil {
 		return nil, err
 	}
-	q := ceilings.Quantity{Value: ceilings.Value{Name: "hop", Unit: ceilings.Micro, Size: int64(12 * packets * processors)}}
-	all, err := perRound(q, fmt.Sprintf("every SM reads 12 bytes x %d of every other, in one kernel", packets), func(rounds int) ([]time.Duration, error) {
-		times, err := b.Time(11, 1, func() error { return b.Stream.Hops(work, packets, rounds) })
-		if err != nil {
-			return nil, err
-		}
-		return times, HopsCompleted(work)
-	})
+	q := ceilings.Quantity{Value: ceilings.Value{Name: "hop", Unit: ceilings.Micro,
+		Size: int64(12 * packets * processors)}}
+	all, err := perRound(q, fmt.Sprintf("every SM reads 12 bytes x %d of every other, in one kernel", packets),
+		func(rounds int) ([]time.Duration, error) {
+			times, err := b.Time(11, 1, func() error { return b.Stream.Hops(work, packets, rounds) })
+			if err != nil {
+				return nil, err
+			}
+			return times, HopsCompleted(work)
+		})
 	if errors.Is(err, ErrNoKernel) {
 		return nil, nil
 	}
 	return all, err
 }
 
-// perRound measures a round of a kernel of many rounds: what a thousand more of them add to
-// its time. times returns sorted times of the kernel with so many rounds.
-func perRound(q ceilings.Quantity, how string, times func(rounds int) ([]time.Duration, error)) ([]ceilings.Quantity, error) {
+// perRound measures a round of a kernel of many rounds: what a thousand more of them add to its time. times returns
+// sorted times of the kernel with so many rounds.
+func perRound(q ceilings.Quantity, how string,
+	times func(rounds int) ([]time.Duration, error)) ([]ceilings.Quantity, error) {
 	if _, err := times(1); err != nil { // loads the kernel
 		return nil, err
 	}

@@ -74,8 +74,8 @@ func TestMeasureCeilings(t *testing.T) {
 	}
 }
 
-// If copies or compilations cannot be measured, the ceilings are those without them, in value and
-// number, whichever call fails; what fails before is an error as ever.
+// If copies or compilations cannot be measured, the ceilings are those without them, in value and number, whichever
+// call fails; what fails before is an error as ever.
 func TestCostsFail(t *testing.T) {
 	lib, dev, control := openStub(t)
 	stub.BLAS(t)
@@ -118,8 +118,7 @@ func TestCostsFail(t *testing.T) {
 	control.Reset()
 }
 
-// A block that waits too long for a unit is an error. A device without the kernel has the
-// other ceilings.
+// A block that waits too long for a unit is an error. A device without the kernel has the other ceilings.
 func TestMeasureHops(t *testing.T) {
 	stub.BLAS(t)
 	_, dev, control := openStub(t)

@@ -16,9 +16,9 @@ const (
 	roundCopies  = 5        // of one round
 )
 
-// measureCosts measures what work on the device costs besides its kernels: copies from and to pinned
-// and pageable host memory, and a compilation by NVRTC. Times are those of the host, from the call
-// until the data are there. What cannot be measured is left out; err says why.
+// measureCosts measures what work on the device costs besides its kernels: copies from and to pinned and pageable host
+// memory, and a compilation by NVRTC. Times are those of the host, from the call until the data are there. What cannot
+// be measured is left out; err says why.
 func (d *Device) measureCosts(ctx context.Context) (values []ceilings.Value, err error) {
 	b, err := NewBench(d)
 	if err != nil {
@@ -86,33 +86,36 @@ func (b *Bench) transfers() ([]ceilings.Quantity, error) {
 		}
 		out = append(out,
 			ceilings.Quantity{Value: ceilings.Value{Name: c.name, Unit: ceilings.GBs, Where: c.where},
-				Ways: []ceilings.Way{{Name: fmt.Sprintf("copies of %d MiB", n>>20), Round: round(n, func(t time.Duration) float64 { return float64(n) / float64(t) })}}},
+				Ways: []ceilings.Way{{Name: fmt.Sprintf("copies of %d MiB", n>>20),
+					Round: round(n, func(t time.Duration) float64 { return float64(n) / float64(t) })}}},
 			ceilings.Quantity{Value: ceilings.Value{Name: c.name, Unit: ceilings.Micro, Where: c.where},
-				Ways: []ceilings.Way{{Name: fmt.Sprintf("copies of %d bytes", latencyBytes), Round: round(latencyBytes, func(t time.Duration) float64 { return float64(t) / 1e3 })}}})
+				Ways: []ceilings.Way{{Name: fmt.Sprintf("copies of %d bytes", latencyBytes),
+					Round: round(latencyBytes, func(t time.Duration) float64 { return float64(t) / 1e3 })}}})
 	}
 	return out, nil
 }
 
-// compiling is a compilation by NVRTC of a kernel that does nothing, and its loading. The source
-// differs each time, so that no cache has it.
+// compiling is a compilation by NVRTC of a kernel that does nothing, and its loading. The source differs each time, so
+// that no cache has it.
 func (d *Device) compiling() ceilings.Quantity {
-	return ceilings.Quantity{Value: ceilings.Value{Name: ceilings.NVRTC, Unit: ceilings.Micro}, Ways: []ceilings.Way{{Name: "a kernel that does nothing, compiled and loaded", Round: func() ([]float64, error) {
-		var values []float64
-		for i := range 4 {
-			source := fmt.Sprintf("extern \"C\" __global__ void nothing%d_%d() {}\n", time.Now().UnixNano(), i)
-			start := time.Now()
-			m, err := d.Compile("nothing.cu", source)
-			took := time.Since(start)
-			if err != nil {
-				return nil, err
+	return ceilings.Quantity{Value: ceilings.Value{Name: ceilings.NVRTC, Unit: ceilings.Micro},
+		Ways: []ceilings.Way{{Name: "a kernel that does nothing, compiled and loaded", Round: func() ([]float64, error) {
+			var values []float64
+			for i := range 4 {
+				source := fmt.Sprintf("extern \"C\" __global__ void nothing%d_%d() {}\n", time.Now().UnixNano(), i)
+				start := time.Now()
+				m, err := d.Compile("nothing.cu", source)
+				took := time.Since(start)
+				if err != nil {
+					return nil, err
+				}
+				if err := m.Free(); err != nil {
+					return nil, err
+				}
+				if i > 0 { // the first opens NVRTC
+					values = append(values, float64(max(1, took))/1e3)
+				}
 			}
-			if err := m.Free(); err != nil {
-				return nil, err
-			}
-			if i > 0 { // the first opens NVRTC
-				values = append(values, float64(max(1, took))/1e3)
-			}
-		}
-		return values, nil
-	}}}}
+			return values, nil
+		}}}}
 }

@@ -23,8 +23,8 @@ const (
 	decodeDrawAll = C.GS_DECODE_DRAW_ALL
 )
 
-// DecodeStamp is when a block of a decode kernel did what in a step, by %globaltimer, as
-// in gs_decode_stamp. It is zero if the block has no part in the step.
+// DecodeStamp is when a block of a decode kernel did what in a step, by %globaltimer, as in gs_decode_stamp. It is zero
+// if the block has no part in the step.
 type DecodeStamp [C.GS_DECODE_PUBLISHED + 1]uint64
 
 // What a DecodeStamp has the times of.
@@ -87,8 +87,8 @@ type FoldArgs struct {
 	Folded      Ptr // (N) float32: W shift + bias
 }
 
-// DecodeArgs are gs_decode_args: decode steps of 1 to 8 sequences, with weights and cache in bfloat16, or a
-// prompt of up to 8 tokens of one sequence.
+// DecodeArgs are gs_decode_args: decode steps of 1 to 8 sequences, with weights and cache in bfloat16, or a prompt of
+// up to 8 tokens of one sequence.
 type DecodeArgs struct {
 	size        uint32
 	Count       int32 // steps of the program
@@ -114,14 +114,13 @@ type DecodeArgs struct {
 	IDs         Ptr   // (Rows) int32: the prompt
 }
 
-// CanDraw tells whether a decode kernel can draw tokens from so many candidates, the likeliest
-// of a vocabulary.
+// CanDraw tells whether a decode kernel can draw tokens from so many candidates, the likeliest of a vocabulary.
 func CanDraw(candidates, vocab int) bool {
 	return candidates >= 1 && candidates <= vocab && (candidates <= decodeDraw || vocab <= decodeDrawAll)
 }
 
-// Fold launches sums = W gain and folded = W shift + bias: with these a decode program
-// does a LayerNorm after the product that follows it.
+// Fold launches sums = W gain and folded = W shift + bias: with these a decode program does a LayerNorm after the
+// product that follows it.
 func (s *Stream) Fold(a FoldArgs) error {
 	c := s.c.Load()
 	switch {
@@ -136,9 +135,8 @@ func (s *Stream) Fold(a FoldArgs) error {
 	return failed("gs_fold", C.call_gs_fold(s.dev.lib.table, c, (*C.gs_fold_args)(unsafe.Pointer(&a))))
 }
 
-// CheckDecode reports what is wrong with a program for launches of these arguments: an
-// unknown kind, a product whose data does not match its shape, a missing pointer, or an
-// order in which a step reads what none has written.
+// CheckDecode reports what is wrong with a program for launches of these arguments: an unknown kind, a product whose
+// data does not match its shape, a missing pointer, or an order in which a step reads what none has written.
 func CheckDecode(program []DecodeStep, a DecodeArgs) error {
 	if len(program) != int(a.Count) || a.Count < 1 {
 		return shapeError("Decode", "a program of %d steps for Count=%d", len(program), a.Count)
@@ -224,9 +222,9 @@ func checkDecode(op string, a *DecodeArgs, run bool) error {
 	return nil
 }
 
-// Decode launches decode steps, one after another in one kernel: token = argmax of the
-// logits of each, unless Draw or LogitsOnly is set. Or, with Rows, a prompt, and the token after
-// it. The caller has checked the program by [CheckDecode], and that positions stay below P.
+// Decode launches decode steps, one after another in one kernel: token = argmax of the logits of each, unless Draw or
+// LogitsOnly is set. Or, with Rows, a prompt, and the token after it. The caller has checked the program by
+// [CheckDecode], and that positions stay below P.
 func (s *Stream) Decode(a DecodeArgs) error {
 	c := s.c.Load()
 	if c == nil {
@@ -238,12 +236,11 @@ func (s *Stream) Decode(a DecodeArgs) error {
 	return failed("gs_decode", C.call_gs_decode(s.dev.lib.table, c, (*C.gs_decode_args)(unsafe.Pointer(&a))))
 }
 
-// DecodeOne launches one step of a decode program, its results bit by bit those of [Stream.Decode].
-// Launches of all steps in order are the decode step of the token at Pos up to its logits; a
-// [Stream.Sample] takes the token. tail is how many tokens before this one a launch of Decode would
-// have begun, since attention divides keys by where that is. epoch is the same for all steps of a
-// token, and that of the next token is Count more; a prompt has one for all its rows. Stamps, Tokens and
-// LogitsOnly are not read, nor is what Slots points at, which must be given all the same.
+// DecodeOne launches one step of a decode program, its results bit by bit those of [Stream.Decode]. Launches of all
+// steps in order are the decode step of the token at Pos up to its logits; a [Stream.Sample] takes the token. tail is
+// how many tokens before this one a launch of Decode would have begun, since attention divides keys by where that is.
+// epoch is the same for all steps of a token, and that of the next token is Count more; a prompt has one for all its
+// rows. Stamps, Tokens and LogitsOnly are not read, nor is what Slots points at, which must be given all the same.
 func (s *Stream) DecodeOne(a DecodeArgs, step, tail int, epoch uint32) error {
 	c := s.c.Load()
 	if c == nil {
@@ -261,9 +258,9 @@ func (s *Stream) DecodeOne(a DecodeArgs, step, tail int, epoch uint32) error {
 		C.int(step), C.int(tail), C.uint32_t(epoch)))
 }
 
-// DecodeWork returns how many bytes of Work a Decode of this shape needs, and how many decode
-// steps a launch may run, at most DecodeTokens; fewer where Draw is set. If the device or the model's
-// shape has no such kernel, the error matches [ErrNoKernel].
+// DecodeWork returns how many bytes of Work a Decode of this shape needs, and how many decode steps a launch may run,
+// at most DecodeTokens; fewer where Draw is set. If the device or the model's shape has no such kernel, the error
+// matches [ErrNoKernel].
 func (s *Stream) DecodeWork(a DecodeArgs) (bytes int64, tokens int, err error) {
 	c := s.c.Load()
 	if c == nil {

@@ -65,8 +65,7 @@ func TestCheckDecode(t *testing.T) {
 	}
 }
 
-// Shapes are checked before crossing into C, refusals match ErrNoKernel, other failures do
-// not.
+// Shapes are checked before crossing into C, refusals match ErrNoKernel, other failures do not.
 func TestDecodeChecks(t *testing.T) {
 	_, dev, c := openStub(t)
 	s, err := dev.NewStream()

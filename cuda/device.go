@@ -35,8 +35,8 @@ type Device struct {
 	info  DeviceInfo
 }
 
-// Device returns the i-th GPU. An error is an *UnavailableError where there is none
-// or it is older than compute capability 8.0.
+// Device returns the i-th GPU. An error is an *UnavailableError where there is none or it is older than compute
+// capability 8.0.
 func (l *Library) Device(i int) (*Device, error) {
 	n, err := l.DeviceCount()
 	if err != nil {
@@ -56,13 +56,17 @@ func (l *Library) Device(i int) (*Device, error) {
 	if err := failed("gs_device_get", C.call_gs_device_get(l.table, C.int(i), &c)); err != nil {
 		return nil, err
 	}
-	info := DeviceInfo{Index: i, Name: C.GoString(&c.name[0]), Major: int(c.major), Minor: int(c.minor), Processors: int(c.processors),
-		ThreadsPerProcessor: int(c.threads_per_processor), BlocksPerProcessor: int(c.blocks_per_processor), RegistersPerProc: int(c.registers_per_processor),
+	info := DeviceInfo{Index: i, Name: C.GoString(&c.name[0]), Major: int(c.major), Minor: int(c.minor),
+		Processors:          int(c.processors),
+		ThreadsPerProcessor: int(c.threads_per_processor), BlocksPerProcessor: int(c.blocks_per_processor),
+		RegistersPerProc:   int(c.registers_per_processor),
 		SharedPerProcessor: int(c.shared_per_processor), SharedPerBlock: int(c.shared_per_block), ClockKHz: int(c.clock_khz),
 		MemoryClockKHz: int(c.memory_clock_khz), MemoryBusBits: int(c.memory_bus_bits), L2Bytes: int(c.l2_bytes),
-		PCI: fmt.Sprintf("%04x:%02x:%02x.0", int(c.pci_domain), int(c.pci_bus), int(c.pci_device)), MemoryBytes: uint64(c.memory_bytes)}
+		PCI:         fmt.Sprintf("%04x:%02x:%02x.0", int(c.pci_domain), int(c.pci_bus), int(c.pci_device)),
+		MemoryBytes: uint64(c.memory_bytes)}
 	if info.Major < 8 {
-		return nil, unavailable(DeviceTooOld, nil, "GPU %d (%s) has compute capability %d.%d; 8.0 or later is needed", i, info.Name, info.Major, info.Minor)
+		return nil, unavailable(DeviceTooOld, nil, "GPU %d (%s) has compute capability %d.%d; 8.0 or later is needed", i,
+			info.Name, info.Major, info.Minor)
 	}
 	return &Device{l, C.int(i), info}, nil
 }
@@ -144,7 +148,8 @@ func (b *Buffer) Write(off int64, p []byte) error {
 	if err != nil || len(p) == 0 {
 		return err
 	}
-	return failed("gs_copy_now", C.call_write(b.dev.lib.table, b.dev.index, dst, unsafe.Pointer(&p[0]), C.uint64_t(len(p))))
+	return failed("gs_copy_now", C.call_write(b.dev.lib.table, b.dev.index, dst, unsafe.Pointer(&p[0]),
+		C.uint64_t(len(p))))
 }
 
 // Read copies from the device to p and ends when that is done.
@@ -156,8 +161,8 @@ func (b *Buffer) Read(off int64, p []byte) error {
 	return failed("gs_copy_now", C.call_read(b.dev.lib.table, b.dev.index, unsafe.Pointer(&p[0]), src, C.uint64_t(len(p))))
 }
 
-// HostBuffer is pinned host memory: the device copies from and to it by itself,
-// and kernels can read and write it. The garbage collector does not know it.
+// HostBuffer is pinned host memory: the device copies from and to it by itself, and kernels can read and write it. The
+// garbage collector does not know it.
 type HostBuffer struct {
 	dev  *Device
 	host atomic.Pointer[byte] // nil once freed
@@ -172,7 +177,8 @@ func (d *Device) AllocHost(bytes int64) (*HostBuffer, error) {
 	}
 	var p unsafe.Pointer
 	var address C.gs_ptr
-	if err := failed("gs_alloc_host", C.call_gs_alloc_host(d.lib.table, d.index, C.uint64_t(bytes), &p, &address)); err != nil {
+	if err := failed("gs_alloc_host", C.call_gs_alloc_host(d.lib.table, d.index, C.uint64_t(bytes), &p,
+		&address)); err != nil {
 		return nil, fmt.Errorf("cannot allocate %d bytes of pinned memory: %w", bytes, err)
 	}
 	h := &HostBuffer{dev: d, ptr: Ptr(address), size: bytes}

@@ -13,12 +13,11 @@ import (
 // ErrFreed is returned by the use of an object that was freed or closed.
 var ErrFreed = errors.New("it was freed")
 
-// ErrOutOfMemory is matched by errors of allocations for which the device has no
-// room.
+// ErrOutOfMemory is matched by errors of allocations for which the device has no room.
 var ErrOutOfMemory = errors.New("out of GPU memory")
 
-// ErrNoKernel is matched by errors of launches for whose shape, type or device there is no
-// kernel. Nothing was launched.
+// ErrNoKernel is matched by errors of launches for whose shape, type or device there is no kernel. Nothing was
+// launched.
 var ErrNoKernel = errors.New("there is no such kernel")
 
 // Error is a call of the library that failed.
@@ -42,8 +41,8 @@ const (
 	cooperativeTooMany = 720 // cudaErrorCooperativeLaunchTooLarge
 )
 
-// Is makes running out of device memory match ErrOutOfMemory. What has no kernel, and a
-// grid whose blocks cannot all be resident at once, match ErrNoKernel.
+// Is makes running out of device memory match ErrOutOfMemory. What has no kernel, and a grid whose blocks cannot all be
+// resident at once, match ErrNoKernel.
 func (e *Error) Is(target error) bool {
 	switch e.Status {
 	case outOfMemory:

@@ -16,8 +16,8 @@ import (
 	"gpt2scope/nvtx"
 )
 
-// The six steps of any GPU program, with a kernel compiled at run time. Each has an
-// NVTX range of its own and is timed; while the GPU works, the CPU counts.
+// The six steps of any GPU program, with a kernel compiled at run time. Each has an NVTX range of its own and is timed;
+// while the GPU works, the CPU counts.
 func Example_vectorAdd() {
 	lib, err := cuda.Open()
 	if err != nil {
@@ -279,8 +279,7 @@ func launches(s *cuda.Stream) map[string]func() error {
 	}
 }
 
-// A launch allocates nothing in Go. Launches of Sample are recorded and never
-// replayed: its addresses are none.
+// A launch allocates nothing in Go. Launches of Sample are recorded and never replayed: its addresses are none.
 func TestLaunchesAllocateNothing(t *testing.T) {
 	_, dev, c := openStub(t)
 	s, err := dev.NewStream()
@@ -318,8 +317,7 @@ func TestLaunchesAllocateNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkLaunch is what the Go side of a launch costs: the stub's does next to
-// nothing, and writes no call down.
+// BenchmarkLaunch is what the Go side of a launch costs: the stub's does next to nothing, and writes no call down.
 func BenchmarkLaunch(b *testing.B) {
 	path := stub.Build(b, "STUB_QUIET")
 	lib, err := cuda.OpenFile(path)

@@ -11,8 +11,8 @@ import (
 	"gpt2scope/cuda"
 )
 
-// What the tests of kernels share. They need a GPU and are skipped where there is
-// none, unless GPT2SCOPE_REQUIRE_GPU=1 says that there must be.
+// What the tests of kernels share. They need a GPU and are skipped where there is none, unless GPT2SCOPE_REQUIRE_GPU=1
+// says that there must be.
 
 // gpu is the first GPU, with a stream on it.
 type gpu struct {
@@ -54,12 +54,11 @@ func open(t *testing.T) *gpu {
 	return &gpu{t: t, lib: lib, dev: dev, stream: stream}
 }
 
-// variants returns how many kernels the library has for an operation. Tests run all of
-// them, so that a new one is tested where it is added.
+// variants returns how many kernels the library has for an operation. Tests run all of them, so that a new one is
+// tested where it is added.
 func (g *gpu) variants(op cuda.Op) int32 { return int32(len(g.lib.Variants(op))) }
 
-// ran tells whether a launch of a variant ran. One past auto and naive may refuse a shape;
-// it must run at another.
+// ran tells whether a launch of a variant ran. One past auto and naive may refuse a shape; it must run at another.
 func (g *gpu) ran(name string, op cuda.Op, variant int32, err error) bool {
 	g.t.Helper()
 	const unsupported = 20001 // GS_UNSUPPORTED
@@ -239,8 +238,8 @@ func f16value(h uint16) float32 {
 	return sign * float32(math.Ldexp(1+m/1024, e-15))
 }
 
-// closeTo fails where the largest difference is more than tol times the largest
-// magnitude wanted, or a number is not finite.
+// closeTo fails where the largest difference is more than tol times the largest magnitude wanted, or a number is not
+// finite.
 func closeTo[F float32 | float64](t *testing.T, name string, got []float32, want []F, tol float64) {
 	t.Helper()
 	if len(got) != len(want) {

@@ -33,8 +33,8 @@ const (
 	BLASWorkspace = C.GS_BLAS_WORKSPACE // bytes of device memory that a stream takes for cuBLASLt
 )
 
-// The launchers check what C assumes, then cross once. They allocate nothing where
-// all is well: the argument struct stays on the stack.
+// The launchers check what C assumes, then cross once. They allocate nothing where all is well: the argument struct
+// stays on the stack.
 
 // isType reports whether a type is one of the kernels'.
 func isType(d DType) bool { return d == F32 || d == BF16 }
@@ -96,7 +96,8 @@ func checkLinear(op string, a *LinearArgs, run bool) error {
 	case a.Act < ActNone || a.Act > ReLU:
 		return shapeError(op, "activation %d is not known", a.Act)
 	case a.Accumulate != 0 && (a.YType != F32 || a.Act != ActNone):
-		return shapeError(op, "only a float32 y with no activation can be added to, not type %d with activation %d", a.YType, a.Act)
+		return shapeError(op, "only a float32 y with no activation can be added to, not type %d with activation %d", a.YType,
+			a.Act)
 	case a.Gain != 0 && a.M > GEMVRows:
 		return shapeError(op, "LayerNorm on the way in takes up to %d rows, not %d", GEMVRows, a.M)
 	case a.Gain != 0 && a.Shift == 0:
@@ -108,8 +109,8 @@ func checkLinear(op string, a *LinearArgs, run bool) error {
 	return nil
 }
 
-// Linear launches y = act(norm(x) W^T + bias), or y += norm(x) W^T + bias. More
-// than GEMVRows rows need Library.OpenBLAS before.
+// Linear launches y = act(norm(x) W^T + bias), or y += norm(x) W^T + bias. More than GEMVRows rows need
+// Library.OpenBLAS before.
 func (s *Stream) Linear(a LinearArgs) error {
 	c := s.c.Load()
 	if c == nil {
@@ -128,14 +129,14 @@ type LinearAlgorithm struct {
 	Text         string  // for people: algorithm, tile, stages, split-K
 }
 
-// LinearAlgorithm returns the algorithm of a product, which is chosen where there is
-// none yet. Only the shape and types of the arguments count.
+// LinearAlgorithm returns the algorithm of a product, which is chosen where there is none yet. Only the shape and types
+// of the arguments count.
 func (s *Stream) LinearAlgorithm(a LinearArgs) (LinearAlgorithm, error) {
 	return s.algorithm("LinearAlgorithm", a, 0)
 }
 
-// TuneLinear runs a product with up to so many of cuBLASLt's candidates, which
-// waits and overwrites y, and keeps and returns the fastest.
+// TuneLinear runs a product with up to so many of cuBLASLt's candidates, which waits and overwrites y, and keeps and
+// returns the fastest.
 func (s *Stream) TuneLinear(a LinearArgs, candidates int) (LinearAlgorithm, error) {
 	if candidates < 1 || candidates > 1<<20 {
 		return LinearAlgorithm{}, shapeError("TuneLinear", "%d candidates; it must be from 1 to %d", candidates, 1<<20)
@@ -192,8 +193,8 @@ func checkAttention(op string, a *AttentionArgs, run bool) error {
 	return nil
 }
 
-// Attention launches: keys and values of the new rows go into the cache, and
-// y = softmax(scale q k^T, causal) v for the last Q rows of each sequence.
+// Attention launches: keys and values of the new rows go into the cache, and y = softmax(scale q k^T, causal) v for the
+// last Q rows of each sequence.
 func (s *Stream) Attention(a AttentionArgs) error {
 	c := s.c.Load()
 	if c == nil {
@@ -215,7 +216,8 @@ func (s *Stream) AttentionWork(a AttentionArgs) (int64, error) {
 		return 0, err
 	}
 	var n C.uint64_t
-	err := failed("gs_attention_work", C.call_gs_attention_work(s.dev.lib.table, c, (*C.gs_attention_args)(unsafe.Pointer(&a)), &n))
+	err := failed("gs_attention_work", C.call_gs_attention_work(s.dev.lib.table, c,
+		(*C.gs_attention_args)(unsafe.Pointer(&a)), &n))
 	return int64(n), err
 }
 
@@ -332,8 +334,7 @@ func (s *Stream) EmptyKernel() error {
 	return failed("gs_nothing", C.call_gs_nothing(t, c))
 }
 
-// Barriers launches one block per SM that meet so many times at a grid barrier.
-// counter is 4 zero bytes.
+// Barriers launches one block per SM that meet so many times at a grid barrier. counter is 4 zero bytes.
 func (s *Stream) Barriers(counter Ptr, rounds int) error {
 	t, c, err := s.handle("Barriers")
 	if err != nil {
@@ -350,30 +351,32 @@ func HopBytes(packets, processors int) int64 {
 	return C.GS_HOP_HEADER + 2*16*int64(packets)*int64(processors)
 }
 
-// Hops launches one block per SM. In each of so many rounds every block publishes so many
-// packets of 16 bytes, and reads those of all blocks. work is [HopBytes], zeros before the
-// first launch. The error matches [ErrNoKernel] if the device has no such kernel.
-// [HopsCompleted] says whether all rounds ran.
+// Hops launches one block per SM. In each of so many rounds every block publishes so many packets of 16 bytes, and
+// reads those of all blocks. work is [HopBytes], zeros before the first launch. The error matches [ErrNoKernel] if the
+// device has no such kernel. [HopsCompleted] says whether all rounds ran.
 func (s *Stream) Hops(work *Buffer, packets, rounds int) error {
 	t, c, err := s.handle("Hops")
 	if err != nil {
 		return err
 	}
-	if processors := s.dev.info.Processors; work.Ptr() == 0 || packets < 1 || packets > maxRows || rounds < 1 || rounds > maxRows || work.Size() < HopBytes(packets, processors) {
-		return shapeError("Hops", "%d rounds of %d packets of each of %d SMs, %d bytes at %#x; %d are needed", rounds, packets, processors, work.Size(), uint64(work.Ptr()), HopBytes(packets, processors))
+	if processors := s.dev.info.Processors; work.Ptr() == 0 || packets < 1 || packets > maxRows || rounds < 1 ||
+		rounds > maxRows || work.Size() < HopBytes(packets, processors) {
+		return shapeError("Hops", "%d rounds of %d packets of each of %d SMs, %d bytes at %#x; %d are needed", rounds,
+			packets, processors, work.Size(), uint64(work.Ptr()), HopBytes(packets, processors))
 	}
 	return failed("gs_hops", C.call_gs_hops(t, c, C.gs_ptr(work.Ptr()), C.int(packets), C.int(rounds)))
 }
 
-// HopsCompleted returns an error if a block of a launch of [Stream.Hops] waited a second for
-// another one, so that the rounds did not complete. The launch must have ended.
+// HopsCompleted returns an error if a block of a launch of [Stream.Hops] waited a second for another one, so that the
+// rounds did not complete. The launch must have ended.
 func HopsCompleted(work *Buffer) error {
 	var header C.gs_hop_header
 	if err := work.Read(0, unsafe.Slice((*byte)(unsafe.Pointer(&header)), unsafe.Sizeof(header))); err != nil {
 		return err
 	}
 	if header.late != 0 {
-		return errors.New("a block waited more than a second for another one while they exchanged values; try again with nothing else running on the GPU")
+		return errors.New("a block waited more than a second for another one while they exchanged values; " +
+			"try again with nothing else running on the GPU")
 	}
 	return nil
 }
@@ -393,8 +396,8 @@ func (s *Stream) ReadKernel(p Ptr, bytes int64, out Ptr) error {
 // CacheTurn is the bytes of a turn of [Stream.ReadAgain].
 const CacheTurn = C.GS_CACHE_TURN
 
-// ReadAgain launches a kernel that reads turns of [CacheTurn] bytes, a block for each,
-// over and over: passes times. out is 4 bytes.
+// ReadAgain launches a kernel that reads turns of [CacheTurn] bytes, a block for each, over and over: passes times. out
+// is 4 bytes.
 func (s *Stream) ReadAgain(p Ptr, turns, passes int, out Ptr) error {
 	t, c, err := s.handle("ReadAgain")
 	if err != nil {
@@ -403,7 +406,8 @@ func (s *Stream) ReadAgain(p Ptr, turns, passes int, out Ptr) error {
 	if p == 0 || out == 0 || turns < 1 || turns > maxRows || passes < 1 || passes > maxRows {
 		return shapeError("ReadAgain", "%d turns, %d times, at %#x; out at %#x", turns, passes, uint64(p), uint64(out))
 	}
-	return failed("gs_read_again", C.call_gs_read_again(t, c, C.gs_ptr(p), C.uint32_t(turns), C.uint32_t(passes), C.gs_ptr(out)))
+	return failed("gs_read_again", C.call_gs_read_again(t, c, C.gs_ptr(p), C.uint32_t(turns), C.uint32_t(passes),
+		C.gs_ptr(out)))
 }
 
 // CopyKernel launches a kernel that copies bytes: dst = src.

@@ -3,8 +3,7 @@ package cuda
 // #include "shim.h"
 import "C"
 
-// layouts pairs each struct of Go with that of C, for the test that compares them;
-// tests cannot use cgo themselves.
+// layouts pairs each struct of Go with that of C, for the test that compares them; tests cannot use cgo themselves.
 func layouts() map[string][2]any {
 	return map[string][2]any{
 		"EmbedArgs":      {EmbedArgs{}, C.gs_embed_args{}},

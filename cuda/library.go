@@ -52,10 +52,9 @@ var opened struct {
 	byPath map[string]*Library
 }
 
-// Open finds and opens the library: the file that the environment variable
-// GPT2SCOPE_CUDA_LIB names, else libgpt2scope_cuda.so beside the program, in lib/
-// beside it, in ../lib from there, in ./lib. An error is an *UnavailableError.
-// A library is opened once; opening it again gives the same.
+// Open finds and opens the library: the file that the environment variable GPT2SCOPE_CUDA_LIB names, else
+// libgpt2scope_cuda.so beside the program, in lib/ beside it, in ../lib from there, in ./lib. An error is an
+// *UnavailableError. A library is opened once; opening it again gives the same.
 func Open() (*Library, error) {
 	path := place.Library("GPT2SCOPE_CUDA_LIB", FileName)
 	if place.IsFile(path) {
@@ -106,7 +105,8 @@ func load(path string) (*Library, error) {
 	case table == nil && missing == nil:
 		return nil, unavailable(NotLoadable, nil, "the CUDA library %s cannot be opened: no memory", path)
 	case table == nil:
-		return nil, unavailable(MissingSymbol, nil, "the CUDA library %s lacks %s; build it again with make cuda", path, C.GoString(missing))
+		return nil, unavailable(MissingSymbol, nil, "the CUDA library %s lacks %s; build it again with make cuda", path,
+			C.GoString(missing))
 	}
 	l := &Library{path: path, table: table}
 	if err := l.check(missing); err != nil {
@@ -116,14 +116,16 @@ func load(path string) (*Library, error) {
 	return l, nil
 }
 
-// check reports whether the library can be used with this program and driver. No
-// context is created.
+// check reports whether the library can be used with this program and driver. No context is created.
 func (l *Library) check(missing *C.char) error {
 	if v := uint32(C.call_gs_abi_version(l.table)); v != ABIVersion {
-		return unavailable(VersionMismatch, nil, "the CUDA library %s has ABI version %d, this program needs %d; build both again with make cuda build", l.path, v, ABIVersion)
+		return unavailable(VersionMismatch, nil,
+			"the CUDA library %s has ABI version %d, this program needs %d; build both again with make cuda build", l.path, v,
+			ABIVersion)
 	}
 	if missing != nil {
-		return unavailable(MissingSymbol, nil, "the CUDA library %s lacks %s; build it again with make cuda", l.path, C.GoString(missing))
+		return unavailable(MissingSymbol, nil, "the CUDA library %s lacks %s; build it again with make cuda", l.path,
+			C.GoString(missing))
 	}
 	var driver, runtime C.int
 	if err := failed("gs_versions", C.call_gs_versions(l.table, &driver, &runtime)); err != nil {
@@ -132,9 +134,12 @@ func (l *Library) check(missing *C.char) error {
 	l.driver, l.runtime = int(driver), int(runtime)
 	switch {
 	case l.driver == 0:
-		return &UnavailableError{Reason: NoDriver, Runtime: l.runtime, text: "there is no NVIDIA driver on this machine (libcuda.so.1)"}
+		return &UnavailableError{Reason: NoDriver, Runtime: l.runtime,
+			text: "there is no NVIDIA driver on this machine (libcuda.so.1)"}
 	case l.driver/1000 < l.runtime/1000:
-		return &UnavailableError{Reason: DriverTooOld, Runtime: l.runtime, text: fmt.Sprintf("the NVIDIA driver supports CUDA %s, the CUDA library needs %d.0; update the driver, or build the library with that CUDA_HOME", version(l.driver), l.runtime/1000)}
+		return &UnavailableError{Reason: DriverTooOld, Runtime: l.runtime,
+			text: fmt.Sprintf("the NVIDIA driver supports CUDA %s, the CUDA library needs %d.0; "+
+				"update the driver, or build the library with that CUDA_HOME", version(l.driver), l.runtime/1000)}
 	}
 	return nil
 }
@@ -145,8 +150,8 @@ func version(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
 // Path returns the library's file.
 func (l *Library) Path() string { return l.path }
 
-// Versions returns the CUDA version that the driver supports, and the one that the
-// library was built with, as 1000 * major + 10 * minor.
+// Versions returns the CUDA version that the driver supports, and the one that the library was built with, as 1000 *
+// major + 10 * minor.
 func (l *Library) Versions() (driver, runtime int, err error) { return l.driver, l.runtime, nil }
 
 // DeviceCount returns how many GPUs CUDA sees.
@@ -158,8 +163,8 @@ func (l *Library) DeviceCount() (int, error) {
 	return int(n), nil
 }
 
-// Variants returns the names of an op's kernels by their numbers: the Variant of its
-// arguments. 0 is "auto", which chooses by shape, 1 "naive", the plain kernel.
+// Variants returns the names of an op's kernels by their numbers: the Variant of its arguments. 0 is "auto", which
+// chooses by shape, 1 "naive", the plain kernel.
 func (l *Library) Variants(op Op) []string {
 	var names []string
 	for {
@@ -171,8 +176,7 @@ func (l *Library) Variants(op Op) []string {
 	}
 }
 
-// Profiler starts or stops the capture of a profiler that waits for it
-// (cudaProfilerStart and cudaProfilerStop).
+// Profiler starts or stops the capture of a profiler that waits for it (cudaProfilerStart and cudaProfilerStop).
 func (l *Library) Profiler(on bool) error {
 	return failed("gs_profiler", C.call_gs_profiler(l.table, cbool(on)))
 }
@@ -184,10 +188,9 @@ func cbool(b bool) C.int {
 	return 0
 }
 
-// OpenBLAS finds and opens cuBLASLt, of the major version the library was built
-// with, once. Products of more than GEMVRows rows need it. It looks at the file
-// that GPT2SCOPE_CUBLASLT names, else in CUDA_HOME, where the dynamic loader does,
-// and where NVIDIA's installer and PyPI packages put it.
+// OpenBLAS finds and opens cuBLASLt, of the major version the library was built with, once. Products of more than
+// GEMVRows rows need it. It looks at the file that GPT2SCOPE_CUBLASLT names, else in CUDA_HOME, where the dynamic
+// loader does, and where NVIDIA's installer and PyPI packages put it.
 func (l *Library) OpenBLAS() error {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -202,8 +205,7 @@ func (l *Library) OpenBLAS() error {
 	return err
 }
 
-// BLASVersion returns the version of cuBLASLt, as cublasLtGetVersion gives it; 0
-// before OpenBLAS.
+// BLASVersion returns the version of cuBLASLt, as cublasLtGetVersion gives it; 0 before OpenBLAS.
 func (l *Library) BLASVersion() uint64 {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -250,7 +252,8 @@ func (l *Library) find(variable, stem string, reason Reason, title string, open 
 	if errors.As(first, &cause) {
 		return unavailable(reason, looked, "%s of CUDA %d cannot be opened: %s", title, l.runtime/1000, cause.Text)
 	}
-	return unavailable(reason, looked, "%s of CUDA %d was not found (set %s or CUDA_HOME, or install NVIDIA's package)", title, l.runtime/1000, variable)
+	return unavailable(reason, looked, "%s of CUDA %d was not found (set %s or CUDA_HOME, or install NVIDIA's package)",
+		title, l.runtime/1000, variable)
 }
 
 // nvidiaPaths lists where one of NVIDIA's libraries may be.
@@ -263,8 +266,7 @@ func nvidiaPaths(variable, file string) []string {
 		paths = append(paths, filepath.Join(home, "lib64", file), filepath.Join(home, "lib", file))
 	}
 	paths = append(paths, file, filepath.Join("/usr/local/cuda/lib64", file))
-	// Where pip puts packages: in one folder for each major version since CUDA 13,
-	// in one for each package before.
+	// Where pip puts packages: in one folder for each major version since CUDA 13, in one for each package before.
 	major := file[len(file)-2:]
 	packages := []string{"nvidia/cu" + major + "/lib", "nvidia/cublas/lib", "nvidia/cuda_nvrtc/lib"}
 	sites := []string{"build/cuda"}

@@ -14,10 +14,9 @@ import (
 	"gpt2scope/reference"
 )
 
-// Linear against y = act(norm(x) W^T + bias) in float64: every variant, type,
-// activation and way out. Inputs are rounded to their type first, so that what is
-// left is the arithmetic. Between rows stand NaN (x) and a mark (y) which no kernel
-// may use or change.
+// Linear against y = act(norm(x) W^T + bias) in float64: every variant, type, activation and way out. Inputs are
+// rounded to their type first, so that what is left is the arithmetic. Between rows stand NaN (x) and a mark (y) which
+// no kernel may use or change.
 
 const linearMark = 3.5 // between the rows of y
 
@@ -184,8 +183,8 @@ func (l *linearDevice) args(variant, M int, way linearWay, y *guarded) cuda.Line
 	return a
 }
 
-// check compares y with the formula. A library may round bfloat16 outputs before
-// bias and activation, and take the tanh of the hardware, right to 2^-11.
+// check compares y with the formula. A library may round bfloat16 outputs before bias and activation, and take the tanh
+// of the hardware, right to 2^-11.
 func (l *linearDevice) check(name string, M int, way linearWay, got []float32, library bool) {
 	l.t.Helper()
 	d := l.d
@@ -235,8 +234,8 @@ func (l *linearDevice) check(name string, M int, way linearWay, got []float32, l
 	}
 }
 
-// linearBLAS opens cuBLASLt; where there is none, the test goes on without it
-// unless a GPU machine must have everything.
+// linearBLAS opens cuBLASLt; where there is none, the test goes on without it unless a GPU machine must have
+// everything.
 func linearBLAS(t *testing.T, g *gpu) bool {
 	err := g.lib.OpenBLAS()
 	if err != nil && os.Getenv("GPT2SCOPE_REQUIRE_GPU") == "1" {
@@ -330,8 +329,7 @@ func TestLinear(t *testing.T) {
 	}
 }
 
-// An algorithm can be read and tuned; products are right with each, and the same algorithm
-// gives the same bits.
+// An algorithm can be read and tuned; products are right with each, and the same algorithm gives the same bits.
 func TestLinearAlgorithm(t *testing.T) {
 	g := open(t)
 	if !linearBLAS(t, g) {

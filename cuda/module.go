@@ -28,10 +28,9 @@ func (e *CompileError) Error() string {
 	return fmt.Sprintf("%s does not compile: %s", e.Name, strings.TrimSpace(e.Log))
 }
 
-// Compile compiles CUDA C++ source for the device with NVRTC, which it finds and
-// opens first. Kernels must be extern "C" to be found by their names. name is what
-// the compiler calls the source; options are NVRTC's. Source that does not compile
-// is a *CompileError.
+// Compile compiles CUDA C++ source for the device with NVRTC, which it finds and opens first. Kernels must be extern
+// "C" to be found by their names. name is what the compiler calls the source; options are NVRTC's. Source that does not
+// compile is a *CompileError.
 func (d *Device) Compile(name, source string, options ...string) (*Module, error) {
 	if err := d.lib.openNVRTC(); err != nil {
 		return nil, err
@@ -51,7 +50,8 @@ func (d *Device) Compile(name, source string, options ...string) (*Module, error
 	}
 	var c *C.gs_module
 	stop := keepSignals()
-	err := failed("gs_module_compile", C.call_gs_module_compile(d.lib.table, d.index, csource, cname, list, C.int(len(options)), log, logBytes, &c))
+	err := failed("gs_module_compile", C.call_gs_module_compile(d.lib.table, d.index, csource, cname, list,
+		C.int(len(options)), log, logBytes, &c))
 	stop()
 	if err != nil {
 		if text := C.GoString(log); text != "" {
@@ -107,10 +107,9 @@ type Launch struct {
 // maxArguments is what the trampoline has room for.
 const maxArguments = 64
 
-// Launch launches the kernel on a stream of its device. The arguments must have the
-// types of the kernel's parameters: Ptr, int32, uint32, int64, uint64, float32,
-// float64, or *Buffer for its address. The types are not checked, since CUDA does not
-// report them.
+// Launch launches the kernel on a stream of its device. The arguments must have the types of the kernel's parameters:
+// Ptr, int32, uint32, int64, uint64, float32, float64, or *Buffer for its address. The types are not checked, since
+// CUDA does not report them.
 func (f *Function) Launch(s *Stream, l Launch, arguments ...any) error {
 	t, c, err := s.handle("Launch")
 	if err != nil {
@@ -120,7 +119,8 @@ func (f *Function) Launch(s *Stream, l Launch, arguments ...any) error {
 		return fmt.Errorf("Launch: the module of kernel %s: %w", f.name, ErrFreed)
 	}
 	if len(arguments) > maxArguments {
-		return &ShapeError{"Launch", fmt.Sprintf("kernel %s with %d arguments; %d is the most", f.name, len(arguments), maxArguments)}
+		return &ShapeError{"Launch", fmt.Sprintf("kernel %s with %d arguments; %d is the most", f.name, len(arguments),
+			maxArguments)}
 	}
 	for _, d := range []*Dim{&l.Grid, &l.Block} {
 		for _, n := range []*int{&d.X, &d.Y, &d.Z} {
@@ -137,7 +137,8 @@ func (f *Function) Launch(s *Stream, l Launch, arguments ...any) error {
 		return &ShapeError{"Launch", fmt.Sprintf("kernel %s with a block of %v threads; 1024 is the most", f.name, l.Block)}
 	}
 	if l.Shared < 0 || l.Shared > f.m.dev.info.SharedPerBlock {
-		return &ShapeError{"Launch", fmt.Sprintf("kernel %s with %d bytes of shared memory; the device has %d", f.name, l.Shared, f.m.dev.info.SharedPerBlock)}
+		return &ShapeError{"Launch", fmt.Sprintf("kernel %s with %d bytes of shared memory; the device has %d", f.name,
+			l.Shared, f.m.dev.info.SharedPerBlock)}
 	}
 	var words [maxArguments]C.uint64_t
 	for i, a := range arguments {
@@ -163,11 +164,15 @@ func (f *Function) Launch(s *Stream, l Launch, arguments ...any) error {
 		case float64:
 			words[i] = C.uint64_t(math.Float64bits(v))
 		default:
-			return &ShapeError{"Launch", fmt.Sprintf("argument %d of kernel %s is a %T; it must be a Ptr, *Buffer, int32, uint32, int64, uint64, float32 or float64", i, f.name, a)}
+			return &ShapeError{"Launch",
+				fmt.Sprintf("argument %d of kernel %s is a %T; it must be a Ptr, *Buffer, int32, uint32, "+
+					"int64, uint64, float32 or float64", i, f.name, a)}
 		}
 	}
-	return failed("gs_function_launch", C.call_function_launch(t, f.c, c, C.uint32_t(l.Grid.X), C.uint32_t(l.Grid.Y), C.uint32_t(l.Grid.Z),
-		C.uint32_t(l.Block.X), C.uint32_t(l.Block.Y), C.uint32_t(l.Block.Z), C.uint32_t(l.Shared), &words[0], C.int(len(arguments))))
+	return failed("gs_function_launch", C.call_function_launch(t, f.c, c, C.uint32_t(l.Grid.X), C.uint32_t(l.Grid.Y),
+		C.uint32_t(l.Grid.Z),
+		C.uint32_t(l.Block.X), C.uint32_t(l.Block.Y), C.uint32_t(l.Block.Z), C.uint32_t(l.Shared), &words[0],
+		C.int(len(arguments))))
 }
 
 // Occupancy is what a kernel needs, and how many of its blocks fit.
@@ -186,21 +191,24 @@ func (o Occupancy) Fraction() float64 {
 	return float64(o.Threads) / float64(max(1, o.MaxThreadsPerProc))
 }
 
-// Occupancy returns how many blocks of so many threads, with so many bytes of dynamic
-// shared memory, are resident on a processor at once.
+// Occupancy returns how many blocks of so many threads, with so many bytes of dynamic shared memory, are resident on a
+// processor at once.
 func (f *Function) Occupancy(threads, shared int) (Occupancy, error) {
 	if f.m.c.Load() == nil {
 		return Occupancy{}, fmt.Errorf("Occupancy: the module of kernel %s: %w", f.name, ErrFreed)
 	}
 	if threads < 1 || threads > 1024 || shared < 0 {
-		return Occupancy{}, &ShapeError{"Occupancy", fmt.Sprintf("%d threads, %d bytes of shared memory; threads must be from 1 to 1024", threads, shared)}
+		return Occupancy{}, &ShapeError{"Occupancy",
+			fmt.Sprintf("%d threads, %d bytes of shared memory; threads must be from 1 to 1024", threads, shared)}
 	}
 	var c C.gs_occupancy
 	c.size = C.uint32_t(unsafe.Sizeof(c))
 	d := f.m.dev
-	if err := failed("gs_function_occupancy", C.call_gs_function_occupancy(d.lib.table, d.index, f.c, C.int(threads), C.uint32_t(shared), &c)); err != nil {
+	if err := failed("gs_function_occupancy", C.call_gs_function_occupancy(d.lib.table, d.index, f.c, C.int(threads),
+		C.uint32_t(shared), &c)); err != nil {
 		return Occupancy{}, err
 	}
-	return Occupancy{int(c.registers), int(c.static_shared), int(c.local_bytes), int(c.max_threads), int(c.blocks_per_processor),
+	return Occupancy{int(c.registers), int(c.static_shared), int(c.local_bytes), int(c.max_threads),
+		int(c.blocks_per_processor),
 		int(c.blocks_per_processor) * threads, d.info.ThreadsPerProcessor}, nil
 }

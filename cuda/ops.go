@@ -32,8 +32,8 @@ const (
 	ReLU
 )
 
-// The argument structs have the layout of those in abi.h, which documents them;
-// the launchers below fill in the size. A test compares sizes and offsets.
+// The argument structs have the layout of those in abi.h, which documents them; the launchers below fill in the size. A
+// test compares sizes and offsets.
 
 // EmbedArgs are gs_embed_args: x = wte[id] + wpe[position].
 type EmbedArgs struct {
@@ -144,7 +144,8 @@ type SampleArgs struct {
 	Work        Ptr // SampleWork bytes, zeroed once
 	B, V, LD, T int32
 	Count       int32
-	DecodeWork  Ptr // the work area of the Decode that wrote the logits, or 0: if one of its blocks waited too long, slots say so
+	// the work area of the Decode that wrote the logits, or 0: if one of its blocks waited too long, slots say so
+	DecodeWork Ptr
 }
 
 // PackArgs are gs_pack_args.

@@ -15,9 +15,9 @@ import (
 	"gpt2scope/reference"
 )
 
-// The kernels that work row by row are compared with package reference: every variant
-// that the library lists, on every shape. Rows are further apart than they are long
-// where ld allows it, and the gaps between them must stay as they were.
+// The kernels that work row by row are compared with package reference: every variant that the library lists, on every
+// shape. Rows are further apart than they are long where ld allows it, and the gaps between them must stay as they
+// were.
 
 // spread lays dense rows of n elements ld apart; the gaps hold gap.
 func spread(rows, n, ld int, at func(i int) float32, gap float32) func(i int) float32 {
@@ -58,8 +58,7 @@ func values(r *rand.Rand, n int, dt cuda.DType, scale, shift float32) []float32 
 
 func from(x []float32) func(i int) float32 { return func(i int) float32 { return x[i] } }
 
-// tolerance is relative to the largest value: one rounding of the type, and the
-// arithmetic in float32.
+// tolerance is relative to the largest value: one rounding of the type, and the arithmetic in float32.
 func tolerance(dt cuda.DType) float64 {
 	if dt == cuda.BF16 {
 		return 1.0 / 256 // half a unit in the last of 8 bits
@@ -165,8 +164,8 @@ func TestLayerNorm(t *testing.T) {
 							t.Fatalf("%s: x[%d] = %g, not %g", name, i, gotX[i], sum[i])
 						}
 					}
-					// x near 30 has an error of 2e-6, and so has its mean; where
-					// C is 1 the result is bias plus what eps makes of nothing.
+					// x near 30 has an error of 2e-6, and so has its mean; where C is 1 the result is bias plus what eps makes of
+					// nothing.
 					tol := tolerance(yt)
 					if yt == cuda.F32 {
 						tol = 1e-5
@@ -220,8 +219,8 @@ func TestActivate(t *testing.T) {
 						want[i] = activations[act](v)
 						largest, kept = math.Max(largest, math.Abs(v)), math.Max(kept, math.Abs(want[i]))
 					}
-					// Where GELU is nearly 0, 1 + tanh (or erf) cancels: its error is a
-					// share of the input, which the GPU rounds in float32.
+					// Where GELU is nearly 0, 1 + tanh (or erf) cancels: its error is a share of the input, which the GPU rounds in
+					// float32.
 					tol := tolerance(dt)
 					if kept > 0 {
 						tol = math.Max(tol, 1e-7*largest/kept)
@@ -259,8 +258,7 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-// roundTo rounds to nearest even at dt's precision. The values of the tests are
-// normal numbers of every type.
+// roundTo rounds to nearest even at dt's precision. The values of the tests are normal numbers of every type.
 func roundTo(x float32, dt cuda.DType) float32 {
 	switch dt {
 	case cuda.BF16:
@@ -367,8 +365,8 @@ func (d *deviceBytes) read(t *testing.T) []byte {
 	return all[guardBytes : guardBytes+d.n]
 }
 
-// Hops exchange the values that the formula of gs_hops gives, launch after launch, and
-// stay within their memory. They are measured among the ceilings.
+// Hops exchange the values that the formula of gs_hops gives, launch after launch, and stay within their memory. They
+// are measured among the ceilings.
 func TestHops(t *testing.T) {
 	g := open(t)
 	if info := g.dev.Info(); info.Major < 9 {

@@ -216,8 +216,8 @@ func TestSampleGreedy(t *testing.T) {
 	}
 }
 
-// TestSampleDraw draws as gpt2.Sampler does, for all kinds of logits: spread as a
-// model's are, with a few that stand out, in few levels (ties), all equal.
+// TestSampleDraw draws as gpt2.Sampler does, for all kinds of logits: spread as a model's are, with a few that stand
+// out, in few levels (ties), all equal.
 func TestSampleDraw(t *testing.T) {
 	g := open(t)
 	r := rand.New(rand.NewPCG(31, 32))
@@ -254,8 +254,7 @@ func TestSampleDraw(t *testing.T) {
 						}
 						o := gpt2.Sampling{Temperature: temperature, TopK: k, TopP: p, LogProbs: r.IntN(2) == 0, Seed: r.Uint64(), Offset: r.IntN(2) * r.IntN(1<<40)}
 						if kind.name == "levels" || kind.name == "equal" || kind.name == "masked" && shape.V <= 2 {
-							// Sums of equal terms may meet top_p * total to the last
-							// bit, where rounding decides: keep away from there.
+							// Sums of equal terms may meet top_p * total to the last bit, where rounding decides: keep away from there.
 							if p == 0.1 || p == 0.9 {
 								o.TopP = p + 0.000123
 							}
@@ -276,12 +275,10 @@ func TestSampleDraw(t *testing.T) {
 	}
 }
 
-// TestSamplePicked draws from short lists, which several blocks fill with what they
-// pick from 4096 logits each: with the candidates spread out, all in one block's part,
-// all in a few threads' parts, and with equal logits in every part, of which the
-// lowest ids are candidates. Rows end at a part's end, shortly before and after it;
-// the longest have more candidates, or more logits, than the blocks pick from. Lists
-// end at 1024.
+// TestSamplePicked draws from short lists, which several blocks fill with what they pick from 4096 logits each: with
+// the candidates spread out, all in one block's part, all in a few threads' parts, and with equal logits in every part,
+// of which the lowest ids are candidates. Rows end at a part's end, shortly before and after it; the longest have more
+// candidates, or more logits, than the blocks pick from. Lists end at 1024.
 func TestSamplePicked(t *testing.T) {
 	g := open(t)
 	r := rand.New(rand.NewPCG(81, 82))
@@ -353,8 +350,7 @@ func TestSamplePicked(t *testing.T) {
 	}
 }
 
-// TestSampleSeeds draws many times from one row: the tokens are the CPU's, and
-// their frequencies the distribution's.
+// TestSampleSeeds draws many times from one row: the tokens are the CPU's, and their frequencies the distribution's.
 func TestSampleSeeds(t *testing.T) {
 	g := open(t)
 	r := rand.New(rand.NewPCG(41, 42))

@@ -1,6 +1,5 @@
-// How Go calls the CUDA library: a table of its functions, found by name, and a
-// trampoline for each. A trampoline returns the message of a failure in the same call, as
-// the message belongs to the OS thread that made the call.
+// How Go calls the CUDA library: a table of its functions, found by name, and a trampoline for each. A trampoline
+// returns the message of a failure in the same call, as the message belongs to the OS thread that made the call.
 
 #ifndef GPT2SCOPE_CUDA_SHIM_H
 #define GPT2SCOPE_CUDA_SHIM_H
@@ -48,15 +47,14 @@ typedef struct {
   char *text;
 } gs_result;
 
-// Opens a library. If that fails, *error is the loader's message, which the caller frees,
-// or *missing is the name of the function that the library lacks.
+// Opens a library. If that fails, *error is the loader's message, which the caller frees, or *missing is the name of
+// the function that the library lacks.
 gs_table *gs_table_open(const char *path, char **error, const char **missing);
 void gs_table_close(gs_table *t);
 
-// The runtime of Go needs SA_ONSTACK on all handlers of signals: its own end the program with a
-// fatal error if they run on the stack of a goroutine. gs_signals_keep notes the handlers that
-// have the flag; gs_signals_restore puts back those that were since replaced by one without it,
-// or were set again without it, as signal() does.
+// The runtime of Go needs SA_ONSTACK on all handlers of signals: its own end the program with a fatal error if they run
+// on the stack of a goroutine. gs_signals_keep notes the handlers that have the flag; gs_signals_restore puts back
+// those that were since replaced by one without it, or were set again without it, as signal() does.
 void gs_signals_keep(void);
 void gs_signals_restore(void);
 
@@ -82,7 +80,8 @@ GS_CALL(gs_device_get, (const gs_table *t, int device, gs_device_info *info), (d
 GS_CALL(gs_device_memory, (const gs_table *t, int device, uint64_t *f, uint64_t *total), (device, f, total))
 GS_CALL(gs_alloc, (const gs_table *t, int device, uint64_t bytes, gs_ptr *out), (device, bytes, out))
 GS_CALL(gs_free, (const gs_table *t, int device, gs_ptr p), (device, p))
-GS_CALL(gs_alloc_host, (const gs_table *t, int device, uint64_t bytes, void **out, gs_ptr *address), (device, bytes, out, address))
+GS_CALL(gs_alloc_host, (const gs_table *t, int device, uint64_t bytes, void **out, gs_ptr *address),
+        (device, bytes, out, address))
 GS_CALL(gs_free_host, (const gs_table *t, int device, void *p), (device, p))
 GS_CALL(gs_stream_create, (const gs_table *t, int device, gs_stream **out), (device, out))
 GS_CALL(gs_stream_destroy, (const gs_table *t, gs_stream *s), (s))
@@ -96,7 +95,8 @@ GS_CALL(gs_event_record, (const gs_table *t, gs_event *e, gs_stream *s), (e, s))
 GS_CALL(gs_event_synchronize, (const gs_table *t, gs_event *e), (e))
 GS_CALL(gs_event_query, (const gs_table *t, gs_event *e, int *done), (e, done))
 GS_CALL(gs_event_elapsed, (const gs_table *t, gs_event *start, gs_event *end, float *ms), (start, end, ms))
-GS_CALL(gs_copy, (const gs_table *t, gs_stream *s, uint64_t dst, uint64_t src, uint64_t bytes, int direction), (s, dst, src, bytes, direction))
+GS_CALL(gs_copy, (const gs_table *t, gs_stream *s, uint64_t dst, uint64_t src, uint64_t bytes, int direction),
+        (s, dst, src, bytes, direction))
 GS_CALL(gs_set, (const gs_table *t, gs_stream *s, gs_ptr p, int byte, uint64_t bytes), (s, p, byte, bytes))
 GS_CALL(gs_capture_begin, (const gs_table *t, gs_stream *s), (s))
 GS_CALL(gs_capture_end, (const gs_table *t, gs_stream *s, gs_graph **out), (s, out))
@@ -105,15 +105,19 @@ GS_CALL(gs_graph_launch, (const gs_table *t, gs_graph *g, gs_stream *s), (g, s))
 GS_CALL(gs_graph_nodes, (const gs_table *t, gs_graph *g, uint64_t *count), (g, count))
 GS_CALL(gs_graph_destroy, (const gs_table *t, gs_graph *g), (g))
 GS_CALL(gs_nvrtc_open, (const gs_table *t, const char *path, int *version), (path, version))
-GS_CALL(gs_module_compile, (const gs_table *t, int device, const char *source, const char *name, const char *const *options, int n, char *log,
-                            uint64_t log_bytes, gs_module **out), (device, source, name, options, n, log, log_bytes, out))
+GS_CALL(gs_module_compile,
+        (const gs_table *t, int device, const char *source, const char *name, const char *const *options, int n,
+         char *log, uint64_t log_bytes, gs_module **out),
+        (device, source, name, options, n, log, log_bytes, out))
 GS_CALL(gs_module_destroy, (const gs_table *t, gs_module *m), (m))
 GS_CALL(gs_module_function, (const gs_table *t, gs_module *m, const char *name, void **out), (m, name, out))
-GS_CALL(gs_function_occupancy, (const gs_table *t, int device, void *f, int threads, uint32_t shared, gs_occupancy *out), (device, f, threads, shared, out))
+GS_CALL(gs_function_occupancy,
+        (const gs_table *t, int device, void *f, int threads, uint32_t shared, gs_occupancy *out),
+        (device, f, threads, shared, out))
 GS_CALL(gs_profiler, (const gs_table *t, int on), (on))
 
-// Host memory of synchronous copies may be Go's. It is passed as a pointer, not as a
-// number, so that Go does not move it during the call.
+// Host memory of synchronous copies may be Go's. It is passed as a pointer, not as a number, so that Go does not move
+// it during the call.
 static inline gs_result call_write(const gs_table *t, int device, gs_ptr dst, const void *src, uint64_t bytes) {
   return gs_result_of(t, t->gs_copy_now(device, dst, (uint64_t)(uintptr_t)src, bytes, GS_TO_DEVICE));
 }
@@ -128,8 +132,9 @@ static inline gs_result call_read_async(const gs_table *t, gs_stream *s, void *d
 }
 
 // A kernel's arguments are values of up to 8 bytes, each in a word of its own.
-static inline gs_result call_function_launch(const gs_table *t, void *f, gs_stream *s, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t bx, uint32_t by,
-                                             uint32_t bz, uint32_t shared, uint64_t *words, int count) {
+static inline gs_result call_function_launch(const gs_table *t, void *f, gs_stream *s, uint32_t gx, uint32_t gy,
+                                             uint32_t gz, uint32_t bx, uint32_t by, uint32_t bz, uint32_t shared,
+                                             uint64_t *words, int count) {
   uint32_t grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};
   void *arguments[64];
   for (int i = 0; i < count; i++) arguments[i] = &words[i];
@@ -147,23 +152,31 @@ GS_LAUNCH(gs_sample, gs_sample_args)
 GS_LAUNCH(gs_pack, gs_pack_args)
 GS_LAUNCH(gs_fold, gs_fold_args)
 GS_LAUNCH(gs_decode, gs_decode_args)
-GS_CALL(gs_decode_one, (const gs_table *t, gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch), (s, a, step, tail, epoch))
-GS_CALL(gs_attention_work, (const gs_table *t, gs_stream *s, const gs_attention_args *a, uint64_t *bytes), (s, a, bytes))
+GS_CALL(gs_decode_one, (const gs_table *t, gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch),
+        (s, a, step, tail, epoch))
+GS_CALL(gs_attention_work, (const gs_table *t, gs_stream *s, const gs_attention_args *a, uint64_t *bytes),
+        (s, a, bytes))
 GS_CALL(gs_sample_work, (const gs_table *t, gs_stream *s, const gs_sample_args *a, uint64_t *bytes), (s, a, bytes))
-GS_CALL(gs_decode_work, (const gs_table *t, gs_stream *s, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens), (s, a, bytes, tokens))
-GS_CALL(gs_linear_algorithm_get, (const gs_table *t, gs_stream *s, const gs_linear_args *a, gs_linear_algorithm *out), (s, a, out))
-GS_CALL(gs_linear_tune, (const gs_table *t, gs_stream *s, const gs_linear_args *a, int n, gs_linear_algorithm *out), (s, a, n, out))
+GS_CALL(gs_decode_work, (const gs_table *t, gs_stream *s, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens),
+        (s, a, bytes, tokens))
+GS_CALL(gs_linear_algorithm_get, (const gs_table *t, gs_stream *s, const gs_linear_args *a, gs_linear_algorithm *out),
+        (s, a, out))
+GS_CALL(gs_linear_tune, (const gs_table *t, gs_stream *s, const gs_linear_args *a, int n, gs_linear_algorithm *out),
+        (s, a, n, out))
 GS_CALL(gs_stamps_into, (const gs_table *t, gs_stream *s, gs_ptr areas, uint32_t count), (s, areas, count))
 GS_CALL(gs_stamps_used, (const gs_table *t, gs_stream *s, uint32_t *used), (s, used))
-GS_CALL(gs_stamp_taken_by, (const gs_table *t, gs_stream *s, uint32_t area, const char **name, uint32_t *blocks), (s, area, name, blocks))
+GS_CALL(gs_stamp_taken_by, (const gs_table *t, gs_stream *s, uint32_t area, const char **name, uint32_t *blocks),
+        (s, area, name, blocks))
 GS_CALL(gs_stamp_mark, (const gs_table *t, gs_stream *s), (s))
 GS_LAUNCH(gs_stamps_collect, gs_collect_args)
-GS_CALL(gs_clock_compare, (const gs_table *t, gs_stream *s, void *host, gs_ptr address, gs_clock_pair *out), (s, host, address, out))
+GS_CALL(gs_clock_compare, (const gs_table *t, gs_stream *s, void *host, gs_ptr address, gs_clock_pair *out),
+        (s, host, address, out))
 GS_CALL(gs_nothing, (const gs_table *t, gs_stream *s), (s))
 GS_CALL(gs_barriers, (const gs_table *t, gs_stream *s, gs_ptr counter, int rounds), (s, counter, rounds))
 GS_CALL(gs_hops, (const gs_table *t, gs_stream *s, gs_ptr work, int units, int rounds), (s, work, units, rounds))
 GS_CALL(gs_read, (const gs_table *t, gs_stream *s, gs_ptr p, uint64_t bytes, gs_ptr out), (s, p, bytes, out))
-GS_CALL(gs_read_again, (const gs_table *t, gs_stream *s, gs_ptr p, uint32_t turns, uint32_t passes, gs_ptr out), (s, p, turns, passes, out))
+GS_CALL(gs_read_again, (const gs_table *t, gs_stream *s, gs_ptr p, uint32_t turns, uint32_t passes, gs_ptr out),
+        (s, p, turns, passes, out))
 GS_CALL(gs_copy_kernel, (const gs_table *t, gs_stream *s, gs_ptr dst, gs_ptr src, uint64_t bytes), (s, dst, src, bytes))
 
 #undef GS_CALL

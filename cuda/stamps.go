@@ -17,13 +17,12 @@ import (
 // StampArea is the size, in bytes, of the area in which a kernel stamps: see abi.h.
 const StampArea = C.GS_STAMP_AREA
 
-// StampPair is the size, in bytes, of what [Stream.CollectStamps] writes for each
-// kernel: start and end, %globaltimer nanoseconds, two uint64.
+// StampPair is the size, in bytes, of what [Stream.CollectStamps] writes for each kernel: start and end, %globaltimer
+// nanoseconds, two uint64.
 const StampPair = 16
 
-// StampInto makes each kernel of the library that is launched from now on, or
-// captured, take the next of count areas of [StampArea] bytes, which were zeroed
-// once: it will write there when its blocks started and ended. Areas 0 ends that.
+// StampInto makes each kernel of the library that is launched from now on, or captured, take the next of count areas of
+// [StampArea] bytes, which were zeroed once: it will write there when its blocks started and ended. Areas 0 ends that.
 // Kernels of NVIDIA's libraries take none.
 func (s *Stream) StampInto(areas Ptr, count int) error {
 	t, c, err := s.handle("StampInto")
@@ -36,8 +35,8 @@ func (s *Stream) StampInto(areas Ptr, count int) error {
 	return failed("gs_stamps_into", C.call_gs_stamps_into(t, c, C.gs_ptr(areas), C.uint32_t(count)))
 }
 
-// Stamped returns how many areas kernels have needed since [Stream.StampInto]; it is
-// more than there are if some kernels got none.
+// Stamped returns how many areas kernels have needed since [Stream.StampInto]; it is more than there are if some
+// kernels got none.
 func (s *Stream) Stamped() (int, error) {
 	t, c, err := s.handle("Stamped")
 	if err != nil {
@@ -48,8 +47,8 @@ func (s *Stream) Stamped() (int, error) {
 	return int(used), err
 }
 
-// StampedBy returns the name of the kernel that took an area, such as "gemv", and the
-// number of its blocks; "" where none did.
+// StampedBy returns the name of the kernel that took an area, such as "gemv", and the number of its blocks; "" where
+// none did.
 func (s *Stream) StampedBy(area int) (name string, blocks int, err error) {
 	t, c, err := s.handle("StampedBy")
 	if err != nil {
@@ -84,15 +83,16 @@ type CollectArgs struct {
 	Passes Ptr // (Count) uint64: collected so far, also those for which there was no row
 }
 
-// CollectStamps launches what turns the areas of a pass into a row of the ring: the
-// least start and the greatest end of each kernel.
+// CollectStamps launches what turns the areas of a pass into a row of the ring: the least start and the greatest end of
+// each kernel.
 func (s *Stream) CollectStamps(a CollectArgs) error {
 	t, c, err := s.handle("CollectStamps")
 	if err != nil {
 		return err
 	}
 	if a.Count < 1 || a.Rows < 1 || a.Areas == 0 || a.Blocks == 0 || a.Ring == 0 || a.Passes == 0 {
-		return shapeError("CollectStamps", "%d areas, %d rows; both must be at least 1, and Areas, Blocks, Ring and Passes be given", a.Count, a.Rows)
+		return shapeError("CollectStamps",
+			"%d areas, %d rows; both must be at least 1, and Areas, Blocks, Ring and Passes be given", a.Count, a.Rows)
 	}
 	a.size = uint32(unsafe.Sizeof(a))
 	return failed("gs_stamps_collect", C.call_gs_stamps_collect(t, c, (*C.gs_collect_args)(unsafe.Pointer(&a))))
@@ -117,7 +117,8 @@ func (s *Stream) CompareClocks() (ClockPair, error) {
 		return ClockPair{}, err
 	}
 	var p C.gs_clock_pair
-	err = failed("gs_clock_compare", C.call_gs_clock_compare(t, c, unsafe.Pointer(&mailbox.Bytes()[0]), C.gs_ptr(mailbox.Ptr()), &p))
+	err = failed("gs_clock_compare", C.call_gs_clock_compare(t, c, unsafe.Pointer(&mailbox.Bytes()[0]),
+		C.gs_ptr(mailbox.Ptr()), &p))
 	if freed := mailbox.Free(); err == nil {
 		err = freed
 	}

@@ -79,8 +79,8 @@ func (s *Stream) Query() (bool, error) {
 	return done != 0, err
 }
 
-// Overlap sets whether kernels may start while the one before them ends, where the
-// device can (compute capability 9.0). It is on at first.
+// Overlap sets whether kernels may start while the one before them ends, where the device can (compute capability 9.0).
+// It is on at first.
 func (s *Stream) Overlap(on bool) error {
 	t, c, err := s.handle("Overlap")
 	if err != nil {
@@ -104,9 +104,8 @@ func (s *Stream) CopyOnDevice(dst *Buffer, dstOff int64, src *Buffer, srcOff, n 
 	return s.copy("CopyOnDevice", dst, dstOff, src, srcOff, n, C.GS_ON_DEVICE)
 }
 
-// Write copies p, which is not pinned, to the device in the stream's order. CUDA copies p to pinned
-// memory of its own, and most often returns only after that. p must not be Go memory, and must stay as it
-// is until the copy is done.
+// Write copies p, which is not pinned, to the device in the stream's order. CUDA copies p to pinned memory of its own,
+// and most often returns only after that. p must not be Go memory, and must stay as it is until the copy is done.
 func (s *Stream) Write(dst *Buffer, off int64, p []byte) error {
 	t, c, err := s.handle("Write")
 	if err != nil {
@@ -119,8 +118,8 @@ func (s *Stream) Write(dst *Buffer, off int64, p []byte) error {
 	return failed("gs_copy", C.call_write_async(t, c, to, unsafe.Pointer(&p[0]), C.uint64_t(len(p))))
 }
 
-// Read copies from the device to p, which is not pinned, in the stream's order. Most often it returns only
-// when that is done. p must not be Go memory.
+// Read copies from the device to p, which is not pinned, in the stream's order. Most often it returns only when that is
+// done. p must not be Go memory.
 func (s *Stream) Read(src *Buffer, off int64, p []byte) error {
 	t, c, err := s.handle("Read")
 	if err != nil {
@@ -275,8 +274,8 @@ type Graph struct {
 	c   atomic.Pointer[C.gs_graph] // nil once freed
 }
 
-// Capture puts what f launches on the stream into a graph, and runs none of it. If f
-// fails, or panics, the graph is dropped. f must launch from the goroutine
+// Capture puts what f launches on the stream into a graph, and runs none of it. If f fails, or panics, the graph is
+// dropped. f must launch from the goroutine
 // that calls it, and must not wait for the stream.
 func (s *Stream) Capture(f func() error) (*Graph, error) {
 	t, c, err := s.handle("Capture")

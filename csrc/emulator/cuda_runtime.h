@@ -1,10 +1,9 @@
-// CUDA for CPUs: what the decode kernels take of the language, the runtime and PTX, so that
-// g++ compiles them as they are and tests run them without a GPU (emulator.cc). Found before
-// the toolkit's header of this name by -I, where GS_EMULATED is defined.
+// CUDA for CPUs: what the decode kernels take of the language, the runtime and PTX, so that g++ compiles them as they
+// are and tests run them without a GPU (emulator.cc). Found before the toolkit's header of this name by -I, where
+// GS_EMULATED is defined.
 //
-// A block is a thread of the system, and each of its threads a fiber. Fibers go on until they
-// wait: for other lanes, at a barrier, for a copy, or for another block. Time passes slowly, so
-// that the deadlines of kernels hold.
+// A block is a thread of the system, and each of its threads a fiber. Fibers go on until they wait: for other lanes, at
+// a barrier, for a copy, or for another block. Time passes slowly, so that the deadlines of kernels hold.
 #pragma once
 
 #include <cmath>
@@ -62,8 +61,7 @@ namespace emulator {
 enum WarpOp { SYNC, SHUFFLE, VOTE, REDUCE, MULTIPLY };
 constexpr int MOST = 64;  // bytes of a lane's value
 
-// Gives the value of this lane to the others and waits for theirs. Valid until the lane's next
-// but one call.
+// Gives the value of this lane to the others and waits for theirs. Valid until the lane's next but one call.
 const unsigned char (*gather(WarpOp what, const void *value, size_t bytes))[MOST];
 void yield();                                                      // lets other fibers run
 void arrive(int barrier, int threads, bool wait);                  // at a named barrier

@@ -50,8 +50,8 @@ inline void store_shared2(uint32_t a, float2 v) { memcpy(of_shared(a), &v, sizeo
 inline void store_shared32(uint32_t a, uint32_t v) { memcpy(of_shared(a), &v, sizeof v); }
 inline void keep_address(uint32_t &) {}
 
-// m16n8k16, twice. Lane 4 g + t has of A rows g and g + 8, of B column g, of D columns 2 t and
-// 2 t + 1; of k 2 t, 2 t + 1 and those 8 after them (PTX ISA, "Matrix fragments for mma.m16n8k16").
+// m16n8k16, twice. Lane 4 g + t has of A rows g and g + 8, of B column g, of D columns 2 t and 2 t + 1; of k 2 t, 2 t +
+// 1 and those 8 after them (PTX ISA, "Matrix fragments for mma.m16n8k16").
 inline void mma(float (&d)[4], const uint4 &a, const uint4 &b, const uint4 &x) {
   struct {
     uint32_t a[4], b[4], x[4];

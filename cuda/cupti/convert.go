@@ -8,21 +8,20 @@ import (
 	"gpt2scope/traces"
 )
 
-// Decode returns what a tag of Push means: an index in the trace's plans, the step in
-// that plan, and the id of the pass or range that it belongs to.
+// Decode returns what a tag of Push means: an index in the trace's plans, the step in that plan, and the id of the pass
+// or range that it belongs to.
 // -1 stands for no phase and no step, 0 for no range.
 type Decode func(tag uint64) (phase, step int32, pass uint64)
 
-// Convert makes events of records, in the order of the trace's file. base is the
-// time of CUPTI's clock at which the trace's times are 0 ([Clock.Base]). Records
-// without times are left out; [Recorder.Dropped] counts them.
+// Convert makes events of records, in the order of the trace's file. base is the time of CUPTI's clock at which the
+// trace's times are 0 ([Clock.Base]). Records without times are left out; [Recorder.Dropped] counts them.
 //
-// A kernel, copy or set belongs to the step whose tag was pushed when its API call was
-// made. A node of a graph belongs to the step whose tag was pushed when the node was
-// captured, and to the pass whose tag was pushed when the graph was launched. All
-// records must be given at once, since they come in no order.
+// A kernel, copy or set belongs to the step whose tag was pushed when its API call was made. A node of a graph belongs
+// to the step whose tag was pushed when the node was captured, and to the pass whose tag was pushed when the graph was
+// launched. All records must be given at once, since they come in no order.
 func Convert(records []Record, base int64, decode Decode) []traces.Event {
-	c := converter{base: base, decode: decode, tags: map[uint64]uint64{}, nodes: map[uint64]*Record{}, devices: map[uint32]uint32{}, names: map[string]string{}}
+	c := converter{base: base, decode: decode, tags: map[uint64]uint64{}, nodes: map[uint64]*Record{},
+		devices: map[uint32]uint32{}, names: map[string]string{}}
 	c.index(records)
 	events := make([]traces.Event, 0, len(records))
 	for i := range records {
@@ -55,8 +54,7 @@ func (c *converter) index(records []Record) {
 		case KindExternal:
 			c.tags[r.Correlation] = r.External
 		case KindNode:
-			// Some versions report a node of an instantiated graph twice, as made and as
-			// cloned: the one with its origin counts.
+			// Some versions report a node of an instantiated graph twice, as made and as cloned: the one with its origin counts.
 			if old := c.nodes[r.Node]; old == nil || old.Origin == 0 {
 				c.nodes[r.Node] = r
 			}
@@ -88,7 +86,8 @@ func (c *converter) event(r *Record) (traces.Event, bool) {
 	case KindMemset:
 		e = traces.Plain(traces.KindMemset, c.stream(r), "Memset ("+nameAt(memoryNames, r.To, "Unknown")+")", time, duration)
 	case KindRuntime:
-		e = traces.Plain(traces.KindRuntime, traces.API(int64(r.Process), int64(r.Thread)), c.callName(r.Name), time, duration)
+		e = traces.Plain(traces.KindRuntime, traces.API(int64(r.Process), int64(r.Thread)), c.callName(r.Name), time,
+			duration)
 	case KindDriver:
 		e = traces.Plain(traces.KindDriver, traces.API(int64(r.Process), int64(r.Thread)), c.callName(r.Name), time, duration)
 	case KindSync:
@@ -106,7 +105,8 @@ func (c *converter) event(r *Record) (traces.Event, bool) {
 		if process == 0 {
 			process = c.process
 		}
-		e = traces.Plain(traces.KindOverhead, traces.Lane{Kind: traces.LaneOverhead, Device: -1, Process: process, ID: int64(r.Thread)}, name, time, duration)
+		e = traces.Plain(traces.KindOverhead, traces.Lane{Kind: traces.LaneOverhead, Device: -1, Process: process,
+			ID: int64(r.Thread)}, name, time, duration)
 	case KindNode:
 		e = traces.Plain(traces.KindNode, traces.Thread(int64(r.Process), int64(r.Thread)), "node", time, 0)
 		if e.Origin = r.Origin; r.Origin != 0 {
@@ -183,12 +183,11 @@ func (c *converter) callName(full string) string {
 	return name
 }
 
-// Base converts a time of CLOCK_REALTIME, in ns since 1970 UTC, such as the base of a
-// trace's header, to CUPTI's clock.
+// Base converts a time of CLOCK_REALTIME, in ns since 1970 UTC, such as the base of a trace's header, to CUPTI's clock.
 func (c Clock) Base(realtime int64) int64 { return c.CUPTI - c.Realtime + realtime }
 
-// Describe writes to a trace's header what this recorder is, and what it lost. Call it
-// when all records have been read, with a reading of the clocks.
+// Describe writes to a trace's header what this recorder is, and what it lost. Call it when all records have been read,
+// with a reading of the clocks.
 func (r *Recorder) Describe(h *traces.Header, at Clock) {
 	if r == nil {
 		return

@@ -23,8 +23,7 @@ func decode(tag uint64) (phase, step int32, pass uint64) {
 	return int32(tag >> 56), int32(tag>>32&0xffffff) - 1, tag & 0xffffffff
 }
 
-// gpu stands for an engine and a GPU: a step launches kernels, and they end in
-// another order than they began.
+// gpu stands for an engine and a GPU: a step launches kernels, and they end in another order than they began.
 type gpu struct {
 	c    *fake.Control
 	now  uint64
@@ -70,8 +69,8 @@ func (g *gpu) eager(rec *cupti.Recorder, pass uint64) {
 	}
 }
 
-// TestReplays: over 20 replays of a graph there are the same kernels per stage as
-// in as many eager passes, each of its pass, and none that belongs to no step.
+// TestReplays: over 20 replays of a graph there are the same kernels per stage as in as many eager passes, each of its
+// pass, and none that belongs to no step.
 func TestReplays(t *testing.T) {
 	const passes = 20
 	type where struct {
@@ -264,8 +263,7 @@ func TestConvert(t *testing.T) {
 	}
 }
 
-// TestLostNodes: a kernel of a node that is not known belongs to its pass only; a
-// ring of clones ends.
+// TestLostNodes: a kernel of a node that is not known belongs to its pass only; a ring of clones ends.
 func TestLostNodes(t *testing.T) {
 	kernel := cupti.Record{Kind: cupti.KindKernel, Start: 1, End: 2, Name: "k", Correlation: 5, Node: 1}
 	launch := cupti.Record{Kind: cupti.KindExternal, Correlation: 5, External: tagOf(1, 4, 6)}

@@ -5,7 +5,9 @@ package cupti
 #include "recorder.h"
 
 // Go cannot call through a pointer to a function.
-static int32_t t_open(const gs_cupti_table *t, const char *path, const gs_cupti_options *o, gs_cupti_error *e) { return t->open(path, o, e); }
+static int32_t t_open(const gs_cupti_table *t, const char *path, const gs_cupti_options *o, gs_cupti_error *e) {
+  return t->open(path, o, e);
+}
 static int32_t t_start(const gs_cupti_table *t, gs_cupti_error *e) { return t->start(e); }
 static int32_t t_stop(const gs_cupti_table *t, gs_cupti_error *e) { return t->stop(e); }
 static int32_t t_flush(const gs_cupti_table *t, int32_t forced, gs_cupti_error *e) { return t->flush(forced, e); }
@@ -32,20 +34,18 @@ import (
 	"gpt2scope/nvtx"
 )
 
-// Options choose what to record, and bound the memory that it takes. The zero value
-// records everything.
+// Options choose what to record, and bound the memory that it takes. The zero value records everything.
 type Options struct {
-	// Kinds are what to record; none means all. Graph nodes are always noted.
-	// Without KindExternal, tags reach kernels of graphs only.
+	// Kinds are what to record; none means all. Graph nodes are always noted. Without KindExternal, tags reach kernels of
+	// graphs only.
 	Kinds []Kind
 
 	BufferSize int // bytes of an activity buffer; 0 is 4 MiB. A kernel takes about 220
 	Buffers    int // at most, made when they are needed; 0 is 128. When all are full, records are dropped and counted
 	Nodes      int // graph nodes that wait to be read, at most; 0 is 65536
 
-	// DeviceBuffer is the size in bytes of CUPTI's buffers on the device. A context
-	// begins with DeviceBuffers of them; the thread that launches has to make any
-	// more. 0 is 8 MiB and 4: a million kernels in flight. Both affect contexts made
+	// DeviceBuffer is the size in bytes of CUPTI's buffers on the device. A context begins with DeviceBuffers of them; the
+	// thread that launches has to make any more. 0 is 8 MiB and 4: a million kernels in flight. Both affect contexts made
 	// after Open.
 	DeviceBuffer, DeviceBuffers int
 }
@@ -98,8 +98,8 @@ func (o Options) c() (C.gs_cupti_options, error) {
 	return c, nil
 }
 
-// Recorder records. Its methods may be called from several goroutines, Push and
-// Pop from locked OS threads; on nil they do nothing.
+// Recorder records. Its methods may be called from several goroutines, Push and Pop from locked OS threads; on nil they
+// do nothing.
 type Recorder struct {
 	table *C.gs_cupti_table
 	path  string
@@ -126,15 +126,17 @@ var open struct {
 	busy bool
 }
 
-// Open finds the libraries and subscribes to CUPTI. Graph nodes are recorded from here
-// on, all else from Start on. See Order of calls in the package's documentation.
+// Open finds the libraries and subscribes to CUPTI. Graph nodes are recorded from here on, all else from Start on. See
+// Order of calls in the package's documentation.
 func Open(o Options) (*Recorder, error) {
 	options, err := o.c()
 	if err != nil {
 		return nil, err
 	}
 	if tool := nvtx.Tool(); tool != "" {
-		return nil, failure(ErrBusy, "a profiler is attached (%s is set) and CUPTI has one subscriber, so the cupti recorder steps aside: read that profiler's recording, or run without it", tool)
+		return nil, failure(ErrBusy,
+			"a profiler is attached (%s is set) and CUPTI has one subscriber, so the cupti recorder steps aside: "+
+				"read that profiler's recording, or run without it", tool)
 	}
 	table, err := openTable()
 	if err != nil {
@@ -145,7 +147,8 @@ func Open(o Options) (*Recorder, error) {
 	if open.busy {
 		return nil, failure(ErrBusy, "the cupti recorder is open already, and CUPTI has one subscriber: close it first")
 	}
-	r := &Recorder{table: table, batch: make([]C.gs_cupti_record, 0, 512), names: map[string]string{}, calls: map[call]string{}}
+	r := &Recorder{table: table, batch: make([]C.gs_cupti_record, 0, 512), names: map[string]string{},
+		calls: map[call]string{}}
 	if r.path, err = r.open(&options); err != nil {
 		return nil, err
 	}
@@ -175,7 +178,9 @@ func (r *Recorder) open(options *C.gs_cupti_options) (string, error) {
 	if unfit != nil {
 		return "", unfit
 	}
-	return "", failure(ErrAbsent, "there is no libcupti, which comes with the CUDA toolkit and the wheel nvidia-cuda-cupti, in %s; name it by %s", lookedFor(), CUPTIEnv)
+	return "", failure(ErrAbsent,
+		"there is no libcupti, which comes with the CUDA toolkit and the wheel nvidia-cuda-cupti, in %s; name it by %s",
+		lookedFor(), CUPTIEnv)
 }
 
 // explain makes an error of a call of CUPTI that failed.
@@ -223,27 +228,27 @@ func (r *Recorder) Start() error {
 	return r.do("recording by CUPTI cannot begin", func(e *C.gs_cupti_error) C.int32_t { return C.t_start(r.table, e) })
 }
 
-// Stop ends recording, with a forced flush: records of work that is still running then
-// have no times, so synchronise first. Records can be read until Close, and recording can
-// start again.
+// Stop ends recording, with a forced flush: records of work that is still running then have no times, so synchronise
+// first. Records can be read until Close, and recording can start again.
 func (r *Recorder) Stop() error {
 	return r.do("recording by CUPTI cannot end", func(e *C.gs_cupti_error) C.int32_t { return C.t_stop(r.table, e) })
 }
 
-// Flush makes CUPTI deliver the records of buffers in which all work has ended, or, with
-// forced, of all buffers. It does not wait for the device, so synchronise first. It takes
-// about a millisecond: call it between passes.
+// Flush makes CUPTI deliver the records of buffers in which all work has ended, or, with forced, of all buffers. It
+// does not wait for the device, so synchronise first. It takes about a millisecond: call it between passes.
 func (r *Recorder) Flush(forced bool) error {
 	f := C.int32_t(0)
 	if forced {
 		f = 1
 	}
-	return r.do("CUPTI cannot give out its records", func(e *C.gs_cupti_error) C.int32_t { return C.t_flush(r.table, f, e) })
+	return r.do("CUPTI cannot give out its records", func(e *C.gs_cupti_error) C.int32_t {
+		return C.t_flush(r.table, f,
+			e)
+	})
 }
 
-// Close stops recording and unsubscribes. Records that were not read are lost. CUPTI
-// itself stays in the process and goes on slowing it: removing it (cuptiFinalize) is safe
-// only inside a CUDA call.
+// Close stops recording and unsubscribes. Records that were not read are lost. CUPTI itself stays in the process and
+// goes on slowing it: removing it (cuptiFinalize) is safe only inside a CUDA call.
 func (r *Recorder) Close() error {
 	if r == nil {
 		return nil
@@ -264,9 +269,8 @@ func (r *Recorder) Close() error {
 	return err
 }
 
-// Push puts a tag on what this OS thread calls, and on the graph nodes that it
-// makes, until Pop. The goroutine must be locked to its thread. Pushes nest, up to
-// 32 deep.
+// Push puts a tag on what this OS thread calls, and on the graph nodes that it makes, until Pop. The goroutine must be
+// locked to its thread. Pushes nest, up to 32 deep.
 func (r *Recorder) Push(tag uint64) {
 	if r != nil {
 		C.t_push(r.table, C.uint64_t(tag))
@@ -280,10 +284,9 @@ func (r *Recorder) Pop() {
 	}
 }
 
-// Records returns the records that CUPTI has delivered, each once, in no order: sort them
-// by Start when all are read. The loop may be left and begun again. Full buffers can be
-// read without a Flush; a long recording reads them between passes, before all buffers
-// are full.
+// Records returns the records that CUPTI has delivered, each once, in no order: sort them by Start when all are read.
+// The loop may be left and begun again. Full buffers can be read without a Flush; a long recording reads them between
+// passes, before all buffers are full.
 func (r *Recorder) Records() iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		for {
@@ -353,8 +356,8 @@ func (r *Recorder) read(c *C.gs_cupti_record) Record {
 	return record
 }
 
-// timeless reports whether a record should have times and has none: CUPTI had no room
-// on the device for them, or the work was still running when a flush was forced.
+// timeless reports whether a record should have times and has none: CUPTI had no room on the device for them, or the
+// work was still running when a flush was forced.
 func (r *Record) timeless() bool {
 	return r.Kind != KindExternal && r.Kind != KindNode && (r.Start == 0 || r.End < r.Start)
 }
@@ -442,8 +445,8 @@ func (v Version) String() string {
 	return name
 }
 
-// Newer reports whether the CUPTI that was loaded is newer than the recorder knows.
-// Its records are read by the newest structs known, since structs grow at their end.
+// Newer reports whether the CUPTI that was loaded is newer than the recorder knows. Its records are read by the newest
+// structs known, since structs grow at their end.
 func (v Version) Newer() bool {
 	return v.Number/100 > v.Known/100 || v.Number < 130000 && v.Number > v.Known
 }
@@ -484,11 +487,13 @@ type Clock struct {
 	Uncertainty int64 // how far the moments may be apart
 }
 
-// Clock reads the clocks. Reading them at the beginning and the end of a recording
-// shows whether they drifted apart.
+// Clock reads the clocks. Reading them at the beginning and the end of a recording shows whether they drifted apart.
 func (r *Recorder) Clock() (Clock, error) {
 	var c C.gs_cupti_clock
-	if err := r.do("CUPTI's clock cannot be read", func(e *C.gs_cupti_error) C.int32_t { return C.t_clock(r.table, &c, e) }); err != nil {
+	if err := r.do("CUPTI's clock cannot be read", func(e *C.gs_cupti_error) C.int32_t {
+		return C.t_clock(r.table, &c,
+			e)
+	}); err != nil {
 		return Clock{}, err
 	}
 	return Clock{int64(c.cupti), int64(c.monotonic), int64(c.realtime), int64(c.uncertainty)}, nil

@@ -104,8 +104,7 @@ var kernelStructs = []struct {
 // future is a version that no headers know, whose structs are longer.
 const future = 140000
 
-// TestRecords: each field of each kind of record comes through, whatever struct the
-// version has for it.
+// TestRecords: each field of each kind of record comes through, whatever struct the version has for it.
 func TestRecords(t *testing.T) {
 	for _, version := range []uint32{18, 19, 20, 22, 26, 28, 130000, 130001, 130201, 130300, 130400, 130500, future} {
 		t.Run(fmt.Sprint(version), func(t *testing.T) {
@@ -171,8 +170,8 @@ func work(r cupti.Record) fake.Work {
 		Detail: max(r.SyncType, r.OverheadKind), Result: r.Result, Copy: r.CopyKind, From: r.From, To: r.To}
 }
 
-// TestTags: a call has the tag that is pushed last on its thread, or none; another
-// program's external ids are left alone.
+// TestTags: a call has the tag that is pushed last on its thread, or none; another program's external ids are left
+// alone.
 func TestTags(t *testing.T) {
 	rec, c := open(t, 130001, cupti.Options{})
 	rec.Push(99) // before Start: CUPTI does not get it, and Pop must not take another's tag
@@ -233,8 +232,7 @@ func TestTags(t *testing.T) {
 	}
 }
 
-// TestFull: memory is bounded; what does not fit is counted, and recording goes on
-// when there is room again.
+// TestFull: memory is bounded; what does not fit is counted, and recording goes on when there is room again.
 func TestFull(t *testing.T) {
 	rec, c := open(t, 130001, cupti.Options{BufferSize: 1 << 12, Buffers: 3})
 	must(t, rec.Start())
@@ -315,8 +313,7 @@ func TestWhileRecording(t *testing.T) {
 	}
 }
 
-// TestIncomplete: work that has not ended is given out by a forced flush only, and
-// counted as without times.
+// TestIncomplete: work that has not ended is given out by a forced flush only, and counted as without times.
 func TestIncomplete(t *testing.T) {
 	rec, c := open(t, 130001, cupti.Options{})
 	must(t, rec.Start())
@@ -383,8 +380,8 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// TestEnds: Stop gives out everything and disables all; Close unsubscribes; later
-// calls do nothing or say so; and a recorder can be opened again.
+// TestEnds: Stop gives out everything and disables all; Close unsubscribes; later calls do nothing or say so; and a
+// recorder can be opened again.
 func TestEnds(t *testing.T) {
 	rec, c := open(t, 130001, cupti.Options{})
 	c.Call(false, 211, 1, 2)
@@ -437,8 +434,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestLateBuffers: CUPTI may keep a buffer beyond Close. What it gives back then is
-// of no later recorder, and the buffer is used again.
+// TestLateBuffers: CUPTI may keep a buffer beyond Close. What it gives back then is of no later recorder, and the
+// buffer is used again.
 func TestLateBuffers(t *testing.T) {
 	c := prepare(t, 130001)
 	for round := range 3 {
@@ -498,8 +495,8 @@ func TestBusy(t *testing.T) {
 	must(t, rec.Close())
 }
 
-// TestRefused: what the system forbids is a plain error, and leaves nothing enabled;
-// a kind that only this CUPTI lacks is noted.
+// TestRefused: what the system forbids is a plain error, and leaves nothing enabled; a kind that only this CUPTI lacks
+// is noted.
 func TestRefused(t *testing.T) {
 	for _, v := range []struct {
 		call string

@@ -36,16 +36,19 @@ var results = map[int]struct {
 	kind error
 	text string
 }{
-	15:       {ErrAbsent, "the NVIDIA driver cannot be used, or is older than this CUPTI needs: update the driver, or take the CUPTI of an older CUDA"},
-	23:       {ErrBusy, "another profiler has switched CUPTI off: end it first"},
-	33:       {ErrRefused, "this virtual GPU cannot be traced: use a GPU of its own"},
-	35:       {ErrRefused, "this user may not trace the GPU: run as root, or let the administrator load the NVIDIA driver with NVreg_RestrictProfilingToAdminUsers=0 (developer.nvidia.com/ERR_NVGPUCTRPERM)"},
-	38:       {ErrRefused, "this CUPTI does not support the GPU: take the CUPTI of a newer CUDA"},
-	busyCode: {ErrBusy, "it already has a subscriber, as under Nsight Systems, Nsight Compute, cuda-gdb or another profiler in this process, so this recorder steps aside: read that tool's recording, or run without it"},
-	40:       {ErrRefused, "the hypervisor does not allow this GPU to be traced: its administrator can allow it"},
-	41:       {ErrRefused, "a GPU in confidential computing mode cannot be traced: use one that is not"},
-	42:       {ErrRefused, "this device cannot be traced: use another GPU"},
-	43:       {ErrRefused, "a GPU divided by MIG cannot be traced: use a whole GPU"},
-	44:       {ErrRefused, "GPUs linked by SLI cannot be traced: use another GPU"},
-	45:       {ErrRefused, "a GPU under WSL cannot be traced with this driver: use Linux itself, or a newer driver"},
+	15: {ErrAbsent, "the NVIDIA driver cannot be used, or is older than this CUPTI needs: update the " +
+		"driver, or take the CUPTI of an older CUDA"},
+	23: {ErrBusy, "another profiler has switched CUPTI off: end it first"},
+	33: {ErrRefused, "this virtual GPU cannot be traced: use a GPU of its own"},
+	35: {ErrRefused, "this user may not trace the GPU: run as root, or let the administrator load the NVIDIA " +
+		"driver with NVreg_RestrictProfilingToAdminUsers=0 (developer.nvidia.com/ERR_NVGPUCTRPERM)"},
+	38: {ErrRefused, "this CUPTI does not support the GPU: take the CUPTI of a newer CUDA"},
+	busyCode: {ErrBusy, "it already has a subscriber, as under Nsight Systems, Nsight Compute, cuda-gdb or another " +
+		"profiler in this process, so this recorder steps aside: read that tool's recording, or run without it"},
+	40: {ErrRefused, "the hypervisor does not allow this GPU to be traced: its administrator can allow it"},
+	41: {ErrRefused, "a GPU in confidential computing mode cannot be traced: use one that is not"},
+	42: {ErrRefused, "this device cannot be traced: use another GPU"},
+	43: {ErrRefused, "a GPU divided by MIG cannot be traced: use a whole GPU"},
+	44: {ErrRefused, "GPUs linked by SLI cannot be traced: use another GPU"},
+	45: {ErrRefused, "a GPU under WSL cannot be traced with this driver: use Linux itself, or a newer driver"},
 }

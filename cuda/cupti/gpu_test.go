@@ -15,11 +15,10 @@ import (
 	"gpt2scope/traces"
 )
 
-// TestGPU records on a GPU: a hundred passes launch by launch, and a hundred replays
-// of a graph of the same work, with kernels of the project and of cuBLASLt, a copy
-// and a set. Every kernel must be of its step and pass, in the same numbers either
-// way. It needs lib/libgpt2scope_cupti.so and libcupti, and is skipped where there is
-// no GPU, unless GPT2SCOPE_REQUIRE_GPU=1 says that there must be.
+// TestGPU records on a GPU: a hundred passes launch by launch, and a hundred replays of a graph of the same work, with
+// kernels of the project and of cuBLASLt, a copy and a set. Every kernel must be of its step and pass, in the same
+// numbers either way. It needs lib/libgpt2scope_cupti.so and libcupti, and is skipped where there is no GPU, unless
+// GPT2SCOPE_REQUIRE_GPU=1 says that there must be.
 func TestGPU(t *testing.T) {
 	need := func(err error) {
 		t.Helper()
@@ -96,8 +95,8 @@ func TestGPU(t *testing.T) {
 	need(pass(0)) // loads kernels and makes cuBLASLt's plan, before anything is recorded
 	need(stream.Synchronize())
 
-	// Captured before Start: nodes are noted from Open on. A second graph is captured
-	// after it, since CUPTI may prepare only those for its records.
+	// Captured before Start: nodes are noted from Open on. A second graph is captured after it, since CUPTI may prepare
+	// only those for its records.
 	early, err := stream.Capture(func() error { return pass(0) })
 	need(err)
 	defer early.Free()
@@ -112,8 +111,7 @@ func TestGPU(t *testing.T) {
 		kind traces.Kind
 		name string
 	}
-	// drain reads what CUPTI has given out. Nodes are kept: a graph is made once, and
-	// runs later.
+	// drain reads what CUPTI has given out. Nodes are kept: a graph is made once, and runs later.
 	var nodes []cupti.Record
 	drain := func() (others []cupti.Record) {
 		for r := range rec.Records() {
@@ -125,8 +123,8 @@ func TestGPU(t *testing.T) {
 		}
 		return others
 	}
-	// count returns how often each kernel, copy and set ran in each step of 100 passes,
-	// and checks all that holds for each.
+	// count returns how often each kernel, copy and set ran in each step of 100 passes, and checks all that holds for
+	// each.
 	count := func(what string, run func(id uint64) error) map[where]int {
 		t.Helper()
 		need(rec.Flush(false))

@@ -41,15 +41,19 @@ func openTable() (*C.gs_cupti_table, error) {
 	defer C.free(unsafe.Pointer(symbol))
 	handle := C.dlopen(name, C.RTLD_NOW|C.RTLD_LOCAL)
 	if handle == nil {
-		return nil, failure(ErrAbsent, "the cupti recorder is not there: %s cannot be opened: %s", path, C.GoString(C.dlerror()))
+		return nil, failure(ErrAbsent, "the cupti recorder is not there: %s cannot be opened: %s", path,
+			C.GoString(C.dlerror()))
 	}
 	at := C.dlsym(handle, symbol)
 	if at == nil {
-		return nil, failure(ErrAbsent, "the cupti recorder is not there: %s is not the library that make cupti builds: it has no gs_cupti", path)
+		return nil, failure(ErrAbsent,
+			"the cupti recorder is not there: %s is not the library that make cupti builds: it has no gs_cupti", path)
 	}
 	t := C.table_of(at)
 	if t.version != C.GS_CUPTI_ABI_VERSION {
-		return nil, failure(ErrAbsent, "the cupti recorder is not there: %s has interface version %d, the program needs %d; build both again (make build cupti)", path, t.version, C.GS_CUPTI_ABI_VERSION)
+		return nil, failure(ErrAbsent,
+			"the cupti recorder is not there: %s has interface version %d, the program needs %d; "+
+				"build both again (make build cupti)", path, t.version, C.GS_CUPTI_ABI_VERSION)
 	}
 	return t, nil
 }
@@ -59,7 +63,9 @@ func find() (string, error) {
 	path := place.Library(LibraryEnv, Library)
 	switch {
 	case path == "":
-		return "", failure(ErrAbsent, "the cupti recorder is not there: no %s in %s; build it with make cupti, or name it by %s", Library, strings.Join(place.Folders(), ", "), LibraryEnv)
+		return "", failure(ErrAbsent,
+			"the cupti recorder is not there: no %s in %s; build it with make cupti, or name it by %s", Library,
+			strings.Join(place.Folders(), ", "), LibraryEnv)
 	case !place.IsFile(path):
 		return "", failure(ErrAbsent, "the cupti recorder is not there: %s names %s, which is no file", LibraryEnv, path)
 	}
@@ -69,16 +75,16 @@ func find() (string, error) {
 // The names of libcupti, newest first. Until CUDA 12 it had the minor version too.
 var cuptiNames = []string{"libcupti.so.13", "libcupti.so.12", "libcupti.so", "libcupti.so.11.8"}
 
-// cuptiPaths lists where libcupti is looked for: only the path that the environment names,
-// or, in this order, CUDA_HOME, the folder of the recorder's own library, NVIDIA's wheel
-// where make cuda puts it, the dynamic loader, /usr/local/cuda, and NVIDIA's wheels as pip
-// installs them, for CUDA 13 and then 12.
+// cuptiPaths lists where libcupti is looked for: only the path that the environment names, or, in this order,
+// CUDA_HOME, the folder of the recorder's own library, NVIDIA's wheel where make cuda puts it, the dynamic loader,
+// /usr/local/cuda, and NVIDIA's wheels as pip installs them, for CUDA 13 and then 12.
 func cuptiPaths() []string {
 	if path := os.Getenv(CUPTIEnv); path != "" {
 		return []string{path}
 	}
 	toolkit := func(root string) []string {
-		return []string{filepath.Join(root, "extras", "CUPTI", "lib64"), filepath.Join(root, "lib64"), filepath.Join(root, "lib")}
+		return []string{filepath.Join(root, "extras", "CUPTI", "lib64"), filepath.Join(root, "lib64"),
+			filepath.Join(root, "lib")}
 	}
 	var folders []string
 	if root := os.Getenv("CUDA_HOME"); root != "" {
@@ -119,5 +125,6 @@ func lookedFor() string {
 	if root == "" {
 		root = "CUDA_HOME, which is not set"
 	}
-	return root + ", the program's lib/, build/cuda, the loader's folders as " + strings.Join(cuptiNames, ", ") + ", /usr/local/cuda, and the packages of pip"
+	return root + ", the program's lib/, build/cuda, the loader's folders as " + strings.Join(cuptiNames, ", ") +
+		", /usr/local/cuda, and the packages of pip"
 }

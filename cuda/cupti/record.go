@@ -37,8 +37,7 @@ func (k Kind) String() string {
 // AllStreams is the Stream of a synchronisation of a whole context.
 const AllStreams = 1<<32 - 1
 
-// Record is one activity record, whatever version of CUPTI wrote it. What does not
-// belong to its kind is zero.
+// Record is one activity record, whatever version of CUPTI wrote it. What does not belong to its kind is zero.
 type Record struct {
 	Kind       Kind
 	Start, End int64  // ns by CUPTI's clock; 0 if CUPTI does not know
@@ -71,12 +70,16 @@ type Record struct {
 
 // Names by the numbers of cupti_activity.h, as PyTorch's Kineto writes them.
 var (
-	copyNames     = []string{1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
-	memoryNames   = []string{"Unknown", "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static"}
+	copyNames = []string{1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD",
+		9: "HtoH", 10: "PtoP"}
+	memoryNames = []string{"Unknown", "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static",
+		"Managed Static"}
 	syncNames     = []string{1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
 	overheadNames = map[uint32]string{
-		1: "Driver Compiler", 1 << 16: "Buffer Flush", 2 << 16: "Instrumentation", 3 << 16: "Resource", 4 << 16: "Runtime Triggered Module Loading",
-		5 << 16: "Lazy Function Loading", 6 << 16: "Command Buffer Full", 7 << 16: "Activity Buffer Request", 8 << 16: "UVM Activity Init",
+		1: "Driver Compiler", 1 << 16: "Buffer Flush", 2 << 16: "Instrumentation", 3 << 16: "Resource",
+		4 << 16: "Runtime Triggered Module Loading",
+		5 << 16: "Lazy Function Loading", 6 << 16: "Command Buffer Full", 7 << 16: "Activity Buffer Request",
+		8 << 16: "UVM Activity Init",
 	}
 )
 

@@ -1,12 +1,11 @@
-// The C interface between package cupti and libgpt2scope_cupti, which
-// csrc/cupti.c makes from the headers of NVIDIA's CUPTI. The Go program needs
-// neither to build.
+// The C interface between package cupti and libgpt2scope_cupti, which csrc/cupti.c makes from the headers of NVIDIA's
+// CUPTI. The Go program needs neither to build.
 //
-// * CUPTI calls back on threads of its own and on those that call CUDA. There the
-//   library only puts records aside; drain() takes them from there.
+// * CUPTI calls back on threads of its own and on those that call CUDA. There the library only puts records aside;
+//   drain() takes them from there.
 // * There is one recorder in a process, since CUPTI has one subscriber.
-// * push() and pop() belong to the calling OS thread. drain(), flush() and the
-//   others must not be called at the same time as one another.
+// * push() and pop() belong to the calling OS thread. drain(), flush() and the others must not be called at the same
+//   time as one another.
 
 #ifndef GPT2SCOPE_CUPTI_RECORDER_H
 #define GPT2SCOPE_CUPTI_RECORDER_H
@@ -34,8 +33,7 @@ enum {
   GS_CUPTI_KINDS
 };
 
-// A record, whatever CUPTI's struct for it is in the version that was loaded.
-// What does not belong to its kind is 0.
+// A record, whatever CUPTI's struct for it is in the version that was loaded. What does not belong to its kind is 0.
 typedef struct {
   int32_t kind;
   uint32_t device, context, stream;  // stream 0xffffffff: all of the context
@@ -102,8 +100,7 @@ typedef struct {
 // All that return int32_t give 0, or -1 and what went wrong in error.
 typedef struct {
   uint32_t version;  // GS_CUPTI_ABI_VERSION of the library
-  // Opens libcupti at a path, or by a name that the loader finds, and subscribes:
-  // from here on graph nodes are noted.
+  // Opens libcupti at a path, or by a name that the loader finds, and subscribes: from here on graph nodes are noted.
   int32_t (*open)(const char *path, const gs_cupti_options *options, gs_cupti_error *error);
   int32_t (*start)(gs_cupti_error *error);
   int32_t (*stop)(gs_cupti_error *error);

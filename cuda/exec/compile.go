@@ -72,8 +72,8 @@ func (w *writer) add(f func() error) { w.addLaunch(launch{run: f}) }
 
 func (w *writer) addLaunch(l launch) { w.steps[len(w.steps)-1] = append(w.steps[len(w.steps)-1], l) }
 
-// typeOf returns the type in which a buffer is held in a pass of the plan: the
-// residual stream is float32, and so are logits that are sampled from.
+// typeOf returns the type in which a buffer is held in a pass of the plan: the residual stream is float32, and so are
+// logits that are sampled from.
 func (b *Backend) typeOf(buffer gpt2.Buffer, plan *gpt2.Plan) cuda.DType {
 	switch {
 	case buffer == gpt2.BufX:
@@ -107,8 +107,7 @@ func (w *writer) view(b gpt2.Buffer, rows int) view {
 	return view{w.at.buffers[b] + cuda.Ptr(skip), have * width}
 }
 
-// write compiles all steps. A step without rows has no launches. past is how many tokens
-// the cache holds, for errors.
+// write compiles all steps. A step without rows has no launches. past is how many tokens the cache holds, for errors.
 func (w *writer) write(past int) error {
 	for _, s := range w.plan.Steps {
 		w.steps = append(w.steps, nil)
@@ -146,7 +145,8 @@ func (w *writer) one(s gpt2.Step) error {
 		w.norm(s, &o)
 	case o.Op == gpt2.OpActivation:
 		x := w.view(o.In, o.Rows)
-		a := cuda.ActivationArgs{Variant: w.backend.variants[o.Stage], X: x.ptr, Y: x.ptr, M: B * int32(o.Rows), N: int32(o.N),
+		a := cuda.ActivationArgs{Variant: w.backend.variants[o.Stage], X: x.ptr, Y: x.ptr, M: B * int32(o.Rows),
+			N:   int32(o.N),
 			LDX: int32(x.ld), LDY: int32(x.ld), DType: w.backend.typeOf(o.In, w.plan), Act: activations[o.Activation]}
 		w.add(func() error { return w.stream.Activate(a) })
 	case o.Op == gpt2.OpAdd:
@@ -168,19 +168,22 @@ func (w *writer) sample(o gpt2.Operation) cuda.SampleArgs {
 	return cuda.SampleArgs{
 		Variant: w.backend.variants[o.Stage], Logits: logits.ptr, Sampling: w.at.sampling, Pos: w.at.pos, Pad: w.at.pad,
 		Tokens: w.at.tokens, Slots: w.at.ring, Work: w.at.sampleWork,
-		B: int32(w.plan.Pass.Batch), V: int32(w.config.Vocab), LD: int32(logits.ld), T: int32(w.plan.Pass.Tokens), Count: ringSlots,
+		B: int32(w.plan.Pass.Batch), V: int32(w.config.Vocab), LD: int32(logits.ld), T: int32(w.plan.Pass.Tokens),
+		Count: ringSlots,
 	}
 }
 
-var activations = map[gpt2.Activation]cuda.Activation{gpt2.GELUNew: cuda.GELUTanh, gpt2.GELUErf: cuda.GELUErf, gpt2.ReLU: cuda.ReLU}
+var activations = map[gpt2.Activation]cuda.Activation{gpt2.GELUNew: cuda.GELUTanh, gpt2.GELUErf: cuda.GELUErf,
+	gpt2.ReLU: cuda.ReLU}
 
 // norm: x += proj where add is given; norm = LayerNorm(x).
 func (w *writer) norm(s gpt2.Step, add *gpt2.Operation) {
 	o := s.Last()
 	x, y := w.view(o.In, o.Rows), w.view(o.Out, o.Rows)
 	a := cuda.LayerNormArgs{
-		Variant: w.backend.variants[o.Stage], X: x.ptr, LDX: int32(x.ld), Y: y.ptr, LDY: int32(y.ld), YType: w.backend.typeOf(o.Out, w.plan),
-		Gain: w.params[o.Weight].ptr, Bias: w.params[o.Bias].ptr,
+		Variant: w.backend.variants[o.Stage], X: x.ptr, LDX: int32(x.ld), Y: y.ptr, LDY: int32(y.ld),
+		YType: w.backend.typeOf(o.Out, w.plan),
+		Gain:  w.params[o.Weight].ptr, Bias: w.params[o.Bias].ptr,
 		M: int32(w.plan.Pass.Batch * o.Rows), C: int32(o.K), Eps: float32(w.config.Epsilon),
 	}
 	if add != nil {
@@ -257,15 +260,15 @@ func (w *writer) choose(a cuda.LinearArgs) error {
 	return w.loading.first(loadBLAS, func() error {
 		chosen, err := w.stream.LinearAlgorithm(a)
 		if err == nil {
-			w.products = append(w.products, gpt2.Product{Step: w.step.Name(), M: int(a.M), N: int(a.N), K: int(a.K), Algorithm: chosen.Text})
+			w.products = append(w.products, gpt2.Product{Step: w.step.Name(), M: int(a.M), N: int(a.N), K: int(a.K),
+				Algorithm: chosen.Text})
 		}
 		return err
 	})
 }
 
-// variant returns the stage's chosen kernel if that takes the shape of a launch. Else it
-// returns auto, since a stage has other kernels for few rows than for many, and gives a
-// notice once.
+// variant returns the stage's chosen kernel if that takes the shape of a launch. Else it returns auto, since a stage
+// has other kernels for few rows than for many, and gives a notice once.
 func (w *writer) variant(o gpt2.Operation, shape string, takes func(name string) bool) int32 {
 	v := w.backend.variants[o.Stage]
 	if v == 0 {
@@ -275,7 +278,8 @@ func (w *writer) variant(o gpt2.Operation, shape string, takes func(name string)
 	if takes(name) {
 		return v
 	}
-	w.backend.noticeOnce(fmt.Sprintf("--variant %s=%s does not take %s; there the stage runs as by default", o.Stage.Info().Name, name, shape))
+	w.backend.noticeOnce(fmt.Sprintf("--variant %s=%s does not take %s; there the stage runs as by default",
+		o.Stage.Info().Name, name, shape))
 	return 0
 }
 
@@ -285,8 +289,7 @@ func (w *writer) usesBLAS(a cuda.LinearArgs) bool {
 	return name == "blas" || name == "auto" && a.M > cuda.GEMVRows
 }
 
-// attention: K and V of the new rows go into the cache of the slot, then each
-// query attends to it.
+// attention: K and V of the new rows go into the cache of the slot, then each query attends to it.
 func (w *writer) attention(o gpt2.Operation) error {
 	c := w.config
 	qkv := w.view(o.In, o.Rows)
@@ -301,7 +304,8 @@ func (w *writer) attention(o gpt2.Operation) error {
 	})
 	a := cuda.AttentionArgs{
 		Variant: variant, QKV: qkv.ptr, LDQKV: int32(qkv.ld), Pos: w.at.pos, Pad: w.at.pad, Work: w.at.attentionWork,
-		B: int32(w.plan.Pass.Batch), T: int32(o.Rows), Q: int32(o.Queries), NH: int32(c.Heads), HS: int32(c.HeadSize()), P: int32(w.options.Context),
+		B: int32(w.plan.Pass.Batch), T: int32(o.Rows), Q: int32(o.Queries), NH: int32(c.Heads), HS: int32(c.HeadSize()),
+		P:     int32(w.options.Context),
 		DType: w.backend.dtype, Scale: float32(o.Scale),
 	}
 	if w.plan.Buffers[o.In].Rows != o.Rows {

@@ -9,8 +9,8 @@ import (
 	"gpt2scope/traces"
 )
 
-// cuptiRecorder records by CUPTI, which has calls and kernels itself: what is launched
-// gets a tag that says its pass and step.
+// cuptiRecorder records by CUPTI, which has calls and kernels itself: what is launched gets a tag that says its pass
+// and step.
 type cuptiRecorder struct {
 	host    notes
 	cupti   activity
@@ -32,8 +32,8 @@ func startCUPTI(c activity, n notes) (recorder, error) {
 	return &cuptiRecorder{host: n, cupti: c}, c.Start()
 }
 
-// tagOf packs what a recorded call belongs to into the 64 bits of a CUPTI tag: pass
-// id, plan and step + 1. A step of -1 stands for a whole pass.
+// tagOf packs what a recorded call belongs to into the 64 bits of a CUPTI tag: pass id, plan and step + 1. A step of -1
+// stands for a whole pass.
 func tagOf(pass uint64, plan, step int32) uint64 {
 	return pass<<28 | uint64(plan&0xfff)<<16 | uint64(step+1)&0xffff
 }

@@ -49,8 +49,8 @@ func readLater(t *testing.T, dev *cuda.Device, r *Runner, n int) []float32 {
 	return got
 }
 
-// TestStepsArePersistent: on a stub that computes, steps launched one by one have the tokens and the
-// logits of mode persistent, for run orders that repeat layers, beyond the context, and after stops.
+// TestStepsArePersistent: on a stub that computes, steps launched one by one have the tokens and the logits of mode
+// persistent, for run orders that repeat layers, beyond the context, and after stops.
 func TestStepsArePersistent(t *testing.T) {
 	lib, c := onStub(t, "STUB_COMPUTES")
 	m := randomModel(t, small)
@@ -133,8 +133,7 @@ func TestStepsRecorded(t *testing.T) {
 	}
 }
 
-// TestStepsRefused: what mode persistent cannot run runs by the kernels of mode eager, and a notice says
-// why, once.
+// TestStepsRefused: what mode persistent cannot run runs by the kernels of mode eager, and a notice says why, once.
 func TestStepsRefused(t *testing.T) {
 	lib, c := onStub(t)
 	for name, f := range map[string]struct {

@@ -10,8 +10,8 @@ import (
 	"gpt2scope/gpt2"
 )
 
-// stepsGPU makes a backend with decode=steps. A session that cannot have it fails the test, on a GPU of
-// compute capability 9.0 or later; on others the test is skipped.
+// stepsGPU makes a backend with decode=steps. A session that cannot have it fails the test, on a GPU of compute
+// capability 9.0 or later; on others the test is skipped.
 func stepsGPU(t testing.TB, o Options) *Backend {
 	t.Helper()
 	var b *Backend
@@ -35,10 +35,10 @@ func sameBits(t testing.TB, what string, got, want []float32) {
 	}
 }
 
-// TestStepsBitEqualOnGPU: decode steps launched step by step have the tokens and, bit by bit, the logits of
-// mode persistent: after texts of any length, of the geometries that the kernel is for, greedy and drawn. A
-// launch of a single step has nothing to wait for, so a difference is also what a race would be. With a
-// library built with FLAGS=-DGS_DECODE_DELAYS warps wait at random before they publish and poll.
+// TestStepsBitEqualOnGPU: decode steps launched step by step have the tokens and, bit by bit, the logits of mode
+// persistent: after texts of any length, of the geometries that the kernel is for, greedy and drawn. A launch of a
+// single step has nothing to wait for, so a difference is also what a race would be. With a library built with
+// FLAGS=-DGS_DECODE_DELAYS warps wait at random before they publish and poll.
 func TestStepsBitEqualOnGPU(t *testing.T) {
 	persistent, steps := persistentGPU(t), stepsGPU(t, Options{})
 	for _, spec := range []string{
@@ -133,8 +133,8 @@ func TestStepsOfSequencesOnGPU(t *testing.T) {
 	}
 }
 
-// TestStepsAfterStopsOnGPU: calls of any number of steps, each of which begins a launch of mode persistent
-// anew, leave the same logits.
+// TestStepsAfterStopsOnGPU: calls of any number of steps, each of which begins a launch of mode persistent anew, leave
+// the same logits.
 func TestStepsAfterStopsOnGPU(t *testing.T) {
 	m := shipped(t)
 	V := m.Config.Vocab

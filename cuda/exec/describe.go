@@ -25,7 +25,8 @@ func (b *Backend) Describe() gpt2.Description {
 	mode, why := b.Mode()
 	d := gpt2.Description{
 		Name: b.Name(), Processor: info.Name, GPU: true, Index: info.Index, PCI: info.PCI, L2Bytes: int64(info.L2Bytes),
-		WeightType: typeName(b.dtype), Mode: mode.String(), ModeReason: why, Fallback: b.fellBack(), Variants: b.Variants(), Recorder: b.Recorder(), Versions: map[string]string{},
+		WeightType: typeName(b.dtype), Mode: mode.String(), ModeReason: why, Fallback: b.fellBack(), Variants: b.Variants(),
+		Recorder: b.Recorder(), Versions: map[string]string{},
 	}
 	if driver, runtime, err := b.lib.Versions(); err == nil {
 		d.Versions["CUDA of the driver"], d.Versions["CUDA of the library"] = cudaVersion(driver), cudaVersion(runtime)

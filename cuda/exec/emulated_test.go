@@ -15,13 +15,13 @@ import (
 	"gpt2scope/weights"
 )
 
-// These tests run the decode kernels on the CPU, whatever GPU there is: csrc/emulator. Copies take as long as
-// they like and blocks go on in any order, so each run is another one. GS_EMULATED_SLOW is how many times
-// slower time passes there.
+// These tests run the decode kernels on the CPU, whatever GPU there is: csrc/emulator. Copies take as long as they like
+// and blocks go on in any order, so each run is another one. GS_EMULATED_SLOW is how many times slower time passes
+// there.
 
-// TestEmulated: decode steps and short prompts in the decode kernel have, bit by bit, the logits of its
-// steps launched one by one, within rounding those of mode graph, which the stub computes in plain C, and
-// tokens are those that the host draws.
+// TestEmulated: decode steps and short prompts in the decode kernel have, bit by bit, the logits of its steps launched
+// one by one, within rounding those of mode graph, which the stub computes in plain C, and tokens are those that the
+// host draws.
 func TestEmulated(t *testing.T) {
 	stub.Emulated(t, 384, 48)
 	t.Setenv("GS_EMULATED_SLOW", "200")

@@ -1,42 +1,37 @@
 // Package exec executes plans on an NVIDIA GPU.
 //
-// A [Backend] is a GPU with the CUDA library; its sessions share the weights of a
-// model on the device. A session owns a stream, a KV cache and the activations
-// of a pass.
+// A [Backend] is a GPU with the CUDA library; its sessions share the weights of a model on the device. A session owns a
+// stream, a KV cache and the activations of a pass.
 //
 // # Steps
 //
-// A plan is compiled into launches with fixed arguments. Up to [cuda.GEMVRows] rows, a
-// matrix-vector kernel also does the LayerNorm before its product, and the activation or
-// residual add after it; a layer of a decode step is then five launches. With more rows
-// cuBLASLt does the product, with bias, GELU and the residual add in its epilogue.
+// A plan is compiled into launches with fixed arguments. Up to [cuda.GEMVRows] rows, a matrix-vector kernel also does
+// the LayerNorm before its product, and the activation or residual add after it; a layer of a decode step is then five
+// launches. With more rows cuBLASLt does the product, with bias, GELU and the residual add in its epilogue.
 //
 // # Modes
 //
-// Eager launches step after step, each under its own NVTX range. Graph captures a pass
-// in a CUDA graph once and replays it: positions and sampling parameters are read from
-// device memory, so that a captured pass never changes. A prompt is padded at its front
-// to a length for which a graph is kept; idle rows have no effect on the others. A pass
-// runs eagerly the first time, which loads its kernels, and is captured the second time.
+// Eager launches step after step, each under its own NVTX range. Graph captures a pass in a CUDA graph once and replays
+// it: positions and sampling parameters are read from device memory, so that a captured pass never changes. A prompt is
+// padded at its front to a length for which a graph is kept; idle rows have no effect on the others. A pass runs
+// eagerly the first time, which loads its kernels, and is captured the second time.
 //
-// Persistent is Graph for prompts but short ones: of up to [cuda.DecodeRows] tokens of one sequence, in
-// bfloat16, with the last row of logits. These, and decode steps, run inside one kernel, up to
-// [cuda.DecodeTokens] in a launch, which interprets the decode plan as a program. Where tokens
-// are drawn from more candidates than it can ([cuda.CanDraw]), and by Auto in float32, a launch is one
-// step, and the kernel of the other modes samples after it. The limits are eight sequences, and sampling on
-// the device. Beyond them decode steps run as graphs, and a notice says why. With the variant
-// decode=steps, of mode Eager, each step of the program is a launch; logits are bit by bit those of Persistent. Under a
-// profiler Persistent becomes this variant.
+// Persistent is Graph for prompts but short ones: of up to [cuda.DecodeRows] tokens of one sequence, in bfloat16, with
+// the last row of logits. These, and decode steps, run inside one kernel, up to [cuda.DecodeTokens] in a launch, which
+// interprets the decode plan as a program. Where tokens are drawn from more candidates than it can ([cuda.CanDraw]),
+// and by Auto in float32, a launch is one step, and the kernel of the other modes samples after it. The limits are
+// eight sequences, and sampling on the device. Beyond them decode steps run as graphs, and a notice says why. With the
+// variant decode=steps, of mode Eager, each step of the program is a launch; logits are bit by bit those of Persistent.
+// Under a profiler Persistent becomes this variant.
 //
-// Auto, the default, is Persistent within these limits and for the widths at which it was measured
-// to be faster, and Graph beyond them, without a notice. Under a profiler it is Eager.
+// Auto, the default, is Persistent within these limits and for the widths at which it was measured to be faster, and
+// Graph beyond them, without a notice. Under a profiler it is Eager.
 //
 // # Tokens
 //
-// A decode step reads its token from device memory, where the step before it wrote it.
-// The host reads tokens from a ring of slots in pinned memory, several steps behind the
-// launches. When the caller stops early, steps that ran ahead are dropped by rewinding
-// the position.
+// A decode step reads its token from device memory, where the step before it wrote it. The host reads tokens from a
+// ring of slots in pinned memory, several steps behind the launches. When the caller stops early, steps that ran ahead
+// are dropped by rewinding the position.
 package exec
 
 import (
@@ -62,18 +57,16 @@ type Options struct {
 	DType  weights.DType // of weights and activations: weights.BF16 (also 0) or weights.F32
 	Mode   Mode
 
-	// Variants choose kernels: by a stage's name in its layer, such as "attn.sdpa",
-	// that of a variant, such as "naive". Variants of "residual_1" and "residual_2"
-	// are "gemm", the epilogue of the product before the residual add, and "norm",
-	// which fuses it with the LayerNorm after it. "decode" stands for all stages of a
-	// decode step; its variant "steps" runs each step of mode persistent as a kernel of
-	// its own, in mode eager.
+	// Variants choose kernels: by a stage's name in its layer, such as "attn.sdpa", that of a variant, such as "naive".
+	// Variants of "residual_1" and "residual_2" are "gemm", the epilogue of the product before the residual add, and
+	// "norm", which fuses it with the LayerNorm after it. "decode" stands for all stages of a decode step; its variant
+	// "steps" runs each step of mode persistent as a kernel of its own, in mode eager.
 	Variants map[string]string
 
 	Notice func(string) // called with one line that a user should read
 
-	// Recorder is what [Runner.StartRecording] records with: one of the Recorder
-	// constants. CUPTI slows the process from its start.
+	// Recorder is what [Runner.StartRecording] records with: one of the Recorder constants. CUPTI slows the process from
+	// its start.
 	Recorder string
 
 	decodeBlocks int // of the kernel of mode persistent; 0: one per SM
@@ -81,22 +74,23 @@ type Options struct {
 
 // Backend executes plans on one GPU. It may be used from several goroutines.
 type Backend struct {
-	lib        *cuda.Library
-	dev        *cuda.Device
-	options    Options
-	dtype      cuda.DType
-	tool       string // the variable that says that a profiler is attached, "" if none is
-	choice            // how passes are launched
-	variants   map[gpt2.Stage]int32
-	inGEMM     map[gpt2.Stage]bool // residual adds done in the epilogue of the product
-	cupti      *cupti.Recorder // nil where it is not to be used, or not there
+	lib      *cuda.Library
+	dev      *cuda.Device
+	options  Options
+	dtype    cuda.DType
+	tool     string // the variable that says that a profiler is attached, "" if none is
+	choice          // how passes are launched
+	variants map[gpt2.Stage]int32
+	inGEMM   map[gpt2.Stage]bool // residual adds done in the epilogue of the product
+	cupti    *cupti.Recorder     // nil where it is not to be used, or not there
 
 	given    sync.Map               // notices
 	fallback atomic.Pointer[string] // what ran otherwise than in mode persistent, and why, the last time
-	found    atomic.Pointer[string] // of mode auto: why decode steps run as graphs, the last time; "" if they run in one kernel
-	mu       sync.Mutex
-	models   map[*gpt2.Model]*uploaded
-	closed   bool
+	// of mode auto: why decode steps run as graphs, the last time; "" if they run in one kernel
+	found  atomic.Pointer[string]
+	mu     sync.Mutex
+	models map[*gpt2.Model]*uploaded
+	closed bool
 }
 
 // New opens the CUDA library and a device. The error says what is missing.
@@ -151,7 +145,8 @@ func (b *Backend) notice(text string) {
 
 // ops maps the operations of plans to those of the library.
 var ops = map[gpt2.Op]cuda.Op{
-	gpt2.OpEmbed: cuda.OpEmbed, gpt2.OpLayerNorm: cuda.OpLayerNorm, gpt2.OpLinear: cuda.OpLinear, gpt2.OpAttention: cuda.OpAttention,
+	gpt2.OpEmbed: cuda.OpEmbed, gpt2.OpLayerNorm: cuda.OpLayerNorm, gpt2.OpLinear: cuda.OpLinear,
+	gpt2.OpAttention:  cuda.OpAttention,
 	gpt2.OpActivation: cuda.OpActivation, gpt2.OpAdd: cuda.OpAdd, gpt2.OpSample: cuda.OpSample,
 }
 
@@ -168,7 +163,8 @@ func (b *Backend) chooseVariants() error {
 		}
 		stage, ok := findStage(name)
 		if !ok {
-			return fmt.Errorf("no stage %q; stages are %s, and %s stands for all of a decode step", name, stageNames(), variantDecode)
+			return fmt.Errorf("no stage %q; stages are %s, and %s stands for all of a decode step", name, stageNames(),
+				variantDecode)
 		}
 		names := b.lib.Variants(ops[stage.Info().Op])
 		if stage.Info().Op == gpt2.OpAdd {
@@ -204,8 +200,8 @@ func (b *Backend) Library() *cuda.Library { return b.lib }
 // Variants returns Options.Variants: kernels by the stage's name.
 func (b *Backend) Variants() map[string]string { return maps.Clone(b.options.Variants) }
 
-// Sizes are those of the type that holds weights, activations and the KV cache.
-// They leave out that the residual stream is float32.
+// Sizes are those of the type that holds weights, activations and the KV cache. They leave out that the residual stream
+// is float32.
 func (b *Backend) Sizes() gpt2.Sizes { return sizes(b.dtype) }
 
 func typeName(t cuda.DType) string { return [...]string{"f32", "bf16", "f16"}[t] }
@@ -215,8 +211,8 @@ func sizes(t cuda.DType) gpt2.Sizes {
 	return gpt2.Sizes{Weight: float64(n), Activation: n, KV: n, Multiply: typeName(t)}
 }
 
-// Unopened returns what [Backend.Sizes] and [Backend.Fuse] of a GPU would be that holds weights
-// as dtype, without variants, for predictions that must not open CUDA.
+// Unopened returns what [Backend.Sizes] and [Backend.Fuse] of a GPU would be that holds weights as dtype, without
+// variants, for predictions that must not open CUDA.
 func Unopened(dtype weights.DType) (gpt2.Sizes, func(*gpt2.Plan) *gpt2.Plan) {
 	t := cuda.BF16
 	if dtype == weights.F32 {
@@ -244,9 +240,8 @@ var chains = []gpt2.Chain{
 	{gpt2.OpAdd, gpt2.OpLayerNorm},
 }
 
-// Fuse joins the operations that one launch does: a LayerNorm and the Linear after it, up
-// to [cuda.GEMVRows] rows; a Linear and its activation; a Linear and the residual add
-// after it, or a residual add and the LayerNorm after it.
+// Fuse joins the operations that one launch does: a LayerNorm and the Linear after it, up to [cuda.GEMVRows] rows; a
+// Linear and its activation; a Linear and the residual add after it, or a residual add and the LayerNorm after it.
 func (b *Backend) Fuse(p *gpt2.Plan) *gpt2.Plan {
 	return fuse(p, b.takesNorm, func(s gpt2.Stage) bool { return b.inGEMM[s] })
 }
@@ -296,7 +291,8 @@ func (b *Backend) Close() error {
 // Prepare uploads the weights that the layers need, and allocates the KV cache.
 func (b *Backend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gpt2.Runner, error) {
 	if m.Config.HeadSize() > maxHeadSize {
-		return nil, fmt.Errorf("model %s has heads of %d elements; the GPU's attention takes at most %d", m.Name, m.Config.HeadSize(), maxHeadSize)
+		return nil, fmt.Errorf("model %s has heads of %d elements; the GPU's attention takes at most %d", m.Name,
+			m.Config.HeadSize(), maxHeadSize)
 	}
 	u, params, err := b.acquire(ctx, m, o.Layers, o.Progress)
 	if err != nil {

@@ -18,8 +18,7 @@ import (
 	"gpt2scope/weights"
 )
 
-// These tests need a GPU and the CUDA library. Without they are skipped, or fail
-// where GPT2SCOPE_REQUIRE_GPU is 1.
+// These tests need a GPU and the CUDA library. Without they are skipped, or fail where GPT2SCOPE_REQUIRE_GPU is 1.
 
 // gpu makes a backend on the first GPU.
 func gpu(t testing.TB, o Options) *Backend {
@@ -72,8 +71,8 @@ func randomIDs(r *rand.Rand, n, vocab int) []int32 {
 	return ids
 }
 
-// drawModel draws a geometry with odd sizes, every activation and both attention
-// scales, and a run order that may drop and repeat layers.
+// drawModel draws a geometry with odd sizes, every activation and both attention scales, and a run order that may drop
+// and repeat layers.
 func drawModel(t *testing.T, r *rand.Rand) (*gpt2.Model, []int) {
 	head := []int{8, 16, 33, 48, 64, 128}[r.IntN(6)]
 	heads := 1 + r.IntN(4)
@@ -88,9 +87,8 @@ func drawModel(t *testing.T, r *rand.Rand) (*gpt2.Model, []int) {
 	return m, layers
 }
 
-// bounds of max |difference| / max |value| against the float64 reference. In
-// bfloat16 every weight and activation is rounded to 8 bits, and the errors of a
-// few layers add up; a wrong row, mask or weight makes an error near 1.
+// bounds of max |difference| / max |value| against the float64 reference. In bfloat16 every weight and activation is
+// rounded to 8 bits, and the errors of a few layers add up; a wrong row, mask or weight makes an error near 1.
 var bounds = map[weights.DType]float64{weights.F32: 2e-5, weights.BF16: 4e-2}
 
 func closeTo(t testing.TB, what string, got, want []float32, bound float64) {
@@ -111,9 +109,8 @@ func closeTo(t testing.TB, what string, got, want []float32, bound float64) {
 	}
 }
 
-// TestPassesAgreeWithReference: on random geometries and run orders every way to
-// evaluate a text gives the reference's logits: one pass, a batch, chunks, token
-// by token; in each mode and type, and with the plain kernels.
+// TestPassesAgreeWithReference: on random geometries and run orders every way to evaluate a text gives the reference's
+// logits: one pass, a batch, chunks, token by token; in each mode and type, and with the plain kernels.
 func TestPassesAgreeWithReference(t *testing.T) {
 	naive := map[string]string{"ln_1": "naive", "attn.c_attn": "naive", "attn.sdpa": "naive", "mlp.c_fc": "naive", "sample": "naive"}
 	norm := map[string]string{"residual_1": "norm", "residual_2": "norm"}
@@ -187,8 +184,7 @@ func comparePasses(t *testing.T, r *rand.Rand, o Options) {
 	}
 }
 
-// TestStagesAgreeWithReference: the activations of every stage, which a pass that
-// ends there gives.
+// TestStagesAgreeWithReference: the activations of every stage, which a pass that ends there gives.
 func TestStagesAgreeWithReference(t *testing.T) {
 	for _, held := range []weights.DType{weights.F32, weights.BF16} {
 		t.Run(held.String(), func(t *testing.T) {
@@ -236,8 +232,8 @@ func idsOf(tokens []gpt2.Token) []int32 {
 	return ids
 }
 
-// TestTextEqualsCPU: in float32 the GPU samples the CPU's tokens, in both modes,
-// greedy and drawn, beyond the context, with log-probabilities.
+// TestTextEqualsCPU: in float32 the GPU samples the CPU's tokens, in both modes, greedy and drawn, beyond the context,
+// with log-probabilities.
 func TestTextEqualsCPU(t *testing.T) {
 	m := randomModel(t, "random:L=2,C=128,NH=2,V=257,T=160")
 	fast, err := cpu.New(cpu.Options{})
@@ -277,8 +273,8 @@ func TestTextEqualsCPU(t *testing.T) {
 	}
 }
 
-// TestStoppingEarly: a caller that stops in the middle of a run-ahead, or whose
-// context is cancelled, goes on as if nothing had run ahead.
+// TestStoppingEarly: a caller that stops in the middle of a run-ahead, or whose context is cancelled, goes on as if
+// nothing had run ahead.
 func TestStoppingEarly(t *testing.T) {
 	m := randomModel(t, "random:L=2,C=128,NH=2,V=257,T=400")
 	for _, mode := range []Mode{Eager, Graph} {
@@ -404,8 +400,7 @@ func memoryStaysFlat(t *testing.T, b *Backend) {
 	}
 }
 
-// TestOutOfMemory: what does not fit ends with an error that gives its size, and leaves
-// nothing behind.
+// TestOutOfMemory: what does not fit ends with an error that gives its size, and leaves nothing behind.
 func TestOutOfMemory(t *testing.T) {
 	m := randomModel(t, "random:L=2,C=1024,NH=16,V=257,T=4096")
 	b := gpu(t, Options{})

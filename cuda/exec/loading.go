@@ -16,15 +16,14 @@ const (
 
 var loadNames = [...]string{loadBLAS: "cuBLASLt", loadKernels: "kernels"}
 
-// loading adds up the time of calls that load something. CUDA loads libraries and
-// kernels lazily, in the call that first needs them.
+// loading adds up the time of calls that load something. CUDA loads libraries and kernels lazily, in the call that
+// first needs them.
 type loading struct {
 	times [len(loadNames)]time.Duration
 	to    *record.Recorder // nil where passes are not recorded
 }
 
-// leastLoad is how long a first call takes that loads something: others take
-// microseconds.
+// leastLoad is how long a first call takes that loads something: others take microseconds.
 const leastLoad = 100 * time.Microsecond
 
 // first does a call that may load something for the first time.

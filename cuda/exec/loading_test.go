@@ -11,8 +11,8 @@ import (
 	"gpt2scope/traces"
 )
 
-// What the first prompt loads is named and timed, in the statistics and in a recording;
-// the same prompt loads nothing again.
+// What the first prompt loads is named and timed, in the statistics and in a recording; the same prompt loads nothing
+// again.
 func TestLoading(t *testing.T) {
 	const each = 3 * time.Millisecond // of what the stub loads
 	for _, recording := range []bool{false, true} {
@@ -70,8 +70,8 @@ func TestLoading(t *testing.T) {
 	}
 }
 
-// In mode persistent the first decode step loads the kernel when its work area is asked for, folds
-// LayerNorms and is launched.
+// In mode persistent the first decode step loads the kernel when its work area is asked for, folds LayerNorms and is
+// launched.
 func TestLoadingPersistent(t *testing.T) {
 	const each = 3 * time.Millisecond // of what the stub loads
 	lib, _ := onStub(t, "STUB_LOADING=3000")

@@ -13,10 +13,9 @@ import (
 // measureSteps is how many passes are launched back to back for one duration.
 const measureSteps = 16
 
-// Measure times steady passes: [gpt2.Measurer]. They are launched back to back, so that
-// the time is the device's or the host's, whichever is longer, as when text is generated.
-// Each duration is the mean of measureSteps passes, or of one prefill that samples. The
-// positions of decode steps are around the present one.
+// Measure times steady passes: [gpt2.Measurer]. They are launched back to back, so that the time is the device's or the
+// host's, whichever is longer, as when text is generated. Each duration is the mean of measureSteps passes, or of one
+// prefill that samples. The positions of decode steps are around the present one.
 func (r *Runner) Measure(ctx context.Context, ids []int32, pass gpt2.Pass, repeat int) ([]time.Duration, error) {
 	past := r.state.position
 	steps, start := measureSteps, past
@@ -99,10 +98,9 @@ func (r *Runner) Measure(ctx context.Context, ids []int32, pass gpt2.Pass, repea
 	return times, nil
 }
 
-// Launches returns how many launches a pass is, those of cuBLASLt counted as
-// one each. In graph mode they are the graph's nodes, and the host launches it once. In
-// mode persistent a launch is of up to [cuda.DecodeTokens] decode steps, and one step is
-// counted as 1, as is a prompt of up to [cuda.DecodeRows] tokens.
+// Launches returns how many launches a pass is, those of cuBLASLt counted as one each. In graph mode they are the
+// graph's nodes, and the host launches it once. In mode persistent a launch is of up to [cuda.DecodeTokens] decode
+// steps, and one step is counted as 1, as is a prompt of up to [cuda.DecodeRows] tokens.
 func (r *Runner) Launches(pass gpt2.Pass) (int, error) {
 	if r.failed != nil {
 		return 0, r.failed

@@ -6,8 +6,8 @@ import (
 	"gpt2scope/gpt2"
 )
 
-// Each step of a decode step on the stub is one launch, which Launches counts in all modes
-// but persistent: there a decode step is one.
+// Each step of a decode step on the stub is one launch, which Launches counts in all modes but persistent: there a
+// decode step is one.
 func TestLaunches(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)

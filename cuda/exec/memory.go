@@ -10,8 +10,7 @@ import (
 	"gpt2scope/nvtx/annotate"
 )
 
-// memory is what a session holds on the device besides its state: the KV cache,
-// activations, and what kernels work in.
+// memory is what a session holds on the device besides its state: the KV cache, activations, and what kernels work in.
 type memory struct {
 	cache         *cuda.Buffer                  // (slots of the run order, 2, B, NH, P, HS)
 	buffers       [gpt2.NumBuffers]*cuda.Buffer // large enough for every pass compiled so far

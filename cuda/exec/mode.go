@@ -27,8 +27,8 @@ func (m Mode) String() string { return [...]string{"auto", "eager", "graph", "pe
 // captures reports whether passes are captured in graphs.
 func (m Mode) captures() bool { return m == Graph || m == Persistent }
 
-// ProfileEnv names the environment variable that, set to 1, keeps mode persistent under a
-// profiler, which then sees its kernel as a whole.
+// ProfileEnv names the environment variable that, set to 1, keeps mode persistent under a profiler, which then sees its
+// kernel as a whole.
 const ProfileEnv = "GPT2SCOPE_PROFILE_PERSISTENT"
 
 // choice is how a backend launches passes, or how one pass is launched.
@@ -108,8 +108,8 @@ func (b *Backend) chooseMode(p *passFacts) (choice, error) {
 	return c, nil
 }
 
-// Mode returns how passes are launched, and why so. It is Auto as long as it depends on the
-// session: until decode steps run, or [Backend.Survey] has found out whether they can in one kernel.
+// Mode returns how passes are launched, and why so. It is Auto as long as it depends on the session: until decode steps
+// run, or [Backend.Survey] has found out whether they can in one kernel.
 func (b *Backend) Mode() (Mode, string) {
 	if b.options.Mode != Auto || b.mode != Persistent {
 		return b.mode, b.why
@@ -136,8 +136,8 @@ func (b *Backend) say(asked Mode, c choice) {
 	}
 }
 
-// fallBack notes why decode steps do not run by the persistent kernel, and says it once. In mode auto that
-// is no failure.
+// fallBack notes why decode steps do not run by the persistent kernel, and says it once. In mode auto that is no
+// failure.
 func (b *Backend) fallBack(why string) {
 	how := "as CUDA graphs"
 	switch {

@@ -9,8 +9,8 @@ import (
 	"gpt2scope/traces"
 )
 
-// notes are what the host notes of the passes of a recording. They are the same whether
-// stamps or CUPTI record the device.
+// notes are what the host notes of the passes of a recording. They are the same whether stamps or CUPTI record the
+// device.
 type notes struct {
 	to       *record.Recorder
 	lane     traces.Lane // of the thread that launches
@@ -57,7 +57,8 @@ func eventsOf(c *compiled) int { return 2*len(c.plan.Steps) + 4 }
 // begin begins the note of a pass, which ends with keep.
 func (n *notes) begin(at passAt) passNote {
 	n.events += eventsOf(at.c)
-	return passNote{id: n.to.IDs(1), plan: at.c.plan, recorded: n.recordedPlan(at), position: at.position, span: span{begin: n.to.Now()}, first: len(n.calls)}
+	return passNote{id: n.to.IDs(1), plan: at.c.plan, recorded: n.recordedPlan(at), position: at.position,
+		span: span{begin: n.to.Now()}, first: len(n.calls)}
 }
 
 // scratch begins a note that is not kept, and ends with discard.
@@ -158,7 +159,8 @@ func (n *notes) hostEvents(p passNote, next *uint64) (out hostEvents) {
 // finish adds the events of the recording, and of waits, to the trace.
 func (n *notes) finish(events []traces.Event) {
 	for _, w := range n.waits {
-		e := traces.Plain(traces.KindRuntime, traces.API(n.lane.Process, n.lane.ID), "poll for a token", w.begin, w.end-w.begin)
+		e := traces.Plain(traces.KindRuntime, traces.API(n.lane.Process, n.lane.ID), "poll for a token", w.begin,
+			w.end-w.begin)
 		e.Wait = traces.WaitSync
 		events = append(events, e)
 	}

@@ -11,9 +11,9 @@ import (
 	"gpt2scope/nvtx/annotate"
 )
 
-// variantDecode stands for all stages of a decode step in Options.Variants, and variantSteps is its variant
-// beside "auto": each step of the persistent kernel is a launch of its own, in mode eager. Logits are bit by
-// bit those of mode persistent, and profilers see every step.
+// variantDecode stands for all stages of a decode step in Options.Variants, and variantSteps is its variant beside
+// "auto": each step of the persistent kernel is a launch of its own, in mode eager. Logits are bit by bit those of mode
+// persistent, and profilers see every step.
 const (
 	variantDecode = "decode"
 	variantSteps  = "steps"
@@ -130,8 +130,8 @@ func (r *Runner) sampleAfter(plan *gpt2.Plan) func() error {
 	return func() error { return r.stream.Sample(a) }
 }
 
-// launchPersistent launches up to n decode steps at a position in the persistent kernel, and returns
-// how many. If c is a prompt, that is the one step.
+// launchPersistent launches up to n decode steps at a position in the persistent kernel, and returns how many. If c is
+// a prompt, that is the one step.
 func (r *Runner) launchPersistent(c *compiled, position, n int) (int, error) {
 	k, rows, name := r.persistent.kernel, c.plan.Pass.Tokens, ""
 	l := persistent.Launch{At: r.kernelAddresses(), Sampling: r.state.sampling, Rows: rows,
@@ -184,8 +184,8 @@ func (r *Runner) launchPersistent(c *compiled, position, n int) (int, error) {
 	return l.Tokens, nil
 }
 
-// tailAt returns how many tokens a launch of mode persistent has run before the one at a position, in a
-// call that began at another, with so many tokens a launch.
+// tailAt returns how many tokens a launch of mode persistent has run before the one at a position, in a call that began
+// at another, with so many tokens a launch.
 func tailAt(position, began, tokens int) int { return (position - began) % tokens }
 
 // singleLaunches returns the launches of single steps in place of those of a decode step or of a short prompt.
@@ -222,8 +222,8 @@ func (r *Runner) checkLate(c *compiled) error {
 	return r.explain(c.plan, r.persistent.kernel.Expired())
 }
 
-// explain makes the error of a step of a plan that ended with an error. After a timeout in the persistent
-// kernel the session does not use it any more. Position and tokens are those of the last step that was read.
+// explain makes the error of a step of a plan that ended with an error. After a timeout in the persistent kernel the
+// session does not use it any more. Position and tokens are those of the last step that was read.
 func (r *Runner) explain(plan *gpt2.Plan, err error) error {
 	late, ok := err.(persistent.Timeout)
 	if !ok {

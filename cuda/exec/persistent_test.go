@@ -61,10 +61,9 @@ func decoded(t testing.TB, r *Runner, prompt []int32, n int) (tokens []gpt2.Toke
 	return tokens
 }
 
-// TestPersistentIsEager: on a stub that computes, the program of a plan gives the tokens
-// and logits of its steps launched one by one: of the shipped model, which has gains, shifts
-// and biases, for run orders that repeat and drop layers, and beyond the context. Prompts
-// are too short to be padded, since the stub computes no idle rows.
+// TestPersistentIsEager: on a stub that computes, the program of a plan gives the tokens and logits of its steps
+// launched one by one: of the shipped model, which has gains, shifts and biases, for run orders that repeat and drop
+// layers, and beyond the context. Prompts are too short to be padded, since the stub computes no idle rows.
 func TestPersistentIsEager(t *testing.T) {
 	lib, c := onStub(t, "STUB_COMPUTES")
 	m, err := gpt2.Open("../../weights/shakespeare")
@@ -119,9 +118,8 @@ func TestPersistentIsEager(t *testing.T) {
 	}
 }
 
-// TestPersistentLaunches: a launch is of up to DecodeTokens steps, the last one of what is
-// left; another one is in the stream while a launch's tokens are read; nothing else is
-// called.
+// TestPersistentLaunches: a launch is of up to DecodeTokens steps, the last one of what is left; another one is in the
+// stream while a launch's tokens are read; nothing else is called.
 func TestPersistentLaunches(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)
@@ -156,8 +154,7 @@ func TestPersistentLaunches(t *testing.T) {
 	}
 }
 
-// TestPersistentFallsBack: for each reason decode steps run as graphs with the same
-// tokens, and one notice says why.
+// TestPersistentFallsBack: for each reason decode steps run as graphs with the same tokens, and one notice says why.
 func TestPersistentFallsBack(t *testing.T) {
 	lib, c := onStub(t)
 	for tool := nvtx.Tool(); tool != ""; tool = nvtx.Tool() {
@@ -215,8 +212,8 @@ func TestPersistentFallsBack(t *testing.T) {
 	}
 }
 
-// TestPersistentByCall: whether steps run in one kernel is decided at each call, by how it
-// samples and whether it is recorded.
+// TestPersistentByCall: whether steps run in one kernel is decided at each call, by how it samples and whether it is
+// recorded.
 func TestPersistentByCall(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, large)
@@ -272,8 +269,8 @@ func TestPersistentByCall(t *testing.T) {
 	}
 }
 
-// TestPersistentLosesResidency: if no more launches fit in the middle of a call, the
-// steps that were launched count, and the others run as graphs.
+// TestPersistentLosesResidency: if no more launches fit in the middle of a call, the steps that were launched count,
+// and the others run as graphs.
 func TestPersistentLosesResidency(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)
@@ -300,8 +297,8 @@ func TestPersistentLosesResidency(t *testing.T) {
 	}
 }
 
-// TestPersistentTimeout: a block that waits too long ends the call with an error that names
-// the step and the block; what was read counts, and the session goes on by graphs.
+// TestPersistentTimeout: a block that waits too long ends the call with an error that names the step and the block;
+// what was read counts, and the session goes on by graphs.
 func TestPersistentTimeout(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, large)
@@ -368,9 +365,9 @@ func TestPersistentTimeout(t *testing.T) {
 	}
 }
 
-// TestPersistentDraws: tokens of one and of several sequences are drawn by the launches that decode, as many in
-// a launch as the kernel that draws takes; where there is none for them, a launch is of one step and another
-// kernel draws. Greedy launches stay as long as they are.
+// TestPersistentDraws: tokens of one and of several sequences are drawn by the launches that decode, as many in a
+// launch as the kernel that draws takes; where there is none for them, a launch is of one step and another kernel
+// draws. Greedy launches stay as long as they are.
 func TestPersistentDraws(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, large)
@@ -434,8 +431,7 @@ func TestPersistentSessions(t *testing.T) {
 	}
 }
 
-// TestPersistentSurvey: a survey counts the program and the work area, and says why there
-// is no program.
+// TestPersistentSurvey: a survey counts the program and the work area, and says why there is no program.
 func TestPersistentSurvey(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)
@@ -464,8 +460,7 @@ func TestPersistentSurvey(t *testing.T) {
 	}
 }
 
-// TestPersistentFails: whatever fails, there is one sentence, nothing is left, and the
-// session goes on.
+// TestPersistentFails: whatever fails, there is one sentence, nothing is left, and the session goes on.
 func TestPersistentFails(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)

@@ -15,9 +15,8 @@ import (
 
 // These tests compare mode persistent with mode graph on a GPU.
 
-// persistentGPU makes a backend in mode persistent, with weights of a type. A session that falls
-// back to graphs fails the test, on a GPU of compute capability 9.0 or later; on others the test
-// is skipped.
+// persistentGPU makes a backend in mode persistent, with weights of a type. A session that falls back to graphs fails
+// the test, on a GPU of compute capability 9.0 or later; on others the test is skipped.
 func persistentGPU(t testing.TB) *Backend {
 	t.Helper()
 	var b *Backend
@@ -40,8 +39,7 @@ func shipped(t testing.TB) *gpt2.Model {
 	return m
 }
 
-// inOneKernel fails the test unless the last decode step of a session ran in the decode
-// kernel.
+// inOneKernel fails the test unless the last decode step of a session ran in the decode kernel.
 func inOneKernel(t testing.TB, s *gpt2.Session) {
 	t.Helper()
 	if r := s.Runner().(*Runner); !r.persistent.on || !r.last.logitsOnly {
@@ -49,12 +47,11 @@ func inOneKernel(t testing.TB, s *gpt2.Session) {
 	}
 }
 
-// firstDifference returns the first token in which two greedy texts after a prompt differ,
-// the length of the shorter if there is none. Sums in another order move logits a little, so
-// that two nearly equal ones may change places. Whether that explains the difference is
-// decided by the logits in float32 of the text until there: bfloat16 moves each by at most
-// noise, the largest difference to those of mode graph, so that only tokens within 2 noise
-// of each other may change places. Else the test fails.
+// firstDifference returns the first token in which two greedy texts after a prompt differ, the length of the shorter if
+// there is none. Sums in another order move logits a little, so that two nearly equal ones may change places. Whether
+// that explains the difference is decided by the logits in float32 of the text until there: bfloat16 moves each by at
+// most noise, the largest difference to those of mode graph, so that only tokens within 2 noise of each other may
+// change places. Else the test fails.
 func firstDifference(t testing.TB, what string, m *gpt2.Model, layers []int, prompt, want, got []int32) int {
 	t.Helper()
 	n := 0
@@ -87,10 +84,10 @@ func firstDifference(t testing.TB, what string, m *gpt2.Model, layers []int, pro
 	return n
 }
 
-// TestPersistentLogitsAreGraphs: logits after decode steps in one kernel are those of mode
-// graph within the bound of the type of weights: of the geometries that the kernel is for, at any
-// position from the first to the end of the context, after launches of 1 to 8 steps; and
-// those of one pass over the same text, to which the cache belongs that the kernel wrote.
+// TestPersistentLogitsAreGraphs: logits after decode steps in one kernel are those of mode graph within the bound of
+// the type of weights: of the geometries that the kernel is for, at any position from the first to the end of the
+// context, after launches of 1 to 8 steps; and those of one pass over the same text, to which the cache belongs that
+// the kernel wrote.
 func TestPersistentLogitsAreGraphs(t *testing.T) {
 	persistent, graph := persistentGPU(t), gpu(t, Options{Mode: Graph})
 	for _, spec := range []string{
@@ -144,9 +141,9 @@ func TestPersistentLogitsAreGraphs(t *testing.T) {
 	}
 }
 
-// TestPersistentBatches: of 2 to 8 sequences in one kernel each has the logits of mode graph within
-// the bound of the type of weights, and those of one pass over its text alone, to which its part of the cache
-// belongs; its tokens are those of the largest logits, and a run that is repeated has the same.
+// TestPersistentBatches: of 2 to 8 sequences in one kernel each has the logits of mode graph within the bound of the
+// type of weights, and those of one pass over its text alone, to which its part of the cache belongs; its tokens are
+// those of the largest logits, and a run that is repeated has the same.
 func TestPersistentBatches(t *testing.T) {
 	persistent, graph := persistentGPU(t), gpu(t, Options{Mode: Graph})
 	for _, f := range []struct {
@@ -219,9 +216,9 @@ func TestPersistentBatches(t *testing.T) {
 	}
 }
 
-// TestPersistentStops: callers that stop early or are cancelled have the tokens of one run
-// without that, a run that is repeated has the same ones, and a text beyond the context those
-// of a larger context until it is full; all but for near ties.
+// TestPersistentStops: callers that stop early or are cancelled have the tokens of one run without that, a run that is
+// repeated has the same ones, and a text beyond the context those of a larger context until it is full; all but for
+// near ties.
 func TestPersistentStops(t *testing.T) {
 	m, b := shipped(t), persistentGPU(t)
 	prompt := []int32{20, 21, 22}
@@ -280,8 +277,8 @@ func TestPersistentStops(t *testing.T) {
 	}
 }
 
-// TestPersistentBeside: sessions at the same time, of one backend and of two, and passes of
-// another mode between have the tokens that each has alone.
+// TestPersistentBeside: sessions at the same time, of one backend and of two, and passes of another mode between have
+// the tokens that each has alone.
 func TestPersistentBeside(t *testing.T) {
 	m, b, other := shipped(t), persistentGPU(t), gpu(t, Options{Mode: Graph})
 	o := gpt2.Options{Layers: gpt2.FirstLayers(3)}

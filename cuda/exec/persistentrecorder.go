@@ -6,8 +6,8 @@ import (
 	"gpt2scope/traces"
 )
 
-// persistentRecorder records launches of the persistent kernel: each decode step of a launch is a pass of
-// the recording, and each of its steps a kernel.
+// persistentRecorder records launches of the persistent kernel: each decode step of a launch is a pass of the
+// recording, and each of its steps a kernel.
 type persistentRecorder struct {
 	rec      *stampRecorder
 	stamps   *persistent.Stamps
@@ -26,8 +26,8 @@ type launchNote struct {
 	sampled span       // of the launch of another kernel that samples
 }
 
-// persistentRecorder returns what records launches of the persistent kernel, nil if nothing does.
-// The first call makes it, with room for launches of as many decode steps as now have one.
+// persistentRecorder returns what records launches of the persistent kernel, nil if nothing does. The first call makes
+// it, with room for launches of as many decode steps as now have one.
 func (r *Runner) persistentRecorder() (*persistentRecorder, error) {
 	rec, ok := r.recorder.(*stampRecorder)
 	if !ok {
@@ -61,9 +61,9 @@ func (r *Runner) freeStamps() error {
 	return nil
 }
 
-// begin begins the note of a launch of n decode steps at a position. read is the number of the
-// decode step that the host reads next, and step that of the launch's first. The launch stamps
-// at the address that is returned, 0 if there is no room for its events.
+// begin begins the note of a launch of n decode steps at a position. read is the number of the decode step that the
+// host reads next, and step that of the launch's first. The launch stamps at the address that is returned, 0 if there
+// is no room for its events.
 func (p *persistentRecorder) begin(c *compiled, read, step uint64, position, n int) (*launchNote, cuda.Ptr, error) {
 	host := &p.rec.host
 	if host.events+n*eventsOf(c) > maxRecorded {

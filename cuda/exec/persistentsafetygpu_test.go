@@ -18,8 +18,8 @@ import (
 	"gpt2scope/weights"
 )
 
-// rewriteWTE changes the embeddings of a model on the device, before its first decode step: change
-// is called with each row.
+// rewriteWTE changes the embeddings of a model on the device, before its first decode step: change is called with each
+// row.
 func rewriteWTE(t *testing.T, r *Runner, change func(i int, row []float32)) {
 	t.Helper()
 	at := r.params["wte.weight"].ptr
@@ -61,9 +61,9 @@ func rewriteWTE(t *testing.T, r *Runner, change func(i int, row []float32)) {
 	t.Fatal("no memory has the embeddings")
 }
 
-// TestPersistentSamples: a token that is drawn in the decode kernel, or after it where that draws
-// from too many candidates, is that which [gpt2.Sampler] draws from the step's logits, with its
-// log-probability; also if the greatest logits are in few blocks or equal.
+// TestPersistentSamples: a token that is drawn in the decode kernel, or after it where that draws from too many
+// candidates, is that which [gpt2.Sampler] draws from the step's logits, with its log-probability; also if the greatest
+// logits are in few blocks or equal.
 func TestPersistentSamples(t *testing.T) {
 	b := persistentGPU(t)
 	larger := func(n int) func(int, []float32) { // the first n rows are eight times as large
@@ -161,8 +161,8 @@ func TestPersistentSamples(t *testing.T) {
 	}
 }
 
-// TestPersistentNotFinite: where a logit is no number, a call ends with the error of other modes,
-// and the session goes on.
+// TestPersistentNotFinite: where a logit is no number, a call ends with the error of other modes, and the session goes
+// on.
 func TestPersistentNotFinite(t *testing.T) {
 	b := persistentGPU(t)
 	for n, how := range []gpt2.Sampling{{}, {Temperature: 1, TopK: 40, Seed: 1}, {LogProbs: true}, {}, {Temperature: 1, TopK: 40, Seed: 1}, {LogProbs: true}} {
@@ -186,8 +186,8 @@ func TestPersistentNotFinite(t *testing.T) {
 }
 
 // TestPersistentRepeats: a text is the same each time, greedy and drawn, and its last logits bit by bit.
-// GPT2SCOPE_PERSISTENT_RUNS makes more runs. A library that was built with
-// FLAGS=-DGS_DECODE_DELAYS lets blocks wait at random before they publish and poll.
+// GPT2SCOPE_PERSISTENT_RUNS makes more runs. A library that was built with FLAGS=-DGS_DECODE_DELAYS lets blocks wait at
+// random before they publish and poll.
 func TestPersistentRepeats(t *testing.T) {
 	runs := 20
 	if n, err := strconv.Atoi(os.Getenv("GPT2SCOPE_PERSISTENT_RUNS")); err == nil {
@@ -234,9 +234,9 @@ func TestPersistentRepeats(t *testing.T) {
 	}
 }
 
-// TestPersistentStuck: if a block gets no weights, the call ends with an error that names block and
-// step, and the session goes on. It needs GPT2SCOPE_STUCK=1 and a library that was built with
-// FLAGS=-DGS_DECODE_STUCK, of which block 5 stops to copy before step 3 of a launch's second token.
+// TestPersistentStuck: if a block gets no weights, the call ends with an error that names block and step, and the
+// session goes on. It needs GPT2SCOPE_STUCK=1 and a library that was built with FLAGS=-DGS_DECODE_STUCK, of which block
+// 5 stops to copy before step 3 of a launch's second token.
 func TestPersistentStuck(t *testing.T) {
 	if os.Getenv("GPT2SCOPE_STUCK") == "" {
 		t.Skip("GPT2SCOPE_STUCK is not set")
@@ -274,8 +274,8 @@ func TestPersistentStuck(t *testing.T) {
 	}
 }
 
-// TestPersistentSmallRing: where many steps and the keys of a launch leave little room for weights, no
-// warp waits for a copy that has no room before the others go on.
+// TestPersistentSmallRing: where many steps and the keys of a launch leave little room for weights, no warp waits for a
+// copy that has no room before the others go on.
 func TestPersistentSmallRing(t *testing.T) {
 	const past, steps = 800, 2 * cuda.DecodeTokens
 	small, wide := randomModel(t, "random:L=1,C=384,NH=6,V=257,T=1024,seed=8"), randomModel(t, "random:L=1,C=768,NH=12,V=50257,T=1024,seed=9")
@@ -306,8 +306,8 @@ func TestPersistentSmallRing(t *testing.T) {
 	}
 }
 
-// TestPersistentGrids: with fewer blocks than SMs the text is that of mode graph; a grid among
-// which a width does not divide is refused with the reason, and steps run as graphs.
+// TestPersistentGrids: with fewer blocks than SMs the text is that of mode graph; a grid among which a width does not
+// divide is refused with the reason, and steps run as graphs.
 func TestPersistentGrids(t *testing.T) {
 	m := shipped(t)
 	graph := gpu(t, Options{Mode: Graph})

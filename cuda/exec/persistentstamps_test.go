@@ -12,8 +12,7 @@ import (
 	"gpt2scope/traces/tables"
 )
 
-// ofDecode returns the passes of a trace that are decode steps, after the warm-up, and the
-// kernels of each.
+// ofDecode returns the passes of a trace that are decode steps, after the warm-up, and the kernels of each.
 func ofDecode(trace *traces.Trace) (passes []*traces.Event, kernels map[uint64][]*traces.Event) {
 	kernels = map[uint64][]*traces.Event{}
 	warm := int64(0)
@@ -30,9 +29,9 @@ func ofDecode(trace *traces.Trace) (passes []*traces.Event, kernels map[uint64][
 	return passes, kernels
 }
 
-// TestPersistentRecorded: in mode persistent each decode step of a launch is a pass of the
-// recording, with a kernel for each step of the program, of which the parts of its time are
-// those that the stub writes; the table sums to wall time, and no pass runs as a graph.
+// TestPersistentRecorded: in mode persistent each decode step of a launch is a pass of the recording, with a kernel for
+// each step of the program, of which the parts of its time are those that the stub writes; the table sums to wall time,
+// and no pass runs as a graph.
 func TestPersistentRecorded(t *testing.T) {
 	const steps = 100
 	r, trace := recorded(t, Persistent, 20, steps)
@@ -68,8 +67,8 @@ func TestPersistentRecorded(t *testing.T) {
 			if i == 0 {
 				continue
 			}
-			// Block b of SMs blocks: ready at b, inputs at 100+b, outputs at 400+10b; 0.1 % is the drift
-			// of the clock, and 2 ns are what rounding leaves.
+			// Block b of SMs blocks: ready at b, inputs at 100+b, outputs at 400+10b; 0.1 % is the drift of the clock, and 2 ns
+			// are what rounding leaves.
 			last, b := int64(400+10*(in.SMs-1)), int64(in.SMs-1)
 			before := int64(400 + 10*(7-in.SMs-1)) // when the step before, in which 3 or 4 SMs have a part, ends
 			want := traces.Parts{Weights: 1000 - before + b/2, Inputs: 100, Compute: 300 + 9*b/2, Imbalance: 10 * b / 2}
@@ -104,8 +103,8 @@ func TestPersistentRecorded(t *testing.T) {
 	}
 }
 
-// TestPersistentEachSM: the times of each SM are kept of each n-th decode step of the recording, whichever
-// launch it is in, and sum to the time of the step.
+// TestPersistentEachSM: the times of each SM are kept of each n-th decode step of the recording, whichever launch it is
+// in, and sum to the time of the step.
 func TestPersistentEachSM(t *testing.T) {
 	for _, steps := range []int{5, 40, 200} {
 		_, trace := recorded(t, Persistent, 20, steps)
@@ -147,8 +146,8 @@ func TestPersistentEachSM(t *testing.T) {
 	}
 }
 
-// TestPersistentRecordingEnds: a recording of decode steps that stop early, or whose launch
-// fails or waits too long, has the passes that ran, and frees what it used.
+// TestPersistentRecordingEnds: a recording of decode steps that stop early, or whose launch fails or waits too long,
+// has the passes that ran, and frees what it used.
 func TestPersistentRecordingEnds(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)
@@ -206,8 +205,8 @@ func TestPersistentRecordingEnds(t *testing.T) {
 	}
 }
 
-// TestPersistentRecordedLong: more launches than there are areas for stamps are recorded whole, in
-// order, each with its own times.
+// TestPersistentRecordedLong: more launches than there are areas for stamps are recorded whole, in order, each with its
+// own times.
 func TestPersistentRecordedLong(t *testing.T) {
 	lib, c := onStub(t)
 	b, _ := persistentOn(t, lib, Options{})
@@ -249,9 +248,9 @@ func TestPersistentRecordedLong(t *testing.T) {
 	}
 }
 
-// TestPersistentRecordedDrawn: where another kernel draws the tokens, each decode step is a launch of
-// its own and that kernel its last step, with a launch and times of its own; and a recording goes on
-// where sampling changes. Tokens that the decode kernel draws are recorded as greedy ones.
+// TestPersistentRecordedDrawn: where another kernel draws the tokens, each decode step is a launch of its own and that
+// kernel its last step, with a launch and times of its own; and a recording goes on where sampling changes. Tokens that
+// the decode kernel draws are recorded as greedy ones.
 func TestPersistentRecordedDrawn(t *testing.T) {
 	lib, c := onStub(t)
 	b, notices := persistentOn(t, lib, Options{})

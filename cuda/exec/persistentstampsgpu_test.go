@@ -11,9 +11,9 @@ import (
 	"gpt2scope/traces/tables"
 )
 
-// TestPersistentRecordedOnGPU: recorded decode steps make the tokens of others; each step of each
-// decode step has its time, which its parts sum to and follows that of the step before; the table
-// sums to wall time, and little of it is idle inside a launch.
+// TestPersistentRecordedOnGPU: recorded decode steps make the tokens of others; each step of each decode step has its
+// time, which its parts sum to and follows that of the step before; the table sums to wall time, and little of it is
+// idle inside a launch.
 func TestPersistentRecordedOnGPU(t *testing.T) {
 	b := persistentGPU(t)
 	for n, spec := range []string{"", "random:L=2,C=768,NH=12,V=50257,T=1024", "random:L=2,C=1024,NH=16,V=1000,T=256", "random:L=2,C=1280,NH=20,V=1000,T=256", "random:L=2,C=1600,NH=25,V=1000,T=256", "", "random:L=2,C=768,NH=12,V=50257,T=1024", "random:L=2,C=768,NH=12,V=50257,T=1024"} {

@@ -17,9 +17,8 @@ import (
 
 // These tests of short prompts in the decode kernel run on the stub library.
 
-// TestPromptsAreEager: on a stub that computes, short prompts in the kernel, and by single steps, have the
-// tokens and logits of mode eager: at the start of a text and after others, greedy and drawn; decode steps
-// go on from them.
+// TestPromptsAreEager: on a stub that computes, short prompts in the kernel, and by single steps, have the tokens and
+// logits of mode eager: at the start of a text and after others, greedy and drawn; decode steps go on from them.
 func TestPromptsAreEager(t *testing.T) {
 	lib, c := onStub(t, "STUB_COMPUTES")
 	m := randomModel(t, small)
@@ -132,8 +131,8 @@ func TestPromptsByPass(t *testing.T) {
 	}
 }
 
-// TestPromptsTimeout: a block that waits too long in a prompt ends the call with an error that names
-// the step and its rows, also where nothing awaits a token; the session goes on by graphs.
+// TestPromptsTimeout: a block that waits too long in a prompt ends the call with an error that names the step and its
+// rows, also where nothing awaits a token; the session goes on by graphs.
 func TestPromptsTimeout(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)
@@ -174,8 +173,8 @@ func TestPromptsLoseResidency(t *testing.T) {
 	}
 }
 
-// TestPromptsRecorded: a prompt in the kernel is a pass of the recording, with a kernel for each step, of
-// which the parts of its time are known, sampled in the kernel or after it or not at all.
+// TestPromptsRecorded: a prompt in the kernel is a pass of the recording, with a kernel for each step, of which the
+// parts of its time are known, sampled in the kernel or after it or not at all.
 func TestPromptsRecorded(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, large)
@@ -230,8 +229,8 @@ func TestPromptsRecorded(t *testing.T) {
 	}
 }
 
-// TestPromptStepsAreTheProgram: the steps of a short prompt's plan are those of the decode plan, so that
-// one program is for both.
+// TestPromptStepsAreTheProgram: the steps of a short prompt's plan are those of the decode plan, so that one program is
+// for both.
 func TestPromptStepsAreTheProgram(t *testing.T) {
 	lib, c := onStub(t)
 	r := prepared(t, randomModel(t, small), c, first(persistentOn(t, lib, Options{})), gpt2.Options{})

@@ -46,10 +46,9 @@ func prompted(t testing.TB, r *Runner, prompt []int32) (gpt2.Token, []float32) {
 	return token, logits
 }
 
-// TestPromptsOnGPU: of a short prompt after a text the decode kernel has, bit by bit, the logits of its
-// steps launched one by one; within the bound of the type of weights those of mode graph, and those of as
-// many decode steps; the token of the largest logit; and it leaves the cache to which the logits of a later
-// prompt belong.
+// TestPromptsOnGPU: of a short prompt after a text the decode kernel has, bit by bit, the logits of its steps launched
+// one by one; within the bound of the type of weights those of mode graph, and those of as many decode steps; the token
+// of the largest logit; and it leaves the cache to which the logits of a later prompt belong.
 func TestPromptsOnGPU(t *testing.T) {
 	persistent, steps, graph := persistentGPU(t), stepsGPU(t, Options{}), gpu(t, Options{Mode: Graph})
 	bound := bounds[weights.BF16]
@@ -115,8 +114,8 @@ func TestPromptsOnGPU(t *testing.T) {
 	}
 }
 
-// TestPromptsAreNearReference: logits after short prompts in the decode kernel are about as near to those
-// of the float64 reference as those of mode eager.
+// TestPromptsAreNearReference: logits after short prompts in the decode kernel are about as near to those of the
+// float64 reference as those of mode eager.
 func TestPromptsAreNearReference(t *testing.T) {
 	persistent, eager, reference := persistentGPU(t), gpu(t, Options{Mode: Eager}), executor.New()
 	for _, spec := range []string{"random:L=6,C=384,NH=6,V=300,T=64", "random:L=4,C=768,NH=12,V=1000,T=64,seed=4", "random:L=2,C=1600,NH=25,V=1000,T=64,seed=7"} {
@@ -176,8 +175,8 @@ func TestPromptsDraw(t *testing.T) {
 }
 
 // TestPromptsRepeat: texts of short prompts and decode steps are the same each time, bit by bit.
-// GPT2SCOPE_PERSISTENT_RUNS makes more runs. A library that was built with
-// FLAGS=-DGS_DECODE_DELAYS lets blocks wait at random before they publish and poll.
+// GPT2SCOPE_PERSISTENT_RUNS makes more runs. A library that was built with FLAGS=-DGS_DECODE_DELAYS lets blocks wait at
+// random before they publish and poll.
 func TestPromptsRepeat(t *testing.T) {
 	runs := 20
 	if n, err := strconv.Atoi(os.Getenv("GPT2SCOPE_PERSISTENT_RUNS")); err == nil {

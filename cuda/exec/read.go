@@ -22,9 +22,10 @@ type lastPass struct {
 
 // layout is where rows of a buffer of the last pass lie on the device.
 type layout struct {
-	dtype           cuda.DType
-	width, ld       int // elements of a row that are wanted, and from a row to the next
-	of, rows, begin int // of each sequence: rows on the device, those that the caller knows of; of the device's, where these begin
+	dtype     cuda.DType
+	width, ld int // elements of a row that are wanted, and from a row to the next
+	// of each sequence: rows on the device, those that the caller knows of; of the device's, where these begin
+	of, rows, begin int
 }
 
 // layout returns where n elements of a buffer lie from a row on.
@@ -38,7 +39,8 @@ func (r *Runner) layout(b gpt2.Buffer, row, n int) (l layout, err error) {
 	}
 	shape := plan.Buffers[b]
 	if r.last.logitsOnly && b != gpt2.BufLogits {
-		return l, fmt.Errorf("buffer %s cannot be read after a decode step by the kernels of mode persistent, which keep logits only; use mode graph", b)
+		return l, fmt.Errorf("buffer %s cannot be read after a decode step by the kernels of mode persistent, "+
+			"which keep logits only; use mode graph", b)
 	}
 	if shape.Rows == 0 || b == gpt2.BufTokens {
 		return l, fmt.Errorf("the last pass has no buffer %s", b)
@@ -57,8 +59,8 @@ func (r *Runner) layout(b gpt2.Buffer, row, n int) (l layout, err error) {
 // rowBytes is how far a row is from the next.
 func (l *layout) rowBytes() int { return l.ld * l.dtype.Size() }
 
-// part returns from which byte of the buffer on how many of some rows lie side by side. Rows of one sequence do.
-// Those of the next one follow at once, unless padding lies
+// part returns from which byte of the buffer on how many of some rows lie side by side. Rows of one sequence do. Those
+// of the next one follow at once, unless padding lies
 // between them.
 func (l *layout) part(row, rows int) (from int64, n int) {
 	seq, at := row/l.rows, row%l.rows
@@ -112,8 +114,8 @@ func (r *Runner) ReadBytes(b gpt2.Buffer, n int) (int64, error) {
 	return int64((n+l.width-1)/l.width) * int64(l.rowBytes()), nil
 }
 
-// BeginRead begins to copy the first n elements of a buffer of the last pass to pinned memory, and does not wait.
-// The copy is done once [Runner.Idle] says so, if no pass has begun
+// BeginRead begins to copy the first n elements of a buffer of the last pass to pinned memory, and does not wait. The
+// copy is done once [Runner.Idle] says so, if no pass has begun
 // since; then end converts the elements.
 func (r *Runner) BeginRead(b gpt2.Buffer, n int, to *cuda.HostBuffer) (end func(dst []float32), err error) {
 	l, err := r.layout(b, 0, n)
@@ -123,7 +125,8 @@ func (r *Runner) BeginRead(b gpt2.Buffer, n int, to *cuda.HostBuffer) (end func(
 	rows := (n + l.width - 1) / l.width
 	for row := 0; row < rows; {
 		from, some := l.part(row, rows-row)
-		if err := r.stream.CopyToHost(to, int64(row*l.rowBytes()), r.memory.buffers[b], from, int64(some*l.rowBytes())); err != nil {
+		if err := r.stream.CopyToHost(to, int64(row*l.rowBytes()), r.memory.buffers[b], from,
+			int64(some*l.rowBytes())); err != nil {
 			return nil, err
 		}
 		row += some

@@ -12,8 +12,7 @@ import (
 	"gpt2scope/traces/tables"
 )
 
-// recorded runs text of a prompt and n decode steps, twice with a warm-up before, and
-// returns the trace of the last.
+// recorded runs text of a prompt and n decode steps, twice with a warm-up before, and returns the trace of the last.
 func recorded(t *testing.T, mode Mode, prompt, n int) (*Runner, *traces.Trace) {
 	t.Helper()
 	lib, c := onStub(t)
@@ -51,8 +50,8 @@ func recorded(t *testing.T, mode Mode, prompt, n int) (*Runner, *traces.Trace) {
 	return r, rec.Trace()
 }
 
-// Each step of each pass has its kernels, in modes that launch them one by one or as a graph the
-// same ones, and the table by stage accounts for the time.
+// Each step of each pass has its kernels, in modes that launch them one by one or as a graph the same ones, and the
+// table by stage accounts for the time.
 func TestStamps(t *testing.T) {
 	const steps = 100
 	kernels := map[Mode]map[string]int{}
@@ -140,9 +139,8 @@ func TestStamps(t *testing.T) {
 	}
 }
 
-// checkKernels checks that each recorded pass has one kernel for each launch of its plan,
-// in order, of the step's function, and within the time in which it was launched: the
-// stub runs nothing later.
+// checkKernels checks that each recorded pass has one kernel for each launch of its plan, in order, of the step's
+// function, and within the time in which it was launched: the stub runs nothing later.
 func checkKernels(t *testing.T, trace *traces.Trace, prefill, decode *gpt2.Plan) (passes int) {
 	t.Helper()
 	kernels := map[uint64][]*traces.Event{} // by pass

@@ -21,8 +21,8 @@ const (
 	RecorderCUPTI  = "cupti"  // CUDA's activity records
 )
 
-// openRecorder opens CUPTI if it is to record, which must be done before there is a
-// context. If CUPTI cannot be used, a notice says so, and kernels stamp instead.
+// openRecorder opens CUPTI if it is to record, which must be done before there is a context. If CUPTI cannot be used, a
+// notice says so, and kernels stamp instead.
 func (b *Backend) openRecorder() error {
 	switch b.options.Recorder {
 	case RecorderNone, RecorderStamps:
@@ -52,31 +52,30 @@ func (b *Backend) Recorder() string {
 	return RecorderStamps
 }
 
-// recorder notes the passes of a session, of which a trace is made in the end. Its
-// methods are called on the one thread that launches.
+// recorder notes the passes of a session, of which a trace is made in the end. Its methods are called on the one thread
+// that launches.
 type recorder interface {
-	// variants returns the variant as which the next pass of a plan is launched, and one
-	// whose graph is captured whenever that of next is; nil for none.
+	// variants returns the variant as which the next pass of a plan is launched, and one whose graph is captured whenever
+	// that of next is; nil for none.
 	variants(c *compiled) (next, other *variant)
 
-	// pass begins to note a pass that is launched as a variant, capture one that is only
-	// captured. What it returns is valid until the next call.
+	// pass begins to note a pass that is launched as a variant, capture one that is only captured. What it returns is
+	// valid until the next call.
 	pass(at passAt, v *variant) passRecorder
 	capture(at passAt, v *variant) passRecorder
 
 	// wait notes a wait for the device until end is called.
 	wait() (end func())
 
-	// forget reads what the device holds of the passes of a plan, and frees its variants.
-	// No pass of c is launched after that.
+	// forget reads what the device holds of the passes of a plan, and frees its variants. No pass of c is launched after
+	// that.
 	forget(c *compiled) error
 
 	// stop ends the recording and adds its events to the trace. The device is idle.
 	stop() error
 }
 
-// passRecorder notes one pass. Either replay is called, or begin, the methods of
-// steps, and end.
+// passRecorder notes one pass. Either replay is called, or begin, the methods of steps, and end.
 type passRecorder interface {
 	begin() error
 	step(i int)
@@ -183,8 +182,11 @@ func (b *Backend) describe(h *traces.Header) {
 	info := b.dev.Info()
 	h.DType = typeName(b.dtype)
 	h.Devices = append(h.Devices, traces.Device{
-		ID: info.Index, Name: info.Name, Compute: fmt.Sprintf("%d.%d", info.Major, info.Minor), SMs: info.Processors, Memory: int64(info.MemoryBytes),
-		Bandwidth: 2 * 1000 * int64(info.MemoryClockKHz) * int64(info.MemoryBusBits) / 8, ClockHz: 1000 * int64(info.ClockKHz),
-		WarpsPerSM: info.ThreadsPerProcessor / 32, BlocksPerSM: info.BlocksPerProcessor, RegistersPerSM: info.RegistersPerProc, SharedPerSM: info.SharedPerProcessor,
+		ID: info.Index, Name: info.Name, Compute: fmt.Sprintf("%d.%d", info.Major, info.Minor), SMs: info.Processors,
+		Memory:     int64(info.MemoryBytes),
+		Bandwidth:  2 * 1000 * int64(info.MemoryClockKHz) * int64(info.MemoryBusBits) / 8,
+		ClockHz:    1000 * int64(info.ClockKHz),
+		WarpsPerSM: info.ThreadsPerProcessor / 32, BlocksPerSM: info.BlocksPerProcessor,
+		RegistersPerSM: info.RegistersPerProc, SharedPerSM: info.SharedPerProcessor,
 	})
 }

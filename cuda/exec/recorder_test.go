@@ -18,8 +18,8 @@ import (
 	"gpt2scope/traces"
 )
 
-// fakeActivity makes the records that CUPTI would make of what the stub is called for
-// under each tag. It knows of one graph.
+// fakeActivity makes the records that CUPTI would make of what the stub is called for under each tag. It knows of one
+// graph.
 type fakeActivity struct {
 	t       *testing.T
 	stub    *stub.Control
@@ -128,8 +128,8 @@ func (f *fakeActivity) kernel(name string, node uint64) {
 	f.records = append(f.records, cupti.Record{Kind: cupti.KindKernel, Start: f.called, End: f.called + 1, Name: name, Correlation: f.correlation, Node: node, Stream: 7})
 }
 
-// By CUPTI each kernel belongs to its step and pass in both modes: that of a graph's
-// node to the step under which it was captured.
+// By CUPTI each kernel belongs to its step and pass in both modes: that of a graph's node to the step under which it
+// was captured.
 func TestCUPTI(t *testing.T) {
 	const steps = 20
 	lib, c := onStub(t)
@@ -202,8 +202,8 @@ func TestOfDevice(t *testing.T) {
 	}
 }
 
-// The time between the stamps around products of a library is divided as in passes with
-// marker kernels. A step's further products count with its first.
+// The time between the stamps around products of a library is divided as in passes with marker kernels. A step's
+// further products count with its first.
 func TestShares(t *testing.T) {
 	of := &planStamps{}
 	//                     kernel          product          marker           products of one step           kernel          product         kernel
@@ -241,8 +241,8 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// Between products of a library there is a marker kernel where their steps differ, and
-// one after a product that ends the pass.
+// Between products of a library there is a marker kernel where their steps differ, and one after a product that ends
+// the pass.
 func TestMarkerKernels(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)
@@ -290,8 +290,7 @@ func TestMarkerKernels(t *testing.T) {
 	}
 }
 
-// In graph mode each markedEvery-th pass has marker kernels, and the time of products in
-// the others is divided.
+// In graph mode each markedEvery-th pass has marker kernels, and the time of products in the others is divided.
 func TestMarkedPasses(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)

@@ -18,9 +18,10 @@ const (
 	repeatBurst    = 5 * time.Millisecond // between two waits for the device
 )
 
-// Repeat repeats steps of a pass: [gpt2.Repeater]. The time is from the first launch
-// until the device was done. In modes that capture, rounds are captured and replayed.
-func (r *Runner) Repeat(ctx context.Context, ids []int32, pass gpt2.Pass, pick func(gpt2.Step) bool, d time.Duration) (rounds int, elapsed time.Duration, err error) {
+// Repeat repeats steps of a pass: [gpt2.Repeater]. The time is from the first launch until the device was done. In
+// modes that capture, rounds are captured and replayed.
+func (r *Runner) Repeat(ctx context.Context, ids []int32, pass gpt2.Pass, pick func(gpt2.Step) bool,
+	d time.Duration) (rounds int, elapsed time.Duration, err error) {
 	if r.failed != nil {
 		return 0, 0, r.failed
 	}
@@ -92,7 +93,8 @@ func (c *compiled) pick(pick func(gpt2.Step) bool) (launches []launch, samples b
 }
 
 // replay runs rounds of launches for at least d.
-func (r *Runner) replay(ctx context.Context, launches []launch, d time.Duration) (rounds int, elapsed time.Duration, err error) {
+func (r *Runner) replay(ctx context.Context, launches []launch, d time.Duration) (
+	rounds int, elapsed time.Duration, err error) {
 	perRun := max(1, repeatLaunches/len(launches))
 	run := func() error {
 		for range perRun {

@@ -59,8 +59,7 @@ func TestRepeat(t *testing.T) {
 			{gpt2.StageSample, "gs_sample", samplingPass(1, 1), repeatLaunches},
 			{gpt2.StageCFC, "gs_linear", gpt2.Pass{Batch: 1, Tokens: 20, Logits: gpt2.LogitsAll}, repeatLaunches / 2},
 		} {
-			// How often a pass and all around it launch the same function: counted of a run
-			// that repeats another step.
+			// How often a pass and all around it launch the same function: counted of a run that repeats another step.
 			around := func(stage gpt2.Stage) (int, int, int) {
 				c.Reset()
 				rounds, elapsed, err := r.Repeat(t.Context(), make([]int32, w.pass.Tokens), w.pass, is(stage), 0)

@@ -14,8 +14,7 @@ import (
 	"gpt2scope/nvtx/annotate"
 )
 
-// ring is where sampling launches leave their tokens, in pinned memory that the host
-// reads while the device goes on.
+// ring is where sampling launches leave their tokens, in pinned memory that the host reads while the device goes on.
 type ring struct {
 	batch int
 	slots *cuda.HostBuffer // (ringSlots, B) gs_slot

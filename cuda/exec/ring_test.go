@@ -10,8 +10,7 @@ import (
 	"gpt2scope/cuda"
 )
 
-// A step has its tokens when every sequence's slot has the step's number: not one that an
-// earlier step left there.
+// A step has its tokens when every sequence's slot has the step's number: not one that an earlier step left there.
 func TestAwait(t *testing.T) {
 	stream := stubStream(t) // whose work is always done
 	g := ring{batch: 3}

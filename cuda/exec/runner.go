@@ -38,18 +38,17 @@ type Runner struct {
 	failed     error // the device is lost: it sticks
 }
 
-// runAhead is how many decode steps may be launched one by one before their tokens are
-// read.
+// runAhead is how many decode steps may be launched one by one before their tokens are read.
 const runAhead = 8
 
 // maxCompiled bounds how many passes a session keeps launches and graphs of.
 const maxCompiled = 32
 
-// newRunner allocates what does not depend on the pass. What it made is the runner's to
-// free, also where it fails.
+// newRunner allocates what does not depend on the pass. What it made is the runner's to free, also where it fails.
 func newRunner(b *Backend, m *gpt2.Model, o gpt2.Options, u *uploaded, params map[string]param) (*Runner, error) {
 	defer annotate.Range("allocate", nvtx.Cyan)()
-	r := &Runner{backend: b, model: m, options: o, weights: u, params: params, compiled: map[gpt2.Pass]*compiled{}, plans: gpt2.NewPlanCache(b, m.Config, o.Layers),
+	r := &Runner{backend: b, model: m, options: o, weights: u, params: params, compiled: map[gpt2.Pass]*compiled{},
+		plans: gpt2.NewPlanCache(b, m.Config, o.Layers),
 		state: state{batch: o.Batch, tokens: make([]gpt2.Token, 0, o.Batch)}, ring: ring{batch: o.Batch}, recorder: off{}}
 	var err error
 	if r.stream, err = b.dev.NewStream(); err != nil {
@@ -80,7 +79,8 @@ func (r *Runner) Close() error {
 	if r.stream != nil && r.failed == nil {
 		errs = append(errs, r.stream.Synchronize(), r.StopRecording())
 	}
-	errs = append(errs, r.forget(), r.freeStamps(), r.persistent.kernel.Free(), r.memory.free(), r.state.free(), free(r.ring.slots))
+	errs = append(errs, r.forget(), r.freeStamps(), r.persistent.kernel.Free(), r.memory.free(), r.state.free(),
+		free(r.ring.slots))
 	if r.stream != nil {
 		errs = append(errs, r.stream.Close())
 	}
@@ -104,8 +104,8 @@ func (r *Runner) SetSampling(s gpt2.Sampling) {
 	}
 }
 
-// Samples tells whether the device can sample so: csrc/sample.cu has no penalty, no min-p
-// and no list of the likeliest tokens.
+// Samples tells whether the device can sample so: csrc/sample.cu has no penalty, no min-p and no list of the likeliest
+// tokens.
 func (r *Runner) Samples(s gpt2.Sampling) bool { return s.Basic() }
 
 // Products returns the products by cuBLASLt of the passes compiled so far.
@@ -114,8 +114,8 @@ func (r *Runner) Products() []gpt2.Product { return r.products }
 // Position returns how many tokens the cache holds.
 func (r *Runner) Position() int { return r.state.position }
 
-// Synchronize waits until the device has done all that was launched: what comes
-// after, such as a profiler's start, divides passes cleanly.
+// Synchronize waits until the device has done all that was launched: what comes after, such as a profiler's start,
+// divides passes cleanly.
 func (r *Runner) Synchronize() error {
 	if r.failed != nil {
 		return r.failed
@@ -132,8 +132,7 @@ func (r *Runner) Rewind(position int) error {
 	return nil
 }
 
-// compile returns the launches of the pass that runs in place of a pass. They are made
-// once.
+// compile returns the launches of the pass that runs in place of a pass. They are made once.
 func (r *Runner) compile(pass gpt2.Pass) (*compiled, error) {
 	pass = r.backend.executed(pass, r.options.Context)
 	if c, ok := r.compiled[pass]; ok {
@@ -154,15 +153,17 @@ func (r *Runner) compile(pass gpt2.Pass) (*compiled, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &compiled{plan: plan, steps: w.steps, ranges: annotate.New(plan, annotate.GPU), samples: plan.Steps[len(plan.Steps)-1].Last().Op == gpt2.OpSample}
+	c := &compiled{plan: plan, steps: w.steps, ranges: annotate.New(plan, annotate.GPU),
+		samples: plan.Steps[len(plan.Steps)-1].Last().Op == gpt2.OpSample}
 	r.compiled[pass] = c
 	return c, nil
 }
 
 // writer returns what writes the launches of a plan.
 func (r *Runner) writer(plan *gpt2.Plan) *writer {
-	return &writer{backend: r.backend, config: r.model.Config, options: r.options, params: r.params, stream: r.stream, loading: &r.loading,
-		at: r.addresses(), plan: plan}
+	return &writer{backend: r.backend, config: r.model.Config, options: r.options, params: r.params, stream: r.stream,
+		loading: &r.loading,
+		at:      r.addresses(), plan: plan}
 }
 
 func (r *Runner) addresses() addresses {
@@ -186,8 +187,8 @@ func (r *Runner) forget() error {
 	return cmp.Or(errs...)
 }
 
-// grow makes the buffers large enough for a plan. Launches hold their addresses, so
-// when a buffer moves all launches are dropped.
+// grow makes the buffers large enough for a plan. Launches hold their addresses, so when a buffer moves all launches
+// are dropped.
 func (r *Runner) grow(plan *gpt2.Plan) error {
 	if n := plan.Pass.Batch * plan.Pass.Tokens; n > r.state.room {
 		if err := r.forget(); err != nil {
@@ -271,8 +272,7 @@ func (r *Runner) await(ctx context.Context, step uint64) error {
 	return r.ring.await(ctx, r.stream, step)
 }
 
-// take reads the tokens of the step that was awaited, and moves the position past those
-// that its pass evaluated.
+// take reads the tokens of the step that was awaited, and moves the position past those that its pass evaluated.
 func (r *Runner) take(c *compiled, evaluated int) error {
 	past, step := r.state.position, r.state.step
 	r.state.step++
@@ -313,9 +313,8 @@ func (r *Runner) pass(at passAt) error {
 	return r.launch(c, p, first)
 }
 
-// capture makes the graph of a pass. A profiler attributes the graph's nodes by the NVTX
-// ranges of its steps, which are opened here. They lie in a range of their own, so that
-// what is captured is not counted as a pass that ran.
+// capture makes the graph of a pass. A profiler attributes the graph's nodes by the NVTX ranges of its steps, which are
+// opened here. They lie in a range of their own, so that what is captured is not counted as a pass that ran.
 func (r *Runner) capture(at passAt, v *variant) (err error) {
 	defer annotate.Range("record graph", nvtx.Blue)()
 	at.c.ranges.Begin(r.state.position)
@@ -429,9 +428,8 @@ func (r *Runner) decodePass() gpt2.Pass {
 	return gpt2.Pass{Batch: r.options.Batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
 }
 
-// settle waits for launched steps whose tokens were not read, and drops them: position
-// and tokens stay those of the last step that was read. The count of launches goes on, so
-// that slots of dropped steps are not read as new ones.
+// settle waits for launched steps whose tokens were not read, and drops them: position and tokens stay those of the
+// last step that was read. The count of launches goes on, so that slots of dropped steps are not read as new ones.
 func (r *Runner) settle(c *compiled, ahead int, cause error) error {
 	if ahead > 0 {
 		if err := r.stream.Synchronize(); err != nil {
@@ -443,15 +441,15 @@ func (r *Runner) settle(c *compiled, ahead int, cause error) error {
 	return cause
 }
 
-// fail adds to an error which pass failed. If the device no longer works, the error
-// sticks.
+// fail adds to an error which pass failed. If the device no longer works, the error sticks.
 func (r *Runner) fail(c *compiled, err error) error {
 	if err == nil {
 		return nil
 	}
 	var stage *gpt2.StageError
 	if !errors.As(err, &stage) && !errors.Is(err, context.Canceled) {
-		err = fmt.Errorf("a pass of B=%d T=%d after %d tokens: %w", c.plan.Pass.Batch, c.plan.Pass.Tokens, r.state.position, err)
+		err = fmt.Errorf("a pass of B=%d T=%d after %d tokens: %w", c.plan.Pass.Batch, c.plan.Pass.Tokens, r.state.position,
+			err)
 	}
 	if r.stream.Synchronize() != nil { // the device is lost to this process
 		r.failed = err

@@ -12,13 +12,15 @@ func (b *Backend) cacheBytes(c gpt2.Config, o gpt2.Options) int64 {
 
 // workBytes are the sizes of the workspaces of sampling and attention, for any pass.
 func (b *Backend) workBytes(s *cuda.Stream, c gpt2.Config, o gpt2.Options) (sample, attention int64, err error) {
-	sample, err = s.SampleWork(cuda.SampleArgs{B: int32(o.Batch), V: int32(c.Vocab), LD: int32(padVocab(c.Vocab)), T: 1, Count: ringSlots})
+	sample, err = s.SampleWork(cuda.SampleArgs{B: int32(o.Batch), V: int32(c.Vocab), LD: int32(padVocab(c.Vocab)), T: 1,
+		Count: ringSlots})
 	if err != nil {
 		return 0, 0, err
 	}
 	for _, tq := range [][2]int{{1, 1}, {o.Context, 1}, {o.Context, o.Context}} {
-		n, err := s.AttentionWork(cuda.AttentionArgs{B: int32(o.Batch), T: int32(tq[0]), Q: int32(tq[1]), NH: int32(c.Heads), HS: int32(c.HeadSize()),
-			P: int32(o.Context), LDQKV: int32(3 * c.Channels), LDY: int32(c.Channels), DType: b.dtype})
+		n, err := s.AttentionWork(cuda.AttentionArgs{B: int32(o.Batch), T: int32(tq[0]), Q: int32(tq[1]), NH: int32(c.Heads),
+			HS: int32(c.HeadSize()),
+			P:  int32(o.Context), LDQKV: int32(3 * c.Channels), LDY: int32(c.Channels), DType: b.dtype})
 		if err != nil {
 			return 0, 0, err
 		}
@@ -32,12 +34,13 @@ func (b *Backend) bufferBytes(buffer gpt2.Buffer, plan *gpt2.Plan) int64 {
 	if buffer == gpt2.BufTokens {
 		return 0
 	}
-	return int64(plan.Pass.Batch) * int64(plan.Buffers[buffer].Rows) * int64(pitch(buffer, plan)) * int64(b.typeOf(buffer, plan).Size())
+	return int64(plan.Pass.Batch) * int64(plan.Buffers[buffer].Rows) * int64(pitch(buffer, plan)) * int64(b.typeOf(buffer,
+		plan).Size())
 }
 
-// executed returns the pass that runs in place of a pass. In modes that capture, and with decode=steps, whose
-// results are those of such a mode, a prompt is padded at its front, unless all rows of logits are wanted; a decode
-// step never is.
+// executed returns the pass that runs in place of a pass. In modes that capture, and with decode=steps, whose results
+// are those of such a mode, a prompt is padded at its front, unless all rows of logits are wanted; a decode step never
+// is.
 // context is the capacity of the cache in tokens.
 func (b *Backend) executed(pass gpt2.Pass, context int) gpt2.Pass {
 	if (b.mode.captures() || b.singleSteps) && !pass.IsDecode() && pass.Until == "" && pass.Logits != gpt2.LogitsAll {
@@ -46,8 +49,8 @@ func (b *Backend) executed(pass gpt2.Pass, context int) gpt2.Pass {
 	return pass
 }
 
-// bucket returns the tokens per sequence of the captured pass that runs a prompt of T
-// tokens: T itself for few rows, else 16, 32 or a multiple of 64, and at most capacity.
+// bucket returns the tokens per sequence of the captured pass that runs a prompt of T tokens: T itself for few rows,
+// else 16, 32 or a multiple of 64, and at most capacity.
 func bucket(batch, T, capacity int) int {
 	switch {
 	case batch*T <= cuda.GEMVRows:

@@ -43,7 +43,8 @@ func startStamps(s *cuda.Stream, n notes, eager bool) (recorder, error) {
 		h.NotRecorded = append(h.NotRecorded,
 			"copies and sets, and API calls other than launches and waits",
 			"of kernels all but the number of their blocks",
-			"when a product of cuBLASLt began and ended: it lies between the stamps of its neighbours, with the time to start it and with further kernels of it, such as the sum of a product in parts")
+			"when a product of cuBLASLt began and ended: it lies between the stamps of its neighbours, with the time to "+
+				"start it and with further kernels of it, such as the sum of a product in parts")
 	})
 	n.to.Name(rec.lane(), "stream of the session")
 	return rec, nil
@@ -193,14 +194,14 @@ func (rec *stampRecorder) stop() error {
 	}
 	rec.host.finish(events)
 	rec.host.to.Header(func(h *traces.Header) {
-		h.Clock = traces.Clock{Domain: "globaltimer", Uncertainty: int64(max(rec.clocks[0].Uncertainty, rec.clocks[1].Uncertainty))}
+		h.Clock = traces.Clock{Domain: "globaltimer", Uncertainty: int64(max(rec.clocks[0].Uncertainty,
+			rec.clocks[1].Uncertainty))}
 		h.Drop("kernels that left no stamp", rec.lost)
 	})
 	return nil
 }
 
-// ofDevice returns a time of %globaltimer as the trace has it: by the line through
-// the two comparisons of the clocks.
+// ofDevice returns a time of %globaltimer as the trace has it: by the line through the two comparisons of the clocks.
 func (rec *stampRecorder) ofDevice(ns uint64) int64 {
 	a, b := rec.clocks[0], rec.clocks[1]
 	since := int64(ns) - a.Device

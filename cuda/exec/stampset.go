@@ -9,13 +9,12 @@ import (
 	"gpt2scope/cuda"
 )
 
-// planStamps are where the kernels of a plan stamp. The first pass only finds out which
-// kernels there are: it is not recorded.
+// planStamps are where the kernels of a plan stamp. The first pass only finds out which kernels there are: it is not
+// recorded.
 //
-// Products of a library do not stamp. Those of different steps that follow each other
-// are separated by a marker kernel between them, which does nothing but stamp and costs
-// as much as any launch. In graphs only each markedEvery-th pass has marker kernels; the
-// other passes divide the time of such products as they took it there.
+// Products of a library do not stamp. Those of different steps that follow each other are separated by a marker kernel
+// between them, which does nothing but stamp and costs as much as any launch. In graphs only each markedEvery-th pass
+// has marker kernels; the other passes divide the time of such products as they took it there.
 type planStamps struct {
 	marked *stampSet
 	plain  *stampSet // without marker kernels; the same set if none are needed; nil before the first pass
@@ -24,8 +23,8 @@ type planStamps struct {
 
 const markedEvery = 16
 
-// stampSet is where the kernels of a pass stamp. It is made ready by a first pass, which
-// finds out which kernels there are.
+// stampSet is where the kernels of a pass stamp. It is made ready by a first pass, which finds out which kernels there
+// are.
 type stampSet struct {
 	variant // which stamps here
 	stream  *cuda.Stream
@@ -70,8 +69,8 @@ func (s *stampSet) begin() error {
 	return s.stream.StampInto(s.areas.Ptr(), max(1, s.count))
 }
 
-// before puts a marker kernel between products of a library that belong to different
-// steps, which nothing else separates.
+// before puts a marker kernel between products of a library that belong to different steps, which nothing else
+// separates.
 func (s *stampSet) before(step int, l launch) error {
 	plain := s.of.plain == s && s.of.marked != s
 	if !l.library || len(s.items) == 0 || plain {
@@ -120,8 +119,7 @@ func (s *stampSet) took(step int) error {
 	return nil
 }
 
-// end collects the stamps of the pass. After the first, which only counted, it makes
-// the areas.
+// end collects the stamps of the pass. After the first, which only counted, it makes the areas.
 func (s *stampSet) end() error {
 	if n := len(s.items); n > 0 && s.items[n-1].area < 0 { // nothing else would bound it
 		if err := s.mark(); err != nil {
@@ -133,11 +131,11 @@ func (s *stampSet) end() error {
 	}
 	tail := s.areas.Ptr() + cuda.Ptr(s.count*cuda.StampArea)
 	return errors.Join(s.stream.StampInto(0, 0), s.stream.CollectStamps(cuda.CollectArgs{
-		Count: uint32(s.count), Rows: uint32(s.rows), Areas: s.areas.Ptr(), Ring: s.ring.Ptr(), Passes: tail, Blocks: tail + cuda.Ptr(8*s.count)}))
+		Count: uint32(s.count), Rows: uint32(s.rows), Areas: s.areas.Ptr(), Ring: s.ring.Ptr(), Passes: tail, Blocks: tail +
+			cuda.Ptr(8*s.count)}))
 }
 
-// makePlain makes the set without marker kernels, where there are some between products
-// and passes are replayed.
+// makePlain makes the set without marker kernels, where there are some between products and passes are replayed.
 func (p *planStamps) makePlain(eager bool) error {
 	plain := newStampSet(p.marked.stream)
 	plain.of = p
@@ -209,8 +207,8 @@ func (s *stampSet) read() error {
 	return nil
 }
 
-// interval returns when item i of the pass in a row of the ring ran: of a library's
-// product, from the end of the stamp before to the start of the stamp after it.
+// interval returns when item i of the pass in a row of the ring ran: of a library's product, from the end of the stamp
+// before to the start of the stamp after it.
 func (s *stampSet) interval(row, i int) (begin, end uint64) {
 	pairs := s.pairs[2*row*s.count:]
 	if a := s.items[i].area; a >= 0 {
@@ -231,9 +229,8 @@ func (s *stampSet) interval(row, i int) (begin, end uint64) {
 	return begin, end
 }
 
-// shares returns, for each item of a set that is no marker kernel, from where to where
-// it reaches in the interval that it shares with its neighbours: 0 to 1 where it has
-// its own.
+// shares returns, for each item of a set that is no marker kernel, from where to where it reaches in the interval that
+// it shares with its neighbours: 0 to 1 where it has its own.
 func (p *planStamps) shares(of *stampSet) [][2]float64 {
 	marked := p.marked
 	var kept []int // items of the marked set that are no marker kernels

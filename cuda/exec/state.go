@@ -10,9 +10,8 @@ import (
 	"gpt2scope/gpt2"
 )
 
-// state is what passes find in device memory, so that a captured pass never changes:
-// positions, how to sample, the tokens sampled last, the ids of a prompt. The host has
-// the same fields, and copies them where the device's are stale.
+// state is what passes find in device memory, so that a captured pass never changes: positions, how to sample, the
+// tokens sampled last, the ids of a prompt. The host has the same fields, and copies them where the device's are stale.
 //
 // In bytes, on the device and in host memory:
 //
@@ -73,8 +72,8 @@ func (s *state) addresses(a *addresses) {
 	a.tokens, a.ids = a.pos+cuda.Ptr(4*s.batch), base+cuda.Ptr(s.header())
 }
 
-// enter copies the ids of a prompt, (B, T), and the header to the device. padded is how
-// many tokens per sequence run: those before the prompt's are idle rows.
+// enter copies the ids of a prompt, (B, T), and the header to the device. padded is how many tokens per sequence run:
+// those before the prompt's are idle rows.
 func (s *state) enter(stream *cuda.Stream, ids []int32, padded int) error {
 	T := len(ids) / s.batch
 	to := s.host.Bytes()[s.header():]
@@ -104,8 +103,7 @@ func (s *state) refresh(stream *cuda.Stream) error {
 	return stream.CopyToDevice(s.device, 0, s.host, 0, s.header())
 }
 
-// fillHeader writes what the device's header should be, with idle rows at the front of
-// each sequence.
+// fillHeader writes what the device's header should be, with idle rows at the front of each sequence.
 func (s *state) fillHeader(pad int) {
 	h := s.host.Bytes()
 	how := (*cuda.Sampling)(unsafe.Pointer(&h[0]))

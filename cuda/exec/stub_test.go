@@ -20,8 +20,7 @@ import (
 	"gpt2scope/weights"
 )
 
-// These tests need no GPU: they run on the stub library, whose tokens count
-// sampling launches.
+// These tests need no GPU: they run on the stub library, whose tokens count sampling launches.
 
 // onStub opens a stub library that finds its cuBLASLt.
 func onStub(t testing.TB, defines ...string) (*cuda.Library, *stub.Control) {
@@ -143,9 +142,8 @@ func TestNewFails(t *testing.T) {
 	}
 }
 
-// everything is a run through all that a session does: uploading, prefills that
-// sample and not, growing, decoding in pieces and beyond the context, reading,
-// measuring. It returns the first error.
+// everything is a run through all that a session does: uploading, prefills that sample and not, growing, decoding in
+// pieces and beyond the context, reading, measuring. It returns the first error.
 func everything(lib *cuda.Library, m *gpt2.Model, mode Mode) (err error) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), 5*time.Minute, errors.New("it hangs"))
 	defer cancel()
@@ -183,8 +181,8 @@ func everything(lib *cuda.Library, m *gpt2.Model, mode Mode) (err error) {
 	return nil
 }
 
-// TestEachCallFails lets the n-th call of every kind fail, for every n: there is
-// one sentence, nothing is left, and nothing hangs.
+// TestEachCallFails lets the n-th call of every kind fail, for every n: there is one sentence, nothing is left, and
+// nothing hangs.
 func TestEachCallFails(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, "random:L=1,C=32,NH=2,V=67,T=32")
@@ -226,8 +224,8 @@ func TestEachCallFails(t *testing.T) {
 	}
 }
 
-// TestLostDevice lets every call from the n-th on fail, as they do after a kernel
-// went wrong: only the first error is reported.
+// TestLostDevice lets every call from the n-th on fail, as they do after a kernel went wrong: only the first error is
+// reported.
 func TestLostDevice(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, "random:L=1,C=32,NH=2,V=67,T=32")
@@ -256,8 +254,7 @@ func TestLostDevice(t *testing.T) {
 	c.Reset()
 }
 
-// TestFailedLaunchNamesStage: in every mode the error names the step, and the
-// runner goes on where it was.
+// TestFailedLaunchNamesStage: in every mode the error names the step, and the runner goes on where it was.
 func TestFailedLaunchNamesStage(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)
@@ -296,8 +293,8 @@ func TestFailedLaunchNamesStage(t *testing.T) {
 	}
 }
 
-// TestSampling: what SetSampling sets reaches the device before the next pass, a prefill
-// or a decode step, and log-probabilities come back.
+// TestSampling: what SetSampling sets reaches the device before the next pass, a prefill or a decode step, and
+// log-probabilities come back.
 func TestSampling(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)
@@ -340,8 +337,8 @@ func TestSampling(t *testing.T) {
 	}
 }
 
-// TestNotFinite: where logits are not finite there is no token, in whichever pass and
-// sequence; those before it are right.
+// TestNotFinite: where logits are not finite there is no token, in whichever pass and sequence; those before it are
+// right.
 func TestNotFinite(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)
@@ -384,8 +381,7 @@ func TestNotFinite(t *testing.T) {
 	}
 }
 
-// TestGoesOnAfterNoMemory: where there was no room for a long prompt, a short one
-// still runs.
+// TestGoesOnAfterNoMemory: where there was no room for a long prompt, a short one still runs.
 func TestGoesOnAfterNoMemory(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)
@@ -419,8 +415,7 @@ func TestGoesOnAfterNoMemory(t *testing.T) {
 	}
 }
 
-// TestDecode: tokens come in order, over the end of the ring, and no more steps
-// are launched than requested.
+// TestDecode: tokens come in order, over the end of the ring, and no more steps are launched than requested.
 func TestDecode(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)
@@ -486,8 +481,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestDecodeIsNotPadded: however many sequences there are, one token of each is a decode
-// step, measured too.
+// TestDecodeIsNotPadded: however many sequences there are, one token of each is a decode step, measured too.
 func TestDecodeIsNotPadded(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)
@@ -508,8 +502,8 @@ func TestDecodeIsNotPadded(t *testing.T) {
 	}
 }
 
-// TestContextCapsRunAhead: the last step of a context is the last that is
-// launched; then the last half is evaluated again.
+// TestContextCapsRunAhead: the last step of a context is the last that is launched; then the last half is evaluated
+// again.
 func TestContextCapsRunAhead(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)
@@ -539,8 +533,7 @@ func TestContextCapsRunAhead(t *testing.T) {
 	}
 }
 
-// TestStopRewinds: steps that ran ahead of an early stop, or of a cancelled
-// context, are as if they had not been.
+// TestStopRewinds: steps that ran ahead of an early stop, or of a cancelled context, are as if they had not been.
 func TestStopRewinds(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)
@@ -609,8 +602,8 @@ func TestStopRewinds(t *testing.T) {
 	}
 }
 
-// TestPromptOnDevice: a padded prompt is at the end of each sequence's rows, after idle
-// rows of token 0, whatever was there before.
+// TestPromptOnDevice: a padded prompt is at the end of each sequence's rows, after idle rows of token 0, whatever was
+// there before.
 func TestPromptOnDevice(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)
@@ -652,8 +645,8 @@ func TestPromptOnDevice(t *testing.T) {
 	}
 }
 
-// TestRead: rows are those of the prompt, also where it was padded, in both types; what
-// is not all in the buffer is an error.
+// TestRead: rows are those of the prompt, also where it was padded, in both types; what is not all in the buffer is an
+// error.
 func TestRead(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)
@@ -715,8 +708,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestPositionReachesDevice: a decode step is at the host's position, whatever changed
-// that before.
+// TestPositionReachesDevice: a decode step is at the host's position, whatever changed that before.
 func TestPositionReachesDevice(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)
@@ -784,8 +776,8 @@ func deviceInts(t *testing.T, r *Runner, off int64, n int) []int32 {
 	return out
 }
 
-// TestBreakThenFail: a device that fails after the caller has left the loop is reported
-// by the next call, not by one more token.
+// TestBreakThenFail: a device that fails after the caller has left the loop is reported by the next call, not by one
+// more token.
 func TestBreakThenFail(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)
@@ -898,8 +890,7 @@ func TestVariants(t *testing.T) {
 	}
 }
 
-// TestVariantsByShape: a chosen kernel runs where it takes the shape; where it does not,
-// a notice says so once.
+// TestVariantsByShape: a chosen kernel runs where it takes the shape; where it does not, a notice says so once.
 func TestVariantsByShape(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)
@@ -975,8 +966,8 @@ func TestLongRun(t *testing.T) {
 	}
 }
 
-// TestSharedWeights: sessions of a model share its weights, which go with the
-// last of them; a cancelled upload leaves nothing.
+// TestSharedWeights: sessions of a model share its weights, which go with the last of them; a cancelled upload leaves
+// nothing.
 func TestSharedWeights(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)

@@ -9,13 +9,12 @@ import (
 	"gpt2scope/gpt2"
 )
 
-// standIn is an address that nothing reads: choosing a product's algorithm
-// depends only on whether there is a bias and on the alignment of addresses.
+// standIn is an address that nothing reads: choosing a product's algorithm depends only on whether there is a bias and
+// on the alignment of addresses.
 const standIn cuda.Ptr = 256
 
-// Survey returns what a session would do and need: [gpt2.Surveyor]. It counts the padded
-// vocabulary, vectors in both of their types, and cuBLASLt's workspace if a pass has
-// products.
+// Survey returns what a session would do and need: [gpt2.Surveyor]. It counts the padded vocabulary, vectors in both of
+// their types, and cuBLASLt's workspace if a pass has products.
 func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, passes ...gpt2.Pass) (s *gpt2.Survey, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

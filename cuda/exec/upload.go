@@ -16,8 +16,7 @@ import (
 	"gpt2scope/weights"
 )
 
-// uploaded are the parameters of a model on the device. Those of one upload share an
-// allocation.
+// uploaded are the parameters of a model on the device. Those of one upload share an allocation.
 type uploaded struct {
 	users  int
 	arenas []*cuda.Buffer
@@ -36,8 +35,8 @@ func padVocab(v int) int { return (v + 127) / 128 * 128 }
 // isVector reports whether a parameter is a gain or bias, not a matrix.
 func isVector(p gpt2.Param) bool { return len(p.Shape) == 1 }
 
-// isStored reports whether a matrix is stored in the layout of the device: a row per
-// output, or per entry of a table. The others are stored (K, N) and transposed to (N, K).
+// isStored reports whether a matrix is stored in the layout of the device: a row per output, or per entry of a table.
+// The others are stored (K, N) and transposed to (N, K).
 func isStored(p gpt2.Param) bool {
 	return p.Name == "wte.weight" || p.Name == "wpe.weight" || p.Name == "lm_head.weight"
 }
@@ -65,9 +64,9 @@ func (b *Backend) bytesOf(p gpt2.Param) int64 {
 // align rounds bytes up to what CUDA's own allocations are aligned to.
 func align(n int64) int64 { return (n + 255) / 256 * 256 }
 
-// acquire uploads what a run order needs and is not on the device yet. It returns the
-// model's parameters with it.
-func (b *Backend) acquire(ctx context.Context, m *gpt2.Model, layers []int, progress func(done, total int64)) (*uploaded, map[string]param, error) {
+// acquire uploads what a run order needs and is not on the device yet. It returns the model's parameters with it.
+func (b *Backend) acquire(ctx context.Context, m *gpt2.Model, layers []int,
+	progress func(done, total int64)) (*uploaded, map[string]param, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -108,7 +107,8 @@ func (u *uploaded) free() error {
 	return cmp.Or(errs...)
 }
 
-func (b *Backend) uploadMissing(ctx context.Context, m *gpt2.Model, u *uploaded, layers []int, progress func(done, total int64)) (err error) {
+func (b *Backend) uploadMissing(ctx context.Context, m *gpt2.Model, u *uploaded, layers []int,
+	progress func(done, total int64)) (err error) {
 	var todo []gpt2.Param
 	var size, total int64
 	for _, p := range m.Config.ParamsOf(layers) {
@@ -125,7 +125,8 @@ func (b *Backend) uploadMissing(ctx context.Context, m *gpt2.Model, u *uploaded,
 	arena, err := b.dev.Alloc(size)
 	if err != nil {
 		free, _, _ := b.dev.Memory()
-		return fmt.Errorf("the weights of model %s take %d MiB of GPU memory and %d MiB are free: %w", m.Name, size>>20, free>>20, err)
+		return fmt.Errorf("the weights of model %s take %d MiB of GPU memory and %d MiB are free: %w", m.Name, size>>20,
+			free>>20, err)
 	}
 	u.arenas = append(u.arenas, arena)
 	l := loader{backend: b, model: m, arena: arena}
@@ -161,9 +162,8 @@ func (u *uploaded) drop(arena *cuda.Buffer) error {
 	return arena.Free()
 }
 
-// loader uploads: slices of a tensor are read into pinned memory, copied to the
-// device by one stream and converted there by another, so that reading, copying
-// and packing overlap.
+// loader uploads: slices of a tensor are read into pinned memory, copied to the device by one stream and converted
+// there by another, so that reading, copying and packing overlap.
 type loader struct {
 	backend *Backend
 	model   *gpt2.Model
@@ -273,8 +273,10 @@ func (l *loader) load(ctx context.Context, p gpt2.Param, progress func(elements 
 		if dtype == cuda.F32 {
 			l.param.half = 0
 		}
-		return l.slices(ctx, t, p.Name, n, 1, progress, func(s *cuda.Stream, raw cuda.Ptr, from, count int, src cuda.DType) error {
-			a := cuda.PackArgs{Src: raw, Dst: l.param.ptr + cuda.Ptr(4*from), Rows: 1, Cols: int32(count), LDDst: int32(count), SrcType: src, DstType: cuda.F32}
+		return l.slices(ctx, t, p.Name, n, 1, progress, func(s *cuda.Stream, raw cuda.Ptr, from, count int,
+			src cuda.DType) error {
+			a := cuda.PackArgs{Src: raw, Dst: l.param.ptr + cuda.Ptr(4*from), Rows: 1, Cols: int32(count), LDDst: int32(count),
+				SrcType: src, DstType: cuda.F32}
 			if err := s.Pack(a); err != nil || l.param.half == 0 {
 				return err
 			}
@@ -288,7 +290,8 @@ func (l *loader) load(ctx context.Context, p gpt2.Param, progress func(elements 
 	} else {
 		l.param = param{ptr: l.take(int64(dtype.Size()) * int64(p.Elements()))}
 	}
-	return l.slices(ctx, t, p.Name, rows, cols, progress, func(s *cuda.Stream, raw cuda.Ptr, from, count int, src cuda.DType) error {
+	return l.slices(ctx, t, p.Name, rows, cols, progress, func(s *cuda.Stream, raw cuda.Ptr, from, count int,
+		src cuda.DType) error {
 		a := cuda.PackArgs{Src: raw, Rows: int32(count), Cols: int32(cols), SrcType: src, DstType: dtype}
 		if isStored(p) {
 			a.Dst, a.LDDst = l.param.ptr+cuda.Ptr(from*cols*dtype.Size()), int32(cols)
@@ -299,8 +302,7 @@ func (l *loader) load(ctx context.Context, p gpt2.Param, progress func(elements 
 	})
 }
 
-// slices reads a tensor of (rows, cols) slice by slice, copies it to the device
-// and has it packed there.
+// slices reads a tensor of (rows, cols) slice by slice, copies it to the device and has it packed there.
 func (l *loader) slices(ctx context.Context, t weights.Tensor, name string, rows, cols int, progress func(elements int),
 	pack func(s *cuda.Stream, raw cuda.Ptr, from, count int, src cuda.DType) error) error {
 	src := deviceTypes[t.DType]
@@ -353,8 +355,8 @@ func (l *loader) slices(ctx context.Context, t weights.Tensor, name string, rows
 	return nil
 }
 
-// readChecked reads bytes of a tensor, and returns the first element that is out of range
-// of the type that holds it on the device, -1 if there is none.
+// readChecked reads bytes of a tensor, and returns the first element that is out of range of the type that holds it on
+// the device, -1 if there is none.
 func readChecked(t weights.Tensor, dst []byte, off int64, held cuda.DType) (int, error) {
 	none := len(dst)
 	var mu sync.Mutex
@@ -372,8 +374,8 @@ func readChecked(t weights.Tensor, dst []byte, off int64, held cuda.DType) (int,
 	return first, err
 }
 
-// firstUnheld returns the first element that is infinite or NaN, or would be once
-// it is held in another type; -1 if none is.
+// firstUnheld returns the first element that is infinite or NaN, or would be once it is held in another type; -1 if
+// none is.
 func firstUnheld(raw []byte, t weights.DType, held cuda.DType) int {
 	switch t {
 	case weights.F32:

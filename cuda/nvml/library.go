@@ -7,8 +7,8 @@ import (
 	lib "github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// library is the real one. go-nvml binds lazily, and a call of a function that an old
-// driver lacks ends the process, so has looks up each function first.
+// library is the real one. go-nvml binds lazily, and a call of a function that an old driver lacks ends the process, so
+// has looks up each function first.
 type library struct {
 	i    lib.Interface
 	name string // of the file
@@ -110,21 +110,60 @@ var numbers = [readings]struct {
 	function string
 	call     func(lib.Device) (uint64, lib.Return)
 }{
-	smClock:     {"nvmlDeviceGetClockInfo", func(d lib.Device) (uint64, lib.Return) { return wide(d.GetClockInfo(lib.CLOCK_SM)) }},
-	smClockMax:  {"nvmlDeviceGetMaxClockInfo", func(d lib.Device) (uint64, lib.Return) { return wide(d.GetMaxClockInfo(lib.CLOCK_SM)) }},
-	memClock:    {"nvmlDeviceGetClockInfo", func(d lib.Device) (uint64, lib.Return) { return wide(d.GetClockInfo(lib.CLOCK_MEM)) }},
-	memClockMax: {"nvmlDeviceGetMaxClockInfo", func(d lib.Device) (uint64, lib.Return) { return wide(d.GetMaxClockInfo(lib.CLOCK_MEM)) }},
+	smClock: {"nvmlDeviceGetClockInfo", func(d lib.Device) (uint64,
+		lib.Return) {
+		return wide(d.GetClockInfo(lib.CLOCK_SM))
+	}},
+	smClockMax: {"nvmlDeviceGetMaxClockInfo", func(d lib.Device) (uint64,
+		lib.Return) {
+		return wide(d.GetMaxClockInfo(lib.CLOCK_SM))
+	}},
+	memClock: {"nvmlDeviceGetClockInfo", func(d lib.Device) (uint64,
+		lib.Return) {
+		return wide(d.GetClockInfo(lib.CLOCK_MEM))
+	}},
+	memClockMax: {"nvmlDeviceGetMaxClockInfo", func(d lib.Device) (uint64,
+		lib.Return) {
+		return wide(d.GetMaxClockInfo(lib.CLOCK_MEM))
+	}},
 	// Its newer name, ...ClocksEventReasons, is missing in drivers before 535.
-	throttle:     {"nvmlDeviceGetCurrentClocksThrottleReasons", func(d lib.Device) (uint64, lib.Return) { return d.GetCurrentClocksThrottleReasons() }},
-	linkGen:      {"nvmlDeviceGetCurrPcieLinkGeneration", func(d lib.Device) (uint64, lib.Return) { return wide(d.GetCurrPcieLinkGeneration()) }},
-	linkGenMax:   {"nvmlDeviceGetMaxPcieLinkGeneration", func(d lib.Device) (uint64, lib.Return) { return wide(d.GetMaxPcieLinkGeneration()) }},
-	linkWidth:    {"nvmlDeviceGetCurrPcieLinkWidth", func(d lib.Device) (uint64, lib.Return) { return wide(d.GetCurrPcieLinkWidth()) }},
-	linkWidthMax: {"nvmlDeviceGetMaxPcieLinkWidth", func(d lib.Device) (uint64, lib.Return) { return wide(d.GetMaxPcieLinkWidth()) }},
-	power:        {"nvmlDeviceGetPowerUsage", func(d lib.Device) (uint64, lib.Return) { return wide(d.GetPowerUsage()) }},
-	powerLimit:   {"nvmlDeviceGetEnforcedPowerLimit", func(d lib.Device) (uint64, lib.Return) { return wide(d.GetEnforcedPowerLimit()) }},
-	temperature:  {"nvmlDeviceGetTemperature", func(d lib.Device) (uint64, lib.Return) { return wide(d.GetTemperature(lib.TEMPERATURE_GPU)) }},
-	energy:       {"nvmlDeviceGetTotalEnergyConsumption", func(d lib.Device) (uint64, lib.Return) { return d.GetTotalEnergyConsumption() }},
-	powerNow:     {"nvmlDeviceGetFieldValues", func(d lib.Device) (uint64, lib.Return) { return field(d, lib.FI_DEV_POWER_INSTANT) }},
+	throttle: {"nvmlDeviceGetCurrentClocksThrottleReasons", func(d lib.Device) (uint64,
+		lib.Return) {
+		return d.GetCurrentClocksThrottleReasons()
+	}},
+	linkGen: {"nvmlDeviceGetCurrPcieLinkGeneration", func(d lib.Device) (uint64,
+		lib.Return) {
+		return wide(d.GetCurrPcieLinkGeneration())
+	}},
+	linkGenMax: {"nvmlDeviceGetMaxPcieLinkGeneration", func(d lib.Device) (uint64,
+		lib.Return) {
+		return wide(d.GetMaxPcieLinkGeneration())
+	}},
+	linkWidth: {"nvmlDeviceGetCurrPcieLinkWidth", func(d lib.Device) (uint64,
+		lib.Return) {
+		return wide(d.GetCurrPcieLinkWidth())
+	}},
+	linkWidthMax: {"nvmlDeviceGetMaxPcieLinkWidth", func(d lib.Device) (uint64,
+		lib.Return) {
+		return wide(d.GetMaxPcieLinkWidth())
+	}},
+	power: {"nvmlDeviceGetPowerUsage", func(d lib.Device) (uint64, lib.Return) { return wide(d.GetPowerUsage()) }},
+	powerLimit: {"nvmlDeviceGetEnforcedPowerLimit", func(d lib.Device) (uint64,
+		lib.Return) {
+		return wide(d.GetEnforcedPowerLimit())
+	}},
+	temperature: {"nvmlDeviceGetTemperature", func(d lib.Device) (uint64,
+		lib.Return) {
+		return wide(d.GetTemperature(lib.TEMPERATURE_GPU))
+	}},
+	energy: {"nvmlDeviceGetTotalEnergyConsumption", func(d lib.Device) (uint64,
+		lib.Return) {
+		return d.GetTotalEnergyConsumption()
+	}},
+	powerNow: {"nvmlDeviceGetFieldValues", func(d lib.Device) (uint64,
+		lib.Return) {
+		return field(d, lib.FI_DEV_POWER_INSTANT)
+	}},
 	utilisation: {"nvmlDeviceGetUtilizationRates", func(d lib.Device) (uint64, lib.Return) {
 		u, ret := d.GetUtilizationRates()
 		return uint64(u.Gpu), ret

@@ -1,7 +1,6 @@
-// Package nvml reads what NVIDIA's management library reports of GPUs: clocks and why
-// they are low, the PCIe link, power, temperature, versions. The library comes with
-// the driver; it is opened at run time through github.com/NVIDIA/go-nvml, and needs
-// neither CUDA nor a context on the GPU.
+// Package nvml reads what NVIDIA's management library reports of GPUs: clocks and why they are low, the PCIe link,
+// power, temperature, versions. The library comes with the driver; it is opened at run time through
+// github.com/NVIDIA/go-nvml, and needs neither CUDA nor a context on the GPU.
 //
 //	n, err := nvml.Open()
 //	if err != nil { ... } // one sentence: what is missing
@@ -10,8 +9,8 @@
 //		fmt.Println(g.Name, g.SMClock, "of", g.SMClockMax, "MHz")
 //	}
 //
-// GPUs are known by their PCI address, as cuda.DeviceInfo gives it: NVML counts them
-// in another order than CUDA, and ignores CUDA_VISIBLE_DEVICES.
+// GPUs are known by their PCI address, as cuda.DeviceInfo gives it: NVML counts them in another order than CUDA, and
+// ignores CUDA_VISIBLE_DEVICES.
 package nvml
 
 import (
@@ -21,20 +20,20 @@ import (
 	"sync"
 )
 
-// GPU is what was read of one GPU. A reading that the GPU or the driver does not have
-// is 0, or "" or nil.
+// GPU is what was read of one GPU. A reading that the GPU or the driver does not have is 0, or "" or nil.
 type GPU struct {
-	PCI          string   `json:"pci"` // "0000:19:00.0"
-	Name         string   `json:"name"`
-	Major        int      `json:"-"` // compute capability
-	Minor        int      `json:"-"`
-	MemoryTotal  uint64   `json:"memory_bytes,omitempty"`
-	MemoryFree   uint64   `json:"memory_free_bytes,omitempty"`
-	SMClock      int      `json:"sm_clock_mhz,omitempty"` // now
-	SMClockMax   int      `json:"sm_clock_max_mhz,omitempty"`
-	MemClock     int      `json:"memory_clock_mhz,omitempty"` // now
-	MemClockMax  int      `json:"memory_clock_max_mhz,omitempty"`
-	Throttle     []string `json:"throttle_reasons"`              // why the clocks are lower than they could be; empty: nothing holds them, nil: not known
+	PCI         string `json:"pci"` // "0000:19:00.0"
+	Name        string `json:"name"`
+	Major       int    `json:"-"` // compute capability
+	Minor       int    `json:"-"`
+	MemoryTotal uint64 `json:"memory_bytes,omitempty"`
+	MemoryFree  uint64 `json:"memory_free_bytes,omitempty"`
+	SMClock     int    `json:"sm_clock_mhz,omitempty"` // now
+	SMClockMax  int    `json:"sm_clock_max_mhz,omitempty"`
+	MemClock    int    `json:"memory_clock_mhz,omitempty"` // now
+	MemClockMax int    `json:"memory_clock_max_mhz,omitempty"`
+	// why the clocks are lower than they could be; empty: nothing holds them, nil: not known
+	Throttle     []string `json:"throttle_reasons"`
 	LinkGen      int      `json:"pcie_generation,omitempty"`     // now: an idle GPU may lower it
 	LinkGenMax   int      `json:"pcie_generation_max,omitempty"` // of this GPU in this machine
 	LinkWidth    int      `json:"pcie_lanes,omitempty"`
@@ -96,8 +95,7 @@ const (
 	readings
 )
 
-// throttles are the words for the bits of nvmlClocksEventReasons, which nvml.h
-// explains.
+// throttles are the words for the bits of nvmlClocksEventReasons, which nvml.h explains.
 var throttles = []struct {
 	bit  uint64
 	word string
@@ -115,8 +113,8 @@ var throttles = []struct {
 	{1 << 10, "reliability"},
 }
 
-// Slows tells whether a reason of [GPU.Throttle] means that work takes longer than it could:
-// heat, power or a fault, but neither idleness nor clocks that somebody chose.
+// Slows tells whether a reason of [GPU.Throttle] means that work takes longer than it could: heat, power or a fault,
+// but neither idleness nor clocks that somebody chose.
 func Slows(reason string) bool {
 	switch reason {
 	case "idle", "application clocks", "sync boost", "display clocks":
@@ -140,8 +138,7 @@ func throttleWords(set uint64) []string {
 	return words
 }
 
-// Open opens the library and finds the GPUs. An error says in one sentence what is
-// missing.
+// Open opens the library and finds the GPUs. An error says in one sentence what is missing.
 func Open() (*NVML, error) { return open(newLibrary()) }
 
 func open(a api) (*NVML, error) {
@@ -156,8 +153,7 @@ func open(a api) (*NVML, error) {
 	return &NVML{api: a, devices: devices}, nil
 }
 
-// Close ends the use of the library. Readings that are under way end first; later ones find
-// no GPU.
+// Close ends the use of the library. Readings that are under way end first; later ones find no GPU.
 func (n *NVML) Close() {
 	n.use.Lock()
 	defer n.use.Unlock()
@@ -177,8 +173,7 @@ func (n *NVML) Driver() string {
 	return n.api.driver()
 }
 
-// CUDA returns the newest CUDA version that the driver supports, as 1000 * major +
-// 10 * minor, 0 where it is not known.
+// CUDA returns the newest CUDA version that the driver supports, as 1000 * major + 10 * minor, 0 where it is not known.
 func (n *NVML) CUDA() int {
 	n.use.RLock()
 	defer n.use.RUnlock()
@@ -210,8 +205,7 @@ func (n *NVML) GPU(pci string) (GPU, bool) {
 	return read(d), true
 }
 
-// SMClock returns the clock of the SMs now, in MHz, of the GPU at a PCI address; 0
-// where it is not known.
+// SMClock returns the clock of the SMs now, in MHz, of the GPU at a PCI address; 0 where it is not known.
 func (n *NVML) SMClock(pci string) int {
 	n.use.RLock()
 	defer n.use.RUnlock()
@@ -251,9 +245,12 @@ func number(d device, r reading) int {
 func read(d device) GPU {
 	g := GPU{
 		PCI:     address(d),
-		SMClock: number(d, smClock), SMClockMax: number(d, smClockMax), MemClock: number(d, memClock), MemClockMax: number(d, memClockMax),
-		LinkGen: number(d, linkGen), LinkGenMax: number(d, linkGenMax), LinkWidth: number(d, linkWidth), LinkWidthMax: number(d, linkWidthMax),
-		Power: float64(number(d, power)) / 1000, PowerLimit: float64(number(d, powerLimit)) / 1000, Temperature: number(d, temperature), Processes: number(d, processes),
+		SMClock: number(d, smClock), SMClockMax: number(d, smClockMax), MemClock: number(d, memClock),
+		MemClockMax: number(d, memClockMax),
+		LinkGen:     number(d, linkGen), LinkGenMax: number(d, linkGenMax), LinkWidth: number(d, linkWidth),
+		LinkWidthMax: number(d, linkWidthMax),
+		Power:        float64(number(d, power)) / 1000, PowerLimit: float64(number(d, powerLimit)) / 1000,
+		Temperature: number(d, temperature), Processes: number(d, processes),
 	}
 	g.Name, _ = d.name()
 	g.Major, g.Minor, _ = d.capability()

@@ -19,9 +19,9 @@ type Sample struct {
 // leastPeriod is the shortest time between samples: readings take about as long.
 const leastPeriod = time.Millisecond
 
-// Sample reads the GPU at a PCI address now, then once in each period of at least a
-// millisecond, and a last time when ctx ends. It gives each sample to f, and returns
-// when ctx has ended or the library was closed. Readings that take longer than the period make samples rarer.
+// Sample reads the GPU at a PCI address now, then once in each period of at least a millisecond, and a last time when
+// ctx ends. It gives each sample to f, and returns when ctx has ended or the library was closed. Readings that take
+// longer than the period make samples rarer.
 func (n *NVML) Sample(ctx context.Context, pci string, period time.Duration, f func(Sample)) error {
 	now := func() (s Sample, ok bool) { // false after Close
 		n.use.RLock()
@@ -96,8 +96,8 @@ type Counter struct {
 	sum   float64 // mJ
 }
 
-// Counter returns the best way that the GPU at a PCI address has to count energy: its
-// total energy counter, else samples of its power. An error says what it lacks.
+// Counter returns the best way that the GPU at a PCI address has to count energy: its total energy counter, else
+// samples of its power. An error says what it lacks.
 func (n *NVML) Counter(pci string) (*Counter, error) {
 	n.use.RLock()
 	defer n.use.RUnlock()
@@ -113,14 +113,14 @@ func (n *NVML) Counter(pci string) (*Counter, error) {
 			return &Counter{nvml: n, pci: pci, d: d, from: way.from, source: way.source}, nil
 		}
 	}
-	return nil, fmt.Errorf("NVML reports neither total energy nor power of the GPU at %s, so its energy cannot be measured", pci)
+	return nil, fmt.Errorf("NVML reports neither total energy nor power of the GPU at %s, "+
+		"so its energy cannot be measured", pci)
 }
 
 // Source returns what counts: [TotalEnergy], [InstantPower] or [AveragedPower].
 func (c *Counter) Source() string { return c.source }
 
-// Read returns millijoules since some moment. Between two calls power is
-// interpolated linearly.
+// Read returns millijoules since some moment. Between two calls power is interpolated linearly.
 func (c *Counter) Read() (float64, error) {
 	v, ok := c.number()
 	if !ok {

@@ -71,8 +71,8 @@ func (c closedGPU) number(r reading) (uint64, bool) {
 	return c.fakeGPU.number(r)
 }
 
-// TestCloseWhileSampling: Close waits for a reading of another goroutine, after which sampling
-// ends and no GPU is found.
+// TestCloseWhileSampling: Close waits for a reading of another goroutine, after which sampling ends and no GPU is
+// found.
 func TestCloseWhileSampling(t *testing.T) {
 	for range 20 {
 		library := &fakeLibrary{}

@@ -12,8 +12,8 @@ import (
 	"gpt2scope/gpt2"
 )
 
-// patience is how long a block of the kernel waits for another one. Blocks wait for microseconds, or for
-// milliseconds if other processes share the GPU in turns.
+// patience is how long a block of the kernel waits for another one. Blocks wait for microseconds, or for milliseconds
+// if other processes share the GPU in turns.
 const patience = 2 * time.Second
 
 // Session is what the kernel needs of a session.
@@ -51,8 +51,8 @@ type needs struct {
 // standIn is an address that nothing reads.
 const standIn cuda.Ptr = 256
 
-// Bytes returns how much memory the kernel needs for a decode plan. The error matches
-// [cuda.ErrNoKernel] if the plan has no program, or the device no kernel.
+// Bytes returns how much memory the kernel needs for a decode plan. The error matches [cuda.ErrNoKernel] if the plan
+// has no program, or the device no kernel.
 func (s Session) Bytes(plan *gpt2.Plan) (int64, error) {
 	n, err := s.needs(plan)
 	return n.program + n.work, err
@@ -97,8 +97,7 @@ func (s Session) argsOf(plan *gpt2.Plan, p program) cuda.DecodeArgs {
 	}
 }
 
-// New puts the program of a decode plan on the device. The error matches [cuda.ErrNoKernel] as that of
-// [Session.Bytes].
+// New puts the program of a decode plan on the device. The error matches [cuda.ErrNoKernel] as that of [Session.Bytes].
 func New(s Session, plan *gpt2.Plan) (k *Kernel, err error) {
 	n, err := s.needs(plan)
 	if err != nil {
@@ -166,8 +165,7 @@ func (k *Kernel) Blocks() int {
 	return cmp.Or(k.Session.Blocks, k.Stream.Device().Info().Processors)
 }
 
-// PrepareSampling finds out how many decode steps a launch that samples so may have. Sampling takes shared
-// memory.
+// PrepareSampling finds out how many decode steps a launch that samples so may have. Sampling takes shared memory.
 func (k *Kernel) PrepareSampling(s gpt2.Sampling) error {
 	if k.sampled >= 0 || candidates(s, k.Config.Vocab) == 0 || SamplesApart(s, k.Config.Vocab) {
 		return nil
@@ -228,8 +226,8 @@ func (k *Kernel) at(l Addresses, rows int) cuda.DecodeArgs {
 	return a
 }
 
-// Launch launches decode steps, or a prompt. The error matches [cuda.ErrNoKernel] if the blocks cannot be
-// resident at once; then nothing was launched.
+// Launch launches decode steps, or a prompt. The error matches [cuda.ErrNoKernel] if the blocks cannot be resident at
+// once; then nothing was launched.
 func (k *Kernel) Launch(l Launch) error {
 	a := k.at(l.At, l.Rows)
 	a.Tokens, a.Stamps = int32(l.Tokens), l.Stamps
@@ -275,8 +273,8 @@ func (k *Kernel) Expired() error {
 	return Timeout(h.Expired & math.MaxInt32)
 }
 
-// Timeout is a launch in which a block waited too long for another one, or for weights: 65536 * the step of
-// the program + the block, and cuda.DecodeForWeights in it.
+// Timeout is a launch in which a block waited too long for another one, or for weights: 65536 * the step of the program
+// + the block, and cuda.DecodeForWeights in it.
 type Timeout int64
 
 func (e Timeout) Error() string {

@@ -7,15 +7,15 @@ import (
 	"gpt2scope/gpt2"
 )
 
-// fasterSequences is the largest number of sequences for which decode steps in the persistent kernel were
-// measured to take less time than graphs, with one layer and with many, by width.
+// fasterSequences is the largest number of sequences for which decode steps in the persistent kernel were measured to
+// take less time than graphs, with one layer and with many, by width.
 var fasterSequences = map[int]int{384: 8, 768: 8, 1024: 8, 1280: 4, 1600: 4}
 
 // fasterRows is the same of the rows of a prompt of one sequence.
 var fasterRows = map[int]int{384: 8, 768: 8, 1024: 8, 1280: 8, 1600: 4}
 
-// SlowerPrompt tells whether a prompt of so many rows was not measured to be faster than as a graph. A
-// launch for each prompt takes too long for the smallest models.
+// SlowerPrompt tells whether a prompt of so many rows was not measured to be faster than as a graph. A launch for each
+// prompt takes too long for the smallest models.
 func SlowerPrompt(width, layers, rows int) bool {
 	return rows > 1 && rows > fasterRows[width] || width < 768 && layers < 3
 }
@@ -39,8 +39,8 @@ func Slower(c gpt2.Config, layers, sequences int, s gpt2.Sampling) string {
 	return ""
 }
 
-// candidates returns from how many tokens of a vocabulary a token is sampled, as
-// [cuda.DecodeArgs].Draw has it: 0 for the argmax without its log-probability.
+// candidates returns from how many tokens of a vocabulary a token is sampled, as [cuda.DecodeArgs].Draw has it: 0 for
+// the argmax without its log-probability.
 func candidates(s gpt2.Sampling, vocab int) int {
 	switch {
 	case s.Temperature == 0 && !s.LogProbs:
@@ -53,8 +53,8 @@ func candidates(s gpt2.Sampling, vocab int) int {
 	return s.TopK
 }
 
-// SamplesApart tells whether the kernel leaves the logits of each step to another kernel, since there are
-// too many candidates.
+// SamplesApart tells whether the kernel leaves the logits of each step to another kernel, since there are too many
+// candidates.
 func SamplesApart(s gpt2.Sampling, vocab int) bool {
 	n := candidates(s, vocab)
 	return n > 0 && !cuda.CanDraw(n, vocab)

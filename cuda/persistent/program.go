@@ -33,8 +33,8 @@ func (p program) table() int64 {
 // align rounds bytes up to what CUDA's own allocations are aligned to.
 func align(n int64) int64 { return (n + 255) / 256 * 256 }
 
-// What the buffers of a plan are to the kernel. A LayerNorm reads the residual stream, and a product that
-// is added to it is no step of its own.
+// What the buffers of a plan are to the kernel. A LayerNorm reads the residual stream, and a product that is added to
+// it is no step of its own.
 var (
 	inputs = map[gpt2.Buffer]cuda.DecodeData{gpt2.BufX: cuda.DecodeResidual, gpt2.BufAttn: cuda.DecodeAttended,
 		gpt2.BufInner: cuda.DecodeHidden}

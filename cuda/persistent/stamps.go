@@ -22,10 +22,10 @@ const (
 
 // Stamps records when each SM did what in each step of the launches of a session.
 //
-// Recording must not slow the launches. The stamps of a launch stay on the device, in an area of its own, as
-// far as there is room: gpt2 has 256 KiB a decode step. After that, areas are used again: when a token of the
-// next launch has been read, a launch is done, and its area is copied to pinned memory on a stream of its
-// own. Goroutines sum up what the SMs did.
+// Recording must not slow the launches. The stamps of a launch stay on the device, in an area of its own, as far as
+// there is room: gpt2 has 256 KiB a decode step. After that, areas are used again: when a token of the next launch has
+// been read, a launch is done, and its area is copied to pinned memory on a stream of its own. Goroutines sum up what
+// the SMs did.
 type Stamps struct {
 	stream, copies *cuda.Stream
 	areas          *cuda.Buffer // zero if not in use: see room
@@ -67,8 +67,8 @@ type Apart struct {
 	Blocks int
 }
 
-// Row is a step of a decode step: from when the last SM published the outputs of the step before to when the
-// last one published its own, in ns of the device's clock. End is 0 if no SM has left a stamp.
+// Row is a step of a decode step: from when the last SM published the outputs of the step before to when the last one
+// published its own, in ns of the device's clock. End is 0 if no SM has left a stamp.
 type Row struct {
 	Begin, End uint64
 	Inside     traces.Inside
@@ -110,8 +110,8 @@ func (k *Kernel) NewStamps(tokens int) (*Stamps, error) {
 // Tokens is how many decode steps a launch may have.
 func (s *Stamps) Tokens() int { return s.tokens }
 
-// room is the size of an area: (tokens, steps, blocks) cuda.DecodeStamp, or those of one step and
-// after them the area of the kernel that samples its token.
+// room is the size of an area: (tokens, steps, blocks) cuda.DecodeStamp, or those of one step and after them the area
+// of the kernel that samples its token.
 func (s *Stamps) room() int64 {
 	return max(s.bytes(s.tokens), s.bytes(1)+cuda.StampArea)
 }
@@ -121,8 +121,8 @@ func (s *Stamps) bytes(n int) int64 {
 	return int64(n*s.steps*s.blocks) * int64(unsafe.Sizeof(cuda.DecodeStamp{}))
 }
 
-// Begin begins a launch of n decode steps, and returns where it stamps. step is the number of its first
-// decode step, and read that of the decode step that the host reads next.
+// Begin begins a launch of n decode steps, and returns where it stamps. step is the number of its first decode step,
+// and read that of the decode step that the host reads next.
 func (s *Stamps) Begin(read, step uint64, n int) (*Stamped, cuda.Ptr, error) {
 	if err := s.recycle(read); err != nil {
 		return nil, 0, err
@@ -139,8 +139,8 @@ func (s *Stamps) Begin(read, step uint64, n int) (*Stamped, cuda.Ptr, error) {
 	return l, s.areas.Ptr() + cuda.Ptr(s.area(len(s.launches)-1)), nil
 }
 
-// keeps tells whether the times of each SM are kept of a decode step of a launch: of each every-th of the
-// recording. A launch has 8, so that these have other places in each launch.
+// keeps tells whether the times of each SM are kept of a decode step of a launch: of each every-th of the recording. A
+// launch has 8, so that these have other places in each launch.
 func (s *Stamps) keeps(l *Stamped, t int) bool { return (l.first+t)%s.every == 0 }
 
 // thin keeps the times of each SM of a third of the decode steps of which they were kept so far.
@@ -160,8 +160,8 @@ func (s *Stamps) thin() {
 	}
 }
 
-// recycle makes room for one more launch: it clears the area that this one will use, and as far
-// as the launches are done those of the next ones.
+// recycle makes room for one more launch: it clears the area that this one will use, and as far as the launches are
+// done those of the next ones.
 func (s *Stamps) recycle(read uint64) error {
 	next := len(s.launches)
 	done := func() bool { return s.copied+1 < next && s.launches[s.copied+1].step < read }
@@ -235,8 +235,7 @@ func (s *Stamps) sum() {
 	})
 }
 
-// drain copies and gives to goroutines what is left of the first n launches, all of which are
-// done.
+// drain copies and gives to goroutines what is left of the first n launches, all of which are done.
 func (s *Stamps) drain(n int) error {
 	for s.summing < n {
 		for s.copied < min(n, s.summing+stagings) {

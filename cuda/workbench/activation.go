@@ -23,7 +23,8 @@ func (b *bench) activation() trials {
 		return []trial{{
 			before: func() error { return b.poison(y) },
 			launch: func(set int) error {
-				return b.Stream.Activate(cuda.ActivationArgs{Variant: variant, X: x.ptr(set), Y: y.ptr(set), M: int32(M), N: int32(N),
+				return b.Stream.Activate(cuda.ActivationArgs{Variant: variant, X: x.ptr(set), Y: y.ptr(set), M: int32(M),
+					N:   int32(N),
 					LDX: int32(N), LDY: int32(N), DType: b.dtype, Act: act.kernel})
 			},
 			check: func() (float64, error) {

@@ -12,7 +12,8 @@ func (b *bench) add() trials {
 		return []trial{{
 			before: x.restore, // the sum is made in place
 			launch: func(set int) error {
-				return b.Stream.Add(cuda.AddArgs{Variant: variant, X: x.ptr(set), Z: z.ptr(set), M: int32(M), N: int32(N), LDX: int32(N), LDZ: int32(N), DType: b.dtype})
+				return b.Stream.Add(cuda.AddArgs{Variant: variant, X: x.ptr(set), Z: z.ptr(set), M: int32(M), N: int32(N),
+					LDX: int32(N), LDZ: int32(N), DType: b.dtype})
 			},
 			check: func() (float64, error) {
 				return b.compare(x, M, N, func(row int) []float64 { return reference.Add(x.host[row*N:][:N], z.host[row*N:][:N]) })

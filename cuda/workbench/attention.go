@@ -17,8 +17,10 @@ func (b *bench) attention() trials {
 	keys, values := b.numbers(b.B*NH*P*HS, b.dtype, b.sets, 2), b.numbers(b.B*NH*P*HS, b.dtype, b.sets, 2)
 	y, pos := b.output(b.B*T*C, b.dtype), b.positions()
 	args := func(variant int32, splits, set int) cuda.AttentionArgs {
-		return cuda.AttentionArgs{Variant: variant, QKV: qkv.ptr(set), KCache: keys.ptr(set), VCache: values.ptr(set), Pos: pos.Ptr(), Y: y.ptr(set),
-			B: int32(b.B), T: int32(T), Q: int32(T), NH: int32(NH), HS: int32(HS), P: int32(P), LDQKV: int32(3 * C), LDY: int32(C),
+		return cuda.AttentionArgs{Variant: variant, QKV: qkv.ptr(set), KCache: keys.ptr(set), VCache: values.ptr(set),
+			Pos: pos.Ptr(), Y: y.ptr(set),
+			B: int32(b.B), T: int32(T), Q: int32(T), NH: int32(NH), HS: int32(HS), P: int32(P), LDQKV: int32(3 * C),
+			LDY:   int32(C),
 			DType: b.dtype, Splits: int32(splits), Scale: float32(c.AttentionScale(0))}
 	}
 	check := func() (float64, error) {

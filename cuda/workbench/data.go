@@ -93,9 +93,8 @@ func (b *bench) poison(a *array) error {
 	return cmp.Or(b.Stream.Set(a.copies[0], 0, 0xff, a.copies[0].Size()), b.Stream.Synchronize())
 }
 
-// compare checks up to 8 rows of copy 0 of y (rows, width), the first and the last among
-// them: want gives a row by the formula. It returns max |difference| / max |value|,
-// infinite where an element is not a number.
+// compare checks up to 8 rows of copy 0 of y (rows, width), the first and the last among them: want gives a row by the
+// formula. It returns max |difference| / max |value|, infinite where an element is not a number.
 func (b *bench) compare(y *array, rows, width int, want func(row int) []float64) (float64, error) {
 	off, peak, n := 0.0, 0.0, min(rows, 8)
 	data := make([]byte, width*y.dtype.Size())

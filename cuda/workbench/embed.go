@@ -18,7 +18,8 @@ func (b *bench) embed() trials {
 		return []trial{{
 			before: func() error { return b.poison(x) },
 			launch: func(set int) error {
-				return b.Stream.Embed(cuda.EmbedArgs{DType: b.dtype, IDs: idsAt.Ptr(), Pos: pos.Ptr(), WTE: wte.ptr(0), WPE: wpe.ptr(0), X: x.ptr(set),
+				return b.Stream.Embed(cuda.EmbedArgs{DType: b.dtype, IDs: idsAt.Ptr(), Pos: pos.Ptr(), WTE: wte.ptr(0),
+					WPE: wpe.ptr(0), X: x.ptr(set),
 					B: int32(b.B), T: int32(b.T), C: int32(c.Channels), P: int32(c.Positions)})
 			},
 			check: func() (float64, error) {

@@ -10,8 +10,8 @@ import (
 	"gpt2scope/gpt2"
 )
 
-// TestGPU checks every kernel of every stage at the shapes of gpt2. It is skipped where
-// there is no GPU, unless GPT2SCOPE_REQUIRE_GPU=1 says that there must be one.
+// TestGPU checks every kernel of every stage at the shapes of gpt2. It is skipped where there is no GPU, unless
+// GPT2SCOPE_REQUIRE_GPU=1 says that there must be one.
 func TestGPU(t *testing.T) {
 	lib, err := cuda.Open()
 	var dev *cuda.Device

@@ -8,8 +8,8 @@ import (
 	"gpt2scope/reference"
 )
 
-// linear runs a product alone, with its bias: cuBLASLt's with the algorithm of its
-// heuristic and with the fastest of 64.
+// linear runs a product alone, with its bias: cuBLASLt's with the algorithm of its heuristic and with the fastest of
+// 64.
 func (b *bench) linear() trials {
 	c, M := b.Config, b.rows()
 	K, N := c.Channels, c.Channels
@@ -55,7 +55,10 @@ func (b *bench) linear() trials {
 			before: func() error { return b.poison(y) },
 			launch: func(set int) error { return b.Stream.Linear(args(variant, set)) },
 			check: func() (float64, error) {
-				return b.compare(y, M, N, func(row int) []float64 { return reference.LinearTransposed(x.host[row*K:][:K], w.host, bias) })
+				return b.compare(y, M, N, func(row int) []float64 {
+					return reference.LinearTransposed(x.host[row*K:][:K], w.host,
+						bias)
+				})
 			},
 		}
 		if name != "blas" && (name != "auto" || M <= cuda.GEMVRows) {

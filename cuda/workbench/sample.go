@@ -9,8 +9,8 @@ import (
 	"gpt2scope/reference"
 )
 
-// sample draws greedily and with each restriction of the choice. A token is right where
-// the reference distribution allows it; its error is 0 or infinite.
+// sample draws greedily and with each restriction of the choice. A token is right where the reference distribution
+// allows it; its error is 0 or infinite.
 func (b *bench) sample() trials {
 	const slots = 64
 	B, V := b.B, b.Config.Vocab
@@ -22,7 +22,8 @@ func (b *bench) sample() trials {
 	}
 	b.tolerance = 0
 	args := func(variant int32, set int) cuda.SampleArgs {
-		return cuda.SampleArgs{Variant: variant, Logits: logits.ptr(set), Sampling: state.Ptr(), Pos: pos.Ptr(), Tokens: tokens.Ptr(), Slots: ring.Ptr(),
+		return cuda.SampleArgs{Variant: variant, Logits: logits.ptr(set), Sampling: state.Ptr(), Pos: pos.Ptr(),
+			Tokens: tokens.Ptr(), Slots: ring.Ptr(),
 			B: int32(B), V: int32(V), LD: int32(V), T: 1, Count: slots}
 	}
 	return func(variant int32, _ string) []trial {

@@ -1,10 +1,9 @@
-// Package workbench checks and times the kernels of one stage of the model on a GPU, by
-// themselves: it runs every kernel that the CUDA library has for the stage's operation
-// on random numbers, compares the output with package reference, and times one launch
-// among many in a graph.
+// Package workbench checks and times the kernels of one stage of the model on a GPU, by themselves: it runs every
+// kernel that the CUDA library has for the stage's operation on random numbers, compares the output with package
+// reference, and times one launch among many in a graph.
 //
-// Launches take turns over as many copies of their data as it takes to find none of it
-// in the L2 cache, so that times are those of data in memory.
+// Launches take turns over as many copies of their data as it takes to find none of it in the L2 cache, so that times
+// are those of data in memory.
 package workbench
 
 import (
@@ -39,7 +38,8 @@ func (o Options) check() error {
 	case o.Stage >= gpt2.NumStages:
 		return fmt.Errorf("there is no stage %d; there are %d", o.Stage, gpt2.NumStages)
 	case o.B < 1 || o.T < 1 || o.Past < 0 || o.Repeat < 0:
-		return fmt.Errorf("%d sequences of %d new tokens after %d, %d replays: sequences and tokens must be positive, the others not negative", o.B, o.T, o.Past, o.Repeat)
+		return fmt.Errorf("%d sequences of %d new tokens after %d, %d replays: "+
+			"sequences and tokens must be positive, the others not negative", o.B, o.T, o.Past, o.Repeat)
 	case o.Past+o.T > o.Config.Positions:
 		return fmt.Errorf("%d tokens after %d are more than the context of %d holds", o.T, o.Past, o.Config.Positions)
 	case o.Sizes.Weight != 4 && o.Sizes.Weight != 2:
@@ -90,8 +90,7 @@ type trial struct {
 // trials are the ways to run a variant of an operation.
 type trials func(variant int32, name string) []trial
 
-// operations are what the stages compute. Each has a file, which makes its data and
-// its check.
+// operations are what the stages compute. Each has a file, which makes its data and its check.
 var operations = map[gpt2.Op]struct {
 	op      cuda.Op
 	prepare func(*bench) trials
@@ -120,9 +119,8 @@ type bench struct {
 // rows returns how many rows the stage's activations have.
 func (b *bench) rows() int { return b.B * b.T }
 
-// Run checks and times every variant of the stage's operation. An error is one of the
-// options or of the device, or that no kernel runs at the shape; a wrong result is in
-// the report.
+// Run checks and times every variant of the stage's operation. An error is one of the options or of the device, or that
+// no kernel runs at the shape; a wrong result is in the report.
 func Run(ctx context.Context, lib *cuda.Library, dev *cuda.Device, o Options) (Report, error) {
 	if err := o.check(); err != nil {
 		return Report{}, err
@@ -131,7 +129,8 @@ func Run(ctx context.Context, lib *cuda.Library, dev *cuda.Device, o Options) (R
 	if err != nil {
 		return Report{}, err
 	}
-	b := &bench{Bench: stream, Options: o, lib: lib, dtype: cuda.BF16, tolerance: 1e-2, random: rand.New(rand.NewPCG(5, 6))}
+	b := &bench{Bench: stream, Options: o, lib: lib, dtype: cuda.BF16, tolerance: 1e-2,
+		random: rand.New(rand.NewPCG(5, 6))}
 	r, err := b.run(ctx)
 	return r, cmp.Or(err, b.Close())
 }
@@ -161,7 +160,8 @@ func (b *bench) run(ctx context.Context) (Report, error) {
 		return Report{}, b.err
 	}
 	// No copy of the data is in a cache, as where a pass moves any number of bytes.
-	floor, _ := b.Ceilings.Floor(ceilings.Work{FLOPs: cost.FLOPs, Type: b.Sizes.Type(info.Op), Bytes: cost.Bytes(b.Sizes)}, math.MaxInt64)
+	floor, _ := b.Ceilings.Floor(ceilings.Work{FLOPs: cost.FLOPs, Type: b.Sizes.Type(info.Op), Bytes: cost.Bytes(b.Sizes)},
+		math.MaxInt64)
 	report := Report{Copies: b.sets, Tolerance: b.tolerance}
 	ran := false
 	for variant, name := range b.lib.Variants(operation.op) {
@@ -190,8 +190,8 @@ func (b *bench) run(ctx context.Context) (Report, error) {
 	return report, nil
 }
 
-// try runs a trial: the result of its check, and sorted times of a launch. A launch
-// that is refused gives a note and no times.
+// try runs a trial: the result of its check, and sorted times of a launch. A launch that is refused gives a note and no
+// times.
 func (b *bench) try(t trial) (r Result, times []time.Duration, err error) {
 	if err := t.before(); err != nil {
 		return Result{Note: err.Error()}, nil, nil

@@ -16,8 +16,8 @@ import (
 	"gpt2scope/internal/stub"
 )
 
-// The stub library computes each operation in C, apart from package reference: what it
-// and the workbench agree on is what abi.h says.
+// The stub library computes each operation in C, apart from package reference: what it and the workbench agree on is
+// what abi.h says.
 
 func openStub(t *testing.T, defines ...string) (*cuda.Library, *cuda.Device, *stub.Control) {
 	t.Helper()

@@ -1,5 +1,4 @@
-// Package fake builds and controls a libcupti without CUDA, for tests: see
-// cuda/cupti/testdata/fake.c.
+// Package fake builds and controls a libcupti without CUDA, for tests: see cuda/cupti/testdata/fake.c.
 package fake
 
 /*
@@ -46,9 +45,8 @@ var built struct {
 	skipped string
 }
 
-// Build builds both libraries, once in a process. The test is skipped where there
-// is no C compiler, or no source, or the headers of CUPTI are not on the machine;
-// with GPT2SCOPE_REQUIRE_CUPTI it fails there.
+// Build builds both libraries, once in a process. The test is skipped where there is no C compiler, or no source, or
+// the headers of CUPTI are not on the machine; with GPT2SCOPE_REQUIRE_CUPTI it fails there.
 func Build(t testing.TB) Libraries {
 	t.Helper()
 	built.Do(func() { built.Libraries, built.skipped, built.err = build() })
@@ -85,7 +83,8 @@ func build() (l Libraries, skipped string, err error) {
 		return l, "", err
 	}
 	l = Libraries{filepath.Join(folder, "libcupti.so.13"), filepath.Join(folder, "libgpt2scope_cupti.so")}
-	args := append(cc[1:], "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden")
+	args := append(cc[1:], "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared",
+		"-fvisibility=hidden")
 	args = append(append(args, strings.Fields(string(headers))...), source, "-o", l.CUPTI, "-lpthread")
 	if text, err := exec.Command(cc[0], args...).CombinedOutput(); err != nil {
 		return l, "", errors.New("building the fake libcupti: " + err.Error() + "\n" + string(text))
@@ -108,8 +107,8 @@ func Remove() {
 // Control is the other side of the fake: what happens, and what CUPTI saw.
 type Control struct{ symbols map[string]unsafe.Pointer }
 
-// Open controls the fake at a path, and makes it a version. The program under test
-// opens the same file, and so the same instance.
+// Open controls the fake at a path, and makes it a version. The program under test opens the same file, and so the same
+// instance.
 func Open(t testing.TB, path string, version uint32) *Control {
 	t.Helper()
 	name := C.CString(path)
@@ -119,7 +118,8 @@ func Open(t testing.TB, path string, version uint32) *Control {
 		t.Fatalf("opening the fake libcupti: %s", C.GoString(C.dlerror()))
 	}
 	c := &Control{map[string]unsafe.Pointer{}}
-	for _, f := range []string{"reset", "fail", "dirty", "subscribed", "enabled", "system_threads", "all_syncs", "names_subscriber", "record", "call", "node", "damage", "complete", "fatal"} {
+	for _, f := range []string{"reset", "fail", "dirty", "subscribed", "enabled", "system_threads", "all_syncs",
+		"names_subscriber", "record", "call", "node", "damage", "complete", "fatal"} {
 		name := C.CString("fake_" + f)
 		c.symbols[f] = C.dlsym(handle, name)
 		C.free(unsafe.Pointer(name))
@@ -134,8 +134,8 @@ func Open(t testing.TB, path string, version uint32) *Control {
 // NamesSubscriber reports whether the headers are of a CUPTI that says who subscribed.
 func (c *Control) NamesSubscriber() bool { return c.get("names_subscriber") != 0 }
 
-// Fail makes a function of CUPTI fail with a CUptiResult; "cuptiActivityEnable 38"
-// only for that kind of activity. "" ends it.
+// Fail makes a function of CUPTI fail with a CUptiResult; "cuptiActivityEnable 38" only for that kind of activity. ""
+// ends it.
 func (c *Control) Fail(call string, code int) {
 	name := C.CString(call)
 	defer C.free(unsafe.Pointer(name))
@@ -159,8 +159,7 @@ func (c *Control) AllSyncs() bool { return c.get("all_syncs") != 0 }
 
 func (c *Control) get(what string) int { return int(C.f_get(c.symbols[what])) }
 
-// Work is a piece of work of the GPU, or another record that is not of a call. Kinds
-// are numbered as in recorder.h.
+// Work is a piece of work of the GPU, or another record that is not of a call. Kinds are numbered as in recorder.h.
 type Work struct {
 	Kind                        int
 	Device, Context, Stream     uint32
@@ -196,10 +195,12 @@ func (c *Control) Record(w Work) {
 	names.Unlock()
 	r := C.gs_cupti_record{
 		kind: C.int32_t(w.Kind), device: C.uint32_t(w.Device), context: C.uint32_t(w.Context), stream: C.uint32_t(w.Stream),
-		start: C.uint64_t(w.Start), end: C.uint64_t(w.End), correlation: C.uint64_t(w.Correlation), node: C.uint64_t(w.Node), origin: C.uint64_t(w.Origin),
-		graph: C.uint32_t(w.Graph), bytes: C.uint64_t(w.Bytes), name: name, registers: C.uint32_t(w.Registers),
+		start: C.uint64_t(w.Start), end: C.uint64_t(w.End), correlation: C.uint64_t(w.Correlation), node: C.uint64_t(w.Node),
+		origin: C.uint64_t(w.Origin),
+		graph:  C.uint32_t(w.Graph), bytes: C.uint64_t(w.Bytes), name: name, registers: C.uint32_t(w.Registers),
 		static_shared: C.int32_t(w.StaticShared), dynamic_shared: C.int32_t(w.DynamicShared),
-		process: C.uint32_t(w.Process), thread: C.uint32_t(w.Thread), detail: C.uint32_t(w.Detail), result: C.uint32_t(w.Result),
+		process: C.uint32_t(w.Process), thread: C.uint32_t(w.Thread), detail: C.uint32_t(w.Detail),
+		result:    C.uint32_t(w.Result),
 		copy_kind: C.uint8_t(w.Copy), from: C.uint8_t(w.From), to: C.uint8_t(w.To),
 	}
 	for i := range 3 {
@@ -208,9 +209,8 @@ func (c *Control) Record(w Work) {
 	C.f_record(c.symbols["record"], &r)
 }
 
-// Call is an API call of this OS thread, with what is pushed on it, and returns its
-// correlation id. Of the runtime 211 is cudaLaunchKernel_v7000 and 311
-// cudaGraphLaunch_v10000, of the driver 307 is cuLaunchKernel.
+// Call is an API call of this OS thread, with what is pushed on it, and returns its correlation id. Of the runtime 211
+// is cudaLaunchKernel_v7000 and 311 cudaGraphLaunch_v10000, of the driver 307 is cuLaunchKernel.
 func (c *Control) Call(driver bool, id uint32, start, end uint64) uint64 {
 	d := C.int(0)
 	if driver {

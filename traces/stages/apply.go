@@ -11,10 +11,9 @@ import (
 // NoStage names the step of the kernels of a pass that are of no stage.
 const NoStage = "of no stage"
 
-// Apply writes what was found into the trace that it was found in: passes, and the step of
-// each kernel, as if the program had named them. Header.Inferred says that they are inferred.
-// The trace is changed in place and attributed again. A trace that has steps is refused, and so
-// is an inference without passes.
+// Apply writes what was found into the trace that it was found in: passes, and the step of each kernel, as if the
+// program had named them. Header.Inferred says that they are inferred. The trace is changed in place and attributed
+// again. A trace that has steps is refused, and so is an inference without passes.
 func (r *Inference) Apply(t *traces.Trace) error {
 	switch {
 	case Has(t):
@@ -67,25 +66,15 @@ func (a *applier) index() {
 	for i := range t.Events {
 		a.next = max(a.next, t.Events[i].ID)
 	}
-	// A launch of a graph is in one pass, whatever its kernels are.
-	graphs := map[traces.Correlation]int{}
 	a.of = map[int][]*Kernel{}
-	for i := range a.found.Kernels {
-		if k := &a.found.Kernels[i]; k.pass >= 0 && k.event.Node != 0 && k.event.Correlation != 0 {
-			graphs[t.Header.Correlate(k.event)] = k.pass
-		}
-	}
 	lasts := map[int]int{} // of each chain: its last pass and 1
 	for i := range a.found.Kernels {
 		k := &a.found.Kernels[i]
-		pass, inGraph := graphs[t.Header.Correlate(k.event)]
 		last := lasts[k.chain] - 1
 		switch {
 		case k.pass >= 0:
 			lasts[k.chain] = k.pass + 1
 			a.of[k.pass] = append(a.of[k.pass], k)
-		case inGraph && k.event.Node != 0:
-			a.of[pass] = append(a.of[pass], k)
 		case last >= 0 && k.Start < a.found.Passes[last].End:
 			a.of[last] = append(a.of[last], k)
 		}
@@ -156,8 +145,8 @@ func (a *applier) plan(kind planKind) {
 var ops = map[role]string{roleEmbed: "Embed", roleNorm: "LayerNorm", roleProduct: "Linear", roleAttention: "Attention",
 	roleResidual: "Add", roleGelu: "Activation", roleSample: "Sample"}
 
-// pass gives the kernels of a pass their steps and makes its range: on the thread that launched
-// them, from the first launch to the end of the last; without launches, the time of the kernels.
+// pass gives the kernels of a pass their steps and makes its range: on the thread that launched them, from the first
+// launch to the end of the last; without launches, the time of the kernels.
 func (a *applier) pass(i int) traces.Event {
 	p, h, kind := &a.found.Passes[i], a.trace.Header, a.found.kind(i)
 	plan, hasPlan := a.plans[kind]
@@ -194,8 +183,8 @@ func (a *applier) pass(i int) traces.Event {
 	return e
 }
 
-// enclose makes a pass the parent of the outermost range around a kernel that lies within the
-// pass, or of the kernel itself.
+// enclose makes a pass the parent of the outermost range around a kernel that lies within the pass, or of the kernel
+// itself.
 func (a *applier) enclose(pass, kernel *traces.Event) {
 	child := kernel
 	const deepest = 1000 // damage could make a ring of parents

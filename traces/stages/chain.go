@@ -2,11 +2,10 @@ package stages
 
 import "math"
 
-// A pass of a GPT-2-like decoder is a walk through the states below. Each kernel is in one of
-// them. What the names of the kernels say, and the order of the states, are costs: logarithms
-// of how unlikely something is. The cheapest walk is found by Viterbi's algorithm, and how
-// sure each state is by the forward-backward algorithm (Rabiner, "A tutorial on hidden Markov
-// models", 1989).
+// A pass of a GPT-2-like decoder is a walk through the states below. Each kernel is in one of them. What the names of
+// the kernels say, and the order of the states, are costs: logarithms of how unlikely something is. The cheapest walk
+// is found by Viterbi's algorithm, and how sure each state is by the forward-backward algorithm (Rabiner, "A tutorial
+// on hidden Markov models", 1989).
 type state uint8
 
 const (
@@ -101,15 +100,11 @@ var emission = [numClasses][numRoles]float64{
 // fusedAttention is the cost of a product as a part of an attention that is one kernel.
 const fusedAttention = 5.0
 
-// notGathered is the further cost of a kernel of the embeddings that is not after one that
-// looks them up.
-const notGathered = 3.0
-
 // onlyOnce is the further cost of a product in a layer if it is there only once.
 const onlyOnce = 2.0
 
-// skipping is the cost of a state without a kernel: because the kernel was lost, or because
-// another does its work. A product is never part of another kernel.
+// skipping is the cost of a state without a kernel: because the kernel was lost, or because another does its work. A
+// product is never part of another kernel.
 var skipping = [numStates]float64{ln1: 0.8, attn: 6, sdpa: 5, proj: 6, res1: 0.5, ln2: 0.8, fc: 6, act: 0.6, down: 6,
 	res2: 0.5, lnf: 1, head: 3}
 
@@ -129,29 +124,25 @@ const (
 )
 
 // transition is the cost of going from one state to another: +Inf if that is impossible.
-var transition = makeTransitions()
-
-func makeTransitions() (cost [numStates][numStates]float64) {
+var transition = func() (cost [numStates][numStates]float64) {
 	for a := range numStates {
 		for b := range numStates {
-			cost[a][b] = between2(a, b)
+			cost[a][b] = transitionCost(a, b)
 		}
 	}
 	return cost
-}
+}()
 
 // forward is the cost of the states that lie between a and b in the order of the states.
 func forward(a, b state) float64 {
 	sum := 0.0
 	for s := a + 1; s < b; s++ {
-		// The product of a stage is skipped once, whichever of its states is passed over.
 		sum += skipping[s]
 	}
-	// From the state before a product to what follows it, or into the state after it.
 	return sum
 }
 
-func between2(a, b state) float64 {
+func transitionCost(a, b state) float64 {
 	inLayer := func(s state) bool { return s >= firstOfLayer && s <= lastOfLayer }
 	isHead := func(s state) bool { return s >= lnf }
 	switch {
@@ -159,47 +150,34 @@ func between2(a, b state) float64 {
 		return staying[a]
 	case a == outside && b == embed:
 		return 0
-	case a == outside && b == between:
+	case b == between && a == embed, b == embed && a == between:
+		return 0.2
+	case b == between:
 		return math.Inf(1)
 	case a == outside:
 		return enterLate + forward(embed, min(b, lastOfLayer))
+	case b == outside && (a == embed || a == between):
+		return leaveEarly
+	case b == outside && a >= head:
+		return 0
+	case b == outside && isHead(a):
+		return skipping[head]
 	case b == outside:
-		switch {
-		case a == embed || a == between:
-			return leaveEarly
-		case isHead(a) && a < head:
-			return skipping[head]
-		case isHead(a):
-			return 0
-		}
 		return leaveEarly + forward(a, lnf)
+	case b == embed && a >= head:
+		return 0.1
+	case b == embed && isHead(a):
+		return skipping[head]
 	case b == embed:
-		switch {
-		case a == between:
-			return 0.2
-		case a >= head:
-			return 0.1
-		case isHead(a):
-			return skipping[head]
-		}
 		return leaveEarly + forward(a, lnf)
-	case b == between:
-		if a == embed {
-			return 0.2
-		}
-		return math.Inf(1)
 	case (a == embed || a == between) && inLayer(b):
 		return forward(between, b)
 	case (a == embed || a == between) && isHead(b):
 		return math.Inf(1)
-	case inLayer(a) && inLayer(b) && b > a:
+	case b > a:
 		return forward(a, b)
 	case inLayer(a) && inLayer(b): // of the next layer
 		return forward(a, lnf) + forward(between, b)
-	case inLayer(a) && isHead(b):
-		return forward(a, b)
-	case isHead(a) && b > a:
-		return forward(a, b)
 	case isHead(a) && inLayer(b): // the next pass, without embeddings
 		return enterLost + forward(a, headPost) + forward(between, b)
 	}
@@ -267,8 +245,7 @@ func viterbi(costs []costsOf) []state {
 	return walk
 }
 
-// posterior returns how probable the stage of each kernel's state in a walk is, given all
-// kernels.
+// posterior returns how probable the stage of each kernel's state in a walk is, given all kernels.
 func posterior(costs []costsOf, walk []state) []float64 {
 	n := len(costs)
 	var weight [numStates][numStates]float64

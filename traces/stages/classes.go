@@ -49,8 +49,8 @@ var (
 	functorAdd = regexp.MustCompile(`functor(onself)?_add<([^>]*)`)
 )
 
-// isBroadcast reports whether a kernel is ggml's for all operations on two tensors: what it does depends
-// on what is before and after it.
+// isBroadcast reports whether a kernel is ggml's for all operations on two tensors: what it does depends on what is
+// before and after it.
 func isBroadcast(name string) bool { return strings.Contains(name, "bin_bcast") }
 
 // readName classifies a kernel by its name.

@@ -1,6 +1,7 @@
 package stages
 
 import (
+	"slices"
 	"strings"
 
 	"gpt2scope/ceilings"
@@ -21,16 +22,16 @@ func (r *Inference) kind(pass int) planKind {
 	return planKind{r.Passes[pass].Phase, s.rows, s.batch, s.tokens, s.headRows, s.past >= 0}
 }
 
-// price gives the steps of an inferred plan their costs: those of the engine's plan of the same
-// pass, with the same stages joined. Steps whose costs the sizes do not give have none.
+// price gives the steps of an inferred plan their costs: those of the engine's plan of the same pass, with the same
+// stages joined. Steps whose costs the sizes do not give have none.
 func (r *Inference) price(plan *traces.Plan, k planKind) {
 	g := &r.Geometry
 	sizes, ok := g.sizes()
 	if !ok || g.Width == nil || g.Inner == nil || k.rows == 0 {
 		return
 	}
-	// If the batch is not known, the rows count as those of one sequence: only attention and
-	// the positions of the embeddings depend on more.
+	// If the batch is not known, the rows count as those of one sequence: only attention and the positions of the
+	// embeddings depend on more.
 	batch, tokens, divided := k.batch, k.tokens, true
 	if batch == 0 || tokens == 0 || batch*tokens != k.rows {
 		batch, tokens, divided = 1, k.rows, false
@@ -49,51 +50,28 @@ func (r *Inference) price(plan *traces.Plan, k planKind) {
 	if c.Check() != nil {
 		return
 	}
-	plans := map[int]*gpt2.Plan{} // by the rows of logits of each sequence
-	for _, rows := range []int{1, tokens} {
-		pass := gpt2.Pass{Batch: batch, Tokens: tokens, Logits: gpt2.LogitsAll, Sample: true}
-		if rows < tokens {
-			pass.Logits = gpt2.LogitsLast
-		}
+	steps := map[string]*gpt2.Step{}
+	for _, logits := range []gpt2.Logits{gpt2.LogitsLast, gpt2.LogitsAll} {
+		pass := gpt2.Pass{Batch: batch, Tokens: tokens, Logits: logits, Sample: true}
 		if pass.Check(c, layers, tokens) != nil {
 			return
 		}
-		plans[rows] = joinAs(gpt2.Forward(c, layers, pass), plan.Steps)
-	}
-	find := func(rows int, name string) *gpt2.Step {
-		p := plans[rows]
-		if p == nil {
-			return nil
-		}
+		p := joinAs(gpt2.Forward(c, layers, pass), plan.Steps)
 		for i := range p.Steps {
-			if p.Steps[i].Name() == name {
-				return &p.Steps[i]
+			name := p.Steps[i].Name()
+			if logits == gpt2.LogitsLast || k.headRows >= k.rows || !covers(name, gpt2.StageLMHead) {
+				steps[name] = &p.Steps[i]
 			}
 		}
-		return nil
 	}
 	for i := range plan.Steps {
 		step := &plan.Steps[i]
-		covers := func(stage gpt2.Stage) bool {
-			for part := range strings.SplitSeq(step.Name, "+") {
-				if info := stage.Info(); part == info.Name || info.InLayer && strings.HasSuffix(part, "."+info.Name) {
-					return true
-				}
-			}
-			return false
-		}
-		rows := tokens
-		switch {
-		case covers(gpt2.StageLMHead) && (g.Vocab == nil || k.headRows == 0):
-			continue
-		case covers(gpt2.StageLMHead) && k.headRows < k.rows:
-			rows = 1
-		case covers(gpt2.StageSample) && (g.Vocab == nil || !divided):
-			continue
-		case covers(gpt2.StageSDPA) && (g.Heads == nil || !divided || !k.hasPast):
+		if covers(step.Name, gpt2.StageLMHead) && (g.Vocab == nil || k.headRows == 0) ||
+			covers(step.Name, gpt2.StageSample) && (g.Vocab == nil || !divided) ||
+			covers(step.Name, gpt2.StageSDPA) && (g.Heads == nil || !divided || !k.hasPast) {
 			continue
 		}
-		of := find(rows, step.Name)
+		of := steps[step.Name]
 		if of == nil {
 			continue
 		}
@@ -104,8 +82,16 @@ func (r *Inference) price(plan *traces.Plan, k planKind) {
 	}
 }
 
-// sizes are those of the elements; ok is false if the type is not known. Products of 16-bit
-// types run at the same rate, whichever it is.
+// covers reports whether a step does the work of a stage.
+func covers(step string, stage gpt2.Stage) bool {
+	info := stage.Info()
+	return slices.ContainsFunc(strings.Split(step, "+"), func(part string) bool {
+		return part == info.Name || info.InLayer && strings.HasSuffix(part, "."+info.Name)
+	})
+}
+
+// sizes are those of the elements; ok is false if the type is not known. Products of 16-bit types run at the same rate,
+// whichever it is.
 func (g *Geometry) sizes() (s gpt2.Sizes, ok bool) {
 	if g.DType == nil {
 		return s, false

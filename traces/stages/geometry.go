@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
@@ -28,8 +26,8 @@ type Geometry struct {
 	Vocab *int    `json:"vocab"` // V
 	DType *string `json:"dtype"` // of the matrix products: "f32", "bf16" or "f16"
 
-	// Confidence is the share of what says something about the width (shapes of operators, or the
-	// grids of kinds of kernels) that agrees with it; 0 if nothing does.
+	// Confidence is the share of what says something about the width (shapes of operators, or the grids of kinds of
+	// kernels) that agrees with it; 0 if nothing does.
 	Confidence float64 `json:"confidence"`
 
 	// From says in words where each of this is from, and what is not known.
@@ -134,78 +132,37 @@ func typeOf(name string) string {
 	return ""
 }
 
-// findType returns the type of the products within layers, by the names of most of the kernels:
-// first of the products, then of all.
+// findType returns the type that most kernels of the layers name.
 func (g *sizer) findType() string {
-	for _, products := range []bool{true, false} {
-		votes := map[string]int{}
-		for i, e := range g.events {
-			if g.layer[i] < 0 || products && g.names[i].class != product {
-				continue
-			}
-			if name := typeOf(e.Name); name != "" {
-				votes[name]++
-			}
-		}
-		best := ""
-		for _, name := range []string{"f32", "bf16", "f16"} {
-			if votes[name] > votes[best] {
-				best = name
-			}
-		}
-		if best != "" {
-			return best
+	votes, best := map[string]int{}, ""
+	for i, e := range g.events {
+		if g.layer[i] >= 0 {
+			votes[typeOf(e.Name)]++
 		}
 	}
-	return ""
+	for _, name := range []string{"f32", "bf16", "f16"} {
+		if votes[name] > 0 && (best == "" || votes[name] > votes[best]) {
+			best = name
+		}
+	}
+	return best
 }
 
 // elementSize is the size of an element in bytes, 0 if the type is not known.
 func elementSize(dtype string) int { return map[string]int{"f32": 4, "bf16": 2, "f16": 2}[dtype] }
 
-// oneOf lists numbers, of many the first ones.
-func oneOf(list []int) string {
-	const most = 4
-	var words []string
-	for _, n := range list[:min(most, len(list))] {
-		words = append(words, strconv.Itoa(n))
-	}
-	if len(list) > most {
-		return strings.Join(words, ", ") + " or another"
-	}
-	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
-}
-
-// publish fills in what is not known of a model of a published width, if nothing contradicts
-// that, and says so.
+// publish fills in what is not known of a model of a published width, and says so.
 func (g *sizer) publish() {
 	at := slices.IndexFunc(gpt2.Published(), func(m gpt2.PublishedModel) bool { return m.Config.Channels == g.width })
 	if at < 0 {
-		if g.inner == 0 {
-			g.inner = 4 * g.width
-			g.say("the MLP is taken to be four times as wide")
-		}
-		if g.heads == 0 && g.width%64 == 0 {
-			g.heads = g.width / 64
-			g.say("the heads are taken to have 64 elements")
-		}
+		g.heads, g.inner = cmp.Or(g.heads, g.width/64), cmp.Or(g.inner, 4*g.width)
+		g.say("heads are taken to have 64 elements, and the MLP to be four times as wide, where nothing says it")
 		return
 	}
 	m := gpt2.Published()[at]
 	c := m.Config
-	if g.heads != 0 && g.heads != c.Heads || g.inner != 0 && g.inner != c.Inner {
-		return
-	}
-	g.heads, g.inner = c.Heads, c.Inner
-	if g.vocab == 0 && g.fitsVocab(c.Vocab) {
-		g.vocab = c.Vocab
-	}
-	g.model = m.Name
-	text := fmt.Sprintf("heads and MLP are those of %s, which has this width", m.Name)
-	if g.vocab == c.Vocab {
-		text = strings.Replace(text, "heads and MLP", "heads, MLP and vocabulary", 1)
-	}
-	g.say("%s", text)
+	g.model, g.heads, g.inner, g.vocab = m.Name, cmp.Or(g.heads, c.Heads), cmp.Or(g.inner, c.Inner), cmp.Or(g.vocab, c.Vocab)
+	g.say("heads, MLP and vocabulary are those of %s, which has this width", m.Name)
 }
 
 // checkModel says so if the recording contradicts the model that was given.
@@ -217,30 +174,14 @@ func (g *sizer) checkModel(shapes modelShapes) {
 		}
 		return
 	}
-	list := g.evidences()
-	sum, of := g.score(list, g.width)
-	if of == 0 {
-		return
-	}
-	if g.confidence = sum / float64(of); g.confidence < leastAgreement {
-		g.say("but of %d kinds of kernels whose grids say something, few agree with that width", of)
-	}
-}
-
-// batchOfDecode gives a prefill the sequences of the decode step that follows it.
-func (g *sizer) batchOfDecode() {
-	for n := 1; n < len(g.passes); n++ {
-		p, next := &g.passes[n-1], g.passes[n].rows
-		if g.finder.passes[n-1].phase == prefill && g.finder.passes[n].phase == decode && p.batch == 0 && next > 0 &&
-			p.rows > next && p.rows%next == 0 {
-			p.batch, p.tokens = next, p.rows/next
-		}
+	share, kinds := g.agreement(g.width)
+	if g.confidence = share; kinds > 0 && share < leastAgreement {
+		g.say("but of %d kinds of kernels whose grids say something, few agree with that width", kinds)
 	}
 }
 
 // sizePasses finds batch, tokens and past of each pass.
 func (g *sizer) sizePasses() {
-	g.batchOfDecode()
 	unknown := 0
 	next := map[int]int{} // of each batch: tokens in the cache after the last pass
 	for n := range g.passes {

@@ -66,8 +66,8 @@ func TestGeometry(t *testing.T) {
 	}
 }
 
-// TestCosts: the costs of inferred steps are those of the engine's plan, also of steps that do
-// several stages, and none where the sizes do not give them.
+// TestCosts: the costs of inferred steps are those of the engine's plan, also of steps that do several stages, and none
+// where the sizes do not give them.
 func TestCosts(t *testing.T) {
 	config := gpt2.Published()[0].Config
 	for _, test := range []struct {
@@ -137,8 +137,8 @@ func TestGivenModel(t *testing.T) {
 	}
 }
 
-// TestShapesOfOperators: where PyTorch recorded the shapes of inputs, they give the sizes, whatever
-// the grids are. They may be damaged.
+// TestShapesOfOperators: where PyTorch recorded the shapes of inputs, they give the sizes, whatever the grids are. They
+// may be damaged.
 func TestShapesOfOperators(t *testing.T) {
 	record := func(shapes func(op, inputs string) string) *traces.Trace {
 		p := &program{}

@@ -1,6 +1,7 @@
 package stages
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -19,12 +20,12 @@ type Kernel struct {
 	Name  string  `json:"name"`
 	Stage *string `json:"stage"` // nil if it is of none, or of none with enough confidence
 
-	// Confidence is the probability, by the model of [Infer], that the stage is right; of a
-	// kernel without a stage, that it is of none.
+	// Confidence is the probability, by the model of [Infer], that the stage is right; of a kernel without a stage,
+	// that it is of none.
 	Confidence float64 `json:"confidence"`
 
 	event *traces.Event
-	chain int // kernels of one program on one device, or one of its streams
+	chain int // kernels of one program on one device
 	pass  int // in Passes, -1 for none
 	layer int // -1 outside the layers
 	state state
@@ -52,28 +53,25 @@ type Inference struct {
 
 	Geometry Geometry `json:"geometry"`
 
-	// Confidence is the mean confidence of the kernels that have a stage, weighted by their
-	// time; 0 if there are none.
+	// Confidence is the mean confidence of the kernels that have a stage, weighted by their time; 0 if there are none.
 	Confidence float64 `json:"confidence"`
 
 	sizes []size // of the passes
 }
 
-// Infer finds the stages of the kernels of a recording of a GPT-2-like decoder without its
-// ranges, by the names of the kernels, their grids and their order alone, in each process and on
-// each device by itself.
+// Infer finds the stages of the kernels of a recording of a GPT-2-like decoder without its ranges, by the names of the
+// kernels, their grids and their order alone, in each process and on each device by itself.
 //
-// The order of the stages is a hidden Markov model. Its first reading of the kernels takes what
-// their names say. A kernel with the same name and grid is then expected to have the same place
-// in every layer and pass, so that a second reading also understands names that say nothing, or
-// the wrong thing.
+// The order of the stages is a hidden Markov model. Its first reading of the kernels takes what their names say. A
+// kernel with the same name and grid is then expected to have the same place in every layer and pass, so that a second
+// reading also understands names that say nothing, or the wrong thing.
 //
-// The sizes of the model, which costs need, are those of the given one. If model is nil, they
-// follow from the shapes of PyTorch's operators, else from grids, as far as they do.
+// The sizes of the model, which costs need, are those of the given one. If model is nil, they follow from the shapes of
+// PyTorch's operators, else from grids, as far as they do.
 func Infer(t *traces.Trace, model *Model) (*Inference, error) {
 	var parts []*Inference
 	for _, events := range split(t) {
-		parts = append(parts, inferOf(t, events, model))
+		parts = append(parts, inferList(t, events, model))
 	}
 	if len(parts) == 0 {
 		return nil, fmt.Errorf("the recording has no kernels of a GPU, of which stages could be found")
@@ -149,9 +147,9 @@ func (f *finder) read() {
 	f.readBroadcasts()
 }
 
-// readBroadcasts classifies the additions and products of ggml's graphs. LayerNorm is a
-// normalisation, a product by the gain and a sum with the bias. A sum right after a matrix product is
-// that of its bias, unless a LayerNorm follows: then it is the residual.
+// readBroadcasts classifies the additions and products of ggml's graphs. LayerNorm is a normalisation, a product by the
+// gain and a sum with the bias. A sum right after a matrix product is that of its bias, unless a LayerNorm follows:
+// then it is the residual.
 func (f *finder) readBroadcasts() {
 	norm := numberOf(f.keys) // of the kinds of kernels, those of a LayerNorm have numbers of their own
 	for i := 1; i < len(f.names); i++ {
@@ -174,11 +172,10 @@ func (f *finder) readBroadcasts() {
 // numberOf returns a number above all of a list.
 func numberOf(list []int) int { return slices.Max(append([]int{0}, list...)) + 1 }
 
-// walk finds the states, first by what names say, then also by where kernels of the same name
-// and grid are.
+// walk finds the states, first by what names say, then also by where kernels of the same name and grid are.
 func (f *finder) walk() {
 	costs := make([]costsOf, len(f.events))
-	parts, gathered, lonely := f.inParts(), f.gathered(), f.lonely()
+	parts, lonely := f.inParts(), f.lonely()
 	for i, n := range f.names {
 		for s := range numStates {
 			costs[i][s] = emission[n.class][roles[s]]
@@ -188,41 +185,19 @@ func (f *finder) walk() {
 			switch {
 			case n.class == product && lonely[i] && stageOf[s] != head && s != outside:
 				costs[i][s] += onlyOnce
-			case s == embed && !n.embed && n.class != embedding && n.class != unknown && !gathered[i]:
-				costs[i][s] += notGathered
 			case n.embed && s == embed:
 				costs[i][s] = min(costs[i][s], 0.3)
-			case n.embed && roles[s] == roleNorm:
-				costs[i][s] += 1.5
 			}
 		}
 	}
 	f.states = viterbi(costs)
-	var learned []costsOf
-	for range 2 {
-		learned = f.learn(costs)
-		f.states = viterbi(learned)
-	}
+	learned := f.learn(costs)
+	f.states = viterbi(learned)
 	f.sure = posterior(learned, f.states)
 }
 
-// gathered reports of each kernel whether one shortly before it looks up embeddings: only then
-// can it be their sum.
-func (f *finder) gathered() []bool {
-	const near = 8
-	found := make([]bool, len(f.names))
-	last := -near - 1
-	for i, n := range f.names {
-		found[i] = i-last <= near
-		if n.class == embedding || n.embed {
-			last = i
-		}
-	}
-	return found
-}
-
-// lonely reports of each product whether its name and grid are not there again shortly before
-// or after, although those of most products are: it is then of no layer, but of the head.
+// lonely reports of each product whether its name and grid are not there again shortly before or after, although those
+// of most products are: it is then of no layer, but of the head.
 func (f *finder) lonely() []bool {
 	const near = 60
 	var products []int
@@ -239,26 +214,21 @@ func (f *finder) lonely() []bool {
 		}
 		last[f.keys[i]] = i
 	}
-	found := make([]bool, len(f.names))
-	from, to, repeated := 0, 0, 0
+	repeated := 0
 	for _, i := range products {
-		for ; to < len(products) && products[to] <= i+near; to++ {
-			if again[products[to]] {
-				repeated++
-			}
+		if again[i] {
+			repeated++
 		}
-		for ; products[from] < i-near; from++ {
-			if again[products[from]] {
-				repeated--
-			}
-		}
-		found[i] = !again[i] && 2*repeated > to-from
+	}
+	found := make([]bool, len(f.names))
+	for _, i := range products {
+		found[i] = !again[i] && 2*repeated > len(products)
 	}
 	return found
 }
 
-// inParts reports of each kernel whether the attention nearest to it consists of several
-// kernels: products and a softmax.
+// inParts reports of each kernel whether the attention nearest to it consists of several kernels: products and a
+// softmax.
 func (f *finder) inParts() []bool {
 	parts := make([]bool, len(f.names))
 	var seen []int
@@ -336,11 +306,8 @@ func (f *finder) divide() {
 	}
 }
 
-// sizes are the layers of the models of the GPT-2 family.
-var sizes = []int{12, 24, 36, 48}
-
-// number gives each kernel the number of its layer. A pass without its beginning ends with the
-// last layer of the others.
+// number gives each kernel the number of its layer. A pass without its beginning ends with the last layer of the
+// others.
 func (f *finder) number() {
 	whole := map[int]int{}
 	most := 0
@@ -350,17 +317,7 @@ func (f *finder) number() {
 			whole[p.count]++
 		}
 	}
-	f.layers = most
-	if len(whole) > 0 {
-		best := 0
-		for count, n := range whole {
-			if n > best || n == best && count > f.layers {
-				f.layers, best = count, n
-			}
-		}
-	} else if i, _ := slices.BinarySearch(sizes, most); i < len(sizes) && most > 2 {
-		f.layers = sizes[i]
-	}
+	f.layers = cmp.Or(mostVotes(whole), most)
 	// Where the recording begins within a pass, its first kernels may look like embeddings.
 	const near = 4
 	if len(f.passes) > 1 && f.passes[0].from < near && f.passes[0].count < f.layers {
@@ -387,8 +344,7 @@ func label(s state, layer int) string {
 	return words[s]
 }
 
-// name makes the result: stages, with those that have no kernel of their own joined to the
-// kernel that does their work.
+// name makes the result: stages, with those that have no kernel of their own joined to the kernel that does their work.
 func (f *finder) name() *Inference {
 	r := &Inference{Kernels: make([]Kernel, len(f.events)), Passes: []Pass{}, Layers: f.layers}
 	joined, once := f.joins(), f.once()
@@ -425,8 +381,8 @@ func (f *finder) name() *Inference {
 
 func round(x float64) float64 { return math.Round(x*1e4) / 1e4 }
 
-// once returns the kernels within layers that work on positions and masks for all layers: by
-// their names they are of no stage, and they are in one layer of each pass.
+// once returns the kernels within layers that work on positions and masks for all layers: by their names they are of no
+// stage, and they are in one layer of each pass.
 func (f *finder) once() map[int]bool {
 	layers := map[int]map[place]bool{}
 	passes := map[int]map[int]bool{}
@@ -449,12 +405,18 @@ func (f *finder) once() map[int]bool {
 // place is a layer of a pass, or, with layer -1, what is outside its layers.
 type place struct{ pass, layer int }
 
-// host is a kernel that may do the work of another stage: the kernels of a name and grid in a
-// state.
+// host is a kernel that may do the work of another stage: the kernels of a name and grid in a state.
 type host struct {
 	state state
 	key   int
 }
+
+// joinable are the stages whose work a kernel of another may do, and whether their names come before that one's.
+var joinable = []struct {
+	host, missing state
+	before        bool
+}{{ln1, res2, true}, {lnf, res2, true}, {ln2, res1, true}, {attn, ln1, true}, {fc, ln2, true}, {head, lnf, true},
+	{fc, act, false}, {proj, res1, false}, {down, res2, false}}
 
 // joins are the stages without kernels of their own, by the kernels that do their work.
 type joins struct {
@@ -462,81 +424,74 @@ type joins struct {
 	present map[place]map[state]bool // stages that have kernels of their own
 }
 
-// joins finds where the work of the stages without kernels is. Kernels of one name and grid do
-// the same work, so that they vote: that a kernel was lost makes no difference.
+// placeOf is where a stage is that a kernel of another one in a layer may do.
+func (f *finder) placeOf(missing, host state, here place) place {
+	switch {
+	case host == lnf && missing == res2:
+		return place{here.pass, f.layers - 1}
+	case host == ln1 && missing == res2:
+		return place{here.pass, here.layer - 1}
+	}
+	return here
+}
+
+// joins finds where the work of the stages without kernels is. Kernels of one name and grid do the same work, so that
+// they vote: that a kernel was lost makes no difference.
 func (f *finder) joins() joins {
 	present := map[place]map[state]bool{}
-	adding := map[place]map[state]bool{} // stages whose kernels say that they add
-	addsIn := map[state]int{}
-	at := func(i int) place { return place{f.pass[i], f.layer[i]} }
+	addsIn := map[state]int{} // kernels that say that they add, by stage
 	for i, st := range f.states {
 		if f.pass[i] < 0 {
 			continue
 		}
-		p, s := at(i), stageOf[st]
+		p, s := place{f.pass[i], f.layer[i]}, stageOf[st]
 		if present[p] == nil {
-			present[p], adding[p] = map[state]bool{}, map[state]bool{}
+			present[p] = map[state]bool{}
 		}
 		present[p][s] = true
 		if f.names[i].adds {
-			adding[p][s] = true
 			addsIn[s]++
 		}
 	}
 	productsAdd := addsIn[proj]+addsIn[down] > 0 && addsIn[ln1]+addsIn[ln2] == 0
-	// byProduct reports whether a missing residual is added by the product before it.
-	byProduct := func(here place, product state, there place, norm state) bool {
-		return !present[there][norm] || adding[here][product] && !adding[there][norm] || productsAdd
-	}
 	votes, all := map[host]map[state]int{}, map[host]int{}
 	for i, st := range f.states {
-		s := stageOf[st]
-		if f.pass[i] < 0 || s == outside {
+		s, here := stageOf[st], place{f.pass[i], f.layer[i]}
+		if here.pass < 0 || s == outside {
 			continue
-		}
-		here := at(i)
-		before, after, outer := place{here.pass, here.layer - 1}, place{here.pass, here.layer + 1}, place{here.pass, -1}
-		afterNorm := ln1
-		if len(present[after]) == 0 {
-			after, afterNorm = outer, lnf
 		}
 		h := host{s, f.keys[i]}
 		if votes[h] == nil {
 			votes[h] = map[state]int{}
 		}
 		all[h]++
-		vote := func(missing state, holds bool) {
-			if holds {
-				votes[h][missing]++
+		for _, j := range joinable {
+			where := present[f.placeOf(j.missing, s, here)]
+			if j.host != s || len(where) == 0 || where[j.missing] || s == ln1 && here.layer == 0 {
+				continue
 			}
-		}
-		switch has := present[here]; s {
-		case ln1:
-			vote(res2, here.layer > 0 && len(present[before]) > 0 && !present[before][res2] &&
-				!byProduct(before, down, here, ln1))
-		case attn:
-			vote(ln1, !has[ln1])
-		case proj:
-			vote(res1, !has[res1] && byProduct(here, proj, here, ln2))
-		case ln2:
-			vote(res1, !has[res1] && !byProduct(here, proj, here, ln2))
-		case fc:
-			vote(ln2, !has[ln2])
-			vote(act, !has[act])
-		case down:
-			vote(res2, !has[res2] && byProduct(here, down, after, afterNorm))
-		case lnf:
-			last := place{here.pass, f.layers - 1}
-			vote(res2, len(present[last]) > 0 && !present[last][res2] && !byProduct(last, down, here, lnf))
-		case head:
-			vote(lnf, !has[lnf])
+			if j.missing == res1 || j.missing == res2 {
+				// The product before a residual adds it, or else the LayerNorm after it.
+				norm, at := s, here
+				switch s {
+				case proj:
+					norm = ln2
+				case down:
+					if norm, at = ln1, (place{here.pass, here.layer + 1}); len(present[at]) == 0 {
+						norm, at = lnf, place{here.pass, -1}
+					}
+				}
+				if byProduct := productsAdd || !present[at][norm]; byProduct != (s == proj || s == down) {
+					continue
+				}
+			}
+			votes[h][j.missing]++
 		}
 	}
 	j := joins{map[host][]state{}, present}
 	for h, v := range votes {
 		for s, n := range v {
-			// The first layer has no residual before it.
-			if 2*n > all[h] || s == res2 && h.state == ln1 && 3*n > all[h] {
+			if 2*n > all[h] {
 				j.hosts[h] = append(j.hosts[h], s)
 			}
 		}
@@ -546,39 +501,24 @@ func (f *finder) joins() joins {
 
 // of names the stage of a kernel with those joined to it.
 func (j joins) of(f *finder, i int) string {
-	s, layer := stageOf[f.states[i]], f.layer[i]
-	more, here := j.hosts[host{s, f.keys[i]}], j.present[place{f.pass[i], f.layer[i]}]
-	has := func(what state) bool {
-		return slices.Contains(more, what) && (!here[what] || s == ln1 && what == res2)
+	s, here := stageOf[f.states[i]], place{f.pass[i], f.layer[i]}
+	parts := []string{label(s, here.layer)}
+	for _, join := range joinable {
+		where := f.placeOf(join.missing, s, here)
+		switch {
+		case join.host != s || !slices.Contains(j.hosts[host{s, f.keys[i]}], join.missing) || j.present[where][join.missing],
+			s == ln1 && here.layer == 0, s == attn && here.layer == 0 && f.normalisesAtEmbed(here.pass):
+		case join.before:
+			parts = slices.Insert(parts, 0, label(join.missing, where.layer))
+		default:
+			parts = append(parts, label(join.missing, where.layer))
+		}
 	}
-	var parts []string
-	add := func(s state, layer int) { parts = append(parts, label(s, layer)) }
 	switch {
-	case s == ln1 && layer == 0 && f.names[i].embed && !f.embeds(f.pass[i]):
-		add(embed, 0)
-	case s == ln1 && has(res2) && layer > 0:
-		add(res2, layer-1)
-	case s == lnf && has(res2):
-		add(res2, f.layers-1)
-	case s == ln2 && has(res1):
-		add(res1, layer)
-	case s == attn && has(ln1) && !(layer == 0 && f.normalisesAtEmbed(f.pass[i])):
-		add(ln1, layer)
-	case s == fc && has(ln2):
-		add(ln2, layer)
-	case s == head && has(lnf):
-		add(lnf, 0)
-	}
-	add(s, layer)
-	switch {
-	case s == fc && has(act):
-		add(act, layer)
-	case s == proj && has(res1):
-		add(res1, layer)
-	case s == down && has(res2):
-		add(res2, layer)
+	case s == ln1 && here.layer == 0 && f.names[i].embed && !f.embeds(here.pass):
+		parts = slices.Insert(parts, 0, label(embed, 0))
 	case s == embed && f.names[i].norm:
-		add(ln1, 0)
+		parts = append(parts, label(ln1, 0))
 	}
 	return strings.Join(parts, "+")
 }
@@ -608,8 +548,8 @@ type Stage struct {
 	Confidence float64 // the mean of its kernels', weighted by their time
 }
 
-// Stages returns the stages in the order in which they are first there; the kernels of no
-// stage come last, if there are any.
+// Stages returns the stages in the order in which they are first there; the kernels of no stage come last, if there are
+// any.
 func (r *Inference) Stages() []Stage {
 	var list []Stage
 	index := map[string]int{}

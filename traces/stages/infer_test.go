@@ -28,8 +28,8 @@ type truth struct {
 	stage string
 }
 
-// labelled reads a sample of another program, whose kernels have their stages in an argument
-// that no reader of traces takes notice of.
+// labelled reads a sample of another program, whose kernels have their stages in an argument that no reader of traces
+// takes notice of.
 func labelled(t testing.TB, path string) []truth {
 	t.Helper()
 	f := fixtures.Must(os.Open(path))(t)
@@ -63,8 +63,7 @@ func labelled(t testing.TB, path string) []truth {
 	return list
 }
 
-// own reads a sample of this program, whose kernels have their steps by correlation, and
-// removes everything else.
+// own reads a sample of this program, whose kernels have their steps by correlation, and removes everything else.
 func own(t testing.TB, path string) []truth {
 	t.Helper()
 	tr := fixtures.Must(load.Load(path))(t)
@@ -96,8 +95,8 @@ func inferred(t testing.TB, list []truth) *Inference {
 	return r
 }
 
-// grade returns the percent of the GPU's time that has the right stage, and how many of the
-// kernels of no stage got one. wrong has the time in ns of what was taken for what.
+// grade returns the percent of the GPU's time that has the right stage, and how many of the kernels of no stage got
+// one. wrong has the time in ns of what was taken for what.
 func grade(list []truth, r *Inference) (percent float64, given, outside int, wrong map[string]int64) {
 	right, all := int64(0), int64(0)
 	wrong = map[string]int64{}
@@ -161,8 +160,8 @@ func lose(l []truth, seed uint64) []truth {
 	return slices.DeleteFunc(slices.Clone(l), func(truth) bool { return r.IntN(100) == 0 })
 }
 
-// TestInfer grades the stages found in recordings of other programs, and of this one, without
-// their ranges: whole ones and damaged ones.
+// TestInfer grades the stages found in recordings of other programs, and of this one, without their ranges: whole ones
+// and damaged ones.
 func TestInfer(t *testing.T) {
 	files, err := filepath.Glob("../samples/stages/*.json.gz")
 	if err != nil || len(files) < 15 {
@@ -191,8 +190,8 @@ func TestInfer(t *testing.T) {
 			case "with LayerNorm renamed", "with a name for each LayerNorm":
 				floor = 95
 			case "with both renamed":
-				// Of a few layers, or where LayerNorm is fused with what else is there, nothing says that
-				// they are those of a decoder.
+				// Of a few layers, or where LayerNorm is fused with what else is there, nothing says that they are
+				// those of a decoder.
 				if !strings.HasPrefix(name, "hf-") && !strings.HasPrefix(name, "plain-") || strings.Contains(name, "-L1-") {
 					continue
 				}
@@ -250,8 +249,8 @@ func hasWholePass(list []truth) bool {
 	return false
 }
 
-// TestApply: a recording with inferred stages has every table of our own ones, also after it
-// was written and read again, and it says that they are inferred.
+// TestApply: a recording with inferred stages has every table of our own ones, also after it was written and read
+// again, and it says that they are inferred.
 func TestApply(t *testing.T) {
 	for _, name := range []string{"hf-sdpa-f32-L1-prefill", "hf-sdpa-f16-L12-graph-static-decode", "hf-sdpa-bf16-L6-other-work", "compile-hf-f16-static-decode"} {
 		t.Run(name, func(t *testing.T) {
@@ -317,8 +316,7 @@ func TestPlanOrder(t *testing.T) {
 	}
 }
 
-// TestLengthsAreNoWarmUp: a prefill of a longer prompt before shorter ones is of another plan, and no
-// warm-up.
+// TestLengthsAreNoWarmUp: a prefill of a longer prompt before shorter ones is of another plan, and no warm-up.
 func TestLengthsAreNoWarmUp(t *testing.T) {
 	var events []traces.Event
 	at := int64(0)

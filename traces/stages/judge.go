@@ -1,9 +1,7 @@
 package stages
 
-import "slices"
-
-// Any sequence of products can be read as layers, also that of a convolutional network. What was
-// found is a pass of a decoder if its layers have what those of a decoder have.
+// Any sequence of products can be read as layers, also that of a convolutional network. What was found is a pass of a
+// decoder if its layers have what those of a decoder have.
 const (
 	leastProducts = 0.7 // the least share of the four products of a layer that the layers of a whole pass have
 	leastAnchors  = 0.7 // of layers that have a kernel whose name says attention or softmax, or, if more have one, LayerNorm
@@ -15,42 +13,24 @@ const (
 type likeness struct {
 	products, anchors, alike float64
 
-	// twins is the share of layers where one kernel is at the place of both LayerNorms, and the four
-	// products have names of products.
+	// twins is the share of layers where one kernel is at the place of both LayerNorms, and the four products have
+	// names of products.
 	twins float64
 
-	layers int  // that were compared
-	both   bool // one layer at least has attention and LayerNorm
+	layers int // that were compared
 }
 
-// judge drops what is no pass of a decoder: its kernels are of no stage. A pass of which the
-// recording has not even one whole layer is one if others have the same products.
+// judge drops what is no pass of a decoder: its kernels are of no stage.
 func (f *finder) judge() {
-	all := f.productsAt(func(int) bool { return true })
 	like := make([]likeness, len(f.passes))
 	keep := make([]bool, len(f.passes))
-	isPart := make([]bool, len(f.passes))
 	for n := range f.passes {
 		p := &f.passes[n]
 		isWhole := p.begun && p.end
 		like[n] = f.liken(p)
-		if isPart[n] = !isWhole && like[n].layers <= 1; isPart[n] {
-			continue
-		}
-		if l := &like[n]; l.layers == 1 && !l.both {
-			l.alike = f.repeated(n, all)
-		}
 		l := like[n]
 		keep[n] = l.anchors >= leastAnchors && l.alike >= leastAlike && (!isWhole || l.products >= leastProducts) ||
 			l.layers > 1 && min(l.twins, l.alike, l.products) >= leastTwins
-	}
-	whole := f.productsAt(func(pass int) bool { return keep[pass] })
-	for n := range f.passes {
-		if isPart[n] {
-			like[n].alike = f.repeated(n, whole)
-			keep[n] = like[n].alike >= leastAlike || like[n].anchors >= leastAnchors &&
-				like[n].products >= leastProducts
-		}
 	}
 	number := make([]int, len(f.passes))
 	var kept []found
@@ -76,49 +56,10 @@ func (f *finder) judge() {
 	f.passes = kept
 }
 
-// kernelAt is where a kernel of some name and grid is in a pass.
-type kernelAt struct {
-	state state
-	key   int
-}
-
-// productsAt returns of each product, also of the lm_head, in which of the passes that count it is: two of
-// them at most.
-func (f *finder) productsAt(counts func(pass int) bool) map[kernelAt][]int {
-	found := map[kernelAt][]int{}
-	for i, n := range f.pass {
-		if n < 0 || !counts(n) || f.states[i] != head && !slices.Contains(products[:], f.states[i]) {
-			continue
-		}
-		at := kernelAt{f.states[i], f.keys[i]}
-		if in := found[at]; len(in) == 0 || len(in) == 1 && in[0] != n {
-			found[at] = append(in, n)
-		}
-	}
-	return found
-}
-
-// repeated returns the share of the products of a pass that are at the same place in another.
-func (f *finder) repeated(pass int, in map[kernelAt][]int) float64 {
-	again, of := 0, 0
-	p := &f.passes[pass]
-	for i := p.from; i < p.to; i++ {
-		if f.pass[i] == pass && (slices.Contains(products[:], f.states[i]) || f.states[i] == head) {
-			of++
-			if slices.ContainsFunc(in[kernelAt{f.states[i], f.keys[i]}], func(n int) bool { return n != pass }) {
-				again++
-			}
-		}
-	}
-	return float64(again) / float64(max(1, of))
-}
-
 // products are the states of the products of a layer.
 var products = [...]state{attn, proj, fc, down}
 
-// liken compares a pass with one of a decoder. The first layer of a pass whose beginning is not
-// recorded is not whole, nor is the last one of a pass without its end: they do not count if
-// there are others.
+// liken compares a pass with one of a decoder.
 func (f *finder) liken(p *found) likeness {
 	type layer struct {
 		products        [len(products)]int // the kernel, numbered from 1
@@ -149,12 +90,6 @@ func (f *finder) liken(p *found) likeness {
 				}
 			}
 		}
-	}
-	if !p.begun && len(layers) > 1 {
-		layers = layers[1:]
-	}
-	if !p.end && len(layers) > 1 {
-		layers = layers[:len(layers)-1]
 	}
 	if len(layers) == 0 {
 		return likeness{}
@@ -191,5 +126,5 @@ func (f *finder) liken(p *found) likeness {
 	}
 	n := float64(len(layers))
 	return likeness{have / n / float64(len(products)), max(norms, attends) / n, same / max(1, of), twins / n,
-		len(layers), min(norms, attends) > 0}
+		len(layers)}
 }

@@ -24,17 +24,17 @@ var (
 	templateArg = regexp.MustCompile(`<.*|[\d_]+`)
 )
 
-// phases tells prefills from decode steps. A pass of one token for each sequence is a decode step, and
-// so is one of few rows if none has half as many, or one with products by vectors. Among passes of different numbers of rows, one
-// with fewer is a decode step if it follows one with a multiple of them, or another decode step, and its
-// attention consists of other kernels: two lengths of prompts have the same. Without rows, as in
-// training in an engine whose grids are not recorded, a pass is a prefill.
+// phases tells prefills from decode steps. A pass of one token for each sequence is a decode step, and so is one of few
+// rows if none has half as many, or one with products by vectors. Among passes of different numbers of rows, one with
+// fewer is a decode step if it follows one with a multiple of them, or another decode step, and its attention consists
+// of other kernels: two lengths of prompts have the same. Without rows, as in training in an engine whose grids are not
+// recorded, a pass is a prefill.
 func (g *sizer) phases() {
 	most, least := 0, math.MaxInt/2
 	rows := make([]int, len(g.passes))
 	attends := make([]string, len(g.passes))
 	for n := range g.passes {
-		rows[n], attends[n] = g.rowsOrBlocks(n), g.kernelsOfAttention(n)
+		rows[n], attends[n] = g.passes[n].rows, g.kernelsOfAttention(n)
 		if rows[n] > rows[most] {
 			most = n
 		}
@@ -78,30 +78,8 @@ func (g *sizer) phases() {
 	}
 }
 
-// rowsOrBlocks returns the rows of a pass, or else the blocks of what has some for each row; 0 if
-// neither is known.
-func (g *sizer) rowsOrBlocks(pass int) int {
-	if rows := g.passes[pass].rows; rows > 0 {
-		return rows
-	}
-	p := &g.finder.passes[pass]
-	for _, s := range []state{ln1, ln2, embed, act, sdpa} {
-		var list []int
-		for i := p.from; i < p.to; i++ {
-			if e := g.events[i]; g.pass[i] == pass && stageOf[g.states[i]] == s && e.Grid[0] > 0 {
-				list = append(list, blocks(e))
-			}
-		}
-		if len(list) > 0 {
-			slices.Sort(list)
-			return list[len(list)/2]
-		}
-	}
-	return 0
-}
-
-// kernelsOfAttention lists the kernels of the attention of a pass, without numbers and templates, since
-// these depend on sizes.
+// kernelsOfAttention lists the kernels of the attention of a pass, without numbers and templates, since these depend on
+// sizes.
 func (g *sizer) kernelsOfAttention(pass int) string {
 	names := map[string]bool{}
 	p := &g.finder.passes[pass]
@@ -114,8 +92,7 @@ func (g *sizer) kernelsOfAttention(pass int) string {
 	return strings.Join(slices.Sorted(maps.Keys(names)), " ")
 }
 
-// byVectors reports whether most products of a pass' layers are by vectors, or its attention is for
-// one query.
+// byVectors reports whether most products of a pass' layers are by vectors, or its attention is for one query.
 func (g *sizer) byVectors(pass int) bool {
 	of, are := 0, 0
 	p := &g.finder.passes[pass]

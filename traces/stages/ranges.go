@@ -9,16 +9,16 @@ import (
 	"gpt2scope/traces"
 )
 
-// Self ends the name of the step of work that was launched in a range, but in none of the
-// ranges inside it that are steps.
+// Self ends the name of the step of work that was launched in a range, but in none of the ranges inside it that are
+// steps.
 const Self = "self"
 
 // span is a range that caused work.
 type span struct {
 	event *traces.Event
 
-	// made tells that the event is not of the trace: the range was around the capture of a graph, and
-	// this is what it stands for in one launch of the graph.
+	// made tells that the event is not of the trace: the range was around the capture of a graph, and this is what it
+	// stands for in one launch of the graph.
 	made bool
 
 	name   string // without the number at its end if it is a pass
@@ -27,27 +27,24 @@ type span struct {
 	direct []*traces.Event // work launched in it and in no inner span
 }
 
-// OfRanges makes passes and steps of the ranges of a trace that has none, and reports whether
-// there were any. A range whose name matches counts; match may be nil, and then all do that
-// the program made itself.
+// OfRanges makes passes and steps of the ranges of a trace that has none, and reports whether there were any. A range
+// whose name matches counts; match may be nil, and then all do that the program made itself.
 //
-// A pass is an outermost range that has ranges inside. If such a range is there once and the
-// ranges inside it repeat, these are the passes. Where the outermost ranges have none inside,
-// a pass begins with each repetition of the first of them; if all have one name, each is a
-// pass. A step is an innermost range; its name is the path below the pass. Work that was
-// launched beside the inner ranges is the step [Self] of the range. One range alone, which
-// comes once, is no pass.
+// A pass is an outermost range that has ranges inside. If such a range is there once and the ranges inside it repeat,
+// these are the passes. Where the outermost ranges have none inside, a pass begins with each repetition of the first of
+// them; if all have one name, each is a pass. A step is an innermost range; its name is the path below the pass. Work
+// that was launched beside the inner ranges is the step [Self] of the range. One range alone, which comes once, is no
+// pass.
 //
-// Work of a CUDA graph is in the ranges around its launch, and within them in those that were
-// around the capture of its node, if the recording says how its nodes were made. Without ranges
-// around its launch, each launch is a pass.
+// Work of a CUDA graph is in the ranges around its launch, and within them in those that were around the capture of its
+// node, if the recording says how its nodes were made. Without ranges around its launch, each launch is a pass.
 //
 // The trace is changed in place and attributed again.
 func OfRanges(t *traces.Trace, match *regexp.Regexp) bool {
 	if Has(t) {
 		return false
 	}
-	r := &ranges{trace: t, match: match, spans: map[uint64]*span{}, graph: map[inLaunch]*span{}}
+	r := &ranges{trace: t, match: match, spans: map[inLaunch]*span{}}
 	r.find()
 	if len(r.top) == 0 {
 		return false
@@ -63,8 +60,7 @@ func OfRanges(t *traces.Trace, match *regexp.Regexp) bool {
 type ranges struct {
 	trace *traces.Trace
 	match *regexp.Regexp
-	spans map[uint64]*span // by the range's ID
-	graph map[inLaunch]*span
+	spans map[inLaunch]*span
 	next  uint64  // the highest ID of an event
 	top   []*span // outermost, in order of time
 	pass  []pass
@@ -73,8 +69,9 @@ type ranges struct {
 // pass is a pass to be made.
 type pass struct {
 	phase string
-	event *traces.Event // the range; nil for one that consists of several
-	spans []*span
+	event *traces.Event // the range
+	made  bool          // the event is not of the trace
+	spans []*span       // its one range, or several that it consists of
 }
 
 // counts reports whether a range may name a stage.
@@ -88,10 +85,10 @@ func (r *ranges) counts(e *traces.Event) bool {
 	return e.OfProgram()
 }
 
-// inLaunch is a range around a capture, for one launch of the graph.
+// inLaunch is a range by its ID; one around a capture is that of one launch of the graph.
 type inLaunch struct {
 	launch traces.Correlation
-	id     uint64 // of the range
+	id     uint64
 }
 
 // deepest bounds how many ranges are around one another: damage could make a ring of parents.
@@ -130,12 +127,11 @@ func (r *ranges) find() {
 			}
 		}
 		for _, e := range launch {
-			s, isKnown := r.spans[e.ID]
-			if !isKnown {
-				s = &span{event: e, name: strings.TrimSpace(e.Name)}
-				r.spans[e.ID] = s
+			key := inLaunch{id: e.ID}
+			if r.spans[key] == nil {
+				r.spans[key] = &span{event: e, name: strings.TrimSpace(e.Name)}
 			}
-			chain = append(chain, s)
+			chain = append(chain, r.spans[key])
 		}
 		for at, s := range chain {
 			if at == 0 {
@@ -148,10 +144,10 @@ func (r *ranges) find() {
 		}
 	}
 	for _, s := range r.spans {
-		r.sortInner(s)
-	}
-	for _, s := range r.graph {
-		r.sortInner(s)
+		slices.SortFunc(s.inner, compareSpans)
+		if s.outer == nil {
+			r.top = append(r.top, s)
+		}
 	}
 	slices.SortFunc(r.top, compareSpans)
 }
@@ -167,18 +163,11 @@ func within(s, other *span) bool {
 	return s != nil
 }
 
-func (r *ranges) sortInner(s *span) {
-	slices.SortFunc(s.inner, compareSpans)
-	if s.outer == nil {
-		r.top = append(r.top, s)
-	}
-}
-
-// inLaunch returns the span of a range around a capture in one launch of the graph, with the
-// time of the call that launched it.
+// inLaunch returns the span of a range around a capture in one launch of the graph, with the time of the call that
+// launched it.
 func (r *ranges) inLaunch(launch traces.Correlation, around, call *traces.Event) *span {
 	key := inLaunch{launch, around.ID}
-	if s := r.graph[key]; s != nil {
+	if s := r.spans[key]; s != nil {
 		return s
 	}
 	r.next++
@@ -188,7 +177,7 @@ func (r *ranges) inLaunch(launch traces.Correlation, around, call *traces.Event)
 	}
 	e.ID, e.Domain = r.next, around.Domain
 	s := &span{event: &e, made: true, name: strings.TrimSpace(around.Name)}
-	r.graph[key] = s
+	r.spans[key] = s
 	return s
 }
 
@@ -221,12 +210,15 @@ func (r *ranges) passes() {
 		return
 	}
 	for _, s := range list {
-		r.pass = append(r.pass, pass{phase(s.name), s.event, []*span{s}})
+		if s.made && s.outer != nil {
+			s.event.Parent = s.outer.event.ID
+		}
+		r.pass = append(r.pass, pass{phase(s.name), s.event, s.made, []*span{s}})
 	}
 }
 
-// unwrap replaces spans that are there once by the spans inside, if these repeat and have
-// others inside; nil if there are none such.
+// unwrap replaces spans that are there once by the spans inside, if these repeat and have others inside; nil if there
+// are none such.
 func (r *ranges) unwrap(list []*span) []*span {
 	times := map[string]int{}
 	for _, s := range list {
@@ -247,8 +239,8 @@ func (r *ranges) unwrap(list []*span) []*span {
 	return out
 }
 
-// repeats reports whether a range inside, which has others inside, comes several times. Layers
-// are numbered and no repetition.
+// repeats reports whether a range inside, which has others inside, comes several times. Layers are numbered and no
+// repetition.
 func (s *span) repeats() bool {
 	seen := map[string]bool{}
 	for _, in := range s.inner {
@@ -264,23 +256,26 @@ func (s *span) repeats() bool {
 	return false
 }
 
-// flat makes passes of spans without others inside: one begins with each repetition of the
-// first.
+// flat makes passes of spans without others inside: one begins with each repetition of the first.
 func (r *ranges) flat(list []*span) {
 	for i, s := range list {
 		if i == 0 || s.name == list[0].name {
-			r.pass = append(r.pass, pass{phase: "pass"})
+			r.next++
+			e := traces.Plain(traces.KindPass, s.event.Lane, "pass", s.event.Time, 0)
+			e.ID, e.Parent, e.Domain = r.next, s.event.Parent, s.event.Domain
+			r.pass = append(r.pass, pass{phase: "pass", event: &e, made: true})
 		}
 		p := &r.pass[len(r.pass)-1]
 		p.spans = append(p.spans, s)
+		p.event.Duration = max(0, s.event.End()-p.event.Time)
 	}
 }
 
 // word is a name that a dot can join to others.
 var word = regexp.MustCompile(`^[\w.@()+]+$`)
 
-// join appends a range's name to the path of those around it. Modules of PyTorch are often
-// named by their whole path already.
+// join appends a range's name to the path of those around it. Modules of PyTorch are often named by their whole path
+// already.
 func join(path, name string) string {
 	switch {
 	case path == "" || name == path || strings.HasPrefix(name, path+".") || strings.HasPrefix(name, path+"/"):
@@ -356,41 +351,27 @@ func (r *ranges) apply() {
 				s.event.Kind = traces.KindStep
 			}
 		}
-		tagAll := func() {
-			slices.SortStableFunc(owned, func(a, b owner) int { return cmp.Compare(a.work.Time, b.work.Time) })
-			for _, o := range owned {
-				o.work.Plan, o.work.Step = plan, step(o.name)
-				if o.span.event.Kind == traces.KindStep {
-					o.span.event.Step = o.work.Step
-				}
-			}
-		}
-		if p.event != nil {
-			p.event.Kind = traces.KindPass
-			walk(p.spans[0], "", true)
-			tagAll()
-			if top := p.spans[0]; top.made {
-				top.adopt(top.event.ID)
-				if top.outer != nil {
-					top.event.Parent = top.outer.event.ID
-				}
-				made = append(made, *top.event)
-			}
-			continue
-		}
-		first, last := p.spans[0].event, p.spans[len(p.spans)-1].event
-		r.next++
-		e := traces.Plain(traces.KindPass, first.Lane, p.phase, first.Time, max(0, last.End()-first.Time))
-		e.ID, e.Plan, e.Parent, e.Domain = r.next, plan, first.Parent, first.Domain
-		made = append(made, e)
+		p.event.Kind, p.event.Plan = traces.KindPass, plan
 		for _, s := range p.spans {
-			s.event.Parent = r.next
-			if s.made {
-				s.adopt(r.next)
+			isPass := s.event == p.event
+			if !isPass {
+				s.event.Parent = p.event.ID
 			}
-			walk(s, "", false)
+			if s.made {
+				s.adopt(p.event.ID)
+			}
+			walk(s, "", isPass)
 		}
-		tagAll()
+		slices.SortStableFunc(owned, func(a, b owner) int { return cmp.Compare(a.work.Time, b.work.Time) })
+		for _, o := range owned {
+			o.work.Plan, o.work.Step = plan, step(o.name)
+			if o.span.event.Kind == traces.KindStep {
+				o.span.event.Step = o.work.Step
+			}
+		}
+		if p.made {
+			made = append(made, *p.event)
+		}
 	}
 	*r.trace = *traces.NewTrace(h, append(r.trace.Events, made...))
 	ownRest(r.trace, Self)

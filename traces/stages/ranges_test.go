@@ -10,8 +10,8 @@ import (
 	"gpt2scope/traces/tables"
 )
 
-// program writes the recording of a program: nested ranges, and in them launches of kernels
-// that start long after the ranges ended.
+// program writes the recording of a program: nested ranges, and in them launches of kernels that start long after the
+// ranges ended.
 type program struct {
 	events []traces.Event
 	now    int64

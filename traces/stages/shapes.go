@@ -6,8 +6,8 @@ import (
 	"gpt2scope/traces"
 )
 
-// shapesOf parses the shapes of an operator's inputs: "[[1,128,768],[]]". An input that is a
-// list of tensors has no shape here.
+// shapesOf parses the shapes of an operator's inputs: "[[1,128,768],[]]". An input that is a list of tensors has no
+// shape here.
 func shapesOf(inputs string) [][]int {
 	var raw []json.RawMessage
 	if json.Unmarshal([]byte(inputs), &raw) != nil {
@@ -26,8 +26,8 @@ func shapesOf(inputs string) [][]int {
 // modelShapes are the sizes of a model by the shapes of operators; 0 is not known.
 type modelShapes struct{ width, heads, inner, vocab int }
 
-// readShapes reads the shapes of the operators that launched the kernels, if the recording has
-// any: sizes of the model by the most votes, and those of the passes.
+// readShapes reads the shapes of the operators that launched the kernels, if the recording has any: sizes of the model
+// by the most votes, and those of the passes.
 func (g *sizer) readShapes() (m modelShapes) {
 	width, heads, inner, vocab := map[int]int{}, map[int]int{}, map[int]int{}, map[int]int{}
 	seen := map[uint64]bool{}
@@ -106,8 +106,7 @@ func (g *sizer) readShapes() (m modelShapes) {
 	return modelShapes{mostVotes(width), mostVotes(heads), mostVotes(inner), mostVotes(vocab)}
 }
 
-// mostVotes returns the number with the most votes, 0 if there is none; of equal ones, the
-// lowest.
+// mostVotes returns the number with the most votes, 0 if there is none; of equal ones, the lowest.
 func mostVotes(votes map[int]int) int {
 	best := 0
 	for n, v := range votes {

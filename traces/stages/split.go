@@ -7,8 +7,8 @@ import (
 	"gpt2scope/traces"
 )
 
-// split divides the kernels of a recording into those that may be of one program's passes: by
-// process and device. Each list is in order of time.
+// split divides the kernels of a recording into those that may be of one program's passes: by process and device. Each
+// list is in order of time.
 func split(t *traces.Trace) [][]*traces.Event {
 	type place struct {
 		process int64
@@ -36,62 +36,6 @@ func split(t *traces.Trace) [][]*traces.Event {
 	return lists
 }
 
-// byStream divides kernels further, by the streams that have what a decoder has: products, and
-// attention or LayerNorm. The other kernels go with the first of them. It returns one list if
-// there is one such stream at most.
-func byStream(events []*traces.Event) [][]*traces.Event {
-	type content struct{ products, anchors int }
-	streams := map[traces.Lane]*content{}
-	known := map[string]kernelName{}
-	for _, e := range events {
-		n, ok := known[e.Name]
-		if !ok {
-			n = readName(e.Name)
-			known[e.Name] = n
-		}
-		c := streams[e.Lane]
-		if c == nil {
-			c = &content{}
-			streams[e.Lane] = c
-		}
-		switch {
-		case n.class == product:
-			c.products++
-		case n.norm || n.class == attention || n.class == softmax:
-			c.anchors++
-		}
-	}
-	index := map[traces.Lane]int{}
-	lists := [][]*traces.Event{nil}
-	for _, e := range events {
-		n, ok := index[e.Lane]
-		if c := streams[e.Lane]; !ok && c.products >= len(products) && c.anchors > 0 {
-			if n = len(index); n >= len(lists) {
-				lists = append(lists, nil)
-			}
-			index[e.Lane] = n
-		}
-		lists[n] = append(lists[n], e)
-	}
-	return lists
-}
-
-// inferOf finds the stages of kernels that may be of one program's passes. Kernels of several streams are
-// read by time, and each stream by itself: the reading counts that gives more of their time a stage.
-func inferOf(t *traces.Trace, events []*traces.Event, model *Model) *Inference {
-	r := inferList(t, events, model)
-	if streams := byStream(events); len(streams) > 1 {
-		var parts []*Inference
-		for _, l := range streams {
-			parts = append(parts, inferList(t, l, model))
-		}
-		if divided := unite(parts); divided.weight() > r.weight() {
-			return divided
-		}
-	}
-	return r
-}
-
 // weight is the time of the kernels that have a stage, weighted by how sure that is.
 func (r *Inference) weight() float64 {
 	sum := 0.0
@@ -103,8 +47,8 @@ func (r *Inference) weight() float64 {
 	return sum
 }
 
-// unite puts several inferences together. The number of layers and the geometry are those of the
-// one that gives most time a stage.
+// unite puts several inferences together. The number of layers and the geometry are those of the one that gives most
+// time a stage.
 func unite(parts []*Inference) *Inference {
 	if len(parts) == 1 {
 		return parts[0]

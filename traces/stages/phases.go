@@ -25,54 +25,32 @@ var (
 )
 
 // phases tells prefills from decode steps. A pass of one token for each sequence is a decode step, and so is one of few
-// rows if none has half as many, or one with products by vectors. Among passes of different numbers of rows, one with
-// fewer is a decode step if it follows one with a multiple of them, or another decode step, and its attention consists
-// of other kernels: two lengths of prompts have the same. Without rows, as in training in an engine whose grids are not
-// recorded, a pass is a prefill.
+// rows if none has half as many, or one with products by vectors. Among passes of different numbers of rows, one whose
+// rows divide the most is a decode step if its attention consists of other kernels: two lengths of prompts have the
+// same. Without rows, as in training in an engine whose grids are not recorded, a pass is a prefill.
 func (g *sizer) phases() {
 	most, least := 0, math.MaxInt/2
-	rows := make([]int, len(g.passes))
-	attends := make([]string, len(g.passes))
 	for n := range g.passes {
-		rows[n], attends[n] = g.passes[n].rows, g.kernelsOfAttention(n)
-		if rows[n] > rows[most] {
+		if g.passes[n].rows > g.passes[most].rows {
 			most = n
 		}
-		if rows[n] > 0 {
-			least = min(least, rows[n])
+		if rows := g.passes[n].rows; rows > 0 {
+			least = min(least, rows)
 		}
 	}
-	isDecode := func(n int) bool {
-		p := &g.passes[n]
-		switch {
-		case p.tokens > 0:
-			return p.tokens == 1
-		case g.byVectors(n):
-			return true
-		case rows[n] == 0:
-			return false
-		case rows[n] <= fewRows:
-			return rows[n] < 2*least
-		case n == 0 || 2*rows[n] > rows[most] || rows[most]%rows[n] != 0 || attends[n] == attends[most]:
-			return false
-		}
-		return rows[n-1] > rows[n] || rows[n-1] == rows[n] && g.finder.passes[n-1].phase == decode
-	}
-	type kind struct {
-		rows    int
-		attends string
-	}
-	decodes := map[kind]bool{}
 	for n := range g.passes {
-		g.finder.passes[n].phase = prefill
-		if isDecode(n) {
-			g.finder.passes[n].phase = decode
-			decodes[kind{rows[n], attends[n]}] = true
+		var isDecode bool
+		switch tokens, rows, of := g.passes[n].tokens, g.passes[n].rows, g.passes[most].rows; {
+		case tokens > 0:
+			isDecode = tokens == 1
+		case rows == 0 || g.byVectors(n):
+			isDecode = g.byVectors(n)
+		case rows <= fewRows:
+			isDecode = rows < 2*least
+		default:
+			isDecode = 2*rows <= of && of%rows == 0 && g.kernelsOfAttention(n) != g.kernelsOfAttention(most)
 		}
-	}
-	// Also where the recording begins with decode steps.
-	for n := range g.passes {
-		if g.passes[n].tokens == 0 && rows[n] > 0 && decodes[kind{rows[n], attends[n]}] {
+		if isDecode {
 			g.finder.passes[n].phase = decode
 		}
 	}

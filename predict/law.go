@@ -11,29 +11,10 @@ type Law struct {
 	StepUs float64 `json:"step_us"` // for each step: a launch on a GPU, a barrier on a CPU
 	BaseUs float64 `json:"base_us"` // for the call, whatever it does
 
-	Start Start `json:"start"` // once if the process has not used the device before
-
 	PageableIn  Transfer `json:"pageable_in"`
 	PageableOut Transfer `json:"pageable_out"`
 	PinnedIn    Transfer `json:"pinned_in"`
 	PinnedOut   Transfer `json:"pinned_out"`
-}
-
-// Start is what a cold start adds to the time of work: opening the device, loading weights, filling a cache.
-type Start struct {
-	Us        float64 `json:"us"`         // whatever the work
-	Floor     float64 `json:"floor"`      // times the floor
-	LibraryUs float64 `json:"library_us"` // if a GPU has products of more than [LibraryRows] rows
-}
-
-// LibraryRows is up to how many rows the engine's own kernels multiply on a GPU. The library for larger products takes
-// time to load.
-const LibraryRows = 8
-
-// Time returns the time of a start in microseconds.
-func (s *Start) Time(w *Work) float64 {
-	x := w.terms()
-	return s.Us*x[ofStart] + s.Floor*x[ofStart+1] + s.LibraryUs*x[ofStart+2]
 }
 
 // Transfer is the time of a copy between host and device.
@@ -44,100 +25,85 @@ type Transfer struct {
 
 const mebibyte = 1 << 20
 
-// terms is the number of coefficients of a law, and places of some among them.
-const (
-	terms      = 14
-	ofPinned   = 7
-	ofTransfer = 3
-	ofStart    = 11
-)
+// terms is the number of coefficients of a law.
+const terms = 11
 
-// vector returns the coefficients in the order of [Work.terms].
-func (l *Law) vector() [terms]float64 {
-	return [terms]float64{
-		l.Floor, l.StepUs, l.BaseUs,
-		l.PageableIn.LatencyUs, l.PageableIn.UsPerMiB, l.PageableOut.LatencyUs, l.PageableOut.UsPerMiB,
-		l.PinnedIn.LatencyUs, l.PinnedIn.UsPerMiB, l.PinnedOut.LatencyUs, l.PinnedOut.UsPerMiB,
-		l.Start.Us, l.Start.Floor, l.Start.LibraryUs,
+func (l *Law) coefficients() [terms]*float64 {
+	return [terms]*float64{
+		&l.Floor, &l.StepUs, &l.BaseUs,
+		&l.PageableIn.LatencyUs, &l.PageableIn.UsPerMiB, &l.PageableOut.LatencyUs, &l.PageableOut.UsPerMiB,
+		&l.PinnedIn.LatencyUs, &l.PinnedIn.UsPerMiB, &l.PinnedOut.LatencyUs, &l.PinnedOut.UsPerMiB,
 	}
 }
 
-// lawOf is the inverse of vector.
-func lawOf(c [terms]float64) Law {
-	return Law{
-		c[0], c[1], c[2], Start{c[11], c[12], c[13]},
-		Transfer{c[3], c[4]}, Transfer{c[5], c[6]}, Transfer{c[7], c[8]}, Transfer{c[9], c[10]},
+// Time returns the times of the copy in, of the work and of the copy out, in microseconds.
+func (l *Law) Time(w *Work) (in, run, out float64) {
+	run = l.Floor*w.floor() + l.StepUs*w.Steps + l.BaseUs
+	switch w.Memory {
+	case Pageable:
+		in, out = l.PageableIn.time(w.BytesIn), l.PageableOut.time(w.BytesOut)
+	case Pinned:
+		in, out = l.PinnedIn.time(w.BytesIn), l.PinnedOut.time(w.BytesOut)
 	}
+	return in, run, out
 }
 
-// terms returns what each coefficient of a law is multiplied by.
-func (w *Work) terms() (x [terms]float64) {
-	floor := w.floor()
-	x[0], x[1], x[2] = floor, w.Steps, 1
-	if at := ofTransfer; w.Memory == Pageable || w.Memory == Pinned {
-		if w.Memory == Pinned {
-			at = ofPinned
-		}
-		if w.BytesIn > 0 {
-			x[at], x[at+1] = 1, w.BytesIn/mebibyte
-		}
-		if w.BytesOut > 0 {
-			x[at+2], x[at+3] = 1, w.BytesOut/mebibyte
-		}
+func (t *Transfer) time(bytes float64) float64 {
+	if bytes == 0 {
+		return 0
 	}
-	if w.Cold {
-		x[ofStart], x[ofStart+1] = 1, floor
-		if w.Rows > LibraryRows && w.Memory != Host {
-			x[ofStart+2] = 1
-		}
-	}
-	return x
+	return t.LatencyUs + t.UsPerMiB*bytes/mebibyte
 }
 
-// Time returns the time of work in microseconds.
-func (l *Law) Time(w *Work) (us float64) {
-	x := w.terms()
-	for i, c := range l.vector() {
-		us += c * x[i]
-	}
-	return us
-}
-
-// equation is a measured time: the sum of terms times coefficients should be us.
+// equation is a measured time: the sum of coefficients times x should be us.
 type equation struct {
 	x      [terms]float64
 	us     float64
 	weight float64
 }
 
-// equations returns those of a row: of its time, and of its copies where they were measured.
-func (r *Row) equations(weight float64) []equation {
-	const ofPart = 0.3 // the weight of a copy beside that of the whole time
-	all := []equation{{r.terms(), r.Us, weight}}
-	for i, us := range [2]float64{r.H2DUs, r.D2HUs} {
-		at := ofTransfer + 2*i
-		if r.Memory == Pinned {
-			at = ofPinned + 2*i
-		}
-		if x := all[0].x; us > 0 && x[at] > 0 {
-			part := equation{us: us, weight: ofPart * weight}
-			part.x[at], part.x[at+1] = x[at], x[at+1]
-			all = append(all, part)
+// equations returns those of rows: of each time, and of its copies where they were measured. Each group of rows counts
+// alike.
+func equations(rows []Row, group func(*Row) string) (all []equation) {
+	const ofCopy = 0.3 // the weight of a copy beside that of the whole time
+	parts := groups(rows, group)
+	for _, own := range parts {
+		weight := float64(len(rows)) / float64(len(parts)*len(own))
+		for i := range own {
+			r := &own[i]
+			whole := equation{us: r.Us, weight: weight}
+			in, out := equation{us: r.H2DUs, weight: ofCopy * weight}, equation{us: r.D2HUs, weight: ofCopy * weight}
+			for j := range terms { // a law is linear in its coefficients
+				var unit Law
+				*unit.coefficients()[j] = 1
+				var run float64
+				in.x[j], run, out.x[j] = unit.Time(&r.Work)
+				whole.x[j] = in.x[j] + run + out.x[j]
+			}
+			all = append(all, whole)
+			for _, e := range []equation{in, out} {
+				if e.us > 0 && e.x != [terms]float64{} {
+					all = append(all, e)
+				}
+			}
 		}
 	}
 	return all
 }
 
 // fitLaw returns the law with the least squares of relative errors. A measurement that is off by more than a quarter
-// counts less (Huber). The law is pulled to another one as strongly as a measurement would, so that what rows say
-// nothing about is that law's.
+// counts less (Huber). The law is pulled to another one as strongly as a number of measurements would, so that what
+// rows say nothing about is that law's.
 func fitLaw(equations []equation, near Law, pull float64) (Law, error) {
 	const (
 		rounds   = 6    // of weights
 		huber    = 0.25 // error, in logarithm, beyond which a measurement counts less
 		farthest = 20   // times, for weights
 	)
-	prior := near.vector()
+	var prior [terms]float64
+	for j, c := range near.coefficients() {
+		prior[j] = *c
+	}
 	current := prior
 	for round := range rounds {
 		var gram [terms][terms]float64
@@ -184,7 +150,11 @@ func fitLaw(equations []equation, near Law, pull float64) (Law, error) {
 			return near, err
 		}
 	}
-	return lawOf(current), nil
+	var law Law
+	for j, c := range law.coefficients() {
+		*c = current[j]
+	}
+	return law, nil
 }
 
 // nonNegative minimises x'Gx/2 - r'x over some elements of x, none below 0, one element after another (Franc, Hlavac

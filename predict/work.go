@@ -85,8 +85,6 @@ func (w *Work) floor() float64 {
 	return w.FloorUs*max(1, w.Idle) + max(w.FLOPs/rate, w.Bytes/standardBytes)
 }
 
-const maxNumber = 1e18
-
 // check finds values that no work has.
 func (w *Work) check() error {
 	for _, v := range []float64{
@@ -131,6 +129,8 @@ func (r *Row) Case() Case {
 // Estimate is a predicted time.
 type Estimate struct {
 	Us        float64 // the median
+	InUs      float64 // the part of it that copies data to the device
+	OutUs     float64 // the part of it that copies data back
 	Low, High float64 // nine of ten times lie between
-	InDomain  bool    // such work was measured on the device, smaller and larger
+	InDomain  bool    // such work was measured on the device
 }

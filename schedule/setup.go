@@ -97,7 +97,10 @@ func (s Setup) Prepare() (*Prepared, error) {
 			at := slices.IndexFunc(s.Rows, func(r predict.Row) bool { return r.Machine == machine && r.Device == name })
 			index[d], _ = m.Device(&s.Rows[at])
 		}
-		p.Model = func(j *Job, device int) Times { return modelTimes(m, index[device], j.Work[device], device) }
+		p.Model = func(j *Job, device int) Times {
+			e := m.Predict(index[device], &j.Work[device])
+			return Times{e.InUs, e.Us - e.InUs - e.OutUs, e.OutUs}
+		}
 	}
 	p.draw(stream, s.Jobs, s.Interval, s.Seed)
 	return p, nil
@@ -243,25 +246,6 @@ func (s Setup) chooses(c *workCase) bool {
 	}
 	cost, err := s.Chosen[at].Cost(shape, c.dtype)
 	return err == nil && (s.Most == 0 || cost.In+cost.Out <= s.Most)
-}
-
-// modelTimes divides the time that a model predicts: copies take the difference that their bytes make.
-func modelTimes(m *predict.Model, index int, w predict.Work, device int) Times {
-	all := m.Predict(index, &w).Us
-	if device == Host || w.BytesIn == 0 && w.BytesOut == 0 {
-		return Times{Run: all}
-	}
-	const latency = 128 << 10 // of a copy, in bytes
-	in, out := w.BytesIn, w.BytesOut
-	if in > 0 {
-		in += latency
-	}
-	if out > 0 {
-		out += latency
-	}
-	w.BytesIn, w.BytesOut = 0, 0
-	run := math.Min(all, m.Predict(index, &w).Us)
-	return Times{(all - run) * in / (in + out), run, (all - run) * out / (in + out)}
 }
 
 // floors predicts the least time of the work by the device's ceilings, and of its copies over a link of a number of

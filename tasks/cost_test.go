@@ -5,7 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	"gpt2scope/cuda"
 	"gpt2scope/predict"
 )
 
@@ -104,13 +103,6 @@ func TestMatmulError(t *testing.T) {
 		if e := a.Error(s, dtype); e < rounding || e > 0x1p-16 {
 			t.Errorf("%s: results may be off by %g of the sum of absolute values; rounding takes %g", dtype, e, rounding)
 		}
-	}
-}
-
-// A start loads the library of products from the rows on that the cost model takes it to.
-func TestLibraryRows(t *testing.T) {
-	if predict.LibraryRows != cuda.GEMVRows {
-		t.Errorf("products of up to %d rows are the engine's own, the cost model takes up to %d", cuda.GEMVRows, predict.LibraryRows)
 	}
 }
 

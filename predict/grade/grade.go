@@ -1,6 +1,6 @@
 // Package grade compares ways to choose between CPU and GPU, on sizes, tasks and CPUs that they have not seen.
 //
-// Each [Way] is fitted to a part of the measurements and graded on the rest. The grade is the error of predicted times,
+// Each way is fitted to a part of the measurements and graded on the rest. The grade is the error of predicted times,
 // and what the choices cost: the time on the chosen device over that on the better one, which an oracle would choose. A
 // shape that was measured with data in pageable and in pinned memory is two choices.
 package grade
@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 
@@ -20,29 +19,21 @@ import (
 	"gpt2scope/predict"
 )
 
-// Interval is a value with an interval of 95 % by bootstrap over shapes.
-type Interval struct {
-	Value float64 `json:"value"`
-	Low   float64 `json:"low"`
-	High  float64 `json:"high"`
-}
-
 // Score is how a way did in a split.
 type Score struct {
 	Split string `json:"split"`
 	Way   string `json:"way"`
 
-	Times  int       `json:"times"`            // that were predicted; 0 if the way predicts none
-	Median *Interval `json:"median,omitempty"` // of the absolute error, as a part of the measured time
-	P90    *Interval `json:"p90,omitempty"`
-	Within *float64  `json:"within,omitempty"` // part of the times in the predicted interval
+	Times  int     `json:"times"`            // that were predicted; 0 if the way predicts none
+	Median float64 `json:"median,omitempty"` // of the absolute error, as a part of the measured time
+	P90    float64 `json:"p90,omitempty"`
+	Within float64 `json:"within,omitempty"` // part of the times in the predicted interval
 
-	Choices    int       `json:"choices"`               // between CPU and GPU; 0 if nothing was measured on both
-	OverOracle *Interval `json:"over_oracle,omitempty"` // geometric mean of time over the better device's
-	Close      *float64  `json:"close,omitempty"`       // the same of choices where the times are within 3 x
-	Worst      float64   `json:"worst,omitempty"`       // time over the better device's
-	WorstOf    string    `json:"worst_of,omitempty"`    // task and shape
-	Wrong      float64   `json:"wrong"`                 // part of the choices that took the slower device
+	Choices    int     `json:"choices"`               // between CPU and GPU; 0 if nothing was measured on both
+	OverOracle float64 `json:"over_oracle,omitempty"` // geometric mean of time over the better device's
+	Worst      float64 `json:"worst,omitempty"`       // time over the better device's
+	WorstOf    string  `json:"worst_of,omitempty"`    // task and shape
+	Wrong      float64 `json:"wrong"`                 // part of the choices that took the slower device
 }
 
 // Result is what Check found.
@@ -60,7 +51,7 @@ type Split struct {
 	group func(*predict.Row) string // what is held out together, group after group; "" is never held out
 }
 
-// Splits lists the splits of rows. Cold starts are always fitted, and never graded.
+// Splits lists the splits of rows.
 func Splits(rows []predict.Row) []Split {
 	between := everyOther(rows)
 	return []Split{
@@ -87,14 +78,13 @@ func shapeOf(r *predict.Row) shape { return shape{r.Task, r.DType, r.Shape} }
 
 // everyOther returns every other shape of each task in one type, by FLOPs, but for the smallest and the largest.
 func everyOther(rows []predict.Row) map[shape]bool {
-	type op struct{ task, dtype string }
-	sizes, of := map[shape]float64{}, map[op][]shape{}
+	sizes, of := map[shape]float64{}, map[shape][]shape{}
 	for i := range rows {
-		r := &rows[i]
-		s := shapeOf(r)
+		s := shapeOf(&rows[i])
 		if _, ok := sizes[s]; !ok {
-			sizes[s] = cmp.Or(r.FLOPs, r.Bytes)
-			of[op{r.Task, r.DType}] = append(of[op{r.Task, r.DType}], s)
+			sizes[s] = cmp.Or(rows[i].FLOPs, rows[i].Bytes)
+			op := shape{s.task, s.dtype, ""}
+			of[op] = append(of[op], s)
 		}
 	}
 	out := map[shape]bool{}
@@ -152,7 +142,7 @@ func Check(ctx context.Context, rows []predict.Row) (*Result, error) {
 	}
 	result := &Result{Rows: len(rows), Shapes: len(medians), Noise: noise(rows)}
 	for _, s := range Splits(medians) {
-		for _, w := range Ways() {
+		for _, w := range ways {
 			score, err := grade(ctx, medians, s, w)
 			if err != nil {
 				return nil, err
@@ -180,27 +170,17 @@ func noise(rows []predict.Row) float64 {
 	return stats.MedianOf(errors)
 }
 
-// closeTimes is the ratio of the times of two devices up to which a choice is close.
-const closeTimes = 3
-
-// outcome is an error, or the logarithm of a time over the better one.
-type outcome struct {
-	shape shape
-	value float64
-}
-
 // outcomes are those of what was held out.
 type outcomes struct {
-	errors, regrets []outcome
-	within          int // errors inside the predicted interval
-	close           []float64
-	worst           float64
-	worstOf         string
-	wrong           int
+	errors  []float64 // of times
+	within  int       // errors inside the predicted interval
+	regrets []float64 // of choices: logarithms of the time over the better device's
+	worst   float64   // choice: time over the better device's
+	worstOf string
 }
 
 // grade grades a way on a split.
-func grade(ctx context.Context, rows []predict.Row, s Split, w Way) (Score, error) {
+func grade(ctx context.Context, rows []predict.Row, s Split, w way) (Score, error) {
 	var held []string
 	for i := range rows {
 		if name := s.group(&rows[i]); name != "" && !slices.Contains(held, name) {
@@ -219,114 +199,64 @@ func grade(ctx context.Context, rows []predict.Row, s Split, w Way) (Score, erro
 	if err := group.Wait(); err != nil {
 		return Score{}, err
 	}
-	all := outcomes{}
+	var all outcomes
+	score := Score{Split: s.Name, Way: w.name}
 	for _, p := range parts {
 		all.errors, all.regrets = append(all.errors, p.errors...), append(all.regrets, p.regrets...)
-		all.close = append(all.close, p.close...)
-		all.within, all.wrong = all.within+p.within, all.wrong+p.wrong
-		if p.worst > all.worst {
-			all.worst, all.worstOf = p.worst, p.worstOf
+		all.within += p.within
+		if p.worst > score.Worst {
+			score.Worst, score.WorstOf = p.worst, p.worstOf
 		}
 	}
-	score := Score{Split: s.Name, Way: w.Name, Times: len(all.errors), Choices: len(all.regrets)}
-	if score.Times > 0 {
-		score.Median = bootstrap(all.errors, func(v []float64) float64 { return quantile(v, 0.5) })
-		score.P90 = bootstrap(all.errors, func(v []float64) float64 { return quantile(v, 0.9) })
-		part := float64(all.within) / float64(score.Times)
-		score.Within = &part
+	if score.Times = len(all.errors); score.Times > 0 {
+		slices.Sort(all.errors)
+		score.Median, score.P90 = stats.Median(all.errors), stats.Quantile(all.errors, 0.9)
+		score.Within = float64(all.within) / float64(score.Times)
 	}
-	if score.Choices > 0 {
-		score.OverOracle = bootstrap(all.regrets, geometricMean)
-		score.Worst, score.WorstOf, score.Wrong = all.worst, all.worstOf, float64(all.wrong)/float64(score.Choices)
-		if len(all.close) > 0 {
-			mean := geometricMean(all.close)
-			score.Close = &mean
+	if score.Choices = len(all.regrets); score.Choices > 0 {
+		sum, wrong := 0.0, 0
+		for _, x := range all.regrets {
+			if sum += x; x > 0 {
+				wrong++
+			}
 		}
+		score.OverOracle, score.Wrong = math.Exp(sum/float64(score.Choices)), float64(wrong)/float64(score.Choices)
 	}
 	return score, nil
 }
 
 // holdOut fits a way to rows but for those that are held out, and grades it on these.
-func holdOut(ctx context.Context, rows []predict.Row, held func(*predict.Row) bool, w Way) (out outcomes, err error) {
+func holdOut(ctx context.Context, rows []predict.Row, held func(*predict.Row) bool, w way) (out outcomes, err error) {
 	known := slices.DeleteFunc(slices.Clone(rows), func(r predict.Row) bool { return held(&r) })
 	if len(known) == 0 {
 		return out, nil
 	}
-	f, err := w.Fit(ctx, known)
+	f, err := w.fit(ctx, known)
 	if err != nil {
 		return out, err
 	}
-	graded := func(r *predict.Row) bool { return !r.Cold && held(r) }
 	for i := range rows {
-		if r := &rows[i]; f.Time != nil && graded(r) {
-			e := f.Time(r)
-			out.errors = append(out.errors, outcome{shapeOf(r), math.Abs(e.Us/r.Us - 1)})
+		if r := &rows[i]; f.time != nil && held(r) {
+			e := f.time(r)
+			out.errors = append(out.errors, math.Abs(e.Us/r.Us-1))
 			if e.Low <= r.Us && r.Us <= e.High {
 				out.within++
 			}
 		}
 	}
 	for _, p := range Pairs(rows) {
-		if f.OnGPU == nil || !graded(p.CPU) && !graded(p.GPU) {
+		if f.onGPU == nil || !held(p.CPU) && !held(p.GPU) {
 			continue
 		}
 		us := p.CPU.Us
-		if f.OnGPU(p) {
+		if f.onGPU(p) {
 			us = p.GPU.Us
 		}
 		over := us / p.Best()
-		out.regrets = append(out.regrets, outcome{shapeOf(p.GPU), math.Log(over)})
-		if over > 1 {
-			out.wrong++
-		}
+		out.regrets = append(out.regrets, math.Log(over))
 		if over > out.worst {
 			out.worst, out.worstOf = over, p.GPU.Task+" "+p.GPU.Shape+" "+p.GPU.DType+" "+p.GPU.Memory.String()
 		}
-		if max(p.CPU.Us, p.GPU.Us) <= closeTimes*p.Best() {
-			out.close = append(out.close, math.Log(over))
-		}
 	}
 	return out, nil
-}
-
-// geometricMean takes logarithms.
-func geometricMean(logs []float64) float64 {
-	sum := 0.0
-	for _, x := range logs {
-		sum += x
-	}
-	return math.Exp(sum / float64(len(logs)))
-}
-
-func quantile(values []float64, q float64) float64 {
-	return stats.Quantile(slices.Sorted(slices.Values(values)), q)
-}
-
-// bootstrap returns a statistic of outcomes with its interval: shapes are drawn with replacement, since the rows of
-// one shape resemble each other (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993).
-func bootstrap(all []outcome, statistic func([]float64) float64) *Interval {
-	const draws = 400
-	var shapes [][]float64
-	index := map[shape]int{}
-	var values []float64
-	for _, o := range all {
-		k, ok := index[o.shape]
-		if !ok {
-			k = len(shapes)
-			index[o.shape] = k
-			shapes = append(shapes, nil)
-		}
-		shapes[k] = append(shapes[k], o.value)
-		values = append(values, o.value)
-	}
-	random := rand.New(rand.NewPCG(5, 6))
-	drawn := make([]float64, draws)
-	for i := range drawn {
-		var again []float64
-		for range shapes {
-			again = append(again, shapes[random.IntN(len(shapes))]...)
-		}
-		drawn[i] = statistic(again)
-	}
-	return &Interval{statistic(values), quantile(drawn, 0.025), quantile(drawn, 0.975)}
 }

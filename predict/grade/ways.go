@@ -9,36 +9,29 @@ import (
 	"gpt2scope/predict"
 )
 
-// Way is a way to choose between CPU and GPU.
-type Way struct {
-	Name, About string
-
-	// Fit learns from the medians of shapes. Several goroutines may call it at once.
-	Fit func(ctx context.Context, rows []predict.Row) (Fitted, error)
+// way is a way to choose between CPU and GPU.
+type way struct {
+	name string
+	fit  func(ctx context.Context, rows []predict.Row) (fitted, error) // to the medians of shapes
 }
 
-// Fitted is a way that has learned.
-type Fitted struct {
-	Time  func(*predict.Row) predict.Estimate // of a row's work, not by its measured time; nil: the way predicts no times
-	OnGPU func(Pair) bool                     // nil if nothing that was known was measured on both devices
+// fitted is a way that has learned.
+type fitted struct {
+	time  func(*predict.Row) predict.Estimate // of a row's work, not by its measured time; nil: none is predicted
+	onGPU func(Pair) bool                     // nil if nothing that was known was measured on both devices
 }
 
-// Ways lists those that [Check] compares.
-func Ways() []Way {
-	return []Way{
-		{"floor", "the least time by the ceilings, and bytes at the highest rate of a copy that was measured", fitFloor},
-		{"threshold", "the GPU from so many FLOPs on, the best number for each task", fitThreshold},
-		{"tree", "a decision tree of depth 4 on what is known of the work", fitTree},
-		{"model", "the cost model of infer tasks fit", fitModel},
-	}
-}
+// ways are those that [Check] compares: the least time by the ceilings, a threshold of FLOPs for each task, a decision
+// tree, and the cost model.
+var ways = []way{{"floor", fitFloor}, {"threshold", fitThreshold}, {"tree", fitTree}, {"model", fitModel}}
 
 // lesser chooses the device with the lesser predicted time.
-func lesser(time func(*predict.Row) predict.Estimate) Fitted {
-	return Fitted{time, func(p Pair) bool { return time(p.GPU).Us < time(p.CPU).Us }}
+func lesser(time func(*predict.Row) predict.Estimate) fitted {
+	return fitted{time, func(p Pair) bool { return time(p.GPU).Us < time(p.CPU).Us }}
 }
 
-func fitFloor(_ context.Context, rows []predict.Row) (Fitted, error) {
+// fitFloor takes bytes at the highest rate of a copy that was measured.
+func fitFloor(_ context.Context, rows []predict.Row) (fitted, error) {
 	perByte := map[predict.Memory]float64{}
 	for _, r := range rows {
 		if moved, us := r.BytesIn+r.BytesOut, r.H2DUs+r.D2HUs; moved > 0 && us > 0 {
@@ -53,10 +46,10 @@ func fitFloor(_ context.Context, rows []predict.Row) (Fitted, error) {
 	}), nil
 }
 
-func fitModel(ctx context.Context, rows []predict.Row) (Fitted, error) {
+func fitModel(ctx context.Context, rows []predict.Row) (fitted, error) {
 	m, err := predict.Fit(ctx, rows)
 	if err != nil {
-		return Fitted{}, err
+		return fitted{}, err
 	}
 	return lesser(func(r *predict.Row) predict.Estimate {
 		d, _ := m.Device(r)
@@ -64,132 +57,84 @@ func fitModel(ctx context.Context, rows []predict.Row) (Fitted, error) {
 	}), nil
 }
 
-// op names a threshold: without a task it is that of all tasks.
-type op struct {
-	task, dtype string
-	memory      predict.Memory
-	cold        bool
-}
-
-func fitThreshold(_ context.Context, rows []predict.Row) (Fitted, error) {
-	of := map[op][]Pair{}
-	names := func(p Pair) [2]op {
-		r := p.GPU
-		return [2]op{{r.Task, r.DType, r.Memory, r.Cold}, {memory: r.Memory, cold: r.Cold}}
+// fitThreshold takes the best number of FLOPs for each task, or for all tasks where nothing is known of one.
+func fitThreshold(_ context.Context, rows []predict.Row) (fitted, error) {
+	type op struct {
+		task, dtype string
+		memory      predict.Memory
 	}
+	of := map[op][]Pair{}
 	for _, p := range Pairs(rows) {
-		for _, o := range names(p) {
-			of[o] = append(of[o], p)
-		}
+		all, own := op{memory: p.GPU.Memory}, op{p.GPU.Task, p.GPU.DType, p.GPU.Memory}
+		of[all], of[own] = append(of[all], p), append(of[own], p)
 	}
 	if len(of) == 0 {
-		return Fitted{}, nil
+		return fitted{}, nil
 	}
-	from := map[op]float64{}
+	choose := map[op]func(Pair) bool{}
 	for o, pairs := range of {
-		from[o], _ = bestSplit(pairs, func(p Pair) float64 { return p.GPU.FLOPs }, false)
+		choose[o] = grow(pairs, 1, func(p Pair) float64 { return p.GPU.FLOPs })
 	}
-	return Fitted{OnGPU: func(p Pair) bool {
-		for _, o := range names(p) {
-			if least, ok := from[o]; ok {
-				return p.GPU.FLOPs >= least
+	return fitted{onGPU: func(p Pair) bool {
+		for _, o := range []op{{p.GPU.Task, p.GPU.DType, p.GPU.Memory}, {memory: p.GPU.Memory}} {
+			if choose[o] != nil {
+				return choose[o](p)
 			}
 		}
 		return true
 	}}, nil
 }
 
-// gain is what the GPU saves of a pair, in logarithm; less than 0 if the CPU is faster.
-func gain(p Pair) float64 { return math.Log(p.CPU.Us / p.GPU.Us) }
-
-// bestSplit returns from which value on pairs should run on the GPU, and those below on the CPU, and the sum of gains
-// there. With either, it may also be the other way round.
-func bestSplit(pairs []Pair, value func(Pair) float64, either bool) (at, most float64) {
-	pairs = slices.SortedFunc(slices.Values(pairs), func(a, b Pair) int { return cmp.Compare(value(a), value(b)) })
-	above, all := 0.0, 0.0
-	for _, p := range pairs {
-		all += gain(p)
-	}
-	above, at, most = all, math.Inf(-1), all
-	for i, p := range pairs {
-		above -= gain(p)
-		next := math.Inf(1)
-		if i+1 < len(pairs) {
-			next = value(pairs[i+1])
-		}
-		if next == value(p) {
-			continue
-		}
-		sum := above
-		if either {
-			sum = max(above, all-above)
-		}
-		if sum > most+1e-12 {
-			most, at = sum, next
-			if !math.IsInf(next, 1) {
-				at = (value(p) + next) / 2
-			}
-		}
-	}
-	return at, most
-}
-
-// treeFeatures are what a tree asks for, in logarithms but for the last.
-var treeFeatures = []func(Pair) float64{
-	func(p Pair) float64 { return math.Log(p.CPU.FloorUs) },
-	func(p Pair) float64 { return math.Log(p.GPU.FloorUs) },
-	func(p Pair) float64 { return math.Log(p.CPU.FloorUs / p.GPU.FloorUs) },
-	func(p Pair) float64 { return math.Log1p(p.GPU.BytesIn + p.GPU.BytesOut) },
-	func(p Pair) float64 { return math.Log1p(p.GPU.Steps) },
-	func(p Pair) float64 { return math.Log1p(p.GPU.Rows) },
-	func(p Pair) float64 { return map[bool]float64{true: 1}[p.GPU.Cold] },
-}
-
-// tree is a decision tree (Breiman et al., "Classification and Regression Trees", 1984). A leaf has no branches.
-type tree struct {
-	feature      func(Pair) float64
-	at           float64
-	below, above *tree
-	gpu          bool
-}
-
-// grow makes a tree that saves the most time: a wrong choice weighs as much as it costs.
-func grow(pairs []Pair, depth int) *tree {
-	t, most := &tree{}, 0.0
-	for _, p := range pairs {
-		most += gain(p)
-	}
-	t.gpu, most = most > 0, max(most, 0)
-	for _, feature := range treeFeatures {
-		if at, sum := bestSplit(pairs, feature, true); depth > 0 && sum > most+1e-9 {
-			t.feature, t.at, most = feature, at, sum
-		}
-	}
-	if t.feature == nil {
-		return t
-	}
-	below := slices.DeleteFunc(slices.Clone(pairs), func(p Pair) bool { return t.feature(p) >= t.at })
-	above := slices.DeleteFunc(slices.Clone(pairs), func(p Pair) bool { return t.feature(p) < t.at })
-	t.below, t.above = grow(below, depth-1), grow(above, depth-1)
-	return t
-}
-
-func fitTree(_ context.Context, rows []predict.Row) (Fitted, error) {
-	const depth = 4
+func fitTree(_ context.Context, rows []predict.Row) (fitted, error) {
 	pairs := Pairs(rows)
 	if len(pairs) == 0 {
-		return Fitted{}, nil
+		return fitted{}, nil
 	}
-	root := grow(pairs, depth)
-	return Fitted{OnGPU: func(p Pair) bool {
-		t := root
-		for t.feature != nil {
-			if t.feature(p) >= t.at {
-				t = t.above
-			} else {
-				t = t.below
+	return fitted{onGPU: grow(pairs, 4,
+		func(p Pair) float64 { return p.CPU.FloorUs },
+		func(p Pair) float64 { return p.GPU.FloorUs },
+		func(p Pair) float64 { return p.CPU.FloorUs / p.GPU.FloorUs },
+		func(p Pair) float64 { return p.GPU.BytesIn + p.GPU.BytesOut },
+		func(p Pair) float64 { return p.GPU.Steps },
+		func(p Pair) float64 { return p.GPU.Rows },
+	)}, nil
+}
+
+// grow makes a decision tree (Breiman et al., "Classification and Regression Trees", 1984) that saves the most time: a
+// wrong choice weighs as much as it costs, in logarithm.
+func grow(pairs []Pair, depth int, features ...func(Pair) float64) (onGPU func(Pair) bool) {
+	saves := func(p Pair) float64 { return math.Log(p.CPU.Us / p.GPU.Us) } // if it runs on the GPU
+	all := 0.0
+	for _, p := range pairs {
+		all += saves(p)
+	}
+	leaf := func(Pair) bool { return all > 0 }
+	if depth == 0 {
+		return leaf
+	}
+	best, feature, at := max(all, 0), -1, 0.0
+	for i, value := range features {
+		pairs = slices.SortedFunc(slices.Values(pairs), func(a, b Pair) int { return cmp.Compare(value(a), value(b)) })
+		below := 0.0
+		for k := 1; k < len(pairs); k++ {
+			below += saves(pairs[k-1])
+			low, high := value(pairs[k-1]), value(pairs[k])
+			if sum := max(below, 0) + max(all-below, 0); low < high && sum > best+1e-9 {
+				best, feature, at = sum, i, (low+high)/2
 			}
 		}
-		return t.gpu
-	}}, nil
+	}
+	if feature < 0 {
+		return leaf
+	}
+	small := func(p Pair) bool { return features[feature](p) < at }
+	large := func(p Pair) bool { return !small(p) }
+	below := grow(slices.DeleteFunc(slices.Clone(pairs), large), depth-1, features...)
+	above := grow(slices.DeleteFunc(slices.Clone(pairs), small), depth-1, features...)
+	return func(p Pair) bool {
+		if small(p) {
+			return below(p)
+		}
+		return above(p)
+	}
 }

@@ -28,12 +28,10 @@ them on the others: sizes, tasks and CPUs that were held out.
   tree         a small decision tree on what is known of the work
   model        the cost model of 'infer tasks fit'
 
-  median, P90  of the error of predicted times, in percent of the measured time; with
-               the interval of 95 % by bootstrap over shapes
+  median, P90  of the error of predicted times, in percent of the measured time
   within %     times in the interval that is predicted for 90 %
   over oracle  geometric mean of the time on the chosen device, CPU or GPU, over the
                time on the better one; 1 is a perfect choice
-  close        the same where the two times are within 3 x
   worst        the worst choice, as a ratio
   wrong %      choices of the slower device
 
@@ -71,22 +69,16 @@ SAMPLES are as in 'infer tasks fit'.`,
 func writeCheck(w io.Writer, r *grade.Result) {
 	fmt.Fprintf(w, "%s of %s on their devices; the median of other repeats is %.1f %% off (median)\n\n",
 		cli.Count(r.Rows, "measurement"), cli.Count(r.Shapes, "shape"), 100*r.Noise)
-	const head = "held out\tway\tmedian %\tP90 %\twithin %\ttimes\tover oracle\tclose\tworst\twrong %\tchoices"
+	const head = "held out\tway\tmedian %\tP90 %\twithin %\ttimes\tover oracle\tworst\twrong %\tchoices"
 	table.Lines(w, table.Left, head, r.Scores, func(s grade.Score) string {
-		line := fmt.Sprintf("%s\t%s\t", s.Split, s.Way)
+		times, choices := "-\t-\t-\t-", "-\t-\t-\t-"
 		if s.Times > 0 {
-			line += fmt.Sprintf("%s\t%s\t%.0f\t%d\t", interval(s.Median, percent), interval(s.P90, percent), 100**s.Within, s.Times)
-		} else {
-			line += "-\t-\t-\t-\t"
+			times = fmt.Sprintf("%.1f\t%.1f\t%.0f\t%d", 100*s.Median, 100*s.P90, 100*s.Within, s.Times)
 		}
-		if s.Choices == 0 {
-			return line + "-\t-\t-\t-\t-"
+		if s.Choices > 0 {
+			choices = fmt.Sprintf("%.3f\t%.3f\t%.1f\t%d", s.OverOracle, s.Worst, 100*s.Wrong, s.Choices)
 		}
-		nearby := "-"
-		if s.Close != nil {
-			nearby = ratio(*s.Close)
-		}
-		return line + fmt.Sprintf("%s\t%s\t%s\t%s\t%d", interval(s.OverOracle, ratio), nearby, ratio(s.Worst), percent(s.Wrong), s.Choices)
+		return fmt.Sprintf("%s\t%s\t%s\t%s", s.Split, s.Way, times, choices)
 	})
 	fmt.Fprintln(w)
 	for _, s := range grade.Splits(nil) {
@@ -96,12 +88,4 @@ func writeCheck(w io.Writer, r *grade.Result) {
 			fmt.Fprintf(w, "%s: not graded, since it takes two of them\n", s.Name)
 		}
 	}
-}
-
-func percent(v float64) string { return fmt.Sprintf("%.1f", 100*v) }
-
-func ratio(v float64) string { return fmt.Sprintf("%.3f", v) }
-
-func interval(i *grade.Interval, show func(float64) string) string {
-	return fmt.Sprintf("%s (%s - %s)", show(i.Value), show(i.Low), show(i.High))
 }

@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -26,16 +27,17 @@ func newTasksFit() *cobra.Command {
 		Short: "Fit the cost model to measured tasks",
 		Long: `fit fits the model that predicts how long a task takes on a device before it runs there:
 
-  time = efficiency x floor + step us x steps + transfers + base us, + start us if cold
+  time = efficiency x floor + step us x steps + transfers + base us
 
-with no coefficient below 0, times a factor: what similar work of the task took over that.
-SAMPLES are files that 'infer tasks bench' wrote, or its directories; those of several
-machines go together. Without any, the samples are those stored in this program. Lines
-without a machine are for devices that were not measured, "other tasks" for such tasks.
+with no coefficient below 0, times a factor: what similar work of the task took on the
+device over that. SAMPLES are files that 'infer tasks bench' wrote, or its directories;
+those of several machines go together. Without any, the samples are those stored in this
+program. "other tasks" is for tasks that were not measured.
 
   efficiency  how many times the floor the work takes
   step us     for each launch, or each step of a pass
-  interval    nine of ten times lie within this part of the prediction`,
+  interval    nine of ten times lie within this part of the prediction, on a device where
+              the task was measured, and elsewhere`,
 		Example: `  infer tasks fit out -o model.json
   infer tasks fit epyc/samples.csv h200/samples.csv.gz -o model.json`,
 		Annotations: map[string]string{cli.UsesKey: ""},
@@ -107,35 +109,17 @@ func tasksFit(ctx context.Context, stdout, stderr io.Writer, paths []string, out
 	return cli.WriteOutput(stdout, b.Bytes())
 }
 
-// fitLine is a line of the table of a model.
-type fitLine struct {
-	machine, device, task, dtype string
-	*predict.Cell
-}
-
 func writeModel(w io.Writer, m *predict.Model) {
-	fmt.Fprintf(w, "fitted to %s of %s (data %.12s)\n\n", cli.Count(m.Rows, "measurement"), cli.Count(m.Shapes, "shape"), m.SHA256)
-	var lines []fitLine
-	for i := range m.Devices {
-		d := &m.Devices[i]
-		if d.Machine == "" && d.Processor != "" { // the lines of a processor are near those of its machines
-			continue
-		}
-		for j := range d.Tasks {
-			t := &d.Tasks[j]
-			lines = append(lines, fitLine{d.Machine, d.Device, t.Task, t.DType, &t.Cell})
-		}
-		lines = append(lines, fitLine{d.Machine, d.Device, "other tasks", "", &d.Other})
+	fmt.Fprintf(w, "fitted to %s of %s\n\n", cli.Count(m.Rows, "measurement"), cli.Count(len(m.Measured), "shape"))
+	shapes := map[[3]string]int{}
+	for _, r := range m.Measured {
+		shapes[[3]string{predict.Kind(r.Device), r.Task, r.DType}]++
 	}
-	const head = "machine\tdevice\ttask\ttype\tshapes\tefficiency\tstep us\tbase us\tstart us\tpageable us/MiB in, out\tpinned\tinterval"
-	table.Lines(w, table.Left, head, lines, func(l fitLine) string {
-		law, shapes := l.Law, "-"
-		if n := len(l.Measured); n > 0 {
-			shapes = fmt.Sprint(n)
-		}
-		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%.2f\t%s\t%s\t%s\t%s\t%s\t%s", l.machine, l.device, l.task, l.dtype, shapes, law.Floor,
-			orDash(law.StepUs), orDash(law.BaseUs), orDash(law.Start.Us), transfers(law.PageableIn, law.PageableOut),
-			transfers(law.PinnedIn, law.PinnedOut), factor(l.Spread))
+	const head = "device\ttask\ttype\tshapes\tefficiency\tstep us\tbase us\tpageable us/MiB in, out\tpinned\tinterval\telsewhere"
+	table.Lines(w, table.Left, head, m.Laws, func(l predict.TaskLaw) string {
+		return fmt.Sprintf("%s\t%s\t%s\t%d\t%.2f\t%s\t%s\t%s\t%s\t%s\t%s", l.Device, cmp.Or(l.Task, "other tasks"), l.DType,
+			shapes[[3]string{l.Device, l.Task, l.DType}], l.Floor, orDash(l.StepUs), orDash(l.BaseUs),
+			transfers(l.PageableIn, l.PageableOut), transfers(l.PinnedIn, l.PinnedOut), factor(l.Spread), factor(l.Elsewhere))
 	})
 }
 

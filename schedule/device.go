@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"sync"
 
@@ -46,8 +45,8 @@ type gpuExecutor struct {
 	overhead float64 // us of a task over arrays that are neither copies nor kernels: a moving mean of tasks that ran alone
 }
 
-func (g *gpuExecutor) Run(slot int, j *Job, copyIn bool) (Times, error) {
-	t, alone, err := g.queue.Run(g.ctx, slot, g.works[j.ID], copyIn)
+func (g *gpuExecutor) Run(slot int, j *Job, _ bool) (Times, error) {
+	t, alone, err := g.queue.Run(g.ctx, slot, g.works[j.ID])
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
@@ -56,7 +55,7 @@ func (g *gpuExecutor) Run(slot int, j *Job, copyIn bool) (Times, error) {
 	case err != nil:
 		g.failed = true
 		return Times{}, err
-	case math.IsNaN(t.Kernel): // GPT-2 waits for its tokens
+	case t.Kernel == 0: // GPT-2 waits for its tokens
 		return Times{Run: t.Wall}, nil
 	}
 	parts := Times{t.H2D, t.Kernel, t.D2H}
@@ -75,13 +74,11 @@ func (g *gpuExecutor) Held() int64 { return g.queue.Held() }
 // Machine runs prepared streams on real devices.
 type Machine struct {
 	*tasks.Machine
-	Keep  bool    // inputs stay on a GPU once a task has brought them there
 	Watch Watcher // of the GPUs; nil for none
 
 	opened map[caseKey]*tasks.Work
 	works  []*tasks.Work        // by task
 	queues map[int]*tasks.Queue // by device: opened for the first stream, and used by all until the GPU is lost
-	kept   bool                 // the queues keep inputs
 }
 
 // Open makes the inputs of all tasks of a stream.
@@ -135,22 +132,9 @@ func (r *Machine) closeQueues() error {
 
 // Run runs the stream on the devices under a policy.
 func (r *Machine) Run(ctx context.Context, p *Prepared, policy Policy) (Result, error) {
-	if r.kept != r.Keep {
-		if err := r.closeQueues(); err != nil {
-			return Result{}, err
-		}
-		r.kept = r.Keep
-	}
 	s := Stream{Devices: p.Devices, Jobs: slices.Clone(p.Jobs), Kinds: len(p.Kinds), Policy: policy, Watch: r.Watch}
-	data := map[*tasks.Work]*Data{}
-	for i := range s.Jobs {
-		j, w := &s.Jobs[i], r.works[i]
-		if j.Memory = w.DeviceBytes(); r.Keep && j.Memory > 0 {
-			if data[w] == nil {
-				data[w] = &Data{Bytes: w.Cost.In}
-			}
-			j.Input = data[w]
-		}
+	for i, w := range r.works {
+		s.Jobs[i].Memory = w.DeviceBytes()
 	}
 	distinct := slices.Collect(maps.Values(r.opened))
 	for d, device := range p.Devices {
@@ -159,7 +143,7 @@ func (r *Machine) Run(ctx context.Context, p *Prepared, policy Policy) (Result, 
 			continue
 		}
 		if r.queues[d] == nil {
-			q, err := r.NewQueue(ctx, device.Name, device.Slots, distinct, r.Keep)
+			q, err := r.NewQueue(ctx, device.Name, device.Slots, distinct)
 			if err != nil {
 				return Result{}, err
 			}

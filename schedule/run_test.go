@@ -205,7 +205,6 @@ func TestGPULostInMidRun(t *testing.T) {
 	half := Policy{Name: "half", Predict: p.Model, Fixed: func(j *Job) int { return j.ID % 2 }}
 	losses, onGPU := 0, 0
 	for n := range 16 {
-		r.Keep = n/2%2 == 1
 		policy := half
 		if n%2 == 1 {
 			policy = Ours(p.Model)
@@ -248,36 +247,30 @@ func TestGPUOfLittleMemory(t *testing.T) {
 		largest = max(largest, w.DeviceBytes())
 	}
 	always := Always("cuda:0", 1, p.Model)
-	for _, keep := range []bool{false, true} {
-		r.Keep = keep
-		if err := r.closeQueues(); err != nil {
-			t.Fatal(err)
+	tick := make(chan time.Time)
+	r.Watch = Watch([]func() Reading{nil, func() Reading { return Reading{There: true, Free: 1, Utilisation: -1} }}, tick)
+	for _, policy := range []Policy{always, Ours(p.Model)} {
+		c.Reset()
+		c.Memory(largest - 1)
+		result, err := r.Run(ctx, p, policy)
+		if err != nil || result.Lost != nil {
+			t.Fatalf("%s: %v, %v", policy.Name, err, result.Lost)
 		}
-		tick := make(chan time.Time)
-		r.Watch = Watch([]func() Reading{nil, func() Reading { return Reading{There: true, Free: 1, Utilisation: -1} }}, tick)
-		for _, policy := range []Policy{always, Ours(p.Model)} {
-			c.Reset()
-			c.Memory(largest - 1)
-			result, err := r.Run(ctx, p, policy)
-			if err != nil || result.Lost != nil {
-				t.Fatalf("%s: %v, %v", policy.Name, err, result.Lost)
-			}
-			once(t, &p.Simulation, result)
-			there := 0
-			for _, d := range result.Done {
-				if there += d.Device; d.Device != Host && d.Job.Memory >= largest {
-					t.Errorf("%s: a task of %d bytes ran on the GPU", policy.Name, d.Job.Memory)
-				}
-			}
-			if policy.Fixed != nil && (there == 0 || result.Counts.NoRoom == 0 || result.Counts.NoRoom+there != len(p.Jobs)) {
-				t.Errorf("keep %v: %d of %d tasks ran on the GPU, %d had no room", keep, there, len(p.Jobs), result.Counts.NoRoom)
-			}
-			if policy.Name == "ours" && strings.Contains(strings.Join(c.Calls(), " "), "gs_stream_create") {
-				t.Error("the second stream opened a queue")
+		once(t, &p.Simulation, result)
+		there := 0
+		for _, d := range result.Done {
+			if there += d.Device; d.Device != Host && d.Job.Memory >= largest {
+				t.Errorf("%s: a task of %d bytes ran on the GPU", policy.Name, d.Job.Memory)
 			}
 		}
-		c.Memory(0)
+		if policy.Fixed != nil && (there == 0 || result.Counts.NoRoom == 0 || result.Counts.NoRoom+there != len(p.Jobs)) {
+			t.Errorf("%d of %d tasks ran on the GPU, %d had no room", there, len(p.Jobs), result.Counts.NoRoom)
+		}
+		if policy.Name == "ours" && strings.Contains(strings.Join(c.Calls(), " "), "gs_stream_create") {
+			t.Error("the second stream opened a queue")
+		}
 	}
+	c.Memory(0)
 }
 
 // What NVML says counts where it is a fact, or where our own tasks cannot be the cause.

@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -22,8 +23,8 @@ type Arrays struct {
 	// Layout returns the inputs and the result.
 	Layout func(s Shape, dtype string) (in []Array, out Array)
 
-	// Reference is element i of the result in float64, and the sum of the absolute values
-	// of what is added up there, to which rounding errors are relative.
+	// Reference is element i of the result in float64, and the sum of the absolute values of what is added up there, to
+	// which rounding errors are relative.
 	Reference func(s Shape, in []View, i int) (value, size float64)
 
 	// Error is the rounding error that is allowed, relative to size.
@@ -32,6 +33,12 @@ type Arrays struct {
 	CPU map[string]CPUWay // by the variant
 	GPU map[string]GPUWay
 }
+
+// CPUWay prepares a way on the CPU: run does the task once, and close, which may be nil, frees what was made for it.
+type CPUWay func(t *cpu.Team, s Shape, in []View, out View) (run func() error, close func(), err error)
+
+// GPUWay prepares a way on a GPU: launch queues it on a stream. in and out are device memory.
+type GPUWay func(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, dtype string) (launch func(*cuda.Stream) error, close func() error, err error)
 
 // Array is numbers of a type.
 type Array struct {
@@ -49,19 +56,20 @@ func elementBytes(dtype string) int {
 	return 4
 }
 
-// CPUWay prepares a way on the CPU: run does the task once, and close, which may be nil,
-// frees what was made for it.
-type CPUWay func(t *cpu.Team, s Shape, in []View, out View) (run func() error, close func(), err error)
-
 // View is an array in host memory.
 type View struct {
 	Array
 	Memory *cpu.Memory
+	pinned *cuda.HostBuffer // a copy that GPUs read; nil if none is needed
 }
 
+func (v View) bytes() []byte { return v.Memory.Bytes()[:v.Bytes()] }
+
 // Float32 returns the values of a float32 array.
-func (v View) Float32() []float32 {
-	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(v.Memory.Bytes()))), v.Len)
+func (v View) Float32() []float32 { return floats(v.Memory.Bytes(), v.Len) }
+
+func floats(b []byte, n int) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), n)
 }
 
 // Words returns the values of a bfloat16 array as they are stored.
@@ -77,8 +85,7 @@ func (v View) At(i int) float64 {
 	return float64(v.Float32()[i])
 }
 
-// fill writes random numbers from -1 to 1 that depend on the seed only. Zeros would be
-// faster: they take less power.
+// fill writes random numbers from -1 to 1 that depend on the seed only. Zeros would be faster: they take less power.
 func (v View) fill(seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 0x7461736b73)) // "tasks"
 	next := func() float32 { return float32(int32(random.Uint32())) * 0x1p-31 }
@@ -94,6 +101,70 @@ func (v View) fill(seed uint64) {
 	}
 }
 
+// memory makes an array, of random numbers if it is the i-th input, from 1; 0 is a result.
+func (m *Machine) memory(a Array, i int) (View, error) {
+	memory, err := cpu.NewMemory(a.Bytes())
+	if err != nil {
+		return View{}, err
+	}
+	if m.Team != nil {
+		m.Team.Place(memory)
+	}
+	v := View{Array: a, Memory: memory}
+	if i > 0 {
+		v.fill(uint64(i))
+	}
+	return v, nil
+}
+
+// sharedKey names memory that work shares: the i-th array of all work in a type with so many bits in its length.
+type sharedKey struct {
+	dtype   string
+	i, bits int
+}
+
+// shared is memory for the arrays of all shapes that are longer than half of it: inputs of one number hold the same
+// random numbers in all shapes, and a result is compared before the next task runs.
+func (m *Machine) shared(a Array, i int) (View, error) {
+	k := sharedKey{a.DType, i, bits.Len(uint(max(a.Len, 1) - 1))}
+	v, ok := m.arrays[k]
+	if !ok {
+		var err error
+		if v, err = m.memory(Array{1 << k.bits, k.dtype}, i); err != nil {
+			return v, err
+		}
+		if i > 0 && len(m.GPUs) > 0 { // any GPU reads what one has pinned
+			if err := v.pin(m.GPUs[0]); err != nil {
+				return v, errors.Join(err, v.free())
+			}
+		}
+		m.arrays[k] = v
+	}
+	v.Array = a
+	return v, nil
+}
+
+// pin makes the copy that GPUs read.
+func (v *View) pin(g *GPUDevice) (err error) {
+	if v.pinned == nil {
+		defer annotate.Range("allocate pinned memory", nvtx.Cyan)()
+		if v.pinned, err = g.Device.AllocHost(v.Bytes()); err == nil {
+			copy(v.pinned.Bytes(), v.bytes())
+		}
+	}
+	return err
+}
+
+func (v *View) free() (err error) {
+	if v.Memory != nil {
+		v.Memory.Free()
+	}
+	if v.pinned != nil {
+		err = v.pinned.Free()
+	}
+	return err
+}
+
 // checked is how many elements of a result are compared after each run.
 const checked = 64
 
@@ -101,7 +172,6 @@ const checked = 64
 type openArrays struct {
 	m     *Machine
 	task  *Task
-	of    *Arrays
 	shape Shape
 	dtype string
 	in    []View
@@ -113,78 +183,10 @@ type openArrays struct {
 	shared bool // the machine frees the arrays
 }
 
-// memory makes an array, of random numbers if it is the i-th input, from 1; 0 is a result.
-func (m *Machine) memory(a Array, i int) (*cpu.Memory, error) {
-	memory, err := cpu.NewMemory(a.Bytes())
-	if err != nil {
-		return nil, err
-	}
-	if m.Team != nil {
-		m.Team.Place(memory)
-	}
-	if i > 0 {
-		View{a, memory}.fill(uint64(i))
-	}
-	return memory, nil
-}
-
-// sharedKey names memory that work shares.
-type sharedKey struct {
-	dtype string
-	i     int
-	bits  int // of the number of elements
-}
-
-// sharedKeyOf names the memory of the i-th array of work, as memory counts them.
-func sharedKeyOf(a Array, i int) sharedKey {
-	return sharedKey{a.DType, i, bits.Len(uint(max(a.Len, 1) - 1))}
-}
-
-// array is as long as the longest that shares the memory.
-func (k sharedKey) array() Array { return Array{1 << k.bits, k.dtype} }
-
-// shared returns the memory of the arrays of all shapes that are longer than half of it: inputs of one number hold the
-// same random numbers in all shapes, and a result is compared before the next task runs.
-func (m *Machine) shared(a Array, i int) (*cpu.Memory, error) {
-	k := sharedKeyOf(a, i)
-	if m.arrays[k] == nil {
-		memory, err := m.memory(k.array(), i)
-		if err != nil {
-			return nil, err
-		}
-		if m.arrays == nil {
-			m.arrays = map[sharedKey]*cpu.Memory{}
-		}
-		m.arrays[k] = memory
-	}
-	return m.arrays[k], nil
-}
-
-// sharedPinned returns a copy of shared memory of an input, in pinned memory, which any GPU reads.
-func (m *Machine) sharedPinned(g *GPUDevice, a Array, i int) (*cuda.HostBuffer, error) {
-	k := sharedKeyOf(a, i)
-	if m.pinned[k] == nil {
-		memory, err := m.shared(a, i)
-		if err != nil {
-			return nil, err
-		}
-		h, err := g.Device.AllocHost(k.array().Bytes())
-		if err != nil {
-			return nil, err
-		}
-		copy(h.Bytes(), memory.Bytes())
-		if m.pinned == nil {
-			m.pinned = map[sharedKey]*cuda.HostBuffer{}
-		}
-		m.pinned[k] = h
-	}
-	return m.pinned[k], nil
-}
-
 // open makes random inputs, and the reference of some elements. With shared, arrays are in memory that the machine has
 // for all work: see [Machine.shared].
 func (a *Arrays) open(ctx context.Context, m *Machine, t *Task, s Shape, dtype string, shared bool) (_ Opened, err error) {
-	o := &openArrays{m: m, task: t, of: a, shape: s, dtype: dtype, shared: shared}
+	o := &openArrays{m: m, task: t, shape: s, dtype: dtype, shared: shared}
 	defer func() {
 		if err != nil {
 			o.Close()
@@ -196,8 +198,8 @@ func (a *Arrays) open(ctx context.Context, m *Machine, t *Task, s Shape, dtype s
 	}
 	in, out := a.Layout(s, dtype)
 	for i, array := range in {
-		v := View{Array: array}
-		if v.Memory, err = memory(array, i+1); err != nil {
+		v, err := memory(array, i+1)
+		if err != nil {
 			return nil, err
 		}
 		o.in = append(o.in, v)
@@ -205,8 +207,7 @@ func (a *Arrays) open(ctx context.Context, m *Machine, t *Task, s Shape, dtype s
 			return nil, context.Cause(ctx)
 		}
 	}
-	o.out = View{Array: out}
-	if o.out.Memory, err = memory(out, 0); err != nil {
+	if o.out, err = memory(out, 0); err != nil {
 		return nil, err
 	}
 	random := rand.New(rand.NewPCG(uint64(out.Len), 1))
@@ -224,21 +225,26 @@ func (a *Arrays) open(ctx context.Context, m *Machine, t *Task, s Shape, dtype s
 	return o, nil
 }
 
-func (o *openArrays) Close() error {
-	for _, v := range append(o.in, o.out) {
-		if v.Memory != nil && !o.shared {
-			v.Memory.Free()
-		}
+func (o *openArrays) Close() (err error) {
+	if o.shared {
+		return nil
 	}
-	return nil
+	for _, v := range append(o.in, o.out) {
+		err = errors.Join(err, v.free())
+	}
+	return err
 }
 
 // Prepare makes a way ready.
 func (o *openArrays) Prepare(ctx context.Context, w Way, device string, memory predict.Memory) (Ready, error) {
 	if w.Device == GPU {
-		return o.prepareGPU(w, device, memory)
+		g := o.m.gpu(device)
+		if g == nil {
+			return nil, fmt.Errorf("GPU %s is not open", device)
+		}
+		return o.prepareGPU(w, g.slot, memory)
 	}
-	run, close, err := o.of.CPU[w.Variant](o.m.Team, o.shape, o.in, o.out)
+	run, close, err := o.task.Arrays.CPU[w.Variant](o.m.Team, o.shape, o.in, o.out)
 	if err != nil {
 		return nil, err
 	}
@@ -252,22 +258,17 @@ type hostRun struct {
 	close func()
 }
 
-func (r *hostRun) Run(context.Context) (Times, error) {
-	for _, i := range r.at {
-		r.out.Float32()[i] = float32(math.NaN())
-	}
-	times := unknown()
+func (r *hostRun) Run(context.Context) (t Times, err error) {
+	r.spoil(r.out.Float32())
 	defer annotate.Range("compute on the CPU", nvtx.Blue)()
 	start := time.Now()
-	err := r.run()
-	times.Wall = microseconds(time.Since(start))
-	times.Kernel = times.Wall
-	return times, err
+	err = r.run()
+	t.Wall = microseconds(time.Since(start))
+	t.Kernel = t.Wall
+	return t, err
 }
 
-func (r *hostRun) Check(context.Context) error {
-	return r.compare(func(i int) (float64, error) { return r.out.At(i), nil })
-}
+func (r *hostRun) Check(context.Context) error { return r.compare(r.out.Float32()) }
 
 func (r *hostRun) Close() error {
 	if r.close != nil {
@@ -276,14 +277,17 @@ func (r *hostRun) Close() error {
 	return nil
 }
 
+// spoil overwrites the elements of a result that are compared, so that a run that computes nothing is found.
+func (o *openArrays) spoil(result []float32) {
+	for _, i := range o.at {
+		result[i] = float32(math.NaN())
+	}
+}
+
 // compare compares some elements of a result with the reference.
-func (o *openArrays) compare(value func(i int) (float64, error)) error {
+func (o *openArrays) compare(result []float32) error {
 	for n, i := range o.at {
-		got, err := value(i)
-		if err != nil {
-			return err
-		}
-		if !(math.Abs(got-o.want[n]) <= o.error[n]) {
+		if got := float64(result[i]); !(math.Abs(got-o.want[n]) <= o.error[n]) {
 			return fmt.Errorf("element %d of %s of %s is %g; expected %g within %.2g", i, o.task.Name, o.shape, got, o.want[n], o.error[n])
 		}
 	}

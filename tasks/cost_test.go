@@ -45,11 +45,11 @@ func TestWork(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := cost.work(c.task, c.dtype, c.memory, true, &c.on)
+		got := cost.work(c.task, c.dtype, c.memory, &c.on)
 		if c.want.FLOPs == 0 {
 			c.want.FLOPs, c.want.Bytes, c.want.Steps = got.FLOPs, got.Bytes, got.Steps
 		}
-		c.want.Task, c.want.DType, c.want.Memory, c.want.Cold = c.task, c.dtype, c.memory, true
+		c.want.Task, c.want.DType, c.want.Memory = c.task, c.dtype, c.memory
 		if math.Abs(got.Idle-c.want.Idle) < 1e-9 {
 			c.want.Idle = got.Idle
 		}
@@ -62,12 +62,12 @@ func TestWork(t *testing.T) {
 // A sample has each part of a time in its own column.
 func TestSampleParts(t *testing.T) {
 	b := Bench{Machine: &Machine{Name: "here"}}
-	c := Case{Task: vectorAdd(), Shape: Shape{{"n", 8}}, DType: Float32, Device: "cuda:0", Way: Way{Variant: Tuned}, Memory: MemoryPinned}
+	c := Case{Turn: Turn{Task: vectorAdd(), Shape: Shape{{"n", 8}}, DType: Float32}, Device: "cuda:0", Way: Way{Variant: Tuned}, Memory: MemoryPinned}
 	cost, err := c.Task.Cost(c.Shape, c.DType)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := b.sample(c, cost, 3, Times{Submit: 1, H2D: 2, Kernel: math.NaN(), D2H: 4, Wall: 5})
+	s := b.sample(c, cost, 3, Times{Submit: 1, H2D: 2, D2H: 4, Wall: 5})
 	if s.SubmitUs != 1 || s.H2DUs != 2 || s.KernelUs != 0 || s.D2HUs != 4 || s.Us != 5 || s.Repeat != 3 || s.Machine != "here" || s.Shape != "n=8" || s.BytesIn != 64 || s.BytesOut != 32 {
 		t.Errorf("%+v", s)
 	}

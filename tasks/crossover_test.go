@@ -1,9 +1,7 @@
 package tasks
 
 import (
-	"bytes"
 	"context"
-	"encoding/csv"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -80,25 +78,6 @@ func TestLineOf(t *testing.T) {
 	}
 }
 
-// Between are shapes next to those where the devices take similar times, and no others.
-func TestBetween(t *testing.T) {
-	s := Suite{Tasks: []*Task{vectorAdd()}, Devices: []string{CPU, "cuda:0"}, Repeat: 1, Rounds: 1}
-	turns := s.Between(line(100, 0.002, 0)) // the ratio is within 3 from n = 4096 on up to 2^16
-	if len(turns) == 0 {
-		t.Fatal("no shapes between")
-	}
-	for _, turn := range turns {
-		n := float64(turn.Shape.Get("n"))
-		below := math.Pow(2, math.Floor(math.Log2(n)))
-		if ratio := (100 + 0.002*below) / (0.01 * below); ratio > 3.01 || ratio < 0.33 {
-			t.Errorf("%s is measured, though the GPU takes %.2f of the CPU's time at the size before", turn.Shape, ratio)
-		}
-	}
-	if far := s.Between(line(1e6, 1, 0)); len(far) != 0 {
-		t.Errorf("%d shapes between where one device is far faster", len(far))
-	}
-}
-
 // The tables of notebooks have medians in milliseconds.
 func TestProfiles(t *testing.T) {
 	samples := line(100, 0.002, 0)
@@ -107,13 +86,9 @@ func TestProfiles(t *testing.T) {
 			samples[i].Memory = MemoryPageable
 		}
 	}
-	var b bytes.Buffer
-	if err := Profiles[0].Write(&b, samples); err != nil {
-		t.Fatal(err)
-	}
-	rows, err := csv.NewReader(&b).ReadAll()
-	if err != nil || len(rows) != 12 {
-		t.Fatalf("%d rows, %v", len(rows), err)
+	rows := Profiles[0].Table(samples)
+	if len(rows) != 12 {
+		t.Fatalf("%d rows", len(rows))
 	}
 	if fmt.Sprint(rows[0][:3]) != "[size cpu_time_ms gpu_time_ms]" || fmt.Sprint(rows[1]) != "[1024 0.01024 0.102048 0.051024 0.0204096 0.0204096  ]" {
 		t.Errorf("%q\n%q", rows[0], rows[1])
@@ -160,7 +135,7 @@ func TestShares(t *testing.T) {
 		t.Fatalf("sizes %v", sizes)
 	}
 	for i, s := range shares {
-		if math.Abs(s.H2D-50) > 1e-6 || math.Abs(s.Kernel-20) > 1e-6 || math.Abs(s.D2H-20) > 1e-6 || math.Abs(s.Rest-10) > 1e-6 {
+		if math.Abs(s[0]-50) > 1e-6 || math.Abs(s[1]-20) > 1e-6 || math.Abs(s[2]-20) > 1e-6 || math.Abs(s[3]-10) > 1e-6 {
 			t.Errorf("%d: %+v", sizes[i], s)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 
@@ -11,16 +12,59 @@ import (
 	"gpt2scope/predict"
 )
 
-// Curve is the medians of a time along a line of shapes.
-type Curve struct {
-	Device string
-	Memory predict.Memory
-	Time   string // TimeWall, TimeKernel, TimeH2D, TimeD2H
-	Sizes  []int  // ascending
-	Us     []float64
+// Crossover is the size from which on a GPU is faster than the CPU, along a line of shapes that
+// differ in one size.
+type Crossover struct {
+	Machine string         `json:"machine"`
+	Task    string         `json:"task"`
+	DType   string         `json:"dtype"`
+	Line    string         `json:"line"`   // the shape, with * for the size that varies: "n=*"
+	Device  string         `json:"device"` // "cuda:0"
+	Memory  predict.Memory `json:"memory"` // of the GPU's data
+	Faster  string         `json:"faster"` // "cpu", "gpu", or "both": which device is faster where
+
+	// Size is where the two take the same time, Low to High its 95 % interval by bootstrap of
+	// the repeats; null where one device is faster at all sizes.
+	Size *float64 `json:"size"`
+	Low  *float64 `json:"low"`
+	High *float64 `json:"high"`
+
+	// Sizes is how many sizes were measured on both devices, and Exceptions at how many of them the
+	// medians say otherwise: times may cross several times.
+	Sizes      int `json:"sizes"`
+	Exceptions int `json:"exceptions"`
 }
 
-// What a curve is of.
+// Lines of shapes that differ in one size, which is a position, or in squares in all three.
+func lineOf(s Shape) (line string, size int) {
+	vary := map[string]bool{}
+	switch {
+	case s.Get("m") > 0 && s.Get("m") == s.Get("n") && s.Get("n") == s.Get("k"):
+		vary = map[string]bool{"m": true, "n": true, "k": true}
+		size = s.Get("m")
+	default:
+		for _, name := range []string{"t", "m", "n", "past", "b"} {
+			if v := s.Get(name); v > 0 {
+				vary[name], size = true, v
+				break
+			}
+		}
+		if s.Get("past") > 0 && s.Get("t") == 0 { // decode: over the batch
+			vary, size = map[string]bool{"b": true}, s.Get("b")
+		}
+	}
+	var parts []string
+	for _, d := range s {
+		text := Shape{d}.String()
+		if vary[d.Name] {
+			text = d.Name + "=*"
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, ","), size
+}
+
+// What times are of.
 const (
 	TimeWall   = "wall"
 	TimeKernel = "kernel"
@@ -28,44 +72,29 @@ const (
 	TimeD2H    = "d2h"
 )
 
-// Chart is what was measured along a line of shapes on a machine: the tuned, warm ways.
-type Chart struct {
-	Machine, Task, DType string
-	Line                 string // see [Crossover]
-	Curves               []Curve
-	Crossovers           []Crossover
-}
-
-// Find returns a curve, nil if it was not measured.
-func (c *Chart) Find(device string, memory predict.Memory, time string) *Curve {
-	for i := range c.Curves {
-		if k := &c.Curves[i]; k.Device == device && k.Memory == memory && k.Time == time {
-			return k
-		}
-	}
-	return nil
-}
-
-// GPUs lists the GPUs of a chart.
-func (c *Chart) GPUs() []string {
-	found := map[string]bool{}
-	for _, k := range c.Curves {
-		if kindOf(k.Device) == GPU {
-			found[k.Device] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(found))
-}
-
-// Charts returns for each task, type and machine the line of shapes with the most sizes.
-func Charts(samples []Sample, seed uint64) []Chart {
-	type where struct{ machine, task, dtype, line string }
-	type what struct {
+// lineKey names a line of shapes of a task on a machine, and curveKey a time that was measured along it.
+type (
+	lineKey  struct{ machine, task, dtype, line string }
+	curveKey struct {
 		device string
 		memory predict.Memory
 		time   string
 	}
-	all := map[where]map[what]map[int][]float64{}
+	curve map[int][]float64 // by size
+)
+
+// medians returns the sizes of a curve and the median of each.
+func (c curve) medians() (sizes []int, us []float64) {
+	sizes = slices.Sorted(maps.Keys(c))
+	for _, size := range sizes {
+		us = append(us, stats.MedianOf(c[size]))
+	}
+	return sizes, us
+}
+
+// linesOf sorts the times of the tuned, warm samples into curves.
+func linesOf(samples []Sample) map[lineKey]map[curveKey]curve {
+	all := map[lineKey]map[curveKey]curve{}
 	for i := range samples {
 		s := &samples[i]
 		shape, err := ParseShape(s.Shape)
@@ -73,55 +102,182 @@ func Charts(samples []Sample, seed uint64) []Chart {
 			continue
 		}
 		line, size := lineOf(shape)
-		k := where{s.Machine, s.Task, s.DType, line}
+		k := lineKey{s.Machine, s.Task, s.DType, line}
 		if all[k] == nil {
-			all[k] = map[what]map[int][]float64{}
+			all[k] = map[curveKey]curve{}
 		}
 		for time, us := range map[string]float64{TimeWall: s.Us, TimeKernel: s.KernelUs, TimeH2D: s.H2DUs, TimeD2H: s.D2HUs} {
-			w := what{s.Device, s.Memory, time}
+			at := curveKey{s.Device, s.Memory, time}
 			if !(us > 0) {
 				continue
 			}
-			if all[k][w] == nil {
-				all[k][w] = map[int][]float64{}
+			if all[k][at] == nil {
+				all[k][at] = curve{}
 			}
-			all[k][w][size] = append(all[k][w][size], us)
+			all[k][at][size] = append(all[k][at][size], us)
 		}
 	}
-	best := map[where]where{} // without the line
-	sizes := func(k where) int {
-		n := 0
+	return all
+}
+
+const (
+	resamples  = 300 // bootstrap samples of an interval
+	leastSizes = 3   // that two curves must share
+)
+
+// Crossovers finds them for each line of shapes and each kind of memory. The interval depends on the seed only.
+func Crossovers(samples []Sample, seed uint64) []Crossover {
+	return crossovers(linesOf(samples), seed)
+}
+
+func crossovers(all map[lineKey]map[curveKey]curve, seed uint64) []Crossover {
+	out := []Crossover{}
+	random := rand.New(rand.NewPCG(seed, 0x63726f7373)) // "cross"
+	for _, k := range slices.SortedFunc(maps.Keys(all), func(a, b lineKey) int {
+		return cmp.Or(cmp.Compare(a.machine, b.machine), cmp.Compare(a.task, b.task), cmp.Compare(a.dtype, b.dtype),
+			cmp.Compare(a.line, b.line))
+	}) {
+		host := all[k][curveKey{CPU, MemoryHost, TimeWall}]
+		for _, at := range slices.SortedFunc(maps.Keys(all[k]), func(a, b curveKey) int {
+			return cmp.Or(cmp.Compare(a.device, b.device), cmp.Compare(a.memory, b.memory))
+		}) {
+			gpu := maps.Clone(all[k][at])
+			maps.DeleteFunc(gpu, func(size int, _ []float64) bool { return host[size] == nil })
+			if kindOf(at.device) != GPU || at.time != TimeWall || len(gpu) < leastSizes {
+				continue
+			}
+			c := Crossover{Machine: k.machine, Task: k.task, DType: k.dtype, Line: k.line, Device: at.device, Memory: at.memory}
+			c.find(host, gpu, random)
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// find finds where the times of a GPU, at sizes that the host has too, cross those of the host.
+func (c *Crossover) find(host, gpu curve, random *rand.Rand) {
+	sizes := slices.Sorted(maps.Keys(gpu))
+	ratio := func(draw func([]float64) float64) []float64 { // log of GPU over CPU
+		r := make([]float64, len(sizes))
+		for i, size := range sizes {
+			r[i] = math.Log(draw(gpu[size]) / draw(host[size]))
+		}
+		return r
+	}
+	medians := ratio(stats.MedianOf[float64])
+	size, faster := crossing(sizes, medians)
+	c.Faster, c.Sizes = faster, len(sizes)
+	for i, r := range medians {
+		if onGPU := faster == "gpu" || faster == "both" && float64(sizes[i]) > size; onGPU != (r < 0) {
+			c.Exceptions++
+		}
+	}
+	if faster != "both" {
+		return
+	}
+	var found []float64
+	for range resamples {
+		drawn, f := crossing(sizes, ratio(func(x []float64) float64 {
+			again := make([]float64, len(x))
+			for i := range again {
+				again[i] = x[random.IntN(len(x))]
+			}
+			return stats.MedianOf(again)
+		}))
+		if f == "both" {
+			found = append(found, drawn)
+		}
+	}
+	slices.Sort(found)
+	low, high := stats.Quantile(found, 0.025), stats.Quantile(found, 0.975)
+	c.Size, c.Low, c.High = &size, &low, &high
+}
+
+// crossing returns the size at which the log of the ratio of times changes its sign: of all
+// changes the one that leaves the least wrong choices, with a straight line between two sizes
+// in logarithms.
+func crossing(sizes []int, ratio []float64) (size float64, faster string) {
+	// Wrong choices if the GPU is taken from sizes[i] on, weighted by how much slower it is.
+	best, at := math.Inf(1), 0
+	for i := range len(sizes) + 1 {
+		cost := 0.0
+		for j, r := range ratio {
+			if j < i {
+				cost += max(0, -r) // the CPU, though the GPU is faster
+			} else {
+				cost += max(0, r)
+			}
+		}
+		if cost < best {
+			best, at = cost, i
+		}
+	}
+	switch at {
+	case 0:
+		return 0, "gpu"
+	case len(sizes):
+		return 0, CPU
+	}
+	x0, x1, y0, y1 := math.Log(float64(sizes[at-1])), math.Log(float64(sizes[at])), ratio[at-1], ratio[at]
+	x := (x0 + x1) / 2
+	if y0 > 0 && y1 < 0 {
+		x = x0 + (x1-x0)*y0/(y0-y1)
+	}
+	return math.Exp(x), "both"
+}
+
+// Chart is what was measured along a line of shapes on a machine: the tuned, warm ways.
+type Chart struct {
+	Machine, Task, DType string
+	Line                 string // see [Crossover]
+	Crossovers           []Crossover
+
+	curves map[curveKey]curve
+}
+
+// Find returns the sizes and medians of a curve, nil if it was not measured.
+func (c *Chart) Find(device string, memory predict.Memory, time string) (sizes []int, us []float64) {
+	return c.curves[curveKey{device, memory, time}].medians()
+}
+
+// GPUs lists the GPUs of a chart.
+func (c *Chart) GPUs() []string {
+	found := map[string]bool{}
+	for k := range c.curves {
+		if kindOf(k.device) == GPU {
+			found[k.device] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// Charts returns for each task, type and machine the line of shapes with the most sizes.
+func Charts(samples []Sample, seed uint64) []Chart {
+	all := linesOf(samples)
+	sizes := func(k lineKey) (n int) {
 		for _, c := range all[k] {
 			n = max(n, len(c))
 		}
 		return n
 	}
+	best := map[lineKey]lineKey{} // by the key without the line
 	for k := range all {
-		of := where{k.machine, k.task, k.dtype, ""}
+		of := k
+		of.line = ""
 		now, ok := best[of]
 		if !ok || cmp.Or(sizes(k)-sizes(now), strings.Compare(k.line, now.line)) > 0 {
 			best[of] = k
 		}
 	}
-	crossovers := Crossovers(samples, seed)
+	crossovers := crossovers(all, seed)
 	var out []Chart
 	for _, k := range best {
 		if sizes(k) < 2 {
 			continue
 		}
-		c := Chart{Machine: k.machine, Task: k.task, DType: k.dtype, Line: k.line}
-		for w, times := range all[k] {
-			curve := Curve{Device: w.device, Memory: w.memory, Time: w.time, Sizes: slices.Sorted(maps.Keys(times))}
-			for _, size := range curve.Sizes {
-				curve.Us = append(curve.Us, stats.MedianOf(times[size]))
-			}
-			c.Curves = append(c.Curves, curve)
-		}
-		slices.SortFunc(c.Curves, func(a, b Curve) int {
-			return cmp.Or(strings.Compare(a.Device, b.Device), cmp.Compare(a.Memory, b.Memory), strings.Compare(a.Time, b.Time))
-		})
+		c := Chart{Machine: k.machine, Task: k.task, DType: k.dtype, Line: k.line, curves: all[k]}
 		for _, x := range crossovers {
-			if x.Machine == k.machine && x.Task == k.task && x.DType == k.dtype && x.Line == k.line {
+			if k == (lineKey{x.Machine, x.Task, x.DType, x.Line}) {
 				c.Crossovers = append(c.Crossovers, x)
 			}
 		}
@@ -137,33 +293,21 @@ func Charts(samples []Sample, seed uint64) []Chart {
 	return out
 }
 
-// Share is how a run on a GPU divides, in percent of its wall time; Rest is what is in none of
-// the parts, such as waiting and launching.
-type Share struct{ H2D, Kernel, D2H, Rest float64 }
-
-// Shares divides the runs from one kind of memory, by size.
-func (c *Chart) Shares(device string, memory predict.Memory) (sizes []int, shares []Share) {
-	wall := c.Find(device, memory, TimeWall)
-	if wall == nil {
-		return nil, nil
-	}
-	at := func(time string, size int) float64 {
-		if k := c.Find(device, memory, time); k != nil {
-			if i, ok := slices.BinarySearch(k.Sizes, size); ok {
-				return k.Us[i]
-			}
+// Shares divides the runs from one kind of memory: by size, the percent of the wall time that the copy to the GPU, the
+// kernels, the copy back, and the rest take, such as waiting and launching.
+func (c *Chart) Shares(device string, memory predict.Memory) (sizes []int, shares [][4]float64) {
+	for _, size := range slices.Sorted(maps.Keys(c.curves[curveKey{device, memory, TimeWall}])) {
+		var us [4]float64
+		for i, time := range []string{TimeH2D, TimeKernel, TimeD2H, TimeWall} {
+			us[i] = stats.MedianOf(c.curves[curveKey{device, memory, time}][size])
 		}
-		return math.NaN()
-	}
-	for i, size := range wall.Sizes {
-		h, k, d := at(TimeH2D, size), at(TimeKernel, size), at(TimeD2H, size)
-		if math.IsNaN(h + k + d) {
+		if min(us[0], us[1], us[2]) == 0 {
 			continue
 		}
-		sum := max(wall.Us[i], h+k+d) // medians of parts may sum to more than that of the whole
-		s := Share{100 * h / sum, 100 * k / sum, 100 * d / sum, 0}
-		s.Rest = 100 - s.H2D - s.Kernel - s.D2H
-		sizes, shares = append(sizes, size), append(shares, s)
+		parts := us[0] + us[1] + us[2]
+		sum := max(us[3], parts) // medians of parts may sum to more than that of the whole
+		sizes = append(sizes, size)
+		shares = append(shares, [4]float64{100 * us[0] / sum, 100 * us[1] / sum, 100 * us[2] / sum, 100 * (sum - parts) / sum})
 	}
 	return sizes, shares
 }

@@ -17,24 +17,97 @@ import (
 	"gpt2scope/predict"
 )
 
-// This file has what the tasks that run GPT-2 share. Their shapes end in the geometry, so that
-// they say what a task costs without a model: l layers, c channels, v tokens in the vocabulary.
-// Heads are 64 wide, and the MLP is four times as wide as the model, as in all of GPT-2.
+// This file has the tasks that run GPT-2. Their shapes end in the geometry, so that they say what a task costs without
+// a model: l layers, c channels, v tokens in the vocabulary. Heads are 64 wide, and the MLP is four times as wide as
+// the model, as in all of GPT-2.
 
-// Geometry is that of the shipped model, of which the tasks that run GPT-2 have their sizes
-// unless [ForModel] chooses another.
-var Geometry = gpt2.Config{Layers: 6, Channels: 384, Heads: 6, Positions: 1024, Vocab: 257, Inner: 1536, Epsilon: 1e-5, Tied: true, ScaleWeights: true, BOS: -1, EOS: -1}
+// Geometry is that of the shipped model, of which the tasks that run GPT-2 have their sizes unless [ForModel] chooses
+// another.
+var Geometry = gpt2.Config{Layers: 6, Channels: 384, Heads: 6, Positions: 1024, Vocab: 257, Inner: 1536, Epsilon: 1e-5,
+	Tied: true, ScaleWeights: true, BOS: -1, EOS: -1}
 
 // headSize is HS of all sizes of GPT-2.
 const headSize = 64
 
-// modelDims is the end of a shape.
-func modelDims(layers int, c gpt2.Config) Shape {
-	return Shape{{"l", layers}, {"c", c.Channels}, {"v", c.Vocab}}
+// modelWork is a pass over ids of each sequence after past tokens, and steps of one token after it.
+type modelWork struct{ batch, past, ids, steps int }
+
+func (w modelWork) context() int { return w.past + w.ids + w.steps }
+
+func (w modelWork) pass() gpt2.Pass {
+	return gpt2.Pass{Batch: w.batch, Tokens: w.ids, Logits: gpt2.LogitsLast, Sample: true}
 }
 
-// configOf returns the geometry that a shape names, with positions for a context of so many
-// tokens.
+// modelTask makes a task: its shapes without the geometry, for each number of layers, and the work of one.
+func modelTask(name, formula string, c gpt2.Config, shapes []Shape, work func(Shape) modelWork) *Task {
+	t := &Task{Name: name, Formula: formula, DTypes: []string{Float32, BFloat16}, work: work, Ways: []Way{
+		{Device: CPU, Variant: Tuned, About: "the CPU backend: all threads, SIMD or matrix tiles",
+			Memories: []predict.Memory{MemoryHost}},
+		{Device: GPU, Variant: Tuned, About: "the CUDA backend, mode graph, with weights on the GPU",
+			Memories: []predict.Memory{MemoryResident}},
+		{Device: GPU, Variant: "eager", About: "the CUDA backend, mode eager: launch after launch",
+			Memories: []predict.Memory{MemoryResident}, Plain: true},
+	}}
+	depths := []int{1, c.Layers / 2, c.Layers}
+	if c.Layers < 3 {
+		depths = gpt2.FirstLayers(c.Layers + 1)[1:]
+	}
+	for _, layers := range depths {
+		for _, s := range shapes {
+			t.Sizes = append(t.Sizes, append(slices.Clip(s), Dim{"l", layers}, Dim{"c", c.Channels}, Dim{"v", c.Vocab}))
+		}
+	}
+	t.Cost = func(s Shape, dtype string) (Cost, error) { return modelCost(s, work(s), dtype) }
+	return t
+}
+
+// prefill evaluates a prompt of t tokens, b sequences at once, and samples a token of each.
+func prefill(c gpt2.Config) *Task {
+	var shapes []Shape
+	for t := 2; t <= c.Positions/2; t *= 2 {
+		shapes = append(shapes, Shape{{"t", t}, {"b", 1}})
+	}
+	for _, batch := range []int{4, 16} {
+		for _, t := range []int{8, 32, 128} {
+			if t <= c.Positions/2 {
+				shapes = append(shapes, Shape{{"t", t}, {"b", batch}})
+			}
+		}
+	}
+	return modelTask("gpt2.prefill", "one pass over a prompt of t tokens, b sequences, l layers", c, shapes,
+		func(s Shape) modelWork { return modelWork{batch: s.Get("b"), ids: s.Get("t")} })
+}
+
+// decode evaluates one token of each of b sequences after past tokens, and samples the next.
+func decode(c gpt2.Config) *Task {
+	var shapes []Shape
+	for _, past := range []int{16, 64, 256, c.Positions - 1} {
+		if past < c.Positions {
+			shapes = append(shapes, Shape{{"past", past}, {"b", 1}})
+		}
+	}
+	for _, batch := range []int{2, 4, 8, 16, 32, 64} {
+		shapes = append(shapes, Shape{{"past", min(128, c.Positions/2)}, {"b", batch}})
+	}
+	return modelTask("gpt2.decode", "one token of each of b sequences after past tokens, l layers", c, shapes,
+		func(s Shape) modelWork { return modelWork{batch: s.Get("b"), past: s.Get("past"), ids: 1} })
+}
+
+// generate evaluates a prompt of t tokens and makes n more, one after another.
+func generate(c gpt2.Config) *Task {
+	var shapes []Shape
+	for _, tokens := range []int{8, 64, 256} {
+		for _, n := range []int{4, 16, 64} {
+			if tokens+n <= c.Positions {
+				shapes = append(shapes, Shape{{"t", tokens}, {"n", n}})
+			}
+		}
+	}
+	return modelTask("gpt2.generate", "n tokens after a prompt of t, one after another, l layers", c, shapes,
+		func(s Shape) modelWork { return modelWork{batch: 1, ids: s.Get("t"), steps: s.Get("n")} })
+}
+
+// configOf returns the geometry that a shape names, with positions for a context of so many tokens.
 func configOf(s Shape, context int) (gpt2.Config, error) {
 	c := Geometry
 	c.Layers, c.Channels, c.Vocab = s.Get("l"), s.Get("c"), s.Get("v")
@@ -48,77 +121,52 @@ func configOf(s Shape, context int) (gpt2.Config, error) {
 	return c, nil
 }
 
-// sizesOf are the bytes of weights, activations and keys and values in a type.
-func sizesOf(dtype string) gpt2.Sizes {
+// modelCost adds up passes: what the plan of each costs, fused as the CPU does it, so that the number of steps is known
+// before a device is opened. Token ids come in and go out.
+func modelCost(s Shape, w modelWork, dtype string) (Cost, error) {
+	c, err := configOf(s, w.context())
+	if err == nil {
+		err = w.pass().Check(c, gpt2.FirstLayers(c.Layers), c.Positions)
+	}
+	if err != nil {
+		return Cost{}, err
+	}
+	out := max(w.batch, w.steps)
+	cost := Cost{Rows: w.batch * w.ids, In: int64(4 * w.batch * w.ids), Out: int64(4 * out), Multiply: multiplies(dtype)}
+	floor := cost.add(c, w.pass(), w.past, 1, dtype)
+	if w.steps > 1 { // they cost what the one in the middle does, but for rounding
+		step := modelWork{batch: 1, ids: 1}.pass()
+		first := floor
+		more := cost.add(c, step, w.ids+(w.steps-2)/2, w.steps-1, dtype)
+		floor = func(set ceilings.Set) time.Duration {
+			if a, b := first(set), more(set); a > 0 && b > 0 {
+				return a + b
+			}
+			return 0
+		}
+	}
+	cost.Floor = floor
+	return cost, nil
+}
+
+// add adds a pass that is done so many times, and returns its floor.
+func (cost *Cost) add(c gpt2.Config, pass gpt2.Pass, past, times int, dtype string) func(ceilings.Set) time.Duration {
 	n := elementBytes(dtype)
-	return gpt2.Sizes{Weight: float64(n), Activation: n, KV: n, Multiply: multiplies(dtype)}
-}
-
-// modelCost adds up passes: what the plan of each costs, fused as the CPU does it, so that the
-// number of steps is known before a device is opened.
-type modelCost struct {
-	Cost
-	sizes gpt2.Sizes
-	works []passWork
-}
-
-// passWork is a pass that is done so many times.
-type passWork struct {
-	work  []ceilings.Work
-	times int
-}
-
-func (m *modelCost) add(c gpt2.Config, pass gpt2.Pass, past, times int) {
+	sizes := gpt2.Sizes{Weight: float64(n), Activation: n, KV: n, Multiply: multiplies(dtype)}
 	plan := cpu.Fuse(gpt2.Forward(c, gpt2.FirstLayers(c.Layers), pass))
-	cost := plan.Cost(past)
-	m.FLOPs += float64(times) * float64(cost.FLOPs)
-	m.Bytes += float64(times) * float64(cost.Bytes(m.sizes))
-	m.Steps += times * len(plan.Steps)
+	one := plan.Cost(past)
+	cost.FLOPs += float64(times) * float64(one.FLOPs)
+	cost.Bytes += float64(times) * float64(one.Bytes(sizes))
+	cost.Steps += times * len(plan.Steps)
 	for _, step := range plan.Steps {
 		for _, o := range step.Ops {
 			if o.Op == gpt2.OpLinear {
-				m.Products = append(m.Products, Product{pass.Batch * o.Rows, o.N, o.K, times})
+				cost.Products = append(cost.Products, Product{pass.Batch * o.Rows, o.N, o.K, times})
 			}
 		}
 	}
-	m.works = append(m.works, passWork{plan.Work(past, m.sizes), times})
-}
-
-// done is the sum, with token ids in and out.
-func (m *modelCost) done(rows, in, out int) Cost {
-	c, works := m.Cost, m.works
-	c.Rows, c.In, c.Out, c.Multiply = rows, int64(4*in), int64(4*out), m.sizes.Multiply
-	c.Floor = func(set ceilings.Set) (sum time.Duration) {
-		for _, w := range works {
-			d := set.PassFloor(w.work)
-			if d == 0 {
-				return 0
-			}
-			sum += time.Duration(w.times) * d
-		}
-		return sum
-	}
-	return c
-}
-
-// modelWays are the ways of all tasks that run GPT-2.
-func modelWays() []Way {
-	return []Way{
-		{Device: CPU, Variant: Tuned, About: "the CPU backend: all threads, SIMD or matrix tiles", Memories: []predict.Memory{MemoryHost}},
-		{Device: GPU, Variant: Tuned, About: "the CUDA backend, mode graph, with weights on the GPU", Memories: []predict.Memory{MemoryResident}},
-		{Device: GPU, Variant: "eager", About: "the CUDA backend, mode eager: launch after launch", Memories: []predict.Memory{MemoryResident}, Plain: true},
-	}
-}
-
-// modelTask is work that a session does.
-type modelTask struct {
-	context int // tokens of a sequence that the session must hold
-	batch   int
-	past    int // tokens in the cache before
-	ids     int // of each sequence, that a run takes
-
-	// run does the task once; the cache holds past tokens before.
-	run func(ctx context.Context, s *gpt2.Session, ids []int32) error
+	work := plan.Work(past, sizes)
+	return func(set ceilings.Set) time.Duration { return time.Duration(times) * set.PassFloor(work) }
 }
 
 // openModel is a task that runs GPT-2, with its inputs and what comes out of the CPU.
@@ -127,37 +175,42 @@ type openModel struct {
 	task  *Task
 	shape Shape
 	dtype string
-	work  modelTask
+	work  modelWork
 	ids   []int32
 	want  []float32 // the last row of logits of each sequence, by the reference
 	most  float64   // that logits may be off
 }
 
+// mostOfReference is how many FLOPs the reference backend gets: about half a second's.
+const mostOfReference = 5e7
+
 // openModelTask makes the inputs, and evaluates them with the reference: in float64 where that, with what fills the
 // cache before, takes less than a second, else with the CPU's float32.
-func openModelTask(ctx context.Context, m *Machine, t *Task, s Shape, dtype string, work modelTask) (Opened, error) {
+func openModelTask(ctx context.Context, m *Machine, t *Task, s Shape, dtype string) (Opened, error) {
 	if m.Model == nil {
 		return nil, errors.New("no model is open")
 	}
-	c, err := configOf(s, work.context)
+	w := t.work(s)
+	c, err := configOf(s, w.context())
 	if err != nil {
 		return nil, err
 	}
 	has := m.Model.Config
-	if has.Channels != c.Channels || has.Vocab != c.Vocab || has.Layers < c.Layers || has.Heads != c.Heads || has.Inner != c.Inner || has.Positions < work.context {
-		return nil, fmt.Errorf("%s of %s: model %s has another geometry (l=%d,c=%d,v=%d, context %d)", t.Name, s, m.Model.Name, has.Layers, has.Channels, has.Vocab, has.Positions)
+	if has.Channels != c.Channels || has.Vocab != c.Vocab || has.Layers < c.Layers || has.Heads != c.Heads ||
+		has.Inner != c.Inner || has.Positions < w.context() {
+		return nil, fmt.Errorf("%s of %s: model %s has another geometry (l=%d,c=%d,v=%d, context %d)", t.Name, s,
+			m.Model.Name, has.Layers, has.Channels, has.Vocab, has.Positions)
 	}
-	o := &openModel{m: m, task: t, shape: s, dtype: dtype, work: work, ids: measure.IDs(m.Model, work.batch*work.ids)}
+	o := &openModel{m: m, task: t, shape: s, dtype: dtype, work: w, ids: measure.IDs(m.Model, w.batch*w.ids)}
 	cost, err := t.Cost(s, dtype)
 	if err != nil {
 		return nil, err
 	}
 	backend := m.reference
-	filled := modelCost{sizes: sizesOf(Float32)}
-	if work.past > 0 {
-		filled.add(c, gpt2.Pass{Batch: work.batch, Tokens: work.past}, 0, 1)
+	if w.past > 0 {
+		cost.add(c, gpt2.Pass{Batch: w.batch, Tokens: w.past}, 0, 1, Float32)
 	}
-	if cost.FLOPs+filled.FLOPs > mostOfReference {
+	if cost.FLOPs > mostOfReference {
 		if backend, err = m.backend(ctx, backendKey{CPU, Float32, ""}); err != nil {
 			return nil, err
 		}
@@ -167,10 +220,7 @@ func openModelTask(ctx context.Context, m *Machine, t *Task, s Shape, dtype stri
 		return nil, err
 	}
 	defer session.Close()
-	if err := o.prepare(ctx, session); err != nil {
-		return nil, err
-	}
-	if err := work.run(ctx, session, o.ids); err != nil {
+	if err := o.run(ctx, session); err != nil {
 		return nil, err
 	}
 	if o.want, err = o.logits(session); err != nil {
@@ -184,19 +234,30 @@ func openModelTask(ctx context.Context, m *Machine, t *Task, s Shape, dtype stri
 	return o, nil
 }
 
-// mostOfReference is how many FLOPs the reference backend gets: about half a second's.
-const mostOfReference = 5e7
-
+// session opens a session and fills its cache.
 func (o *openModel) session(ctx context.Context, backend gpt2.Backend) (*gpt2.Session, error) {
-	return gpt2.NewSession(ctx, o.m.Model, backend, gpt2.Options{Layers: gpt2.FirstLayers(o.shape.Get("l")), Batch: o.work.batch, Context: o.work.context})
+	s, err := gpt2.NewSession(ctx, o.m.Model, backend,
+		gpt2.Options{Layers: gpt2.FirstLayers(o.shape.Get("l")), Batch: o.work.batch, Context: o.work.context()})
+	if err == nil && o.work.past > 0 {
+		if err = measure.Fill(ctx, s, o.work.past); err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}
+	return s, err
 }
 
-// prepare empties a session and fills its cache.
-func (o *openModel) prepare(ctx context.Context, s *gpt2.Session) error {
-	if o.work.past == 0 {
-		return s.Reset()
+// run does the task once; the cache holds past tokens before.
+func (o *openModel) run(ctx context.Context, s *gpt2.Session) error {
+	if o.work.steps == 0 {
+		_, err := s.Runner().Prefill(ctx, o.ids, o.work.pass())
+		return err
 	}
-	return measure.Fill(ctx, s, o.work.past)
+	for _, err := range s.Generate(ctx, o.ids, gpt2.Generation{Tokens: o.work.steps, IgnoreEOS: true}) {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // logits reads the last row of each sequence.
@@ -208,9 +269,12 @@ func (o *openModel) logits(s *gpt2.Session) ([]float32, error) {
 func (o *openModel) Close() error { return nil }
 
 func (o *openModel) Prepare(ctx context.Context, w Way, device string, _ predict.Memory) (Ready, error) {
-	mode := ""
-	if w.Device == GPU && w.Variant != Tuned {
-		mode = w.Variant
+	mode, color := "", nvtx.Blue
+	if w.Device == GPU {
+		color = nvtx.Green
+		if w.Variant != Tuned {
+			mode = w.Variant
+		}
 	}
 	backend, err := o.m.backend(ctx, backendKey{device, o.dtype, mode})
 	if err != nil {
@@ -219,13 +283,6 @@ func (o *openModel) Prepare(ctx context.Context, w Way, device string, _ predict
 	s, err := o.session(ctx, backend)
 	if err != nil {
 		return nil, err
-	}
-	if err := o.prepare(ctx, s); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	color := nvtx.Blue
-	if w.Device == GPU {
-		color = nvtx.Green
 	}
 	return &modelRun{o, s, color, w.Device == CPU}, nil
 }
@@ -238,30 +295,28 @@ type modelRun struct {
 	onCPU   bool
 }
 
-// Run does the task once. The host waits for its tokens, so that no time of the device alone is
-// known.
-func (r *modelRun) Run(ctx context.Context) (Times, error) {
-	times := unknown()
+// Run does the task once. The host waits for its tokens, so that no time of the device alone is known.
+func (r *modelRun) Run(ctx context.Context) (t Times, err error) {
 	if r.work.past == 0 {
-		if err := r.session.Reset(); err != nil {
-			return times, err
-		}
-	} else if err := r.session.Runner().Rewind(r.work.past); err != nil {
-		return times, err
+		err = r.session.Reset()
+	} else {
+		err = r.session.Runner().Rewind(r.work.past)
 	}
-	end := annotate.Range(r.task.Name+" "+r.shape.String(), r.color)
+	if err != nil {
+		return t, err
+	}
+	defer annotate.Range(r.task.Name+" "+r.shape.String(), r.color)()
 	start := time.Now()
-	err := r.work.run(ctx, r.session, r.ids)
-	times.Wall = microseconds(time.Since(start))
-	end()
+	err = r.run(ctx, r.session)
+	t.Wall = microseconds(time.Since(start))
 	if r.onCPU {
-		times.Kernel = times.Wall
+		t.Kernel = t.Wall
 	}
-	return times, err
+	return t, err
 }
 
-// Check compares the last row of logits of each sequence with the reference. Sampled tokens
-// depend on them; two that are nearly equal may come in another order.
+// Check compares the last row of logits of each sequence with the reference. Sampled tokens depend on them; two that
+// are nearly equal may come in another order.
 func (r *modelRun) Check(context.Context) error {
 	got, err := r.logits(r.session)
 	if err != nil {

@@ -4,11 +4,9 @@ import (
 	"context"
 	_ "embed"
 	"errors"
-	"fmt"
-	"math"
 	"slices"
+	"sync"
 	"time"
-	"unsafe"
 
 	"gpt2scope/cuda"
 	"gpt2scope/nvtx"
@@ -21,37 +19,25 @@ import (
 //go:embed kernels.cu
 var kernels string
 
-// GPUWay prepares a way on a GPU: launch queues it on a stream, and close, which may be nil,
-// frees what was made for it. in and out are device memory.
-type GPUWay func(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, dtype string) (launch func(*cuda.Stream) error, close func() error, err error)
-
-// GPUDevice is a GPU with the kernels of the tasks, and memory that they take turns to use.
+// GPUDevice is a GPU with the kernels of the tasks.
 type GPUDevice struct {
 	Device *cuda.Device
 	About  Device
 
-	stream *cuda.Stream
-	events [4]*cuda.Event
+	name   string // "cuda:0"
 	module *cuda.Module
-	device []*cuda.Buffer // of the inputs and the result, as large as was ever needed
-	pinned []*cuda.HostBuffer
+	slot   *slot // where cases are measured, one after another
 }
 
 // OpenGPU makes what the tasks share on a device.
-func OpenGPU(dev *cuda.Device) (g *GPUDevice, err error) {
-	g = &GPUDevice{Device: dev}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, g.Close())
-		}
-	}()
-	if g.stream, err = dev.NewStream(); err != nil {
-		return g, err
+func OpenGPU(dev *cuda.Device, name string) (*GPUDevice, error) {
+	g := &GPUDevice{Device: dev, name: name}
+	s, err := dev.NewStream()
+	if err == nil {
+		g.slot, err = g.newSlot(s, s, s)
 	}
-	for i := range g.events {
-		if g.events[i], err = dev.NewEvent(); err != nil {
-			return g, err
-		}
+	if err != nil {
+		return nil, errors.Join(err, g.Close())
 	}
 	return g, nil
 }
@@ -68,260 +54,273 @@ func (g *GPUDevice) Function(name string) (*cuda.Function, error) {
 	return g.module.Function(name)
 }
 
-// Stream returns the stream that [Ready.Run] uses.
-func (g *GPUDevice) Stream() *cuda.Stream { return g.stream }
-
 // Close frees what the tasks used.
-func (g *GPUDevice) Close() error {
-	var errs []error
-	if g.stream != nil {
-		errs = append(errs, g.stream.Synchronize())
-	}
-	errs = append(errs, g.freeMemory())
-	for _, e := range g.events {
-		if e != nil {
-			errs = append(errs, e.Close())
-		}
-	}
-	if g.stream != nil {
-		errs = append(errs, g.stream.Close())
+func (g *GPUDevice) Close() (err error) {
+	if g.slot != nil {
+		err = errors.Join(g.slot.close(), closeStreams(g.slot.work))
 	}
 	if g.module != nil {
-		errs = append(errs, g.module.Free())
+		err = errors.Join(err, g.module.Free())
 	}
-	return errors.Join(errs...)
+	return err
 }
 
-func (g *GPUDevice) freeMemory() error {
-	var errs []error
-	for _, b := range g.device {
-		errs = append(errs, b.Free())
-	}
-	for _, h := range g.pinned {
-		errs = append(errs, h.Free())
-	}
-	g.device, g.pinned = nil, nil
-	return errors.Join(errs...)
-}
-
-// memory returns device memory of these sizes, which stays until more is needed.
-func (g *GPUDevice) memory(sizes []int64) ([]*cuda.Buffer, error) {
-	for i, size := range sizes {
-		if i < len(g.device) && g.device[i].Size() >= size {
-			continue
+func closeStreams(streams ...*cuda.Stream) (err error) {
+	for _, s := range streams {
+		if s != nil {
+			err = errors.Join(err, s.Synchronize(), s.Close())
 		}
-		end := annotate.Range("allocate on the device", nvtx.Cyan)
-		b, err := g.Device.Alloc(size)
-		end()
+	}
+	return err
+}
+
+// slot is where one work at a time runs on a GPU: streams, events, and memory that stays until more is needed.
+type slot struct {
+	g             *GPUDevice
+	in, work, out *cuda.Stream   // of the copies in, the kernels, and the copy out; one stream, or three
+	events        [6]*cuda.Event // before and after each of the three; on one stream, one is between two
+	buffer        *cuda.Buffer   // the inputs and the result
+	result        *cuda.HostBuffer
+
+	ready map[*Work]Ready // of a queue
+}
+
+func (g *GPUDevice) newSlot(in, work, out *cuda.Stream) (s *slot, err error) {
+	s = &slot{g: g, in: in, work: work, out: out, ready: map[*Work]Ready{}}
+	for i := range s.events {
+		if i > 0 && i%2 == 0 && in == out {
+			s.events[i] = s.events[i-1]
+		} else if s.events[i], err = g.Device.NewEvent(); err != nil {
+			return s, errors.Join(err, s.close())
+		}
+	}
+	return s, nil
+}
+
+// grow gives the slot memory for inputs and a result of so many bytes, and for the result alone on the host. Work over
+// arrays that was ready knows another address, and has to be made ready again.
+func (s *slot) grow(bytes, result int64) (err error) {
+	if s.result == nil || s.result.Size() < result {
+		larger, err := s.g.Device.AllocHost(result)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if i == len(g.device) {
-			g.device = append(g.device, b)
-			continue
+		if s.result != nil {
+			err = s.result.Free()
 		}
-		err = g.device[i].Free()
-		if g.device[i] = b; err != nil {
-			return nil, err
+		if s.result = larger; err != nil {
+			return err
 		}
 	}
-	return g.device[:len(sizes)], nil
+	if s.buffer != nil && s.buffer.Size() >= bytes {
+		return nil
+	}
+	defer annotate.Range("allocate on the device", nvtx.Cyan)()
+	larger, err := s.g.Device.Alloc(bytes)
+	if err != nil {
+		return err
+	}
+	err = s.free()
+	s.buffer = larger
+	return err
 }
 
-// pinnedMemory is memory in pinned host memory.
-func (g *GPUDevice) pinnedMemory(sizes []int64) ([]*cuda.HostBuffer, error) {
-	for i, size := range sizes {
-		if i < len(g.pinned) && g.pinned[i].Size() >= size {
-			continue
-		}
-		end := annotate.Range("allocate pinned memory", nvtx.Cyan)
-		h, err := g.Device.AllocHost(size)
-		end()
-		if err != nil {
-			return nil, err
-		}
-		if i == len(g.pinned) {
-			g.pinned = append(g.pinned, h)
-			continue
-		}
-		err = g.pinned[i].Free()
-		if g.pinned[i] = h; err != nil {
-			return nil, err
+// free frees the memory on the device and the work over arrays that knows its address.
+func (s *slot) free() (err error) {
+	for w, r := range s.ready {
+		if w.arrays() != nil {
+			err = errors.Join(err, r.Close())
+			delete(s.ready, w)
 		}
 	}
-	return g.pinned[:len(sizes)], nil
+	if s.buffer != nil {
+		err = errors.Join(err, s.buffer.Free())
+	}
+	s.buffer = nil
+	return err
+}
+
+// close frees all but the streams, which must have done their work.
+func (s *slot) close() error {
+	err := s.free()
+	for _, r := range s.ready {
+		err = errors.Join(err, r.Close())
+	}
+	if s.result != nil {
+		err = errors.Join(err, s.result.Free())
+	}
+	for _, e := range slices.Compact(s.events[:]) {
+		if e != nil {
+			err = errors.Join(err, e.Close())
+		}
+	}
+	return err
 }
 
 // gpuRun runs a task on a GPU.
 type gpuRun struct {
 	*openArrays
-	g      *GPUDevice
+	slot   *slot
 	memory predict.Memory
 	launch func(*cuda.Stream) error
-	close  func() error
-	in     []*cuda.Buffer
-	out    *cuda.Buffer
-	pinned []*cuda.HostBuffer // of the inputs and the result
+	end    func() error // nil if there is nothing to free
+	queue  *sync.Mutex  // held while work is put on streams that several slots share; nil of one that has its own
 }
 
-// prepareGPU makes a way ready on a GPU.
-func (o *openArrays) prepareGPU(w Way, device string, memory predict.Memory) (Ready, error) {
-	g := o.m.gpu(device)
-	if g == nil {
-		return nil, fmt.Errorf("GPU %s is not open", device)
+// aligned rounds a size up, so that an array behind it can be read in any width.
+func aligned(n int64) int64 { return (n + 255) &^ 255 }
+
+// offset returns where on a GPU the i-th input begins; behind the inputs is the result.
+func (o *openArrays) offset(i int) (n int64) {
+	for _, v := range o.in[:i] {
+		n += aligned(v.Bytes())
 	}
-	var sizes []int64
-	for _, v := range append(slices.Clone(o.in), o.out) {
-		sizes = append(sizes, v.Bytes())
-	}
-	buffers, err := g.memory(sizes)
-	if err != nil {
+	return n
+}
+
+// deviceBytes returns how many bytes of a GPU the inputs and the result take.
+func (o *openArrays) deviceBytes() int64 { return o.offset(len(o.in)) + aligned(o.out.Bytes()) }
+
+// prepareGPU makes a way ready in a slot.
+func (o *openArrays) prepareGPU(w Way, s *slot, memory predict.Memory) (_ *gpuRun, err error) {
+	if err := s.grow(o.deviceBytes(), o.out.Bytes()); err != nil {
 		return nil, err
-	}
-	r := &gpuRun{openArrays: o, g: g, memory: memory, in: buffers[:len(o.in)], out: buffers[len(o.in)]}
-	if memory == MemoryPinned {
-		if r.pinned, err = g.pinnedMemory(sizes); err != nil {
-			return nil, err
-		}
-		for i, v := range o.in {
-			copy(r.pinned[i].Bytes(), v.Memory.Bytes()[:v.Bytes()])
-		}
-	}
-	for i, v := range o.in {
-		if err := r.in[i].Write(0, v.Memory.Bytes()[:v.Bytes()]); err != nil {
-			return nil, err
-		}
 	}
 	var in []cuda.Ptr
-	for _, b := range r.in {
-		in = append(in, b.Ptr())
+	for i := range o.in {
+		v, at := &o.in[i], o.offset(i)
+		switch memory {
+		case MemoryPinned:
+			err = v.pin(s.g)
+		case MemoryResident:
+			err = s.buffer.Write(at, v.bytes())
+		}
+		if err != nil {
+			return nil, err
+		}
+		in = append(in, s.buffer.Ptr()+cuda.Ptr(at))
 	}
-	if r.launch, r.close, err = o.of.GPU[w.Variant](g, o.shape, in, r.out.Ptr(), o.dtype); err != nil {
-		return nil, err
-	}
-	return r, nil
+	r := &gpuRun{openArrays: o, slot: s, memory: memory}
+	result := s.buffer.Ptr() + cuda.Ptr(o.offset(len(o.in)))
+	r.launch, r.end, err = o.task.Arrays.GPU[w.Variant](s.g, o.shape, in, result, o.dtype)
+	return r, err
 }
 
-// Run spoils the result, and does the task once: copies, kernels, and what the host waits for.
-func (r *gpuRun) Run(context.Context) (Times, error) {
-	g, s, n := r.g, r.g.stream, r.openArrays.out.Bytes()
-	host := r.openArrays.out.Memory.Bytes()[:n]
+// host returns where the result is on the host.
+func (r *gpuRun) host() []float32 {
 	if r.memory == MemoryPinned {
-		host = r.pinned[len(r.in)].Bytes()[:n]
+		return floats(r.slot.result.Bytes(), r.out.Len)
 	}
-	for _, i := range r.at {
-		*(*float32)(unsafe.Pointer(&host[4*i])) = float32(math.NaN())
-	}
-	if err := errors.Join(s.Set(r.out, 0, 0xff, n), s.Synchronize()); err != nil { // NaN
-		return unknown(), err
+	return r.out.Float32()
+}
+
+// Run spoils the result, and does the task once: copies, kernels, and what the host waits for. Parts of copies from
+// pinned memory and of kernels are times of the device, without what they waited for. The host waits for each copy
+// from pageable memory, and so measures it.
+func (r *gpuRun) Run(context.Context) (t Times, err error) {
+	s, e, pageable := r.slot, r.slot.events, r.memory == MemoryPageable
+	at, n := r.offset(len(r.in)), r.out.Bytes()
+	r.spoil(r.host())
+	if r.queue == nil {
+		if err := errors.Join(s.work.Set(s.buffer, at, 0xff, n), s.work.Synchronize()); err != nil { // NaN
+			return t, err
+		}
 	}
 	defer annotate.Range("measure", nvtx.Red)()
-	if r.memory == MemoryPageable {
-		return r.pageable(host)
-	}
-	times := unknown()
-	e := g.events
 	start := time.Now()
-	errs := []error{s.Record(e[0])}
-	if r.memory == MemoryPinned {
+	if r.queue != nil {
+		r.queue.Lock()
+	}
+	var errs []error
+	if !pageable {
+		errs = append(errs, s.in.Record(e[0]))
+	}
+	if r.memory != MemoryResident {
 		end := annotate.Range("copy to the device", nvtx.Yellow)
-		for i, b := range r.in {
-			errs = append(errs, s.CopyToDevice(b, 0, r.pinned[i], 0, r.openArrays.in[i].Bytes()))
+		for i, v := range r.in {
+			if pageable {
+				errs = append(errs, s.buffer.Write(r.offset(i), v.bytes()))
+			} else {
+				errs = append(errs, s.in.CopyToDevice(s.buffer, r.offset(i), v.pinned, 0, v.Bytes()))
+			}
 		}
 		end()
 	}
-	errs = append(errs, s.Record(e[1]), r.launchRange(s), s.Record(e[2]))
-	if r.memory == MemoryPinned {
-		end := annotate.Range("copy to the host", nvtx.Yellow)
-		errs = append(errs, s.CopyToHost(r.pinned[len(r.in)], 0, r.out, 0, n))
-		end()
-	}
-	errs = append(errs, s.Record(e[3]))
-	times.Submit = microseconds(time.Since(start))
-	errs = append(errs, s.Synchronize())
-	times.Wall = microseconds(time.Since(start))
-	if err := errors.Join(errs...); err != nil {
-		return times, err
-	}
-	var err error
-	if times.Kernel, err = between(e[1], e[2]); err != nil || r.memory != MemoryPinned {
-		return times, err
-	}
-	if times.H2D, err = between(e[0], e[1]); err != nil {
-		return times, err
-	}
-	times.D2H, err = between(e[2], e[3])
-	return times, err
-}
-
-// launchRange launches the way's kernels.
-func (r *gpuRun) launchRange(s *cuda.Stream) error {
-	defer annotate.Range("launch on the GPU", nvtx.Green)()
-	return r.launch(s)
-}
-
-// pageable is Run with copies from and to ordinary memory, each of which the host waits for.
-func (r *gpuRun) pageable(host []byte) (Times, error) {
-	s, e, times := r.g.stream, r.g.events, unknown()
-	start := time.Now()
-	end := annotate.Range("copy to the device", nvtx.Yellow)
-	for i, v := range r.openArrays.in {
-		if err := r.in[i].Write(0, v.Memory.Bytes()[:v.Bytes()]); err != nil {
-			return times, err
-		}
-	}
-	end()
 	copied := time.Now()
-	errs := []error{s.Record(e[1]), r.launchRange(s), s.Record(e[2])}
-	times.Submit = microseconds(time.Since(copied))
-	errs = append(errs, s.Synchronize())
-	done := time.Now()
-	if err := errors.Join(errs...); err != nil {
-		return times, err
+	errs = append(errs, s.in.Record(e[1]))
+	if s.work != s.in {
+		errs = append(errs, s.work.Wait(e[1]), s.work.Record(e[2]))
 	}
-	end = annotate.Range("copy to the host", nvtx.Yellow)
-	err := r.out.Read(0, host)
+	end := annotate.Range("launch on the GPU", nvtx.Green)
+	errs = append(errs, r.launch(s.work), s.work.Record(e[3]))
 	end()
-	now := time.Now()
-	if err != nil {
-		return times, err
+	last := e[3]
+	if r.memory == MemoryPinned {
+		if s.out != s.work {
+			errs = append(errs, s.out.Wait(e[3]), s.out.Record(e[4]))
+		}
+		end := annotate.Range("copy to the host", nvtx.Yellow)
+		errs = append(errs, s.out.CopyToHost(s.result, 0, s.buffer, at, n))
+		end()
 	}
-	times.H2D, times.D2H, times.Wall = microseconds(copied.Sub(start)), microseconds(now.Sub(done)), microseconds(now.Sub(start))
-	times.Kernel, err = between(e[1], e[2])
-	return times, err
+	if t.Submit = microseconds(time.Since(copied)); !pageable {
+		last = e[5]
+		errs = append(errs, s.out.Record(last))
+		t.Submit = microseconds(time.Since(start))
+	}
+	if r.queue != nil {
+		r.queue.Unlock()
+	}
+	errs = append(errs, last.Synchronize())
+	if done := time.Now(); pageable {
+		end := annotate.Range("copy to the host", nvtx.Yellow)
+		errs = append(errs, s.buffer.Read(at, r.out.bytes()))
+		end()
+		t.H2D, t.D2H = microseconds(copied.Sub(start)), microseconds(time.Since(done))
+	}
+	t.Wall = microseconds(time.Since(start))
+	if err := errors.Join(errs...); err != nil {
+		return t, err
+	}
+	if r.memory == MemoryPinned {
+		t.H2D, err = between(e[0], e[1], err)
+		t.D2H, err = between(e[4], e[5], err)
+	}
+	t.Kernel, err = between(e[2], e[3], err)
+	return t, err
 }
 
-// between returns the time between two events in microseconds.
-func between(from, to *cuda.Event) (float64, error) {
+// between returns the time between two events in microseconds, unless there is an error already.
+func between(from, to *cuda.Event, err error) (float64, error) {
+	if err != nil {
+		return 0, err
+	}
 	d, err := to.Since(from)
 	return microseconds(d), err
 }
 
 func (r *gpuRun) Check(context.Context) error {
-	switch r.memory {
-	case MemoryPinned:
-		bytes := r.pinned[len(r.in)].Bytes()
-		return r.compare(func(i int) (float64, error) { return float64(*(*float32)(unsafe.Pointer(&bytes[4*i]))), nil })
-	case MemoryPageable:
-		return r.compare(func(i int) (float64, error) { return r.openArrays.out.At(i), nil })
+	if r.memory == MemoryResident {
+		host, at := r.out.bytes(), r.offset(len(r.in))
+		for _, i := range r.at {
+			if err := r.slot.buffer.Read(at+int64(4*i), host[4*i:4*i+4]); err != nil {
+				return err
+			}
+		}
 	}
-	word := make([]byte, 4)
-	return r.compare(func(i int) (float64, error) {
-		err := r.out.Read(int64(4*i), word)
-		return float64(cuda.Decode(word, cuda.F32)[0]), err
-	})
+	return r.compare(r.host())
 }
 
 func (r *gpuRun) Close() error {
-	if r.close != nil {
-		return r.close()
+	if r.end != nil {
+		return r.end()
 	}
 	return nil
 }
 
-// launchOf returns a way that launches one kernel of kernels.cu over n values: with blocks of
-// threads for so many values each, or, if perBlock is 0, with one block.
-func launchOf(kernel string, threads, perBlock int) GPUWay {
+// launchOf returns a way that launches one kernel of kernels.cu over n values, with more arguments behind them: with
+// blocks of threads for so many values each, or, if perBlock is 0, with one block.
+func launchOf(kernel string, threads, perBlock int, more ...any) GPUWay {
 	return func(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, _ string) (func(*cuda.Stream) error, func() error, error) {
 		f, err := g.Function(kernel)
 		if err != nil {
@@ -335,7 +334,7 @@ func launchOf(kernel string, threads, perBlock int) GPUWay {
 		for _, p := range in {
 			arguments = append(arguments, p)
 		}
-		arguments = append(arguments, int64(n))
+		arguments = append(append(arguments, int64(n)), more...)
 		l := cuda.Launch{Grid: cuda.Dim{X: grid}, Block: cuda.Dim{X: threads}}
 		return func(s *cuda.Stream) error { return f.Launch(s, l, arguments...) }, nil, nil
 	}

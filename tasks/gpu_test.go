@@ -22,7 +22,7 @@ func stubGPU(t *testing.T, m *Machine) *stub.Control {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := OpenGPU(dev)
+	g, err := OpenGPU(dev, "cuda:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func stubGPU(t *testing.T, m *Machine) *stub.Control {
 	m.GPUs = []*GPUDevice{g}
 	t.Cleanup(func() {
 		m.GPUs = nil
-		if err := m.freePinned(); err != nil {
+		if err := m.freeArrays(); err != nil {
 			t.Error(err)
 		}
 		if err := g.Close(); err != nil {
@@ -100,7 +100,7 @@ func TestWrongResultGPU(t *testing.T) {
 				return launch(s)
 			}, close, err
 		}
-		o, err := task.Open(context.Background(), m, Shape{{"n", 5000}}, Float32)
+		o, err := task.open(context.Background(), m, Shape{{"n", 5000}}, Float32, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +137,7 @@ func TestFailuresGPU(t *testing.T) {
 		if _, err := b.Turn(context.Background(), turn); err == nil {
 			t.Errorf("%s failed, and the turn did not", what)
 		}
-		if err := m.GPUs[0].freeMemory(); err != nil {
+		if err := m.GPUs[0].slot.free(); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

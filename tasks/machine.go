@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
+	"slices"
 	"sync"
 
 	"gpt2scope/ceilings"
@@ -24,19 +23,15 @@ type Machine struct {
 	Name  string // for people
 	Team  *cpu.Team
 	CPU   Device
-	GPUs  []*GPUDevice // by CUDA's index; nil where one is not used
-	Model *gpt2.Model  // of the tasks that run one; nil for none
+	GPUs  []*GPUDevice
+	Model *gpt2.Model // of the tasks that run one; nil for none
 
-	nvml      *nvml.NVML // of a watch; nil before, and if it cannot be opened
-	noNVML    bool
-	once      bool // weights are loaded for one session, as in a process that has just started
+	nvml      *nvml.NVML // nil if it cannot be opened: then samples have no clocks
 	reference gpt2.Backend
 	backends  map[backendKey]gpt2.Backend
+	arrays    map[sharedKey]View // see shared
 
-	arrays map[sharedKey]*cpu.Memory // see shared
-	pinned map[sharedKey]*cuda.HostBuffer
-
-	holding sync.Mutex                   // of held: queues of several GPUs are opened at once
+	holding sync.Mutex                   // of held: queues of several GPUs make work ready at once
 	held    map[backendKey]*gpt2.Session // sessions that keep weights ready
 }
 
@@ -63,7 +58,8 @@ type Options struct {
 
 // Open opens devices. Their ceilings are not known yet: see [Machine.SetCeilings].
 func Open(o Options) (m *Machine, err error) {
-	m = &Machine{Name: o.Name, Model: o.Model, reference: executor.New(), backends: map[backendKey]gpt2.Backend{}}
+	m = &Machine{Name: o.Name, Model: o.Model, reference: executor.New(), backends: map[backendKey]gpt2.Backend{},
+		arrays: map[sharedKey]View{}, held: map[backendKey]*gpt2.Session{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, m.Close())
@@ -92,27 +88,25 @@ func Open(o Options) (m *Machine, err error) {
 	if err != nil {
 		return m, err
 	}
+	m.nvml, _ = nvml.Open()
+	launched := exec.Graph // as in stored samples; mode auto may run decode steps in one kernel
+	if nvtx.Tool() != "" {
+		launched = exec.Eager
+	}
+	if o.Model == nil {
+		delete(types, BFloat16) // float32 measures ceilings
+	}
 	for _, i := range o.GPUs {
 		dev, err := lib.Device(i)
 		if err != nil {
 			return m, err
 		}
-		g, err := OpenGPU(dev)
+		name := fmt.Sprintf("%s:%d", GPU, i)
+		g, err := OpenGPU(dev, name)
 		if err != nil {
 			return m, err
 		}
-		for len(m.GPUs) <= i {
-			m.GPUs = append(m.GPUs, nil)
-		}
-		m.GPUs[i] = g
-		name := fmt.Sprintf("%s:%d", GPU, i)
-		launched := exec.Graph // as in stored samples; mode auto may run decode steps in one kernel
-		if nvtx.Tool() != "" {
-			launched = exec.Eager
-		}
-		if o.Model == nil {
-			types = map[string]weights.DType{Float32: weights.F32} // which measures ceilings
-		}
+		m.GPUs = append(m.GPUs, g)
 		for dtype, d := range types {
 			for mode, is := range map[string]exec.Mode{"": launched, "eager": exec.Eager} {
 				b, err := exec.NewOn(lib, exec.Options{Device: i, DType: d, Mode: is})
@@ -132,17 +126,12 @@ func (m *Machine) Close() error {
 	for _, s := range m.held {
 		errs = append(errs, s.Close())
 	}
-	for _, a := range m.arrays {
-		a.Free()
-	}
-	errs = append(errs, m.freePinned())
+	errs = append(errs, m.freeArrays())
 	if m.nvml != nil {
 		m.nvml.Close()
 	}
 	for _, g := range m.GPUs {
-		if g != nil {
-			errs = append(errs, g.Close())
-		}
+		errs = append(errs, g.Close())
 	}
 	for _, dtype := range []string{BFloat16, Float32} { // the first lent its threads
 		for k, b := range m.backends {
@@ -154,18 +143,16 @@ func (m *Machine) Close() error {
 	return errors.Join(errs...)
 }
 
-// freePinned frees what sharedPinned made.
-func (m *Machine) freePinned() error {
-	var errs []error
-	for _, h := range m.pinned {
-		errs = append(errs, h.Free())
+// freeArrays frees what shared made.
+func (m *Machine) freeArrays() (err error) {
+	for _, v := range m.arrays {
+		err = errors.Join(err, v.free())
 	}
-	m.pinned = nil
-	return errors.Join(errs...)
+	clear(m.arrays)
+	return err
 }
 
-// backend returns the executor of a key, with the weights of the model kept ready for the
-// sessions that come.
+// backend returns the executor of a key, with the weights of the model kept ready for the sessions that come.
 func (m *Machine) backend(ctx context.Context, key backendKey) (gpt2.Backend, error) {
 	b := m.backends[key]
 	if b == nil {
@@ -173,26 +160,19 @@ func (m *Machine) backend(ctx context.Context, key backendKey) (gpt2.Backend, er
 	}
 	m.holding.Lock()
 	defer m.holding.Unlock()
-	if m.held[key] == nil && !m.once {
+	if m.held[key] == nil {
 		s, err := gpt2.NewSession(ctx, m.Model, b, gpt2.Options{Context: 1})
 		if err != nil {
 			return nil, err
-		}
-		if m.held == nil {
-			m.held = map[backendKey]*gpt2.Session{}
 		}
 		m.held[key] = s
 	}
 	return b, nil
 }
 
-// Measurers returns what measures the ceilings of each device, by its name.
-func (m *Machine) Measurers() map[string]gpt2.Backend {
-	out := map[string]gpt2.Backend{}
-	for _, name := range m.Devices() {
-		out[name] = m.backends[backendKey{name, Float32, ""}]
-	}
-	return out
+// Measurer returns what measures the ceilings of a device.
+func (m *Machine) Measurer(device string) gpt2.Backend {
+	return m.backends[backendKey{device, Float32, ""}]
 }
 
 // SetCeilings says what a device can do, from which floors are computed.
@@ -205,17 +185,16 @@ func (m *Machine) SetCeilings(device string, set ceilings.Set) {
 }
 
 // device returns the device that a case runs on.
-func (m *Machine) device(name string) Device {
+func (m *Machine) device(name string) *Device {
 	if g := m.gpu(name); g != nil {
-		return g.About
+		return &g.About
 	}
-	return m.CPU
+	return &m.CPU
 }
 
 // gpu returns the GPU "cuda:1", nil if it is not open.
 func (m *Machine) gpu(name string) *GPUDevice {
-	_, index, _ := strings.Cut(name, ":")
-	if i, err := strconv.Atoi(index); err == nil && i >= 0 && i < len(m.GPUs) {
+	if i := slices.IndexFunc(m.GPUs, func(g *GPUDevice) bool { return g.name == name }); i >= 0 {
 		return m.GPUs[i]
 	}
 	return nil
@@ -236,10 +215,21 @@ func (m *Machine) Devices() []string {
 	if m.Team != nil {
 		out = append(out, CPU)
 	}
-	for i, g := range m.GPUs {
-		if g != nil {
-			out = append(out, fmt.Sprintf("%s:%d", GPU, i))
-		}
+	for _, g := range m.GPUs {
+		out = append(out, g.name)
 	}
 	return out
+}
+
+// PCI returns the PCI addresses of the devices, in the order of [Machine.Devices]; "" for the CPU.
+func (m *Machine) PCI() []string {
+	var all []string
+	for _, name := range m.Devices() {
+		at := ""
+		if g := m.gpu(name); g != nil {
+			at = g.Device.Info().PCI
+		}
+		all = append(all, at)
+	}
+	return all
 }

@@ -16,7 +16,7 @@ import (
 func matmul() *Task {
 	return &Task{
 		Name: "matmul", Formula: "C[i,j] = sum over l of A[i,l] B[j,l], for A (m, k), B (n, k)", DTypes: []string{Float32, BFloat16},
-		Sizes: productSizes(), Between: productsBetween,
+		Sizes: productSizes(),
 		Cost: func(s Shape, dtype string) (Cost, error) {
 			m, n, k, err := productShape(s)
 			if err != nil {
@@ -27,7 +27,6 @@ func matmul() *Task {
 		},
 		Ways: []Way{
 			{Device: CPU, Variant: Tuned, About: "packs B, then the engine's products: all threads, SIMD or matrix tiles"},
-			{Device: CPU, Variant: "packed", About: "the engine's products with B packed before, as weights are", Plain: true, Most: operations(1 << 38)},
 			{Device: CPU, Variant: "scalar", About: "three loops in Go", Plain: true, DTypes: []string{Float32}, Most: operations(1 << 27)},
 			{Device: GPU, Variant: Tuned, About: "cuBLASLt, by the engine's linear; matrix-vector kernels for few rows"},
 			{Device: GPU, Variant: "naive", About: "a thread for each element", Plain: true, DTypes: []string{Float32}, Most: operations(1 << 34)},
@@ -56,12 +55,7 @@ func matmul() *Task {
 				return 0x1p-24 * (4 + math.Sqrt(float64(s.Get("k"))))
 			},
 			CPU: map[string]CPUWay{
-				Tuned: func(t *cpu.Team, s Shape, in []View, out View) (func() error, func(), error) {
-					return hostProduct(t, s, in, out, true)
-				},
-				"packed": func(t *cpu.Team, s Shape, in []View, out View) (func() error, func(), error) {
-					return hostProduct(t, s, in, out, false)
-				},
+				Tuned:    hostProduct,
 				"scalar": scalarProduct,
 			},
 			GPU: map[string]GPUWay{
@@ -99,25 +93,6 @@ func productSizes() []Shape {
 	return out
 }
 
-// productsBetween returns squares between one and the next.
-func productsBetween(s Shape) []Shape {
-	m, n, k := s.Get("m"), s.Get("n"), s.Get("k")
-	if m != n || n != k {
-		if m >= 1024 {
-			return nil
-		}
-		return []Shape{product(2*m, n, k)}
-	}
-	var out []Shape
-	for _, ratio := range []float64{1.19, 1.41, 1.68} {
-		n := int(float64(m)*ratio) / 8 * 8
-		if n > m {
-			out = append(out, product(n, n, n))
-		}
-	}
-	return out
-}
-
 // productShape returns the sizes of a shape that has nothing else.
 func productShape(s Shape) (m, n, k float64, err error) {
 	m, n, k = float64(s.Get("m")), float64(s.Get("n")), float64(s.Get("k"))
@@ -135,8 +110,8 @@ func operations(most float64) func(Shape) bool {
 	}
 }
 
-// hostProduct multiplies by the engine's products. They take A as float32.
-func hostProduct(t *cpu.Team, s Shape, in []View, out View, pack bool) (func() error, func(), error) {
+// hostProduct packs B and multiplies by the engine's products. They take A as float32.
+func hostProduct(t *cpu.Team, s Shape, in []View, out View) (func() error, func(), error) {
 	m, n, k := s.Get("m"), s.Get("n"), s.Get("k")
 	a, d := in[0].Memory, weights.F32
 	free := func() {}
@@ -148,7 +123,7 @@ func hostProduct(t *cpu.Team, s Shape, in []View, out View, pack bool) (func() e
 			return nil, nil, err
 		}
 		a, free = wide, wide.Free
-		x, words := View{Array{m * k, Float32}, wide}.Float32(), in[0].Words()
+		x, words := floats(wide.Bytes(), m*k), in[0].Words()
 		widen = func() error { return t.Widen(x, words) }
 	}
 	p, err := t.NewProduct(m, n, k, d, a, out.Memory)
@@ -156,24 +131,17 @@ func hostProduct(t *cpu.Team, s Shape, in []View, out View, pack bool) (func() e
 		free()
 		return nil, nil, err
 	}
-	closeAll := func() {
-		p.Close()
-		free()
-	}
-	b := in[1].Memory.Bytes()[:in[1].Bytes()]
-	if !pack {
-		if err := cmp.Or(widen(), p.Pack(b)); err != nil {
-			closeAll()
-			return nil, nil, err
-		}
-		return p.Run, closeAll, nil
-	}
-	return func() error {
-		if err := cmp.Or(widen(), p.Pack(b)); err != nil {
+	run := func() error {
+		if err := cmp.Or(widen(), p.Pack(in[1].bytes())); err != nil {
 			return err
 		}
 		return p.Run()
-	}, closeAll, nil
+	}
+	end := func() {
+		p.Close()
+		free()
+	}
+	return run, end, nil
 }
 
 // scalarProduct multiplies by three loops.

@@ -43,43 +43,41 @@ func testWorks(t *testing.T, m *Machine, shapes int) []*Work {
 }
 
 // testQueue opens a queue of two slots on the stub's GPU, for works of so many shapes of each task.
-func testQueue(ctx context.Context, t *testing.T, shapes int, keep bool) (*Machine, *stub.Control, []*Work, *Queue) {
+func testQueue(ctx context.Context, t *testing.T, shapes int) (*Machine, *stub.Control, []*Work, *Queue) {
 	t.Helper()
 	m := testMachine(t)
 	c := stubGPU(t, m)
 	works := testWorks(t, m, shapes)
-	q, err := m.NewQueue(ctx, "cuda:0", 2, works, keep)
+	q, err := m.NewQueue(ctx, "cuda:0", 2, works)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return m, c, works, q
 }
 
-// Two slots run work at once with results that are checked and all times. Inputs that stay on the GPU are copied once.
+// Two slots run work at once with results that are checked and all times.
 func TestQueue(t *testing.T) {
 	ctx := context.Background()
-	for _, keep := range []bool{false, true} {
-		_, _, works, q := testQueue(ctx, t, 2, keep)
-		for _, w := range works {
-			if _, alone, err := q.Run(ctx, 0, w, true); err != nil || !alone {
-				t.Fatalf("%s of %s: alone: %v, %v", w.Task.Name, w.Shape, alone, err)
-			}
+	_, _, works, q := testQueue(ctx, t, 2)
+	for _, w := range works {
+		if _, alone, err := q.Run(ctx, 0, w); err != nil || !alone {
+			t.Fatalf("%s of %s: alone: %v, %v", w.Task.Name, w.Shape, alone, err)
 		}
-		var both sync.WaitGroup
-		for slot := range 2 {
-			both.Go(func() {
-				for _, w := range works {
-					times, _, err := q.Run(ctx, slot, w, !keep)
-					if err != nil || !(times.Wall > 0) || !(times.Kernel > 0) || (times.H2D == 0) != keep {
-						t.Errorf("%s of %s, keep %v: %+v, %v", w.Task.Name, w.Shape, keep, times, err)
-					}
+	}
+	var both sync.WaitGroup
+	for slot := range 2 {
+		both.Go(func() {
+			for _, w := range works {
+				times, _, err := q.Run(ctx, slot, w)
+				if err != nil || !(times.Wall > 0) || !(times.Kernel > 0) || !(times.H2D > 0) || !(times.D2H > 0) {
+					t.Errorf("%s of %s: %+v, %v", w.Task.Name, w.Shape, times, err)
 				}
-			})
-		}
-		both.Wait()
-		if err := q.Close(); err != nil {
-			t.Error(err)
-		}
+			}
+		})
+	}
+	both.Wait()
+	if err := q.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -114,7 +112,7 @@ func TestQueueBesideGPT2(t *testing.T) {
 	slow := &waits{begun: make(chan struct{}), let: make(chan error)}
 	gpt2 := &Work{Task: decode[0], Shape: decode[0].Sizes[0], DType: Float32, opened: slow}
 	arrays := testWorks(t, m, 1)
-	q, err := m.NewQueue(ctx, "cuda:0", 2, append(arrays, gpt2), false)
+	q, err := m.NewQueue(ctx, "cuda:0", 2, append(arrays, gpt2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,14 +120,14 @@ func TestQueueBesideGPT2(t *testing.T) {
 	for _, want := range []error{nil, wrong} {
 		ended := make(chan error)
 		go func() {
-			times, alone, err := q.Run(ctx, 1, gpt2, true)
+			times, alone, err := q.Run(ctx, 1, gpt2)
 			if alone || times.Wall != 7 {
 				t.Errorf("alone: %v, %+v", alone, times)
 			}
 			ended <- err
 		}()
 		<-slow.begun
-		if _, alone, err := q.Run(ctx, 0, arrays[0], true); err != nil || alone {
+		if _, alone, err := q.Run(ctx, 0, arrays[0]); err != nil || alone {
 			t.Errorf("beside GPT-2: alone: %v, %v", alone, err)
 		}
 		slow.let <- want
@@ -145,9 +143,9 @@ func TestQueueBesideGPT2(t *testing.T) {
 // A launch that fails and a wrong result are errors of one run. A lost GPU fails all.
 func TestQueueFails(t *testing.T) {
 	ctx := context.Background()
-	m, c, works, q := testQueue(ctx, t, 1, false)
+	m, c, works, q := testQueue(ctx, t, 1)
 	run := func() error {
-		_, _, err := q.Run(ctx, 0, works[0], true)
+		_, _, err := q.Run(ctx, 0, works[0])
 		return err
 	}
 	c.Fail("launch", 1)
@@ -173,7 +171,7 @@ func TestQueueFails(t *testing.T) {
 	if err := q.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := m.NewQueue(ctx, "cuda:7", 2, works, false); err == nil {
+	if _, err := m.NewQueue(ctx, "cuda:7", 2, works); err == nil {
 		t.Error("a queue of a GPU that is not open: no error")
 	}
 }
@@ -187,44 +185,42 @@ func TestQueueOfLittleMemory(t *testing.T) {
 	works := testWorks(t, m, 2)
 	bytes := func(a, b *Work) int { return cmp.Compare(a.DeviceBytes(), b.DeviceBytes()) }
 	large, small := slices.MaxFunc(works, bytes), slices.MinFunc(works, bytes)
-	for _, keep := range []bool{false, true} {
-		for _, limit := range []int64{1, 3 * small.DeviceBytes(), 2*large.DeviceBytes() - 1000} {
-			c.Memory(limit)
-			q, err := m.NewQueue(ctx, "cuda:0", 2, works, keep)
-			if err != nil {
-				t.Fatalf("%d bytes: %v", limit, err)
+	for _, limit := range []int64{1, 3 * small.DeviceBytes(), 2*large.DeviceBytes() - 1000} {
+		c.Memory(limit)
+		q, err := m.NewQueue(ctx, "cuda:0", 2, works)
+		if err != nil {
+			t.Fatalf("%d bytes: %v", limit, err)
+		}
+		if held := q.Held(); held > limit || limit > 1 && held == 0 {
+			t.Errorf("of %d bytes %d are held", limit, held)
+		}
+		refused := 0
+		for _, w := range works {
+			switch _, _, err := q.Run(ctx, 0, w); {
+			case errors.Is(err, cuda.ErrOutOfMemory):
+				refused++
+			case err != nil:
+				t.Fatal(err)
+			case limit == 1:
+				t.Errorf("%s of %s ran without memory", w.Task.Name, w.Shape)
 			}
-			if held := q.Held(); held > limit || limit > 1 && held == 0 {
-				t.Errorf("of %d bytes %d are held", limit, held)
-			}
-			refused := 0
-			for _, w := range works {
-				switch _, _, err := q.Run(ctx, 0, w, true); {
-				case errors.Is(err, cuda.ErrOutOfMemory):
-					refused++
-				case err != nil:
-					t.Fatal(err)
-				case limit == 1:
-					t.Errorf("%s of %s ran without memory", w.Task.Name, w.Shape)
+		}
+		if _, _, err := q.Run(ctx, 1, small); refused == 0 || limit > 1 && err != nil {
+			t.Errorf("%d bytes: %d of %d works were refused; the smallest: %v", limit, refused, len(works), err)
+		}
+		c.Memory(0)
+		for _, w := range works {
+			for slot := range 2 {
+				if _, _, err := q.Run(ctx, slot, w); err != nil {
+					t.Errorf("%s of %s, with memory: %v", w.Task.Name, w.Shape, err)
 				}
 			}
-			if _, _, err := q.Run(ctx, 1, small, true); refused == 0 || limit > 1 && err != nil {
-				t.Errorf("%d bytes, keep %v: %d of %d works were refused; the smallest: %v", limit, keep, refused, len(works), err)
-			}
-			c.Memory(0)
-			for _, w := range works {
-				for slot := range 2 {
-					if _, _, err := q.Run(ctx, slot, w, true); err != nil {
-						t.Errorf("%s of %s, with memory: %v", w.Task.Name, w.Shape, err)
-					}
-				}
-			}
-			if q.Held() < large.DeviceBytes() {
-				t.Errorf("%d bytes are held, and work of %d ran", q.Held(), large.DeviceBytes())
-			}
-			if err := q.Close(); err != nil {
-				t.Error(err)
-			}
+		}
+		if q.Held() < large.DeviceBytes() {
+			t.Errorf("%d bytes are held, and work of %d ran", q.Held(), large.DeviceBytes())
+		}
+		if err := q.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

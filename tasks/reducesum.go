@@ -13,7 +13,7 @@ import (
 func reduceSum() *Task {
 	return &Task{
 		Name: "reduce.sum", Formula: "z = x[0] + x[1] + ... + x[n-1]", DTypes: []string{Float32},
-		Sizes: lengths(1<<10, 1<<27), Between: lengthsBetween,
+		Sizes: lengths(1<<10, 1<<27),
 		Cost: func(s Shape, _ string) (Cost, error) {
 			n, err := length(s)
 			return Cost{FLOPs: n, Bytes: 4*n + 4, In: int64(4 * n), Out: 4, Steps: 2, Multiply: ceilings.F32}, err

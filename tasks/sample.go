@@ -1,11 +1,17 @@
 package tasks
 
 import (
+	"bufio"
+	"cmp"
+	"compress/gzip"
+	"context"
 	"encoding"
 	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
@@ -13,7 +19,9 @@ import (
 	"time"
 	"unique"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/predict"
+	"gpt2scope/weights"
 )
 
 // Sample is one measured repeat of a task: a row of samples.csv, whose columns have the names of the fields in JSON. A
@@ -90,39 +98,44 @@ func columnsOf(t reflect.Type, at []int) (out []column) {
 	return out
 }
 
-// cells writes a sample as the cells of a row.
-func cells(s *Sample) []string {
-	row, v := make([]string, len(columns)), reflect.ValueOf(s).Elem()
-	for i, c := range columns {
-		f := v.FieldByIndex(c.field)
-		switch x := f.Interface().(type) {
-		case float64:
-			if row[i] = strconv.FormatFloat(x, 'g', -1, 64); x == 0 && c.empty {
-				row[i] = ""
-			}
-		case encoding.TextMarshaler:
-			text, _ := x.MarshalText()
-			row[i] = string(text)
-		default:
-			row[i] = fmt.Sprint(x)
-		}
+// WriteSamples writes samples as CSV under a line of names.
+func WriteSamples(w io.Writer, samples []Sample) error {
+	c := csv.NewWriter(w)
+	row := make([]string, len(columns))
+	for i, column := range columns {
+		row[i] = column.name
 	}
-	return row
+	c.Write(row)
+	for n := range samples {
+		v := reflect.ValueOf(&samples[n]).Elem()
+		for i, column := range columns {
+			switch x := v.FieldByIndex(column.field).Interface().(type) {
+			case float64:
+				if row[i] = strconv.FormatFloat(x, 'g', -1, 64); x == 0 && column.empty {
+					row[i] = ""
+				}
+			case encoding.TextMarshaler:
+				text, _ := x.MarshalText()
+				row[i] = string(text)
+			default:
+				row[i] = fmt.Sprint(x)
+			}
+		}
+		c.Write(row)
+	}
+	c.Flush()
+	return c.Error()
 }
 
 // Bounds of a file of samples, since it may have been damaged or replaced.
 const (
 	maxNumber  = 1 << 62
-	maxCell    = 1 << 10
 	maxSamples = 5_000_000
 	maxRecord  = 1 << 20 // bytes of a row
 )
 
 // set reads a cell into a field.
-func (c *column) set(f reflect.Value, cell string) error {
-	if len(cell) > maxCell {
-		return fmt.Errorf("a text of %d bytes; %d is the most", len(cell), maxCell)
-	}
+func (c *column) set(f reflect.Value, cell string) (err error) {
 	switch x := f.Addr().Interface().(type) {
 	case *string:
 		*x = unique.Make(cell).Value() // samples have few texts; that of a cell would keep its whole line
@@ -130,65 +143,35 @@ func (c *column) set(f reflect.Value, cell string) error {
 		if cell == "" && c.empty {
 			return nil
 		}
-		v, err := strconv.ParseFloat(cell, 64)
-		if err != nil || !(v >= 0 && v <= maxNumber) {
+		if *x, err = strconv.ParseFloat(cell, 64); err != nil || !(*x >= 0 && *x <= maxNumber) {
 			return fmt.Errorf("%q is not a number from 0 to %g", cell, float64(maxNumber))
 		}
-		*x = v
 	case *int:
-		v, err := strconv.Atoi(cell)
-		if err != nil || v < 1 {
+		if *x, err = strconv.Atoi(cell); err != nil || *x < 1 {
 			return fmt.Errorf("%q is not a whole number from 1 on", cell)
 		}
-		*x = v
 	case *bool:
-		v, err := strconv.ParseBool(cell)
-		if err != nil {
+		if *x, err = strconv.ParseBool(cell); err != nil {
 			return fmt.Errorf("%q is neither true nor false", cell)
 		}
-		*x = v
 	case encoding.TextUnmarshaler:
 		return x.UnmarshalText([]byte(cell))
 	}
 	return nil
 }
 
-// parse reads what cells wrote.
-func parse(row []string) (s Sample, err error) {
-	if len(row) != len(columns) {
-		return s, fmt.Errorf("%d cells of a sample; expected %d", len(row), len(columns))
-	}
-	v := reflect.ValueOf(&s).Elem()
-	for i := range columns {
-		if err := columns[i].set(v.FieldByIndex(columns[i].field), row[i]); err != nil {
-			return s, fmt.Errorf("column %s: %w", columns[i].name, err)
-		}
-	}
+// check finds a sample that names no work.
+func (s *Sample) check() error {
 	shape, err := ParseShape(s.Shape)
 	switch {
 	case err != nil:
-		return s, fmt.Errorf("column shape: %w", err)
+		return fmt.Errorf("column shape: %w", err)
 	case shape.String() != s.Shape:
-		return s, fmt.Errorf("column shape: %q is written %s", s.Shape, shape)
+		return fmt.Errorf("column shape: %q is written %s", s.Shape, shape)
 	case s.Task == "" || s.Device == "":
-		return s, errors.New("task or device is empty")
+		return errors.New("task or device is empty")
 	}
-	return s, nil
-}
-
-// WriteSamples writes samples as CSV under a line of names.
-func WriteSamples(w io.Writer, samples []Sample) error {
-	c := csv.NewWriter(w)
-	var names []string
-	for _, column := range columns {
-		names = append(names, column.name)
-	}
-	c.Write(names)
-	for i := range samples {
-		c.Write(cells(&samples[i]))
-	}
-	c.Flush()
-	return c.Error()
+	return nil
 }
 
 // ReadSamples reads what [WriteSamples] wrote. Columns may stand in any order, and others beside them are left out. An
@@ -211,7 +194,6 @@ func ReadSamples(r io.Reader) ([]Sample, error) {
 		}
 	}
 	var samples []Sample
-	row := make([]string, len(columns))
 	for {
 		bounded.left = maxRecord
 		cells, err := c.Read()
@@ -221,14 +203,21 @@ func ReadSamples(r io.Reader) ([]Sample, error) {
 		if err != nil {
 			return nil, err // names the line
 		}
-		for i, j := range at {
-			row[i] = cells[j]
+		var s Sample
+		v := reflect.ValueOf(&s).Elem()
+		for i := range columns {
+			if err == nil {
+				if err = columns[i].set(v.FieldByIndex(columns[i].field), cells[at[i]]); err != nil {
+					err = fmt.Errorf("column %s: %w", columns[i].name, err)
+				}
+			}
 		}
-		s, err := parse(row)
-		if line, _ := c.FieldPos(0); err != nil {
+		if err == nil && len(samples) == maxSamples {
+			err = fmt.Errorf("more than %d samples", maxSamples)
+		}
+		if err = cmp.Or(err, s.check()); err != nil {
+			line, _ := c.FieldPos(0)
 			return nil, fmt.Errorf("line %d: %w", line, err)
-		} else if len(samples) == maxSamples {
-			return nil, fmt.Errorf("line %d: more than %d samples", line, maxSamples)
 		}
 		samples = append(samples, s)
 	}
@@ -248,4 +237,76 @@ func (r *recordReader) Read(p []byte) (int, error) {
 	n, err := r.Reader.Read(p[:min(len(p), r.left)])
 	r.left -= n
 	return n, err
+}
+
+// SamplesFile is the name of the file of samples in a directory of results.
+const SamplesFile = "samples.csv"
+
+// ReadFiles reads samples from files, plain or compressed by gzip, and from directories that hold [SamplesFile].
+func ReadFiles(paths ...string) ([]Sample, error) {
+	var all []Sample
+	for _, path := range paths {
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			path = filepath.Join(path, SamplesFile)
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, humanize.Cause(err))
+		}
+		samples, err := ReadAny(f)
+		f.Close()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, humanize.Cause(err))
+		}
+		all = append(all, samples...)
+	}
+	return all, nil
+}
+
+// ReadAny reads samples, plain or compressed by gzip.
+func ReadAny(r io.Reader) ([]Sample, error) {
+	in := bufio.NewReader(r)
+	if head, err := in.Peek(2); err != nil || head[0] != 0x1f || head[1] != 0x8b {
+		return ReadSamples(in)
+	}
+	z, err := gzip.NewReader(in)
+	if err != nil {
+		return nil, fmt.Errorf("not a gzip file: %w", err)
+	}
+	return ReadSamples(z)
+}
+
+// Write writes the samples and those tables of [Profiles] that have rows into a directory. A table without rows is
+// not written, and one of earlier samples is removed, since it would be read as one of these.
+func Write(ctx context.Context, dir string, samples []Sample) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return fmt.Errorf("directory %s cannot be made: %w", dir, humanize.Cause(err))
+	}
+	err := weights.WriteFile(ctx, filepath.Join(dir, SamplesFile), func(w io.Writer) error { return WriteSamples(w, samples) })
+	for _, p := range Profiles {
+		if err != nil {
+			return err
+		}
+		path := filepath.Join(dir, p.File)
+		if rows := p.Table(samples); rows != nil {
+			err = weights.WriteFile(ctx, path, func(w io.Writer) error { return csv.NewWriter(w).WriteAll(rows) })
+		} else if err = os.Remove(path); errors.Is(err, os.ErrNotExist) {
+			err = nil
+		}
+	}
+	return err
+}
+
+// Merge puts samples in the order of their times, each once.
+func Merge(samples []Sample) []Sample {
+	seen := map[Sample]bool{}
+	var out []Sample
+	for _, s := range samples {
+		if !seen[s] {
+			seen[s] = true
+			out = append(out, s)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Sample) int { return a.Time.Compare(b.Time) })
+	return out
 }

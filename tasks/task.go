@@ -3,12 +3,12 @@ package tasks
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"gpt2scope/ceilings"
+	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
 	"gpt2scope/predict"
 )
@@ -41,29 +41,23 @@ type Task struct {
 	Name    string
 	Formula string // what it computes
 	DTypes  []string
-	Sizes   []Shape // that are always measured, ascending
-
-	// Between returns shapes between one of Sizes and the next, which are measured if the
-	// devices take similar times there; nil if there are none.
-	Between func(Shape) []Shape
+	Sizes   []Shape // ascending
 
 	// Cost is what the task takes at least; an error says what is wrong with the shape.
 	Cost func(s Shape, dtype string) (Cost, error)
 
 	Ways []Way
 
-	Arrays *Arrays // how it is computed, if it is over arrays
-
-	// open makes the inputs, if it is not over arrays.
-	open func(ctx context.Context, m *Machine, t *Task, s Shape, dtype string) (Opened, error)
+	Arrays *Arrays               // how it is computed, if it is over arrays
+	work   func(Shape) modelWork // what it runs, if it runs GPT-2
 }
 
-// Open makes the inputs of a shape on a machine.
-func (t *Task) Open(ctx context.Context, m *Machine, s Shape, dtype string) (Opened, error) {
+// open makes the inputs of a shape on a machine: see [Arrays.open].
+func (t *Task) open(ctx context.Context, m *Machine, s Shape, dtype string, shared bool) (Opened, error) {
 	if t.Arrays == nil {
-		return t.open(ctx, m, t, s, dtype)
+		return openModelTask(ctx, m, t, s, dtype)
 	}
-	return t.Arrays.open(ctx, m, t, s, dtype, false)
+	return t.Arrays.open(ctx, m, t, s, dtype, shared)
 }
 
 // Cost is what a task takes at least, whatever it runs on.
@@ -113,11 +107,8 @@ type Ready interface {
 	Close() error
 }
 
-// Times are the parts of a run in microseconds, NaN where they are not known: see [Sample].
+// Times are the parts of a run in microseconds, 0 where they are not known: see [Sample].
 type Times struct{ Submit, H2D, Kernel, D2H, Wall float64 }
-
-// unknown is of what was not measured.
-func unknown() Times { return Times{math.NaN(), math.NaN(), math.NaN(), math.NaN(), math.NaN()} }
 
 // Find returns those of the tasks that have these names: a name is that of a task, or the part
 // before the dot, as vector is of vector.add and vector.square. No names are all tasks.
@@ -157,6 +148,39 @@ func (c Cost) FloorUs(set ceilings.Set) float64 {
 		return f.Time / 1e3
 	}
 	return 0
+}
+
+// Product is a matrix product of (M, K) by (K, N), done so many times.
+type Product struct{ M, N, K, Times int }
+
+// work returns what is known of work before it runs on a device.
+func (c Cost) work(task, dtype string, memory predict.Memory, d *Device) predict.Work {
+	w := predict.Work{
+		Task: task, DType: dtype, FLOPs: c.FLOPs, Bytes: c.Bytes, Steps: float64(c.Steps), Rows: float64(c.Rows),
+		FloorUs: c.FloorUs(d.Ceilings), Memory: memory,
+	}
+	if memory == MemoryPageable || memory == MemoryPinned {
+		w.BytesIn, w.BytesOut = float64(c.In), float64(c.Out)
+	}
+	if len(c.Products) == 1 {
+		w.Inner = float64(c.Products[0].K)
+	}
+	if memory != MemoryHost {
+		return w
+	}
+	w.Threads = float64(d.Threads)
+	const leastRows = 12 // a product of fewer rows takes about as long: it reads all weights
+	var all, idle float64
+	for _, p := range c.Products {
+		_, parts := cpu.Divide(d.Kernels, d.Threads, p.M, p.N, p.K, dtype == BFloat16)
+		size := float64(max(p.M, leastRows)) * float64(p.N) * float64(p.K) * float64(p.Times)
+		all, idle = all+size, idle+size*max(1, float64(d.Threads)/float64(parts))
+	}
+	if all > 0 {
+		kernel, _ := cpu.Divide(d.Kernels, d.Threads, c.Rows, 1, 1, dtype == BFloat16)
+		w.Kernel, w.Idle = float64(kernel), idle/all
+	}
+	return w
 }
 
 // microseconds of a duration.

@@ -9,7 +9,7 @@ import (
 func vectorAdd() *Task {
 	return &Task{
 		Name: "vector.add", Formula: "z[i] = x[i] + y[i]", DTypes: []string{Float32},
-		Sizes: lengths(1<<10, 1<<26), Between: lengthsBetween,
+		Sizes: lengths(1<<10, 1<<26),
 		Cost: func(s Shape, _ string) (Cost, error) {
 			n, err := length(s)
 			return Cost{FLOPs: n, Bytes: 12 * n, In: int64(8 * n), Out: int64(4 * n), Steps: 1, Multiply: ceilings.F32}, err

@@ -13,15 +13,6 @@ func lengths(least, most int) []Shape {
 	return out
 }
 
-// lengthsBetween returns three shapes between n and 2 n, at about equal ratios.
-func lengthsBetween(s Shape) []Shape {
-	var out []Shape
-	for _, ratio := range []float64{1.19, 1.41, 1.68} {
-		out = append(out, Shape{{"n", int(float64(s.Get("n"))*ratio) / 64 * 64}})
-	}
-	return out
-}
-
 // upTo is of ways that are too slow for more than n values.
 func upTo(n int) func(Shape) bool { return func(s Shape) bool { return s.Get("n") <= n } }
 

@@ -3,7 +3,6 @@ package tasks
 import (
 	"gpt2scope/ceilings"
 	"gpt2scope/cpu"
-	"gpt2scope/cuda"
 )
 
 // vectorSquare is z = x x, as a product and by the functions powf and pow.
@@ -16,7 +15,7 @@ func vectorSquare() *Task {
 	}
 	return &Task{
 		Name: "vector.square", Formula: "z[i] = x[i]^2", DTypes: []string{Float32},
-		Sizes: lengths(1<<10, 1<<26), Between: lengthsBetween,
+		Sizes: lengths(1<<10, 1<<26),
 		Cost: func(s Shape, _ string) (Cost, error) {
 			n, err := length(s)
 			return Cost{FLOPs: n, Bytes: 8 * n, In: int64(4 * n), Out: int64(4 * n), Steps: 1, Multiply: ceilings.F32}, err
@@ -53,24 +52,11 @@ func vectorSquare() *Task {
 			},
 			GPU: map[string]GPUWay{
 				Tuned:        launchOf("square_tuned", blockThreads, blockValues),
-				"powf":       power("square_powf", float32(2)),
-				"pow":        power("square_pow", float64(2)),
+				"powf":       launchOf("square_powf", blockThreads, blockValues, float32(2)),
+				"pow":        launchOf("square_pow", blockThreads, blockValues, float64(2)),
 				"one-block":  launchOf("square_block", blockThreads, 0),
 				"one-thread": launchOf("square_thread", 1, 0),
 			},
 		},
-	}
-}
-
-// power returns a way that launches a kernel which takes the exponent as its last argument.
-func power(kernel string, exponent any) GPUWay {
-	return func(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, _ string) (func(*cuda.Stream) error, func() error, error) {
-		f, err := g.Function(kernel)
-		if err != nil {
-			return nil, nil, err
-		}
-		n := s.Get("n")
-		l := cuda.Launch{Grid: cuda.Dim{X: (n + blockValues - 1) / blockValues}, Block: cuda.Dim{X: blockThreads}}
-		return func(s *cuda.Stream) error { return f.Launch(s, l, out, in[0], int64(n), exponent) }, nil, nil
 	}
 }

@@ -20,12 +20,10 @@ const smallModel = "random:L=1,C=64,NH=1,V=257,T=16"
 // quickTasks are arguments of a measurement that takes no time.
 var quickTasks = []string{"tasks", "bench", "-m", smallModel, "--threads", "1", "--repeat", "2", "--max-size", "1", "--no-floor", "--quiet", "--machine", "here"}
 
-// The suite runs on the CPU, with cold starts in processes of their own, and writes samples and
-// the tables that notebooks read.
+// The suite runs on the CPU, and writes samples and the tables that notebooks read.
 func TestTasksBench(t *testing.T) {
-	t.Setenv(asInfer, "1") // of the processes that it starts
 	dir := filepath.Join(t.TempDir(), "out")
-	out := mustInfer(t, append(quickTasks, "--device", "cpu", "--cold", "1", "-o", dir)...).stdout
+	out := mustInfer(t, append(quickTasks, "--device", "cpu", "-o", dir)...).stdout
 	samples, err := tasks.ReadFiles(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -36,23 +34,14 @@ func TestTasksBench(t *testing.T) {
 	seen := map[string]int{}
 	for _, s := range samples {
 		seen[s.Task]++
-		if s.Cold {
-			seen["cold"]++
-		}
 		if s.Machine != "here" || s.Device != "cpu" || !(s.Us > 0) || s.MachineKey == "" {
 			t.Errorf("%+v", s)
-		}
-		if s.Cold && s.Us < 1000 {
-			t.Errorf("a process that took %g us", s.Us)
 		}
 	}
 	for _, task := range tasks.All() {
 		if seen[task.Name] == 0 {
 			t.Errorf("no sample of %s: %v", task.Name, seen)
 		}
-	}
-	if seen["cold"] == 0 || seen["cold"] == len(samples) {
-		t.Errorf("samples %v", seen)
 	}
 	for _, p := range tasks.Profiles {
 		data, err := os.ReadFile(filepath.Join(dir, p.File))
@@ -66,11 +55,11 @@ func TestTasksBench(t *testing.T) {
 	}
 	// The same again finds all done.
 	before, _ := os.ReadFile(filepath.Join(dir, tasks.SamplesFile))
-	mustInfer(t, append(quickTasks, "--device", "cpu", "--cold", "1", "-o", dir)...)
+	mustInfer(t, append(quickTasks, "--device", "cpu", "-o", dir)...)
 	if after, _ := os.ReadFile(filepath.Join(dir, tasks.SamplesFile)); !bytes.Equal(before, after) {
 		t.Error("a second run of the same command measured again")
 	}
-	checkFailure(t, infer(t, append(quickTasks, "--device", "cpu", "--cold", "1", "--seed", "2", "-o", dir)...), exitFailure, "is of another experiment", "seed")
+	checkFailure(t, infer(t, append(quickTasks, "--device", "cpu", "--seed", "2", "-o", dir)...), exitFailure, "is of another experiment", "seed")
 }
 
 // On the stub of a GPU all tasks run, and parts of the work put together are all of it.
@@ -81,7 +70,7 @@ func TestTasksBenchGPU(t *testing.T) {
 	cases := map[string]bool{}
 	for _, shard := range []string{"1/2", "2/2"} {
 		dirs[shard] = filepath.Join(t.TempDir(), "out")
-		mustInfer(t, append(quickTasks, "--device", "all", "--tasks", "reduce,gpt2.generate", "--cold", "0", "--shard", shard, "-o", dirs[shard])...)
+		mustInfer(t, append(quickTasks, "--device", "all", "--tasks", "reduce,gpt2.generate", "--shard", shard, "-o", dirs[shard])...)
 		samples, err := tasks.ReadFiles(dirs[shard])
 		if err != nil {
 			t.Fatal(err)
@@ -121,7 +110,6 @@ func TestTasksBenchWrong(t *testing.T) {
 		"-o x --repeat 0":        "--repeat 0: it must be a whole number from 1",
 		"-o x --shard 3/2":       "--shard: \"3/2\" is not a part such as 2/8",
 		"-o x --max-size 0":      "--max-size 0",
-		"-o x --cold -1":         "--cold -1",
 		"-o x --few -1":          "--few -1",
 		"-o x --device cpu,gpu":  "--device gpu",
 		"-o x --threads 1,2":     "--threads 1,2: give one value",
@@ -136,7 +124,7 @@ func TestTasksBenchWrong(t *testing.T) {
 // plot draws what was measured into the same directory.
 func TestTasksPlot(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
-	mustInfer(t, append(quickTasks, "--device", "cpu", "--tasks", "reduce", "--cold", "0", "-o", dir)...)
+	mustInfer(t, append(quickTasks, "--device", "cpu", "--tasks", "reduce", "-o", dir)...)
 	out := mustInfer(t, "tasks", "plot", dir).stdout
 	if !strings.Contains(out, "1 picture and "+filepath.Join(dir, "tasks.html")) {
 		t.Error(out)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,14 +71,12 @@ func TestDocsFigures(t *testing.T) {
 		charts[all[i].Task+" "+all[i].DType] = &all[i]
 	}
 	us := func(task string, size int, device string, memory predict.Memory, time string) float64 {
-		k := charts[task+" float32"].Find(device, memory, time)
-		for i, s := range k.Sizes {
-			if s == size {
-				return k.Us[i]
-			}
+		sizes, us := charts[task+" float32"].Find(device, memory, time)
+		i := slices.Index(sizes, size)
+		if i < 0 {
+			t.Fatalf("%s of %d is not measured", task, size)
 		}
-		t.Fatalf("%s of %d is not measured", task, size)
-		return 0
+		return us[i]
 	}
 	for _, c := range []struct {
 		task string

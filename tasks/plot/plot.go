@@ -155,13 +155,12 @@ func times(name string, c *tasks.Chart, gpu string) *picture {
 		} else if l.time == tasks.TimeWall {
 			groups[l.memory] = i
 		}
-		if k := c.Find(device, l.memory, l.time); k != nil {
-			sizes := make([]float64, len(k.Sizes))
-			for i, s := range k.Sizes {
-				sizes[i] = float64(s)
+		if sizes, us := c.Find(device, l.memory, l.time); sizes != nil {
+			x := make([]float64, len(sizes))
+			for i, size := range sizes {
+				x[i] = float64(size)
 			}
-			s := chart.Series{Name: l.name, Kind: chart.Joined, Group: i, Points: chart.Points(sizes, k.Us)}
-			panel.Series = append(panel.Series, s)
+			panel.Series = append(panel.Series, chart.Series{Name: l.name, Kind: chart.Joined, Group: i, Points: chart.Points(x, us)})
 		}
 	}
 	var says []string
@@ -207,7 +206,7 @@ func parts(name string, c *tasks.Chart, gpu string) *picture {
 		for i := 0; i < len(sizes); i += step {
 			r := row{sizes[i], side, chart.Row{Name: humanize.Thousands(int64(sizes[i])) + " " + memory.String()}}
 			end := 0.0
-			for kind, share := range []float64{all[i].H2D, all[i].Kernel, all[i].D2H, all[i].Rest} {
+			for kind, share := range all[i] {
 				r.Spans = append(r.Spans, chart.Span{Kind: kind, Start: end, End: end + max(0, share)})
 				end += max(0, share)
 			}

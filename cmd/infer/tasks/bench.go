@@ -3,16 +3,13 @@ package tasks
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -23,7 +20,6 @@ import (
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/journal"
-	"gpt2scope/predict"
 	"gpt2scope/tasks"
 )
 
@@ -32,7 +28,6 @@ type tasksFlags struct {
 	dir            string
 	names          []string
 	repeat, rounds int
-	cold           int
 	seed           uint64
 	plain          bool
 	most           int // MiB
@@ -55,8 +50,8 @@ func newTasksBench(m *cli.ModelFlags) *cobra.Command {
 after a warm-up, on random numbers. The result of each run is compared with a reference in
 float64. A run on a GPU is taken apart: the calls that queue it, copies to the GPU, kernels,
 copies back; from ordinary (pageable) memory, from pinned memory, and with the data on the
-GPU. Where the tuned ways of two devices take similar times, sizes between are measured too.
-Beside the tuned ways stand plain ones: a loop in one thread, one thread of a GPU, one block.
+GPU. Beside the tuned ways stand plain ones: a loop in one thread, one thread of a GPU, one
+block.
 
 DIR holds samples.csv, with a row for each run. It holds a table each of vector.add, square
 matmul and reduce.sum, if they were measured, with the columns size,cpu_time_ms,gpu_time_ms
@@ -84,7 +79,6 @@ machines; 'infer tasks merge' puts their samples together.`,
 	cli.AddFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
 		f.Var(cli.Int(&t.repeat, 10, repeats), "repeat", "measure each case `N` times")
 		f.Var(cli.Int(&t.rounds, 2, repeats), "rounds", "in `N` rounds, each in another order")
-		f.Var(cli.Int(&t.cold, 3, cli.Between(0, 1000)), "cold", "measure `N` cold starts of each tuned way at three sizes, each in\na process of its own; 0 skips that")
 		f.Uint64Var(&t.seed, "seed", 1, "`SEED` of the order")
 		f.BoolVar(&t.noFloor, "no-floor", false, "do not measure the devices for floors, without which a prediction\ncannot be fitted")
 		f.StringVar(&t.machine, "machine", "", "`NAME` of this machine in the samples (default: its host name)")
@@ -99,7 +93,7 @@ machines; 'infer tasks merge' puts their samples together.`,
 
 // check finds what is wrong whatever the machine has.
 func (t *tasksFlags) check() (err error) {
-	_, absent := os.Stat(filepath.Join(t.dir, tasks.StateFile))
+	_, absent := os.Stat(filepath.Join(t.dir, tasks.State.File))
 	if err := cli.CheckFolder(t.dir, t.force || absent == nil); err != nil {
 		return err
 	}
@@ -141,24 +135,17 @@ func (t *tasksFlags) run(ctx context.Context, m *cli.ModelFlags, stdout, stderr 
 	if err := t.ceilings(ctx, m, machine, stderr); err != nil {
 		return err
 	}
-	b := tasks.Bench{Machine: machine, Suite: tasks.Suite{Tasks: chosen, Devices: machine.Devices(), Plain: t.plain,
-		Repeat: t.repeat, Rounds: min(t.rounds, t.repeat), Cold: t.cold, Seed: t.seed, Most: int64(t.most) << 20, Shard: t.part}}
-	if t.few > 0 {
-		b.Suite.Few(t.few)
-	}
-	if t.cold > 0 {
-		b.Cold = t.coldStart(m)
-	}
-	journal, err := tasks.OpenJournal(t.dir, t.configuration(m, &b))
+	b := tasks.Bench{Machine: machine, Suite: tasks.Suite{Tasks: chosen, Devices: machine.Devices(), Plain: t.plain, Few: t.few,
+		Repeat: t.repeat, Rounds: min(t.rounds, t.repeat), Seed: t.seed, Most: int64(t.most) << 20, Shard: t.part}}
+	journal, err := tasks.State.Open(t.dir, t.configuration(m, &b))
 	if err != nil {
 		return fmt.Errorf("--out %s: %w", cli.ShellQuote(t.dir), err)
 	}
 	defer journal.Close()
 	bar := m.Progress(stderr, "measuring", false)
-	b.Progress = func(done, total int) { bar.Set(int64(done), int64(total)) }
-	stopped := b.Run(ctx, journal)
+	stopped := b.Run(ctx, journal, func(done, total int) { bar.Set(int64(done), int64(total)) })
 	bar.Done()
-	samples := journal.Samples()
+	samples := journal.Rows()
 	if err := tasks.Write(context.WithoutCancel(ctx), t.dir, samples); err != nil {
 		return err
 	}
@@ -184,8 +171,8 @@ func (t *tasksFlags) run(ctx context.Context, m *cli.ModelFlags, stdout, stderr 
 
 // ceilings finds or measures what the devices can do, for floors.
 func (t *tasksFlags) ceilings(ctx context.Context, m *cli.ModelFlags, machine *tasks.Machine, stderr io.Writer) (err error) {
-	for name, backend := range machine.Measurers() {
-		var set ceilings.Set
+	for _, name := range machine.Devices() {
+		backend, set := machine.Measurer(name), ceilings.Set{}
 		if t.noFloor {
 			set.Key, err = backend.(gpt2.CeilingMeasurer).CeilingsKey()
 		} else {
@@ -216,14 +203,11 @@ func (t *tasksFlags) configuration(m *cli.ModelFlags, b *tasks.Bench) map[string
 	for _, task := range b.Suite.Tasks {
 		names = append(names, task.Name)
 	}
-	c := map[string]any{
-		"model": b.Machine.Model.Name, "version": cli.Version(), "machine": b.Machine.Name, "keys": b.Machine.Keys(), "tasks": names, "plain": t.plain,
-		"max_size": t.most, "repeat": t.repeat, "rounds": t.rounds, "cold": t.cold, "seed": t.seed, "shard": t.shard, "threads": m.Threads, "floors": !t.noFloor,
+	return map[string]any{
+		"model": b.Machine.Model.Name, "version": cli.Version(), "machine": b.Machine.Name, "keys": b.Machine.Keys(),
+		"tasks": names, "plain": t.plain, "max_size": t.most, "repeat": t.repeat, "rounds": t.rounds, "seed": t.seed,
+		"shard": t.shard, "threads": m.Threads, "floors": !t.noFloor, "few": t.few,
 	}
-	if t.few > 0 { // a state file of before --few has no such key
-		c["few"] = t.few
-	}
-	return c
 }
 
 // open opens the devices of --device.
@@ -278,88 +262,6 @@ func usableGPUs() (int, error) {
 		return 0, err
 	}
 	return lib.DeviceCount()
-}
-
-// coldStart runs a case in a process of this program. Its time is that of the whole process, but
-// for what made and checked the numbers.
-func (t *tasksFlags) coldStart(m *cli.ModelFlags) func(context.Context, tasks.Case) (tasks.Times, error) {
-	return func(ctx context.Context, c tasks.Case) (tasks.Times, error) {
-		self, err := os.Executable()
-		if err != nil {
-			return tasks.Times{}, fmt.Errorf("the program's own file is not known, so that no process can be started: %w", err)
-		}
-		args := []string{"tasks", "once", "--quiet", "--task", c.Task.Name, "--shape", c.Shape.String(), "--type", c.DType, "--device", c.Device, "--memory", c.Memory.String(), "--threads", strconv.Itoa(m.Threads)}
-		if m.Model != "" {
-			args = append(args, "--model", m.Model)
-		}
-		process := exec.CommandContext(ctx, self, args...)
-		var stderr bytes.Buffer
-		process.Stderr = &stderr
-		start := time.Now()
-		out, err := process.Output()
-		wall := float64(time.Since(start).Nanoseconds()) / 1e3
-		if err != nil {
-			return tasks.Times{}, fmt.Errorf("a process for a cold start ended with %w: %s", err, strings.TrimPrefix(strings.TrimSpace(stderr.String()), "infer: "))
-		}
-		var once tasks.Once
-		if err := json.Unmarshal(out, &once); err != nil {
-			return tasks.Times{}, fmt.Errorf("a process for a cold start wrote %q: %w", out, err)
-		}
-		return once.Times(wall), nil
-	}
-}
-
-// newTasksOnce makes the hidden command of which a cold start is a process.
-func newTasksOnce(m *cli.ModelFlags) *cobra.Command {
-	var name, shape, dtype string
-	var memory predict.Memory
-	c := &cobra.Command{
-		Use:         "once",
-		Short:       "Do a task once, for 'infer tasks bench'",
-		Hidden:      true,
-		Example:     "  infer tasks once --task vector.add --shape n=1024",
-		Annotations: map[string]string{cli.UsesKey: "model device threads quiet"},
-		RunE: func(c *cobra.Command, _ []string) error {
-			s, err := tasks.ParseShape(shape)
-			if err != nil {
-				return cli.Usagef("--shape: %w", err)
-			}
-			var model *gpt2.Model
-			geometry := tasks.Geometry
-			if strings.HasPrefix(name, "gpt2.") {
-				if model, err = m.OpenModel(); err != nil {
-					return err
-				}
-				defer model.Close()
-				geometry = model.Config
-			}
-			found, err := tasks.Find(tasks.ForModel(geometry), []string{name})
-			if err != nil {
-				return cli.Usagef("--task: %w", err)
-			}
-			if _, err := found[0].Cost(s, dtype); err != nil {
-				return cli.Usagef("--shape: %w", err)
-			}
-			var t tasksFlags
-			machine, err := t.open(m, model)
-			if err != nil {
-				return err
-			}
-			device := machine.Devices()[0]
-			once, err := machine.Once(c.Context(), found[0], s, dtype, device, memory)
-			if err != nil {
-				return err
-			}
-			return cli.WriteJSON(c.OutOrStdout(), once) // the end of the process frees the rest
-		},
-	}
-	cli.AddFlags(c.Flags(), "Task", func(f *pflag.FlagSet) {
-		f.StringVar(&name, "task", "", "`NAME` of the task")
-		f.StringVar(&shape, "shape", "", "`SHAPE`, such as n=1024")
-		f.StringVar(&dtype, "type", tasks.Float32, "`TYPE` of the numbers: float32, bfloat16")
-		f.TextVar(&memory, "memory", tasks.MemoryHost, "`WHERE` the numbers are: host, pageable, pinned, resident")
-	})
-	return c
 }
 
 // TasksObject is what "infer tasks bench --json" prints.

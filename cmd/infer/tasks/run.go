@@ -33,7 +33,6 @@ type runFlags struct {
 	rounds   int
 	longest  float64 // ms
 	most     int     // MiB
-	keep     bool
 	jobs     string
 }
 
@@ -68,7 +67,6 @@ so that a run may be closer to the bound than the oracle is, or below it.`,
 		f.StringSliceVar(&r.names, "tasks", nil, "of these `TASKS`, such as vector.add (default: all)")
 		f.Var(cli.Float(&r.longest, 10, cli.Between(math.SmallestNonzeroFloat64, 1e6)), "longest", "leave out tasks that take the CPU more than `MS` at least")
 		f.Var(cli.Int(&r.most, 64, megabytes), "max-size", "leave out inputs and results of more than `MIB` together")
-		f.BoolVar(&r.keep, "keep", false, "inputs stay on a GPU once a task has brought them there")
 	})
 	cli.AddFlags(c.Flags(), "Policies", func(f *pflag.FlagSet) {
 		f.StringSliceVar(&r.policies, "policy", nil, "run these `POLICIES`, named as in the table (default: all)")
@@ -156,7 +154,7 @@ func (r *runFlags) run(ctx context.Context, m *cli.ModelFlags, args []string, st
 	defer real.Close()
 	watched, stop := context.WithCancel(ctx)
 	defer stop()
-	real.Keep, real.Watch = r.keep, schedule.NVML(watched, machine.PCI())
+	real.Watch = schedule.NVML(watched, machine.PCI())
 	runs, err := r.runs(ctx, m, p, real, names, stderr)
 	if err != nil {
 		return err

@@ -25,7 +25,6 @@ arrays, reductions, matrix products and passes of the model.`,
 		RunE:        cli.Refused,
 	}
 	c.SuggestionsMinimumDistance = 2
-	c.AddCommand(newTasksBench(m), newTasksMerge(), newTasksOnce(m), newTasksPlot(), newTasksSimulate(), newTasksRun(m))
-	c.AddCommand(newTasksFit(), newTasksCheck())
+	c.AddCommand(newTasksBench(m), newTasksMerge(), newTasksPlot(), newTasksFit(), newTasksCheck(), newTasksSimulate(), newTasksRun(m))
 	return c
 }

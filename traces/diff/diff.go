@@ -4,10 +4,7 @@ package diff
 import (
 	"cmp"
 	"fmt"
-	"maps"
-	"math"
 	"slices"
-	"strings"
 
 	"gpt2scope/traces"
 	"gpt2scope/traces/window"
@@ -51,15 +48,8 @@ type Change struct {
 	A *Sample `json:"a,omitempty"` // nil if A has no such row
 	B *Sample `json:"b,omitempty"`
 
-	// Shift is the median of B minus the median of A. Low and High are its confidence
-	// interval for the level 1 - alpha; nil if there are too few samples. Percent and its
-	// interval are the same in percent of A's median; nil if that is 0.
-	Shift       float64  `json:"shift"`
-	Low         *float64 `json:"low,omitempty"`
-	High        *float64 `json:"high,omitempty"`
-	Percent     *float64 `json:"percent,omitempty"`
-	PercentLow  *float64 `json:"percent_low,omitempty"`
-	PercentHigh *float64 `json:"percent_high,omitempty"`
+	Shift   float64  `json:"shift"`             // the median of B minus the median of A
+	Percent *float64 `json:"percent,omitempty"` // the same in percent of A's median; nil if that is 0
 
 	// P is the probability of such a difference by chance alone. Adjusted is P corrected
 	// for the number of comparisons; it decides the verdict. Both are nil if there are too
@@ -101,43 +91,17 @@ const (
 // Bys are all kinds of rows.
 var Bys = []By{ByFolded, ByStage, ByLayer, ByOp, ByKernel}
 
-// Compare compares two traces: for each kind of pass the whole pass, its idle time, and its
-// steps, summed as by says. Rows are matched by name. So passes with different layers compare
-// in the layers that they share: a folded row sums these, and another row those that only one
-// trace has. alpha, such as 0.05, is the accepted probability of a wrong verdict.
+// Compare compares two traces: for each kind of pass the whole pass, its idle time, and its steps, summed as by says.
+// Rows are matched by name. A sample is the exclusive times of a row, as in [tables.Row], in the passes of one trace
+// after its warm-up; of several devices, the first that worked counts. alpha, such as 0.05, is the accepted share of
+// wrong verdicts.
 //
-// # What is compared
+// The statistics are those of benchstat (golang.org/x/perf/benchmath): medians with intervals from order statistics,
+// and the Mann-Whitney U test, which assumes no distribution. Of a hundred rows without a change five would have
+// p < 0.05, so verdicts use p after the correction of Benjamini and Hochberg.
 //
-// A sample is the times of one step in the passes of one trace. The time of a step in a
-// pass is its exclusive time as in [tables.Row]: a kernel of the step (on the CPU, a worker
-// thread) runs, and nothing that began earlier is still running. So a kernel that is
-// launched early and waits for the kernel before it does not get longer by waiting. A whole
-// pass is the time from the end of the work of the previous pass to the end of its own
-// work; idle time is the part of it in which the device does nothing. Warm-up passes are
-// excluded, as in [tables.Summarize]. For a trace of several devices, the first that worked
-// is compared.
-//
-// # How
-//
-// The statistics are those of benchstat (golang.org/x/perf/benchmath): medians with
-// intervals from order statistics, and the Mann-Whitney U test, which assumes no
-// distribution. The interval of the change contains the shifts that the same test would
-// not reject, so it excludes zero if p is below alpha. (The interval ignores ties and the
-// correction of p.) Many rows are compared at once: of a hundred rows without a change, five
-// would have p < 0.05. Verdicts therefore use p after the correction of Benjamini and
-// Hochberg, so at most a share alpha of the reported changes is expected to be chance.
-// There is no verdict if a sample has fewer than four values, or if the samples are so
-// small that the test could not reject.
-//
-// Each sample comes from the passes of one run. Differences between runs (clocks,
-// placement, neighbours) are not in it: confirm a small change with several pairs of
-// recordings.
-//
-// # Traces without stages
-//
-// If a trace has no passes, or the two have no kind of pass in common, the rows are the operators
-// of a framework if both have them, otherwise the kernels by name, over the whole recordings;
-// [Comparison.Instead] says so.
+// If a trace has no passes, or the two have no kind of pass in common, the rows are the operators of a framework if
+// both have them, otherwise the kernels by name, over the whole recordings; [Comparison.Instead] says so.
 func Compare(a, b *traces.Trace, by By, alpha float64) (*Comparison, error) {
 	if !slices.Contains(Bys, by) {
 		return nil, fmt.Errorf("there is no comparison by %q", by)
@@ -147,36 +111,38 @@ func Compare(a, b *traces.Trace, by By, alpha float64) (*Comparison, error) {
 	}
 	pa, pb := side{window.New(a, -1)}, side{window.New(b, -1)}
 	c := &Comparison{A: a.Header.Describe(), B: b.Header.Describe(), By: by, Alpha: alpha, Notes: unfair(pa, pb)}
-	var keysA, keysB []changeKey
-	var timesA, timesB map[changeKey][]int64
+	var inA, inB *samples
 	if why := whyLoose(pa, pb); why != "" || by == ByKernel {
-		c.By, keysA, keysB, timesA, timesB = loosely(by, pa, pb)
-		if len(keysA)+len(keysB) == 0 {
+		c.By, inA, inB = loosely(by, pa, pb)
+		if len(inA.keys)+len(inB.keys) == 0 {
 			return nil, fmt.Errorf("neither trace has work of a GPU or operators of a framework to compare")
 		}
 		if c.By != by {
 			c.Instead = fmt.Sprintf("%s, so that there are no stages to compare: the rows are by %s", why, c.By)
 		}
 	} else {
-		keysA, timesA = pa.table(rowNames(by, pa, pb))
-		keysB, timesB = pb.table(rowNames(by, pb, pa))
+		inA, inB = pa.stages(rowNames(by, pa, pb)), pb.stages(rowNames(by, pb, pa))
+		for i, s := range []*samples{inA, inB} {
+			if s.lost > 0 {
+				c.Notes = append(c.Notes, fmt.Sprintf("%s has work of steps (%d kernels) whose pass is not recorded; "+
+					"it is not compared", sideNames[i], s.lost))
+			}
+		}
 	}
-	keys := append(slices.Clone(keysA), keysB...)
-	// Rows are grouped by phase, in A's order: passes, idle time and steps, then the rows
-	// that only B has.
+	// Rows are grouped by phase, in A's order, then those that only B has.
+	keys := append(slices.Clone(inA.keys), inB.keys...)
 	var phases []string
 	for _, k := range keys {
 		if !slices.Contains(phases, k.phase) {
 			phases = append(phases, k.phase)
 		}
 	}
-	shift := &shifts{alpha, map[[2]int]int{}}
 	seen := map[changeKey]bool{}
 	for _, phase := range phases {
 		for _, k := range keys {
 			if k.phase == phase && !seen[k] {
 				seen[k] = true
-				c.Rows = append(c.Rows, change(k, timesA[k], timesB[k], shift))
+				c.Rows = append(c.Rows, change(k, inA.times[k], inB.times[k], alpha))
 			}
 		}
 	}
@@ -187,10 +153,26 @@ func Compare(a, b *traces.Trace, by By, alpha float64) (*Comparison, error) {
 // side is one of the two traces.
 type side struct{ *window.Window }
 
+var sideNames = []string{"A", "B"}
+
 // changeKey names a row.
 type changeKey struct {
 	kind        ChangeKind
 	phase, name string
+}
+
+// samples are the rows of one trace, in order, with their times.
+type samples struct {
+	keys  []changeKey
+	times map[changeKey][]int64
+	lost  int // kernels whose step is known but whose pass is not recorded
+}
+
+func (s *samples) add(k changeKey, values ...int64) {
+	if s.times[k] == nil {
+		s.keys = append(s.keys, k)
+	}
+	s.times[k] = append(s.times[k], values...)
 }
 
 // rowNames returns what names the row of a step of a side, compared with another. "" is the
@@ -215,6 +197,9 @@ func rowNames(by By, of, other side) func(phase string, s traces.Step) string {
 	}
 	return func(_ string, s traces.Step) string { return s.Name }
 }
+
+// stepKey names a step of a kind of pass.
+type stepKey struct{ phase, name string }
 
 // folded names the rows of steps that are summed over layers: apart for layers that the
 // other trace has as well and for those that it has not.
@@ -252,45 +237,74 @@ func (p side) steps() []stepKey {
 	return keys
 }
 
-// table returns the samples of all rows, and their order.
-func (p side) table(name func(phase string, s traces.Step) string) ([]changeKey, map[changeKey][]int64) {
-	var keys []changeKey
-	rows := map[changeKey][]int64{}
-	add := func(k changeKey, values ...int64) {
-		if rows[k] == nil {
-			keys = append(keys, k)
-		}
-		rows[k] = append(rows[k], values...)
-	}
+// stages returns the times of whole passes, of their idle time, and of the rows of their steps in the order of the
+// plans: the exclusive time in each pass that ran one.
+func (p side) stages(name func(phase string, s traces.Step) string) *samples {
+	rows := &samples{times: map[changeKey][]int64{}}
 	for _, l := range p.Passes {
 		phase := p.PassName(l.Event)
-		add(changeKey{ChangePass, phase, "whole pass"}, l.Time.Length())
-		add(changeKey{ChangeIdle, phase, "idle"}, l.Time.Length()-l.Busy)
+		rows.add(changeKey{ChangePass, phase, "whole pass"}, l.Time.Length())
+		rows.add(changeKey{ChangeIdle, phase, "idle"}, l.Time.Length()-l.Busy)
 	}
-	steps, times, _ := p.stepTimes(name)
-	for _, s := range steps {
-		k := changeKey{ChangeStage, s.phase, s.name}
-		if s.name == "" {
-			k = changeKey{ChangeOther, s.phase, "work of no step"}
+	if len(p.Passes) == 0 {
+		return rows
+	}
+	key := func(phase string, step traces.Step) changeKey {
+		if name := name(phase, step); name != "" {
+			return changeKey{ChangeStage, phase, name}
 		}
-		add(k, times[s]...)
+		return changeKey{ChangeOther, phase, "work of no step"}
 	}
-	for _, list := range rows {
-		slices.Sort(list)
+	type at struct {
+		key  changeKey
+		pass int
 	}
-	return keys, rows
+	var found []at
+	sums := map[at]int64{}
+	p.Sweep(window.Interval{From: p.Passes[0].Time.From, To: traces.MaxTime},
+		func(e, _ *traces.Event, _, own window.Interval) {
+			step, ok := p.Header.Step(e)
+			pass := p.PassOf(e)
+			if pass == nil && !ok {
+				pass = p.PassDuring(own) // work of no pass
+			}
+			if pass == nil && ok {
+				rows.lost++
+			}
+			i, measured := p.PassIndex(pass)
+			if pass == nil || !measured || e.Open {
+				return
+			}
+			k := at{key(p.PassName(pass), step), i}
+			if _, ok := sums[k]; !ok {
+				found = append(found, k)
+			}
+			sums[k] += own.Length()
+		})
+	times := map[changeKey][]int64{}
+	for _, k := range found {
+		times[k.key] = append(times[k.key], sums[k])
+	}
+	add := func(k changeKey) {
+		if times[k] != nil && rows.times[k] == nil {
+			rows.add(k, times[k]...)
+		}
+	}
+	for _, plan := range p.Header.Plans {
+		for _, step := range plan.Steps {
+			add(key(plan.Phase, step))
+		}
+		add(key(plan.Phase, traces.Step{}))
+	}
+	for _, k := range found { // of passes that name no plan
+		add(k.key)
+	}
+	return rows
 }
 
-// change compares the samples of a row, which are sorted. judge sets the verdicts that
-// depend on the other rows.
-func change(k changeKey, a, b []int64, s *shifts) Change {
-	c := Change{Kind: k.kind, Phase: k.phase, Name: k.name}
-	if len(a) > 0 {
-		c.A = sampleOf(a, s.alpha)
-	}
-	if len(b) > 0 {
-		c.B = sampleOf(b, s.alpha)
-	}
+// change compares the samples of a row. judge sets the verdicts that depend on the other rows.
+func change(k changeKey, a, b []int64, alpha float64) Change {
+	c := Change{Kind: k.kind, Phase: k.phase, Name: k.name, A: sampleOf(a, alpha), B: sampleOf(b, alpha)}
 	switch {
 	case c.A == nil:
 		c.Verdict = OnlyInB
@@ -300,22 +314,12 @@ func change(k changeKey, a, b []int64, s *shifts) Change {
 		return c
 	}
 	c.Shift = c.B.Median - c.A.Median
-	percent := func(ns float64) *float64 {
-		if c.A.Median == 0 {
-			return nil
-		}
-		return finite(100 * ns / c.A.Median)
+	if c.A.Median != 0 {
+		c.Percent = finite(100 * c.Shift / c.A.Median)
 	}
-	c.Percent = percent(c.Shift)
-	if !enough(len(a), len(b), s.alpha) {
-		c.Verdict = TooFew
-		return c
-	}
-	p := pValue(a, b, s.alpha)
-	c.P = &p
-	if low, high, ok := s.interval(a, b); ok {
-		c.Low, c.High = finite(float64(low)), finite(float64(high))
-		c.PercentLow, c.PercentHigh = percent(float64(low)), percent(float64(high))
+	if c.Verdict = TooFew; enough(len(a), len(b), alpha) {
+		p := pValue(a, b, alpha)
+		c.P = &p
 	}
 	return c
 }
@@ -337,271 +341,12 @@ func (c *Comparison) judge() {
 		}
 		r.Adjusted, adjusted = &adjusted[0], adjusted[1:]
 		switch {
-		case *r.Adjusted >= c.Alpha:
+		case *r.Adjusted >= c.Alpha || r.Shift == 0:
 			r.Verdict = NoChange
-		case r.lower():
+		case r.Shift < 0:
 			r.Verdict = Shorter
 		default:
 			r.Verdict = Longer
 		}
 	}
-}
-
-// lower reports whether B takes less time. If the medians are equal although the
-// distributions differ, the interval decides.
-func (r *Change) lower() bool {
-	if r.Shift == 0 && r.Low != nil && r.High != nil {
-		return *r.Low+*r.High < 0
-	}
-	return r.Shift < 0
-}
-
-// unfair lists the reasons why two traces cannot be compared fairly.
-func unfair(a, b side) []string {
-	var notes []string
-	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
-	differ := func(what, x, y string) {
-		if x != y {
-			add("%s differs: %s in A, %s in B", what, orUnknown(x), orUnknown(y))
-		}
-	}
-	for _, x := range []struct {
-		name string
-		p    side
-	}{{"A", a}, {"B", b}} {
-		for _, f := range traces.Examine(x.p.Header, x.p.Attribution) {
-			if f.Misleads {
-				add("%s: %s", x.name, f.Text)
-			}
-		}
-		if _, _, lost := x.p.stepTimes(rowNames(ByStage, x.p, x.p)); lost > 0 {
-			add("%s has work of steps (%d kernels) whose pass is not recorded; it is not compared", x.name, lost)
-		}
-	}
-	if x, y := a.Header.Recorder, b.Header.Recorder; x != y {
-		add("the recorder differs: %s in A, %s in B; each has its own overhead and its own start and end of a kernel",
-			orUnknown(x), orUnknown(y))
-	}
-	differ("the device", a.deviceName(), b.deviceName())
-	differ("the type of the matrix products", a.Header.DType, b.Header.DType)
-	differ("the mode", a.mode(), b.mode())
-	for _, phase := range a.phases() {
-		pa, okA := a.plan(phase)
-		pb, okB := b.plan(phase)
-		if !okA || !okB {
-			continue
-		}
-		number := func(what string, x, y int) {
-			if x != y {
-				add("%s: %s in A, %s in B", phase, countOf(x, what), countOf(y, what))
-			}
-		}
-		number("sequence", pa.Batch, pb.Batch)
-		number("token", pa.Tokens, pb.Tokens)
-		if pa.Padded != pb.Padded {
-			add("%s: %s in A, %s in B", phase, padding(pa), padding(pb))
-		}
-		number("layer", layers(pa), layers(pb))
-		fromA, toA, okA := a.positions(phase)
-		fromB, toB, okB := b.positions(phase)
-		if okA && okB && (fromA != fromB || toA != toB) {
-			add("%s: A has passes at positions %d to %d, B at %d to %d; attention takes longer after more tokens",
-				phase, fromA, toA, fromB, toB)
-		}
-		x, okA := a.overhead(phase)
-		y, okB := b.overhead(phase)
-		if okA && okB && math.Abs(x-y) >= 1 {
-			add("%s: recording made a pass %s in A, %s in B", phase, traces.LongerText(x), traces.LongerText(y))
-		}
-	}
-	for _, what := range slices.Sorted(maps.Keys(a.Header.Versions)) {
-		// The schema is that of the exporter, and each trace of Kineto has an id of its own. The
-		// mode was compared above, by what ran.
-		if y, ok := b.Header.Versions[what]; ok && what != "schema" && what != "trace_id" &&
-			(what != "mode" || a.mode() == b.mode()) {
-			differ(versionOf(what), a.Header.Versions[what], y)
-		}
-	}
-	return notes
-}
-
-// versionOf names an entry of the header's versions; mode and model are not versions.
-func versionOf(what string) string {
-	if what == "mode" || what == "model" {
-		return "the " + what
-	}
-	return "the version of " + what
-}
-
-func orUnknown(s string) string {
-	if s == "" {
-		return "unknown"
-	}
-	return s
-}
-
-// countOf writes a number of things; 0 is an unknown number.
-func countOf(n int, thing string) string {
-	switch n {
-	case 0:
-		return "an unknown number of " + thing + "s"
-	case 1:
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
-}
-
-func padding(p *traces.Plan) string {
-	if p.Padded == 0 {
-		return "no padding"
-	}
-	return fmt.Sprintf("%d tokens padded to %d", p.Tokens, p.Padded)
-}
-
-// deviceName names the device whose work is compared.
-func (p side) deviceName() string {
-	if p.Device < 0 {
-		return "CPU"
-	}
-	for _, d := range p.Header.Devices {
-		if d.ID == int(p.Device) {
-			return d.Name
-		}
-	}
-	return ""
-}
-
-// mode says how work came to the device.
-func (p side) mode() string {
-	switch {
-	case p.Device < 0:
-		return "CPU"
-	case p.GraphLaunches > 0 || slices.ContainsFunc(p.Work, func(e *traces.Event) bool { return e.Node != 0 || e.Kind == traces.KindGraph }):
-		return "CUDA graphs"
-	}
-	return "eager"
-}
-
-// phases names the kinds of passes there are.
-func (p side) phases() []string {
-	var names []string
-	for _, l := range p.Passes {
-		if name := p.PassName(l.Event); !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// plan returns the plan of the first pass of a kind.
-func (p side) plan(phase string) (*traces.Plan, bool) {
-	for _, l := range p.Passes {
-		if i := int(l.Event.Plan); i >= 0 && i < len(p.Header.Plans) && p.PassName(l.Event) == phase {
-			return &p.Header.Plans[i], true
-		}
-	}
-	return nil, false
-}
-
-// layers counts the layers that a plan runs.
-func layers(p *traces.Plan) int {
-	slots := map[int]bool{}
-	for _, s := range p.Steps {
-		if s.Slot >= 0 {
-			slots[s.Slot] = true
-		}
-	}
-	return len(slots)
-}
-
-// positions returns the least and greatest position of the passes of a kind, in tokens of
-// the cache. ok is false for other tools, whose ranges have other values.
-func (p side) positions(phase string) (from, to int, ok bool) {
-	if !strings.EqualFold(p.Header.Tool, traces.Domain) {
-		return 0, 0, false
-	}
-	for _, l := range p.Passes {
-		if v := l.Event.Value; p.PassName(l.Event) == phase && v >= 0 && v < 1<<31 {
-			if !ok {
-				from, to, ok = int(v), int(v), true
-			}
-			from, to = min(from, int(v)), max(to, int(v))
-		}
-	}
-	return from, to, ok
-}
-
-// overhead returns by how many percent recording made a pass longer, at least 0, and
-// whether that is known.
-func (p side) overhead(phase string) (percent float64, ok bool) {
-	for _, l := range p.Header.Overhead {
-		if percent, ok = l.Longer(); ok && l.Phase == phase {
-			return max(0, percent), true
-		}
-	}
-	return 0, false
-}
-
-// stepKey names a step or row of a kind of pass; "" is the work of no step.
-type stepKey struct{ phase, name string }
-
-// stepTimes returns the exclusive times of each row of steps, one for each pass that ran one,
-// and the number of kernels whose step is known but whose pass is not recorded. Rows are in
-// the order of the plans.
-func (p side) stepTimes(name func(phase string, s traces.Step) string) (order []stepKey, times map[stepKey][]int64,
-	lost int) {
-	if len(p.Passes) == 0 {
-		return nil, nil, 0
-	}
-	type at struct {
-		key  stepKey
-		pass int
-	}
-	var found []at
-	sums := map[at]int64{}
-	p.Sweep(window.Interval{From: p.Passes[0].Time.From, To: traces.MaxTime},
-		func(e, _ *traces.Event, _, own window.Interval) {
-			step, ok := p.Header.Step(e)
-			owner := p.PassOf(e)
-			if owner == nil && !ok {
-				owner = p.PassDuring(own) // work of no pass
-			}
-			switch {
-			case owner == nil && ok:
-				lost++
-			case owner == nil || e.Open:
-			default:
-				i, measured := p.PassIndex(owner)
-				if !measured {
-					return
-				}
-				phase := p.PassName(owner)
-				k := at{stepKey{phase, name(phase, step)}, i}
-				if _, ok := sums[k]; !ok {
-					found = append(found, k)
-				}
-				sums[k] += own.Length()
-			}
-		})
-	times = map[stepKey][]int64{}
-	for _, k := range found {
-		times[k.key] = append(times[k.key], sums[k])
-	}
-	seen := map[stepKey]bool{}
-	add := func(key stepKey) {
-		if times[key] != nil && !seen[key] {
-			seen[key] = true
-			order = append(order, key)
-		}
-	}
-	for _, plan := range p.Header.Plans {
-		for _, step := range plan.Steps {
-			add(stepKey{plan.Phase, name(plan.Phase, step)})
-		}
-		add(stepKey{plan.Phase, ""})
-	}
-	for _, k := range found { // of passes that name no plan
-		add(k.key)
-	}
-	return order, times, lost
 }

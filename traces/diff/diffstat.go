@@ -1,11 +1,10 @@
 package diff
 
 import (
+	"cmp"
 	"math"
 	"slices"
-	"sort"
 
-	"github.com/aclements/go-moremath/stats"
 	"golang.org/x/perf/benchmath"
 )
 
@@ -25,8 +24,11 @@ type Sample struct {
 	High *float64 `json:"high,omitempty"`
 }
 
-// sampleOf summarises durations.
+// sampleOf summarises durations; nil if there are none.
 func sampleOf(values []int64, alpha float64) *Sample {
+	if len(values) == 0 {
+		return nil
+	}
 	s := benchmath.AssumeNothing.Summary(benchSample(values, alpha), 1-alpha)
 	return &Sample{N: len(values), Median: s.Center, Low: finite(s.Lo), High: finite(s.Hi)}
 }
@@ -66,68 +68,6 @@ func pValue(a, b []int64, alpha float64) float64 {
 	return benchmath.AssumeNothing.Compare(benchSample(a, alpha), benchSample(b, alpha)).P
 }
 
-// shifts finds confidence intervals of how much longer one sample is than another.
-type shifts struct {
-	alpha float64
-	order map[[2]int]int // by the sizes
-}
-
-// interval returns the least and greatest shift of b above a that the U test would not
-// reject at alpha: of the differences of all pairs, the k-th least and the k-th greatest (Lehmann, "Nonparametrics", 1975, section 2.6; after
-// Hodges and Lehmann, and Moses). ok is false if there are too few pairs. Both
-// samples must be sorted.
-func (s *shifts) interval(a, b []int64) (low, high int64, ok bool) {
-	k := s.rank(len(a), len(b))
-	if k < 1 {
-		return 0, 0, false
-	}
-	pairs := len(a) * len(b)
-	return nthDifference(a, b, k), nthDifference(a, b, pairs-k+1), true
-}
-
-// rank returns which of the differences in order, counted from 1, bounds the
-// interval: the greatest k for which U < k has a probability of at most alpha/2.
-func (s *shifts) rank(n, m int) int {
-	key := [2]int{n, m}
-	k, ok := s.order[key]
-	if ok {
-		return k
-	}
-	nm, sum := float64(n)*float64(m), float64(n)+float64(m)+1
-	if limit := stats.MannWhitneyExactLimit; n <= limit && m <= limit {
-		d := stats.UDist{N1: n, N2: m}
-		k = sort.Search(n*m, func(u int) bool { return d.CDF(float64(u)) > s.alpha/2 })
-	} else {
-		z := math.Sqrt2 * math.Erfinv(1-s.alpha)
-		k = int(math.Floor(nm/2 - z*math.Sqrt(nm*sum/12)))
-	}
-	s.order[key] = k
-	return k
-}
-
-// nthDifference returns the k-th least b - a of all pairs, counted from 1, by
-// bisection: there may be too many pairs to list. Both are sorted.
-func nthDifference(a, b []int64, k int) int64 {
-	low, high := b[0]-a[len(a)-1], b[len(b)-1]-a[0]
-	for low < high {
-		mid := low + (high-low)/2
-		// How many pairs differ by at most mid; the first b beyond moves up with a.
-		count, j := 0, 0
-		for _, x := range a {
-			for j < len(b) && b[j] <= x+mid {
-				j++
-			}
-			count += j
-		}
-		if count >= k {
-			high = mid
-		} else {
-			low = mid + 1
-		}
-	}
-	return low
-}
-
 // adjust corrects p values for their number by the procedure of Benjamini and
 // Hochberg ("Controlling the False Discovery Rate", 1995): of the differences with
 // an adjusted p below alpha, a share of at most alpha is expected to be chance.
@@ -136,15 +76,7 @@ func adjust(p []float64) []float64 {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(i, j int) int {
-		if p[i] < p[j] {
-			return -1
-		}
-		if p[i] > p[j] {
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(p[i], p[j]) })
 	out := make([]float64, len(p))
 	least := 1.0
 	for rank := len(p); rank > 0; rank-- {

@@ -3,6 +3,7 @@ package diff
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"gpt2scope/traces"
 	"gpt2scope/traces/window"
@@ -10,60 +11,41 @@ import (
 
 // whyLoose says in a sentence why two traces have no stages to compare, "" if they have.
 func whyLoose(a, b side) string {
-	for _, x := range []struct {
-		name string
-		p    side
-	}{{"A", a}, {"B", b}} {
-		if len(x.p.Passes) == 0 {
-			return fmt.Sprintf("%s has no pass of a model outside its warm-up", x.name)
+	for i, p := range []side{a, b} {
+		if len(p.Passes) == 0 {
+			return fmt.Sprintf("%s has no pass of a model outside its warm-up", sideNames[i])
 		}
 	}
 	phases := b.phases()
 	if !slices.ContainsFunc(a.phases(), func(phase string) bool { return slices.Contains(phases, phase) }) {
-		return fmt.Sprintf("A and B have no kind of pass in common (A: %s; B: %s)", list(a.phases()), list(phases))
+		return fmt.Sprintf("A and B have no kind of pass in common (A: %s; B: %s)", strings.Join(a.phases(), ", "), strings.Join(phases, ", "))
 	}
 	return ""
 }
 
-func list(names []string) string {
-	text := ""
-	for i, name := range names {
-		if i > 0 {
-			text += ", "
+// phases names the kinds of passes there are.
+func (p side) phases() []string {
+	var names []string
+	for _, l := range p.Passes {
+		if name := p.PassName(l.Event); !slices.Contains(names, name) {
+			names = append(names, name)
 		}
-		text += name
 	}
-	return text
+	return names
 }
 
 // loosely makes the rows of a comparison without stages: of the operations of a framework, if
 // both traces have them, otherwise of the kernels, and it says which. A sample is the times of
 // the single operations (of the work of the GPU that they caused, on the CPU their own), or of
 // the single kernels, copies and sets, over the whole recordings.
-func loosely(by By, a, b side) (rows By, keysA, keysB []changeKey, timesA, timesB map[changeKey][]int64) {
+func loosely(by By, a, b side) (rows By, inA, inB *samples) {
 	if by != ByKernel {
-		keysA, timesA = a.operators()
-		keysB, timesB = b.operators()
-		if len(keysA) > 2 && len(keysB) > 2 {
-			return ByOp, keysA, keysB, timesA, timesB
+		inA, inB = a.operators(), b.operators()
+		if len(inA.keys) > 2 && len(inB.keys) > 2 {
+			return ByOp, inA, inB
 		}
 	}
-	keysA, timesA = a.kernels()
-	keysB, timesB = b.kernels()
-	return ByKernel, keysA, keysB, timesA, timesB
-}
-
-// samples are the rows of one trace, in the order of their first values.
-type samples struct {
-	keys  []changeKey
-	times map[changeKey][]int64
-}
-
-func (s *samples) add(k changeKey, value int64) {
-	if s.times[k] == nil {
-		s.keys = append(s.keys, k)
-	}
-	s.times[k] = append(s.times[k], value)
+	return ByKernel, a.kernels(), b.kernels()
 }
 
 // whole begins the samples of a trace with the time of all its work, and its idle time.
@@ -82,15 +64,8 @@ func (p side) whole() *samples {
 	return s
 }
 
-func (s *samples) sorted() ([]changeKey, map[changeKey][]int64) {
-	for _, times := range s.times {
-		slices.Sort(times)
-	}
-	return s.keys, s.times
-}
-
 // kernels returns the times of the kernels, copies and sets of a trace by name.
-func (p side) kernels() ([]changeKey, map[changeKey][]int64) {
+func (p side) kernels() *samples {
 	s := p.whole()
 	for _, e := range p.Work {
 		kind := ChangeKernel
@@ -99,11 +74,11 @@ func (p side) kernels() ([]changeKey, map[changeKey][]int64) {
 		}
 		s.add(changeKey{kind, "", e.Name}, e.Duration)
 	}
-	return s.sorted()
+	return s
 }
 
 // operators returns the times of the outermost operators of a framework by name.
-func (p side) operators() ([]changeKey, map[changeKey][]int64) {
+func (p side) operators() *samples {
 	s := p.whole()
 	if p.Device < 0 {
 		for i := range p.Events {
@@ -111,7 +86,7 @@ func (p side) operators() ([]changeKey, map[changeKey][]int64) {
 				s.add(changeKey{ChangeOp, "", e.Name}, e.Duration)
 			}
 		}
-		return s.sorted()
+		return s
 	}
 	var order []*traces.Event
 	sums := map[*traces.Event]int64{}
@@ -128,7 +103,7 @@ func (p side) operators() ([]changeKey, map[changeKey][]int64) {
 	for _, op := range order {
 		s.add(changeKey{ChangeOp, "", op.Name}, sums[op])
 	}
-	return s.sorted()
+	return s
 }
 
 // operator returns the outermost operator of a framework around a range of the host, or the

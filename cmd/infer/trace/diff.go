@@ -3,7 +3,6 @@ package trace
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strconv"
@@ -33,44 +32,31 @@ func newTraceDiff() *cobra.Command {
 		Use:   "diff A B",
 		Short: "Compare two recordings stage by stage, with tests for what is noise",
 		Long: `diff compares two recordings: for each kind of pass the whole pass, its idle time, and
-its stages, each over all layers. Stages are matched by name, so passes of 1 and of 12
-layers compare in the layers that they share. The largest change comes first. Lines
+its stages, each over all layers, matched by name. The largest change comes first. Lines
 that begin with '!' say what makes the comparison unfair. If a recording has no stages, or
 no kind of pass is in both, the rows are operators of the framework, or else kernels by
 name, over the whole recordings; a sample is then the times of the single ones.
 
 A sample is the times of one stage in the passes of one recording without warm-up, as
-'infer trace show' divides the wall time. A whole pass lasts from the end of the work of
-the previous pass to the end of its own work; it is the sum of its stages, idle time and
-other work. The columns, as in benchstat:
+'infer trace show' divides the wall time. The columns, as in benchstat:
 
   A, B    the medians; ± is how far the confidence interval of the median reaches, in
-          percent of the median, on the farther side (order statistics; ∞ if there
-          are too few values)
-  change  the difference of the medians, in us and in percent of A's
-  shift   the interval of the shifts between the samples that the U test would not
-          reject (Hodges and Lehmann), in percent of A's median; a shift is a median of
-          differences, not a difference of medians, so the change may lie outside
+          percent of the median, on the farther side (∞ if there are too few values)
+  change  the difference of the medians, in us and in percent of A's; '~' is a change
+          within the noise
   p, n    of the Mann-Whitney U test, which assumes no distribution; the passes
 
-Many stages are compared at once: of 100 that did not change, 5 would have p < 0.05 by
-chance. The verdict therefore uses p after the correction of Benjamini and Hochberg for
-the number of rows: at most a share --alpha of the reported changes is expected to be
-chance. '~' is a change within the noise. There is no verdict for fewer than 4 passes,
-or for so few that no difference could be significant.
-
-Each sample comes from the passes of one run. Differences between runs (clocks,
-placement, neighbours) are not in it: confirm a small change with several pairs of
-recordings.`,
+The verdict uses p after the correction of Benjamini and Hochberg for the number of
+rows: at most a share --alpha of the reported changes is expected to be chance. There is
+no verdict for fewer than 4 passes. Runs differ more than the passes of one: confirm a
+small change with several pairs of recordings.`,
 		Example: `  infer trace diff before.json.gz after.json.gz
   infer trace diff eager.sqlite graph.sqlite --alpha 0.01
   infer trace diff a.json.gz b.json.gz --by layer --sort plan
   infer trace diff a.json.gz b.json.gz --by stage --limit 10
   infer trace diff a.json.gz b.json.gz --format csv > diff.csv`,
 		Args: cli.Words(2, 2, "the two traces to compare", "A B"),
-		RunE: func(c *cobra.Command, args []string) error {
-			return traceDiff(c, args[0], args[1], &o)
-		},
+		RunE: func(c *cobra.Command, args []string) error { return traceDiff(c, args[0], args[1], &o) },
 	}
 	cli.AddFlags(c.Flags(), "Comparison", func(f *pflag.FlagSet) {
 		f.Var(cli.OneOf(&o.by, diff.ByFolded, diff.Bys...), "by", "rows are `WHAT`: folded (a stage over all layers), stage, layer,\nop or kernel")
@@ -107,16 +93,15 @@ func traceDiff(c *cobra.Command, a, b string, o *diffOptions) error {
 	if err != nil {
 		return fmt.Errorf("%s (A) and %s (B): %w", traceName(a), traceName(b), err)
 	}
-	columns, all := diffColumns(d), slices.Clone(d.Rows)
-	cut, err := sortDiff(d, columns, o.rows, o.format)
-	if err != nil {
+	all := slices.Clone(d.Rows)
+	if err := sortDiff(d, o.rows, o.format); err != nil {
 		return err
 	}
 	switch o.format {
 	case "json":
 		return cli.WriteJSON(stdout, DiffJSON{traceName(a), traceName(b), d})
 	case "csv":
-		return cli.WriteCSV(stdout, columns, d.Rows)
+		return cli.WriteCSV(stdout, diffColumns, d.Rows)
 	}
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "A  %s: %s\nB  %s: %s\n", traceName(a), d.A, traceName(b), d.B)
@@ -126,8 +111,24 @@ func traceDiff(c *cobra.Command, a, b string, o *diffOptions) error {
 	for _, note := range d.Notes {
 		fmt.Fprintf(&out, "! %s\n", note)
 	}
-	out.WriteByte('\n')
-	printDiff(&out, d, columns, all, cut)
+	fmt.Fprintln(&out)
+	table.Print(&out, diffColumns, d.Rows)
+	table.Legend(&out, diffColumns)
+	fmt.Fprintln(&out)
+	cli.NotShown(&out, len(all)-len(d.Rows))
+	verdicts := map[diff.Verdict]int{}
+	for _, r := range all {
+		verdicts[r.Verdict]++
+	}
+	fmt.Fprintf(&out, "%s tested, %d changed", cli.Count(d.Tests, "row"), verdicts[diff.Longer]+verdicts[diff.Shorter])
+	if d.Tests > 0 {
+		fmt.Fprintf(&out, " (p corrected for their number, below %g)", d.Alpha)
+	}
+	fmt.Fprintln(&out, "; ~ is no change beyond the noise")
+	if few := verdicts[diff.TooFew]; few > 0 {
+		fmt.Fprintf(&out, "%s too few passes for a verdict: record more of them\n", humanize.Count(few, "row has", "rows have"))
+	}
+	fmt.Fprintln(&out, "the intervals hold for the passes of these two runs; other runs differ more")
 	return writeText(stdout, out.Bytes())
 }
 
@@ -135,8 +136,8 @@ func traceDiff(c *cobra.Command, a, b string, o *diffOptions) error {
 const planOrder = "plan"
 
 // sortDiff puts the rows of a comparison in order, within each kind of pass the whole pass and
-// its idle time first, and returns how many the limit cuts.
-func sortDiff(d *diff.Comparison, columns []table.Column[diff.Change], o cli.RowOptions, format string) (cut int, err error) {
+// its idle time first, and leaves out what the limit cuts.
+func sortDiff(d *diff.Comparison, o cli.RowOptions, format string) error {
 	phases := map[string]int{}
 	for _, r := range d.Rows {
 		if _, ok := phases[r.Phase]; !ok {
@@ -153,91 +154,80 @@ func sortDiff(d *diff.Comparison, columns []table.Column[diff.Change], o cli.Row
 	if o.Sort == planOrder {
 		o.Sort = ""
 	}
-	if err := cli.SortRows(d.Rows, columns, o.Sort, format, section); err != nil {
-		return 0, err
+	if err := cli.SortRows(d.Rows, diffColumns, o.Sort, format, section); err != nil || o.Limit == 0 {
+		return err
 	}
-	if o.Limit > 0 {
-		shown := map[string]int{}
-		all := len(d.Rows)
-		d.Rows = slices.DeleteFunc(d.Rows, func(r diff.Change) bool {
-			if isPart(&r) {
-				shown[r.Phase]++
-			}
-			return isPart(&r) && shown[r.Phase] > o.Limit
-		})
-		cut = all - len(d.Rows)
-	}
-	return cut, nil
+	shown := map[string]int{}
+	d.Rows = slices.DeleteFunc(d.Rows, func(r diff.Change) bool {
+		if isPart(&r) {
+			shown[r.Phase]++
+		}
+		return isPart(&r) && shown[r.Phase] > o.Limit
+	})
+	return nil
 }
 
 // diffColumns are the columns of a comparison. Changes sort by size, whatever their sign.
-func diffColumns(d *diff.Comparison) []table.Column[diff.Change] {
-	type row = diff.Change
-	isBoth := func(r *row) bool { return r.A != nil && r.B != nil }
-	bySize := func(c table.Cell) table.Cell {
-		c.Number = math.Abs(c.Number)
-		return c
-	}
-	columns := []table.Column[row]{
-		{Key: "kind", Cell: func(r *row) table.Cell { return table.String(string(r.Kind)) }},
-		{Key: "phase", Cell: func(r *row) table.Cell { return table.String(r.Phase) }},
-		{Key: "name", Cell: func(r *row) table.Cell { return table.String(r.Name) }},
-		{Key: "verdict", Cell: func(r *row) table.Cell { return table.String(string(r.Verdict)) }},
-	}
-	for i, side := range []string{"A", "B"} {
-		of := func(cell func(*diff.Sample) table.Cell) func(*row) table.Cell {
-			return func(r *row) table.Cell {
-				if s := []*diff.Sample{r.A, r.B}[i]; s != nil {
-					return cell(s)
-				}
-				return table.None
-			}
-		}
-		key, reaches := strings.ToLower(side), []string{"how far its interval reaches", ""}[i]
-		columns = append(columns,
-			table.Column[row]{Key: key + "_n", Cell: of(func(s *diff.Sample) table.Cell { return table.Int(int64(s.N)) })},
-			table.Column[row]{Key: key + "_median", Unit: "ns", Title: side + " us", Legend: "median of " + side + "'s passes",
-				Cell: of(func(s *diff.Sample) table.Cell { return maybeCell(&s.Median, "%.3f") })},
-			table.Column[row]{Title: "±", Legend: reaches, Cell: of(func(s *diff.Sample) table.Cell { return table.String(spreadText(s)) })},
-			table.Column[row]{Key: key + "_low", Unit: "ns", Cell: of(func(s *diff.Sample) table.Cell { return maybeCell(s.Low, "") })},
-			table.Column[row]{Key: key + "_high", Unit: "ns", Cell: of(func(s *diff.Sample) table.Cell { return maybeCell(s.High, "") })})
-	}
-	return append(columns, []table.Column[row]{
-		{Key: "shift", Unit: "ns", Title: "change us", Cell: func(r *row) table.Cell { return table.When(isBoth(r), bySize(maybeCell(&r.Shift, "%+.3f"))) }},
-		{Key: "shift_low", Unit: "ns", Cell: func(r *row) table.Cell { return maybeCell(r.Low, "") }},
-		{Key: "shift_high", Unit: "ns", Cell: func(r *row) table.Cell { return maybeCell(r.High, "") }},
-		{Key: "change", Unit: "percent", Title: "change", Cell: func(r *row) table.Cell {
+var diffColumns = slices.Concat([]table.Column[diff.Change]{
+	{Key: "kind", Cell: func(r *diff.Change) table.Cell { return table.String(string(r.Kind)) }},
+	{Key: "phase", Cell: func(r *diff.Change) table.Cell { return table.String(r.Phase) }},
+	{Key: "name", Cell: func(r *diff.Change) table.Cell { return table.String(r.Name) }},
+	{Key: "verdict", Cell: func(r *diff.Change) table.Cell { return table.String(string(r.Verdict)) }},
+}, sampleColumns("A", "how far its interval reaches", func(r *diff.Change) *diff.Sample { return r.A }),
+	sampleColumns("B", "", func(r *diff.Change) *diff.Sample { return r.B }), []table.Column[diff.Change]{
+		{Key: "shift", Unit: "ns", Title: "change us", Cell: func(r *diff.Change) table.Cell {
+			return table.When(r.A != nil && r.B != nil, bySize(maybeCell(&r.Shift, "%+.3f")))
+		}},
+		{Key: "change", Unit: "percent", Title: "change", Cell: func(r *diff.Change) table.Cell {
 			c := bySize(maybeCell(r.Percent, ""))
 			c.Text = verdictText(r)
 			return c
 		}},
-		{Title: fmt.Sprintf("shift, %g %%", 100*(1-d.Alpha)), Legend: "interval of the difference", Cell: func(r *row) table.Cell {
-			if r.PercentLow == nil || r.PercentHigh == nil {
-				return table.None
-			}
-			return table.String(fmt.Sprintf("%+.1f to %+.1f %%", *r.PercentLow, *r.PercentHigh))
-		}},
-		{Key: "change_low", Unit: "percent", Cell: func(r *row) table.Cell { return maybeCell(r.PercentLow, "") }},
-		{Key: "change_high", Unit: "percent", Cell: func(r *row) table.Cell { return maybeCell(r.PercentHigh, "") }},
-		{Key: "p", Title: "p", Legend: "of the U test", Cell: func(r *row) table.Cell {
+		{Key: "p", Title: "p", Legend: "of the U test", Cell: func(r *diff.Change) table.Cell {
 			c := maybeCell(r.P, "")
 			if r.P != nil {
 				c.Text = fmt.Sprintf("%.3f", *r.P)
 			}
 			return c
 		}},
-		{Key: "p_adjusted", Cell: func(r *row) table.Cell { return maybeCell(r.Adjusted, "") }},
-		{Title: "n", Legend: "passes", Cell: func(r *row) table.Cell {
+		{Key: "p_adjusted", Cell: func(r *diff.Change) table.Cell { return maybeCell(r.Adjusted, "") }},
+		{Title: "n", Legend: "passes", Cell: func(r *diff.Change) table.Cell {
 			switch {
-			case !isBoth(r):
+			case r.A == nil || r.B == nil:
 				return table.None
 			case r.A.N != r.B.N:
 				return table.String(fmt.Sprintf("%d+%d", r.A.N, r.B.N))
 			}
 			return table.String(strconv.Itoa(r.A.N))
 		}},
-		{Title: " ", Left: true, Cell: func(r *row) table.Cell { return table.String(strings.TrimSpace(r.Phase + "  " + r.Name)) }},
-	}...)
+		{Title: " ", Left: true, Cell: func(r *diff.Change) table.Cell {
+			return table.String(strings.TrimSpace(r.Phase + "  " + r.Name))
+		}},
+	})
+
+// sampleColumns are the columns of one of the two samples.
+func sampleColumns(name, reaches string, of func(*diff.Change) *diff.Sample) []table.Column[diff.Change] {
+	column := func(key, unit, title, legend string, cell func(*diff.Sample) table.Cell) table.Column[diff.Change] {
+		return table.Column[diff.Change]{Key: key, Unit: unit, Title: title, Legend: legend, Cell: func(r *diff.Change) table.Cell {
+			if s := of(r); s != nil {
+				return cell(s)
+			}
+			return table.None
+		}}
+	}
+	key := strings.ToLower(name)
+	return []table.Column[diff.Change]{
+		column(key+"_n", "", "", "", func(s *diff.Sample) table.Cell { return table.Int(int64(s.N)) }),
+		column(key+"_median", "ns", name+" us", "median of "+name+"'s passes", func(s *diff.Sample) table.Cell { return maybeCell(&s.Median, "%.3f") }),
+		column("", "", "±", reaches, func(s *diff.Sample) table.Cell { return table.String(spreadText(s)) }),
+		column(key+"_low", "ns", "", "", func(s *diff.Sample) table.Cell { return maybeCell(s.Low, "") }),
+		column(key+"_high", "ns", "", "", func(s *diff.Sample) table.Cell { return maybeCell(s.High, "") }),
+	}
+}
+
+func bySize(c table.Cell) table.Cell {
+	c.Number = math.Abs(c.Number)
+	return c
 }
 
 // maybeCell is a number that may be unknown: in CSV with all digits, in tables, if it has a
@@ -262,32 +252,6 @@ func verdictText(r *diff.Change) string {
 		return "~"
 	}
 	return string(r.Verdict)
-}
-
-// printDiff writes the comparison for people. Verdicts are counted in all rows.
-func printDiff(w io.Writer, d *diff.Comparison, columns []table.Column[diff.Change], all []diff.Change, cut int) {
-	table.Print(w, columns, d.Rows)
-	table.Legend(w, columns)
-	changed, few := 0, 0
-	for _, r := range all {
-		switch r.Verdict {
-		case diff.Longer, diff.Shorter:
-			changed++
-		case diff.TooFew:
-			few++
-		}
-	}
-	fmt.Fprintln(w)
-	cli.NotShown(w, cut)
-	fmt.Fprintf(w, "%s tested, %d changed", cli.Count(d.Tests, "row"), changed)
-	if d.Tests > 0 {
-		fmt.Fprintf(w, " (p corrected for their number, below %g)", d.Alpha)
-	}
-	fmt.Fprintln(w, "; ~ is no change beyond the noise")
-	if few > 0 {
-		fmt.Fprintf(w, "%s too few passes for a verdict: record more of them\n", humanize.Count(few, "row has", "rows have"))
-	}
-	fmt.Fprintln(w, "the intervals hold for the passes of these two runs; other runs differ more")
 }
 
 // spreadText says how far the interval of a median reaches, in percent of it.

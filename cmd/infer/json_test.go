@@ -25,7 +25,7 @@ import (
 	"gpt2scope/predict"
 	"gpt2scope/predict/grade"
 	"gpt2scope/schedule"
-	"gpt2scope/traces/kpi"
+	"gpt2scope/traces/judge"
 	"gpt2scope/traces/stages"
 	"gpt2scope/traces/tables"
 )
@@ -41,7 +41,7 @@ var jsonObjects = []struct {
 	{"infer trace show", trace.TableJSON{}}, {"infer trace stages", stages.Inference{}},
 	{"infer trace check", trace.CheckJSON{}}, {"infer trace advise", trace.AdviseJSON{}}, {"infer trace kpi", struct {
 		Source string `json:"source"`
-		kpi.Report
+		judge.Report
 	}{}}, {"infer trace diff", trace.DiffJSON{}}, {"infer learn", learncmd.LearnJSON{}}, {"infer layers", layers.Result{}}, {"infer tasks bench", taskscmd.TasksObject{}},
 	{"infer tasks simulate", schedule.Report{}}, {"infer tasks run", schedule.Report{}}, {"infer tasks fit", predict.Model{}},
 	{"infer tasks check", grade.Result{}},

@@ -15,7 +15,7 @@ const pytorch = "../../traces/samples/pytorch/"
 func TestTraceKPI(t *testing.T) {
 	out := mustInfer(t, "trace", "kpi", pytorch+"bad.sqlite", "--define").stdout
 	contains(t, out, "of 7 passes; before it 322.", "ms of loading and warm-up (1 pass)", "HtoD, pageable", "117,447,680", "9.08", "not in this recording:\n", "record with nsys profile --gpu-metrics-devices=all",
-		"cudaStreamSynchronize in forward: 147", "Do transfers take longer than computing? YES\n", "Do the threads of warps diverge? UNKNOWN\n", "definitions:\n  kernel time: sum of the durations")
+		"cudaStreamSynchronize in forward: ", " ms in 147 calls", "Do transfers take longer than computing? YES\n", "Do the threads of warps diverge? UNKNOWN\n", "definitions:\n  kernel time: sum of the durations")
 	var report struct {
 		Source       string
 		Passes       int

@@ -2,7 +2,6 @@ package judge
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"gpt2scope/internal/humanize"
@@ -27,12 +26,6 @@ const (
 	Unknown Answer = "unknown" // Next says what to record or measure
 )
 
-// Indicators are the numbers that the checklist is answered by: see the package kpi.
-type Indicators interface {
-	Value(key string) (v float64, ok bool)
-	RecordWith(key string) string // what would record an indicator that is not known
-}
-
 // seeAdvice is where the rules are that name single kernels and copies.
 const seeAdvice = "'infer trace advise' lists kernels and gaps with the most they could gain"
 
@@ -41,7 +34,7 @@ type question struct {
 	text  string
 	needs string // the indicator without which there is no answer
 	what  string // that indicator, in words
-	judge func(l *checklist, c *Check, value float64)
+	judge func(r *Report, t *tables.Table, c *Check, value float64)
 }
 
 var questions = []question{
@@ -53,24 +46,23 @@ var questions = []question{
 	{"Do the threads of warps diverge?", "warp_efficiency_percent", "how many threads of a warp are active", warps},
 }
 
-// checklist is what the questions are judged by.
-type checklist struct {
-	Indicators
-	wall  int64 // ns
-	table *tables.Table
-}
-
-// Checklist answers the questions that follow from the indicators of the time that a table covers.
-func Checklist(of Indicators, wall int64, t *tables.Table) []Check {
+// checklist answers the questions that follow from the indicators of the time that a table covers.
+func checklist(r *Report, t *tables.Table) []Check {
 	var checks []Check
-	l := &checklist{of, wall, t}
 	for _, q := range questions {
 		c := Check{Question: q.text, Answer: No}
-		if v, ok := l.value(q.needs); ok {
-			q.judge(l, &c, v)
+		v, ok := r.value(q.needs)
+		// The throughput of the memory while kernels run follows from samples over the wall time too.
+		if sampled, has := r.value("dram_bandwidth_percent"); q.needs == "dram_throughput_percent" && !ok && has {
+			if computing, _ := r.value("compute_percent"); computing > 0 {
+				v, ok = min(100, 100*sampled/computing), true
+			}
+		}
+		if ok {
+			q.judge(r, t, &c, v)
 		} else {
 			c.Answer, c.Evidence = Unknown, q.what+" is not in this recording"
-			if with := of.RecordWith(q.needs); with != "" {
+			if with := r.find(q.needs).RecordWith; with != "" {
 				c.Next = "record it with " + with
 			}
 		}
@@ -79,33 +71,21 @@ func Checklist(of Indicators, wall int64, t *tables.Table) []Check {
 	return checks
 }
 
-// value returns an indicator. The throughput of the memory while kernels run follows from samples over
-// the wall time too.
-func (r *checklist) value(key string) (float64, bool) {
-	v, ok := r.Value(key)
-	if sampled, has := r.Value("dram_bandwidth_percent"); key == "dram_throughput_percent" && !ok && has {
-		if computing, _ := r.Value("compute_percent"); computing > 0 {
-			return min(100, 100*sampled/computing), true
-		}
-	}
-	return v, ok
-}
-
-func transfers(r *checklist, c *Check, copying float64) {
-	percent, _ := r.Value("compute_percent")
-	computing := percent / 100 * float64(r.wall)
+func transfers(r *Report, _ *tables.Table, c *Check, copying float64) {
+	percent, _ := r.value("compute_percent")
+	computing := percent / 100 * float64(r.Wall)
 	c.Evidence = fmt.Sprintf("copies and sets run for %s ms, kernels for %s ms", ms(copying), ms(computing))
 	if copying == 0 {
 		c.Evidence = fmt.Sprintf("there are no copies and sets; kernels run for %s ms", ms(computing))
 	}
-	overlap, ok := r.Value("compute_copy_overlap_percent")
+	overlap, ok := r.value("compute_copy_overlap_percent")
 	if ok {
 		c.Evidence += fmt.Sprintf("; a kernel runs beside them for %.1f %% of their time", overlap)
 	}
 	if copying > computing {
 		c.Answer = Yes
 		c.Next = "keep data on the GPU between passes; copy rarely, in large pieces"
-		if _, pageable := r.Value("h2d_pageable_time"); pageable {
+		if _, pageable := r.value("h2d_pageable_time"); pageable {
 			c.Next += ", from pinned memory (pin_memory() and non_blocking=True in PyTorch)"
 		}
 		if overlap < 50 {
@@ -114,10 +94,10 @@ func transfers(r *checklist, c *Check, copying float64) {
 	}
 }
 
-func smallInputs(r *checklist, c *Check, latency float64) {
-	kernel, _ := r.Value("kernel_median")
-	starved, _ := r.Value("starved_percent")
-	computing, _ := r.Value("compute_percent")
+func smallInputs(r *Report, _ *tables.Table, c *Check, latency float64) {
+	kernel, _ := r.value("kernel_median")
+	starved, _ := r.value("starved_percent")
+	computing, _ := r.value("compute_percent")
 	c.Evidence = fmt.Sprintf("the median kernel takes %s us; ", us(kernel))
 	if latency == 0 {
 		c.Evidence += "the GPU always had work queued"
@@ -145,27 +125,27 @@ var remedies = map[string]string{
 	tables.IdleCopy:       "copy from pinned memory without waiting for it",
 }
 
-func utilisation(r *checklist, c *Check, busy float64) {
+func utilisation(r *Report, t *tables.Table, c *Check, busy float64) {
 	c.Evidence = fmt.Sprintf("the GPU works for %.1f %% of the time", busy)
-	fill, known := r.Value("grid_fill_percent")
+	fill, known := r.value("grid_fill_percent")
 	if known {
 		c.Evidence += fmt.Sprintf("; its grids have blocks for %.1f %% of the SMs", fill)
 	}
-	active, measured := r.Value("sm_utilisation_percent")
+	active, measured := r.value("sm_utilisation_percent")
 	if measured {
 		c.Evidence += fmt.Sprintf("; %.1f %% of the SMs are active on average", active)
 	}
-	causes := idleCauses(r.table)
+	causes := idleCauses(t)
 	var text []string
 	for _, row := range causes[:min(2, len(causes))] {
-		text = append(text, fmt.Sprintf("%s %s ms", row.Name, ms(float64(row.Exclusive))))
+		text = append(text, fmt.Sprintf("%s %s ms", row.name, ms(float64(row.time))))
 	}
 	if len(text) > 0 {
 		c.Evidence += "; idle: " + strings.Join(text, ", ")
 	}
 	var next []string
-	if busy < lowBusy && len(causes) > 0 && remedies[causes[0].Name] != "" {
-		next = append(next, remedies[causes[0].Name])
+	if busy < lowBusy && len(causes) > 0 && remedies[causes[0].name] != "" {
+		next = append(next, remedies[causes[0].name])
 	}
 	if known && fill < lowBusy {
 		next = append(next, "grids of more blocks: larger batches, split-K products, blocks of fewer elements")
@@ -177,25 +157,19 @@ func utilisation(r *checklist, c *Check, busy float64) {
 }
 
 // idleCauses sums the idle time of a table by cause, the longest first.
-func idleCauses(t *tables.Table) []tables.Row {
-	var idle []tables.Row
+func idleCauses(t *tables.Table) []*tallied {
+	causes := newTally()
 	for _, row := range t.Rows {
 		if row.Kind == tables.RowIdle && row.Exclusive > 0 {
-			i := slices.IndexFunc(idle, func(o tables.Row) bool { return o.Name == row.Name })
-			if i < 0 {
-				idle = append(idle, tables.Row{Name: row.Name})
-				i = len(idle) - 1
-			}
-			idle[i].Exclusive += row.Exclusive
+			causes.add(row.Name, row.Exclusive, row.Exclusive, 0)
 		}
 	}
-	slices.SortStableFunc(idle, func(a, b tables.Row) int { return int(min(1, max(-1, b.Exclusive-a.Exclusive))) })
-	return idle
+	return causes.sorted()
 }
 
-func bandwidth(r *checklist, c *Check, dram float64) {
+func bandwidth(r *Report, _ *tables.Table, c *Check, dram float64) {
 	c.Evidence = fmt.Sprintf("while kernels run, they use %.1f %% of the memory's peak bandwidth on average", dram)
-	sm, known := r.Value("sm_throughput_percent")
+	sm, known := r.value("sm_throughput_percent")
 	if known {
 		c.Evidence += fmt.Sprintf(", and %.1f %% of what the SMs can do", sm)
 	}
@@ -210,7 +184,7 @@ func bandwidth(r *checklist, c *Check, dram float64) {
 	}
 }
 
-func warps(_ *checklist, c *Check, efficiency float64) {
+func warps(_ *Report, _ *tables.Table, c *Check, efficiency float64) {
 	c.Evidence = fmt.Sprintf("at an instruction %.1f %% of the threads of a warp are active, on average while kernels run", efficiency)
 	if efficiency < lowEfficiency {
 		c.Answer = Yes

@@ -1,5 +1,5 @@
 // Package judge says what to make of a recording: whether its shares of time can be trusted
-// ([Findings]), what its indicators answer ([Checklist]), and which bottlenecks it has ([Advise]),
+// ([Findings]), what its indicators answer ([Measure]), and which bottlenecks it has ([Advise]),
 // each with the most that removing its cause could gain. Rules and questions are rows of tables.
 package judge
 
@@ -63,96 +63,6 @@ func (a *Advice) Above(percent float64) []Hint {
 	return some
 }
 
-// Thresholds of rules and questions.
-const (
-	lowBusy       = 70  // percent of the wall time
-	nearPeak      = 70  // percent of what memory or SMs can do
-	lowEfficiency = 80  // percent of the threads of a warp
-	lowOccupancy  = 50  // percent of an SM's warps
-	farFromFloor  = 2   // times the floor
-	longPass      = 2   // times the median of the passes after it,
-	fewestPasses  = 4   // which are at least so many
-	slowLaunch    = 10  // times the median of the launches,
-	slowLaunchNS  = 5e4 // and at least so long: loading a module takes hundreds of us
-
-	wholeAccess = 16       // bytes that an aligned load of a product reads at once
-	longRun     = 3        // elementwise kernels in a row
-	smallCopy   = 16 << 10 // bytes
-	fewestSmall = 8        // copies
-
-	// A GPU has about so many times the memory bandwidth of the CPU beside it: 4,800 GB/s and 250
-	// in a server of 2024, 940 and 50 in a desktop computer of 2021.
-	fasterThanCPU = 20
-)
-
-// Rule looks for one bottleneck.
-type Rule struct {
-	ID    string
-	Of    Processor
-	Says  string // what is found
-	Needs string // what a recording must have; without it the rule finds nothing, and some notes say so
-	Bound string // the most that removing the cause could gain; of a step at most what is above its floor
-
-	find func(*advisor)
-}
-
-// Processor is what the work of a rule runs on.
-type Processor uint8
-
-// The processors.
-const (
-	GPU Processor = 1 << iota
-	CPU
-)
-
-// Rules are all rules of [Advise].
-var Rules = []Rule{
-	{"copies", GPU, "copies take longer than kernels", "copies",
-		"their time beside no kernel", copiesRule},
-	{"pageable", GPU, "copies of memory that is not page-locked", "the kind of memory of copies",
-		"their time beside no kernel", pageableRule},
-	{"host-late", GPU, "the GPU is idle because the host has not launched the next work", "API calls, or stamps",
-		"that time", hostLateRule},
-	{"launch-latency", GPU, "the GPU is idle between a launch and the start of its work", "API calls, or stamps",
-		"that time", launchLatencyRule},
-	{"sync", GPU, "the GPU repeatedly runs dry while the host waits for it", "API calls",
-		"those gaps", syncRule},
-	{"dependency", GPU, "the GPU is idle between kernels that are queued", "API calls, or stamps",
-		"that time", dependencyRule},
-	{"sm-waits", GPU, "SMs wait for each other inside a kernel, as in mode persistent", "times of each SM",
-		"the mean of these waits", smWaitsRule},
-	{"small-grid", GPU, "kernels have fewer blocks than the GPU has SMs", "the number of SMs and the grids",
-		"their time times the share of SMs that are empty", smallGridRule},
-	{"occupancy", GPU, "theoretical occupancy is below 50 %, and the memory works below 70 % of its peak",
-		"launch shapes and the limits of the GPU",
-		"their time times the share of warps that are missing", occupancyRule},
-	{"floor", GPU | CPU, "stages take more than twice their floor", "costs and ceilings",
-		"the time above it", floorRule},
-	{"unaligned", GPU, "products read fewer than 16 bytes at once: a dimension, such as a vocabulary, is not padded",
-		"names of kernels",
-		"their time", unalignedRule},
-	{"float32", GPU, "products do not use tensor cores", "names of kernels",
-		"their time", float32Rule},
-	{"elementwise", GPU, "elementwise kernels follow each other where one would do", "names of kernels",
-		"all but the longest, and the gaps", elementwiseRule},
-	{"small-copies", GPU, "there are many copies of few bytes", "bytes of copies",
-		"their time and the gaps before them", smallCopiesRule},
-	{"framework", GPU, "the host is late in operators of a framework, or between them", "operators",
-		"that time", frameworkRule},
-	{"divergence", GPU, "few threads of a warp are active, by --counters", "hardware counters",
-		"their time times the share of threads that are not", divergenceRule},
-	{"imbalance", CPU, "threads of a step wait for the slowest", "threads",
-		"what the slowest takes beyond the mean", imbalanceRule},
-	{"few-threads", CPU, "only some threads run a step", "threads",
-		"its time times the share of threads without work", fewThreadsRule},
-	{"barriers", CPU, "threads synchronise between steps", "threads",
-		"that time", barriersRule},
-	{"between-passes", CPU, "no step runs", "passes",
-		"that time", betweenRule},
-	{"warm-up", GPU | CPU, "first passes and module loading are counted in", "passes or API calls",
-		"what they take beyond the median, and idle time", warmUpRule},
-}
-
 // advisor is the state of Advise.
 type advisor struct {
 	*window.Window
@@ -160,6 +70,7 @@ type advisor struct {
 	table   *tables.Table
 	counted []counted         // work in the table's time
 	idle    []window.Interval // in order, apart
+	graphs  bool              // the work came by CUDA graphs
 	rule    string            // the one that looks for a bottleneck now
 }
 
@@ -180,6 +91,7 @@ func Advise(t *traces.Trace, device int32) (*Advice, error) {
 	a := &advisor{Window: table.Window, Advice: &Advice{Device: table.Device, Wall: table.Wall}, table: table}
 	rest := a.Sweep(table.Time, func(e, _ *traces.Event, gap, own window.Interval) {
 		a.counted = append(a.counted, counted{e, own.Length(), gap.Length()})
+		a.graphs = a.graphs || e.Node != 0 || e.Kind == traces.KindGraph
 		if gap.Length() > 0 {
 			a.idle = append(a.idle, gap)
 		}
@@ -265,16 +177,22 @@ func (a *advisor) noteOps() {
 	a.note("rules judge passes of a model and work of a GPU, and the recording has neither; most of the time of operations is that of %s", strings.Join(longest, ", "))
 }
 
-// idleOf sums the idle time of a cause, and names the passes that have it.
-func (a *advisor) idleOf(cause string) (ns int64, gaps int, rows []string) {
-	where := newTally()
-	for _, r := range a.table.Rows {
-		if r.Kind == tables.RowIdle && r.Name == cause {
-			ns, gaps = ns+r.Exclusive, gaps+r.Calls
-			where.add(cmp.Or(r.Phase, "no pass"), r.Exclusive, r.Exclusive, r.Calls)
+// idleOf sums the idle time of a cause, by the stage before which it lies.
+func (a *advisor) idleOf(cause string) (ns int64, rows *tally) {
+	rows = newTally()
+	for _, g := range a.table.Gaps {
+		for _, c := range g.Causes {
+			if c.Name == cause {
+				where := "at the end"
+				if g.Next != nil {
+					where = "before " + a.where(g.Next)
+				}
+				ns += c.Time
+				rows.add(where, c.Time, c.Time, 1)
+			}
 		}
 	}
-	return ns, gaps, where.rows("gap")
+	return ns, rows
 }
 
 // during returns the intervals of the work of a kind within the window.
@@ -330,6 +248,7 @@ func foldLayers(p *traces.Plan, name string) string {
 type tally struct {
 	list  []*tallied
 	index map[string]*tallied
+	n     int // of all rows
 }
 
 type tallied struct {
@@ -347,17 +266,22 @@ func (t *tally) add(name string, gain, time int64, n int) {
 		t.index[name] = x
 		t.list = append(t.list, x)
 	}
-	x.gain, x.time, x.n = x.gain+gain, x.time+time, x.n+n
+	x.gain, x.time, x.n, t.n = x.gain+gain, x.time+time, x.n+n, t.n+n
 }
 
 // most is how many rows a hint names.
 const most = 5
 
+// sorted returns those that could gain most first.
+func (t *tally) sorted() []*tallied {
+	slices.SortStableFunc(t.list, func(a, b *tallied) int { return cmp.Compare(b.gain, a.gain) })
+	return t.list
+}
+
 // rows writes those that could gain most, and how many more there are.
 func (t *tally) rows(thing string) []string {
-	slices.SortStableFunc(t.list, func(a, b *tallied) int { return cmp.Compare(b.gain, a.gain) })
 	var rows []string
-	for _, x := range t.list {
+	for _, x := range t.sorted() {
 		row := fmt.Sprintf("%s: %s ms", x.name, inMS(x.time))
 		if x.n > 0 {
 			row += " in " + numberOf(x.n, thing)
@@ -365,6 +289,13 @@ func (t *tally) rows(thing string) []string {
 		rows = append(rows, row)
 	}
 	return humanize.First(rows, most)
+}
+
+func sum(list []int64) (ns int64) {
+	for _, x := range list {
+		ns += x
+	}
+	return ns
 }
 
 // inMS writes ns as milliseconds.

@@ -8,33 +8,6 @@ import (
 	"gpt2scope/traces/window"
 )
 
-// Launch is an API call and the work of the GPU that it caused, which have its
-// correlation id. Times are ns.
-type Launch struct {
-	Call        string `json:"call"`
-	Work        string `json:"work"` // the first kernel's name; it may be a copy or set, as below
-	Phase       string `json:"phase,omitempty"`
-	Step        string `json:"step,omitempty"` // of the first kernel
-	Correlation uint64 `json:"correlation"`
-	Time        int64  `json:"time"` // when the call began, after the start of the table; negative if only its work lies in the table
-	API         int64  `json:"api"`  // how long the call took
-
-	// Delay is from the end of the call to the start of the first kernel: how long the
-	// work was queued. It is 0 if the kernel began before the call returned. (Nsight Systems calls it the queue time.)
-	Delay   int64 `json:"delay"`
-	Busy    int64 `json:"busy"`    // sum of the durations of the kernels
-	Kernels int   `json:"kernels"` // with copies and sets; a graph has many
-
-	// Depth is how many kernels of other launches were launched and not finished when
-	// this launch was made: when the call returned, or its first kernel began,
-	// whichever was earlier.
-	Depth int `json:"depth"`
-
-	// Starved is how long nothing was queued and nothing ran before this launch was made; 0
-	// unless Depth is 0.
-	Starved int64 `json:"starved"`
-}
-
 // LaunchRow sums the launches by one function of the API.
 type LaunchRow struct {
 	Name     string  `json:"name"`
@@ -85,40 +58,27 @@ func (s *summary) launches(t *Table) error {
 		return fmt.Errorf("the trace pairs no API call with work of the GPU: it has no calls, or no correlation ids; a table by kernel can be made")
 	}
 	rows := map[string]*LaunchRow{}
-	for _, p := range found {
-		l := Launch{Call: p.Call.Name, Work: p.First.Name, Phase: s.Header.PhaseOf(p.First),
-			Correlation: p.Call.Correlation, Time: p.Call.Time - s.from,
-			API: p.Call.Duration, Delay: p.Delay(), Busy: p.Busy, Kernels: len(p.Ends), Depth: p.Depth,
-			Starved: p.Starved(t.Time)}
-		if step, ok := s.Header.Step(p.First); ok {
-			l.Step = step.Name
-		}
-		r := rows[l.Call]
-		if r == nil {
-			r = &LaunchRow{Name: l.Call}
-			rows[l.Call] = r
-		}
-		if l.Depth == 0 {
-			r.Starved++
-		}
+	for _, l := range found {
+		r := at(rows, l.Call.Name)
+		r.Name = l.Call.Name
 		r.Calls++
-		r.Kernels += l.Kernels
-		r.API += l.API
-		r.Delay += l.Delay
-		r.MaxDelay = max(r.MaxDelay, l.Delay)
+		r.Kernels += len(l.Ends)
+		r.API += l.Call.Duration
+		r.Delay += l.Delay()
+		r.MaxDelay = max(r.MaxDelay, l.Delay())
 		r.Busy += l.Busy
 		r.Depth += float64(l.Depth) // the sum, until all are known
 		r.MaxDepth = max(r.MaxDepth, l.Depth)
-		t.Launches = append(t.Launches, l)
+		if l.Depth == 0 {
+			r.Starved++
+		}
 	}
 	for _, r := range rows {
 		r.Depth /= float64(r.Calls)
 		t.LaunchRows = append(t.LaunchRows, *r)
 	}
 	slices.SortFunc(t.LaunchRows, func(a, b LaunchRow) int {
-		return cmp.Or(cmp.Compare(b.Busy, a.Busy),
-			cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(b.Busy, a.Busy), cmp.Compare(a.Name, b.Name))
 	})
-	slices.SortStableFunc(t.Launches, func(a, b Launch) int { return cmp.Compare(a.Time, b.Time) })
 	return nil
 }

@@ -2,8 +2,7 @@ package tables
 
 import (
 	"fmt"
-	"math"
-	"strconv"
+	"slices"
 	"strings"
 
 	"gpt2scope/internal/humanize"
@@ -45,20 +44,8 @@ func (s *summary) notes(t *Table) []string {
 	case s.of == allRun || s.of == passesOrRun && len(t.Passes) == 0:
 		add("the table is of the whole recording, from its first event to its last")
 	}
-	if s.by == BySM {
-		all := 0
-		for _, p := range t.Passes {
-			if p.plan == t.smPlan {
-				all += p.Count
-			}
-		}
-		add("the table is of %d of %d passes in one kernel, of which the times of each SM are kept", t.SMPasses, all)
-	}
 	if s.by == ByOp && t.Device < 0 && len(t.Passes) > 0 {
 		add("the times are those of the main thread, which runs the passes; 'infer trace show' by stage counts its workers too")
-	}
-	if once := s.ranges(); once != "" {
-		add("done once: %s", once)
 	}
 	if named := processNote(h); named != "" {
 		add("processes: %s", named)
@@ -72,15 +59,16 @@ func (s *summary) notes(t *Table) []string {
 			continue
 		}
 		n := float64(e.Tokens)
-		add("energy: %s %s ± %s mJ per token, over %s (%s)", e.What, significant(e.Millijoule/n, 3),
-			significant(e.Resolution/n, 2), humanize.Count(int(e.Tokens), "token", "tokens"), e.Source)
+		add("energy: %s %s ± %s mJ per token, over %s (%s)", e.What, humanize.Significant(e.Millijoule/n, 3),
+			humanize.Significant(e.Resolution/n, 2), humanize.Count(int(e.Tokens), "token", "tokens"), e.Source)
 	}
-	if s.of == ofPasses && s.by != BySM {
+	if s.of == ofPasses {
 		if len(h.CostsFrom) > 0 {
 			add("costs: %s", strings.Join(h.CostsFrom, "; "))
 		}
-		switch known := s.costsKnown(t); {
-		case !known:
+		hasCost := func(r Row) bool { return r.Kind == RowWork && (r.FLOPs > 0 || r.Bytes > 0) }
+		switch {
+		case !slices.ContainsFunc(t.Rows, hasCost):
 			add("floors: the recording does not say what steps cost")
 		case len(Ceilings(h, t.Device).Values) == 0:
 			add("floors: no ceilings of this device are known; 'infer bench ceilings' measures them")
@@ -99,50 +87,6 @@ func processNote(h *traces.Header) string {
 		parts = append(parts, fmt.Sprintf("rank %d is process %d (by %s)", r.Rank, r.Process, r.Source))
 	}
 	return strings.Join(humanize.First(parts, 8), ", ")
-}
-
-// ranges lists what a program that records itself did besides passes, such as loading
-// kernels: by name, how long, and whether the table's time holds it.
-func (s *summary) ranges() string {
-	var names []string
-	before, within := map[string]int64{}, map[string]int64{}
-	for i := range s.Events {
-		e := &s.Events[i]
-		if s.Header.Tool != tool || e.Kind != traces.KindRange || e.WarmUp || e.Open {
-			continue
-		}
-		if before[e.Name]+within[e.Name] == 0 {
-			names = append(names, e.Name)
-		}
-		if e.End() <= s.from {
-			before[e.Name] += e.Duration
-		} else {
-			within[e.Name] += e.Duration
-		}
-	}
-	var parts []string
-	for _, name := range names {
-		if ns := before[name]; ns > 0 {
-			parts = append(parts, fmt.Sprintf("%s %.3f ms, before the table", name, float64(ns)/1e6))
-		}
-		if ns := within[name]; ns > 0 {
-			parts = append(parts, fmt.Sprintf("%s %.3f ms, within it", name, float64(ns)/1e6))
-		}
-	}
-	return strings.Join(parts, "; ")
-}
-
-// tool is what this program calls itself in a header.
-const tool = "gpt2scope"
-
-// costsKnown reports whether any row has a cost.
-func (s *summary) costsKnown(t *Table) bool {
-	for i := range t.Rows {
-		if r := &t.Rows[i]; r.Kind == RowWork && (r.FLOPs > 0 || r.Bytes > 0) {
-			return true
-		}
-	}
-	return false
 }
 
 // describe is such as "prefill of 6 tokens, padded to 64" or "7 decode steps".
@@ -173,42 +117,24 @@ func passes(n int) string { return humanize.Count(n, "pass", "passes") }
 func overheadNotes(h *traces.Header, of []Passes) []string {
 	var notes []string
 	for _, l := range h.Overhead {
-		if !(l.Baseline > 0) || !(l.Recorded > 0) {
+		wanted := len(of) == 0 || slices.ContainsFunc(of, func(p Passes) bool { return p.Phase == l.Phase })
+		if !wanted || !(l.Baseline > 0) || !(l.Recorded > 0) {
 			continue
 		}
-		wanted := len(of) == 0
-		for _, p := range of {
-			wanted = wanted || p.Phase == l.Phase
+		times := fmt.Sprintf("%.1f us, %.1f us in a process that never recorded", l.Recorded/1e3, l.Baseline/1e3)
+		if percent, ok := l.Longer(); ok {
+			notes = append(notes, fmt.Sprintf("recording overhead: recording made a %s %s: %s", l.Phase, traces.LongerText(percent), times))
+		} else {
+			notes = append(notes, fmt.Sprintf("recording overhead: a %s took %s: too few passes to tell", l.Phase, times))
 		}
-		if !wanted {
-			continue
-		}
-		percent, ok := l.Longer()
-		if !ok {
-			number := "an unknown number of passes"
-			if l.Passes > 0 {
-				number = passes(l.Passes)
-			}
-			notes = append(notes, fmt.Sprintf("recording overhead: a %s took %.1f us, and %.1f us in a process that never recorded: %s each, which says little", l.Phase, l.Recorded/1e3, l.Baseline/1e3, number))
-			continue
-		}
-		notes = append(notes, fmt.Sprintf("recording overhead: recording made a %s %s: %.1f us, %.1f us in a process that never recorded", l.Phase, traces.LongerText(percent), l.Recorded/1e3, l.Baseline/1e3))
 	}
 	if len(notes) > 0 {
 		return notes
 	}
+	note := "recording overhead: what recording cost was not measured"
 	switch h.Recorder {
 	case traces.RecorderCUPTI, traces.RecorderStamps, traces.RecorderHost:
-		return []string{"recording overhead: what recording cost was not measured; a run without --no-baseline measures it"}
+		note += "; a run without --no-baseline measures it"
 	}
-	return []string{"recording overhead: what recording cost was not measured"}
-}
-
-// significant writes a number with so many significant digits, without an exponent.
-func significant(x float64, digits int) string {
-	if x != 0 {
-		scale := math.Pow(10, float64(digits-1)-math.Floor(math.Log10(math.Abs(x))))
-		x = math.Round(x*scale) / scale
-	}
-	return strconv.FormatFloat(x, 'f', -1, 64)
+	return []string{note}
 }

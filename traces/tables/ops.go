@@ -67,11 +67,8 @@ type openOp struct {
 func (s *summary) ops(t *Table) error {
 	rows := map[string]*OpRow{}
 	row := func(name string) *OpRow {
-		r := rows[name]
-		if r == nil {
-			r = &OpRow{Name: name}
-			rows[name] = r
-		}
+		r := at(rows, name)
+		r.Name = name
 		return r
 	}
 	threads := map[[2]int64][]openOp{}
@@ -101,12 +98,9 @@ func (s *summary) ops(t *Table) error {
 		if len(stack) > 0 {
 			path = stack[len(stack)-1].path + "\x00" + name
 		}
-		at := paths[path]
-		if at == nil {
-			at = &OpStack{Frames: strings.Split(path, "\x00")}
-			paths[path] = at
-		}
-		at.Self += e.Duration
+		here := at(paths, path)
+		here.Frames = strings.Split(path, "\x00")
+		here.Self += e.Duration
 		if !slices.ContainsFunc(stack, func(o openOp) bool { return o.row == r }) {
 			r.CPU += e.Duration
 		}
@@ -123,7 +117,7 @@ func (s *summary) ops(t *Table) error {
 		}
 		if isNew {
 			r.Calls++
-			at.Calls++
+			here.Calls++
 		}
 		if len(stack) > 0 {
 			outer := &stack[len(stack)-1]

@@ -42,11 +42,8 @@ func (s *summary) byRange(t *Table) error {
 			continue
 		}
 		name := e.Domain + ":" + e.Name
-		r := rows[name]
-		if r == nil {
-			r = &RangeRow{Name: name}
-			rows[name] = r
-		}
+		r := at(rows, name)
+		r.Name = name
 		r.Calls++
 		r.Host += e.Duration
 		r.host = append(r.host, e.Duration)

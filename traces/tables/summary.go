@@ -22,7 +22,6 @@ const (
 	ByPhase  By = "phase"  // steps of a kind of pass together
 	ByOp     By = "op"     // operations and ranges as PyTorch's profiler shows them: in Table.Ops
 	ByKernel By = "kernel" // kernels by name and launch shape
-	BySM     By = "sm"     // SMs, in passes inside a kernel: in Table.SMs
 	ByLaunch By = "launch" // API calls and the work that they caused: in Table.Launches
 
 	ByRange   By = "range"   // ranges by name, on the host and projected onto the GPU: in Table.Ranges
@@ -56,7 +55,6 @@ var kinds = []kind{
 	{by: ByLayer, of: ofPasses, fill: (*summary).exclusive},
 	{by: ByPhase, of: ofPasses, fill: (*summary).exclusive},
 	{by: ByKernel, of: allWork, fill: (*summary).exclusive, needs: "kernels"},
-	{by: BySM, of: ofPasses, fill: (*summary).bySM, needs: "SMs"},
 	{by: ByLaunch, of: passesOrAll, fill: (*summary).launches, needs: "launches"},
 	{by: ByRange, of: allRun, fill: (*summary).byRange},
 	{by: ByProcess, of: allWork, fill: (*summary).byProcess, needs: "kernels"},
@@ -190,11 +188,7 @@ type Table struct {
 	Ops        []OpRow     `json:"ops,omitempty"`
 	OpStacks   []OpStack   `json:"-"` // of the operations of the CPU: sorted, and their times sum to those of Ops
 	LaunchRows []LaunchRow `json:"launch_rows,omitempty"`
-	Launches   []Launch    `json:"launches,omitempty"` // in the order of the calls
 	Queue      *Queue      `json:"queue,omitempty"`
-
-	SMs      []SMRow `json:"sms,omitempty"`
-	SMPasses int     `json:"sm_passes,omitempty"` // that SMs are means of
 
 	Ranges    []RangeRow   `json:"ranges,omitempty"`
 	Processes []ProcessRow `json:"processes,omitempty"`
@@ -203,8 +197,7 @@ type Table struct {
 	Time   window.Interval `json:"-"` // the part of the trace that the table covers
 	Gaps   []Gap           `json:"-"` // the idle time of the table, in order
 
-	rowOf  func(*traces.Event) int
-	smPlan int32 // of the passes in SMs
+	rowOf func(*traces.Event) int
 
 	Instead  string           `json:"instead,omitempty"` // why the table is not by stage, of [SummarizeAny]
 	Trust    string           `json:"trust"`             // a line
@@ -521,6 +514,14 @@ func (s *summary) host() {
 			s.row(e).Host += e.Duration
 		}
 	}
+}
+
+// at returns the row of a key, which it makes if there is none.
+func at[K comparable, R any](rows map[K]*R, key K) *R {
+	if rows[key] == nil {
+		rows[key] = new(R)
+	}
+	return rows[key]
 }
 
 // at returns a row, which it makes if there is none.

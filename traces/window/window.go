@@ -39,7 +39,7 @@ func Covered(u []Interval, x Interval) int64 {
 	i := sort.Search(len(u), func(i int) bool { return u[i].To > x.From })
 	sum := int64(0)
 	for ; i < len(u) && u[i].From < x.To; i++ {
-		sum += min(u[i].To, x.To) - max(u[i].From, x.From)
+		sum += max(0, min(u[i].To, x.To)-max(u[i].From, x.From))
 	}
 	return sum
 }

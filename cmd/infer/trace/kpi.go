@@ -13,7 +13,7 @@ import (
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/table"
-	"gpt2scope/traces/kpi"
+	"gpt2scope/traces/judge"
 	"gpt2scope/traces/window"
 )
 
@@ -44,7 +44,7 @@ it. --counters adds the counters of Nsight Compute or nvprof of the same program
 			if err != nil {
 				return err
 			}
-			report, err := kpi.Measure(t, int32(gpu))
+			report, err := judge.Measure(t, int32(gpu))
 			if err != nil {
 				return fmt.Errorf("%s: %w", traceName(args[0]), err)
 			}
@@ -69,11 +69,11 @@ it. --counters adds the counters of Nsight Compute or nvprof of the same program
 // kpiJSON is what "infer trace kpi --json" prints.
 type kpiJSON struct {
 	Source string `json:"source"`
-	*kpi.Report
+	*judge.Report
 }
 
 // printKPI writes the indicators for people.
-func printKPI(w io.Writer, r *kpi.Report, define bool) {
+func printKPI(w io.Writer, r *judge.Report, define bool) {
 	fmt.Fprintf(w, "wall time %s ms", Milliseconds(r.Wall))
 	switch r.PassesFrom {
 	case window.FromRanges:

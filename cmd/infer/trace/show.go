@@ -69,8 +69,7 @@ func newTraceShow() *cobra.Command {
 		Long: `show reads a recording and says where the time went. The table --by folded has one
 row for each stage of the model over all layers: 'h.N.attn.c_attn'. Others have a row
 for each stage of each layer; for each operation as PyTorch's profiler shows them; for
-each layer, phase (prefill, decode step), kernel, SM (of mode persistent), or function
-that launches kernels; for the ranges of a name, on the host and projected onto the GPU;
+each layer, phase (prefill, decode step), kernel, or function that launches kernels; for the ranges of a name, on the host and projected onto the GPU;
 for each process. Several files, such as those of the ranks of a program, are shown
 together, with their clocks aligned by the time of day.
 Without --by, a recording that has no passes of a model is shown by kernel, or by
@@ -109,7 +108,6 @@ Shares are withheld if they would mislead; 'infer trace check' says why.`,
   infer trace show run.json.gz --by layer
   infer trace show run.json.gz --by stage --sort time --limit 20
   infer trace show run.json.gz --by kernel --sort occupancy --limit 5
-  infer trace show persistent.json.gz --by sm --sort imbalance --limit 10
   infer trace show run.json.gz --format csv > run.csv`,
 		Args: someFiles,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -162,7 +160,6 @@ type layout struct {
 var layouts = map[tables.By]func(*tables.Table, ShowOptions) (layout, error){
 	tables.ByOp:     layoutOps,
 	tables.ByLaunch: layoutLaunches,
-	tables.BySM:     layoutSMs,
 
 	tables.ByRange:   layoutRanges,
 	tables.ByProcess: layoutProcesses,

@@ -1,10 +1,8 @@
-package kpi
+package judge
 
 import (
-	"fmt"
 	"slices"
 
-	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
 )
 
@@ -14,7 +12,7 @@ type definition struct {
 	key, group, name, unit, definition string
 	recordWith                         string
 	value                              func(*measured) (float64, bool)
-	where                              func(*measured) []string
+	where                              bool // with the calls in which the host waited
 }
 
 // What records what is missing.
@@ -26,9 +24,9 @@ const (
 // definitions are all indicators, in the order of the table.
 var definitions = slices.Concat([]definition{
 	{key: "kernel_time", group: "time", name: "kernel time", unit: "ns", definition: "sum of the durations of kernels, however they overlap",
-		value: func(m *measured) (float64, bool) { return float64(m.kernelTime), true }},
-	{key: "kernels", group: "time", name: "kernels", unit: "", definition: "how many ran", value: func(m *measured) (float64, bool) { return float64(len(m.kernels)), true }},
-	{key: "kernel_median", group: "time", name: "median kernel", unit: "ns", definition: "median duration of a kernel", value: func(m *measured) (float64, bool) { return median(m.durations()) }},
+		value: func(m *measured) (float64, bool) { return float64(sum(m.durations)), true }},
+	{key: "kernels", group: "time", name: "kernels", unit: "", definition: "how many ran", value: func(m *measured) (float64, bool) { return float64(len(m.durations)), true }},
+	{key: "kernel_median", group: "time", name: "median kernel", unit: "ns", definition: "median duration of a kernel", value: func(m *measured) (float64, bool) { return median(m.durations) }},
 	{key: "gpu_busy_percent", group: "time", name: "GPU busy", unit: "%", definition: "share of the wall time in which a kernel, copy or set runs", value: func(m *measured) (float64, bool) {
 		return percent(m.busy, m.at.Length())
 	}},
@@ -39,7 +37,7 @@ var definitions = slices.Concat([]definition{
 		recordWith: withCalls, value: func(m *measured) (float64, bool) {
 			return float64(m.copying), m.Header.Recorder != traces.RecorderStamps
 		}},
-}, transfers(), []definition{
+}, copiesOf(), []definition{
 	{key: "cpu_gpu_overlap_percent", group: "overlap", name: "CPU-GPU overlap", unit: "%", definition: "of the time in which the GPU works, the share in which the host does not wait for it in an API call; a call that copies pageable memory waits",
 		recordWith: withCalls, value: func(m *measured) (float64, bool) {
 			if m.calls == 0 {
@@ -68,12 +66,11 @@ var definitions = slices.Concat([]definition{
 		}},
 	{key: "starved_percent", group: "queue", name: "starved", unit: "%", definition: "share of the wall time in which nothing ran and nothing was queued, until the next launch",
 		recordWith: withCalls, value: func(m *measured) (float64, bool) {
-			ns, _ := m.starved()
-			v, ok := percent(ns, m.at.Length())
+			v, ok := percent(m.starved(), m.at.Length())
 			return v, ok && len(m.launches) > 0
 		}},
 	{key: "synchronisations", group: "synchronisation", name: "synchronisations", unit: "", definition: "API calls that wait for a stream, an event, the device, or a copy", recordWith: withCalls,
-		value: func(m *measured) (float64, bool) { return float64(m.waits.count), m.calls > 0 }, where: whereWaited},
+		value: func(m *measured) (float64, bool) { return float64(m.waits.count), m.calls > 0 }, where: true},
 	{key: "synchronisation_time", group: "synchronisation", name: "synchronisation time", unit: "ns", definition: "sum of the durations of these calls", recordWith: withCalls,
 		value: func(m *measured) (float64, bool) { return float64(m.waits.time), m.calls > 0 }},
 	{key: "correlated_percent", group: "attribution", name: "correlation ids paired", unit: "%", definition: "share of kernels, copies and sets whose API call is in the recording", recordWith: withCalls,
@@ -86,16 +83,14 @@ var definitions = slices.Concat([]definition{
 			return v, ok && m.calls > 0
 		}},
 	{key: "grid_fill_percent", group: "utilisation", name: "SMs reached by grids", unit: "%", definition: "blocks of a grid / SMs of the GPU, at most 100 %, in the mean over kernel time: no more of the SMs can be in use",
-		recordWith: withKernels, value: func(m *measured) (float64, bool) { return m.fill, m.fill >= 0 }},
+		recordWith: withKernels, value: func(m *measured) (float64, bool) { return m.fill.value() }},
 	{key: "theoretical_occupancy_percent", group: "utilisation", name: "theoretical occupancy", unit: "%", definition: "warps that an SM can hold of these blocks / warps that it can hold, in the mean over kernel time",
-		recordWith: withKernels, value: func(m *measured) (float64, bool) { return m.occupancy, m.occupancy >= 0 }},
-	{key: "estimated_occupancy_percent", group: "utilisation", name: "estimated occupancy", unit: "%", definition: "what PyTorch's profiler estimates of grid and block, not measured, in the mean over kernel time",
-		value: func(m *measured) (float64, bool) { return m.estimated, m.estimated >= 0 }},
+		recordWith: withKernels, value: func(m *measured) (float64, bool) { return m.occupancy.value() }},
 	sampled("sm_utilisation_percent", "SM utilisation", "SMs that have a warp, in the mean over the wall time, as the device samples them", "SMs Active [Throughput %]"),
 	sampled("tensor_utilisation_percent", "tensor cores", "time in which the tensor cores work, in the mean over SMs and wall time, as the device samples them", "Tensor Active [Throughput %]"),
 	sampled("dram_bandwidth_percent", "memory bandwidth", "reads and writes of the GPU's memory / its peak, in the mean over the wall time, as the device samples them",
 		"DRAM Read Bandwidth [Throughput %]", "DRAM Write Bandwidth [Throughput %]"),
-}, counted())
+}, ofCounters())
 
 // sampled is an indicator of what the device samples: the sum of the named metrics of nsys.
 func sampled(key, name, text string, metrics ...string) definition {
@@ -111,8 +106,8 @@ func sampled(key, name, text string, metrics ...string) definition {
 		}}
 }
 
-// counted are the indicators of hardware counters of kernels.
-func counted() []definition {
+// ofCounters are the indicators of hardware counters of kernels.
+func ofCounters() []definition {
 	var list []definition
 	for _, c := range traces.AllCounters {
 		list = append(list, definition{key: c.Key, group: "counters", name: c.Name, unit: "%", definition: c.Definition + ", in the mean over kernel time",
@@ -122,8 +117,8 @@ func counted() []definition {
 	return list
 }
 
-// transfers are the indicators of copies, by direction and memory.
-func transfers() []definition {
+// copiesOf are the indicators of copies, by direction and memory.
+func copiesOf() []definition {
 	var list []definition
 	for _, c := range []struct{ key, name, ways, memory, text string }{
 		{"h2d_pageable", "HtoD, pageable", "HtoD", "pageable", "from pageable memory of the host to the GPU"}, {"h2d_pinned", "HtoD, pinned", "HtoD", "pinned", "from page-locked memory of the host to the GPU"},
@@ -149,15 +144,6 @@ func transfers() []definition {
 			})})
 	}
 	return list
-}
-
-// whereWaited names the calls and ranges in which the host waited longest.
-func whereWaited(m *measured) []string {
-	var list []string
-	for _, p := range m.waitedIn {
-		list = append(list, fmt.Sprintf("%s: %d, %.3f ms", p.name, p.count, float64(p.time)/1e6))
-	}
-	return humanize.First(list, 3)
 }
 
 // percent returns a share, which is not known of nothing.

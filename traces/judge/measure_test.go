@@ -1,4 +1,4 @@
-package kpi
+package judge
 
 import (
 	"math"
@@ -9,7 +9,6 @@ import (
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/internal/samples"
-	"gpt2scope/traces/judge"
 	"gpt2scope/traces/window"
 )
 
@@ -49,24 +48,24 @@ func TestMeasure(t *testing.T) {
 		"grid_fill_percent": (50*100 + 100*100) / 200., "theoretical_occupancy_percent": 100, "achieved_occupancy_percent": 40, "sm_utilisation_percent": (140*10 + 140*30) / 280.,
 		// Depth: 1 from 20, 2 from 25 to 120, 1 to 195, 2 to 230, 1 to 260, 0 to 280, 1.
 		"queue_depth": (5 + 2*95 + 75 + 2*35 + 30 + 20) / 280., "queue_depth_max": 2} {
-		if got, ok := r.Value(key); !ok || !near(got, want) {
+		if got, ok := r.value(key); !ok || !near(got, want) {
 			t.Errorf("%s is %v (%v), not %v", key, got, ok, want)
 		}
 	}
-	if x := r.Find("synchronisations"); len(x.Where) != 1 || x.Where[0] != "cudaStreamSynchronize in aten::item: 1, 0.000 ms" {
+	if x := r.find("synchronisations"); len(x.Where) != 1 || x.Where[0] != "cudaStreamSynchronize in aten::item: 0.000 ms in 1 call" {
 		t.Errorf("the host waited in %q", x.Where)
 	}
-	if x := r.Find("warp_efficiency_percent"); x == nil || x.Value != nil || !strings.Contains(x.RecordWith, "ncu") {
+	if x := r.find("warp_efficiency_percent"); x.Key == "" || x.Value != nil || !strings.Contains(x.RecordWith, "ncu") {
 		t.Errorf("warp efficiency: %+v", x)
 	}
-	if x := r.Find("d2h_pinned_bytes"); x != nil {
+	if x := r.find("d2h_pinned_bytes"); x.Key != "" {
 		t.Errorf("there is no copy from the GPU: %+v", x)
 	}
-	answers := map[string]judge.Answer{}
+	answers := map[string]Answer{}
 	for _, c := range r.Checks {
 		answers[c.Question[:20]] = c.Answer
 	}
-	if len(answers) != 5 || answers["Do transfers take lo"] != judge.No || answers["Do the threads of wa"] != judge.Unknown {
+	if len(answers) != 5 || answers["Do transfers take lo"] != No || answers["Do the threads of wa"] != Unknown {
 		t.Errorf("answers %v", answers)
 	}
 }
@@ -78,11 +77,11 @@ func TestCommunication(t *testing.T) {
 	}
 	r := fixtures.Must(Measure(fixtures.Trace(&traces.Header{}, on(7, "gemm", 0, 100), on(20, "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 80, 60), on(21, "ncclKernel_SendRecv", 100, 20), on(7, "gemm", 130, 100)), -1))(t)
 	for key, want := range map[string]float64{"communication_time": 60, "communication_overlap_percent": 50, "compute_percent": 100} {
-		if got, ok := r.Value(key); !ok || !near(got, want) {
+		if got, ok := r.value(key); !ok || !near(got, want) {
 			t.Errorf("%s is %v (%v), not %v", key, got, ok, want)
 		}
 	}
-	if r, err := Measure(samples.Load(t, "eager.sqlite"), -1); err != nil || r.Find("communication_time") != nil || r.Find("communication_overlap_percent") != nil {
+	if r, err := Measure(samples.Load(t, "eager.sqlite"), -1); err != nil || r.find("communication_time").Key != "" || r.find("communication_overlap_percent").Key != "" {
 		t.Errorf("a program that does not communicate: %v", err)
 	}
 }
@@ -105,7 +104,7 @@ func TestTogether(t *testing.T) {
 func TestMissing(t *testing.T) {
 	r := fixtures.Must(Measure(fixtures.Trace(&traces.Header{}, traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", 0, 10)), -1))(t)
 	for _, key := range []string{"cpu_gpu_overlap_percent", "queue_depth", "launch_latency", "starved_percent", "synchronisations", "correlated_percent", "sm_utilisation_percent", "theoretical_occupancy_percent"} {
-		if x := r.Find(key); x == nil || x.Value != nil || x.RecordWith == "" {
+		if x := r.find(key); x.Value != nil || x.RecordWith == "" {
 			t.Errorf("%s: %+v", key, x)
 		}
 	}
@@ -129,7 +128,7 @@ func TestAgreesWithNsys(t *testing.T) {
 	} {
 		got, want := 0.0, 0.0
 		for key := range strings.FieldsSeq(keys) {
-			if x := r.Find(key); x != nil {
+			if x := r.find(key); x.Value != nil {
 				got += *x.Value
 				if x.Before != nil {
 					got += *x.Before
@@ -159,11 +158,11 @@ func TestChecksOfSamples(t *testing.T) {
 		tr := samples.Load(t, name)
 		r := fixtures.Must(Measure(tr, -1))(t)
 		for _, c := range r.Checks {
-			if c.Evidence == "" || c.Answer != judge.No && c.Next == "" {
+			if c.Evidence == "" || c.Answer != No && c.Next == "" {
 				t.Errorf("%s: %+v", name, c)
 			}
 		}
-		if v, ok := r.Value("transfer_time"); ok == strings.Contains(name, "stamps") {
+		if v, ok := r.value("transfer_time"); ok == strings.Contains(name, "stamps") {
 			t.Errorf("%s: copies take %v ns (%v), which stamps do not record", name, v, ok)
 		}
 	}
@@ -174,8 +173,8 @@ func TestGPUMetrics(t *testing.T) {
 	tr := samples.Load(t, "pytorch/metrics.sqlite")
 	r := fixtures.Must(Measure(tr, -1))(t)
 	for _, key := range []string{"sm_utilisation_percent", "tensor_utilisation_percent", "dram_bandwidth_percent"} {
-		v, ok := r.Value(key)
-		if busy, _ := r.Value("gpu_busy_percent"); !ok || v <= 0 || v > busy {
+		v, ok := r.value(key)
+		if busy, _ := r.value("gpu_busy_percent"); !ok || v <= 0 || v > busy {
 			t.Errorf("%s is %v (%v); the GPU works %v %% of the time", key, v, ok, busy)
 		}
 	}

@@ -1,20 +1,12 @@
-// Package kpi measures a recording by the indicators that lectures on GPU performance ask for,
-// each with its definition: time of kernels and copies, overlap, utilisation, occupancy,
-// queueing, launch latency, synchronisation. From them it answers a checklist with numbers.
-//
-// The indicators are those of the passes that repeat (see [window.Window.Steady]). What comes
-// before, loading and warm-up, is measured apart by the same definitions.
-package kpi
+package judge
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	"gpt2scope/internal/stats"
 	"gpt2scope/traces"
-	"gpt2scope/traces/judge"
 	"gpt2scope/traces/tables"
 	"gpt2scope/traces/window"
 )
@@ -45,36 +37,29 @@ type Report struct {
 	WarmUpPasses int           `json:"warm_up_passes"` // before them
 	PassesFrom   window.Source `json:"passes_from"`    // how they were found
 	Indicators   []Indicator   `json:"indicators"`
-	Checks       []judge.Check `json:"checks"`
+	Checks       []Check       `json:"checks"`
 	Notes        []string      `json:"notes"` // of which processes and GPU they are, if there are several; what makes the numbers doubtful
 }
 
-// Find returns an indicator by its key, nil for none.
-func (r *Report) Find(key string) *Indicator {
-	i := slices.IndexFunc(r.Indicators, func(x Indicator) bool { return x.Key == key })
-	if i < 0 {
-		return nil
+// find returns an indicator by its key, an unknown one for none.
+func (r *Report) find(key string) Indicator {
+	if i := slices.IndexFunc(r.Indicators, func(x Indicator) bool { return x.Key == key }); i >= 0 {
+		return r.Indicators[i]
 	}
-	return &r.Indicators[i]
+	return Indicator{}
 }
 
-// RecordWith says what would record an indicator, "" if it is known or nothing would.
-func (r *Report) RecordWith(key string) string {
-	if x := r.Find(key); x != nil {
-		return x.RecordWith
-	}
-	return ""
-}
-
-// Value returns the value of an indicator, and whether it is known.
-func (r *Report) Value(key string) (float64, bool) {
-	if x := r.Find(key); x != nil && x.Value != nil {
+// value returns the value of an indicator, and whether it is known.
+func (r *Report) value(key string) (float64, bool) {
+	if x := r.find(key); x.Value != nil {
 		return *x.Value, true
 	}
 	return 0, false
 }
 
-// Measure measures the work of one GPU, -1 for the first that worked.
+// Measure measures the work of one GPU, -1 for the first that worked, by the indicators that lectures on GPU performance
+// ask for, and answers a checklist with them. They are of the passes that repeat (see [window.Window.Steady]); what comes
+// before, loading and warm-up, is measured apart by the same definitions.
 func Measure(t *traces.Trace, device int32) (*Report, error) {
 	table, err := tables.SummarizeSteady(t, device)
 	if err != nil {
@@ -97,8 +82,8 @@ func Measure(t *traces.Trace, device int32) (*Report, error) {
 		x := Indicator{Key: d.key, Group: d.group, Name: d.name, Unit: d.unit, Definition: d.definition}
 		if v, ok := d.value(now); ok {
 			x.Value = &v
-			if d.where != nil {
-				x.Where = d.where(now)
+			if d.where {
+				x.Where = now.waitedIn.rows("call")
 			}
 			if early != nil {
 				if v, ok := d.value(early); ok {
@@ -110,7 +95,7 @@ func Measure(t *traces.Trace, device int32) (*Report, error) {
 		}
 		r.Indicators = append(r.Indicators, x)
 	}
-	r.Checks = judge.Checklist(r, r.Wall, table)
+	r.Checks = checklist(r, table)
 	r.Notes = together(w)
 	for _, f := range table.Findings {
 		if f.Misleads {
@@ -135,8 +120,7 @@ func together(w *window.Window) (notes []string) {
 		notes = append(notes, fmt.Sprintf("the work of %d processes counts together; 'infer trace show --by process' has each", len(processes)))
 	}
 	if len(devices) > 1 {
-		notes = append(notes, fmt.Sprintf("this is GPU %d, one of %d that worked; --gpu chooses another", w.Device,
-			len(devices)))
+		notes = append(notes, fmt.Sprintf("this is GPU %d, one of %d that worked; --gpu chooses another", w.Device, len(devices)))
 	}
 	if w.Header.Clock.Aligned != "" {
 		notes = append(notes, "clocks of "+w.Header.Clock.Aligned)
@@ -147,29 +131,35 @@ func together(w *window.Window) (notes []string) {
 // measured is what was counted in an interval. Times are ns within it.
 type measured struct {
 	*window.Window
-	at                     window.Interval
-	kernels                []*traces.Event
-	busy, computing        int64 // any work runs; a kernel runs
-	kernelTime             int64 // sum of durations
-	copying, copyAlone     int64 // a copy or set runs; and no kernel
-	communicating          int64 // a kernel of NCCL runs
-	communicatingAlone     int64 // and no other kernel
-	copies                 map[direction]*transfer
-	sets                   transfer
-	waits                  transfer // calls that wait for the GPU
-	waitedIn               []waitedIn
-	waitedBusy             int64 // the GPU works and the host waits for it
-	calls                  int
-	launches               []*window.Launch
-	without                int // work without a recorded call
-	depth                  float64
-	deepest                int
-	occupancy, estimated   float64            // percent, by time; -1 if not known
-	fill                   float64            // percent of the SMs that the grids reach, by time; -1 if not known
-	theoreticalOf, fillsOf int64              // ns that they are known of
-	counters               *traces.Counters   // means by time, nil if none were measured
-	samples                map[string]float64 // means over the wall time of what the device samples, by name
+	at                 window.Interval
+	durations          []int64 // of the kernels, sorted
+	busy, computing    int64   // any work runs; a kernel runs
+	copying, copyAlone int64   // a copy or set runs; and no kernel
+	communicating      int64   // a kernel of NCCL runs
+	communicatingAlone int64   // and no other kernel
+	copies             map[direction]*transfer
+	waits              transfer // calls that wait for the GPU
+	waitedIn           *tally   // the calls, with the range around each
+	waitedBusy         int64    // the GPU works and the host waits for it
+	calls              int
+	launches           []*window.Launch
+	without            int // work without a recorded call
+	depth              float64
+	deepest            int
+	occupancy, fill    mean               // theoretical, and of the SMs that the grids reach, in percent by time
+	counters           *traces.Counters   // means by time, nil if none were measured
+	samples            map[string]float64 // means over the wall time of what the device samples, by name
 }
+
+// mean is weighted by ns.
+type mean struct {
+	sum float64
+	of  int64
+}
+
+func (m *mean) add(v float64, ns int64) { m.sum, m.of = m.sum+v*float64(ns), m.of+ns }
+
+func (m *mean) value() (float64, bool) { return m.sum / float64(max(1, m.of)), m.of > 0 }
 
 // direction is what a copy is between, and the kind of the host's memory.
 type direction struct{ ways, memory string }
@@ -179,32 +169,24 @@ type transfer struct {
 	bytes, time int64
 }
 
-// waitedIn is a range or operation in which the host waited.
-type waitedIn struct {
-	name  string
-	count int
-	time  int64
+// clip returns the part of an event that lies in x; false if none does.
+func clip(e *traces.Event, x window.Interval) (window.Interval, bool) {
+	own := window.Interval{From: max(e.Time, x.From), To: min(e.End(), x.To)}
+	return own, own.Length() >= 0 && (e.End() > x.From || e.Time >= x.From) && e.Time < x.To
 }
 
 // measure counts what happens in x.
 func measure(w *window.Window, x window.Interval) *measured {
-	m := &measured{Window: w, at: x, copies: map[direction]*transfer{}, occupancy: -1, estimated: -1, fill: -1}
+	m := &measured{Window: w, at: x, copies: map[direction]*transfer{}, waitedIn: newTally()}
 	var work, kernels, copies, waits, communication, others []window.Interval
-	wait := func(from, to int64) {
-		if from, to = max(from, x.From), min(to, x.To); from < to {
-			waits = append(waits, window.Interval{From: from, To: to})
-		}
-	}
 	for _, at := range w.Waits {
-		wait(at.From, at.To)
+		waits = append(waits, window.Interval{From: max(at.From, x.From), To: min(at.To, x.To)})
 	}
 	device := w.Header.Device(w.Device)
-	var occupied, estimate, filled float64
-	var estimateOf int64
 	var counters traces.CounterMean
 	for _, e := range w.Work {
-		own := window.Interval{From: max(e.Time, x.From), To: min(e.End(), x.To)}
-		if own.Length() < 0 || e.End() <= x.From && e.Time < x.From || e.Time >= x.To {
+		own, ok := clip(e, x)
+		if !ok {
 			continue
 		}
 		work = append(work, own)
@@ -216,24 +198,20 @@ func measure(w *window.Window, x window.Interval) *measured {
 			} else {
 				others = append(others, own)
 			}
-			m.kernelTime += own.Length()
-			m.kernels = append(m.kernels, e)
+			m.durations = append(m.durations, own.Length())
 			shape := tables.ShapeOf(e)
 			if o, ok := tables.OccupancyOf(device, &shape); ok {
-				occupied += o.Percent * float64(own.Length())
-				m.theoreticalOf += own.Length()
+				m.occupancy.add(o.Percent, own.Length())
 			}
 			if shape.Known() && device.SMs > 0 {
-				filled += 100 * min(1, float64(shape.Blocks())/float64(device.SMs)) * float64(own.Length())
-				m.fillsOf += own.Length()
+				m.fill.add(100*min(1, float64(shape.Blocks())/float64(device.SMs)), own.Length())
 			}
 			counters.Add(e.Counters, own.Length())
-			if e.Occupancy > 0 {
-				estimate += float64(e.Occupancy) * float64(own.Length())
-				estimateOf += own.Length()
-			}
-		case traces.KindMemcpy:
+		default:
 			copies = append(copies, own)
+			if e.Kind != traces.KindMemcpy {
+				continue
+			}
 			d := directionOf(e)
 			if m.copies[d] == nil {
 				m.copies[d] = &transfer{}
@@ -241,40 +219,24 @@ func measure(w *window.Window, x window.Interval) *measured {
 			m.copies[d].add(e.Bytes, own.Length())
 			// The driver copies pageable memory itself, while the call lasts.
 			if call := w.CallOf(e); call != nil && d.memory == "pageable" {
-				wait(call.Time, call.End())
+				waits = append(waits, window.Interval{From: max(call.Time, x.From), To: min(call.End(), x.To)})
 			}
-		default:
-			copies = append(copies, own)
-			m.sets.add(e.Bytes, own.Length())
 		}
 	}
-	if m.theoreticalOf > 0 {
-		m.occupancy = occupied / float64(m.theoreticalOf)
-	}
-	if m.fillsOf > 0 {
-		m.fill = filled / float64(m.fillsOf)
-	}
-	if estimateOf > 0 {
-		m.estimated = estimate / float64(estimateOf)
-	}
+	slices.Sort(m.durations)
 	work, kernels, copies = window.Union(work), window.Union(kernels), window.Union(copies)
-	m.busy, m.computing, m.copying = window.Length(work), window.Length(kernels), window.Length(copies)
 	communication, others = window.Union(communication), window.Union(others)
-	m.communicating = window.Length(communication)
-	m.communicatingAlone = m.communicating
-	for _, c := range communication {
-		m.communicatingAlone -= window.Covered(others, c)
-	}
-	m.copyAlone = m.copying
-	for _, c := range copies {
-		m.copyAlone -= window.Covered(kernels, c)
-	}
+	m.busy, m.computing, m.copying, m.communicating = window.Length(work), window.Length(kernels), window.Length(copies), window.Length(communication)
+	m.copyAlone, m.communicatingAlone = outside(copies, kernels), outside(communication, others)
+	waits = slices.DeleteFunc(waits, func(x window.Interval) bool { return x.Length() <= 0 })
 	for _, wait := range window.Union(waits) {
 		m.waitedBusy += window.Covered(work, wait)
 	}
 	m.counters = counters.Counters()
 	m.host()
-	m.queue()
+	launches, without := m.Launches(x)
+	m.launches, m.without = launches, len(without)
+	m.depth, m.deepest = m.DepthOver(x)
 	m.sample()
 	return m
 }
@@ -293,13 +255,9 @@ func directionOf(e *traces.Event) direction {
 			d.ways = ways
 		}
 	}
-	if d.ways == "HtoD" || d.ways == "DtoH" {
-		switch pageable, known := e.Pageable(); {
-		case !known:
-		case pageable:
+	if pageable, known := e.Pageable(); known && (d.ways == "HtoD" || d.ways == "DtoH") {
+		if d.memory = "pinned"; pageable {
 			d.memory = "pageable"
-		default:
-			d.memory = "pinned"
 		}
 	}
 	return d
@@ -307,61 +265,35 @@ func directionOf(e *traces.Event) direction {
 
 // host counts the API calls, and finds where the host waited for the GPU.
 func (m *measured) host() {
-	waits := map[string]*waitedIn{}
 	for i := range m.Events {
 		e := &m.Events[i]
-		if !e.Kind.IsCall() || e.End() <= m.at.From && e.Time < m.at.From || e.Time >= m.at.To {
+		own, ok := clip(e, m.at)
+		if !e.Kind.IsCall() || !ok {
 			continue
 		}
 		m.calls++
-		if e.Wait == traces.WaitNone {
-			continue
+		if e.Wait != traces.WaitNone {
+			m.waits.add(0, own.Length())
+			m.waitedIn.add(inRange(m.Window, e), own.Length(), own.Length(), 1)
 		}
-		ns := min(e.End(), m.at.To) - max(e.Time, m.at.From)
-		m.waits.add(0, ns)
-		name := e.Name
-		if in := m.Parent(e); in != nil {
-			name += " in " + in.Name
-		}
-		p := waits[name]
-		if p == nil {
-			p = &waitedIn{name: name}
-			waits[name] = p
-		}
-		p.count++
-		p.time += ns
 	}
-	for _, p := range waits {
-		m.waitedIn = append(m.waitedIn, *p)
-	}
-	slices.SortFunc(m.waitedIn, func(a, b waitedIn) int {
-		return cmp.Or(cmp.Compare(b.time, a.time),
-			cmp.Compare(a.name, b.name))
-	})
 }
 
-// queue pairs launches with their work.
-func (m *measured) queue() {
-	launches, without := m.Launches(m.at)
-	m.launches, m.without = launches, len(without)
-	m.depth, m.deepest = m.DepthOver(m.at)
+// inRange names a call with the range around it.
+func inRange(w *window.Window, call *traces.Event) string {
+	if in := w.Parent(call); in != nil {
+		return call.Name + " in " + in.Name
+	}
+	return call.Name
 }
 
 // sample finds the means over the wall time of the counters that the device samples, such as
 // those of nsys --gpu-metrics-devices. A value holds until the next sample.
 func (m *measured) sample() {
-	type series struct {
-		at       int64
-		value    float64
-		sum      float64
-		has      bool
-		duration int64
-	}
-	all := map[string]*series{}
-	until := func(s *series, time int64) {
-		if own := min(time, m.at.To) - max(s.at, m.at.From); s.has && own > 0 {
-			s.sum += s.value * float64(own)
-			s.duration += own
+	last, means := map[string]*traces.Event{}, map[string]*mean{}
+	until := func(name string, time int64) {
+		if e := last[name]; e != nil {
+			means[name].add(e.Value, max(0, min(time, m.at.To)-max(e.Time, m.at.From)))
 		}
 	}
 	for i := range m.Events {
@@ -369,19 +301,17 @@ func (m *measured) sample() {
 		if e.Kind != traces.KindCounter || e.Lane.Device != m.Device {
 			continue
 		}
-		s := all[e.Name]
-		if s == nil {
-			s = &series{}
-			all[e.Name] = s
+		if means[e.Name] == nil {
+			means[e.Name] = &mean{}
 		}
-		until(s, e.Time)
-		s.at, s.value, s.has = e.Time, e.Value, true
+		until(e.Name, e.Time)
+		last[e.Name] = e
 	}
 	m.samples = map[string]float64{}
-	for name, s := range all {
-		until(s, s.at+m.at.Length())
-		if 2*s.duration >= m.at.Length() && s.duration > 0 {
-			m.samples[name] = s.sum / float64(s.duration)
+	for name, mean := range means {
+		until(name, last[name].Time+m.at.Length())
+		if v, ok := mean.value(); ok && 2*mean.of >= m.at.Length() {
+			m.samples[name] = v
 		}
 	}
 }
@@ -399,24 +329,12 @@ func (m *measured) latencies() []int64 {
 	return list
 }
 
-// durations returns, sorted, how long the kernels are.
-func (m *measured) durations() []int64 {
-	var list []int64
-	for _, e := range m.kernels {
-		list = append(list, e.Duration)
-	}
-	slices.Sort(list)
-	return list
-}
-
 // starved sums the time in which nothing was queued and nothing ran before a launch.
-func (m *measured) starved() (ns int64, n int) {
+func (m *measured) starved() (ns int64) {
 	for _, l := range m.launches {
-		if l.Depth == 0 {
-			ns, n = ns+l.Starved(m.at), n+1
-		}
+		ns += l.Starved(m.at)
 	}
-	return ns, n
+	return ns
 }
 
 // median returns the middle of sorted values, and whether there are any.

@@ -1,0 +1,209 @@
+package trace
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/table"
+	"gpt2scope/traces"
+	"gpt2scope/traces/tables"
+)
+
+// layoutList lays out a table of rows of one kind, which are in *rows. below writes what follows it for people, the
+// legend if it is nil.
+func layoutList[R any](rows *[]R, columns []table.Column[R], o ShowOptions, below func(io.Writer)) (layout, error) {
+	if err := cli.SortRows(*rows, columns, o.Rows.Sort, o.Format, table.OneSection); err != nil {
+		return layout{}, err
+	}
+	all := len(*rows)
+	if o.Rows.Limit > 0 {
+		*rows = (*rows)[:min(o.Rows.Limit, all)]
+	}
+	if below == nil {
+		below = func(w io.Writer) { table.Legend(w, columns) }
+	}
+	return layout{
+		Text: func(w io.Writer) {
+			table.Print(w, columns, *rows)
+			cli.NotShown(w, all-len(*rows))
+			below(w)
+		},
+		csv: func(w io.Writer) error { return cli.WriteCSV(w, columns, *rows) },
+	}, nil
+}
+
+// layoutOps lays out the table by operation, with the two totals that PyTorch writes below.
+func layoutOps(t *tables.Table, o ShowOptions) (layout, error) {
+	cpu, gpu := opSums(t)
+	return layoutList(&t.Ops, opColumns(t), o, func(w io.Writer) {
+		fmt.Fprintf(w, "\nSelf CPU time total: %s us\n", table.Nanoseconds(cpu).Text)
+		if t.Device >= 0 {
+			fmt.Fprintf(w, "Self CUDA time total: %s us\n", table.Nanoseconds(gpu).Text)
+		}
+	})
+}
+
+// opSums are what the operations take themselves.
+func opSums(t *tables.Table) (cpu, gpu int64) {
+	for _, r := range t.Ops {
+		cpu, gpu = cpu+r.SelfCPU, gpu+r.SelfGPU
+	}
+	return cpu, gpu
+}
+
+// opColumns are those of PyTorch's table.
+func opColumns(t *tables.Table) []table.Column[tables.OpRow] {
+	type row = tables.OpRow
+	trusted := !traces.Misleads(t.Findings)
+	cpu, gpu := opSums(t)
+	share := func(part, whole int64) table.Cell {
+		return table.Known(trusted && whole > 0, table.Float(100*float64(part)/float64(max(1, whole)), 2))
+	}
+	columns := []table.Column[row]{
+		{Key: "name", Cell: func(r *row) table.Cell { return table.String(r.Name) }},
+		{Key: "self_cpu", Unit: "ns", Title: "Self CPU us", Cell: func(r *row) table.Cell { return table.Nanoseconds(r.SelfCPU) }},
+		{Key: "self_cpu_share", Unit: "percent", Title: "Self CPU %", Cell: func(r *row) table.Cell { return share(r.SelfCPU, cpu) }},
+		{Key: "cpu", Unit: "ns", Title: "CPU total us", Cell: func(r *row) table.Cell { return table.Nanoseconds(r.CPU) }},
+		{Key: "cpu_avg", Unit: "ns", Title: "CPU time avg us", Cell: func(r *row) table.Cell { return meanNs(r.CPU, r.Calls) }},
+		{Key: "self_cuda", Unit: "ns", Title: "Self CUDA us", Cell: func(r *row) table.Cell { return table.Nanoseconds(r.SelfGPU) }},
+		{Key: "self_cuda_share", Unit: "percent", Title: "Self CUDA %", Cell: func(r *row) table.Cell { return share(r.SelfGPU, gpu) }},
+		{Key: "cuda", Unit: "ns", Title: "CUDA total us", Cell: func(r *row) table.Cell { return table.Nanoseconds(r.GPU) }},
+		{Key: "cuda_avg", Unit: "ns", Title: "CUDA time avg us", Cell: func(r *row) table.Cell { return meanNs(r.GPU, r.Calls) }},
+		{Key: "kernels", Title: "kernels", Cell: func(r *row) table.Cell { return table.Int(int64(r.Kernels)) }},
+		{Key: "calls", Title: "# of Calls", Cell: func(r *row) table.Cell { return table.Int(int64(r.Calls)) }},
+		{Title: "  Name", Left: true, Cell: func(r *row) table.Cell { return table.String(r.Name) }},
+	}
+	if t.Device < 0 {
+		for i, c := range columns {
+			if slices.Contains([]string{"self_cuda", "self_cuda_share", "cuda", "cuda_avg", "kernels"}, c.Key) {
+				columns[i].Title = ""
+			}
+		}
+	}
+	return columns
+}
+
+// floatNs is a mean of ns, in tables microseconds.
+func floatNs(ns float64) table.Cell {
+	c := table.Float(ns, 0)
+	c.Text = table.Float(ns/1e3, 3).Text
+	return c
+}
+
+// meanNs is a mean of ns of so many.
+func meanNs(ns int64, n int) table.Cell {
+	return table.Known(n > 0, floatNs(float64(ns)/float64(max(1, n))))
+}
+
+// launchColumns are those of a table by launch.
+var launchColumns = []table.Column[tables.LaunchRow]{
+	{Key: "calls", Title: "calls", Cell: func(r *tables.LaunchRow) table.Cell { return table.Int(int64(r.Calls)) }},
+	{Key: "kernels", Title: "kernels", Cell: func(r *tables.LaunchRow) table.Cell { return table.Int(int64(r.Kernels)) }},
+	{Key: "api", Unit: "ns", Title: "API us", Legend: "durations of the calls", Cell: func(r *tables.LaunchRow) table.Cell { return table.Nanoseconds(r.API) }},
+	{Key: "api_mean", Unit: "ns", Title: "API mean", Cell: func(r *tables.LaunchRow) table.Cell { return meanNs(r.API, r.Calls) }},
+	{Key: "delay", Unit: "ns", Title: "queued us", Legend: "from the end of a call to the start of its work", Cell: func(r *tables.LaunchRow) table.Cell { return table.Nanoseconds(r.Delay) }},
+	{Key: "delay_mean", Unit: "ns", Title: "queued mean", Cell: func(r *tables.LaunchRow) table.Cell { return meanNs(r.Delay, r.Calls) }},
+	{Key: "delay_max", Unit: "ns", Title: "queued max", Cell: func(r *tables.LaunchRow) table.Cell { return table.Nanoseconds(r.MaxDelay) }},
+	{Key: "busy", Unit: "ns", Title: "GPU us", Legend: "durations of its work", Cell: func(r *tables.LaunchRow) table.Cell { return table.Nanoseconds(r.Busy) }},
+	{Key: "busy_mean", Unit: "ns", Title: "GPU mean", Cell: func(r *tables.LaunchRow) table.Cell { return meanNs(r.Busy, r.Calls) }},
+	{Key: "depth", Title: "depth", Legend: "unfinished kernels at a launch, mean", Cell: func(r *tables.LaunchRow) table.Cell { return table.Float(r.Depth, 1) }},
+	{Key: "depth_max", Title: "depth max", Cell: func(r *tables.LaunchRow) table.Cell { return table.Int(int64(r.MaxDepth)) }},
+	{Key: "starved", Title: "starved", Legend: "launches that found none", Cell: func(r *tables.LaunchRow) table.Cell { return table.Int(int64(r.Starved)) }},
+	{Key: "name", Title: "  ", Left: true, Cell: func(r *tables.LaunchRow) table.Cell { return table.String(r.Name) }},
+}
+
+// layoutLaunches lays out the table by launch, a row for each function of the API, and says who waited for whom.
+func layoutLaunches(t *tables.Table, o ShowOptions) (layout, error) {
+	return layoutList(&t.LaunchRows, launchColumns, o, func(w io.Writer) {
+		table.Legend(w, launchColumns)
+		queueLines(w, t.Queue)
+	})
+}
+
+func queueLines(w io.Writer, q *tables.Queue) {
+	us, n := func(ns int64) string { return table.Nanoseconds(ns).Text }, func(n int) string { return humanize.Thousands(int64(n)) }
+	fmt.Fprintf(w, "\nthe host ran ahead at %s of %s launches: earlier work was unfinished, and theirs waited %s us in all\n",
+		n(q.Ahead), n(q.Launches), us(q.AheadTime))
+	fmt.Fprintf(w, "the GPU starved before %s of %s launches: nothing was queued and nothing ran for %s us in all\n",
+		n(q.Starved), n(q.Launches), us(q.StarvedTime))
+	if q.WithoutCall > 0 {
+		fmt.Fprintf(w, "%s kernels, copies and sets have no recorded API call and are left out\n", n(q.WithoutCall))
+	}
+}
+
+// spreadColumns are the columns of times; people see some of them under these titles.
+func spreadColumns[R any](key string, titles map[string]string, of func(*R) (s *tables.Spread, n int)) []table.Column[R] {
+	var columns []table.Column[R]
+	for _, c := range []struct {
+		name string
+		cell func(*tables.Spread) table.Cell
+	}{
+		{"mean", func(s *tables.Spread) table.Cell { return table.Mean(s.Mean) }},
+		{"median", func(s *tables.Spread) table.Cell { return table.Nanoseconds(s.Median) }},
+		{"min", func(s *tables.Spread) table.Cell { return table.Nanoseconds(s.Min) }},
+		{"max", func(s *tables.Spread) table.Cell { return table.Nanoseconds(s.Max) }},
+		{"stddev", func(s *tables.Spread) table.Cell { return table.Mean(s.StdDev) }},
+		{"p25", func(s *tables.Spread) table.Cell { return table.Nanoseconds(s.P25) }},
+		{"p75", func(s *tables.Spread) table.Cell { return table.Nanoseconds(s.P75) }},
+		{"p95", func(s *tables.Spread) table.Cell { return table.Nanoseconds(s.P95) }},
+		{"p99", func(s *tables.Spread) table.Cell { return table.Nanoseconds(s.P99) }},
+	} {
+		columns = append(columns, table.Column[R]{Key: key + "_" + c.name, Unit: "ns", Title: titles[c.name], Cell: func(r *R) table.Cell {
+			s, n := of(r)
+			return table.When(n > 0, c.cell(s))
+		}})
+	}
+	return columns
+}
+
+// layoutRanges lays out the table by range.
+func layoutRanges(t *tables.Table, o ShowOptions) (layout, error) {
+	type row = tables.RangeRow
+	columns := []table.Column[row]{
+		{Key: "calls", Title: "calls", Cell: func(r *row) table.Cell { return table.Int(int64(r.Calls)) }},
+		{Key: "host", Unit: "ns", Title: "host us", Legend: "sum of the ranges' times", Cell: func(r *row) table.Cell { return table.Nanoseconds(r.Host) }},
+	}
+	columns = append(columns, spreadColumns("host", map[string]string{"mean": "mean", "median": "median", "stddev": "stddev"}, func(r *row) (*tables.Spread, int) { return &r.Times, r.Calls })...)
+	columns = append(columns,
+		table.Column[row]{Key: "projected", Title: "on GPU", Legend: "ranges that launched work", Cell: func(r *row) table.Cell { return table.Int(int64(r.Projected)) }},
+		table.Column[row]{Key: "gpu", Unit: "ns", Title: "projected us", Legend: "from the start of the first work of a range to the end of the last, summed", Cell: func(r *row) table.Cell { return table.When(r.Projected > 0, table.Nanoseconds(r.GPU)) }})
+	columns = append(columns, spreadColumns("gpu", map[string]string{"mean": "proj. mean", "median": "proj. median", "stddev": "proj. stddev"}, func(r *row) (*tables.Spread, int) { return &r.Spans, r.Projected })...)
+	columns = append(columns,
+		table.Column[row]{Key: "busy", Unit: "ns", Title: "GPU us", Legend: "durations of the work", Cell: func(r *row) table.Cell { return table.When(r.Work > 0, table.Nanoseconds(r.Busy)) }},
+		table.Column[row]{Key: "work", Title: "work", Legend: "kernels, copies and sets", Cell: func(r *row) table.Cell { return table.Int(int64(r.Work)) }},
+		table.Column[row]{Key: "name", Title: "  ", Left: true, Cell: func(r *row) table.Cell { return table.String(r.Name) }})
+	return layoutList(&t.Ranges, columns, o, nil)
+}
+
+// layoutProcesses lays out the table by process.
+func layoutProcesses(t *tables.Table, o ShowOptions) (layout, error) {
+	type row = tables.ProcessRow
+	id := func(n int64) table.Cell {
+		return table.Cell{Number: float64(n), CSV: strconv.FormatInt(n, 10), Text: strconv.FormatInt(n, 10)}
+	}
+	columns := []table.Column[row]{
+		{Key: "rank", Title: "rank", Cell: func(r *row) table.Cell {
+			if r.Rank == nil {
+				return table.None
+			}
+			return id(int64(*r.Rank))
+		}},
+		{Key: "process", Title: "process", Cell: func(r *row) table.Cell { return id(r.Process) }},
+		{Key: "device", Title: "GPU", Cell: func(r *row) table.Cell { return id(int64(r.Device)) }},
+		{Key: "passes", Title: "passes", Cell: func(r *row) table.Cell { return table.Int(int64(r.Passes)) }},
+		{Key: "from", Unit: "ns", Title: "from us", Legend: "its first work, after the first of all processes", Cell: func(r *row) table.Cell { return table.Nanoseconds(r.From) }},
+		{Key: "to", Unit: "ns", Title: "to us", Legend: "the end of its last work", Cell: func(r *row) table.Cell { return table.Nanoseconds(r.To) }},
+		{Key: "kernels", Title: "kernels", Cell: func(r *row) table.Cell { return table.Int(int64(r.Kernels)) }},
+		{Key: "kernel", Unit: "ns", Title: "kernel us", Legend: "durations of its kernels", Cell: func(r *row) table.Cell { return table.Nanoseconds(r.Kernel) }},
+		{Key: "copies", Unit: "ns", Title: "copies us", Legend: "durations of its copies and sets", Cell: func(r *row) table.Cell { return table.Nanoseconds(r.Copies) }},
+		{Key: "busy", Unit: "ns", Title: "busy us", Legend: "time in which work of it runs", Cell: func(r *row) table.Cell { return table.Nanoseconds(r.Busy) }},
+		{Key: "shared", Unit: "ns", Title: "shared us", Legend: "time of this in which work of another process runs on the GPU too", Cell: func(r *row) table.Cell { return table.Nanoseconds(r.Shared) }},
+		{Key: "calls", Title: "API calls", Cell: func(r *row) table.Cell { return table.Int(int64(r.Calls)) }},
+		{Key: "waited", Unit: "ns", Title: "waited us", Legend: "in calls that wait for the GPU", Cell: func(r *row) table.Cell { return table.Nanoseconds(r.Waited) }},
+	}
+	return layoutList(&t.Processes, columns, o, nil)
+}

@@ -1,0 +1,42 @@
+package judge
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// What a kernel of a library does is known only by its name.
+
+var (
+	productName = regexp.MustCompile(`(?i)gemm|gemv|nvjet|cutlass.*tensorop`)
+	alignment   = regexp.MustCompile(`(?i)(?:_|\b)align[abc]?(\d+)(?:_|\b|$)`)
+	halfName    = regexp.MustCompile(`(?i)bf16|f16|s16816|h16816|h1688|half|bfloat16|_hh|_bb`)
+	float32Name = regexp.MustCompile(`(?i)(?:\b|_)sgem[mv]|simt_s|_ffma|f32f32_f32f32_f32|gemv\w*<(?:\w+, )*?float, float, float\b`)
+	tensorName  = regexp.MustCompile(`(?i)tf32|tensorop|s1688|s16816|hmma|wgmma|gmma|nvjet|3xtf32|bf16`)
+	elementwise = regexp.MustCompile(`elementwise_kernel`)
+)
+
+// unaligned reports whether the name of a product says that it reads its operands in parts
+// smaller than 16 bytes, because a dimension is not divisible.
+func unaligned(name string) bool {
+	if !productName.MatchString(name) || strings.Contains(name, "simt") || strings.Contains(name, "ffma") {
+		return false
+	}
+	size := 4
+	if halfName.MatchString(name) {
+		size = 2
+	}
+	for _, m := range alignment.FindAllStringSubmatch(name, -1) {
+		if n, err := strconv.Atoi(m[1]); err == nil && n*size < wholeAccess {
+			return true
+		}
+	}
+	return false
+}
+
+// withoutTensorCores reports whether the name of a product says that it multiplies in float32
+// without tensor cores.
+func withoutTensorCores(name string) bool {
+	return float32Name.MatchString(name) && !tensorName.MatchString(name)
+}

@@ -31,7 +31,6 @@ const leaves = `
 // others names the packages that may import a module of others, by the beginning of its path.
 var others = map[string]string{
 	"github.com/NVIDIA/go-nvml":          "cuda/nvml",
-	"github.com/aclements/go-moremath":   "traces/diff",
 	"github.com/chromedp":                "internal/chromium",
 	"github.com/go-json-experiment/json": "weights traces gpt2/tokenizer",
 	"github.com/google/pprof":            "traces/pprof",

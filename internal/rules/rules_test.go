@@ -34,7 +34,7 @@ func ofOthers(path string) bool {
 // TestBackendLinksNoReaders: a program that uses the CPU backend links no database, no
 // profile format, no statistics and no tensors.
 func TestBackendLinksNoReaders(t *testing.T) {
-	heavy := []string{"sqlite", "pprof", "golang.org/x/perf", "go-moremath", "gorgonia"}
+	heavy := []string{"sqlite", "pprof", "golang.org/x/perf", "gorgonia"}
 	for _, path := range deps(t, "cpu") {
 		for _, word := range heavy {
 			if ofOthers(path) && strings.Contains(path, word) {

@@ -91,7 +91,7 @@ func (p side) operators() *samples {
 	var order []*traces.Event
 	sums := map[*traces.Event]int64{}
 	for _, e := range p.Work {
-		op := p.operator(p.Parent(e))
+		op := p.operator(e)
 		if op == nil {
 			continue
 		}
@@ -106,18 +106,15 @@ func (p side) operators() *samples {
 	return s
 }
 
-// operator returns the outermost operator of a framework around a range of the host, or the
-// range itself; nil for none.
-func (p side) operator(e *traces.Event) *traces.Event {
-	var found *traces.Event
-	for range 1000 { // damage could make a ring of parents
-		if e == nil {
-			break
+// operator returns the outermost operator of a framework around an event, or the event itself; nil for none.
+func (p side) operator(e *traces.Event) (found *traces.Event) {
+	if e.Kind == traces.KindOp {
+		found = e
+	}
+	for around := range p.Around(e) {
+		if around.Kind == traces.KindOp {
+			found = around
 		}
-		if e.Kind == traces.KindOp {
-			found = e
-		}
-		e = p.Parent(e)
 	}
 	return found
 }

@@ -131,17 +131,14 @@ func (a *advisor) kernels(share func(counted) (share float64, why string)) *slow
 			continue
 		}
 		if share, why := share(p); share > 0 {
-			s.add(a, p, int64(share*float64(p.own)), p.own, ": "+traces.ShortKernel(p.Name)+why)
+			gain := int64(share * float64(p.own))
+			step, _ := a.Header.Step(p.Event)
+			s.gains[stageKey{a.Header.PhaseOf(p.Event), step.Name}] += gain
+			s.time += p.own
+			s.add(a.where(p.Event)+": "+traces.ShortKernel(p.Name)+why, gain, p.own, 1)
 		}
 	}
 	return s
-}
-
-func (s *slow) add(a *advisor, p counted, gain, time int64, what string) {
-	step, _ := a.Header.Step(p.Event)
-	s.gains[stageKey{a.Header.PhaseOf(p.Event), step.Name}] += gain
-	s.time += time
-	s.tally.add(a.where(p.Event)+what, gain, time, 1)
 }
 
 // gain sums the gains of stages, each at most what the stage takes above its floor.
@@ -241,16 +238,17 @@ func syncRule(a *advisor) {
 }
 
 func smWaitsRule(a *advisor) {
-	found := &slow{newTally(), map[stageKey]int64{}, 0}
-	var all traces.Parts
-	for _, p := range a.counted {
-		if p.Inside != nil {
-			all.Add(p.Inside.Parts)
-			ns := min(p.own, p.Inside.Inputs+p.Inside.Imbalance)
-			found.add(a, p, ns, ns, "")
+	rows, gain, all := newTally(), int64(0), traces.Parts{}
+	for _, r := range a.table.Rows {
+		if r.Inside == nil {
+			continue
 		}
+		all.Add(*r.Inside)
+		ns := min(r.Exclusive, r.Inside.Inputs+r.Inside.Imbalance)
+		gain += min(ns, max(0, r.Exclusive-r.Floor))
+		rows.add(a.rowName(&r), ns, ns, r.Kernels)
 	}
-	a.hint(found.gain(a), found.rows("step"),
+	a.hint(gain, rows.rows("step"),
 		"exchange fewer or smaller vectors between SMs, or within clusters; give SMs equal work: 'infer trace report' shows which come last",
 		"Inside the kernel an SM waits %s ms for what others compute, and %s ms for the last of them.",
 		inMS(all.Inputs), inMS(all.Imbalance))
@@ -371,11 +369,7 @@ func floorRule(a *advisor) {
 			continue
 		}
 		n, gain, time = n+1, gain+r.Exclusive-r.Floor, time+r.Exclusive
-		name := r.Name
-		if r.Plan >= 0 && int(r.Plan) < len(a.Header.Plans) {
-			name = foldLayers(&a.Header.Plans[r.Plan], name)
-		}
-		rows.add(r.Phase+", "+name, r.Exclusive-r.Floor, r.Exclusive, r.Calls)
+		rows.add(a.rowName(&r), r.Exclusive-r.Floor, r.Exclusive, r.Calls)
 	}
 	if floors == 0 {
 		why := "the recording does not say what steps cost"
@@ -577,71 +571,43 @@ func (a *advisor) boundByMemory(e *traces.Event) bool {
 	return ok && r.Bound == ceilings.BoundBytes && roofline >= nearPeak
 }
 
-// stepRun is what the threads did for one step of one pass.
-type stepRun struct {
-	event         *traces.Event         // the first
-	lanes         map[traces.Lane]int64 // ns of each thread
-	parts         []window.Interval
-	longest, mean int64 // of the threads
-}
-
-// stepRuns returns the runs of steps in the window, and how many threads there are.
-func (a *advisor) stepRuns() (runs []*stepRun, threads int) {
-	index := map[traces.Run]*stepRun{}
-	lanes := map[traces.Lane]bool{}
-	for _, p := range a.counted {
-		pass := a.PassOf(p.Event)
-		if pass == nil || p.Step < 0 {
-			continue
-		}
-		lanes[p.Lane] = true
-		key := p.Run(pass.ID)
-		r := index[key]
-		if r == nil {
-			r = &stepRun{event: p.Event, lanes: map[traces.Lane]int64{}}
-			index[key] = r
-			runs = append(runs, r)
-		}
-		r.lanes[p.Lane] += p.Duration
-		r.parts = append(r.parts, window.Interval{From: p.Time, To: p.End()})
+// rowName names a row of steps, by one name for all layers.
+func (a *advisor) rowName(r *tables.Row) string {
+	if r.Plan >= 0 && int(r.Plan) < len(a.Header.Plans) {
+		return r.Phase + ", " + foldLayers(&a.Header.Plans[r.Plan], r.Name)
 	}
-	for _, r := range runs {
-		for _, ns := range r.lanes {
-			r.longest, r.mean = max(r.longest, ns), r.mean+ns
-		}
-		r.mean /= int64(len(r.lanes))
-	}
-	return runs, len(lanes)
+	return r.Phase + ", " + r.Name
 }
 
 func imbalanceRule(a *advisor) {
-	runs, _ := a.stepRuns()
-	rows, gain, mean, longest := newTally(), int64(0), int64(0), int64(0)
-	for _, r := range runs {
-		if len(r.lanes) > 1 {
-			gain, mean, longest = gain+r.longest-r.mean, mean+r.mean, longest+r.longest
-			rows.add(a.where(r.event), r.longest-r.mean, r.longest, 1)
+	rows, mean, longest := newTally(), 0.0, 0.0
+	for _, r := range a.table.Rows {
+		if r.Kernels > r.Calls {
+			mean, longest = mean+r.MeanThread, longest+r.LongestThread
+			rows.add(a.rowName(&r), int64(r.LongestThread-r.MeanThread), int64(r.LongestThread), r.Calls)
 		}
 	}
-	a.hint(gain, rows.rows("run"),
+	a.hint(int64(longest-mean), rows.rows("run"),
 		"divide the work into more and smaller parts that threads take as they come, use as many threads as there are free cores, and look for other work on them",
 		"The slowest thread of a step takes %.2f times the mean of its threads: %s ms of %s ms are waiting for it.",
-		float64(longest)/float64(max(1, mean)), inMS(gain), inMS(longest))
+		longest/max(1, mean), inMS(int64(longest-mean)), inMS(int64(longest)))
 }
 
 func fewThreadsRule(a *advisor) {
-	runs, threads := a.stepRuns()
+	threads := map[traces.Lane]bool{}
+	for _, p := range a.counted {
+		threads[p.Lane] = true
+	}
 	rows, gain, time := newTally(), int64(0), int64(0)
-	for _, r := range runs {
-		if len(r.lanes) < threads {
-			ns := window.Length(r.parts)
-			lost := int64(float64(ns) * (1 - float64(len(r.lanes))/float64(threads)))
-			gain, time = gain+lost, time+ns
-			rows.add(a.where(r.event), lost, ns, 1)
+	for _, r := range a.table.Rows {
+		if all := r.Calls * len(threads); r.Kind == tables.RowWork && r.Kernels < all {
+			lost := r.Exclusive * int64(all-r.Kernels) / int64(all)
+			gain, time = gain+lost, time+r.Exclusive
+			rows.add(a.rowName(&r), lost, r.Exclusive, r.Calls)
 		}
 	}
 	a.hint(gain, rows.rows("run"), "divide these steps between the threads, or fuse them with a neighbour that is divided",
-		"Of %d threads fewer have work in %s, which take %s ms.", threads, numberOf(rows.n, "step run"), inMS(time))
+		"Of %d threads fewer have work in %s, which take %s ms.", len(threads), numberOf(rows.n, "step run"), inMS(time))
 }
 
 // numberOf writes a number of things.

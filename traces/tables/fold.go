@@ -63,7 +63,7 @@ func sum(rows []Row, of []int) Row {
 		s.Queued += r.Queued
 		s.Host, s.Busy, s.Exclusive = s.Host+r.Host, s.Busy+r.Busy, s.Exclusive+r.Exclusive
 		s.FLOPs, s.Bytes, s.floor = s.FLOPs+r.FLOPs, s.Bytes+r.Bytes, s.floor+r.floor
-		s.longest, s.mean = s.longest+r.longest, s.mean+r.mean
+		s.LongestThread, s.MeanThread = s.LongestThread+r.LongestThread, s.MeanThread+r.MeanThread
 		s.durations = append(s.durations, r.durations...)
 		s.counters.Join(&r.counters)
 		if r.Inside != nil {
@@ -77,8 +77,8 @@ func sum(rows []Row, of []int) Row {
 	}
 	s.Spread = spreadOf(s.durations)
 	s.Counters = s.counters.Counters().Map()
-	if s.mean > 0 {
-		s.Imbalance = s.longest / s.mean
+	if s.MeanThread > 0 {
+		s.Imbalance = s.LongestThread / s.MeanThread
 	}
 	return s
 }

@@ -3,6 +3,7 @@ package tables
 import (
 	"cmp"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -102,7 +103,8 @@ func OccupancyOf(d *traces.Device, s *Shape) (o Occupancy, ok bool) {
 	perWarp := roundUp(int64(s.Registers)*warpSize, registersPerUnit)
 	warpsByRegisters := registers / perWarp / warpsPerUnit * warpsPerUnit
 	shared := int64(s.StaticShared) + int64(s.DynamicShared)
-	if major, _, _ := strings.Cut(d.Compute, "."); atoi(major) >= reservedFromMajor {
+	major, _, _ := strings.Cut(d.Compute, ".")
+	if n, err := strconv.Atoi(major); err == nil && n >= reservedFromMajor {
 		shared += reservedPerBlock
 	}
 	shared = roundUp(shared, sharedPerUnit)
@@ -118,18 +120,18 @@ func OccupancyOf(d *traces.Device, s *Shape) (o Occupancy, ok bool) {
 		return o, false
 	}
 	limits = append(limits, limit{"blocks", perSM})
-	o.Blocks = limits[0].blocks
-	for _, l := range limits {
-		o.Blocks = min(o.Blocks, l.blocks)
-	}
-	if o.Blocks <= 0 {
-		return o, false
-	}
+	o.Blocks = math.MaxInt64
 	var names []string
 	for _, l := range limits {
+		if l.blocks < o.Blocks {
+			o.Blocks, names = l.blocks, nil
+		}
 		if l.blocks == o.Blocks {
 			names = append(names, l.name)
 		}
+	}
+	if o.Blocks <= 0 {
+		return o, false
 	}
 	o.Limit = strings.Join(names, ", ")
 	o.Percent = 100 * float64(o.Blocks*o.Warps) / float64(d.WarpsPerSM)
@@ -145,30 +147,9 @@ func OccupancyOf(d *traces.Device, s *Shape) (o Occupancy, ok bool) {
 
 func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
 
-// atoi reads a number, 0 for what is none.
-func atoi(s string) int {
-	n, err := strconv.Atoi(s)
-	if err != nil {
-		return 0
-	}
-	return n
-}
-
 // compareShapes orders rows of one name.
 func compareShapes(a, b *Shape) int {
-	switch {
-	case a == b:
-		return 0
-	case a == nil:
-		return -1
-	case b == nil:
-		return 1
-	}
-	for i := range a.Grid {
-		if c := cmp.Or(cmp.Compare(a.Grid[i], b.Grid[i]), cmp.Compare(a.Block[i], b.Block[i])); c != 0 {
-			return c
-		}
-	}
-	return cmp.Or(cmp.Compare(a.Registers, b.Registers), cmp.Compare(a.StaticShared, b.StaticShared),
-		cmp.Compare(a.DynamicShared, b.DynamicShared))
+	a, b = cmp.Or(a, &Shape{}), cmp.Or(b, &Shape{})
+	return cmp.Or(slices.Compare(a.Grid[:], b.Grid[:]), slices.Compare(a.Block[:], b.Block[:]), cmp.Compare(a.Registers, b.Registers),
+		cmp.Compare(a.StaticShared, b.StaticShared), cmp.Compare(a.DynamicShared, b.DynamicShared))
 }

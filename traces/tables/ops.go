@@ -186,14 +186,10 @@ func (s *summary) opsOnGPU(row func(string) *OpRow, onHost map[traces.Run]bool) 
 				r.Calls++
 			}
 		}
-		for range 100 { // damage could make a ring of parents
-			if at == nil {
-				break
-			}
-			if r := row(s.opName(at)); !slices.Contains(chain, r) {
+		for around := range s.Around(e) {
+			if r := row(s.opName(around)); !slices.Contains(chain, r) {
 				chain = append(chain, r)
 			}
-			at = s.Parent(at)
 		}
 		if len(chain) == 0 {
 			r := row(OutsideOps)

@@ -3,6 +3,7 @@ package tables
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"gpt2scope/traces"
@@ -36,37 +37,27 @@ func (s *summary) byProcess(t *Table) error {
 		device  int32
 	}
 	rows := map[key]*ProcessRow{}
-	type host struct {
-		calls, passes int
-		waited        int64
-	}
-	hosts := map[int64]*host{}
+	hosts := map[int64]*ProcessRow{} // what the host of a process did
 	first := int64(0)
 	for i := range s.Events {
 		e := &s.Events[i]
 		p := s.Header.ProcessOf(e)
-		h := hosts[p]
-		if h == nil {
-			h = &host{}
-			hosts[p] = h
-		}
+		h := at(hosts, p)
 		switch {
 		case e.Kind.IsCall():
-			h.calls++
+			h.Calls++
 			if e.Wait != traces.WaitNone {
-				h.waited += e.Duration
+				h.Waited += e.Duration
 			}
 		case e.Kind == traces.KindPass && e.Lane.Kind == traces.LaneThread:
-			h.passes++
+			h.Passes++
 		case e.Kind.IsGPU():
-			k := key{p, e.Lane.Device}
-			r := rows[k]
-			if r == nil {
-				r = &ProcessRow{Process: p, Device: e.Lane.Device, From: e.Time}
-				if len(rows) == 0 {
-					first = e.Time
-				}
-				rows[k] = r
+			if len(rows) == 0 {
+				first = e.Time
+			}
+			r := at(rows, key{p, e.Lane.Device})
+			if len(r.work) == 0 {
+				r.Process, r.Device, r.From = p, e.Lane.Device, e.Time
 			}
 			r.To = max(r.To, e.End())
 			r.work = append(r.work, window.Interval{From: e.Time, To: e.End()})
@@ -83,9 +74,7 @@ func (s *summary) byProcess(t *Table) error {
 	}
 	for _, r := range rows {
 		r.work = window.Union(r.work)
-		for _, x := range r.work {
-			r.Busy += x.Length()
-		}
+		r.Busy = window.Length(r.work)
 	}
 	for _, r := range rows {
 		var others []window.Interval
@@ -94,35 +83,28 @@ func (s *summary) byProcess(t *Table) error {
 				others = append(others, o.work...)
 			}
 		}
-		others = window.Union(slices.Clone(others))
+		others = window.Union(others)
 		for _, x := range r.work {
 			r.Shared += window.Covered(others, x)
 		}
 	}
 	for _, r := range rows {
 		h := hosts[r.Process]
-		r.Passes, r.Calls, r.Waited = h.passes, h.calls, h.waited
+		r.Passes, r.Calls, r.Waited = h.Passes, h.Calls, h.Waited
 		r.From, r.To = r.From-first, r.To-first
 		if rank, ok := s.Header.RankOf(r.Process); ok {
 			r.Rank = &rank
 		}
 		t.Processes = append(t.Processes, *r)
 	}
+	rank := func(r ProcessRow) int { // those without one come last
+		if r.Rank == nil {
+			return math.MaxInt
+		}
+		return *r.Rank
+	}
 	slices.SortFunc(t.Processes, func(a, b ProcessRow) int {
-		return cmp.Or(compareRanks(a.Rank, b.Rank), cmp.Compare(a.Process, b.Process), cmp.Compare(a.Device, b.Device))
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Process, b.Process), cmp.Compare(a.Device, b.Device))
 	})
 	return nil
-}
-
-// compareRanks orders by rank; processes without one come last.
-func compareRanks(a, b *int) int {
-	switch {
-	case a != nil && b != nil:
-		return cmp.Compare(*a, *b)
-	case a != nil:
-		return -1
-	case b != nil:
-		return 1
-	}
-	return 0
 }

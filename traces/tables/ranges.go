@@ -61,19 +61,14 @@ func (s *summary) byRange(t *Table) error {
 		if !e.Kind.IsGPU() || e.Lane.Device != s.Device {
 			continue
 		}
-		at := s.Parent(e)
-		for range 100 { // damage could make a ring of parents
-			if at == nil {
-				break
-			}
-			if p := projections[at.ID]; p != nil {
+		for around := range s.Around(e) {
+			if p := projections[around.ID]; p != nil {
 				if p.n == 0 {
 					p.from, p.to = e.Time, e.End()
 				}
 				p.from, p.to, p.n = min(p.from, e.Time), max(p.to, e.End()), p.n+1
 				p.row.Busy += e.Duration
 			}
-			at = s.Parent(at)
 		}
 	}
 	for _, p := range order {

@@ -261,18 +261,6 @@ func TestByLaunch(t *testing.T) {
 	if q := *table.Queue; q != (Queue{Launches: 6, Ahead: 3, AheadTime: 71 + 71 + 66, Starved: 3, StarvedTime: 90 + 90, WithoutCall: 1}) {
 		t.Errorf("%+v", q)
 	}
-	// The table begins with the first work, so that the first call lies before it.
-	want := []Launch{
-		{Call: "cudaLaunchKernel", Work: "k1", Correlation: 1, Time: -15, API: 10, Delay: 5, Busy: 85, Kernels: 1},
-		{Call: "cudaLaunchKernel", Work: "k2", Correlation: 2, Time: 5, API: 10, Delay: 71, Busy: 19, Kernels: 1, Depth: 1},
-		{Call: "cudaLaunchKernel", Work: "k3", Correlation: 3, Time: 25, API: 10, Delay: 71, Busy: 9, Kernels: 1, Depth: 2},
-		{Call: "cudaLaunchKernel", Work: "k4", Correlation: 4, Time: 185, API: 40, Busy: 10, Kernels: 1, Starved: 90},
-		{Call: "cudaGraphLaunch", Work: "node", Correlation: 9, Time: 285, API: 20, Delay: 10, Busy: 65, Kernels: 2, Starved: 90},
-		{Call: "cudaLaunchKernel", Work: "k5", Correlation: 5, Time: 310, API: 10, Delay: 66, Busy: 9, Kernels: 1, Depth: 2},
-	}
-	if !slices.Equal(table.Launches, want) {
-		t.Errorf("launches\n%+v, not\n%+v", table.Launches, want)
-	}
 	if r := table.LaunchRows; len(r) != 2 || r[1] != (LaunchRow{"cudaGraphLaunch", 1, 2, 20, 10, 10, 65, 0, 0, 1}) || r[0] != (LaunchRow{"cudaLaunchKernel", 5, 5, 80, 213, 71, 132, 1, 2, 2}) {
 		t.Errorf("rows %+v", r)
 	}
@@ -368,19 +356,6 @@ func TestByOpOfSteps(t *testing.T) {
 
 // Rows that are joined keep the sums of a table; a single one stays itself.
 func TestTop(t *testing.T) {
-	ops := []OpRow{{Name: "a", SelfCPU: 5, CPU: 9, Calls: 1}, {Name: "b", SelfCPU: 3, CPU: 4, SelfGPU: 2, GPU: 2, Calls: 2, Kernels: 1}, {Name: "c", SelfCPU: 1, CPU: 1, Calls: 3, Kernels: 4}}
-	for _, n := range []int{0, 2, 3} {
-		if got := TopOps(ops, n); len(got) != 3 {
-			t.Errorf("the first %d of 3 are %+v", n, got)
-		}
-	}
-	if got := TopOps(ops, 1); len(got) != 2 || got[0] != ops[0] || got[1] != (OpRow{Name: "2 more", SelfCPU: 4, CPU: 4, SelfGPU: 2, GPU: 2, Calls: 5, Kernels: 5}) {
-		t.Errorf("%+v", got)
-	}
-	launches := []LaunchRow{{Name: "a", Calls: 1}, {Name: "b", Calls: 1, API: 7, MaxDepth: 3, Depth: 1, Starved: 1}, {Name: "c", Calls: 3, API: 2, MaxDepth: 2, Depth: 5}}
-	if got := TopLaunches(launches, 1); len(got) != 2 || got[1].Calls != 4 || got[1].API != 9 || got[1].MaxDepth != 3 || got[1].Depth != 4 || got[1].Starved != 1 {
-		t.Errorf("%+v", got)
-	}
 	for _, sorted := range []bool{false, true} {
 		table := &Table{Rows: []Row{{Name: "a", Kind: RowWork, Exclusive: 1, Floor: 1}, {Name: "b", Kind: RowWork, Exclusive: 5, Floor: 2}, {Name: "c", Kind: RowWork, Exclusive: 3}, {Name: "idle", Kind: RowIdle, Exclusive: 2}}}
 		table.Rows = TopRows(table.Rows, 1, sorted)

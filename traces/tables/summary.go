@@ -153,6 +153,8 @@ type Row struct {
 	// mean of its threads, 1 if all take the same time; 0 if not known.
 	Imbalance float64 `json:"imbalance,omitempty"`
 
+	LongestThread, MeanThread float64 `json:"-"` // on the CPU: ns of the slowest thread and of the mean, summed over calls
+
 	// Inside says what the SMs did during steps inside a kernel, as means over them that sum to
 	// Busy; nil if no step of the row was one.
 	Inside *traces.Parts `json:"inside,omitempty"`
@@ -166,12 +168,11 @@ type Row struct {
 	// nil if none were measured.
 	Counters map[string]float64 `json:"counters,omitempty"`
 
-	durations     []int64
-	counters      traces.CounterMean
-	floor         float64
-	floorOfBytes  float64 // the part of floor that is bound by bytes
-	longest, mean float64 // of the threads, summed over calls
-	order         int32   // within a plan
+	durations    []int64
+	counters     traces.CounterMean
+	floor        float64
+	floorOfBytes float64 // the part of floor that is bound by bytes
+	order        int32   // within a plan
 }
 
 // Table says where the wall time of a trace went.
@@ -250,44 +251,43 @@ func (t *Table) Roofline(r *Row) (percent float64, ok bool) {
 // what the device can do, or the row's data were fetched before the row began.
 func (r *Row) TooFast() bool { return r.Kind == RowWork && r.Floor > r.Exclusive && r.Exclusive > 0 }
 
-// BelowFloor says in a sentence how many rows (of Folded, if the table has it) are faster
-// than their least time, if any are. That is a finding about the ceilings, not about the rows:
-// neither their share of the roofline nor that of all rows together should be shown.
+// BelowFloor says in a sentence how many rows are faster than their least time, if any are. That is a finding about the
+// ceilings, not about the rows: neither their share of the roofline nor that of all rows together should be shown.
 func (t *Table) BelowFloor() (finding string, ok bool) {
-	rows := t.Rows
-	if t.Folded != nil {
-		rows = nil
-		for _, f := range t.Folded {
-			rows = append(rows, f.Row)
-		}
-	}
-	n, floors, most := 0, 0, 0.0
-	bound := ""
-	for i := range rows {
-		r := &rows[i]
+	n, floors, most, bound := 0, 0, 0.0, ""
+	for _, r := range t.rowsShown() {
 		if r.Kind == RowWork && r.Floor > 0 {
 			floors++
 		}
-		if !r.TooFast() {
-			continue
-		}
-		n++
-		if percent := 100 * float64(r.Floor) / float64(r.Exclusive); percent > most {
-			most, bound = percent, r.Bound
+		if r.TooFast() {
+			n++
+			if percent := 100 * float64(r.Floor) / float64(r.Exclusive); percent > most {
+				most, bound = percent, r.Bound
+			}
 		}
 	}
 	if n == 0 {
 		return "", false
 	}
-	ceiling := "a ceiling"
-	switch bound {
-	case ceilings.BoundBytes:
+	ceiling := "the ceiling of arithmetic"
+	if bound == ceilings.BoundBytes {
 		ceiling = "the ceiling of bandwidth"
-	case ceilings.BoundFLOPs:
-		ceiling = "the ceiling of arithmetic"
 	}
-	return fmt.Sprintf("ceilings: %d of %d rows with a floor are faster than it (up to %.1f %% of the roofline): %s was measured too low, or data were fetched early; "+
-		"roofline %% of these rows is withheld; 'infer bench ceilings --measure' measures the ceilings again", n, floors, most, ceiling), true
+	return fmt.Sprintf("ceilings: %d of %d rows with a floor are faster than it (up to %.1f %% of the roofline): %s was measured "+
+		"too low, or data were fetched early; roofline %% of these rows is withheld; 'infer bench ceilings --measure' measures "+
+		"the ceilings again", n, floors, most, ceiling), true
+}
+
+// rowsShown are the rows of the table, or of Folded if it has that.
+func (t *Table) rowsShown() []Row {
+	if t.Folded == nil {
+		return t.Rows
+	}
+	var rows []Row
+	for _, f := range t.Folded {
+		rows = append(rows, f.Row)
+	}
+	return rows
 }
 
 // rowKey distinguishes rows.
@@ -442,11 +442,8 @@ func (s *summary) noWork() error {
 	}
 	slices.Sort(gpus)
 	switch {
-	case len(gpus) == 1:
-		return fmt.Errorf("the recording has no work of GPU %d; only GPU %d worked", device, gpus[0])
-	case len(gpus) > 1:
-		return fmt.Errorf("the recording has no work of GPU %d; the GPUs that worked are %s", device,
-			strings.Trim(fmt.Sprint(gpus), "[]"))
+	case len(gpus) > 0:
+		return fmt.Errorf("the recording has no work of GPU %d; what worked is GPU %s", device, strings.Trim(fmt.Sprint(gpus), "[]"))
 	case cpu && s.needs != "":
 		return OfCPU(s.by)
 	case cpu:
@@ -687,6 +684,11 @@ type run struct {
 	threads  int
 }
 
+type rowInPass struct {
+	row  *Row
+	pass uint64
+}
+
 // runs counts how often each step ran, with its cost there.
 func (s *summary) runs() {
 	if s.of != ofPasses {
@@ -699,10 +701,7 @@ func (s *summary) runs() {
 		}
 	}
 	seen := map[traces.Run]*run{}
-	counted := map[struct {
-		row  *Row
-		pass uint64
-	}]bool{}
+	counted := map[rowInPass]bool{}
 	costs := costsOf(s.Header, s.Device)
 	var order []*run
 	for i := range events {
@@ -716,22 +715,17 @@ func (s *summary) runs() {
 			continue
 		}
 		pass := s.PassOf(e)
-		var key traces.Run
+		var r *run
 		if pass != nil {
-			key = e.Run(pass.ID)
+			r = seen[e.Run(pass.ID)]
 		}
-		r := seen[key]
-		if pass == nil || r == nil {
+		if r == nil {
 			r = &run{row: s.row(e)}
 			order = append(order, r)
-			// Where the pass is not known, each event counts as a run.
-			isNew := pass == nil
+			isNew := true // where the pass is not known, each event counts as a run
 			if pass != nil {
-				seen[key] = r
-				at := struct {
-					row  *Row
-					pass uint64
-				}{r.row, pass.ID}
+				seen[e.Run(pass.ID)] = r
+				at := rowInPass{r.row, pass.ID}
 				isNew = s.by == ByStage || !counted[at]
 				counted[at] = true
 			}
@@ -752,8 +746,8 @@ func (s *summary) runs() {
 		return
 	}
 	for _, r := range order {
-		r.row.longest += float64(r.max)
-		r.row.mean += float64(r.sum) / float64(r.threads)
+		r.row.LongestThread += float64(r.max)
+		r.row.MeanThread += float64(r.sum) / float64(r.threads)
 	}
 }
 
@@ -790,8 +784,8 @@ func (s *summary) finish(t *Table) {
 			r.Calls += r.Kernels
 		}
 		r.setFloor()
-		if r.mean > 0 {
-			r.Imbalance = r.longest / r.mean
+		if r.MeanThread > 0 {
+			r.Imbalance = r.LongestThread / r.MeanThread
 		}
 		sum += r.Exclusive
 		t.Rows = append(t.Rows, *r)

@@ -67,24 +67,18 @@ func (w *Window) Steady() Steady {
 // those of the kernels of each pass; nil, or 0 for a pass, if they are not known.
 func leading(times []Interval, blocks []int64) int {
 	n := 0
-	for len(times)-n > fewestRepeats {
-		var rest, restBlocks []int64
-		for i := n + 1; i < len(times); i++ {
-			rest = append(rest, times[i].Length())
-			if blocks != nil {
-				restBlocks = append(restBlocks, blocks[i])
-			}
+	for ; len(times)-n > fewestRepeats; n++ {
+		var rest []int64
+		for _, x := range times[n+1:] {
+			rest = append(rest, x.Length())
 		}
-		slices.Sort(rest)
-		slices.Sort(restBlocks)
 		larger := 1.0
-		if blocks != nil && stats.Median(restBlocks) > 0 {
-			larger = max(1, float64(blocks[n])/float64(stats.Median(restBlocks)))
+		if blocks != nil {
+			larger = max(1, float64(blocks[n])/float64(max(1, stats.MedianOf(blocks[n+1:]))))
 		}
-		if float64(times[n].Length()) <= longLeading*larger*float64(stats.Median(rest)) {
+		if float64(times[n].Length()) <= longLeading*larger*float64(stats.MedianOf(rest)) {
 			break
 		}
-		n++
 	}
 	return n
 }
@@ -145,22 +139,14 @@ func (w *Window) repetition() (passes []Interval, blocks []int64) {
 		kernels, ids = append(kernels, e), append(ids, id)
 	}
 	anchors, period := findPeriod(ids)
-	if period > 0 && betweenLayers(ids, anchors, period) {
-		anchors, period = fewPasses(ids, anchors, period)
-	}
-	if period == 0 {
+	if period == 0 || betweenLayers(ids, anchors, period) {
 		return nil, nil
 	}
 	// The idle time before each kernel.
-	gaps, end := make([]int64, len(kernels)), int64(0)
+	gaps, end := make([]int64, len(kernels)), kernels[0].End()
 	for i, e := range kernels {
-		if i > 0 {
-			gaps[i] = max(0, e.Time-end)
-		}
+		gaps[i] = max(0, e.Time-end)
 		end = max(end, e.End())
-		if i == 0 {
-			end = e.End()
-		}
 	}
 	back, whole, longest := 0, -1, int64(-1)
 	for offset := range period {
@@ -175,8 +161,7 @@ func (w *Window) repetition() (passes []Interval, blocks []int64) {
 				n++
 			}
 		}
-		slices.Sort(list)
-		if median := stats.Median(list); n > whole || n == whole && median > longest {
+		if median := stats.MedianOf(list); n > whole || n == whole && median > longest {
 			back, whole, longest = offset, n, median
 		}
 	}
@@ -213,9 +198,10 @@ func (w *Window) repetition() (passes []Interval, blocks []int64) {
 	return passes, blocks
 }
 
-// outsideOf returns the kernels, with their positions, that run between anchors only where these are
-// farther apart than the period, or before the first or after the last.
-func outsideOf(ids []int32, anchors []int, period int) map[int32][]int {
+// betweenLayers reports whether a period is that of layers, as of a recording of two passes: then some kernels run only
+// where the anchors are farther apart than the period, and before the first or after the last, which are those before
+// and after the layers.
+func betweenLayers(ids []int32, anchors []int, period int) bool {
 	regular := map[int32]bool{}
 	for i := range anchors[1:] {
 		if anchors[i+1]-anchors[i] <= period+period/20 {
@@ -224,61 +210,12 @@ func outsideOf(ids []int32, anchors []int, period int) map[int32][]int {
 			}
 		}
 	}
-	positions := map[int32][]int{}
-	for i, id := range ids {
-		if !regular[id] {
-			positions[id] = append(positions[id], i)
-		}
-	}
-	return positions
-}
-
-// betweenLayers reports whether a period is that of layers: then some kernels stand only where the
-// anchors are farther apart, and before the first or after the last, which are those before and
-// after the layers.
-func betweenLayers(ids []int32, anchors []int, period int) bool {
+	inner := map[int32]bool{}
 	last := anchors[len(anchors)-1]
-	for _, positions := range outsideOf(ids, anchors, period) {
-		inner, outer := 0, 0
-		for _, i := range positions {
-			if i > anchors[0] && i < last {
-				inner++
-			} else {
-				outer++
-			}
-		}
-		if inner > 0 && outer > 0 {
-			return true
-		}
+	for _, id := range ids[anchors[0]:last] {
+		inner[id] = !regular[id]
 	}
-	return false
-}
-
-// fewPasses finds passes whose layers have the given anchors: too few for a period of their own.
-// A kernel before or after the layers begins each. The period is 0 if the passes do not agree.
-func fewPasses(ids []int32, layers []int, period int) ([]int, int) {
-	var best []int
-	for _, positions := range outsideOf(ids, layers, period) {
-		if len(positions) == fewestRepeats-1 && (best == nil || positions[0] < best[0]) {
-			best = positions
-		}
-	}
-	if best == nil {
-		return nil, 0
-	}
-	p := best[1] - best[0]
-	// The last one ends with the sequence, and another may stand before the first.
-	whole := slices.Clone(best)
-	if last := best[len(best)-1]; last+p <= len(ids)+p/20 {
-		whole = append(whole, min(len(ids), last+p))
-	}
-	if first := best[0]; first >= p {
-		whole = append([]int{first - p}, whole...)
-	}
-	if len(whole) < 3 || agreement(ids, anchor{at: whole, period: p}) < sameKernels {
-		return nil, 0
-	}
-	return best, p
+	return slices.ContainsFunc(slices.Concat(ids[:anchors[0]], ids[last:]), func(id int32) bool { return inner[id] })
 }
 
 // busiestProcess returns the process that ran the most kernels: the sequences of several

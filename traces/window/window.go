@@ -5,6 +5,7 @@ package window
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"sort"
 
@@ -211,17 +212,24 @@ func (w *Window) divide() {
 	}
 }
 
+// Around yields the ranges around an event, the innermost first.
+func (w *Window) Around(e *traces.Event) iter.Seq[*traces.Event] {
+	return func(yield func(*traces.Event) bool) {
+		for range 1000 { // damage could make a ring of parents
+			if e = w.Parent(e); e == nil || !yield(e) {
+				return
+			}
+		}
+	}
+}
+
 // PassOf returns the pass that an event is or belongs to, nil if none is recorded.
 func (w *Window) PassOf(e *traces.Event) *traces.Event {
-	for range 100 { // damage could make a ring of parents
-		if e.Kind == traces.KindPass {
+	for range 1000 { // damage could make a ring of parents
+		if e == nil || e.Kind == traces.KindPass {
 			return e
 		}
-		parent := w.Parent(e)
-		if parent == nil {
-			return nil
-		}
-		e = parent
+		e = w.Parent(e)
 	}
 	return nil
 }

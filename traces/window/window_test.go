@@ -326,15 +326,15 @@ func TestWarmUpOfRanges(t *testing.T) {
 	}
 }
 
-// TestFewPasses: two passes are two passes, and not their layers.
+// TestFewPasses: the layers of one or two passes are no passes.
 func TestFewPasses(t *testing.T) {
 	for _, layers := range []int{4, 12, 48} {
 		events := model(layers, 2, func(int) int64 { return 1 })[40:] // without loading
-		if s := New(traces.NewTrace(&traces.Header{}, events), 0).Steady(); s.Source != FromRepetition || len(s.Passes) != 2 || len(s.WarmUp) != 0 || s.From != events[0].Time {
-			t.Errorf("%d layers: %d passes by %q", layers, len(s.Passes), s.Source)
-		}
-		if s := New(traces.NewTrace(&traces.Header{}, events[:len(events)/2]), 0).Steady(); layers > 4 && len(s.Passes) > layers {
-			t.Errorf("%d layers: one pass is %d", layers, len(s.Passes))
+		for _, n := range []int{len(events), len(events) / 2} {
+			w := New(traces.NewTrace(&traces.Header{}, events[:n]), 0)
+			if s := w.Steady(); layers > 4 && len(s.Passes) > layers || n == len(events) && s.Interval != w.Whole() {
+				t.Errorf("%d layers, %d kernels: %d passes by %q", layers, n, len(s.Passes), s.Source)
+			}
 		}
 	}
 }

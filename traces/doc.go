@@ -21,7 +21,6 @@
 //	err := w.Close()
 //
 //	header, events, err := traces.Read(f)
-//	for e, err := range events { ... }
 //
 // # Attribution
 //

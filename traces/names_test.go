@@ -108,17 +108,10 @@ func TestInside(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got []Event
-		for e, err := range events {
-			if err != nil {
-				t.Fatal(err)
-			}
-			got = append(got, e)
+		if len(events) != 1 || events[0].Duration != 100 {
+			t.Fatalf("%d events: %+v", len(events), events)
 		}
-		if len(got) != 1 || got[0].Duration != 100 {
-			t.Fatalf("%d events: %+v", len(got), got)
-		}
-		return got[0].Inside
+		return events[0].Inside
 	}
 	if got := read(b.String()); !reflect.DeepEqual(got, e.Inside) {
 		t.Errorf("%+v became %+v", e.Inside, got)

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -40,24 +39,31 @@ func (e *TruncatedError) Error() string {
 		e.Offset, where, e.Events)
 }
 
-// Read reads a trace as a stream: one of ours, Chrome trace JSON as Kineto writes it, or
-// an array of such events; also compressed by gzip. The events can be read once, in the
-// order of the file; their names are interned. The header's losses are complete when the
-// last event has been read. An event with an error is the last.
-func Read(r io.Reader) (*Header, iter.Seq2[Event, error], error) {
+// Read reads a trace: one of ours, Chrome trace JSON as Kineto writes it, or an array of such events; also compressed by
+// gzip. The events are in the order of the file; their names are interned. Of a trace that is cut off or damaged it
+// returns what precedes the fault, and the error: a [*TruncatedError] if the trace is cut off.
+func Read(r io.Reader) (*Header, []Event, error) {
 	in := bufio.NewReaderSize(r, 1<<16)
 	head, _ := in.Peek(16)
+	r = in
 	switch {
 	case bytes.HasPrefix(head, []byte("\x1f\x8b")):
 		z, err := gzip.NewReader(in)
 		if err != nil {
 			return nil, nil, fmt.Errorf("the trace's compression is damaged: %w", err)
 		}
-		return readChrome(z)
+		r = z
 	case bytes.HasPrefix(head, []byte("SQLite format 3\x00")):
 		return nil, nil, errors.New("the trace is an sqlite file, which cannot be read as a stream; open it by name")
 	}
-	return readChrome(in)
+	c := &chrome{scanner: newScanner(r), strings: map[string]string{}}
+	c.header = Header{Version: Version, Tool: "unknown", Recorder: RecorderChrome,
+		Clock: Clock{Domain: "unknown", Uncertainty: -1}}
+	if err := c.head(); err != nil {
+		return nil, nil, err
+	}
+	err := c.events()
+	return &c.header, c.list, err
 }
 
 // chrome reads Chrome trace JSON.
@@ -66,16 +72,13 @@ type chrome struct {
 	header  Header
 	isOurs  bool
 	strings map[string]string
-	count   int64
+	list    []Event
 	ending  *ending
 	isArray bool // of events alone, with no header
 }
 
-// readChrome reads what precedes the events.
-func readChrome(r io.Reader) (*Header, iter.Seq2[Event, error], error) {
-	c := &chrome{scanner: newScanner(r), strings: map[string]string{}}
-	c.header = Header{Version: Version, Tool: "unknown", Recorder: RecorderChrome,
-		Clock: Clock{Domain: "unknown", Uncertainty: -1}}
+// head reads what precedes the events.
+func (c *chrome) head() error {
 	found := false
 	if c.isArray = c.peek() == '['; c.isArray {
 		found = true
@@ -90,28 +93,17 @@ func readChrome(r io.Reader) (*Header, iter.Seq2[Event, error], error) {
 	}
 	switch {
 	case errors.Is(c.err, errCut) && c.isOurs:
-		return nil, nil, &TruncatedError{Expected: c.header.Events, Offset: c.json.InputOffset()}
+		return &TruncatedError{Expected: c.header.Events, Offset: c.json.InputOffset()}
 	case errors.Is(c.err, errCut):
-		return nil, nil, errors.New("it is not a trace, or it is cut off before its events")
+		return errors.New("it is not a trace, or it is cut off before its events")
 	case c.err != nil:
-		return nil, nil, fmt.Errorf("it is not a trace: %w", c.err)
+		return fmt.Errorf("it is not a trace: %w", c.err)
 	case !found:
-		return nil, nil, errors.New("it is not a trace: it has no \"traceEvents\"")
+		return errors.New("it is not a trace: it has no \"traceEvents\"")
+	case c.isOurs:
+		return c.header.check()
 	}
-	if c.isOurs {
-		if err := c.header.check(); err != nil {
-			return nil, nil, err
-		}
-	}
-	used := false
-	return &c.header, func(yield func(Event, error) bool) {
-		if used {
-			yield(Event{}, errors.New("the events of a stream can be read once"))
-			return
-		}
-		used = true
-		c.events(yield)
-	}, nil
+	return nil
 }
 
 // topLevel reads a field beside the events.
@@ -178,49 +170,56 @@ func (c *chrome) version(key, value string) {
 }
 
 // events reads the events and what follows them.
-func (c *chrome) events(yield func(Event, error) bool) {
-	stop := func(inEvent bool) {
-		if errors.Is(c.err, errCut) {
-			yield(Event{}, &TruncatedError{Events: c.count, Expected: c.header.Events, Offset: c.json.InputOffset(),
-				InEvent: inEvent})
-		} else {
-			yield(Event{}, fmt.Errorf("event %d: %w", c.count+1, c.err))
-		}
-	}
+func (c *chrome) events() error {
+	inEvent := false
 	c.want('[')
-	for c.ok() {
-		inEvent := false
+	for c.ok() && !c.is(']') {
+		inEvent = false
 		switch c.peek() {
-		case ']':
-		case 0:
-			if c.skip(); c.isArray && c.mayEnd() {
-				return
-			}
 		case '{':
 			inEvent = true
 			c.from.left = maxValue
-			e, ok := c.event()
-			if c.ok() && ok {
-				if c.count++; !yield(e, nil) {
-					return
-				}
+			if e, ok := c.event(); c.ok() && ok {
+				c.list = append(c.list, e)
+			}
+		case 0:
+			if c.skip(); c.isArray && c.mayEnd() {
+				return nil
 			}
 		default:
 			c.fail(fmt.Errorf("expected an event, found %s", c.raw()))
 		}
-		if !c.ok() {
-			stop(inEvent)
-			return
-		}
-		if c.is(']') {
-			break
-		}
 	}
+	if c.ok() {
+		inEvent = false
+		c.rest()
+	}
+	events := int64(len(c.list))
+	switch {
+	case errors.Is(c.err, errCut):
+		return &TruncatedError{Events: events, Expected: c.header.Events, Offset: c.json.InputOffset(), InEvent: inEvent}
+	case c.err != nil:
+		return fmt.Errorf("event %d: %w", events+1, c.err)
+	case c.ending == nil:
+		return nil
+	}
+	h := &c.header
+	for what, n := range c.ending.Dropped { // with the losses counted while reading
+		h.Drop(what, max(0, n-h.Dropped[what]))
+	}
+	h.NotRecorded, h.Incomplete = c.ending.NotRecorded, c.ending.Incomplete
+	if c.ending.Events != events {
+		return fmt.Errorf("the trace is damaged: it has %d events, and its end says %d", events, c.ending.Events)
+	}
+	return nil
+}
+
+// rest reads what follows the events.
+func (c *chrome) rest() {
 	c.from.left = maxValue
 	if c.isArray {
 		if token, err := c.json.ReadToken(); !errors.Is(err, io.EOF) {
 			c.fail(cmp.Or(err, fmt.Errorf("%s follows the array of events", token)))
-			stop(false)
 		}
 		return
 	}
@@ -228,20 +227,8 @@ func (c *chrome) events(yield func(Event, error) bool) {
 		c.topLevel(string(c.string()))
 	}
 	c.want('}')
-	if c.err == nil && c.isOurs && c.ending == nil {
+	if c.ok() && c.isOurs && c.ending == nil {
 		c.err = errCut
-	}
-	if c.err != nil {
-		stop(false)
-		return
-	}
-	if c.ending != nil {
-		c.header.Dropped, c.header.NotRecorded, c.header.Incomplete = merge(c.header.Dropped, c.ending.Dropped),
-			c.ending.NotRecorded, c.ending.Incomplete
-		if c.ending.Events != c.count {
-			yield(Event{}, fmt.Errorf("the trace is damaged: it has %d events, and its end says %d", c.count,
-				c.ending.Events))
-		}
 	}
 }
 
@@ -255,17 +242,6 @@ func (c *chrome) mayEnd() bool {
 	c.header.NotRecorded = append(c.header.NotRecorded,
 		"events after the last one, if there were any: the array of events has no end")
 	return true
-}
-
-// merge adds the losses counted while reading to those that the end of the file counts.
-func merge(read, end map[string]int64) map[string]int64 {
-	if end == nil {
-		return read
-	}
-	for k, v := range read {
-		end[k] = max(v, end[k])
-	}
-	return end
 }
 
 // intern returns one shared string for equal texts.

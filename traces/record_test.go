@@ -60,23 +60,6 @@ func sampleEvents() []traces.Event {
 	return []traces.Event{pass, step, launch, driver, over, kernel, memcpy, memset, graph, wait, made, op, overhead, mark, power, host, open}
 }
 
-// read reads all events, and the error that ends them.
-func read(t testing.TB, r io.Reader) (*traces.Header, []traces.Event, error) {
-	t.Helper()
-	h, events, err := traces.Read(r)
-	if err != nil {
-		return nil, nil, err
-	}
-	var all []traces.Event
-	for e, err := range events {
-		if err != nil {
-			return h, all, err
-		}
-		all = append(all, e)
-	}
-	return h, all, nil
-}
-
 func TestRoundTrip(t *testing.T) {
 	want := sampleEvents()
 	seen := map[traces.Kind]bool{}
@@ -104,7 +87,7 @@ func TestRoundTrip(t *testing.T) {
 		if isGzip := bytes.HasPrefix(b.Bytes(), []byte("\x1f\x8b")); isGzip != (name == "x.json.gz") {
 			t.Errorf("%s: compressed %v", name, isGzip)
 		}
-		gotHeader, got, err := read(t, &b)
+		gotHeader, got, err := traces.Read(&b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +115,7 @@ func TestLosses(t *testing.T) {
 	h.Drop("kernels", 4)
 	h.Incomplete = []string{"the buffer was full"}
 	fixtures.Check(t, w.Close())
-	got, _, err := read(t, &b)
+	got, _, err := traces.Read(&b)
 	if err != nil || got.Dropped["kernels"] != 7 || !slices.Equal(got.Incomplete, h.Incomplete) {
 		t.Errorf("dropped %v, incomplete %v, error %v", got.Dropped, got.Incomplete, err)
 	}
@@ -219,7 +202,7 @@ func TestOverlap(t *testing.T) {
 	if len(tracks) < 3 || len(tracks) > 20 {
 		t.Errorf("kernels are on %d tracks", len(tracks))
 	}
-	_, got, err := read(t, bytes.NewReader(fixtures.Write(t, &traces.Header{Process: 700}, events)))
+	_, got, err := traces.Read(bytes.NewReader(fixtures.Write(t, &traces.Header{Process: 700}, events)))
 	if err != nil || !slices.Equal(got, events) {
 		t.Errorf("tracks change what is read: %d of %d events, error %v", len(got), len(events), err)
 	}
@@ -286,7 +269,7 @@ func TestTruncated(t *testing.T) {
 			if n > begin+400 && n < len(file)-400 {
 				n += 10
 			}
-			_, got, err := read(t, bytes.NewReader(file[:n]))
+			_, got, err := traces.Read(bytes.NewReader(file[:n]))
 			if err == nil {
 				t.Fatalf("cut at %d of %d: no error", n, len(file))
 			}
@@ -321,7 +304,7 @@ func TestTruncated(t *testing.T) {
 		return
 	}()))
 	z.Close()
-	_, got, err := read(t, bytes.NewReader(b.Bytes()[:b.Len()/2]))
+	_, got, err := traces.Read(bytes.NewReader(b.Bytes()[:b.Len()/2]))
 	var cut *traces.TruncatedError
 	if !errors.As(err, &cut) || len(got) < 1000 || len(got) > 4000 || cut.Expected != 5000 {
 		t.Errorf("half of a compressed file: %d events, %v", len(got), err)
@@ -358,16 +341,16 @@ func TestReadRefuses(t *testing.T) {
 		if c.file == good {
 			t.Fatalf("%s: nothing was changed", name)
 		}
-		if _, _, err := read(t, strings.NewReader(c.file)); err == nil || !strings.Contains(err.Error(), c.fact) {
+		if _, _, err := traces.Read(strings.NewReader(c.file)); err == nil || !strings.Contains(err.Error(), c.fact) {
 			t.Errorf("%s: error %v, which should say %q", name, err, c.fact)
 		}
 	}
 	endless := io.MultiReader(strings.NewReader(`{"traceEvents":[{"name":"`), xs{})
-	if _, _, err := read(t, endless); err == nil || !strings.Contains(err.Error(), "a value has more than") {
+	if _, _, err := traces.Read(endless); err == nil || !strings.Contains(err.Error(), "a value has more than") {
 		t.Errorf("a name without an end: %v", err)
 	}
 	// Impossible times are counted, not believed.
-	h, got, err := read(t, strings.NewReader(`{"traceEvents":[{"ph":"X","ts":1e300,"dur":1},{"ph":"X","ts":1,"dur":-1},{"ph":"X","ts":"no","dur":1},{"ph":"X","ts":1.5,"dur":1}]}`))
+	h, got, err := traces.Read(strings.NewReader(`{"traceEvents":[{"ph":"X","ts":1e300,"dur":1},{"ph":"X","ts":1,"dur":-1},{"ph":"X","ts":"no","dur":1},{"ph":"X","ts":1.5,"dur":1}]}`))
 	if err != nil || len(got) != 1 || got[0].Time != 1500 || h.Dropped["events with an impossible time"] != 3 {
 		t.Errorf("%d events, dropped %v, error %v", len(got), h.Dropped, err)
 	}
@@ -390,7 +373,7 @@ func TestArray(t *testing.T) {
 		"[" + event + event:               {1, 0, "expecting ','"},
 		"[1, 2]":                          {0, 0, "expected"},
 	} {
-		h, got, err := read(t, strings.NewReader(text))
+		h, got, err := traces.Read(strings.NewReader(text))
 		if len(got) != c.n || h.Recorder != traces.RecorderChrome || len(h.NotRecorded) != c.open || (err != nil) != (c.fact != "") {
 			t.Errorf("%q: %d events, recorder %s, not recorded %q, error %v", text, len(got), h.Recorder, h.NotRecorded, err)
 		} else if err != nil && !strings.Contains(err.Error(), c.fact) {
@@ -460,7 +443,7 @@ func TestReadAllocations(t *testing.T) {
 	file := fixtures.Write(t, h, events)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, got, err := read(t, bytes.NewReader(file))
+	_, got, err := traces.Read(bytes.NewReader(file))
 	runtime.ReadMemStats(&after)
 	// They are 1,800 bytes for each, of which some are of the list.
 	if bytes := after.TotalAlloc - before.TotalAlloc; err != nil || len(got) != len(events) || bytes > uint64(len(events))*3000 {
@@ -477,7 +460,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte("{\"schemaVersion\":1,\"deviceProperties\":[{}],\"traceEvents\":[]}"))
 	f.Add([]byte("\x1f\x8b\x08\x00"))
 	f.Fuzz(func(t *testing.T, file []byte) {
-		h, events, err := read(t, bytes.NewReader(file))
+		h, events, err := traces.Read(bytes.NewReader(file))
 		if h == nil {
 			return
 		}
@@ -515,7 +498,7 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 		fixtures.Check(t, w.Close())
-		_, again, failed := read(t, &b)
+		_, again, failed := traces.Read(&b)
 		if failed != nil || len(again) != len(events) {
 			t.Fatalf("%d events were written and %d read: %v; first error %v", len(events), len(again), failed, err)
 		}
@@ -536,7 +519,7 @@ func TestKinetoKeeps(t *testing.T) {
 		}
 	}
 	file := fixtures.Write(t, tr.Header, tr.Events)
-	h, events, err := read(t, bytes.NewReader(file))
+	h, events, err := traces.Read(bytes.NewReader(file))
 	fixtures.Check(t, err)
 	var shapes, external, counters int
 	for _, e := range events {

@@ -9,30 +9,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"os"
 	"path/filepath"
+	"regexp"
 
 	"gpt2scope/internal/files"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
 	"gpt2scope/traces/nsys"
 )
-
-// File is a trace in a file, of any format that the package reads.
-type File struct {
-	Header *traces.Header
-	events iter.Seq2[traces.Event, error]
-	close  func() error
-}
-
-// Events returns the events, once. Those of an sqlite export come in the order of
-// [traces.Compare], those of other files as they stand there. An event with an error is
-// the last.
-func (f *File) Events() iter.Seq2[traces.Event, error] { return f.events }
-
-// Close ends the reading.
-func (f *File) Close() error { return f.close() }
 
 // Source is where a trace is read from. What it holds decides the format, not its name.
 type Source struct {
@@ -52,84 +37,72 @@ type Source struct {
 	size int64
 }
 
-// Open opens a trace file.
-func Open(path string) (*File, error) { return Source{Path: path}.Open() }
-
 // Load reads a whole trace file, as [Source.Load] does.
 func Load(path string) (*traces.Trace, error) { return Source{Path: path}.Load() }
 
-// Open opens a trace: one of ours, an sqlite export of Nsight Systems, or JSON of PyTorch's
-// profiler; JSON also compressed by gzip.
-func (s Source) Open() (*File, error) {
+// Load reads a whole trace, and attributes what its source did not: one of ours, an sqlite export of Nsight Systems, or
+// JSON of PyTorch's profiler; JSON also compressed by gzip. Of a trace that is cut off it returns what is whole and the
+// [*traces.TruncatedError].
+func (s Source) Load() (*traces.Trace, error) {
 	if s.Context == nil {
 		s.Context = context.Background()
 	}
-	stream, closeStream := s.Stream, func() error { return nil }
+	stream := s.Stream
 	if stream == nil {
 		f, err := files.Open(s.Context, s.Path)
 		if err != nil {
 			return nil, problem(s.Path, err)
 		}
-		stream, closeStream = f, f.Close
+		defer f.Close()
+		stream = f
 		if info, err := f.Stat(); err == nil && s.Progress != nil && info.Mode().IsRegular() {
 			s.size = info.Size()
 			stream = &counted{f, 0, s.size, s.Progress}
 		}
 	}
-	opened, isOpen, err := s.open(bufio.NewReaderSize(&ending{stream, s.Context}, headSize), closeStream)
-	if !isOpen {
-		closeStream()
+	header, events, err := s.read(bufio.NewReaderSize(&ending{stream, s.Context}, headSize))
+	if err != nil && !errors.As(err, new(*traces.TruncatedError)) || header == nil {
+		return nil, err
 	}
-	return opened, err
+	if err != nil {
+		header.Incomplete = append(header.Incomplete, err.Error())
+	}
+	if rank, ok := traces.RankInName(filepath.Base(s.Path)); ok && len(header.Ranks) == 0 {
+		header.Ranks = []traces.Rank{{Rank: rank, Source: "the file's name"}}
+	}
+	return traces.NewTrace(header, events), err
 }
 
-// open reads the head of the trace. It is not open if nothing more is read from the stream.
-func (s Source) open(stream *bufio.Reader, closeStream func() error) (f *File, isOpen bool, err error) {
+// read reads the trace, whose first bytes say what it is.
+func (s Source) read(stream *bufio.Reader) (*traces.Header, []traces.Event, error) {
 	head, err := stream.Peek(headSize)
 	switch {
 	case err != nil && !errors.Is(err, io.EOF):
-		return nil, false, problem(s.Path, err)
+		return nil, nil, problem(s.Path, err)
 	case len(head) == 0:
-		return nil, false, fmt.Errorf("%s is empty, not a trace", s.Path)
+		return nil, nil, fmt.Errorf("%s is empty, not a trace", s.Path)
 	case bytes.HasPrefix(head, []byte(nsys.Magic)):
 		path := s.Path
 		if s.Stream != nil {
 			if path, err = copied(stream); err != nil {
-				return nil, false, problem(s.Path, err)
+				return nil, nil, problem(s.Path, err)
 			}
 			defer os.Remove(path)
 		}
-		header, all, err := nsys.Read(s.Context, path, s.ofRows())
+		header, events, err := nsys.Read(s.Context, path, s.ofRows())
 		if err != nil {
-			return nil, false, fmt.Errorf("%s %w", s.Path, err)
+			return nil, nil, fmt.Errorf("%s %w", s.Path, err)
 		}
-		events := func(yield func(traces.Event, error) bool) {
-			for _, e := range all {
-				if !yield(e, nil) {
-					return
-				}
-			}
-		}
-		return &File{header, events, func() error { return nil }}, false, nil
+		return header, events, nil
 	}
 	if err := s.foreign(head); err != nil {
-		return nil, false, err
+		return nil, nil, err
 	}
 	header, events, err := traces.Read(stream)
 	if err != nil {
-		return nil, false, fmt.Errorf("%s: %w", s.Path, err)
+		err = fmt.Errorf("%s: %w", s.Path, err)
 	}
-	named := func(yield func(traces.Event, error) bool) {
-		for e, err := range events {
-			if err != nil {
-				err = fmt.Errorf("%s: %w", s.Path, err)
-			}
-			if !yield(e, err) {
-				return
-			}
-		}
-	}
-	return &File{header, named, closeStream}, true, nil
+	return header, events, err
 }
 
 // ofRows returns what turns a progress in rows into one in bytes, nil for none.
@@ -191,30 +164,43 @@ func problem(path string, err error) error {
 	return fmt.Errorf("cannot read %s: %w", path, humanize.Cause(err))
 }
 
-// Load reads a whole trace and attributes what its source did not. Of a trace that is cut off
-// it returns what is whole and the [*traces.TruncatedError].
-func (s Source) Load() (*traces.Trace, error) {
-	f, err := s.Open()
-	if err != nil {
-		return nil, err
+// headSize is how many bytes of a file decide what it is. nsys and ncu may print lines before
+// the header of a CSV.
+const headSize = 4096
+
+// nsysTable is the header of a table that nsys stats --format csv writes: names with units.
+var nsysTable = regexp.MustCompile(`(?m)^[A-Z][^\n"]*\((ns|MB|%)\),`)
+
+// foreign says what a file is, by its first bytes, if it is of a known kind that is not a
+// recording, and what to do instead. It is nil if the file may be a recording.
+func (s Source) foreign(head []byte) error {
+	path, file := s.Path, s.Path
+	if s.Stream != nil { // Path is no file then
+		file = "FILE"
 	}
-	defer f.Close()
-	var events []traces.Event
-	for e, failed := range f.Events() {
-		if failed != nil {
-			err = failed
-			break
-		}
-		events = append(events, e)
+	switch first := bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), " \t\r\n"); {
+	case bytes.HasPrefix(head, []byte("NVIDIA Tegra Profiler Report")):
+		return fmt.Errorf("%s is a report of Nsight Systems, which only nsys can read: export it with nsys export --type sqlite %s, and give the sqlite file", path, file)
+	case bytes.HasPrefix(head, []byte("NVR\x00")):
+		return fmt.Errorf("%s is a report of Nsight Compute: it has counters of kernels, but no times of a run; ncu --csv --page details --import %s prints the counters, and nsys makes a recording", path, file)
+	case hasLine(head, `"ID","Process ID"`), bytes.HasPrefix(first, []byte("==PROF==")):
+		return fmt.Errorf("%s is output of Nsight Compute (ncu --csv --page details or raw): it has counters of kernels, but no times of a run; give a recording, such as the file of nsys export --type sqlite", path)
+	case nsysTable.Match(head):
+		return fmt.Errorf("%s is a table of nsys stats, not a trace: give the export of the report, nsys export --type sqlite FILE.nsys-rep", path)
+	case len(first) == 0 || first[0] == '{' || first[0] == '[' || bytes.HasPrefix(head, []byte("\x1f\x8b")):
+		return nil
 	}
-	if err != nil && !errors.As(err, new(*traces.TruncatedError)) {
-		return nil, err
+	text := fmt.Sprintf("%s is not a trace: it is neither JSON (also compressed by gzip) nor an sqlite file", path)
+	switch filepath.Ext(path) {
+	case ".nsys-rep", ".qdrep":
+		text += ", and its content is not that of a report of Nsight Systems, which its name promises: record again, then nsys export --type sqlite FILE"
+	case ".ncu-rep":
+		text += ", and its content is not that of a report of Nsight Compute, which its name promises: record again, then ncu --csv --page details --import FILE"
 	}
-	if err != nil {
-		f.Header.Incomplete = append(f.Header.Incomplete, err.Error())
-	}
-	if rank, ok := traces.RankInName(filepath.Base(s.Path)); ok && len(f.Header.Ranks) == 0 {
-		f.Header.Ranks = []traces.Rank{{Rank: rank, Source: "the file's name"}}
-	}
-	return traces.NewTrace(f.Header, events), err
+	return errors.New(text)
+}
+
+// hasLine reports whether a line of the text begins with start.
+func hasLine(text []byte, start string) bool {
+	return bytes.HasPrefix(text, []byte(start)) || bytes.Contains(text, []byte("\n"+start))
 }

@@ -8,7 +8,6 @@ import (
 // The optional interfaces of runners.
 var (
 	_ gpt2.Recordable = (*runner)(nil)
-	_ gpt2.Repeater   = (*runner)(nil)
 )
 
 // weightTypes names the types in which weights are held.

@@ -16,7 +16,7 @@ import (
 // can do they show by implementing some of these interfaces:
 //
 //	of a backend   [Surveyor], [CeilingMeasurer], [MemoryReporter], [ProfilerSwitch]
-//	of a runner    [Recordable], [Measurer], [Repeater], [LaunchCounter], [Synchronizer], [Loader],
+//	of a runner    [Recordable], [Measurer], [LaunchCounter], [Synchronizer], [Loader],
 //	               [DeviceSampler]
 //
 // Programs reach those by the methods of [Session] and the functions below, which return
@@ -54,7 +54,6 @@ type Description struct {
 	GPU       bool   // the processor is a GPU
 	Index     int    // of the GPU, as CUDA counts them
 	PCI       string // address of the GPU: "0000:19:00.0"
-	L2Bytes   int64  // size of the GPU's L2 cache
 
 	WeightType string            // in which weights are held: "f32", "bf16", "q8", "f64"
 	Threads    int               // of the CPU
@@ -230,36 +229,7 @@ type Measurer interface {
 	Measure(ctx context.Context, ids []int32, pass Pass, repeat int) ([]time.Duration, error)
 }
 
-// Repeater is a [Runner] that can repeat some steps of a pass.
-type Repeater interface {
-	// Repeat runs the steps that pick chooses, one after another, round after round for
-	// at least d, as they run in a pass on ids, (B, T) row-major, with the
-	// cache as it is. It returns how many rounds there were and how long they took. A
-	// step that works in place, such as a residual add, meets its own output the next
-	// time. The position is the same afterwards; the tokens sampled last are forgotten.
-	Repeat(ctx context.Context, ids []int32, pass Pass, pick func(Step) bool, d time.Duration) (rounds int, elapsed time.Duration, err error)
-}
-
-// DecodeInspector is a [Runner] whose decode steps are one kernel, of which each block
-// notes when it did what.
-type DecodeInspector interface {
-	// InspectDecode runs launches of that kernel on one token, with the cache as it is.
-	// The position is the same afterwards; the tokens sampled last are forgotten.
-	InspectDecode(ctx context.Context, ids []int32, launches int) (*InsideDecode, error)
-}
-
-// InsideDecode tells when each block of a kernel that runs whole decode steps did what.
-type InsideDecode struct {
-	Plan   *Plan
-	Steps  []int // of each step of the kernel, that of the plan
-	Tokens int   // decode steps of a launch
-	Blocks int   // one for each SM
-
-	// Launches has the [BlockTimes] of each launch: (Tokens, len(Steps), Blocks).
-	Launches [][]BlockTimes
-}
-
-// BlockTimes are when a block did what in a step, in ns of the device's clock. They are 0
+// BlockTimes are when a block of a kernel that runs whole decode steps did what in a step, in ns of the device's clock. They are 0
 // if it has no part in the step.
 type BlockTimes struct {
 	Ready     uint64 // its first warp had the weights, or the keys and values, that it needs first; may be 0 if it did not wait for them

@@ -49,36 +49,6 @@ func (s *Session) Measure(ctx context.Context, ids []int32, pass Pass, repeat in
 	return times, s.fail(ctx, err)
 }
 
-// Repeat repeats steps of a pass at the present position. The runner must be a
-// [Repeater].
-func (s *Session) Repeat(ctx context.Context, ids []int32, pass Pass, pick func(Step) bool, d time.Duration) (rounds int, elapsed time.Duration, err error) {
-	if err := s.admitPass(ids, pass); err != nil {
-		return 0, 0, err
-	}
-	runner, ok := s.runner.(Repeater)
-	if !ok {
-		return 0, 0, unsupported(s.backend, "repeat steps")
-	}
-	return runner.Repeat(ctx, ids, pass, pick, d)
-}
-
-// InspectDecode runs launches of a kernel that runs whole decode steps, and tells when each
-// of its blocks did what: [DecodeInspector]. The error matches [errors.ErrUnsupported] if
-// the session's decode steps are no such kernel.
-func (s *Session) InspectDecode(ctx context.Context, ids []int32, launches int) (*InsideDecode, error) {
-	if err := s.admitPass(ids, Pass{Batch: s.options.Batch, Tokens: 1, Logits: LogitsLast, Sample: true}); err != nil {
-		return nil, err
-	}
-	if launches < 1 {
-		return nil, fmt.Errorf("%d launches; there must be at least one", launches)
-	}
-	runner, ok := s.runner.(DecodeInspector)
-	if !ok {
-		return nil, unsupported(s.backend, "run decode steps in one kernel")
-	}
-	return runner.InspectDecode(ctx, ids, launches)
-}
-
 // admitPass checks a pass at the present position before a runner does it.
 func (s *Session) admitPass(ids []int32, pass Pass) error {
 	if s.err != nil {

@@ -64,10 +64,8 @@ func TestUnsupported(t *testing.T) {
 	m := tiny(t, "L=1,T=16")
 	s := newSession(t, m, b, gpt2.Options{})
 	pass := gpt2.Pass{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
-	all := func(gpt2.Step) bool { return true }
 	errs := map[string]error{"Record": s.Record(record.New("test", "1"))}
 	_, errs["Measure"] = s.Measure(t.Context(), []int32{1}, pass, 1)
-	_, _, errs["Repeat"] = s.Repeat(t.Context(), []int32{1}, pass, all, 0)
 	_, errs["Launches"] = s.Launches(pass)
 	_, errs["SurveyOf"] = gpt2.SurveyOf(b, m, s.Options(), pass)
 	_, _, errs["MemoryOf"] = gpt2.MemoryOf(b)
@@ -104,15 +102,11 @@ func TestPassesAreChecked(t *testing.T) {
 		{[]int32{257}, pass(1, 1), "outside the vocabulary"},
 		{nil, pass(1, 0), "no tokens"},
 	} {
-		if _, _, err := s.Repeat(t.Context(), c.ids, c.pass, func(gpt2.Step) bool { return true }, time.Millisecond); err == nil || !strings.Contains(err.Error(), c.words) {
+		if _, err := s.Measure(t.Context(), c.ids, c.pass, 1); err == nil || !strings.Contains(err.Error(), c.words) {
 			t.Errorf("%+v: %v; want %q", c.pass, err, c.words)
 		}
 	}
 	if _, err := s.Measure(t.Context(), []int32{1}, pass(1, 1), 0); err == nil || !strings.Contains(err.Error(), "0 repetitions") {
 		t.Error(err)
-	}
-	// Repeated steps leave the session as it was.
-	if _, _, err := s.Repeat(t.Context(), make([]int32, 6), pass(1, 6), func(s gpt2.Step) bool { return s.Contains("mlp.c_fc") }, 0); err != nil || s.Position() != 10 {
-		t.Errorf("at %d, %v", s.Position(), err)
 	}
 }

@@ -140,12 +140,6 @@ func (s Step) Name() string {
 	return strings.Join(names, "+")
 }
 
-// Contains tells whether the step covers a stage: that of any layer if the name is one
-// within a layer (attn.c_attn), or that of one layer (h.0.attn.c_attn).
-func (s Step) Contains(name string) bool {
-	return slices.ContainsFunc(s.Ops, func(o Operation) bool { return o.Stage.Info().Name == name || o.StageAt.String() == name })
-}
-
 // Slot returns the place of the step's layer in the run order, -1 outside the
 // layers. A fused step belongs to the layer of its first stage.
 func (s Step) Slot() int { return s.Ops[0].Slot }

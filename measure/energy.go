@@ -2,7 +2,6 @@ package measure
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -10,12 +9,6 @@ import (
 	"gpt2scope/energy"
 	"gpt2scope/gpt2"
 )
-
-// ErrNoStage is in the error of [Repeating] where a pass has no such stage.
-var ErrNoStage = errors.New("the pass has no such stage")
-
-// Power is a mean power with its uncertainty.
-type Power = energy.Power
 
 // Meter is the energy counter of a device.
 type Meter struct {

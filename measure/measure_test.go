@@ -156,18 +156,3 @@ func TestFill(t *testing.T) {
 		}
 	}
 }
-
-// Steps repeats with the cache filled; a runner that cannot says so.
-func TestSteps(t *testing.T) {
-	isCFC := func(s gpt2.Step) bool {
-		return slices.ContainsFunc(s.Ops, func(o gpt2.Operation) bool { return o.Stage == gpt2.StageCFC })
-	}
-	s := session(t, fast(t), gpt2.Options{})
-	rounds, elapsed, err := measure.Steps(t.Context(), s, decode, 40, isCFC, 10*time.Millisecond)
-	if err != nil || rounds < 1 || elapsed < 10*time.Millisecond || s.Position() != 0 {
-		t.Errorf("%d rounds in %v, at %d, %v", rounds, elapsed, s.Position(), err)
-	}
-	if _, _, err := measure.Steps(t.Context(), session(t, executor.New(), gpt2.Options{}), decode, 4, isCFC, 0); !errors.Is(err, errors.ErrUnsupported) {
-		t.Error(err)
-	}
-}

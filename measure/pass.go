@@ -75,17 +75,6 @@ func newTimes(all []time.Duration) Times {
 	return Times{Median: at(0.5), P10: at(0.1), P90: at(0.9), All: all}
 }
 
-// Steps repeats the steps that pick chooses, of a pass on random ids with past
-// tokens in the cache, for at least d: see [gpt2.Repeater]. The session must be for the
-// pass's batch; it is empty afterwards.
-func Steps(ctx context.Context, s *gpt2.Session, pass gpt2.Pass, past int, pick func(gpt2.Step) bool, d time.Duration) (rounds int, elapsed time.Duration, err error) {
-	if err := prepare(ctx, s, pass, past); err != nil {
-		return 0, 0, err
-	}
-	rounds, elapsed, err = s.Repeat(ctx, IDs(s.Model(), pass.Batch*pass.Tokens), pass, pick, d)
-	return rounds, elapsed, errors.Join(err, s.Reset())
-}
-
 // prepare fills the cache before a pass, where session and pass go together.
 func prepare(ctx context.Context, s *gpt2.Session, pass gpt2.Pass, past int) error {
 	o := s.Options()

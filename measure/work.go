@@ -3,7 +3,6 @@ package measure
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"time"
 
 	"gpt2scope/gpt2"
@@ -12,7 +11,6 @@ import (
 // Work is something that a session does again and again while something else, such as
 // an energy counter, is read.
 type Work struct {
-	Calls  int // of a round: the steps of a stage, or 1 for a whole pass
 	Tokens int // that a round makes or takes, of all sequences
 
 	// Run does rounds for at least d, and returns how many there were and their time.
@@ -29,7 +27,7 @@ func Decoding(s *gpt2.Session, past int) Work {
 	step := gpt2.Pass{Batch: batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
 	n := min(stretch, s.Options().Context-past)
 	ids := IDs(s.Model(), batch)
-	return rounds(s, past, Work{Calls: 1, Tokens: batch}, n, func(ctx context.Context) error {
+	return rounds(s, past, Work{Tokens: batch}, n, func(ctx context.Context) error {
 		r := s.Runner()
 		if _, err := r.Prefill(ctx, ids, step); err != nil { // a step whose tokens are given
 			return err
@@ -41,7 +39,7 @@ func Decoding(s *gpt2.Session, past int) Work {
 // Prefilling is the work of evaluating a prompt of the pass's tokens, after past tokens in the cache.
 func Prefilling(s *gpt2.Session, pass gpt2.Pass, past int) Work {
 	ids := IDs(s.Model(), pass.Batch*pass.Tokens)
-	return rounds(s, past, Work{Calls: 1, Tokens: pass.Batch * pass.Tokens}, 1, func(ctx context.Context) error {
+	return rounds(s, past, Work{Tokens: pass.Batch * pass.Tokens}, 1, func(ctx context.Context) error {
 		_, err := s.Runner().Prefill(ctx, ids, pass)
 		return err
 	})
@@ -66,47 +64,4 @@ func rounds(s *gpt2.Session, past int, w Work, n int, passes func(ctx context.Co
 		return done, elapsed, nil
 	}
 	return w
-}
-
-// StageWork is the work of repeating the steps of a pass that contain a stage.
-type StageWork struct {
-	Work
-	Steps []gpt2.Step // of a round
-
-	// Data is what a round reads of weights and KV cache, PassData what a whole pass
-	// moves at least, in bytes.
-	Data, PassData int64
-}
-
-// Repeating is the work of the steps that contain a stage: those of all layers in turn where
-// the name is one within a layer (attn.c_attn), or that of one layer (h.0.attn.c_attn).
-// No steps are an error that is [ErrNoStage].
-func Repeating(s *gpt2.Session, name string, pass gpt2.Pass, past int) (StageWork, error) {
-	plan, err := s.Plan(pass)
-	if err != nil {
-		return StageWork{}, err
-	}
-	sizes := s.Backend().Sizes()
-	w := StageWork{PassData: plan.Cost(past).Bytes(sizes)}
-	var cost gpt2.Cost
-	for _, step := range plan.Steps {
-		if step.Contains(name) {
-			cost = cost.Add(step.Cost(past))
-			w.Steps = append(w.Steps, step)
-		}
-	}
-	if len(w.Steps) == 0 {
-		return w, fmt.Errorf("stage %s: %w", name, ErrNoStage)
-	}
-	w.Data = gpt2.Cost{Weights: cost.Weights, KV: cost.KV}.Bytes(sizes)
-	w.Work = Work{Calls: len(w.Steps), Tokens: pass.Batch * pass.Tokens, Run: func(ctx context.Context, d time.Duration) (int, time.Duration, error) {
-		return Steps(ctx, s, pass, past, func(step gpt2.Step) bool { return step.Contains(name) }, d)
-	}}
-	return w, nil
-}
-
-// StaysIn tells whether repeated steps find their data in a cache of so many bytes,
-// which a whole pass does not fit in. In a pass they also pay for reading memory.
-func (w *StageWork) StaysIn(cache int64) bool {
-	return cache > 0 && w.Data <= cache && w.PassData > cache
 }

@@ -13,7 +13,6 @@ var (
 	_ gpt2.ProfilerSwitch = (*Backend)(nil)
 	_ gpt2.Recordable     = (*Runner)(nil)
 	_ gpt2.Measurer       = (*Runner)(nil)
-	_ gpt2.Repeater       = (*Runner)(nil)
 	_ gpt2.Loader         = (*Runner)(nil)
 	_ gpt2.LaunchCounter  = (*Runner)(nil)
 	_ gpt2.Synchronizer   = (*Runner)(nil)
@@ -24,7 +23,7 @@ func (b *Backend) Describe() gpt2.Description {
 	info := b.dev.Info()
 	mode, why := b.Mode()
 	d := gpt2.Description{
-		Name: b.Name(), Processor: info.Name, GPU: true, Index: info.Index, PCI: info.PCI, L2Bytes: int64(info.L2Bytes),
+		Name: b.Name(), Processor: info.Name, GPU: true, Index: info.Index, PCI: info.PCI,
 		WeightType: typeName(b.dtype), Mode: mode.String(), ModeReason: why, Fallback: b.fellBack(), Variants: b.Variants(),
 		Recorder: b.Recorder(), Versions: map[string]string{},
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,7 +21,6 @@ import (
 // energyFlags are the flags of "infer bench energy".
 type energyFlags struct {
 	benchFlags
-	stage   string
 	seconds float64
 }
 
@@ -31,9 +29,9 @@ func NewBenchEnergy(m *cli.ModelFlags, open func(gpt2.Backend) (*measure.Meter, 
 	var e energyFlags
 	c := &cobra.Command{
 		Use:   "energy",
-		Short: "Measure the energy of tokens, or of a stage",
-		Long: `energy repeats decode steps and prefills, or one stage, for seconds, and meanwhile reads
-the device's energy counter. It prints the mean power, and the energy of a call and of a
+		Short: "Measure the energy of tokens",
+		Long: `energy repeats decode steps and prefills for seconds, and meanwhile reads the device's
+energy counter. It prints the mean power, and the energy of a call and of a
 token. On a GPU the counter is NVML's, of the whole board; if the GPU counts no energy,
 samples of its power are summed. On the CPU it is RAPL's, of the processor package, if the
 system gives access to it.
@@ -41,25 +39,17 @@ system gives access to it.
 A counter is updated a few to a thousand times a second. Power is computed from the first
 update to the last, while the same work goes on, so its error is much smaller than one
 update; the column "within W" gives it. Idle power is measured before, with the model loaded and
-nothing running.
-
---stage NAME repeats the steps that contain a stage: those of all layers in turn
-(attn.c_attn), or that of one layer (h.0.attn.c_attn). A whole pass runs first, so the
-steps read the data of a real pass. A step that works in place, such as a residual add,
-reads its own output. If the repeated data fits in a cache but a whole pass does not, a
-line says so.`,
+nothing running.`,
 		Example: `  infer bench energy --device cuda -m random:gpt2
-  infer bench energy --device cuda -m random:gpt2 --stage attn.sdpa --past 512
-  infer bench energy --device cuda --stage mlp.c_fc --phase prefill --seconds 10`,
+  infer bench energy --device cuda --phase prefill --seconds 10`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return e.run(c.Context(), m, c.Flags(), open, c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
 	cli.AddFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
 		e.register(f)
-		f.Lookup("phase").Usage = "`PHASE` to measure: prefill or decode (default: both; of a stage,\ndecode)"
+		f.Lookup("phase").Usage = "`PHASE` to measure: prefill or decode (default: both)"
 		f.Lookup("phase").DefValue = ""
-		f.Var(cli.Suggest(&e.stage, "", cli.StagesAs("")...), "stage", "measure the steps of the stage `NAME`, such as attn.sdpa")
 		f.Var(cli.Float(&e.seconds, 5, cli.Between(0.1, 3600)), "seconds", "repeat each for `S` seconds, after a second of warm-up")
 	})
 	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
@@ -71,7 +61,7 @@ line says so.`,
 // EnergyResult is the measured time and energy of a workload, a row of the table.
 type EnergyResult struct {
 	Work        string      `json:"work"`
-	Calls       int         `json:"calls"` // steps of a stage in a round, else 1
+	Calls       int         `json:"calls"` // passes
 	Microsecond float64     `json:"us_per_call"`
 	Watts       float64     `json:"watts"`             // mean power
 	Uncertainty float64     `json:"uncertainty_watts"` // mean power
@@ -82,7 +72,6 @@ type EnergyResult struct {
 	Steps       int         `json:"counter_steps"`     // updates of the counter that were seen; medians of their size and distance
 	Resolution  float64     `json:"counter_step_mj"`   // updates of the counter that were seen; medians of their size and distance
 	Period      float64     `json:"counter_period_ms"` // updates of the counter that were seen; medians of their size and distance
-	Note        string      `json:"note,omitempty"`
 }
 
 func (e *energyFlags) run(ctx context.Context, m *cli.ModelFlags, flags *pflag.FlagSet, open func(gpt2.Backend) (*measure.Meter, error), stdout, stderr io.Writer) error {
@@ -151,7 +140,7 @@ func (e *energyFlags) run(ctx context.Context, m *cli.ModelFlags, flags *pflag.F
 	return cli.WriteOutput(stdout, b.Bytes())
 }
 
-// writeEnergy writes results as a table, and notes below.
+// writeEnergy writes results as a table.
 func writeEnergy(w io.Writer, results []EnergyResult) {
 	optional := func(n *cli.Number) string {
 		if n == nil {
@@ -163,11 +152,6 @@ func writeEnergy(w io.Writer, results []EnergyResult) {
 		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", r.Work, humanize.Thousands(int64(r.Calls)), cli.Digits(r.Microsecond), cli.Digits(r.Watts), cli.Digits(r.Uncertainty),
 			optional(r.AboveIdle), cli.Digits(r.PerCall), cli.Digits(r.PerToken), optional(r.OverIdle))
 	})
-	for _, r := range results {
-		if r.Note != "" {
-			fmt.Fprintf(w, "%s: %s\n", r.Work, r.Note)
-		}
-	}
 }
 
 func (e *energyFlags) duration() time.Duration {
@@ -177,21 +161,20 @@ func (e *energyFlags) duration() time.Duration {
 // workload is work with its description in the table.
 type workload struct {
 	measure.Work
-	what, note string
+	what string
 }
 
 // newEnergyResult makes the row of a workload.
 func newEnergyResult(w workload, e measure.Energy) EnergyResult {
-	calls := e.Rounds * w.Calls
-	seconds := e.Elapsed.Seconds() / float64(calls)
-	return EnergyResult{Work: w.what, Calls: calls, Microsecond: seconds * 1e6, Watts: e.Power.Watts, Uncertainty: e.Power.Uncertainty,
-		PerCall: e.Power.Watts * seconds * 1e3, PerToken: e.OfToken(w.Work, e.Power.Watts), Steps: e.Power.Steps, Resolution: e.Resolution, Period: cli.Ms(e.Period), Note: w.note}
+	seconds := e.Elapsed.Seconds() / float64(e.Rounds)
+	return EnergyResult{Work: w.what, Calls: e.Rounds, Microsecond: seconds * 1e6, Watts: e.Power.Watts, Uncertainty: e.Power.Uncertainty,
+		PerCall: e.Power.Watts * seconds * 1e3, PerToken: e.OfToken(w.Work, e.Power.Watts), Steps: e.Power.Steps, Resolution: e.Resolution, Period: cli.Ms(e.Period)}
 }
 
 // workloads returns the workloads that the flags ask for.
 func (e *energyFlags) workloads(flags *pflag.FlagSet, s *gpt2.Session, capacity int) ([]workload, error) {
 	phases := []string{e.phase}
-	if !flags.Changed("phase") && e.stage == "" {
+	if !flags.Changed("phase") {
 		phases = []string{"prefill", "decode"}
 	}
 	var out []workload
@@ -202,46 +185,13 @@ func (e *energyFlags) workloads(flags *pflag.FlagSet, s *gpt2.Session, capacity 
 		if err != nil {
 			return nil, err
 		}
-		var w workload
-		switch {
-		case e.stage != "":
-			w, err = stageWork(s, e.stage, phase, past)
-		case name == "decode":
-			w = workload{measure.Decoding(s, past), fmt.Sprintf("decode step, B=%d, from %s in the cache", phase.Batch, cli.Count(past, "token")), ""}
-		default:
-			w = workload{measure.Prefilling(s, phase, past), fmt.Sprintf("prefill, B=%d T=%d", phase.Batch, phase.Tokens) + inCache(past), ""}
+		if name == "decode" {
+			out = append(out, workload{measure.Decoding(s, past), fmt.Sprintf("decode step, B=%d, from %s in the cache",
+				phase.Batch, cli.Count(past, "token"))})
+		} else {
+			out = append(out, workload{measure.Prefilling(s, phase, past), fmt.Sprintf("prefill, B=%d T=%d", phase.Batch,
+				phase.Tokens) + inCache(past)})
 		}
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, w)
-	}
-	return out, nil
-}
-
-// stageWork is the work of the steps that contain a stage.
-func stageWork(s *gpt2.Session, name string, phase gpt2.Pass, past int) (out workload, err error) {
-	if _, ok := s.Runner().(gpt2.Repeater); !ok {
-		return out, errors.New("--stage: this device cannot repeat a stage; use --device cpu or --device cuda")
-	}
-	w, err := measure.Repeating(s, name, phase, past)
-	if errors.Is(err, measure.ErrNoStage) {
-		return out, cli.Usagef("--stage %s: the pass has no such stage; it has those within a layer, such as %s, and %s", cli.ShellQuote(name), stageNames(true), stageNames(false))
-	}
-	if err != nil {
-		return out, err
-	}
-	out = workload{Work: w.Work, what: w.Steps[0].Name()}
-	if n := len(w.Steps); n > 1 {
-		out.what += fmt.Sprintf(" to %s, %s", w.Steps[n-1].Name(), cli.Count(n, "step"))
-	}
-	if phase.Tokens == 1 {
-		out.what += fmt.Sprintf(", decode B=%d, %s in the cache", phase.Batch, cli.Count(past, "token"))
-	} else {
-		out.what += fmt.Sprintf(", prefill B=%d T=%d", phase.Batch, phase.Tokens) + inCache(past)
-	}
-	if l2 := s.Backend().Describe().L2Bytes; w.StaysIn(l2) {
-		out.note = fmt.Sprintf("repeated, its %s of weights and cache stay in the L2 cache of %s; a whole pass does not fit there, so in a pass they are read from memory", humanize.Size(w.Data), humanize.Size(l2))
 	}
 	return out, nil
 }
@@ -252,17 +202,6 @@ func inCache(past int) string {
 		return ""
 	}
 	return fmt.Sprintf(", %s in the cache", cli.Count(past, "token"))
-}
-
-// stageNames joins the names of the stages of layers, or of those outside.
-func stageNames(inLayer bool) string {
-	var names []string
-	for s := range gpt2.NumStages {
-		if info := s.Info(); info.InLayer == inLayer {
-			names = append(names, info.Name)
-		}
-	}
-	return strings.Join(names, ", ")
 }
 
 // EnergyObject is what bench energy --json prints.

@@ -225,23 +225,18 @@ func (i ggufInfo) resolve(s *storage, data int64, align uint64) (t Tensor, size 
 	default:
 		return fail("is of type %s; F32, F16, BF16 and Q8_0 are read: take a file of one of these, or make one with llama.cpp's llama-quantize --allow-requantize IN.gguf OUT.gguf Q8_0", ggmlName(i.dtype))
 	}
-	n := uint64(1)
-	t.Name, t.Shape = i.name, make([]int, len(i.dims))
-	for j, dim := range i.dims {
-		hi, lo := bits.Mul64(n, dim)
-		if hi != 0 || lo > maxElements || dim > maxElements {
-			return fail("dimensions %s are of too many elements", shapeString(i.dims))
-		}
-		n, t.Shape[len(i.dims)-1-j] = lo, int(dim)
+	t.Name = i.name
+	if !setShape(&t, i.dims) {
+		return fail("dimensions %s are of too many elements", shapeString(i.dims))
 	}
+	slices.Reverse(t.Shape)
 	if p.cols = 1; len(i.dims) > 0 {
 		p.cols = int(i.dims[0])
 	}
 	if p.cols%p.block != 0 {
 		return fail("has rows of %d elements, and %s packs %d together: the file is damaged", p.cols, ggmlName(i.dtype), p.block)
 	}
-	t.n = int(n)
-	size = int64(n) / int64(p.block) * int64(p.bytes) // n is below 2^59, bytes / block at most 4: no overflow
+	size = int64(t.n) / int64(p.block) * int64(p.bytes) // n is below 2^59, bytes / block at most 4: no overflow
 	switch {
 	case i.offset%align != 0:
 		return fail("begins at offset %d, which is not a multiple of the alignment %d: the file is damaged", i.offset, align)

@@ -7,12 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/bits"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode/utf8"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -103,8 +101,7 @@ func identify(prefix []byte) string {
 	return ""
 }
 
-// parser reads the JSON of a header or an index, token by token. The decoder refuses duplicate keys and what is not UTF-8; decoding into Go
-// values would also take keys in another case.
+// parser reads the JSON of a header or an index. The decoder refuses duplicate keys and what is not UTF-8.
 type parser struct {
 	file, what string
 	text       []byte
@@ -125,122 +122,66 @@ func (p *parser) fail(tensor, format string, args ...any) error {
 
 // broken makes an Error of one of the decoder.
 func (p *parser) broken(err error) error {
-	e := &Error{File: p.file, Offset: p.origin, Problem: p.what + " is not valid JSON: the file is damaged", Err: err}
+	e := &Error{File: p.file, Offset: p.origin}
 	var syntax *jsontext.SyntacticError
-	if errors.As(err, &syntax) {
-		e.Offset, e.Err = p.origin+syntax.ByteOffset, syntax.Err
+	var semantic *json.SemanticError
+	switch {
+	case errors.Is(err, jsontext.ErrDuplicateName) && errors.As(err, &syntax):
+		e.Offset += syntax.ByteOffset
+		e.Problem = fmt.Sprintf("%s has the key %s twice", p.what, quote(syntax.JSONPointer.LastToken()))
+	case errors.As(err, &syntax):
+		e.Offset += syntax.ByteOffset
+		e.Problem, e.Err = p.what+" is not valid JSON: the file is damaged", syntax.Err
+	case errors.As(err, &semantic):
+		e.Offset += semantic.ByteOffset
+		found := "a value"
+		if semantic.JSONValue != nil {
+			found = quote(string(semantic.JSONValue))
+		}
+		e.Problem = fmt.Sprintf("%s has %s at %s, where the format has another kind of value: the file is damaged", p.what,
+			found, quote(string(semantic.JSONPointer)))
+	default:
+		e.Problem, e.Err = p.what+" cannot be read", err
 	}
 	return e
 }
 
-// skip passes over a value of any kind.
-func (p *parser) skip() error {
-	if err := p.dec.SkipValue(); err != nil {
+// object reads the object that the text must be, and that nothing follows it. It calls member for each key; member
+// takes the value.
+func (p *parser) object(member func(key string) error) error {
+	if t, err := p.dec.ReadToken(); err != nil {
 		return p.broken(err)
-	}
-	return nil
-}
-
-// begin takes the start of an object or array.
-func (p *parser) begin(kind jsontext.Kind, tensor, what, name string) error {
-	t, err := p.dec.ReadToken()
-	if err != nil {
-		return p.broken(err)
-	}
-	if t.Kind() != kind {
-		return p.fail(tensor, "%s is not %s", what, name)
-	}
-	return nil
-}
-
-// whole reads the object that the text must be, and that nothing follows it.
-func (p *parser) whole(member func(key string) error) error {
-	if !utf8.Valid(p.text) {
-		bad := 0
-		for r, size := rune(0), 0; r != utf8.RuneError || size != 1; bad += size {
-			r, size = utf8.DecodeRune(p.text[bad:])
-		}
-		return &Error{File: p.file, Offset: p.origin + int64(bad) - 1, Problem: p.what + " is not UTF-8: the file is damaged"}
-	}
-	if err := p.object("", p.what, member); err != nil {
-		return err
-	}
-	if _, err := p.dec.ReadToken(); err != io.EOF {
-		if err == nil {
-			err = &jsontext.SyntacticError{ByteOffset: p.dec.InputOffset() - 1, Err: errors.New("another value follows")}
-		}
-		return p.broken(err)
-	}
-	return nil
-}
-
-// object calls member for each key of the object that comes next; member takes
-// the value. what names the object in messages.
-func (p *parser) object(tensor, what string, member func(key string) error) error {
-	if err := p.begin('{', tensor, what, "a JSON object"); err != nil {
-		return err
+	} else if t.Kind() != '{' {
+		return p.fail("", "%s is not a JSON object", p.what)
 	}
 	for {
 		t, err := p.dec.ReadToken()
-		var syntax *jsontext.SyntacticError
-		switch {
-		case errors.Is(err, jsontext.ErrDuplicateName) && errors.As(err, &syntax):
-			return p.fail(tensor, "%s has the key %s twice", what, quote(syntax.JSONPointer.LastToken()))
-		case err != nil:
+		if err != nil {
 			return p.broken(err)
-		case t.Kind() == '}':
-			return nil
+		}
+		if t.Kind() == '}' {
+			break
 		}
 		if err := member(t.String()); err != nil {
 			return err
 		}
 	}
+	_, err := p.dec.ReadToken()
+	switch {
+	case err == nil:
+		return p.fail("", "%s is not valid JSON: another value follows", p.what)
+	case err != io.EOF:
+		return p.broken(err)
+	}
+	return nil
 }
 
-// string reads a string; what names it in messages.
-func (p *parser) string(tensor, what string) (string, error) {
-	t, err := p.dec.ReadToken()
-	if err != nil {
-		return "", p.broken(err)
+// value reads a value into v.
+func (p *parser) value(v any) error {
+	if err := json.UnmarshalDecode(p.dec, v); err != nil {
+		return p.broken(err)
 	}
-	if t.Kind() != '"' {
-		return "", p.fail(tensor, "%s is not a string", what)
-	}
-	return t.String(), nil
-}
-
-// stringMap reads an object whose values are strings.
-func (p *parser) stringMap(what string) (map[string]string, error) {
-	m := make(map[string]string)
-	err := p.object("", what, func(key string) (err error) {
-		m[key], err = p.string("", fmt.Sprintf("the value of %s in %s", quote(key), what))
-		return err
-	})
-	return m, err
-}
-
-// counts reads an array of integers that are not negative.
-func (p *parser) counts(tensor, what string) ([]uint64, error) {
-	if err := p.begin('[', tensor, what, "an array"); err != nil {
-		return nil, err
-	}
-	list := []uint64{}
-	for {
-		t, err := p.dec.ReadToken()
-		switch {
-		case err != nil:
-			return nil, p.broken(err)
-		case t.Kind() == ']':
-			return list, nil
-		case t.Kind() != '0':
-			return nil, p.fail(tensor, "%s holds something that is not a number", what)
-		}
-		n, err := strconv.ParseUint(t.String(), 10, 63)
-		if err != nil {
-			return nil, p.fail(tensor, "%s holds %s, which is not an integer from 0 to 2^63-1", what, quote(t.String()))
-		}
-		list = append(list, n)
-	}
+	return nil
 }
 
 // header reads the header of a safetensors file, and checks that its tensors
@@ -249,10 +190,9 @@ func (p *parser) counts(tensor, what string) ([]uint64, error) {
 func (p *parser) header() ([]Tensor, map[string]string, error) {
 	var tensors []Tensor
 	metadata := map[string]string{}
-	err := p.whole(func(key string) (err error) {
+	err := p.object(func(key string) error {
 		if key == metadataKey {
-			metadata, err = p.stringMap(metadataKey)
-			return err
+			return p.value(&metadata)
 		}
 		t, err := p.tensor(key)
 		tensors = append(tensors, t)
@@ -267,70 +207,46 @@ func (p *parser) header() ([]Tensor, map[string]string, error) {
 	return tensors, metadata, p.coverage(tensors)
 }
 
+// description is what a header says of a tensor.
+type description struct {
+	DType   string   `json:"dtype"`
+	Shape   []uint64 `json:"shape"`
+	Offsets []uint64 `json:"data_offsets"`
+}
+
 // tensor reads the description of one tensor, and checks that its type, shape and
 // range agree and that the range lies in the data.
 func (p *parser) tensor(name string) (Tensor, error) {
-	var (
-		dtype          DType
-		shape, offsets []uint64
-	)
-	err := p.object(name, "its description", func(key string) (err error) {
-		switch key {
-		case "dtype":
-			text, err := p.string(name, key)
-			if err != nil {
-				return err
-			}
-			var ok bool
-			if dtype, ok = ParseDType(text); !ok {
-				return p.fail(name, "dtype %s is not known", quote(text))
-			}
-		case "shape":
-			shape, err = p.counts(name, "shape")
-		case "data_offsets":
-			offsets, err = p.counts(name, "data_offsets")
-		default:
-			err = p.skip()
-		}
-		return err
-	})
-	if err != nil {
+	var d description
+	if err := p.value(&d); err != nil {
 		return Tensor{}, err
 	}
+	dtype, known := ParseDType(d.DType)
 	switch {
-	case dtype == 0:
+	case d.DType == "":
 		return Tensor{}, p.fail(name, "dtype is missing")
-	case shape == nil:
+	case !known:
+		return Tensor{}, p.fail(name, "dtype %s is not known", quote(d.DType))
+	case d.Shape == nil:
 		return Tensor{}, p.fail(name, "shape is missing")
-	case offsets == nil:
-		return Tensor{}, p.fail(name, "data_offsets is missing")
-	case len(offsets) != 2:
-		return Tensor{}, p.fail(name, "data_offsets has %d numbers instead of 2", len(offsets))
+	case len(d.Offsets) != 2:
+		return Tensor{}, p.fail(name, "data_offsets has %d numbers instead of 2", len(d.Offsets))
+	case d.Offsets[0] > d.Offsets[1]:
+		return Tensor{}, p.fail(name, "data_offsets %v are reversed", d.Offsets)
+	case d.Offsets[1] > uint64(p.data):
+		return Tensor{}, p.fail(name, "data_offsets %v reach beyond the file, which has %d bytes of data: it is truncated, copy or download it again", d.Offsets, p.data)
 	}
-
-	t := Tensor{Name: name, DType: dtype, Shape: make([]int, len(shape))}
-	n := uint64(1)
-	for i, dim := range shape {
-		hi, lo := bits.Mul64(n, dim)
-		if hi != 0 || lo > maxElements || dim > maxElements {
-			return Tensor{}, p.fail(name, "shape %s has too many elements", shapeString(shape))
-		}
-		n, t.Shape[i] = lo, int(dim)
+	t := Tensor{Name: name, DType: dtype, begin: int64(d.Offsets[0])}
+	if !setShape(&t, d.Shape) {
+		return Tensor{}, p.fail(name, "shape %s has too many elements", shapeString(d.Shape))
 	}
-	t.n = int(n)
 	if t.n%8*dtype.Bits()%8 != 0 {
-		return Tensor{}, p.fail(name, "shape %s of %s does not fill whole bytes", shapeString(shape), dtype)
+		return Tensor{}, p.fail(name, "shape %s of %s does not fill whole bytes", shapeString(d.Shape), dtype)
 	}
-	begin, end := int64(offsets[0]), int64(offsets[1])
-	switch {
-	case begin > end:
-		return Tensor{}, p.fail(name, "data_offsets [%d, %d] are reversed", begin, end)
-	case end-begin != t.Bytes():
-		return Tensor{}, p.fail(name, "data_offsets [%d, %d] hold %d bytes, but shape %s of %s takes %d", begin, end, end-begin, shapeString(shape), dtype, t.Bytes())
-	case end > p.data:
-		return Tensor{}, p.fail(name, "data_offsets [%d, %d] reach beyond the file, which has %d bytes of data: it is truncated, copy or download it again", begin, end, p.data)
+	if size := int64(d.Offsets[1]) - t.begin; size != t.Bytes() {
+		return Tensor{}, p.fail(name, "data_offsets %v hold %d bytes, but shape %s of %s takes %d", d.Offsets, size,
+			shapeString(d.Shape), dtype, t.Bytes())
 	}
-	t.begin = begin
 	return t, nil
 }
 

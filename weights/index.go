@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // openShards opens the files that an index names, and checks that each tensor is
@@ -67,12 +69,11 @@ func parseIndex(file string, text []byte) (shardOf map[string]string, err error)
 		return nil, problem(file, "is empty: copy or download it again")
 	}
 	p := newParser(file, "the index", text, 0)
-	err = p.whole(func(key string) (err error) {
+	err = p.object(func(key string) error {
 		if key == "weight_map" {
-			shardOf, err = p.stringMap(key)
-			return err
+			return p.value(&shardOf)
 		}
-		return p.skip() // metadata: the total size, and whatever else a tool put there
+		return p.value(new(jsontext.Value)) // metadata: the total size, and whatever else a tool put there
 	})
 	if err != nil {
 		return nil, err

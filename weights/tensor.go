@@ -34,20 +34,30 @@ type ReadFunc func(dst []float32, off int) error
 // each time they are read. It returns an error if a dimension of shape is
 // negative, or if shape has more elements than an int can count.
 func NewTensor(name string, shape []int, read ReadFunc) (Tensor, error) {
-	t := Tensor{Name: name, DType: F32, Shape: slices.Clone(shape), read: read}
+	t := Tensor{Name: name, DType: F32, read: read}
+	if slices.ContainsFunc(shape, func(dim int) bool { return dim < 0 }) {
+		return Tensor{}, t.problem("shape %s has a negative dimension", shapeString(shape))
+	}
+	if !setShape(&t, shape) {
+		return Tensor{}, t.problem("shape %s has too many elements", shapeString(shape))
+	}
+	return t, nil
+}
+
+// setShape sets the shape of a tensor, whose dimensions are not negative, and the number of its elements. It is false
+// if these are more than maxElements.
+func setShape[T int | uint64](t *Tensor, shape []T) bool {
 	n := uint64(1)
-	for _, dim := range shape {
-		if dim < 0 {
-			return Tensor{}, t.problem("shape %s has a negative dimension", shapeString(shape))
-		}
+	t.Shape = make([]int, len(shape))
+	for i, dim := range shape {
 		hi, lo := bits.Mul64(n, uint64(dim))
-		if hi != 0 || lo > maxElements {
-			return Tensor{}, t.problem("shape %s has too many elements", shapeString(shape))
+		if hi != 0 || lo > maxElements || uint64(dim) > maxElements {
+			return false
 		}
-		n = lo
+		n, t.Shape[i] = lo, int(dim)
 	}
 	t.n = int(n)
-	return t, nil
+	return true
 }
 
 // maxElements bounds the elements of a tensor so that their bytes, in any type,

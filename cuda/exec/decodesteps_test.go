@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"gpt2scope/cuda"
 	"gpt2scope/gpt2"

@@ -12,7 +12,6 @@ import (
 
 	"gpt2scope/gpt2/tokenizer"
 	"gpt2scope/internal/ggufwrite"
-	"gpt2scope/weights"
 )
 
 // ggufParam is a parameter's name in a GGUF file, and whether the file has the transpose.
@@ -259,11 +258,11 @@ func FuzzGGUF(f *testing.F) {
 	}
 	f.Add(data)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		file, err := weights.GGUFFromBytes("file", data)
-		if err != nil {
-			return
+		path := filepath.Join(t.TempDir(), "file.gguf")
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
 		}
-		m, err := newGGUF("file", file)
+		m, err := OpenGGUF(path)
 		if (m == nil) == (err == nil) {
 			t.Fatalf("%v, %v", m, err)
 		}
@@ -273,6 +272,7 @@ func FuzzGGUF(f *testing.F) {
 			}
 			return
 		}
+		defer m.Close()
 		for _, p := range m.Config.Params() {
 			x, err := m.Tensor(p.Name)
 			if err != nil || !slices.Equal(x.Shape, p.Shape) {

@@ -87,7 +87,7 @@ func Random(name string) (*Model, error) {
 		}
 		generated = append(generated, t)
 	}
-	checkpoint, err := weights.Generated(nil, generated...)
+	checkpoint, err := weights.Generated(generated...)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

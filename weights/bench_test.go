@@ -43,9 +43,6 @@ func BenchmarkRead(b *testing.B) {
 		}
 		dst := make([]float32, 384*6*384)
 		for how, open := range openers {
-			if how == "in order" {
-				continue // as FromBytes
-			}
 			b.Run(fmt.Sprintf("%v/%s/warm", dtype, how), func(b *testing.B) {
 				c, err := open(path)
 				if err != nil {
@@ -84,11 +81,7 @@ func BenchmarkRead(b *testing.B) {
 func BenchmarkOpen(b *testing.B) {
 	var tensors []Tensor
 	for i := range 580 {
-		x, err := FromFloat32(fmt.Sprintf("transformer.h.%d.attn.c_attn.weight", i), []int{1, 1}, []float32{1})
-		if err != nil {
-			b.Fatal(err)
-		}
-		tensors = append(tensors, x)
+		tensors = append(tensors, tensorOf(b, fmt.Sprintf("transformer.h.%d.attn.c_attn.weight", i), []int{1, 1}, []float32{1}))
 	}
 	path := filepath.Join(b.TempDir(), SingleFile)
 	if err := Write(b.Context(), path, tensors, WriteOptions{}); err != nil {
@@ -106,10 +99,7 @@ func BenchmarkOpen(b *testing.B) {
 
 // BenchmarkEncode converts what Write writes; MB/s counts bytes of the file.
 func BenchmarkEncode(b *testing.B) {
-	x, err := FromFloat32("x", []int{1 << 20}, make([]float32, 1<<20))
-	if err != nil {
-		b.Fatal(err)
-	}
+	x := tensorOf(b, "x", []int{1 << 20}, make([]float32, 1<<20))
 	for _, dtype := range []DType{F32, F16, BF16} {
 		b.Run(dtype.String(), func(b *testing.B) {
 			plan, err := planWrite([]Tensor{x}, WriteOptions{DType: dtype})
@@ -149,7 +139,7 @@ func BenchmarkHeader(b *testing.B) {
 	file := safetensorsFile("{"+header.String()[1:]+"}", make([]byte, at))
 	b.SetBytes(int64(header.Len()))
 	for b.Loop() {
-		c, err := FromBytes("file", file)
+		c, err := fromBytes("file", file)
 		if err != nil {
 			b.Fatal(err)
 		}

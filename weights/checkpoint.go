@@ -46,22 +46,12 @@ func Open(dir string) (*Checkpoint, error) {
 	case !info.IsDir():
 		return nil, problem(dir, "is a file: give the directory that holds %s", SingleFile)
 	}
-	return open(directory{
-		path: func(name string) string { return filepath.Join(dir, name) },
-		open: func(name string) (*storage, error) { return openFile(filepath.Join(dir, name)) },
-		list: func() ([]fs.DirEntry, error) { return os.ReadDir(dir) },
-	})
+	return open(directory{os.DirFS(dir), dir})
 }
 
-// OpenFS is Open for the root directory of a file system. Files of an [embed.FS],
-// and others that implement [io.ReaderAt], are not copied as a whole; others are.
-func OpenFS(fsys fs.FS) (*Checkpoint, error) {
-	return open(directory{
-		path: func(name string) string { return name },
-		open: func(name string) (*storage, error) { return openFS(fsys, name) },
-		list: func() ([]fs.DirEntry, error) { return fs.ReadDir(fsys, ".") },
-	})
-}
+// OpenFS is Open for the root directory of a file system whose files implement [io.ReaderAt], as those of an [embed.FS]
+// do.
+func OpenFS(fsys fs.FS) (*Checkpoint, error) { return open(directory{fsys, ""}) }
 
 // OpenFile opens one safetensors file as a checkpoint. It checks the header
 // completely but reads no elements. The caller must call Close.
@@ -73,17 +63,10 @@ func OpenFile(path string) (*Checkpoint, error) {
 	return fromFiles(file)
 }
 
-// FromBytes makes a checkpoint of the contents of a safetensors file, which the
-// checkpoint refers to and does not copy. The name is for messages.
-func FromBytes(name string, data []byte) (*Checkpoint, error) {
-	return fromFiles(inMemory(name, data))
-}
-
 // Generated makes a checkpoint of tensors from other sources, such as NewTensor.
-// It returns an error if two have the same name. Metadata may be nil.
-func Generated(metadata map[string]string, tensors ...Tensor) (*Checkpoint, error) {
+// It returns an error if two have the same name.
+func Generated(tensors ...Tensor) (*Checkpoint, error) {
 	c := &Checkpoint{Metadata: map[string]string{}, tensors: make(map[string]Tensor, len(tensors))}
-	maps.Copy(c.Metadata, metadata)
 	for _, t := range tensors {
 		if read := t.read; read != nil {
 			t.read = func(dst []float32, off int) error {
@@ -196,10 +179,13 @@ func fromFiles(files ...*storage) (_ *Checkpoint, err error) {
 
 // directory is the place of a checkpoint's files.
 type directory struct {
-	path func(name string) string // for messages
-	open func(name string) (*storage, error)
-	list func() ([]fs.DirEntry, error)
+	fs.FS
+	path string // before the names of files in messages
 }
+
+func (d directory) display(name string) string { return filepath.Join(d.path, name) }
+
+func (d directory) open(name string) (*storage, error) { return openFS(d.FS, name, d.display(name)) }
 
 func open(d directory) (*Checkpoint, error) {
 	file, err := d.open(SingleFile)
@@ -223,15 +209,15 @@ func open(d directory) (*Checkpoint, error) {
 // noCheckpoint is the error for a directory without either file. It names what
 // the directory has instead.
 func noCheckpoint(d directory) error {
-	e := problem(d.path(""), "holds neither %s nor %s", SingleFile, IndexFile).because(fs.ErrNotExist)
-	entries, err := d.list()
+	e := problem(d.path, "holds neither %s nor %s", SingleFile, IndexFile).because(fs.ErrNotExist)
+	entries, err := fs.ReadDir(d.FS, ".")
 	if err != nil {
 		return e
 	}
 	for _, entry := range entries {
 		name := entry.Name()
 		if name == SingleFile || name == IndexFile {
-			return problem(d.path(name), "is a link to a file that does not exist: copy or download it again").because(fs.ErrNotExist)
+			return problem(d.display(name), "is a link to a file that does not exist: copy or download it again").because(fs.ErrNotExist)
 		}
 		switch strings.ToLower(filepath.Ext(name)) {
 		case ".safetensors":

@@ -40,9 +40,8 @@
 //
 // # Reading
 //
-// [Open] reads a directory, [OpenFile] one file, [OpenFS] any file system (an
-// [embed.FS], say) and [FromBytes] bytes in memory. None of them reads the
-// tensors. [Tensor.ReadFloat32] and [Tensor.ReadBytes] copy a
+// [Open] reads a directory, [OpenFile] one file, and [OpenFS] any file system (an
+// [embed.FS], say). None of them reads the tensors. [Tensor.ReadFloat32] and [Tensor.ReadBytes] copy a
 // range of elements into the caller's memory and convert it on the way, so a
 // model that is converted while it is loaded is in memory once, not twice. If the
 // file shrank or was overwritten since it was opened, or if its disk fails, they
@@ -69,7 +68,7 @@
 // [WriteFile] is the atomic replacement of a file that it is built on: the old
 // file stays until the new one is complete and on disk. [Folder] does the same for
 // a directory, and [CheckOutput] keeps a program from writing over what it reads,
-// under whatever name. [NPYWriter] writes
+// under whatever name. [WriteNPY] writes
 // activations in NumPy's format.
 //
 // # Errors

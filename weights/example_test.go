@@ -3,7 +3,6 @@ package weights_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"log"
 	"math/rand/v2"
 	"os"
@@ -38,14 +37,6 @@ func ExampleOpen() {
 	// ln_f.weight BF16 [4] 8 bytes
 	// wte.weight F32 [3 2] 24 bytes
 	// [0 1 2 3]
-}
-
-// What a checkpoint in the wrong format is answered with.
-func ExampleFromBytes_wrongFormat() {
-	_, err := weights.FromBytes("model.safetensors", []byte("PK\x03\x04\x14\x00\x00\x08\x08\x00archive/data.pkl"))
-	fmt.Println(err)
-	// Output:
-	// model.safetensors: is not a safetensors file but looks like a zip archive, as torch.save writes: convert it, for example by loading it with transformers and calling save_pretrained
 }
 
 // Random weights that exist only while they are read, written as bfloat16.
@@ -85,38 +76,4 @@ func ExampleWrite() {
 	fmt.Println(t.DType, t.Shape, c.Metadata)
 	// Output:
 	// BF16 [257 384] map[format:pt]
-}
-
-// Activations for numpy.load, written piece by piece, as a whole or not at all.
-func ExampleNewNPYWriter() {
-	dir, err := os.MkdirTemp("", "example")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-
-	path := filepath.Join(dir, "x.npy")
-	err = weights.WriteFile(context.Background(), path, func(w io.Writer) error {
-		a, err := weights.NewNPYWriter(w, []int{2, 3}) // (T, C)
-		if err != nil {
-			return err
-		}
-		for t := range 2 {
-			row := []float32{float32(t), 0.5, -1}
-			if err := a.Write(row); err != nil {
-				return err
-			}
-		}
-		return a.Close()
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(info.Size(), "bytes")
-	// Output:
-	// 152 bytes
 }

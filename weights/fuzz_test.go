@@ -46,7 +46,7 @@ func FuzzSafetensors(f *testing.F) {
 		for _, n := range []uint64{n, uint64(len(header))} {
 			file := binary.LittleEndian.AppendUint64(nil, n)
 			file = append(append(file, header...), data...)
-			c, err := FromBytes("file", file)
+			c, err := fromBytes("file", file)
 			checkAnswer(t, c, err)
 			if err != nil {
 				continue
@@ -91,7 +91,7 @@ func checkAgain(t *testing.T, c *Checkpoint) {
 	if err := plan.write(&b); err != nil || int64(b.Len()) != plan.size {
 		t.Fatalf("wrote %d of %d: %v", b.Len(), plan.size, err)
 	}
-	again, err := FromBytes("again", b.Bytes())
+	again, err := fromBytes("again", b.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}

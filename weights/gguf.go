@@ -104,10 +104,6 @@ func OpenGGUF(path string) (*GGUF, error) {
 	return readGGUF(s)
 }
 
-// GGUFFromBytes is OpenGGUF for the contents of a file, which are referred to and not copied. The
-// name is for messages.
-func GGUFFromBytes(name string, data []byte) (*GGUF, error) { return readGGUF(inMemory(name, data)) }
-
 // Type returns the type in which the file stores a tensor, such as "Q8_0"; "" if it has no such
 // tensor.
 func (g *GGUF) Type(tensor string) string { return g.types[tensor] }
@@ -537,7 +533,7 @@ func (p *packed) scratch(n int) ([]byte, []float32) {
 func (p *packed) row(dst []float32, off int, scratch []byte, wide []float32) error {
 	first, end := off/p.block, (off+len(dst)+p.block-1)/p.block
 	src := scratch[:(end-first)*p.bytes]
-	if err := p.file.at(src, p.begin+int64(first)*int64(p.bytes)); err != nil {
+	if err := p.file.readAt(src, p.begin+int64(first)*int64(p.bytes)); err != nil {
 		return err
 	}
 	if p.block == 1 {

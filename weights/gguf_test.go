@@ -56,7 +56,7 @@ func TestGGUFScalars(t *testing.T) {
 	} {
 		f := &ggufwrite.File{}
 		f.Value("key", v)
-		g, err := GGUFFromBytes("file", f.Bytes())
+		g, err := ggufOf(f.Bytes())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,6 +64,15 @@ func TestGGUFScalars(t *testing.T) {
 			t.Errorf("%T %v is read as %T %v", v, v, got, got)
 		}
 	}
+}
+
+// ggufOf opens the bytes of a GGUF file.
+func ggufOf(data []byte) (*GGUF, error) {
+	s, err := inMemory("file", data)
+	if err != nil {
+		return nil, err
+	}
+	return readGGUF(s)
 }
 
 // decoded widens what a file stores by the formulas of the types.
@@ -245,7 +254,7 @@ func TestGGUFErrors(t *testing.T) {
 			f.Tensor("a", ggufwrite.F32, []int{1}, numbers(1))
 		}), []string{`"a"`}},
 	} {
-		g, err := GGUFFromBytes("file", c.file)
+		g, err := ggufOf(c.file)
 		if err == nil {
 			g.Close()
 			t.Errorf("%s: no error", name)
@@ -259,7 +268,7 @@ func TestGGUFErrors(t *testing.T) {
 	}
 	// Wherever a file ends, an error says so.
 	for n := range len(whole) - 1 {
-		if _, err := GGUFFromBytes("file", whole[:n]); err == nil {
+		if _, err := ggufOf(whole[:n]); err == nil {
 			t.Fatalf("%d of %d bytes are no error", n, len(whole))
 		}
 	}
@@ -276,7 +285,7 @@ func FuzzGGUF(f *testing.F) {
 	nested.Tensor("w", ggufwrite.Q8_0, []int{2, 32}, numbers(64))
 	f.Add(nested.Bytes())
 	f.Fuzz(func(t *testing.T, data []byte) {
-		g, err := GGUFFromBytes("file", data)
+		g, err := ggufOf(data)
 		if (g == nil) == (err == nil) {
 			t.Fatalf("%v, %v", g, err)
 		}

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -84,32 +83,13 @@ const bfloat16Inf, halfInf = 0x7f80, 0x7c00
 // openers opens a file in every way there is.
 var openers = map[string]func(path string) (*Checkpoint, error){
 	"OpenFile": OpenFile,
-	"FromBytes": func(path string) (*Checkpoint, error) {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return nil, err
-		}
-		return FromBytes(path, data)
-	},
-	"in order": func(path string) (*Checkpoint, error) {
-		s, err := openFS(inOrder{os.DirFS(filepath.Dir(path))}, filepath.Base(path))
+	"OpenFS": func(path string) (*Checkpoint, error) {
+		s, err := openFS(os.DirFS(filepath.Dir(path)), filepath.Base(path), path)
 		if err != nil {
 			return nil, err
 		}
 		return fromFiles(s)
 	},
-}
-
-// inOrder has the files of another file system without ReadAt, as a compressed
-// archive has them.
-type inOrder struct{ fs.FS }
-
-func (i inOrder) Open(name string) (fs.File, error) {
-	f, err := i.FS.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	return struct{ fs.File }{f}, nil
 }
 
 // TestGolden reads the files that the safetensors library wrote, and compares

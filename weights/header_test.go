@@ -9,12 +9,40 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 )
 
 // safetensorsFile assembles a file from its header and data.
 func safetensorsFile(header string, data []byte) []byte {
 	file := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
 	return append(append(file, header...), data...)
+}
+
+// inMemory opens bytes as a file.
+func inMemory(name string, data []byte) (*storage, error) {
+	return openFS(fstest.MapFS{"file": {Data: data}}, "file", name)
+}
+
+// fromBytes makes a checkpoint of the bytes of a safetensors file.
+func fromBytes(name string, data []byte) (*Checkpoint, error) {
+	s, err := inMemory(name, data)
+	if err != nil {
+		return nil, err
+	}
+	return fromFiles(s)
+}
+
+// tensorOf makes a tensor of elements in memory.
+func tensorOf(t testing.TB, name string, shape []int, data []float32) Tensor {
+	t.Helper()
+	x, err := NewTensor(name, shape, func(dst []float32, off int) error {
+		copy(dst, data[off:])
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
 }
 
 // checkError fails unless err says all of the given words, in one line.
@@ -165,7 +193,7 @@ func TestGoodFile(t *testing.T) {
 		"odd names":       {`{"":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"\ud83d\ude00 ":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}`, 2, 2},
 		"packed":          {`{"a":{"dtype":"F4","shape":[2,3],"data_offsets":[0,3]},"b":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[3,6]}}`, 6, 2},
 	} {
-		c, err := FromBytes(name, safetensorsFile(test.header, make([]byte, test.data)))
+		c, err := fromBytes(name, safetensorsFile(test.header, make([]byte, test.data)))
 		if err != nil {
 			t.Error(err)
 			continue

@@ -34,7 +34,7 @@ func openShards(d directory, index *storage) (*Checkpoint, error) {
 				file.close()
 			}
 			if errors.Is(err, fs.ErrNotExist) {
-				return nil, problem(d.path(shard), "no such file, but %s names it: the checkpoint is incomplete, copy or download this shard too", IndexFile).because(fs.ErrNotExist)
+				return nil, problem(d.display(shard), "no such file, but %s names it: the checkpoint is incomplete, copy or download this shard too", IndexFile).because(fs.ErrNotExist)
 			}
 			return nil, err
 		}
@@ -47,7 +47,7 @@ func openShards(d directory, index *storage) (*Checkpoint, error) {
 	for _, name := range slices.Sorted(maps.Keys(shardOf)) {
 		wrong := problem(index.name, "")
 		wrong.Tensor = name
-		said, t := d.path(shardOf[name]), c.tensors[name]
+		said, t := d.display(shardOf[name]), c.tensors[name]
 		switch {
 		case t.file == nil:
 			wrong.Problem = "expected in " + said + ", found in no shard: index and shards do not belong together"

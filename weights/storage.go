@@ -5,22 +5,20 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"gpt2scope/internal/humanize"
 )
 
-// storage is one opened file of a checkpoint, and the only place where its bytes
-// are touched. It is in memory (data) or read at offsets (reader).
+// storage is one opened file of a checkpoint, and the only place where its bytes are touched. They are read at offsets.
 type storage struct {
-	name   string // for messages
-	size   int64
-	data   []byte      // the whole file, if it is in memory
-	reader io.ReaderAt // if data is nil
-	file   fs.File     // if there is one; open as long as the storage is
-	mtime  time.Time   // of file, when it was opened
+	name  string // for messages
+	size  int64
+	file  fs.File     // open as long as the storage is
+	at    io.ReaderAt // the file
+	mtime time.Time   // of the file, when it was opened
 
 	mu     sync.RWMutex // held for reading while bytes are touched: Close waits
 	closed bool
@@ -28,69 +26,34 @@ type storage struct {
 
 // openFile opens the file at path.
 func openFile(path string) (*storage, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // else a pipe, which is refused below, waits for its writer
-	if err != nil {
-		return nil, pathProblem(path, err)
-	}
-	return newStorage(path, f)
+	return openFS(os.DirFS(filepath.Dir(path)), filepath.Base(path), path)
 }
 
-// openFS opens the file called name in fsys.
-func openFS(fsys fs.FS, name string) (*storage, error) {
+// openFS opens a file of fsys. display is its name in messages.
+func openFS(fsys fs.FS, name, display string) (*storage, error) {
+	info, err := fs.Stat(fsys, name) // before it is opened: a pipe would wait for its writer
+	switch {
+	case err != nil:
+		return nil, pathProblem(display, err)
+	case info.IsDir():
+		return nil, problem(display, "is a directory; a file is needed")
+	case !info.Mode().IsRegular():
+		return nil, problem(display, "is not a regular file")
+	}
 	f, err := fsys.Open(name)
 	if err != nil {
-		return nil, pathProblem(name, err)
+		return nil, pathProblem(display, err)
 	}
-	return newStorage(name, f)
-}
-
-// newStorage makes a storage of a file just opened. On an error it closes the file.
-func newStorage(name string, f fs.File) (*storage, error) {
-	s := &storage{name: name, file: f}
-	if err := s.stat(); err != nil {
+	at, ok := f.(io.ReaderAt)
+	if !ok {
 		f.Close()
-		return nil, err
+		return nil, problem(display, "is in a file system whose files cannot be read at offsets")
 	}
-	if r, ok := f.(io.ReaderAt); ok {
-		s.reader = r
-		return s, nil
+	if info, err = f.Stat(); err != nil {
+		f.Close()
+		return nil, pathProblem(display, err)
 	}
-	// A compressed archive, perhaps.
-	defer f.Close()
-	data, err := io.ReadAll(f)
-	if err != nil {
-		return nil, pathProblem(name, err)
-	}
-	return inMemory(name, data), nil
-}
-
-// inMemory makes a storage of bytes that the caller keeps unchanged.
-func inMemory(name string, data []byte) *storage {
-	if data == nil {
-		data = []byte{}
-	}
-	return &storage{name: name, size: int64(len(data)), data: data}
-}
-
-// stat notes the size and time of a file just opened.
-func (s *storage) stat() error {
-	info, err := s.file.Stat()
-	if err != nil {
-		return pathProblem(s.name, err)
-	}
-	if !info.Mode().IsRegular() {
-		return notRegular(s.name, info)
-	}
-	s.size, s.mtime = info.Size(), info.ModTime()
-	return nil
-}
-
-// notRegular is the error for a directory or a device in a file's place.
-func notRegular(name string, info fs.FileInfo) error {
-	if info.IsDir() {
-		return problem(name, "is a directory; a file is needed")
-	}
-	return problem(name, "is not a regular file")
+	return &storage{name: display, size: info.Size(), file: f, at: at, mtime: info.ModTime()}, nil
 }
 
 // pathProblem makes an Error of an error that the system returned for name.
@@ -115,33 +78,26 @@ const pieceBytes = 64 << 10
 // only. The range lies in the file as it was when it was opened; if the file has
 // changed since, view returns an error, and use may have seen anything.
 func (s *storage) view(off, n int64, unit int, use func(piece []byte)) error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.closed {
-		return closedProblem(s.name)
-	}
-	if s.data != nil {
-		use(s.data[off : off+n])
-		return nil
-	}
-	buf := make([]byte, min(n, int64(pieceBytes/unit*unit)))
-	for n > 0 {
-		b := buf[:min(n, int64(len(buf)))]
-		if err := s.readAt(b, off); err != nil {
-			return err
+	return s.hold(func() error {
+		buf := make([]byte, min(n, int64(pieceBytes/unit*unit)))
+		for n > 0 {
+			b := buf[:min(n, int64(len(buf)))]
+			if err := s.readAt(b, off); err != nil {
+				return err
+			}
+			use(b)
+			off, n = off+int64(len(b)), n-int64(len(b))
 		}
-		use(b)
-		off, n = off+int64(len(b)), n-int64(len(b))
-	}
-	return s.changed()
+		return nil
+	})
 }
 
 // read fills dst with the bytes from off on. The range, and errors, are as view's.
 func (s *storage) read(dst []byte, off int64) error {
-	return s.hold(func() error { return s.at(dst, off) })
+	return s.hold(func() error { return s.readAt(dst, off) })
 }
 
-// hold calls f, which reads with at, while the file stays open. Errors are as view's.
+// hold calls f, which reads with readAt, while the file stays open. Errors are as view's.
 func (s *storage) hold(f func() error) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -154,18 +110,9 @@ func (s *storage) hold(f func() error) error {
 	return s.changed()
 }
 
-// at fills dst with the bytes from off on, of a file that is held.
-func (s *storage) at(dst []byte, off int64) error {
-	if s.data != nil {
-		copy(dst, s.data[off:])
-		return nil
-	}
-	return s.readAt(dst, off)
-}
-
-// readAt reads the bytes from off on with the reader.
+// readAt fills dst with the bytes from off on, of a file that is held.
 func (s *storage) readAt(dst []byte, off int64) error {
-	got, err := s.reader.ReadAt(dst, off)
+	got, err := s.at.ReadAt(dst, off)
 	if got == len(dst) {
 		return nil
 	}
@@ -177,9 +124,6 @@ func (s *storage) readAt(dst []byte, off int64) error {
 
 // changed returns an error if the file is no longer what was opened.
 func (s *storage) changed() error {
-	if s.file == nil {
-		return nil
-	}
 	info, err := s.file.Stat()
 	switch {
 	case err != nil:
@@ -200,10 +144,6 @@ func (s *storage) close() error {
 		return nil
 	}
 	s.closed = true
-	s.data, s.reader = nil, nil
-	if s.file == nil {
-		return nil
-	}
 	return s.file.Close()
 }
 

@@ -221,7 +221,6 @@ func TestFileDescriptors(t *testing.T) {
 			func() (*Checkpoint, error) { return Open("testdata/golden/sharded") },
 			func() (*Checkpoint, error) { return OpenFS(os.DirFS("testdata/golden/sharded")) },
 			func() (*Checkpoint, error) { return OpenFile(bad) },
-			func() (*Checkpoint, error) { return openers["in order"](bad) },
 		} {
 			if c, err := open(); err == nil {
 				c.Close()

@@ -64,23 +64,6 @@ func setShape[T int | uint64](t *Tensor, shape []T) bool {
 // can be counted in an int64, and they in an int.
 const maxElements = min(1<<59, uint64(^uint(0)>>1))
 
-// FromFloat32 returns a tensor of type F32 over elements in memory, which are not
-// copied. It returns an error if data does not have the shape's number of
-// elements.
-func FromFloat32(name string, shape []int, data []float32) (Tensor, error) {
-	t, err := NewTensor(name, shape, func(dst []float32, off int) error {
-		copy(dst, data[off:])
-		return nil
-	})
-	if err == nil && t.n != len(data) {
-		err = t.problem("shape %s has %d elements, but %d are given", shapeString(shape), t.n, len(data))
-	}
-	if err != nil {
-		return Tensor{}, err
-	}
-	return t, nil
-}
-
 // Elements returns the number of elements: the product of the shape.
 func (t Tensor) Elements() int { return t.n }
 
@@ -191,7 +174,7 @@ func (t Tensor) view(off, n, size int, use func(piece []byte)) error {
 // checkRange returns an error unless [off, off+n) lies in [0, all).
 func (t Tensor) checkRange(off, n, all int64) error {
 	if t.file == nil && t.read == nil {
-		return t.problem("it has no elements to read: tensors are made by opening a checkpoint, NewTensor or FromFloat32")
+		return t.problem("it has no elements to read: tensors are made by opening a checkpoint, or by NewTensor")
 	}
 	if off < 0 || off > all || n > all-off {
 		return t.problem("cannot read %d from offset %d of %d", n, off, all)

@@ -12,10 +12,7 @@ func TestReadParallel(t *testing.T) {
 	for i := range values {
 		values[i] = float32(i)
 	}
-	tensor, err := FromFloat32("x", []int{len(values)}, values)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tensor := tensorOf(t, "x", []int{len(values)}, values)
 	want := make([]byte, tensor.Bytes()-8)
 	if err := tensor.ReadBytes(want, 4); err != nil {
 		t.Fatal(err)

@@ -201,12 +201,9 @@ func TestWriteOverflow(t *testing.T) {
 	for dtype, big := range map[DType]float32{F16: -65520, BF16: math.MaxFloat32} {
 		data := make([]float32, 300_000)
 		data[299_999] = float32(math.Inf(1)) // infinite before is infinite after
-		x, err := FromFloat32("x", []int{len(data)}, data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		x := tensorOf(t, "x", []int{len(data)}, data)
 		data[280_000] = big
-		err = Write(t.Context(), path, []Tensor{x}, WriteOptions{DType: dtype})
+		err := Write(t.Context(), path, []Tensor{x}, WriteOptions{DType: dtype})
 		checkError(t, err, `tensor "x"`, "element 280000", dtype.String()+" cannot hold")
 		checkOnly(t, path, "old")
 		data[280_000] = math.Nextafter32(big, 0)
@@ -221,13 +218,7 @@ func TestWriteOverflow(t *testing.T) {
 }
 
 func TestWriteRefuses(t *testing.T) {
-	tensor := func(name string) Tensor {
-		x, err := FromFloat32(name, nil, []float32{1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return x
-	}
+	tensor := func(name string) Tensor { return tensorOf(t, name, nil, []float32{1}) }
 	dir := t.TempDir()
 	for _, test := range []struct {
 		tensors  []Tensor
@@ -417,18 +408,7 @@ func TestNPY(t *testing.T) {
 			data[i] = float32(rng.NormFloat64())
 		}
 		var b bytes.Buffer
-		a, err := NewNPYWriter(&b, shape)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for rest := data; len(rest) > 0; { // in uneven pieces
-			k := 1 + rng.IntN(len(rest))
-			if err := a.Write(rest[:k]); err != nil {
-				t.Fatal(err)
-			}
-			rest = rest[k:]
-		}
-		if err := a.Close(); err != nil {
+		if err := WriteNPY(&b, shape, data); err != nil {
 			t.Fatal(err)
 		}
 		file := b.Bytes()
@@ -453,28 +433,11 @@ func TestNPY(t *testing.T) {
 
 func TestNPYErrors(t *testing.T) {
 	for _, shape := range [][]int{{-1}, {3, -1}, {math.MaxInt, 2}, make([]int, 30000)} {
-		_, err := NewNPYWriter(io.Discard, shape)
-		checkError(t, err, "cannot be written")
+		checkError(t, WriteNPY(io.Discard, shape, nil), "cannot be written")
 	}
-	a, err := NewNPYWriter(io.Discard, []int{2, 3})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Write(make([]float32, 4)); err != nil {
-		t.Fatal(err)
-	}
-	checkError(t, a.Close(), "2 elements missing")
-
-	if a, err = NewNPYWriter(io.Discard, []int{2, 3}); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 { // the first error sticks
-		checkError(t, a.Write(make([]float32, 8)), "2 elements more")
-		checkError(t, a.Close(), "2 elements more")
-	}
-
+	checkError(t, WriteNPY(io.Discard, []int{2, 3}, make([]float32, 4)), "6 elements", "4 are given")
 	boom := errors.New("boom")
-	if _, err := NewNPYWriter(failingWriter{boom}, nil); !errors.Is(err, boom) {
+	if err := WriteNPY(failingWriter{boom}, []int{0}, nil); !errors.Is(err, boom) {
 		t.Error(err)
 	}
 }

@@ -91,14 +91,7 @@ func (d *dumpFlags) run(ctx context.Context, m *cli.ModelFlags, stdin io.Reader,
 		return err
 	}
 	err = cli.WriteFile(ctx, d.out, func(w io.Writer) error {
-		array, err := weights.NewNPYWriter(w, []int{shape.Rows, shape.Width})
-		if err != nil {
-			return err
-		}
-		if err := array.Write(data); err != nil {
-			return err
-		}
-		return array.Close()
+		return weights.WriteNPY(w, []int{shape.Rows, shape.Width}, data)
 	})
 	if err == nil && !m.Quiet {
 		name := d.out

@@ -53,7 +53,7 @@ func New(o Options) (*Backend, error) {
 	}
 	b := &Backend{dtype: float32Type, models: map[*gpt2.Model]*packedModel{}}
 	switch o.DType {
-	case 0, weights.F32:
+	case "", weights.F32:
 	case weights.BF16:
 		b.dtype = bfloat16Type
 	default:

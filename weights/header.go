@@ -202,14 +202,14 @@ func (p *parser) header() ([]Tensor, map[string]string, error) {
 		return nil, nil, err
 	}
 	slices.SortFunc(tensors, func(a, b Tensor) int {
-		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.Bytes(), b.Bytes()), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.n, b.n), cmp.Compare(a.Name, b.Name))
 	})
 	return tensors, metadata, p.coverage(tensors)
 }
 
 // description is what a header says of a tensor.
 type description struct {
-	DType   string   `json:"dtype"`
+	DType   DType    `json:"dtype"`
 	Shape   []uint64 `json:"shape"`
 	Offsets []uint64 `json:"data_offsets"`
 }
@@ -221,12 +221,11 @@ func (p *parser) tensor(name string) (Tensor, error) {
 	if err := p.value(&d); err != nil {
 		return Tensor{}, err
 	}
-	dtype, known := ParseDType(d.DType)
 	switch {
 	case d.DType == "":
 		return Tensor{}, p.fail(name, "dtype is missing")
-	case !known:
-		return Tensor{}, p.fail(name, "dtype %s is not known", quote(d.DType))
+	case d.DType.Bits() == 0:
+		return Tensor{}, p.fail(name, "dtype %s is not known", quote(string(d.DType)))
 	case d.Shape == nil:
 		return Tensor{}, p.fail(name, "shape is missing")
 	case len(d.Offsets) != 2:
@@ -236,16 +235,16 @@ func (p *parser) tensor(name string) (Tensor, error) {
 	case d.Offsets[1] > uint64(p.data):
 		return Tensor{}, p.fail(name, "data_offsets %v reach beyond the file, which has %d bytes of data: it is truncated, copy or download it again", d.Offsets, p.data)
 	}
-	t := Tensor{Name: name, DType: dtype, begin: int64(d.Offsets[0])}
+	t := Tensor{Name: name, DType: d.DType, begin: int64(d.Offsets[0])}
 	if !setShape(&t, d.Shape) {
 		return Tensor{}, p.fail(name, "shape %s has too many elements", shapeString(d.Shape))
 	}
-	if t.n%8*dtype.Bits()%8 != 0 {
-		return Tensor{}, p.fail(name, "shape %s of %s does not fill whole bytes", shapeString(d.Shape), dtype)
+	if t.n%8*t.DType.Bits()%8 != 0 {
+		return Tensor{}, p.fail(name, "shape %s of %s does not fill whole bytes", shapeString(d.Shape), t.DType)
 	}
 	if size := int64(d.Offsets[1]) - t.begin; size != t.Bytes() {
 		return Tensor{}, p.fail(name, "data_offsets %v hold %d bytes, but shape %s of %s takes %d", d.Offsets, size,
-			shapeString(d.Shape), dtype, t.Bytes())
+			shapeString(d.Shape), t.DType, t.Bytes())
 	}
 	return t, nil
 }

@@ -54,11 +54,11 @@ type writePlan struct {
 }
 
 func planWrite(tensors []Tensor, options WriteOptions) (*writePlan, error) {
-	if options.DType != 0 && !options.DType.IsFloat() {
+	if options.DType != "" && !options.DType.IsFloat() {
 		return nil, problem("", "cannot convert tensors to %s, only to F32, F16 or BF16", options.DType)
 	}
 	stored := func(t Tensor) DType {
-		if options.DType == 0 || t.DType.isInteger() {
+		if options.DType == "" || dtypes[t.DType].exact {
 			return t.DType
 		}
 		return options.DType

@@ -106,7 +106,7 @@ func New(o Options) (*Backend, error) {
 func NewOn(lib *cuda.Library, o Options) (*Backend, error) {
 	b := &Backend{lib: lib, options: o, tool: nvtx.Tool(), models: map[*gpt2.Model]*uploaded{}}
 	switch o.DType {
-	case 0, weights.BF16:
+	case "", weights.BF16:
 		b.dtype = cuda.BF16
 	case weights.F32:
 		b.dtype = cuda.F32

@@ -1034,7 +1034,7 @@ func TestUnopened(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	for _, dtype := range []weights.DType{0, weights.BF16, weights.F32} {
+	for _, dtype := range []weights.DType{"", weights.BF16, weights.F32} {
 		b := backendOn(t, lib, Options{DType: dtype})
 		sizes, fuse := Unopened(dtype)
 		if sizes != b.Sizes() {

@@ -77,7 +77,8 @@ func newGGUF(name string, file *weights.GGUF) (*Model, error) {
 // the matrix of a product of a layer, whose layout differs: (outputs, inputs) here, (inputs, outputs)
 // there. A name that no GPT-2 has stays as it is.
 func ggufName(name string) (renamed string, linear bool) {
-	base, part, _ := cutLast(name, ".") // weight or bias
+	dot := max(0, strings.LastIndexByte(name, '.'))
+	base, part := name[:dot], strings.TrimPrefix(name[dot:], ".") // weight or bias
 	if to, ok := ggufNames[base]; ok {
 		return to + "." + part, false
 	}
@@ -87,15 +88,6 @@ func ggufName(name string) (renamed string, linear bool) {
 		return name, false
 	}
 	return "h." + layer + "." + to + "." + part, part == "weight"
-}
-
-// cutLast is strings.Cut at the last separator.
-func cutLast(s, sep string) (before, after string, found bool) {
-	i := strings.LastIndex(s, sep)
-	if i < 0 {
-		return s, "", false
-	}
-	return s[:i], s[i+len(sep):], true
 }
 
 // mostly returns the type that most elements of the file have.
@@ -154,49 +146,17 @@ func (m *metadata) float(key string, dst *float64) {
 	}
 }
 
-func (m *metadata) string(key string) string {
-	switch v := m.values[key].(type) {
-	case string:
-		return v
-	case nil:
-	default:
-		m.fail(key, "a string")
+// valueOf returns a value of a type, the zero value if the file does not have it. want names the type in messages.
+func valueOf[T any](m *metadata, key, want string) (v T) {
+	v, ok := m.values[key].(T)
+	if !ok && m.values[key] != nil {
+		m.fail(key, want)
 	}
-	return ""
+	return v
 }
 
-func (m *metadata) bool(key string) bool {
-	switch v := m.values[key].(type) {
-	case bool:
-		return v
-	case nil:
-	default:
-		m.fail(key, "true or false")
-	}
-	return false
-}
-
-func (m *metadata) strings(key string) []string {
-	switch v := m.values[key].(type) {
-	case []string:
-		return v
-	case nil:
-	default:
-		m.fail(key, "a list of strings")
-	}
-	return nil
-}
-
-func (m *metadata) ints(key string) []int64 {
-	switch v := m.values[key].(type) {
-	case []int64:
-		return v
-	case nil:
-	default:
-		m.fail(key, "a list of whole numbers")
-	}
-	return nil
-}
+func (m *metadata) string(key string) string { return valueOf[string](m, key, "a string") }
+func (m *metadata) bool(key string) bool     { return valueOf[bool](m, key, "true or false") }
 
 // ggufConfig reads the configuration. The keys are those of the GGUF specification. What a GGUF file
 // does not say is GPT-2's: scores divided by sqrt(HS), and gelu_new, which llama.cpp computes for
@@ -250,9 +210,10 @@ const (
 // GPT-2's.
 func ggufTokenizer(file *weights.GGUF, vocab int) (*tokenizer.Tokenizer, error) {
 	m := &metadata{values: file.Values}
-	parts := tokenizer.Parts{Tokens: m.strings("tokenizer.ggml.tokens"), Merges: m.strings("tokenizer.ggml.merges"), EndOfText: -1}
+	list := func(key string) []string { return valueOf[[]string](m, key, "a list of strings") }
+	parts := tokenizer.Parts{Tokens: list("tokenizer.ggml.tokens"), Merges: list("tokenizer.ggml.merges"), EndOfText: -1}
 	model, split := m.string("tokenizer.ggml.model"), m.string("tokenizer.ggml.pre")
-	types := m.ints("tokenizer.ggml.token_type")
+	types := valueOf[[]int64](m, "tokenizer.ggml.token_type", "a list of whole numbers")
 	m.int("tokenizer.ggml.eos_token_id", &parts.EndOfText, false)
 	parts.PrefixSpace = m.bool("tokenizer.ggml.add_space_prefix")
 	adds := m.bool("tokenizer.ggml.add_bos_token") || m.bool("tokenizer.ggml.add_eos_token")

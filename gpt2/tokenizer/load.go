@@ -199,13 +199,7 @@ func parseTokenizer(data []byte, cfg *config) (*Tokenizer, error) {
 	if cfg.PrefixSpace != nil {
 		prefixSpace = *cfg.PrefixSpace
 	}
-	if err := checkNormalizer(file.Normalizer); err != nil {
-		return nil, err
-	}
-	if err := checkPostProcessor(file.PostProcessor); err != nil {
-		return nil, err
-	}
-	if err := checkDecoder(file.Decoder); err != nil {
+	if err := checkComponents(file.Normalizer, file.PostProcessor, file.Decoder); err != nil {
 		return nil, err
 	}
 
@@ -275,45 +269,31 @@ func parsePreTokenizer(raw json.RawMessage) (prefixSpace, useRegex bool, err err
 	return *c.PrefixSpace, c.UseRegex == nil || *c.UseRegex, nil
 }
 
-func checkNormalizer(raw json.RawMessage) error {
-	list, err := sequence(raw)
-	if err != nil {
-		return fmt.Errorf("normalizer: %w", err)
-	}
-	if len(list) > 0 {
-		return fmt.Errorf("normalizer is %s; none is supported, and GPT-2 has none", typesOf(list))
-	}
-	return nil
-}
-
-func checkPostProcessor(raw json.RawMessage) error {
-	list, err := sequence(raw)
-	if err != nil {
-		return fmt.Errorf("post_processor: %w", err)
-	}
-	for _, c := range list {
-		switch c.Type {
-		case "ByteLevel": // changes offsets only
-		case "TemplateProcessing":
-			for _, item := range c.Single {
-				if _, ok := item["SpecialToken"]; ok {
-					return errors.New("post_processor is TemplateProcessing and adds special tokens to every text, which is not supported")
-				}
-			}
-		default:
-			return fmt.Errorf("post_processor is %s; only ByteLevel, GPT-2's, is supported", typesOf(list))
+// checkComponents refuses what would change the ids, or the text that they decode to.
+func checkComponents(normalizer, postProcessor, decoder json.RawMessage) error {
+	for _, c := range []struct {
+		name    string
+		raw     json.RawMessage
+		most    int      // components
+		allowed []string // their types
+		instead string
+	}{
+		{"normalizer", normalizer, 0, nil, "none is supported, and GPT-2 has none"},
+		{"post_processor", postProcessor, math.MaxInt, []string{"ByteLevel", "TemplateProcessing"}, "only ByteLevel, GPT-2's, is supported"},
+		{"decoder", decoder, 1, []string{"ByteLevel"}, "only ByteLevel, GPT-2's, is supported"},
+	} {
+		list, err := sequence(c.raw)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
 		}
-	}
-	return nil
-}
-
-func checkDecoder(raw json.RawMessage) error {
-	list, err := sequence(raw)
-	if err != nil {
-		return fmt.Errorf("decoder: %w", err)
-	}
-	if len(list) > 1 || len(list) == 1 && list[0].Type != "ByteLevel" {
-		return fmt.Errorf("decoder is %s; only ByteLevel, GPT-2's, is supported", typesOf(list))
+		if len(list) > c.most || slices.ContainsFunc(list, func(l component) bool { return !slices.Contains(c.allowed, l.Type) }) {
+			return fmt.Errorf("%s is %s; %s", c.name, typesOf(list), c.instead)
+		}
+		for _, part := range list {
+			if slices.ContainsFunc(part.Single, func(item map[string]json.RawMessage) bool { return item["SpecialToken"] != nil }) {
+				return fmt.Errorf("%s is %s and adds special tokens to every text, which is not supported", c.name, part.Type)
+			}
+		}
 	}
 	return nil
 }

@@ -1,7 +1,11 @@
 package tokenizer
 
 import (
+	_ "embed"
 	"sort"
+	"strconv"
+	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -33,11 +37,30 @@ var asciiClass = [utf8.RuneSelf]uint8{
 	'y': classLetter, 'z': classLetter,
 }
 
-// classOf returns the class of r with classWord. Each element of classRuns is the first character of a run
-// (upper 24 bits) and the class of the whole run (lower 8); the first run starts at 0.
+// classText is the class of every character as Hugging Face's tokenizers have it: a hexadecimal number for each run of
+// characters of one class, the first character and then, in the last two digits, the class. The first run starts at 0.
+// testdata/make_golden.py writes it.
+//
+//go:embed classes.txt
+var classText string
+
+// classRuns are the runs of classText.
+var classRuns = sync.OnceValue(func() (runs []uint32) {
+	for run := range strings.FieldsSeq(classText) {
+		n, err := strconv.ParseUint(run, 16, 32)
+		if err != nil {
+			panic("tokenizer: classes.txt: " + err.Error())
+		}
+		runs = append(runs, uint32(n))
+	}
+	return runs
+})
+
+// classOf returns the class of r with classWord.
 func classOf(r rune) uint8 {
-	i := sort.Search(len(classRuns), func(i int) bool { return rune(classRuns[i]>>8) > r })
-	return uint8(classRuns[i-1])
+	runs := classRuns()
+	i := sort.Search(len(runs), func(i int) bool { return rune(runs[i]>>8) > r })
+	return uint8(runs[i-1])
 }
 
 // kindAt returns the kind of the first character of s, which is not empty, and its length in bytes. A byte that

@@ -65,7 +65,7 @@ func TestStepsAgreeWithReference(t *testing.T) {
 				name = "Q8"
 			}
 			t.Run(o.ISA+"/"+name, func(t *testing.T) {
-				r := rand.New(rand.NewPCG(5, uint64(o.DType)))
+				r := rand.New(rand.NewPCG(5, uint64(o.DType.Bits())))
 				for range 8 {
 					compareSteps(t, r, o)
 				}

@@ -10,6 +10,9 @@ import (
 	"gpt2scope/gpt2"
 )
 
+// Power is a mean power with its uncertainty.
+type Power = energy.Power
+
 // Meter is the energy counter of a device.
 type Meter struct {
 	energy.Counter

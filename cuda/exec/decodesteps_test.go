@@ -199,3 +199,13 @@ func TestTailAt(t *testing.T) {
 		t.Errorf("drawn by another kernel: %d", got)
 	}
 }
+
+// countOf counts the calls of a name.
+func countOf(calls []string, name string) (n int) {
+	for _, c := range calls {
+		if c == name {
+			n++
+		}
+	}
+	return n
+}

@@ -10,7 +10,6 @@ import (
 
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/journal"
-	"gpt2scope/internal/stats"
 	"gpt2scope/measure"
 )
 
@@ -166,51 +165,13 @@ func (e *Experiment) Do(ctx context.Context, tasks []Task, j *Journal, h Hooks) 
 	return left.notes(), nil
 }
 
-// prefill measures a prefill, and the time from a prompt to its first token.
+// prefill measures a prefill.
 func (e *Experiment) prefill(ctx context.Context, s *gpt2.Session) ([]Value, error) {
 	m, err := measure.Pass(ctx, s, e.Prefill(), 0, e.Passes)
 	if err != nil {
 		return nil, err
 	}
-	first, err := e.firstToken(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	return []Value{
-		{Phase: TaskPrefill, Metric: "prefill time", Unit: "ms", Value: ms(m.Median)},
-		{Phase: TaskPrefill, Metric: "time to first token", Unit: "ms", Value: ms(first)},
-	}, nil
-}
-
-// firstTokenWarmUp is how often the prompt is evaluated before it is timed: the first pass
-// of a kind loads its kernels, and a GPU records a graph at the second.
-const firstTokenWarmUp = 3
-
-// firstToken returns the median time from a prompt, given to a session that is ready, to the
-// first token: prefill and sampling.
-func (e *Experiment) firstToken(ctx context.Context, s *gpt2.Session) (time.Duration, error) {
-	ids := measure.IDs(e.Model, e.batch()*e.PromptLen)
-	var times []time.Duration
-	for i := range firstTokenWarmUp + e.Passes {
-		if err := s.Reset(); err != nil {
-			return 0, err
-		}
-		var elapsed time.Duration
-		begin := time.Now()
-		for _, err := range s.Generate(ctx, ids, gpt2.Generation{Tokens: 1, IgnoreEOS: true}) {
-			if err != nil {
-				return 0, err
-			}
-			if elapsed == 0 {
-				elapsed = time.Since(begin)
-			}
-		}
-		if i >= firstTokenWarmUp {
-			times = append(times, elapsed)
-		}
-	}
-	slices.Sort(times)
-	return stats.Median(times), s.Reset()
+	return []Value{{Phase: TaskPrefill, Metric: "prefill time", Unit: "ms", Value: ms(m.Median)}}, nil
 }
 
 // decode measures a decode step.

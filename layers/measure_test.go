@@ -16,28 +16,17 @@ import (
 // spoilt is the reference backend with runners that spoil what a test says.
 type spoilt struct {
 	gpt2.Backend
-	slow int  // prefills that take long, at first
-	nan  bool // logits are not numbers
+	nan bool // logits are not numbers
 }
 
 type spoiltRunner struct {
 	gpt2.Runner
-	b    *spoilt
-	made int // prefills
+	b *spoilt
 }
-
-const slowPrefill = 60 * time.Millisecond
 
 func (b *spoilt) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gpt2.Runner, error) {
 	r, err := b.Backend.Prepare(ctx, m, o)
 	return &spoiltRunner{Runner: r, b: b}, err
-}
-
-func (r *spoiltRunner) Prefill(ctx context.Context, ids []int32, phase gpt2.Pass) ([]gpt2.Token, error) {
-	if r.made++; r.made <= r.b.slow {
-		time.Sleep(slowPrefill)
-	}
-	return r.Runner.Prefill(ctx, ids, phase)
 }
 
 func (r *spoiltRunner) Read(b gpt2.Buffer, row int, dst []float32) error {
@@ -151,20 +140,6 @@ func TestNotFinite(t *testing.T) {
 	e.Text, e.Bytes = []int32{1, 2, 3}, 3
 	if _, err := e.Run(t.Context(), Task{What: TaskQuality, Variant: Depth(1, 3), Repeat: 1}); !errors.Is(err, ErrSkipped) || !errors.Is(err, gpt2.ErrNotFinite) {
 		t.Errorf("logits that are not finite give %v", err)
-	}
-}
-
-// TestFirstToken: runs that load kernels or record a graph do not count.
-func TestFirstToken(t *testing.T) {
-	e := small(t, &spoilt{})
-	e.Passes = 1 // so that any of the warm-up would be most of the runs
-	s, err := gpt2.NewSession(t.Context(), e.Model, &spoilt{Backend: executor.New(), slow: firstTokenWarmUp}, gpt2.Options{Batch: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	if d, err := e.firstToken(t.Context(), s); err != nil || d <= 0 || d >= slowPrefill {
-		t.Errorf("the first token took %v (%v), the warm-up %v", d, err, slowPrefill)
 	}
 }
 

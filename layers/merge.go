@@ -2,9 +2,7 @@ package layers
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,7 +26,7 @@ type Merged struct {
 }
 
 // Merge puts parts of one experiment together, from their directories. A task that several parts hold with the same
-// values counts once; floors are those of the part whose device has the highest ceilings.
+// values counts once; what is computed, floors among it, is that of the first part.
 func Merge(dirs []string) (*Merged, error) {
 	m := &Merged{Configuration: map[string]any{}}
 	var parts []journal.Part[Row]
@@ -44,8 +42,6 @@ func Merge(dirs []string) (*Merged, error) {
 		c := *r.Computed
 		if i == 0 {
 			m.computed = c
-		} else if err := m.computed.join(c); err != nil {
-			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, ResultFile), err)
 		}
 		parts = append(parts, p)
 		c.Shard = p.Shard
@@ -100,42 +96,6 @@ func readResult(path string) (*Result, error) {
 	}
 	r.Computed.Variants, r.Computed.Predicted = r.Variants, r.Predicted
 	return &r, nil
-}
-
-// join adds what another part computed: depths that only it predicts, and lower floors, by the higher ceilings of its
-// device.
-func (c *Computed) join(other Computed) error {
-	if len(c.Variants) != len(other.Variants) {
-		return errors.New("its variants are not those of the other parts")
-	}
-	for i, v := range other.Variants {
-		if v.Label != c.Variants[i].Label {
-			return errors.New("its variants are not those of the other parts")
-		}
-		c.Variants[i].Metrics = lowerFloors(c.Variants[i].Metrics, v.Metrics)
-	}
-	for _, d := range other.Predicted {
-		at := slices.IndexFunc(c.Predicted, func(p Variant) bool { return p.Layers == d.Layers })
-		if at < 0 {
-			c.Predicted = append(c.Predicted, d)
-		} else {
-			c.Predicted[at].Metrics = lowerFloors(c.Predicted[at].Metrics, d.Metrics)
-		}
-	}
-	slices.SortFunc(c.Predicted, func(a, b Variant) int { return a.Layers - b.Layers })
-	return nil
-}
-
-// lowerFloors returns metrics with the floors of other metrics where those are lower, or the only ones.
-func lowerFloors(metrics, other map[string]Metric) map[string]Metric {
-	out := maps.Clone(metrics)
-	for _, name := range []string{TaskPrefill + " floor", TaskDecode + " floor"} {
-		mine, ok := metrics[name]
-		if theirs, has := other[name]; has && (!ok || theirs.Median < mine.Median) {
-			out[name] = theirs
-		}
-	}
-	return out
 }
 
 // Result summarises all parts.

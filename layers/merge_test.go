@@ -165,7 +165,6 @@ func TestMergeRefuses(t *testing.T) {
 		"layers.json cannot be read":             func(d []string) { os.Remove(filepath.Join(d[0], ResultFile)) },
 		"layers.json is damaged":                 func(d []string) { edit(t, d[0], ResultFile, `{`, `[`) },
 		"reads version 1":                        func(d []string) { edit(t, d[0], ResultFile, `"version": 1`, `"version": 2`) },
-		"its variants are not those":             func(d []string) { edit(t, d[1], ResultFile, `"label": "2"`, `"label": "x"`) },
 		"it has nothing that was computed":       func(d []string) { edit(t, d[0], ResultFile, `"computed"`, `"other"`) },
 		"layers.state cannot be opened: no such": func(d []string) { os.Remove(filepath.Join(d[0], StateFile)) },
 		"layers.state is damaged: it is empty":   func(d []string) { os.Truncate(filepath.Join(d[0], StateFile), 0) },

@@ -33,7 +33,7 @@ type Variant struct {
 	Layers int    `json:"layers"` // how many run
 	Order  []int  `json:"order"`  // the run order
 
-	// Metrics by name: "prefill time", "decode time" (ms), "time to first token" (ms),
+	// Metrics by name: "prefill time", "decode time" (ms),
 	// "prefill rate", "decode rate" (tokens/s), "launches" (of a decode step), "host
 	// memory", "device memory" (bytes, measured peaks), "predicted memory" (bytes),
 	// "parameters", "prefill FLOPs", "decode FLOPs", "prefill bytes", "decode bytes",
@@ -88,11 +88,8 @@ type Fit struct {
 	RestError float64 `json:"rest_se,omitempty"`
 
 	// Rejected says why the times of all depths do not lie on a line, "" if they may.
-	// From is then the first of the deepest depths that do lie on one, which A, B and
-	// Depths describe; 0 if there is none: then they are those of the rejected line.
-	// Steps are the costs of a layer between one depth and the next.
+	// Steps are then the costs of a layer between one depth and the next.
 	Rejected string      `json:"rejected,omitempty"`
-	From     int         `json:"from,omitempty"`
 	Steps    []LayerStep `json:"steps,omitempty"`
 
 	// The same two from the recording by stages, if there is one: the time outside the

@@ -77,7 +77,7 @@ func (c *Computed) Summarize(rows []Row) *Result {
 		if !ok {
 			continue
 		}
-		if !f.NoLine() {
+		if f.Rejected == "" {
 			lines[phase+" time"] = line
 		}
 		f.TraceA, f.TraceB = ofStages(rows, phase, "stages outside layers"), ofStages(rows, phase, "stages of a layer")
@@ -194,7 +194,7 @@ func (c *Computed) notes(r *Result, rows []Row) (notes []string) {
 	note(len(r.BelowFloor) > 0, "Faster than the floor, and so without a roofline %%: %s. A ceiling of the device was measured "+
 		"too low; 'infer bench ceilings --measure' measures the ceilings again.", strings.Join(r.BelowFloor, ", "))
 	for _, f := range r.Fits {
-		note(f.NoLine() && len(c.Predicted) > 0,
+		note(f.Rejected != "" && len(c.Predicted) > 0,
 			"The %s time of other depths is not predicted, since the times lie on no line.", f.Phase)
 	}
 	note(slices.ContainsFunc(r.Fits, func(f Fit) bool { return len(f.Depths) == 3 }),

@@ -155,7 +155,7 @@ func fitted(r *layers.Result, phase string, measured, predicted chart.Series) []
 		return nil
 	}
 	f := &r.Fits[at]
-	if f.NoLine() || f.B < 0 {
+	if f.Rejected != "" || f.B < 0 {
 		return []chart.Series{{Name: "no line fits", Kind: chart.Dashed, Points: measured.Points}}
 	}
 	from, to := float64(slices.Min(f.Depths)), float64(slices.Max(f.Depths))
@@ -176,7 +176,7 @@ func fitted(r *layers.Result, phase string, measured, predicted chart.Series) []
 		return chart.Series{Name: name, Kind: kind, Points: ends}
 	}
 	all := []chart.Series{part(name, chart.Line, max(from, start), max(to, start))}
-	if from > start && f.Rejected == "" && f.Impossible() == "" {
+	if from > start && f.Impossible() == "" {
 		all = append(all, part("", chart.Dashed, start, from))
 	}
 	if end > to {

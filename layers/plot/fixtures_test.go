@@ -39,7 +39,6 @@ func full() *layers.Result {
 		}
 		timed("prefill time", "ms", 0.31+0.142*l, 0.03)
 		timed("decode time", "ms", 0.118+0.0412*l, 0.02)
-		timed("time to first token", "ms", 0.40+0.142*l, 0.03)
 		timed("prefill rate", "tokens/s", 128e3/(0.31+0.142*l), 0.03)
 		timed("decode rate", "tokens/s", 1e3/(0.118+0.0412*l), 0.02)
 		timed("prefill share of floor", "%", 31+l, 0.03)

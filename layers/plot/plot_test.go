@@ -102,7 +102,7 @@ func TestPlottedDataIsTheResult(t *testing.T) {
 }
 
 // The line goes through what the fit says, from 0 to the deepest prediction. Times that lie on no line are joined, and
-// no line is drawn; a line of the deepest depths does not go below them; a line never goes below 0, nor towards a time
+// no line is drawn; a line never goes below 0, nor towards a time
 // at 0 layers that is known to be noise, which its legend does not name.
 func TestLines(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -112,7 +112,6 @@ func TestLines(t *testing.T) {
 	}{
 		"as fitted":                    {func(*layers.Fit) {}, 0, [][2]float64{{1, 6}, {0, 1}, {6, 12}}},
 		"no line":                      {func(f *layers.Fit) { f.Rejected = "it bends" }, 6, nil},
-		"a line of the deepest":        {func(f *layers.Fit) { f.Rejected, f.From, f.Depths = "it bends", 3, []int{3, 4, 5, 6} }, 0, [][2]float64{{3, 6}, {6, 12}}},
 		"a layer of less than nothing": {func(f *layers.Fit) { f.A, f.B, f.Rest = 9, -0.1, 9 }, 6, nil},
 		"a rest of less than nothing":  {func(f *layers.Fit) { f.A, f.Rest = -f.B/2, -f.B/2 }, 0, [][2]float64{{1, 6}, {6, 12}}},
 		"a line below 0":               {func(f *layers.Fit) { f.A = -f.B / 2 }, 0, [][2]float64{{1, 6}, {0.5, 1}, {6, 12}}},

@@ -2,7 +2,6 @@ package plot
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -34,7 +33,7 @@ var groups = []struct {
 	title   string
 	metrics []string
 }{
-	{"Time", []string{"prefill time", "decode time", "time to first token", "prefill rate", "decode rate", "prefill floor",
+	{"Time", []string{"prefill time", "decode time", "prefill rate", "decode rate", "prefill floor",
 		"decode floor", "prefill share of floor", "decode share of floor"}},
 	{"Memory and energy", []string{"host memory", "device memory", "predicted memory", "energy"}},
 	{"Quality", []string{"bits per byte", "perplexity", "agreement", "KL divergence"}},
@@ -49,21 +48,9 @@ var compared = []string{"prefill time", "decode time", "host memory", "device me
 func tables(r *layers.Result) []*table {
 	sweep, others := depths(r)
 	all := []*table{fits(r), steps(r), predictions(r), lists(sweep, others)}
-	known := map[string]bool{}
 	for _, g := range groups {
-		for _, m := range g.metrics {
-			known[m] = true
-		}
 		all = append(all, byDepths(g.title, sweep, g.metrics))
 	}
-	unknown := map[string]bool{}
-	for _, v := range sweep {
-		for m := range v.Metrics {
-			unknown[m] = !known[m]
-		}
-	}
-	maps.DeleteFunc(unknown, func(_ string, is bool) bool { return !is })
-	all = append(all, byDepths("Other measurements", sweep, slices.Sorted(maps.Keys(unknown))))
 	return slices.DeleteFunc(all, func(t *table) bool { return len(t.Rows) == 0 || len(t.Heads) < 2 })
 }
 
@@ -177,14 +164,11 @@ func fits(r *layers.Result) *table {
 			"each checks the other."}
 	for i := range r.Fits {
 		f := &r.Fits[i]
-		if f.NoLine() {
+		if f.Rejected != "" {
 			continue
 		}
 		rest := "a, everything but the layers"
-		switch {
-		case f.Rejected != "":
-			rest = fmt.Sprintf("a, of the line from %d layers on", f.From)
-		case f.Phase == layers.TaskPrefill:
+		if f.Phase == layers.TaskPrefill {
 			rest += ", less what the last layer saves"
 		}
 		for _, c := range []struct {

@@ -56,7 +56,7 @@ func New(m *cli.ModelFlags, open func(gpt2.Backend) (*measure.Meter, error)) *co
 		Use:   "layers -o DIR",
 		Short: "Measure what each layer costs in time, memory and energy, and what it buys",
 		Long: `layers measures a model at several depths, its first layer, its first two and so on:
-the time of a prefill and of a decode step, the time to the first token, memory, energy
+the time of a prefill and of a decode step, memory, energy
 per token if the device counts it, and how good the predictions are. A line through the
 times gives the cost of a layer and of everything else; a recording by stages gives both
 again, to compare. If the times do not lie on a line, as when more and more layers fit a

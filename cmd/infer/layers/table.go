@@ -30,7 +30,6 @@ func layersColumns() []layersColumn {
 		{"prefill ms", "prefill time", interval},
 		{"decode ms", "decode time", interval},
 		{"tokens/s", "decode rate", func(m layers.Metric) string { return fmt.Sprintf("%.0f", m.Median) }},
-		{"first token ms", "time to first token", plain},
 		{"roofline %", "decode share of floor", func(m layers.Metric) string { return fmt.Sprintf("%.0f", m.Median) }},
 		{"launches", "launches", func(m layers.Metric) string { return fmt.Sprintf("%.0f", m.Median) }},
 		{"host memory", "host memory", bytes},
@@ -131,7 +130,7 @@ func WriteFits(w io.Writer, fits []layers.Fit) {
 		if impossible := f.Impossible(); impossible != "" {
 			trends = append(trends, f.Phase+": "+impossible)
 		}
-		if f.NoLine() {
+		if f.Rejected != "" {
 			continue
 		}
 		most := 0.0
@@ -141,13 +140,11 @@ func WriteFits(w io.Writer, fits []layers.Fit) {
 			}
 		}
 		row(f.Phase, "b, a layer", f.B >= 0, f.B, f.BError, f.TraceB, fmt.Sprintf("%.5f\t%+.5f", f.R2, most))
-		switch {
-		case f.Rejected != "": // a line of the deeper ones says nothing about the rest
-		case f.Phase == layers.TaskPrefill:
-			row("", "a, the rest less what the last layer saves", f.Rest >= 0, f.A, f.AError, f.TraceA, "")
-		default:
-			row("", "a, the rest", f.Rest >= 0, f.A, f.AError, f.TraceA, "")
+		rest := "a, the rest"
+		if f.Phase == layers.TaskPrefill {
+			rest += " less what the last layer saves"
 		}
+		row("", rest, f.Rest >= 0, f.A, f.AError, f.TraceA, "")
 	}
 	if len(lines) > 0 {
 		fmt.Fprintln(w, "\ntime(L) = a + b L by least squares (± standard error), and by a recording of stages")

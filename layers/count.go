@@ -22,8 +22,8 @@ func (e *Experiment) plan(order []int, phase gpt2.Pass) *gpt2.Plan {
 	return e.Backend.Fuse(gpt2.Forward(e.Model.Config, order, phase))
 }
 
-// PredictMemory is the memory of weights (each layer's once, however often it runs), KV
-// cache and activations, in bytes, without that of the program itself.
+// PredictMemory is the memory of weights (each layer's once, however often it runs), KV cache and activations, in
+// bytes, without that of the program itself.
 func (e *Experiment) PredictMemory(order []int) int64 {
 	sizes, c := e.Backend.Sizes(), e.Model.Config
 	capacity := e.Options.Context
@@ -52,8 +52,8 @@ func (e *Experiment) parameters(order []int) int64 {
 	return n
 }
 
-// Computed is what of a result does not come from measurements: it follows from the model, the
-// experiment and the ceilings of the device.
+// Computed is what of a result does not come from measurements: it follows from the model, the experiment and the
+// ceilings of the device.
 type Computed struct {
 	Layers     int            `json:"layers"` // of the model
 	Window     int            `json:"window"`
@@ -62,8 +62,7 @@ type Computed struct {
 	PassTokens map[string]int `json:"pass_tokens"` // of a pass of each phase, over all sequences
 	Shard      journal.Shard  `json:"-"`
 
-	// Variants are those that were asked for, with the metrics that are computed; Predicted are
-	// the depths to predict.
+	// Variants are those that were asked for, with the metrics that are computed; Predicted are the depths to predict.
 	Variants  []Variant `json:"-"`
 	Predicted []Variant `json:"-"`
 }
@@ -71,8 +70,7 @@ type Computed struct {
 // computedMetrics are the metrics of [Computed].
 var computedMetrics = []string{"parameters", "predicted memory", "prefill FLOPs", "decode FLOPs", "prefill bytes", "decode bytes", "prefill floor", "decode floor"}
 
-// Compute computes what a summary of variants needs besides measurements, and that of depths to
-// predict.
+// Compute computes what a summary of variants needs besides measurements, and that of depths to predict.
 func (e *Experiment) Compute(variants []Variant, predict []int, k Known) (c Computed, err error) {
 	c = Computed{Layers: e.Model.Config.Layers, Window: e.Window, Seed: e.Seed, TextTokens: len(e.Text), Shard: e.Shard,
 		PassTokens: map[string]int{TaskPrefill: e.batch() * e.PromptLen, TaskDecode: e.batch()}}
@@ -126,9 +124,8 @@ func (e *Experiment) compute(order []int, k Known) (metrics map[string]Metric, e
 	return metrics, nil
 }
 
-// add adds to measured metrics of a variant those that are computed, and the rates that follow
-// from both. below are the phases that are faster than their floors: a ceiling of the device is
-// too low then, so that they have no share of it.
+// add adds to measured metrics of a variant those that are computed, and the rates that follow from both. below are the
+// phases that are faster than their floors: a ceiling of the device is too low then, so that they have no share of it.
 func (c *Computed) add(metrics map[string]Metric, v Variant) (below []string) {
 	for _, name := range computedMetrics {
 		if m, ok := v.Metrics[name]; ok {

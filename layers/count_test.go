@@ -15,8 +15,8 @@ type sized struct {
 func (b sized) Sizes() gpt2.Sizes            { return b.sizes }
 func (b sized) Fuse(p *gpt2.Plan) *gpt2.Plan { return p }
 
-// Weights of a fraction of a byte more than one, as 8-bit integers with their scales
-// are, count in full; the KV cache is 2 L C positions elements.
+// Weights of a fraction of a byte more than one, as 8-bit integers with their scales are, count in full; the KV cache
+// is 2 L C positions elements.
 func TestPredictMemory(t *testing.T) {
 	m, err := gpt2.Random("random:L=3,C=64,NH=2,V=512,T=32")
 	if err != nil {

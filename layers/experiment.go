@@ -57,8 +57,8 @@ func (e *Experiment) Close() error {
 	return s.Close()
 }
 
-// Load makes the weights of all variants ready, and keeps them. A session then only adds a
-// KV cache and activations, which are freed when its task is done.
+// Load makes the weights of all variants ready, and keeps them. A session then only adds a KV cache and activations,
+// which are freed when its task is done.
 func (e *Experiment) Load(ctx context.Context, variants []Variant) error {
 	if e.weights != nil {
 		return nil
@@ -137,8 +137,8 @@ type Hooks struct {
 	Done func()       // after each task
 }
 
-// Do does tasks in order, and adds their values to a journal. Tasks that fail alone
-// ([ErrSkipped]) are skipped; notes say why, once for each reason.
+// Do does tasks in order, and adds their values to a journal. Tasks that fail alone ([ErrSkipped]) are skipped; notes
+// say why, once for each reason.
 func (e *Experiment) Do(ctx context.Context, tasks []Task, j *Journal, h Hooks) (notes []string, err error) {
 	loaded := false
 	var left skipped
@@ -205,8 +205,8 @@ func (e *Experiment) energy(ctx context.Context, s *gpt2.Session) ([]Value, erro
 		Low: used.OfToken(w, p.Watts-p.Uncertainty), High: used.OfToken(w, p.Watts+p.Uncertainty), N: 1}}, nil
 }
 
-// WarmUp runs passes of a variant for a while without recording them, so that clocks and
-// caches are as in the middle of the experiment.
+// WarmUp runs passes of a variant for a while without recording them, so that clocks and caches are as in the middle of
+// the experiment.
 func (e *Experiment) WarmUp(ctx context.Context, v Variant, d time.Duration) error {
 	s, err := e.session(ctx, v.Order, e.batch())
 	if err != nil {

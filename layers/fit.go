@@ -11,8 +11,8 @@ import (
 // confidence is the level of every interval of this package.
 const confidence = 0.95
 
-// Line is y = A + B x by ordinary least squares, with its standard
-// errors and residuals (Draper and Smith, "Applied Regression Analysis", 1998, chapter 1).
+// Line is y = A + B x by ordinary least squares, with its standard errors and residuals (Draper and Smith, "Applied
+// Regression Analysis", 1998, chapter 1).
 type Line struct {
 	A, B           float64
 	AError, BError float64 // standard errors
@@ -68,8 +68,7 @@ func student(p, degrees float64) float64 {
 	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: degrees}.Quantile(p)
 }
 
-// Predict returns the line at x, and the interval in which another measurement there
-// lies with 95 % confidence:
+// Predict returns the line at x, and the interval in which another measurement there lies with 95 % confidence:
 //
 //	A + B x ± t(n-2) s sqrt(1 + 1/n + (x - mean)^2 / sum (x_i - mean)^2)
 func (l Line) Predict(x float64) (value, low, high float64) {

@@ -13,11 +13,10 @@ func near(t *testing.T, what string, have, want, tolerance float64) {
 	}
 }
 
-// The standard errors and the prediction interval of a line, worked out by hand of the
-// textbook's formulas: x = 1..5, y = 2, 4, 5, 4, 5. Then mean x = 3, mean y = 4,
-// Sxx = 10, Sxy = 6, so B = 0.6, A = 2.2; residuals -0.8, 0.6, 1, -0.6, -0.2, whose squares sum
-// to 2.4; s^2 = 2.4/3 = 0.8; se(B) = sqrt(0.8/10); se(A) = sqrt(0.8 * 55/(5*10)); the
-// total sum of squares is 6, R^2 = 1 - 2.4/6. t(3) at 97.5 % is 3.182446.
+// The standard errors and the prediction interval of a line, worked out by hand of the textbook's formulas: x = 1..5, y
+// = 2, 4, 5, 4, 5. Then mean x = 3, mean y = 4, Sxx = 10, Sxy = 6, so B = 0.6, A = 2.2; residuals -0.8, 0.6, 1, -0.6,
+// -0.2, whose squares sum to 2.4; s^2 = 2.4/3 = 0.8; se(B) = sqrt(0.8/10); se(A) = sqrt(0.8 * 55/(5*10)); the total sum
+// of squares is 6, R^2 = 1 - 2.4/6. t(3) at 97.5 % is 3.182446.
 func TestLineByHand(t *testing.T) {
 	l, err := FitLine([]float64{1, 2, 3, 4, 5}, []float64{2, 4, 5, 4, 5})
 	if err != nil {
@@ -38,8 +37,8 @@ func TestLineByHand(t *testing.T) {
 	near(t, "high", high, 5.8+d, 1e-6)
 }
 
-// Over many sets of points with known noise, the standard errors are the spread of A and
-// B, and the prediction interval holds 95 % of new measurements.
+// Over many sets of points with known noise, the standard errors are the spread of A and B, and the prediction interval
+// holds 95 % of new measurements.
 func TestLineOfNoise(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	const a, b, noise, rounds = 0.5, 0.25, 0.05, 4000

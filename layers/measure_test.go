@@ -61,8 +61,8 @@ func run(t *testing.T, e *Experiment, what string, v Variant) map[string]Value {
 	return found
 }
 
-// TestCloseness compares agreement and KL divergence with what the logits of both models
-// say, and the whole model with itself.
+// TestCloseness compares agreement and KL divergence with what the logits of both models say, and the whole model with
+// itself.
 func TestCloseness(t *testing.T) {
 	e := small(t, &spoilt{})
 	same := run(t, e, TaskQuality, Depth(3, 3))
@@ -143,8 +143,8 @@ func TestNotFinite(t *testing.T) {
 	}
 }
 
-// The interval of a share is Wilson's: 5 of 10 is 0.2366 to 0.7634, 0 of 10 is 0 to 0.2775
-// (Newcombe, "Two-sided confidence intervals for the single proportion", 1998, method 3).
+// The interval of a share is Wilson's: 5 of 10 is 0.2366 to 0.7634, 0 of 10 is 0 to 0.2775 (Newcombe, "Two-sided
+// confidence intervals for the single proportion", 1998, method 3).
 func TestIntervals(t *testing.T) {
 	low, high := wilson(0.5, 10)
 	near(t, "low of 5 of 10", low, 0.2366, 5e-5)
@@ -166,8 +166,8 @@ func decodeTimes(v Variant, ms ...float64) (rows []Row) {
 	return rows
 }
 
-// TestSummarize: the line goes through the depths alone, an error is that of the
-// prediction relative to the measurement, and rates follow from the times.
+// TestSummarize: the line goes through the depths alone, an error is that of the prediction relative to the
+// measurement, and rates follow from the times.
 func TestSummarize(t *testing.T) {
 	e := small(t, &spoilt{})
 	var rows []Row

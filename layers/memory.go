@@ -17,9 +17,8 @@ type MemoryUse struct {
 // memoryRuns is how often the passes run: a GPU makes a graph at the second run.
 const memoryRuns = 3
 
-// MeasureMemory loads a run order of layers, runs a few passes and returns how much
-// memory that took. What the process did before counts too, so each run order needs a
-// process of its own.
+// MeasureMemory loads a run order of layers, runs a few passes and returns how much memory that took. What the process
+// did before counts too, so each run order needs a process of its own.
 func (e *Experiment) MeasureMemory(ctx context.Context, order []int) (use MemoryUse, err error) {
 	before, _, err := gpt2.MemoryOf(e.Backend)
 	onDevice := err == nil
@@ -58,8 +57,8 @@ func (e *Experiment) MeasureMemory(ctx context.Context, order []int) (use Memory
 	return use, nil
 }
 
-// fillContext evaluates tokens until the KV cache is full, as many at once as a prefill
-// has, so that activations take no more than they did.
+// fillContext evaluates tokens until the KV cache is full, as many at once as a prefill has, so that activations take
+// no more than they did.
 func (e *Experiment) fillContext(ctx context.Context, s *gpt2.Session) error {
 	for capacity := s.Options().Context; s.Position() < capacity; {
 		n := min(e.PromptLen, capacity-s.Position())

@@ -15,8 +15,8 @@ import (
 	"gpt2scope/internal/journal"
 )
 
-// partsOf writes an experiment of three depths and a predicted one into a directory for each part,
-// with times that depend on the task alone, and returns the directories and the result of one run.
+// partsOf writes an experiment of three depths and a predicted one into a directory for each part, with times that
+// depend on the task alone, and returns the directories and the result of one run.
 func partsOf(t *testing.T, count int) (dirs []string, whole *Result) {
 	t.Helper()
 	e := small(t, &spoilt{})
@@ -81,8 +81,8 @@ func partsOf(t *testing.T, count int) (dirs []string, whole *Result) {
 	return dirs, whole
 }
 
-// Parts put together have the variants, fits, predictions and notes of one run, in any order of the
-// parts, and with a part given twice.
+// Parts put together have the variants, fits, predictions and notes of one run, in any order of the parts, and with a
+// part given twice.
 func TestMerge(t *testing.T) {
 	dirs, whole := partsOf(t, 3)
 	for _, order := range [][]string{dirs, {dirs[2], dirs[0], dirs[1], dirs[0]}} {

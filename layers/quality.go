@@ -8,9 +8,8 @@ import (
 	"gpt2scope/internal/stats"
 )
 
-// quality measures how good a variant's predictions are: how well it predicts the text that
-// was given or, without one, how close it is to the whole model on a text that the whole model
-// writes.
+// quality measures how good a variant's predictions are: how well it predicts the text that was given or, without one,
+// how close it is to the whole model on a text that the whole model writes.
 func (e *Experiment) quality(ctx context.Context, s *gpt2.Session) ([]Value, error) {
 	if e.Text == nil {
 		return e.closeness(ctx, s)
@@ -25,8 +24,7 @@ func (e *Experiment) quality(ctx context.Context, s *gpt2.Session) ([]Value, err
 	}, nil
 }
 
-// ownText is a text that the whole model wrote, with its distribution of the next token at
-// each position.
+// ownText is a text that the whole model wrote, with its distribution of the next token at each position.
 type ownText struct {
 	ids  []int32
 	logs []float32 // (Window, V) log probabilities
@@ -63,8 +61,7 @@ func (e *Experiment) write(ctx context.Context) (*ownText, error) {
 	return t, nil
 }
 
-// distributions returns the log probabilities of the next token after each of the ids, and the
-// most probable one.
+// distributions returns the log probabilities of the next token after each of the ids, and the most probable one.
 func (e *Experiment) distributions(ctx context.Context, s *gpt2.Session, ids []int32) (logs []float32, best []int32, err error) {
 	V := e.Model.Config.Vocab
 	if logs, err = s.Logits(ctx, ids, gpt2.LogitsAll); err != nil {
@@ -94,8 +91,8 @@ func (e *Experiment) distributions(ctx context.Context, s *gpt2.Session, ids []i
 	return logs, best, nil
 }
 
-// closeness compares the variant's distribution of the next token with the whole model's,
-// after each token of the text: the share of equal top tokens, and the mean of
+// closeness compares the variant's distribution of the next token with the whole model's, after each token of the text:
+// the share of equal top tokens, and the mean of
 //
 //	KL(whole || variant) = sum over tokens of p_whole (log p_whole - log p_variant)
 func (e *Experiment) closeness(ctx context.Context, s *gpt2.Session) ([]Value, error) {
@@ -129,21 +126,19 @@ func (e *Experiment) closeness(ctx context.Context, s *gpt2.Session) ([]Value, e
 	return []Value{a, k}, nil
 }
 
-// z95 is the number of standard deviations to each side of the mean that contain 95 % of a
-// normal distribution.
+// z95 is the number of standard deviations to each side of the mean that contain 95 % of a normal distribution.
 const z95 = 1.959963984540054
 
-// meanOf returns the mean with its 95 % interval: 1.96 standard errors to each side.
-// It treats the positions of one text as independent, which they are not.
+// meanOf returns the mean with its 95 % interval: 1.96 standard errors to each side. It treats the positions of one
+// text as independent, which they are not.
 func meanOf(x []float64) Value {
 	mean, deviation := stats.MeanStdDev(x)
 	d := z95 * deviation / math.Sqrt(float64(len(x)))
 	return Value{Value: mean, Low: mean - d, High: mean + d, N: len(x)}
 }
 
-// wilson is the 95 % interval of a share of n (Wilson, "Probable Inference, the Law of
-// Succession, and Statistical Inference", 1927): unlike the normal one it stays between
-// 0 and 1, and has a width even if the share is 0 or 1.
+// wilson is the 95 % interval of a share of n (Wilson, "Probable Inference, the Law of Succession, and Statistical
+// Inference", 1927): unlike the normal one it stays between 0 and 1, and has a width even if the share is 0 or 1.
 func wilson(share float64, n int) (low, high float64) {
 	m, z := float64(n), z95
 	centre := (share + z*z/(2*m)) / (1 + z*z/m)

@@ -33,20 +33,18 @@ type Variant struct {
 	Layers int    `json:"layers"` // how many run
 	Order  []int  `json:"order"`  // the run order
 
-	// Metrics by name: "prefill time", "decode time" (ms),
-	// "prefill rate", "decode rate" (tokens/s), "launches" (of a decode step), "host
-	// memory", "device memory" (bytes, measured peaks), "predicted memory" (bytes),
-	// "parameters", "prefill FLOPs", "decode FLOPs", "prefill bytes", "decode bytes",
-	// "prefill floor", "decode floor" (ms, the least time by the device's ceilings),
-	// "prefill share of floor", "decode share of floor" (roofline %: floor / time), "energy" (mJ per
-	// token), "bits per byte", "perplexity", "agreement" (share of top tokens equal to
-	// full depth's), "KL divergence" (nats). A metric that could not be measured is
-	// absent. Of "agreement" and "KL divergence" the value is the mean over N tokens.
+	// Metrics by name: "prefill time", "decode time" (ms), "prefill rate", "decode rate" (tokens/s), "launches" (of a
+	// decode step), "host memory", "device memory" (bytes, measured peaks), "predicted memory" (bytes), "parameters",
+	// "prefill FLOPs", "decode FLOPs", "prefill bytes", "decode bytes", "prefill floor", "decode floor" (ms, the least
+	// time by the device's ceilings), "prefill share of floor", "decode share of floor" (roofline %: floor / time),
+	// "energy" (mJ per token), "bits per byte", "perplexity", "agreement" (share of top tokens equal to full depth's),
+	// "KL divergence" (nats). A metric that could not be measured is absent. Of "agreement" and "KL divergence" the
+	// value is the mean over N tokens.
 	Metrics map[string]Metric `json:"metrics"`
 }
 
-// Metric is a median with an interval: see [Metric.Interval]. Of a metric that is computed
-// rather than measured N is 1, and the interval is the value.
+// Metric is a median with an interval: see [Metric.Interval]. Of a metric that is computed rather than measured N is 1,
+// and the interval is the value.
 type Metric struct {
 	Unit   string  `json:"unit"`
 	Median float64 `json:"median"`
@@ -68,8 +66,8 @@ func (m Metric) Interval() string {
 	return "95 % interval"
 }
 
-// Fit is the line time(L) = A + B L by least squares, of one phase. If the times of all
-// depths do not lie on a line, Rejected says why.
+// Fit is the line time(L) = A + B L by least squares, of one phase. If the times of all depths do not lie on a line,
+// Rejected says why.
 type Fit struct {
 	Phase     string    `json:"phase"` // "prefill", "decode"
 	Unit      string    `json:"unit"`  // "ms"
@@ -81,27 +79,26 @@ type Fit struct {
 	Depths    []int     `json:"depths"`    // that the line is fitted to
 	Residuals []float64 `json:"residuals"` // measured median minus line
 
-	// The time of a pass without layers and its standard error. A prefill computes only
-	// the last row of logits, so that its last layer does less than the others: there it
-	// is the time of the rest and the last layer. Both are 0 if the line is rejected.
+	// The time of a pass without layers and its standard error. A prefill computes only the last row of logits, so that
+	// its last layer does less than the others: there it is the time of the rest and the last layer. Both are 0 if the
+	// line is rejected.
 	Rest      float64 `json:"rest,omitempty"`
 	RestError float64 `json:"rest_se,omitempty"`
 
-	// Rejected says why the times of all depths do not lie on a line, "" if they may.
-	// Steps are then the costs of a layer between one depth and the next.
+	// Rejected says why the times of all depths do not lie on a line, "" if they may. Steps are then the costs of a
+	// layer between one depth and the next.
 	Rejected string      `json:"rejected,omitempty"`
 	Steps    []LayerStep `json:"steps,omitempty"`
 
-	// The same two from the recording by stages, if there is one: the time outside the
-	// layers with the idle time there, and the time of a layer. If the last layer does
-	// less than the others, as in a prefill that computes one row of logits, the
-	// difference is subtracted from the time outside, as in A; both may be negative.
+	// The same two from the recording by stages, if there is one: the time outside the layers with the idle time there,
+	// and the time of a layer. If the last layer does less than the others, as in a prefill that computes one row of
+	// logits, the difference is subtracted from the time outside, as in A; both may be negative.
 	TraceA *float64 `json:"trace_a,omitempty"`
 	TraceB *float64 `json:"trace_b,omitempty"`
 }
 
-// LayerStep is what a layer costs between two depths: the difference of their medians
-// over that of the depths, with its standard error.
+// LayerStep is what a layer costs between two depths: the difference of their medians over that of the depths, with its
+// standard error.
 type LayerStep struct {
 	From  int     `json:"from"`
 	To    int     `json:"to"`

@@ -33,8 +33,8 @@ type Row struct {
 // columns are the column names of layers.csv.
 var columns = []string{"variant", "kind", "layers", "order", "phase", "metric", "unit", "repeat", "value", "time"}
 
-// WriteCSV writes rows in the order in which they were measured, under a line of
-// names. Layers of an order are separated by spaces; times are UTC.
+// WriteCSV writes rows in the order in which they were measured, under a line of names. Layers of an order are
+// separated by spaces; times are UTC.
 func WriteCSV(w io.Writer, rows []Row) error {
 	c := csv.NewWriter(w)
 	c.Write(columns)

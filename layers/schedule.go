@@ -40,9 +40,9 @@ type Schedule struct {
 	Stages  bool // of the deepest variant, in each round
 }
 
-// Tasks lists the tasks in order. Memory comes first, while the process holds little itself.
-// Then each round measures each phase of each variant once, and records the deepest, in a random
-// order that depends on the seed only, so that drift, such as of clocks, affects all alike.
+// Tasks lists the tasks in order. Memory comes first, while the process holds little itself. Then each round measures
+// each phase of each variant once, and records the deepest, in a random order that depends on the seed only, so that
+// drift, such as of clocks, affects all alike.
 func (p Schedule) Tasks(variants []Variant) []Task {
 	var tasks []Task
 	random := rand.New(rand.NewPCG(p.Seed, 0x6c6179657273)) // "layers"
@@ -79,8 +79,8 @@ func (p Schedule) Tasks(variants []Variant) []Task {
 	return tasks
 }
 
-// Of returns the tasks of a part: of every Count-th task in their random order, so that a part has
-// tasks of all variants.
+// Of returns the tasks of a part: of every Count-th task in their random order, so that a part has tasks of all
+// variants.
 func Of(shard journal.Shard, tasks []Task) (part []Task) {
 	for i, t := range tasks {
 		if shard.Has(i) {

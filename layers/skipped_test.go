@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// Tasks that fail for the same reason share a note, also if its numbers differ, as those
-// of a busy host do.
+// Tasks that fail for the same reason share a note, also if its numbers differ, as those of a busy host do.
 func TestSkipped(t *testing.T) {
 	var s skipped
 	busy := func(percent float64) error {

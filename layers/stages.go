@@ -14,8 +14,7 @@ import (
 	"gpt2scope/traces/tables"
 )
 
-// stages records passes of a variant by stages, and returns the time of a layer and of
-// everything else.
+// stages records passes of a variant by stages, and returns the time of a layer and of everything else.
 func (e *Experiment) stages(ctx context.Context, s *gpt2.Session) ([]Value, error) {
 	var values []Value
 	for _, p := range []struct {
@@ -43,8 +42,8 @@ func (e *Experiment) stages(ctx context.Context, s *gpt2.Session) ([]Value, erro
 	return values, nil
 }
 
-// record records passes as Measure runs them. The first ones, for which a GPU makes its
-// launches or graph anew, are in a range "warm-up".
+// record records passes as Measure runs them. The first ones, for which a GPU makes its launches or graph anew, are in
+// a range "warm-up".
 func (e *Experiment) record(ctx context.Context, s *gpt2.Session, phase gpt2.Pass, past int) (*traces.Trace, error) {
 	r := record.New("gpt2scope", "")
 	if err := measure.Record(s, r, func() error {
@@ -61,14 +60,13 @@ func (e *Experiment) record(ctx context.Context, s *gpt2.Session, phase gpt2.Pas
 	return r.Trace(), nil
 }
 
-// layerTimes returns the time of a layer in a pass, and that of everything else with the idle
-// time there, in ms. A gap between two steps of layers, in which threads or kernels wait for
-// each other, counts for the layers: without the layer it would not exist.
+// layerTimes returns the time of a layer in a pass, and that of everything else with the idle time there, in ms. A gap
+// between two steps of layers, in which threads or kernels wait for each other, counts for the layers: without the
+// layer it would not exist.
 //
-// The time of a layer is the mean of those that are not the last of the pass. If only
-// the last row of logits is wanted, the last one computes little but keys and values. The
-// time that it saves is subtracted from the time outside, as it is in a line through the
-// times of several depths.
+// The time of a layer is the mean of those that are not the last of the pass. If only the last row of logits is wanted,
+// the last one computes little but keys and values. The time that it saves is subtracted from the time outside, as it
+// is in a line through the times of several depths.
 func layerTimes(t *traces.Trace, phase gpt2.Pass, layers int) (outside, layer float64, err error) {
 	table, err := tables.Summarize(t, tables.ByLayer, -1)
 	if err != nil {
@@ -139,9 +137,8 @@ func layerTimes(t *traces.Trace, phase gpt2.Pass, layers int) (outside, layer fl
 // layerName is what the table calls a layer.
 func layerName(n int) string { return fmt.Sprintf("h.%d", n) }
 
-// planOf finds the plan of the measured passes of a phase: of several the one with the most
-// steps, since passes that fill the cache compute no logits; then the one that ran most often,
-// since a step at position 0 has another name.
+// planOf finds the plan of the measured passes of a phase: of several the one with the most steps, since passes that
+// fill the cache compute no logits; then the one that ran most often, since a step at position 0 has another name.
 func planOf(h *traces.Header, phase gpt2.Pass, passes map[string]int) (plan *traces.Plan) {
 	for i := range h.Plans {
 		p := &h.Plans[i]

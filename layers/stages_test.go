@@ -7,8 +7,8 @@ import (
 	"gpt2scope/traces"
 )
 
-// piece is a step of a pass made for a test: of a layer (-1 outside), and how long it takes
-// and how long nothing runs before it, in ns.
+// piece is a step of a pass made for a test: of a layer (-1 outside), and how long it takes and how long nothing runs
+// before it, in ns.
 type piece struct {
 	slot, layer  int
 	before, runs int64
@@ -44,8 +44,8 @@ func traceOf(passes int, between int64, pieces []piece) *traces.Trace {
 
 var decodeOne = gpt2.Pass{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
 
-// What waits between steps of layers is the layers'; what waits elsewhere, and between
-// passes, is not. With all layers alike a + b L is the time of a pass.
+// What waits between steps of layers is the layers'; what waits elsewhere, and between passes, is not. With all layers
+// alike a + b L is the time of a pass.
 func TestLayerTimes(t *testing.T) {
 	pieces := []piece{{-1, -1, 0, 500}}
 	for n := range 3 {
@@ -57,8 +57,8 @@ func TestLayerTimes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Of a layer: 3000 of steps, 70 within, 30 to the next; of the last one nothing
-	// follows. The pass takes 500 + 3*3100 + 40 + 700 and, but for the last, 90.
+	// Of a layer: 3000 of steps, 70 within, 30 to the next; of the last one nothing follows. The pass takes 500 +
+	// 3*3100 + 40 + 700 and, but for the last, 90.
 	pass := float64(500+3*3100+40+700) + 90*float64(passes-1)/passes
 	near(t, "b", b, 3100e-6, 1e-9)
 	near(t, "a", a, (pass-3*3100)*1e-6, 1e-9)
@@ -82,8 +82,8 @@ func TestLayerTimesOfUnequalLayers(t *testing.T) {
 	near(t, "a", a, (500-2000)*1e-6, 1e-9)
 }
 
-// The time between the last layer of a pass and the first of the next belongs to no layer;
-// passes that only fill the cache, whose plan has fewer steps, are not those measured.
+// The time between the last layer of a pass and the first of the next belongs to no layer; passes that only fill the
+// cache, whose plan has fewer steps, are not those measured.
 func TestLayerTimesOfPasses(t *testing.T) {
 	layersOnly := []piece{{0, 0, 0, 1000}, {0, 0, 20, 1000}, {1, 1, 30, 1000}, {1, 1, 20, 1000}}
 	a, b, err := layerTimes(traceOf(5, 400, layersOnly), decodeOne, 2)

@@ -16,9 +16,8 @@ import (
 	"gpt2scope/weights"
 )
 
-// sample returns the median of values with its 95 % interval by order statistics, which assume
-// nothing about the distribution. Fewer than six values have no such interval: it is then their
-// range.
+// sample returns the median of values with its 95 % interval by order statistics, which assume nothing about the
+// distribution. Fewer than six values have no such interval: it is then their range.
 func sample(unit string, values []float64) Metric {
 	s := benchmath.AssumeNothing.Summary(benchmath.NewSample(slices.Clone(values), &benchmath.DefaultThresholds), confidence)
 	m := Metric{Unit: unit, Median: s.Center, Low: s.Lo, High: s.Hi, N: len(values)}
@@ -52,8 +51,8 @@ func metricsOf(rows []Row, v Variant) map[string]Metric {
 	return metrics
 }
 
-// Summarize makes a result of the measurements. Depths of predict are predicted; if their
-// variants were measured too (Kind "verify"), the prediction has an error.
+// Summarize makes a result of the measurements. Depths of predict are predicted; if their variants were measured too
+// (Kind "verify"), the prediction has an error.
 func (e *Experiment) Summarize(variants []Variant, rows []Row, predict []int, k Known) (*Result, error) {
 	c, err := e.Compute(variants, predict, k)
 	if err != nil {
@@ -129,8 +128,7 @@ func timesOf(rows []Row, phase string, variants []Variant) (all []timed) {
 	return all
 }
 
-// predict adds predictions: of time by the line over the depths, of memory by a line over the
-// predicted memory.
+// predict adds predictions: of time by the line over the depths, of memory by a line over the predicted memory.
 func (c *Computed) predict(r *Result, rows []Row, lines map[string]Line) {
 	for _, name := range []string{"host memory", "device memory"} {
 		found, y := depths(r.Variants, name)

@@ -19,9 +19,8 @@ type timed struct {
 	times  []float64
 }
 
-// noise is the variance of the median of repeated times, from their median absolute
-// deviation, which outliers do not change; 0 if there is one time. The factors are those
-// of a normal distribution.
+// noise is the variance of the median of repeated times, from their median absolute deviation, which outliers do not
+// change; 0 if there is one time. The factors are those of a normal distribution.
 func (t timed) noise() float64 {
 	if len(t.times) < 2 {
 		return 0
@@ -100,8 +99,7 @@ func (f *Fit) Impossible() string {
 	return fmt.Sprintf("the time of %s is not known: the line gives it a time below 0", strings.Join(terms, " and of "))
 }
 
-// Stages returns what B and Rest are by the recording by stages; ok is false if there is
-// none.
+// Stages returns what B and Rest are by the recording by stages; ok is false if there is none.
 func (f *Fit) Stages() (layer, rest float64, ok bool) {
 	if f.TraceA == nil || f.TraceB == nil {
 		return 0, 0, false
@@ -109,8 +107,7 @@ func (f *Fit) Stages() (layer, rest float64, ok bool) {
 	return *f.TraceB, *f.TraceA + f.restAt()**f.TraceB, true
 }
 
-// bends says why times do not lie on a line, "" if they may. Two repeats do not tell the
-// noise.
+// bends says why times do not lie on a line, "" if they may. Two repeats do not tell the noise.
 func bends(all []timed, l Line) string {
 	n := float64(len(all))
 	var noise, degrees, squares, most float64

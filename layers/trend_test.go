@@ -23,8 +23,8 @@ func measuredTimes(random *rand.Rand, n int, noise float64, time func(layers int
 	return all
 }
 
-// Times on a line with noise are taken for a line, nearly always; those of a cache that
-// more and more layers do not fit, never.
+// Times on a line with noise are taken for a line, nearly always; those of a cache that more and more layers do not
+// fit, never.
 func TestFitRejects(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	const rounds = 400

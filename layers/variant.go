@@ -9,8 +9,7 @@ import (
 	"gpt2scope/gpt2"
 )
 
-// The kinds of variants. A KindVerify is a depth that is measured to check a prediction; no
-// line is fitted to it.
+// The kinds of variants. A KindVerify is a depth that is measured to check a prediction; no line is fitted to it.
 const (
 	KindDepth  = "depth"
 	KindDrop   = "drop"
@@ -22,8 +21,8 @@ const (
 // MaxDepth bounds how many layers a variant may run.
 const MaxDepth = 4096
 
-// Depth is the variant that runs n layers of a model with the given number of them: the first
-// n, and beyond the last one again from the first.
+// Depth is the variant that runs n layers of a model with the given number of them: the first n, and beyond the last
+// one again from the first.
 func Depth(n, layers int) Variant {
 	order := make([]int, n)
 	for i := range order {
@@ -89,8 +88,7 @@ func joined(numbers []int, between string) string {
 	return strings.Join(text, between)
 }
 
-// ParseDepths reads depths such as "1-6", "1,2,4,12" or "1-4,8". They come sorted,
-// each once.
+// ParseDepths reads depths such as "1-6", "1,2,4,12" or "1-4,8". They come sorted, each once.
 func ParseDepths(text string) ([]int, error) {
 	var depths []int
 	for _, part := range strings.Split(text, ",") {

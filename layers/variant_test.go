@@ -54,8 +54,7 @@ func TestVariants(t *testing.T) {
 	}
 }
 
-// Each round has each phase of each variant once, not always in the same order; the seed
-// alone decides.
+// Each round has each phase of each variant once, not always in the same order; the seed alone decides.
 func TestSchedule(t *testing.T) {
 	variants := []Variant{Depth(1, 3), Depth(2, 3), Depth(3, 3)}
 	s := Schedule{Phases: []string{TaskPrefill, TaskDecode}, Repeat: 20, Seed: 5, Memory: true, Quality: true, Stages: true}

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 )
 
-// root is the nearest folder with a go.mod at or above the one that the test began in, its package's. The
-// paths that the compiler knows are no help: with -trimpath they are not on any disk.
+// root is the nearest folder with a go.mod at or above the one that the test began in, its package's. The paths that
+// the compiler knows are no help: with -trimpath they are not on any disk.
 var root = func() string {
 	folder, err := os.Getwd()
 	if err != nil {

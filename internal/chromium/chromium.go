@@ -19,9 +19,9 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Browser is a window that shows one page. A test fails at its end if the page threw an
-// exception, wrote to the console, caused an entry of the browser's log (for example
-// because its policy refused something), or requested anything besides itself.
+// Browser is a window that shows one page. A test fails at its end if the page threw an exception, wrote to the
+// console, caused an entry of the browser's log (for example because its policy refused something), or requested
+// anything besides itself.
 type Browser struct {
 	Context context.Context // of chromedp's calls
 
@@ -32,7 +32,8 @@ type Browser struct {
 	requests []string // other than for the page itself
 }
 
-// program finds the browser. Without GPT2SCOPE_REQUIRE_CHROMIUM=1 it skips the test, since the browser is slow to start.
+// program finds the browser. Without GPT2SCOPE_REQUIRE_CHROMIUM=1 it skips the test, since the browser is slow to
+// start.
 func program(t *testing.T) string {
 	t.Helper()
 	if os.Getenv("GPT2SCOPE_REQUIRE_CHROMIUM") != "1" {
@@ -47,8 +48,8 @@ func program(t *testing.T) string {
 	return ""
 }
 
-// Open writes the page that make returns to a file of that name and shows it in a window
-// of width x height pixels. Without GPT2SCOPE_REQUIRE_CHROMIUM=1 the test is skipped.
+// Open writes the page that make returns to a file of that name and shows it in a window of width x height pixels.
+// Without GPT2SCOPE_REQUIRE_CHROMIUM=1 the test is skipped.
 func Open(t *testing.T, name string, make func() ([]byte, error), width, height int64) *Browser {
 	t.Helper()
 	path := program(t)
@@ -118,8 +119,8 @@ func (b *Browser) check() {
 	}
 }
 
-// Misdeeds returns the problems of the page and the addresses that it requested since the
-// last call, and forgets them. A test that expects some calls it.
+// Misdeeds returns the problems of the page and the addresses that it requested since the last call, and forgets them.
+// A test that expects some calls it.
 func (b *Browser) Misdeeds() (problems, requests []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -2,8 +2,8 @@ package console
 
 import "golang.org/x/sys/unix"
 
-// Silence keeps the terminal from showing what is typed, which the next line then begins with,
-// until restore is called. Other input it leaves as it is.
+// Silence keeps the terminal from showing what is typed, which the next line then begins with, until restore is called.
+// Other input it leaves as it is.
 func (l *Lines) Silence() (restore func()) {
 	if l.tty == nil {
 		return func() {}

@@ -15,8 +15,7 @@ import (
 // ErrInterrupted says that Ctrl-C was typed in place of a line.
 var ErrInterrupted = errors.New("interrupted")
 
-// Lines reads lines: those of a terminal with a prompt, keys to edit them and a history,
-// others as they come.
+// Lines reads lines: those of a terminal with a prompt, keys to edit them and a history, others as they come.
 type Lines struct {
 	from   *bufio.Reader  // nil for a terminal
 	tty    *os.File       // nil for others
@@ -60,9 +59,8 @@ func (l *Lines) Read(p []byte) (int, error) {
 // Write is for the editor.
 func (l *Lines) Write(p []byte) (int, error) { return l.out.Write(p) }
 
-// Next returns the next line, without its end. The error is io.EOF at the end of the input
-// and after Ctrl-D, [ErrInterrupted] after Ctrl-C. If ctx is cancelled it returns at
-// once; Next must not be called again then.
+// Next returns the next line, without its end. The error is io.EOF at the end of the input and after Ctrl-D,
+// [ErrInterrupted] after Ctrl-C. If ctx is cancelled it returns at once; Next must not be called again then.
 func (l *Lines) Next(ctx context.Context) (string, error) {
 	if l.tty != nil {
 		before, err := term.MakeRaw(int(l.tty.Fd()))

@@ -14,10 +14,9 @@ import (
 // ErrSilent says that a pipe is open and sent nothing in time.
 var ErrSilent = errors.New("nothing came in time")
 
-// Piped returns a reader of the text on r if there is any. r may be an inherited pipe that
-// nobody writes to or closes, so only the first byte is waited for, and so long only:
-// then the error is [ErrSilent]. It is io.EOF if there is no text: r is empty, a
-// terminal, or a device such as /dev/null.
+// Piped returns a reader of the text on r if there is any. r may be an inherited pipe that nobody writes to or closes,
+// so only the first byte is waited for, and so long only: then the error is [ErrSilent]. It is io.EOF if there is no
+// text: r is empty, a terminal, or a device such as /dev/null.
 func Piped(ctx context.Context, r io.Reader, wait time.Duration) (io.Reader, error) {
 	if f, ok := r.(*os.File); ok {
 		info, err := f.Stat()

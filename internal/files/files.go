@@ -1,5 +1,5 @@
-// Package files opens files such that nothing waits without end: a cancelled context ends the wait for the other end of a pipe, and what
-// this program keeps by itself is read only from regular files.
+// Package files opens files such that nothing waits without end: a cancelled context ends the wait for the other end of
+// a pipe, and what this program keeps by itself is read only from regular files.
 package files
 
 import (
@@ -24,8 +24,8 @@ type File struct {
 // Open opens a file that a user named, for reading. A named pipe waits for its writer until ctx ends.
 func Open(ctx context.Context, path string) (*File, error) { return OpenFile(ctx, path, os.O_RDONLY) }
 
-// OpenFile opens a file that exists. A named pipe waits for its other end until ctx ends; so do reads and writes. The error then is the cause
-// of ctx.
+// OpenFile opens a file that exists. A named pipe waits for its other end until ctx ends; so do reads and writes. The
+// error then is the cause of ctx.
 func OpenFile(ctx context.Context, path string, flag int) (*File, error) {
 	type opened struct {
 		file *os.File

@@ -1,5 +1,5 @@
-// Package ggufwrite writes small GGUF files for tests. It shares no code with the reader: the format
-// is that of https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
+// Package ggufwrite writes small GGUF files for tests. It shares no code with the reader: the format is that of
+// https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 package ggufwrite
 
 import (
@@ -68,8 +68,8 @@ const (
 	BF16 = 30
 )
 
-// Tensor adds a tensor of the given row-major shape, whose elements are rounded to the type. Rows of
-// Q8_0 are of a multiple of 32 elements.
+// Tensor adds a tensor of the given row-major shape, whose elements are rounded to the type. Rows of Q8_0 are of a
+// multiple of 32 elements.
 func (f *File) Tensor(name string, kind uint32, shape []int, elements []float32) {
 	align := f.Alignment
 	if align == 0 {

@@ -13,8 +13,7 @@ import (
 // Thousands writes a whole number with separators: 1,234,567.
 func Thousands(n int64) string { return Separate(strconv.FormatInt(n, 10)) }
 
-// Separate puts separators between the thousands of a written number, which may have a
-// sign and decimals.
+// Separate puts separators between the thousands of a written number, which may have a sign and decimals.
 func Separate(number string) string {
 	sign := ""
 	if strings.HasPrefix(number, "-") {
@@ -64,8 +63,7 @@ func Size(bytes int64) string {
 	return fmt.Sprintf("%d B", bytes)
 }
 
-// Cause returns what an error of a file says beside the path, for sentences that name
-// the file already.
+// Cause returns what an error of a file says beside the path, for sentences that name the file already.
 func Cause(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
@@ -74,8 +72,7 @@ func Cause(err error) error {
 	return err
 }
 
-// First returns the first texts of a list, at most so many of them, and a last one, "and 3 more", if
-// there are more.
+// First returns the first texts of a list, at most so many of them, and a last one, "and 3 more", if there are more.
 func First(texts []string, most int) []string {
 	if len(texts) <= most {
 		return texts

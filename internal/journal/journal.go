@@ -1,6 +1,5 @@
-// Package journal keeps what a long series of measurements has finished, so that it goes on from
-// there after an interruption: a file with a line for the configuration and one for each task
-// that is done.
+// Package journal keeps what a long series of measurements has finished, so that it goes on from there after an
+// interruption: a file with a line for the configuration and one for each task that is done.
 package journal
 
 import (

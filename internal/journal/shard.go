@@ -2,8 +2,7 @@ package journal
 
 import "fmt"
 
-// Shard is a part of a series of measurements: part Index, from 1 on, of Count. The zero value
-// is all of it.
+// Shard is a part of a series of measurements: part Index, from 1 on, of Count. The zero value is all of it.
 type Shard struct{ Index, Count int }
 
 // ParseShard reads "2/8".

@@ -1,5 +1,4 @@
-// Package place finds shared libraries: the project's own, and NVIDIA's as pip installs
-// them.
+// Package place finds shared libraries: the project's own, and NVIDIA's as pip installs them.
 package place
 
 import (
@@ -8,8 +7,7 @@ import (
 	"slices"
 )
 
-// Program returns the folder of the running program, behind symbolic links; "" where
-// that is not known.
+// Program returns the folder of the running program, behind symbolic links; "" where that is not known.
 func Program() string {
 	program, err := os.Executable()
 	if err != nil {
@@ -21,8 +19,8 @@ func Program() string {
 	return filepath.Dir(program)
 }
 
-// Folders are those of the project's libraries: beside the program, in lib/ there, in
-// ../lib from there, and in ./lib, each as an absolute path.
+// Folders are those of the project's libraries: beside the program, in lib/ there, in ../lib from there, and in ./lib,
+// each as an absolute path.
 func Folders() []string {
 	var folders []string
 	if at := Program(); at != "" {
@@ -34,9 +32,8 @@ func Folders() []string {
 	return folders
 }
 
-// Library returns the path of one of the project's libraries: what an environment
-// variable names, which is not checked, or the first file of that name in Folders. It is
-// "" if there is none.
+// Library returns the path of one of the project's libraries: what an environment variable names, which is not checked,
+// or the first file of that name in Folders. It is "" if there is none.
 func Library(variable, name string) string {
 	if path := os.Getenv(variable); path != "" {
 		return path
@@ -49,9 +46,8 @@ func Library(variable, name string) string {
 	return ""
 }
 
-// SitePackages are the folders in which pip puts packages, as patterns of
-// [filepath.Glob]: of the virtual environment that is active, of the user, of the system,
-// and of common images.
+// SitePackages are the folders in which pip puts packages, as patterns of [filepath.Glob]: of the virtual environment
+// that is active, of the user, of the system, and of common images.
 func SitePackages() []string {
 	var patterns []string
 	if venv := os.Getenv("VIRTUAL_ENV"); venv != "" {

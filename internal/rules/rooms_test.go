@@ -48,7 +48,8 @@ var others = map[string]string{
 	"modernc.org/sqlite":                 "traces/nsys",
 }
 
-// without names packages that must not import another one, although it stands below them: libraries draw no pictures and print no tables.
+// without names packages that must not import another one, although it stands below them: libraries draw no pictures
+// and print no tables.
 var without = map[string]string{
 	"internal/chart": "gpt2 cuda traces cpu",
 	"internal/table": "gpt2 cuda traces cpu",

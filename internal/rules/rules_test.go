@@ -24,15 +24,15 @@ func deps(t *testing.T, dir string) []string {
 	return list
 }
 
-// ofOthers tells whether a package is neither of the standard library nor of the module:
-// the first element of its path is a host.
+// ofOthers tells whether a package is neither of the standard library nor of the module: the first element of its path
+// is a host.
 func ofOthers(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	return strings.Contains(first, ".")
 }
 
-// TestBackendLinksNoReaders: a program that uses the CPU backend links no database, no
-// profile format, no statistics and no tensors.
+// TestBackendLinksNoReaders: a program that uses the CPU backend links no database, no profile format, no statistics
+// and no tensors.
 func TestBackendLinksNoReaders(t *testing.T) {
 	heavy := []string{"sqlite", "pprof", "golang.org/x/perf", "gorgonia"}
 	for _, path := range deps(t, "cpu") {
@@ -48,8 +48,8 @@ func TestBackendLinksNoReaders(t *testing.T) {
 	}
 }
 
-// TestTracesIsALeaf: the record, its file and attribution are built from the standard
-// library and what reads JSON, and of the module only from what writes numbers in words.
+// TestTracesIsALeaf: the record, its file and attribution are built from the standard library and what reads JSON, and
+// of the module only from what writes numbers in words.
 func TestTracesIsALeaf(t *testing.T) {
 	for _, path := range deps(t, "traces") {
 		isJSON := strings.HasPrefix(path, "github.com/go-json-experiment/json/")

@@ -6,8 +6,7 @@ import (
 	"slices"
 )
 
-// Quantile returns the q-quantile of sorted values by the nearest rank, one of the
-// values itself; 0 if there are none.
+// Quantile returns the q-quantile of sorted values by the nearest rank, one of the values itself; 0 if there are none.
 func Quantile[T ~int64 | ~float64](sorted []T, q float64) T {
 	if len(sorted) == 0 {
 		return 0
@@ -15,8 +14,7 @@ func Quantile[T ~int64 | ~float64](sorted []T, q float64) T {
 	return sorted[int(q*float64(len(sorted)-1)+0.5)]
 }
 
-// Median returns the middle of sorted values, or the mean of the two in the middle; 0
-// if there are none.
+// Median returns the middle of sorted values, or the mean of the two in the middle; 0 if there are none.
 func Median[T ~int64 | ~float64](sorted []T) T {
 	n := len(sorted)
 	if n == 0 {
@@ -29,8 +27,8 @@ func Median[T ~int64 | ~float64](sorted []T) T {
 // MedianOf returns the median of values in any order, which it leaves as they are.
 func MedianOf[T ~int64 | ~float64](values []T) T { return Median(slices.Sorted(slices.Values(values))) }
 
-// MeanStdDev returns the mean of values and their standard deviation as a sample, which
-// divides by one less than their number; 0 for a single value, and both 0 for none.
+// MeanStdDev returns the mean of values and their standard deviation as a sample, which divides by one less than their
+// number; 0 for a single value, and both 0 for none.
 func MeanStdDev[T ~int64 | ~float64](values []T) (mean, deviation float64) {
 	n := float64(len(values))
 	if n == 0 {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// built returns the file that a command line builds, which make is called to make if no earlier test has
-// built it: the file's name is the hash of the command line, the compiler's version and the sources.
+// built returns the file that a command line builds, which make is called to make if no earlier test has built it: the
+// file's name is the hash of the command line, the compiler's version and the sources.
 func built(t testing.TB, extension string, command []string, sources []string, make func(file string) error) string {
 	t.Helper()
 	hash := sha256.New()
@@ -61,8 +61,8 @@ func run(folder string, command ...string) error {
 	return nil
 }
 
-// copied is a copy of a file for one test: a process opens each path once, so that tests with a file of
-// their own have a library with state of its own.
+// copied is a copy of a file for one test: a process opens each path once, so that tests with a file of their own have
+// a library with state of its own.
 func copied(t testing.TB, file string) string {
 	t.Helper()
 	from, err := os.Open(file)

@@ -13,10 +13,9 @@ import (
 	"gpt2scope/internal/checkout"
 )
 
-// Emulated builds a stub that computes and runs the decode kernels of a width themselves on the CPU
-// (csrc/emulator), on so many SMs, and makes it the test's CUDA
-// library. The test is skipped where there is no C++ compiler or no source, or the processor is another one than
-// x86-64.
+// Emulated builds a stub that computes and runs the decode kernels of a width themselves on the CPU (csrc/emulator), on
+// so many SMs, and makes it the test's CUDA library. The test is skipped where there is no C++ compiler or no source,
+// or the processor is another one than x86-64.
 func Emulated(t testing.TB, width, blocks int) {
 	t.Helper()
 	if runtime.GOARCH != "amd64" {

@@ -1,20 +1,16 @@
-// Package stub builds and controls a CUDA library without CUDA, for tests: see
-// cuda/testdata/stub.c.
+// Package stub builds and controls a CUDA library without CUDA, for tests: see cuda/testdata/stub.c.
 package stub
 
 // #cgo linux LDFLAGS: -ldl
 // #include <dlfcn.h>
 // #include <stdlib.h>
-// static void reset(void *f) { ((void (*)(void))f)(); }
-// static void fail(void *f, const char *what, int nth) { ((void (*)(const char *, int))f)(what, nth); }
-// static void not_finite(void *f, int nth) { ((void (*)(int))f)(nth); }
-// static void memory(void *f, unsigned long long bytes) { ((void (*)(unsigned long long))f)(bytes); }
-// static void pending(void *f, int n) { ((void (*)(int))f)(n); }
-// static long live(void *f) { return ((long (*)(void))f)(); }
-// static char *calls(void *f) { return ((char *(*)(void))f)(); }
-// static void decode(void *f, const char *refusal, int status, int timeout, int at) { ((void (*)(const char *, int,
-// int, int))f)(refusal, status, timeout, at); }
-// static void spoil(void *f, int op, int variant) { ((void (*)(int, int))f)(op, variant); }
+// static void reset(void *f) { ((void (*)(void))f)(); } static void fail(void *f, const char *what, int nth) { ((void
+// (*)(const char *, int))f)(what, nth); } static void not_finite(void *f, int nth) { ((void (*)(int))f)(nth); } static
+// void memory(void *f, unsigned long long bytes) { ((void (*)(unsigned long long))f)(bytes); } static void pending(void
+// *f, int n) { ((void (*)(int))f)(n); } static long live(void *f) { return ((long (*)(void))f)(); } static char
+// *calls(void *f) { return ((char *(*)(void))f)(); } static void decode(void *f, const char *refusal, int status, int
+// timeout, int at) { ((void (*)(const char *, int, int, int))f)(refusal, status, timeout, at); } static void spoil(void
+// *f, int op, int variant) { ((void (*)(int, int))f)(op, variant); }
 import "C"
 
 import (
@@ -28,9 +24,9 @@ import (
 	"gpt2scope/internal/checkout"
 )
 
-// Build returns a stub of the test's own, built by the C compiler with macros such as "STUB_DRIVER=0"
-// defined, or kept from an earlier test. The test is skipped where there is no compiler or no source, as
-// on a machine that runs prebuilt tests.
+// Build returns a stub of the test's own, built by the C compiler with macros such as "STUB_DRIVER=0" defined, or kept
+// from an earlier test. The test is skipped where there is no compiler or no source, as on a machine that runs prebuilt
+// tests.
 func Build(t testing.TB, defines ...string) string {
 	t.Helper()
 	cc := strings.Fields(os.Getenv("CC"))
@@ -58,8 +54,8 @@ func Build(t testing.TB, defines ...string) string {
 	}))
 }
 
-// Use builds a stub that computes, makes it the test's CUDA library, with NVRTC and cuBLASLt
-// beside it, and controls it.
+// Use builds a stub that computes, makes it the test's CUDA library, with NVRTC and cuBLASLt beside it, and controls
+// it.
 func Use(t testing.TB) *Control {
 	t.Helper()
 	path := Build(t, "STUB_COMPUTES")
@@ -96,8 +92,7 @@ func library(t testing.TB, variable, name string) {
 // Control is the other side of a stub: what it saw, and what it is to do.
 type Control struct{ reset, fail, notFinite, live, calls, decode, spoil, memory, pending unsafe.Pointer }
 
-// Open controls the stub at a path. The program under test opens the same file,
-// and so the same instance.
+// Open controls the stub at a path. The program under test opens the same file, and so the same instance.
 func Open(t testing.TB, path string) *Control {
 	t.Helper()
 	name := C.CString(path)
@@ -122,10 +117,9 @@ func Open(t testing.TB, path string) *Control {
 // Reset forgets the calls so far, and failures to come.
 func (c *Control) Reset() { C.reset(c.reset) }
 
-// Fail makes the n-th call from now fail, of a function of abi.h, or of a group:
-// "alloc" is whatever allocates, "launch" whatever launches. With "lost" the n-th
-// call of any fails and all later ones, those that free among them, as on a device
-// where a kernel went wrong.
+// Fail makes the n-th call from now fail, of a function of abi.h, or of a group: "alloc" is whatever allocates,
+// "launch" whatever launches. With "lost" the n-th call of any fails and all later ones, those that free among them, as
+// on a device where a kernel went wrong.
 func (c *Control) Fail(what string, n int) {
 	name := C.CString(what)
 	defer C.free(unsafe.Pointer(name))
@@ -138,12 +132,11 @@ func (c *Control) Memory(bytes int64) { C.memory(c.memory, C.ulonglong(bytes)) }
 // Pending makes the next n questions whether an event has passed be answered with no.
 func (c *Control) Pending(n int) { C.pending(c.pending, C.int(n)) }
 
-// Spoil makes a variant of an operation (gs_op) compute its last element wrong, of a
-// stub built with STUB_COMPUTES; -1 spoils none.
+// Spoil makes a variant of an operation (gs_op) compute its last element wrong, of a stub built with STUB_COMPUTES; -1
+// spoils none.
 func (c *Control) Spoil(op, variant int) { C.spoil(c.spoil, C.int(op), C.int(variant)) }
 
-// NotFinite makes the n-th sampling from now find logits of its last sequence that are
-// not finite: its token is -1.
+// NotFinite makes the n-th sampling from now find logits of its last sequence that are not finite: its token is -1.
 func (c *Control) NotFinite(n int) { C.not_finite(c.notFinite, C.int(n)) }
 
 // Decode says what becomes of whole decode steps (gs_decode).

@@ -35,8 +35,7 @@ type Cell struct {
 	Text   string
 }
 
-// None is the cell of a row that cannot have such a value, missing that of a row whose value
-// is not known.
+// None is the cell of a row that cannot have such a value, missing that of a row whose value is not known.
 var (
 	None    = Cell{math.NaN(), "", ""}
 	Missing = Cell{math.NaN(), "", "-"}
@@ -108,9 +107,8 @@ func Known(is bool, c Cell) Cell {
 	return c
 }
 
-// Column is a column of a table whose rows are R. The key names it in CSV, and
-// without its unit for --sort, as its title does; one without a key is for people
-// alone, and one without a title is not.
+// Column is a column of a table whose rows are R. The key names it in CSV, and without its unit for --sort, as its
+// title does; one without a key is for people alone, and one without a title is not.
 type Column[R any] struct {
 	Key, Unit, Title string
 	Legend           string // what the title means, if that is not plain
@@ -125,8 +123,8 @@ func (c Column[R]) header() string {
 	return c.Key + "_" + c.Unit
 }
 
-// Find returns the index of the column that a user means: by its key, else by
-// its heading, with or without its unit; -1 if none or several could be meant.
+// Find returns the index of the column that a user means: by its key, else by its heading, with or without its unit; -1
+// if none or several could be meant.
 func Find[R any](columns []Column[R], name string) int {
 	name = strings.ToLower(strings.TrimSpace(name))
 	is := func(c Column[R]) bool {
@@ -153,8 +151,7 @@ func Find[R any](columns []Column[R], name string) int {
 	return -1
 }
 
-// withoutUnit takes the unit from a heading. Where a time and its share have one name,
-// it is that of the time.
+// withoutUnit takes the unit from a heading. Where a time and its share have one name, it is that of the time.
 func withoutUnit(title string) string {
 	for _, unit := range []string{" us", " B"} {
 		if name, ok := strings.CutSuffix(title, unit); ok {
@@ -164,9 +161,8 @@ func withoutUnit(title string) string {
 	return strings.TrimSpace(title)
 }
 
-// Sort sorts rows by a column within their sections: numbers from the highest,
-// text from a to z, and what is not known last. name "" leaves them as they are. A
-// refusal lists the columns that the format shows.
+// Sort sorts rows by a column within their sections: numbers from the highest, text from a to z, and what is not known
+// last. name "" leaves them as they are. A refusal lists the columns that the format shows.
 func Sort[R any](rows []R, columns []Column[R], name, format string, section func(*R) int) error {
 	if name == "" {
 		return nil
@@ -184,9 +180,8 @@ func Sort[R any](rows []R, columns []Column[R], name, format string, section fun
 	return nil
 }
 
-// sortNames returns what --sort takes, in the words that the format shows: the headings of a
-// table without their units, the keys of CSV. If several columns share a heading, each goes by
-// its key.
+// sortNames returns what --sort takes, in the words that the format shows: the headings of a table without their units,
+// the keys of CSV. If several columns share a heading, each goes by its key.
 func sortNames[R any](columns []Column[R], format string) []string {
 	var names []string
 	for i, c := range columns {
@@ -282,8 +277,7 @@ const (
 	LeftFirst
 )
 
-// Lines writes rows for people: a line is of cells, separated by tabs, as is the
-// heading.
+// Lines writes rows for people: a line is of cells, separated by tabs, as is the heading.
 func Lines[R any](w io.Writer, align Alignment, heading string, rows []R, line func(R) string) {
 	lines := [][]string{strings.Split(heading, "\t")}
 	for _, r := range rows {
@@ -294,8 +288,8 @@ func Lines[R any](w io.Writer, align Alignment, heading string, rows []R, line f
 	}, lines)
 }
 
-// Align writes lines of cells in columns. Two spaces stand between columns, and before a
-// first one that is aligned to the right.
+// Align writes lines of cells in columns. Two spaces stand between columns, and before a first one that is aligned to
+// the right.
 func Align(w io.Writer, left func(column int) bool, lines [][]string) {
 	widths := make([]int, len(lines[0]))
 	for _, line := range lines {

@@ -1,5 +1,5 @@
-// Package webpage has what every page of HTML begins with: a head whose policy allows the style and the script of the page and
-// nothing else, so that a page that holds text of a recording loads and runs nothing of it.
+// Package webpage has what every page of HTML begins with: a head whose policy allows the style and the script of the
+// page and nothing else, so that a page that holds text of a recording loads and runs nothing of it.
 package webpage
 
 import (

@@ -102,8 +102,8 @@ func TestPlottedDataIsTheResult(t *testing.T) {
 }
 
 // The line goes through what the fit says, from 0 to the deepest prediction. Times that lie on no line are joined, and
-// no line is drawn; a line never goes below 0, nor towards a time
-// at 0 layers that is known to be noise, which its legend does not name.
+// no line is drawn; a line never goes below 0, nor towards a time at 0 layers that is known to be noise, which its
+// legend does not name.
 func TestLines(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(f *layers.Fit)

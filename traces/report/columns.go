@@ -6,9 +6,8 @@ import (
 	"encoding/json"
 )
 
-// columns are the events of a band, one after the other. An event is six numbers of
-// variable length (base 128, the lowest 7 bits first, as [binary.AppendUvarint] writes
-// them):
+// columns are the events of a band, one after the other. An event is six numbers of variable length (base 128, the
+// lowest 7 bits first, as [binary.AppendUvarint] writes them):
 //
 //	start    ns after the start of the previous event; of the first event, after the origin
 //	duration ns
@@ -42,8 +41,8 @@ func (c *columns) add(start, duration int64, name, row, detail int, correlation 
 	c.link = int64(correlation)
 }
 
-// maxCorrelation bounds the correlation ids on the page, because the script's numbers are
-// float64. CUPTI's ids have 32 bits.
+// maxCorrelation bounds the correlation ids on the page, because the script's numbers are float64. CUPTI's ids have 32
+// bits.
 const maxCorrelation = 1 << 50
 
 func (c *columns) number(v uint64) { c.data = binary.AppendUvarint(c.data, v) }

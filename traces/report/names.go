@@ -12,8 +12,8 @@ var (
 	layer     = regexp.MustCompile(`\bh\.(\(N\+1\)|[^.+]+)\.`)
 )
 
-// shortName leaves out of a kernel's name what does not distinguish it from others: return
-// type, namespaces and the list of its arguments. Other names stay as they are.
+// shortName leaves out of a kernel's name what does not distinguish it from others: return type, namespaces and the
+// list of its arguments. Other names stay as they are.
 func shortName(name string) string {
 	short := strings.TrimPrefix(name, "void ")
 	if strings.HasSuffix(short, ")") && (short != name || strings.Contains(short, "::")) {
@@ -35,8 +35,7 @@ func shortName(name string) string {
 	if short = strings.TrimSpace(short); short == "" {
 		return name
 	}
-	// Where there is little room the page shows the beginning of a name, which is the same for
-	// all elementwise kernels.
+	// Where there is little room the page shows the beginning of a name, which is the same for all elementwise kernels.
 	if applies := traces.Applies(name); applies != "" {
 		short = applies + ": " + short
 	}

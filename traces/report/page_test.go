@@ -32,8 +32,8 @@ func sample(t *testing.T, name string) *traces.Trace {
 	return tr
 }
 
-// TestNumbers reads the table from the page: its rows are those of Summarize, to the
-// digits that are shown, and sum to the wall time.
+// TestNumbers reads the table from the page: its rows are those of Summarize, to the digits that are shown, and sum to
+// the wall time.
 func TestNumbers(t *testing.T) {
 	for _, name := range []string{"graph.sqlite", "eager.sqlite", "floors"} {
 		t.Run(name, func(t *testing.T) {
@@ -214,8 +214,7 @@ func TestStage(t *testing.T) {
 	}
 }
 
-// TestOperations shows a recording without stages or kernels by operation, and finds the
-// events of each.
+// TestOperations shows a recording without stages or kernels by operation, and finds the events of each.
 func TestOperations(t *testing.T) {
 	tr := fixtures.Must(load.Load("../testdata/kineto-cpu.json.gz"))(t)
 	table, err := tables.SummarizeAny(tr, -1)
@@ -234,8 +233,8 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestLayers shows one row for each stage over all layers, which unfolds to its layers, and
-// lists the kernels of all of them.
+// TestLayers shows one row for each stage over all layers, which unfolds to its layers, and lists the kernels of all of
+// them.
 func TestLayers(t *testing.T) {
 	tr := layered()
 	table := fixtures.Must(tables.Summarize(tr, tables.ByStage, -1))(t)
@@ -313,8 +312,8 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// TestPointer moves the mouse over a kernel and clicks on it: it is described, its
-// stage is chosen, and its call is found by correlation id.
+// TestPointer moves the mouse over a kernel and clicks on it: it is described, its stage is chosen, and its call is
+// found by correlation id.
 func TestPointer(t *testing.T) {
 	b := open(t, withCosts(t), 1440, 1200)
 	at := eval[[3]float64](b, `(() => {
@@ -583,8 +582,8 @@ func TestDark(t *testing.T) {
 	}
 }
 
-// insideKernel is a recording of decode steps in one kernel, on so many SMs. In attention every
-// second SM has no part, and the times of each SM are kept of every third pass.
+// insideKernel is a recording of decode steps in one kernel, on so many SMs. In attention every second SM has no part,
+// and the times of each SM are kept of every third pass.
 func insideKernel(layers, sms int) *traces.Trace {
 	var names []string
 	for l := range layers {
@@ -631,8 +630,8 @@ func insideKernel(layers, sms int) *traces.Trace {
 	return fixtures.Trace(&r.header, r.events...)
 }
 
-// TestSMs: the page of a recording that has the times of each SM draws them, for a pass of median
-// length; that of others has no such picture.
+// TestSMs: the page of a recording that has the times of each SM draws them, for a pass of median length; that of
+// others has no such picture.
 func TestSMs(t *testing.T) {
 	b := open(t, insideKernel(12, 132), 1000, 1400)
 	if got := eval[int](b, `document.querySelectorAll("#stage-table td").length && gpt2scope.page.sms.n`); got != 132 {
@@ -683,9 +682,8 @@ type browser struct {
 	t *testing.T
 }
 
-// open writes the page of a trace and opens it in a window of width x height pixels. Tests in a browser
-// take long: those that call open run if GPT2SCOPE_BROWSER is 1, as in make test-browser. TestNumbers
-// always does.
+// open writes the page of a trace and opens it in a window of width x height pixels. Tests in a browser take long:
+// those that call open run if GPT2SCOPE_BROWSER is 1, as in make test-browser. TestNumbers always does.
 func open(t *testing.T, tr *traces.Trace, width, height int64) *browser {
 	t.Helper()
 	if os.Getenv("GPT2SCOPE_BROWSER") != "1" {

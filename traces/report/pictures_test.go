@@ -21,8 +21,8 @@ import (
 // maxPicture bounds the size of a picture of the README.
 const maxPicture = 200_000
 
-// TestPictures makes the pictures of the README for 'make pictures'. Without
-// GPT2SCOPE_PICTURES it checks that they can be made and are not blank.
+// TestPictures makes the pictures of the README for 'make pictures'. Without GPT2SCOPE_PICTURES it checks that they can
+// be made and are not blank.
 func TestPictures(t *testing.T) {
 	dir := os.Getenv("GPT2SCOPE_PICTURES")
 	if dir == "" {
@@ -45,8 +45,8 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// fewColours writes a picture with its 256 most frequent colours, which makes the file
-// several times smaller. The others, at the edges of letters, become the nearest of them.
+// fewColours writes a picture with its 256 most frequent colours, which makes the file several times smaller. The
+// others, at the edges of letters, become the nearest of them.
 func fewColours(data []byte) ([]byte, error) {
 	from, err := png.Decode(bytes.NewReader(data))
 	if err != nil {

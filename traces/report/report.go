@@ -105,8 +105,8 @@ type rowJSON struct {
 	Help  string `json:"help,omitempty"`
 }
 
-// Write writes the page of a trace: by stage, or by kernel if the trace has no passes of a
-// model. It fails if the device did no work.
+// Write writes the page of a trace: by stage, or by kernel if the trace has no passes of a model. It fails if the
+// device did no work.
 func Write(w io.Writer, t *traces.Trace, o Options) error {
 	table, err := tables.SummarizeAny(t, o.Device)
 	if err != nil {
@@ -169,8 +169,8 @@ func unless(empty bool, s string) string {
 	return s
 }
 
-// asJS writes a value as JSON for a script element. encoding/json writes <, > and & as
-// \u003c and so on, so that no text can end the element.
+// asJS writes a value as JSON for a script element. encoding/json writes <, > and & as \u003c and so on, so that no
+// text can end the element.
 func asJS(v any) (template.JS, error) {
 	b, err := json.Marshal(v)
 	return template.JS(b), err

@@ -121,8 +121,7 @@ func TestCPU(t *testing.T) {
 	}
 }
 
-// TestSentence names the stage that took the most over all layers, not the longest of one
-// layer; the bar has its share.
+// TestSentence names the stage that took the most over all layers, not the longest of one layer; the bar has its share.
 func TestSentence(t *testing.T) {
 	step := func(name string, ns int64) tables.Row {
 		return tables.Row{Kind: tables.RowWork, Phase: "decode step", Name: name, Exclusive: ns}
@@ -194,8 +193,7 @@ func TestSegments(t *testing.T) {
 	}
 }
 
-// TestTooFast withholds the roofline % of a row that is faster than its least time, and says
-// what that means.
+// TestTooFast withholds the roofline % of a row that is faster than its least time, and says what that means.
 func TestTooFast(t *testing.T) {
 	tr := withCosts(t)
 	before := written(t, tr)
@@ -362,8 +360,8 @@ func TestCrowded(t *testing.T) {
 	}
 }
 
-// TestContrast: names can be read on each colour of an event, and text on the page, in both
-// schemes (4.5:1, as the Web Content Accessibility Guidelines ask).
+// TestContrast: names can be read on each colour of an event, and text on the page, in both schemes (4.5:1, as the Web
+// Content Accessibility Guidelines ask).
 func TestContrast(t *testing.T) {
 	css := fixtures.Must(files.ReadFile("page/page.css"))(t)
 	light, dark, ok := strings.Cut(string(css), "prefers-color-scheme: dark")
@@ -401,8 +399,8 @@ func TestContrast(t *testing.T) {
 	}
 }
 
-// TestRows: events find their row in the table: copies of no step that of idle time for
-// copies, and kernels of one name that of their shape.
+// TestRows: events find their row in the table: copies of no step that of idle time for copies, and kernels of one name
+// that of their shape.
 func TestRows(t *testing.T) {
 	r := newRun("a")
 	r.pass(rand.New(rand.NewPCG(1, 2)), "k")
@@ -432,8 +430,8 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// TestStages: stages of all layers have one row, also of a layer that runs later than its
-// number; the biggest have different colours; 'roofline %' sorts by what it shows.
+// TestStages: stages of all layers have one row, also of a layer that runs later than its number; the biggest have
+// different colours; 'roofline %' sorts by what it shows.
 func TestStages(t *testing.T) {
 	table := &tables.Table{By: tables.ByStage, Wall: 1000, Rows: []tables.Row{
 		{Kind: tables.RowWork, Name: "h.0.ln_1", Exclusive: 400, Floor: 100}, {Kind: tables.RowWork, Name: "h.0.ln_2", Exclusive: 100},

@@ -9,8 +9,8 @@ import (
 	"gpt2scope/traces/tables"
 )
 
-// sentence says where the time went: the stage that took the most over all layers, idle
-// time with its biggest cause, and how far the stages are from their least times.
+// sentence says where the time went: the stage that took the most over all layers, idle time with its biggest cause,
+// and how far the stages are from their least times.
 func sentence(t *tables.Table, rows []stage) string {
 	var work, idle, floors, floored, most int64
 	var biggest *stage

@@ -20,10 +20,9 @@ type sms struct {
 	picture smsJSON
 }
 
-// smsJSON is what the script draws: the steps of a pass, in ns after the start of the first.
-// Parts has of each step and each SM, in numbers written as in [columns], 1 plus the wait for
-// weights, the wait for inputs and the time of computing; 0 alone if the SM has no part in the
-// step.
+// smsJSON is what the script draws: the steps of a pass, in ns after the start of the first. Parts has of each step and
+// each SM, in numbers written as in [columns], 1 plus the wait for weights, the wait for inputs and the time of
+// computing; 0 alone if the SM has no part in the step.
 type smsJSON struct {
 	N     int          `json:"n"`
 	Span  int64        `json:"span"`
@@ -38,8 +37,7 @@ type smStepJSON struct {
 	To   int64 `json:"to"`
 }
 
-// newSMs makes the picture of the pass of median length, nil if the times of each SM are
-// kept of none.
+// newSMs makes the picture of the pass of median length, nil if the times of each SM are kept of none.
 func newSMs(table *tables.Table) *sms {
 	passes := tables.InsidePasses(table.Window)
 	if len(passes) == 0 || table.By != tables.ByStage {

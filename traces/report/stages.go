@@ -12,8 +12,7 @@ import (
 	"gpt2scope/traces/tables"
 )
 
-// stage is a row of the page's table: a stage over all layers, one of its layers, a
-// kernel, or idle time.
+// stage is a row of the page's table: a stage over all layers, one of its layers, a kernel, or idle time.
 type stage struct {
 	tables.Row
 	Rows   []int   // the rows that it sums, by their place in Table.Rows
@@ -52,8 +51,7 @@ func (s stage) GFLOPs() float64 { return float64(s.FLOPs) / float64(max(1, s.Exc
 // classes is how many stages have a colour of their own; the others are grey.
 const classes = 12
 
-// stages makes the rows of the page: those of the table, with one row for each stage over
-// all layers.
+// stages makes the rows of the page: those of the table, with one row for each stage over all layers.
 func stages(t *tables.Table) []stage {
 	var folded []tables.Folded
 	if t.By == tables.ByStage {
@@ -146,8 +144,8 @@ type segment struct {
 	X, Width   string // percent
 }
 
-// segments divides the wall time among the stages that took at least half a percent, over
-// all phases and layers, the other stages, idle time and what is left.
+// segments divides the wall time among the stages that took at least half a percent, over all phases and layers, the
+// other stages, idle time and what is left.
 func segments(rows []stage) []segment {
 	var work []segment
 	index := map[string]int{}
@@ -221,8 +219,8 @@ type roofline struct {
 	Roofs  []roof  `json:"roofs"`
 }
 
-// newRoofline returns the points of stages of known cost, and the device's ceilings:
-// bandwidths of reading, and the arithmetic rates of the recording's type if that is known.
+// newRoofline returns the points of stages of known cost, and the device's ceilings: bandwidths of reading, and the
+// arithmetic rates of the recording's type if that is known.
 func newRoofline(rows []stage, wall int64, set ceilings.Set, dtype string) roofline {
 	r := roofline{Points: []point{}, Roofs: []roof{}}
 	for _, s := range rows {

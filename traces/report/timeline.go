@@ -49,8 +49,8 @@ type laneJSON struct {
 	Device int32 `json:"device"`
 }
 
-// band is a row of a track. Its events do not overlap, except in the last band of a track
-// that would need more than maxBands.
+// band is a row of a track. Its events do not overlap, except in the last band of a track that would need more than
+// maxBands.
 type band struct {
 	columns
 	end int64
@@ -218,8 +218,7 @@ func (l *timeline) nameProcesses(h *traces.Header) {
 	}
 }
 
-// nameTwins adds its thread, or its context of a GPU, to the title of each track that others
-// have too.
+// nameTwins adds its thread, or its context of a GPU, to the title of each track that others have too.
 func (l *timeline) nameTwins() {
 	twins := map[string]int{}
 	for _, t := range l.Tracks {
@@ -236,8 +235,8 @@ func (l *timeline) nameTwins() {
 	}
 }
 
-// compareTracks orders tracks: first the threads that run passes, each with its API calls,
-// then other threads, then each GPU's streams, each below its steps.
+// compareTracks orders tracks: first the threads that run passes, each with its API calls, then other threads, then
+// each GPU's streams, each below its steps.
 func compareTracks(a, b *track) int {
 	place := func(t *track) []int64 {
 		l := t.lane

@@ -44,10 +44,7 @@ func (g *generateFlags) interact(ctx context.Context, s *gpt2.Session, o *cli.Op
 	closing := result{Seed: g.sampling.Seed, Setting: o.Setting()}
 	for {
 		if len(ids) > 0 || s.Length() > 0 {
-			restore := lines.Silence() // what is typed meanwhile is of the next line, not of the text
-			err := g.turn(ctx, s, o, ids, interrupts, stdout, stderr)
-			restore()
-			if err != nil {
+			if err := g.turn(ctx, s, o, ids, interrupts, stdout, stderr); err != nil {
 				return err
 			}
 		}

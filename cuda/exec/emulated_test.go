@@ -10,7 +10,6 @@ import (
 
 	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
-	"gpt2scope/internal/stub"
 	"gpt2scope/record"
 	"gpt2scope/weights"
 )
@@ -23,7 +22,7 @@ import (
 // one by one, within rounding those of mode graph, which the stub computes in plain C, and tokens are those that the
 // host draws.
 func TestEmulated(t *testing.T) {
-	stub.Emulated(t, 384, 48)
+	emulated(t, 384, 48)
 	t.Setenv("GS_EMULATED_SLOW", "200")
 	for _, batch := range []int{1, 5} {
 		t.Run(fmt.Sprint(batch), func(t *testing.T) { emulatedSteps(t, batch) })
@@ -114,7 +113,7 @@ func emulatedPrompts(t *testing.T) {
 
 // TestEmulatedStamps: each step of a recorded launch has the parts of its time, of each block that has a part in it.
 func TestEmulatedStamps(t *testing.T) {
-	stub.Emulated(t, 384, 48)
+	emulated(t, 384, 48)
 	t.Setenv("GS_EMULATED_SLOW", "20")
 	s := session(t, emulatedModel(t), persistentGPU(t), gpt2.Options{})
 	r := s.Runner().(*Runner)
@@ -149,7 +148,7 @@ func TestEmulatedStamps(t *testing.T) {
 
 // TestEmulatedStuck: if a block gets no weights, the launch ends, and the error names that block.
 func TestEmulatedStuck(t *testing.T) {
-	stub.Emulated(t, 384, 48)
+	emulated(t, 384, 48)
 	t.Setenv("GS_EMULATED_STUCK", "1")
 	t.Setenv("GS_EMULATED_SLOW", "1")
 	s := session(t, emulatedModel(t), gpu(t, Options{Mode: Persistent}), gpt2.Options{})

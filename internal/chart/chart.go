@@ -23,8 +23,6 @@ type Panel struct {
 	Bands  []Band
 	Rows   []Row    // Y is not used then
 	Kinds  []string // of spans, for the legend, in the order of their colours
-
-	above bool // names of rows stand above them, not beside
 }
 
 // Axis says what is along it.

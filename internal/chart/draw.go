@@ -27,22 +27,17 @@ func rgb(v uint32) color.RGBA { return color.RGBA{uint8(v >> 16), uint8(v >> 8),
 
 func colourOf(group int) color.RGBA { return colours[group%len(colours)] }
 
-// layout is how large a picture is; lengths are pixels.
-type layout struct {
-	width, height, row vg.Length // of the picture, of axes, and of a row, which stands below its name if narrow
-	xticks, yticks     int
-}
-
-var (
-	wide   = layout{width: 640, height: 300, row: 24, xticks: 9, yticks: 7}
-	narrow = layout{width: 360, height: 240, row: 38, xticks: 5, yticks: 6}
-)
-
+// Lengths are pixels.
 const (
+	pictureWidth = 640
+	axesHeight   = 300
+	rowHeight    = 24 // of a bar
+	xticks       = 9
+	yticks       = 7
 	margin       = 12
 	titleHeight  = 34
 	legendHeight = 19 // of a line
-	axisHeight   = 44 // of the numbers and the name below a panel
+	scaleHeight  = 44 // of the numbers and the name below a panel
 )
 
 // letters is a style of text; sizes are pixels.
@@ -54,27 +49,27 @@ func letters(size vg.Length) text.Style {
 var small = letters(12)
 
 // size of a picture.
-func (p *Picture) size(l layout) (w, h vg.Length) {
+func (p *Picture) size() (w, h vg.Length) {
 	if p.Title != "" {
 		h = titleHeight
 	}
 	for i := range p.Panels {
-		h += p.Panels[i].height(l)
+		h += p.Panels[i].height()
 	}
-	return l.width, h
+	return pictureWidth, h
 }
 
 // height is that of the legend and the axes.
-func (p *Panel) height(l layout) vg.Length {
-	legend := p.legend(draw.Canvas{Rectangle: vg.Rectangle{Max: vg.Point{X: l.width - 2*margin}}})
+func (p *Panel) height() vg.Length {
+	legend := p.legend(draw.Canvas{Rectangle: vg.Rectangle{Max: vg.Point{X: pictureWidth - 2*margin}}})
 	if len(p.Rows) > 0 {
-		return legend + l.row*vg.Length(len(p.Rows)) + axisHeight + margin
+		return legend + rowHeight*vg.Length(len(p.Rows)) + scaleHeight + margin
 	}
-	return legend + l.height + margin
+	return legend + axesHeight + margin
 }
 
 // draw draws panels below each other, their vertical axes at the same place.
-func (p *Picture) draw(c draw.Canvas, l layout) {
+func (p *Picture) draw(c draw.Canvas) {
 	fill(c, paper, c.Rectangle)
 	if p.Title != "" {
 		c.FillText(letters(16), vg.Point{X: margin, Y: c.Max.Y - 22}, p.Title)
@@ -84,9 +79,9 @@ func (p *Picture) draw(c draw.Canvas, l layout) {
 	for i := range p.Panels {
 		one, area := &p.Panels[i], draw.Crop(c, margin, -margin, 0, 0)
 		area.Max.Y -= one.legend(area)
-		c.Max.Y -= one.height(l)
+		c.Max.Y -= one.height()
 		area.Min.Y = c.Max.Y + margin
-		plots[i] = one.axes(l, &area)
+		plots[i] = one.axes(&area)
 		areas[i], left = area, max(left, plots[i].DataCanvas(area).Min.X)
 	}
 	for i, g := range plots {
@@ -170,7 +165,7 @@ func (p *Panel) bounds() (x, y Value) {
 }
 
 // axes makes the plot of a panel. Rows narrow the area by the room of their names and texts.
-func (p *Panel) axes(l layout, area *draw.Canvas) *gonum.Plot {
+func (p *Panel) axes(area *draw.Canvas) *gonum.Plot {
 	g := gonum.New()
 	g.BackgroundColor = nil
 	lines := plotter.NewGrid()
@@ -178,18 +173,16 @@ func (p *Panel) axes(l layout, area *draw.Canvas) *gonum.Plot {
 	lines.Horizontal = lines.Vertical
 	g.Add(lines, p)
 	x, y := p.bounds()
-	dress(&g.X, p.X, x, l.xticks)
+	dress(&g.X, p.X, x, xticks)
 	if len(p.Rows) == 0 {
-		dress(&g.Y, p.Y, y, l.yticks)
+		dress(&g.Y, p.Y, y, yticks)
 		return g
 	}
 	names, texts := vg.Length(0), vg.Length(0)
 	for _, r := range p.Rows {
 		names, texts = max(names, small.Width(r.Name)+6), max(texts, small.Width(r.Text))
 	}
-	if p.above = l == narrow; !p.above {
-		area.Min.X += names
-	}
+	area.Min.X += names
 	area.Max.X -= texts
 	lines.Horizontal.Width = 0
 	g.HideY()
@@ -294,13 +287,8 @@ func (p *Panel) rows(c draw.Canvas, at func(float64) vg.Length) {
 	for i, row := range p.Rows {
 		step := (c.Max.Y - c.Min.Y) / vg.Length(len(p.Rows))
 		top, bottom := c.Max.Y-step*vg.Length(i)-3, c.Max.Y-step*vg.Length(i+1)+3
-		name := vg.Point{X: c.Min.X - 6 - small.Width(row.Name), Y: (top+bottom)/2 - 4}
-		if p.above {
-			name = vg.Point{X: c.Min.X, Y: top - 10}
-			top -= 14
-		}
-		c.FillText(small, name, row.Name)
 		end, middle := c.Min.X, (top+bottom)/2
+		c.FillText(small, vg.Point{X: c.Min.X - 6 - small.Width(row.Name), Y: middle - 4}, row.Name)
 		for _, s := range row.Spans {
 			if !p.X.holds(s.End) || !p.X.holds(s.Start) && s.Start != 0 { // a bar's 0 has no logarithm
 				continue
@@ -324,18 +312,14 @@ func (p *Panel) rows(c draw.Canvas, at func(float64) vg.Length) {
 	}
 }
 
-// label draws the labels of points where they cover neither marks, intervals and lines nor each other: beside the mark,
+// label draws the labels of points where they cover neither marks and intervals nor each other: beside the mark,
 // or above or below. One that has no room is omitted.
 func (p *Panel) label(c draw.Canvas, toX, toY func(float64) vg.Length) {
 	var taken []vg.Rectangle
 	for _, s := range p.Series {
-		for i, v := range s.Points {
+		for _, v := range s.Points {
 			x, y := toX(v.X.Mid), toY(v.Y.Mid)
 			taken = append(taken, box(toX(v.X.Low)-4, y-4, toX(v.X.High)+4, y+4), box(x-4, toY(v.Y.Low)-4, x+4, toY(v.Y.High)+4))
-			for part := vg.Length(0); i > 0 && part < 1 && s.line().Width > 0; part += 0.02 { // of the line from the point before
-				x, y := x+(toX(s.Points[i-1].X.Mid)-x)*part, y+(toY(s.Points[i-1].Y.Mid)-y)*part
-				taken = append(taken, box(x-1, y-1, x+1, y+1))
-			}
 		}
 	}
 	free := func(b vg.Rectangle) bool {

@@ -20,39 +20,30 @@ import (
 // PNG draws the picture with two pixels for one of SVG, so that letters are sharp on dense screens.
 func (p Picture) PNG() ([]byte, error) {
 	p = p.drawable()
-	w, h := p.size(wide)
+	w, h := p.size()
 	c := vgimg.NewWith(vgimg.UseWH(w, h), vgimg.UseDPI(2*72))
-	p.draw(draw.New(c), wide)
+	p.draw(draw.New(c))
 	var b bytes.Buffer
 	err := png.Encode(&b, c.Image())
 	return b.Bytes(), err
 }
 
 // SVG draws the picture as a document.
-func (p Picture) SVG() ([]byte, error) { return p.drawable().svg(wide, p.Title) }
+func (p Picture) SVG() ([]byte, error) { return p.drawable().svg(p.Title) }
 
-// HTML draws the picture for wide and for narrow places; pages that hold it need [Style]. Its title is not drawn, but
-// named to who cannot see it.
+// HTML draws the picture for a page, which needs [Style]. Its title is not drawn, but named to who cannot see it.
 func (p Picture) HTML() (template.HTML, error) {
-	p = p.drawable()
 	name := p.Title
 	p.Title = ""
-	broad, err := p.svg(wide, name)
-	if err != nil {
-		return "", err
-	}
-	slim, err := p.svg(narrow, name)
-	return template.HTML(fmt.Sprintf(`<div class="chart"><div class="wide">%s</div><div class="narrow">%s</div></div>`,
-		broad, slim)), err // all text is escaped
+	svg, err := p.drawable().svg(name)
+	return template.HTML(`<div class="chart">` + string(svg) + `</div>`), err // all text is escaped
 }
 
-// Style is the CSS of pages with pictures: of two the one that fits the width, and other colours if the browser prefers
-// dark.
+// Style is the CSS of pages with pictures: they scroll where there is little room, and have other colours if the browser
+// prefers dark.
 func Style() template.CSS {
-	css := `.chart { container-type: inline-size; }
-.chart svg { display: block; width: 100%; height: auto; max-width: 760px; }
-.chart .narrow { display: none; max-width: 440px; }
-@container (max-width: 560px) { .chart .wide { display: none; } .chart .narrow { display: block; } }
+	css := `.chart { overflow-x: auto; }
+.chart svg { display: block; width: 100%; height: auto; min-width: 600px; max-width: 760px; }
 @media (prefers-color-scheme: dark) {
 `
 	light := append([]color.RGBA{paper, ink, soft, grid}, colours[:8]...) // the other colours are light enough
@@ -78,10 +69,10 @@ var (
 // svg draws the picture. A policy of a page refuses style attributes: their properties become attributes, as SVG allows
 // for all that are used. A text keeps the width that places were computed for, so that it takes no more in another
 // font.
-func (p Picture) svg(l layout, name string) ([]byte, error) {
-	w, h := p.size(l)
+func (p Picture) svg(name string) ([]byte, error) {
+	w, h := p.size()
 	c := vgsvg.New(w, h)
-	p.draw(draw.New(c), l)
+	p.draw(draw.New(c))
 	var b bytes.Buffer
 	if _, err := c.WriteTo(&b); err != nil {
 		return nil, err

@@ -40,7 +40,7 @@ var others = map[string]string{
 	"github.com/tiktoken-go/tokenizer":   "gpt2/tokenizer",
 	"golang.org/x/perf":                  "learn layers traces/diff",
 	"golang.org/x/sync":                  "predict predict/grade",
-	"golang.org/x/sys":                   "cpu record predict weights internal/console internal/journal",
+	"golang.org/x/sys":                   "cpu record predict weights internal/journal",
 	"golang.org/x/term":                  "internal/console cmd/infer/cli",
 	"gonum.org/v1/gonum":                 "layers predict",
 	"gonum.org/v1/plot":                  "internal/chart",

@@ -3,22 +3,21 @@ package stub
 import (
 	"crypto/sha256"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
 
-// built returns the file that a command line builds, which make is called to make if no earlier test has built it: the
-// file's name is the hash of the command line, the compiler's version and the sources.
-func built(t testing.TB, extension string, command []string, sources []string, make func(file string) error) string {
+// Built returns the file that a command builds in a folder, built by an earlier test or now: the file's name is the
+// hash of the command line, the compiler's version and the sources.
+func Built(t testing.TB, extension, from string, command, sources []string) string {
 	t.Helper()
+	version, _ := exec.Command(command[0], "--version").Output()
 	hash := sha256.New()
-	fmt.Fprintln(hash, version(command[0]), strings.Join(command, "\n"))
+	fmt.Fprintln(hash, string(version), strings.Join(command, "\n"))
 	for _, source := range sources {
 		text, err := os.ReadFile(source)
 		if err != nil {
@@ -42,8 +41,10 @@ func built(t testing.TB, extension string, command []string, sources []string, m
 	}
 	defer os.Remove(part.Name())
 	part.Close()
-	if err := make(part.Name()); err != nil {
-		t.Fatalf("building the stub library: %v", err)
+	c := exec.Command(command[0], append(command[1:], "-o", part.Name())...)
+	c.Dir = from
+	if text, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("building the stub library: %v\n%s", err, text)
 	}
 	if err := os.Rename(part.Name(), file); err != nil {
 		t.Fatal(err)
@@ -51,36 +52,19 @@ func built(t testing.TB, extension string, command []string, sources []string, m
 	return file
 }
 
-// run runs a command in a folder. Its error has what the command printed.
-func run(folder string, command ...string) error {
-	c := exec.Command(command[0], command[1:]...)
-	c.Dir = folder
-	if text, err := c.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w\n%s", err, text)
-	}
-	return nil
-}
-
-// copied is a copy of a file for one test: a process opens each path once, so that tests with a file of their own have
+// Copied is a copy of a file for one test: a process opens each path once, so that tests with a file of their own have
 // a library with state of its own.
-func copied(t testing.TB, file string) string {
+func Copied(t testing.TB, file string) string {
 	t.Helper()
-	from, err := os.Open(file)
+	library, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer from.Close()
-	to, err := os.Create(filepath.Join(t.TempDir(), "libgpt2scope_cuda.so"))
-	if err != nil {
+	to := filepath.Join(t.TempDir(), "libgpt2scope_cuda.so")
+	if err := os.WriteFile(to, library, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.Copy(to, from); err != nil {
-		t.Fatal(err)
-	}
-	if err := to.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return to.Name()
+	return to
 }
 
 // cacheFolder is the user's as the process began: tests set other ones.
@@ -99,16 +83,4 @@ func sweep(folder string) {
 			os.Remove(filepath.Join(folder, f.Name()))
 		}
 	}
-}
-
-var versions sync.Map
-
-// version returns what a compiler says that it is.
-func version(compiler string) string {
-	v, ok := versions.Load(compiler)
-	if !ok {
-		text, _ := exec.Command(compiler, "--version").Output()
-		v, _ = versions.LoadOrStore(compiler, string(text))
-	}
-	return v.(string)
 }

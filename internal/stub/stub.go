@@ -48,10 +48,7 @@ func Build(t testing.TB, defines ...string) string {
 	}
 	command = append(command, source, "-lpthread", "-lm")
 	sources := []string{source, filepath.Join(folder, "testdata", "compute.h"), filepath.Join(folder, "abi.h")}
-	return copied(t, built(t, ".so", command, sources, func(file string) error {
-		return run(folder, append(command, "-o",
-			file)...)
-	}))
+	return Copied(t, Built(t, ".so", folder, command, sources))
 }
 
 // Use builds a stub that computes, makes it the test's CUDA library, with NVRTC and cuBLASLt beside it, and controls

@@ -64,7 +64,7 @@ func TestWrite(t *testing.T) {
 			t.Errorf("the page lacks %q", part)
 		}
 	}
-	if n := strings.Count(string(page), "<svg"); n != 4 || strings.Contains(string(page), "<?xml") {
+	if n := strings.Count(string(page), "<svg"); n != 2 || strings.Contains(string(page), "<?xml") {
 		t.Errorf("the page has %d pictures", n)
 	}
 	other, _ := os.ReadFile(filepath.Join(again, "tasks.html"))

@@ -1,4 +1,4 @@
-package stub
+package exec
 
 import (
 	"fmt"
@@ -11,12 +11,13 @@ import (
 	"testing"
 
 	"gpt2scope/internal/checkout"
+	"gpt2scope/internal/stub"
 )
 
-// Emulated builds a stub that computes and runs the decode kernels of a width themselves on the CPU (csrc/emulator), on
+// emulated builds a stub that computes and runs the decode kernels of a width themselves on the CPU (csrc/emulator), on
 // so many SMs, and makes it the test's CUDA library. The test is skipped where there is no C++ compiler or no source,
 // or the processor is another one than x86-64.
-func Emulated(t testing.TB, width, blocks int) {
+func emulated(t testing.TB, width, blocks int) {
 	t.Helper()
 	if runtime.GOARCH != "amd64" {
 		t.Skip("the emulator of kernels is for x86-64")
@@ -34,8 +35,8 @@ func Emulated(t testing.TB, width, blocks int) {
 	if _, err := os.Stat(filepath.Join(csrc, "emulator")); err != nil {
 		t.Skipf("the emulator of kernels needs its source: %v", err)
 	}
-	stub, abi := checkout.Path("cuda/testdata/stub.c"), checkout.Path("cuda/abi.h")
-	sources := []string{stub, checkout.Path("cuda/testdata/compute.h"), abi}
+	source, abi := checkout.Path("cuda/testdata/stub.c"), checkout.Path("cuda/abi.h")
+	sources := []string{source, checkout.Path("cuda/testdata/compute.h"), abi}
 	for _, pattern := range []string{"*.cuh", "decode*.cu", "emulator/*"} {
 		files, err := filepath.Glob(filepath.Join(csrc, pattern))
 		if err != nil {
@@ -49,7 +50,7 @@ func Emulated(t testing.TB, width, blocks int) {
 		"-DGS_EMULATED", "-I", "emulator")
 	cc := []string{"cc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fvisibility=hidden", "-I",
 		"../cuda", "-DSTUB_COMPUTES", "-DSTUB_EMULATES",
-		fmt.Sprintf("-DSTUB_BLOCKS=%d", blocks), "-c", stub}
+		fmt.Sprintf("-DSTUB_BLOCKS=%d", blocks), "-c", source}
 	cxx = slices.Clip(cxx)
 	var objects []string
 	for _, job := range [][]string{
@@ -60,18 +61,12 @@ func Emulated(t testing.TB, width, blocks int) {
 			"-Dgs_decode_work=emulated_decode_work", "-x", "c++", "-c", "decode.cu"),
 		cc,
 	} {
-		objects = append(objects, built(t, ".o", job, sources, func(file string) error {
-			return run(csrc, append(job, "-o",
-				file)...)
-		}))
+		objects = append(objects, stub.Built(t, ".o", csrc, job, sources))
 	}
-	link := append(append(cxx, "-shared", "-Wl,-z,defs"), objects...)
-	library := copied(t, built(t, ".so", link, nil, func(file string) error {
-		return run(csrc, append(link, "-o", file,
-			"-lpthread", "-lm")...)
-	}))
+	link := append(append(append(cxx, "-shared", "-Wl,-z,defs"), objects...), "-lpthread", "-lm")
+	library := stub.Copied(t, stub.Built(t, ".so", csrc, link, nil))
 	t.Setenv("GPT2SCOPE_CUDA_LIB", library)
-	NVRTC(t)
-	BLAS(t)
-	Open(t, library).Reset()
+	stub.NVRTC(t)
+	stub.BLAS(t)
+	stub.Open(t, library).Reset()
 }

@@ -134,7 +134,7 @@ func (r *Machine) closeQueues() error {
 func (r *Machine) Run(ctx context.Context, p *Prepared, policy Policy) (Result, error) {
 	s := Stream{Devices: p.Devices, Jobs: slices.Clone(p.Jobs), Kinds: len(p.Kinds), Policy: policy, Watch: r.Watch}
 	for i, w := range r.works {
-		s.Jobs[i].Memory = w.DeviceBytes()
+		s.Jobs[i].Memory = w.DeviceBytes
 	}
 	distinct := slices.Collect(maps.Values(r.opened))
 	for d, device := range p.Devices {

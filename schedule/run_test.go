@@ -244,7 +244,7 @@ func TestGPUOfLittleMemory(t *testing.T) {
 	p, r := opened(ctx, t, m, 1<<18)
 	var largest int64
 	for _, w := range r.works {
-		largest = max(largest, w.DeviceBytes())
+		largest = max(largest, w.DeviceBytes)
 	}
 	always := Always("cuda:0", 1, p.Model)
 	tick := make(chan time.Time)

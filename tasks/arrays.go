@@ -1,11 +1,11 @@
 package tasks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
-	"math/bits"
 	"math/rand/v2"
 	"time"
 	"unsafe"
@@ -29,16 +29,13 @@ type Arrays struct {
 
 	// Error is the rounding error that is allowed, relative to size.
 	Error func(s Shape, dtype string) float64
-
-	CPU map[string]CPUWay // by the variant
-	GPU map[string]GPUWay
 }
 
-// CPUWay prepares a way on the CPU: run does the task once, and close, which may be nil, frees what was made for it.
-type CPUWay func(t *cpu.Team, s Shape, in []View, out View) (run func() error, close func(), err error)
+// CPUWay prepares a way on the CPU: run does the task once, and end, which may be nil, frees what was made for it.
+type CPUWay func(t *cpu.Team, s Shape, in []View, out View) (run, end func() error, err error)
 
 // GPUWay prepares a way on a GPU: launch queues it on a stream. in and out are device memory.
-type GPUWay func(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, dtype string) (launch func(*cuda.Stream) error, close func() error, err error)
+type GPUWay func(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, dtype string) (launch func(*cuda.Stream) error, end func() error, err error)
 
 // Array is numbers of a type.
 type Array struct {
@@ -101,75 +98,33 @@ func (v View) fill(seed uint64) {
 	}
 }
 
-// memory makes an array, of random numbers if it is the i-th input, from 1; 0 is a result.
-func (m *Machine) memory(a Array, i int) (View, error) {
-	memory, err := cpu.NewMemory(a.Bytes())
-	if err != nil {
-		return View{}, err
+// array makes an array, of random numbers if it is the i-th input, from 1; 0 is a result. GPUs read a copy of an input.
+func (m *Machine) array(a Array, i int) (v View, err error) {
+	v.Array = a
+	if v.Memory, err = cpu.NewMemory(a.Bytes()); err != nil {
+		return v, err
 	}
 	if m.Team != nil {
-		m.Team.Place(memory)
+		m.Team.Place(v.Memory)
 	}
-	v := View{Array: a, Memory: memory}
-	if i > 0 {
-		v.fill(uint64(i))
+	if i == 0 {
+		return v, nil
 	}
-	return v, nil
-}
-
-// sharedKey names memory that work shares: the i-th array of all work in a type with so many bits in its length.
-type sharedKey struct {
-	dtype   string
-	i, bits int
-}
-
-// shared is memory for the arrays of all shapes that are longer than half of it: inputs of one number hold the same
-// random numbers in all shapes, and a result is compared before the next task runs.
-func (m *Machine) shared(a Array, i int) (View, error) {
-	k := sharedKey{a.DType, i, bits.Len(uint(max(a.Len, 1) - 1))}
-	v, ok := m.arrays[k]
-	if !ok {
-		var err error
-		if v, err = m.memory(Array{1 << k.bits, k.dtype}, i); err != nil {
-			return v, err
-		}
-		if i > 0 && len(m.GPUs) > 0 { // any GPU reads what one has pinned
-			if err := v.pin(m.GPUs[0]); err != nil {
-				return v, errors.Join(err, v.free())
-			}
-		}
-		m.arrays[k] = v
-	}
-	v.Array = a
-	return v, nil
-}
-
-// pin makes the copy that GPUs read.
-func (v *View) pin(g *GPUDevice) (err error) {
-	if v.pinned == nil {
+	v.fill(uint64(i))
+	if len(m.GPUs) > 0 { // any GPU reads what one has pinned
 		defer annotate.Range("allocate pinned memory", nvtx.Cyan)()
-		if v.pinned, err = g.Device.AllocHost(v.Bytes()); err == nil {
+		if v.pinned, err = m.GPUs[0].Device.AllocHost(a.Bytes()); err == nil {
 			copy(v.pinned.Bytes(), v.bytes())
 		}
 	}
-	return err
-}
-
-func (v *View) free() (err error) {
-	if v.Memory != nil {
-		v.Memory.Free()
-	}
-	if v.pinned != nil {
-		err = v.pinned.Free()
-	}
-	return err
+	return v, err
 }
 
 // checked is how many elements of a result are compared after each run.
 const checked = 64
 
-// openArrays is a task with its inputs.
-type openArrays struct {
+// arrays is a task with its inputs.
+type arrays struct {
 	m     *Machine
 	task  *Task
 	shape Shape
@@ -179,35 +134,25 @@ type openArrays struct {
 	at    []int     // elements that are checked
 	want  []float64 // their values
 	error []float64 // and how far a result may be from them
-
-	shared bool // the machine frees the arrays
 }
 
-// open makes random inputs, and the reference of some elements. With shared, arrays are in memory that the machine has
-// for all work: see [Machine.shared].
-func (a *Arrays) open(ctx context.Context, m *Machine, t *Task, s Shape, dtype string, shared bool) (_ Opened, err error) {
-	o := &openArrays{m: m, task: t, shape: s, dtype: dtype, shared: shared}
+// openArrays makes random inputs, and the reference of some elements.
+func openArrays(ctx context.Context, m *Machine, t *Task, s Shape, dtype string) (_ Opened, err error) {
+	a, o := t.Arrays, &arrays{m: m, task: t, shape: s, dtype: dtype}
 	defer func() {
 		if err != nil {
-			o.Close()
+			err = errors.Join(err, o.Close())
 		}
 	}()
-	memory := m.memory
-	if shared {
-		memory = m.shared
-	}
 	in, out := a.Layout(s, dtype)
 	for i, array := range in {
-		v, err := memory(array, i+1)
-		if err != nil {
+		v, err := m.array(array, i+1)
+		o.in = append(o.in, v)
+		if err = cmp.Or(err, context.Cause(ctx)); err != nil {
 			return nil, err
 		}
-		o.in = append(o.in, v)
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
 	}
-	if o.out, err = memory(out, 0); err != nil {
+	if o.out, err = m.array(out, 0); err != nil {
 		return nil, err
 	}
 	random := rand.New(rand.NewPCG(uint64(out.Len), 1))
@@ -225,67 +170,61 @@ func (a *Arrays) open(ctx context.Context, m *Machine, t *Task, s Shape, dtype s
 	return o, nil
 }
 
-func (o *openArrays) Close() (err error) {
-	if o.shared {
-		return nil
-	}
+func (o *arrays) Close() (err error) {
 	for _, v := range append(o.in, o.out) {
-		err = errors.Join(err, v.free())
+		if v.Memory != nil {
+			v.Memory.Free()
+		}
+		if v.pinned != nil {
+			err = errors.Join(err, v.pinned.Free())
+		}
 	}
 	return err
 }
 
-// Prepare makes a way ready.
-func (o *openArrays) Prepare(ctx context.Context, w Way, device string, memory predict.Memory) (Ready, error) {
-	if w.Device == GPU {
-		g := o.m.gpu(device)
-		if g == nil {
-			return nil, fmt.Errorf("GPU %s is not open", device)
-		}
-		return o.prepareGPU(w, g.slot, memory)
+// deviceBytes returns how many bytes of a GPU the inputs and the result take.
+func (o *arrays) deviceBytes() int64 { return o.offset(len(o.in)) + aligned(o.out.Bytes()) }
+
+// offset returns where on a GPU the i-th input begins; behind the inputs is the result.
+func (o *arrays) offset(i int) (n int64) {
+	for _, v := range o.in[:i] {
+		n += aligned(v.Bytes())
 	}
-	run, close, err := o.task.Arrays.CPU[w.Variant](o.m.Team, o.shape, o.in, o.out)
-	if err != nil {
-		return nil, err
-	}
-	return &hostRun{o, run, close}, nil
+	return n
 }
 
-// hostRun runs a task on the CPU.
-type hostRun struct {
-	*openArrays
-	run   func() error
-	close func()
-}
+// aligned rounds a size up, so that an array behind it can be read in any width.
+func aligned(n int64) int64 { return (n + 255) &^ 255 }
 
-func (r *hostRun) Run(context.Context) (t Times, err error) {
-	r.spoil(r.out.Float32())
-	defer annotate.Range("compute on the CPU", nvtx.Blue)()
-	start := time.Now()
-	err = r.run()
-	t.Wall = microseconds(time.Since(start))
-	t.Kernel = t.Wall
-	return t, err
-}
-
-func (r *hostRun) Check(context.Context) error { return r.compare(r.out.Float32()) }
-
-func (r *hostRun) Close() error {
-	if r.close != nil {
-		r.close()
+func (o *arrays) prepare(_ context.Context, w Way, s *slot, memory predict.Memory) (Ready, error) {
+	if s != nil {
+		return o.prepareGPU(w, s, memory)
 	}
-	return nil
+	run, end, err := w.CPU(o.m.Team, o.shape, o.in, o.out)
+	return Ready{
+		run: func(context.Context) (t Times, err error) {
+			o.spoil(o.out.Float32())
+			defer annotate.Range("compute on the CPU", nvtx.Blue)()
+			start := time.Now()
+			err = run()
+			t.Wall = microseconds(time.Since(start))
+			t.Kernel = t.Wall
+			return t, err
+		},
+		check: func() error { return o.compare(o.out.Float32()) },
+		end:   end,
+	}, err
 }
 
 // spoil overwrites the elements of a result that are compared, so that a run that computes nothing is found.
-func (o *openArrays) spoil(result []float32) {
+func (o *arrays) spoil(result []float32) {
 	for _, i := range o.at {
 		result[i] = float32(math.NaN())
 	}
 }
 
 // compare compares some elements of a result with the reference.
-func (o *openArrays) compare(result []float32) error {
+func (o *arrays) compare(result []float32) error {
 	for n, i := range o.at {
 		if got := float64(result[i]); !(math.Abs(got-o.want[n]) <= o.error[n]) {
 			return fmt.Errorf("element %d of %s of %s is %g; expected %g within %.2g", i, o.task.Name, o.shape, got, o.want[n], o.error[n])

@@ -64,23 +64,18 @@ func (s Suite) Cases(t Turn) []Case {
 			if kindOf(device) != w.Device {
 				continue
 			}
-			for _, memory := range w.memories() {
+			memories := []predict.Memory{predict.Pageable, predict.Pinned, predict.Resident}
+			if w.Device == CPU {
+				memories = []predict.Memory{predict.Host}
+			} else if t.Task.Arrays == nil {
+				memories = memories[2:]
+			}
+			for _, memory := range memories {
 				out = append(out, Case{t, device, w, memory})
 			}
 		}
 	}
 	return out
-}
-
-// memories lists where a way's inputs and results may be.
-func (w Way) memories() []predict.Memory {
-	switch {
-	case w.Memories != nil:
-		return w.Memories
-	case w.Device == CPU:
-		return []predict.Memory{MemoryHost}
-	}
-	return []predict.Memory{MemoryPageable, MemoryPinned, MemoryResident}
 }
 
 // Turns lists the turns of all shapes: each shape once in a round, in an order that depends on the seed only, so that
@@ -185,7 +180,7 @@ func (b *Bench) Turn(ctx context.Context, t Turn) (samples []Sample, err error) 
 		return nil, err
 	}
 	defer annotate.Range(t.Key(), nvtx.Red)()
-	inputs, err := t.Task.open(ctx, b.Machine, t.Shape, t.DType, false)
+	inputs, err := t.Task.open(ctx, b.Machine, t.Shape, t.DType)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", t.Key(), err)
 	}
@@ -200,11 +195,15 @@ func (b *Bench) measure(ctx context.Context, t Turn, cost Cost, inputs Opened) (
 	left := make([]int, len(cases))   // repeats
 	brief := make([]bool, len(cases)) // how long threads take to wake would show in the time
 	for i, c := range cases {
-		r, err := inputs.Prepare(ctx, c.Way, c.Device, c.Memory)
+		var s *slot
+		if g := b.Machine.gpu(c.Device); g != nil {
+			s = g.slot
+		}
+		r, err := inputs.prepare(ctx, c.Way, s, c.Memory)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c, err)
 		}
-		defer r.Close()
+		defer r.close()
 		ready[i], left[i] = r, t.To-t.From+1
 	}
 	watch := b.Machine.watch()
@@ -214,15 +213,15 @@ func (b *Bench) measure(ctx context.Context, t Turn, cost Cost, inputs Opened) (
 				continue
 			}
 			if n >= t.From && brief[i] { // threads slept while results were checked and other ways ran
-				if _, err := ready[i].Run(ctx); err != nil {
+				if _, err := ready[i].run(ctx); err != nil {
 					return nil, fmt.Errorf("%s: %w", cases[i], err)
 				}
 			}
 			watch.begin()
-			times, err := ready[i].Run(ctx)
+			times, err := ready[i].run(ctx)
 			lost := watch.lost()
 			if err == nil {
-				err = ready[i].Check(ctx)
+				err = ready[i].check()
 			}
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", cases[i], err)

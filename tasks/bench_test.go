@@ -72,9 +72,9 @@ func TestTasks(t *testing.T) {
 func TestWrongResult(t *testing.T) {
 	m := testMachine(t)
 	task := vectorAdd()
-	right := task.Arrays.CPU[Tuned]
+	right := task.Ways[0].CPU
 	runs := 0
-	task.Arrays.CPU[Tuned] = func(team *cpu.Team, s Shape, in []View, out View) (func() error, func(), error) {
+	task.Ways[0].CPU = func(team *cpu.Team, s Shape, in []View, out View) (func() error, func() error, error) {
 		run, close, err := right(team, s, in, out)
 		return func() error {
 			if runs++; runs > 2 {
@@ -174,10 +174,11 @@ type sleepy struct {
 	asleep bool
 }
 
-func (s *sleepy) Prepare(context.Context, Way, string, predict.Memory) (Ready, error) { return s, nil }
-func (s *sleepy) Check(context.Context) error                                         { s.asleep = true; return nil }
-func (s *sleepy) Close() error                                                        { return nil }
-func (s *sleepy) Run(context.Context) (t Times, err error) {
+func (s *sleepy) Close() error { return nil }
+func (s *sleepy) prepare(context.Context, Way, *slot, predict.Memory) (Ready, error) {
+	return Ready{run: s.run, check: func() error { s.asleep = true; return nil }}, nil
+}
+func (s *sleepy) run(context.Context) (t Times, err error) {
 	if t.Wall = s.us; s.asleep {
 		t.Wall += 300
 	}

@@ -23,19 +23,19 @@ func TestWork(t *testing.T) {
 		memory             predict.Memory
 		want               predict.Work
 	}{
-		{"vector.add", "n=4", Float32, xeon, MemoryHost, predict.Work{Threads: 16, FLOPs: 4, Bytes: 48, Steps: 1}},
-		{"vector.add", "n=4", Float32, Device{}, MemoryPinned, predict.Work{FLOPs: 4, Bytes: 48, BytesIn: 32, BytesOut: 16, Steps: 1}},
-		{"reduce.sum", "n=100", Float32, Device{}, MemoryPageable, predict.Work{FLOPs: 100, Bytes: 404, BytesIn: 400, BytesOut: 4, Steps: 2}},
-		{"matmul", "m=128,n=384,k=1536", Float32, xeon, MemoryHost, predict.Work{Threads: 16, Kernel: 3, Idle: 16. / 3, Rows: 128, Inner: 1536}}, // three tasks of four panels
-		{"matmul", "m=64,n=384,k=1536", BFloat16, xeon, MemoryHost, predict.Work{Threads: 16, Kernel: 3, Idle: 16. / 7, Rows: 64, Inner: 1536}},
-		{"matmul", "m=8,n=64,k=48", Float32, zen3, MemoryHost, predict.Work{Threads: 2, Kernel: 2, Idle: 2, Rows: 8, Inner: 48}},
-		{"matmul", "m=8,n=64,k=48", Float32, xeon, MemoryHost, predict.Work{Threads: 16, Kernel: 1, Idle: 8, Rows: 8, Inner: 48}},
-		{"matmul", "m=8,n=64,k=48", BFloat16, Device{}, MemoryPinned,
+		{"vector.add", "n=4", Float32, xeon, predict.Host, predict.Work{Threads: 16, FLOPs: 4, Bytes: 48, Steps: 1}},
+		{"vector.add", "n=4", Float32, Device{}, predict.Pinned, predict.Work{FLOPs: 4, Bytes: 48, BytesIn: 32, BytesOut: 16, Steps: 1}},
+		{"reduce.sum", "n=100", Float32, Device{}, predict.Pageable, predict.Work{FLOPs: 100, Bytes: 404, BytesIn: 400, BytesOut: 4, Steps: 2}},
+		{"matmul", "m=128,n=384,k=1536", Float32, xeon, predict.Host, predict.Work{Threads: 16, Kernel: 3, Idle: 16. / 3, Rows: 128, Inner: 1536}}, // three tasks of four panels
+		{"matmul", "m=64,n=384,k=1536", BFloat16, xeon, predict.Host, predict.Work{Threads: 16, Kernel: 3, Idle: 16. / 7, Rows: 64, Inner: 1536}},
+		{"matmul", "m=8,n=64,k=48", Float32, zen3, predict.Host, predict.Work{Threads: 2, Kernel: 2, Idle: 2, Rows: 8, Inner: 48}},
+		{"matmul", "m=8,n=64,k=48", Float32, xeon, predict.Host, predict.Work{Threads: 16, Kernel: 1, Idle: 8, Rows: 8, Inner: 48}},
+		{"matmul", "m=8,n=64,k=48", BFloat16, Device{}, predict.Pinned,
 			predict.Work{Rows: 8, Inner: 48, FLOPs: 2 * 8 * 64 * 48, Bytes: 2*(8+64)*48 + 4*8*64, BytesIn: 2 * (8 + 64) * 48, BytesOut: 4 * 8 * 64, Steps: 1}},
-		{"gpt2.prefill", "t=8,b=2,l=1,c=384,v=257", Float32, zen3, MemoryHost, predict.Work{Threads: 2, Kernel: 2, Idle: 1, Rows: 16}},
-		{"gpt2.decode", "past=16,b=1,l=1,c=384,v=257", BFloat16, xeon, MemoryHost,
+		{"gpt2.prefill", "t=8,b=2,l=1,c=384,v=257", Float32, zen3, predict.Host, predict.Work{Threads: 2, Kernel: 2, Idle: 1, Rows: 16}},
+		{"gpt2.decode", "past=16,b=1,l=1,c=384,v=257", BFloat16, xeon, predict.Host,
 			predict.Work{Threads: 16, Kernel: 1, Rows: 1, Idle: (7*384*384 + 5*384*384*16./12 + 384*257*16./9) / float64(pass+384*257)}},
-		{"gpt2.generate", "t=64,n=16,l=1,c=384,v=257", Float32, Device{}, MemoryResident, predict.Work{Rows: 64}},
+		{"gpt2.generate", "t=64,n=16,l=1,c=384,v=257", Float32, Device{}, predict.Resident, predict.Work{Rows: 64}},
 	} {
 		shape, err := ParseShape(c.shape)
 		if err != nil {
@@ -62,7 +62,7 @@ func TestWork(t *testing.T) {
 // A sample has each part of a time in its own column.
 func TestSampleParts(t *testing.T) {
 	b := Bench{Machine: &Machine{Name: "here"}}
-	c := Case{Turn: Turn{Task: vectorAdd(), Shape: Shape{{"n", 8}}, DType: Float32}, Device: "cuda:0", Way: Way{Variant: Tuned}, Memory: MemoryPinned}
+	c := Case{Turn: Turn{Task: vectorAdd(), Shape: Shape{{"n", 8}}, DType: Float32}, Device: "cuda:0", Way: Way{Variant: Tuned}, Memory: predict.Pinned}
 	cost, err := c.Task.Cost(c.Shape, c.DType)
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"gpt2scope/predict"
 )
 
 // line makes samples of vector.add whose times on the CPU are 0.01 us a value, and on the GPU
@@ -22,10 +24,10 @@ func lineOfSeed(alpha, beta, noise float64, seed uint64) []Sample {
 		for repeat := range 7 {
 			s := sampled()
 			s.Task, s.Shape, s.DType, s.Variant, s.Cold, s.Repeat = "vector.add", fmt.Sprintf("n=%d", n), Float32, Tuned, false, repeat+1
-			s.Device, s.Memory, s.Us = CPU, MemoryHost, 0.01*float64(n)*(1+noise*random.NormFloat64())
+			s.Device, s.Memory, s.Us = CPU, predict.Host, 0.01*float64(n)*(1+noise*random.NormFloat64())
 			s.KernelUs, s.H2DUs, s.D2HUs = s.Us, 0, 0
 			out = append(out, s)
-			s.Device, s.Memory, s.Us = "cuda:0", MemoryPinned, (alpha+beta*float64(n))*(1+noise*random.NormFloat64())
+			s.Device, s.Memory, s.Us = "cuda:0", predict.Pinned, (alpha+beta*float64(n))*(1+noise*random.NormFloat64())
 			s.H2DUs, s.KernelUs, s.D2HUs = 0.5*s.Us, 0.2*s.Us, 0.2*s.Us
 			out = append(out, s)
 		}
@@ -42,7 +44,7 @@ func TestCrossovers(t *testing.T) {
 			t.Fatalf("%+v", got)
 		}
 		c := got[0]
-		if c.Line != "n=*" || c.Device != "cuda:0" || c.Memory != MemoryPinned || math.Abs(math.Log(*c.Size/want)) > 0.1 {
+		if c.Line != "n=*" || c.Device != "cuda:0" || c.Memory != predict.Pinned || math.Abs(math.Log(*c.Size/want)) > 0.1 {
 			t.Errorf("%+v: from %g on; want %g", c, *c.Size, float64(want))
 		}
 		if !(*c.Low <= *c.Size && *c.Size <= *c.High) || noise > 0 == (*c.Low == *c.High) || *c.High > 1.5**c.Low {
@@ -83,7 +85,7 @@ func TestProfiles(t *testing.T) {
 	samples := line(100, 0.002, 0)
 	for i := range samples {
 		if samples[i].Device != CPU {
-			samples[i].Memory = MemoryPageable
+			samples[i].Memory = predict.Pageable
 		}
 	}
 	rows := Profiles[0].Table(samples)
@@ -127,10 +129,10 @@ func TestProfilesHaveRows(t *testing.T) {
 // The parts of a run and the rest are all of it.
 func TestShares(t *testing.T) {
 	charts := Charts(line(100, 0.002, 0), 1)
-	if len(charts) != 1 || len(charts[0].GPUs()) != 1 || len(charts[0].Crossovers) != 1 {
+	if len(charts) != 1 || len(charts[0].GPUs) != 1 || len(charts[0].Crossovers) != 1 {
 		t.Fatalf("%+v", charts)
 	}
-	sizes, shares := charts[0].Shares("cuda:0", MemoryPinned)
+	sizes, shares := charts[0].Shares("cuda:0", predict.Pinned)
 	if len(sizes) != 11 {
 		t.Fatalf("sizes %v", sizes)
 	}

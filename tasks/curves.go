@@ -35,28 +35,23 @@ type Crossover struct {
 	Exceptions int `json:"exceptions"`
 }
 
-// Lines of shapes that differ in one size, which is a position, or in squares in all three.
+// lineOf returns a line of shapes that differ in one size, or in all three of a square product, and the place on it.
 func lineOf(s Shape) (line string, size int) {
-	vary := map[string]bool{}
+	vary := "n"
 	switch {
-	case s.Get("m") > 0 && s.Get("m") == s.Get("n") && s.Get("n") == s.Get("k"):
-		vary = map[string]bool{"m": true, "n": true, "k": true}
-		size = s.Get("m")
-	default:
-		for _, name := range []string{"t", "m", "n", "past", "b"} {
-			if v := s.Get(name); v > 0 {
-				vary[name], size = true, v
-				break
-			}
-		}
-		if s.Get("past") > 0 && s.Get("t") == 0 { // decode: over the batch
-			vary, size = map[string]bool{"b": true}, s.Get("b")
-		}
+	case s.Get("t") > 0:
+		vary = "t"
+	case s.Get("past") > 0: // decode: over the batch
+		vary = "b"
+	case s.Get("m") > 0:
+		vary = "m"
 	}
+	size = s.Get(vary)
+	square := vary == "m" && size == s.Get("n") && size == s.Get("k")
 	var parts []string
 	for _, d := range s {
 		text := Shape{d}.String()
-		if vary[d.Name] {
+		if d.Name == vary || square {
 			text = d.Name + "=*"
 		}
 		parts = append(parts, text)
@@ -76,25 +71,25 @@ const (
 type (
 	lineKey  struct{ machine, task, dtype, line string }
 	curveKey struct {
+		lineKey
 		device string
 		memory predict.Memory
 		time   string
 	}
-	curve map[int][]float64 // by size
 )
 
-// medians returns the sizes of a curve and the median of each.
-func (c curve) medians() (sizes []int, us []float64) {
-	sizes = slices.Sorted(maps.Keys(c))
-	for _, size := range sizes {
-		us = append(us, stats.MedianOf(c[size]))
-	}
-	return sizes, us
+// compare orders curves.
+func (a curveKey) compare(b curveKey) int {
+	return cmp.Or(cmp.Compare(a.machine, b.machine), cmp.Compare(a.task, b.task), cmp.Compare(a.dtype, b.dtype),
+		cmp.Compare(a.line, b.line), cmp.Compare(a.device, b.device), cmp.Compare(a.memory, b.memory), cmp.Compare(a.time, b.time))
 }
 
-// linesOf sorts the times of the tuned, warm samples into curves.
-func linesOf(samples []Sample) map[lineKey]map[curveKey]curve {
-	all := map[lineKey]map[curveKey]curve{}
+// curve is times by size.
+type curve map[int][]float64
+
+// curvesOf sorts the times of the tuned, warm samples into curves.
+func curvesOf(samples []Sample) map[curveKey]curve {
+	all := map[curveKey]curve{}
 	for i := range samples {
 		s := &samples[i]
 		shape, err := ParseShape(s.Shape)
@@ -102,19 +97,14 @@ func linesOf(samples []Sample) map[lineKey]map[curveKey]curve {
 			continue
 		}
 		line, size := lineOf(shape)
-		k := lineKey{s.Machine, s.Task, s.DType, line}
-		if all[k] == nil {
-			all[k] = map[curveKey]curve{}
-		}
 		for time, us := range map[string]float64{TimeWall: s.Us, TimeKernel: s.KernelUs, TimeH2D: s.H2DUs, TimeD2H: s.D2HUs} {
-			at := curveKey{s.Device, s.Memory, time}
-			if !(us > 0) {
-				continue
+			k := curveKey{lineKey{s.Machine, s.Task, s.DType, line}, s.Device, s.Memory, time}
+			if us > 0 {
+				if all[k] == nil {
+					all[k] = curve{}
+				}
+				all[k][size] = append(all[k][size], us)
 			}
-			if all[k][at] == nil {
-				all[k][at] = curve{}
-			}
-			all[k][at][size] = append(all[k][at][size], us)
 		}
 	}
 	return all
@@ -127,26 +117,18 @@ const (
 
 // Crossovers finds them for each line of shapes and each kind of memory. The interval depends on the seed only.
 func Crossovers(samples []Sample, seed uint64) []Crossover {
-	return crossovers(linesOf(samples), seed)
+	return crossovers(curvesOf(samples), seed)
 }
 
-func crossovers(all map[lineKey]map[curveKey]curve, seed uint64) []Crossover {
+func crossovers(all map[curveKey]curve, seed uint64) []Crossover {
 	out := []Crossover{}
 	random := rand.New(rand.NewPCG(seed, 0x63726f7373)) // "cross"
-	for _, k := range slices.SortedFunc(maps.Keys(all), func(a, b lineKey) int {
-		return cmp.Or(cmp.Compare(a.machine, b.machine), cmp.Compare(a.task, b.task), cmp.Compare(a.dtype, b.dtype),
-			cmp.Compare(a.line, b.line))
-	}) {
-		host := all[k][curveKey{CPU, MemoryHost, TimeWall}]
-		for _, at := range slices.SortedFunc(maps.Keys(all[k]), func(a, b curveKey) int {
-			return cmp.Or(cmp.Compare(a.device, b.device), cmp.Compare(a.memory, b.memory))
-		}) {
-			gpu := maps.Clone(all[k][at])
-			maps.DeleteFunc(gpu, func(size int, _ []float64) bool { return host[size] == nil })
-			if kindOf(at.device) != GPU || at.time != TimeWall || len(gpu) < leastSizes {
-				continue
-			}
-			c := Crossover{Machine: k.machine, Task: k.task, DType: k.dtype, Line: k.line, Device: at.device, Memory: at.memory}
+	for _, k := range slices.SortedFunc(maps.Keys(all), curveKey.compare) {
+		host := all[curveKey{k.lineKey, CPU, predict.Host, TimeWall}]
+		gpu := maps.Clone(all[k])
+		maps.DeleteFunc(gpu, func(size int, _ []float64) bool { return host[size] == nil })
+		if kindOf(k.device) == GPU && k.time == TimeWall && len(gpu) >= leastSizes {
+			c := Crossover{Machine: k.machine, Task: k.task, DType: k.dtype, Line: k.line, Device: k.device, Memory: k.memory}
 			c.find(host, gpu, random)
 			out = append(out, c)
 		}
@@ -230,52 +212,53 @@ func crossing(sizes []int, ratio []float64) (size float64, faster string) {
 type Chart struct {
 	Machine, Task, DType string
 	Line                 string // see [Crossover]
+	GPUs                 []string
 	Crossovers           []Crossover
 
-	curves map[curveKey]curve
+	key    lineKey
+	curves map[curveKey]curve // of all charts
+}
+
+func (c *Chart) curve(device string, memory predict.Memory, time string) curve {
+	return c.curves[curveKey{c.key, device, memory, time}]
 }
 
 // Find returns the sizes and medians of a curve, nil if it was not measured.
 func (c *Chart) Find(device string, memory predict.Memory, time string) (sizes []int, us []float64) {
-	return c.curves[curveKey{device, memory, time}].medians()
-}
-
-// GPUs lists the GPUs of a chart.
-func (c *Chart) GPUs() []string {
-	found := map[string]bool{}
-	for k := range c.curves {
-		if kindOf(k.device) == GPU {
-			found[k.device] = true
-		}
+	k := c.curve(device, memory, time)
+	sizes = slices.Sorted(maps.Keys(k))
+	for _, size := range sizes {
+		us = append(us, stats.MedianOf(k[size]))
 	}
-	return slices.Sorted(maps.Keys(found))
+	return sizes, us
 }
 
 // Charts returns for each task, type and machine the line of shapes with the most sizes.
 func Charts(samples []Sample, seed uint64) []Chart {
-	all := linesOf(samples)
-	sizes := func(k lineKey) (n int) {
-		for _, c := range all[k] {
-			n = max(n, len(c))
-		}
-		return n
+	all := curvesOf(samples)
+	sizes := map[lineKey]int{}
+	for k, c := range all {
+		sizes[k.lineKey] = max(sizes[k.lineKey], len(c))
 	}
 	best := map[lineKey]lineKey{} // by the key without the line
-	for k := range all {
+	for k, n := range sizes {
 		of := k
 		of.line = ""
 		now, ok := best[of]
-		if !ok || cmp.Or(sizes(k)-sizes(now), strings.Compare(k.line, now.line)) > 0 {
+		if n >= 2 && (!ok || cmp.Or(n-sizes[now], strings.Compare(k.line, now.line)) > 0) {
 			best[of] = k
 		}
 	}
 	crossovers := crossovers(all, seed)
 	var out []Chart
 	for _, k := range best {
-		if sizes(k) < 2 {
-			continue
+		c := Chart{Machine: k.machine, Task: k.task, DType: k.dtype, Line: k.line, key: k, curves: all}
+		for at := range all {
+			if at.lineKey == k && kindOf(at.device) == GPU && at.time == TimeWall && !slices.Contains(c.GPUs, at.device) {
+				c.GPUs = append(c.GPUs, at.device)
+			}
 		}
-		c := Chart{Machine: k.machine, Task: k.task, DType: k.dtype, Line: k.line, curves: all[k]}
+		slices.Sort(c.GPUs)
 		for _, x := range crossovers {
 			if k == (lineKey{x.Machine, x.Task, x.DType, x.Line}) {
 				c.Crossovers = append(c.Crossovers, x)
@@ -283,12 +266,9 @@ func Charts(samples []Sample, seed uint64) []Chart {
 		}
 		out = append(out, c)
 	}
-	order := map[string]int{}
-	for i, t := range All() {
-		order[t.Name] = i
-	}
+	place := func(c Chart) int { return slices.IndexFunc(All(), func(t *Task) bool { return t.Name == c.Task }) }
 	slices.SortFunc(out, func(a, b Chart) int {
-		return cmp.Or(strings.Compare(a.Machine, b.Machine), order[a.Task]-order[b.Task], -strings.Compare(a.DType, b.DType))
+		return cmp.Or(strings.Compare(a.Machine, b.Machine), place(a)-place(b), strings.Compare(b.DType, a.DType))
 	})
 	return out
 }
@@ -296,10 +276,10 @@ func Charts(samples []Sample, seed uint64) []Chart {
 // Shares divides the runs from one kind of memory: by size, the percent of the wall time that the copy to the GPU, the
 // kernels, the copy back, and the rest take, such as waiting and launching.
 func (c *Chart) Shares(device string, memory predict.Memory) (sizes []int, shares [][4]float64) {
-	for _, size := range slices.Sorted(maps.Keys(c.curves[curveKey{device, memory, TimeWall}])) {
+	for _, size := range slices.Sorted(maps.Keys(c.curve(device, memory, TimeWall))) {
 		var us [4]float64
 		for i, time := range []string{TimeH2D, TimeKernel, TimeD2H, TimeWall} {
-			us[i] = stats.MedianOf(c.curves[curveKey{device, memory, time}][size])
+			us[i] = stats.MedianOf(c.curve(device, memory, time)[size])
 		}
 		if min(us[0], us[1], us[2]) == 0 {
 			continue

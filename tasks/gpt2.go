@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"gpt2scope/ceilings"
 	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
 	"gpt2scope/measure"
@@ -41,12 +40,8 @@ func (w modelWork) pass() gpt2.Pass {
 // modelTask makes a task: its shapes without the geometry, for each number of layers, and the work of one.
 func modelTask(name, formula string, c gpt2.Config, shapes []Shape, work func(Shape) modelWork) *Task {
 	t := &Task{Name: name, Formula: formula, DTypes: []string{Float32, BFloat16}, work: work, Ways: []Way{
-		{Device: CPU, Variant: Tuned, About: "the CPU backend: all threads, SIMD or matrix tiles",
-			Memories: []predict.Memory{MemoryHost}},
-		{Device: GPU, Variant: Tuned, About: "the CUDA backend, mode graph, with weights on the GPU",
-			Memories: []predict.Memory{MemoryResident}},
-		{Device: GPU, Variant: "eager", About: "the CUDA backend, mode eager: launch after launch",
-			Memories: []predict.Memory{MemoryResident}, Plain: true},
+		{Device: CPU, Variant: Tuned, About: "the CPU backend: all threads, SIMD or matrix tiles"},
+		{Device: GPU, Variant: Tuned, About: "the CUDA backend, mode graph, with weights on the GPU"},
 	}}
 	depths := []int{1, c.Layers / 2, c.Layers}
 	if c.Layers < 3 {
@@ -133,24 +128,15 @@ func modelCost(s Shape, w modelWork, dtype string) (Cost, error) {
 	}
 	out := max(w.batch, w.steps)
 	cost := Cost{Rows: w.batch * w.ids, In: int64(4 * w.batch * w.ids), Out: int64(4 * out), Multiply: multiplies(dtype)}
-	floor := cost.add(c, w.pass(), w.past, 1, dtype)
+	cost.add(c, w.pass(), w.past, 1, dtype)
 	if w.steps > 1 { // they cost what the one in the middle does, but for rounding
-		step := modelWork{batch: 1, ids: 1}.pass()
-		first := floor
-		more := cost.add(c, step, w.ids+(w.steps-2)/2, w.steps-1, dtype)
-		floor = func(set ceilings.Set) time.Duration {
-			if a, b := first(set), more(set); a > 0 && b > 0 {
-				return a + b
-			}
-			return 0
-		}
+		cost.add(c, modelWork{batch: 1, ids: 1}.pass(), w.ids+(w.steps-2)/2, w.steps-1, dtype)
 	}
-	cost.Floor = floor
 	return cost, nil
 }
 
-// add adds a pass that is done so many times, and returns its floor.
-func (cost *Cost) add(c gpt2.Config, pass gpt2.Pass, past, times int, dtype string) func(ceilings.Set) time.Duration {
+// add adds a pass that is done so many times.
+func (cost *Cost) add(c gpt2.Config, pass gpt2.Pass, past, times int, dtype string) {
 	n := elementBytes(dtype)
 	sizes := gpt2.Sizes{Weight: float64(n), Activation: n, KV: n, Multiply: multiplies(dtype)}
 	plan := cpu.Fuse(gpt2.Forward(c, gpt2.FirstLayers(c.Layers), pass))
@@ -165,12 +151,11 @@ func (cost *Cost) add(c gpt2.Config, pass gpt2.Pass, past, times int, dtype stri
 			}
 		}
 	}
-	work := plan.Work(past, sizes)
-	return func(set ceilings.Set) time.Duration { return time.Duration(times) * set.PassFloor(work) }
+	cost.passes = append(cost.passes, passes{plan.Work(past, sizes), times})
 }
 
-// openModel is a task that runs GPT-2, with its inputs and what comes out of the CPU.
-type openModel struct {
+// model is a task that runs GPT-2, with its inputs and what comes out of the CPU.
+type model struct {
 	m     *Machine
 	task  *Task
 	shape Shape
@@ -184,9 +169,9 @@ type openModel struct {
 // mostOfReference is how many FLOPs the reference backend gets: about half a second's.
 const mostOfReference = 5e7
 
-// openModelTask makes the inputs, and evaluates them with the reference: in float64 where that, with what fills the
+// openModel makes the inputs, and evaluates them with the reference: in float64 where that, with what fills the
 // cache before, takes less than a second, else with the CPU's float32.
-func openModelTask(ctx context.Context, m *Machine, t *Task, s Shape, dtype string) (Opened, error) {
+func openModel(ctx context.Context, m *Machine, t *Task, s Shape, dtype string) (Opened, error) {
 	if m.Model == nil {
 		return nil, errors.New("no model is open")
 	}
@@ -196,12 +181,11 @@ func openModelTask(ctx context.Context, m *Machine, t *Task, s Shape, dtype stri
 		return nil, err
 	}
 	has := m.Model.Config
-	if has.Channels != c.Channels || has.Vocab != c.Vocab || has.Layers < c.Layers || has.Heads != c.Heads ||
-		has.Inner != c.Inner || has.Positions < w.context() {
+	if has.Channels != c.Channels || has.Vocab != c.Vocab || has.Layers < c.Layers || has.Positions < w.context() {
 		return nil, fmt.Errorf("%s of %s: model %s has another geometry (l=%d,c=%d,v=%d, context %d)", t.Name, s,
 			m.Model.Name, has.Layers, has.Channels, has.Vocab, has.Positions)
 	}
-	o := &openModel{m: m, task: t, shape: s, dtype: dtype, work: w, ids: measure.IDs(m.Model, w.batch*w.ids)}
+	o := &model{m: m, task: t, shape: s, dtype: dtype, work: w, ids: measure.IDs(m.Model, w.batch*w.ids)}
 	cost, err := t.Cost(s, dtype)
 	if err != nil {
 		return nil, err
@@ -211,7 +195,7 @@ func openModelTask(ctx context.Context, m *Machine, t *Task, s Shape, dtype stri
 		cost.add(c, gpt2.Pass{Batch: w.batch, Tokens: w.past}, 0, 1, Float32)
 	}
 	if cost.FLOPs > mostOfReference {
-		if backend, err = m.backend(ctx, backendKey{CPU, Float32, ""}); err != nil {
+		if backend, err = m.backend(ctx, backendKey{CPU, Float32}); err != nil {
 			return nil, err
 		}
 	}
@@ -235,7 +219,7 @@ func openModelTask(ctx context.Context, m *Machine, t *Task, s Shape, dtype stri
 }
 
 // session opens a session and fills its cache.
-func (o *openModel) session(ctx context.Context, backend gpt2.Backend) (*gpt2.Session, error) {
+func (o *model) session(ctx context.Context, backend gpt2.Backend) (*gpt2.Session, error) {
 	s, err := gpt2.NewSession(ctx, o.m.Model, backend,
 		gpt2.Options{Layers: gpt2.FirstLayers(o.shape.Get("l")), Batch: o.work.batch, Context: o.work.context()})
 	if err == nil && o.work.past > 0 {
@@ -247,7 +231,7 @@ func (o *openModel) session(ctx context.Context, backend gpt2.Backend) (*gpt2.Se
 }
 
 // run does the task once; the cache holds past tokens before.
-func (o *openModel) run(ctx context.Context, s *gpt2.Session) error {
+func (o *model) run(ctx context.Context, s *gpt2.Session) error {
 	if o.work.steps == 0 {
 		_, err := s.Runner().Prefill(ctx, o.ids, o.work.pass())
 		return err
@@ -261,73 +245,56 @@ func (o *openModel) run(ctx context.Context, s *gpt2.Session) error {
 }
 
 // logits reads the last row of each sequence.
-func (o *openModel) logits(s *gpt2.Session) ([]float32, error) {
+func (o *model) logits(s *gpt2.Session) ([]float32, error) {
 	x := make([]float32, o.work.batch*o.m.Model.Config.Vocab)
 	return x, s.Runner().Read(gpt2.BufLogits, 0, x)
 }
 
-func (o *openModel) Close() error { return nil }
+func (o *model) Close() error { return nil }
 
-func (o *openModel) Prepare(ctx context.Context, w Way, device string, _ predict.Memory) (Ready, error) {
-	mode, color := "", nvtx.Blue
-	if w.Device == GPU {
-		color = nvtx.Green
-		if w.Variant != Tuned {
-			mode = w.Variant
-		}
+func (o *model) prepare(ctx context.Context, _ Way, on *slot, _ predict.Memory) (Ready, error) {
+	device, color := CPU, nvtx.Blue
+	if on != nil {
+		device, color = on.g.name, nvtx.Green
 	}
-	backend, err := o.m.backend(ctx, backendKey{device, o.dtype, mode})
+	backend, err := o.m.backend(ctx, backendKey{device, o.dtype})
 	if err != nil {
-		return nil, err
+		return Ready{}, err
 	}
 	s, err := o.session(ctx, backend)
 	if err != nil {
-		return nil, err
+		return Ready{}, err
 	}
-	return &modelRun{o, s, color, w.Device == CPU}, nil
-}
-
-// modelRun runs GPT-2 on a device.
-type modelRun struct {
-	*openModel
-	session *gpt2.Session
-	color   nvtx.Color
-	onCPU   bool
-}
-
-// Run does the task once. The host waits for its tokens, so that no time of the device alone is known.
-func (r *modelRun) Run(ctx context.Context) (t Times, err error) {
-	if r.work.past == 0 {
-		err = r.session.Reset()
-	} else {
-		err = r.session.Runner().Rewind(r.work.past)
-	}
-	if err != nil {
+	return Ready{check: func() error { return o.check(s) }, end: s.Close, run: func(ctx context.Context) (t Times, err error) {
+		if o.work.past == 0 {
+			err = s.Reset()
+		} else {
+			err = s.Runner().Rewind(o.work.past)
+		}
+		if err != nil {
+			return t, err
+		}
+		defer annotate.Range(o.task.Name+" "+o.shape.String(), color)()
+		start := time.Now()
+		err = o.run(ctx, s)
+		if t.Wall = microseconds(time.Since(start)); device == CPU { // of a GPU the host waits for the tokens
+			t.Kernel = t.Wall
+		}
 		return t, err
-	}
-	defer annotate.Range(r.task.Name+" "+r.shape.String(), r.color)()
-	start := time.Now()
-	err = r.run(ctx, r.session)
-	t.Wall = microseconds(time.Since(start))
-	if r.onCPU {
-		t.Kernel = t.Wall
-	}
-	return t, err
+	}}, nil
 }
 
-// Check compares the last row of logits of each sequence with the reference. Sampled tokens depend on them; two that
+// check compares the last row of logits of each sequence with the reference. Sampled tokens depend on them; two that
 // are nearly equal may come in another order.
-func (r *modelRun) Check(context.Context) error {
-	got, err := r.logits(r.session)
+func (o *model) check(s *gpt2.Session) error {
+	got, err := o.logits(s)
 	if err != nil {
 		return err
 	}
-	for i, want := range r.want {
-		if d := math.Abs(float64(got[i]) - float64(want)); !(d <= r.most) {
-			return fmt.Errorf("logit %d of %s of %s is %g; expected %g within %.2g", i, r.task.Name, r.shape, got[i], want, r.most)
+	for i, want := range o.want {
+		if d := math.Abs(float64(got[i]) - float64(want)); !(d <= o.most) {
+			return fmt.Errorf("logit %d of %s of %s is %g; expected %g within %.2g", i, o.task.Name, o.shape, got[i], want, o.most)
 		}
 	}
 	return nil
 }
-
-func (r *modelRun) Close() error { return r.session.Close() }

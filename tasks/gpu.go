@@ -79,9 +79,10 @@ type slot struct {
 	g             *GPUDevice
 	in, work, out *cuda.Stream   // of the copies in, the kernels, and the copy out; one stream, or three
 	events        [6]*cuda.Event // before and after each of the three; on one stream, one is between two
-	buffer        *cuda.Buffer   // the inputs and the result
+	buffer        *cuda.Buffer   // the inputs and the result; nil for none
 	result        *cuda.HostBuffer
 
+	issue *sync.Mutex     // of a queue: held while a slot puts work on the streams
 	ready map[*Work]Ready // of a queue
 }
 
@@ -97,22 +98,10 @@ func (g *GPUDevice) newSlot(in, work, out *cuda.Stream) (s *slot, err error) {
 	return s, nil
 }
 
-// grow gives the slot memory for inputs and a result of so many bytes, and for the result alone on the host. Work over
-// arrays that was ready knows another address, and has to be made ready again.
-func (s *slot) grow(bytes, result int64) (err error) {
-	if s.result == nil || s.result.Size() < result {
-		larger, err := s.g.Device.AllocHost(result)
-		if err != nil {
-			return err
-		}
-		if s.result != nil {
-			err = s.result.Free()
-		}
-		if s.result = larger; err != nil {
-			return err
-		}
-	}
-	if s.buffer != nil && s.buffer.Size() >= bytes {
+// grow gives the slot memory for inputs and a result of so many bytes. Work over arrays that was ready knows another
+// address, and has to be made ready again.
+func (s *slot) grow(bytes int64) error {
+	if bytes == 0 || s.buffer != nil && s.buffer.Size() >= bytes {
 		return nil
 	}
 	defer annotate.Range("allocate on the device", nvtx.Cyan)()
@@ -125,11 +114,26 @@ func (s *slot) grow(bytes, result int64) (err error) {
 	return err
 }
 
+// growResult gives the slot memory on the host for a result.
+func (s *slot) growResult(bytes int64) error {
+	if s.result != nil && s.result.Size() >= bytes {
+		return nil
+	}
+	larger, err := s.g.Device.AllocHost(bytes)
+	if err == nil && s.result != nil {
+		err = s.result.Free()
+	}
+	if larger != nil {
+		s.result = larger
+	}
+	return err
+}
+
 // free frees the memory on the device and the work over arrays that knows its address.
 func (s *slot) free() (err error) {
 	for w, r := range s.ready {
-		if w.arrays() != nil {
-			err = errors.Join(err, r.Close())
+		if w.DeviceBytes > 0 {
+			err = errors.Join(err, r.close())
 			delete(s.ready, w)
 		}
 	}
@@ -144,7 +148,7 @@ func (s *slot) free() (err error) {
 func (s *slot) close() error {
 	err := s.free()
 	for _, r := range s.ready {
-		err = errors.Join(err, r.Close())
+		err = errors.Join(err, r.close())
 	}
 	if s.result != nil {
 		err = errors.Join(err, s.result.Free())
@@ -157,150 +161,129 @@ func (s *slot) close() error {
 	return err
 }
 
-// gpuRun runs a task on a GPU.
+// gpuRun runs a task over arrays in a slot.
 type gpuRun struct {
-	*openArrays
+	*arrays
 	slot   *slot
 	memory predict.Memory
 	launch func(*cuda.Stream) error
-	end    func() error // nil if there is nothing to free
-	queue  *sync.Mutex  // held while work is put on streams that several slots share; nil of one that has its own
 }
-
-// aligned rounds a size up, so that an array behind it can be read in any width.
-func aligned(n int64) int64 { return (n + 255) &^ 255 }
-
-// offset returns where on a GPU the i-th input begins; behind the inputs is the result.
-func (o *openArrays) offset(i int) (n int64) {
-	for _, v := range o.in[:i] {
-		n += aligned(v.Bytes())
-	}
-	return n
-}
-
-// deviceBytes returns how many bytes of a GPU the inputs and the result take.
-func (o *openArrays) deviceBytes() int64 { return o.offset(len(o.in)) + aligned(o.out.Bytes()) }
 
 // prepareGPU makes a way ready in a slot.
-func (o *openArrays) prepareGPU(w Way, s *slot, memory predict.Memory) (_ *gpuRun, err error) {
-	if err := s.grow(o.deviceBytes(), o.out.Bytes()); err != nil {
-		return nil, err
+func (o *arrays) prepareGPU(w Way, s *slot, memory predict.Memory) (ready Ready, err error) {
+	if err := errors.Join(s.grow(o.deviceBytes()), s.growResult(o.out.Bytes())); err != nil {
+		return ready, err
 	}
 	var in []cuda.Ptr
-	for i := range o.in {
-		v, at := &o.in[i], o.offset(i)
-		switch memory {
-		case MemoryPinned:
-			err = v.pin(s.g)
-		case MemoryResident:
-			err = s.buffer.Write(at, v.bytes())
+	for i, v := range o.in {
+		if memory == predict.Resident {
+			if err := s.buffer.Write(o.offset(i), v.bytes()); err != nil {
+				return ready, err
+			}
 		}
-		if err != nil {
-			return nil, err
-		}
-		in = append(in, s.buffer.Ptr()+cuda.Ptr(at))
+		in = append(in, s.buffer.Ptr()+cuda.Ptr(o.offset(i)))
 	}
-	r := &gpuRun{openArrays: o, slot: s, memory: memory}
-	result := s.buffer.Ptr() + cuda.Ptr(o.offset(len(o.in)))
-	r.launch, r.end, err = o.task.Arrays.GPU[w.Variant](s.g, o.shape, in, result, o.dtype)
-	return r, err
+	r := &gpuRun{arrays: o, slot: s, memory: memory}
+	ready.run, ready.check = r.run, r.check
+	r.launch, ready.end, err = w.GPU(s.g, o.shape, in, s.buffer.Ptr()+cuda.Ptr(o.offset(len(o.in))), o.dtype)
+	return ready, err
 }
 
 // host returns where the result is on the host.
 func (r *gpuRun) host() []float32 {
-	if r.memory == MemoryPinned {
+	if r.memory == predict.Pinned {
 		return floats(r.slot.result.Bytes(), r.out.Len)
 	}
 	return r.out.Float32()
 }
 
-// Run spoils the result, and does the task once: copies, kernels, and what the host waits for. Parts of copies from
+// run spoils the result, and does the task once: copies, kernels, and what the host waits for. The parts of copies from
 // pinned memory and of kernels are times of the device, without what they waited for. The host waits for each copy
 // from pageable memory, and so measures it.
-func (r *gpuRun) Run(context.Context) (t Times, err error) {
-	s, e, pageable := r.slot, r.slot.events, r.memory == MemoryPageable
-	at, n := r.offset(len(r.in)), r.out.Bytes()
+func (r *gpuRun) run(context.Context) (t Times, err error) {
+	s, e, at, n := r.slot, r.slot.events, r.offset(len(r.in)), r.out.Bytes()
+	pinned, pageable := r.memory == predict.Pinned, r.memory == predict.Pageable
 	r.spoil(r.host())
-	if r.queue == nil {
+	if s.issue == nil {
 		if err := errors.Join(s.work.Set(s.buffer, at, 0xff, n), s.work.Synchronize()); err != nil { // NaN
 			return t, err
 		}
 	}
 	defer annotate.Range("measure", nvtx.Red)()
 	start := time.Now()
-	if r.queue != nil {
-		r.queue.Lock()
+	if s.issue != nil {
+		s.issue.Lock()
 	}
 	var errs []error
+	do := func(err error) { errs = append(errs, err) }
 	if !pageable {
-		errs = append(errs, s.in.Record(e[0]))
+		do(s.in.Record(e[0]))
 	}
-	if r.memory != MemoryResident {
+	if pinned || pageable {
 		end := annotate.Range("copy to the device", nvtx.Yellow)
 		for i, v := range r.in {
-			if pageable {
-				errs = append(errs, s.buffer.Write(r.offset(i), v.bytes()))
+			if pinned {
+				do(s.in.CopyToDevice(s.buffer, r.offset(i), v.pinned, 0, v.Bytes()))
 			} else {
-				errs = append(errs, s.in.CopyToDevice(s.buffer, r.offset(i), v.pinned, 0, v.Bytes()))
+				do(s.buffer.Write(r.offset(i), v.bytes()))
 			}
 		}
 		end()
 	}
 	copied := time.Now()
-	errs = append(errs, s.in.Record(e[1]))
+	do(s.in.Record(e[1]))
 	if s.work != s.in {
-		errs = append(errs, s.work.Wait(e[1]), s.work.Record(e[2]))
+		do(s.work.Wait(e[1]))
+		do(s.work.Record(e[2]))
 	}
 	end := annotate.Range("launch on the GPU", nvtx.Green)
-	errs = append(errs, r.launch(s.work), s.work.Record(e[3]))
+	do(r.launch(s.work))
+	do(s.work.Record(e[3]))
 	end()
-	last := e[3]
-	if r.memory == MemoryPinned {
+	if pinned {
 		if s.out != s.work {
-			errs = append(errs, s.out.Wait(e[3]), s.out.Record(e[4]))
+			do(s.out.Wait(e[3]))
+			do(s.out.Record(e[4]))
 		}
 		end := annotate.Range("copy to the host", nvtx.Yellow)
-		errs = append(errs, s.out.CopyToHost(s.result, 0, s.buffer, at, n))
+		do(s.out.CopyToHost(s.result, 0, s.buffer, at, n))
 		end()
 	}
-	if t.Submit = microseconds(time.Since(copied)); !pageable {
-		last = e[5]
-		errs = append(errs, s.out.Record(last))
-		t.Submit = microseconds(time.Since(start))
+	if !pageable {
+		do(s.out.Record(e[5]))
+		copied = start
 	}
-	if r.queue != nil {
-		r.queue.Unlock()
+	t.Submit = microseconds(time.Since(copied))
+	if s.issue != nil {
+		s.issue.Unlock()
 	}
-	errs = append(errs, last.Synchronize())
-	if done := time.Now(); pageable {
+	if !pageable {
+		do(e[5].Synchronize())
+	} else {
+		do(e[3].Synchronize())
+		done := time.Now()
 		end := annotate.Range("copy to the host", nvtx.Yellow)
-		errs = append(errs, s.buffer.Read(at, r.out.bytes()))
+		do(s.buffer.Read(at, r.out.bytes()))
 		end()
 		t.H2D, t.D2H = microseconds(copied.Sub(start)), microseconds(time.Since(done))
 	}
 	t.Wall = microseconds(time.Since(start))
-	if err := errors.Join(errs...); err != nil {
-		return t, err
+	between := func(us *float64, from, to *cuda.Event) {
+		d, err := to.Since(from)
+		*us = microseconds(d)
+		do(err)
 	}
-	if r.memory == MemoryPinned {
-		t.H2D, err = between(e[0], e[1], err)
-		t.D2H, err = between(e[4], e[5], err)
+	if pinned {
+		between(&t.H2D, e[0], e[1])
+		between(&t.D2H, e[4], e[5])
 	}
-	t.Kernel, err = between(e[2], e[3], err)
-	return t, err
+	between(&t.Kernel, e[2], e[3])
+	return t, errors.Join(errs...)
 }
 
-// between returns the time between two events in microseconds, unless there is an error already.
-func between(from, to *cuda.Event, err error) (float64, error) {
-	if err != nil {
-		return 0, err
-	}
-	d, err := to.Since(from)
-	return microseconds(d), err
-}
-
-func (r *gpuRun) Check(context.Context) error {
-	if r.memory == MemoryResident {
+// check compares the result, of which it reads what it compares if the GPU has it.
+func (r *gpuRun) check() error {
+	if r.memory == predict.Resident {
 		host, at := r.out.bytes(), r.offset(len(r.in))
 		for _, i := range r.at {
 			if err := r.slot.buffer.Read(at+int64(4*i), host[4*i:4*i+4]); err != nil {
@@ -309,33 +292,4 @@ func (r *gpuRun) Check(context.Context) error {
 		}
 	}
 	return r.compare(r.host())
-}
-
-func (r *gpuRun) Close() error {
-	if r.end != nil {
-		return r.end()
-	}
-	return nil
-}
-
-// launchOf returns a way that launches one kernel of kernels.cu over n values, with more arguments behind them: with
-// blocks of threads for so many values each, or, if perBlock is 0, with one block.
-func launchOf(kernel string, threads, perBlock int, more ...any) GPUWay {
-	return func(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, _ string) (func(*cuda.Stream) error, func() error, error) {
-		f, err := g.Function(kernel)
-		if err != nil {
-			return nil, nil, err
-		}
-		n, grid := s.Get("n"), 1
-		if perBlock > 0 {
-			grid = (n + perBlock - 1) / perBlock
-		}
-		arguments := []any{out}
-		for _, p := range in {
-			arguments = append(arguments, p)
-		}
-		arguments = append(append(arguments, int64(n)), more...)
-		l := cuda.Launch{Grid: cuda.Dim{X: grid}, Block: cuda.Dim{X: threads}}
-		return func(s *cuda.Stream) error { return f.Launch(s, l, arguments...) }, nil, nil
-	}
 }

@@ -30,9 +30,6 @@ func stubGPU(t *testing.T, m *Machine) *stub.Control {
 	m.GPUs = []*GPUDevice{g}
 	t.Cleanup(func() {
 		m.GPUs = nil
-		if err := m.freeArrays(); err != nil {
-			t.Error(err)
-		}
 		if err := g.Close(); err != nil {
 			t.Error(err)
 		}
@@ -65,7 +62,7 @@ func TestTasksGPU(t *testing.T) {
 				}
 				seen := map[string]int{}
 				for _, s := range samples {
-					copied := s.Memory == MemoryPageable || s.Memory == MemoryPinned
+					copied := s.Memory == predict.Pageable || s.Memory == predict.Pinned
 					seen[s.Device+" "+s.Memory.String()]++
 					if s.Device == CPU {
 						continue
@@ -88,10 +85,11 @@ func TestTasksGPU(t *testing.T) {
 func TestWrongResultGPU(t *testing.T) {
 	m := testMachine(t)
 	stubGPU(t, m)
-	for _, memory := range []predict.Memory{MemoryPageable, MemoryPinned, MemoryResident} {
+	for _, memory := range []predict.Memory{predict.Pageable, predict.Pinned, predict.Resident} {
 		task := vectorAdd()
-		right, runs := task.Arrays.GPU[Tuned], 0
-		task.Arrays.GPU[Tuned] = func(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, dtype string) (func(*cuda.Stream) error, func() error, error) {
+		way, runs := task.Ways[2], 0
+		right := way.GPU
+		way.GPU = func(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, dtype string) (func(*cuda.Stream) error, func() error, error) {
 			launch, close, err := right(g, s, in, out, dtype)
 			return func(s *cuda.Stream) error {
 				if runs++; runs > 1 {
@@ -100,23 +98,23 @@ func TestWrongResultGPU(t *testing.T) {
 				return launch(s)
 			}, close, err
 		}
-		o, err := task.open(context.Background(), m, Shape{{"n", 5000}}, Float32, false)
+		o, err := task.open(context.Background(), m, Shape{{"n", 5000}}, Float32)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := o.Prepare(context.Background(), task.Ways[2], "cuda:0", memory)
+		r, err := o.prepare(context.Background(), way, m.GPUs[0].slot, memory)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for n := range 2 {
-			if _, err := r.Run(context.Background()); err != nil {
+			if _, err := r.run(context.Background()); err != nil {
 				t.Fatal(err)
 			}
-			if err := r.Check(context.Background()); (err == nil) != (n == 0) {
+			if err := r.check(); (err == nil) != (n == 0) {
 				t.Errorf("%s, run %d: %v", memory, n, err)
 			}
 		}
-		if err := r.Close(); err != nil {
+		if err := r.close(); err != nil {
 			t.Error(err)
 		}
 		if err := o.Close(); err != nil {

@@ -1,8 +1,7 @@
 // The kernels of the tasks over arrays. Arrays are float32 and aligned to 16 bytes.
 //
-// A tuned kernel moves 16 bytes with each instruction, has several loads on the way before it waits for the first, and reads and
-// writes past the L1 cache, since nothing is used twice. Beside it stand the kernels that one writes first: one
-// thread, and one block.
+// A tuned kernel moves 16 bytes with each instruction, has several loads on the way before it waits for the first, and
+// reads and writes past the L1 cache, since nothing is used twice. Beside it stands the kernel of one thread.
 
 typedef long long int64;
 
@@ -12,13 +11,19 @@ constexpr int VALUES = THREADS * LOADS * 4; // of a block
 
 __device__ float4 load(const float4 *p) {
   float4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(p));
+  asm volatile("ld.global.nc.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(p));
   return v;
 }
 
-// z[i] = f(x[i], y[i])
-template <bool two, typename F>
-__device__ void map_tuned(float *z, const float *x, const float *y, int64 n, F f) {
+template <bool add>
+__device__ float f(float x, float y) {
+  return add ? x + y : x * x;
+}
+
+// z[i] = x[i] + y[i], or x[i]^2
+template <bool add>
+__device__ void map_tuned(float *z, const float *x, const float *y, int64 n) {
   const int64 first = (int64)blockIdx.x * VALUES;
   if (first + VALUES <= n) {
     const float4 *x4 = (const float4 *)(x + first), *y4 = (const float4 *)(y + first);
@@ -27,50 +32,28 @@ __device__ void map_tuned(float *z, const float *x, const float *y, int64 n, F f
 #pragma unroll
     for (int u = 0; u < LOADS; u++) {
       a[u] = load(x4 + u * THREADS + threadIdx.x);
-      if (two) b[u] = load(y4 + u * THREADS + threadIdx.x);
+      if (add) b[u] = load(y4 + u * THREADS + threadIdx.x);
     }
 #pragma unroll
     for (int u = 0; u < LOADS; u++) {
-      if (!two) b[u] = a[u];
-      __stcs(z4 + u * THREADS + threadIdx.x, make_float4(f(a[u].x, b[u].x), f(a[u].y, b[u].y), f(a[u].z, b[u].z), f(a[u].w, b[u].w)));
+      const float4 v = a[u], w = add ? b[u] : v;
+      __stcs(z4 + u * THREADS + threadIdx.x, make_float4(f<add>(v.x, w.x), f<add>(v.y, w.y), f<add>(v.z, w.z), f<add>(v.w, w.w)));
     }
     return;
   }
-  for (int64 i = first + threadIdx.x; i < n; i += THREADS) z[i] = f(x[i], two ? y[i] : x[i]);
+  for (int64 i = first + threadIdx.x; i < n; i += THREADS) z[i] = f<add>(x[i], add ? y[i] : 0);
 }
 
-// z[i] = f(x[i], y[i]) by the threads of one block
-template <typename F>
-__device__ void map_block(float *z, const float *x, const float *y, int64 n, F f) {
-  for (int64 i = threadIdx.x; i < n; i += blockDim.x) z[i] = f(x[i], y[i]);
+extern "C" __global__ void __launch_bounds__(THREADS) add_tuned(float *z, const float *x, const float *y, int64 n) {
+  map_tuned<true>(z, x, y, n);
 }
-
-struct Add {
-  __device__ float operator()(float a, float b) const { return a + b; }
-};
-struct Square {
-  __device__ float operator()(float a, float) const { return a * a; }
-};
-// The exponents are arguments of the kernels: with a constant 2 a compiler may multiply instead.
-struct PowF {
-  float e;
-  __device__ float operator()(float a, float) const { return powf(a, e); }
-};
-struct PowD {
-  double e;
-  __device__ float operator()(float a, float) const { return (float)pow((double)a, e); }
-};
-
-extern "C" __global__ void __launch_bounds__(THREADS) add_tuned(float *z, const float *x, const float *y, int64 n) { map_tuned<true>(z, x, y, n, Add{}); }
-extern "C" __global__ void add_block(float *z, const float *x, const float *y, int64 n) { map_block(z, x, y, n, Add{}); }
 extern "C" __global__ void add_thread(float *z, const float *x, const float *y, int64 n) {
   for (int64 i = 0; i < n; i++) z[i] = x[i] + y[i];
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) square_tuned(float *z, const float *x, int64 n) { map_tuned<false>(z, x, x, n, Square{}); }
-extern "C" __global__ void __launch_bounds__(THREADS) square_powf(float *z, const float *x, int64 n, float e) { map_tuned<false>(z, x, x, n, PowF{e}); }
-extern "C" __global__ void __launch_bounds__(THREADS) square_pow(float *z, const float *x, int64 n, double e) { map_tuned<false>(z, x, x, n, PowD{e}); }
-extern "C" __global__ void square_block(float *z, const float *x, int64 n) { map_block(z, x, x, n, Square{}); }
+extern "C" __global__ void __launch_bounds__(THREADS) square_tuned(float *z, const float *x, int64 n) {
+  map_tuned<false>(z, x, x, n);
+}
 extern "C" __global__ void square_thread(float *z, const float *x, int64 n) {
   for (int64 i = 0; i < n; i++) z[i] = x[i] * x[i];
 }
@@ -124,12 +107,6 @@ extern "C" __global__ void sum_final(float *out, const float *partial, int64 n) 
 }
 
 // out[0] = the sum of x
-extern "C" __global__ void sum_block(float *out, const float *x, int64 n) {
-  float sum = 0;
-  for (int64 i = threadIdx.x; i < n; i += blockDim.x) sum += x[i];
-  sum = block_sum(sum);
-  if (threadIdx.x == 0) out[0] = sum;
-}
 extern "C" __global__ void sum_thread(float *out, const float *x, int64 n) {
   float sum = 0;
   for (int64 i = 0; i < n; i++) sum += x[i];
@@ -143,14 +120,4 @@ extern "C" __global__ void product_naive(float *c, const float *a, const float *
   float sum = 0;
   for (int l = 0; l < K; l++) sum += a[(int64)i * K + l] * b[(int64)j * K + l];
   c[(int64)i * N + j] = sum;
-}
-
-// The same by one block, or one thread.
-extern "C" __global__ void product_few(float *c, const float *a, const float *b, int M, int N, int K) {
-  for (int64 at = threadIdx.x; at < (int64)M * N; at += blockDim.x) {
-    const int64 i = at / N, j = at % N;
-    float sum = 0;
-    for (int l = 0; l < K; l++) sum += a[i * K + l] * b[j * K + l];
-    c[at] = sum;
-  }
 }

@@ -29,14 +29,12 @@ type Machine struct {
 	nvml      *nvml.NVML // nil if it cannot be opened: then samples have no clocks
 	reference gpt2.Backend
 	backends  map[backendKey]gpt2.Backend
-	arrays    map[sharedKey]View // see shared
 
 	holding sync.Mutex                   // of held: queues of several GPUs make work ready at once
 	held    map[backendKey]*gpt2.Session // sessions that keep weights ready
 }
 
-// backendKey names a backend: mode is "" or, on a GPU, "eager".
-type backendKey struct{ device, dtype, mode string }
+type backendKey struct{ device, dtype string }
 
 // Device is what samples say of a device.
 type Device struct {
@@ -59,7 +57,7 @@ type Options struct {
 // Open opens devices. Their ceilings are not known yet: see [Machine.SetCeilings].
 func Open(o Options) (m *Machine, err error) {
 	m = &Machine{Name: o.Name, Model: o.Model, reference: executor.New(), backends: map[backendKey]gpt2.Backend{},
-		arrays: map[sharedKey]View{}, held: map[backendKey]*gpt2.Session{}}
+		held: map[backendKey]*gpt2.Session{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, m.Close())
@@ -76,7 +74,7 @@ func Open(o Options) (m *Machine, err error) {
 		if err != nil {
 			return m, err
 		}
-		m.backends[backendKey{CPU, dtype, ""}] = b
+		m.backends[backendKey{CPU, dtype}] = b
 		if first = b; o.CPU && dtype == Float32 {
 			m.Team = b.Team()
 		}
@@ -108,13 +106,11 @@ func Open(o Options) (m *Machine, err error) {
 		}
 		m.GPUs = append(m.GPUs, g)
 		for dtype, d := range types {
-			for mode, is := range map[string]exec.Mode{"": launched, "eager": exec.Eager} {
-				b, err := exec.NewOn(lib, exec.Options{Device: i, DType: d, Mode: is})
-				if err != nil {
-					return m, err
-				}
-				m.backends[backendKey{name, dtype, mode}] = b
+			b, err := exec.NewOn(lib, exec.Options{Device: i, DType: d, Mode: launched})
+			if err != nil {
+				return m, err
 			}
+			m.backends[backendKey{name, dtype}] = b
 		}
 	}
 	return m, nil
@@ -126,7 +122,6 @@ func (m *Machine) Close() error {
 	for _, s := range m.held {
 		errs = append(errs, s.Close())
 	}
-	errs = append(errs, m.freeArrays())
 	if m.nvml != nil {
 		m.nvml.Close()
 	}
@@ -141,15 +136,6 @@ func (m *Machine) Close() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// freeArrays frees what shared made.
-func (m *Machine) freeArrays() (err error) {
-	for _, v := range m.arrays {
-		err = errors.Join(err, v.free())
-	}
-	clear(m.arrays)
-	return err
 }
 
 // backend returns the executor of a key, with the weights of the model kept ready for the sessions that come.
@@ -172,14 +158,14 @@ func (m *Machine) backend(ctx context.Context, key backendKey) (gpt2.Backend, er
 
 // Measurer returns what measures the ceilings of a device.
 func (m *Machine) Measurer(device string) gpt2.Backend {
-	return m.backends[backendKey{device, Float32, ""}]
+	return m.backends[backendKey{device, Float32}]
 }
 
 // SetCeilings says what a device can do, from which floors are computed.
 func (m *Machine) SetCeilings(device string, set ceilings.Set) {
 	if g := m.gpu(device); g != nil {
 		g.About = Device{Key: set.Key, Processor: g.Device.Info().Name, Ceilings: set}
-	} else if b, ok := m.backends[backendKey{CPU, Float32, ""}].(*cpu.Backend); ok {
+	} else if b, ok := m.backends[backendKey{CPU, Float32}].(*cpu.Backend); ok {
 		m.CPU = Device{set.Key, cpu.Processor(b.ISA()), b.Threads(), b.ISA(), set}
 	}
 }

@@ -26,12 +26,12 @@ func matmul() *Task {
 			return Cost{FLOPs: 2 * m * n * k, Bytes: in + 4*m*n, In: int64(in), Out: int64(4 * m * n), Steps: 1, Rows: int(m), Products: []Product{{int(m), int(n), int(k), 1}}, Multiply: multiplies(dtype)}, nil
 		},
 		Ways: []Way{
-			{Device: CPU, Variant: Tuned, About: "packs B, then the engine's products: all threads, SIMD or matrix tiles"},
-			{Device: CPU, Variant: "scalar", About: "three loops in Go", Plain: true, DTypes: []string{Float32}, Most: operations(1 << 27)},
-			{Device: GPU, Variant: Tuned, About: "cuBLASLt, by the engine's linear; matrix-vector kernels for few rows"},
-			{Device: GPU, Variant: "naive", About: "a thread for each element", Plain: true, DTypes: []string{Float32}, Most: operations(1 << 34)},
-			{Device: GPU, Variant: "one-block", About: "<<<1, 256>>>", Plain: true, DTypes: []string{Float32}, Most: operations(1 << 26)},
-			{Device: GPU, Variant: "one-thread", About: "<<<1, 1>>>", Plain: true, DTypes: []string{Float32}, Most: operations(1 << 19)},
+			{Device: CPU, Variant: Tuned, About: "packs B, then the engine's products: all threads, SIMD or matrix tiles", CPU: hostProduct},
+			{Device: CPU, Variant: "scalar", About: "three loops in Go", Plain: true, DTypes: []string{Float32},
+				Most: operations(1 << 27), CPU: scalarProduct},
+			{Device: GPU, Variant: Tuned, About: "cuBLASLt, by the engine's linear; matrix-vector kernels for few rows", GPU: linearProduct},
+			{Device: GPU, Variant: "naive", About: "a thread for each element", Plain: true, DTypes: []string{Float32},
+				Most: operations(1 << 34), GPU: naiveProduct},
 		},
 		Arrays: &Arrays{
 			Layout: func(s Shape, dtype string) ([]Array, Array) {
@@ -53,16 +53,6 @@ func matmul() *Task {
 					return 0x1p-17
 				}
 				return 0x1p-24 * (4 + math.Sqrt(float64(s.Get("k"))))
-			},
-			CPU: map[string]CPUWay{
-				Tuned:    hostProduct,
-				"scalar": scalarProduct,
-			},
-			GPU: map[string]GPUWay{
-				Tuned:        linearProduct,
-				"naive":      kernelProduct("product_naive", 16),
-				"one-block":  kernelProduct("product_few", 256),
-				"one-thread": kernelProduct("product_few", 1),
 			},
 		},
 	}
@@ -111,7 +101,7 @@ func operations(most float64) func(Shape) bool {
 }
 
 // hostProduct packs B and multiplies by the engine's products. They take A as float32.
-func hostProduct(t *cpu.Team, s Shape, in []View, out View) (func() error, func(), error) {
+func hostProduct(t *cpu.Team, s Shape, in []View, out View) (run, end func() error, err error) {
 	m, n, k := s.Get("m"), s.Get("n"), s.Get("k")
 	a, d := in[0].Memory, weights.F32
 	free := func() {}
@@ -131,21 +121,17 @@ func hostProduct(t *cpu.Team, s Shape, in []View, out View) (func() error, func(
 		free()
 		return nil, nil, err
 	}
-	run := func() error {
-		if err := cmp.Or(widen(), p.Pack(in[1].bytes())); err != nil {
-			return err
-		}
-		return p.Run()
-	}
-	end := func() {
+	run = func() error { return cmp.Or(widen(), p.Pack(in[1].bytes()), p.Run()) }
+	end = func() error {
 		p.Close()
 		free()
+		return nil
 	}
 	return run, end, nil
 }
 
 // scalarProduct multiplies by three loops.
-func scalarProduct(_ *cpu.Team, s Shape, in []View, out View) (func() error, func(), error) {
+func scalarProduct(_ *cpu.Team, s Shape, in []View, out View) (run, end func() error, err error) {
 	m, n, k := s.Get("m"), s.Get("n"), s.Get("k")
 	a, b, c := in[0].Float32(), in[1].Float32(), out.Float32()
 	return func() error {
@@ -178,19 +164,10 @@ func linearProduct(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, dtype str
 	return func(s *cuda.Stream) error { return s.Linear(a) }, nil, nil
 }
 
-// kernelProduct launches a kernel of kernels.cu: product_naive with blocks of side by side
-// threads, or product_few with one block of so many.
-func kernelProduct(kernel string, threads int) GPUWay {
-	return func(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, _ string) (func(*cuda.Stream) error, func() error, error) {
-		f, err := g.Function(kernel)
-		if err != nil {
-			return nil, nil, err
-		}
-		m, n, k := s.Get("m"), s.Get("n"), s.Get("k")
-		l := cuda.Launch{Block: cuda.Dim{X: threads}}
-		if kernel == "product_naive" {
-			l = cuda.Launch{Grid: cuda.Dim{X: (n + threads - 1) / threads, Y: (m + threads - 1) / threads}, Block: cuda.Dim{X: threads, Y: threads}}
-		}
-		return func(s *cuda.Stream) error { return f.Launch(s, l, out, in[0], in[1], int32(m), int32(n), int32(k)) }, nil, nil
-	}
+// naiveProduct has a thread for each element, in blocks of 16 x 16.
+func naiveProduct(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, _ string) (func(*cuda.Stream) error, func() error, error) {
+	f, err := g.Function("product_naive")
+	m, n, k := s.Get("m"), s.Get("n"), s.Get("k")
+	l := cuda.Launch{Grid: cuda.Dim{X: (n + 15) / 16, Y: (m + 15) / 16}, Block: cuda.Dim{X: 16, Y: 16}}
+	return func(s *cuda.Stream) error { return f.Launch(s, l, out, in[0], in[1], int32(m), int32(n), int32(k)) }, nil, err
 }

@@ -28,33 +28,30 @@ var profileColumns = []struct {
 	memory       predict.Memory
 	time         string
 }{
-	{"cpu_time_ms", CPU, MemoryHost, TimeWall},
-	{"gpu_time_ms", GPU, MemoryPageable, TimeWall},
-	{"gpu_h2d_ms", GPU, MemoryPageable, TimeH2D},
-	{"gpu_kernel_ms", GPU, MemoryPageable, TimeKernel},
-	{"gpu_d2h_ms", GPU, MemoryPageable, TimeD2H},
-	{"gpu_pinned_time_ms", GPU, MemoryPinned, TimeWall},
-	{"gpu_resident_time_ms", GPU, MemoryResident, TimeWall},
+	{"cpu_time_ms", CPU, predict.Host, TimeWall},
+	{"gpu_time_ms", GPU, predict.Pageable, TimeWall},
+	{"gpu_h2d_ms", GPU, predict.Pageable, TimeH2D},
+	{"gpu_kernel_ms", GPU, predict.Pageable, TimeKernel},
+	{"gpu_d2h_ms", GPU, predict.Pageable, TimeD2H},
+	{"gpu_pinned_time_ms", GPU, predict.Pinned, TimeWall},
+	{"gpu_resident_time_ms", GPU, predict.Resident, TimeWall},
 }
 
 // Table returns the table as rows of CSV, the names of the columns first; nil if it has no rows. A time that was not
 // measured is an empty cell.
 func (p Profile) Table(samples []Sample) [][]string {
 	times := map[int][][]float64{} // by size and column
-	for k, curves := range linesOf(samples) {
-		if k.task != p.task || k.line != p.line || k.dtype != Float32 {
-			continue
-		}
-		for at, curve := range curves {
-			for i, c := range profileColumns {
-				for size, us := range curve {
-					if times[size] == nil {
-						times[size] = make([][]float64, len(profileColumns))
-					}
-					if kindOf(at.device) == c.device && at.memory == c.memory && at.time == c.time {
-						times[size][i] = append(times[size][i], us...)
-					}
+	for k, curve := range curvesOf(samples) {
+		for i, c := range profileColumns {
+			if k.task != p.task || k.line != p.line || k.dtype != Float32 || kindOf(k.device) != c.device || k.memory != c.memory ||
+				k.time != c.time {
+				continue
+			}
+			for size, us := range curve {
+				if times[size] == nil {
+					times[size] = make([][]float64, len(profileColumns))
 				}
+				times[size][i] = append(times[size][i], us...)
 			}
 		}
 	}

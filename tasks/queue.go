@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"gpt2scope/cuda"
+	"gpt2scope/predict"
 )
 
 // Work is a task of one shape with its inputs. It can run many times, on the CPU and through a [Queue] on GPUs, also
@@ -20,73 +21,47 @@ type Work struct {
 	DType string
 	Cost  Cost
 
+	// DeviceBytes is how many bytes of a GPU's memory the inputs and the result take: 0 for GPT-2, whose weights are
+	// there already.
+	DeviceBytes int64
+
 	opened Opened
 	cpu    Ready
 }
 
-// OpenWork makes the inputs and prepares the tuned way on the CPU. All work of a machine shares memory, which the
-// machine frees, so that work runs on the CPU one after another.
+// OpenWork makes the inputs and prepares the tuned way on the CPU.
 func (m *Machine) OpenWork(ctx context.Context, t *Task, s Shape, dtype string) (w *Work, err error) {
 	w = &Work{Task: t, Shape: s, DType: dtype}
 	if w.Cost, err = t.Cost(s, dtype); err != nil {
 		return w, err
 	}
-	if w.opened, err = t.open(ctx, m, s, dtype, true); err != nil {
+	if w.opened, err = t.open(ctx, m, s, dtype); err != nil {
 		return w, err
 	}
-	way, err := w.tuned(CPU)
-	if err == nil {
-		w.cpu, err = w.opened.Prepare(ctx, way, CPU, MemoryHost)
+	if o, ok := w.opened.(*arrays); ok {
+		w.DeviceBytes = o.deviceBytes()
 	}
-	if err != nil {
-		err = errors.Join(err, w.Close())
+	if w.cpu, err = w.prepare(ctx, CPU, nil); err != nil {
+		err = errors.Join(err, w.opened.Close())
 	}
 	return w, err
 }
 
-// tuned returns the tuned way on a kind of device.
-func (w *Work) tuned(device string) (Way, error) {
+// prepare makes the tuned way on a kind of device ready.
+func (w *Work) prepare(ctx context.Context, device string, s *slot) (Ready, error) {
 	for _, way := range w.Task.Ways {
 		if way.Device == device && way.Variant == Tuned && way.fits(w.Shape, w.DType) {
-			return way, nil
+			return w.opened.prepare(ctx, way, s, predict.Pinned)
 		}
 	}
-	return Way{}, fmt.Errorf("%s of %s in %s has no tuned way on %s", w.Task.Name, w.Shape, w.DType, device)
-}
-
-// arrays returns the arrays of the work, nil if it runs GPT-2.
-func (w *Work) arrays() *openArrays {
-	o, _ := w.opened.(*openArrays)
-	return o
+	return Ready{}, fmt.Errorf("%s of %s in %s has no tuned way on %s", w.Task.Name, w.Shape, w.DType, device)
 }
 
 // Run does the task once on the CPU and checks the result.
-func (w *Work) Run(ctx context.Context) (Times, error) { return runChecked(ctx, w.cpu) }
-
-func runChecked(ctx context.Context, r Ready) (Times, error) {
-	t, err := r.Run(ctx)
-	if err == nil {
-		err = r.Check(ctx)
-	}
-	return t, err
-}
-
-// DeviceBytes returns how many bytes of a GPU's memory the inputs and the result take: 0 for GPT-2, whose weights are
-// there already.
-func (w *Work) DeviceBytes() int64 {
-	if o := w.arrays(); o != nil {
-		return o.deviceBytes()
-	}
-	return 0
-}
+func (w *Work) Run(ctx context.Context) (Times, error) { return w.cpu.checked(ctx) }
 
 // Close frees the inputs.
-func (w *Work) Close() (err error) {
-	if w.cpu != nil {
-		err = w.cpu.Close()
-	}
-	return errors.Join(err, w.opened.Close())
-}
+func (w *Work) Close() error { return errors.Join(w.cpu.close(), w.opened.Close()) }
 
 // Queue runs work on a GPU in slots, one work in each at a time. Each slot is used by one goroutine at a time, several
 // slots at once. Copies in, kernels and copies out of work over arrays are on three streams that all slots share, so
@@ -125,10 +100,11 @@ func (m *Machine) NewQueue(ctx context.Context, device string, slots int, works 
 		if err != nil {
 			return q, err
 		}
+		s.issue = &q.issue
 		q.slots = append(q.slots, s)
 	}
 	works = slices.Clone(works)
-	slices.SortStableFunc(works, func(a, b *Work) int { return cmp.Compare(b.DeviceBytes(), a.DeviceBytes()) })
+	slices.SortStableFunc(works, func(a, b *Work) int { return cmp.Compare(b.DeviceBytes, a.DeviceBytes) })
 	for _, w := range works {
 		if err := q.reserve(w); errors.Is(err, cuda.ErrOutOfMemory) { // Run tries again
 			continue
@@ -146,10 +122,9 @@ func (m *Machine) NewQueue(ctx context.Context, device string, slots int, works 
 
 // reserve takes the memory for a work in all slots, or in none.
 func (q *Queue) reserve(w *Work) (err error) {
-	o := w.arrays()
 	for _, s := range q.slots {
-		if err == nil && o != nil {
-			err = s.grow(o.deviceBytes(), o.out.Bytes())
+		if err == nil {
+			err = s.grow(w.DeviceBytes)
 		}
 	}
 	for _, s := range q.slots {
@@ -162,27 +137,17 @@ func (q *Queue) reserve(w *Work) (err error) {
 
 // prepare returns a work that is ready in a slot. A new one runs twice, since the first launch of a kernel loads it and
 // the first passes of GPT-2 record graphs.
-func (q *Queue) prepare(ctx context.Context, s *slot, w *Work) (r Ready, err error) {
-	if s.ready[w] != nil {
-		return s.ready[w], nil
+func (q *Queue) prepare(ctx context.Context, s *slot, w *Work) (Ready, error) {
+	if r, ok := s.ready[w]; ok {
+		return r, nil
 	}
-	way, err := w.tuned(GPU)
+	r, err := w.prepare(ctx, GPU, s)
 	if err != nil {
-		return nil, err
-	}
-	if o := w.arrays(); o != nil {
-		run, err := o.prepareGPU(way, s, MemoryPinned)
-		if err != nil {
-			return nil, err
-		}
-		run.queue = &q.issue
-		r = run
-	} else if r, err = w.opened.Prepare(ctx, way, q.g.name, MemoryResident); err != nil {
-		return nil, err
+		return r, err
 	}
 	for range 2 {
-		if _, err := r.Run(ctx); err != nil {
-			return nil, errors.Join(err, r.Close())
+		if _, err := r.run(ctx); err != nil {
+			return r, errors.Join(err, r.close())
 		}
 	}
 	s.ready[w] = r
@@ -199,7 +164,7 @@ func (q *Queue) Run(ctx context.Context, at int, w *Work) (t Times, alone bool, 
 	r, err := q.prepare(ctx, q.slots[at], w)
 	q.mu.Unlock()
 	if err == nil {
-		t, err = runChecked(ctx, r)
+		t, err = r.checked(ctx)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()

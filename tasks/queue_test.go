@@ -89,10 +89,11 @@ type waits struct {
 	closed atomic.Int32
 }
 
-func (w *waits) Prepare(context.Context, Way, string, predict.Memory) (Ready, error) { return w, nil }
-func (w *waits) Check(context.Context) error                                         { return nil }
-func (w *waits) Close() error                                                        { w.closed.Add(1); return nil }
-func (w *waits) Run(context.Context) (Times, error) {
+func (w *waits) Close() error { return nil }
+func (w *waits) prepare(context.Context, Way, *slot, predict.Memory) (Ready, error) {
+	return Ready{run: w.run, check: func() error { return nil }, end: func() error { w.closed.Add(1); return nil }}, nil
+}
+func (w *waits) run(context.Context) (Times, error) {
 	if w.runs.Add(1) <= 4 { // two in each slot
 		return Times{}, nil
 	}
@@ -111,8 +112,8 @@ func TestQueueBesideGPT2(t *testing.T) {
 	}
 	slow := &waits{begun: make(chan struct{}), let: make(chan error)}
 	gpt2 := &Work{Task: decode[0], Shape: decode[0].Sizes[0], DType: Float32, opened: slow}
-	arrays := testWorks(t, m, 1)
-	q, err := m.NewQueue(ctx, "cuda:0", 2, append(arrays, gpt2))
+	vectors := testWorks(t, m, 1)
+	q, err := m.NewQueue(ctx, "cuda:0", 2, append(vectors, gpt2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +128,7 @@ func TestQueueBesideGPT2(t *testing.T) {
 			ended <- err
 		}()
 		<-slow.begun
-		if _, alone, err := q.Run(ctx, 0, arrays[0]); err != nil || alone {
+		if _, alone, err := q.Run(ctx, 0, vectors[0]); err != nil || alone {
 			t.Errorf("beside GPT-2: alone: %v, %v", alone, err)
 		}
 		slow.let <- want
@@ -155,7 +156,7 @@ func TestQueueFails(t *testing.T) {
 	if err := run(); err != nil {
 		t.Errorf("after a launch that failed: %v", err)
 	}
-	o := works[0].arrays()
+	o := works[0].opened.(*arrays)
 	o.want[0]++
 	if err := run(); err == nil || !strings.Contains(err.Error(), "element 0 of") {
 		t.Errorf("a wrong result: %v", err)
@@ -183,9 +184,9 @@ func TestQueueOfLittleMemory(t *testing.T) {
 	m := testMachine(t)
 	c := stubGPU(t, m)
 	works := testWorks(t, m, 2)
-	bytes := func(a, b *Work) int { return cmp.Compare(a.DeviceBytes(), b.DeviceBytes()) }
+	bytes := func(a, b *Work) int { return cmp.Compare(a.DeviceBytes, b.DeviceBytes) }
 	large, small := slices.MaxFunc(works, bytes), slices.MinFunc(works, bytes)
-	for _, limit := range []int64{1, 3 * small.DeviceBytes(), 2*large.DeviceBytes() - 1000} {
+	for _, limit := range []int64{1, 3 * small.DeviceBytes, 2*large.DeviceBytes - 1000} {
 		c.Memory(limit)
 		q, err := m.NewQueue(ctx, "cuda:0", 2, works)
 		if err != nil {
@@ -216,8 +217,8 @@ func TestQueueOfLittleMemory(t *testing.T) {
 				}
 			}
 		}
-		if q.Held() < large.DeviceBytes() {
-			t.Errorf("%d bytes are held, and work of %d ran", q.Held(), large.DeviceBytes())
+		if q.Held() < large.DeviceBytes {
+			t.Errorf("%d bytes are held, and work of %d ran", q.Held(), large.DeviceBytes)
 		}
 		if err := q.Close(); err != nil {
 			t.Error(err)
@@ -239,7 +240,7 @@ func (p *preparing) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) 
 // Queues of several GPUs are opened at once, each of which asks for backends. Weights are made ready once for each.
 func TestBackendsAtOnce(t *testing.T) {
 	m := testMachine(t)
-	keys := []backendKey{{CPU, Float32, ""}, {CPU, BFloat16, ""}}
+	keys := []backendKey{{CPU, Float32}, {CPU, BFloat16}}
 	for _, k := range keys {
 		m.backends[k] = &preparing{Backend: m.backends[k]}
 	}

@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"cmp"
 	"math"
 
 	"gpt2scope/ceilings"
@@ -19,52 +20,37 @@ func reduceSum() *Task {
 			return Cost{FLOPs: n, Bytes: 4*n + 4, In: int64(4 * n), Out: 4, Steps: 2, Multiply: ceilings.F32}, err
 		},
 		Ways: []Way{
-			{Device: CPU, Variant: Tuned, About: "all threads, SIMD: sums of blocks, then of those in float64"},
-			{Device: CPU, Variant: "scalar", About: "a loop in Go", Plain: true, Most: upTo(1 << 24)},
-			{Device: GPU, Variant: Tuned, About: "two launches: sums of up to 1,056 blocks, then of those in float64"},
-			{Device: GPU, Variant: "one-block", About: "<<<1, 256>>>", Plain: true, Most: upTo(mostOfBlock)},
-			{Device: GPU, Variant: "one-thread", About: "<<<1, 1>>>", Plain: true, Most: upTo(mostOfThread)},
-		},
-		Arrays: &Arrays{
-			Layout: func(s Shape, _ string) ([]Array, Array) {
-				return []Array{{s.Get("n"), Float32}}, Array{1, Float32}
-			},
-			Reference: func(_ Shape, in []View, _ int) (sum, size float64) {
-				for _, v := range in[0].Float32() {
-					sum += float64(v)
-					size += math.Abs(float64(v))
-				}
-				return sum, size
-			},
-			// Rounding errors of sums of n/2^20 values in a row, as the tuned kernels have them, are far
-			// below; those of one thread grow like the square root of n.
-			Error: func(s Shape, _ string) float64 { return 0x1p-24 * (8 + 2*math.Sqrt(float64(min(s.Get("n"), 1<<24)))) },
-			CPU: map[string]CPUWay{
-				Tuned: func(t *cpu.Team, s Shape, in []View, out View) (func() error, func(), error) {
+			{Device: CPU, Variant: Tuned, About: "all threads, SIMD: sums of blocks, then of those in float64",
+				CPU: func(t *cpu.Team, s Shape, in []View, out View) (run, end func() error, err error) {
 					partial := make([]float32, (s.Get("n")+cpu.SumBlock-1)/cpu.SumBlock)
 					z, x := out.Float32(), in[0].Float32()
 					return func() (err error) {
 						z[0], err = t.Sum(x, partial)
 						return err
 					}, nil, nil
-				},
-				"scalar": func(_ *cpu.Team, _ Shape, in []View, out View) (func() error, func(), error) {
-					z, x := out.Float32(), in[0].Float32()
-					return func() error {
-						sum := float32(0)
-						for _, v := range x {
-							sum += v
-						}
-						z[0] = sum
-						return nil
-					}, nil, nil
-				},
+				}},
+			scalar(func(in []View, out View) {
+				sum := float32(0)
+				for _, v := range in[0].Float32() {
+					sum += v
+				}
+				out.Float32()[0] = sum
+			}),
+			{Device: GPU, Variant: Tuned, About: "two launches: sums of up to 1,056 blocks, then of those in float64", GPU: twoStages},
+			oneThread("sum_thread"),
+		},
+		Arrays: &Arrays{
+			Layout: func(s Shape, _ string) ([]Array, Array) { return []Array{{s.Get("n"), Float32}}, Array{1, Float32} },
+			Reference: func(_ Shape, in []View, _ int) (sum, size float64) {
+				for _, v := range in[0].Float32() {
+					sum += float64(v)
+					size += abs(float64(v))
+				}
+				return sum, size
 			},
-			GPU: map[string]GPUWay{
-				Tuned:        twoStages,
-				"one-block":  launchOf("sum_block", blockThreads, 0),
-				"one-thread": launchOf("sum_thread", 1, 0),
-			},
+			// Rounding errors of sums of n/2^20 values in a row, as the tuned kernels have them, are far below; those of one
+			// thread grow like the square root of n.
+			Error: func(s Shape, _ string) float64 { return 0x1p-24 * (8 + 2*math.Sqrt(float64(min(s.Get("n"), 1<<24)))) },
 		},
 	}
 }
@@ -76,11 +62,8 @@ const sumBlocks = 1056
 // twoStages sums in two launches.
 func twoStages(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, _ string) (func(*cuda.Stream) error, func() error, error) {
 	first, err := g.Function("sum_partial")
-	if err != nil {
-		return nil, nil, err
-	}
-	second, err := g.Function("sum_final")
-	if err != nil {
+	second, err2 := g.Function("sum_final")
+	if err = cmp.Or(err, err2); err != nil {
 		return nil, nil, err
 	}
 	n := s.Get("n")
@@ -90,9 +73,8 @@ func twoStages(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, _ string) (fu
 		return nil, nil, err
 	}
 	return func(s *cuda.Stream) error {
-		if err := first.Launch(s, cuda.Launch{Grid: cuda.Dim{X: blocks}, Block: cuda.Dim{X: blockThreads}}, partial, in[0], int64(n)); err != nil {
-			return err
-		}
-		return second.Launch(s, cuda.Launch{Block: cuda.Dim{X: 1024}}, out, partial, int64(blocks))
+		l := cuda.Launch{Grid: cuda.Dim{X: blocks}, Block: cuda.Dim{X: blockThreads}}
+		return cmp.Or(first.Launch(s, l, partial, in[0], int64(n)),
+			second.Launch(s, cuda.Launch{Block: cuda.Dim{X: 1024}}, out, partial, int64(blocks)))
 	}, partial.Free, nil
 }

@@ -44,14 +44,6 @@ type Sample struct {
 	Time       time.Time `json:"time"`        // when the repeat ended, UTC
 }
 
-// Where inputs and results are.
-const (
-	MemoryHost     = predict.Host     // a CPU's
-	MemoryPageable = predict.Pageable // ordinary memory, copied to the GPU and back
-	MemoryPinned   = predict.Pinned   // memory that the GPU copies from and to by itself
-	MemoryResident = predict.Resident // the GPU's: nothing is copied
-)
-
 // Rows returns what a prediction is fitted to: rows of the tuned variants with a floor, and of a case that was measured
 // disturbed and undisturbed only the latter. It counts those left out as disturbed, and for want of a floor.
 func Rows(samples []Sample) (rows []predict.Row, disturbed, noFloor int) {
@@ -83,20 +75,14 @@ type column struct {
 }
 
 // columns are the fields of a sample, those of embedded structs in their place.
-var columns = columnsOf(reflect.TypeFor[Sample](), nil)
-
-func columnsOf(t reflect.Type, at []int) (out []column) {
-	for i := range t.NumField() {
-		f, field := t.Field(i), append(slices.Clone(at), i)
-		if f.Anonymous {
-			out = append(out, columnsOf(f.Type, field)...)
-			continue
+var columns = func() (all []column) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Sample]()) {
+		if name, option, _ := strings.Cut(f.Tag.Get("json"), ","); !f.Anonymous {
+			all = append(all, column{name, f.Index, option == "omitempty" && (len(f.Index) == 1 || strings.HasSuffix(name, "_us"))})
 		}
-		name, option, _ := strings.Cut(f.Tag.Get("json"), ",")
-		out = append(out, column{name, field, option == "omitempty" && (len(at) == 0 || strings.HasSuffix(name, "_us"))})
 	}
-	return out
-}
+	return all
+}()
 
 // WriteSamples writes samples as CSV under a line of names.
 func WriteSamples(w io.Writer, samples []Sample) error {

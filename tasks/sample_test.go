@@ -15,7 +15,7 @@ func sampled() Sample {
 	return Sample{
 		Row: predict.Row{Machine: "here", Processor: "a GPU", Device: "cuda:0", Shape: "n=1024", Us: 1e9 / 3, H2DUs: 2.25, D2HUs: 4,
 			Work: predict.Work{Task: "vector.add", DType: "float32", FLOPs: 1024, Bytes: 12288, BytesIn: 8192, BytesOut: 4096, Steps: 1, Rows: 2, Inner: 5, Threads: 6, Kernel: 7, Idle: 1.25,
-				FloorUs: 0.01, Memory: MemoryPinned, Cold: true}},
+				FloorUs: 0.01, Memory: predict.Pinned, Cold: true}},
 		Variant: "one thread", Repeat: 3, SubmitUs: 1.5, KernelUs: 3, SMClockMHz: 1980, Throttle: "power, \"thermal\"", UsedByOthers: true, Load: 0.5, Disturbed: true,
 		MachineKey: "GPU, CUDA 13\nline", Time: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC),
 	}

@@ -52,12 +52,12 @@ type Task struct {
 	work   func(Shape) modelWork // what it runs, if it runs GPT-2
 }
 
-// open makes the inputs of a shape on a machine: see [Arrays.open].
-func (t *Task) open(ctx context.Context, m *Machine, s Shape, dtype string, shared bool) (Opened, error) {
+// open makes the inputs of a shape on a machine.
+func (t *Task) open(ctx context.Context, m *Machine, s Shape, dtype string) (Opened, error) {
 	if t.Arrays == nil {
-		return openModelTask(ctx, m, t, s, dtype)
+		return openModel(ctx, m, t, s, dtype)
 	}
-	return t.Arrays.open(ctx, m, t, s, dtype, shared)
+	return openArrays(ctx, m, t, s, dtype)
 }
 
 // Cost is what a task takes at least, whatever it runs on.
@@ -69,19 +69,26 @@ type Cost struct {
 	Products     []Product
 	Multiply     string // the type that products multiply in, as [ceilings.Set.Rate] takes it
 
-	// Floor, if not nil, is the least time on a device; else that of FLOPs and bytes is.
-	Floor func(ceilings.Set) time.Duration
+	passes []passes // of GPT-2
+}
+
+// passes is the work of the steps of a pass that is done so many times.
+type passes struct {
+	work  []ceilings.Work
+	times int
 }
 
 // Way is one way to do a task.
 type Way struct {
-	Device   string // CPU or GPU
-	Variant  string
-	About    string           // what it does, in a few words
-	Plain    bool             // for learners: slow, so that it is measured only at small sizes
-	DTypes   []string         // the task's if nil
-	Memories []predict.Memory // where inputs and results are; nil: host on the CPU, and all of a GPU's
-	Most     func(Shape) bool // whether a shape is not too large for the way; nil for any
+	Device  string // CPU or GPU
+	Variant string
+	About   string           // what it does, in a few words
+	Plain   bool             // for learners: slow, so that it is measured only at small sizes
+	DTypes  []string         // the task's if nil
+	Most    func(Shape) bool // whether a shape is not too large for the way; nil for any
+
+	CPU CPUWay // how it is done over arrays, on its device
+	GPU GPUWay
 }
 
 // fits tells whether a way does a shape in a type.
@@ -91,20 +98,32 @@ func (w Way) fits(s Shape, dtype string) bool {
 
 // Opened is a task of one shape with its inputs.
 type Opened interface {
-	// Prepare makes a way ready to run: memory, kernels.
-	Prepare(ctx context.Context, w Way, device string, memory predict.Memory) (Ready, error)
+	// prepare makes a way ready: memory, kernels. It runs in a slot of a GPU; nil is the CPU.
+	prepare(ctx context.Context, w Way, s *slot, memory predict.Memory) (Ready, error)
 	Close() error
 }
 
 // Ready is a way that can run again and again.
-type Ready interface {
-	// Run does the task once. The result of an earlier run is spoilt before.
-	Run(ctx context.Context) (Times, error)
+type Ready struct {
+	run   func(context.Context) (Times, error) // does the task once; the result of an earlier run is spoilt before
+	check func() error                         // compares the result of the last run with the reference
+	end   func() error                         // frees what was made; may be nil
+}
 
-	// Check compares the result of the last run with the reference.
-	Check(ctx context.Context) error
+// checked runs, and checks the result.
+func (r Ready) checked(ctx context.Context) (Times, error) {
+	t, err := r.run(ctx)
+	if err == nil {
+		err = r.check()
+	}
+	return t, err
+}
 
-	Close() error
+func (r Ready) close() error {
+	if r.end == nil {
+		return nil
+	}
+	return r.end()
 }
 
 // Times are the parts of a run in microseconds, 0 where they are not known: see [Sample].
@@ -116,15 +135,9 @@ func Find(all []*Task, names []string) ([]*Task, error) {
 	if len(names) == 0 {
 		return all, nil
 	}
-	chosen := map[string]bool{}
+	is := func(t *Task, name string) bool { return t.Name == name || strings.HasPrefix(t.Name, name+".") }
 	for _, name := range names {
-		found := false
-		for _, t := range all {
-			if group, _, _ := strings.Cut(t.Name, "."); t.Name == name || group == name {
-				chosen[t.Name], found = true, true
-			}
-		}
-		if !found {
+		if !slices.ContainsFunc(all, func(t *Task) bool { return is(t, name) }) {
 			var known []string
 			for _, t := range all {
 				known = append(known, t.Name)
@@ -132,16 +145,23 @@ func Find(all []*Task, names []string) ([]*Task, error) {
 			return nil, fmt.Errorf("there is no task %q; tasks are %s", name, strings.Join(known, ", "))
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(t *Task) bool { return !chosen[t.Name] }), nil
+	return slices.DeleteFunc(slices.Clone(all), func(t *Task) bool {
+		return !slices.ContainsFunc(names, func(name string) bool { return is(t, name) })
+	}), nil
 }
 
 // FloorUs returns the least time of a cost in microseconds, 0 if a ceiling is not known.
 func (c Cost) FloorUs(set ceilings.Set) float64 {
-	if c.Floor != nil {
-		if d := c.Floor(set); d > 0 {
-			return float64(d) / 1e3
+	var sum time.Duration
+	for _, p := range c.passes {
+		d := set.PassFloor(p.work)
+		if d == 0 {
+			return 0
 		}
-		return 0
+		sum += time.Duration(p.times) * d
+	}
+	if c.passes != nil {
+		return microseconds(sum)
 	}
 	w := ceilings.Work{FLOPs: int64(c.FLOPs), Type: c.Multiply, Bytes: int64(c.Bytes)}
 	if f, ok := set.Floor(w, w.Bytes); ok {
@@ -159,13 +179,13 @@ func (c Cost) work(task, dtype string, memory predict.Memory, d *Device) predict
 		Task: task, DType: dtype, FLOPs: c.FLOPs, Bytes: c.Bytes, Steps: float64(c.Steps), Rows: float64(c.Rows),
 		FloorUs: c.FloorUs(d.Ceilings), Memory: memory,
 	}
-	if memory == MemoryPageable || memory == MemoryPinned {
+	if memory == predict.Pageable || memory == predict.Pinned {
 		w.BytesIn, w.BytesOut = float64(c.In), float64(c.Out)
 	}
 	if len(c.Products) == 1 {
 		w.Inner = float64(c.Products[0].K)
 	}
-	if memory != MemoryHost {
+	if memory != predict.Host {
 		return w
 	}
 	w.Threads = float64(d.Threads)

@@ -15,11 +15,19 @@ func vectorAdd() *Task {
 			return Cost{FLOPs: n, Bytes: 12 * n, In: int64(8 * n), Out: int64(4 * n), Steps: 1, Multiply: ceilings.F32}, err
 		},
 		Ways: []Way{
-			{Device: CPU, Variant: Tuned, About: "all threads, SIMD; results past the caches where they do not fit"},
-			{Device: CPU, Variant: "scalar", About: "a loop in Go", Plain: true, Most: upTo(1 << 24)},
-			{Device: GPU, Variant: Tuned, About: "float4, four loads of each array on the way"},
-			{Device: GPU, Variant: "one-block", About: "<<<1, 256>>>", Plain: true, Most: upTo(mostOfBlock)},
-			{Device: GPU, Variant: "one-thread", About: "<<<1, 1>>>", Plain: true, Most: upTo(mostOfThread)},
+			{Device: CPU, Variant: Tuned, About: "all threads, SIMD; results past the caches where they do not fit",
+				CPU: func(t *cpu.Team, _ Shape, in []View, out View) (run, end func() error, err error) {
+					z, x, y := out.Float32(), in[0].Float32(), in[1].Float32()
+					return func() error { return t.Add(z, x, y) }, nil, nil
+				}},
+			scalar(func(in []View, out View) {
+				z, x, y := out.Float32(), in[0].Float32(), in[1].Float32()
+				for i := range z {
+					z[i] = x[i] + y[i]
+				}
+			}),
+			{Device: GPU, Variant: Tuned, About: "float4, four loads of each array on the way", GPU: blocks("add_tuned")},
+			oneThread("add_thread"),
 		},
 		Arrays: &Arrays{
 			Layout: vectors(2),
@@ -28,26 +36,6 @@ func vectorAdd() *Task {
 				return x + y, abs(x) + abs(y)
 			},
 			Error: func(Shape, string) float64 { return 0x1p-24 },
-			CPU: map[string]CPUWay{
-				Tuned: func(t *cpu.Team, _ Shape, in []View, out View) (func() error, func(), error) {
-					z, x, y := out.Float32(), in[0].Float32(), in[1].Float32()
-					return func() error { return t.Add(z, x, y) }, nil, nil
-				},
-				"scalar": func(_ *cpu.Team, _ Shape, in []View, out View) (func() error, func(), error) {
-					z, x, y := out.Float32(), in[0].Float32(), in[1].Float32()
-					return func() error {
-						for i := range z {
-							z[i] = x[i] + y[i]
-						}
-						return nil
-					}, nil, nil
-				},
-			},
-			GPU: map[string]GPUWay{
-				Tuned:        launchOf("add_tuned", blockThreads, blockValues),
-				"one-block":  launchOf("add_block", blockThreads, 0),
-				"one-thread": launchOf("add_thread", 1, 0),
-			},
 		},
 	}
 }

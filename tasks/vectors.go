@@ -1,6 +1,12 @@
 package tasks
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+
+	"gpt2scope/cpu"
+	"gpt2scope/cuda"
+)
 
 // This file has what the tasks over one-dimensional arrays share.
 
@@ -35,16 +41,47 @@ func vectors(inputs int) func(Shape, string) ([]Array, Array) {
 	}
 }
 
+// scalar is a way by a loop in Go.
+func scalar(loop func(in []View, out View)) Way {
+	return Way{Device: CPU, Variant: "scalar", About: "a loop in Go", Plain: true, Most: upTo(1 << 24),
+		CPU: func(_ *cpu.Team, _ Shape, in []View, out View) (run, end func() error, err error) {
+			return func() error {
+				loop(in, out)
+				return nil
+			}, nil, nil
+		}}
+}
+
 // The blocks of the tuned kernels in kernels.cu.
 const (
 	blockThreads = 256
 	blockValues  = 4096
 )
 
-// The most values that one thread of a GPU, and one block, get: some 50 ns a value.
-const (
-	mostOfThread = 1 << 17
-	mostOfBlock  = 1 << 22
-)
+// blocks launches a kernel of kernels.cu over n values in blocks.
+func blocks(kernel string) GPUWay {
+	return launchOf(kernel, blockThreads, blockValues)
+}
+
+// oneThread is a way by one thread of a GPU, which takes some 50 ns a value.
+func oneThread(kernel string) Way {
+	return Way{Device: GPU, Variant: "one-thread", About: "<<<1, 1>>>", Plain: true, Most: upTo(1 << 17),
+		GPU: launchOf(kernel, 1, math.MaxInt)}
+}
+
+// launchOf launches a kernel with blocks of threads for so many values each.
+func launchOf(kernel string, threads, perBlock int) GPUWay {
+	return func(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, _ string) (func(*cuda.Stream) error, func() error, error) {
+		f, err := g.Function(kernel)
+		n := s.Get("n")
+		arguments := []any{out}
+		for _, p := range in {
+			arguments = append(arguments, p)
+		}
+		arguments = append(arguments, int64(n))
+		l := cuda.Launch{Grid: cuda.Dim{X: 1 + (n-1)/perBlock}, Block: cuda.Dim{X: threads}}
+		return func(s *cuda.Stream) error { return f.Launch(s, l, arguments...) }, nil, err
+	}
+}
 
 func abs(x float64) float64 { return max(x, -x) }

@@ -30,9 +30,9 @@ func taskSamples(t *testing.T) string {
 				s := tasks.Sample{Variant: tasks.Tuned, Repeat: repeat, Time: time.Unix(0, 0).UTC(), Row: predict.Row{Machine: "box", Shape: fmt.Sprintf("n=%.0f", n),
 					Work: predict.Work{Task: task.name, DType: "float32", FLOPs: task.flops, Bytes: 12 * n, Steps: 1}}}
 				host, gpu := s, s
-				host.Device, host.Memory, host.FloorUs = "cpu", tasks.MemoryHost, max(12*n/60e3, task.flops/1e6)
+				host.Device, host.Memory, host.FloorUs = "cpu", predict.Host, max(12*n/60e3, task.flops/1e6)
 				host.Us = jitter * (3 + 1.2*host.FloorUs)
-				gpu.Device, gpu.Memory, gpu.FloorUs = "cuda:0", tasks.MemoryPinned, max(12*n/3e6, task.flops/40e6)
+				gpu.Device, gpu.Memory, gpu.FloorUs = "cuda:0", predict.Pinned, max(12*n/3e6, task.flops/40e6)
 				gpu.BytesIn, gpu.BytesOut = 8*n, 4*n
 				gpu.H2DUs, gpu.D2HUs, gpu.KernelUs = jitter*(8+8*n/25e3), jitter*(8+4*n/25e3), jitter*(5+1.3*gpu.FloorUs)
 				gpu.Us = gpu.H2DUs + gpu.D2HUs + gpu.KernelUs + 4

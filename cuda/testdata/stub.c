@@ -621,10 +621,10 @@ static const struct kernel {
   const char *name;
   void (*run)(void **arguments, uint64_t threads);
 } kernels[] = {
-    {"add", kernel_add}, {"add_tuned", kernel_add_all}, {"add_block", kernel_add_all}, {"add_thread", kernel_add_all},
-    {"square_tuned", kernel_square}, {"square_powf", kernel_square}, {"square_pow", kernel_square}, {"square_block", kernel_square}, {"square_thread", kernel_square},
-    {"sum_partial", kernel_sum_partial}, {"sum_final", kernel_sum}, {"sum_block", kernel_sum}, {"sum_thread", kernel_sum},
-    {"product_naive", kernel_product}, {"product_few", kernel_product},
+    {"add", kernel_add}, {"add_tuned", kernel_add_all}, {"add_thread", kernel_add_all},
+    {"square_tuned", kernel_square}, {"square_thread", kernel_square},
+    {"sum_partial", kernel_sum_partial}, {"sum_final", kernel_sum}, {"sum_thread", kernel_sum},
+    {"product_naive", kernel_product},
 };
 
 // Does with signals what NVRTC does: it takes them, and gives the handlers back without their flags.

@@ -84,9 +84,9 @@ func TestDocsFigures(t *testing.T) {
 	}{{"vector.add", 1 << 10}, {"vector.add", 1 << 17}, {"vector.add", 1 << 26}, {"reduce.sum", 1 << 27}, {"matmul", 128}, {"matmul", 1024}, {"matmul", 4096}} {
 		row := fmt.Sprintf("| `%s` of %s |", c.task, humanize.Thousands(int64(c.size)))
 		const gpu = "cuda:0"
-		for _, v := range []float64{us(c.task, c.size, tasks.CPU, tasks.MemoryHost, tasks.TimeWall), us(c.task, c.size, gpu, tasks.MemoryResident, tasks.TimeWall),
-			us(c.task, c.size, gpu, tasks.MemoryPinned, tasks.TimeH2D), us(c.task, c.size, gpu, tasks.MemoryPinned, tasks.TimeKernel), us(c.task, c.size, gpu, tasks.MemoryPinned, tasks.TimeD2H),
-			us(c.task, c.size, gpu, tasks.MemoryPinned, tasks.TimeWall), us(c.task, c.size, gpu, tasks.MemoryPageable, tasks.TimeWall)} {
+		for _, v := range []float64{us(c.task, c.size, tasks.CPU, predict.Host, tasks.TimeWall), us(c.task, c.size, gpu, predict.Resident, tasks.TimeWall),
+			us(c.task, c.size, gpu, predict.Pinned, tasks.TimeH2D), us(c.task, c.size, gpu, predict.Pinned, tasks.TimeKernel), us(c.task, c.size, gpu, predict.Pinned, tasks.TimeD2H),
+			us(c.task, c.size, gpu, predict.Pinned, tasks.TimeWall), us(c.task, c.size, gpu, predict.Pageable, tasks.TimeWall)} {
 			if v < 100 {
 				row += fmt.Sprintf(" %.1f |", v)
 			} else {
@@ -103,7 +103,7 @@ func TestDocsFigures(t *testing.T) {
 		}
 	}
 	for _, x := range charts["vector.add float32"].Crossovers {
-		switch want := map[predict.Memory]string{tasks.MemoryResident: "with its data on the GPU", tasks.MemoryPinned: "from pinned memory", tasks.MemoryPageable: "from pageable memory"}[x.Memory]; {
+		switch want := map[predict.Memory]string{predict.Resident: "with its data on the GPU", predict.Pinned: "from pinned memory", predict.Pageable: "from pageable memory"}[x.Memory]; {
 		case x.Size != nil:
 			lacks("from " + number(*x.Size) + " numbers on " + want)
 		case x.Faster == "cpu":
@@ -118,11 +118,11 @@ func TestDocsFigures(t *testing.T) {
 		}
 		switch line := x.Line; {
 		case line == "m=*,n=*,k=*":
-			lacks(number(*x.Size) + " " + map[predict.Memory]string{tasks.MemoryResident: "with their data on the GPU", tasks.MemoryPinned: "from pinned memory", tasks.MemoryPageable: "from pageable memory"}[x.Memory])
-			if x.Memory == tasks.MemoryPinned {
+			lacks(number(*x.Size) + " " + map[predict.Memory]string{predict.Resident: "with their data on the GPU", predict.Pinned: "from pinned memory", predict.Pageable: "from pageable memory"}[x.Memory])
+			if x.Memory == predict.Pinned {
 				lacks(fmt.Sprintf("which are %.1f million FLOPs", 2*math.Pow(*x.Size, 3)/1e6))
 			}
-		case line == "m=*,n=1152,k=384" && x.Memory == tasks.MemoryPinned:
+		case line == "m=*,n=1152,k=384" && x.Memory == predict.Pinned:
 			lacks(fmt.Sprintf("with a matrix of 384 x 1,152 from %.0f rows on, which are %.0f million", *x.Size, 2**x.Size*1152*384/1e6))
 		}
 	}

@@ -29,11 +29,11 @@ var lines = []struct {
 	memory     predict.Memory
 	time       string
 }{
-	{"CPU", tasks.CPU, tasks.MemoryHost, tasks.TimeWall},
-	{"GPU, kernel alone", tasks.GPU, tasks.MemoryResident, tasks.TimeKernel},
-	{"GPU, data there", tasks.GPU, tasks.MemoryResident, tasks.TimeWall},
-	{"GPU, copies from pinned memory", tasks.GPU, tasks.MemoryPinned, tasks.TimeWall},
-	{"GPU, copies from pageable memory", tasks.GPU, tasks.MemoryPageable, tasks.TimeWall},
+	{"CPU", tasks.CPU, predict.Host, tasks.TimeWall},
+	{"GPU, kernel alone", tasks.GPU, predict.Resident, tasks.TimeKernel},
+	{"GPU, data there", tasks.GPU, predict.Resident, tasks.TimeWall},
+	{"GPU, copies from pinned memory", tasks.GPU, predict.Pinned, tasks.TimeWall},
+	{"GPU, copies from pageable memory", tasks.GPU, predict.Pageable, tasks.TimeWall},
 }
 
 // picture is one with what it says in words, for the page.
@@ -57,7 +57,7 @@ func Write(ctx context.Context, dir string, samples []tasks.Sample, seed uint64)
 	}
 	for i := range charts {
 		c := &charts[i]
-		gpus := c.GPUs()
+		gpus := c.GPUs
 		if len(gpus) == 0 {
 			gpus = []string{""}
 		}
@@ -168,8 +168,8 @@ func times(name string, c *tasks.Chart, gpu string) *picture {
 		if x.Device != gpu {
 			continue
 		}
-		where := map[predict.Memory]string{tasks.MemoryResident: "with its data there", tasks.MemoryPinned: "with copies from pinned memory",
-			tasks.MemoryPageable: "with copies from pageable memory"}[x.Memory]
+		where := map[predict.Memory]string{predict.Resident: "with its data there", predict.Pinned: "with copies from pinned memory",
+			predict.Pageable: "with copies from pageable memory"}[x.Memory]
 		except, but := "", ""
 		if x.Exceptions > 0 {
 			but = fmt.Sprintf(" but %d of %d", x.Exceptions, x.Sizes)
@@ -200,7 +200,7 @@ func parts(name string, c *tasks.Chart, gpu string) *picture {
 		chart.Row
 	}
 	var rows []row
-	for side, memory := range []predict.Memory{tasks.MemoryPageable, tasks.MemoryPinned} {
+	for side, memory := range []predict.Memory{predict.Pageable, predict.Pinned} {
 		sizes, all := c.Shares(gpu, memory)
 		step := (len(sizes) + 8) / 9 // nine sizes at most, so that the picture is no longer than a screen
 		for i := 0; i < len(sizes); i += step {

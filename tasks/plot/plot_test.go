@@ -24,7 +24,7 @@ func measured(machine string, devices ...string) []tasks.Sample {
 			s.KernelUs = s.Us
 			out = append(out, s)
 			for _, device := range devices {
-				for i, memory := range []predict.Memory{tasks.MemoryResident, tasks.MemoryPinned, tasks.MemoryPageable} {
+				for i, memory := range []predict.Memory{predict.Resident, predict.Pinned, predict.Pageable} {
 					s.Device, s.Memory = device, memory
 					s.H2DUs, s.KernelUs, s.D2HUs = float64(i)*(5+1e-4*float64(n)), 3+3e-6*float64(n), float64(i)*(4+5e-5*float64(n))
 					s.Us = s.H2DUs + s.KernelUs + s.D2HUs + 5

@@ -50,8 +50,7 @@ func newTasksBench(m *cli.ModelFlags) *cobra.Command {
 after a warm-up, on random numbers. The result of each run is compared with a reference in
 float64. A run on a GPU is taken apart: the calls that queue it, copies to the GPU, kernels,
 copies back; from ordinary (pageable) memory, from pinned memory, and with the data on the
-GPU. Beside the tuned ways stand plain ones: a loop in one thread, one thread of a GPU, one
-block.
+GPU. Beside the tuned ways stand plain ones: a loop in one thread, one thread of a GPU.
 
 DIR holds samples.csv, with a row for each run. It holds a table each of vector.add, square
 matmul and reduce.sum, if they were measured, with the columns size,cpu_time_ms,gpu_time_ms

@@ -1,8 +1,8 @@
 package trace
 
 import (
-	"bytes"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,16 +16,11 @@ import (
 // be shown without --all.
 const WorthPercent = 1
 
-// adviseFlags are the flags of "infer trace advise".
-type adviseFlags struct {
-	format string
-	all    bool
-	gpu    int
-}
-
 // newTraceAdvise makes "infer trace advise".
 func newTraceAdvise() *cobra.Command {
-	var s adviseFlags
+	var format string
+	var isAll bool
+	gpu := -1
 	c := &cobra.Command{
 		Use:   "advise FILE...",
 		Short: "Look for bottlenecks by rules, each with its evidence and the most it could gain",
@@ -44,13 +39,13 @@ only with --all.`,
   infer trace advise run.sqlite --all --json`,
 		Args: someFiles,
 		RunE: func(c *cobra.Command, args []string) error {
-			return s.run(c, args)
+			return traceAdvise(c, args, format == "json", isAll, int32(gpu))
 		},
 	}
 	cli.AddFlags(c.Flags(), "Findings", func(f *pflag.FlagSet) {
-		cli.AddFormat(f, &s.format, "table or json")
-		f.BoolVar(&s.all, "all", false, "also show findings that could gain less than 1 %")
-		addGPU(f, &s.gpu)
+		cli.AddFormat(f, &format, "table or json")
+		f.BoolVar(&isAll, "all", false, "also show findings that could gain less than 1 %")
+		addGPU(f, &gpu)
 	})
 	return c
 }
@@ -81,50 +76,50 @@ type AdviseJSON struct {
 	*judge.Advice
 }
 
-func (s *adviseFlags) run(c *cobra.Command, paths []string) error {
+func traceAdvise(c *cobra.Command, paths []string, asJSON, isAll bool, gpu int32) error {
 	t, err := loadTraces(c, paths)
 	if err != nil {
 		return err
 	}
-	advice, err := judge.Advise(t, int32(s.gpu))
+	advice, err := judge.Advise(t, gpu)
 	if err != nil {
 		return fmt.Errorf("%s: %w", traceName(paths[0]), err)
 	}
 	all := len(advice.Hints)
-	if !s.all {
+	if !isAll {
 		advice.Hints = advice.Above(WorthPercent)
 	}
-	if s.format == "json" {
-		advice.Hints = append([]judge.Hint{}, advice.Hints...) // [], not null
-		advice.Notes = append([]string{}, advice.Notes...)
-		return cli.WriteJSON(c.OutOrStdout(), AdviseJSON{t.Header.Describe(), advice})
-	}
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s\nwall time %s ms; gains are upper bounds and overlap\n", t.Header.Describe(), Milliseconds(advice.Wall))
+	advice.Hints, advice.Notes = append([]judge.Hint{}, advice.Hints...), append([]string{}, advice.Notes...) // [], not null
+	value := AdviseJSON{t.Header.Describe(), advice}
+	return tell(c, asJSON, value, func(w io.Writer) { printAdvice(w, value, all) })
+}
+
+// printAdvice writes the hints for people; all is how many there are with those that are not shown.
+func printAdvice(b io.Writer, advice AdviseJSON, all int) {
+	fmt.Fprintf(b, "%s\nwall time %s ms; gains are upper bounds and overlap\n", advice.Source, Milliseconds(advice.Wall))
 	for i, h := range advice.Hints {
 		share := "share withheld"
 		if h.Percent != nil {
 			share = fmt.Sprintf("%.1f %% of wall", *h.Percent)
 		}
-		fmt.Fprintf(&b, "\n%d. %s: at most %s ms, %s\n   %s\n", i+1, h.Rule, Milliseconds(h.Gain), share, h.Text)
+		fmt.Fprintf(b, "\n%d. %s: at most %s ms, %s\n   %s\n", i+1, h.Rule, Milliseconds(h.Gain), share, h.Text)
 		for _, r := range h.Rows {
-			fmt.Fprintf(&b, "     %s\n", r)
+			fmt.Fprintf(b, "     %s\n", r)
 		}
-		fmt.Fprintf(&b, "   Try: %s.\n", h.Try)
+		fmt.Fprintf(b, "   Try: %s.\n", h.Try)
 	}
 	switch {
 	case all == 0:
-		fmt.Fprintln(&b, "\nNo rule found a bottleneck.")
+		fmt.Fprintln(b, "\nNo rule found a bottleneck.")
 	case len(advice.Hints) == 0:
-		fmt.Fprintf(&b, "\nNo finding could gain %d %% of the wall time; --all shows %s.\n", WorthPercent, cli.Count(all, "smaller one"))
+		fmt.Fprintf(b, "\nNo finding could gain %d %% of the wall time; --all shows %s.\n", WorthPercent, cli.Count(all, "smaller one"))
 	case len(advice.Hints) < all:
-		fmt.Fprintf(&b, "\n%s could gain less than %d %%; --all shows them.\n", cli.Count(all-len(advice.Hints), "finding"), WorthPercent)
+		fmt.Fprintf(b, "\n%s could gain less than %d %%; --all shows them.\n", cli.Count(all-len(advice.Hints), "finding"), WorthPercent)
 	}
 	if len(advice.Notes) > 0 {
-		b.WriteByte('\n')
+		fmt.Fprintln(b)
 	}
 	for _, note := range advice.Notes {
-		fmt.Fprintf(&b, "! %s\n", note)
+		fmt.Fprintf(b, "! %s\n", note)
 	}
-	return writeText(c.OutOrStdout(), b.Bytes())
 }

@@ -81,11 +81,11 @@ func traceDiff(c *cobra.Command, a, b string, o *diffOptions) error {
 		return cli.Usagef("standard input can be one of the two traces, not both")
 	}
 	stdout := c.OutOrStdout()
-	ta, err := loadTrace(c, a)
+	ta, err := loadTraces(c, []string{a})
 	if err != nil {
 		return err
 	}
-	tb, err := loadTrace(c, b)
+	tb, err := loadTraces(c, []string{b})
 	if err != nil {
 		return err
 	}

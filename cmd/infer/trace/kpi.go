@@ -1,10 +1,8 @@
 package trace
 
 import (
-	"bytes"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -48,14 +46,11 @@ it. --counters adds the counters of Nsight Compute or nvprof of the same program
 			if err != nil {
 				return fmt.Errorf("%s: %w", traceName(args[0]), err)
 			}
-			if asJSON {
-				report.Notes = append([]string{}, report.Notes...) // [], not null
-				return cli.WriteJSON(c.OutOrStdout(), kpiJSON{t.Header.Describe(), report})
-			}
-			var b bytes.Buffer
-			fmt.Fprintf(&b, "%s\n", t.Header.Describe())
-			printKPI(&b, report, define)
-			return writeText(c.OutOrStdout(), b.Bytes())
+			report.Notes = append([]string{}, report.Notes...) // [], not null
+			return tell(c, asJSON, kpiJSON{t.Header.Describe(), report}, func(w io.Writer) {
+				fmt.Fprintf(w, "%s\n", t.Header.Describe())
+				printKPI(w, report, define)
+			})
 		},
 	}
 	cli.AddFlags(c.Flags(), "Indicators", func(f *pflag.FlagSet) {
@@ -74,51 +69,44 @@ type kpiJSON struct {
 
 // printKPI writes the indicators for people.
 func printKPI(w io.Writer, r *judge.Report, define bool) {
-	fmt.Fprintf(w, "wall time %s ms", Milliseconds(r.Wall))
+	passes, heading := humanize.Count(r.Passes, "pass", "passes"), "indicator\tunit\tpasses"
 	switch r.PassesFrom {
-	case window.FromRanges:
-		fmt.Fprintf(w, ", of %s", humanize.Count(r.Passes, "pass", "passes"))
 	case window.FromRepetition:
-		fmt.Fprintf(w, ", of %s, which are found by the repetition of kernel names", humanize.Count(r.Passes, "pass", "passes"))
-	default:
-		fmt.Fprint(w, ", of all work: no passes were found")
+		passes += ", which are found by the repetition of kernel names"
+	case window.FromNothing:
+		passes, heading = "all work: no passes were found", "indicator\tunit\tall work"
 	}
+	fmt.Fprintf(w, "wall time %s ms, of %s", Milliseconds(r.Wall), passes)
 	if r.Before > 0 {
+		heading += "\tbefore"
 		fmt.Fprintf(w, "; before it %s ms of loading", Milliseconds(r.Before))
 		if r.WarmUpPasses > 0 {
 			fmt.Fprintf(w, " and warm-up (%s)", humanize.Count(r.WarmUpPasses, "pass", "passes"))
 		}
 	}
-	fmt.Fprint(w, "\n")
+	fmt.Fprintln(w)
 	for _, n := range r.Notes {
 		fmt.Fprintf(w, "! %s\n", n)
 	}
-	fmt.Fprint(w, "\n")
-	heading := []string{"indicator", "unit", "passes", "before"}
-	if r.PassesFrom == window.FromNothing {
-		heading[2] = "all work"
-	}
-	if r.Before == 0 {
-		heading = heading[:3]
-	}
-	lines := [][]string{heading}
-	var missing []string
+	fmt.Fprintln(w)
+	lines := [][]string{strings.Split(heading, "\t")}
+	var missing []string // what would record them
+	names := map[string][]string{}
 	for _, x := range r.Indicators {
 		value, unit := "not in this recording", x.Unit
 		if x.Value != nil {
 			value, unit = kpiNumber(*x.Value, x.Unit)
 		} else {
-			missing = append(missing, x.RecordWith)
-		}
-		line := []string{x.Name, unit, value}
-		if r.Before > 0 {
-			before := ""
-			if x.Before != nil {
-				before, _ = kpiNumber(*x.Before, x.Unit)
+			if names[x.RecordWith] == nil {
+				missing = append(missing, x.RecordWith)
 			}
-			line = append(line, before)
+			names[x.RecordWith] = append(names[x.RecordWith], x.Name)
 		}
-		lines = append(lines, line)
+		before := ""
+		if x.Before != nil {
+			before, _ = kpiNumber(*x.Before, x.Unit)
+		}
+		lines = append(lines, []string{x.Name, unit, value, before}[:len(lines[0])])
 	}
 	table.Align(w, func(i int) bool { return i < 2 }, lines)
 	for _, x := range r.Indicators {
@@ -128,17 +116,9 @@ func printKPI(w io.Writer, r *judge.Report, define bool) {
 	}
 	if len(missing) > 0 {
 		fmt.Fprint(w, "\nnot in this recording:\n")
-		for i, with := range missing {
-			var names []string
-			for _, x := range r.Indicators {
-				if x.Value == nil && x.RecordWith == with {
-					names = append(names, x.Name)
-				}
-			}
-			if first := slices.Index(missing, with); first == i {
-				fmt.Fprintf(w, "  %s\n    record with %s\n", strings.Join(names, ", "), with)
-			}
-		}
+	}
+	for _, with := range missing {
+		fmt.Fprintf(w, "  %s\n    record with %s\n", strings.Join(names[with], ", "), with)
 	}
 	fmt.Fprint(w, "\nchecklist:\n")
 	for _, check := range r.Checks {
@@ -147,15 +127,16 @@ func printKPI(w io.Writer, r *judge.Report, define bool) {
 			fmt.Fprintf(w, "    next: %s\n", check.Next)
 		}
 	}
-	if define {
-		fmt.Fprint(w, "\ndefinitions:\n")
-		for _, x := range r.Indicators {
-			name := x.Name
-			if x.Unit == "GB/s" || x.Unit == "bytes" || x.Unit == "copies" {
-				name += " (" + x.Unit + ")"
-			}
-			fmt.Fprintf(w, "  %s: %s\n", name, x.Definition)
+	if !define {
+		return
+	}
+	fmt.Fprint(w, "\ndefinitions:\n")
+	for _, x := range r.Indicators {
+		name := x.Name
+		if x.Unit == "GB/s" || x.Unit == "bytes" || x.Unit == "copies" {
+			name += " (" + x.Unit + ")"
 		}
+		fmt.Fprintf(w, "  %s: %s\n", name, x.Definition)
 	}
 }
 
@@ -164,8 +145,6 @@ func kpiNumber(v float64, unit string) (text, shown string) {
 	switch unit {
 	case "ns":
 		return humanize.Separate(fmt.Sprintf("%.3f", v/1e3)), "us"
-	case "bytes", "copies":
-		return humanize.Thousands(int64(v)), unit
 	case "%", "GB/s":
 		return fmt.Sprintf("%.2f", v), unit
 	}

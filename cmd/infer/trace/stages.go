@@ -1,15 +1,17 @@
 package trace
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
+	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/internal/table"
+	"gpt2scope/traces"
 	"gpt2scope/traces/stages"
 )
 
@@ -58,34 +60,30 @@ func traceStages(c *cobra.Command, path string, asJSON bool) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", traceName(path), err)
 	}
-	if asJSON {
-		return cli.WriteJSON(c.OutOrStdout(), found)
-	}
+	return tell(c, asJSON, found, func(w io.Writer) { printStages(w, t, found) })
+}
+
+// printStages writes the stages with their kernels for people.
+func printStages(w io.Writer, t *traces.Trace, found *stages.Inference) {
 	all := int64(0)
 	rows := found.Stages()
 	for _, r := range rows {
 		all += r.Time
 	}
 	columns := []table.Column[stages.Stage]{
-		{Key: "kernels", Title: "kernels", Cell: func(r *stages.Stage) table.Cell { return table.Int(int64(r.Kernels)) }},
-		{Key: "time", Title: "GPU us", Legend: "sum of the kernels' durations", Cell: func(r *stages.Stage) table.Cell { return table.Float(float64(r.Time)/1e3, 3) }},
-		{Key: "share", Title: "%", Legend: "of the sum of all kernels", Cell: func(r *stages.Stage) table.Cell {
+		table.Count("kernels", "kernels", func(r *stages.Stage) int { return r.Kernels }),
+		{Title: "GPU us", Legend: "sum of the kernels' durations", Cell: func(r *stages.Stage) table.Cell { return table.Nanoseconds(r.Time) }},
+		{Title: "%", Legend: "of the sum of all kernels", Cell: func(r *stages.Stage) table.Cell {
 			return table.Known(all > 0, table.Float(100*float64(r.Time)/float64(max(1, all)), 2))
 		}},
-		{Key: "confidence", Title: "confidence", Legend: "mean of the kernels', weighted by their time", Cell: func(r *stages.Stage) table.Cell { return table.Float(r.Confidence, 3) }},
-		{Key: "stage", Title: " ", Left: true, Cell: func(r *stages.Stage) table.Cell { return table.String(cmp.Or(r.Name, "of no stage")) }},
+		{Title: "confidence", Legend: "mean of the kernels', weighted by their time", Cell: func(r *stages.Stage) table.Cell { return table.Float(r.Confidence, 3) }},
+		table.Text("stage", " ", func(r *stages.Stage) string { return cmp.Or(r.Name, "of no stage") }),
 	}
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s\n%s", t.Header.Describe(), found.Describe())
+	fmt.Fprintf(w, "%s\n%s", t.Header.Describe(), found.Describe())
 	if len(found.Passes) > 0 {
-		fmt.Fprintf(&b, ", inferred, confidence %.2f", found.Confidence)
+		fmt.Fprintf(w, ", inferred, confidence %.2f", found.Confidence)
 	}
-	fmt.Fprintln(&b)
-	for _, line := range found.Geometry.From {
-		fmt.Fprintln(&b, line)
-	}
-	fmt.Fprintln(&b)
-	table.Print(&b, columns, rows)
-	table.Legend(&b, columns)
-	return writeText(c.OutOrStdout(), b.Bytes())
+	fmt.Fprintf(w, "\n%s\n", strings.Join(append(found.Geometry.From, ""), "\n"))
+	table.Print(w, columns, rows)
+	table.Legend(w, columns)
 }

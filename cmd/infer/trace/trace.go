@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,7 +21,6 @@ import (
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
-	"gpt2scope/internal/table"
 	"gpt2scope/record"
 	"gpt2scope/traces"
 	"gpt2scope/traces/judge"
@@ -48,7 +46,10 @@ name; - is standard input.`,
 	help := map[string]string{cli.UsesKey: "model quiet",
 		cli.HelpKey + modelFlag: "the recording is of `MODEL`, for the costs of inferred stages: gpt2,\ngpt2-medium, gpt2-large, gpt2-xl, random:..., a directory or GGUF\nfile (default: what shapes of operators and grids of kernels say)"}
 	c.Annotations, c.SuggestionsMinimumDistance = help, 2
-	c.AddCommand(newTraceAdvise(), newTraceCheck(), newTraceConvert(), newTraceDiff(), newTraceKPI(), newTracePprof(), newTraceReport(), newTraceShow(), newTraceStages())
+	c.AddCommand(newTraceAdvise(), newTraceCheck(), newTraceDiff(), newTraceKPI(), newTraceShow(), newTraceStages())
+	for _, e := range exports {
+		c.AddCommand(e.command())
+	}
 	for _, sub := range c.Commands() {
 		sub.Annotations = help
 		if slices.Contains(countersCommands, sub.Name()) {
@@ -60,6 +61,16 @@ name; - is standard input.`,
 		}
 	}
 	return c
+}
+
+// tell prints what a command found: as JSON, or for people.
+func tell(c *cobra.Command, asJSON bool, value any, text func(io.Writer)) error {
+	if asJSON {
+		return cli.WriteJSON(c.OutOrStdout(), value)
+	}
+	var b bytes.Buffer
+	text(&b)
+	return writeText(c.OutOrStdout(), b.Bytes())
 }
 
 // oneFile takes the one file that a command reads.
@@ -99,19 +110,8 @@ func loadTraces(c *cobra.Command, paths []string) (*traces.Trace, error) {
 	return t, joinCounters(c, paths[0], t)
 }
 
-// recordingFiles lists what a command reads that takes recordings: these, and the file of --counters.
-func recordingFiles(c *cobra.Command, recordings []string) []string {
-	counted, _ := c.Flags().GetString(countersFlag)
-	return append(slices.Clone(recordings), counted)
-}
-
-// loadTrace reads a trace; - is standard input. A trace that is cut off is read as far as it
+// readTrace reads a trace without naming stages in it; - is standard input. A trace that is cut off is read as far as it
 // goes, and its header says so.
-func loadTrace(c *cobra.Command, path string) (*traces.Trace, error) {
-	return loadTraces(c, []string{path})
-}
-
-// readTrace reads a trace without naming stages in it.
 func readTrace(c *cobra.Command, path string) (*traces.Trace, error) {
 	bar := cli.NewProgress(c.ErrOrStderr(), "reading "+traceName(path), true, cli.IsQuiet(c))
 	defer bar.Done()
@@ -126,20 +126,13 @@ func readTrace(c *cobra.Command, path string) (*traces.Trace, error) {
 	return t, nil
 }
 
-// rangesFlag names the flag that chooses the ranges that name stages.
-const rangesFlag = "ranges"
+// Flags that say where the stages of other programs' recordings come from, and of which model they are.
+const rangesFlag, inferFlag, modelFlag = "ranges", "infer", "model"
 
-// addNaming adds the flags that say where the stages of other programs' recordings come from.
 func addNaming(f *pflag.FlagSet) {
 	f.String(rangesFlag, "", "in recordings of other programs, only ranges whose names match\n`REGEX` are passes and stages (default: all that the program\nmade)")
 	f.Bool(inferFlag, false, "find passes and stages by the names and the order of the\nkernels, not by ranges, as 'infer trace stages' does")
 }
-
-// inferFlag names the flag that finds stages without ranges.
-const inferFlag = "infer"
-
-// modelFlag names the flag that says of which model a recording is.
-const modelFlag = "model"
 
 // sizedModel returns the model that --model names, nil for none.
 func sizedModel(c *cobra.Command) (*stages.Model, error) {
@@ -147,11 +140,7 @@ func sizedModel(c *cobra.Command) (*stages.Model, error) {
 	if name == "" {
 		return nil, nil
 	}
-	isFile := func(path string) bool {
-		info, err := os.Stat(path)
-		return err == nil && !info.IsDir()
-	}
-	if !isFile(name) && !isFile(filepath.Join(name, "config.json")) {
+	if _, err := os.Stat(name); err != nil {
 		for _, m := range gpt2.Published() {
 			if strings.TrimPrefix(name, "openai-community/") == m.Name {
 				return &stages.Model{Name: name, Config: m.Config}, nil
@@ -260,9 +249,7 @@ The exit status is 1 if shares would mislead, 0 if they can be trusted.`,
 		Example: `  infer trace check run.sqlite
   infer trace check run.json.gz --json`,
 		Args: oneFile,
-		RunE: func(c *cobra.Command, args []string) error {
-			return traceCheck(c, args[0], asJSON)
-		},
+		RunE: func(c *cobra.Command, args []string) error { return traceCheck(c, args, asJSON) },
 	}
 	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.BoolVar(&asJSON, "json", false, "print one JSON object")
@@ -278,9 +265,8 @@ type CheckJSON struct {
 	Findings []traces.Finding   `json:"findings"`
 }
 
-func traceCheck(c *cobra.Command, path string, asJSON bool) error {
-	stdout := c.OutOrStdout()
-	t, err := loadTrace(c, path)
+func traceCheck(c *cobra.Command, args []string, asJSON bool) error {
+	t, err := loadTraces(c, args)
 	if err != nil {
 		return err
 	}
@@ -290,67 +276,40 @@ func traceCheck(c *cobra.Command, path string, asJSON bool) error {
 			n++
 		}
 	}
-	misleads := n > 0
-	if asJSON {
-		err = cli.WriteJSON(stdout, CheckJSON{t.Header.Describe(), !misleads, t.Attribution, slices.Concat([]traces.Finding{}, found)})
-	} else {
-		var b bytes.Buffer
-		a := t.Attribution
-		fmt.Fprintf(&b, "source      %s\n", t.Header.Describe())
-		fmt.Fprintf(&b, "clock       %s", cmp.Or(t.Header.Clock.Domain, "unknown"))
-		onCPU := t.HostOnly()
-		if u := t.Header.Clock.Uncertainty; u >= 0 && t.Header.Clock.Domain != "" && !onCPU {
-			fmt.Fprintf(&b, ", host and device agree to %d ns", u)
-		}
-		fmt.Fprintf(&b, "\nevents      %s\n", humanize.Thousands(int64(len(t.Events))))
-		fmt.Fprintf(&b, "host        %s in %s, %s, %s\n", cli.Count(a.Steps, "step"), humanize.Count(a.Passes, "pass", "passes"), cli.Count(a.Ranges, "range"), cli.Count(a.Calls, "API call"))
-		if !onCPU {
-			fmt.Fprintf(&b, "GPU         %s, %s of them in steps; %s; %s\n", cli.Count(a.Kernels, "kernel"), humanize.Thousands(int64(a.InSteps)), humanize.Count(a.Copies, "copy or set", "copies and sets"), humanize.Count(a.GraphLaunches, "graph launch", "graph launches"))
-		}
-		for _, p := range t.Header.Plans {
-			fmt.Fprintf(&b, "plan        %s: %s\n", p.Phase, cli.Count(len(p.Steps), "step"))
-		}
-		for _, f := range found {
-			mark := " "
-			if f.Misleads {
-				mark = "!"
-			}
-			fmt.Fprintf(&b, "%s %s\n", mark, f.Text)
-		}
-		if !misleads {
-			fmt.Fprintln(&b, "shares of time can be trusted")
-		}
-		err = writeText(stdout, b.Bytes())
+	value := CheckJSON{t.Header.Describe(), n == 0, t.Attribution, append([]traces.Finding{}, found...)}
+	if err := tell(c, asJSON, value, func(w io.Writer) { printCheck(w, t, value) }); err != nil || n == 0 {
+		return err
 	}
-	if err == nil && misleads {
-		return fmt.Errorf("%s: shares of time would mislead, for %s", traceName(path), cli.Count(n, "reason"))
-	}
-	return err
+	return fmt.Errorf("%s: shares of time would mislead, for %s", traceName(args[0]), cli.Count(n, "reason"))
 }
 
-// newTraceConvert makes "infer trace convert".
-func newTraceConvert() *cobra.Command {
-	var out string
-	c := &cobra.Command{
-		Use:   "convert FILE... --out FILE",
-		Short: "Write a recording in gpt2scope's format, which Perfetto opens",
-		Long: `convert reads a recording, gives each kernel its step, and writes everything in
-gpt2scope's format: Chrome trace JSON for https://ui.perfetto.dev, with tracks for
-threads, API calls and streams, steps above their kernels, and arrows from launches to
-kernels. The output is compressed if its name ends in .gz.`,
-		Example: `  infer trace convert run.sqlite --out run.json.gz`,
-		Args:    someFiles,
-		RunE: func(c *cobra.Command, args []string) error {
-			if err := cli.CheckOut(out, ".json.gz", recordingFiles(c, args)...); err != nil {
-				return err
-			}
-			return traceConvert(c, args, out)
-		},
+// printCheck writes what a recording has and lacks for people.
+func printCheck(w io.Writer, t *traces.Trace, check CheckJSON) {
+	a := t.Attribution
+	fmt.Fprintf(w, "source      %s\nclock       %s", check.Source, cmp.Or(t.Header.Clock.Domain, "unknown"))
+	if u := t.Header.Clock.Uncertainty; u >= 0 && t.Header.Clock.Domain != "" && !t.HostOnly() {
+		fmt.Fprintf(w, ", host and device agree to %d ns", u)
 	}
-	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
-		f.StringVarP(&out, "out", "o", "", "`FILE` to write; - is standard output")
-	})
-	return c
+	fmt.Fprintf(w, "\nevents      %s\n", humanize.Thousands(int64(len(t.Events))))
+	fmt.Fprintf(w, "host        %s in %s, %s, %s\n", cli.Count(a.Steps, "step"), humanize.Count(a.Passes, "pass", "passes"),
+		cli.Count(a.Ranges, "range"), cli.Count(a.Calls, "API call"))
+	if !t.HostOnly() {
+		fmt.Fprintf(w, "GPU         %s, %s of them in steps; %s; %s\n", cli.Count(a.Kernels, "kernel"), humanize.Thousands(int64(a.InSteps)),
+			humanize.Count(a.Copies, "copy or set", "copies and sets"), humanize.Count(a.GraphLaunches, "graph launch", "graph launches"))
+	}
+	for _, p := range t.Header.Plans {
+		fmt.Fprintf(w, "plan        %s: %s\n", p.Phase, cli.Count(len(p.Steps), "step"))
+	}
+	for _, f := range check.Findings {
+		mark := " "
+		if f.Misleads {
+			mark = "!"
+		}
+		fmt.Fprintf(w, "%s %s\n", mark, f.Text)
+	}
+	if check.Trusted {
+		fmt.Fprintln(w, "shares of time can be trusted")
+	}
 }
 
 // writeText writes text for people. Names in a recording cannot move the cursor or colour the terminal.
@@ -364,41 +323,4 @@ func writeText(w io.Writer, text []byte) error {
 		}
 		return -1
 	}, text))
-}
-
-// warnMisleading says why shares of a recording would mislead, if they would.
-func warnMisleading(stderr io.Writer, in string, t *traces.Trace) {
-	var why []string
-	for _, f := range traces.Examine(t.Header, t.Attribution) {
-		if f.Misleads {
-			why = append(why, table.Plain(f.Text))
-		}
-	}
-	switch name := traceName(in); {
-	case len(why) == 1:
-		fmt.Fprintf(stderr, "%s: shares of time would mislead: %s\n", name, why[0])
-	case len(why) > 1:
-		fmt.Fprintf(stderr, "%s: shares of time would mislead, for %d reasons; 'infer trace check %s' lists them\n", name, len(why), cli.ShellQuote(in))
-	}
-}
-
-func traceConvert(c *cobra.Command, in []string, out string) error {
-	t, err := loadTraces(c, in)
-	if err != nil {
-		return err
-	}
-	t.Rebase()
-	if err := cli.WriteTrace(c.Context(), t, out); err != nil {
-		return err
-	}
-	stderr := c.ErrOrStderr()
-	if !cli.IsQuiet(c) {
-		work := fmt.Sprintf("%s, %s in steps", cli.Count(t.Kernels, "kernel"), humanize.Thousands(int64(t.InSteps)))
-		if t.Kernels == 0 {
-			work = cli.Count(t.Steps, "step")
-		}
-		fmt.Fprintf(stderr, "%s: %s, %s\n", out, cli.Count(int(t.Header.Events), "event"), work)
-	}
-	warnMisleading(stderr, in[0], t)
-	return nil
 }

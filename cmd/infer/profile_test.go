@@ -61,7 +61,7 @@ func TestProfile(t *testing.T) {
 	}
 	for _, by := range tables.Bys {
 		switch by {
-		case tables.ByKernel, tables.ByLaunch, tables.ByProcess: // of a GPU
+		case tables.ByKernel, tables.ByProcess: // of a GPU
 			continue
 		}
 		if r := infer(t, "trace", "show", file, "--by", string(by)); r.status != 0 {

@@ -120,7 +120,7 @@ func TestTraceMisleads(t *testing.T) {
 func TestTraceUsage(t *testing.T) {
 	for _, c := range []struct{ args, fact string }{
 		{"trace", "check, convert, diff, kpi, pprof, report, show"},
-		{"trace show x --by zebra", "stage, op, layer, phase, kernel, launch, range or process"},
+		{"trace show x --by zebra", "stage, op, layer, phase, kernel, range or process"},
 		{"trace show x --format zebra", "table, csv or json"},
 		{"trace chek x", "infer trace check"},
 		{"trace zebra", "check, convert"},

@@ -53,7 +53,7 @@ func TestTraceDiff(t *testing.T) {
 		{"trace diff a b --alpha 0", "--alpha"},
 		{"trace diff a b --alpha NaN", "--alpha"},
 		{"trace diff a b --format zebra", "table, csv or json"},
-		{"trace diff a b --by launch", "--by launch"},
+		{"trace diff a b --by phase", "--by phase"},
 		{"trace diff a b --limit -1", "--limit -1"},
 	} {
 		checkFailure(t, infer(t, strings.Fields(c.args)...), exitUsage, c.fact)

@@ -194,22 +194,9 @@ func TestTraceShowOwn(t *testing.T) {
 		t.Errorf("operations of PyTorch:\n%s", out)
 	}
 
-	out = mustInfer(t, "trace", "show", gpu, "--by", "launch").stdout
-	if !strings.Contains(out, "the host ran ahead at 0 of 4 launches") || !strings.Contains(out, "the GPU starved before 4 of 4 launches: nothing was queued and nothing ran for 8.300 us in all") {
-		t.Errorf("by launch:\n%s", out)
-	}
-	rows, err := csv.NewReader(strings.NewReader(mustInfer(t, "trace", "show", gpu, "--by", "launch", "--format", "csv").stdout)).ReadAll()
-	if err != nil || len(rows) != 2 || strings.Join(rows[1], ",") != "4,4,2000,500,400,100,100,8000,2000,0,0,4,cudaLaunchKernel" {
-		t.Errorf("rows %q, error %v", rows, err)
-	}
-	var table tables.Table
-	if err := json.Unmarshal([]byte(mustInfer(t, "trace", "show", gpu, "--by", "launch", "--format", "json").stdout), &table); err != nil || table.Queue.Starved != 4 || table.LaunchRows[0].Calls != 4 {
-		t.Errorf("%+v, error %v", table, err)
-	}
-	checkFailure(t, infer(t, "trace", "show", cpu, "--by", "launch"), exitFailure, "a recording of the CPU has no launches")
 	checkFailure(t, infer(t, "trace", "show", cpu, "--by", "kernel"), exitFailure, "a recording of the CPU has no kernels")
 	checkFailure(t, infer(t, "trace", "show", cpu, "--gpu", "0"), exitFailure, "a recording of the CPU has no GPU 0")
-	for _, by := range []string{"stage", "kernel", "launch", "op"} {
+	for _, by := range []string{"stage", "kernel", "op"} {
 		checkFailure(t, infer(t, "trace", "show", gpu, "--by", by, "--gpu", "3"), exitFailure, "no work of GPU 3", "what worked is GPU 0")
 	}
 }
@@ -238,7 +225,7 @@ func TestSummariesOfSamples(t *testing.T) {
 		for _, by := range tables.Bys {
 			isList := by == tables.ByRange || by == tables.ByProcess
 			switch {
-			case (by == tables.ByKernel || by == tables.ByLaunch) && tr.Kernels == 0, // of the CPU
+			case by == tables.ByKernel && tr.Kernels == 0, // of the CPU
 				isList && filepath.Ext(capture) != ".sqlite": // those of one program are enough
 				continue
 			}
@@ -366,30 +353,5 @@ func TestSortNames(t *testing.T) {
 	}
 	if e := infer(t, "trace", "show", file, "--format", "csv", "--sort", "loudness"); !strings.Contains(e.stderr, "kernels, host, busy, time, share") {
 		t.Errorf("CSV has keys: %s", e.stderr)
-	}
-}
-
-// In a terminal that is too narrow for all columns the main ones show, unless others are asked for.
-func TestShowFitsTerminal(t *testing.T) {
-	trace, err := load.Load("../../traces/samples/gpt2-L12-graph-stamps.json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	const hint = "--columns all"
-	for _, c := range []struct {
-		width     int
-		columns   string
-		all, says bool
-	}{{0, "", true, false}, {400, "", true, false}, {120, "", false, true}, {120, "all", true, false}, {400, tracecmd.MainColumns, false, false}} {
-		o := tracecmd.ShowOptions{By: tables.ByFolded, GPU: -1, Columns: c.columns, Width: c.width}
-		_, show, err := tracecmd.LayTable(trace, &o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var b bytes.Buffer
-		show.Text(&b)
-		if text := b.String(); strings.Contains(text, "launches") != c.all || strings.Contains(text, hint) != c.says {
-			t.Errorf("%+v: %d letters wide:\n%s", c, tracecmd.TableWidth(text), text)
-		}
 	}
 }

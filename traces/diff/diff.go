@@ -26,8 +26,7 @@ const (
 // ChangeKind distinguishes the rows of a comparison.
 type ChangeKind string
 
-// The kinds of rows. The idle time, the stages and the other work of a pass sum to the
-// whole pass.
+// The kinds of rows. The idle time, the stages and the other work of a pass sum to the whole pass.
 const (
 	ChangePass  ChangeKind = "pass"
 	ChangeIdle  ChangeKind = "idle"
@@ -51,9 +50,8 @@ type Change struct {
 	Shift   float64  `json:"shift"`             // the median of B minus the median of A
 	Percent *float64 `json:"percent,omitempty"` // the same in percent of A's median; nil if that is 0
 
-	// P is the probability of such a difference by chance alone. Adjusted is P corrected
-	// for the number of comparisons; it decides the verdict. Both are nil if there are too
-	// few samples.
+	// P is the probability of such a difference by chance alone. Adjusted is P corrected for the number of comparisons;
+	// it decides the verdict. Both are nil if there are too few samples.
 	P        *float64 `json:"p,omitempty"`
 	Adjusted *float64 `json:"adjusted,omitempty"`
 	Verdict  Verdict  `json:"verdict"`
@@ -175,8 +173,7 @@ func (s *samples) add(k changeKey, values ...int64) {
 	s.times[k] = append(s.times[k], values...)
 }
 
-// rowNames returns what names the row of a step of a side, compared with another. "" is the
-// step of work that has none.
+// rowNames returns what names the row of a step of a side, compared with another. "" is the step of work that has none.
 func rowNames(by By, of, other side) func(phase string, s traces.Step) string {
 	switch by {
 	case ByLayer:

@@ -249,9 +249,8 @@ func TestUnfair(t *testing.T) {
 	}
 }
 
-// TestBy: rows are stages over all layers, stages, layers or operations; each way their
-// medians sum to the same, as all passes are alike. Folded, the layers that only one of two
-// traces has are rows of their own.
+// TestBy: rows are stages over all layers, stages, layers or operations; each way their medians sum to the same, as all
+// passes are alike. Folded, the layers that only one of two traces has are rows of their own.
 func TestBy(t *testing.T) {
 	two := fixtures.Plan("wte", "h.0.ln_1", "h.0.attn", "h.1.ln_1", "h.1.attn", "ln_f")
 	four := fixtures.Plan("wte", "h.0.ln_1", "h.0.attn", "h.1.ln_1", "h.1.attn", "h.2.ln_1", "h.2.attn", "h.3.ln_1", "h.3.attn", "ln_f")

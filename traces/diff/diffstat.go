@@ -17,9 +17,8 @@ type Sample struct {
 	N      int     `json:"n"`
 	Median float64 `json:"median"`
 
-	// Low and High are the confidence interval of the median; nil if there are too few
-	// values for one. They are values of the sample (order statistics) and assume no
-	// distribution.
+	// Low and High are the confidence interval of the median; nil if there are too few values for one. They are values
+	// of the sample (order statistics) and assume no distribution.
 	Low  *float64 `json:"low,omitempty"`
 	High *float64 `json:"high,omitempty"`
 }

@@ -34,10 +34,9 @@ func (p side) phases() []string {
 	return names
 }
 
-// loosely makes the rows of a comparison without stages: of the operations of a framework, if
-// both traces have them, otherwise of the kernels, and it says which. A sample is the times of
-// the single operations (of the work of the GPU that they caused, on the CPU their own), or of
-// the single kernels, copies and sets, over the whole recordings.
+// loosely makes the rows of a comparison without stages: of the operations of a framework, if both traces have them,
+// otherwise of the kernels, and it says which. A sample is the times of the single operations (of the work of the GPU
+// that they caused, on the CPU their own), or of the single kernels, copies and sets, over the whole recordings.
 func loosely(by By, a, b side) (rows By, inA, inB *samples) {
 	if by != ByKernel {
 		inA, inB = a.operators(), b.operators()

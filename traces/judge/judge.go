@@ -22,9 +22,8 @@ type Hint struct {
 	Rows []string `json:"rows"` // where: those that matter most
 	Try  string   `json:"try"`
 
-	// Gain is the most, in ns of the wall time, that removing the cause could gain:
-	// a bound, not a forecast. Percent is the same in percent of the wall time; nil if the
-	// trace is incomplete.
+	// Gain is the most, in ns of the wall time, that removing the cause could gain: a bound, not a forecast. Percent is
+	// the same in percent of the wall time; nil if the trace is incomplete.
 	Gain    int64    `json:"gain"`
 	Percent *float64 `json:"percent"`
 }
@@ -161,8 +160,7 @@ func (a *advisor) hint(gain int64, rows []string, try, format string, args ...an
 	a.Hints = append(a.Hints, h)
 }
 
-// noteOps names the operations that took the most time of their own: rules judge passes of a
-// model and work of a GPU.
+// noteOps names the operations that took the most time of their own: rules judge passes of a model and work of a GPU.
 func (a *advisor) noteOps() {
 	ops := slices.SortedStableFunc(slices.Values(a.table.Ops),
 		func(x, y tables.OpRow) int { return cmp.Compare(y.SelfCPU, x.SelfCPU) })

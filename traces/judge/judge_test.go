@@ -234,8 +234,7 @@ func TestAdviseQuiet(t *testing.T) {
 	}
 }
 
-// TestAdviseNotes: what cannot be judged is said, and an incomplete trace has no
-// shares.
+// TestAdviseNotes: what cannot be judged is said, and an incomplete trace has no shares.
 func TestAdviseNotes(t *testing.T) {
 	lost := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "lost", 10_000, 50)
 	odd := append(copied("Memcpy", 50, 5000, 100), lost)
@@ -387,8 +386,7 @@ func TestCaptures(t *testing.T) {
 	}
 }
 
-// TestChecks: what the indicators say decides the answers, and each answer that is not no says what
-// to do next.
+// TestChecks: what the indicators say decides the answers, and each answer that is not no says what to do next.
 func TestChecks(t *testing.T) {
 	launchBound := map[string]float64{"kernel_median": 2000, "launch_latency": 8000, "starved_percent": 80, "compute_percent": 10}
 	with := func(values map[string]float64, key string, v float64) map[string]float64 {

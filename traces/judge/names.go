@@ -35,8 +35,7 @@ func unaligned(name string) bool {
 	return false
 }
 
-// withoutTensorCores reports whether the name of a product says that it multiplies in float32
-// without tensor cores.
+// withoutTensorCores reports whether the name of a product says that it multiplies in float32 without tensor cores.
 func withoutTensorCores(name string) bool {
 	return float32Name.MatchString(name) && !tensorName.MatchString(name)
 }

@@ -532,8 +532,7 @@ func warmUpRule(a *advisor) {
 		"Warm-up is counted in: %s.", strings.Join(parts, "; "))
 }
 
-// loading returns when API calls of the window loaded modules, or launched so slowly
-// that they must have done so.
+// loading returns when API calls of the window loaded modules, or launched so slowly that they must have done so.
 func (a *advisor) loading(rows *tally) []window.Interval {
 	var launches []int64
 	for i := range a.Events {

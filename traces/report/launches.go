@@ -12,7 +12,7 @@ import (
 
 // launches says in figures what is known of the launches of a table, or why nothing is.
 func launches(table *tables.Table, h *traces.Header) (facts []fact, why string) {
-	queue, found := table.QueueOf()
+	found, starved, ns := table.Launches()
 	if len(found) == 0 {
 		if h.Recorder == traces.RecorderStamps {
 			return nil, "Stamps record no API calls, so that queueing delays are not known: '--recorder cupti' records them."
@@ -42,8 +42,8 @@ func launches(table *tables.Table, h *traces.Header) (facts []fact, why string) 
 		{"queueing delay", spread(delays)},
 		{"begun before the call returned", humanize.Thousands(int64(early))},
 		{"deepest queue", work(deepest)},
-		{"nothing queued, nothing running", fmt.Sprintf("%s of %s, before %s", duration(queue.StarvedTime),
+		{"nothing queued, nothing running", fmt.Sprintf("%s of %s, before %s", duration(ns),
 			duration(table.Wall),
-			humanize.Count(queue.Starved, "launch", "launches"))},
+			humanize.Count(starved, "launch", "launches"))},
 	}, ""
 }

@@ -370,8 +370,7 @@ func TestOpsAgreeWithPyTorch(t *testing.T) {
 	}
 }
 
-// htaFigures reads what Holistic Trace Analysis says of recordings: values by recording, and by
-// analysis and item.
+// htaFigures reads what Holistic Trace Analysis says of recordings: values by recording, and by analysis and item.
 func htaFigures(t *testing.T) map[string]map[[2]string]string {
 	t.Helper()
 	figures := map[string]map[[2]string]string{}
@@ -448,13 +447,11 @@ func TestAgreesWithHTA(t *testing.T) {
 	}
 }
 
-// Stamps end when a kernel's last block is done; CUDA's records go on until the kernel
-// has handed over to the next one, and the next one begins early (programmatic dependent
-// launch). So by stamps there is idle time before a kernel that is the kernel's own by
-// CUDA's records: a stage with the idle time before it takes as long by both.
+// Stamps end when a kernel's last block is done; CUDA's records go on until the kernel has handed over to the next one,
+// and the next one begins early (programmatic dependent launch). So by stamps there is idle time before a kernel that
+// is the kernel's own by CUDA's records: a stage with the idle time before it takes as long by both.
 func TestRecordersAgree(t *testing.T) {
-	// From one graph to the next: the time between is the second stage's by one recorder
-	// and the first's by the other.
+	// From one graph to the next: the time between is the second stage's by one recorder and the first's by the other.
 	const begin = "wte+wpe, h.0.ln_1+h.0.attn.c_attn"
 	named := func(stage string) string {
 		if strings.Contains(begin, stage) {

@@ -8,11 +8,10 @@ type Folded struct {
 	Rows []int `json:"-"` // the places of the summed rows in Table.Rows, in order
 }
 
-// FoldLayers returns the rows of a table by stage with one row for each stage of a kind of
-// pass over all layers: "h.N.attn.c_attn" sums "h.0.attn.c_attn", "h.1.attn.c_attn" and so
-// on. A step fused with one of the next layer is "h.N.residual_2+h.(N+1).ln_1". A stage of
-// one layer keeps its name, and rows of other kinds stay as they are. The folded rows stand
-// where the first of their rows stood, and sum to the wall time as those do.
+// FoldLayers returns the rows of a table by stage with one row for each stage of a kind of pass over all layers:
+// "h.N.attn.c_attn" sums "h.0.attn.c_attn", "h.1.attn.c_attn" and so on. A step fused with one of the next layer is
+// "h.N.residual_2+h.(N+1).ln_1". A stage of one layer keeps its name, and rows of other kinds stay as they are. The
+// folded rows stand where the first of their rows stood, and sum to the wall time as those do.
 func FoldLayers(t *Table) []Folded {
 	type key struct {
 		kind        RowKind

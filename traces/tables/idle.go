@@ -12,14 +12,12 @@ import (
 // call that launched this work, the host had not launched it: the host waited for the GPU or
 // for a copy, or it was late. From the start of that call, the gap is launch latency.
 //
-// The work was queued if its call had returned before the gap began. Then the whole gap is the
-// time from one kernel to the next, which depends on it. This holds within a graph too: while
-// the call that launches the graph still runs, the driver submits its kernels, and a gap
-// between two of them is launch latency. If no call is recorded, as with stamps, the host's
-// range of the step stands for the call.
+// The work was queued if its call had returned before the gap began. Then the whole gap is the time from one kernel to
+// the next, which depends on it. This holds within a graph too: while the call that launches the graph still runs, the
+// driver submits its kernels, and a gap between two of them is launch latency. If no call is recorded, as with stamps,
+// the host's range of the step stands for the call.
 //
-// By stage, the time in which only a copy or set of no step runs is idle too: no stage
-// computes.
+// By stage, the time in which only a copy or set of no step runs is idle too: no stage computes.
 //
 // On the CPU the threads synchronise after each step. A gap between two steps of a pass is
 // the time that this takes; the host causes the other gaps.
@@ -34,8 +32,7 @@ const (
 	IdleUnknown    = "unknown"
 )
 
-// waiting gives a cause to each part of a time in which the host had not launched the next
-// work.
+// waiting gives a cause to each part of a time in which the host had not launched the next work.
 func (s *summary) waiting(phase string, x window.Interval) {
 	late := x.Length()
 	i, _ := slices.BinarySearchFunc(s.Waits, x.From, func(w window.Wait, t int64) int { return cmp.Compare(w.To, t) })
@@ -67,8 +64,7 @@ func (s *summary) idle(phase, cause string, ns int64) {
 	g.Causes = append(g.Causes, Cause{cause, ns})
 }
 
-// gap finds the causes of a gap between two events of the work; before is nil at the start
-// of the table.
+// gap finds the causes of a gap between two events of the work; before is nil at the start of the table.
 func (s *summary) gap(x window.Interval, before, next *traces.Event) {
 	phase := s.Header.PhaseOf(next)
 	if next.Kind.IsRange() { // of the CPU

@@ -86,9 +86,8 @@ const (
 var blocksPerSM = map[string]int{"7.0": 32, "7.2": 32, "7.5": 16, "8.0": 32, "8.6": 16, "8.7": 16, "8.9": 24,
 	"9.0": 32, "10.0": 32, "12.0": 24}
 
-// OccupancyOf works out the theoretical occupancy of a launch shape on a device.
-// ok is false if the source says too little, or if by what it says the block does not fit on
-// an SM.
+// OccupancyOf works out the theoretical occupancy of a launch shape on a device. ok is false if the source says too
+// little, or if by what it says the block does not fit on an SM.
 func OccupancyOf(d *traces.Device, s *Shape) (o Occupancy, ok bool) {
 	if !s.Known() || s.Threads() > mostThreadsInBlock || s.Registers <= 0 || s.StaticShared < 0 || s.DynamicShared < 0 {
 		return o, false

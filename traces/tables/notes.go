@@ -39,7 +39,7 @@ func (s *summary) notes(t *Table) []string {
 		add("the table is of %s, which are found by the repetition of kernel names", passes(len(s.Steady().Passes)))
 	case s.of == allWork && len(t.Passes) > 0:
 		add("the table is of the whole recording, from the first to the last work of the GPU; the others are of the passes")
-	case s.of == allWork || s.of == passesOrAll && len(t.Passes) == 0:
+	case s.of == allWork:
 		add("the table is of the whole recording, from the first to the last work of the GPU")
 	case s.of == allRun || s.of == passesOrRun && len(t.Passes) == 0:
 		add("the table is of the whole recording, from its first event to its last")

@@ -12,10 +12,9 @@ import (
 // OpRow is a row of the table that PyTorch's profiler is known for: an operation,
 // summed over all its calls. Times are ns, of all threads together.
 //
-// Operations are those of a framework (KindOp), the operations of our steps
-// ("Linear"), passes, other ranges, and API calls. They are nested; "self" is what an
-// operation spends itself, without those inside it. An operation inside another of its name
-// is part of that one's total.
+// Operations are those of a framework (KindOp), the operations of our steps ("Linear"), passes, other ranges, and API
+// calls. They are nested; "self" is what an operation spends itself, without those inside it. An operation inside
+// another of its name is part of that one's total.
 //
 // The GPU's time is that of the work which an operation launched, or whose step was captured
 // into a graph. It belongs to the operation, not to the API call.
@@ -145,8 +144,7 @@ func (s *summary) ops(t *Table) error {
 	return nil
 }
 
-// passThreads returns the threads that run passes, or nil if all threads count: there are no
-// passes, or a GPU works.
+// passThreads returns the threads that run passes, or nil if all threads count: there are no passes, or a GPU works.
 func (s *summary) passThreads(t *Table) map[[2]int64]bool {
 	if s.Device >= 0 || len(t.Passes) == 0 {
 		return nil

@@ -1,6 +1,7 @@
 package tables
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -238,9 +239,9 @@ func TestQueued(t *testing.T) {
 	}
 }
 
-// TestByLaunch has a launch that is queued, one that finds nothing queued, one
+// TestLaunches has a launch that is queued, one that finds nothing queued, one
 // whose kernel begins before its call returns, and a graph.
-func TestByLaunch(t *testing.T) {
+func TestLaunches(t *testing.T) {
 	graphCall := traces.Plain(traces.KindRuntime, traces.API(1, 1), "cudaGraphLaunch", 300, 20)
 	graphCall.Correlation = 9
 	node := func(start, end int64) traces.Event {
@@ -257,18 +258,16 @@ func TestByLaunch(t *testing.T) {
 	lost := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "lost", 420, 5)
 	events = append(events, lost)
 	tr := fixtures.Trace(&traces.Header{}, events...)
-	table := fixtures.Must(Summarize(tr, ByLaunch, -1))(t)
-	if q := *table.Queue; q != (Queue{Launches: 6, Ahead: 3, AheadTime: 71 + 71 + 66, Starved: 3, StarvedTime: 90 + 90, WithoutCall: 1}) {
-		t.Errorf("%+v", q)
+	table := fixtures.Must(Summarize(tr, ByKernel, -1))(t)
+	found, starved, ns := table.Launches()
+	var got []string
+	for _, l := range found {
+		got = append(got, fmt.Sprintf("%s %s: delay %d, depth %d, busy %d", l.Call.Name, l.First.Name, l.Delay(), l.Depth, l.Busy))
 	}
-	if r := table.LaunchRows; len(r) != 2 || r[1] != (LaunchRow{"cudaGraphLaunch", 1, 2, 20, 10, 10, 65, 0, 0, 1}) || r[0] != (LaunchRow{"cudaLaunchKernel", 5, 5, 80, 213, 71, 132, 1, 2, 2}) {
-		t.Errorf("rows %+v", r)
-	}
-	if _, err := Summarize(fixtures.Trace(&traces.Header{}, lost), ByLaunch, -1); err == nil || !strings.Contains(err.Error(), "no correlation ids") {
-		t.Errorf("without calls: %v", err)
-	}
-	if _, err := Summarize(fixtures.Trace(&traces.Header{}, traces.Plain(traces.KindStep, traces.Thread(1, 1), "x", 0, 1)), ByLaunch, -1); err == nil {
-		t.Error("launches of a trace of the CPU")
+	want := []string{"cudaLaunchKernel k1: delay 5, depth 0, busy 85", "cudaLaunchKernel k2: delay 71, depth 1, busy 19", "cudaLaunchKernel k3: delay 71, depth 2, busy 9",
+		"cudaLaunchKernel k4: delay 0, depth 0, busy 10", "cudaGraphLaunch node: delay 10, depth 0, busy 65", "cudaLaunchKernel k5: delay 66, depth 2, busy 9"}
+	if starved != 3 || ns != 90+90 || !slices.Equal(got, want) {
+		t.Errorf("%d starved, %d ns\n%s", starved, ns, strings.Join(got, "\n"))
 	}
 }
 

@@ -22,7 +22,6 @@ const (
 	ByPhase  By = "phase"  // steps of a kind of pass together
 	ByOp     By = "op"     // operations and ranges as PyTorch's profiler shows them: in Table.Ops
 	ByKernel By = "kernel" // kernels by name and launch shape
-	ByLaunch By = "launch" // API calls and the work that they caused: in Table.Launches
 
 	ByRange   By = "range"   // ranges by name, on the host and projected onto the GPU: in Table.Ranges
 	ByProcess By = "process" // the processes of the recording, on all devices: in Table.Processes
@@ -33,7 +32,6 @@ type part uint8
 
 const (
 	ofPasses    part = iota // from the first pass after the warm-up to the end of the last; there must be one
-	passesOrAll             // the same if there are passes, otherwise all work of the GPU
 	passesOrRun             // the same if there are passes, otherwise from the first event to the last
 	allWork                 // from the first to the last work of the GPU, whatever launched it
 	allRun                  // from the first event to the last
@@ -55,7 +53,6 @@ var kinds = []kind{
 	{by: ByLayer, of: ofPasses, fill: (*summary).exclusive},
 	{by: ByPhase, of: ofPasses, fill: (*summary).exclusive},
 	{by: ByKernel, of: allWork, fill: (*summary).exclusive, needs: "kernels"},
-	{by: ByLaunch, of: passesOrAll, fill: (*summary).launches, needs: "launches"},
 	{by: ByRange, of: allRun, fill: (*summary).byRange},
 	{by: ByProcess, of: allWork, fill: (*summary).byProcess, needs: "kernels"},
 }
@@ -123,9 +120,8 @@ type Row struct {
 	Name  string  `json:"name"`
 	Op    string  `json:"op,omitempty"`
 
-	// Calls is how many times the step ran, once in each pass on however many
-	// threads or streams; of a layer or phase, in how many passes; of a kernel, how
-	// many there are; of idle time, how many gaps.
+	// Calls is how many times the step ran, once in each pass on however many threads or streams; of a layer or phase,
+	// in how many passes; of a kernel, how many there are; of idle time, how many gaps.
 	Calls    int   `json:"calls"`
 	Layers   int   `json:"layers,omitempty"`   // how many layers a row of [Table.Folded] sums; 0 outside the layers
 	Kernels  int   `json:"kernels"`            // with copies and sets; on the CPU, events of threads
@@ -135,10 +131,9 @@ type Row struct {
 	Host     int64 `json:"host"`               // in the steps' ranges on the host, if a GPU works
 	Busy     int64 `json:"busy"`               // sum of the durations, however they overlap
 
-	// Exclusive is this row's part of the wall time: its work runs, and nothing that began
-	// earlier is still running. If a kernel is launched early and waits for the kernel
-	// before (programmatic dependent launch), the wait counts for the kernel before. For a
-	// step that several threads run, it is the time in which any of them runs it. The
+	// Exclusive is this row's part of the wall time: its work runs, and nothing that began earlier is still running. If
+	// a kernel is launched early and waits for the kernel before (programmatic dependent launch), the wait counts for
+	// the kernel before. For a step that several threads run, it is the time in which any of them runs it. The
 	// exclusive times of all rows sum to the wall time.
 	Exclusive int64 `json:"exclusive"`
 
@@ -186,10 +181,8 @@ type Table struct {
 	Rows   []Row    `json:"rows,omitempty"`
 	Folded []Folded `json:"folded,omitempty"` // Rows, with one row per stage over all layers
 
-	Ops        []OpRow     `json:"ops,omitempty"`
-	OpStacks   []OpStack   `json:"-"` // of the operations of the CPU: sorted, and their times sum to those of Ops
-	LaunchRows []LaunchRow `json:"launch_rows,omitempty"`
-	Queue      *Queue      `json:"queue,omitempty"`
+	Ops      []OpRow   `json:"ops,omitempty"`
+	OpStacks []OpStack `json:"-"` // of the operations of the CPU: sorted, and their times sum to those of Ops
 
 	Ranges    []RangeRow   `json:"ranges,omitempty"`
 	Processes []ProcessRow `json:"processes,omitempty"`
@@ -228,8 +221,7 @@ type Passes struct {
 	plan int32
 }
 
-// Share returns a row's share of the wall time in percent. ok is false if the trace is too
-// incomplete to say it.
+// Share returns a row's share of the wall time in percent. ok is false if the trace is too incomplete to say it.
 func (t *Table) Share(r *Row) (percent float64, ok bool) {
 	if traces.Misleads(t.Findings) || t.Wall == 0 {
 		return 0, false
@@ -290,6 +282,18 @@ func (t *Table) rowsShown() []Row {
 	return rows
 }
 
+// Launches returns the launches whose work began in the table's time, before how many of them nothing was queued and
+// nothing ran, and for how many ns.
+func (t *Table) Launches() (found []*window.Launch, starved int, ns int64) {
+	found, _ = t.Window.Launches(t.Time)
+	for _, l := range found {
+		if l.Depth == 0 {
+			starved, ns = starved+1, ns+l.Starved(t.Time)
+		}
+	}
+	return found, starved, ns
+}
+
 // rowKey distinguishes rows.
 type rowKey struct {
 	kind        RowKind
@@ -311,8 +315,7 @@ type summary struct {
 	gaps           []Gap
 }
 
-// Summarize makes a table of the time of one device. Device -1 is the first GPU that
-// worked, or the CPU if none did.
+// Summarize makes a table of the time of one device. Device -1 is the first GPU that worked, or the CPU if none did.
 func Summarize(t *traces.Trace, by By, device int32) (*Table, error) {
 	return summarize(window.New(t, device), by, false)
 }
@@ -430,28 +433,27 @@ func (s *summary) hasWork() bool {
 
 // noWork says why there is no table of the device, or of any if that is -1.
 func (s *summary) noWork() error {
-	device := s.Device
 	var gpus []int32
-	cpu := false
+	onCPU, hasRanges := false, false
 	for i := range s.Events {
 		e := &s.Events[i]
 		if e.Kind.IsGPU() && !slices.Contains(gpus, e.Lane.Device) {
 			gpus = append(gpus, e.Lane.Device)
 		}
-		cpu = cpu || e.Kind == traces.KindStep && e.Lane.Kind == traces.LaneThread
+		onCPU = onCPU || e.Kind == traces.KindStep && e.Lane.Kind == traces.LaneThread
+		hasRanges = hasRanges || e.Kind.IsRange()
 	}
 	slices.Sort(gpus)
 	switch {
 	case len(gpus) > 0:
-		return fmt.Errorf("the recording has no work of GPU %d; what worked is GPU %s", device, strings.Trim(fmt.Sprint(gpus), "[]"))
-	case cpu && s.needs != "":
+		return fmt.Errorf("the recording has no work of GPU %d; what worked is GPU %s", s.Device, strings.Trim(fmt.Sprint(gpus), "[]"))
+	case onCPU && s.needs != "":
 		return OfCPU(s.by)
-	case cpu:
-		return fmt.Errorf("a recording of the CPU has no GPU %d", device)
-	case device >= 0:
-		return fmt.Errorf("the recording has no work of GPU %d or any other GPU", device)
-	}
-	if s.by != ByOp && slices.ContainsFunc(s.Events, func(e traces.Event) bool { return e.Kind.IsRange() }) {
+	case onCPU:
+		return fmt.Errorf("a recording of the CPU has no GPU %d", s.Device)
+	case s.Device >= 0:
+		return fmt.Errorf("the recording has no work of GPU %d or any other GPU", s.Device)
+	case s.by != ByOp && hasRanges:
 		return fmt.Errorf("the trace has no pass of a model and no work of a GPU; a table by op can be made")
 	}
 	return fmt.Errorf("the trace has no work to make a table of")
@@ -770,8 +772,7 @@ func (r *Row) setFloor() {
 	}
 }
 
-// finish puts the rows into the table: work by phase and step, or by time, then the
-// rest.
+// finish puts the rows into the table: work by phase and step, or by time, then the rest.
 func (s *summary) finish(t *Table) {
 	sum := int64(0)
 	for _, r := range s.rows {
@@ -791,13 +792,12 @@ func (s *summary) finish(t *Table) {
 		t.Rows = append(t.Rows, *r)
 	}
 	t.Rows = append(t.Rows, Row{Kind: RowResidual, Name: Unaccounted, Exclusive: t.Wall - sum, order: -1, Plan: -1})
-	order := map[RowKind]int{RowWork: 0, RowOther: 1, RowIdle: 2, RowResidual: 3}
 	slices.SortFunc(t.Rows, func(a, b Row) int {
 		byTime := cmp.Compare(b.Exclusive, a.Exclusive)
 		if s.by == ByKernel {
 			byTime = cmp.Compare(b.Busy, a.Busy)
 		}
-		return cmp.Or(cmp.Compare(order[a.Kind], order[b.Kind]), cmp.Compare(a.Plan, b.Plan),
+		return cmp.Or(cmp.Compare(slices.Index(RowKinds, a.Kind), slices.Index(RowKinds, b.Kind)), cmp.Compare(a.Plan, b.Plan),
 			cmp.Compare(a.order, b.order),
 			byTime, cmp.Compare(a.Phase, b.Phase), cmp.Compare(a.Name, b.Name), compareShapes(a.Shape, b.Shape))
 	})

@@ -273,8 +273,7 @@ func TestSummaries(t *testing.T) {
 	}
 }
 
-// checkTimes checks the exclusive times of rows by kind and name; of those not named
-// there is none of the kind.
+// checkTimes checks the exclusive times of rows by kind and name; of those not named there is none of the kind.
 func checkTimes(t *testing.T, table *Table, kind RowKind, want map[string]int64) {
 	t.Helper()
 	got := map[string]int64{}
@@ -566,9 +565,8 @@ func TestGraphLaunchRuns(t *testing.T) {
 	}
 }
 
-// TestCPUTraceOfPyTorch: a trace of PyTorch's profiler without a GPU has neither stages nor
-// kernels, so its table is by operation. Rows and stacks have the same times as the
-// operations, and the rows sum to the wall time.
+// TestCPUTraceOfPyTorch: a trace of PyTorch's profiler without a GPU has neither stages nor kernels, so its table is by
+// operation. Rows and stacks have the same times as the operations, and the rows sum to the wall time.
 func TestCPUTraceOfPyTorch(t *testing.T) {
 	trace := fixtures.Must(load.Load("../testdata/kineto-cpu.json.gz"))(t)
 	if _, err := Summarize(trace, ByFolded, -1); err == nil || !strings.Contains(err.Error(), "a table by op can be made") {

@@ -9,9 +9,8 @@ import (
 // RowKinds are the kinds of rows in the order of a table.
 var RowKinds = []RowKind{RowWork, RowOther, RowIdle, RowResidual}
 
-// TopRows joins, of each kind of row, all but n to one; it keeps all if n is 0. It keeps
-// those that took the most time, or the first if the rows are sorted. The sum of the times
-// stays.
+// TopRows joins, of each kind of row, all but n to one; it keeps all if n is 0. It keeps those that took the most time,
+// or the first if the rows are sorted. The sum of the times stays.
 func TopRows(all []Row, n int, sorted bool) []Row {
 	if n == 0 {
 		return all

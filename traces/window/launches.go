@@ -15,10 +15,9 @@ type Launch struct {
 	Busy        int64 // ns, sum of the durations of its work
 	Ends        []int64
 
-	// Depth is how many kernels, copies and sets of the device were launched earlier and
-	// unfinished at At; those of a graph all count. Since is the end of the last work that
-	// was finished by then; math.MinInt64 if there was none. Work without a recorded call
-	// counts from its start.
+	// Depth is how many kernels, copies and sets of the device were launched earlier and unfinished at At; those of a
+	// graph all count. Since is the end of the last work that was finished by then; math.MinInt64 if there was none.
+	// Work without a recorded call counts from its start.
 	Depth int
 	Since int64
 }

@@ -39,11 +39,10 @@ const (
 	mostWork      = 1 << 25
 )
 
-// Steady finds the passes of a recording and which of them are warm-up. Passes that the
-// recording names are those of [Window.Passes]. In a recording without passes the sequence of
-// kernel names repeats with a period, and each period is a pass; passes at the beginning that
-// take more than 1.5 times the median of those after them are warm-up. A pass whose kernels have
-// more blocks, such as that of a longer prompt, may take longer in proportion.
+// Steady finds the passes of a recording and which of them are warm-up. Passes that the recording names are those of
+// [Window.Passes]. In a recording without passes the sequence of kernel names repeats with a period, and each period is
+// a pass; passes at the beginning that take more than 1.5 times the median of those after them are warm-up. A pass
+// whose kernels have more blocks, such as that of a longer prompt, may take longer in proportion.
 func (w *Window) Steady() Steady {
 	if len(w.Passes) > 0 {
 		s := Steady{Interval: w.Span, Source: FromRanges}
@@ -83,10 +82,9 @@ func leading(times []Interval, blocks []int64) int {
 	return n
 }
 
-// leadingWarmUp returns which of Passes are warm-up by their times, of each process. That is
-// asked of recordings of other programs, which do not say what their warm-up is, and only if all
-// passes are of one kind: the times of a prefill and a decode step, or of two prefills of different
-// lengths, say nothing about each other.
+// leadingWarmUp returns which of Passes are warm-up by their times, of each process. That is asked of recordings of
+// other programs, which do not say what their warm-up is, and only if all passes are of one kind: the times of a
+// prefill and a decode step, or of two prefills of different lengths, say nothing about each other.
 func (w *Window) leadingWarmUp() map[*traces.Event]bool {
 	if len(w.WarmUp) > 0 || w.Device < 0 {
 		return nil
@@ -240,12 +238,11 @@ type anchor struct {
 	period int   // the median distance
 }
 
-// findPeriod returns the number of kernels after which a sequence repeats, and where in each
-// repetition a kernel or run of kernels stands that occurs once in it; 0 if the sequence does
-// not repeat. Layers repeat too, more often than passes. The kernel that recurs regularly with
-// the longest period is one before or after the layers. If there is none, because all kernels
-// run several times in a pass, the shortest period counts after which a run of kernels recurs
-// and those between agree as well as with any other.
+// findPeriod returns the number of kernels after which a sequence repeats, and where in each repetition a kernel or run
+// of kernels stands that occurs once in it; 0 if the sequence does not repeat. Layers repeat too, more often than
+// passes. The kernel that recurs regularly with the longest period is one before or after the layers. If there is none,
+// because all kernels run several times in a pass, the shortest period counts after which a run of kernels recurs and
+// those between agree as well as with any other.
 func findPeriod(ids []int32) (anchors []int, period int) {
 	n := len(ids)
 	if n < 2*fewestRepeats || n > mostWork {
@@ -339,8 +336,7 @@ func anchorsOf(ids []int32, length int) []anchor {
 	return list[:min(len(list), mostAnchors)]
 }
 
-// agreement returns which share of the kernels between anchors also stand, in any order,
-// between the next two anchors.
+// agreement returns which share of the kernels between anchors also stand, in any order, between the next two anchors.
 func agreement(ids []int32, a anchor) float64 {
 	count := make([]int, slices.Max(ids)+1)
 	shared, all := 0, 0

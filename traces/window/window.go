@@ -1,6 +1,5 @@
-// Package window computes the part of a trace that counts on one device: its work, the
-// passes after the warm-up, which call launched which work, and which work owns each
-// nanosecond.
+// Package window computes the part of a trace that counts on one device: its work, the passes after the warm-up, which
+// call launched which work, and which work owns each nanosecond.
 package window
 
 import (
@@ -79,10 +78,9 @@ type Window struct {
 type Pass struct {
 	Event *traces.Event
 
-	// Time is the pass' part of the wall time: from the end of the work of the previous
-	// pass to the end of its own work. The first pass starts when its range on the host
-	// does. So idle time before the work of a pass counts for that pass, as in the stage
-	// table.
+	// Time is the pass' part of the wall time: from the end of the work of the previous pass to the end of its own
+	// work. The first pass starts when its range on the host does. So idle time before the work of a pass counts for
+	// that pass, as in the stage table.
 	Time Interval
 	Busy int64 // ns of Time in which the device works
 }
@@ -266,10 +264,9 @@ func (w *Window) Whole() Interval {
 	return x
 }
 
-// Sweep visits the work in the order in which it began and gives each ns of x an owner: an
-// event owns the time in which it runs and no earlier event is still running. before is the
-// event visited previously, nil at first; gap is the idle time just before own. Work outside
-// x is not visited. Sweep returns the idle time after the last event.
+// Sweep visits the work in the order in which it began and gives each ns of x an owner: an event owns the time in which
+// it runs and no earlier event is still running. before is the event visited previously, nil at first; gap is the idle
+// time just before own. Work outside x is not visited. Sweep returns the idle time after the last event.
 func (w *Window) Sweep(x Interval, visit func(e, before *traces.Event, gap, own Interval)) (rest Interval) {
 	now, before := x.From, (*traces.Event)(nil)
 	for _, e := range w.Work {

@@ -276,8 +276,7 @@ func TestSteadyWithoutSome(t *testing.T) {
 	}
 }
 
-// TestSteadyOfProcesses: the kernels of another process between those of one do not hide its
-// passes.
+// TestSteadyOfProcesses: the kernels of another process between those of one do not hide its passes.
 func TestSteadyOfProcesses(t *testing.T) {
 	events := model(2, 10, func(int) int64 { return 1 })
 	random := rand.New(rand.NewPCG(1, 3))

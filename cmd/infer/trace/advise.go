@@ -12,8 +12,7 @@ import (
 	"gpt2scope/traces/judge"
 )
 
-// WorthPercent is the share of the wall time that a finding must be able to gain to
-// be shown without --all.
+// WorthPercent is the share of the wall time that a finding must be able to gain to be shown without --all.
 const WorthPercent = 1
 
 // newTraceAdvise makes "infer trace advise".

@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	"gpt2scope/cmd/infer/cli"
-	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/table"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
@@ -97,42 +96,6 @@ func floatNs(ns float64) table.Cell {
 // meanNs is a mean of ns of so many.
 func meanNs(ns int64, n int) table.Cell {
 	return table.Known(n > 0, floatNs(float64(ns)/float64(max(1, n))))
-}
-
-// launchColumns are those of a table by launch.
-var launchColumns = []table.Column[tables.LaunchRow]{
-	{Key: "calls", Title: "calls", Cell: func(r *tables.LaunchRow) table.Cell { return table.Int(int64(r.Calls)) }},
-	{Key: "kernels", Title: "kernels", Cell: func(r *tables.LaunchRow) table.Cell { return table.Int(int64(r.Kernels)) }},
-	{Key: "api", Unit: "ns", Title: "API us", Legend: "durations of the calls", Cell: func(r *tables.LaunchRow) table.Cell { return table.Nanoseconds(r.API) }},
-	{Key: "api_mean", Unit: "ns", Title: "API mean", Cell: func(r *tables.LaunchRow) table.Cell { return meanNs(r.API, r.Calls) }},
-	{Key: "delay", Unit: "ns", Title: "queued us", Legend: "from the end of a call to the start of its work", Cell: func(r *tables.LaunchRow) table.Cell { return table.Nanoseconds(r.Delay) }},
-	{Key: "delay_mean", Unit: "ns", Title: "queued mean", Cell: func(r *tables.LaunchRow) table.Cell { return meanNs(r.Delay, r.Calls) }},
-	{Key: "delay_max", Unit: "ns", Title: "queued max", Cell: func(r *tables.LaunchRow) table.Cell { return table.Nanoseconds(r.MaxDelay) }},
-	{Key: "busy", Unit: "ns", Title: "GPU us", Legend: "durations of its work", Cell: func(r *tables.LaunchRow) table.Cell { return table.Nanoseconds(r.Busy) }},
-	{Key: "busy_mean", Unit: "ns", Title: "GPU mean", Cell: func(r *tables.LaunchRow) table.Cell { return meanNs(r.Busy, r.Calls) }},
-	{Key: "depth", Title: "depth", Legend: "unfinished kernels at a launch, mean", Cell: func(r *tables.LaunchRow) table.Cell { return table.Float(r.Depth, 1) }},
-	{Key: "depth_max", Title: "depth max", Cell: func(r *tables.LaunchRow) table.Cell { return table.Int(int64(r.MaxDepth)) }},
-	{Key: "starved", Title: "starved", Legend: "launches that found none", Cell: func(r *tables.LaunchRow) table.Cell { return table.Int(int64(r.Starved)) }},
-	{Key: "name", Title: "  ", Left: true, Cell: func(r *tables.LaunchRow) table.Cell { return table.String(r.Name) }},
-}
-
-// layoutLaunches lays out the table by launch, a row for each function of the API, and says who waited for whom.
-func layoutLaunches(t *tables.Table, o ShowOptions) (layout, error) {
-	return layoutList(&t.LaunchRows, launchColumns, o, func(w io.Writer) {
-		table.Legend(w, launchColumns)
-		queueLines(w, t.Queue)
-	})
-}
-
-func queueLines(w io.Writer, q *tables.Queue) {
-	us, n := func(ns int64) string { return table.Nanoseconds(ns).Text }, func(n int) string { return humanize.Thousands(int64(n)) }
-	fmt.Fprintf(w, "\nthe host ran ahead at %s of %s launches: earlier work was unfinished, and theirs waited %s us in all\n",
-		n(q.Ahead), n(q.Launches), us(q.AheadTime))
-	fmt.Fprintf(w, "the GPU starved before %s of %s launches: nothing was queued and nothing ran for %s us in all\n",
-		n(q.Starved), n(q.Launches), us(q.StarvedTime))
-	if q.WithoutCall > 0 {
-		fmt.Fprintf(w, "%s kernels, copies and sets have no recorded API call and are left out\n", n(q.WithoutCall))
-	}
 }
 
 // spreadColumns are the columns of times; people see some of them under these titles.

@@ -65,9 +65,8 @@ func newTraceShow() *cobra.Command {
 		Long: `show reads a recording and says where the time went. The table --by folded has one
 row for each stage of the model over all layers: 'h.N.attn.c_attn'. Others have a row
 for each stage of each layer; for each operation as PyTorch's profiler shows them; for
-each layer, phase (prefill, decode step), kernel, or function that launches kernels; for
-the ranges of a name, on the host and projected onto the GPU; for each process. Several
-files, such as those of the ranks of a program, are shown together, with their clocks
+each layer, phase (prefill, decode step), or kernel; for the ranges of a name, on the
+host and projected onto the GPU; for each process. Several files, such as those of the ranks of a program, are shown together, with their clocks
 aligned by the time of day. Without --by, a recording that has no passes of a model is
 shown by kernel, or by operation if no GPU worked. The ranges of any program (NVTX,
 record_function) make passes and stages: a repeated outermost range is a pass, and the
@@ -91,8 +90,8 @@ the floor in percent of the time. It is withheld for a row that is faster than i
 floor: a ceiling is too low then. Library products write no stamps; with the recorder
 stamps they get the time between the kernels before and after them.
 
-Tables by folded, stage, layer and phase cover the passes after the warm-up; those by op
-and launch do too, if the recording has passes. All others cover the whole recording.
+Tables by folded, stage, layer and phase cover the passes after the warm-up; that by op
+does too, if the recording has passes. All others cover the whole recording.
 Shares are withheld if they would mislead; 'infer trace check' says why.`,
 		Example: `  infer trace show run.sqlite
   infer trace show run.json.gz --by layer
@@ -114,7 +113,7 @@ Shares are withheld if they would mislead; 'infer trace check' says why.`,
 		},
 	}
 	cli.AddFlags(c.Flags(), "Table", func(f *pflag.FlagSet) {
-		f.Var(cli.OneOf(&o.By, tables.ByFolded, tables.Bys...), "by", "rows are `WHAT`:\n"+strings.Replace(tables.List(tables.Bys), "launch, ", "launch,\n", 1))
+		f.Var(cli.OneOf(&o.By, tables.ByFolded, tables.Bys...), "by", "rows are `WHAT`:\n"+tables.List(tables.Bys))
 		o.Rows.Register(f, "time, calls, floor", "the order of the plan; kernels by time")
 		o.RegisterColumns(f, "", "the table")
 		cli.AddFormat(f, &o.Format, "table, csv or json")
@@ -145,8 +144,6 @@ func lay(t *tables.Table, o ShowOptions) (layout, error) {
 	switch o.By {
 	case tables.ByOp:
 		return layoutOps(t, o)
-	case tables.ByLaunch:
-		return layoutLaunches(t, o)
 	case tables.ByRange:
 		return layoutRanges(t, o)
 	case tables.ByProcess:
@@ -179,8 +176,7 @@ func Show(w io.Writer, t *traces.Trace, o ShowOptions) error {
 	return WriteTable(w, t, table, show)
 }
 
-// LayTable makes a table with its rows in order. It sets o.by to the table that it makes, if
-// any would do.
+// LayTable makes a table with its rows in order. It sets o.by to the table that it makes, if any would do.
 func LayTable(t *traces.Trace, o *ShowOptions) (*tables.Table, layout, error) {
 	var table *tables.Table
 	var err error

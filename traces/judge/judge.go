@@ -66,11 +66,12 @@ func (a *Advice) Above(percent float64) []Hint {
 type advisor struct {
 	*window.Window
 	*Advice
-	table   *tables.Table
-	counted []counted         // work in the table's time
-	idle    []window.Interval // in order, apart
-	graphs  bool              // the work came by CUDA graphs
-	rule    string            // the one that looks for a bottleneck now
+	table    *tables.Table
+	measured *measured         // in the table's time
+	counted  []counted         // work in it
+	idle     []window.Interval // in order, apart
+	graphs   bool              // the work came by CUDA graphs
+	rule     string            // the one that looks for a bottleneck now
 }
 
 // counted is an event of the work and the part of the wall time that is its own.
@@ -87,7 +88,8 @@ func Advise(t *traces.Trace, device int32) (*Advice, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &advisor{Window: table.Window, Advice: &Advice{Device: table.Device, Wall: table.Wall}, table: table}
+	a := &advisor{Window: table.Window, Advice: &Advice{Device: table.Device, Wall: table.Wall}, table: table,
+		measured: measure(table.Window, table.Time)}
 	rest := a.Sweep(table.Time, func(e, _ *traces.Event, gap, own window.Interval) {
 		a.counted = append(a.counted, counted{e, own.Length(), gap.Length()})
 		a.graphs = a.graphs || e.Node != 0 || e.Kind == traces.KindGraph
@@ -98,19 +100,11 @@ func Advise(t *traces.Trace, device int32) (*Advice, error) {
 	if rest.Length() > 0 {
 		a.idle = append(a.idle, rest)
 	}
-	switch steady := a.Steady(); {
-	case table.By == tables.ByKernel && steady.Source == window.FromRepetition:
-		a.note("%s; what counts are %s, which are found by the repetition of kernel names", table.Instead,
-			humanize.Count(len(steady.Passes), "pass", "passes"))
-		if before := steady.From - a.Whole().From; before > 0 {
-			warmUp := ""
-			if n := len(steady.WarmUp); n > 0 {
-				warmUp = fmt.Sprintf(" and %s of warm-up, which are more than 1.5 times as long",
-					humanize.Count(n, "pass", "passes"))
-			}
-			a.note("%s ms before them are left out: loading%s", inMS(before), warmUp)
-		}
-	case table.Instead != "":
+	if steady := a.Steady(); table.By == tables.ByKernel && steady.Source == window.FromRepetition {
+		a.note("%s; what counts are %s, which are found by the repetition of kernel names; %s ms of loading and %s of warm-up before them are left out",
+			table.Instead, humanize.Count(len(steady.Passes), "pass", "passes"), inMS(max(0, steady.From-a.Whole().From)),
+			humanize.Count(len(steady.WarmUp), "pass", "passes"))
+	} else if table.Instead != "" {
 		a.note("%s; all that is recorded counts, with loading and warm-up", table.Instead)
 	}
 	if table.By == tables.ByOp {
@@ -193,18 +187,6 @@ func (a *advisor) idleOf(cause string) (ns int64, rows *tally) {
 	return ns, rows
 }
 
-// during returns the intervals of the work of a kind within the window.
-func (a *advisor) during(kinds ...traces.Kind) []window.Interval {
-	var list []window.Interval
-	for _, p := range a.counted {
-		if slices.Contains(kinds, p.Kind) {
-			list = append(list, window.Interval{From: max(p.Time, a.table.Time.From),
-				To: min(p.End(), a.table.Time.To)})
-		}
-	}
-	return window.Union(list)
-}
-
 // outside returns how much of a union lies outside of another.
 func outside(list, other []window.Interval) int64 {
 	sum := int64(0)
@@ -219,14 +201,20 @@ func (a *advisor) inWindow(e *traces.Event) bool {
 	return e.End() > a.table.Time.From && e.Time < a.table.Time.To
 }
 
-// where names the step of an event of the work, by one name for all layers.
+// where names the step of an event of the work, by one name for all layers, else the operator of a framework.
 func (a *advisor) where(e *traces.Event) string {
 	step, ok := a.Header.Step(e)
 	if !ok {
-		if phase := a.Header.PhaseOf(e); phase != "" {
-			return phase + ", outside the steps"
+		phase, operator := a.Header.PhaseOf(e), ""
+		for around := range a.Around(e) {
+			if around.Kind == traces.KindOp {
+				operator = around.Name // the outermost one
+			}
 		}
-		return "work outside the passes"
+		if phase == "" && operator == "" {
+			return "work outside the passes"
+		}
+		return strings.TrimPrefix(phase+", "+cmp.Or(operator, "outside the steps"), ", ")
 	}
 	plan := &a.Header.Plans[e.Plan]
 	return plan.Phase + ", " + foldLayers(plan, step.Name)

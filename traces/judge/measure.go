@@ -137,6 +137,7 @@ type measured struct {
 	copying, copyAlone int64   // a copy or set runs; and no kernel
 	communicating      int64   // a kernel of NCCL runs
 	communicatingAlone int64   // and no other kernel
+	computed           []window.Interval
 	copies             map[direction]*transfer
 	waits              transfer // calls that wait for the GPU
 	waitedIn           *tally   // the calls, with the range around each
@@ -232,7 +233,7 @@ func measure(w *window.Window, x window.Interval) *measured {
 	for _, wait := range window.Union(waits) {
 		m.waitedBusy += window.Covered(work, wait)
 	}
-	m.counters = counters.Counters()
+	m.computed, m.counters = kernels, counters.Counters()
 	m.host()
 	launches, without := m.Launches(x)
 	m.launches, m.without = launches, len(without)

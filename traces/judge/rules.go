@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"sort"
 	"strings"
 
 	"gpt2scope/ceilings"
@@ -22,8 +21,6 @@ const (
 	lowEfficiency = 80  // percent of the threads of a warp
 	lowOccupancy  = 50  // percent of an SM's warps
 	farFromFloor  = 2   // times the floor
-	longPass      = 2   // times the median of the passes after it,
-	fewestPasses  = 4   // which are at least so many
 	slowLaunch    = 10  // times the median of the launches,
 	slowLaunchNS  = 5e4 // and at least so long: loading a module takes hundreds of us
 
@@ -62,7 +59,8 @@ var Rules = []Rule{
 	{"pageable", GPU, "copies of memory that is not page-locked", "their time beside no kernel", pageableRule},
 	{"host-late", GPU, "the GPU is idle because the host has not launched the next work", "that time",
 		idleRule(tables.IdleHost, "The GPU is idle for %s ms in %s because the host has not launched the next work.",
-			"launch further ahead of the GPU, and take work of the host out of the pass; a CUDA graph replaces the launches of a pass by one",
+			"launch further ahead of the GPU, and take work of the host out of the pass; a CUDA graph (torch.cuda.graph, or "+
+				"torch.compile with mode='reduce-overhead') replaces the launches of a pass by one",
 			"launch the next graph before the one before has ended, and take work of the host out from between them")},
 	{"launch-latency", GPU, "the GPU is idle between a launch and the start of its work", "that time",
 		idleRule(tables.IdleLaunch, "The GPU is idle for %s ms in %s between a launch and its start.",
@@ -86,7 +84,6 @@ var Rules = []Rule{
 			"multiply in bfloat16 or float16, or allow TF32 (torch.set_float32_matmul_precision('high')), if the results are exact enough")},
 	{"elementwise", GPU, "elementwise kernels follow each other where one would do", "all but the longest, and the gaps", elementwiseRule},
 	{"small-copies", GPU, "there are many copies of few bytes", "their time and the gaps before them", smallCopiesRule},
-	{"framework", GPU, "the host is late in operators of a framework, or between them", "that time", frameworkRule},
 	{"divergence", GPU, "few threads of a warp are active, by --counters",
 		"their time times the share of threads that are not", divergenceRule},
 	{"imbalance", CPU, "threads of a step wait for the slowest", "what the slowest takes beyond the mean", imbalanceRule},
@@ -97,7 +94,7 @@ var Rules = []Rule{
 	{"between-passes", CPU, "no step runs", "that time",
 		idleRule(tables.IdleHost, "No step runs for %s ms in %s: the program does other things.",
 			"take work out from between passes: output, allocation, sampling", "")},
-	{"warm-up", GPU | CPU, "first passes and module loading are counted in", "what they take beyond the median, and idle time", warmUpRule},
+	{"warm-up", GPU | CPU, "module loading is counted in", "idle time within the API calls", loadingRule},
 }
 
 // idleRule reports the idle time of a cause. tryGraphs is what to try if the work comes by graphs, "" for the same.
@@ -159,43 +156,44 @@ func (s *slow) gain(a *advisor) int64 {
 }
 
 func copiesRule(a *advisor) {
-	copies, kernels := a.during(traces.KindMemcpy, traces.KindMemset), a.during(traces.KindKernel, traces.KindGraph)
-	long, short := window.Length(copies), window.Length(kernels)
-	if long <= short {
+	m := a.measured
+	if m.copying <= m.computing {
 		return
 	}
+	a.hint(m.copyAlone, a.copied(func(counted) bool { return true }).rows("event"),
+		"keep the data on the GPU, copy less, and overlap what is left with kernels on a stream of its own",
+		"Copies and sets take %s ms, longer than the kernels with %s ms; %s ms of them run beside no kernel.",
+		inMS(m.copying), inMS(m.computing), inMS(m.copyAlone))
+}
+
+// copied sums copies and sets.
+func (a *advisor) copied(is func(counted) bool) *tally {
 	rows := newTally()
 	for _, p := range a.counted {
-		if p.Kind == traces.KindMemcpy || p.Kind == traces.KindMemset {
+		if (p.Kind == traces.KindMemcpy || p.Kind == traces.KindMemset) && is(p) {
 			rows.add(p.Name, p.Duration, p.Duration, 1)
 		}
 	}
-	alone := outside(copies, kernels)
-	a.hint(alone, rows.rows("event"),
-		"keep the data on the GPU, copy less, and overlap what is left with kernels on a stream of its own",
-		"Copies and sets take %s ms, longer than the kernels with %s ms; %s ms of them run beside no kernel.",
-		inMS(long), inMS(short), inMS(alone))
+	return rows
 }
 
 // pageableRule: the driver stages such copies through a buffer of its own while the host waits.
 func pageableRule(a *advisor) {
-	var list []window.Interval
-	rows, unknown, bytes, time := newTally(), 0, int64(0), int64(0)
-	for _, p := range a.counted {
-		switch is, known := p.Pageable(); {
-		case p.Kind != traces.KindMemcpy:
-		case !known:
+	unknown, alone, bytes, time := 0, int64(0), int64(0), int64(0)
+	rows := a.copied(func(p counted) bool {
+		is, known := p.Pageable()
+		if p.Kind == traces.KindMemcpy && !known {
 			unknown++
-		case is:
-			bytes, time = bytes+p.Bytes, time+p.Duration
-			list = append(list, window.Interval{From: p.Time, To: min(p.End(), a.table.Time.To)})
-			rows.add(p.Name, p.Duration, p.Duration, 1)
 		}
-	}
+		if is {
+			copied := window.Interval{From: p.Time, To: min(p.End(), a.table.Time.To)}
+			bytes, time, alone = bytes+p.Bytes, time+p.Duration, alone+outside([]window.Interval{copied}, a.measured.computed)
+		}
+		return is
+	})
 	if unknown > 0 {
 		a.note("pageable: %s, whose kind of memory the source does not report", numberOf(unknown, "copy or set"))
 	}
-	alone := outside(window.Union(list), a.during(traces.KindKernel, traces.KindGraph))
 	a.hint(alone, rows.rows("copy or set"),
 		"allocate host buffers page-locked (cudaHostAlloc) and copy with cudaMemcpyAsync",
 		"%s memory that is pageable, at %.1f GB/s, %s ms of it beside no kernel.",
@@ -439,111 +437,19 @@ func smallCopiesRule(a *advisor) {
 		humanize.Count(rows.n, "copy has", "copies have"), humanize.Size(smallCopy), inMS(gain))
 }
 
-func frameworkRule(a *advisor) {
-	byThread := map[[2]int64][]*traces.Event{} // the outermost operators
-	for i := range a.Events {
-		e := &a.Events[i]
-		if e.Kind != traces.KindOp || e.Lane.Kind != traces.LaneThread {
-			continue
-		}
-		key := [2]int64{a.Header.ProcessOf(e), e.Lane.ID}
-		list := byThread[key]
-		if n := len(list); n == 0 || list[n-1].End() <= e.Time {
-			byThread[key] = append(list, e)
-		}
-	}
-	if len(byThread) == 0 {
-		return
-	}
-	rows, inside, outside := newTally(), int64(0), int64(0)
-	for _, g := range a.table.Gaps {
-		late := int64(0)
-		for _, c := range g.Causes {
-			if c.Name == tables.IdleHost {
-				late += c.Time
-			}
-		}
-		if late == 0 || g.Next == nil || a.CallOf(g.Next) == nil {
-			continue
-		}
-		call := a.CallOf(g.Next)
-		to := min(g.To, max(g.From, call.Time))
-		list := byThread[[2]int64{a.Header.ProcessOf(call), call.Lane.ID}]
-		within := int64(0)
-		for i := sort.Search(len(list), func(i int) bool { return list[i].End() > g.From }); i < len(list) && list[i].Time < to; i++ {
-			ns := min(list[i].End(), to) - max(list[i].Time, g.From)
-			within += ns
-			rows.add("in "+list[i].Name, ns, ns, 1)
-		}
-		within = min(within, late)
-		inside, outside = inside+within, outside+late-within
-	}
-	if outside > 0 {
-		rows.add("outside all operators: the program itself", outside, outside, 0)
-	}
-	a.hint(inside+outside, rows.rows("gap"),
-		"replay a CUDA graph (torch.cuda.graph), compile the model (torch.compile with mode='reduce-overhead'), or give each operator more work (a larger batch)",
-		"The GPU waits for the framework: of the idle time in which the host is late, %s ms pass inside its operators and %s ms in the program between them.",
-		inMS(inside), inMS(outside))
-}
-
-// warmUpRule adds, to the first passes, the idle time within calls that load modules.
-func warmUpRule(a *advisor) {
-	rows, slower := newTally(), int64(0)
-	var firsts []window.Interval
-	for _, p := range a.table.Passes {
-		var times []window.Interval
-		var rest []int64
-		for _, l := range a.Passes {
-			if a.PassName(l.Event) == p.Phase {
-				times = append(times, l.Time)
-				rest = append(rest, l.Time.Length())
-			}
-		}
-		if len(times) < 1+fewestPasses {
-			continue
-		}
-		first, median := rest[0], stats.MedianOf(rest[1:])
-		if first > longPass*median {
-			slower += first - median
-			firsts = append(firsts, times[0])
-			rows.add(fmt.Sprintf("first %s of %d, median of the others %s ms", p.Phase, len(times), inMS(median)), first-median, first, 0)
-		}
-	}
-	var parts []string
-	if slower > 0 {
-		parts = append(parts, fmt.Sprintf("first passes take %s ms more than the median of those after them", inMS(slower)))
-	}
-	loading := a.loading(rows)
-	idle := int64(0)
-	for _, call := range loading {
-		idle += window.Covered(a.idle, call)
-	}
-	if len(loading) > 0 {
-		parts = append(parts, fmt.Sprintf("API calls that load modules or are far slower than others of their kind take %s ms, "+
-			"with the device idle in %s ms", inMS(window.Length(loading)), inMS(idle)))
-	}
-	for _, first := range window.Union(firsts) { // whose time is counted already
-		for _, call := range loading {
-			idle -= window.Covered(a.idle, window.Interval{From: max(call.From, first.From), To: min(call.To, first.To)})
-		}
-	}
-	a.hint(slower+idle, rows.rows("call"), "run passes before recording, in a range named 'warm-up', which tables leave out",
-		"Warm-up is counted in: %s.", strings.Join(parts, "; "))
-}
-
-// loading returns when API calls of the window loaded modules, or launched so slowly that they must have done so.
-func (a *advisor) loading(rows *tally) []window.Interval {
+// loadingRule looks for API calls that loaded modules, or launched so slowly that they must have done so.
+func loadingRule(a *advisor) {
+	slow := int64(slowLaunchNS)
 	var launches []int64
 	for i := range a.Events {
 		if e := &a.Events[i]; e.Call() == traces.CallLaunch && a.inWindow(e) {
 			launches = append(launches, e.Duration)
 		}
 	}
-	slow := int64(slowLaunchNS)
 	if len(launches) > 0 {
 		slow = max(slow, slowLaunch*stats.MedianOf(launches))
 	}
+	rows, idle := newTally(), int64(0)
 	var list []window.Interval
 	for i := range a.Events {
 		e := &a.Events[i]
@@ -552,7 +458,13 @@ func (a *advisor) loading(rows *tally) []window.Interval {
 			rows.add(e.Name, e.Duration, e.Duration, 1)
 		}
 	}
-	return window.Union(list)
+	list = window.Union(list)
+	for _, call := range list {
+		idle += window.Covered(a.idle, call)
+	}
+	a.hint(idle, rows.rows("call"), "run passes before recording, in a range named 'warm-up', which tables leave out",
+		"API calls that load modules or are far slower than others of their kind take %s ms, with the device idle in %s ms.",
+		inMS(window.Length(list)), inMS(idle))
 }
 
 // boundByMemory reports whether a kernel works at most of what the GPU's memory can deliver, by

@@ -424,8 +424,7 @@ func (s *summary) hasWork() bool {
 		return false
 	case s.Device < 0 && (s.of == allRun || s.of == passesOrRun):
 		return slices.ContainsFunc(s.Events, func(e traces.Event) bool {
-			return e.Kind.IsRange() &&
-				e.Lane.Kind == traces.LaneThread
+			return e.Kind.IsRange() && e.Lane.Kind == traces.LaneThread
 		})
 	}
 	return len(s.Work) > 0

@@ -20,8 +20,7 @@ func (x Interval) Length() int64 { return x.To - x.From }
 // Union sorts intervals in place and joins those that touch.
 func Union(list []Interval) []Interval {
 	slices.SortFunc(list, func(a, b Interval) int {
-		return cmp.Or(cmp.Compare(a.From, b.From),
-			cmp.Compare(a.To, b.To))
+		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
 	})
 	out := list[:0]
 	for _, x := range list {

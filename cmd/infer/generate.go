@@ -21,11 +21,11 @@ import (
 
 	"gpt2scope/auto"
 	"gpt2scope/cmd/infer/cli"
-	"gpt2scope/cmd/infer/trace"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/stats"
 	"gpt2scope/measure"
+	"gpt2scope/traces/tables"
 )
 
 // newGenerate makes the root command, which writes text.
@@ -171,7 +171,7 @@ type result struct {
 	Loading       []loadJSON `json:"loading,omitempty"`         // part of Timings
 	WarmUpLoading []loadJSON `json:"warm_up_loading,omitempty"` // not part of them
 
-	Profile *trace.TableJSON `json:"profile,omitempty"` // the table of --profile
+	Profile *tables.Table `json:"profile,omitempty"` // the table of --profile
 
 	Auto    *cli.AutoJSON `json:"auto,omitempty"` // how --device auto chose
 	Setting cli.Setting   `json:"configuration"`

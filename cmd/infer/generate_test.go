@@ -12,8 +12,8 @@ import (
 	"unicode/utf8"
 
 	"gpt2scope/cmd/infer/cli"
-	"gpt2scope/cmd/infer/trace"
 	"gpt2scope/gpt2"
+	"gpt2scope/traces/tables"
 )
 
 // parsed is what --json promises.
@@ -44,9 +44,9 @@ type parsed struct {
 	Loading       []loadJSON `json:"loading"` // if it takes long enough to be told
 	WarmUpLoading []loadJSON `json:"warm_up_loading"`
 
-	Setting cli.Setting      `json:"configuration"`
-	Profile *trace.TableJSON `json:"profile"`
-	Shifts  int              `json:"context_shifts"`
+	Setting cli.Setting   `json:"configuration"`
+	Profile *tables.Table `json:"profile"`
+	Shifts  int           `json:"context_shifts"`
 }
 
 func parse(t *testing.T, text string) parsed {

@@ -25,6 +25,7 @@ import (
 	"gpt2scope/predict"
 	"gpt2scope/predict/grade"
 	"gpt2scope/schedule"
+	"gpt2scope/traces/diff"
 	"gpt2scope/traces/judge"
 	"gpt2scope/traces/stages"
 	"gpt2scope/traces/tables"
@@ -38,11 +39,8 @@ var jsonObjects = []struct {
 	{"infer", result{}}, {"infer info", infoJSON{}}, {"infer eval", evalJSON{}}, {"infer tokenize", tokensJSON{}}, {"infer devices", devices{}},
 	{"infer version", versionJSON{}}, {"infer bench", bench.BenchJSON{}}, {"infer bench -p N", []bench.ListRow{}},
 	{"infer bench ceilings", bench.CeilingsObject{}}, {"infer bench kernel", bench.KernelJSON{}}, {"infer bench energy", bench.EnergyObject{}},
-	{"infer trace show", trace.TableJSON{}}, {"infer trace stages", stages.Inference{}},
-	{"infer trace check", trace.CheckJSON{}}, {"infer trace advise", trace.AdviseJSON{}}, {"infer trace kpi", struct {
-		Source string `json:"source"`
-		judge.Report
-	}{}}, {"infer trace diff", trace.DiffJSON{}}, {"infer learn", learncmd.LearnJSON{}}, {"infer layers", layers.Result{}}, {"infer tasks bench", taskscmd.TasksObject{}},
+	{"infer trace show", tables.Table{}}, {"infer trace stages", stages.Inference{}},
+	{"infer trace check", trace.CheckJSON{}}, {"infer trace advise", judge.Advice{}}, {"infer trace kpi", judge.Report{}}, {"infer trace diff", diff.Comparison{}}, {"infer learn", learncmd.LearnJSON{}}, {"infer layers", layers.Result{}}, {"infer tasks bench", taskscmd.TasksObject{}},
 	{"infer tasks simulate", schedule.Report{}}, {"infer tasks run", schedule.Report{}}, {"infer tasks fit", predict.Model{}},
 	{"infer tasks check", grade.Result{}},
 }

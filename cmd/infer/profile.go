@@ -210,10 +210,10 @@ func (r *profiling) write(ctx context.Context, g *generateFlags, res *result, t 
 		return err
 	}
 	if g.json {
-		res.Profile = &tracecmd.TableJSON{Source: t.Header.Describe(), Table: table}
+		res.Profile = table
 	}
 	fmt.Fprintln(stderr)
-	return tracecmd.WriteTable(stderr, t, table, show)
+	return tracecmd.WriteTable(stderr, table, show)
 }
 
 // baseline makes the same text in a process that records nothing, and notes how much

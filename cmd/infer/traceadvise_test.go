@@ -22,8 +22,8 @@ func TestTraceAdvise(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var some, all trace.AdviseJSON
-	for flag, into := range map[string]*trace.AdviseJSON{"--all": &all, "--all=false": &some} {
+	var some, all judge.Advice
+	for flag, into := range map[string]*judge.Advice{"--all": &all, "--all=false": &some} {
 		if err := json.Unmarshal([]byte(mustInfer(t, "trace", "advise", samples[0], "--format", "json", flag).stdout), into); err != nil {
 			t.Fatal(err)
 		}

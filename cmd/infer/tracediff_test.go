@@ -6,12 +6,12 @@ import (
 	"strings"
 	"testing"
 
-	"gpt2scope/cmd/infer/trace"
+	"gpt2scope/traces/diff"
 )
 
 // TestTraceDiff compares an eager with a graph capture in every format.
 func TestTraceDiff(t *testing.T) {
-	var got trace.DiffJSON
+	var got diff.Comparison
 	if err := json.Unmarshal([]byte(mustInfer(t, "trace", "diff", samples[0], samples[1], "--format", "json").stdout), &got); err != nil {
 		t.Fatal(err)
 	}

@@ -79,6 +79,5 @@ func TestSeveralFiles(t *testing.T) {
 		t.Errorf("the page lacks the track of a rank (%v)", err)
 	}
 	contains(t, mustInfer(t, "trace", "show", pytorch+"two.sqlite", "--by", "process").stdout, "4735", "4736", "1981.599")
-	checkFailure(t, infer(t, "trace", "show", files[0], files[0]), exitUsage, "given twice")
 	checkFailure(t, infer(t, "trace", "show", files[0], pytorch+"two.sqlite"), exitFailure, "recordings of one kind")
 }

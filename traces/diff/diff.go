@@ -59,9 +59,11 @@ type Change struct {
 
 // Comparison is the result of [Compare].
 type Comparison struct {
-	A  string `json:"a"` // where it comes from
-	B  string `json:"b"`
-	By By     `json:"by"`
+	FileA string `json:"file_a"` // as the user names them
+	FileB string `json:"file_b"`
+	A     string `json:"a"` // what recorded what, on which device
+	B     string `json:"b"`
+	By    By     `json:"by"`
 
 	// Instead says why the rows are not those that were asked for: a trace has no stages.
 	Instead string `json:"instead,omitempty"`

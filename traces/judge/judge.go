@@ -43,6 +43,7 @@ func Findings(t *traces.Trace) []traces.Finding {
 
 // Advice is what [Advise] makes of a trace.
 type Advice struct {
+	Source string `json:"source"` // what recorded what, on which device
 	Device int32  `json:"device"` // -1 for the CPU
 	Wall   int64  `json:"wall"`   // ns, of the stage table; of a trace without passes, of the table by kernel
 	Hints  []Hint `json:"hints"`  // the one that could gain most first
@@ -53,7 +54,7 @@ type Advice struct {
 
 // Above returns the hints that could gain a share of the wall time, in percent.
 func (a *Advice) Above(percent float64) []Hint {
-	var some []Hint
+	some := []Hint{}
 	for _, h := range a.Hints {
 		if float64(h.Gain) >= percent/100*float64(a.Wall) {
 			some = append(some, h)
@@ -88,7 +89,7 @@ func Advise(t *traces.Trace, device int32) (*Advice, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &advisor{Window: table.Window, Advice: &Advice{Device: table.Device, Wall: table.Wall}, table: table,
+	a := &advisor{Window: table.Window, Advice: &Advice{table.Source, table.Device, table.Wall, []Hint{}, []string{}}, table: table,
 		measured: measure(table.Window, table.Time)}
 	rest := a.Sweep(table.Time, func(e, _ *traces.Event, gap, own window.Interval) {
 		a.counted = append(a.counted, counted{e, own.Length(), gap.Length()})

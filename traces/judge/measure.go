@@ -30,6 +30,7 @@ type Indicator struct {
 
 // Report has all indicators of a recording.
 type Report struct {
+	Source       string        `json:"source"` // what recorded what, on which device
 	Device       int32         `json:"device"`
 	Wall         int64         `json:"wall"`           // ns, of the passes; of all work if none were found
 	Before       int64         `json:"before"`         // ns of work before the passes
@@ -72,7 +73,7 @@ func Measure(t *traces.Trace, device int32) (*Report, error) {
 	steady := w.Steady()
 	before := window.Interval{From: w.Whole().From, To: steady.From}
 	before.To = max(before.From, before.To)
-	r := &Report{Device: table.Device, Wall: steady.Length(), Before: before.Length(), Passes: len(steady.Passes),
+	r := &Report{Source: table.Source, Device: table.Device, Wall: steady.Length(), Before: before.Length(), Passes: len(steady.Passes),
 		WarmUpPasses: len(steady.WarmUp), PassesFrom: steady.Source}
 	now, early := measure(w, steady.Interval), (*measured)(nil)
 	if before.Length() > 0 {
@@ -106,7 +107,8 @@ func Measure(t *traces.Trace, device int32) (*Report, error) {
 }
 
 // together says which processes the numbers sum, and which GPUs they leave out.
-func together(w *window.Window) (notes []string) {
+func together(w *window.Window) []string {
+	notes := []string{}
 	processes, devices := map[int64]bool{}, map[int32]bool{}
 	for _, e := range w.Work {
 		processes[w.Header.ProcessOf(e)] = true

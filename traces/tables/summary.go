@@ -172,6 +172,7 @@ type Row struct {
 
 // Table says where the wall time of a trace went.
 type Table struct {
+	Source string   `json:"source"` // what recorded what, on which device
 	By     By       `json:"by"`
 	Device int32    `json:"device"` // -1 for the CPU
 	Wall   int64    `json:"wall"`   // ns
@@ -330,7 +331,7 @@ func summarize(w *window.Window, by By, steady bool) (*Table, error) {
 	if !s.hasWork() {
 		return nil, s.noWork()
 	}
-	table := &Table{By: by, Device: w.Device, Window: w, Findings: traces.Examine(w.Header, w.Attribution)}
+	table := &Table{Source: w.Header.Describe(), By: by, Device: w.Device, Window: w, Findings: traces.Examine(w.Header, w.Attribution)}
 	if err := s.times(table); err != nil {
 		return nil, err
 	}

@@ -23,10 +23,8 @@ func newTraceAdvise() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "advise FILE...",
 		Short: "Look for bottlenecks by rules, each with its evidence and the most it could gain",
-		Long: `advise reads a recording and looks for bottlenecks by rules. Each finding has its
-rule, a sentence with the numbers, the rows where it occurs, what to try, and the most
-of the wall time that removing it could gain: a bound, not a forecast. Gains overlap and
-do not add up.
+		Long: `advise reads a recording and looks for bottlenecks by rules. Each finding has the most of
+the wall time that removing it could gain: a bound, not a forecast. Gains overlap.
 
 On a GPU:
 ` + ruleHelp(judge.GPU) + `On the CPU:
@@ -34,9 +32,8 @@ On a GPU:
 The bound of work of a stage is at most what the stage takes above its floor. Notes at
 the end say which rules lacked data. Findings that could gain less than 1 % are shown
 only with --all.`,
-		Example: `  infer trace advise run.json.gz
-  infer trace advise run.sqlite --all --json`,
-		Args: someFiles,
+		Example: `  infer trace advise run.json.gz`,
+		Args:    someFiles,
 		RunE: func(c *cobra.Command, args []string) error {
 			return traceAdvise(c, args, format == "json", isAll, int32(gpu))
 		},
@@ -53,26 +50,11 @@ only with --all.`,
 func ruleHelp(of judge.Processor) string {
 	var b strings.Builder
 	for _, r := range judge.Rules {
-		if r.Of&of == 0 {
-			continue
+		if r.Of&of != 0 {
+			fmt.Fprintf(&b, "  %-15s %s;\n%18sbound: %s\n", r.ID, r.Says, "", r.Bound)
 		}
-		line := fmt.Sprintf("  %-15s", r.ID)
-		for _, word := range strings.Fields(r.Says + "; bound: " + r.Bound) {
-			if len(line)+1+len(word) > 88 {
-				fmt.Fprintln(&b, line)
-				line = strings.Repeat(" ", 17)
-			}
-			line += " " + word
-		}
-		fmt.Fprintln(&b, line)
 	}
 	return b.String()
-}
-
-// AdviseJSON is what "infer trace advise --format json" prints.
-type AdviseJSON struct {
-	Source string `json:"source"`
-	*judge.Advice
 }
 
 func traceAdvise(c *cobra.Command, paths []string, asJSON, isAll bool, gpu int32) error {
@@ -88,13 +70,11 @@ func traceAdvise(c *cobra.Command, paths []string, asJSON, isAll bool, gpu int32
 	if !isAll {
 		advice.Hints = advice.Above(WorthPercent)
 	}
-	advice.Hints, advice.Notes = append([]judge.Hint{}, advice.Hints...), append([]string{}, advice.Notes...) // [], not null
-	value := AdviseJSON{t.Header.Describe(), advice}
-	return tell(c, asJSON, value, func(w io.Writer) { printAdvice(w, value, all) })
+	return tell(c, asJSON, advice, func(w io.Writer) { printAdvice(w, advice, all) })
 }
 
 // printAdvice writes the hints for people; all is how many there are with those that are not shown.
-func printAdvice(b io.Writer, advice AdviseJSON, all int) {
+func printAdvice(b io.Writer, advice *judge.Advice, all int) {
 	fmt.Fprintf(b, "%s\nwall time %s ms; gains are upper bounds and overlap\n", advice.Source, Milliseconds(advice.Wall))
 	for i, h := range advice.Hints {
 		share := "share withheld"

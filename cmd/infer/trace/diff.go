@@ -37,24 +37,15 @@ that begin with '!' say what makes the comparison unfair. If a recording has no 
 no kind of pass is in both, the rows are operators of the framework, or else kernels by
 name, over the whole recordings; a sample is then the times of the single ones.
 
-A sample is the times of one stage in the passes of one recording without warm-up, as
-'infer trace show' divides the wall time. The columns, as in benchstat:
-
-  A, B    the medians; ± is how far the confidence interval of the median reaches, in
-          percent of the median, on the farther side (∞ if there are too few values)
-  change  the difference of the medians, in us and in percent of A's; '~' is a change
-          within the noise
-  p, n    of the Mann-Whitney U test, which assumes no distribution; the passes
-
-The verdict uses p after the correction of Benjamini and Hochberg for the number of
-rows: at most a share --alpha of the reported changes is expected to be chance. There is
-no verdict for fewer than 4 passes. Runs differ more than the passes of one: confirm a
-small change with several pairs of recordings.`,
+A sample is the times of one stage in the passes of one recording without warm-up. As in
+benchstat, A and B are medians, ± is how far the confidence interval of the median
+reaches (∞ if there are too few values), p is of the Mann-Whitney U test, and '~' is a
+change within the noise. The verdict uses p after the correction of Benjamini and
+Hochberg for the number of rows: at most a share --alpha of the reported changes is
+expected to be chance. There is no verdict for fewer than 4 passes. Runs differ more
+than the passes of one: confirm a small change with several pairs of recordings.`,
 		Example: `  infer trace diff before.json.gz after.json.gz
-  infer trace diff eager.sqlite graph.sqlite --alpha 0.01
-  infer trace diff a.json.gz b.json.gz --by layer --sort plan
-  infer trace diff a.json.gz b.json.gz --by stage --limit 10
-  infer trace diff a.json.gz b.json.gz --format csv > diff.csv`,
+  infer trace diff eager.sqlite graph.sqlite --alpha 0.01 --by layer`,
 		Args: cli.Words(2, 2, "the two traces to compare", "A B"),
 		RunE: func(c *cobra.Command, args []string) error { return traceDiff(c, args[0], args[1], &o) },
 	}
@@ -67,13 +58,6 @@ small change with several pairs of recordings.`,
 		f.Var(cli.Float(&o.alpha, 0.05, cli.Between(math.SmallestNonzeroFloat64, 0.5)), "alpha", "accept that a share `P` of the reported changes is chance;\nintervals hold with confidence 1 - P")
 	})
 	return c
-}
-
-// DiffJSON is what "infer trace diff --format json" prints.
-type DiffJSON struct {
-	FileA string `json:"file_a"`
-	FileB string `json:"file_b"`
-	*diff.Comparison
 }
 
 func traceDiff(c *cobra.Command, a, b string, o *diffOptions) error {
@@ -93,18 +77,19 @@ func traceDiff(c *cobra.Command, a, b string, o *diffOptions) error {
 	if err != nil {
 		return fmt.Errorf("%s (A) and %s (B): %w", traceName(a), traceName(b), err)
 	}
+	d.FileA, d.FileB = traceName(a), traceName(b)
 	all := slices.Clone(d.Rows)
 	if err := sortDiff(d, o.rows, o.format); err != nil {
 		return err
 	}
 	switch o.format {
 	case "json":
-		return cli.WriteJSON(stdout, DiffJSON{traceName(a), traceName(b), d})
+		return cli.WriteJSON(stdout, d)
 	case "csv":
 		return cli.WriteCSV(stdout, diffColumns, d.Rows)
 	}
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "A  %s: %s\nB  %s: %s\n", traceName(a), d.A, traceName(b), d.B)
+	fmt.Fprintf(&out, "A  %s: %s\nB  %s: %s\n", d.FileA, d.A, d.FileB, d.B)
 	if d.Instead != "" {
 		fmt.Fprintf(&out, "%s; --infer finds stages in recordings that name none\n", d.Instead)
 	}
@@ -138,18 +123,18 @@ const planOrder = "plan"
 // sortDiff puts the rows of a comparison in order, within each kind of pass the whole pass and
 // its idle time first, and leaves out what the limit cuts.
 func sortDiff(d *diff.Comparison, o cli.RowOptions, format string) error {
-	phases := map[string]int{}
+	var phases []string
 	for _, r := range d.Rows {
-		if _, ok := phases[r.Phase]; !ok {
-			phases[r.Phase] = 2 * len(phases)
+		if !slices.Contains(phases, r.Phase) {
+			phases = append(phases, r.Phase)
 		}
 	}
 	isPart := func(r *diff.Change) bool { return r.Kind != diff.ChangePass && r.Kind != diff.ChangeIdle }
 	section := func(r *diff.Change) int {
 		if isPart(r) {
-			return phases[r.Phase] + 1
+			return 2*slices.Index(phases, r.Phase) + 1
 		}
-		return phases[r.Phase]
+		return 2 * slices.Index(phases, r.Phase)
 	}
 	if o.Sort == planOrder {
 		o.Sort = ""

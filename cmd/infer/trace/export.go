@@ -13,7 +13,6 @@ import (
 
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/internal/humanize"
-	"gpt2scope/internal/table"
 	"gpt2scope/traces"
 	"gpt2scope/traces/pprof"
 	"gpt2scope/traces/report"
@@ -33,41 +32,34 @@ type export struct {
 var exports = []export{
 	{use: "convert FILE... --out FILE",
 		short: "Write a recording in gpt2scope's format, which Perfetto opens",
-		long: `convert reads a recording, gives each kernel its step, and writes everything in
-gpt2scope's format: Chrome trace JSON for https://ui.perfetto.dev, with tracks for
-threads, API calls and streams, steps above their kernels, and arrows from launches to
-kernels. The output is compressed if its name ends in .gz.`,
+		long: `convert gives each kernel its step and writes everything in gpt2scope's format: Chrome
+trace JSON for https://ui.perfetto.dev, with steps above their kernels. The output is
+compressed if its name ends in .gz.`,
 		example:   `  infer trace convert run.sqlite --out run.json.gz`,
 		extension: ".json.gz", args: someFiles, write: writeRecording},
 	{use: "report FILE... --out FILE.html",
 		short: "Write a recording as one HTML page: timeline, tables, roofline",
-		long: `report reads a recording and writes one HTML page that needs no network: a
-sentence that says where the time went, what the recording lacks, a timeline to zoom and
-search, the table of 'infer trace show', a roofline, the launch queue, idle time by cause
-with the longest gaps, and facts about the device and the recorder.
-
-The page of a recording without passes of a model has a table by kernel, or by
-operation if no GPU worked.`,
+		long: `report writes one HTML page that needs no network: a sentence that says where the time
+went, what the recording lacks, a timeline to zoom and search, the table of 'infer trace
+show', a roofline, the launch queue, idle time by cause with the longest gaps, and facts
+about the device and the recorder.`,
 		example: `  infer trace report run.json.gz --out run.html
   infer trace report run.sqlite -o - > run.html`,
 		extension: ".html", args: someFiles, gpu: true, write: writePage},
 	{use: "pprof FILE --out PROFILE",
 		short: "Write a recording as a profile for go tool pprof: stages as a flame graph",
-		long: `pprof reads a recording and writes the wall time of its stage table ('infer trace
-show') as a profile for 'go tool pprof'. A stack is, from root to leaf,
+		long: `pprof writes the wall time of the table of 'infer trace show' as a profile for 'go tool
+pprof'. A stack is, from root to leaf,
 
   gpt2scope, kind of pass, layer, stage, kernel
   gpt2scope, kind of pass, idle, cause, copy
 
 Its values are nanoseconds ('time', the default) and the number of kernels, copies or
 idle gaps ('count', -sample_index=count). The times of all stacks sum to the wall time.
-Stages on the CPU have no kernels below them. A recording without passes has only its
-kernels or, if no GPU worked, the operations that contain each other. Labels are phase,
-layer, stage, op and kind: -tagroot=op groups the flame graph by operation,
--tagfocus=kind=work hides idle time.`,
+A recording without passes has only its kernels or, if no GPU worked, its operations.
+Labels are phase, layer, stage, op and kind: -tagroot=op groups by operation.`,
 		example: `  infer trace pprof run.json.gz --out run.pb.gz
-  go tool pprof -http=: run.pb.gz
-  go tool pprof -top -cum run.pb.gz`,
+  go tool pprof -http=: run.pb.gz`,
 		extension: ".pb.gz", args: oneFile, gpu: true, write: writeProfile},
 }
 
@@ -92,7 +84,9 @@ func (e export) command() *cobra.Command {
 		if !cli.IsQuiet(c) {
 			fmt.Fprintf(stderr, "%s: %s\n", out, says)
 		}
-		warnMisleading(stderr, args[0], t)
+		if traces.Misleads(traces.Examine(t.Header, t.Attribution)) {
+			fmt.Fprintf(stderr, "%s: shares of time would mislead; 'infer trace check %s' says why\n", traceName(args[0]), cli.ShellQuote(args[0]))
+		}
 		return nil
 	}
 	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
@@ -149,20 +143,4 @@ func writeData(c *cobra.Command, out string, data []byte) error {
 		_, err := w.Write(data)
 		return err
 	})
-}
-
-// warnMisleading says why shares of a recording would mislead, if they would.
-func warnMisleading(stderr io.Writer, in string, t *traces.Trace) {
-	var why []string
-	for _, f := range traces.Examine(t.Header, t.Attribution) {
-		if f.Misleads {
-			why = append(why, table.Plain(f.Text))
-		}
-	}
-	switch name := traceName(in); {
-	case len(why) == 1:
-		fmt.Fprintf(stderr, "%s: shares of time would mislead: %s\n", name, why[0])
-	case len(why) > 1:
-		fmt.Fprintf(stderr, "%s: shares of time would mislead, for %d reasons; 'infer trace check %s' lists them\n", name, len(why), cli.ShellQuote(in))
-	}
 }

@@ -22,13 +22,10 @@ func newTraceKPI() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "kpi FILE...",
 		Short: "Measure a recording: transfers, overlap, utilisation, queueing, counters",
-		Long: `kpi reads a recording of a GPU and prints one table of indicators: time of kernels and
-of copies, with bytes and GB/s by direction and kind of memory; CPU-GPU and compute-copy
-overlap; how busy the GPU is; queue depth, launch latency, starvation; synchronisations
-and where they are; how many correlation ids are paired; and what counters say of
-utilisation, memory, caches and warps. --define says how each is defined. A checklist
-answers with the numbers: are transfers longer than computing? Could a CPU be faster? Is
-the GPU poorly used? Does memory limit it? Do threads diverge?
+		Long: `kpi reads a recording of a GPU and prints one table of indicators: transfers, overlap,
+utilisation, queueing, synchronisation, counters; --define says how each is defined. A
+checklist answers with the numbers: are transfers longer than computing? Could a CPU be
+faster? Is the GPU poorly used? Does memory limit it? Do threads diverge?
 
 The column 'passes' is of the passes after the warm-up; in a recording that names no
 passes they are found by the repetition of kernels. 'before' is of what comes before them:
@@ -46,11 +43,7 @@ it. --counters adds the counters of Nsight Compute or nvprof of the same program
 			if err != nil {
 				return fmt.Errorf("%s: %w", traceName(args[0]), err)
 			}
-			report.Notes = append([]string{}, report.Notes...) // [], not null
-			return tell(c, asJSON, kpiJSON{t.Header.Describe(), report}, func(w io.Writer) {
-				fmt.Fprintf(w, "%s\n", t.Header.Describe())
-				printKPI(w, report, define)
-			})
+			return tell(c, asJSON, report, func(w io.Writer) { printKPI(w, report, define) })
 		},
 	}
 	cli.AddFlags(c.Flags(), "Indicators", func(f *pflag.FlagSet) {
@@ -59,12 +52,6 @@ it. --counters adds the counters of Nsight Compute or nvprof of the same program
 		addGPU(f, &gpu)
 	})
 	return c
-}
-
-// kpiJSON is what "infer trace kpi --json" prints.
-type kpiJSON struct {
-	Source string `json:"source"`
-	*judge.Report
 }
 
 // printKPI writes the indicators for people.
@@ -76,7 +63,7 @@ func printKPI(w io.Writer, r *judge.Report, define bool) {
 	case window.FromNothing:
 		passes, heading = "all work: no passes were found", "indicator\tunit\tall work"
 	}
-	fmt.Fprintf(w, "wall time %s ms, of %s", Milliseconds(r.Wall), passes)
+	fmt.Fprintf(w, "%s\nwall time %s ms, of %s", r.Source, Milliseconds(r.Wall), passes)
 	if r.Before > 0 {
 		heading += "\tbefore"
 		fmt.Fprintf(w, "; before it %s ms of loading", Milliseconds(r.Before))

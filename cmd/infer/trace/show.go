@@ -3,7 +3,6 @@ package trace
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -66,38 +65,29 @@ func newTraceShow() *cobra.Command {
 row for each stage of the model over all layers: 'h.N.attn.c_attn'. Others have a row
 for each stage of each layer; for each operation as PyTorch's profiler shows them; for
 each layer, phase (prefill, decode step), or kernel; for the ranges of a name, on the
-host and projected onto the GPU; for each process. Several files, such as those of the ranks of a program, are shown together, with their clocks
-aligned by the time of day. Without --by, a recording that has no passes of a model is
-shown by kernel, or by operation if no GPU worked. The ranges of any program (NVTX,
-record_function) make passes and stages: a repeated outermost range is a pass, and the
-path of an inner one a stage.
+host and projected onto the GPU; for each process. Several files, such as those of the
+ranks of a program, are shown together, with their clocks aligned. Without --by, a
+recording that has no passes of a model is shown by kernel, or by operation. The ranges
+of any program (NVTX, record_function) make passes and stages: a repeated outermost
+range is a pass, and the path of an inner one a stage.
 
-By folded, stage, layer, phase and kernel, the column 'time' sums to the wall time:
-
-  A step or kernel owns the time in which it runs and no earlier one is still
-  running, so kernels that overlap are not counted twice ('GPU' is the sum of their
-  durations). 'median' is the median duration of its kernels; on the CPU, of its threads.
-
-  Idle time is divided by cause. Until the API call that launches the next kernel,
-  the host is late, or waits for the GPU or for a copy. From that call to the start of
-  the kernel, it is launch latency. If that call had returned before the idle time
-  began, it is a dependency on the kernel before. On the CPU, threads synchronise
-  between steps.
+By folded, stage, layer, phase and kernel, the column 'time' sums to the wall time. A
+step or kernel owns the time in which it runs and no earlier one is still running. Idle
+time is divided by cause. Until the API call that launches the next kernel, the host is
+late, or waits for the GPU or for a copy. From that call to the start of the kernel, it
+is launch latency. If that call had returned before the idle time began, it is a
+dependency on the kernel before. On the CPU, threads synchronise between steps.
 
 The floor is the least time that the device could take: bytes divided by the bandwidth
 ceiling, or FLOPs divided by the arithmetic ceiling, whichever is more. 'roofline %' is
-the floor in percent of the time. It is withheld for a row that is faster than its
-floor: a ceiling is too low then. Library products write no stamps; with the recorder
-stamps they get the time between the kernels before and after them.
+the floor in percent of the time; it is withheld for a row that is faster.
 
 Tables by folded, stage, layer and phase cover the passes after the warm-up; that by op
-does too, if the recording has passes. All others cover the whole recording.
-Shares are withheld if they would mislead; 'infer trace check' says why.`,
+does too, if the recording has passes. All others cover the whole recording. Shares are
+withheld if they would mislead; 'infer trace check' says why.`,
 		Example: `  infer trace show run.sqlite
-  infer trace show run.json.gz --by layer
   infer trace show run.json.gz --by stage --sort time --limit 20
-  infer trace show run.json.gz --by kernel --sort occupancy --limit 5
-  infer trace show run.json.gz --format csv > run.csv`,
+  infer trace show run.json.gz --by kernel --format csv > run.csv`,
 		Args: someFiles,
 		RunE: func(c *cobra.Command, args []string) error {
 			o.anyTable = !c.Flags().Changed("by")
@@ -105,11 +95,10 @@ Shares are withheld if they would mislead; 'infer trace check' says why.`,
 			if err != nil {
 				return err
 			}
-			err = Show(c.OutOrStdout(), t, o)
-			if err != nil && !errors.As(err, new(cli.UsageError)) {
-				err = fmt.Errorf("%s: %w", traceName(args[0]), err)
+			if err := Show(c.OutOrStdout(), t, o); err != nil {
+				return fmt.Errorf("%s: %w", traceName(args[0]), err)
 			}
-			return err
+			return nil
 		},
 	}
 	cli.AddFlags(c.Flags(), "Table", func(f *pflag.FlagSet) {
@@ -152,12 +141,6 @@ func lay(t *tables.Table, o ShowOptions) (layout, error) {
 	return layoutRows(t, o)
 }
 
-// TableJSON is a table as JSON has it.
-type TableJSON struct {
-	Source string `json:"source"`
-	*tables.Table
-}
-
 // Show writes a table of a recording.
 func Show(w io.Writer, t *traces.Trace, o ShowOptions) error {
 	if o.Columns == "" && cli.IsTerminal(w) {
@@ -169,11 +152,11 @@ func Show(w io.Writer, t *traces.Trace, o ShowOptions) error {
 	}
 	switch o.Format {
 	case "json":
-		return cli.WriteJSON(w, TableJSON{t.Header.Describe(), table})
+		return cli.WriteJSON(w, table)
 	case "csv":
 		return show.csv(w)
 	}
-	return WriteTable(w, t, table, show)
+	return WriteTable(w, table, show)
 }
 
 // LayTable makes a table with its rows in order. It sets o.by to the table that it makes, if any would do.
@@ -197,10 +180,20 @@ func LayTable(t *traces.Trace, o *ShowOptions) (*tables.Table, layout, error) {
 	return table, show, err
 }
 
-// WriteTable writes a table for people.
-func WriteTable(w io.Writer, t *traces.Trace, table *tables.Table, show layout) error {
+// WriteTable writes a table for people, with what it is of and how far it is to be trusted.
+func WriteTable(w io.Writer, table *tables.Table, show layout) error {
 	var b bytes.Buffer
-	printHead(&b, t, table)
+	fmt.Fprintf(&b, "%s\nwall time %s ms, which began %s ms after the recording did\ntrust: %s\n",
+		table.Source, Milliseconds(table.Wall), Milliseconds(table.Before), table.Trust)
+	for _, f := range table.Findings {
+		if f.Misleads {
+			fmt.Fprintf(&b, "! %s\n", f.Text)
+		}
+	}
+	if traces.Misleads(table.Findings) {
+		fmt.Fprintln(&b, "! shares are withheld: they would mislead")
+	}
+	fmt.Fprintf(&b, "%s\n", strings.Join(append(slices.Clone(table.Notes), ""), "\n"))
 	show.Text(&b)
 	return writeText(w, b.Bytes())
 }
@@ -235,25 +228,6 @@ func layoutRows(t *tables.Table, o ShowOptions) (layout, error) {
 		},
 		csv: func(w io.Writer) error { return cli.WriteCSV(w, columns, rows) },
 	}, nil
-}
-
-// printHead writes what the table is of, and how far it is to be trusted.
-func printHead(w io.Writer, t *traces.Trace, table *tables.Table) {
-	fmt.Fprintf(w, "%s\n", t.Header.Describe())
-	fmt.Fprintf(w, "wall time %s ms, which began %s ms after the recording did\n", Milliseconds(table.Wall), Milliseconds(table.Before))
-	fmt.Fprintf(w, "trust: %s\n", table.Trust)
-	for _, f := range table.Findings {
-		if f.Misleads {
-			fmt.Fprintf(w, "! %s\n", f.Text)
-		}
-	}
-	if traces.Misleads(table.Findings) {
-		fmt.Fprintln(w, "! shares are withheld: they would mislead")
-	}
-	for _, n := range table.Notes {
-		fmt.Fprintf(w, "%s\n", n)
-	}
-	fmt.Fprintln(w)
 }
 
 // Milliseconds writes ns to the microsecond.

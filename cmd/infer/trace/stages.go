@@ -23,20 +23,13 @@ func newTraceStages() *cobra.Command {
 		Short: "Find the stages of a decoder in a recording without ranges, and say how sure",
 		Long: `stages names the layer and the stage of each kernel in a recording of a GPT-2-like
 decoder, whatever framework ran it: eager, compiled, or in a CUDA graph. It uses the
-names of the kernels, their grids and their order, and no ranges.
+names of the kernels, their grids and their order, and no ranges. The names of the
+stages that one kernel does are joined by '+'. The confidence is the probability that the
+name is right by a model of the order of stages (a hidden Markov model).
 
-A kernel that does the work of several stages has their names joined by '+'. A kernel
-that is of no stage has none. The confidence is the probability that the name is right
-by a model of the order of stages (a hidden Markov model), whose second reading expects
-a kernel of the same name and grid at the same place in each layer.
-
-The sizes of the model, of which costs follow, are those of --model. Without it, they
-are from the shapes of PyTorch's operators, if they were recorded, or from grids, as far
-as these say them.
-
-Other commands take the stages found here with --infer.`,
+Costs follow from the sizes of the model: those of --model, else from the shapes of
+PyTorch's operators, or from grids. Other commands take these stages with --infer.`,
 		Example: `  infer trace stages run.sqlite
-  infer trace stages run.json.gz --json
   infer trace show run.json.gz --infer`,
 		Args: oneFile,
 		RunE: func(c *cobra.Command, args []string) error { return traceStages(c, args[0], asJSON) },

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -37,9 +38,7 @@ func New() *cobra.Command {
 Nsight Systems, and JSON of PyTorch's profiler. The content of a file decides its format, not its
 name; - is standard input.`,
 		Example: `  infer trace show run.json.gz
-  infer trace check run.sqlite
-  infer trace report run.sqlite --out run.html
-  infer trace convert run.sqlite --out run.json.gz`,
+  infer trace report run.sqlite --out run.html`,
 		Args: cli.NeedsCommand,
 		RunE: cli.Refused,
 	}
@@ -73,21 +72,11 @@ func tell(c *cobra.Command, asJSON bool, value any, text func(io.Writer)) error 
 	return writeText(c.OutOrStdout(), b.Bytes())
 }
 
-// oneFile takes the one file that a command reads.
-var oneFile = cli.Words(1, 1, "the trace to read", "FILE")
-
-// someFiles takes the file that a command reads, or those of several processes.
-func someFiles(c *cobra.Command, args []string) error {
-	if err := cli.Words(1, 0, "the trace to read", "FILE")(c, args); err != nil {
-		return err
-	}
-	for i, path := range args {
-		if slices.Contains(args[:i], path) {
-			return cli.Usagef("%s is given twice", cli.ShellQuote(path))
-		}
-	}
-	return nil
-}
+// oneFile takes the one file that a command reads, someFiles also those of several processes.
+var (
+	oneFile   = cli.Words(1, 1, "the trace to read", "FILE")
+	someFiles = cli.Words(1, 0, "the trace to read", "FILE")
+)
 
 // loadTraces reads a trace, or those of several processes as one.
 func loadTraces(c *cobra.Command, paths []string) (*traces.Trace, error) {
@@ -140,7 +129,7 @@ func sizedModel(c *cobra.Command) (*stages.Model, error) {
 	if name == "" {
 		return nil, nil
 	}
-	if _, err := os.Stat(name); err != nil {
+	if _, err := os.Stat(filepath.Join(name, "config.json")); err != nil {
 		for _, m := range gpt2.Published() {
 			if strings.TrimPrefix(name, "openai-community/") == m.Name {
 				return &stages.Model{Name: name, Config: m.Config}, nil
@@ -158,14 +147,15 @@ func sizedModel(c *cobra.Command) (*stages.Model, error) {
 // checkNaming refuses flags of addNaming that cannot be used.
 func checkNaming(c *cobra.Command, _ []string) error {
 	text, _ := c.Flags().GetString(rangesFlag)
+	model, _ := c.Flags().GetString(modelFlag)
 	isInferred, _ := c.Flags().GetBool(inferFlag)
-	if isInferred && text != "" {
+	_, err := regexp.Compile(text)
+	switch {
+	case isInferred && text != "":
 		return cli.Usagef("--ranges and --infer exclude each other: --infer takes no stages from ranges")
-	}
-	if _, err := regexp.Compile(text); err != nil {
-		return cli.Usagef("--ranges %s: it is no regular expression: %s", cli.ShellQuote(text), strings.TrimPrefix(err.Error(), "error parsing regexp: "))
-	}
-	if name, _ := c.Flags().GetString(modelFlag); name != "" && !isInferred {
+	case err != nil:
+		return cli.Usagef("--ranges %s: it is no regular expression: %w", cli.ShellQuote(text), err)
+	case model != "" && !isInferred:
 		return cli.Usagef("--model is for the costs of inferred stages; give --infer too")
 	}
 	return nil
@@ -191,17 +181,19 @@ func nameStages(c *cobra.Command, path string, t *traces.Trace) error {
 		addCeilings(t.Header)
 		return nil
 	}
-	var match *regexp.Regexp
-	if text, _ := c.Flags().GetString(rangesFlag); text != "" {
-		match = regexp.MustCompile(text)
+	text, _ := c.Flags().GetString(rangesFlag)
+	if text == "" {
+		stages.OfRanges(t, nil)
+		return nil
 	}
-	if !stages.OfRanges(t, match) && match != nil {
-		if t.Passes > 0 {
-			return fmt.Errorf("%s: --ranges is for recordings of other programs; this one has its passes and stages", traceName(path))
-		}
-		return fmt.Errorf("%s: no work of a GPU was launched in a range whose name matches %s; 'infer trace show %s --by op' lists the ranges", traceName(path), cli.ShellQuote(match.String()), cli.ShellQuote(path))
+	if stages.OfRanges(t, regexp.MustCompile(text)) {
+		return nil
 	}
-	return nil
+	if t.Passes > 0 {
+		return fmt.Errorf("%s: --ranges is for recordings of other programs; this one has its passes and stages", traceName(path))
+	}
+	return fmt.Errorf("%s: no work of a GPU was launched in a range whose name matches %s; 'infer trace show %s --by op' lists the ranges",
+		traceName(path), cli.ShellQuote(text), cli.ShellQuote(path))
 }
 
 // addCeilings adds what was measured on this machine of the GPUs of a recording that has no ceilings:
@@ -240,16 +232,11 @@ func newTraceCheck() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Say what a recording lacks, and whether its shares can be trusted",
-		Long: `check reads a recording and says what it holds and what it lacks: dropped records,
-kernels without an API call, kernels without a step, steps without kernels, ranges that
-never ended, clocks that disagree, and what was not recorded. A line that begins with
-'!' is a reason why shares of time would mislead.
-
-The exit status is 1 if shares would mislead, 0 if they can be trusted.`,
-		Example: `  infer trace check run.sqlite
-  infer trace check run.json.gz --json`,
-		Args: oneFile,
-		RunE: func(c *cobra.Command, args []string) error { return traceCheck(c, args, asJSON) },
+		Long: `check reads a recording and says what it holds and what it lacks. A line that begins with
+'!' is a reason why shares of time would mislead: then the exit status is 1.`,
+		Example: `  infer trace check run.sqlite`,
+		Args:    oneFile,
+		RunE:    func(c *cobra.Command, args []string) error { return traceCheck(c, args, asJSON) },
 	}
 	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.BoolVar(&asJSON, "json", false, "print one JSON object")

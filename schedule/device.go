@@ -27,7 +27,7 @@ type cpuExecutor struct {
 	works []*tasks.Work // by task
 }
 
-func (c cpuExecutor) Run(_ int, j *Job, _ bool) (Times, error) {
+func (c cpuExecutor) Run(_ int, j *Job) (Times, error) {
 	t, err := c.works[j.ID].Run(c.ctx)
 	return Times{Run: t.Wall}, err
 }
@@ -45,7 +45,7 @@ type gpuExecutor struct {
 	overhead float64 // us of a task over arrays that are neither copies nor kernels: a moving mean of tasks that ran alone
 }
 
-func (g *gpuExecutor) Run(slot int, j *Job, _ bool) (Times, error) {
+func (g *gpuExecutor) Run(slot int, j *Job) (Times, error) {
 	t, alone, err := g.queue.Run(g.ctx, slot, g.works[j.ID])
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -74,7 +74,7 @@ func (g *gpuExecutor) Held() int64 { return g.queue.Held() }
 // Machine runs prepared streams on real devices.
 type Machine struct {
 	*tasks.Machine
-	Watch Watcher // of the GPUs; nil for none
+	Read func(device int) *Reading // see [Stream]
 
 	opened map[caseKey]*tasks.Work
 	works  []*tasks.Work        // by task
@@ -108,42 +108,33 @@ func (p *Prepared) Open(ctx context.Context, m *tasks.Machine, suite []*tasks.Ta
 			r.opened[k] = w
 		}
 		r.works = append(r.works, r.opened[k])
+		j.Memory = r.opened[k].DeviceBytes
 	}
 	return r, nil
 }
 
 // Close frees the inputs and the queues.
 func (r *Machine) Close() error {
-	err := r.closeQueues()
-	for _, w := range r.opened {
-		err = errors.Join(err, w.Close())
-	}
-	return err
-}
-
-func (r *Machine) closeQueues() error {
 	var errs []error
 	for _, q := range r.queues {
 		errs = append(errs, q.Close())
 	}
-	clear(r.queues)
+	for _, w := range r.opened {
+		errs = append(errs, w.Close())
+	}
 	return errors.Join(errs...)
 }
 
 // Run runs the stream on the devices under a policy.
 func (r *Machine) Run(ctx context.Context, p *Prepared, policy Policy) (Result, error) {
-	s := Stream{Devices: p.Devices, Jobs: slices.Clone(p.Jobs), Kinds: len(p.Kinds), Policy: policy, Watch: r.Watch}
-	for i, w := range r.works {
-		s.Jobs[i].Memory = w.DeviceBytes
-	}
-	distinct := slices.Collect(maps.Values(r.opened))
+	s := Stream{Devices: p.Devices, Jobs: slices.Clone(p.Jobs), Kinds: len(p.Kinds), Policy: policy, Read: r.Read}
 	for d, device := range p.Devices {
 		if d == Host {
 			s.Executors = append(s.Executors, cpuExecutor{ctx, r.works})
 			continue
 		}
 		if r.queues[d] == nil {
-			q, err := r.NewQueue(ctx, device.Name, device.Slots, distinct)
+			q, err := r.NewQueue(ctx, device.Name, device.Slots, slices.Collect(maps.Values(r.opened)))
 			if err != nil {
 				return Result{}, err
 			}

@@ -5,9 +5,9 @@
 // Two callers share it: [Simulation.Run] on a simulated clock, and [Stream.Run] on real devices.
 //
 // A task that arrives joins the queue of the device with the earliest expected finish. A policy that plans divides all
-// waiting tasks anew when many have arrived or predictions have changed: each GPU gets the tasks that gain most from
-// it, the CPU the others, such that both end at once. A device whose queue is empty steals from another queue if the
-// task ends sooner that way.
+// waiting tasks anew when many have arrived or predictions have changed: the GPUs get the tasks that gain most there,
+// the CPU the others, such that all end at once. A device whose queue is empty steals from another queue if the task
+// ends sooner that way.
 //
 // Predictions are multiplied by a running ratio measured / predicted time of each kind of task on each device. Tasks of
 // a lost GPU go back to the queues of the others. A task runs only where its memory suffices.

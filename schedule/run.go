@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 )
@@ -17,7 +18,7 @@ var ErrRefused = errors.New("the device refused the task")
 type Executor interface {
 	// Run does a task in a slot, and returns its times once its result has been checked. Each slot calls it on a locked
 	// thread of its own.
-	Run(slot int, j *Job, copyIn bool) (Times, error)
+	Run(slot int, j *Job) (Times, error)
 
 	// Held returns how many bytes of the device's memory the executor holds for its tasks. Any goroutine may call it.
 	Held() int64
@@ -30,11 +31,10 @@ type Stream struct {
 	Jobs      []Job
 	Kinds     int
 	Policy    Policy
-	Watch     Watcher // nil: nothing is known of devices beside their tasks
+	Read      func(device int) *Reading // what is known of a GPU, nil for nothing; it must not wait. nil: nothing is known
 }
 
-// running is a stream that runs. Each slot of a device has a worker that takes the next task under the lock. Plans are
-// made in a goroutine of their own without the lock, so that no worker waits for one.
+// running is a stream that runs. Each slot of a device has a worker that takes the next task under the lock.
 type running struct {
 	*Stream
 	mu       sync.Mutex // guards all below
@@ -43,9 +43,9 @@ type running struct {
 	start    time.Time
 	arriving int
 	inFlight int // tasks that executors do
-	result   Result
+	result   *Result
 	failure  error // ends the stream
-	lost     []error
+	idle     []int // by device: readings since a task ran
 }
 
 func (r *running) now() float64 { return float64(time.Since(r.start).Nanoseconds()) / 1e3 }
@@ -56,15 +56,9 @@ func (r *running) now() float64 { return float64(time.Since(r.start).Nanoseconds
 func (m *Stream) Run(ctx context.Context) (Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	r := &running{Stream: m, s: New(m.Devices, m.Kinds, m.Policy), arriving: len(m.Jobs), result: newResult(m.Policy, m.Devices)}
+	r := &running{Stream: m, s: New(m.Devices, m.Kinds, m.Policy), arriving: len(m.Jobs),
+		result: newResult(m.Policy, m.Devices), idle: make([]int, len(m.Devices))}
 	r.change.L = &r.mu
-	wanted := make(chan struct{}, 1)
-	r.s.later = func() {
-		select {
-		case wanted <- struct{}{}:
-		default: // one is wanted already
-		}
-	}
 	defer context.AfterFunc(ctx, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -84,22 +78,18 @@ func (m *Stream) Run(ctx context.Context) (Result, error) {
 	}
 	r.start = time.Now()
 	close(begin)
-	if m.Watch != nil {
-		helpers.Go(func() { m.Watch(ctx, r.busy, r.report) })
-	}
-	helpers.Go(func() { r.plan(ctx, wanted) })
-	helpers.Go(func() { r.lookAgain(ctx) })
+	helpers.Go(func() { r.watch(ctx) })
 	helpers.Go(func() { r.submit(ctx) })
 	workers.Wait()
 	cancel(nil)
 	helpers.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.result.Counts, r.result.Lost = r.s.Counts, errors.Join(r.lost...)
-	if left := len(m.Jobs) - len(r.result.Done); left > 0 {
-		return r.result, fmt.Errorf("%d of %d tasks were not run: %w", left, len(m.Jobs), r.failure)
+	result := r.result.finish(r.s)
+	if left := len(m.Jobs) - len(result.Done); left > 0 {
+		return result, fmt.Errorf("%d of %d tasks were not run: %w", left, len(m.Jobs), r.failure)
 	}
-	return r.result, nil
+	return result, nil
 }
 
 // fail ends the stream. Its caller holds the lock.
@@ -110,12 +100,9 @@ func (r *running) fail(err error) {
 	r.change.Broadcast()
 }
 
-// over tells whether nothing is left to do. Its caller holds the lock.
-func (r *running) over() bool { return r.failure != nil || r.arriving == 0 && r.s.Left() == 0 }
-
 // next waits for the next task of a device. It returns nil if there is none any more. Its caller holds the lock.
 func (r *running) next(device int) *Job {
-	for !r.over() && !r.s.devices[device].lost {
+	for r.failure == nil && (r.arriving > 0 || r.s.Left() > 0) && !r.s.devices[device].lost {
 		if j := r.s.Next(device, r.now()); j != nil {
 			return j
 		}
@@ -135,13 +122,13 @@ func (r *running) work(device, slot int) {
 	for j := r.next(device); j != nil; j = r.next(device) {
 		r.inFlight++
 		r.mu.Unlock()
-		t, err := r.Executors[device].Run(slot, j, j.copied)
+		t, err := r.Executors[device].Run(slot, j)
 		r.mu.Lock()
 		r.inFlight--
 		now := r.now()
 		switch {
 		case err == nil:
-			if r.s.Finish(device, j, t, now) {
+			if r.s.Finish(device, j, t) {
 				r.result.add(j, device, t, now)
 			}
 		case device == Host:
@@ -150,7 +137,8 @@ func (r *running) work(device, slot int) {
 			r.s.Return(device, j, now)
 		default:
 			if !r.s.devices[device].lost {
-				r.lost = append(r.lost, fmt.Errorf("%s: %w", r.Devices[device].Name, err))
+				lost := fmt.Sprintf("%s: %v", r.Devices[device].Name, err)
+				r.result.Lost = strings.TrimPrefix(r.result.Lost+"; "+lost, "; ")
 			}
 			r.s.Lose(device, j, now)
 		}
@@ -178,57 +166,41 @@ func (r *running) submit(ctx context.Context) {
 	}
 }
 
-// plan makes plans when they are wanted.
-func (r *running) plan(ctx context.Context, wanted <-chan struct{}) {
-	for {
-		select {
-		case <-wanted:
-		case <-ctx.Done():
-			return
-		}
-		r.mu.Lock()
-		d := r.s.draft(r.now())
-		r.mu.Unlock()
-		d.plan()
-		r.mu.Lock()
-		r.s.adopt(d)
-		r.change.Broadcast()
-		r.mu.Unlock()
-	}
-}
-
-// lookAgain wakes idle devices, so that they take what waits for a late one.
-func (r *running) lookAgain(ctx context.Context) {
+// watch wakes idle devices, so that they take what waits for a late one, and notes what is read of GPUs.
+func (r *running) watch(ctx context.Context) {
 	tick := time.NewTicker(LookAgain * time.Microsecond)
 	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
+	var read time.Time
+	for ctx.Err() == nil {
 		r.mu.Lock()
+		if r.Read != nil && time.Since(read) >= sampling {
+			read = time.Now()
+			for d := 1; d < len(r.Devices); d++ {
+				r.note(d, r.Read(d))
+			}
+		}
 		if r.s.waiting > 0 {
 			r.change.Broadcast()
 		}
 		r.mu.Unlock()
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
 	}
 }
 
-// busy tells whether a device runs tasks.
-func (r *running) busy(device int) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.s.devices[device].running) > 0
-}
-
-// report notes the condition of a device, whose memory is free for tasks too where its executor holds it.
-func (r *running) report(device int, c Condition) {
-	if c.Free > 0 {
+// note notes a reading of a GPU. Its caller holds the lock.
+func (r *running) note(device int, reading *Reading) {
+	if r.idle[device]++; len(r.s.devices[device].running) > 0 {
+		r.idle[device] = 0
+	}
+	c := reading.condition(r.idle[device] < settled)
+	if c.Free > 0 { // so is what the executor holds
 		c.Free += r.Executors[device].Held()
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.s.SetCondition(device, c, r.now())
-	r.change.Broadcast()
+	if c != r.s.devices[device].condition {
+		r.s.SetCondition(device, c, r.now())
+		r.change.Broadcast()
+	}
 }

@@ -8,91 +8,79 @@ import (
 // LookAgain is how long, in us, an idle device waits before it tries to take work from a late one.
 const LookAgain = 500.0
 
-// When a plan is made anew.
-const (
-	learnAfter = 16  // tasks have ended since the last plan, and
-	learnShare = 4   // this part of those that wait, and
-	drift      = 1.5 // a ratio has changed by this factor
-)
+// drift is the factor by which a ratio changes before a plan is made anew.
+const drift = 1.5
 
-// Condition is what is known of a device beside its tasks: see [Watch].
+// Policy is how a scheduler decides.
+type Policy struct {
+	Name    string
+	Predict Predictor
+
+	Fixed func(*Job) int // the device of each task; nil: the one with the earliest expected finish
+	Plan  bool           // divide waiting tasks anew, and let idle devices steal
+	Learn bool           // correct predictions by measured times
+}
+
+// Condition is what is known of a device beside its tasks: see [Reading].
 type Condition struct {
 	Refused bool    // it does not answer: no task begins there
 	Free    int64   // bytes of memory that a task may use; 0: not known
 	Slowed  float64 // factor on predicted times, as of throttled clocks; 0 is 1
 }
 
-func (c Condition) slowed() float64 {
-	if c.Slowed > 0 {
-		return c.Slowed
-	}
-	return 1
-}
-
 // Counts are what a scheduler decided.
 type Counts struct {
-	Plans  int
-	Moved  int // tasks that changed their queue
-	NoRoom int // tasks done on the CPU, for which a GPU had too little memory
+	Plans  int `json:"plans"`
+	Moved  int `json:"moved"`         // tasks that changed their queue
+	NoRoom int `json:"no_gpu_memory"` // tasks done on the CPU, for which a GPU had too little memory
 }
 
-// Scheduler decides where and when tasks run. Its callers hold a lock around all methods but [draft.plan], and give the
-// time in us since the start of the stream.
+// Scheduler decides where and when tasks run. Its callers hold a lock around all methods, and give the time in us since
+// the start of the stream.
 type Scheduler struct {
 	Counts
 
 	policy  Policy
 	devices []deviceState
-	data    []*Data
-	left    int // tasks that have not ended
-	waiting int // tasks in queues
-	placed  int // tasks put into queues since the last plan
-	ended   int // tasks that have ended since the last plan
-
-	ratios  [][]ratio   // by device and kind
-	planned [][]float64 // the same at the last plan, as logarithms
-	prices  prices      // of the last plan
-	drafts  int         // plans that were begun
-	later   func()      // wants a plan; nil: it is made at once
+	left    int  // tasks that have not ended
+	waiting int  // tasks in queues
+	changes int  // tasks that have come or ended since the last plan
+	stale   bool // tasks have come, or predictions have changed, since the last plan
 }
 
 type deviceState struct {
 	Device
 	queue     []*Job // in the order in which they begin
-	backlog   Times  // the sum of expected times of the queue, but for tasks that share
-	slotTime  float64
+	backlog   costs  // of the queue
 	running   []*Job
+	ratios    []ratio // by kind
 	lost      bool
 	condition Condition
 }
 
 // ratio is the running mean of measured / predicted time of a kind of task on a device.
 type ratio struct {
-	log float64
-	n   int
+	log     float64
+	n       int
+	planned float64 // log at the last plan
 }
 
-// Weights of the running ratio: the prediction counts as some measurements, the last ones count most.
-const (
-	ratioPrior  = 1
-	ratioWindow = 10
-	ratioMost   = 20.0 // a measured time says at most that predictions are off by this factor
-)
-
 func (r *ratio) add(measured, predicted float64) {
-	most := math.Log(ratioMost)
+	const (
+		prior  = 1    // the prediction counts as so many measurements
+		window = 10   // the last ones count most
+		most   = 20.0 // a measured time says at most that predictions are off by this factor
+	)
 	r.n++
-	step := 1 / float64(min(r.n+ratioPrior, ratioWindow))
-	r.log += step * (math.Max(-most, math.Min(most, math.Log(measured/predicted))) - r.log)
+	miss := math.Max(-math.Log(most), math.Min(math.Log(most), math.Log(measured/predicted)))
+	r.log += (miss - r.log) / float64(min(r.n+prior, window))
 }
 
 // New makes a scheduler for tasks of a number of kinds.
 func New(devices []Device, kinds int, p Policy) *Scheduler {
 	s := &Scheduler{policy: p}
 	for _, d := range devices {
-		s.devices = append(s.devices, deviceState{Device: d})
-		s.ratios = append(s.ratios, make([]ratio, kinds))
-		s.planned = append(s.planned, make([]float64, kinds))
+		s.devices = append(s.devices, deviceState{Device: d, ratios: make([]ratio, kinds)})
 	}
 	return s
 }
@@ -122,35 +110,32 @@ func (s *Scheduler) room(device int, j *Job) bool {
 // takes tells whether a task may run on a device.
 func (s *Scheduler) takes(device int, j *Job) bool { return s.usable(device) && s.room(device, j) }
 
+// slowed returns the factor on predicted times of a device.
+func (d *deviceState) slowed() float64 {
+	if d.condition.Slowed > 0 {
+		return d.condition.Slowed
+	}
+	return 1
+}
+
 // expect returns the expected time of a task on a device now.
 func (s *Scheduler) expect(j *Job, device int) Times {
-	f := s.devices[device].condition.slowed()
-	if s.policy.Learn {
-		f *= math.Exp(s.ratios[device][j.Kind].log)
-	}
-	t := j.predicted[device].times(f)
-	if j.Input != nil && j.Input.On(device) {
-		t.In = 0
-	}
-	return t
+	d := &s.devices[device]
+	return j.predicted[device].times(d.slowed() * math.Exp(d.ratios[j.Kind].log))
 }
 
 // load returns when a device is free of the tasks that it runs. A task that is late is expected to take as much longer
 // as it is late by now.
 func (s *Scheduler) load(device int, now float64) load {
 	d := &s.devices[device]
-	l := load{n: d.Slots, engine: phases{now, now, now}}
-	for k := range l.slots {
-		l.slots[k] = now
-	}
+	l := load{[maxSlots]float64{now, now}, d.Slots, phases{now, now, now}}
 	for k, j := range d.running {
 		p := j.begun
 		if late := now - p.out; late > 0 {
-			p.in, p.run, p.out = math.Min(p.in, now), now+late, now+late
+			p = phases{math.Min(p.in, now), now + late, now + late}
 		}
 		l.slots[k] = p.out
-		if !j.Shares {
-			e := &l.engine
+		if e := &l.engine; !j.Shares {
 			e.in, e.run, e.out = math.Max(e.in, p.in), math.Max(e.run, p.run), math.Max(e.out, p.out)
 		}
 	}
@@ -159,28 +144,16 @@ func (s *Scheduler) load(device int, now float64) load {
 
 // end returns when a device is expected to have done its queue.
 func (s *Scheduler) end(device int, now float64) float64 {
-	d := &s.devices[device]
 	l := s.load(device, now)
-	if d.Slots == 1 {
-		return l.slots[0] + d.slotTime
-	}
-	all := d.slotTime / float64(d.Slots)
-	for _, free := range l.slots {
-		all += free / float64(d.Slots)
-	}
-	return math.Max(math.Max(l.engine.in+d.backlog.In, l.engine.run+d.backlog.Run), math.Max(l.engine.out+d.backlog.Out, all))
+	return l.free().plus(s.devices[device].backlog, 1).most()
 }
 
 // Submit takes a task that has arrived.
 func (s *Scheduler) Submit(j *Job, now float64) {
 	s.left++
-	j.refused = 0
-	j.predicted = make([]Times, len(s.devices))
+	j.refused, j.predicted = 0, make([]Times, len(s.devices))
 	for d := range s.devices {
 		j.predicted[d] = s.policy.Predict(j, d).finite()
-	}
-	if j.Input != nil && !slices.Contains(s.data, j.Input) {
-		s.data = append(s.data, j.Input)
 	}
 	s.place(j, now)
 }
@@ -203,16 +176,14 @@ func (s *Scheduler) place(j *Job, now float64) {
 		}
 	}
 	s.enqueue(j, best)
-	s.placed++
+	s.changes, s.stale = s.changes+1, true
 }
 
 // enqueue puts a task last into a queue.
 func (s *Scheduler) enqueue(j *Job, device int) {
 	d := &s.devices[device]
-	j.device, j.queued = device, true
-	d.queue = append(d.queue, j)
-	j.expected = s.expect(j, device)
-	d.count(j, 1)
+	j.device, j.expected = device, s.expect(j, device)
+	d.queue, d.backlog = append(d.queue, j), d.backlog.plus(d.costsOf(j, j.expected), 1)
 	s.waiting++
 }
 
@@ -220,22 +191,12 @@ func (s *Scheduler) enqueue(j *Job, device int) {
 func (s *Scheduler) dequeue(device, at int) *Job {
 	d := &s.devices[device]
 	j := d.queue[at]
-	d.queue = slices.Delete(d.queue, at, at+1)
-	if d.count(j, -1); len(d.queue) == 0 {
-		d.backlog, d.slotTime = Times{}, 0 // no rounding is left
+	d.queue, d.backlog = slices.Delete(d.queue, at, at+1), d.backlog.plus(d.costsOf(j, j.expected), -1)
+	if len(d.queue) == 0 {
+		d.backlog = costs{} // no rounding is left
 	}
 	s.waiting--
-	j.queued = false
 	return j
-}
-
-// count adds a task of the queue to its sums, or with sign -1 takes it away.
-func (d *deviceState) count(j *Job, sign float64) {
-	t := j.expected.times(sign)
-	d.slotTime += t.Total()
-	if !j.Shares {
-		d.backlog = Times{d.backlog.In + t.In, d.backlog.Run + t.Run, d.backlog.Out + t.Out}
-	}
 }
 
 // Next returns the task that a device begins now, nil if it has none to begin.
@@ -244,17 +205,16 @@ func (s *Scheduler) Next(device int, now float64) *Job {
 	if len(d.running) == d.Slots || !s.usable(device) {
 		return nil
 	}
-	if s.placed > 1+s.waiting/8 {
-		s.want(now)
+	if s.policy.Plan && s.stale && s.changes > 1+s.waiting/8 {
+		s.plan(now)
 	}
 	if len(d.queue) == 0 && !s.steal(device, now) {
 		return nil
 	}
 	j := s.dequeue(device, 0)
 	l := s.load(device, now)
-	j.expected = s.expect(j, device)
-	j.begun, j.start = l.add(j, j.expected), now
-	j.copied = j.Input == nil || !j.Input.On(device)
+	j.start, j.expected = now, s.expect(j, device)
+	j.begun = l.add(j, j.expected)
 	d.running = append(d.running, j)
 	return j
 }
@@ -273,11 +233,8 @@ func (s *Scheduler) steal(device int, now float64) bool {
 		}
 		end := s.end(i, now)
 		for k, j := range s.devices[i].queue {
-			if !s.room(device, j) {
-				continue
-			}
 			t := s.expect(j, device)
-			if gain := j.expected.Total() / t.Total(); gain > most {
+			if gain := j.expected.Total() / t.Total(); gain > most && s.room(device, j) {
 				if l := own; l.add(j, t).out < end {
 					from, at, most = i, k, gain
 				}
@@ -294,41 +251,26 @@ func (s *Scheduler) steal(device int, now float64) bool {
 
 // Finish notes that a device has done a task, whose result is right. It reports false for a task that the device was no
 // longer to do.
-func (s *Scheduler) Finish(device int, j *Job, t Times, now float64) bool {
-	d := &s.devices[device]
+func (s *Scheduler) Finish(device int, j *Job, t Times) bool {
 	if !s.stop(device, j) {
 		return false
 	}
 	s.left--
-	s.ended++
-	if j.Input != nil && device != Host && !d.lost {
-		j.Input.on |= 1 << device
+	s.changes++
+	lacks := false
+	for i := range s.devices {
+		lacks = lacks || s.usable(i) && !s.room(i, j)
 	}
-	if device == Host {
-		for i := range s.devices {
-			if s.usable(i) && !s.room(i, j) {
-				s.NoRoom++
-				break
-			}
-		}
+	if device == Host && lacks {
+		s.NoRoom++
 	}
 	if s.policy.Learn {
-		s.learn(device, j, t, now)
+		d := &s.devices[device]
+		r := &d.ratios[j.Kind]
+		r.add(t.finite().Total(), j.predicted[device].Total()*d.slowed())
+		s.stale = s.stale || math.Abs(r.log-r.planned) > math.Log(drift)
 	}
 	return true
-}
-
-// learn corrects predictions by a measured time.
-func (s *Scheduler) learn(device int, j *Job, t Times, now float64) {
-	predicted := j.predicted[device]
-	if !j.copied {
-		predicted.In = 0
-	}
-	r := &s.ratios[device][j.Kind]
-	r.add(t.finite().Total(), predicted.Total()*s.devices[device].condition.slowed())
-	if s.ended >= max(learnAfter, s.waiting/learnShare) && math.Abs(r.log-s.planned[device][j.Kind]) > math.Log(drift) {
-		s.want(now)
-	}
 }
 
 // stop takes a task from those that a device runs.
@@ -350,15 +292,11 @@ func (s *Scheduler) Return(device int, j *Job, now float64) {
 	}
 }
 
-// Lose notes that a GPU is gone with the data that it held, and that a task that it ran, unless it is nil, did not end.
-// This task and those of the queue go to other devices. Other tasks that run there end, or are lost by a call of their
-// own.
+// Lose notes that a GPU is gone, and that a task that it ran did not end. This task and those of the queue go to other
+// devices. Other tasks that run there end, or are lost by a call of their own.
 func (s *Scheduler) Lose(device int, j *Job, now float64) {
 	s.devices[device].lost = true
-	for _, data := range s.data {
-		data.on &^= 1 << device
-	}
-	if j != nil && s.stop(device, j) {
+	if s.stop(device, j) {
 		s.place(j, now)
 	}
 	s.requeue(device, now)
@@ -366,18 +304,9 @@ func (s *Scheduler) Lose(device int, j *Job, now float64) {
 
 // SetCondition notes what is known of a device.
 func (s *Scheduler) SetCondition(device int, c Condition, now float64) {
-	d := &s.devices[device]
-	before := d.condition
-	d.condition = c
-	if d.lost || device == Host {
-		return
-	}
+	s.devices[device].condition = c
 	s.requeue(device, now)
-	fits := func(j *Job) bool { return before.Free > 0 && j.Memory > before.Free && s.room(device, j) }
-	if before.Refused && !c.Refused || slices.ContainsFunc(s.devices, func(o deviceState) bool { return slices.ContainsFunc(o.queue, fits) }) ||
-		math.Abs(math.Log(before.slowed()/c.slowed())) > math.Log(drift) {
-		s.want(now)
-	}
+	s.changes, s.stale = s.changes+s.waiting, true
 }
 
 // requeue moves tasks that a device no longer takes to other queues.
@@ -388,18 +317,5 @@ func (s *Scheduler) requeue(device int, now float64) {
 		} else {
 			s.place(s.dequeue(device, at), now)
 		}
-	}
-}
-
-// want asks for a new plan.
-func (s *Scheduler) want(now float64) {
-	switch {
-	case !s.policy.Plan:
-	case s.later != nil:
-		s.later()
-	default:
-		d := s.draft(now)
-		d.plan()
-		s.adopt(d)
 	}
 }

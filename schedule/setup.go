@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"gpt2scope/internal/stats"
 	"gpt2scope/predict"
 	"gpt2scope/tasks"
 )
@@ -36,8 +35,7 @@ type Setup struct {
 type Prepared struct {
 	Simulation
 	Machine string
-	Cases   int   // that the stream is drawn from
-	Medians Truth // what tasks usually take
+	Cases   int // that the stream is drawn from
 	Model   Predictor
 	Floors  Predictor
 }
@@ -48,109 +46,82 @@ type caseKey struct{ task, dtype, shape string }
 func keyOf(r *predict.Row) caseKey { return caseKey{r.Task, r.DType, r.Shape} }
 
 // kind is what a correction is of.
-func (k caseKey) kind() string { return k.task + " " + k.dtype }
+func kind(r *predict.Row) string { return r.Task + " " + r.DType }
 
-// workCase is work that was measured on all devices.
-type workCase struct {
-	caseKey
-	work    []predict.Work // by device
-	repeats [][]Times      // by device
-}
-
-// Prepare draws the stream and fits the model.
+// Prepare draws the stream and fits the model. Tasks take the medians of their samples.
 func (s Setup) Prepare() (*Prepared, error) {
 	machine, devices, err := s.Place()
 	if err != nil {
 		return nil, err
 	}
+	medians, err := predict.Medians(s.Rows)
+	if err != nil {
+		return nil, err
+	}
 	p := &Prepared{Machine: machine}
 	p.Devices = DevicesOf(devices)
-	var stream []workCase
-	nth, held := map[string]int{}, map[caseKey]bool{}
-	for _, c := range s.cases(machine, devices) {
-		if nth[c.kind()]++; nth[c.kind()]%2 == 0 {
-			held[c.caseKey] = true
-			stream = append(stream, c)
+	byKind, held, nth := map[string][][]*predict.Row{}, map[caseKey]bool{}, map[string]int{}
+	for _, c := range s.cases(medians, machine, devices) {
+		k := kind(c[Host])
+		if nth[k]++; nth[k]%2 == 0 {
+			if byKind[k] == nil {
+				p.Kinds = append(p.Kinds, k)
+			}
+			byKind[k], held[keyOf(c[Host])] = append(byKind[k], c), true
+			p.Cases++
 		}
 	}
-	if p.Cases = len(stream); p.Cases == 0 {
+	if p.Cases == 0 {
 		return nil, fmt.Errorf("no task was measured at two sizes on all of %s of %s with inputs in %s memory",
 			strings.Join(devices, ", "), machine, s.Memory)
 	}
-	index, link := make([]int, len(devices)), 0.0
-	var rest []predict.Row
-	for _, r := range s.Rows {
-		if !r.Cold && !held[keyOf(&r)] {
-			rest = append(rest, r)
-		}
-		if r.Machine == machine && r.Device != devices[Host] && r.H2DUs > 0 {
+	link := 0.0 // bytes for each us; 0: not known
+	for i := range medians {
+		if r := &medians[i]; r.Machine == machine && r.Device != devices[Host] && r.H2DUs > 0 {
 			link = math.Max(link, r.BytesIn/r.H2DUs)
 		}
 	}
-	p.Floors = floors(link)
+	p.Floors = func(j *Job, device int) Times {
+		w := &j.Work[device]
+		if device == Host || link == 0 {
+			return Times{Run: w.FloorUs}
+		}
+		return Times{w.BytesIn / link, w.FloorUs, w.BytesOut / link}
+	}
 	if s.Model != nil {
-		m, err := s.Model(rest)
+		m, err := s.Model(slices.DeleteFunc(slices.Clone(s.Rows), func(r predict.Row) bool { return held[keyOf(&r)] }))
 		if err != nil {
 			return nil, err
 		}
+		index := make([]int, len(devices))
 		for d, name := range devices {
-			at := slices.IndexFunc(s.Rows, func(r predict.Row) bool { return r.Machine == machine && r.Device == name })
-			index[d], _ = m.Device(&s.Rows[at])
+			at := slices.IndexFunc(medians, func(r predict.Row) bool { return r.Machine == machine && r.Device == name })
+			index[d], _ = m.Device(&medians[at])
 		}
 		p.Model = func(j *Job, device int) Times {
 			e := m.Predict(index[device], &j.Work[device])
 			return Times{e.InUs, e.Us - e.InUs - e.OutUs, e.OutUs}
 		}
 	}
-	p.draw(stream, s.Jobs, s.Interval, s.Seed)
-	return p, nil
-}
-
-// draw draws tasks. Kinds are equally likely, and so are the cases of a kind. Each task takes the time of one repeat on
-// each device, the same under all policies.
-func (p *Prepared) draw(stream []workCase, n int, interval float64, seed uint64) {
-	random := rand.New(rand.NewPCG(seed, 0))
-	byKind := map[string][]*workCase{}
-	for i := range stream {
-		c := &stream[i]
-		if byKind[c.kind()] == nil {
-			p.Kinds = append(p.Kinds, c.kind())
-		}
-		byKind[c.kind()] = append(byKind[c.kind()], c)
-	}
-	drawn, medians := make([][]Times, n), make([][]Times, n)
+	p.Truth = func(j *Job, device int) Times { return j.measured[device] }
+	random := rand.New(rand.NewPCG(s.Seed, 0))
 	at := 0.0
-	for i := range n {
-		kind := random.IntN(len(p.Kinds))
-		cases := byKind[p.Kinds[kind]]
+	for i := range s.Jobs { // kinds are equally likely, and so are the cases of a kind
+		k := random.IntN(len(p.Kinds))
+		cases := byKind[p.Kinds[k]]
 		c := cases[random.IntN(len(cases))]
-		for _, repeats := range c.repeats {
-			drawn[i] = append(drawn[i], repeats[random.IntN(len(repeats))])
-			medians[i] = append(medians[i], medianTimes(repeats))
+		j := Job{ID: i, Task: c[Host].Task, Shape: c[Host].Shape, Kind: k, Shares: tasks.LeavesRoom(c[Host].Task), Arrive: at}
+		for _, r := range c {
+			in, out := math.Min(r.H2DUs, r.Us), math.Min(r.D2HUs, math.Max(0, r.Us-r.H2DUs))
+			j.Work = append(j.Work, r.Work)
+			j.measured = append(j.measured, Times{in, math.Max(0, r.Us-in-out), out})
 		}
-		p.Jobs = append(p.Jobs, Job{ID: i, Task: c.task, Shape: c.shape, Kind: kind, Work: c.work, Shares: tasks.LeavesRoom(c.task), Arrive: at})
-		if interval > 0 {
-			at += random.ExpFloat64() * interval
+		p.Jobs = append(p.Jobs, j)
+		if s.Interval > 0 {
+			at += random.ExpFloat64() * s.Interval
 		}
 	}
-	p.Truth = func(j *Job, device int) Times { return drawn[j.ID][device] }
-	p.Medians = func(j *Job, device int) Times { return medians[j.ID][device] }
-}
-
-// medianTimes returns the median of each part.
-func medianTimes(all []Times) Times {
-	median := func(part func(Times) float64) float64 {
-		v := make([]float64, len(all))
-		for i, t := range all {
-			v[i] = part(t)
-		}
-		return stats.MedianOf(v)
-	}
-	return Times{
-		median(func(t Times) float64 { return t.In }),
-		median(func(t Times) float64 { return t.Run }),
-		median(func(t Times) float64 { return t.Out }),
-	}
+	return p, nil
 }
 
 // Place returns the machine and its devices, the CPU first.
@@ -187,78 +158,48 @@ func (s Setup) Place() (string, []string, error) {
 	return "", nil, fmt.Errorf("the samples hold no machine that measured %s", wanted)
 }
 
-// cases returns the chosen work that was measured warm on all devices, in the order of tasks and sizes. Work that was
-// measured on a GPU both in the asked memory and with its data there counts in the asked memory.
-func (s Setup) cases(machine string, devices []string) []workCase {
-	type place struct {
-		caseKey
-		device int
-	}
-	at := func(r *predict.Row) int {
-		if r.Machine != machine || r.Cold {
-			return -1
-		}
-		return slices.Index(devices, r.Device)
-	}
-	asked := map[place]bool{}
-	for i := range s.Rows {
-		if r := &s.Rows[i]; r.Memory == s.Memory {
-			asked[place{keyOf(r), at(r)}] = true
-		}
-	}
-	found := map[caseKey]*workCase{}
-	for i := range s.Rows {
-		r := &s.Rows[i]
-		k, d := keyOf(r), at(r)
-		resident := r.Memory == predict.Resident && !asked[place{k, d}]
-		if d < 0 || d != Host && r.Memory != s.Memory && !resident {
+// cases returns the chosen work that was measured on all devices, a row for each device, in the order of tasks and
+// sizes. Work that was measured on a GPU both in the asked memory and with its data there counts in the asked memory.
+func (s Setup) cases(medians []predict.Row, machine string, devices []string) (all [][]*predict.Row) {
+	found := map[caseKey][]*predict.Row{}
+	for i := range medians {
+		r := &medians[i]
+		d := slices.Index(devices, r.Device)
+		if r.Machine != machine || d < 0 || d != Host && r.Memory != s.Memory && r.Memory != predict.Resident {
 			continue
 		}
+		k := keyOf(r)
 		if found[k] == nil {
-			found[k] = &workCase{k, make([]predict.Work, len(devices)), make([][]Times, len(devices))}
+			found[k] = make([]*predict.Row, len(devices))
 		}
-		in, out := math.Min(r.H2DUs, r.Us), math.Min(r.D2HUs, math.Max(0, r.Us-r.H2DUs))
-		found[k].work[d] = r.Work
-		found[k].repeats[d] = append(found[k].repeats[d], Times{in, math.Max(0, r.Us-in-out), out})
+		if found[k][d] == nil || r.Memory == s.Memory {
+			found[k][d] = r
+		}
 	}
-	var all []workCase
 	for _, c := range found {
-		if s.chooses(c) && !slices.ContainsFunc(c.repeats, func(r []Times) bool { return len(r) == 0 }) {
-			all = append(all, *c)
+		if !slices.Contains(c, nil) && s.chooses(c[Host]) {
+			all = append(all, c)
 		}
 	}
-	slices.SortFunc(all, func(a, b workCase) int {
-		return cmp.Or(cmp.Compare(a.task, b.task), cmp.Compare(a.dtype, b.dtype),
-			cmp.Compare(a.work[Host].FloorUs, b.work[Host].FloorUs), cmp.Compare(a.shape, b.shape))
+	slices.SortFunc(all, func(a, b []*predict.Row) int {
+		return cmp.Or(cmp.Compare(kind(a[Host]), kind(b[Host])), cmp.Compare(a[Host].FloorUs, b[Host].FloorUs),
+			cmp.Compare(a[Host].Shape, b[Host].Shape))
 	})
 	return all
 }
 
-// chooses tells whether work is of a chosen task and within the bounds, wherever its data were when it was measured.
-func (s Setup) chooses(c *workCase) bool {
+// chooses tells whether work on the CPU is of a chosen task and within the bounds.
+func (s Setup) chooses(r *predict.Row) bool {
 	if s.Chosen == nil {
 		return true
 	}
-	at := slices.IndexFunc(s.Chosen, func(t *tasks.Task) bool { return t.Name == c.task })
-	shape, err := tasks.ParseShape(c.shape)
-	if at < 0 || err != nil || s.LongestUs > 0 && c.work[Host].FloorUs > s.LongestUs {
+	at := slices.IndexFunc(s.Chosen, func(t *tasks.Task) bool { return t.Name == r.Task })
+	shape, err := tasks.ParseShape(r.Shape)
+	if at < 0 || err != nil || s.LongestUs > 0 && r.FloorUs > s.LongestUs {
 		return false
 	}
-	cost, err := s.Chosen[at].Cost(shape, c.dtype)
+	cost, err := s.Chosen[at].Cost(shape, r.DType)
 	return err == nil && (s.Most == 0 || cost.In+cost.Out <= s.Most)
-}
-
-// floors predicts the least time of the work by the device's ceilings, and of its copies over a link of a number of
-// bytes per us, 0 if it is not known.
-func floors(link float64) Predictor {
-	return func(j *Job, device int) Times {
-		w := &j.Work[device]
-		t := Times{Run: w.FloorUs}
-		if device != Host && link > 0 {
-			t.In, t.Out = w.BytesIn/link, w.BytesOut/link
-		}
-		return t
-	}
 }
 
 // PolicyNames lists the policies that [Prepared.Policies] has for devices.
@@ -271,45 +212,46 @@ func PolicyNames(devices []Device) []string {
 
 // Policies returns the policies that are compared, in the order of [PolicyNames]. The oracle and the best threshold
 // know the truth.
-func (p *Prepared) Policies(truth Truth) []Policy {
-	ours := Ours(p.Model)
+func (p *Prepared) Policies() []Policy {
+	ours := Policy{Name: "ours", Predict: p.Model, Plan: true, Learn: true}
 	if len(p.Devices) == 1 {
-		return []Policy{Always("cpu", Host, p.Model), ours}
+		return []Policy{p.always(Host), ours}
 	}
-	const gpu = 1
-	size, bound := p.bestThreshold(gpu, truth)
-	return []Policy{
-		Oracle(truth), Always("cpu", Host, p.Model), Always(p.Devices[gpu].Name, gpu, p.Model),
-		Threshold(size, bound, gpu, p.Model), {Name: "expected finish on floors", Predict: p.Floors}, ours,
-	}
+	return []Policy{{Name: "oracle", Predict: p.Truth, Plan: true}, p.always(Host), p.always(1), p.bestThreshold(),
+		{Name: "expected finish on floors", Predict: p.Floors}, ours}
 }
 
-// bestThreshold returns the bound of FLOPs or of bytes with which choosing by it alone takes the least time, in
-// hindsight, if tasks run one after another.
-func (p *Prepared) bestThreshold(gpu int, truth Truth) (size func(*Job) float64, bound float64) {
-	least := math.Inf(1)
-	for _, by := range []func(*Job) float64{
-		func(j *Job) float64 { return j.Work[Host].FLOPs },
-		func(j *Job) float64 { return j.Work[Host].Bytes },
-	} {
-		jobs, total := make([]*Job, len(p.Jobs)), 0.0
-		for i := range p.Jobs {
-			jobs[i] = &p.Jobs[i]
-			total += truth(jobs[i], gpu).Total()
+// always puts all tasks on one device.
+func (p *Prepared) always(device int) Policy {
+	return Policy{Name: "always " + p.Devices[device].Name, Predict: p.Model, Fixed: func(*Job) int { return device }}
+}
+
+// bestThreshold puts tasks of so many FLOPs and more on the first GPU and the others on the CPU: the number with which
+// the tasks take the least time, in hindsight, if they run one after another.
+func (p *Prepared) bestThreshold() Policy {
+	const gpu = 1
+	flops := func(j *Job) float64 { return j.Work[Host].FLOPs }
+	jobs, total := make([]*Job, len(p.Jobs)), 0.0
+	for i := range p.Jobs {
+		jobs[i] = &p.Jobs[i]
+		total += p.Truth(jobs[i], gpu).Total()
+	}
+	slices.SortStableFunc(jobs, func(a, b *Job) int { return cmp.Compare(flops(a), flops(b)) })
+	least, bound := total, math.Inf(-1)
+	for i, j := range jobs { // this and all with fewer FLOPs on the CPU
+		total += p.Truth(j, Host).Total() - p.Truth(j, gpu).Total()
+		next := math.Inf(1)
+		if i+1 < len(jobs) {
+			next = flops(jobs[i+1])
 		}
-		slices.SortStableFunc(jobs, func(a, b *Job) int { return cmp.Compare(by(a), by(b)) })
-		for i := 0; i <= len(jobs); i++ { // the first i on the CPU
-			at := math.Inf(1)
-			if i < len(jobs) {
-				at = by(jobs[i])
-			}
-			if total < least && (i == 0 || by(jobs[i-1]) < at) {
-				size, bound, least = by, at, total
-			}
-			if i < len(jobs) {
-				total += truth(jobs[i], Host).Total() - truth(jobs[i], gpu).Total()
-			}
+		if total < least && flops(j) < next {
+			least, bound = total, next
 		}
 	}
-	return size, bound
+	return Policy{Name: "best threshold", Predict: p.Model, Fixed: func(j *Job) int {
+		if flops(j) >= bound {
+			return gpu
+		}
+		return Host
+	}}
 }

@@ -154,7 +154,7 @@ func (r *runFlags) run(ctx context.Context, m *cli.ModelFlags, args []string, st
 	defer real.Close()
 	watched, stop := context.WithCancel(ctx)
 	defer stop()
-	real.Watch = schedule.NVML(watched, machine.PCI())
+	real.Read = schedule.NVML(watched, machine.PCI())
 	runs, err := r.runs(ctx, m, p, real, names, stderr)
 	if err != nil {
 		return err
@@ -162,7 +162,7 @@ func (r *runFlags) run(ctx context.Context, m *cli.ModelFlags, args []string, st
 	if err := cmp.Or(r.draw(ctx, p, runs), r.writeJobs(ctx, p, runs)); err != nil {
 		return err
 	}
-	report := p.Report(runs, p.Medians)
+	report := p.Report(runs)
 	if r.json {
 		return cli.WriteJSON(stdout, report)
 	}
@@ -200,7 +200,7 @@ func (r *runFlags) rows(ctx context.Context, m *cli.ModelFlags, machine *tasks.M
 // runs runs the policies in turns.
 func (r *runFlags) runs(ctx context.Context, m *cli.ModelFlags, p *schedule.Prepared, real *schedule.Machine, names []string, stderr io.Writer) (map[string][]schedule.Result, error) {
 	runs := map[string][]schedule.Result{}
-	policies := p.Policies(p.Medians)
+	policies := p.Policies()
 	random := rand.New(rand.NewPCG(r.seed, 2))
 	bar := m.Progress(stderr, "running", false)
 	defer bar.Done()
@@ -211,8 +211,8 @@ func (r *runFlags) runs(ctx context.Context, m *cli.ModelFlags, p *schedule.Prep
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", policy.Name, err)
 			}
-			if result.Lost != nil {
-				m.Notice(fmt.Sprintf("a GPU was lost, and its tasks were done on other devices: %v", result.Lost))
+			if result.Lost != "" {
+				m.Notice("a GPU was lost, and its tasks were done on other devices: " + result.Lost)
 			}
 			runs[policy.Name] = append(runs[policy.Name], result)
 			bar.Set(int64(round*len(names)+i+1), int64(r.rounds*len(names)))

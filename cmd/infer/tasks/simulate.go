@@ -150,7 +150,7 @@ func (s *streamFlags) run(ctx context.Context, args []string, stdout, stderr io.
 	if err := s.draw(ctx, p, runs); err != nil {
 		return err
 	}
-	report := p.Report(runs, p.Truth)
+	report := p.Report(runs)
 	if s.json {
 		return cli.WriteJSON(stdout, report)
 	}
@@ -167,7 +167,7 @@ func (s *streamFlags) draw(ctx context.Context, p *schedule.Prepared, runs map[s
 		return nil
 	}
 	return cli.WriteFile(ctx, s.gantt, func(w io.Writer) error {
-		return schedule.Gantt(w, schedule.Median(runs[s.ganttPolicy]), p.Kinds)
+		return schedule.Gantt(w, schedule.Median(runs[s.ganttPolicy]), p.Devices, p.Kinds)
 	})
 }
 
@@ -180,7 +180,7 @@ func writePolicies(w io.Writer, report schedule.Report, ran bool) {
 	for _, d := range report.Devices {
 		heading += fmt.Sprintf("\t%s tasks\tbusy %%\terror %%", d)
 	}
-	table.Lines(w, table.LeftFirst, heading+"\tmoved\tplans", report.Policies, func(r schedule.PolicyReport) string {
+	table.Lines(w, table.LeftFirst, heading+"\tmoved\tplans", report.Policies, func(r schedule.Result) string {
 		var b strings.Builder
 		fmt.Fprintf(&b, "%s\t%.2f\t%.3f", r.Policy, r.MakespanUs/1e3, r.OverBound)
 		if ran {

@@ -12,7 +12,7 @@ import (
 	"gpt2scope/tasks"
 )
 
-// Threads returns how many cores run the CPU's tasks: each slot of a GPU keeps one, and plans and the driver one. It is
+// Threads returns how many cores run the CPU's tasks: each slot of a GPU keeps one, and the driver one. It is
 // 0, for all, without a GPU.
 func Threads(cores, gpus int) int {
 	if gpus == 0 {

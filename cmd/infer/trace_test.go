@@ -41,14 +41,9 @@ func lostKernel(t *testing.T) string {
 }
 
 func TestTraceCheck(t *testing.T) {
-	out := mustInfer(t, "trace", "check", kineto).stdout
-	for _, fact := range []string{"PyTorch, recorder kineto, NVIDIA H200", "1 kernel,", "1 copy or set has no API call", "can be trusted"} {
-		if !strings.Contains(out, fact) {
-			t.Errorf("the check does not say %q:\n%s", fact, out)
-		}
-	}
+	contains(t, mustInfer(t, "trace", "check", kineto).stdout, "PyTorch, recorder kineto, NVIDIA H200", "1 kernel,", "1 copy or set has no API call", "can be trusted")
 	cpu := ownTrace(t, false)
-	out = mustInfer(t, "trace", "check", cpu).stdout
+	out := mustInfer(t, "trace", "check", cpu).stdout
 	if !strings.Contains(out, "host        ") || strings.Contains(out, "GPU") || strings.Contains(out, "host and device agree") {
 		t.Errorf("the check of a recording of the CPU speaks of a GPU:\n%s", out)
 	}
@@ -79,18 +74,6 @@ func TestTraceCheck(t *testing.T) {
 	}
 	checkOneLine(t, e.stderr, empty, "would mislead", "1 reason")
 
-	// One that is cut off is checked as far as it goes.
-	whole, err := os.ReadFile(lost)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cut := filepath.Join(t.TempDir(), "cut.json")
-	if err := os.WriteFile(cut, whole[:bytes.Index(whole, []byte(`"gemm"`))], 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if e := infer(t, "trace", "check", cut); e.status != exitFailure || !strings.Contains(e.stdout, "1 of 1 events are missing") {
-		t.Errorf("status %d:\n%s", e.status, e.stdout)
-	}
 }
 
 // TestTraceMisleads: all commands that write a recording's times say so if shares of them would mislead.

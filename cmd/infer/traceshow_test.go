@@ -24,65 +24,33 @@ var samples = []string{"../../traces/samples/eager.sqlite", "../../traces/sample
 
 // TestTraceShow: in every format the rows sum to the wall time.
 func TestTraceShow(t *testing.T) {
-	for _, sample := range samples {
-		for _, by := range []string{"stage", "layer", "phase", "kernel"} {
-			var table struct {
-				Source string
-				Wall   int64
-				Rows   []struct {
-					Kind, Name string
-					Exclusive  int64
-				}
-			}
-			if err := json.Unmarshal([]byte(mustInfer(t, "trace", "show", sample, "--by", by, "--format", "json").stdout), &table); err != nil {
-				t.Fatal(err)
-			}
-			sum := int64(0)
-			for _, r := range table.Rows {
-				sum += r.Exclusive
-			}
-			if sum != table.Wall || sum == 0 || !strings.Contains(table.Source, "NVIDIA H200") {
-				t.Errorf("%s by %s: the rows sum to %d of %d; source %q", sample, by, sum, table.Wall, table.Source)
-			}
+	var table tables.Table
+	if err := json.Unmarshal([]byte(mustInfer(t, "trace", "show", samples[0], "--by", "kernel", "--format", "json").stdout), &table); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := csv.NewReader(strings.NewReader(mustInfer(t, "trace", "show", samples[0], "--by", "kernel", "--format", "csv").stdout)).ReadAll()
+	if err != nil || len(rows) != len(table.Rows)+1 || rows[0][8] != "time_ns" || rows[0][9] != "share_percent" {
+		t.Fatalf("%d rows, error %v", len(rows), err)
+	}
+	sums, percent := [2]int64{}, 0.0
+	for i, r := range table.Rows {
+		ns, _ := strconv.ParseInt(rows[i+1][8], 10, 64)
+		p, _ := strconv.ParseFloat(rows[i+1][9], 64)
+		sums[0], sums[1], percent = sums[0]+r.Exclusive, sums[1]+ns, percent+p
+	}
+	if sums[0] != table.Wall || sums[1] != table.Wall || table.Wall == 0 || math.Abs(percent-100) > 0.01 {
+		t.Errorf("JSON and CSV sum to %d ns of %d, %g %%", sums, table.Wall, percent)
+	}
+	contains(t, mustInfer(t, "trace", "show", samples[0], "--by", "kernel").stdout, fmt.Sprintf("%.3f", float64(table.Wall)/1e3), "unaccounted")
+	contains(t, mustInfer(t, "trace", "show", samples[0]).stdout, "decode step  h.0.attn.sdpa", "prefill  sample", "idle: launch latency")
 
-			rows, err := csv.NewReader(strings.NewReader(mustInfer(t, "trace", "show", sample, "--by", by, "--format", "csv").stdout)).ReadAll()
-			if err != nil || len(rows) != len(table.Rows)+1 || rows[0][8] != "time_ns" || rows[0][9] != "share_percent" {
-				t.Fatalf("%d rows, error %v", len(rows), err)
-			}
-			sum = 0
-			percent := 0.0
-			for _, r := range rows[1:] {
-				ns, _ := strconv.ParseInt(r[8], 10, 64)
-				p, _ := strconv.ParseFloat(r[9], 64)
-				sum, percent = sum+ns, percent+p
-			}
-			if sum != table.Wall || math.Abs(percent-100) > 0.01 {
-				t.Errorf("%s by %s: the CSV sums to %d ns of %d, %g %%", sample, by, sum, table.Wall, percent)
-			}
-			out := mustInfer(t, "trace", "show", sample, "--by", by).stdout
-			if want := fmt.Sprintf("%.3f", float64(table.Wall)/1e3); !strings.Contains(out, want) {
-				t.Errorf("%s by %s lacks the wall time %s:\n%s", sample, by, want, out)
-			}
-		}
-	}
-	out := mustInfer(t, "trace", "show", samples[0]).stdout
-	for _, fact := range []string{"decode step  h.0.attn.sdpa", "prefill  sample", "idle: launch latency", "unaccounted"} {
-		if !strings.Contains(out, fact) {
-			t.Errorf("the table lacks %q:\n%s", fact, out)
-		}
-	}
-
-	// Incomplete: no shares.
-	out = mustInfer(t, "trace", "show", lostKernel(t), "--by", "kernel").stdout
-	if !strings.Contains(out, "shares are withheld") || strings.Contains(out, "100.00") {
-		t.Errorf("shares of an incomplete trace:\n%s", out)
-	}
-	if _, reasons, _ := strings.Cut(out, "\ntrust: shares mislead, for 1 reason"); !strings.HasPrefix(reasons[strings.Index(reasons, "\n")+1:], "! ") {
-		t.Errorf("the reason does not follow the line of trust:\n%s", out)
+	// Incomplete: no shares, and the reason follows the line of trust.
+	out := mustInfer(t, "trace", "show", lostKernel(t), "--by", "kernel").stdout
+	if _, reasons, _ := strings.Cut(out, "\ntrust: shares mislead, for 1 reason"); !strings.HasPrefix(reasons[strings.Index(reasons, "\n")+1:], "! ") || strings.Contains(out, "100.00") {
+		t.Errorf("an incomplete trace:\n%s", out)
 	}
 	checkFailure(t, infer(t, "trace", "show", kineto, "--by", "stage"), exitFailure, kineto, "no pass")
-	empty := traceFile(t, &traces.Header{Tool: "gpt2scope"})
-	checkFailure(t, infer(t, "trace", "show", empty), exitFailure, "no work")
+	checkFailure(t, infer(t, "trace", "show", traceFile(t, &traces.Header{Tool: "gpt2scope"})), exitFailure, "no work")
 }
 
 // ownTrace is a recording of ours with costs, ceilings and recording overhead: two
@@ -151,15 +119,8 @@ func lineOf(t *testing.T, out, name string) []string {
 func TestTraceShowOwn(t *testing.T) {
 	gpu, cpu := ownTrace(t, true), ownTrace(t, false)
 	out := mustInfer(t, "trace", "show", gpu).stdout
-	for _, fact := range []string{
-		"NVIDIA H200", "trust: whole; 4 kernels, all attributed to steps", "passes: 2 decode steps\n",
-		"recording made a decode step 2.1 % longer: 204.2 us, 200.0 us in a process", "energy: decode 10.0 ± 0.50 mJ per token",
-		"idle: host late", "idle: launch latency",
-	} {
-		if !strings.Contains(out, fact) {
-			t.Errorf("the table lacks %q:\n%s", fact, out)
-		}
-	}
+	contains(t, out, "NVIDIA H200", "trust: whole; 4 kernels, all attributed to steps", "passes: 2 decode steps\n",
+		"recording made a decode step 2.1 % longer: 204.2 us, 200.0 us in a process", "energy: decode 10.0 ± 0.50 mJ per token", "idle: host late", "idle: launch latency")
 	// calls, kernels, host, GPU, time, share, median, FLOPs, bytes, GB/s, TFLOP/s, floor, roofline %, launches
 	if got, want := strings.Join(lineOf(t, out, "decode step  h.0.attn.c_attn"), " "), "2 2 1.800 4.000 4.000 21.05 2.000 1.78 M 8 M 2000 0.445 2.000 50.0 2"; got != want {
 		t.Errorf("the row is\n%s, not\n%s:\n%s", got, want, out)
@@ -174,10 +135,7 @@ func TestTraceShowOwn(t *testing.T) {
 	}
 
 	out = mustInfer(t, "trace", "show", gpu, "--by", "kernel").stdout
-	const whole = "the table is of the whole recording"
-	if !strings.Contains(out, whole+", from the first to the last work of the GPU; the others are of the passes\n") {
-		t.Errorf("by kernel it is not said of which time:\n%s", out)
-	}
+	contains(t, out, "the table is of the whole recording, from the first to the last work of the GPU; the others are of the passes\n")
 	// count, GPU, time, share, min, median, max, grid, block, warps, registers, shared, occupancy, limit, waves, tail
 	if got, want := strings.Join(lineOf(t, out, "gemv kernel"), " "), "4 8.000 8.000 53.33 2.000 2.000 2.000 2.000 0.000 2.000 0.100 192x2 128 4 64 0 50.0 registers 0.36 63.6"; got != want {
 		t.Errorf("the row is\n%s, not\n%s:\n%s", got, want, out)
@@ -187,12 +145,8 @@ func TestTraceShowOwn(t *testing.T) {
 	if got, want := strings.Join(lineOf(t, out, "Linear"), " "), "0.800 4.44 1.800 0.900 4.000 50.00 4.000 2.000 2 2"; got != want {
 		t.Errorf("the row is\n%s, not\n%s:\n%s", got, want, out)
 	}
-	if !strings.Contains(out, "Self CPU time total: 18.000 us\nSelf CUDA time total: 8.000 us\n") {
-		t.Errorf("by op:\n%s", out)
-	}
-	if out := mustInfer(t, "trace", "show", kineto, "--by", "op").stdout; !strings.Contains(out, "aten::linear") || !strings.Contains(out, "Self CUDA time total: 4.524 us") {
-		t.Errorf("operations of PyTorch:\n%s", out)
-	}
+	contains(t, out, "Self CPU time total: 18.000 us\nSelf CUDA time total: 8.000 us\n")
+	contains(t, mustInfer(t, "trace", "show", kineto, "--by", "op").stdout, "aten::linear", "Self CUDA time total: 4.524 us")
 
 	checkFailure(t, infer(t, "trace", "show", cpu, "--by", "kernel"), exitFailure, "a recording of the CPU has no kernels")
 	checkFailure(t, infer(t, "trace", "show", cpu, "--gpu", "0"), exitFailure, "a recording of the CPU has no GPU 0")

@@ -259,38 +259,6 @@ func TestGraphLaunchRuns(t *testing.T) {
 	}
 }
 
-// TestWarmUpIsLeftOut: in a recording without passes, what comes before the kernels that repeat
-// is no finding, and a note says how long it was.
-func TestWarmUpIsLeftOut(t *testing.T) {
-	var events []traces.Event
-	id, now := uint64(0), int64(0)
-	launch := func(name string, wait, ns int64) {
-		id++
-		launched := fixtures.Launched(id, now+wait, now+wait+10, now+wait+20, now+wait+20+ns)
-		launched[1].Name = name
-		events = append(events, launched...)
-		now += wait + 20 + ns
-	}
-	for i := range 6 {
-		wait := int64(100)
-		if i == 0 { // it loads modules
-			wait = 1_000_000
-		}
-		for _, name := range []string{"embed", "norm", "gemm", "gemm", "head"} {
-			launch(name, wait, 1000)
-		}
-	}
-	advice := fixtures.Must(Advise(fixtures.Trace(&traces.Header{}, events...), -1))(t)
-	for _, h := range advice.Hints {
-		if h.Rule == "host-late" && h.Gain > 5*5*100 {
-			t.Errorf("the warm-up counts: %d ns, %s", h.Gain, h.Text)
-		}
-	}
-	if notes := strings.Join(advice.Notes, "\n"); !strings.Contains(notes, "5 passes, which are found by the repetition") || !strings.Contains(notes, "4.005 ms of loading") || !strings.Contains(notes, "1 pass of warm-up") {
-		t.Errorf("the notes are\n%s", notes)
-	}
-}
-
 // TestOccupancyOfMemoryBound: low occupancy is no finding where the memory works near its peak, by
 // the kernel's counters or by the floor of its stage.
 func TestOccupancyOfMemoryBound(t *testing.T) {

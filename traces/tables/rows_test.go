@@ -10,7 +10,6 @@ import (
 	"gpt2scope/ceilings"
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
-	"gpt2scope/traces/window"
 )
 
 // TestFloor works floors out by hand.
@@ -64,36 +63,6 @@ func TestFloor(t *testing.T) {
 	f32.DType = "f32"
 	if _, _, floor := costsOf(&f32, 0).of(large, traces.Step{Op: "Linear", FLOPs: 50_000, Bytes: 1}, nil); floor.Time != 1 || floor.Bound != ceilings.BoundFLOPs {
 		t.Errorf("in float32 the floor is %g ns", floor.Time)
-	}
-}
-
-// TestCostAtPosition: a step costs what it does at the position of its pass, which
-// is found from what lies in it; where there is none, at that of the plan.
-func TestCostAtPosition(t *testing.T) {
-	h := &traces.Header{}
-	plan := &traces.Plan{Past: 5, Steps: []traces.Step{{FLOPs: 100, Bytes: 1000, FLOPsPerPast: 3, BytesPerPast: 20}}}
-	pass := traces.Plain(traces.KindPass, traces.Thread(1, 1), "decode step", 0, 100)
-	pass.ID, pass.Value = 1, 9
-	layer := traces.Plain(traces.KindRange, traces.Thread(1, 1), "h.0", 0, 50)
-	layer.ID, layer.Parent = 2, 1
-	step := traces.Plain(traces.KindStep, traces.Thread(1, 2), "x", 0, 40)
-	step.ID, step.Parent = 3, 2
-	ring := traces.Plain(traces.KindRange, traces.Thread(1, 1), "ring", 0, 50)
-	ring.ID, ring.Parent = 4, 4
-	events := []traces.Event{pass, layer, step, ring}
-	w := window.New(&traces.Trace{Header: h, Events: events}, -1)
-	if p := w.PassOf(&events[2]); p != &events[0] {
-		t.Fatalf("the step lies in %+v", p)
-	}
-	if p := w.PassOf(&events[3]); p != nil {
-		t.Fatalf("a range that lies in itself lies in %+v", p)
-	}
-	for value, want := range map[float64][2]int64{9: {112, 1080}, 0: {85, 900}, -1: {100, 1000}, math.NaN(): {100, 1000}, 1e300: {100, 1000}} {
-		at := pass
-		at.Value = value
-		if flops, bytes, _ := costsOf(h, 0).of(plan, plan.Steps[0], &at); flops != want[0] || bytes != want[1] {
-			t.Errorf("at %g: %d FLOPs and %d bytes, not %v", value, flops, bytes, want)
-		}
 	}
 }
 
@@ -198,47 +167,6 @@ func TestOccupancy(t *testing.T) {
 	}
 }
 
-// TestByKernel: kernels of one name and two shapes are two rows.
-func TestByKernel(t *testing.T) {
-	h := fixtures.Header()
-	var events []traces.Event
-	for i := range int64(6) {
-		pair := fixtures.Launched(uint64(i+1), i*100, i*100+10, i*100+20, i*100+50+i)
-		pair[1].Name, pair[1].Registers, pair[1].Block = "gemv", 64, [3]int32{128, 1, 1}
-		pair[1].Grid = [3]int32{192 + int32(i%2), 1, 1}
-		events = append(events, pair...)
-	}
-	stamp := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "gemv", 1000, 1)
-	events = append(events, stamp)
-	table := fixtures.Must(Summarize(fixtures.Trace(h, events...), ByKernel, -1))(t)
-	checkWall(t, table)
-	var rows []Row
-	for _, r := range table.Rows {
-		if r.Kind == RowWork {
-			rows = append(rows, r)
-		}
-	}
-	if len(rows) != 3 || rows[0].Calls != 3 || rows[0].Busy != 99 || rows[0].Shape.Grid[0] != 193 || rows[0].Occupancy == nil || rows[1].Calls != 3 || rows[1].Busy != 96 || rows[2].Shape != nil || rows[2].Occupancy != nil {
-		t.Errorf("rows %+v", rows)
-	}
-}
-
-// TestQueued: each kernel of a graph was queued since the call of the graph returned, but not those that began before.
-func TestQueued(t *testing.T) {
-	call := traces.Plain(traces.KindRuntime, traces.API(1, 1), "cudaGraphLaunch", 0, 20)
-	call.Correlation = 1
-	events := []traces.Event{call}
-	for _, start := range []int64{15, 30, 50} {
-		k := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", start, 10)
-		k.Correlation, k.Node = 1, 5
-		events = append(events, k)
-	}
-	table := fixtures.Must(Summarize(fixtures.Trace(&traces.Header{}, events...), ByKernel, -1))(t)
-	if r := table.Rows[0]; r.Queued != 10+30 || r.Launches != 1 || r.Kernels != 3 {
-		t.Errorf("queued for %d ns by %d launches of %d kernels", r.Queued, r.Launches, r.Kernels)
-	}
-}
-
 // TestLaunches has a launch that is queued, one that finds nothing queued, one
 // whose kernel begins before its call returns, and a graph.
 func TestLaunches(t *testing.T) {
@@ -297,57 +225,6 @@ func TestByOp(t *testing.T) {
 		{"a", 10, 20, 0, 0, 1, 0},
 	}
 	slices.SortFunc(want[3:], func(a, b OpRow) int { return int(b.SelfCPU - a.SelfCPU) })
-	if !slices.Equal(table.Ops, want) {
-		t.Errorf("rows\n%+v, not\n%+v", table.Ops, want)
-	}
-}
-
-// TestByOpOfSteps: the rows are the operations of the steps; a graph's kernels have
-// theirs from the node, and its launch lies in the pass; the capture is left out.
-func TestByOpOfSteps(t *testing.T) {
-	h := fixtures.Header()
-	h.Dropped = nil
-	thread := traces.Thread(700, 701)
-	var events []traces.Event
-	ranged := func(kind traces.Kind, name string, tag int32, start, end int64) {
-		e := traces.Plain(kind, thread, name, start, end-start)
-		if kind != traces.KindRange {
-			e.Plan, e.Step = 0, tag
-		}
-		events = append(events, e)
-	}
-	ranged(traces.KindPass, "decode step", -1, 0, 100) // eager
-	ranged(traces.KindStep, "h.0.attn.c_attn", 1, 10, 40)
-	call := func(name string, id uint64, start, end int64) {
-		c := traces.Plain(traces.KindRuntime, traces.API(700, 701), name, start, end-start)
-		c.Correlation = id
-		events = append(events, c)
-	}
-	kernel := func(id, node uint64, tag int32, start, end int64) {
-		k := traces.Plain(traces.KindKernel, traces.Stream(700, 0, 1, 7), "k", start, end-start)
-		k.Correlation, k.Node = id, node
-		if k.Step = tag; tag >= 0 {
-			k.Plan = 0
-		}
-		events = append(events, k)
-	}
-	call("cudaLaunchKernel", 1, 15, 20)
-	kernel(1, 0, -1, 50, 70)
-	ranged(traces.KindRange, "record graph", -1, 200, 300)
-	ranged(traces.KindPass, "decode step", -1, 210, 290)
-	ranged(traces.KindStep, "h.0.attn.c_attn", 1, 220, 280)
-	ranged(traces.KindPass, "decode step", -1, 400, 500) // replayed
-	call("cudaGraphLaunch", 2, 410, 420)
-	kernel(2, 11, 0, 430, 435)
-	kernel(2, 12, 1, 440, 470)
-	table := fixtures.Must(Summarize(fixtures.Trace(h, events...), ByOp, -1))(t)
-	want := []OpRow{
-		{"Linear", 25, 30, 50, 50, 2, 2},
-		{"Embed", 0, 0, 5, 5, 1, 1},
-		{"decode step", 160, 200, 0, 55, 2, 0},
-		{"cudaGraphLaunch", 10, 10, 0, 0, 1, 0},
-		{"cudaLaunchKernel", 5, 5, 0, 0, 1, 0},
-	}
 	if !slices.Equal(table.Ops, want) {
 		t.Errorf("rows\n%+v, not\n%+v", table.Ops, want)
 	}

@@ -53,19 +53,21 @@ func TestQueueDepth(t *testing.T) {
 		if !slices.IsSortedFunc(counters, traces.Compare) {
 			t.Fatalf("seed %d: the counters are not in order", seed)
 		}
-		whole := fixtures.Trace(&traces.Header{}, events...)
-		sum, deepest := 0, 0
-		for now := int64(20); now < 80; now++ {
-			depth := 0
+		depthAt := func(now int64) (n int) {
 			for _, s := range spans {
 				if s.from <= now && now < s.to {
-					depth++
+					n++
 				}
 			}
-			sum, deepest = sum+depth, max(deepest, depth)
+			return n
+		}
+		sum, deepest := 0, 0
+		for now := int64(20); now < 80; now++ {
+			sum, deepest = sum+depthAt(now), max(deepest, depthAt(now))
 		}
 		paired := slices.ContainsFunc(events, func(e traces.Event) bool { return e.Kind.IsCall() })
-		if mean, most := New(whole, 0).DepthOver(Interval{20, 80}); paired && (most != deepest || math.Abs(mean-float64(sum)/60) > 1e-9) {
+		mean, most := New(fixtures.Trace(&traces.Header{}, events...), 0).DepthOver(Interval{20, 80})
+		if paired && (most != deepest || math.Abs(mean-float64(sum)/60) > 1e-9) {
 			t.Fatalf("seed %d: the depth is %g in the mean, not %d / 60, and at most %d, not %d", seed, mean, sum, most, deepest)
 		}
 		at, value := 0, 0.0
@@ -76,22 +78,13 @@ func TestQueueDepth(t *testing.T) {
 					t.Fatalf("seed %d: %+v", seed, c)
 				}
 			}
-			want := 0
-			for _, s := range spans {
-				if s.from <= now && now < s.to {
-					want++
-				}
-			}
-			if value != float64(want) {
-				t.Fatalf("seed %d: at %d the depth is %g, not %d", seed, now, value, want)
+			if value != float64(depthAt(now)) {
+				t.Fatalf("seed %d: at %d the depth is %g, not %d", seed, now, value, depthAt(now))
 			}
 		}
 		if again := QueueDepth(fixtures.Trace(&traces.Header{}, append(events, counters...)...)); again != nil {
 			t.Fatal("counters were made twice")
 		}
-	}
-	if counters := QueueDepth(fixtures.Trace(&traces.Header{}, traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", 0, 1))); counters != nil {
-		t.Errorf("without calls: %+v", counters)
 	}
 }
 
@@ -157,36 +150,6 @@ func TestBounds(t *testing.T) {
 	}
 	if c := w.CallOf(w.Work[0]); c == nil || c.Name != "outer" {
 		t.Errorf("the work was launched by %+v, want the outer call", c)
-	}
-}
-
-// TestSweep: each ns of the window has one owner, also of work that runs over its ends.
-func TestSweep(t *testing.T) {
-	stream := traces.Stream(1, 0, 1, 7)
-	var events []traces.Event
-	for _, x := range []Interval{{0, 40}, {5, 110}, {90, 105}, {130, 140}, {135, 170}, {190, 260}, {210, 220}} {
-		events = append(events, traces.Plain(traces.KindKernel, stream, "k", x.From, x.Length()))
-	}
-	w := New(traces.NewTrace(&traces.Header{}, events), 0)
-	type visit struct{ gap, own Interval }
-	for x, want := range map[Interval][]visit{
-		{100, 200}: {{Interval{100, 100}, Interval{100, 110}}, {Interval{110, 110}, Interval{110, 110}}, {Interval{110, 130}, Interval{130, 140}},
-			{Interval{140, 140}, Interval{140, 170}}, {Interval{170, 190}, Interval{190, 200}}},
-		{150, 180}: {{Interval{150, 150}, Interval{150, 170}}},
-		{172, 188}: nil,
-	} {
-		var got []visit
-		rest := w.Sweep(x, func(_, _ *traces.Event, gap, own Interval) { got = append(got, visit{gap, own}) })
-		if !slices.Equal(got, want) {
-			t.Errorf("%v is %v, want %v", x, got, want)
-		}
-		sum := rest.Length()
-		for _, v := range got {
-			sum += v.gap.Length() + v.own.Length()
-		}
-		if sum != x.Length() {
-			t.Errorf("%v: gaps and work are %d ns", x, sum)
-		}
 	}
 }
 
@@ -388,18 +351,5 @@ func TestLeading(t *testing.T) {
 		if got := leading(times, c.blocks); got != c.want {
 			t.Errorf("of passes that take %v, with %v blocks, %d are warm-up, not %d", c.lengths, c.blocks, got, c.want)
 		}
-	}
-}
-
-// TestStarved: of the time without work before a launch only that inside the interval counts.
-func TestStarved(t *testing.T) {
-	l := &Launch{Since: 100, At: 200}
-	for x, want := range map[Interval]int64{{0, 300}: 100, {150, 300}: 50, {0, 120}: 20, {150, 160}: 10, {0, 50}: 0, {250, 300}: 0} {
-		if got := l.Starved(x); got != want {
-			t.Errorf("in %v it is %d ns, not %d", x, got, want)
-		}
-	}
-	if l.Depth = 1; l.Starved(Interval{0, 300}) != 0 {
-		t.Error("a launch that finds work queued is starved")
 	}
 }

@@ -77,10 +77,10 @@ func closeStreams(streams ...*cuda.Stream) (err error) {
 // slot is where one work at a time runs on a GPU: streams, events, and memory that stays until more is needed.
 type slot struct {
 	g             *GPUDevice
-	in, work, out *cuda.Stream   // of the copies in, the kernels, and the copy out; one stream, or three
-	events        [6]*cuda.Event // before and after each of the three; on one stream, one is between two
-	buffer        *cuda.Buffer   // the inputs and the result; nil for none
-	result        *cuda.HostBuffer
+	in, work, out *cuda.Stream     // of the copies in, the kernels, and the copy out; one stream, or three
+	events        [6]*cuda.Event   // before and after each of the three; on one stream, one is between two
+	buffer        *cuda.Buffer     // the inputs and the result; nil for none
+	result        *cuda.HostBuffer // on the host
 
 	issue *sync.Mutex     // of a queue: held while a slot puts work on the streams
 	ready map[*Work]Ready // of a queue
@@ -98,8 +98,8 @@ func (g *GPUDevice) newSlot(in, work, out *cuda.Stream) (s *slot, err error) {
 	return s, nil
 }
 
-// grow gives the slot memory for inputs and a result of so many bytes. Work over arrays that was ready knows another
-// address, and has to be made ready again.
+// grow gives the slot memory for inputs and a result of so many bytes, and as much on the host for the result. Work over
+// arrays that was ready knows another address, and has to be made ready again.
 func (s *slot) grow(bytes int64) error {
 	if bytes == 0 || s.buffer != nil && s.buffer.Size() >= bytes {
 		return nil
@@ -109,23 +109,12 @@ func (s *slot) grow(bytes int64) error {
 	if err != nil {
 		return err
 	}
+	result, err := s.g.Device.AllocHost(bytes)
+	if err != nil {
+		return errors.Join(err, larger.Free())
+	}
 	err = s.free()
-	s.buffer = larger
-	return err
-}
-
-// growResult gives the slot memory on the host for a result.
-func (s *slot) growResult(bytes int64) error {
-	if s.result != nil && s.result.Size() >= bytes {
-		return nil
-	}
-	larger, err := s.g.Device.AllocHost(bytes)
-	if err == nil && s.result != nil {
-		err = s.result.Free()
-	}
-	if larger != nil {
-		s.result = larger
-	}
+	s.buffer, s.result = larger, result
 	return err
 }
 
@@ -138,9 +127,9 @@ func (s *slot) free() (err error) {
 		}
 	}
 	if s.buffer != nil {
-		err = errors.Join(err, s.buffer.Free())
+		err = errors.Join(err, s.buffer.Free(), s.result.Free())
 	}
-	s.buffer = nil
+	s.buffer, s.result = nil, nil
 	return err
 }
 
@@ -149,9 +138,6 @@ func (s *slot) close() error {
 	err := s.free()
 	for _, r := range s.ready {
 		err = errors.Join(err, r.close())
-	}
-	if s.result != nil {
-		err = errors.Join(err, s.result.Free())
 	}
 	for _, e := range slices.Compact(s.events[:]) {
 		if e != nil {
@@ -171,7 +157,7 @@ type gpuRun struct {
 
 // prepareGPU makes a way ready in a slot.
 func (o *arrays) prepareGPU(w Way, s *slot, memory predict.Memory) (ready Ready, err error) {
-	if err := errors.Join(s.grow(o.deviceBytes()), s.growResult(o.out.Bytes())); err != nil {
+	if err := s.grow(o.deviceBytes()); err != nil {
 		return ready, err
 	}
 	var in []cuda.Ptr

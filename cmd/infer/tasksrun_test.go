@@ -103,8 +103,6 @@ func TestTasksRunOnCPU(t *testing.T) {
 		{[]string{"--longest", "nan"}, "--longest"},
 		{[]string{"--tasks", "x"}, "--tasks"},
 		{[]string{"--policy", "oracle"}, "--policy oracle: there is no such policy; policies are always cpu, ours"},
-		{[]string{"--gantt", "x.svg", "--policy", "always cpu"}, "--gantt-policy ours"},
-		{[]string{"--gantt-policy", "x"}, "--gantt-policy x: there is no such policy"},
 		{[]string{"--gantt", "x", "--jobs", "./x"}, "give two files"},
 	} {
 		if e := infer(t, append(args, c.args...)...); e.status != exitUsage || !strings.Contains(e.stderr, c.want) {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"maps"
 	"math"
 	"path/filepath"
 	"slices"
@@ -36,18 +37,16 @@ var lines = []struct {
 	{"GPU, copies from pageable memory", tasks.GPU, predict.Pageable, tasks.TimeWall},
 }
 
-// picture is one with what it says in words, for the page.
+// picture is one with its file, without the ending.
 type picture struct {
 	chart.Picture
-	File string // without its ending
-	Says string
-	HTML template.HTML
+	File string
 }
 
 // Write writes the pictures of samples and tasks.html into a directory that exists, and returns how many pictures there
 // are. The same samples give the same bytes.
 func Write(ctx context.Context, dir string, samples []tasks.Sample, seed uint64) (int, error) {
-	var all []*picture
+	var all []picture
 	charts := tasks.Charts(samples, seed)
 	var machines []string
 	for _, c := range charts {
@@ -76,11 +75,14 @@ func Write(ctx context.Context, dir string, samples []tasks.Sample, seed uint64)
 		}
 	}
 	for _, p := range all {
-		if ctx.Err() != nil {
-			return 0, context.Cause(ctx)
-		}
-		if err := p.write(ctx, dir); err != nil {
-			return 0, err
+		for ending, draw := range map[string]func() ([]byte, error){".svg": p.SVG, ".png": p.PNG} {
+			data, err := draw()
+			if err == nil {
+				err = write(ctx, filepath.Join(dir, p.File+ending), data)
+			}
+			if err != nil {
+				return 0, err
+			}
 		}
 	}
 	data, err := page(all, charts, machines)
@@ -107,25 +109,6 @@ func write(ctx context.Context, path string, data []byte) error {
 	})
 }
 
-// write writes a picture as SVG and PNG, and keeps it for the page.
-func (p *picture) write(ctx context.Context, dir string) error {
-	svg, err := p.SVG()
-	if err != nil {
-		return err
-	}
-	png, err := p.PNG()
-	if err != nil {
-		return err
-	}
-	if p.HTML, err = p.Picture.HTML(); err != nil {
-		return err
-	}
-	if err := write(ctx, filepath.Join(dir, p.File+".svg"), svg); err != nil {
-		return err
-	}
-	return write(ctx, filepath.Join(dir, p.File+".png"), png)
-}
-
 // axis names the size that varies along a line of shapes, and those that do not: "m = n = k", or "b, with past=128,
 // l=1".
 func axis(line string) string {
@@ -145,7 +128,7 @@ func axis(line string) string {
 }
 
 // times draws the times over the size, both in logarithms, and the crossovers.
-func times(name string, c *tasks.Chart, gpu string) *picture {
+func times(name string, c *tasks.Chart, gpu string) picture {
 	panel := chart.Panel{X: chart.Axis{Name: axis(c.Line), Log: true}, Y: chart.Axis{Name: "time (us)", Log: true}}
 	groups := map[predict.Memory]int{} // of the GPU's times, by the memory of its data
 	for i, l := range lines {
@@ -163,63 +146,37 @@ func times(name string, c *tasks.Chart, gpu string) *picture {
 			panel.Series = append(panel.Series, chart.Series{Name: l.name, Kind: chart.Joined, Group: i, Points: chart.Points(x, us)})
 		}
 	}
-	var says []string
 	for _, x := range c.Crossovers {
-		if x.Device != gpu {
-			continue
-		}
-		where := map[predict.Memory]string{predict.Resident: "with its data there", predict.Pinned: "with copies from pinned memory",
-			predict.Pageable: "with copies from pageable memory"}[x.Memory]
-		except, but := "", ""
-		if x.Exceptions > 0 {
-			but = fmt.Sprintf(" but %d of %d", x.Exceptions, x.Sizes)
-			except = fmt.Sprintf(", but at %d of %d sizes it is the other way round", x.Exceptions, x.Sizes)
-		}
-		switch {
-		case x.Size != nil:
-			from, low, high := number(*x.Size), number(*x.Low), number(*x.High)
-			says = append(says, fmt.Sprintf("The GPU %s is faster from %s on (95 %% interval %s to %s)%s.", where, from, low, high, except))
+		if x.Device == gpu && x.Size != nil {
 			v := chart.Value{Low: *x.Low, Mid: *x.Size, High: *x.High}
 			panel.Bands = append(panel.Bands, chart.Band{Value: v, Group: groups[x.Memory]})
-		case x.Faster == tasks.CPU:
-			says = append(says, fmt.Sprintf("The CPU is faster than the GPU %s at all%s sizes.", where, but))
-		default:
-			says = append(says, fmt.Sprintf("The GPU %s is faster at all%s sizes.", where, but))
 		}
 	}
-	whole := chart.Picture{Title: c.Task + ", " + c.DType, Panels: []chart.Panel{panel}}
-	return &picture{Picture: whole, File: name, Says: strings.Join(says, " ")}
+	return picture{chart.Picture{Title: c.Task + ", " + c.DType, Panels: []chart.Panel{panel}}, name}
 }
 
 // parts draws how the time at each size divides, from pageable memory and from pinned; nothing if it was not measured.
-func parts(name string, c *tasks.Chart, gpu string) *picture {
+func parts(name string, c *tasks.Chart, gpu string) picture {
 	panel := chart.Panel{X: chart.Axis{Name: "share of the time (%)", Zero: true},
 		Kinds: []string{"copy to the GPU", "kernels", "copy back", "else: launches, waiting"}}
-	type row struct {
-		size, side int
-		chart.Row
-	}
-	var rows []row
-	for side, memory := range []predict.Memory{predict.Pageable, predict.Pinned} {
+	rows := map[int][]chart.Row{} // by size
+	for _, memory := range []predict.Memory{predict.Pageable, predict.Pinned} {
 		sizes, all := c.Shares(gpu, memory)
 		step := (len(sizes) + 8) / 9 // nine sizes at most, so that the picture is no longer than a screen
 		for i := 0; i < len(sizes); i += step {
-			r := row{sizes[i], side, chart.Row{Name: humanize.Thousands(int64(sizes[i])) + " " + memory.String()}}
-			end := 0.0
+			r, end := chart.Row{Name: humanize.Thousands(int64(sizes[i])) + " " + memory.String()}, 0.0
 			for kind, share := range all[i] {
-				r.Spans = append(r.Spans, chart.Span{Kind: kind, Start: end, End: end + max(0, share)})
-				end += max(0, share)
+				r.Spans = append(r.Spans, chart.Span{Kind: kind, Start: end, End: end + share})
+				end += share
 			}
-			rows = append(rows, r)
+			rows[sizes[i]] = append(rows[sizes[i]], r)
 		}
 	}
-	slices.SortFunc(rows, func(a, b row) int { return 2*(a.size-b.size) + a.side - b.side })
-	for _, r := range rows {
-		panel.Rows = append(panel.Rows, r.Row)
+	for _, size := range slices.Sorted(maps.Keys(rows)) {
+		panel.Rows = append(panel.Rows, rows[size]...)
 	}
 	title := fmt.Sprintf("%s, %s: parts of the time by %s", c.Task, c.DType, axis(c.Line))
-	return &picture{Picture: chart.Picture{Title: title, Panels: []chart.Panel{panel}}, File: name,
-		Says: "How the time of a run on the GPU divides into copies and kernels, with pageable and pinned memory."}
+	return picture{chart.Picture{Title: title, Panels: []chart.Panel{panel}}, name}
 }
 
 // number writes a number with two significant digits and the thousands apart.
@@ -242,7 +199,7 @@ var pageTemplate = template.Must(webpage.New(pageText, template.FuncMap{"number"
 }}))
 
 // page is one file with all pictures and the crossovers as a table.
-func page(all []*picture, charts []tasks.Chart, machines []string) ([]byte, error) {
+func page(all []picture, charts []tasks.Chart, machines []string) ([]byte, error) {
 	var crossovers []tasks.Crossover
 	for _, c := range charts {
 		crossovers = append(crossovers, c.Crossovers...)

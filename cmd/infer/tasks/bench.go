@@ -2,9 +2,11 @@ package tasks
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,7 +22,9 @@ import (
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/journal"
+	"gpt2scope/internal/table"
 	"gpt2scope/tasks"
+	"gpt2scope/tasks/plot"
 )
 
 // tasksFlags are the flags of "infer tasks bench".
@@ -36,8 +40,6 @@ type tasksFlags struct {
 	shard          string
 	noFloor        bool
 	force, json    bool
-
-	part journal.Shard // parsed
 }
 
 // newTasksBench makes "infer tasks bench".
@@ -90,20 +92,6 @@ machines; 'infer tasks merge' puts their samples together.`,
 	return c
 }
 
-// check finds what is wrong whatever the machine has.
-func (t *tasksFlags) check() (err error) {
-	_, absent := os.Stat(filepath.Join(t.dir, tasks.State.File))
-	if err := cli.CheckFolder(t.dir, t.force || absent == nil); err != nil {
-		return err
-	}
-	if t.shard != "" {
-		if t.part, err = journal.ParseShard(t.shard); err != nil {
-			return cli.Usagef("--shard: %w", err)
-		}
-	}
-	return nil
-}
-
 // repeats are how often something may be measured, megabytes how large it may be.
 var (
 	repeats   = cli.Between(1, 1000)
@@ -111,8 +99,16 @@ var (
 )
 
 func (t *tasksFlags) run(ctx context.Context, m *cli.ModelFlags, stdout, stderr io.Writer) error {
-	if err := t.check(); err != nil {
+	_, absent := os.Stat(filepath.Join(t.dir, tasks.State.File))
+	if err := cli.CheckFolder(t.dir, t.force || absent == nil); err != nil {
 		return err
+	}
+	var part journal.Shard
+	if t.shard != "" {
+		var err error
+		if part, err = journal.ParseShard(t.shard); err != nil {
+			return cli.Usagef("--shard: %w", err)
+		}
 	}
 	model, err := m.OpenModel()
 	if err != nil {
@@ -123,7 +119,12 @@ func (t *tasksFlags) run(ctx context.Context, m *cli.ModelFlags, stdout, stderr 
 	if err != nil {
 		return cli.Usagef("--tasks: %w", err)
 	}
-	machine, err := t.open(m, model)
+	o, err := devices(m, model)
+	if err != nil {
+		return err
+	}
+	o.Name = cmp.Or(t.machine, o.Name)
+	machine, err := tasks.Open(o)
 	if err != nil {
 		return err
 	}
@@ -131,11 +132,11 @@ func (t *tasksFlags) run(ctx context.Context, m *cli.ModelFlags, stdout, stderr 
 	if err := os.MkdirAll(t.dir, 0o777); err != nil { // before ceilings are measured, which takes a while
 		return fmt.Errorf("--out %s: the directory cannot be made: %w", cli.ShellQuote(t.dir), humanize.Cause(err))
 	}
-	if err := t.ceilings(ctx, m, machine, stderr); err != nil {
+	if err := setCeilings(ctx, m, machine, !t.noFloor, stderr); err != nil {
 		return err
 	}
 	b := tasks.Bench{Machine: machine, Suite: tasks.Suite{Tasks: chosen, Devices: machine.Devices(), Plain: t.plain, Few: t.few,
-		Repeat: t.repeat, Rounds: min(t.rounds, t.repeat), Seed: t.seed, Most: int64(t.most) << 20, Shard: t.part}}
+		Repeat: t.repeat, Rounds: min(t.rounds, t.repeat), Seed: t.seed, Most: int64(t.most) << 20, Shard: part}}
 	journal, err := tasks.State.Open(t.dir, t.configuration(m, &b))
 	if err != nil {
 		return fmt.Errorf("--out %s: %w", cli.ShellQuote(t.dir), err)
@@ -154,25 +155,30 @@ func (t *tasksFlags) run(ctx context.Context, m *cli.ModelFlags, stdout, stderr 
 	case stopped != nil:
 		return fmt.Errorf("%w; %s are in %s", stopped, cli.Count(len(samples), "sample"), t.dir)
 	}
-	crossings := tasks.Crossovers(samples, t.seed)
+	object := TasksObject{t.dir, len(samples), 0, tasks.Crossovers(samples, t.seed)}
+	for i := range samples {
+		if samples[i].Disturbed {
+			object.Disturbed++
+		}
+	}
 	if t.json {
-		return cli.WriteJSON(stdout, TasksObject{t.dir, len(samples), disturbed(samples), crossings})
+		return cli.WriteJSON(stdout, object)
 	}
 	var out bytes.Buffer
-	writeCrossovers(&out, crossings)
+	writeCrossovers(&out, object.Crossovers)
 	fmt.Fprintf(&out, "\n%s are in %s", cli.Count(len(samples), "sample"), t.dir)
-	if n := disturbed(samples); n > 0 {
+	if n := object.Disturbed; n > 0 {
 		fmt.Fprintf(&out, "; %s marked as disturbed", humanize.Count(n, "is", "are"))
 	}
 	fmt.Fprintln(&out)
 	return cli.WriteOutput(stdout, out.Bytes())
 }
 
-// ceilings finds or measures what the devices can do, for floors.
-func (t *tasksFlags) ceilings(ctx context.Context, m *cli.ModelFlags, machine *tasks.Machine, stderr io.Writer) (err error) {
+// setCeilings finds or measures what the devices can do, for floors; without floors it finds their keys.
+func setCeilings(ctx context.Context, m *cli.ModelFlags, machine *tasks.Machine, floors bool, stderr io.Writer) (err error) {
 	for _, name := range machine.Devices() {
 		backend, set := machine.Measurer(name), ceilings.Set{}
-		if t.noFloor {
+		if !floors {
 			set.Key, err = backend.(gpt2.CeilingMeasurer).CeilingsKey()
 		} else {
 			set, _, err = cli.CeilingsOf(ctx, backend, m, false, stderr)
@@ -183,17 +189,6 @@ func (t *tasksFlags) ceilings(ctx context.Context, m *cli.ModelFlags, machine *t
 		machine.SetCeilings(name, set)
 	}
 	return nil
-}
-
-// disturbed counts samples that others may have slowed.
-func disturbed(samples []tasks.Sample) int {
-	n := 0
-	for i := range samples {
-		if samples[i].Disturbed {
-			n++
-		}
-	}
-	return n
 }
 
 // configuration is what a measurement is of. Samples of different ones do not go together.
@@ -209,22 +204,11 @@ func (t *tasksFlags) configuration(m *cli.ModelFlags, b *tasks.Bench) map[string
 	}
 }
 
-// open opens the devices of --device.
-func (t *tasksFlags) open(m *cli.ModelFlags, model *gpt2.Model) (*tasks.Machine, error) {
-	o, err := t.options(m, model)
-	if err != nil {
-		return nil, err
-	}
-	return tasks.Open(o)
-}
-
-// options returns what a machine of the devices of --device is opened with: auto is the CPU, and the first GPU if
-// there is one that can be used; all is the CPU and all GPUs.
-func (t *tasksFlags) options(m *cli.ModelFlags, model *gpt2.Model) (tasks.Options, error) {
-	o := tasks.Options{Name: t.machine, Threads: m.Threads, Model: model}
-	if o.Name == "" {
-		o.Name, _ = os.Hostname()
-	}
+// devices returns what a machine of the devices of --device is opened with: auto is the CPU, and the first GPU if there
+// is one that can be used; all is the CPU and all GPUs.
+func devices(m *cli.ModelFlags, model *gpt2.Model) (o tasks.Options, err error) {
+	o = tasks.Options{Threads: m.Threads, Model: model}
+	o.Name, _ = os.Hostname()
 	for device := range strings.SplitSeq(m.Device, ",") {
 		name, index, _ := strings.Cut(device, ":")
 		switch name {
@@ -237,7 +221,11 @@ func (t *tasksFlags) options(m *cli.ModelFlags, model *gpt2.Model) (tasks.Option
 			o.GPUs = append(o.GPUs, i)
 		case "auto", "all":
 			o.CPU = true
-			n, err := usableGPUs()
+			n := 0
+			lib, err := cuda.Open()
+			if err == nil {
+				n, err = lib.DeviceCount()
+			}
 			if err != nil && m.FindDriver().Present {
 				m.Notice(fmt.Sprintf("only the CPU is measured, since the GPU cannot be used: %v", err))
 			}
@@ -254,19 +242,122 @@ func (t *tasksFlags) options(m *cli.ModelFlags, model *gpt2.Model) (tasks.Option
 	return o, nil
 }
 
-// usableGPUs returns how many GPUs there are with all that they need.
-func usableGPUs() (int, error) {
-	lib, err := cuda.Open()
-	if err != nil {
-		return 0, err
-	}
-	return lib.DeviceCount()
-}
-
 // TasksObject is what "infer tasks bench --json" prints.
 type TasksObject struct {
 	Dir        string            `json:"dir"`
 	Samples    int               `json:"samples"`
 	Disturbed  int               `json:"disturbed"`
 	Crossovers []tasks.Crossover `json:"crossovers"`
+}
+
+// newTasksMerge makes "infer tasks merge".
+func newTasksMerge() *cobra.Command {
+	var dir string
+	var force bool
+	c := &cobra.Command{
+		Use:   "merge DIR... -o DIR",
+		Short: "Put samples of several parts or machines together",
+		Long: `merge puts samples together that 'infer tasks bench' measured in several parts (--shard),
+or on several machines. Each DIR that it reads holds samples.csv, or is such a file itself,
+perhaps compressed by gzip. A sample that is in several of them counts once.`,
+		Example: `  infer tasks merge part1 part2 -o all
+  infer tasks merge h200.csv.gz laptop -o all`,
+		Annotations: map[string]string{cli.UsesKey: ""},
+		Args:        cli.Words(1, 0, "the directories or files to put together", "DIR... -o DIR"),
+		RunE: func(c *cobra.Command, args []string) error {
+			return mergeTasks(c.Context(), args, dir, force, c.OutOrStdout())
+		},
+	}
+	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.StringVarP(&dir, "out", "o", "", "`DIR` for the samples; it is made if it does not exist")
+		f.BoolVar(&force, "force", false, "write into a DIR that holds files")
+	})
+	return c
+}
+
+func mergeTasks(ctx context.Context, from []string, dir string, force bool, stdout io.Writer) error {
+	if err := cli.CheckFolder(dir, force); err != nil {
+		return err
+	}
+	samples, err := tasks.ReadFiles(from...)
+	if err != nil {
+		return err
+	}
+	for _, path := range from {
+		if err := cli.CheckSame("--out", filepath.Join(dir, tasks.SamplesFile), path, filepath.Join(path, tasks.SamplesFile)); err != nil {
+			return err
+		}
+	}
+	merged := tasks.Merge(samples)
+	if err := tasks.Write(ctx, dir, merged); err != nil {
+		return err
+	}
+	text := fmt.Appendf(nil, "%s are in %s", cli.Count(len(merged), "sample"), dir)
+	if n := len(samples) - len(merged); n > 0 {
+		text = fmt.Appendf(text, "; %s given more than once", humanize.Count(n, "was", "were"))
+	}
+	return cli.WriteOutput(stdout, append(text, '\n'))
+}
+
+// newTasksPlot makes "infer tasks plot".
+func newTasksPlot() *cobra.Command {
+	return &cobra.Command{
+		Use:   "plot DIR",
+		Short: "Draw times on CPU and GPU over the size, and where they cross",
+		Long: `plot draws the samples of 'infer tasks bench' in DIR: of each task the times on the CPU and
+on the GPU over the size, the kernels alone and with copies from pageable and pinned memory,
+with the crossover and its interval; and how the time on the GPU divides into copies and
+kernels. It writes pictures into DIR, SVG and PNG, and tasks.html, a page with all of them.`,
+		Example:     "  infer tasks plot out",
+		Annotations: map[string]string{cli.UsesKey: ""},
+		Args:        cli.Words(1, 1, "the directory of the samples", "DIR"),
+		RunE: func(c *cobra.Command, args []string) error {
+			dir := args[0]
+			if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+				return fmt.Errorf("%s is a file; give the directory that holds %s", dir, tasks.SamplesFile)
+			}
+			samples, err := tasks.ReadFiles(dir)
+			if err != nil {
+				return err
+			}
+			n, err := plot.Write(c.Context(), dir, samples, 1)
+			if err != nil {
+				return err
+			}
+			page := filepath.Join(dir, "tasks.html")
+			return cli.WriteOutput(c.OutOrStdout(), fmt.Appendf(nil, "%s and %s are in %s\n", cli.Count(n, "picture"), page, dir))
+		},
+	}
+}
+
+// writeCrossovers writes where the GPU becomes faster, as a table.
+func writeCrossovers(w io.Writer, all []tasks.Crossover) {
+	if len(all) == 0 {
+		fmt.Fprintln(w, "no crossover: it takes samples of a CPU and of a GPU at three sizes at least")
+		return
+	}
+	table.Lines(w, table.Left, "task\ttype\tshape\tdevice\tmemory\tGPU faster from *\t95% interval\totherwise at", all, func(c tasks.Crossover) string {
+		from, interval, otherwise := "", "", ""
+		if c.Exceptions > 0 {
+			otherwise = fmt.Sprintf("%d of %s", c.Exceptions, cli.Count(c.Sizes, "size"))
+		}
+		switch {
+		case c.Faster == tasks.CPU:
+			from = "no size"
+		case c.Size == nil:
+			from = "all sizes"
+		default:
+			from, interval = size(*c.Size), size(*c.Low)+" - "+size(*c.High)
+		}
+		return strings.Join([]string{c.Task, c.DType, c.Line, c.Device, c.Memory.String(), from, interval, otherwise}, "\t")
+	})
+}
+
+// size writes a size with three digits.
+func size(v float64) string {
+	if v < 1000 {
+		return fmt.Sprintf("%.3g", v)
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(v))-2)
+	return humanize.Thousands(int64(math.Round(v/unit) * unit))
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -20,10 +21,174 @@ import (
 
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/table"
 	"gpt2scope/predict"
 	"gpt2scope/schedule"
 	"gpt2scope/tasks"
+	"gpt2scope/tasks/samples"
 )
+
+// streamFlags are the flags of 'infer tasks simulate', most of which 'infer tasks run' has too.
+type streamFlags struct {
+	n               int
+	interval        float64
+	seed            uint64
+	memory, machine string
+	model           string
+	gantt           string
+	json            bool
+}
+
+// register adds the flags that both commands have.
+func (s *streamFlags) register(f *pflag.FlagSet, count, most int) {
+	cli.AddFlags(f, "Stream", func(f *pflag.FlagSet) {
+		f.Var(cli.Int(&s.n, count, cli.Between(1, most)), "count", "the stream has `N` tasks")
+		f.Var(cli.Float(&s.interval, 0, cli.Between(0, 1e9)), "interval", "tasks arrive `US` microseconds apart on average; 0: all at once")
+		f.Uint64Var(&s.seed, "seed", 1, "`SEED` of the stream")
+	})
+	cli.AddFlags(f, "Policies", func(f *pflag.FlagSet) {
+		f.StringVar(&s.model, "model-file", "", "predict by the model in `FILE` of 'infer tasks fit'")
+	})
+	cli.AddFlags(f, "Output", func(f *pflag.FlagSet) {
+		f.StringVar(&s.gantt, "gantt", "", "draw the schedule of the last policy of the table to `FILE`, an SVG\npicture")
+		f.BoolVar(&s.json, "json", false, "print one JSON object")
+	})
+}
+
+// newTasksSimulate makes "infer tasks simulate".
+func newTasksSimulate() *cobra.Command {
+	var s streamFlags
+	c := &cobra.Command{
+		Use:   "simulate [SAMPLES...]",
+		Short: "Schedule a stream of measured tasks by several policies",
+		Long: `simulate draws a stream of tasks from samples of 'infer tasks bench', without SAMPLES
+from those stored in the program, and schedules it on the CPU and the GPUs of a machine:
+by an oracle that knows all times, always on one device, by the best threshold in
+hindsight, by expected finish on floors, and by the scheduler of this program. No GPU
+is needed. The bound is a time that no schedule can beat.
+
+The stream is of every second size of each task. The model is fitted to the other sizes
+of SAMPLES; without SAMPLES it is the one that ships, which is fitted to all.`,
+		Example: `  infer tasks simulate
+  infer tasks simulate out/samples.csv --gantt schedule.svg`,
+		Annotations: map[string]string{cli.UsesKey: ""},
+		Args:        cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, args []string) error {
+			return s.run(c.Context(), args, c.OutOrStdout(), c.ErrOrStderr())
+		},
+	}
+	s.register(c.Flags(), 1000, 1_000_000)
+	cli.AddFlags(c.Flags(), "Stream", func(f *pflag.FlagSet) {
+		f.Var(cli.OneOf(&s.memory, "pinned", "pinned", "pageable", "resident"), "memory", "`WHERE` inputs and results are: pinned or pageable memory of the\nhost, or resident on the GPU")
+		f.StringVar(&s.machine, "machine", "", "take the samples of machine `NAME` (default: the first with a GPU)")
+	})
+	return c
+}
+
+// keeps refuses a file to write that is one of those that are read.
+func (s *streamFlags) keeps(flag, path string, samples []string) error {
+	if path == "" {
+		return nil
+	}
+	return cli.CheckSame(flag, path, append(slices.Clone(samples), s.model)...)
+}
+
+// predictor returns what makes the model: --model-file or the one that ships if it is asked for, else a fit.
+func (s *streamFlags) predictor(ctx context.Context, ships bool) func(rows []predict.Row) (*predict.Model, error) {
+	return func(rows []predict.Row) (*predict.Model, error) {
+		switch {
+		case s.model == "" && ships:
+			return samples.Model()
+		case s.model == "":
+			return predict.Fit(ctx, rows)
+		}
+		f, err := os.Open(s.model)
+		if err != nil {
+			return nil, fmt.Errorf("model %s cannot be opened: %w", s.model, humanize.Cause(err))
+		}
+		defer f.Close()
+		model, err := predict.Read(f)
+		if err != nil {
+			err = fmt.Errorf("model %s: %w", s.model, err)
+		}
+		return model, err
+	}
+}
+
+func (s *streamFlags) run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	memory, err := predict.ParseMemory(s.memory)
+	if err != nil {
+		return err
+	}
+	if err := s.keeps("--gantt", s.gantt, args); err != nil {
+		return err
+	}
+	rows, err := ReadRows(stderr, args)
+	if err != nil {
+		return err
+	}
+	setup := schedule.Setup{Rows: rows, Machine: s.machine, Memory: memory, Jobs: s.n, Interval: s.interval, Seed: s.seed}
+	setup.Model = s.predictor(ctx, len(args) == 0)
+	p, err := setup.Prepare()
+	if err != nil {
+		return err
+	}
+	runs := p.Simulate()
+	if err := s.draw(ctx, p, runs); err != nil {
+		return err
+	}
+	report := p.Report(runs)
+	if s.json {
+		return cli.WriteJSON(stdout, report)
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s of %s in %s, on %s\n", cli.Count(report.Tasks, "task"), cli.Count(len(p.Kinds), "kind"), cli.Count(p.Cases, "case"), p.Machine)
+	fmt.Fprintf(&b, "lower bound of the makespan %s\n\n", humanize.Milliseconds(report.BoundUs/1e3))
+	writePolicies(&b, report, false)
+	return cli.WriteOutput(stdout, b.Bytes())
+}
+
+// draw writes --gantt.
+func (s *streamFlags) draw(ctx context.Context, p *schedule.Prepared, runs map[string][]schedule.Result) error {
+	if s.gantt == "" {
+		return nil
+	}
+	var last []schedule.Result
+	for _, name := range schedule.PolicyNames(p.Devices) {
+		if len(runs[name]) > 0 {
+			last = runs[name]
+		}
+	}
+	return cli.WriteFile(ctx, s.gantt, func(w io.Writer) error { return schedule.Gantt(w, schedule.Median(last), p.Devices, p.Kinds) })
+}
+
+// writePolicies writes the table of policies: of a stream that ran, beside what the simulation says.
+func writePolicies(w io.Writer, report schedule.Report, ran bool) {
+	heading := "policy\tmakespan ms\tover bound"
+	if ran {
+		heading += "\tsimulated ms"
+	}
+	for _, d := range report.Devices {
+		heading += fmt.Sprintf("\t%s tasks\tbusy %%\terror %%", d)
+	}
+	table.Lines(w, table.LeftFirst, heading+"\tmoved\tplans", report.Policies, func(r schedule.Result) string {
+		var b strings.Builder
+		fmt.Fprintf(&b, "%s\t%.2f\t%.3f", r.Policy, r.MakespanUs/1e3, r.OverBound)
+		if ran {
+			fmt.Fprintf(&b, "\t%.2f", r.SimulatedUs/1e3)
+		}
+		for _, d := range r.Devices {
+			off := "-"
+			if d.Error != nil {
+				off = fmt.Sprintf("%.0f", 100**d.Error)
+			}
+			fmt.Fprintf(&b, "\t%d\t%.0f\t%s", d.Tasks, 100*d.Busy, off)
+		}
+		fmt.Fprintf(&b, "\t%d\t%d", r.Moved, r.Plans)
+		return b.String()
+	})
+	fmt.Fprintf(w, "\nerror: median of the expected times; moved: tasks that changed their queue\n")
+}
 
 // runFlags are the flags of 'infer tasks run'.
 type runFlags struct {
@@ -78,34 +243,24 @@ so that a run may be closer to the bound than the oracle is, or below it.`,
 	return c
 }
 
-func (r *runFlags) checkRun(samples []string) error {
-	if r.gantt != "" && filepath.Clean(r.gantt) == filepath.Clean(r.jobs) {
-		return cli.Usagef("--gantt and --jobs %s: give two files", cli.ShellQuote(r.jobs))
-	}
-	return cmp.Or(r.keeps("--gantt", r.gantt, samples), r.keeps("--jobs", r.jobs, samples))
-}
-
 // chosen returns the names of the policies to run, in the order of the table.
 func (r *runFlags) chosen(names []string) ([]string, error) {
 	for _, name := range r.policies {
-		if err := checkPolicy("--policy", name, names); err != nil {
-			return nil, err
+		if !slices.Contains(names, name) {
+			return nil, cli.Usagef("--policy %s: there is no such policy; policies are %s", cli.ShellQuote(name), strings.Join(names, ", "))
 		}
 	}
-	if err := checkPolicy("--gantt-policy", r.ganttPolicy, names); err != nil {
-		return nil, err
+	if len(r.policies) == 0 {
+		return names, nil
 	}
-	if len(r.policies) > 0 {
-		names = slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(r.policies, name) })
-	}
-	if r.gantt != "" && !slices.Contains(names, r.ganttPolicy) {
-		return nil, cli.Usagef("--gantt-policy %s: that policy is not run", cli.ShellQuote(r.ganttPolicy))
-	}
-	return names, nil
+	return slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(r.policies, name) }), nil
 }
 
 func (r *runFlags) run(ctx context.Context, m *cli.ModelFlags, args []string, stdout, stderr io.Writer) error {
-	if err := r.checkRun(args); err != nil {
+	if r.gantt != "" && filepath.Clean(r.gantt) == filepath.Clean(r.jobs) {
+		return cli.Usagef("--gantt and --jobs %s: give two files", cli.ShellQuote(r.jobs))
+	}
+	if err := cmp.Or(r.keeps("--gantt", r.gantt, args), r.keeps("--jobs", r.jobs, args)); err != nil {
 		return err
 	}
 	model, err := m.OpenModel()
@@ -118,7 +273,7 @@ func (r *runFlags) run(ctx context.Context, m *cli.ModelFlags, args []string, st
 	if err != nil {
 		return cli.Usagef("--tasks: %w", err)
 	}
-	o, err := (&tasksFlags{}).options(m, model)
+	o, err := devices(m, model)
 	if err != nil {
 		return err
 	}
@@ -128,11 +283,11 @@ func (r *runFlags) run(ctx context.Context, m *cli.ModelFlags, args []string, st
 		return err
 	}
 	defer machine.Close()
-	devices := machine.Devices()
-	if devices[0] != tasks.CPU {
+	names := machine.Devices()
+	if names[0] != tasks.CPU {
 		return cli.Usagef("--device %s: the CPU must take part; give cpu,%s", m.Device, m.Device)
 	}
-	names, err := r.chosen(schedule.PolicyNames(schedule.DevicesOf(devices)))
+	policies, err := r.chosen(schedule.PolicyNames(schedule.DevicesOf(names)))
 	if err != nil {
 		return err
 	}
@@ -141,7 +296,7 @@ func (r *runFlags) run(ctx context.Context, m *cli.ModelFlags, args []string, st
 		return err
 	}
 	p, err := schedule.Setup{
-		Rows: rows, Devices: devices, Memory: predict.Pinned, Jobs: r.n, Interval: r.interval, Seed: r.seed,
+		Rows: rows, Devices: names, Memory: predict.Pinned, Jobs: r.n, Interval: r.interval, Seed: r.seed,
 		Chosen: chosen, LongestUs: r.longest * 1e3, Most: int64(r.most) << 20, Model: r.predictor(ctx, false),
 	}.Prepare()
 	if err != nil {
@@ -155,7 +310,7 @@ func (r *runFlags) run(ctx context.Context, m *cli.ModelFlags, args []string, st
 	watched, stop := context.WithCancel(ctx)
 	defer stop()
 	real.Read = schedule.NVML(watched, machine.PCI())
-	runs, err := r.runs(ctx, m, p, real, names, stderr)
+	runs, err := r.runs(ctx, m, p, real, policies, stderr)
 	if err != nil {
 		return err
 	}
@@ -183,7 +338,7 @@ func (r *runFlags) rows(ctx context.Context, m *cli.ModelFlags, machine *tasks.M
 	if len(args) > 0 {
 		return ReadRows(stderr, args)
 	}
-	if err := (&tasksFlags{}).ceilings(ctx, m, machine, stderr); err != nil { // floors are made of them
+	if err := setCeilings(ctx, m, machine, true, stderr); err != nil { // floors are made of them
 		return nil, err
 	}
 	bar := m.Progress(stderr, "measuring", false)

@@ -71,8 +71,7 @@ typedef struct {
 
 // The versions are those of cupti_version.h. NVIDIA's release notes of CUPTI say with which CUDA a struct came.
 static const kernel_layout kernels[] = {
-    KERNEL(18, CUpti_ActivityKernel8, NONE),  // CUDA 11.8
-    KERNEL(19, CUpti_ActivityKernel9, NONE),  // CUDA 12.0
+    KERNEL(22, CUpti_ActivityKernel9, NONE),  // CUDA 12.0
 #if CUPTI_API_VERSION >= 130000
     KERNEL(130000, CUpti_ActivityKernel10, NONE),  // CUDA 13.0
 #endif
@@ -97,7 +96,7 @@ typedef struct {
   {since, WORK(T, source), offsetof(T, bytes), offsetof(T, copyKind), offsetof(T, srcKind), offsetof(T, dstKind)}
 
 static const copy_layout copies[] = {
-    COPY(18, CUpti_ActivityMemcpy5, NONE),
+    COPY(22, CUpti_ActivityMemcpy5, NONE),
 #if CUPTI_API_VERSION >= 26
     COPY(26, CUpti_ActivityMemcpy6, NONE),  // CUDA 12.8
 #endif
@@ -106,31 +105,16 @@ static const copy_layout copies[] = {
 #endif
 };
 
-static const copy_layout peer_copies[] = {COPY(18, CUpti_ActivityMemcpyPtoP4, NONE)};
+static const copy_layout peer_copies[] = {COPY(22, CUpti_ActivityMemcpyPtoP4, NONE)};
 
 // A memset has no copyKind and srcKind. The first of the 2 bytes of memoryKind is its value.
 #define SET(since, T, source) {since, WORK(T, source), offsetof(T, bytes), NONE, NONE, offsetof(T, memoryKind)}
 
 static const copy_layout sets[] = {
-    SET(18, CUpti_ActivityMemset4, NONE),
+    SET(22, CUpti_ActivityMemset4, NONE),
 #if CUPTI_API_VERSION >= 130400
     SET(130400, CUpti_ActivityMemset5, offsetof(CUpti_ActivityMemset5, sourceGraphNodeId)),
 #endif
-};
-
-typedef struct {
-  uint32_t since;
-  uint16_t start, end, correlation, detail, object, process, thread;
-} overhead_layout;
-
-#define OVERHEAD(since, T, correlation)                                                                                      \
-  {since, offsetof(T, start), offsetof(T, end), correlation, offsetof(T, overheadKind), offsetof(T, objectKind),             \
-   offsetof(T, objectId.pt.processId), offsetof(T, objectId.pt.threadId)}
-
-static const overhead_layout overheads[] = {
-    OVERHEAD(18, CUpti_ActivityOverhead, NONE),
-    OVERHEAD(20, CUpti_ActivityOverhead2, offsetof(CUpti_ActivityOverhead2, correlationId)),  // CUDA 12.2
-    OVERHEAD(22, CUpti_ActivityOverhead3, offsetof(CUpti_ActivityOverhead3, correlationId)),  // CUDA 12.4
 };
 
 typedef struct {
@@ -143,13 +127,13 @@ typedef struct {
    offsetof(T, streamId), result}
 
 static const sync_layout syncs[] = {
-    SYNC(18, CUpti_ActivitySynchronization, NONE),
+    SYNC(22, CUpti_ActivitySynchronization, NONE),
 #if CUPTI_API_VERSION >= 26
     SYNC(26, CUpti_ActivitySynchronization2, offsetof(CUpti_ActivitySynchronization2, returnValue)),  // CUDA 12.8
 #endif
 };
 
-enum { OLDEST = 18 };  // CUDA 11.8, the first that supports Hopper
+enum { OLDEST = 22 };  // CUDA 12.4, as the CUDA library
 
 // The layout that a version of libcupti uses.
 #define LAYOUT(table, v) (&table[layout_index(&table[0].since, sizeof(table[0]), sizeof(table) / sizeof(table[0]), v)])
@@ -192,7 +176,6 @@ static struct {
   gs_cupti_state state;
   const kernel_layout *kernel;
   const copy_layout *copy, *peer_copy, *set;
-  const overhead_layout *overhead;
   const sync_layout *sync;
   int opened;
   uint64_t enabled;  // kinds
@@ -361,7 +344,7 @@ static int32_t check_version(uint32_t *version, gs_cupti_error *error) {
   CUptiResult r = api.cuptiGetVersion(version);
   if (r) return failed(error, "cuptiGetVersion", r, 0);
   if (*version >= OLDEST) return 0;
-  snprintf(error->text, sizeof(error->text), "it is version %u; CUDA 11.8, which has version %d, or later is needed",
+  snprintf(error->text, sizeof(error->text), "it is version %u; CUDA 12.4, which has version %d, or later is needed",
            *version, OLDEST);
   return -1;
 }
@@ -471,7 +454,6 @@ static int32_t open_recorder(const char *path, const gs_cupti_options *options, 
   s.copy = LAYOUT(copies, version);
   s.peer_copy = LAYOUT(peer_copies, version);
   s.set = LAYOUT(sets, version);
-  s.overhead = LAYOUT(overheads, version);
   s.sync = LAYOUT(syncs, version);
   s.state.kernel = s.kernel->name;
 
@@ -682,17 +664,15 @@ static void read_sync(const void *a, gs_cupti_record *r) {
   r->result = u32(a, l->result);
 }
 
-static void read_overhead(const void *a, gs_cupti_record *r) {
-  const overhead_layout *l = s.overhead;
+static void read_overhead(const CUpti_ActivityOverhead3 *a, gs_cupti_record *r) {
   r->kind = GS_CUPTI_OVERHEAD;
-  r->start = u64(a, l->start);
-  r->end = u64(a, l->end);
-  r->correlation = u32(a, l->correlation);
-  r->detail = u32(a, l->detail);
-  uint32_t object = u32(a, l->object);
-  if (object == CUPTI_ACTIVITY_OBJECT_PROCESS || object == CUPTI_ACTIVITY_OBJECT_THREAD)
-    r->process = u32(a, l->process);
-  if (object == CUPTI_ACTIVITY_OBJECT_THREAD) r->thread = u32(a, l->thread);
+  r->start = a->start;
+  r->end = a->end;
+  r->correlation = a->correlationId;
+  r->detail = a->overheadKind;
+  const int thread = a->objectKind == CUPTI_ACTIVITY_OBJECT_THREAD;
+  if (thread || a->objectKind == CUPTI_ACTIVITY_OBJECT_PROCESS) r->process = a->objectId.pt.processId;
+  if (thread) r->thread = a->objectId.pt.threadId;
 }
 
 // read_record returns 0 for a record of a kind that is not used.
@@ -720,7 +700,7 @@ static int read_record(const CUpti_Activity *a, gs_cupti_record *r) {
       read_sync(a, r);
       return 1;
     case CUPTI_ACTIVITY_KIND_OVERHEAD:
-      read_overhead(a, r);
+      read_overhead((const CUpti_ActivityOverhead3 *)a, r);
       return 1;
     case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION: {
       const CUpti_ActivityExternalCorrelation *e = (const CUpti_ActivityExternalCorrelation *)a;

@@ -23,6 +23,7 @@ static int32_t t_clock(const gs_cupti_table *t, gs_cupti_clock *c, gs_cupti_erro
 import "C"
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
@@ -34,68 +35,23 @@ import (
 	"gpt2scope/nvtx"
 )
 
-// Options choose what to record, and bound the memory that it takes. The zero value records everything.
+// Options bound the memory that recording takes.
 type Options struct {
-	// Kinds are what to record; none means all. Graph nodes are always noted. Without KindExternal, tags reach kernels of
-	// graphs only.
-	Kinds []Kind
-
 	BufferSize int // bytes of an activity buffer; 0 is 4 MiB. A kernel takes about 220
-	Buffers    int // at most, made when they are needed; 0 is 128. When all are full, records are dropped and counted
+	Buffers    int // at most, made when they are needed; 0 is 128: 2 million kernels. When all are full, records are lost
 	Nodes      int // graph nodes that wait to be read, at most; 0 is 65536
-
-	// DeviceBuffer is the size in bytes of CUPTI's buffers on the device. A context begins with DeviceBuffers of them; the
-	// thread that launches has to make any more. 0 is 8 MiB and 4: a million kernels in flight. Both affect contexts made
-	// after Open.
-	DeviceBuffer, DeviceBuffers int
 }
 
-const (
-	defaultBufferSize    = 4 << 20
-	defaultBuffers       = 128 // 512 MiB with the default size: 2 million kernels
-	defaultNodes         = 1 << 16
-	defaultDeviceBuffer  = 8 << 20
-	defaultDeviceBuffers = 4
-	readyBuffers         = 4 // made by Open; others when they are needed
-)
-
-// c checks the options and converts them for the library.
-func (o Options) c() (C.gs_cupti_options, error) {
-	var c C.gs_cupti_options
-	for _, f := range []struct {
-		name       string
-		value      *int
-		otherwise  int
-		least, top int
-	}{
-		{"BufferSize", &o.BufferSize, defaultBufferSize, 1 << 12, 1 << 30},
-		{"Buffers", &o.Buffers, defaultBuffers, 1, 1 << 12},
-		{"Nodes", &o.Nodes, defaultNodes, 1, 1 << 24},
-		{"DeviceBuffer", &o.DeviceBuffer, defaultDeviceBuffer, 1 << 16, 1 << 30},
-		{"DeviceBuffers", &o.DeviceBuffers, defaultDeviceBuffers, 1, 200},
-	} {
-		if *f.value == 0 {
-			*f.value = f.otherwise
-		}
-		if *f.value < f.least || *f.value > f.top {
-			return c, failure(nil, "cupti.Options.%s is %d, it must be 0 or from %d to %d", f.name, *f.value, f.least, f.top)
-		}
-	}
-	if len(o.Kinds) == 0 {
-		for k := KindKernel; k < numKinds; k++ {
-			o.Kinds = append(o.Kinds, k)
-		}
-	}
-	for _, k := range o.Kinds {
-		if k == 0 || k >= numKinds {
-			return c, failure(nil, "cupti.Options.Kinds has %v, which is no kind of record", k)
-		}
+// c converts the options for the library. Every kind is recorded.
+func (o Options) c() (c C.gs_cupti_options) {
+	for k := KindKernel; k < numKinds; k++ {
 		c.kinds |= 1 << k
 	}
-	c.buffer_size, c.buffers, c.nodes = C.uint64_t(o.BufferSize), C.uint32_t(o.Buffers), C.uint32_t(o.Nodes)
-	c.ready = min(readyBuffers, c.buffers)
-	c.device_buffer, c.device_buffers = C.uint64_t(o.DeviceBuffer), C.uint32_t(o.DeviceBuffers)
-	return c, nil
+	c.buffer_size, c.buffers = C.uint64_t(cmp.Or(o.BufferSize, 4<<20)), C.uint32_t(cmp.Or(o.Buffers, 128))
+	c.nodes, c.ready = C.uint32_t(cmp.Or(o.Nodes, 1<<16)), min(4, c.buffers)
+	// Of CUPTI's buffers on the device, a context begins with so many; the thread that launches has to make any more.
+	c.device_buffer, c.device_buffers = 8<<20, 4 // a million kernels in flight
+	return c
 }
 
 // Recorder records. Its methods may be called from several goroutines, Push and Pop from locked OS threads; on nil they
@@ -129,10 +85,6 @@ var open struct {
 // Open finds the libraries and subscribes to CUPTI. Graph nodes are recorded from here on, all else from Start on. See
 // Order of calls in the package's documentation.
 func Open(o Options) (*Recorder, error) {
-	options, err := o.c()
-	if err != nil {
-		return nil, err
-	}
 	if tool := nvtx.Tool(); tool != "" {
 		return nil, failure(ErrBusy,
 			"a profiler is attached (%s is set) and CUPTI has one subscriber, so the cupti recorder steps aside: "+
@@ -149,7 +101,7 @@ func Open(o Options) (*Recorder, error) {
 	}
 	r := &Recorder{table: table, batch: make([]C.gs_cupti_record, 0, 512), names: map[string]string{},
 		calls: map[call]string{}}
-	if r.path, err = r.open(&options); err != nil {
+	if r.path, err = r.open(o.c()); err != nil {
 		return nil, err
 	}
 	open.busy = true
@@ -157,12 +109,12 @@ func Open(o Options) (*Recorder, error) {
 }
 
 // open tries each libcupti until one opens.
-func (r *Recorder) open(options *C.gs_cupti_options) (string, error) {
+func (r *Recorder) open(options C.gs_cupti_options) (string, error) {
 	var unfit error // of the first that exists but does not open
 	for _, path := range cuptiPaths() {
 		name := C.CString(path)
 		var e C.gs_cupti_error
-		status := C.t_open(r.table, name, options, &e)
+		status := C.t_open(r.table, name, &options, &e)
 		C.free(unsafe.Pointer(name))
 		switch {
 		case status == 0:

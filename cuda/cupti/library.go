@@ -73,7 +73,7 @@ func find() (string, error) {
 }
 
 // The names of libcupti, newest first. Until CUDA 12 it had the minor version too.
-var cuptiNames = []string{"libcupti.so.13", "libcupti.so.12", "libcupti.so", "libcupti.so.11.8"}
+var cuptiNames = []string{"libcupti.so.13", "libcupti.so.12", "libcupti.so"}
 
 // cuptiPaths lists where libcupti is looked for: only the path that the environment names, or, in this order,
 // CUDA_HOME, the folder of the recorder's own library, NVIDIA's wheel where make cuda puts it, the dynamic loader,

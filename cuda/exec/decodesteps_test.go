@@ -22,32 +22,6 @@ func stepsOn(t testing.TB, lib *cuda.Library, o Options) (*Backend, *[]string) {
 	return backendOn(t, lib, o), &notices
 }
 
-// readLater reads logits by way of pinned memory.
-func readLater(t *testing.T, dev *cuda.Device, r *Runner, n int) []float32 {
-	t.Helper()
-	size, err := r.ReadBytes(gpt2.BufLogits, n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, err := dev.AllocHost(size)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Free()
-	end, err := r.BeginRead(gpt2.BufLogits, n, h)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for idle := false; !idle; {
-		if idle, err = r.Idle(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got := make([]float32, n)
-	end(got)
-	return got
-}
-
 // TestStepsArePersistent: on a stub that computes, steps launched one by one have the tokens and the logits of mode
 // persistent, for run orders that repeat layers, beyond the context, and after stops.
 func TestStepsArePersistent(t *testing.T) {
@@ -68,9 +42,6 @@ func TestStepsArePersistent(t *testing.T) {
 				got := make([]float32, m.Config.Vocab)
 				if err := s.Runner().Read(gpt2.BufLogits, 0, got); err != nil {
 					t.Fatal(err)
-				}
-				if later := readLater(t, b.dev, s.Runner().(*Runner), len(got)); !slices.Equal(later, got) {
-					t.Errorf("logits that were copied to pinned memory: %v; expected %v", later[:4], got[:4])
 				}
 				if err := s.Runner().Read(gpt2.BufX, 0, make([]float32, 1)); err == nil || !strings.Contains(err.Error(), "logits only") {
 					t.Errorf("activations of a decode step: %v", err)

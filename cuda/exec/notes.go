@@ -1,7 +1,6 @@
 package exec
 
 import (
-	"fmt"
 	"time"
 
 	"gpt2scope/gpt2"
@@ -165,7 +164,7 @@ func (n *notes) finish(events []traces.Event) {
 		events = append(events, e)
 	}
 	n.to.Header(func(h *traces.Header) {
-		h.Drop(fmt.Sprintf("passes, after %d events or stamps of %d MiB", maxRecorded, ringBytes>>20), n.dropped)
+		h.Drop("passes for which there was no room", n.dropped)
 	})
 	n.to.Add(events...)
 }

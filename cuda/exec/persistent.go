@@ -151,19 +151,13 @@ func (r *Runner) launchPersistent(c *compiled, position, n int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if rec != nil {
-		l.Tokens = min(l.Tokens, rec.stamps.Tokens())
-	}
 	if rows == 1 {
 		name = decodeNames[l.Tokens]
 	}
 	defer annotate.Range(name, nvtx.Green)()
 	var note *launchNote
 	if rec != nil {
-		if note, l.Stamps, err = rec.begin(c, r.state.step, r.state.step+uint64(position-r.state.position), position,
-			l.Tokens); err != nil {
-			return 0, err
-		}
+		note, l.Stamps = rec.begin(c, position, l.Tokens)
 	}
 	err = k.Launch(l)
 	if note != nil {

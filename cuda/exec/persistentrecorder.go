@@ -44,7 +44,7 @@ func (r *Runner) persistentRecorder() (*persistentRecorder, error) {
 		p.names = append(p.names, "decode_kernel ("+plan.Steps[i].Op().String()+")")
 	}
 	rec.persistent = p
-	if p.stamps, p.failed = k.NewStamps(k.Tokens(r.state.sampling)); p.failed == nil {
+	if p.stamps, p.failed = k.NewStamps(); p.failed == nil {
 		rec.host.to.Header(func(h *traces.Header) {
 			h.NotRecorded = append(h.NotRecorded, "when a launch of decode steps in one kernel began: its first step begins "+
 				"when the first SM has weights")
@@ -61,18 +61,18 @@ func (r *Runner) freeStamps() error {
 	return nil
 }
 
-// begin begins the note of a launch of n decode steps at a position. read is the number of the decode step that the
-// host reads next, and step that of the launch's first. The launch stamps at the address that is returned, 0 if there
-// is no room for its events.
-func (p *persistentRecorder) begin(c *compiled, read, step uint64, position, n int) (*launchNote, cuda.Ptr, error) {
+// begin begins the note of a launch of n decode steps at a position. The launch stamps at the address that is returned,
+// 0 if there is no room for its stamps or events.
+func (p *persistentRecorder) begin(c *compiled, position, n int) (*launchNote, cuda.Ptr) {
 	host := &p.rec.host
-	if host.events+n*eventsOf(c) > maxRecorded {
-		host.dropped += int64(n)
-		return nil, 0, nil
+	var stamped *persistent.Stamped
+	var at cuda.Ptr
+	if host.events+n*eventsOf(c) <= maxRecorded {
+		stamped, at = p.stamps.Begin(n)
 	}
-	stamped, at, err := p.stamps.Begin(read, step, n)
-	if err != nil {
-		return nil, 0, err
+	if stamped == nil {
+		host.dropped += int64(n)
+		return nil, 0
 	}
 	l := &launchNote{stamped: stamped, passes: make([]passNote, n)}
 	for t := range l.passes {
@@ -80,7 +80,7 @@ func (p *persistentRecorder) begin(c *compiled, read, step uint64, position, n i
 	}
 	p.launches = append(p.launches, l)
 	l.begin = host.to.Now()
-	return l, at, nil
+	return l, at
 }
 
 // sample launches the kernel that samples the token of a launch of one step.

@@ -1,34 +1,14 @@
-// Kernels that measure ceilings of the device: the time of a launch, of a barrier of the whole grid and of a hop
-// between all SMs, the rates of reading and copying memory, and of reading the L2 cache.
+// Kernels that measure ceilings of the device: the time of a launch and of a hop between all SMs, the rates of reading
+// and copying memory, and of reading the L2 cache.
 
 #include "rows.cuh"
 #include "packet.cuh"
 
 namespace {
 
-__global__ void nothing_kernel() {
+__global__ void empty_kernel() {
   gs_let_next();
   gs_wait();
-}
-
-// The grid barrier that a persistent kernel would use: every CTA adds 1 to a counter and waits until all CTAs of the
-// round have. The counter is not reset between rounds, so one word is enough. The last CTA of the launch sets it back
-// to 0.
-__global__ void barriers_kernel(unsigned *counter, unsigned rounds) {
-  gs_let_next();
-  gs_wait();
-  for (unsigned round = 1; round <= rounds; round++) {
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      const unsigned all = round * gridDim.x;
-      unsigned seen;
-      asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
-      do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
-      while (seen < all);
-    }
-    __syncthreads();
-  }
-  if (threadIdx.x == 0 && atomicAdd(counter, 1) == (rounds + 1) * gridDim.x - 1) *counter = 0;
 }
 
 constexpr int HOP_THREADS = 384;
@@ -202,13 +182,7 @@ int streaming_grid(gs_stream *s, uint64_t bytes) {
 
 }  // namespace
 
-extern "C" int gs_nothing(gs_stream *s) { return gs_launch(s, "nothing", nothing_kernel, 1, 32, 0); }
-
-extern "C" int gs_barriers(gs_stream *s, gs_ptr counter, int rounds) {
-  if (rounds < 0 || (rounds + 1ull) * s->processors > 0xffffffffull)
-    return gs_fail(GS_ARGUMENT, "barriers: %d rounds of %d blocks do not fit the counter", rounds, s->processors);
-  return gs_launch_cooperative(s, "barriers", barriers_kernel, 0, 128, 0, (unsigned *)counter, (unsigned)rounds);
-}
+extern "C" int gs_empty_kernel(gs_stream *s) { return gs_launch(s, "empty", empty_kernel, 1, 32, 0); }
 
 extern "C" int gs_hops(gs_stream *s, gs_ptr work, int packets, int rounds) {
   if (s->major < 9)
@@ -221,7 +195,8 @@ extern "C" int gs_hops(gs_stream *s, gs_ptr work, int packets, int rounds) {
   const auto kernel = all <= HOP_THREADS ? hops_kernel<1> : hops_kernel<HOP_DEPTH>;
   if (int status = gs_use(s->device)) return status;
   if (int status = gs_check_code(s, (const void *)kernel)) return status;
-  return gs_launch_cooperative(s, "hops", kernel, 0, HOP_THREADS, 0, (gs_hop_header *)work, packets, (unsigned)rounds);
+  return gs_launch_as(s, "hops", kernel, s->processors, HOP_THREADS, 0, {1, false, true}, (gs_hop_header *)work,
+                      packets, (unsigned)rounds);
 }
 
 extern "C" int gs_read(gs_stream *s, gs_ptr p, uint64_t bytes, gs_ptr out) {

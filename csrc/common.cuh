@@ -88,6 +88,7 @@ struct gs_how {
   // Prefer the most shared memory and the least L1 cache. An SM changes the division of its memory only while it is
   // idle, so kernels that overlap must ask for the same one. Kernels that read much through the L1 cache become slower.
   bool most_shared = false;
+  bool cooperative = false;  // all blocks are resident at once, after all kernels before, or the launch fails
 };
 
 // The first of the types, or void.
@@ -114,7 +115,12 @@ int gs_launch_as(gs_stream *s, const char *name, void (*kernel)(Params...), dim3
     attribute[config.numAttrs].val.clusterDim = {how.cluster, 1, 1};
     config.numAttrs++;
   }
-  if (s->overlap) {
+  if (how.cooperative) {
+    attribute[config.numAttrs].id = cudaLaunchAttributeCooperative;
+    attribute[config.numAttrs].val.cooperative = 1;
+    config.numAttrs++;
+  }
+  if (s->overlap && !how.cooperative) {
     attribute[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute[config.numAttrs].val.programmaticStreamSerializationAllowed = 1;
     config.numAttrs++;
@@ -137,25 +143,6 @@ template <typename... Params, typename... Args>
 int gs_launch(gs_stream *s, const char *name, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared,
               Args... args) {
   return gs_launch_as(s, name, kernel, grid, block, shared, gs_how(), args...);
-}
-
-// Launches blocks on the stream, one per SM if none are given, after all kernels before. All are resident at once, so
-// that they may wait for each other, or the launch fails.
-template <typename... Params, typename... Args>
-int gs_launch_cooperative(gs_stream *s, const char *name, void (*kernel)(Params...), int blocks, dim3 block,
-                          size_t shared, Args... args) {
-  if (int status = gs_use(s->device)) return status;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = blocks > 0 ? blocks : s->processors;
-  config.blockDim = block;
-  config.dynamicSmemBytes = shared;
-  config.stream = s->stream;
-  cudaLaunchAttribute attribute[1];
-  attribute[0].id = cudaLaunchAttributeCooperative;
-  attribute[0].val.cooperative = 1;
-  config.attrs = attribute;
-  config.numAttrs = 1;
-  return gs_check(cudaLaunchKernelEx(&config, kernel, args...), name);
 }
 
 // Whether a kernel that is empty below compute capability 9.0 has its code. If the library was built for older GPUs

@@ -158,7 +158,7 @@ template <typename Traits> int launch(gs_stream *s, Params &p, int blocks) {
     return gs_launch(s, "decode_one", decode_one_kernel<Traits>, blocks, Traits::THREADS, shared, p);
   } else {
     if (int status = gs_allow_shared<decode_kernel<Traits>>(s, most)) return status;
-    return gs_launch_cooperative(s, "decode", decode_kernel<Traits>, blocks, Traits::THREADS, shared, p);
+    return gs_launch_as(s, "decode", decode_kernel<Traits>, blocks, Traits::THREADS, shared, {1, false, true}, p);
   }
 }
 

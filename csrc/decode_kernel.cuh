@@ -1,28 +1,14 @@
-// Decode steps in one kernel (docs/persistent.md), with weights in bfloat16. A width is compiled by itself, in
-// decode_<width>.cu.
+// The persistent kernel, which docs/persistent.md describes, with weights in bfloat16. A width is compiled by itself,
+// in decode_<width>.cu.
 //
-// * There is a block per SM. It has the same rows of every W in each layer, and walks the steps of the program (abi.h)
-//   by itself. Steps of different blocks depend on each other only through vectors of a few KB: the residual stream, q,
-//   k and v, the output of attention, the hidden layer of the MLP.
-// * Such a vector is exchanged in packets of 16 bytes: 12 bytes of values and the epoch, the number of the step that
-//   wrote them. Loads and stores of a packet are atomic, so a block polls the packets themselves, and there is no
-//   barrier and no second trip for a flag. The packets of a block are contiguous, in lines of their own: blocks that
-//   write parts of one delay each other. So do polls: fewer are better.
-// * One warp copies weights, and keys and values of earlier tokens, to a ring in shared memory. They depend on nothing,
-//   so it runs ahead across steps and tokens.
-// * The eight to twelve warps of a product share its inputs, an equal part of K each. While x is on its way they load
-//   their part of W into registers, as fragments of tensor core instructions of 16 rows (mma.m16n8k16); of wide models
-//   as much of it as there is room for. A float32 x is the sum of two bfloat16 numbers, in columns 0 and 1. One more
-//   warp adds the sums, finishes the outputs and publishes them, while the others go on.
-// * LayerNorm is applied to the sums: see gs_fold_args.
-// * Attention to earlier tokens is split among SPLITS blocks per head, which are others in each layer, so that each SM
-//   copies as much. The blocks that read its output merge the splits.
-// * Of several sequences, up to eight, four are computed at once, in columns 2j and 2j + 1 of the instructions; the
-//   others follow with the same W. Each has vectors of its own. Attention has items, one for each split of each head of
-//   each sequence, which are dealt out to blocks.
-// * The rows of a short prompt are computed as so many sequences, which share a cache. The last split of a row has keys
-//   and values of the rows up to it from the product of this very step; that of the last row writes them all to the
-//   cache. After them the last layer, and the logits, have the last row only.
+// * The packets of a block are contiguous, in lines of their own: blocks that write parts of one delay each other. So
+//   do polls: fewer are better.
+// * A float32 x is the sum of two bfloat16 numbers, in columns 0 and 1 of the tensor core instructions (mma.m16n8k16).
+//   Of several sequences, up to eight, four are computed at once, in columns 2j and 2j + 1; the others follow with the
+//   same W. LayerNorm is applied to the sums: see gs_fold_args.
+// * Of several sequences attention has items, one for each split of each head of each sequence, which are dealt out to
+//   blocks. The last split of a row of a prompt has keys and values of the rows up to it from the product of this very
+//   step; that of the last row writes them all to the cache.
 //
 // The order of a sum depends on C and the number of SMs alone; in attention also on the position at which the launch
 // began.

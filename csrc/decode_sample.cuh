@@ -1,18 +1,12 @@
-// How a decode kernel samples a token: as csrc/sample.cu from the same logits, of up to MAX_RANKED candidates, in two
-// hops between the blocks.
+// How the persistent kernel samples a token: as csrc/sample.cu from the same logits, of up to MAX_RANKED candidates, in
+// two hops between the blocks. Every block samples by itself, so that none waits for a central one.
 //
 // * Each block publishes the greatest logits of three groups of its rows. From those of all blocks each finds the same
 //   bound: at least k of them reach it, and not many more.
 // * Each block publishes its logits that reach the bound, and has those of all in a list. If they are too many, since
 //   the greatest logits are in few blocks or equal, blocks first search for a higher bound: a hop for each halving.
-// * The warps that compute put the k best of the list in order, by counting for each those before it. One warp then
-//   sums their p in the CPU's order.
-//
-// Every block samples by itself, so that none waits for a central one. Of one sequence the finishing warp does all but
-// the order. Of several each has a warp of those that compute, so that all of them sample at once and share the hops.
-//
-// Also what both decode kernels do with logits, sampled from or not: from take_logit, for each of them, to
-// finish_token, which tells the host.
+// * The warps that compute put the k best in order, by counting for each those before it. One warp then sums their p in
+//   the CPU's order.
 #pragma once
 
 #include "decode_parts.cuh"

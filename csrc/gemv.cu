@@ -2,16 +2,10 @@
 //
 //   x (M, K)  W (N, K)  y (M, N), M <= GS_GEMV_ROWS
 //
-// The time is that of reading W once, so the kernels keep many bytes of W in flight from the start. There are two
-// kernels: that of gemv_bulk.cuh, for compute capability 9.0 and aligned rows, and the one here for all other cases:
-//
-// * A warp has R rows of W, or one of S equal parts of each (split-K in the block; partial sums are added through
-//   shared memory in a fixed order). A lane loads R*U chunks of 16 bytes before it uses the first.
-// * W is constant, so the first R*U chunks are loaded before gs_wait(), while the kernel before this one ends. For the
-//   matrices of gpt2 124M that is all of W.
-// * x is stored in shared memory as float32, once per block, normalised if there is a norm. bias, and y if it
-//   accumulates, are read long before they are used.
-// * The next chunks are loaded before the sums of a row are reduced.
+// The time is that of reading W once, so the kernels keep many bytes of W in flight from the start: that of
+// gemv_bulk.cuh, for compute capability 9.0 and aligned rows, and the one here for all other cases. A warp has R rows of
+// W, or one of S equal parts of each (split-K in the block; partial sums are added in a fixed order). W is constant, so
+// its first chunks are loaded before gs_wait(), while the kernel before this one ends.
 //
 // All sums are float32, in an order that depends on shape and device alone.
 

@@ -1,14 +1,12 @@
 // A part of gemv.cu, inside its namespace: the matrix-vector kernel that loads weights into shared memory by bulk
 // copies (compute capability 9.0).
 //
-// * There is a block per SM. It has contiguous rows of W. One warp copies them, V rows at a time, to a ring of stages
-//   in shared memory. Copies in flight take no registers, and W depends on no other kernel, so this warp fills the ring
-//   before gs_wait(). With `ahead`, it then prefetches the rows that follow into L2.
-// * Blocks are small enough (threads, registers, shared memory) that an SM has room for those of two or three kernels:
-//   the ring of the next product is filled while this one computes.
-// * The other warps form groups. The P warps of a group share a row: a lane has the same U chunks of 16 bytes of every
-//   row, so it keeps its part of x, normalised if there is a norm, in registers. Groups take stages in turn.
-// * The partial sums of all rows are in shared memory and are added after one barrier at the end.
+// * There is a block per SM. One warp copies its rows of W, V at a time, to a ring of stages in shared memory. Copies
+//   in flight take no registers, and W depends on no other kernel, so this warp fills the ring before gs_wait(). With
+//   `ahead`, it then prefetches the rows that follow into L2.
+// * Blocks are small enough that an SM has room for those of two or three kernels: the ring of the next product is
+//   filled while this one computes.
+// * The other warps form groups. The P warps of a group share a row; each lane keeps its part of x in registers.
 //
 // The order of a sum depends on K, M and types alone.
 

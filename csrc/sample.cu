@@ -11,24 +11,17 @@
 //   logits (B, V) float32, rows ld apart; columns from V on are padding, never read
 //
 // One launch does everything, and gs_sampling is in device memory, so that one captured step serves all settings.
-// Several CTAs share a row. Each leaves a partial result: its best (logit, id) and sum of exponentials and, if top_k is
-// at most LIST, its top_k best logits in any order, with a few more. The CTA that arrives last combines the partial
-// results. For greedy sampling that is all; otherwise that CTA samples the row alone:
+// Several CTAs share a row. Each leaves its best (logit, id), its sum of exponentials and, if top_k is at most LIST, its
+// top_k best logits in any order, with a few more. The CTA that arrives last combines these, and samples:
 //
-// * top_k up to LIST: it picks the top_k best of the logits that the CTAs left, as each of them picked from its own
-//   logits (see pick), sorts them, and sums p in the CPU's order. For a row that is too long for that (and for one
-//   longer than SPAN in the variant naive) a radix select finds them instead.
+// * top_k up to LIST: it picks the top_k best of what the CTAs left, sorts them, and sums p in the CPU's order.
 // * Otherwise nothing is sorted. Masses are p in fixed point, so that sums do not depend on their order and can be made
-//   by atomics. A histogram of mass and count over the distance from the largest logit finds the bin in which a count
-//   or a mass is reached: for top_k, for top_p, for u. The logits of that bin are sorted or, if there are many,
-//   searched by the digits of their keys. If u or top_p is within about 1e-9 of a boundary between two tokens, fixed
-//   point and the CPU's float64 may sample different ones of the two.
+//   by atomics. A histogram over the distance from the largest logit finds the bin in which a count or a mass is
+//   reached. If u or top_p is within about 1e-9 of a boundary between two tokens, fixed point and the CPU's float64 may
+//   sample different ones of the two.
 //
-// Results do not depend on the order in which threads or CTAs run.
-//
-// Other kernels run between two launches, so much of this one's code has to be fetched from L2 each time. The code that
-// most launches run is therefore kept small: loops are not unrolled, and the CTAs and the one that combines use the
-// same copy of pick.
+// Results do not depend on the order in which threads or CTAs run. Other kernels run between two launches, so much of
+// this one's code has to be fetched from L2 each time: it is kept small.
 
 #include "rows.cuh"
 #include "sample.cuh"

@@ -478,22 +478,20 @@ GS_API int gs_clock_compare(gs_stream *s, void *host, gs_ptr device_address, gs_
 // ---------------------------------------------------------------- ceilings
 
 // An empty kernel of one block, to measure a launch.
-GS_API int gs_nothing(gs_stream *s);
-// `rounds` barriers of a grid of one block per SM; counter is 4 zero bytes.
-GS_API int gs_barriers(gs_stream *s, gs_ptr counter, int rounds);
-// `rounds` hops between all SMs, in a grid of one block per SM: in each, every block publishes `units` units of 16
+GS_API int gs_empty_kernel(gs_stream *s);
+// `rounds` hops between all SMs, in a grid of one block per SM: in each, every block publishes `packets` packets of 16
 // bytes, 12 of values and an epoch, and then waits until it has read those of all blocks. work is GS_HOP_HEADER + 2 *
-// 16 * units * SMs bytes, zeros before the first launch; epochs go on from launch to launch. GS_UNSUPPORTED below
-// compute capability 9.0, and for more units than the threads of a block read at once.
+// 16 * packets * SMs bytes, zeros before the first launch; epochs go on from launch to launch. GS_UNSUPPORTED below
+// compute capability 9.0, and for more packets than the threads of a block read at once.
 //
-// With N = 3 * units * SMs values x of 32 bits, x = 0 before the first round of a launch: in round r = 1, 2, ... x[i]
-// becomes i + x[(i + 3 * units * (r-1)) % N], modulo 2^32.
+// With N = 3 * packets * SMs values x of 32 bits, x = 0 before the first round of a launch: in round r = 1, 2, ... x[i]
+// becomes i + x[(i + 3 * packets * (r-1)) % N], modulo 2^32.
 #define GS_HOP_HEADER 256
 typedef struct {   // the first bytes of work
-  uint32_t epoch;  // rounds of all launches; units of epoch e are in the buffer e % 2
+  uint32_t epoch;  // rounds of all launches; packets of epoch e are in the buffer e % 2
   uint32_t late;   // 1 if a block waited a second for a unit: the rounds did not complete
 } gs_hop_header;
-GS_API int gs_hops(gs_stream *s, gs_ptr work, int units, int rounds);
+GS_API int gs_hops(gs_stream *s, gs_ptr work, int packets, int rounds);
 // Reads bytes once, with the loads that the kernels here use; out is 4 bytes.
 GS_API int gs_read(gs_stream *s, gs_ptr p, uint64_t bytes, gs_ptr out);
 // Reads turns * GS_CACHE_TURN bytes, passes times, in one kernel with a block for each turn; out is 4 bytes. With so

@@ -62,7 +62,6 @@ func (d *Device) measureCeilings(ctx context.Context) (s ceilings.Set, err error
 		func() ([]ceilings.Quantity, error) { return b.product(8192, BF16, ceilings.BF16) },
 		func() ([]ceilings.Quantity, error) { return b.product(4096, F32, ceilings.F32) },
 		b.launch,
-		b.barrier,
 		func() ([]ceilings.Quantity, error) { return b.hop(2) },
 		func() ([]ceilings.Quantity, error) { return b.hop(4) },
 	} {
@@ -217,20 +216,6 @@ func (b *Bench) launch() ([]ceilings.Quantity, error) {
 	}
 	return []ceilings.Quantity{{Value: ceilings.Value{Name: "launch", Unit: ceilings.Micro},
 		Ways: []ceilings.Way{{Name: "an empty kernel after another, in a graph", Round: round}}}}, nil
-}
-
-// barrier times barriers over the device.
-func (b *Bench) barrier() ([]ceilings.Quantity, error) {
-	counter, err := b.Alloc(256)
-	if err != nil {
-		return nil, err
-	}
-	q := ceilings.Quantity{Value: ceilings.Value{Name: "barrier", Unit: ceilings.Micro}}
-	return perRound(q, "all SMs meet, in one kernel", func(rounds int) ([]time.Duration, error) {
-		return b.Time(11, 1, func() error {
-			return errors.Join(b.Stream.Set(counter, 0, 0, 4), b.Stream.Barriers(counter.Ptr(), rounds))
-		})
-	})
 }
 
 // hop times the exchange of a vector of which each SM writes so many packets. It measures nothing if the device has no

@@ -39,7 +39,7 @@ func TestMeasureCeilings(t *testing.T) {
 	wantL2 := math.Floor(4<<30/turn) * turn / 1.5e-3 / 1e9
 	want := map[string]float64{"copy memory": copied, "read memory": copied / 2, "read L2 cache": wantL2,
 		// Matrices are small where little memory is free.
-		"bf16 ": 2 * 1024. * 1024 * 1024 / 1.5e-3 / 1e12, "f32 ": 2 * 1024. * 1024 * 1024 / 1.5e-3 / 1e12, "launch ": 7.5, "barrier ": 0,
+		"bf16 ": 2 * 1024. * 1024 * 1024 / 1.5e-3 / 1e12, "f32 ": 2 * 1024. * 1024 * 1024 / 1.5e-3 / 1e12, "launch ": 7.5,
 		"hop every SM reads 12 bytes x 2 of every other, in one kernel": 0, "hop every SM reads 12 bytes x 4 of every other, in one kernel": 0}
 	sizes := map[string]int64{"read L2 cache": 50 << 20, // of hops: 12 bytes x packets x 4 SMs
 		"hop every SM reads 12 bytes x 2 of every other, in one kernel": 96, "hop every SM reads 12 bytes x 4 of every other, in one kernel": 192}

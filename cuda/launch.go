@@ -17,8 +17,8 @@ package cuda
 // #cgo nocallback call_gs_sample
 // #cgo noescape call_gs_pack
 // #cgo nocallback call_gs_pack
-// #cgo noescape call_gs_nothing
-// #cgo nocallback call_gs_nothing
+// #cgo noescape call_gs_empty_kernel
+// #cgo nocallback call_gs_empty_kernel
 import "C"
 
 import (
@@ -331,19 +331,7 @@ func (s *Stream) EmptyKernel() error {
 	if err != nil {
 		return err
 	}
-	return failed("gs_nothing", C.call_gs_nothing(t, c))
-}
-
-// Barriers launches one block per SM that meet so many times at a grid barrier. counter is 4 zero bytes.
-func (s *Stream) Barriers(counter Ptr, rounds int) error {
-	t, c, err := s.handle("Barriers")
-	if err != nil {
-		return err
-	}
-	if counter == 0 || rounds < 1 || rounds > maxRows {
-		return shapeError("Barriers", "%d rounds, counter at %#x; rounds must be at least 1", rounds, uint64(counter))
-	}
-	return failed("gs_barriers", C.call_gs_barriers(t, c, C.gs_ptr(counter), C.int(rounds)))
+	return failed("gs_empty_kernel", C.call_gs_empty_kernel(t, c))
 }
 
 // HopBytes returns the size of the work area of [Stream.Hops] on a device of so many SMs.

@@ -435,18 +435,6 @@ func TestCeilings(t *testing.T) {
 	if err := g.stream.EmptyKernel(); err != nil {
 		t.Fatal(err)
 	}
-
-	counter := newBytes(t, g, 4)
-	counter.write(t, make([]byte, 4))
-	for _, rounds := range []int{1, 100, 100} { // the counter is left at 0
-		if err := g.stream.Barriers(counter.ptr(), rounds); err != nil {
-			t.Fatal(err)
-		}
-		if got := binary.LittleEndian.Uint32(counter.read(t)); got != 0 {
-			t.Errorf("the counter is %d after %d rounds", got, rounds)
-		}
-	}
-
 	r := rand.New(rand.NewPCG(11, 12))
 	for _, n := range []int{1, 15, 16, 17, 100, 65536, 65536*3 + 7, 5<<20 + 13, 20<<20 + 16} {
 		src, dst := newBytes(t, g, n), newBytes(t, g, n)

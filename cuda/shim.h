@@ -32,7 +32,7 @@ struct gs_module { char opaque; };
   X(gs_attention) X(gs_attention_work) X(gs_activate) X(gs_add) X(gs_sample) X(gs_sample_work) X(gs_pack) \
   X(gs_fold) X(gs_decode) X(gs_decode_one) X(gs_decode_work)                                                              \
   X(gs_stamps_into) X(gs_stamps_used) X(gs_stamp_taken_by) X(gs_stamp_mark) X(gs_stamps_collect) X(gs_clock_compare) \
-  X(gs_nothing) X(gs_barriers) X(gs_hops) X(gs_read) X(gs_read_again) X(gs_copy_kernel)
+  X(gs_empty_kernel) X(gs_hops) X(gs_read) X(gs_read_again) X(gs_copy_kernel)
 
 typedef struct {
   void *handle;  // of dlopen
@@ -171,9 +171,8 @@ GS_CALL(gs_stamp_mark, (const gs_table *t, gs_stream *s), (s))
 GS_LAUNCH(gs_stamps_collect, gs_collect_args)
 GS_CALL(gs_clock_compare, (const gs_table *t, gs_stream *s, void *host, gs_ptr address, gs_clock_pair *out),
         (s, host, address, out))
-GS_CALL(gs_nothing, (const gs_table *t, gs_stream *s), (s))
-GS_CALL(gs_barriers, (const gs_table *t, gs_stream *s, gs_ptr counter, int rounds), (s, counter, rounds))
-GS_CALL(gs_hops, (const gs_table *t, gs_stream *s, gs_ptr work, int units, int rounds), (s, work, units, rounds))
+GS_CALL(gs_empty_kernel, (const gs_table *t, gs_stream *s), (s))
+GS_CALL(gs_hops, (const gs_table *t, gs_stream *s, gs_ptr work, int packets, int rounds), (s, work, packets, rounds))
 GS_CALL(gs_read, (const gs_table *t, gs_stream *s, gs_ptr p, uint64_t bytes, gs_ptr out), (s, p, bytes, out))
 GS_CALL(gs_read_again, (const gs_table *t, gs_stream *s, gs_ptr p, uint32_t turns, uint32_t passes, gs_ptr out),
         (s, p, turns, passes, out))

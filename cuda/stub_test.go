@@ -226,7 +226,7 @@ func TestFailures(t *testing.T) {
 	if err := s.EmptyKernel(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.EmptyKernel(); !errors.As(err, &failure) || failure.Call != "gs_nothing" || failure.Status != 719 || errors.Is(err, cuda.ErrOutOfMemory) {
+	if err := s.EmptyKernel(); !errors.As(err, &failure) || failure.Call != "gs_empty_kernel" || failure.Status != 719 || errors.Is(err, cuda.ErrOutOfMemory) {
 		t.Fatal(err)
 	}
 	c.Fail("gs_capture_end", 1)

@@ -62,12 +62,12 @@ func TestBenchCeilings(t *testing.T) {
 		"hop 192 B 0.000 us 0.000 - 0.000 3: 0.000 - 0.000 every SM reads 12 bytes x 4 of every other, in one kernel")
 	contains(t, strings.Join(strings.Fields(table), " "), "read, L2 cache up to 50.0 MiB", "h2d, pinned memory any", "h2d, pageable memory any", "copies of 4 bytes",
 		"library opened and device found by a process that has just begun", "cublaslt ", "cuda context ", "the first stream and the first memory after that", first.Set.Missing)
-	contains(t, table, "--measure measures again", "read, memory", "copy, memory", "TFLOP/s", "an empty kernel after another", "barrier")
+	contains(t, table, "--measure measures again", "read, memory", "copy, memory", "TFLOP/s", "an empty kernel after another", "hop")
 	doubtful := benchcmd.BenchDevice{Name: "Stub 0", Ceilings: first.Set.Values[:1], Set: ceilings.Set{Uncertainty: 0.3, Disturbed: "somebody else ran"}}
 	if text := doubtful.String(); !strings.HasPrefix(text, "Stub 0\nthe ceilings may be too low by 30%: somebody else ran\nceilings: ") {
 		t.Error(text)
 	}
-	contains(t, (&benchcmd.BenchDevice{Name: "Stub 0", Ceilings: first.Set.Values}).String(), "barrier 0.000 us, hop of 96 B 0.000 us, hop of 192 B 0.000 us")
+	contains(t, (&benchcmd.BenchDevice{Name: "Stub 0", Ceilings: first.Set.Values}).String(), "hop of 96 B 0.000 us, hop of 192 B 0.000 us")
 }
 
 // The CPU from the file, which needs no measurement, and beside a pass.

@@ -943,19 +943,14 @@ GS_API int gs_clock_compare(gs_stream *s, void *host, gs_ptr device_address, gs_
   return GS_OK;
 }
 
-GS_API int gs_nothing(gs_stream *s) {
+GS_API int gs_empty_kernel(gs_stream *s) {
   NOTE("launch");
-  return put(s, (work){0});
-}
-GS_API int gs_barriers(gs_stream *s, gs_ptr counter, int rounds) {
-  NOTE("launch");
-  (void)counter, (void)rounds;
   return put(s, (work){0});
 }
 // With the failure "hop" a block waits too long.
-GS_API int gs_hops(gs_stream *s, gs_ptr area, int units, int rounds) {
+GS_API int gs_hops(gs_stream *s, gs_ptr area, int packets, int rounds) {
   NOTE("launch");
-  (void)units;
+  (void)packets;
   if (STUB_MAJOR < 9) return fail(GS_UNSUPPORTED, "hops need compute capability 9.0");
   gs_hop_header *header = (gs_hop_header *)(uintptr_t)area;
   header->epoch += (uint32_t)rounds;

@@ -185,7 +185,10 @@ func (b *benchFlags) run(ctx context.Context, m *cli.ModelFlags, flags *pflag.Fl
 			Waited: auto.Waited(), Configuration: o.Setting(), Device: device, Stages: stages,
 		}
 		if device != nil {
-			out.Floor, out.WithBarriers, out.Share = cli.Ms(floor), cli.Ms(floor+barriers), share(floor, result.Median)
+			out.Floor, out.Share = cli.Ms(floor), share(floor, result.Median)
+			if barriers > 0 { // only a CPU has any
+				out.WithBarriers = cli.Ms(floor + barriers)
+			}
 			if percent, ok := ceilings.Roofline(float64(floor), float64(result.Median)); ok {
 				out.Roofline = &percent
 			}
@@ -203,8 +206,12 @@ func (b *benchFlags) run(ctx context.Context, m *cli.ModelFlags, flags *pflag.Fl
 		text = fmt.Appendf(text, "%s\n", words)
 	}
 	if device != nil {
-		text = fmt.Appendf(text, "floor %.4f ms, %.4f ms with a barrier between steps; %s\n%s\n%s\n",
-			cli.Ms(floor), cli.Ms(floor+barriers), RooflineSays(floor, result.Median), device, device.reads(ceilings.Traffic(work)))
+		with := ""
+		if barriers > 0 {
+			with = fmt.Sprintf(", %.4f ms with a barrier between steps", cli.Ms(floor+barriers))
+		}
+		text = fmt.Appendf(text, "floor %.4f ms%s; %s\n%s\n%s\n",
+			cli.Ms(floor), with, RooflineSays(floor, result.Median), device, device.reads(ceilings.Traffic(work)))
 	}
 	if stages != nil {
 		var b bytes.Buffer

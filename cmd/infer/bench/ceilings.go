@@ -31,7 +31,7 @@ func newBenchCeilings(m *cli.ModelFlags) *cobra.Command {
 		Use:   "ceilings",
 		Short: "Measure what the device can do at most",
 		Long: `ceilings measures what floors are computed from: the bandwidth of reads from memory and
-from caches, the arithmetic rate of each type, the cost of a barrier of all SMs or all
+from caches, the arithmetic rate of each type, the cost of a barrier of all
 threads, and on a GPU that of a launch and of a hop, the time from when all SMs have written
 their parts of a vector until all have read the whole of it. Later runs and recordings take
 the result from the user's cache folder, as long as device, versions, threads and kernels

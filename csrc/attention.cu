@@ -17,7 +17,7 @@
 namespace {
 
 struct Attention {
-  const void *qkv;  // (B*T, 3*C)
+  const void *qkv;          // (B*T, 3*C)
   void *k_cache, *v_cache;  // (B, NH, P, HS)
   const int *pos, *pad;
   void *y;     // (B*Q, C)
@@ -102,10 +102,10 @@ __global__ void __launch_bounds__(128) attention_naive(const S stamp, const Atte
 // used as get TURN groups each, at most `splits`; the others return. The last block to finish, by an atomic counter
 // that wraps to 0, merges the parts in the order of the splits.
 
-constexpr int MAX_SPLITS = 32;   // one per lane of the warp that weights the parts
+constexpr int MAX_SPLITS = 32;  // one per lane of the warp that weights the parts
 // one per sequence and head; fixed, so that launches of all shapes can share the work area
 constexpr int COUNTERS = 4096;
-constexpr int TURN = 4;          // groups of keys that a thread loads before it uses the first
+constexpr int TURN = 4;  // groups of keys that a thread loads before it uses the first
 constexpr int SPLIT_WARPS = 4;
 
 template <typename T> struct Chunk {
@@ -348,7 +348,7 @@ __global__ void __launch_bounds__(32 * WARPS) attention_cluster(const S stamp, c
   constexpr int N = Chunk<T>::N, KEYS = WARPS * (32 / LANES), WIDTH = LANES * N;
   static_assert(WIDTH <= 32 * WARPS, "a thread for each column and part");
   __shared__ float part_o[WARPS][WIDTH], part_m[WARPS], part_l[WARPS];
-  constexpr int SHARE = WIDTH / CLUSTER;  // columns that a block merges
+  constexpr int SHARE = WIDTH / CLUSTER;       // columns that a block merges
   __shared__ float inbox[CLUSTER][SHARE + 2];  // from every block: these columns of o, then m and l
   const int split = blockIdx.x, h = blockIdx.y, b = blockIdx.z;
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5;
@@ -503,8 +503,7 @@ template <typename S> int split(gs_stream *s, const gs_attention_args *a, const 
     kernel = lanes == 8    ? attention_split<float, 8, S>
              : lanes == 16 ? attention_split<float, 16, S>
                            : attention_split<float, 32, S>;
-  else
-    kernel = lanes == 8 ? attention_split<__nv_bfloat16, 8, S> : attention_split<__nv_bfloat16, 16, S>;
+  else kernel = lanes == 8 ? attention_split<__nv_bfloat16, 8, S> : attention_split<__nv_bfloat16, 16, S>;
   return gs_launch_as(s, "attention_split", kernel, grid, dim3(32 * SPLIT_WARPS), 0, {1, a->T == 1}, k);
 }
 

@@ -25,10 +25,10 @@ namespace decode {  // named: what code for older GPUs does not use is no warnin
 template <int WARPS_, int NB_, int GROUP_ = 1, bool STAMPS_ = false, bool DRAWS_ = false, bool PROMPT_ = false>
 struct Traits {
   static constexpr int WARPS = WARPS_, NB = NB_, GROUP = GROUP_;
-  static constexpr bool STAMPS = STAMPS_;  // blocks note when they did what
-  static constexpr bool SINGLE_STEP = false;     // a launch runs one step only
-  static constexpr bool SAMPLES = DRAWS_;    // the kernel samples tokens: decode_sample.cuh
-  static constexpr bool PROMPT = PROMPT_;  // sequences are the rows of a prompt of one
+  static constexpr bool STAMPS = STAMPS_;     // blocks note when they did what
+  static constexpr bool SINGLE_STEP = false;  // a launch runs one step only
+  static constexpr bool SAMPLES = DRAWS_;     // the kernel samples tokens: decode_sample.cuh
+  static constexpr bool PROMPT = PROMPT_;     // sequences are the rows of a prompt of one
   using Stamping = Traits<WARPS, NB, GROUP, true, SAMPLES, PROMPT>;
   using Batched = Traits<WARPS, NB, 4, STAMPS, SAMPLES>;
   using Sampling = Traits<WARPS, NB, GROUP, STAMPS, true>;
@@ -44,24 +44,24 @@ struct Traits {
   static constexpr int PARTIES =
       32 * (WARPS + FINISH);  // of the barriers between the warps that compute and those that finish
   static constexpr int SMALL = 32 * NB, LARGE = 128 * NB;  // inputs of a warp, of C and of 4C
-  static constexpr int LB = 4 * NB;                   // blocks of 32 inputs of 4C
+  static constexpr int LB = 4 * NB;                        // blocks of 32 inputs of 4C
   static constexpr int XU = NB > 2 ? 2 : 1;  // packets that a lane reads of its warp's part of the residual stream
-  static constexpr int HU = NB > 2 ? 4 : 2;           // and of the hidden layer
+  static constexpr int HU = NB > 2 ? 4 : 2;  // and of the hidden layer
   static constexpr int HEADS = (NB + 2) / 2 - (NB == 2 || NB == 4);  // heads of which a warp's part of C has values
   static constexpr bool WIDE = NB > 2;
-  static constexpr int TILE_ROWS = WIDE ? 8 : 16;     // of a tile of C inputs
-  static constexpr int CHUNKS = WIDE ? WARPS / 2 : 1; // tiles of the rows of 4C inputs, side by side
+  static constexpr int TILE_ROWS = WIDE ? 8 : 16;      // of a tile of C inputs
+  static constexpr int CHUNKS = WIDE ? WARPS / 2 : 1;  // tiles of the rows of 4C inputs, side by side
   // Blocks of 4C inputs that a warp has in registers before x arrives; fewer where registers would spill.
   static constexpr int KEEP = BATCHED && NB > 1 ? 2 : WIDE ? NB : LB - (STAMPS && SAMPLES && NB == 2 ? 2 : 0);
   static constexpr int AT_ONCE = WIDE && BATCHED ? 2 : GROUP;  // sequences of which it has packets in registers at once
-  static constexpr int FRAGMENTS = WIDE && BATCHED ? 1 : 2;  // of 16 rows that a warp has in registers
-  static constexpr int CHUNK = KEYS * (WARPS - 1);    // keys that are copied at once, if there are several sequences
+  static constexpr int FRAGMENTS = WIDE && BATCHED ? 1 : 2;    // of 16 rows that a warp has in registers
+  static constexpr int CHUNK = KEYS * (WARPS - 1);  // keys that are copied at once, if there are several sequences
   // The part of x of a sequence in shared memory, in values: where its low halves begin, and the next sequence. The two
   // halves lie in other banks.
   static constexpr int LOW = BATCHED && NB % 2 == 0 ? SMALL + 32 : SMALL, ROW = BATCHED ? LARGE + 32 : 0;
   static constexpr int XROW = 2 * LOW;
   static constexpr int X = BATCHED ? (8 * XROW > 4 * ROW ? 8 * XROW : 4 * ROW) : LARGE;
-  static constexpr int SUMS = BATCHED ? 40 : 32;         // room for the sums of a sequence
+  static constexpr int SUMS = BATCHED ? 40 : 32;  // room for the sums of a sequence
   // Rows that are published together: whole packets, if there may be more of them.
   __device__ static int batch(int out) {
     return out == GS_DECODE_QKV || out == GS_DECODE_HIDDEN ? (FRAGMENTS == 1 ? 12 : WIDE ? 30 : 32) : 16 * FRAGMENTS;
@@ -79,24 +79,24 @@ constexpr int ATTENDED_STRIDE = (ATTENDED + LINE - 1) / LINE * LINE;
 template <typename Traits> struct Shared {
   static constexpr int WARPS = Traits::WARPS;
   uint64_t full[TILES], empty[TILES];
-  uint32_t base[TILES], size[TILES];       // where tiles begin, their sizes
+  uint32_t base[TILES], size[TILES];                  // where tiles begin, their sizes
   float part[2][WARPS][Traits::GROUP][Traits::SUMS];  // sums over a warp's part of K
   // Of several sequences, of its part of x: mean, sum of squared differences from it; those of c_fc lie apart from the
   // others.
   float2 stats[2][Traits::BATCHED ? 8 : 1][WARPS];
   // Of one sequence, of a lane's values of x: the sum of differences from `about`, and that of their squares.
   float2 lanes[Traits::BATCHED ? 1 : WARPS][32];
-  float about;                // the first value of x
-  uint64_t deadline;          // when waiting has been too long
-  uint64_t polled;            // when a warp was last found to wait for packets for long
-  int aborted;                // a block has waited too long
-  int polling;                // whether a warp has waited for packets for long since `polled`
+  float about;        // the first value of x
+  uint64_t deadline;  // when waiting has been too long
+  uint64_t polled;    // when a warp was last found to wait for packets for long
+  int aborted;        // a block has waited too long
+  int polling;        // whether a warp has waited for packets for long since `polled`
   int token[Traits::BATCHED ? 8 : 1], pos0[Traits::BATCHED ? 8 : 1];
-  int step;                   // decode steps that have ended
+  int step;  // decode steps that have ended
   float own[Traits::BATCHED ? 8 : 1]
            [16];  // the block's rows of the residual stream; of one sequence they are in registers
   Found<Traits> found;
-  uint64_t arrived[2];        // when the inputs of a step had
+  uint64_t arrived[2];  // when the inputs of a step had
 };
 
 template <typename Traits> struct Work {
@@ -106,24 +106,23 @@ template <typename Traits> struct Work {
     alignas(16) unsigned char rooms[Traits::SAMPLES_BATCHED ? GS_DECODE_SEQUENCES * sizeof(SequenceCandidates)
                                                             : 1];  // SequenceCandidates, when the logits are computed
   };
-  alignas(16) float out[2][WARPS][HEAD + 2];        // of attention: output, maximum, sum
-  alignas(16) float weight[WARPS][KEYS];            // of attention: of keys
+  alignas(16) float out[2][WARPS][HEAD + 2];                                // of attention: output, maximum, sum
+  alignas(16) float weight[WARPS][KEYS];                                    // of attention: of keys
   uint32_t slice_x[Traits::XU][WARPS][32], slice_h[Traits::HU][WARPS][32];  // packed places of lanes
-  uint32_t slice_q[3][WARPS * NB / 2][16];             // of q, k and v of a head
+  uint32_t slice_q[3][WARPS * NB / 2][16];                                  // of q, k and v of a head
 };
 
 #if __CUDA_ARCH__ >= 900
 
 __device__ inline bf16 *tail_of(const Params &p, int n) {
-  return reinterpret_cast<bf16*>(dynamic + p.table) + n * 2 * HEAD * p.tokens;
+  return reinterpret_cast<bf16 *>(dynamic + p.table) + n * 2 * HEAD * p.tokens;
 }
 
 // The number of a warp. In kernels that would spill registers, what depends on it is computed where it is used.
 template <bool SPILLS> __device__ inline int opaque_if(int warp) { return SPILLS ? opaque(warp) : warp; }
 
 // Where a row of a tile of C inputs begins.
-template <typename Traits>
-__device__ inline uint32_t place_of_row(int row) {
+template <typename Traits> __device__ inline uint32_t place_of_row(int row) {
   return row * 2 * Traits::C + (row < Traits::TILE_ROWS / 2 ? 0 : PAD);
 }
 
@@ -265,8 +264,7 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
             const Item item = BATCHED ? item_of(n, i, p.NH, p.splits) : Item{0, s.row, s.split};
             char *const to = p.attended + (size_t)item.row * p.row_o +
                              (size_t)(item.head * (BATCHED ? p.splits : SPLITS) + item.split) * ATTENDED_STRIDE * 16;
-            if (lane < ATTENDED - 1)
-              store_packet(to + lane * 16, u0, u1, u2, epoch);
+            if (lane < ATTENDED - 1) store_packet(to + lane * 16, u0, u1, u2, epoch);
             else if (lane == ATTENDED - 1)
               store_packet(to + lane * 16, __float_as_uint(most), __float_as_uint(sum), 0, epoch);
             stamp<Traits>(p, t, i, GS_DECODE_PUBLISHED);
@@ -549,7 +547,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
   constexpr int GROUP = Traits::GROUP, FRAGMENTS = Traits::FRAGMENTS;
   constexpr bool BATCHED = Traits::BATCHED;
   const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
-  uint16_t *const xs = work.x[warp] + 8;             // the part of x, high halves, then low
+  uint16_t *const xs = work.x[warp] + 8;  // the part of x, high halves, then low
   const uint32_t fragment = shared_address(xs) + q * 16;
   uint32_t need =
       Traits::SINGLE_STEP ? p.epoch + p.only_step : p.header->epoch;  // the epoch of what the next step reads
@@ -587,7 +585,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
       if (s.kind == GS_DECODE_ATTENTION) {
         if (s.split < 0) continue;
         // Warps 0 to 10 have sixteen keys of the cache at a time; the last warp has those of this launch.
-        const bool launch = opaque_if<Traits::PROMPT && Traits::NB == 4>(warp) == WARPS - 1;
+        const bool launch = opaque_if < Traits::PROMPT && Traits::NB == 4 > (warp) == WARPS - 1;
         int n = s.row;
 #pragma unroll 1
         do {
@@ -614,10 +612,10 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
           };
           if (keys > 0) take(true);
           const size_t behind = of_cache.first + (size_t)keys * (HEAD * sizeof(bf16));
-          bf16 *const cache_k = (bf16*)(const_cast<char*>(s.source) + behind), *const cache_v =
-                                                                                   (bf16*)(const_cast<char*>(
-                                                                                               s.source_v) +
-                                                                                           behind);
+          bf16 *const cache_k = (bf16 *)(const_cast<char *>(s.source) + behind), *const cache_v =
+                                                                                     (bf16 *)(const_cast<char *>(
+                                                                                                  s.source_v) +
+                                                                                              behind);
           int have = launch    ? (last ? (Traits::PROMPT ? item.row : (int)t) + 1 : 0)
                      : BATCHED ? min(keys, Traits::CHUNK)
                                : keys;
@@ -670,7 +668,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
 #pragma unroll
               for (int r = 0; r < ROWS; r++)
                 if (launch && r <= item.row)
-                  put(pn, w[r], reinterpret_cast<uint16_t*>((lane < 16 ? tail_k : tail_v) + r * HEAD));
+                  put(pn, w[r], reinterpret_cast<uint16_t *>((lane < 16 ? tail_k : tail_v) + r * HEAD));
             } else {
               if (launch) put(pn, w[0], reinterpret_cast<uint16_t *>((lane < 16 ? tail_k : tail_v) + t * HEAD));
             }
@@ -678,17 +676,17 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
             if (Traits::PROMPT && launch && item.row == p.B - 1) {  // which has them all
 #pragma unroll 1
               for (int r = 0; r < p.B; r++) {
-                reinterpret_cast<uint32_t*>(cache_k + r * HEAD)[lane] =
-                    reinterpret_cast<const uint32_t*>(tail_k + r * HEAD)[lane];
-                reinterpret_cast<uint32_t*>(cache_v + r * HEAD)[lane] =
-                    reinterpret_cast<const uint32_t*>(tail_v + r * HEAD)[lane];
+                reinterpret_cast<uint32_t *>(cache_k + r * HEAD)[lane] =
+                    reinterpret_cast<const uint32_t *>(tail_k + r * HEAD)[lane];
+                reinterpret_cast<uint32_t *>(cache_v + r * HEAD)[lane] =
+                    reinterpret_cast<const uint32_t *>(tail_v + r * HEAD)[lane];
               }
             }
             if (BATCHED && !Traits::PROMPT && launch) {
-              reinterpret_cast<uint32_t*>(cache_k + t * HEAD)[lane] =
-                  reinterpret_cast<const uint32_t*>(tail_k + t * HEAD)[lane];
-              reinterpret_cast<uint32_t*>(cache_v + t * HEAD)[lane] =
-                  reinterpret_cast<const uint32_t*>(tail_v + t * HEAD)[lane];
+              reinterpret_cast<uint32_t *>(cache_k + t * HEAD)[lane] =
+                  reinterpret_cast<const uint32_t *>(tail_k + t * HEAD)[lane];
+              reinterpret_cast<uint32_t *>(cache_v + t * HEAD)[lane] =
+                  reinterpret_cast<const uint32_t *>(tail_v + t * HEAD)[lane];
             }
             q0 = load_shared(fragment), q1 = load_shared(fragment + 64);
           }
@@ -827,10 +825,8 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
 #pragma unroll
           for (int k = 0; k < KEEP; k++) {
             const uint4 x = load_shared(from + k * 64);
-            if (BATCHED)
-              mma(d[k % 4], a[k], b[k], x);
-            else
-              mma_arranged(d[k % 4], a[k], b[k], x);
+            if (BATCHED) mma(d[k % 4], a[k], b[k], x);
+            else mma_arranged(d[k % 4], a[k], b[k], x);
           }
           if (KEEP < LB) {
             constexpr int UNROLL = BATCHED ? 2 : LB - KEEP;  // more take registers that hold weights
@@ -929,8 +925,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
               delay();
               if (s.in == GS_DECODE_ATTENDED)
                 read_attended<Traits>(p, sh, packets_of(p.attended, group, p.row_o), warp, rows, need, i, to);
-              else
-                read_residual<Traits>(p, sh, s, group, warp, t, rows, px, gain, need, i, to, v);
+              else read_residual<Traits>(p, sh, s, group, warp, t, rows, px, gain, need, i, to, v);
               __syncwarp();
               if (group == start_of<Traits>(s)) note_arrived<Traits>(sh, warp, buffer);
             }
@@ -1143,8 +1138,8 @@ template <typename Traits> __device__ void load_tail(const Params &p, const Shar
     if (item.split != p.splits - 1) continue;
     const Keys keys = Traits::BATCHED ? keys_of<2 * HEAD, Traits::PROMPT>(p, sh, item) : Keys{0, s.rows};
     const size_t from = keys.first + keys.count * (HEAD * sizeof(bf16));
-    const bf16 *k = reinterpret_cast<const bf16*>(s.source + from),
-               *v = reinterpret_cast<const bf16*>(s.source_v + from);
+    const bf16 *k = reinterpret_cast<const bf16 *>(s.source + from),
+               *v = reinterpret_cast<const bf16 *>(s.source_v + from);
     bf16 *const tail = tail_of(p, s.tail + (Traits::BATCHED ? (n - s.row) / (int)gridDim.x : 0));
     for (int i = threadIdx.x; i < (p.tokens - 1) * HEAD; i += Traits::THREADS)
       tail[i] = k[i], tail[p.tokens * HEAD + i] = v[i];
@@ -1221,10 +1216,8 @@ template <typename Traits> __device__ __forceinline__ void run_block(const Param
   __syncthreads();
   if (warp == WARPS + Traits::FINISH) {
     if (!RingWriter<Traits, Shared<Traits>>::ONE || threadIdx.x % 32 == 0) copy_weights<Traits>(p, sh, steps);
-  } else if (warp >= WARPS)
-    finish_steps<Traits>(p, sh, work, steps, warp - WARPS);
-  else
-    compute_steps<Traits>(p, sh, work, steps, warp);
+  } else if (warp >= WARPS) finish_steps<Traits>(p, sh, work, steps, warp - WARPS);
+  else compute_steps<Traits>(p, sh, work, steps, warp);
   __syncthreads();  // no warp ends while others wait at barriers
 }
 

@@ -9,7 +9,9 @@
 namespace decode {  // named: else code for older GPUs has warnings of what it does not use
 
 // The Traits of gs_decode_one, whose launch runs step p.only_step of token p.tokens - 1.
-template <typename Of> struct SingleStep : Of { static constexpr bool SINGLE_STEP = true; };
+template <typename Of> struct SingleStep : Of {
+  static constexpr bool SINGLE_STEP = true;
+};
 
 }  // namespace decode
 using decode::SingleStep;
@@ -18,14 +20,14 @@ namespace {
 
 typedef __nv_bfloat16 bf16;
 
-constexpr int TILES = 32;                    // copies to the ring in flight, at most
-constexpr int PAD = 64;  // bytes between rows of 4C inputs in the ring, or halves of a tile: against bank conflicts
-constexpr int HEAD = 64;                     // size of a head
+constexpr int TILES = 32;  // copies to the ring in flight, at most
+constexpr int PAD = 64;    // bytes between rows of 4C inputs in the ring, or halves of a tile: against bank conflicts
+constexpr int HEAD = 64;   // size of a head
 constexpr int SPLITS = 4;
-constexpr int LINE = 8;                      // packets of a line of the L2 cache; each has one writer
-constexpr int KEYS = 16;                     // of a tensor core instruction
-constexpr int STEPS = 5;                     // of a layer
-constexpr int FIRST_RESIDUAL = 2;            // the first of them that writes the residual stream
+constexpr int LINE = 8;            // packets of a line of the L2 cache; each has one writer
+constexpr int KEYS = 16;           // of a tensor core instruction
+constexpr int STEPS = 5;           // of a layer
+constexpr int FIRST_RESIDUAL = 2;  // the first of them that writes the residual stream
 constexpr int MOST_BLOCKS = 192;
 
 typedef gs_decode_header Header;
@@ -83,7 +85,7 @@ __host__ __device__ inline Item item_of(int n, int i, int heads, int splits) {
 struct Params {
   const gs_decode_step *steps;
   const bf16 *wte, *wpe;
-  const int *ids;                            // (B) of a prompt
+  const int *ids;  // (B) of a prompt
   gs_sampling *sampling;
   int *pos, *token;
   gs_slot *slots;
@@ -91,24 +93,24 @@ struct Params {
   Header *header;
   char *residual, *hidden, *qkv, *attended;  // packets
   uint4 *best;  // (2, blocks, LINE) packets, of which each sequence has one: logit, id; or those of decode_sample.cuh
-  uint64_t timeout;                         // ns
-  uint64_t *stamps;                          // (tokens, count + 1, blocks, 4), of kernels that stamp
+  uint64_t timeout;  // ns
+  uint64_t *stamps;  // (tokens, count + 1, blocks, 4), of kernels that stamp
   int count, C, NH, P, V, slot_count, tokens, ring_bytes;
-  int B, ld;  // sequences, or rows of a prompt; values from a row of logits to the next one
-  int splits, items;                         // of the keys of a head; of the attention of a step
-  int row_x, row_h, row_a, row_o;            // bytes of the packets of a sequence: residual, hidden, qkv, attended
-  int logits_only;                           // gs_sample takes the token
-  int tails;                                 // of a block, at most
-  int table;                                 // bytes of the steps in shared memory, and of head
-  int head;                                  // rows of the logits that a block has, at most
+  int B, ld;                       // sequences, or rows of a prompt; values from a row of logits to the next one
+  int splits, items;               // of the keys of a head; of the attention of a step
+  int row_x, row_h, row_a, row_o;  // bytes of the packets of a sequence: residual, hidden, qkv, attended
+  int logits_only;                 // gs_sample takes the token
+  int tails;                       // of a block, at most
+  int table;                       // bytes of the steps in shared memory, and of head
+  int head;                        // rows of the logits that a block has, at most
   int kept;  // of the logits' rows, the last ones of a block that may stay in the L2 cache; -1 if all weights may
   float eps;
-  Shape x, h, a;  // residual stream, hidden layer, qkv
+  Shape x, h, a;   // residual stream, hidden layer, qkv
   uint32_t zero;   // 0, which the compiler does not know
-  int only_step;     // of gs_decode_one: the step; tokens - 1 is its token's place in a launch of gs_decode
+  int only_step;   // of gs_decode_one: the step; tokens - 1 is its token's place in a launch of gs_decode
   uint32_t epoch;  // and the epoch before the first step of the token
-  int draw;                                  // from so many candidates the token is sampled; 0: it is the argmax
-  uint4 *lists;                              // (B, blocks, LIST_PACKETS) packets: candidates
+  int draw;        // from so many candidates the token is sampled; 0: it is the argmax
+  uint4 *lists;    // (B, blocks, LIST_PACKETS) packets: candidates
 };
 
 // How many of a block's items of step i have the last split of a head.
@@ -121,14 +123,14 @@ __host__ __device__ inline int last_splits(int i, int block, int blocks, const P
 
 // A step as the block sees it, in shared memory.
 struct alignas(16) BlockStep {
-  const char *source;      // W at the block's first row; K cache at the first key of the split
+  const char *source;  // W at the block's first row; K cache at the first key of the split
   const char *source_v;
   const float *bias, *gain, *sums;
   int kind, in, out, act;
-  int row, rows;           // of the block; of attention: head, keys
-  int split;               // of attention, or -1 if the block has no part in it
-  int tail;                // of attention of the last split: which of the block's tails
-  int start;               // of a prompt: the first row that the step computes, 0 or the last one
+  int row, rows;  // of the block; of attention: head, keys
+  int split;      // of attention, or -1 if the block has no part in it
+  int tail;       // of attention of the last split: which of the block's tails
+  int start;      // of a prompt: the first row that the step computes, 0 or the last one
 };
 
 #if __CUDA_ARCH__ >= 900
@@ -145,9 +147,8 @@ __device__ inline float high(uint32_t v) { return __uint_as_float(v & 0xffff0000
 
 // Once a block has waited too long, the launch is aborted: none waits any more, the kernel runs to its end, and its
 // results are marked as void.
-template <typename Shared>
-__device__ inline bool is_aborted(const Shared &sh) {
-  return *(const volatile int*)&sh.aborted;
+template <typename Shared> __device__ inline bool is_aborted(const Shared &sh) {
+  return *(const volatile int *)&sh.aborted;
 }
 
 // Notes the first block that has waited too long.
@@ -157,9 +158,8 @@ __device__ inline void record_timeout(Header *header, uint32_t where) {
 }
 
 // When waits are too long. A thread calls it as a launch and each of its tokens begin.
-template <typename Shared>
-__device__ inline void restart_timeout(const Params &p, Shared &sh) {
-  *(volatile uint64_t*)&sh.deadline = gs_globaltimer() + p.timeout;
+template <typename Shared> __device__ inline void restart_timeout(const Params &p, Shared &sh) {
+  *(volatile uint64_t *)&sh.deadline = gs_globaltimer() + p.timeout;
 }
 
 // Whether some block has waited too long for packets; notes this one if it has, and else that it waits.
@@ -225,17 +225,11 @@ template <typename Traits, typename Shared> struct RingWriter {
   uint32_t arrives;                        // the mbarrier of the last tile
   int bytes;                               // of the ring
   int lane = ONE ? 0 : threadIdx.x % 32, at = 0, tail = 0, parity = 0, head = 0, used, in_flight = 0;
-  long long due = 0;                       // when the next copy may begin
+  long long due = 0;  // when the next copy may begin
 
   __device__ RingWriter(const Params &p, Shared &sh, const void *begin)
-      : p(p),
-        sh(sh),
-        ring(shared_address(begin)),
-        full(shared_address(sh.full)),
-        empty(shared_address(sh.empty)),
-        base(shared_address(sh.base)),
-        size(shared_address(sh.size)),
-        bytes(p.ring_bytes),
+      : p(p), sh(sh), ring(shared_address(begin)), full(shared_address(sh.full)), empty(shared_address(sh.empty)),
+        base(shared_address(sh.base)), size(shared_address(sh.size)), bytes(p.ring_bytes),
         used(is_aborted(sh) ? UNLIMITED : 0) {
     keep_address(full), keep_address(empty), keep_address(base), keep_address(size);
   }
@@ -432,9 +426,9 @@ __device__ __forceinline__ float gelu_cubic(float y) { return fmaf(0.044715f * y
 
 // The values of one packet that belong to a warp's part of a vector.
 struct Slice {
-  int packet;   // of the vector
-  int at;     // its first value, relative to the part; may be negative
-  int count;  // of its values, 0 if the lane has none
+  int packet;  // of the vector
+  int at;      // its first value, relative to the part; may be negative
+  int count;   // of its values, 0 if the lane has none
 };
 
 // The n-th packet of those that hold values [from, from + length).
@@ -465,36 +459,27 @@ __device__ inline bool holds(uint32_t p, int k) { return p >> (14 + k) & 1; }
 extern __shared__ __align__(128) unsigned char dynamic[];
 
 // The steps [first_step, end_step) of the tokens from first_token on are run.
-template <typename Traits>
-__device__ inline int first_step(const Params &p) {
+template <typename Traits> __device__ inline int first_step(const Params &p) {
   return Traits::SINGLE_STEP ? p.only_step : 0;
 }
-template <typename Traits>
-__device__ inline int end_step(const Params &p) {
+template <typename Traits> __device__ inline int end_step(const Params &p) {
   return Traits::SINGLE_STEP ? p.only_step + 1 : p.count;
 }
-template <typename Traits>
-__device__ inline int first_token(const Params &p) {
+template <typename Traits> __device__ inline int first_token(const Params &p) {
   return Traits::SINGLE_STEP ? p.tokens - 1 : 0;
 }
 
 // The first row of a prompt that a step computes: of the last layer only keys and values of all are needed.
-template <typename Traits>
-__device__ inline int first_row(const Params &p, int step) {
+template <typename Traits> __device__ inline int first_row(const Params &p, int step) {
   return Traits::PROMPT && step > p.count - 1 - STEPS ? p.B - 1 : 0;
 }
 // The first sequence that a step computes.
-template <typename Traits>
-__device__ inline int start_of(const BlockStep &s) {
-  return Traits::PROMPT ? *(const volatile int*)&s.start : 0;
+template <typename Traits> __device__ inline int start_of(const BlockStep &s) {
+  return Traits::PROMPT ? *(const volatile int *)&s.start : 0;
 }
 
-template <typename Traits> __device__ inline void barrier_sync(int id) {
-  named_sync<Traits::PARTIES>(id);
-}
-template <typename Traits> __device__ inline void barrier_arrive(int id) {
-  named_arrive<Traits::PARTIES>(id);
-}
+template <typename Traits> __device__ inline void barrier_sync(int id) { named_sync<Traits::PARTIES>(id); }
+template <typename Traits> __device__ inline void barrier_arrive(int id) { named_arrive<Traits::PARTIES>(id); }
 
 // Notes when a block did what in a step: gs_decode_stamp.
 __device__ inline uint64_t *stamps_of(const Params &p, int t, int i) {
@@ -566,8 +551,8 @@ __device__ inline Keys keys_of(const Params &p, const Shared &sh, const Item &it
 
 // A row of the residual stream of this block, as it published it.
 __device__ inline float own_residual(const Params &p, int sequence, int row) {
-  return __ldcg(reinterpret_cast<const float*>(p.residual + (size_t)sequence * p.row_x +
-                                               (size_t)(blockIdx.x * p.x.stride + row / F32_PER_PACKET) * 16) +
+  return __ldcg(reinterpret_cast<const float *>(p.residual + (size_t)sequence * p.row_x +
+                                                (size_t)(blockIdx.x * p.x.stride + row / F32_PER_PACKET) * 16) +
                 row % F32_PER_PACKET);
 }
 

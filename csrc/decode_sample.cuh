@@ -14,12 +14,12 @@
 
 namespace {
 
-constexpr int MAX_RANKED = 384;     // candidates of all blocks that are ranked, at most
-constexpr int MAX_SAMPLED = GS_DECODE_DRAW_ALL;   // of which so many are sampled from, at most
-constexpr int LIST_PACKETS = MAX_RANKED / 2;  // of the list of a block: two candidates each
-constexpr int MAX_COUNT = 1023;  // the most candidates that a packet's first word can tell
-constexpr int MAX_ROWS = 1024;    // logits of a block, at most
-constexpr int BEST_BUFFERS = 5;      // buffers of a packet of each block
+constexpr int MAX_RANKED = 384;                  // candidates of all blocks that are ranked, at most
+constexpr int MAX_SAMPLED = GS_DECODE_DRAW_ALL;  // of which so many are sampled from, at most
+constexpr int LIST_PACKETS = MAX_RANKED / 2;     // of the list of a block: two candidates each
+constexpr int MAX_COUNT = 1023;                  // the most candidates that a packet's first word can tell
+constexpr int MAX_ROWS = 1024;                   // logits of a block, at most
+constexpr int BEST_BUFFERS = 5;                  // buffers of a packet of each block
 
 // In the room for parts of x, which is free when all logits of the block are computed.
 struct Candidates {
@@ -51,12 +51,9 @@ struct alignas(16) LaneBest {
 
   __device__ void take(float logit, int row) {
     const unsigned key = key_of(logit);
-    if (key > best)
-      third = second, second = best, best = key, rows = rows << 16 | row;
-    else if (key > second)
-      third = second, second = key, rows = row << 16 | (rows & 0xffff);
-    else
-      third = max(third, key);
+    if (key > best) third = second, second = best, best = key, rows = rows << 16 | row;
+    else if (key > second) third = second, second = key, rows = row << 16 | (rows & 0xffff);
+    else third = max(third, key);
   }
 };
 
@@ -67,7 +64,7 @@ template <typename Traits> struct Found {
   float best[GREEDY][32];  // the best logits of each lane; of one sequence they are in registers
   int best_id[GREEDY][32];
   LaneBest lanes[DRAWN][Traits::SAMPLES ? 32 : 1];  // the same where tokens are sampled
-  int drawn[DRAWN];                            // the tokens, -1 where logits are not finite
+  int drawn[DRAWN];                                 // the tokens, -1 where logits are not finite
   float log_probability[DRAWN];
 };
 
@@ -93,8 +90,7 @@ __device__ inline uint4 *parts_of(const Params &p, int sequence) { return p.best
 // Forgets what was found of a sequence.
 template <typename Traits, typename Shared> __device__ inline void clear_found(Shared &sh, int sequence) {
   const int lane = threadIdx.x % 32;
-  if constexpr (Traits::SAMPLES)
-    sh.found.lanes[sequence][lane] = LaneBest();
+  if constexpr (Traits::SAMPLES) sh.found.lanes[sequence][lane] = LaneBest();
   else if constexpr (Traits::BATCHED)
     sh.found.best[sequence][lane] = -INFINITY, sh.found.best_id[sequence][lane] = 0x7fffffff;
 }
@@ -110,10 +106,8 @@ __device__ __forceinline__ void take_logit(const Params &p, Shared &sh, Work &wo
     sh.found.lanes[sequence][lane].take(y, at);
   } else {
     if constexpr (Traits::BATCHED) best = sh.found.best[sequence][lane], best_id = sh.found.best_id[sequence][lane];
-    if (y < INFINITY)
-      take_better(best, best_id, y, row);
-    else
-      best = INFINITY, best_id = -1;  // also if it is not a number
+    if (y < INFINITY) take_better(best, best_id, y, row);
+    else best = INFINITY, best_id = -1;  // also if it is not a number
     if constexpr (Traits::BATCHED) sh.found.best[sequence][lane] = best, sh.found.best_id[sequence][lane] = best_id;
   }
 }
@@ -268,10 +262,8 @@ __device__ bool find_candidates(const Params &p, Shared &sh, Candidates &list, c
           const float middle = 0.5f * low + 0.5f * high;
           const unsigned key = key_of(middle);
           const int c = count(key);
-          if (c >= k)
-            low = middle, bound = key, have = c;
-          else
-            high = middle;
+          if (c >= k) low = middle, bound = key, have = c;
+          else high = middle;
         }
       }
     }
@@ -388,10 +380,8 @@ __device__ bool find_candidates(const Params &p, Shared &sh, Candidates &list, c
         c = 0;
         read_each(p, sh, of_search(round), epoch, round, [&](uint32_t of) { c += of; });
         c = __reduce_add_sync(~0u, c);
-        if ((int)c >= k)
-          low = middle, n = c;
-        else
-          above = middle;
+        if ((int)c >= k) low = middle, n = c;
+        else above = middle;
       }
       mark = epoch - 1;  // no other packets of the lists have this epoch
     }
@@ -499,9 +489,9 @@ __device__ void sample_each(const Params &p, Shared &sh, SequenceCandidates *roo
 // A warp that finishes, one of FINISH: it has sequences f, f + FINISH and so on.
 struct Finisher {
   int f, sequences;
-  int mine;         // the first one whose token is chosen, of a prompt the last row
-  int ends;         // the warp that ends a step
-  int pos0;         // of a token of the launch, of the first sequence
+  int mine;  // the first one whose token is chosen, of a prompt the last row
+  int ends;  // the warp that ends a step
+  int pos0;  // of a token of the launch, of the first sequence
   uint64_t step0;
   bool
       reports;  // whether the block tells the host: the last one, which has the fewest rows, so that others do not wait

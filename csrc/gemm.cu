@@ -33,13 +33,12 @@ constexpr size_t kWorkspace = GS_BLAS_WORKSPACE;
 // ---------------------------------------------------------------- the library
 
 // The functions of cuBLASLt that are used.
-#define FUNCTIONS(F)                                                                                       \
-  F(cublasLtGetVersion) F(cublasLtCreate) F(cublasLtDestroy) F(cublasLtMatmul)                             \
-  F(cublasLtMatmulDescCreate) F(cublasLtMatmulDescDestroy) F(cublasLtMatmulDescSetAttribute)               \
-  F(cublasLtMatrixLayoutCreate) F(cublasLtMatrixLayoutDestroy)                                             \
-  F(cublasLtMatmulPreferenceCreate) F(cublasLtMatmulPreferenceDestroy)                                     \
-  F(cublasLtMatmulPreferenceSetAttribute) F(cublasLtMatmulAlgoGetHeuristic) F(cublasLtMatmulAlgoCheck)     \
-  F(cublasLtMatmulAlgoConfigGetAttribute)
+#define FUNCTIONS(F)                                                                                                   \
+  F(cublasLtGetVersion)                                                                                                \
+  F(cublasLtCreate) F(cublasLtDestroy) F(cublasLtMatmul) F(cublasLtMatmulDescCreate) F(cublasLtMatmulDescDestroy)      \
+      F(cublasLtMatmulDescSetAttribute) F(cublasLtMatrixLayoutCreate) F(cublasLtMatrixLayoutDestroy)                   \
+          F(cublasLtMatmulPreferenceCreate) F(cublasLtMatmulPreferenceDestroy) F(cublasLtMatmulPreferenceSetAttribute) \
+              F(cublasLtMatmulAlgoGetHeuristic) F(cublasLtMatmulAlgoCheck) F(cublasLtMatmulAlgoConfigGetAttribute)
 
 struct library {
 #define MEMBER(f) decltype(&::f) f;
@@ -47,7 +46,7 @@ struct library {
 #undef MEMBER
 };
 
-std::mutex opening;     // held while `opened` and `ready` are read or written
+std::mutex opening;  // held while `opened` and `ready` are read or written
 library opened;
 bool ready;
 
@@ -68,10 +67,10 @@ using key = std::tuple<int, int, int, int, int, int, int, int, int, int, int>;
 struct product {
   cublasLtMatmulDesc_t desc = nullptr;
   cublasLtMatrixLayout_t w = nullptr, x = nullptr, y = nullptr;
-  bool bias = false;         // added by the epilogue
-  bool later_bias = false;   // added by gs_activate
-  int later_act = 0;         // applied by gs_activate
-  bool later = false;        // whether gs_activate runs
+  bool bias = false;        // added by the epilogue
+  bool later_bias = false;  // added by gs_activate
+  int later_act = 0;        // applied by gs_activate
+  bool later = false;       // whether gs_activate runs
   cublasLtMatmulAlgo_t algorithm;
   size_t workspace = 0;
   gs_linear_algorithm about = {};
@@ -166,12 +165,9 @@ int describe(gs_blas_state *b, const gs_linear_args *a, int level, product &p, b
   const cudaDataType_t in = a->dtype == GS_BF16 ? CUDA_R_16BF : CUDA_R_32F,
                        out = a->y_type == GS_BF16 ? CUDA_R_16BF : CUDA_R_32F;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  if (inner_act && a->act == GS_GELU_TANH)
-    epilogue = inner_bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
-  else if (inner_act && a->act == GS_RELU)
-    epilogue = inner_bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
-  else if (inner_bias)
-    epilogue = CUBLASLT_EPILOGUE_BIAS;
+  if (inner_act && a->act == GS_GELU_TANH) epilogue = inner_bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+  else if (inner_act && a->act == GS_RELU) epilogue = inner_bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+  else if (inner_bias) epilogue = CUBLASLT_EPILOGUE_BIAS;
   p.bias = inner_bias;
   p.later_bias = kind != 0 && !inner_bias;
   p.later_act = inner_act ? (int)GS_ACT_NONE : a->act;
@@ -216,10 +212,8 @@ int ask(gs_blas_state *b, const gs_linear_args *a, const product &p, int most, c
   e = blas_check(c, "cublasLtMatmulPreferenceSetAttribute");
   if (!e) {
     c = lt->cublasLtMatmulAlgoGetHeuristic(b->handle, p.desc, p.w, p.x, p.y, p.y, want, most, results, found);
-    if (c == CUBLAS_STATUS_NOT_SUPPORTED || c == CUBLAS_STATUS_INVALID_VALUE)
-      *found = 0;
-    else
-      e = blas_check(c, "cublasLtMatmulAlgoGetHeuristic");
+    if (c == CUBLAS_STATUS_NOT_SUPPORTED || c == CUBLAS_STATUS_INVALID_VALUE) *found = 0;
+    else e = blas_check(c, "cublasLtMatmulAlgoGetHeuristic");
   }
   lt->cublasLtMatmulPreferenceDestroy(want);
   int kept = 0;
@@ -338,10 +332,8 @@ int measure(gs_stream *s, gs_blas_state *b, product &p, const gs_linear_args *a,
     if (!e) e = gs_check(cudaEventElapsedTime(&ms, from, to), "cudaEventElapsedTime");
     if (e) return e;
     const float each = ms * 1000 / runs;
-    if (series == 0)
-      runs = each < 5 ? 100 : each > 100 ? 5 : (int)(500 / each);
-    else if (series == 1 || each < *microseconds)
-      *microseconds = each;
+    if (series == 0) runs = each < 5 ? 100 : each > 100 ? 5 : (int)(500 / each);
+    else if (series == 1 || each < *microseconds) *microseconds = each;
   }
   return GS_OK;
 }

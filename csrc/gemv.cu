@@ -19,20 +19,20 @@ namespace {
 constexpr int kMaxWarps = 8;
 
 struct gemv_params {
-  const void *x;             // (rows, K), ldx apart; bfloat16 or float32
-  const void *w;             // (N, K)
-  const float *bias;         // (N) or null
-  const float *gain, *shift; // (K) or null
-  void *y;                   // (rows, N), ldy apart; bfloat16 or float32
+  const void *x;              // (rows, K), ldx apart; bfloat16 or float32
+  const void *w;              // (N, K)
+  const float *bias;          // (N) or null
+  const float *gain, *shift;  // (K) or null
+  void *y;                    // (rows, N), ldy apart; bfloat16 or float32
   int rows, N, K, ldx, ldy;
   int x_bf16, y_bf16;
-  int x_vector, norm_vector; // whether four elements of x, or of gain and shift, can be read at once
+  int x_vector, norm_vector;  // whether four elements of x, or of gain and shift, can be read at once
   int act, accumulate;
   float eps;
-  int splits;                // S: warps that share a row
-  int blocks;                // blocks of rows; a thread block takes every gridDim.x-th
-  int stream;                // W is too large for the L2 cache: evict it first
-  int64_t ahead;             // bytes of W that are prefetched into L2 before gs_wait()
+  int splits;     // S: warps that share a row
+  int blocks;     // blocks of rows; a thread block takes every gridDim.x-th
+  int stream;     // W is too large for the L2 cache: evict it first
+  int64_t ahead;  // bytes of W that are prefetched into L2 before gs_wait()
 };
 
 constexpr int kRing = 100 << 10;  // bytes of shared memory for W per block of the bulk kernel, at most
@@ -85,8 +85,7 @@ __device__ inline uint4 load_chunk_slowly(const __nv_bfloat16 *p, int n) {
 }
 
 // Four elements of a chunk as float32: all of a float32 chunk, a half of a bfloat16 chunk.
-template <typename W>
-__device__ inline void unpack(const uint4 &q, int half, float (&f)[4]) {
+template <typename W> __device__ inline void unpack(const uint4 &q, int half, float (&f)[4]) {
   if (sizeof(W) == 4) {
     f[0] = __uint_as_float(q.x);
     f[1] = __uint_as_float(q.y);
@@ -124,8 +123,7 @@ __device__ inline float4 load_some(const float *v, int k, int n) {
 
 // Sums each of V values over the warp in V - 1 + log2(32/V) shuffles: at each step a lane keeps half of its values and
 // passes the other half to its partner. Lane l returns the sum of value l / (32/V).
-template <int V, int OFFSET = 16>
-__device__ inline float warp_sums(const float (&v)[V]) {
+template <int V, int OFFSET = 16> __device__ inline float warp_sums(const float (&v)[V]) {
   static_assert(V >= 1 && V <= 32 && (V & (V - 1)) == 0, "a power of two");
   if constexpr (V == 1) {
     float sum = v[0];
@@ -145,8 +143,7 @@ __device__ inline float warp_sums(const float (&v)[V]) {
 }
 
 // Sums each of M values over the block; every thread gets all sums.
-template <int M>
-__device__ inline void block_sums(float (&v)[M], float *partial) {
+template <int M> __device__ inline void block_sums(float (&v)[M], float *partial) {
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
   float sum = warp_sums<M>(v);
   if (lane % (32 / M) == 0) partial[warp * M + lane / (32 / M)] = sum;
@@ -164,9 +161,9 @@ constexpr int resident(int M, int R, int U) { return M * R * U <= 4 ? 4 : M <= 2
 template <typename W, int M, int R, int U, bool ALIGNED, typename Stamp>
 __global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel(const Stamp stamp,
                                                                                  const gemv_params p) {
-  constexpr int E = 16 / sizeof(W);   // elements of a chunk
-  constexpr int Q = E / 4;            // float4 of x per chunk
-  constexpr int V = R * M;            // sums of a warp
+  constexpr int E = 16 / sizeof(W);               // elements of a chunk
+  constexpr int Q = E / 4;                        // float4 of x per chunk
+  constexpr int V = R * M;                        // sums of a warp
   constexpr int A = V == 1 ? 4 : V <= 4 ? 2 : 1;  // independent chains of additions per sum, to hide their latency
 
   gs_let_next();
@@ -185,10 +182,8 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel
   const W *w = static_cast<const W *>(p.w);
 
   uint64_t policy;
-  if (p.stream)
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  else
-    asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  if (p.stream) asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  else asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
 
   uint4 q[R][U];
   auto load = [&](int block, int batch) {
@@ -199,10 +194,8 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel
 #pragma unroll
       for (int u = 0; u < U; u++) {
         const bool valid = c + 32 * u < last;
-        if (ALIGNED)
-          q[r][u] = load_chunk(base + 32 * u * E, valid, policy);
-        else
-          q[r][u] = load_chunk_slowly(base + 32 * u * E, valid ? p.K - (c + 32 * u) * E : 0);
+        if (ALIGNED) q[r][u] = load_chunk(base + 32 * u * E, valid, policy);
+        else q[r][u] = load_chunk_slowly(base + 32 * u * E, valid ? p.K - (c + 32 * u) * E : 0);
       }
     }
   };
@@ -370,7 +363,7 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel
       float v[V];
 #pragma unroll
       for (int i = 0; i < V; i++) {
-        v[i] = A == 4 ? (acc[i][0] + acc[i][1 % A]) + (acc[i][2 % A] + acc[i][3 % A])
+        v[i] = A == 4   ? (acc[i][0] + acc[i][1 % A]) + (acc[i][2 % A] + acc[i][3 % A])
                : A == 2 ? acc[i][0] + acc[i][1 % A]
                         : acc[i][0];
 #pragma unroll
@@ -390,10 +383,8 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel
       if (out && n < p.N) {
         const size_t at = (size_t)out_m * p.ldy + n;
         const float z = activate(total + bias, p.act) + old;
-        if (p.y_bf16)
-          static_cast<__nv_bfloat16 *>(p.y)[at] = __float2bfloat16_rn(z);
-        else
-          static_cast<float *>(p.y)[at] = z;
+        if (p.y_bf16) static_cast<__nv_bfloat16 *>(p.y)[at] = __float2bfloat16_rn(z);
+        else static_cast<float *>(p.y)[at] = z;
       }
       if (more) {
         load_bias(block);
@@ -443,8 +434,7 @@ int launch(gs_stream *s, gemv_params p, size_t shared) {
 }
 
 // A row of W, or a part of one, per warp: 4 chunks in flight per lane if that is all of it, else 8.
-template <typename W, int M, typename Stamp>
-int one_row(gs_stream *s, const gemv_params &p, size_t shared) {
+template <typename W, int M, typename Stamp> int one_row(gs_stream *s, const gemv_params &p, size_t shared) {
   const int chunks = p.K / (16 / (int)sizeof(W));
   int part = chunks;
   for (int S = 1; S < kMaxWarps && (part > 256 || ((int64_t)p.N * S < (int64_t)s->processors * 16 && part > 96));) {
@@ -458,8 +448,7 @@ int one_row(gs_stream *s, const gemv_params &p, size_t shared) {
 // Chooses the rows of W per warp and the chunks of each in flight, by the rows of x (M) and the size of W. With many
 // rows of x, reading x from shared memory would take longer than reading W from memory if several rows of W did not
 // share the reads.
-template <typename W, int M, typename Stamp>
-int choose(gs_stream *s, const gemv_params &p, size_t shared) {
+template <typename W, int M, typename Stamp> int choose(gs_stream *s, const gemv_params &p, size_t shared) {
   constexpr int E = 16 / sizeof(W);
   bool taken;
   int e = try_bulk<W, M, Stamp>(s, p, &taken);
@@ -477,8 +466,7 @@ int choose(gs_stream *s, const gemv_params &p, size_t shared) {
   }
 }
 
-template <typename W, typename Stamp>
-int by_rows(gs_stream *s, const gs_linear_args *a) {
+template <typename W, typename Stamp> int by_rows(gs_stream *s, const gs_linear_args *a) {
   gemv_params p = {};
   const int E = 16 / (int)sizeof(W), padded = divide_up(a->K, E) * E;
   const bool norm = a->gain != 0;

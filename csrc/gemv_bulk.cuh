@@ -10,15 +10,15 @@
 //
 // The order of a sum depends on K, M and types alone.
 
-constexpr int kBulkWarps = 16;        // at most, with the one that copies
-constexpr int kBulkStages = 32;       // at most
-constexpr int kPrefetchBytes = 16384; // bytes of a prefetch
+constexpr int kBulkWarps = 16;         // at most, with the one that copies
+constexpr int kBulkStages = 32;        // at most
+constexpr int kPrefetchBytes = 16384;  // bytes of a prefetch
 
 struct bulk_params {
   gemv_params g;
-  int rows, extra;  // rows of W per block; the first `extra` blocks have one more
-  int ahead;    // bytes of a block's rows that are copied or prefetched before gs_wait()
-  int parts;    // P: warps that share a row
+  int rows, extra;                  // rows of W per block; the first `extra` blocks have one more
+  int ahead;                        // bytes of a block's rows that are copied or prefetched before gs_wait()
+  int parts;                        // P: warps that share a row
   float rest, over_rest, over_all;  // elements of x in the last part of a row; the inverses of it and of K
   int groups;
   int stages;
@@ -55,8 +55,8 @@ template <typename W, int M, int U, typename Stamp>
 __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void gemv_bulk(const Stamp stamp,
                                                                                            const bulk_params bp) {
 #if __CUDA_ARCH__ >= 900
-  constexpr int E = 16 / sizeof(W);    // elements of a chunk
-  constexpr int V = bulk_rows(M, U);   // rows of a stage
+  constexpr int E = 16 / sizeof(W);   // elements of a chunk
+  constexpr int V = bulk_rows(M, U);  // rows of a stage
   const gemv_params &p = bp.g;
   gs_let_next();
 
@@ -73,10 +73,8 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
   const bool copies = warp == P * bp.groups;
 
   uint64_t policy;
-  if (p.stream)
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  else
-    asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  if (p.stream) asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  else asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
   auto fetch = [&](int batch, int stage) {
     const int bytes = min(V, rows - batch * V) * KC * 16;
     mbarrier_expect(shared_address(&full[stage]), bytes);
@@ -283,17 +281,14 @@ __global__ __launch_bounds__(bulk_threads<W>(M, U), bulk_resident<W>(M, U)) void
     for (int k = 0; k < P; k++) total += sums[k * room + r * M + m];
     const float z = activate(total + (i == mine ? bias : load_bias(i)), p.act) + (i == mine ? old : load_old(i));
     const size_t at = (size_t)m * p.ldy + row0 + r;
-    if (p.y_bf16)
-      static_cast<__nv_bfloat16 *>(p.y)[at] = __float2bfloat16_rn(z);
-    else
-      static_cast<float *>(p.y)[at] = z;
+    if (p.y_bf16) static_cast<__nv_bfloat16 *>(p.y)[at] = __float2bfloat16_rn(z);
+    else static_cast<float *>(p.y)[at] = z;
   }
 #endif
 }
 
 // Launches the kernel with U chunks per lane. taken becomes false if it needs more shared memory than a block can have.
-template <typename W, int M, int U, typename Stamp>
-int launch_bulk(gs_stream *s, const gemv_params &p, bool *taken) {
+template <typename W, int M, int U, typename Stamp> int launch_bulk(gs_stream *s, const gemv_params &p, bool *taken) {
   constexpr int V = bulk_rows(M, U);
   auto kernel = gemv_bulk<W, M, U, Stamp>;
   bulk_params bp = {};
@@ -333,8 +328,7 @@ int launch_bulk(gs_stream *s, const gemv_params &p, bool *taken) {
 
 // Launches the bulk kernel if device and shapes allow it (taken becomes true): compute capability 9.0, aligned rows of
 // W, x, gain and shift, and an x that fits the registers.
-template <typename W, int M, typename Stamp>
-int try_bulk(gs_stream *s, const gemv_params &p, bool *taken) {
+template <typename W, int M, typename Stamp> int try_bulk(gs_stream *s, const gemv_params &p, bool *taken) {
   constexpr int E = 16 / sizeof(W);
   *taken = false;
   const size_t x_size = p.x_bf16 ? 2 : 4;

@@ -119,10 +119,8 @@ __global__ void __launch_bounds__(32 * WARPS) layernorm_kernel(const S stamp, La
                  b = EARLY ? bias[EARLY ? i : 0] : load4(p.bias + c);
     const float4 y = make_float4(v[i].x * scale * g.x + b.x, v[i].y * scale * g.y + b.y, v[i].z * scale * g.z + b.z,
                                  v[i].w * scale * g.w + b.w);
-    if (p.y_bf16)
-      store4((__nv_bfloat16 *)p.y + (size_t)row * p.ldy + c, y);
-    else
-      store4((float *)p.y + (size_t)row * p.ldy + c, y);
+    if (p.y_bf16) store4((__nv_bfloat16 *)p.y + (size_t)row * p.ldy + c, y);
+    else store4((float *)p.y + (size_t)row * p.ldy + c, y);
   }
 }
 
@@ -164,10 +162,8 @@ __global__ void __launch_bounds__(NAIVE_THREADS) layernorm_naive_kernel(const S 
   const float scale = 1.0f / sqrtf(block_sum(squares, scratch) / p.C + p.eps);
   for (int c = threadIdx.x; c < p.C; c += NAIVE_THREADS) {
     const float y = (x[c] - mean) * scale * p.gain[c] + p.bias[c];
-    if (p.y_bf16)
-      ((__nv_bfloat16 *)p.y)[row * p.ldy + c] = from_float<__nv_bfloat16>(y);
-    else
-      ((float *)p.y)[row * p.ldy + c] = y;
+    if (p.y_bf16) ((__nv_bfloat16 *)p.y)[row * p.ldy + c] = from_float<__nv_bfloat16>(y);
+    else ((float *)p.y)[row * p.ldy + c] = y;
   }
 }
 

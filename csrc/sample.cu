@@ -14,7 +14,8 @@
 // Several CTAs share a row. Each leaves its best (logit, id), its sum of exponentials and, if top_k is at most LIST, its
 // top_k best logits in any order, with a few more. The CTA that arrives last combines these, and samples:
 //
-// * top_k up to LIST: it picks the top_k best of what the CTAs left, sorts them, and sums p in the CPU's order.
+// * top_k up to LIST: it picks the top_k best of what the CTAs left, unless that is too much, sorts them, and sums p in
+//   the CPU's order.
 // * Otherwise nothing is sorted. Masses are p in fixed point, so that sums do not depend on their order and can be made
 //   by atomics. A histogram over the distance from the largest logit finds the bin in which a count or a mass is
 //   reached. If u or top_p is within about 1e-9 of a boundary between two tokens, fixed point and the CPU's float64 may
@@ -26,7 +27,8 @@
 #include "rows.cuh"
 #include "sample.cuh"
 
-const char *const gs_sample_variants[] = {"auto", "naive", nullptr};  // naive: one CTA per row
+// Both names stand for the same kernel.
+const char *const gs_sample_variants[] = {"auto", "naive", nullptr};
 
 namespace {
 
@@ -257,9 +259,8 @@ struct Level {
   uint64_t mass;   // of greater logits
 };
 
-// Searches the logits of a bin of the near histogram (NEAR_BIN), or of the whole row, digit by digit of their keys for
-// the one at which a goal is reached. `goal` and the result count from the largest logit down.
-template <bool NEAR_BIN>
+// Searches the logits of a bin of the near histogram, digit by digit of their keys, for the one at which a goal is
+// reached. `goal` and the result count from the largest logit down.
 __device__ Level descend(Shared &s, const Row &r, int bin, Level above, bool by_mass, uint64_t goal) {
   Histogram<DIGIT> &h = s.digit;
   unsigned known = 0, prefix = 0;  // mask of the digits that are known; their values
@@ -271,8 +272,8 @@ __device__ Level descend(Shared &s, const Row &r, int bin, Level above, bool by_
     __syncthreads();
     each<4, 1>(r.logits, 0, r.V, r.wide, [&](int, float v) {
       const unsigned key = key_of(v);
-      if ((key & known) != prefix || (NEAR_BIN && r.near(v) != bin)) return;
-      h.add(digits - (key >> shift & digits), NEAR_BIN ? r.mass(v) : 0);
+      if ((key & known) != prefix || r.near(v) != bin) return;
+      h.add(digits - (key >> shift & digits), r.mass(v));
     });
     const Found f = find(s, h, by_mass, goal - (by_mass ? above.mass : above.count));
     above.count += f.count;
@@ -417,20 +418,6 @@ __device__ void sort_list(Shared &s, int size) {
   __syncthreads();
 }
 
-// Lists the k <= LIST best of the row, in any order, by a radix select.
-__device__ void list_row(Shared &s, const Row &r, int k) {
-  const Level level = descend<false>(s, r, 0, Level{}, false, k);
-  // Of the logits equal to the k-th best, those with the lowest ids are candidates.
-  const int last = nth_of_key(s, r, level.key, k - 1 - level.count);
-  const uint64_t worst = rank_of(level.key, last);
-  clear_list(s, k);
-  each<4, 1>(r.logits, 0, r.V, r.wide, [&](int id, float v) {
-    const uint64_t rank = rank_of(key_of(v), id);
-    if (rank >= worst) s.list.rank[atomicAdd(&s.listed, 1u)] = rank;
-  });
-  __syncthreads();
-}
-
 // Samples from the k best of the n listed, k <= n <= LIST: sorts them and sums p in that order. The list is padded with
 // 0 to a multiple of 4.
 __device__ int sample_listed(Shared &s, const Row &r, int n, int k, double top_p, uint64_t random) {
@@ -509,7 +496,7 @@ __device__ Place place(Shared &s, const Row &r, bool by_mass, uint64_t goal) {
   const int n = s.near.count[f.bin];
   Place to;
   if (n > LIST) {
-    const Level level = descend<true>(s, r, f.bin, Level{0, f.count, f.mass}, by_mass, goal);
+    const Level level = descend(s, r, f.bin, Level{0, f.count, f.mass}, by_mass, goal);
     const uint64_t one = r.mass(of_key(level.key));  // of each logit with this key
     to.key = level.key;
     to.id = -1;
@@ -730,11 +717,8 @@ template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kerne
   r.wide = a.wide;
   r.largest = of_key(largest);
   r.temperature = temperature;
-  if (few) {
-    if (!picked || left > MANY * THREADS) {
-      list_row(s, r, k);
-      listed = k;
-    } else if (a.splits > 1 && !combined) {
+  if (picked && left <= MANY * THREADS) {
+    if (a.splits > 1 && !combined) {
       uint64_t many[MANY];
       gather(candidates, left, many);
       listed = pick(s, many, least, high, k, LIST, s.list.rank);
@@ -752,7 +736,7 @@ template <typename S> __global__ void __launch_bounds__(THREADS, 1) sample_kerne
 }
 
 int splits_of(const gs_sample_args *a, int *span) {
-  int splits = a->variant == 1 ? 1 : (a->V + SPAN - 1) / SPAN;
+  int splits = (a->V + SPAN - 1) / SPAN;
   if (splits > MOST_SPLITS) splits = MOST_SPLITS;
   *span = (a->V + splits - 1) / splits;
   *span = (*span + 4 * THREADS - 1) / (4 * THREADS) * (4 * THREADS);

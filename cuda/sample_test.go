@@ -47,7 +47,7 @@ func decode[T any](data []byte, out T) T {
 
 const slotCount = 4
 
-func newSampling(t *testing.T, g *gpu, B, V, ld, T, pad int, variant int32) *sampling {
+func newSampling(t *testing.T, g *gpu, B, V, ld, T, pad int) *sampling {
 	t.Helper()
 	s := &sampling{t: t, g: g, at: make([]int32, B)}
 	s.logits = newBytes(t, g, 4*B*ld)
@@ -60,7 +60,7 @@ func newSampling(t *testing.T, g *gpu, B, V, ld, T, pad int, variant int32) *sam
 	}
 	t.Cleanup(func() { slots.Free() })
 	s.slots = slots
-	s.args = cuda.SampleArgs{Variant: variant, Logits: s.logits.ptr(), Sampling: s.how.ptr(), Pos: s.pos.ptr(), Tokens: s.tokens.ptr(), Slots: slots.Ptr(),
+	s.args = cuda.SampleArgs{Logits: s.logits.ptr(), Sampling: s.how.ptr(), Pos: s.pos.ptr(), Tokens: s.tokens.ptr(), Slots: slots.Ptr(),
 		B: int32(B), V: int32(V), LD: int32(ld), T: int32(T), Count: slotCount}
 	if pad >= 0 {
 		s.pad = newBytes(t, g, 4)
@@ -180,38 +180,36 @@ func TestSampleGreedy(t *testing.T) {
 	inf := float32(math.Inf(1))
 	for _, shape := range sampleShapes {
 		for _, B := range []int{1, 3} {
-			for variant := range g.variants(cuda.OpSample) {
-				s := newSampling(t, g, B, shape.V, shape.ld, 5, 2, variant)
-				for i, padding := range []float32{0, inf, float32(math.NaN())} {
-					// All negative: a padded column that took part would win.
-					name := fmt.Sprintf("%+v/B=%d/variant=%d/padding=%g", shape, B, variant, padding)
-					s.fill(func(b, i int) float32 { return -3 - 10*r.Float32() }, padding)
-					o := gpt2.Sampling{LogProbs: i != 0, Offset: 1000 * i}
-					if i == 2 {
-						o.Temperature, o.TopK = 1.5, 1 // greedy too
-					}
-					s.start(o, []int32{7, 0, 900}[:B], uint64(i))
-					for range 2 {
-						s.launch()
-						s.check(name, o)
-					}
+			s := newSampling(t, g, B, shape.V, shape.ld, 5, 2)
+			for i, padding := range []float32{0, inf, float32(math.NaN())} {
+				// All negative: a padded column that took part would win.
+				name := fmt.Sprintf("%+v/B=%d/padding=%g", shape, B, padding)
+				s.fill(func(b, i int) float32 { return -3 - 10*r.Float32() }, padding)
+				o := gpt2.Sampling{LogProbs: i != 0, Offset: 1000 * i}
+				if i == 2 {
+					o.Temperature, o.TopK = 1.5, 1 // greedy too
 				}
-				// Equals: the lowest id wins, 0 and -0 are equals.
-				first := r.IntN(shape.V)
-				s.fill(func(b, i int) float32 {
-					switch {
-					case i == first:
-						return float32(math.Copysign(0, -1))
-					case i > first && i%3 == 0:
-						return 0
-					}
-					return -1
-				}, inf)
-				o := gpt2.Sampling{LogProbs: true}
-				s.start(o, make([]int32, B), 9)
-				s.launch()
-				s.check("equals", o)
+				s.start(o, []int32{7, 0, 900}[:B], uint64(i))
+				for range 2 {
+					s.launch()
+					s.check(name, o)
+				}
 			}
+			// Equals: the lowest id wins, 0 and -0 are equals.
+			first := r.IntN(shape.V)
+			s.fill(func(b, i int) float32 {
+				switch {
+				case i == first:
+					return float32(math.Copysign(0, -1))
+				case i > first && i%3 == 0:
+					return 0
+				}
+				return -1
+			}, inf)
+			o := gpt2.Sampling{LogProbs: true}
+			s.start(o, make([]int32, B), 9)
+			s.launch()
+			s.check("equals", o)
 		}
 	}
 }
@@ -239,7 +237,7 @@ func TestSampleDraw(t *testing.T) {
 	for _, shape := range sampleShapes {
 		for _, kind := range kinds {
 			B := 1 + 2*r.IntN(2)
-			s := newSampling(t, g, B, shape.V, shape.ld, 1, -1, 0)
+			s := newSampling(t, g, B, shape.V, shape.ld, 1, -1)
 			s.fill(func(b, i int) float32 {
 				if i == 0 && kind.name == "masked" {
 					return 1 // one at least is finite
@@ -328,21 +326,19 @@ func TestSamplePicked(t *testing.T) {
 			}},
 		}
 		for _, kind := range kinds {
-			for variant := range g.variants(cuda.OpSample) {
-				B := 1
-				if V <= 2*part {
-					B += 2 * r.IntN(2)
-				}
-				s := newSampling(t, g, B, V, shape.ld, 1, -1, variant)
-				s.fill(func(b, i int) float32 { return kind.at(i) }, float32(math.Inf(1)))
-				for _, k := range []int{1, 2, 40, 100, 300, 400, 512, 513, 1000, 1024, 1025} {
-					for _, p := range []float64{0, 0.900123} {
-						o := gpt2.Sampling{Temperature: 0.8, TopK: k, TopP: p, LogProbs: r.IntN(2) == 0, Seed: r.Uint64()}
-						s.start(o, []int32{int32(r.IntN(1024)), 0, 5}[:B], 0)
-						for range 2 { // the second finds what the first left in the work area
-							s.launch()
-							s.check(fmt.Sprintf("%s/%+v/B=%d/variant=%d", kind.name, shape, B, variant), o)
-						}
+			B := 1
+			if V <= 2*part {
+				B += 2 * r.IntN(2)
+			}
+			s := newSampling(t, g, B, V, shape.ld, 1, -1)
+			s.fill(func(b, i int) float32 { return kind.at(i) }, float32(math.Inf(1)))
+			for _, k := range []int{1, 2, 40, 100, 300, 400, 512, 513, 1000, 1024, 1025} {
+				for _, p := range []float64{0, 0.900123} {
+					o := gpt2.Sampling{Temperature: 0.8, TopK: k, TopP: p, LogProbs: r.IntN(2) == 0, Seed: r.Uint64()}
+					s.start(o, []int32{int32(r.IntN(1024)), 0, 5}[:B], 0)
+					for range 2 { // the second finds what the first left in the work area
+						s.launch()
+						s.check(fmt.Sprintf("%s/%+v/B=%d", kind.name, shape, B), o)
 					}
 				}
 			}
@@ -355,7 +351,7 @@ func TestSampleSeeds(t *testing.T) {
 	g := open(t)
 	r := rand.New(rand.NewPCG(41, 42))
 	const V, draws = 7, 3000
-	s := newSampling(t, g, 1, V, 8, 1, -1, 0)
+	s := newSampling(t, g, 1, V, 8, 1, -1)
 	s.fill(func(b, i int) float32 { return float32(i) / 2 }, float32(math.Inf(1)))
 	for _, k := range []int{0, 5} {
 		counts := make([]float64, V)
@@ -381,7 +377,7 @@ func TestSampleExtremes(t *testing.T) {
 	g := open(t)
 	r := rand.New(rand.NewPCG(51, 52))
 	for _, V := range []int{257, 4097} {
-		s := newSampling(t, g, 1, V, V, 1, -1, 0)
+		s := newSampling(t, g, 1, V, V, 1, -1)
 		for _, scale := range []float32{1e-30, 1, 3e38} {
 			s.fill(func(b, i int) float32 { return (2*r.Float32() - 1) * scale }, 0)
 			for _, temperature := range []float64{1e-300, 1e-40, 1e-3, 1e3, 1e40, 1e300} {
@@ -402,38 +398,36 @@ func TestSampleNotFinite(t *testing.T) {
 	r := rand.New(rand.NewPCG(61, 62))
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	for _, shape := range sampleShapes {
-		for variant := range g.variants(cuda.OpSample) {
-			s := newSampling(t, g, 3, shape.V, shape.ld, 1, -1, variant)
-			where := r.IntN(shape.V)
-			one := func(bad float32) func(i int) float32 {
-				return func(i int) float32 {
-					if i == where {
-						return bad
-					}
-					return -1
+		s := newSampling(t, g, 3, shape.V, shape.ld, 1, -1)
+		where := r.IntN(shape.V)
+		one := func(bad float32) func(i int) float32 {
+			return func(i int) float32 {
+				if i == where {
+					return bad
 				}
+				return -1
 			}
-			for _, c := range []struct {
-				name string
-				bad  func(i int) float32
-			}{
-				{"nan", one(nan)},
-				{"negative nan", one(math.Float32frombits(0xffc00000))},
-				{"inf", one(inf)},
-				{"all -inf", func(i int) float32 { return -inf }},
-				{"all nan", func(i int) float32 { return nan }},
-			} {
-				s.fill(func(b, i int) float32 {
-					if b == 1 {
-						return c.bad(i)
-					}
-					return float32(r.NormFloat64())
-				}, 0)
-				for _, o := range []gpt2.Sampling{{}, {Temperature: 1, LogProbs: true}, {Temperature: 1, TopK: 40, TopP: 0.9}} {
-					s.start(o, []int32{1, 2, 3}, 3)
-					s.launch()
-					s.check(fmt.Sprintf("%s/%+v/variant=%d", c.name, shape, variant), o)
+		}
+		for _, c := range []struct {
+			name string
+			bad  func(i int) float32
+		}{
+			{"nan", one(nan)},
+			{"negative nan", one(math.Float32frombits(0xffc00000))},
+			{"inf", one(inf)},
+			{"all -inf", func(i int) float32 { return -inf }},
+			{"all nan", func(i int) float32 { return nan }},
+		} {
+			s.fill(func(b, i int) float32 {
+				if b == 1 {
+					return c.bad(i)
 				}
+				return float32(r.NormFloat64())
+			}, 0)
+			for _, o := range []gpt2.Sampling{{}, {Temperature: 1, LogProbs: true}, {Temperature: 1, TopK: 40, TopP: 0.9}} {
+				s.start(o, []int32{1, 2, 3}, 3)
+				s.launch()
+				s.check(fmt.Sprintf("%s/%+v", c.name, shape), o)
 			}
 		}
 	}
@@ -444,7 +438,7 @@ func TestSampleGraph(t *testing.T) {
 	g := open(t)
 	r := rand.New(rand.NewPCG(71, 72))
 	for _, V := range []int{257, 50257} {
-		s := newSampling(t, g, 3, V, (V+63)/64*64, 1, -1, 0)
+		s := newSampling(t, g, 3, V, (V+63)/64*64, 1, -1)
 		s.fill(func(b, i int) float32 { return float32(3 * r.NormFloat64()) }, float32(math.Inf(1)))
 		graph, err := g.stream.Capture(func() error { return g.stream.Sample(s.args) })
 		if err != nil {

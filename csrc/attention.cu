@@ -466,7 +466,7 @@ int split_count(const gs_stream *s, const gs_attention_args *a) {
   const int64_t heads = int64_t(a->B) * a->NH;
   if (heads > COUNTERS) return 1;
   const int keys = SPLIT_WARPS * (32 / split_lanes(a)) * TURN;
-  int n = a->splits > 0 ? a->splits : int((4 * int64_t(s->processors) + heads - 1) / heads);
+  int n = int((4 * int64_t(s->processors) + heads - 1) / heads);
   if (n > (a->P + keys - 1) / keys) n = (a->P + keys - 1) / keys;
   return n > MAX_SPLITS ? MAX_SPLITS : n < 1 ? 1 : n;
 }

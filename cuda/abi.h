@@ -247,7 +247,6 @@ typedef struct {
   int32_t B, T, Q, NH, HS, P;
   int32_t ldqkv, ldy;
   int32_t dtype;
-  int32_t splits;            // parts of the keys, for one query; 0: chosen by shape
   float scale;
 } gs_attention_args;
 GS_API int gs_attention(gs_stream *s, const gs_attention_args *a);

@@ -126,7 +126,7 @@ type attentionRun struct {
 	args         cuda.AttentionArgs
 }
 
-func newAttentionRun(t *testing.T, g *gpu, d *attentionData, variant, splits int) *attentionRun {
+func newAttentionRun(t *testing.T, g *gpu, d *attentionData, variant int) *attentionRun {
 	t.Helper()
 	c := d.c
 	from := func(x []float32) func(int) float32 { return func(i int) float32 { return x[i] } }
@@ -143,7 +143,7 @@ func newAttentionRun(t *testing.T, g *gpu, d *attentionData, variant, splits int
 	r.args = cuda.AttentionArgs{
 		Variant: int32(variant), QKV: r.qkv.ptr(), KCache: r.k.ptr(), VCache: r.v.ptr(), Pos: r.pos.Ptr(), Y: r.y.ptr(),
 		B: int32(c.B), T: int32(c.T), Q: int32(c.Q), NH: int32(c.NH), HS: int32(c.HS), P: int32(c.P),
-		LDQKV: int32(d.ldqkv), LDY: int32(d.ldy), DType: d.dt, Splits: int32(splits), Scale: d.scale,
+		LDQKV: int32(d.ldqkv), LDY: int32(d.ldy), DType: d.dt, Scale: d.scale,
 	}
 	if c.pad > 0 {
 		r.args.Pad = r.pad.Ptr()
@@ -299,7 +299,7 @@ func TestAttention(t *testing.T) {
 				for variant, name := range names {
 					t.Run(name, func(t *testing.T) {
 						g := open(t)
-						r := newAttentionRun(t, g, d, variant, 0)
+						r := newAttentionRun(t, g, d, variant)
 						err := g.stream.Attention(r.args)
 						if !attentionTakes(name, c) {
 							if err == nil {
@@ -326,21 +326,6 @@ func TestAttention(t *testing.T) {
 	}
 }
 
-// Every number of splits gives the same result, within rounding.
-func TestAttentionSplits(t *testing.T) {
-	g := open(t)
-	d := newAttentionData(attentionCase{B: 2, T: 1, Q: 1, NH: 3, HS: 64, pos: 1000, P: 1024}, cuda.BF16, 5)
-	for _, splits := range []int{1, 2, 3, 7, 16, 32, 1000} {
-		r := newAttentionRun(t, g, d, 2, splits)
-		for range 3 {
-			if err := g.stream.Attention(r.args); err != nil {
-				t.Fatal(err)
-			}
-		}
-		r.check(t, d)
-	}
-}
-
 // Rows that are not whole 16-byte chunks: the plain kernel, and no other.
 func TestAttentionOddRows(t *testing.T) {
 	g := open(t)
@@ -352,7 +337,7 @@ func TestAttentionOddRows(t *testing.T) {
 		} {
 			d := newAttentionData(c, dt, 9)
 			for variant := range 2 {
-				r := newAttentionRun(t, g, d, variant, 0)
+				r := newAttentionRun(t, g, d, variant)
 				if err := g.stream.Attention(r.args); err != nil {
 					t.Fatalf("%v: %v", c, err)
 				}
@@ -361,60 +346,8 @@ func TestAttentionOddRows(t *testing.T) {
 		}
 		d := newAttentionData(attentionCase{B: 1, T: 19, Q: 19, NH: 2, HS: 5, P: 33}, dt, 9)
 		for _, variant := range []int{2, 3} {
-			if err := g.stream.Attention(newAttentionRun(t, g, d, variant, 0).args); err == nil {
+			if err := g.stream.Attention(newAttentionRun(t, g, d, variant).args); err == nil {
 				t.Fatalf("variant %d took rows that are not whole 16-byte chunks", variant)
-			}
-		}
-	}
-}
-
-// One captured launch serves every position and every number of idle rows, in any order, each replay appending to the
-// cache that the next ones read.
-func TestAttentionGraph(t *testing.T) {
-	g := open(t)
-	type step struct{ pos, pad int }
-	for _, x := range []struct {
-		c     attentionCase
-		steps []step
-	}{
-		{attentionCase{B: 2, T: 1, Q: 1, NH: 12, HS: 64, pos: 1023, P: 1024},
-			[]step{{1023, 0}, {0, 0}, {511, 0}, {1, 0}, {64, 0}, {300, 0}, {1023, 0}}},
-		{attentionCase{B: 2, T: 70, Q: 1, NH: 3, HS: 64, pos: 200, P: 280},
-			[]step{{200, 0}, {0, 69}, {100, 3}, {0, 0}}},
-		{attentionCase{B: 2, T: 70, Q: 70, NH: 3, HS: 64, pos: 200, P: 280},
-			[]step{{200, 0}, {0, 69}, {100, 3}, {0, 0}, {7, 66}}},
-	} {
-		for _, dt := range []cuda.DType{cuda.F32, cuda.BF16} {
-			d := newAttentionData(x.c, dt, 3)
-			r := newAttentionRun(t, g, d, 0, 0)
-			r.args.Pad = r.pad.Ptr()
-			if err := g.stream.Attention(r.args); err != nil { // a kernel's first launch loads it
-				t.Fatal(err)
-			}
-			graph, err := g.stream.Capture(func() error { return g.stream.Attention(r.args) })
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, step := range x.steps {
-				d.k, d.v = d.kAfter, d.vAfter
-				d.pos = []int32{int32(step.pos), int32(step.pos / 2)}
-				d.c.pad = step.pad
-				d.solve()
-				if err := g.stream.Synchronize(); err != nil {
-					t.Fatal(err)
-				}
-				attentionWrite(t, r.pos, d.pos)
-				attentionWrite(t, r.pad, []int32{int32(step.pad)})
-				if err := graph.Launch(g.stream); err != nil {
-					t.Fatal(err)
-				}
-				if err := g.stream.Synchronize(); err != nil {
-					t.Fatal(err)
-				}
-				r.check(t, d)
-			}
-			if err := graph.Free(); err != nil {
-				t.Fatal(err)
 			}
 		}
 	}

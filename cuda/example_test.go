@@ -3,7 +3,6 @@ package cuda_test
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -245,17 +244,6 @@ func TestModule(t *testing.T) {
 	}
 }
 
-func TestProfiler(t *testing.T) {
-	lib, _, c := openStub(t)
-	if err := errors.Join(lib.Profiler(true), lib.Profiler(false)); err != nil || !slices.Equal(c.Calls(), []string{"gs_profiler", "gs_profiler"}) {
-		t.Fatal(err, c.Calls())
-	}
-	c.Fail("gs_profiler", 1)
-	if err := lib.Profiler(true); !errors.As(err, new(*cuda.Error)) {
-		t.Fatal(err)
-	}
-}
-
 // launches are all launchers of a pass, with arguments that pass the checks.
 func launches(s *cuda.Stream) map[string]func() error {
 	embed := cuda.EmbedArgs{IDs: 1, Pos: 1, WTE: 1, WPE: 1, X: 1, B: 1, T: 1, C: 8, P: 4}
@@ -314,36 +302,5 @@ func TestLaunchesAllocateNothing(t *testing.T) {
 	}
 	if err := errors.Join(empty.Free(), s.Close()); err != nil || c.Live() != 0 {
 		t.Errorf("%v, %d objects live", err, c.Live())
-	}
-}
-
-// BenchmarkLaunch is what the Go side of a launch costs: the stub's does next to nothing, and writes no call down.
-func BenchmarkLaunch(b *testing.B) {
-	path := stub.Build(b, "STUB_QUIET")
-	lib, err := cuda.OpenFile(path)
-	if err != nil {
-		b.Fatal(err)
-	}
-	dev, err := lib.Device(0)
-	if err != nil {
-		b.Fatal(err)
-	}
-	s, err := dev.NewStream()
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer s.Close()
-	all := launches(s)
-	delete(all, "Sample") // it would run
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		launch := all[name]
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := launch(); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }

@@ -184,8 +184,6 @@ func checkAttention(op string, a *AttentionArgs, run bool) error {
 		return shapeError(op, "rows of qkv %d apart and of y %d apart, for NH=%d HS=%d", a.LDQKV, a.LDY, a.NH, a.HS)
 	case !isType(a.DType):
 		return shapeError(op, "type %d; it must be F32 or BF16", a.DType)
-	case a.Splits < 0:
-		return shapeError(op, "%d splits; it must be 0 (chosen) or positive", a.Splits)
 	case run && (a.QKV == 0 || a.KCache == 0 || a.VCache == 0 || a.Pos == 0 || a.Q > 0 && a.Y == 0):
 		return shapeError(op, "QKV, KCache, VCache, Pos and Y must all be given")
 	}

@@ -89,7 +89,6 @@ type AttentionArgs struct {
 	B, T, Q, NH, HS, P int32
 	LDQKV, LDY         int32
 	DType              DType
-	Splits             int32
 	Scale              float32
 }
 

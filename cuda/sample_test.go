@@ -10,7 +10,6 @@ import (
 
 	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
-	"gpt2scope/reference"
 )
 
 // sampling is a set of buffers for drawing from B rows of V logits.
@@ -346,32 +345,6 @@ func TestSamplePicked(t *testing.T) {
 	}
 }
 
-// TestSampleSeeds draws many times from one row: the tokens are the CPU's, and their frequencies the distribution's.
-func TestSampleSeeds(t *testing.T) {
-	g := open(t)
-	r := rand.New(rand.NewPCG(41, 42))
-	const V, draws = 7, 3000
-	s := newSampling(t, g, 1, V, 8, 1, -1)
-	s.fill(func(b, i int) float32 { return float32(i) / 2 }, float32(math.Inf(1)))
-	for _, k := range []int{0, 5} {
-		counts := make([]float64, V)
-		o := gpt2.Sampling{Temperature: 1.25, TopK: k, Seed: r.Uint64()}
-		s.start(o, []int32{0}, 0)
-		for range draws {
-			s.launch()
-			s.check("seeds", o)
-			counts[decode(s.tokens.read(t), &[1]int32{})[0]]++
-		}
-		for i, p := range reference.Distribution(s.rows[0], o.Temperature, o.TopK, o.TopP) {
-			n := counts[i]
-			// Five standard deviations of a binomial count.
-			if math.Abs(n-p*draws) > 5*math.Sqrt(draws*p*(1-p)) {
-				t.Errorf("k=%d: token %d was drawn %g times, expected %g", k, i, n, p*draws)
-			}
-		}
-	}
-}
-
 // TestSampleExtremes has temperatures and logits at the ends of what numbers hold.
 func TestSampleExtremes(t *testing.T) {
 	g := open(t)
@@ -429,33 +402,6 @@ func TestSampleNotFinite(t *testing.T) {
 				s.launch()
 				s.check(fmt.Sprintf("%s/%+v", c.name, shape), o)
 			}
-		}
-	}
-}
-
-// TestSampleGraph replays one captured launch for every way to draw.
-func TestSampleGraph(t *testing.T) {
-	g := open(t)
-	r := rand.New(rand.NewPCG(71, 72))
-	for _, V := range []int{257, 50257} {
-		s := newSampling(t, g, 3, V, (V+63)/64*64, 1, -1)
-		s.fill(func(b, i int) float32 { return float32(3 * r.NormFloat64()) }, float32(math.Inf(1)))
-		graph, err := g.stream.Capture(func() error { return g.stream.Sample(s.args) })
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, o := range []gpt2.Sampling{{}, {Temperature: 0.8, TopK: 40, TopP: 0.95, LogProbs: true}, {Temperature: 1, LogProbs: true}, {LogProbs: true}} {
-			o.Seed = r.Uint64()
-			s.start(o, []int32{0, 10, 1000}, 0)
-			for range 6 {
-				if err := graph.Launch(g.stream); err != nil {
-					t.Fatal(err)
-				}
-				s.check(fmt.Sprintf("graph/V=%d", V), o)
-			}
-		}
-		if err := graph.Free(); err != nil {
-			t.Fatal(err)
 		}
 	}
 }

@@ -258,58 +258,6 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestWhileRecording reads while others record: none is lost, none twice.
-func TestWhileRecording(t *testing.T) {
-	rec, c := open(t, 28, cupti.Options{BufferSize: 1 << 14, Buffers: 64})
-	must(t, rec.Start())
-	const threads, each = 4, 3000
-	var working sync.WaitGroup
-	for i := range threads {
-		working.Go(func() {
-			onThread(func() {
-				for j := range each {
-					tag := uint64(i*each + j)
-					rec.Push(tag)
-					correlation := c.Call(false, 211, 1, 2)
-					c.Record(fake.Work{Kind: int(cupti.KindKernel), Start: 3, End: 4, Correlation: correlation, Name: fmt.Sprint("kernel", i)})
-					rec.Pop()
-				}
-			})
-		})
-	}
-	done := make(chan struct{})
-	go func() { working.Wait(); close(done) }()
-	tags, kernels := map[uint64]uint64{}, map[uint64]string{}
-	take := func() {
-		for _, r := range read(t, rec, false) {
-			if r.Kind == cupti.KindExternal {
-				tags[r.Correlation] = r.External
-			} else if r.Kind == cupti.KindKernel {
-				kernels[r.Correlation] = r.Name
-			}
-		}
-	}
-	for busy := true; busy; {
-		select {
-		case <-done:
-			busy = false
-		default:
-		}
-		take()
-	}
-	if d := rec.Dropped(); len(d) != 0 {
-		t.Skipf("this machine reads too slowly: dropped %v", d)
-	}
-	if len(tags) != threads*each || len(kernels) != threads*each {
-		t.Fatalf("%d tags and %d kernels, want %d", len(tags), len(kernels), threads*each)
-	}
-	for correlation, name := range kernels {
-		if want := fmt.Sprint("kernel", tags[correlation]/each); name != want {
-			t.Fatalf("kernel of tag %d is %s, want %s", tags[correlation], name, want)
-		}
-	}
-}
-
 // TestIncomplete: work that has not ended is given out by a forced flush only, and counted as without times.
 func TestIncomplete(t *testing.T) {
 	rec, c := open(t, 130001, cupti.Options{})
@@ -631,34 +579,5 @@ func TestOff(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(100, func() { rec.Push(1); rec.Pop() }); n != 0 {
 		t.Errorf("Push and Pop allocate %v times", n)
-	}
-}
-
-func BenchmarkPush(b *testing.B) {
-	rec, _ := open(b, 130001, cupti.Options{})
-	must(b, rec.Start())
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	for b.Loop() {
-		rec.Push(1)
-		rec.Pop()
-	}
-}
-
-// BenchmarkRead reads a kernel's record.
-func BenchmarkRead(b *testing.B) {
-	rec, c := open(b, 130001, cupti.Options{})
-	must(b, rec.Start())
-	w := fake.Work{Kind: int(cupti.KindKernel), Start: 1, End: 2, Name: strings.Repeat("a name as long as those of libraries are ", 4)}
-	for n := 0; n < b.N; {
-		b.StopTimer()
-		for range 10000 {
-			c.Record(w)
-		}
-		must(b, rec.Flush(false))
-		b.StartTimer()
-		for range rec.Records() {
-			n++
-		}
 	}
 }

@@ -1,7 +1,6 @@
 package exec
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -20,48 +19,6 @@ func stepsOn(t testing.TB, lib *cuda.Library, o Options) (*Backend, *[]string) {
 	var notices []string
 	o.Variants, o.Notice = map[string]string{variantDecode: variantSteps}, func(s string) { notices = append(notices, s) }
 	return backendOn(t, lib, o), &notices
-}
-
-// TestStepsArePersistent: on a stub that computes, steps launched one by one have the tokens and the logits of mode
-// persistent, for run orders that repeat layers, beyond the context, and after stops.
-func TestStepsArePersistent(t *testing.T) {
-	lib, c := onStub(t, "STUB_COMPUTES")
-	m := randomModel(t, small)
-	for _, o := range []gpt2.Options{{Layers: []int{0}, Context: 64}, {Layers: []int{1, 0, 1}, Context: 14}} {
-		for _, how := range []gpt2.Sampling{{}, {Temperature: 1, Seed: 3}} {
-			var want []gpt2.Token
-			logits := make([]float32, m.Config.Vocab)
-			for _, singly := range []bool{false, true} {
-				b, notices := persistentOn(t, lib, Options{})
-				if singly {
-					b, notices = stepsOn(t, lib, Options{})
-				}
-				s := session(t, m, b, o)
-				c.Reset()
-				tokens := generate(t, s, []int32{5, 4, 3, 2, 1}, gpt2.Generation{Tokens: 40, IgnoreEOS: true, Sampling: how})
-				got := make([]float32, m.Config.Vocab)
-				if err := s.Runner().Read(gpt2.BufLogits, 0, got); err != nil {
-					t.Fatal(err)
-				}
-				if err := s.Runner().Read(gpt2.BufX, 0, make([]float32, 1)); err == nil || !strings.Contains(err.Error(), "logits only") {
-					t.Errorf("activations of a decode step: %v", err)
-				}
-				if len(*notices) > 0 {
-					t.Errorf("notices %q", *notices)
-				}
-				if !singly {
-					want, logits = tokens, got
-					continue
-				}
-				if calls := c.Calls(); slices.Contains(calls, "gs_decode") || slices.Contains(calls, "gs_graph_launch") || countOf(calls, "gs_decode_one")%(5*len(o.Layers)+1) != 0 {
-					t.Errorf("%d launches of single steps, %d of whole ones", countOf(calls, "gs_decode_one"), countOf(calls, "gs_decode"))
-				}
-				if !slices.Equal(idsOf(tokens), idsOf(want)) || !slices.Equal(got, logits) {
-					t.Errorf("layers %v, %+v: tokens %v, want %v", o.Layers, how, idsOf(tokens), idsOf(want))
-				}
-			}
-		}
-	}
 }
 
 // TestStepsRecorded: each step of the program is a kernel of the recording, and so it is measured.
@@ -136,24 +93,6 @@ func TestStepsRefused(t *testing.T) {
 				t.Errorf("notices %q, want one with %q", *notices, f.words)
 			}
 		})
-	}
-}
-
-// TestStepsFail: a launch that fails ends the call with an error that names the step; the next call goes on.
-func TestStepsFail(t *testing.T) {
-	lib, c := onStub(t)
-	b, _ := stepsOn(t, lib, Options{})
-	r := prepared(t, randomModel(t, small), c, b, gpt2.Options{})
-	decoded(t, r, []int32{1, 2, 3}, 3)
-	c.Fail("gs_decode_one", 13) // of the second decode step, which has 11
-	n := 0
-	err := r.Decode(t.Context(), 5, func([]gpt2.Token) bool { n++; return true })
-	if stage := (*gpt2.StageError)(nil); !errors.As(err, &stage) || !strings.Contains(err.Error(), "attn.sdpa") || n != 0 {
-		t.Fatalf("%d tokens, then %v", n, err)
-	}
-	c.Reset()
-	if tokens := decoded(t, r, nil, 5); tokens[0].Position != 7 {
-		t.Errorf("goes on at %+v", tokens[0])
 	}
 }
 

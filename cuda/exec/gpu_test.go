@@ -273,70 +273,6 @@ func TestTextEqualsCPU(t *testing.T) {
 	}
 }
 
-// TestStoppingEarly: a caller that stops in the middle of a run-ahead, or whose context is cancelled, goes on as if
-// nothing had run ahead.
-func TestStoppingEarly(t *testing.T) {
-	m := randomModel(t, "random:L=2,C=128,NH=2,V=257,T=400")
-	for _, mode := range []Mode{Eager, Graph} {
-		b := gpu(t, Options{DType: weights.F32, Mode: mode})
-		prompt := []int32{1, 2, 3}
-		g := gpt2.Generation{Tokens: 300, IgnoreEOS: true, Sampling: gpt2.Sampling{Temperature: 0.9, Seed: 8}}
-		want := idsOf(generate(t, session(t, m, b, gpt2.Options{}), prompt, g))
-
-		s := session(t, m, b, gpt2.Options{})
-		s.Runner().SetSampling(g.Sampling)
-		tokens, err := s.Runner().Prefill(t.Context(), prompt, gpt2.Pass{Batch: 1, Tokens: 3, Logits: gpt2.LogitsLast, Sample: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := idsOf(tokens)
-		for n := 1; len(got) < len(want); n = n%13 + 1 {
-			ctx, cancel := context.WithCancel(t.Context())
-			left := min(n, len(want)-len(got))
-			err := s.Runner().Decode(ctx, len(want)-len(got), func(tokens []gpt2.Token) bool {
-				got = append(got, tokens[0].ID)
-				left--
-				if left == 0 && n%2 == 0 {
-					cancel()
-					return true
-				}
-				return left > 0
-			})
-			cancel()
-			if err != nil && !errors.Is(err, context.Canceled) {
-				t.Fatal(err)
-			}
-			if p := s.Runner().Position(); p != len(prompt)+len(got)-1 {
-				t.Fatalf("position %d after %d tokens", p, len(got))
-			}
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: in pieces %v, at once %v", mode, got, want)
-		}
-	}
-}
-
-// TestRunsRepeatBitForBit: with fixed algorithms the same text gives the same bits.
-func TestRunsRepeatBitForBit(t *testing.T) {
-	m := randomModel(t, "random:L=2,C=256,NH=4,V=1000,T=300")
-	ids := randomIDs(rand.New(rand.NewPCG(3, 4)), 300, 1000)
-	for _, held := range []weights.DType{weights.F32, weights.BF16} {
-		var want []float32
-		for range 3 {
-			got, err := session(t, m, gpu(t, Options{DType: held, Mode: Eager}), gpt2.Options{}).Logits(t.Context(), ids, gpt2.LogitsAll)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if want == nil {
-				want = got
-			}
-			if !slices.Equal(got, want) {
-				t.Errorf("%s: two runs differ", held)
-			}
-		}
-	}
-}
-
 // resident returns the process's resident memory in bytes.
 func resident(t *testing.T) int64 {
 	t.Helper()
@@ -397,52 +333,5 @@ func memoryStaysFlat(t *testing.T, b *Backend) {
 	}
 	if d := before - free(); d > 2<<20 {
 		t.Errorf("a closed session keeps %d bytes of device memory", d)
-	}
-}
-
-// TestOutOfMemory: what does not fit ends with an error that gives its size, and leaves nothing behind.
-func TestOutOfMemory(t *testing.T) {
-	m := randomModel(t, "random:L=2,C=1024,NH=16,V=257,T=4096")
-	b := gpu(t, Options{})
-	first := session(t, m, b, gpt2.Options{Context: 64})
-	generate(t, first, []int32{1}, gpt2.Generation{Tokens: 20, IgnoreEOS: true})
-	before, _, err := b.Device().Memory()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for batch := 1024; ; batch *= 2 {
-		s, err := gpt2.NewSession(t.Context(), m, b, gpt2.Options{Batch: min(batch, 1<<22/4096)})
-		if err == nil { // it fits: take it, and more
-			defer s.Close()
-			before, _, _ = b.Device().Memory()
-			if batch > 64<<10 {
-				t.Skip("this GPU holds more than the test asks for")
-			}
-			continue
-		}
-		t.Log(err)
-		break
-	}
-	after, _, err := b.Device().Memory()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if after < before {
-		t.Errorf("a session that did not fit keeps %d bytes", before-after)
-	}
-	generate(t, first, []int32{1}, gpt2.Generation{Tokens: 20, IgnoreEOS: true})
-}
-
-// TestBadDevice: an index that no GPU has is an error.
-func TestBadDevice(t *testing.T) {
-	b := gpu(t, Options{})
-	n, err := b.Library().DeviceCount()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := New(Options{Device: n}); err == nil {
-		t.Errorf("device %d of %d exists", n, n)
-	} else {
-		t.Log(err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/stub"
 	"gpt2scope/record"
@@ -159,20 +158,6 @@ func TestPromptsTimeout(t *testing.T) {
 	}
 }
 
-// TestPromptsLoseResidency: a prompt whose launch does not fit runs as in mode graph.
-func TestPromptsLoseResidency(t *testing.T) {
-	lib, c := onStub(t)
-	b, notices := persistentOn(t, lib, Options{})
-	r := prepared(t, randomModel(t, small), c, b, gpt2.Options{})
-	decoded(t, r, []int32{1, 2, 3}, 0)
-	c.Decode(stub.Decode{Status: 20001})
-	c.Reset()
-	c.Decode(stub.Decode{Status: 20001})
-	if tokens := decoded(t, r, []int32{1, 2, 3}, 2); tokens[0].Position != 6 || len(*notices) != 1 || !slices.Contains(c.Calls(), "gs_attention") {
-		t.Errorf("tokens %+v, notices %q", tokens, *notices)
-	}
-}
-
 // TestPromptsRecorded: a prompt in the kernel is a pass of the recording, with a kernel for each step, of which the
 // parts of its time are known, sampled in the kernel or after it or not at all.
 func TestPromptsRecorded(t *testing.T) {
@@ -226,23 +211,5 @@ func TestPromptsRecorded(t *testing.T) {
 	}
 	if trace.Header.Dropped != nil {
 		t.Errorf("lost: %v", trace.Header.Dropped)
-	}
-}
-
-// TestPromptStepsAreTheProgram: the steps of a short prompt's plan are those of the decode plan, so that one program is
-// for both.
-func TestPromptStepsAreTheProgram(t *testing.T) {
-	lib, c := onStub(t)
-	r := prepared(t, randomModel(t, small), c, first(persistentOn(t, lib, Options{})), gpt2.Options{})
-	decode := r.Plan(r.decodePass())
-	for T := 2; T <= cuda.DecodeRows; T++ {
-		for _, pass := range []gpt2.Pass{samplingPass(1, T), {Batch: 1, Tokens: T, Logits: gpt2.LogitsLast}} {
-			plan := r.Plan(pass)
-			for i, s := range plan.Steps {
-				if s.Name() != decode.Steps[i].Name() {
-					t.Fatalf("T=%d: step %d is %s, and %s in a decode step", T, i, s.Name(), decode.Steps[i].Name())
-				}
-			}
-		}
 	}
 }

@@ -1055,28 +1055,3 @@ func TestUnopened(t *testing.T) {
 		b.Close()
 	}
 }
-
-// Rows of several sequences are copied together where they lie side by side, as the logits of a decode step do.
-func TestReadCopiesSequencesAtOnce(t *testing.T) {
-	lib, c := onStub(t)
-	const batch = 16
-	r := prepared(t, randomModel(t, small), c, backendOn(t, lib, Options{}), gpt2.Options{Batch: batch})
-	if _, err := r.Prefill(t.Context(), make([]int32, batch), samplingPass(batch, 1)); err != nil {
-		t.Fatal(err)
-	}
-	copies := func() (n int) {
-		for _, call := range c.Calls() {
-			if strings.Contains(call, "copy") {
-				n++
-			}
-		}
-		return n
-	}
-	before := copies()
-	if err := r.Read(gpt2.BufLogits, 0, make([]float32, batch*r.model.Config.Vocab)); err != nil {
-		t.Fatal(err)
-	}
-	if n := copies() - before; n != 1 {
-		t.Errorf("logits of %d sequences took %d copies, expected 1; calls %v", batch, n, c.Calls()[max(0, len(c.Calls())-20):])
-	}
-}

@@ -2,26 +2,22 @@ package workbench
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"gpt2scope/cuda"
 	"gpt2scope/reference"
 )
 
-// attention runs decode kernels with several numbers of splits of the keys.
 func (b *bench) attention() trials {
 	c, T, past := b.Config, b.T, b.Past
 	NH, HS, P, C := c.Heads, c.HeadSize(), c.Positions, c.Channels
 	qkv := b.numbers(b.B*T*3*C, b.dtype, b.sets, 2) // (B, T, 3*C)
 	keys, values := b.numbers(b.B*NH*P*HS, b.dtype, b.sets, 2), b.numbers(b.B*NH*P*HS, b.dtype, b.sets, 2)
 	y, pos := b.output(b.B*T*C, b.dtype), b.positions()
-	args := func(variant int32, splits, set int) cuda.AttentionArgs {
+	args := func(variant int32, set int) cuda.AttentionArgs {
 		return cuda.AttentionArgs{Variant: variant, QKV: qkv.ptr(set), KCache: keys.ptr(set), VCache: values.ptr(set),
-			Pos: pos.Ptr(), Y: y.ptr(set),
-			B: int32(b.B), T: int32(T), Q: int32(T), NH: int32(NH), HS: int32(HS), P: int32(P), LDQKV: int32(3 * C),
-			LDY:   int32(C),
-			DType: b.dtype, Splits: int32(splits), Scale: float32(c.AttentionScale(0))}
+			Pos: pos.Ptr(), Y: y.ptr(set), B: int32(b.B), T: int32(T), Q: int32(T), NH: int32(NH), HS: int32(HS), P: int32(P), LDQKV: int32(3 * C),
+			LDY: int32(C), DType: b.dtype, Scale: float32(c.AttentionScale(0))}
 	}
 	check := func() (float64, error) {
 		return b.compare(y, b.B*T, C, func(row int) []float64 {
@@ -39,39 +35,23 @@ func (b *bench) attention() trials {
 			return out
 		})
 	}
-	return func(variant int32, name string) []trial {
-		splits := []int{0}
-		if T == 1 && name != "naive" {
-			splits = []int{0, 1, 2, 4, 8, 16, 32}
-		}
-		var list []trial
-		for _, n := range splits {
-			var work *cuda.Buffer
-			parameters := ""
-			switch {
-			case n > 0:
-				parameters = fmt.Sprintf("splits=%d", n)
-			case len(splits) > 1:
-				parameters = "splits chosen"
-			}
-			list = append(list, trial{
-				parameters: parameters,
-				before: func() error {
-					bytes, err := b.Stream.AttentionWork(args(variant, n, 0))
-					if err != nil {
-						return err
-					}
-					work, err = b.zeroed(bytes)
-					return cmp.Or(err, b.poison(y))
-				},
-				launch: func(set int) error {
-					a := args(variant, n, set)
-					a.Work = work.Ptr()
-					return b.Stream.Attention(a)
-				},
-				check: check,
-			})
-		}
-		return list
+	return func(variant int32, _ string) []trial {
+		var work *cuda.Buffer
+		return []trial{{
+			before: func() error {
+				bytes, err := b.Stream.AttentionWork(args(variant, 0))
+				if err != nil {
+					return err
+				}
+				work, err = b.zeroed(bytes)
+				return cmp.Or(err, b.poison(y))
+			},
+			launch: func(set int) error {
+				a := args(variant, set)
+				a.Work = work.Ptr()
+				return b.Stream.Attention(a)
+			},
+			check: check,
+		}}
 	}
 }

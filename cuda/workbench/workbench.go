@@ -90,7 +90,7 @@ type trial struct {
 // trials are the ways to run a variant of an operation.
 type trials func(variant int32, name string) []trial
 
-// operations are what the stages compute. Each has a file, which makes its data and its check.
+// operations are what the stages compute. Each has a function, which makes its data and its check.
 var operations = map[gpt2.Op]struct {
 	op      cuda.Op
 	prepare func(*bench) trials

@@ -28,7 +28,7 @@ func newBenchKernel(m *cli.ModelFlags) *cobra.Command {
 		Short: "Check and time every kernel of a stage on a GPU",
 		Long: `kernel runs one stage by itself, on random numbers, with every kernel that the CUDA
 library has for it. It compares the output with float64 arithmetic, tries the parameters
-of the kernel (splits of the keys for attention, algorithms for products by cuBLASLt),
+of the kernel (algorithms for products by cuBLASLt),
 and prints the time of one launch among many in a graph, the GB/s and TFLOP/s of the
 least bytes and FLOPs, and the share of the floor. Launches take turns over several
 copies of their data, so the data is never in the cache. STAGE is a name within its

@@ -1,16 +1,10 @@
-// Causal attention over a KV cache.
+// Causal attention over a KV cache: gs_attention_args. Variants: naive (a warp per query), split (one query: the keys
+// are divided among blocks), flash (many queries, attention_flash.cuh). auto divides the keys among the blocks of a
+// cluster where the GPU has clusters.
 //
-//   y[b, q, h] = sum_j p_j v[b, h, j],   p = softmax_j(scale q[b, q, h] . k[b, h, j]),   j = 0 .. position of q
-//
-// qkv is (B*T, 3*C), C = NH*HS: q, k and v of each new row, head after head. The caches are (B, NH, P, HS). Row r of
-// sequence b is at position pos[b] + r - pad. Rows before pad are idle: their y is 0 and their k and v are not stored.
 // pos and pad are read on the device, and grids depend on shapes alone, so that a captured launch serves every
-// position.
-//
-// Variants: naive (a warp per query), split (one query: the keys are divided among blocks), flash (many queries,
-// attention_flash.cuh). auto divides the keys among the blocks of a cluster where the GPU has clusters.
-// The softmax is computed in float32 to base 2; the scale includes log2(e) and must be positive. Sums have a fixed
-// order, so repeated launches give the same bits.
+// position. The softmax is in float32 to base 2; the scale includes log2(e) and must be positive. Sums have a fixed
+// order.
 
 #include "common.cuh"
 
@@ -96,11 +90,10 @@ __global__ void __launch_bounds__(128) attention_naive(const S stamp, const Atte
 
 // ---------------------------------------------------------------- split
 
-// Flash-Decoding (T. Dao, D. Haziza, F. Massa, G. Sizov, Flash-Decoding for long-context inference, 2023). One query
-// per sequence: the last row. Block (split, h, b) has 4 warps. LANES lanes hold a key, 16 bytes each, so a warp holds
-// 32 / LANES keys and the block a group of KEYS keys. Groups are dealt to the blocks in turn. Only as many blocks are
-// used as get TURN groups each, at most `splits`; the others return. The last block to finish, by an atomic counter
-// that wraps to 0, merges the parts in the order of the splits.
+// Flash-Decoding (T. Dao, D. Haziza, F. Massa, G. Sizov, Flash-Decoding for long-context inference, 2023), for one
+// query per sequence, the last row. LANES lanes hold a key, and a block a group of KEYS keys; groups are dealt to the
+// blocks in turn, at least TURN to each. The last block to finish, by an atomic counter that wraps to 0, merges the
+// parts.
 
 constexpr int MAX_SPLITS = 32;  // one per lane of the warp that weights the parts
 // one per sequence and head; fixed, so that launches of all shapes can share the work area
@@ -570,18 +563,9 @@ int gs_attention_work(gs_stream *s, const gs_attention_args *a, uint64_t *bytes)
 }
 
 template <typename S> static int attention(gs_stream *s, const gs_attention_args *a) {
-  Attention k = {};
-  k.qkv = reinterpret_cast<const void *>(a->qkv);
-  k.k_cache = reinterpret_cast<void *>(a->k_cache);
-  k.v_cache = reinterpret_cast<void *>(a->v_cache);
-  k.pos = reinterpret_cast<const int *>(a->pos);
-  k.pad = reinterpret_cast<const int *>(a->pad);
-  k.y = reinterpret_cast<void *>(a->y);
-  k.work = reinterpret_cast<void *>(a->work);
-  k.B = a->B, k.T = a->T, k.Q = a->Q, k.NH = a->NH, k.HS = a->HS, k.P = a->P;
-  k.ldqkv = a->ldqkv, k.ldy = a->ldy;
-  k.splits = split_count(s, a);
-  k.scale = a->scale * 1.4426950408889634f;
+  const Attention k = {(const void *)a->qkv, (void *)a->k_cache, (void *)a->v_cache, (const int *)a->pos,
+                       (const int *)a->pad, (void *)a->y, (void *)a->work, a->B, a->T, a->Q, a->NH, a->HS, a->P,
+                       a->ldqkv, a->ldy, split_count(s, a), a->scale * 1.4426950408889634f};
   if (a->Q == 0) return append<S>(s, a, k);
 
   const bool fast = in_chunks(a) && a->HS <= 128;  // the shapes that split and flash take

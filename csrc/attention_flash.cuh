@@ -1,8 +1,5 @@
-// Attention of many queries, for prefill. A part of attention.cu.
-//
-// Tiles of queries are multiplied with tiles of keys, with an online softmax (T. Dao, FlashAttention-2, 2023): scores
-// stay in registers, there is no (T, T) matrix. Blocks with the most keys come first in the grid, so that short ones
-// fill the end.
+// Attention of many queries, for prefill; a part of attention.cu. Tiles of queries are multiplied with tiles of keys,
+// with an online softmax (T. Dao, FlashAttention-2, 2023). Blocks with the most keys come first in the grid.
 //
 // Keys and values of positions before pos[b] are read from the cache, those of the new rows from qkv. Each block also
 // stores the keys and values of its own rows. No block reads a cache row that another block writes in the same launch.

@@ -15,15 +15,10 @@ constexpr int HOP_THREADS = 384;
 constexpr int HOP_DEPTH = 2;                        // packets that a thread polls, at most
 constexpr int HOP_UNITS = HOP_THREADS * HOP_DEPTH;  // of all blocks, at most
 
-// The exchange of vectors that csrc/decode_kernel.cuh has in place of grid barriers. In each round every block
-// publishes `packets` packets, which depend on what it read in the round before, then polls the packets of all blocks,
-// a thread up to EACH of them.
-//
-// Two buffers are enough: a block publishes in round r+2 only when it has all packets of round r+1, and each of those
-// was published by a block that had read all of round r. That is why every block must write.
-//
-// A block that waits too long stops waiting for good. The kernel then runs to its end, and later launches return at
-// once.
+// The exchange of vectors that csrc/decode_kernel.cuh has: in each round every block publishes `packets` packets, which
+// depend on what it read in the round before, then polls those of all blocks, a thread up to EACH of them. Two buffers
+// are enough, since a block publishes in round r+2 only when it has all packets of round r+1, and each of those was
+// published by a block that had read all of round r. A block that waits too long stops waiting for good.
 template <int EACH>
 __global__ void __launch_bounds__(HOP_THREADS) hops_kernel(gs_hop_header *header, int packets, unsigned rounds) {
 #if __CUDA_ARCH__ >= 900

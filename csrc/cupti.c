@@ -1,10 +1,8 @@
-// The CUPTI recorder: the functions of cuda/cupti/recorder.h by NVIDIA's CUPTI. Only its headers are needed to build;
-// libcupti is opened at run time. csrc/build-cupti.sh builds this file.
+// The CUPTI recorder: the functions of cuda/cupti/recorder.h by NVIDIA's CUPTI. Only its headers are needed to build
+// (csrc/build-cupti.sh); libcupti is opened at run time.
 //
-// CUPTI writes activity records to buffers. It requests a buffer by a callback, on a thread of its own or one that
-// calls CUDA, and returns it when it is full or flushed. The buffers come from a pool of bounded size; returned ones
-// are in a list until drain() reads them. The struct of a record depends on the version of libcupti: tables of offsets
-// by version say where its fields are.
+// CUPTI requests a buffer by a callback, on a thread of its own or one that calls CUDA, and returns it when it is full
+// or flushed. Returned ones are in a list until drain() reads them.
 #define _GNU_SOURCE
 #include "../cuda/cupti/recorder.h"
 
@@ -54,8 +52,8 @@ typedef struct {
   uint16_t source;  // the node of the graph that was instantiated
 } work_layout;
 
-#define WORK(T, source)                                                                                                    \
-  {offsetof(T, start), offsetof(T, end), offsetof(T, deviceId), offsetof(T, contextId), offsetof(T, streamId),             \
+#define WORK(T, source)                                                                                              \
+  {offsetof(T, start), offsetof(T, end), offsetof(T, deviceId), offsetof(T, contextId), offsetof(T, streamId),       \
    offsetof(T, correlationId), offsetof(T, graphNodeId), offsetof(T, graphId), source}
 
 typedef struct {
@@ -117,21 +115,14 @@ static const copy_layout sets[] = {
 #endif
 };
 
-typedef struct {
-  uint32_t since;
-  uint16_t start, end, correlation, detail, context, stream, result;
-} sync_layout;
-
-#define SYNC(since, T, result)                                                                                         \
-  {since, offsetof(T, start), offsetof(T, end), offsetof(T, correlationId), offsetof(T, type), offsetof(T, contextId), \
-   offsetof(T, streamId), result}
-
-static const sync_layout syncs[] = {
-    SYNC(22, CUpti_ActivitySynchronization, NONE),
+// Where the result of a synchronisation is.
+static uint16_t sync_result(uint32_t version) {
 #if CUPTI_API_VERSION >= 26
-    SYNC(26, CUpti_ActivitySynchronization2, offsetof(CUpti_ActivitySynchronization2, returnValue)),  // CUDA 12.8
+  if (version >= 26) return offsetof(CUpti_ActivitySynchronization2, returnValue);  // CUDA 12.8
 #endif
-};
+  (void)version;
+  return NONE;
+}
 
 enum { OLDEST = 22 };  // CUDA 12.4, as the CUDA library
 
@@ -176,7 +167,6 @@ static struct {
   gs_cupti_state state;
   const kernel_layout *kernel;
   const copy_layout *copy, *peer_copy, *set;
-  const sync_layout *sync;
   int opened;
   uint64_t enabled;  // kinds
 
@@ -454,7 +444,6 @@ static int32_t open_recorder(const char *path, const gs_cupti_options *options, 
   s.copy = LAYOUT(copies, version);
   s.peer_copy = LAYOUT(peer_copies, version);
   s.set = LAYOUT(sets, version);
-  s.sync = LAYOUT(syncs, version);
   s.state.kernel = s.kernel->name;
 
   CUptiResult r = api.cuptiSubscribe(&s.subscriber, called_back, NULL);
@@ -652,16 +641,15 @@ static void read_call(const CUpti_ActivityAPI *a, gs_cupti_record *r) {
   r->result = a->returnValue;
 }
 
-static void read_sync(const void *a, gs_cupti_record *r) {
-  const sync_layout *l = s.sync;
+static void read_sync(const CUpti_ActivitySynchronization *a, gs_cupti_record *r) {
   r->kind = GS_CUPTI_SYNC;
-  r->start = u64(a, l->start);
-  r->end = u64(a, l->end);
-  r->correlation = u32(a, l->correlation);
-  r->context = u32(a, l->context);
-  r->stream = u32(a, l->stream);
-  r->detail = u32(a, l->detail);
-  r->result = u32(a, l->result);
+  r->start = a->start;
+  r->end = a->end;
+  r->correlation = a->correlationId;
+  r->context = a->contextId;
+  r->stream = a->streamId;
+  r->detail = a->type;
+  r->result = u32(a, sync_result(s.state.version));
 }
 
 static void read_overhead(const CUpti_ActivityOverhead3 *a, gs_cupti_record *r) {
@@ -697,7 +685,7 @@ static int read_record(const CUpti_Activity *a, gs_cupti_record *r) {
       read_call((const CUpti_ActivityAPI *)a, r);
       return 1;
     case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION:
-      read_sync(a, r);
+      read_sync((const CUpti_ActivitySynchronization *)a, r);
       return 1;
     case CUPTI_ACTIVITY_KIND_OVERHEAD:
       read_overhead((const CUpti_ActivityOverhead3 *)a, r);

@@ -52,8 +52,7 @@ template <typename Traits> void lay_out(gs_stream *s, const gs_decode_args *a, P
   p->table = (int)((p->count * sizeof(BlockStep) + p->head * 2 * sizeof(float) + 127) / 128 * 128);
 }
 
-template <typename Traits>
-size_t fixed_shared() {
+template <typename Traits> size_t fixed_shared() {
   return (sizeof(Shared<Traits>) + 127) / 128 * 128 + (sizeof(Work<Traits>) + 127) / 128 * 128 + 1024;
 }
 size_t shared_before_ring(const Params &p, int tokens) {

@@ -454,8 +454,7 @@ __device__ inline bool holds(uint32_t p, int k) { return p >> (14 + k) & 1; }
 
 // The table of steps, then bias and sums of the logits: read from memory for each batch of rows, while weights take all
 // of its bandwidth, they would arrive after a microsecond. Tails, the ring. A tail has the keys, then the values of the
-// tokens
-// of this launch, of a head of a layer: the block that has the last split keeps them.
+// tokens of this launch, of a head of a layer: the block that has the last split keeps them.
 extern __shared__ __align__(128) unsigned char dynamic[];
 
 // The steps [first_step, end_step) of the tokens from first_token on are run.

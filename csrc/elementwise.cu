@@ -1,10 +1,5 @@
-// The elementwise operations on float32 or bfloat16, in float32 arithmetic:
-//
-//   activate: y = act(x + bias)   x, y (M, N) of one type, bias (N) float32 or none
-//   add:      x = x + z           x (M, N) float32, z (M, N) float32 or bfloat16
-//
-// Rows are ldx, ldy, ldz elements apart; y may be x. A thread computes 16 bytes of y or x, or one element if rows are
-// not aligned or in the variant naive.
+// gs_activate and gs_add, in float32 arithmetic. A thread computes 16 bytes of y or x, or one element if rows are not
+// aligned or in the variant naive.
 
 #include "rows.cuh"
 

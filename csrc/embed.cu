@@ -1,10 +1,4 @@
-// The embedding: x[b,t,:] = wte[ids[b,t],:] + wpe[pos[b] + t - pad,:], float32.
-//
-//   ids (B, T) int32, pos (B) int32, pad (1) int32 or none
-//   wte (V, C), wpe (P, C) of float32 or bfloat16
-//   x   (B, T, C) float32
-//
-// Rows t < pad of a sequence are idle: they become 0. One CTA computes one row.
+// gs_embed. One CTA computes one row.
 
 #include "rows.cuh"
 

@@ -1,17 +1,10 @@
 // y = act(x W^T + bias), or y += that, by cuBLASLt: products of many rows.
 //
-//   x (M, K) rows ldx apart   W (N, K)   y (M, N) rows ldy apart
-//
 // cuBLASLt is column-major. It computes D (N x M) = op(A) B with
 //   A = W as (K x N), ld K, transposed;  B = x as (K x M), ld ldx;  D = y, ld ldy.
-// The compute type is CUBLAS_COMPUTE_32F: float32 inputs are multiplied as float32, not as TF32. Partial sums of
-// split-K are added in float32 in a fixed order, so an algorithm gives the same bits each time.
-//
+// float32 inputs are multiplied as float32, not as TF32. Partial sums of split-K are added in float32 in a fixed order.
 // The descriptors and the algorithm of a product are made once for each combination of shape, types and epilogue, and
-// kept in the stream. The epilogue of cuBLASLt adds the bias and applies ReLU or tanh-GELU if it can; gs_activate does
-// the rest, and the algorithm's text says so.
-//
-// cuBLASLt is opened at run time: programs that do not need it run without it.
+// kept in the stream. Bias and activation that the epilogue of cuBLASLt cannot do are left to gs_activate.
 
 #include <cublasLt.h>
 #include <dlfcn.h>

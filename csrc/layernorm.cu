@@ -1,15 +1,5 @@
-// LayerNorm, after a residual addition if add is given:
-//
-//   x = x + add
-//   y = (x - mean(x)) / sqrt(var(x) + eps) * gain + bias
-//
-//   x    (M, C) float32, rows ldx apart; written only if add is given
-//   add  (M, C) float32 or bfloat16, rows ldadd apart, or none
-//   gain, bias (C) float32
-//   y    (M, C) float32 or bfloat16, rows ldy apart
-//
-// var(x) is the mean of (x - mean)^2 over C, computed in a second pass over values that stay in registers: x is read
-// once and nothing cancels. A row of up to 1024 channels belongs to one warp, one of up to 4096 to four warps.
+// gs_layernorm. The variance is computed in a second pass over values that stay in registers: x is read once and
+// nothing cancels. A row of up to 1024 channels belongs to one warp, one of up to 4096 to four warps.
 
 #include "rows.cuh"
 

@@ -1,9 +1,5 @@
-// y = act(norm(x) W^T + bias), or y += that: the choice of the kernel, and the naive one.
-//
-//   x (M, K)  W (N, K)  y (M, N)
-//
-// The naive kernel multiplies tiles in shared memory in float32. It takes every shape, type and epilogue; the others
-// are checked against it.
+// gs_linear: the choice of the kernel, and the naive one. It multiplies tiles in shared memory in float32, and takes
+// every shape, type and epilogue; the others are checked against it.
 
 #include "linear.cuh"
 

@@ -1,15 +1,13 @@
-// Converts a matrix to the type and layout that the kernels read:
-//
-//   dst[r, c] = src[r, c]   or, transposed,   dst[c, r] = src[r, c]
-//
-//   src (rows, cols), dense; dst rows lddst apart; src float32, bfloat16 or float16, dst float32 or bfloat16
-//
-// Values are converted through float32 and rounded to nearest, ties to even. The transposition passes through a tile in
-// shared memory, so that source and destination are both accessed along rows.
+// gs_pack. Values are converted through float32 and rounded to nearest, ties to even. The transposition passes through
+// a tile in shared memory, so that source and destination are both accessed along rows.
+
+#include <cuda_fp16.h>
 
 #include "rows.cuh"
 
 namespace {
+
+__device__ inline float to_float(__half v) { return __half2float(v); }
 
 constexpr int THREADS = 256;
 

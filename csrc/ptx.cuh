@@ -80,12 +80,10 @@ __device__ inline void arrange(uint4 &a, uint4 &b, uint32_t zero) {
 }
 
 // Barriers of some of a block's warps, by number.
-template <int THREADS>
-__device__ inline void named_sync(int id) {
+template <int THREADS> __device__ inline void named_sync(int id) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(THREADS) : "memory");
 }
-template <int THREADS>
-__device__ inline void named_arrive(int id) {
+template <int THREADS> __device__ inline void named_arrive(int id) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(THREADS) : "memory");
 }
 

@@ -211,15 +211,17 @@ extern "C" int gs_stream_synchronize(gs_stream *s) {
   return gs_check(cudaStreamSynchronize(s->stream), "cudaStreamSynchronize");
 }
 
+// Notes whether what was asked about is done, which is no failure.
+static int note_done(cudaError_t e, const char *call, int *done) {
+  *done = e == cudaSuccess;
+  if (e != cudaErrorNotReady) return gs_check(e, call);
+  cudaGetLastError();
+  return GS_OK;
+}
+
 extern "C" int gs_stream_query(gs_stream *s, int *done) {
   TRY(gs_use(s->device));
-  cudaError_t e = cudaStreamQuery(s->stream);
-  *done = e == cudaSuccess;
-  if (e == cudaErrorNotReady) {
-    cudaGetLastError();
-    return GS_OK;
-  }
-  return gs_check(e, "cudaStreamQuery");
+  return note_done(cudaStreamQuery(s->stream), "cudaStreamQuery", done);
 }
 
 extern "C" int gs_stream_overlap(gs_stream *s, int on) {
@@ -234,18 +236,17 @@ struct gs_event {
   cudaEvent_t event;
 };
 
-extern "C" int gs_event_create(int device, int timing, gs_event **out) {
+extern "C" int gs_event_create(int device, gs_event **out) {
   TRY(gs_use(device));
   gs_event *e = new (std::nothrow) gs_event();
   if (!e) return gs_fail(GS_NO_MEMORY, "no host memory for an event");
   e->device = device;
-  if (int status = gs_check(cudaEventCreateWithFlags(&e->event, timing ? cudaEventDefault : cudaEventDisableTiming),
-                            "cudaEventCreateWithFlags")) {
+  int status = gs_check(cudaEventCreate(&e->event), "cudaEventCreate");
+  if (status)
     delete e;
-    return status;
-  }
-  *out = e;
-  return GS_OK;
+  else
+    *out = e;
+  return status;
 }
 
 extern "C" int gs_event_destroy(gs_event *e) {
@@ -267,13 +268,7 @@ extern "C" int gs_event_synchronize(gs_event *e) {
 
 extern "C" int gs_event_query(gs_event *e, int *done) {
   TRY(gs_use(e->device));
-  cudaError_t r = cudaEventQuery(e->event);
-  *done = r == cudaSuccess;
-  if (r == cudaErrorNotReady) {
-    cudaGetLastError();
-    return GS_OK;
-  }
-  return gs_check(r, "cudaEventQuery");
+  return note_done(cudaEventQuery(e->event), "cudaEventQuery", done);
 }
 
 extern "C" int gs_event_elapsed(gs_event *start, gs_event *end, float *milliseconds) {

@@ -8,21 +8,16 @@
 //         u = 53 bits of Philox4x32-10 (key seed, counter position and sequence)
 //   log-probability = logit - log(sum over V of exp(logit)), at temperature 1
 //
-//   logits (B, V) float32, rows ld apart; columns from V on are padding, never read
-//
-// One launch does everything, and gs_sampling is in device memory, so that one captured step serves all settings.
-// Several CTAs share a row. Each leaves its best (logit, id), its sum of exponentials and, if top_k is at most LIST, its
-// top_k best logits in any order, with a few more. The CTA that arrives last combines these, and samples:
+// Several CTAs share a row. Each leaves its best (logit, id), its sum of exponentials and, if top_k is at most LIST,
+// its top_k best logits in any order, with a few more. The CTA that arrives last combines these, and samples:
 //
 // * top_k up to LIST: it picks the top_k best of what the CTAs left, unless that is too much, sorts them, and sums p in
 //   the CPU's order.
-// * Otherwise nothing is sorted. Masses are p in fixed point, so that sums do not depend on their order and can be made
-//   by atomics. A histogram over the distance from the largest logit finds the bin in which a count or a mass is
-//   reached. If u or top_p is within about 1e-9 of a boundary between two tokens, fixed point and the CPU's float64 may
-//   sample different ones of the two.
+// * Otherwise a histogram over the distance from the largest logit finds the bin in which a count or a mass is reached.
+//   Masses are p in fixed point, so that sums do not depend on their order. If u or top_p is within about 1e-9 of a
+//   boundary between two tokens, fixed point and the CPU's float64 may sample different ones of the two.
 //
-// Results do not depend on the order in which threads or CTAs run. Other kernels run between two launches, so much of
-// this one's code has to be fetched from L2 each time: it is kept small.
+// Other kernels run between two launches, so that this one's code is fetched from L2 each time: it is kept small.
 
 #include "rows.cuh"
 #include "sample.cuh"
@@ -759,16 +754,9 @@ extern "C" int gs_sample_work(gs_stream *, const gs_sample_args *a, uint64_t *by
 extern "C" int gs_sample(gs_stream *s, const gs_sample_args *a) {
   GS_ENTER(s, a);
   if (a->variant < 0 || a->variant > 1) return gs_fail(GS_ARGUMENT, "sample: no variant %d", a->variant);
-  Sample p = {};
-  p.logits = (const float *)a->logits;
-  p.sampling = (gs_sampling *)a->sampling;
-  p.pos = (int *)a->pos;
-  p.pad = (const int *)a->pad;
-  p.tokens = (int *)a->tokens;
-  p.slots = (gs_slot *)a->slots;
-  p.done = (unsigned *)a->work;
-  p.arrived = p.done + 1;
-  p.partials = (Partial *)(a->work + counter_bytes(a->B));
+  unsigned *done = (unsigned *)a->work;
+  Sample p = {(const float *)a->logits, (gs_sampling *)a->sampling, (int *)a->pos, (const int *)a->pad, (int *)a->tokens,
+              (gs_slot *)a->slots, done, done + 1, (Partial *)(a->work + counter_bytes(a->B))};
   p.B = a->B, p.V = a->V, p.ld = a->ld, p.T = a->T, p.count = a->count;
   p.splits = splits_of(a, &p.span);
   p.candidates = (uint64_t *)(p.partials + (size_t)p.B * p.splits);

@@ -136,13 +136,8 @@ extern "C" int gs_stamp_mark(gs_stream *s) { return gs_launch(s, "mark", mark_ke
 
 extern "C" int gs_stamps_collect(gs_stream *s, const gs_collect_args *a) {
   GS_ENTER(s, a);
-  Collect c = {};
-  c.areas = (const unsigned char *)a->areas;
-  c.blocks = (const uint32_t *)a->blocks;
-  c.ring = (uint64_t *)a->ring;
-  c.passes = (uint64_t *)a->passes;
-  c.count = a->count;
-  c.rows = a->rows;
+  const Collect c = {(const unsigned char *)a->areas, (const uint32_t *)a->blocks, (uint64_t *)a->ring,
+                     (uint64_t *)a->passes, a->count, a->rows};
   return gs_launch_as(s, "collect", collect_kernel, dim3(a->count), THREADS, 0, {1, true}, c);
 }
 
@@ -158,8 +153,7 @@ extern "C" int gs_clock_compare(gs_stream *s, void *host, gs_ptr device_address,
     const int64_t before = host_now();
     __atomic_store_n(&m->ask, turn, __ATOMIC_SEQ_CST);
     int64_t after = before;
-    while (__atomic_load_n(&m->answer, __ATOMIC_ACQUIRE) < turn && (after = host_now()) - began < 1000000000ll) {
-    }
+    while (__atomic_load_n(&m->answer, __ATOMIC_ACQUIRE) < turn && (after = host_now()) - began < 1000000000ll) {}
     if (__atomic_load_n(&m->answer, __ATOMIC_ACQUIRE) < turn) break;
     after = host_now();
     const int64_t half = (after - before + 1) / 2;

@@ -99,7 +99,7 @@ GS_API int gs_stream_query(gs_stream *s, int *done);
 // Whether kernels may start while the one before them ends, from compute capability 9.0 on. On by default.
 GS_API int gs_stream_overlap(gs_stream *s, int on);
 
-GS_API int gs_event_create(int device, int timing, gs_event **out);
+GS_API int gs_event_create(int device, gs_event **out);
 GS_API int gs_event_destroy(gs_event *e);
 GS_API int gs_event_record(gs_event *e, gs_stream *s);
 GS_API int gs_event_synchronize(gs_event *e);

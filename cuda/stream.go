@@ -183,7 +183,7 @@ type Event struct {
 // NewEvent makes an event that can be timed.
 func (d *Device) NewEvent() (*Event, error) {
 	var c *C.gs_event
-	if err := failed("gs_event_create", C.call_gs_event_create(d.lib.table, d.index, 1, &c)); err != nil {
+	if err := failed("gs_event_create", C.call_gs_event_create(d.lib.table, d.index, &c)); err != nil {
 		return nil, err
 	}
 	e := &Event{dev: d}

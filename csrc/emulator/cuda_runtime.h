@@ -1,9 +1,6 @@
-// CUDA for CPUs: what the decode kernels take of the language, the runtime and PTX, so that g++ compiles them as they
-// are and tests run them without a GPU (emulator.cc). Found before the toolkit's header of this name by -I, where
-// GS_EMULATED is defined.
-//
-// A block is a thread of the system, and each of its threads a fiber. Fibers go on until they wait: for other lanes, at
-// a barrier, for a copy, or for another block. Time passes slowly, so that the deadlines of kernels hold.
+// CUDA for CPUs: what the persistent kernel takes of the language, the runtime and PTX, so that tests run it without a
+// GPU (emulator.cc). A block is a thread of the system, and each of its threads a fiber, which goes on until it waits:
+// for other lanes, at a barrier, for a copy, or for another block. Time passes slowly, so that deadlines hold.
 #pragma once
 
 #include <cmath>
@@ -42,12 +39,8 @@ struct alignas(16) uint4 {
 struct alignas(16) ulonglong2 {
   unsigned long long x, y;
 };
-struct alignas(8) uint2 {
-  unsigned x, y;
-};
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
-inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
 extern thread_local uint3 threadIdx, blockIdx;
@@ -80,13 +73,11 @@ template <typename T> T lane_value(const unsigned char (*values)[MOST], int lane
 
 // ---------------------------------------------------------------- the language
 
-inline int __float_as_int(float v) { int i; memcpy(&i, &v, 4); return i; }
 inline unsigned __float_as_uint(float v) { unsigned i; memcpy(&i, &v, 4); return i; }
 inline float __int_as_float(int i) { float v; memcpy(&v, &i, 4); return v; }
 inline float __uint_as_float(unsigned i) { float v; memcpy(&v, &i, 4); return v; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fdividef(float a, float b) { return a / b; }
-inline float __expf(float v) { return expf(v); }
 inline float rsqrtf(float v) { return 1.0f / sqrtf(v); }
 inline unsigned __umulhi(unsigned a, unsigned b) { return (uint64_t)a * b >> 32; }
 inline int __popc(unsigned v) { return __builtin_popcount(v); }
@@ -124,23 +115,19 @@ inline unsigned __ballot_sync(unsigned, int v) {
   return bits;
 }
 inline int __any_sync(unsigned m, int v) { return __ballot_sync(m, v) != 0; }
-inline int __all_sync(unsigned m, int v) { return __ballot_sync(m, v) == ~0u; }
 template <typename T, typename F> T emulator_reduce(T v, F f) {
   const auto all = emulator::gather(emulator::REDUCE, &v, sizeof v);
   T sum = emulator::lane_value<T>(all, 0);
   for (int i = 1; i < 32; i++) sum = f(sum, emulator::lane_value<T>(all, i));
   return sum;
 }
-template <typename T>
-T __reduce_add_sync(unsigned, T v) {
+template <typename T> T __reduce_add_sync(unsigned, T v) {
   return emulator_reduce(v, [](T a, T b) { return (T)(a + b); });
 }
-template <typename T>
-T __reduce_max_sync(unsigned, T v) {
+template <typename T> T __reduce_max_sync(unsigned, T v) {
   return emulator_reduce(v, [](T a, T b) { return a > b ? a : b; });
 }
-template <typename T>
-T __reduce_min_sync(unsigned, T v) {
+template <typename T> T __reduce_min_sync(unsigned, T v) {
   return emulator_reduce(v, [](T a, T b) { return a < b ? a : b; });
 }
 

@@ -470,9 +470,9 @@ GS_API int gs_stream_wait(gs_stream *s, gs_event *e) {
   (void)s, (void)e;
   return GS_OK;
 }
-GS_API int gs_event_create(int device, int timing, gs_event **out) {
+GS_API int gs_event_create(int device, gs_event **out) {
   NOTE("alloc");
-  (void)device, (void)timing;
+  (void)device;
   *out = calloc(1, sizeof **out);
   count(1);
   return GS_OK;

@@ -2,8 +2,8 @@
 # Builds the CUDA library from csrc/: lib/libgpt2scope_cuda.so, for every GPU architecture
 # from compute capability 8.0 on that the compiler knows, and PTX for later ones. ARCHS
 # limits the architectures, as in ARCHS="90a". FLAGS adds flags of the compiler:
-# -lineinfo for source lines in Nsight Compute, -DGS_DECODE_DELAYS for a library that tests
-# the persistent kernel with random delays, -DGS_DECODE_STUCK for one of which a block gets
+# -lineinfo for source lines in Nsight Compute, -DGS_PERSISTENT_DELAYS for a library that tests
+# the persistent kernel with random delays, -DGS_PERSISTENT_STUCK for one of which a block gets
 # no weights.
 #
 # With --check it compiles each kernel, and links nothing: register spills are errors too. Two

@@ -1,5 +1,5 @@
-// gs_decode: decode steps in one kernel. decode_kernel.cuh has the kernel; each width is compiled in a file of its own,
-// and here one is chosen.
+// gs_persistent: decode steps in one kernel. decode_kernel.cuh has the kernel; each width is compiled in a file of its
+// own, and here one is chosen.
 
 #include "common.cuh"
 #include "decode.cuh"
@@ -7,38 +7,38 @@
 namespace {
 
 // The launches for the width, null if there are none.
-const gs_decode_width *width_of(const gs_decode_args *a) {
+const gs_persistent_width *width_of(const gs_persistent_args *a) {
   switch (a->C) {
-    case 384: return &gs_decode_384;
-    case 768: return &gs_decode_768;
-    case 1024: return &gs_decode_1024;
-    case 1280: return &gs_decode_1280;
-    case 1600: return &gs_decode_1600;
+    case 384: return &gs_persistent_384;
+    case 768: return &gs_persistent_768;
+    case 1024: return &gs_persistent_1024;
+    case 1280: return &gs_persistent_1280;
+    case 1600: return &gs_persistent_1600;
   }
   return nullptr;
 }
 
-int width_unsupported(const gs_decode_args *a) {
+int width_unsupported(const gs_persistent_args *a) {
   return gs_fail(GS_UNSUPPORTED,
                  "decoding in one kernel takes a width of 384, 768, 1024, 1280 or 1600; this model's is %d", a->C);
 }
 
 }  // namespace
 
-extern "C" int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens) {
+extern "C" int gs_persistent_work(gs_stream *s, const gs_persistent_args *a, uint64_t *bytes, int32_t *tokens) {
   GS_ENTER(s, a);
-  const gs_decode_width *width = width_of(a);
+  const gs_persistent_width *width = width_of(a);
   return width ? width->work(s, a, bytes, tokens) : width_unsupported(a);
 }
 
-extern "C" int gs_decode(gs_stream *s, const gs_decode_args *a) {
+extern "C" int gs_persistent(gs_stream *s, const gs_persistent_args *a) {
   GS_ENTER(s, a);
-  const gs_decode_width *width = width_of(a);
+  const gs_persistent_width *width = width_of(a);
   return width ? width->run(s, a) : width_unsupported(a);
 }
 
-extern "C" int gs_decode_one(gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch) {
+extern "C" int gs_persistent_one(gs_stream *s, const gs_persistent_args *a, int step, int tail, uint32_t epoch) {
   GS_ENTER(s, a);
-  const gs_decode_width *width = width_of(a);
+  const gs_persistent_width *width = width_of(a);
   return width ? width->run_one(s, a, step, tail, epoch) : width_unsupported(a);
 }

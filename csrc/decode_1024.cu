@@ -1,3 +1,3 @@
 #include "decode_host.cuh"
 
-const gs_decode_width gs_decode_1024 = launches_of<Traits<8, 4>>;
+const gs_persistent_width gs_persistent_1024 = launches_of<Traits<8, 4>>;

@@ -1,3 +1,3 @@
 #include "decode_host.cuh"
 
-const gs_decode_width gs_decode_1600 = launches_of<Traits<10, 5>>;
+const gs_persistent_width gs_persistent_1600 = launches_of<Traits<10, 5>>;

@@ -1,3 +1,3 @@
 #include "decode_host.cuh"
 
-const gs_decode_width gs_decode_384 = launches_of<Traits<12, 1>>;
+const gs_persistent_width gs_persistent_384 = launches_of<Traits<12, 1>>;

@@ -1,3 +1,3 @@
 #include "decode_host.cuh"
 
-const gs_decode_width gs_decode_768 = launches_of<Traits<12, 2>>;
+const gs_persistent_width gs_persistent_768 = launches_of<Traits<12, 2>>;

@@ -5,12 +5,12 @@
 
 namespace {
 
-int blocks_of(const gs_stream *s, const gs_decode_args *a) { return a->blocks > 0 ? a->blocks : s->processors; }
+int blocks_of(const gs_stream *s, const gs_persistent_args *a) { return a->blocks > 0 ? a->blocks : s->processors; }
 
 size_t aligned(size_t n) { return (n + 255) / 256 * 256; }
 
 // Everything of a program but for addresses outside of the work area, and the size of that.
-template <typename Traits> void lay_out(gs_stream *s, const gs_decode_args *a, Params *p, size_t *bytes) {
+template <typename Traits> void lay_out(gs_stream *s, const gs_persistent_args *a, Params *p, size_t *bytes) {
   const int blocks = blocks_of(s, a);
   p->count = a->count, p->C = a->C, p->NH = a->NH, p->P = a->P, p->V = a->V, p->B = Traits::PROMPT ? a->rows : a->B;
   // Of several sequences enough blocks have a part in attention with fewer splits.
@@ -32,7 +32,7 @@ template <typename Traits> void lay_out(gs_stream *s, const gs_decode_args *a, P
   p->hidden = take((size_t)blocks * p->h.stride, &p->row_h);
   p->qkv = take((size_t)blocks * p->a.stride, &p->row_a);
   p->attended = take((size_t)a->NH * p->splits * ATTENDED_STRIDE, &p->row_o);
-  static_assert(LINE >= GS_DECODE_SEQUENCES, "a packet for each sequence");
+  static_assert(LINE >= GS_PERSISTENT_SEQUENCES, "a packet for each sequence");
   p->best = (uint4 *)take((Traits::PROMPT ? 2 : BEST_BUFFERS) * (size_t)blocks * LINE, &row_best);
   if (!Traits::PROMPT) p->lists = (uint4 *)take((size_t)blocks * LIST_PACKETS, &row_best);
   *bytes = n;
@@ -69,7 +69,8 @@ template <typename Traits> int ring_of(gs_stream *s, const Params &p, int tokens
 
 // Checks whether the device and the shape have a kernel, and lays out the program. *tokens is how many a launch may
 // have.
-template <typename Traits> int prepare(gs_stream *s, const gs_decode_args *a, Params *p, size_t *bytes, int *tokens) {
+template <typename Traits>
+int prepare(gs_stream *s, const gs_persistent_args *a, Params *p, size_t *bytes, int *tokens) {
   if (s->major < 9)
     return gs_fail(GS_UNSUPPORTED, "decoding in one kernel needs compute capability 9.0; this GPU has %d.%d", s->major,
                    s->minor);
@@ -88,10 +89,10 @@ template <typename Traits> int prepare(gs_stream *s, const gs_decode_args *a, Pa
     return gs_fail(GS_UNSUPPORTED, "decoding in one kernel of a width of %d does not divide among %d SMs", a->C,
                    blocks);
   lay_out<Traits>(s, a, p, bytes);
-  if (a->draw && p->head > MAX_ROWS)
+  if (a->candidates && p->head > MAX_ROWS)
     return gs_fail(GS_UNSUPPORTED, "a vocabulary of %d is too large to draw tokens in one kernel of %d blocks", p->V,
                    blocks);
-  for (*tokens = Traits::PROMPT ? 1 : GS_DECODE_TOKENS; ring_of<Traits>(s, *p, *tokens) == 0; *tokens /= 2)
+  for (*tokens = Traits::PROMPT ? 1 : GS_PERSISTENT_TOKENS; ring_of<Traits>(s, *p, *tokens) == 0; *tokens /= 2)
     if (*tokens == 1)
       return gs_fail(GS_UNSUPPORTED,
                      "%d steps, a context of %d and %d %s leave too little shared memory to decode in one kernel",
@@ -100,7 +101,7 @@ template <typename Traits> int prepare(gs_stream *s, const gs_decode_args *a, Pa
 }
 
 // Fills in a program but for how much of it is run: a launch of so many tokens.
-template <typename Traits> int fill(gs_stream *s, const gs_decode_args *a, int tokens, Params *p) {
+template <typename Traits> int fill(gs_stream *s, const gs_persistent_args *a, int tokens, Params *p) {
   if (a->count % STEPS != 1)
     return gs_fail(GS_ARGUMENT, "decode: %d steps of the program; %d a layer and the logits are needed", a->count,
                    STEPS);
@@ -109,7 +110,7 @@ template <typename Traits> int fill(gs_stream *s, const gs_decode_args *a, int t
   if (int status = prepare<Traits>(s, a, p, &n, &most)) return status;
   if (tokens < 1 || tokens > most)
     return gs_fail(GS_ARGUMENT, "decode: %d tokens in a launch; 1 to %d are possible", tokens, most);
-  p->steps = (const gs_decode_step *)a->steps;
+  p->steps = (const gs_persistent_step *)a->steps;
   p->ids = (const int *)a->ids;
   p->wte = (const bf16 *)a->wte, p->wpe = (const bf16 *)a->wpe;
   p->sampling = (gs_sampling *)a->sampling;
@@ -124,10 +125,10 @@ template <typename Traits> int fill(gs_stream *s, const gs_decode_args *a, int t
 
 // Width is the Traits of a width for one sequence. Calls run(Traits) of a number of sequences, or of a prompt;
 // GS_UNSUPPORTED if there is none.
-template <typename Width, typename Run> int with_kernel(const gs_decode_args *a, Run &&run) {
-  if (a->B < 1 || a->B > GS_DECODE_SEQUENCES)
-    return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes 1 to %d sequences; there are %d", GS_DECODE_SEQUENCES,
-                   a->B);
+template <typename Width, typename Run> int with_kernel(const gs_persistent_args *a, Run &&run) {
+  if (a->B < 1 || a->B > GS_PERSISTENT_SEQUENCES)
+    return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes 1 to %d sequences; there are %d",
+                   GS_PERSISTENT_SEQUENCES, a->B);
   if (a->rows > 0) {
     using Prompt = typename Width::Prompt;
     if (a->rows > Prompt::PROMPT_ROWS)
@@ -141,9 +142,9 @@ template <typename Width, typename Run> int with_kernel(const gs_decode_args *a,
 }
 
 // The same, of a kernel that samples tokens if they are to be sampled.
-template <typename Width, typename Run> int with_sampling(const gs_decode_args *a, Run &&run) {
+template <typename Width, typename Run> int with_sampling(const gs_persistent_args *a, Run &&run) {
   return with_kernel<Width>(a, [&](auto traits) -> int {
-    if (a->draw) return run(typename decltype(traits)::Sampling());
+    if (a->candidates) return run(typename decltype(traits)::Sampling());
     return run(traits);
   });
 }
@@ -161,8 +162,8 @@ template <typename Traits> int launch(gs_stream *s, Params &p, int blocks) {
   }
 }
 
-// gs_decode_work, gs_decode and gs_decode_one of a width.
-template <typename Width> int work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens) {
+// gs_persistent_work, gs_persistent and gs_persistent_one of a width.
+template <typename Width> int work(gs_stream *s, const gs_persistent_args *a, uint64_t *bytes, int32_t *tokens) {
   return with_sampling<Width>(a, [&](auto traits) -> int {
     Params p = {};
     size_t n = 0;
@@ -173,18 +174,18 @@ template <typename Width> int work(gs_stream *s, const gs_decode_args *a, uint64
   });
 }
 
-template <typename Width> int run(gs_stream *s, const gs_decode_args *a) {
+template <typename Width> int run(gs_stream *s, const gs_persistent_args *a) {
   return with_sampling<Width>(a, [&](auto traits) -> int {
     using Traits = decltype(traits);
     Params p = {};
     if (int status = fill<Traits>(s, a, a->tokens, &p)) return status;
     p.stamps = (uint64_t *)a->stamps;
-    p.logits_only = a->logits_only, p.draw = a->draw;
+    p.logits_only = a->logits_only, p.candidates = a->candidates;
     return p.stamps ? launch<typename Traits::Stamping>(s, p, blocks_of(s, a)) : launch<Traits>(s, p, blocks_of(s, a));
   });
 }
 
-template <typename Width> int run_one(gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch) {
+template <typename Width> int run_one(gs_stream *s, const gs_persistent_args *a, int step, int tail, uint32_t epoch) {
   return with_kernel<Width>(a, [&](auto traits) -> int {
     using Traits = decltype(traits);
     Params p = {};
@@ -194,6 +195,6 @@ template <typename Width> int run_one(gs_stream *s, const gs_decode_args *a, int
   });
 }
 
-template <typename Width> constexpr gs_decode_width launches_of = {work<Width>, run<Width>, run_one<Width>};
+template <typename Width> constexpr gs_persistent_width launches_of = {work<Width>, run<Width>, run_one<Width>};
 
 }  // namespace

@@ -36,7 +36,8 @@ struct Traits {
   static constexpr bool BATCHED = GROUP > 1, SAMPLES_BATCHED = SAMPLES && BATCHED;
   static constexpr int PROMPT_ROWS = !PROMPT  ? 1
                                      : NB > 4 ? GROUP
-                                              : GS_DECODE_ROWS;  // of the widest models there is no room for two groups
+                                              // of the widest models there is no room for two groups
+                                              : GS_PERSISTENT_ROWS;
   static constexpr int C = 32 * WARPS * NB;
   static constexpr int FINISH =
       !BATCHED || WARPS == 10 ? 1 : 3;  // warps that finish: registers are given to 4 warps at once
@@ -64,7 +65,10 @@ struct Traits {
   static constexpr int SUMS = BATCHED ? 40 : 32;  // room for the sums of a sequence
   // Rows that are published together: whole packets, if there may be more of them.
   __device__ static int batch(int out) {
-    return out == GS_DECODE_QKV || out == GS_DECODE_HIDDEN ? (FRAGMENTS == 1 ? 12 : WIDE ? 30 : 32) : 16 * FRAGMENTS;
+    return out == GS_PERSISTENT_QKV || out == GS_PERSISTENT_HIDDEN ? (FRAGMENTS == 1 ? 12
+                                                                      : WIDE         ? 30
+                                                                                     : 32)
+                                                                   : 16 * FRAGMENTS;
   }
 };
 
@@ -103,7 +107,7 @@ template <typename Traits> struct Work {
   static constexpr int WARPS = Traits::WARPS, NB = Traits::NB;
   union {
     alignas(16) uint16_t x[WARPS][16 + Traits::X];  // a warp's part of x, with room for packets that overlap its ends
-    alignas(16) unsigned char rooms[Traits::SAMPLES_BATCHED ? GS_DECODE_SEQUENCES * sizeof(SequenceCandidates)
+    alignas(16) unsigned char rooms[Traits::SAMPLES_BATCHED ? GS_PERSISTENT_SEQUENCES * sizeof(SequenceCandidates)
                                                             : 1];  // SequenceCandidates, when the logits are computed
   };
   alignas(16) float out[2][WARPS][HEAD + 2];                                // of attention: output, maximum, sum
@@ -137,7 +141,7 @@ template <typename Traits> __device__ void copy_weights(const Params &p, Shared<
     for (int i = first_step<Traits>(p); i < end_step<Traits>(p); i++) {
       hang_for_test(p, sh, t, i);
       const BlockStep &s = steps[i];
-      if (s.kind == GS_DECODE_ATTENTION) {
+      if (s.kind == GS_PERSISTENT_ATTENTION) {
         if (s.split < 0) continue;
         auto copy_keys = [&](const char *from, int keys) {
           const int bytes = keys * 2 * HEAD;
@@ -162,7 +166,7 @@ template <typename Traits> __device__ void copy_weights(const Params &p, Shared<
         continue;
       }
       // Rows of W in tiles, or parts of rows side by side if they are long.
-      const bool hidden = s.in == GS_DECODE_HIDDEN;
+      const bool hidden = s.in == GS_PERSISTENT_HIDDEN;
       constexpr int C = Traits::C;
       constexpr int HALF = Traits::TILE_ROWS / 2;
       const int row_bytes = hidden ? 8 * C / Traits::CHUNKS : 2 * C;
@@ -178,7 +182,7 @@ template <typename Traits> __device__ void copy_weights(const Params &p, Shared<
         // Copies of several rows reach more of the memory's bandwidth. The widest models wait less with a row each;
         // with 384 it makes no difference. Blocks do not wait for each other while logits are computed, so these are
         // not paced.
-        const bool logits = s.out == GS_DECODE_LOGITS, paced = !Traits::WIDE && !logits;
+        const bool logits = s.out == GS_PERSISTENT_LOGITS, paced = !Traits::WIDE && !logits;
         const int each = hidden ? 1 : logits ? HALF : C == 768 ? 4 : 1;
         const uint64_t policy = logits && left <= p.kept ? kept : streamed;
         const int lanes = to.ONE || paced ? 1 : 32;
@@ -237,7 +241,7 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
     for (int i = first_step<Traits>(p); i < end_step<Traits>(p); i++) {
       const BlockStep &s = steps[i];
       const uint32_t epoch = e0 + i + 1;
-      if (s.kind == GS_DECODE_ATTENTION) {
+      if (s.kind == GS_PERSISTENT_ATTENTION) {
         if (s.split < 0) continue;
         int n = s.row;
 #pragma unroll 1
@@ -267,7 +271,7 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
             if (lane < ATTENDED - 1) store_packet(to + lane * 16, u0, u1, u2, epoch);
             else if (lane == ATTENDED - 1)
               store_packet(to + lane * 16, __float_as_uint(most), __float_as_uint(sum), 0, epoch);
-            stamp<Traits>(p, t, i, GS_DECODE_PUBLISHED);
+            stamp<Traits>(p, t, i, GS_PERSISTENT_PUBLISHED);
             stamp_arrived<Traits>(p, sh, t, i, buffer);
           }
           barrier_arrive<Traits>(FREE + buffer);
@@ -288,7 +292,7 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
 #pragma unroll 1
         for (int group = start_of<Traits>(s); group < B; group += GROUP) {
           auto own_packets = [&] {
-            return out == GS_DECODE_QKV ? p.qkv + (size_t)(b * p.a.stride + packet) * 16
+            return out == GS_PERSISTENT_QKV ? p.qkv + (size_t)(b * p.a.stride + packet) * 16
                                         : p.hidden + (size_t)(b * p.h.stride + packet) * 16;
           };
           char *to = BATCHED ? nullptr : own_packets();
@@ -307,7 +311,8 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
             LayerNormStats of = one;
             if constexpr (BATCHED) {
               y = sum_of_parts<WARPS>([&](int w) { return sh.part[buffer][w][n][lane]; });
-              if (norm) of = layernorm_of<WARPS, Traits::SMALL>(sh.stats[out == GS_DECODE_HIDDEN][j], over_c, p.eps);
+              if (norm)
+                of = layernorm_of<WARPS, Traits::SMALL>(sh.stats[out == GS_PERSISTENT_HIDDEN][j], over_c, p.eps);
             } else {
               const uint32_t at = shared_address(&sh.part[buffer][0][0][lane]);
               y = sum_of_parts<WARPS>(
@@ -316,9 +321,9 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
             y = apply_layernorm(y, of, sums, bias);
             if (act) y = 0.5f * y * (1.0f + fast_tanh(0.7978845608028654f * gelu_cubic(y)));
             delay();
-            if (out == GS_DECODE_LOGITS) {
+            if (out == GS_PERSISTENT_LOGITS) {
               if (has) take_logit<Traits>(p, sh, work, j, row, row - s.row, y, best, best_id);
-            } else if (out == GS_DECODE_RESIDUAL) {
+            } else if (out == GS_PERSISTENT_RESIDUAL) {
               if constexpr (BATCHED) {
                 x = y + sh.own[j][lane % 16];
                 __syncwarp();
@@ -337,11 +342,11 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
               const uint32_t pair = pack2(y, __shfl_xor_sync(~0u, y, 1));  // of an even lane and the next one
               const uint32_t u0 = __shfl_sync(~0u, pair, from & 31), u1 = __shfl_sync(~0u, pair, (from + 2) & 31),
                              u2 = __shfl_sync(~0u, pair, (from + 4) & 31);
-              if (BATCHED) to = own_packets() + (size_t)j * (out == GS_DECODE_QKV ? p.row_a : p.row_h);
+              if (BATCHED) to = own_packets() + (size_t)j * (out == GS_PERSISTENT_QKV ? p.row_a : p.row_h);
               if (from < left) store_packet(to, u0, u1, u2, epoch);
             }
           }
-          if (rest <= batch && f == ends && group + GROUP >= B) stamp<Traits>(p, t, i, GS_DECODE_PUBLISHED);
+          if (rest <= batch && f == ends && group + GROUP >= B) stamp<Traits>(p, t, i, GS_PERSISTENT_PUBLISHED);
           if (rest == s.rows && f == ends && group == start_of<Traits>(s)) stamp_arrived<Traits>(p, sh, t, i, buffer);
           barrier_arrive<Traits>(FREE + buffer);
           buffer ^= 1;
@@ -366,7 +371,7 @@ __device__ inline void read_residual(const Params &p, Shared<Traits> &sh, const 
                                      const float (&gain)[Traits::XU][F32_PER_PACKET], uint32_t need, int step,
                                      uint16_t *to, float (&v)[Traits::GROUP][Traits::XU][F32_PER_PACKET]) {
   constexpr int GROUP = Traits::GROUP, XU = Traits::XU;
-  if (s.in == GS_DECODE_EMBEDDING) {
+  if (s.in == GS_PERSISTENT_EMBEDDING) {
 #pragma unroll
     for (int j = 0; j < GROUP; j++) {
       const int of = group + min(j, rows - 1);
@@ -582,7 +587,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
 #pragma unroll 1
     for (int i = first_step<Traits>(p); i < end_step<Traits>(p); i++, need++) {
       const BlockStep &s = steps[i];
-      if (s.kind == GS_DECODE_ATTENTION) {
+      if (s.kind == GS_PERSISTENT_ATTENTION) {
         if (s.split < 0) continue;
         // Warps 0 to 10 have sixteen keys of the cache at a time; the last warp has those of this launch.
         const bool launch = opaque_if < Traits::PROMPT && Traits::NB == 4 > (warp) == WARPS - 1;
@@ -746,7 +751,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
         continue;
       }
 
-      if (s.in == GS_DECODE_HIDDEN) {  // a product of 4C inputs, of at most 16 rows
+      if (s.in == GS_PERSISTENT_HIDDEN) {  // a product of 4C inputs, of at most 16 rows
         if (s.rows <= 0) continue;
         constexpr int KEEP = Traits::KEEP;
         uint4 a[KEEP], b[KEEP];
@@ -923,7 +928,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
             barrier_sync<Traits>(FREE + buffer);
             if (first) {
               delay();
-              if (s.in == GS_DECODE_ATTENDED)
+              if (s.in == GS_PERSISTENT_ATTENDED)
                 read_attended<Traits>(p, sh, packets_of(p.attended, group, p.row_o), warp, rows, need, i, to);
               else read_residual<Traits>(p, sh, s, group, warp, t, rows, px, gain, need, i, to, v);
               __syncwarp();
@@ -940,7 +945,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
 #pragma unroll
               for (int m = 0; m < FRAGMENTS; m++) mma(d[m][k % SUMS], a[m][k], b[m][k], x);
             }
-            if (first && norm) note_stats<Traits>(sh.stats[s.out == GS_DECODE_HIDDEN] + group, warp, rows, px, v);
+            if (first && norm) note_stats<Traits>(sh.stats[s.out == GS_PERSISTENT_HIDDEN] + group, warp, rows, px, v);
 #pragma unroll
             for (int e = 0; e < 2 * FRAGMENTS; e++) {
               float y = d[e / 2][0][e % 2 * 2], z = d[e / 2][0][e % 2 * 2 + 1];
@@ -968,7 +973,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
         uint32_t sums_at = 0, about_at = 0;
         if (first) {
           delay();
-          if (s.in == GS_DECODE_ATTENDED) {
+          if (s.in == GS_PERSISTENT_ATTENDED) {
             // Half a warp has the packets of a split of a head, and of the split two further.
             constexpr int HEADS = Traits::HEADS;
             const int head = opaque_if < Traits::SAMPLES
@@ -1028,7 +1033,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
             // Addresses are computed before x arrives.
             sums_at = shared_address(&sh.lanes[warp][lane]), about_at = shared_address(&sh.about);
             keep_address(sums_at), keep_address(about_at);
-            if (s.in == GS_DECODE_EMBEDDING) {
+            if (s.in == GS_PERSISTENT_EMBEDDING) {
               const int token = *(volatile int *)&sh.token[0], pos0 = *(volatile int *)&sh.pos0[0];
 #pragma unroll
               for (int n = 0; n < XU; n++) {
@@ -1129,9 +1134,9 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
   }
 }
 
-// Copies the keys and values of the tokens of the launch of gs_decode that came before this one.
+// Copies the keys and values of the tokens of the launch of gs_persistent that came before this one.
 template <typename Traits> __device__ void load_tail(const Params &p, const Shared<Traits> &sh, const BlockStep &s) {
-  if (s.kind != GS_DECODE_ATTENTION || s.split < 0) return;
+  if (s.kind != GS_PERSISTENT_ATTENTION || s.split < 0) return;
   int n = s.row;
   do {
     const Item item = Traits::BATCHED ? item_of(n, p.only_step, p.NH, p.splits) : Item{0, s.row, s.split};
@@ -1170,24 +1175,24 @@ template <typename Traits> __device__ __forceinline__ void run_block(const Param
 #pragma unroll 1
   for (int i = first_step<Traits>(p) + threadIdx.x; i < end_step<Traits>(p); i += Traits::THREADS) {
     BlockStep l = {};
-    const gs_decode_step &s = p.steps[i];
+    const gs_persistent_step &s = p.steps[i];
     l.kind = s.kind, l.in = s.in, l.out = s.out, l.act = s.act;
     l.start = first_row<Traits>(p, i);
-    if (s.kind == GS_DECODE_ATTENTION && Traits::BATCHED) {
+    if (s.kind == GS_PERSISTENT_ATTENTION && Traits::BATCHED) {
       l.row = first_item(i, b, blocks, p.items);
       if constexpr (Traits::PROMPT)
         while (l.row < l.start * p.NH * p.splits) l.row += blocks;
       l.split = l.row < p.items ? 0 : -1;
       l.source = (const char *)s.k_cache, l.source_v = (const char *)s.v_cache;
-    } else if (s.kind == GS_DECODE_ATTENTION) {
+    } else if (s.kind == GS_PERSISTENT_ATTENTION) {
       l.split = split_of(i, b, blocks, p.NH, &l.row);
       const int from = min(pos0, max(l.split, 0) * part);
       l.rows = l.split == SPLITS - 1 ? pos0 - from : min(pos0 - from, part);
       const size_t first = ((size_t)l.row * p.P + from) * HEAD * sizeof(bf16);
       l.source = (const char *)s.k_cache + first, l.source_v = (const char *)s.v_cache + first;
     } else {
-      const int rows =
-          rows_of(s.N, blocks, s.out == GS_DECODE_QKV || s.out == GS_DECODE_HIDDEN ? BF16_PER_PACKET : F32_PER_PACKET);
+      const int rows = rows_of(
+          s.N, blocks, s.out == GS_PERSISTENT_QKV || s.out == GS_PERSISTENT_HIDDEN ? BF16_PER_PACKET : F32_PER_PACKET);
       l.row = b * rows;
       l.rows = max(0, min(rows, s.N - l.row));
       l.source = (const char *)s.w + (size_t)l.row * s.K * sizeof(bf16);
@@ -1198,7 +1203,7 @@ template <typename Traits> __device__ __forceinline__ void run_block(const Param
   __syncthreads();
   if (!Traits::PROMPT && threadIdx.x == 0)
     for (int i = first_step<Traits>(p), n = 0; i < end_step<Traits>(p); i++)
-      if (steps[i].kind == GS_DECODE_ATTENTION) {
+      if (steps[i].kind == GS_PERSISTENT_ATTENTION) {
         steps[i].tail = n;
         n += Traits::BATCHED ? last_splits(i, b, blocks, p) : steps[i].split == SPLITS - 1;
       }

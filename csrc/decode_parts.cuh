@@ -8,7 +8,7 @@
 
 namespace decode {  // named: else code for older GPUs has warnings of what it does not use
 
-// The Traits of gs_decode_one, whose launch runs step p.only_step of token p.tokens - 1.
+// The Traits of gs_persistent_one, whose launch runs step p.only_step of token p.tokens - 1.
 template <typename Of> struct SingleStep : Of {
   static constexpr bool SINGLE_STEP = true;
 };
@@ -30,7 +30,7 @@ constexpr int STEPS = 5;           // of a layer
 constexpr int FIRST_RESIDUAL = 2;  // the first of them that writes the residual stream
 constexpr int MOST_BLOCKS = 192;
 
-typedef gs_decode_header Header;
+typedef gs_persistent_header Header;
 constexpr size_t HEADER = 256;
 
 constexpr int F32_PER_PACKET = 3, BF16_PER_PACKET = 6;  // values of a packet
@@ -83,7 +83,7 @@ __host__ __device__ inline Item item_of(int n, int i, int heads, int splits) {
 }
 
 struct Params {
-  const gs_decode_step *steps;
+  const gs_persistent_step *steps;
   const bf16 *wte, *wpe;
   const int *ids;  // (B) of a prompt
   gs_sampling *sampling;
@@ -107,9 +107,9 @@ struct Params {
   float eps;
   Shape x, h, a;   // residual stream, hidden layer, qkv
   uint32_t zero;   // 0, which the compiler does not know
-  int only_step;   // of gs_decode_one: the step; tokens - 1 is its token's place in a launch of gs_decode
+  int only_step;   // of gs_persistent_one: the step; tokens - 1 is its token's place in a launch of gs_persistent
   uint32_t epoch;  // and the epoch before the first step of the token
-  int draw;        // from so many candidates the token is sampled; 0: it is the argmax
+  int candidates;  // from so many the token is sampled; 0: it is the argmax
   uint4 *lists;    // (B, blocks, LIST_PACKETS) packets: candidates
 };
 
@@ -207,7 +207,7 @@ template <typename Shared> __device__ inline bool may_wait(const Params &p, Shar
   const uint64_t now = gs_globaltimer(), spare = p.timeout / 8;
   if (*(volatile int *)&sh.polling) *(volatile int *)&sh.polling = 0, *(volatile uint64_t *)&sh.polled = now;
   if (now < *(volatile uint64_t *)&sh.deadline - spare || now < *(volatile uint64_t *)&sh.polled + spare) return true;
-  record_timeout(p.header, step << 16 | GS_DECODE_FOR_WEIGHTS | blockIdx.x);
+  record_timeout(p.header, step << 16 | GS_PERSISTENT_FOR_WEIGHTS | blockIdx.x);
   *(volatile int *)&sh.aborted = 1;
   return false;
 }
@@ -296,10 +296,10 @@ __device__ inline float fast_tanh(float x) {
   return fmaf(-2.0f, reciprocal(exp2_fast(2.0f * 1.4426950408889634f * x) + 1.0f), 1.0f);
 }
 
-// In a library for tests (FLAGS=-DGS_DECODE_DELAYS csrc/build.sh) a warp waits up to 4 us, at one call of four, before
-// it publishes and before it polls: every order of blocks must give the same results.
+// In a library for tests (FLAGS=-DGS_PERSISTENT_DELAYS csrc/build.sh) a warp waits up to 4 us, at one call of four,
+// before it publishes and before it polls: every order of blocks must give the same results.
 __device__ inline void delay() {
-#ifdef GS_DECODE_DELAYS
+#ifdef GS_PERSISTENT_DELAYS
   uint32_t x =
       __shfl_sync(~0u, (uint32_t)clock64(), 0) * 0x9e3779b9u ^ (blockIdx.x * 16 + threadIdx.x / 32) * 0x85ebca6bu;
   x ^= x >> 15, x *= 0x2c1b3c6du, x ^= x >> 12;
@@ -309,10 +309,10 @@ __device__ inline void delay() {
 #endif
 }
 
-// In another one (-DGS_DECODE_STUCK), or in the emulator if it is told so, a block of each launch of several tokens
+// In another one (-DGS_PERSISTENT_STUCK), or in the emulator if it is told so, a block of each launch of several tokens
 // finds no room for weights: the others must not wait for it forever.
 template <typename Shared> __device__ inline void hang_for_test(const Params &p, Shared &sh, int t, int step) {
-#if defined(GS_DECODE_STUCK) || defined(GS_EMULATED)
+#if defined(GS_PERSISTENT_STUCK) || defined(GS_EMULATED)
 #ifdef GS_EMULATED
   if (!emulator::stuck()) return;
 #endif
@@ -480,7 +480,7 @@ template <typename Traits> __device__ inline int start_of(const BlockStep &s) {
 template <typename Traits> __device__ inline void barrier_sync(int id) { named_sync<Traits::PARTIES>(id); }
 template <typename Traits> __device__ inline void barrier_arrive(int id) { named_arrive<Traits::PARTIES>(id); }
 
-// Notes when a block did what in a step: gs_decode_stamp.
+// Notes when a block did what in a step: gs_persistent_stamp.
 __device__ inline uint64_t *stamps_of(const Params &p, int t, int i) {
   return p.stamps + (((size_t)t * (p.count + 1) + i) * gridDim.x + blockIdx.x) * 4;
 }
@@ -496,7 +496,8 @@ template <typename Traits, typename Shared> __device__ inline void note_arrived(
 template <typename Traits, typename Shared>
 __device__ inline void stamp_arrived(const Params &p, const Shared &sh, int t, int i, int buffer) {
   if constexpr (Traits::STAMPS)
-    if (threadIdx.x % 32 == 0) stamps_of(p, t, i)[GS_DECODE_ARRIVED] = *(const volatile uint64_t *)&sh.arrived[buffer];
+    if (threadIdx.x % 32 == 0)
+      stamps_of(p, t, i)[GS_PERSISTENT_ARRIVED] = *(const volatile uint64_t *)&sh.arrived[buffer];
 }
 // Waits for a tile that a step needs first. In kernels that stamp, a warp for which stamps() holds stamps when the tile
 // was there, but only if it was waited for: to read the clock in every step would cost more than the other stamps
@@ -507,7 +508,7 @@ __device__ inline uint32_t wait_first_tile(const Params &p, Shared &sh, unsigned
   uint64_t *const full = &sh.full[tile % TILES];
   if (!mbarrier_test(shared_address(full), tile / TILES)) {
     mbarrier_wait(full, tile / TILES);
-    if (stamps()) stamp<Traits>(p, *(volatile int *)&sh.step, i, GS_DECODE_READY);
+    if (stamps()) stamp<Traits>(p, *(volatile int *)&sh.step, i, GS_PERSISTENT_READY);
   }
   return sh.base[tile % TILES];
 }

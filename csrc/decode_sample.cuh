@@ -15,7 +15,7 @@
 namespace {
 
 constexpr int MAX_RANKED = 384;                  // candidates of all blocks that are ranked, at most
-constexpr int MAX_SAMPLED = GS_DECODE_DRAW_ALL;  // of which so many are sampled from, at most
+constexpr int MAX_SAMPLED = GS_PERSISTENT_CANDIDATES_ALL;  // of which so many are sampled from, at most
 constexpr int LIST_PACKETS = MAX_RANKED / 2;     // of the list of a block: two candidates each
 constexpr int MAX_COUNT = 1023;                  // the most candidates that a packet's first word can tell
 constexpr int MAX_ROWS = 1024;                   // logits of a block, at most
@@ -59,8 +59,8 @@ struct alignas(16) LaneBest {
 
 // What a block has found of each sequence.
 template <typename Traits> struct Found {
-  static constexpr int GREEDY = Traits::BATCHED && !Traits::SAMPLES ? GS_DECODE_SEQUENCES : 1,
-                       DRAWN = Traits::SAMPLES_BATCHED ? GS_DECODE_SEQUENCES : 1;
+  static constexpr int GREEDY = Traits::BATCHED && !Traits::SAMPLES ? GS_PERSISTENT_SEQUENCES : 1,
+                       DRAWN = Traits::SAMPLES_BATCHED ? GS_PERSISTENT_SEQUENCES : 1;
   float best[GREEDY][32];  // the best logits of each lane; of one sequence they are in registers
   int best_id[GREEDY][32];
   LaneBest lanes[DRAWN][Traits::SAMPLES ? 32 : 1];  // the same where tokens are sampled
@@ -197,7 +197,7 @@ __device__ bool find_candidates(const Params &p, Shared &sh, Candidates &list, c
                                 int sequence, int first, int rows, int t, uint32_t epoch, uint64_t position) {
   int lane = threadIdx.x % 32;
   asm volatile("" : "+r"(lane));
-  const int b = blockIdx.x, blocks = gridDim.x, k = p.draw;
+  const int b = blockIdx.x, blocks = gridDim.x, k = p.candidates;
   // In two buffers, as those of the greedy kernel: where logits are not finite there is one hop.
   uint4 *const bests = p.best + (t & 1) * blocks * LINE + sequence, *const lists = lists_of(p, sequence);
   auto of_search = [&](unsigned round) { return p.best + (2 + round % 2) * blocks * LINE + sequence; };
@@ -407,7 +407,7 @@ __device__ inline int choose(const Params &p, const Candidates &list, SortedCand
                              float *log_probability) {
   int lane = threadIdx.x % 32;
   asm volatile("" : "+r"(lane));
-  const int k = p.draw;
+  const int k = p.candidates;
   int choice = 0;
   if (k > 1) {
     if (lane == 0) {
@@ -554,9 +554,9 @@ __device__ __forceinline__ void finish_token(const Params &p, Shared &sh, Work &
       }
     }
   }
-  if (of.f == of.ends && !Traits::SAMPLES_BATCHED) stamp<Traits>(p, t, p.count, GS_DECODE_PUBLISHED);
+  if (of.f == of.ends && !Traits::SAMPLES_BATCHED) stamp<Traits>(p, t, p.count, GS_PERSISTENT_PUBLISHED);
   barrier_sync<Traits>(TOKEN);
-  if (of.f == 0 && Traits::SAMPLES_BATCHED) stamp<Traits>(p, t, p.count, GS_DECODE_PUBLISHED);
+  if (of.f == 0 && Traits::SAMPLES_BATCHED) stamp<Traits>(p, t, p.count, GS_PERSISTENT_PUBLISHED);
   if (of.f == 0 && lane == 0) restart_timeout(p, sh);
   if (of.reports && lane == 0 && !p.logits_only) {
     __threadfence();

@@ -58,7 +58,7 @@ struct Sample {
   int B, V, ld, T, count;
   int splits, span;
   bool wide;           // rows are 16-byte aligned
-  const gs_decode_header *decode;  // of the kernel that made the logits, or null
+  const gs_persistent_header *decode;  // of the kernel that made the logits, or null
 };
 
 // How many candidates each of several CTAs leaves at most: more than the k that must be among them, so that the first
@@ -755,13 +755,20 @@ extern "C" int gs_sample(gs_stream *s, const gs_sample_args *a) {
   GS_ENTER(s, a);
   if (a->variant < 0 || a->variant > 1) return gs_fail(GS_ARGUMENT, "sample: no variant %d", a->variant);
   unsigned *done = (unsigned *)a->work;
-  Sample p = {(const float *)a->logits, (gs_sampling *)a->sampling, (int *)a->pos, (const int *)a->pad, (int *)a->tokens,
-              (gs_slot *)a->slots, done, done + 1, (Partial *)(a->work + counter_bytes(a->B))};
+  Sample p = {(const float *)a->logits,
+              (gs_sampling *)a->sampling,
+              (int *)a->pos,
+              (const int *)a->pad,
+              (int *)a->tokens,
+              (gs_slot *)a->slots,
+              done,
+              done + 1,
+              (Partial *)(a->work + counter_bytes(a->B))};
   p.B = a->B, p.V = a->V, p.ld = a->ld, p.T = a->T, p.count = a->count;
   p.splits = splits_of(a, &p.span);
   p.candidates = (uint64_t *)(p.partials + (size_t)p.B * p.splits);
   p.wide = gs_wide(a->logits, a->ld, 4, 4);
-  p.decode = (const gs_decode_header *)a->decode_work;
+  p.decode = (const gs_persistent_header *)a->persistent_work;
   return gs_with_stamps(s, [&](auto stamp) {
     return gs_launch_as(s, "sample", sample_kernel<decltype(stamp)>, dim3(p.splits, a->B), THREADS, 0, {1, a->T == 1},
                         p);

@@ -297,8 +297,8 @@ typedef struct {
   uint64_t time;         // %globaltimer, nanoseconds
 } gs_slot;
 
-// token = sample(logits); pos[b] += T - *pad; step += 1. If the logits are those of a gs_decode in which a block waited
-// too long, slots say so as those of gs_decode do.
+// token = sample(logits); pos[b] += T - *pad; step += 1. If the logits are those of a gs_persistent in which a block
+// waited too long, slots say so as those of gs_persistent do.
 typedef struct {
   uint32_t size;
   int32_t variant;
@@ -311,7 +311,7 @@ typedef struct {
   gs_ptr work;        // gs_sample_work bytes, zeroed once by the caller
   int32_t B, V, ld, T;
   int32_t count;
-  gs_ptr decode_work; // the work area of the gs_decode that wrote the logits, or 0
+  gs_ptr persistent_work; // the work area of the gs_persistent that wrote the logits, or 0
 } gs_sample_args;
 GS_API int gs_sample(gs_stream *s, const gs_sample_args *a);
 GS_API int gs_sample_work(gs_stream *s, const gs_sample_args *a, uint64_t *bytes);
@@ -329,26 +329,26 @@ GS_API int gs_pack(gs_stream *s, const gs_pack_args *a);
 
 // ---------------------------------------------------------------- decode steps in one kernel
 //
-// gs_decode runs whole decode steps, one after another, in one cooperative kernel of a block per SM: it interprets a
-// program, an array of steps in device memory, five a layer (a Linear, attention, three Linears) and the logits. 1 to
-// GS_DECODE_SEQUENCES sequences, weights and cache in bfloat16. Or it runs a prompt of up to GS_DECODE_ROWS tokens of
-// one sequence. docs/persistent.md describes how.
+// gs_persistent runs whole decode steps, one after another, in one cooperative kernel of a block per SM: it interprets
+// a program, an array of steps in device memory, five a layer (a Linear, attention, three Linears) and the logits. 1 to
+// GS_PERSISTENT_SEQUENCES sequences, weights and cache in bfloat16. Or it runs a prompt of up to GS_PERSISTENT_ROWS
+// tokens of one sequence. docs/persistent.md describes how.
 
-typedef enum { GS_DECODE_LINEAR = 0, GS_DECODE_ATTENTION = 1 } gs_decode_kind;
+typedef enum { GS_PERSISTENT_LINEAR = 0, GS_PERSISTENT_ATTENTION = 1 } gs_persistent_kind;
 
 // What a Linear of the program reads and writes.
 typedef enum {
-  GS_DECODE_EMBEDDING = 0,  // in: wte[token] + wpe[position], normalised
-  GS_DECODE_RESIDUAL = 1,   // in: the residual stream, normalised; out: added to it
-  GS_DECODE_HIDDEN = 2,     // in, out: between the two products of an MLP, in bfloat16
-  GS_DECODE_ATTENDED = 3,   // in: the output of attention
-  GS_DECODE_QKV = 4,        // out: the input of attention, in bfloat16
-  GS_DECODE_LOGITS = 5      // out: float32; the last step of the program
-} gs_decode_data;
+  GS_PERSISTENT_EMBEDDING = 0,  // in: wte[token] + wpe[position], normalised
+  GS_PERSISTENT_RESIDUAL = 1,   // in: the residual stream, normalised; out: added to it
+  GS_PERSISTENT_HIDDEN = 2,     // in, out: between the two products of an MLP, in bfloat16
+  GS_PERSISTENT_ATTENDED = 3,   // in: the output of attention
+  GS_PERSISTENT_QKV = 4,        // out: the input of attention, in bfloat16
+  GS_PERSISTENT_LOGITS = 5      // out: float32; the last step of the program
+} gs_persistent_data;
 
 typedef struct {
-  int32_t kind;        // gs_decode_kind
-  int32_t in, out;     // gs_decode_data; of a Linear
+  int32_t kind;        // gs_persistent_kind
+  int32_t in, out;     // gs_persistent_data; of a Linear
   int32_t act;         // gs_activation of a Linear: GS_ACT_NONE or GS_GELU_TANH
   int32_t N, K;        // of a Linear
   gs_ptr w;            // (N, K), bfloat16, as all weights
@@ -356,7 +356,7 @@ typedef struct {
   gs_ptr gain;         // (K) float32 if the input is normalised, else 0
   gs_ptr sums;         // (N) float32 of gs_fold if the input is normalised, else 0
   gs_ptr k_cache, v_cache;  // (B, NH, P, HS) bfloat16, of an attention step
-} gs_decode_step;
+} gs_persistent_step;
 
 // What a LayerNorm before a product W adds to each output, so that it is done after the product: with n = (x - mean) /
 // deviation,
@@ -373,68 +373,70 @@ typedef struct {
 GS_API int gs_fold(gs_stream *s, const gs_fold_args *a);
 
 // token = argmax of the logits of each of `tokens` steps: pos += tokens, gs_sampling.step += tokens, and slots per
-// step, as by gs_sample. At most GS_DECODE_TOKENS. If draw is not 0, the token that gs_sample draws from the same
-// logits, and its log-probability: draw is 1 for the argmax, else the number of candidates, top_k or V. Or, if
-// logits_only is not 0, the logits of one step, which a gs_sample then samples from.
-// If rows is not 0, tokens is 1 and the step is that of a prompt: all its rows at the positions from pos on, the logits
-// and the token of the last one; pos += rows. draw is then 0. If a block waits longer than `timeout` for another one,
-// or 7/8 of that for weights, the slots of this launch get the token GS_SLOT_TIMEOUT and the position 65536 * step of
-// the program + block, and GS_DECODE_FOR_WEIGHTS in it; the caller then sets the work area to zero.
+// step, as by gs_sample. At most GS_PERSISTENT_TOKENS. If candidates is not 0, the token that gs_sample samples from
+// the same logits, and its log-probability: candidates is 1 for the argmax, else top_k or V. Or, if logits_only is not
+// 0, the logits of one step, which a gs_sample then samples from. If rows is not 0, tokens is 1 and the step is that of
+// a prompt: all its rows at the positions from pos on, the logits and the token of the last one; pos += rows.
+// candidates is then 0. If a block waits longer than `timeout` for another one, or 7/8 of that for weights, the slots
+// of this launch get the token GS_SLOT_TIMEOUT and the position 65536 * step of the program + block, and
+// GS_PERSISTENT_FOR_WEIGHTS in it; the caller then sets the work area to zero.
 typedef struct {
   uint32_t size;
   int32_t count;       // steps of the program
-  gs_ptr steps;        // (count) gs_decode_step
+  gs_ptr steps;        // (count) gs_persistent_step
   gs_ptr wte, wpe;     // (V, C), (P, C) bfloat16
   gs_ptr sampling;     // gs_sampling, of which step is increased; top_k is not read
   gs_ptr pos;          // (B) int32
   gs_ptr tokens_io;    // (B) int32: the tokens to begin with, then the last ones
   gs_ptr slots;        // (slot_count, B) gs_slot
   gs_ptr logits;       // (B, V) float32, of the last step, rows ld apart
-  gs_ptr work;         // gs_decode_work bytes, zeroed once by the caller; of one stream
+  gs_ptr work;         // gs_persistent_work bytes, zeroed once by the caller; of one stream
   int32_t C, NH, P, V;
   int32_t B, ld;
   int32_t slot_count;
-  int32_t tokens;      // steps to run, 1 to as many as gs_decode_work says
+  int32_t tokens;      // steps to run, 1 to as many as gs_persistent_work says
   int32_t timeout;     // milliseconds
   float eps;           // of LayerNorm
   int32_t logits_only;
   int32_t blocks;      // of the grid; 0: one per SM
-  gs_ptr stamps;       // (tokens, count + 1, blocks, 4) uint64, zeroed by the caller, or 0: see gs_decode_stamp
-  // 0: the argmax, without a log-probability; else up to GS_DECODE_DRAW, or V <= GS_DECODE_DRAW_ALL
-  int32_t draw;
-  int32_t rows;        // 0, or the tokens of a prompt, 2 to GS_DECODE_ROWS
+  gs_ptr stamps;       // (tokens, count + 1, blocks, 4) uint64, zeroed by the caller, or 0: see gs_persistent_stamp
+  // 0: the argmax, without a log-probability; else up to GS_PERSISTENT_CANDIDATES, or V <= GS_PERSISTENT_CANDIDATES_ALL
+  int32_t candidates;
+  int32_t rows;        // 0, or the tokens of a prompt, 2 to GS_PERSISTENT_ROWS
   gs_ptr ids;          // (rows) int32: the prompt
-} gs_decode_args;
+} gs_persistent_args;
 // When a block did what in a step of the program, by %globaltimer; 0 if it has no part in the step. Row `count` is the
 // choice of the token.
 typedef enum {
   // its first warp has the weights, or the keys and values, that it needs first; may be 0 if it did not wait for them
-  GS_DECODE_READY = 0,
-  GS_DECODE_ARRIVED = 1,    // and the inputs
-  GS_DECODE_PUBLISHED = 3,  // the last outputs were stored for the other blocks; 2 is not written
-} gs_decode_stamp;
-#define GS_DECODE_TOKENS 8
-#define GS_DECODE_SEQUENCES 8
-#define GS_DECODE_ROWS 8
-#define GS_DECODE_DRAW 128
-#define GS_DECODE_DRAW_ALL 320
+  GS_PERSISTENT_READY = 0,
+  GS_PERSISTENT_ARRIVED = 1,    // and the inputs
+  GS_PERSISTENT_PUBLISHED = 3,  // the last outputs were stored for the other blocks; 2 is not written
+} gs_persistent_stamp;
+#define GS_PERSISTENT_TOKENS 8
+#define GS_PERSISTENT_SEQUENCES 8
+#define GS_PERSISTENT_ROWS 8
+#define GS_PERSISTENT_CANDIDATES 128
+#define GS_PERSISTENT_CANDIDATES_ALL 320
 #define GS_SLOT_TIMEOUT (-2)
-#define GS_DECODE_FOR_WEIGHTS 0x8000
+#define GS_PERSISTENT_FOR_WEIGHTS 0x8000
 typedef struct {     // the first bytes of work
   uint32_t epoch;    // of the last step that ran
   uint32_t expired;  // 0, or 2^31 + what slots get as the position: a block waited too long
-} gs_decode_header;
-GS_API int gs_decode(gs_stream *s, const gs_decode_args *a);
-// One step of the program in a launch of its own, its results bit by bit those of gs_decode. Launches of all steps in
-// order are the decode step of the tokens at *pos up to their logits; a gs_sample takes the tokens. `tail` is how many
-// tokens before this one a launch of gs_decode would have begun, less than as many as gs_decode_work says: attention
-// divides keys by where that is. `epoch` is the same for all steps of a token, and that of the next token is `count`
-// more. So it is of a prompt, where tail is 0. Of the arguments slots, stamps, tokens and logits_only are not read.
-GS_API int gs_decode_one(gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch);
-// The bytes of the work area, and how many steps a launch may run, at most GS_DECODE_TOKENS; fewer if draw is not 0,
-// since to draw takes shared memory. The bytes are the same. GS_UNSUPPORTED, with the reason as message, if the device
-// or the model's shape has no such kernel; of the arguments only count, C, NH, P, V, B, blocks, draw and rows are read.
-GS_API int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens);
+} gs_persistent_header;
+GS_API int gs_persistent(gs_stream *s, const gs_persistent_args *a);
+// One step of the program in a launch of its own, its results bit by bit those of gs_persistent. Launches of all steps
+// in order are the decode step of the tokens at *pos up to their logits; a gs_sample takes the tokens. `tail` is how
+// many tokens before this one a launch of gs_persistent would have begun, less than as many as gs_persistent_work says:
+// attention divides keys by where that is. `epoch` is the same for all steps of a token, and that of the next token is
+// `count` more. So it is of a prompt, where tail is 0. Of the arguments slots, stamps, tokens and logits_only are not
+// read.
+GS_API int gs_persistent_one(gs_stream *s, const gs_persistent_args *a, int step, int tail, uint32_t epoch);
+// The bytes of the work area, and how many steps a launch may run, at most GS_PERSISTENT_TOKENS; fewer if candidates is
+// not 0, since to sample takes shared memory. The bytes are the same. GS_UNSUPPORTED, with the reason as message, if
+// the device or the model's shape has no such kernel; of the arguments only count, C, NH, P, V, B, blocks, candidates
+// and rows are read.
+GS_API int gs_persistent_work(gs_stream *s, const gs_persistent_args *a, uint64_t *bytes, int32_t *tokens);
 
 // ---------------------------------------------------------------- stamps
 //

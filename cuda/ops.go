@@ -144,7 +144,7 @@ type SampleArgs struct {
 	B, V, LD, T int32
 	Count       int32
 	// the work area of the Decode that wrote the logits, or 0: if one of its blocks waited too long, slots say so
-	DecodeWork Ptr
+	PersistentWork Ptr
 }
 
 // PackArgs are gs_pack_args.

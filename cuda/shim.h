@@ -30,7 +30,7 @@ struct gs_module { char opaque; };
   X(gs_function_launch) X(gs_function_occupancy) X(gs_profiler) X(gs_variant)                             \
   X(gs_embed) X(gs_layernorm) X(gs_linear) X(gs_linear_algorithm_get) X(gs_linear_tune)  \
   X(gs_attention) X(gs_attention_work) X(gs_activate) X(gs_add) X(gs_sample) X(gs_sample_work) X(gs_pack) \
-  X(gs_fold) X(gs_decode) X(gs_decode_one) X(gs_decode_work)                                                              \
+  X(gs_fold) X(gs_persistent) X(gs_persistent_one) X(gs_persistent_work)  \
   X(gs_stamps_into) X(gs_stamps_used) X(gs_stamp_taken_by) X(gs_stamp_mark) X(gs_stamps_collect) X(gs_clock_compare) \
   X(gs_empty_kernel) X(gs_hops) X(gs_read) X(gs_read_again) X(gs_copy_kernel)
 
@@ -151,13 +151,15 @@ GS_LAUNCH(gs_add, gs_add_args)
 GS_LAUNCH(gs_sample, gs_sample_args)
 GS_LAUNCH(gs_pack, gs_pack_args)
 GS_LAUNCH(gs_fold, gs_fold_args)
-GS_LAUNCH(gs_decode, gs_decode_args)
-GS_CALL(gs_decode_one, (const gs_table *t, gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch),
+GS_LAUNCH(gs_persistent, gs_persistent_args)
+GS_CALL(gs_persistent_one,
+        (const gs_table *t, gs_stream *s, const gs_persistent_args *a, int step, int tail, uint32_t epoch),
         (s, a, step, tail, epoch))
 GS_CALL(gs_attention_work, (const gs_table *t, gs_stream *s, const gs_attention_args *a, uint64_t *bytes),
         (s, a, bytes))
 GS_CALL(gs_sample_work, (const gs_table *t, gs_stream *s, const gs_sample_args *a, uint64_t *bytes), (s, a, bytes))
-GS_CALL(gs_decode_work, (const gs_table *t, gs_stream *s, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens),
+GS_CALL(gs_persistent_work,
+        (const gs_table *t, gs_stream *s, const gs_persistent_args *a, uint64_t *bytes, int32_t *tokens),
         (s, a, bytes, tokens))
 GS_CALL(gs_linear_algorithm_get, (const gs_table *t, gs_stream *s, const gs_linear_args *a, gs_linear_algorithm *out),
         (s, a, out))

@@ -20,24 +20,24 @@ int gs_check(cudaError_t e, const char *what) { return e == cudaSuccess ? GS_OK 
 gs_stamp gs_next_stamp(gs_stream *, const char *, dim3) { return {nullptr}; }
 
 // Widths that the emulator is built without.
-static int missing(const gs_decode_args *a) {
+static int missing(const gs_persistent_args *a) {
   return gs_fail(GS_UNSUPPORTED, "the emulator was built without the width %d", a->C);
 }
 #define WIDTH(name)                                                                            \
-  __attribute__((weak)) extern const gs_decode_width name = {                                  \
-      [](gs_stream *, const gs_decode_args *a, uint64_t *, int32_t *) { return missing(a); },  \
-      [](gs_stream *, const gs_decode_args *a) { return missing(a); },                         \
-      [](gs_stream *, const gs_decode_args *a, int, int, uint32_t) { return missing(a); }}
-WIDTH(gs_decode_384);
-WIDTH(gs_decode_768);
-WIDTH(gs_decode_1024);
-WIDTH(gs_decode_1280);
-WIDTH(gs_decode_1600);
+  __attribute__((weak)) extern const gs_persistent_width name = {                                  \
+      [](gs_stream *, const gs_persistent_args *a, uint64_t *, int32_t *) { return missing(a); },  \
+      [](gs_stream *, const gs_persistent_args *a) { return missing(a); },                         \
+      [](gs_stream *, const gs_persistent_args *a, int, int, uint32_t) { return missing(a); }}
+WIDTH(gs_persistent_384);
+WIDTH(gs_persistent_768);
+WIDTH(gs_persistent_1024);
+WIDTH(gs_persistent_1280);
+WIDTH(gs_persistent_1600);
 
 // The launchers of csrc/decode.cu by other names, with which it is compiled.
-extern "C" int emulated_decode(gs_stream *, const gs_decode_args *);
-extern "C" int emulated_decode_one(gs_stream *, const gs_decode_args *, int step, int tail, uint32_t epoch);
-extern "C" int emulated_decode_work(gs_stream *, const gs_decode_args *, uint64_t *bytes, int32_t *tokens);
+extern "C" int emulated_persistent(gs_stream *, const gs_persistent_args *);
+extern "C" int emulated_persistent_one(gs_stream *, const gs_persistent_args *, int step, int tail, uint32_t epoch);
+extern "C" int emulated_persistent_work(gs_stream *, const gs_persistent_args *, uint64_t *bytes, int32_t *tokens);
 
 // A stream of an H200, but for the number of SMs.
 static gs_stream *stream(int blocks) {
@@ -49,11 +49,11 @@ static gs_stream *stream(int blocks) {
 
 extern "C" {
 const char *emulator_error() { return text; }
-int emulator_decode(int blocks, const gs_decode_args *a) { return emulated_decode(stream(blocks), a); }
-int emulator_decode_one(int blocks, const gs_decode_args *a, int step, int tail, uint32_t epoch) {
-  return emulated_decode_one(stream(blocks), a, step, tail, epoch);
+int emulator_persistent(int blocks, const gs_persistent_args *a) { return emulated_persistent(stream(blocks), a); }
+int emulator_persistent_one(int blocks, const gs_persistent_args *a, int step, int tail, uint32_t epoch) {
+  return emulated_persistent_one(stream(blocks), a, step, tail, epoch);
 }
-int emulator_decode_work(int blocks, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens) {
-  return emulated_decode_work(stream(blocks), a, bytes, tokens);
+int emulator_persistent_work(int blocks, const gs_persistent_args *a, uint64_t *bytes, int32_t *tokens) {
+  return emulated_persistent_work(stream(blocks), a, bytes, tokens);
 }
 }

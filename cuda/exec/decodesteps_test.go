@@ -41,13 +41,13 @@ func TestStepsRecorded(t *testing.T) {
 		t.Fatalf("%d decode steps", len(passes))
 	}
 	for _, pass := range passes {
-		if of := kernels[pass.ID]; len(of) != len(plan.Steps)-1 || of[0].Name != "gs_decode_one" || of[0].Step != 1 || of[0].Grid[0] == 0 {
+		if of := kernels[pass.ID]; len(of) != len(plan.Steps)-1 || of[0].Name != "gs_persistent_one" || of[0].Step != 1 || of[0].Grid[0] == 0 {
 			t.Fatalf("%d kernels, the first %+v", len(of), of[0])
 		}
 	}
 	c.Reset()
 	r := s.Runner().(*Runner)
-	if _, err := r.Measure(t.Context(), []int32{1}, r.decodePass(), 1); err != nil || countOf(c.Calls(), "gs_decode_one")%(measureSteps*(len(plan.Steps)-2)) != 0 || slices.Contains(c.Calls(), "gs_embed") {
+	if _, err := r.Measure(t.Context(), []int32{1}, r.decodePass(), 1); err != nil || countOf(c.Calls(), "gs_persistent_one")%(measureSteps*(len(plan.Steps)-2)) != 0 || slices.Contains(c.Calls(), "gs_embed") {
 		t.Errorf("measured: %v", err)
 	}
 	if n, err := r.Launches(r.decodePass()); err != nil || n != len(plan.Steps)-1 {
@@ -86,7 +86,7 @@ func TestStepsRefused(t *testing.T) {
 			} else {
 				decoded(t, r, make([]int32, 3*batch), 20)
 			}
-			if calls := c.Calls(); slices.Contains(calls, "gs_decode_one") || !slices.Contains(calls, "gs_attention") {
+			if calls := c.Calls(); slices.Contains(calls, "gs_persistent_one") || !slices.Contains(calls, "gs_attention") {
 				t.Error("steps of the program were launched")
 			}
 			if len(*notices) != 1 || !strings.Contains((*notices)[0], f.words) || !strings.Contains(b.Describe().Fallback, f.words) {
@@ -101,7 +101,7 @@ func first[A, B any](a A, _ B) A { return a }
 // TestTailAt: the tokens of a call are divided into launches as in mode persistent.
 func TestTailAt(t *testing.T) {
 	for i := range 20 {
-		if got := tailAt(7+i, 7, cuda.DecodeTokens); got != i%cuda.DecodeTokens {
+		if got := tailAt(7+i, 7, cuda.PersistentTokens); got != i%cuda.PersistentTokens {
 			t.Errorf("token %d: %d before it", i, got)
 		}
 	}

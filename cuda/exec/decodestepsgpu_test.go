@@ -38,7 +38,7 @@ func sameBits(t testing.TB, what string, got, want []float32) {
 // TestStepsBitEqualOnGPU: decode steps launched step by step have the tokens and, bit by bit, the logits of mode
 // persistent: after texts of any length, of the geometries that the kernel is for, greedy and drawn. A launch of a
 // single step has nothing to wait for, so a difference is also what a race would be. With a library built with
-// FLAGS=-DGS_DECODE_DELAYS warps wait at random before they publish and poll.
+// FLAGS=-DGS_PERSISTENT_DELAYS warps wait at random before they publish and poll.
 func TestStepsBitEqualOnGPU(t *testing.T) {
 	persistent, steps := persistentGPU(t), stepsGPU(t, Options{})
 	for _, spec := range []string{

@@ -154,7 +154,7 @@ func TestEmulatedStuck(t *testing.T) {
 	s := session(t, emulatedModel(t), gpu(t, Options{Mode: Persistent}), gpt2.Options{})
 	r := s.Runner().(*Runner)
 	decoded(t, r, []int32{1, 2, 3, 4, 5, 6, 7, 8, 9}, 0)
-	err := r.Decode(t.Context(), cuda.DecodeTokens, func([]gpt2.Token) bool { return true })
+	err := r.Decode(t.Context(), cuda.PersistentTokens, func([]gpt2.Token) bool { return true })
 	var stage *gpt2.StageError
 	if !errors.As(err, &stage) || stage.Step != "h.0.ln_2+h.0.mlp.c_fc+h.0.mlp.gelu" || !strings.Contains(err.Error(), "SM 5 waited longer than 1.75s for its weights") {
 		t.Error(err)

@@ -57,8 +57,8 @@ func emulated(t testing.TB, width, blocks int) {
 		append(cxx, fmt.Sprintf(`-DEMULATED="../decode_%d.cu"`, width), "-c", "emulator/width.cc"),
 		append(cxx, "-c", "emulator/emulator.cc"),
 		append(cxx, "-c", "emulator/runtime.cc"),
-		append(cxx, "-Dgs_decode=emulated_decode", "-Dgs_decode_one=emulated_decode_one",
-			"-Dgs_decode_work=emulated_decode_work", "-x", "c++", "-c", "decode.cu"),
+		append(cxx, "-Dgs_persistent=emulated_persistent", "-Dgs_persistent_one=emulated_persistent_one",
+			"-Dgs_persistent_work=emulated_persistent_work", "-x", "c++", "-c", "decode.cu"),
 		cc,
 	} {
 		objects = append(objects, stub.Built(t, ".o", csrc, job, sources))

@@ -16,13 +16,13 @@
 // padded at its front to a length for which a graph is kept; idle rows have no effect on the others. A pass runs
 // eagerly the first time, which loads its kernels, and is captured the second time.
 //
-// Persistent is Graph for prompts but short ones: of up to [cuda.DecodeRows] tokens of one sequence, in bfloat16, with
-// the last row of logits. These, and decode steps, run inside one kernel, up to [cuda.DecodeTokens] in a launch, which
-// interprets the decode plan as a program. Where tokens are drawn from more candidates than it can ([cuda.CanDraw]),
-// and by Auto in float32, a launch is one step, and the kernel of the other modes samples after it. The limits are
-// eight sequences, and sampling on the device. Beyond them decode steps run as graphs, and a notice says why. With the
-// variant decode=steps, of mode Eager, each step of the program is a launch; logits are bit by bit those of Persistent.
-// Under a profiler Persistent becomes this variant.
+// Persistent is Graph for prompts but short ones: of up to [cuda.PersistentRows] tokens of one sequence, in bfloat16,
+// with the last row of logits. These, and decode steps, run inside one kernel, up to [cuda.PersistentTokens] in a
+// launch, which interprets the decode plan as a program. Where tokens are drawn from more candidates than it can
+// ([cuda.CanSample]), and by Auto in float32, a launch is one step, and the kernel of the other modes samples after it.
+// The limits are eight sequences, and sampling on the device. Beyond them decode steps run as graphs, and a notice says
+// why. With the variant decode=steps, of mode Eager, each step of the program is a launch; logits are bit by bit those
+// of Persistent. Under a profiler Persistent becomes this variant.
 //
 // Auto, the default, is Persistent within these limits and for the widths at which it was measured to be faster, and
 // Graph beyond them, without a notice. Under a profiler it is Eager.

@@ -99,8 +99,8 @@ func (r *Runner) Measure(ctx context.Context, ids []int32, pass gpt2.Pass, repea
 }
 
 // Launches returns how many launches a pass is, those of cuBLASLt counted as one each. In graph mode they are the
-// graph's nodes, and the host launches it once. In mode persistent a launch is of up to [cuda.DecodeTokens] decode
-// steps, and one step is counted as 1, as is a prompt of up to [cuda.DecodeRows] tokens.
+// graph's nodes, and the host launches it once. In mode persistent a launch is of up to [cuda.PersistentTokens] decode
+// steps, and one step is counted as 1, as is a prompt of up to [cuda.PersistentRows] tokens.
 func (r *Runner) Launches(pass gpt2.Pass) (int, error) {
 	if r.failed != nil {
 		return 0, r.failed

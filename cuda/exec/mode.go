@@ -94,7 +94,7 @@ func (b *Backend) chooseMode(p *passFacts) (choice, error) {
 	}
 	measured := o.Mode == Auto && !c.singleSteps // only where it was measured to be faster
 	switch {
-	case p.prompt && (p.pass.Batch != 1 || p.pass.Tokens > cuda.DecodeRows || p.pass.Logits != gpt2.LogitsLast ||
+	case p.prompt && (p.pass.Batch != 1 || p.pass.Tokens > cuda.PersistentRows || p.pass.Logits != gpt2.LogitsLast ||
 		p.pass.Until != "" || !p.sampling.Basic()):
 		return not("")
 	case p.prompt && measured && persistent.SlowerPrompt(p.config.Channels, p.layers, p.pass.Tokens):

@@ -28,7 +28,7 @@ type kernelState struct {
 	// Of launches of single steps.
 	began int    // position of the first token of the call
 	tail  int    // tokens that mode persistent would have run in the same launch before this one
-	epoch uint32 // of the token: see gs_decode_one
+	epoch uint32 // of the token: see gs_persistent_one
 }
 
 // session returns what the persistent kernel needs of the session.
@@ -108,7 +108,7 @@ func reason(err error) string {
 }
 
 // names of launches, by their decode steps or by the rows of a prompt.
-func names(format string) (names [max(cuda.DecodeTokens, cuda.DecodeRows) + 1]string) {
+func names(format string) (names [max(cuda.PersistentTokens, cuda.PersistentRows) + 1]string) {
 	for n := range names {
 		names[n] = fmt.Sprintf(format, n)
 	}
@@ -126,7 +126,7 @@ func (r *Runner) kernelAddresses() persistent.Addresses {
 // sampleAfter returns the launch that samples from the logits of the persistent kernel.
 func (r *Runner) sampleAfter(plan *gpt2.Plan) func() error {
 	a := r.writer(plan).sample(plan.Steps[len(plan.Steps)-1].Last())
-	a.DecodeWork = r.persistent.kernel.Work()
+	a.PersistentWork = r.persistent.kernel.Work()
 	return func() error { return r.stream.Sample(a) }
 }
 

@@ -101,8 +101,8 @@ func TestPersistentIsEager(t *testing.T) {
 				}
 				continue
 			}
-			if calls := c.Calls(); !slices.Contains(calls, "gs_decode") || countOf(calls, "gs_sample") > 1+s.Stats().Shifts {
-				t.Errorf("layers %v: %d launches of decode steps, %d of sampling", layers, countOf(calls, "gs_decode"), countOf(calls, "gs_sample"))
+			if calls := c.Calls(); !slices.Contains(calls, "gs_persistent") || countOf(calls, "gs_sample") > 1+s.Stats().Shifts {
+				t.Errorf("layers %v: %d launches of decode steps, %d of sampling", layers, countOf(calls, "gs_persistent"), countOf(calls, "gs_sample"))
 			}
 			closeTo(t, fmt.Sprintf("layers %v: logits", layers), got, logits, bounds[weights.BF16])
 			for i := range want {
@@ -130,8 +130,8 @@ func TestPersistentLaunches(t *testing.T) {
 		c.Reset()
 		read := 0
 		if err := r.Decode(t.Context(), n, func(step []gpt2.Token) bool {
-			launched := min(n, countOf(c.Calls(), "gs_decode")*cuda.DecodeTokens)
-			if ahead := launched - read; ahead > 3*cuda.DecodeTokens || ahead < min(n-read, cuda.DecodeTokens+1) {
+			launched := min(n, countOf(c.Calls(), "gs_persistent")*cuda.PersistentTokens)
+			if ahead := launched - read; ahead > 3*cuda.PersistentTokens || ahead < min(n-read, cuda.PersistentTokens+1) {
 				t.Fatalf("%d of %d steps are launched when %d are read", launched, n, read)
 			}
 			if read++; step[0].ID != (last.ID+1)%257 || step[0].Position != last.Position+1 {
@@ -142,7 +142,7 @@ func TestPersistentLaunches(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if want := slices.Repeat([]string{"gs_decode"}, (n+cuda.DecodeTokens-1)/cuda.DecodeTokens); read != n || !slices.Equal(c.Calls(), want) {
+		if want := slices.Repeat([]string{"gs_persistent"}, (n+cuda.PersistentTokens-1)/cuda.PersistentTokens); read != n || !slices.Equal(c.Calls(), want) {
 			t.Errorf("%d steps, of which %d were read, call %v", n, read, c.Calls())
 		}
 	}
@@ -197,7 +197,7 @@ func TestPersistentFallsBack(t *testing.T) {
 					t.Fatalf("token %d is %+v", i, token)
 				}
 			}
-			if n := countOf(c.Calls(), "gs_decode"); n > 1 || n == 1 && f.decode.Status == 0 || !slices.Contains(c.Calls(), "gs_graph_launch") {
+			if n := countOf(c.Calls(), "gs_persistent"); n > 1 || n == 1 && f.decode.Status == 0 || !slices.Contains(c.Calls(), "gs_graph_launch") {
 				t.Errorf("%d launches of decode steps", n)
 			}
 			*notices = slices.DeleteFunc(*notices, func(n string) bool { return strings.Contains(n, "cupti cannot be used") }) // which is another matter
@@ -228,7 +228,7 @@ func TestPersistentByCall(t *testing.T) {
 				t.Fatalf("%s: token %+v, want %d", what, token, last)
 			}
 		}
-		if got := slices.Contains(c.Calls(), "gs_decode"); got != inKernel || len(*notices) != said {
+		if got := slices.Contains(c.Calls(), "gs_persistent"); got != inKernel || len(*notices) != said {
 			t.Errorf("%s: in one kernel is %v, want %v; notices %q", what, got, inKernel, *notices)
 		}
 	}
@@ -245,7 +245,7 @@ func TestPersistentByCall(t *testing.T) {
 		} {
 			r.SetSampling(f.sampling)
 			check(fmt.Sprintf("%+v", f.sampling), true, 0)
-			if calls := c.Calls(); slices.Contains(calls, "gs_sample") != f.apart || countOf(calls, "gs_decode") > 1 != f.apart {
+			if calls := c.Calls(); slices.Contains(calls, "gs_sample") != f.apart || countOf(calls, "gs_persistent") > 1 != f.apart {
 				t.Errorf("%+v: %v", f.sampling, calls)
 			}
 		}
@@ -291,7 +291,7 @@ func TestPersistentLosesResidency(t *testing.T) {
 		}); err != nil || n != 61 {
 			t.Fatalf("%v after %d tokens", err, n)
 		}
-		if calls := c.Calls(); len(*notices) != min(1, at-1) || at > 1 && countOf(calls, "gs_graph_launch") < 60-(at+3*cuda.DecodeTokens) {
+		if calls := c.Calls(); len(*notices) != min(1, at-1) || at > 1 && countOf(calls, "gs_graph_launch") < 60-(at+3*cuda.PersistentTokens) {
 			t.Errorf("from token %d on no launch fits: notices %q, %d launches of graphs", at, *notices, countOf(calls, "gs_graph_launch"))
 		}
 	}
@@ -306,7 +306,7 @@ func TestPersistentTimeout(t *testing.T) {
 	other := prepared(t, m, c, b, gpt2.Options{})
 	decoded(t, other, make([]int32, 3), 1)
 	for n := range 13 {
-		late, each, sampling := 1+n%4, cuda.DecodeTokens, gpt2.Sampling{}
+		late, each, sampling := 1+n%4, cuda.PersistentTokens, gpt2.Sampling{}
 		switch n / 4 {
 		case 1: // drawn in the kernel
 			sampling = gpt2.Sampling{Temperature: 1, TopK: 40, Seed: 1}
@@ -321,10 +321,10 @@ func TestPersistentTimeout(t *testing.T) {
 			r.SetSampling(sampling)
 			at, words := step<<16|3, "SM 3 waited longer than 2s for data of the others"
 			if n == 12 {
-				at, words = at|cuda.DecodeForWeights, "SM 3 waited longer than 1.75s for its weights"
+				at, words = at|cuda.PersistentForWeights, "SM 3 waited longer than 1.75s for its weights"
 			}
 			c.Decode(stub.Decode{Timeout: late, At: at})
-			err := r.Decode(t.Context(), 3*cuda.DecodeTokens+1, func(step []gpt2.Token) bool {
+			err := r.Decode(t.Context(), 3*cuda.PersistentTokens+1, func(step []gpt2.Token) bool {
 				tokens = append(tokens, step...)
 				return true
 			})
@@ -342,7 +342,7 @@ func TestPersistentTimeout(t *testing.T) {
 			c.Reset()
 			next := decoded(t, r, nil, 5)
 			calls := c.Calls()
-			if slices.Contains(calls, "gs_decode") || !slices.Contains(calls, "gs_graph_launch") || next[0].Position != r.Position()-4 {
+			if slices.Contains(calls, "gs_persistent") || !slices.Contains(calls, "gs_graph_launch") || next[0].Position != r.Position()-4 {
 				t.Errorf("launch %d: the session goes on with %v, tokens %+v", late, calls, next)
 			}
 			if pos := deviceInts(t, r, posOffset, 1)[0]; int(pos) != r.Position() {
@@ -354,7 +354,7 @@ func TestPersistentTimeout(t *testing.T) {
 		}
 	}
 	c.Reset()
-	if decoded(t, other, nil, 9); !slices.Contains(c.Calls(), "gs_decode") {
+	if decoded(t, other, nil, 9); !slices.Contains(c.Calls(), "gs_persistent") {
 		t.Error("another session does not use the kernel any more")
 	}
 	r := more(t, b, m)
@@ -393,7 +393,7 @@ func TestPersistentDraws(t *testing.T) {
 			if how.apart {
 				samples = steps
 			}
-			if n := countOf(calls, "gs_decode"); len(tokens) != steps*f.batch || n != steps/how.each || countOf(calls, "gs_sample") != samples || len(*notices) > 0 {
+			if n := countOf(calls, "gs_persistent"); len(tokens) != steps*f.batch || n != steps/how.each || countOf(calls, "gs_sample") != samples || len(*notices) > 0 {
 				t.Errorf("%d sequences, %+v: %d tokens by %d launches, of which %d draw; want %d and %d; notices %q", f.batch, how.Sampling, len(tokens), n,
 					countOf(calls, "gs_sample"), steps/how.each, samples, *notices)
 			}
@@ -464,7 +464,7 @@ func TestPersistentSurvey(t *testing.T) {
 func TestPersistentFails(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)
-	for _, what := range []string{"gs_fold", "gs_decode", "gs_decode_work", "alloc", "gs_set", "gs_copy_now"} {
+	for _, what := range []string{"gs_fold", "gs_persistent", "gs_persistent_work", "alloc", "gs_set", "gs_copy_now"} {
 		for n := 1; ; n++ {
 			c.Reset()
 			b, _ := persistentOn(t, lib, Options{})
@@ -489,7 +489,7 @@ func TestPersistentFails(t *testing.T) {
 			}
 			c.Reset()
 			at := r.Position()
-			if tokens := decoded(t, r, nil, 10); tokens[0].Position != at+1 || !slices.Contains(c.Calls(), "gs_decode") {
+			if tokens := decoded(t, r, nil, 10); tokens[0].Position != at+1 || !slices.Contains(c.Calls(), "gs_persistent") {
 				t.Fatalf("after %s number %d failed: %+v, %v", what, n, tokens, c.Calls())
 			}
 		}

@@ -124,8 +124,8 @@ func TestPersistentSamples(t *testing.T) {
 				decoded(t, r, prompt, 0)
 				// The logits of the last step of a launch can be read, which is one of 1 to 8.
 				var sampler gpt2.Sampler
-				for steps := range 2 * cuda.DecodeTokens / min(batch, 2) {
-					tokens := decoded(t, r, nil, 1+steps%cuda.DecodeTokens)
+				for steps := range 2 * cuda.PersistentTokens / min(batch, 2) {
+					tokens := decoded(t, r, nil, 1+steps%cuda.PersistentTokens)
 					if apart := f.apart && how.TopK == 0 && how.Temperature > 0; r.persistent.kernel.SamplesApart(how) != apart {
 						t.Fatalf("%s: drawn after the kernel: %v", what, !apart)
 					}
@@ -186,7 +186,7 @@ func TestPersistentNotFinite(t *testing.T) {
 }
 
 // TestPersistentRepeats: a text is the same each time, greedy and drawn, and its last logits bit by bit.
-// GPT2SCOPE_PERSISTENT_RUNS makes more runs. A library that was built with FLAGS=-DGS_DECODE_DELAYS lets blocks wait at
+// GPT2SCOPE_PERSISTENT_RUNS makes more runs. A library that was built with FLAGS=-DGS_PERSISTENT_DELAYS lets blocks wait at
 // random before they publish and poll.
 func TestPersistentRepeats(t *testing.T) {
 	runs := 20
@@ -235,7 +235,7 @@ func TestPersistentRepeats(t *testing.T) {
 }
 
 // TestPersistentStuck: if a block gets no weights, the call ends with an error that names block and step, and the
-// session goes on. It needs GPT2SCOPE_STUCK=1 and a library that was built with FLAGS=-DGS_DECODE_STUCK, of which block
+// session goes on. It needs GPT2SCOPE_STUCK=1 and a library that was built with FLAGS=-DGS_PERSISTENT_STUCK, of which block
 // 5 stops to copy before step 3 of a launch's second token.
 func TestPersistentStuck(t *testing.T) {
 	if os.Getenv("GPT2SCOPE_STUCK") == "" {
@@ -254,7 +254,7 @@ func TestPersistentStuck(t *testing.T) {
 		s := session(t, m, b, gpt2.Options{Batch: f.batch})
 		r := s.Runner().(*Runner)
 		decoded(t, r, randomIDs(rand.New(rand.NewPCG(5, 6)), 9*f.batch, m.Config.Vocab), 0)
-		start, many := time.Now(), 30*cuda.DecodeTokens
+		start, many := time.Now(), 30*cuda.PersistentTokens
 		err := r.Decode(t.Context(), many, func([]gpt2.Token) bool { return true })
 		took := time.Since(start)
 		var stage *gpt2.StageError
@@ -277,7 +277,7 @@ func TestPersistentStuck(t *testing.T) {
 // TestPersistentSmallRing: where many steps and the keys of a launch leave little room for weights, no warp waits for a
 // copy that has no room before the others go on.
 func TestPersistentSmallRing(t *testing.T) {
-	const past, steps = 800, 2 * cuda.DecodeTokens
+	const past, steps = 800, 2 * cuda.PersistentTokens
 	small, wide := randomModel(t, "random:L=1,C=384,NH=6,V=257,T=1024,seed=8"), randomModel(t, "random:L=1,C=768,NH=12,V=50257,T=1024,seed=9")
 	for _, f := range []struct {
 		m             *gpt2.Model

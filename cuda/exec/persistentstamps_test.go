@@ -78,7 +78,7 @@ func TestPersistentRecorded(t *testing.T) {
 			}
 		}
 	}
-	if len(calls) != (steps+cuda.DecodeTokens-1)/cuda.DecodeTokens {
+	if len(calls) != (steps+cuda.PersistentTokens-1)/cuda.PersistentTokens {
 		t.Errorf("%d launches of %d decode steps", len(calls), steps)
 	}
 	for i := range trace.Events {
@@ -157,7 +157,7 @@ func TestPersistentRecordingEnds(t *testing.T) {
 		late bool
 		keep int
 		stop bool // it is StopRecording that fails
-	}{"stops early": {keep: 3}, "launch fails": {fail: "gs_decode", nth: 3}, "copy fails": {fail: "gs_copy_now", nth: 1, stop: true}, "no memory": {fail: "alloc", nth: 1}, "late": {late: true}} {
+	}{"stops early": {keep: 3}, "launch fails": {fail: "gs_persistent", nth: 3}, "copy fails": {fail: "gs_copy_now", nth: 1, stop: true}, "no memory": {fail: "alloc", nth: 1}, "late": {late: true}} {
 		b, _ := persistentOn(t, lib, Options{})
 		before := c.Live()
 		r, err := b.Prepare(t.Context(), m, gpt2.Options{Batch: 1, Context: 256, Layers: gpt2.FirstLayers(2)})
@@ -187,7 +187,7 @@ func TestPersistentRecordingEnds(t *testing.T) {
 		c.Decode(stub.Decode{})
 		err = run.StopRecording()
 		c.Fail("", 0)
-		if (err != nil) != f.stop && f.fail != "gs_decode" && f.fail != "alloc" {
+		if (err != nil) != f.stop && f.fail != "gs_persistent" && f.fail != "alloc" {
 			t.Errorf("%s: stopping: %v", what, err)
 		}
 		if passes, _ := ofDecode(to.Trace()); err == nil && len(passes) < read {

@@ -90,7 +90,7 @@ func TestPersistentRecordedOnGPU(t *testing.T) {
 				}
 			}
 		}
-		if want := (n - 1 + cuda.DecodeTokens - 1) / cuda.DecodeTokens; len(launches) != want && !drawn || drawn && len(launches) != n-1 {
+		if want := (n - 1 + cuda.PersistentTokens - 1) / cuda.PersistentTokens; len(launches) != want && !drawn || drawn && len(launches) != n-1 {
 			t.Errorf("%s: %d launches", m.Name, len(launches))
 		}
 		table, err := tables.Summarize(trace, tables.ByFolded, -1)

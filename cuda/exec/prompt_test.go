@@ -60,9 +60,9 @@ func TestPromptsAreEager(t *testing.T) {
 				continue
 			}
 			calls := c.Calls()
-			launches, each := countOf(calls, "gs_decode"), 1
+			launches, each := countOf(calls, "gs_persistent"), 1
 			if mode == "steps" {
-				launches, each = countOf(calls, "gs_decode_one"), 11
+				launches, each = countOf(calls, "gs_persistent_one"), 11
 			}
 			if steps := 7 + 5; mode == "persistent" && how.Temperature == 0 && launches != steps || launches < steps*each || slices.Contains(calls, "gs_embed") || slices.Contains(calls, "gs_attention") {
 				t.Errorf("%s: %d launches, %v", mode, launches, calls)
@@ -114,7 +114,7 @@ func TestPromptsByPass(t *testing.T) {
 				if _, err := r.Prefill(t.Context(), make([]int32, f.pass.Batch*f.pass.Tokens), f.pass); err != nil {
 					t.Fatal(err)
 				}
-				if calls := c.Calls(); slices.Contains(calls, "gs_decode") != f.inKernel || countOf(calls, "gs_decode") > 1 {
+				if calls := c.Calls(); slices.Contains(calls, "gs_persistent") != f.inKernel || countOf(calls, "gs_persistent") > 1 {
 					t.Errorf("in one kernel %v", !f.inKernel)
 				}
 			}
@@ -123,7 +123,7 @@ func TestPromptsByPass(t *testing.T) {
 				t.Errorf("%d launches: %v", n, err)
 			}
 			c.Reset()
-			if times, err := r.Measure(t.Context(), make([]int32, f.pass.Batch*f.pass.Tokens), f.pass, 1); f.pass.Until == "" && (err != nil || len(times) != 1 || slices.Contains(c.Calls(), "gs_decode") != f.inKernel) {
+			if times, err := r.Measure(t.Context(), make([]int32, f.pass.Batch*f.pass.Tokens), f.pass, 1); f.pass.Until == "" && (err != nil || len(times) != 1 || slices.Contains(c.Calls(), "gs_persistent") != f.inKernel) {
 				t.Errorf("measured: %v", err)
 			}
 		})
@@ -152,7 +152,7 @@ func TestPromptsTimeout(t *testing.T) {
 			t.Errorf("the work area is left as it is: %v", err)
 		}
 		c.Reset()
-		if tokens := decoded(t, r, make([]int32, 5), 3); tokens[0].Position != 5+5 || slices.Contains(c.Calls(), "gs_decode") {
+		if tokens := decoded(t, r, make([]int32, 5), 3); tokens[0].Position != 5+5 || slices.Contains(c.Calls(), "gs_persistent") {
 			t.Errorf("goes on with %+v, %v", tokens, c.Calls())
 		}
 	}

@@ -165,7 +165,7 @@ func TestPromptsGrids(t *testing.T) {
 			t.Skip("too few SMs")
 		}
 		fast := session(t, m, b, o)
-		for T := 1; T <= cuda.DecodeRows; T++ {
+		for T := 1; T <= cuda.PersistentRows; T++ {
 			for _, past := range []int{0, 40} {
 				rng := rand.New(rand.NewPCG(uint64(T), uint64(past)))
 				text, prompt := randomIDs(rng, past, m.Config.Vocab), randomIDs(rng, T, m.Config.Vocab)

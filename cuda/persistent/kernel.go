@@ -35,10 +35,10 @@ type Kernel struct {
 	Session
 	program, work *cuda.Buffer // the steps, and the folded LayerNorms that they read; the work area
 	planned       []int
-	args          cuda.DecodeArgs // but for addresses that may change
-	tokens        int             // decode steps of a launch, at most
-	sampled       int             // the same where it samples: 0 if it cannot, -1 until that is known
-	rows          int             // of a prompt, at most; 1 is a decode step
+	args          cuda.PersistentArgs // but for addresses that may change
+	tokens        int                 // decode steps of a launch, at most
+	sampled       int                 // the same where it samples: 0 if it cannot, -1 until that is known
+	rows          int                 // of a prompt, at most; 1 is a decode step
 	loaded        map[[3]bool]bool
 }
 
@@ -65,15 +65,15 @@ func (s Session) needs(plan *gpt2.Plan) (n needs, err error) {
 	}
 	a := s.argsOf(plan, p)
 	err = s.Load(func() (err error) {
-		n.work, n.tokens, err = s.Stream.DecodeWork(a)
+		n.work, n.tokens, err = s.Stream.PersistentWork(a)
 		return err
 	})
 	if err != nil {
 		return n, err
 	}
 	n.program, n.rows = int64(p.end-standIn)+p.table(), 1
-	for a.Rows = 2; a.Rows <= cuda.DecodeRows && a.B == 1; a.Rows++ {
-		work, _, err := s.Stream.DecodeWork(a)
+	for a.Rows = 2; a.Rows <= cuda.PersistentRows && a.B == 1; a.Rows++ {
+		work, _, err := s.Stream.PersistentWork(a)
 		if errors.Is(err, cuda.ErrNoKernel) {
 			break
 		}
@@ -87,9 +87,9 @@ func (s Session) needs(plan *gpt2.Plan) (n needs, err error) {
 }
 
 // argsOf are the arguments of launches of a program, but for addresses that may change.
-func (s Session) argsOf(plan *gpt2.Plan, p program) cuda.DecodeArgs {
+func (s Session) argsOf(plan *gpt2.Plan, p program) cuda.PersistentArgs {
 	c := s.Config
-	return cuda.DecodeArgs{
+	return cuda.PersistentArgs{
 		Count: int32(len(p.steps)), Steps: p.end, WTE: s.Param("wte.weight"), WPE: s.Param("wpe.weight"),
 		C: int32(c.Channels), NH: int32(c.Heads), P: int32(s.Context), V: int32(c.Vocab), B: int32(plan.Pass.Batch),
 		LD:        int32(s.LogitsLD),
@@ -125,7 +125,7 @@ func New(s Session, plan *gpt2.Plan) (k *Kernel, err error) {
 	}
 	k.planned, k.args = p.planned, s.argsOf(plan, p)
 	k.args.Work = k.work.Ptr()
-	if err := cuda.CheckDecode(p.steps, k.args); err != nil {
+	if err := cuda.CheckPersistent(p.steps, k.args); err != nil {
 		return k, err
 	}
 	for _, f := range p.folds {
@@ -171,10 +171,10 @@ func (k *Kernel) PrepareSampling(s gpt2.Sampling) error {
 		return nil
 	}
 	a := k.args
-	a.Draw = 1
+	a.Candidates = 1
 	tokens := 0
 	err := k.Load(func() (err error) {
-		_, tokens, err = k.Stream.DecodeWork(a)
+		_, tokens, err = k.Stream.PersistentWork(a)
 		return err
 	})
 	switch {
@@ -217,7 +217,7 @@ type Launch struct {
 // Addresses are those of the session's state, which may change between launches.
 type Addresses struct{ Sampling, Pos, Tokens, Slots, Logits, IDs cuda.Ptr }
 
-func (k *Kernel) at(l Addresses, rows int) cuda.DecodeArgs {
+func (k *Kernel) at(l Addresses, rows int) cuda.PersistentArgs {
 	a := k.args
 	a.Sampling, a.Pos, a.TokensIO, a.Slots, a.Logits = l.Sampling, l.Pos, l.Tokens, l.Slots, l.Logits
 	if rows > 1 {
@@ -234,11 +234,11 @@ func (k *Kernel) Launch(l Launch) error {
 	if l.Apart {
 		a.LogitsOnly = 1
 	} else {
-		a.Draw = int32(candidates(l.Sampling, k.Config.Vocab))
+		a.Candidates = int32(candidates(l.Sampling, k.Config.Vocab))
 	}
-	variant := [3]bool{a.Stamps != 0, a.Draw != 0, l.Rows > 1}
+	variant := [3]bool{a.Stamps != 0, a.Candidates != 0, l.Rows > 1}
 	if k.loaded[variant] {
-		return k.Stream.Decode(a)
+		return k.Stream.Persistent(a)
 	}
 	err := k.loadFirst(a)
 	k.loaded[variant] = err == nil
@@ -246,13 +246,13 @@ func (k *Kernel) Launch(l Launch) error {
 }
 
 // loadFirst does a launch that may load its kernel. It is a function of its own, so that others do not allocate.
-func (k *Kernel) loadFirst(a cuda.DecodeArgs) error {
-	return k.Load(func() error { return k.Stream.Decode(a) })
+func (k *Kernel) loadFirst(a cuda.PersistentArgs) error {
+	return k.Load(func() error { return k.Stream.Persistent(a) })
 }
 
-// LaunchStep launches one step of the program: see [cuda.Stream.DecodeOne].
+// LaunchStep launches one step of the program: see [cuda.Stream.PersistentStepOnly].
 func (k *Kernel) LaunchStep(at Addresses, rows, step, tail int, epoch uint32) error {
-	return k.Stream.DecodeOne(k.at(at, rows), step, tail, epoch)
+	return k.Stream.PersistentStepOnly(k.at(at, rows), step, tail, epoch)
 }
 
 // Work returns the address of the work area, for a kernel that samples from the logits.
@@ -263,7 +263,7 @@ func (k *Kernel) Steps() int { return int(k.args.Count) }
 
 // Expired returns the Timeout of launches that have ended, nil if there was none.
 func (k *Kernel) Expired() error {
-	var h cuda.DecodeHeader
+	var h cuda.PersistentHeader
 	if err := k.work.Read(0, unsafe.Slice((*byte)(unsafe.Pointer(&h)), unsafe.Sizeof(h))); err != nil {
 		return err
 	}
@@ -274,13 +274,13 @@ func (k *Kernel) Expired() error {
 }
 
 // Timeout is a launch in which a block waited too long for another one, or for weights: 65536 * the step of the program
-// + the block, and cuda.DecodeForWeights in it.
+// + the block, and cuda.PersistentForWeights in it.
 type Timeout int64
 
 func (e Timeout) Error() string {
 	block, waited, what := int(e&0xffff), patience, "data of the others"
-	if block&cuda.DecodeForWeights != 0 {
-		block, waited, what = block&^cuda.DecodeForWeights, patience-patience/8, "its weights"
+	if block&cuda.PersistentForWeights != 0 {
+		block, waited, what = block&^cuda.PersistentForWeights, patience-patience/8, "its weights"
 	}
 	return fmt.Sprintf("SM %d waited longer than %v for %s, in step %d of the persistent kernel", block, waited, what,
 		e.Step())

@@ -39,8 +39,8 @@ func Slower(c gpt2.Config, layers, sequences int, s gpt2.Sampling) string {
 	return ""
 }
 
-// candidates returns from how many tokens of a vocabulary a token is sampled, as [cuda.DecodeArgs].Draw has it: 0 for
-// the argmax without its log-probability.
+// candidates returns from how many tokens of a vocabulary a token is sampled, as [cuda.PersistentArgs].Candidates has
+// it: 0 for the argmax without its log-probability.
 func candidates(s gpt2.Sampling, vocab int) int {
 	switch {
 	case s.Temperature == 0 && !s.LogProbs:
@@ -57,7 +57,7 @@ func candidates(s gpt2.Sampling, vocab int) int {
 // candidates.
 func SamplesApart(s gpt2.Sampling, vocab int) bool {
 	n := candidates(s, vocab)
-	return n > 0 && !cuda.CanDraw(n, vocab)
+	return n > 0 && !cuda.CanSample(n, vocab)
 }
 
 // Greedy tells whether tokens are the argmax, without its log-probability.

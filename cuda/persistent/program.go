@@ -19,7 +19,7 @@ func (e NoKernel) Is(target error) bool { return target == cuda.ErrNoKernel }
 
 // program is a decode plan as the kernel reads it.
 type program struct {
-	steps   []cuda.DecodeStep
+	steps   []cuda.PersistentStep
 	planned []int           // of each step, that of the plan
 	folds   []cuda.FoldArgs // to be launched once
 	end     cuda.Ptr        // of the vectors that folds write; the table of steps follows
@@ -27,7 +27,7 @@ type program struct {
 
 // table is the size of the table of steps, in bytes.
 func (p program) table() int64 {
-	return align(int64(len(p.steps)) * int64(unsafe.Sizeof(cuda.DecodeStep{})))
+	return align(int64(len(p.steps)) * int64(unsafe.Sizeof(cuda.PersistentStep{})))
 }
 
 // align rounds bytes up to what CUDA's own allocations are aligned to.
@@ -36,11 +36,11 @@ func align(n int64) int64 { return (n + 255) / 256 * 256 }
 // What the buffers of a plan are to the kernel. A LayerNorm reads the residual stream, and a product that is added to
 // it is no step of its own.
 var (
-	inputs = map[gpt2.Buffer]cuda.DecodeData{gpt2.BufX: cuda.DecodeResidual, gpt2.BufAttn: cuda.DecodeAttended,
-		gpt2.BufInner: cuda.DecodeHidden}
-	outputs = map[gpt2.Buffer]cuda.DecodeData{gpt2.BufX: cuda.DecodeResidual, gpt2.BufQKV: cuda.DecodeQKV,
-		gpt2.BufInner:  cuda.DecodeHidden,
-		gpt2.BufLogits: cuda.DecodeLogits}
+	inputs = map[gpt2.Buffer]cuda.PersistentData{gpt2.BufX: cuda.PersistentResidual, gpt2.BufAttn: cuda.PersistentAttended,
+		gpt2.BufInner: cuda.PersistentHidden}
+	outputs = map[gpt2.Buffer]cuda.PersistentData{gpt2.BufX: cuda.PersistentResidual, gpt2.BufQKV: cuda.PersistentQKV,
+		gpt2.BufInner:  cuda.PersistentHidden,
+		gpt2.BufLogits: cuda.PersistentLogits}
 )
 
 // write makes the program of a decode plan, with the vectors that belong to it from an address on. The error is a
@@ -48,9 +48,9 @@ var (
 func (s Session) write(plan *gpt2.Plan, vectors cuda.Ptr) (p program, err error) {
 	c := s.Config
 	switch {
-	case plan.Pass.Batch > cuda.DecodeSequences:
+	case plan.Pass.Batch > cuda.PersistentSequences:
 		return p, NoKernel(fmt.Sprintf("there are %d sequences, and its kernel decodes 1 to %d", plan.Pass.Batch,
-			cuda.DecodeSequences))
+			cuda.PersistentSequences))
 	case c.Activation != gpt2.GELUNew:
 		return p, NoKernel(fmt.Sprintf("the model's activation is %s, and its kernel has gelu_new", c.Activation))
 	case c.Inner != 4*c.Channels:
@@ -58,9 +58,9 @@ func (s Session) write(plan *gpt2.Plan, vectors cuda.Ptr) (p program, err error)
 	}
 	p.end = vectors
 	folded := map[string]cuda.FoldArgs{} // by the weights of the product: a layer may run several times
-	residual := cuda.DecodeEmbedding     // what the next LayerNorm reads
+	residual := cuda.PersistentEmbedding // what the next LayerNorm reads
 	for i, planned := range plan.Steps {
-		var step cuda.DecodeStep
+		var step cuda.PersistentStep
 		switch planned.Op() {
 		case gpt2.OpEmbed, gpt2.OpSample:
 			continue
@@ -70,7 +70,7 @@ func (s Session) write(plan *gpt2.Plan, vectors cuda.Ptr) (p program, err error)
 				return p, NoKernel(fmt.Sprintf("%s multiplies scores by %.4g, and its kernel by 1/sqrt(%d)", planned.Name(),
 					o.Scale, c.HeadSize()))
 			}
-			step.Kind = cuda.DecodeAttention
+			step.Kind = cuda.PersistentAttention
 			step.KCache, step.VCache = s.Cache(o.Slot)
 		case gpt2.OpLinear:
 			var norm *gpt2.Operation
@@ -80,7 +80,7 @@ func (s Session) write(plan *gpt2.Plan, vectors cuda.Ptr) (p program, err error)
 			if norm == nil {
 				break
 			}
-			step.In, residual = residual, cuda.DecodeResidual
+			step.In, residual = residual, cuda.PersistentResidual
 			weight := planned.Ops[1].Weight
 			f, done := folded[weight]
 			if !done {
@@ -102,8 +102,8 @@ func (s Session) write(plan *gpt2.Plan, vectors cuda.Ptr) (p program, err error)
 }
 
 // linear returns the step of a product, and the LayerNorm before it, nil if there is none.
-func (s Session) linear(planned gpt2.Step) (step cuda.DecodeStep, norm *gpt2.Operation, err error) {
-	step.Kind = cuda.DecodeLinear
+func (s Session) linear(planned gpt2.Step) (step cuda.PersistentStep, norm *gpt2.Operation, err error) {
+	step.Kind = cuda.PersistentLinear
 	for n, op := range planned.Ops {
 		switch op.Op {
 		case gpt2.OpLayerNorm:

@@ -57,7 +57,7 @@ func (k *Kernel) NewStamps() (*Stamps, error) {
 	if err != nil {
 		return s, err
 	}
-	size := max(min(maxBytes, int64(available/8), s.bytes(maxSteps)), s.bytes(cuda.DecodeTokens))
+	size := max(min(maxBytes, int64(available/8), s.bytes(maxSteps)), s.bytes(cuda.PersistentTokens))
 	if s.areas, err = k.Stream.Device().Alloc(size); err != nil {
 		return s, fmt.Errorf("stamps of decode steps: %w", err)
 	}
@@ -67,7 +67,7 @@ func (k *Kernel) NewStamps() (*Stamps, error) {
 // bytes are those of the stamps of n decode steps. The kernel that samples the token of a launch of one step stamps
 // after them.
 func (s *Stamps) bytes(n int) int64 {
-	size := int64(n*s.steps*s.blocks) * int64(unsafe.Sizeof(cuda.DecodeStamp{}))
+	size := int64(n*s.steps*s.blocks) * int64(unsafe.Sizeof(cuda.PersistentStamp{}))
 	if n == 1 {
 		size += cuda.StampArea
 	}
@@ -108,14 +108,14 @@ func (s *Stamps) Drop() {
 
 // Finish reads the stamps, when the device is idle, and sums them up.
 func (s *Stamps) Finish() error {
-	// The times of each SM are kept of one decode step in so many. A launch has 8, so that these have other places in
-	// each launch.
+	// The times of each SM are kept of one decode step in so many. A launch has 8, so that these have other places in each
+	// launch.
 	every := 1
 	for s.count > mostEach*every {
 		every *= 3
 	}
 	for _, l := range s.launches {
-		stamps := make([]cuda.DecodeStamp, (s.bytes(l.n)+31)/int64(unsafe.Sizeof(cuda.DecodeStamp{})))
+		stamps := make([]cuda.PersistentStamp, (s.bytes(l.n)+31)/int64(unsafe.Sizeof(cuda.PersistentStamp{})))
 		raw := unsafe.Slice((*byte)(unsafe.Pointer(&stamps[0])), s.bytes(l.n))
 		if err := s.areas.Read(l.at, raw); err != nil {
 			return err
@@ -139,16 +139,16 @@ func (s *Stamps) Free() error {
 }
 
 // sum sums up the stamps of a launch: (decode steps, steps, blocks).
-func (l *Stamped) sum(stamps []cuda.DecodeStamp, steps, blocks, every int) {
+func (l *Stamped) sum(stamps []cuda.PersistentStamp, steps, blocks, every int) {
 	rows := make([]Row, l.n*steps)
 	var from uint64
 	for i := range rows {
 		row, at := &rows[i], stamps[i*blocks:(i+1)*blocks]
 		first := uint64(0)
 		for _, s := range at {
-			if s[cuda.DecodePublished] != 0 {
-				row.End = max(row.End, s[cuda.DecodePublished])
-				if ready := cmp.Or(s[cuda.DecodeReady], s[cuda.DecodeArrived], s[cuda.DecodePublished]); first == 0 ||
+			if s[cuda.PersistentPublished] != 0 {
+				row.End = max(row.End, s[cuda.PersistentPublished])
+				if ready := cmp.Or(s[cuda.PersistentReady], s[cuda.PersistentArrived], s[cuda.PersistentPublished]); first == 0 ||
 					ready < first {
 					first = ready
 				}
@@ -165,8 +165,8 @@ func (l *Stamped) sum(stamps []cuda.DecodeStamp, steps, blocks, every int) {
 			in.Each = make([]traces.Parts, blocks)
 		}
 		for b, s := range at {
-			times := gpt2.BlockTimes{Ready: s[cuda.DecodeReady], Arrived: s[cuda.DecodeArrived],
-				Published: s[cuda.DecodePublished]}
+			times := gpt2.BlockTimes{Ready: s[cuda.PersistentReady], Arrived: s[cuda.PersistentArrived],
+				Published: s[cuda.PersistentPublished]}
 			p, ok := times.Parts(row.Begin, row.End)
 			if !ok {
 				continue

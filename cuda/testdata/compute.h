@@ -163,7 +163,7 @@ static void compute_gs_fold(const gs_fold_args *a) {
 #define ADDRESS(p) ((gs_ptr)(uintptr_t)(p))
 
 // A product of a decode program whose input x is normalised after it.
-static void normalised_linear(const gs_decode_step *s, const float *x, float eps, gs_ptr y, int type) {
+static void normalised_linear(const gs_persistent_step *s, const float *x, float eps, gs_ptr y, int type) {
   double mean = 0, variance = 0;
   for (int k = 0; k < s->K; k++) mean += (double)x[k] / s->K;
   for (int k = 0; k < s->K; k++) variance += pow(x[k] - mean, 2) / s->K;
@@ -177,32 +177,32 @@ static void normalised_linear(const gs_decode_step *s, const float *x, float eps
 
 // One decode step of sequence b by its program; the token with the largest logit. Activations that the
 // program does not name have sizes by C: all but those between the products of an MLP.
-static int32_t compute_decode_at(const gs_decode_args *a, int b, gs_ptr ids, gs_ptr pos) {
-  const gs_decode_step *steps = (const gs_decode_step *)(uintptr_t)a->steps;
+static int32_t compute_decode_at(const gs_persistent_args *a, int b, gs_ptr ids, gs_ptr pos) {
+  const gs_persistent_step *steps = (const gs_persistent_step *)(uintptr_t)a->steps;
   const int C = a->C, HS = C / a->NH;
   const gs_ptr logits = a->logits + 4u * (uint64_t)b * (uint64_t)a->ld;
   const size_t size = 2, cache = size * (size_t)b * (size_t)C * (size_t)a->P;
   int inner = 0;
   for (int i = 0; i < a->count; i++)
-    if (steps[i].kind == GS_DECODE_LINEAR && steps[i].out == GS_DECODE_HIDDEN && steps[i].N > inner) inner = steps[i].N;
+    if (steps[i].kind == GS_PERSISTENT_LINEAR && steps[i].out == GS_PERSISTENT_HIDDEN && steps[i].N > inner) inner = steps[i].N;
   float *x = malloc((size_t)C * sizeof *x);
   char *qkv = malloc((size_t)(4 * C + inner) * size), *attended = qkv + 3 * C * size, *hidden = attended + C * size;
   compute_gs_embed(&(gs_embed_args){.dtype = GS_BF16, .ids = ids, .pos = pos, .wte = a->wte, .wpe = a->wpe, .x = ADDRESS(x), .B = 1, .T = 1, .C = C, .P = a->P});
   for (int i = 0; i < a->count; i++) {
-    const gs_decode_step *s = &steps[i];
-    if (s->kind == GS_DECODE_ATTENTION) {
+    const gs_persistent_step *s = &steps[i];
+    if (s->kind == GS_PERSISTENT_ATTENTION) {
       compute_gs_attention(&(gs_attention_args){.qkv = ADDRESS(qkv), .k_cache = s->k_cache + cache, .v_cache = s->v_cache + cache, .pos = pos, .y = ADDRESS(attended),
                                                 .B = 1, .T = 1, .Q = 1, .NH = a->NH, .HS = HS, .P = a->P, .ldqkv = 3 * C, .ldy = C, .dtype = GS_BF16,
                                                 .scale = 1 / sqrtf((float)HS)});
       continue;
     }
-    const gs_ptr y = s->out == GS_DECODE_LOGITS ? logits : s->out == GS_DECODE_RESIDUAL ? ADDRESS(x) : s->out == GS_DECODE_QKV ? ADDRESS(qkv) : ADDRESS(hidden);
-    const int type = s->out == GS_DECODE_LOGITS || s->out == GS_DECODE_RESIDUAL ? GS_F32 : GS_BF16;
+    const gs_ptr y = s->out == GS_PERSISTENT_LOGITS ? logits : s->out == GS_PERSISTENT_RESIDUAL ? ADDRESS(x) : s->out == GS_PERSISTENT_QKV ? ADDRESS(qkv) : ADDRESS(hidden);
+    const int type = s->out == GS_PERSISTENT_LOGITS || s->out == GS_PERSISTENT_RESIDUAL ? GS_F32 : GS_BF16;
     if (s->gain)
       normalised_linear(s, x, a->eps, y, type);
     else
-      compute_gs_linear(&(gs_linear_args){.x = s->in == GS_DECODE_ATTENDED ? ADDRESS(attended) : ADDRESS(hidden), .w = s->w, .bias = s->bias, .y = y, .M = 1, .N = s->N,
-                                          .K = s->K, .ldx = s->K, .ldy = s->N, .dtype = GS_BF16, .y_type = type, .act = s->act, .accumulate = s->out == GS_DECODE_RESIDUAL});
+      compute_gs_linear(&(gs_linear_args){.x = s->in == GS_PERSISTENT_ATTENDED ? ADDRESS(attended) : ADDRESS(hidden), .w = s->w, .bias = s->bias, .y = y, .M = 1, .N = s->N,
+                                          .K = s->K, .ldx = s->K, .ldy = s->N, .dtype = GS_BF16, .y_type = type, .act = s->act, .accumulate = s->out == GS_PERSISTENT_RESIDUAL});
   }
   free(x);
   free(qkv);
@@ -210,7 +210,7 @@ static int32_t compute_decode_at(const gs_decode_args *a, int b, gs_ptr ids, gs_
 }
 
 // A decode step of a sequence, or a prompt, one row after the other.
-static int32_t compute_decode(const gs_decode_args *a, int b) {
+static int32_t compute_decode(const gs_persistent_args *a, int b) {
   const gs_ptr pos = a->pos + 4u * (unsigned)b;
   if (a->rows == 0) return compute_decode_at(a, b, a->tokens_io + 4u * (unsigned)b, pos);
   int32_t token = -1;

@@ -7,7 +7,7 @@
 // STUB_MAJOR; STUB_MEMORY is how many bytes may be allocated, 0 for any;
 // STUB_WITHOUT_PACK leaves gs_pack out; STUB_QUIET writes no calls down;
 // STUB_EMULATES runs the decode kernels themselves, linked with csrc/emulator, on STUB_BLOCKS SMs;
-// STUB_LOADING is how many us opening cuBLASLt, the first launch of a function and the first gs_decode_work take.
+// STUB_LOADING is how many us opening cuBLASLt, the first launch of a function and the first gs_persistent_work take.
 
 #include <malloc.h>
 #include <math.h>
@@ -55,9 +55,9 @@ static uint64_t memory_limit = STUB_MEMORY; // bytes that may be allocated on al
 static uint64_t memory_used;
 static int pending;           // see gs_stub_pending
 static int not_finite_in;     // at the n-th sampling from now the logits are not finite
-static char refusal[200];     // the message of gs_decode_work, "" if there is a kernel
-static int decode_status;     // of gs_decode, without a launch, if it is not 0
-static int timeout_in;        // at the n-th gs_decode from now a block waits too long
+static char refusal[200];     // the message of gs_persistent_work, "" if there is a kernel
+static int decode_status;     // of gs_persistent, without a launch, if it is not 0
+static int timeout_in;        // at the n-th gs_persistent from now a block waits too long
 static int timeout_at;        // the position that its slots get
 static _Thread_local char text[256];
 
@@ -77,7 +77,7 @@ GS_API void gs_stub_reset(void) {
   pthread_mutex_unlock(&mutex);
 }
 
-// What becomes of gs_decode_work and gs_decode.
+// What becomes of gs_persistent_work and gs_persistent.
 GS_API void gs_stub_decode(const char *refused, int status, int timeout, int at) {
   pthread_mutex_lock(&mutex);
   snprintf(refusal, sizeof refusal, "%s", refused);
@@ -154,7 +154,7 @@ static void load(const char *name) {
 // Writes a call down; 1 where it is to fail. group is "alloc", "launch" or "".
 static int note(const char *name, const char *group) {
 #ifdef STUB_LOADING
-  if (!strcmp(group, "launch") || !strcmp(name, "gs_blas_open") || !strcmp(name, "gs_decode_work")) load(name);
+  if (!strcmp(group, "launch") || !strcmp(name, "gs_blas_open") || !strcmp(name, "gs_persistent_work")) load(name);
 #endif
   pthread_mutex_lock(&mutex);
 #ifdef STUB_LOG
@@ -402,10 +402,10 @@ static void run(const work *w) {
 #endif
     if (b == bad) tokens[b] = -1;
 #ifdef STUB_EMULATES
-    const uint32_t late = a->decode_work ? ((const gs_decode_header *)(uintptr_t)a->decode_work)->expired : 0;
+    const uint32_t late = a->persistent_work ? ((const gs_persistent_header *)(uintptr_t)a->persistent_work)->expired : 0;
     const int timeout_at = (int)(late & 0x7fffffff);
 #else
-    const int late = a->decode_work && *(uint64_t *)(uintptr_t)a->decode_work == UINT64_MAX;
+    const int late = a->persistent_work && *(uint64_t *)(uintptr_t)a->persistent_work == UINT64_MAX;
 #endif
     row[b].token = late ? GS_SLOT_TIMEOUT : tokens[b];
     row[b].log_probability = how->log_probs ? -(float)tokens[b] : NAN;
@@ -750,32 +750,32 @@ GS_API int gs_attention_work(gs_stream *s, const gs_attention_args *a, uint64_t 
 }
 #ifdef STUB_EMULATES
 const char *emulator_error(void);
-int emulator_decode(int blocks, const gs_decode_args *a);
-int emulator_decode_one(int blocks, const gs_decode_args *a, int step, int tail, uint32_t epoch);
-int emulator_decode_work(int blocks, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens);
+int emulator_persistent(int blocks, const gs_persistent_args *a);
+int emulator_persistent_one(int blocks, const gs_persistent_args *a, int step, int tail, uint32_t epoch);
+int emulator_persistent_work(int blocks, const gs_persistent_args *a, uint64_t *bytes, int32_t *tokens);
 
 static int emulated(int status) { return status == GS_OK ? GS_OK : fail(status, "%s", emulator_error()); }
 
-GS_API int gs_decode(gs_stream *s, const gs_decode_args *a) {
+GS_API int gs_persistent(gs_stream *s, const gs_persistent_args *a) {
   NOTE("launch");
   if (s->capturing) return fail(900, "%s: the stream is capturing (stub)", __func__);
-  return emulated(emulator_decode(STUB_BLOCKS, a));
+  return emulated(emulator_persistent(STUB_BLOCKS, a));
 }
-GS_API int gs_decode_one(gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch) {
+GS_API int gs_persistent_one(gs_stream *s, const gs_persistent_args *a, int step, int tail, uint32_t epoch) {
   NOTE("launch");
   if (s->capturing) return fail(900, "%s: the stream is capturing (stub)", __func__);
-  return emulated(emulator_decode_one(STUB_BLOCKS, a, step, tail, epoch));
+  return emulated(emulator_persistent_one(STUB_BLOCKS, a, step, tail, epoch));
 }
-GS_API int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens) {
+GS_API int gs_persistent_work(gs_stream *s, const gs_persistent_args *a, uint64_t *bytes, int32_t *tokens) {
   NOTE("");
   (void)s;
-  return emulated(emulator_decode_work(STUB_BLOCKS, a, bytes, tokens));
+  return emulated(emulator_persistent_work(STUB_BLOCKS, a, bytes, tokens));
 }
 #else
 // The stamps of decode step t. Its row i begins 1000 i ns after it, and lasts 1000 ns: block b
 // has weights after b, inputs after 100 + b and outputs after 400 + 10 b ns of them. Block 3 has
 // no part in it if i is even.
-static void stamp_step(const gs_decode_args *a, int t) {
+static void stamp_step(const gs_persistent_args *a, int t) {
   if (!a->stamps) return;
   const int n = a->count + 1;
   const int64_t begin = now();
@@ -785,11 +785,11 @@ static void stamp_step(const gs_decode_args *a, int t) {
       const uint64_t at = (uint64_t)begin + 1000 * (uint64_t)i;
       uint64_t *to = (uint64_t *)(uintptr_t)a->stamps + (((uint64_t)t * (uint64_t)n + (uint64_t)i) * STUB_BLOCKS + b) * 4;
       if (b == 3 && i % 2 == 0) continue;
-      to[GS_DECODE_READY] = at + b, to[GS_DECODE_ARRIVED] = at + 100 + b, to[GS_DECODE_PUBLISHED] = at + 400 + 10 * b;
+      to[GS_PERSISTENT_READY] = at + b, to[GS_PERSISTENT_ARRIVED] = at + 100 + b, to[GS_PERSISTENT_PUBLISHED] = at + 400 + 10 * b;
     }
 }
 // Whether steps would write beyond the cache.
-static int beyond(const gs_decode_args *a, int tokens) {
+static int beyond(const gs_persistent_args *a, int tokens) {
   const int32_t *pos = (const int32_t *)(uintptr_t)a->pos;
   for (int b = 0; b < a->B; b++)
     if (pos[b] + (a->rows ? a->rows : tokens) > a->P) return fail(GS_ARGUMENT, "%d tokens at position %d of %d (stub)", a->rows ? a->rows : tokens, pos[b], a->P);
@@ -797,7 +797,7 @@ static int beyond(const gs_decode_args *a, int tokens) {
 }
 // Decode steps. The first word of the work area counts them; all ones, which is how
 // memory is allocated and what a timeout leaves, make every block wait too long.
-GS_API int gs_decode(gs_stream *s, const gs_decode_args *a) {
+GS_API int gs_persistent(gs_stream *s, const gs_persistent_args *a) {
   NOTE("launch");
   if (a->size != sizeof *a) return fail(GS_ARGUMENT, "%s: size %u", __func__, a->size);
   if (s->capturing) return fail(900, "%s: the stream is capturing (stub)", __func__);
@@ -837,7 +837,7 @@ GS_API int gs_decode(gs_stream *s, const gs_decode_args *a) {
         slot->token = token[b];
         slot->position = (int64_t)(how->offset + (uint64_t)pos[b]);
       }
-      slot->log_probability = a->draw && how->log_probs ? -(float)slot->token : NAN;
+      slot->log_probability = a->candidates && how->log_probs ? -(float)slot->token : NAN;
       slot->time = how->step;
       __atomic_store_n(&slot->sequence, how->step + 1, __ATOMIC_RELEASE);
     }
@@ -848,7 +848,7 @@ GS_API int gs_decode(gs_stream *s, const gs_decode_args *a) {
 }
 // Single steps, of which the last one computes all. The second word of the work area is the epoch of the
 // token: the first step must have a greater one, the others the same.
-GS_API int gs_decode_one(gs_stream *s, const gs_decode_args *a, int step, int tail, uint32_t epoch) {
+GS_API int gs_persistent_one(gs_stream *s, const gs_persistent_args *a, int step, int tail, uint32_t epoch) {
   NOTE("launch");
   if (a->size != sizeof *a) return fail(GS_ARGUMENT, "%s: size %u", __func__, a->size);
   if (s->capturing) return fail(900, "%s: the stream is capturing (stub)", __func__);
@@ -867,16 +867,16 @@ GS_API int gs_decode_one(gs_stream *s, const gs_decode_args *a, int step, int ta
 #endif
   return put_kernel(s, __func__, (work){0});
 }
-GS_API int gs_decode_work(gs_stream *s, const gs_decode_args *a, uint64_t *bytes, int32_t *tokens) {
+GS_API int gs_persistent_work(gs_stream *s, const gs_persistent_args *a, uint64_t *bytes, int32_t *tokens) {
   NOTE("");
   (void)s;
   if (a->size != sizeof *a) return fail(GS_ARGUMENT, "%s: size %u", __func__, a->size);
   if (refusal[0]) return fail(GS_UNSUPPORTED, "%s", refusal);
-  if (a->B > GS_DECODE_SEQUENCES) return fail(GS_UNSUPPORTED, "%d sequences (stub)", a->B);
+  if (a->B > GS_PERSISTENT_SEQUENCES) return fail(GS_UNSUPPORTED, "%d sequences (stub)", a->B);
   *bytes = 64u * (uint64_t)a->C;
-  if (a->draw && a->B == 3) return fail(GS_UNSUPPORTED, "%d sequences leave too little shared memory to draw tokens (stub)", a->B);
+  if (a->candidates && a->B == 3) return fail(GS_UNSUPPORTED, "%d sequences leave too little shared memory to draw tokens (stub)", a->B);
   if (a->rows > 4 && a->count > 11) return fail(GS_UNSUPPORTED, "%d rows of more than two layers (stub)", a->rows);
-  *tokens = a->rows ? 1 : a->B > 4 ? a->draw ? 2 : 4 : GS_DECODE_TOKENS;
+  *tokens = a->rows ? 1 : a->B > 4 ? a->candidates ? 2 : 4 : GS_PERSISTENT_TOKENS;
   return GS_OK;
 }
 #endif

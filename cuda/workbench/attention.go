@@ -16,8 +16,9 @@ func (b *bench) attention() trials {
 	y, pos := b.output(b.B*T*C, b.dtype), b.positions()
 	args := func(variant int32, set int) cuda.AttentionArgs {
 		return cuda.AttentionArgs{Variant: variant, QKV: qkv.ptr(set), KCache: keys.ptr(set), VCache: values.ptr(set),
-			Pos: pos.Ptr(), Y: y.ptr(set), B: int32(b.B), T: int32(T), Q: int32(T), NH: int32(NH), HS: int32(HS), P: int32(P), LDQKV: int32(3 * C),
-			LDY: int32(C), DType: b.dtype, Scale: float32(c.AttentionScale(0))}
+			Pos: pos.Ptr(), Y: y.ptr(set), B: int32(b.B), T: int32(T), Q: int32(T), NH: int32(NH), HS: int32(HS), P: int32(P),
+			LDQKV: int32(3 * C),
+			LDY:   int32(C), DType: b.dtype, Scale: float32(c.AttentionScale(0))}
 	}
 	check := func() (float64, error) {
 		return b.compare(y, b.B*T, C, func(row int) []float64 {

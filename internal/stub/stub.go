@@ -136,11 +136,11 @@ func (c *Control) Spoil(op, variant int) { C.spoil(c.spoil, C.int(op), C.int(var
 // NotFinite makes the n-th sampling from now find logits of its last sequence that are not finite: its token is -1.
 func (c *Control) NotFinite(n int) { C.not_finite(c.notFinite, C.int(n)) }
 
-// Decode says what becomes of whole decode steps (gs_decode).
+// Decode says what becomes of whole decode steps (gs_persistent).
 type Decode struct {
-	Refusal string // why gs_decode_work says that there is no kernel; "" if there is one
-	Status  int    // what gs_decode returns in place of a launch, if it is not 0
-	Timeout int    // at which gs_decode from now a block waits too long; 0 for none
+	Refusal string // why gs_persistent_work says that there is no kernel; "" if there is one
+	Status  int    // what gs_persistent returns in place of a launch, if it is not 0
+	Timeout int    // at which gs_persistent from now a block waits too long; 0 for none
 	At      int    // the position that the slots get then
 }
 

@@ -165,18 +165,6 @@ func TestHopsChecked(t *testing.T) {
 	}
 }
 
-func TestEncode(t *testing.T) {
-	x := []float32{1, -0.5, 1 + 1.0/256, 1 + 3.0/256, 3.14159265}
-	for i, want := range []float32{1, -0.5, 1, 1 + 1.0/64, 3.140625} { // ties go to even
-		if got := cuda.Decode(cuda.Encode(x, cuda.BF16), cuda.BF16)[i]; got != want {
-			t.Errorf("%g becomes %g as bfloat16, not %g", x[i], got, want)
-		}
-		if got := cuda.Decode(cuda.Encode(x, cuda.F32), cuda.F32)[i]; math.Float32bits(got) != math.Float32bits(x[i]) {
-			t.Errorf("%g becomes %g as float32", x[i], got)
-		}
-	}
-}
-
 // A start has a time for each of its parts, frees what it made, and fails where a part does.
 func TestMeasureStart(t *testing.T) {
 	stub.BLAS(t)

@@ -56,14 +56,14 @@ func (l *Library) Device(i int) (*Device, error) {
 	if err := failed("gs_device_get", C.call_gs_device_get(l.table, C.int(i), &c)); err != nil {
 		return nil, err
 	}
-	info := DeviceInfo{Index: i, Name: C.GoString(&c.name[0]), Major: int(c.major), Minor: int(c.minor),
-		Processors:          int(c.processors),
+	info := DeviceInfo{
+		Index: i, Name: C.GoString(&c.name[0]), Major: int(c.major), Minor: int(c.minor), Processors: int(c.processors),
 		ThreadsPerProcessor: int(c.threads_per_processor), BlocksPerProcessor: int(c.blocks_per_processor),
-		RegistersPerProc:   int(c.registers_per_processor),
-		SharedPerProcessor: int(c.shared_per_processor), SharedPerBlock: int(c.shared_per_block), ClockKHz: int(c.clock_khz),
-		MemoryClockKHz: int(c.memory_clock_khz), MemoryBusBits: int(c.memory_bus_bits), L2Bytes: int(c.l2_bytes),
-		PCI:         fmt.Sprintf("%04x:%02x:%02x.0", int(c.pci_domain), int(c.pci_bus), int(c.pci_device)),
-		MemoryBytes: uint64(c.memory_bytes)}
+		RegistersPerProc: int(c.registers_per_processor), SharedPerProcessor: int(c.shared_per_processor),
+		SharedPerBlock: int(c.shared_per_block), ClockKHz: int(c.clock_khz), MemoryClockKHz: int(c.memory_clock_khz),
+		MemoryBusBits: int(c.memory_bus_bits), L2Bytes: int(c.l2_bytes), MemoryBytes: uint64(c.memory_bytes),
+		PCI: fmt.Sprintf("%04x:%02x:%02x.0", int(c.pci_domain), int(c.pci_bus), int(c.pci_device)),
+	}
 	if info.Major < 8 {
 		return nil, unavailable(DeviceTooOld, nil, "GPU %d (%s) has compute capability %d.%d; 8.0 or later is needed", i,
 			info.Name, info.Major, info.Minor)

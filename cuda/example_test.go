@@ -15,7 +15,7 @@ import (
 	"gpt2scope/nvtx"
 )
 
-// The six steps of any GPU program, with a kernel compiled at run time. Each has an NVTX range of its own and is timed;
+// The steps of any GPU program, with a kernel compiled at run time. Each has an NVTX range of its own and is timed;
 // while the GPU works, the CPU counts.
 func Example_vectorAdd() {
 	lib, err := cuda.Open()
@@ -65,34 +65,31 @@ func vectorAdd(lib *cuda.Library, n int) (right bool, err error) {
 	}
 
 	bytes := int64(4 * n)
-	var x, y, z *cuda.HostBuffer
-	step("allocate on the host", nvtx.Cyan, func() error {
-		var e [3]error
-		x, e[0] = dev.AllocHost(bytes)
-		y, e[1] = dev.AllocHost(bytes)
-		z, e[2] = dev.AllocHost(bytes)
-		return errors.Join(e[:]...)
-	})
-	var dx, dy, dz *cuda.Buffer
-	step("allocate on the device", nvtx.Cyan, func() error {
-		var e [3]error
-		dx, e[0] = dev.Alloc(bytes)
-		dy, e[1] = dev.Alloc(bytes)
-		dz, e[2] = dev.Alloc(bytes)
-		return errors.Join(e[:]...)
-	})
+	var host [3]*cuda.HostBuffer // x, y, z
+	var device [3]*cuda.Buffer
 	defer func() {
-		for _, h := range []*cuda.HostBuffer{x, y, z} {
-			if h != nil {
-				h.Free()
+		for i := range host {
+			if host[i] != nil {
+				host[i].Free()
 			}
-		}
-		for _, b := range []*cuda.Buffer{dx, dy, dz} {
-			if b != nil {
-				b.Free()
+			if device[i] != nil {
+				device[i].Free()
 			}
 		}
 	}()
+	step("allocate", nvtx.Cyan, func() (err error) {
+		for i := range host {
+			if host[i], err = dev.AllocHost(bytes); err != nil {
+				return err
+			}
+			if device[i], err = dev.Alloc(bytes); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	x, y, z := host[0], host[1], host[2]
+	dx, dy, dz := device[0], device[1], device[2]
 	floats := func(h *cuda.HostBuffer) []float32 {
 		return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(h.Bytes()))), n)
 	}

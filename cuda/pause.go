@@ -26,9 +26,8 @@ import "C"
 import "time"
 
 // Pause waits for some 0.1 to 0.5 us on the core of the calling thread, between two looks at what a GPU writes. It
-// leaves more of the core to its other hyperthread than a
-// loop does, and does not yield: a goroutine that is locked to its thread and yields wakes another thread, which wakes
-// this one again, some 10 us later.
+// leaves more of the core to its other hyperthread than a loop does, and does not yield: a goroutine that is locked to
+// its thread and yields wakes another thread, which wakes this one again, some 10 us later.
 func Pause() { C.pause_core() }
 
 // Nap lets the calling thread sleep for at least d, which is less than a second: on Linux some 60 us longer.

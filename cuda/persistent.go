@@ -176,8 +176,7 @@ func CheckPersistent(program []PersistentStep, a PersistentArgs) error {
 		case s.Kind == PersistentLinear && s.W == 0:
 			return shapeError("Persistent", "step %d has no W", i)
 		case s.Act != ActNone && (s.Act != GELUTanh || out != PersistentHidden):
-			return shapeError("Persistent", "step %d has activation %d; only a step to the hidden layer has one, GELUTanh", i,
-				s.Act)
+			return shapeError("Persistent", "step %d has activation %d; only one to the hidden layer has, GELUTanh", i, s.Act)
 		case normalised != (in == PersistentEmbedding || in == PersistentResidual) || normalised &&
 			(s.Sums == 0 || s.Bias == 0):
 			return shapeError("Persistent", "step %d: Gain, Sums and Bias must be given if the input is normalised, and only "+
@@ -209,8 +208,7 @@ func checkPersistent(op string, a *PersistentArgs, run bool) error {
 	case a.Rows < 0 || a.Rows == 1 || a.Rows > PersistentRows:
 		return shapeError(op, "a prompt of %d rows; it must be from 2 to %d, or 0 for decode steps", a.Rows, PersistentRows)
 	case a.Rows > 0 && (a.B != 1 || a.Candidates != 0):
-		return shapeError(op, "a prompt of %d sequences with Candidates=%d; it must be of one, with Candidates 0", a.B,
-			a.Candidates)
+		return shapeError(op, "a prompt of %d sequences with Candidates=%d; it must be 1, and 0", a.B, a.Candidates)
 	case run && a.Rows > 0 && (a.Tokens != 1 || a.IDs == 0):
 		return shapeError(op, "a prompt with Tokens=%d and IDs=%#x; Tokens must be 1, and IDs given", a.Tokens, a.IDs)
 	case run && a.SlotCount < a.Tokens:
@@ -278,7 +276,6 @@ func (s *Stream) PersistentWork(a PersistentArgs) (bytes int64, tokens int, err 
 	var n C.uint64_t
 	var most C.int32_t
 	err = failed("gs_persistent_work", C.call_gs_persistent_work(s.dev.lib.table, c,
-		(*C.gs_persistent_args)(unsafe.Pointer(&a)), &n,
-		&most))
+		(*C.gs_persistent_args)(unsafe.Pointer(&a)), &n, &most))
 	return int64(n), int(most), err
 }

@@ -8,10 +8,9 @@ import "time"
 // keepSignals keeps the program's handlers of signals during a call that replaces them, until stop.
 //
 // NVRTC takes SIGINT and SIGTERM while its front end works, for some 10 ms and more: its handler ends the process with
-// status 4. It gives them back by
-// signal(), which drops SA_ONSTACK, so that the next Ctrl-C ends the program with "non-Go code set up signal handler
-// without SA_ONSTACK flag". The
-// handlers are put back each millisecond during the call, and once after it.
+// status 4. It gives them back by signal(), which drops SA_ONSTACK, so that the next Ctrl-C ends the program with
+// "non-Go code set up signal handler without SA_ONSTACK flag". The handlers are put back each millisecond during the
+// call, and once after it.
 func keepSignals() (stop func()) {
 	quit, ended := make(chan struct{}), make(chan struct{})
 	go func() {

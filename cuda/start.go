@@ -8,8 +8,7 @@ import (
 )
 
 // MeasureStart does what a process does before its first work on a GPU, and returns what the parts took in us, by their
-// names in
-// package ceilings. Only the first call in a process that has not used CUDA says what a start costs.
+// names in package ceilings. Only the first call in a process that has not used CUDA says what a start costs.
 func MeasureStart(index int) (us map[string]float64, err error) {
 	us = map[string]float64{}
 	last := time.Now()

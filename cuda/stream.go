@@ -275,8 +275,7 @@ type Graph struct {
 }
 
 // Capture puts what f launches on the stream into a graph, and runs none of it. If f fails, or panics, the graph is
-// dropped. f must launch from the goroutine
-// that calls it, and must not wait for the stream.
+// dropped. f must launch from the goroutine that calls it, and must not wait for the stream.
 func (s *Stream) Capture(f func() error) (*Graph, error) {
 	t, c, err := s.handle("Capture")
 	if err != nil {

@@ -194,8 +194,7 @@ func (r *Recorder) Flush(forced bool) error {
 		f = 1
 	}
 	return r.do("CUPTI cannot give out its records", func(e *C.gs_cupti_error) C.int32_t {
-		return C.t_flush(r.table, f,
-			e)
+		return C.t_flush(r.table, f, e)
 	})
 }
 
@@ -442,11 +441,6 @@ type Clock struct {
 // Clock reads the clocks. Reading them at the beginning and the end of a recording shows whether they drifted apart.
 func (r *Recorder) Clock() (Clock, error) {
 	var c C.gs_cupti_clock
-	if err := r.do("CUPTI's clock cannot be read", func(e *C.gs_cupti_error) C.int32_t {
-		return C.t_clock(r.table, &c,
-			e)
-	}); err != nil {
-		return Clock{}, err
-	}
-	return Clock{int64(c.cupti), int64(c.monotonic), int64(c.realtime), int64(c.uncertainty)}, nil
+	err := r.do("CUPTI's clock cannot be read", func(e *C.gs_cupti_error) C.int32_t { return C.t_clock(r.table, &c, e) })
+	return Clock{int64(c.cupti), int64(c.monotonic), int64(c.realtime), int64(c.uncertainty)}, err
 }

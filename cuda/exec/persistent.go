@@ -43,8 +43,7 @@ func (w *writer) session() persistent.Session {
 }
 
 // choose decides whether a pass of a call, which begins at the present position, runs in the persistent kernel.
-// Otherwise it
-// returns its launches: c, or those of single steps of the kernel.
+// Otherwise it returns its launches: c, or those of single steps of the kernel.
 func (r *Runner) choose(c *compiled, prompt bool) (*compiled, error) {
 	p := &r.persistent
 	p.on, p.began = false, r.state.position
@@ -71,7 +70,7 @@ func (r *Runner) choose(c *compiled, prompt bool) (*compiled, error) {
 			return c, err
 		}
 	}
-	if c.plan.Pass.Tokens > p.kernel.Rows() {
+	if c.plan.Pass.Tokens > p.kernel.Rows {
 		return c, nil
 	}
 	if err := p.kernel.PrepareSampling(r.state.sampling); err != nil {
@@ -189,7 +188,7 @@ func (r *Runner) singleLaunches(c *compiled) *compiled {
 	}
 	p, at, rows := &r.persistent, r.kernelAddresses(), c.plan.Pass.Tokens
 	steps := make([][]launch, len(c.plan.Steps))
-	for i, planned := range p.kernel.Planned() {
+	for i, planned := range p.kernel.Planned {
 		steps[planned] = []launch{{run: func() error { return p.kernel.LaunchStep(at, rows, i, p.tail, p.epoch) }}}
 	}
 	if c.samples {
@@ -225,8 +224,8 @@ func (r *Runner) explain(plan *gpt2.Plan, err error) error {
 	}
 	k := r.persistent.kernel
 	r.state.stale = true
-	if step := late.Step(); step < len(k.Planned()) {
-		err = gpt2.NewStageError(plan, plan.Steps[k.Planned()[step]], r.state.position, err)
+	if step := late.Step(); step < len(k.Planned) {
+		err = gpt2.NewStageError(plan, plan.Steps[k.Planned[step]], r.state.position, err)
 	}
 	r.refuse(errors.New("its kernel timed out in this session"))
 	after := r.stream.Synchronize() // launches that were ahead end at once

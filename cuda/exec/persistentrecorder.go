@@ -1,6 +1,8 @@
 package exec
 
 import (
+	"slices"
+
 	"gpt2scope/cuda"
 	"gpt2scope/cuda/persistent"
 	"gpt2scope/traces"
@@ -38,7 +40,7 @@ func (r *Runner) persistentRecorder() (*persistentRecorder, error) {
 	}
 	plan, k := r.Plan(r.decodePass()), r.persistent.kernel
 	// the last one samples
-	p := &persistentRecorder{rec: rec, steps: append(k.Planned()[:len(k.Planned()):len(k.Planned())], len(plan.Steps)-1),
+	p := &persistentRecorder{rec: rec, steps: append(slices.Clip(k.Planned), len(plan.Steps)-1),
 		blocks: k.Blocks()}
 	for _, i := range p.steps {
 		p.names = append(p.names, "decode_kernel ("+plan.Steps[i].Op().String()+")")

@@ -186,8 +186,8 @@ func TestPersistentNotFinite(t *testing.T) {
 }
 
 // TestPersistentRepeats: a text is the same each time, greedy and drawn, and its last logits bit by bit.
-// GPT2SCOPE_PERSISTENT_RUNS makes more runs. A library that was built with FLAGS=-DGS_PERSISTENT_DELAYS lets blocks wait at
-// random before they publish and poll.
+// GPT2SCOPE_PERSISTENT_RUNS makes more runs. A library that was built with FLAGS=-DGS_PERSISTENT_DELAYS lets blocks
+// wait at random before they publish and poll.
 func TestPersistentRepeats(t *testing.T) {
 	runs := 20
 	if n, err := strconv.Atoi(os.Getenv("GPT2SCOPE_PERSISTENT_RUNS")); err == nil {
@@ -235,8 +235,8 @@ func TestPersistentRepeats(t *testing.T) {
 }
 
 // TestPersistentStuck: if a block gets no weights, the call ends with an error that names block and step, and the
-// session goes on. It needs GPT2SCOPE_STUCK=1 and a library that was built with FLAGS=-DGS_PERSISTENT_STUCK, of which block
-// 5 stops to copy before step 3 of a launch's second token.
+// session goes on. It needs GPT2SCOPE_STUCK=1 and a library that was built with FLAGS=-DGS_PERSISTENT_STUCK, of which
+// block 5 stops to copy before step 3 of a launch's second token.
 func TestPersistentStuck(t *testing.T) {
 	if os.Getenv("GPT2SCOPE_STUCK") == "" {
 		t.Skip("GPT2SCOPE_STUCK is not set")

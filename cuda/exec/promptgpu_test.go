@@ -61,7 +61,7 @@ func TestPromptsOnGPU(t *testing.T) {
 		one, singly, slow, whole := session(t, m, persistent, gpt2.Options{}), session(t, m, steps, gpt2.Options{}), session(t, m, graph, gpt2.Options{}), session(t, m, graph, gpt2.Options{})
 		rng := rand.New(rand.NewPCG(3, 4))
 		decoded(t, after(t, one, nil), []int32{1, 2}, 1)
-		most := one.Runner().(*Runner).persistent.kernel.Rows()
+		most := one.Runner().(*Runner).persistent.kernel.Rows
 		t.Logf("%s: prompts of up to %d rows", f.spec, most)
 		if most < f.rows {
 			t.Errorf("%s: prompts of up to %d rows, want %d", f.spec, most, f.rows)
@@ -133,7 +133,7 @@ func TestPromptsAreNearReference(t *testing.T) {
 			if T == 2 {
 				decoded(t, after(t, fast, nil), prompt, 0)
 			}
-			if T > fast.Runner().(*Runner).persistent.kernel.Rows() {
+			if T > fast.Runner().(*Runner).persistent.kernel.Rows {
 				break
 			}
 			_, got := prompted(t, after(t, fast, nil), prompt)
@@ -153,8 +153,8 @@ func TestPromptsAreNearReference(t *testing.T) {
 	}
 }
 
-// TestPromptsGrids: with fewer blocks than SMs the logits after prompts, and after a decode step (one row), are those of
-// mode graph.
+// TestPromptsGrids: with fewer blocks than SMs the logits after prompts, and after a decode step (one row), are those
+// of mode graph.
 func TestPromptsGrids(t *testing.T) {
 	m := shipped(t)
 	o := gpt2.Options{Layers: gpt2.FirstLayers(3)}

@@ -177,19 +177,6 @@ func TestCUPTI(t *testing.T) {
 	}
 }
 
-// A tag holds what was packed into it.
-func TestTags(t *testing.T) {
-	for _, want := range []struct {
-		pass       uint64
-		plan, step int32
-	}{{0, 0, -1}, {1, 2, 3}, {1<<36 - 1, 0xfff, 0xfffe}, {7, 0, 0}} {
-		plan, step, pass := tagged(tagOf(want.pass, want.plan, want.step))
-		if pass != want.pass || plan != want.plan || step != want.step {
-			t.Errorf("%+v became pass %d, plan %d, step %d", want, pass, plan, step)
-		}
-	}
-}
-
 // Times of the device lie on the line through the two comparisons of the clocks.
 func TestOfDevice(t *testing.T) {
 	to := record.New("test", "1")

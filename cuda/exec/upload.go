@@ -377,8 +377,7 @@ func readChecked(t weights.Tensor, dst []byte, off int64, held cuda.DType) (int,
 // firstUnheld returns the first element that is infinite or NaN, or would be once it is held in another type; -1 if
 // none is.
 func firstUnheld(raw []byte, t weights.DType, held cuda.DType) int {
-	switch t {
-	case weights.F32:
+	if t == weights.F32 {
 		limit := uint32(0x7f800000)
 		if held == cuda.BF16 {
 			limit = 0x7f7f8000 // rounds up to infinity
@@ -388,17 +387,12 @@ func firstUnheld(raw []byte, t weights.DType, held cuda.DType) int {
 				return i / 4
 			}
 		}
-	case weights.BF16:
-		for i := 0; i < len(raw); i += 2 {
-			if binary.LittleEndian.Uint16(raw[i:])&0x7f80 == 0x7f80 {
-				return i / 2
-			}
-		}
-	case weights.F16:
-		for i := 0; i < len(raw); i += 2 {
-			if binary.LittleEndian.Uint16(raw[i:])&0x7c00 == 0x7c00 {
-				return i / 2
-			}
+		return -1
+	}
+	limit := map[weights.DType]uint16{weights.BF16: 0x7f80, weights.F16: 0x7c00}[t]
+	for i := 0; i < len(raw); i += 2 {
+		if binary.LittleEndian.Uint16(raw[i:])&0x7fff >= limit {
+			return i / 2
 		}
 	}
 	return -1

@@ -110,58 +110,21 @@ var numbers = [readings]struct {
 	function string
 	call     func(lib.Device) (uint64, lib.Return)
 }{
-	smClock: {"nvmlDeviceGetClockInfo", func(d lib.Device) (uint64,
-		lib.Return) {
-		return wide(d.GetClockInfo(lib.CLOCK_SM))
-	}},
-	smClockMax: {"nvmlDeviceGetMaxClockInfo", func(d lib.Device) (uint64,
-		lib.Return) {
-		return wide(d.GetMaxClockInfo(lib.CLOCK_SM))
-	}},
-	memClock: {"nvmlDeviceGetClockInfo", func(d lib.Device) (uint64,
-		lib.Return) {
-		return wide(d.GetClockInfo(lib.CLOCK_MEM))
-	}},
-	memClockMax: {"nvmlDeviceGetMaxClockInfo", func(d lib.Device) (uint64,
-		lib.Return) {
-		return wide(d.GetMaxClockInfo(lib.CLOCK_MEM))
-	}},
+	smClock:     {"nvmlDeviceGetClockInfo", with(lib.Device.GetClockInfo, lib.CLOCK_SM)},
+	smClockMax:  {"nvmlDeviceGetMaxClockInfo", with(lib.Device.GetMaxClockInfo, lib.CLOCK_SM)},
+	memClock:    {"nvmlDeviceGetClockInfo", with(lib.Device.GetClockInfo, lib.CLOCK_MEM)},
+	memClockMax: {"nvmlDeviceGetMaxClockInfo", with(lib.Device.GetMaxClockInfo, lib.CLOCK_MEM)},
 	// Its newer name, ...ClocksEventReasons, is missing in drivers before 535.
-	throttle: {"nvmlDeviceGetCurrentClocksThrottleReasons", func(d lib.Device) (uint64,
-		lib.Return) {
-		return d.GetCurrentClocksThrottleReasons()
-	}},
-	linkGen: {"nvmlDeviceGetCurrPcieLinkGeneration", func(d lib.Device) (uint64,
-		lib.Return) {
-		return wide(d.GetCurrPcieLinkGeneration())
-	}},
-	linkGenMax: {"nvmlDeviceGetMaxPcieLinkGeneration", func(d lib.Device) (uint64,
-		lib.Return) {
-		return wide(d.GetMaxPcieLinkGeneration())
-	}},
-	linkWidth: {"nvmlDeviceGetCurrPcieLinkWidth", func(d lib.Device) (uint64,
-		lib.Return) {
-		return wide(d.GetCurrPcieLinkWidth())
-	}},
-	linkWidthMax: {"nvmlDeviceGetMaxPcieLinkWidth", func(d lib.Device) (uint64,
-		lib.Return) {
-		return wide(d.GetMaxPcieLinkWidth())
-	}},
-	power: {"nvmlDeviceGetPowerUsage", func(d lib.Device) (uint64, lib.Return) { return wide(d.GetPowerUsage()) }},
-	powerLimit: {"nvmlDeviceGetEnforcedPowerLimit", func(d lib.Device) (uint64,
-		lib.Return) {
-		return wide(d.GetEnforcedPowerLimit())
-	}},
-	temperature: {"nvmlDeviceGetTemperature", func(d lib.Device) (uint64,
-		lib.Return) {
-		return wide(d.GetTemperature(lib.TEMPERATURE_GPU))
-	}},
-	energy: {"nvmlDeviceGetTotalEnergyConsumption", func(d lib.Device) (uint64,
-		lib.Return) {
-		return d.GetTotalEnergyConsumption()
-	}},
-	powerNow: {"nvmlDeviceGetFieldValues", func(d lib.Device) (uint64,
-		lib.Return) {
+	throttle:     {"nvmlDeviceGetCurrentClocksThrottleReasons", lib.Device.GetCurrentClocksThrottleReasons},
+	linkGen:      {"nvmlDeviceGetCurrPcieLinkGeneration", wide(lib.Device.GetCurrPcieLinkGeneration)},
+	linkGenMax:   {"nvmlDeviceGetMaxPcieLinkGeneration", wide(lib.Device.GetMaxPcieLinkGeneration)},
+	linkWidth:    {"nvmlDeviceGetCurrPcieLinkWidth", wide(lib.Device.GetCurrPcieLinkWidth)},
+	linkWidthMax: {"nvmlDeviceGetMaxPcieLinkWidth", wide(lib.Device.GetMaxPcieLinkWidth)},
+	power:        {"nvmlDeviceGetPowerUsage", wide(lib.Device.GetPowerUsage)},
+	powerLimit:   {"nvmlDeviceGetEnforcedPowerLimit", wide(lib.Device.GetEnforcedPowerLimit)},
+	temperature:  {"nvmlDeviceGetTemperature", with(lib.Device.GetTemperature, lib.TEMPERATURE_GPU)},
+	energy:       {"nvmlDeviceGetTotalEnergyConsumption", lib.Device.GetTotalEnergyConsumption},
+	powerNow: {"nvmlDeviceGetFieldValues", func(d lib.Device) (uint64, lib.Return) {
 		return field(d, lib.FI_DEV_POWER_INSTANT)
 	}},
 	utilisation: {"nvmlDeviceGetUtilizationRates", func(d lib.Device) (uint64, lib.Return) {
@@ -176,6 +139,19 @@ var numbers = [readings]struct {
 		m, ret := d.GetMemoryInfo()
 		return m.Used, ret
 	}},
+}
+
+// wide makes a reading a uint64.
+func wide[T int | uint32](f func(lib.Device) (T, lib.Return)) func(lib.Device) (uint64, lib.Return) {
+	return func(d lib.Device) (uint64, lib.Return) {
+		v, ret := f(d)
+		return uint64(v), ret
+	}
+}
+
+// with is wide of a reading of which there are several kinds.
+func with[K any](f func(lib.Device, K) (uint32, lib.Return), kind K) func(lib.Device) (uint64, lib.Return) {
+	return wide(func(d lib.Device) (uint32, lib.Return) { return f(d, kind) })
 }
 
 // field reads a field that is an unsigned number.
@@ -196,8 +172,6 @@ func field(d lib.Device, id uint32) (uint64, lib.Return) {
 	}
 	return 0, lib.ERROR_NOT_SUPPORTED
 }
-
-func wide[T int | uint32](v T, ret lib.Return) (uint64, lib.Return) { return uint64(v), ret }
 
 func (g gpu) number(r reading) (uint64, bool) {
 	n := numbers[r]

@@ -33,12 +33,12 @@ type Session struct {
 // Kernel is the persistent kernel of a session: its program on the device, and its limits.
 type Kernel struct {
 	Session
-	program, work *cuda.Buffer // the steps, and the folded LayerNorms that they read; the work area
-	planned       []int
+	program, work *cuda.Buffer        // the steps, and the folded LayerNorms that they read; the work area
+	Planned       []int               // of each step of the program, that of the plan
 	args          cuda.PersistentArgs // but for addresses that may change
 	tokens        int                 // decode steps of a launch, at most
 	sampled       int                 // the same where it samples: 0 if it cannot, -1 until that is known
-	rows          int                 // of a prompt, at most; 1 is a decode step
+	Rows          int                 // of a prompt, at most; 1 is a decode step
 	loaded        map[[3]bool]bool
 }
 
@@ -103,7 +103,7 @@ func New(s Session, plan *gpt2.Plan) (k *Kernel, err error) {
 	if err != nil {
 		return nil, err
 	}
-	k = &Kernel{Session: s, tokens: n.tokens, sampled: -1, rows: n.rows, loaded: map[[3]bool]bool{}}
+	k = &Kernel{Session: s, tokens: n.tokens, sampled: -1, Rows: n.rows, loaded: map[[3]bool]bool{}}
 	defer func() {
 		if err != nil {
 			err, k = cmp.Or(err, k.Free()), nil
@@ -123,7 +123,7 @@ func New(s Session, plan *gpt2.Plan) (k *Kernel, err error) {
 	if err != nil {
 		return k, err
 	}
-	k.planned, k.args = p.planned, s.argsOf(plan, p)
+	k.Planned, k.args = p.planned, s.argsOf(plan, p)
 	k.args.Work = k.work.Ptr()
 	if err := cuda.CheckPersistent(p.steps, k.args); err != nil {
 		return k, err
@@ -153,12 +153,6 @@ func (k *Kernel) Free() error {
 
 // Reset makes the work area ready for the next launch, after one in which a block waited too long.
 func (k *Kernel) Reset() error { return k.Stream.Set(k.work, 0, 0, k.work.Size()) }
-
-// Rows returns how many tokens a prompt may have.
-func (k *Kernel) Rows() int { return k.rows }
-
-// Planned returns of each step of the program that of the plan.
-func (k *Kernel) Planned() []int { return k.planned }
 
 // Blocks returns the size of the grid.
 func (k *Kernel) Blocks() int {

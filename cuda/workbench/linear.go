@@ -56,8 +56,7 @@ func (b *bench) linear() trials {
 			launch: func(set int) error { return b.Stream.Linear(args(variant, set)) },
 			check: func() (float64, error) {
 				return b.compare(y, M, N, func(row int) []float64 {
-					return reference.LinearTransposed(x.host[row*K:][:K], w.host,
-						bias)
+					return reference.LinearTransposed(x.host[row*K:][:K], w.host, bias)
 				})
 			},
 		}

@@ -160,8 +160,8 @@ func (b *bench) run(ctx context.Context) (Report, error) {
 		return Report{}, b.err
 	}
 	// No copy of the data is in a cache, as where a pass moves any number of bytes.
-	floor, _ := b.Ceilings.Floor(ceilings.Work{FLOPs: cost.FLOPs, Type: b.Sizes.Type(info.Op), Bytes: cost.Bytes(b.Sizes)},
-		math.MaxInt64)
+	work := ceilings.Work{FLOPs: cost.FLOPs, Type: b.Sizes.Type(info.Op), Bytes: cost.Bytes(b.Sizes)}
+	floor, _ := b.Ceilings.Floor(work, math.MaxInt64)
 	report := Report{Copies: b.sets, Tolerance: b.tolerance}
 	ran := false
 	for variant, name := range b.lib.Variants(operation.op) {

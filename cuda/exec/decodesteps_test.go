@@ -98,18 +98,6 @@ func TestStepsRefused(t *testing.T) {
 
 func first[A, B any](a A, _ B) A { return a }
 
-// TestTailAt: the tokens of a call are divided into launches as in mode persistent.
-func TestTailAt(t *testing.T) {
-	for i := range 20 {
-		if got := tailAt(7+i, 7, cuda.PersistentTokens); got != i%cuda.PersistentTokens {
-			t.Errorf("token %d: %d before it", i, got)
-		}
-	}
-	if got := tailAt(10, 7, 1); got != 0 {
-		t.Errorf("drawn by another kernel: %d", got)
-	}
-}
-
 // countOf counts the calls of a name.
 func countOf(calls []string, name string) (n int) {
 	for _, c := range calls {

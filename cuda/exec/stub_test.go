@@ -868,21 +868,6 @@ func launchesOf(plan *gpt2.Plan) (names []string, steps []int) {
 	return names, steps
 }
 
-// TestVariants: a name becomes the number that the library knows it by.
-func TestVariants(t *testing.T) {
-	lib, _ := onStub(t)
-	b := backendOn(t, lib, Options{Variants: map[string]string{"attn.sdpa": "naive", "ln_f": "auto", "residual_1": "norm", "residual_2": "gemm"}})
-	if b.variants[gpt2.StageSDPA] != 1 || b.variants[gpt2.StageCAttn] != 0 || b.inGEMM[gpt2.StageResidual1] || !b.inGEMM[gpt2.StageResidual2] {
-		t.Errorf("%v, %v", b.variants, b.inGEMM)
-	}
-	for s := range gpt2.NumStages { // every stage has its plain kernel, or an error lists those it has
-		_, err := NewOn(lib, Options{Variants: map[string]string{s.Info().Name: "naive"}})
-		if add := s.Info().Op == gpt2.OpAdd; (err != nil) != add {
-			t.Errorf("%s=naive: %v", s.Info().Name, err)
-		}
-	}
-}
-
 // TestVariantsByShape: a chosen kernel runs where it takes the shape; where it does not, a notice says so once.
 func TestVariantsByShape(t *testing.T) {
 	lib, c := onStub(t)

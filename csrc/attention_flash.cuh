@@ -346,9 +346,7 @@ constexpr size_t flash_f32_shared() {
 }
 
 // One block: 64 queries of one head, 16 x 16 threads, in float32 without TF32. A thread computes 4 queries x BN / 16
-// scores, then 4 queries x D / 16 values of the output. Both products read 16 bytes at a time from rows padded by 16
-// bytes. The half warp that writes 4 rows of P is the one that reads them. The next tile's keys are loaded during the
-// softmax and the product with V, its values during the next scores.
+// scores, then 4 queries x D / 16 values of the output. Rows are padded by 16 bytes, the width of a read.
 template <int D, int BN, typename S>
 __global__ void __launch_bounds__(256, 2) attention_flash_f32(const S stamp, const Attention a) {
   constexpr int THREADS = 256, BM = 64, LD = D + 4, LDP = BN + 4;

@@ -220,10 +220,8 @@ __device__ inline float reciprocal_root(float x) {
 }
 #endif
 
-// Stamps start and end of a block. The constructor runs before gs_wait(), which hides the time it takes to compute the
-// address. start() comes right after gs_wait(), or after the first reads, so as not to delay them. The destructor, at
-// the end of the kernel, stamps the end. One thread stamps for the block, best one that is idle at the end. The
-// specialisation for gs_unstamped does nothing.
+// Stamps start and end of a block. The constructor runs before gs_wait(), which hides the time it takes; start() comes
+// right after gs_wait(). One thread stamps for the block, best one that is idle at the end.
 template <typename S> class gs_stamped;
 
 template <> class gs_stamped<gs_unstamped> {

@@ -1,8 +1,7 @@
 // The CUPTI recorder: the functions of cuda/cupti/recorder.h by NVIDIA's CUPTI. Only its headers are needed to build
 // (csrc/build-cupti.sh); libcupti is opened at run time.
 //
-// CUPTI requests a buffer by a callback, on a thread of its own or one that calls CUDA, and returns it when it is full
-// or flushed. Returned ones are in a list until drain() reads them.
+// CUPTI requests a buffer by a callback, on any thread, and returns it full or flushed, into a list for drain().
 #define _GNU_SOURCE
 #include "../cuda/cupti/recorder.h"
 

@@ -1,9 +1,7 @@
-// y = act(norm(x) W^T + bias), or y += it, for few rows: decoding. The time is that of reading W once, so the kernels
-// keep many bytes of W in flight from the start: that of gemv_bulk.cuh, for compute capability 9.0 and aligned rows,
-// and the one here for all other cases. A warp has R rows of W, or one of S equal parts of each. W is constant, so its
-// first chunks are loaded before gs_wait(), while the kernel before this one ends.
-//
-// All sums are float32, in an order that depends on shape and device alone.
+// y = act(norm(x) W^T + bias), or y += it, for few rows. The time is that of reading W once, so the kernels keep many
+// bytes of W in flight from the start: that of gemv_bulk.cuh, for compute capability 9.0 and aligned rows, and the one
+// here, in which a warp has R rows of W, or one of S equal parts of each. Sums are float32, in an order that depends on
+// shape and device alone.
 
 #include "linear.cuh"
 #include "mbarrier.cuh"

@@ -6,33 +6,24 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gpt2scope/traces/judge"
+	"gpt2scope/traces/window"
 )
 
 const pytorch = "../../traces/samples/pytorch/"
 
-// TestTraceKPI: the table has each indicator of a capture, those before its passes apart, and what
-// would record the others; the checklist answers.
+// TestTraceKPI: the table has each indicator of a capture, those before its passes apart, and what would record the
+// others; the checklist answers.
 func TestTraceKPI(t *testing.T) {
 	out := mustInfer(t, "trace", "kpi", pytorch+"bad.sqlite", "--define").stdout
 	contains(t, out, "of 7 passes; before it 322.", "ms of loading and warm-up (1 pass)", "HtoD, pageable", "117,447,680", "9.08", "not in this recording:\n", "record with nsys profile --gpu-metrics-devices=all",
 		"cudaStreamSynchronize in forward: ", " ms in 147 calls", "Do transfers take longer than computing? YES\n", "Do the threads of warps diverge? UNKNOWN\n", "definitions:\n  kernel time: sum of the durations")
-	var report struct {
-		Source       string
-		Passes       int
-		WarmUpPasses int    `json:"warm_up_passes"`
-		PassesFrom   string `json:"passes_from"`
-		Indicators   []struct {
-			Key        string
-			Value      *float64
-			RecordWith string `json:"record_with"`
-		}
-		Checks []struct{ Question, Answer, Evidence string }
-		Notes  []string
-	}
+	var report judge.Report
 	if err := json.Unmarshal([]byte(mustInfer(t, "trace", "kpi", pytorch+"bad.sqlite", "--json").stdout), &report); err != nil {
 		t.Fatal(err)
 	}
-	if report.Passes != 7 || report.WarmUpPasses != 1 || report.PassesFrom != "ranges" || len(report.Checks) != 5 || report.Notes == nil || !strings.Contains(report.Source, "H200") {
+	if report.Passes != 7 || report.WarmUpPasses != 1 || report.PassesFrom != window.FromRanges || len(report.Checks) != 5 || report.Notes == nil || !strings.Contains(report.Source, "H200") {
 		t.Errorf("%+v", report)
 	}
 	for _, x := range report.Indicators {
@@ -73,11 +64,6 @@ func TestSeveralFiles(t *testing.T) {
 		t.Errorf("processes:\n%s", strings.Join(rows, "\n"))
 	}
 	contains(t, mustInfer(t, append([]string{"trace", "show", "--by", "kernel"}, files...)...).stdout, "174 kernels", "rank 0 is process 4587", "clocks: 2 files, aligned by the time of day")
-	page := filepath.Join(t.TempDir(), "page.html")
-	mustInfer(t, append([]string{"trace", "report", "-o", page}, files...)...)
-	if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), `"rank 0, stream 7"`) || !strings.Contains(string(text), `"rank 1, stream 7"`) {
-		t.Errorf("the page lacks the track of a rank (%v)", err)
-	}
 	contains(t, mustInfer(t, "trace", "show", pytorch+"two.sqlite", "--by", "process").stdout, "4735", "4736", "1981.599")
 	checkFailure(t, infer(t, "trace", "show", files[0], pytorch+"two.sqlite"), exitFailure, "recordings of one kind")
 }

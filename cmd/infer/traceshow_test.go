@@ -53,8 +53,8 @@ func TestTraceShow(t *testing.T) {
 	checkFailure(t, infer(t, "trace", "show", traceFile(t, &traces.Header{Tool: "gpt2scope"})), exitFailure, "no work")
 }
 
-// ownTrace is a recording of ours with costs, ceilings and recording overhead: two
-// decode steps of a layer and what is outside of it, on a GPU or by threads.
+// ownTrace is a recording of ours with costs, ceilings and recording overhead: two decode steps of a layer and what is
+// outside of it, on a GPU or by threads.
 func ownTrace(t *testing.T, gpu bool) string {
 	h := &traces.Header{
 		Tool: "gpt2scope", Recorder: traces.RecorderCUPTI, Process: 7, DType: "bf16", Clock: traces.Clock{Domain: "cupti", Uncertainty: 30},
@@ -155,21 +155,14 @@ func TestTraceShowOwn(t *testing.T) {
 	}
 }
 
-// TestSummariesOfSamples: the captures that are committed give the tables that are
-// committed beside them. go test ./cmd/infer -run TestSummariesOfSamples -update
-// writes these.
+// TestSummariesOfSamples: the captures that are committed give the tables that are committed beside them. go test
+// ./cmd/infer -run TestSummariesOfSamples -update writes these.
 func TestSummariesOfSamples(t *testing.T) {
 	const dir = "../../traces/samples/"
-	var captures []string
-	for _, pattern := range []string{"*.sqlite", "*.json.gz"} {
-		found, err := filepath.Glob(dir + pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
-		captures = append(captures, found...)
-	}
-	if len(captures) < 2 {
-		t.Fatalf("captures %q", captures)
+	captures, err := filepath.Glob(dir + "*.sqlite")
+	more, _ := filepath.Glob(dir + "*.json.gz")
+	if captures = append(captures, more...); err != nil || len(captures) < 2 {
+		t.Fatal(captures, err)
 	}
 	for _, capture := range captures {
 		tr, err := load.Load(capture)
@@ -177,10 +170,7 @@ func TestSummariesOfSamples(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, by := range tables.Bys {
-			isList := by == tables.ByRange || by == tables.ByProcess
-			switch {
-			case by == tables.ByKernel && tr.Kernels == 0, // of the CPU
-				isList && filepath.Ext(capture) != ".sqlite": // those of one program are enough
+			if (by == tables.ByRange || by == tables.ByProcess) && filepath.Ext(capture) != ".sqlite" { // one program's are enough
 				continue
 			}
 			base, _, _ := strings.Cut(filepath.Base(capture), ".")
@@ -206,8 +196,8 @@ func TestSummariesOfSamples(t *testing.T) {
 	}
 }
 
-// TestFoldedByDefault: without --by the table has one row per stage over all layers, in the
-// text and in CSV; JSON has these rows and those of each layer; --by stage has the latter.
+// TestFoldedByDefault: without --by the table has one row per stage over all layers, in the text and in CSV; JSON has
+// these rows and those of each layer; --by stage has the latter.
 func TestFoldedByDefault(t *testing.T) {
 	const capture = "../../traces/samples/gpt2-xl-graph-stamps.json.gz"
 	show := func(args ...string) string {
@@ -215,17 +205,10 @@ func TestFoldedByDefault(t *testing.T) {
 	}
 	text := show()
 	contains(t, text, "  layers  calls", "decode step  h.N.ln_1+h.N.attn.c_attn\n", "\nlayers: how many the row sums; ")
-	if n := strings.Count(text, "\n"); n > 45 || strings.Contains(text, "h.7.") {
-		t.Errorf("the table has %d lines:\n%s", n, text)
+	if strings.Contains(text, "h.7.") || text != show("--by", "folded") {
+		t.Errorf("the table is not folded:\n%s", text)
 	}
-	if text != show("--by", "folded") {
-		t.Error("--by folded is not the default")
-	}
-	full := show("--by", "stage")
-	contains(t, full, "decode step  h.7.ln_1+h.7.attn.c_attn\n")
-	if strings.Contains(full, "h.N.") || strings.Contains(full, "layers:") {
-		t.Error("the table by stage is folded")
-	}
+	contains(t, show("--by", "stage"), "decode step  h.7.ln_1+h.7.attn.c_attn\n")
 	limited := show("--sort", "time", "--limit", "2", "--format", "csv")
 	rows, err := csv.NewReader(strings.NewReader(limited)).ReadAll()
 	if err != nil || len(rows) != 1+3+3+1 || rows[1][2] != "h.N.ln_2+h.N.mlp.c_fc+h.N.mlp.gelu" || rows[3][2] != "17 more" || rows[0][4] != "layers" || rows[1][4] != "48" {
@@ -233,8 +216,8 @@ func TestFoldedByDefault(t *testing.T) {
 	}
 }
 
-// TestNoStages: a recording without passes of a model has another table, and each command
-// says so. A table that was asked for is refused.
+// TestNoStages: a recording without passes of a model has another table, and each command says so. A table that was
+// asked for is refused.
 func TestNoStages(t *testing.T) {
 	const cpu = "../../traces/testdata/kineto-cpu.json.gz"
 	for file, by := range map[string]string{cpu: "op", kineto: "kernel"} {
@@ -263,7 +246,7 @@ func TestStandardInput(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, command := range []string{"show", "check", "advise", "show --by kernel --limit 3"} {
+		for _, command := range []string{"check", "advise", "show --by kernel --limit 3"} {
 			words := strings.Fields(command)
 			args := append([]string{"trace", words[0], "-"}, words[1:]...)
 			got := inferWith(t, t.Context(), string(content), args...)
@@ -272,8 +255,7 @@ func TestStandardInput(t *testing.T) {
 				t.Errorf("%s: %+v, not %+v", command, got, want)
 			}
 		}
-		out := filepath.Join(t.TempDir(), "run")
-		for _, args := range [][]string{{"report", "-", "-o", out + ".html"}, {"pprof", "-", "-o", out + ".pb.gz"}, {"convert", "-", "-o", out + ".json.gz"}, {"diff", "-", file}, {"diff", file, "-"}} {
+		for _, args := range [][]string{{"diff", "-", file}, {"diff", file, "-"}} {
 			if e := inferWith(t, t.Context(), string(content), append([]string{"trace"}, args...)...); e.status != exitOK {
 				t.Errorf("%q: %s", args, e.stderr)
 			}
@@ -283,8 +265,7 @@ func TestStandardInput(t *testing.T) {
 	checkFailure(t, infer(t, "trace", "diff", "-", "-"), exitUsage, "standard input", "not both")
 }
 
-// A column that is not there is answered with those that are, by the headings above them; each
-// of them is taken.
+// A column that is not there is answered with those that are, by the headings above them; each of them is taken.
 func TestSortNames(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.json.gz")
 	mustInfer(t, "-m", tiny, "--device", "cpu", "-t", "1", "-p", "ab", "-n", "3", "--no-baseline", "--trace", file)

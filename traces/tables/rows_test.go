@@ -100,14 +100,6 @@ func TestFoldLayers(t *testing.T) {
 	}
 }
 
-// TestFoldUnknownFloor withholds the least time of a stage if that of one layer is not known.
-func TestFoldUnknownFloor(t *testing.T) {
-	table := &Table{Rows: []Row{{Kind: RowWork, Name: "h.0.attn", Exclusive: 10, Floor: 5, floor: 5}, {Kind: RowWork, Name: "h.1.attn", Exclusive: 10}}}
-	if f := FoldLayers(table); len(f) != 1 || f[0].Floor != 0 || f[0].Exclusive != 20 {
-		t.Errorf("%+v", f)
-	}
-}
-
 // TestOccupancy has what NVIDIA's occupancy calculator says for compute capability
 // 9.0, worked out by hand, and what is not known.
 func TestOccupancy(t *testing.T) {
@@ -232,15 +224,12 @@ func TestByOp(t *testing.T) {
 
 // Rows that are joined keep the sums of a table; a single one stays itself.
 func TestTop(t *testing.T) {
-	for _, sorted := range []bool{false, true} {
-		table := &Table{Rows: []Row{{Name: "a", Kind: RowWork, Exclusive: 1, Floor: 1}, {Name: "b", Kind: RowWork, Exclusive: 5, Floor: 2}, {Name: "c", Kind: RowWork, Exclusive: 3}, {Name: "idle", Kind: RowIdle, Exclusive: 2}}}
-		table.Rows = TopRows(table.Rows, 1, sorted)
-		first := map[bool]string{false: "b", true: "a"}[sorted]
-		if len(table.Rows) != 3 || table.Rows[0].Name != first || table.Rows[1].Name != "2 more" || table.Rows[1].Floor != 0 || table.Rows[2].Name != "idle" {
-			t.Errorf("sorted %t: %+v", sorted, table.Rows)
-		}
-		if sum := table.Rows[0].Exclusive + table.Rows[1].Exclusive + table.Rows[2].Exclusive; sum != 11 {
-			t.Errorf("sorted %t: the rows sum to %d", sorted, sum)
+	rows := []Row{{Name: "a", Kind: RowWork, Exclusive: 1, Floor: 1}, {Name: "b", Kind: RowWork, Exclusive: 5, Floor: 2}, {Name: "c", Kind: RowWork, Exclusive: 3}, {Name: "idle", Kind: RowIdle, Exclusive: 2}}
+	for _, isSorted := range []bool{false, true} {
+		top := TopRows(rows, 1, isSorted)
+		first := map[bool]string{false: "b", true: "a"}[isSorted]
+		if len(top) != 3 || top[0].Name != first || top[1].Name != "2 more" || top[1].Floor != 0 || top[2].Name != "idle" || top[0].Exclusive+top[1].Exclusive != 9 {
+			t.Errorf("sorted %t: %+v", isSorted, top)
 		}
 	}
 }

@@ -11,24 +11,6 @@ import (
 	"gpt2scope/traces/internal/fixtures"
 )
 
-// TestNamesAreNoFacts: warm-up and waits are what the fields say, whatever names are.
-func TestNamesAreNoFacts(t *testing.T) {
-	thread, api := traces.Thread(1, 1), traces.API(1, 1)
-	renamed := traces.Plain(traces.KindRange, thread, "practice", 0, 100)
-	renamed.WarmUp = true
-	poll := traces.Plain(traces.KindRuntime, api, "poll", 310, 20)
-	poll.Wait = traces.WaitSync
-	events := []traces.Event{renamed, traces.Plain(traces.KindPass, thread, "prefill", 10, 50), traces.Plain(traces.KindRange, thread, "warm-up", 200, 100),
-		traces.Plain(traces.KindPass, thread, "prefill", 210, 50), traces.Plain(traces.KindRuntime, api, "cudaStreamSynchronize", 300, 5), poll}
-	w := New(traces.NewTrace(&traces.Header{}, events), -1)
-	if len(w.WarmUp) != 1 || w.WarmUp[0].Time != 10 || len(w.Passes) != 1 || w.Passes[0].Event.Time != 210 {
-		t.Errorf("%d passes of warm-up and %d others", len(w.WarmUp), len(w.Passes))
-	}
-	if want := []Wait{{Interval: Interval{From: 310, To: 330}, For: traces.WaitSync}}; !slices.Equal(w.Waits, want) {
-		t.Errorf("waits %+v, not %+v", w.Waits, want)
-	}
-}
-
 // TestQueueDepth compares with counting at each nanosecond.
 func TestQueueDepth(t *testing.T) {
 	for seed := range uint64(100) {

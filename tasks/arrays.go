@@ -35,7 +35,10 @@ type Arrays struct {
 type CPUWay func(t *cpu.Team, s Shape, in []View, out View) (run, end func() error, err error)
 
 // GPUWay prepares a way on a GPU: launch queues it on a stream. in and out are device memory.
-type GPUWay func(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, dtype string) (launch func(*cuda.Stream) error, end func() error, err error)
+type GPUWay func(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, dtype string) (launch Launch, end func() error, err error)
+
+// Launch queues work on a stream.
+type Launch = func(*cuda.Stream) error
 
 // Array is numbers of a type.
 type Array struct {
@@ -227,7 +230,8 @@ func (o *arrays) spoil(result []float32) {
 func (o *arrays) compare(result []float32) error {
 	for n, i := range o.at {
 		if got := float64(result[i]); !(math.Abs(got-o.want[n]) <= o.error[n]) {
-			return fmt.Errorf("element %d of %s of %s is %g; expected %g within %.2g", i, o.task.Name, o.shape, got, o.want[n], o.error[n])
+			return fmt.Errorf("element %d of %s of %s is %g; expected %g within %.2g", i, o.task.Name, o.shape, got,
+				o.want[n], o.error[n])
 		}
 	}
 	return nil

@@ -39,8 +39,7 @@ func (c Case) String() string {
 	return strings.Join([]string{c.Task.Name, c.Shape.String(), c.DType, c.Device, c.Way.Variant, c.Memory.String()}, " ")
 }
 
-// Turn is the cases of a shape in one type, which share inputs, and the repeats that are measured of each before another
-// turn.
+// Turn is the cases of a shape in one type, which share inputs, and the repeats that are measured of each in turns.
 type Turn struct {
 	Task     *Task
 	Shape    Shape
@@ -132,7 +131,9 @@ func kindOf(device string) string {
 }
 
 // State is the file in a directory of results from which a measurement goes on.
-var State = journal.Format[Sample]{File: "tasks.state", Name: "gpt2scope tasks", Whole: func(s Sample) bool { return s.check() == nil }}
+var State = journal.Format[Sample]{
+	File: "tasks.state", Name: "gpt2scope tasks", Whole: func(s Sample) bool { return s.check() == nil },
+}
 
 // Bench measures the cases of a suite on a machine.
 type Bench struct {
@@ -206,7 +207,7 @@ func (b *Bench) measure(ctx context.Context, t Turn, cost Cost, inputs Opened) (
 		defer r.close()
 		ready[i], left[i] = r, t.To-t.From+1
 	}
-	watch := b.Machine.watch()
+	watch := newWatch()
 	for n := t.From - warmUps; n <= t.To; n++ {
 		for _, i := range random.Perm(len(cases)) {
 			if n == t.From-1 && left[i] < t.To-t.From+1 || n >= t.From && n-t.From >= left[i] { // a long one
@@ -217,9 +218,9 @@ func (b *Bench) measure(ctx context.Context, t Turn, cost Cost, inputs Opened) (
 					return nil, fmt.Errorf("%s: %w", cases[i], err)
 				}
 			}
-			watch.begin()
+			_, before := ownSeconds()
 			times, err := ready[i].run(ctx)
-			lost := watch.lost()
+			_, after := ownSeconds()
 			if err == nil {
 				err = ready[i].check()
 			}
@@ -235,12 +236,12 @@ func (b *Bench) measure(ctx context.Context, t Turn, cost Cost, inputs Opened) (
 			}
 			if brief[i] = d < briefly; n >= t.From {
 				s := b.sample(cases[i], cost, n, times)
-				s.Disturbed = lost && kindOf(s.Device) == CPU
+				s.Disturbed = after > before // it lost a processor to another process
 				samples = append(samples, s)
 			}
 		}
 	}
-	watch.finish(samples)
+	watch.finish(b.Machine, samples)
 	return samples, nil
 }
 

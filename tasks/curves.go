@@ -81,7 +81,8 @@ type (
 // compare orders curves.
 func (a curveKey) compare(b curveKey) int {
 	return cmp.Or(cmp.Compare(a.machine, b.machine), cmp.Compare(a.task, b.task), cmp.Compare(a.dtype, b.dtype),
-		cmp.Compare(a.line, b.line), cmp.Compare(a.device, b.device), cmp.Compare(a.memory, b.memory), cmp.Compare(a.time, b.time))
+		cmp.Compare(a.line, b.line), cmp.Compare(a.device, b.device), cmp.Compare(a.memory, b.memory),
+		cmp.Compare(a.time, b.time))
 }
 
 // curve is times by size.
@@ -286,8 +287,11 @@ func (c *Chart) Shares(device string, memory predict.Memory) (sizes []int, share
 		}
 		parts := us[0] + us[1] + us[2]
 		sum := max(us[3], parts) // medians of parts may sum to more than that of the whole
-		sizes = append(sizes, size)
-		shares = append(shares, [4]float64{100 * us[0] / sum, 100 * us[1] / sum, 100 * us[2] / sum, 100 * (sum - parts) / sum})
+		us[3] = sum - parts
+		for i := range us {
+			us[i] *= 100 / sum
+		}
+		sizes, shares = append(sizes, size), append(shares, us)
 	}
 	return sizes, shares
 }

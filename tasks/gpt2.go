@@ -265,7 +265,7 @@ func (o *model) prepare(ctx context.Context, _ Way, on *slot, _ predict.Memory) 
 	if err != nil {
 		return Ready{}, err
 	}
-	return Ready{check: func() error { return o.check(s) }, end: s.Close, run: func(ctx context.Context) (t Times, err error) {
+	run := func(ctx context.Context) (t Times, err error) {
 		if o.work.past == 0 {
 			err = s.Reset()
 		} else {
@@ -281,7 +281,8 @@ func (o *model) prepare(ctx context.Context, _ Way, on *slot, _ predict.Memory) 
 			t.Kernel = t.Wall
 		}
 		return t, err
-	}}, nil
+	}
+	return Ready{run, func() error { return o.check(s) }, s.Close}, nil
 }
 
 // check compares the last row of logits of each sequence with the reference. Sampled tokens depend on them; two that
@@ -293,7 +294,8 @@ func (o *model) check(s *gpt2.Session) error {
 	}
 	for i, want := range o.want {
 		if d := math.Abs(float64(got[i]) - float64(want)); !(d <= o.most) {
-			return fmt.Errorf("logit %d of %s of %s is %g; expected %g within %.2g", i, o.task.Name, o.shape, got[i], want, o.most)
+			return fmt.Errorf("logit %d of %s of %s is %g; expected %g within %.2g", i, o.task.Name, o.shape, got[i], want,
+				o.most)
 		}
 	}
 	return nil

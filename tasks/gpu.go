@@ -98,8 +98,8 @@ func (g *GPUDevice) newSlot(in, work, out *cuda.Stream) (s *slot, err error) {
 	return s, nil
 }
 
-// grow gives the slot memory for inputs and a result of so many bytes, and as much on the host for the result. Work over
-// arrays that was ready knows another address, and has to be made ready again.
+// grow gives the slot memory for inputs and a result of so many bytes, and as much on the host. Work over arrays that
+// was ready knows another address, and has to be made ready again.
 func (s *slot) grow(bytes int64) error {
 	if bytes == 0 || s.buffer != nil && s.buffer.Size() >= bytes {
 		return nil
@@ -152,7 +152,7 @@ type gpuRun struct {
 	*arrays
 	slot   *slot
 	memory predict.Memory
-	launch func(*cuda.Stream) error
+	launch Launch
 }
 
 // prepareGPU makes a way ready in a slot.

@@ -89,7 +89,7 @@ func TestWrongResultGPU(t *testing.T) {
 		task := vectorAdd()
 		way, runs := task.Ways[2], 0
 		right := way.GPU
-		way.GPU = func(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, dtype string) (func(*cuda.Stream) error, func() error, error) {
+		way.GPU = func(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, dtype string) (Launch, func() error, error) {
 			launch, close, err := right(g, s, in, out, dtype)
 			return func(s *cuda.Stream) error {
 				if runs++; runs > 1 {

@@ -37,7 +37,8 @@ __device__ void map_tuned(float *z, const float *x, const float *y, int64 n) {
 #pragma unroll
     for (int u = 0; u < LOADS; u++) {
       const float4 v = a[u], w = add ? b[u] : v;
-      __stcs(z4 + u * THREADS + threadIdx.x, make_float4(f<add>(v.x, w.x), f<add>(v.y, w.y), f<add>(v.z, w.z), f<add>(v.w, w.w)));
+      const float4 r = make_float4(f<add>(v.x, w.x), f<add>(v.y, w.y), f<add>(v.z, w.z), f<add>(v.w, w.w));
+      __stcs(z4 + u * THREADS + threadIdx.x, r);
     }
     return;
   }
@@ -77,7 +78,7 @@ __device__ T block_sum(T v) {
 constexpr int SUM_LOADS = 8;
 constexpr int SUM_VALUES = THREADS * SUM_LOADS * 4; // that a block reads at a time
 
-// partial[b] = the sum of what block b reads of x. The order of the sums depends on n and on the number of blocks alone.
+// partial[b] = the sum of what block b reads of x, in an order that depends on n and on the number of blocks alone.
 extern "C" __global__ void __launch_bounds__(THREADS, 4) sum_partial(float *partial, const float *x, int64 n) {
   float4 s[SUM_LOADS] = {};
   const int64 turn = (int64)gridDim.x * SUM_VALUES;
@@ -91,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) sum_partial(float *part
     for (int u = 0; u < SUM_LOADS; u++) s[u].x += a[u].x, s[u].y += a[u].y, s[u].z += a[u].z, s[u].w += a[u].w;
   }
   float sum = 0;
-  for (int64 i = at + threadIdx.x; i < n; i += THREADS) sum += x[i]; // of the last block of values, if it is this block's
+  for (int64 i = at + threadIdx.x; i < n; i += THREADS) sum += x[i]; // of the last values, if they are this block's
 #pragma unroll
   for (int u = 0; u < SUM_LOADS; u++) sum += (s[u].x + s[u].y) + (s[u].z + s[u].w);
   sum = block_sum(sum);

@@ -186,15 +186,6 @@ func (m *Machine) gpu(name string) *GPUDevice {
 	return nil
 }
 
-// Keys returns what names each device: see [Device].
-func (m *Machine) Keys() map[string]string {
-	out := map[string]string{}
-	for _, name := range m.Devices() {
-		out[name] = m.device(name).Key
-	}
-	return out
-}
-
 // Devices lists what cases may run on: "cpu", "cuda:0".
 func (m *Machine) Devices() []string {
 	var out []string
@@ -207,15 +198,19 @@ func (m *Machine) Devices() []string {
 	return out
 }
 
-// PCI returns the PCI addresses of the devices, in the order of [Machine.Devices]; "" for the CPU.
+// PCI returns the PCI addresses of the devices, "" for the CPU, which is the first.
 func (m *Machine) PCI() []string {
-	var all []string
+	all := []string{""}
+	for _, g := range m.GPUs {
+		all = append(all, g.Device.Info().PCI)
+	}
+	return all
+}
+
+// Keys returns what names the devices: see [Device].
+func (m *Machine) Keys() (all []string) {
 	for _, name := range m.Devices() {
-		at := ""
-		if g := m.gpu(name); g != nil {
-			at = g.Device.Info().PCI
-		}
-		all = append(all, at)
+		all = append(all, m.device(name).Key)
 	}
 	return all
 }

@@ -15,21 +15,23 @@ import (
 // C is float32.
 func matmul() *Task {
 	return &Task{
-		Name: "matmul", Formula: "C[i,j] = sum over l of A[i,l] B[j,l], for A (m, k), B (n, k)", DTypes: []string{Float32, BFloat16},
-		Sizes: productSizes(),
+		Name: "matmul", Formula: "C[i,j] = sum over l of A[i,l] B[j,l], for A (m, k), B (n, k)",
+		DTypes: []string{Float32, BFloat16},
+		Sizes:  productSizes(),
 		Cost: func(s Shape, dtype string) (Cost, error) {
 			m, n, k, err := productShape(s)
 			if err != nil {
 				return Cost{}, err
 			}
 			in := float64(elementBytes(dtype)) * (m*k + n*k)
-			return Cost{FLOPs: 2 * m * n * k, Bytes: in + 4*m*n, In: int64(in), Out: int64(4 * m * n), Steps: 1, Rows: int(m), Products: []Product{{int(m), int(n), int(k), 1}}, Multiply: multiplies(dtype)}, nil
+			return Cost{FLOPs: 2 * m * n * k, Bytes: in + 4*m*n, In: int64(in), Out: int64(4 * m * n), Steps: 1, Rows: int(m),
+				Products: []Product{{int(m), int(n), int(k), 1}}, Multiply: multiplies(dtype)}, nil
 		},
 		Ways: []Way{
-			{Device: CPU, Variant: Tuned, About: "packs B, then the engine's products: all threads, SIMD or matrix tiles", CPU: hostProduct},
+			{Device: CPU, Variant: Tuned, About: "packs B, then the engine's products: all threads, SIMD or tiles", CPU: hostProduct},
 			{Device: CPU, Variant: "scalar", About: "three loops in Go", Plain: true, DTypes: []string{Float32},
 				Most: operations(1 << 27), CPU: scalarProduct},
-			{Device: GPU, Variant: Tuned, About: "cuBLASLt, by the engine's linear; matrix-vector kernels for few rows", GPU: linearProduct},
+			{Device: GPU, Variant: Tuned, About: "cuBLASLt; the engine's matrix-vector kernels for few rows", GPU: linearProduct},
 			{Device: GPU, Variant: "naive", About: "a thread for each element", Plain: true, DTypes: []string{Float32},
 				Most: operations(1 << 34), GPU: naiveProduct},
 		},
@@ -75,7 +77,8 @@ func productSizes() []Shape {
 	for n := 16; n <= 8192; n *= 2 {
 		out = append(out, product(n, n, n))
 	}
-	for _, w := range [][2]int{{1152, 384}, {1536, 384}, {384, 1536}, {2304, 768}, {3072, 768}, {768, 3072}, {50304, 768}} {
+	shipped, small := [][2]int{{1152, 384}, {1536, 384}, {384, 1536}}, [][2]int{{2304, 768}, {3072, 768}, {768, 3072}, {50304, 768}}
+	for _, w := range append(shipped, small...) {
 		for _, rows := range []int{1, 4, 16, 64, 256, 1024} {
 			out = append(out, product(rows, w[0], w[1]))
 		}
@@ -150,7 +153,7 @@ func scalarProduct(_ *cpu.Team, s Shape, in []View, out View) (run, end func() e
 }
 
 // linearProduct multiplies by the library's linear, that of the model's layers.
-func linearProduct(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, dtype string) (func(*cuda.Stream) error, func() error, error) {
+func linearProduct(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, dtype string) (Launch, func() error, error) {
 	m, n, k := int32(s.Get("m")), int32(s.Get("n")), int32(s.Get("k"))
 	if m > cuda.GEMVRows {
 		if err := g.Device.Library().OpenBLAS(); err != nil {
@@ -165,7 +168,7 @@ func linearProduct(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, dtype str
 }
 
 // naiveProduct has a thread for each element, in blocks of 16 x 16.
-func naiveProduct(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, _ string) (func(*cuda.Stream) error, func() error, error) {
+func naiveProduct(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, _ string) (Launch, func() error, error) {
 	f, err := g.Function("product_naive")
 	m, n, k := s.Get("m"), s.Get("n"), s.Get("k")
 	l := cuda.Launch{Grid: cuda.Dim{X: (n + 15) / 16, Y: (m + 15) / 16}, Block: cuda.Dim{X: 16, Y: 16}}

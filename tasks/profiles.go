@@ -43,8 +43,8 @@ func (p Profile) Table(samples []Sample) [][]string {
 	times := map[int][][]float64{} // by size and column
 	for k, curve := range curvesOf(samples) {
 		for i, c := range profileColumns {
-			if k.task != p.task || k.line != p.line || k.dtype != Float32 || kindOf(k.device) != c.device || k.memory != c.memory ||
-				k.time != c.time {
+			if k.task != p.task || k.line != p.line || k.dtype != Float32 ||
+				kindOf(k.device) != c.device || k.memory != c.memory || k.time != c.time {
 				continue
 			}
 			for size, us := range curve {

@@ -36,7 +36,7 @@ func reduceSum() *Task {
 				}
 				out.Float32()[0] = sum
 			}),
-			{Device: GPU, Variant: Tuned, About: "two launches: sums of up to 1,056 blocks, then of those in float64", GPU: twoStages},
+			{Device: GPU, Variant: Tuned, About: "two launches: sums of blocks, then of those in float64", GPU: twoStages},
 			oneThread("sum_thread"),
 		},
 		Arrays: &Arrays{
@@ -60,7 +60,7 @@ func reduceSum() *Task {
 const sumBlocks = 1056
 
 // twoStages sums in two launches.
-func twoStages(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, _ string) (func(*cuda.Stream) error, func() error, error) {
+func twoStages(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, _ string) (Launch, func() error, error) {
 	first, err := g.Function("sum_partial")
 	second, err2 := g.Function("sum_final")
 	if err = cmp.Or(err, err2); err != nil {

@@ -38,7 +38,7 @@ type Sample struct {
 	Throttle     string  `json:"throttle"`               // why the GPU's clock was lowered, "" if it was not
 	UsedByOthers bool    `json:"used_by_others"`         // another process used the GPU
 	Load         float64 `json:"load,omitempty"`         // other work on the processors, as a number of them
-	Disturbed    bool    `json:"disturbed"`              // others used the machine, or the clock was lowered: the time may be too long
+	Disturbed    bool    `json:"disturbed"`              // others used the machine, or the clock was lowered
 
 	MachineKey string    `json:"machine_key"` // names the device with its versions, as a set of ceilings does
 	Time       time.Time `json:"time"`        // when the repeat ended, UTC
@@ -78,7 +78,8 @@ type column struct {
 var columns = func() (all []column) {
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[Sample]()) {
 		if name, option, _ := strings.Cut(f.Tag.Get("json"), ","); !f.Anonymous {
-			all = append(all, column{name, f.Index, option == "omitempty" && (len(f.Index) == 1 || strings.HasSuffix(name, "_us"))})
+			measured := len(f.Index) == 1 || strings.HasSuffix(name, "_us") // of work 0 is a number
+			all = append(all, column{name, f.Index, option == "omitempty" && measured})
 		}
 	}
 	return all
@@ -268,7 +269,8 @@ func Write(ctx context.Context, dir string, samples []Sample) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return fmt.Errorf("directory %s cannot be made: %w", dir, humanize.Cause(err))
 	}
-	err := weights.WriteFile(ctx, filepath.Join(dir, SamplesFile), func(w io.Writer) error { return WriteSamples(w, samples) })
+	file := filepath.Join(dir, SamplesFile)
+	err := weights.WriteFile(ctx, file, func(w io.Writer) error { return WriteSamples(w, samples) })
 	for _, p := range Profiles {
 		if err != nil {
 			return err

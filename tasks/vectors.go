@@ -71,7 +71,7 @@ func oneThread(kernel string) Way {
 
 // launchOf launches a kernel with blocks of threads for so many values each.
 func launchOf(kernel string, threads, perBlock int) GPUWay {
-	return func(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, _ string) (func(*cuda.Stream) error, func() error, error) {
+	return func(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, _ string) (Launch, func() error, error) {
 		f, err := g.Function(kernel)
 		n := s.Get("n")
 		arguments := []any{out}

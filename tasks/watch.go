@@ -11,34 +11,22 @@ import (
 	"gpt2scope/cuda/nvml"
 )
 
-// watch notes what else happens on a machine while the cases of a turn run.
+// watch is what had happened on a machine when the cases of a turn began to run.
 type watch struct {
-	m     *Machine
-	began time.Time
-	busy  float64 // seconds of processor time of all processes when the turn began
-	own   float64 // of this process
-	waits int64   // how often this process had lost a processor to another before a run
+	began     time.Time
+	busy, own float64 // seconds of processor time of all processes, and of this one
 }
 
-func (m *Machine) watch() *watch {
-	w := &watch{m: m, began: time.Now(), busy: busySeconds()}
-	w.own, _ = ownSeconds()
-	return w
-}
-
-// begin notes that a run begins, and lost tells at its end whether it lost a processor to another process.
-func (w *watch) begin() { _, w.waits = ownSeconds() }
-
-func (w *watch) lost() bool {
-	_, now := ownSeconds()
-	return now > w.waits
+func newWatch() watch {
+	own, _ := ownSeconds()
+	return watch{time.Now(), busySeconds(), own}
 }
 
 // otherLoad is the load of others, in processors, from which on samples of the CPU count as disturbed.
 const otherLoad = 0.5
 
 // finish fills in what is known of a turn at its end: load, clocks, use of the GPU by others.
-func (w *watch) finish(samples []Sample) {
+func (w watch) finish(m *Machine, samples []Sample) {
 	load, elapsed := 0.0, time.Since(w.began).Seconds()
 	own, _ := ownSeconds()
 	if busy := busySeconds(); busy > 0 && w.busy > 0 && elapsed > 0.05 { // the system counts in 10 ms
@@ -48,16 +36,15 @@ func (w *watch) finish(samples []Sample) {
 	for i := range samples {
 		s := &samples[i]
 		s.Load = load
-		g := w.m.gpu(s.Device)
+		g := m.gpu(s.Device)
 		if g == nil {
 			s.Disturbed = s.Disturbed || load > otherLoad
 			continue
 		}
-		is, known := gpus[s.Device]
-		if !known && w.m.nvml != nil {
-			is, _ = w.m.nvml.GPU(g.Device.Info().PCI)
-			gpus[s.Device] = is
+		if _, known := gpus[s.Device]; !known && m.nvml != nil {
+			gpus[s.Device], _ = m.nvml.GPU(g.Device.Info().PCI)
 		}
+		is := gpus[s.Device]
 		s.SMClockMHz = float64(max(0, is.SMClock))
 		s.Throttle = strings.Join(is.Throttle, ", ")
 		s.UsedByOthers = is.Processes > 1
@@ -68,9 +55,7 @@ func (w *watch) finish(samples []Sample) {
 // ownSeconds returns the processor time of this process, and how often it lost a processor to another process.
 func ownSeconds() (seconds float64, lost int64) {
 	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0, 0
-	}
+	syscall.Getrusage(syscall.RUSAGE_SELF, &u) // 0 if it fails
 	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9, int64(u.Nivcsw)
 }
 

@@ -143,7 +143,8 @@ func times(name string, c *tasks.Chart, gpu string) picture {
 			for i, size := range sizes {
 				x[i] = float64(size)
 			}
-			panel.Series = append(panel.Series, chart.Series{Name: l.name, Kind: chart.Joined, Group: i, Points: chart.Points(x, us)})
+			s := chart.Series{Name: l.name, Kind: chart.Joined, Group: i, Points: chart.Points(x, us)}
+			panel.Series = append(panel.Series, s)
 		}
 	}
 	for _, x := range c.Crossovers {
@@ -206,6 +207,8 @@ func page(all []picture, charts []tasks.Chart, machines []string) ([]byte, error
 	}
 	var b bytes.Buffer
 	head := webpage.Head{Title: "Where should this run?", Style: template.CSS(style) + chart.Style()}
-	err := pageTemplate.Execute(&b, map[string]any{"Head": head, "Pictures": all, "Crossovers": crossovers, "Machines": strings.Join(machines, ", ")})
+	err := pageTemplate.Execute(&b, map[string]any{
+		"Head": head, "Pictures": all, "Crossovers": crossovers, "Machines": strings.Join(machines, ", "),
+	})
 	return b.Bytes(), err
 }

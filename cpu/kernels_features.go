@@ -12,14 +12,14 @@ import (
 
 // Features tells what the fast kernels found on this machine.
 type Features struct {
-	Processor  string   // the processor's name, "" if the system does not report it
-	Model      string   // "family 6, model 207": virtual machines name different processors alike; "" if the system does not report it
-	Extensions []string // of its instruction set, those that matter to matrix products, in the system's spelling
-	Versions   []string // kernel versions that run here, slowest first
-	Version    string   // the one in use: the last, or what GPT2SCOPE_CPU names
-	Q8         string   // by which instructions it multiplies 8-bit weights in a decode step
-	F32        string   // how the version in use multiplies float32 weights with many rows, in words
-	BF16       string   // how the version in use multiplies weights held as bfloat16 with many rows, in words
+	Processor  string   `json:"name"`                     // "" if the system does not report it
+	Model      string   `json:"model,omitempty"`          // family and model, by which processors of one name differ
+	Extensions []string `json:"extensions"`               // of the instruction set, those that matter to matrix products
+	Versions   []string `json:"kernels"`                  // versions that run here, slowest first
+	Version    string   `json:"kernels_in_use,omitempty"` // the last, or what GPT2SCOPE_CPU names
+	Q8         string   `json:"q8_products,omitempty"`    // by which instructions a decode step multiplies 8-bit weights
+	F32        string   `json:"f32_products,omitempty"`   // how float32 weights are multiplied with many rows
+	BF16       string   `json:"bf16_products,omitempty"`  // how weights held as bfloat16 are multiplied with many rows
 }
 
 // DetectFeatures looks at the processor and at the environment variable GPT2SCOPE_CPU, which forces a version of the kernels. The

@@ -148,14 +148,14 @@ type Surveyor interface {
 
 // Survey is what sessions on a device would do and need.
 type Survey struct {
-	Passes   []Pass      // those executed: a prompt may be padded
-	Products [][]Product // of each pass, those that a library does
+	Passes   []Pass      `json:"-"` // those executed: a prompt may be padded
+	Products [][]Product `json:"-"` // of each pass, those that a library does
 
 	// Bytes of the device's memory.
-	Weights     int64
-	Cache       int64
-	Activations int64 // of the largest of the passes
-	Work        int64 // what kernels and libraries need besides
+	Weights     int64 `json:"weights"`
+	Cache       int64 `json:"kv_cache"`
+	Activations int64 `json:"activations"` // of the largest of the passes
+	Work        int64 `json:"workspaces"`  // what kernels and libraries need besides
 }
 
 // Total returns the bytes in all.

@@ -43,20 +43,21 @@ func (a Activation) String() string {
 // Config is the geometry and the mathematics of a model: the fields of a Hugging
 // Face config.json that GPT-2 depends on.
 type Config struct {
-	Layers     int        // L, n_layer
-	Channels   int        // C, n_embd
-	Heads      int        // NH, n_head; C is divisible by NH
-	Positions  int        // n_positions, the longest context
-	Vocab      int        // V, vocab_size
-	Inner      int        // width of the MLP, n_inner; 4 C if config.json has null or nothing
-	Epsilon    float64    // layer_norm_epsilon
-	Activation Activation // activation_function
-	Tied       bool       // tie_word_embeddings: lm_head is wte
+	Layers     int        `json:"layers"`    // L, n_layer
+	Channels   int        `json:"channels"`  // C, n_embd
+	Heads      int        `json:"heads"`     // NH, n_head; C is divisible by NH
+	Positions  int        `json:"positions"` // n_positions, the longest context
+	Vocab      int        `json:"vocab"`     // V, vocab_size
+	Inner      int        `json:"inner"`     // width of the MLP, n_inner; 4 C if config.json has null or nothing
+	Epsilon    float64    `json:"-"`         // layer_norm_epsilon
+	Activation Activation `json:"-"`         // activation_function
+	Tied       bool       `json:"tied"`      // tie_word_embeddings: lm_head is wte
 
-	ScaleWeights        bool // scale_attn_weights: scores are divided by sqrt(HS)
-	ScaleByInverseLayer bool // scale_attn_by_inverse_layer_idx: and by layer + 1
+	ScaleWeights        bool `json:"-"` // scale_attn_weights: scores are divided by sqrt(HS)
+	ScaleByInverseLayer bool `json:"-"` // scale_attn_by_inverse_layer_idx: and by layer + 1
 
-	BOS, EOS int // bos_token_id, eos_token_id; -1 if there is none
+	BOS int `json:"-"` // bos_token_id; -1 if there is none
+	EOS int `json:"-"` // eos_token_id; -1 if there is none
 }
 
 // HeadSize returns HS = C / NH.

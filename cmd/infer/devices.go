@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -12,13 +11,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"gpt2scope/auto"
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/cpu"
 	"gpt2scope/cuda"
-	"gpt2scope/cuda/nvml"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/table"
 )
@@ -29,58 +26,30 @@ func newDevices(m *cli.ModelFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "devices",
 		Short: "Show the GPUs and the CPU, and what is missing to use them",
-		Long: `devices shows each GPU with its memory, its clocks now and what limits them, its
-PCIe link, power and temperature, and the CPU with its vector extensions and the version
-of the kernels that runs on it. If CUDA cannot be used, a line says what is missing.
-Below stands what earlier runs on this machine took, by which a run chooses its device.
-
-Clocks, link and power are those of this moment: an idle GPU lowers all three.`,
+		Long: `devices shows each GPU with its memory, processors and clocks, and the CPU with its vector extensions and
+the version of the kernels that runs on it. If CUDA cannot be used, a line says what is missing. Below
+stands what earlier runs on this machine took, by which a run chooses its device.`,
 		Example: `  infer devices
   infer devices --json`,
 		Annotations: map[string]string{cli.UsesKey: "quiet"},
 		RunE: func(c *cobra.Command, _ []string) error {
-			d := findDevices(openManagement)
-			d.findHistory(m)
-			if asJSON {
-				return cli.WriteJSON(c.OutOrStdout(), d)
-			}
-			var b bytes.Buffer
-			d.write(&b)
-			return cli.WriteOutput(c.OutOrStdout(), b.Bytes())
+			d := findDevices()
+			d.History = findHistory(m)
+			return cli.Print(c, asJSON, d, d.write)
 		},
 	}
-	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
-		f.BoolVar(&asJSON, "json", false, "print one JSON object")
-	})
+	cli.AddJSON(c, &asJSON)
 	return c
-}
-
-// management is what is used of NVML.
-type management interface {
-	Driver() string
-	CUDA() int
-	GPUs() []nvml.GPU
-	Close()
-}
-
-func openManagement() (management, error) {
-	n, err := nvml.Open()
-	if err != nil {
-		return nil, err
-	}
-	return n, nil
 }
 
 // devices is what a machine has.
 type devices struct {
 	GPUs    []gpuDevice `json:"gpus"`
-	Driver  string      `json:"driver,omitempty"`               // its version
 	CUDA    string      `json:"driver_cuda,omitempty"`          // the newest CUDA that it supports
 	Library string      `json:"library_cuda,omitempty"`         // the one that our library was built with
 	Lacks   string      `json:"cuda_unavailable,omitempty"`     // why it cannot be used
 	BLAS    uint64      `json:"cublaslt,omitempty"`             // cublasLtGetVersion
 	NoBLAS  string      `json:"cublaslt_unavailable,omitempty"` // why it cannot be used
-	NoNVML  string      `json:"nvml_unavailable,omitempty"`     // why it cannot be used
 	CPU     cpuDevice   `json:"cpu"`
 	History historyJSON `json:"history"` // what earlier runs told --device auto
 }
@@ -92,90 +61,77 @@ type historyJSON struct {
 	Devices []auto.Known `json:"devices"`               // those used last first
 }
 
-// gpuDevice is one GPU, as CUDA and NVML see it. Unknown fields are zero.
+// gpuDevice is one GPU.
 type gpuDevice struct {
-	Device     string `json:"device,omitempty"`      // for --device; "" if CUDA does not see it
-	Lacks      string `json:"unavailable,omitempty"` // why it cannot be used
-	Capability string `json:"compute_capability,omitempty"`
-	SMs        int    `json:"sms,omitempty"`
-	L2         int    `json:"l2_bytes,omitempty"`
-	nvml.GPU
+	Device      string `json:"device"`                // for --device
+	Lacks       string `json:"unavailable,omitempty"` // why it cannot be used
+	Name        string `json:"name,omitempty"`
+	Capability  string `json:"compute_capability,omitempty"`
+	PCI         string `json:"pci,omitempty"` // address: "0000:19:00.0"
+	SMs         int    `json:"sms,omitempty"`
+	L2          int    `json:"l2_bytes,omitempty"`
+	MemoryTotal uint64 `json:"memory_bytes,omitempty"`
+	MemoryFree  uint64 `json:"memory_free_bytes,omitempty"`
+	SMClock     int    `json:"sm_clock_max_mhz,omitempty"`
+	MemClock    int    `json:"memory_clock_max_mhz,omitempty"`
 }
 
 // cpuDevice is the CPU.
 type cpuDevice struct {
-	Name       string   `json:"name"`
-	Model      string   `json:"model,omitempty"` // family and model, by which processors of one name differ
-	Cores      int      `json:"physical_cores"`  // that this process may use
-	Extensions []string `json:"extensions"`      // of the instruction set
-	Kernels    []string `json:"kernels"`         // versions that run here, slowest first
-	InUse      string   `json:"kernels_in_use,omitempty"`
-	Q8         string   `json:"q8_products,omitempty"`   // by which instructions a decode step multiplies 8-bit weights
-	F32        string   `json:"f32_products,omitempty"`  // how float32 weights are multiplied with many rows
-	BF16       string   `json:"bf16_products,omitempty"` // how weights held as bfloat16 are multiplied with many rows
-	Lacks      string   `json:"unavailable,omitempty"`   // why it cannot be used
+	cpu.Features
+	Cores int    `json:"physical_cores"`        // that this process may use
+	Lacks string `json:"unavailable,omitempty"` // why it cannot be used
 }
 
-// findDevices asks CUDA, NVML and the processor.
-func findDevices(openNVML func() (management, error)) devices {
+// findDevices asks CUDA and the processor.
+func findDevices() devices {
 	d := devices{GPUs: []gpuDevice{}, CPU: findCPU()}
-	var readings []nvml.GPU
-	if n, err := openNVML(); err != nil {
-		d.NoNVML = err.Error()
-	} else {
-		defer n.Close()
-		readings, d.Driver = n.GPUs(), n.Driver()
-		if v := n.CUDA(); v > 0 {
-			d.CUDA = cudaVersion(v)
+	var lib *cuda.Library
+	if lib, d.Library, d.Lacks = openCUDA(); lib != nil {
+		if err := d.ask(lib); err != nil {
+			d.Lacks = err.Error()
 		}
-	}
-	if lib, err := cuda.Open(); err != nil {
-		d.Lacks = err.Error()
-		var missing *cuda.UnavailableError
-		if errors.As(err, &missing) && missing.Runtime > 0 {
-			d.Library = cudaVersion(missing.Runtime)
-		}
-	} else if err := d.ask(lib); err != nil {
-		d.Lacks = err.Error()
-	}
-	for _, r := range readings {
-		i := slices.IndexFunc(d.GPUs, func(g gpuDevice) bool { return g.PCI != "" && g.PCI == r.PCI })
-		if i < 0 { // hidden from CUDA, or CUDA cannot be used
-			d.GPUs = append(d.GPUs, gpuDevice{GPU: r, Capability: capability(r.Major, r.Minor)})
-			continue
-		}
-		// What both know is CUDA's: that is what a program gets.
-		g := d.GPUs[i].GPU
-		r.Name, r.MemoryTotal, r.MemoryFree = g.Name, g.MemoryTotal, g.MemoryFree
-		r.SMClockMax, r.MemClockMax = cmp.Or(r.SMClockMax, g.SMClockMax), cmp.Or(r.MemClockMax, g.MemClockMax)
-		d.GPUs[i].GPU = r
 	}
 	return d
 }
 
-// findHistory adds what earlier runs told.
-func (d *devices) findHistory(m *cli.ModelFlags) {
-	d.History.Devices = []auto.Known{}
+// openCUDA opens the CUDA library. It returns the CUDA version that the library was built with, if that is known, and
+// otherwise what is missing.
+func openCUDA() (lib *cuda.Library, version, lacks string) {
+	lib, err := cuda.Open()
+	if err == nil {
+		_, runtime, _ := lib.Versions()
+		return lib, cudaVersion(runtime), ""
+	}
+	if missing := new(cuda.UnavailableError); errors.As(err, &missing) {
+		version = cudaVersion(missing.Runtime)
+	}
+	return nil, version, err.Error()
+}
+
+// findHistory reads what earlier runs told.
+func findHistory(m *cli.ModelFlags) historyJSON {
+	h := historyJSON{Devices: []auto.Known{}}
 	path, err := auto.Path()
 	if err != nil {
-		d.History.Lacks = err.Error()
-		return
+		h.Lacks = err.Error()
+		return h
 	}
-	h, err := auto.Read(path, m.Time())
+	history, err := auto.Read(path, m.Time())
 	if err != nil {
-		d.History.Lacks = err.Error()
+		h.Lacks = err.Error()
 	}
-	d.History.Path = path
-	d.History.Devices = append(d.History.Devices, h.Known()...)
+	h.Path, h.Devices = path, append(h.Devices, history.Known()...)
+	return h
 }
 
 // ask adds what CUDA reports.
 func (d *devices) ask(lib *cuda.Library) error {
-	driver, runtime, err := lib.Versions()
+	driver, _, err := lib.Versions()
 	if err != nil {
 		return err
 	}
-	d.CUDA, d.Library = cudaVersion(driver), cudaVersion(runtime)
+	d.CUDA = cudaVersion(driver)
 	n, err := lib.DeviceCount()
 	if err != nil {
 		return err
@@ -193,8 +149,8 @@ func (d *devices) ask(lib *cuda.Library) error {
 			continue
 		}
 		info := dev.Info()
-		g.Capability, g.SMs, g.L2 = capability(info.Major, info.Minor), info.Processors, info.L2Bytes
-		g.Name, g.PCI, g.SMClockMax, g.MemClockMax = info.Name, info.PCI, info.ClockKHz/1000, info.MemoryClockKHz/1000
+		g.Name, g.PCI, g.Capability = info.Name, info.PCI, fmt.Sprintf("%d.%d", info.Major, info.Minor)
+		g.SMs, g.L2, g.SMClock, g.MemClock = info.Processors, info.L2Bytes, info.ClockKHz/1000, info.MemoryClockKHz/1000
 		if g.MemoryFree, g.MemoryTotal, err = dev.Memory(); err != nil {
 			g.Lacks, g.MemoryTotal = err.Error(), info.MemoryBytes
 		}
@@ -207,22 +163,11 @@ func (d *devices) ask(lib *cuda.Library) error {
 	return nil
 }
 
-func capability(major, minor int) string {
-	if major == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%d.%d", major, minor)
-}
-
 func findCPU() cpuDevice {
 	f, err := cpu.DetectFeatures()
-	c := cpuDevice{Name: f.Processor, Model: f.Model, Cores: cpu.Threads(0), Extensions: f.Extensions, Kernels: f.Versions, InUse: f.Version, F32: f.F32, BF16: f.BF16, Q8: f.Q8}
-	if c.Name == "" {
-		c.Name = runtime.GOARCH
-	}
-	if c.Extensions == nil {
-		c.Extensions = []string{}
-	}
+	f.Processor = cmp.Or(f.Processor, runtime.GOARCH)
+	f.Extensions = slices.Concat([]string{}, f.Extensions)
+	c := cpuDevice{Features: f, Cores: cpu.Threads(0)}
 	if err != nil {
 		c.Lacks = err.Error()
 	}
@@ -232,49 +177,44 @@ func findCPU() cpuDevice {
 // write writes all for people: a heading for each device, a line for each fact.
 func (d devices) write(w io.Writer) {
 	for _, g := range d.GPUs {
-		fmt.Fprintf(w, "%-7s %s\n", cmp.Or(g.Device, "GPU"), table.Plain(cmp.Or(g.Name, "a GPU")))
-		g.write(w)
+		fmt.Fprintf(w, "%-7s %s\n", g.Device, cmp.Or(g.Name, "a GPU"))
+		fact(w, "cannot be used", g.Lacks)
+		if g.SMs > 0 {
+			fact(w, "processor", fmt.Sprintf("compute capability %s, %d SMs, L2 %s", g.Capability, g.SMs, humanize.Size(int64(g.L2))))
+			fact(w, "memory", humanize.Size(int64(g.MemoryFree))+" free of "+humanize.Size(int64(g.MemoryTotal)))
+			fact(w, "clocks", fmt.Sprintf("at most %d MHz of the SMs, %d MHz of the memory", g.SMClock, g.MemClock))
+			fact(w, "PCI address", g.PCI)
+		}
 		fmt.Fprintln(w)
 	}
-	for _, l := range []struct{ what, why string }{
-		{"CUDA cannot be used", d.Lacks}, {fmt.Sprintf("no matrix products of more than %d rows", cuda.GEMVRows), d.NoBLAS},
-		{"no clocks, link, power and temperature", d.NoNVML},
-	} {
-		if l.why != "" {
-			fmt.Fprintf(w, "%s: %s\n", l.what, l.why)
-		}
+	if d.Lacks != "" {
+		fmt.Fprintf(w, "CUDA cannot be used: %s\n", d.Lacks)
 	}
-	var versions []string
-	for _, v := range []struct{ name, version string }{{"NVIDIA driver", d.Driver}, {"CUDA of the driver", d.CUDA}, {"CUDA of the library", d.Library}} {
-		if v.version != "" {
-			versions = append(versions, v.name+" "+v.version)
-		}
+	if d.NoBLAS != "" {
+		fmt.Fprintf(w, "no matrix products of more than %d rows: %s\n", cuda.GEMVRows, d.NoBLAS)
 	}
-	if d.BLAS > 0 {
-		versions = append(versions, fmt.Sprintf("cuBLASLt %d", d.BLAS))
-	}
-	if len(versions) > 0 {
-		fmt.Fprintln(w, strings.Join(versions, ", "))
+	if d.CUDA != "" {
+		fmt.Fprintf(w, "CUDA of the driver %s, of the library %s, cuBLASLt %d\n", d.CUDA, d.Library, d.BLAS)
 	}
 	c := d.CPU
-	fmt.Fprintf(w, "\ncpu     %s\n", c.Name)
-	fact(w, c.Model != "", "model", c.Model)
-	fact(w, true, "cores", c.Cores)
-	fact(w, true, "extensions", orNone(c.Extensions))
-	fact(w, c.Lacks != "", "cannot be used", c.Lacks)
+	fmt.Fprintf(w, "\ncpu     %s\n", c.Processor)
+	fact(w, "model", c.Model)
+	fact(w, "cores", fmt.Sprint(c.Cores))
+	fact(w, "extensions", cmp.Or(strings.Join(c.Extensions, ", "), "none"))
+	fact(w, "cannot be used", c.Lacks)
 	if c.Lacks == "" {
-		fact(w, true, "kernels", fmt.Sprintf("%s (of %s)", c.InUse, strings.Join(c.Kernels, ", ")))
-		fact(w, true, "--dtype f32", "few rows, as in decode, multiply-adds; prefill "+c.F32)
-		fact(w, true, "--dtype bf16", "decode widened to float32; prefill "+c.BF16)
-		fact(w, true, "--dtype q8", "decode by "+c.Q8+"; prefill widened to float32")
+		fact(w, "kernels", fmt.Sprintf("%s (of %s)", c.Version, strings.Join(c.Versions, ", ")))
+		fact(w, "--dtype f32", "few rows, as in decode, multiply-adds; prefill "+c.F32)
+		fact(w, "--dtype bf16", "decode widened to float32; prefill "+c.BF16)
+		fact(w, "--dtype q8", "decode by "+c.Q8+"; prefill widened to float32")
 	}
 	d.History.write(w)
 }
 
-// fact writes a line about a device, if the value is known.
-func fact(w io.Writer, known bool, name string, value any) {
-	if known {
-		fmt.Fprintf(w, "  %-13s %v\n", name, value)
+// fact writes a line about a device, if it is known.
+func fact(w io.Writer, name, value string) {
+	if value != "" {
+		fmt.Fprintf(w, "  %-13s %s\n", name, value)
 	}
 }
 
@@ -287,57 +227,63 @@ func (h historyJSON) write(w io.Writer) {
 		return
 	}
 	fmt.Fprintln(w, "\nHistory used by --device auto; weights, prompt and tokens: measured / predicted time")
-	known := func(v float64, format string) string {
+	known := func(format string, v float64) string {
 		if v == 0 {
 			return "-"
 		}
 		return fmt.Sprintf(format, v)
 	}
-	table.Lines(w, table.LeftFirst, "device\truns\tof them busy\tlast\tstart ms\tfirst start ms\tweights\tprompt\ttokens", h.Devices, func(k auto.Known) string {
-		return fmt.Sprintf("%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s", k.Device, k.Runs, k.Busy, k.Last.Format(time.DateOnly),
-			known(k.Open, "%.3g"), known(k.First, "%.3g"), known(k.Load, "%.2f"), known(k.Prefill, "%.2f"), known(k.Decode, "%.2f"))
+	const heading = "device\truns\tof them busy\tlast\tstart ms\tfirst start ms\tweights\tprompt\ttokens"
+	table.Lines(w, table.LeftFirst, heading, h.Devices, func(k auto.Known) string {
+		return fmt.Sprintf("%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s", k.Device, k.Runs, k.Busy, k.Last.Format(time.DateOnly), known("%.3g", k.Open),
+			known("%.3g", k.First), known("%.2f", k.Load), known("%.2f", k.Prefill), known("%.2f", k.Decode))
 	})
 }
 
-// write writes what is known of a GPU.
-func (g gpuDevice) write(w io.Writer) {
-	fact(w, g.Lacks != "", "cannot be used", g.Lacks)
-	var kind []string
-	if g.Capability != "" {
-		kind = append(kind, "compute capability "+g.Capability)
+// cudaVersion writes 13000 as 13.0, and 0 as "".
+func cudaVersion(v int) string {
+	if v == 0 {
+		return ""
 	}
-	if g.SMs > 0 {
-		kind = append(kind, cli.Count(g.SMs, "SM"))
-	}
-	if g.L2 > 0 {
-		kind = append(kind, "L2 "+humanize.Size(int64(g.L2)))
-	}
-	fact(w, len(kind) > 0, "processor", strings.Join(kind, ", "))
-	fact(w, g.PCI != "", "PCI address", g.PCI)
-	fact(w, g.MemoryTotal > 0, "memory", humanize.Size(int64(g.MemoryFree))+" free of "+humanize.Size(int64(g.MemoryTotal)))
-	pair := func(name, now, most string, known, limited bool) {
-		var parts []string
-		if known {
-			parts = append(parts, now+" now")
-		}
-		if limited {
-			parts = append(parts, most+" at most")
-		}
-		fact(w, known || limited, name, strings.Join(parts, ", "))
-	}
-	clock := func(mhz int) string { return fmt.Sprintf("%d MHz", mhz) }
-	link := func(generation, width int) string { return fmt.Sprintf("generation %d x%d", generation, width) }
-	watts := func(w float64) string { return fmt.Sprintf("%.0f W", w) }
-	pair("SM clock", clock(g.SMClock), clock(g.SMClockMax), g.SMClock > 0, g.SMClockMax > 0)
-	pair("memory clock", clock(g.MemClock), clock(g.MemClockMax), g.MemClock > 0, g.MemClockMax > 0)
-	fact(w, g.Throttle != nil, "held down by", orNone(g.Throttle))
-	pair("PCIe link", link(g.LinkGen, g.LinkWidth), link(g.LinkGenMax, g.LinkWidthMax), g.LinkGen > 0, g.LinkGenMax > 0)
-	pair("power", watts(g.Power), watts(g.PowerLimit), g.Power > 0, g.PowerLimit > 0)
-	fact(w, g.Temperature > 0, "temperature", fmt.Sprintf("%d °C", g.Temperature))
+	return fmt.Sprintf("%d.%d", v/1000, v%1000/10)
 }
 
-// orNone joins words.
-func orNone(words []string) string { return cmp.Or(strings.Join(words, ", "), "none") }
+// versionJSON is what "infer version --json" prints.
+type versionJSON struct {
+	cli.BuildInfo
+	CUDA      string `json:"cuda_library,omitempty"`      // the CUDA version that the library was built with
+	CUDALacks string `json:"cuda_unavailable,omitempty"`  // why the library cannot be used
+	CUDAABI   int    `json:"cuda_library_abi,omitempty"`  // of the interface between program and library
+	CUDAPath  string `json:"cuda_library_path,omitempty"` // of the library in use
+}
 
-// cudaVersion writes 13000 as 13.0.
-func cudaVersion(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
+func newVersion() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "version",
+		Short: "Show which build this is: commit, date, Go, and the CUDA library",
+		Long: `version shows the commit that the program was built from, when it was built and by which Go, and the CUDA
+version of the library beside it, or what that lacks. The first line is also in recordings and results.`,
+		Example: `  infer version
+  infer version --json`,
+		Annotations: map[string]string{cli.UsesKey: "quiet"},
+		RunE: func(c *cobra.Command, _ []string) error {
+			v := versionJSON{BuildInfo: cli.ThisBuild(), CUDAABI: int(cuda.ABIVersion)}
+			var lib *cuda.Library
+			if lib, v.CUDA, v.CUDALacks = openCUDA(); lib != nil {
+				v.CUDAPath = lib.Path()
+			}
+			return cli.Print(c, asJSON, v, func(w io.Writer) {
+				fmt.Fprintf(w, "infer %s\n", cli.Version())
+				for _, line := range [][2]string{{"commit", v.Commit}, {"commit time", v.CommitTime}, {"built", v.Built},
+					{"CUDA library", v.CUDA}, {"library file", v.CUDAPath}, {"no CUDA", v.CUDALacks}} {
+					if line[1] != "" {
+						fmt.Fprintf(w, "%-13s %s\n", line[0], line[1])
+					}
+				}
+			})
+		},
+	}
+	cli.AddJSON(c, &asJSON)
+	return c
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -35,9 +35,9 @@ func newGenerate(m *cli.ModelFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "infer",
 		Short: "Run GPT-2, and see where the time goes",
-		Long: `infer runs GPT-2 and shows what it does. Without a command it writes text: the
-text to standard output as it is made, everything else to standard error. If the
-context is full, the text goes on from the last half of it.`,
+		Long: `infer runs GPT-2 and shows what it does. Without a command it writes text: the text to standard output as
+it is made, everything else to standard error. If the context is full, the text goes on from the last half
+of it.`,
 		Example: `  infer -p "ROMEO:"                        one layer of the built-in model
   infer -p "ROMEO:" --layers all           all six
   infer -p "ROMEO:" --temp 0 -n 100        greedy
@@ -53,15 +53,17 @@ context is full, the text goes on from the last half of it.`,
 			if !c.Flags().Changed("seed") {
 				g.sampling.Seed = uint64(rand.Uint32())
 			}
-			return g.run(c.Context(), c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
+			g.stdout = c.OutOrStdout()
+			return g.run(c.Context(), c.InOrStdin())
 		},
 	}
 	cli.AddFlags(c.Flags(), "Text to begin with", in.Register)
 	cli.AddFlags(c.Flags(), "Generation", g.register)
 	cli.AddFlags(c.Flags(), "Where the time goes", g.profile.register)
 	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
-		f.Var((*logProbs)(&g.sampling), "logprobs", "print each token with its log-probability, and the `N` likeliest with\ntheirs: on standard error after the text, or in the JSON")
-		f.Lookup("logprobs").NoOptDefVal = "0"
+		f.Var(cli.Int(&g.top, -1, cli.AtLeast(0)), "logprobs",
+			"with --json: the log-probability of each token, and the `N` likeliest in its place with theirs")
+		f.Lookup("logprobs").NoOptDefVal, f.Lookup("logprobs").DefValue = "0", ""
 		m.AutoFlags.Register(f)
 		f.BoolVar(&g.echo, "echo", false, "begin the text with the prompt")
 		f.BoolVar(&g.json, "json", false, "print one JSON object: text, ids, timings, configuration")
@@ -76,60 +78,48 @@ type generateFlags struct {
 	flags     *pflag.FlagSet // all of the command
 	tokens    int
 	sampling  gpt2.Sampling
-	repeat    int // --repeat-last-n
+	top       int // --logprobs; -1 for none
 	stop      []string
 	ignoreEOS bool
 	echo      bool
 	json      bool
 
+	stdout      io.Writer
 	interactive bool
 	capture     captureRange
 	profile     profileFlags
 }
 
 func (g *generateFlags) register(f *pflag.FlagSet) {
-	f.VarP(cli.Int(&g.tokens, 256, cli.AtLeast(1).Or(-1, "until the end of text")), "tokens", "n", "make at most `N` new tokens; -1 goes on until the end of text")
-	f.BoolVarP(&g.interactive, "interactive", "i", false, "read texts from the terminal and go on from each: Ctrl-C stops the\nmodel, Ctrl-D ends, /help has more; --tokens counts anew for each")
+	f.VarP(cli.Int(&g.tokens, 256, cli.AtLeast(1).Or(-1, "until the end of text")), "tokens", "n",
+		"make at most `N` new tokens; -1 goes on until the end of text")
+	f.BoolVarP(&g.interactive, "interactive", "i", false, "read texts from the terminal and go on from each: "+
+		"Ctrl-C stops the model, Ctrl-D ends, /help has more; --tokens counts anew for each")
 	f.Uint64VarP(&g.sampling.Seed, "seed", "s", 0, "`SEED` of the random numbers (default: a random one, printed)")
-	f.Var(cli.Float(&g.sampling.Temperature, 0.8, cli.Positive().Or(0, "greedy")), "temp", "temperature `T`, by which the logits are divided; 0 is greedy")
+	f.Var(cli.Float(&g.sampling.Temperature, 0.8, cli.Positive().Or(0, "greedy")), "temp",
+		"temperature `T`, by which the logits are divided; 0 is greedy")
 	f.Var(cli.Int(&g.sampling.TopK, 40, cli.AtLeast(0)), "top-k", "sample from the `K` likeliest tokens; 0 is all")
-	f.Var(cli.Float(&g.sampling.TopP, 0, cli.Between(0.0, 1)), "top-p", "sample from the fewest tokens whose probabilities sum to `P`;\n0 is all")
-	f.Var(cli.Float(&g.sampling.MinP, 0, cli.Between(0.0, 1)), "min-p", "sample from the tokens at least `P` times as probable as the\nlikeliest; 0 is all")
-	f.Var(cli.Float(&g.sampling.RepeatPenalty, 1, cli.Positive()), "repeat-penalty", "`X` by which logits of tokens in the text are divided if positive,\nelse multiplied; 1 is none")
-	f.Var(cli.Int(&g.repeat, 64, cli.AtLeast(0).Or(-1, "all in the context")), "repeat-last-n", "the penalty is for the last `N` tokens; -1 is all in the context,\n0 none")
+	f.Var(cli.Float(&g.sampling.TopP, 0, cli.Between(0.0, 1)), "top-p",
+		"sample from the fewest tokens whose probabilities sum to `P`; 0 is all")
+	f.Var(cli.Float(&g.sampling.MinP, 0, cli.Between(0.0, 1)), "min-p",
+		"sample from the tokens at least `P` times as probable as the likeliest; 0 is all")
+	f.Var(cli.Float(&g.sampling.RepeatPenalty, 1, cli.Positive()), "repeat-penalty",
+		"`X` by which logits of tokens in the text are divided if positive, else multiplied; 1 is none")
+	f.Var(cli.Int(&g.sampling.RepeatLast, 64, cli.AtLeast(0).Or(-1, "all in the context")), "repeat-last-n",
+		"the penalty is for the last `N` tokens; -1 is all in the context, 0 none")
 	f.StringArrayVar(&g.stop, "stop", nil, "end before `TEXT`; may be repeated")
 	f.BoolVar(&g.ignoreEOS, "ignore-eos", false, "go on after the end-of-text token")
-	f.Var(cli.Int(&g.capture.steps, 0, cli.AtLeast(1)), "capture-range", "turn an attached profiler on for just `N` decode steps, after a\nwarm-up (nsys profile -c cudaProfilerApi)")
-}
-
-// logProbs is the value of --logprobs: how many of the likeliest tokens to list. Without a
-// value it is 0.
-type logProbs gpt2.Sampling
-
-func (l *logProbs) String() string {
-	if !l.LogProbs {
-		return ""
-	}
-	return strconv.Itoa(l.TopLogProbs)
-}
-
-// Type names the kind of value for messages.
-func (l *logProbs) Type() string { return "uint64" }
-
-func (l *logProbs) Set(value string) error {
-	if on, err := strconv.ParseBool(value); err == nil && len(value) > 1 {
-		l.LogProbs, l.TopLogProbs = on, 0
-		return nil
-	}
-	n, err := strconv.ParseUint(value, 10, 31)
-	l.LogProbs, l.TopLogProbs = true, int(n)
-	return err
+	f.Var(cli.Int(&g.capture.steps, 0, cli.AtLeast(1)), "capture-range",
+		"turn an attached profiler on for just `N` decode steps, after a warm-up (nsys profile -c cudaProfilerApi)")
 }
 
 // check finds values that are wrong for every model.
 func (g *generateFlags) check() error {
 	if g.flags.Changed("repeat-last-n") && g.sampling.RepeatPenalty == 1 {
 		return cli.Usagef("--repeat-last-n is for a repetition penalty; add --repeat-penalty X, such as 1.1")
+	}
+	if g.sampling.LogProbs, g.sampling.TopLogProbs = g.top >= 0, max(0, g.top); g.top >= 0 && !g.json {
+		return cli.Usagef("--logprobs is for --json: add that")
 	}
 	if err := g.capture.check(g.most(), 0, math.MaxInt); err != nil {
 		return err
@@ -148,10 +138,8 @@ func (g *generateFlags) check() error {
 			return cli.Usagef("--interactive reads standard input itself; leave out --file -")
 		}
 	}
-	for _, stop := range g.stop {
-		if stop == "" {
-			return cli.Usagef("--stop needs a text that is not empty")
-		}
+	if slices.Contains(g.stop, "") {
+		return cli.Usagef("--stop needs a text that is not empty")
 	}
 	return g.in.Check()
 }
@@ -168,17 +156,17 @@ type result struct {
 	Sampling sampling     `json:"sampling"`               // the flags that chose the tokens
 	Timings  timings      `json:"timings"`
 
-	Loading       []loadJSON `json:"loading,omitempty"`         // part of Timings
+	Loading       []loadJSON `json:"loading,omitempty"`         // by the first passes that need them: part of the times
 	WarmUpLoading []loadJSON `json:"warm_up_loading,omitempty"` // not part of them
 
 	Profile *tables.Table `json:"profile,omitempty"` // the table of --profile
-
-	Auto    *cli.AutoJSON `json:"auto,omitempty"` // how --device auto chose
+	Auto    *cli.AutoJSON `json:"auto,omitempty"`    // how --device auto chose
 	Setting cli.Setting   `json:"configuration"`
 	Shifts  int           `json:"context_shifts"` // how often the context was full
-	first   time.Time     // when the first token came
-	made    int
-	laps    []time.Duration
+
+	first time.Time // when the first token came
+	made  int
+	laps  []time.Duration
 }
 
 // top is one of the likeliest tokens.
@@ -190,14 +178,9 @@ type top struct {
 
 // sampling repeats the flags that chose the tokens.
 type sampling struct {
-	Temperature float64  `json:"temp"`
-	TopK        int      `json:"top_k"`
-	TopP        float64  `json:"top_p"`
-	MinP        float64  `json:"min_p"`
-	Penalty     float64  `json:"repeat_penalty"`
-	PenaltyLast int      `json:"repeat_last_n"`
-	Stop        []string `json:"stop,omitempty"` // --stop
-	IgnoreEOS   bool     `json:"ignore_eos"`     // --ignore-eos
+	gpt2.Sampling
+	Stop      []string `json:"stop,omitempty"` // --stop
+	IgnoreEOS bool     `json:"ignore_eos"`     // --ignore-eos
 }
 
 // timings are in milliseconds.
@@ -227,22 +210,24 @@ func newLoading(loads []gpt2.Load) (out []loadJSON) {
 	return out
 }
 
-func newTimings(s gpt2.Stats, first time.Time) timings {
-	t := timings{
-		Prefills: s.Prefills, PrefillTokens: s.PrefillTokens, Prefill: cli.Ms(s.PrefillTime), PrefillPerSecond: cli.PerSecond(float64(s.PrefillTokens), s.PrefillTime),
-		DecodeTokens: s.DecodeTokens, DecodePerSecond: cli.PerSecond(float64(s.DecodeTokens), s.DecodeTime),
+// measured fills in what a session measured.
+func (r *result) measured(s *gpt2.Session) {
+	of := s.Stats()
+	slices.Sort(r.laps)
+	r.Shifts, r.Loading = of.Shifts, newLoading(s.Loads())
+	r.Timings = timings{
+		Prefills: of.Prefills, PrefillTokens: of.PrefillTokens, Prefill: cli.Ms(of.PrefillTime),
+		PrefillPerSecond: cli.PerSecond(float64(of.PrefillTokens), of.PrefillTime),
+		DecodeTokens:     of.DecodeTokens, DecodePerSecond: cli.PerSecond(float64(of.DecodeTokens), of.DecodeTime),
+		DecodePerToken: cli.Ms(of.DecodeTime) / float64(max(1, of.DecodeTokens)), DecodeMedian: cli.Ms(stats.Median(r.laps)), Waited: auto.Waited(),
 	}
-	if !first.IsZero() {
-		t.FirstToken = cli.Ms(first.Sub(started))
+	if !r.first.IsZero() {
+		r.Timings.FirstToken = cli.Ms(r.first.Sub(started))
 	}
-	if s.DecodeTokens > 0 {
-		t.DecodePerToken = cli.Ms(s.DecodeTime) / float64(s.DecodeTokens)
-	}
-	return t
 }
 
 // run generates.
-func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
+func (g *generateFlags) run(ctx context.Context, stdin io.Reader) error {
 	if err := g.check(); err != nil {
 		return err
 	}
@@ -255,13 +240,12 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 		return err
 	}
 	defer o.Leave()
-	g.in.Notice = g.Notice
 	var ids []int32
 	switch {
 	case g.interactive && o.Model.Tokenizer == nil:
 		err = fmt.Errorf("--interactive: model %s has no tokenizer, so it takes no text", o.Model.Name)
 	case !g.interactive || g.in.Given() > 0:
-		ids, err = g.in.Tokens(ctx, o.Model, stdin)
+		ids, err = g.in.Tokens(ctx, g.ModelFlags, o.Model, stdin)
 	}
 	if err == nil {
 		err = o.Fits(len(ids))
@@ -272,8 +256,8 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 	if err == nil && len(g.stop) > 0 && o.Model.Tokenizer == nil {
 		err = fmt.Errorf("--stop: model %s has no tokenizer, so there is no text to find it in", o.Model.Name)
 	}
-	if err == nil {
-		err = g.profile.writable(append(g.in.Files(), o.Model.Source)...)
+	if err == nil && g.profile.trace != "" {
+		err = cli.CheckWritable("--trace", g.profile.trace, append(g.in.Files(), o.Model.Source)...)
 	}
 	if err != nil {
 		return err
@@ -281,14 +265,14 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 	if err := o.Place(g.expected(o, len(ids))); err != nil {
 		return err
 	}
-	s, err := o.Load(ctx, stderr, 1)
+	s, err := o.Load(ctx, 1)
 	if err != nil {
 		return err
 	}
 
 	if g.interactive {
 		o.Remember(nil, gpt2.Stats{})
-		return g.interact(ctx, s, o, ids, stdin, stdout, stderr)
+		return g.interact(ctx, s, o, ids, stdin)
 	}
 	g.capture.device, _ = o.Backend.(gpt2.ProfilerSwitch)
 	g.capture.session = s
@@ -297,8 +281,6 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 		if recording, err = g.profile.start(o, s); err != nil {
 			return err
 		}
-	}
-	if recording != nil {
 		recording.counters = measure.StartCounters(o.Backend.Describe())
 		defer recording.counters.Stop()
 	}
@@ -311,24 +293,20 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 	if recording != nil {
 		recording.counters.Begin()
 	}
-	out := newOutput(o.Model, stdout, g)
+	out := newOutput(o.Model, g)
 	if g.echo {
 		if err := out.echo(ids); err != nil {
 			return err
 		}
 	}
-	r := result{Prompt: ids, IDs: []int32{}, Seed: g.sampling.Seed, Auto: o.Choice, Setting: o.Setting(),
-		Sampling: sampling{g.sampling.Temperature, g.sampling.TopK, g.sampling.TopP, g.sampling.MinP, g.sampling.RepeatPenalty, g.repeat, g.stop, g.ignoreEOS}}
+	r := result{Prompt: ids, IDs: []int32{}, Seed: g.sampling.Seed, Auto: o.Choice, Sampling: sampling{g.sampling, g.stop, g.ignoreEOS}}
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, syscall.SIGCONT)
-	runErr := g.generate(ctx, s, &r, out, stderr)
+	runErr := g.generate(ctx, s, &r, out)
 	signal.Stop(continued)
 	r.Setting = o.Setting() // mode persistent knows now what it could not run
-	r.Shifts, r.Timings = s.Stats().Shifts, newTimings(s.Stats(), r.first)
-	r.Loading, r.WarmUpLoading = newLoading(s.Loads()), newLoading(warmUp)
-	slices.Sort(r.laps)
-	r.Timings.DecodeMedian, r.Timings.Waited = cli.Ms(stats.Median(r.laps)), auto.Waited()
-
+	r.WarmUpLoading = newLoading(warmUp)
+	r.measured(s)
 	interrupted := errors.As(runErr, new(cli.Interruption))
 	switch {
 	case interrupted:
@@ -340,32 +318,26 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr
 	default:
 		r.Finish = "length"
 	}
-	if !g.json {
-		out.endLine(stderr)
-		g.summary(stderr, s, r, runErr == nil || interrupted)
-	} else if runErr == nil || interrupted {
+	whole := runErr == nil || interrupted // else the text was lost
+	if g.json {
 		r.Text = out.text()
-		if g.profile.by == "" { // else the table follows
-			if err := cli.WriteJSON(stdout, r); err != nil {
-				return err
-			}
+	} else {
+		out.endLine(g.Stderr)
+		if whole {
+			g.summary(r)
 		}
 	}
-	if recording != nil && (runErr == nil || interrupted) {
-		err := recording.finish(ctx, g, o, &r, stderr)
-		if g.json && g.profile.by != "" {
-			if err := cli.WriteJSON(stdout, r); err != nil {
-				return err
-			}
-		}
-		if err != nil && !interrupted {
-			return err
-		} else if err != nil && !errors.As(err, new(cli.Interruption)) {
-			return err
-		}
+	if whole && recording != nil {
+		err = recording.finish(ctx, g, o, &r)
+	}
+	if whole && g.json {
+		err = cmp.Or(cli.WriteJSON(g.stdout, r), err)
+	}
+	if err != nil && !(interrupted && errors.As(err, new(cli.Interruption))) {
+		return err
 	}
 	// The times of a process that was stopped are not those of its passes.
-	if made := r.made; made > 0 && len(continued) == 0 && (runErr == nil || interrupted) {
+	if made := r.made; made > 0 && len(continued) == 0 && whole {
 		done := *o.Run
 		done.New = made
 		o.Remember(&done, s.Stats())
@@ -384,8 +356,7 @@ const (
 
 // expected returns the run that a prompt of so many tokens is expected to be.
 func (g *generateFlags) expected(o *cli.Opened, prompt int) auto.Run {
-	run := auto.Run{Config: o.Model.Config, Layers: o.Options.Layers, Context: o.Options.Context, Chunk: o.Options.Chunk,
-		Prompt: prompt, New: auto.Tokens(g.most(), prompt, o.Options.Context), OnHost: !g.generation().Sampling.Basic()}
+	run := auto.Run{Prompt: prompt, New: auto.Tokens(g.most(), prompt, o.Options.Context), OnHost: !g.generation().Sampling.Basic()}
 	if g.interactive {
 		run.Prompt, run.New = max(prompt, expectedTyped), expectedTurns*run.New
 	}
@@ -393,16 +364,16 @@ func (g *generateFlags) expected(o *cli.Opened, prompt int) auto.Run {
 }
 
 // generate writes the text and fills in the result.
-func (g *generateFlags) generate(ctx context.Context, s *gpt2.Session, r *result, out *output, stderr io.Writer) error {
-	stopSpinning := g.Spin(stderr, fmt.Sprintf("evaluating %s of the prompt", cli.Count(len(r.Prompt), "token")))
+func (g *generateFlags) generate(ctx context.Context, s *gpt2.Session, r *result, out *output) error {
+	stopSpinning := g.Spin(fmt.Sprintf("evaluating %s of the prompt", cli.Count(len(r.Prompt), "token")))
 	defer stopSpinning()
 	defer g.capture.stop()
 	var bar *cli.Progress
 	if g.json { // else the text shows how far it is
-		bar = g.Progress(stderr, "generating tokens", false)
+		bar = g.Progress("generating tokens", false)
 		defer bar.Done()
 	}
-	keep := g.json || g.sampling.LogProbs || g.profile.on() // a long run of text alone keeps nothing of each token
+	keep := g.json || g.profile.on() // a long run of text alone keeps nothing of each token
 	var last time.Time
 	for token, err := range s.Generate(ctx, r.Prompt, g.capture.generation(g.generation())) {
 		if err != nil {
@@ -453,13 +424,11 @@ func (g *generateFlags) most() int {
 
 func (g *generateFlags) generation() gpt2.Generation {
 	sampling := g.sampling
-	switch g.repeat {
+	switch sampling.RepeatLast {
 	case 0:
 		sampling.RepeatPenalty = 1
 	case -1:
 		sampling.RepeatLast = 0
-	default:
-		sampling.RepeatLast = g.repeat
 	}
 	return gpt2.Generation{Tokens: g.most(), Sampling: sampling, IgnoreEOS: g.ignoreEOS, Stop: g.stop}
 }
@@ -477,40 +446,18 @@ func likeliest(m *gpt2.Model, tokens []gpt2.Likelihood) []top {
 	return all
 }
 
-// list writes tokens with their log-probabilities, if those were asked for.
-func list(w io.Writer, m *gpt2.Model, r result) {
-	for i, p := range r.LogProbs {
-		piece := ""
-		if t := m.Tokenizer; t != nil {
-			piece = string(t.AppendPiece(nil, r.IDs[i]))
-		}
-		fmt.Fprintf(w, "%6d  %-12q logprob %.4f  p %.4f\n", r.IDs[i], piece, p, math.Exp(float64(p)))
-		if r.Top != nil {
-			var tops []string
-			for _, t := range r.Top[i] {
-				name := fmt.Sprint(t.ID)
-				if t.Text != nil {
-					name = fmt.Sprintf("%q", *t.Text)
-				}
-				tops = append(tops, fmt.Sprintf("%s %.4f", name, math.Exp(float64(t.LogProb))))
-			}
-			fmt.Fprintf(w, "        likeliest, p: %s\n", strings.Join(tops, ", "))
-		}
-	}
-}
-
-// summary writes, after the text, what was asked for and what was measured.
-func (g *generateFlags) summary(w io.Writer, s *gpt2.Session, r result, closing bool) {
-	list(w, s.Model(), r)
-	if g.Quiet || !closing {
+// summary writes, after the text, what was measured.
+func (g *generateFlags) summary(r result) {
+	if g.Quiet {
 		return
 	}
 	if r.Shifts > 0 {
-		fmt.Fprintf(w, "infer: the context of %s was full (%s); the text went on from the last half of it\n", cli.Count(r.Setting.Context, "token"), cli.Count(r.Shifts, "time"))
+		fmt.Fprintf(g.Stderr, "infer: the context of %s was full (%s); the text went on from the last half of it\n",
+			cli.Count(r.Setting.Context, "token"), cli.Count(r.Shifts, "time"))
 	}
 	t := r.Timings
-	line := fmt.Sprintf("%s, seed %d | prefill %s, %s, %.0f tokens/s", r.Setting, r.Seed, cli.Count(t.PrefillTokens, "token"), humanize.Milliseconds(t.Prefill), t.PrefillPerSecond)
-	line += fmt.Sprintf(" | decode %s", cli.Count(t.DecodeTokens, "token"))
+	line := fmt.Sprintf("%s, seed %d | prefill %s, %s, %.0f tokens/s | decode %s", r.Setting, r.Seed,
+		cli.Count(t.PrefillTokens, "token"), humanize.Milliseconds(t.Prefill), t.PrefillPerSecond, cli.Count(t.DecodeTokens, "token"))
 	if t.DecodeTokens > 0 {
 		line += fmt.Sprintf(", %.3f ms/token, %.0f tokens/s", t.DecodePerToken, t.DecodePerSecond)
 	}
@@ -528,7 +475,7 @@ func (g *generateFlags) summary(w io.Writer, s *gpt2.Session, r result, closing 
 	if r.Finish == "interrupted" {
 		line += " | interrupted"
 	}
-	fmt.Fprintln(w, line)
+	fmt.Fprintln(g.Stderr, line)
 }
 
 // loadingWords names what was loaded, after a title; "" for nothing.
@@ -551,8 +498,8 @@ type output struct {
 	tw    *gpt2.TextWriter // nil: there is no tokenizer
 }
 
-func newOutput(m *gpt2.Model, w io.Writer, g *generateFlags) *output {
-	o := &output{model: m, w: w}
+func newOutput(m *gpt2.Model, g *generateFlags) *output {
+	o := &output{model: m, w: g.stdout}
 	if g.json {
 		o.w = nil
 	}
@@ -585,21 +532,17 @@ func (o *output) push(id int32) error {
 }
 
 // echo shows a prompt; an end of text has no text.
-func (o *output) echo(ids []int32) error {
-	if o.tw == nil {
-		for _, id := range ids {
-			if err := o.push(id); err != nil {
-				return err
-			}
-		}
-		return nil
+func (o *output) echo(ids []int32) (err error) {
+	prompt := &output{model: o.model, w: o.w}
+	if o.tw != nil {
+		prompt.tw = gpt2.NewTextWriter(o.model, gpt2.Generation{})
 	}
-	w := gpt2.NewTextWriter(o.model, gpt2.Generation{})
-	var text strings.Builder
 	for _, id := range ids {
-		text.WriteString(w.Push(id))
+		err = cmp.Or(err, prompt.push(id))
 	}
-	return o.show(text.String() + w.Flush())
+	err = cmp.Or(err, prompt.finish())
+	o.shown = prompt.shown
+	return err
 }
 
 func (o *output) show(s string) error {
@@ -614,8 +557,7 @@ func (o *output) show(s string) error {
 	return cli.WriteOutput(o.w, []byte(s))
 }
 
-// finish shows what was held back, except the start of a character whose other bytes
-// did not come.
+// finish shows what was held back, except the start of a character whose other bytes did not come.
 func (o *output) finish() error {
 	if o.tw == nil {
 		return nil
@@ -632,28 +574,15 @@ func (o *output) finish() error {
 	return o.show(rest)
 }
 
-// endLine ends the last line of the text if more output would follow on it. A file keeps
-// the text alone.
+// endLine ends the last line of the text, since more output follows. A file keeps the text alone.
 func (o *output) endLine(stderr io.Writer) {
 	if n := len(o.shown); n == 0 || o.shown[n-1] == '\n' {
 		return
 	}
-	switch {
-	case cli.IsTerminal(o.w):
-		fmt.Fprintln(o.w)
-	case cli.IsTerminal(stderr) || sameFile(o.w, stderr):
-		fmt.Fprintln(stderr)
+	for _, w := range []io.Writer{o.w, stderr} {
+		if cli.IsTerminal(w) {
+			fmt.Fprintln(w)
+			return
+		}
 	}
-}
-
-// sameFile tells whether two writers are one file, as after 2>&1.
-func sameFile(a, b io.Writer) bool {
-	f, ok := a.(*os.File)
-	g, ok2 := b.(*os.File)
-	if !ok || !ok2 {
-		return false
-	}
-	s, err := f.Stat()
-	t, err2 := g.Stat()
-	return err == nil && err2 == nil && os.SameFile(s, t)
 }

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"math"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -48,44 +45,5 @@ func TestGGUF(t *testing.T) {
 	}
 	if e = mustInfer(t, "info", "-m", q8, "--json"); !strings.Contains(e.stdout, `"gguf_type": "Q8_0"`) {
 		t.Errorf("info --json says %.200s", e.stdout)
-	}
-}
-
-// A GGUF file is exported as a Hugging Face directory: in float32 with the very bytes of the tensors that it was made of.
-func TestGGUFExport(t *testing.T) {
-	const folder = "../../gpt2/testdata/gguf"
-	data := func(dir string) map[string][]byte {
-		b, err := os.ReadFile(filepath.Join(dir, "model.safetensors"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		n := int(b[0]) | int(b[1])<<8 | int(b[2])<<16
-		var header map[string]struct {
-			Offsets []int `json:"data_offsets"`
-		}
-		if err := json.Unmarshal(b[8:8+n], &header); err != nil {
-			t.Fatal(err)
-		}
-		found := map[string][]byte{}
-		for name, x := range header {
-			if name != "__metadata__" {
-				found[strings.TrimPrefix(name, "transformer.")] = b[8+n+x.Offsets[0] : 8+n+x.Offsets[1]]
-			}
-		}
-		return found
-	}
-	out := filepath.Join(t.TempDir(), "model")
-	mustInfer(t, "export", "-m", filepath.Join(folder, "f32.gguf"), "-o", out)
-	want, got := data(folder), data(out)
-	if len(got) != len(want) || len(want) != 28 {
-		t.Fatalf("%d tensors, expected %d", len(got), len(want))
-	}
-	for name := range want {
-		if !bytes.Equal(got[name], want[name]) {
-			t.Errorf("tensor %s differs", name)
-		}
-	}
-	if _, err := os.Stat(filepath.Join(out, "tokenizer.json")); err != nil {
-		t.Error(err)
 	}
 }

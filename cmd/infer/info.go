@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -26,32 +24,31 @@ func newInfo(m *cli.ModelFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "info",
 		Short: "Show the model, its memory, and what a prefill and a decode step cost",
-		Long: `info shows the model, its memory, and the plan of a prefill and of a decode step:
-for each step, over all layers, the shape of its matrix product (rows x K -> N), and the
-FLOPs and bytes that it needs at least, at the sizes in which the device holds weights
-and activations. --by stage shows the steps of each layer.
-For a GPU it also shows the algorithm that cuBLASLt has for each product, tuned or by its
-heuristic, and the memory that a run takes. Nothing is loaded or run.
+		Long: `info shows the model, its memory, and the plan of a prefill and of a decode step: for each step, over all
+layers, the shape of its matrix product (rows x K -> N), and the FLOPs and bytes that it needs at least,
+at the sizes in which the device holds weights and activations. --by stage shows the steps of each layer.
+For a GPU it also shows the algorithm that cuBLASLt has for each product, tuned or by its heuristic, and
+the memory that a run takes. Nothing is loaded or run.
 
-The built-in model runs one of its six layers unless --layers says otherwise, to profile a
-layer; it was trained to write text after any of them. Other models run all of theirs.`,
+The built-in model runs one of its six layers unless --layers says otherwise, to profile a layer; it was
+trained to write text after any of them. Other models run all of theirs.`,
 		Example: `  infer info --layers all
   infer info -m random:gpt2-xl --dtype bf16 --prompt-len 512
   infer info -m random:gpt2 --layers 1 --fused=false     every stage by itself
   infer info --device cuda --variant attn.sdpa=naive     kernels and algorithms of a GPU`,
-		Annotations: map[string]string{cli.ArgumentKey: "-m"},
 		RunE: func(c *cobra.Command, _ []string) error {
-			return i.run(m, c.Flags(), c.OutOrStdout())
+			return i.run(c, m)
 		},
 	}
 	cli.AddFlags(c.Flags(), "Passes shown", func(f *pflag.FlagSet) {
 		f.Var(cli.Int(&i.batch, 1, cli.Batches), "batch", "the passes have `N` sequences")
 		f.Var(cli.Int(&i.promptLen, 0, cli.AtLeast(1)), "prompt-len", "the prefill has `N` tokens (default: half the context)")
-		f.Var(cli.Int(&i.past, 0, cli.AtLeast(0)), "past", "the cache holds `N` tokens before the decode step (default: as\nmany as the prefill has)")
-		f.BoolVar(&i.fused, "fused", true, "show steps as the device fuses them; --fused=false shows every\nstage")
-		f.Var(cli.OneOf(&i.by, tables.ByFolded, tables.ByFolded, tables.ByStage), "by", "a row of the plan is `WHAT`: folded (a step over all layers) or\nstage (of each layer)")
-		f.BoolVar(&i.json, "json", false, "print one JSON object with all of it")
+		f.Var(cli.Int(&i.past, 0, cli.AtLeast(0)), "past", "the cache holds `N` tokens before the decode step (default: as the prefill)")
+		f.BoolVar(&i.fused, "fused", true, "show steps as the device fuses them; --fused=false shows every stage")
+		f.Var(cli.OneOf(&i.by, tables.ByFolded, tables.ByFolded, tables.ByStage), "by",
+			"a row of the plan is `WHAT`: folded (a step over all layers) or stage (of each layer)")
 	})
+	cli.AddJSON(c, &i.json)
 	return c
 }
 
@@ -62,7 +59,7 @@ type infoFlags struct {
 	by                     tables.By
 }
 
-func (i *infoFlags) run(m *cli.ModelFlags, flags *pflag.FlagSet, stdout io.Writer) error {
+func (i *infoFlags) run(c *cobra.Command, m *cli.ModelFlags) error {
 	o, err := m.Open()
 	if err != nil {
 		return err
@@ -73,7 +70,7 @@ func (i *infoFlags) run(m *cli.ModelFlags, flags *pflag.FlagSet, stdout io.Write
 	if promptLen == 0 {
 		promptLen = max(1, capacity/2)
 	}
-	if !flags.Changed("past") {
+	if !c.Flags().Changed("past") {
 		past = min(promptLen, capacity-1)
 	}
 	switch {
@@ -86,61 +83,203 @@ func (i *infoFlags) run(m *cli.ModelFlags, flags *pflag.FlagSet, stdout io.Write
 	if err != nil {
 		return err
 	}
-	if i.json {
-		return cli.WriteJSON(stdout, j)
+	return cli.Print(c, i.json, j, func(w io.Writer) { j.write(w, i.by) })
+}
+
+// infoJSON is what "infer info --json" prints, and what "infer info" writes as text. Scripts compare traces with it
+// (traces/check_nsys.py).
+type infoJSON struct {
+	Model         string         `json:"model"`                   // as in Configuration
+	Stored        string         `json:"gguf_type,omitempty"`     // of most weights in a GGUF file
+	Geometry      geometryJSON   `json:"geometry"`                // of the whole model
+	Device        string         `json:"device"`                  // as in Configuration
+	DType         string         `json:"dtype"`                   // of the weights on the device
+	Layers        []int          `json:"layers"`                  // run order
+	LayersReason  string         `json:"layers_reason,omitempty"` // why not all run, if no flag says so
+	Parameters    int            `json:"parameters"`              // of the whole model
+	RunParameters int            `json:"run_parameters"`          // of the layers that run, with embeddings and head
+	Context       int            `json:"context"`                 // tokens that the KV cache holds, of each sequence
+	Memory        infoMemoryJSON `json:"memory_bytes"`            // on any device
+	Tokenizer     *int           `json:"tokenizer_tokens"`        // null if there is no tokenizer
+	Prefill       planJSON       `json:"prefill"`
+	Decode        planJSON       `json:"decode"`
+	GPU           *gpuJSON       `json:"gpu,omitempty"`
+}
+
+type geometryJSON struct {
+	gpt2.Config
+	Activation string `json:"activation"` // as config.json names it
+	HeadSize   int    `json:"head_size"`
+}
+
+type infoMemoryJSON struct {
+	Weights   int64 `json:"weights"`    // of the layers that run
+	Cache     int64 `json:"kv_cache"`   // of all sequences
+	LogitsRow int64 `json:"logits_row"` // of a token
+}
+
+type memoryJSON struct {
+	*gpt2.Survey
+	Total int64 `json:"total"`
+}
+
+// gpuJSON is what holds for a GPU only.
+type gpuJSON struct {
+	Name          string            `json:"name"`
+	Mode          string            `json:"mode"`
+	ModeReason    string            `json:"mode_reason"`
+	Fallback      string            `json:"mode_fallback,omitempty"`      // what runs in another mode, and why
+	Variants      map[string]string `json:"variants,omitempty"`           // those asked for, by stage
+	Memory        memoryJSON        `json:"memory_bytes"`                 // what a run takes
+	MemoryFree    int64             `json:"memory_free_bytes,omitempty"`  // of the GPU
+	MemoryTotal   int64             `json:"memory_total_bytes,omitempty"` // of the GPU
+	PrefillTokens int               `json:"prefill_tokens"`               // as it is executed: a prompt may be padded
+	Prefill       []gpt2.Product    `json:"prefill_products"`             // matrix products that cuBLASLt does
+	DecodeTokens  int               `json:"decode_tokens"`                // that are computed: a prompt may be padded
+	Decode        []gpt2.Product    `json:"decode_products"`              // matrix products that cuBLASLt does
+}
+
+// planJSON is a plan, with the least FLOPs and bytes of all steps.
+type planJSON struct {
+	Batch  int        `json:"batch"`  // sequences
+	Tokens int        `json:"tokens"` // new tokens of each
+	Past   int        `json:"past"`   // tokens in the cache before them
+	FLOPs  int64      `json:"flops"`  // the least that all steps need
+	Bytes  int64      `json:"bytes"`  // the least that all steps need
+	Steps  []stepJSON `json:"steps"`
+}
+
+// stepJSON is a step of a plan: a product (rows, K) x (K, N), or rows of N values. Slot and Layer are -1 outside the
+// layers.
+type stepJSON struct {
+	Tag   int    `json:"tag"`   // place in the plan, by which recordings name the step
+	Name  string `json:"name"`  // stages that it covers, joined by +
+	Op    string `json:"op"`    // of its main stage: Embed, LayerNorm, Linear, Attention, Activation, Add, Sample
+	Slot  int    `json:"slot"`  // place in the run order, and whose weights
+	Layer int    `json:"layer"` // -1 outside the layers
+	Rows  int    `json:"rows"`  // a product (rows, k) x (k, n), or rows of n values
+	K     int    `json:"k"`     // a product (rows, k) x (k, n), or rows of n values
+	N     int    `json:"n"`     // a product (rows, k) x (k, n), or rows of n values
+	FLOPs int64  `json:"flops"` // the least that it needs
+	Bytes int64  `json:"bytes"` // the least that it needs
+}
+
+// newInfoJSON describes the model, and a prefill and a decode step of a batch.
+func newInfoJSON(o *cli.Opened, batch, promptLen, past int, fused bool) (*infoJSON, error) {
+	c, sizes, d := o.Model.Config, o.Backend.Sizes(), o.Backend.Describe()
+	run := c // the part of the model that runs
+	run.Layers = len(o.Options.Layers)
+	pass := func(tokens int) gpt2.Pass {
+		return gpt2.Pass{Batch: batch, Tokens: tokens, Logits: gpt2.LogitsLast, Sample: true}
 	}
-	var b bytes.Buffer
-	j.write(&b, i.by)
-	return cli.WriteOutput(stdout, b.Bytes())
+	plan := func(tokens, past int) planJSON {
+		p := gpt2.Forward(c, o.Options.Layers, pass(tokens))
+		if fused {
+			p = o.Backend.Fuse(p)
+		}
+		return newPlanJSON(p, past, sizes)
+	}
+	j := &infoJSON{
+		Model: o.Model.Name, Stored: o.Model.Stored, Device: d.Name, DType: d.WeightType,
+		Layers: o.Options.Layers, LayersReason: o.Flags.LayersReason(),
+		Parameters: c.Parameters(), RunParameters: run.Parameters(), Context: o.Options.Context,
+		Prefill: plan(promptLen, 0), Decode: plan(1, past),
+	}
+	j.Geometry = geometryJSON{c, c.Activation.String(), c.HeadSize()}
+	j.Memory.Weights = int64(float64(run.Parameters()) * sizes.Weight)
+	j.Memory.Cache = 2 * int64(run.Layers) * int64(c.Channels) * int64(o.Options.Context) * int64(batch) * int64(sizes.KV)
+	j.Memory.LogitsRow = 4 * int64(c.Vocab)
+	if o.Model.Tokenizer != nil {
+		n := o.Model.Tokenizer.VocabSize()
+		j.Tokenizer = &n
+	}
+	options := o.Options
+	options.Batch = batch
+	survey, err := gpt2.SurveyOf(o.Backend, o.Model, options, pass(promptLen), pass(1))
+	switch {
+	case errors.Is(err, errors.ErrUnsupported): // a CPU
+		return j, nil
+	case err != nil:
+		return nil, err
+	}
+	d = o.Backend.Describe() // of the mode that the survey found
+	j.GPU = &gpuJSON{Name: d.Processor, Mode: d.Mode, ModeReason: d.ModeReason, Fallback: d.Fallback, Variants: d.Variants, Memory: memoryJSON{survey, survey.Total()},
+		PrefillTokens: survey.Passes[0].Tokens, Prefill: survey.Products[0], DecodeTokens: survey.Passes[1].Tokens, Decode: survey.Products[1]}
+	if free, total, err := gpt2.MemoryOf(o.Backend); err == nil {
+		j.GPU.MemoryFree, j.GPU.MemoryTotal = int64(free), int64(total)
+	}
+	return j, nil
+}
+
+func newPlanJSON(p *gpt2.Plan, past int, sizes gpt2.Sizes) planJSON {
+	total := p.Cost(past)
+	j := planJSON{Batch: p.Pass.Batch, Tokens: p.Pass.Tokens, Past: past, FLOPs: total.FLOPs, Bytes: total.Bytes(sizes), Steps: make([]stepJSON, 0, len(p.Steps))}
+	for _, s := range p.Steps {
+		first := s.Ops[0]
+		rows := first.Rows
+		if first.Op == gpt2.OpAttention { // keys and values of all rows, but work per query
+			rows = first.Queries
+		}
+		c := s.Cost(past)
+		j.Steps = append(j.Steps, stepJSON{Tag: s.Tag, Name: s.Name(), Op: s.Op().String(), Slot: s.Slot(), Layer: s.Layer(),
+			Rows: p.Pass.Batch * rows, K: first.K, N: s.Last().N, FLOPs: c.FLOPs, Bytes: c.Bytes(sizes)})
+	}
+	return j
 }
 
 // write writes what the JSON has for people.
 func (j *infoJSON) write(w io.Writer, by tables.By) {
-	g := j.Geometry
-	head := "tied to wte"
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "%-11s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	g, stored, head := j.Geometry, "", "tied to wte"
 	if !g.Tied {
 		head = "of its own"
 	}
-	stored := ""
 	if j.Stored != "" {
 		stored = fmt.Sprintf(" (GGUF, mostly %s)", j.Stored)
 	}
-	fmt.Fprintf(w, "model       %s%s\n", j.Model, stored)
-	fmt.Fprintf(w, "geometry    L=%d C=%d NH=%d HS=%d V=%d, context %d, MLP %d, %s, lm_head %s\n", g.Layers, g.Channels, g.Heads, g.HeadSize, g.Vocab, g.Positions, g.Inner, g.Activation, head)
-	fmt.Fprintf(w, "runs        layers %d of %d: %s of %s parameters\n", len(j.Layers), g.Layers, humanize.Thousands(j.RunParameters), humanize.Thousands(j.Parameters))
+	line("model", "%s%s", j.Model, stored)
+	line("geometry", "L=%d C=%d NH=%d HS=%d V=%d, context %d, MLP %d, %s, lm_head %s",
+		g.Layers, g.Channels, g.Heads, g.HeadSize, g.Vocab, g.Positions, g.Inner, g.Activation, head)
+	line("runs", "layers %d of %d: %s of %s parameters", len(j.Layers), g.Layers,
+		humanize.Thousands(int64(j.RunParameters)), humanize.Thousands(int64(j.Parameters)))
 	if j.LayersReason != "" {
-		fmt.Fprintf(w, "            %s\n", j.LayersReason)
+		line("", "%s", j.LayersReason)
 	}
-	fmt.Fprintf(w, "memory      weights %s, KV cache %s for %d x %s, logits %s a row\n",
-		humanize.Size(j.Memory.Weights), humanize.Size(j.Memory.Cache), j.Prefill.Batch, cli.Count(j.Context, "token"), humanize.Size(j.Memory.LogitsRow))
+	line("memory", "weights %s, KV cache %s for %d x %s, logits %s a row", humanize.Size(j.Memory.Weights), humanize.Size(j.Memory.Cache),
+		j.Prefill.Batch, cli.Count(j.Context, "token"), humanize.Size(j.Memory.LogitsRow))
 	if j.Tokenizer == nil {
-		fmt.Fprintln(w, "tokenizer   none: give token ids")
+		line("tokenizer", "none: give token ids")
 	} else {
-		fmt.Fprintf(w, "tokenizer   %s\n", cli.Count(*j.Tokenizer, "token"))
-	}
-	device := j.Device
-	if j.GPU != nil {
-		device += fmt.Sprintf(" (%s), mode %s (%s)", j.GPU.Name, j.GPU.Mode, j.GPU.ModeReason)
+		line("tokenizer", "%s", cli.Count(*j.Tokenizer, "token"))
 	}
 	held := map[string]string{
-		"q8":   "q8 (8-bit integers, a scale for 32; a decode step rounds activations to 8 bits too, a longer prefill widens weights to float32)",
+		"q8": "q8 (8-bit integers, a scale for 32; a decode step rounds activations to 8 bits too, " +
+			"a longer prefill widens weights to float32)",
 		"bf16": "bfloat16", "f32": "float32", "f64": "float64",
 	}
-	fmt.Fprintf(w, "device      %s, weights %s\n", device, held[j.DType])
-	var prefill, decode []gpt2.Product
-	if j.GPU != nil {
-		j.GPU.write(w)
-		prefill, decode = j.GPU.Prefill, j.GPU.Decode
+	gpu := j.GPU
+	if gpu == nil {
+		line("device", "%s, weights %s", j.Device, held[j.DType])
+	} else {
+		line("device", "%s (%s), mode %s (%s), weights %s", j.Device, gpu.Name, gpu.Mode, gpu.ModeReason, held[j.DType])
+		m := gpu.Memory
+		line("GPU memory", "%s: weights %s, KV cache %s, activations %s, workspaces %s; %s of %s are free", humanize.Size(m.Total), humanize.Size(m.Weights),
+			humanize.Size(m.Cache), humanize.Size(m.Activations), humanize.Size(m.Work), humanize.Size(gpu.MemoryFree), humanize.Size(gpu.MemoryTotal))
+		for _, stage := range slices.Sorted(maps.Keys(gpu.Variants)) {
+			line("variant", "%s=%s", stage, gpu.Variants[stage])
+		}
 	}
 	fmt.Fprintf(w, "\nprefill, B=%d T=%d, last row of logits\n", j.Prefill.Batch, j.Prefill.Tokens)
 	j.Prefill.write(w, by)
-	if j.GPU != nil {
-		printProducts(w, "prefill", prefill, j.GPU.PrefillTokens)
+	if gpu != nil {
+		printProducts(w, "prefill", gpu.Prefill, gpu.PrefillTokens)
 	}
 	fmt.Fprintf(w, "\ndecode step, B=%d, %s in the cache\n", j.Decode.Batch, cli.Count(j.Decode.Past, "token"))
 	j.Decode.write(w, by)
-	if j.GPU != nil {
-		printProducts(w, "decode step", decode, j.GPU.DecodeTokens)
+	if gpu != nil {
+		printProducts(w, "decode step", gpu.Decode, gpu.DecodeTokens)
 	}
 }
 
@@ -150,82 +289,51 @@ type planRow struct {
 	layers int // how many it sums; 0 of a step
 }
 
-// rows returns the rows of the table of a plan.
-func (p planJSON) rows(by tables.By) []planRow {
-	type key struct {
-		name       string
-		rows, k, n int
-	}
+// write writes the table of a plan: for each row the shape of its matrix product or rows, and the least FLOPs and
+// bytes.
+func (p planJSON) write(w io.Writer, by tables.By) {
 	var rows []planRow
-	places := map[key]int{}
+	folded := false
 	for _, s := range p.Steps {
-		at := key{traces.InAnyLayer(s.Name), s.Rows, s.K, s.N}
-		i, ok := places[at]
-		if !ok || by != tables.ByFolded {
-			places[at] = len(rows)
+		name := traces.InAnyLayer(s.Name)
+		i := slices.IndexFunc(rows, func(r planRow) bool {
+			return traces.InAnyLayer(r.Name) == name && r.Rows == s.Rows && r.K == s.K && r.N == s.N
+		})
+		if i < 0 || by != tables.ByFolded {
 			rows = append(rows, planRow{stepJSON: s})
 			continue
 		}
 		r := &rows[i]
-		r.Name, r.layers = at.name, max(1, r.layers)+1
+		r.Name, r.layers, folded = name, max(1, r.layers)+1, true
 		r.FLOPs, r.Bytes = r.FLOPs+s.FLOPs, r.Bytes+s.Bytes
 	}
-	return rows
-}
-
-// planColumns are the columns of the table of a plan.
-func planColumns(rows []planRow) []table.Column[planRow] {
-	thousandths := func(n int64, unit float64, format string) table.Cell {
-		return table.Cell{Number: float64(n), CSV: strconv.FormatInt(n, 10), Text: fmt.Sprintf(format, float64(n)/unit)}
+	rows = append(rows, planRow{stepJSON: stepJSON{Tag: -1, Name: "total", FLOPs: p.FLOPs, Bytes: p.Bytes}})
+	word := func(title string, of func(*planRow) string) table.Column[planRow] {
+		return table.Column[planRow]{Title: title, Cell: func(r *planRow) table.Cell { return table.String(of(r)) }}
+	}
+	ofStep := func(r *planRow, format string, args ...any) string {
+		if r.Tag < 0 {
+			return ""
+		}
+		return fmt.Sprintf(format, args...)
 	}
 	columns := []table.Column[planRow]{
-		{Key: "step", Title: "step", Cell: func(r *planRow) table.Cell {
-			return table.When(r.layers == 0 && r.Tag >= 0, table.Cell{Number: -float64(r.Tag), CSV: strconv.Itoa(r.Tag), Text: strconv.Itoa(r.Tag)})
-		}},
-		{Key: "layers", Title: "layers", Cell: func(r *planRow) table.Cell { return table.Int(int64(r.layers)) }},
-		{Key: "op", Title: "op", Cell: func(r *planRow) table.Cell { return table.String(r.Op) }},
-		{Title: "rows x K -> N", Cell: func(r *planRow) table.Cell {
-			return table.When(r.Op != "", table.String(fmt.Sprintf("%d x %d -> %d", r.Rows, r.K, r.N)))
-		}},
-		{Key: "flops", Title: "MFLOP", Cell: func(r *planRow) table.Cell { return thousandths(r.FLOPs, 1e6, "%.3f") }},
-		{Key: "bytes", Title: "KB", Cell: func(r *planRow) table.Cell { return thousandths(r.Bytes, 1e3, "%.1f") }},
-		{Key: "intensity", Title: "FLOP/byte", Cell: func(r *planRow) table.Cell { return table.Float(float64(r.FLOPs)/float64(max(1, r.Bytes)), 2) }},
-		{Key: "name", Title: "stages", Left: true, Cell: func(r *planRow) table.Cell { return table.String(r.Name) }},
+		{Title: "step", Cell: func(r *planRow) table.Cell { return table.When(r.layers == 0, table.String(ofStep(r, "%d", r.Tag))) }},
+		table.Count("layers", "layers", func(r *planRow) int { return r.layers }),
+		word("op", func(r *planRow) string { return r.Op }),
+		word("rows x K -> N", func(r *planRow) string { return ofStep(r, "%d x %d -> %d", r.Rows, r.K, r.N) }),
+		word("MFLOP", func(r *planRow) string { return fmt.Sprintf("%.3f", float64(r.FLOPs)/1e6) }),
+		word("KB", func(r *planRow) string { return fmt.Sprintf("%.1f", float64(r.Bytes)/1e3) }),
+		word("FLOP/byte", func(r *planRow) string { return fmt.Sprintf("%.2f", float64(r.FLOPs)/float64(max(1, r.Bytes))) }),
+		table.Text("name", "stages", func(r *planRow) string { return r.Name }),
 	}
-	if !slices.ContainsFunc(rows, func(r planRow) bool { return r.layers > 0 }) {
-		columns = slices.DeleteFunc(columns, func(c table.Column[planRow]) bool { return c.Key == "layers" })
+	if !folded {
+		columns = slices.Delete(columns, 1, 2)
 	}
-	return columns
+	table.Print(w, columns, rows)
 }
 
-// write writes the table of a plan: for each row the shape of its matrix product or rows, and
-// the least FLOPs and bytes.
-func (p planJSON) write(w io.Writer, by tables.By) {
-	rows := p.rows(by)
-	rows = append(rows, planRow{stepJSON: stepJSON{Tag: -1, Name: "total", FLOPs: p.FLOPs, Bytes: p.Bytes}})
-	table.Print(w, planColumns(rows), rows)
-}
-
-// write writes the memory that a run on the GPU takes, and the variants of kernels that were
-// asked for.
-func (g *gpuJSON) write(w io.Writer) {
-	of := ""
-	if g.MemoryTotal > 0 {
-		of = fmt.Sprintf("; %s of %s are free", humanize.Size(g.MemoryFree), humanize.Size(g.MemoryTotal))
-	}
-	fmt.Fprintf(w, "GPU memory  %s: weights %s, KV cache %s, activations %s, workspaces %s%s\n", humanize.Size(g.Memory.Total),
-		humanize.Size(g.Memory.Weights), humanize.Size(g.Memory.Cache), humanize.Size(g.Memory.Activations), humanize.Size(g.Memory.Work), of)
-	var chosen []string
-	for _, stage := range slices.Sorted(maps.Keys(g.Variants)) {
-		chosen = append(chosen, stage+"="+g.Variants[stage])
-	}
-	if len(chosen) > 0 {
-		fmt.Fprintf(w, "variants    %s\n", strings.Join(chosen, ", "))
-	}
-}
-
-// printProducts writes the algorithms of a pass's products. Layers that are alike
-// share a line.
+// printProducts writes the algorithms of a pass's products. Layers that are alike share a line.
 func printProducts(w io.Writer, pass string, products []gpt2.Product, tokens int) {
 	if len(products) == 0 {
 		fmt.Fprintf(w, "\nproducts of the %s by cuBLASLt: none, kernels of our own do them\n", pass)

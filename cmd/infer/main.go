@@ -50,8 +50,7 @@ import (
 // started is as near to the start of the process as Go code comes.
 var started = time.Now()
 
-// The exit statuses. A signal that ends the program adds its number to
-// exitSignal, as shells do: 130 after Ctrl-C.
+// The exit statuses. A signal that ends the program adds its number to exitSignal, as shells do: 130 after Ctrl-C.
 const (
 	exitOK      = 0
 	exitFailure = 1
@@ -64,8 +63,8 @@ type reportedError struct{ error }
 
 func (e reportedError) Unwrap() error { return e.error }
 
-// The main goroutine stays on the process's first OS thread, on which ranges are
-// then opened and closed: a timeline has them all in one row.
+// The main goroutine stays on the process's first OS thread, on which ranges are then opened and closed: a timeline has
+// them all in one row.
 func init() { runtime.LockOSThread() }
 
 func main() {
@@ -81,8 +80,8 @@ func main() {
 	nvtx.Exit(run(ctx, &m, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// sameSignal is how long after a signal another one counts as the same: timeout(1) and job managers send it to a process and
-// to its group.
+// sameSignal is how long after a signal another one counts as the same: timeout(1) and job managers send it to a
+// process and to its group.
 const sameSignal = 250 * time.Millisecond
 
 // waitForSecond tells of the first signal, and returns it once a second one says not to wait for the end.
@@ -105,14 +104,10 @@ func run(ctx context.Context, m *cli.ModelFlags, args []string, stdin io.Reader,
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := cli.CheckDashes(root, args)
-	if err == nil {
-		err = root.ExecuteContext(ctx)
-	}
+	err := root.ExecuteContext(ctx)
 	if errors.Is(err, context.Canceled) { // the cause says more
 		err = fmt.Errorf("%w", context.Cause(ctx))
 	}
-
 	if errors.Is(err, weights.ErrNotEmpty) {
 		err = fmt.Errorf("%w, or --force to write into this one", err)
 	}

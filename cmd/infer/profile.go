@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -12,12 +11,13 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"gpt2scope/cmd/infer/bench"
 	"gpt2scope/cmd/infer/cli"
 	tracecmd "gpt2scope/cmd/infer/trace"
 	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 	"gpt2scope/measure"
+	"gpt2scope/nvtx"
+	"gpt2scope/nvtx/annotate"
 	"gpt2scope/record"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
@@ -26,8 +26,6 @@ import (
 // profileFlags are those of "infer" that record where the time of a text goes.
 type profileFlags struct {
 	by         tables.By // of the table to show, "" for none
-	rows       cli.RowOptions
-	show       tracecmd.ShowOptions // its columns
 	trace      string
 	recorder   string
 	noBaseline bool
@@ -35,43 +33,18 @@ type profileFlags struct {
 }
 
 func (p *profileFlags) register(f *pflag.FlagSet) {
-	f.Var((*profileBy)(&p.by), "profile", "print where the time went after the text, by stages of the model;\n--profile=`WHAT` has rows as 'infer trace show --by WHAT'")
+	f.Var(cli.OneOf(&p.by, "", tables.Bys...), "profile", "print where the time went after the text, by stages of the model; "+
+		"--profile=`WHAT` has rows as 'infer trace show --by WHAT'")
 	f.Lookup("profile").NoOptDefVal = string(tables.ByFolded)
-	p.rows.Register(f, "time, calls", "the order of the plan")
-	f.Lookup("sort").Usage = "sort the table of --profile by `COLUMN`, such as time or calls\n(default: the order of the plan)"
-	f.Lookup("limit").Usage = "show the `N` rows of the table of --profile that took the most\ntime, or are first by --sort, and sum the others (default: all)"
-	p.show.RegisterColumns(f, tracecmd.MainColumns, "the table of --profile")
-	f.StringVar(&p.trace, "trace", "", "write what was recorded to `FILE` (.json or .json.gz): for 'infer\ntrace', https://ui.perfetto.dev and chrome://tracing")
-	f.Var(cli.OneOf(&p.recorder, exec.RecorderAuto, exec.RecorderAuto, exec.RecorderStamps, exec.RecorderCUPTI), "recorder", "`RECORDER` on a GPU: stamps (kernels note their times; light),\ncupti (CUDA's activity records; detailed), auto (cupti in mode\neager, else stamps); with cupti, mode persistent\nis graph")
-	f.BoolVar(&p.noBaseline, "no-baseline", false, "do not run the text again in a process that records nothing, which\nmeasures the recording overhead, nor measure the device again if\nthe run was faster than its ceilings allow")
-	f.BoolVar(&p.warmUp, "warm-up", false, "begin the text twice before, so that what happens only once is not\nin the times (always with --profile and --trace)")
-}
-
-// profileBy is the value of --profile: a kind of rows, or as a flag that is on or off.
-type profileBy tables.By
-
-func (p *profileBy) String() string { return string(*p) }
-
-// Type names the kind of value for messages.
-func (p *profileBy) Type() string { return "string" }
-
-// Words complete the flag in a shell.
-func (p *profileBy) Words() []string { return cli.Texts(tables.Bys) }
-
-// Set implements pflag.Value.
-func (p *profileBy) Set(text string) error {
-	on, err := strconv.ParseBool(text)
-	switch {
-	case err == nil && on:
-		*p = profileBy(tables.ByFolded)
-	case err == nil:
-		*p = ""
-	case slices.Contains(tables.Bys, tables.By(text)):
-		*p = profileBy(text)
-	default:
-		return cli.NotAllowed(tables.List(tables.Bys))
-	}
-	return nil
+	f.StringVar(&p.trace, "trace", "", "write what was recorded to `FILE` (.json or .json.gz): for 'infer trace', "+
+		"https://ui.perfetto.dev and chrome://tracing")
+	f.Var(cli.OneOf(&p.recorder, exec.RecorderAuto, exec.RecorderAuto, exec.RecorderStamps, exec.RecorderCUPTI), "recorder",
+		"`RECORDER` on a GPU: stamps (kernels note their times; light), cupti (CUDA's activity records; detailed), "+
+			"auto (cupti in mode eager, else stamps); with cupti, mode persistent is graph")
+	f.BoolVar(&p.noBaseline, "no-baseline", false,
+		"do not run the text again in a process that records nothing, which measures the recording overhead")
+	f.BoolVar(&p.warmUp, "warm-up", false,
+		"begin the text twice before, so that what happens only once is not in the times (always with --profile and --trace)")
 }
 
 // on tells whether anything is recorded.
@@ -82,25 +55,10 @@ func (p *profileFlags) check(flags *pflag.FlagSet) error {
 	switch {
 	case flags.Changed("trace") && (p.trace == "" || p.trace == "-"):
 		return cli.Usagef("--trace needs the name of a file to write; the text goes to standard output")
-	case p.by == "" && flags.Changed("columns"):
-		return cli.Usagef("--columns is for the table of --profile")
-	case p.by == "" && (p.rows.Sort != "" || flags.Changed("limit")):
-		return cli.Usagef("--sort and --limit are for the table of --profile")
-	case p.by != "" && tracecmd.CheckSort(p.by, p.rows) != nil:
-		return tracecmd.CheckSort(p.by, p.rows)
 	case !p.on() && (flags.Changed("recorder") || p.noBaseline):
 		return cli.Usagef("--recorder and --no-baseline are for recording; add --profile or --trace FILE")
 	}
 	return nil
-}
-
-// writable says, before a long run, that the trace could not be written, or would replace
-// something that is read.
-func (p *profileFlags) writable(reads ...string) error {
-	if p.trace == "" {
-		return nil
-	}
-	return cli.CheckWritable("--trace", p.trace, reads...)
 }
 
 // profiling is a recording under way.
@@ -132,12 +90,11 @@ func (p *profileFlags) start(o *cli.Opened, s *gpt2.Session) (*profiling, error)
 	return run, nil
 }
 
-// warmUpRuns is how often a text is begun before it is recorded: the first pass of a
-// kind loads its kernels, and a GPU records a graph at the second.
+// warmUpRuns is how often a text is begun before it is recorded: the first pass of a kind loads its kernels, and a GPU
+// records a graph at the second.
 const warmUpRuns, warmUpTokens = 2, 4
 
-// warmUp begins the text, drops it and returns what it loaded. The recording, if there is
-// one, has a range around it.
+// warmUp begins the text, drops it and returns what it loaded. The recording, if there is one, has a range around it.
 func (r *profiling) warmUp(ctx context.Context, s *gpt2.Session, ids []int32, g gpt2.Generation) (loads []gpt2.Load, err error) {
 	if r != nil {
 		defer r.recorder.WarmUp()()
@@ -159,28 +116,22 @@ func (r *profiling) warmUp(ctx context.Context, s *gpt2.Session, ids []int32, g 
 
 // finish ends the recording, and writes and shows it.
 //
-// After Ctrl-C what was recorded until then is kept, without the baseline; it returns
-// the interruption, also if that came during the baseline.
-func (r *profiling) finish(ctx context.Context, g *generateFlags, o *cli.Opened, res *result, stderr io.Writer) error {
+// After Ctrl-C what was recorded until then is kept, without the baseline; it returns the interruption, also if that
+// came during the baseline.
+func (r *profiling) finish(ctx context.Context, g *generateFlags, o *cli.Opened, res *result) error {
 	r.counters.Finish(r.recorder, res.Timings.PrefillTokens+res.Timings.DecodeTokens)
 	if err := r.session.StopRecording(); err != nil {
 		return err
 	}
 	var failed error // the baseline; the recording is written and shown without it
 	if !r.flags.noBaseline && ctx.Err() == nil {
-		if err := r.baseline(ctx, g, res, stderr); err != nil && ctx.Err() == nil {
+		if err := r.baseline(ctx, g, res); err != nil && ctx.Err() == nil {
 			failed = err
 		}
 	}
 	describeDevice(r.recorder, o)
 	t := r.recorder.Trace()
-	if !r.flags.noBaseline && ctx.Err() == nil {
-		if bench.SecondLook(ctx, o.Backend, t, g.ModelFlags, stderr) {
-			describeDevice(r.recorder, o)
-			t = r.recorder.Trace()
-		}
-	}
-	if err := r.write(context.WithoutCancel(ctx), g, res, t, stderr); err != nil {
+	if err := r.write(context.WithoutCancel(ctx), g, res, t); err != nil {
 		return err
 	}
 	if failed != nil {
@@ -189,19 +140,20 @@ func (r *profiling) finish(ctx context.Context, g *generateFlags, o *cli.Opened,
 	return context.Cause(ctx)
 }
 
-func (r *profiling) write(ctx context.Context, g *generateFlags, res *result, t *traces.Trace, stderr io.Writer) error {
+func (r *profiling) write(ctx context.Context, g *generateFlags, res *result, t *traces.Trace) error {
 	if r.flags.trace != "" {
 		if err := cli.WriteTrace(ctx, t, r.flags.trace); err != nil {
 			return err
 		}
 		if !g.Quiet {
-			fmt.Fprintf(stderr, "infer: %s has %s; 'infer trace show %s' reads it\n", r.flags.trace, cli.Count(int(t.Header.Events), "event"), cli.ShellQuote(r.flags.trace))
+			fmt.Fprintf(g.Stderr, "infer: %s has %s; 'infer trace show %s' reads it\n", r.flags.trace,
+				cli.Count(int(t.Header.Events), "event"), cli.ShellQuote(r.flags.trace))
 		}
 	}
 	if r.flags.by == "" {
 		return nil
 	}
-	o := tracecmd.ShowOptions{By: r.flags.by, Rows: r.flags.rows, Columns: r.flags.show.Columns, GPU: -1}
+	o := tracecmd.ShowOptions{By: r.flags.by, Columns: tracecmd.MainColumns, GPU: -1}
 	if g.json {
 		o.Format = "json"
 	}
@@ -212,18 +164,17 @@ func (r *profiling) write(ctx context.Context, g *generateFlags, res *result, t 
 	if g.json {
 		res.Profile = table
 	}
-	fmt.Fprintln(stderr)
-	return tracecmd.WriteTable(stderr, table, show)
+	fmt.Fprintln(g.Stderr)
+	return tracecmd.WriteTable(g.Stderr, table, show)
 }
 
-// baseline makes the same text in a process that records nothing, and notes how much
-// longer its passes took here.
-func (r *profiling) baseline(ctx context.Context, g *generateFlags, res *result, stderr io.Writer) error {
+// baseline makes the same text in a process that records nothing, and notes how much longer its passes took here.
+func (r *profiling) baseline(ctx context.Context, g *generateFlags, res *result) error {
 	const what = "making the text again without recording, to measure the recording overhead"
 	if !g.Quiet {
-		fmt.Fprintf(stderr, "infer: %s (--no-baseline leaves that out)\n", what)
+		fmt.Fprintf(g.Stderr, "infer: %s (--no-baseline leaves that out)\n", what)
 	}
-	defer g.Spin(stderr, what)()
+	defer g.Spin(what)()
 	var base result
 	if err := cli.RunSelf(ctx, g.baselineArgs(res), &base); err != nil {
 		if ctx.Err() != nil {
@@ -255,12 +206,11 @@ func (r *profiling) baseline(ctx context.Context, g *generateFlags, res *result,
 	return nil
 }
 
-// fewPasses is how many decode steps make a median. A GPU runs ahead of the tokens that
-// are read, so that the times of fewer tokens are not those of its steps.
+// fewPasses is how many decode steps make a median. A GPU runs ahead of the tokens that are read, so that the times of
+// fewer tokens are not those of its steps.
 const fewPasses = 24
 
-// baselineArgs are the arguments of the same run without a recorder: the flags that
-// were given, the prompt as ids.
+// baselineArgs are the arguments of the same run without a recorder: the flags that were given, the prompt as ids.
 func (g *generateFlags) baselineArgs(res *result) []string {
 	but := []string{"mode", "json", "quiet", "prompt", "file", "ids", "seed", "logprobs", "echo", "capture-range"}
 	recording := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -298,4 +248,84 @@ func describeDevice(r *record.Recorder, o *cli.Opened) {
 	if found && err == nil {
 		r.Ceilings(device, set)
 	}
+}
+
+// captureWarmUp is how many tokens come before a capture: by then kernels are loaded, plans made and graphs recorded.
+const captureWarmUp = 4
+
+// captureRange is --capture-range: after a warm-up it turns the profiler on for a number of decode steps. A device runs
+// ahead of the tokens that are shown, so generation pauses at both ends to capture just these steps.
+type captureRange struct {
+	steps   int                 // 0: no capture
+	device  gpt2.ProfilerSwitch // nil on the CPU: there only an NVTX range marks the steps
+	session *gpt2.Session
+	on      bool
+	done    bool
+	end     func() // of the range of the warm-up or of the capture
+}
+
+// check says whether a text can hold the capture: the number of tokens to be made, those of the prompt, and the
+// context, beyond which steps are not steady.
+func (c *captureRange) check(tokens, prompt, context int) error {
+	if c.steps == 0 || c.steps <= min(tokens-captureWarmUp, context-prompt-captureWarmUp+1) { // the last token is not evaluated
+		return nil
+	}
+	return cli.Usagef("--capture-range %d: with %d tokens to warm up, that does not fit in --tokens %d, or with a prompt of %d in a context of %d",
+		c.steps, captureWarmUp, tokens, prompt, context)
+}
+
+// generation asks for the pauses that the capture needs.
+func (c *captureRange) generation(g gpt2.Generation) gpt2.Generation {
+	if c.steps > 0 {
+		g.Pauses, g.OnPause = []int{captureWarmUp, captureWarmUp + c.steps}, c.pause
+		c.end = annotate.Span("warm up", nvtx.Red)
+	}
+	return g
+}
+
+// pause turns the profiler on at the first pause, off at the second.
+func (c *captureRange) pause(made int) error {
+	if err := c.session.Synchronize(); err != nil {
+		return err
+	}
+	if c.on {
+		c.done = true
+		return c.stop()
+	}
+	c.end()
+	c.on, c.end = true, annotate.Span("capture", nvtx.Red)
+	return c.profiler(true)
+}
+
+func (c *captureRange) profiler(on bool) error {
+	if c.device == nil {
+		return nil
+	}
+	if err := c.device.Profiler(on); err != nil {
+		return fmt.Errorf("--capture-range: the profiler: %w", err)
+	}
+	return nil
+}
+
+// stop ends a capture that is on, such as of a text that ends too early.
+func (c *captureRange) stop() error {
+	if c.end != nil {
+		c.end()
+		c.end = nil
+	}
+	if !c.on {
+		return nil
+	}
+	c.on = false
+	return c.profiler(false)
+}
+
+// finish must be called after the last token. A capture of fewer steps is an error: nothing else would tell it from a
+// whole one.
+func (c *captureRange) finish(made int) error {
+	if err := c.stop(); err != nil || c.steps == 0 || c.done {
+		return err
+	}
+	return fmt.Errorf("--capture-range %d: the text ended after %s, and the capture takes %d; leave out --stop, or add --ignore-eos",
+		c.steps, cli.Count(made, "token"), captureWarmUp+c.steps)
 }

@@ -39,12 +39,4 @@ func TestVersion(t *testing.T) {
 			t.Errorf("%s: %+v", define, v)
 		}
 	}
-
-	// A recording has it, and shows it.
-	file := filepath.Join(t.TempDir(), "x.json")
-	mustInfer(t, "-m", tiny, "-n", "3", "-s", "1", "--device", "cpu", "--no-baseline", "--trace", file)
-	cli.Commit = "another"
-	if out := mustInfer(t, "trace", "show", file).stdout; !strings.Contains(out, "commit 0123456789ab modified") {
-		t.Errorf("the recording does not name its commit:\n%s", out)
-	}
 }

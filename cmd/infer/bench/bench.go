@@ -2,11 +2,8 @@
 package bench
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -16,6 +13,8 @@ import (
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/table"
 	"gpt2scope/measure"
 	"gpt2scope/record"
 	"gpt2scope/traces"
@@ -37,23 +36,21 @@ func New(m *cli.ModelFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure the time of a prefill or a decode step",
-		Long: `bench measures the time of a pass on random tokens, after a warm-up: the median
-over repetitions and the range of the middle 80%. A decode step is measured alone,
-always with the same number of tokens in the cache. The rates count the FLOPs and the
-least bytes of the plan, which 'infer info' shows.
+		Long: `bench measures the time of a pass on random tokens, after a warm-up: the median over repetitions and the
+range of the middle 80%. A decode step is measured alone, always with the same number of tokens in the
+cache. The rates count the FLOPs and the least bytes of the plan, which 'infer info' shows.
 
-The time is compared with its floor: the sum, over the steps of the plan, of the least
-time that each needs at the bandwidth and arithmetic rate that the same process measured
-on the device ('infer bench ceilings' shows them). On a GPU a decode step is measured as one
-of many in a row.
+The time is compared with its floor: the sum, over the steps of the plan, of the least time that each
+needs at the bandwidth and arithmetic rate that the same process measured on the device ('infer bench
+ceilings' shows them). On a GPU a decode step is measured as one of many in a row.
 
-On the CPU the passes then run again while they are recorded, and a table compares each
-stage with its own floor. --no-floor measures no floors and no stages.
+On the CPU the passes then run again while they are recorded, and a table compares each stage with its own
+floor. --no-floor measures no floors and no stages.
 
-With -p, -n, -d or -o, or with several values of --threads, --dtype, --layers, --device,
---mode or --batch, bench runs the tests of llama.cpp's llama-bench for every combination of the
-lists, and prints a row for each: pp512 is the prefill of 512 tokens, tg128 the generation
-of 128 tokens one after another, "@ d64" that with 64 tokens in the cache before.`,
+With -p, -n, -d or -o, or with several values of --threads, --dtype, --layers, --device, --mode or
+--batch, bench runs the tests of llama.cpp's llama-bench for every combination of the lists, and prints a
+row for each: pp512 is the prefill of 512 tokens, tg128 the generation of 128 tokens one after another, "@
+d64" that with 64 tokens in the cache before.`,
 		Example: `  infer bench --layers all                                 a decode step
   infer bench -m random:gpt2 --phase prefill --prompt-len 1024
   infer bench -m random:gpt2 --dtype bf16 --past 512 --json
@@ -65,19 +62,17 @@ of 128 tokens one after another, "@ d64" that with 64 tokens in the cache before
 		Annotations: map[string]string{cli.ListsKey: "device mode dtype layers threads"},
 		RunE: func(c *cobra.Command, _ []string) error {
 			if b.lists.wanted(c.Flags()) {
-				if err := b.lists.check(&b, c.Flags()); err != nil {
-					return err
-				}
-				return b.runLists(c.Context(), m, c.OutOrStdout(), c.ErrOrStderr())
+				return b.runLists(c, m)
 			}
-			return b.run(c.Context(), m, c.Flags(), c.OutOrStdout(), c.ErrOrStderr())
+			return b.run(c, m)
 		},
 	}
 	cli.AddFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
 		b.register(f)
 		f.Lookup("batch").Usage = "the pass has `N` sequences; a list for -p and -n"
 		f.VarP(cli.Int(&b.repeat, 20, cli.Repeats), "repeat", "r", "measure `N` passes; 5 of each test of -p and -n")
-		f.Var(cli.OneOf(&b.record, "", traces.RecorderHost, exec.RecorderStamps, exec.RecorderCUPTI), "recorder", "record the passes by `RECORDER` and drop the recording: host on\nthe CPU, stamps or cupti on a GPU")
+		f.Var(cli.OneOf(&b.record, "", traces.RecorderHost, exec.RecorderStamps, exec.RecorderCUPTI), "recorder",
+			"record the passes by `RECORDER` and drop the recording: host on the CPU, stamps or cupti on a GPU")
 		f.BoolVar(&b.noFloor, "no-floor", false, "do not measure the device for floors")
 	})
 	cli.AddFlags(c.Flags(), "Lists, as llama-bench has them", b.lists.register)
@@ -91,25 +86,17 @@ of 128 tokens one after another, "@ d64" that with 64 tokens in the cache before
 // register registers the flags that choose the pass.
 func (b *benchFlags) register(f *pflag.FlagSet) {
 	f.Var(cli.OneOf(&b.phase, "decode", "decode", "prefill"), "phase", "`PHASE` to measure: prefill or decode")
-	f.Var(cli.Int(&b.promptLen, 0, cli.AtLeast(1)), "prompt-len", "the prefill has `N` tokens (default: 256, or the whole\ncontext if that is shorter)")
+	f.Var(cli.Int(&b.promptLen, 0, cli.AtLeast(1)), "prompt-len", "the prefill has `N` tokens (default: 256, or a shorter context)")
 	f.Var(cli.OneOf(&b.logits, "last", "all", "last"), "logits", "`ROWS` of logits that the prefill computes: all or last")
-	f.Var(cli.Int(&b.past, 0, cli.AtLeast(0)), "past", "the cache holds `N` tokens before the pass (default: before a decode\nstep 128, or half the context if that is shorter; before a prefill none)")
+	f.Var(cli.Int(&b.past, 0, cli.AtLeast(0)), "past",
+		"the cache holds `N` tokens before the pass (default: before a decode step 128, or half a shorter context; before a prefill none)")
 	b.batches = cli.IntList{Values: []int{1}, Allowed: cli.Batches}
 	f.Var(&b.batches, "batch", "the pass has `N` sequences")
 }
 
-// check refuses values that are wrong for every model.
-func (b *benchFlags) check() (err error) {
-	if len(b.batches.Values) > 0 {
-		if b.batch, err = b.batches.One("batch"); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (b *benchFlags) run(ctx context.Context, m *cli.ModelFlags, flags *pflag.FlagSet, stdout, stderr io.Writer) error {
-	if err := b.check(); err != nil {
+func (b *benchFlags) run(c *cobra.Command, m *cli.ModelFlags) (err error) {
+	ctx := c.Context()
+	if b.batch, err = b.batches.One("batch"); err != nil {
 		return err
 	}
 	if m.Record = b.record; b.record == traces.RecorderHost {
@@ -120,18 +107,17 @@ func (b *benchFlags) run(ctx context.Context, m *cli.ModelFlags, flags *pflag.Fl
 		return err
 	}
 	defer o.Leave()
-	phase, past, err := b.pass(flags, o.Options.Context)
+	phase, past, err := b.pass(c.Flags(), o.Options.Context)
 	if err != nil {
 		return err
 	}
 	var device *BenchDevice
-	isGPU := o.Backend.Describe().GPU
 	if !b.noFloor { // before the model takes memory
-		if device, err = measureDevice(ctx, o.Backend, m, stderr); err != nil {
+		if device, err = measureDevice(ctx, o.Backend, m); err != nil {
 			return err
 		}
 	}
-	s, err := o.Load(ctx, stderr, b.batch)
+	s, err := o.Load(ctx, b.batch)
 	if err != nil {
 		return err
 	}
@@ -139,86 +125,69 @@ func (b *benchFlags) run(ctx context.Context, m *cli.ModelFlags, flags *pflag.Fl
 	if err != nil {
 		return err
 	}
-	work := plan.Work(past, o.Backend.Sizes())
+	isGPU := o.Backend.Describe().GPU
 	if b.record != "" {
-		switch d := o.Backend.Describe(); {
-		case d.GPU && b.record != d.Recorder:
+		if d := o.Backend.Describe(); b.record != d.Recorder {
 			return cli.Usagef("--recorder %s: it cannot be used here, and %s would be in its place", b.record, d.Recorder)
-		case !d.GPU && b.record != traces.RecorderHost:
-			return cli.Usagef("--recorder %s is for a GPU; the CPU's threads are recorded by --recorder host", b.record)
 		}
 		if err := s.Record(record.New("gpt2scope", "")); err != nil {
 			return fmt.Errorf("--recorder %s: %w", b.record, err)
 		}
 	}
-	stop := m.Spin(stderr, "measuring")
+	stop := m.Spin("measuring")
 	result, err := measure.Pass(ctx, s, phase, past, b.repeat)
 	stop()
 	if err != nil {
 		return err
 	}
-	stagesBy := func(ceilings.Set) []measure.StageTime { return nil }
-	if device != nil && !isGPU && b.record == "" {
-		stop := m.Spin(stderr, "measuring stages")
-		stagesBy, err = measure.Stages(ctx, s, phase, past, b.repeat)
-		stop()
-		if err != nil {
-			return err
-		}
+	sizes := o.Backend.Sizes()
+	cost, work := plan.Cost(past), plan.Work(past, sizes)
+	out := BenchJSON{
+		Phase: b.phase, Batch: b.batch, Tokens: phase.Tokens, Past: past, Logits: b.logits, Repeat: b.repeat,
+		Median: cli.Ms(result.Median), P10: cli.Ms(result.P10), P90: cli.Ms(result.P90),
+		GFLOPs: cli.PerSecond(float64(cost.FLOPs), result.Median) / 1e9, GBs: cli.PerSecond(float64(cost.Bytes(sizes)), result.Median) / 1e9,
+		Waited: auto.Waited(), Configuration: o.Setting(), Device: device,
 	}
-	var floor, barriers time.Duration
-	var stages []measure.StageTime
 	if device != nil {
-		if device.Set.PassFloor(work) > result.Median || measure.Faster(stagesBy(device.Set)) {
-			device.again(ctx, o.Backend, m, stderr)
+		floor := device.Set.PassFloor(work)
+		out.Floor, out.Share = cli.Ms(floor), float64(floor)/float64(max(result.Median, 1))
+		if barriers := device.Set.Barriers(len(work)); barriers > 0 { // only a CPU has any
+			out.WithBarriers = cli.Ms(floor + barriers)
 		}
-		stages = stagesBy(device.Set)
-		floor, barriers = device.Set.PassFloor(work), device.Set.Barriers(len(work))
+		if percent, ok := ceilings.Roofline(float64(floor), float64(result.Median)); ok {
+			out.Roofline = &percent
+		}
+		if !isGPU && b.record == "" {
+			stop := m.Spin("measuring stages")
+			stages, err := measure.Stages(ctx, s, phase, past, b.repeat)
+			stop()
+			if err != nil {
+				return err
+			}
+			out.Stages = stages(device.Set)
+		}
 	}
-	cost := plan.Cost(past)
-	gflops := cli.PerSecond(float64(cost.FLOPs), result.Median) / 1e9
-	gbs := cli.PerSecond(float64(cost.Bytes(o.Backend.Sizes())), result.Median) / 1e9
-	if b.json {
-		out := BenchJSON{
-			Phase: b.phase, Batch: b.batch, Tokens: phase.Tokens, Past: past, Logits: b.logits, Repeat: b.repeat,
-			Median: cli.Ms(result.Median), P10: cli.Ms(result.P10), P90: cli.Ms(result.P90), GFLOPs: gflops, GBs: gbs,
-			Waited: auto.Waited(), Configuration: o.Setting(), Device: device, Stages: stages,
+	return cli.Print(c, b.json, out, func(w io.Writer) {
+		fmt.Fprintf(w, "%s, %s\nmedian %.4f ms (80%% within %.4f to %.4f ms, %d passes)",
+			o.Model.Name, describe(phase, past), out.Median, out.P10, out.P90, len(result.All))
+		fmt.Fprintf(w, " | %.0f tokens/s | %.1f GFLOP/s, %.2f GB/s of the least bytes | %s\n",
+			cli.PerSecond(float64(b.batch*phase.Tokens), result.Median), out.GFLOPs, out.GBs, o.Setting())
+		if words := cli.WaitedWords(out.Waited); words != "" {
+			fmt.Fprintln(w, words)
 		}
 		if device != nil {
-			out.Floor, out.Share = cli.Ms(floor), share(floor, result.Median)
-			if barriers > 0 { // only a CPU has any
-				out.WithBarriers = cli.Ms(floor + barriers)
+			data := ceilings.Traffic(work)
+			fmt.Fprintf(w, "floor %.4f ms", out.Floor)
+			if out.WithBarriers > 0 {
+				fmt.Fprintf(w, ", %.4f ms with a barrier between steps", out.WithBarriers)
 			}
-			if percent, ok := ceilings.Roofline(float64(floor), float64(result.Median)); ok {
-				out.Roofline = &percent
-			}
+			fmt.Fprintf(w, "; %s\n%s\n", RooflineSays(out.Floor, out.Median), device)
+			fmt.Fprintf(w, "the pass is over data of %s, read at %.1f GB/s\n", humanize.Size(data), device.Set.Bandwidth(data)/1e9)
 		}
-		return cli.WriteJSON(stdout, out)
-	}
-	what := fmt.Sprintf("decode step, B=%d, %s in the cache", b.batch, cli.Count(past, "token"))
-	if b.phase == "prefill" {
-		what = fmt.Sprintf("prefill, B=%d T=%d, %s of logits", b.batch, phase.Tokens, map[string]string{"all": "all rows", "last": "last row"}[b.logits]) + inCache(past)
-	}
-	tokens := float64(b.batch * phase.Tokens)
-	text := fmt.Appendf(nil, "%s, %s\nmedian %.4f ms (80%% within %.4f to %.4f ms, %d passes) | %.0f tokens/s | %.1f GFLOP/s, %.2f GB/s of the least bytes | %s\n",
-		o.Model.Name, what, cli.Ms(result.Median), cli.Ms(result.P10), cli.Ms(result.P90), len(result.All), cli.PerSecond(tokens, result.Median), gflops, gbs, o.Setting())
-	if words := cli.WaitedWords(auto.Waited()); words != "" {
-		text = fmt.Appendf(text, "%s\n", words)
-	}
-	if device != nil {
-		with := ""
-		if barriers > 0 {
-			with = fmt.Sprintf(", %.4f ms with a barrier between steps", cli.Ms(floor+barriers))
+		if out.Stages != nil {
+			writeStages(w, out.Stages, out.Median)
 		}
-		text = fmt.Appendf(text, "floor %.4f ms%s; %s\n%s\n%s\n",
-			cli.Ms(floor), with, RooflineSays(floor, result.Median), device, device.reads(ceilings.Traffic(work)))
-	}
-	if stages != nil {
-		var b bytes.Buffer
-		writeStages(&b, stages, result.Median)
-		text = append(text, b.Bytes()...)
-	}
-	return cli.WriteOutput(stdout, text)
+	})
 }
 
 // pass returns the pass that the flags choose, and the number of tokens that the cache holds before it.
@@ -250,9 +219,6 @@ func (b *benchFlags) pass(flags *pflag.FlagSet, capacity int) (gpt2.Pass, int, e
 	return phase, past, nil
 }
 
-// share returns the floor as a share of a time.
-func share(floor, d time.Duration) float64 { return float64(floor) / float64(max(d, 1)) }
-
 // BenchJSON is what bench --json prints of one pass.
 type BenchJSON struct {
 	Phase         string              `json:"phase"`                            // prefill or decode
@@ -274,4 +240,27 @@ type BenchJSON struct {
 	Configuration cli.Setting         `json:"configuration"`
 	Device        *BenchDevice        `json:"device,omitempty"`
 	Stages        []measure.StageTime `json:"stages,omitempty"` // on a CPU
+}
+
+// writeStages writes the table of stages for people, beside the median of the passes that were not recorded.
+func writeStages(w io.Writer, stages []measure.StageTime, median float64) {
+	sum := 0.0
+	for _, s := range stages {
+		sum += s.Time
+	}
+	fmt.Fprintf(w, "\nstages over all layers: means of as many recorded passes, which sum to %.4f ms; "+
+		"the median above, %.4f ms, is of passes without recording\n", sum/1e3, median)
+	const heading = "calls\ttime us\t% of pass\tGB/s\tGFLOP/s\tfloor us\tof\troofline %\tstage"
+	table.Lines(w, table.Right, heading, stages, func(s measure.StageTime) string {
+		if s.Calls == 0 { // the time between stages
+			return fmt.Sprintf("\t%.2f\t%.1f\t\t\t\t\t\t%s", s.Time, s.Share, s.Stage)
+		}
+		roofline := "-"
+		if s.Roofline > 0 {
+			roofline = fmt.Sprintf("%.0f", s.Roofline)
+		}
+		return fmt.Sprintf("%d\t%.2f\t%.1f\t%s\t%s\t%.2f\t%s\t%s\t%s", s.Calls, s.Time, s.Share,
+			table.Rate(s.GBs).Text, table.Rate(s.GFLOPs).Text, s.Floor, s.Bound, roofline, s.Stage)
+	})
+	fmt.Fprint(w, "\nfloor: least time by the ceilings; of: what takes that time; roofline %: floor / time\n")
 }

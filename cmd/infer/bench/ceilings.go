@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,8 +19,6 @@ import (
 	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/table"
 	"gpt2scope/measure"
-	"gpt2scope/traces"
-	"gpt2scope/traces/tables"
 )
 
 // newBenchCeilings makes "infer bench ceilings".
@@ -30,71 +27,59 @@ func newBenchCeilings(m *cli.ModelFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ceilings",
 		Short: "Measure what the device can do at most",
-		Long: `ceilings measures what floors are computed from: the bandwidth of reads from memory and
-from caches, the arithmetic rate of each type, the cost of a barrier of all
-threads, and on a GPU that of a launch and of a hop, the time from when all SMs have written
-their parts of a vector until all have read the whole of it. Later runs and recordings take
-the result from the user's cache folder, as long as device, versions, threads and kernels
-are the same; --measure measures again.
+		Long: `ceilings measures what floors are computed from: the bandwidth of reads from memory and from caches, the
+arithmetic rate of each type, the cost of a barrier of all threads, and on a GPU that of a
+launch and of a hop, the time from when all SMs have written their parts of a vector until all have read
+the whole of it. Later runs and recordings take the result from the user's cache folder, as long as
+device, versions, threads and kernels are the same; --measure measures again.
 
-A value is the best median of several rounds: other work makes a device slower, never
-faster. Rounds go on until a second one comes within 5% of the best; if none does, or if
-other work took the CPU, the result is shown with the reason and its uncertainty, and kept
-until a surer one is measured. A bench or a recording that is faster than the ceilings allow
-measures again, and raises them.
+A value is the best median of several rounds: other work makes a device slower, never faster. Rounds go on
+until a second one comes within 5% of the best; if none does, or if other work took the CPU, the result is
+shown with the reason and its uncertainty, and kept until a surer one is measured.
 
-p10 to p90 is the range of the middle 80% of the repetitions; the last numbers are how many
-rounds there were, with the lowest and the highest median. The bandwidth of a cache holds
-for data of at most the given size that all threads together use over and over. A copy
-counts the bytes that it reads and those that it writes. h2d and d2h are copies to and from
-a GPU by the host's clock, nvrtc the compilation of an empty kernel, and cuda driver,
-cublaslt, cuda context and nvml what a new process takes to open these: --device auto
-predicts a start by them.`,
+p10 to p90 is the range of the middle 80% of the repetitions; the last numbers are how many rounds there
+were, with the lowest and the highest median. The bandwidth of a cache holds for data of at most the given
+size that all threads together use over and over. A copy counts the bytes that it reads and those that it
+writes. h2d and d2h are copies to and from a GPU by the host's clock, nvrtc the compilation of an empty
+kernel, and cuda driver, cublaslt, cuda context and nvml what a new process takes to open these.`,
 		Example: `  infer bench ceilings
   infer bench ceilings --device cpu --threads 1 --measure
   infer bench ceilings --device cuda --json`,
 		Annotations: map[string]string{cli.UsesKey: "device threads quiet"},
 		RunE: func(c *cobra.Command, _ []string) error {
-			return runCeilings(c.Context(), m, again, asJSON, c.OutOrStdout(), c.ErrOrStderr())
+			return runCeilings(c, m, again, asJSON)
 		},
 	}
 	cli.AddFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
 		f.BoolVar(&again, "measure", false, "measure again even if a result is stored")
 	})
-	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
-		f.BoolVar(&asJSON, "json", false, "print one JSON object")
-	})
+	cli.AddJSON(c, &asJSON)
 	return c
 }
 
-func runCeilings(ctx context.Context, m *cli.ModelFlags, again, asJSON bool, stdout, stderr io.Writer) error {
+func runCeilings(c *cobra.Command, m *cli.ModelFlags, again, asJSON bool) error {
+	ctx := c.Context()
 	backend, err := m.Backend()
 	if err != nil {
 		return err
 	}
 	defer backend.Close()
-	set, stored, err := cli.CeilingsOf(ctx, backend, m, again, stderr)
+	set, stored, err := cli.CeilingsOf(ctx, backend, m, again)
 	if err != nil {
 		return err
 	}
 	if backend.Describe().GPU && !set.Has(ceilings.CUDADriver) {
-		if err := addStarts(ctx, &set, m, stderr); err != nil {
+		if err := addStarts(ctx, &set, m); err != nil {
 			return err
 		}
 	}
-	if asJSON {
-		return cli.WriteJSON(stdout, CeilingsObject{stored, set})
-	}
-	var b bytes.Buffer
-	WriteCeilings(&b, set, stored)
-	return cli.WriteOutput(stdout, b.Bytes())
+	return cli.Print(c, asJSON, CeilingsObject{stored, set}, func(w io.Writer) { WriteCeilings(w, set, stored) })
 }
 
-// addStarts measures what the first use of a GPU costs a process, and stores it beside the device's ceilings. What cannot be measured is
-// missing.
-func addStarts(ctx context.Context, set *ceilings.Set, m *cli.ModelFlags, stderr io.Writer) error {
+// addStarts measures what the first use of a GPU costs a process, and stores it beside the device's ceilings.
+func addStarts(ctx context.Context, set *ceilings.Set, m *cli.ModelFlags) error {
 	device := fmt.Sprintf("cuda:%d", m.GPUIndex())
-	stop := m.Spin(stderr, "measuring what a start costs")
+	stop := m.Spin("measuring what a start costs")
 	values, err := measure.StartCosts(ctx, func(ctx context.Context, what string) (us map[string]float64, err error) {
 		err = cli.RunSelf(ctx, []string{"bench", "start", what, "--device", device, "--quiet"}, &us)
 		return us, err
@@ -170,85 +155,57 @@ func WriteCeilings(w io.Writer, s ceilings.Set, stored bool) {
 			low, high := v.Spread()
 			rounds = fmt.Sprintf("%d: %s - %s", n, cli.Digits(low), cli.Digits(high))
 		}
-		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s - %s\t%s\t%s", v.What(), data, cli.Digits(v.Value), v.Unit, cli.Digits(v.P10), cli.Digits(v.P90), rounds, v.How)
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s - %s\t%s\t%s", v.What(), data, cli.Digits(v.Value), v.Unit,
+			cli.Digits(v.P10), cli.Digits(v.P90), rounds, v.How)
 	})
 }
 
 // BenchDevice is the device that was measured on, and what it can do at most.
 type BenchDevice struct {
-	Name     string           `json:"name"`                   // of a CPU with threads and kernels
-	Driver   string           `json:"driver,omitempty"`       // the CUDA version that the driver supports
-	Runtime  string           `json:"runtime,omitempty"`      // the one that the library was built with
-	CuBLASLt uint64           `json:"cublaslt,omitempty"`     // cublasLtGetVersion
-	ClockMHz int              `json:"sm_clock_mhz,omitempty"` // after the ceilings were measured
+	Name     string           `json:"name"`               // of a CPU with threads and kernels
+	Driver   string           `json:"driver,omitempty"`   // the CUDA version that the driver supports
+	Runtime  string           `json:"runtime,omitempty"`  // the one that the library was built with
+	CuBLASLt uint64           `json:"cublaslt,omitempty"` // cublasLtGetVersion
 	Ceilings []ceilings.Value `json:"ceilings"`
 
-	Set ceilings.Set
+	Set ceilings.Set `json:"-"`
 }
 
 // measureDevice returns what a backend's device can do, as [cli.CeilingsOf]; nil if it has no ceilings.
-func measureDevice(ctx context.Context, backend gpt2.Backend, m *cli.ModelFlags, stderr io.Writer) (*BenchDevice, error) {
-	set, _, err := cli.CeilingsOf(ctx, backend, m, false, stderr)
+func measureDevice(ctx context.Context, backend gpt2.Backend, m *cli.ModelFlags) (*BenchDevice, error) {
+	set, _, err := cli.CeilingsOf(ctx, backend, m, false)
 	switch {
 	case errors.Is(err, cli.ErrNoCeilings):
 		return nil, nil
 	case err != nil:
 		return nil, err
 	}
-	d := &BenchDevice{Set: set}
-	d.Name, d.Ceilings = set.Key, d.Set.Values
+	d := &BenchDevice{Set: set, Name: set.Key, Ceilings: set.Values}
 	if is := backend.Describe(); is.GPU {
 		d.Name, d.Driver, d.Runtime = set.Device, is.Versions["CUDA of the driver"], is.Versions["CUDA of the library"]
 		d.CuBLASLt, _ = strconv.ParseUint(is.Versions["cuBLASLt"], 10, 64)
-		d.ClockMHz = cli.SMClock(is.PCI)
 	}
 	return d, nil
 }
 
-// again measures the device a second time, after a run that was faster than its floor.
-func (d *BenchDevice) again(ctx context.Context, backend gpt2.Backend, m *cli.ModelFlags, stderr io.Writer) {
-	cli.LookAgain(ctx, backend, &d.Set, m, stderr)
-	d.Ceilings = d.Set.Values
-}
-
 // rooflineText writes [ceilings.Roofline]; "" if there is none.
 func rooflineText(floor, time float64) string {
-	percent, ok := ceilings.Roofline(floor, time)
-	if !ok {
-		return ""
+	if percent, ok := ceilings.Roofline(floor, time); ok {
+		return fmt.Sprintf("%.0f", percent)
 	}
-	return fmt.Sprintf("%.0f", percent)
+	return ""
 }
 
 // RooflineSays writes [ceilings.Roofline] of a pass, or why there is none.
-func RooflineSays(floor, d time.Duration) string {
-	switch text := rooflineText(float64(floor), float64(d)); {
+func RooflineSays(floor, time float64) string {
+	switch text := rooflineText(floor, time); {
 	case text != "":
 		return text + "% of the roofline"
-	case floor > d:
-		return "no roofline %: the pass is faster than its floor, so a ceiling was measured too low; 'infer bench ceilings --measure' measures the ceilings again"
+	case floor > time:
+		return "no roofline %: the pass is faster than its floor, so a ceiling was measured too low; " +
+			"'infer bench ceilings --measure' measures the ceilings again"
 	}
 	return "no roofline %: a ceiling is not known"
-}
-
-// SecondLook measures the device of a recording again, if steps that take a good part of
-// it were faster than their floors by the stored ceilings. It raises the stored ones.
-func SecondLook(ctx context.Context, backend gpt2.Backend, t *traces.Trace, m *cli.ModelFlags, stderr io.Writer) (raised bool) {
-	table, err := tables.Summarize(t, tables.ByStage, -1)
-	if err != nil {
-		return false // the table says why
-	}
-	var fast int64
-	for i := range table.Rows {
-		if r := &table.Rows[i]; r.TooFast() && 100*r.Floor > 105*r.Exclusive {
-			fast += r.Exclusive
-		}
-	}
-	stored, found, err := cli.StoredCeilings(backend)
-	if !found || err != nil || 20*fast < table.Wall {
-		return false
-	}
-	return cli.LookAgain(ctx, backend, &stored, m, stderr)
 }
 
 // String is two lines for people, or three if the ceilings are in doubt.
@@ -256,9 +213,6 @@ func (d *BenchDevice) String() string {
 	name := d.Name
 	if d.Driver != "" {
 		name += fmt.Sprintf(", CUDA %s of the driver, %s of the library, cuBLASLt %d", d.Driver, d.Runtime, d.CuBLASLt)
-	}
-	if d.ClockMHz > 0 {
-		name += fmt.Sprintf(", SM clock %d MHz after the measurement of the ceilings", d.ClockMHz)
 	}
 	var parts []string
 	for _, v := range d.Ceilings {
@@ -278,11 +232,6 @@ func (d *BenchDevice) String() string {
 		name += fmt.Sprintf("\nthe ceilings may be too low by %.0f%%: %s", 100*d.Set.Uncertainty, d.Set.Disturbed)
 	}
 	return fmt.Sprintf("%s\nceilings: %s", name, strings.Join(parts, ", "))
-}
-
-// reads says at what bandwidth a pass reads its data.
-func (d *BenchDevice) reads(data int64) string {
-	return fmt.Sprintf("the pass is over data of %s, read at %.1f GB/s", humanize.Size(data), d.Set.Bandwidth(data)/1e9)
 }
 
 // CeilingsObject is what bench ceilings --json prints.

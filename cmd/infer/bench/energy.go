@@ -1,11 +1,11 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,26 +24,26 @@ type energyFlags struct {
 	seconds float64
 }
 
+type openMeter = func(gpt2.Backend) (*measure.Meter, error)
+
 // NewBenchEnergy makes "infer bench energy".
-func NewBenchEnergy(m *cli.ModelFlags, open func(gpt2.Backend) (*measure.Meter, error)) *cobra.Command {
+func NewBenchEnergy(m *cli.ModelFlags, open openMeter) *cobra.Command {
 	var e energyFlags
 	c := &cobra.Command{
 		Use:   "energy",
 		Short: "Measure the energy of tokens",
-		Long: `energy repeats decode steps and prefills for seconds, and meanwhile reads the device's
-energy counter. It prints the mean power, and the energy of a call and of a
-token. On a GPU the counter is NVML's, of the whole board; if the GPU counts no energy,
-samples of its power are summed. On the CPU it is RAPL's, of the processor package, if the
-system gives access to it.
+		Long: `energy repeats decode steps and prefills for seconds, and meanwhile reads the device's energy counter. It
+prints the mean power, and the energy of a call and of a token. On a GPU the counter is NVML's, of the
+whole board; if the GPU counts no energy, samples of its power are summed. On the CPU it is RAPL's, of the
+processor package, if the system gives access to it.
 
-A counter is updated a few to a thousand times a second. Power is computed from the first
-update to the last, while the same work goes on, so its error is much smaller than one
-update; the column "within W" gives it. Idle power is measured before, with the model loaded and
-nothing running.`,
+A counter is updated a few to a thousand times a second. Power is computed from the first update to the
+last, while the same work goes on, so its error is much smaller than one update; the column "within W"
+gives it. Idle power is measured before, with the model loaded and nothing running.`,
 		Example: `  infer bench energy --device cuda -m random:gpt2
-  infer bench energy --device cuda --phase prefill --seconds 10`,
+  infer bench energy --device cuda -m random:gpt2 --phase prefill --seconds 10`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return e.run(c.Context(), m, c.Flags(), open, c.OutOrStdout(), c.ErrOrStderr())
+			return e.run(c, m, open)
 		},
 	}
 	cli.AddFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
@@ -52,31 +52,29 @@ nothing running.`,
 		f.Lookup("phase").DefValue = ""
 		f.Var(cli.Float(&e.seconds, 5, cli.Between(0.1, 3600)), "seconds", "repeat each for `S` seconds, after a second of warm-up")
 	})
-	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
-		f.BoolVar(&e.json, "json", false, "print one JSON object")
-	})
+	cli.AddJSON(c, &e.json)
 	return c
 }
 
 // EnergyResult is the measured time and energy of a workload, a row of the table.
 type EnergyResult struct {
-	Work        string      `json:"work"`
-	Calls       int         `json:"calls"` // passes
-	Microsecond float64     `json:"us_per_call"`
-	Watts       float64     `json:"watts"`             // mean power
-	Uncertainty float64     `json:"uncertainty_watts"` // mean power
-	AboveIdle   *cli.Number `json:"above_idle_watts,omitempty"`
-	PerCall     float64     `json:"mj_per_call"`
-	PerToken    float64     `json:"mj_per_token"`
-	OverIdle    *cli.Number `json:"mj_per_token_above_idle,omitempty"`
-	Steps       int         `json:"counter_steps"`     // updates of the counter that were seen; medians of their size and distance
-	Resolution  float64     `json:"counter_step_mj"`   // updates of the counter that were seen; medians of their size and distance
-	Period      float64     `json:"counter_period_ms"` // updates of the counter that were seen; medians of their size and distance
+	Work        string   `json:"work"`
+	Calls       int      `json:"calls"` // passes
+	Microsecond float64  `json:"us_per_call"`
+	Watts       float64  `json:"watts"`             // mean power
+	Uncertainty float64  `json:"uncertainty_watts"` // mean power
+	AboveIdle   *float64 `json:"above_idle_watts,omitempty"`
+	PerCall     float64  `json:"mj_per_call"`
+	PerToken    float64  `json:"mj_per_token"`
+	OverIdle    *float64 `json:"mj_per_token_above_idle,omitempty"`
+	Steps       int      `json:"counter_steps"`     // updates of the counter that were seen; medians of their size and distance
+	Resolution  float64  `json:"counter_step_mj"`   // updates of the counter that were seen; medians of their size and distance
+	Period      float64  `json:"counter_period_ms"` // updates of the counter that were seen; medians of their size and distance
 }
 
-func (e *energyFlags) run(ctx context.Context, m *cli.ModelFlags, flags *pflag.FlagSet, open func(gpt2.Backend) (*measure.Meter, error), stdout, stderr io.Writer) error {
-	e.repeat = 1
-	if err := e.check(); err != nil {
+func (e *energyFlags) run(cmd *cobra.Command, m *cli.ModelFlags, open openMeter) (err error) {
+	ctx := cmd.Context()
+	if e.batch, err = e.batches.One("batch"); err != nil {
 		return err
 	}
 	o, err := m.Open()
@@ -89,20 +87,25 @@ func (e *energyFlags) run(ctx context.Context, m *cli.ModelFlags, flags *pflag.F
 		return err
 	}
 	defer c.Close()
-	s, err := o.Load(ctx, stderr, e.batch)
+	s, err := o.Load(ctx, e.batch)
 	if err != nil {
 		return err
 	}
-	loads, err := e.workloads(flags, s, o.Options.Context)
+	loads, err := e.workloads(cmd.Flags(), s, o.Options.Context)
 	if err != nil {
 		return err
 	}
-	defer m.Spin(stderr, "measuring energy")()
+	defer m.Spin("measuring energy")()
 	idle, idleErr := c.Idle(ctx, e.duration())
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	var results []EnergyResult
+	out := EnergyObject{Source: c.Source(), Covers: c.Covers, Seconds: e.seconds, Batch: e.batch, Configuration: o.Setting()}
+	if idleErr == nil {
+		out.Idle = &idle
+	} else {
+		out.IdleUnknown = idleErr.Error()
+	}
 	for _, w := range loads {
 		used, err := c.Energy(ctx, w.Work, e.duration())
 		switch {
@@ -111,46 +114,43 @@ func (e *energyFlags) run(ctx context.Context, m *cli.ModelFlags, flags *pflag.F
 		case err != nil:
 			return err
 		}
-		r := newEnergyResult(w, used)
+		calls := used.Rounds
+		seconds := used.Elapsed.Seconds() / float64(calls)
+		r := EnergyResult{Work: w.what, Calls: calls, Microsecond: seconds * 1e6, Watts: used.Power.Watts,
+			Uncertainty: used.Power.Uncertainty, PerCall: used.Power.Watts * seconds * 1e3, PerToken: used.OfToken(w.Work, used.Power.Watts),
+			Steps: used.Power.Steps, Resolution: used.Resolution, Period: cli.Ms(used.Period)}
 		if idleErr == nil {
-			above := cli.Number(r.Watts - idle.Watts)
-			over := cli.Number(used.OfToken(w.Work, float64(above)))
+			above := r.Watts - idle.Watts
+			over := used.OfToken(w.Work, above)
 			r.AboveIdle, r.OverIdle = &above, &over
 		}
-		results = append(results, r)
+		out.Results = append(out.Results, r)
 	}
-	if e.json {
-		out := EnergyObject{Source: c.Source(), Covers: c.Covers, Seconds: e.seconds, Batch: e.batch, Results: results, Configuration: o.Setting()}
+	return cli.Print(cmd, e.json, out, func(w io.Writer) {
+		fmt.Fprintf(w, "%s, %s\n", o.Model.Name, out.Configuration)
+		fmt.Fprintf(w, "%s, of %s; updated by %s mJ every %s ms (medians)\n", out.Source, out.Covers,
+			cli.Digits(out.Results[0].Resolution), cli.Digits(out.Results[0].Period))
 		if idleErr == nil {
-			out.Idle = &idle
+			fmt.Fprintf(w, "idle, with the model loaded: %s W, to within %s W\n\n", cli.Digits(idle.Watts), cli.Digits(idle.Uncertainty))
 		} else {
-			out.IdleUnknown = idleErr.Error()
+			fmt.Fprintf(w, "idle power is not known: %v\n\n", idleErr)
 		}
-		return cli.WriteJSON(stdout, out)
-	}
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s, %s\n", o.Model.Name, o.Setting())
-	fmt.Fprintf(&b, "%s, of %s; updated by %s mJ every %s ms (medians)\n", c.Source(), c.Covers, cli.Digits(results[0].Resolution), cli.Digits(results[0].Period))
-	if idleErr == nil {
-		fmt.Fprintf(&b, "idle, with the model loaded: %s W, to within %s W\n\n", cli.Digits(idle.Watts), cli.Digits(idle.Uncertainty))
-	} else {
-		fmt.Fprintf(&b, "idle power is not known: %v\n\n", idleErr)
-	}
-	writeEnergy(&b, results)
-	return cli.WriteOutput(stdout, b.Bytes())
+		writeEnergy(w, out.Results)
+	})
 }
 
 // writeEnergy writes results as a table.
 func writeEnergy(w io.Writer, results []EnergyResult) {
-	optional := func(n *cli.Number) string {
+	optional := func(n *float64) string {
 		if n == nil {
 			return ""
 		}
-		return cli.Digits(float64(*n))
+		return cli.Digits(*n)
 	}
-	table.Lines(w, table.Left, "work\tcalls\tus/call\tW\twithin W\tabove idle W\tmJ/call\tmJ/token\tabove idle mJ/token", results, func(r EnergyResult) string {
-		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", r.Work, humanize.Thousands(int64(r.Calls)), cli.Digits(r.Microsecond), cli.Digits(r.Watts), cli.Digits(r.Uncertainty),
-			optional(r.AboveIdle), cli.Digits(r.PerCall), cli.Digits(r.PerToken), optional(r.OverIdle))
+	const heading = "work\tcalls\tus/call\tW\twithin W\tabove idle W\tmJ/call\tmJ/token\tabove idle mJ/token"
+	table.Lines(w, table.Right, heading, results, func(r EnergyResult) string {
+		return strings.Join([]string{r.Work, humanize.Thousands(int64(r.Calls)), cli.Digits(r.Microsecond), cli.Digits(r.Watts), cli.Digits(r.Uncertainty),
+			optional(r.AboveIdle), cli.Digits(r.PerCall), cli.Digits(r.PerToken), optional(r.OverIdle)}, "\t")
 	})
 }
 
@@ -162,13 +162,6 @@ func (e *energyFlags) duration() time.Duration {
 type workload struct {
 	measure.Work
 	what string
-}
-
-// newEnergyResult makes the row of a workload.
-func newEnergyResult(w workload, e measure.Energy) EnergyResult {
-	seconds := e.Elapsed.Seconds() / float64(e.Rounds)
-	return EnergyResult{Work: w.what, Calls: e.Rounds, Microsecond: seconds * 1e6, Watts: e.Power.Watts, Uncertainty: e.Power.Uncertainty,
-		PerCall: e.Power.Watts * seconds * 1e3, PerToken: e.OfToken(w.Work, e.Power.Watts), Steps: e.Power.Steps, Resolution: e.Resolution, Period: cli.Ms(e.Period)}
 }
 
 // workloads returns the workloads that the flags ask for.
@@ -185,23 +178,26 @@ func (e *energyFlags) workloads(flags *pflag.FlagSet, s *gpt2.Session, capacity 
 		if err != nil {
 			return nil, err
 		}
+		w := workload{measure.Prefilling(s, phase, past), describe(phase, past)}
 		if name == "decode" {
-			out = append(out, workload{measure.Decoding(s, past), fmt.Sprintf("decode step, B=%d, from %s in the cache",
-				phase.Batch, cli.Count(past, "token"))})
-		} else {
-			out = append(out, workload{measure.Prefilling(s, phase, past), fmt.Sprintf("prefill, B=%d T=%d", phase.Batch,
-				phase.Tokens) + inCache(past)})
+			w.Work = measure.Decoding(s, past)
 		}
+		out = append(out, w)
 	}
 	return out, nil
 }
 
-// inCache tells of tokens before a prefill, "" if there are none.
-func inCache(past int) string {
-	if past == 0 {
-		return ""
+// describe names a pass.
+func describe(phase gpt2.Pass, past int) string {
+	if phase.Sample {
+		return fmt.Sprintf("decode step, B=%d, %s in the cache", phase.Batch, cli.Count(past, "token"))
 	}
-	return fmt.Sprintf(", %s in the cache", cli.Count(past, "token"))
+	text := fmt.Sprintf("prefill, B=%d T=%d, %s of logits", phase.Batch, phase.Tokens,
+		map[gpt2.Logits]string{gpt2.LogitsAll: "all rows", gpt2.LogitsLast: "last row"}[phase.Logits])
+	if past > 0 {
+		text += fmt.Sprintf(", %s in the cache", cli.Count(past, "token"))
+	}
+	return text
 }
 
 // EnergyObject is what bench energy --json prints.

@@ -1,11 +1,11 @@
 package bench
 
 import (
-	"bytes"
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,46 +26,35 @@ func newBenchKernel(m *cli.ModelFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "kernel STAGE",
 		Short: "Check and time every kernel of a stage on a GPU",
-		Long: `kernel runs one stage by itself, on random numbers, with every kernel that the CUDA
-library has for it. It compares the output with float64 arithmetic, tries the parameters
-of the kernel (algorithms for products by cuBLASLt),
-and prints the time of one launch among many in a graph, the GB/s and TFLOP/s of the
-least bytes and FLOPs, and the share of the floor. Launches take turns over several
-copies of their data, so the data is never in the cache. STAGE is a name within its
-layer, such as attn.sdpa, attn.c_attn, mlp.gelu, ln_1 or lm_head.`,
+		Long: `kernel runs one stage by itself, on random numbers, with every kernel that the CUDA library has for it. It
+compares the output with float64 arithmetic, tries the parameters of the kernel (algorithms for
+products by cuBLASLt), and prints the time of one launch among many in a graph,
+the GB/s and TFLOP/s of the least bytes and FLOPs, and the share of the floor. Launches take turns over
+several copies of their data, so the data is never in the cache. STAGE is a name within its layer, such as
+attn.sdpa, attn.c_attn, mlp.gelu, ln_1 or lm_head.`,
 		Example: `  infer bench kernel attn.sdpa -m random:gpt2 --past 512
   infer bench kernel mlp.c_fc -m random:gpt2-xl --phase prefill --prompt-len 1024
   infer bench kernel sample -m random:gpt2 --dtype f32`,
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			return append(cli.StagesAs(""), gpt2.StageSample.Info().Name), cobra.ShellCompDirectiveNoFileComp
-		},
 		Args: cli.Words(1, 1, "one stage", "attn.sdpa"),
 		RunE: func(c *cobra.Command, args []string) error {
-			return b.runKernel(c.Context(), m, args[0], c.Flags(), c.OutOrStdout(), c.ErrOrStderr())
+			return b.runKernel(c, m, args[0])
 		},
 	}
 	cli.AddFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
 		b.register(f)
 		f.Var(cli.Int(&b.repeat, 20, cli.Repeats), "repeat", "replay each graph `N` times")
 	})
-	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
-		f.BoolVar(&b.json, "json", false, "print one JSON object")
-	})
-	c.Flags().BoolP("help", "h", false, "print this help")
+	cli.AddJSON(c, &b.json)
 	return c
 }
 
-func (b *benchFlags) runKernel(ctx context.Context, m *cli.ModelFlags, name string, flags *pflag.FlagSet, stdout, stderr io.Writer) error {
-	if err := b.check(); err != nil {
+func (b *benchFlags) runKernel(c *cobra.Command, m *cli.ModelFlags, name string) (err error) {
+	if b.batch, err = b.batches.One("batch"); err != nil {
 		return err
 	}
-	var stage gpt2.Stage
-	var names []string
-	for stage = 0; stage < gpt2.NumStages && stage.Info().Name != name; stage++ {
-		names = append(names, stage.Info().Name)
-	}
-	if stage == gpt2.NumStages {
-		return cli.Usagef("there is no stage %s; stages are %s", cli.ShellQuote(name), strings.Join(names, ", "))
+	stage := slices.Index(stages(), name)
+	if stage < 0 {
+		return cli.Usagef("there is no stage %s; stages are %s", cli.ShellQuote(name), strings.Join(stages(), ", "))
 	}
 	o, err := m.Open()
 	if err != nil {
@@ -74,41 +63,54 @@ func (b *benchFlags) runKernel(ctx context.Context, m *cli.ModelFlags, name stri
 	defer o.Close()
 	backend, ok := o.Backend.(*cudaexec.Backend)
 	if !ok {
-		return errors.New("'infer bench kernel' measures the kernels of a GPU, and the device is the CPU; use --device cuda, which says what is missing")
+		return errors.New("the device is the CPU, and these are kernels of a GPU; use --device cuda, which says what is missing")
 	}
-	phase, past, err := b.pass(flags, o.Options.Context)
+	phase, past, err := b.pass(c.Flags(), o.Options.Context)
 	if err != nil {
 		return err
 	}
-	device, err := measureDevice(ctx, backend, m, stderr)
+	device, err := measureDevice(c.Context(), backend, m)
 	if err != nil {
 		return err
 	}
-	report, err := workbench.Run(ctx, backend.Library(), backend.Device(), workbench.Options{Config: o.Model.Config, Stage: stage,
+	report, err := workbench.Run(c.Context(), backend.Library(), backend.Device(), workbench.Options{Config: o.Model.Config, Stage: gpt2.Stage(stage),
 		B: phase.Batch, T: phase.Tokens, Past: past, Sizes: backend.Sizes(), Repeat: b.repeat, Ceilings: device.Set})
 	if err != nil {
 		return err
 	}
-	if b.json {
-		err = cli.WriteJSON(stdout, KernelJSON{name, o.Model.Name, phase.Batch, phase.Tokens, past, backend.Describe().WeightType, device, report.Copies, kernelRows(report)})
-	} else {
-		var out bytes.Buffer
-		fmt.Fprintf(&out, "%s of %s, B=%d T=%d, %s in the cache, %s\n%s\ncopies of the data, used in turn: %d\n\n",
-			name, o.Model.Name, phase.Batch, phase.Tokens, cli.Count(past, "token"), backend.Describe().WeightType, device, report.Copies)
-		printKernels(&out, report)
-		err = cli.WriteOutput(stdout, out.Bytes())
-	}
+	out := KernelJSON{Stage: name, Model: o.Model.Name, Batch: phase.Batch, Tokens: phase.Tokens, Past: past,
+		DType: backend.Describe().WeightType, Device: device, Copies: report.Copies}
+	var wrong error
 	for _, r := range report.Kernels {
-		if r.Note == "" && !r.Right {
-			return fmt.Errorf("%s with variant %s is off by %.1e of the largest value; %.0e is allowed", name, r.Name(), r.Error, report.Tolerance)
+		if r.Note == "" && !r.Right && wrong == nil {
+			wrong = fmt.Errorf("%s with variant %s is off by %.1e of the largest value; %.0e is allowed", name, r.Name(), r.Error, report.Tolerance)
 		}
+		roofline, _ := ceilings.Roofline(float64(r.Floor), float64(r.Median))
+		out.Kernels = append(out.Kernels, KernelRow{r.Variant, r.Parameters, r.Note, cli.Number(r.Error), r.Right,
+			micro(r.Floor), micro(r.Median), micro(r.P10), micro(r.P90), r.GBS, r.TFLOPS, r.Share(), roofline})
 	}
-	return err
+	return cmp.Or(cli.Print(c, b.json, out, func(w io.Writer) {
+		fmt.Fprintf(w, "%s of %s, B=%d T=%d, %s in the cache, %s\n%s\ncopies of the data, used in turn: %d\n\n",
+			name, out.Model, out.Batch, out.Tokens, cli.Count(past, "token"), out.DType, device, out.Copies)
+		printKernels(w, out.Kernels)
+	}), wrong)
 }
 
+// stages are the names of stages within their layer.
+func stages() (names []string) {
+	for s := range gpt2.NumStages {
+		names = append(names, s.Info().Name)
+	}
+	return names
+}
+
+// micro returns a duration in microseconds.
+func micro(d time.Duration) float64 { return float64(d) / 1e3 }
+
 // printKernels writes a table of kernels.
-func printKernels(w io.Writer, report workbench.Report) {
-	table.Lines(w, table.Left, "variant\tparameters\terror\tfloor us\tmedian us\tp10 - p90\tGB/s\tTFLOP/s\troofline %", report.Kernels, func(r workbench.Result) string {
+func printKernels(w io.Writer, rows []KernelRow) {
+	const heading = "variant\tparameters\terror\tfloor us\tmedian us\tp10 - p90\tGB/s\tTFLOP/s\troofline %"
+	table.Lines(w, table.Left, heading, rows, func(r KernelRow) string {
 		if r.Note != "" {
 			return fmt.Sprintf("%s\t%s\t%s", r.Variant, r.Parameters, r.Note)
 		}
@@ -117,7 +119,7 @@ func printKernels(w io.Writer, report workbench.Report) {
 			verdict = " WRONG"
 		}
 		return fmt.Sprintf("%s\t%s\t%.1e%s\t%.2f\t%.2f\t%.2f - %.2f\t%.0f\t%.2f\t%s", r.Variant, r.Parameters, r.Error, verdict,
-			micro(r.Floor), micro(r.Median), micro(r.P10), micro(r.P90), r.GBS, r.TFLOPS, rooflineText(float64(r.Floor), float64(r.Median)))
+			r.Floor, r.Median, r.P10, r.P90, r.GBS, r.TFLOPS, rooflineText(r.Floor, r.Median))
 	})
 }
 
@@ -137,18 +139,6 @@ type KernelRow struct {
 	Share      float64    `json:"share_of_floor"`
 	Roofline   float64    `json:"roofline_percent,omitempty"` // none if it is faster than its floor
 }
-
-func kernelRows(report workbench.Report) (rows []KernelRow) {
-	for _, r := range report.Kernels {
-		roofline, _ := ceilings.Roofline(float64(r.Floor), float64(r.Median))
-		rows = append(rows, KernelRow{r.Variant, r.Parameters, r.Note, cli.Number(r.Error), r.Right,
-			micro(r.Floor), micro(r.Median), micro(r.P10), micro(r.P90), r.GBS, r.TFLOPS, r.Share(), roofline})
-	}
-	return rows
-}
-
-// micro returns a duration in microseconds.
-func micro(d time.Duration) float64 { return float64(d) / 1e3 }
 
 // KernelJSON is what bench kernel --json prints.
 type KernelJSON struct {

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/csv"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"gpt2scope/auto"
@@ -50,49 +52,31 @@ func (l *listFlags) wanted(flags *pflag.FlagSet) bool {
 		slices.ContainsFunc(ofLists, func(name string) bool { return strings.Contains(flags.Lookup(name).Value.String(), ",") })
 }
 
-// check refuses values that are wrong for every model, and flags that have no meaning for lists.
-func (l *listFlags) check(b *benchFlags, flags *pflag.FlagSet) error {
-	for _, name := range []string{"phase", "prompt-len", "logits", "past", "recorder", "no-floor"} {
-		if flags.Changed(name) {
-			return cli.Usagef("--%s cannot be combined with lists (-p, -n, -d, -o, several values of --threads and others): leave one of them out", name)
-		}
-	}
-	if !flags.Changed("repeat") {
-		b.repeat = ListRepeat
-	}
-	return nil
-}
-
 // tests returns the tests for a context. Defaults that do not fit are cut; what was asked for must fit.
-func (l *listFlags) tests(context int) ([]measure.Test, error) {
-	var out []measure.Test
+func (l *listFlags) tests(context int) (out []measure.Test, err error) {
 	for _, depth := range l.depths.Values {
-		add := func(list cli.IntList, make func(n int) measure.Test) error {
+		add := func(list cli.IntList, test func(n int) measure.Test) {
 			for _, n := range list.Values {
-				if room := context - depth; n > room && !list.Changed {
-					n = max(room, 0)
+				if !list.Changed {
+					n = min(n, max(context-depth, 0))
 				}
-				t := make(n)
+				t := test(n)
 				if depth+n > context {
-					return cli.Usagef("--n-prompt, --n-gen, --n-depth: %s takes %s, and the context holds %s; give less", t, cli.Count(depth+n, "token"), cli.Count(context, "token"))
+					err = cli.Usagef("--n-prompt, --n-gen, --n-depth: %s takes %s, and the context holds %s; give less",
+						t, cli.Count(depth+n, "token"), cli.Count(context, "token"))
 				}
 				if n > 0 {
 					out = append(out, t)
 				}
 			}
-			return nil
 		}
-		if err := add(l.prompts, func(n int) measure.Test { return measure.Test{Prompt: n, Depth: depth} }); err != nil {
-			return nil, err
-		}
-		if err := add(l.gens, func(n int) measure.Test { return measure.Test{Gen: n, Depth: depth} }); err != nil {
-			return nil, err
-		}
+		add(l.prompts, func(n int) measure.Test { return measure.Test{Prompt: n, Depth: depth} })
+		add(l.gens, func(n int) measure.Test { return measure.Test{Gen: n, Depth: depth} })
 	}
-	if len(out) == 0 {
-		return nil, cli.Usagef("-p 0 -n 0 leaves nothing to measure")
+	if len(out) == 0 && err == nil {
+		err = cli.Usagef("-p 0 -n 0 leaves nothing to measure")
 	}
-	return out, nil
+	return out, err
 }
 
 // ListRow is a result. The JSON names are those of llama-bench for what it has too.
@@ -126,45 +110,44 @@ type ListRow struct {
 	test measure.Test
 }
 
-// perPass returns the mean time of a pass in ms: of the prefill, or of one of the decode steps.
-func (r *ListRow) perPass() float64 {
-	return float64(r.AvgNS) / 1e6 / float64(max(1, r.test.Gen))
-}
-
 // runLists measures the product of the lists.
-func (b *benchFlags) runLists(ctx context.Context, m *cli.ModelFlags, stdout, stderr io.Writer) error {
+func (b *benchFlags) runLists(c *cobra.Command, m *cli.ModelFlags) error {
+	for _, name := range []string{"phase", "prompt-len", "logits", "past", "recorder", "no-floor"} {
+		if c.Flags().Changed(name) {
+			return cli.Usagef("--%s cannot be combined with lists (-p, -n, -d, -o, several values of --threads and others)", name)
+		}
+	}
+	if !c.Flags().Changed("repeat") {
+		b.repeat = ListRepeat
+	}
 	var rows []ListRow
-	combinations := m.Each()
-	for i, one := range combinations {
+	var err error
+	all := m.Each()
+	for i, one := range all {
 		for j, batch := range b.batches.Values {
-			note := fmt.Sprintf("measuring, %d of %d", i*len(b.batches.Values)+j+1, len(combinations)*len(b.batches.Values))
-			more, err := b.runCombination(ctx, one, batch, note, stderr)
-			rows = append(rows, more...)
-			if err != nil && len(rows) > 0 { // a Ctrl-C, perhaps: what was measured is not lost
-				_ = b.writeLists(stdout, rows)
-			}
-			if err != nil {
-				return err
+			if err == nil {
+				note := fmt.Sprintf("measuring, %d of %d", i*len(b.batches.Values)+j+1, len(all)*len(b.batches.Values))
+				var more []ListRow
+				more, err = b.runCombination(c.Context(), one, batch, note)
+				rows = append(rows, more...)
 			}
 		}
 	}
-	return b.writeLists(stdout, rows)
-}
-
-// writeLists writes results in the format that the flags ask for.
-func (b *benchFlags) writeLists(stdout io.Writer, rows []ListRow) error {
-	switch {
-	case b.json || b.lists.format == "json":
-		return cli.WriteJSON(stdout, rows)
-	case b.lists.format == "csv":
-		return writeListsCSV(stdout, rows)
+	if len(rows) == 0 {
+		return err
 	}
-	return writeListsMarkdown(stdout, rows)
+	var text bytes.Buffer // also after a Ctrl-C: what was measured is not lost
+	if b.lists.format == "csv" {
+		writeListsCSV(&text, rows)
+	} else {
+		writeListsMarkdown(&text, rows)
+	}
+	return cmp.Or(err, cli.Print(c, b.json || b.lists.format == "json", rows, func(w io.Writer) { w.Write(text.Bytes()) }))
 }
 
-// runCombination measures all tests of one choice of device, type, layers, threads and sequences. With an
-// error it returns the results that it has.
-func (b *benchFlags) runCombination(ctx context.Context, m *cli.ModelFlags, batch int, note string, stderr io.Writer) ([]ListRow, error) {
+// runCombination measures all tests of one choice of device, type, layers, threads and sequences. With an error it
+// returns the results that it has.
+func (b *benchFlags) runCombination(ctx context.Context, m *cli.ModelFlags, batch int, note string) ([]ListRow, error) {
 	o, err := m.Open()
 	if err != nil {
 		return nil, err
@@ -174,11 +157,11 @@ func (b *benchFlags) runCombination(ctx context.Context, m *cli.ModelFlags, batc
 	if err != nil {
 		return nil, err
 	}
-	s, err := o.Load(ctx, stderr, batch)
+	s, err := o.Load(ctx, batch)
 	if err != nil {
 		return nil, err
 	}
-	defer m.Spin(stderr, note)()
+	defer m.Spin(note)()
 	d, set := o.Backend.Describe(), o.Setting()
 	run := o.Model.Config
 	run.Layers = len(o.Options.Layers)
@@ -215,9 +198,8 @@ func (b *benchFlags) runCombination(ctx context.Context, m *cli.ModelFlags, batc
 	return rows, nil
 }
 
-// writeListsMarkdown writes a table like llama-bench's. The columns of modes, layers and batches are there only if some row
-// has a mode, a part of the layers or several sequences.
-func writeListsMarkdown(w io.Writer, rows []ListRow) error {
+// writeListsMarkdown writes a table like llama-bench's.
+func writeListsMarkdown(w io.Writer, rows []ListRow) {
 	word := func(title string, left bool, of func(*ListRow) string) table.Column[ListRow] {
 		return table.Column[ListRow]{Title: title, Left: left, Cell: func(r *ListRow) table.Cell { return table.String(of(r)) }}
 	}
@@ -228,43 +210,24 @@ func writeListsMarkdown(w io.Writer, rows []ListRow) error {
 		word("backend", true, func(r *ListRow) string { return r.Backend }),
 		table.Count("threads", "threads", func(r *ListRow) int { return r.Threads }),
 		word("dtype", true, func(r *ListRow) string { return r.DType }),
-	}
-	if slices.ContainsFunc(rows, func(r ListRow) bool { return r.Mode != "" }) {
-		columns = append(columns, word("mode", false, func(r *ListRow) string { return r.Mode }))
-	}
-	if slices.ContainsFunc(rows, func(r ListRow) bool { return r.Layers != r.OfLayers }) {
-		columns = append(columns, word("layers", false, func(r *ListRow) string { return fmt.Sprintf("%d of %d", r.Layers, r.OfLayers) }))
-	}
-	if slices.ContainsFunc(rows, func(r ListRow) bool { return r.Batch != 1 }) {
-		columns = append(columns, table.Count("batch", "batch", func(r *ListRow) int { return r.Batch }))
-	}
-	columns = append(columns, word("test", false, func(r *ListRow) string { return r.test.String() }),
+		word("mode", false, func(r *ListRow) string { return r.Mode }),
+		word("layers", false, func(r *ListRow) string { return fmt.Sprintf("%d of %d", r.Layers, r.OfLayers) }),
+		table.Count("batch", "batch", func(r *ListRow) int { return r.Batch }),
+		word("test", false, func(r *ListRow) string { return r.test.String() }),
 		word("t/s", false, func(r *ListRow) string { return fmt.Sprintf("%.2f ± %.2f", r.AvgTS, r.StddevTS) }),
-		word("ms/pass", false, func(r *ListRow) string { return fmt.Sprintf("%.3f", r.perPass()) }))
-	var b bytes.Buffer
-	table.Markdown(&b, columns, rows)
-	fmt.Fprintf(&b, "\n%s\n", rows[0].build())
+		word("ms/pass", false, func(r *ListRow) string { return fmt.Sprintf("%.3f", float64(r.AvgNS)/1e6/float64(max(1, r.test.Gen))) }),
+	}
+	table.Markdown(w, columns, rows)
+	r := rows[0]
+	words := slices.DeleteFunc([]string{"build: " + r.Commit, r.CPU, r.GPU}, func(word string) bool { return word == "" })
+	fmt.Fprintf(w, "\n%s\n", strings.Join(words, "; "))
 	if words := cli.WaitedWords(auto.Waited()); words != "" {
-		fmt.Fprintln(&b, words)
+		fmt.Fprintln(w, words)
 	}
-	return cli.WriteOutput(w, b.Bytes())
-}
-
-// build says which build and which processors.
-func (r *ListRow) build() string {
-	words := []string{"build: " + r.Commit}
-	for _, p := range []string{r.CPU, r.GPU} {
-		if p != "" {
-			words = append(words, p)
-		}
-	}
-	return strings.Join(words, "; ")
 }
 
 // writeListsCSV writes all fields but the samples, with a heading of the JSON names.
-func writeListsCSV(w io.Writer, rows []ListRow) error {
-	var b bytes.Buffer
-	c := csv.NewWriter(&b)
+func writeListsCSV(w io.Writer, rows []ListRow) {
 	lines := make([][]string, 1+len(rows))
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[ListRow]()) {
 		name := f.Tag.Get("json")
@@ -276,8 +239,5 @@ func writeListsCSV(w io.Writer, rows []ListRow) error {
 			lines[1+i] = append(lines[1+i], fmt.Sprint(reflect.ValueOf(rows[i]).FieldByIndex(f.Index)))
 		}
 	}
-	if err := c.WriteAll(lines); err != nil {
-		return err
-	}
-	return cli.WriteOutput(w, b.Bytes())
+	csv.NewWriter(w).WriteAll(lines)
 }

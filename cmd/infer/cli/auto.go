@@ -49,8 +49,8 @@ func newPrediction(p auto.Prediction) PredictionJSON {
 	return PredictionJSON{p.Total(), p.Times, p.Runs}
 }
 
-// predicts tells whether --device auto decides by prediction: if no flag asks for a device, and no
-// profiler is attached, whose user expects the GPU to be used.
+// predicts tells whether --device auto decides by prediction: if no flag asks for a device, and no profiler is
+// attached, whose user expects the GPU to be used.
 func (m *ModelFlags) predicts() bool {
 	return m.Device == "auto" && m.Soonest && len(m.forGPU) == 0 && m.Dtype != "q8" && nvtx.Tool() == ""
 }
@@ -63,8 +63,8 @@ func (m *ModelFlags) Time() time.Time {
 	return time.Now()
 }
 
-// history returns the earlier runs, and where to add this one. They are read only if there is a
-// driver: else there is no choice.
+// history returns the earlier runs, and where to add this one. They are read only if there is a driver: else there is
+// no choice.
 func (m *ModelFlags) history(d auto.Driver) *auto.History {
 	if m.noHistory || os.Getenv(HistoryVariable) == "off" || nvtx.Tool() != "" {
 		return auto.New("")
@@ -86,9 +86,10 @@ func (m *ModelFlags) FindDriver() auto.Driver {
 	return auto.FindDriver("/"+m.Root, visible, ok)
 }
 
-// Place makes the executor for a run if --device auto has to choose one, and says what it chose
-// and why.
+// Place makes the executor for a run of a prompt, new tokens or windows if --device auto has to choose one, and says
+// what it chose and why.
 func (o *Opened) Place(run auto.Run) error {
+	run.Config, run.Layers, run.Context, run.Chunk = o.Model.Config, o.Options.Layers, o.Options.Context, o.Options.Chunk
 	m, driver := o.Flags, o.Flags.FindDriver()
 	o.Run, o.history = &run, m.history(driver)
 	if o.Backend != nil {
@@ -141,8 +142,7 @@ func roughly(ms float64) string {
 	return fmt.Sprintf("%.1f s", ms/1e3)
 }
 
-// gpuWithBLAS is gpu with the library that prefills need: what is missing is then known before the
-// weights are loaded.
+// gpuWithBLAS is gpu with the library that prefills need: what is missing is then known before the weights are loaded.
 func (m *ModelFlags) gpuWithBLAS() (*exec.Backend, error) {
 	b, err := m.gpu()
 	if err != nil {
@@ -155,8 +155,8 @@ func (m *ModelFlags) gpuWithBLAS() (*exec.Backend, error) {
 	return b, nil
 }
 
-// Remember adds what this run took to the history. Without statistics it adds only what the start
-// took. A run that recorded its passes or warmed up tells nothing.
+// Remember adds what this run took to the history. Without statistics it adds only what the start took. A run that
+// recorded its passes or warmed up tells nothing.
 func (o *Opened) Remember(run *auto.Run, stats gpt2.Stats) {
 	if o.history == nil || !o.Flags.Soonest {
 		return
@@ -179,16 +179,16 @@ func (o *Opened) Remember(run *auto.Run, stats gpt2.Stats) {
 	}
 }
 
-// mostWaited is the share of the time that threads wait for a processor from which on a
-// measured time is not that of the work. On a quiet machine it is near 0.
+// mostWaited is the share of the time that threads wait for a processor from which on a measured time is not that of
+// the work. On a quiet machine it is near 0.
 const mostWaited = 0.25
 
-// BriefMs is for how long a text is decoded at least before it is said that threads waited: on a quiet
-// machine, too, threads share a core for some milliseconds until the system has spread them.
+// BriefMs is for how long a text is decoded at least before it is said that threads waited: on a quiet machine, too,
+// threads share a core for some milliseconds until the system has spread them.
 const BriefMs = 50
 
-// WaitedWords say that the threads of a process had no processor for much of the time, of
-// which share; they are "" if they had.
+// WaitedWords say that the threads of a process had no processor for much of the time, of which share; they are "" if
+// they had.
 func WaitedWords(share float64) string {
 	if share < mostWaited {
 		return ""

@@ -4,16 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"strings"
 
 	"gpt2scope/ceilings"
 	"gpt2scope/gpt2"
 )
 
-// StoredCeilings finds what was measured of a backend's device before. A recording
-// takes its floors from that: it does not measure. An error says why what is stored
-// cannot be used, or that the device has no ceilings.
+// StoredCeilings finds what was measured of a backend's device before. A recording takes its floors from that: it does
+// not measure. An error says why what is stored cannot be used, or that the device has no ceilings.
 func StoredCeilings(backend gpt2.Backend) (set ceilings.Set, found bool, err error) {
 	b, ok := backend.(gpt2.CeilingMeasurer)
 	if !ok {
@@ -28,10 +25,9 @@ func StoredCeilings(backend gpt2.Backend) (set ceilings.Set, found bool, err err
 
 var ErrNoCeilings = errors.New("the reference device has no ceilings: it is plain Go; use --device cpu or --device cuda")
 
-// CeilingsOf returns what a backend's device can do, from the file of earlier
-// measurements if it is there and again is false. What is measured is stored
-// there; if that fails, standard error says so.
-func CeilingsOf(ctx context.Context, backend gpt2.Backend, m *ModelFlags, again bool, stderr io.Writer) (set ceilings.Set, stored bool, err error) {
+// CeilingsOf returns what a backend's device can do, from the file of earlier measurements if it is there and again is
+// false. What is measured is stored there; if that fails, a notice says so.
+func CeilingsOf(ctx context.Context, backend gpt2.Backend, m *ModelFlags, again bool) (set ceilings.Set, stored bool, err error) {
 	set, found, err := StoredCeilings(backend)
 	switch {
 	case errors.Is(err, ErrNoCeilings):
@@ -41,7 +37,7 @@ func CeilingsOf(ctx context.Context, backend gpt2.Backend, m *ModelFlags, again 
 	case err != nil && !again:
 		m.Notice(err.Error() + "; ceilings are measured again")
 	}
-	stop := m.Spin(stderr, "measuring what the device can do")
+	stop := m.Spin("measuring what the device can do")
 	set, err = backend.(gpt2.CeilingMeasurer).MeasureCeilings(ctx)
 	stop()
 	if err != nil {
@@ -62,37 +58,4 @@ func Digits(v float64) string {
 		return fmt.Sprintf("%.1f", v)
 	}
 	return fmt.Sprintf("%.3f", v)
-}
-
-// LookAgain measures a device again, after a run that was faster than a set of its ceilings
-// allows. Better values go into the set and into the stored one; raised tells whether the
-// set has any. If it fails, as on a GPU whose memory the model fills, a notice says so: the
-// results of the run are not lost for it.
-func LookAgain(ctx context.Context, backend gpt2.Backend, set *ceilings.Set, m *ModelFlags, stderr io.Writer) (raised bool) {
-	stop := m.Spin(stderr, "faster than the ceilings allow: measuring the device again")
-	now, err := backend.(gpt2.CeilingMeasurer).MeasureCeilings(ctx)
-	stop()
-	if err != nil {
-		if ctx.Err() == nil {
-			m.Notice("the run was faster than the ceilings allow, but they could not be measured again: " + err.Error())
-		}
-		return false
-	}
-	better := set.Raise(now)
-	if len(better) > 0 {
-		m.Notice("the run was faster than the ceilings allow; measured again, they are higher: " + RaisedValues(better))
-	}
-	if _, err := ceilings.Improve(ctx, now); err != nil && ctx.Err() == nil {
-		m.Notice(err.Error())
-	}
-	return len(better) > 0
-}
-
-// RaisedValues lists values that were raised.
-func RaisedValues(raised []ceilings.Raised) string {
-	var parts []string
-	for _, r := range raised {
-		parts = append(parts, fmt.Sprintf("%s from %s to %s %s", r.What(), Digits(r.Before), Digits(r.Value.Value), r.Unit))
-	}
-	return strings.Join(parts, "; ")
 }

@@ -16,65 +16,49 @@ type NotAllowed string
 func (e NotAllowed) Error() string { return "it must be " + string(e) }
 
 // Range is which numbers a flag takes.
-type Range[N int | float64] struct {
-	least, most N
-	others      map[N]string // numbers outside that it takes too, with what they mean
+type Range struct {
+	least, most float64
+	others      map[float64]string // numbers outside that it takes too, with what they mean
 }
 
 // AtLeast allows numbers from least on.
-func AtLeast[N int | float64](least N) Range[N] { return Between(least, greatest[N]()) }
-
-// greatest returns the greatest number of a type.
-func greatest[N int | float64]() (n N) {
-	switch p := any(&n).(type) {
-	case *int:
-		*p = math.MaxInt
-	case *float64:
-		*p = math.MaxFloat64
-	}
-	return n
-}
+func AtLeast(least float64) Range { return Between(least, math.Inf(1)) }
 
 // Between allows numbers from least to most.
-func Between[N int | float64](least, most N) Range[N] { return Range[N]{least: least, most: most} }
+func Between[N int | float64](least, most N) Range {
+	return Range{least: float64(least), most: float64(most)}
+}
 
 // Positive allows numbers above 0.
-func Positive() Range[float64] { return AtLeast(math.SmallestNonzeroFloat64) }
+func Positive() Range { return AtLeast(math.SmallestNonzeroFloat64) }
 
 // Or allows another number too.
-func (r Range[N]) Or(n N, meaning string) Range[N] {
-	r.others = map[N]string{n: meaning}
+func (r Range) Or(n float64, meaning string) Range {
+	r.others = map[float64]string{n: meaning}
 	return r
 }
 
-// Check refuses a number outside.
-func (r Range[N]) Check(n N) error {
-	if _, ok := r.others[n]; ok || n >= r.least && n <= r.most { // no NaN
+// Check refuses a number outside, and NaN; kind is "a number" or "a whole number".
+func (r Range) Check(kind string, n float64) error {
+	if _, ok := r.others[n]; ok || n >= r.least && n <= r.most && !math.IsInf(n, 0) {
 		return nil
 	}
-	return NotAllowed(r.String())
+	return r.refusal(kind)
 }
 
-// String says which numbers the flag takes.
-func (r Range[N]) String() string {
-	kind := "a number"
-	if _, ok := any(r.least).(int); ok {
-		kind = "a whole number"
-	}
-	text := fmt.Sprintf("%s from %v to %v", kind, r.least, r.most)
-	if r.most == greatest[N]() {
-		text = fmt.Sprintf("%s, at least %v", kind, r.least)
-	}
-	if float64(r.least) == math.SmallestNonzeroFloat64 {
+// refusal says which numbers the flag takes.
+func (r Range) refusal(kind string) error {
+	number := func(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
+	text := fmt.Sprintf("%s from %s to %s", kind, number(r.least), number(r.most))
+	if r.least == math.SmallestNonzeroFloat64 {
 		text = "a positive number"
-		if r.most != greatest[N]() {
-			text += fmt.Sprintf(", at most %v", r.most)
-		}
+	} else if math.IsInf(r.most, 1) {
+		text = fmt.Sprintf("%s, at least %s", kind, number(r.least))
 	}
 	for n, meaning := range r.others {
-		text += fmt.Sprintf(", or %v (%s)", n, meaning)
+		text += fmt.Sprintf(", or %s (%s)", number(n), meaning)
 	}
-	return text
+	return NotAllowed(text)
 }
 
 // flagValue is a value of a flag that is checked when it is set.
@@ -82,12 +66,10 @@ type flagValue[T any] struct {
 	to    *T
 	kind  string
 	parse func(string) (T, error)
-	words []string // for completion
 }
 
-func (v *flagValue[T]) Type() string    { return v.kind }
-func (v *flagValue[T]) Words() []string { return v.words }
-func (v *flagValue[T]) String() string  { return fmt.Sprint(*v.to) }
+func (v *flagValue[T]) Type() string   { return v.kind }
+func (v *flagValue[T]) String() string { return fmt.Sprint(*v.to) }
 
 func (v *flagValue[T]) Set(text string) error {
 	value, err := v.parse(text)
@@ -98,53 +80,57 @@ func (v *flagValue[T]) Set(text string) error {
 }
 
 // Int is a flag of a whole number. Its default is not checked: 0 often stands for one that is computed.
-func Int(to *int, value int, allowed Range[int]) pflag.Value {
+func Int(to *int, value int, allowed Range) pflag.Value {
 	*to = value
-	return &flagValue[int]{to: to, kind: "int", parse: func(text string) (int, error) {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			return 0, NotAllowed(allowed.String())
-		}
-		return n, allowed.Check(n)
-	}}
+	return &flagValue[int]{to, "int", allowed.whole}
+}
+
+func (r Range) whole(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, r.refusal("a whole number")
+	}
+	return n, r.Check("a whole number", float64(n))
 }
 
 // Float is a flag of a finite number.
-func Float(to *float64, value float64, allowed Range[float64]) pflag.Value {
+func Float(to *float64, value float64, allowed Range) pflag.Value {
 	*to = value
-	return &flagValue[float64]{to: to, kind: "float64", parse: func(text string) (float64, error) {
+	return &flagValue[float64]{to, "float64", func(text string) (float64, error) {
 		x, err := strconv.ParseFloat(text, 64)
-		if err != nil || math.IsInf(x, 0) {
-			return 0, NotAllowed(allowed.String())
+		if err != nil {
+			return 0, allowed.refusal("a number")
 		}
-		return x, allowed.Check(x)
+		return x, allowed.Check("a number", x)
 	}}
 }
 
 // OneOf is a flag that takes one of these words.
-func OneOf[S ~string](to *S, value S, words ...S) pflag.Value {
+func OneOf[S ~string](to *S, value S, allowed ...S) pflag.Value {
 	*to = value
-	texts := Texts(words)
-	return &flagValue[S]{to: to, kind: "string", words: texts, parse: func(text string) (S, error) {
-		if !slices.Contains(texts, text) {
-			return "", NotAllowed(orList(texts))
+	return &flagValue[S]{to, "string", func(text string) (S, error) { return S(text), oneOf(Texts(allowed))(text) }}
+}
+
+func oneOf(allowed []string) func(string) error {
+	return func(text string) error {
+		if last := len(allowed) - 1; !slices.Contains(allowed, text) {
+			return NotAllowed(strings.Join(allowed[:last], ", ") + " or " + allowed[last])
 		}
-		return S(text), nil
-	}}
-}
-
-// Suggest is a flag of any text, which these words complete in a shell.
-func Suggest(to *string, value string, words ...string) pflag.Value {
-	*to = value
-	return &flagValue[string]{to: to, kind: "string", words: words, parse: func(text string) (string, error) { return text, nil }}
-}
-
-// orList joins words: a, b or c.
-func orList(words []string) string {
-	if len(words) == 1 {
-		return words[0]
+		return nil
 	}
-	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
+}
+
+// words is a flag of a word, or of several with commas between them, each of which passes a check.
+func words(to *string, value string, check func(string) error) pflag.Value {
+	*to = value
+	return &flagValue[string]{to, "string", func(text string) (string, error) {
+		for word := range strings.SplitSeq(text, ",") {
+			if err := check(word); err != nil {
+				return "", err
+			}
+		}
+		return text, nil
+	}}
 }
 
 // Texts are the words of a list of named values.
@@ -158,7 +144,7 @@ func Texts[T ~string](values []T) (words []string) {
 // IntList is a flag of whole numbers, such as 1,2; the flag may be repeated.
 type IntList struct {
 	Values  []int
-	Allowed Range[int]
+	Allowed Range
 	Changed bool
 }
 
@@ -177,11 +163,8 @@ func (l *IntList) Type() string { return "int" }
 func (l *IntList) Set(text string) error {
 	var values []int
 	for word := range strings.SplitSeq(text, ",") {
-		n, err := strconv.Atoi(word)
+		n, err := l.Allowed.whole(word)
 		if err != nil {
-			return NotAllowed(l.Allowed.String())
-		}
-		if err := l.Allowed.Check(n); err != nil {
 			return err
 		}
 		values = append(values, n)

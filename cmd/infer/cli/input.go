@@ -18,8 +18,7 @@ import (
 	"gpt2scope/internal/humanize"
 )
 
-// maxText bounds how much is read of a file: one without end, such as /dev/zero,
-// would fill the memory.
+// maxText bounds how much is read of a file: one without end, such as /dev/zero, would fill the memory.
 const maxText = 256 << 20
 
 // InputFlags say what a pass is fed: text, a file, or token ids.
@@ -27,19 +26,19 @@ type InputFlags struct {
 	prompt, File, ids string
 	Use               string // of the text, for the help; "" is "begin with"
 	flags             *pflag.FlagSet
-	EmptyIsNone       bool         // an empty text has no tokens, rather than the end-of-text token to begin with
-	Notice            func(string) // writes a line for the user
+	EmptyIsNone       bool // an empty text has no tokens, rather than the end-of-text token to begin with
 }
 
-// pipeWait is how long a pipe on standard input may be silent, if no flag says that the
-// text is there.
+// pipeWait is how long a pipe on standard input may be silent, if no flag says that the text is there.
 const pipeWait = time.Second
 
 func (in *InputFlags) Register(f *pflag.FlagSet) {
 	in.flags = f
 	use := cmp.Or(in.Use, "begin with")
-	f.StringVarP(&in.prompt, "prompt", "p", "", "`TEXT` to "+use+" (default: what a pipe or file on standard input\nholds, else the end-of-text token)")
-	f.StringVarP(&in.File, "file", "f", "", "`FILE` with the text to "+use+", without the newline that ends\nit; - is standard input")
+	f.StringVarP(&in.prompt, "prompt", "p", "",
+		"`TEXT` to "+use+" (default: what a pipe or file on standard input holds, else the end-of-text token)")
+	f.StringVarP(&in.File, "file", "f", "",
+		"`FILE` with the text to "+use+", without the newline that ends it; - is standard input")
 	f.StringVar(&in.ids, "ids", "", "token `IDS` to "+use+", such as 1,2,3; @FILE reads them from a file")
 }
 
@@ -70,22 +69,19 @@ func (in *InputFlags) Files() []string {
 	return []string{in.File, ids}
 }
 
-// Tokens returns the ids to evaluate, each in the vocabulary. There is at least one, unless
-// emptyIsNone is set.
-func (in *InputFlags) Tokens(ctx context.Context, m *gpt2.Model, stdin io.Reader) ([]int32, error) {
-	ids, err := in.read(ctx, m, stdin)
-	if err != nil {
-		return nil, err
-	}
+// Tokens returns the ids to evaluate, each in the vocabulary. There is at least one, unless EmptyIsNone is set.
+func (in *InputFlags) Tokens(ctx context.Context, flags *ModelFlags, m *gpt2.Model, stdin io.Reader) ([]int32, error) {
+	ids, err := in.read(ctx, flags, m, stdin)
 	for i, id := range ids {
 		if id < 0 || int(id) >= m.Config.Vocab {
-			return nil, idsProblem(in.ids, "token %d (number %d of %d) is outside the vocabulary of model %s; ids are 0 to %d", id, i+1, len(ids), m.Name, m.Config.Vocab-1)
+			return nil, Usagef("--ids: token %d (number %d of %d) is outside the vocabulary of model %s; ids are 0 to %d",
+				id, i+1, len(ids), m.Name, m.Config.Vocab-1)
 		}
 	}
-	return ids, nil
+	return ids, err
 }
 
-func (in *InputFlags) read(ctx context.Context, m *gpt2.Model, stdin io.Reader) ([]int32, error) {
+func (in *InputFlags) read(ctx context.Context, flags *ModelFlags, m *gpt2.Model, stdin io.Reader) ([]int32, error) {
 	if err := in.Check(); err != nil {
 		return nil, err
 	}
@@ -103,7 +99,8 @@ func (in *InputFlags) read(ctx context.Context, m *gpt2.Model, stdin io.Reader) 
 			file, stdin = "-", piped
 		case errors.Is(err, io.EOF):
 		case errors.Is(err, console.ErrSilent):
-			in.Notice(fmt.Sprintf("standard input is a pipe that sent nothing for %g s, so there is no prompt; -f - waits for one, -p '' for none", pipeWait.Seconds()))
+			flags.Notice(fmt.Sprintf("standard input is a pipe that sent nothing for %g s, so there is no prompt; "+
+				"-f - waits for one, -p '' for none", pipeWait.Seconds()))
 		case ctx.Err() != nil:
 			return nil, err
 		default:
@@ -115,7 +112,10 @@ func (in *InputFlags) read(ctx context.Context, m *gpt2.Model, stdin io.Reader) 
 		if text, err = ReadText(ctx, file, stdin); err != nil {
 			return nil, err
 		}
-		text = withoutLastNewline(text)
+		// Editors put a newline at the end, and a model would begin a new line after it. llama.cpp does the same with its -f.
+		if before, ok := strings.CutSuffix(text, "\n"); ok {
+			text = strings.TrimSuffix(before, "\r")
+		}
 	}
 	if text == "" && in.EmptyIsNone && (in.Given() > 0 || file != "") {
 		return []int32{}, nil
@@ -123,17 +123,7 @@ func (in *InputFlags) read(ctx context.Context, m *gpt2.Model, stdin io.Reader) 
 	return Await(ctx, func() ([]int32, error) { return m.Encode(text) })
 }
 
-// withoutLastNewline removes the newline that ends the last line of a file: editors put it there,
-// and a model would begin a new line after it. llama.cpp does the same with its -f.
-func withoutLastNewline(text string) string {
-	if before, ok := strings.CutSuffix(text, "\r\n"); ok {
-		return before
-	}
-	return strings.TrimSuffix(text, "\n")
-}
-
-// Await returns what f does, or earlier when ctx is cancelled; then f goes on by
-// itself, and what it returns is lost.
+// Await returns what f does, or earlier when ctx is cancelled; then f goes on by itself, and what it returns is lost.
 func Await[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -153,18 +143,9 @@ func Await[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	}
 }
 
-// idsProblem says what is wrong with the value of --ids, or with the file that it names.
-func idsProblem(list, format string, args ...any) error {
-	if path, fromFile := strings.CutPrefix(list, "@"); fromFile {
-		return fmt.Errorf("--ids @%s: %w", path, fmt.Errorf(format, args...))
-	}
-	return Usagef("--ids: %w", fmt.Errorf(format, args...))
-}
-
 // parseIDs reads ids separated by commas or white space; @FILE reads a file.
-func parseIDs(ctx context.Context, list string) ([]int32, error) {
-	text := list
-	if path, fromFile := strings.CutPrefix(list, "@"); fromFile {
+func parseIDs(ctx context.Context, text string) ([]int32, error) {
+	if path, fromFile := strings.CutPrefix(text, "@"); fromFile {
 		var err error
 		if text, err = ReadText(ctx, path, nil); err != nil {
 			return nil, err
@@ -174,16 +155,12 @@ func parseIDs(ctx context.Context, list string) ([]int32, error) {
 	for _, field := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(", \t\r\n", r) }) {
 		id, err := strconv.ParseInt(field, 10, 32)
 		if err != nil {
-			const most = 40
-			if len(field) > most {
-				field = field[:most] + "..."
-			}
-			return nil, idsProblem(list, "%q, number %d, is not a token id; give whole numbers such as 1,2,3", field, len(ids)+1)
+			return nil, Usagef("--ids: %.40q, number %d, is not a token id; give whole numbers such as 1,2,3", field, len(ids)+1)
 		}
 		ids = append(ids, int32(id))
 	}
 	if len(ids) == 0 {
-		return nil, idsProblem(list, "there are no token ids; give whole numbers such as 1,2,3")
+		return nil, Usagef("--ids: there are no token ids; give whole numbers such as 1,2,3")
 	}
 	return ids, nil
 }

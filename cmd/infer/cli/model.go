@@ -17,7 +17,6 @@ import (
 	"gpt2scope/cpu"
 	"gpt2scope/cuda"
 	"gpt2scope/cuda/exec"
-	"gpt2scope/cuda/nvml"
 	"gpt2scope/gpt2"
 	"gpt2scope/nvtx"
 	"gpt2scope/nvtx/annotate"
@@ -25,20 +24,19 @@ import (
 	"gpt2scope/weights"
 )
 
-// ModelFlags are the flags that every command has: which model, which layers of
-// it, where and how it runs.
+// ModelFlags are the flags that every command has: which model, which layers of it, where and how it runs.
 type ModelFlags struct {
 	AutoFlags
-	Model   string
-	Layers  string
-	Device  string
-	Dtype   string
-	Mode    string
-	variant []string
-	Threads int // after check
-	context int
-	Chunk   int
-	Quiet   bool
+	Model    string
+	Layers   string
+	Device   string
+	Dtype    string
+	Mode     string
+	variants []string
+	Threads  int // after check
+	context  int
+	Chunk    int
+	Quiet    bool
 
 	threadList IntList
 	Said       map[string]bool // notices that were given
@@ -50,12 +48,23 @@ type ModelFlags struct {
 }
 
 func (m *ModelFlags) Register(f *pflag.FlagSet) {
-	f.VarP(Suggest(&m.Model, "", "random:gpt2", "random:gpt2-large", "random:gpt2-medium", "random:gpt2-xl"), "model", "m", "`MODEL`: a Hugging Face GPT-2 directory; a GGUF file with F32, F16,\nBF16 or Q8_0 weights, as llama.cpp has them; the name of a model that\n'hf download' got, such as openai-community/gpt2; or random weights:\nrandom:gpt2 (gpt2-medium, gpt2-large, gpt2-xl), or\nrandom:L=1,C=768,NH=12,V=50257,T=1024"+defaultModelHelp)
-	f.Var(Suggest(&m.Layers, "", "all"), "layers", "run the first `N` layers, or 'all' (default: all; of the built-in\nmodel 1, as one profiles a layer)")
-	f.Var(Suggest(&m.Device, "auto", "auto", "cpu", "cuda", "reference"), "device", "`DEVICE`: auto (the one that finishes first; to measure, the GPU if\nall it needs is there), cpu, reference (plain and slow, in\nfloat64), or a GPU: cuda or cuda:N")
-	f.Var(Suggest(&m.Dtype, "", dtypeNames...), "dtype", "`TYPE` in which weights are held: f32, bf16, or on the CPU q8, 8-bit\nintegers with a scale for 32 (default: bf16 on a GPU, f32\nelsewhere); a GPU computes in TYPE, the CPU in float32 except where\n'infer devices' says so")
-	f.Var(Suggest(&m.Mode, "auto", modeNames...), "mode", "`MODE` of a GPU: eager (step after step), graph (recorded once,\nthen replayed), persistent (as graph, and decode steps in one\nkernel), auto (persistent where that is faster, else graph; eager\nwhen a profiler is attached)")
-	f.StringArrayVar(&m.variant, "variant", nil, "`STAGE=NAME`: run a stage on a GPU with another of its kernels, such\nas attn.sdpa=naive ('infer bench kernel' lists them); decode=steps\nruns each step of mode persistent as a kernel; may be repeated")
+	f.StringVarP(&m.Model, "model", "m", "",
+		"`MODEL`: a Hugging Face GPT-2 directory; a GGUF file with F32, F16, BF16 or Q8_0 weights; the name of a model that "+
+			"'hf download' got, such as openai-community/gpt2; or random weights: random:gpt2 (gpt2-medium, gpt2-large, gpt2-xl), or "+
+			"random:L=1,C=768,NH=12,V=50257,T=1024"+defaultModelHelp)
+	f.Var(words(&m.Layers, "", checkLayers), "layers",
+		"run the first `N` layers, or 'all' (default: all; of the built-in model 1, as one profiles a layer)")
+	f.StringVar(&m.Device, "device", "auto",
+		"`DEVICE`: auto (the one that finishes first; to measure, the GPU if all it needs is there), cpu, reference (plain and "+
+			"slow, in float64), or a GPU: cuda or cuda:N")
+	f.Var(words(&m.Dtype, "", oneOf(dtypeNames)), "dtype",
+		"`TYPE` in which weights are held: f32, bf16, or on the CPU q8, 8-bit integers with a scale for 32 (default: bf16 on "+
+			"a GPU, f32 elsewhere); a GPU computes in TYPE, the CPU in float32 except where 'infer devices' says so")
+	f.Var(words(&m.Mode, "auto", oneOf(modeNames)), "mode",
+		"`MODE` of a GPU: eager (step after step), graph (recorded once, then replayed), persistent (as graph, and decode steps "+
+			"in one kernel), auto (persistent where that is faster, else graph; eager when a profiler is attached)")
+	f.StringArrayVar(&m.variants, "variant", nil, "`STAGE=NAME`: run a stage on a GPU with another of its kernels, such as "+
+		"attn.sdpa=naive ('infer bench kernel' lists them); decode=steps runs each step of mode persistent as a kernel; may be repeated")
 	m.threadList = IntList{Values: []int{0}, Allowed: Between(1, cpu.MaxThreads).Or(0, "one for each physical core")}
 	f.VarP(&m.threadList, "threads", "t", "`N` CPU threads (default: one for each physical core)")
 	f.VarP(Int(&m.context, 0, AtLeast(1)), "context", "c", "the context holds `N` tokens (default: as many as the model can)")
@@ -63,11 +72,21 @@ func (m *ModelFlags) Register(f *pflag.FlagSet) {
 	f.BoolVar(&m.Quiet, "quiet", false, "no progress bar, no closing line")
 }
 
-// modeNames are the values of --mode, in the order of exec's modes.
-var modeNames = []string{exec.Auto.String(), exec.Eager.String(), exec.Graph.String(), exec.Persistent.String()}
+// dtypeNames and modeNames are the values of --dtype, and of --mode in the order of exec's modes.
+var (
+	dtypeNames = []string{"f32", "bf16", "q8"}
+	modeNames  = []string{exec.Auto.String(), exec.Eager.String(), exec.Graph.String(), exec.Persistent.String()}
+)
 
-// ListsKey marks a command that takes lists, of these flags: several values of --device, --mode, --dtype,
-// --layers and --threads.
+func checkLayers(text string) error {
+	if n, err := strconv.Atoi(text); text != "all" && (err != nil || n < 1) {
+		return NotAllowed("a number of layers, 1 or more, or 'all'")
+	}
+	return nil
+}
+
+// ListsKey marks a command that takes lists, of these flags: several values of --device, --mode, --dtype, --layers and
+// --threads.
 const ListsKey = "lists"
 
 // AllDevicesKey marks a command whose --device may be all.
@@ -92,27 +111,6 @@ func (m *ModelFlags) Each() []*ModelFlags {
 	return all
 }
 
-// dtypeNames are the values of --dtype.
-var dtypeNames = []string{"bf16", "f32", "q8"}
-
-// typeNames are what PyTorch and llama.cpp call the values of --dtype.
-var typeNames = map[string]string{"float32": "f32", "fp32": "f32", "bfloat16": "bf16", "q8_0": "q8"}
-
-// ShortTypes returns a list of values of --dtype in the names that --help has, whatever the case
-// of their letters; others stay as they are.
-func ShortTypes(list string) string {
-	types := strings.Split(list, ",")
-	for i, name := range types {
-		lower := strings.ToLower(name)
-		if short := typeNames[lower]; short != "" {
-			types[i] = short
-		} else if slices.Contains(dtypeNames, lower) {
-			types[i] = lower
-		}
-	}
-	return strings.Join(types, ",")
-}
-
 // PastTooLong refuses a --past that leaves a pass no place in the context.
 func PastTooLong(past, capacity int) error {
 	return Usagef("--past %d: the context holds %d tokens, and the pass needs room for one at least; give at most %d", past, capacity, capacity-1)
@@ -121,69 +119,46 @@ func PastTooLong(past, capacity int) error {
 // Check finds values that are wrong for every model.
 func (m *ModelFlags) Check(c *cobra.Command) error {
 	m.Stderr, m.forGPU, m.Said = c.ErrOrStderr(), nil, map[string]bool{}
-	m.Dtype = ShortTypes(m.Dtype)
-	all := m.Each()
-	if len(all) > 1 {
-		lists := strings.Fields(c.Annotations[ListsKey])
-		for _, name := range []string{"device", "mode", "dtype", "layers", "threads"} {
-			if v := c.Flags().Lookup(name).Value.String(); strings.Contains(v, ",") && !slices.Contains(lists, name) {
-				return Usagef("--%s %s: give one value; only 'infer bench' takes a list", name, ShellQuote(v))
-			}
+	if m.Model == "" && c.Flags().Changed("model") {
+		return Usagef("--model needs a directory, or a name such as random:gpt2")
+	}
+	for _, name := range []string{"mode", "variant"} {
+		if c.Flags().Changed(name) {
+			m.forGPU = append(m.forGPU, "--"+name)
 		}
 	}
-	for _, one := range all {
-		if err := one.checkOne(c); err != nil {
+	lists := strings.Fields(c.Annotations[ListsKey])
+	for _, name := range []string{"device", "mode", "dtype", "layers", "threads"} {
+		if v := c.Flags().Lookup(name).Value.String(); strings.Contains(v, ",") && !slices.Contains(lists, name) {
+			return Usagef("--%s %s: give one value; only 'infer bench' takes a list", name, ShellQuote(v))
+		}
+	}
+	for _, one := range m.Each() {
+		if err := one.checkOne(c.Annotations[AllDevicesKey] != ""); err != nil {
 			return err
 		}
 	}
-	m.Threads, m.forGPU = all[0].Threads, all[0].forGPU
+	m.Threads = m.threadList.Values[0]
 	if err := nvtx.Status(); err != nil {
 		m.Notice(err.Error())
 	}
 	return nil
 }
 
-// checkOne is check of flags with one value each.
-func (m *ModelFlags) checkOne(c *cobra.Command) error {
-	for _, name := range []string{"mode", "variant"} {
-		if c.Flags().Changed(name) {
-			m.forGPU = append(m.forGPU, "--"+name)
-		}
-	}
-	if m.Model == "" && c.Flags().Changed("model") {
-		return Usagef("--model needs a directory, or a name such as random:gpt2")
-	}
-	if n, err := strconv.Atoi(m.Layers); m.Layers != "" && m.Layers != "all" && (err != nil || n < 1) {
-		return Usagef("--layers %s: it must be a number of layers, 1 or more, or 'all'", ShellQuote(m.Layers))
-	}
+// checkOne is Check of flags with one value each.
+func (m *ModelFlags) checkOne(allDevices bool) error {
 	name, index, indexed := strings.Cut(m.Device, ":")
 	n, err := strconv.Atoi(index)
+	known := slices.Contains([]string{"auto", "cpu", "reference", "cuda"}, m.Device) || m.Device == "all" && allDevices
 	switch {
-	case indexed && name == "cuda" && err == nil && n >= 0:
-	case !indexed && (name == "auto" || name == "cpu" || name == "reference" || name == "cuda" || name == "all" && c.Annotations[AllDevicesKey] != ""):
-	default:
+	case !known && !(indexed && name == "cuda" && err == nil && n >= 0):
 		return Usagef("--device %s: it must be auto, cpu, reference, cuda or cuda:N", ShellQuote(m.Device))
-	}
-	switch {
-	case m.Dtype != "f32" && m.Dtype != "bf16" && m.Dtype != "q8" && (m.Dtype != "" || c.Flags().Changed("dtype")):
-		return Usagef("--dtype %s: it must be f32, bf16 or q8", ShellQuote(m.Dtype))
-	case m.Dtype == "q8" && c.Name() == "export":
-		return Usagef("--dtype q8: checkpoints are written as f32 or bf16; the CPU makes 8-bit weights of either when it loads them")
-	case (m.Dtype == "bf16" || m.Dtype == "q8") && m.Device == "reference" && c.Name() != "export":
+	case m.Dtype != "" && m.Dtype != "f32" && m.Device == "reference":
 		return Usagef("--dtype %s: the reference device holds weights in float64 only; leave out --dtype, or use --device cpu", m.Dtype)
-	case m.Dtype == "q8" && name == "cuda":
+	case m.Dtype == "q8" && (name == "cuda" || len(m.forGPU) > 0):
 		return Usagef("--dtype q8 is for the CPU, and a GPU has no 8-bit kernels here; use --device cpu, or --dtype bf16")
-	case m.Dtype == "q8" && len(m.forGPU) > 0:
-		return Usagef("%s is for a GPU, which has no 8-bit kernels here: leave it out, or use --dtype bf16", m.forGPU[0])
-	case !slices.Contains(modeNames, m.Mode):
-		return Usagef("--mode %s: it must be auto, eager, graph or persistent", ShellQuote(m.Mode))
 	case len(m.forGPU) > 0 && (m.Device == "cpu" || m.Device == "reference"):
 		return Usagef("%s is for a GPU; leave it out, or use --device cuda", m.forGPU[0])
-	}
-	for _, v := range m.variant {
-		if stage, name, ok := strings.Cut(v, "="); !ok || stage == "" || name == "" {
-			return Usagef("--variant %s: it must be STAGE=NAME, such as attn.sdpa=naive", ShellQuote(v))
-		}
 	}
 	return nil
 }
@@ -205,8 +180,7 @@ func (m *ModelFlags) OpenModel() (*gpt2.Model, error) {
 	}
 }
 
-// RunOrder returns the layers to run: the built-in model runs one by default,
-// others all of theirs.
+// RunOrder returns the layers to run: the built-in model runs one by default, others all of theirs.
 func (m *ModelFlags) RunOrder(c gpt2.Config) ([]int, error) {
 	n := c.Layers
 	switch m.Layers {
@@ -231,8 +205,7 @@ func (m *ModelFlags) LayersReason() string {
 	return ""
 }
 
-// WeightType returns the type in which the CPU holds weights, and in which they
-// are exported.
+// WeightType returns the type in which the CPU holds weights, and in which they are exported.
 func (m *ModelFlags) WeightType() weights.DType {
 	if m.Dtype == "bf16" {
 		return weights.BF16
@@ -240,9 +213,9 @@ func (m *ModelFlags) WeightType() weights.DType {
 	return weights.F32
 }
 
-// Backend makes the executor that the flags name. --device auto takes the GPU if it can be
-// used; if there is a driver, so that there was a choice, a line on standard error says what it
-// took and why. [opened.place] chooses for commands that want their result soonest.
+// Backend makes the executor that the flags name. --device auto takes the GPU if it can be used; if there is a driver,
+// so that there was a choice, a line on standard error says what it took and why. [opened.place] chooses for commands
+// that want their result soonest.
 func (m *ModelFlags) Backend() (gpt2.Backend, error) {
 	name, _, _ := strings.Cut(m.Device, ":")
 	switch name {
@@ -286,18 +259,18 @@ func (m *ModelFlags) cpu() (gpt2.Backend, error) {
 // gpu makes the CUDA executor. The error says what is missing.
 func (m *ModelFlags) gpu() (*exec.Backend, error) {
 	defer annotate.Range("open GPU", nvtx.Blue)()
-	options := exec.Options{
-		Device: m.GPUIndex(), DType: m.gpuType(), Notice: m.Notice, Recorder: m.Record,
-		Mode: exec.Mode(slices.Index(modeNames, m.Mode)),
-	}
-	for _, v := range m.variant {
-		if options.Variants == nil {
-			options.Variants = map[string]string{}
+	variants := map[string]string{}
+	for _, v := range m.variants {
+		stage, name, ok := strings.Cut(v, "=")
+		if !ok {
+			return nil, Usagef("--variant %s: it must be STAGE=NAME, such as attn.sdpa=naive", ShellQuote(v))
 		}
-		stage, name, _ := strings.Cut(v, "=")
-		options.Variants[stage] = name
+		variants[stage] = name
 	}
-	return exec.New(options)
+	return exec.New(exec.Options{
+		Device: m.GPUIndex(), DType: m.gpuType(), Notice: m.Notice, Recorder: m.Record, Variants: variants,
+		Mode: exec.Mode(slices.Index(modeNames, m.Mode)),
+	})
 }
 
 // GPUIndex returns the N of --device cuda:N, 0 for all others.
@@ -323,8 +296,8 @@ func (m *ModelFlags) Notice(text string) {
 	}
 }
 
-// Opened is a model and what will run it. Its weights are not loaded yet, so that other
-// errors are reported before that.
+// Opened is a model and what will run it. Its weights are not loaded yet, so that other errors are reported before
+// that.
 type Opened struct {
 	Flags   *ModelFlags
 	Model   *gpt2.Model
@@ -382,19 +355,19 @@ func (o *Opened) Fits(tokens int) error {
 	case tokens <= capacity:
 		return nil
 	case tokens <= most:
-		return fmt.Errorf("the prompt has %s and the context holds %d; shorten it, or raise --context (the model can hold %d)", Count(tokens, "token"), capacity, most)
+		return fmt.Errorf("the prompt has %s and the context holds %d; shorten it, or raise --context (the model can hold %d)",
+			Count(tokens, "token"), capacity, most)
 	}
 	return fmt.Errorf("the prompt has %s and the context of model %s holds %d; shorten it", Count(tokens, "token"), o.Model.Name, most)
 }
 
-// Load makes the weights ready, with a progress bar if that takes long, and
-// returns a session for a batch of sequences.
-func (o *Opened) Load(ctx context.Context, stderr io.Writer, batch int) (*gpt2.Session, error) {
+// Load makes the weights ready, with a progress bar if that takes long, and returns a session for a batch of sequences.
+func (o *Opened) Load(ctx context.Context, batch int) (*gpt2.Session, error) {
 	defer annotate.Range("make session", nvtx.Blue)()
 	if d := o.Backend.Describe(); o.Model.Stored == "Q8_0" && o.Flags.Dtype == "" && !d.GPU {
 		o.Flags.Notice(fmt.Sprintf("the 8-bit weights (Q8_0) of %s are held as %s; --dtype q8 holds 8-bit weights: less memory, faster tokens", o.Model.Name, d.WeightType))
 	}
-	bar := o.Flags.Progress(stderr, "loading weights", true)
+	bar := o.Flags.Progress("loading weights", true)
 	options := o.Options
 	options.Progress, options.Batch = bar.Set, batch
 	began := time.Now()
@@ -409,8 +382,8 @@ func (o *Opened) Load(ctx context.Context, stderr io.Writer, batch int) (*gpt2.S
 	return s, err
 }
 
-// Leave is close at the end of a command. A process that ends need not free memory, and
-// leaves sooner if it does not: on a GPU by 100 ms.
+// Leave is close at the end of a command. A process that ends need not free memory, and leaves sooner if it does not:
+// on a GPU by 100 ms.
 func (o *Opened) Leave() {
 	if !o.Flags.Ends {
 		o.Close()
@@ -458,49 +431,26 @@ func (o *Opened) Setting() Setting {
 	return out
 }
 
-// String is how closing lines begin.
-func (s Setting) String() string {
+// Place names the device.
+func (s Setting) Place() string {
 	device := s.Device
 	if s.Threads > 0 {
 		device += " (" + Count(s.Threads, "thread") + ")"
 	}
 	if s.GPU != "" {
 		device += " (" + s.GPU + "), mode " + s.Mode
-		if s.Instead != "" {
-			device += " (" + s.Instead + ")"
-		}
 	}
-	return fmt.Sprintf("%s, %s, layers %d of %d", device, s.DType, s.Layers, s.OfTotal)
+	if s.Instead != "" {
+		device += " (" + s.Instead + ")"
+	}
+	return device
 }
 
-// SMClock returns the present clock in MHz of the SMs of the GPU at a PCI address, or 0 if
-// it cannot be read.
-func SMClock(pci string) int {
-	n, err := nvml.Open()
-	if err != nil {
-		return 0
-	}
-	defer n.Close()
-	return n.SMClock(pci)
+// String is how closing lines begin.
+func (s Setting) String() string {
+	return fmt.Sprintf("%s, %s, layers %d of %d", s.Place(), s.DType, s.Layers, s.OfTotal)
 }
 
-// Bounds of flags, so that sizes computed from them do not overflow.
-const (
-	MaxBatch  = 1 << 20
-	MaxRepeat = 1 << 20
-)
-
-// Batches and Repeats are what flags of sequences and of repetitions allow.
-var Batches, Repeats = Between(1, MaxBatch), Between(1, MaxRepeat)
-
-// StagesAs are the names of stages with an output, those within a layer after a prefix.
-func StagesAs(layer string) (names []string) {
-	for s := range gpt2.StageSample {
-		if info := s.Info(); info.InLayer {
-			names = append(names, layer+info.Name)
-		} else {
-			names = append(names, info.Name)
-		}
-	}
-	return names
-}
+// Batches and Repeats are what flags of sequences and of repetitions allow, so that sizes computed from them do not
+// overflow.
+var Batches, Repeats = Between(1, 1<<20), Between(1, 1<<20)

@@ -10,15 +10,18 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	osexec "os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/table"
 	"gpt2scope/traces"
 	"gpt2scope/traces/window"
 	"gpt2scope/weights"
@@ -43,8 +46,8 @@ func CheckFolder(dir string, force bool) error {
 	return nil
 }
 
-// CheckSame refuses a file to write that is one of those that are read, or in one of the
-// directories that are read, or that is a directory itself.
+// CheckSame refuses a file to write that is one of those that are read, or in one of the directories that are read, or
+// that is a directory itself.
 func CheckSame(flag, path string, reads ...string) error {
 	if err := weights.CheckOutput(path, reads...); err != nil {
 		return fmt.Errorf("%s %w", flag, err)
@@ -78,8 +81,8 @@ func WriteFile(ctx context.Context, path string, write func(io.Writer) error) er
 	return weights.WriteFile(ctx, path, write)
 }
 
-// AddFormat adds the flags of a command that prints in one of several formats; --json is short for
-// --format json, as all commands have it.
+// AddFormat adds the flags of a command that prints in one of several formats; --json is short for --format json, as
+// all commands have it.
 func AddFormat(f *pflag.FlagSet, format *string, formats string) {
 	f.Var(OneOf(format, "table", strings.FieldsFunc(strings.ReplaceAll(formats, " or ", ","), func(r rune) bool { return r == ',' || r == ' ' })...), "format", "`FORMAT`: "+formats)
 	f.BoolFunc("json", "print one JSON object: the same as --format json", func(value string) error {
@@ -98,6 +101,23 @@ func WriteOutput(w io.Writer, data []byte) error {
 		return fmt.Errorf("cannot write to standard output: %w", humanize.Cause(err))
 	}
 	return nil
+}
+
+// Print writes a value as JSON, or text for people.
+func Print(c *cobra.Command, asJSON bool, value any, text func(io.Writer)) error {
+	if asJSON {
+		return WriteJSON(c.OutOrStdout(), value)
+	}
+	var b bytes.Buffer
+	text(&b)
+	return WriteOutput(c.OutOrStdout(), b.Bytes())
+}
+
+// AddJSON adds --json to a command that prints one object.
+func AddJSON(c *cobra.Command, asJSON *bool) {
+	AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.BoolVar(asJSON, "json", false, "print one JSON object")
+	})
 }
 
 // WriteJSON writes one value as indented JSON.
@@ -137,8 +157,7 @@ func PerSecond(n float64, d time.Duration) float64 {
 // Count writes a number of things: "1 token", "2 tokens".
 func Count(n int, thing string) string { return humanize.Count(n, thing, thing+"s") }
 
-// WriteTrace writes a trace with the steps over its kernels, and with how many launches
-// were under way.
+// WriteTrace writes a trace with the steps over its kernels, and with how many launches were under way.
 func WriteTrace(ctx context.Context, t *traces.Trace, path string) error {
 	events := slices.Concat(traces.Project(t.Header, t.Events), t.Events, window.QueueDepth(t))
 	traces.Sort(events)
@@ -156,4 +175,82 @@ func WriteTrace(ctx context.Context, t *traces.Trace, path string) error {
 		}
 		return z.Close()
 	})
+}
+
+// RowOptions say which rows of a table are shown, and in which order.
+type RowOptions struct {
+	Sort  string // a column; "" for the table's own order
+	Limit int    // at most so many rows; 0 for all
+}
+
+// Register adds their flags; columns are examples for --sort, order is that of the table without it.
+func (o *RowOptions) Register(f *pflag.FlagSet, columns, order string) {
+	f.StringVar(&o.Sort, "sort", "", "sort by `COLUMN`, such as "+columns+" or another heading\nof the table (default: "+order+")")
+	f.Var(Int(&o.Limit, 0, AtLeast(0)), "limit", "show the `N` rows that took the most time, or are first by\n--sort, and sum the rest of their kind (default: all)")
+}
+
+// NotShown says how many rows --limit left out, if it did.
+func NotShown(w io.Writer, cut int) {
+	if cut > 0 {
+		fmt.Fprintf(w, "%s not shown; --limit 0 shows all\n", humanize.Count(cut, "more row is", "more rows are"))
+	}
+}
+
+// SortRows is [table.Sort], whose error is a usage error.
+func SortRows[R any](rows []R, columns []table.Column[R], name, format string, section func(*R) int) error {
+	if err := table.Sort(rows, columns, name, format, section); err != nil {
+		return Usagef("--sort %s: %w", ShellQuote(name), err)
+	}
+	return nil
+}
+
+// WriteCSV writes [table.CSV] to standard output.
+func WriteCSV[R any](w io.Writer, columns []table.Column[R], rows []R) error {
+	var b bytes.Buffer
+	if err := table.CSV(&b, columns, rows); err != nil {
+		return err
+	}
+	return WriteOutput(w, b.Bytes())
+}
+
+// GivenFlags returns the flags on the command line as arguments, except those named in but.
+func GivenFlags(flags *pflag.FlagSet, but ...string) []string {
+	var args []string
+	flags.VisitAll(func(f *pflag.Flag) {
+		if !f.Changed || slices.Contains(but, f.Name) {
+			return
+		}
+		if many, ok := f.Value.(pflag.SliceValue); ok {
+			for _, v := range many.GetSlice() {
+				args = append(args, "--"+f.Name+"="+v)
+			}
+			return
+		}
+		args = append(args, "--"+f.Name+"="+f.Value.String())
+	})
+	return args
+}
+
+// RunSelf runs this program once more, and decodes the JSON that it prints.
+func RunSelf(ctx context.Context, args []string, out any) error {
+	path, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("no process can be started: %w", err)
+	}
+	var stdout, stderr bytes.Buffer
+	c := osexec.CommandContext(ctx, path, args...)
+	c.Stdout, c.Stderr = &stdout, &stderr
+	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
+	c.WaitDelay = 5 * time.Second
+	if err := c.Run(); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		words := strings.TrimSpace(stderr.String())
+		return fmt.Errorf("%w: %s", err, words[strings.LastIndex(words, "\n")+1:])
+	}
+	if err := json.Unmarshal(stdout.Bytes(), out); err != nil {
+		return fmt.Errorf("it printed no timings: %w", err)
+	}
+	return nil
 }

@@ -18,8 +18,8 @@ type Progress struct {
 }
 
 // Progress makes one; bytes says that its numbers are bytes.
-func (m *ModelFlags) Progress(stderr io.Writer, title string, bytes bool) *Progress {
-	return NewProgress(stderr, title, bytes, m.Quiet)
+func (m *ModelFlags) Progress(title string, bytes bool) *Progress {
+	return NewProgress(m.Stderr, title, bytes, m.Quiet)
 }
 
 // NewProgress makes one, which shows nothing if quiet.
@@ -51,9 +51,9 @@ func (p *Progress) Done() {
 	p.bar, p.shown = nil, false
 }
 
-// Spin shows that a task is running whose progress is not known, such as a pass, until stop is called; calling it again does nothing.
-func (m *ModelFlags) Spin(stderr io.Writer, title string) (stop func()) {
-	if m.Quiet || !IsTerminal(stderr) {
+// Spin shows that a task is running whose progress is not known, such as a pass, until stop is called.
+func (m *ModelFlags) Spin(title string) (stop func()) {
+	if m.Quiet || !IsTerminal(m.Stderr) {
 		return func() {}
 	}
 	over, gone := make(chan struct{}), make(chan struct{})
@@ -64,7 +64,7 @@ func (m *ModelFlags) Spin(stderr io.Writer, title string) (stop func()) {
 			return
 		case <-time.After(time.Second):
 		}
-		bar := progressbar.NewOptions64(-1, progressbar.OptionSetWriter(stderr), progressbar.OptionSetDescription(title),
+		bar := progressbar.NewOptions64(-1, progressbar.OptionSetWriter(m.Stderr), progressbar.OptionSetDescription(title),
 			progressbar.OptionSpinnerType(14), progressbar.OptionSetElapsedTime(true), progressbar.OptionClearOnFinish())
 		tick := time.NewTicker(100 * time.Millisecond)
 		defer tick.Stop()

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// What 'make build' passes to the linker: the commit, which ends in -dirty if files differed from
-// it, and the time, as in RFC 3339. 'go build' records the commit itself.
+// What 'make build' passes to the linker: the commit, which ends in -dirty if files differed from it, and the time, as
+// in RFC 3339. 'go build' records the commit itself.
 var Commit, Built string
 
 // BuildInfo says which build of the program this is.
@@ -49,8 +49,8 @@ func ThisBuild() BuildInfo {
 	return b
 }
 
-// Version names this build in one line, for recordings and results. It does not have the time of
-// the build: two builds of a commit give the same results.
+// Version names this build in one line, for recordings and results. It does not have the time of the build: two builds
+// of a commit give the same results.
 func Version() string {
 	b := ThisBuild()
 	v := b.Version

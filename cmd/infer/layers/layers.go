@@ -19,34 +19,31 @@ import (
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/journal"
 	"gpt2scope/layers"
+	"gpt2scope/layers/plot"
 	"gpt2scope/measure"
+	"gpt2scope/record"
 	"gpt2scope/weights"
 )
 
 // layersFlags are the flags of "infer layers".
 type layersFlags struct {
-	depths                               string
+	depths, predicted                    []int
+	phase                                string
 	phases                               []string
-	promptLen, past                      int
-	batch                                int
+	promptLen, past, batch, window       int
 	text                                 string
-	window                               int
 	repeat, passes                       int
 	seed                                 uint64
-	predict                              string
 	verify                               bool
 	drop, again                          []int
 	orders                               []string
-	energy                               float64
+	energy, warmUp                       float64
 	noFloor, noMemory, noStages, noPlots bool
 	force, json                          bool
-	warmUp                               float64
 	dir                                  string
+	part                                 journal.Shard
 	persistent                           *pflag.FlagSet // the model's
 	open                                 func(gpt2.Backend) (*measure.Meter, error)
-	shard                                string
-	predicted                            []int         // parsed
-	part                                 journal.Shard // parsed
 }
 
 // New makes "infer layers".
@@ -55,173 +52,151 @@ func New(m *cli.ModelFlags, open func(gpt2.Backend) (*measure.Meter, error)) *co
 	c := &cobra.Command{
 		Use:   "layers -o DIR",
 		Short: "Measure what each layer costs in time, memory and energy, and what it buys",
-		Long: `layers measures a model at several depths, its first layer, its first two and so on:
-the time of a prefill and of a decode step, memory, energy
-per token if the device counts it, and how good the predictions are. A line through the
-times gives the cost of a layer and of everything else; a recording by stages gives both
-again, to compare. If the times do not lie on a line, as when more and more layers fit a
-cache no longer, the cost of a layer is given from depth to depth, with the reason.
+		Long: `layers measures a model at several depths, its first layer, its first two and so on: the time of a prefill
+and of a decode step, memory, energy per token if the device counts it, and
+how good the predictions are. A line through the times gives the cost of a layer and of everything else; a
+recording by stages gives both again, to compare. If the times do not lie on a line, as when more and more
+layers fit a cache no longer, the cost of a layer is given from depth to depth, with the reason.
 
-All depths are measured in turns, in rounds of random order, after a warm-up.
-Each is the median of a few passes on random tokens. DIR holds layers.csv, a row for
-each, in the order in which they were made; layers.json, the result; and layers.state.
-After Ctrl-C the same command continues from there. --shard divides the measurements among
-several processes or machines; 'infer layers merge' puts them together.
+All depths are measured in turns, in rounds of random order, after a warm-up. Each is the median of a few
+passes on random tokens. DIR holds layers.csv, a row for each, in the order in which they were made;
+layers.json, the result; and layers.state. After Ctrl-C the same command continues from there. --shard
+divides the measurements among several processes or machines; 'infer layers merge' puts them together.
 
-With --text the quality is that of 'infer eval' on the text. Without, each depth is
-compared with the whole model on a text that the whole model writes: how often its most
-probable token is the same, and the KL divergence of its distribution.
+With --text the quality is that of 'infer eval' on the text. Without, each depth is compared with the
+whole model on a text that the whole model writes: how often its most probable token is the same, and the
+KL divergence of its distribution.
 
-Beyond its last layer a model of random weights begins again with its first. --drop,
---repeat-layer and --order measure the model with another list of layers, beside the
-whole model; layers count from 0, as in the names of stages. They may be repeated.`,
+Beyond its last layer a model of random weights begins again with its first. --drop, --repeat-layer and
+--order measure the model with another list of layers, beside the whole model; layers count from 0, as in
+the names of stages. They may be repeated.`,
 		Example: `  infer layers -o out
   infer layers --range 1-6 --text play.txt --repeat 20 -o out
   infer layers -m random:gpt2 --range 1-12 --predict 24,48 --verify -o out
   infer layers --drop 0 --drop 5 --repeat-layer 2 --order 0,2,1,3,4,5 -o out
   infer layers -m random:gpt2 --range 1-48 --device cuda --mode eager -o out
   infer layers --range 1-6 --shard 2/8 -o part2`,
-		Annotations: map[string]string{cli.ArgumentKey: "-o"},
 		RunE: func(c *cobra.Command, _ []string) error {
 			return l.run(c.Context(), m, c, c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
 	cli.AddFlags(c.Flags(), "Layers", func(f *pflag.FlagSet) {
-		f.StringVar(&l.depths, "range", "", "measure these `DEPTHS`, such as 1-6 or 1,2,4,12 (default: all of the\nmodel, or only the whole one beside --drop, --repeat-layer, --order)")
+		f.Func("range", "measure these `DEPTHS`, such as 1-6 or 1,2,4,12 (default: all of the model, or only the whole one beside "+
+			"--drop, --repeat-layer, --order)", parsed(&l.depths, layers.ParseDepths))
 		f.IntSliceVar(&l.drop, "drop", nil, "measure the model without layer `N`; may be repeated")
 		f.IntSliceVar(&l.again, "repeat-layer", nil, "measure the model with layer `N` twice in a row; may be repeated")
 		f.StringArrayVar(&l.orders, "order", nil, "measure the model with these `LAYERS`, such as 0,2,1; may be repeated")
-		f.StringVar(&l.predict, "predict", "", "predict time and memory at these `DEPTHS`, such as 24,48")
+		f.Func("predict", "predict time and memory at these `DEPTHS`, such as 24,48", parsed(&l.predicted, layers.ParseDepths))
 		f.BoolVar(&l.verify, "verify", false, "measure the predicted depths too, and print the error")
 	})
 	cli.AddFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
-		f.StringSliceVar(&l.phases, "phase", []string{"prefill", "decode"}, "measure these `PHASES`: prefill, decode or both")
-		f.Var(cli.Int(&l.promptLen, 0, cli.AtLeast(1)), "prompt-len", "the prefill has `N` tokens (default: 256, or the context if it\nis shorter)")
-		f.Var(cli.Int(&l.past, 0, cli.AtLeast(0)), "past", "the cache holds `N` tokens before the decode step (default: 128,\nor half the context if that is shorter)")
+		f.Var(cli.OneOf(&l.phase, "prefill,decode", "prefill", "decode", "prefill,decode"), "phase", "measure these `PHASES`")
+		f.Var(cli.Int(&l.promptLen, 0, cli.AtLeast(1)), "prompt-len", "the prefill has `N` tokens (default: 256, or a shorter context)")
+		f.Var(cli.Int(&l.past, 0, cli.AtLeast(0)), "past",
+			"the cache holds `N` tokens before the decode step (default: 128, or half a shorter context)")
 		f.Var(cli.Int(&l.batch, 1, cli.Batches), "batch", "passes have `N` sequences")
 		f.Var(cli.Int(&l.repeat, 10, cli.Between(1, maxLayersRepeat)), "repeat", "measure each phase of each depth `N` times")
 		f.Var(cli.Int(&l.passes, 5, cli.Between(1, maxLayersRepeat)), "passes", "each time, take the median of `N` passes")
 		f.Var(cli.Float(&l.warmUp, 1, cli.Between(0.0, 3600)), "warm-up", "run passes for `S` seconds before the first measurement")
-		f.StringVar(&l.shard, "shard", "", "do part `I/N` of the measurements, such as 2/8")
+		f.Func("shard", "do part `I/N` of the measurements, such as 2/8", parsed(&l.part, journal.ParseShard))
 		f.Uint64Var(&l.seed, "seed", 1, "`SEED` of the order and of the text that the model writes")
-		f.Var(cli.Float(&l.energy, 2, cli.Between(0.1, 3600).Or(0, "none")), "energy-seconds", "decode each depth for `S` seconds to measure its energy; 0 skips\nthat")
+		f.Var(cli.Float(&l.energy, 2, cli.Between(0.1, 3600).Or(0, "none")), "energy-seconds",
+			"decode each depth for `S` seconds to measure its energy; 0 skips that")
 		f.BoolVar(&l.noFloor, "no-floor", false, "do not measure the device for floors")
 		f.BoolVar(&l.noMemory, "no-memory", false, "do not measure memory, which takes a process for each depth")
 		f.BoolVar(&l.noStages, "no-stages", false, "do not record the deepest by stages")
 	})
 	cli.AddFlags(c.Flags(), "Quality", func(f *pflag.FlagSet) {
 		f.StringVar(&l.text, "text", "", "`FILE` with a text to predict; - is standard input")
-		f.Var(cli.Int(&l.window, 0, cli.AtLeast(1)), "window", "`N` tokens are evaluated at once (default: 512 of a text, 256 of\nthe model's own, or the context if it is shorter)")
+		f.Var(cli.Int(&l.window, 0, cli.AtLeast(1)), "window",
+			"`N` tokens are evaluated at once (default: 512 of a text, 256 of the model's own, or a shorter context)")
 	})
 	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
-		f.StringVarP(&l.dir, "out", "o", "", "`DIR` for the results; it is made if it does not exist")
+		addOutput(f, &l.dir, &l.json, &l.noPlots)
 		f.BoolVar(&l.force, "force", false, "write into a DIR that holds other files than those of an experiment")
-		f.BoolVar(&l.json, "json", false, "print one JSON object, which is that of layers.json, for the tables")
-		f.BoolVar(&l.noPlots, "no-plots", false, "draw no pictures and no page")
 	})
 	c.AddCommand(newLayersMemory(m), newLayersMerge())
 	return c
 }
 
+// addOutput adds the flags of what an experiment writes.
+func addOutput(f *pflag.FlagSet, dir *string, json, noPlots *bool) {
+	f.StringVarP(dir, "out", "o", "", "`DIR` for the results; it is made if it does not exist")
+	f.BoolVar(json, "json", false, "print one JSON object, which is that of layers.json, for the tables")
+	f.BoolVar(noPlots, "no-plots", false, "draw no pictures and no page")
+}
+
+// parsed sets a value from the text of a flag.
+func parsed[T any](to *T, parse func(string) (T, error)) func(string) error {
+	return func(text string) (err error) {
+		*to, err = parse(text)
+		return err
+	}
+}
+
 // check finds values that no model could make right.
-func (l *layersFlags) check(flags *pflag.FlagSet) (err error) {
+func (l *layersFlags) check(flags *pflag.FlagSet) error {
+	l.phases = strings.Split(l.phase, ",")
 	switch {
 	case flags.Changed("layers"):
 		return cli.Usagef("--layers: this command chooses the layers by --range, --drop, --repeat-layer and --order")
 	case l.dir == "":
 		return cli.Usagef("give the directory to write: --out DIR")
-	case flags.Changed("text") && l.text == "":
-		return cli.Usagef("--text needs the name of a file; - is standard input")
-	case l.verify && !flags.Changed("predict"):
+	case l.verify && l.predicted == nil:
 		return cli.Usagef("--verify is for predicted depths; add --predict, such as --predict 24")
-	case len(l.phases) == 0:
-		return cli.Usagef("--phase: it is empty; give prefill, decode, or both")
-	}
-	for _, p := range l.phases {
-		if p != layers.TaskPrefill && p != layers.TaskDecode {
-			return cli.Usagef("--phase %s: it must be prefill or decode, or both: prefill,decode", cli.ShellQuote(p))
-		}
-	}
-	slices.Sort(l.phases)
-	slices.Reverse(l.phases) // prefill first
-	l.phases = slices.Compact(l.phases)
-	if flags.Changed("shard") {
-		if l.part, err = journal.ParseShard(l.shard); err != nil {
-			return cli.Usagef("--shard: %w", err)
-		}
-	}
-	if flags.Changed("range") {
-		if _, err := layers.ParseDepths(l.depths); err != nil {
-			return cli.Usagef("--range %s: %w", cli.ShellQuote(l.depths), err)
-		}
-	}
-	if flags.Changed("predict") {
-		if l.predicted, err = layers.ParseDepths(l.predict); err != nil {
-			return cli.Usagef("--predict %s: %w", cli.ShellQuote(l.predict), err)
-		}
 	}
 	return nil
 }
 
-// maxLayersRepeat bounds how often a depth is measured: the order of all is made
-// beforehand.
+// maxLayersRepeat bounds how often a depth is measured: the order of all is made beforehand.
 const maxLayersRepeat = 1000
 
 // variants returns what the flags ask for.
-func (l *layersFlags) variants(flags *pflag.FlagSet, model *gpt2.Model) ([]layers.Variant, error) {
+func (l *layersFlags) variants(model *gpt2.Model) ([]layers.Variant, error) {
 	L := model.Config.Layers
 	whatIf := len(l.drop)+len(l.again)+len(l.orders) > 0
-	depths := gpt2.FirstLayers(L + 1)[1:]
+	depths := l.depths
 	switch {
-	case flags.Changed("range"):
-		var err error
-		if depths, err = layers.ParseDepths(l.depths); err != nil {
-			return nil, err
-		}
-		random := strings.HasPrefix(model.Name, gpt2.RandomPrefix)
-		if most := depths[len(depths)-1]; most > L && !random {
-			return nil, cli.Usagef("--range %s: depth %d: model %s has %s; give at most %d, or measure a deeper one of random weights: -m random:gpt2",
-				cli.ShellQuote(l.depths), most, model.Name, cli.Count(L, "layer"), L)
+	case len(depths) > 0:
+		if most := depths[len(depths)-1]; most > L && !strings.HasPrefix(model.Name, gpt2.RandomPrefix) {
+			return nil, cli.Usagef("--range: depth %d: model %s has %s; measure a deeper one of random weights: -m random:gpt2",
+				most, model.Name, cli.Count(L, "layer"))
 		}
 	case whatIf:
 		depths = []int{L}
+	default:
+		depths = gpt2.FirstLayers(L + 1)[1:]
 	}
 	var out []layers.Variant
 	for _, n := range depths {
 		out = append(out, layers.Depth(n, L))
 	}
-	add := func(flag, value string, v layers.Variant, err error) error {
-		if err != nil {
-			return cli.Usagef("--%s %s: %w", flag, cli.ShellQuote(value), err)
-		}
-		if slices.ContainsFunc(out, func(o layers.Variant) bool { return o.Label == v.Label }) {
-			return cli.Usagef("--%s %s: it is given twice", flag, cli.ShellQuote(value))
-		}
-		out = append(out, v)
-		return nil
-	}
 	if whatIf && !slices.Contains(depths, L) { // to compare with
 		out = append(out, layers.Depth(L, L))
 	}
+	var failed error
+	add := func(flag, value string, v layers.Variant, err error) {
+		if slices.ContainsFunc(out, func(o layers.Variant) bool { return o.Label == v.Label }) {
+			err = errors.New("it is given twice")
+		}
+		if err != nil && failed == nil {
+			failed = cli.Usagef("--%s %s: %w", flag, cli.ShellQuote(value), err)
+		}
+		out = append(out, v)
+	}
 	for _, n := range l.drop {
 		v, err := layers.Drop(n, L)
-		if err := add("drop", fmt.Sprint(n), v, err); err != nil {
-			return nil, err
-		}
+		add("drop", fmt.Sprint(n), v, err)
 	}
 	for _, n := range l.again {
 		v, err := layers.RepeatLayer(n, L)
-		if err := add("repeat-layer", fmt.Sprint(n), v, err); err != nil {
-			return nil, err
-		}
+		add("repeat-layer", fmt.Sprint(n), v, err)
 	}
 	for _, list := range l.orders {
 		v, err := layers.InOrder(list, L)
-		if err := add("order", list, v, err); err != nil {
-			return nil, err
-		}
+		add("order", list, v, err)
 	}
-	return out, nil
+	return out, failed
 }
 
 // fill fills in the lengths that were not given, and checks them against the context.
@@ -264,7 +239,8 @@ func (l *layersFlags) readQuality(ctx context.Context, m *gpt2.Model, stdin io.R
 		return nil, 0, "", err
 	}
 	if len(ids) < l.window || len(ids) < 2 {
-		return nil, 0, "", fmt.Errorf("--text %s: it has %s, which is shorter than the window of %d; give a longer text, or a smaller --window", l.text, cli.Count(len(ids), "token"), l.window)
+		return nil, 0, "", fmt.Errorf("--text %s: it has %s, which is shorter than the window of %d; give a longer text, or a smaller --window",
+			l.text, cli.Count(len(ids), "token"), l.window)
 	}
 	return ids, len(text), fmt.Sprintf("%x", sha256.Sum256([]byte(text))), nil
 }
@@ -285,7 +261,7 @@ func (l *layersFlags) run(ctx context.Context, m *cli.ModelFlags, c *cobra.Comma
 	if err := l.fill(flags, o.Options.Context); err != nil {
 		return err
 	}
-	variants, err := l.variants(flags, o.Model)
+	variants, err := l.variants(o.Model)
 	if err != nil {
 		return err
 	}
@@ -352,4 +328,64 @@ func (l *layersFlags) verified(o *cli.Opened) []layers.Variant {
 		}
 	}
 	return out
+}
+
+// mergeFlags are the flags of "infer layers merge".
+type mergeFlags struct {
+	dir                  string
+	force, json, noPlots bool
+}
+
+// newLayersMerge makes "infer layers merge".
+func newLayersMerge() *cobra.Command {
+	var f mergeFlags
+	c := &cobra.Command{
+		Use:   "merge DIR... -o DIR",
+		Short: "Put an experiment together that was measured in several parts",
+		Long: `merge puts the parts of an experiment together that 'infer layers --shard' measured, each in a DIR of its
+own, and prints the tables that one run prints. All parts must be of the same model, the same kind of
+device and the same flags. The DIR that it writes is that of one run: the same command without --shard
+measures there what is missing. A measurement that several parts hold counts once; floors are those of the
+part whose device has the highest ceilings.`,
+		Example:     `  infer layers merge part1 part2 -o all`,
+		Annotations: map[string]string{cli.UsesKey: ""},
+		Args:        cli.Words(1, 0, "the directories to put together", "DIR... -o DIR"),
+		RunE: func(c *cobra.Command, args []string) error {
+			return f.run(c.Context(), args, c.OutOrStdout())
+		},
+	}
+	cli.AddFlags(c.Flags(), "Output", func(flags *pflag.FlagSet) {
+		addOutput(flags, &f.dir, &f.json, &f.noPlots)
+		flags.BoolVar(&f.force, "force", false, "write into a DIR that holds files")
+	})
+	return c
+}
+
+func (f *mergeFlags) run(ctx context.Context, from []string, stdout io.Writer) error {
+	if err := cli.CheckFolder(f.dir, f.force); err != nil {
+		return err
+	}
+	for _, dir := range from {
+		if err := cli.CheckSame("--out", filepath.Join(f.dir, layers.StateFile), filepath.Join(dir, layers.StateFile)); err != nil {
+			return err
+		}
+	}
+	merged, err := layers.Merge(from)
+	if err != nil {
+		return err
+	}
+	if err := merged.Save(f.dir); err != nil {
+		return fmt.Errorf("--out %s: %w", cli.ShellQuote(f.dir), err)
+	}
+	result := merged.Result()
+	result.Command = record.CommandLine()
+	if err := layers.Write(ctx, f.dir, merged.Rows, result); err != nil {
+		return err
+	}
+	if !f.noPlots {
+		if err := plot.Write(ctx, f.dir, result); err != nil {
+			return err
+		}
+	}
+	return showLayers(stdout, result, f.dir, f.json)
 }

@@ -7,9 +7,13 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
-	"gpt2scope/ceilings"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/gpt2"
 	"gpt2scope/layers"
@@ -25,11 +29,10 @@ type layersRun struct {
 	journal *layers.Journal
 	stderr  io.Writer
 	notes   []string
-	set     ceilings.Set // of the device, if floors are computed
 }
 
-// configuration is what an experiment is of. Measurements of different ones do not go
-// together. What is predicted from them is not part of it.
+// configuration is what an experiment is of. Measurements of different ones do not go together. What is predicted from
+// them is not part of it.
 func (l *layersFlags) configuration(o *cli.Opened, variants []layers.Variant, text string, tokens int) map[string]any {
 	s := o.Setting()
 	geometry, _ := o.Model.Config.JSON(s.DType) // numbers and names: it cannot fail
@@ -81,9 +84,6 @@ func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configur
 	stopped := r.measure(ctx, tasks, append(slices.Clone(variants), r.verified(r.opened)...))
 	done := total - len(slices.DeleteFunc(tasks, r.journal.Done))
 	result, err := r.Summarize(variants, r.journal.Rows(), r.predicted, known)
-	if err == nil && len(result.BelowFloor) > 0 && stopped == nil && cli.LookAgain(ctx, r.opened.Backend, &r.set, r.opened.Flags, r.stderr) {
-		result, err = r.Summarize(variants, r.journal.Rows(), r.predicted, known)
-	}
 	if err == nil {
 		result.Configuration, result.Command = configuration, record.CommandLine()
 		result.Notes = append(result.Notes, r.notes...)
@@ -108,7 +108,7 @@ func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configur
 
 // measure does tasks, under a progress bar.
 func (r *layersRun) measure(ctx context.Context, tasks []layers.Task, variants []layers.Variant) error {
-	bar, done := r.opened.Flags.Progress(r.stderr, "measuring memory", false), 0
+	bar, done := r.opened.Flags.Progress("measuring memory", false), 0
 	defer func() { bar.Done() }()
 	notes, err := r.Do(ctx, tasks, r.journal, layers.Hooks{
 		Load: func() error {
@@ -116,7 +116,7 @@ func (r *layersRun) measure(ctx context.Context, tasks []layers.Task, variants [
 			if err := r.begin(ctx, variants); err != nil {
 				return err
 			}
-			bar = r.opened.Flags.Progress(r.stderr, "measuring", false)
+			bar = r.opened.Flags.Progress("measuring", false)
 			return nil
 		},
 		Done: func() {
@@ -130,7 +130,7 @@ func (r *layersRun) measure(ctx context.Context, tasks []layers.Task, variants [
 
 // begin loads the weights, and warms up with the variant of the most layers.
 func (r *layersRun) begin(ctx context.Context, variants []layers.Variant) error {
-	bar := r.opened.Flags.Progress(r.stderr, "loading weights", true)
+	bar := r.opened.Flags.Progress("loading weights", true)
 	r.Progress = bar.Set
 	err := r.Load(ctx, variants)
 	bar.Done()
@@ -138,7 +138,7 @@ func (r *layersRun) begin(ctx context.Context, variants []layers.Variant) error 
 		return err
 	}
 	most := slices.MaxFunc(variants, func(a, b layers.Variant) int { return a.Layers - b.Layers })
-	defer r.opened.Flags.Spin(r.stderr, "warming up")()
+	defer r.opened.Flags.Spin("warming up")()
 	return r.WarmUp(ctx, most, time.Duration(r.warmUp*float64(time.Second)))
 }
 
@@ -159,7 +159,7 @@ func (r *layersRun) known(ctx context.Context) (k layers.Known, err error) {
 	if r.noFloor {
 		return k, nil
 	}
-	r.set, _, err = cli.CeilingsOf(ctx, o.Backend, o.Flags, false, r.stderr)
+	set, _, err := cli.CeilingsOf(ctx, o.Backend, o.Flags, false)
 	switch {
 	case errors.Is(err, cli.ErrNoCeilings):
 		r.notes = append(r.notes, "There are no floors: "+err.Error()+".")
@@ -168,7 +168,7 @@ func (r *layersRun) known(ctx context.Context) (k layers.Known, err error) {
 		return k, err
 	}
 	k.Floor = func(p *gpt2.Plan, past int) time.Duration {
-		return r.set.PassFloor(p.Work(past, o.Backend.Sizes()))
+		return set.PassFloor(p.Work(past, o.Backend.Sizes()))
 	}
 	return k, nil
 }
@@ -189,4 +189,72 @@ func (r *layersRun) measures() (done func()) {
 	r.notes = append(r.notes, fmt.Sprintf("Energy is of decode steps from %d tokens in the cache, by %s, of %s; its interval is by when exactly the counter stepped.", r.past, counter.Source(), counter.Covers))
 	r.Meter, r.EnergyTime = counter, time.Duration(r.energy*float64(time.Second))
 	return counter.Close
+}
+
+// newLayersMemory makes the command that "infer layers" runs in processes of their own.
+func newLayersMemory(m *cli.ModelFlags) *cobra.Command {
+	var order string
+	var batch, promptLen, past int
+	c := &cobra.Command{
+		Use: "memory", Hidden: true,
+		Short:   "Load a list of layers, run a few passes and print how much memory that took",
+		Example: `  infer layers memory --order 0,2,1 --prompt-len 64`,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return runLayersMemory(c.Context(), m, order, batch, promptLen, past, c.OutOrStdout())
+		},
+	}
+	cli.AddFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
+		f.StringVar(&order, "order", "0", "run these `LAYERS`, such as 0,2,1")
+		f.Var(cli.Int(&batch, 1, cli.Batches), "batch", "passes have `N` sequences")
+		f.Var(cli.Int(&promptLen, 1, cli.AtLeast(1)), "prompt-len", "the prefill has `N` tokens")
+		f.Var(cli.Int(&past, 0, cli.AtLeast(0)), "past", "the cache holds `N` tokens before the decode step")
+	})
+	return c
+}
+
+func runLayersMemory(ctx context.Context, m *cli.ModelFlags, order string, batch, promptLen, past int, stdout io.Writer) error {
+	m.Layers, m.Quiet = "all", true
+	o, err := m.Open()
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	capacity := o.Options.Context
+	v, err := layers.InOrder(order, o.Model.Config.Layers)
+	switch {
+	case err != nil:
+		return cli.Usagef("--order %s: %w", cli.ShellQuote(order), err)
+	case promptLen > capacity || past >= capacity:
+		return cli.Usagef("--prompt-len %d, --past %d: the context holds %s", promptLen, past, cli.Count(capacity, "token"))
+	}
+	options := o.Options
+	options.Batch = batch
+	e := layers.Experiment{Model: o.Model, Backend: o.Backend, Options: options, PromptLen: promptLen, Past: past}
+	use, err := e.MeasureMemory(ctx, v.Order)
+	if err != nil {
+		return err
+	}
+	return cli.WriteJSON(stdout, use)
+}
+
+// childMemory measures a variant in a process of its own: what other variants left behind does not count there.
+func (r *layersRun) childMemory(ctx context.Context, v layers.Variant) ([]layers.Value, error) {
+	order := make([]string, len(v.Order))
+	for i, n := range v.Order {
+		order[i] = strconv.Itoa(n)
+	}
+	args := append([]string{"layers", "memory", "--quiet", "--order=" + strings.Join(order, ","), "--batch=" + strconv.Itoa(r.batch),
+		"--prompt-len=" + strconv.Itoa(r.promptLen), "--past=" + strconv.Itoa(r.past)}, cli.GivenFlags(r.persistent, "quiet", "layers")...)
+	var m layers.MemoryUse
+	if err := cli.RunSelf(ctx, args, &m); err != nil {
+		return nil, err
+	}
+	var values []layers.Value
+	if m.Host > 0 {
+		values = append(values, layers.Value{Metric: "host memory", Unit: "bytes", Value: float64(m.Host)})
+	}
+	if m.Device > 0 {
+		values = append(values, layers.Value{Metric: "device memory", Unit: "bytes", Value: float64(m.Device)})
+	}
+	return values, nil
 }

@@ -14,56 +14,40 @@ import (
 	"gpt2scope/layers"
 )
 
-// layersColumn is a column of the table, of one metric.
-type layersColumn struct {
-	head, metric string
-	show         func(layers.Metric) string
+// layersColumns are the columns of the table: heading, metric, and how a median is written.
+var layersColumns = []struct{ head, metric, format string }{
+	{"prefill ms", "prefill time", "interval"},
+	{"decode ms", "decode time", "interval"},
+	{"tokens/s", "decode rate", "%.0f"},
+	{"roofline %", "decode share of floor", "%.0f"},
+	{"launches", "launches", "%.0f"},
+	{"host memory", "host memory", "bytes"},
+	{"GPU memory", "device memory", "bytes"},
+	{"predicted", "predicted memory", "bytes"},
+	{"mJ/token", "energy", "digits"},
+	{"bits/byte", "bits per byte", "%.4f"},
+	{"perplexity", "perplexity", "%.2f"},
+	{"agreement", "agreement", "percent"},
+	{"KL nats", "KL divergence", "%.4f"},
 }
 
-func layersColumns() []layersColumn {
-	interval := func(m layers.Metric) string {
+func show(m layers.Metric, format string) string {
+	switch format {
+	case "interval":
 		return fmt.Sprintf("%s (%s - %s)", cli.Digits(m.Median), cli.Digits(m.Low), cli.Digits(m.High))
+	case "digits":
+		return cli.Digits(m.Median)
+	case "bytes":
+		return humanize.Size(int64(m.Median))
+	case "percent":
+		return fmt.Sprintf("%.0f%%", 100*m.Median)
 	}
-	plain := func(m layers.Metric) string { return cli.Digits(m.Median) }
-	bytes := func(m layers.Metric) string { return humanize.Size(int64(m.Median)) }
-	return []layersColumn{
-		{"prefill ms", "prefill time", interval},
-		{"decode ms", "decode time", interval},
-		{"tokens/s", "decode rate", func(m layers.Metric) string { return fmt.Sprintf("%.0f", m.Median) }},
-		{"roofline %", "decode share of floor", func(m layers.Metric) string { return fmt.Sprintf("%.0f", m.Median) }},
-		{"launches", "launches", func(m layers.Metric) string { return fmt.Sprintf("%.0f", m.Median) }},
-		{"host memory", "host memory", bytes},
-		{"GPU memory", "device memory", bytes},
-		{"predicted", "predicted memory", bytes},
-		{"mJ/token", "energy", plain},
-		{"bits/byte", "bits per byte", func(m layers.Metric) string { return fmt.Sprintf("%.4f", m.Median) }},
-		{"perplexity", "perplexity", func(m layers.Metric) string { return fmt.Sprintf("%.2f", m.Median) }},
-		{"agreement", "agreement", func(m layers.Metric) string { return fmt.Sprintf("%.0f%%", 100*m.Median) }},
-		{"KL nats", "KL divergence", func(m layers.Metric) string { return fmt.Sprintf("%.4f", m.Median) }},
-	}
-}
-
-// layersSetting is what of a result's configuration stands above its tables.
-type layersSetting struct {
-	Model, Device, DType, GPU, Mode string
-	Threads                         int
-}
-
-// String names the model and the device.
-func (s layersSetting) String() string {
-	device := s.Device
-	if s.Threads > 0 {
-		device += " (" + cli.Count(s.Threads, "thread") + ")"
-	}
-	if s.GPU != "" {
-		device += " (" + s.GPU + "), mode " + s.Mode
-	}
-	return fmt.Sprintf("%s, %s, %s", s.Model, device, s.DType)
+	return fmt.Sprintf(format, m.Median)
 }
 
 // writeLayers writes a result as tables.
 func writeLayers(w io.Writer, r *layers.Result) {
-	var s layersSetting
+	var s cli.Setting
 	if text, err := json.Marshal(r.Configuration); err == nil {
 		_ = json.Unmarshal(text, &s) // fields that are not words or numbers are left out
 	}
@@ -73,20 +57,19 @@ func writeLayers(w io.Writer, r *layers.Result) {
 			interval = "least - greatest"
 		}
 	}
-	fmt.Fprintf(w, "%s; median (%s)\n\n", s, interval)
-	columns := slices.DeleteFunc(layersColumns(), func(c layersColumn) bool {
-		return !slices.ContainsFunc(r.Variants, func(v layers.Variant) bool { _, ok := v.Metrics[c.metric]; return ok })
-	})
-	heading := "layers"
-	for _, c := range columns {
-		heading += "\t" + c.head
+	fmt.Fprintf(w, "%s, %s, %s; median (%s)\n\n", s.Model, s.Place(), s.DType, interval)
+	heading, columns := "layers", layersColumns[:0:0]
+	for _, c := range layersColumns {
+		if slices.ContainsFunc(r.Variants, func(v layers.Variant) bool { _, ok := v.Metrics[c.metric]; return ok }) {
+			columns, heading = append(columns, c), heading+"\t"+c.head
+		}
 	}
 	table.Lines(w, table.Right, heading, r.Variants, func(v layers.Variant) string {
 		line := v.Label
 		for _, c := range columns {
 			line += "\t"
 			if m, ok := v.Metrics[c.metric]; ok {
-				line += c.show(m)
+				line += show(m, c.format)
 			}
 		}
 		return line
@@ -101,8 +84,8 @@ func writeLayers(w io.Writer, r *layers.Result) {
 	}
 }
 
-// WriteFits writes the lines, beside what a recording says, and what a layer costs at
-// which depth if times do not lie on a line.
+// WriteFits writes the lines, beside what a recording says, and what a layer costs at which depth if times do not lie
+// on a line.
 func WriteFits(w io.Writer, fits []layers.Fit) {
 	var lines []string
 	row := func(phase, name string, known bool, value, deviation float64, stages *float64, rest string) {

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -38,45 +39,26 @@ func New(m *cli.ModelFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "learn [NUMBER ...]",
 		Short: "Show what people believe about GPU profiling true or false on this machine",
-		Long: `learn has lessons: claims about CPUs, GPUs and profilers as lecture notes have them, some
-true, some misleading, some wrong. Each is an experiment of seconds, whose data give a
-verdict: shown, refuted, or cannot be shown here. 'infer learn' lists the claims;
-'infer learn 6' tests one and explains what is found.
+		Long: `learn has lessons: claims about CPUs, GPUs and profilers as lecture notes have them, some true, some
+misleading, some wrong. Each is an experiment of seconds, whose data give a verdict: shown, refuted, or
+cannot be shown here. 'infer learn' lists the claims; 'infer learn 6' tests one and explains what is
+found.
 
 --out writes a page with pictures, learn.html, and all that was measured, learn.json.
 
-Without a GPU, the experiments of the CPU run, and those of a GPU are judged from a
-recording that ships; its machine and date stand with the result. --record writes such a
-recording of this machine, --from judges one.`,
+Without a GPU, the experiments of the CPU run, and those of a GPU are judged from a recording that ships;
+its machine and date stand with the result. --record writes such a recording of this machine, --from
+judges one.`,
 		Example: `  infer learn
   infer learn 6
   infer learn 6 --source
   infer learn --all -o lessons
   infer learn --all --record lessons.json.gz`,
-		Annotations: map[string]string{cli.UsesKey: "device quiet", cli.HelpKey + "device": "`DEVICE`: auto (the CPU, and the GPU if it can be used), cpu, or\na GPU: cuda or cuda:N"},
-		Args:        cobra.ArbitraryArgs,
-		ValidArgsFunction: func(*cobra.Command, []string, string) (numbers []cobra.Completion, _ cobra.ShellCompDirective) {
-			for _, l := range learn.All() {
-				numbers = append(numbers, cobra.CompletionWithDesc(strconv.Itoa(l.Number), l.Claim))
-			}
-			return numbers, cobra.ShellCompDirectiveNoFileComp
-		},
+		Annotations: map[string]string{cli.UsesKey: "device quiet",
+			cli.HelpKey + "device": "`DEVICE`: auto (the CPU, and the GPU if it can be used), cpu, or a GPU: cuda or cuda:N"},
+		Args: cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
-			lessons, err := l.choose(args)
-			if err != nil {
-				return err
-			}
-			switch {
-			case m.Device == "reference":
-				return cli.Usagef("--device reference: lessons run on the CPU and on a GPU; use auto, cpu or cuda")
-			case l.source && (l.json || l.record != "" || l.from != "" || l.out != ""):
-				return cli.Usagef("--source prints CUDA C++ and runs nothing; leave out --json, --record, --from and --out")
-			case l.source:
-				return l.showSource(c, lessons)
-			case len(lessons) == 0:
-				return l.list(c)
-			}
-			return l.run(c, m, lessons)
+			return l.run(c, m, args)
 		},
 	}
 	cli.AddFlags(c.Flags(), "Lessons", func(f *pflag.FlagSet) {
@@ -100,11 +82,8 @@ func newLearnProgram() *cobra.Command {
 		Short:       "Run a part of a lesson that needs a process of its own",
 		Example:     "  infer learn program NAME",
 		Annotations: map[string]string{cli.UsesKey: ""},
-		Args:        cobra.ArbitraryArgs,
+		Args:        cli.Words(1, 0, "a program of a lesson", "NAME"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return cli.Usagef("name a program of a lesson")
-			}
 			program := learn.FindProgram(args[0])
 			if program == nil {
 				return cli.Usagef("no lesson has a program %q", args[0])
@@ -145,25 +124,22 @@ type LearnJSON struct {
 }
 
 func (l *learnFlags) list(c *cobra.Command) error {
-	var b bytes.Buffer
 	out := LearnJSON{[]learn.Result{}}
 	for _, lesson := range learn.All() {
 		out.Lessons = append(out.Lessons, learn.Result{Number: lesson.Number, Claim: lesson.Claim})
-		var claim bytes.Buffer
-		wrap(&claim, "     ", lesson.Claim)
-		fmt.Fprintf(&b, "%3d%s", lesson.Number, claim.Bytes()[3:])
 	}
-	if l.json {
-		return cli.WriteJSON(c.OutOrStdout(), out)
-	}
-	fmt.Fprintf(&b, "\nTrue or false? 'infer learn %d' finds out.\n", learn.All()[0].Number)
-	return cli.WriteOutput(c.OutOrStdout(), b.Bytes())
+	return cli.Print(c, l.json, out, func(w io.Writer) {
+		for _, lesson := range out.Lessons {
+			fmt.Fprintf(w, "%3d  %s", lesson.Number, strings.TrimLeft(wrapped("     ", lesson.Claim), " "))
+		}
+		fmt.Fprintf(w, "\nTrue or false? 'infer learn %d' finds out.\n", out.Lessons[0].Number)
+	})
 }
 
 func (l *learnFlags) showSource(c *cobra.Command, lessons []*learn.Lesson) error {
 	var b bytes.Buffer
 	for _, lesson := range lessons {
-		if lesson.GPU == nil || len(lesson.GPU.Sources) == 0 {
+		if lesson.GPU == nil {
 			continue
 		}
 		for _, s := range lesson.GPU.Sources {
@@ -176,37 +152,23 @@ func (l *learnFlags) showSource(c *cobra.Command, lessons []*learn.Lesson) error
 	return cli.WriteOutput(c.OutOrStdout(), b.Bytes())
 }
 
-// environment is what lessons may use on this machine.
-func (l *learnFlags) environment(m *cli.ModelFlags) (*learn.Env, error) {
-	e := &learn.Env{NoGPU: "--device cpu was given"}
-	if self, err := os.Executable(); err == nil {
-		e.Self, e.Infer = []string{self, "learn", "program"}, []string{self}
-	}
-	if m.Device == "cpu" {
-		return e, nil
-	}
-	err := func() error {
-		lib, err := cuda.Open()
-		if err != nil {
-			return err
-		}
-		e.Device, err = lib.Device(m.GPUIndex())
+func (l *learnFlags) run(c *cobra.Command, m *cli.ModelFlags, args []string) error {
+	lessons, err := l.choose(args)
+	switch {
+	case err != nil:
 		return err
-	}()
-	if err != nil && m.Device != "auto" {
-		return nil, fmt.Errorf("--device %s: %w", m.Device, err)
+	case m.Device == "reference":
+		return cli.Usagef("--device reference: lessons run on the CPU and on a GPU; use auto, cpu or cuda")
+	case l.source && (l.json || l.record != "" || l.from != "" || l.out != ""):
+		return cli.Usagef("--source prints CUDA C++ and runs nothing; leave out --json, --record, --from and --out")
+	case l.record != "" && l.from != "":
+		return cli.Usagef("--from measures nothing, so that --record has nothing to write; leave out one of them")
+	case l.source:
+		return l.showSource(c, lessons)
+	case len(lessons) == 0:
+		return l.list(c)
 	}
-	if err != nil {
-		e.NoGPU = err.Error()
-	}
-	return e, nil
-}
-
-func (l *learnFlags) run(c *cobra.Command, m *cli.ModelFlags, lessons []*learn.Lesson) error {
 	if l.record != "" {
-		if l.from != "" {
-			return cli.Usagef("--from measures nothing, so that --record has nothing to write; leave out one of them")
-		}
 		if err := cli.CheckWritable("--record", l.record); err != nil {
 			return err
 		}
@@ -215,36 +177,33 @@ func (l *learnFlags) run(c *cobra.Command, m *cli.ModelFlags, lessons []*learn.L
 		if err := os.MkdirAll(l.out, 0o777); err != nil {
 			return fmt.Errorf("--out %s: %w", cli.ShellQuote(l.out), humanize.Cause(err))
 		}
-		if err := cli.CheckWritable("--out", filepath.Join(l.out, "learn.html")); err != nil {
-			return err
-		}
 	}
-	result, err := l.recorded(c.Context())
+	judge, recording, err := l.judge(c.Context(), m)
 	if err != nil {
 		return err
 	}
-	if l.from == "" {
-		if result, err = l.measured(c.Context(), m, c.ErrOrStderr()); err != nil {
-			return err
-		}
-	}
 	var results []learn.Result
-	recording := learn.Recording{}
+	var failed []string
 	reasons := map[string]bool{}
-	for i, lesson := range lessons {
-		r, err := result(lesson)
+	for _, lesson := range lessons {
+		r, err := judge(lesson)
 		if err != nil {
 			return err
 		}
-		results = append(results, r)
-		recording.Add(r)
 		if !l.json {
 			text := lessonText(r, reasons)
-			if i > 0 {
-				text = append([]byte{'\n'}, text...)
+			if len(results) > 0 {
+				text = "\n" + text
 			}
-			if err := cli.WriteOutput(c.OutOrStdout(), text); err != nil {
+			if err := cli.WriteOutput(c.OutOrStdout(), []byte(text)); err != nil {
 				return err
+			}
+		}
+		results = append(results, r)
+		recording.Add(r)
+		for _, p := range r.Parts {
+			if p.Failed != nil {
+				failed = append(failed, fmt.Sprintf("lesson %d on the %s: %v", r.Number, p.Name(), p.Failed))
 			}
 		}
 	}
@@ -253,52 +212,51 @@ func (l *learnFlags) run(c *cobra.Command, m *cli.ModelFlags, lessons []*learn.L
 			return err
 		}
 	}
-	return cmp.Or(l.write(c, m, &recording), l.writePage(c, results), failures(results))
+	if l.record != "" && recording.Lessons == nil {
+		err = fmt.Errorf("--record %s: nothing was measured", cli.ShellQuote(l.record))
+	} else if l.record != "" {
+		recording.Created = time.Now().UTC().Truncate(time.Second)
+		err = cli.WriteFile(c.Context(), l.record, recording.Write)
+	}
+	err = cmp.Or(err, l.writePage(c, results))
+	if err == nil && failed != nil {
+		err = errors.New(strings.Join(failed, "; "))
+	}
+	return err
 }
 
-// recorded judges lessons from the file of --from.
-func (l *learnFlags) recorded(ctx context.Context) (func(*learn.Lesson) (learn.Result, error), error) {
-	if l.from == "" {
-		return nil, nil
+// judge returns what runs a lesson, or judges it from the file of --from; and the recording for --record, without
+// lessons.
+func (l *learnFlags) judge(ctx context.Context, m *cli.ModelFlags) (func(*learn.Lesson) (learn.Result, error), *learn.Recording, error) {
+	if l.from != "" {
+		from, err := learn.ReadFile(ctx, l.from)
+		if err != nil {
+			return nil, nil, fmt.Errorf("--from %s: %w", cli.ShellQuote(l.from), humanize.Cause(err))
+		}
+		return func(lesson *learn.Lesson) (learn.Result, error) { return learn.Judge(ctx, lesson, from) }, new(learn.Recording), nil
 	}
-	r, err := learn.ReadFile(ctx, l.from)
-	if err != nil {
-		return nil, fmt.Errorf("--from %s: %w", cli.ShellQuote(l.from), humanize.Cause(err))
+	e := &learn.Env{NoGPU: "--device cpu was given"}
+	if self, err := os.Executable(); err == nil {
+		e.Self, e.Infer = []string{self, "learn", "program"}, []string{self}
 	}
-	return func(lesson *learn.Lesson) (learn.Result, error) { return learn.Judge(ctx, lesson, r) }, nil
-}
-
-// measured runs lessons.
-func (l *learnFlags) measured(ctx context.Context, m *cli.ModelFlags, stderr io.Writer) (func(*learn.Lesson) (learn.Result, error), error) {
-	e, err := l.environment(m)
-	if err != nil {
-		return nil, err
+	if m.Device != "cpu" {
+		lib, err := cuda.Open()
+		if err == nil {
+			e.Device, err = lib.Device(m.GPUIndex())
+		}
+		switch {
+		case err != nil && m.Device != "auto":
+			return nil, nil, fmt.Errorf("--device %s: %w", m.Device, err)
+		case err != nil:
+			e.NoGPU = err.Error()
+		}
 	}
 	shipped, err := learn.Shipped()
-	if err != nil {
-		return nil, err
-	}
 	machine := learn.FindMachine(e.Device)
 	return func(lesson *learn.Lesson) (learn.Result, error) {
-		defer m.Spin(stderr, fmt.Sprintf("lesson %d", lesson.Number))()
+		defer m.Spin(fmt.Sprintf("lesson %d", lesson.Number))()
 		return learn.Run(ctx, e, lesson, machine, shipped)
-	}, nil
-}
-
-// write writes the file of --record.
-func (l *learnFlags) write(c *cobra.Command, m *cli.ModelFlags, r *learn.Recording) error {
-	if l.record == "" {
-		return nil
-	}
-	if r.Lessons == nil {
-		return fmt.Errorf("--record %s: nothing was measured", cli.ShellQuote(l.record))
-	}
-	var dev *cuda.Device
-	if e, err := l.environment(m); err == nil {
-		dev = e.Device
-	}
-	r.Created, r.Machine = time.Now().UTC().Truncate(time.Second), learn.FindMachine(dev)
-	return cli.WriteFile(c.Context(), l.record, r.Write)
+	}, &learn.Recording{Machine: machine}, err
 }
 
 // writePage writes the files of --out.
@@ -316,81 +274,48 @@ func (l *learnFlags) writePage(c *cobra.Command, results []learn.Result) error {
 	return err
 }
 
-// failures is an error that names the experiments that failed.
-func failures(results []learn.Result) error {
-	var errs []string
-	for _, r := range results {
-		for _, p := range r.Parts {
-			if p.Failed != nil {
-				errs = append(errs, fmt.Sprintf("lesson %d on the %s: %v", r.Number, p.Name(), p.Failed))
-			}
-		}
-	}
-	if len(errs) == 0 {
-		return nil
-	}
-	return errors.New(strings.Join(errs, "; "))
-}
-
 // lessonText writes a result for people. A reason why something was not measured is written the first time only.
-func lessonText(r learn.Result, reasons map[string]bool) []byte {
-	var b bytes.Buffer
-	wrap(&b, "", fmt.Sprintf("Lesson %d: %s", r.Number, r.Claim))
-	fmt.Fprintf(&b, "%s\n", strings.ToUpper(string(r.Verdict)))
+func lessonText(r learn.Result, reasons map[string]bool) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s%s\n", wrapped("", fmt.Sprintf("Lesson %d: %s", r.Number, r.Claim)), strings.ToUpper(string(r.Verdict)))
 	for _, p := range r.Parts {
-		b.WriteByte('\n')
-		wrap(&b, "", fmt.Sprintf("%s: %s", p.Heading(), p.Verdict))
-		writeFigures(&b, p.Figures)
-		wrap(&b, "  ", p.Text)
+		b.WriteString("\n" + wrapped("", fmt.Sprintf("%s: %s", p.Heading(), p.Verdict)))
+		var lines [][]string
+		for _, f := range p.Figures {
+			value, unit := f.Parts()
+			lines = append(lines, []string{"  " + f.Name, value + unit, f.Interval()})
+		}
+		if lines != nil {
+			table.Align(&b, func(column int) bool { return column != 1 }, lines)
+			b.WriteByte('\n')
+		}
+		b.WriteString(wrapped("  ", p.Text))
 		if len(p.Lines) > 0 {
 			fmt.Fprintf(&b, "\n  %s\n", strings.Join(p.Lines, "\n  "))
 		}
 		if p.Reason != "" && !reasons[p.Reason] {
 			reasons[p.Reason] = true
-			wrap(&b, "  ", "Not measured now: "+p.Reason+".")
+			b.WriteString(wrapped("  ", "Not measured now: "+p.Reason+"."))
 		}
 	}
-	b.WriteString("\nWhy\n")
-	wrap(&b, "  ", r.Why)
-	fmt.Fprintf(&b, "\nGo on: %s\n", r.GoOn)
-	return b.Bytes()
+	fmt.Fprintf(&b, "\nWhy\n%s\nGo on: %s\n", wrapped("  ", r.Why), r.GoOn)
+	return b.String()
 }
 
-// writeFigures writes a row for each figure, and an empty line.
-func writeFigures(b *bytes.Buffer, figures []learn.Figure) {
-	if len(figures) == 0 {
-		return
-	}
-	var lines [][]string
-	for _, f := range figures {
-		value, unit := f.Parts()
-		lines = append(lines, []string{"  " + f.Name, value + unit, f.Interval()})
-	}
-	table.Align(b, func(column int) bool { return column != 1 }, lines)
-	b.WriteByte('\n')
-}
-
-// wrap writes a text in lines of at most 80 letters, each with an indent. Control characters, as a recording may have them
-// in a name, go.
-func wrap(b *bytes.Buffer, indent, text string) {
-	const width = 80
-	text = table.Plain(text)
-	length := 0
-	for word := range strings.FieldsSeq(text) {
-		n := len([]rune(word))
+// wrapped writes a text in lines of at most 80 letters, each with an indent. Control characters, as a recording may
+// have them in a name, go.
+func wrapped(indent, text string) string {
+	lines := []string{indent}
+	for word := range strings.FieldsSeq(table.Plain(text)) {
+		last := &lines[len(lines)-1]
 		switch {
-		case length == 0:
-			b.WriteString(indent)
-			length = len(indent)
-		case length+1+n > width:
-			b.WriteString("\n" + indent)
-			length = len(indent)
+		case *last == indent:
+			*last += word
+		case utf8.RuneCountInString(*last+" "+word) > 80:
+			lines = append(lines, indent+word)
 		default:
-			b.WriteByte(' ')
-			length++
+			*last += " " + word
 		}
-		b.WriteString(word)
-		length += n
 	}
-	b.WriteByte('\n')
+	return strings.TrimRight(strings.Join(lines, "\n"), " ") + "\n"
 }

@@ -64,7 +64,7 @@ machines; 'infer tasks merge' puts their samples together.`,
   infer tasks bench -o out --tasks vector.add --repeat 20
   infer tasks bench -o out --tasks gpt2 -m random:gpt2 --device cpu,cuda:0
   infer tasks bench -o part2 --shard 2/8`,
-		Annotations: map[string]string{cli.UsesKey: "model device threads quiet", cli.ArgumentKey: "-o", cli.ListsKey: "device", cli.AllDevicesKey: "yes",
+		Annotations: map[string]string{cli.UsesKey: "model device threads quiet", cli.ListsKey: "device", cli.AllDevicesKey: "yes",
 			cli.HelpKey + "device": "measure `DEVICES`: cpu, cuda, cuda:N, a list of them, or all\n(default: the CPU, and the first GPU if all that it needs is there)"},
 		RunE: func(c *cobra.Command, _ []string) error {
 			return t.run(c.Context(), m, c.OutOrStdout(), c.ErrOrStderr())
@@ -142,7 +142,7 @@ func (t *tasksFlags) run(ctx context.Context, m *cli.ModelFlags, stdout, stderr 
 		return fmt.Errorf("--out %s: %w", cli.ShellQuote(t.dir), err)
 	}
 	defer journal.Close()
-	bar := m.Progress(stderr, "measuring", false)
+	bar := m.Progress("measuring", false)
 	stopped := b.Run(ctx, journal, func(done, total int) { bar.Set(int64(done), int64(total)) })
 	bar.Done()
 	samples := journal.Rows()
@@ -181,7 +181,7 @@ func setCeilings(ctx context.Context, m *cli.ModelFlags, machine *tasks.Machine,
 		if !floors {
 			set.Key, err = backend.(gpt2.CeilingMeasurer).CeilingsKey()
 		} else {
-			set, _, err = cli.CeilingsOf(ctx, backend, m, false, stderr)
+			set, _, err = cli.CeilingsOf(ctx, backend, m, false)
 		}
 		if err != nil {
 			return err

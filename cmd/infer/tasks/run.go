@@ -341,7 +341,7 @@ func (r *runFlags) rows(ctx context.Context, m *cli.ModelFlags, machine *tasks.M
 	if err := setCeilings(ctx, m, machine, true, stderr); err != nil { // floors are made of them
 		return nil, err
 	}
-	bar := m.Progress(stderr, "measuring", false)
+	bar := m.Progress("measuring", false)
 	samples, leftOut, err := schedule.Measure(ctx, machine, chosen, 5, r.longest*1e3, int64(r.most)<<20, r.seed,
 		func(done, of int) { bar.Set(int64(done), int64(of)) })
 	bar.Done()
@@ -357,7 +357,7 @@ func (r *runFlags) runs(ctx context.Context, m *cli.ModelFlags, p *schedule.Prep
 	runs := map[string][]schedule.Result{}
 	policies := p.Policies()
 	random := rand.New(rand.NewPCG(r.seed, 2))
-	bar := m.Progress(stderr, "running", false)
+	bar := m.Progress("running", false)
 	defer bar.Done()
 	for round := range r.rounds {
 		for i, at := range random.Perm(len(names)) {

@@ -21,10 +21,7 @@ arrays, reductions, matrix products and passes of the model.`,
   infer tasks simulate
   infer tasks run`,
 		Annotations: map[string]string{cli.UsesKey: ""},
-		Args:        cli.NeedsCommand,
-		RunE:        cli.Refused,
 	}
-	c.SuggestionsMinimumDistance = 2
 	c.AddCommand(newTasksBench(m), newTasksMerge(), newTasksPlot(), newTasksFit(), newTasksCheck(), newTasksSimulate(), newTasksRun(m))
 	return c
 }

@@ -39,12 +39,10 @@ Nsight Systems, and JSON of PyTorch's profiler. The content of a file decides it
 name; - is standard input.`,
 		Example: `  infer trace show run.json.gz
   infer trace report run.sqlite --out run.html`,
-		Args: cli.NeedsCommand,
-		RunE: cli.Refused,
 	}
 	help := map[string]string{cli.UsesKey: "model quiet",
 		cli.HelpKey + modelFlag: "the recording is of `MODEL`, for the costs of inferred stages: gpt2,\ngpt2-medium, gpt2-large, gpt2-xl, random:..., a directory or GGUF\nfile (default: what shapes of operators and grids of kernels say)"}
-	c.Annotations, c.SuggestionsMinimumDistance = help, 2
+	c.Annotations = help
 	c.AddCommand(newTraceAdvise(), newTraceCheck(), newTraceDiff(), newTraceKPI(), newTraceShow(), newTraceStages())
 	for _, e := range exports {
 		c.AddCommand(e.command())

@@ -146,26 +146,6 @@ func TestInteractive(t *testing.T) {
 	}
 }
 
-// TestTypedAhead: what is typed while the model writes does not show in its text; the next line begins with it.
-func TestTypedAhead(t *testing.T) {
-	term := onTerminal(t, "-i", "-m", tiny, "-n", "4000", "--ignore-eos", "-s", "1")
-	term.expect("> ")
-	term.keyIn("ROMEO:\r")
-	term.expect("ROMEO:\r\n")
-	term.await(50)
-	term.keyIn("typed@ahead")
-	if text := term.expect("\r\n> "); strings.Contains(text, "typed@ahead") {
-		t.Errorf("the text has what was typed: %q", text)
-	}
-	term.expect("typed@ahead")
-	term.keyIn("\x03")
-	term.expect("^C\r\n> ")
-	term.keyIn("\x04")
-	if status := term.status(); status != 0 {
-		t.Errorf("status %d", status)
-	}
-}
-
 // TestInteractiveEnds: the terminal is as it was when SIGTERM ends the program at its prompt.
 func TestInteractiveEnds(t *testing.T) {
 	term := onTerminal(t, "-i", "-m", tiny)

@@ -208,7 +208,7 @@ func TestHelp(t *testing.T) {
 			}
 		})
 		for line := range strings.Lines(text) {
-			if len(line) > 120 || strings.Count(line, "(default") > 1 || strings.Contains(line, "(default )") {
+			if len(line) > 130 || strings.Count(line, "(default") > 1 || strings.Contains(line, "(default )") {
 				t.Errorf("%s: %s", c.CommandPath(), line)
 			}
 		}

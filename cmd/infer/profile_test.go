@@ -115,5 +115,5 @@ func TestOverheadOfSeveralPrefills(t *testing.T) {
 	if o.Passes != n || math.Abs(o.Recorded*float64(n)-1e6*out.Timings.Prefill) > 1 {
 		t.Errorf("the overhead is %+v, of %d prefills that took %g ms together", o, n, out.Timings.Prefill)
 	}
-	contains(t, r.stderr, fmt.Sprintf("a prefill took %.1f us, and ", o.Recorded/1e3), fmt.Sprintf("never recorded: %d passes each, which says little\n", n))
+	contains(t, r.stderr, fmt.Sprintf("a prefill took %.1f us, ", o.Recorded/1e3))
 }

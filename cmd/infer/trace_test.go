@@ -83,17 +83,15 @@ func TestTraceMisleads(t *testing.T) {
 
 func TestTraceUsage(t *testing.T) {
 	for _, c := range []struct{ args, fact string }{
-		{"trace", "check, convert, diff, kpi, pprof, report, show"},
+		{"trace", "give a command"},
 		{"trace show x --by zebra", "stage, op, layer, phase, kernel, range or process"},
 		{"trace show x --format zebra", "table, csv or json"},
 		{"trace chek x", "infer trace check"},
-		{"trace zebra", "check, convert"},
 		{"trace check", "FILE"},
 		{"trace check a b", `"b"`},
 		{"trace convert a", "--out"},
 		{"trace report a", "--out"},
 		{"trace report -o x.html", "FILE"},
-		{"trace check x --out y", "'infer trace convert' has it"},
 		{"trace check x --layers 2", "--layers does nothing in 'infer trace check'"},
 	} {
 		checkFailure(t, infer(t, strings.Fields(c.args)...), exitUsage, c.fact)

@@ -7,14 +7,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"gpt2scope/ceilings"
 	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
 	"gpt2scope/weights"
@@ -184,7 +182,7 @@ func TestStoppedProcess(t *testing.T) {
 	run.Prompt, run.New = 100, 300
 	table := cpu.table().time(cpu.Work(run), false)
 	stopped := ran(cpu, run, today, 1, 2)
-	stopped.Decode.Measured += 20e3
+	stopped.Measured.Decode += 20e3
 	for _, h := range []*History{
 		{Boot: "now", Records: []Record{stopped}},
 		{Boot: "now", Records: []Record{stopped, stopped, ran(cpu, run, today, 1, 1)}},
@@ -218,7 +216,7 @@ func TestFirstUse(t *testing.T) {
 		t.Errorf("used before the machine started: %g ms, want %g", got, first)
 	}
 	slow := used
-	slow.First, slow.Open = true, Ratio{700, first}
+	slow.First, slow.Measured.Open, slow.Predicted.Open = true, 700, first
 	if got := opens(&History{Boot: "next", Records: []Record{slow}}); !near(got, 700) {
 		t.Errorf("its first use took 700 ms: %g", got)
 	}
@@ -248,29 +246,6 @@ func TestModesThatCount(t *testing.T) {
 		if d, ok := Of(on{mode: mode}); ok != counts || !d.GPU {
 			t.Errorf("mode %s: %v, %+v", mode, ok, d.Name)
 		}
-	}
-}
-
-// What a start of CUDA takes on this machine counts in place of the table, if it was measured.
-func TestStartIsMeasured(t *testing.T) {
-	gpu := h200()
-	run := shipped(1)
-	run.Prompt, run.New = 6, 10
-	usual := (&History{}).Predict(&gpu, gpu.Work(run), today)
-	gpu.Ceilings.Values = append(slices.Clone(gpu.Ceilings.Values), ceilings.Value{Name: ceilings.CUDADriver, Unit: ceilings.Micro, Value: 300e3},
-		ceilings.Value{Name: ceilings.CUBLASLt, Unit: ceilings.Micro, Value: 50e3}, ceilings.Value{Name: ceilings.CUDAContext, Unit: ceilings.Micro, Value: 400e3})
-	later := gpu.table()
-	more := 350e3 - usualDriver - usualBLAS
-	if later.open != gpuTable.open+more || later.first != gpuTable.first+more || later.load.base != gpuTable.load.base-usualContext+400e3 {
-		t.Errorf("%+v", later)
-	}
-	slow := (&History{}).Predict(&gpu, gpu.Work(run), today)
-	if want := usual.Open + more/1e3; !near(slow.Open, want) || !(slow.Load > usual.Load) || slow.Decode != usual.Decode {
-		t.Errorf("%+v, before %+v", slow, usual)
-	}
-	used := ran(gpu, run, today, 1, 1) // took what the table says
-	if p := (&History{Boot: "now", Records: []Record{used}}).Predict(&gpu, gpu.Work(run), today); !near(p.Open, later.open/1e3) {
-		t.Errorf("a run that opened the GPU as predicted: %g ms are predicted", p.Open)
 	}
 }
 
@@ -381,15 +356,15 @@ func TestHostileHistory(t *testing.T) {
 		change(&r)
 		return line(t, r)
 	}
-	future := strings.Replace(line(t, good), `"v":2`, `"v":3`, 1)
+	future := strings.Replace(line(t, good), `"v":3`, `"v":4`, 1)
 	for name, c := range map[string]struct{ bad, why string }{
 		"garbage":           {"\x00\xff{{{", "not a record"},
 		"truncated":         {line(t, good)[:40], "not a record"},
 		"another shape":     {`["v", 1]`, "not a record"},
 		"no version":        {`{}`, "without a version"},
-		"a number too big":  {strings.Replace(line(t, good), `"measured_ms":`, `"measured_ms":1e999,"x":`, 1), "not a record"},
-		"negative time":     {wrong(func(r *Record) { r.Load.Measured = -1 }), "-1 ms"},
-		"endless time":      {wrong(func(r *Record) { r.Load.Predicted = 1e300 }), "1e+300 ms"},
+		"a number too big":  {strings.Replace(line(t, good), `"load_ms":`, `"load_ms":1e999,"x":`, 1), "not a record"},
+		"negative time":     {wrong(func(r *Record) { r.Measured.Load = -1 }), "-1 ms"},
+		"endless time":      {wrong(func(r *Record) { r.Predicted.Load = 1e300 }), "1e+300 ms"},
 		"no device":         {wrong(func(r *Record) { r.Device = "" }), "no name"},
 		"a device too long": {wrong(func(r *Record) { r.Device = strings.Repeat("x", 1000) }), "too long"},
 		"waited too long":   {wrong(func(r *Record) { r.Waited = 1.5 }), "waited 1.5"},
@@ -467,13 +442,13 @@ func TestHostileHistory(t *testing.T) {
 func FuzzHistory(f *testing.F) {
 	good, _ := json.Marshal(ran(host(), shipped(1), today, 1, 1))
 	f.Add(good)
-	f.Add([]byte(`{"v":2,"time":1,"device":"x"}`))
+	f.Add([]byte(`{"v":3,"time":1,"device":"x"}`))
 	f.Add([]byte("\n\n{"))
 	run, d := shipped(1), host()
 	run.Prompt, run.New = 5, 9
 	w := d.Work(run)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		records, _, _ := parse(data, today)
+		records, _ := parse(data, today)
 		h := History{Records: records}
 		for i := range h.Records {
 			h.Records[i].Device, h.Records[i].GPU = d.Name, false

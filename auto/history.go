@@ -5,17 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"strings"
-	"syscall"
 	"time"
+
+	"gpt2scope/internal/files"
 )
 
 // recordVersion is the version of what a line of the file means. Others are skipped without a word: they are of another
 // version of the program.
-const recordVersion = 2
+const recordVersion = 3
 
 // Bounds of the file.
 const (
@@ -39,31 +38,16 @@ type Record struct {
 	BLAS     bool    `json:"blas,omitempty"`
 	OnHost   bool    `json:"on_host,omitempty"`
 
-	Open    Ratio `json:"open"` // see [Times]
-	Load    Ratio `json:"load"`
-	Prefill Ratio `json:"prefill"`
-	Decode  Ratio `json:"decode"`
-}
-
-func (r *Record) parts() [parts]*Ratio { return [parts]*Ratio{&r.Open, &r.Load, &r.Prefill, &r.Decode} }
-
-// Ratio is how long a part of a run took, and how long it was expected to take without a history; 0 is not known.
-type Ratio struct {
-	Measured  float64 `json:"measured_ms"`
-	Predicted float64 `json:"predicted_ms"`
+	Measured  Times `json:"measured"`  // 0 is not known
+	Predicted Times `json:"predicted"` // without a history
 }
 
 func (r *Record) at() time.Time { return time.Unix(r.Time, 0) }
 
 // newRecord makes the record of a run on a device.
 func newRecord(d *Device, w Work, t Times, first bool, now time.Time) Record {
-	r := Record{Version: recordVersion, Time: now.Unix(), GPU: d.GPU, Device: d.Name, DType: d.DType, First: first,
-		Ceilings: d.ceilings(), BLAS: w.BLAS, OnHost: w.OnHost}
-	predicted := d.table().time(w, first)
-	for k, p := range r.parts() {
-		*p = Ratio{*t.parts()[k], *predicted.parts()[k]}
-	}
-	return r
+	return Record{Version: recordVersion, Time: now.Unix(), GPU: d.GPU, Device: d.Name, DType: d.DType, First: first,
+		Ceilings: d.ceilings(), BLAS: w.BLAS, OnHost: w.OnHost, Measured: t, Predicted: d.table().time(w, first)}
 }
 
 // of tells whether a record is of a device. A GPU whose name is not known may be any.
@@ -81,8 +65,8 @@ func (r *Record) check(now time.Time) error {
 	case !(r.Waited >= 0 && r.Waited <= 1):
 		return fmt.Errorf("a run that waited %g of its time", r.Waited)
 	}
-	for _, p := range r.parts() {
-		for _, ms := range []float64{p.Measured, p.Predicted} {
+	for k, measured := range r.Measured.parts() {
+		for _, ms := range []float64{*measured, *r.Predicted.parts()[k]} {
 			if !(ms >= 0 && ms < maxMs) {
 				return fmt.Errorf("a run of %g ms", ms)
 			}
@@ -125,52 +109,26 @@ func Path() (string, error) {
 // cannot, and what to do. There need be no file.
 func Read(path string, now time.Time) (*History, error) {
 	h := New(path)
-	data, err := readFile(path)
-	if err != nil {
-		return h, fmt.Errorf("the times of earlier runs do not count, since they cannot be read (--no-history does not try): %w", err)
-	}
-	if len(data) > maxBytes {
-		return h, fmt.Errorf("the times of earlier runs do not count: %s is larger than %d bytes, which this program does not write; the end of this run replaces it", path, maxBytes)
-	}
-	records, bad, why := parse(data, now)
-	if h.Records = records; bad > 0 {
-		lines := fmt.Sprintf("%d lines", bad)
-		if bad == 1 {
-			lines = "a line"
-		}
-		return h, fmt.Errorf("%s of %s cannot be right (%w) and will be dropped; the other runs count", lines, path, why)
-	}
-	return h, nil
-}
-
-// readFile returns what is in a file, but at most a byte more than it may have; nothing if there is none.
-func readFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for its writer
+	data, err := files.Read(path, maxBytes)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+		return h, nil
 	}
 	if err != nil {
-		return nil, err
+		return h, fmt.Errorf("the times of earlier runs do not count (--no-history does not try): %w", err)
 	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil {
-		return nil, err
-	} else if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a file", path)
+	if h.Records, err = parse(data, now); err != nil {
+		err = fmt.Errorf("a line of %s cannot be right (%w) and will be dropped; the other runs count", path, err)
 	}
-	return io.ReadAll(io.LimitReader(f, maxBytes+1))
+	return h, err
 }
 
-// parse returns the records of a file, how many lines are wrong, and what is wrong with the first of them.
-func parse(data []byte, now time.Time) (records []Record, bad int, why error) {
+// parse returns the records of a file, and what is wrong with the first line that is.
+func parse(data []byte, now time.Time) (records []Record, wrong error) {
 	for line := range bytes.Lines(data) {
-		if len(bytes.TrimSpace(line)) == 0 {
-			continue
-		}
 		var r Record
 		err := json.Unmarshal(line, &r)
 		switch {
-		case r.Version > 0 && r.Version != recordVersion:
+		case len(bytes.TrimSpace(line)) == 0 || r.Version > 0 && r.Version != recordVersion:
 			continue
 		case err != nil:
 			err = errors.New("not a record")
@@ -179,15 +137,13 @@ func parse(data []byte, now time.Time) (records []Record, bad int, why error) {
 		default:
 			err = r.check(now)
 		}
-		if err != nil {
-			if bad++; why == nil {
-				why = err
-			}
-			continue
+		if err == nil {
+			records = append(records, r)
+		} else if wrong == nil {
+			wrong = err
 		}
-		records = append(records, r)
 	}
-	return records[max(0, len(records)-maxRecords):], bad, why
+	return records[max(0, len(records)-maxRecords):], wrong
 }
 
 // Add adds a run on a device to the file, with what it measured of its parts and the share of its time that it waited
@@ -199,12 +155,12 @@ func (h *History) Add(d *Device, w Work, t Times, waited float64, now time.Time)
 	}
 	r := newRecord(d, w, t, d.GPU && !h.usedSince(d), now)
 	r.Boot, r.Waited = h.Boot, waited
-	failed := func(err error) error { return fmt.Errorf("the times of this run are not kept: %w", err) }
-	if err := r.check(now); err != nil {
-		return failed(fmt.Errorf("%w cannot be right", err))
+	err := r.check(now)
+	if err == nil {
+		err = h.write(r, now)
 	}
-	if err := h.write(r, now); err != nil {
-		return failed(fmt.Errorf("%w (--no-history keeps none)", err))
+	if err != nil {
+		return fmt.Errorf("the times of this run are not kept (--no-history keeps none): %w", err)
 	}
 	return nil
 }
@@ -214,11 +170,11 @@ func (h *History) write(r Record, now time.Time) error {
 	if err := os.MkdirAll(filepath.Dir(h.path), 0o755); err != nil {
 		return err
 	}
-	data, err := readFile(h.path)
-	if err != nil {
+	data, err := files.Read(h.path, maxBytes)
+	if err != nil && len(data) <= maxBytes && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	records, _, _ := parse(data[:min(len(data), maxBytes)], now)
+	records, _ := parse(data, now)
 	var kept bytes.Buffer
 	e := json.NewEncoder(&kept)
 	for _, r := range append(records[max(0, len(records)-maxRecords+1):], r) {
@@ -243,14 +199,4 @@ func replace(path string, data []byte) error {
 		os.Remove(t.Name())
 	}
 	return err
-}
-
-// boot names the time since the machine started; "" where that is not known.
-func boot() string {
-	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	id, _, _ := strings.Cut(string(data), "-")
-	return strings.TrimSpace(id)
 }

@@ -58,11 +58,11 @@ const plausible = 20.0
 
 // ratio returns the logarithm of measured / predicted time of a part; ok is false if it tells nothing of the device.
 func (r *Record) ratio(part int) (log float64, ok bool) {
-	p := r.parts()[part]
-	if !(p.Measured > 0 && p.Predicted > 0) {
+	measured, predicted := *r.Measured.parts()[part], *r.Predicted.parts()[part]
+	if !(measured > 0 && predicted > 0) {
 		return 0, false
 	}
-	log = math.Log(p.Measured / p.Predicted)
+	log = math.Log(measured / predicted)
 	return log, math.Abs(log) <= math.Log(plausible)
 }
 
@@ -103,8 +103,8 @@ func (h *History) Predict(d *Device, w Work, now time.Time) Prediction {
 // weight returns how much a part of an earlier run tells of the same part of another.
 func (r *Record) weight(part int, of *Record, now time.Time) float64 {
 	distance := 0.0
-	if p := of.parts()[part].Predicted; p > 0 {
-		distance = math.Log(p/r.parts()[part].Predicted) / alike
+	if p := *of.Predicted.parts()[part]; p > 0 {
+		distance = math.Log(p / *r.Predicted.parts()[part]) / alike
 	}
 	weight := anyRun + (1-anyRun)*math.Exp(-distance*distance/2)
 	if part > open && r.DType != of.DType {
@@ -155,39 +155,35 @@ type Known struct {
 // Known returns what the history tells, of the devices used last first.
 func (h *History) Known() (all []Known) {
 	for i := len(h.Records) - 1; i >= 0; i-- {
-		r := &h.Records[i]
-		if !slices.ContainsFunc(all, func(k Known) bool { return k.Device == r.Device && k.GPU == r.GPU }) {
-			all = append(all, h.known(r.Device, r.GPU))
-		}
-	}
-	return all
-}
-
-func (h *History) known(device string, gpu bool) Known {
-	k := Known{Device: device, GPU: gpu}
-	var opened [2][]float64 // of later and of first uses
-	var ratios [parts][]float64
-	for i := range h.Records {
-		r := &h.Records[i]
-		if r.Device != device || r.GPU != gpu {
+		last := &h.Records[i]
+		if slices.ContainsFunc(all, func(k Known) bool { return k.Device == last.Device && k.GPU == last.GPU }) {
 			continue
 		}
-		if k.Runs++; r.Waited > busy {
-			k.Busy++
-		}
-		k.Last = slices.MaxFunc([]time.Time{k.Last, r.at().UTC()}, time.Time.Compare)
-		use := 0
-		if r.First {
-			use = 1
-		}
-		opened[use] = append(opened[use], r.Open.Measured)
-		for part := range ratios {
-			if log, ok := r.ratio(part); ok {
-				ratios[part] = append(ratios[part], math.Exp(log))
+		k := Known{Device: last.Device, GPU: last.GPU, Last: last.at().UTC()}
+		var opened [2][]float64 // of later and of first uses
+		var ratios [parts][]float64
+		for i := range h.Records {
+			r := &h.Records[i]
+			if r.Device != k.Device || r.GPU != k.GPU {
+				continue
+			}
+			if k.Runs++; r.Waited > busy {
+				k.Busy++
+			}
+			use := 0
+			if r.First {
+				use = 1
+			}
+			opened[use] = append(opened[use], r.Measured.Open)
+			for part := range ratios {
+				if log, ok := r.ratio(part); ok {
+					ratios[part] = append(ratios[part], math.Exp(log))
+				}
 			}
 		}
+		k.Open, k.First, k.Load = stats.MedianOf(opened[0]), stats.MedianOf(opened[1]), stats.MedianOf(ratios[load])
+		k.Prefill, k.Decode = stats.MedianOf(ratios[prefill]), stats.MedianOf(ratios[decode])
+		all = append(all, k)
 	}
-	k.Open, k.First = stats.MedianOf(opened[0]), stats.MedianOf(opened[1])
-	k.Load, k.Prefill, k.Decode = stats.MedianOf(ratios[load]), stats.MedianOf(ratios[prefill]), stats.MedianOf(ratios[decode])
-	return k
+	return all
 }

@@ -50,30 +50,12 @@ var (
 	}
 )
 
-// What loading the driver, opening cuBLASLt and making a context cost on the machine of the table, in us, as parts of
-// open and of load: docs/measurements/2026-11-22-h200-start.txt.
-const (
-	usualDriver  = 11e3
-	usualBLAS    = 46e3
-	usualContext = 103e3
-)
-
-// table returns the table of the device's kind, with what a start of CUDA costs on this machine if 'infer bench
-// ceilings' measured it.
+// table returns the table of the device's kind.
 func (d *Device) table() table {
-	if !d.GPU {
-		return cpuTable
+	if d.GPU {
+		return gpuTable
 	}
-	t := gpuTable
-	us := func(name string) float64 { return float64(d.Ceilings.Latency(name).Nanoseconds()) / 1e3 }
-	if driver := us(ceilings.CUDADriver); driver > 0 {
-		more := driver + us(ceilings.CUBLASLt) - usualDriver - usualBLAS
-		t.open, t.first = max(0, t.open+more), max(0, t.first+more)
-	}
-	if context := us(ceilings.CUDAContext); context > 0 {
-		t.load.base = max(0, t.load.base+context-usualContext)
-	}
-	return t
+	return cpuTable
 }
 
 // time predicts the parts by the table alone. first says that the device was not used since the machine started.
@@ -107,17 +89,13 @@ func GPUCeilings(name string) ceilings.Set {
 // extensions.
 func CPUCeilings(name string, threads int, kernels string) ceilings.Set {
 	n, gflops, bf16 := float64(max(1, threads)), 4.0, 1.0 // of a thread; times as many in bfloat16
-	switch {
-	case strings.HasPrefix(kernels, "neon"):
-		gflops = 30
-	case strings.HasPrefix(kernels, "avx2"):
-		gflops = 60
-	case strings.HasPrefix(kernels, "avx512-bf16"):
-		gflops, bf16 = 110, 2
-	case strings.HasPrefix(kernels, "avx512"):
-		gflops = 110
-	case strings.HasPrefix(kernels, "amx"):
-		gflops, bf16 = 110, 3
+	for _, k := range []struct {
+		kernels      string
+		gflops, bf16 float64
+	}{{"neon", 30, 1}, {"avx2", 60, 1}, {"avx512", 110, 1}, {"avx512-bf16", 110, 2}, {"amx", 110, 3}} {
+		if strings.HasPrefix(kernels, k.kernels) {
+			gflops, bf16 = k.gflops, k.bf16
+		}
 	}
 	return set(name, min(30*n, 200), 40*n, int64(4<<20)*int64(n), "cache", gflops*n/1e3, bf16*gflops*n/1e3)
 }

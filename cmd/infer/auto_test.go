@@ -141,7 +141,7 @@ func TestAutoTakesTheCPU(t *testing.T) {
 		t.Errorf("%+v", r.Auto)
 	}
 	records := keptRuns(t)
-	if len(records) != 2 || records[0].GPU || !(records[0].Decode.Measured > 0 && records[0].Decode.Predicted > 0) || records[0].Load.Measured != 0 {
+	if len(records) != 2 || records[0].GPU || !(records[0].Measured.Decode > 0 && records[0].Predicted.Decode > 0) || records[0].Measured.Load != 0 {
 		t.Errorf("the history has %+v", records)
 	}
 	if e := infer(with(short, "--quiet")...); e.stderr != "" {
@@ -166,9 +166,8 @@ func slowCPU(t *testing.T, infer func(...string) ended) {
 	}
 	r := h.Records[0]
 	r.Waited = 0
-	for _, p := range []*auto.Ratio{&r.Open, &r.Prefill, &r.Decode} {
-		p.Measured = 15 * p.Predicted
-	}
+	p := r.Predicted
+	r.Measured = auto.Times{Open: 15 * p.Open, Prefill: 15 * p.Prefill, Decode: 15 * p.Decode}
 	line, err := json.Marshal(r)
 	if err == nil {
 		err = os.WriteFile(path, bytes.Repeat(append(line, '\n'), 20), 0o666)
@@ -194,7 +193,7 @@ func TestAutoTakesTheGPU(t *testing.T) {
 	}
 	records := keptRuns(t)
 	last := records[len(records)-1]
-	if len(records) != before+1 || !last.GPU || last.Device != "Stub 0" || last.DType != "bf16" || !last.First || !(last.Open.Measured > 0 && last.Prefill.Measured > 0) {
+	if len(records) != before+1 || !last.GPU || last.Device != "Stub 0" || last.DType != "bf16" || !last.First || !(last.Measured.Open > 0 && last.Measured.Prefill > 0) {
 		t.Errorf("%d records, the last %+v", len(records), last)
 	}
 	if r := parseAuto(t, infer(with(long, "--json")...)); r.Auto.GPU.Runs != 1 {

@@ -62,7 +62,9 @@ func readCold(t *testing.T, path string) coldRun {
 		}
 		switch way := text("way"); way {
 		case "cpu-learning", "cuda-learning":
-			r := newRecord(device, device.Work(s.run()), Times{Open: number("open_ms"), Load: number("load_ms"), Prefill: number("prefill_ms"), Decode: number("decode_ms")}, false, today)
+			took := Times{Open: number("open_ms"), Load: number("load_ms"), Prefill: number("prefill_ms"),
+				Decode: number("decode_ms")}
+			r := newRecord(device, device.Work(s.run()), took, false, today)
 			r.Boot = "now"
 			c.history.Records = append(c.history.Records, r)
 		default:
@@ -95,7 +97,9 @@ func TestColdCombinations(t *testing.T) {
 			if len(c.wall) < 60 || len(c.history.Records) != 16 {
 				t.Fatalf("%d combinations, %d earlier runs; want 60 and 16", len(c.wall), len(c.history.Records))
 			}
-			for name, h := range map[string]*History{"with a history of other shapes": &c.history, "without a history": {Boot: "now"}} {
+			for name, h := range map[string]*History{
+				"with a history of other shapes": &c.history, "without a history": {Boot: "now"},
+			} {
 				sum, worst, toGPU := 0.0, 1.0, 0
 				for s, ms := range maps.All(c.wall) {
 					choice := h.Choose(s.run(), &c.cpu, &c.gpu, today)
@@ -109,11 +113,13 @@ func TestColdCombinations(t *testing.T) {
 						worst = ratio
 					}
 					if ratio > 1.05 {
-						t.Logf("%s: %+v: the CPU takes %.0f ms and the GPU %.0f; predicted %.0f and %.0f", name, s, ms["cpu"], ms["cuda"], choice.OnCPU.Total(), choice.OnGPU.Total())
+						t.Logf("%s: %+v: the CPU takes %.0f ms and the GPU %.0f; predicted %.0f and %.0f", name, s,
+							ms["cpu"], ms["cuda"], choice.OnCPU.Total(), choice.OnGPU.Total())
 					}
 				}
 				mean := sum / float64(len(c.wall))
-				t.Logf("%s: chosen / better device: mean %.3f, worst %.3f; %d of %d on the GPU", name, mean, worst, toGPU, len(c.wall))
+				t.Logf("%s: chosen / better device: mean %.3f, worst %.3f; %d of %d on the GPU",
+					name, mean, worst, toGPU, len(c.wall))
 				if mean > 1.05 || worst > 1.3 {
 					t.Errorf("%s: mean %.3f, worst %.3f; want at most 1.05 and 1.3", name, mean, worst)
 				}

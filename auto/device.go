@@ -37,7 +37,8 @@ func GPU(name string, dtype weights.DType) Device {
 	if dtype == weights.F32 {
 		weightType = "f32"
 	}
-	return Device{GPU: true, Name: name, DType: weightType, Sizes: sizes, Fuse: fuse, BLASRows: cuda.GEMVRows, Ceilings: set}
+	return Device{GPU: true, Name: name, DType: weightType, Sizes: sizes, Fuse: fuse, BLASRows: cuda.GEMVRows,
+		Ceilings: set}
 }
 
 // Of describes the device of an executor; ok is false for one whose runs tell nothing of those that a choice is about:

@@ -147,8 +147,8 @@ func parse(data []byte, now time.Time) (records []Record, wrong error) {
 }
 
 // Add adds a run on a device to the file, with what it measured of its parts and the share of its time that it waited
-// for a processor. The file is replaced as a whole, so that a program that reads never finds half a line. Of two programs
-// that end at the same moment one record may get lost. Lines that do not count and the oldest records go.
+// for a processor. The file is replaced as a whole, so that a program that reads never finds half a line. Of two
+// programs that end at the same moment one record may get lost. Lines that do not count and the oldest records go.
 func (h *History) Add(d *Device, w Work, t Times, waited float64, now time.Time) error {
 	if h.path == "" {
 		return nil

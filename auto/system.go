@@ -20,10 +20,10 @@ func FindDriver(root, visible string, isSet bool) (d Driver) {
 	if isSet && (visible == "" || visible == "-1") {
 		return d
 	}
-	d.Present = slices.ContainsFunc([]string{"dev/nvidiactl", "proc/driver/nvidia/version", "dev/dxg"}, func(path string) bool {
+	for _, path := range []string{"dev/nvidiactl", "proc/driver/nvidia/version", "dev/dxg"} {
 		_, err := os.Stat(filepath.Join(root, path))
-		return err == nil
-	})
+		d.Present = d.Present || err == nil
+	}
 	if !d.Present {
 		return d
 	}

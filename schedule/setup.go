@@ -207,7 +207,8 @@ func PolicyNames(devices []Device) []string {
 	if len(devices) == 1 {
 		return []string{"always cpu", "ours"}
 	}
-	return []string{"oracle", "always cpu", "always " + devices[1].Name, "best threshold", "expected finish on floors", "ours"}
+	return []string{"oracle", "always cpu", "always " + devices[1].Name, "best threshold", "expected finish on floors",
+		"ours"}
 }
 
 // Policies returns the policies that are compared, in the order of [PolicyNames]. The oracle and the best threshold

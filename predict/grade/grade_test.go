@@ -20,7 +20,8 @@ func rows() (all []predict.Row) {
 				n := math.Exp2(10 + float64(i))
 				for _, device := range []string{"cpu", "cuda:0"} {
 					w := predict.Work{Task: task, DType: "float32", FLOPs: n, Bytes: 4 * n, Steps: 1, Rows: 1, FloorUs: n / 1e4}
-					r := predict.Row{Machine: machine, Processor: device + " of " + machine, Device: device, Shape: fmt.Sprintf("n=%.0f", n), Work: w, Us: 1 + n/1e4}
+					r := predict.Row{Machine: machine, Processor: device + " of " + machine, Device: device,
+						Shape: fmt.Sprintf("n=%.0f", n), Work: w, Us: 1 + n/1e4}
 					if device != "cpu" {
 						r.FloorUs, r.Us, r.Memory = n/1e5, 20+n/1e5, predict.Resident
 					}
@@ -40,7 +41,7 @@ func TestCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(result.Scores) != 12 || result.Rows != 256 || result.Shapes != 128 || result.Noise != 0 {
-		t.Errorf("%d scores of %d rows and %d shapes with noise %g", len(result.Scores), result.Rows, result.Shapes, result.Noise)
+		t.Errorf("%d scores of %+v", len(result.Scores), result)
 	}
 	for _, s := range result.Scores {
 		choices := map[string]int{"sizes": 28, "task": 64, "CPU": 64}[s.Split]
@@ -75,12 +76,14 @@ func TestHoldOut(t *testing.T) {
 			if name == "" {
 				continue
 			}
-			_, err := holdOut(t.Context(), all, func(r *predict.Row) bool { return s.group(r) == name }, way{fit: func(_ context.Context, known []predict.Row) (fitted, error) {
-				if len(known) != len(all)-n || slices.ContainsFunc(known, func(r predict.Row) bool { return s.group(&r) == name }) {
+			fit := func(_ context.Context, known []predict.Row) (fitted, error) {
+				has := slices.ContainsFunc(known, func(r predict.Row) bool { return s.group(&r) == name })
+				if has || len(known) != len(all)-n {
 					t.Errorf("%s: %d of %d rows are fitted without %d of %q", s.Name, len(known), len(all), n, name)
 				}
 				return fitted{}, nil
-			}})
+			}
+			_, err := holdOut(t.Context(), all, func(r *predict.Row) bool { return s.group(r) == name }, way{fit: fit})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -128,7 +131,8 @@ func TestPairs(t *testing.T) {
 		}
 	}
 	for _, p := range Pairs(all) {
-		if p.GPU.Task == "a" && p.GPU.Memory != predict.Pinned || p.CPU.Shape != p.GPU.Shape || p.CPU.Machine != p.GPU.Machine || p.CPU.Task != p.GPU.Task {
+		same := p.CPU.Shape == p.GPU.Shape && p.CPU.Machine == p.GPU.Machine && p.CPU.Task == p.GPU.Task
+		if !same || p.GPU.Task == "a" && p.GPU.Memory != predict.Pinned {
 			t.Fatalf("%+v and %+v", p.CPU, p.GPU)
 		}
 	}

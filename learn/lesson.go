@@ -67,7 +67,7 @@ const (
 type Finding struct {
 	Verdict Verdict  `json:"verdict"`
 	Text    string   `json:"text"`            // what was found, figures first
-	Lines   []string `json:"lines,omitempty"` // a table or a drawing, in letters of one width
+	Lines   []string `json:"lines,omitempty"` // a table in letters of one width
 	Figures []Figure `json:"figures,omitempty"`
 }
 

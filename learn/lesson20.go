@@ -2,8 +2,6 @@ package learn
 
 import (
 	"fmt"
-	"math"
-	"strings"
 	"syscall"
 
 	"gpt2scope/cuda"
@@ -175,50 +173,10 @@ func judgeOverlap(d Data) Finding {
 	faster, _ := gain.interval()
 	_, most := overlaps[2].interval()
 	shown := low > 25 && faster > 1
-	scale := took(spansOf(d, inOneStream, 1))
-	for _, of := range overlapCases {
-		f.Lines = append(f.Lines, timeline(of, spansOf(d, of, 1), scale)...)
-	}
 	return f.decide(
 		rule{Shown, shown && most < 10, "They overlap in different streams and from pinned memory, not otherwise."},
 		rule{Shown, shown, ""},
 		rule{Refuted, high < 10, ""})
-}
-
-// took is when the last of spans ended.
-func took(spans []span) (end float64) {
-	for _, s := range spans {
-		end = max(end, s.end)
-	}
-	return end
-}
-
-// timeline draws spans in letters, to a scale that all cases share: the time that a whole line is. There is a row for
-// each kind of work, with the number of its chunk; what comes after the line is left out.
-func timeline(title string, spans []span, scale float64) (lines []string) {
-	const width = 64
-	end := took(spans)
-	if end <= 0 || scale <= 0 {
-		return nil
-	}
-	title += ", " + exact("", "us", end).Short()
-	if end > scale {
-		title += ", of which the first " + exact("", "us", scale).Short()
-	}
-	lines = append(lines, title+":")
-	for _, work := range chunkWork {
-		cells := []byte(strings.Repeat(".", int(math.Ceil(min(end/scale, 1)*width))))
-		for _, s := range spans {
-			if s.work == work {
-				from := int(s.start / scale * width)
-				for i := from; i < min(max(int(s.end/scale*width), from+1), len(cells)); i++ {
-					cells[i] = byte('1' + s.chunk)
-				}
-			}
-		}
-		lines = append(lines, fmt.Sprintf("  %-9s %s", work, cells))
-	}
-	return lines
 }
 
 func drawOverlap(d Data) chart.Picture {

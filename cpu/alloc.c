@@ -1,5 +1,6 @@
-// Memory for weights, caches and activations. It comes from anonymous mappings: the system fills them with zeros, commits a page when it
-// is first written, and gets the memory back when it is freed. Also: releasing the pages of the program's own file.
+// Memory for weights, caches and activations. It comes from anonymous mappings: the system fills them with zeros,
+// commits a page when it is first written, and gets the memory back when it is freed. Also: releasing the pages of the
+// program's own file.
 #if defined(__linux__)
 #define _GNU_SOURCE
 #endif
@@ -50,8 +51,8 @@ void gs_small_pages(void *p, size_t bytes) {
 }
 
 #if defined(__linux__)
-// traced returns 1 if a debugger is attached, or if that cannot be read. /proc/self/status has the line "TracerPid:\t0" if none is
-// (proc(5)).
+// traced returns 1 if a debugger is attached, or if that cannot be read. /proc/self/status has the line "TracerPid:\t0"
+// if none is (proc(5)).
 static int traced(void) {
 	char text[2048];
 	int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);

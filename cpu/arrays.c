@@ -34,9 +34,10 @@ static void map_range(const gs_kernels *k, const array_job *j, int64_t lo, int64
 	}
 }
 
-// Workers take parts of an array from their own share first, where its pages are near them, then from those of others: nobody waits for
-// a worker whose core another program uses, or which shares the memory with another machine. Parts of at most GS_ARRAY_CHUNK values, in place of
-// whole shares, made arrays beyond the caches a sixth to a third faster on 16 cores of a Xeon.
+// Workers take parts of an array from their own share first, where its pages are near them, then from those of others:
+// nobody waits for a worker whose core another program uses, or which shares the memory with another machine. Parts of
+// at most GS_ARRAY_CHUNK values, in place of whole shares, made arrays beyond the caches a sixth to a third faster on
+// 16 cores of a Xeon.
 enum { PARTS = 8 }; // of a worker's share at least
 
 static void map_job(gs_worker *w, void *arg) {

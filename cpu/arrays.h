@@ -1,12 +1,13 @@
-// Loops over arrays: sums, squares, copies and the sum of all values, of a version's vectors (arrays.c shares them among threads).
+// Loops over arrays: sums, squares, copies and the sum of all values, of a version's vectors (arrays.c shares them
+// among threads).
 #ifndef GS_ARRAYS_H
 #define GS_ARRAYS_H
 
 #include "simd.h"
 #include "version.h"
 
-// store_past writes a vector past the caches, where the processor can: the line is not read first, and drops nothing that is in use.
-// p is aligned to the vector.
+// store_past writes a vector past the caches, where the processor can: the line is not read first, and drops nothing
+// that is in use. p is aligned to the vector.
 INLINE void store_past(float *p, vf v) {
 #if GS_VB == 64
 	_mm512_stream_ps(p, (__m512)v);
@@ -41,8 +42,8 @@ INLINE vf mapped(int what, vf x, const float *y) { return what == ADD ? x + load
 
 INLINE float mapped_one(int what, float x, const float *y) { return what == ADD ? x + *y : what == SQUARE ? x * x : x; }
 
-// array_map computes z = x + y, z = x * x or z = x. Of one input every cache line is prefetched, from twice as far: squares became a fifth
-// faster by that on two cores of an EPYC (Zen 5), sums of two inputs no faster.
+// array_map computes z = x + y, z = x * x or z = x. Of one input every cache line is prefetched, from twice as far:
+// squares became a fifth faster by that on two cores of an EPYC (Zen 5), sums of two inputs no faster.
 INLINE void array_map(int what, float *z, const float *x, const float *y, int64_t n, int past) {
 	int64_t i = 0;
 	if (past) {
@@ -64,7 +65,9 @@ INLINE void array_map(int what, float *z, const float *x, const float *y, int64_
 	for (; i < n; i++) z[i] = mapped_one(what, x[i], y + i);
 }
 
-static void array_add(float *z, const float *x, const float *y, int64_t n, int past) { array_map(ADD, z, x, y, n, past); }
+static void array_add(float *z, const float *x, const float *y, int64_t n, int past) {
+	array_map(ADD, z, x, y, n, past);
+}
 static void array_square(float *z, const float *x, int64_t n, int past) { array_map(SQUARE, z, x, x, n, past); }
 static void array_widen(float *z, const uint16_t *x, int64_t n) {
 	for (int64_t i = 0; i < n; i++) z[i] = widen_bf16(x[i]);

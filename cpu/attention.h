@@ -2,12 +2,14 @@
 //
 //   y = sum_j p_j v_j,  p = softmax_j(scale q . k_j),  j = the slots up to the query's own
 //
-// Many queries: a task has up to QT tiles of MR queries of one head and goes over the keys in blocks of KEYS. The register tile of
-// products (tile.h) computes the scores of a tile with a panel of keys, and the product of their exponentials with a panel of values. A
-// running maximum and sum per query make the softmax exact without a (T, T) matrix (T. Dao et al., FlashAttention, NeurIPS 2022,
-// algorithm 1; M. Milakov, N. Gimelshein, Online normalizer calculation for softmax, 2018). Blocks above the diagonal are skipped.
+// Many queries: a task has up to QT tiles of MR queries of one head and goes over the keys in blocks of KEYS. The
+// register tile of products (tile.h) computes the scores of a tile with a panel of keys, and the product of their
+// exponentials with a panel of values. A running maximum and sum per query make the softmax exact without a (T, T)
+// matrix (T. Dao et al., FlashAttention, NeurIPS 2022, algorithm 1; M. Milakov, N. Gimelshein, Online normalizer
+// calculation for softmax, 2018). Blocks above the diagonal are skipped.
 //
-// One query: keys are divided into chunks of KEYS, so that few heads are work for many workers. Partial results are merged in order.
+// One query: keys are divided into chunks of KEYS, so that few heads are work for many workers. Partial results are
+// merged in order.
 //
 // The scale includes log2(e), so that exponentials are powers of two.
 #ifndef GS_ATTENTION_H
@@ -25,7 +27,8 @@ enum {
 
 static const float LOG2_E = 1.44269504088896341f;
 
-// key_panel returns the words of a panel of 32 keys, value_panel those of a panel of 32 channels of the values of all slots.
+// key_panel returns the words of a panel of 32 keys, value_panel those of a panel of 32 channels of the values of all
+// slots.
 INLINE int64_t key_panel(const gs_cache *c) { return (c->dtype == GS_BF16 ? padded(c->HS) / 2 : c->HS) * GS_NR; }
 INLINE int64_t value_panel(const gs_cache *c) { return (c->dtype == GS_BF16 ? c->S / 2 : c->S) * (int64_t)GS_NR; }
 
@@ -37,9 +40,9 @@ INLINE float *values_of(const gs_cache *c, int64_t b, int64_t h, int64_t k) {
 	return c->v + (b * c->NH + h) * padded(c->HS) / GS_NR * value_panel(c) + (c->dtype == GS_BF16 ? k / 2 : k) * GS_NR;
 }
 
-// append_head writes the keys and values of new tokens [i0, i1) of one head to their slots. Both ends of [pos + i0, pos + i1) are
-// multiples of 32 or ends of the new tokens. In a bfloat16 cache it also zeroes the values of the slots that follow the last of several
-// new tokens in its block of 32, as attention_bf16 multiplies whole blocks.
+// append_head writes the keys and values of new tokens [i0, i1) of one head to their slots. Both ends of [pos + i0, pos
+// + i1) are multiples of 32 or ends of the new tokens. In a bfloat16 cache it also zeroes the values of the slots that
+// follow the last of several new tokens in its block of 32, as attention_bf16 multiplies whole blocks.
 INLINE void append_head(const gs_attention *o, int64_t b, int64_t h, int64_t i0, int64_t i1) {
 	const gs_cache *c = &o->cache;
 	const int bf16 = c->dtype == GS_BF16;
@@ -82,7 +85,8 @@ INLINE void append_head(const gs_attention *o, int64_t b, int64_t h, int64_t i0,
 static void op_append(gs_worker *w, const gs_step *s) {
 	const gs_attention *o = &s->attention;
 	enum { TOKENS = 64 };
-	int64_t parts = (o->T + GS_NR - 1 + TOKENS - 1) / TOKENS, NH = o->cache.NH; // the most that a sequence can have, whatever its pos
+	// The most that a sequence can have, whatever its pos.
+	int64_t parts = (o->T + GS_NR - 1 + TOKENS - 1) / TOKENS, NH = o->cache.NH;
 	for (int64_t t = gs_first(w, o->B * NH * parts); t >= 0; t = gs_next(w)) {
 		int64_t part = t % parts, h = t / parts % NH, b = t / parts / NH;
 		int64_t i0 = part * TOKENS - o->pos[b] % GS_NR, i1 = i0 + TOKENS; // divided at the ends of blocks of slots
@@ -96,7 +100,8 @@ static void op_append(gs_worker *w, const gs_step *s) {
 // ---- one query ----
 
 // attend computes over keys [0, n) of a chunk: m = max score, l = sum 2^(score - m), out = sum 2^(score - m) value.
-INLINE void attend(const gs_cache *c, const float *q, const float *keys, const float *values, int64_t n, float *m, float *l, float *out) {
+INLINE void attend(const gs_cache *c, const float *q, const float *keys, const float *values, int64_t n, float *m,
+		float *l, float *out) {
 	float score[KEYS];
 	const int bf16 = c->dtype == GS_BF16;
 	(bf16 ? gemv_bf16 : gemv_f32)((int)(padded(n) / GS_NR), c->HS, q, keys, key_panel(c), score);
@@ -126,7 +131,8 @@ static void attention_one(gs_worker *w, const gs_attention *o) {
 	for (int64_t t = gs_first(w, o->B * NH * most); t >= 0; t = gs_next(w)) {
 		int64_t chunk = t % most, h = t / most % NH, b = t / most / NH, chunks = chunks_of(o, b);
 		if (chunk >= chunks) continue;
-		// The worker of the last chunk appends a single new token, as no other chunk reads it. (op_attention has appended several.)
+		// The worker of the last chunk appends a single new token, as no other chunk reads it. (op_attention has appended
+		// several.)
 		if (o->append && o->T == 1 && chunk == chunks - 1) append_head(o, b, h, 0, 1);
 		float q[MAX_HS], out[MAX_HS + GS_NR], m, l;
 		const float *query = row_of(&o->qkv, b * o->T + o->T - 1) + h * HS;
@@ -164,10 +170,11 @@ static void attention_one(gs_worker *w, const gs_attention *o) {
 
 // ---- many queries ----
 
-// softmax_block replaces the scores of a tile's rows by exponentials and updates the running maximum m, sum l and output of each row. Row
-// r attends to the first seen + r keys of the block, at most n; scores from there to `width` are masked. The maxima of all rows are
-// computed first, so that the latencies of their reductions overlap.
-INLINE void softmax_block(float *p, int64_t rows, int64_t seen, int64_t n, int64_t width, float *m, float *l, float *out, int64_t HSp) {
+// softmax_block replaces the scores of a tile's rows by exponentials and updates the running maximum m, sum l and
+// output of each row. Row r attends to the first seen + r keys of the block, at most n; scores from there to `width`
+// are masked. The maxima of all rows are computed first, so that the latencies of their reductions overlap.
+INLINE void softmax_block(float *p, int64_t rows, int64_t seen, int64_t n, int64_t width, float *m, float *l,
+		float *out, int64_t HSp) {
 	float top[MR];
 	for (int64_t r = 0; r < rows; r++) {
 		float *row = p + r * LDA;
@@ -245,6 +252,7 @@ static void attention_many(gs_worker *w, const gs_attention *o) {
 	}
 }
 
-_Static_assert((QROWS + MR) * LDA + QROWS * (MAX_HS + GS_NR) + 2 * QROWS <= GS_SCRATCH, "scratch too small for attention");
+_Static_assert((QROWS + MR) * LDA + QROWS * (MAX_HS + GS_NR) + 2 * QROWS <= GS_SCRATCH,
+	"scratch too small for attention");
 
 #endif

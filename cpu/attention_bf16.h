@@ -1,8 +1,9 @@
-// GS_ATTENTION of many queries over a bfloat16 cache, by instructions that multiply bfloat16 (bf16.h). Queries and exponentials are rounded
-// to bfloat16; sums, maxima and outputs are float32. The panels of the cache have the layout that these instructions take.
+// GS_ATTENTION of many queries over a bfloat16 cache, by instructions that multiply bfloat16 (bf16.h). Queries and
+// exponentials are rounded to bfloat16; sums, maxima and outputs are float32. The panels of the cache have the layout
+// that these instructions take.
 //
-// A task has up to AQ queries of one head and goes over the keys in blocks of AB, otherwise as attention_many does. The result of a row does
-// not depend on the other rows of its tile: a masked key adds exactly 0 to its sums.
+// A task has up to AQ queries of one head and goes over the keys in blocks of AB, otherwise as attention_many does. The
+// result of a row does not depend on the other rows of its tile: a masked key adds exactly 0 to its sums.
 #ifndef GS_ATTENTION_BF16_H
 #define GS_ATTENTION_BF16_H
 
@@ -14,8 +15,9 @@ enum {
 	AB = 256, // keys of a block: a multiple of 32
 };
 
-// exp2_short returns 2^x for x <= 0 with a relative error of at most 2^-13, a thirtieth of that of rounding to bfloat16. x < -126 gives 0,
-// NaN gives NaN. The polynomial interpolates 2^r at the four Chebyshev points of |r| <= 1/2.
+// exp2_short returns 2^x for x <= 0 with a relative error of at most 2^-13, a thirtieth of that of rounding to
+// bfloat16. x < -126 gives 0, NaN gives NaN. The polynomial interpolates 2^r at the four Chebyshev points of |r| <=
+// 1/2.
 INLINE vf exp2_short(vf x) {
 	__m512 v = (__m512)x, n = _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 	vf r = x - (vf)n;
@@ -26,11 +28,12 @@ INLINE vf exp2_short(vf x) {
 	return (vf)_mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(v, _mm512_set1_ps(-126.0f), _CMP_NLE_UQ), (__m512)p, n);
 }
 
-// softmax_block_bf16 writes the exponentials of the scores of rows [0, rows) of a tile to p, and updates the running maximum m, sum l and
-// output of each row. Scores are in panels of 32 keys, `distance` floats apart; panels of the output have AQ rows. Row r attends to the
-// first seen + r keys of the block, at most n; scores from there to `width` are masked.
-INLINE void softmax_block_bf16(float *s, int64_t distance, uint16_t *p, int64_t rows, int64_t seen, int64_t n, int64_t width, float *m, float *l,
-                        float *out, int64_t HSp) {
+// softmax_block_bf16 writes the exponentials of the scores of rows [0, rows) of a tile to p, and updates the running
+// maximum m, sum l and output of each row. Scores are in panels of 32 keys, `distance` floats apart; panels of the
+// output have AQ rows. Row r attends to the first seen + r keys of the block, at most n; scores from there to `width`
+// are masked.
+INLINE void softmax_block_bf16(float *s, int64_t distance, uint16_t *p, int64_t rows, int64_t seen, int64_t n,
+		int64_t width, float *m, float *l, float *out, int64_t HSp) {
 	for (int64_t r = 0; r < rows; r++) {
 		float *row = s + r * GS_NR;
 		int64_t sees = seen + r < 0 ? 0 : seen + r < n ? seen + r : n;
@@ -93,7 +96,8 @@ static void attention_bf16(gs_worker *w, const gs_attention *o) {
 				float rest[32] = {0};
 				if (d + 32 > HS) copy_values(rest, x + d, HS - d);
 				const float *from = d + 32 > HS ? rest : x + d;
-				store_u(bf16_at(q, HSp, r, d), (vu)_mm512_cvtne2ps_pbh((__m512)(load(from + 16) * scale), (__m512)(load(from) * scale)));
+				store_u(bf16_at(q, HSp, r, d), (vu)_mm512_cvtne2ps_pbh((__m512)(load(from + 16) * scale),
+					(__m512)(load(from) * scale)));
 			}
 			m[r] = -INFINITY;
 			l[r] = 0;
@@ -113,7 +117,8 @@ static void attention_bf16(gs_worker *w, const gs_attention *o) {
 				softmax_block_bf16(s, BR * GS_NR, p, rn, seen + ra - k, n, width, m + ra, l + ra, out + ra * GS_NR, HSp);
 				for (int64_t d = 0; d < HSp; d += GS_NR) {
 					const float *panel = values_of(c, b, h, k) + d / GS_NR * value_panel(c);
-					bf16_tile((int)rn, AB, p, 0, 0, width, panel, NULL, (const char *)panel, out + d * AQ + ra * GS_NR, GS_NR, 1, &none);
+					bf16_tile((int)rn, AB, p, 0, 0, width, panel, NULL, (const char *)panel, out + d * AQ + ra * GS_NR, GS_NR, 1,
+						&none);
 				}
 			}
 			if (gs_cancelled(w->pool)) break;

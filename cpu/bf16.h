@@ -1,10 +1,11 @@
-// GS_LINEAR of many rows with bfloat16 weights, by instructions that multiply bfloat16 and add in float32. x is rounded to bfloat16 after
-// the norm, to nearest, ties to even. Everything else (norm, sums, bias, activation, residual, y) is float32. Few rows are bound by reading
-// the weights; linear_few multiplies them in float32.
+// GS_LINEAR of many rows with bfloat16 weights, by instructions that multiply bfloat16 and add in float32. x is rounded
+// to bfloat16 after the norm, to nearest, ties to even. Everything else (norm, sums, bias, activation, residual, y) is
+// float32. Few rows are bound by reading the weights; linear_few multiplies them in float32.
 //
-// A task is some rows of x by some panels. It packs its rows of x once, all of K, into the L2 cache. It multiplies them with one panel after
-// another, in blocks of BKC rows of the panel that stay in L1 for all register tiles. The sums of a panel are kept in the worker's scratch;
-// those of a register tile are finished while the next is multiplied, or just before (struct unfinished).
+// A task is some rows of x by some panels. It packs its rows of x once, all of K, into the L2 cache. It multiplies them
+// with one panel after another, in blocks of BKC rows of the panel that stay in L1 for all register tiles. The sums of
+// a panel are kept in the worker's scratch; those of a register tile are finished while the next is multiplied, or just
+// before (struct unfinished).
 #ifndef GS_BF16_H
 #define GS_BF16_H
 
@@ -17,11 +18,8 @@
 #endif
 
 enum {
-	BMC = 256,                    // rows of a task at most: a multiple of 32
-	BKC = 384,                    // rows of a block of a panel: 24 KiB, for the L1 cache
-	BA_VALUES = 384 * 1024,       // values of packed x of a task: 768 KiB, for the L2 cache
-	BK_MAX = BA_VALUES / 32 - 32, // the largest K of which 32 rows fit
-	BTAIL = 16 * GS_NR,           // words of 32 rows of a panel
+	BKC = 384,          // rows of a block of a panel: 24 KiB, for the L1 cache
+	BTAIL = 16 * GS_NR, // words of 32 rows of a panel
 };
 
 // pack_bf16 packs a row of x, normalised if the step has a norm, followed by zeros up to a multiple of 32.
@@ -49,8 +47,9 @@ INLINE int bypasses_caches(const gs_linear *o) {
 	return o->M * (o->n1 - o->n0) >= 16 << 20 && !o->bias && o->act == GS_NONE && !o->residual.p;
 }
 
-// Such a y is written in groups of panels, by stores that bypass the caches. There is room for the sums of two groups: one is multiplied
-// while the other is written. Before each group is room for the last sums of the group before it, those that do not fill a cache line.
+// Such a y is written in groups of panels, by stores that bypass the caches. There is room for the sums of two groups:
+// one is multiplied while the other is written. Before each group is room for the last sums of the group before it,
+// those that do not fill a cache line.
 enum { GROUP = 2, GROUP_ROW = 2 * (VL + GROUP * GS_NR) }; // panels of a group; floats of a row of both
 _Static_assert(VL * 4 == GS_LINE, "a vector is a cache line");
 
@@ -59,9 +58,9 @@ INLINE float *group_sums(float *c, int64_t i) {
 	return c + i / GROUP % 2 * (GROUP_ROW / 2) + VL + i % GROUP * GS_NR;
 }
 
-// finish_group writes rows [r, r + m) of such a y for the group that ends before panel i of a task whose first panel is q. It writes whole
-// cache lines past the caches, which would read each line before it is written. What does not fill a line is left to the next group, except
-// at the `last` group of a task.
+// finish_group writes rows [r, r + m) of such a y for the group that ends before panel i of a task whose first panel is
+// q. It writes whole cache lines past the caches, which would read each line before it is written. What does not fill a
+// line is left to the next group, except at the `last` group of a task.
 static void finish_group(const gs_linear *o, int64_t r, int64_t m, int64_t q, int64_t i, int last, float *c) {
 	const int64_t g = (i - 1) / GROUP * GROUP, n = (q + g) * GS_NR; // first panel of the group; its first column
 	const int64_t lo = o->n0 > n ? o->n0 - n : 0, hi = o->n1 - n < (i - g) * GS_NR ? o->n1 - n : (i - g) * GS_NR;
@@ -85,18 +84,7 @@ static void finish_group(const gs_linear *o, int64_t r, int64_t m, int64_t q, in
 static void linear_bf16(gs_worker *w, const gs_linear *o) {
 	const int64_t K = o->w.K, M = o->M, pairs = (K + 1) / 2, panels = panels_of(o);
 
-	// The more rows a task has, the less often panels are read. Consecutive tasks of a worker have the same rows of x, which it packs once,
-	// and few panels each, so that other workers can take them if it loses its core. Small products are divided further, so that all workers
-	// have work.
-	int64_t most = BA_VALUES / ((K + 31) / 32 * 32 + 32) / 32 * 32;
-	if (most > BMC) most = BMC;
-	int64_t mtasks = (M + most - 1) / most, ntasks = 1;
-	const int64_t even = (mtasks + w->n - 1) / w->n * w->n; // each worker has its own rows
-	if (M / even >= BMC / 2) mtasks = even;
-	while (mtasks * ntasks < 8 * w->n && panels / ntasks > 3) ntasks++;
-	while (mtasks * ntasks < 2 * w->n && M / mtasks > 2 * BR) mtasks++;
-	while (mtasks * ntasks < 2 * w->n && panels / ntasks > 1) ntasks++;
-
+	const gs_parts parts = divide_bf16(M, panels, K, w->n, BR);
 	const int bypass = bypasses_caches(o);
 	const int64_t ldc = bypass ? GROUP_ROW : GS_NR;
 	float *c = w->scratch;                                   // (rows, ldc)
@@ -106,8 +94,8 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 
 	int64_t packed = -1; // the first of the packed rows
 	bf16_begin();
-	for (int64_t t = gs_first(w, mtasks * ntasks); t >= 0; t = gs_next(w)) {
-		const task cut = task_of(o, t / ntasks, mtasks, t % ntasks, ntasks, 16);
+	for (int64_t t = gs_first(w, parts.rows * parts.panels); t >= 0; t = gs_next(w)) {
+		const task cut = task_of(o, parts, t / parts.panels, t % parts.panels, 16);
 		const int64_t r0 = cut.r0, rows = cut.rows, q0 = cut.q0, q1 = cut.q1, tiles = (rows + BR - 1) / BR;
 		if (r0 != packed)
 			for (int64_t r = 0; r < rows; r++) pack_bf16(o, a, r, row_of(&o->x, r0 + r));
@@ -117,7 +105,8 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 			const float *b = o->w.rows ? panel : panel_of(&o->w, q), *last = NULL;
 			float *cq = bypass ? group_sums(c, q - q0) : c;
 			// While a group is multiplied, the one before it is written, row by row in proportion to the work done.
-			const int64_t group = (q - q0) / GROUP * GROUP, work = (q1 - q0 - group < GROUP ? q1 - q0 - group : GROUP) * tiles * K;
+			const int64_t group = (q - q0) / GROUP * GROUP, left = q1 - q0 - group;
+			const int64_t work = (left < GROUP ? left : GROUP) * tiles * K;
 			if (!o->w.rows && pairs % 16 != 0) { // a tile reads 16 pairs, and the panel ends before
 				memcpy(tail, b + pairs / 16 * BTAIL, (size_t)(pairs % 16 * GS_NR) * sizeof *tail);
 				memset(tail + pairs % 16 * GS_NR, 0, (size_t)((16 - pairs % 16) * GS_NR) * sizeof *tail);
@@ -136,7 +125,8 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 					bf16_tile((int)m, K, a, ra, k, kn, b, k + kn == K ? last : NULL, ahead, cq + ra * ldc, ldc, k > 0, &f);
 					if (write) f = (unfinished){o, r0 + ra, q * GS_NR, (int)m, cq + ra * GS_NR};
 					if (!bypass || group == 0) continue;
-					int64_t done = (q - q0 - group) * tiles * K + tiles * k + i * kn, from = rows * done / work, to = rows * (done + kn) / work;
+					int64_t done = (q - q0 - group) * tiles * K + tiles * k + i * kn;
+					int64_t from = rows * done / work, to = rows * (done + kn) / work;
 					finish_group(o, r0 + from, to - from, q0, group, 0, c + from * GROUP_ROW);
 				}
 				if (!o->w.rows) b += (kn + 1) / 2 * GS_NR;

@@ -11,9 +11,10 @@ import (
 	"gpt2scope/weights"
 )
 
-// bfloat16 products are compared with float64 products of the values before rounding. Rounding to 8 significant bits changes an operand by
-// at most u = 2^-8 of it, and so a product of two by at most 2u + u^2 of it. The errors are independent: a sum of K terms is off by about
-// u sqrt(2/3) times the root of the sum of the squared terms; the bound is 6 times that. Sums in float32 add K 2^-24, far less.
+// bfloat16 products are compared with float64 products of the values before rounding. Rounding to 8 significant bits
+// changes an operand by at most u = 2^-8 of it, and so a product of two by at most 2u + u^2 of it. The errors are
+// independent: a sum of K terms is off by about u sqrt(2/3) times the root of the sum of the squared terms; the bound
+// is 6 times that. Sums in float32 add K 2^-24, far less.
 func TestBF16Rounding(t *testing.T) {
 	const u = 0x1p-8
 	eachISA(t, func(t *testing.T, pools []*pool) {
@@ -22,7 +23,8 @@ func TestBF16Rounding(t *testing.T) {
 		}
 		r := rand.New(rand.NewPCG(8, 1))
 		// Odd K, and M, K and N beside multiples of the tiles' sizes: 12, 16 and 32 rows, 32 columns, blocks of 384.
-		for _, s := range [][3]int{{13, 1, 1}, {16, 31, 33}, {17, 32, 32}, {31, 33, 95}, {33, 383, 64}, {47, 385, 31}, {48, 769, 40}, {300, 401, 50}, {257, 1537, 33}} {
+		for _, s := range [][3]int{{13, 1, 1}, {16, 31, 33}, {17, 32, 32}, {31, 33, 95}, {33, 383, 64}, {47, 385, 31},
+			{48, 769, 40}, {300, 401, 50}, {257, 1537, 33}} {
 			M, K, N := s[0], s[1], s[2]
 			x, y := newGuarded(t, M*K).random(r, 1), newGuarded(t, M*N)
 			src := make([]float64, K*N)
@@ -87,8 +89,9 @@ func TestBF16Logits(t *testing.T) {
 			most = max(most, math.Abs(float64(got[i]-want[i])))
 			largest = max(largest, math.Abs(float64(want[i])))
 		}
-		// Each product is off by about 2^-9 of the standard deviation of its outputs. The errors of the layers add up at random, as the
-		// residual stream does. The largest logit is several standard deviations, so 4 * 2^-8 of it leaves room.
+		// Each product is off by about 2^-9 of the standard deviation of its outputs. The errors of the layers add up at
+		// random, as the residual stream does. The largest logit is several standard deviations, so 4 * 2^-8 of it leaves
+		// room.
 		if !(most > 0 && most <= 4*0x1p-8*largest) {
 			t.Errorf("%s: logits differ by %g, the largest is %g", isa, most, largest)
 		}

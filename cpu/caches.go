@@ -16,9 +16,9 @@ type Cache struct {
 	Bytes int64 // of all caches of the level that so many threads can fill
 }
 
-// caches lists the levels, nearest first, as sysfs (root is /sys) describes them for
-// these processors. If each core has a cache of a level for itself, the size is that of as
-// many caches as there are threads. The list is empty if the system does not report them.
+// caches lists the levels, nearest first, as sysfs (root is /sys) describes them for these processors. If each core has
+// a cache of a level for itself, the size is that of as many caches as there are threads. The list is empty if the
+// system does not report them.
 func caches(root string, cpus []int, threads int) []Cache {
 	size, instances := map[int]int64{}, map[int]map[string]bool{}
 	for _, cpu := range cpus {
@@ -63,9 +63,8 @@ func parseSize(s string) int64 {
 	return n * unit
 }
 
-// availableMemory returns how many bytes can be allocated without harm, as the
-// system tells: free memory, or the control group's limit if that is less. It is
-// 0 if neither is known.
+// availableMemory returns how many bytes can be allocated without harm, as the system tells: free memory, or the
+// control group's limit if that is less. It is 0 if neither is known.
 func availableMemory(proc, sys string) int64 {
 	least := int64(0)
 	consider := func(n int64, err error) {

@@ -17,7 +17,8 @@ type measureEffort struct {
 }
 
 // defaultEffort takes about 2 seconds on an idle machine, and twice as many rounds if they differ.
-var defaultEffort = measureEffort{rounds: ceilings.Rounds{Least: 6, Most: 12}, round: 12 * time.Millisecond, memory: 1 << 30}
+var defaultEffort = measureEffort{rounds: ceilings.Rounds{Least: 6, Most: 12}, round: 12 * time.Millisecond,
+	memory: 1 << 30}
 
 // CeilingsKey returns the key of a stored set of the backend's ceilings.
 func (b *Backend) CeilingsKey() (string, error) { return CeilingsKey(b.Threads(), b.ISA()), nil }
@@ -42,18 +43,17 @@ func processorName() string {
 	return fmt.Sprintf("%s (%s)", f.Processor, f.Model)
 }
 
-// MeasureCeilings measures what the backend's threads can do; nothing else should run
-// on them meanwhile. It takes a few seconds, and up to a quarter of the free memory.
+// MeasureCeilings measures what the backend's threads can do; nothing else should run on them meanwhile. It takes a few
+// seconds, and up to a quarter of the free memory.
 //
-// Bandwidths are the higher of a plain read and of the matrix-vector product that a
-// decode step consists of, each thread on its own share of the data. Data of half a
-// cache's size gives the rate of the cache. Data of up to twice its size may still be
-// found there in part, as no cache drops exactly what was used longest ago; up to
-// there the rate is that of data of just the cache's size.
+// Bandwidths are the higher of a plain read and of the matrix-vector product that a decode step consists of, each
+// thread on its own share of the data. Data of half a cache's size gives the rate of the cache. Data of up to twice its
+// size may still be found there in part, as no cache drops exactly what was used longest ago; up to there the rate is
+// that of data of just the cache's size.
 //
-// A copy goes from one half of the data to the other. It counts the bytes that it reads and those that
-// it writes, 8 for each float32. Stores through the caches also read each line before they write it,
-// which does not count: their rate is that much lower.
+// A copy goes from every other block of the data to the next. It counts the bytes that it reads and those that it
+// writes, 8 for each float32. Stores through the caches also read each line before they write it, which does not count:
+// their rate is that much lower.
 func (b *Backend) MeasureCeilings(ctx context.Context) (s ceilings.Set, err error) {
 	levels, available := caches("/sys", allowedCPUs(), b.pool.threads), availableMemory("/proc", "/sys")
 	values, share, err := b.pool.ceilings(ctx, levels, available, defaultEffort)
@@ -73,8 +73,8 @@ func (b *Backend) MeasureCeilings(ctx context.Context) (s ceilings.Set, err erro
 	return s, err
 }
 
-// undisturbed is the share of the processor time of as many cores that the threads get
-// if nothing else runs; waiting, such as for pages to be cleared, takes the rest.
+// undisturbed is the share of the processor time of as many cores that the threads get if nothing else runs; waiting,
+// such as for pages to be cleared, takes the rest.
 const undisturbed = 0.9
 
 // Threads returns how many threads run.
@@ -86,8 +86,8 @@ type readPoint struct {
 	data, bound int64
 }
 
-// readPoints returns the working sets to measure: one or two for each cache but the first,
-// which only activations fit in, and one for memory.
+// readPoints returns the working sets to measure: one or two for each cache but the first, which only activations fit
+// in, and one for memory.
 func readPoints(levels []Cache, available, memory int64) ([]readPoint, error) {
 	const least = 4 << 20
 	var points []readPoint
@@ -108,14 +108,16 @@ func readPoints(levels []Cache, available, memory int64) ([]readPoint, error) {
 		memory = available / 4
 	}
 	if memory < max(least, 2*last) {
-		return nil, fmt.Errorf("the bandwidth of memory cannot be measured: %d MiB may be used for it, and caches of %d MiB hide it below %d MiB", memory>>20, last>>20, 2*last>>20)
+		return nil, fmt.Errorf("the bandwidth of memory cannot be measured: %d MiB may be used for it, and caches of %d "+
+			"MiB hide it below %d MiB", memory>>20, last>>20, 2*last>>20)
 	}
 	return append(points, readPoint{"memory", memory, 0}), nil
 }
 
-// ceilings measures, and returns with the values the largest share of the processor
-// time of as many cores that the threads got in a round.
-func (p *pool) ceilings(ctx context.Context, levels []Cache, available int64, effort measureEffort) (values []ceilings.Value, share float64, err error) {
+// ceilings measures, and returns with the values the largest share of the processor time of as many cores that the
+// threads got in a round.
+func (p *pool) ceilings(ctx context.Context, levels []Cache, available int64,
+	effort measureEffort) (values []ceilings.Value, share float64, err error) {
 	points, err := readPoints(levels, available, effort.memory)
 	if err != nil {
 		return nil, 0, err
@@ -138,17 +140,20 @@ func (p *pool) ceilings(ctx context.Context, levels []Cache, available int64, ef
 		quantities = append(quantities, ceilings.Quantity{
 			Value: ceilings.Value{Name: ceilings.Read, Unit: ceilings.GBs, Where: point.name, Size: point.bound},
 			Ways: []ceilings.Way{
-				way("a plain read", 1e9, func() float64 { return p.measureRead(r.data.part(0, int(point.data/4)), false) }),
-				way("a plain read, in chunks", 1e9, func() float64 { return p.measureRead(r.data.part(0, int(point.data/4)), true) }),
+				way("a plain read", 1e9, func() float64 { return p.measureRead(r.data.part(0, int(point.data/4))) }),
 				way("the matrix-vector product", 1e9, gemv.rate),
 			}})
 	}
 	memory := points[len(points)-1]
-	q := ceilings.Quantity{Value: ceilings.Value{Name: ceilings.Copy, Unit: ceilings.GBs, Where: memory.name}}
-	for _, w := range copyWays {
-		q.Ways = append(q.Ways, way(w.name, 1e9, func() float64 { return p.measureCopy(w.way, r.data.part(0, int(memory.data/4))) }))
+	copied := func(past bool) func() float64 {
+		return func() float64 { return p.measureCopy(past, r.data.part(0, int(memory.data/4))) }
 	}
-	quantities = append(quantities, q)
+	quantities = append(quantities, ceilings.Quantity{
+		Value: ceilings.Value{Name: ceilings.Copy, Unit: ceilings.GBs, Where: memory.name},
+		Ways: []ceilings.Way{
+			way("stores past the caches", 1e9, copied(true)),
+			way("stores through the caches", 1e9, copied(false)),
+		}})
 	quantities = append(quantities, ceilings.Quantity{
 		Value: ceilings.Value{Name: ceilings.F32, Unit: ceilings.TFLOPs},
 		Ways: []ceilings.Way{
@@ -158,7 +163,8 @@ func (p *pool) ceilings(ctx context.Context, levels []Cache, available int64, ef
 	if p.isa.multipliesBF16() {
 		quantities = append(quantities, ceilings.Quantity{
 			Value: ceilings.Value{Name: ceilings.BF16, Unit: ceilings.TFLOPs},
-			Ways:  []ceilings.Way{way("the register tile of the bfloat16 products, from the first-level cache", 1e12, calls(registerTileBF16.measure(p)))}})
+			Ways: []ceilings.Way{way("the register tile of the bfloat16 products, from the first-level cache", 1e12,
+				calls(registerTileBF16.measure(p)))}})
 	}
 	quantities = append(quantities, ceilings.Quantity{
 		Value: ceilings.Value{Name: "barrier", Unit: ceilings.Micro},
@@ -176,8 +182,7 @@ func (p *pool) ceilings(ctx context.Context, levels []Cache, available int64, ef
 	if values, err = ceilings.Measure(ctx, rounds, quantities); err != nil {
 		return nil, 0, err
 	}
-	// Bandwidth falls with the size of the data. If noise says otherwise, the higher one
-	// bounds both.
+	// Bandwidth falls with the size of the data. If noise says otherwise, the higher one bounds both.
 	for i := len(points) - 2; i >= 0; i-- {
 		if next := values[i+1]; values[i].Value < next.Value {
 			next.Where, next.Size = values[i].Where, values[i].Size
@@ -196,9 +201,9 @@ func processTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// calls returns a measurement that takes half a millisecond at least. It makes more calls
-// at once as long as one takes less: a call that something delayed must not decide how
-// many are made from then on, since the start of the threads would be most of their time.
+// calls returns a measurement that takes half a millisecond at least. It makes more calls at once as long as one takes
+// less: a call that something delayed must not decide how many are made from then on, since the start of the threads
+// would be most of their time.
 func calls(measure func(count int) float64) func() float64 {
 	n := 1
 	return func() float64 {
@@ -213,8 +218,8 @@ func calls(measure func(count int) float64) func() float64 {
 	}
 }
 
-// repeat measures for a while, three times at least, and returns what was measured as
-// multiples of a unit. The first measurement warms caches up and does not count.
+// repeat measures for a while, three times at least, and returns what was measured as multiples of a unit. The first
+// measurement warms caches up and does not count.
 func repeat(ctx context.Context, d time.Duration, unit float64, value func() float64) (values []float64, err error) {
 	value()
 	for start := time.Now(); len(values) < 3 || time.Since(start) < d && len(values) < 10000; {

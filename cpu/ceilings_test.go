@@ -34,7 +34,8 @@ func tree(t *testing.T, files map[string]string) string {
 func TestCaches(t *testing.T) {
 	files := map[string]string{}
 	for cpu, own := range []string{"0", "1"} {
-		for i, c := range [][4]string{{"1", "Data", "48K", own}, {"1", "Instruction", "64K", own}, {"2", "Unified", "2048K", own}, {"3", "Unified", "30M", "0-1"},
+		for i, c := range [][4]string{{"1", "Data", "48K", own}, {"1", "Instruction", "64K", own},
+			{"2", "Unified", "2048K", own}, {"3", "Unified", "30M", "0-1"},
 			{"-1", "Unified", "1K", own}, {"4", "Unified", "99999999999G", own}, {"5", "Unified", "much", own}} {
 			folder := filepath.Join("devices/system/cpu", []string{"cpu0", "cpu1"}[cpu], "cache", "index"+string(rune('0'+i)))
 			for n, name := range []string{"level", "type", "size", "shared_cpu_list"} {
@@ -79,12 +80,14 @@ func TestAvailableMemory(t *testing.T) {
 
 func TestReadPoints(t *testing.T) {
 	points, err := readPoints([]Cache{{1, 96 << 10}, {2, 4 << 20}, {3, 64 << 20}}, 8<<30, 1)
-	want := []readPoint{{"L2 cache", 2 << 20, 4 << 20}, {"L2 cache, in part", 4 << 20, 8 << 20}, {"L3 cache", 32 << 20, 64 << 20},
+	want := []readPoint{{"L2 cache", 2 << 20, 4 << 20}, {"L2 cache, in part", 4 << 20, 8 << 20},
+		{"L3 cache", 32 << 20, 64 << 20},
 		{"L3 cache, in part", 64 << 20, 128 << 20}, {"memory", 256 << 20, 0}}
 	if err != nil || !reflect.DeepEqual(points, want) {
 		t.Errorf("%v, %v; want %v", points, err, want)
 	}
-	if points, err := readPoints(nil, 0, 1<<30); err != nil || !reflect.DeepEqual(points, []readPoint{{"memory", 1 << 30, 0}}) {
+	if points, err := readPoints(nil, 0, 1<<30); err != nil || !reflect.DeepEqual(points,
+		[]readPoint{{"memory", 1 << 30, 0}}) {
 		t.Errorf("with nothing known: %v, %v", points, err)
 	}
 	if _, err := readPoints([]Cache{{2, 4 << 20}, {3, 64 << 20}}, 256<<20, 1); err == nil {
@@ -114,7 +117,8 @@ func TestCeilings(t *testing.T) {
 			t.Errorf("more data is read faster: %+v", values[:i+1])
 		}
 	}
-	want := []string{"read L2 cache GB/s", "read L2 cache, in part GB/s", "read memory GB/s", "copy memory GB/s", "f32  TFLOP/s", "bf16  TFLOP/s", "barrier  us"}
+	want := []string{"read L2 cache GB/s", "read L2 cache, in part GB/s", "read memory GB/s", "copy memory GB/s",
+		"f32  TFLOP/s", "bf16  TFLOP/s", "barrier  us"}
 	if !p.isa.multipliesBF16() {
 		want = slices.Delete(want, 5, 6)
 	}
@@ -124,44 +128,41 @@ func TestCeilings(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	why := errors.New("why")
 	cancel(why)
-	if _, _, err := p.ceilings(ctx, nil, 0, measureEffort{rounds: ceilings.Rounds{Least: 1, Most: 1}, memory: 8 << 20}); err != why {
+	if _, _, err := p.ceilings(ctx, nil, 0, measureEffort{rounds: ceilings.Rounds{Least: 1, Most: 1},
+		memory: 8 << 20}); err != why {
 		t.Errorf("cancelled: %v", err)
 	}
 }
 
-// What measures copies copies: each worker the first half of its share to the second, or in chunks the first half of all, by every version
-// and way.
+// What measures copies copies: of every two chunks the first to the second, by every version and way.
 func TestMeasureCopy(t *testing.T) {
-	const half = 50 * 1024 // of a share; in all more than a chunk
+	const chunk = 32768
 	for _, isa := range supportedISAs() {
 		p, err := newPool(2, isa)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer p.close()
-		m, err := alloc[float32](4*half + 100)
+		m, err := alloc[float32](6*chunk + 100)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer m.free()
-		for _, w := range copyWays {
+		for _, past := range []bool{true, false} {
 			x := m.slice()
 			for i := range x {
 				x[i] = float32(i)
 			}
-			if rate := p.measureCopy(w.way, m); !(rate > 0) {
-				t.Errorf("%v, %s: %g bytes/s", isa, w.name, rate)
+			if rate := p.measureCopy(past, m); !(rate > 0) {
+				t.Errorf("%v, past the caches %v: %g bytes/s", isa, past, rate)
 			}
 			for i, got := range x {
 				want := float32(i)
-				switch chunks := strings.Contains(w.name, "chunks"); {
-				case chunks && i >= 2*half && i < 4*half:
-					want = float32(i - 2*half)
-				case !chunks && i < 4*half && i/half%2 == 1:
-					want = float32(i - half)
+				if i < 6*chunk && i/chunk%2 == 1 {
+					want -= chunk
 				}
 				if got != want {
-					t.Fatalf("%v, %s: value %d is %g; want %g", isa, w.name, i, got, want)
+					t.Fatalf("%v, past the caches %v: value %d is %g; want %g", isa, past, i, got, want)
 				}
 			}
 		}

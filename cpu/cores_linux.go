@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// physicalCores counts the cores that the process may run on, not their hardware
-// threads: two threads of a core share the units that the kernels keep busy.
+// physicalCores counts the cores that the process may run on, not their hardware threads: two threads of a core share
+// the units that the kernels keep busy.
 func physicalCores() int {
 	var allowed unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil {

@@ -19,20 +19,18 @@ type Options struct {
 	DType   weights.DType // how weights, and keys and values, are held: weights.F32 (also 0) or weights.BF16
 	ISA     string        // kernels to use, such as "avx2": see [Features]; "" takes GPT2SCOPE_CPU, else the fastest
 
-	// Q8 holds the matrices of products, and wte if lm_head is tied to it, as 8-bit
-	// integers with a scale per 32 of them (1.0625 bytes a weight), and keys and values
-	// as bfloat16, whatever DType is. A product of few rows, as in a decode step, rounds
-	// activations to 8 bits too, and sums in float32; one of more rows widens weights to
-	// float32.
+	// Q8 holds the matrices of products, and wte if lm_head is tied to it, as 8-bit integers with a scale per 32 of them
+	// (1.0625 bytes a weight), and keys and values as bfloat16, whatever DType is. A product of few rows, as in a decode
+	// step, rounds activations to 8 bits too, and sums in float32; one of more rows widens weights to float32.
 	Q8 bool
 
-	// Share, if not nil, is a backend whose threads this one uses too. It must be closed after this one; Threads and ISA are
-	// then not used.
+	// Share, if not nil, is a backend whose threads this one uses too. It must be closed after this one; Threads and ISA
+	// are then not used.
 	Share *Backend
 }
 
-// Backend is the fast executor. Its sessions share its threads, and the packed
-// weights of a model. It may be used from several goroutines; passes take turns.
+// Backend is the fast executor. Its sessions share its threads, and the packed weights of a model. It may be used from
+// several goroutines; passes take turns.
 type Backend struct {
 	pool  *pool
 	lent  bool // the pool is another backend's
@@ -89,9 +87,8 @@ func (b *Backend) Name() string { return "cpu" }
 // ISA returns the version of the kernels that runs, one of [Features].Versions.
 func (b *Backend) ISA() string { return b.pool.isa.String() }
 
-// MultipliesBF16 tells whether products of more than a few rows round their inputs to
-// bfloat16. They do if weights are bfloat16 and the kernels have instructions for it, and
-// so does attention of as many queries.
+// MultipliesBF16 tells whether products of more than a few rows round their inputs to bfloat16. They do if weights are
+// bfloat16 and the kernels have instructions for it, and so does attention of as many queries.
 func (b *Backend) MultipliesBF16() bool {
 	return b.dtype == bfloat16Type && b.pool.isa.multipliesBF16()
 }
@@ -116,12 +113,11 @@ var chains = []gpt2.Chain{
 // Fuse is [Fuse].
 func (b *Backend) Fuse(p *gpt2.Plan) *gpt2.Plan { return Fuse(p) }
 
-// Fuse joins a LayerNorm and an activation with the Linear between them, and a
-// residual add with the Linear before it.
+// Fuse joins a LayerNorm and an activation with the Linear between them, and a residual add with the Linear before it.
 func Fuse(p *gpt2.Plan) *gpt2.Plan { return p.Fuse(chains...) }
 
-// Sizes are 4 bytes for activations and float32 weights, 2 for bfloat16 weights, 1.0625 for
-// 8-bit integers with their scales. Keys and values are bfloat16 unless weights are float32.
+// Sizes are 4 bytes for activations and float32 weights, 2 for bfloat16 weights, 1.0625 for 8-bit integers with their
+// scales. Keys and values are bfloat16 unless weights are float32.
 func (b *Backend) Sizes() gpt2.Sizes {
 	multiply := ceilings.F32
 	if b.MultipliesBF16() { // products of few rows, as in a decode step, are float32, but bound by bytes
@@ -130,8 +126,7 @@ func (b *Backend) Sizes() gpt2.Sizes {
 	return gpt2.Sizes{Weight: b.dtype.bytesPerWeight(), Activation: 4, KV: b.dtype.ofTables().size(), Multiply: multiply}
 }
 
-// packedModel are the parameters of a model, as the kernels take them. They are
-// cut from one arena per acquisition.
+// packedModel are the parameters of a model, as the kernels take them. They are cut from one arena per acquisition.
 type packedModel struct {
 	users    int
 	arenas   []*arena
@@ -148,9 +143,8 @@ const (
 	heldPanels             // for products
 )
 
-// formOf says how a parameter is held. Matrices that rows are looked up in are held by rows,
-// and so are those that a checkpoint stores by rows, unless they are 8-bit: their blocks
-// exist in panels only.
+// formOf says how a parameter is held. Matrices that rows are looked up in are held by rows, and so are those that a
+// checkpoint stores by rows, unless they are 8-bit: their blocks exist in panels only.
 func (b *Backend) formOf(c gpt2.Config, p gpt2.Param) form {
 	lookedUp := p.Name == "wpe.weight" || p.Name == "wte.weight" && !c.Tied
 	switch {
@@ -166,7 +160,8 @@ func (b *Backend) formOf(c gpt2.Config, p gpt2.Param) form {
 func isTransposed(p gpt2.Param) bool { return p.Name == "wte.weight" || p.Name == "lm_head.weight" }
 
 // acquire packs what a run order needs and is not packed yet.
-func (b *Backend) acquire(ctx context.Context, m *gpt2.Model, layers []int, progress func(done, total int64)) (*packedModel, error) {
+func (b *Backend) acquire(ctx context.Context, m *gpt2.Model, layers []int,
+	progress func(done, total int64)) (*packedModel, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.models[m]
@@ -182,7 +177,8 @@ func (b *Backend) acquire(ctx context.Context, m *gpt2.Model, layers []int, prog
 	return p, nil
 }
 
-func (b *Backend) packMissing(ctx context.Context, m *gpt2.Model, p *packedModel, layers []int, progress func(done, total int64)) error {
+func (b *Backend) packMissing(ctx context.Context, m *gpt2.Model, p *packedModel, layers []int,
+	progress func(done, total int64)) error {
 	var todo []gpt2.Param
 	var done, total int64
 	size := 0
@@ -232,8 +228,8 @@ func (b *Backend) packMissing(ctx context.Context, m *gpt2.Model, p *packedModel
 	return nil
 }
 
-// muchMemory is the size of weights from which on the memory that loading used is returned
-// to the system at once; that takes milliseconds.
+// muchMemory is the size of weights from which on the memory that loading used is returned to the system at once; that
+// takes milliseconds.
 const muchMemory = 64 << 20
 
 // release ends a use of a model's packed weights.
@@ -254,7 +250,8 @@ func (b *Backend) drop(m *gpt2.Model, p *packedModel) {
 }
 
 // pack reads a parameter, in slices through buf, into the form in which it is held.
-func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, a *arena, param gpt2.Param, buf *[]byte, progress func(elements int)) error {
+func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, a *arena, param gpt2.Param, buf *[]byte,
+	progress func(elements int)) error {
 	f := b.formOf(m.Config, param)
 	if f == heldVector {
 		v, err := a.floats(param.Elements())
@@ -314,9 +311,9 @@ func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, a *ar
 	return nil
 }
 
-// sliceBytes is about how much of a tensor is read and packed at a time: little
-// memory, and still much work per call.
+// sliceBytes is about how much of a tensor is read and packed at a time: little memory, and still much work per call.
 const sliceBytes = 4 << 20
 
 // sourceTypes maps the types of a checkpoint to those of the kernels.
-var sourceTypes = map[weights.DType]dtype{weights.F32: float32Type, weights.BF16: bfloat16Type, weights.F16: float16Type}
+var sourceTypes = map[weights.DType]dtype{weights.F32: float32Type, weights.BF16: bfloat16Type,
+	weights.F16: float16Type}

@@ -16,5 +16,6 @@ var weightTypes = map[dtype]string{float32Type: "f32", bfloat16Type: "bf16", q8T
 // Describe says which processor this is, and how passes run on it.
 func (b *Backend) Describe() gpt2.Description {
 	name, _, _ := processor()
-	return gpt2.Description{Name: b.Name(), Processor: name, WeightType: weightTypes[b.dtype], Threads: b.Threads(), Kernels: b.ISA(), Recorder: traces.RecorderHost}
+	return gpt2.Description{Name: b.Name(), Processor: name, WeightType: weightTypes[b.dtype], Threads: b.Threads(),
+		Kernels: b.ISA(), Recorder: traces.RecorderHost}
 }

@@ -43,17 +43,17 @@ static void op_add(gs_worker *w, const gs_step *s) {
 	}
 }
 
-INLINE void activation_span(const gs_elementwise *o, const int act, const float *a, float *y, int64_t c, int64_t end) {
+static void activation_span(const gs_elementwise *o, const float *a, float *y, int64_t c, int64_t end) {
 	const float *bias = o->bias;
 	for (; c + VL <= end; c += VL) {
 		vf v = load(a + c);
 		if (bias) v += load(bias + c);
-		store(y + c, activate(act, v));
+		store(y + c, activate(o->act, v));
 	}
 	if (c < end) {
 		float t[VL] = {0};
 		for (int64_t j = c; j < end; j++) t[j - c] = bias ? a[j] + bias[j] : a[j];
-		store(t, activate(act, load(t)));
+		store(t, activate(o->act, load(t)));
 		memcpy(y + c, t, (size_t)(end - c) * sizeof(float));
 	}
 }
@@ -63,14 +63,7 @@ static void op_activation(gs_worker *w, const gs_step *s) {
 	int64_t spans = (o->C + SPAN - 1) / SPAN;
 	for (int64_t t = gs_first(w, o->M * spans); t >= 0; t = gs_next(w)) {
 		int64_t r = t / spans, c = t % spans * SPAN, end = c + SPAN < o->C ? c + SPAN : o->C;
-		const float *a = row_of(&o->a, r);
-		float *y = row_of(&o->y, r);
-		switch (o->act) {
-		case GS_GELU_TANH: activation_span(o, GS_GELU_TANH, a, y, c, end); break;
-		case GS_GELU_ERF: activation_span(o, GS_GELU_ERF, a, y, c, end); break;
-		case GS_RELU: activation_span(o, GS_RELU, a, y, c, end); break;
-		default: activation_span(o, GS_NONE, a, y, c, end);
-		}
+		activation_span(o, row_of(&o->a, r), row_of(&o->y, r), c, end);
 	}
 }
 

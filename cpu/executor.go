@@ -41,8 +41,7 @@ type runner struct {
 	packed  *packedModel
 	plans   *gpt2.PlanCache
 
-	// What passes share, in C memory. Position and ids lie there too, so that a
-	// compiled pass never changes.
+	// What passes share, in C memory. Position and ids lie there too, so that a compiled pass never changes.
 	caches   []*cache // per slot
 	position mem[int32]
 	ids      mem[int32]
@@ -190,8 +189,8 @@ func (r *runner) watch(ctx context.Context, c *compiled) (stop func()) {
 	}
 }
 
-// holdThread keeps the goroutine on its OS thread, to which ranges belong, until
-// release is called. It does nothing with no tool attached.
+// holdThread keeps the goroutine on its OS thread, to which ranges belong, until release is called. It does nothing
+// with no tool attached.
 func holdThread() (release func()) {
 	if !nvtx.Active() {
 		return func() {}
@@ -200,8 +199,7 @@ func holdThread() (release func()) {
 	return runtime.UnlockOSThread
 }
 
-// execute runs the kernels of a pass: in one call into C, or step by step if
-// each has a range.
+// execute runs the kernels of a pass: in one call into C, or step by step if each has a range.
 func (c *compiled) execute(rec *recording) (whole bool, err error) {
 	stamps, err := rec.stampsOf(c.program)
 	if err != nil {
@@ -299,7 +297,8 @@ func (r *runner) compile(pass gpt2.Pass) (*compiled, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &compiled{plan: plan, program: program, ranges: annotate.New(plan, annotate.CPU), samples: plan.Steps[len(plan.Steps)-1].Last().Op == gpt2.OpSample}
+	c := &compiled{plan: plan, program: program, ranges: annotate.New(plan, annotate.CPU),
+		samples: plan.Steps[len(plan.Steps)-1].Last().Op == gpt2.OpSample}
 	w := writer{runner: r, plan: plan, program: program}
 	for _, step := range plan.Steps {
 		c.from = append(c.from, program.n)
@@ -322,8 +321,7 @@ func (r *runner) forget() {
 	r.last = nil
 }
 
-// grow makes the buffers large enough for a plan. Programs point into them, so
-// when one moves all are made anew.
+// grow makes the buffers large enough for a plan. Programs point into them, so when one moves all are made anew.
 func (r *runner) grow(plan *gpt2.Plan) error {
 	B := plan.Pass.Batch
 	if n := B * plan.Pass.Tokens; n > r.ids.n {
@@ -381,10 +379,12 @@ func (w *writer) step(s gpt2.Step) error {
 		err = w.embed(o)
 	case o.Op == gpt2.OpLayerNorm:
 		M := w.plan.Pass.Batch * o.Rows
-		err = w.program.layerNorm(layerNormStep{x: w.view(o.In, o.Rows), y: w.view(o.Out, o.Rows), norm: w.norm(o), M: M, C: o.K})
+		err = w.program.layerNorm(layerNormStep{x: w.view(o.In, o.Rows), y: w.view(o.Out, o.Rows), norm: w.norm(o), M: M,
+			C: o.K})
 	case o.Op == gpt2.OpActivation:
 		M := w.plan.Pass.Batch * o.Rows
-		err = w.program.activation(w.view(o.In, o.Rows), w.view(o.Out, o.Rows), mem[float32]{}, activations[o.Activation], M, o.N)
+		err = w.program.activation(w.view(o.In, o.Rows), w.view(o.Out, o.Rows), mem[float32]{}, activations[o.Activation],
+			M, o.N)
 	case o.Op == gpt2.OpAdd:
 		M := w.plan.Pass.Batch * o.Rows
 		err = w.program.add(w.view(o.In, o.Rows), w.view(o.Aux, o.Rows), w.view(o.Out, o.Rows), M, o.N)
@@ -409,9 +409,8 @@ func (w *writer) embed(o gpt2.Operation) error {
 	})
 }
 
-// attention: K and V of the new rows go into the cache of the slot, then each
-// query attends to it. Appending is a kernel step of its own if there are
-// many rows, so that all threads share it.
+// attention: K and V of the new rows go into the cache of the slot, then each query attends to it. Appending is a
+// kernel step of its own if there are many rows, so that all threads share it.
 func (w *writer) attention(o gpt2.Operation) error {
 	step := attentionStep{
 		qkv: w.view(o.In, o.Rows), cache: w.caches[o.Slot], pos: w.position, work: w.work,

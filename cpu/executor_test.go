@@ -13,8 +13,8 @@ import (
 	"gpt2scope/weights"
 )
 
-// randomModel draws a small geometry with odd sizes, every activation and both
-// attention scales, and a run order that may drop and repeat layers.
+// randomModel draws a small geometry with odd sizes, every activation and both attention scales, and a run order that
+// may drop and repeat layers.
 func randomModel(t *testing.T, r *rand.Rand) (*gpt2.Model, []int) {
 	t.Helper()
 	heads := 1 + r.IntN(4)
@@ -23,7 +23,8 @@ func randomModel(t *testing.T, r *rand.Rand) (*gpt2.Model, []int) {
 		heads *= 2
 	}
 	vocab := []int{2, 31, 97, 257, 300}[r.IntN(5)]
-	m, err := gpt2.Random(fmt.Sprintf("random:L=%d,C=%d,NH=%d,V=%d,T=%d,F=%d,seed=%d", 1+r.IntN(3), heads*head, heads, vocab, 20+r.IntN(60), 1+r.IntN(200), r.IntN(1000)))
+	m, err := gpt2.Random(fmt.Sprintf("random:L=%d,C=%d,NH=%d,V=%d,T=%d,F=%d,seed=%d", 1+r.IntN(3), heads*head, heads,
+		vocab, 20+r.IntN(60), 1+r.IntN(200), r.IntN(1000)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,9 +54,8 @@ func normals(r *rand.Rand, n int) []float64 {
 	return x
 }
 
-// TestStepsAgreeWithReference runs random plans step by step. Each fused step gets the
-// same random inputs on both executors, and its output must equal that of the unfused
-// operations on the reference. All other buffers are NaN.
+// TestStepsAgreeWithReference runs random plans step by step. Each fused step gets the same random inputs on both
+// executors, and its output must equal that of the unfused operations on the reference. All other buffers are NaN.
 func TestStepsAgreeWithReference(t *testing.T) {
 	for _, isa := range supportedISAs() {
 		for _, o := range []Options{{DType: weights.F32}, {DType: weights.BF16}, {Q8: true}} {
@@ -111,7 +111,8 @@ func compareSteps(t *testing.T, r *rand.Rand, options Options) {
 		}
 	}
 	past := r.IntN(m.Config.Positions - 1)
-	passes := []gpt2.Pass{{Batch: o.Batch, Tokens: past}, {Batch: o.Batch, Tokens: 1 + r.IntN(m.Config.Positions-past), Logits: gpt2.Logits(r.IntN(3))}}
+	passes := []gpt2.Pass{{Batch: o.Batch, Tokens: past}, {Batch: o.Batch, Tokens: 1 + r.IntN(m.Config.Positions-past),
+		Logits: gpt2.Logits(r.IntN(3))}}
 	if past == 0 {
 		passes = passes[1:]
 	}
@@ -168,9 +169,11 @@ func compareSteps(t *testing.T, r *rand.Rand, options Options) {
 				}
 			}
 			if step.Op() == gpt2.OpAttention && b.dtype != float32Type {
-				bound = 3 * 0x1p-8 // keys and values are rounded, and mostly queries and exponentials; TestAttention has a closer bound
+				// Keys and values are rounded, and mostly queries and exponentials; TestAttention has a closer bound.
+				bound = 3 * 0x1p-8
 				if !m.Config.ScaleWeights {
-					bound *= math.Sqrt(float64(m.Config.HeadSize())) // scores are so much larger, and their rounding errors are in proportion
+					// Scores are so much larger, and their rounding errors are in proportion.
+					bound *= math.Sqrt(float64(m.Config.HeadSize()))
 				}
 			}
 			compareRows(t, where, out, c.plan, pass, fast.buffers[out.Out].slice(), slow.Buffer(out.Out), bound)
@@ -180,13 +183,13 @@ func compareSteps(t *testing.T, r *rand.Rand, options Options) {
 	}
 }
 
-// compareRows compares the rows that an operation writes. bound is a share of the
-// largest value. A float32 sum of K products of random signs is off by about sqrt(K)
-// 2^-24; 300 * 2^-24 leaves room for K = 500 and the functions, and is far below the
-// effect of a wrong weight, row or mask. Rounding inputs to bfloat16 changes each term by
-// at most 2^-8, at random, and an ordinary output by about 2^-9.5; the bound is 2 * 2^-8.
-// TestLinear compares such products with inputs rounded alike, to float32's own errors.
-func compareRows(t *testing.T, where string, o gpt2.Operation, p *gpt2.Plan, ph gpt2.Pass, got []float32, want []float64, bound float64) {
+// compareRows compares the rows that an operation writes. bound is a share of the largest value. A float32 sum of K
+// products of random signs is off by about sqrt(K) 2^-24; 300 * 2^-24 leaves room for K = 500 and the functions, and is
+// far below the effect of a wrong weight, row or mask. Rounding inputs to bfloat16 changes each term by at most 2^-8,
+// at random, and an ordinary output by about 2^-9.5; the bound is 2 * 2^-8. TestLinear compares such products with
+// inputs rounded alike, to float32's own errors.
+func compareRows(t *testing.T, where string, o gpt2.Operation, p *gpt2.Plan, ph gpt2.Pass, got []float32,
+	want []float64, bound float64) {
 	t.Helper()
 	shape := p.Buffers[o.Out]
 	rows := o.Rows
@@ -217,7 +220,8 @@ func compareRows(t *testing.T, where string, o gpt2.Operation, p *gpt2.Plan, ph 
 			for col := first; col < shape.Width; col++ {
 				i := (b*shape.Rows+row)*shape.Width + col
 				if d := math.Abs(float64(got[i]) - want[i]); !(d <= bound*largest) {
-					t.Fatalf("%s: sequence %d row %d column %d is %g, want %g (largest %g)", where, b, row, col, got[i], want[i], largest)
+					t.Fatalf("%s: sequence %d row %d column %d is %g, want %g (largest %g)", where, b, row, col, got[i], want[i],
+						largest)
 				}
 			}
 		}
@@ -239,8 +243,8 @@ func session(t testing.TB, m *gpt2.Model, o Options, so gpt2.Options) *gpt2.Sess
 	return s
 }
 
-// TestWaysAgree evaluates the same tokens in one pass, token by token with the KV cache,
-// in chunks, and in a batch: the logits are the same to 1e-4 of the largest.
+// TestWaysAgree evaluates the same tokens in one pass, token by token with the KV cache, in chunks, and in a batch: the
+// logits are the same to 1e-4 of the largest.
 func TestWaysAgree(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 6))
 	for range 10 {
@@ -309,8 +313,7 @@ func TestWaysAgree(t *testing.T) {
 	}
 }
 
-// maxDifference returns the largest difference, infinite if one is NaN, and the largest
-// value.
+// maxDifference returns the largest difference, infinite if one is NaN, and the largest value.
 func maxDifference(got, want []float32) (d, largest float64) {
 	if len(got) != len(want) {
 		return math.Inf(1), 0
@@ -325,8 +328,8 @@ func maxDifference(got, want []float32) (d, largest float64) {
 	return d, largest
 }
 
-// TestThreadsAgreeBitForBit checks that the number of threads does not change a bit of the logits, in prefill and decode, for every type
-// and version.
+// TestThreadsAgreeBitForBit checks that the number of threads does not change a bit of the logits, in prefill and
+// decode, for every type and version.
 func TestThreadsAgreeBitForBit(t *testing.T) {
 	m, err := gpt2.Random("random:L=2,C=96,NH=3,V=257,T=200")
 	if err != nil {
@@ -363,8 +366,8 @@ func TestThreadsAgreeBitForBit(t *testing.T) {
 	}
 }
 
-// TestSessionsShareWeights checks that a second session of a model packs nothing, and
-// that the weights stay until the last session is closed.
+// TestSessionsShareWeights checks that a second session of a model packs nothing, and that the weights stay until the
+// last session is closed.
 func TestSessionsShareWeights(t *testing.T) {
 	m, err := gpt2.Random("random:L=1,C=64,NH=2,V=50,T=30")
 	if err != nil {
@@ -408,8 +411,8 @@ func TestSessionsShareWeights(t *testing.T) {
 	}
 }
 
-// TestCancelledLoadLeavesNothingHalf cancels loads while another session holds the model's
-// weights; the next session must be right.
+// TestCancelledLoadLeavesNothingHalf cancels loads while another session holds the model's weights; the next session
+// must be right.
 func TestCancelledLoadLeavesNothingHalf(t *testing.T) {
 	m, err := gpt2.Random("random:L=3,C=64,NH=2,V=50,T=30")
 	if err != nil {
@@ -463,7 +466,8 @@ func TestDecodeAllocatesNothing(t *testing.T) {
 		s := session(t, m, Options{Threads: 2}, gpt2.Options{Batch: 2})
 		r := s.Runner().(*runner)
 		r.SetSampling(sampling)
-		if _, err := r.Prefill(t.Context(), []int32{1, 2, 3, 4}, gpt2.Pass{Batch: 2, Tokens: 2, Logits: gpt2.LogitsLast, Sample: true}); err != nil {
+		if _, err := r.Prefill(t.Context(), []int32{1, 2, 3, 4}, gpt2.Pass{Batch: 2, Tokens: 2, Logits: gpt2.LogitsLast,
+			Sample: true}); err != nil {
 			t.Fatal(err)
 		}
 		steps := 0
@@ -483,8 +487,7 @@ func TestDecodeAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestCancelStopsAPass cancels the context of a long pass, which must end early with the
-// context's cause.
+// TestCancelStopsAPass cancels the context of a long pass, which must end early with the context's cause.
 func TestCancelStopsAPass(t *testing.T) {
 	m, err := gpt2.Random("random:L=24,C=512,NH=8,V=257,T=1024")
 	if err != nil {

@@ -8,6 +8,7 @@ package cpu
 import "C"
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"runtime"
@@ -19,13 +20,14 @@ import (
 	"gpt2scope/gpt2"
 )
 
-// This file is the Go face of kernels.h: memory outside the Go heap, the thread pool, packed weights, and a program (a list of
-// steps that C executes in one call). Shapes and ranges are checked here, when a step is added, so that C can assume valid input.
+// This file is the Go face of kernels.h: memory outside the Go heap, the thread pool, packed weights, and a program (a
+// list of steps that C executes in one call). Shapes and ranges are checked here, when a step is added, so that C can
+// assume valid input.
 
-// ---- Memory -----------------------------------------------------------------------------------------------------------------------
+// ---- Memory ---------------------------------------------------------------------------------------------------------
 
-// mem is a run of values in C memory, which steps may point to. The zero value is "none". Whoever allocated it frees it; views made
-// by from and part are not freed.
+// mem is a run of values in C memory, which steps may point to. The zero value is "none". Whoever allocated it frees
+// it; views made by from and part are not freed.
 type mem[T float32 | int32 | int64 | uint16] struct {
 	p *T
 	n int
@@ -57,7 +59,8 @@ func (m mem[T]) slice() []T { return unsafe.Slice(m.p, m.n) }
 // from is the memory from element i on.
 func (m mem[T]) from(i int) mem[T] { return m.part(i, m.n-i) }
 
-// dropProgram gives back the memory of pages of the program's own file that are only read; those in use are mapped again.
+// dropProgram gives back the memory of pages of the program's own file that are only read; those in use are mapped
+// again.
 func dropProgram() { C.gs_drop_program() }
 
 // part is elements i to i+n-1. Like a slice expression it panics when they do not exist.
@@ -71,7 +74,7 @@ func (m mem[T]) void() unsafe.Pointer { return unsafe.Pointer(m.p) }
 func cfloats(m mem[float32]) *C.float { return (*C.float)(m.void()) }
 func cints(m mem[int32]) *C.int32_t   { return (*C.int32_t)(m.void()) }
 
-// ---- Instruction sets -------------------------------------------------------------------------------------------------------------
+// ---- Instruction sets -----------------------------------------------------------------------------------------------
 
 // isa is a version of the kernels.
 type isa int
@@ -119,21 +122,24 @@ func ISAs() []string {
 // isaRuns tells whether this program contains a version and this processor can run it.
 func isaRuns(i isa) bool { return C.gs_isa_supported(C.int(i)) != 0 }
 
-// chooseISA returns the fastest version that runs here, or the one that `forced` (GPT2SCOPE_CPU) names. Only what is asked about is
-// tried: a process that is told to use another version does not ask the system for AMX's tiles.
+// chooseISA returns the fastest version that runs here, or the one that `forced` (GPT2SCOPE_CPU) names. Only what is
+// asked about is tried: a process that is told to use another version does not ask the system for AMX's tiles.
 func chooseISA(forced string) (isa, error) {
 	for i := isas - 1; i >= portable; i-- {
 		if (forced == "" || i.String() == forced) && isaRuns(i) {
 			return i, nil
 		}
 	}
-	return 0, fmt.Errorf("kernel version %q (GPT2SCOPE_CPU) does not run on this processor; it runs %v", forced, supportedISAs())
+	return 0, fmt.Errorf("kernel version %q (GPT2SCOPE_CPU) does not run on this processor; it runs %v", forced,
+		supportedISAs())
 }
 
-// multipliesBF16 tells whether this version has instructions that multiply bfloat16 numbers. If not, bfloat16 weights are widened to float32.
+// multipliesBF16 tells whether this version has instructions that multiply bfloat16 numbers. If not, bfloat16 weights
+// are widened to float32.
 func (i isa) multipliesBF16() bool { return i == avx512BF16 || i == amx }
 
-// refusedAMX is why the system does not let this processor's AMX be used. It is nil if the system does, or if there is no AMX.
+// refusedAMX is why the system does not let this processor's AMX be used. It is nil if the system does, or if there is
+// no AMX.
 func refusedAMX() error {
 	if e := C.gs_amx_refused(); e != 0 {
 		return syscall.Errno(e)
@@ -141,14 +147,15 @@ func refusedAMX() error {
 	return nil
 }
 
-// ---- Pool -------------------------------------------------------------------------------------------------------------------------
+// ---- Pool -----------------------------------------------------------------------------------------------------------
 
 const maxThreads = C.GS_MAX_THREADS
 
 // splitRows is the number of rows from which on the version amx multiplies float32 numbers as sums of bfloat16 ones.
 const splitRows = C.GS_SPLIT_ROWS
 
-// pool is a team of threads that runs programs, one at a time. The goroutine that runs a program lends its thread as one of them.
+// pool is a team of threads that runs programs, one at a time. The goroutine that runs a program lends its thread as
+// one of them.
 type pool struct {
 	mu      sync.Mutex
 	c       *C.gs_pool
@@ -191,10 +198,10 @@ func (p *pool) isClosed() bool {
 	return p.c == nil
 }
 
-// ---- Packed weights ---------------------------------------------------------------------------------------------------------------
+// ---- Packed weights -------------------------------------------------------------------------------------------------
 
-// dtype is how values are stored: weights in memory as float32, bfloat16 or, packed, in blocks of 8-bit integers; sources of packing as
-// float32, bfloat16 or float16.
+// dtype is how values are stored: weights in memory as float32, bfloat16 or, packed, in blocks of 8-bit integers;
+// sources of packing as float32, bfloat16 or float16.
 type dtype int32
 
 const (
@@ -220,7 +227,8 @@ func (d dtype) bytesPerWeight() float64 {
 	return float64(d.size())
 }
 
-// ofTables is the type of tables and of the KV cache beside weights of type d. Neither is held in blocks of 8-bit integers.
+// ofTables is the type of tables and of the KV cache beside weights of type d. Neither is held in blocks of 8-bit
+// integers.
 func (d dtype) ofTables() dtype {
 	if d == q8Type {
 		return bfloat16Type
@@ -228,7 +236,8 @@ func (d dtype) ofTables() dtype {
 	return d
 }
 
-// weight is a matrix (K, N) in panels of 32 columns, or a table by rows, in which embeddings are looked up (layouts in kernels.h).
+// weight is a matrix (K, N) in panels of 32 columns, or a table by rows, in which embeddings are looked up (layouts in
+// kernels.h).
 type weight struct {
 	K, N  int
 	dtype dtype
@@ -248,8 +257,8 @@ func flag(set bool) C.int32_t {
 	return 0
 }
 
-// arena is one block of memory that weights are cut from. A model's weights in one block lie on huge pages, whatever their sizes: a
-// decode step reads all of them, and would otherwise miss the TLB every 4 KiB.
+// arena is one block of memory that weights are cut from. A model's weights in one block lie on huge pages, whatever
+// their sizes: a decode step reads all of them, and would otherwise miss the TLB every 4 KiB.
 type arena struct {
 	data mem[float32]
 	used int
@@ -281,18 +290,18 @@ func (a *arena) floats(n int) (mem[float32], error) {
 // newWeight cuts a packed matrix of zeros from an arena; pack its values next.
 func newWeight(a *arena, K, N int, d dtype) (*weight, error) { return makeWeight(a, K, N, d, false) }
 
-// newTable cuts a matrix (K, N) held by rows, N of K values, all zeros; pack its values next. Steps of products take it too.
+// newTable cuts a matrix (K, N) held by rows, N of K values, all zeros; pack its values next. Steps of products take it
+// too.
 func newTable(a *arena, K, N int, d dtype) (*weight, error) { return makeWeight(a, K, N, d, true) }
 
 func makeWeight(a *arena, K, N int, d dtype, table bool) (*weight, error) {
 	if K < 1 || N < 1 || K > 1<<31 || N > 1<<31 || K > (1<<46)/N {
 		return nil, fmt.Errorf("a weight of %d x %d is not possible", K, N)
 	}
-	if d != float32Type && d != bfloat16Type && (d != q8Type || table) {
+	if d == float16Type || d == q8Type && table {
 		return nil, fmt.Errorf("weights are held as float32 or bfloat16, in panels as 8-bit integers too")
 	}
-	n := (weightBytes(K, N, d, table) + 3) / 4
-	data, err := a.floats(n)
+	data, err := a.floats((weightBytes(K, N, d, table) + 3) / 4)
 	if err != nil {
 		return nil, fmt.Errorf("a weight of %d x %d: %w", K, N, err)
 	}
@@ -303,14 +312,15 @@ func makeWeight(a *arena, K, N int, d dtype, table bool) (*weight, error) {
 func (w *weight) bytes() int { return weightBytes(w.K, w.N, w.dtype, w.table) }
 
 func (w *weight) c() C.gs_weight {
-	return C.gs_weight{data: w.data.void(), K: C.int64_t(w.K), N: C.int64_t(w.N), dtype: C.int32_t(w.dtype), rows: flag(w.table)}
+	return C.gs_weight{data: w.data.void(), K: C.int64_t(w.K), N: C.int64_t(w.N), dtype: C.int32_t(w.dtype),
+		rows: flag(w.table)}
 }
 
-// pack converts rows r0 to r1-1 of a source matrix into their place. The source is (K, N), as GPT-2's Conv1D stores it, or (N, K)
-// if transposed is set, as embeddings are stored. src holds just these rows, as little-endian values of the source's dtype.
-// Slices may come in any order. Their bounds are even (untransposed) or multiples of 32 (transposed, or 8-bit), but for the last. A
-// table's source is transposed.
-// It returns how many of the source's values were NaN or infinite.
+// pack converts rows r0 to r1-1 of a source matrix into their place. The source is (K, N), as GPT-2's Conv1D stores it,
+// or (N, K) if transposed is set, as embeddings are stored. src holds just these rows, as little-endian values of the
+// source's dtype. Slices may come in any order. Their bounds are even (untransposed) or multiples of 32 (transposed, or
+// 8-bit), but for the last. A table's source is transposed. It returns how many of the source's values were NaN or
+// infinite.
 func (w *weight) pack(p *pool, src []byte, d dtype, transposed bool, r0, r1 int) (bad int, err error) {
 	if w.table && !transposed {
 		return 0, fmt.Errorf("a table takes rows of its own")
@@ -325,19 +335,21 @@ func (w *weight) pack(p *pool, src []byte, d dtype, transposed bool, r0, r1 int)
 	if r0 < 0 || r1 > rows || r0 >= r1 || r0%unit != 0 || (r1%unit != 0 && r1 != rows) {
 		return 0, fmt.Errorf("packing rows %d to %d of %d: want a range in steps of %d", r0, r1, rows, unit)
 	}
-	if len(src) != (r1-r0)*cols*d.size() {
-		return 0, fmt.Errorf("packing rows %d to %d of %d columns: source has %d bytes, want %d", r0, r1, cols, len(src), (r1-r0)*cols*d.size())
+	if size := (r1 - r0) * cols * d.size(); len(src) != size {
+		return 0, fmt.Errorf("packing rows %d to %d of %d columns: source has %d bytes, want %d", r0, r1, cols, len(src),
+			size)
 	}
 	cw := w.c()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return int(C.gs_pack(p.c, &cw, unsafe.Pointer(unsafe.SliceData(src)), C.int(d), C.int(t), C.int64_t(r0), C.int64_t(r1))), nil
+	data := unsafe.Pointer(unsafe.SliceData(src))
+	return int(C.gs_pack(p.c, &cw, data, C.int(d), C.int(t), C.int64_t(r0), C.int64_t(r1))), nil
 }
 
-// ---- Views ------------------------------------------------------------------------------------------------------------------------
+// ---- Views ----------------------------------------------------------------------------------------------------------
 
-// view is rows of a float32 matrix: row r starts at data[r*ld]. If per is not 0, it starts at data[((r/per)*stride + r%per)*ld]: groups
-// of `per` rows, `stride` rows apart.
+// view is rows of a float32 matrix: row r starts at data[r*ld]. If per is not 0, it starts at data[((r/per)*stride +
+// r%per)*ld]: groups of `per` rows, `stride` rows apart.
 type view struct {
 	data        mem[float32]
 	ld          int
@@ -353,26 +365,18 @@ func (v view) c() C.gs_view {
 
 // check reports an error unless the view holds M rows of C values.
 func (v view) check(name string, M, C int) error {
-	if M < 1 || C < 1 {
-		return fmt.Errorf("%s: %d rows of %d: want at least one of each", name, M, C)
-	}
-	if v.ld < C && M > 1 {
-		return fmt.Errorf("%s: rows of %d values are only %d apart", name, C, v.ld)
-	}
-	if v.per < 0 || v.stride < 0 || v.per > 0 && v.stride < v.per {
-		return fmt.Errorf("%s: groups of %d rows are only %d apart", name, v.per, v.stride)
-	}
 	last := M - 1
 	if v.per > 0 {
 		last = last/v.per*v.stride + last%v.per
 	}
-	if last*v.ld+C > v.data.n {
-		return fmt.Errorf("%s: %d rows of %d need %d values, buffer has %d", name, M, C, last*v.ld+C, v.data.n)
-	}
-	return nil
+	return cmp.Or(
+		want(M >= 1 && C >= 1, "%s: %d rows of %d: want at least one of each", name, M, C),
+		want(v.ld >= C || M == 1, "%s: rows of %d values are only %d apart", name, C, v.ld),
+		want(v.per >= 0 && v.stride >= v.per, "%s: groups of %d rows are only %d apart", name, v.per, v.stride),
+		want(last*v.ld+C <= v.data.n, "%s: %d rows of %d need %d values, buffer has %d", name, M, C, last*v.ld+C, v.data.n))
 }
 
-// ---- Steps ------------------------------------------------------------------------------------------------------------------------
+// ---- Steps ----------------------------------------------------------------------------------------------------------
 
 // activation is a function applied element by element.
 type activation int32
@@ -395,15 +399,13 @@ func (n norm) c() C.gs_norm {
 }
 
 func (n norm) check(C int) error {
-	if n.gain.n < C || n.bias.n < C {
-		return fmt.Errorf("norm: gain and bias have %d and %d values, want %d", n.gain.n, n.bias.n, C)
-	}
-	return nil
+	return want(min(n.gain.n, n.bias.n) >= C, "norm: gain and bias have %d and %d values, want %d", n.gain.n, n.bias.n, C)
 }
 
 // embedStep: y[b*T+i] = wte[ids[b*T+i]] + wpe[pos[b]+i], rows of C = wte.K.
 //
-// wte is lm_head too if that is tied to it. It is a table, or 8-bit panels, in which a row is scattered over cache lines.
+// wte is lm_head too if that is tied to it. It is a table, or 8-bit panels, in which a row is scattered over cache
+// lines.
 type embedStep struct {
 	y    view       // (B*T, C)
 	ids  mem[int32] // (B*T); each below wte.N when the step runs
@@ -420,8 +422,8 @@ type layerNormStep struct {
 	M, C int
 }
 
-// linearStep: y[:, n] = act(norm(x) W[:, n] + bias[n]) + residual[:, n] for n0 <= n < n1. Columns are absolute: y and residual start at
-// column 0. residual may be y.
+// linearStep: y[:, n] = act(norm(x) W[:, n] + bias[n]) + residual[:, n] for n0 <= n < n1. Columns are absolute: y and
+// residual start at column 0. residual may be y.
 type linearStep struct {
 	x, y, residual view // x (M, K); y, residual (M, N)
 	w              *weight
@@ -457,22 +459,18 @@ func (c *cache) valueWords() int {
 
 // newCache allocates a cache; S is rounded up to a multiple of 32.
 func newCache(B, S, NH, HS int, d dtype) (*cache, error) {
-	if B < 1 || S < 1 || NH < 1 || HS < 1 || HS > maxHeadSize {
-		return nil, fmt.Errorf("KV cache: %d sequences, %d slots, %d heads of %d: want at least 1 of each, heads of at most %d", B, S, NH, HS, maxHeadSize)
-	}
-	if B > 1<<20 || S > 1<<28 || NH > 1<<20 || B*NH > 1<<46/S/HS {
-		return nil, fmt.Errorf("KV cache: %d sequences, %d slots, %d heads of %d is too much", B, S, NH, HS)
-	}
-	if d != float32Type && d != bfloat16Type {
-		return nil, fmt.Errorf("KV cache: keys and values are held as float32 or bfloat16")
+	tooMuch := B > 1<<20 || S > 1<<28 || NH > 1<<20 || B*NH > 1<<46/max(1, S)/max(1, HS)
+	if min(B, S, NH, HS) < 1 || HS > maxHeadSize || tooMuch || d == q8Type {
+		return nil, fmt.Errorf("a KV cache of %d sequences, %d slots, %d heads of %d is not possible: heads have at most %d",
+			B, S, NH, HS, maxHeadSize)
 	}
 	c := &cache{B: B, S: roundUp(S), NH: NH, HS: HS, dtype: d}
 	var err error
-	if c.k, err = alloc[float32](B * c.keyWords()); err != nil {
-		return nil, fmt.Errorf("KV cache: %w", err)
+	if c.k, err = alloc[float32](B * c.keyWords()); err == nil {
+		c.v, err = alloc[float32](B * c.valueWords())
 	}
-	if c.v, err = alloc[float32](B * c.valueWords()); err != nil {
-		c.k.free()
+	if err != nil {
+		c.free()
 		return nil, fmt.Errorf("KV cache: %w", err)
 	}
 	return c, nil
@@ -488,8 +486,9 @@ const maxHeadSize = 256
 
 func roundUp(n int) int { return (n + 31) / 32 * 32 }
 
-// attentionStep: y[b*nq+i] = softmax(scale q K^T) V for the last nq of T new tokens per sequence, causal, over the cache's slots up to
-// its own. With append set, the new tokens' keys and values go to the cache first, at slots pos[b] on.
+// attentionStep: y[b*nq+i] = softmax(scale q K^T) V for the last nq of T new tokens per sequence, causal, over the
+// cache's slots up to its own. With append set, the new tokens' keys and values go to the cache first, at slots pos[b]
+// on.
 type attentionStep struct {
 	qkv      view // (B*T, 3C): queries, keys, values, each (NH, HS)
 	y        view // (B*nq, C)
@@ -499,7 +498,7 @@ type attentionStep struct {
 	B, T, nq int
 	scale    float32
 	append   bool
-	bf16     bool // with a cache of bfloat16 and more than 12 queries, products may round their inputs to bfloat16, if there are instructions for it
+	bf16     bool // with a bfloat16 cache and more than 12 queries, products may round their inputs to bfloat16
 }
 
 // attentionWork returns how many values an attentionStep's work needs.
@@ -507,7 +506,8 @@ func attentionWork(c *cache) int {
 	return int(C.gs_attention_work(C.int(c.B), C.int(c.NH), C.int(c.HS), C.int(c.S)))
 }
 
-// program is a list of steps that a pool executes in one call. Steps are filled once; a pass changes what they point to.
+// program is a list of steps that a pool executes in one call. Steps are filled once; a pass changes what they point
+// to.
 type program struct {
 	pool   *pool
 	steps  *C.gs_step
@@ -537,9 +537,13 @@ func (p *program) free() {
 	p.stop.free()
 }
 
-func (p *program) push(op int32) (*C.gs_step, error) {
+// push adds a step, unless one of the errors is set.
+func (p *program) push(op int32, errs ...error) (*C.gs_step, error) {
 	if p.n == p.cap {
-		return nil, fmt.Errorf("program is full: it was made for %d steps", p.cap)
+		errs = append(errs, fmt.Errorf("program is full: it was made for %d steps", p.cap))
+	}
+	if err := cmp.Or(errs...); err != nil {
+		return nil, err
 	}
 	s := &unsafe.Slice(p.steps, p.cap)[p.n]
 	p.n++
@@ -547,21 +551,24 @@ func (p *program) push(op int32) (*C.gs_step, error) {
 	return s, nil
 }
 
+// want returns nil if a condition holds, else an error of so many numbers.
+func want(holds bool, format string, numbers ...any) error {
+	if holds {
+		return nil
+	}
+	return fmt.Errorf(format, numbers...)
+}
+
 func (p *program) embed(o embedStep) error {
 	M := o.B * o.T
 	if o.wte == nil || o.wpe == nil || !o.wpe.table || !o.wte.table && o.wte.dtype != q8Type || o.wte.K != o.wpe.K {
 		return fmt.Errorf("embed: wte and wpe must have as many channels, and be tables, wte or 8-bit")
 	}
-	if err := o.y.check("embed: y", M, o.wte.K); err != nil {
-		return err
-	}
-	if o.ids.n < M || o.pos.n < o.B {
-		return fmt.Errorf("embed: %d ids and %d positions for %d sequences of %d tokens", o.ids.n, o.pos.n, o.B, o.T)
-	}
-	if o.T > o.wpe.N {
-		return fmt.Errorf("embed: %d tokens, wpe has %d positions", o.T, o.wpe.N)
-	}
-	s, err := p.push(C.GS_EMBED)
+	s, err := p.push(C.GS_EMBED,
+		o.y.check("embed: y", M, o.wte.K),
+		want(o.ids.n >= M && o.pos.n >= o.B, "embed: %d ids and %d positions for %d sequences of %d tokens",
+			o.ids.n, o.pos.n, o.B, o.T),
+		want(o.T <= o.wpe.N, "embed: %d tokens, wpe has %d positions", o.T, o.wpe.N))
 	if err != nil {
 		return err
 	}
@@ -571,16 +578,8 @@ func (p *program) embed(o embedStep) error {
 }
 
 func (p *program) layerNorm(o layerNormStep) error {
-	if err := o.x.check("layernorm: x", o.M, o.C); err != nil {
-		return err
-	}
-	if err := o.y.check("layernorm: y", o.M, o.C); err != nil {
-		return err
-	}
-	if err := o.norm.check(o.C); err != nil {
-		return fmt.Errorf("layernorm: %w", err)
-	}
-	s, err := p.push(C.GS_LAYERNORM)
+	s, err := p.push(C.GS_LAYERNORM,
+		o.x.check("layernorm: x", o.M, o.C), o.y.check("layernorm: y", o.M, o.C), o.norm.check(o.C))
 	if err != nil {
 		return err
 	}
@@ -595,127 +594,86 @@ func (p *program) linear(o linearStep) error {
 	if o.w == nil {
 		return fmt.Errorf("linear: no weight")
 	}
-	if o.n1 == 0 {
-		o.n1 = o.w.N
-	}
-	if o.n0 < 0 || o.n0 >= o.n1 || o.n1 > o.w.N {
-		return fmt.Errorf("linear: columns %d to %d of %d", o.n0, o.n1, o.w.N)
-	}
-	if err := o.x.check("linear: x", o.M, o.w.K); err != nil {
-		return err
-	}
-	if err := o.y.check("linear: y", o.M, o.n1); err != nil {
-		return err
-	}
-	if o.bias.p != nil && o.bias.n < o.n1 {
-		return fmt.Errorf("linear: bias has %d values, want %d", o.bias.n, o.n1)
+	n1 := cmp.Or(o.n1, o.w.N)
+	errs := []error{
+		want(o.n0 >= 0 && o.n0 < n1 && n1 <= o.w.N, "linear: columns %d to %d of %d", o.n0, n1, o.w.N),
+		o.x.check("linear: x", o.M, o.w.K),
+		o.y.check("linear: y", o.M, n1),
+		want(o.bias.p == nil || o.bias.n >= n1, "linear: bias has %d values, want %d", o.bias.n, n1),
 	}
 	if o.norm.gain.p != nil {
-		if err := o.norm.check(o.w.K); err != nil {
-			return fmt.Errorf("linear: %w", err)
-		}
-		if o.w.K > maxNormChannels {
-			return fmt.Errorf("linear: a norm over %d channels; at most %d", o.w.K, maxNormChannels)
-		}
+		errs = append(errs, o.norm.check(o.w.K),
+			want(o.w.K <= maxNormChannels, "linear: a norm over %d channels; at most %d", o.w.K, maxNormChannels))
 	}
 	if o.residual.data.p != nil {
-		if err := o.residual.check("linear: residual", o.M, o.n1); err != nil {
-			return err
-		}
-		if o.act != none {
-			return fmt.Errorf("linear: an activation and a residual exclude each other")
-		}
+		errs = append(errs, o.residual.check("linear: residual", o.M, n1),
+			want(o.act == none, "linear: an activation and a residual exclude each other"))
 	}
-	s, err := p.push(C.GS_LINEAR)
+	s, err := p.push(C.GS_LINEAR, errs...)
 	if err != nil {
 		return err
 	}
-	s.linear = C.gs_linear{x: o.x.c(), y: o.y.c(), residual: o.residual.c(), w: o.w.c(), bias: cfloats(o.bias), norm: o.norm.c(),
-		M: C.int64_t(o.M), n0: C.int64_t(o.n0), n1: C.int64_t(o.n1), act: C.int32_t(o.act)}
+	s.linear = C.gs_linear{x: o.x.c(), y: o.y.c(), residual: o.residual.c(), w: o.w.c(), bias: cfloats(o.bias),
+		norm: o.norm.c(), M: C.int64_t(o.M), n0: C.int64_t(o.n0), n1: C.int64_t(n1), act: C.int32_t(o.act)}
 	return nil
 }
 
-func (o *attentionStep) fill(a *C.gs_attention) {
-	*a = C.gs_attention{qkv: o.qkv.c(), y: o.y.c(), pos: cints(o.pos), work: cfloats(o.work),
-		cache: C.gs_cache{k: cfloats(o.cache.k), v: cfloats(o.cache.v), S: C.int32_t(o.cache.S), NH: C.int32_t(o.cache.NH), HS: C.int32_t(o.cache.HS), dtype: C.int32_t(o.cache.dtype)},
-		B:     C.int32_t(o.B), T: C.int32_t(o.T), nq: C.int32_t(o.nq), scale: C.float(o.scale), append: flag(o.append), bf16: flag(o.bf16)}
-}
+// appendKV adds the step that only writes new keys and values to the cache (y, nq, work, scale and append are not
+// used).
+func (p *program) appendKV(o attentionStep) error { return p.pushAttention(C.GS_APPEND, o) }
 
-func (o *attentionStep) check() error {
+func (p *program) attention(o attentionStep) error {
 	if o.cache == nil {
 		return fmt.Errorf("attention: no cache")
 	}
-	if o.B > o.cache.B || o.T > o.cache.S {
-		return fmt.Errorf("attention: %d sequences of %d tokens, cache holds %d of %d", o.B, o.T, o.cache.B, o.cache.S)
-	}
-	if o.pos.n < o.B {
-		return fmt.Errorf("attention: %d positions for %d sequences", o.pos.n, o.B)
-	}
-	return o.qkv.check("attention: qkv", o.B*o.T, 3*o.cache.NH*o.cache.HS)
+	return p.pushAttention(C.GS_ATTENTION, o,
+		want(o.nq >= 1 && o.nq <= o.T, "attention: %d queries of %d tokens", o.nq, o.T),
+		o.y.check("attention: y", o.B*o.nq, o.cache.NH*o.cache.HS),
+		want(o.nq != 1 || o.work.n >= attentionWork(o.cache), "attention: work has %d values, want %d",
+			o.work.n, attentionWork(o.cache)))
 }
 
-// appendKV adds the step that only writes new keys and values to the cache (y, nq, work, scale and append are not used).
-func (p *program) appendKV(o attentionStep) error {
-	if err := o.check(); err != nil {
-		return err
+func (p *program) pushAttention(op int32, o attentionStep, errs ...error) error {
+	c := o.cache
+	if c == nil {
+		return fmt.Errorf("attention: no cache")
 	}
-	s, err := p.push(C.GS_APPEND)
+	s, err := p.push(op, append(errs,
+		want(o.B <= c.B && o.T <= c.S, "attention: %d sequences of %d tokens, cache holds %d of %d", o.B, o.T, c.B, c.S),
+		want(o.pos.n >= o.B, "attention: %d positions for %d sequences", o.pos.n, o.B),
+		o.qkv.check("attention: qkv", o.B*o.T, 3*c.NH*c.HS))...)
 	if err != nil {
 		return err
 	}
-	o.fill(&s.attention)
+	s.attention = C.gs_attention{qkv: o.qkv.c(), y: o.y.c(), pos: cints(o.pos), work: cfloats(o.work),
+		cache: C.gs_cache{k: cfloats(c.k), v: cfloats(c.v), S: C.int32_t(c.S), NH: C.int32_t(c.NH), HS: C.int32_t(c.HS),
+			dtype: C.int32_t(c.dtype)},
+		B: C.int32_t(o.B), T: C.int32_t(o.T), nq: C.int32_t(o.nq), scale: C.float(o.scale), append: flag(o.append),
+		bf16: flag(o.bf16)}
 	return nil
 }
 
-func (p *program) attention(o attentionStep) error {
-	if err := o.check(); err != nil {
-		return err
+func (p *program) elementwise(name string, op int32, a, b, y view, bias mem[float32], act activation, M,
+	cols int) error {
+	errs := []error{
+		a.check(name+": input", M, cols),
+		y.check(name+": y", M, cols),
+		want(bias.p == nil || bias.n >= cols, "%s: bias has %d values, want %d", name, bias.n, cols),
 	}
-	if o.nq < 1 || o.nq > o.T {
-		return fmt.Errorf("attention: %d queries of %d tokens", o.nq, o.T)
+	if op == C.GS_ADD {
+		errs = append(errs, b.check(name+": second input", M, cols))
 	}
-	if err := o.y.check("attention: y", o.B*o.nq, o.cache.NH*o.cache.HS); err != nil {
-		return err
-	}
-	if o.nq == 1 && o.work.n < attentionWork(o.cache) {
-		return fmt.Errorf("attention: work has %d values, want %d", o.work.n, attentionWork(o.cache))
-	}
-	s, err := p.push(C.GS_ATTENTION)
+	s, err := p.push(op, errs...)
 	if err != nil {
 		return err
 	}
-	o.fill(&s.attention)
-	return nil
-}
-
-func (p *program) elementwise(name string, op int32, a, b, y view, bias mem[float32], act activation, M, cols int) error {
-	if err := a.check(name+": input", M, cols); err != nil {
-		return err
-	}
-	if err := y.check(name+": y", M, cols); err != nil {
-		return err
-	}
-	if b.data.p != nil {
-		if err := b.check(name+": second input", M, cols); err != nil {
-			return err
-		}
-	}
-	if bias.p != nil && bias.n < cols {
-		return fmt.Errorf("%s: bias has %d values, want %d", name, bias.n, cols)
-	}
-	s, err := p.push(op)
-	if err != nil {
-		return err
-	}
-	s.elementwise = C.gs_elementwise{a: a.c(), b: b.c(), y: y.c(), bias: cfloats(bias), M: C.int64_t(M), C: C.int64_t(cols), act: C.int32_t(act)}
+	s.elementwise = C.gs_elementwise{a: a.c(), b: b.c(), y: y.c(), bias: cfloats(bias), M: C.int64_t(M),
+		C: C.int64_t(cols), act: C.int32_t(act)}
 	return nil
 }
 
 // add: y = a + b over M rows of C. y may be a or b.
 func (p *program) add(a, b, y view, M, C_ int) error {
-	if b.data.p == nil {
-		return fmt.Errorf("add: second input is missing")
-	}
 	return p.elementwise("add", C.GS_ADD, a, b, y, mem[float32]{}, none, M, C_)
 }
 
@@ -724,8 +682,9 @@ func (p *program) activation(x, y view, bias mem[float32], act activation, M, C_
 	return p.elementwise("activation", C.GS_ACTIVATION, x, view{}, y, bias, act, M, C_)
 }
 
-// run executes steps from to to-1, and reports whether they were all done: false means interrupt was called. stamps, if given,
-// receives start and end of each step on each thread, [to-from][threads][2] nanoseconds of the clock that now reads.
+// run executes steps from to to-1, and reports whether they were all done: false means interrupt was called. stamps, if
+// given, receives start and end of each step on each thread, [to-from][threads][2] nanoseconds of the clock that now
+// reads.
 func (p *program) run(from, to int, stamps mem[int64]) (done bool, err error) {
 	if from < 0 || to > p.n || from > to {
 		return false, fmt.Errorf("running steps %d to %d of %d", from, to, p.n)
@@ -741,7 +700,8 @@ func (p *program) run(from, to int, stamps mem[int64]) (done bool, err error) {
 	return C.gs_run(p.pool.c, p.steps, C.int(from), C.int(to), (*C.int64_t)(stamps.void()), cints(p.stop)) == 0, nil
 }
 
-// interrupt makes a running program stop soon, and later runs at once, until resume is called. Any goroutine may call it.
+// interrupt makes a running program stop soon, and later runs at once, until resume is called. Any goroutine may call
+// it.
 func (p *program) interrupt() { atomic.StoreInt32(p.stop.p, 1) }
 
 // resume ends the effect of interrupt.
@@ -750,13 +710,18 @@ func (p *program) resume() { atomic.StoreInt32(p.stop.p, 0) }
 // now reads the clock of stamps: nanoseconds of CLOCK_MONOTONIC.
 func now() int64 { return int64(C.gs_now()) }
 
-// ---- Measuring --------------------------------------------------------------------------------------------------------------------
+// ---- Measuring ------------------------------------------------------------------------------------------------------
+
+// measured runs f, which returns the seconds that it took, and returns an amount per second.
+func (p *pool) measured(amount float64, f func() C.double) float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return amount / float64(f())
+}
 
 // measureBarrier returns the seconds that one barrier between steps takes.
 func (p *pool) measureBarrier(count int) float64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return float64(C.gs_bench_barrier(p.c, C.int64_t(count))) / float64(count)
+	return 1 / p.measured(float64(count), func() C.double { return C.gs_bench_barrier(p.c, C.int64_t(count)) })
 }
 
 // arithmeticCeiling is something whose FLOP/s are a ceiling, of all threads together.
@@ -771,11 +736,9 @@ const (
 // measure returns a function that runs it so many times and returns FLOP/s: 0 if this version of the kernels has none.
 func (a arithmeticCeiling) measure(p *pool) func(count int) float64 {
 	return func(count int) float64 {
-		p.mu.Lock()
-		defer p.mu.Unlock()
 		var ops C.int64_t
-		t := float64(C.gs_bench_arithmetic(p.c, C.int(a), C.int64_t(count), &ops))
-		return float64(ops) / t
+		rate := p.measured(1, func() C.double { return C.gs_bench_arithmetic(p.c, C.int(a), C.int64_t(count), &ops) })
+		return float64(ops) * rate
 	}
 }
 
@@ -784,7 +747,8 @@ func (i isa) maxima(maxima, x []float32) {
 	if len(maxima) != (len(x)+gpt2.MaximaBlock-1)/gpt2.MaximaBlock {
 		panic("cpu: maxima of another number of blocks")
 	}
-	C.gs_maxima(C.int(i), (*C.float)(unsafe.SliceData(maxima)), (*C.float)(unsafe.SliceData(x)), C.int64_t(len(x)), gpt2.MaximaBlock)
+	C.gs_maxima(C.int(i), (*C.float)(unsafe.SliceData(maxima)), (*C.float)(unsafe.SliceData(x)), C.int64_t(len(x)),
+		gpt2.MaximaBlock)
 }
 
 // fill writes small numbers, each thread what it reads in measureRead.
@@ -794,28 +758,17 @@ func (p *pool) fill(m mem[float32]) {
 	C.gs_bench_fill(p.c, cfloats(m), C.int64_t(m.n))
 }
 
-// copyWays are the ways to copy that [pool.measureCopy] knows.
-var copyWays = []struct {
-	name string
-	way  C.int
-}{{"stores past the caches", C.GS_COPY_PAST}, {"stores past the caches, in chunks", C.GS_COPY_CHUNKS}, {"stores through the caches", C.GS_COPY_CACHED}, {"memcpy of the C library", C.GS_COPY_LIBRARY}}
-
-// measureCopy returns the bytes per second, read and written, at which all threads together copy
-// half of m to the other half.
-func (p *pool) measureCopy(way C.int, m mem[float32]) float64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := m.n / 2048 * 2048
-	return float64(4*n) / float64(C.gs_bench_copy(p.c, way, cfloats(m), C.int64_t(n)))
+// measureCopy returns the bytes per second, read and written, at which all threads together copy one half of m to the
+// other.
+func (p *pool) measureCopy(past bool, m mem[float32]) float64 {
+	n := m.n / (2 * C.GS_ARRAY_CHUNK) * (2 * C.GS_ARRAY_CHUNK)
+	return p.measured(float64(4*n), func() C.double {
+		return C.gs_bench_copy(p.c, C.int(flag(past)), cfloats(m),
+			C.int64_t(n))
+	})
 }
 
-// measureRead returns the bytes per second at which all threads together read m once, each its share, or chunks as it is free.
-func (p *pool) measureRead(m mem[float32], chunks bool) float64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	inChunks := C.int(0)
-	if chunks {
-		inChunks = 1
-	}
-	return float64(4*m.n) / float64(C.gs_bench_read(p.c, cfloats(m), C.int64_t(m.n), inChunks))
+// measureRead returns the bytes per second at which all threads together read m once.
+func (p *pool) measureRead(m mem[float32]) float64 {
+	return p.measured(float64(4*m.n), func() C.double { return C.gs_bench_read(p.c, cfloats(m), C.int64_t(m.n)) })
 }

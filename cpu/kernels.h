@@ -2,46 +2,46 @@
 //
 // The parts:
 //
-//   gs_pool     a team of threads (the calling thread is worker 0). A pool runs one job at a time; several pools may exist.
+//   gs_pool     a team of threads (the calling thread is worker 0). A pool runs one job at a time; several may exist.
 //   gs_weight   a matrix W (K, N) packed into panels of 32 columns, or stored by rows (layouts below).
 //   gs_step     one op with its pointers and sizes, filled once by Go when it prepares a plan.
-//   gs_run      executes steps[from:to] in order. All workers execute the same list and meet at a barrier after each step.
+//   gs_run      executes steps[from:to] in order. All workers execute the same list and meet at a barrier after each.
 //
-// Steps never change. What changes from pass to pass (token ids, positions, activations) is in memory that the steps point to, so a
-// decode step is one call of gs_run.
+// Steps never change. What changes from pass to pass (token ids, positions, activations) is in memory that the steps
+// point to, so a decode step is one call of gs_run.
 //
 // Rules:
 //   - Go checks shapes and ranges before it fills a step. C assumes valid input.
 //   - All pointers in a step point to C memory (gs_alloc), never to the Go heap.
 //   - Activations are float32, row-major, (rows, columns) with a leading dimension. Arithmetic is float32.
-//   - Results are bit-identical for any number of threads: shapes alone fix the order of every sum. The number of threads decides
-//     who computes an output, never how.
+//   - Results are bit-identical for any number of threads: shapes alone fix the order of every sum. The number of
+//     threads decides who computes an output, never how.
 //   - NaN and infinity propagate: -ffast-math is not used.
 //
-// Shape letters: B batch, T tokens, C channels, NH heads, HS head size, S slots of a KV cache, V vocabulary; M, N, K for a matrix
-// product (M, K) x (K, N).
+// Shape letters: B batch, T tokens, C channels, NH heads, HS head size, S slots of a KV cache, V vocabulary; M, N, K
+// for a matrix product (M, K) x (K, N).
 #ifndef GS_KERNELS_H
 #define GS_KERNELS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-// ---- memory ---------------------------------------------------------------------------------------------------------------------
+// ---- memory ---------------------------------------------------------------------------------------------------------
 
-// gs_alloc returns `bytes` zeroed bytes or NULL. Memory is aligned to 64 bytes; from 4 MiB on to 2 MiB, with a hint to use huge pages.
-// The system commits a page when it is first written. gs_free takes the same size.
+// gs_alloc returns `bytes` zeroed bytes or NULL. Memory is aligned to 64 bytes; from 4 MiB on to 2 MiB, with a hint to
+// use huge pages. The system commits a page when it is first written. gs_free takes the same size.
 void *gs_alloc(size_t bytes);
 void gs_free(void *p, size_t bytes);
 
 // gs_small_pages turns huge pages off for memory of which only a small part will be written.
 void gs_small_pages(void *p, size_t bytes);
 
-// gs_drop_program releases the read-only pages of the program's own file: code, constants, embedded weights. The system maps a page
-// again, from its file cache, at its next use. Returns 1 if it did so. It does nothing under a debugger, whose breakpoints are in such
-// pages, and nothing on systems other than Linux.
+// gs_drop_program releases the read-only pages of the program's own file: code, constants, embedded weights. The system
+// maps a page again, from its file cache, at its next use. Returns 1 if it did so. It does nothing under a debugger,
+// whose breakpoints are in such pages, and nothing on systems other than Linux.
 int gs_drop_program(void);
 
-// ---- instruction sets -----------------------------------------------------------------------------------------------------------
+// ---- instruction sets -----------------------------------------------------------------------------------------------
 
 // The versions of the kernels, slowest first.
 enum gs_isa {
@@ -57,8 +57,8 @@ enum gs_isa {
 	GS_ISAS
 };
 
-// gs_isa_supported returns 1 if this program contains the version and this processor can run it. For GS_AMX it requests tile registers
-// from the system, once per process; gs_amx_refused returns the errno of a refused request, else 0.
+// gs_isa_supported returns 1 if this program contains the version and this processor can run it. For GS_AMX it requests
+// tile registers from the system, once per process; gs_amx_refused returns the errno of a refused request, else 0.
 int gs_isa_supported(int isa);
 int gs_amx_refused(void);
 const char *gs_isa_name(int isa);
@@ -67,25 +67,26 @@ const char *gs_isa_name(int isa);
 typedef struct gs_kernels gs_kernels;
 const gs_kernels *gs_kernels_of(int isa);
 
-// ---- packed weights -------------------------------------------------------------------------------------------------------------
+// ---- packed weights -------------------------------------------------------------------------------------------------
 //
-// Columns are grouped in panels of GS_NR = 32, padded with zeros. A panel stores its rows k = 0..K-1 one after another, so a product
-// reads each panel once, in address order. The layout is the same for all instruction sets.
+// Columns are grouped in panels of GS_NR = 32, padded with zeros. A panel stores its rows k = 0..K-1 one after another,
+// so a product reads each panel once, in address order. The layout is the same for all instruction sets.
 //
 //   GS_F32   [ceil(N/32)][K][32] float32
-//   GS_BF16  [ceil(N/32)][ceil(K/2)][32][2] bfloat16: rows k and k+1 are interleaved, so that a 32-bit lane holds (W[k][n], W[k+1][n]).
-//            A shift widens the first to float32, a mask the second. Dot-product instructions of bfloat16 take this layout (x86
-//            VDPBF16PS and TDPBF16PS, Arm BFDOT).
+//   GS_BF16  [ceil(N/32)][ceil(K/2)][32][2] bfloat16: rows k and k+1 are interleaved, so that a 32-bit lane holds
+//            (W[k][n], W[k+1][n]). A shift widens the first to float32, a mask the second. Dot-product instructions of
+//            bfloat16 take this layout (x86 VDPBF16PS and TDPBF16PS, Arm BFDOT).
 //   GS_Q8    [ceil(N/32)][ceil(K/32)] blocks of 32 rows, each
 //              [16][2] bfloat16      the scale d of each column; that of column n is scales[n % 16][n / 16]
-//              [8][32][4] uint8      q + 128; a 32-bit lane holds rows 4i..4i+3 of a column, as instructions for dot products of bytes
-//                                    take them (x86 VPDPBUSD, Arm SDOT)
-//            W[k][n] = d q, with d = max |W| / 127 over the 32 rows, rounded to bfloat16, and q = round(W / d). This is the scheme of
-//            Q8_0 of llama.cpp (ggml-org/llama.cpp, ggml/src/ggml-quants.c, quantize_row_q8_0_ref), which stores d as float16. A
-//            bfloat16 has the range of float32, and a shift widens it on any processor. q is computed with the rounded d, so the
-//            rounding of d adds no error.
+//              [8][32][4] uint8      q + 128; a 32-bit lane holds rows 4i..4i+3 of a column, as instructions for dot
+//                                    products of bytes take them (x86 VPDPBUSD, Arm SDOT)
+//            W[k][n] = d q, with d = max |W| / 127 over the 32 rows, rounded to bfloat16, and q = round(W / d). This is
+//            the scheme of Q8_0 of llama.cpp (ggml-org/llama.cpp, ggml/src/ggml-quants.c, quantize_row_q8_0_ref), which
+//            stores d as float16. A bfloat16 has the range of float32, and a shift widens it on any processor. q is
+//            computed with the rounded d, so the rounding of d adds no error.
 //
-// The token embedding, to which lm_head is tied, is also looked up column by column. Such a matrix is stored by rows (`rows` is set):
+// The token embedding, to which lm_head is tied, is also looked up column by column. Such a matrix is stored by rows
+// (`rows` is set):
 //
 //   GS_F32, GS_BF16   [N rounded up to 32][K rounded up to 32], column n of W in row n, padded with zeros
 //
@@ -104,17 +105,18 @@ typedef struct gs_weight {
 	int32_t rows;  // stored by rows
 } gs_weight;
 
-// ---- views ----------------------------------------------------------------------------------------------------------------------
+// ---- views ----------------------------------------------------------------------------------------------------------
 
-// gs_view addresses rows of a float32 matrix. Row r starts at p + r*ld or, if `per` is not 0, at p + ((r / per)*stride + r % per)*ld:
-// groups of `per` rows, `stride` rows apart. The last rows of B sequences of T rows are {p: base + (T-1)*ld, ld, per: 1, stride: T}.
+// gs_view addresses rows of a float32 matrix. Row r starts at p + r*ld or, if `per` is not 0, at p + ((r / per)*stride
+// + r % per)*ld: groups of `per` rows, `stride` rows apart. The last rows of B sequences of T rows are {p: base +
+// (T-1)*ld, ld, per: 1, stride: T}.
 typedef struct gs_view {
 	float *p;
 	int64_t ld; // floats
 	int32_t per, stride; // rows
 } gs_view;
 
-// ---- steps ----------------------------------------------------------------------------------------------------------------------
+// ---- steps ----------------------------------------------------------------------------------------------------------
 
 enum gs_op {
 	GS_EMBED,
@@ -157,9 +159,9 @@ typedef struct gs_layernorm {
 	int64_t M, C;
 } gs_layernorm;
 
-// GS_LINEAR: y[:, n] = act(norm(x) W[:, n] + bias[n]) + residual[:, n] for n in [n0, n1).
-// There is no norm if norm.gain is NULL, no bias if it is NULL, no residual if residual.p is NULL. A step has an activation or a
-// residual, not both. residual may be y itself (accumulate). Columns are absolute: y.p and residual.p point at column 0.
+// GS_LINEAR: y[:, n] = act(norm(x) W[:, n] + bias[n]) + residual[:, n] for n in [n0, n1). There is no norm if norm.gain
+// is NULL, no bias if it is NULL, no residual if residual.p is NULL. A step has an activation or a residual, not both.
+// residual may be y itself (accumulate). Columns are absolute: y.p and residual.p point at column 0.
 typedef struct gs_linear {
 	gs_view x, y, residual; // x (M, K); y, residual (M, N)
 	gs_weight w;            // (K, N)
@@ -169,11 +171,11 @@ typedef struct gs_linear {
 	int32_t act; // gs_activation
 } gs_linear;
 
-// The KV cache of one layer for B sequences. S is a multiple of 32, HSp is HS rounded up to 32. Keys and values are panels, as packed
-// weights are, so that q K^T and p V are computed as a product with weights is.
+// The KV cache of one layer for B sequences. S is a multiple of 32, HSp is HS rounded up to 32. Keys and values are
+// panels, as packed weights are, so that q K^T and p V are computed as a product with weights is.
 //   GS_F32   k  [B][NH][S/32][HS][32]          columns are slots
 //            v  [B][NH][HSp/32][S][32]         columns are channels of a head
-//   GS_BF16  k  [B][NH][S/32][HSp/2][32][2]    the same in bfloat16, rounded to nearest, ties to even; pairs of channels
+//   GS_BF16  k  [B][NH][S/32][HSp/2][32][2]    the same in bfloat16, to nearest, ties to even; pairs of channels
 //            v  [B][NH][HSp/32][S/2][32][2]    pairs of slots
 typedef struct gs_cache {
 	float *k, *v; // words of 32 bits
@@ -181,8 +183,8 @@ typedef struct gs_cache {
 	int32_t dtype;
 } gs_cache;
 
-// GS_APPEND: writes the keys and values of T new tokens per sequence to slots pos[b]..pos[b]+T-1.
-// GS_ATTENTION: y[b*nq+i] = softmax(scale q K^T) V for the last nq of the T new tokens, causal: over slots 0..pos[b]+T-nq+i.
+// GS_APPEND: writes the keys and values of T new tokens per sequence to slots pos[b]..pos[b]+T-1. GS_ATTENTION:
+// y[b*nq+i] = softmax(scale q K^T) V for the last nq of the T new tokens, causal: over slots 0..pos[b]+T-nq+i.
 //   It appends first if append is set.
 typedef struct gs_attention {
 	gs_view qkv; // (B*T, 3C): queries, keys, values, each (NH, HS)
@@ -193,10 +195,12 @@ typedef struct gs_attention {
 	int32_t B, T, nq;
 	float scale;
 	int32_t append;
-	int32_t bf16; // with a bfloat16 cache and many queries: queries and probabilities may be rounded to bfloat16 if that is faster
+	// With a bfloat16 cache and many queries: queries and probabilities may be rounded to bfloat16 if that is faster.
+	int32_t bf16;
 } gs_attention;
 
-// gs_attention_work returns how many floats `work` must have: partial results of one query for each block of GS_KEYS keys.
+// gs_attention_work returns how many floats `work` must have: partial results of one query for each block of GS_KEYS
+// keys.
 enum { GS_KEYS = 256 };
 size_t gs_attention_work(int B, int NH, int HS, int S);
 
@@ -217,49 +221,54 @@ typedef struct gs_step {
 	gs_elementwise elementwise;
 } gs_step;
 
-// ---- pool -----------------------------------------------------------------------------------------------------------------------
+// ---- pool -----------------------------------------------------------------------------------------------------------
 
 typedef struct gs_pool gs_pool;
 
 enum { GS_MAX_THREADS = 256 };
 
-// gs_pool_create starts threads-1 threads; the caller of gs_run is the remaining worker. It returns NULL if kernels is NULL or if
-// threads or memory cannot be had.
+// gs_pool_create starts threads-1 threads; the caller of gs_run is the remaining worker. It returns NULL if kernels is
+// NULL or if threads or memory cannot be had.
 gs_pool *gs_pool_create(int threads, const gs_kernels *kernels);
 void gs_pool_destroy(gs_pool *pool); // not while it runs
 
+// gs_divide returns into how many tasks a version divides a product (M, K) x (K, N) with weights of float32 or bfloat16
+// in panels for so many threads, and by which kernel it multiplies: it need not run here.
+enum gs_kernel {
+	GS_FEW_ROWS = 1, // linear_few: all sums in registers, the weights are read once
+	GS_MANY_ROWS,    // linear_many: in blocks, in float32
+	GS_UNITS         // linear_bf16 and linear_split: by the processor's products of bfloat16
+};
+int64_t gs_divide(int isa, int64_t threads, int64_t M, int64_t N, int64_t K, int bf16, int *kernel);
 
-// gs_pool_parts returns how many iterations the last loop of the last job had that all workers shared: of a product, into how many tasks it
-// was divided. Not while a job runs.
-int64_t gs_pool_parts(const gs_pool *pool);
-
-// gs_run executes steps[from:to]. If stamps is not NULL, worker w of n writes start and end of step i, in nanoseconds of
-// CLOCK_MONOTONIC, to stamps[((i-from)*n + w)*2] and the element after it. If *cancel becomes non-zero, it stops soon and leaves
-// unfinished results; cancel may be NULL. Returns 1 if it was cancelled, else 0.
+// gs_run executes steps[from:to]. If stamps is not NULL, worker w of n writes start and end of step i, in nanoseconds
+// of CLOCK_MONOTONIC, to stamps[((i-from)*n + w)*2] and the element after it. If *cancel becomes non-zero, it stops
+// soon and leaves unfinished results; cancel may be NULL. Returns 1 if it was cancelled, else 0.
 int gs_run(gs_pool *pool, const gs_step *steps, int from, int to, int64_t *stamps, const int32_t *cancel);
 
 // gs_now reads the clock of the stamps, in nanoseconds.
 int64_t gs_now(void);
 
-// ---- packing --------------------------------------------------------------------------------------------------------------------
+// ---- packing --------------------------------------------------------------------------------------------------------
 
 // gs_pack converts a slice of a source matrix into its place in w.
 //   transposed == 0   src is rows [r0, r1) of a (K, N) matrix, as GPT-2's Conv1D stores weights
-//   transposed == 1   src is rows [r0, r1) of an (N, K) matrix, as embeddings and lm_head are stored; r0 is a multiple of 32
-// Slices may be packed in any order. r0 and r1 of an untransposed slice are even for GS_BF16 and multiples of 32 for GS_Q8; r1 of a
-// transposed slice is a multiple of 32; r1 of the last slice may be any. A weight stored by rows takes only transposed slices.
-// src_dtype is GS_F32, GS_BF16 or GS_F16. Values are rounded to bfloat16 to nearest, ties to even. A NaN or an infinity makes its
-// column of a GS_Q8 block NaN. Returns how many source values are NaN or infinite.
-int64_t gs_pack(gs_pool *pool, const gs_weight *w, const void *src, int src_dtype, int transposed, int64_t r0, int64_t r1);
+//   transposed == 1   src is rows [r0, r1) of an (N, K) matrix, as embeddings are stored; r0 is a multiple of 32
+// Slices may be packed in any order. r0 and r1 of an untransposed slice are even for GS_BF16 and multiples of 32 for
+// GS_Q8; r1 of a transposed slice is a multiple of 32; r1 of the last slice may be any. A weight stored by rows takes
+// only transposed slices. src_dtype is GS_F32, GS_BF16 or GS_F16. Values are rounded to bfloat16 to nearest, ties to
+// even. A NaN or an infinity makes its column of a GS_Q8 block NaN. Returns how many source values are NaN or infinite.
+int64_t gs_pack(gs_pool *pool, const gs_weight *w, const void *src, int src_dtype, int transposed, int64_t r0,
+		int64_t r1);
 
 // gs_weight_bytes returns the size of the packed form.
 size_t gs_weight_bytes(int64_t K, int64_t N, int dtype, int rows);
 
-// gs_maxima writes the largest value of each block of `block` values of x[0:n] to maxima: NaN if the block has a NaN. The last block may
-// be shorter.
+// gs_maxima writes the largest value of each block of `block` values of x[0:n] to maxima: NaN if the block has a NaN.
+// The last block may be shorter.
 void gs_maxima(int isa, float *maxima, const float *x, int64_t n, int64_t block);
 
-// ---- arrays ---------------------------------------------------------------------------------------------------------------------
+// ---- arrays ---------------------------------------------------------------------------------------------------------
 
 enum gs_array {
 	GS_ARRAY_ADD,    // z = x + y
@@ -273,26 +282,20 @@ enum gs_array {
 enum { GS_ARRAY_CHUNK = 32768 }; // values that a thread takes at once of a large array
 enum { GS_ARRAY_BLOCK = 4096 }; // values of a block of GS_ARRAY_SUMS; the last may have fewer
 
-// gs_array computes arrays of n values on all threads; a short one on the caller's alone. If past is set, z is written past the caches.
+// gs_array computes arrays of n values on all threads; a short one on the caller's alone. If past is set, z is written
+// past the caches.
 void gs_array(gs_pool *pool, int what, float *z, const void *x, const float *y, int64_t n, double exponent, int past);
 
-// ---- measuring ------------------------------------------------------------------------------------------------------------------
+// ---- measuring ------------------------------------------------------------------------------------------------------
 
 // Each of these runs on all workers and returns seconds.
 double gs_bench_barrier(gs_pool *pool, int64_t count);          // `count` barriers in one job
-// gs_bench_read reads p[0:n] once: every worker its share, or in chunks, each the next worker that is free.
-double gs_bench_read(gs_pool *pool, const float *p, int64_t n, int chunks);
+// gs_bench_read reads p[0:n] once, in chunks, each the next worker that is free.
+double gs_bench_read(gs_pool *pool, const float *p, int64_t n);
 
-// Ways to copy.
-enum {
-	GS_COPY_PAST,   // stores past the caches
-	GS_COPY_CHUNKS, // the same in chunks, each the next worker that is free
-	GS_COPY_CACHED, // stores through the caches, which read a line before it is written
-	GS_COPY_LIBRARY // memcpy of the C library
-};
-
-// gs_bench_copy copies half of p[0:n] to the other half: every worker half of its share, or in chunks.
-double gs_bench_copy(gs_pool *pool, int which, float *p, int64_t n);
+// gs_bench_copy copies, of every two chunks of p[0:n], the first to the second, by stores past the caches, or through
+// them, which read a line before it is written.
+double gs_bench_copy(gs_pool *pool, int past, float *p, int64_t n);
 
 enum gs_arithmetic {
 	GS_TILE,      // the register tile of float32 products, with operands in L1
@@ -301,10 +304,12 @@ enum gs_arithmetic {
 	GS_ARITHMETICS
 };
 
-// gs_bench_arithmetic runs one of these `count` times. *ops becomes the FLOPs of all workers, 0 if the version has no such loop.
+// gs_bench_arithmetic runs one of these `count` times. *ops becomes the FLOPs of all workers, 0 if the version has no
+// such loop.
 double gs_bench_arithmetic(gs_pool *pool, int which, int64_t count, int64_t *ops);
 
-// gs_bench_fill writes small numbers to p[0:n]. Each worker writes what it reads in gs_bench_read, so that its memory is on its NUMA node.
+// gs_bench_fill writes small numbers to p[0:n]. Each worker writes what it reads in gs_bench_read, so that its memory
+// is on its NUMA node.
 void gs_bench_fill(gs_pool *pool, float *p, int64_t n);
 
 #endif

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// The NEON kernels, tested on a machine that has none: this package's tests, cross-compiled for 64-bit Arm and run by an emulator.
-// It needs a cross compiler and qemu's user mode (Debian: gcc-aarch64-linux-gnu, libc6-dev-arm64-cross, qemu-user), and is skipped
-// if they are missing.
+// The NEON kernels, tested on a machine that has none: this package's tests, cross-compiled for 64-bit Arm and run by
+// an emulator. It needs a cross compiler and qemu's user mode (Debian: gcc-aarch64-linux-gnu, libc6-dev-arm64-cross,
+// qemu-user), and is skipped if they are missing.
 func TestNEONByEmulation(t *testing.T) {
 	if testing.Short() || runtime.GOARCH == "arm64" {
 		t.Skip("short, or the real thing is here")

@@ -22,8 +22,9 @@ type Features struct {
 	BF16       string   `json:"bf16_products,omitempty"`  // how weights held as bfloat16 are multiplied with many rows
 }
 
-// DetectFeatures looks at the processor and at the environment variable GPT2SCOPE_CPU, which forces a version of the kernels. The
-// error says so when the variable names one that does not run here; the other fields are then still filled.
+// DetectFeatures looks at the processor and at the environment variable GPT2SCOPE_CPU, which forces a version of the
+// kernels. The error says so when the variable names one that does not run here; the other fields are then still
+// filled.
 func DetectFeatures() (Features, error) {
 	var f Features
 	for _, i := range supportedISAs() {
@@ -41,7 +42,8 @@ func DetectFeatures() (Features, error) {
 // f32Path says how a version multiplies float32.
 func f32Path(i isa) string {
 	if i == amx {
-		return fmt.Sprintf("AMX tiles (TDPBF16PS) from %d rows on, each number as the sum of three bfloat16 numbers", splitRows)
+		return fmt.Sprintf("AMX tiles (TDPBF16PS) from %d rows on, each number as the sum of three bfloat16 numbers",
+			splitRows)
 	}
 	return "multiply-adds"
 }
@@ -92,7 +94,8 @@ func processor() (name, model string, extensions []string) {
 
 // parseCPUInfo reads what the first processor of /proc/cpuinfo is.
 func parseCPUInfo(r io.Reader) (name, model string, extensions []string) {
-	interesting := map[string]bool{"avx": true, "fma": true, "avx2": true, "avx512f": true, "avx512bw": true, "avx512dq": true, "avx512vl": true,
+	interesting := map[string]bool{"avx": true, "fma": true, "avx2": true, "avx512f": true, "avx512bw": true,
+		"avx512dq": true, "avx512vl": true,
 		"avx512_vnni": true, "avx_vnni": true, "avx512_bf16": true, "avx512_fp16": true, "amx_bf16": true, "amx_int8": true,
 		"asimd": true, "asimddp": true, "bf16": true, "i8mm": true, "sve": true, "sve2": true}
 	family := ""

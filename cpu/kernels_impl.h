@@ -1,17 +1,18 @@
 // All ops for one instruction set: a version of the kernels.
 //
 // Includes go up:
-//   kernels.h:                                what Go calls
-//   pool.h simd.h alloc.c:                    threads; vectors; memory
-//   version.h norm.h rows.h tile.h pool.c:    what a version provides; LayerNorm; weights stored by rows; the register tile
-//   q8.h attention.h isa.c program.c:         8-bit weights; attention; which versions run here; the interpreter of steps
-//   arrays.h arrays.c:                        sums and squares of arrays
-//   linear.h elementwise.h pack.h q8_gemv.h:  products; embedding and sums; packing; the 8-bit product of one row
-//   tile_dot.h tile_amx.h:                    register tiles of bfloat16
-//   bf16.h split.h:                           products of bfloat16; products of float32 as three bfloat16 numbers
-//   attention_bf16.h measure.h avx512.h:      attention over a bfloat16 cache; ceilings; parameters of AVX-512
-//   kernels_impl.h:                           all of a version
-//   kernels_*.c:                              one or two versions each
+//   kernels.h: what Go calls
+//   pool.h simd.h alloc.c: threads; vectors; memory
+//   version.h divide.h norm.h rows.h tile.h pool.c: what a version provides; tasks of products; LayerNorm; weights
+//     stored by rows; the register tile
+//   q8.h attention.h isa.c program.c: 8-bit weights; attention; which versions run here; the interpreter of steps
+//   arrays.h arrays.c: sums and squares of arrays
+//   linear.h elementwise.h pack.h q8_gemv.h: products; embedding and sums; packing; the 8-bit product of one row
+//   tile_dot.h tile_amx.h: register tiles of bfloat16
+//   bf16.h split.h: products of bfloat16; products of float32 as three bfloat16 numbers
+//   attention_bf16.h measure.h avx512.h: attention over a bfloat16 cache; ceilings; parameters of AVX-512
+//   kernels_impl.h: all of a version
+//   kernels_*.c: one or two versions each
 //
 // The including file sets the target and defines
 //
@@ -21,7 +22,7 @@
 //   GS_GP, GS_GU  panels that a gemv reads at once, and sums that it keeps per column
 //   GS_PREFETCH   how many floats ahead a gemv prefetches
 //   GS_DOT_VNNI   or GS_DOT_SDOT, if it has that instruction for dot products of bytes (q8_gemv.h)
-//   GS_BF16_TILE  GS_BY_DOT or GS_BY_AMX, if it has instructions that multiply bfloat16 (bf16.h); else bfloat16 weights are widened
+//   GS_BF16_TILE  GS_BY_DOT or GS_BY_AMX, if it multiplies bfloat16 (bf16.h); else bfloat16 weights are widened
 #ifndef GS_KERNELS_IMPL_H
 #define GS_KERNELS_IMPL_H
 
@@ -86,21 +87,13 @@ static void op_attention(gs_worker *w, const gs_step *s) {
 #endif
 
 // A version with the functions of this translation unit and one of its products of 8-bit weights.
-#define GS_KERNELS(quantise_x, gemv)                                                                                                  \
-	{                                                                                                                                 \
-		.op =                                                                                                                         \
-			{                                                                                                                         \
-				[GS_EMBED] = op_embed,                                                                                                \
-				[GS_LAYERNORM] = op_layernorm,                                                                                        \
-				[GS_LINEAR] = op_linear,                                                                                              \
-				[GS_APPEND] = op_append,                                                                                              \
-				[GS_ATTENTION] = op_attention,                                                                                        \
-				[GS_ADD] = op_add,                                                                                                    \
-				[GS_ACTIVATION] = op_activation,                                                                                      \
-			},                                                                                                                        \
-		.arithmetic = {[GS_TILE] = flops_f32, [GS_TILE_BF16] = GS_FLOPS_BF16, [GS_FMA] = fma_registers}, .pack = pack,                    \
-		.quantise = quantise_x, .gemv_q8 = gemv, .read = read_floats, .copy = array_copy, .maxima = block_maxima,    \
-		.add = array_add, .square = array_square, .widen = array_widen, .sum = array_sum,                                         \
+#define GS_KERNELS(quantise_x, gemv) \
+	{ \
+		.op = {[GS_EMBED] = op_embed, [GS_LAYERNORM] = op_layernorm, [GS_LINEAR] = op_linear, [GS_APPEND] = op_append, \
+		       [GS_ATTENTION] = op_attention, [GS_ADD] = op_add, [GS_ACTIVATION] = op_activation}, \
+		.arithmetic = {[GS_TILE] = flops_f32, [GS_TILE_BF16] = GS_FLOPS_BF16, [GS_FMA] = fma_registers}, .pack = pack, \
+		.quantise = quantise_x, .gemv_q8 = gemv, .read = read_floats, .copy = array_copy, .maxima = block_maxima, \
+		.add = array_add, .square = array_square, .widen = array_widen, .sum = array_sum, \
 	}
 
 #define GS_GEMV gemv_q8

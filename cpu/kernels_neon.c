@@ -11,15 +11,13 @@
 
 // The version with dot products of bytes (Armv8.2, nearly all processors since 2018).
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("dotprod"))), apply_to = function)
+GS_TARGET("dotprod")
 #else
-#pragma GCC target("arch=armv8.2-a+dotprod")
+GS_TARGET("arch=armv8.2-a+dotprod")
 #endif
 #define GS_DOT_SDOT
 #define GS_GEMV gemv_q8_dot
 #include "q8_gemv.h"
 const gs_kernels gs_kernels_neon_dot = GS_KERNELS(quantise_bytes, gemv_q8_dot);
-#if defined(__clang__)
-#pragma clang attribute pop
-#endif
+GS_TARGET_END
 #endif

@@ -16,9 +16,9 @@ import (
 	"gpt2scope/reference"
 )
 
-// The kernels are compared, in every version that this processor runs, with the float64 functions of package reference. Outputs and the
-// guards around them are filled with a NaN of a known pattern, which reveals values that were not written and values written outside.
-// Every case runs on 1, 2 and 3 threads, and the results must be equal bit for bit.
+// The kernels are compared, in every version that this processor runs, with the float64 functions of package reference.
+// Outputs and the guards around them are filled with a NaN of a known pattern, which reveals values that were not
+// written and values written outside. Every case runs on 1, 2 and 3 threads, and the results must be equal bit for bit.
 
 const (
 	poison = 0x7fc0dead // a NaN that no computation makes
@@ -101,8 +101,8 @@ func ints(t *testing.T, values ...int) mem[int32] {
 	return m
 }
 
-// onAll runs a program that `build` fills on each pool, and returns the first pool's output; the others' must be the same bits. Each run
-// starts from a poisoned y; then `before` is called, if given.
+// onAll runs a program that `build` fills on each pool, and returns the first pool's output; the others' must be the
+// same bits. Each run starts from a poisoned y; then `before` is called, if given.
 func onAll(t *testing.T, pools []*pool, y guarded, before func(), build func(p *program) error) []float32 {
 	t.Helper()
 	var first []float32
@@ -174,8 +174,8 @@ func arenaFor(t testing.TB, K, N int, held dtype, table bool) *arena {
 	return a
 }
 
-// packed makes a weight (K, N) of random values in panels, from a source of the given type and layout, packed in random slices. It returns
-// the weight and the values (K, N) that it should hold.
+// packed makes a weight (K, N) of random values in panels, from a source of the given type and layout, packed in random
+// slices. It returns the weight and the values (K, N) that it should hold.
 func packed(t *testing.T, r *rand.Rand, p *pool, K, N int, held, source dtype, transposed bool) (*weight, []float32) {
 	t.Helper()
 	w, err := newWeight(arenaFor(t, K, N, held, false), K, N, held)
@@ -189,7 +189,8 @@ func table(t *testing.T, r *rand.Rand, p *pool, K, N int, held, source dtype) (*
 	return filled(t, r, p, w, err, source, true)
 }
 
-func filled(t *testing.T, r *rand.Rand, p *pool, w *weight, err error, source dtype, transposed bool) (*weight, []float32) {
+func filled(t *testing.T, r *rand.Rand, p *pool, w *weight, err error, source dtype, transposed bool) (*weight,
+	[]float32) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -361,7 +362,8 @@ var activationFormulas = map[activation]func(float64) float64{
 	none: func(x float64) float64 { return x }, geluTanh: reference.GELUTanh, geluErf: reference.GELUErf, relu: reference.ReLU,
 }
 
-// actTolerance is the error allowed of act at x itself. An error in x adds at most 1.13 times as much, the steepest slope of any activation.
+// actTolerance is the error allowed of act at x itself. An error in x adds at most 1.13 times as much, the steepest
+// slope of any activation.
 func actTolerance(act activation, x float64) float64 {
 	switch act {
 	case geluTanh:
@@ -385,13 +387,14 @@ func TestLayerNorm(t *testing.T) {
 				y := newGuarded(t, M*ldy)
 				gain, bias := newGuarded(t, C).random(r, 1), newGuarded(t, C).random(r, 1)
 				got := onAll(t, pools, y, nil, func(p *program) error {
-					return p.layerNorm(layerNormStep{x: matrix(x.mem, ldx), y: matrix(y.mem, ldy), norm: norm{gain.mem, bias.mem, 1e-5}, M: M, C: C})
+					return p.layerNorm(layerNormStep{x: matrix(x.mem, ldx), y: matrix(y.mem, ldy),
+						norm: norm{gain.mem, bias.mem, 1e-5}, M: M, C: C})
 				})
 				for m := range M {
 					want := reference.LayerNorm(x.slice()[m*ldx:][:C], gain.slice(), bias.slice(), 1e-5)
 					for c := range C {
-						// The rounding error of x - mean is in proportion to x, about 16, and is divided by the deviation, about 3.
-						// With 1 or 2 channels the deviation may be 0, and sqrt(eps) is the divisor.
+						// The rounding error of x - mean is in proportion to x, about 16, and is divided by the deviation, about 3. With
+						// 1 or 2 channels the deviation may be 0, and sqrt(eps) is the divisor.
 						tol := eps32 * (16*math.Abs(float64(gain.slice()[c])) + math.Abs(want[c]) + 1)
 						if C < 5 {
 							tol *= 1 / math.Sqrt(1e-5)
@@ -418,7 +421,8 @@ func TestLinear(t *testing.T) {
 	for M := 1; M <= 70; M++ {
 		shapes = append(shapes, shape{M, 40, 65})
 	}
-	shapes = append(shapes, shape{1, 768, 1000}, shape{12, 515, 100}, shape{13, 600, 449}, shape{25, 513, 64}, shape{300, 270, 96}, shape{700, 33, 480}, shape{27, 1601, 70}, shape{500, 800, 70}, shape{7, 1601, 70})
+	shapes = append(shapes, shape{1, 768, 1000}, shape{12, 515, 100}, shape{13, 600, 449}, shape{25, 513, 64},
+		shape{300, 270, 96}, shape{700, 33, 480}, shape{27, 1601, 70}, shape{500, 800, 70}, shape{7, 1601, 70})
 	for i, K := range []int{31, 40, 64, 257, 770, 1601} { // each type, in rows and in panels
 		for j := range 6 {
 			shapes = append(shapes, shape{96 + 7*i + 17*j, K, 65 + 31*j})
@@ -435,8 +439,8 @@ func TestLinear(t *testing.T) {
 	})
 }
 
-// A float32 product is as exact as float32 sums are, whatever the numbers, also if kernels compute it from bfloat16 parts: omitting one of
-// the six products of parts would exceed the bound many times, most of all in sums of few terms.
+// A float32 product is as exact as float32 sums are, whatever the numbers, also if kernels compute it from bfloat16
+// parts: omitting one of the six products of parts would exceed the bound many times, most of all in sums of few terms.
 func TestLinearExact(t *testing.T) {
 	const M, N = 128, 64
 	sums := map[isa][]float32{}
@@ -452,12 +456,15 @@ func TestLinearExact(t *testing.T) {
 	}{
 		{"normal", (*rand.Rand).NormFloat64, (*rand.Rand).NormFloat64},
 		{"positive", (*rand.Rand).Float64, (*rand.Rand).Float64},
-		{"of many sizes", func(r *rand.Rand) float64 { return signs(r) * math.Exp(3*r.NormFloat64()) }, func(r *rand.Rand) float64 { return signs(r) * math.Exp(3*r.NormFloat64()) }},
-		{"large by small", func(r *rand.Rand) float64 { return 1e30 * r.NormFloat64() }, func(r *rand.Rand) float64 { return 1e-25 * r.NormFloat64() }},
+		{"of many sizes", func(r *rand.Rand) float64 { return signs(r) * math.Exp(3*r.NormFloat64()) },
+			func(r *rand.Rand) float64 { return signs(r) * math.Exp(3*r.NormFloat64()) }},
+		{"large by small", func(r *rand.Rand) float64 { return 1e30 * r.NormFloat64() },
+			func(r *rand.Rand) float64 { return 1e-25 * r.NormFloat64() }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			eachISA(t, func(t *testing.T, pools []*pool) {
-				for K, bound := range map[int]float64{33: 2.5, 768: 10, 1601: 10} { // in short sums, rounding does not hide an omitted part
+				// In short sums, rounding does not hide an omitted part.
+				for K, bound := range map[int]float64{33: 2.5, 768: 10, 1601: 10} {
 					r := rand.New(rand.NewPCG(3, 7))
 					values := make([]float32, K*N)
 					var src []byte
@@ -507,8 +514,8 @@ func TestLinearExact(t *testing.T) {
 	}
 }
 
-// Logits of many rows are written past the caches (non-temporal stores), in other blocks than those of few rows. The numbers must be the same,
-// and nothing else may be written.
+// Logits of many rows are written past the caches (non-temporal stores), in other blocks than those of few rows. The
+// numbers must be the same, and nothing else may be written.
 func TestLinearPastCaches(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: 200 MB of logits")
@@ -520,7 +527,8 @@ func TestLinearPastCaches(t *testing.T) {
 			K := 7
 			if i > 1 { // several blocks of K, for the fast versions
 				K = 770
-				if held == float32Type && pools[0].isa != avx512 && pools[0].isa != amx || held == bfloat16Type && !pools[0].isa.multipliesBF16() {
+				if held == float32Type && pools[0].isa != avx512 && pools[0].isa != amx || held == bfloat16Type &&
+					!pools[0].isa.multipliesBF16() {
 					continue
 				}
 			}
@@ -556,8 +564,8 @@ func TestLinearPastCaches(t *testing.T) {
 	})
 }
 
-// multipliesBF16 tells whether a product of M rows multiplies bfloat16 numbers. It does if the weights are bfloat16, there are more rows than
-// the register tile of AVX-512 has, and the kernels have the instructions.
+// multipliesBF16 tells whether a product of M rows multiplies bfloat16 numbers. It does if the weights are bfloat16,
+// there are more rows than the register tile of AVX-512 has, and the kernels have the instructions.
 func multipliesBF16(p *pool, held dtype, M int) bool {
 	return held == bfloat16Type && M > 12 && p.isa.multipliesBF16()
 }
@@ -639,7 +647,8 @@ func testLinear(t *testing.T, r *rand.Rand, pools []*pool, M, K, N, variant int)
 				inError /= math.Sqrt(1e-5)
 			}
 		}
-		// If the product rounds x to bfloat16, so does the expected value. A normalised value near a tie may be rounded either way.
+		// If the product rounds x to bfloat16, so does the expected value. A normalised value near a tie may be rounded
+		// either way.
 		either := make([]float64, K)
 		if multipliesBF16(pools[0], held, M) {
 			for k, v := range in {
@@ -726,7 +735,8 @@ func TestElementwise(t *testing.T) {
 		r := rand.New(rand.NewPCG(4, 1))
 		for _, C := range []int{1, 15, 16, 17, 100, 1024, 2500} {
 			M, ld := 1+r.IntN(9), C+r.IntN(4)
-			a, b, bias, y := newGuarded(t, M*ld).random(r, 1), newGuarded(t, M*ld).random(r, 1), newGuarded(t, C).random(r, 1), newGuarded(t, M*ld)
+			a, b, bias, y := newGuarded(t, M*ld).random(r, 1), newGuarded(t, M*ld).random(r, 1), newGuarded(t, C).random(r,
+				1), newGuarded(t, M*ld)
 			va, vb, vy := matrix(a.mem, ld), matrix(b.mem, ld), matrix(y.mem, ld)
 			for op, build := range map[string]func(p *program) error{
 				"add":  func(p *program) error { return p.add(va, vb, vy, M, C) },
@@ -800,7 +810,8 @@ func TestEmbed(t *testing.T) {
 
 // Weights cut from an arena are aligned, do not overlap, and together fill the size that weightBytes gives.
 func TestArena(t *testing.T) {
-	total := weightBytes(7, 33, float32Type, false) + weightBytes(5, 9, bfloat16Type, true) + weightBytes(9, 64, bfloat16Type, false)
+	total := weightBytes(7, 33, float32Type, false) + weightBytes(5, 9, bfloat16Type, true) +
+		weightBytes(9, 64, bfloat16Type, false)
 	a, err := newArena(total)
 	if err != nil {
 		t.Fatal(err)
@@ -831,9 +842,12 @@ func TestArena(t *testing.T) {
 func TestAttention(t *testing.T) {
 	type attn struct{ B, past, T, nq, NH, HS int }
 	cases := []attn{
-		{1, 0, 1, 1, 1, 1}, {1, 0, 1, 1, 2, 64}, {1, 5, 1, 1, 3, 64}, {2, 31, 1, 1, 2, 33}, {1, 255, 1, 1, 2, 64}, {1, 256, 1, 1, 2, 64},
-		{2, 700, 1, 1, 2, 80}, {1, 0, 2, 2, 1, 8}, {1, 0, 13, 13, 2, 64}, {3, 7, 5, 5, 2, 20}, {1, 0, 70, 70, 2, 64}, {1, 100, 49, 49, 1, 256},
-		{2, 0, 300, 300, 1, 64}, {1, 250, 30, 30, 2, 40}, {1, 0, 50, 1, 2, 64}, {2, 300, 40, 1, 2, 16}, {1, 3, 40, 17, 2, 64}, {1, 500, 100, 3, 1, 31},
+		{1, 0, 1, 1, 1, 1}, {1, 0, 1, 1, 2, 64}, {1, 5, 1, 1, 3, 64}, {2, 31, 1, 1, 2, 33}, {1, 255, 1, 1, 2, 64}, {1, 256,
+			1, 1, 2, 64},
+		{2, 700, 1, 1, 2, 80}, {1, 0, 2, 2, 1, 8}, {1, 0, 13, 13, 2, 64}, {3, 7, 5, 5, 2, 20}, {1, 0, 70, 70, 2, 64}, {1,
+			100, 49, 49, 1, 256},
+		{2, 0, 300, 300, 1, 64}, {1, 250, 30, 30, 2, 40}, {1, 0, 50, 1, 2, 64}, {2, 300, 40, 1, 2, 16}, {1, 3, 40, 17, 2,
+			64}, {1, 500, 100, 3, 1, 31},
 	}
 	eachISA(t, func(t *testing.T, pools []*pool) {
 		r := rand.New(rand.NewPCG(6, 1))
@@ -853,7 +867,8 @@ func TestAttention(t *testing.T) {
 	})
 }
 
-func testAttention(t *testing.T, r *rand.Rand, pools []*pool, B, past, T, nq, NH, HS int, size float64, fused bool, held dtype, bf16 bool, name string) {
+func testAttention(t *testing.T, r *rand.Rand, pools []*pool, B, past, T, nq, NH, HS int, size float64, fused bool,
+	held dtype, bf16 bool, name string) {
 	C := NH * HS
 	total := past + T
 	scale := 1 / math.Sqrt(float64(HS))
@@ -901,7 +916,8 @@ func testAttention(t *testing.T, r *rand.Rand, pools []*pool, B, past, T, nq, NH
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := p.appendKV(attentionStep{qkv: matrix(history.from(from*3*C), 3*C), cache: one, pos: at, B: 1, T: to - from}); err != nil {
+				if err := p.appendKV(attentionStep{qkv: matrix(history.from(from*3*C), 3*C), cache: one, pos: at, B: 1,
+					T: to - from}); err != nil {
 					t.Fatal(err)
 				}
 				if done, err := p.run(0, 1, mem[int64]{}); !done || err != nil {
@@ -913,7 +929,8 @@ func testAttention(t *testing.T, r *rand.Rand, pools []*pool, B, past, T, nq, NH
 		}
 	}
 	got := onAll(t, pools, y, before, func(p *program) error {
-		o := attentionStep{qkv: matrix(fresh.mem, 3*C), y: matrix(y.mem, C), cache: kv, pos: pos, work: work.mem, B: B, T: T, nq: nq,
+		o := attentionStep{qkv: matrix(fresh.mem, 3*C), y: matrix(y.mem, C), cache: kv, pos: pos, work: work.mem, B: B,
+			T: T, nq: nq,
 			scale: float32(scale), append: fused, bf16: bf16}
 		if !fused {
 			if err := p.appendKV(o); err != nil {
@@ -923,7 +940,8 @@ func testAttention(t *testing.T, r *rand.Rand, pools []*pool, B, past, T, nq, NH
 		return p.attention(o)
 	})
 	work.check(t, "work")
-	// A bfloat16 cache rounds keys and values. Kernels that multiply bfloat16 also round queries (scaled, in units of log 2) and exponentials.
+	// A bfloat16 cache rounds keys and values. Kernels that multiply bfloat16 also round queries (scaled, in units of log
+	// 2) and exponentials.
 	round := func(v float32) float64 { return float64(v) }
 	if held == bfloat16Type {
 		round = func(v float32) float64 { return float64(fromBF16(toBF16(v))) }
@@ -1009,7 +1027,8 @@ func TestNaNPropagates(t *testing.T) {
 			qkv.slice()[5*3*C+C+2] = nan // a key
 			pos := ints(t, 0)
 			got := onAll(t, pools, y, nil, func(p *program) error {
-				return p.attention(attentionStep{qkv: matrix(qkv.mem, 3*C), y: matrix(y.mem, C), cache: kv, pos: pos, work: work.mem, B: 1, T: T, nq: nq, scale: 0.25, append: true, bf16: bf16})
+				return p.attention(attentionStep{qkv: matrix(qkv.mem, 3*C), y: matrix(y.mem, C), cache: kv, pos: pos,
+					work: work.mem, B: 1, T: T, nq: nq, scale: 0.25, append: true, bf16: bf16})
 			})
 			for i, v := range got {
 				if (v != v) != (T-nq+i/C >= 5) {
@@ -1021,7 +1040,8 @@ func TestNaNPropagates(t *testing.T) {
 	})
 }
 
-// A program of several steps runs over and over with time stamps, on more threads than there may be cores, and is then interrupted.
+// A program of several steps runs over and over with time stamps, on more threads than there may be cores, and is then
+// interrupted.
 func TestProgram(t *testing.T) {
 	for _, threads := range []int{1, 2, 3, 8} {
 		p, err := newPool(threads, supportedISAs()[len(supportedISAs())-1])
@@ -1210,7 +1230,8 @@ func TestPoolWaits(t *testing.T) {
 		}
 		defer prog.free()
 		for range steps {
-			if err := prog.layerNorm(layerNormStep{x: matrix(x.mem, C), y: matrix(y.mem, C), norm: norm{gain.mem, gain.mem, 1e-5}, M: 1, C: C}); err != nil {
+			if err := prog.layerNorm(layerNormStep{x: matrix(x.mem, C), y: matrix(y.mem, C),
+				norm: norm{gain.mem, gain.mem, 1e-5}, M: 1, C: C}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -1252,21 +1273,30 @@ func TestStepErrors(t *testing.T) {
 	pos := ints(t, 0)
 	rows, _ := table(t, r, p, 8, 5, float32Type, float32Type)
 	for name, err := range map[string]error{
-		"x too short":       prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem, 40), w: w, M: 4}),
-		"y too short":       prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem.part(0, 100), 40), w: w, M: 3}),
-		"column range":      prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem, 40), w: w, M: 3, n0: 8, n1: 41}),
-		"no weight":         prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem, 40), M: 3}),
-		"bias too short":    prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem, 40), w: w, M: 3, bias: x.mem}),
-		"norm too short":    prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem, 40), w: w, M: 3, norm: norm{x.mem, x.mem.part(0, 7), 0}}),
-		"act and residual":  prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem, 40), residual: matrix(y.mem, 40), act: relu, w: w, M: 3}),
-		"overlapping rows":  prog.activation(matrix(x.mem, 4), matrix(y.mem, 40), mem[float32]{}, none, 3, 8),
-		"too many queries":  prog.attention(attentionStep{qkv: matrix(y.mem, 24), y: matrix(x.mem, 8), cache: kv, pos: pos, B: 1, T: 2, nq: 3}),
-		"work missing":      prog.attention(attentionStep{qkv: matrix(y.mem, 24), y: matrix(x.mem, 8), cache: kv, pos: pos, B: 1, T: 2, nq: 1}),
-		"too many tokens":   prog.attention(attentionStep{qkv: matrix(y.mem, 0), y: matrix(x.mem, 8), cache: kv, pos: pos, B: 1, T: 33, nq: 1}),
-		"ids too short":     prog.embed(embedStep{y: matrix(x.mem, 8), ids: pos, pos: pos, wte: rows, wpe: rows, B: 1, T: 2}),
-		"packed wpe":        prog.embed(embedStep{y: matrix(x.mem, 8), ids: pos, pos: pos, wte: rows, wpe: w, B: 1, T: 1}),
-		"packed wte":        prog.embed(embedStep{y: matrix(x.mem, 8), ids: pos, pos: pos, wte: w, wpe: rows, B: 1, T: 1}),
-		"columns of table":  func() error { _, err := rows.pack(p, make([]byte, 5*4), float32Type, false, 0, 1); return err }(),
+		"x too short":    prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem, 40), w: w, M: 4}),
+		"y too short":    prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem.part(0, 100), 40), w: w, M: 3}),
+		"column range":   prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem, 40), w: w, M: 3, n0: 8, n1: 41}),
+		"no weight":      prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem, 40), M: 3}),
+		"bias too short": prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem, 40), w: w, M: 3, bias: x.mem}),
+		"norm too short": prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem, 40), w: w, M: 3,
+			norm: norm{x.mem, x.mem.part(0, 7), 0}}),
+		"act and residual": prog.linear(linearStep{x: matrix(x.mem, 8), y: matrix(y.mem, 40), residual: matrix(y.mem, 40),
+			act: relu, w: w, M: 3}),
+		"overlapping rows": prog.activation(matrix(x.mem, 4), matrix(y.mem, 40), mem[float32]{}, none, 3, 8),
+		"too many queries": prog.attention(attentionStep{qkv: matrix(y.mem, 24), y: matrix(x.mem, 8), cache: kv, pos: pos,
+			B: 1, T: 2, nq: 3}),
+		"work missing": prog.attention(attentionStep{qkv: matrix(y.mem, 24), y: matrix(x.mem, 8), cache: kv, pos: pos,
+			B: 1, T: 2, nq: 1}),
+		"too many tokens": prog.attention(attentionStep{qkv: matrix(y.mem, 0), y: matrix(x.mem, 8), cache: kv, pos: pos,
+			B: 1, T: 33, nq: 1}),
+		"ids too short": prog.embed(embedStep{y: matrix(x.mem, 8), ids: pos, pos: pos, wte: rows, wpe: rows, B: 1, T: 2}),
+		"packed wpe":    prog.embed(embedStep{y: matrix(x.mem, 8), ids: pos, pos: pos, wte: rows, wpe: w, B: 1, T: 1}),
+		"packed wte":    prog.embed(embedStep{y: matrix(x.mem, 8), ids: pos, pos: pos, wte: w, wpe: rows, B: 1, T: 1}),
+		"columns of table": func() error {
+			_, err := rows.pack(p, make([]byte, 5*4), float32Type, false, 0,
+				1)
+			return err
+		}(),
 		"rows out of range": func() error { _, err := rows.pack(p, make([]byte, 32), float32Type, true, 5, 6); return err }(),
 		"no second summand": prog.add(matrix(x.mem, 8), view{}, matrix(x.mem, 8), 3, 8),
 		"run out of range":  func() error { _, err := prog.run(0, 1, mem[int64]{}); return err }(),
@@ -1291,7 +1321,8 @@ func TestCPUInfo(t *testing.T) {
 		{"processor\t: 0\nmodel name\t: Cortex\nFeatures\t: asimd crc32\nCPU architecture: 8\n", "Cortex", "", "asimd"},
 		{"", runtime.GOARCH, "", ""},
 	} {
-		if name, model, extensions := parseCPUInfo(strings.NewReader(c.text)); name != c.name || model != c.model || strings.Join(extensions, " ") != c.extensions {
+		if name, model, extensions := parseCPUInfo(strings.NewReader(c.text)); name != c.name || model != c.model ||
+			strings.Join(extensions, " ") != c.extensions {
 			t.Errorf("%q, %q, %q; expected %q, %q, %q", name, model, extensions, c.name, c.model, c.extensions)
 		}
 	}
@@ -1318,7 +1349,8 @@ func TestFeatures(t *testing.T) {
 	}
 	t.Logf("%+v", f)
 	t.Setenv("GPT2SCOPE_CPU", "portable")
-	if f, err = DetectFeatures(); err != nil || f.Version != "portable" || !strings.HasPrefix(f.BF16, "widened to float32, ") {
+	if f, err = DetectFeatures(); err != nil || f.Version != "portable" ||
+		!strings.HasPrefix(f.BF16, "widened to float32, ") {
 		t.Errorf("forced to portable: %+v, error %v", f, err)
 	}
 	t.Setenv("GPT2SCOPE_CPU", "sse9")

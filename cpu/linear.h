@@ -1,14 +1,15 @@
 // GS_LINEAR: y = act(norm(x) W + bias) + residual.
 //
-// Few rows (M <= MR, as in a decode step): time goes into reading W. Each worker prepares all rows of x for itself, as a LayerNorm of a
-// few rows costs less than sharing its result. It reads its panels of W once, with all sums in registers.
+// Few rows (M <= MR, as in a decode step): time goes into reading W. Each worker prepares all rows of x for itself, as
+// a LayerNorm of a few rows costs less than sharing its result. It reads its panels of W once, with all sums in
+// registers.
 //
-// Many rows: the product is divided into tasks of up to MC rows by some panels. A task goes over K in blocks of at most KC rows of W. For
-// each block it packs its rows of x, normalised, into the L2 cache and multiplies them with one panel after another. The sums of several
-// blocks are kept in the worker's scratch, so that y is written once. Panels of bfloat16 or 8-bit weights are widened to float32, and
-// rows of W are transposed to panels, once for each block and task. x stays float32: with 8-bit weights a prefill is more exact than a
-// decode step, which rounds x too (q8.h). Versions that can multiply bfloat16 use bf16.h for bfloat16 weights, and with AMX split.h for
-// the others.
+// Many rows: the product is divided into tasks of up to MC rows by some panels. A task goes over K in blocks of at most
+// KC rows of W. For each block it packs its rows of x, normalised, into the L2 cache and multiplies them with one panel
+// after another. The sums of several blocks are kept in the worker's scratch, so that y is written once. Panels of
+// bfloat16 or 8-bit weights are widened to float32, and rows of W are transposed to panels, once for each block and
+// task. x stays float32: with 8-bit weights a prefill is more exact than a decode step, which rounds x too (q8.h).
+// Versions that can multiply bfloat16 use bf16.h for bfloat16 weights, and with AMX split.h for the others.
 #ifndef GS_LINEAR_H
 #define GS_LINEAR_H
 
@@ -17,18 +18,12 @@
 #include "rows.h"
 #include "tile.h"
 
-enum {
-	MC = 240,       // rows of a task: MC * LDA * 4 = 735 KiB of packed x; a multiple of every MR
-	MC_ROWS = 360,  // rows of a task with a weight stored by rows, as each task transposes its panels
-	NC = 20,        // panels of a task that keeps the sums of several blocks
-	NC_WHOLE = 80,  // panels of a task if K is one block
-	SUMS = NC * MC * GS_NR,
-};
+enum { SUMS = NC * MC * GS_NR };
 
 _Static_assert(MC_ROWS * (NC / 2) <= MC * NC, "scratch too small for the sums of a task");
 
-// finish_act writes y = act(c + bias) + residual for rows [r, r+m) and the panel whose first column is n. c is (m, 32). Columns outside
-// [n0, n1) are not written.
+// finish_act writes y = act(c + bias) + residual for rows [r, r+m) and the panel whose first column is n. c is (m, 32).
+// Columns outside [n0, n1) are not written.
 INLINE void finish_act(const gs_linear *o, const int act, int64_t r, int m, int64_t n, const float *c) {
 	int64_t lo = o->n0 > n ? o->n0 - n : 0, hi = o->n1 - n < GS_NR ? o->n1 - n : GS_NR;
 	if (lo == 0 && hi == GS_NR) {
@@ -64,9 +59,9 @@ static void finish(const gs_linear *o, int64_t r, int m, int64_t n, const float 
 	}
 }
 
-// Sums of a register tile that have not been finished yet. AMX tiles multiply while the rest of the core has little to do, so the sums of
-// one register tile are finished while the next is multiplied. All of them are finished before the next sums are written, so that both may
-// have the same place c.
+// Sums of a register tile that have not been finished yet. AMX tiles multiply while the rest of the core has little to
+// do, so the sums of one register tile are finished while the next is multiplied. All of them are finished before the
+// next sums are written, so that both may have the same place c.
 typedef struct unfinished {
 	const gs_linear *o;
 	int64_t r, n; // row and column of y
@@ -87,8 +82,9 @@ INLINE void finish_next(unfinished *f, int rows) {
 	f->c += rows * GS_NR;
 }
 
-// prefetch_y prefetches for writing the lines of y that a register tile will write. This saves up to a tenth of a product's time if y is
-// larger than an L2 cache (2 MiB). It does nothing for a smaller y: with AMX tiles, whose sums are finished later, it cost as much there.
+// prefetch_y prefetches for writing the lines of y that a register tile will write. This saves up to a tenth of a
+// product's time if y is larger than an L2 cache (2 MiB). It does nothing for a smaller y: with AMX tiles, whose sums
+// are finished later, it cost as much there.
 INLINE void prefetch_y(const gs_linear *o, int64_t r, int64_t m, int64_t n) {
 	if (o->M * (o->n1 - o->n0) <= 512 << 10) return;
 	for (int64_t i = r; i < r + m; i++) {
@@ -129,7 +125,8 @@ static void linear_few(gs_worker *w, const gs_linear *o) {
 			x = a;
 		}
 		float c[GS_GP * GS_NR];
-		const int64_t unit = p1 - p0 < 16 * w->n ? 1 : GS_GP; // few panels are shared out one by one, so that shares are nearly equal
+		// Few panels are shared out one by one, so that shares are nearly equal.
+		const int64_t unit = p1 - p0 < 16 * w->n ? 1 : GS_GP;
 		for (int64_t i = gs_first(w, (p1 - p0 + unit - 1) / unit); i >= 0; i = gs_next(w)) {
 			int64_t p = p0 + i * unit, n = p1 - p < unit ? p1 - p : unit;
 			(bf16 ? gemv_bf16 : gemv_f32)((int)n, K, x, panel_of(&o->w, p), stride, c);
@@ -152,7 +149,8 @@ static void linear_few(gs_worker *w, const gs_linear *o) {
 	}
 }
 
-// linear_few_rows multiplies with a weight stored by rows. Each worker prepares the rows of x, as dots_body takes them, for itself.
+// linear_few_rows multiplies with a weight stored by rows. Each worker prepares the rows of x, as dots_body takes them,
+// for itself.
 static void linear_few_rows(gs_worker *w, const gs_linear *o) {
 	const int64_t K = o->w.K, M = o->M, length = row_length(&o->w), words = row_words(&o->w);
 	const int64_t p0 = o->n0 / GS_NR, p1 = (o->n1 + GS_NR - 1) / GS_NR;
@@ -181,8 +179,8 @@ static void linear_few_rows(gs_worker *w, const gs_linear *o) {
 	}
 }
 
-// linear_few_q8 multiplies with 8-bit weights. Each worker quantises the rows of x for itself. A panel is multiplied with one row after
-// another; the first brings it into the cache.
+// linear_few_q8 multiplies with 8-bit weights. Each worker quantises the rows of x for itself. A panel is multiplied
+// with one row after another; the first brings it into the cache.
 static void linear_few_q8(gs_worker *w, const gs_linear *o) {
 	const int64_t K = o->w.K, M = o->M, blocks = q8_blocks(K), stride = blocks * GS_Q8_BLOCK;
 	const int64_t p0 = o->n0 / GS_NR, p1 = (o->n1 + GS_NR - 1) / GS_NR;
@@ -221,7 +219,8 @@ static void widen(float *dst, const float *panel, int64_t k0, int64_t n) {
 		}
 }
 
-// block_of returns rows [k, k+n) of a panel as float32: in place, or computed in `wide`. `words` is for intermediate results.
+// block_of returns rows [k, k+n) of a panel as float32: in place, or computed in `wide`. `words` is for intermediate
+// results.
 INLINE const float *block_of(const gs_weight *w, int64_t panel, int64_t k, int64_t n, float *wide, float *words) {
 	const int bf16 = w->dtype == GS_BF16;
 	if (w->dtype == GS_Q8) {
@@ -237,8 +236,8 @@ INLINE const float *block_of(const gs_weight *w, int64_t panel, int64_t k, int64
 	return wide;
 }
 
-// prefetch_at returns the address of row k of a panel, for prefetching, and prefetch_lines how many cache lines n rows take. A panel of a
-// weight stored by rows is not contiguous: as many bytes are prefetched from its first row on.
+// prefetch_at returns the address of row k of a panel, for prefetching, and prefetch_lines how many cache lines n rows
+// take. A panel of a weight stored by rows is not contiguous: as many bytes are prefetched from its first row on.
 INLINE const char *prefetch_at(const gs_weight *w, int64_t panel, int64_t k) {
 	if (w->dtype == GS_Q8) return q8_block_of(w, panel, k / GS_QB);
 	const int64_t words = (w->dtype == GS_BF16 ? k / 2 : k) * GS_NR;
@@ -256,28 +255,24 @@ typedef struct task {
 	int64_t r0, rows, q0, q1;
 } task;
 
-// task_of returns the task of part mt of mtasks parts of the rows, divided at multiples of `unit` rows, and part nt of ntasks parts of the
-// panels.
-INLINE task task_of(const gs_linear *o, int64_t mt, int64_t mtasks, int64_t nt, int64_t ntasks, int64_t unit) {
+// task_of returns the task of parts i of the rows, which are divided at multiples of `unit` rows, and j of the panels.
+INLINE task task_of(const gs_linear *o, gs_parts parts, int64_t i, int64_t j, int64_t unit) {
 	const int64_t units = (o->M + unit - 1) / unit, p0 = o->n0 / GS_NR, panels = panels_of(o);
-	const int64_t r0 = units * mt / mtasks * unit, r1 = units * (mt + 1) / mtasks * unit;
-	return (task){r0, (r1 < o->M ? r1 : o->M) - r0, p0 + panels * nt / ntasks, p0 + panels * (nt + 1) / ntasks};
+	const int64_t r0 = units * i / parts.rows * unit, r1 = units * (i + 1) / parts.rows * unit;
+	return (task){r0, (r1 < o->M ? r1 : o->M) - r0, p0 + panels * j / parts.panels, p0 + panels * (j + 1) / parts.panels};
 }
 
 static void linear_many(gs_worker *w, const gs_linear *o) {
 	const int64_t K = o->w.K, M = o->M, panels = panels_of(o);
-	const int64_t blocks = (K + KC - 1) / KC, kc = (K + blocks * GS_NR - 1) / (blocks * GS_NR) * GS_NR; // blocks of nearly equal length
+	// Blocks of nearly equal length
+	const int64_t blocks = (K + KC - 1) / KC, kc = (K + blocks * GS_NR - 1) / (blocks * GS_NR) * GS_NR;
 
-	// The fewer tasks, the less is packed and read. There are enough of them that no worker waits long at the end.
-	const int64_t rows_most = o->w.rows ? MC_ROWS : MC, panels_most = blocks == 1 ? NC_WHOLE : o->w.rows ? NC / 2 : NC;
-	int64_t mtasks = (M + rows_most - 1) / rows_most, ntasks = (panels + panels_most - 1) / panels_most;
-	while (mtasks * ntasks < 4 * w->n && panels / ntasks > 4) ntasks++;
-	while (mtasks * ntasks < 4 * w->n && M / mtasks > 4 * MR) mtasks++;
-	while (mtasks * ntasks % w->n != 0 && mtasks * ntasks < 8 * w->n && M / mtasks > 2 * MR) mtasks++; // the same number for each worker
+	const gs_parts parts = divide_many(M, panels, K, o->w.rows, w->n, MR);
 
-	// If y is the plain product, as logits are, tiles write to it. Else sums go to c: of one tile, or of all panels if there are several blocks.
+	// If y is the plain product, as logits are, tiles write to it. Else sums go to c: of one tile, or of all panels if
+	// there are several blocks.
 	const int plain = blocks == 1 && !o->bias && o->act == GS_NONE && !o->residual.p && !o->y.per;
-	const int64_t slot = blocks == 1 ? 0 : rows_most * GS_NR;
+	const int64_t rows_most = o->w.rows ? MC_ROWS : MC, slot = blocks == 1 ? 0 : rows_most * GS_NR;
 
 	float *a = w->scratch;               // (rows, LDA)
 	float *c = a + rows_most * LDA;      // (MR, 32), or (panels, rows, 32)
@@ -285,9 +280,9 @@ static void linear_many(gs_worker *w, const gs_linear *o) {
 	float *words = wide + KC * GS_NR;    // (KC / 2, 32)
 	float *mean = words + KC / 2 * GS_NR, *rstd = mean + MC_ROWS; // (rows)
 
-	for (int64_t t = gs_first(w, mtasks * ntasks); t >= 0; t = gs_next(w)) {
+	for (int64_t t = gs_first(w, parts.rows * parts.panels); t >= 0; t = gs_next(w)) {
 		// Consecutive tasks have the same panels, so that these are read from memory once.
-		const task cut = task_of(o, t % mtasks, mtasks, t / mtasks, ntasks, 1);
+		const task cut = task_of(o, parts, t % parts.rows, t / parts.rows, 1);
 		const int64_t r0 = cut.r0, rows = cut.rows, q0 = cut.q0, q1 = cut.q1, tiles = (rows + MR - 1) / MR;
 		if (o->norm.gain)
 			for (int64_t r = 0; r < rows; r++) row_stats(row_of(&o->x, r0 + r), K, o->norm.eps, &mean[r], &rstd[r]);
@@ -300,7 +295,8 @@ static void linear_many(gs_worker *w, const gs_linear *o) {
 				const int direct = plain && q * GS_NR >= o->n0 && (q + 1) * GS_NR <= o->n1;
 				float *cq = direct ? row_of(&o->y, r0) + q * GS_NR : c + (q - q0) * slot;
 				const int64_t ldc = direct ? o->y.ld : GS_NR;
-				// While this block is multiplied, that of the next panel is prefetched: each tile prefetches a part, a line for every AHEAD rows.
+				// While this block is multiplied, that of the next panel is prefetched: each tile prefetches a part, a line for
+				// every AHEAD rows.
 				const char *next = prefetch_at(&o->w, q + 1, k);
 				const int64_t fetch = q + 1 < q1 ? prefetch_lines(&o->w, kn) : 0, lines = kn / AHEAD;
 				for (int64_t i = 0; i < tiles; i++) {

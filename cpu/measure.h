@@ -11,8 +11,9 @@
 #endif
 #endif
 
-// fill_operands writes numbers of either sign and of absolute value between 1 and 2, both as float32 and as pairs of bfloat16. Zeros would
-// give too high a ceiling: they take less power, and AMX tiles ran a fifth faster with them than with weights.
+// fill_operands writes numbers of either sign and of absolute value between 1 and 2, both as float32 and as pairs of
+// bfloat16. Zeros would give too high a ceiling: they take less power, and AMX tiles ran a fifth faster with them than
+// with weights.
 INLINE void fill_operands(float *p, int64_t n) {
 	uint32_t x = 1;
 	for (int64_t i = 0; i < n; i++) {
@@ -32,7 +33,8 @@ static float flops_f32(gs_worker *w, int64_t count, int64_t *ops) {
 	fill_operands(b, PARTS * PB + PARTS * PA / 2);
 	unfinished none = {0};
 	bf16_begin();
-	for (int64_t i = 0; i < count; i++) split_32(N / 32, a, bf16_at(a, N, 16, 0), PA, b, PB, (const char *)b, c, GS_NR, 1, &none);
+	for (int64_t i = 0; i < count; i++)
+		split_32(N / 32, a, bf16_at(a, N, 16, 0), PA, b, PB, (const char *)b, c, GS_NR, 1, &none);
 	bf16_end();
 	*ops = count * 2 * BR * N * GS_NR;
 	return c[0];
@@ -63,7 +65,8 @@ static float flops_bf16(gs_worker *w, int64_t count, int64_t *ops) {
 }
 #endif
 
-// fma_registers runs the multiply-adds of the register tile without its loads: the same number of sums, each of which waits only for itself.
+// fma_registers runs the multiply-adds of the register tile without its loads: the same number of sums, each of which
+// waits only for itself.
 static float fma_registers(gs_worker *w, int64_t count, int64_t *ops) {
 	vf acc[MR][GS_NV], a = splat(1.0f - 0x1p-20f), b = splat(0x1p-10f);
 #pragma GCC unroll 16

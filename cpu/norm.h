@@ -1,6 +1,6 @@
-// LayerNorm: y = (x - mean) / sqrt(var + eps) * gain + bias over a row of n values, var = mean((x - mean)^2).
-// The mean and the variance take a pass each, as E[x^2] - mean^2 cancels. Sums are kept in 4 vectors, so that the rounding error is that
-// of n/(4 VL) additions.
+// LayerNorm: y = (x - mean) / sqrt(var + eps) * gain + bias over a row of n values, var = mean((x - mean)^2). The mean
+// and the variance take a pass each, as E[x^2] - mean^2 cancels. Sums are kept in 4 vectors, so that the rounding error
+// is that of n/(4 VL) additions.
 #ifndef GS_NORM_H
 #define GS_NORM_H
 

@@ -7,15 +7,16 @@
 #include "version.h"
 
 INLINE float f16_to_f32(uint16_t h) {
-	// Exponent and mantissa, shifted into place, are a float32 that is too small by 2^112. The product is exact, also for subnormals.
+	// Exponent and mantissa, shifted into place, are a float32 that is too small by 2^112. The product is exact, also for
+	// subnormals.
 	union { uint32_t u; float f; } v = {(uint32_t)(h & 0x7fff) << 13}, scale = {0x77800000}, sign;
 	v.f *= scale.f;
 	sign.u = (v.u | ((h & 0x7c00) == 0x7c00 ? 0x7f800000u : 0)) | (uint32_t)(h & 0x8000) << 16;
 	return sign.f;
 }
 
-// read_values writes n <= 32 values of src, from index i on, as float32 to out, followed by zeros up to 32. It returns how many are NaN or
-// infinite.
+// read_values writes n <= 32 values of src, from index i on, as float32 to out, followed by zeros up to 32. It returns
+// how many are NaN or infinite.
 INLINE int64_t read_values(float *out, const void *src, int dtype, int64_t i, int n) {
 	switch (dtype) {
 	case GS_F32: memcpy(out, (const char *)src + i * 4, (size_t)n * 4); break;
@@ -41,7 +42,8 @@ INLINE int64_t read_values(float *out, const void *src, int dtype, int64_t i, in
 	return bad;
 }
 
-// copy_rows packs rows [32 panel, 32 panel + 32) of an (N, K) source for a weight stored by rows. src begins with row r0.
+// copy_rows packs rows [32 panel, 32 panel + 32) of an (N, K) source for a weight stored by rows. src begins with row
+// r0.
 INLINE int64_t copy_rows(const gs_pack_job *job, const int dtype, int64_t panel) {
 	const gs_weight *w = job->w;
 	const int64_t length = row_length(w);
@@ -116,7 +118,8 @@ INLINE int64_t pack_rows(const gs_pack_job *job, const int dtype, int64_t panel)
 
 static void pack(gs_worker *w, gs_pack_job *job) {
 	int64_t bad = 0;
-	int64_t first = job->transposed ? job->r0 / GS_NR : 0, end = ((job->transposed ? job->r1 : job->w->N) + GS_NR - 1) / GS_NR;
+	int64_t first = job->transposed ? job->r0 / GS_NR : 0;
+	int64_t end = ((job->transposed ? job->r1 : job->w->N) + GS_NR - 1) / GS_NR;
 	for (int64_t p = gs_first(w, end - first); p >= 0; p = gs_next(w)) {
 		switch (job->src_dtype * 2 + job->transposed) {
 		case GS_F32 * 2: bad += pack_columns(job, GS_F32, first + p); break;

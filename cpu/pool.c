@@ -1,14 +1,16 @@
 // The thread pool.
 //
-// A decode step of a small model takes tens of microseconds, less than it takes to wake a sleeping thread. So workers spin for SPIN_NS
-// after a job before they sleep: they stay awake between two tokens, and the cores are free within a millisecond after the last one.
-// A worker that has spun for PAUSES also yields its core, so that with more threads than cores the threads that have work can run.
+// A decode step of a small model takes tens of microseconds, less than it takes to wake a sleeping thread. So workers
+// spin for SPIN_NS after a job before they sleep: they stay awake between two tokens, and the cores are free within a
+// millisecond after the last one. A worker that has spun for PAUSES also yields its core, so that with more threads
+// than cores the threads that have work can run.
 //
-// When other programs want the cores, a worker that loses its own runs again after their time slices, of some milliseconds: some hundred steps of a
-// pass. So a barrier waits for work, not for workers (gs_barrier), and a job ends without those that have no core.
+// When other programs want the cores, a worker that loses its own runs again after their time slices, of some
+// milliseconds: some hundred steps of a pass. So a barrier waits for work, not for workers (gs_barrier), and a job ends
+// without those that have no core.
 //
-// A worker that yields runs again after the others' time slices too, and one that sleeps is woken at once. So one whose core was taken
-// from it sleeps at its next barriers.
+// A worker that yields runs again after the others' time slices too, and one that sleeps is woken at once. So one whose
+// core was taken from it sleeps at its next barriers.
 #if defined(__linux__)
 #define _GNU_SOURCE
 #endif
@@ -28,7 +30,9 @@
 
 #define SPIN_NS 200000  // how long a worker spins after a job, and at a barrier
 #define TAKEN_NS 100000 // a core that a yield gives back after this time may have been taken by another thread
-#define CROWDED 1000    // barriers at most at which a worker then does not yield; from time to time it tries, and doubles or halves their number
+// Barriers at most at which a worker then does not yield; from time to time it tries, and doubles or halves their
+// number.
+#define CROWDED 1000
 #define LOOK_NS 1000000 // after which a worker that sleeps at a barrier looks whether it was overlooked
 #define PAUSES 400      // pause instructions before the first yield, and between two readings of the clock: 10 to 20 us
 
@@ -59,11 +63,13 @@ static inline void pause_core(void) {
 // p->arrived counts iterations in its lower bits, and above them workers that sleep.
 #define GS_ASLEEP ((uint64_t)1 << 48)
 
-static int is_passed(gs_pool *p, uint32_t phase) { return atomic_load_explicit(&p->passed, memory_order_acquire) != phase; }
+static int is_passed(gs_pool *p, uint32_t phase) {
+	return atomic_load_explicit(&p->passed, memory_order_acquire) != phase;
+}
 
 #if defined(__linux__)
-// The worker that ends a phase wakes those that it finds in the counter. One that registers later finds the next phase and does not
-// sleep, unless the other loses its core between its two writes; it looks again after LOOK_NS.
+// The worker that ends a phase wakes those that it finds in the counter. One that registers later finds the next phase
+// and does not sleep, unless the other loses its core between its two writes; it looks again after LOOK_NS.
 static void sleep_until(gs_pool *p, uint32_t phase) {
 	const struct timespec look = {.tv_nsec = LOOK_NS};
 	atomic_fetch_add_explicit(&p->arrived, GS_ASLEEP, memory_order_acq_rel);
@@ -77,7 +83,8 @@ static long switches(void) {
 	return getrusage(RUSAGE_THREAD, &u) == 0 ? u.ru_nvcsw + u.ru_nivcsw : 0;
 }
 
-// Whether another thread wants this core. A yield takes long, too, when a hypervisor takes the core; then no thread is switched to.
+// Whether another thread wants this core. A yield takes long, too, when a hypervisor takes the core; then no thread is
+// switched to.
 static int is_wanted(void) {
 	const long before = switches();
 	sched_yield();
@@ -126,7 +133,8 @@ int gs_count(gs_worker *w) {
 	return w->last;
 }
 
-// arrive counts the iterations of a phase that a worker has done. Who counts the last ends the phase: arrive returns 1 to that worker.
+// arrive counts the iterations of a phase that a worker has done. Who counts the last ends the phase: arrive returns 1
+// to that worker.
 static int arrive(gs_worker *w) {
 	gs_pool *p = w->pool;
 	if (w->count == 0) { // a phase without iterations ends when a worker has come
@@ -149,7 +157,8 @@ static int arrive(gs_worker *w) {
 	const uint64_t there = last ? atomic_load_explicit(&p->arrived, memory_order_relaxed) : add_done(w, done);
 	if (!last && there % GS_ASLEEP != (uint64_t)count) return 0;
 	atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
-	if (gs_cancelled(p) && atomic_load_explicit(&p->stop, memory_order_relaxed) < 0) atomic_store_explicit(&p->stop, next, memory_order_relaxed);
+	if (gs_cancelled(p) && atomic_load_explicit(&p->stop, memory_order_relaxed) < 0)
+		atomic_store_explicit(&p->stop, next, memory_order_relaxed);
 	atomic_store_explicit(&p->passed, next, memory_order_release);
 	if (there >= GS_ASLEEP) wake_all(p);
 	return 1;
@@ -157,8 +166,8 @@ static int arrive(gs_worker *w) {
 
 static void leave(gs_worker *w) { atomic_store_explicit(&w->in, 0, memory_order_release); }
 
-// enter returns 1 if the job of a worker has not ended. Until the worker leaves, the job's caller does not return: the caller closes the job before it
-// reads `in`, and this writes `in` before it reads which job is open.
+// enter returns 1 if the job of a worker has not ended. Until the worker leaves, the job's caller does not return: the
+// caller closes the job before it reads `in`, and this writes `in` before it reads which job is open.
 static int enter(gs_worker *w) {
 	atomic_store(&w->in, 1);
 	if (atomic_load(&w->pool->open) == w->job) return 1;
@@ -243,17 +252,8 @@ static void *thread_main(void *arg) {
 	}
 }
 
-int64_t gs_pool_parts(const gs_pool *p) {
-	const uint32_t last = atomic_load(&p->passed) - 1;
-	int64_t parts = 0;
-	for (int i = 0; i < p->n; i++) {
-		const uint64_t taken = atomic_load(&p->tickets[i].taken);
-		if (taken >> 32 == last) parts += (int64_t)(uint32_t)taken;
-	}
-	return parts;
-}
-
-// close returns when no worker is in the job any more. All work is done, so that one that is will leave within a microsecond, if it has a core.
+// close returns when no worker is in the job any more. All work is done, so that one that is will leave within a
+// microsecond, if it has a core.
 static void close_job(gs_pool *p) {
 	atomic_store(&p->open, 0);
 	for (int i = 1; i < p->n; i++)
@@ -316,9 +316,11 @@ gs_pool *gs_pool_create(int threads, const gs_kernels *kernels) {
 		return NULL;
 	}
 	for (int i = 0; i < threads; i++)
-		p->workers[i] = (gs_worker){.pool = p, .id = i, .n = threads, .in = i == 0, .scratch = p->scratch + (size_t)i * GS_SCRATCH};
+		p->workers[i] = (gs_worker){
+			.pool = p, .id = i, .n = threads, .in = i == 0, .scratch = p->scratch + (size_t)i * GS_SCRATCH};
 
-	// Workers block signals, as Go's handlers must run on Go's threads. Faults are not blocked: the thread that causes one gets it.
+	// Workers block signals, as Go's handlers must run on Go's threads. Faults are not blocked: the thread that causes one
+	// gets it.
 	sigset_t all, old;
 	sigfillset(&all);
 	sigdelset(&all, SIGSEGV);

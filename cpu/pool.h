@@ -21,10 +21,12 @@ typedef struct gs_worker {
 	float *scratch;      // GS_SCRATCH floats of this worker
 } gs_worker;
 
-// Floats of a worker's scratch, which holds packed activations or the state of attention tiles. Only what an op uses is committed.
+// Floats of a worker's scratch, which holds packed activations or the state of attention tiles. Only what an op uses is
+// committed.
 enum { GS_SCRATCH = 768 * 1024 };
 
-// How many iterations were taken from a worker's share of a loop, in the lower 32 bits, and in which phase, in the upper: a cache line for each worker.
+// How many iterations were taken from a worker's share of a loop, in the lower 32 bits, and in which phase, in the
+// upper: a cache line for each worker.
 typedef struct gs_ticket {
 	_Alignas(GS_LINE) _Atomic uint64_t taken;
 } gs_ticket;
@@ -45,30 +47,36 @@ struct gs_pool {
 	_Alignas(GS_LINE) _Atomic uint64_t job;     // jobs posted; workers wait for a change
 	_Atomic uint64_t open;                      // the job that workers may still enter, 0 for none
 	_Alignas(GS_LINE) _Atomic int32_t sleepers; // workers that wait on the condition variable
-	_Alignas(GS_LINE) _Atomic uint64_t arrived; // iterations of the phase that are done, and GS_ASLEEP for each worker that sleeps at its barrier
+	// Iterations of the phase that are done, and GS_ASLEEP for each worker that sleeps at its barrier.
+	_Alignas(GS_LINE) _Atomic uint64_t arrived;
 	_Alignas(GS_LINE) _Atomic uint32_t passed;  // barriers completed: the phase
 	_Atomic int64_t stop;                       // the phase from which on a cancelled job does nothing, -1 if it goes on
 	_Alignas(GS_LINE) _Atomic int32_t quit;
 	struct gs_sleep *sleep;
 };
 
-// gs_pool_run calls fn(worker, arg) on the caller, which is the first worker, and on each other worker that has a core before all work is
-// done. It returns when all work is done and no worker is in fn any more. With `everyone` it is called on every worker, and barriers wait for all. One caller at a time.
+// gs_pool_run calls fn(worker, arg) on the caller, which is the first worker, and on each other worker that has a core
+// before all work is done. It returns when all work is done and no worker is in fn any more. With `everyone` it is
+// called on every worker, and barriers wait for all. One caller at a time.
 void gs_pool_run(gs_pool *pool, void (*fn)(gs_worker *, void *), void *arg, int everyone);
 
-// gs_barrier waits until all iterations of the loop before it are done, by whichever workers. These then see what any of them wrote before. It returns 0 if
-// the job has ended meanwhile without this worker: fn must then return, and use nothing that belongs to its caller.
+// gs_barrier waits until all iterations of the loop before it are done, by whichever workers. These then see what any
+// of them wrote before. It returns 0 if the job has ended meanwhile without this worker: fn must then return, and use
+// nothing that belongs to its caller.
 //
-// A worker that loses its core keeps others waiting for the iteration that it has begun, and for nothing else. When it comes back it goes through the phases that
-// the others have done, in which it gets no iterations.
+// A worker that loses its core keeps others waiting for the iteration that it has begun, and for nothing else. When it
+// comes back it goes through the phases that the others have done, in which it gets no iterations.
 int gs_barrier(gs_worker *w);
 
 static inline int gs_cancelled(const gs_pool *p) { return p->cancel && __atomic_load_n(p->cancel, __ATOMIC_RELAXED); }
 
 // gs_late tells whether the phase in which a worker is has ended without it.
-static inline int gs_late(const gs_worker *w) { return atomic_load_explicit(&w->pool->passed, memory_order_relaxed) != w->phase; }
+static inline int gs_late(const gs_worker *w) {
+	return atomic_load_explicit(&w->pool->passed, memory_order_relaxed) != w->phase;
+}
 
-// gs_count counts the iterations that a worker has done, before it looks for more. It returns 1 if all of the loop are done.
+// gs_count counts the iterations that a worker has done, before it looks for more. It returns 1 if all of the loop are
+// done.
 int gs_count(gs_worker *w);
 
 // gs_take returns an iteration of the loop of this phase that no worker has taken, -1 if there is none.
@@ -81,16 +89,19 @@ static inline int64_t gs_take(gs_worker *w) {
 		_Atomic uint64_t *ticket = &p->tickets[v].taken;
 		uint64_t seen = atomic_load_explicit(ticket, memory_order_acquire);
 		for (;;) {
-			// A ticket of another phase is of an earlier one, if this phase has not ended. If it ends now, others have written the ticket, and the exchange fails.
+			// A ticket of another phase is of an earlier one, if this phase has not ended. If it ends now, others have written
+			// the ticket, and the exchange fails.
 			if (gs_late(w)) return -1;
 			const int64_t i = lo + (seen >> 32 == w->phase ? (int64_t)(uint32_t)seen : 0);
 			if (i >= hi) break; // no write to the line of a share that is done
-			if (atomic_compare_exchange_weak_explicit(ticket, &seen, (uint64_t)w->phase << 32 | (uint64_t)(i - lo + 1), memory_order_acq_rel, memory_order_acquire)) {
+			if (atomic_compare_exchange_weak_explicit(ticket, &seen, (uint64_t)w->phase << 32 | (uint64_t)(i - lo + 1),
+					memory_order_acq_rel, memory_order_acquire)) {
 				w->done++;
 				return i;
 			}
 		}
-		// The worker that all wait for usually ends with its own share. It need not read the tickets of all others, in other cores' caches.
+		// The worker that all wait for usually ends with its own share. It need not read the tickets of all others, in other
+		// cores' caches.
 		if (w->victim == 0 && w->done > 0 && gs_count(w)) {
 			w->victim = w->n;
 			return -1;
@@ -103,8 +114,9 @@ static inline int64_t gs_take(gs_worker *w) {
 //
 //   for (int64_t i = gs_first(w, count); i >= 0; i = gs_next(w)) ...
 //
-// A worker first takes the iterations of its own contiguous share, which is the same in every pass, so that the weights it reads stay in
-// its cache. Then it takes iterations from the shares of others (work stealing), so that nobody waits for a worker that lost its core.
+// A worker first takes the iterations of its own contiguous share, which is the same in every pass, so that the weights
+// it reads stay in its cache. Then it takes iterations from the shares of others (work stealing), so that nobody waits
+// for a worker that lost its core.
 static inline int64_t gs_next(gs_worker *w) { return gs_cancelled(w->pool) ? -1 : gs_take(w); }
 
 static inline int64_t gs_first(gs_worker *w, int64_t count) {

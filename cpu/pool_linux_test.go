@@ -12,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Work that a worker has not begun is done by the others while it has no core, in one pass after another: here its core is another program's, which it gives way to.
-// BenchmarkPoolWithoutCore gives the time of 1000 barriers; with a wait for the worker it is a second and more.
+// Work that a worker has not begun is done by the others while it has no core, in one pass after another: here its core
+// is another program's, which it gives way to. BenchmarkPoolWithoutCore gives the time of 1000 barriers; with a wait
+// for the worker it is a second and more.
 func TestPoolLeavesWorkerWithoutCore(t *testing.T) { poolWithoutCore(t, 20) }
 
 func BenchmarkPoolWithoutCore(b *testing.B) { poolWithoutCore(b, 20*b.N) }
@@ -74,7 +75,8 @@ func poolWithoutCore(t testing.TB, passes int) {
 	defer busy.Process.Kill()
 	on(busy.Process.Pid, allowed[0])
 	on(worker, allowed[0])
-	if err := unix.SchedSetAttr(worker, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}, 0); err != nil {
+	if err := unix.SchedSetAttr(worker, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE},
+		0); err != nil {
 		t.Fatal(err)
 	}
 	runtime.LockOSThread()

@@ -1,6 +1,6 @@
 // The functions of kernels.h that run on a pool: the interpreter of steps, packing and measuring.
+#include "divide.h"
 #include "version.h"
-#include <string.h>
 
 typedef struct run {
 	const gs_step *steps;
@@ -8,7 +8,8 @@ typedef struct run {
 	int64_t *stamps;
 } run;
 
-// is_stopped tells whether the pass was cancelled before the phase in which a worker is: all workers leave it at the same step.
+// is_stopped tells whether the pass was cancelled before the phase in which a worker is: all workers leave it at the
+// same step.
 static int is_stopped(const gs_worker *w) {
 	const int64_t stop = atomic_load_explicit(&w->pool->stop, memory_order_relaxed);
 	return stop >= 0 && (int32_t)(w->phase - (uint32_t)stop) >= 0;
@@ -38,11 +39,34 @@ int gs_run(gs_pool *p, const gs_step *steps, int from, int to, int64_t *stamps, 
 	return p->stop >= 0;
 }
 
+// ---- products ----
+
+int64_t gs_divide(int isa, int64_t threads, int64_t M, int64_t N, int64_t K, int bf16, int *kernel) {
+	const int64_t mr = isa >= GS_AVX512 ? 12 : isa == GS_PORTABLE ? 4 : 6; // rows of a register tile: MR
+	const int64_t panels = gs_ceil(N, GS_NR);
+	*kernel = GS_FEW_ROWS;
+	if (M <= mr && gs_ceil(K, KC) * M * LDA <= GS_SCRATCH) // op_linear
+		return M == 1 && isa >= GS_AVX512 && panels >= 16 * threads ? gs_ceil(panels, 2) : panels; // 2 is GS_GP
+	gs_parts p;
+	if (bf16 && isa >= GS_AVX512_BF16 && K <= BK_MAX) {
+		*kernel = GS_UNITS;
+		p = divide_bf16(M, panels, K, threads, isa == GS_AMX ? 32 : mr);
+	} else if (isa == GS_AMX && M >= GS_SPLIT_ROWS) {
+		*kernel = GS_UNITS;
+		p = divide_split(M, panels, K, threads);
+	} else {
+		*kernel = GS_MANY_ROWS;
+		p = divide_many(M, panels, K, 0, threads, mr);
+	}
+	return p.rows * p.panels;
+}
+
 // ---- packing ----
 
 static void pack_job(gs_worker *w, void *arg) { w->pool->kernels->pack(w, arg); }
 
-int64_t gs_pack(gs_pool *p, const gs_weight *w, const void *src, int src_dtype, int transposed, int64_t r0, int64_t r1) {
+int64_t gs_pack(gs_pool *p, const gs_weight *w, const void *src, int src_dtype, int transposed, int64_t r0,
+		int64_t r1) {
 	gs_pack_job job = {.w = w, .src = src, .src_dtype = src_dtype, .transposed = transposed, .r0 = r0, .r1 = r1};
 	gs_pool_run(p, pack_job, &job, 0);
 	return job.bad;
@@ -56,11 +80,14 @@ size_t gs_weight_bytes(int64_t K, int64_t N, int dtype, int rows) {
 	return panels * (size_t)K * GS_NR * 4;
 }
 
-void gs_maxima(int isa, float *maxima, const float *x, int64_t n, int64_t block) { gs_kernels_of(isa)->maxima(maxima, x, n, block); }
+void gs_maxima(int isa, float *maxima, const float *x, int64_t n, int64_t block) {
+	gs_kernels_of(isa)->maxima(maxima, x, n, block);
+}
 
 size_t gs_attention_work(int B, int NH, int HS, int S) {
-	// The layout of attention_one: for each block of GS_KEYS keys a maximum and a sum, in a panel's row, then a row of the output.
-	return (size_t)B * (size_t)NH * (size_t)((S + GS_KEYS - 1) / GS_KEYS) * (size_t)((HS + GS_NR - 1) / GS_NR * GS_NR + GS_NR);
+	// The layout of attention_one: for each block of GS_KEYS keys a maximum and a sum, in a panel's row, then a row of the
+	// output.
+	return (size_t)(B * gs_ceil(S, GS_KEYS) * NH * (gs_ceil(HS, GS_NR) * GS_NR + GS_NR));
 }
 
 // ---- measuring ----
@@ -104,48 +131,30 @@ void gs_bench_fill(gs_pool *p, float *x, int64_t n) {
 
 static void read_job(gs_worker *w, void *arg) {
 	bench *b = arg;
-	int64_t lo, hi;
-	if (b->which) { // in chunks
-		const int64_t n = b->n / 1024 * 1024;
-		for (int64_t i = gs_first(w, (n + GS_ARRAY_CHUNK - 1) / GS_ARRAY_CHUNK); i >= 0; i = gs_next(w)) {
-			lo = i * GS_ARRAY_CHUNK, hi = lo + GS_ARRAY_CHUNK;
-			b->sink[w->id] = w->pool->kernels->read(b->p + lo, (hi < n ? hi : n) - lo);
-		}
-		return;
+	const int64_t n = b->n / 1024 * 1024;
+	for (int64_t i = gs_first(w, gs_ceil(n, GS_ARRAY_CHUNK)); i >= 0; i = gs_next(w)) {
+		const int64_t lo = i * GS_ARRAY_CHUNK, left = n - lo;
+		b->sink[w->id] = w->pool->kernels->read(b->p + lo, left < GS_ARRAY_CHUNK ? left : GS_ARRAY_CHUNK);
 	}
-	gs_share(w, b->n / 1024, &lo, &hi);
-	b->sink[w->id] = w->pool->kernels->read(b->p + lo * 1024, (hi - lo) * 1024);
 }
 
 static void copy_job(gs_worker *w, void *arg) {
 	bench *b = arg;
-	int64_t lo, hi;
-	if (b->which == GS_COPY_CHUNKS) {
-		const int64_t half = b->n / 2048 * 1024;
-		float *x = (float *)b->p, *z = x + half;
-		for (int64_t i = gs_first(w, (half + GS_ARRAY_CHUNK - 1) / GS_ARRAY_CHUNK); i >= 0; i = gs_next(w)) {
-			lo = i * GS_ARRAY_CHUNK, hi = lo + GS_ARRAY_CHUNK;
-			w->pool->kernels->copy(z + lo, x + lo, (hi < half ? hi : half) - lo, 1);
-		}
-		return;
+	for (int64_t i = gs_first(w, b->n / (2 * GS_ARRAY_CHUNK)); i >= 0; i = gs_next(w)) {
+		float *x = (float *)b->p + i * 2 * GS_ARRAY_CHUNK;
+		w->pool->kernels->copy(x + GS_ARRAY_CHUNK, x, GS_ARRAY_CHUNK, b->which);
 	}
-	gs_share(w, b->n / 2048, &lo, &hi);
-	float *x = (float *)b->p + lo * 2048, *z = x + (hi - lo) * 1024;
-	if (b->which == GS_COPY_LIBRARY)
-		memcpy(z, x, (size_t)((hi - lo) * 1024) * sizeof *z);
-	else
-		w->pool->kernels->copy(z, x, (hi - lo) * 1024, b->which == GS_COPY_PAST);
 }
 
-double gs_bench_copy(gs_pool *p, int which, float *x, int64_t n) {
-	bench b = {.which = which, .n = n, .p = x};
+double gs_bench_copy(gs_pool *p, int past, float *x, int64_t n) {
+	bench b = {.which = past, .n = n, .p = x};
 	int64_t start = gs_now();
 	gs_pool_run(p, copy_job, &b, 1);
 	return (double)(gs_now() - start) * 1e-9;
 }
 
-double gs_bench_read(gs_pool *p, const float *x, int64_t n, int chunks) {
-	bench b = {.which = chunks, .n = n, .p = x};
+double gs_bench_read(gs_pool *p, const float *x, int64_t n) {
+	bench b = {.n = n, .p = x};
 	int64_t start = gs_now();
 	gs_pool_run(p, read_job, &b, 1);
 	return (double)(gs_now() - start) * 1e-9;

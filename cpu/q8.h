@@ -1,7 +1,8 @@
-// 8-bit weights (GS_Q8, layout in kernels.h): quantising weights and activations, and reading weights back. The product is in q8_gemv.h.
+// 8-bit weights (GS_Q8, layout in kernels.h): quantising weights and activations, and reading weights back. The product
+// is in q8_gemv.h.
 //
-// Activations are quantised to 8 bits too, x = d q with d = max |x| / 127 over 32 values. A block of a column then takes one dot product
-// of bytes, which is exact in 32 bits, and one multiply-add in float32:
+// Activations are quantised to 8 bits too, x = d q with d = max |x| / 127 over 32 values. A block of a column then
+// takes one dot product of bytes, which is exact in 32 bits, and one multiply-add in float32:
 //
 //   y[n] = sum over blocks b of d_x[b] d_W[b][n] sum over k in b of q_x[k] q_W[k][n]
 //
@@ -15,7 +16,8 @@
 // 1.5 * 2^23. Adding it rounds a float of less than 2^22 to an integer, which is then in the low bits.
 #define Q8_ROUND 12582912.0f
 
-// A block whose largest value is smaller becomes zeros, as its scale or the inverse of it is not a normal float32 number.
+// A block whose largest value is smaller becomes zeros, as its scale or the inverse of it is not a normal float32
+// number.
 #define Q8_LEAST 0x1p-119f
 
 typedef int8_t vb __attribute__((vector_size(VL)));
@@ -27,8 +29,8 @@ enum { Q8_BLOCK_FLOATS = sizeof(gs_q8_block) / 4 }; // of scratch
 
 INLINE vf absolute(vf x) { return (vf)((vu)x & 0x7fffffffu); }
 
-// quantise_row writes the blocks of x[0:n]; the last one is padded with zeros. If x has a NaN or an infinity, all scales become NaN, and so
-// does the product. It fills in even and odd if `pairs` is set.
+// quantise_row writes the blocks of x[0:n]; the last one is padded with zeros. If x has a NaN or an infinity, all
+// scales become NaN, and so does the product. It fills in even and odd if `pairs` is set.
 INLINE void quantise_row(const int pairs, gs_q8_block *out, const float *x, int64_t n) {
 	vf invalid = {0};
 	gs_q8_block *o = out;
@@ -68,8 +70,12 @@ INLINE void quantise_row(const int pairs, gs_q8_block *out, const float *x, int6
 }
 
 // A version uses one of the two, depending on its dot products.
-static __attribute__((unused)) void quantise_bytes(gs_q8_block *out, const float *x, int64_t n) { quantise_row(0, out, x, n); }
-static __attribute__((unused)) void quantise_pairs(gs_q8_block *out, const float *x, int64_t n) { quantise_row(1, out, x, n); }
+static __attribute__((unused)) void quantise_bytes(gs_q8_block *out, const float *x, int64_t n) {
+	quantise_row(0, out, x, n);
+}
+static __attribute__((unused)) void quantise_pairs(gs_q8_block *out, const float *x, int64_t n) {
+	quantise_row(1, out, x, n);
+}
 
 INLINE int64_t q8_blocks(int64_t K) { return (K + GS_QB - 1) / GS_QB; }
 
@@ -116,7 +122,8 @@ INLINE void q8_scales(vf *d, const char *block) {
 	}
 }
 
-// widen_q8 writes n rows of a panel, from a block's first row on, as float32. dst has room for n rounded up to a multiple of 32.
+// widen_q8 writes n rows of a panel, from a block's first row on, as float32. dst has room for n rounded up to a
+// multiple of 32.
 static void widen_q8(float *dst, const char *block, int64_t n) {
 	for (int64_t k0 = 0; k0 < n; k0 += GS_QB, block += GS_Q8_BLOCK) {
 		vf d[NVP];

@@ -3,17 +3,19 @@
 // A template without an include guard: a file includes it once for each function, for which it defines
 //
 //   GS_GEMV      the function's name
-//   GS_DOT_VNNI  or GS_DOT_SDOT: the instruction for dot products of bytes; without either, the base instruction set is used
+//   GS_DOT_VNNI  or GS_DOT_SDOT: the instruction for dot products of bytes; else the base instruction set is used
 //
-// A block of a panel is 17 cache lines, read in address order. Sums in a block are integers, so their order does not matter.
+// A block of a panel is 17 cache lines, read in address order. Sums in a block are integers, so their order does not
+// matter.
 
 #include "q8.h"
 
-// DOT adds to each lane of sum the dot product of the lane's 4 bytes of w with activations 4i to 4i+3 of block x. If DOT_OFFSET is 1, it
-// multiplies q + 128, and the sum has to start at -128 sum q_x.
+// DOT adds to each lane of sum the dot product of the lane's 4 bytes of w with activations 4i to 4i+3 of block x. If
+// DOT_OFFSET is 1, it multiplies q + 128, and the sum has to start at -128 sum q_x.
 #if defined(GS_DOT_VNNI) && GS_VB == 64
 #define DOT_OFFSET 1
-#define DOT(sum, w, x, i) ((vi)_mm512_dpbusd_epi32((__m512i)(sum), (__m512i)(w), _mm512_set1_epi32(*(const q8_word *)((x)->q + 4 * (i)))))
+#define DOT(sum, w, x, i) \
+	((vi)_mm512_dpbusd_epi32((__m512i)(sum), (__m512i)(w), _mm512_set1_epi32(*(const q8_word *)((x)->q + 4 * (i)))))
 #elif defined(GS_DOT_VNNI)
 #define DOT_OFFSET 1
 #define DOT(sum, w, x, i) \
@@ -21,7 +23,8 @@
 #elif defined(GS_DOT_SDOT)
 #define DOT_OFFSET 0
 #define DOT(sum, w, x, i) dot_sdot(sum, w, *(const q8_word *)((x)->q + 4 * (i)))
-INLINE vi dot_sdot(vi sum, vu w, int32_t x) { // not the intrinsic: clang declares it only if the whole file's target has SDOT
+// Not the intrinsic: clang declares it only if the whole file's target has SDOT.
+INLINE vi dot_sdot(vi sum, vu w, int32_t x) {
 	__asm__("sdot %0.4s, %1.16b, %2.16b" : "+w"(sum) : "w"(w ^ 0x80808080u), "w"((vi){0} + x));
 	return sum;
 }
@@ -38,13 +41,15 @@ INLINE vi dot_sdot(vi sum, vu w, int32_t x) { // not the intrinsic: clang declar
 #define MADD(a, b) ((vi)_mm_madd_epi16((__m128i)(a), (__m128i)(b)))
 #define ODD_BYTES(w) _mm_srli_epi16((__m128i)(w), 8)
 #endif
-#define DOT(sum, w, x, i) ((sum) + MADD((w)&0x00ff00ffu, (vu){0} + (x)->even[i]) + MADD(ODD_BYTES(w), (vu){0} + (x)->odd[i]))
+#define DOT(sum, w, x, i) \
+	((sum) + MADD((w)&0x00ff00ffu, (vu){0} + (x)->even[i]) + MADD(ODD_BYTES(w), (vu){0} + (x)->odd[i]))
 #elif defined(__aarch64__)
 #define DOT_OFFSET 0
 #define DOT(sum, w, x, i) dot_neon(sum, w, *(const q8_word *)((x)->q + 4 * (i)))
 INLINE vi dot_neon(vi sum, vu w, int32_t x) {
 	int8x16_t a = (int8x16_t)(w ^ 0x80808080u), b = vreinterpretq_s8_s32(vdupq_n_s32(x));
-	int16x8_t low = vmull_s8(vget_low_s8(a), vget_low_s8(b)), high = vmull_high_s8(a, b); // each product is at most 127^2, so the sum of two fits
+	// Each product is at most 127^2, so the sum of two fits.
+	int16x8_t low = vmull_s8(vget_low_s8(a), vget_low_s8(b)), high = vmull_high_s8(a, b);
 	return (vi)vpadalq_s16((int32x4_t)sum, vpaddq_s16(low, high));
 }
 #else
@@ -67,7 +72,8 @@ enum { Q8_GROUP = NVP < 4 ? NVP : 4 }; // vectors of columns whose sums are in r
 #define GS_JOIN(a, b) a##b
 #define GS_BODY_OF(name) GS_JOIN(name, _body)
 
-INLINE void GS_BODY_OF(GS_GEMV)(const int panels, int64_t blocks, const gs_q8_block *x, const char *w, int64_t stride, float *y) {
+INLINE void GS_BODY_OF(GS_GEMV)(const int panels, int64_t blocks, const gs_q8_block *x, const char *w, int64_t stride,
+		float *y) {
 	vf acc[GS_GP][NVP];
 #pragma GCC unroll 8
 	for (int p = 0; p < panels; p++)

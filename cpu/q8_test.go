@@ -19,8 +19,9 @@ func (w *weight) block(k, n int) (d float32, q int) {
 	return d, int(at(64+k%32/4*128+column*4+k%4)) - 128
 }
 
-// quantised checks the blocks of an 8-bit weight against the values that it was packed from, and replaces the values by those of the blocks.
-// A scale is 1/127 of the largest value of its block, as a bfloat16; a weight is off by at most half the scale.
+// quantised checks the blocks of an 8-bit weight against the values that it was packed from, and replaces the values by
+// those of the blocks. A scale is 1/127 of the largest value of its block, as a bfloat16; a weight is off by at most
+// half the scale.
 func quantised(t *testing.T, w *weight, values []float32) {
 	t.Helper()
 	for n := range w.N {
@@ -45,11 +46,12 @@ func quantised(t *testing.T, w *weight, values []float32) {
 }
 
 // rowsOfTile is the most rows whose product is that of a decode step: GS_MR of each version.
-var rowsOfTile = map[isa]int{portable: 4, neon: 6, neonDot: 6, avx2: 6, avx2VNNI: 6, avx512: 12, avx512VNNI: 12, avx512BF16: 12, amx: 12}
+var rowsOfTile = map[isa]int{portable: 4, neon: 6, neonDot: 6, avx2: 6, avx2VNNI: 6, avx512: 12, avx512VNNI: 12,
+	avx512BF16: 12, amx: 12}
 
-// roundedRow rounds a row to 8-bit integers times a scale for each block of 32. slack is the error allowed of the row's product with weights
-// of the given sizes: a value near a tie of two integers may be rounded either way, by an error of the row (up to `relative` of it) or of the
-// division.
+// roundedRow rounds a row to 8-bit integers times a scale for each block of 32. slack is the error allowed of the row's
+// product with weights of the given sizes: a value near a tie of two integers may be rounded either way, by an error of
+// the row (up to `relative` of it) or of the division.
 func roundedRow(x []float64, relative float64, size func(k int) float64) (rounded []float64, slack float64) {
 	rounded = make([]float64, len(x))
 	for k0 := 0; k0 < len(x); k0 += 32 {
@@ -74,8 +76,8 @@ func roundedRow(x []float64, relative float64, size func(k int) float64) (rounde
 	return rounded, slack
 }
 
-// Extreme weights and activations give no wrong numbers: zeros stay zeros, blocks too small for a scale become zero, huge values stay right, NaN
-// and infinity become NaN, each in its own column or row only.
+// Extreme weights and activations give no wrong numbers: zeros stay zeros, blocks too small for a scale become zero,
+// huge values stay right, NaN and infinity become NaN, each in its own column or row only.
 func TestQ8Extremes(t *testing.T) {
 	eachISA(t, func(t *testing.T, pools []*pool) {
 		const K, N, M = 70, 40, 4
@@ -142,7 +144,8 @@ func TestQ8Extremes(t *testing.T) {
 						continue
 					}
 					var want, tol float64
-					q, slack := roundedRow(float64s(x.slice()[m*K:][:K]), 0, func(k int) float64 { return math.Abs(float64(w.at(k, n))) })
+					q, slack := roundedRow(float64s(x.slice()[m*K:][:K]), 0,
+						func(k int) float64 { return math.Abs(float64(w.at(k, n))) })
 					for k := range K {
 						want += q[k] * float64(w.at(k, n))
 						tol += 4 * eps32 * math.Abs(q[k]*float64(w.at(k, n)))
@@ -199,9 +202,10 @@ func TestQ8Size(t *testing.T) {
 	}
 }
 
-// A block of a Q8_0 file keeps its integers when it is quantised again, since the new scale is that of the file, rounded
-// from float16 to bfloat16: by 2^-8 at most, which is less than half a step of the largest integer, 127. Weights are then off by
-// a twentieth more than by the file's own rounding to 8 bits; a scale rounded down would make it a fifth.
+// A block of a Q8_0 file keeps its integers when it is quantised again, since the new scale is that of the file,
+// rounded from float16 to bfloat16: by 2^-8 at most, which is less than half a step of the largest integer, 127.
+// Weights are then off by a twentieth more than by the file's own rounding to 8 bits; a scale rounded down would make
+// it a fifth.
 func TestQ8KeepsIntegers(t *testing.T) {
 	eachISA(t, func(t *testing.T, pools []*pool) {
 		const K, N = 256, 96

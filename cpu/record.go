@@ -11,8 +11,8 @@ import (
 	"gpt2scope/traces"
 )
 
-// recording is what a runner notes of its passes: while they run only numbers, from
-// which events are made when recording stops.
+// recording is what a runner notes of its passes: while they run only numbers, from which events are made when
+// recording stops.
 type recording struct {
 	profile *record.Recorder
 	plans   *gpt2.RecordedPlans
@@ -54,7 +54,8 @@ func (r *runner) StartRecording(p *record.Recorder) error {
 	p.Header(func(h *traces.Header) {
 		h.Recorder, h.Clock = traces.RecorderHost, traces.Clock{Domain: "monotonic", Uncertainty: 0}
 		h.DType = r.backend.Sizes().Multiply
-		h.NotRecorded = append(h.NotRecorded, "waits of threads for each other: they are the time from the end of one step to the beginning of the next")
+		h.NotRecorded = append(h.NotRecorded,
+			"waits of threads for each other: they are the time from the end of one step to the beginning of the next")
 	})
 	return nil
 }
@@ -136,7 +137,8 @@ func (r *runner) StopRecording() error {
 	rec.noteCores(r.backend.pool.threads)
 	first := rec.profile.IDs(rec.events)
 	events := make([]traces.Event, 0, rec.events)
-	add := func(kind traces.Kind, lane traces.Lane, name string, begin, end int64, n *passNote, tag int, parent uint64) uint64 {
+	add := func(kind traces.Kind, lane traces.Lane, name string, begin, end int64, n *passNote, tag int,
+		parent uint64) uint64 {
 		e := traces.Plain(kind, lane, name, rec.profile.OfMonotonic(begin), end-begin)
 		e.ID, e.Parent, e.Plan, e.Step, e.Domain = first+uint64(len(events)), parent, n.plan, int32(tag), record.Domain
 		if kind == traces.KindPass {
@@ -168,12 +170,11 @@ func (r *runner) StopRecording() error {
 	return nil
 }
 
-// leastShare is the least CPU share of the threads with which times are trusted. A thread
-// that waits for the others keeps its core, so waiting does not lower the share.
+// leastShare is the least CPU share of the threads with which times are trusted. A thread that waits for the others
+// keeps its core, so waiting does not lower the share.
 const leastShare = 0.75
 
-// noteCores reports a low CPU share: a step then seems slow only because its thread had
-// no core.
+// noteCores reports a low CPU share: a step then seems slow only because its thread had no core.
 func (rec *recording) noteCores(threads int) {
 	var wall int64
 	for i := range rec.passes {
@@ -187,6 +188,8 @@ func (rec *recording) noteCores(threads int) {
 		return
 	}
 	rec.profile.Header(func(h *traces.Header) {
-		h.Incomplete = append(h.Incomplete, fmt.Sprintf("in passes the threads had a CPU share of %.0f %% on %d cores: other programs ran there, and times are unreliable; run it again on a quiet machine, or with fewer --threads", 100*share, threads))
+		h.Incomplete = append(h.Incomplete,
+			fmt.Sprintf("in passes the threads had a CPU share of %.0f %% on %d cores: other programs ran there, and times are "+
+				"unreliable; run it again on a quiet machine, or with fewer --threads", 100*share, threads))
 	})
 }

@@ -12,8 +12,8 @@ import (
 	"gpt2scope/traces/tables"
 )
 
-// TestRecording compares a recorded session with one that is not: the tokens are the
-// same, and each pass has each step once on each thread.
+// TestRecording compares a recorded session with one that is not: the tokens are the same, and each pass has each step
+// once on each thread.
 func TestRecording(t *testing.T) {
 	const threads, prompt, steps = 2, 9, 12
 	m, err := gpt2.Random("random:L=2,C=64,NH=4,V=257,T=64")
@@ -40,7 +40,8 @@ func TestRecording(t *testing.T) {
 				t.Error("a second recorder was accepted while one was recording")
 			}
 		}
-		for token, err := range s.Generate(context.Background(), make([]int32, prompt), gpt2.Generation{Tokens: steps + 1, IgnoreEOS: true}) {
+		for token, err := range s.Generate(context.Background(), make([]int32, prompt),
+			gpt2.Generation{Tokens: steps + 1, IgnoreEOS: true}) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,4 +1,5 @@
-// Weights stored by rows (layout in kernels.h): transposing them to panels, and products of few rows of x as dot products.
+// Weights stored by rows (layout in kernels.h): transposing them to panels, and products of few rows of x as dot
+// products.
 #ifndef GS_ROWS_H
 #define GS_ROWS_H
 
@@ -10,9 +11,12 @@ INLINE int64_t row_length(const gs_weight *w) { return padded(w->K); }
 INLINE int64_t row_words(const gs_weight *w) { return w->dtype == GS_BF16 ? row_length(w) / 2 : row_length(w); }
 
 // rows_of returns the 32 rows of W that are the columns of a panel.
-INLINE const float *rows_of(const gs_weight *w, int64_t panel) { return (const float *)w->data + panel * GS_NR * row_words(w); }
+INLINE const float *rows_of(const gs_weight *w, int64_t panel) {
+	return (const float *)w->data + panel * GS_NR * row_words(w);
+}
 
-// transpose writes words [0, n) of 32 rows, which are `ld` words apart, as the rows of a panel. n is rounded up to whole vectors.
+// transpose writes words [0, n) of 32 rows, which are `ld` words apart, as the rows of a panel. n is rounded up to
+// whole vectors.
 INLINE void transpose(float *dst, const float *rows, int64_t ld, int64_t n) {
 #if GS_VB == 64
 	// 16 x 16 words at a time: loads move quarters of vectors, two shuffles move the words within quarters.
@@ -29,8 +33,10 @@ INLINE void transpose(float *dst, const float *rows, int64_t ld, int64_t n) {
 					t[i] = _mm512_mask_broadcast_f32x4(t[i], 0x0f00, _mm_loadu_ps(p + 8 * ld));
 					t[i] = _mm512_mask_broadcast_f32x4(t[i], 0xf000, _mm_loadu_ps(p + 12 * ld));
 				}
-				__m512d low01 = _mm512_castps_pd(_mm512_unpacklo_ps(t[0], t[1])), low23 = _mm512_castps_pd(_mm512_unpacklo_ps(t[2], t[3]));
-				__m512d high01 = _mm512_castps_pd(_mm512_unpackhi_ps(t[0], t[1])), high23 = _mm512_castps_pd(_mm512_unpackhi_ps(t[2], t[3]));
+				__m512d low01 = _mm512_castps_pd(_mm512_unpacklo_ps(t[0], t[1])), low23 =
+					_mm512_castps_pd(_mm512_unpacklo_ps(t[2], t[3]));
+				__m512d high01 = _mm512_castps_pd(_mm512_unpackhi_ps(t[0], t[1])), high23 =
+					_mm512_castps_pd(_mm512_unpackhi_ps(t[2], t[3]));
 				float *to = dst + (k + q) * GS_NR + r;
 				store(to, (vf)_mm512_unpacklo_pd(low01, low23));
 				store(to + GS_NR, (vf)_mm512_unpackhi_pd(low01, low23));
@@ -46,11 +52,12 @@ INLINE void transpose(float *dst, const float *rows, int64_t ld, int64_t n) {
 // The sums of DOT_COLS columns of W and up to DOT_ROWS rows of x stay in registers.
 enum { DOT_COLS = 4, DOT_ROWS = GS_VB == 64 ? 4 : 2 };
 
-// dots_body writes y[i][j] = the dot product of row i of x and row j of w, for m <= DOT_ROWS rows of x and DOT_COLS rows of w, each
-// `words` words. x is float32, rows `ldx` apart; for bfloat16 w, the even ones of each 2 VL values of x come first, then the odd ones.
-// Each lane has its own sum, in the order of k; lanes are added at the end. So a result does not depend on m. It prefetches the rows of w
-// that follow.
-INLINE void dots_body(const int m, const int bf16, int64_t words, const float *x, int64_t ldx, const float *w, int64_t ld, float *y) {
+// dots_body writes y[i][j] = the dot product of row i of x and row j of w, for m <= DOT_ROWS rows of x and DOT_COLS
+// rows of w, each `words` words. x is float32, rows `ldx` apart; for bfloat16 w, the even ones of each 2 VL values of x
+// come first, then the odd ones. Each lane has its own sum, in the order of k; lanes are added at the end. So a result
+// does not depend on m. It prefetches the rows of w that follow.
+INLINE void dots_body(const int m, const int bf16, int64_t words, const float *x, int64_t ldx, const float *w,
+		int64_t ld, float *y) {
 	vf acc[DOT_ROWS][DOT_COLS];
 #pragma GCC unroll 8
 	for (int i = 0; i < m; i++)
@@ -81,10 +88,11 @@ INLINE void dots_body(const int m, const int bf16, int64_t words, const float *x
 
 typedef void dots_fn(int64_t words, const float *x, int64_t ldx, const float *w, int64_t ld, float *y);
 
-#define DOTS(type, m, bf16)                                                                                                           \
-	static __attribute__((noinline)) void dots_##type##_##m(int64_t words, const float *x, int64_t ldx, const float *w, int64_t ld,   \
-	                                                        float *y) {                                                               \
-		for (int j = 0; j < GS_NR; j += DOT_COLS) dots_body(m, bf16, words, x, ldx, w + j * ld, ld, y + j);                           \
+#define DOTS(type, m, bf16) \
+	static __attribute__((noinline)) void dots_##type##_##m(int64_t words, const float *x, int64_t ldx, const float *w, \
+		int64_t ld, \
+	                                                        float *y) { \
+		for (int j = 0; j < GS_NR; j += DOT_COLS) dots_body(m, bf16, words, x, ldx, w + j * ld, ld, y + j); \
 	}
 DOTS(f32, 1, 0)
 DOTS(bf16, 1, 1)

@@ -1,5 +1,5 @@
-// Vectors of GS_VB bytes by the vector extension of GCC and clang, and functions of them. The same source compiles to AVX-512, AVX2,
-// NEON or SSE2 code, depending on GS_VB and on the target that the translation unit sets.
+// Vectors of GS_VB bytes by the vector extension of GCC and clang, and functions of them. The same source compiles to
+// AVX-512, AVX2, NEON or SSE2 code, depending on GS_VB and on the target that the translation unit sets.
 #ifndef GS_SIMD_H
 #define GS_SIMD_H
 
@@ -29,7 +29,8 @@ INLINE vu load_u(const void *p) { return *(const vu_any *)p; }
 INLINE void store_u(void *p, vu v) { *(vu_any *)p = v; }
 INLINE vf splat(float s) { return s - (vf){0}; } // s - 0 is s, also for -0
 
-// copy_values is memcpy for short runs: if the length is not a constant, compilers may use a slow `rep movs` for memcpy.
+// copy_values is memcpy for short runs: if the length is not a constant, compilers may use a slow `rep movs` for
+// memcpy.
 INLINE void copy_values(float *dst, const float *src, int64_t n) {
 	int64_t i = 0;
 	for (; i + VL <= n; i += VL) store(dst + i, load(src + i));
@@ -134,12 +135,13 @@ INLINE void transpose4(float *dst, int64_t ldd, const float *src, int64_t lds) {
 	*(v4_any *)(dst + 3 * ldd) = SHUFFLE4(ab1, cd1, 2, 3, 6, 7);
 }
 
-// exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln(2)/2. ln 2 is split into two terms so that r is exact; the polynomial is that of
-// expf in Cephes (S. L. Moshier, netlib.org/cephes, single/expf.c). The error is at most 2 ulp for -87.3 <= x <= 88.3. Smaller x give
-// 1e-38, larger x give 2e38, NaN gives NaN.
+// exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln(2)/2. ln 2 is split into two terms so that r is exact; the
+// polynomial is that of expf in Cephes (S. L. Moshier, netlib.org/cephes, single/expf.c). The error is at most 2 ulp
+// for -87.3 <= x <= 88.3. Smaller x give 1e-38, larger x give 2e38, NaN gives NaN.
 INLINE vf vexp(vf x) {
 	vf big = vmax(splat(-87.33f), vmin(splat(88.37f), x)); // keeps NaN
-	vf t = big * 1.44269504088896341f + 12582912.0f;       // adding 1.5 * 2^23 rounds to an integer, which is then in the low bits
+	// Adding 1.5 * 2^23 rounds to an integer, which is then in the low bits.
+	vf t = big * 1.44269504088896341f + 12582912.0f;
 	vf n = t - 12582912.0f;
 	vf r = big - n * 0.693359375f;
 	r = r - n * -2.12194440e-4f;
@@ -153,8 +155,8 @@ INLINE vf vexp(vf x) {
 	return p * (vf)(((vu)t << 23) + 0x3f800000u);
 }
 
-// vexp2(x) = 2^n 2^r, n = round(x), for x <= 0: the exponential of a softmax whose scale includes log2(e). The polynomial is that of
-// exp2f in Cephes; the error is at most 2 ulp. x < -126 gives 1e-38, NaN gives NaN.
+// vexp2(x) = 2^n 2^r, n = round(x), for x <= 0: the exponential of a softmax whose scale includes log2(e). The
+// polynomial is that of exp2f in Cephes; the error is at most 2 ulp. x < -126 gives 1e-38, NaN gives NaN.
 INLINE vf vexp2(vf x) {
 	x = vmax(splat(-126.0f), x); // keeps NaN
 	vf t = x + 12582912.0f;
@@ -169,15 +171,16 @@ INLINE vf vexp2(vf x) {
 	return p * (vf)(((vu)t << 23) + 0x3f800000u);
 }
 
-// gelu_tanh(x) = x/2 (1 + tanh(u)) = x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3). The second form has no cancellation for
-// x < 0. (D. Hendrycks, K. Gimpel, Gaussian Error Linear Units, 2016; "gelu_new" of Hugging Face transformers.)
+// gelu_tanh(x) = x/2 (1 + tanh(u)) = x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3). The second form has no
+// cancellation for x < 0. (D. Hendrycks, K. Gimpel, Gaussian Error Linear Units, 2016; "gelu_new" of Hugging Face
+// transformers.)
 INLINE vf gelu_tanh(vf x) {
 	vf u2 = x * (-1.5957691216057308f + -0.07135481282f * (x * x));
 	return x / (1.0f + vexp(u2));
 }
 
-// gelu_erf(x) = x/2 erfc(-x/sqrt(2)), with erfc(z) = t (a1 + t (a2 + ... t a5)) exp(-z^2), t = 1/(1 + p z), z >= 0: M. Abramowitz,
-// I. Stegun, Handbook of Mathematical Functions, 7.1.26, |error| <= 1.5e-7.
+// gelu_erf(x) = x/2 erfc(-x/sqrt(2)), with erfc(z) = t (a1 + t (a2 + ... t a5)) exp(-z^2), t = 1/(1 + p z), z >= 0: M.
+// Abramowitz, I. Stegun, Handbook of Mathematical Functions, 7.1.26, |error| <= 1.5e-7.
 INLINE vf gelu_erf(vf x) {
 	vf z = (vf)((vi)(x * 0.70710678118654752f) & 0x7fffffff);
 	vf t = 1.0f / (1.0f + z * 0.3275911f);

@@ -1,26 +1,24 @@
-// GS_LINEAR in float32 on AMX tiles, which multiply bfloat16: each number is split into a sum of three bfloat16 numbers, its parts, and the
-// six largest of the nine products of parts are added (G. Henry, P. T. P. Tang, A. Heinecke, Leveraging the bfloat16 Artificial
-// Intelligence Datatype For Higher-Precision Computations, ARITH 2019; oneMKL calls this mode float_to_bf16x3).
+// GS_LINEAR in float32 on AMX tiles, which multiply bfloat16: each number is split into a sum of three bfloat16
+// numbers, its parts, and the six largest of the nine products of parts are added (G. Henry, P. T. P. Tang, A.
+// Heinecke, Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations, ARITH 2019;
+// oneMKL calls this mode float_to_bf16x3).
 //
 //   x = x1 + x2 + x3,  w = w1 + w2 + w3,  x w = x1 w3 + x1 w2 + x2 w2 + x2 w1 + x3 w1 + x1 w1 + e,  |e| < 2^-22 |x w|
 //
-// A product of parts is exact in float32, and TDPBF16PS sums 16 pairs before it adds them to the total, so the error is that of float32
-// sums, and mostly less (TestLinearExact). TDPBF16PS treats parts, products and sums below 2^-126 as 0, so products below 2^-102 lose
-// their last bits. If x or w is not finite, or the sum overflows, the result is NaN.
+// A product of parts is exact in float32, and TDPBF16PS sums 16 pairs before it adds them to the total, so the error is
+// that of float32 sums, and mostly less (TestLinearExact). TDPBF16PS treats parts, products and sums below 2^-126 as 0,
+// so products below 2^-102 lose their last bits. If x or w is not finite, or the sum overflows, the result is NaN.
 //
-// For float32 and 8-bit weights, and for bfloat16 weights with too large a K for bf16.h. From GS_SPLIT_ROWS rows on: splitting a panel
-// takes as long as multiplying some tens of rows with it. K is divided into the same blocks as in linear_many.
+// For float32 and 8-bit weights, and for bfloat16 weights with too large a K for bf16.h. From GS_SPLIT_ROWS rows on:
+// splitting a panel takes as long as multiplying some tens of rows with it. K is divided into the same blocks as in
+// linear_many.
 #ifndef GS_SPLIT_H
 #define GS_SPLIT_H
 
 #include "linear.h"
 #include "tile_amx.h"
 
-enum {
-	PARTS = 3, // of a number
-	SM = 256,  // rows of a task at most: their parts of a block of K are 1.1 MiB, for the L2 cache
-	TASKS = 2, // tasks for each worker, if the product can be divided so far
-};
+enum { PARTS = 3 }; // of a number
 
 // split_row writes the parts of 32 values, `plane` values apart.
 INLINE void split_row(uint16_t *a, int64_t plane, const float *x) {
@@ -34,10 +32,10 @@ INLINE void split_row(uint16_t *a, int64_t plane, const float *x) {
 	}
 }
 
-// split_rows writes the parts of columns [k, k+n) of rows [r0, r0+rows) of x, normalised if the step has a norm, and followed by zeros up to
-// a multiple of 32.
-static void split_rows(const gs_linear *o, uint16_t *a, int64_t plane, int64_t r0, int64_t rows, int64_t k, int64_t n, const float *mean,
-                       const float *rstd) {
+// split_rows writes the parts of columns [k, k+n) of rows [r0, r0+rows) of x, normalised if the step has a norm, and
+// followed by zeros up to a multiple of 32.
+static void split_rows(const gs_linear *o, uint16_t *a, int64_t plane, int64_t r0, int64_t rows, int64_t k, int64_t n,
+		const float *mean, const float *rstd) {
 	float t[KC + 32];
 	for (int64_t r = 0; r < rows; r++) {
 		copy_row(o, t, row_of(&o->x, r0 + r), k, n, mean[r], rstd[r]);
@@ -46,9 +44,9 @@ static void split_rows(const gs_linear *o, uint16_t *a, int64_t plane, int64_t r
 	}
 }
 
-// split_panel writes the parts of n rows of a panel, rows 2i and 2i+1 interleaved, parts `plane` words apart, followed by zeros up to a
-// multiple of 32 rows. The parts are the first 8 bits of a significand, the next 8 and the last 8, which takes fewer instructions than
-// rounding.
+// split_panel writes the parts of n rows of a panel, rows 2i and 2i+1 interleaved, parts `plane` words apart, followed
+// by zeros up to a multiple of 32 rows. The parts are the first 8 bits of a significand, the next 8 and the last 8,
+// which takes fewer instructions than rounding.
 static void split_panel(float *parts, int64_t plane, const float *b, int64_t n) {
 	const vu upper = (vu){0} + 0xffff0000u;
 	for (int64_t k = 0; k < n; k += 2, parts += GS_NR)
@@ -78,10 +76,10 @@ INLINE void prefetch_part(const int halves, const uint16_t *a0, const uint16_t *
 	if (halves == 2) prefetch_l1(a1, 16);
 }
 
-// split_body is amx_body for parts, which are pa values apart in A and pb words in B. The order of the six products is such that each shares
-// an operand with the one before it.
-INLINE void split_body(const int halves, int64_t blocks, const uint16_t *a0, const uint16_t *a1, int64_t pa, const float *b, int64_t pb,
-                       const char *ahead, float *c, int64_t ldc, int accumulate, unfinished *f) {
+// split_body is amx_body for parts, which are pa values apart in A and pb words in B. The order of the six products is
+// such that each shares an operand with the one before it.
+INLINE void split_body(const int halves, int64_t blocks, const uint16_t *a0, const uint16_t *a1, int64_t pa,
+		const float *b, int64_t pb, const char *ahead, float *c, int64_t ldc, int accumulate, unfinished *f) {
 	enum { ROW = GS_NR * 4 };
 	const int per = finish_per(f, blocks);
 	sums_begin(halves, c, ldc, accumulate);
@@ -127,26 +125,22 @@ INLINE void split_body(const int halves, int64_t blocks, const uint16_t *a0, con
 	sums_end(halves, c, ldc);
 }
 
-static __attribute__((noinline)) void split_32(int64_t blocks, const uint16_t *a0, const uint16_t *a1, int64_t pa, const float *b, int64_t pb,
-                                               const char *ahead, float *c, int64_t ldc, int accumulate, unfinished *f) {
+static __attribute__((noinline)) void split_32(int64_t blocks, const uint16_t *a0, const uint16_t *a1, int64_t pa,
+		const float *b, int64_t pb, const char *ahead, float *c, int64_t ldc, int accumulate, unfinished *f) {
 	split_body(2, blocks, a0, a1, pa, b, pb, ahead, c, ldc, accumulate, f);
 }
 
-static __attribute__((noinline)) void split_16(int64_t blocks, const uint16_t *a0, int64_t pa, const float *b, int64_t pb, const char *ahead,
-                                               float *c, int64_t ldc, int accumulate, unfinished *f) {
+static __attribute__((noinline)) void split_16(int64_t blocks, const uint16_t *a0, int64_t pa, const float *b,
+		int64_t pb, const char *ahead, float *c, int64_t ldc, int accumulate, unfinished *f) {
 	split_body(1, blocks, a0, a0, pa, b, pb, ahead, c, ldc, accumulate, f);
 }
 
 static void linear_split(gs_worker *w, const gs_linear *o) {
 	const int64_t K = o->w.K, M = o->M, panels = panels_of(o);
-	const int64_t blocks = (K + KC - 1) / KC, kc = (K + blocks * GS_NR - 1) / (blocks * GS_NR) * GS_NR; // blocks of nearly equal length
+	// Blocks of nearly equal length
+	const int64_t blocks = (K + KC - 1) / KC, kc = (K + blocks * GS_NR - 1) / (blocks * GS_NR) * GS_NR;
 
-	// A task splits its rows of x and its panels, so fewer tasks split less. There are enough of them that no worker waits long at the end.
-	const int64_t panels_most = blocks == 1 ? NC_WHOLE : NC;
-	int64_t mtasks = (M + SM - 1) / SM, ntasks = (panels + panels_most - 1) / panels_most;
-	while (mtasks * ntasks < TASKS * w->n && panels / ntasks > 4) ntasks++;
-	while (mtasks * ntasks < TASKS * w->n && M / mtasks > 2 * GS_SPLIT_ROWS) mtasks++;
-	while (mtasks * ntasks % w->n != 0 && mtasks * ntasks < 2 * TASKS * w->n && panels / ntasks > 4) ntasks++; // the same number for each worker
+	const gs_parts cuts = divide_split(M, panels, K, w->n);
 
 	const int64_t slot = blocks == 1 ? 0 : SM * GS_NR, pb = KC / 2 * GS_NR, pa = SM * KC;
 	float *c = w->scratch;                 // (BR, 32), or (panels, SM, 32)
@@ -157,8 +151,8 @@ static void linear_split(gs_worker *w, const gs_linear *o) {
 	uint16_t *a = (uint16_t *)(rstd + SM); // (3, SM, KC)
 
 	bf16_begin();
-	for (int64_t t = gs_first(w, mtasks * ntasks); t >= 0; t = gs_next(w)) {
-		const task cut = task_of(o, t % mtasks, mtasks, t / mtasks, ntasks, 16);
+	for (int64_t t = gs_first(w, cuts.rows * cuts.panels); t >= 0; t = gs_next(w)) {
+		const task cut = task_of(o, cuts, t % cuts.rows, t / cuts.rows, 16);
 		const int64_t r0 = cut.r0, rows = cut.rows, q0 = cut.q0, q1 = cut.q1, tiles = (rows + BR - 1) / BR;
 		if (o->norm.gain)
 			for (int64_t r = 0; r < rows; r++) row_stats(row_of(&o->x, r0 + r), K, o->norm.eps, &mean[r], &rstd[r]);
@@ -191,7 +185,7 @@ static void linear_split(gs_worker *w, const gs_linear *o) {
 	bf16_end();
 }
 
-_Static_assert(NC * SM * GS_NR + KC * GS_NR * 3 / 2 + PARTS * KC / 2 * GS_NR + 2 * SM + PARTS * SM * KC / 2 <= GS_SCRATCH,
+_Static_assert(NC * SM * GS_NR + KC * GS_NR * (3 + PARTS) / 2 + 2 * SM + PARTS * SM * KC / 2 <= GS_SCRATCH,
                "scratch too small for a task");
 
 #endif

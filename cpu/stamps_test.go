@@ -48,9 +48,8 @@ func twoThreads(t *testing.T) *Backend {
 	return b
 }
 
-// TestStampsOfSteps: a step of a worker is from its first kernel's begin to its last
-// kernel's end, of the stamps that this worker wrote in this pass; a pass that failed has
-// no events.
+// TestStampsOfSteps: a step of a worker is from its first kernel's begin to its last kernel's end, of the stamps that
+// this worker wrote in this pass; a pass that failed has no events.
 func TestStampsOfSteps(t *testing.T) {
 	b := twoThreads(t)
 	s, r, profile := recorded(t, b)
@@ -143,8 +142,8 @@ func TestRecordingIsBounded(t *testing.T) {
 	}
 }
 
-// TestCPUShare: a recording is incomplete if its threads had less than three quarters of
-// their cores' time, unless it is too short to tell.
+// TestCPUShare: a recording is incomplete if its threads had less than three quarters of their cores' time, unless it
+// is too short to tell.
 func TestCPUShare(t *testing.T) {
 	for _, v := range []struct {
 		wall, used time.Duration
@@ -156,7 +155,8 @@ func TestCPUShare(t *testing.T) {
 	} {
 		rec := recording{profile: record.New("test", "1"), used: int64(v.used)}
 		half := int64(v.wall / 2)
-		rec.passes = []passNote{{begin: 1000, end: 1000 + half}, {begin: 5000, end: 0}, {begin: 9000 + half, end: 9000 + 2*half}}
+		rec.passes = []passNote{{begin: 1000, end: 1000 + half}, {begin: 5000, end: 0},
+			{begin: 9000 + half, end: 9000 + 2*half}}
 		rec.noteCores(2)
 		said := strings.Join(rec.profile.Trace().Header.Incomplete, "; ")
 		if (said != "") != (v.busy != "") || !strings.Contains(said, v.busy) {

@@ -72,8 +72,8 @@ func TestPastCaches(t *testing.T) {
 	}
 }
 
-// Arrays are computed right by every version of the kernels, at lengths around all blocks, at
-// any alignment, with and without stores past the caches, and alike with any number of threads.
+// Arrays are computed right by every version of the kernels, at lengths around all blocks, at any alignment, with and
+// without stores past the caches, and alike with any number of threads.
 func TestTeamArrays(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	const most = 140_000
@@ -158,7 +158,8 @@ func TestTeamErrors(t *testing.T) {
 	}
 	team := backend.Team()
 	a, b := make([]float32, 5), make([]float32, 6)
-	for what, err := range map[string]error{"Add": team.Add(a, a, b), "Add, x": team.Add(a, b, a), "Square": team.Square(a, b, Multiply), "Square, way": team.Square(a, a, 9),
+	for what, err := range map[string]error{"Add": team.Add(a, a, b), "Add, x": team.Add(a, b, a),
+		"Square": team.Square(a, b, Multiply), "Square, way": team.Square(a, a, 9),
 		"Widen": team.Widen(a, make([]uint16, 6))} {
 		if err == nil {
 			t.Errorf("%s: no error", what)

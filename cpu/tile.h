@@ -2,20 +2,21 @@
 //
 //   tile   C[m][32] (+)= A[m][K] B[K][32] for m <= GS_MR rows: all sums stay in registers, B is read once per m rows.
 //          (K. Goto, R. van de Geijn, Anatomy of High-Performance Matrix Multiplication, ACM TOMS 34(3), 2008)
-//   gemv   y[32] = x[K] B[K][32]: one row, bound by reading B. It has several sums per column so that additions do not wait for one another.
+//   gemv   y[32] = x[K] B[K][32]: one row, bound by reading B. It has several sums per column so that additions do not
+//          wait for one another.
 //
-// Each output of a tile is summed in the order of k, for every m. The registers hold the sums of GS_MR rows by GS_NV vectors.
+// Each output of a tile is summed in the order of k, for every m. The registers hold the sums of GS_MR rows by GS_NV
+// vectors.
 #ifndef GS_TILE_H
 #define GS_TILE_H
 
+#include "divide.h"
 #include "pool.h"
 #include "simd.h"
 
 enum {
 	MR = GS_MR,
-	KC = 768,      // rows of a block of a panel at most: 96 KiB, for the L2 cache
-	LDA = KC + 16, // leading dimension of packed rows of A: not a multiple of 4 KiB, so that rows do not compete for the same cache sets
-	AHEAD = 2,     // rows of B for each cache line that is prefetched: few at a time, as loads and prefetches share the fill buffers
+	AHEAD = 2, // rows of B for each cache line that is prefetched: few, as loads and prefetches share the fill buffers
 };
 
 // The type of B's values, and the memory that they come from:
@@ -44,8 +45,8 @@ INLINE void tile_step(const int m, const enum tile_kind kind, const float *a, co
 }
 
 // Rows of A are LDA floats apart, rows of C `ldc`, blocks of KC columns of A `block`.
-INLINE void tile_body(const int m, const enum tile_kind kind, int64_t K, const float *a, int64_t block, const void *panel,
-                      const float *ahead, float *c, int64_t ldc, int accumulate) {
+INLINE void tile_body(const int m, const enum tile_kind kind, int64_t K, const float *a, int64_t block,
+		const void *panel, const float *ahead, float *c, int64_t ldc, int accumulate) {
 #pragma GCC unroll 1
 	for (int j0 = 0; j0 < NVP; j0 += GS_NV) {
 		vf acc[MR][GS_NV];
@@ -112,18 +113,19 @@ INLINE void tile_body(const int m, const enum tile_kind kind, int64_t K, const f
 	}
 }
 
-typedef void tile_fn(int64_t K, const float *a, int64_t block, const void *panel, const float *ahead, float *c, int64_t ldc,
-                     int accumulate);
+typedef void tile_fn(int64_t K, const float *a, int64_t block, const void *panel, const float *ahead, float *c,
+		int64_t ldc, int accumulate);
 
-#define TILE(kind, m)                                                                                                                 \
-	static __attribute__((noinline)) void tile_##kind##_##m(int64_t K, const float *a, int64_t block, const void *panel,              \
-	                                                        const float *ahead, float *c, int64_t ldc, int accumulate) {              \
-		tile_body(m, kind, K, a, block, panel, ahead, c, ldc, accumulate);                                                            \
+#define TILE(kind, m) \
+	static __attribute__((noinline)) void tile_##kind##_##m(int64_t K, const float *a, int64_t block, const void *panel, \
+	                                                        const float *ahead, float *c, int64_t ldc, int accumulate) { \
+		tile_body(m, kind, K, a, block, panel, ahead, c, ldc, accumulate); \
 	}
 
 #if GS_MR == 12
-#define TILES(X, kind)                                                                                                                \
-	X(kind, 1) X(kind, 2) X(kind, 3) X(kind, 4) X(kind, 5) X(kind, 6) X(kind, 7) X(kind, 8) X(kind, 9) X(kind, 10) X(kind, 11) X(kind, 12)
+#define TILES(X, kind) \
+	X(kind, 1) X(kind, 2) X(kind, 3) X(kind, 4) X(kind, 5) X(kind, 6) \
+	X(kind, 7) X(kind, 8) X(kind, 9) X(kind, 10) X(kind, 11) X(kind, 12)
 #elif GS_MR == 6
 #define TILES(X, kind) X(kind, 1) X(kind, 2) X(kind, 3) X(kind, 4) X(kind, 5) X(kind, 6)
 #else
@@ -143,8 +145,10 @@ static tile_fn *const tile_of[TILE_KINDS][MR + 1] = {
 	{NULL, TILES(TILE_NAME, STREAM_BF16)},
 };
 
-// gemv_body multiplies one row with `panels` panels, which are `stride` floats apart. If GS_GU is 2, even and odd k have their own sums.
-INLINE void gemv_body(const int panels, const int bf16, int64_t K, const float *x, const float *b, int64_t stride, float *y) {
+// gemv_body multiplies one row with `panels` panels, which are `stride` floats apart. If GS_GU is 2, even and odd k
+// have their own sums.
+INLINE void gemv_body(const int panels, const int bf16, int64_t K, const float *x, const float *b, int64_t stride,
+		float *y) {
 	vf acc[GS_GP][GS_GU][NVP];
 #pragma GCC unroll 8
 	for (int p = 0; p < panels; p++)
@@ -209,13 +213,17 @@ INLINE void gemv_body(const int panels, const int bf16, int64_t K, const float *
 #error "GS_GU is 1 or 2: gemv_body has sums for even and odd k"
 #endif
 
-static __attribute__((noinline)) void gemv_f32(int panels, int64_t K, const float *x, const float *b, int64_t stride, float *y) {
-	for (; panels >= GS_GP; panels -= GS_GP, b += GS_GP * stride, y += GS_GP * GS_NR) gemv_body(GS_GP, 0, K, x, b, stride, y);
+static __attribute__((noinline)) void gemv_f32(int panels, int64_t K, const float *x, const float *b, int64_t stride,
+		float *y) {
+	for (; panels >= GS_GP; panels -= GS_GP, b += GS_GP * stride, y += GS_GP * GS_NR) gemv_body(GS_GP, 0, K, x, b,
+		stride, y);
 	for (; panels > 0; panels--, b += stride, y += GS_NR) gemv_body(1, 0, K, x, b, stride, y);
 }
 
-static __attribute__((noinline)) void gemv_bf16(int panels, int64_t K, const float *x, const float *b, int64_t stride, float *y) {
-	for (; panels >= GS_GP; panels -= GS_GP, b += GS_GP * stride, y += GS_GP * GS_NR) gemv_body(GS_GP, 1, K, x, b, stride, y);
+static __attribute__((noinline)) void gemv_bf16(int panels, int64_t K, const float *x, const float *b, int64_t stride,
+		float *y) {
+	for (; panels >= GS_GP; panels -= GS_GP, b += GS_GP * stride, y += GS_GP * GS_NR) gemv_body(GS_GP, 1, K, x, b,
+		stride, y);
 	for (; panels > 0; panels--, b += stride, y += GS_NR) gemv_body(1, 1, K, x, b, stride, y);
 }
 

@@ -2,13 +2,13 @@
 //
 //   C[32][32] (+)= A[32][K] B[K][32]: bfloat16 operands, float32 sums that stay in four AMX tiles of 16 x 16
 //
-// One TDPBF16PS multiplies 16 rows by 32 columns of A with 32 rows by 16 columns of B, whose rows k and k+1 are interleaved: the layout
-// of packed weights (kernels.h). It rounds to nearest and treats subnormal numbers as 0 (Intel 64 and IA-32 Architectures Software
-// Developer's Manual, volume 2, TDPBF16PS). The sums of a row depend on that row alone, so each output is summed in one order of k, for
-// every m.
+// One TDPBF16PS multiplies 16 rows by 32 columns of A with 32 rows by 16 columns of B, whose rows k and k+1 are
+// interleaved: the layout of packed weights (kernels.h). It rounds to nearest and treats subnormal numbers as 0 (Intel
+// 64 and IA-32 Architectures Software Developer's Manual, volume 2, TDPBF16PS). The sums of a row depend on that row
+// alone, so each output is summed in one order of k, for every m.
 //
-// Inline assembly names the tiles, and works with every compiler whose assembler knows AMX. The statements are volatile, so they stay in
-// order.
+// Inline assembly names the tiles, and works with every compiler whose assembler knows AMX. The statements are
+// volatile, so they stay in order.
 #ifndef GS_TILE_AMX_H
 #define GS_TILE_AMX_H
 
@@ -19,14 +19,15 @@ enum {
 	BF16_AHEAD = 4, // columns of A for each cache line that is prefetched
 };
 
-// Packed A: for every 16 rows, blocks of 32 columns one after another, 16 x 32 values each, so that an AMX tile is 1 KiB of contiguous
-// memory.
+// Packed A: for every 16 rows, blocks of 32 columns one after another, 16 x 32 values each, so that an AMX tile is 1
+// KiB of contiguous memory.
 INLINE uint16_t *bf16_at(uint16_t *a, int64_t K, int64_t r, int64_t k) {
 	return a + (r / 16 * ((K + 31) / 32) + k / 32) * 512 + r % 16 * 32 + k % 32;
 }
 
 #define TILE_LOAD(t, p, stride) __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(p), "r"((int64_t)(stride)))
-#define TILE_STORE(t, p, stride) __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(p), "r"((int64_t)(stride)) : "memory")
+#define TILE_STORE(t, p, stride) \
+	__asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(p), "r"((int64_t)(stride)) : "memory")
 #define TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t ::)
 #define TILE_DOT(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::)
 // Makes the compiler write to memory what it has stored, as tile loads do not name the memory that they read.
@@ -38,8 +39,8 @@ INLINE int64_t bf16_split(int64_t rows, int64_t tiles, int64_t i) {
 	return i * BR < rows ? i * BR : rows;
 }
 
-// bf16_begin configures the thread's eight tiles as 16 rows of 64 bytes. bf16_end releases them, so that the system has no tiles to save
-// when it switches threads.
+// bf16_begin configures the thread's eight tiles as 16 rows of 64 bytes. bf16_end releases them, so that the system has
+// no tiles to save when it switches threads.
 static void bf16_begin(void) {
 	static const struct {
 		uint8_t palette, start, reserved[14];
@@ -51,8 +52,8 @@ static void bf16_begin(void) {
 }
 static void bf16_end(void) { __asm__ volatile("tilerelease" ::); }
 
-// The sums of a register tile are AMX tiles 0 to 3 for 32 rows (halves 2), 0 and 1 for 16. sums_begin loads them from c or sets them to 0,
-// sums_end stores them.
+// The sums of a register tile are AMX tiles 0 to 3 for 32 rows (halves 2), 0 and 1 for 16. sums_begin loads them from c
+// or sets them to 0, sums_end stores them.
 INLINE void sums_begin(const int halves, const float *c, int64_t ldc, int accumulate) {
 	const float *c1 = c + 16 * ldc;
 	TILE_FENCE();
@@ -86,13 +87,14 @@ INLINE void sums_end(const int halves, float *c, int64_t ldc) {
 // prefetch_next prefetches the lines that belong to block i.
 INLINE void prefetch_next(const char *ahead, int64_t i) {
 #pragma GCC unroll 16
-	for (int line = 0; line < 32 / BF16_AHEAD; line++) __builtin_prefetch(ahead + (i * (32 / BF16_AHEAD) + line) * GS_LINE, 0, 2);
+	for (int line = 0; line < 32 / BF16_AHEAD; line++) __builtin_prefetch(ahead +
+		(i * (32 / BF16_AHEAD) + line) * GS_LINE, 0, 2);
 }
 
-// amx_body multiplies a register tile of 32 rows (halves 2) or 16 over `blocks` blocks of 32 columns of A. a0 is the first 16 rows, a1 the
-// next 16. If tail is not NULL, it is B for the last block. It finishes f meanwhile.
-INLINE void amx_body(const int halves, int64_t blocks, const uint16_t *a0, const uint16_t *a1, const float *b, const float *tail,
-                     const char *ahead, float *c, int64_t ldc, int accumulate, unfinished *f) {
+// amx_body multiplies a register tile of 32 rows (halves 2) or 16 over `blocks` blocks of 32 columns of A. a0 is the
+// first 16 rows, a1 the next 16. If tail is not NULL, it is B for the last block. It finishes f meanwhile.
+INLINE void amx_body(const int halves, int64_t blocks, const uint16_t *a0, const uint16_t *a1, const float *b,
+		const float *tail, const char *ahead, float *c, int64_t ldc, int accumulate, unfinished *f) {
 	enum { ROW = GS_NR * 4 }; // bytes of a pair of rows of B
 	const int per = finish_per(f, blocks);
 	sums_begin(halves, c, ldc, accumulate);
@@ -115,21 +117,22 @@ INLINE void amx_body(const int halves, int64_t blocks, const uint16_t *a0, const
 	sums_end(halves, c, ldc);
 }
 
-static __attribute__((noinline)) void amx_32(int64_t blocks, const uint16_t *a0, const uint16_t *a1, const float *b, const float *tail,
-                                             const char *ahead, float *c, int64_t ldc, int accumulate, unfinished *f) {
+static __attribute__((noinline)) void amx_32(int64_t blocks, const uint16_t *a0, const uint16_t *a1, const float *b,
+		const float *tail, const char *ahead, float *c, int64_t ldc, int accumulate, unfinished *f) {
 	amx_body(2, blocks, a0, a1, b, tail, ahead, c, ldc, accumulate, f);
 }
 
-static __attribute__((noinline)) void amx_16(int64_t blocks, const uint16_t *a0, const float *b, const float *tail, const char *ahead, float *c,
-                                             int64_t ldc, int accumulate, unfinished *f) {
+static __attribute__((noinline)) void amx_16(int64_t blocks, const uint16_t *a0, const float *b, const float *tail,
+		const char *ahead, float *c, int64_t ldc, int accumulate, unfinished *f) {
 	amx_body(1, blocks, a0, a0, b, tail, ahead, c, ldc, accumulate, f);
 }
 
-// bf16_tile multiplies columns [k, k+n) of rows [r, r+m) of A with the rows of a panel from b on. r is a multiple of 16, k of 32. c has room
-// for m rounded up to 16 rows, `ldc` floats apart. If the last block of B has fewer than 32 rows, tail is that block padded with zeros, else
-// NULL. It prefetches a cache line from `ahead` for every BF16_AHEAD columns, and finishes f.
-INLINE void bf16_tile(int m, int64_t K, uint16_t *a, int64_t r, int64_t k, int64_t n, const float *b, const float *tail, const char *ahead,
-                      float *c, int64_t ldc, int accumulate, unfinished *f) {
+// bf16_tile multiplies columns [k, k+n) of rows [r, r+m) of A with the rows of a panel from b on. r is a multiple of
+// 16, k of 32. c has room for m rounded up to 16 rows, `ldc` floats apart. If the last block of B has fewer than 32
+// rows, tail is that block padded with zeros, else NULL. It prefetches a cache line from `ahead` for every BF16_AHEAD
+// columns, and finishes f.
+INLINE void bf16_tile(int m, int64_t K, uint16_t *a, int64_t r, int64_t k, int64_t n, const float *b,
+		const float *tail, const char *ahead, float *c, int64_t ldc, int accumulate, unfinished *f) {
 	const uint16_t *a0 = bf16_at(a, K, r, k);
 	if (m > 16)
 		amx_32((n + 31) / 32, a0, bf16_at(a, K, r + 16, k), b, tail, ahead, c, ldc, accumulate, f);

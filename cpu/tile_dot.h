@@ -2,9 +2,9 @@
 //
 //   C[m][32] (+)= A[m][K] B[K][32], m <= BR: bfloat16 operands, float32 sums that stay in registers
 //
-// A lane of VDPBF16PS adds two products to a float32 sum, one after the other. It rounds to nearest and treats subnormal numbers as 0
-// (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, VDPBF16PS). Each output is summed in the order of k, for every
-// m.
+// A lane of VDPBF16PS adds two products to a float32 sum, one after the other. It rounds to nearest and treats
+// subnormal numbers as 0 (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, VDPBF16PS). Each
+// output is summed in the order of k, for every m.
 #ifndef GS_TILE_DOT_H
 #define GS_TILE_DOT_H
 
@@ -15,8 +15,8 @@ enum {
 	BF16_AHEAD = 2, // columns of A for each cache line that is prefetched
 };
 
-// Packed rows of A follow one another. Their distance is an odd number of cache lines for the usual K, so that rows do not compete for the
-// same cache sets.
+// Packed rows of A follow one another. Their distance is an odd number of cache lines for the usual K, so that rows do
+// not compete for the same cache sets.
 INLINE int64_t bf16_row_length(int64_t K) { return (K + 31) / 32 * 32 + 32; }
 INLINE uint16_t *bf16_at(uint16_t *a, int64_t K, int64_t r, int64_t k) { return a + r * bf16_row_length(K) + k; }
 
@@ -26,8 +26,8 @@ INLINE int64_t bf16_split(int64_t rows, int64_t tiles, int64_t i) { return rows 
 INLINE void bf16_begin(void) {}
 INLINE void bf16_end(void) {}
 
-INLINE void dot_body(const int m, int64_t K, const uint16_t *a, int64_t lda, const float *b, const char *ahead, float *c, int64_t ldc,
-                    int accumulate) {
+INLINE void dot_body(const int m, int64_t K, const uint16_t *a, int64_t lda, const float *b, const char *ahead,
+		float *c, int64_t ldc, int accumulate) {
 	vf acc[BR][NVP];
 #pragma GCC unroll 16
 	for (int i = 0; i < m; i++)
@@ -54,12 +54,14 @@ INLINE void dot_body(const int m, int64_t K, const uint16_t *a, int64_t lda, con
 		for (int j = 0; j < NVP; j++) store(c + i * ldc + j * VL, acc[i][j]);
 }
 
-typedef void dot_fn(int64_t K, const uint16_t *a, int64_t lda, const float *b, const char *ahead, float *c, int64_t ldc, int accumulate);
+typedef void dot_fn(int64_t K, const uint16_t *a, int64_t lda, const float *b, const char *ahead, float *c,
+		int64_t ldc, int accumulate);
 
-#define DOT_TILE(kind, m)                                                                                                                  \
-	static __attribute__((noinline)) void kind##_##m(int64_t K, const uint16_t *a, int64_t lda, const float *b, const char *ahead,    \
-	                                                 float *c, int64_t ldc, int accumulate) {                                         \
-		dot_body(m, K, a, lda, b, ahead, c, ldc, accumulate);                                                                         \
+#define DOT_TILE(kind, m) \
+	static __attribute__((noinline)) void kind##_##m(int64_t K, const uint16_t *a, int64_t lda, const float *b, \
+		const char *ahead, \
+	                                                 float *c, int64_t ldc, int accumulate) { \
+		dot_body(m, K, a, lda, b, ahead, c, ldc, accumulate); \
 	}
 #define DOT_TILE_NAME(kind, m) kind##_##m,
 
@@ -67,10 +69,11 @@ TILES(DOT_TILE, dot)
 
 static dot_fn *const dot_of[BR + 1] = {NULL, TILES(DOT_TILE_NAME, dot)};
 
-// bf16_tile multiplies columns [k, k+n) of rows [r, r+m) of A with the rows of a panel from b on. k is even; rows of c are `ldc` floats
-// apart. It prefetches a cache line from `ahead` for every BF16_AHEAD columns. It first finishes f, as dot products keep the core busy.
-INLINE void bf16_tile(int m, int64_t K, uint16_t *a, int64_t r, int64_t k, int64_t n, const float *b, const float *tail, const char *ahead,
-                      float *c, int64_t ldc, int accumulate, unfinished *f) {
+// bf16_tile multiplies columns [k, k+n) of rows [r, r+m) of A with the rows of a panel from b on. k is even; rows of c
+// are `ldc` floats apart. It prefetches a cache line from `ahead` for every BF16_AHEAD columns. It first finishes f, as
+// dot products keep the core busy.
+INLINE void bf16_tile(int m, int64_t K, uint16_t *a, int64_t r, int64_t k, int64_t n, const float *b,
+		const float *tail, const char *ahead, float *c, int64_t ldc, int accumulate, unfinished *f) {
 	(void)tail;
 	finish_next(f, BR);
 	dot_of[m](n, bf16_at(a, K, r, k), bf16_row_length(K), b, ahead, c, ldc, accumulate);

@@ -4,12 +4,23 @@
 
 #include "pool.h"
 
-// GCC 11 and clang 12 are the first to know the instructions. A program may use AMX tiles only after a request that is specific to Linux.
+// GCC 11 and clang 12 are the first to know the instructions. A program may use AMX tiles only after a request that is
+// specific to Linux.
 #if defined(__x86_64__) && (__GNUC__ >= 11 || __clang_major__ >= 12)
 #define GS_HAVE_DOT 1
 #if defined(__linux__)
 #define GS_HAVE_AMX 1
 #endif
+#endif
+
+// GS_TARGET compiles what follows, up to GS_TARGET_END, for these instructions. Those of GCC add up.
+#define GS_PRAGMA(text) _Pragma(#text)
+#if defined(__clang__)
+#define GS_TARGET(set) GS_PRAGMA(clang attribute push(__attribute__((target(set))), apply_to = function))
+#define GS_TARGET_END GS_PRAGMA(clang attribute pop)
+#else
+#define GS_TARGET(set) GS_PRAGMA(GCC target set)
+#define GS_TARGET_END
 #endif
 
 // Values of GS_BF16_TILE: a version multiplies bfloat16 by dot products (AVX512_BF16) or on AMX tiles.
@@ -22,7 +33,8 @@ typedef struct gs_q8_block {
 	float d;
 	int32_t offset;                        // -128 sum q: corrects the product for weights, which are stored as q + 128
 	int32_t unused[6];                     // to the end of a cache line
-	uint32_t even[GS_QB / 4], odd[GS_QB / 4]; // q as pairs of int16, for versions that multiply int16: 4i and 4i+2; 4i+1 and 4i+3
+	// Q as pairs of int16, for versions that multiply int16: 4i and 4i+2; 4i+1 and 4i+3.
+	uint32_t even[GS_QB / 4], odd[GS_QB / 4];
 } gs_q8_block;
 
 // The arguments of gs_pack.

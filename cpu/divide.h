@@ -1,0 +1,68 @@
+// How products are divided into tasks: for the kernels, and for Go, which predicts times of processors that are not
+// here. A task is a part of the rows by a part of the panels.
+#ifndef GS_DIVIDE_H
+#define GS_DIVIDE_H
+
+#include "kernels.h"
+
+enum {
+	KC = 768,      // rows of a block of a panel at most: 96 KiB, for the L2 cache
+	LDA = KC + 16, // leading dimension of packed rows of A: not of 4 KiB, so that rows do not compete for cache sets
+
+	// linear_many
+	MC = 240,      // rows of a task: MC * LDA * 4 = 735 KiB of packed x; a multiple of every MR
+	MC_ROWS = 360, // rows of a task with a weight stored by rows, as each task transposes its panels
+	NC = 20,       // panels of a task that keeps the sums of several blocks
+	NC_WHOLE = 80, // panels of a task if K is one block
+
+	// linear_bf16
+	BMC = 256,                    // rows of a task at most: a multiple of 32
+	BA_VALUES = 384 * 1024,       // values of packed x of a task: 768 KiB, for the L2 cache
+	BK_MAX = BA_VALUES / 32 - 32, // the largest K of which 32 rows fit
+
+	// linear_split
+	SM = 256, // rows of a task at most: their parts of a block of K are 1.1 MiB, for the L2 cache
+};
+
+// Into how many parts rows and panels are divided.
+typedef struct gs_parts {
+	int64_t rows, panels;
+} gs_parts;
+
+static inline int64_t gs_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// The fewer tasks, the less is packed and read. There are enough of them that no worker waits long at the end, and if
+// possible the same number for each worker.
+static inline gs_parts divide_many(int64_t M, int64_t panels, int64_t K, int by_rows, int64_t threads, int64_t mr) {
+	const int64_t most = K <= KC ? NC_WHOLE : by_rows ? NC / 2 : NC;
+	gs_parts p = {gs_ceil(M, by_rows ? MC_ROWS : MC), gs_ceil(panels, most)};
+	while (p.rows * p.panels < 4 * threads && panels / p.panels > 4) p.panels++;
+	while (p.rows * p.panels < 4 * threads && M / p.rows > 4 * mr) p.rows++;
+	while (p.rows * p.panels % threads != 0 && p.rows * p.panels < 8 * threads && M / p.rows > 2 * mr) p.rows++;
+	return p;
+}
+
+// The more rows a task has, the less often panels are read. Consecutive tasks of a worker have the same rows of x,
+// which it packs once, and few panels each, so that other workers can take them if it loses its core. Small products
+// are divided further, so that all workers have work.
+static inline gs_parts divide_bf16(int64_t M, int64_t panels, int64_t K, int64_t threads, int64_t mr) {
+	const int64_t most = BA_VALUES / (gs_ceil(K, 32) * 32 + 32) / 32 * 32;
+	gs_parts p = {gs_ceil(M, most < BMC ? most : BMC), 1};
+	const int64_t even = gs_ceil(p.rows, threads) * threads; // each worker has its own rows
+	if (M / even >= BMC / 2) p.rows = even;
+	while (p.rows * p.panels < 8 * threads && panels / p.panels > 3) p.panels++;
+	while (p.rows * p.panels < 2 * threads && M / p.rows > 2 * mr) p.rows++;
+	while (p.rows * p.panels < 2 * threads && panels / p.panels > 1) p.panels++;
+	return p;
+}
+
+// A task splits its rows of x and its panels, so fewer tasks split less.
+static inline gs_parts divide_split(int64_t M, int64_t panels, int64_t K, int64_t threads) {
+	gs_parts p = {gs_ceil(M, SM), gs_ceil(panels, K <= KC ? NC_WHOLE : NC)};
+	while (p.rows * p.panels < 2 * threads && panels / p.panels > 4) p.panels++;
+	while (p.rows * p.panels < 2 * threads && M / p.rows > 2 * GS_SPLIT_ROWS) p.rows++;
+	while (p.rows * p.panels % threads != 0 && p.rows * p.panels < 4 * threads && panels / p.panels > 4) p.panels++;
+	return p;
+}
+
+#endif

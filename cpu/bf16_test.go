@@ -29,7 +29,7 @@ func TestBF16Rounding(t *testing.T) {
 			x, y := newGuarded(t, M*K).random(r, 1), newGuarded(t, M*N)
 			src := make([]float64, K*N)
 			raw := newGuarded(t, K*N).random(r, 1)
-			w, err := newWeight(arenaFor(t, K, N, bfloat16Type, false), K, N, bfloat16Type)
+			w, err := newWeight(arenaFor(t, K, N, bfloat16Type, false), K, N, bfloat16Type, false)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,3 +1,6 @@
+// Package cpu executes plans on the host: kernels in C, called through cgo, for AVX-512, AVX2, NEON and plain C, chosen
+// at run time; weights packed once into panels, as float32, bfloat16 or 8-bit integers with a scale per 32;
+// neighbouring steps fused; one call into C per pass. It is tested against the executor of package reference/executor.
 package cpu
 
 import (
@@ -10,6 +13,7 @@ import (
 
 	"gpt2scope/ceilings"
 	"gpt2scope/gpt2"
+	"gpt2scope/traces"
 	"gpt2scope/weights"
 )
 
@@ -81,6 +85,18 @@ func Threads(n int) int {
 	return min(physicalCores(), runtime.GOMAXPROCS(0), MaxThreads)
 }
 
+var _ gpt2.Recordable = (*runner)(nil)
+
+// weightTypes names the types in which weights are held.
+var weightTypes = map[dtype]string{float32Type: "f32", bfloat16Type: "bf16", q8Type: "q8"}
+
+// Describe says which processor this is, and how passes run on it.
+func (b *Backend) Describe() gpt2.Description {
+	name, _, _ := processor()
+	return gpt2.Description{Name: b.Name(), Processor: name, WeightType: weightTypes[b.dtype], Threads: b.Threads(),
+		Kernels: b.ISA(), Recorder: traces.RecorderHost}
+}
+
 // Name returns "cpu".
 func (b *Backend) Name() string { return "cpu" }
 
@@ -134,26 +150,19 @@ type packedModel struct {
 	vectors  map[string]mem[float32]
 }
 
-// form says how a parameter is held.
-type form uint8
-
-const (
-	heldVector form = iota // float32: gains and biases
-	heldTable              // by rows: wpe, wte and lm_head
-	heldPanels             // for products
-)
-
-// formOf says how a parameter is held. Matrices that rows are looked up in are held by rows, and so are those that a
-// checkpoint stores by rows, unless they are 8-bit: their blocks exist in panels only.
-func (b *Backend) formOf(c gpt2.Config, p gpt2.Param) form {
+// formOf says how a matrix is held: as (K, N), in which type, and by rows or in panels. Matrices that rows are looked up
+// in are held by rows, and so are those that a checkpoint stores by rows, unless they are 8-bit: their blocks exist in
+// panels only.
+func (b *Backend) formOf(c gpt2.Config, p gpt2.Param) (K, N int, d dtype, table bool) {
+	K, N = p.Shape[0], p.Shape[1]
 	lookedUp := p.Name == "wpe.weight" || p.Name == "wte.weight" && !c.Tied
-	switch {
-	case len(p.Shape) == 1:
-		return heldVector
-	case lookedUp, isTransposed(p) && b.dtype != q8Type:
-		return heldTable
+	if lookedUp || isTransposed(p) {
+		K, N = N, K
 	}
-	return heldPanels
+	if lookedUp || isTransposed(p) && b.dtype != q8Type {
+		return K, N, b.dtype.ofTables(), true
+	}
+	return K, N, b.dtype, false
 }
 
 // isTransposed tells whether a matrix is stored as (N, K), outputs first.
@@ -188,14 +197,9 @@ func (b *Backend) packMissing(ctx context.Context, m *gpt2.Model, p *packedModel
 		}
 		todo = append(todo, param)
 		total += int64(param.Elements())
-		bytes := 4 * param.Elements()
-		switch f := b.formOf(m.Config, param); {
-		case f == heldTable:
-			bytes = weightBytes(param.Shape[1], param.Shape[0], b.dtype.ofTables(), true)
-		case f == heldPanels && isTransposed(param):
-			bytes = weightBytes(param.Shape[1], param.Shape[0], b.dtype, false)
-		case f == heldPanels:
-			bytes = weightBytes(param.Shape[0], param.Shape[1], b.dtype, false)
+		bytes := 4 * param.Elements() // of a vector
+		if len(param.Shape) > 1 {
+			bytes = weightBytes(b.formOf(m.Config, param))
 		}
 		size += (bytes + 63) / 64 * 64
 	}
@@ -252,8 +256,7 @@ func (b *Backend) drop(m *gpt2.Model, p *packedModel) {
 // pack reads a parameter, in slices through buf, into the form in which it is held.
 func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, a *arena, param gpt2.Param, buf *[]byte,
 	progress func(elements int)) error {
-	f := b.formOf(m.Config, param)
-	if f == heldVector {
+	if len(param.Shape) == 1 {
 		v, err := a.floats(param.Elements())
 		if err != nil {
 			return err
@@ -270,15 +273,8 @@ func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, a *ar
 		return err
 	}
 	rows, cols := param.Shape[0], param.Shape[1]
-	var w *weight
-	switch {
-	case f == heldTable:
-		w, err = newTable(a, cols, rows, b.dtype.ofTables())
-	case isTransposed(param):
-		w, err = newWeight(a, cols, rows, b.dtype)
-	default:
-		w, err = newWeight(a, rows, cols, b.dtype)
-	}
+	K, N, d, table := b.formOf(m.Config, param)
+	w, err := newWeight(a, K, N, d, table)
 	if err != nil {
 		return fmt.Errorf("tensor %s: %w", param.Name, err)
 	}
@@ -297,7 +293,7 @@ func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, a *ar
 		if err := t.ReadParallel(src, int64(r*cols*source.size()), b.pool.threads, nil); err != nil {
 			return err
 		}
-		bad, err := w.pack(b.pool, src, source, f == heldTable || isTransposed(param), r, r+n)
+		bad, err := w.pack(b.pool, src, source, table || isTransposed(param), r, r+n)
 		if err != nil {
 			return err
 		}

@@ -140,8 +140,7 @@ func (r *runner) Prefill(ctx context.Context, ids []int32, pass gpt2.Pass) ([]gp
 	if err != nil {
 		return nil, err
 	}
-	defer r.watch(ctx, c)()
-	defer holdThread()()
+	defer r.hold(ctx, c)()
 	copy(r.ids.slice(), ids)
 	if err := r.pass(ctx, c); err != nil {
 		return nil, err
@@ -155,8 +154,7 @@ func (r *runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool
 	if err != nil {
 		return err
 	}
-	defer r.watch(ctx, c)()
-	defer holdThread()()
+	defer r.hold(ctx, c)()
 	for range n {
 		for _, t := range r.tokens {
 			r.ids.slice()[t.Seq] = t.ID
@@ -171,11 +169,17 @@ func (r *runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool
 	return nil
 }
 
-// watch lets a cancelled context stop the program soon, until stop is called.
-func (r *runner) watch(ctx context.Context, c *compiled) (stop func()) {
+// hold lets a cancelled context stop the program soon, until release is called. With a tool attached it keeps the
+// goroutine on its OS thread, to which ranges belong.
+func (r *runner) hold(ctx context.Context, c *compiled) (release func()) {
 	c.program.resume()
+	unlock := func() {}
+	if nvtx.Active() {
+		runtime.LockOSThread()
+		unlock = runtime.UnlockOSThread
+	}
 	if ctx.Done() == nil {
-		return func() {}
+		return unlock
 	}
 	interrupted := make(chan struct{})
 	unregister := context.AfterFunc(ctx, func() {
@@ -186,17 +190,8 @@ func (r *runner) watch(ctx context.Context, c *compiled) (stop func()) {
 		if !unregister() { // it runs: wait, so that it touches no later pass and no freed program
 			<-interrupted
 		}
+		unlock()
 	}
-}
-
-// holdThread keeps the goroutine on its OS thread, to which ranges belong, until release is called. It does nothing
-// with no tool attached.
-func holdThread() (release func()) {
-	if !nvtx.Active() {
-		return func() {}
-	}
-	runtime.LockOSThread()
-	return runtime.UnlockOSThread
 }
 
 // execute runs the kernels of a pass: in one call into C, or step by step if each has a range.
@@ -324,29 +319,28 @@ func (r *runner) forget() {
 // grow makes the buffers large enough for a plan. Programs point into them, so when one moves all are made anew.
 func (r *runner) grow(plan *gpt2.Plan) error {
 	B := plan.Pass.Batch
-	if n := B * plan.Pass.Tokens; n > r.ids.n {
-		r.forget()
-		r.ids.free()
-		var err error
-		if r.ids, err = alloc[int32](n); err != nil {
-			r.ids = mem[int32]{}
-			return err
-		}
+	if err := regrow(r, &r.ids, B*plan.Pass.Tokens); err != nil {
+		return err
 	}
 	for b, shape := range plan.Buffers {
-		n := B * shape.Rows * shape.Width
-		if n <= r.buffers[b].n || gpt2.Buffer(b) == gpt2.BufTokens {
+		if gpt2.Buffer(b) == gpt2.BufTokens {
 			continue
 		}
-		r.forget()
-		r.buffers[b].free()
-		var err error
-		if r.buffers[b], err = alloc[float32](n); err != nil {
-			r.buffers[b] = mem[float32]{}
+		if err := regrow(r, &r.buffers[b], B*shape.Rows*shape.Width); err != nil {
 			return fmt.Errorf("activations (%s): %w", gpt2.Buffer(b), err)
 		}
 	}
 	return nil
+}
+
+func regrow[T float32 | int32](r *runner, m *mem[T], n int) (err error) {
+	if n <= m.n {
+		return nil
+	}
+	r.forget()
+	m.free()
+	*m, err = alloc[T](n)
+	return err
 }
 
 // writer turns steps of a plan into kernel steps.
@@ -368,7 +362,9 @@ func (w *writer) view(b gpt2.Buffer, rows int) view {
 // step writes one step of the plan, and nothing if it has no rows.
 func (w *writer) step(s gpt2.Step) error {
 	var err error
-	switch o := s.Ops[0]; {
+	o := s.Ops[0]
+	M := w.plan.Pass.Batch * o.Rows
+	switch {
 	case o.Op == gpt2.OpSample: // done in Go, by pass
 	case o.Op == gpt2.OpAttention:
 		err = w.attention(o)
@@ -378,15 +374,12 @@ func (w *writer) step(s gpt2.Step) error {
 	case o.Op == gpt2.OpEmbed:
 		err = w.embed(o)
 	case o.Op == gpt2.OpLayerNorm:
-		M := w.plan.Pass.Batch * o.Rows
 		err = w.program.layerNorm(layerNormStep{x: w.view(o.In, o.Rows), y: w.view(o.Out, o.Rows), norm: w.norm(o), M: M,
 			C: o.K})
 	case o.Op == gpt2.OpActivation:
-		M := w.plan.Pass.Batch * o.Rows
 		err = w.program.activation(w.view(o.In, o.Rows), w.view(o.Out, o.Rows), mem[float32]{}, activations[o.Activation],
 			M, o.N)
 	case o.Op == gpt2.OpAdd:
-		M := w.plan.Pass.Batch * o.Rows
 		err = w.program.add(w.view(o.In, o.Rows), w.view(o.Aux, o.Rows), w.view(o.Out, o.Rows), M, o.N)
 	default:
 		err = fmt.Errorf("operation %s is not implemented", o.Op)

@@ -287,14 +287,9 @@ func (a *arena) floats(n int) (mem[float32], error) {
 	return m, nil
 }
 
-// newWeight cuts a packed matrix of zeros from an arena; pack its values next.
-func newWeight(a *arena, K, N int, d dtype) (*weight, error) { return makeWeight(a, K, N, d, false) }
-
-// newTable cuts a matrix (K, N) held by rows, N of K values, all zeros; pack its values next. Steps of products take it
-// too.
-func newTable(a *arena, K, N int, d dtype) (*weight, error) { return makeWeight(a, K, N, d, true) }
-
-func makeWeight(a *arena, K, N int, d dtype, table bool) (*weight, error) {
+// newWeight cuts a matrix (K, N) of zeros from an arena, in panels or as a table by rows, N of K values. Pack its values
+// next.
+func newWeight(a *arena, K, N int, d dtype, table bool) (*weight, error) {
 	if K < 1 || N < 1 || K > 1<<31 || N > 1<<31 || K > (1<<46)/N {
 		return nil, fmt.Errorf("a weight of %d x %d is not possible", K, N)
 	}
@@ -348,8 +343,7 @@ func (w *weight) pack(p *pool, src []byte, d dtype, transposed bool, r0, r1 int)
 
 // ---- Views ----------------------------------------------------------------------------------------------------------
 
-// view is rows of a float32 matrix: row r starts at data[r*ld]. If per is not 0, it starts at data[((r/per)*stride +
-// r%per)*ld]: groups of `per` rows, `stride` rows apart.
+// view is rows of a float32 matrix, as gs_view.
 type view struct {
 	data        mem[float32]
 	ld          int

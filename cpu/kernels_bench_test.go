@@ -64,7 +64,7 @@ func BenchmarkLinear(b *testing.B) {
 				K, N := s[0], s[1]
 				b.Run(fmt.Sprintf("%s/M=%d/K=%d/N=%d", weightTypes[d], M, K, N), func(b *testing.B) {
 					table := N == 50257 && d != q8Type
-					w, err := makeWeight(arenaFor(b, K, N, d, table), K, N, d, table)
+					w, err := newWeight(arenaFor(b, K, N, d, table), K, N, d, table)
 					if err != nil {
 						b.Fatal(err)
 					}

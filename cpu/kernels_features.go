@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -27,25 +28,18 @@ type Features struct {
 // filled.
 func DetectFeatures() (Features, error) {
 	var f Features
-	for _, i := range supportedISAs() {
-		f.Versions = append(f.Versions, i.String())
-	}
+	f.Versions = ISAs()
 	f.Processor, f.Model, f.Extensions = processor()
 	i, err := chooseISA(os.Getenv("GPT2SCOPE_CPU"))
 	if err != nil {
 		return f, err
 	}
-	f.Version, f.F32, f.BF16, f.Q8 = i.String(), f32Path(i), bf16Path(i, f.Extensions), q8Products[i]
-	return f, nil
-}
-
-// f32Path says how a version multiplies float32.
-func f32Path(i isa) string {
+	f.Version, f.F32, f.BF16, f.Q8 = i.String(), "multiply-adds", bf16Path(i, f.Extensions), q8Products[i]
 	if i == amx {
-		return fmt.Sprintf("AMX tiles (TDPBF16PS) from %d rows on, each number as the sum of three bfloat16 numbers",
+		f.F32 = fmt.Sprintf("AMX tiles (TDPBF16PS) from %d rows on, each number as the sum of three bfloat16 numbers",
 			splitRows)
 	}
-	return "multiply-adds"
+	return f, nil
 }
 
 // q8Products names what DOT of q8_gemv.h is in each version.
@@ -63,10 +57,8 @@ var q8Products = map[isa]string{
 
 // bf16Path says how a version multiplies bfloat16, and why it does not use what the processor has.
 func bf16Path(i isa, extensions []string) string {
-	path := map[isa]string{amx: "AMX tiles (TDPBF16PS)", avx512BF16: "AVX-512 dot products (VDPBF16PS)"}[i]
-	if path == "" {
-		path = "widened to float32"
-	}
+	paths := map[isa]string{amx: "AMX tiles (TDPBF16PS)", avx512BF16: "AVX-512 dot products (VDPBF16PS)"}
+	path := cmp.Or(paths[i], "widened to float32")
 	has := func(e string) bool { return slices.Contains(extensions, e) }
 	switch {
 	case i == amx:
@@ -125,8 +117,5 @@ func parseCPUInfo(r io.Reader) (name, model string, extensions []string) {
 			}
 		}
 	}
-	if name == "" {
-		name = runtime.GOARCH
-	}
-	return name, model, extensions
+	return cmp.Or(name, runtime.GOARCH), model, extensions
 }

@@ -178,14 +178,14 @@ func arenaFor(t testing.TB, K, N int, held dtype, table bool) *arena {
 // slices. It returns the weight and the values (K, N) that it should hold.
 func packed(t *testing.T, r *rand.Rand, p *pool, K, N int, held, source dtype, transposed bool) (*weight, []float32) {
 	t.Helper()
-	w, err := newWeight(arenaFor(t, K, N, held, false), K, N, held)
+	w, err := newWeight(arenaFor(t, K, N, held, false), K, N, held, false)
 	return filled(t, r, p, w, err, source, transposed)
 }
 
 // table does the same for a weight held by rows.
 func table(t *testing.T, r *rand.Rand, p *pool, K, N int, held, source dtype) (*weight, []float32) {
 	t.Helper()
-	w, err := newTable(arenaFor(t, K, N, held, true), K, N, held)
+	w, err := newWeight(arenaFor(t, K, N, held, true), K, N, held, true)
 	return filled(t, r, p, w, err, source, true)
 }
 
@@ -338,7 +338,7 @@ func TestPackCountsNonFinite(t *testing.T) {
 			}
 			put(77, source.inf)
 			for _, held := range []dtype{float32Type, bfloat16Type, q8Type} {
-				w, err := newWeight(arenaFor(t, K, N, held, false), K, N, held)
+				w, err := newWeight(arenaFor(t, K, N, held, false), K, N, held, false)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -472,7 +472,7 @@ func TestLinearExact(t *testing.T) {
 						values[i] = float32(c.w(r))
 						src = binary.LittleEndian.AppendUint32(src, math.Float32bits(values[i]))
 					}
-					w, err := newWeight(arenaFor(t, K, N, float32Type, false), K, N, float32Type)
+					w, err := newWeight(arenaFor(t, K, N, float32Type, false), K, N, float32Type, false)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -817,9 +817,9 @@ func TestArena(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.free()
-	x, errX := newWeight(a, 7, 33, float32Type)
-	y, errY := newTable(a, 5, 9, bfloat16Type)
-	z, errZ := newWeight(a, 9, 64, bfloat16Type)
+	x, errX := newWeight(a, 7, 33, float32Type, false)
+	y, errY := newWeight(a, 5, 9, bfloat16Type, true)
+	z, errZ := newWeight(a, 9, 64, bfloat16Type, false)
 	if errX != nil || errY != nil || errZ != nil {
 		t.Fatal(errX, errY, errZ)
 	}
@@ -834,7 +834,7 @@ func TestArena(t *testing.T) {
 			w.data.slice()[j] = 1
 		}
 	}
-	if _, err := newTable(a, 1, 1, float32Type); err == nil {
+	if _, err := newWeight(a, 1, 1, float32Type, true); err == nil {
 		t.Error("a full arena gave a table")
 	}
 }
@@ -1303,7 +1303,7 @@ func TestStepErrors(t *testing.T) {
 		"odd slice":         func() error { _, err := w.pack(p, make([]byte, 40*4), float32Type, false, 1, 2); return err }(),
 		"short slice":       func() error { _, err := w.pack(p, make([]byte, 40*4), float32Type, false, 0, 2); return err }(),
 		"zero threads":      func() error { _, err := newPool(-1, portable); return err }(),
-		"huge weight":       func() error { _, err := newWeight(&arena{}, 1<<30, 1<<30, float32Type); return err }(),
+		"huge weight":       func() error { _, err := newWeight(&arena{}, 1<<30, 1<<30, float32Type, false); return err }(),
 		"unknown version":   func() error { _, err := chooseISA("mmx"); return err }(),
 	} {
 		if err == nil {

@@ -99,7 +99,7 @@ func TestQ8Extremes(t *testing.T) {
 		for _, v := range values {
 			src = binary.LittleEndian.AppendUint32(src, math.Float32bits(v))
 		}
-		w, err := newWeight(arenaFor(t, K, N, q8Type, false), K, N, q8Type)
+		w, err := newWeight(arenaFor(t, K, N, q8Type, false), K, N, q8Type, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +191,7 @@ func float64s(x []float32) []float64 {
 
 // Only weights of products are held in blocks, no tables; sizes count the scales.
 func TestQ8Size(t *testing.T) {
-	if _, err := newTable(&arena{}, 32, 4, q8Type); err == nil || !strings.Contains(err.Error(), "8-bit") {
+	if _, err := newWeight(&arena{}, 32, 4, q8Type, true); err == nil || !strings.Contains(err.Error(), "8-bit") {
 		t.Error("a table was made of 8-bit blocks, in which single rows cannot be set")
 	}
 	if got, want := weightBytes(33, 33, q8Type, false), 2*2*1088; got != want {
@@ -233,7 +233,7 @@ func TestQ8KeepsIntegers(t *testing.T) {
 		for _, v := range stored {
 			src = binary.LittleEndian.AppendUint32(src, math.Float32bits(float32(v)))
 		}
-		w, err := newWeight(arenaFor(t, K, N, q8Type, false), K, N, q8Type)
+		w, err := newWeight(arenaFor(t, K, N, q8Type, false), K, N, q8Type, false)
 		if err != nil {
 			t.Fatal(err)
 		}

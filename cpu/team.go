@@ -176,7 +176,7 @@ func (t *Team) NewProduct(m, n, k int, d weights.DType, a, c *Memory) (*Product,
 	if p.store, err = newArena(weightBytes(k, n, p.dtype, false) + 64); err != nil {
 		return nil, err
 	}
-	if p.w, err = newWeight(p.store, k, n, p.dtype); err == nil {
+	if p.w, err = newWeight(p.store, k, n, p.dtype, false); err == nil {
 		if p.program, err = newProgram(t.pool, 1); err == nil {
 			err = p.program.linear(linearStep{x: matrix(p.a, k), y: matrix(p.c, n), w: p.w, M: m})
 		}

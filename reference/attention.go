@@ -2,8 +2,8 @@ package reference
 
 import "math"
 
-// Softmax returns exp(x) / sum(exp(x)). The largest value is subtracted first, so that
-// no exponential overflows; the result is the same.
+// Softmax returns exp(x) / sum(exp(x)). The largest value is subtracted first, so that no exponential overflows; the
+// result is the same.
 func Softmax[F Float](x []F) []float64 {
 	largest, sum := math.Inf(-1), 0.0
 	for _, v := range x {
@@ -24,12 +24,11 @@ func Softmax[F Float](x []F) []float64 {
 //
 //	softmax(mask(scale q k^T)) v, (Q, HS)
 //
-// q (Q, HS) are the queries of the last Q of S positions; k and v (S, HS) are the
-// keys and values of all S, those of earlier passes first. The mask is causal: the
-// query at position i sees the keys at 0 to i and no others.
+// q (Q, HS) are the queries of the last Q of S positions; k and v (S, HS) are the keys and values of all S, those of
+// earlier passes first. The mask is causal: the query at position i sees the keys at 0 to i and no others.
 //
-// Source: Vaswani et al., "Attention Is All You Need" (2017), equation 1 and section
-// 3.2.3; modeling_gpt2.py, eager_attention_forward.
+// Source: Vaswani et al., "Attention Is All You Need" (2017), equation 1 and section 3.2.3; modeling_gpt2.py,
+// eager_attention_forward.
 func Attention[F Float](q, k, v [][]F, scale float64) [][]float64 {
 	y := make([][]float64, len(q))
 	for i := range q {

@@ -2,8 +2,8 @@ package reference
 
 import "math"
 
-// Embed returns wte[id] + wpe[position], (C): the residual stream of a token before
-// the first layer. wte is (V, C), wpe (positions, C).
+// Embed returns wte[id] + wpe[position], (C): the residual stream of a token before the first layer. wte is (V, C), wpe
+// (positions, C).
 //
 // Source: modeling_gpt2.py, GPT2Model.forward.
 func Embed[F Float](wte, wpe []F, id, position, C int) []float64 {
@@ -25,11 +25,10 @@ func Add[F Float](x, z []F) []float64 {
 //
 //	x/2 (1 + tanh u), u = sqrt(2/pi) (x + 0.044715 x^3)
 //
-// written as x / (1 + exp(-2u)), which is the same number and does not cancel where
-// tanh u is near -1.
+// written as x / (1 + exp(-2u)), which is the same number and does not cancel where tanh u is near -1.
 //
-// Source: Hendrycks and Gimpel, "Gaussian Error Linear Units" (2016), section 2;
-// transformers' activations.py, NewGELUActivation ("gelu_new").
+// Source: Hendrycks and Gimpel, "Gaussian Error Linear Units" (2016), section 2; transformers' activations.py,
+// NewGELUActivation ("gelu_new").
 func GELUTanh(x float64) float64 {
 	return x / (1 + math.Exp(-2*math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
 }
@@ -40,8 +39,7 @@ func GELUTanh(x float64) float64 {
 //
 // written with erfc, which does not cancel where erf is near -1.
 //
-// Source: Hendrycks and Gimpel (2016), section 2; activations.py, GELUActivation
-// ("gelu").
+// Source: Hendrycks and Gimpel (2016), section 2; activations.py, GELUActivation ("gelu").
 func GELUErf(x float64) float64 { return x / 2 * math.Erfc(-x/math.Sqrt2) }
 
 // ReLU is max(x, 0); NaN stays NaN.

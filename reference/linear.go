@@ -25,8 +25,8 @@ func Linear[F Float](x, w, bias []F) []float64 {
 	return y
 }
 
-// LinearTransposed returns x W^T + b, (N), where w is (N, K): one row for each
-// output, the layout of lm_head (the token embedding) and of matrices on a GPU.
+// LinearTransposed returns x W^T + b, (N), where w is (N, K): one row for each output, the layout of lm_head (the token
+// embedding) and of matrices on a GPU.
 //
 // Source: torch.nn.Linear; modeling_gpt2.py, GPT2LMHeadModel.lm_head.
 func LinearTransposed[F Float](x, w, bias []F) []float64 {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The functions are compared with values that were computed by hand or published,
-// and with identities that hold for any input.
+// The functions are compared with values that were computed by hand or published, and with identities that hold for any
+// input.
 
 func near(t *testing.T, name string, got, want, tolerance float64) {
 	t.Helper()

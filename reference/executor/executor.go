@@ -1,6 +1,6 @@
-// Package executor is the reference backend: it executes plans by the functions of package reference, in float64, one step after another,
-// nothing fused, over weights that gorgonia.org/tensor holds and multiplies. It is slow, and easy to check by reading; everything faster is
-// tested against it, step by step.
+// Package executor is the reference backend: it executes plans by the functions of package reference, in float64, one
+// step after another, nothing fused, over weights that gorgonia.org/tensor holds and multiplies. It is slow, and easy
+// to check by reading; everything faster is tested against it, step by step.
 package executor
 
 import (
@@ -73,7 +73,8 @@ func (backend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gpt2
 	return r, nil
 }
 
-// Runner executes a plan literally, as one pass by Prefill or step by step by Begin, Step and End. Buffers hold B*Rows rows.
+// Runner executes a plan literally, as one pass by Prefill or step by step by Begin, Step and End. Buffers hold B*Rows
+// rows.
 type Runner struct {
 	model    *gpt2.Model
 	options  gpt2.Options
@@ -268,8 +269,8 @@ func (r *Runner) eachRow(o gpt2.Operation, f func(y, x []float64)) {
 	}
 }
 
-// linear is [reference.Linear] for all rows at once, multiplied by gorgonia's tensor. Its
-// weights are (K, N), those of lm_head (N, K).
+// linear is [reference.Linear] for all rows at once, multiplied by gorgonia's tensor. Its weights are (K, N), those of
+// lm_head (N, K).
 func (r *Runner) linear(o gpt2.Operation) error {
 	in := r.rows(o.In, o.Rows)
 	if len(in) == 0 {
@@ -297,8 +298,7 @@ func (r *Runner) linear(o gpt2.Operation) error {
 	return nil
 }
 
-// attention appends K and V of the new rows to the cache, then attends with the last
-// Queries of them.
+// attention appends K and V of the new rows to the cache, then attends with the last Queries of them.
 func (r *Runner) attention(o gpt2.Operation) {
 	c, B := r.model.Config, r.plan.Pass.Batch
 	C, HS, S := c.Channels, c.HeadSize(), r.position+o.Rows

@@ -9,9 +9,8 @@ import (
 	"gpt2scope/reference"
 )
 
-// TestReferenceProducts compares the products of the reference backend, which are
-// gorgonia's, with package reference: in both layouts of weights, with and without bias,
-// for all rows and for the last of each sequence.
+// TestReferenceProducts compares the products of the reference backend, which are gorgonia's, with package reference:
+// in both layouts of weights, with and without bias, for all rows and for the last of each sequence.
 func TestReferenceProducts(t *testing.T) {
 	m, err := gpt2.Random("random:L=1,C=24,NH=2,V=37,T=16")
 	if err != nil {

@@ -20,8 +20,8 @@ type Point struct {
 	Text     string  `json:"text,omitempty"` // an outcome in words
 }
 
-// Data are the points of an experiment, in the order in which they were measured. The n-th
-// points of two cases that are measured in turns belong to the same turn.
+// Data are the points of an experiment, in the order in which they were measured. The n-th points of two cases that are
+// measured in turns belong to the same turn.
 type Data []Point
 
 // add appends a value.

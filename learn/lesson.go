@@ -95,26 +95,8 @@ func undecided(text string, figures ...Figure) Finding {
 
 // lessons are all lessons. The order is that of their numbers, which a test checks.
 var lessons = []*Lesson{
-	&lesson01,
-	&lesson02,
-	&lesson03,
-	&lesson04,
-	&lesson05,
-	&lesson06,
-	&lesson07,
-	&lesson08,
-	&lesson09,
-	&lesson10,
-	&lesson11,
-	&lesson12,
-	&lesson13,
-	&lesson14,
-	&lesson15,
-	&lesson16,
-	&lesson17,
-	&lesson18,
-	&lesson19,
-	&lesson20,
+	&lesson01, &lesson02, &lesson03, &lesson04, &lesson05, &lesson06, &lesson07, &lesson08, &lesson09, &lesson10,
+	&lesson11, &lesson12, &lesson13, &lesson14, &lesson15, &lesson16, &lesson17, &lesson18, &lesson19, &lesson20,
 }
 
 // All returns the lessons in the order of their numbers. They must not be changed.

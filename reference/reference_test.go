@@ -80,8 +80,10 @@ func TestLayerNorm(t *testing.T) {
 	nearAll(t, "LayerNorm", LayerNorm([]float64{1, 2, 3, 4}, []float64{1, 2, 1, -1}, []float64{0, 0, 10, 0}, 0),
 		[]float64{-3 / math.Sqrt(5), -2 / math.Sqrt(5), 10 + 1/math.Sqrt(5), -3 / math.Sqrt(5)}, 1e-15)
 	// eps is added to the variance, 1, before the root.
-	nearAll(t, "LayerNorm with eps 3", LayerNorm([]float32{1, 3}, []float32{1, 1}, []float32{0, 0}, 3), []float64{-0.5, 0.5}, 1e-15)
-	nearAll(t, "LayerNorm of equal values", LayerNorm([]float64{7, 7, 7}, []float64{5, 5, 5}, []float64{1, 2, 3}, 1e-5), []float64{1, 2, 3}, 1e-12)
+	nearAll(t, "LayerNorm with eps 3", LayerNorm([]float32{1, 3}, []float32{1, 1}, []float32{0, 0}, 3),
+		[]float64{-0.5, 0.5}, 1e-15)
+	nearAll(t, "LayerNorm of equal values", LayerNorm([]float64{7, 7, 7}, []float64{5, 5, 5}, []float64{1, 2, 3}, 1e-5),
+		[]float64{1, 2, 3}, 1e-12)
 
 	r := rand.New(rand.NewPCG(1, 1))
 	const C = 100
@@ -111,7 +113,8 @@ func TestLinear(t *testing.T) {
 	nearAll(t, "Linear", Linear(x, w, bias), []float64{19, 32, 45}, 0)
 	nearAll(t, "Linear without bias", Linear(x, w, nil), []float64{9, 12, 15}, 0)
 	nearAll(t, "LinearTransposed", LinearTransposed(x, w, bias), []float64{15, 31, 47}, 0)
-	nearAll(t, "LinearTransposed without bias", LinearTransposed([]float32{1, 2}, []float32{1, 2, 3, 4, 5, 6}, nil), []float64{5, 11, 17}, 0)
+	nearAll(t, "LinearTransposed without bias", LinearTransposed([]float32{1, 2}, []float32{1, 2, 3, 4, 5, 6}, nil),
+		[]float64{5, 11, 17}, 0)
 	// float32 inputs are widened before they are multiplied.
 	near(t, "Dot", Dot([]float32{1e30, 1, -1e30}, []float64{1e30, 3, 1e30}), 0, 0)
 	near(t, "Dot of 1+2^-20", Dot([]float32{1 + 0x1p-20}, []float32{1 + 0x1p-20}), 1+0x1p-19+0x1p-40, 0)
@@ -126,7 +129,8 @@ func TestEmbedAndAdd(t *testing.T) {
 
 func TestSoftmax(t *testing.T) {
 	nearAll(t, "Softmax", Softmax([]float64{0, math.Log(2), math.Log(5)}), []float64{0.125, 0.25, 0.625}, 1e-15)
-	nearAll(t, "Softmax of masked values", Softmax([]float64{math.Inf(-1), 3, 3, math.Inf(-1)}), []float64{0, 0.5, 0.5, 0}, 0)
+	nearAll(t, "Softmax of masked values", Softmax([]float64{math.Inf(-1), 3, 3, math.Inf(-1)}),
+		[]float64{0, 0.5, 0.5, 0}, 0)
 	nearAll(t, "Softmax of one", Softmax([]float32{-7}), []float64{1}, 0)
 	r := rand.New(rand.NewPCG(2, 1))
 	x := normals(r, 50)
@@ -170,7 +174,8 @@ func TestAttention(t *testing.T) {
 		// With a past: the last queries over all keys so far.
 		nearAll(t, "a query with a past", Attention(q[i:i+1], k[:i+1], v[:i+1], 0.4)[0], all[i], 1e-14)
 		for n := range S - i {
-			nearAll(t, "one of several queries with a past", Attention(q[i:i+n+1], k[:i+n+1], v[:i+n+1], 0.4)[n], all[i+n], 1e-14)
+			nearAll(t, "one of several queries with a past", Attention(q[i:i+n+1], k[:i+n+1], v[:i+n+1], 0.4)[n], all[i+n],
+				1e-14)
 		}
 		// The mask: what lies after a query is not read, and what lies before it is.
 		hidden := func(rows [][]float64) [][]float64 {

@@ -27,22 +27,18 @@ func (backend) Name() string { return "reference" }
 // Fuse leaves the plan as it is: one step per stage.
 func (backend) Fuse(p *gpt2.Plan) *gpt2.Plan { return p }
 
-// Describe says that weights are held in float64.
 func (b backend) Describe() gpt2.Description {
 	return gpt2.Description{Name: b.Name(), WeightType: "f64"}
 }
-
-// Sizes are those of float64.
 func (backend) Sizes() gpt2.Sizes {
 	return gpt2.Sizes{Weight: 8, Activation: 8, KV: 8, Multiply: "f64"}
 }
-
-// Close does nothing.
 func (backend) Close() error { return nil }
 
 // Prepare reads the weights of the layers as float64.
 func (backend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gpt2.Runner, error) {
-	r := &Runner{model: m, options: o, weights: map[string]*tensor.Dense{}, plans: gpt2.NewPlanCache(backend{}, m.Config, o.Layers)}
+	r := &Runner{model: m, options: o, weights: map[string]*tensor.Dense{},
+		plans: gpt2.NewPlanCache(backend{}, m.Config, o.Layers)}
 	r.keys = make([][]float64, len(o.Layers)*o.Batch)
 	r.values = make([][]float64, len(o.Layers)*o.Batch)
 	params := m.Config.ParamsOf(o.Layers)
@@ -54,9 +50,11 @@ func (backend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gpt2
 	}
 	// Go cannot report that its heap has no room, so ask the system first.
 	bytes := 2*total + 4*int64(largest)
-	probe, err := syscall.Mmap(-1, 0, int(bytes), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+	probe, err := syscall.Mmap(-1, 0, int(bytes), syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_PRIVATE|syscall.MAP_ANON)
 	if err != nil {
-		return nil, fmt.Errorf("the weights of model %s in float64: out of memory: %s of it cannot be allocated: %w", m.Name, humanize.Size(bytes), err)
+		return nil, fmt.Errorf("the weights of model %s in float64: out of memory: %s of it cannot be allocated: %w",
+			m.Name, humanize.Size(bytes), err)
 	}
 	syscall.Munmap(probe)
 	for _, p := range params {
@@ -189,7 +187,8 @@ func (r *Runner) Read(b gpt2.Buffer, row int, dst []float32) error {
 	}
 	from := row * r.plan.Buffers[b].Width
 	if row < 0 || from+len(dst) > len(r.buffers[b]) {
-		return fmt.Errorf("buffer %s has %d elements; %d from row %d on are not all in it", b, len(r.buffers[b]), len(dst), row)
+		return fmt.Errorf("buffer %s has %d elements; %d from row %d on are not all in it", b, len(r.buffers[b]), len(dst),
+			row)
 	}
 	for i := range dst {
 		dst[i] = float32(r.buffers[b][from+i])

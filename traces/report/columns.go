@@ -1,7 +1,6 @@
 package report
 
 import (
-	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
 )
@@ -18,15 +17,16 @@ import (
 //
 // A typical event takes 8 to 10 bytes.
 type columns struct {
-	n    int
+	N    int    `json:"n"`
+	Data []byte `json:"data"`
+
 	last int64 // start of the previous event
 	link int64 // correlation id of the last event that had one
-	data []byte
 }
 
 // add appends an event, which must not start before the previous one.
 func (c *columns) add(start, duration int64, name, row, detail int, correlation uint64) {
-	c.n++
+	c.N++
 	c.number(uint64(start - c.last))
 	c.last = start
 	c.number(uint64(duration))
@@ -45,18 +45,10 @@ func (c *columns) add(start, duration int64, name, row, detail int, correlation 
 // bits.
 const maxCorrelation = 1 << 50
 
-func (c *columns) number(v uint64) { c.data = binary.AppendUvarint(c.data, v) }
+func (c *columns) number(v uint64) { c.Data = binary.AppendUvarint(c.Data, v) }
 
 // zigzag maps 0, -1, 1, -2 to 0, 1, 2, 3.
 func zigzag(v int64) uint64 { return uint64(v<<1) ^ uint64(v>>63) }
-
-// MarshalJSON implements json.Marshaler.
-func (c *columns) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		N    int    `json:"n"`
-		Data string `json:"data"`
-	}{c.n, base64.StdEncoding.EncodeToString(c.data)})
-}
 
 // texts are strings that events refer to by index. Index 0 is the empty string.
 type texts struct {

@@ -668,7 +668,7 @@ return [colour(h.weights[at] + h.inputs[at] / 2, 0), colour(h.weights[at] + h.in
 
 	var page bytes.Buffer
 	fixtures.Check(t, Write(&page, insideKernel(2, 8), Options{Device: -1}))
-	fixtures.Says(t, "", page.String(), "Inside the kernel: 8 SMs in a decode step after 10", "the median of 4 whose SMs are recorded", "waits for inputs", "data-compute=")
+	fixtures.Says(t, "", page.String(), "Inside the kernel: 8 SMs in a decode step after 10", "the median of 4 whose SMs are recorded", "waits for inputs", `data-key="compute"`)
 	page.Reset()
 	fixtures.Check(t, Write(&page, layered(), Options{Device: -1}))
 	if strings.Contains(page.String(), `id="sm-map"`) || strings.Contains(page.String(), `data-key="imbalance"`) {

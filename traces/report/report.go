@@ -53,15 +53,11 @@ type page struct {
 	Stages    []stage
 	Layers    bool // some stages have rows of several layers
 	Segments  []segment
-	Idle      []stage
-	TextTitle string // of the column of text, "" for none
+	Columns   []column
 	WorkTitle string // of the column of the number of events, "" for none
-	Host      bool   // some stages have time on the host
 	Costs     bool   // FLOPs and bytes of stages are known
 	Floors    bool   // and the ceilings
 	TooFast   string // what rows that are faster than their least time say of the ceilings
-	RateUnit  string // of arithmetic rates
-	RateScale float64
 
 	HasRoof bool
 	NoRoof  string // why the points have no roof
@@ -142,10 +138,6 @@ func Write(w io.Writer, t *traces.Trace, o Options) error {
 // functions are those of the template. A quantity of 0 is not known, and left empty.
 var functions = template.FuncMap{
 	"micros":  micros,
-	"known":   func(ns int64) string { return unless(ns == 0, micros(ns)) },
-	"count":   func(n int) string { return unless(n == 0, humanize.Thousands(int64(n))) },
-	"rate":    func(v float64) string { return unless(v == 0, digits(v)) },
-	"times":   func(a, b float64) float64 { return a * b },
 	"percent": percent,
 	"title":   func(s string) string { return strings.ToUpper(s[:1]) + s[1:] },
 	"breakable": func(name string) template.HTML { // a line may end after each part of a fused stage
@@ -206,7 +198,7 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 		ByStage: table.By == tables.ByStage, OnCPU: table.Device < 0, Noun: nouns[table.By],
 		Wall: duration(table.Wall), Withheld: traces.Misleads(table.Findings), Stages: rows, Segments: segments(rows),
 		WorkTitle: "Kernels",
-		Floors:    d.Roofline.known(), RateUnit: "GFLOP/s", RateScale: 1, Facts: facts(t),
+		Floors:    d.Roofline.known(), Facts: facts(t),
 		Events: humanize.Thousands(int64(line.events)), Tracks: len(line.Tracks)}
 	if table.Before > 0 {
 		p.Before = duration(table.Before)
@@ -217,19 +209,11 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 	case p.OnCPU:
 		p.WorkTitle = "Events"
 	}
-	p.TextTitle = map[tables.By]string{tables.ByStage: "Phase", tables.ByKernel: "Launched as"}[table.By]
 	var sum tables.Row
 	for _, s := range rows {
 		sum.Exclusive += s.Exclusive
 		p.Layers = p.Layers || len(s.Layers) > 0
-		p.Host = p.Host || s.Host > 0
 		p.Costs = p.Costs || s.Kind == tables.RowWork && (s.FLOPs > 0 || s.Bytes > 0)
-		if s.GFLOPs() >= 1000 {
-			p.RateUnit, p.RateScale = "TFLOP/s", 1e-3
-		}
-		if s.Kind == tables.RowIdle {
-			p.Idle = append(p.Idle, s)
-		}
 		for _, i := range s.Rows {
 			d.Rows[i] = rowJSON{table.Rows[i].Name, s.Phase, s.Class, s.Help}
 		}
@@ -262,6 +246,7 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 	if p.SMs = newSMs(table); p.SMs != nil {
 		d.SMs = &p.SMs.picture
 	}
+	p.Columns = p.columns()
 	p.gaps(table, line)
 	p.Summary, p.Queue = launches(table, t.Header)
 	return p, d

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"encoding/base64"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -27,7 +26,7 @@ type smsJSON struct {
 	N     int          `json:"n"`
 	Span  int64        `json:"span"`
 	Steps []smStepJSON `json:"steps"`
-	Parts string       `json:"parts"`
+	Parts []byte       `json:"parts"`
 }
 
 // smStepJSON is a step of the picture.
@@ -52,7 +51,6 @@ func newSMs(table *tables.Table) *sms {
 	for _, e := range p.Steps {
 		s.Count = max(s.Count, len(e.Inside.Each))
 	}
-	var parts []byte
 	var sum traces.Parts
 	noPart := int64(0)
 	for _, e := range p.Steps {
@@ -63,17 +61,17 @@ func newSMs(table *tables.Table) *sms {
 				of = e.Inside.Each[sm]
 			}
 			if of == (traces.Parts{}) {
-				parts = binary.AppendUvarint(parts, 0)
+				s.picture.Parts = binary.AppendUvarint(s.picture.Parts, 0)
 				noPart += e.Duration
 				continue
 			}
 			sum.Add(of)
 			for _, ns := range []int64{1 + of.Weights, of.Inputs, of.Compute} {
-				parts = binary.AppendUvarint(parts, uint64(ns))
+				s.picture.Parts = binary.AppendUvarint(s.picture.Parts, uint64(ns))
 			}
 		}
 	}
-	s.picture.N, s.picture.Span, s.picture.Parts = s.Count, whole, base64.StdEncoding.EncodeToString(parts)
+	s.picture.N, s.picture.Span = s.Count, whole
 	mean := func(ns int64) string {
 		return fmt.Sprintf("%s, %s %%", duration(ns/int64(s.Count)), percent(ns/int64(s.Count), max(1, whole), 1))
 	}

@@ -9,6 +9,7 @@ import (
 
 	"gpt2scope/ceilings"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
 )
 
@@ -24,8 +25,7 @@ type stage struct {
 	Share  string  // % of wall time
 	Bar    string  // length of the bar, % of the longest
 	Roof   string  // roofline %
-	RoofN  float64
-	Limit  string // what the roofline is there
+	Limit  string  // what the roofline is there
 }
 
 // IsWork reports whether the row has events to list.
@@ -75,7 +75,7 @@ func stages(t *tables.Table) []stage {
 			s.Share = strconv.FormatFloat(v, 'f', 2, 64)
 		}
 		if v, ok := t.Roofline(r); ok {
-			s.RoofN, s.Roof, s.Limit = v, strconv.FormatFloat(v, 'f', 1, 64), limits[r.Bound]
+			s.Roof, s.Limit = strconv.FormatFloat(v, 'f', 1, 64), limits[r.Bound]
 		}
 		if t.By == tables.ByKernel {
 			s.Title = shortName(r.Name)
@@ -105,6 +105,74 @@ func stages(t *tables.Table) []stage {
 		}
 		all = append(all, s)
 	}
+	return all
+}
+
+// column is a column of the table of stages, after that of their names.
+type column struct {
+	Key, Head, Unit, Help, Class string
+	text                         func(*stage) string
+}
+
+// Text is the cell of a row.
+func (c column) Text(s stage) string { return c.text(&s) }
+
+// columns lists the columns that have a value in some row. Those of class "more" are not shown where there is little
+// room.
+func (p *page) columns() (all []column) {
+	add := func(when bool, key, head, unit, help, class string, text func(*stage) string) {
+		if when {
+			all = append(all, column{key, head, unit, help, class, text})
+		}
+	}
+	time := func(when bool, key, head, help string, of func(*stage) (ns int64, known bool)) {
+		add(when, key, head, "µs", help, "more", func(s *stage) string { ns, known := of(s); return unless(!known, micros(ns)) })
+	}
+	count := func(when bool, key, head, help string, of func(*stage) int) {
+		add(when, key, head, "", help, "more", func(s *stage) string {
+			return unless(of(s) == 0, humanize.Thousands(int64(of(s))))
+		})
+	}
+	rate := func(key, head, help string, of func(*stage) float64) {
+		add(p.Costs, key, head, "", help, "more", func(s *stage) string { return unless(of(s) == 0, digits(of(s))) })
+	}
+	inside := func(key, head, help string, of func(*traces.Parts) int64) {
+		time(p.SMs != nil, key, head, help, func(s *stage) (int64, bool) {
+			return of(cmp.Or(s.Inside, &traces.Parts{})), s.Inside != nil
+		})
+	}
+	unit, scale, host := "GFLOP/s", 1.0, false
+	for _, s := range p.Stages {
+		host = host || s.Host > 0
+		if s.GFLOPs() >= 1000 {
+			unit, scale = "TFLOP/s", 1e-3
+		}
+	}
+	kernels, busy, durations := "Kernels, copies and sets", "GPU", "Durations of the kernels, which may overlap"
+	if p.OnCPU {
+		kernels, busy, durations = "Runs on threads", "Threads", "Sum over all threads"
+	}
+	text := map[tables.By]string{tables.ByStage: "Phase", tables.ByKernel: "Launched as"}[p.Table.By]
+	add(text != "", "phase", text, "", "", "text more", func(s *stage) string { return cmp.Or(s.Phase, s.Launch) })
+	add(true, "ns", "Time", "µs", "Exclusive time: the work runs, and nothing that began earlier still does", "time",
+		func(s *stage) string { return micros(s.Exclusive) })
+	add(true, "share", "% of wall", "", "Time in percent of the wall time", "pc", func(s *stage) string { return s.Share })
+	add(true, "", "", "", "", "barcell", nil)
+	add(p.Floors, "roof", "roofline %", "", "Floor in percent of the time: 100 is as fast as the device can be", "",
+		func(s *stage) string { return s.Roof })
+	time(p.Floors, "floor", "Floor", "The least time that the bytes and FLOPs need at the measured ceilings",
+		func(s *stage) (int64, bool) { return s.Floor, s.Floor > 0 })
+	rate("bytes", "GB/s", "Least bytes over time", func(s *stage) float64 { return s.GBs() })
+	rate("flops", unit, "FLOPs over time", func(s *stage) float64 { return s.GFLOPs() * scale })
+	count(true, "calls", "Calls", "How often it ran", func(s *stage) int { return s.Calls })
+	count(p.WorkTitle != "", "kernels", p.WorkTitle, kernels, func(s *stage) int { return s.Kernels })
+	inside("weights", "Weights", "SMs wait for weights, or keys and values", func(p *traces.Parts) int64 { return p.Weights })
+	inside("inputs", "Inputs", "SMs wait for what other SMs compute", func(p *traces.Parts) int64 { return p.Inputs })
+	inside("compute", "Compute", "From the inputs to the published outputs", func(p *traces.Parts) int64 { return p.Compute })
+	inside("imbalance", "Imbalance", "SMs wait for the last one", func(p *traces.Parts) int64 { return p.Imbalance })
+	time(host, "host", "Host", "Time of its ranges on the host", func(s *stage) (int64, bool) { return s.Host, s.Host > 0 })
+	time(true, "busy", busy, durations, func(s *stage) (int64, bool) { return s.Busy, s.IsWork() })
+	time(true, "median", "Median", "Median of the durations", func(s *stage) (int64, bool) { return s.Median, s.Median > 0 })
 	return all
 }
 

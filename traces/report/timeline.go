@@ -2,9 +2,7 @@ package report
 
 import (
 	"cmp"
-	"encoding/base64"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -34,19 +32,14 @@ type timeline struct {
 
 // track is a lane, or the steps of a lane, which have a track of their own.
 type track struct {
-	Title string   `json:"title"`
-	Kind  string   `json:"kind"` // "thread", "api", "steps", "stream", "sync", "overhead"
-	Work  bool     `json:"work"` // the table sums its events
-	Bands []*band  `json:"bands"`
-	Lane  laneJSON `json:"lane"`
+	Title  string  `json:"title"`
+	Kind   string  `json:"kind"` // "thread", "api", "steps", "stream", "sync", "overhead"
+	Work   bool    `json:"work"` // the table sums its events
+	Bands  []*band `json:"bands"`
+	Device int32   `json:"device"`
 
 	lane   traces.Lane
 	passes bool
-}
-
-// laneJSON says which GPU a track is of.
-type laneJSON struct {
-	Device int32 `json:"device"`
 }
 
 // band is a row of a track. Its events do not overlap, except in the last band of a track that would need more than
@@ -59,30 +52,16 @@ type band struct {
 // maxBands bounds the bands of a track.
 const maxBands = 12
 
-// MarshalJSON implements json.Marshaler.
-func (b *band) MarshalJSON() ([]byte, error) { return b.columns.MarshalJSON() }
-
 // counter is a series of values. Each value holds until the next.
 type counter struct {
-	Title string `json:"title"`
-	Unit  string `json:"unit"`
+	Title  string `json:"title"`
+	Unit   string `json:"unit"`
+	N      int    `json:"n"`
+	Times  []byte `json:"times"`  // as in columns
+	Values []byte `json:"values"` // float32, little endian
 
-	lane   traces.Lane
-	n      int
-	last   int64
-	times  []byte // as in columns
-	values []byte // float32, little endian
-}
-
-// MarshalJSON implements json.Marshaler.
-func (c *counter) MarshalJSON() ([]byte, error) {
-	type plain counter
-	return json.Marshal(struct {
-		*plain
-		N      int    `json:"n"`
-		Times  string `json:"times"`
-		Values string `json:"values"`
-	}{(*plain)(c), c.n, base64.StdEncoding.EncodeToString(c.times), base64.StdEncoding.EncodeToString(c.values)})
+	lane traces.Lane
+	last int64
 }
 
 // trackKey distinguishes tracks. The steps of a stream have another track than its kernels.
@@ -177,7 +156,7 @@ func (l *timeline) add(h *traces.Header, tracks map[trackKey]*track, e *traces.E
 }
 
 func newTrack(h *traces.Header, key trackKey) *track {
-	t := &track{lane: key.lane, Title: key.lane.String(), Lane: laneJSON{key.lane.Device}}
+	t := &track{lane: key.lane, Title: key.lane.String(), Device: key.lane.Device}
 	for _, n := range h.Lanes {
 		if n.Lane == key.lane && n.Name != "" {
 			t.Title = n.Name
@@ -277,10 +256,10 @@ func (l *timeline) count(series map[string]*counter, e *traces.Event) {
 	if math.IsNaN(value) || math.IsInf(value, 0) {
 		value = 0
 	}
-	c.n++
-	c.times = binary.AppendUvarint(c.times, uint64(e.Time-c.last))
+	c.N++
+	c.Times = binary.AppendUvarint(c.Times, uint64(e.Time-c.last))
 	c.last = e.Time
-	c.values = binary.LittleEndian.AppendUint32(c.values, math.Float32bits(float32(value)))
+	c.Values = binary.LittleEndian.AppendUint32(c.Values, math.Float32bits(float32(value)))
 }
 
 // units are the units of the counters that this module's recorders write.

@@ -54,7 +54,7 @@ function listKernels(tr) {
   const rows = rowsOf(tr), keep = new Set(rows), byName = new Map();
   let count = 0, busy = 0;
   for (const band of bands) {
-    if (!band.track.work || band.track.lane.device !== page.device) continue;
+    if (!band.track.work || band.track.device !== page.device) continue;
     for (let i = 0; i < band.n; i++) {
       if (!keep.has(band.row[i]) || (band.end[i] <= page.from && band.start[i] < page.from) || band.start[i] >= page.to) continue;
       const name = page.device < 0 ? band.track.title : shortOf(band.name[i]);
@@ -109,9 +109,9 @@ function unfold(tr, on) {
 
 // sortBy sorts the stages by a column, and the layers of each stage. Direction 0 is the
 // order of the page as it was made.
-function sortBy(key, direction) {
-  const isText = key === "name" || key === "phase";
-  const value = (tr) => (isText ? tr.dataset[key] : Number(tr.dataset[key] || 0));
+function sortBy(at, isText, direction) {
+  const text = (tr) => (at > 0 ? tr.cells[at].textContent : tr.dataset.name);
+  const value = (tr) => (isText ? text(tr) : Number(tr.cells[at].textContent.replaceAll(",", "")) || 0);
   const sorted = (rows) => (direction === 0 ? rows : [...rows].sort((a, b) => direction * (isText ? value(a).localeCompare(value(b), "en", { numeric: true }) : value(a) - value(b))));
   stageBody.append(...sorted(stageRows.filter((tr) => !tr.classList.contains("layer"))).flatMap((tr) => [tr, ...sorted(layersOf.get(tr) || [])]));
 }
@@ -153,12 +153,12 @@ function listenTables() {
   }
   for (const b of document.querySelectorAll("#stage-table thead button")) {
     b.addEventListener("click", () => {
-      const th = b.closest("th"), key = b.dataset.key, isText = key === "name" || key === "phase";
+      const th = b.closest("th"), isText = th.matches(".name, .text");
       const states = isText ? ["ascending", "descending", "none"] : ["descending", "ascending", "none"];
       const now = states[(states.indexOf(th.getAttribute("aria-sort") || "none") + 1) % 3];
       for (const other of document.querySelectorAll("#stage-table thead th")) other.removeAttribute("aria-sort");
       th.setAttribute("aria-sort", now);
-      sortBy(key, { ascending: 1, descending: -1, none: 0 }[now]);
+      sortBy(th.cellIndex, isText, { ascending: 1, descending: -1, none: 0 }[now]);
     });
   }
 }

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"gpt2scope/gpt2"
@@ -163,6 +165,39 @@ func (e *Experiment) Do(ctx context.Context, tasks []Task, j *Journal, h Hooks) 
 		h.Done()
 	}
 	return left.notes(), nil
+}
+
+// skipped are the tasks that failed alone ([ErrSkipped]). Tasks of a kind that failed for the same reason, numbers
+// aside, share a note.
+type skipped []*skip
+
+type skip struct {
+	kind, what string // the task and the reason without numbers; the task
+	labels     []string
+	err        error // of the first task
+}
+
+var numbers = regexp.MustCompile(`[0-9.,]+`)
+
+// add records a task that failed.
+func (s *skipped) add(t Task, err error) {
+	kind := t.What + numbers.ReplaceAllString(err.Error(), "")
+	at := slices.IndexFunc(*s, func(k *skip) bool { return k.kind == kind })
+	if at < 0 {
+		at = len(*s)
+		*s = append(*s, &skip{kind, t.What, nil, err})
+	}
+	if k := (*s)[at]; !slices.Contains(k.labels, t.Variant.Label) {
+		k.labels = append(k.labels, t.Variant.Label)
+	}
+}
+
+// notes returns a sentence for each reason, with the error of the first task.
+func (s skipped) notes() (notes []string) {
+	for _, k := range s {
+		notes = append(notes, fmt.Sprintf("%s of %s: %v.", k.what, strings.Join(k.labels, ", "), k.err))
+	}
+	return notes
 }
 
 // prefill measures a prefill.

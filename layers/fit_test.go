@@ -2,7 +2,6 @@ package layers
 
 import (
 	"math"
-	"math/rand/v2"
 	"testing"
 )
 
@@ -35,34 +34,6 @@ func TestLineByHand(t *testing.T) {
 	near(t, "value", value, 5.8, 1e-12)
 	near(t, "low", low, 5.8-d, 1e-6)
 	near(t, "high", high, 5.8+d, 1e-6)
-}
-
-// Over many sets of points with known noise, the standard errors are the spread of A and B, and the prediction interval
-// holds 95 % of new measurements.
-func TestLineOfNoise(t *testing.T) {
-	random := rand.New(rand.NewPCG(3, 4))
-	const a, b, noise, rounds = 0.5, 0.25, 0.05, 4000
-	var sumA, sumB, errA, errB, hits float64
-	x := []float64{1, 2, 3, 4, 6, 8, 12}
-	for range rounds {
-		y := make([]float64, len(x))
-		for i := range x {
-			y[i] = a + b*x[i] + noise*random.NormFloat64()
-		}
-		l, err := FitLine(x, y)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sumA, sumB = sumA+(l.A-a)*(l.A-a), sumB+(l.B-b)*(l.B-b)
-		errA, errB = errA+l.AError*l.AError, errB+l.BError*l.BError
-		_, low, high := l.Predict(24)
-		if m := a + b*24 + noise*random.NormFloat64(); low <= m && m <= high {
-			hits++
-		}
-	}
-	near(t, "variance of A over that told", sumA/errA, 1, 0.1)
-	near(t, "variance of B over that told", sumB/errB, 1, 0.1)
-	near(t, "coverage", hits/rounds, 0.95, 0.015)
 }
 
 func TestLineNeedsThreePlaces(t *testing.T) {

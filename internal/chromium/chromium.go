@@ -28,8 +28,7 @@ type Browser struct {
 	t        *testing.T
 	page     string // its URL
 	mu       sync.Mutex
-	problems []string // exceptions, lines on the console, entries of the log
-	requests []string // other than for the page itself
+	problems []string // exceptions, lines on the console, entries of the log, requests other than for the page itself
 }
 
 // program finds the browser. Without GPT2SCOPE_REQUIRE_CHROMIUM=1 it skips the test, since the browser is slow to
@@ -103,28 +102,23 @@ func (b *Browser) note(event any) {
 		b.problems = append(b.problems, "log: "+e.Entry.Text)
 	case *network.EventRequestWillBeSent:
 		if e.Type != network.ResourceTypeDocument || !strings.HasPrefix(e.Request.URL, "file:") {
-			b.requests = append(b.requests, e.Request.URL)
+			b.problems = append(b.problems, "request: "+e.Request.URL)
 		}
 	}
 }
 
 // check fails the test for the page's misdeeds.
 func (b *Browser) check() {
-	problems, requests := b.Misdeeds()
-	for _, p := range problems {
+	for _, p := range b.Misdeeds() {
 		b.t.Error(p)
-	}
-	for _, r := range requests {
-		b.t.Errorf("the page requests %s", r)
 	}
 }
 
-// Misdeeds returns the problems of the page and the addresses that it requested since the last call, and forgets them.
-// A test that expects some calls it.
-func (b *Browser) Misdeeds() (problems, requests []string) {
+// Misdeeds returns the problems of the page since the last call, and forgets them. A test that expects some calls it.
+func (b *Browser) Misdeeds() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	problems, requests = b.problems, b.requests
-	b.problems, b.requests = nil, nil
-	return problems, requests
+	problems := b.problems
+	b.problems = nil
+	return problems
 }

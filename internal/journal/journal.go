@@ -20,10 +20,6 @@ import (
 	"gpt2scope/internal/humanize"
 )
 
-// maxSize bounds a file, in bytes, since it may have been damaged or replaced. A line has no bound of its own: a task
-// may give any number of rows.
-const maxSize = 1 << 30
-
 // Format is that of the state file of a kind of experiment, whose tasks give rows R, which JSON can hold.
 type Format[R any] struct {
 	File  string            // its name in the directory of an experiment
@@ -125,14 +121,6 @@ func (j *Journal[R]) begin(dir string, head heading) error {
 	if err := unix.Flock(int(j.file.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 		return fmt.Errorf("another experiment is writing to directory %s; wait for it, or give another directory", dir)
 	}
-	// The results are written to new files that replace the old ones: the directory must allow that.
-	probe, err := os.CreateTemp(dir, ".journal-*")
-	if err != nil {
-		return fmt.Errorf("directory %s cannot be written: %w", dir, humanize.Cause(err))
-	}
-	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
-		return fmt.Errorf("directory %s cannot be written: %w", dir, humanize.Cause(err))
-	}
 	whole, err := j.read(func(line []byte) error { return j.sameExperiment(line, head) })
 	if err != nil {
 		return err
@@ -153,13 +141,6 @@ func (j *Journal[R]) damaged(what string) error {
 
 // read reads all whole lines, gives the first one to first, and returns their bytes.
 func (j *Journal[R]) read(first func(line []byte) error) (whole int64, err error) {
-	info, err := j.file.Stat()
-	switch {
-	case err != nil:
-		return 0, fmt.Errorf("%s cannot be read: %w", j.path, humanize.Cause(err))
-	case info.Size() > maxSize:
-		return 0, j.damaged(fmt.Sprintf("it has %d bytes, more than an experiment writes", info.Size()))
-	}
 	r := bufio.NewReaderSize(j.file, 64<<10)
 	for number := 1; ; number++ {
 		line, err := r.ReadBytes('\n')

@@ -222,6 +222,7 @@ func TestMergeRefuses(t *testing.T) {
 		"is one of 2 parts, but":         {0, `"shard":"1/2"`, `"shard":"1/3"`},
 		"is not a part of an experiment": {0, `,"shard":"1/2"`, ``},
 		"is not a part such as 2/8":      {0, `"shard":"1/2"`, `"shard":"7/2"`},
+		`"1/2x" is not a part such as`:   {0, `"shard":"1/2"`, `"shard":"1/2x"`},
 		"with other values":              {1, `"task 1"`, `"task 0"`},
 		"test.state is damaged":          {0, `{"task"`, `x`},
 	} {

@@ -1,8 +1,8 @@
 // Package table writes rows as aligned text for people and as CSV, and sorts them, all from one list of columns:
 //
 //	columns := []table.Column[row]{
-//		table.Text("name", "stage", func(r *row) string { return r.Name }),
-//		table.Time("time", "time us", func(r *row) int64 { return r.Time }),
+//		{Key: "name", Title: "stage", Left: true, Cell: func(r *row) table.Cell { return table.String(r.Name) }},
+//		{Key: "time", Unit: "ns", Title: "time us", Cell: func(r *row) table.Cell { return table.Nanoseconds(r.Time) }},
 //		{Key: "rate", Title: "GB/s", Cell: func(r *row) table.Cell { return table.Rate(r.Rate) }},
 //	}
 //	table.Print(w, columns, rows)
@@ -133,22 +133,18 @@ func Find[R any](columns []Column[R], name string) int {
 	if i := slices.IndexFunc(columns, is); i >= 0 {
 		return i
 	}
-	for _, heading := range []func(string) string{strings.TrimSpace, withoutUnit} {
-		found := -1
-		for i, c := range columns {
-			if c.Key == "" || c.Title == "" || strings.ToLower(heading(c.Title)) != name {
-				continue
-			}
-			if found >= 0 { // such as "mean", of which there are several
-				return -1
-			}
-			found = i
+	found := -1
+	for i, c := range columns {
+		heading := strings.ToLower(c.Title)
+		if c.Key == "" || c.Title == "" || name != heading && name != withoutUnit(heading) {
+			continue
 		}
-		if found >= 0 {
-			return found
+		if found >= 0 { // such as "mean", of which there are several
+			return -1
 		}
+		found = i
 	}
-	return -1
+	return found
 }
 
 // withoutUnit takes the unit from a heading. Where a time and its share have one name, it is that of the time.
@@ -197,24 +193,9 @@ func sortNames[R any](columns []Column[R], format string) []string {
 	return names
 }
 
-// Text is a column of words, aligned to the left.
-func Text[R any](key, title string, of func(*R) string) Column[R] {
-	return Column[R]{Key: key, Title: title, Left: true, Cell: func(r *R) Cell { return String(of(r)) }}
-}
-
 // Count is a column of whole numbers, blank where they are 0.
 func Count[R any, N int | int32 | int64](key, title string, of func(*R) N) Column[R] {
 	return Column[R]{Key: key, Title: title, Cell: func(r *R) Cell { return Int(int64(of(r))) }}
-}
-
-// Time is a column of ns, which are us for people.
-func Time[R any](key, title string, of func(*R) int64) Column[R] {
-	return Column[R]{Key: key, Unit: "ns", Title: title, Cell: func(r *R) Cell { return Nanoseconds(of(r)) }}
-}
-
-// Decimal is a column of numbers with so many decimals for people.
-func Decimal[R any](key, title string, decimals int, of func(*R) float64) Column[R] {
-	return Column[R]{Key: key, Title: title, Cell: func(r *R) Cell { return Float(of(r), decimals) }}
 }
 
 // cells returns the text of the columns that have a title, the titles first, and which columns are aligned to the left.

@@ -12,8 +12,8 @@ type row struct {
 }
 
 var columns = []Column[row]{
-	Text("name", "stage", func(r *row) string { return r.name }),
-	Time("time", "time us", func(r *row) int64 { return r.time }),
+	{Key: "name", Title: "stage", Left: true, Cell: func(r *row) Cell { return String(r.name) }},
+	{Key: "time", Unit: "ns", Title: "time us", Cell: func(r *row) Cell { return Nanoseconds(r.time) }},
 	Count("calls", "calls", func(r *row) int { return r.n }),
 	{Key: "rate", Title: "GB/s", Legend: "bytes over time", Cell: func(r *row) Cell { return When(r.n > 1, Known(r.time > 0, Rate(1234.5))) }},
 	{Key: "hidden", Cell: func(r *row) Cell { return SI(1780000) }},

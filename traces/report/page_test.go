@@ -483,25 +483,6 @@ func TestRooflineLabels(t *testing.T) {
 	}
 }
 
-// TestCut keeps what distinguishes kernels of one library.
-func TestCut(t *testing.T) {
-	b := open(t, host(t), 1440, 900)
-	for _, c := range []struct {
-		name string
-		fits int
-		want string
-	}{
-		{"gemm", 4, "gemm"},
-		{"h.11.attn.c_attn", 12, "attn.c_attn"},
-		{"vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>", 30, "vectorized_ele…tor_add<float>>"},
-		{"a name of some length", 6, "a nam…"},
-	} {
-		if got := eval[string](b, fmt.Sprintf(`gpt2scope.cut(%q, %d)`, c.name, c.fits)); got != c.want || len([]rune(got)) > c.fits {
-			t.Errorf("%q in %d characters is %q, not %q", c.name, c.fits, got, c.want)
-		}
-	}
-}
-
 // TestPrint has tables in full on paper.
 func TestPrint(t *testing.T) {
 	b := open(t, sample(t, "gpt2-L12-eager-cupti.json.gz"), 718, 900) // A4 with margins of 1 cm
@@ -549,18 +530,18 @@ func TestPolicy(t *testing.T) {
 	if eval[bool](b, `"broken" in window`) {
 		t.Error("the page runs what is not its own")
 	}
-	refused := 0
-	problems, requests := b.Misdeeds() // they were to come, and came no further
+	refused, requests := 0, 0
+	problems := b.Misdeeds() // they were to come, and came no further
 	for _, p := range problems {
-		if strings.Contains(p, "Content Security Policy") {
+		switch {
+		case strings.Contains(p, "Content Security Policy"):
 			refused++
+		case strings.HasPrefix(p, "request: "):
+			requests++
 		}
 	}
-	if refused < 4 || refused != len(problems) {
+	if refused < 4 || requests > 2 || refused+requests != len(problems) {
 		t.Errorf("the browser says %q", problems)
-	}
-	if len(requests) > 2 {
-		t.Errorf("requests of %v", requests)
 	}
 }
 

@@ -19,7 +19,6 @@ import (
 	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/load"
 	"gpt2scope/traces/tables"
-	"gpt2scope/traces/window"
 )
 
 // truth is a kernel and its stage, "" for none.
@@ -313,28 +312,5 @@ func TestPlanOrder(t *testing.T) {
 	want := "wte+wpe+h.0.ln_1 " + layer("0") + " h.0.residual_2+h.1.ln_1 " + layer("1") + " h.1.residual_2+h.2.ln_1 " + layer("2") + " h.2.residual_2+h.3.ln_1 " + layer("3") + " h.3.residual_2+ln_f lm_head"
 	if got := strings.Join(names, " "); got != want {
 		t.Errorf("the plan is\n%s, want\n%s", got, want)
-	}
-}
-
-// TestLengthsAreNoWarmUp: a prefill of a longer prompt before shorter ones is of another plan, and no warm-up.
-func TestLengthsAreNoWarmUp(t *testing.T) {
-	var events []traces.Event
-	at := int64(0)
-	for _, rows := range []int64{512, 64, 64, 64, 64, 64} {
-		for _, k := range families[1].list(1, 4) {
-			e := k.event
-			if strings.Contains(e.Name, "layer_norm") {
-				e.Grid = [3]int32{int32(rows), 1, 1}
-			}
-			e.Time, e.Duration = at, e.Duration*rows
-			at += e.Duration + 1
-			events = append(events, e)
-		}
-	}
-	tr := traces.NewTrace(&traces.Header{Version: traces.Version, Recorder: traces.RecorderChrome}, events)
-	found := fixtures.Must(Infer(tr, nil))(t)
-	fixtures.Check(t, found.Apply(tr))
-	if w := window.New(tr, 0); len(w.Passes) != 6 || len(w.WarmUp) != 0 {
-		t.Errorf("%d passes, %d of warm-up; %s", len(w.Passes), len(w.WarmUp), found.Describe())
 	}
 }

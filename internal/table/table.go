@@ -193,6 +193,11 @@ func sortNames[R any](columns []Column[R], format string) []string {
 	return names
 }
 
+// Text is a column of words, aligned to the left.
+func Text[R any](key, title string, of func(*R) string) Column[R] {
+	return Column[R]{Key: key, Title: title, Left: true, Cell: func(r *R) Cell { return String(of(r)) }}
+}
+
 // Count is a column of whole numbers, blank where they are 0.
 func Count[R any, N int | int32 | int64](key, title string, of func(*R) N) Column[R] {
 	return Column[R]{Key: key, Title: title, Cell: func(r *R) Cell { return Int(int64(of(r))) }}

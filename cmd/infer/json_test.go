@@ -19,7 +19,6 @@ import (
 	"gpt2scope/cmd/infer/cli"
 	learncmd "gpt2scope/cmd/infer/learn"
 	taskscmd "gpt2scope/cmd/infer/tasks"
-	"gpt2scope/cmd/infer/trace"
 	"gpt2scope/layers"
 	"gpt2scope/predict"
 	"gpt2scope/predict/grade"
@@ -39,7 +38,7 @@ var jsonObjects = []struct {
 	{"infer version", versionJSON{}}, {"infer bench", bench.BenchJSON{}}, {"infer bench -p N", []bench.ListRow{}},
 	{"infer bench ceilings", bench.CeilingsObject{}}, {"infer bench kernel", bench.KernelJSON{}}, {"infer bench energy", bench.EnergyObject{}},
 	{"infer trace show", tables.Table{}}, {"infer trace stages", stages.Inference{}},
-	{"infer trace check", trace.CheckJSON{}}, {"infer trace advise", judge.Advice{}}, {"infer trace kpi", judge.Report{}}, {"infer trace diff", diff.Comparison{}}, {"infer learn", learncmd.LearnJSON{}}, {"infer layers", layers.Result{}}, {"infer tasks bench", taskscmd.TasksObject{}},
+	{"infer trace check", judge.Trust{}}, {"infer trace advise", judge.Advice{}}, {"infer trace kpi", judge.Report{}}, {"infer trace diff", diff.Comparison{}}, {"infer learn", learncmd.LearnJSON{}}, {"infer layers", layers.Result{}}, {"infer tasks bench", taskscmd.TasksObject{}},
 	{"infer tasks simulate", schedule.Report{}}, {"infer tasks run", schedule.Report{}}, {"infer tasks fit", predict.Model{}},
 	{"infer tasks check", grade.Result{}},
 }

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"unicode"
 
-	"gpt2scope/cmd/infer/trace"
 	"gpt2scope/traces"
+	"gpt2scope/traces/judge"
 )
 
 // kineto is a small trace of PyTorch's profiler, with one kernel.
@@ -58,7 +58,7 @@ func TestTraceCheck(t *testing.T) {
 	checkOneLine(t, e.stderr, lost, "would mislead", "1 reason")
 
 	e = infer(t, "trace", "check", "--json", lost)
-	var got trace.CheckJSON
+	var got judge.Trust
 	if err := json.Unmarshal([]byte(e.stdout), &got); err != nil || e.status != exitFailure || got.Trusted || got.Counts.WithoutCorrelation != 1 || len(got.Findings) == 0 {
 		t.Errorf("status %d, %+v, error %v", e.status, got, err)
 	}

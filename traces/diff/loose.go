@@ -18,7 +18,8 @@ func whyLoose(a, b side) string {
 	}
 	phases := b.phases()
 	if !slices.ContainsFunc(a.phases(), func(phase string) bool { return slices.Contains(phases, phase) }) {
-		return fmt.Sprintf("A and B have no kind of pass in common (A: %s; B: %s)", strings.Join(a.phases(), ", "), strings.Join(phases, ", "))
+		return fmt.Sprintf("A and B have no kind of pass in common (A: %s; B: %s)", strings.Join(a.phases(), ", "),
+			strings.Join(phases, ", "))
 	}
 	return ""
 }

@@ -109,7 +109,8 @@ func smallInputs(r *Report, _ *tables.Table, c *Check, latency float64) {
 	}
 	// What a CPU may take for the work of the kernels without being slower than all this.
 	slower := 100 / computing
-	c.Evidence += fmt.Sprintf("; kernels run for %.1f %%, so a CPU is faster if it needs less than %.1f times their time", computing, slower)
+	c.Evidence += fmt.Sprintf("; kernels run for %.1f %%, so a CPU is faster if it needs less than %.1f times their time",
+		computing, slower)
 	if c.Answer = Unknown; slower >= fasterThanCPU {
 		c.Answer = Yes
 	}
@@ -185,7 +186,8 @@ func bandwidth(r *Report, _ *tables.Table, c *Check, dram float64) {
 }
 
 func warps(_ *Report, _ *tables.Table, c *Check, efficiency float64) {
-	c.Evidence = fmt.Sprintf("at an instruction %.1f %% of the threads of a warp are active, on average while kernels run", efficiency)
+	c.Evidence = fmt.Sprintf("at an instruction %.1f %% of the threads of a warp are active, on average while kernels run",
+		efficiency)
 	if efficiency < lowEfficiency {
 		c.Answer = Yes
 		c.Next = "let the 32 threads of a warp take the same branch: order the data, choose block sizes that are multiples of 32; 'infer trace show --by kernel --sort \"warp eff. %\"' names the kernels"

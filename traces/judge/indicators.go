@@ -86,15 +86,19 @@ var definitions = slices.Concat([]definition{
 		recordWith: withKernels, value: func(m *measured) (float64, bool) { return m.fill.value() }},
 	{key: "theoretical_occupancy_percent", group: "utilisation", name: "theoretical occupancy", unit: "%", definition: "warps that an SM can hold of these blocks / warps that it can hold, in the mean over kernel time",
 		recordWith: withKernels, value: func(m *measured) (float64, bool) { return m.occupancy.value() }},
-	sampled("sm_utilisation_percent", "SM utilisation", "SMs that have a warp, in the mean over the wall time, as the device samples them", "SMs Active [Throughput %]"),
-	sampled("tensor_utilisation_percent", "tensor cores", "time in which the tensor cores work, in the mean over SMs and wall time, as the device samples them", "Tensor Active [Throughput %]"),
-	sampled("dram_bandwidth_percent", "memory bandwidth", "reads and writes of the GPU's memory / its peak, in the mean over the wall time, as the device samples them",
+	sampled("sm_utilisation_percent", "SM utilisation",
+		"SMs that have a warp, in the mean over the wall time, as the device samples them", "SMs Active [Throughput %]"),
+	sampled("tensor_utilisation_percent", "tensor cores",
+		"time in which the tensor cores work, in the mean over SMs and wall time, as the device samples them", "Tensor Active [Throughput %]"),
+	sampled("dram_bandwidth_percent", "memory bandwidth",
+		"reads and writes of the GPU's memory / its peak, in the mean over the wall time, as the device samples them",
 		"DRAM Read Bandwidth [Throughput %]", "DRAM Write Bandwidth [Throughput %]"),
 }, ofCounters())
 
 // sampled is an indicator of what the device samples: the sum of the named metrics of nsys.
 func sampled(key, name, text string, metrics ...string) definition {
-	return definition{key: key, group: "utilisation", name: name, unit: "%", definition: text, recordWith: "nsys profile --gpu-metrics-devices=all (it needs the permission to read counters)",
+	return definition{key: key, group: "utilisation", name: name, unit: "%",
+		definition: text, recordWith: "nsys profile --gpu-metrics-devices=all (it needs the permission to read counters)",
 		value: func(m *measured) (float64, bool) {
 			sum, found := 0.0, false
 			for _, name := range metrics {
@@ -110,7 +114,8 @@ func sampled(key, name, text string, metrics ...string) definition {
 func ofCounters() []definition {
 	var list []definition
 	for _, c := range traces.AllCounters {
-		list = append(list, definition{key: c.Key, group: "counters", name: c.Name, unit: "%", definition: c.Definition + ", in the mean over kernel time",
+		list = append(list, definition{key: c.Key, group: "counters", name: c.Name, unit: "%",
+			definition: c.Definition + ", in the mean over kernel time",
 			recordWith: "ncu --set full --csv --page details PROGRAM > FILE.csv, then --counters FILE.csv",
 			value:      func(m *measured) (float64, bool) { return m.counters.Get(c.Counter) }})
 	}
@@ -136,12 +141,16 @@ func copiesOf() []definition {
 			}
 		}
 		list = append(list,
-			definition{key: c.key + "_copies", group: "transfers", name: c.name, unit: "copies", definition: "copies " + c.text, value: number(func(t *transfer) (float64, bool) { return float64(t.count), true })},
-			definition{key: c.key + "_bytes", group: "transfers", name: c.name, unit: "bytes", definition: "their bytes", value: number(func(t *transfer) (float64, bool) { return float64(t.bytes), t.bytes > 0 })},
-			definition{key: c.key + "_time", group: "transfers", name: c.name, unit: "ns", definition: "sum of their durations on the GPU", value: number(func(t *transfer) (float64, bool) { return float64(t.time), true })},
-			definition{key: c.key + "_gb_per_s", group: "transfers", name: c.name, unit: "GB/s", definition: "their bytes / their time", value: number(func(t *transfer) (float64, bool) {
-				return float64(t.bytes) / float64(max(1, t.time)), t.bytes > 0 && t.time > 0
-			})})
+			definition{key: c.key + "_copies", group: "transfers", name: c.name, unit: "copies",
+				definition: "copies " + c.text, value: number(func(t *transfer) (float64, bool) { return float64(t.count), true })},
+			definition{key: c.key + "_bytes", group: "transfers", name: c.name, unit: "bytes", definition: "their bytes",
+				value: number(func(t *transfer) (float64, bool) { return float64(t.bytes), t.bytes > 0 })},
+			definition{key: c.key + "_time", group: "transfers", name: c.name, unit: "ns",
+				definition: "sum of their durations on the GPU", value: number(func(t *transfer) (float64, bool) { return float64(t.time), true })},
+			definition{key: c.key + "_gb_per_s", group: "transfers", name: c.name, unit: "GB/s",
+				definition: "their bytes / their time", value: number(func(t *transfer) (float64, bool) {
+					return float64(t.bytes) / float64(max(1, t.time)), t.bytes > 0 && t.time > 0
+				})})
 	}
 	return list
 }

@@ -1,5 +1,5 @@
 // Package judge says what to make of a recording: whether its shares of time can be trusted
-// ([Findings]), what its indicators answer ([Measure]), and which bottlenecks it has ([Advise]),
+// ([TrustOf]), what its indicators answer ([Measure]), and which bottlenecks it has ([Advise]),
 // each with the most that removing its cause could gain. Rules and questions are rows of tables.
 package judge
 
@@ -28,17 +28,36 @@ type Hint struct {
 	Percent *float64 `json:"percent"`
 }
 
-// Findings says what a recording holds and lacks, as [traces.Examine] does, and whether a ceiling of its
-// device was measured too low.
-func Findings(t *traces.Trace) []traces.Finding {
-	table, err := tables.SummarizeAny(t, -1)
-	if err != nil {
-		return traces.Examine(t.Header, t.Attribution)
+// Trust is what [TrustOf] says: the one place where it is decided whether shares of a recording's time can be trusted.
+type Trust struct {
+	Source   string             `json:"source"` // what recorded what, on which device
+	Trusted  bool               `json:"trusted"`
+	Counts   traces.Attribution `json:"counts"`
+	Findings []traces.Finding   `json:"findings"` // those that mislead are the reasons
+}
+
+// TrustOf says what a recording holds and lacks, as [traces.Examine] does, and whether a ceiling of its device was
+// measured too low.
+func TrustOf(t *traces.Trace) Trust {
+	trust := Trust{Source: t.Header.Describe(), Counts: t.Attribution, Findings: []traces.Finding{}}
+	trust.Findings = append(trust.Findings, traces.Examine(t.Header, t.Attribution)...)
+	if table, err := tables.SummarizeAny(t, -1); err == nil {
+		if finding, ok := table.BelowFloor(); ok {
+			trust.Findings = append(trust.Findings, traces.Finding{Text: finding})
+		}
 	}
-	if finding, ok := table.BelowFloor(); ok {
-		return append(table.Findings, traces.Finding{Text: finding})
+	trust.Trusted = !traces.Misleads(trust.Findings)
+	return trust
+}
+
+// Reasons is how many findings mislead.
+func (t Trust) Reasons() (n int) {
+	for _, f := range t.Findings {
+		if f.Misleads {
+			n++
+		}
 	}
-	return table.Findings
+	return n
 }
 
 // Advice is what [Advise] makes of a trace.

@@ -122,7 +122,8 @@ func together(w *window.Window) []string {
 		notes = append(notes, fmt.Sprintf("the work of %d processes counts together; 'infer trace show --by process' has each", len(processes)))
 	}
 	if len(devices) > 1 {
-		notes = append(notes, fmt.Sprintf("this is GPU %d, one of %d that worked; --gpu chooses another", w.Device, len(devices)))
+		notes = append(notes, fmt.Sprintf("this is GPU %d, one of %d that worked; --gpu chooses another",
+			w.Device, len(devices)))
 	}
 	if w.Header.Clock.Aligned != "" {
 		notes = append(notes, "clocks of "+w.Header.Clock.Aligned)

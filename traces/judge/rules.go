@@ -272,7 +272,8 @@ func smallGridRule(a *advisor) {
 	}
 	a.hint(found.gain(a), found.rows("kernel"),
 		"split the work into more blocks (over rows, heads, or along the sum: split-K), or fuse the step into a kernel that fills the GPU",
-		"%s fewer blocks than the GPU has SMs (%d), in %s ms.", humanize.Count(found.n, "kernel has", "kernels have"), sms, inMS(found.time))
+		"%s fewer blocks than the GPU has SMs (%d), in %s ms.",
+		humanize.Count(found.n, "kernel has", "kernels have"), sms, inMS(found.time))
 }
 
 // blocks says how many blocks a kernel has, if that is known.
@@ -321,7 +322,8 @@ func occupancyRule(a *advisor) {
 	}
 	a.hint(found.gain(a), found.rows("kernel"), strings.Join(tries, ", ")+
 		"; kernels that keep much in flight per thread, such as matrix products on tensor cores, need no more warps",
-		"%s a theoretical occupancy below %d %%, in %s ms.", humanize.Count(found.n, "kernel has", "kernels have"), lowOccupancy, inMS(found.time))
+		"%s a theoretical occupancy below %d %%, in %s ms.",
+		humanize.Count(found.n, "kernel has", "kernels have"), lowOccupancy, inMS(found.time))
 }
 
 func divergenceRule(a *advisor) {
@@ -334,7 +336,8 @@ func divergenceRule(a *advisor) {
 	})
 	a.hint(found.gain(a), found.rows("kernel"),
 		"let the threads of a warp take the same branches, and give each as many elements as the others",
-		"In %s fewer than %d %% of the threads of a warp are active, in %s ms.", numberOf(found.n, "kernel"), lowEfficiency, inMS(found.time))
+		"In %s fewer than %d %% of the threads of a warp are active, in %s ms.",
+		numberOf(found.n, "kernel"), lowEfficiency, inMS(found.time))
 }
 
 // productsRule reports products whose name says something.
@@ -352,7 +355,7 @@ func productsRule(is func(name string) bool, says, try string) func(*advisor) {
 			}
 			return 1, blocks(p.Event)
 		})
-		a.hint(found.gain(a), found.rows("kernel"), try, says, humanize.Count(found.n, "product", "products"), inMS(found.time))
+		a.hint(found.gain(a), found.rows("kernel"), try, says, numberOf(found.n, "product"), inMS(found.time))
 	}
 }
 
@@ -397,7 +400,8 @@ func elementwiseRule(a *advisor) {
 				names = append(names, cmp.Or(traces.Applies(p.Name), traces.ShortKernel(p.Name)))
 			}
 			kernels, gain = kernels+len(run), gain+sum-longest
-			rows.add(fmt.Sprintf("%s: %d kernels in a row: %s", a.where(run[0].Event), len(run), strings.Join(names, ", ")), sum-longest, sum, 1)
+			what := fmt.Sprintf("%s: %d kernels in a row: %s", a.where(run[0].Event), len(run), strings.Join(names, ", "))
+			rows.add(what, sum-longest, sum, 1)
 		}
 		run = run[:0]
 	}
@@ -417,7 +421,8 @@ func elementwiseRule(a *advisor) {
 	end()
 	a.hint(gain, rows.rows("run"),
 		"let a compiler fuse them (torch.compile), or use one operator for the whole formula, such as F.gelu(x, approximate='tanh')",
-		"%s of elementwise kernels (%s in all), where one kernel could do the work of a run.", numberOf(rows.n, "run"), numberOf(kernels, "kernel"))
+		"%s of elementwise kernels (%s in all), where one kernel could do the work of a run.",
+		numberOf(rows.n, "run"), numberOf(kernels, "kernel"))
 }
 
 func smallCopiesRule(a *advisor) {

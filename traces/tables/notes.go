@@ -123,7 +123,8 @@ func overheadNotes(h *traces.Header, of []Passes) []string {
 		}
 		times := fmt.Sprintf("%.1f us, %.1f us in a process that never recorded", l.Recorded/1e3, l.Baseline/1e3)
 		if percent, ok := l.Longer(); ok {
-			notes = append(notes, fmt.Sprintf("recording overhead: recording made a %s %s: %s", l.Phase, traces.LongerText(percent), times))
+			notes = append(notes, fmt.Sprintf("recording overhead: recording made a %s %s: %s",
+				l.Phase, traces.LongerText(percent), times))
 		} else {
 			notes = append(notes, fmt.Sprintf("recording overhead: a %s took %s: too few passes to tell", l.Phase, times))
 		}

@@ -446,7 +446,8 @@ func (s *summary) noWork() error {
 	slices.Sort(gpus)
 	switch {
 	case len(gpus) > 0:
-		return fmt.Errorf("the recording has no work of GPU %d; what worked is GPU %s", s.Device, strings.Trim(fmt.Sprint(gpus), "[]"))
+		return fmt.Errorf("the recording has no work of GPU %d; what worked is GPU %s",
+			s.Device, strings.Trim(fmt.Sprint(gpus), "[]"))
 	case onCPU && s.needs != "":
 		return OfCPU(s.by)
 	case onCPU:

@@ -111,7 +111,8 @@ func traceDiff(c *cobra.Command, a, b string, o *diffOptions) error {
 	}
 	fmt.Fprintln(&out, "; ~ is no change beyond the noise")
 	if few := verdicts[diff.TooFew]; few > 0 {
-		fmt.Fprintf(&out, "%s too few passes for a verdict: record more of them\n", humanize.Count(few, "row has", "rows have"))
+		fmt.Fprintf(&out, "%s too few passes for a verdict: record more of them\n",
+			humanize.Count(few, "row has", "rows have"))
 	}
 	fmt.Fprintln(&out, "the intervals hold for the passes of these two runs; other runs differ more")
 	return writeText(stdout, out.Bytes())

@@ -85,7 +85,8 @@ func (e export) command() *cobra.Command {
 			fmt.Fprintf(stderr, "%s: %s\n", out, says)
 		}
 		if traces.Misleads(traces.Examine(t.Header, t.Attribution)) {
-			fmt.Fprintf(stderr, "%s: shares of time would mislead; 'infer trace check %s' says why\n", traceName(args[0]), cli.ShellQuote(args[0]))
+			fmt.Fprintf(stderr, "%s: shares of time would mislead; 'infer trace check %s' says why\n",
+				traceName(args[0]), cli.ShellQuote(args[0]))
 		}
 		return nil
 	}
@@ -113,7 +114,8 @@ func writePage(c *cobra.Command, t *traces.Trace, name, out string, gpu int32) (
 	if err := report.Write(&page, t, report.Options{Name: filepath.Base(name), Device: gpu}); err != nil {
 		return "", fmt.Errorf("%s: %w", name, err)
 	}
-	return fmt.Sprintf("%s, %s; open it in a browser", cli.Count(len(t.Events), "event"), humanize.Size(int64(page.Len()))), writeData(c, out, page.Bytes())
+	return fmt.Sprintf("%s, %s; open it in a browser",
+		cli.Count(len(t.Events), "event"), humanize.Size(int64(page.Len()))), writeData(c, out, page.Bytes())
 }
 
 func writeProfile(c *cobra.Command, t *traces.Trace, name, out string, gpu int32) (string, error) {
@@ -125,7 +127,8 @@ func writeProfile(c *cobra.Command, t *traces.Trace, name, out string, gpu int32
 	if err := p.Write(&data); err != nil {
 		return "", err
 	}
-	says := fmt.Sprintf("%s, %.3f ms of wall time; see it with: go tool pprof -http=: %s", cli.Count(len(p.Sample), "stack"), cli.Ms(time.Duration(p.DurationNanos)), cli.ShellQuote(out))
+	says := fmt.Sprintf("%s, %.3f ms of wall time; see it with: go tool pprof -http=: %s",
+		cli.Count(len(p.Sample), "stack"), cli.Ms(time.Duration(p.DurationNanos)), cli.ShellQuote(out))
 	for _, comment := range p.Comments[1:] {
 		if !strings.HasPrefix(comment, "shares mislead") {
 			says += "\n" + comment

@@ -98,29 +98,25 @@ func meanNs(ns int64, n int) table.Cell {
 	return table.Known(n > 0, floatNs(float64(ns)/float64(max(1, n))))
 }
 
-// spreadColumns are the columns of times; people see some of them under these titles.
-func spreadColumns[R any](key string, titles map[string]string, of func(*R) (s *tables.Spread, n int)) []table.Column[R] {
-	var columns []table.Column[R]
-	for _, c := range []struct {
-		name string
-		cell func(*tables.Spread) table.Cell
-	}{
-		{"mean", func(s *tables.Spread) table.Cell { return table.Mean(s.Mean) }},
-		{"median", func(s *tables.Spread) table.Cell { return table.Nanoseconds(s.Median) }},
-		{"min", func(s *tables.Spread) table.Cell { return table.Nanoseconds(s.Min) }},
-		{"max", func(s *tables.Spread) table.Cell { return table.Nanoseconds(s.Max) }},
-		{"stddev", func(s *tables.Spread) table.Cell { return table.Mean(s.StdDev) }},
-		{"p25", func(s *tables.Spread) table.Cell { return table.Nanoseconds(s.P25) }},
-		{"p75", func(s *tables.Spread) table.Cell { return table.Nanoseconds(s.P75) }},
-		{"p95", func(s *tables.Spread) table.Cell { return table.Nanoseconds(s.P95) }},
-		{"p99", func(s *tables.Spread) table.Cell { return table.Nanoseconds(s.P99) }},
-	} {
-		columns = append(columns, table.Column[R]{Key: key + "_" + c.name, Unit: "ns", Title: titles[c.name], Cell: func(r *R) table.Cell {
+// spreadColumns are the columns of times; people see some of them, with a word before the title.
+func spreadColumns[R any](key, before string, of func(*R) (s *tables.Spread, n int)) []table.Column[R] {
+	column := func(name, title string, cell func(*tables.Spread) table.Cell) table.Column[R] {
+		return table.Column[R]{Key: key + "_" + name, Unit: "ns", Title: title, Cell: func(r *R) table.Cell {
 			s, n := of(r)
-			return table.When(n > 0, c.cell(s))
-		}})
+			return table.When(n > 0, cell(s))
+		}}
 	}
-	return columns
+	return []table.Column[R]{
+		column("mean", before+"mean", func(s *tables.Spread) table.Cell { return table.Mean(s.Mean) }),
+		column("median", before+"median", func(s *tables.Spread) table.Cell { return table.Nanoseconds(s.Median) }),
+		column("min", "", func(s *tables.Spread) table.Cell { return table.Nanoseconds(s.Min) }),
+		column("max", "", func(s *tables.Spread) table.Cell { return table.Nanoseconds(s.Max) }),
+		column("stddev", before+"stddev", func(s *tables.Spread) table.Cell { return table.Mean(s.StdDev) }),
+		column("p25", "", func(s *tables.Spread) table.Cell { return table.Nanoseconds(s.P25) }),
+		column("p75", "", func(s *tables.Spread) table.Cell { return table.Nanoseconds(s.P75) }),
+		column("p95", "", func(s *tables.Spread) table.Cell { return table.Nanoseconds(s.P95) }),
+		column("p99", "", func(s *tables.Spread) table.Cell { return table.Nanoseconds(s.P99) }),
+	}
 }
 
 // layoutRanges lays out the table by range.
@@ -130,11 +126,11 @@ func layoutRanges(t *tables.Table, o ShowOptions) (layout, error) {
 		{Key: "calls", Title: "calls", Cell: func(r *row) table.Cell { return table.Int(int64(r.Calls)) }},
 		{Key: "host", Unit: "ns", Title: "host us", Legend: "sum of the ranges' times", Cell: func(r *row) table.Cell { return table.Nanoseconds(r.Host) }},
 	}
-	columns = append(columns, spreadColumns("host", map[string]string{"mean": "mean", "median": "median", "stddev": "stddev"}, func(r *row) (*tables.Spread, int) { return &r.Times, r.Calls })...)
+	columns = append(columns, spreadColumns("host", "", func(r *row) (*tables.Spread, int) { return &r.Times, r.Calls })...)
 	columns = append(columns,
 		table.Column[row]{Key: "projected", Title: "on GPU", Legend: "ranges that launched work", Cell: func(r *row) table.Cell { return table.Int(int64(r.Projected)) }},
 		table.Column[row]{Key: "gpu", Unit: "ns", Title: "projected us", Legend: "from the start of the first work of a range to the end of the last, summed", Cell: func(r *row) table.Cell { return table.When(r.Projected > 0, table.Nanoseconds(r.GPU)) }})
-	columns = append(columns, spreadColumns("gpu", map[string]string{"mean": "proj. mean", "median": "proj. median", "stddev": "proj. stddev"}, func(r *row) (*tables.Spread, int) { return &r.Spans, r.Projected })...)
+	columns = append(columns, spreadColumns("gpu", "proj. ", func(r *row) (*tables.Spread, int) { return &r.Spans, r.Projected })...)
 	columns = append(columns,
 		table.Column[row]{Key: "busy", Unit: "ns", Title: "GPU us", Legend: "durations of the work", Cell: func(r *row) table.Cell { return table.When(r.Work > 0, table.Nanoseconds(r.Busy)) }},
 		table.Column[row]{Key: "work", Title: "work", Legend: "kernels, copies and sets", Cell: func(r *row) table.Cell { return table.Int(int64(r.Work)) }},

@@ -51,7 +51,8 @@ func shown(columns []table.Column[tables.Row], o ShowOptions) []table.Column[tab
 		return columns
 	}
 	return slices.DeleteFunc(slices.Clone(columns), func(c table.Column[tables.Row]) bool {
-		return c.Key != "" && !slices.Contains([]string{"layers", "calls", "time", "share", "gb_per_s", "tflop_per_s", "roofline"}, c.Key) && !insideKey(c)
+		return c.Key != "" && !slices.Contains([]string{"layers", "calls", "time", "share", "gb_per_s", "tflop_per_s",
+			"roofline"}, c.Key) && !insideKey(c)
 	})
 }
 
@@ -335,7 +336,8 @@ func rowColumns(t *tables.Table, by tables.By) []table.Column[tables.Row] {
 	case byKernel:
 		titles = kernelTitles
 	case t.Device < 0:
-		titles = map[string]string{"host": "", "launches": "", "kernels": "events", "busy": "all threads us", "imbalance": "imbalance"}
+		titles = map[string]string{"host": "", "launches": "", "kernels": "events", "busy": "all threads us",
+			"imbalance": "imbalance"}
 	}
 	inKernel := slices.ContainsFunc(t.Rows, func(r row) bool { return r.Inside != nil })
 	columns = slices.DeleteFunc(columns, func(c table.Column[row]) bool {

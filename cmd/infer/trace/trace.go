@@ -3,7 +3,6 @@ package trace
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -21,10 +20,11 @@ import (
 	"gpt2scope/ceilings"
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/files"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/record"
 	"gpt2scope/traces"
-	"gpt2scope/traces/judge"
+	"gpt2scope/traces/counters"
 	"gpt2scope/traces/load"
 	"gpt2scope/traces/stages"
 )
@@ -188,7 +188,8 @@ func nameStages(c *cobra.Command, path string, t *traces.Trace) error {
 		return nil
 	}
 	if t.Passes > 0 {
-		return fmt.Errorf("%s: --ranges is for recordings of other programs; this one has its passes and stages", traceName(path))
+		return fmt.Errorf("%s: --ranges is for recordings of other programs; this one has its passes and stages",
+			traceName(path))
 	}
 	return fmt.Errorf("%s: no work of a GPU was launched in a range whose name matches %s; 'infer trace show %s --by op' lists the ranges",
 		traceName(path), cli.ShellQuote(text), cli.ShellQuote(path))
@@ -206,7 +207,8 @@ func addCeilings(h *traces.Header) {
 			continue
 		}
 		record.SetCeilings(h, d.ID, set)
-		h.CostsFrom = append(h.CostsFrom, fmt.Sprintf("the ceilings are those of %s, as measured on this machine at %s", d.Name, set.Time.Format(time.DateOnly)))
+		h.CostsFrom = append(h.CostsFrom, fmt.Sprintf("the ceilings are those of %s, as measured on this machine at %s",
+			d.Name, set.Time.Format(time.DateOnly)))
 	}
 }
 
@@ -224,79 +226,6 @@ func addGPU(f *pflag.FlagSet, gpu *int) {
 	f.Lookup("gpu").DefValue = ""
 }
 
-// newTraceCheck makes "infer trace check".
-func newTraceCheck() *cobra.Command {
-	var asJSON bool
-	c := &cobra.Command{
-		Use:   "check FILE",
-		Short: "Say what a recording lacks, and whether its shares can be trusted",
-		Long: `check reads a recording and says what it holds and what it lacks. A line that begins with
-'!' is a reason why shares of time would mislead: then the exit status is 1.`,
-		Example: `  infer trace check run.sqlite`,
-		Args:    oneFile,
-		RunE:    func(c *cobra.Command, args []string) error { return traceCheck(c, args, asJSON) },
-	}
-	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
-		f.BoolVar(&asJSON, "json", false, "print one JSON object")
-	})
-	return c
-}
-
-// CheckJSON is what "infer trace check --json" prints.
-type CheckJSON struct {
-	Source   string             `json:"source"`
-	Trusted  bool               `json:"trusted"`
-	Counts   traces.Attribution `json:"counts"`
-	Findings []traces.Finding   `json:"findings"`
-}
-
-func traceCheck(c *cobra.Command, args []string, asJSON bool) error {
-	t, err := loadTraces(c, args)
-	if err != nil {
-		return err
-	}
-	found, n := judge.Findings(t), 0
-	for _, f := range found {
-		if f.Misleads {
-			n++
-		}
-	}
-	value := CheckJSON{t.Header.Describe(), n == 0, t.Attribution, append([]traces.Finding{}, found...)}
-	if err := tell(c, asJSON, value, func(w io.Writer) { printCheck(w, t, value) }); err != nil || n == 0 {
-		return err
-	}
-	return fmt.Errorf("%s: shares of time would mislead, for %s", traceName(args[0]), cli.Count(n, "reason"))
-}
-
-// printCheck writes what a recording has and lacks for people.
-func printCheck(w io.Writer, t *traces.Trace, check CheckJSON) {
-	a := t.Attribution
-	fmt.Fprintf(w, "source      %s\nclock       %s", check.Source, cmp.Or(t.Header.Clock.Domain, "unknown"))
-	if u := t.Header.Clock.Uncertainty; u >= 0 && t.Header.Clock.Domain != "" && !t.HostOnly() {
-		fmt.Fprintf(w, ", host and device agree to %d ns", u)
-	}
-	fmt.Fprintf(w, "\nevents      %s\n", humanize.Thousands(int64(len(t.Events))))
-	fmt.Fprintf(w, "host        %s in %s, %s, %s\n", cli.Count(a.Steps, "step"), humanize.Count(a.Passes, "pass", "passes"),
-		cli.Count(a.Ranges, "range"), cli.Count(a.Calls, "API call"))
-	if !t.HostOnly() {
-		fmt.Fprintf(w, "GPU         %s, %s of them in steps; %s; %s\n", cli.Count(a.Kernels, "kernel"), humanize.Thousands(int64(a.InSteps)),
-			humanize.Count(a.Copies, "copy or set", "copies and sets"), humanize.Count(a.GraphLaunches, "graph launch", "graph launches"))
-	}
-	for _, p := range t.Header.Plans {
-		fmt.Fprintf(w, "plan        %s: %s\n", p.Phase, cli.Count(len(p.Steps), "step"))
-	}
-	for _, f := range check.Findings {
-		mark := " "
-		if f.Misleads {
-			mark = "!"
-		}
-		fmt.Fprintf(w, "%s %s\n", mark, f.Text)
-	}
-	if check.Trusted {
-		fmt.Fprintln(w, "shares of time can be trusted")
-	}
-}
-
 // writeText writes text for people. Names in a recording cannot move the cursor or colour the terminal.
 func writeText(w io.Writer, text []byte) error {
 	return cli.WriteOutput(w, bytes.Map(func(r rune) rune {
@@ -308,4 +237,42 @@ func writeText(w io.Writer, text []byte) error {
 		}
 		return -1
 	}, text))
+}
+
+// countersFlag names the flag that adds hardware counters to a recording, and countersCommands
+// are the commands that use them.
+const countersFlag = "counters"
+
+var countersCommands = []string{"advise", "convert", "kpi", "report", "show"}
+
+// addCounters adds the flag --counters of a command that reads a recording.
+func addCounters(f *pflag.FlagSet) {
+	f.String(countersFlag, "", "`FILE` with hardware counters of the kernels of the same\nprogram: the output of ncu --csv --page details (or raw), or\nof nvprof --csv --metrics")
+}
+
+// joinCounters gives the kernels of a recording the counters of the file that the flag names.
+func joinCounters(c *cobra.Command, path string, t *traces.Trace) error {
+	counted, _ := c.Flags().GetString(countersFlag)
+	if counted == "" {
+		return nil
+	}
+	f, err := files.Open(c.Context(), counted)
+	if err != nil {
+		return fmt.Errorf("--counters: cannot read %s: %w", counted, humanize.Cause(err))
+	}
+	defer f.Close()
+	set, err := counters.Read(f)
+	if err != nil {
+		return fmt.Errorf("--counters: %s %w", counted, err)
+	}
+	joined := set.Join(t)
+	if joined.ByOrder+joined.ByName == 0 {
+		return fmt.Errorf("--counters: none of the %s of %s has the name and grid of a kernel in %s: count the program that was recorded", cli.Count(len(set.Kernels), "kernel"), counted, traceName(path))
+	}
+	t.Header.NotRecorded = slices.DeleteFunc(t.Header.NotRecorded, func(s string) bool { return s == "counters" })
+	if !cli.IsQuiet(c) {
+		fmt.Fprintf(c.ErrOrStderr(), "counters of %s, measured in another run: %s of %s have them, %s by their place and %s as the mean of their name and grid\n", set.Tool,
+			humanize.Thousands(int64(joined.ByOrder+joined.ByName)), cli.Count(joined.Kernels, "kernel"), humanize.Thousands(int64(joined.ByOrder)), humanize.Thousands(int64(joined.ByName)))
+	}
+	return nil
 }

@@ -1,0 +1,367 @@
+package trace
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/table"
+	"gpt2scope/traces"
+	"gpt2scope/traces/judge"
+	"gpt2scope/traces/stages"
+	"gpt2scope/traces/window"
+)
+
+// newTraceCheck makes "infer trace check".
+func newTraceCheck() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "check FILE",
+		Short: "Say what a recording lacks, and whether its shares can be trusted",
+		Long: `check reads a recording and says what it holds and what it lacks. A line that begins with
+'!' is a reason why shares of time would mislead: then the exit status is 1.`,
+		Example: `  infer trace check run.sqlite`,
+		Args:    oneFile,
+		RunE:    func(c *cobra.Command, args []string) error { return traceCheck(c, args, asJSON) },
+	}
+	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	})
+	return c
+}
+
+func traceCheck(c *cobra.Command, args []string, asJSON bool) error {
+	t, err := loadTraces(c, args)
+	if err != nil {
+		return err
+	}
+	trust := judge.TrustOf(t)
+	err = tell(c, asJSON, trust, func(w io.Writer) { printCheck(w, t, trust) })
+	if n := trust.Reasons(); err == nil && n > 0 {
+		err = fmt.Errorf("%s: shares of time would mislead, for %s", traceName(args[0]), cli.Count(n, "reason"))
+	}
+	return err
+}
+
+// printCheck writes what a recording has and lacks for people.
+func printCheck(w io.Writer, t *traces.Trace, check judge.Trust) {
+	a := t.Attribution
+	fmt.Fprintf(w, "source      %s\nclock       %s", check.Source, cmp.Or(t.Header.Clock.Domain, "unknown"))
+	if u := t.Header.Clock.Uncertainty; u >= 0 && t.Header.Clock.Domain != "" && !t.HostOnly() {
+		fmt.Fprintf(w, ", host and device agree to %d ns", u)
+	}
+	fmt.Fprintf(w, "\nevents      %s\n", humanize.Thousands(int64(len(t.Events))))
+	fmt.Fprintf(w, "host        %s in %s, %s, %s\n", cli.Count(a.Steps, "step"), humanize.Count(a.Passes, "pass",
+		"passes"),
+		cli.Count(a.Ranges, "range"), cli.Count(a.Calls, "API call"))
+	if !t.HostOnly() {
+		fmt.Fprintf(w, "GPU         %s, %s of them in steps; %s; %s\n",
+			cli.Count(a.Kernels, "kernel"), humanize.Thousands(int64(a.InSteps)),
+			humanize.Count(a.Copies, "copy or set", "copies and sets"), humanize.Count(a.GraphLaunches, "graph launch",
+				"graph launches"))
+	}
+	for _, p := range t.Header.Plans {
+		fmt.Fprintf(w, "plan        %s: %s\n", p.Phase, cli.Count(len(p.Steps), "step"))
+	}
+	for _, f := range check.Findings {
+		mark := " "
+		if f.Misleads {
+			mark = "!"
+		}
+		fmt.Fprintf(w, "%s %s\n", mark, f.Text)
+	}
+	if check.Trusted {
+		fmt.Fprintln(w, "shares of time can be trusted")
+	}
+}
+
+// WorthPercent is the share of the wall time that a finding must be able to gain to be shown without --all.
+const WorthPercent = 1
+
+// newTraceAdvise makes "infer trace advise".
+func newTraceAdvise() *cobra.Command {
+	var format string
+	var isAll bool
+	gpu := -1
+	c := &cobra.Command{
+		Use:   "advise FILE...",
+		Short: "Look for bottlenecks by rules, each with its evidence and the most it could gain",
+		Long: `advise reads a recording and looks for bottlenecks by rules. Each finding has the most of
+the wall time that removing it could gain: a bound, not a forecast. Gains overlap.
+
+On a GPU:
+` + ruleHelp(judge.GPU) + `On the CPU:
+` + ruleHelp(judge.CPU) + `
+The bound of work of a stage is at most what the stage takes above its floor. Notes at
+the end say which rules lacked data. Findings that could gain less than 1 % are shown
+only with --all.`,
+		Example: `  infer trace advise run.json.gz`,
+		Args:    someFiles,
+		RunE: func(c *cobra.Command, args []string) error {
+			return traceAdvise(c, args, format == "json", isAll, int32(gpu))
+		},
+	}
+	cli.AddFlags(c.Flags(), "Findings", func(f *pflag.FlagSet) {
+		cli.AddFormat(f, &format, "table or json")
+		f.BoolVar(&isAll, "all", false, "also show findings that could gain less than 1 %")
+		addGPU(f, &gpu)
+	})
+	return c
+}
+
+// ruleHelp lists the rules of a processor: what each finds, and the bound of its gain.
+func ruleHelp(of judge.Processor) string {
+	var b strings.Builder
+	for _, r := range judge.Rules {
+		if r.Of&of != 0 {
+			fmt.Fprintf(&b, "  %-15s %s;\n%18sbound: %s\n", r.ID, r.Says, "", r.Bound)
+		}
+	}
+	return b.String()
+}
+
+func traceAdvise(c *cobra.Command, paths []string, asJSON, isAll bool, gpu int32) error {
+	t, err := loadTraces(c, paths)
+	if err != nil {
+		return err
+	}
+	advice, err := judge.Advise(t, gpu)
+	if err != nil {
+		return fmt.Errorf("%s: %w", traceName(paths[0]), err)
+	}
+	all := len(advice.Hints)
+	if !isAll {
+		advice.Hints = advice.Above(WorthPercent)
+	}
+	return tell(c, asJSON, advice, func(w io.Writer) { printAdvice(w, advice, all) })
+}
+
+// printAdvice writes the hints for people; all is how many there are with those that are not shown.
+func printAdvice(b io.Writer, advice *judge.Advice, all int) {
+	fmt.Fprintf(b, "%s\nwall time %s ms; gains are upper bounds and overlap\n", advice.Source, Milliseconds(advice.Wall))
+	for i, h := range advice.Hints {
+		share := "share withheld"
+		if h.Percent != nil {
+			share = fmt.Sprintf("%.1f %% of wall", *h.Percent)
+		}
+		fmt.Fprintf(b, "\n%d. %s: at most %s ms, %s\n   %s\n", i+1, h.Rule, Milliseconds(h.Gain), share, h.Text)
+		for _, r := range h.Rows {
+			fmt.Fprintf(b, "     %s\n", r)
+		}
+		fmt.Fprintf(b, "   Try: %s.\n", h.Try)
+	}
+	switch {
+	case all == 0:
+		fmt.Fprintln(b, "\nNo rule found a bottleneck.")
+	case len(advice.Hints) == 0:
+		fmt.Fprintf(b, "\nNo finding could gain %d %% of the wall time; --all shows %s.\n",
+			WorthPercent, cli.Count(all, "smaller one"))
+	case len(advice.Hints) < all:
+		fmt.Fprintf(b, "\n%s could gain less than %d %%; --all shows them.\n",
+			cli.Count(all-len(advice.Hints), "finding"), WorthPercent)
+	}
+	if len(advice.Notes) > 0 {
+		fmt.Fprintln(b)
+	}
+	for _, note := range advice.Notes {
+		fmt.Fprintf(b, "! %s\n", note)
+	}
+}
+
+// newTraceKPI makes "infer trace kpi".
+func newTraceKPI() *cobra.Command {
+	var gpu int
+	var asJSON, define bool
+	c := &cobra.Command{
+		Use:   "kpi FILE...",
+		Short: "Measure a recording: transfers, overlap, utilisation, queueing, counters",
+		Long: `kpi reads a recording of a GPU and prints one table of indicators: transfers, overlap,
+utilisation, queueing, synchronisation, counters; --define says how each is defined. A
+checklist answers with the numbers: are transfers longer than computing? Could a CPU be
+faster? Is the GPU poorly used? Does memory limit it? Do threads diverge?
+
+The column 'passes' is of the passes after the warm-up; in a recording that names no
+passes they are found by the repetition of kernels. 'before' is of what comes before them:
+loading and warm-up. An indicator that the recording does not have says what would record
+it. --counters adds the counters of Nsight Compute or nvprof of the same program.`,
+		Example: `  infer trace kpi run.sqlite
+  infer trace kpi run.sqlite --counters run.ncu.csv --define`,
+		Args: someFiles,
+		RunE: func(c *cobra.Command, args []string) error {
+			t, err := loadTraces(c, args)
+			if err != nil {
+				return err
+			}
+			report, err := judge.Measure(t, int32(gpu))
+			if err != nil {
+				return fmt.Errorf("%s: %w", traceName(args[0]), err)
+			}
+			return tell(c, asJSON, report, func(w io.Writer) { printKPI(w, report, define) })
+		},
+	}
+	cli.AddFlags(c.Flags(), "Indicators", func(f *pflag.FlagSet) {
+		f.BoolVar(&define, "define", false, "say how each indicator is defined")
+		f.BoolVar(&asJSON, "json", false, "print one JSON object")
+		addGPU(f, &gpu)
+	})
+	return c
+}
+
+// printKPI writes the indicators for people.
+func printKPI(w io.Writer, r *judge.Report, define bool) {
+	passes, heading := humanize.Count(r.Passes, "pass", "passes"), "indicator\tunit\tpasses"
+	switch r.PassesFrom {
+	case window.FromRepetition:
+		passes += ", which are found by the repetition of kernel names"
+	case window.FromNothing:
+		passes, heading = "all work: no passes were found", "indicator\tunit\tall work"
+	}
+	fmt.Fprintf(w, "%s\nwall time %s ms, of %s", r.Source, Milliseconds(r.Wall), passes)
+	if r.Before > 0 {
+		heading += "\tbefore"
+		fmt.Fprintf(w, "; before it %s ms of loading", Milliseconds(r.Before))
+		if r.WarmUpPasses > 0 {
+			fmt.Fprintf(w, " and warm-up (%s)", humanize.Count(r.WarmUpPasses, "pass", "passes"))
+		}
+	}
+	fmt.Fprintln(w)
+	for _, n := range r.Notes {
+		fmt.Fprintf(w, "! %s\n", n)
+	}
+	fmt.Fprintln(w)
+	lines := [][]string{strings.Split(heading, "\t")}
+	var missing []string // what would record them
+	names := map[string][]string{}
+	for _, x := range r.Indicators {
+		value, unit := "not in this recording", x.Unit
+		if x.Value != nil {
+			value, unit = kpiNumber(*x.Value, x.Unit)
+		} else {
+			if names[x.RecordWith] == nil {
+				missing = append(missing, x.RecordWith)
+			}
+			names[x.RecordWith] = append(names[x.RecordWith], x.Name)
+		}
+		before := ""
+		if x.Before != nil {
+			before, _ = kpiNumber(*x.Before, x.Unit)
+		}
+		lines = append(lines, []string{x.Name, unit, value, before}[:len(lines[0])])
+	}
+	table.Align(w, func(i int) bool { return i < 2 }, lines)
+	for _, x := range r.Indicators {
+		if len(x.Where) > 0 {
+			fmt.Fprintf(w, "\n%s: %s\n", x.Name, strings.Join(x.Where, "; "))
+		}
+	}
+	if len(missing) > 0 {
+		fmt.Fprint(w, "\nnot in this recording:\n")
+	}
+	for _, with := range missing {
+		fmt.Fprintf(w, "  %s\n    record with %s\n", strings.Join(names[with], ", "), with)
+	}
+	fmt.Fprint(w, "\nchecklist:\n")
+	for _, check := range r.Checks {
+		fmt.Fprintf(w, "  %s %s\n    %s\n", check.Question, strings.ToUpper(string(check.Answer)), check.Evidence)
+		if check.Next != "" {
+			fmt.Fprintf(w, "    next: %s\n", check.Next)
+		}
+	}
+	if !define {
+		return
+	}
+	fmt.Fprint(w, "\ndefinitions:\n")
+	for _, x := range r.Indicators {
+		name := x.Name
+		if x.Unit == "GB/s" || x.Unit == "bytes" || x.Unit == "copies" {
+			name += " (" + x.Unit + ")"
+		}
+		fmt.Fprintf(w, "  %s: %s\n", name, x.Definition)
+	}
+}
+
+// kpiNumber writes a value with the unit that fits people.
+func kpiNumber(v float64, unit string) (text, shown string) {
+	switch unit {
+	case "ns":
+		return humanize.Separate(fmt.Sprintf("%.3f", v/1e3)), "us"
+	case "%", "GB/s":
+		return fmt.Sprintf("%.2f", v), unit
+	}
+	if v == float64(int64(v)) {
+		return humanize.Thousands(int64(v)), unit
+	}
+	return fmt.Sprintf("%.2f", v), unit
+}
+
+// newTraceStages makes "infer trace stages".
+func newTraceStages() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "stages FILE",
+		Short: "Find the stages of a decoder in a recording without ranges, and say how sure",
+		Long: `stages names the layer and the stage of each kernel in a recording of a GPT-2-like
+decoder, whatever framework ran it: eager, compiled, or in a CUDA graph. It uses the
+names of the kernels, their grids and their order, and no ranges. The names of the
+stages that one kernel does are joined by '+'. The confidence is the probability that the
+name is right by a model of the order of stages (a hidden Markov model).
+
+Costs follow from the sizes of the model: those of --model, else from the shapes of
+PyTorch's operators, or from grids. Other commands take these stages with --infer.`,
+		Example: `  infer trace stages run.sqlite
+  infer trace show run.json.gz --infer`,
+		Args: oneFile,
+		RunE: func(c *cobra.Command, args []string) error { return traceStages(c, args[0], asJSON) },
+	}
+	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.BoolVar(&asJSON, "json", false, "print one JSON object")
+	})
+	return c
+}
+
+func traceStages(c *cobra.Command, path string, asJSON bool) error {
+	t, err := readTrace(c, path)
+	if err != nil {
+		return err
+	}
+	model, err := sizedModel(c)
+	if err != nil {
+		return err
+	}
+	found, err := stages.Infer(t, model)
+	if err != nil {
+		return fmt.Errorf("%s: %w", traceName(path), err)
+	}
+	return tell(c, asJSON, found, func(w io.Writer) { printStages(w, t, found) })
+}
+
+// printStages writes the stages with their kernels for people.
+func printStages(w io.Writer, t *traces.Trace, found *stages.Inference) {
+	all := int64(0)
+	rows := found.Stages()
+	for _, r := range rows {
+		all += r.Time
+	}
+	columns := []table.Column[stages.Stage]{
+		table.Count("kernels", "kernels", func(r *stages.Stage) int { return r.Kernels }),
+		{Title: "GPU us", Legend: "sum of the kernels' durations", Cell: func(r *stages.Stage) table.Cell { return table.Nanoseconds(r.Time) }},
+		{Title: "%", Legend: "of the sum of all kernels", Cell: func(r *stages.Stage) table.Cell {
+			return table.Known(all > 0, table.Float(100*float64(r.Time)/float64(max(1, all)), 2))
+		}},
+		{Title: "confidence", Legend: "mean of the kernels', weighted by their time", Cell: func(r *stages.Stage) table.Cell { return table.Float(r.Confidence, 3) }},
+		table.Text("stage", " ", func(r *stages.Stage) string { return cmp.Or(r.Name, "of no stage") }),
+	}
+	fmt.Fprintf(w, "%s\n%s", t.Header.Describe(), found.Describe())
+	if len(found.Passes) > 0 {
+		fmt.Fprintf(w, ", inferred, confidence %.2f", found.Confidence)
+	}
+	fmt.Fprintf(w, "\n%s\n", strings.Join(append(found.Geometry.From, ""), "\n"))
+	table.Print(w, columns, rows)
+	table.Legend(w, columns)
+}

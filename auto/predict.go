@@ -46,10 +46,9 @@ const (
 	halfLife  = 30 * 24 * time.Hour // after which a run counts half
 	alike     = 0.5                 // logarithm of the ratio of two predictions at which a run counts e^-1/2
 	anyRun    = 0.05                // what a run counts at least, however different
-	otherType = 0.2                 // factor for weights of another type, and for floors by other ceilings
+	otherwise = 0.2                 // factor for weights of another type, other ceilings, a busy machine, ...
 	tableSays = 0.02                // weight of the table itself
-	busy      = 0.1                 // a run that waited this share of its time for a processor counts busyRun
-	busyRun   = 0.1
+	busy      = 0.1                 // share of its time for which a run waited for a processor on a busy machine
 )
 
 // plausible is the greatest factor between a predicted and a measured time that says something of the device. A greater
@@ -107,17 +106,13 @@ func (r *Record) weight(part int, of *Record, now time.Time) float64 {
 		distance = math.Log(p / *r.Predicted.parts()[part]) / alike
 	}
 	weight := anyRun + (1-anyRun)*math.Exp(-distance*distance/2)
-	if part > open && r.DType != of.DType {
-		weight *= otherType
-	}
-	if part >= prefill && r.OnHost != of.OnHost || part == prefill && r.BLAS != of.BLAS {
-		weight *= anyRun
-	}
-	if part >= prefill && r.Ceilings != of.Ceilings {
-		weight *= otherType
-	}
-	if r.Waited > busy {
-		weight *= busyRun
+	for _, differs := range []bool{
+		r.Waited > busy, part > open && r.DType != of.DType, part >= prefill && r.OnHost != of.OnHost,
+		part >= prefill && r.Ceilings != of.Ceilings, part == prefill && r.BLAS != of.BLAS,
+	} {
+		if differs {
+			weight *= otherwise
+		}
 	}
 	return weight * math.Exp2(-max(0, now.Sub(r.at()).Hours()/halfLife.Hours()))
 }

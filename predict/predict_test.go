@@ -239,9 +239,6 @@ func TestSpread(t *testing.T) {
 	if s := spread([]float64{0.1, 0.3}, 0.7); s != 0.7 {
 		t.Errorf("spread of two errors is %g; expected that of the level before, 0.7", s)
 	}
-	if s := spread([]float64{0.1, 0.9}, 0.7); s != 0.9 {
-		t.Errorf("spread of two errors is %g; expected the larger, 0.9", s)
-	}
 }
 
 // A task, a type, a place of data or a size that was not measured is not in the domain, and its interval is no

@@ -12,7 +12,6 @@
 // Predictions are multiplied by a running ratio measured / predicted time of each kind of task on each device. Tasks of
 // a lost GPU go back to the queues of the others. A task runs only where its memory suffices.
 //
-// The simulation compares policies with [LowerBound], which no schedule can beat. Expected finish on floors is the
-// policy dmda of StarPU (Augonnet et al., "StarPU: a unified platform for task scheduling on heterogeneous multicore
-// architectures", 2011).
+// Expected finish on floors, one of the policies, is dmda of StarPU (Augonnet et al., "StarPU: a unified platform for
+// task scheduling on heterogeneous multicore architectures", 2011).
 package schedule

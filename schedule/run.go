@@ -102,7 +102,7 @@ func (r *running) fail(err error) {
 
 // next waits for the next task of a device. It returns nil if there is none any more. Its caller holds the lock.
 func (r *running) next(device int) *Job {
-	for r.failure == nil && (r.arriving > 0 || r.s.Left() > 0) && !r.s.devices[device].lost {
+	for r.failure == nil && (r.arriving > 0 || r.s.left > 0) && !r.s.devices[device].lost {
 		if j := r.s.Next(device, r.now()); j != nil {
 			return j
 		}

@@ -175,7 +175,6 @@ func TestStoredSamples(t *testing.T) {
 		for _, p := range r.Policies {
 			over[p.Policy] = p.OverBound
 		}
-		t.Logf("%s: makespans over the bound: %v", machine, over)
 		if over["ours"] > 1.25 || over["ours"] > over["expected finish on floors"] || over["oracle"] < 1 {
 			t.Errorf("%s: makespans over the bound: %v; expected 1.25 at most for ours", machine, over)
 		}
@@ -221,12 +220,6 @@ func TestRatioIsBounded(t *testing.T) {
 	if f := math.Exp(r.log); f > math.Sqrt(20)*1.001 {
 		t.Errorf("factor %g", f)
 	}
-	for range 40 {
-		r.add(2, 1)
-	}
-	if f := math.Exp(r.log); math.Abs(f-2) > 0.1 {
-		t.Errorf("after 40 tasks that took 2 times as long: factor %g", f)
-	}
 }
 
 // scheduler returns one with tasks that all came at 0.
@@ -248,8 +241,8 @@ func TestLose(t *testing.T) {
 	if n := len(s.devices[Host].queue); n != 5 || len(s.devices[1].queue) > 0 || s.Next(1, 3) != nil {
 		t.Errorf("%d tasks are in the CPU's queue; expected 5", n)
 	}
-	if s.Finish(1, a, Times{Run: 1}) || !s.Finish(1, b, Times{Run: 1}) || s.Left() != 5 {
-		t.Errorf("%d tasks are left; expected 5", s.Left())
+	if s.Finish(1, a, Times{Run: 1}) || !s.Finish(1, b, Times{Run: 1}) || s.left != 5 {
+		t.Errorf("%d tasks are left; expected 5", s.left)
 	}
 }
 
@@ -362,45 +355,32 @@ func TestSetup(t *testing.T) {
 			}
 		}
 	}
-	for seed := range uint64(5) {
-		rand.New(rand.NewPCG(seed, 1)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		fitted := map[string]bool{}
-		s := Setup{Rows: all, Memory: predict.Pinned, Jobs: 50, Seed: seed, Chosen: tasks.All(), Most: 12 * 16000,
-			Model: func(rows []predict.Row) (*predict.Model, error) {
-				for _, r := range rows {
-					fitted[r.Shape] = true
-				}
-				return &predict.Model{}, nil
-			}}
-		p, err := s.Prepare()
-		if err != nil {
-			t.Fatal(err)
-		}
-		drawn := map[string]bool{}
-		for i := range p.Jobs {
-			j := &p.Jobs[i]
-			drawn[j.Shape] = true
-			for d := 1; d < 3; d++ {
-				if m := p.Truth(j, d); m != (Times{In: 10, Run: 11}) || j.Work[d].Memory != predict.Pinned {
-					t.Fatalf("%s takes %+v on %s", j.Shape, m, p.Devices[d].Name)
-				}
+	rand.New(rand.NewPCG(1, 1)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	fitted, drawn := map[string]bool{}, map[string]bool{}
+	p, err := Setup{Rows: all, Memory: predict.Pinned, Jobs: 50, Chosen: tasks.All(), Most: 12 * 16000,
+		Model: func(rows []predict.Row) (*predict.Model, error) {
+			for _, r := range rows {
+				fitted[r.Shape] = true
+			}
+			return &predict.Model{}, nil
+		}}.Prepare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range p.Jobs {
+		j := &p.Jobs[i]
+		drawn[j.Shape] = true
+		for d := 1; d < 3; d++ {
+			if m := p.Truth(j, d); m != (Times{In: 10, Run: 11}) || j.Work[d].Memory != predict.Pinned {
+				t.Fatalf("%s takes %+v on %s", j.Shape, m, p.Devices[d].Name)
 			}
 		}
-		// n = 1000 to 16000 have at most the bytes; every second of them is drawn.
-		if fmt.Sprint(drawn) != "map[n=2000:true n=8000:true]" || fitted["n=2000"] || fitted["n=8000"] || !fitted["n=1000"] {
-			t.Errorf("drawn: %v, fitted: %v", drawn, fitted)
-		}
+	}
+	// n = 1000 to 16000 have at most the bytes; every second of them is drawn.
+	if fmt.Sprint(drawn) != "map[n=2000:true n=8000:true]" || fitted["n=2000"] || fitted["n=8000"] || !fitted["n=1000"] {
+		t.Errorf("drawn: %v, fitted: %v", drawn, fitted)
 	}
 	if _, err := (Setup{Rows: all, Machine: "other", Memory: predict.Pinned}).Prepare(); err == nil {
 		t.Error("a machine that is not in the samples: no error")
-	}
-}
-
-// BenchmarkPlan plans 300 tasks.
-func BenchmarkPlan(b *testing.B) {
-	m := stream(300, 1, 1)
-	s := scheduler(m, ours(m))
-	for b.Loop() {
-		s.plan(0)
 	}
 }

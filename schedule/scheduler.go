@@ -85,9 +85,6 @@ func New(devices []Device, kinds int, p Policy) *Scheduler {
 	return s
 }
 
-// Left returns how many tasks have not ended.
-func (s *Scheduler) Left() int { return s.left }
-
 // stuck tells whether tasks are left of which none waits where it could begin.
 func (s *Scheduler) stuck() bool {
 	return s.left > 0 && !slices.ContainsFunc(s.devices, func(d deviceState) bool {

@@ -60,9 +60,8 @@ func Load(key string) (Set, bool, error) {
 	return Set{}, false, nil
 }
 
-// Newest returns the set of a device that was stored last, whatever versions ran on it, for
-// predictions that must not open the device to ask for them. ok is false if there is none, or if the
-// file cannot be used.
+// Newest returns the set of a device that was stored last, whatever versions ran on it, for predictions that must not
+// open the device to ask for them. ok is false if there is none, or if the file cannot be used.
 func Newest(device string) (set Set, ok bool) {
 	path, err := CachePath()
 	if err != nil {
@@ -113,9 +112,8 @@ func Store(ctx context.Context, sets ...Set) error {
 	})
 }
 
-// Improve raises the stored set of the same key, if there is one, by what was measured now
-// ([Set.Raise]), and returns what it raised. Also a measurement that was disturbed shows
-// what a device can do at least.
+// Improve raises the stored set of the same key, if there is one, by what was measured now ([Set.Raise]), and returns
+// what it raised. Also a measurement that was disturbed shows what a device can do at least.
 func Improve(ctx context.Context, s Set) ([]Raised, error) {
 	stored, ok, err := Load(s.Key)
 	if !ok || err != nil {

@@ -24,16 +24,13 @@ type Quantity struct {
 type Rounds struct {
 	Least, Most int
 
-	// Ended, if not nil, is called after each round. If it returns true there is another
-	// round, up to Most.
+	// Ended, if not nil, is called after each round. If it returns true there is another round, up to Most.
 	Ended func() (again bool)
 }
 
-// Measure measures quantities in rounds, in each all of them in turn, so that other
-// work on the machine that lasts a while affects a round and not a quantity. The value
-// of a quantity is its best median of a round: other work only makes a device slower.
-// Rounds go on, up to Most, until each rate is confirmed by a second round
-// ([Value.Confirmed]).
+// Measure measures quantities in rounds, in each all of them in turn, so that other work on the machine that lasts a
+// while affects a round and not a quantity. The value of a quantity is its best median of a round: other work only
+// makes a device slower. Rounds go on, up to Most, until each rate is confirmed by a second round ([Value.Confirmed]).
 func Measure(ctx context.Context, r Rounds, quantities []Quantity) ([]Value, error) {
 	values := make([]Value, len(quantities))
 	all := make([]map[string][]float64, len(quantities))
@@ -88,10 +85,9 @@ func (v Value) better(a, b float64) bool { return (a > b) != (v.Unit == Micro) &
 // agree is the relative difference up to which two measurements are the same.
 const agree = 0.05
 
-// Confirmed tells whether two rounds at least agree on the value, within 5 %. A value
-// that only one round reached may be far from the true one: something else may have
-// disturbed all rounds. Times are not judged, since floors do not depend on them, nor
-// are values without rounds, as files of earlier versions have them.
+// Confirmed tells whether two rounds at least agree on the value, within 5 %. A value that only one round reached may
+// be far from the true one: something else may have disturbed all rounds. Times are not judged, since floors do not
+// depend on them, nor are values without rounds, as files of earlier versions have them.
 func (v Value) Confirmed() bool {
 	if v.Unit == Micro || len(v.Rounds) == 0 {
 		return v.Unit == Micro || v.Value > 0
@@ -105,8 +101,7 @@ func (v Value) Confirmed() bool {
 	return near >= 2
 }
 
-// Spread returns the least and the greatest median of a round; both are the value if
-// the rounds are not known.
+// Spread returns the least and the greatest median of a round; both are the value if the rounds are not known.
 func (v Value) Spread() (low, high float64) {
 	if len(v.Rounds) == 0 {
 		return v.Value, v.Value
@@ -120,9 +115,8 @@ type Raised struct {
 	Before float64
 }
 
-// Raise takes over the values that another measurement of the same device found to be
-// better: what a device did once, it can do. It returns those that changed by more than
-// two measurements usually differ (5 %).
+// Raise takes over the values that another measurement of the same device found to be better: what a device did once,
+// it can do. It returns those that changed by more than two measurements usually differ (5 %).
 func (s *Set) Raise(by Set) (raised []Raised) {
 	for i := range s.Values {
 		v := &s.Values[i]

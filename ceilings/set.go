@@ -1,17 +1,14 @@
-// Package ceilings holds what a device can do at most, and derives from it the least
-// time that work takes there.
+// Package ceilings holds what a device can do at most, and derives from it the least time that work takes there.
 //
-// A [Set] is what was measured of one device: bandwidths of memory and caches,
-// arithmetic rates, latencies. Each device measures itself, in its own package; [Store]
-// keeps the set in the user's cache folder, and [Load] finds it by a key that names
-// the device, the versions of what ran on it and, for a CPU, threads and kernels.
+// A [Set] is what was measured of one device: bandwidths of memory and caches, arithmetic rates, latencies. Each device
+// measures itself, in its own package; [Store] keeps the set in the user's cache folder, and [Load] finds it by a key
+// that names the device, the versions of what ran on it and, for a CPU, threads and kernels.
 //
 // A floor is the least time of a step of a pass:
 //
 //	max(bytes / bandwidth, FLOPs / arithmetic rate)
 //
-// [Set.Floor] is its only definition; benchmarks, recordings, advice and reports all
-// call it.
+// [Set.Floor] is its only definition; benchmarks, recordings, advice and reports all call it.
 package ceilings
 
 import (
@@ -95,8 +92,7 @@ type Set struct {
 	// Disturbed says what disturbed the measurement, "" if nothing did.
 	Disturbed string `json:"disturbed,omitempty"`
 
-	// Missing says what could not be measured, and why; "" if nothing is missing. No floor
-	// depends on it.
+	// Missing says what could not be measured, and why; "" if nothing is missing. No floor depends on it.
 	Missing string `json:"missing,omitempty"`
 }
 
@@ -110,9 +106,8 @@ func (s Set) Latency(name string) time.Duration {
 	return 0
 }
 
-// Bandwidth returns the highest bandwidth, in bytes per second, of reading data of so
-// many bytes over and over: that of memory or of any cache that holds the data. If no
-// reads were measured it is that of copies; 0 if neither was.
+// Bandwidth returns the highest bandwidth, in bytes per second, of reading data of so many bytes over and over: that of
+// memory or of any cache that holds the data. If no reads were measured it is that of copies; 0 if neither was.
 func (s Set) Bandwidth(bytes int64) float64 {
 	best := map[string]float64{}
 	for _, v := range s.Values {
@@ -138,8 +133,7 @@ func (s Set) Rate(multiply string) float64 {
 	return best * 1e12
 }
 
-// positive returns v, or 0 if v is negative or not a number: values may come from a
-// damaged file.
+// positive returns v, or 0 if v is negative or not a number: values may come from a damaged file.
 func positive(v float64) float64 {
 	if v > 0 {
 		return v
@@ -220,8 +214,7 @@ func Traffic(pass []Work) int64 {
 	return sum
 }
 
-// Floors returns the floor of each step of a pass. ok is false if a ceiling that one
-// of them needs was not measured.
+// Floors returns the floor of each step of a pass. ok is false if a ceiling that one of them needs was not measured.
 func (s Set) Floors(pass []Work) (floors []Floor, ok bool) {
 	floors, ok = make([]Floor, len(pass)), true
 	traffic := Traffic(pass)

@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// a set of a made-up CPU: 100 GB/s up to 1000 bytes, 10 up to 2000, 1
-// beyond; 1 GFLOP/s, 4 in bfloat16.
+// a set of a made-up CPU: 100 GB/s up to 1000 bytes, 10 up to 2000, 1 beyond; 1 GFLOP/s, 4 in bfloat16.
 func made(key string) Set {
 	return Set{Key: key, Device: "made up", Time: time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC), Values: []Value{
 		{Name: "read", Unit: "GB/s", Value: 100, P10: 90, P90: 101, Size: 1000, Where: "L2 cache"},

@@ -1,18 +1,16 @@
 // Package energy measures how much energy a device uses while it works.
 //
-// A [Counter] counts millijoules: that of a GPU (nvml.Counter), or that of the
-// processor ([OpenRAPL]). A counter is updated in steps, a GPU's about ten times a
-// second. A [Meter] polls a counter and keeps each step with its time.
+// A [Counter] counts millijoules: that of a GPU (nvml.Counter), or that of the processor ([OpenRAPL]). A counter is
+// updated in steps, a GPU's about ten times a second. A [Meter] polls a counter and keeps each step with its time.
 //
 //	m := energy.Start(counter)
 //	work()
 //	log, err := m.Stop()
 //	mJ, resolution := log.Total()
 //
-// [Log.Total] is the energy of the whole time, which may be wrong by a step. For work
-// that stays the same for seconds, [Log.Power] is more exact: from one step to another
-// the energy is known exactly, and so is the mean power. A part of the work then takes
-// its time multiplied by that power.
+// [Log.Total] is the energy of the whole time, which may be wrong by a step. For work that stays the same for seconds,
+// [Log.Power] is more exact: from one step to another the energy is known exactly, and so is the mean power. A part of
+// the work then takes its time multiplied by that power.
 package energy
 
 import (
@@ -35,8 +33,7 @@ type Counter interface {
 // poll is the time between readings of a counter.
 const poll = time.Millisecond
 
-// Step is an update of a counter. It happened at most Gap before Time, when it was
-// first read.
+// Step is an update of a counter. It happened at most Gap before Time, when it was first read.
 type Step struct {
 	Time       time.Time
 	Gap        time.Duration // since the reading before
@@ -59,8 +56,7 @@ type Meter struct {
 	err        error
 }
 
-// Start begins to read a counter, on a goroutine of its own, every millisecond or as
-// often as the counter can be read.
+// Start begins to read a counter, on a goroutine of its own, every millisecond or as often as the counter can be read.
 func Start(c Counter) *Meter {
 	m := &Meter{stop: make(chan struct{}), done: make(chan struct{})}
 	m.log.Source = c.Source()
@@ -114,8 +110,7 @@ func (l *Log) add(s Step) {
 	l.Steps = append(l.Steps, s)
 }
 
-// Stop ends reading, and returns the log, or the error of the counter that ended reading
-// before.
+// Stop ends reading, and returns the log, or the error of the counter that ended reading before.
 func (m *Meter) Stop() (*Log, error) {
 	m.once.Do(func() { close(m.stop) })
 	<-m.done
@@ -139,9 +134,8 @@ func (l *Log) Resolution() (millijoule float64, period time.Duration) {
 	return stats.Median(sizes), stats.Median(times)
 }
 
-// Total returns the energy between start and stop, and by how much it may be wrong: the
-// largest step of the counter, since a part of it may belong to the time before or
-// after. Without any step the resolution is infinite.
+// Total returns the energy between start and stop, and by how much it may be wrong: the largest step of the counter,
+// since a part of it may belong to the time before or after. Without any step the resolution is infinite.
 func (l *Log) Total() (millijoule, resolution float64) {
 	before := l.First
 	for _, s := range l.Steps {

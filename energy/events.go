@@ -7,10 +7,9 @@ import (
 	"gpt2scope/traces"
 )
 
-// Events returns samples of a GPU as counters of a trace whose base is a time in ns
-// since 1970: "power" in W, "SM clock" in MHz, "memory used" in bytes, "GPU
-// utilisation" in percent. A value that a sample lacks makes no event. The process is
-// the header's, since the file has no process of a device's counters.
+// Events returns samples of a GPU as counters of a trace whose base is a time in ns since 1970: "power" in W, "SM
+// clock" in MHz, "memory used" in bytes, "GPU utilisation" in percent. A value that a sample lacks makes no event. The
+// process is the header's, since the file has no process of a device's counters.
 func Events(samples []nvml.Sample, device int32, process, base int64) []traces.Event {
 	var out []traces.Event
 	lane := traces.Lane{Kind: traces.LaneCounter, Device: device, Process: process}

@@ -11,9 +11,8 @@ import (
 	"gpt2scope/traces"
 )
 
-// This file is the whole contract between the model and what executes it. A backend
-// implements [Backend], and its Prepare returns a [Runner]. What else it or its runners
-// can do they show by implementing some of these interfaces:
+// This file is the whole contract between the model and what executes it. A backend implements [Backend], and its
+// Prepare returns a [Runner]. What else it or its runners can do they show by implementing some of these interfaces:
 //
 //	of a backend   [Surveyor], [CeilingMeasurer], [MemoryReporter], [ProfilerSwitch]
 //	of a runner    [Recordable], [Measurer], [LaunchCounter], [Synchronizer], [Loader],
@@ -36,13 +35,11 @@ type Backend interface {
 	// Sizes are the bytes of an element of each kind, as the backend holds them.
 	Sizes() Sizes
 
-	// Prepare returns a runner for the model's layers. It packs or uploads the weights
-	// that Options.Layers needs, which may take a while and is reported to
-	// Options.Progress.
+	// Prepare returns a runner for the model's layers. It packs or uploads the weights that Options.Layers needs, which
+	// may take a while and is reported to Options.Progress.
 	Prepare(ctx context.Context, m *Model, o Options) (Runner, error)
 
-	// Close frees what sessions share, such as threads. Sessions must be closed
-	// before. Closing twice does nothing.
+	// Close frees what sessions share, such as threads. Sessions must be closed before. Closing twice does nothing.
 	Close() error
 }
 
@@ -105,9 +102,8 @@ func (o Options) withDefaults(c Config) (Options, error) {
 	return o, nil
 }
 
-// Runner executes the passes of one session: it owns the KV cache and the
-// activation buffers. It belongs to one goroutine at a time. Its caller checks
-// ids, passes and room in the context.
+// Runner executes the passes of one session: it owns the KV cache and the activation buffers. It belongs to one
+// goroutine at a time. Its caller checks ids, passes and room in the context.
 type Runner interface {
 	// Plan returns the plan of a pass as this runner executes it, fused.
 	Plan(pass Pass) *Plan
@@ -115,14 +111,12 @@ type Runner interface {
 	// SetSampling says how passes that sample do it from now on.
 	SetSampling(s Sampling)
 
-	// Prefill evaluates ids, (B, T) row-major, after the Position tokens that
-	// the cache holds. If the pass samples, it returns one token per
-	// sequence; the slice is valid until the next call.
+	// Prefill evaluates ids, (B, T) row-major, after the Position tokens that the cache holds. If the pass samples, it
+	// returns one token per sequence; the slice is valid until the next call.
 	Prefill(ctx context.Context, ids []int32, pass Pass) ([]Token, error)
 
-	// Decode runs n steps. Each evaluates the tokens sampled last and samples
-	// the next, which go to emit, one per sequence; emit returns false to stop.
-	// The slice is valid until emit returns.
+	// Decode runs n steps. Each evaluates the tokens sampled last and samples the next, which go to emit, one per
+	// sequence; emit returns false to stop. The slice is valid until emit returns.
 	Decode(ctx context.Context, n int, emit func([]Token) bool) error
 
 	// Read copies rows of a buffer of the last pass: len(dst) elements from row
@@ -222,10 +216,9 @@ type Recordable interface {
 // Measurer is a [Runner] that times passes itself, such as decode steps that follow one
 // another without the host waiting between them.
 type Measurer interface {
-	// Measure times a pass on ids, (B, T) row-major: after a warm-up repeat
-	// times, each with the cache as it is. It returns the durations.
-	// Decode steps may lie before and after the present position, which is the same
-	// afterwards. The tokens sampled last are forgotten.
+	// Measure times a pass on ids, (B, T) row-major: after a warm-up repeat times, each with the cache as it is. It
+	// returns the durations. Decode steps may lie before and after the present position, which is the same afterwards.
+	// The tokens sampled last are forgotten.
 	Measure(ctx context.Context, ids []int32, pass Pass, repeat int) ([]time.Duration, error)
 }
 
@@ -252,8 +245,7 @@ func (b BlockTimes) Parts(from, to uint64) (p traces.Parts, ok bool) {
 
 // LaunchCounter is a [Runner] that launches work on a device.
 type LaunchCounter interface {
-	// Launches returns how many launches a pass is. Of a graph they are its
-	// nodes.
+	// Launches returns how many launches a pass is. Of a graph they are its nodes.
 	Launches(pass Pass) (int, error)
 }
 
@@ -272,8 +264,7 @@ type DeviceSampler interface {
 
 // Loader is a [Runner] whose passes load libraries and kernels when they first need them.
 type Loader interface {
-	// Loads returns what passes loaded so far, each thing once with the time of all its
-	// parts.
+	// Loads returns what passes loaded so far, each thing once with the time of all its parts.
 	Loads() []Load
 }
 

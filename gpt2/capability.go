@@ -8,8 +8,7 @@ import (
 	"gpt2scope/record"
 )
 
-// Record records all later passes until [Session.StopRecording]. The runner must be
-// [Recordable].
+// Record records all later passes until [Session.StopRecording]. The runner must be [Recordable].
 func (s *Session) Record(r *record.Recorder) error {
 	if s.err != nil {
 		return s.err
@@ -78,9 +77,8 @@ func (s *Session) Launches(pass Pass) (int, error) {
 	return runner.Launches(pass)
 }
 
-// Loads returns what passes had to load since the session began or was reset, and how
-// long that took: part of the times of [Stats]. It is empty if the runner is no
-// [Loader].
+// Loads returns what passes had to load since the session began or was reset, and how long that took: part of the times
+// of [Stats]. It is empty if the runner is no [Loader].
 func (s *Session) Loads() []Load {
 	runner, ok := s.runner.(Loader)
 	if !ok || s.err == ErrClosed {

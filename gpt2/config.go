@@ -24,8 +24,7 @@ type activationName struct {
 	act  Activation
 }
 
-// activationNames maps the names of config.json; the first name of each
-// activation is the one that is written.
+// activationNames maps the names of config.json; the first name of each activation is the one that is written.
 var activationNames = []activationName{
 	{"gelu_new", GELUNew}, {"gelu_pytorch_tanh", GELUNew}, {"gelu", GELUErf}, {"relu", ReLU},
 }
@@ -91,9 +90,8 @@ func (p Param) Elements() int {
 	return n
 }
 
-// Params lists the tensors of the model in the checkpoint's order: embeddings,
-// layers, final norm, and lm_head.weight if it is not tied. Matrices of the
-// layers are in Conv1D layout: (inputs, outputs), row-major.
+// Params lists the tensors of the model in the checkpoint's order: embeddings, layers, final norm, and lm_head.weight
+// if it is not tied. Matrices of the layers are in Conv1D layout: (inputs, outputs), row-major.
 func (c Config) Params() []Param {
 	C, F := c.Channels, c.Inner
 	ps := []Param{
@@ -118,8 +116,7 @@ func (c Config) Params() []Param {
 	return ps
 }
 
-// ParamsOf lists the parameters that a run order of layers needs, in the order of
-// [Config.Params].
+// ParamsOf lists the parameters that a run order of layers needs, in the order of [Config.Params].
 func (c Config) ParamsOf(layers []int) []Param {
 	used := make([]bool, c.Layers)
 	for _, l := range layers {
@@ -145,9 +142,8 @@ func (c Config) Parameters() int {
 	return n
 }
 
-// Bounds on the fields of a Config, and on the rows (B*T) of a pass. They are far
-// above any GPT-2, and low enough that no cost overflows: FLOPs are about twice
-// the parameters times the rows.
+// Bounds on the fields of a Config, and on the rows (B*T) of a pass. They are far above any GPT-2, and low enough that
+// no cost overflows: FLOPs are about twice the parameters times the rows.
 const (
 	maxLayers     = 1 << 12
 	maxDim        = 1 << 20
@@ -184,8 +180,7 @@ func (c Config) Check() error {
 	return nil
 }
 
-// maxHeadSize bounds HS: the attention kernels keep a row of it in registers or
-// shared memory.
+// maxHeadSize bounds HS: the attention kernels keep a row of it in registers or shared memory.
 const maxHeadSize = 256
 
 // fixed lists the fields of config.json that would change the mathematics, with
@@ -199,9 +194,8 @@ var fixed = map[string]string{
 	"rope_scaling":        "null",
 }
 
-// ParseConfig reads a Hugging Face config.json. A field that changes the
-// mathematics and is not supported is an error; fields that do not (dropout,
-// generation defaults, training history) are passed over.
+// ParseConfig reads a Hugging Face config.json. A field that changes the mathematics and is not supported is an error;
+// fields that do not (dropout, generation defaults, training history) are passed over.
 func ParseConfig(data []byte) (Config, error) {
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(data, &raw); err != nil {

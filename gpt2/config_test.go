@@ -132,8 +132,7 @@ func TestRandomRefuses(t *testing.T) {
 	}
 }
 
-// TestRandomWeights: the same whichever part is read, of the stated deviation,
-// different by name and seed.
+// TestRandomWeights: the same whichever part is read, of the stated deviation, different by name and seed.
 func TestRandomWeights(t *testing.T) {
 	m, err := Random("random:L=2,C=96,NH=3,V=500,T=64")
 	if err != nil {

@@ -4,9 +4,8 @@ import (
 	"testing"
 )
 
-// TestCostsByCounting compares the formulas of the registry with loops that do what a
-// stage does and count: a FLOP for each operation, an element for each read of an
-// input and write of an output.
+// TestCostsByCounting compares the formulas of the registry with loops that do what a stage does and count: a FLOP for
+// each operation, an element for each read of an input and write of an output.
 func TestCostsByCounting(t *testing.T) {
 	const B, T, past = 2, 3, 5
 	c := Config{Layers: 1, Channels: 6, Heads: 2, Positions: 16, Vocab: 11, Inner: 10, Epsilon: 1e-5, Tied: true}

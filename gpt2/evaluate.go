@@ -22,17 +22,14 @@ func (e Evaluation) Loss() float64 { return e.Nats / float64(e.Tokens) }
 // Perplexity returns exp(Loss).
 func (e Evaluation) Perplexity() float64 { return math.Exp(e.Loss()) }
 
-// BitsPerByte returns the compression that the model would reach on a text of so
-// many bytes.
+// BitsPerByte returns the compression that the model would reach on a text of so many bytes.
 func (e Evaluation) BitsPerByte(bytes int) float64 { return e.Nats / math.Ln2 / float64(bytes) }
 
-// Evaluate scores the tokens of a text, each once, in windows of so many tokens
-// at a stride: the first window scores all of its tokens, each later one its
-// last stride tokens, so that those have at least window - stride tokens before
-// them. The first token is predicted from the end-of-text token. If the model
-// has none, it is not scored. The session must have a batch of 1; it is empty
-// before and after. progress, if not nil, is called with the
-// tokens scored and their total.
+// Evaluate scores the tokens of a text, each once, in windows of so many tokens at a stride: the first window scores
+// all of its tokens, each later one its last stride tokens, so that those have at least window - stride tokens before
+// them. The first token is predicted from the end-of-text token. If the model has none, it is not scored. The session
+// must have a batch of 1; it is empty before and after. progress, if not nil, is called with the tokens scored and
+// their total.
 func (s *Session) Evaluate(ctx context.Context, ids []int32, window, stride int, progress func(done, total int)) (Evaluation, error) {
 	V := s.model.Config.Vocab
 	switch {

@@ -2,9 +2,8 @@ package gpt2
 
 import "fmt"
 
-// Forward is the model: it writes the plan of one pass over the given layers, in
-// the order given. The first n layers give the exit after layer n. The pass and
-// the layers must be valid for the model ([Pass.Check]).
+// Forward is the model: it writes the plan of one pass over the given layers, in the order given. The first n layers
+// give the exit after layer n. The pass and the layers must be valid for the model ([Pass.Check]).
 //
 // After Radford et al., "Language Models are Unsupervised Multitask Learners"
 // (2019): pre-LN blocks, learned positions, lm_head tied to wte.

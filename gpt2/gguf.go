@@ -13,9 +13,8 @@ import (
 	"gpt2scope/weights"
 )
 
-// ggufNames maps the names of tensors in a GGUF file to those of a Hugging Face checkpoint, outside
-// layers and in layer N (blk.N and h.N). The names are llama.cpp's (ggml-org/llama.cpp,
-// gguf-py/gguf/constants.py, MODEL_ARCH.GPT2).
+// ggufNames maps the names of tensors in a GGUF file to those of a Hugging Face checkpoint, outside layers and in layer
+// N (blk.N and h.N). The names are llama.cpp's (ggml-org/llama.cpp, gguf-py/gguf/constants.py, MODEL_ARCH.GPT2).
 var ggufNames = map[string]string{
 	"token_embd": "wte", "position_embd": "wpe", "output_norm": "ln_f", "output": "lm_head",
 }
@@ -25,10 +24,9 @@ var ggufLayerNames = map[string]string{
 	"ffn_norm": "ln_2", "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj",
 }
 
-// OpenGGUF opens a GPT-2 in a GGUF file, as llama.cpp converts and quantises them: F32, F16, BF16
-// or Q8_0 weights. Configuration and tokenizer are those of the file's metadata. A file without a
-// tokenizer gets GPT-2's if its vocabulary has that size. Weights are read when a backend packs
-// them, and Q8_0 is widened to float32 then.
+// OpenGGUF opens a GPT-2 in a GGUF file, as llama.cpp converts and quantises them: F32, F16, BF16 or Q8_0 weights.
+// Configuration and tokenizer are those of the file's metadata. A file without a tokenizer gets GPT-2's if its
+// vocabulary has that size. Weights are read when a backend packs them, and Q8_0 is widened to float32 then.
 func OpenGGUF(path string) (*Model, error) {
 	file, err := weights.OpenGGUF(path)
 	if err != nil {
@@ -158,9 +156,8 @@ func valueOf[T any](m *metadata, key, want string) (v T) {
 func (m *metadata) string(key string) string { return valueOf[string](m, key, "a string") }
 func (m *metadata) bool(key string) bool     { return valueOf[bool](m, key, "true or false") }
 
-// ggufConfig reads the configuration. The keys are those of the GGUF specification. What a GGUF file
-// does not say is GPT-2's: scores divided by sqrt(HS), and gelu_new, which llama.cpp computes for
-// every GPT-2.
+// ggufConfig reads the configuration. The keys are those of the GGUF specification. What a GGUF file does not say is
+// GPT-2's: scores divided by sqrt(HS), and gelu_new, which llama.cpp computes for every GPT-2.
 func ggufConfig(file *weights.GGUF) (Config, error) {
 	m := &metadata{values: file.Values}
 	if arch := m.string("general.architecture"); m.err == nil && arch != "gpt2" {
@@ -206,8 +203,7 @@ const (
 	ggufUserDefined = 4
 )
 
-// ggufTokenizer reads the tokenizer. It is nil if the file has none and the vocabulary is not
-// GPT-2's.
+// ggufTokenizer reads the tokenizer. It is nil if the file has none and the vocabulary is not GPT-2's.
 func ggufTokenizer(file *weights.GGUF, vocab int) (*tokenizer.Tokenizer, error) {
 	m := &metadata{values: file.Values}
 	list := func(key string) []string { return valueOf[[]string](m, key, "a list of strings") }

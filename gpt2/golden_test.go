@@ -103,8 +103,7 @@ func openModel(t testing.TB, dir string) *gpt2.Model {
 	return m
 }
 
-// mustBeClose fails if a value differs by more than share x the largest
-// expected one, or is NaN.
+// mustBeClose fails if a value differs by more than share x the largest expected one, or is NaN.
 func mustBeClose(t testing.TB, what string, got, want []float32, share float64) {
 	t.Helper()
 	largest := 0.0
@@ -130,8 +129,7 @@ func mustBeWithin(t testing.TB, what string, got, want []float32, bound float64)
 	}
 }
 
-// TestGoldenModels loads one tiny checkpoint per feature of the format and
-// compares every stage that transformers gave.
+// TestGoldenModels loads one tiny checkpoint per feature of the format and compares every stage that transformers gave.
 func TestGoldenModels(t *testing.T) {
 	dirs, err := filepath.Glob("testdata/models/*/config.json")
 	if err != nil || len(dirs) < 10 {
@@ -201,9 +199,8 @@ func mustContinueAs(t testing.TB, g golden, prefix string, got []int32) {
 	}
 }
 
-// TestGoldenShakespeare compares the shipped weights at every depth: logits at
-// the kept positions of a short prompt and of one that fills the context, and
-// 200 greedy tokens.
+// TestGoldenShakespeare compares the shipped weights at every depth: logits at the kept positions of a short prompt and
+// of one that fills the context, and 200 greedy tokens.
 func TestGoldenShakespeare(t *testing.T) {
 	m := openModel(t, "../weights/shakespeare")
 	g := openGolden(t, "testdata/shakespeare.safetensors")
@@ -341,8 +338,7 @@ func TestExportRoundTrip(t *testing.T) {
 	}
 }
 
-// TestModelFileThatShrinks: a checkpoint cut short while it is open gives an
-// error, not a crash.
+// TestModelFileThatShrinks: a checkpoint cut short while it is open gives an error, not a crash.
 func TestModelFileThatShrinks(t *testing.T) {
 	m, err := gpt2.Random("random:L=2,C=256,NH=4,V=257,T=64")
 	if err != nil {
@@ -363,10 +359,9 @@ func TestModelFileThatShrinks(t *testing.T) {
 	}
 }
 
-// TestQualityByDepth evaluates the shipped model on the last tenth of tiny
-// Shakespeare, whose path GPT2SCOPE_TEXT gives (make test TEXT=FILE): one layer
-// reaches 2.36 bits per byte, six 2.12, and no depth is worse than the one before
-// it by more than 0.005.
+// TestQualityByDepth evaluates the shipped model on the last tenth of tiny Shakespeare, whose path GPT2SCOPE_TEXT gives
+// (make test TEXT=FILE): one layer reaches 2.36 bits per byte, six 2.12, and no depth is worse than the one before it
+// by more than 0.005.
 func TestQualityByDepth(t *testing.T) {
 	path := os.Getenv("GPT2SCOPE_TEXT")
 	if path == "" {

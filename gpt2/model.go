@@ -18,9 +18,8 @@ import (
 	"gpt2scope/weights"
 )
 
-// Model is a configuration, its weights and its tokenizer. The weights stay
-// where they are (a file, embedded bytes, a generator) until a backend
-// packs them. A Model is safe for concurrent use.
+// Model is a configuration, its weights and its tokenizer. The weights stay where they are (a file, embedded bytes, a
+// generator) until a backend packs them. A Model is safe for concurrent use.
 type Model struct {
 	Config Config
 	Name   string // where it came from: a directory, "openai-community/gpt2", "random:gpt2", "shakespeare"
@@ -30,19 +29,16 @@ type Model struct {
 	// GPT-2's; then the model takes and gives token ids only.
 	Tokenizer *tokenizer.Tokenizer
 
-	// Stored is the type of most weights in a GGUF file, such as "Q8_0"; "" if they
-	// are not in a GGUF file.
+	// Stored is the type of most weights in a GGUF file, such as "Q8_0"; "" if they are not in a GGUF file.
 	Stored string
 
 	checkpoint *weights.Checkpoint
 	prefix     string // of the tensors' names in the checkpoint: "" or "transformer."
 }
 
-// Open opens a GGUF file (see [OpenGGUF]) or a Hugging Face GPT-2 directory:
-// config.json, model.safetensors (single or sharded), and the tokenizer's files if
-// there are any. A name that is no
-// path, such as openai-community/gpt2, is looked up in the cache of the Hugging Face
-// tools ([weights.FromHub]). Weights are read when a backend packs them.
+// Open opens a GGUF file (see [OpenGGUF]) or a Hugging Face GPT-2 directory: config.json, model.safetensors (single or
+// sharded), and the tokenizer's files if there are any. A name that is no path, such as openai-community/gpt2, is
+// looked up in the cache of the Hugging Face tools ([weights.FromHub]). Weights are read when a backend packs them.
 func Open(name string) (*Model, error) {
 	dir := name
 	info, err := os.Stat(dir)
@@ -76,9 +72,8 @@ func Open(name string) (*Model, error) {
 	return m, nil
 }
 
-// NewModel makes a model of a checkpoint and the files that lie beside it:
-// config.json and the tokenizer's. It owns the checkpoint from then on, unless
-// it fails.
+// NewModel makes a model of a checkpoint and the files that lie beside it: config.json and the tokenizer's. It owns the
+// checkpoint from then on, unless it fails.
 func NewModel(name string, files fs.FS, checkpoint *weights.Checkpoint) (*Model, error) {
 	data, err := fs.ReadFile(files, "config.json")
 	if err != nil {
@@ -102,8 +97,7 @@ func NewModel(name string, files fs.FS, checkpoint *weights.Checkpoint) (*Model,
 	return m, nil
 }
 
-// defaultTokenizer returns the tokenizer that a vocabulary size stands for, or
-// nil.
+// defaultTokenizer returns the tokenizer that a vocabulary size stands for, or nil.
 func defaultTokenizer(vocab int) *tokenizer.Tokenizer {
 	switch {
 	case vocab >= 50257: // larger ones are padded
@@ -119,9 +113,8 @@ func hasField(config []byte, name string) bool {
 	return json.Unmarshal(config, &raw) == nil && raw[name] != nil
 }
 
-// matchTensors checks that the checkpoint has exactly the tensors that the
-// configuration asks for, with their shapes. If the file holds an lm_head that differs
-// from wte, the model is not tied, as in transformers; it is an error if the
+// matchTensors checks that the checkpoint has exactly the tensors that the configuration asks for, with their shapes.
+// If the file holds an lm_head that differs from wte, the model is not tied, as in transformers; it is an error if the
 // configuration ties them explicitly. source names the configuration in messages.
 func (m *Model) matchTensors(source string, tiedIsExplicit bool) error {
 	have := map[string]weights.Tensor{}
@@ -226,8 +219,7 @@ func (m *Model) Read(name string, dst []float32, off int) error {
 	return nil
 }
 
-// Close releases the weights. Sessions that are ready keep running; new ones
-// fail.
+// Close releases the weights. Sessions that are ready keep running; new ones fail.
 func (m *Model) Close() error { return m.checkpoint.Close() }
 
 // tokenizerFiles are the files from which a directory's tokenizer may be read.
@@ -240,10 +232,9 @@ type ExportOptions struct {
 	Progress func(written, size int64) // if not nil, is called with the bytes of weights written and their total
 }
 
-// Export writes the model as a Hugging Face directory: weights, config.json and the tokenizer's
-// files. The directory appears as a whole or not at all, and may not be the one that the model
-// was opened from ([weights.ErrSamePlace]). Unless o.Force is set, it must be new or empty
-// ([weights.ErrNotEmpty]).
+// Export writes the model as a Hugging Face directory: weights, config.json and the tokenizer's files. The directory
+// appears as a whole or not at all, and may not be the one that the model was opened from ([weights.ErrSamePlace]).
+// Unless o.Force is set, it must be new or empty ([weights.ErrNotEmpty]).
 func (m *Model) Export(ctx context.Context, dir string, o ExportOptions) error {
 	var name string
 	switch o.DType {

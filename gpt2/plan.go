@@ -32,8 +32,7 @@ var bufferNames = [NumBuffers]string{"", "x", "norm", "qkv", "attn", "proj", "in
 // String gives the buffer's name, such as "qkv".
 func (b Buffer) String() string { return bufferNames[b] }
 
-// Shape is the extent of a buffer: for each of the B sequences, Rows rows of
-// Width elements.
+// Shape is the extent of a buffer: for each of the B sequences, Rows rows of Width elements.
 type Shape struct{ Rows, Width int }
 
 // Logits says which rows of logits a pass gives.
@@ -46,8 +45,7 @@ const (
 	LogitsAll                // those after every token
 )
 
-// Pass says what a pass computes: what a plan is made for. It is comparable, so that
-// it can be a key.
+// Pass says what a pass computes: what a plan is made for. It is comparable, so that it can be a key.
 type Pass struct {
 	Batch  int    // B, sequences of equal length
 	Tokens int    // T, new tokens per sequence
@@ -73,18 +71,16 @@ func (ph Pass) exitRows() int {
 
 // Operation is the mathematics of one stage at its place in a pass.
 //
-// Rows are counted from the end: an operation over R rows reads the last R rows
-// of each sequence in its inputs and writes the last R rows of each sequence in
-// its output. So the last layer of a pass that wants only the last row of logits
-// does only what that row needs.
+// Rows are counted from the end: an operation over R rows reads the last R rows of each sequence in its inputs and
+// writes the last R rows of each sequence in its output. So the last layer of a pass that wants only the last row of
+// logits does only what that row needs.
 type Operation struct {
 	StageAt
 	Op   Op
 	Rows int // rows of each sequence
 
-	// Queries is how many of the rows also need a query: attn.c_attn computes
-	// keys and values for all rows and queries for the last ones; attn.sdpa
-	// stores Rows rows of K and V, and gives Queries rows.
+	// Queries is how many of the rows also need a query: attn.c_attn computes keys and values for all rows and queries
+	// for the last ones; attn.sdpa stores Rows rows of K and V, and gives Queries rows.
 	Queries int
 
 	In, Aux, Out Buffer // Aux is the second term of an Add
@@ -121,8 +117,7 @@ func (o Operation) outRows() int {
 	return o.Rows
 }
 
-// Step is one thing that a backend does in a pass: one operation, or several
-// fused ones, done in order.
+// Step is one thing that a backend does in a pass: one operation, or several fused ones, done in order.
 type Step struct {
 	Tag int // index in the plan
 	Ops []Operation
@@ -147,8 +142,7 @@ func (s Step) Slot() int { return s.Ops[0].Slot }
 // Layer returns the layer whose weights the step uses, -1 outside the layers.
 func (s Step) Layer() int { return s.Ops[0].Layer }
 
-// Op returns the operation that names the step: its Linear or Attention if it
-// has one, else its first.
+// Op returns the operation that names the step: its Linear or Attention if it has one, else its first.
 func (s Step) Op() Op {
 	for _, o := range s.Ops {
 		if o.Op == OpLinear || o.Op == OpAttention {
@@ -180,9 +174,8 @@ func (s Step) Work(past int, sizes Sizes) ceilings.Work {
 	return w
 }
 
-// Plan is the list of steps of a pass, made once per session and [Pass]. It is
-// what backends execute and what traces refer to. A plan is not changed after it
-// is made.
+// Plan is the list of steps of a pass, made once per session and [Pass]. It is what backends execute and what traces
+// refer to. A plan is not changed after it is made.
 type Plan struct {
 	Config  Config
 	Layers  []int // run order: Layers[slot] is the layer whose weights run there
@@ -218,16 +211,14 @@ func (p *Plan) Output() (Buffer, Shape) {
 // Chain is a pattern of operations that a backend can do as one step.
 type Chain []Op
 
-// Fuse returns the plan with neighbouring steps joined if their operations
-// match one of the chains and each takes what the one before it gives, with the
-// same rows. If several chains match, the longest wins. The plan itself is
-// left as it is.
+// Fuse returns the plan with neighbouring steps joined if their operations match one of the chains and each takes what
+// the one before it gives, with the same rows. If several chains match, the longest wins. The plan itself is left as it
+// is.
 func (p *Plan) Fuse(chains ...Chain) *Plan {
 	return p.FuseWhere(func([]Operation) bool { return true }, chains...)
 }
 
-// FuseWhere is [Plan.Fuse] for the matches that ok approves of; it is given their
-// operations in order.
+// FuseWhere is [Plan.Fuse] for the matches that ok approves of; it is given their operations in order.
 func (p *Plan) FuseWhere(ok func(ops []Operation) bool, chains ...Chain) *Plan {
 	longestFirst := slices.SortedStableFunc(slices.Values(chains), func(a, b Chain) int { return len(b) - len(a) })
 	out := *p
@@ -263,8 +254,7 @@ func (p *Plan) operations(i, n int) []Operation {
 	return ops
 }
 
-// matches tells whether the steps from i on are single operations of the chain,
-// each fed by the one before it.
+// matches tells whether the steps from i on are single operations of the chain, each fed by the one before it.
 func (p *Plan) matches(i int, chain Chain) bool {
 	if i+len(chain) > len(p.Steps) {
 		return false
@@ -285,9 +275,8 @@ func (p *Plan) matches(i int, chain Chain) bool {
 	return true
 }
 
-// savedBetween returns the activations that need not move if step j passes its output
-// to step j+1 inside a fused step that ends before step end: those that step j+1 reads,
-// and those that step j writes if no later step reads them.
+// savedBetween returns the activations that need not move if step j passes its output to step j+1 inside a fused step
+// that ends before step end: those that step j+1 reads, and those that step j writes if no later step reads them.
 func (p *Plan) savedBetween(j, end int) int64 {
 	o, next := p.Steps[j].Last(), p.Steps[j+1].Ops[0]
 	n := int64(p.Pass.Batch) * int64(o.outRows()) * int64(o.N)
@@ -307,8 +296,7 @@ func (p *Plan) savedBetween(j, end int) int64 {
 	return 2 * n
 }
 
-// Check says whether this pass over these layers is one that the
-// model has, for a context of capacity tokens.
+// Check says whether this pass over these layers is one that the model has, for a context of capacity tokens.
 func (ph Pass) Check(c Config, layers []int, capacity int) error {
 	if err := CheckLayers(c, layers); err != nil {
 		return err
@@ -332,8 +320,7 @@ func (ph Pass) Check(c Config, layers []int, capacity int) error {
 	return nil
 }
 
-// CheckLayers says whether the model has every layer of a run order. A layer may
-// occur more than once.
+// CheckLayers says whether the model has every layer of a run order. A layer may occur more than once.
 func CheckLayers(c Config, layers []int) error {
 	if len(layers) == 0 {
 		return errors.New("no layers to run; give at least one")

@@ -115,8 +115,7 @@ func TestPlansCoverEveryStageOnce(t *testing.T) {
 	}
 }
 
-// TestPlanCostsEqualRegistry: a pass that wants every row costs what the registry
-// says of its stages.
+// TestPlanCostsEqualRegistry: a pass that wants every row costs what the registry says of its stages.
 func TestPlanCostsEqualRegistry(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 2))
 	for range 100 {

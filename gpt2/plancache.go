@@ -17,8 +17,7 @@ func NewPlanCache(b Backend, c Config, layers []int) *PlanCache {
 	return &PlanCache{b, c, layers, map[Pass]*Plan{}}
 }
 
-// Plan returns the fused plan of a pass, which must be one that the model has
-// ([Pass.Check]).
+// Plan returns the fused plan of a pass, which must be one that the model has ([Pass.Check]).
 func (c *PlanCache) Plan(pass Pass) *Plan {
 	if p, ok := c.plans[pass]; ok {
 		return p

@@ -33,18 +33,15 @@ func (g geometry) config() Config {
 // RandomPrefix starts the names of random models, as Random takes them.
 const RandomPrefix = "random:"
 
-// Random makes a model of a real geometry with seeded random weights: what is
-// needed to measure, with nothing downloaded. The name is one of "random:gpt2",
-// "random:gpt2-medium", "random:gpt2-large", "random:gpt2-xl", or a list such as
-// "random:L=1,C=768,NH=12,V=50257,T=1024". F (the MLP's width) and seed may be
-// added, and such a list may follow a published name. What the name does not give
-// is that of gpt2.
+// Random makes a model of a real geometry with seeded random weights: what is needed to measure, with nothing
+// downloaded. The name is one of "random:gpt2", "random:gpt2-medium", "random:gpt2-large", "random:gpt2-xl", or a list
+// such as "random:L=1,C=768,NH=12,V=50257,T=1024". F (the MLP's width) and seed may be added, and such a list may
+// follow a published name. What the name does not give is that of gpt2.
 //
-// The initialisation is GPT-2's own: normal with standard deviation 0.02 (0.01
-// for the positions), the projections into the residual stream scaled by
-// 1/sqrt(2 L), biases zero, gains one. Weights are computed when they are read,
-// each tensor from its own name and the seed, so a model of any size costs no
-// memory by itself, and layer n is the same whatever L is but for that scale.
+// The initialisation is GPT-2's own: normal with standard deviation 0.02 (0.01 for the positions), the projections into
+// the residual stream scaled by 1/sqrt(2 L), biases zero, gains one. Weights are computed when they are read, each
+// tensor from its own name and the seed, so a model of any size costs no memory by itself, and layer n is the same
+// whatever L is but for that scale.
 func Random(name string) (*Model, error) {
 	spec, ok := strings.CutPrefix(name, RandomPrefix)
 	if !ok {
@@ -118,9 +115,8 @@ func initialiser(c Config, p Param, seed uint64) weights.ReadFunc {
 	}
 }
 
-// normal returns a function that gives elements of an endless sequence of normal
-// numbers, the same whichever part is asked for: every block of it has a
-// generator of its own, keyed by name, seed and block.
+// normal returns a function that gives elements of an endless sequence of normal numbers, the same whichever part is
+// asked for: every block of it has a generator of its own, keyed by name, seed and block.
 func normal(name string, seed uint64, deviation float64) weights.ReadFunc {
 	const block = 1 << 12
 	h := fnv.New64a()

@@ -31,9 +31,8 @@ func LayerName(slot, layer int) string {
 	return name
 }
 
-// Trace returns the plan, with its costs, as trace files have it, for passes that begin
-// at a token position. Costs are those of the plan; executed is how many tokens per
-// sequence run, more than the plan's if the prompt is padded.
+// Trace returns the plan, with its costs, as trace files have it, for passes that begin at a token position. Costs are
+// those of the plan; executed is how many tokens per sequence run, more than the plan's if the prompt is padded.
 func (p *Plan) Trace(position, executed int, sizes Sizes) traces.Plan {
 	t := traces.Plan{Phase: p.PassName(position), Batch: p.Pass.Batch, Tokens: p.Pass.Tokens}
 	if executed != p.Pass.Tokens {

@@ -101,8 +101,7 @@ func TestLogitsAfterGenerating(t *testing.T) {
 	}
 }
 
-// TestContextCountsPending: the token sampled last takes room, though it is not in the
-// cache yet.
+// TestContextCountsPending: the token sampled last takes room, though it is not in the cache yet.
 func TestContextCountsPending(t *testing.T) {
 	s := newSession(t, tiny(t, "L=1,T=16"), backends(t)["cpu"], gpt2.Options{})
 	collect(t, s, make([]int32, 10), gpt2.Generation{Tokens: 4, IgnoreEOS: true}) // 13 in the cache, one pending
@@ -232,8 +231,7 @@ func TestErrorAfterBreak(t *testing.T) {
 	}
 }
 
-// TestStopStrings: the one that comes first in the text counts, and what may be the
-// start of any of them is held back.
+// TestStopStrings: the one that comes first in the text counts, and what may be the start of any of them is held back.
 func TestStopStrings(t *testing.T) {
 	m := tiny(t, "L=1,T=64")
 	for _, v := range []struct {

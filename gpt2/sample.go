@@ -16,26 +16,23 @@ type Token struct {
 	Top      []Likelihood // the likeliest tokens, by falling probability: Sampling.TopLogProbs of them
 }
 
-// Likelihood is what the model gives a token. Penalties, temperature and cuts (top-k,
-// top-p, min-p) have no part in it.
+// Likelihood is what the model gives a token. Penalties, temperature and cuts (top-k, top-p, min-p) have no part in it.
 type Likelihood struct {
 	ID      int32
 	LogProb float32 // natural log of the probability
 }
 
-// Sampling says how the next token is drawn from a row of logits: first the repetition
-// penalty, then the temperature, top-k, top-p and min-p. That is the order of
-// transformers (generation/utils.py); llama.cpp applies the temperature last. The zero
-// value is greedy.
+// Sampling says how the next token is drawn from a row of logits: first the repetition penalty, then the temperature,
+// top-k, top-p and min-p. That is the order of transformers (generation/utils.py); llama.cpp applies the temperature
+// last. The zero value is greedy.
 type Sampling struct {
 	Temperature float64 `json:"temp"`  // divides the logits; 0 takes the largest logit, the lowest id among equals
 	TopK        int     `json:"top_k"` // keep the k largest; 0 keeps all
 	TopP        float64 `json:"top_p"` // keep the fewest whose probabilities sum to at least p; 0 or 1 keeps all (Holtzman et al. 2019)
 	MinP        float64 `json:"min_p"` // keep those at least p times as probable as the likeliest; 0 keeps all (Nguyen et al. 2024)
 
-	// RepeatPenalty makes tokens of the text so far less likely: it divides their
-	// logits if those are positive, and multiplies them if not (Keskar et al. 2019,
-	// "CTRL"; transformers' RepetitionPenaltyLogitsProcessor, llama.cpp's
+	// RepeatPenalty makes tokens of the text so far less likely: it divides their logits if those are positive, and
+	// multiplies them if not (Keskar et al. 2019, "CTRL"; transformers' RepetitionPenaltyLogitsProcessor, llama.cpp's
 	// repeat-penalty). 0 or 1 is none.
 	RepeatPenalty float64 `json:"repeat_penalty"`
 	RepeatLast    int     `json:"repeat_last_n"` // the penalty is for the last so many tokens; 0 is for all in the context
@@ -47,12 +44,10 @@ type Sampling struct {
 	// of the token, so that every backend draws the same.
 	Seed uint64 `json:"-"`
 
-	// Offset is added to positions: how many tokens were dropped from the
-	// front of the context. Sessions keep it.
+	// Offset is added to positions: how many tokens were dropped from the front of the context. Sessions keep it.
 	Offset int `json:"-"`
 
-	// History returns the tokens of a sequence, oldest first, for the repetition
-	// penalty. Sessions set it.
+	// History returns the tokens of a sequence, oldest first, for the repetition penalty. Sessions set it.
 	History func(seq int) []int32 `json:"-"`
 }
 
@@ -84,8 +79,7 @@ func (s Sampling) Check() error {
 	return nil
 }
 
-// Sampler draws tokens from logits. It keeps its scratch memory, so that drawing
-// allocates nothing after the first row.
+// Sampler draws tokens from logits. It keeps its scratch memory, so that drawing allocates nothing after the first row.
 type Sampler struct {
 	// Maxima replaces [BlockMaxima] if a backend has a faster one; nil means [BlockMaxima].
 	Maxima func(maxima, x []float32)
@@ -98,9 +92,8 @@ type Sampler struct {
 // MaximaBlock is how many values have a maximum of their own.
 const MaximaBlock = 64
 
-// BlockMaxima writes to maxima the largest value of each [MaximaBlock] of x, the last
-// of which may have fewer. A block's maximum is NaN if one of its values is. With them most logits need not be
-// read a second time.
+// BlockMaxima writes to maxima the largest value of each [MaximaBlock] of x, the last of which may have fewer. A
+// block's maximum is NaN if one of its values is. With them most logits need not be read a second time.
 func BlockMaxima(maxima, x []float32) {
 	for i := range maxima {
 		block := x[i*MaximaBlock : min((i+1)*MaximaBlock, len(x))]
@@ -135,12 +128,10 @@ func byLogit(c, d candidate) int {
 	return 0
 }
 
-// ErrNotFinite is the error of sampling from logits of which one is NaN, or the
-// largest infinite.
+// ErrNotFinite is the error of sampling from logits of which one is NaN, or the largest infinite.
 var ErrNotFinite = errors.New("the logits are not finite; the weights or the input are damaged")
 
-// Sample draws the token that follows position-1 in sequence seq, from its row of
-// logits (V).
+// Sample draws the token that follows position-1 in sequence seq, from its row of logits (V).
 func (s *Sampler) Sample(o Sampling, logits []float32, seq, position int) (Token, error) {
 	best, ok := s.largest(logits)
 	if !ok {
@@ -336,9 +327,8 @@ func uniform(seed uint64, seq uint32, position uint64) float64 {
 	return float64((uint64(r[1])<<32|uint64(r[0]))>>11) * 0x1p-53
 }
 
-// philox is Philox4x32-10 of Salmon et al., "Parallel Random Numbers: As Easy as
-// 1, 2, 3" (SC 2011): a counter and a key give four random words. It needs no
-// state, so that a GPU thread can draw the number of any position.
+// philox is Philox4x32-10 of Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (SC 2011): a counter and a
+// key give four random words. It needs no state, so that a GPU thread can draw the number of any position.
 func philox(counter [4]uint32, key [2]uint32) [4]uint32 {
 	for range 10 {
 		p0 := uint64(0xD2511F53) * uint64(counter[0])

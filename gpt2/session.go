@@ -58,8 +58,7 @@ func (s *Session) Model() *Model { return s.model }
 // Backend returns what executes the session's passes.
 func (s *Session) Backend() Backend { return s.backend }
 
-// Runner returns what the backend prepared for the session. Passes run on it
-// directly are not in the session's history.
+// Runner returns what the backend prepared for the session. Passes run on it directly are not in the session's history.
 func (s *Session) Runner() Runner { return s.runner }
 
 // Options returns the session's options, defaults filled in.
@@ -79,8 +78,7 @@ func (s *Session) Plan(pass Pass) (*Plan, error) {
 	return s.runner.Plan(pass), nil
 }
 
-// Position returns how many tokens of each sequence the KV cache holds, 0 after
-// Close.
+// Position returns how many tokens of each sequence the KV cache holds, 0 after Close.
 func (s *Session) Position() int {
 	if s.err == ErrClosed {
 		return 0
@@ -88,9 +86,8 @@ func (s *Session) Position() int {
 	return s.runner.Position()
 }
 
-// Length returns how many tokens of each sequence the session holds: those in the KV
-// cache, and those that the next pass evaluates before any others, such as the one
-// sampled last.
+// Length returns how many tokens of each sequence the session holds: those in the KV cache, and those that the next
+// pass evaluates before any others, such as the one sampled last.
 func (s *Session) Length() int { return len(s.history[0]) }
 
 // Reset empties the KV cache and the statistics.
@@ -128,8 +125,7 @@ func (s *Session) fail(ctx context.Context, err error) error {
 
 var errNoTokens = errors.New("there are no tokens to evaluate; give at least one")
 
-// admit checks ids, (B, T) row-major, before they are evaluated after what the
-// cache holds, and returns T.
+// admit checks ids, (B, T) row-major, before they are evaluated after what the cache holds, and returns T.
 func (s *Session) admit(ids []int32) (int, error) {
 	if s.err != nil {
 		return 0, s.err
@@ -169,9 +165,8 @@ func (s *Session) checkIDs(ids []int32) error {
 	return nil
 }
 
-// MakeRoom drops the oldest tokens if n more per sequence would not fit in the context:
-// of those that it holds, the last half of the context is kept at most. The next pass
-// evaluates what was kept again.
+// MakeRoom drops the oldest tokens if n more per sequence would not fit in the context: of those that it holds, the
+// last half of the context is kept at most. The next pass evaluates what was kept again.
 func (s *Session) MakeRoom(n int) error {
 	if s.err != nil {
 		return s.err
@@ -186,8 +181,7 @@ func (s *Session) MakeRoom(n int) error {
 	return s.drop(min(C/2, C-n))
 }
 
-// drop keeps the last tokens of each sequence only, to be evaluated again by the next
-// pass.
+// drop keeps the last tokens of each sequence only, to be evaluated again by the next pass.
 func (s *Session) drop(keep int) error {
 	drop := len(s.history[0]) - keep
 	for b, h := range s.history {
@@ -262,23 +256,19 @@ type Generation struct {
 	IgnoreEOS bool     // go on after the model's end-of-text token
 	Stop      []string // end the text before the first of these ([Session.Text] only)
 
-	// OnPause, if not nil, is called with each of Pauses once that many tokens
-	// per sequence have been yielded. No step is running then, so that a profiler
-	// that it turns on or off sees whole steps. Pauses ascend. If OnPause returns an
-	// error, the sequence ends with it.
+	// OnPause, if not nil, is called with each of Pauses once that many tokens per sequence have been yielded. No step
+	// is running then, so that a profiler that it turns on or off sees whole steps. Pauses ascend. If OnPause returns
+	// an error, the sequence ends with it.
 	Pauses  []int
 	OnPause func(made int) error
 }
 
-// Generate evaluates ids, (B, T) row-major, after what the session holds, and
-// yields new tokens as they are made, one per sequence and step, sequences in
-// order. It ends after g.Tokens per sequence, or after the end-of-text token (for
-// a batch: when every sequence has met it; each goes on until then). When the
-// context is full, the last half of it is re-evaluated and generation goes on.
-// The last token yielded is evaluated by the next call, which may have no ids.
+// Generate evaluates ids, (B, T) row-major, after what the session holds, and yields new tokens as they are made, one
+// per sequence and step, sequences in order. It ends after g.Tokens per sequence, or after the end-of-text token (for a
+// batch: when every sequence has met it; each goes on until then). When the context is full, the last half of it is
+// re-evaluated and generation goes on. The last token yielded is evaluated by the next call, which may have no ids.
 //
-// An error ends the sequence; a cancelled context gives its cause, and the
-// session can be used on.
+// An error ends the sequence; a cancelled context gives its cause, and the session can be used on.
 func (s *Session) Generate(ctx context.Context, ids []int32, g Generation) iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
 		if err := g.Sampling.Check(); err != nil {
@@ -460,9 +450,8 @@ func (g *generation) emit(tokens []Token) {
 	}
 }
 
-// Logits evaluates ids, (B, T) row-major, after what the session holds, and
-// returns the rows of logits that were asked for: (B, T, V) for [LogitsAll], (B,
-// 1, V) for [LogitsLast].
+// Logits evaluates ids, (B, T) row-major, after what the session holds, and returns the rows of logits that were asked
+// for: (B, T, V) for [LogitsAll], (B, 1, V) for [LogitsLast].
 func (s *Session) Logits(ctx context.Context, ids []int32, which Logits) ([]float32, error) {
 	T, err := s.admit(ids)
 	if err == nil && T == 0 {
@@ -508,10 +497,9 @@ func (s *Session) Logits(ctx context.Context, ids []int32, which Logits) ([]floa
 	return logits, nil
 }
 
-// Activations evaluates ids, (B, T) row-major, in an emptied session and returns
-// the output of one stage, (B, T, width), such as (B, T, 3*C) for
-// h.0.attn.c_attn. The name of a fused step stands for its last stage ([FindOutput]). The pass ends after that stage, so nothing that follows is
-// fused with it. Afterwards the session is empty.
+// Activations evaluates ids, (B, T) row-major, in an emptied session and returns the output of one stage, (B, T,
+// width), such as (B, T, 3*C) for h.0.attn.c_attn. The name of a fused step stands for its last stage ([FindOutput]).
+// The pass ends after that stage, so nothing that follows is fused with it. Afterwards the session is empty.
 func (s *Session) Activations(ctx context.Context, ids []int32, stage string) ([]float32, Shape, error) {
 	at, err := FindOutput(stage, s.options.Layers)
 	if err != nil {

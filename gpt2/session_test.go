@@ -45,8 +45,7 @@ func collect(t testing.TB, s *gpt2.Session, ids []int32, g gpt2.Generation) []gp
 	return tokens
 }
 
-// TestExecutorsDrawTheSame: both executors generate the same text from a seed,
-// beyond the context too.
+// TestExecutorsDrawTheSame: both executors generate the same text from a seed, beyond the context too.
 func TestExecutorsDrawTheSame(t *testing.T) {
 	m := tiny(t, "L=2,T=32")
 	prompt := randomIDs(rand.New(rand.NewPCG(1, 1)), 10)
@@ -77,8 +76,7 @@ func TestExecutorsDrawTheSame(t *testing.T) {
 	}
 }
 
-// TestShiftEqualsFreshStart: what follows a full context is what its last half
-// alone would be followed by.
+// TestShiftEqualsFreshStart: what follows a full context is what its last half alone would be followed by.
 func TestShiftEqualsFreshStart(t *testing.T) {
 	m := tiny(t, "L=2,T=24")
 	s := newSession(t, m, backends(t)["cpu"], gpt2.Options{Context: 16})
@@ -118,8 +116,7 @@ func TestGenerateContinues(t *testing.T) {
 	}
 }
 
-// TestBatchEqualsSingles: sequences of a batch do not know of each other, and
-// draw their own random numbers.
+// TestBatchEqualsSingles: sequences of a batch do not know of each other, and draw their own random numbers.
 func TestBatchEqualsSingles(t *testing.T) {
 	m := tiny(t, "L=2,T=48")
 	r := rand.New(rand.NewPCG(4, 4))
@@ -358,8 +355,7 @@ func ExampleSession_Text() {
 		}
 		fmt.Print(piece) // text as it is made
 	}
-	// Output:
-	// I will not stay thee to the world to th
+	// Output: I will not stay thee to the world to th
 }
 
 func ExampleSession_Logits() {
@@ -387,9 +383,7 @@ func ExampleSession_Logits() {
 	fmt.Println(len(ids), "tokens,", len(logits)/len(ids), "logits each,", err)
 	qkv, shape, err := session.Activations(ctx, ids, "h.1.attn.c_attn") // (B, T, 3*C)
 	fmt.Println(len(qkv), shape, err)
-	// Output:
-	// 6 tokens, 257 logits each, <nil>
-	// 6912 {6 1152} <nil>
+	// Output: 6 tokens, 257 logits each, <nil> 6912 {6 1152} <nil>
 }
 
 func ExampleForward() {
@@ -409,9 +403,8 @@ func ExampleForward() {
 	//  7 Linear     h.0.mlp.c_fc         4.72 MFLOP
 	//  8 Activation h.0.mlp.gelu         0.03 MFLOP
 	//  9 Linear     h.0.mlp.c_proj       4.72 MFLOP
-	// 10 Add        h.0.residual_2       0.00 MFLOP
-	// 11 LayerNorm  ln_f                 0.01 MFLOP
-	// 12 Linear     lm_head             77.19 MFLOP
+	// 10 Add        h.0.residual_2       0.00 MFLOP 11 LayerNorm  ln_f                 0.01 MFLOP 12 Linear     lm_head
+	// 77.19 MFLOP
 }
 
 // TestPauses: a pause comes once so many tokens are out, with their steps done

@@ -63,8 +63,7 @@ type StageInfo struct {
 	InLayer bool   // occurs once per layer, as h.N.Name
 	Op      Op
 
-	// Cost gives what the stage needs at least, alone and unfused, for B
-	// sequences of T new tokens after past ones.
+	// Cost gives what the stage needs at least, alone and unfused, for B sequences of T new tokens after past ones.
 	Cost func(c Config, B, T, past int) Cost
 }
 
@@ -96,9 +95,8 @@ type StageAt struct {
 	Layer int // whose weights; -1 outside the layers
 }
 
-// String gives the stage's name: "h.0.attn.c_attn", "ln_f". A layer that runs at
-// another place than its own carries the place too: "h.2@1.ln_1" is the ln_1 of
-// layer 2, run second.
+// String gives the stage's name: "h.0.attn.c_attn", "ln_f". A layer that runs at another place than its own carries the
+// place too: "h.2@1.ln_1" is the ln_1 of layer 2, run second.
 func (s StageAt) String() string {
 	info := s.Stage.Info()
 	switch {
@@ -111,9 +109,8 @@ func (s StageAt) String() string {
 	}
 }
 
-// FindOutput finds the stage whose output a name stands for: a stage's own, or that of the last
-// stage of a fused step, such as h.0.mlp.c_proj+h.0.residual_2. Sample has no such output: it
-// gives tokens.
+// FindOutput finds the stage whose output a name stands for: a stage's own, or that of the last stage of a fused step,
+// such as h.0.mlp.c_proj+h.0.residual_2. Sample has no such output: it gives tokens.
 func FindOutput(name string, layers []int) (StageAt, error) {
 	all := inOrder(layers)
 	for i := range all {
@@ -150,8 +147,7 @@ func inOrder(layers []int) []StageAt {
 	return append(all, StageAt{StageLNF, -1, -1}, StageAt{StageLMHead, -1, -1}, StageAt{StageSample, -1, -1})
 }
 
-// FindStage finds a stage by name among those of a run order of layers, as
-// [StageAt.String] writes it.
+// FindStage finds a stage by name among those of a run order of layers, as [StageAt.String] writes it.
 func FindStage(name string, layers []int) (StageAt, error) {
 	for s := range NumStages {
 		if !s.Info().InLayer {
@@ -196,10 +192,9 @@ func rangeText(layers []int) string {
 // Cost is what a stage or step needs at least, in operations and in elements
 // moved: each input read once, each output written once.
 //
-// A floating-point operation is one addition, multiplication, division,
-// comparison, exponential, tanh, erf or square root. Elements are counted by
-// what they are, since a backend may hold weights, activations and the KV cache
-// in different types; [Cost.Bytes] turns them into bytes.
+// A floating-point operation is one addition, multiplication, division, comparison, exponential, tanh, erf or square
+// root. Elements are counted by what they are, since a backend may hold weights, activations and the KV cache in
+// different types; [Cost.Bytes] turns them into bytes.
 type Cost struct {
 	FLOPs       int64
 	Weights     int64 // elements of parameters read
@@ -264,9 +259,8 @@ func lmHeadCost(c Config, B, T, _ int) Cost {
 	return Cost{FLOPs: R * N * 2 * K, Weights: onlyIf(R, K*N), Activations: R*K + R*N}
 }
 
-// attentionCost: Q queries, the last of T new tokens, each over all keys up to
-// itself: 4 C per pair for q.k and p.v, and 6 NH for scale and softmax (scale,
-// maximum, difference, exponential, sum, quotient). The T new rows of K and V go
+// attentionCost: Q queries, the last of T new tokens, each over all keys up to itself: 4 C per pair for q.k and p.v,
+// and 6 NH for scale and softmax (scale, maximum, difference, exponential, sum, quotient). The T new rows of K and V go
 // into the cache; those of the past are read from it.
 func attentionCost(c Config, B, T, Q, past int) Cost {
 	b, t, q, C, NH := int64(B), int64(T), int64(Q), int64(c.Channels), int64(c.Heads)

@@ -25,9 +25,8 @@ func (m *Model) Encode(text string) ([]int32, error) {
 	return m.Tokenizer.Encode(text), nil
 }
 
-// Text generates text after a prompt and yields it as it is made, in whole UTF-8
-// characters. It is [Session.Generate] with the model's tokenizer around it, for
-// a batch of one; the end-of-text token is not part of the text.
+// Text generates text after a prompt and yields it as it is made, in whole UTF-8 characters. It is [Session.Generate]
+// with the model's tokenizer around it, for a batch of one; the end-of-text token is not part of the text.
 func (s *Session) Text(ctx context.Context, prompt string, g Generation) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		ids, err := s.model.Encode(prompt)
@@ -71,8 +70,7 @@ type TextWriter struct {
 	stopped bool
 }
 
-// NewTextWriter makes one for the tokens of a generation. The model must have a
-// tokenizer.
+// NewTextWriter makes one for the tokens of a generation. The model must have a tokenizer.
 func NewTextWriter(m *Model, g Generation) *TextWriter {
 	w := &TextWriter{decoder: m.Tokenizer.NewDecoder(), eos: -1}
 	for _, stop := range g.Stop {
@@ -133,8 +131,7 @@ func (w *TextWriter) release(text string, end bool) string {
 	return out
 }
 
-// longestStart returns the length of the longest end of the held text that is
-// the start of a stop string.
+// longestStart returns the length of the longest end of the held text that is the start of a stop string.
 func (w *TextWriter) longestStart() int {
 	longest := 0
 	for _, stop := range w.stop {

@@ -30,10 +30,9 @@ type Counters struct {
 	lack    string // why there are no samples, "" if there are
 }
 
-// StartCounters starts to sample the GPU that a backend runs on, and returns after the first
-// sample: a reading delays launches, so the first one must come before the warm-up. It returns
-// nil for a CPU, which has no such counters. If NVML is missing, [Counters.Finish] says so in
-// the recording.
+// StartCounters starts to sample the GPU that a backend runs on, and returns after the first sample: a reading delays
+// launches, so the first one must come before the warm-up. It returns nil for a CPU, which has no such counters. If
+// NVML is missing, [Counters.Finish] says so in the recording.
 func StartCounters(gpu gpt2.Description) *Counters {
 	if !gpu.GPU {
 		return nil

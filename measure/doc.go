@@ -3,11 +3,10 @@
 //
 // # The work
 //
-// What passes compute depends on their shapes, not on their tokens. So all work is of
-// random ids ([IDs]), the same ones each time. How much a decode step reads depends on how
-// many tokens the KV cache holds, so measurements say how many ([Fill]), and each step
-// that is timed has that many before it. The cache is filled in small chunks, because a
-// prompt evaluated at once would need more memory than the pass that is measured.
+// What passes compute depends on their shapes, not on their tokens. So all work is of random ids ([IDs]), the same ones
+// each time. How much a decode step reads depends on how many tokens the KV cache holds, so measurements say how many
+// ([Fill]), and each step that is timed has that many before it. The cache is filled in small chunks, because a prompt
+// evaluated at once would need more memory than the pass that is measured.
 //
 // # Time
 //
@@ -16,9 +15,8 @@
 // pass of a shape loads kernels, and a GPU captures a graph at the second. On a GPU decode
 // steps follow one another without the host waiting in between, as when text is generated.
 //
-// [Steps] repeats some steps of a pass and nothing else. What is repeated may stay in a
-// cache that a whole pass does not fit in, so it may be faster than within a pass
-// ([StageWork.StaysIn]).
+// [Steps] repeats some steps of a pass and nothing else. What is repeated may stay in a cache that a whole pass does
+// not fit in, so it may be faster than within a pass ([StageWork.StaysIn]).
 //
 // [Rows] is a fixed list of passes for comparisons with other engines, and [Sessions]
 // measures them. [FirstOutput] times a program from its start to its first output.
@@ -27,13 +25,11 @@
 //
 // # Energy
 //
-// Energy counters step a few to a thousand times a second, and one token takes much less
-// than that. So work is repeated for seconds: [Decoding], [Prefilling] and [Repeating] make
-// [Work], and [Meter.Energy] reads a counter meanwhile. The energy of a token is the mean
-// power times the time of a token.
+// Energy counters step a few to a thousand times a second, and one token takes much less than that. So work is repeated
+// for seconds: [Decoding], [Prefilling] and [Repeating] make [Work], and [Meter.Energy] reads a counter meanwhile. The
+// energy of a token is the mean power times the time of a token.
 //
-// [Counters] samples a GPU's power, clock, memory and energy while a run is recorded, and
-// adds them to the recording.
+// [Counters] samples a GPU's power, clock, memory and energy while a run is recorded, and adds them to the recording.
 //
 // # Comparing
 //
@@ -43,7 +39,6 @@
 //
 // # Errors
 //
-// A measurement that needs what a backend cannot do fails with an error that is
-// [errors.ErrUnsupported]. After any of these functions the session is empty. Passes run
-// on the session's runner, so its statistics do not count them.
+// A measurement that needs what a backend cannot do fails with an error that is [errors.ErrUnsupported]. After any of
+// these functions the session is empty. Passes run on the session's runner, so its statistics do not count them.
 package measure

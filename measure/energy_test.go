@@ -26,8 +26,7 @@ type still struct{}
 func (still) Source() string         { return "a stopped counter" }
 func (still) Read() (float64, error) { return 5, nil }
 
-// Energy of a token is power by time, of each kind of work; the session is empty
-// afterwards.
+// Energy of a token is power by time, of each kind of work; the session is empty afterwards.
 func TestEnergy(t *testing.T) {
 	s := session(t, fast(t), gpt2.Options{Batch: 2})
 	prefill := gpt2.Pass{Batch: 2, Tokens: 20, Logits: gpt2.LogitsLast}

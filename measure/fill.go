@@ -21,9 +21,8 @@ func IDs(m *gpt2.Model, n int) []int32 {
 // that of a pass that is measured.
 const fillChunk = 32
 
-// Fill empties a session and evaluates random ids, in chunks, until its cache holds so
-// many tokens of each sequence. They are not in the session's history: what follows are
-// passes on the runner, and a Reset.
+// Fill empties a session and evaluates random ids, in chunks, until its cache holds so many tokens of each sequence.
+// They are not in the session's history: what follows are passes on the runner, and a Reset.
 func Fill(ctx context.Context, s *gpt2.Session, tokens int) error {
 	if err := s.Reset(); err != nil {
 		return err

@@ -14,8 +14,7 @@ import (
 	"gpt2scope/reference/executor"
 )
 
-// fake is a backend of a runner that notes the passes it runs, and times them itself
-// where it is told to.
+// fake is a backend of a runner that notes the passes it runs, and times them itself where it is told to.
 type fake struct {
 	gpt2.Backend
 	times  []time.Duration

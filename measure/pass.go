@@ -17,9 +17,8 @@ type Times struct {
 	All              []time.Duration // in the order measured
 }
 
-// Pass times a pass on random ids, with past tokens in the cache: repeat
-// times, after a warm-up. Each decode step has the same number of tokens before it. The
-// session must be for the pass's batch; it is empty afterwards.
+// Pass times a pass on random ids, with past tokens in the cache: repeat times, after a warm-up. Each decode step has
+// the same number of tokens before it. The session must be for the pass's batch; it is empty afterwards.
 //
 // A runner that can time passes itself does so ([gpt2.Measurer]). Others run at least
 // two passes and 50 ms for warm-up, and each pass is timed alone.

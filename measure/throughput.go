@@ -39,9 +39,8 @@ type Throughput struct {
 	Samples []time.Duration // of each repetition
 }
 
-// PerSecond returns the mean of the tokens per second of all sequences over the repetitions, and
-// their standard deviation, 0 of a single one. Both are llama-bench's: means of rates, and n - 1
-// degrees of freedom.
+// PerSecond returns the mean of the tokens per second of all sequences over the repetitions, and their standard
+// deviation, 0 of a single one. Both are llama-bench's: means of rates, and n - 1 degrees of freedom.
 func (t Throughput) PerSecond() (mean, deviation float64) {
 	rates := make([]float64, len(t.Samples))
 	for i, d := range t.Samples {
@@ -113,8 +112,7 @@ func Run(ctx context.Context, s *gpt2.Session, t Test, repeat int) (Throughput, 
 // warmUp is how many tokens are generated before any are timed.
 const warmUp = 16
 
-// generate times n decode steps that follow one another, the first of a given token, and rewinds the
-// cache.
+// generate times n decode steps that follow one another, the first of a given token, and rewinds the cache.
 func generate(ctx context.Context, s *gpt2.Session, n, depth int) (time.Duration, error) {
 	r, batch := s.Runner(), s.Options().Batch
 	step := gpt2.Pass{Batch: batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}

@@ -8,8 +8,7 @@ import (
 	"gpt2scope/gpt2"
 )
 
-// Work is something that a session does again and again while something else, such as
-// an energy counter, is read.
+// Work is something that a session does again and again while something else, such as an energy counter, is read.
 type Work struct {
 	Tokens int // that a round makes or takes, of all sequences
 

@@ -1,11 +1,9 @@
-// Package nvtx annotates what the program does, for Nsight Systems and Nsight
-// Compute: ranges and marks with a name, a colour, a category and a payload, in a
-// domain of one's own. It follows NVTX version 3 (github.com/NVIDIA/NVTX).
+// Package nvtx annotates what the program does, for Nsight Systems and Nsight Compute: ranges and marks with a name, a
+// colour, a category and a payload, in a domain of one's own. It follows NVTX version 3 (github.com/NVIDIA/NVTX).
 //
-// A tool is recognised by environment variables that it sets for the program it
-// starts ([Tool]). Only then is libgpt2scope_nvtx opened; else every function
-// here returns after one comparison and allocates nothing. A domain made with no
-// tool attached is nil, and all its methods do nothing.
+// A tool is recognised by environment variables that it sets for the program it starts ([Tool]). Only then is
+// libgpt2scope_nvtx opened; else every function here returns after one comparison and allocates nothing. A domain made
+// with no tool attached is nil, and all its methods do nothing.
 //
 //	d := nvtx.NewDomain("mine")
 //	name := d.Register("copy")
@@ -23,9 +21,8 @@ package nvtx
 #include <stdlib.h>
 #include "nvtx.h"
 
-// Go cannot call through a pointer to a function. Events travel as numbers, so
-// that none need be allocated. So do handles: a tool may number them, and to Go's
-// runtime a small number in the place of a pointer is a fault.
+// Go cannot call through a pointer to a function. Events travel as numbers, so that none need be allocated. So do
+// handles: a tool may number them, and to Go's runtime a small number in the place of a pointer is a fault.
 static const gs_nvtx_table *table_of(void *symbol) { return ((const gs_nvtx_table *(*)(void))symbol)(); }
 static uintptr_t domain_create(const gs_nvtx_table *t, const char *name) { return (uintptr_t)t->domain(name); }
 static uintptr_t register_string(const gs_nvtx_table *t, uintptr_t d, const char *text) { return (uintptr_t)t->string((void *)d, text); }
@@ -127,9 +124,8 @@ func Tool() string {
 	return ""
 }
 
-// Exit ends the process. Where a tool is attached it goes the way of C's exit,
-// which runs what the tool left to be done at the end: os.Exit would lose what the
-// tool has recorded and not yet written.
+// Exit ends the process. Where a tool is attached it goes the way of C's exit, which runs what the tool left to be done
+// at the end: os.Exit would lose what the tool has recorded and not yet written.
 func Exit(status int) {
 	if Tool() != "" {
 		C.leave(C.int(status))
@@ -182,8 +178,7 @@ func find() (string, error) {
 	return path, nil
 }
 
-// Domain groups ranges under a name. Its methods may be called from several
-// goroutines, and do nothing on a nil domain.
+// Domain groups ranges under a name. Its methods may be called from several goroutines, and do nothing on a nil domain.
 type Domain struct {
 	handle C.uintptr_t
 
@@ -237,8 +232,7 @@ func (d *Domain) Category(name string) uint32 {
 	return id
 }
 
-// Push opens a range inside those open on this OS thread. The goroutine must be
-// locked to its thread until Pop.
+// Push opens a range inside those open on this OS thread. The goroutine must be locked to its thread until Pop.
 func (d *Domain) Push(e Event) {
 	if d != nil {
 		d.push(e)

@@ -31,8 +31,7 @@ func event(d *nvtx.Domain) nvtx.Event {
 	return nvtx.Event{Message: d.Register("range"), Text: "range", Color: nvtx.Blue, Category: d.Category("Op"), Payload: 1}
 }
 
-// deep pushes ranges inside one another, under so many calls that the stack is
-// moved on the way.
+// deep pushes ranges inside one another, under so many calls that the stack is moved on the way.
 //
 //go:noinline
 func deep(d *nvtx.Domain, calls int) byte {

@@ -13,7 +13,6 @@ package record
 // #cgo nocallback gs_monotonic
 import "C"
 
-// monotonic reads CLOCK_MONOTONIC in the way that the C code of this process does, by
-// which kernels of the CPU and the GPU's clock are timed. Go's clock should
-// be the same, but in sandboxes they differed by microseconds and more.
+// monotonic reads CLOCK_MONOTONIC in the way that the C code of this process does, by which kernels of the CPU and the
+// GPU's clock are timed. Go's clock should be the same, but in sandboxes they differed by microseconds and more.
 func monotonic() int64 { return int64(C.gs_monotonic()) }

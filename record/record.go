@@ -1,10 +1,9 @@
 // Package record collects what is recorded of a run, as a trace.
 //
-// A [Recorder] holds what all sources of events share: the plans of the passes, with the
-// cost of each step, a clock, and the events. The sources are the runners of sessions
-// (gpt2.Recordable): the CPU's notes each step of each thread; on a GPU kernels stamp
-// their start and end, or CUPTI records them. During a run a source only keeps numbers;
-// it makes events of them when recording stops.
+// A [Recorder] holds what all sources of events share: the plans of the passes, with the cost of each step, a clock,
+// and the events. The sources are the runners of sessions (gpt2.Recordable): the CPU's notes each step of each thread;
+// on a GPU kernels stamp their start and end, or CUPTI records them. During a run a source only keeps numbers; it makes
+// events of them when recording stops.
 //
 //	rec := record.New("gpt2scope", "v1.2.3")
 //	err := session.Record(rec)
@@ -53,8 +52,7 @@ func New(tool, release string) *Recorder {
 	return r
 }
 
-// CommandLine returns the program's name and arguments, without the folder it lies in,
-// which concerns only its user.
+// CommandLine returns the program's name and arguments, without the folder it lies in, which concerns only its user.
 func CommandLine() []string {
 	args := slices.Clone(os.Args)
 	args[0] = filepath.Base(args[0])
@@ -67,8 +65,7 @@ func (r *Recorder) Now() int64 { return monotonic() - r.mono }
 // OfMonotonic converts a time of CLOCK_MONOTONIC, in ns, to ns after the trace's base.
 func (r *Recorder) OfMonotonic(ns int64) int64 { return ns - r.mono }
 
-// Thread returns the lane of the calling OS thread. The goroutine should be locked
-// to it.
+// Thread returns the lane of the calling OS thread. The goroutine should be locked to it.
 func (r *Recorder) Thread() traces.Lane {
 	return traces.Thread(int64(os.Getpid()), int64(unix.Gettid()))
 }
@@ -137,12 +134,10 @@ func (r *Recorder) Plan(p traces.Plan) int32 {
 	return int32(i)
 }
 
-// Range notes a range of the calling thread, until end is called. The goroutine is
-// locked to its thread until then.
+// Range notes a range of the calling thread, until end is called. The goroutine is locked to its thread until then.
 func (r *Recorder) Range(name string) (end func()) { return r.open(name, false) }
 
-// WarmUp notes a range, as Range does, whose passes are no part of the run: tables leave
-// them out.
+// WarmUp notes a range, as Range does, whose passes are no part of the run: tables leave them out.
 func (r *Recorder) WarmUp() (end func()) { return r.open("warm-up", true) }
 
 func (r *Recorder) open(name string, warmUp bool) (end func()) {
@@ -156,8 +151,7 @@ func (r *Recorder) open(name string, warmUp bool) (end func()) {
 	}
 }
 
-// Trace returns the trace of what was added until now. Its events are in order and
-// attributed.
+// Trace returns the trace of what was added until now. Its events are in order and attributed.
 func (r *Recorder) Trace() *traces.Trace {
 	r.mu.Lock()
 	defer r.mu.Unlock()

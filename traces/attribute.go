@@ -95,9 +95,8 @@ type threadState struct {
 	capture bool
 }
 
-// Attribute gives each event its step and range, unless its source did: the package's
-// documentation says how. Events must be in the order of [Compare]; they are changed in
-// place.
+// Attribute gives each event its step and range, unless its source did: the package's documentation says how. Events
+// must be in the order of [Compare]; they are changed in place.
 func Attribute(h *Header, events []Event) Attribution {
 	a := &attributor{h: h, events: events, threads: map[[2]int64]*threadState{}, calls: map[Correlation]int{},
 		byID: map[uint64]int{}, outer: map[int]int{}, quiet: map[int]bool{}, busy: map[int]bool{}, ran: map[Run]bool{}}
@@ -316,8 +315,7 @@ func (a *attributor) gpu() {
 	}
 }
 
-// captured follows the graph node of a kernel to the range that was open when the node was
-// captured.
+// captured follows the graph node of a kernel to the range that was open when the node was captured.
 func (a *attributor) captured(e *Event) (tag, phase int32, ok bool) {
 	at, known := a.byID[a.nodes.Captured(a.h, e)]
 	if !known {

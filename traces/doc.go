@@ -3,18 +3,16 @@
 //
 // # The record
 //
-// An [Event] has a time and a duration in nanoseconds after the trace's base, a
-// [Kind], a [Lane] (a thread, the API calls of a thread, a stream), a name, the
-// index of the plan's step that it belongs to, and other facts that its source gave. A
-// [Header] has what a reader must know first: who recorded, by which clock, on which
-// device, the plans of the passes with the cost of each step, and what was not recorded.
-// The package knows no model; the header has the plans.
+// An [Event] has a time and a duration in nanoseconds after the trace's base, a [Kind], a [Lane] (a thread, the API
+// calls of a thread, a stream), a name, the index of the plan's step that it belongs to, and other facts that its
+// source gave. A [Header] has what a reader must know first: who recorded, by which clock, on which device, the plans
+// of the passes with the cost of each step, and what was not recorded. The package knows no model; the header has the
+// plans.
 //
 // # The file
 //
-// FORMAT.md describes the file. It is Chrome trace JSON that Perfetto opens, written as a
-// stream: a header, one event per line, and an end with their count. Arguments have the
-// names that PyTorch's Kineto gives them.
+// FORMAT.md describes the file. It is Chrome trace JSON that Perfetto opens, written as a stream: a header, one event
+// per line, and an end with their count. Arguments have the names that PyTorch's Kineto gives them.
 //
 //	w := traces.NewWriter(f, &header)
 //	w.Write(event) // errors stick
@@ -39,11 +37,10 @@
 //
 // # The packages below
 //
-// This package imports the standard library, what reads JSON and what writes numbers in words.
-// traces/nsys reads the exports of Nsight Systems, and traces/load opens a file of any format.
-// traces/window computes the part of a trace that counts. traces/tables divides its time,
-// traces/kpi measures it, and traces/judge says what to make of it; traces/diff, traces/pprof and
-// traces/report compare and show it.
+// This package imports the standard library, what reads JSON and what writes numbers in words. traces/nsys reads the
+// exports of Nsight Systems, and traces/load opens a file of any format. traces/window computes the part of a trace
+// that counts. traces/tables divides its time, traces/kpi measures it, and traces/judge says what to make of it;
+// traces/diff, traces/pprof and traces/report compare and show it.
 //
 // # Errors
 //

@@ -38,9 +38,8 @@ func (p *Parts) stretch(ns int64) {
 	*largest = max(0, *largest+ns-sum)
 }
 
-// Inside says what the SMs did during a step of a kernel that runs many steps, one after
-// another. Such an event lasts from when the last SM published the outputs of the step before
-// to when the last one published its own.
+// Inside says what the SMs did during a step of a kernel that runs many steps, one after another. Such an event lasts
+// from when the last SM published the outputs of the step before to when the last one published its own.
 type Inside struct {
 	Parts         // means over the SMs that have a part in the step; they sum to the event's duration
 	SMs   int     // that have a part in the step

@@ -7,11 +7,10 @@ import (
 	"slices"
 )
 
-// Merge makes one trace of the recordings of several processes, such as the ranks of a program.
-// Their clocks are aligned by the time since 1970 that each recording states; names are those of
-// the files, for errors and for what was not recorded. Processes with equal ids are told apart.
-// GPUs with equal ids are one GPU if they have equal names, unless the recordings say otherwise: by
-// their UUIDs, or because no two ranks can use it.
+// Merge makes one trace of the recordings of several processes, such as the ranks of a program. Their clocks are
+// aligned by the time since 1970 that each recording states; names are those of the files, for errors and for what was
+// not recorded. Processes with equal ids are told apart. GPUs with equal ids are one GPU if they have equal names,
+// unless the recordings say otherwise: by their UUIDs, or because no two ranks can use it.
 func Merge(list []*Trace, names []string) (*Trace, error) {
 	if len(list) == 1 {
 		return list[0], nil

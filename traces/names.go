@@ -56,9 +56,8 @@ func (e *Event) Pageable() (is, known bool) {
 	return strings.Contains(e.Name, "Pageable"), e.Kind == KindMemcpy && strings.Contains(e.Name, "->")
 }
 
-// SetFactsOfName sets the fields that foreign files express only in the event's name: what
-// an API call waits for, and whether a range is a warm-up. Readers of such files call it
-// once per event.
+// SetFactsOfName sets the fields that foreign files express only in the event's name: what an API call waits for, and
+// whether a range is a warm-up. Readers of such files call it once per event.
 func (e *Event) SetFactsOfName() {
 	e.WarmUp = e.Kind == KindRange && (e.Name == "warm-up" || e.Name == "record graph")
 	switch e.Wait = WaitNone; e.Call() {
@@ -72,10 +71,9 @@ func (e *Event) SetFactsOfName() {
 // oneLayer matches a layer in a name: "h.3", "h.3@1", "model.layers.3", "Layer 3", "block_3".
 var oneLayer = regexp.MustCompile(`(?i)\b(h\.|layers?[._ #:]?|blocks?[._ #:]?)(\d{1,6}(?:@\d+)?)\b`)
 
-// InAnyLayer replaces the layers in a step's name: "h.3.attn.c_attn" becomes
-// "h.N.attn.c_attn", and "Layer 3/attn" becomes "Layer N/attn". The layer that runs next
-// becomes N+1: "h.3.residual_2+h.4.ln_1" becomes "h.N.residual_2+h.(N+1).ln_1". Layers with a
-// slot ("h.3@1") are replaced too.
+// InAnyLayer replaces the layers in a step's name: "h.3.attn.c_attn" becomes "h.N.attn.c_attn", and "Layer 3/attn"
+// becomes "Layer N/attn". The layer that runs next becomes N+1: "h.3.residual_2+h.4.ln_1" becomes
+// "h.N.residual_2+h.(N+1).ln_1". Layers with a slot ("h.3@1") are replaced too.
 func InAnyLayer(step string) string {
 	first := ""
 	if m := oneLayer.FindStringSubmatch(step); m != nil {

@@ -50,8 +50,7 @@ func TestInAnyLayer(t *testing.T) {
 	}
 }
 
-// TestApplies: the names of a program's elementwise kernels, which begin alike, differ by what
-// they apply.
+// TestApplies: the names of a program's elementwise kernels, which begin alike, differ by what they apply.
 func TestApplies(t *testing.T) {
 	for name, want := range map[string]string{
 		"void at::native::vectorized_elementwise_kernel<(int)4, at::native::CUDAFunctor_add<float>, std::array<char *, (unsigned long)3>>(int, T2, T3)":                                                     "add",
@@ -89,8 +88,7 @@ func TestShortKernel(t *testing.T) {
 	}
 }
 
-// TestInside: what SMs did inside a kernel is read as it was written; what cannot be of the
-// event is left out.
+// TestInside: what SMs did inside a kernel is read as it was written; what cannot be of the event is left out.
 func TestInside(t *testing.T) {
 	e := Plain(KindKernel, Stream(1, 0, 1, 7), "decode_kernel (Linear)", 1000, 100)
 	e.Inside = &Inside{Parts{10, 20, 60, 10}, 2, []Parts{{5, 15, 80, 0}, {}, {15, 25, 40, 20}}}

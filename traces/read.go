@@ -232,9 +232,8 @@ func (c *chrome) rest() {
 	}
 }
 
-// mayEnd reports whether the file ends here. An array of events may lack its closing
-// bracket and may end with a comma, because its writer can be killed at any time (Trace
-// Event Format, "JSON Array Format").
+// mayEnd reports whether the file ends here. An array of events may lack its closing bracket and may end with a comma,
+// because its writer can be killed at any time (Trace Event Format, "JSON Array Format").
 func (c *chrome) mayEnd() bool {
 	if !errors.Is(c.err, errCut) {
 		return false
@@ -267,8 +266,7 @@ type rawEvent struct {
 	track                  string // the name that the event gives to its track
 }
 
-// event reads one event. It is not ok if the record has no such event, for example an
-// arrow or the name of a track.
+// event reads one event. It is not ok if the record has no such event, for example an arrow or the name of a track.
 func (c *chrome) event() (Event, bool) {
 	e := rawEvent{Event: Event{Plan: -1, Step: -1}}
 	timeOK, durationOK := true, true
@@ -422,8 +420,7 @@ func (c *chrome) inside(e *rawEvent) {
 	e.Inside = in
 }
 
-// compact reads a value as JSON without spaces, and interns it; "" for what is too long or no
-// array.
+// compact reads a value as JSON without spaces, and interns it; "" for what is too long or no array.
 func (c *chrome) compact() string {
 	const most = 1 << 12
 	v := jsontext.Value(c.raw())
@@ -455,8 +452,7 @@ func (c *chrome) three(v *[3]int32) {
 	})
 }
 
-// named takes the name of a thread from a foreign trace; our traces have them in the
-// header.
+// named takes the name of a thread from a foreign trace; our traces have them in the header.
 func (c *chrome) named(e *rawEvent) {
 	const most = 10000
 	if c.isOurs || e.Name != "thread_name" || e.track == "" || len(c.header.Lanes) == most {

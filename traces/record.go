@@ -147,8 +147,7 @@ const (
 // waitNames are the waits in the file.
 var waitNames = []string{"", "sync", "copy"}
 
-// Event is one record. Fields that a source does not give are zero, unless their comment
-// names another value.
+// Event is one record. Fields that a source does not give are zero, unless their comment names another value.
 type Event struct {
 	Time     int64  // ns after the header's base; may be negative
 	Duration int64  // ns
@@ -287,8 +286,7 @@ type Header struct {
 	NotRecorded []string `json:"notRecorded,omitempty"`
 	Incomplete  []string `json:"incomplete,omitempty"`
 
-	// Notes say in words what else was found about the completeness of the recording. They do
-	// not make shares mislead.
+	// Notes say in words what else was found about the completeness of the recording. They do not make shares mislead.
 	Notes []string `json:"notes,omitempty"`
 
 	// Dropped counts lost records by their kind. NotRecorded, Incomplete and Dropped are
@@ -377,8 +375,7 @@ type Ceiling struct {
 	Size   int64   `json:"size,omitempty"` // of a bandwidth: the largest data in bytes for which it holds, because they fit in a cache; 0 for memory
 }
 
-// Overhead is the cost of recording: the time of a pass with recording, and in a process
-// that never recorded.
+// Overhead is the cost of recording: the time of a pass with recording, and in a process that never recorded.
 type Overhead struct {
 	Phase    string  `json:"phase"`    // as in Plan
 	Baseline float64 `json:"baseline"` // ns, median or mean of passes
@@ -400,8 +397,7 @@ func (l *Overhead) Longer() (percent float64, ok bool) {
 	return percent, !math.IsInf(percent, 0) && !math.IsNaN(percent)
 }
 
-// LongerText says by how much recording made a pass longer. If the pass was shorter, that
-// was chance.
+// LongerText says by how much recording made a pass longer. If the pass was shorter, that was chance.
 func LongerText(percent float64) string {
 	if percent <= 0 {
 		return "no longer"
@@ -442,8 +438,7 @@ func (h *Header) Step(e *Event) (Step, bool) {
 	return steps[e.Step], true
 }
 
-// Run is one run of a step: the step of a plan in a pass, which is named by the ID of its
-// range.
+// Run is one run of a step: the step of a plan in a pass, which is named by the ID of its range.
 type Run struct {
 	Pass       uint64
 	Plan, Step int32

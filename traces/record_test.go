@@ -105,8 +105,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestLosses: what a recorder learns while it writes is in the header that a
-// reader has at the end.
+// TestLosses: what a recorder learns while it writes is in the header that a reader has at the end.
 func TestLosses(t *testing.T) {
 	h := fixtures.Header()
 	var b bytes.Buffer
@@ -451,8 +450,7 @@ func TestReadAllocations(t *testing.T) {
 	}
 }
 
-// FuzzRead: whatever a file holds, reading ends, and what was read can be
-// attributed, written and read again.
+// FuzzRead: whatever a file holds, reading ends, and what was read can be attributed, written and read again.
 func FuzzRead(f *testing.F) {
 	h := fixtures.Header()
 	f.Add(fixtures.Write(f, h, sampleEvents()))

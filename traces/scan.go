@@ -203,8 +203,7 @@ func (s *scanner) array(value func()) {
 	s.want(']')
 }
 
-// micros parses microseconds as nanoseconds: exactly, unless they are written with an
-// exponent.
+// micros parses microseconds as nanoseconds: exactly, unless they are written with an exponent.
 func micros(b []byte) (ns int64, ok bool) {
 	digits := b
 	negative := len(b) > 0 && b[0] == '-'

@@ -18,8 +18,7 @@ func NewTrace(h *Header, events []Event) *Trace {
 	return t
 }
 
-// nameProcess fills in missing processes: of the header, from the first API call; of work
-// on a GPU, from the header.
+// nameProcess fills in missing processes: of the header, from the first API call; of work on a GPU, from the header.
 func (t *Trace) nameProcess() {
 	for i := range t.Events {
 		if e := &t.Events[i]; t.Header.Process == 0 && e.Kind.IsCall() {
@@ -34,11 +33,10 @@ func (t *Trace) nameProcess() {
 	}
 }
 
-// Rebase makes the times of a trace small and positive: if its first event lies before the
-// header's base, or more than a day after it as in the files of PyTorch's profiler, the base becomes
-// the time of that event. Viewers read times as floating-point numbers of microseconds, in which
-// large ones are off by a nanosecond, so that kernels that follow each other at once would overlap;
-// and Perfetto leaves out events before the base.
+// Rebase makes the times of a trace small and positive: if its first event lies before the header's base, or more than
+// a day after it as in the files of PyTorch's profiler, the base becomes the time of that event. Viewers read times as
+// floating-point numbers of microseconds, in which large ones are off by a nanosecond, so that kernels that follow each
+// other at once would overlap; and Perfetto leaves out events before the base.
 func (t *Trace) Rebase() {
 	const day = 86400e9
 	if len(t.Events) == 0 || t.Events[0].Time >= 0 && t.Events[0].Time < day {

@@ -16,8 +16,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Writer writes a trace as a stream. The first error sticks: later calls return
-// it and do nothing.
+// Writer writes a trace as a stream. The first error sticks: later calls return it and do nothing.
 //
 // Events of a lane must come in the order of [Compare]. Events of a lane that overlap
 // without nesting go to separate tracks, because viewers drop them otherwise.
@@ -70,8 +69,7 @@ type span struct {
 // maxTracks bounds the tracks of a lane. A lane that needs more has events out of order.
 const maxTracks = 256
 
-// firstTID is the first id of the tracks that the writer adds, above the ids of threads
-// and streams.
+// firstTID is the first id of the tracks that the writer adds, above the ids of threads and streams.
 const firstTID = 1 << 30
 
 // Compress returns a writer that compresses if the file's name ends in ".gz". Close it
@@ -320,8 +318,7 @@ func (t *Writer) place(lane *laneTracks, e *Event) (int64, error) {
 	return tr.tid, nil
 }
 
-// fit reports whether an event fits on a track, and how many open events it nests in
-// there.
+// fit reports whether an event fits on a track, and how many open events it nests in there.
 func (tr *track) fit(start, end int64) (depth int, fits bool) {
 	if start < tr.last {
 		return 0, false

@@ -17,16 +17,13 @@ import (
 	"gpt2scope/internal/files"
 )
 
-// WriteFile replaces the file at path by what write writes, as a whole or not at
-// all. The new content goes to a temporary file in the same directory, which is
-// synced to disk and then renamed; on any error, of write or of the system (a
-// full disk, say), the temporary file is removed, and what was at path stays as
-// it was. When ctx is cancelled, writing stops and WriteFile returns ctx.Err(),
-// wrapped.
+// WriteFile replaces the file at path by what write writes, as a whole or not at all. The new content goes to a
+// temporary file in the same directory, which is synced to disk and then renamed; on any error, of write or of the
+// system (a full disk, say), the temporary file is removed, and what was at path stays as it was. When ctx is
+// cancelled, writing stops and WriteFile returns ctx.Err(), wrapped.
 //
-// If path is a symbolic link, the file that it points to is replaced. If it is a
-// device or a pipe, such as /dev/stdout, it is written to directly. Writes are
-// buffered.
+// If path is a symbolic link, the file that it points to is replaced. If it is a device or a pipe, such as /dev/stdout,
+// it is written to directly. Writes are buffered.
 func WriteFile(ctx context.Context, path string, write func(w io.Writer) error) error {
 	path, info, err := target(path)
 	if err != nil {
@@ -85,8 +82,7 @@ func WriteFile(ctx context.Context, path string, write func(w io.Writer) error) 
 	return nil
 }
 
-// target follows symbolic links, and returns what is at the end, or nil if
-// nothing is there yet.
+// target follows symbolic links, and returns what is at the end, or nil if nothing is there yet.
 func target(path string) (string, fs.FileInfo, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -208,8 +204,7 @@ func interrupted(path string, err error) error {
 	return problem(path, "was not written: writing was interrupted").because(err)
 }
 
-// writeProblem makes an Error of an error that the system returned when path was
-// to be written.
+// writeProblem makes an Error of an error that the system returned when path was to be written.
 func writeProblem(path string, err error) error {
 	cause := err
 	var pe *fs.PathError

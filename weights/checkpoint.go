@@ -19,12 +19,10 @@ const (
 	IndexFile  = "model.safetensors.index.json" // which shard holds which tensor, otherwise
 )
 
-// Checkpoint is a set of named tensors. Its methods may be called from several
-// goroutines at once.
+// Checkpoint is a set of named tensors. Its methods may be called from several goroutines at once.
 type Checkpoint struct {
-	// Metadata is the free-form text that was stored beside the tensors; empty,
-	// not nil, if there is none. Of shards that disagree the first counts, in the
-	// order of their names.
+	// Metadata is the free-form text that was stored beside the tensors; empty, not nil, if there is none. Of shards
+	// that disagree the first counts, in the order of their names.
 	Metadata map[string]string
 
 	tensors map[string]Tensor
@@ -33,9 +31,8 @@ type Checkpoint struct {
 	closed  atomic.Bool
 }
 
-// Open opens the checkpoint in a model directory: [SingleFile], or, if there
-// is none, the shards that [IndexFile] names. It checks the files' headers
-// completely but reads no elements. The caller must call Close.
+// Open opens the checkpoint in a model directory: [SingleFile], or, if there is none, the shards that [IndexFile]
+// names. It checks the files' headers completely but reads no elements. The caller must call Close.
 func Open(dir string) (*Checkpoint, error) {
 	info, err := os.Stat(dir)
 	switch {
@@ -104,9 +101,8 @@ func (c *Checkpoint) All() iter.Seq[Tensor] {
 	}
 }
 
-// Map returns a checkpoint of the same files whose tensors are what f makes of each, such as the
-// tensor under another name. It takes the place of c, which must not be used any more. On an error,
-// c stays as it is.
+// Map returns a checkpoint of the same files whose tensors are what f makes of each, such as the tensor under another
+// name. It takes the place of c, which must not be used any more. On an error, c stays as it is.
 func (c *Checkpoint) Map(f func(Tensor) (Tensor, error)) (*Checkpoint, error) {
 	m := &Checkpoint{Metadata: c.Metadata, tensors: make(map[string]Tensor, len(c.tensors)), files: c.files}
 	for t := range c.All() {
@@ -122,9 +118,8 @@ func (c *Checkpoint) Map(f func(Tensor) (Tensor, error)) (*Checkpoint, error) {
 	return m, nil
 }
 
-// Close releases the checkpoint's files. Reading any of its tensors afterwards is
-// an error that wraps [fs.ErrClosed]. Close waits for reads in progress; calling
-// it again does nothing.
+// Close releases the checkpoint's files. Reading any of its tensors afterwards is an error that wraps [fs.ErrClosed].
+// Close waits for reads in progress; calling it again does nothing.
 func (c *Checkpoint) Close() error {
 	c.closed.Store(true)
 	var errs []error
@@ -148,8 +143,7 @@ func (c *Checkpoint) add(t Tensor) error {
 
 func (c *Checkpoint) sortNames() { c.names = slices.Sorted(maps.Keys(c.tensors)) }
 
-// fromFiles makes a checkpoint of all tensors in the given files, and closes the
-// files if it cannot.
+// fromFiles makes a checkpoint of all tensors in the given files, and closes the files if it cannot.
 func fromFiles(files ...*storage) (_ *Checkpoint, err error) {
 	c := &Checkpoint{Metadata: map[string]string{}, tensors: map[string]Tensor{}, files: files}
 	defer func() {
@@ -206,8 +200,7 @@ func open(d directory) (*Checkpoint, error) {
 	return nil, noCheckpoint(d)
 }
 
-// noCheckpoint is the error for a directory without either file. It names what
-// the directory has instead.
+// noCheckpoint is the error for a directory without either file. It names what the directory has instead.
 func noCheckpoint(d directory) error {
 	e := problem(d.path, "holds neither %s nor %s", SingleFile, IndexFile).because(fs.ErrNotExist)
 	entries, err := fs.ReadDir(d.FS, ".")

@@ -16,8 +16,7 @@ import (
 	"testing/fstest"
 )
 
-// TestMisaligned reads tensors that begin at every alignment, in pieces that end
-// everywhere.
+// TestMisaligned reads tensors that begin at every alignment, in pieces that end everywhere.
 func TestMisaligned(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for pad := range 9 {
@@ -114,8 +113,7 @@ func TestReadRange(t *testing.T) {
 	checkError(t, none.ReadFloat32(nil, 0), "no elements to read")
 }
 
-// TestClose: after Close, reading is an error, from every source; closing again
-// is not.
+// TestClose: after Close, reading is an error, from every source; closing again is not.
 func TestClose(t *testing.T) {
 	const path = "testdata/golden/f32.safetensors"
 	opens := map[string]func() (*Checkpoint, error){
@@ -162,8 +160,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestCloseWhileReading closes under readers: each read works or fails, none
-// crashes.
+// TestCloseWhileReading closes under readers: each read works or fails, none crashes.
 func TestCloseWhileReading(t *testing.T) {
 	n := 1 << 20
 	path := filepath.Join(t.TempDir(), "x")

@@ -6,13 +6,11 @@ import (
 	"unsafe"
 )
 
-// The loops below convert between elements in a file (little-endian bytes, at
-// any alignment) and elements in memory. They load and store whole words through
-// encoding/binary, which the compiler turns into single instructions, and work
+// The loops below convert between elements in a file (little-endian bytes, at any alignment) and elements in memory.
+// They load and store whole words through encoding/binary, which the compiler turns into single instructions, and work
 // on eight elements at a time if that is faster; see the benchmarks.
 
-// littleEndian says whether this machine stores numbers as files do. Then equal
-// types are copied as bytes.
+// littleEndian says whether this machine stores numbers as files do. Then equal types are copied as bytes.
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
 // float32FromF32 copies len(dst) elements. src holds at least 4*len(dst) bytes.
@@ -51,9 +49,8 @@ func float32FromF16(dst []float32, src []byte) {
 	)
 	for len(dst) >= 4 && len(src) >= 8 {
 		w := binary.LittleEndian.Uint64(src)
-		// Weights are normal numbers nearly always, and those only need another
-		// bias in the exponent. Adding 0x7c00 to an exponent reaches the sign bit
-		// unless it is 0; adding 0x0400, only if it is all ones.
+		// Weights are normal numbers nearly always, and those only need another bias in the exponent. Adding 0x7c00 to
+		// an exponent reaches the sign bit unless it is 0; adding 0x0400, only if it is all ones.
 		if e := w & exponent; (e+exponent)&^(e+0x0400*lanes)&signs == signs {
 			a, b, c, d := uint32(w), uint32(w>>16), uint32(w>>32), uint32(w>>48)
 			dst[0] = math.Float32frombits((a&0x8000)<<16 | (a&0x7fff)<<13 + bias)
@@ -164,9 +161,8 @@ func halfFromFloat32(x float32) uint16 {
 
 // FirstNonFinite returns the index of the first NaN or infinity in x, or -1.
 func FirstNonFinite(x []float32) int {
-	// Without its sign, a number whose exponent is all ones is at least
-	// 0x7f800000; adding 0x00800000 to it reaches the sign bit, and to any other
-	// number does not. No sum carries out of its 32 bits.
+	// Without its sign, a number whose exponent is all ones is at least 0x7f800000; adding 0x00800000 to it reaches the
+	// sign bit, and to any other number does not. No sum carries out of its 32 bits.
 	const block = 64
 	done := 0
 	for ; len(x)-done >= block; done += block {

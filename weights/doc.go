@@ -1,6 +1,5 @@
-// Package weights reads and writes checkpoints: named tensors in safetensors
-// files, the format of Hugging Face model directories. It knows tensors, not
-// models: what a name means is its caller's business.
+// Package weights reads and writes checkpoints: named tensors in safetensors files, the format of Hugging Face model
+// directories. It knows tensors, not models: what a name means is its caller's business.
 //
 // # The format
 //
@@ -17,9 +16,8 @@
 //	{"__metadata__": {"format": "pt"},
 //	 "ln_f.weight": {"dtype": "F32", "shape": [384], "data_offsets": [0, 1536]}}
 //
-// The ranges must cover the data exactly: no holes, no overlaps, nothing after
-// the last. So a file can be checked completely from its header, before any
-// element is read, and that is what opening a checkpoint does. A tensor may be
+// The ranges must cover the data exactly: no holes, no overlaps, nothing after the last. So a file can be checked
+// completely from its header, before any element is read, and that is what opening a checkpoint does. A tensor may be
 // empty (a dimension of 0) or a scalar (shape []). Names are unique.
 //
 // A checkpoint too large for one file is split into shards, and
@@ -28,52 +26,42 @@
 //	{"metadata": {"total_size": 548105171},
 //	 "weight_map": {"wte.weight": "model-00001-of-00002.safetensors", ...}}
 //
-// The format is specified at https://github.com/huggingface/safetensors. This
-// package is as strict as the reference implementation, and refuses also a name,
-// or a field of a tensor, that is given twice.
+// The format is specified at https://github.com/huggingface/safetensors. This package is as strict as the reference
+// implementation, and refuses also a name, or a field of a tensor, that is given twice.
 //
 // # GGUF
 //
-// [OpenGGUF] reads the other common form of a checkpoint, the GGUF file of llama.cpp:
-// one file that holds metadata too, and whose tensors may be in blocks of 8-bit
-// integers (Q8_0).
+// [OpenGGUF] reads the other common form of a checkpoint, the GGUF file of llama.cpp: one file that holds metadata too,
+// and whose tensors may be in blocks of 8-bit integers (Q8_0).
 //
 // # Reading
 //
-// [Open] reads a directory, [OpenFile] one file, and [OpenFS] any file system (an
-// [embed.FS], say). None of them reads the tensors. [Tensor.ReadFloat32] and [Tensor.ReadBytes] copy a
-// range of elements into the caller's memory and convert it on the way, so a
-// model that is converted while it is loaded is in memory once, not twice. If the
-// file shrank or was overwritten since it was opened, or if its disk fails, they
-// return an error. They may be called from several goroutines at once.
+// [Open] reads a directory, [OpenFile] one file, and [OpenFS] any file system (an [embed.FS], say). None of them reads
+// the tensors. [Tensor.ReadFloat32] and [Tensor.ReadBytes] copy a range of elements into the caller's memory and
+// convert it on the way, so a model that is converted while it is loaded is in memory once, not twice. If the file
+// shrank or was overwritten since it was opened, or if its disk fails, they return an error. They may be called from
+// several goroutines at once.
 //
-// Files are read at offsets, not memory-mapped: the range is copied either way,
-// and a mapping costs page faults, keeps pages resident beside the copy (of a file
-// that was just written, 2 MiB around each byte that is touched), and ends a
+// Files are read at offsets, not memory-mapped: the range is copied either way, and a mapping costs page faults, keeps
+// pages resident beside the copy (of a file that was just written, 2 MiB around each byte that is touched), and ends a
 // process with SIGBUS when the file shrinks.
 //
-// Element types: F32, F16 and BF16 can be read as floats. Widening to float32 is
-// exact; narrowing rounds to nearest, ties to even, as IEEE 754 hardware does.
-// The other types of the format are known by name and size: a file with them
-// opens, and they can be read as bytes. NaN and infinities are read like other values;
-// [FirstNonFinite] finds them.
+// Element types: F32, F16 and BF16 can be read as floats. Widening to float32 is exact; narrowing rounds to nearest,
+// ties to even, as IEEE 754 hardware does. The other types of the format are known by name and size: a file with them
+// opens, and they can be read as bytes. NaN and infinities are read like other values; [FirstNonFinite] finds them.
 //
 // [Generated] makes a checkpoint whose tensors are computed when they are read:
 // random weights of any size, of which only the part being read exists.
 //
 // # Writing
 //
-// [Write] streams tensors from any of these sources into a safetensors file,
-// converting them if asked, and never holds more than a few megabytes of them.
-// [WriteFile] is the atomic replacement of a file that it is built on: the old
-// file stays until the new one is complete and on disk. [Folder] does the same for
-// a directory, and [CheckOutput] keeps a program from writing over what it reads,
-// under whatever name. [WriteNPY] writes
-// activations in NumPy's format.
+// [Write] streams tensors from any of these sources into a safetensors file, converting them if asked, and never holds
+// more than a few megabytes of them. [WriteFile] is the atomic replacement of a file that it is built on: the old file
+// stays until the new one is complete and on disk. [Folder] does the same for a directory, and [CheckOutput] keeps a
+// program from writing over what it reads, under whatever name. [WriteNPY] writes activations in NumPy's format.
 //
 // # Errors
 //
-// No file makes this package panic or allocate more memory than the size of the
-// file justifies. An error about a file is an [*Error], which says what is wrong,
-// at which place, and what to do.
+// No file makes this package panic or allocate more memory than the size of the file justifies. An error about a file
+// is an [*Error], which says what is wrong, at which place, and what to do.
 package weights

@@ -44,8 +44,7 @@ func problem(file, format string, args ...any) *Error {
 	return &Error{File: file, Offset: -1, Problem: fmt.Sprintf(format, args...)}
 }
 
-// quote returns s in Go syntax, on one line and shortened: names come from files
-// that nobody has checked.
+// quote returns s in Go syntax, on one line and shortened: names come from files that nobody has checked.
 func quote(s string) string {
 	const most = 120
 	if len(s) > most {

@@ -13,10 +13,9 @@ import (
 	"testing/fstest"
 )
 
-// FuzzSafetensors: no file makes the reader panic; what it accepts covers the
-// data exactly, can be read, and survives being written and read again. A file is
-// given in parts, so that the fuzzer need not keep its length right: the file is
-// tried with the length given, and with that of the header.
+// FuzzSafetensors: no file makes the reader panic; what it accepts covers the data exactly, can be read, and survives
+// being written and read again. A file is given in parts, so that the fuzzer need not keep its length right: the file
+// is tried with the length given, and with that of the header.
 func FuzzSafetensors(f *testing.F) {
 	paths, err := filepath.Glob("testdata/golden/*.safetensors")
 	if err != nil || len(paths) == 0 {

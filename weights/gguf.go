@@ -12,9 +12,8 @@ import (
 	"unicode/utf8"
 )
 
-// GGUF is a model in one GGUF file, the format of llama.cpp: tensors, and metadata that takes the
-// place of config.json and the tokenizer's files. The format is specified at
-// https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
+// GGUF is a model in one GGUF file, the format of llama.cpp: tensors, and metadata that takes the place of config.json
+// and the tokenizer's files. The format is specified at https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 //
 // Tensors have the names and layouts of the file: a matrix of a product is (outputs, inputs), the
 // transpose of GPT-2's in a Hugging Face directory. F32, F16 and BF16 tensors keep their type. Q8_0
@@ -36,8 +35,7 @@ const (
 	maxNesting   = 4         // arrays in arrays
 )
 
-// ggmlTypes names the types of tensors by their number; those without a name are unknown or
-// withdrawn.
+// ggmlTypes names the types of tensors by their number; those without a name are unknown or withdrawn.
 var ggmlTypes = [...]string{
 	0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K",
 	14: "Q6_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS",
@@ -90,9 +88,8 @@ func IsGGUF(path string) bool {
 // OpenGGUF opens a GGUF file. It checks everything but the elements: each count, length, type and
 // offset. The caller must call Close.
 //
-// In Values, integers are int64 or uint64 by the signedness of their type, floats are float32 or
-// float64, arrays of strings are []string and arrays of integers []int64. Other arrays are nil:
-// only their key is kept.
+// In Values, integers are int64 or uint64 by the signedness of their type, floats are float32 or float64, arrays of
+// strings are []string and arrays of integers []int64. Other arrays are nil: only their key is kept.
 //
 // A file of version 1 or of another byte order, one part of a split model, and tensors of other
 // types than F32, F16, BF16 and Q8_0 are errors that name what was found.
@@ -104,8 +101,7 @@ func OpenGGUF(path string) (*GGUF, error) {
 	return readGGUF(s)
 }
 
-// Type returns the type in which the file stores a tensor, such as "Q8_0"; "" if it has no such
-// tensor.
+// Type returns the type in which the file stores a tensor, such as "Q8_0"; "" if it has no such tensor.
 func (g *GGUF) Type(tensor string) string { return g.types[tensor] }
 
 // readGGUF reads all but the elements. It owns the file.
@@ -396,8 +392,7 @@ func (r *ggufReader) scalar(kind uint32, key string) any {
 	}
 }
 
-// array reads an array, at the given depth of nesting. Of strings and integers the elements are
-// kept.
+// array reads an array, at the given depth of nesting. Of strings and integers the elements are kept.
 func (r *ggufReader) array(key string, depth int) any {
 	kind := r.uint32("the type of the array " + quote(key))
 	if r.err != nil {
@@ -482,8 +477,7 @@ const (
 	q8Bytes = 2 + q8Block
 )
 
-// float32FromQ8 widens len(dst) elements, whole blocks of src. The product of a byte and a float16
-// is exact in float32.
+// float32FromQ8 widens len(dst) elements, whole blocks of src. The product of a byte and a float16 is exact in float32.
 func float32FromQ8(dst []float32, src []byte) {
 	for len(dst) >= q8Block && len(src) >= q8Bytes {
 		d := float32FromHalf(binary.LittleEndian.Uint16(src))

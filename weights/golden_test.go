@@ -15,8 +15,7 @@ import (
 	"testing"
 )
 
-// golden is what PyTorch and NumPy make of the files in testdata/golden; see
-// testdata/make_golden.py.
+// golden is what PyTorch and NumPy make of the files in testdata/golden; see testdata/make_golden.py.
 type golden struct {
 	Files map[string]map[string]struct {
 		DType   string
@@ -67,8 +66,7 @@ func readGolden(t *testing.T) golden {
 	return g
 }
 
-// same32 reports whether two numbers are equal bit for bit, or both NaN: the bits
-// of a NaN are free.
+// same32 reports whether two numbers are equal bit for bit, or both NaN: the bits of a NaN are free.
 func same32(got float32, want uint32) bool {
 	w := math.Float32frombits(want)
 	return math.Float32bits(got) == want || got != got && w != w
@@ -92,8 +90,7 @@ var openers = map[string]func(path string) (*Checkpoint, error){
 	},
 }
 
-// TestGolden reads the files that the safetensors library wrote, and compares
-// with what PyTorch read.
+// TestGolden reads the files that the safetensors library wrote, and compares with what PyTorch read.
 func TestGolden(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for file, tensors := range readGolden(t).Files {

@@ -21,8 +21,7 @@ const maxHeader = 100_000_000
 // metadataKey is the header's one key that is not a tensor's name.
 const metadataKey = "__metadata__"
 
-// readHeader checks a safetensors file completely, short of its elements, and
-// returns its tensors and metadata.
+// readHeader checks a safetensors file completely, short of its elements, and returns its tensors and metadata.
 func readHeader(s *storage) ([]Tensor, map[string]string, error) {
 	// The longest prefix that messages can make use of.
 	prefix := make([]byte, min(s.size, 64))
@@ -184,9 +183,8 @@ func (p *parser) value(v any) error {
 	return nil
 }
 
-// header reads the header of a safetensors file, and checks that its tensors
-// cover the data exactly. The tensors begin relative to the data, and are in the
-// order of the data.
+// header reads the header of a safetensors file, and checks that its tensors cover the data exactly. The tensors begin
+// relative to the data, and are in the order of the data.
 func (p *parser) header() ([]Tensor, map[string]string, error) {
 	var tensors []Tensor
 	metadata := map[string]string{}

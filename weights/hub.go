@@ -12,9 +12,8 @@ import (
 	"gpt2scope/internal/files"
 )
 
-// HubCache returns the folder in which the Hugging Face tools keep what they download:
-// HF_HUB_CACHE, else hub in HF_HOME, else ~/.cache/huggingface/hub
-// (huggingface_hub, src/huggingface_hub/constants.py).
+// HubCache returns the folder in which the Hugging Face tools keep what they download: HF_HUB_CACHE, else hub in
+// HF_HOME, else ~/.cache/huggingface/hub (huggingface_hub, src/huggingface_hub/constants.py).
 func HubCache() string {
 	if dir := cmp.Or(os.Getenv("HF_HUB_CACHE"), os.Getenv("HUGGINGFACE_HUB_CACHE")); dir != "" {
 		return dir
@@ -34,8 +33,7 @@ func HubCache() string {
 	return filepath.Join(home, "hub")
 }
 
-// hubName is a name on the hub: "openai-community/gpt2", or an old one without a user,
-// "gpt2".
+// hubName is a name on the hub: "openai-community/gpt2", or an old one without a user, "gpt2".
 var hubName = regexp.MustCompile(`^\w[\w.-]*(/\w[\w.-]*)?$`)
 
 // IsHubName tells whether a model on the Hugging Face hub may have this name.

@@ -91,8 +91,7 @@ func parseIndex(file string, text []byte) (shardOf map[string]string, err error)
 	return shardOf, nil
 }
 
-// plainName reports whether a path is the name of a file in the same directory,
-// on any system.
+// plainName reports whether a path is the name of a file in the same directory, on any system.
 func plainName(path string) bool {
 	return path != "." && fs.ValidPath(path) && filepath.IsLocal(path) && !strings.ContainsAny(path, "/\\:\x00")
 }

@@ -10,16 +10,14 @@ import (
 	"path/filepath"
 )
 
-// ErrSamePlace is in the error of writing to a file or directory that is also read, under
-// whatever name.
+// ErrSamePlace is in the error of writing to a file or directory that is also read, under whatever name.
 var ErrSamePlace = errors.New("the output is the input")
 
 // ErrNotEmpty is in the error of writing to a directory that holds files already.
 var ErrNotEmpty = errors.New("the directory holds other files")
 
-// CheckOutput returns an error if a path names a file that is read: one of reads, or a file in
-// one of reads that is a directory. Names do not matter, so links are found. Paths that do not
-// exist, and "", are never the same.
+// CheckOutput returns an error if a path names a file that is read: one of reads, or a file in one of reads that is a
+// directory. Names do not matter, so links are found. Paths that do not exist, and "", are never the same.
 func CheckOutput(path string, reads ...string) error {
 	out, err := os.Stat(path)
 	if err != nil || !out.Mode().IsRegular() && !out.IsDir() { // a terminal may be both

@@ -73,9 +73,8 @@ func pathProblem(name string, err error) error {
 // pieceBytes stay in the cache between reading and converting.
 const pieceBytes = 64 << 10
 
-// view calls use with the bytes [off, off+n) of the file, in order, in pieces
-// whose lengths are multiples of unit. The pieces are valid during the call
-// only. The range lies in the file as it was when it was opened; if the file has
+// view calls use with the bytes [off, off+n) of the file, in order, in pieces whose lengths are multiples of unit. The
+// pieces are valid during the call only. The range lies in the file as it was when it was opened; if the file has
 // changed since, view returns an error, and use may have seen anything.
 func (s *storage) view(off, n int64, unit int, use func(piece []byte)) error {
 	return s.hold(func() error {

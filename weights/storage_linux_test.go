@@ -41,8 +41,7 @@ func onesFile(t *testing.T, dtype DType, n int) (path string, x Tensor, begin in
 // stored are the types that are read at once, as they are stored, and in pieces.
 var stored = []DType{F32, BF16}
 
-// TestShrink truncates a file: every way of reading returns an error,
-// wherever it is cut.
+// TestShrink truncates a file: every way of reading returns an error, wherever it is cut.
 func TestShrink(t *testing.T) {
 	const n = 1 << 20
 	for name, size := range map[string]func(begin, end int64) int64{
@@ -75,8 +74,7 @@ func TestShrink(t *testing.T) {
 	}
 }
 
-// TestShrinkWhileReading truncates the file under a reader, of all of it at once
-// and in pieces.
+// TestShrinkWhileReading truncates the file under a reader, of all of it at once and in pieces.
 func TestShrinkWhileReading(t *testing.T) {
 	const n = 1 << 20
 	for _, dtype := range stored {
@@ -188,8 +186,7 @@ func TestGrow(t *testing.T) {
 	checkError(t, x.ReadFloat32(make([]float32, 1000), 0), path, `tensor "x"`, "was changed while it was in use")
 }
 
-// TestReplace: a file that is replaced by rename, as WriteFile does, stays
-// readable as it was.
+// TestReplace: a file that is replaced by rename, as WriteFile does, stays readable as it was.
 func TestReplace(t *testing.T) {
 	path, x, _ := onesFile(t, F32, 1000)
 	if err := WriteFile(t.Context(), path, writeString("something else")); err != nil {
@@ -201,8 +198,7 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// TestFileDescriptors: opening and closing, with and without success, leaves none
-// open.
+// TestFileDescriptors: opening and closing, with and without success, leaves none open.
 func TestFileDescriptors(t *testing.T) {
 	count := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")
@@ -242,9 +238,8 @@ func TestFIFO(t *testing.T) {
 	checkError(t, err, "not a regular file")
 }
 
-// TestFileSizeLimit lets the system refuse to write on, in mid-file: nothing is
-// left behind, and the old file is as it was. It runs in a process of its own,
-// because the limit, which stands in for a full disk, is the process's.
+// TestFileSizeLimit lets the system refuse to write on, in mid-file: nothing is left behind, and the old file is as it
+// was. It runs in a process of its own, because the limit, which stands in for a full disk, is the process's.
 func TestFileSizeLimit(t *testing.T) {
 	if path := os.Getenv("WEIGHTS_TEST_LIMITED"); path != "" {
 		limitFileSize(1 << 20)

@@ -8,9 +8,8 @@ import (
 	"unsafe"
 )
 
-// Tensor is a named tensor: its type and shape, and the source of its elements.
-// It is small and may be copied; the elements stay in their file until they are
-// read. Its methods may be called from several goroutines at once.
+// Tensor is a named tensor: its type and shape, and the source of its elements. It is small and may be copied; the
+// elements stay in their file until they are read. Its methods may be called from several goroutines at once.
 type Tensor struct {
 	Name  string
 	DType DType // as stored; F32 for tensors made by NewTensor, and for Q8_0 of a GGUF file
@@ -24,15 +23,13 @@ type Tensor struct {
 	packed *packed // how a GGUF file stores them; nil for other tensors
 }
 
-// A ReadFunc fills dst with the elements [off, off+len(dst)) of a tensor, in
-// row-major order. The range lies in the tensor. Which elements are read
-// together must not change their values, and calls may come from several
-// goroutines at once.
+// A ReadFunc fills dst with the elements [off, off+len(dst)) of a tensor, in row-major order. The range lies in the
+// tensor. Which elements are read together must not change their values, and calls may come from several goroutines at
+// once.
 type ReadFunc func(dst []float32, off int) error
 
-// NewTensor returns a tensor of type F32 whose elements are computed by read,
-// each time they are read. It returns an error if a dimension of shape is
-// negative, or if shape has more elements than an int can count.
+// NewTensor returns a tensor of type F32 whose elements are computed by read, each time they are read. It returns an
+// error if a dimension of shape is negative, or if shape has more elements than an int can count.
 func NewTensor(name string, shape []int, read ReadFunc) (Tensor, error) {
 	t := Tensor{Name: name, DType: F32, read: read}
 	if slices.ContainsFunc(shape, func(dim int) bool { return dim < 0 }) {
@@ -70,14 +67,12 @@ func (t Tensor) Elements() int { return t.n }
 // Bytes returns the size of the elements as they are stored.
 func (t Tensor) Bytes() int64 { return byteSize(t.n, t.DType) }
 
-// byteSize returns the size of n elements. A header has been checked to hold whole
-// bytes of a packed type.
+// byteSize returns the size of n elements. A header has been checked to hold whole bytes of a packed type.
 func byteSize(n int, d DType) int64 { return int64(n)/8*int64(d.Bits()) + int64(n)%8*int64(d.Bits())/8 }
 
-// ReadFloat32 fills dst with the elements [off, off+len(dst)), converted exactly
-// to float32. It returns an error, and leaves dst undefined, if the tensor's type
-// is not F32, F16 or BF16, if the range leaves the tensor, if the checkpoint has
-// been closed, or if its file has changed or cannot be read.
+// ReadFloat32 fills dst with the elements [off, off+len(dst)), converted exactly to float32. It returns an error, and
+// leaves dst undefined, if the tensor's type is not F32, F16 or BF16, if the range leaves the tensor, if the checkpoint
+// has been closed, or if its file has changed or cannot be read.
 func (t Tensor) ReadFloat32(dst []float32, off int) error {
 	if err := t.checkRange(int64(off), int64(len(dst)), int64(t.n)); err != nil {
 		return err
@@ -107,9 +102,8 @@ func (t Tensor) ReadFloat32(dst []float32, off int) error {
 	})
 }
 
-// ReadBytes fills dst with the bytes [off, off+len(dst)) of the tensor as it is
-// stored: little-endian, row-major, of any type. Its errors are those of
-// ReadFloat32, except that every type can be read.
+// ReadBytes fills dst with the bytes [off, off+len(dst)) of the tensor as it is stored: little-endian, row-major, of
+// any type. Its errors are those of ReadFloat32, except that every type can be read.
 func (t Tensor) ReadBytes(dst []byte, off int64) error {
 	if err := t.checkRange(off, int64(len(dst)), t.Bytes()); err != nil {
 		return err
@@ -136,11 +130,10 @@ func (t Tensor) ReadBytes(dst []byte, off int64) error {
 	return nil
 }
 
-// ReadParallel is ReadBytes by several goroutines, because computing weights takes
-// longer than copying them. If each is not nil, it is called with every part as
-// soon as that is read, from several goroutines: the byte of dst at which the part
-// begins, and its bytes. Parts are whole elements if off is a multiple of an element. The error returned is the first
-// in the order of dst.
+// ReadParallel is ReadBytes by several goroutines, because computing weights takes longer than copying them. If each is
+// not nil, it is called with every part as soon as that is read, from several goroutines: the byte of dst at which the
+// part begins, and its bytes. Parts are whole elements if off is a multiple of an element. The error returned is the
+// first in the order of dst.
 func (t Tensor) ReadParallel(dst []byte, off int64, workers int, each func(from int, part []byte)) error {
 	const unit = 1 << 16
 	size := (len(dst)/workers + unit - 1) / unit * unit

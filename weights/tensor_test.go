@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestReadParallel: any number of workers gives the bytes of ReadBytes, and is told
-// of each of them once.
+// TestReadParallel: any number of workers gives the bytes of ReadBytes, and is told of each of them once.
 func TestReadParallel(t *testing.T) {
 	values := make([]float32, 100_003)
 	for i := range values {

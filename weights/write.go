@@ -13,9 +13,8 @@ import (
 
 // WriteOptions says how Write writes. The zero value keeps every tensor's type.
 type WriteOptions struct {
-	// DType is the type that F32, F16 and BF16 tensors are converted to: one of
-	// these. Zero keeps each tensor's own. Integers and booleans are never
-	// converted.
+	// DType is the type that F32, F16 and BF16 tensors are converted to: one of these. Zero keeps each tensor's own.
+	// Integers and booleans are never converted.
 	DType DType
 
 	// Metadata is stored beside the tensors. Hugging Face's transformers loads
@@ -27,14 +26,12 @@ type WriteOptions struct {
 	Progress func(written, size int64)
 }
 
-// Write writes tensors to a safetensors file at path, in the given order except
-// that wider types come first, so that each tensor is aligned to its elements.
-// It holds a piece of one tensor at a time, and replaces the file as WriteFile
+// Write writes tensors to a safetensors file at path, in the given order except that wider types come first, so that
+// each tensor is aligned to its elements. It holds a piece of one tensor at a time, and replaces the file as WriteFile
 // does: as a whole, or, on an error or when ctx is cancelled, not at all.
 //
-// Elements are copied bit for bit if the type does not change, and rounded to
-// nearest, ties to even, if it becomes narrower. A finite number beyond the
-// range of the narrower type is an error. So are two tensors of one name, and
+// Elements are copied bit for bit if the type does not change, and rounded to nearest, ties to even, if it becomes
+// narrower. A finite number beyond the range of the narrower type is an error. So are two tensors of one name, and
 // names that the format does not allow.
 func Write(ctx context.Context, path string, tensors []Tensor, options WriteOptions) error {
 	plan, err := planWrite(tensors, options)

@@ -45,8 +45,7 @@ func checkOnly(t *testing.T, path, content string) {
 	}
 }
 
-// TestWriteRoundTrip writes the golden files again in each type, and reads what
-// was written.
+// TestWriteRoundTrip writes the golden files again in each type, and reads what was written.
 func TestWriteRoundTrip(t *testing.T) {
 	for _, file := range []string{"f32", "f16", "bf16"} {
 		c, err := OpenFile("testdata/golden/" + file + ".safetensors")
@@ -144,8 +143,7 @@ func checkLayout(t *testing.T, path string) {
 	}
 }
 
-// TestWriteMixed: integers are kept, wider types come first, and what cannot be
-// converted is an error.
+// TestWriteMixed: integers are kept, wider types come first, and what cannot be converted is an error.
 func TestWriteMixed(t *testing.T) {
 	c, err := OpenFile("testdata/golden/mixed.safetensors")
 	if err != nil {
@@ -446,8 +444,7 @@ type failingWriter struct{ err error }
 
 func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
 
-// TestLittleEndian: the copies that skip conversion are made on the right
-// machines.
+// TestLittleEndian: the copies that skip conversion are made on the right machines.
 func TestLittleEndian(t *testing.T) {
 	if want := math.Float32bits(1); littleEndian != (float32Bytes([]float32{1})[3] == byte(want>>24)) {
 		t.Error(fmt.Sprint("littleEndian is ", littleEndian))

@@ -121,8 +121,7 @@ func TestLoadAccepts(t *testing.T) {
 	}
 }
 
-// An added token that EncodeOrdinary ignores still hides those that overlap it, as in Hugging
-// Face's library.
+// An added token that EncodeOrdinary ignores still hides those that overlap it, as in Hugging Face's library.
 func TestPassedOverHides(t *testing.T) {
 	file := smallFile()
 	plain := added(259, "b>c")

@@ -6,8 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Parts are what makes a byte-level BPE like GPT-2's, as files that are not a Hugging Face directory
-// hold it.
+// Parts are what makes a byte-level BPE like GPT-2's, as files that are not a Hugging Face directory hold it.
 type Parts struct {
 	Tokens      []string // by id, in the byte alphabet or, if they are in Special or Added, as they are
 	Merges      []string // "a b", the first rank first

@@ -1,15 +1,11 @@
-// Package annotate shows passes to Nsight Systems: it makes NVTX ranges from a
-// plan, for whoever executes it.
+// Package annotate shows passes to Nsight Systems: it makes NVTX ranges from a plan, for whoever executes it.
 //
-// In the domain "gpt2scope" ranges nest: prefill or decode step, layer, step of
-// the plan. Names are the plan's ("h.0.attn.c_attn"), so a timeline reads like
-// the model. The payload is a layer's index for a layer and the steps in it, the
-// position of the pass's first token for the pass and steps outside the layers.
-// The category is the step's operation, or "Pass" or "Layer". What is not part of
-// a pass, such as loading, has a range of its own ([Range]).
+// In the domain "gpt2scope" ranges nest: prefill or decode step, layer, step of the plan. Names are the plan's
+// ("h.0.attn.c_attn"), so a timeline reads like the model. The payload is a layer's index for a layer and the steps in
+// it, the position of the pass's first token for the pass and steps outside the layers. The category is the step's
+// operation, or "Pass" or "Layer". What is not part of a pass, such as loading, has a range of its own ([Range]).
 //
-// With no tool attached [New] returns nil, and the methods of a nil [Pass] do
-// nothing.
+// With no tool attached [New] returns nil, and the methods of a nil [Pass] do nothing.
 package annotate
 
 import (
@@ -62,8 +58,7 @@ type step struct {
 	slot  int
 }
 
-// New prepares the ranges of a plan as it is executed, fused: nil with no tool
-// attached.
+// New prepares the ranges of a plan as it is executed, fused: nil with no tool attached.
 func New(plan *gpt2.Plan, where Where) *Pass {
 	if !nvtx.Active() {
 		return nil
@@ -97,8 +92,7 @@ func (p *Pass) Begin(position int) {
 	p.push(e)
 }
 
-// Step opens the range of step i of the plan, in that of its layer: the layer
-// before, where it is another, is closed.
+// Step opens the range of step i of the plan, in that of its layer: the layer before, where it is another, is closed.
 func (p *Pass) Step(i int) {
 	if p == nil {
 		return
@@ -154,9 +148,8 @@ func (p *Pass) closeTo(depth int) {
 // nothing is what Range returns with no tool attached.
 func nothing() {}
 
-// Range opens a range for work that is not a step, such as "load the model", and
-// returns what closes it. The name is a format where arguments follow. The
-// goroutine is locked to its OS thread until then, and must be the one to close.
+// Range opens a range for work that is not a step, such as "load the model", and returns what closes it. The name is a
+// format where arguments follow. The goroutine is locked to its OS thread until then, and must be the one to close.
 func Range(name string, color nvtx.Color, args ...any) (end func()) {
 	if !nvtx.Active() {
 		return nothing
@@ -173,8 +166,7 @@ func Range(name string, color nvtx.Color, args ...any) (end func()) {
 	}
 }
 
-// Span opens a range that any goroutine may close, and that need not nest with
-// others, and returns what closes it.
+// Span opens a range that any goroutine may close, and that need not nest with others, and returns what closes it.
 func Span(name string, color nvtx.Color) (end func()) {
 	if !nvtx.Active() {
 		return nothing

@@ -1,10 +1,9 @@
 // Package counters reads hardware counters of kernels, as Nsight Compute (ncu --csv) and nvprof
 // print them, and joins them to the kernels of a recording.
 //
-// Both tools run a kernel alone, several times, and slow the program down, so that a timeline of
-// such a run is worthless. A recording of nsys, PyTorch's profiler or gpt2scope has the times. The
-// two are of different runs of one program: its kernels have the same names and grids, in the
-// same order.
+// Both tools run a kernel alone, several times, and slow the program down, so that a timeline of such a run is
+// worthless. A recording of nsys, PyTorch's profiler or gpt2scope has the times. The two are of different runs of one
+// program: its kernels have the same names and grids, in the same order.
 package counters
 
 import (
@@ -72,8 +71,7 @@ func Read(r io.Reader) (*Set, error) {
 	return nil, errors.New("has no counters: it needs the output of ncu --csv --page details (or raw), or of nvprof --csv --metrics")
 }
 
-// format tells by the heading who wrote a table and what reads its rows, nil if it is none with
-// counters.
+// format tells by the heading who wrote a table and what reads its rows, nil if it is none with counters.
 func format(heading string) (tool string, each func(*table)) {
 	r := csv.NewReader(strings.NewReader(heading))
 	r.TrimLeadingSpace, r.LazyQuotes = true, true
@@ -234,8 +232,7 @@ func details(t *table) {
 	}
 }
 
-// raw reads a row of the page "raw": all metrics of a kernel. The row below the heading has the
-// units.
+// raw reads a row of the page "raw": all metrics of a kernel. The row below the heading has the units.
 func raw(t *table) {
 	if t.at("ID") == "" {
 		return

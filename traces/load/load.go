@@ -164,8 +164,7 @@ func problem(path string, err error) error {
 	return fmt.Errorf("cannot read %s: %w", path, humanize.Cause(err))
 }
 
-// headSize is how many bytes of a file decide what it is. nsys and ncu may print lines before
-// the header of a CSV.
+// headSize is how many bytes of a file decide what it is. nsys and ncu may print lines before the header of a CSV.
 const headSize = 4096
 
 // nsysTable is the header of a table that nsys stats --format csv writes: names with units.

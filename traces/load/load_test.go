@@ -22,8 +22,7 @@ import (
 	"gpt2scope/traces/tables"
 )
 
-// TestForeign: the content of a file says what it is, whatever its name is, and the error says
-// what to give instead.
+// TestForeign: the content of a file says what it is, whatever its name is, and the error says what to give instead.
 func TestForeign(t *testing.T) {
 	random := make([]byte, 9000)
 	r := rand.New(rand.NewPCG(3, 4))
@@ -84,8 +83,7 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestStream: a trace of any format is the same from a file and from a stream, and nothing
-// is left of a copied one.
+// TestStream: a trace of any format is the same from a file and from a stream, and nothing is left of a copied one.
 func TestStream(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	for _, path := range []string{"../samples/eager.sqlite", "../samples/gpt2-L1-graph-stamps.json.gz", "../testdata/kineto.json"} {
@@ -170,8 +168,7 @@ type reader func([]byte) (int, error)
 
 func (r reader) Read(b []byte) (int, error) { return r(b) }
 
-// TestHostile: whatever the events are, comparing, advising and profiling end, and
-// the profile sums to the wall time.
+// TestHostile: whatever the events are, comparing, advising and profiling end, and the profile sums to the wall time.
 func TestHostile(t *testing.T) {
 	done := [3]int{}
 	for seed := range uint64(400) {

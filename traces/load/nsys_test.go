@@ -35,8 +35,7 @@ func sqlite(t *testing.T, statements ...string) string {
 	return path
 }
 
-// modern is a capture with a step in eager mode, one that is captured and replayed
-// twice, and a kernel outside passes.
+// modern is a capture with a step in eager mode, one that is captured and replayed twice, and a kernel outside passes.
 var modern = []string{
 	`CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)`,
 	`INSERT INTO StringIds VALUES (1,'wte+wpe'),(2,'cudaLaunchKernelExC_v11060'),(3,'embed(float*)'),(4,'cuLaunchKernel'),(5,'decode step'),
@@ -182,8 +181,7 @@ func TestNsys(t *testing.T) {
 	}
 }
 
-// TestNsysOld: earlier versions lack columns and tables; graphs may be recorded
-// whole.
+// TestNsysOld: earlier versions lack columns and tables; graphs may be recorded whole.
 func TestNsysOld(t *testing.T) {
 	tr, err := Load(sqlite(t,
 		`CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)`,

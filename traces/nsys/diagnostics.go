@@ -101,10 +101,9 @@ func (n *export) readDiagnostics() error {
 // rowCounts are numbers of rows by process and by group: a table, or a type of events.
 type rowCounts map[int64]map[string]int64
 
-// of returns how many of the collected events of a process the export has, and the number of
-// all rows of the process. The groups of core are always among the events that nsys counts.
-// Whether it counts the others is not documented: if the rows of core and of any choice of
-// the others sum to collected, the export has all.
+// of returns how many of the collected events of a process the export has, and the number of all rows of the process.
+// The groups of core are always among the events that nsys counts. Whether it counts the others is not documented: if
+// the rows of core and of any choice of the others sum to collected, the export has all.
 func (c rowCounts) of(process, collected int64, core map[string]bool) (has, most int64) {
 	groups := map[string]int64{}
 	for p, counts := range c {

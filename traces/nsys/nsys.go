@@ -37,9 +37,8 @@ const (
 	nvtxDomain   = 75
 )
 
-// export is an sqlite export of Nsight Systems that is being read. The "SQLite Schema
-// Reference" of its User Guide describes the tables. Their columns differ between versions,
-// so the reader first asks which columns a table has.
+// export is an sqlite export of Nsight Systems that is being read. The "SQLite Schema Reference" of its User Guide
+// describes the tables. Their columns differ between versions, so the reader first asks which columns a table has.
 type export struct {
 	ctx     context.Context // ends the reading
 	db      *sql.DB
@@ -57,9 +56,8 @@ type export struct {
 // Magic begins every sqlite file.
 const Magic = "SQLite format 3\x00"
 
-// Read reads an export. The events are in the order of [traces.Compare]. progress, if not nil,
-// is told now and then how many rows were read of how many. ctx ends the reading. An error says what the file is
-// not, and does not name it.
+// Read reads an export. The events are in the order of [traces.Compare]. progress, if not nil, is told now and then how
+// many rows were read of how many. ctx ends the reading. An error says what the file is not, and does not name it.
 func Read(ctx context.Context, path string, progress func(done, total int64)) (*traces.Header, []traces.Event, error) {
 	full, err := filepath.Abs(path)
 	if err != nil {
@@ -453,8 +451,7 @@ func (n *export) readRanges() error {
 	}, columns...)
 }
 
-// opDomain begins the domain of a range that may be a step; the operation follows it.
-// findSteps replaces it.
+// opDomain begins the domain of a range that may be a step; the operation follows it. findSteps replaces it.
 const opDomain = traces.Domain + ":"
 
 var layerName = regexp.MustCompile(`^h\.(\d+)(?:@(\d+))?(\..*)?$`)
@@ -642,8 +639,7 @@ func (n *export) readSyncs() error {
 	}, append(slices.Clone(workColumns), "?syncType")...)
 }
 
-// readGraphs reads how graph nodes were made, and the launches of graphs that nsys recorded
-// as a whole.
+// readGraphs reads how graph nodes were made, and the launches of graphs that nsys recorded as a whole.
 func (n *export) readGraphs() error {
 	err := n.rows("CUDA_GRAPH_NODE_EVENTS", func(r row) {
 		g := r.int(1)

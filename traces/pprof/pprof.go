@@ -32,10 +32,9 @@ type stack struct {
 // without the copy for idle time in which no copy runs. For a trace of the CPU without passes
 // a stack has the operations that contain each other, and their own times.
 //
-// The values of a sample are nanoseconds and a count. The nanoseconds are exclusive times
-// (see [tables.Row]) and sum to the wall time. The count is of kernels, copies and sets; on
-// the CPU, of events of threads; of idle time, of gaps. The labels phase, layer, stage, op
-// and kind are for pprof's -tagfocus and -tagroot. device is as in [tables.Summarize].
+// The values of a sample are nanoseconds and a count. The nanoseconds are exclusive times (see [tables.Row]) and sum to
+// the wall time. The count is of kernels, copies and sets; on the CPU, of events of threads; of idle time, of gaps. The
+// labels phase, layer, stage, op and kind are for pprof's -tagfocus and -tagroot. device is as in [tables.Summarize].
 func Profile(t *traces.Trace, device int32) (*profile.Profile, error) {
 	table, err := tables.SummarizeAny(t, device)
 	if err != nil {

@@ -41,23 +41,19 @@ func CachePath() (string, error) {
 	return filepath.Join(dir, "gpt2scope", "ceilings.json"), nil
 }
 
-// Load returns the stored set of a key, and whether there is one. An error says why the
-// file cannot be used; the next [Store] replaces it.
+// Load returns the stored set of a key, and whether there is one. An error says why the file cannot be used; the next
+// [Store] replaces it.
 func Load(key string) (Set, bool, error) {
 	path, err := CachePath()
 	if err != nil {
 		return Set{}, false, err
 	}
 	sets, err := readCache(path)
-	if err != nil {
+	i := slices.IndexFunc(sets, func(s Set) bool { return s.Key == key })
+	if i < 0 {
 		return Set{}, false, err
 	}
-	for _, s := range sets {
-		if s.Key == key {
-			return s, true, nil
-		}
-	}
-	return Set{}, false, nil
+	return sets[i], true, nil
 }
 
 // Newest returns the set of a device that was stored last, whatever versions ran on it, for predictions that must not
@@ -67,10 +63,7 @@ func Newest(device string) (set Set, ok bool) {
 	if err != nil {
 		return Set{}, false
 	}
-	sets, err := readCache(path)
-	if err != nil {
-		return Set{}, false
-	}
+	sets, _ := readCache(path)
 	for _, s := range sets {
 		if s.Device == device && (!ok || s.Time.After(set.Time)) {
 			set, ok = s, true
@@ -110,20 +103,6 @@ func Store(ctx context.Context, sets ...Set) error {
 		e.SetIndent("", " ")
 		return e.Encode(cacheFile{cacheVersion, old})
 	})
-}
-
-// Improve raises the stored set of the same key, if there is one, by what was measured now ([Set.Raise]), and returns
-// what it raised. Also a measurement that was disturbed shows what a device can do at least.
-func Improve(ctx context.Context, s Set) ([]Raised, error) {
-	stored, ok, err := Load(s.Key)
-	if !ok || err != nil {
-		return nil, err
-	}
-	raised := stored.Raise(s)
-	if len(raised) == 0 {
-		return nil, nil
-	}
-	return raised, Store(ctx, stored)
 }
 
 // readCache reads the file. It returns nothing if there is no file.

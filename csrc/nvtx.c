@@ -1,11 +1,8 @@
 // NVTX for the Go program: the functions of nvtx/nvtx.h by NVIDIA's header-only NVTX v3. It does not need CUDA, so that
 // Nsight Systems shows CPU runs too. csrc/build-nvtx.sh builds it.
-#define _GNU_SOURCE
 #include "../nvtx/nvtx.h"
 
 #include <nvtx3/nvToolsExt.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 static nvtxEventAttributes_t attributes(const gs_nvtx_event *e) {
   nvtxEventAttributes_t a = {0};
@@ -48,13 +45,6 @@ static uint64_t start(void *d, const gs_nvtx_event *e) {
 
 static void end(void *d, uint64_t range) { nvtxDomainRangeEnd(d, range); }
 
-static void mark(void *d, const gs_nvtx_event *e) {
-  nvtxEventAttributes_t a = attributes(e);
-  nvtxDomainMarkEx(d, &a);
-}
-
-static void name_thread(const char *name) { nvtxNameOsThreadA((uint32_t)syscall(SYS_gettid), name); }
-
 GS_NVTX_API const gs_nvtx_table *gs_nvtx(void) {
   static const gs_nvtx_table table = {
       .version = GS_NVTX_ABI_VERSION,
@@ -65,8 +55,6 @@ GS_NVTX_API const gs_nvtx_table *gs_nvtx(void) {
       .pop = pop,
       .start = start,
       .end = end,
-      .mark = mark,
-      .name_thread = name_thread,
   };
   return &table;
 }

@@ -66,10 +66,6 @@ func Start(c Counter) *Meter {
 	return m
 }
 
-// maxSteps bounds the memory of a meter that runs for hours: beyond it every second step
-// is dropped, which does not change the result of [Log.Power].
-const maxSteps = 1 << 17
-
 func (m *Meter) run(c Counter) {
 	defer close(m.done)
 	ticker := time.NewTicker(poll)
@@ -83,7 +79,7 @@ func (m *Meter) run(c Counter) {
 		value, m.err = c.Read()
 		now := time.Now()
 		if m.err == nil && value != last {
-			m.log.add(Step{now, now.Sub(before), value})
+			m.log.Steps = append(m.log.Steps, Step{now, now.Sub(before), value})
 		}
 		last, before = value, now
 		m.log.Last, m.log.Ended = value, now
@@ -97,17 +93,6 @@ func (m *Meter) run(c Counter) {
 			read()
 		}
 	}
-}
-
-// add appends a step. If there are maxSteps, it drops every second one before.
-func (l *Log) add(s Step) {
-	if len(l.Steps) == maxSteps {
-		for i := range maxSteps / 2 {
-			l.Steps[i] = l.Steps[2*i+1]
-		}
-		l.Steps = l.Steps[:maxSteps/2]
-	}
-	l.Steps = append(l.Steps, s)
 }
 
 // Stop ends reading, and returns the log, or the error of the counter that ended reading before.

@@ -1,4 +1,4 @@
-// Package nvtx annotates what the program does, for Nsight Systems and Nsight Compute: ranges and marks with a name, a
+// Package nvtx annotates what the program does, for Nsight Systems and Nsight Compute: ranges with a name, a
 // colour, a category and a payload, in a domain of one's own. It follows NVTX version 3 (github.com/NVIDIA/NVTX).
 //
 // A tool is recognised by environment variables that it sets for the program it starts ([Tool]). Only then is
@@ -37,11 +37,6 @@ static uint64_t start(const gs_nvtx_table *t, uintptr_t d, uintptr_t s, const ch
 	return t->start((void *)d, &e);
 }
 static void end(const gs_nvtx_table *t, uintptr_t d, uint64_t range) { t->end((void *)d, range); }
-static void mark(const gs_nvtx_table *t, uintptr_t d, uintptr_t s, const char *text, uint32_t color, uint32_t category, int64_t payload, int32_t has) {
-	gs_nvtx_event e = {(void *)s, text, color, category, payload, has};
-	t->mark((void *)d, &e);
-}
-static void name_thread(const gs_nvtx_table *t, const char *name) { t->name_thread(name); }
 static void leave(int status) { exit(status); }
 */
 import "C"
@@ -79,7 +74,7 @@ type String struct {
 	text   string
 }
 
-// Event has the attributes of a range or mark.
+// Event has the attributes of a range.
 type Event struct {
 	Message  String // from Register; where it is zero, Text counts
 	Text     string
@@ -261,22 +256,6 @@ func (d *Domain) End(r Range) {
 	}
 }
 
-// Mark notes a moment.
-func (d *Domain) Mark(e Event) {
-	if d != nil {
-		d.mark(e)
-	}
-}
-
-// NameThread names the calling OS thread in the tool.
-func NameThread(name string) {
-	if table != nil {
-		c := C.CString(name)
-		defer C.free(unsafe.Pointer(c))
-		C.name_thread(table, c)
-	}
-}
-
 // The parts that are not inlined, so that the check before them is.
 
 func (d *Domain) push(e Event) {
@@ -290,12 +269,6 @@ func (d *Domain) start(e Event) Range {
 	r := C.start(table, d.handle, e.Message.handle, text, C.uint32_t(e.Color), C.uint32_t(e.Category), C.int64_t(e.Payload), e.hasPayload())
 	C.free(unsafe.Pointer(text))
 	return Range(r)
-}
-
-func (d *Domain) mark(e Event) {
-	text := e.text()
-	C.mark(table, d.handle, e.Message.handle, text, C.uint32_t(e.Color), C.uint32_t(e.Category), C.int64_t(e.Payload), e.hasPayload())
-	C.free(unsafe.Pointer(text))
 }
 
 // text returns a copy of the text for C, nil where a handle is sent in its place.

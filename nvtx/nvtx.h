@@ -11,11 +11,11 @@
 #include <stdint.h>
 
 // Raised by whatever changes this file; library and program must agree.
-#define GS_NVTX_ABI_VERSION 1
+#define GS_NVTX_ABI_VERSION 2
 
 #define GS_NVTX_API __attribute__((visibility("default")))
 
-// The attributes of a range or mark.
+// The attributes of a range.
 typedef struct {
   void *string;         // from string(), or NULL: text counts
   const char *text;     // valid during the call
@@ -34,8 +34,6 @@ typedef struct {
   void (*pop)(void *domain);
   uint64_t (*start)(void *domain, const gs_nvtx_event *event);
   void (*end)(void *domain, uint64_t range);
-  void (*mark)(void *domain, const gs_nvtx_event *event);
-  void (*name_thread)(const char *name);  // the calling OS thread
 } gs_nvtx_table;
 
 // The only symbol of the library.

@@ -68,7 +68,6 @@ func (e reportedError) Unwrap() error { return e.error }
 func init() { runtime.LockOSThread() }
 
 func main() {
-	nvtx.NameThread("infer")
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)

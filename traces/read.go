@@ -21,22 +21,16 @@ type TruncatedError struct {
 	Events   int64 // whole ones, which were read
 	Expected int64 // as the header says; 0 if it does not
 	Offset   int64 // bytes read, uncompressed
-	InEvent  bool  // it was cut off in the middle of an event
 }
 
 // Error implements error.
 func (e *TruncatedError) Error() string {
-	where := "between events"
-	if e.InEvent {
-		where = "inside an event"
+	text := fmt.Sprintf("the trace is cut off at byte %d, after %d whole events", e.Offset, e.Events)
+	if missing := e.Expected - e.Events; missing > 0 {
+		return text + fmt.Sprintf(": %d of %d events are missing (%.1f %%)", missing, e.Expected,
+			100*float64(missing)/float64(e.Expected))
 	}
-	if e.Expected > e.Events {
-		missing := e.Expected - e.Events
-		return fmt.Sprintf("the trace is cut off at byte %d, %s: %d of %d events are missing (%.1f %%)",
-			e.Offset, where, missing, e.Expected, 100*float64(missing)/float64(e.Expected))
-	}
-	return fmt.Sprintf("the trace is cut off at byte %d, %s, after %d whole events; how many are missing is not known: the header was written before they were counted",
-		e.Offset, where, e.Events)
+	return text + "; how many are missing is not known: the header was written before they were counted"
 }
 
 // Read reads a trace: one of ours, Chrome trace JSON as Kineto writes it, or an array of such events; also compressed by
@@ -171,19 +165,20 @@ func (c *chrome) version(key, value string) {
 
 // events reads the events and what follows them.
 func (c *chrome) events() error {
-	inEvent := false
 	c.want('[')
 	for c.ok() && !c.is(']') {
-		inEvent = false
 		switch c.peek() {
 		case '{':
-			inEvent = true
 			c.from.left = maxValue
 			if e, ok := c.event(); c.ok() && ok {
 				c.list = append(c.list, e)
 			}
 		case 0:
-			if c.skip(); c.isArray && c.mayEnd() {
+			// An array of events may lack its closing bracket and may end with a comma, because its writer can be killed at any
+			// time (Trace Event Format, "JSON Array Format").
+			if c.skip(); c.isArray && errors.Is(c.err, errCut) {
+				c.header.NotRecorded = append(c.header.NotRecorded,
+					"events after the last one, if there were any: the array of events has no end")
 				return nil
 			}
 		default:
@@ -191,13 +186,12 @@ func (c *chrome) events() error {
 		}
 	}
 	if c.ok() {
-		inEvent = false
 		c.rest()
 	}
 	events := int64(len(c.list))
 	switch {
 	case errors.Is(c.err, errCut):
-		return &TruncatedError{Events: events, Expected: c.header.Events, Offset: c.json.InputOffset(), InEvent: inEvent}
+		return &TruncatedError{Events: events, Expected: c.header.Events, Offset: c.json.InputOffset()}
 	case c.err != nil:
 		return fmt.Errorf("event %d: %w", events+1, c.err)
 	case c.ending == nil:
@@ -230,17 +224,6 @@ func (c *chrome) rest() {
 	if c.ok() && c.isOurs && c.ending == nil {
 		c.err = errCut
 	}
-}
-
-// mayEnd reports whether the file ends here. An array of events may lack its closing bracket and may end with a comma,
-// because its writer can be killed at any time (Trace Event Format, "JSON Array Format").
-func (c *chrome) mayEnd() bool {
-	if !errors.Is(c.err, errCut) {
-		return false
-	}
-	c.header.NotRecorded = append(c.header.NotRecorded,
-		"events after the last one, if there were any: the array of events has no end")
-	return true
 }
 
 // intern returns one shared string for equal texts.

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -120,12 +121,80 @@ func TestLosses(t *testing.T) {
 	}
 }
 
+// line is an event as a viewer sees it.
+type line struct {
+	Ph, Cat, Name string
+	Pid, Tid      int64
+	Ts, Dur       json.Number
+	ID            uint64
+	Bp            string
+	Args          map[string]any
+}
+
+// asViewer decodes a file as a viewer does.
+func asViewer(t *testing.T, file []byte) []line {
+	t.Helper()
+	var all struct {
+		TraceEvents         []line
+		DisplayTimeUnit     string
+		BaseTimeNanoseconds int64
+		Gpt2scope           traces.Header
+	}
+	d := json.NewDecoder(bytes.NewReader(file))
+	d.UseNumber()
+	if err := d.Decode(&all); err != nil {
+		t.Fatal(err)
+	}
+	if all.DisplayTimeUnit != "ns" || all.BaseTimeNanoseconds != all.Gpt2scope.Base || all.Gpt2scope.Version != traces.Version {
+		t.Errorf("unit %q, base %d, header %+v", all.DisplayTimeUnit, all.BaseTimeNanoseconds, all.Gpt2scope)
+	}
+	return all.TraceEvents
+}
+
+// ns reads the time of a file, in microseconds to the nanosecond.
+func ns(t *testing.T, n json.Number) int64 {
+	t.Helper()
+	whole, part, _ := strings.Cut(n.String(), ".")
+	v, err := strconv.ParseInt(whole+(part + "000")[:3], 10, 64)
+	if err != nil || len(part) > 3 {
+		t.Fatalf("%q is no time to the nanosecond", n)
+	}
+	return v
+}
+
+// checkNesting fails where events of a track overlap without nesting.
+func checkNesting(t *testing.T, lines []line) {
+	t.Helper()
+	type key struct{ pid, tid int64 }
+	open := map[key][]int64{}
+	last := map[key]int64{}
+	for _, l := range lines {
+		if l.Ph != "X" {
+			continue
+		}
+		k, start := key{l.Pid, l.Tid}, ns(t, l.Ts)
+		end := start + ns(t, l.Dur)
+		if before, ok := last[k]; ok && start < before {
+			t.Errorf("%s at %d comes after one at %d", l.Name, start, before)
+		}
+		last[k] = start
+		s := open[k]
+		for len(s) > 0 && s[len(s)-1] <= start {
+			s = s[:len(s)-1]
+		}
+		if len(s) > 0 && s[len(s)-1] < end {
+			t.Errorf("%s from %d to %d begins inside an event that ends at %d", l.Name, start, end, s[len(s)-1])
+		}
+		open[k] = append(s, end)
+	}
+}
+
 // TestViewer looks at a file as Perfetto and the consumers of Kineto do.
 func TestViewer(t *testing.T) {
-	lines := fixtures.AsViewer(t, fixtures.Write(t, fixtures.Header(), sampleEvents()))
-	fixtures.CheckNesting(t, lines)
-	find := func(ph, cat string) fixtures.Line {
-		i := slices.IndexFunc(lines, func(l fixtures.Line) bool { return l.Ph == ph && l.Cat == cat })
+	lines := asViewer(t, fixtures.Write(t, fixtures.Header(), sampleEvents()))
+	checkNesting(t, lines)
+	find := func(ph, cat string) line {
+		i := slices.IndexFunc(lines, func(l line) bool { return l.Ph == ph && l.Cat == cat })
 		if i < 0 {
 			t.Fatalf("there is no %s %s", ph, cat)
 		}
@@ -190,8 +259,8 @@ func TestOverlap(t *testing.T) {
 		}
 	}
 	traces.Sort(events)
-	lines := fixtures.AsViewer(t, fixtures.Write(t, &traces.Header{Process: 700}, events))
-	fixtures.CheckNesting(t, lines)
+	lines := asViewer(t, fixtures.Write(t, &traces.Header{Process: 700}, events))
+	checkNesting(t, lines)
 	tracks := map[int64]bool{}
 	for _, l := range lines {
 		if l.Cat == "kernel" {
@@ -367,7 +436,7 @@ func TestArray(t *testing.T) {
 		"[" + event:                       {1, 1, ""},
 		"[" + event + ",\n":               {1, 1, ""},
 		"[":                               {0, 1, ""},
-		"[" + event + "," + event[:20]:    {1, 0, "inside an event"},
+		"[" + event + "," + event[:20]:    {1, 0, "is cut off"},
 		"[" + event + "]]":                {1, 0, "invalid character ']'"},
 		"[" + event + event:               {1, 0, "expecting ','"},
 		"[1, 2]":                          {0, 0, "expected"},

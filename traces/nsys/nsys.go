@@ -72,7 +72,7 @@ func Read(ctx context.Context, path string, progress func(done, total int64)) (*
 		return nil, nil, fmt.Errorf("cannot be read: %w", err)
 	}
 	defer db.Close()
-	n := &export{ctx: ctx, db: db, tables: map[string]bool{}, strings: map[int64]string{}, progress: progress}
+	n := &export{ctx: ctx, db: db, strings: map[int64]string{}, progress: progress}
 	if err := n.read(); ctx.Err() != nil {
 		return nil, nil, fmt.Errorf("was not read: %w", context.Cause(ctx))
 	} else if err != nil {
@@ -112,19 +112,8 @@ func checkSize(path string) error {
 }
 
 func (n *export) read() error {
-	names, err := n.db.QueryContext(n.ctx, "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
-	if err != nil {
-		return err
-	}
-	defer names.Close()
-	for names.Next() {
-		var name string
-		if err := names.Scan(&name); err != nil {
-			return err
-		}
-		n.tables[name] = true
-	}
-	if err := names.Err(); err != nil {
+	var err error
+	if n.tables, err = n.names("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"); err != nil {
 		return err
 	}
 	if !n.tables["StringIds"] {
@@ -203,26 +192,32 @@ func (r row) text(i int) (string, bool) {
 	return "", false
 }
 
+// names returns the names that a query finds.
+func (n *export) names(query string, args ...any) (map[string]bool, error) {
+	found, err := n.db.QueryContext(n.ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer found.Close()
+	names := map[string]bool{}
+	for found.Next() {
+		var name string
+		if err := found.Scan(&name); err != nil {
+			return nil, err
+		}
+		names[name] = true
+	}
+	return names, found.Err()
+}
+
 // rows calls each for every row of a table; an absent table has no rows. Columns whose
 // name begins with '?' may be absent; their values are nil then.
 func (n *export) rows(table string, each func(row), columns ...string) error {
 	if !n.tables[table] {
 		return nil
 	}
-	info, err := n.db.QueryContext(n.ctx, "SELECT name FROM pragma_table_info(?)", table)
+	present, err := n.names("SELECT name FROM pragma_table_info(?)", table)
 	if err != nil {
-		return err
-	}
-	defer info.Close()
-	present := map[string]bool{}
-	for info.Next() {
-		var name string
-		if err := info.Scan(&name); err != nil {
-			return err
-		}
-		present[name] = true
-	}
-	if err := info.Err(); err != nil {
 		return err
 	}
 	var list []string

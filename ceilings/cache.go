@@ -119,7 +119,8 @@ func readCache(path string) ([]Set, error) {
 		return nil, fmt.Errorf("the stored ceilings are not used: %s is damaged (%v)", path, err)
 	}
 	if c.Version != cacheVersion {
-		return nil, fmt.Errorf("the stored ceilings are not used: %s is of version %d, and this program measures and reads version %d", path, c.Version, cacheVersion)
+		return nil, fmt.Errorf("the stored ceilings are not used: %s is of version %d, and this program measures and reads "+
+			"version %d", path, c.Version, cacheVersion)
 	}
 	for _, s := range c.Sets {
 		if err := s.check(); err != nil {
@@ -145,7 +146,8 @@ func (s Set) check() error {
 	}
 	for _, v := range s.Values {
 		rates := v.Unit == GBs || v.Unit == TFLOPs
-		if v.Name == "" || v.Size < 0 || !rates && v.Unit != Micro || !(v.Value >= 0 && v.Value < 1e9) || rates && v.Value == 0 {
+		if v.Name == "" || v.Size < 0 || !rates && v.Unit != Micro || !(v.Value >= 0 && v.Value < 1e9) || rates &&
+			v.Value == 0 {
 			return fmt.Errorf("%s is %g %s", v.Name, v.Value, v.Unit)
 		}
 		if !(v.P10 >= 0 && v.P90 < 1e9) {

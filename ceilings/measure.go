@@ -60,7 +60,8 @@ func Measure(ctx context.Context, r Rounds, quantities []Quantity) ([]Value, err
 			}
 		}
 		again := r.Ended != nil && r.Ended()
-		if unsure := slices.ContainsFunc(values, func(v Value) bool { return !v.Confirmed() }); round+1 >= r.Least && !unsure && !again {
+		if unsure := slices.ContainsFunc(values, func(v Value) bool { return !v.Confirmed() }); round+1 >= r.Least &&
+			!unsure && !again {
 			break
 		}
 	}
@@ -76,7 +77,8 @@ func Measure(ctx context.Context, r Rounds, quantities []Quantity) ([]Value, err
 // Cost returns the median of times as a value. They are in us; there is at least one.
 func Cost(name, how string, us []float64) Value {
 	us = slices.Sorted(slices.Values(us))
-	return Value{Name: name, Unit: Micro, Value: stats.Median(us), P10: stats.Quantile(us, 0.1), P90: stats.Quantile(us, 0.9), How: how}
+	return Value{Name: name, Unit: Micro, Value: stats.Median(us), P10: stats.Quantile(us, 0.1),
+		P90: stats.Quantile(us, 0.9), How: how}
 }
 
 // better tells whether a is a better value than b: a higher rate, or a shorter time.
@@ -121,7 +123,8 @@ func (s *Set) Raise(by Set) (raised []Raised) {
 	for i := range s.Values {
 		v := &s.Values[i]
 		for _, o := range by.Values {
-			if o.Name != v.Name || o.Unit != v.Unit || o.Where != v.Where || o.Size != v.Size || !(o.Value > 0) || !v.better(o.Value, v.Value) {
+			if o.Name != v.Name || o.Unit != v.Unit || o.Where != v.Where || o.Size != v.Size || !(o.Value > 0) ||
+				!v.better(o.Value, v.Value) {
 				continue
 			}
 			if change := max(o.Value, v.Value) / min(o.Value, v.Value); v.Unit != Micro && !(change <= 1+agree) {
@@ -141,7 +144,8 @@ func (v Value) What() string {
 	return v.Name + ", " + v.Where
 }
 
-// Judge sets Uncertainty and Disturbed from the rounds of the values: a rate is as sure as the second-best round is near the best.
+// Judge sets Uncertainty and Disturbed from the rounds of the values: a rate is as sure as the second-best round is
+// near the best.
 func (s *Set) Judge() {
 	s.Uncertainty, s.Disturbed = agree, ""
 	for _, v := range s.Values {
@@ -155,7 +159,8 @@ func (s *Set) Judge() {
 		}
 		if unsure > s.Uncertainty {
 			low, high := v.Spread()
-			s.Uncertainty, s.Disturbed = unsure, fmt.Sprintf("%s was %.3g to %.3g %s in %d rounds, of which no two agree on the highest", v.What(), low, high, v.Unit, len(rounds))
+			s.Uncertainty, s.Disturbed = unsure, fmt.Sprintf("%s was %.3g to %.3g %s in %d rounds, of which no two agree on "+
+				"the highest", v.What(), low, high, v.Unit, len(rounds))
 		}
 	}
 }

@@ -51,13 +51,13 @@ const (
 
 // Value is one thing that was measured.
 type Value struct {
-	Name  string  `json:"name"` // Read, Copy; for products the type, F32 or BF16; "launch", "barrier", "hop"; H2D and the other costs
+	Name  string  `json:"name"` // Read, Copy; for products F32 or BF16; "launch", "barrier", "hop"; H2D and other costs
 	Unit  string  `json:"unit"` // GBs, TFLOPs or Micro
 	Value float64 `json:"value"`
 	P10   float64 `json:"p10"` // of all repetitions, as P90
 	P90   float64 `json:"p90"`
-	Size  int64   `json:"size,omitempty"`  // of a bandwidth: the most bytes of data it holds for, 0 for any; of a hop: the bytes that each SM reads
-	Where string  `json:"where,omitempty"` // of a bandwidth: where the data is, "memory" or "L2 cache"; of a copy to or from a GPU: the host's memory, "pinned memory" or "pageable memory"
+	Size  int64   `json:"size,omitempty"`  // the most bytes that a bandwidth holds for, 0 for any; those an SM reads in a hop
+	Where string  `json:"where,omitempty"` // of the data: "memory", "L2 cache"; on the host: "pinned memory", "pageable memory"
 	How   string  `json:"how,omitempty"`   // what gave the value
 
 	// Rounds are the medians of the rounds of a measurement, in order: see [Measure].

@@ -137,7 +137,8 @@ func (l *Log) Total() (millijoule, resolution float64) {
 // it made or took. It returns false if the counter was never updated.
 func (l *Log) Record(device int, what string, tokens int) (traces.Energy, bool) {
 	mJ, resolution := l.Total()
-	return traces.Energy{Device: device, What: what, Millijoule: mJ, Tokens: tokens, Resolution: resolution, Source: l.Source}, len(l.Steps) > 0
+	return traces.Energy{Device: device, What: what, Millijoule: mJ, Tokens: tokens, Resolution: resolution,
+		Source: l.Source}, len(l.Steps) > 0
 }
 
 // leastSteps is how many steps a mean power needs.
@@ -161,7 +162,8 @@ func (l *Log) Power(from, to time.Time) (Power, error) {
 		}
 	}
 	if len(in) < leastSteps {
-		return Power{}, fmt.Errorf("%s: only %d counter updates in %.1f s, at least %d are needed: measure longer", l.Source, len(in), to.Sub(from).Seconds(), leastSteps)
+		return Power{}, fmt.Errorf("%s: only %d counter updates in %.1f s, at least %d are needed: measure longer", l.Source,
+			len(in), to.Sub(from).Seconds(), leastSteps)
 	}
 	first, last := in[0], in[len(in)-1]
 	over := last.Time.Sub(first.Time)

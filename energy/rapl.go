@@ -42,14 +42,16 @@ func openRAPL(root string) (*RAPL, error) {
 		z := zone{path: filepath.Join(folder, "energy_uj")}
 		z.limit, _ = readNumber(filepath.Join(folder, "max_energy_range_uj"))
 		if _, err := readNumber(z.path); errors.Is(err, fs.ErrPermission) {
-			return nil, fmt.Errorf("the processor's energy counter %s may be read by root only: run as root, or change its permissions", z.path)
+			return nil, fmt.Errorf("the processor's energy counter %s may be read by root only: run as root, or change its "+
+				"permissions", z.path)
 		} else if err != nil {
 			return nil, fmt.Errorf("the processor's energy counter cannot be read: %w", err)
 		}
 		r.zones = append(r.zones, z)
 	}
 	if len(r.zones) == 0 {
-		return nil, fmt.Errorf("there is no energy counter of the processor (RAPL, in %s): virtual machines and containers often hide it", root)
+		return nil, fmt.Errorf("there is no energy counter of the processor (RAPL, in %s): virtual machines and containers "+
+			"often hide it", root)
 	}
 	return r, nil
 }

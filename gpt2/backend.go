@@ -95,7 +95,8 @@ func (o Options) withDefaults(c Config) (Options, error) {
 	case o.Context < 1 || o.Context > c.Positions:
 		return o, fmt.Errorf("the context is %d tokens; it must be from 1 to the model's %d", o.Context, c.Positions)
 	case o.Batch > maxRows/o.Context:
-		return o, fmt.Errorf("a batch of %d times a context of %d is more than %d tokens; lower one of them", o.Batch, o.Context, maxRows)
+		return o, fmt.Errorf("a batch of %d times a context of %d is more than %d tokens; lower one of them", o.Batch,
+			o.Context, maxRows)
 	case o.Chunk < 0:
 		return o, fmt.Errorf("the chunk is %d tokens; it must be 0 (whole) or positive", o.Chunk)
 	}
@@ -222,10 +223,10 @@ type Measurer interface {
 	Measure(ctx context.Context, ids []int32, pass Pass, repeat int) ([]time.Duration, error)
 }
 
-// BlockTimes are when a block of a kernel that runs whole decode steps did what in a step, in ns of the device's clock. They are 0
-// if it has no part in the step.
+// BlockTimes are when a block of a kernel that runs whole decode steps did what in a step, in ns of the device's clock.
+// They are 0 if it has no part in the step.
 type BlockTimes struct {
-	Ready     uint64 // its first warp had the weights, or the keys and values, that it needs first; may be 0 if it did not wait for them
+	Ready     uint64 // its first warp had the weights, or keys and values, that it needs first; 0 if it did not wait
 	Arrived   uint64 // and the inputs
 	Published uint64 // its last outputs were stored for the other blocks
 }
@@ -240,7 +241,8 @@ func (b BlockTimes) Parts(from, to uint64) (p traces.Parts, ok bool) {
 	ready := min(max(b.Ready, from), to)
 	arrived := min(max(b.Arrived, ready), to)
 	published := min(max(b.Published, arrived), to)
-	return traces.Parts{Weights: int64(ready - from), Inputs: int64(arrived - ready), Compute: int64(published - arrived), Imbalance: int64(to - published)}, true
+	return traces.Parts{Weights: int64(ready - from), Inputs: int64(arrived - ready), Compute: int64(published - arrived),
+		Imbalance: int64(to - published)}, true
 }
 
 // LaunchCounter is a [Runner] that launches work on a device.

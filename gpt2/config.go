@@ -240,7 +240,8 @@ func ParseConfig(data []byte) (Config, error) {
 		for _, n := range activationNames {
 			known = append(known, n.name)
 		}
-		return Config{}, fmt.Errorf("config.json has activation_function = %q; supported are %s", name, strings.Join(known, ", "))
+		return Config{}, fmt.Errorf("config.json has activation_function = %q; supported are %s", name,
+			strings.Join(known, ", "))
 	}
 	c.Activation = activationNames[i].act
 	if err := c.Check(); err != nil {

@@ -30,13 +30,15 @@ func (e Evaluation) BitsPerByte(bytes int) float64 { return e.Nats / math.Ln2 / 
 // them. The first token is predicted from the end-of-text token. If the model has none, it is not scored. The session
 // must have a batch of 1; it is empty before and after. progress, if not nil, is called with the tokens scored and
 // their total.
-func (s *Session) Evaluate(ctx context.Context, ids []int32, window, stride int, progress func(done, total int)) (Evaluation, error) {
+func (s *Session) Evaluate(ctx context.Context, ids []int32, window, stride int,
+	progress func(done, total int)) (Evaluation, error) {
 	V := s.model.Config.Vocab
 	switch {
 	case s.options.Batch != 1:
 		return Evaluation{}, fmt.Errorf("evaluation takes one sequence, and the session has %d", s.options.Batch)
 	case window < 1 || window > s.options.Context:
-		return Evaluation{}, fmt.Errorf("the window is %d tokens; it must be from 1 to the context of %d", window, s.options.Context)
+		return Evaluation{}, fmt.Errorf("the window is %d tokens; it must be from 1 to the context of %d", window,
+			s.options.Context)
 	case stride < 1 || stride > window:
 		return Evaluation{}, fmt.Errorf("the stride is %d tokens; it must be from 1 to the window of %d", stride, window)
 	}

@@ -105,7 +105,8 @@ func (p *planner) linear(s Stage, x, y Buffer, rows int) {
 }
 
 func (p *planner) qkv(s Stage, x, y Buffer, rows, queries int) {
-	p.step(s, Operation{In: x, Out: y, Rows: rows, Queries: queries, Weight: p.param(s, "weight"), Bias: p.param(s, "bias")})
+	p.step(s, Operation{In: x, Out: y, Rows: rows, Queries: queries, Weight: p.param(s, "weight"),
+		Bias: p.param(s, "bias")})
 }
 
 func (p *planner) attention(s Stage, qkv, y Buffer, rows, queries int) {

@@ -161,7 +161,8 @@ func (m *metadata) bool(key string) bool     { return valueOf[bool](m, key, "tru
 func ggufConfig(file *weights.GGUF) (Config, error) {
 	m := &metadata{values: file.Values}
 	if arch := m.string("general.architecture"); m.err == nil && arch != "gpt2" {
-		return Config{}, fmt.Errorf("it is a model of the architecture %q (general.architecture); only gpt2 is supported", shorten([]byte(arch)))
+		return Config{}, fmt.Errorf("it is a model of the architecture %q (general.architecture); only gpt2 is supported",
+			shorten([]byte(arch)))
 	}
 	c := Config{Epsilon: 1e-5, Tied: true, ScaleWeights: true, Activation: GELUNew, BOS: -1, EOS: -1}
 	m.int("gpt2.block_count", &c.Layers, true)
@@ -219,11 +220,14 @@ func ggufTokenizer(file *weights.GGUF, vocab int) (*tokenizer.Tokenizer, error) 
 	case len(parts.Tokens) == 0 && (model == "" || model == "none" || model == "no_vocab"):
 		return defaultTokenizer(vocab), nil
 	case model != "gpt2":
-		return nil, fmt.Errorf("its tokenizer is of the kind %q (tokenizer.ggml.model); only gpt2, a byte-level BPE, is supported", shorten([]byte(model)))
+		return nil, fmt.Errorf("its tokenizer is of the kind %q (tokenizer.ggml.model); only gpt2, a byte-level BPE, is "+
+			"supported", shorten([]byte(model)))
 	case split != "" && split != "gpt-2" && split != "default":
-		return nil, fmt.Errorf("its tokenizer splits words by the rules of %q (tokenizer.ggml.pre); only those of gpt-2 are supported", shorten([]byte(split)))
+		return nil, fmt.Errorf("its tokenizer splits words by the rules of %q (tokenizer.ggml.pre); only those of gpt-2 "+
+			"are supported", shorten([]byte(split)))
 	case adds:
-		return nil, fmt.Errorf("its tokenizer adds a token to every text (tokenizer.ggml.add_bos_token or add_eos_token), which is not supported: set it to false")
+		return nil, fmt.Errorf("its tokenizer adds a token to every text (tokenizer.ggml.add_bos_token or add_eos_token), " +
+			"which is not supported: set it to false")
 	case len(parts.Tokens) != vocab:
 		return nil, fmt.Errorf("its tokenizer has %d tokens, but token_embd.weight has %d rows", len(parts.Tokens), vocab)
 	case types != nil && len(types) != vocab:

@@ -48,17 +48,20 @@ func Open(name string) (*Model, error) {
 			return nil, fmt.Errorf("cannot open model %s: there is no such directory, and %w", name, err)
 		}
 	case err != nil:
-		return nil, fmt.Errorf("cannot open model %s: %w; give a Hugging Face GPT-2 directory, a GGUF file, or random:gpt2", name, humanize.Cause(err))
+		return nil, fmt.Errorf("cannot open model %s: %w; give a Hugging Face GPT-2 directory, a GGUF file, or random:gpt2",
+			name, humanize.Cause(err))
 	case !info.IsDir() && weights.IsGGUF(name):
 		return OpenGGUF(name)
 	case !info.IsDir():
-		return nil, fmt.Errorf("cannot open model %s: it is a file, and not a GGUF file; give the directory that holds config.json and model.safetensors", name)
+		return nil, fmt.Errorf("cannot open model %s: it is a file, and not a GGUF file; give the directory that holds "+
+			"config.json and model.safetensors", name)
 	default:
 		name, dir = filepath.Clean(dir), filepath.Clean(dir)
 	}
 	checkpoint, err := weights.Open(dir)
 	if err != nil && dir != name {
-		return nil, fmt.Errorf("model %s of the Hugging Face cache is not whole: %w; 'hf download %s' gets the rest", name, err, name)
+		return nil, fmt.Errorf("model %s of the Hugging Face cache is not whole: %w; 'hf download %s' gets the rest", name,
+			err, name)
 	}
 	if err != nil {
 		return nil, err
@@ -77,7 +80,8 @@ func Open(name string) (*Model, error) {
 func NewModel(name string, files fs.FS, checkpoint *weights.Checkpoint) (*Model, error) {
 	data, err := fs.ReadFile(files, "config.json")
 	if err != nil {
-		return nil, fmt.Errorf("model %s: cannot read config.json: %w; a Hugging Face GPT-2 directory has one", name, humanize.Cause(err))
+		return nil, fmt.Errorf("model %s: cannot read config.json: %w; a Hugging Face GPT-2 directory has one", name,
+			humanize.Cause(err))
 	}
 	config, err := ParseConfig(data)
 	if err != nil {
@@ -130,7 +134,8 @@ func (m *Model) matchTensors(source string, tiedIsExplicit bool) error {
 			return err
 		}
 		if !same && tiedIsExplicit {
-			return errors.New("config.json ties lm_head to wte, but the checkpoint holds a different lm_head.weight; set tie_word_embeddings to false to use it, or remove the tensor")
+			return errors.New("config.json ties lm_head to wte, but the checkpoint holds a different lm_head.weight; set " +
+				"tie_word_embeddings to false to use it, or remove the tensor")
 		}
 		m.Config.Tied = same
 	}
@@ -153,13 +158,15 @@ func (m *Model) matchTensors(source string, tiedIsExplicit bool) error {
 	}
 	var rest []string
 	for name := range have {
-		if !strings.HasSuffix(name, ".attn.bias") && !strings.HasSuffix(name, ".attn.masked_bias") { // causal masks, not parameters
+		// Causal masks are no parameters.
+		if !strings.HasSuffix(name, ".attn.bias") && !strings.HasSuffix(name, ".attn.masked_bias") {
 			rest = append(rest, name)
 		}
 	}
 	if len(rest) > 0 {
 		slices.Sort(rest)
-		return fmt.Errorf("the checkpoint has %d tensors that %s does not account for, the first is %s; does the number of layers (n_layer, %d) match?", len(rest), source, rest[0], m.Config.Layers)
+		return fmt.Errorf("the checkpoint has %d tensors that %s does not account for, the first is %s; does the number of "+
+			"layers (n_layer, %d) match?", len(rest), source, rest[0], m.Config.Layers)
 	}
 	return nil
 }
@@ -214,7 +221,8 @@ func (m *Model) Read(name string, dst []float32, off int) error {
 		return err
 	}
 	if i := weights.FirstNonFinite(dst); i >= 0 {
-		return fmt.Errorf("model %s: tensor %s holds %g at element %d; the checkpoint is damaged or was saved from a run that diverged", m.Name, name, dst[i], off+i)
+		return fmt.Errorf("model %s: tensor %s holds %g at element %d; the checkpoint is damaged or was saved from a run "+
+			"that diverged", m.Name, name, dst[i], off+i)
 	}
 	return nil
 }
@@ -223,12 +231,13 @@ func (m *Model) Read(name string, dst []float32, off int) error {
 func (m *Model) Close() error { return m.checkpoint.Close() }
 
 // tokenizerFiles are the files from which a directory's tokenizer may be read.
-var tokenizerFiles = []string{"tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}
+var tokenizerFiles = []string{"tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json",
+	"special_tokens_map.json", "added_tokens.json"}
 
 // ExportOptions says how a model is written.
 type ExportOptions struct {
 	DType    weights.DType             // of the weights: float32 or bfloat16
-	Force    bool                      // write into a directory that holds other files, and replace those of the same names
+	Force    bool                      // write into a directory that holds files, and replace those of the same names
 	Progress func(written, size int64) // if not nil, is called with the bytes of weights written and their total
 }
 

@@ -169,7 +169,8 @@ func (s Step) Cost(past int) Cost {
 // Work returns what the step needs at least, in the terms of [ceilings.Set.Floor].
 func (s Step) Work(past int, sizes Sizes) ceilings.Work {
 	c := s.Cost(past)
-	w := ceilings.Work{FLOPs: c.FLOPs, Type: sizes.Type(s.Op()), Activations: Cost{Activations: c.Activations}.Bytes(sizes)}
+	w := ceilings.Work{FLOPs: c.FLOPs, Type: sizes.Type(s.Op()),
+		Activations: Cost{Activations: c.Activations}.Bytes(sizes)}
 	w.Bytes = c.Bytes(sizes) - w.Activations
 	return w
 }
@@ -307,7 +308,8 @@ func (ph Pass) Check(c Config, layers []int, capacity int) error {
 	case ph.Tokens < 1:
 		return errors.New("there are no tokens to evaluate; give at least one")
 	case ph.Tokens > capacity:
-		return fmt.Errorf("%d tokens do not fit in a context of %d; shorten the text or raise the context (the model's limit is %d)", ph.Tokens, capacity, c.Positions)
+		return fmt.Errorf("%d tokens do not fit in a context of %d; shorten the text or raise the context (the model's "+
+			"limit is %d)", ph.Tokens, capacity, c.Positions)
 	case ph.Batch > maxRows/ph.Tokens:
 		return fmt.Errorf("a pass of %d x %d tokens is more than %d; lower one of them", ph.Batch, ph.Tokens, maxRows)
 	case ph.Sample && (ph.exitRows() == 0 || ph.Until != ""):

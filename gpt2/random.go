@@ -26,8 +26,9 @@ var geometries = []geometry{
 }
 
 func (g geometry) config() Config {
-	return Config{Layers: g.layers, Channels: g.channels, Heads: g.heads, Inner: 4 * g.channels, Vocab: 50257, Positions: 1024,
-		Epsilon: 1e-5, Tied: true, ScaleWeights: true, BOS: 50256, EOS: 50256}
+	return Config{Layers: g.layers, Channels: g.channels, Heads: g.heads, Inner: 4 * g.channels, Vocab: 50257,
+		Positions: 1024,
+		Epsilon:   1e-5, Tied: true, ScaleWeights: true, BOS: 50256, EOS: 50256}
 }
 
 // RandomPrefix starts the names of random models, as Random takes them.
@@ -45,12 +46,14 @@ const RandomPrefix = "random:"
 func Random(name string) (*Model, error) {
 	spec, ok := strings.CutPrefix(name, RandomPrefix)
 	if !ok {
-		return nil, fmt.Errorf("a random model is named %sgpt2 or %sL=1,C=768,NH=12,V=50257,T=1024, not %q", RandomPrefix, RandomPrefix, name)
+		return nil, fmt.Errorf("a random model is named %sgpt2 or %sL=1,C=768,NH=12,V=50257,T=1024, not %q", RandomPrefix,
+			RandomPrefix, name)
 	}
 	c := geometries[0].config()
 	c.Inner, c.BOS, c.EOS = 0, -1, -1
 	seed := 0
-	fields := map[string]*int{"L": &c.Layers, "C": &c.Channels, "NH": &c.Heads, "V": &c.Vocab, "T": &c.Positions, "F": &c.Inner, "seed": &seed}
+	fields := map[string]*int{"L": &c.Layers, "C": &c.Channels, "NH": &c.Heads, "V": &c.Vocab, "T": &c.Positions,
+		"F": &c.Inner, "seed": &seed}
 	for i, part := range strings.Split(spec, ",") {
 		if g := slices.IndexFunc(geometries, func(g geometry) bool { return g.name == part }); i == 0 && g >= 0 {
 			c.Layers, c.Channels, c.Heads = geometries[g].layers, geometries[g].channels, geometries[g].heads
@@ -60,7 +63,8 @@ func Random(name string) (*Model, error) {
 		field, known := fields[key]
 		n, err := strconv.Atoi(value)
 		if !known || err != nil {
-			return nil, fmt.Errorf("%s: %q is not understood; give gpt2, gpt2-medium, gpt2-large, gpt2-xl, or fields L, C, NH, V, T, F, seed such as L=1,C=768", name, part)
+			return nil, fmt.Errorf("%s: %q is not understood; give gpt2, gpt2-medium, gpt2-large, gpt2-xl, or fields L, C, "+
+				"NH, V, T, F, seed such as L=1,C=768", name, part)
 		}
 		*field = n
 	}

@@ -72,9 +72,11 @@ func (s Sampling) Check() error {
 	case !(s.RepeatPenalty >= 0) || math.IsInf(s.RepeatPenalty, 1):
 		return fmt.Errorf("the repetition penalty is %g; it must be 1 (none) or another positive number", s.RepeatPenalty)
 	case s.RepeatLast < 0:
-		return fmt.Errorf("the repetition penalty is for the last %d tokens; it must be 0 (all) or a positive number", s.RepeatLast)
+		return fmt.Errorf("the repetition penalty is for the last %d tokens; it must be 0 (all) or a positive number",
+			s.RepeatLast)
 	case s.TopLogProbs < 0:
-		return fmt.Errorf("%d log-probabilities of the likeliest tokens; it must be 0 (none) or a positive number", s.TopLogProbs)
+		return fmt.Errorf("%d log-probabilities of the likeliest tokens; it must be 0 (none) or a positive number",
+			s.TopLogProbs)
 	}
 	return nil
 }

@@ -147,9 +147,11 @@ func (s *Session) admit(ids []int32) (int, error) {
 			more = fmt.Sprintf(", or raise the context (the model can hold %d)", most)
 		}
 		if used == 0 {
-			return 0, fmt.Errorf("the text has %d tokens and the context holds %d; shorten the text%s", T, s.options.Context, more)
+			return 0, fmt.Errorf("the text has %d tokens and the context holds %d; shorten the text%s", T, s.options.Context,
+				more)
 		}
-		return 0, fmt.Errorf("%d more tokens do not fit: the context holds %d and %d are used; reset the session%s", T, s.options.Context, used, more)
+		return 0, fmt.Errorf("%d more tokens do not fit: the context holds %d and %d are used; reset the session%s", T,
+			s.options.Context, used, more)
 	}
 	return T, nil
 }
@@ -198,7 +200,8 @@ func (s *Session) pending() int { return len(s.history[0]) - s.runner.Position()
 
 // prefill evaluates ids after the history, in chunks, and samples if the
 // pass says so. Its tokens are valid until the next pass.
-func (s *Session) prefill(ctx context.Context, ids []int32, pass Pass, each func(pass Pass, row int) error) ([]Token, error) {
+func (s *Session) prefill(ctx context.Context, ids []int32, pass Pass, each func(pass Pass, row int) error) ([]Token,
+	error) {
 	B := s.options.Batch
 	T := len(ids)/B + s.pending()
 	for b := range B {

@@ -117,7 +117,8 @@ func FindOutput(name string, layers []int) (StageAt, error) {
 		step := ""
 		for _, at := range all[i:] {
 			if step += at.String(); step == name && at.Stage == StageSample {
-				return StageAt{}, errors.New("stage sample gives tokens, not activations; lm_head gives the logits that it samples from")
+				return StageAt{}, errors.New("stage sample gives tokens, not activations; lm_head gives the logits that it " +
+					"samples from")
 			} else if step == name {
 				return at, nil
 			}
@@ -131,7 +132,8 @@ func FindOutput(name string, layers []int) (StageAt, error) {
 			return StageAt{}, err
 		}
 	}
-	return StageAt{}, fmt.Errorf("%q names stages that do not follow one another, so no step has them; give one of them", name)
+	return StageAt{}, fmt.Errorf("%q names stages that do not follow one another, so no step has them; give one of them",
+		name)
 }
 
 // inOrder returns the stages of a pass over a run order of layers.

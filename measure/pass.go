@@ -41,7 +41,8 @@ func Pass(ctx context.Context, s *gpt2.Session, pass gpt2.Pass, past, repeat int
 }
 
 // alone times passes one by one.
-func alone(ctx context.Context, s *gpt2.Session, ids []int32, pass gpt2.Pass, past, repeat int) ([]time.Duration, error) {
+func alone(ctx context.Context, s *gpt2.Session, ids []int32, pass gpt2.Pass, past, repeat int) ([]time.Duration,
+	error) {
 	r := s.Runner()
 	once := func() (time.Duration, error) {
 		start := time.Now()

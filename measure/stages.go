@@ -40,7 +40,8 @@ type StageTime struct {
 
 // Stages measures a pass as [Pass] does, recorded. What it returns gives the time of each
 // stage beside its floor by a set of ceilings.
-func Stages(ctx context.Context, s *gpt2.Session, pass gpt2.Pass, past, repeat int) (func(ceilings.Set) []StageTime, error) {
+func Stages(ctx context.Context, s *gpt2.Session, pass gpt2.Pass, past, repeat int) (func(ceilings.Set) []StageTime,
+	error) {
 	plan, err := s.Plan(pass)
 	if err != nil {
 		return nil, err

@@ -29,10 +29,11 @@ var startWords = map[string]string{
 	ceilings.NVML:        "opened by a process that has just begun",
 }
 
-// StartCosts measures what the first use of a GPU and of NVML costs a process. child runs a process that does what it is told,
-// StartCUDA or StartNVML, and returns its times in us, by their names in package ceilings. What could not be measured is left out; err
-// says why.
-func StartCosts(ctx context.Context, child func(ctx context.Context, what string) (map[string]float64, error)) (values []ceilings.Value, err error) {
+// StartCosts measures what the first use of a GPU and of NVML costs a process. child runs a process that does what it
+// is told, StartCUDA or StartNVML, and returns its times in us, by their names in package ceilings. What could not be
+// measured is left out; err says why.
+func StartCosts(ctx context.Context, child func(ctx context.Context, what string) (map[string]float64,
+	error)) (values []ceilings.Value, err error) {
 	for _, what := range []string{StartCUDA, StartNVML} {
 		times, failed := startTimes(ctx, what, child)
 		if failed != nil {
@@ -46,7 +47,8 @@ func StartCosts(ctx context.Context, child func(ctx context.Context, what string
 	return values, err
 }
 
-func startTimes(ctx context.Context, what string, child func(ctx context.Context, what string) (map[string]float64, error)) (map[string][]float64, error) {
+func startTimes(ctx context.Context, what string, child func(ctx context.Context, what string) (map[string]float64,
+	error)) (map[string][]float64, error) {
 	times := map[string][]float64{}
 	for i := range startProcesses + 1 {
 		us, err := child(ctx, what)
@@ -65,7 +67,8 @@ func startTimes(ctx context.Context, what string, child func(ctx context.Context
 	return times, nil
 }
 
-// StartOfNVML opens NVML as a process does that has just begun, and returns what that took, as child of StartCosts does.
+// StartOfNVML opens NVML as a process does that has just begun, and returns what that took, as child of StartCosts
+// does.
 func StartOfNVML() (map[string]float64, error) {
 	began := time.Now()
 	n, err := nvml.Open()

@@ -25,14 +25,20 @@ package nvtx
 // handles: a tool may number them, and to Go's runtime a small number in the place of a pointer is a fault.
 static const gs_nvtx_table *table_of(void *symbol) { return ((const gs_nvtx_table *(*)(void))symbol)(); }
 static uintptr_t domain_create(const gs_nvtx_table *t, const char *name) { return (uintptr_t)t->domain(name); }
-static uintptr_t register_string(const gs_nvtx_table *t, uintptr_t d, const char *text) { return (uintptr_t)t->string((void *)d, text); }
-static void name_category(const gs_nvtx_table *t, uintptr_t d, uint32_t id, const char *name) { t->category((void *)d, id, name); }
-static void push(const gs_nvtx_table *t, uintptr_t d, uintptr_t s, const char *text, uint32_t color, uint32_t category, int64_t payload, int32_t has) {
+static uintptr_t register_string(const gs_nvtx_table *t, uintptr_t d, const char *text) {
+	return (uintptr_t)t->string((void *)d, text);
+}
+static void name_category(const gs_nvtx_table *t, uintptr_t d, uint32_t id, const char *name) {
+	t->category((void *)d, id, name);
+}
+static void push(const gs_nvtx_table *t, uintptr_t d, uintptr_t s, const char *text, uint32_t color, uint32_t category,
+	int64_t payload, int32_t has) {
 	gs_nvtx_event e = {(void *)s, text, color, category, payload, has};
 	t->push((void *)d, &e);
 }
 static void pop(const gs_nvtx_table *t, uintptr_t d) { t->pop((void *)d); }
-static uint64_t start(const gs_nvtx_table *t, uintptr_t d, uintptr_t s, const char *text, uint32_t color, uint32_t category, int64_t payload, int32_t has) {
+static uint64_t start(const gs_nvtx_table *t, uintptr_t d, uintptr_t s, const char *text, uint32_t color,
+	uint32_t category, int64_t payload, int32_t has) {
 	gs_nvtx_event e = {(void *)s, text, color, category, payload, has};
 	return t->start((void *)d, &e);
 }
@@ -94,7 +100,8 @@ const LibraryEnv = "GPT2SCOPE_NVTX_LIB"
 
 // toolVariables are set by tools for the programs that they start. NVTX itself
 // follows the first; Nsight Systems and Compute set more of them.
-var toolVariables = []string{"NVTX_INJECTION64_PATH", "CUDA_INJECTION64_PATH", "NSYS_PROFILING_SESSION_ID", "NV_COMPUTE_PROFILER_PERFWORKS_DIR", "NV_NSIGHT_INJECTION_TRANSPORT_TYPE"}
+var toolVariables = []string{"NVTX_INJECTION64_PATH", "CUDA_INJECTION64_PATH", "NSYS_PROFILING_SESSION_ID",
+	"NV_COMPUTE_PROFILER_PERFWORKS_DIR", "NV_NSIGHT_INJECTION_TRANSPORT_TYPE"}
 
 // The state is made once, before main, and never changed: so it needs no lock.
 var (
@@ -155,7 +162,8 @@ func open() (*C.gs_nvtx_table, error) {
 	}
 	t := C.table_of(symbol)
 	if t.version != C.GS_NVTX_ABI_VERSION {
-		return nil, fmt.Errorf("NVTX ranges are off: %s has interface version %d, the program needs %d; build both again (make build nvtx)", path, t.version, C.GS_NVTX_ABI_VERSION)
+		return nil, fmt.Errorf("NVTX ranges are off: %s has interface version %d, the program needs %d; build both again "+
+			"(make build nvtx)", path, t.version, C.GS_NVTX_ABI_VERSION)
 	}
 	return t, nil
 }
@@ -164,7 +172,8 @@ func open() (*C.gs_nvtx_table, error) {
 func find() (string, error) {
 	path := place.Library(LibraryEnv, Library)
 	if path == "" {
-		return "", fmt.Errorf("NVTX ranges are off: a tool is attached (%s is set), but there is no %s in %s; build it with make nvtx, or name it by %s",
+		return "", fmt.Errorf("NVTX ranges are off: a tool is attached (%s is set), but there is no %s in %s; build it "+
+			"with make nvtx, or name it by %s",
 			Tool(), Library, strings.Join(place.Folders(), ", "), LibraryEnv)
 	}
 	if _, err := os.Stat(path); err != nil {
@@ -260,13 +269,15 @@ func (d *Domain) End(r Range) {
 
 func (d *Domain) push(e Event) {
 	text := e.text()
-	C.push(table, d.handle, e.Message.handle, text, C.uint32_t(e.Color), C.uint32_t(e.Category), C.int64_t(e.Payload), e.hasPayload())
+	C.push(table, d.handle, e.Message.handle, text, C.uint32_t(e.Color), C.uint32_t(e.Category), C.int64_t(e.Payload),
+		e.hasPayload())
 	C.free(unsafe.Pointer(text))
 }
 
 func (d *Domain) start(e Event) Range {
 	text := e.text()
-	r := C.start(table, d.handle, e.Message.handle, text, C.uint32_t(e.Color), C.uint32_t(e.Category), C.int64_t(e.Payload), e.hasPayload())
+	r := C.start(table, d.handle, e.Message.handle, text, C.uint32_t(e.Color), C.uint32_t(e.Category),
+		C.int64_t(e.Payload), e.hasPayload())
 	C.free(unsafe.Pointer(text))
 	return Range(r)
 }

@@ -97,7 +97,8 @@ func SetCeilings(h *traces.Header, device int, s ceilings.Set) {
 	h.Ceilings = slices.DeleteFunc(slices.Clone(h.Ceilings), func(c traces.Ceiling) bool { return c.Device == device })
 	for _, v := range s.Values {
 		if v.Unit == ceilings.GBs && (v.Name == ceilings.Read || v.Name == ceilings.Copy) || v.Unit == ceilings.TFLOPs {
-			h.Ceilings = append(h.Ceilings, traces.Ceiling{Device: device, Name: v.Name, Unit: v.Unit, Value: v.Value, Size: v.Size})
+			h.Ceilings = append(h.Ceilings, traces.Ceiling{Device: device, Name: v.Name, Unit: v.Unit, Value: v.Value,
+				Size: v.Size})
 		}
 	}
 }
@@ -124,7 +125,8 @@ func (r *Recorder) Plan(p traces.Plan) int32 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	same := func(q traces.Plan) bool {
-		return q.Phase == p.Phase && q.Batch == p.Batch && q.Tokens == p.Tokens && q.Past == p.Past && q.Padded == p.Padded && slices.Equal(q.Steps, p.Steps)
+		return q.Phase == p.Phase && q.Batch == p.Batch && q.Tokens == p.Tokens && q.Past == p.Past && q.Padded == p.Padded &&
+			slices.Equal(q.Steps, p.Steps)
 	}
 	i := slices.IndexFunc(r.header.Plans, same)
 	if i < 0 {

@@ -22,11 +22,11 @@ type Attribution struct {
 	InSteps            int `json:"in_steps"`            // kernels of a step
 	InPassOnly         int `json:"in_pass_only"`        // kernels that lie in a pass, but in no step
 	Unattributed       int `json:"unattributed"`        // kernels that wrote stamps, and belong to no step and no pass
-	Bounded            int `json:"bounded"`             // kernels that stand for a library product, which may have run several: see Event.Bounded
-	Divided            int `json:"divided"`             // kernels whose time was divided as in other passes: see Event.DividedEvery
+	Bounded            int `json:"bounded"`             // kernels that stand for a library product: see Event.Bounded
+	Divided            int `json:"divided"`             // kernels with a part of a time: see Event.DividedEvery
 	UnknownNodes       int `json:"unknown_nodes"`       // kernels of a graph whose node cannot be followed to a step
 
-	StepsUnknown        int `json:"steps_unknown"`         // steps of the host that none of the plans has, if there are plans
+	StepsUnknown        int `json:"steps_unknown"`         // steps of the host that are in none of the plans
 	StepsWithoutWork    int `json:"steps_without_work"`    // steps of the host that caused no work of the GPU
 	LaunchesWithoutWork int `json:"launches_without_work"` // launches of kernels without a recorded kernel
 	GraphLaunches       int `json:"graph_launches"`

@@ -58,7 +58,8 @@ func Examine(h *Header, a Attribution) []Finding {
 	some(a.StepsWithoutWork, true, "step has no kernel, copy or set", "steps have no kernel, copy or set")
 	if a.EarlyStarts > 0 {
 		misleads := h.Clock.Uncertainty >= 0 && a.Earliest > h.Clock.Uncertainty
-		text := fmt.Sprintf("%d kernels began before their launch did, by up to %d ns: the clocks of host and GPU disagree", a.EarlyStarts, a.Earliest)
+		text := fmt.Sprintf("%d kernels began before their launch did, by up to %d ns: the clocks of host and GPU disagree",
+			a.EarlyStarts, a.Earliest)
 		if h.Clock.Uncertainty >= 0 {
 			text += fmt.Sprintf("; their uncertainty is %d ns", h.Clock.Uncertainty)
 		}
@@ -74,7 +75,8 @@ func Examine(h *Header, a Attribution) []Finding {
 		add(false, "there is no work of a GPU")
 	}
 	if a.Kernels > 0 && a.Ranges == 0 {
-		add(false, "there are no ranges: kernels belong to no stage; 'infer trace stages' looks for those of a model like GPT-2")
+		add(false, "there are no ranges: kernels belong to no stage; 'infer trace stages' looks for those of a model like "+
+			"GPT-2")
 	}
 	for _, note := range h.Notes {
 		add(false, "%s", note)

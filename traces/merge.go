@@ -23,7 +23,8 @@ func Merge(list []*Trace, names []string) (*Trace, error) {
 	for i, t := range list {
 		switch {
 		case t.Header.Base == 0:
-			return nil, fmt.Errorf("%s does not say when it was recorded, so that its clock cannot be aligned with the others'", names[i])
+			return nil, fmt.Errorf("%s does not say when it was recorded, so that its clock cannot be aligned with the others'",
+				names[i])
 		case i > 0 && t.Header.Recorder != h.Recorder:
 			return nil, fmt.Errorf("%s was recorded by %s and %s by %s: recordings of one kind can be shown together",
 				names[0], h.Recorder, names[i], t.Header.Recorder)
@@ -37,7 +38,8 @@ func Merge(list []*Trace, names []string) (*Trace, error) {
 		}
 		m.add(t, names[i])
 	}
-	h.Clock.Aligned = fmt.Sprintf("%d files, aligned by the time of day that each states; on one machine it is one clock, clocks of several machines can be milliseconds apart", len(list))
+	h.Clock.Aligned = fmt.Sprintf("%d files, aligned by the time of day that each states; on one machine it is one "+
+		"clock, clocks of several machines can be milliseconds apart", len(list))
 	return NewTrace(h, m.events), nil
 }
 

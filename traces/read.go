@@ -33,8 +33,8 @@ func (e *TruncatedError) Error() string {
 	return text + "; how many are missing is not known: the header was written before they were counted"
 }
 
-// Read reads a trace: one of ours, Chrome trace JSON as Kineto writes it, or an array of such events; also compressed by
-// gzip. The events are in the order of the file; their names are interned. Of a trace that is cut off or damaged it
+// Read reads a trace: one of ours, Chrome trace JSON as Kineto writes it, or an array of such events; also compressed
+// by gzip. The events are in the order of the file; their names are interned. Of a trace that is cut off or damaged it
 // returns what precedes the fault, and the error: a [*TruncatedError] if the trace is cut off.
 func Read(r io.Reader) (*Header, []Event, error) {
 	in := bufio.NewReaderSize(r, 1<<16)

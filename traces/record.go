@@ -263,7 +263,7 @@ type Header struct {
 	Clock    Clock             `json:"clock"`
 	Process  int64             `json:"process,omitempty"` // of events that name none
 	Events   int64             `json:"events,omitempty"`  // how many there are; 0 if unknown when writing began
-	Ranks    []Rank            `json:"ranks,omitempty"`   // of processes, by rank, if the program is distributed and the source says it
+	Ranks    []Rank            `json:"ranks,omitempty"`   // of processes, if the source says it
 	Command  []string          `json:"command,omitempty"`
 	Devices  []Device          `json:"devices,omitempty"`
 	Lanes    []LaneName        `json:"lanes,omitempty"` // names of lanes that have one
@@ -372,7 +372,7 @@ type Ceiling struct {
 	Name   string  `json:"name"`   // "read", "copy"; of matrix products the type: "f32", "bf16"
 	Unit   string  `json:"unit"`   // "GB/s" (1e9), "TFLOP/s" (1e12)
 	Value  float64 `json:"value"`
-	Size   int64   `json:"size,omitempty"` // of a bandwidth: the largest data in bytes for which it holds, because they fit in a cache; 0 for memory
+	Size   int64   `json:"size,omitempty"` // bytes: the largest data for which a bandwidth holds; 0 for memory
 }
 
 // Overhead is the cost of recording: the time of a pass with recording, and in a process that never recorded.

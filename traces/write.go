@@ -107,7 +107,8 @@ func NewWriter(w io.Writer, h *Header) *Writer {
 		t.err = fmt.Errorf("the devices of a trace cannot be written: %w", err)
 		return t
 	}
-	t.printf("{\"displayTimeUnit\":\"ns\",\"baseTimeNanoseconds\":%d,\"gpt2scope\":%s,\n\"deviceProperties\":%s,\n\"traceEvents\":[\n", h.Base, text, devices)
+	t.printf(`{"displayTimeUnit":"ns","baseTimeNanoseconds":%d,"gpt2scope":%s,`+"\n", h.Base, text)
+	t.printf(`"deviceProperties":%s,`+"\n"+`"traceEvents":[`+"\n", devices)
 	t.printf(`{"ph":"M","name":"trace","pid":0,"args":{"name":"gpt2scope"}}`) // no event begins with a comma
 	return t
 }
@@ -306,7 +307,8 @@ func (t *Writer) place(lane *laneTracks, e *Event) (int64, error) {
 	}
 	if fit < 0 {
 		if len(lane.tracks) == maxTracks {
-			return 0, fmt.Errorf("event %q at %d ns fits on none of the %d tracks of %s: events of a lane must come in order of time", e.Name, e.Time, maxTracks, e.Lane)
+			return 0, fmt.Errorf("event %q at %d ns fits on none of the %d tracks of %s: events of a lane must come in order "+
+				"of time", e.Name, e.Time, maxTracks, e.Lane)
 		}
 		t.newTrack(e.Lane, lane)
 		fit = len(lane.tracks) - 1

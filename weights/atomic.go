@@ -116,8 +116,8 @@ func temporary(dir, base string) string {
 	return fmt.Sprintf("%s.%s.tmp-", dir, base)
 }
 
-// createTemp sweeps, and creates a file for the new content of dir/base, locked so that no other process sweeps it. Unlike that of
-// os.CreateTemp its mode follows the umask, as that of any other file.
+// createTemp sweeps, and creates a file for the new content of dir/base, locked so that no other process sweeps it.
+// Unlike that of os.CreateTemp its mode follows the umask, as that of any other file.
 func createTemp(dir, base string) (*os.File, error) {
 	prefix := temporary(dir, base)
 	sweep(prefix)
@@ -135,18 +135,20 @@ func createTemp(dir, base string) (*os.File, error) {
 // lock tells whether no other process has locked a file or directory. This one has it until the file is closed.
 func lock(f *os.File) bool { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil }
 
-// leftoverAge is the age from which on something temporary that nobody has locked was left by a process that was killed. What is younger may
-// not be locked yet.
+// leftoverAge is the age from which on something temporary that nobody has locked was left by a process that was
+// killed. What is younger may not be locked yet.
 const leftoverAge = time.Hour
 
-// sweep removes temporary files and directories that killed processes left: those whose paths begin so and end in eight digits.
+// sweep removes temporary files and directories that killed processes left: those whose paths begin so and end in eight
+// digits.
 func sweep(prefix string) {
 	dir, begin := filepath.Split(prefix)
 	entries, _ := os.ReadDir(filepath.Clean(dir))
 	for _, e := range entries {
 		number, ok := strings.CutPrefix(e.Name(), begin)
 		info, err := e.Info()
-		if !ok || len(number) != 8 || err != nil || !info.Mode().IsRegular() && !info.IsDir() || time.Since(info.ModTime()) < leftoverAge {
+		if !ok || len(number) != 8 || err != nil || !info.Mode().IsRegular() && !info.IsDir() ||
+			time.Since(info.ModTime()) < leftoverAge {
 			continue
 		}
 		if f, err := os.OpenFile(dir+e.Name(), os.O_RDONLY|syscall.O_NONBLOCK, 0); err == nil {
@@ -219,7 +221,8 @@ func writeProblem(path string, err error) error {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return problem(path, "was not written: the disk or quota is full; make room, or choose another place").because(cause)
 	case errors.Is(err, syscall.EFBIG):
-		return problem(path, "was not written: it would be larger than files may be there; raise the limit, or choose another place").because(cause)
+		return problem(path, "was not written: it would be larger than files may be there; raise the limit, or choose "+
+			"another place").because(cause)
 	case errors.Is(err, syscall.EPIPE):
 		return problem(path, "the program that was reading it has stopped").because(cause)
 	case errors.Is(err, fs.ErrNotExist):

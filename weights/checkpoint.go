@@ -210,7 +210,8 @@ func noCheckpoint(d directory) error {
 	for _, entry := range entries {
 		name := entry.Name()
 		if name == SingleFile || name == IndexFile {
-			return problem(d.display(name), "is a link to a file that does not exist: copy or download it again").because(fs.ErrNotExist)
+			return problem(d.display(name),
+				"is a link to a file that does not exist: copy or download it again").because(fs.ErrNotExist)
 		}
 		switch strings.ToLower(filepath.Ext(name)) {
 		case ".safetensors":
@@ -220,7 +221,8 @@ func noCheckpoint(d directory) error {
 			e.Problem += fmt.Sprintf(", but %s: give that file as the model", quote(name))
 			return e
 		case ".bin", ".pt", ".pth", ".h5", ".msgpack", ".ckpt", ".onnx":
-			e.Problem += fmt.Sprintf(", but %s: convert that, for example by loading it with transformers and calling save_pretrained", quote(name))
+			e.Problem += fmt.Sprintf(", but %s: convert that, for example by loading it with transformers and calling "+
+				"save_pretrained", quote(name))
 			return e
 		}
 	}

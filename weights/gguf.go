@@ -126,7 +126,8 @@ func readGGUF(s *storage) (_ *GGUF, err error) {
 			return nil, problem(s.name, "is not a GGUF file but looks like %s", is)
 		}
 		if len(prefix) > 8 && prefix[8] == '{' {
-			return nil, problem(s.name, "is not a GGUF file but looks like a safetensors file: give the directory that holds it, under the name %s", SingleFile)
+			return nil, problem(s.name, "is not a GGUF file but looks like a safetensors file: give the directory that holds "+
+				"it, under the name %s", SingleFile)
 		}
 		return nil, problem(s.name, "is not a GGUF file: it does not begin with GGUF")
 	}
@@ -137,7 +138,8 @@ func readGGUF(s *storage) (_ *GGUF, err error) {
 	case bits.ReverseBytes32(version)-1 < 3: // 1 to 3 in the other order
 		return nil, problem(s.name, "is a GGUF file in big-endian order; convert the model again on a little-endian machine")
 	case version != 2 && version != 3:
-		return nil, problem(s.name, "is a GGUF file of version %d; versions 2 and 3 are read: convert the model again with a current llama.cpp", version)
+		return nil, problem(s.name, "is a GGUF file of version %d; versions 2 and 3 are read: convert the model again with "+
+			"a current llama.cpp", version)
 	}
 	g.Version = int(version)
 	// A tensor takes 24 bytes of the header at least, a value 13.
@@ -148,7 +150,8 @@ func readGGUF(s *storage) (_ *GGUF, err error) {
 		}
 	}
 	if n, ok := g.Values["split.count"]; ok && n != uint64(0) && n != uint64(1) {
-		return nil, problem(s.name, "is one part of a model split into %v files; join them with llama.cpp's llama-gguf-split --merge", n)
+		return nil, problem(s.name, "is one part of a model split into %v files; join them with llama.cpp's "+
+			"llama-gguf-split --merge", n)
 	}
 	align := uint64(32)
 	if v, ok := g.Values["general.alignment"]; ok {
@@ -176,7 +179,8 @@ func readGGUF(s *storage) (_ *GGUF, err error) {
 			return nil, err
 		}
 		if int64(info.offset) < end && size > 0 {
-			return nil, &Error{File: s.name, Tensor: t.Name, Offset: data + int64(info.offset), Problem: fmt.Sprintf("its data overlap those of tensor %s: the file is damaged or malicious", quote(last))}
+			return nil, &Error{File: s.name, Tensor: t.Name, Offset: data + int64(info.offset),
+				Problem: fmt.Sprintf("its data overlap those of tensor %s: the file is damaged or malicious", quote(last))}
 		}
 		if size > 0 {
 			end, last = int64(info.offset)+size, t.Name
@@ -215,7 +219,8 @@ func (i ggufInfo) resolve(s *storage, data int64, align uint64) (t Tensor, size 
 	case "Q8_0":
 		t.DType, p.block, p.bytes, p.decode = F32, q8Block, q8Bytes, float32FromQ8
 	default:
-		return fail("is of type %s; F32, F16, BF16 and Q8_0 are read: take a file of one of these, or make one with llama.cpp's llama-quantize --allow-requantize IN.gguf OUT.gguf Q8_0", ggmlName(i.dtype))
+		return fail("is of type %s; F32, F16, BF16 and Q8_0 are read: take a file of one of these, or make one with "+
+			"llama.cpp's llama-quantize --allow-requantize IN.gguf OUT.gguf Q8_0", ggmlName(i.dtype))
 	}
 	t.Name = i.name
 	if !setShape(&t, i.dims) {
@@ -226,14 +231,16 @@ func (i ggufInfo) resolve(s *storage, data int64, align uint64) (t Tensor, size 
 		p.cols = int(i.dims[0])
 	}
 	if p.cols%p.block != 0 {
-		return fail("has rows of %d elements, and %s packs %d together: the file is damaged", p.cols, ggmlName(i.dtype), p.block)
+		return fail("has rows of %d elements, and %s packs %d together: the file is damaged", p.cols, ggmlName(i.dtype),
+			p.block)
 	}
 	size = int64(t.n) / int64(p.block) * int64(p.bytes) // n is below 2^59, bytes / block at most 4: no overflow
 	switch {
 	case i.offset%align != 0:
 		return fail("begins at offset %d, which is not a multiple of the alignment %d: the file is damaged", i.offset, align)
 	case data > s.size && size > 0, i.offset > uint64(max(0, s.size-data)), size > s.size-data-int64(i.offset) && size > 0:
-		return fail("its %d bytes at offset %d reach beyond the end of the file: it is truncated, copy or download it again", size, i.offset)
+		return fail("its %d bytes at offset %d reach beyond the end of the file: it is truncated, copy or download it again",
+			size, i.offset)
 	}
 	p.begin = data + int64(i.offset)
 	if p.block == 1 {
@@ -271,7 +278,8 @@ func (r *ggufReader) bytes(n int64, what string) []byte {
 	case r.err != nil:
 		return nil
 	case n > r.left():
-		r.fail("%s takes %d bytes, and %d are left of the file: it is truncated or damaged, copy or download it again", what, n, r.left())
+		r.fail("%s takes %d bytes, and %d are left of the file: it is truncated or damaged, copy or download it again", what,
+			n, r.left())
 		return nil
 	case r.pos+n > maxHeader:
 		r.fail("the header has more than %d bytes, the most that is read", maxHeader)

@@ -34,9 +34,11 @@ func readHeader(s *storage) ([]Tensor, map[string]string, error) {
 	n := binary.LittleEndian.Uint64(prefix)
 	switch {
 	case n > maxHeader:
-		return nil, nil, notSafetensors(s, prefix, fmt.Sprintf("is not a safetensors file: its first 8 bytes would mean a header of %d bytes, and the most is %d", n, maxHeader))
+		return nil, nil, notSafetensors(s, prefix, fmt.Sprintf("is not a safetensors file: its first 8 bytes would mean a "+
+			"header of %d bytes, and the most is %d", n, maxHeader))
 	case n > uint64(s.size-8):
-		return nil, nil, notSafetensors(s, prefix, fmt.Sprintf("is truncated: it says that its header has %d bytes, but only %d follow", n, s.size-8))
+		return nil, nil, notSafetensors(s, prefix, fmt.Sprintf("is truncated: it says that its header has %d bytes, but "+
+			"only %d follow", n, s.size-8))
 	case n < 2 || prefix[8] != '{':
 		return nil, nil, notSafetensors(s, prefix, "is not a safetensors file: no header, a JSON object, begins at byte 8")
 	}
@@ -116,7 +118,8 @@ func newParser(file, what string, text []byte, origin int64) *parser {
 
 // fail makes an Error at the place that the parser has reached.
 func (p *parser) fail(tensor, format string, args ...any) error {
-	return &Error{File: p.file, Tensor: tensor, Offset: p.origin + p.dec.InputOffset(), Problem: fmt.Sprintf(format, args...)}
+	return &Error{File: p.file, Tensor: tensor, Offset: p.origin + p.dec.InputOffset(),
+		Problem: fmt.Sprintf(format, args...)}
 }
 
 // broken makes an Error of one of the decoder.
@@ -231,7 +234,8 @@ func (p *parser) tensor(name string) (Tensor, error) {
 	case d.Offsets[0] > d.Offsets[1]:
 		return Tensor{}, p.fail(name, "data_offsets %v are reversed", d.Offsets)
 	case d.Offsets[1] > uint64(p.data):
-		return Tensor{}, p.fail(name, "data_offsets %v reach beyond the file, which has %d bytes of data: it is truncated, copy or download it again", d.Offsets, p.data)
+		return Tensor{}, p.fail(name, "data_offsets %v reach beyond the file, which has %d bytes of data: it is truncated, "+
+			"copy or download it again", d.Offsets, p.data)
 	}
 	t := Tensor{Name: name, DType: d.DType, begin: int64(d.Offsets[0])}
 	if !setShape(&t, d.Shape) {
@@ -259,13 +263,15 @@ func (p *parser) coverage(tensors []Tensor) error {
 			e.Problem = fmt.Sprintf("its data overlap those of tensor %s: the file is damaged or malicious", quote(last))
 			return e
 		case t.begin > end:
-			e.Problem = fmt.Sprintf("a hole of %d bytes, which belong to no tensor, comes before its data: the format forbids that; write the file again", t.begin-end)
+			e.Problem = fmt.Sprintf("a hole of %d bytes, which belong to no tensor, comes before its data: the format forbids "+
+				"that; write the file again", t.begin-end)
 			return e
 		}
 		end, last = t.begin+t.Bytes(), t.Name
 	}
 	if end < p.data {
-		return &Error{File: p.file, Offset: origin + end, Problem: fmt.Sprintf("%d bytes, which belong to no tensor, follow the data: the format forbids that; write or download the file again", p.data-end)}
+		return &Error{File: p.file, Offset: origin + end, Problem: fmt.Sprintf("%d bytes, which belong to no tensor, "+
+			"follow the data: the format forbids that; write or download the file again", p.data-end)}
 	}
 	return nil
 }

@@ -61,7 +61,8 @@ func FromHub(name string) (dir string, err error) {
 		}
 		hash := strings.TrimSpace(string(revision))
 		if hash == "" || hash == "." || hash == ".." || filepath.Base(hash) != hash {
-			return "", problem(filepath.Join(dir, "refs", "main"), "%s names no snapshot: remove the file, then get the model with %s", quote(hash), get)
+			return "", problem(filepath.Join(dir, "refs", "main"), "%s names no snapshot: remove the file, then get the model "+
+				"with %s", quote(hash), get)
 		}
 		snapshot := filepath.Join(dir, "snapshots", hash)
 		if info, err := os.Stat(snapshot); err != nil || !info.IsDir() {

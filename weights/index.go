@@ -34,7 +34,8 @@ func openShards(d directory, index *storage) (*Checkpoint, error) {
 				file.close()
 			}
 			if errors.Is(err, fs.ErrNotExist) {
-				return nil, problem(d.display(shard), "no such file, but %s names it: the checkpoint is incomplete, copy or download this shard too", IndexFile).because(fs.ErrNotExist)
+				return nil, problem(d.display(shard), "no such file, but %s names it: the checkpoint is incomplete, copy or "+
+					"download this shard too", IndexFile).because(fs.ErrNotExist)
 			}
 			return nil, err
 		}

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// WriteNPY writes a float32 array in NumPy's .npy format (version 1.0, type '<f4', C order), so that numpy.load can read
-// it. The format is described at https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html. It returns an
-// error if the shape has another number of elements than data, or is too large for the format.
+// WriteNPY writes a float32 array in NumPy's .npy format (version 1.0, type '<f4', C order), so that numpy.load can
+// read it. The format is described at https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html. It
+// returns an error if the shape has another number of elements than data, or is too large for the format.
 func WriteNPY(w io.Writer, shape []int, data []float32) error {
 	n := uint64(1)
 	var tuple strings.Builder

@@ -118,7 +118,8 @@ func (s *storage) readAt(dst []byte, off int64) error {
 	if changed := s.changed(); changed != nil {
 		return changed
 	}
-	return &Error{File: s.name, Offset: off + int64(got), Problem: "cannot be read, check the disk it is on", Err: humanize.Cause(err)}
+	return &Error{File: s.name, Offset: off + int64(got), Problem: "cannot be read, check the disk it is on",
+		Err: humanize.Cause(err)}
 }
 
 // changed returns an error if the file is no longer what was opened.
@@ -128,9 +129,11 @@ func (s *storage) changed() error {
 	case err != nil:
 		return pathProblem(s.name, err)
 	case info.Size() < s.size:
-		return problem(s.name, "the file shrank from %d to %d bytes while it was in use: wait until whatever writes it has finished, or restore it, and open it again", s.size, info.Size())
+		return problem(s.name, "the file shrank from %d to %d bytes while it was in use: wait until whatever writes it has "+
+			"finished, or restore it, and open it again", s.size, info.Size())
 	case info.Size() != s.size || !info.ModTime().Equal(s.mtime):
-		return problem(s.name, "the file was changed while it was in use: wait until whatever writes it has finished, and open it again")
+		return problem(s.name, "the file was changed while it was in use: wait until whatever writes it has finished, and "+
+			"open it again")
 	}
 	return nil
 }

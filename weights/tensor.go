@@ -112,7 +112,8 @@ func (t Tensor) ReadBytes(dst []byte, off int64) error {
 		return t.wrap(t.file.read(dst, t.begin+off))
 	}
 	const size = 4
-	if start := unsafe.Pointer(unsafe.SliceData(dst)); littleEndian && off%size == 0 && len(dst)%size == 0 && uintptr(start)%size == 0 {
+	if start := unsafe.Pointer(unsafe.SliceData(dst)); littleEndian && off%size == 0 && len(dst)%size == 0 &&
+		uintptr(start)%size == 0 {
 		return t.wrap(t.read(unsafe.Slice((*float32)(start), len(dst)/size), int(off/size)))
 	}
 	// The range may begin and end inside an element.
@@ -177,7 +178,8 @@ func (t Tensor) checkRange(off, n, all int64) error {
 
 // notFloat is the error for reading other types as floats.
 func (t Tensor) notFloat() error {
-	return t.problem("is of type %s, but only F32, F16 and BF16 can be read as floats: convert the checkpoint to one of these", t.DType)
+	return t.problem("is of type %s, but only F32, F16 and BF16 can be read as floats: convert the checkpoint to one of "+
+		"these", t.DType)
 }
 
 // problem makes an Error about the tensor.

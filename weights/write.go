@@ -119,7 +119,8 @@ func planWrite(tensors []Tensor, options WriteOptions) (*writePlan, error) {
 		header = append(header, ' ')
 	}
 	if len(header)-8 > maxHeader {
-		return nil, problem("", "the header would be %d bytes long, and the most is %d: write fewer tensors", len(header)-8, maxHeader)
+		return nil, problem("", "the header would be %d bytes long, and the most is %d: write fewer tensors", len(header)-8,
+			maxHeader)
 	}
 	binary.LittleEndian.PutUint64(header, uint64(len(header)-8))
 	plan.header = header
@@ -181,7 +182,8 @@ func (p *writePlan) write(w io.Writer) error {
 				overflow = bf16FromFloat32(b, x)
 			}
 			if overflow >= 0 {
-				return t.problem("element %d is %g, which %s cannot hold: write BF16 or F32 instead", off+overflow, x[overflow], p.dtypes[i])
+				return t.problem("element %d is %g, which %s cannot hold: write BF16 or F32 instead", off+overflow, x[overflow],
+					p.dtypes[i])
 			}
 			if err := put(b); err != nil {
 				return err

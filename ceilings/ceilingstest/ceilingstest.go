@@ -13,14 +13,15 @@ import (
 
 // Set is a made-up set of a device that is faster than any there is, so that no run is faster than its floor.
 func Set(key string) ceilings.Set {
-	s := ceilings.Set{Key: key, Device: key, Time: time.Now().UTC().Truncate(time.Second), Uncertainty: 0.05, Values: []ceilings.Value{
-		{Name: ceilings.Read, Unit: ceilings.GBs, Value: 100_000, Size: 4 << 20, Where: "L2 cache"},
-		{Name: ceilings.Read, Unit: ceilings.GBs, Value: 20_000, Where: "memory"},
-		{Name: ceilings.Copy, Unit: ceilings.GBs, Value: 20_000, Where: "memory"},
-		{Name: ceilings.F32, Unit: ceilings.TFLOPs, Value: 1000},
-		{Name: ceilings.BF16, Unit: ceilings.TFLOPs, Value: 4000},
-		{Name: "barrier", Unit: ceilings.Micro, Value: 0.1},
-	}}
+	s := ceilings.Set{Key: key, Device: key, Time: time.Now().UTC().Truncate(time.Second), Uncertainty: 0.05,
+		Values: []ceilings.Value{
+			{Name: ceilings.Read, Unit: ceilings.GBs, Value: 100_000, Size: 4 << 20, Where: "L2 cache"},
+			{Name: ceilings.Read, Unit: ceilings.GBs, Value: 20_000, Where: "memory"},
+			{Name: ceilings.Copy, Unit: ceilings.GBs, Value: 20_000, Where: "memory"},
+			{Name: ceilings.F32, Unit: ceilings.TFLOPs, Value: 1000},
+			{Name: ceilings.BF16, Unit: ceilings.TFLOPs, Value: 4000},
+			{Name: "barrier", Unit: ceilings.Micro, Value: 0.1},
+		}}
 	for i := range s.Values {
 		v := &s.Values[i]
 		v.P10, v.P90, v.How, v.Rounds = v.Value, v.Value, "made up", []float64{v.Value, v.Value}
@@ -37,7 +38,8 @@ func Use(t testing.TB) {
 	}
 }
 
-// Main does what [Use] does for all tests of a package, and runs them. The cache folder is inherited by processes that a test starts.
+// Main does what [Use] does for all tests of a package, and runs them. The cache folder is inherited by processes that
+// a test starts.
 func Main(m *testing.M) (status int) {
 	dir, err := os.MkdirTemp("", "gpt2scope-cache-")
 	if err != nil {

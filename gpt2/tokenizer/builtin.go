@@ -32,9 +32,9 @@ func GPT2() *Tokenizer { return gpt2() }
 
 var gpt2 = sync.OnceValue(newGPT2)
 
-// newGPT2 derives the tokenizer from the vocabulary that the codec calls r50k_base: for each id its bytes. GPT-2 trained one merge after
-// another and gave each the next id, so the order of ids is the order of merges, and the merge that made a token
-// is the pair that is left when the earlier merges have been applied to its bytes.
+// newGPT2 derives the tokenizer from the vocabulary that the codec calls r50k_base: for each id its bytes. GPT-2
+// trained one merge after another and gave each the next id, so the order of ids is the order of merges, and the merge
+// that made a token is the pair that is left when the earlier merges have been applied to its bytes.
 func newGPT2() *Tokenizer {
 	const endOfText = 50256 // the id after the last merge
 	r50k := codec.NewR50kBase()
@@ -48,7 +48,8 @@ func newGPT2() *Tokenizer {
 		var buf [128]int32
 		parts := t.bpe.appendWord(buf[:0], piece)
 		if len(parts) != 2 {
-			panic(fmt.Sprintf("tokenizer: token %d of the built-in vocabulary, %q, is not a merge of two earlier ones", id, piece))
+			panic(fmt.Sprintf("tokenizer: token %d of the built-in vocabulary, %q, is not a merge of two earlier ones", id,
+				piece))
 		}
 		t.merges.set(pairOf(parts[0], parts[1]), merge{rank: int32(id) - 256, id: int32(id)})
 	}

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Files returns the tokenizer as the files of a Hugging Face directory, by name: tokenizer.json,
-// tokenizer_config.json and special_tokens_map.json, and vocab.json with merges.txt if these can hold the whole tokenizer. Both
-// [Load] and Hugging Face's libraries read them, with the same ids.
+// Files returns the tokenizer as the files of a Hugging Face directory, by name: tokenizer.json, tokenizer_config.json
+// and special_tokens_map.json, and vocab.json with merges.txt if these can hold the whole tokenizer. Both [Load] and
+// Hugging Face's libraries read them, with the same ids.
 func (t *Tokenizer) Files() map[string][]byte {
 	names := make([]string, len(t.pieces)) // (V) each token as files spell it
 	for id := range names {

@@ -55,7 +55,8 @@ func Load(fsys fs.FS) (*Tokenizer, error) {
 		}
 	}
 	if cfg.AddBOS || cfg.AddEOS {
-		return nil, errors.New("tokenizer_config.json: add_bos_token and add_eos_token, which add tokens to every text, are not supported: set them to false")
+		return nil, errors.New("tokenizer_config.json: add_bos_token and add_eos_token, which add tokens to every text, " +
+			"are not supported: set them to false")
 	}
 
 	data, err := readFile(fsys, "tokenizer.json")
@@ -279,18 +280,23 @@ func checkComponents(normalizer, postProcessor, decoder json.RawMessage) error {
 		instead string
 	}{
 		{"normalizer", normalizer, 0, nil, "none is supported, and GPT-2 has none"},
-		{"post_processor", postProcessor, math.MaxInt, []string{"ByteLevel", "TemplateProcessing"}, "only ByteLevel, GPT-2's, is supported"},
+		{"post_processor", postProcessor, math.MaxInt, []string{"ByteLevel", "TemplateProcessing"},
+			"only ByteLevel, GPT-2's, is supported"},
 		{"decoder", decoder, 1, []string{"ByteLevel"}, "only ByteLevel, GPT-2's, is supported"},
 	} {
 		list, err := sequence(c.raw)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
-		if len(list) > c.most || slices.ContainsFunc(list, func(l component) bool { return !slices.Contains(c.allowed, l.Type) }) {
+		if len(list) > c.most || slices.ContainsFunc(list, func(l component) bool {
+			return !slices.Contains(c.allowed,
+				l.Type)
+		}) {
 			return fmt.Errorf("%s is %s; %s", c.name, typesOf(list), c.instead)
 		}
 		for _, part := range list {
-			if slices.ContainsFunc(part.Single, func(item map[string]json.RawMessage) bool { return item["SpecialToken"] != nil }) {
+			if slices.ContainsFunc(part.Single,
+				func(item map[string]json.RawMessage) bool { return item["SpecialToken"] != nil }) {
 				return fmt.Errorf("%s is %s and adds special tokens to every text, which is not supported", c.name, part.Type)
 			}
 		}
@@ -546,7 +552,8 @@ func fromAlphabet(s string) (string, bool) {
 
 // build makes a tokenizer of what files hold, and checks it. vocab and merges are in the byte alphabet; options
 // sets the fields that are neither.
-func build(vocab map[string]int32, merges []mergeNames, added []addedToken, cfg *config, options func(*Tokenizer)) (*Tokenizer, error) {
+func build(vocab map[string]int32, merges []mergeNames, added []addedToken, cfg *config,
+	options func(*Tokenizer)) (*Tokenizer, error) {
 	t := &Tokenizer{
 		modelSize: len(vocab),
 		pieces:    make([]string, len(vocab), len(vocab)+len(added)),
@@ -561,7 +568,8 @@ func build(vocab map[string]int32, merges []mergeNames, added []addedToken, cfg 
 	filled := make([]bool, len(vocab))
 	for name, id := range vocab {
 		if int(id) >= len(vocab) {
-			return nil, fmt.Errorf("the vocabulary has %d pieces, but %.40q has id %d: ids must be 0 to %d, without a gap", len(vocab), name, id, len(vocab)-1)
+			return nil, fmt.Errorf("the vocabulary has %d pieces, but %.40q has id %d: ids must be 0 to %d, without a gap",
+				len(vocab), name, id, len(vocab)-1)
 		}
 		if filled[id] {
 			return nil, fmt.Errorf("id %d of the vocabulary belongs to two pieces, one of them %.40q", id, name)
@@ -595,7 +603,8 @@ func build(vocab map[string]int32, merges []mergeNames, added []addedToken, cfg 
 		both = append(append(both[:0], m.left...), m.right...)
 		id, ok := vocab[string(both)]
 		if !ok {
-			return nil, fmt.Errorf("merge %d of %.40q and %.40q: the vocabulary does not have the piece that they make", i+1, m.left, m.right)
+			return nil, fmt.Errorf("merge %d of %.40q and %.40q: the vocabulary does not have the piece that they make", i+1,
+				m.left, m.right)
 		}
 		if t.literal[left] || t.literal[right] {
 			continue // no text is encoded to these
@@ -610,7 +619,8 @@ func build(vocab map[string]int32, merges []mergeNames, added []addedToken, cfg 
 			return nil, fmt.Errorf("the added token with id %d is empty", tok.ID)
 		}
 		if total += len(tok.Content); len(tok.Content) > maxAdded || total > maxAllAdded {
-			return nil, fmt.Errorf("added token %.40q makes added tokens too long: at most %d bytes each and %d together are supported", tok.Content, maxAdded, maxAllAdded)
+			return nil, fmt.Errorf("added token %.40q makes added tokens too long: at most %d bytes each and %d together are "+
+				"supported", tok.Content, maxAdded, maxAllAdded)
 		}
 		if seen[tok.Content] {
 			return nil, fmt.Errorf("added token %.40q occurs twice", tok.Content)
@@ -623,10 +633,12 @@ func build(vocab map[string]int32, merges []mergeNames, added []addedToken, cfg 
 			t.literal[want] = true
 		}
 		if tok.ID != want {
-			return nil, fmt.Errorf("added token %.40q: expected id %d, its id in the vocabulary or else the next id after it, found %d", tok.Content, want, tok.ID)
+			return nil, fmt.Errorf("added token %.40q: expected id %d, its id in the vocabulary or else the next id after it, "+
+				"found %d", tok.Content, want, tok.ID)
 		}
 		if t.pieces[want] != tok.Content {
-			return nil, fmt.Errorf("added token %.40q is also a piece of the vocabulary, where the byte alphabet gives it other bytes: %.40q", tok.Content, t.pieces[want])
+			return nil, fmt.Errorf("added token %.40q is also a piece of the vocabulary, where the byte alphabet gives it "+
+				"other bytes: %.40q", tok.Content, t.pieces[want])
 		}
 		t.added = append(t.added, tok)
 	}

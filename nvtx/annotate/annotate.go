@@ -68,7 +68,8 @@ func New(plan *gpt2.Plan, where Where) *Pass {
 		whole: nvtx.Event{Message: d.Register(plan.PassName(1)), Color: where.Color(), Category: d.Category("Pass")}}
 	for _, s := range plan.Steps {
 		p.steps = append(p.steps, step{slot: s.Slot(), event: nvtx.Event{
-			Message: d.Register(s.Name()), Color: where.Color(), Category: d.Category(s.Op().String()), Payload: int64(s.Layer())}})
+			Message: d.Register(s.Name()), Color: where.Color(), Category: d.Category(s.Op().String()),
+			Payload: int64(s.Layer())}})
 		if s.Slot() >= 0 {
 			p.layers[s.Slot()] = nvtx.Event{Message: d.Register(gpt2.LayerName(s.Slot(), s.Layer())), Color: where.Color(),
 				Category: d.Category("Layer"), Payload: int64(s.Layer())}

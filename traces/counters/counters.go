@@ -68,7 +68,8 @@ func Read(r io.Reader) (*Set, error) {
 			break
 		}
 	}
-	return nil, errors.New("has no counters: it needs the output of ncu --csv --page details (or raw), or of nvprof --csv --metrics")
+	return nil, errors.New("has no counters: it needs the output of ncu --csv --page details (or raw), or of nvprof " +
+		"--csv --metrics")
 }
 
 // format tells by the heading who wrote a table and what reads its rows, nil if it is none with counters.

@@ -179,22 +179,28 @@ func (s Source) foreign(head []byte) error {
 	}
 	switch first := bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), " \t\r\n"); {
 	case bytes.HasPrefix(head, []byte("NVIDIA Tegra Profiler Report")):
-		return fmt.Errorf("%s is a report of Nsight Systems, which only nsys can read: export it with nsys export --type sqlite %s, and give the sqlite file", path, file)
+		return fmt.Errorf("%s is a report of Nsight Systems, which only nsys can read: export it with nsys export --type "+
+			"sqlite %s, and give the sqlite file", path, file)
 	case bytes.HasPrefix(head, []byte("NVR\x00")):
-		return fmt.Errorf("%s is a report of Nsight Compute: it has counters of kernels, but no times of a run; ncu --csv --page details --import %s prints the counters, and nsys makes a recording", path, file)
+		return fmt.Errorf("%s is a report of Nsight Compute: it has counters of kernels, but no times of a run; ncu --csv "+
+			"--page details --import %s prints the counters, and nsys makes a recording", path, file)
 	case hasLine(head, `"ID","Process ID"`), bytes.HasPrefix(first, []byte("==PROF==")):
-		return fmt.Errorf("%s is output of Nsight Compute (ncu --csv --page details or raw): it has counters of kernels, but no times of a run; give a recording, such as the file of nsys export --type sqlite", path)
+		return fmt.Errorf("%s is output of Nsight Compute (ncu --csv --page details or raw): it has counters of kernels, "+
+			"but no times of a run; give a recording, such as the file of nsys export --type sqlite", path)
 	case nsysTable.Match(head):
-		return fmt.Errorf("%s is a table of nsys stats, not a trace: give the export of the report, nsys export --type sqlite FILE.nsys-rep", path)
+		return fmt.Errorf("%s is a table of nsys stats, not a trace: give the export of the report, nsys export --type "+
+			"sqlite FILE.nsys-rep", path)
 	case len(first) == 0 || first[0] == '{' || first[0] == '[' || bytes.HasPrefix(head, []byte("\x1f\x8b")):
 		return nil
 	}
 	text := fmt.Sprintf("%s is not a trace: it is neither JSON (also compressed by gzip) nor an sqlite file", path)
 	switch filepath.Ext(path) {
 	case ".nsys-rep", ".qdrep":
-		text += ", and its content is not that of a report of Nsight Systems, which its name promises: record again, then nsys export --type sqlite FILE"
+		text += ", and its content is not that of a report of Nsight Systems, which its name promises: record again, then " +
+			"nsys export --type sqlite FILE"
 	case ".ncu-rep":
-		text += ", and its content is not that of a report of Nsight Compute, which its name promises: record again, then ncu --csv --page details --import FILE"
+		text += ", and its content is not that of a report of Nsight Compute, which its name promises: record again, then " +
+			"ncu --csv --page details --import FILE"
 	}
 	return errors.New(text)
 }

@@ -92,7 +92,8 @@ func (n *export) readDiagnostics() error {
 	}
 	for _, kind := range slices.Sorted(maps.Keys(whole)) {
 		if whole[kind] > 0 {
-			h.Notes = append(h.Notes, fmt.Sprintf("nsys says that not all %s events might have been collected; the export has all %s that it counted", kind, humanize.Thousands(whole[kind])))
+			h.Notes = append(h.Notes, fmt.Sprintf("nsys says that not all %s events might have been collected; the export has "+
+				"all %s that it counted", kind, humanize.Thousands(whole[kind])))
 		}
 	}
 	return nil

@@ -122,7 +122,8 @@ func (n *export) read() error {
 	if err := n.count(); err != nil {
 		return err
 	}
-	for _, step := range []func() error{n.readStrings, n.readHeader, n.readDiagnostics, n.readRanges, n.readCalls, n.readKernels, n.readCopies, n.readSyncs, n.readGraphs, n.readOverhead, n.readMetrics} {
+	for _, step := range []func() error{n.readStrings, n.readHeader, n.readDiagnostics, n.readRanges, n.readCalls,
+		n.readKernels, n.readCopies, n.readSyncs, n.readGraphs, n.readOverhead, n.readMetrics} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -137,8 +138,10 @@ func (n *export) count() error {
 	if n.progress == nil {
 		return nil
 	}
-	for _, table := range []string{"StringIds", "NVTX_EVENTS", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY",
-		"CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUDA_GRAPH_NODE_EVENTS", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "GPU_METRICS"} {
+	for _, table := range []string{"StringIds", "NVTX_EVENTS", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME",
+		"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY",
+		"CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUDA_GRAPH_NODE_EVENTS",
+		"CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "GPU_METRICS"} {
 		if !n.tables[table] {
 			continue
 		}

@@ -1,5 +1,5 @@
-// Package traces defines the record of where time went: one type of event for all
-// recorders, the file that holds the events, and the attribution of kernels to steps.
+// Package traces defines the record of where time went: one type of event for all recorders, the file that holds the
+// events, and the attribution of kernels to steps.
 //
 // # The record
 //
@@ -24,26 +24,17 @@
 //
 // [NewTrace] attributes the events that the source did not attribute:
 //
-//   - A kernel belongs to the API call with its correlation id. Times cannot tell: a
-//     kernel can start long after the range of its launch has ended.
-//   - An API call belongs to the innermost range that is open on its thread when the
-//     call begins.
-//   - A kernel of a CUDA graph gets its step from its graph node: the instantiated node
-//     leads to the captured node, and that to the range that was open during capture.
-//     Its pass is that of the launch.
+//   - A kernel belongs to the API call with its correlation id. Times cannot tell: a kernel can start long after the
+//     range of its launch has ended.
+//   - An API call belongs to the innermost range that is open on its thread when the call begins.
+//   - A kernel of a CUDA graph gets its step from its graph node: the instantiated node leads to the captured node, and
+//     that to the range that was open during capture. Its pass is that of the launch.
 //
-// [Attribution] counts what could not be attributed, and [Examine] reports it. Shares of
-// time are withheld for an incomplete trace; [Trust] says so in one line.
-//
-// # The packages below
-//
-// This package imports the standard library, what reads JSON and what writes numbers in words. traces/nsys reads the
-// exports of Nsight Systems, and traces/load opens a file of any format. traces/window computes the part of a trace
-// that counts. traces/tables divides its time, traces/kpi measures it, and traces/judge says what to make of it;
-// traces/diff, traces/pprof and traces/report compare and show it.
+// [Attribution] counts what could not be attributed, and [Examine] reports it. Shares of time are withheld for an
+// incomplete trace; [Trust] says so in one line.
 //
 // # Errors
 //
-// Files are not trusted: no field of a file sets the size of an allocation. A file that
-// was cut off is read up to its last whole event, followed by a [*TruncatedError].
+// Files are not trusted: no field of a file sets the size of an allocation. A file that was cut off is read up to its
+// last whole event, followed by a [*TruncatedError].
 package traces

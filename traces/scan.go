@@ -149,18 +149,10 @@ func (s *scanner) float() float64 {
 }
 
 func parseUint(b []byte) uint64 {
-	if len(b) > 0 && b[0] == '-' {
-		return uint64(parseInt(b))
+	if v, err := strconv.ParseUint(string(b), 10, 64); err == nil {
+		return v
 	}
-	var v uint64
-	for _, c := range b {
-		if c < '0' || c > '9' || v > (math.MaxUint64-9)/10 {
-			v, _ = strconv.ParseUint(string(b), 10, 64)
-			return v
-		}
-		v = v*10 + uint64(c-'0')
-	}
-	return v
+	return uint64(parseInt(b))
 }
 
 // parseInt reads an integer, or the whole part of another number.
@@ -203,49 +195,21 @@ func (s *scanner) array(value func()) {
 	s.want(']')
 }
 
-// micros parses microseconds as nanoseconds: exactly, unless they are written with an exponent.
+// micros parses microseconds as nanoseconds: exactly, unless they are written with an exponent. What is finer than a
+// nanosecond is cut off.
 func micros(b []byte) (ns int64, ok bool) {
-	digits := b
-	negative := len(b) > 0 && b[0] == '-'
-	if negative {
-		digits = b[1:]
-	}
-	decimals, seen := -1, false
-	for _, c := range digits {
-		switch {
-		case c == '.' && decimals < 0:
-			decimals = 0
-		case c >= '0' && c <= '9':
-			seen = true
-			if decimals == 3 { // finer than a nanosecond
-				continue
-			}
-			if decimals >= 0 {
-				decimals++
-			}
-			if ns > MaxTime {
-				return 0, false
-			}
-			ns = ns*10 + int64(c-'0')
-		default:
-			f, err := strconv.ParseFloat(string(b), 64)
-			if err != nil || math.Abs(f) > MaxTime/1000 || math.IsNaN(f) {
-				return 0, false
-			}
-			return int64(math.Round(f * 1000)), true
+	whole, part, _ := bytes.Cut(b, []byte{'.'})
+	if isNumber := len(bytes.Trim(whole, "-"))+len(part) > 0; isNumber && len(bytes.Trim(part, "0123456789")) == 0 {
+		var digits [32]byte
+		exact := append(append(digits[:0], whole...), part[:min(len(part), 3)]...)
+		exact = append(exact, "000"[min(len(part), 3):]...)
+		if v, err := strconv.ParseInt(string(exact), 10, 64); err == nil {
+			return v, -MaxTime <= v && v <= MaxTime
 		}
 	}
-	for d := max(decimals, 0); d < 3; d++ {
-		if ns > MaxTime/10 {
-			return 0, false
-		}
-		ns *= 10
-	}
-	if ns > MaxTime || !seen {
+	f, err := strconv.ParseFloat(string(b), 64)
+	if err != nil || !(math.Abs(f) <= MaxTime/1000) {
 		return 0, false
 	}
-	if negative {
-		ns = -ns
-	}
-	return ns, true
+	return int64(math.Round(f * 1000)), true
 }

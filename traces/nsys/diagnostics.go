@@ -149,31 +149,29 @@ func typeName(eventType int64) string { return strconv.FormatInt(eventType, 10) 
 
 // countRows counts the rows that are, or may be, CUDA or NVTX events.
 func (n *export) countRows(kind string) (rowCounts, error) {
-	progress, done := n.progress, n.done
-	n.progress = nil // these rows are not among those that it expects
-	defer func() { n.progress, n.done = progress, done }()
-	c := rowCounts{}
 	tables := []string{"NVTX_EVENTS"}
 	if kind == "CUDA" {
 		tables = append(slices.Sorted(maps.Keys(coreEvents[kind])), maybeEvents...)
 	}
+	c := rowCounts{}
 	for _, table := range tables {
-		err := n.rows(table, func(r row) {
-			process, group := int64(allProcesses), table
+		count := func(r row) {
+			group := table
+			if kind == "NVTX" {
+				group = typeName(r.int(2))
+			}
+			process := int64(allProcesses)
 			if global, ok := r.maybe(0); ok {
 				process = processOf(global)
 			} else if global, ok := r.maybe(1); ok {
 				process = processOf(global)
 			}
-			if kind == "NVTX" {
-				group = typeName(r.int(2))
-			}
 			if c[process] == nil {
 				c[process] = map[string]int64{}
 			}
 			c[process][group]++
-		}, "?globalTid", "?globalPid", "?eventType")
-		if err != nil {
+		}
+		if err := n.scan(table, count, "?globalTid", "?globalPid", "?eventType"); err != nil {
 			return nil, err
 		}
 	}

@@ -292,7 +292,7 @@ func (r *runner) compile(pass gpt2.Pass) (*compiled, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &compiled{plan: plan, program: program, ranges: annotate.New(plan, annotate.CPU),
+	c := &compiled{plan: plan, program: program, ranges: annotate.New(plan, nvtx.Blue),
 		samples: plan.Steps[len(plan.Steps)-1].Last().Op == gpt2.OpSample}
 	w := writer{runner: r, plan: plan, program: program}
 	for _, step := range plan.Steps {

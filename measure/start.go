@@ -32,10 +32,23 @@ var startWords = map[string]string{
 // StartCosts measures what the first use of a GPU and of NVML costs a process. child runs a process that does what it
 // is told, StartCUDA or StartNVML, and returns its times in us, by their names in package ceilings. What could not be
 // measured is left out; err says why.
-func StartCosts(ctx context.Context, child func(ctx context.Context, what string) (map[string]float64,
-	error)) (values []ceilings.Value, err error) {
+func StartCosts(ctx context.Context, child func(ctx context.Context, what string) (map[string]float64, error)) (
+	values []ceilings.Value, err error) {
 	for _, what := range []string{StartCUDA, StartNVML} {
-		times, failed := startTimes(ctx, what, child)
+		times := map[string][]float64{}
+		var failed error
+		for i := 0; i <= startProcesses && failed == nil; i++ {
+			var us map[string]float64
+			us, failed = child(ctx, what)
+			for name, v := range us {
+				if startWords[name] == "" || !(v > 0) {
+					failed = fmt.Errorf("a process says that %q took %g us", name, v)
+				}
+				if i > 0 {
+					times[name] = append(times[name], v)
+				}
+			}
+		}
 		if failed != nil {
 			err = errors.Join(err, fmt.Errorf("the start of %s: %w", what, failed))
 			continue
@@ -45,26 +58,6 @@ func StartCosts(ctx context.Context, child func(ctx context.Context, what string
 		}
 	}
 	return values, err
-}
-
-func startTimes(ctx context.Context, what string, child func(ctx context.Context, what string) (map[string]float64,
-	error)) (map[string][]float64, error) {
-	times := map[string][]float64{}
-	for i := range startProcesses + 1 {
-		us, err := child(ctx, what)
-		if err != nil {
-			return nil, err
-		}
-		for name, v := range us {
-			if startWords[name] == "" || !(v > 0) {
-				return nil, fmt.Errorf("a process says that %q took %g us", name, v)
-			}
-			if i > 0 {
-				times[name] = append(times[name], v)
-			}
-		}
-	}
-	return times, nil
 }
 
 // StartOfNVML opens NVML as a process does that has just begun, and returns what that took, as child of StartCosts

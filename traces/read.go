@@ -317,11 +317,7 @@ func (c *chrome) trackID() int64 {
 	if !isText {
 		return parseInt(b)
 	}
-	i := len(b)
-	for i > 0 && b[i-1] >= '0' && b[i-1] <= '9' {
-		i--
-	}
-	return parseInt(b[i:])
+	return parseInt(b[len(bytes.TrimRight(b, "0123456789")):])
 }
 
 // arguments read what an event has in "args", by name. Others are skipped.
@@ -457,14 +453,17 @@ var kindOf = func() map[string]Kind {
 	return m
 }()
 
+// rangeKinds are the kinds of ranges by the argument "kind"; others are [KindRange], which is 0.
+var rangeKinds = map[string]Kind{kinds[KindPass].name: KindPass, kinds[KindStep].name: KindStep, kinds[KindOp].name: KindOp}
+
 // finish gives the event its kind and lane.
 func (c *chrome) finish(e *rawEvent) {
 	onGPU := false
 	switch e.category {
 	case "user_annotation":
-		e.Kind = rangeKind(e.kind)
+		e.Kind = rangeKinds[e.kind]
 	case "gpu_user_annotation":
-		e.Kind, onGPU = rangeKind(e.kind), true
+		e.Kind, onGPU = rangeKinds[e.kind], true
 	case "gpu_counter":
 		e.Kind, onGPU = KindCounter, true
 	default:
@@ -487,9 +486,7 @@ func (c *chrome) finish(e *rawEvent) {
 	case "B":
 		e.Open, e.Duration = true, 0
 	}
-	if !onGPU && e.Kind == KindOverhead && e.hasDevice {
-		onGPU = true
-	}
+	onGPU = onGPU || e.Kind == KindOverhead && e.hasDevice
 	if onGPU {
 		device, stream := e.pid, e.tid
 		if e.hasDevice {
@@ -534,14 +531,4 @@ func (c *chrome) finish(e *rawEvent) {
 	if e.Kind == KindKernel {
 		e.StaticShared = int32(min(max(e.shared-int64(e.DynamicShared), 0), 1<<31-1))
 	}
-}
-
-// rangeKind returns the kind of a range by the argument "kind".
-func rangeKind(name string) Kind {
-	for _, k := range []Kind{KindPass, KindStep, KindOp} {
-		if kinds[k].name == name {
-			return k
-		}
-	}
-	return KindRange
 }

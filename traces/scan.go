@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -198,8 +199,13 @@ func (s *scanner) array(value func()) {
 // micros parses microseconds as nanoseconds: exactly, unless they are written with an exponent. What is finer than a
 // nanosecond is cut off.
 func micros(b []byte) (ns int64, ok bool) {
-	whole, part, _ := bytes.Cut(b, []byte{'.'})
-	if isNumber := len(bytes.Trim(whole, "-"))+len(part) > 0; isNumber && len(bytes.Trim(part, "0123456789")) == 0 {
+	whole, part, _ := bytes.Cut(b, point)
+	notDigit := func(c byte) bool { return c < '0' || c > '9' }
+	isExact := !slices.ContainsFunc(part, notDigit)
+	if len(part) == 0 {
+		isExact = len(whole) > 0 && !notDigit(whole[len(whole)-1])
+	}
+	if isExact {
 		var digits [32]byte
 		exact := append(append(digits[:0], whole...), part[:min(len(part), 3)]...)
 		exact = append(exact, "000"[min(len(part), 3):]...)
@@ -213,3 +219,5 @@ func micros(b []byte) (ns int64, ok bool) {
 	}
 	return int64(math.Round(f * 1000)), true
 }
+
+var point = []byte{'.'}

@@ -153,7 +153,7 @@ func (r *Runner) compile(pass gpt2.Pass) (*compiled, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &compiled{plan: plan, steps: w.steps, ranges: annotate.New(plan, annotate.GPU),
+	c := &compiled{plan: plan, steps: w.steps, ranges: annotate.New(plan, nvtx.Green),
 		samples: plan.Steps[len(plan.Steps)-1].Last().Op == gpt2.OpSample}
 	r.compiled[pass] = c
 	return c, nil

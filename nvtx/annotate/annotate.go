@@ -21,23 +21,6 @@ import (
 // domain is made when it is first needed: nil with no tool attached.
 var domain = sync.OnceValue(func() *nvtx.Domain { return nvtx.NewDomain(record.Domain) })
 
-// Where is what does the work of a pass.
-type Where uint8
-
-// The places of work.
-const (
-	CPU Where = iota
-	GPU
-)
-
-// Color returns the colour of work done there.
-func (w Where) Color() nvtx.Color {
-	if w == GPU {
-		return nvtx.Green
-	}
-	return nvtx.Blue
-}
-
 // Pass opens and closes the ranges of a plan's passes. It belongs to one
 // goroutine, which must be locked to its OS thread from Begin to End.
 type Pass struct {
@@ -58,20 +41,20 @@ type step struct {
 	slot  int
 }
 
-// New prepares the ranges of a plan as it is executed, fused: nil with no tool attached.
-func New(plan *gpt2.Plan, where Where) *Pass {
+// New prepares the ranges, in a colour, of a plan as it is executed, fused: nil with no tool attached.
+func New(plan *gpt2.Plan, color nvtx.Color) *Pass {
 	if !nvtx.Active() {
 		return nil
 	}
 	d := domain()
 	p := &Pass{domain: d, layers: map[int]nvtx.Event{}, slot: -1, first: d.Register(gpt2.PrefillPass),
-		whole: nvtx.Event{Message: d.Register(plan.PassName(1)), Color: where.Color(), Category: d.Category("Pass")}}
+		whole: nvtx.Event{Message: d.Register(plan.PassName(1)), Color: color, Category: d.Category("Pass")}}
 	for _, s := range plan.Steps {
 		p.steps = append(p.steps, step{slot: s.Slot(), event: nvtx.Event{
-			Message: d.Register(s.Name()), Color: where.Color(), Category: d.Category(s.Op().String()),
+			Message: d.Register(s.Name()), Color: color, Category: d.Category(s.Op().String()),
 			Payload: int64(s.Layer())}})
 		if s.Slot() >= 0 {
-			p.layers[s.Slot()] = nvtx.Event{Message: d.Register(gpt2.LayerName(s.Slot(), s.Layer())), Color: where.Color(),
+			p.layers[s.Slot()] = nvtx.Event{Message: d.Register(gpt2.LayerName(s.Slot(), s.Layer())), Color: color,
 				Category: d.Category("Layer"), Payload: int64(s.Layer())}
 		}
 	}

@@ -22,7 +22,7 @@ func TestOff(t *testing.T) {
 	if nvtx.Active() {
 		t.Skip("a tool is attached")
 	}
-	p := annotate.New(plan(t), annotate.GPU)
+	p := annotate.New(plan(t), nvtx.Green)
 	if p != nil {
 		t.Fatal("there is a Pass with no tool attached")
 	}

@@ -43,7 +43,8 @@ func TestMeasureDisturbed(t *testing.T) {
 		for _, m := range medians {
 			samples = append(samples, []float64{m})
 		}
-		v, err := Measure(context.Background(), r, []Quantity{{Value{Name: name, Unit: GBs, Where: "memory"}, []Way{rounds("way", samples...)}}})
+		v, err := Measure(context.Background(), r, []Quantity{{Value{Name: name, Unit: GBs, Where: "memory"},
+			[]Way{rounds("way", samples...)}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +72,8 @@ func TestMeasureDisturbed(t *testing.T) {
 		switch {
 		case c.confirmed && (s.Disturbed != "" || s.Uncertainty != agree):
 			t.Errorf("%v: %+v", c.medians, s)
-		case !c.confirmed && (!strings.Contains(s.Disturbed, "read, memory was 0.054 to 0.9 GB/s in 6 rounds") || math.Abs(s.Uncertainty-2./3) > 1e-9):
+		case !c.confirmed && (!strings.Contains(s.Disturbed, "read, memory was 0.054 to 0.9 GB/s in 6 rounds") ||
+			math.Abs(s.Uncertainty-2./3) > 1e-9):
 			t.Errorf("%v: %+v", c.medians, s)
 		}
 	}
@@ -97,7 +99,8 @@ func TestMeasureErrors(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(why)
-	if _, err := Measure(ctx, Rounds{1, 1, nil}, []Quantity{{Value{Unit: GBs}, []Way{rounds("a", []float64{1})}}}); err != why {
+	if _, err := Measure(ctx, Rounds{1, 1, nil}, []Quantity{{Value{Unit: GBs},
+		[]Way{rounds("a", []float64{1})}}}); err != why {
 		t.Errorf("cancelled: %v", err)
 	}
 }

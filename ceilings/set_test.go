@@ -28,12 +28,14 @@ func made(key string) Set {
 }
 
 func TestBandwidth(t *testing.T) {
-	for data, want := range map[int64]float64{0: 100e9, 1000: 100e9, 1001: 10e9, 2000: 10e9, 2001: 1e9, math.MaxInt64: 1e9} {
+	for data, want := range map[int64]float64{0: 100e9, 1000: 100e9, 1001: 10e9, 2000: 10e9, 2001: 1e9,
+		math.MaxInt64: 1e9} {
 		if got := made("x").Bandwidth(data); got != want {
 			t.Errorf("%d bytes at %g bytes/s, want %g", data, got, want)
 		}
 	}
-	slow := Set{Values: []Value{{Name: Read, Unit: GBs, Value: 1, Size: 1000}, {Name: Read, Unit: GBs, Value: 3}, {Name: Read, Unit: GBs, Value: 2, Size: 2000}}}
+	slow := Set{Values: []Value{{Name: Read, Unit: GBs, Value: 1, Size: 1000}, {Name: Read, Unit: GBs, Value: 3},
+		{Name: Read, Unit: GBs, Value: 2, Size: 2000}}}
 	if got := slow.Bandwidth(500); got != 3e9 {
 		t.Errorf("the highest bandwidth that holds is 3 GB/s, not %g", got)
 	}
@@ -77,11 +79,13 @@ func TestFloor(t *testing.T) {
 	if f, ok := slow.Floor(Work{FLOPs: 1000, Type: "slow"}, 1); !ok || f.Time != 1000 {
 		t.Errorf("%+v, %v", f, ok)
 	}
-	damaged := Set{Values: []Value{{Name: "read", Unit: GBs, Value: math.NaN()}, {Name: "read", Unit: GBs, Value: -1}, {Name: F32, Unit: TFLOPs, Value: 1e-300}}}
+	damaged := Set{Values: []Value{{Name: "read", Unit: GBs, Value: math.NaN()}, {Name: "read", Unit: GBs, Value: -1},
+		{Name: F32, Unit: TFLOPs, Value: 1e-300}}}
 	for _, c := range []struct {
 		set  Set
 		work Work
-	}{{Set{}, Work{Bytes: 1}}, {Set{}, Work{FLOPs: 1}}, {Set{}, Work{Activations: 1}}, {s, Work{Bytes: -1}}, {s, Work{FLOPs: -1}}, {damaged, Work{Bytes: 1}}, {damaged, Work{FLOPs: 1}}} {
+	}{{Set{}, Work{Bytes: 1}}, {Set{}, Work{FLOPs: 1}}, {Set{}, Work{Activations: 1}}, {s, Work{Bytes: -1}}, {s,
+		Work{FLOPs: -1}}, {damaged, Work{Bytes: 1}}, {damaged, Work{FLOPs: 1}}} {
 		if f, ok := c.set.Floor(c.work, 1); ok || f != (Floor{}) {
 			t.Errorf("%+v on %+v: %+v, %v", c.work, c.set.Values, f, ok)
 		}
@@ -92,7 +96,8 @@ func TestRoofline(t *testing.T) {
 	for _, c := range []struct {
 		floor, time, want float64
 		ok                bool
-	}{{1, 4, 25, true}, {3, 3, 100, true}, {3.03, 3, 0, false}, {0, 3, 0, false}, {-1, 3, 0, false}, {math.NaN(), 3, 0, false}, {3, math.NaN(), 0, false}, {0, 0, 0, false}} {
+	}{{1, 4, 25, true}, {3, 3, 100, true}, {3.03, 3, 0, false}, {0, 3, 0, false}, {-1, 3, 0, false}, {math.NaN(), 3, 0,
+		false}, {3, math.NaN(), 0, false}, {0, 0, 0, false}} {
 		if got, ok := Roofline(c.floor, c.time); got != c.want || ok != c.ok {
 			t.Errorf("a floor of %g and a time of %g: %g, %v", c.floor, c.time, got, ok)
 		}
@@ -107,7 +112,8 @@ func TestPassFloor(t *testing.T) {
 		t.Errorf("traffic of %d bytes", n)
 	}
 	floors, ok := s.Floors(pass)
-	if !ok || len(floors) != 3 || floors[0].Time != 1500 || math.Abs(floors[1].Time-401.01) > 1e-9 || floors[2].Time != 500 {
+	if !ok || len(floors) != 3 || floors[0].Time != 1500 || math.Abs(floors[1].Time-401.01) > 1e-9 ||
+		floors[2].Time != 500 {
 		t.Errorf("%+v, %v", floors, ok)
 	}
 	if d := s.PassFloor(pass); d != 2401 {
@@ -178,7 +184,8 @@ func TestCache(t *testing.T) {
 		if err := Store(context.Background(), c.stored); err != nil {
 			t.Fatal(err)
 		}
-		if got, ok := load("d"); !ok || got.Values[3].Value != c.memory || got.Values[1].Value != c.l2 || got.Uncertainty != []float64{0.4, 0.05, 0.05}[i] {
+		if got, ok := load("d"); !ok || got.Values[3].Value != c.memory || got.Values[1].Value != c.l2 ||
+			got.Uncertainty != []float64{0.4, 0.05, 0.05}[i] {
 			t.Errorf("after set %d the file has %+v", i, got)
 		}
 	}
@@ -194,15 +201,19 @@ func TestCache(t *testing.T) {
 	}
 	// Damaged, old, too large: a sentence that names the file; stored anew, it is good again.
 	text := string(good)
-	for _, damaged := range []string{"", "{", text[:len(text)/2], `{"version": 0, "sets": []}`, `{"version": 1, "sets": []}`,
+	for _, damaged := range []string{"", "{", text[:len(text)/2], `{"version": 0, "sets": []}`,
+		`{"version": 1, "sets": []}`,
 		fmt.Sprintf(`{"version": %d, "sets": []}`, cacheVersion+1), "[]", "null",
-		strings.Replace(text, "100", "-100", 1), strings.Replace(text, "100", "1e300", 1), strings.Replace(text, `"key": "a"`, `"key": ""`, 1),
-		strings.Replace(text, `"size": 1000`, `"size": -1`, 1), strings.Replace(text, "2026", "2226", 1), strings.Replace(text, `"unit": "us"`, `"unit": "m"`, 1),
+		strings.Replace(text, "100", "-100", 1), strings.Replace(text, "100", "1e300", 1), strings.Replace(text, `"key": "a"`,
+			`"key": ""`, 1),
+		strings.Replace(text, `"size": 1000`, `"size": -1`, 1), strings.Replace(text, "2026", "2226",
+			1), strings.Replace(text, `"unit": "us"`, `"unit": "m"`, 1),
 		text + strings.Repeat(" ", maxCacheBytes)} {
 		if err := os.WriteFile(path, []byte(damaged), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if _, ok, err := Load("a"); ok || err == nil || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "\n") {
+		if _, ok, err := Load("a"); ok || err == nil || !strings.Contains(err.Error(), path) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("of %.80q: %v, %v", damaged, ok, err)
 		}
 		if err := Store(context.Background(), a); err != nil {

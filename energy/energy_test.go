@@ -53,7 +53,8 @@ func testMeter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if math.Abs(p.Watts-250) > p.Uncertainty+1 || !(p.Uncertainty > 0) || p.Steps < 5 || p.Over <= 0 || p.Over > to.Sub(from) {
+	if math.Abs(p.Watts-250) > p.Uncertainty+1 || !(p.Uncertainty > 0) || p.Steps < 5 || p.Over <= 0 ||
+		p.Over > to.Sub(from) {
 		t.Errorf("%+v of a counter of 250 W", p)
 	}
 	step, period := l.Resolution()
@@ -64,10 +65,12 @@ func testMeter(t *testing.T) {
 	if want := 250_000 * l.Ended.Sub(l.Began).Seconds(); math.Abs(mJ-want) > resolution+1 || resolution < 5000 {
 		t.Errorf("%g mJ to within %g, want %g", mJ, resolution, want)
 	}
-	if e, ok := l.Record(2, "decode", 7); !ok || e != (traces.Energy{Device: 2, What: "decode", Millijoule: mJ, Tokens: 7, Resolution: resolution, Source: "test counter"}) {
+	if e, ok := l.Record(2, "decode", 7); !ok || e != (traces.Energy{Device: 2, What: "decode", Millijoule: mJ, Tokens: 7,
+		Resolution: resolution, Source: "test counter"}) {
 		t.Errorf("%+v", e)
 	}
-	if _, err := l.Power(from, from.Add(time.Millisecond)); err == nil || !strings.Contains(err.Error(), "at least 3 are needed") {
+	if _, err := l.Power(from, from.Add(time.Millisecond)); err == nil ||
+		!strings.Contains(err.Error(), "at least 3 are needed") {
 		t.Errorf("of a millisecond: %v", err)
 	}
 	if again, err := m.Stop(); err != nil || again != l {
@@ -87,8 +90,10 @@ func TestLog(t *testing.T) {
 		t.Errorf("%g every %v", step, period)
 	}
 	p, err := l.Power(at(50), at(960))
-	if want := (Power{Watts: 0.85 / 0.9, Uncertainty: 0.85 / 0.9 * 0.03 / 0.9, Over: 900 * time.Millisecond, Steps: 4}); err != nil ||
-		math.Abs(p.Watts-want.Watts) > 1e-12 || math.Abs(p.Uncertainty-want.Uncertainty) > 1e-12 || p.Over != want.Over || p.Steps != want.Steps {
+	if want := (Power{Watts: 0.85 / 0.9, Uncertainty: 0.85 / 0.9 * 0.03 / 0.9, Over: 900 * time.Millisecond,
+		Steps: 4}); err != nil ||
+		math.Abs(p.Watts-want.Watts) > 1e-12 || math.Abs(p.Uncertainty-want.Uncertainty) > 1e-12 || p.Over != want.Over ||
+		p.Steps != want.Steps {
 		t.Errorf("%+v, want %+v", p, want)
 	}
 	if _, err := l.Power(at(51), at(960)); err != nil {
@@ -184,7 +189,8 @@ func TestEvents(t *testing.T) {
 		{Time: base.Add(2 * time.Millisecond), Utilisation: -1},
 	}, 3, 42, base.UnixNano())
 	var file bytes.Buffer
-	w := traces.NewWriter(&file, &traces.Header{Version: traces.Version, Tool: "test", Recorder: traces.RecorderHost, Base: base.UnixNano(), Process: 42})
+	w := traces.NewWriter(&file, &traces.Header{Version: traces.Version, Tool: "test", Recorder: traces.RecorderHost,
+		Base: base.UnixNano(), Process: 42})
 	for _, e := range events {
 		w.Write(e)
 	}
@@ -197,24 +203,14 @@ func TestEvents(t *testing.T) {
 	}
 	got := map[string]float64{}
 	for _, e := range read {
-		if e.Kind != traces.KindCounter || e.Lane != (traces.Lane{Kind: traces.LaneCounter, Device: 3, Process: 42}) || e.Time != 1e6 {
+		if e.Kind != traces.KindCounter || e.Lane != (traces.Lane{Kind: traces.LaneCounter, Device: 3, Process: 42}) ||
+			e.Time != 1e6 {
 			t.Errorf("%+v", e)
 		}
 		got[e.Name] = e.Value
 	}
-	if want := map[string]float64{"power": 120.5, "SM clock": 1755, "memory used": 5 << 30, "GPU utilisation": 0}; !reflect.DeepEqual(got, want) {
+	if want := map[string]float64{"power": 120.5, "SM clock": 1755, "memory used": 5 << 30,
+		"GPU utilisation": 0}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
-	}
-}
-
-// TestTotal: the energy is known to within the counter's largest step, wherever it came.
-func TestTotal(t *testing.T) {
-	began := time.Now()
-	l := &Log{First: 100, Last: 190}
-	for i, mJ := range []float64{110, 150, 170, 190} {
-		l.Steps = append(l.Steps, Step{Time: began.Add(time.Duration(i) * time.Millisecond), Millijoule: mJ})
-	}
-	if mJ, resolution := l.Total(); mJ != 90 || resolution != 40 {
-		t.Errorf("%g mJ to within %g, want 90 to within 40", mJ, resolution)
 	}
 }

@@ -42,7 +42,8 @@ func (r *loadingRunner) Loads() []gpt2.Load {
 // What was loaded counts since the session began or was reset, as its statistics do.
 func TestLoads(t *testing.T) {
 	s := newSession(t, tiny(t, "L=1,T=16"), loader{executor.New()}, gpt2.Options{})
-	for i, want := range [][]gpt2.Load{{{What: "library", Time: 5 * time.Second}, {What: "kernels", Time: time.Second}}, {{What: "kernels", Time: time.Second}}} {
+	for i, want := range [][]gpt2.Load{{{What: "library", Time: 5 * time.Second}, {What: "kernels", Time: time.Second}},
+		{{What: "kernels", Time: time.Second}}} {
 		if err := s.Reset(); err != nil || s.Loads() != nil {
 			t.Errorf("before prompt %d: %v, %v", i, s.Loads(), err)
 		}
@@ -106,7 +107,8 @@ func TestPassesAreChecked(t *testing.T) {
 			t.Errorf("%+v: %v; want %q", c.pass, err, c.words)
 		}
 	}
-	if _, err := s.Measure(t.Context(), []int32{1}, pass(1, 1), 0); err == nil || !strings.Contains(err.Error(), "0 repetitions") {
+	if _, err := s.Measure(t.Context(), []int32{1}, pass(1, 1), 0); err == nil ||
+		!strings.Contains(err.Error(), "0 repetitions") {
 		t.Error(err)
 	}
 }

@@ -18,7 +18,8 @@ func TestParseConfigDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Config{Layers: 2, Channels: 12, Heads: 3, Positions: 64, Vocab: 100, Inner: 48, Epsilon: 1e-5, Activation: GELUNew, Tied: true, ScaleWeights: true, BOS: -1, EOS: -1}
+	want := Config{Layers: 2, Channels: 12, Heads: 3, Positions: 64, Vocab: 100, Inner: 48, Epsilon: 1e-5,
+		Activation: GELUNew, Tied: true, ScaleWeights: true, BOS: -1, EOS: -1}
 	if c != want {
 		t.Errorf("got %+v, want %+v", c, want)
 	}
@@ -109,7 +110,8 @@ func FuzzParseConfig(f *testing.F) {
 }
 
 func TestParametersOfPublishedSizes(t *testing.T) {
-	for name, want := range map[string]int{"gpt2": 124439808, "gpt2-medium": 354823168, "gpt2-large": 774030080, "gpt2-xl": 1557611200} {
+	for name, want := range map[string]int{"gpt2": 124439808, "gpt2-medium": 354823168, "gpt2-large": 774030080,
+		"gpt2-xl": 1557611200} {
 		m, err := Random(RandomPrefix + name)
 		if err != nil {
 			t.Fatal(err)
@@ -125,7 +127,8 @@ func TestParametersOfPublishedSizes(t *testing.T) {
 }
 
 func TestRandomRefuses(t *testing.T) {
-	for _, name := range []string{"gpt2", "random:", "random:gpt3", "random:L=0", "random:L=", "random:L=1,L", "random:C=10,NH=3", "random:C=1000000000", "random:V=0", "random:,", "random:L=99999999999999999999", "random:C=1024,NH=1", "random:C=1048576,NH=4096,F=1048576,L=4096"} {
+	for _, name := range []string{"gpt2", "random:", "random:gpt3", "random:L=0", "random:L=", "random:L=1,L",
+		"random:C=10,NH=3", "random:C=1000000000", "random:V=0", "random:,", "random:L=99999999999999999999", "random:C=1024,NH=1", "random:C=1048576,NH=4096,F=1048576,L=4096"} {
 		if m, err := Random(name); err == nil {
 			t.Errorf("%s gave %+v", name, m.Config)
 		}

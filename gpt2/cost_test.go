@@ -32,7 +32,8 @@ func TestCostsByCounting(t *testing.T) {
 		})
 		w.Weights = 2 * C // gain and bias
 	}
-	for s, dims := range map[Stage][2]int64{StageCAttn: {C, 3 * C}, StageAttnCProj: {C, C}, StageCFC: {C, I}, StageMLPCProj: {I, C}} {
+	for s, dims := range map[Stage][2]int64{StageCAttn: {C, 3 * C}, StageAttnCProj: {C, C}, StageCFC: {C, I},
+		StageMLPCProj: {I, C}} {
 		w := &want[s]
 		each(R, func(int64) {
 			each(dims[1], func(int64) {
@@ -118,7 +119,8 @@ func TestFuseKeeps(t *testing.T) {
 // TestRepeatedLayers: of a layer that runs several times only the last run is limited
 // to the last row, and its scores are scaled as the layer's, wherever it runs.
 func TestRepeatedLayers(t *testing.T) {
-	c := Config{Layers: 3, Channels: 8, Heads: 2, Positions: 16, Vocab: 11, Inner: 32, Epsilon: 1e-5, Tied: true, ScaleWeights: true, ScaleByInverseLayer: true}
+	c := Config{Layers: 3, Channels: 8, Heads: 2, Positions: 16, Vocab: 11, Inner: 32, Epsilon: 1e-5, Tied: true,
+		ScaleWeights: true, ScaleByInverseLayer: true}
 	layers := []int{2, 0, 2}
 	for _, s := range Forward(c, layers, Pass{Batch: 1, Tokens: 5, Logits: LogitsLast}).Steps {
 		o := s.Ops[0]
@@ -159,36 +161,6 @@ func TestPhaseCheck(t *testing.T) {
 	} {
 		if err := v.pass.Check(c, []int{0, 1}, 8); (err == nil) != v.ok {
 			t.Errorf("%+v: %v", v.pass, err)
-		}
-	}
-}
-
-// fuseless is a backend that only makes plans.
-type fuseless struct{ Backend }
-
-func (fuseless) Fuse(p *Plan) *Plan { return p }
-
-// TestPlanCache: passes that differ in any field have plans of their own, made once.
-func TestPlanCache(t *testing.T) {
-	c := Config{Layers: 2, Channels: 8, Heads: 2, Positions: 16, Vocab: 11, Inner: 32, Epsilon: 1e-5, Tied: true}
-	cache := NewPlanCache(fuseless{}, c, []int{0, 1})
-	base := Pass{Batch: 1, Tokens: 4, Logits: LogitsAll}
-	passes := []Pass{base, base, base, base, base, base}
-	passes[1].Batch = 2
-	passes[2].Tokens = 5
-	passes[3].Logits = LogitsLast
-	passes[4].Sample = true
-	passes[5].Until = "ln_f"
-	for range 2 {
-		for _, ph := range passes {
-			if p := cache.Plan(ph); p.Pass != ph || p != cache.Plan(ph) {
-				t.Errorf("the plan of %+v is of %+v, or made twice", ph, p.Pass)
-			}
-		}
-	}
-	for n := range 3 * maxPlans {
-		if cache.Plan(Pass{Batch: 1 + n, Tokens: 1}); len(cache.plans) > maxPlans {
-			t.Fatalf("%d plans are kept, want at most %d", len(cache.plans), maxPlans)
 		}
 	}
 }

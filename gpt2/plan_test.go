@@ -15,7 +15,8 @@ import (
 func randomConfig(r *rand.Rand) Config {
 	heads := 1 + r.IntN(5)
 	c := Config{
-		Layers: 1 + r.IntN(5), Heads: heads, Channels: heads * (1 + r.IntN(20)), Positions: 16 + r.IntN(100), Vocab: 2 + r.IntN(300),
+		Layers: 1 + r.IntN(5), Heads: heads, Channels: heads * (1 + r.IntN(20)), Positions: 16 + r.IntN(100), Vocab: 2 +
+			r.IntN(300),
 		Inner: 1 + r.IntN(90), Epsilon: 1e-5, Activation: Activation(r.IntN(3)), Tied: r.IntN(2) == 0, ScaleWeights: true, BOS: -1, EOS: -1,
 	}
 	return c
@@ -178,14 +179,16 @@ func TestLastRowCostsLess(t *testing.T) {
 
 func TestFusedNamesAndSavings(t *testing.T) {
 	c := Config{Layers: 2, Channels: 8, Heads: 2, Positions: 16, Vocab: 11, Inner: 32, Epsilon: 1e-5, Tied: true}
-	p := Forward(c, []int{1, 1}, Pass{Batch: 1, Tokens: 4, Logits: LogitsAll}).Fuse(Chain{OpLayerNorm, OpLinear, OpActivation}, Chain{OpLayerNorm, OpLinear}, Chain{OpLinear, OpAdd})
+	p := Forward(c, []int{1, 1}, Pass{Batch: 1, Tokens: 4, Logits: LogitsAll}).Fuse(Chain{OpLayerNorm, OpLinear,
+		OpActivation}, Chain{OpLayerNorm, OpLinear}, Chain{OpLinear, OpAdd})
 	var names []string
 	for _, s := range p.Steps {
 		names = append(names, s.Name())
 	}
 	want := []string{"wte+wpe"}
 	for _, h := range []string{"h.1@0.", "h.1."} {
-		for _, s := range []string{"%sln_1+%[1]sattn.c_attn", "%sattn.sdpa", "%sattn.c_proj+%[1]sresidual_1", "%sln_2+%[1]smlp.c_fc+%[1]smlp.gelu", "%smlp.c_proj+%[1]sresidual_2"} {
+		for _, s := range []string{"%sln_1+%[1]sattn.c_attn", "%sattn.sdpa", "%sattn.c_proj+%[1]sresidual_1",
+			"%sln_2+%[1]smlp.c_fc+%[1]smlp.gelu", "%smlp.c_proj+%[1]sresidual_2"} {
 			want = append(want, fmt.Sprintf(s, h))
 		}
 	}
@@ -235,7 +238,8 @@ func TestFindStage(t *testing.T) {
 			t.Errorf("FindStage(%q) = %+v", name, at)
 		}
 	}
-	for want, layers := range map[string][]int{"with N 0, and": {0}, "with N from 0 to 2, and": {0, 1, 2}, "with N one of 0, 2, 1, and": {0, 2, 1}} {
+	for want, layers := range map[string][]int{"with N 0, and": {0}, "with N from 0 to 2, and": {0, 1, 2},
+		"with N one of 0, 2, 1, and": {0, 2, 1}} {
 		if _, err := FindStage("h.7.ln_1", layers); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("layers %v: error %v", layers, err)
 		}
@@ -246,7 +250,8 @@ func TestFindStage(t *testing.T) {
 func TestFindOutput(t *testing.T) {
 	layers := []int{0, 2, 2}
 	var names []string
-	for _, s := range Forward(Config{Layers: 3, Channels: 8, Heads: 2, Vocab: 10, Positions: 8, Inner: 32}, layers, Pass{Batch: 1, Tokens: 1, Logits: LogitsLast, Sample: true}).Steps {
+	for _, s := range Forward(Config{Layers: 3, Channels: 8, Heads: 2, Vocab: 10, Positions: 8, Inner: 32}, layers,
+		Pass{Batch: 1, Tokens: 1, Logits: LogitsLast, Sample: true}).Steps {
 		names = append(names, s.Name())
 	}
 	if all := inOrder(layers); len(all) != len(names) {
@@ -261,7 +266,8 @@ func TestFindOutput(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"", "+", "ln_f+", "+ln_f", "ln_f+ln_f", "lm_head+ln_f", "wpe+h.0.ln_1", "h.0.ln_1+h.0.attn.sdpa", "wte", "h.1.ln_1"} {
+	for _, name := range []string{"", "+", "ln_f+", "+ln_f", "ln_f+ln_f", "lm_head+ln_f", "wpe+h.0.ln_1",
+		"h.0.ln_1+h.0.attn.sdpa", "wte", "h.1.ln_1"} {
 		if at, err := FindOutput(name, layers); err == nil {
 			t.Errorf("%q is the output of %v", name, at)
 		}
@@ -274,7 +280,8 @@ func TestWork(t *testing.T) {
 	c := Config{Layers: 2, Channels: 8, Heads: 2, Vocab: 100, Positions: 16, Inner: 32, Activation: GELUNew}
 	sizes := Sizes{Weight: 2, Activation: 4, KV: 3, Multiply: ceilings.BF16}
 	p := Forward(c, []int{0, 1}, Pass{Batch: 2, Tokens: 3, Logits: LogitsLast, Sample: true})
-	for _, p := range []*Plan{p, p.Fuse(Chain{OpLayerNorm, OpLinear, OpActivation}, Chain{OpLayerNorm, OpLinear}, Chain{OpLinear, OpAdd})} {
+	for _, p := range []*Plan{p, p.Fuse(Chain{OpLayerNorm, OpLinear, OpActivation}, Chain{OpLayerNorm, OpLinear},
+		Chain{OpLinear, OpAdd})} {
 		types := map[Op]string{}
 		for i, w := range p.Work(5, sizes) {
 			s := p.Steps[i]
@@ -283,7 +290,8 @@ func TestWork(t *testing.T) {
 			}
 			types[s.Op()] = w.Type
 			cost := s.Cost(5)
-			if w.FLOPs != cost.FLOPs || w.Activations != 4*cost.Activations || w.Bytes != 2*cost.Weights+3*cost.KV || w != s.Work(5, sizes) {
+			if w.FLOPs != cost.FLOPs || w.Activations != 4*cost.Activations || w.Bytes != 2*cost.Weights+3*cost.KV ||
+				w != s.Work(5, sizes) {
 				t.Errorf("%s: %+v of %+v", s.Name(), w, cost)
 			}
 		}
@@ -297,14 +305,16 @@ func TestWork(t *testing.T) {
 		}
 	}
 	// A device with a fast bfloat16 rate bounds attention by it.
-	set := ceilings.Set{Values: []ceilings.Value{{Name: "read", Unit: ceilings.GBs, Value: 1e6}, {Name: ceilings.F32, Unit: ceilings.TFLOPs, Value: 1e-6}, {Name: ceilings.BF16, Unit: ceilings.TFLOPs, Value: 8e-6}}}
+	set := ceilings.Set{Values: []ceilings.Value{{Name: "read", Unit: ceilings.GBs, Value: 1e6},
+		{Name: ceilings.F32, Unit: ceilings.TFLOPs, Value: 1e-6}, {Name: ceilings.BF16, Unit: ceilings.TFLOPs, Value: 8e-6}}}
 	floors, ok := set.Floors(p.Work(5, sizes))
 	for i, s := range p.Steps {
 		rate := 1e-3 // FLOPs in a ns
 		if s.Op() == OpAttention || s.Op() == OpLinear {
 			rate = 8e-3
 		}
-		if want := float64(s.Cost(5).FLOPs) / rate; !ok || math.Abs(floors[i].Time-want) > 1e-9*want || floors[i].Bound != ceilings.BoundFLOPs {
+		if want := float64(s.Cost(5).FLOPs) / rate; !ok || math.Abs(floors[i].Time-want) > 1e-9*want ||
+			floors[i].Bound != ceilings.BoundFLOPs {
 			t.Errorf("%s: %+v, %v; want %g ns", s.Name(), floors[i], ok, want)
 		}
 	}

@@ -11,7 +11,8 @@ import (
 func TestRecordedPlans(t *testing.T) {
 	c := gpt2.Config{Layers: 2, Channels: 64, Heads: 4, Vocab: 300, Positions: 128, Inner: 256}
 	sizes := gpt2.Sizes{Weight: 2, Activation: 4, KV: 2}
-	for _, pass := range []gpt2.Pass{{Batch: 3, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}, {Batch: 1, Tokens: 17, Logits: gpt2.LogitsLast}} {
+	for _, pass := range []gpt2.Pass{{Batch: 3, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true},
+		{Batch: 1, Tokens: 17, Logits: gpt2.LogitsLast}} {
 		plan := gpt2.Forward(c, gpt2.FirstLayers(2), pass)
 		r := record.New("test", "1")
 		plans := gpt2.NewRecordedPlans(r, sizes)
@@ -22,7 +23,8 @@ func TestRecordedPlans(t *testing.T) {
 				t.Errorf("the plan was registered twice: %d, %d", index, again)
 			}
 		}
-		if padded := plans.Index(plan, 5, pass.Tokens+3); padded == index || r.Trace().Header.Plans[padded].Padded != pass.Tokens+3 {
+		if padded := plans.Index(plan, 5, pass.Tokens+3); padded == index ||
+			r.Trace().Header.Plans[padded].Padded != pass.Tokens+3 {
 			t.Error("a padded pass has the plan of one that is not")
 		}
 		h := r.Trace().Header
@@ -33,28 +35,14 @@ func TestRecordedPlans(t *testing.T) {
 				want := s.Cost(past)
 				flops, bytes := p.Steps[i].CostAt(p, past)
 				if flops != want.FLOPs || bytes != want.Bytes(sizes) {
-					t.Errorf("%s with %d tokens before: %d FLOPs and %d bytes, want %d and %d", s.Name(), past, flops, bytes, want.FLOPs, want.Bytes(sizes))
+					t.Errorf("%s with %d tokens before: %d FLOPs and %d bytes, want %d and %d", s.Name(), past, flops, bytes,
+						want.FLOPs, want.Bytes(sizes))
 				}
 				grows = grows || p.Steps[i].BytesPerPast > 0
 			}
 		}
 		if !grows {
 			t.Error("no step costs more with more tokens in the cache")
-		}
-	}
-}
-
-func TestPassNames(t *testing.T) {
-	c := gpt2.Config{Layers: 1, Channels: 64, Heads: 4, Vocab: 300, Positions: 128, Inner: 256}
-	decode := gpt2.Forward(c, []int{0}, gpt2.Pass{Batch: 1, Tokens: 1})
-	for _, c := range []struct{ got, want string }{
-		{decode.PassName(5), "decode step"},
-		{decode.PassName(0), "prefill"},
-		{gpt2.LayerName(0, 0), "h.0"},
-		{gpt2.LayerName(1, 2), "h.2@1"},
-	} {
-		if c.got != c.want {
-			t.Errorf("the name is %q, want %q", c.got, c.want)
 		}
 	}
 }

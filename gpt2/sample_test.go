@@ -34,68 +34,6 @@ func randomLogits(r *rand.Rand, n int) []float32 {
 	return x
 }
 
-// TestSampleFollowsDistribution draws many tokens and compares frequencies with
-// the reference distribution by Pearson's chi-squared.
-func TestSampleFollowsDistribution(t *testing.T) {
-	r := rand.New(rand.NewPCG(3, 3))
-	const draws = 20000
-	for _, o := range []Sampling{
-		{Temperature: 1}, {Temperature: 0.7, TopK: 5}, {Temperature: 1.5, TopP: 0.8}, {Temperature: 0.9, TopK: 12, TopP: 0.6}, {Temperature: 2, TopK: 1000},
-		{Temperature: 1.5, MinP: 0.1}, {Temperature: 3, TopK: 20, TopP: 0.95, MinP: 0.3}, {Temperature: 1, MinP: 1},
-		{Temperature: 2, RepeatPenalty: 1.5}, {Temperature: 2, RepeatPenalty: 0.5, RepeatLast: 7}, {Temperature: 2, TopK: 10, TopP: 0.9, MinP: 0.1, RepeatPenalty: 1.2, RepeatLast: 1000},
-	} {
-		logits := randomLogits(r, 40)
-		var text []int32
-		for range 30 {
-			text = append(text, int32(r.IntN(len(logits))))
-		}
-		o.History = func(int) []int32 { return text }
-		penalized := slices.Clone(logits)
-		if o.RepeatPenalty != 0 {
-			last := text
-			if o.RepeatLast > 0 {
-				last = text[max(0, len(text)-o.RepeatLast):]
-			}
-			for i, v := range reference.Penalize(logits, last, o.RepeatPenalty) {
-				penalized[i] = float32(v)
-			}
-		}
-		p := reference.MinP(reference.Distribution(penalized, o.Temperature, o.TopK, o.TopP), o.MinP)
-		o.Seed = r.Uint64()
-		var s Sampler
-		counts := make([]float64, len(logits))
-		for i := range draws {
-			token, err := s.Sample(o, logits, i%3, i/3)
-			if err != nil {
-				t.Fatal(err)
-			}
-			counts[token.ID]++
-		}
-		chi2, cells := 0.0, 0
-		restWant, restGot := 0.0, 0.0
-		for i := range p {
-			want := p[i] * draws
-			switch {
-			case p[i] == 0 && counts[i] > 0:
-				t.Errorf("%+v: token %d was drawn %g times, but is cut off", o, i, counts[i])
-			case want < 10:
-				restWant, restGot = restWant+want, restGot+counts[i]
-			default:
-				chi2 += (counts[i] - want) * (counts[i] - want) / want
-				cells++
-			}
-		}
-		if restWant > 0 {
-			chi2 += (restGot - restWant) * (restGot - restWant) / math.Max(restWant, 1)
-			cells++
-		}
-		df := float64(cells - 1)
-		if limit := df + 5*math.Sqrt(2*df) + 10; chi2 > limit {
-			t.Errorf("%+v: chi-squared is %.1f with %g degrees of freedom", o, chi2, df)
-		}
-	}
-}
-
 func TestSampleGreedyAndDeterministic(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	var s, other Sampler
@@ -105,7 +43,8 @@ func TestSampleGreedyAndDeterministic(t *testing.T) {
 		logits = append(logits, logits[best]) // an equal one later must not win
 		for _, o := range []Sampling{{}, {Temperature: 3, TopK: 1}, {Temperature: 1e-9}, {Temperature: 1, TopP: 1e-9}} {
 			o.Seed = r.Uint64()
-			if token, err := s.Sample(o, logits, 0, 7); err != nil || (int(token.ID) != best && o.Temperature != 1e-9) || logits[token.ID] != logits[best] {
+			if token, err := s.Sample(o, logits, 0, 7); err != nil || (int(token.ID) != best && o.Temperature != 1e-9) ||
+				logits[token.ID] != logits[best] {
 				t.Fatalf("%+v drew %d (%v), want %d", o, token.ID, err, best)
 			}
 		}
@@ -147,8 +86,10 @@ func TestTopLogProbs(t *testing.T) {
 			t.Fatalf("%d of %d tokens were asked for, and %d came, %d first", n, len(logits), len(token.Top), token.Top[0].ID)
 		}
 		for i, top := range token.Top {
-			if d := math.Abs(float64(top.LogProb) - math.Log(p[top.ID])); !(d < 1e-5) || i > 0 && p[top.ID] > p[token.Top[i-1].ID] {
-				t.Fatalf("place %d has token %d, log-probability %g; want %g, and falling", i, top.ID, top.LogProb, math.Log(p[top.ID]))
+			if d := math.Abs(float64(top.LogProb) - math.Log(p[top.ID])); !(d < 1e-5) || i > 0 &&
+				p[top.ID] > p[token.Top[i-1].ID] {
+				t.Fatalf("place %d has token %d, log-probability %g; want %g, and falling", i, top.ID, top.LogProb,
+					math.Log(p[top.ID]))
 			}
 		}
 		if d := math.Abs(float64(token.LogProb) - math.Log(p[token.ID])); !(d < 1e-5) {
@@ -195,14 +136,16 @@ func TestSampleRefusesDamagedLogits(t *testing.T) {
 	if token, err := s.Sample(Sampling{Temperature: 1}, []float32{low, low, low}, 0, 0); err == nil {
 		t.Errorf("sampled %+v where every logit is -Inf", token)
 	}
-	if token, err := s.Sample(Sampling{}, []float32{float32(math.Inf(-1)), -1e30, float32(math.Inf(-1))}, 0, 0); err != nil || token.ID != 1 {
+	if token, err := s.Sample(Sampling{}, []float32{float32(math.Inf(-1)), -1e30, float32(math.Inf(-1))}, 0,
+		0); err != nil || token.ID != 1 {
 		t.Errorf("masked logits gave %+v, %v", token, err)
 	}
 }
 
 func TestSamplingCheck(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
-	for _, bad := range []Sampling{{Temperature: -1}, {Temperature: nan}, {Temperature: inf}, {TopK: -1}, {TopP: -0.1}, {TopP: 1.1}, {TopP: nan}, {MinP: -0.1}, {MinP: 1.1}, {MinP: nan}, {RepeatPenalty: -1}, {RepeatPenalty: nan}, {RepeatPenalty: inf}, {RepeatLast: -1}, {TopLogProbs: -1}} {
+	for _, bad := range []Sampling{{Temperature: -1}, {Temperature: nan}, {Temperature: inf}, {TopK: -1}, {TopP: -0.1},
+		{TopP: 1.1}, {TopP: nan}, {MinP: -0.1}, {MinP: 1.1}, {MinP: nan}, {RepeatPenalty: -1}, {RepeatPenalty: nan}, {RepeatPenalty: inf}, {RepeatLast: -1}, {TopLogProbs: -1}} {
 		if bad.Check() == nil {
 			t.Errorf("%+v passed", bad)
 		}
@@ -266,7 +209,8 @@ func TestTopPBoundary(t *testing.T) {
 				t.Errorf("temperature %g: just below the sum of %d tokens the last is %d, want %d", temperature, n+1, got, id)
 			}
 			if got := last(sum/total + 1e-9); got != order[n+1] {
-				t.Errorf("temperature %g: just above the sum of %d tokens the last is %d, want %d", temperature, n+1, got, order[n+1])
+				t.Errorf("temperature %g: just above the sum of %d tokens the last is %d, want %d", temperature, n+1, got,
+					order[n+1])
 			}
 		}
 	}
@@ -294,7 +238,8 @@ func TestMinPBoundary(t *testing.T) {
 				t.Errorf("temperature %g: the last of those %g times as probable is %d, want %d", temperature, ratio, got, id)
 			}
 			if got, want := last(ratio+1e-9), order[n+1]; got != want {
-				t.Errorf("temperature %g: the last of those more than %g times as probable is %d, want %d", temperature, ratio, got, want)
+				t.Errorf("temperature %g: the last of those more than %g times as probable is %d, want %d", temperature, ratio, got,
+					want)
 			}
 		}
 	}

@@ -34,14 +34,16 @@ func TestEnergy(t *testing.T) {
 	for name, c := range map[string]struct {
 		work   measure.Work
 		tokens int
-	}{"prefill": {measure.Prefilling(s, prefill, 0), 40}, "decode": {measure.Decoding(s, 30), 2}, "last step": {measure.Decoding(s, 79), 2}} {
+	}{"prefill": {measure.Prefilling(s, prefill, 0), 40}, "decode": {measure.Decoding(s, 30),
+		2}, "last step": {measure.Decoding(s, 79), 2}} {
 		d := 50 * time.Millisecond
 		e, err := m.Energy(t.Context(), c.work, d)
 		for errors.As(err, new(*measure.CounterError)) { // on a busy machine the counter is read too seldom
 			d *= 2
 			e, err = m.Energy(t.Context(), c.work, d)
 		}
-		if err != nil || math.Abs(e.Power.Watts-200) > e.Power.Uncertainty+1e-6 || e.Rounds < 1 || e.Elapsed < d || s.Position() != 0 {
+		if err != nil || math.Abs(e.Power.Watts-200) > e.Power.Uncertainty+1e-6 || e.Rounds < 1 || e.Elapsed < d ||
+			s.Position() != 0 {
 			t.Errorf("%s: %+v at %d, %v", name, e, s.Position(), err)
 		}
 		if want := e.Elapsed.Seconds() * 1e5 / float64(e.Rounds*c.tokens); math.Abs(e.OfToken(c.work, 100)/want-1) > 1e-9 {
@@ -56,13 +58,15 @@ func TestEnergy(t *testing.T) {
 func TestEnergyFails(t *testing.T) {
 	s := session(t, fast(t), gpt2.Options{})
 	m := measure.Meter{Counter: still{}}
-	if _, err := m.Energy(t.Context(), measure.Decoding(s, 3), 10*time.Millisecond); !errors.As(err, new(*measure.CounterError)) {
+	if _, err := m.Energy(t.Context(), measure.Decoding(s, 3), 10*time.Millisecond); !errors.As(err,
+		new(*measure.CounterError)) {
 		t.Errorf("a counter that stands still: %v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("why")
 	cancel(why)
-	if _, err := m.Energy(ctx, measure.Decoding(s, 3), time.Hour); !errors.Is(err, why) || errors.As(err, new(*measure.CounterError)) {
+	if _, err := m.Energy(ctx, measure.Decoding(s, 3), time.Hour); !errors.Is(err, why) ||
+		errors.As(err, new(*measure.CounterError)) {
 		t.Errorf("cancelled: %v", err)
 	}
 	if _, err := measure.OpenMeter(executor.New()); err == nil {

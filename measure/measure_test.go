@@ -82,7 +82,8 @@ func fast(t testing.TB) gpt2.Backend {
 
 // A runner's own times are taken, at the position asked for, and its error is returned.
 func TestMeasurer(t *testing.T) {
-	for _, b := range []*fake{{times: []time.Duration{5, 1, 4, 2, 3}}, {err: errors.New("the GPU is on fire")}, {times: []time.Duration{}}} {
+	for _, b := range []*fake{{times: []time.Duration{5, 1, 4, 2, 3}}, {err: errors.New("the GPU is on fire")},
+		{times: []time.Duration{}}} {
 		b.Backend = executor.New()
 		m, err := measure.Pass(t.Context(), session(t, b, gpt2.Options{}), decode, 7, 5)
 		if b.at != 7 || b.repeat != 5 {
@@ -138,7 +139,8 @@ func second[T any](_ T, err error) error { return err }
 func TestFill(t *testing.T) {
 	b := &fake{Backend: executor.New()}
 	s := session(t, b, gpt2.Options{Batch: 2})
-	for tokens, want := range map[int][]int{0: nil, 1: {1}, 32: {32}, 33: {33}, 34: {32, 2}, 65: {32, 33}, 70: {32, 32, 6}} {
+	for tokens, want := range map[int][]int{0: nil, 1: {1}, 32: {32}, 33: {33}, 34: {32, 2}, 65: {32, 33},
+		70: {32, 32, 6}} {
 		b.passes = nil
 		if err := measure.Fill(t.Context(), s, tokens); err != nil || s.Position() != tokens {
 			t.Fatalf("%d tokens: the cache holds %d, %v", tokens, s.Position(), err)

@@ -27,9 +27,11 @@ func TestStartCosts(t *testing.T) {
 	if err != nil || len(got) != 3 {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	for i, want := range []ceilings.Value{{Name: ceilings.CUDAContext, Value: 80}, {Name: ceilings.CUDADriver, Value: 40}, {Name: ceilings.NVML, Value: 40}} {
+	for i, want := range []ceilings.Value{{Name: ceilings.CUDAContext, Value: 80}, {Name: ceilings.CUDADriver, Value: 40},
+		{Name: ceilings.NVML, Value: 40}} {
 		v := got[i]
-		if v.Name != want.Name || v.Value != want.Value || v.Unit != ceilings.Micro || !v.IsCost() || v.How == "" || !(v.P10 < v.Value && v.Value < v.P90 && v.P90 < 1e3) {
+		if v.Name != want.Name || v.Value != want.Value || v.Unit != ceilings.Micro || !v.IsCost() || v.How == "" ||
+			!(v.P10 < v.Value && v.Value < v.P90 && v.P90 < 1e3) {
 			t.Errorf("%+v, expected %+v", v, want)
 		}
 	}

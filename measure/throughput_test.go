@@ -51,15 +51,18 @@ func TestRun(t *testing.T) {
 	}
 	timed := &fake{Backend: fast(t), times: []time.Duration{1, 2}}
 	s = session(t, timed, gpt2.Options{})
-	if result, err = measure.Run(t.Context(), s, measure.Test{Prompt: 30, Depth: 7}, 2); err != nil || !slices.Equal(result.Samples, timed.times) || timed.at != 7 {
+	if result, err = measure.Run(t.Context(), s, measure.Test{Prompt: 30, Depth: 7}, 2); err != nil ||
+		!slices.Equal(result.Samples, timed.times) || timed.at != 7 {
 		t.Errorf("%+v (%v) at position %d", result, err, timed.at)
 	}
-	for _, test := range []measure.Test{{}, {Prompt: 1, Gen: 1}, {Gen: -1}, {Prompt: 1, Depth: -1}, {Prompt: 80, Depth: 1}, {Gen: 81}} {
+	for _, test := range []measure.Test{{}, {Prompt: 1, Gen: 1}, {Gen: -1}, {Prompt: 1, Depth: -1}, {Prompt: 80, Depth: 1},
+		{Gen: 81}} {
 		if _, err := measure.Run(t.Context(), s, test, 1); err == nil {
 			t.Errorf("%+v: no error", test)
 		}
 	}
-	if _, err := measure.Run(t.Context(), s, measure.Test{Gen: 1}, 0); err == nil || !strings.Contains(err.Error(), "0 repetitions") {
+	if _, err := measure.Run(t.Context(), s, measure.Test{Gen: 1}, 0); err == nil ||
+		!strings.Contains(err.Error(), "0 repetitions") {
 		t.Errorf("0 repetitions: %v", err)
 	}
 }
@@ -77,7 +80,8 @@ func TestThroughput(t *testing.T) {
 	if mean, deviation := x.PerSecond(); mean != 20 || deviation != 0 {
 		t.Errorf("of one sample: %g ± %g", mean, deviation)
 	}
-	for test, want := range map[measure.Test]string{{Prompt: 512}: "pp512", {Gen: 128}: "tg128", {Gen: 1, Depth: 64}: "tg1 @ d64"} {
+	for test, want := range map[measure.Test]string{{Prompt: 512}: "pp512", {Gen: 128}: "tg128",
+		{Gen: 1, Depth: 64}: "tg1 @ d64"} {
 		if test.String() != want {
 			t.Errorf("%+v is %s, expected %s", test, test, want)
 		}

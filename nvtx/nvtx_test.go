@@ -28,7 +28,8 @@ func TestMain(m *testing.M) {
 }
 
 func event(d *nvtx.Domain) nvtx.Event {
-	return nvtx.Event{Message: d.Register("range"), Text: "range", Color: nvtx.Blue, Category: d.Category("Op"), Payload: 1}
+	return nvtx.Event{Message: d.Register("range"), Text: "range", Color: nvtx.Blue, Category: d.Category("Op"),
+		Payload: 1}
 }
 
 // deep pushes ranges inside one another, under so many calls that the stack is moved on the way.

@@ -21,7 +21,8 @@ func TestClocks(t *testing.T) {
 		t.Fatalf("%d events", len(trace.Events))
 	}
 	e := trace.Events[0]
-	if e.Kind != traces.KindRange || e.Name != "work" || e.Time < 0 || e.Duration < int64(2*time.Millisecond) || e.End() > r.Now() {
+	if e.Kind != traces.KindRange || e.Name != "work" || e.Time < 0 || e.Duration < int64(2*time.Millisecond) ||
+		e.End() > r.Now() {
 		t.Errorf("the range is %+v", e)
 	}
 	if wall := time.Now().UnixNano() - trace.Header.Base; wall < e.End() || wall > e.End()+int64(10*time.Second) {
@@ -32,9 +33,11 @@ func TestClocks(t *testing.T) {
 // Floors need bandwidths and arithmetic rates, which the header has; latencies they do not.
 func TestCeilings(t *testing.T) {
 	r := record.New("x", "1")
-	r.Ceilings(-1, ceilings.Set{Values: []ceilings.Value{{Name: "read", Unit: "GB/s", Value: 100, P10: 90, P90: 101, Size: 1000, Where: "L2 cache"},
+	r.Ceilings(-1, ceilings.Set{Values: []ceilings.Value{{Name: "read", Unit: "GB/s", Value: 100, P10: 90, P90: 101,
+		Size: 1000, Where: "L2 cache"},
 		{Name: "copy", Unit: "GB/s", Value: 0.5}, {Name: "f32", Unit: "TFLOP/s", Value: 1e-3}, {Name: "barrier", Unit: "us", Value: 2}}})
-	want := []traces.Ceiling{{Device: -1, Name: "read", Unit: "GB/s", Value: 100, Size: 1000}, {Device: -1, Name: "copy", Unit: "GB/s", Value: 0.5}, {Device: -1, Name: "f32", Unit: "TFLOP/s", Value: 1e-3}}
+	want := []traces.Ceiling{{Device: -1, Name: "read", Unit: "GB/s", Value: 100, Size: 1000},
+		{Device: -1, Name: "copy", Unit: "GB/s", Value: 0.5}, {Device: -1, Name: "f32", Unit: "TFLOP/s", Value: 1e-3}}
 	if got := r.Trace().Header.Ceilings; !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant\n%+v", got, want)
 	}

@@ -18,7 +18,8 @@ func TestMerge(t *testing.T) {
 		in := traces.Plain(traces.KindRange, traces.Thread(1, 1), "range of "+name, 0, 50)
 		events := append(fixtures.Launched(1, 10, 20, 30, 40), in)
 		events[1].Name = name
-		return traces.NewTrace(&traces.Header{Base: base, Process: 1, Recorder: traces.RecorderKineto, Devices: []traces.Device{{ID: 0, Name: "GPU"}}}, events)
+		return traces.NewTrace(&traces.Header{Base: base, Process: 1, Recorder: traces.RecorderKineto,
+			Devices: []traces.Device{{ID: 0, Name: "GPU"}}}, events)
 	}
 	a, b := one(5000, "late"), one(1000, "early")
 	m := fixtures.Must(traces.Merge([]*traces.Trace{a, b}, []string{"a", "b"}))(t)
@@ -37,7 +38,8 @@ func TestMerge(t *testing.T) {
 		if e.Kind != traces.KindKernel {
 			continue
 		}
-		if want := map[string]int64{"early": 30, "late": 4030}[e.Name]; e.Time != want || ranges[e.Parent] != "range of "+e.Name {
+		if want := map[string]int64{"early": 30, "late": 4030}[e.Name]; e.Time != want ||
+			ranges[e.Parent] != "range of "+e.Name {
 			t.Errorf("kernel %s is at %d in %q", e.Name, e.Time, ranges[e.Parent])
 		}
 		processes[e.Lane.Process] = true
@@ -46,16 +48,19 @@ func TestMerge(t *testing.T) {
 		t.Errorf("the processes are %v", processes)
 	}
 	a.Header.Recorder = traces.RecorderNsys
-	if _, err := traces.Merge([]*traces.Trace{a, b}, []string{"a", "b"}); err == nil || !strings.Contains(err.Error(), "of one kind") {
+	if _, err := traces.Merge([]*traces.Trace{a, b}, []string{"a", "b"}); err == nil ||
+		!strings.Contains(err.Error(), "of one kind") {
 		t.Errorf("of two recorders: %v", err)
 	}
 	b.Header.Base = 0
-	if _, err := traces.Merge([]*traces.Trace{b, one(1, "x")}, []string{"b", "x"}); err == nil || !strings.Contains(err.Error(), "b does not say when") {
+	if _, err := traces.Merge([]*traces.Trace{b, one(1, "x")}, []string{"b", "x"}); err == nil ||
+		!strings.Contains(err.Error(), "b does not say when") {
 		t.Errorf("without a time: %v", err)
 	}
 	other := one(5000, "other")
 	other.Header.Devices[0].Name = "another GPU"
-	if m, err := traces.Merge([]*traces.Trace{one(1000, "x"), other}, []string{"a", "b"}); err != nil || len(m.Header.Devices) != 2 || m.Header.Devices[1].ID != 1 {
+	if m, err := traces.Merge([]*traces.Trace{one(1000, "x"), other}, []string{"a", "b"}); err != nil ||
+		len(m.Header.Devices) != 2 || m.Header.Devices[1].ID != 1 {
 		t.Errorf("of two GPUs: %+v, %v", m, err)
 	}
 }
@@ -85,7 +90,8 @@ func TestMergeDevices(t *testing.T) {
 		for i := range 2 {
 			events := fixtures.Launched(1, 10, 20, 30, 40)
 			events[1].Lane.Device = c.on[i]
-			list = append(list, traces.NewTrace(&traces.Header{Base: 1000 + int64(i), Process: 1, Recorder: traces.RecorderKineto, Devices: c.devices[i], Ranks: c.ranks[i]}, events))
+			list = append(list, traces.NewTrace(&traces.Header{Base: 1000 + int64(i), Process: 1,
+				Recorder: traces.RecorderKineto, Devices: c.devices[i], Ranks: c.ranks[i]}, events))
 		}
 		m := fixtures.Must(traces.Merge(list, []string{"a", "b"}))(t)
 		var got []string
@@ -121,7 +127,8 @@ func TestRebase(t *testing.T) {
 	tr := samples.Load(t, "pytorch/kineto.json.gz")
 	first, last := tr.Header.Base+tr.Events[0].Time, tr.Header.Base+tr.Events[len(tr.Events)-1].Time
 	tr.Rebase()
-	if at := tr.Events[0].Time; at != 0 || tr.Header.Base != first || tr.Header.Base+tr.Events[len(tr.Events)-1].Time != last {
+	if at := tr.Events[0].Time; at != 0 || tr.Header.Base != first ||
+		tr.Header.Base+tr.Events[len(tr.Events)-1].Time != last {
 		t.Errorf("the first event is at %d after %d, not at %d", at, tr.Header.Base, first)
 	}
 	before := fixtures.Trace(&traces.Header{Base: 5000}, fixtures.Launched(1, -100, 110, 120, 130)...)
@@ -188,7 +195,8 @@ func TestAttribute(t *testing.T) {
 		want   traces.Attribution
 	}{
 		"after its range has closed, during another": {
-			[]traces.Event{named("a", 1, 0, 20), call(1, "cudaLaunchKernel", 1, 5, 10), named("b", 1, 100, 200), kernel(1, 1, 0, 150)}, "a",
+			[]traces.Event{named("a", 1, 0, 20), call(1, "cudaLaunchKernel", 1, 5, 10), named("b", 1, 100, 200),
+				kernel(1, 1, 0, 150)}, "a",
 			traces.Attribution{Kernels: 1, Calls: 1, Ranges: 2},
 		},
 		"a time that was divided, of a kernel bounded by its neighbours": {
@@ -200,15 +208,18 @@ func TestAttribute(t *testing.T) {
 			traces.Attribution{Kernels: 1, Calls: 1, Ranges: 1},
 		},
 		"ranges that overlap: the later one": {
-			[]traces.Event{named("a", 1, 0, 20), named("b", 1, 10, 30), call(1, "cudaLaunchKernel", 1, 15, 16), kernel(1, 1, 0, 50)}, "b",
+			[]traces.Event{named("a", 1, 0, 20), named("b", 1, 10, 30), call(1, "cudaLaunchKernel", 1, 15, 16),
+				kernel(1, 1, 0, 50)}, "b",
 			traces.Attribution{Kernels: 1, Calls: 1, Ranges: 2},
 		},
 		"a range on another thread does not count": {
-			[]traces.Event{traces.Plain(traces.KindRange, traces.Thread(1, 2), "a", 0, 20), call(1, "cudaLaunchKernel", 1, 5, 10), kernel(1, 1, 0, 50)}, "",
+			[]traces.Event{traces.Plain(traces.KindRange, traces.Thread(1, 2), "a", 0, 20),
+				call(1, "cudaLaunchKernel", 1, 5, 10), kernel(1, 1, 0, 50)}, "",
 			traces.Attribution{Kernels: 1, Calls: 1, Ranges: 1, WithoutRange: 1},
 		},
 		"two processes use the same ids": {
-			[]traces.Event{named("a", 1, 0, 20), named("b", 2, 0, 20), call(1, "cudaLaunchKernel", 1, 5, 10), call(2, "cudaLaunchKernel", 1, 6, 10), kernel(1, 1, 0, 40), kernel(2, 1, 0, 50)}, "b",
+			[]traces.Event{named("a", 1, 0, 20), named("b", 2, 0, 20), call(1, "cudaLaunchKernel", 1, 5, 10),
+				call(2, "cudaLaunchKernel", 1, 6, 10), kernel(1, 1, 0, 40), kernel(2, 1, 0, 50)}, "b",
 			traces.Attribution{Kernels: 2, Calls: 2, Ranges: 2},
 		},
 		"a call in a call works for it": {
@@ -232,7 +243,8 @@ func TestAttribute(t *testing.T) {
 			traces.Attribution{Copies: 1, Calls: 1},
 		},
 		"captured launches run nothing": {
-			[]traces.Event{call(1, "cudaStreamBeginCapture", 1, 0, 1), call(1, "cudaLaunchKernel", 2, 2, 3), call(1, "cudaStreamEndCapture", 3, 4, 5), call(1, "cudaLaunchKernel", 4, 6, 7)}, "",
+			[]traces.Event{call(1, "cudaStreamBeginCapture", 1, 0, 1), call(1, "cudaLaunchKernel", 2, 2, 3),
+				call(1, "cudaStreamEndCapture", 3, 4, 5), call(1, "cudaLaunchKernel", 4, 6, 7)}, "",
 			traces.Attribution{Calls: 4, LaunchesWithoutWork: 1},
 		},
 		"nodes that are clones of each other": {
@@ -268,7 +280,8 @@ func TestAttributeSteps(t *testing.T) {
 	samePlan := traces.Plain(traces.KindRange, thread, "same plan", 8, 1)
 	kernel := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", 50, 5)
 	kernel.Node = 23
-	tr := fixtures.Trace(h, step, node(5, 20, 0), otherPlan, samePlan, node(30, 21, 20), node(31, 22, 21), node(32, 23, 22), kernel,
+	tr := fixtures.Trace(h, step, node(5, 20, 0), otherPlan, samePlan, node(30, 21, 20), node(31, 22, 21),
+		node(32, 23, 22), kernel,
 		traces.Plain(traces.KindRange, thread, "first", 100, 20), traces.Plain(traces.KindRange, thread, "overlaps", 110, 20))
 	byName := map[string]*traces.Event{}
 	for i := range tr.Events {
@@ -301,7 +314,8 @@ func TestProject(t *testing.T) {
 		from, to int64
 	}
 	var got []span
-	for _, e := range traces.Project(h, []traces.Event{kernel(0, 1, 0, 10), kernel(0, 1, 12, 15), kernel(1, 1, 20, 30), kernel(0, 2, 40, 55), kernel(1, 2, 60, 61)}) {
+	for _, e := range traces.Project(h, []traces.Event{kernel(0, 1, 0, 10), kernel(0, 1, 12, 15), kernel(1, 1, 20, 30),
+		kernel(0, 2, 40, 55), kernel(1, 2, 60, 61)}) {
 		got = append(got, span{e.Name, e.Time, e.End()})
 	}
 	if want := []span{{"a", 0, 15}, {"b", 20, 30}, {"a", 40, 55}, {"b", 60, 61}}; !slices.Equal(got, want) {
@@ -311,7 +325,8 @@ func TestProject(t *testing.T) {
 
 // TestExamine: each count that is not zero is reported, and a whole trace is trusted.
 func TestExamine(t *testing.T) {
-	whole := traces.Attribution{Kernels: 9, Copies: 1, Calls: 10, Ranges: 3, Passes: 1, Steps: 2, InSteps: 9, GraphLaunches: 1}
+	whole := traces.Attribution{Kernels: 9, Copies: 1, Calls: 10, Ranges: 3, Passes: 1, Steps: 2, InSteps: 9,
+		GraphLaunches: 1}
 	if found := traces.Examine(&traces.Header{Clock: traces.Clock{Uncertainty: 30}}, whole); len(found) != 0 {
 		t.Errorf("a whole trace has the findings %+v", found)
 	}
@@ -321,7 +336,8 @@ func TestExamine(t *testing.T) {
 	if found := traces.Examine(&traces.Header{Recorder: traces.RecorderStamps}, stamps); len(found) != 0 {
 		t.Errorf("a whole trace of stamps has the findings %+v", found)
 	}
-	if found := traces.Examine(&traces.Header{Recorder: traces.RecorderHost}, traces.Attribution{Ranges: 3, Steps: 2, Passes: 1}); len(found) != 0 {
+	if found := traces.Examine(&traces.Header{Recorder: traces.RecorderHost},
+		traces.Attribution{Ranges: 3, Steps: 2, Passes: 1}); len(found) != 0 {
 		t.Errorf("a whole trace of the CPU has the findings %+v", found)
 	}
 	for fact, change := range map[string]func(*traces.Header, *traces.Attribution){
@@ -352,7 +368,8 @@ func TestExamine(t *testing.T) {
 		h, a := traces.Header{Clock: traces.Clock{Uncertainty: 30}}, whole
 		change(&h, &a)
 		found := traces.Examine(&h, a)
-		if len(found) != 1 || !strings.HasPrefix(found[0].Text, fact[1:]) || found[0].Misleads != (fact[0] == '!') || traces.Misleads(found) != found[0].Misleads {
+		if len(found) != 1 || !strings.HasPrefix(found[0].Text, fact[1:]) || found[0].Misleads != (fact[0] == '!') ||
+			traces.Misleads(found) != found[0].Misleads {
 			t.Errorf("instead of %q there is %+v", fact, found)
 		}
 	}

@@ -30,7 +30,8 @@ func TestCall(t *testing.T) {
 }
 
 func TestPageable(t *testing.T) {
-	for name, want := range map[string][2]bool{"Memcpy HtoD (Pageable -> Device)": {true, true}, "Memcpy DtoH (Device -> Pinned)": {false, true}, "Memcpy HtoD": {false, false}, "[CUDA memcpy]": {false, false}} {
+	for name, want := range map[string][2]bool{"Memcpy HtoD (Pageable -> Device)": {true, true},
+		"Memcpy DtoH (Device -> Pinned)": {false, true}, "Memcpy HtoD": {false, false}, "[CUDA memcpy]": {false, false}} {
 		e := Plain(KindMemcpy, Stream(1, 0, 1, 7), name, 0, 1)
 		if is, known := e.Pageable(); is != want[0] || known != want[1] {
 			t.Errorf("%s: %t, %t", name, is, known)

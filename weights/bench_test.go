@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 )
 
@@ -81,7 +80,8 @@ func BenchmarkRead(b *testing.B) {
 func BenchmarkOpen(b *testing.B) {
 	var tensors []Tensor
 	for i := range 580 {
-		tensors = append(tensors, tensorOf(b, fmt.Sprintf("transformer.h.%d.attn.c_attn.weight", i), []int{1, 1}, []float32{1}))
+		tensors = append(tensors, tensorOf(b, fmt.Sprintf("transformer.h.%d.attn.c_attn.weight", i), []int{1, 1},
+			[]float32{1}))
 	}
 	path := filepath.Join(b.TempDir(), SingleFile)
 	if err := Write(b.Context(), path, tensors, WriteOptions{}); err != nil {
@@ -90,56 +90,6 @@ func BenchmarkOpen(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		c, err := OpenFile(path)
-		if err != nil {
-			b.Fatal(err)
-		}
-		c.Close()
-	}
-}
-
-// BenchmarkEncode converts what Write writes; MB/s counts bytes of the file.
-func BenchmarkEncode(b *testing.B) {
-	x := tensorOf(b, "x", []int{1 << 20}, make([]float32, 1<<20))
-	for _, dtype := range []DType{F32, F16, BF16} {
-		b.Run(dtype.String(), func(b *testing.B) {
-			plan, err := planWrite([]Tensor{x}, WriteOptions{DType: dtype})
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.SetBytes(plan.size)
-			for b.Loop() {
-				var w countingWriter
-				if err := plan.write(&w); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
-// BenchmarkFirstNonFinite searches numbers that are all finite.
-func BenchmarkFirstNonFinite(b *testing.B) {
-	x := make([]float32, 1<<16)
-	b.SetBytes(int64(4 * len(x)))
-	for b.Loop() {
-		FirstNonFinite(x)
-	}
-}
-
-// BenchmarkHeader reads the header of a model of 48 layers.
-func BenchmarkHeader(b *testing.B) {
-	var header strings.Builder
-	at := 0
-	for l := range 48 {
-		for _, name := range []string{"attn.c_attn.weight", "attn.c_attn.bias", "attn.c_proj.weight", "attn.c_proj.bias", "ln_1.weight", "ln_1.bias", "ln_2.weight", "ln_2.bias", "mlp.c_fc.weight", "mlp.c_fc.bias", "mlp.c_proj.weight", "mlp.c_proj.bias"} {
-			fmt.Fprintf(&header, `,"h.%d.%s":{"dtype":"F32","shape":[16,4],"data_offsets":[%d,%d]}`, l, name, at, at+256)
-			at += 256
-		}
-	}
-	file := safetensorsFile("{"+header.String()[1:]+"}", make([]byte, at))
-	b.SetBytes(int64(header.Len()))
-	for b.Loop() {
-		c, err := fromBytes("file", file)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -74,7 +74,8 @@ func checkAnswer(t *testing.T, c *Checkpoint, err error) {
 		t.Fatalf("%v, %v", c, err)
 	}
 	var e *Error
-	if err != nil && (!errors.As(err, &e) || e.Problem == "" || strings.ContainsAny(err.Error(), "\r\n") || len(err.Error()) > 2000) {
+	if err != nil && (!errors.As(err, &e) || e.Problem == "" || strings.ContainsAny(err.Error(), "\r\n") ||
+		len(err.Error()) > 2000) {
 		t.Errorf("not a good error: %q", err)
 	}
 }

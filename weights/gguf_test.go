@@ -39,7 +39,8 @@ func ggufSample(alignment int) (*ggufwrite.File, map[string][]float32) {
 	f.Value("a.floats", []float32{1, 2})
 	x := numbers(40 * 64)
 	want := map[string][]float32{}
-	for name, kind := range map[string]uint32{"f32": ggufwrite.F32, "f16": ggufwrite.F16, "bf16": ggufwrite.BF16, "q8": ggufwrite.Q8_0} {
+	for name, kind := range map[string]uint32{"f32": ggufwrite.F32, "f16": ggufwrite.F16, "bf16": ggufwrite.BF16,
+		"q8": ggufwrite.Q8_0} {
 		f.Tensor(name, kind, []int{40, 64}, x)
 		want[name] = decoded(kind, ggufwrite.Encode(kind, x))
 	}
@@ -127,8 +128,9 @@ func TestGGUF(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		values := map[string]any{"general.architecture": "gpt2", "a.uint32": uint64(7), "a.int32": int64(-7), "a.float32": float32(1e-5),
-			"a.bool": true, "a.strings": []string{"x", "", "Ġy"}, "a.ints": []int64{3, -1}, "a.floats": nil}
+		values := map[string]any{"general.architecture": "gpt2", "a.uint32": uint64(7), "a.int32": int64(-7),
+			"a.float32": float32(1e-5),
+			"a.bool":    true, "a.strings": []string{"x", "", "Ġy"}, "a.ints": []int64{3, -1}, "a.floats": nil}
 		if alignment != 0 {
 			values["general.alignment"] = uint64(alignment)
 		}

@@ -219,7 +219,8 @@ func TestMixed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	for name, want := range map[string]DType{"wte": F32, "h.0.attn.bias": "BOOL", "ids": "I64", "f64": "F64", "f8": "F8_E4M3"} {
+	for name, want := range map[string]DType{"wte": F32, "h.0.attn.bias": "BOOL", "ids": "I64", "f64": "F64",
+		"f8": "F8_E4M3"} {
 		tensor, ok := c.Tensor(name)
 		if !ok || tensor.DType != want {
 			t.Fatalf("%s: %v %v, want %v", name, ok, tensor.DType, want)

@@ -65,7 +65,8 @@ func TestFromHub(t *testing.T) {
 			if err != nil || got != filepath.Join(cache, c.want) {
 				t.Errorf("%s: %q, %v", c.name, got, err)
 			}
-		} else if err == nil || got != "" || !strings.Contains(err.Error(), c.problem) || !strings.Contains(err.Error(), cache) {
+		} else if err == nil || got != "" || !strings.Contains(err.Error(), c.problem) ||
+			!strings.Contains(err.Error(), cache) {
 			t.Errorf("%s: %q, error %v, which should name the cache and %q", c.name, got, err, c.problem)
 		}
 	}

@@ -64,13 +64,16 @@ func TestCheckOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	reads := []string{"in.json", "model", "absent", ""}
-	for _, out := range []string{"in.json", "./in.json", "other/../in.json", filepath.Join(here, "in.json"), "link.json", "other/hard.json",
+	for _, out := range []string{"in.json", "./in.json", "other/../in.json", filepath.Join(here, "in.json"), "link.json",
+		"other/hard.json",
 		"model", "model/", "./model/", "linked", "linked/", "model/config.json", "linked/config.json", "to-config"} {
-		if err := CheckOutput(out, reads...); !errors.Is(err, ErrSamePlace) || !strings.Contains(err.Error(), "give another name") {
+		if err := CheckOutput(out, reads...); !errors.Is(err, ErrSamePlace) ||
+			!strings.Contains(err.Error(), "give another name") {
 			t.Errorf("%s: %v", out, err)
 		}
 	}
-	for _, out := range []string{"", "-", "new.json", "other", "other/config.json", "model/new.json", "absent", "/dev/null"} {
+	for _, out := range []string{"", "-", "new.json", "other", "other/config.json", "model/new.json", "absent",
+		"/dev/null"} {
 		if err := CheckOutput(out, reads...); err != nil {
 			t.Errorf("%s: %v", out, err)
 		}
@@ -83,7 +86,11 @@ func TestFolder(t *testing.T) {
 	two := func(content string) func(dir string) error {
 		return func(dir string) error {
 			for _, name := range []string{"a", "b"} {
-				if err := WriteFile(ctx, filepath.Join(dir, name), func(w io.Writer) error { _, err := io.WriteString(w, content); return err }); err != nil {
+				if err := WriteFile(ctx, filepath.Join(dir, name), func(w io.Writer) error {
+					_,
+						err := io.WriteString(w, content)
+					return err
+				}); err != nil {
 					return err
 				}
 			}
@@ -120,10 +127,14 @@ func TestFolder(t *testing.T) {
 	stop, cancel := context.WithCancelCause(ctx)
 	for name, fail := range map[string]func() error{
 		"an error": func() error {
-			return (Folder{Path: "new", Force: true}).Write(ctx, func(dir string) error { return errors.Join(two("3")(dir), broken) })
+			return (Folder{Path: "new", Force: true}).Write(ctx, func(dir string) error {
+				return errors.Join(two("3")(dir),
+					broken)
+			})
 		},
 		"a cancelled context": func() error {
-			return (Folder{Path: "new", Force: true}).Write(stop, func(dir string) error { defer cancel(broken); return two("3")(dir) })
+			return (Folder{Path: "new", Force: true}).Write(stop,
+				func(dir string) error { defer cancel(broken); return two("3")(dir) })
 		},
 		"the same place": func() error {
 			return (Folder{Path: "./new/", Force: true, Reads: []string{"new"}}).Write(ctx, two("3"))
@@ -132,14 +143,16 @@ func TestFolder(t *testing.T) {
 		if err := fail(); !errors.Is(err, broken) && !errors.Is(err, ErrSamePlace) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if got := names(t, "new"); !slices.Equal(got, []string{"a", "b", "mine"}) || text(t, "new/a") != "1" || text(t, "outside") != "outside" {
+		if got := names(t, "new"); !slices.Equal(got, []string{"a", "b", "mine"}) || text(t, "new/a") != "1" ||
+			text(t, "outside") != "outside" {
 			t.Errorf("after %s: %v", name, got)
 		}
 	}
 	if err := (Folder{Path: "new", Force: true}).Write(ctx, two("4")); err != nil {
 		t.Fatal(err)
 	}
-	if got := names(t, "new"); !slices.Equal(got, []string{"a", "b", "mine"}) || text(t, "new/a")+text(t, "new/b")+text(t, "new/mine") != "44keep" {
+	if got := names(t, "new"); !slices.Equal(got, []string{"a", "b", "mine"}) ||
+		text(t, "new/a")+text(t, "new/b")+text(t, "new/mine") != "44keep" {
 		t.Errorf("forced: %v", got)
 	}
 	if got := text(t, "outside"); got != "outside" {
@@ -147,10 +160,12 @@ func TestFolder(t *testing.T) {
 	}
 
 	// What cannot be a directory.
-	if err := errors.Join(os.Symlink("nowhere", "dangling"), os.Mkdir("empty/d", 0o777), os.Remove("empty/a"), os.Rename("empty/d", "empty/a")); err != nil {
+	if err := errors.Join(os.Symlink("nowhere", "dangling"), os.Mkdir("empty/d", 0o777), os.Remove("empty/a"),
+		os.Rename("empty/d", "empty/a")); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]string{"": "no name of a directory", "outside": "it is a file", "dangling": "symbolic link", "empty": "a: cannot be written: it is a directory"} {
+	for path, want := range map[string]string{"": "no name of a directory", "outside": "it is a file",
+		"dangling": "symbolic link", "empty": "a: cannot be written: it is a directory"} {
 		if err := (Folder{Path: path, Force: true}).Write(ctx, two("5")); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v; want %q", path, err, want)
 		}

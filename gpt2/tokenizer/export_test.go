@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-var exportDir = flag.String("export", "", "directory in which TestExport writes the built-in tokenizers as Hugging Face files")
+var exportDir = flag.String("export", "", "directory in which TestExport writes the built-in tokenizers as Hugging "+
+	"Face files")
 
 // TestExport writes the built-in tokenizers to the directory that testdata/make_golden.py gives.
 func TestExport(t *testing.T) {

@@ -14,8 +14,11 @@ func FuzzRoundTrip(f *testing.F) {
 	for _, c := range readGolden(f).Cases {
 		f.Add(c.Text)
 	}
-	for _, s := range []string{"\xff", "a\x80\x80 b", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82", " \xc2", "'\xff's", EndOfText[:5] + "\xff" + EndOfText,
-		strings.Repeat("\xf0\x9f\x98", 40), strings.Repeat("ab", 100)} {
+	for _, s := range []string{"\xff", "a\x80\x80 b", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82", " \xc2", "'\xff's",
+		EndOfText[:5] + "\xff" + EndOfText,
+		strings.Repeat("\xf0\x9f\x98", 40), strings.Repeat("ab", 100), strings.Repeat("\xff", 1000) +
+			strings.Repeat("\x80", 1000),
+		"\xf4\x90\x80\x80\xc0\x80 quick\n\n  brown fox's  " + EndOfText[:7] + "\xed\xa0 \x00"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -78,8 +78,7 @@ func (s *splitMix) below(n int) int {
 func pieces(tok *Tokenizer, ids []int32) string {
 	var b strings.Builder
 	for _, id := range ids {
-		p, _ := tok.Piece(id)
-		fmt.Fprintf(&b, "%d%q ", id, p)
+		fmt.Fprintf(&b, "%d%q ", id, tok.AppendPiece(nil, id))
 	}
 	return b.String()
 }

@@ -24,37 +24,24 @@ type Tokenizer struct {
 
 	added       []addedToken // by id
 	early, late *addedSet    // those with normalized false, found first; then those with normalized true
-	special     map[int32]bool
-	eot         int32 // -1: none
+	eot         int32        // -1: none
 
 	cache *wordCache
-	index func() *pieceIndex // made on first use
-}
-
-// pieceIndex finds ids by their bytes.
-type pieceIndex struct {
-	model map[string]int32 // the vocabulary, without literal pieces
-	rest  map[string]int32 // literal pieces and added tokens
+	words func() map[string]int32 // ids of the vocabulary by their bytes, without literal pieces; made on first use
 }
 
 // finish sets the fields that derive from the others.
 func (t *Tokenizer) finish() {
 	t.early, t.late = newAddedSet(t.added, false), newAddedSet(t.added, true)
-	t.special = make(map[int32]bool)
-	for _, tok := range t.added {
-		t.special[tok.ID] = tok.Special
-	}
 	t.cache = newWordCache()
-	t.index = sync.OnceValue(func() *pieceIndex {
-		x := &pieceIndex{make(map[string]int32, t.modelSize), make(map[string]int32)}
-		for i, p := range t.pieces {
-			if id := int32(i); i >= t.modelSize || t.literal[id] {
-				x.rest[p] = id
-			} else {
-				x.model[p] = id
+	t.words = sync.OnceValue(func() map[string]int32 {
+		words := make(map[string]int32, t.modelSize)
+		for id, piece := range t.pieces[:t.modelSize] {
+			if !t.literal[int32(id)] {
+				words[piece] = int32(id)
 			}
 		}
-		return x
+		return words
 	})
 }
 
@@ -65,33 +52,6 @@ func (t *Tokenizer) VocabSize() int { return len(t.pieces) }
 // EOT returns the id of the end-of-text token, and false when there is none. It is the token that the directory's
 // configuration calls eos_token, or <|endoftext|> if it names none.
 func (t *Tokenizer) EOT() (id int32, ok bool) { return max(t.eot, 0), t.eot >= 0 }
-
-// IsSpecial reports whether id is a special token: one that steers the model and is no part of the text, such as
-// <|endoftext|>.
-func (t *Tokenizer) IsSpecial(id int32) bool { return t.special[id] }
-
-// ID returns the id of the token whose bytes are piece, and false when there is none. If an added token and the
-// vocabulary have the same bytes, it is the added token's, as in Encode.
-func (t *Tokenizer) ID(piece string) (id int32, ok bool) {
-	x := t.index()
-	rest, inRest := x.rest[piece]
-	if inRest && int(rest) >= t.modelSize {
-		return rest, true
-	}
-	if id, ok = x.model[piece]; ok {
-		return id, true
-	}
-	return rest, inRest
-}
-
-// Piece returns the bytes of one token, and false when id is not in the vocabulary. They need not be UTF-8: a
-// token may hold a part of a character.
-func (t *Tokenizer) Piece(id int32) (piece string, ok bool) {
-	if id < 0 || int(id) >= len(t.pieces) {
-		return "", false
-	}
-	return t.pieces[id], true
-}
 
 // AppendPiece appends the bytes of one token to dst. An id that is not in the vocabulary appends nothing. It
 // allocates only when dst has to grow.
@@ -172,7 +132,7 @@ func (t *Tokenizer) appendWord(dst []int32, w string) []int32 {
 		return append(dst, t.byteID[w[0]])
 	}
 	if t.ignoreMerges {
-		if id, ok := t.index().model[w]; ok {
+		if id, ok := t.words()[w]; ok {
 			return append(dst, id)
 		}
 	}

@@ -36,14 +36,3 @@ func TestOff(t *testing.T) {
 		t.Errorf("a pass allocates %v times", n)
 	}
 }
-
-func BenchmarkRangeOff(b *testing.B) {
-	if nvtx.Active() {
-		b.Skip("a tool is attached")
-	}
-	var p *annotate.Pass
-	for b.Loop() {
-		p.Step(0)
-		p.EndStep(0)
-	}
-}

@@ -42,7 +42,8 @@ func TestPagesAgree(t *testing.T) {
 	}
 	// The numbers of a product, as ncu prints them.
 	k := details.Kernels[5]
-	want := map[string]float64{"achieved_occupancy_percent": 13.95, "sm_throughput_percent": 7.68, "dram_throughput_percent": 12.15, "l1_throughput_percent": 18.99, "l2_throughput_percent": 19.83,
+	want := map[string]float64{"achieved_occupancy_percent": 13.95, "sm_throughput_percent": 7.68,
+		"dram_throughput_percent": 12.15, "l1_throughput_percent": 18.99, "l2_throughput_percent": 19.83,
 		"l1_hit_rate_percent": 0, "l2_hit_rate_percent": 40.10, "warp_efficiency_percent": 98.875, "branch_efficiency_percent": 98.45, "sm_active_percent": 46.7615}
 	if got := k.Counters.Map(); !strings.HasPrefix(k.Name, "nvjet") || fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%s has %v, not %v", k.Name, got, want)
@@ -95,7 +96,8 @@ func TestNvprof(t *testing.T) {
 	for _, k := range s.Kernels {
 		got = append(got, fmt.Sprint(k.Name, k.Runs, k.Counters.Map()))
 	}
-	want := []string{"add(float*, float*, int)3 map[achieved_occupancy_percent:62.5 dram_throughput_percent:80 sm_active_percent:85.5 warp_efficiency_percent:97.5]", "fill(float*)1 map[l2_hit_rate_percent:1.25]"}
+	want := []string{"add(float*, float*, int)3 map[achieved_occupancy_percent:62.5 dram_throughput_percent:80 " +
+		"sm_active_percent:85.5 warp_efficiency_percent:97.5]", "fill(float*)1 map[l2_hit_rate_percent:1.25]"}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") || s.Unknown["gld_efficiency"] != 1 {
 		t.Errorf("%q, %v", got, s.Unknown)
 	}
@@ -113,19 +115,25 @@ func TestNvprof(t *testing.T) {
 
 // TestForms: what other versions and options of the tools write, in the form that they have.
 func TestForms(t *testing.T) {
-	const old = "\"ID\",\"Process ID\",\"Process Name\",\"Host Name\",\"Kernel Name\",\"Kernel Time\",\"Context\",\"Stream\",\"Section Name\",\"Metric Name\",\"Metric Unit\",\"Metric Value\"\n"
+	const old = "\"ID\",\"Process ID\",\"Process Name\",\"Host Name\",\"Kernel Name\",\"Kernel " +
+		"Time\",\"Context\",\"Stream\",\"Section Name\",\"Metric Name\",\"Metric Unit\",\"Metric Value\"\n"
 	oldRow := func(name, unit, value string) string {
 		return `"0","21","vector","127.0.0.1","add(float*,float*,int)","2020-Apr-07 17:01:05","1","7","GPU Speed Of Light","` + name + `","` + unit + `","` + value + "\"\n"
 	}
-	const details = "\"ID\",\"Process ID\",\"Kernel Name\",\"Block Size\",\"Grid Size\",\"Metric Name\",\"Metric Unit\",\"Metric Value\",\"Rule Name\"\n"
+	const details = "\"ID\",\"Process ID\",\"Kernel Name\",\"Block Size\",\"Grid Size\",\"Metric Name\",\"Metric " +
+		"Unit\",\"Metric Value\",\"Rule Name\"\n"
 	row := func(name, unit, value string) string {
-		return `"0","21","add(float *, float *, int)","(256, 1, 1)","(4096, 1, 1)","` + name + `","` + unit + `","` + value + "\",\"\"\n"
+		return `"0","21","add(float *, float *, int)","(256, 1, 1)","(4096, 1, 1)","` + name + `","` + unit + `","` + value +
+			"\",\"\"\n"
 	}
-	const summed = "\"Process ID\",\"Process Name\",\"Kernel Name\",\"Block Size\",\"Grid Size\",\"Device\",\"CC\",\"Invocations\",\"Section Name\",\"Metric Name\",\"Metric Unit\",\"Minimum\",\"Maximum\",\"Average\"\n"
+	const summed = "\"Process ID\",\"Process Name\",\"Kernel Name\",\"Block Size\",\"Grid " +
+		"Size\",\"Device\",\"CC\",\"Invocations\",\"Section Name\",\"Metric Name\",\"Metric " +
+		"Unit\",\"Minimum\",\"Maximum\",\"Average\"\n"
 	const nvprof = "\"Device\",\"Kernel\",\"Invocations\",\"Metric Name\",\"Metric Description\",\"Min\",\"Max\",\"Avg\"\n"
 	for _, c := range []struct{ what, text, want string }{
 		{"ncu of 2020: no grid, a line without text, other names", "==PROF== Connected to process 21\nsum is 3\n" + old + "\n" + oldRow("SOL FB", "%", "46.47") + oldRow("SOL L2", "%", "13.61") + oldRow("SOL TEX", "%", "9.5") + oldRow("SM [%]", "%", "7.25") +
-			oldRow("Elapsed Cycles", "cycle", "10251") + oldRow("SM Active Cycles", "cycle", "5125.5") + "==PROF== Disconnected from process 21\n",
+			oldRow("Elapsed Cycles", "cycle", "10251") + oldRow("SM Active Cycles", "cycle", "5125.5") +
+			"==PROF== Disconnected from process 21\n",
 			"add(float*,float*,int) 1 [0 0 0] map[dram_throughput_percent:46.47 l1_throughput_percent:9.5 l2_throughput_percent:13.61 sm_active_percent:50 sm_throughput_percent:7.25]"},
 		{"ncu 2020.3", old + oldRow("SOL DRAM", "%", "39.60") + oldRow("SOL L1/TEX Cache", "%", "12.00") + oldRow("SOL L2 Cache", "%", "3.00"),
 			"add(float*,float*,int) 1 [0 0 0] map[dram_throughput_percent:39.6 l1_throughput_percent:12 l2_throughput_percent:3]"},
@@ -136,7 +144,8 @@ func TestForms(t *testing.T) {
 		{"commas of thousands", details + row("Elapsed Cycles", "cycle", "5,845") + row("SM Active Cycles", "cycle", "2,922.50"), "add(float *, float *, int) 1 [4096 1 1] map[sm_active_percent:50]"},
 		{"cycles in other units", details + row("Elapsed Cycles", "Kcycle", "5.8") + row("SM Active Cycles", "cycle", "2,922.50") + row("L2 Hit Rate", "%", "1"), "add(float *, float *, int) 1 [4096 1 1] map[l2_hit_rate_percent:1]"},
 		{"--metrics with names of NVIDIA's table for users of nvprof", details + row("dram__throughput.avg.pct_of_peak_sustained_elapsed", "%", "55.5") + row("smsp__cycles_active.avg.pct_of_peak_sustained_elapsed", "%", "44") +
-			row("smsp__thread_inst_executed_per_inst_executed.ratio", "", "16"), "add(float *, float *, int) 1 [4096 1 1] map[dram_throughput_percent:55.5 sm_active_percent:44 warp_efficiency_percent:50]"},
+			row("smsp__thread_inst_executed_per_inst_executed.ratio", "", "16"), "add(float *, float *, int) 1 [4096 1 1] " +
+			"map[dram_throughput_percent:55.5 sm_active_percent:44 warp_efficiency_percent:50]"},
 		{"two names for one counter", details + row("dram__throughput.avg.pct_of_peak_sustained_elapsed", "%", "1") + row("DRAM Throughput", "%", "2") + row("SOL DRAM", "%", "3"), "add(float *, float *, int) 1 [4096 1 1] map[dram_throughput_percent:2]"},
 		{"spaces after commas", strings.ReplaceAll(old, ",", ", ") + oldRow("SOL FB", "%", "46.47"), "add(float*,float*,int) 1 [0 0 0] map[dram_throughput_percent:46.47]"},
 		{"--print-summary per-kernel", summed + `"1","v","add(float *)","(256, 1, 1)","(4096, 1, 1)","0","9.0","14","Occupancy","Achieved Occupancy","%","73.56","79.38","74.92"` + "\n" +
@@ -167,7 +176,8 @@ func TestForms(t *testing.T) {
 }
 
 func TestReadRefuses(t *testing.T) {
-	for _, text := range []string{"", "a,b\n1,2\n", "\"ID\",\"Kernel Name\",\"Metric Name\"\n", strings.Repeat("x\n", 20_000), "\x00\xff"} {
+	for _, text := range []string{"", "a,b\n1,2\n", "\"ID\",\"Kernel Name\",\"Metric Name\"\n",
+		strings.Repeat("x\n", 20_000), "\x00\xff"} {
 		if s, err := Read(strings.NewReader(text)); err == nil {
 			t.Errorf("%.20q is read as %d kernels", text, len(s.Kernels))
 		}
@@ -175,8 +185,10 @@ func TestReadRefuses(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	f.Add([]byte("\"ID\",\"Kernel Name\",\"Grid Size\",\"Metric Name\",\"Metric Value\"\n\"0\",\"k\",\"(1, 1, 1)\",\"Achieved Occupancy\",\"1,024.5\"\n"))
-	f.Add([]byte("\"Device\",\"Kernel\",\"Invocations\",\"Metric Name\",\"Avg\"\n\"d\",\"k\",\"9e99\",\"dram_utilization\",\"Low (2)\"\n"))
+	f.Add([]byte("\"ID\",\"Kernel Name\",\"Grid Size\",\"Metric Name\",\"Metric Value\"\n\"0\",\"k\",\"(1, 1, " +
+		"1)\",\"Achieved Occupancy\",\"1,024.5\"\n"))
+	f.Add([]byte("\"Device\",\"Kernel\",\"Invocations\",\"Metric " +
+		"Name\",\"Avg\"\n\"d\",\"k\",\"9e99\",\"dram_utilization\",\"Low (2)\"\n"))
 	f.Add([]byte("\"Device\",\"Context\",\"Stream\",\"Kernel\",\"Achieved Occupancy\"\n\"d\",1,7,\"k\",\"0,5\"\n"))
 	f.Add([]byte("\"Kernel Name\",\"Invocations\",\"Metric Name\",\"Average\"\n==1==\n\"k\",\"2\",\"SOL FB\",\"1.024,5\"\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -188,7 +200,8 @@ func FuzzRead(f *testing.F) {
 }
 
 func TestBase(t *testing.T) {
-	for name, want := range map[string]string{"void at::native::<unnamed>::softmax<float, (int)4>(T1 *)": "softmax", "at::vectorized_gather_kernel<16, long>(char *)": "vectorized_gather_kernel",
+	for name, want := range map[string]string{"void at::native::<unnamed>::softmax<float, (int)4>(T1 *)": "softmax",
+		"at::vectorized_gather_kernel<16, long>(char *)": "vectorized_gather_kernel",
 		"gemv": "gemv", "void (anonymous namespace)::f(int)": "f", "": "", "<": "<", "triton_poi_fused_add_0": "triton_poi_fused_add_0"} {
 		if got := base(name); got != want {
 			t.Errorf("%q is %q, not %q", name, got, want)

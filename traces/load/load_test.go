@@ -31,7 +31,8 @@ func TestForeign(t *testing.T) {
 	}
 	const (
 		report  = "NVIDIA Tegra Profiler Report 1.\n\x0bLocal (CLI)"
-		details = "\"ID\",\"Process ID\",\"Process Name\",\"Host Name\",\"Kernel Name\",\"Context\",\"Stream\",\"Section Name\",\"Metric Name\",\"Metric Unit\",\"Metric Value\"\n\"0\",\"7\",\"infer\"\n"
+		details = "\"ID\",\"Process ID\",\"Process Name\",\"Host Name\",\"Kernel Name\",\"Context\",\"Stream\",\"Section " +
+			"Name\",\"Metric Name\",\"Metric Unit\",\"Metric Value\"\n\"0\",\"7\",\"infer\"\n"
 	)
 	for name, c := range map[string]struct {
 		content string
@@ -63,17 +64,20 @@ func TestForeign(t *testing.T) {
 	}
 
 	_, err := (Source{Path: "standard input", Stream: strings.NewReader(report)}).Load()
-	if err == nil || !strings.HasPrefix(err.Error(), "standard input is a report") || !strings.Contains(err.Error(), "nsys export --type sqlite FILE,") {
+	if err == nil || !strings.HasPrefix(err.Error(), "standard input is a report") ||
+		!strings.Contains(err.Error(), "nsys export --type sqlite FILE,") {
 		t.Errorf("a report as a stream: error %v", err)
 	}
 
 	// A table of nsys stats, and recordings whatever they are called.
-	for _, table := range []string{"eager.cuda_gpu_kern_sum", "pytorch/bad.cuda_gpu_mem_size_sum", "pytorch/bad.cuda_kern_exec_sum", "pytorch/bad.nvtx_gpu_proj_sum"} {
+	for _, table := range []string{"eager.cuda_gpu_kern_sum", "pytorch/bad.cuda_gpu_mem_size_sum",
+		"pytorch/bad.cuda_kern_exec_sum", "pytorch/bad.nvtx_gpu_proj_sum"} {
 		if _, err := Load("../samples/" + table + ".csv"); err == nil || !strings.Contains(err.Error(), "nsys stats") {
 			t.Errorf("%s, a table of nsys stats: error %v", table, err)
 		}
 	}
-	for from, name := range map[string]string{"../samples/eager.sqlite": "x.ncu-rep", "../samples/shipped-eager-stamps.json.gz": "x.nsys-rep", "../testdata/kineto.json": "x.csv"} {
+	for from, name := range map[string]string{"../samples/eager.sqlite": "x.ncu-rep",
+		"../samples/shipped-eager-stamps.json.gz": "x.nsys-rep", "../testdata/kineto.json": "x.csv"} {
 		content := fixtures.Must(os.ReadFile(from))(t)
 		path := filepath.Join(t.TempDir(), name)
 		fixtures.Check(t, os.WriteFile(path, content, 0o666))
@@ -86,7 +90,8 @@ func TestForeign(t *testing.T) {
 // TestStream: a trace of any format is the same from a file and from a stream, and nothing is left of a copied one.
 func TestStream(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	for _, path := range []string{"../samples/eager.sqlite", "../samples/gpt2-L1-graph-stamps.json.gz", "../testdata/kineto.json"} {
+	for _, path := range []string{"../samples/eager.sqlite", "../samples/gpt2-L1-graph-stamps.json.gz",
+		"../testdata/kineto.json"} {
 		want := fixtures.Must(Load(path))(t)
 		f := fixtures.Must(os.Open(path))(t)
 		defer f.Close()
@@ -98,8 +103,10 @@ func TestStream(t *testing.T) {
 	if left, err := os.ReadDir(os.TempDir()); err != nil || len(left) > 0 {
 		t.Errorf("%v, %v are left", err, left)
 	}
-	for text, want := range map[string]string{"": "standard input is empty, not a trace", "SQLite format 3\x00 damaged": "standard input is not a readable export of Nsight Systems: ", "{}": "standard input: it is not a trace"} {
-		if _, err := (Source{Path: "standard input", Stream: strings.NewReader(text)}).Load(); err == nil || !strings.HasPrefix(err.Error(), want) {
+	for text, want := range map[string]string{"": "standard input is empty, not a trace",
+		"SQLite format 3\x00 damaged": "standard input is not a readable export of Nsight Systems: ", "{}": "standard input: it is not a trace"} {
+		if _, err := (Source{Path: "standard input", Stream: strings.NewReader(text)}).Load(); err == nil ||
+			!strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
@@ -184,10 +191,12 @@ func TestHostile(t *testing.T) {
 				h.Plans[0].Steps[i].Bytes = r.Int64N(4000) - 500
 			}
 			times := []int64{1, 1000, 1e9, traces.MaxTime - 1}
-			lanes := []traces.Lane{traces.Thread(1, 1), traces.Thread(1, 2), traces.API(1, 1), traces.Stream(1, 0, 1, 7), traces.Stream(1, 0, 1, 8), traces.Stream(2, 1, 1, 7)}
+			lanes := []traces.Lane{traces.Thread(1, 1), traces.Thread(1, 2), traces.API(1, 1), traces.Stream(1, 0, 1, 7),
+				traces.Stream(1, 0, 1, 8), traces.Stream(2, 1, 1, 7)}
 			var events []traces.Event
 			for range r.IntN(60) {
-				e := traces.Plain(traces.Kind(r.IntN(int(traces.KindCounter)+1)), lanes[r.IntN(len(lanes))], []string{"warm-up", "Memcpy", "cudaStreamSynchronize", "cudaLaunchKernel", "x"}[r.IntN(5)], 0, 0)
+				e := traces.Plain(traces.Kind(r.IntN(int(traces.KindCounter)+1)), lanes[r.IntN(len(lanes))],
+					[]string{"warm-up", "Memcpy", "cudaStreamSynchronize", "cudaLaunchKernel", "x"}[r.IntN(5)], 0, 0)
 				limit := times[r.IntN(len(times))]
 				e.Time, e.Duration = r.Int64N(2*limit)-limit, r.Int64N(limit)
 				e.Open = r.IntN(20) == 0 && e.Kind.IsRange()
@@ -290,7 +299,8 @@ func TestRanks(t *testing.T) {
 }
 
 func TestRankInName(t *testing.T) {
-	for name, want := range map[string]int{"rank0.json.gz": 0, "run_rank_7.sqlite": 7, "trace-rank=12.json": 12, "RANK3": 3, "host.rank-1_step5.json": 1, "frank1.json": -1, "ranking.json": -1, "rank": -1, "rank99999999.json": -1, "": -1} {
+	for name, want := range map[string]int{"rank0.json.gz": 0, "run_rank_7.sqlite": 7, "trace-rank=12.json": 12,
+		"RANK3": 3, "host.rank-1_step5.json": 1, "frank1.json": -1, "ranking.json": -1, "rank": -1, "rank99999999.json": -1, "": -1} {
 		if got, ok := traces.RankInName(name); ok != (want >= 0) || ok && got != want {
 			t.Errorf("%q has rank %d (%v), not %d", name, got, ok, want)
 		}
@@ -301,7 +311,8 @@ func TestRankInName(t *testing.T) {
 // apart though their ids are equal, and a file of it has them too.
 func TestRanksAreKept(t *testing.T) {
 	one := func(rank int) *traces.Trace {
-		h := &traces.Header{Base: 1000, Process: 1, Recorder: traces.RecorderKineto, Ranks: []traces.Rank{{Process: 1, Rank: rank, Source: "distributedInfo"}}}
+		h := &traces.Header{Base: 1000, Process: 1, Recorder: traces.RecorderKineto,
+			Ranks: []traces.Rank{{Process: 1, Rank: rank, Source: "distributedInfo"}}}
 		return traces.NewTrace(h, fixtures.Launched(1, 10, 20, 30, 40))
 	}
 	m := fixtures.Must(traces.Merge([]*traces.Trace{one(1), one(0)}, []string{"a", "b"}))(t)

@@ -100,16 +100,19 @@ var modern = []string{
 func TestNsys(t *testing.T) {
 	tr := fixtures.Must(Load(sqlite(t, modern...)))(t)
 	h := tr.Header
-	if h.Tool != "NVIDIA Nsight Systems" || h.Release != "2025.3" || h.Recorder != traces.RecorderNsys || h.Base != 1795240732022067190 || !slices.Equal(h.Command, []string{"infer", "-n", "8"}) {
+	if h.Tool != "NVIDIA Nsight Systems" || h.Release != "2025.3" || h.Recorder != traces.RecorderNsys ||
+		h.Base != 1795240732022067190 || !slices.Equal(h.Command, []string{"infer", "-n", "8"}) {
 		t.Errorf("header %+v", h)
 	}
-	if want := []traces.Device{{ID: 0, Name: "NVIDIA H200", Compute: "9.0", SMs: 132, Memory: 150109880320}}; !slices.Equal(h.Devices, want) {
+	if want := []traces.Device{{ID: 0, Name: "NVIDIA H200", Compute: "9.0", SMs: 132,
+		Memory: 150109880320}}; !slices.Equal(h.Devices, want) {
 		t.Errorf("devices %+v", h.Devices)
 	}
 	if want := []traces.LaneName{{Lane: traces.Thread(700, 701), Name: "main"}}; !slices.Equal(h.Lanes, want) {
 		t.Errorf("lanes %v", h.Lanes)
 	}
-	plans := []traces.Plan{{Phase: "decode step", Steps: []traces.Step{{Tag: 0, Name: "wte+wpe", Op: "Embed", Layer: -1, Slot: -1}, {Tag: 1, Name: "h.2@1.ln_1+h.2@1.attn.c_attn", Op: "Linear", Layer: 2, Slot: 1}}}}
+	plans := []traces.Plan{{Phase: "decode step", Steps: []traces.Step{{Tag: 0, Name: "wte+wpe", Op: "Embed", Layer: -1,
+		Slot: -1}, {Tag: 1, Name: "h.2@1.ln_1+h.2@1.attn.c_attn", Op: "Linear", Layer: 2, Slot: 1}}}}
 	if !reflect.DeepEqual(h.Plans, plans) {
 		t.Errorf("plans %+v", h.Plans)
 	}
@@ -124,7 +127,8 @@ func TestNsys(t *testing.T) {
 	for _, at := range []int64{100, 500, 530} {
 		passes[at] = find(traces.KindPass, at)
 	}
-	if p := passes[100]; p.Value != 17 || p.Plan != 0 || p.Domain != traces.Domain || find(traces.KindRange, 95).ID != p.Parent {
+	if p := passes[100]; p.Value != 17 || p.Plan != 0 || p.Domain != traces.Domain ||
+		find(traces.KindRange, 95).ID != p.Parent {
 		t.Errorf("pass %+v", p)
 	}
 	// Each kernel's step, and the range of its launch.
@@ -140,33 +144,41 @@ func TestNsys(t *testing.T) {
 		}
 	}
 	k := find(traces.KindKernel, 600)
-	if k.Grid != [3]int32{192, 2, 1} || k.Block != [3]int32{64, 1, 1} || k.Registers != 40 || k.StaticShared != 64 || k.DynamicShared != 4608 {
+	if k.Grid != [3]int32{192, 2, 1} || k.Block != [3]int32{64, 1, 1} || k.Registers != 40 || k.StaticShared != 64 ||
+		k.DynamicShared != 4608 {
 		t.Errorf("kernel %+v", k)
 	}
 	context := traces.Lane{Kind: traces.LaneSync, Device: 0, Process: 700, Context: 1, ID: -1}
 	for want, e := range map[string]traces.Event{
-		fmt.Sprint("embed(float*) 0 0 false ", traces.Stream(700, 0, 1, 7)):                       k,
-		fmt.Sprint("cudaLaunchKernelExC 0 0 false ", traces.API(700, 701)):                        find(traces.KindRuntime, 120),
-		fmt.Sprint("cuLaunchKernel 1 0 false ", traces.API(700, 701)):                             find(traces.KindDriver, 165),
-		fmt.Sprint("Memcpy HtoD (Pageable -> Device) -1 768 false ", traces.Stream(700, 0, 1, 8)): find(traces.KindMemcpy, 60),
-		fmt.Sprint("Memset (Device) -1 32 false ", traces.Stream(700, 0, 1, 8)):                   find(traces.KindMemset, 62),
-		fmt.Sprint("Context Sync -1 0 false ", context):                                           find(traces.KindSync, 64),
-		fmt.Sprint("wte+wpe -1 0 true ", traces.Thread(700, 701)):                                 find(traces.KindRange, 900),
-		fmt.Sprint("first token -1 0 false ", traces.Thread(700, 701)):                            find(traces.KindMark, 8),
+		fmt.Sprint("embed(float*) 0 0 false ", traces.Stream(700, 0, 1, 7)): k,
+		fmt.Sprint("cudaLaunchKernelExC 0 0 false ", traces.API(700, 701)): find(traces.KindRuntime,
+			120),
+		fmt.Sprint("cuLaunchKernel 1 0 false ", traces.API(700, 701)): find(traces.KindDriver,
+			165),
+		fmt.Sprint("Memcpy HtoD (Pageable -> Device) -1 768 false ", traces.Stream(700, 0, 1, 8)): find(traces.KindMemcpy,
+			60),
+		fmt.Sprint("Memset (Device) -1 32 false ", traces.Stream(700, 0, 1, 8)): find(traces.KindMemset,
+			62),
+		fmt.Sprint("Context Sync -1 0 false ", context): find(traces.KindSync, 64),
+		fmt.Sprint("wte+wpe -1 0 true ", traces.Thread(700, 701)): find(traces.KindRange,
+			900),
+		fmt.Sprint("first token -1 0 false ", traces.Thread(700, 701)): find(traces.KindMark, 8),
 	} {
 		if got := fmt.Sprint(e.Name, " ", e.Step, " ", e.Bytes, " ", e.Open, " ", e.Lane); got != want {
 			t.Errorf("%s, not %s", got, want)
 		}
 	}
 	find(traces.KindOverhead, 1)
-	want := traces.Attribution{Kernels: 7, Copies: 2, Calls: 9, Ranges: 13, Passes: 4, Steps: 4, CopiesWithoutCall: 2, InSteps: 6, GraphLaunches: 2, OpenRanges: 1}
+	want := traces.Attribution{Kernels: 7, Copies: 2, Calls: 9, Ranges: 13, Passes: 4, Steps: 4, CopiesWithoutCall: 2,
+		InSteps: 6, GraphLaunches: 2, OpenRanges: 1}
 	if tr.Attribution != want {
 		t.Errorf("counts\n%+v, not\n%+v", tr.Attribution, want)
 	}
 
 	// The steps of a stream lie over their kernels.
 	steps := traces.Project(h, tr.Events)
-	if len(steps) != 6 || steps[0].Time != 600 || steps[0].Duration != 100 || steps[0].Name != "wte+wpe" || steps[1].Time != 690 || steps[1].Lane != k.Lane {
+	if len(steps) != 6 || steps[0].Time != 600 || steps[0].Duration != 100 || steps[0].Name != "wte+wpe" ||
+		steps[1].Time != 690 || steps[1].Lane != k.Lane {
 		t.Errorf("steps of the stream: %+v", steps)
 	}
 	all := append(steps, tr.Events...)
@@ -175,7 +187,8 @@ func TestNsys(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.json")
 	fixtures.Check(t, os.WriteFile(path, file, 0o666))
 	again, err := Load(path)
-	if err != nil || !slices.Equal(again.Events, all) || again.Attribution != want || traces.Project(h, again.Events) != nil {
+	if err != nil || !slices.Equal(again.Events, all) || again.Attribution != want ||
+		traces.Project(h, again.Events) != nil {
 		t.Errorf("converted, the counts are %+v, error %v", again.Attribution, err)
 	}
 }
@@ -201,7 +214,8 @@ func TestNsysOld(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Without a process, kernels are those of the only one.
-	want := traces.Attribution{Kernels: 4, Graphs: 1, Calls: 4, Ranges: 1, WithoutCorrelation: 1, WithoutCall: 1, WithoutRange: 2, LaunchesWithoutWork: 1, GraphLaunches: 1, OpenRanges: 1, EarlyStarts: 1, Earliest: 5}
+	want := traces.Attribution{Kernels: 4, Graphs: 1, Calls: 4, Ranges: 1, WithoutCorrelation: 1, WithoutCall: 1,
+		WithoutRange: 2, LaunchesWithoutWork: 1, GraphLaunches: 1, OpenRanges: 1, EarlyStarts: 1, Earliest: 5}
 	if tr.Attribution != want {
 		t.Errorf("counts\n%+v, not\n%+v", tr.Attribution, want)
 	}
@@ -209,7 +223,8 @@ func TestNsysOld(t *testing.T) {
 	for _, f := range traces.Examine(tr.Header, tr.Attribution) {
 		findings += f.Text + "\n"
 	}
-	fixtures.Says(t, "", findings, "1 records were dropped: events with an impossible time", "nsys says: Not all CUDA events", "1 kernel has no correlation id", "1 kernel has a correlation id that no API call has",
+	fixtures.Says(t, "", findings, "1 records were dropped: events with an impossible time",
+		"nsys says: Not all CUDA events", "1 kernel has no correlation id", "1 kernel has a correlation id that no API call has",
 		"1 launch has no kernel recorded", "1 range never ended", "by up to 5 ns", "not recorded: nodes of CUDA graphs", "outside all ranges")
 }
 
@@ -219,8 +234,10 @@ func TestDiagnostics(t *testing.T) {
 	whole := fixtures.Must(os.ReadFile("../samples/graph.sqlite"))(t)
 	const (
 		doubtCUDA, doubtNVTX = "Not all CUDA events might have been collected.", "Not all NVTX events might have been collected."
-		wholeCUDA            = "nsys says that not all CUDA events might have been collected; the export has all 341 that it counted"
-		wholeNVTX            = "nsys says that not all NVTX events might have been collected; the export has all 52 that it counted"
+		wholeCUDA            = "nsys says that not all CUDA events might have been collected; the export has all 341 that " +
+			"it counted"
+		wholeNVTX = "nsys says that not all NVTX events might have been collected; the export has all 52 that " +
+			"it counted"
 	)
 	collected := func(kind string, n int) string { return fmt.Sprintf("Number of %s events collected: \t%d.", kind, n) }
 	for name, c := range map[string]struct {
@@ -303,7 +320,8 @@ func TestOpenRefuses(t *testing.T) {
 		sqlite(t, `CREATE TABLE a (b INTEGER)`):  "no table StringIds",
 		sqlite(t, modern[0], modern[1], modern[14][:strings.Index(modern[14], ", globalTid")]+")"): "has no column globalTid",
 	} {
-		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), fact) || !strings.Contains(err.Error(), path) || strings.Count(err.Error(), path) != 1 {
+		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), fact) || !strings.Contains(err.Error(), path) ||
+			strings.Count(err.Error(), path) != 1 {
 			t.Errorf("error %v, which should name %s and say %q", err, path, fact)
 		}
 	}
@@ -317,14 +335,16 @@ func TestSqliteCutOff(t *testing.T) {
 	for _, cut := range []int{1, 60, len(whole) / 2} {
 		fixtures.Check(t, os.WriteFile(path, whole[:len(whole)-cut], 0o666))
 		want := fmt.Sprintf("%s is cut off: its header says %d bytes, and it has %d", path, len(whole), len(whole)-cut)
-		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "nsys export") {
+		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "nsys export") {
 			t.Errorf("cut by %d bytes: error %v, not %q", cut, err, want)
 		}
 	}
 	// SQLite ignores the number of pages if the change counters differ, and more than it.
 	stale := slices.Clone(whole)
 	stale[28], stale[27] = 1, stale[27]+1
-	for name, file := range map[string][]byte{"a stale number of pages": stale, "bytes after the last page": append(slices.Clone(whole), make([]byte, 4096)...)} {
+	for name, file := range map[string][]byte{"a stale number of pages": stale,
+		"bytes after the last page": append(slices.Clone(whole), make([]byte, 4096)...)} {
 		fixtures.Check(t, os.WriteFile(path, file, 0o666))
 		if _, err := Load(path); err != nil {
 			t.Errorf("%s: %v", name, err)

@@ -112,7 +112,8 @@ func TestProfileOther(t *testing.T) {
 		t.Errorf("on the CPU: %v", got)
 	}
 
-	p, _ = profiled(t, fixtures.Trace(&traces.Header{Recorder: traces.RecorderKineto}, append(fixtures.Launched(1, 0, 5, 10, 30), fixtures.Launched(2, 40, 50, 60, 70)...)...))
+	p, _ = profiled(t, fixtures.Trace(&traces.Header{Recorder: traces.RecorderKineto},
+		append(fixtures.Launched(1, 0, 5, 10, 30), fixtures.Launched(2, 40, 50, 60, 70)...)...))
 	got = map[string][]int64{}
 	for _, s := range p.Sample {
 		got[frames(s)] = s.Value
@@ -124,7 +125,8 @@ func TestProfileOther(t *testing.T) {
 		t.Error("a profile of a device that is not there")
 	}
 	lost := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "lost", 10, 5)
-	if p, _ := profiled(t, fixtures.Trace(&traces.Header{}, lost)); !strings.Contains(strings.Join(p.Comments, "\n"), "shares mislead") {
+	if p, _ := profiled(t, fixtures.Trace(&traces.Header{}, lost)); !strings.Contains(strings.Join(p.Comments, "\n"),
+		"shares mislead") {
 		t.Errorf("an incomplete trace has the comments %q", p.Comments)
 	}
 }

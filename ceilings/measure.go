@@ -111,29 +111,18 @@ func (v Value) Spread() (low, high float64) {
 	return slices.Min(v.Rounds), slices.Max(v.Rounds)
 }
 
-// Raised is a value that another measurement found to be better.
-type Raised struct {
-	Value
-	Before float64
-}
-
 // Raise takes over the values that another measurement of the same device found to be better: what a device did once,
-// it can do. It returns those that changed by more than two measurements usually differ (5 %).
-func (s *Set) Raise(by Set) (raised []Raised) {
+// it can do.
+func (s *Set) Raise(by Set) {
 	for i := range s.Values {
 		v := &s.Values[i]
 		for _, o := range by.Values {
-			if o.Name != v.Name || o.Unit != v.Unit || o.Where != v.Where || o.Size != v.Size || !(o.Value > 0) ||
-				!v.better(o.Value, v.Value) {
-				continue
+			same := o.Name == v.Name && o.Unit == v.Unit && o.Where == v.Where && o.Size == v.Size
+			if same && o.Value > 0 && v.better(o.Value, v.Value) {
+				*v = o
 			}
-			if change := max(o.Value, v.Value) / min(o.Value, v.Value); v.Unit != Micro && !(change <= 1+agree) {
-				raised = append(raised, Raised{o, v.Value})
-			}
-			*v = o
 		}
 	}
-	return raised
 }
 
 // What names the value: "read, memory", "bf16".

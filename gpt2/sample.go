@@ -23,13 +23,13 @@ type Likelihood struct {
 }
 
 // Sampling says how the next token is drawn from a row of logits: first the repetition penalty, then the temperature,
-// top-k, top-p and min-p. That is the order of transformers (generation/utils.py); llama.cpp applies the temperature
-// last. The zero value is greedy.
+// top-k (Fan et al. 2018), top-p (Holtzman et al. 2019) and min-p (Nguyen et al. 2024). That is the order of
+// transformers (generation/utils.py); llama.cpp applies the temperature last. The zero value is greedy.
 type Sampling struct {
 	Temperature float64 `json:"temp"`  // divides the logits; 0 takes the largest logit, the lowest id among equals
 	TopK        int     `json:"top_k"` // keep the k largest; 0 keeps all
-	TopP        float64 `json:"top_p"` // keep the fewest whose probabilities sum to at least p; 0 or 1 keeps all (Holtzman et al. 2019)
-	MinP        float64 `json:"min_p"` // keep those at least p times as probable as the likeliest; 0 keeps all (Nguyen et al. 2024)
+	TopP        float64 `json:"top_p"` // keep the fewest whose probabilities sum to at least p; 0 or 1 keeps all
+	MinP        float64 `json:"min_p"` // keep those at least p times as probable as the likeliest; 0 keeps all
 
 	// RepeatPenalty makes tokens of the text so far less likely: it divides their logits if those are positive, and
 	// multiplies them if not (Keskar et al. 2019, "CTRL"; transformers' RepetitionPenaltyLogitsProcessor, llama.cpp's

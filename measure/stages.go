@@ -60,19 +60,6 @@ func Stages(ctx context.Context, s *gpt2.Session, pass gpt2.Pass, past, repeat i
 	return func(set ceilings.Set) []StageTime { return stagesOf(table, plan, past, set, s.Backend().Sizes()) }, nil
 }
 
-// Faster reports whether stages that take a good part of a pass are clearly faster than
-// their floors: then a ceiling is lower than what the device can do.
-func Faster(stages []StageTime) bool {
-	var all, fast float64
-	for _, s := range stages {
-		all += s.Time
-		if s.Calls > 0 && s.Floor > 1.05*s.Time {
-			fast += s.Time
-		}
-	}
-	return fast > 0.05*all
-}
-
 // stagesOf makes a row of each stage of the passes that are the plan's.
 func stagesOf(table *tables.Table, plan *gpt2.Plan, past int, set ceilings.Set, sizes gpt2.Sizes) []StageTime {
 	name := plan.PassName(past)

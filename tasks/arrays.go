@@ -34,8 +34,8 @@ type Arrays struct {
 // CPUWay prepares a way on the CPU: run does the task once, and end, which may be nil, frees what was made for it.
 type CPUWay func(t *cpu.Team, s Shape, in []View, out View) (run, end func() error, err error)
 
-// GPUWay prepares a way on a GPU: launch queues it on a stream. in and out are device memory.
-type GPUWay func(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, dtype string) (launch Launch, end func() error, err error)
+// GPUWay prepares a way on a GPU, from inputs, result and type: launch queues it on a stream.
+type GPUWay func(*GPUDevice, Shape, []cuda.Ptr, cuda.Ptr, string) (launch Launch, end func() error, err error)
 
 // Launch queues work on a stream.
 type Launch = func(*cuda.Stream) error
@@ -158,15 +158,9 @@ func openArrays(ctx context.Context, m *Machine, t *Task, s Shape, dtype string)
 	if o.out, err = m.array(out, 0); err != nil {
 		return nil, err
 	}
-	random := rand.New(rand.NewPCG(uint64(out.Len), 1))
-	for i := range min(checked, out.Len) {
-		at := random.IntN(out.Len)
-		switch {
-		case i == 0:
-			at = 0
-		case i == 1 || out.Len <= checked:
-			at = (out.Len - i) % out.Len
-		}
+	n := min(checked, out.Len)
+	for i := range n {
+		at := i * (out.Len - 1) / max(1, n-1) // from the first to the last
 		value, size := a.Reference(s, o.in, at)
 		o.at, o.want, o.error = append(o.at, at), append(o.want, value), append(o.error, size*a.Error(s, dtype))
 	}

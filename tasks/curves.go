@@ -176,9 +176,8 @@ func (c *Crossover) find(host, gpu curve, random *rand.Rand) {
 	c.Size, c.Low, c.High = &size, &low, &high
 }
 
-// crossing returns the size at which the log of the ratio of times changes its sign: of all
-// changes the one that leaves the least wrong choices, with a straight line between two sizes
-// in logarithms.
+// crossing returns the size at which the log of the ratio of times changes its sign: of all changes the one that leaves
+// the least wrong choices, by a straight line between two sizes in logarithms.
 func crossing(sizes []int, ratio []float64) (size float64, faster string) {
 	// Wrong choices if the GPU is taken from sizes[i] on, weighted by how much slower it is.
 	best, at := math.Inf(1), 0

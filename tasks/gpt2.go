@@ -43,11 +43,7 @@ func modelTask(name, formula string, c gpt2.Config, shapes []Shape, work func(Sh
 		{Device: CPU, Variant: Tuned, About: "the CPU backend: all threads, SIMD or matrix tiles"},
 		{Device: GPU, Variant: Tuned, About: "the CUDA backend, mode graph, with weights on the GPU"},
 	}}
-	depths := []int{1, c.Layers / 2, c.Layers}
-	if c.Layers < 3 {
-		depths = gpt2.FirstLayers(c.Layers + 1)[1:]
-	}
-	for _, layers := range depths {
+	for _, layers := range slices.Compact([]int{1, max(1, c.Layers/2), c.Layers}) {
 		for _, s := range shapes {
 			t.Sizes = append(t.Sizes, append(slices.Clip(s), Dim{"l", layers}, Dim{"c", c.Channels}, Dim{"v", c.Vocab}))
 		}
@@ -210,11 +206,7 @@ func openModel(ctx context.Context, m *Machine, t *Task, s Shape, dtype string) 
 	if o.want, err = o.logits(session); err != nil {
 		return nil, err
 	}
-	allowed := 1e-3
-	if dtype == BFloat16 {
-		allowed = 0.05
-	}
-	o.most = allowed * (float64(slices.Max(o.want)) - float64(slices.Min(o.want)))
+	o.most = float64(slices.Max(o.want)-slices.Min(o.want)) * map[string]float64{Float32: 1e-3, BFloat16: 0.05}[dtype]
 	return o, nil
 }
 

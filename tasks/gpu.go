@@ -82,12 +82,12 @@ type slot struct {
 	buffer        *cuda.Buffer     // the inputs and the result; nil for none
 	result        *cuda.HostBuffer // on the host
 
-	issue *sync.Mutex     // of a queue: held while a slot puts work on the streams
+	issue *sync.Mutex     // held while work is put on the streams
 	ready map[*Work]Ready // of a queue
 }
 
 func (g *GPUDevice) newSlot(in, work, out *cuda.Stream) (s *slot, err error) {
-	s = &slot{g: g, in: in, work: work, out: out, ready: map[*Work]Ready{}}
+	s = &slot{g: g, in: in, work: work, out: out, issue: &sync.Mutex{}, ready: map[*Work]Ready{}}
 	for i := range s.events {
 		if i > 0 && i%2 == 0 && in == out {
 			s.events[i] = s.events[i-1]
@@ -190,16 +190,14 @@ func (r *gpuRun) run(context.Context) (t Times, err error) {
 	s, e, at, n := r.slot, r.slot.events, r.offset(len(r.in)), r.out.Bytes()
 	pinned, pageable := r.memory == predict.Pinned, r.memory == predict.Pageable
 	r.spoil(r.host())
-	if s.issue == nil {
+	if s.in == s.out { // nothing runs beside it
 		if err := errors.Join(s.work.Set(s.buffer, at, 0xff, n), s.work.Synchronize()); err != nil { // NaN
 			return t, err
 		}
 	}
 	defer annotate.Range("measure", nvtx.Red)()
 	start := time.Now()
-	if s.issue != nil {
-		s.issue.Lock()
-	}
+	s.issue.Lock()
 	var errs []error
 	do := func(err error) { errs = append(errs, err) }
 	if !pageable {
@@ -240,9 +238,7 @@ func (r *gpuRun) run(context.Context) (t Times, err error) {
 		copied = start
 	}
 	t.Submit = microseconds(time.Since(copied))
-	if s.issue != nil {
-		s.issue.Unlock()
-	}
+	s.issue.Unlock()
 	if !pageable {
 		do(e[5].Synchronize())
 	} else {

@@ -28,10 +28,10 @@ func matmul() *Task {
 				Products: []Product{{int(m), int(n), int(k), 1}}, Multiply: multiplies(dtype)}, nil
 		},
 		Ways: []Way{
-			{Device: CPU, Variant: Tuned, About: "packs B, then the engine's products: all threads, SIMD or tiles", CPU: hostProduct},
+			{Device: CPU, Variant: Tuned, About: "packs B, then the engine's products: all threads", CPU: hostProduct},
 			{Device: CPU, Variant: "scalar", About: "three loops in Go", Plain: true, DTypes: []string{Float32},
 				Most: operations(1 << 27), CPU: scalarProduct},
-			{Device: GPU, Variant: Tuned, About: "cuBLASLt; the engine's matrix-vector kernels for few rows", GPU: linearProduct},
+			{Device: GPU, Variant: Tuned, About: "cuBLASLt; matrix-vector kernels for few rows", GPU: linearProduct},
 			{Device: GPU, Variant: "naive", About: "a thread for each element", Plain: true, DTypes: []string{Float32},
 				Most: operations(1 << 34), GPU: naiveProduct},
 		},
@@ -77,8 +77,8 @@ func productSizes() []Shape {
 	for n := 16; n <= 8192; n *= 2 {
 		out = append(out, product(n, n, n))
 	}
-	shipped, small := [][2]int{{1152, 384}, {1536, 384}, {384, 1536}}, [][2]int{{2304, 768}, {3072, 768}, {768, 3072}, {50304, 768}}
-	for _, w := range append(shipped, small...) {
+	weights := [][2]int{{1152, 384}, {1536, 384}, {384, 1536}, {2304, 768}, {3072, 768}, {768, 3072}, {50304, 768}}
+	for _, w := range weights {
 		for _, rows := range []int{1, 4, 16, 64, 256, 1024} {
 			out = append(out, product(rows, w[0], w[1]))
 		}
@@ -106,31 +106,35 @@ func operations(most float64) func(Shape) bool {
 // hostProduct packs B and multiplies by the engine's products. They take A as float32.
 func hostProduct(t *cpu.Team, s Shape, in []View, out View) (run, end func() error, err error) {
 	m, n, k := s.Get("m"), s.Get("n"), s.Get("k")
-	a, d := in[0].Memory, weights.F32
-	free := func() {}
-	widen := func() error { return nil }
-	if in[1].DType == BFloat16 {
-		d = weights.BF16
-		wide, err := cpu.NewMemory(int64(4 * m * k))
-		if err != nil {
+	wide, d := View{Array{m * k, Float32}, in[0].Memory, nil}, weights.F32
+	if in[0].DType == BFloat16 {
+		if wide.Memory, err = cpu.NewMemory(wide.Bytes()); err != nil {
 			return nil, nil, err
 		}
-		a, free = wide, wide.Free
-		x, words := floats(wide.Bytes(), m*k), in[0].Words()
-		widen = func() error { return t.Widen(x, words) }
+		d = weights.BF16
 	}
-	p, err := t.NewProduct(m, n, k, d, a, out.Memory)
-	if err != nil {
-		free()
-		return nil, nil, err
+	p, err := t.NewProduct(m, n, k, d, wide.Memory, out.Memory)
+	run = func() error {
+		if d == weights.BF16 {
+			if err := t.Widen(wide.Float32(), in[0].Words()); err != nil {
+				return err
+			}
+		}
+		return cmp.Or(p.Pack(in[1].bytes()), p.Run())
 	}
-	run = func() error { return cmp.Or(widen(), p.Pack(in[1].bytes()), p.Run()) }
 	end = func() error {
-		p.Close()
-		free()
+		if p != nil {
+			p.Close()
+		}
+		if d == weights.BF16 {
+			wide.Memory.Free()
+		}
 		return nil
 	}
-	return run, end, nil
+	if err != nil {
+		err = cmp.Or(err, end())
+	}
+	return run, end, err
 }
 
 // scalarProduct multiplies by three loops.

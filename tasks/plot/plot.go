@@ -13,6 +13,7 @@ import (
 	"maps"
 	"math"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -63,10 +64,10 @@ func Write(ctx context.Context, dir string, samples []tasks.Sample, seed uint64)
 		for _, gpu := range gpus {
 			name := c.Task + "-" + c.DType
 			if len(machines) > 1 {
-				name += "-" + fileName(c.Machine)
+				name += "-" + noName.ReplaceAllString(c.Machine, "_")
 			}
 			if len(gpus) > 1 {
-				name += "-" + fileName(gpu)
+				name += "-" + noName.ReplaceAllString(gpu, "_")
 			}
 			all = append(all, times(name, c, gpu))
 			if p := parts(name+"-parts", c, gpu); !p.Empty() {
@@ -92,15 +93,8 @@ func Write(ctx context.Context, dir string, samples []tasks.Sample, seed uint64)
 	return len(all), err
 }
 
-// fileName makes a part of a file's name of a text.
-func fileName(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '-' {
-			return r
-		}
-		return '_'
-	}, text)
-}
+// noName is what a part of a file's name does not have.
+var noName = regexp.MustCompile("[^a-zA-Z0-9.-]")
 
 func write(ctx context.Context, path string, data []byte) error {
 	return weights.WriteFile(ctx, path, func(w io.Writer) error {
@@ -192,12 +186,7 @@ var pageText string
 //go:embed page.css
 var style string
 
-var pageTemplate = template.Must(webpage.New(pageText, template.FuncMap{"number": func(v *float64) string {
-	if v == nil {
-		return ""
-	}
-	return number(*v)
-}}))
+var pageTemplate = template.Must(webpage.New(pageText, template.FuncMap{"number": number}))
 
 // page is one file with all pictures and the crossovers as a table.
 func page(all []picture, charts []tasks.Chart, machines []string) ([]byte, error) {

@@ -207,7 +207,6 @@ func (b *Bench) measure(ctx context.Context, t Turn, cost Cost, inputs Opened) (
 		defer r.close()
 		ready[i], left[i] = r, t.To-t.From+1
 	}
-	watch := newWatch()
 	for n := t.From - warmUps; n <= t.To; n++ {
 		for _, i := range random.Perm(len(cases)) {
 			if n == t.From-1 && left[i] < t.To-t.From+1 || n >= t.From && n-t.From >= left[i] { // a long one
@@ -218,9 +217,9 @@ func (b *Bench) measure(ctx context.Context, t Turn, cost Cost, inputs Opened) (
 					return nil, fmt.Errorf("%s: %w", cases[i], err)
 				}
 			}
-			_, before := ownSeconds()
+			before := interruptions()
 			times, err := ready[i].run(ctx)
-			_, after := ownSeconds()
+			after := interruptions()
 			if err == nil {
 				err = ready[i].check()
 			}
@@ -236,12 +235,12 @@ func (b *Bench) measure(ctx context.Context, t Turn, cost Cost, inputs Opened) (
 			}
 			if brief[i] = d < briefly; n >= t.From {
 				s := b.sample(cases[i], cost, n, times)
-				s.Disturbed = after > before // it lost a processor to another process
+				s.Disturbed = after > before && kindOf(s.Device) == CPU
 				samples = append(samples, s)
 			}
 		}
 	}
-	watch.finish(b.Machine, samples)
+	b.Machine.noteGPUs(samples)
 	return samples, nil
 }
 

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"gpt2scope/predict"
@@ -99,30 +98,19 @@ func TestProfiles(t *testing.T) {
 
 // A table without rows is not written, and one of earlier samples does not stay.
 func TestProfilesHaveRows(t *testing.T) {
-	dir := t.TempDir()
-	there := func() (files []string) {
-		for _, p := range Profiles {
-			if _, err := os.Stat(filepath.Join(dir, p.File)); err == nil {
-				files = append(files, p.File)
+	dir, samples := t.TempDir(), line(100, 0.002, 0)
+	for _, want := range []int{0, 2} {
+		for i := range samples {
+			samples[i].Task = Profiles[want].task
+		}
+		if err := Write(context.Background(), dir, samples); err != nil {
+			t.Fatal(err)
+		}
+		for i, p := range Profiles {
+			if _, err := os.Stat(filepath.Join(dir, p.File)); (err == nil) != (i == want) {
+				t.Errorf("after samples of %s: %s: %v", samples[0].Task, p.File, err)
 			}
 		}
-		return files
-	}
-	samples := line(100, 0.002, 0)
-	if err := Write(context.Background(), dir, samples); err != nil {
-		t.Fatal(err)
-	}
-	if got := there(); !slices.Equal(got, []string{Profiles[0].File}) {
-		t.Errorf("samples of %s gave %q", samples[0].Task, got)
-	}
-	for i := range samples {
-		samples[i].Task = "reduce.sum"
-	}
-	if err := Write(context.Background(), dir, samples); err != nil {
-		t.Fatal(err)
-	}
-	if got := there(); !slices.Equal(got, []string{Profiles[2].File}) {
-		t.Errorf("samples of %s in the same folder left %q", samples[0].Task, got)
 	}
 }
 

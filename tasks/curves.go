@@ -118,11 +118,7 @@ const (
 
 // Crossovers finds them for each line of shapes and each kind of memory. The interval depends on the seed only.
 func Crossovers(samples []Sample, seed uint64) []Crossover {
-	return crossovers(curvesOf(samples), seed)
-}
-
-func crossovers(all map[curveKey]curve, seed uint64) []Crossover {
-	out := []Crossover{}
+	all, out := curvesOf(samples), []Crossover{}
 	random := rand.New(rand.NewPCG(seed, 0x63726f7373)) // "cross"
 	for _, k := range slices.SortedFunc(maps.Keys(all), curveKey.compare) {
 		host := all[curveKey{k.lineKey, CPU, predict.Host, TimeWall}]
@@ -249,7 +245,7 @@ func Charts(samples []Sample, seed uint64) []Chart {
 			best[of] = k
 		}
 	}
-	crossovers := crossovers(all, seed)
+	crossovers := Crossovers(samples, seed)
 	var out []Chart
 	for _, k := range best {
 		c := Chart{Machine: k.machine, Task: k.task, DType: k.dtype, Line: k.line, key: k, curves: all}

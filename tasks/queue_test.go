@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"gpt2scope/cuda"
-	"gpt2scope/gpt2"
 	"gpt2scope/internal/stub"
 	"gpt2scope/predict"
 )
@@ -222,40 +221,6 @@ func TestQueueOfLittleMemory(t *testing.T) {
 		}
 		if err := q.Close(); err != nil {
 			t.Error(err)
-		}
-	}
-}
-
-// preparing is a backend that counts how often it got weights ready.
-type preparing struct {
-	gpt2.Backend
-	n atomic.Int32
-}
-
-func (p *preparing) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gpt2.Runner, error) {
-	p.n.Add(1)
-	return p.Backend.Prepare(ctx, m, o)
-}
-
-// Queues of several GPUs are opened at once, each of which asks for backends. Weights are made ready once for each.
-func TestBackendsAtOnce(t *testing.T) {
-	m := testMachine(t)
-	keys := []backendKey{{CPU, Float32}, {CPU, BFloat16}}
-	for _, k := range keys {
-		m.backends[k] = &preparing{Backend: m.backends[k]}
-	}
-	var all sync.WaitGroup
-	for i := range 16 {
-		all.Go(func() {
-			if _, err := m.backend(context.Background(), keys[i%len(keys)]); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait()
-	for _, k := range keys {
-		if n := m.backends[k].(*preparing).n.Load(); n != 1 {
-			t.Errorf("weights of %v were made ready %d times; expected once", k, n)
 		}
 	}
 }

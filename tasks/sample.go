@@ -37,7 +37,6 @@ type Sample struct {
 	SMClockMHz   float64 `json:"sm_clock_mhz,omitempty"` // of the GPU after the repeat
 	Throttle     string  `json:"throttle"`               // why the GPU's clock was lowered, "" if it was not
 	UsedByOthers bool    `json:"used_by_others"`         // another process used the GPU
-	Load         float64 `json:"load,omitempty"`         // other work on the processors, as a number of them
 	Disturbed    bool    `json:"disturbed"`              // others used the machine, or the clock was lowered
 
 	MachineKey string    `json:"machine_key"` // names the device with its versions, as a set of ceilings does

@@ -16,7 +16,7 @@ func sampled() Sample {
 		Row: predict.Row{Machine: "here", Processor: "a GPU", Device: "cuda:0", Shape: "n=1024", Us: 1e9 / 3, H2DUs: 2.25, D2HUs: 4,
 			Work: predict.Work{Task: "vector.add", DType: "float32", FLOPs: 1024, Bytes: 12288, BytesIn: 8192, BytesOut: 4096, Steps: 1, Rows: 2, Inner: 5, Threads: 6, Kernel: 7, Idle: 1.25,
 				FloorUs: 0.01, Memory: predict.Pinned, Cold: true}},
-		Variant: "one thread", Repeat: 3, SubmitUs: 1.5, KernelUs: 3, SMClockMHz: 1980, Throttle: "power, \"thermal\"", UsedByOthers: true, Load: 0.5, Disturbed: true,
+		Variant: "one thread", Repeat: 3, SubmitUs: 1.5, KernelUs: 3, SMClockMHz: 1980, Throttle: "power, \"thermal\"", UsedByOthers: true, Disturbed: true,
 		MachineKey: "GPU, CUDA 13\nline", Time: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC),
 	}
 }
@@ -65,7 +65,7 @@ func TestSamplesDamaged(t *testing.T) {
 		{",1.5,", ",NaN,", "line 2: column submit_us"},
 		{",1.5,", ",1e300,", "line 2: column submit_us"},
 		{",1.5,", ",", "wrong number of fields"},
-		{"true,0.5,true", "true,0.5,maybe", "line 2: column disturbed"},
+		{"true,true,", "true,maybe,", "line 2: column disturbed"},
 		{"2026-01-02T", "yesterday", "line 2: column time"},
 		{"vector.add", "", "line 2: task or device is empty"},
 		{"one thread", strings.Repeat("x", 2*maxRecord), "a row of more than"},

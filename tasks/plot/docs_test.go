@@ -53,7 +53,8 @@ func TestDocsPictures(t *testing.T) {
 			}
 		}
 		if have, err := os.ReadFile(path); err != nil || !bytes.Equal(have, want) {
-			t.Errorf("%s is not what 'infer tasks plot' draws of the stored samples: GPT2SCOPE_UPDATE=1 go test ./tasks/plot -run DocsPictures writes it", path)
+			t.Errorf("%s is not what 'infer tasks plot' draws of the stored samples: GPT2SCOPE_UPDATE=1 go test ./tasks/plot "+
+				"-run DocsPictures writes it", path)
 		}
 	}
 }
@@ -78,15 +79,24 @@ func TestDocsFigures(t *testing.T) {
 		}
 		return us[i]
 	}
+	const gpu = "cuda:0"
 	for _, c := range []struct {
 		task string
 		size int
-	}{{"vector.add", 1 << 10}, {"vector.add", 1 << 17}, {"vector.add", 1 << 26}, {"reduce.sum", 1 << 27}, {"matmul", 128}, {"matmul", 1024}, {"matmul", 4096}} {
+	}{
+		{"vector.add", 1 << 10}, {"vector.add", 1 << 17}, {"vector.add", 1 << 26}, {"reduce.sum", 1 << 27},
+		{"matmul", 128}, {"matmul", 1024}, {"matmul", 4096},
+	} {
 		row := fmt.Sprintf("| `%s` of %s |", c.task, humanize.Thousands(int64(c.size)))
-		const gpu = "cuda:0"
-		for _, v := range []float64{us(c.task, c.size, tasks.CPU, predict.Host, tasks.TimeWall), us(c.task, c.size, gpu, predict.Resident, tasks.TimeWall),
-			us(c.task, c.size, gpu, predict.Pinned, tasks.TimeH2D), us(c.task, c.size, gpu, predict.Pinned, tasks.TimeKernel), us(c.task, c.size, gpu, predict.Pinned, tasks.TimeD2H),
-			us(c.task, c.size, gpu, predict.Pinned, tasks.TimeWall), us(c.task, c.size, gpu, predict.Pageable, tasks.TimeWall)} {
+		for _, v := range []float64{
+			us(c.task, c.size, tasks.CPU, predict.Host, tasks.TimeWall),
+			us(c.task, c.size, gpu, predict.Resident, tasks.TimeWall),
+			us(c.task, c.size, gpu, predict.Pinned, tasks.TimeH2D),
+			us(c.task, c.size, gpu, predict.Pinned, tasks.TimeKernel),
+			us(c.task, c.size, gpu, predict.Pinned, tasks.TimeD2H),
+			us(c.task, c.size, gpu, predict.Pinned, tasks.TimeWall),
+			us(c.task, c.size, gpu, predict.Pageable, tasks.TimeWall),
+		} {
 			if v < 100 {
 				row += fmt.Sprintf(" %.1f |", v)
 			} else {
@@ -97,33 +107,23 @@ func TestDocsFigures(t *testing.T) {
 			t.Errorf("docs/tasks.md lacks the row\n%s", row)
 		}
 	}
-	lacks := func(want string) {
+	for _, x := range tasks.Crossovers(stored(t), 1) {
+		if x.Task != "vector.add" && (x.Task != "matmul" || x.DType != "float32" || x.Line != "m=*,n=*,k=*") {
+			continue
+		}
+		want := "none " + from[x.Memory]
+		if x.Size != nil && x.Task == "matmul" {
+			want = number(*x.Size) + " " + strings.Replace(from[x.Memory], "its", "their", 1)
+		} else if x.Size != nil {
+			want = "from " + number(*x.Size) + " numbers on " + from[x.Memory]
+		}
 		if !strings.Contains(page, want) {
 			t.Errorf("docs/tasks.md lacks %q", want)
 		}
 	}
-	for _, x := range charts["vector.add float32"].Crossovers {
-		switch want := map[predict.Memory]string{predict.Resident: "with its data on the GPU", predict.Pinned: "from pinned memory", predict.Pageable: "from pageable memory"}[x.Memory]; {
-		case x.Size != nil:
-			lacks("from " + number(*x.Size) + " numbers on " + want)
-		case x.Faster == "cpu":
-			lacks("none " + want)
-		default:
-			t.Errorf("%+v: expected that it is not faster at all sizes", x)
-		}
-	}
-	for _, x := range tasks.Crossovers(stored(t), 1) {
-		if x.Task != "matmul" || x.DType != "float32" || x.Size == nil {
-			continue
-		}
-		switch line := x.Line; {
-		case line == "m=*,n=*,k=*":
-			lacks(number(*x.Size) + " " + map[predict.Memory]string{predict.Resident: "with their data on the GPU", predict.Pinned: "from pinned memory", predict.Pageable: "from pageable memory"}[x.Memory])
-			if x.Memory == predict.Pinned {
-				lacks(fmt.Sprintf("which are %.1f million FLOPs", 2*math.Pow(*x.Size, 3)/1e6))
-			}
-		case line == "m=*,n=1152,k=384" && x.Memory == predict.Pinned:
-			lacks(fmt.Sprintf("with a matrix of 384 x 1,152 from %.0f rows on, which are %.0f million", *x.Size, 2**x.Size*1152*384/1e6))
-		}
-	}
+}
+
+// from are the words of docs/tasks.md for where the data of a GPU are.
+var from = map[predict.Memory]string{
+	predict.Resident: "with its data on the GPU", predict.Pinned: "from pinned memory", predict.Pageable: "from pageable memory",
 }

@@ -162,40 +162,19 @@ type model struct {
 	most  float64   // that logits may be off
 }
 
-// mostOfReference is how many FLOPs the reference backend gets: about half a second's.
-const mostOfReference = 5e7
-
-// openModel makes the inputs, and evaluates them with the reference: in float64 where that, with what fills the
-// cache before, takes less than a second, else with the CPU's float32.
+// openModel makes the inputs, and evaluates them with the CPU's float32, which is the reference.
 func openModel(ctx context.Context, m *Machine, t *Task, s Shape, dtype string) (Opened, error) {
 	if m.Model == nil {
 		return nil, errors.New("no model is open")
 	}
 	w := t.work(s)
-	c, err := configOf(s, w.context())
-	if err != nil {
-		return nil, err
-	}
 	has := m.Model.Config
-	if has.Channels != c.Channels || has.Vocab != c.Vocab || has.Layers < c.Layers || has.Positions < w.context() {
+	if has.Channels != s.Get("c") || has.Vocab != s.Get("v") || has.Layers < s.Get("l") || has.Positions < w.context() {
 		return nil, fmt.Errorf("%s of %s: model %s has another geometry (l=%d,c=%d,v=%d, context %d)", t.Name, s,
 			m.Model.Name, has.Layers, has.Channels, has.Vocab, has.Positions)
 	}
 	o := &model{m: m, task: t, shape: s, dtype: dtype, work: w, ids: measure.IDs(m.Model, w.batch*w.ids)}
-	cost, err := t.Cost(s, dtype)
-	if err != nil {
-		return nil, err
-	}
-	backend := m.reference
-	if w.past > 0 {
-		cost.add(c, gpt2.Pass{Batch: w.batch, Tokens: w.past}, 0, 1, Float32)
-	}
-	if cost.FLOPs > mostOfReference {
-		if backend, err = m.backend(ctx, backendKey{CPU, Float32}); err != nil {
-			return nil, err
-		}
-	}
-	session, err := o.session(ctx, backend)
+	session, err := o.session(ctx, backendKey{CPU, Float32})
 	if err != nil {
 		return nil, err
 	}
@@ -210,8 +189,12 @@ func openModel(ctx context.Context, m *Machine, t *Task, s Shape, dtype string) 
 	return o, nil
 }
 
-// session opens a session and fills its cache.
-func (o *model) session(ctx context.Context, backend gpt2.Backend) (*gpt2.Session, error) {
+// session opens a session on a device and fills its cache.
+func (o *model) session(ctx context.Context, on backendKey) (*gpt2.Session, error) {
+	backend, err := o.m.backend(ctx, on)
+	if err != nil {
+		return nil, err
+	}
 	s, err := gpt2.NewSession(ctx, o.m.Model, backend,
 		gpt2.Options{Layers: gpt2.FirstLayers(o.shape.Get("l")), Batch: o.work.batch, Context: o.work.context()})
 	if err == nil && o.work.past > 0 {
@@ -249,11 +232,7 @@ func (o *model) prepare(ctx context.Context, _ Way, on *slot, _ predict.Memory) 
 	if on != nil {
 		device, color = on.g.name, nvtx.Green
 	}
-	backend, err := o.m.backend(ctx, backendKey{device, o.dtype})
-	if err != nil {
-		return Ready{}, err
-	}
-	s, err := o.session(ctx, backend)
+	s, err := o.session(ctx, backendKey{device, o.dtype})
 	if err != nil {
 		return Ready{}, err
 	}

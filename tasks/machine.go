@@ -14,7 +14,6 @@ import (
 	"gpt2scope/cuda/nvml"
 	"gpt2scope/gpt2"
 	"gpt2scope/nvtx"
-	"gpt2scope/reference/executor"
 	"gpt2scope/weights"
 )
 
@@ -26,9 +25,8 @@ type Machine struct {
 	GPUs  []*GPUDevice
 	Model *gpt2.Model // of the tasks that run one; nil for none
 
-	nvml      *nvml.NVML // nil if it cannot be opened: then samples have no clocks
-	reference gpt2.Backend
-	backends  map[backendKey]gpt2.Backend
+	nvml     *nvml.NVML // nil if it cannot be opened: then samples have no clocks
+	backends map[backendKey]gpt2.Backend
 
 	holding sync.Mutex                   // of held: queues of several GPUs make work ready at once
 	held    map[backendKey]*gpt2.Session // sessions that keep weights ready
@@ -56,7 +54,7 @@ type Options struct {
 
 // Open opens devices. Their ceilings are not known yet: see [Machine.SetCeilings].
 func Open(o Options) (m *Machine, err error) {
-	m = &Machine{Name: o.Name, Model: o.Model, reference: executor.New(), backends: map[backendKey]gpt2.Backend{},
+	m = &Machine{Name: o.Name, Model: o.Model, backends: map[backendKey]gpt2.Backend{},
 		held: map[backendKey]*gpt2.Session{}}
 	defer func() {
 		if err != nil {

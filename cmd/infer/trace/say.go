@@ -57,14 +57,13 @@ func printCheck(w io.Writer, t *traces.Trace, check judge.Trust) {
 		fmt.Fprintf(w, ", host and device agree to %d ns", u)
 	}
 	fmt.Fprintf(w, "\nevents      %s\n", humanize.Thousands(int64(len(t.Events))))
-	fmt.Fprintf(w, "host        %s in %s, %s, %s\n", cli.Count(a.Steps, "step"), humanize.Count(a.Passes, "pass",
-		"passes"),
-		cli.Count(a.Ranges, "range"), cli.Count(a.Calls, "API call"))
+	fmt.Fprintf(w, "host        %s in %s, %s, %s\n", cli.Count(a.Steps, "step"),
+		humanize.Count(a.Passes, "pass", "passes"), cli.Count(a.Ranges, "range"), cli.Count(a.Calls, "API call"))
 	if !t.HostOnly() {
 		fmt.Fprintf(w, "GPU         %s, %s of them in steps; %s; %s\n",
 			cli.Count(a.Kernels, "kernel"), humanize.Thousands(int64(a.InSteps)),
-			humanize.Count(a.Copies, "copy or set", "copies and sets"), humanize.Count(a.GraphLaunches, "graph launch",
-				"graph launches"))
+			humanize.Count(a.Copies, "copy or set", "copies and sets"),
+			humanize.Count(a.GraphLaunches, "graph launch", "graph launches"))
 	}
 	for _, p := range t.Header.Plans {
 		fmt.Fprintf(w, "plan        %s: %s\n", p.Phase, cli.Count(len(p.Steps), "step"))

@@ -21,10 +21,9 @@ type Experiment struct {
 	Backend gpt2.Backend
 	Options gpt2.Options // Context, Chunk, Batch; the layers are those of the variant
 
-	PromptLen int      // tokens of the prefill, per sequence
-	Past      int      // tokens in the cache before the decode step
-	Passes    int      // of which a measurement is the median
-	Phases    []string // to measure: TaskPrefill, TaskDecode
+	PromptLen int // tokens of the prefill, per sequence
+	Past      int // tokens in the cache before the decode step
+	Passes    int // of which a measurement is the median
 
 	Seed   uint64
 	Window int     // tokens of a text that are evaluated at once
@@ -127,8 +126,6 @@ func (e *Experiment) Run(ctx context.Context, t Task) (values []Value, err error
 			err = fmt.Errorf("%w; %w", err, ErrSkipped)
 		}
 		return values, err
-	case TaskStages:
-		return e.stages(ctx, s)
 	}
 	return nil, fmt.Errorf("there is no task %q", t.What)
 }

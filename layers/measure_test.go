@@ -45,7 +45,7 @@ func small(t *testing.T, b *spoilt) *Experiment {
 		t.Fatal(err)
 	}
 	b.Backend = executor.New()
-	return &Experiment{Model: m, Backend: b, Options: gpt2.Options{Batch: 2}, PromptLen: 3, Past: 2, Passes: 3, Phases: []string{TaskPrefill, TaskDecode}, Seed: 4, Window: 8}
+	return &Experiment{Model: m, Backend: b, Options: gpt2.Options{Batch: 2}, PromptLen: 3, Past: 2, Passes: 3, Seed: 4, Window: 8}
 }
 
 func run(t *testing.T, e *Experiment, what string, v Variant) map[string]Value {

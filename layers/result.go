@@ -89,12 +89,6 @@ type Fit struct {
 	// layer between one depth and the next.
 	Rejected string      `json:"rejected,omitempty"`
 	Steps    []LayerStep `json:"steps,omitempty"`
-
-	// The same two from the recording by stages, if there is one: the time outside the layers with the idle time there,
-	// and the time of a layer. If the last layer does less than the others, as in a prefill that computes one row of
-	// logits, the difference is subtracted from the time outside, as in A; both may be negative.
-	TraceA *float64 `json:"trace_a,omitempty"`
-	TraceB *float64 `json:"trace_b,omitempty"`
 }
 
 // LayerStep is what a layer costs between two depths: the difference of their medians over that of the depths, with its

@@ -14,7 +14,6 @@ const (
 	TaskDecode  = "decode"
 	TaskEnergy  = "energy"
 	TaskQuality = "quality"
-	TaskStages  = "stages" // a recording by stages
 )
 
 // Task is one thing to measure of one variant.
@@ -37,7 +36,6 @@ type Schedule struct {
 	Memory  bool
 	Energy  bool
 	Quality bool
-	Stages  bool // of the deepest variant, in each round
 }
 
 // Tasks lists the tasks in order. Memory comes first, while the process holds little itself. Then each round measures
@@ -59,9 +57,6 @@ func (p Schedule) Tasks(variants []Variant) []Task {
 		for _, phase := range p.Phases {
 			round = append(round, Task{What: phase, Variant: v})
 		}
-	}
-	if deepest, ok := deepest(variants); ok && p.Stages {
-		round = append(round, Task{What: TaskStages, Variant: deepest})
 	}
 	for n := range p.Repeat {
 		for _, i := range random.Perm(len(round)) {
@@ -88,14 +83,4 @@ func Of(shard journal.Shard, tasks []Task) (part []Task) {
 		}
 	}
 	return part
-}
-
-// deepest returns the depth with the most layers.
-func deepest(variants []Variant) (d Variant, ok bool) {
-	for _, v := range variants {
-		if v.Kind == KindDepth && v.Layers > d.Layers {
-			d, ok = v, true
-		}
-	}
-	return d, ok
 }

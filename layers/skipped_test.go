@@ -14,15 +14,15 @@ func TestSkipped(t *testing.T) {
 		return fmt.Errorf("the CPU share of the threads was %.1f %%; %w", percent, ErrSkipped)
 	}
 	for i := range 6 {
-		s.add(Task{What: TaskStages, Variant: Depth(3, 3), Repeat: i + 1}, busy(50.5+float64(i)))
+		s.add(Task{What: TaskDecode, Variant: Depth(3, 3), Repeat: i + 1}, busy(50.5+float64(i)))
 	}
 	s.add(Task{What: TaskEnergy, Variant: Depth(1, 3), Repeat: 1}, busy(1))
 	s.add(Task{What: TaskEnergy, Variant: Depth(2, 3), Repeat: 1}, busy(20))
-	s.add(Task{What: TaskStages, Variant: Depth(3, 3), Repeat: 1}, errors.New("the recording has no layers"))
+	s.add(Task{What: TaskDecode, Variant: Depth(3, 3), Repeat: 1}, errors.New("the recording has no layers"))
 	want := []string{
-		"stages of 3: the CPU share of the threads was 50.5 %; measurement skipped.",
+		"decode of 3: the CPU share of the threads was 50.5 %; measurement skipped.",
 		"energy of 1, 2: the CPU share of the threads was 1.0 %; measurement skipped.",
-		"stages of 3: the recording has no layers.",
+		"decode of 3: the recording has no layers.",
 	}
 	if got := s.notes(); !slices.Equal(got, want) {
 		t.Errorf("notes are\n%q, want\n%q", got, want)

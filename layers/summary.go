@@ -46,8 +46,6 @@ func metricsOf(rows []Row, v Variant) map[string]Metric {
 			metrics[r.Metric] = sample(r.Unit, values[r.Metric])
 		}
 	}
-	delete(metrics, "stages outside layers") // they go to the fit
-	delete(metrics, "stages of a layer")
 	return metrics
 }
 
@@ -79,27 +77,11 @@ func (c *Computed) Summarize(rows []Row) *Result {
 		if f.Rejected == "" {
 			lines[phase+" time"] = line
 		}
-		f.TraceA, f.TraceB = ofStages(rows, phase, "stages outside layers"), ofStages(rows, phase, "stages of a layer")
 		r.Fits = append(r.Fits, f)
 	}
 	c.predict(r, rows, lines)
-	r.Notes = c.notes(r, rows)
+	r.Notes = c.notes(r)
 	return r
-}
-
-// ofStages returns the median over the recordings, nil if there are none.
-func ofStages(rows []Row, phase, metric string) *float64 {
-	var values []float64
-	for _, r := range rows {
-		if r.Phase == phase && r.Metric == metric {
-			values = append(values, r.Value.Value)
-		}
-	}
-	if len(values) == 0 {
-		return nil
-	}
-	median := sample("ms", values).Median
-	return &median
 }
 
 // depths returns the depths that have a metric, and its medians.
@@ -164,7 +146,7 @@ func (c *Computed) predict(r *Result, rows []Row, lines map[string]Line) {
 }
 
 // notes are what a reader of the result must know.
-func (c *Computed) notes(r *Result, rows []Row) (notes []string) {
+func (c *Computed) notes(r *Result) (notes []string) {
 	note := func(when bool, format string, args ...any) {
 		if when {
 			notes = append(notes, fmt.Sprintf(format, args...))
@@ -206,8 +188,6 @@ func (c *Computed) notes(r *Result, rows []Row) (notes []string) {
 		"KV cache and activations on the device that runs the passes.")
 	note(has("device memory", nil), "Device memory is the decrease in free memory from before the weights were loaded to after "+
 		"a few passes, in a process of its own.")
-	note(slices.ContainsFunc(rows, func(r Row) bool { return r.Metric == "stages of a layer" }),
-		"In the recording by stages a layer's time includes the gaps between steps of layers.")
 	note(slices.ContainsFunc(r.Fits, func(f Fit) bool { return f.Phase == TaskPrefill }),
 		"A prefill computes only the last row of logits, for which the last layer does less than the others: a of a prefill is "+
 			"smaller by that difference, and may be negative.")

@@ -99,14 +99,6 @@ func (f *Fit) Impossible() string {
 	return fmt.Sprintf("the time of %s is not known: the line gives it a time below 0", strings.Join(terms, " and of "))
 }
 
-// Stages returns what B and Rest are by the recording by stages; ok is false if there is none.
-func (f *Fit) Stages() (layer, rest float64, ok bool) {
-	if f.TraceA == nil || f.TraceB == nil {
-		return 0, 0, false
-	}
-	return *f.TraceB, *f.TraceA + f.restAt()**f.TraceB, true
-}
-
 // bends says why times do not lie on a line, "" if they may. Two repeats do not tell the noise.
 func bends(all []timed, l Line) string {
 	n := float64(len(all))

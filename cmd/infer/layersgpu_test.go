@@ -16,7 +16,7 @@ func TestGPULayers(t *testing.T) {
 	for _, mode := range []string{"graph", "persistent"} {
 		dir := t.TempDir()
 		mustInfer(t, "layers", "-m", tiny, "--device", "cuda", "--mode", mode, "--range", "1-3", "--repeat", "2", "--passes", "1", "--warm-up", "0", "--prompt-len", "16",
-			"--past", "8", "--window", "16", "--no-floor", "--no-stages", "--no-plots", "--energy-seconds", "0", "--predict", "4", "-o", dir)
+			"--past", "8", "--window", "16", "--no-floor", "--no-plots", "--energy-seconds", "0", "--predict", "4", "-o", dir)
 		r := resultOf(t, dir)
 		if len(r.Variants) != 3 || r.Configuration["mode"] != mode || r.Configuration["gpu"] != "Stub 0" || r.Configuration["dtype"] != "bf16" {
 			t.Fatalf("mode %s: %+v", mode, r)

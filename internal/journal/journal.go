@@ -33,6 +33,7 @@ type Journal[R any] struct {
 	Format[R]
 	file  *os.File
 	path  string
+	head  heading
 	done  map[string]bool
 	tasks []Entry[R] // in the order in which they were done
 }
@@ -54,19 +55,20 @@ type Entry[R any] struct {
 
 // Open creates the directory and the state file in it, or resumes from the file that is there, whose format and
 // configuration must be the same.
-func (f Format[R]) Open(dir string, configuration map[string]any) (*Journal[R], error) {
+func (f Format[R]) Open(dir string, configuration map[string]any) (j *Journal[R], err error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("directory %s cannot be made: %w", dir, humanize.Cause(err))
 	}
-	head, err := newHeading(f.Name, configuration)
-	if err != nil {
+	want := heading{f.Name, formatVersion, map[string]json.RawMessage{}}
+	for name, value := range configuration {
+		if want.Configuration[name], err = json.Marshal(value); err != nil {
+			return nil, fmt.Errorf("%s of the configuration: %w", name, err)
+		}
+	}
+	if j, err = f.open(dir, os.O_RDWR|os.O_CREATE|os.O_APPEND); err != nil {
 		return nil, err
 	}
-	j, err := f.open(dir, os.O_RDWR|os.O_CREATE|os.O_APPEND)
-	if err != nil {
-		return nil, err
-	}
-	if err := j.begin(dir, head); err != nil {
+	if err := j.begin(dir, want); err != nil {
 		j.file.Close()
 		return nil, err
 	}
@@ -92,45 +94,31 @@ func (f Format[R]) read(dir string) (configuration map[string]json.RawMessage, t
 		return nil, nil, err
 	}
 	defer j.file.Close()
-	var head heading
-	read, err := j.read(func(line []byte) error {
-		head, err = j.heading(line)
-		return err
-	})
-	if err == nil && read == 0 {
+	whole, err := j.read()
+	if err == nil && whole == 0 {
 		err = j.damaged("it is empty")
 	}
-	return head.Configuration, j.tasks, err
-}
-
-// newHeading makes the first line of a state file.
-func newHeading(format string, configuration map[string]any) (heading, error) {
-	h := heading{format, formatVersion, map[string]json.RawMessage{}}
-	for name, value := range configuration {
-		data, err := json.Marshal(value)
-		if err != nil {
-			return h, fmt.Errorf("%s of the configuration: %w", name, err)
-		}
-		h.Configuration[name] = data
-	}
-	return h, nil
+	return j.head.Configuration, j.tasks, err
 }
 
 // begin locks the state file and reads it, or writes its first line.
-func (j *Journal[R]) begin(dir string, head heading) error {
+func (j *Journal[R]) begin(dir string, want heading) error {
 	if err := unix.Flock(int(j.file.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 		return fmt.Errorf("another experiment is writing to directory %s; wait for it, or give another directory", dir)
 	}
-	whole, err := j.read(func(line []byte) error { return j.sameExperiment(line, head) })
+	whole, err := j.read()
 	if err != nil {
 		return err
+	}
+	if difference := differ(j.head.Configuration, want.Configuration); whole > 0 && difference != "" {
+		return fmt.Errorf("%s is of another experiment: %s; give another directory, or remove the file", j.path, difference)
 	}
 	// The last line may have been cut off.
 	if err := j.file.Truncate(whole); err != nil {
 		return fmt.Errorf("%s cannot be written: %w", j.path, humanize.Cause(err))
 	}
 	if whole == 0 {
-		return j.append(head)
+		return j.append(want)
 	}
 	return nil
 }
@@ -139,8 +127,8 @@ func (j *Journal[R]) damaged(what string) error {
 	return fmt.Errorf("%s is damaged: %s; remove it to begin again, or give another directory", j.path, what)
 }
 
-// read reads all whole lines, gives the first one to first, and returns their bytes.
-func (j *Journal[R]) read(first func(line []byte) error) (whole int64, err error) {
+// read reads all whole lines, and returns their bytes.
+func (j *Journal[R]) read() (whole int64, err error) {
 	r := bufio.NewReaderSize(j.file, 64<<10)
 	for number := 1; ; number++ {
 		line, err := r.ReadBytes('\n')
@@ -151,7 +139,7 @@ func (j *Journal[R]) read(first func(line []byte) error) (whole int64, err error
 			return 0, fmt.Errorf("%s cannot be read: %w", j.path, humanize.Cause(err))
 		}
 		if number == 1 {
-			err = first(line)
+			err = j.heading(line)
 		} else {
 			err = j.take(line, number)
 		}
@@ -163,24 +151,13 @@ func (j *Journal[R]) read(first func(line []byte) error) (whole int64, err error
 }
 
 // heading reads the first line.
-func (j *Journal[R]) heading(line []byte) (h heading, err error) {
-	if err := json.Unmarshal(line, &h); err != nil || h.Format != j.Name {
-		return h, j.damaged("its first line is not that of an experiment")
+func (j *Journal[R]) heading(line []byte) error {
+	if err := json.Unmarshal(line, &j.head); err != nil || j.head.Format != j.Name {
+		return j.damaged("its first line is not that of an experiment")
 	}
-	if h.Version != formatVersion {
-		return h, fmt.Errorf("%s has format version %d, and this program reads version %d; give another directory", j.path, h.Version, formatVersion)
-	}
-	return h, nil
-}
-
-// sameExperiment compares the first line with the one expected.
-func (j *Journal[R]) sameExperiment(line []byte, want heading) error {
-	have, err := j.heading(line)
-	if err != nil {
-		return err
-	}
-	if difference := differ(have.Configuration, want.Configuration); difference != "" {
-		return fmt.Errorf("%s is of another experiment: %s; give another directory, or remove the file", j.path, difference)
+	if j.head.Version != formatVersion {
+		return fmt.Errorf("%s has format version %d, and this program reads version %d; give another directory", j.path,
+			j.head.Version, formatVersion)
 	}
 	return nil
 }

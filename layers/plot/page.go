@@ -131,9 +131,6 @@ func lead(r *layers.Result) (all []string) {
 			if t := f.A + f.B*float64(deepest); deepest > 0 && f.A >= 0 && f.B >= 0 && t > 0 {
 				s += fmt.Sprintf("; of the time at %s, the layers are %.0f %%", layersOf(deepest), 100*f.B*float64(deepest)/t)
 			}
-			if b, rest, ok := f.Stages(); ok && finite(b) && finite(rest) {
-				s += fmt.Sprintf("; by the stage trace %s and %s", withError(b, 0, f.Unit), withError(rest, 0, f.Unit))
-			}
 		}
 		all = append(all, capital(f.Phase)+": "+s+".")
 	}

@@ -155,13 +155,11 @@ func runs(order []int) string {
 	return strings.Join(parts, ", ")
 }
 
-// fits has two rows for each line, beside what the recording by stages says.
+// fits has two rows for each line.
 func fits(r *layers.Result) *table {
 	t := &table{Title: "Fit: time = a + b L", Heads: []string{"phase", "coefficient", "value", "standard error", "unit",
-		"by stages", "difference", "difference (%)", "R²", "depths"},
-		Hint: "By least squares on the medians. The recording by stages is of the same passes: its a is the time outside " +
-			"the layers with the idle time there, its b the time of a layer. Fit and recording are independent, so that " +
-			"each checks the other."}
+		"R²", "depths"},
+		Hint: "By least squares on the medians."}
 	for i := range r.Fits {
 		f := &r.Fits[i]
 		if f.Rejected != "" {
@@ -172,17 +170,12 @@ func fits(r *layers.Result) *table {
 			rest += ", less what the last layer saves"
 		}
 		for _, c := range []struct {
-			name   string
-			v, e   float64
-			stages *float64
-		}{{rest, f.A, f.AError, f.TraceA}, {"b, a layer", f.B, f.BError, f.TraceB}} {
+			name string
+			v, e float64
+		}{{rest, f.A, f.AError}, {"b, a layer", f.B, f.BError}} {
 			d := errorDecimals(c.v, c.e)
-			by, difference, percent := "-", "-", "-"
-			if c.stages != nil {
-				by, difference, percent = humanize.Fixed(*c.stages, d), signed(*c.stages-c.v, d), signed(100*(*c.stages-c.v)/c.v, 1)
-			}
 			t.Rows = append(t.Rows, row(f.Phase, c.name, humanize.Fixed(c.v, d), humanize.Fixed(c.e, d), f.Unit,
-				by, difference, percent, humanize.Fixed(f.R2, 6), runs(f.Depths)))
+				humanize.Fixed(f.R2, 6), runs(f.Depths)))
 		}
 	}
 	return t

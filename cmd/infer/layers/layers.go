@@ -27,23 +27,23 @@ import (
 
 // layersFlags are the flags of "infer layers".
 type layersFlags struct {
-	depths, predicted                    []int
-	phase                                string
-	phases                               []string
-	promptLen, past, batch, window       int
-	text                                 string
-	repeat, passes                       int
-	seed                                 uint64
-	verify                               bool
-	drop, again                          []int
-	orders                               []string
-	energy, warmUp                       float64
-	noFloor, noMemory, noStages, noPlots bool
-	force, json                          bool
-	dir                                  string
-	part                                 journal.Shard
-	persistent                           *pflag.FlagSet // the model's
-	open                                 func(gpt2.Backend) (*measure.Meter, error)
+	depths, predicted              []int
+	phase                          string
+	phases                         []string
+	promptLen, past, batch, window int
+	text                           string
+	repeat, passes                 int
+	seed                           uint64
+	verify                         bool
+	drop, again                    []int
+	orders                         []string
+	energy, warmUp                 float64
+	noFloor, noMemory, noPlots     bool
+	force, json                    bool
+	dir                            string
+	part                           journal.Shard
+	persistent                     *pflag.FlagSet // the model's
+	open                           func(gpt2.Backend) (*measure.Meter, error)
 }
 
 // New makes "infer layers".
@@ -54,9 +54,9 @@ func New(m *cli.ModelFlags, open func(gpt2.Backend) (*measure.Meter, error)) *co
 		Short: "Measure what each layer costs in time, memory and energy, and what it buys",
 		Long: `layers measures a model at several depths, its first layer, its first two and so on: the time of a prefill
 and of a decode step, memory, energy per token if the device counts it, and
-how good the predictions are. A line through the times gives the cost of a layer and of everything else; a
-recording by stages gives both again, to compare. If the times do not lie on a line, as when more and more
-layers fit a cache no longer, the cost of a layer is given from depth to depth, with the reason.
+how good the predictions are. A line through the times gives the cost of a layer and of everything else. If the
+times do not lie on a line, as when more and more layers fit a cache no longer, the cost of a layer is given
+from depth to depth, with the reason.
 
 All depths are measured in turns, in rounds of random order, after a warm-up. Each is the median of a few
 passes on random tokens. DIR holds layers.csv, a row for each, in the order in which they were made;
@@ -104,7 +104,6 @@ the names of stages. They may be repeated.`,
 			"decode each depth for `S` seconds to measure its energy; 0 skips that")
 		f.BoolVar(&l.noFloor, "no-floor", false, "do not measure the device for floors")
 		f.BoolVar(&l.noMemory, "no-memory", false, "do not measure memory, which takes a process for each depth")
-		f.BoolVar(&l.noStages, "no-stages", false, "do not record the deepest by stages")
 	})
 	cli.AddFlags(c.Flags(), "Quality", func(f *pflag.FlagSet) {
 		f.StringVar(&l.text, "text", "", "`FILE` with a text to predict; - is standard input")
@@ -297,7 +296,7 @@ func (l *layersFlags) run(ctx context.Context, m *cli.ModelFlags, c *cobra.Comma
 	options.Batch = l.batch
 	run.Experiment = &layers.Experiment{
 		Model: o.Model, Backend: o.Backend, Options: options, PromptLen: l.promptLen, Past: l.past, Passes: l.passes,
-		Phases: l.phases, Seed: l.seed, Window: l.window, Text: ids, Bytes: bytes, Shard: l.part,
+		Seed: l.seed, Window: l.window, Text: ids, Bytes: bytes, Shard: l.part,
 	}
 	result, err := run.all(ctx, variants, configuration)
 	if err = errors.Join(err, run.Close()); err != nil {

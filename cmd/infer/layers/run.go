@@ -43,7 +43,7 @@ func (l *layersFlags) configuration(o *cli.Opened, variants []layers.Variant, te
 	c := map[string]any{
 		"model": s.Model, "geometry": json.RawMessage(geometry), "device": s.Device, "dtype": s.DType, "context": s.Context, "chunk": o.Flags.Chunk, "version": s.Version,
 		"variants": labels, "phases": l.phases, "prompt_len": l.promptLen, "past": l.past, "batch": l.batch,
-		"repeat": l.repeat, "passes": l.passes, "seed": l.seed, "window": l.window, "energy_seconds": l.energy, "memory": !l.noMemory, "stages": !l.noStages,
+		"repeat": l.repeat, "passes": l.passes, "seed": l.seed, "window": l.window, "energy_seconds": l.energy, "memory": !l.noMemory,
 	}
 	if text != "" {
 		c["text_sha256"], c["text_tokens"] = text, tokens
@@ -72,10 +72,10 @@ func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configur
 		return nil, err
 	}
 	defer r.measures()()
-	schedule := layers.Schedule{Phases: r.phases, Repeat: r.repeat, Seed: r.seed, Memory: r.Experiment.Memory != nil, Energy: r.Meter != nil, Quality: true, Stages: !r.noStages}
+	schedule := layers.Schedule{Phases: r.phases, Repeat: r.repeat, Seed: r.seed, Memory: r.Experiment.Memory != nil, Energy: r.Meter != nil, Quality: true}
 	tasks := schedule.Tasks(variants)
 	if again := r.verified(r.opened); len(again) > 0 {
-		schedule.Energy, schedule.Quality, schedule.Stages = false, false, false
+		schedule.Energy, schedule.Quality = false, false
 		tasks = append(tasks, schedule.Tasks(again)...)
 	}
 	tasks = layers.Of(r.part, tasks)

@@ -84,26 +84,16 @@ func writeLayers(w io.Writer, r *layers.Result) {
 	}
 }
 
-// WriteFits writes the lines, beside what a recording says, and what a layer costs at which depth if times do not lie
+// WriteFits writes the lines, and what a layer costs at which depth if times do not lie
 // on a line.
 func WriteFits(w io.Writer, fits []layers.Fit) {
 	var lines []string
-	row := func(phase, name string, known bool, value, deviation float64, stages *float64, rest string) {
-		by, difference := "", ""
+	row := func(phase, name string, known bool, value, deviation float64, rest string) {
 		measured := fmt.Sprintf("%.5f ± %.5f", value, deviation)
 		if !known {
 			measured = "not known"
 		}
-		if stages != nil {
-			by = fmt.Sprintf("%.5f", *stages)
-		}
-		if stages != nil && known {
-			difference = fmt.Sprintf("%+.5f ms", *stages-value)
-			if math.Abs(value) > 2*deviation { // else it may as well be 0
-				difference += fmt.Sprintf(", %+.0f%%", 100*(*stages-value)/math.Abs(value))
-			}
-		}
-		lines = append(lines, fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s", phase, name, measured, by, difference, rest))
+		lines = append(lines, fmt.Sprintf("%s\t%s\t%s\t%s", phase, name, measured, rest))
 	}
 	var trends []string
 	for _, f := range fits {
@@ -122,16 +112,16 @@ func WriteFits(w io.Writer, fits []layers.Fit) {
 				most = x
 			}
 		}
-		row(f.Phase, "b, a layer", f.B >= 0, f.B, f.BError, f.TraceB, fmt.Sprintf("%.5f\t%+.5f", f.R2, most))
+		row(f.Phase, "b, a layer", f.B >= 0, f.B, f.BError, fmt.Sprintf("%.5f\t%+.5f", f.R2, most))
 		rest := "a, the rest"
 		if f.Phase == layers.TaskPrefill {
 			rest += " less what the last layer saves"
 		}
-		row("", rest, f.Rest >= 0, f.A, f.AError, f.TraceA, "")
+		row("", rest, f.Rest >= 0, f.A, f.AError, "\t")
 	}
 	if len(lines) > 0 {
-		fmt.Fprintln(w, "\ntime(L) = a + b L by least squares (± standard error), and by a recording of stages")
-		table.Lines(w, table.Right, "phase\t\tms\tby stages ms\tdifference\tR^2\tlargest residual ms", lines, func(line string) string { return line })
+		fmt.Fprintln(w, "\ntime(L) = a + b L by least squares (± standard error)")
+		table.Lines(w, table.Right, "phase\t\tms\tR^2\tlargest residual ms", lines, func(line string) string { return line })
 	}
 	if len(trends) > 0 {
 		fmt.Fprintln(w)

@@ -77,31 +77,3 @@ func BenchmarkLinear(b *testing.B) {
 		}
 	}
 }
-
-func BenchmarkAttention(b *testing.B) {
-	p := benchPool(b)
-	const NH, HS = 12, 64
-	for _, held := range []dtype{float32Type, bfloat16Type} {
-		for _, c := range []struct{ T, past, nq int }{{256, 0, 256}, {1024, 0, 1024}, {1024, 0, 1}, {1, 1000, 1}} {
-			b.Run(fmt.Sprintf("%s/T=%d/past=%d/nq=%d", weightTypes[held], c.T, c.past, c.nq), func(b *testing.B) {
-				kv, err := newCache(1, 1024, NH, HS, held)
-				if err != nil {
-					b.Fatal(err)
-				}
-				defer kv.free()
-				qkv, y, work := benchFloats(b, c.T*3*NH*HS), benchFloats(b, c.nq*NH*HS), benchFloats(b, attentionWork(kv))
-				pos, err := alloc[int32](1)
-				if err != nil {
-					b.Fatal(err)
-				}
-				defer pos.free()
-				pos.slice()[0] = int32(c.past)
-				pairs := c.nq*(c.past+c.T-c.nq) + c.nq*(c.nq+1)/2 // of a query and a key that it sees
-				bench(b, p, float64(pairs)*4*NH*HS, "GFLOP/s", func(prog *program) error {
-					return prog.attention(attentionStep{qkv: matrix(qkv, 3*NH*HS), y: matrix(y, NH*HS), cache: kv, pos: pos,
-						work: work, B: 1, T: c.T, nq: c.nq, scale: 0.125, append: true, bf16: true})
-				})
-			})
-		}
-	}
-}

@@ -29,7 +29,7 @@ func TestNEONByEmulation(t *testing.T) {
 		t.Fatalf("cross-compiling: %v\n%s", err, out)
 	}
 	run := exec.Command(qemu, "-L", libs, binary, "-test.short", "-test.v", "-test.run",
-		"^(TestPack|TestLayerNorm|TestLinear|TestActivations|TestElementwise|TestEmbed|TestAttention|TestNaNPropagates|TestQ8Extremes)$/^neon")
+		"^Test(Pack|LayerNorm|Linear|Activations|Elementwise|Embed|Attention|NaNPropagates|Q8Extremes)$/^neon")
 	out, err := run.CombinedOutput()
 	if err != nil {
 		t.Fatalf("under emulation: %v\n%s", err, out)

@@ -359,7 +359,8 @@ func TestPackCountsNonFinite(t *testing.T) {
 
 // activationFormulas are the formulas of the kernels' activations.
 var activationFormulas = map[activation]func(float64) float64{
-	none: func(x float64) float64 { return x }, geluTanh: reference.GELUTanh, geluErf: reference.GELUErf, relu: reference.ReLU,
+	none:     func(x float64) float64 { return x },
+	geluTanh: reference.GELUTanh, geluErf: reference.GELUErf, relu: reference.ReLU,
 }
 
 // actTolerance is the error allowed of act at x itself. An error in x adds at most 1.13 times as much, the steepest
@@ -1317,7 +1318,8 @@ func TestStepErrors(t *testing.T) {
 // What /proc/cpuinfo says of processors; virtual machines give several of them one name.
 func TestCPUInfo(t *testing.T) {
 	for _, c := range []struct{ text, name, model, extensions string }{
-		{"processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 26\nmodel\t\t: 17\nmodel name\t: AMD EPYC\nflags\t\t: fpu avx2 fma vme\n\nprocessor\t: 1\ncpu family\t: 1\nmodel\t\t: 2\n", "AMD EPYC", "family 26, model 17", "avx2 fma"},
+		{"processor\t: 0\ncpu family\t: 26\nmodel\t\t: 17\nmodel name\t: AMD EPYC\nflags\t\t: fpu avx2 fma vme\n\n" +
+			"processor\t: 1\ncpu family\t: 1\nmodel\t\t: 2\n", "AMD EPYC", "family 26, model 17", "avx2 fma"},
 		{"processor\t: 0\nmodel name\t: Cortex\nFeatures\t: asimd crc32\nCPU architecture: 8\n", "Cortex", "", "asimd"},
 		{"", runtime.GOARCH, "", ""},
 	} {

@@ -85,8 +85,8 @@ func judgeLayers(d Data) Finding {
 		exact("kernels that began after the range of their launch", "%", 100*sum("after_range")/kernels),
 		exact("kernels that began before an earlier layer ended", "%", 100*sum("before_layer")/kernels),
 	}}
-	f.Text = fmt.Sprintf("While %.0f layers of GPT-2 ran, the host waited for the GPU %s. %s of %s kernels have the id of "+
-		"a launch.", layers, countOf(int(syncs), "time"), number(paired), number(kernels))
+	f.Text = fmt.Sprintf("While %.0f layers of GPT-2 ran, the host waited for the GPU %s. %s of %s kernels have the id "+
+		"of a launch.", layers, countOf(int(syncs), "time"), number(paired), number(kernels))
 	return f.decide(
 		rule{Refuted, perLayer < 0.5 && share == 100, "So the first half of the claim is wrong, the second is right."},
 		rule{Refuted, perLayer < 0.5 || share < 100, ""},

@@ -1,6 +1,7 @@
 package learn
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"compress/gzip"
@@ -125,24 +126,19 @@ func ReadFile(ctx context.Context, path string) (*Recording, error) {
 
 // ReadRecording reads a recording, compressed or not.
 func ReadRecording(from io.Reader) (*Recording, error) {
-	data, err := io.ReadAll(io.LimitReader(from, maxRecording))
-	if err != nil {
-		return nil, err
-	}
-	if bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
-		z, err := gzip.NewReader(bytes.NewReader(data))
-		if err != nil {
-			return nil, fmt.Errorf("it is not a recording of lessons: %w", err)
-		}
-		if data, err = io.ReadAll(io.LimitReader(z, maxRecording)); err != nil {
-			return nil, fmt.Errorf("it is not a recording of lessons, or not a whole one: %w", err)
-		}
+	buffered := bufio.NewReader(from)
+	var text io.Reader = buffered
+	var err error
+	if magic, _ := buffered.Peek(2); string(magic) == "\x1f\x8b" {
+		text, err = gzip.NewReader(buffered)
 	}
 	r := new(Recording)
-	if err := json.Unmarshal(data, r); err != nil {
-		return nil, fmt.Errorf("it is not a recording of lessons: %w", err)
+	if err == nil {
+		err = json.NewDecoder(io.LimitReader(text, maxRecording)).Decode(r)
 	}
 	switch {
+	case err != nil:
+		return nil, fmt.Errorf("it is not a recording of lessons, or not a whole one: %w", err)
 	case r.Version != recordingVersion:
 		return nil, fmt.Errorf("it is a recording of version %d, expected %d", r.Version, recordingVersion)
 	case r.Lessons == nil:

@@ -189,7 +189,7 @@ func (a *advisor) noteOps() {
 	a.note("rules judge passes of a model and work of a GPU, and the recording has neither; most of the time of operations is that of %s", strings.Join(longest, ", "))
 }
 
-// idleOf sums the idle time of a cause, by the stage before which it lies.
+// idleOf sums the idle time of a cause, by the stage and the operator before which it lies.
 func (a *advisor) idleOf(cause string) (ns int64, rows *tally) {
 	rows = newTally()
 	for _, g := range a.table.Gaps {
@@ -197,7 +197,7 @@ func (a *advisor) idleOf(cause string) (ns int64, rows *tally) {
 			if c.Name == cause {
 				where := "at the end"
 				if g.Next != nil {
-					where = "before " + a.where(g.Next)
+					where = "before " + a.where(g.Next) + a.operator(g.Next)
 				}
 				ns += c.Time
 				rows.add(where, c.Time, c.Time, 1)
@@ -221,20 +221,24 @@ func (a *advisor) inWindow(e *traces.Event) bool {
 	return e.End() > a.table.Time.From && e.Time < a.table.Time.To
 }
 
-// where names the step of an event of the work, by one name for all layers, else the operator of a framework.
+// operator names the outermost operator of a framework that launched an event, behind a colon; "" for none.
+func (a *advisor) operator(e *traces.Event) (text string) {
+	for around := range a.Around(e) {
+		if around.Kind == traces.KindOp {
+			text = ": " + around.Name
+		}
+	}
+	return text
+}
+
+// where names the step of an event of the work, by one name for all layers.
 func (a *advisor) where(e *traces.Event) string {
 	step, ok := a.Header.Step(e)
 	if !ok {
-		phase, operator := a.Header.PhaseOf(e), ""
-		for around := range a.Around(e) {
-			if around.Kind == traces.KindOp {
-				operator = around.Name // the outermost one
-			}
+		if phase := a.Header.PhaseOf(e); phase != "" {
+			return phase + ", outside the steps"
 		}
-		if phase == "" && operator == "" {
-			return "work outside the passes"
-		}
-		return strings.TrimPrefix(phase+", "+cmp.Or(operator, "outside the steps"), ", ")
+		return "work outside the passes"
 	}
 	plan := &a.Header.Plans[e.Plan]
 	return plan.Phase + ", " + foldLayers(plan, step.Name)

@@ -99,7 +99,7 @@ def main():
 
             def measure(way, name, shape):
                 wall, j = run(o, cache, flags[way], *shape)
-                record = json.loads(history.read_text().splitlines()[-1])["times"]
+                record = json.loads(history.read_text().splitlines()[-1])["measured"]
                 chose = j.get("auto")
                 loading = " ".join(f"{l['what']}={l['ms']:.1f}" for l in j.get("loading", []))
                 predicted = [round(chose[d]["total_ms"], 1) if chose else "" for d in ["cpu", "gpu"]]

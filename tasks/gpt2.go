@@ -103,13 +103,14 @@ func configOf(s Shape, context int) (gpt2.Config, error) {
 	c := Geometry
 	c.Layers, c.Channels, c.Vocab = s.Get("l"), s.Get("c"), s.Get("v")
 	c.Heads, c.Inner, c.Positions = c.Channels/headSize, 4*c.Channels, max(context, 1)
-	if c.Channels%headSize != 0 {
-		return c, fmt.Errorf("shape %s: c is not a multiple of %d", s, headSize)
+	err := c.Check()
+	if err == nil && c.Channels%headSize != 0 {
+		err = fmt.Errorf("c is not a multiple of %d", headSize)
 	}
-	if err := c.Check(); err != nil {
-		return c, fmt.Errorf("shape %s: %w", s, err)
+	if err != nil {
+		err = fmt.Errorf("shape %s: %w", s, err)
 	}
-	return c, nil
+	return c, err
 }
 
 // modelCost adds up passes: what the plan of each costs, fused as the CPU does it, so that the number of steps is known

@@ -115,25 +115,24 @@ func Open(o Options) (m *Machine, err error) {
 }
 
 // Close frees what the machine's devices hold.
-func (m *Machine) Close() error {
-	var errs []error
+func (m *Machine) Close() (err error) {
 	for _, s := range m.held {
-		errs = append(errs, s.Close())
+		err = errors.Join(err, s.Close())
+	}
+	for _, g := range m.GPUs {
+		err = errors.Join(err, g.Close())
 	}
 	if m.nvml != nil {
 		m.nvml.Close()
 	}
-	for _, g := range m.GPUs {
-		errs = append(errs, g.Close())
-	}
 	for _, dtype := range []string{BFloat16, Float32} { // the first lent its threads
 		for k, b := range m.backends {
 			if k.dtype == dtype {
-				errs = append(errs, b.Close())
+				err = errors.Join(err, b.Close())
 			}
 		}
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // backend returns the executor of a key, with the weights of the model kept ready for the sessions that come.

@@ -185,16 +185,12 @@ func (q *Queue) Held() (held int64) {
 }
 
 // Close frees what the queue holds. No slot may run work.
-func (q *Queue) Close() (err error) {
-	for _, s := range q.streams {
-		if s != nil {
-			err = errors.Join(err, s.Synchronize())
-		}
-	}
+func (q *Queue) Close() error {
+	err := closeStreams(q.streams[:]...)
 	for _, s := range q.slots {
 		err = errors.Join(err, s.close())
 	}
-	return errors.Join(err, closeStreams(q.streams[:]...))
+	return err
 }
 
 // LeavesRoom tells whether the kernels of a task leave most of a GPU to other work: those of GPT-2 do.

@@ -26,7 +26,7 @@ func vectorAdd() *Task {
 					z[i] = x[i] + y[i]
 				}
 			}),
-			{Device: GPU, Variant: Tuned, About: "float4, four loads of each array on the way", GPU: blocks("add_tuned")},
+			{Device: GPU, Variant: Tuned, About: "float4, four loads of each array on the way", GPU: tuned("add_tuned")},
 			oneThread("add_thread"),
 		},
 		Arrays: &Arrays{

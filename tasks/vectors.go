@@ -58,10 +58,8 @@ const (
 	blockValues  = 4096
 )
 
-// blocks launches a kernel of kernels.cu over n values in blocks.
-func blocks(kernel string) GPUWay {
-	return launchOf(kernel, blockThreads, blockValues)
-}
+// tuned launches a kernel of kernels.cu over n values in blocks.
+func tuned(kernel string) GPUWay { return launchOf(kernel, blockThreads, blockValues) }
 
 // oneThread is a way by one thread of a GPU, which takes some 50 ns a value.
 func oneThread(kernel string) Way {

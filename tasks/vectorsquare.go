@@ -25,7 +25,7 @@ func vectorSquare() *Task {
 					z[i] = x[i] * x[i]
 				}
 			}),
-			{Device: GPU, Variant: Tuned, About: "float4, four loads on the way", GPU: blocks("square_tuned")},
+			{Device: GPU, Variant: Tuned, About: "float4, four loads on the way", GPU: tuned("square_tuned")},
 			oneThread("square_thread"),
 		},
 		Arrays: &Arrays{

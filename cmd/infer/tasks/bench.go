@@ -64,24 +64,28 @@ machines; 'infer tasks merge' puts their samples together.`,
   infer tasks bench -o out --tasks vector.add --repeat 20
   infer tasks bench -o out --tasks gpt2 -m random:gpt2 --device cpu,cuda:0
   infer tasks bench -o part2 --shard 2/8`,
-		Annotations: map[string]string{cli.UsesKey: "model device threads quiet", cli.ListsKey: "device", cli.AllDevicesKey: "yes",
-			cli.HelpKey + "device": "measure `DEVICES`: cpu, cuda, cuda:N, a list of them, or all\n(default: the CPU, and the first GPU if all that it needs is there)"},
+		Annotations: map[string]string{cli.UsesKey: "model device threads quiet", cli.ListsKey: "device",
+			cli.AllDevicesKey: "yes", cli.HelpKey + "device": "measure `DEVICES`: cpu, cuda, cuda:N, a list of them, or all\n" +
+				"(default: the CPU, and the first GPU if all that it needs is there)"},
 		RunE: func(c *cobra.Command, _ []string) error {
 			return t.run(c.Context(), m, c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
 	cli.AddFlags(c.Flags(), "Tasks", func(f *pflag.FlagSet) {
-		f.StringSliceVar(&t.names, "tasks", nil, "measure these `TASKS`, such as vector.add, or vector for vector.add\nand vector.square (default: all)")
+		f.StringSliceVar(&t.names, "tasks", nil, "measure these `TASKS`, such as vector.add, or vector for vector.add\n"+
+			"and vector.square (default: all)")
 		f.BoolVar(&t.plain, "plain", true, "measure the plain ways too, up to some size")
 		f.Var(cli.Int(&t.most, 1024, megabytes), "max-size", "leave out inputs and results of more than `MIB` together")
-		f.Var(cli.Int(&t.few, 0, cli.Between(0, 1000)), "few", "measure only `N` shapes of each task, from the smallest to the largest; ten adapt\nthe cost model to this machine (default: all)")
+		f.Var(cli.Int(&t.few, 0, cli.Between(0, 1000)), "few", "measure only `N` shapes of each task, from the smallest to "+
+			"the largest; ten adapt\nthe cost model to this machine (default: all)")
 		f.StringVar(&t.shard, "shard", "", "measure part `I/N` of the work, such as 2/8")
 	})
 	cli.AddFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
 		f.Var(cli.Int(&t.repeat, 10, repeats), "repeat", "measure each case `N` times")
 		f.Var(cli.Int(&t.rounds, 2, repeats), "rounds", "in `N` rounds, each in another order")
 		f.Uint64Var(&t.seed, "seed", 1, "`SEED` of the order")
-		f.BoolVar(&t.noFloor, "no-floor", false, "do not measure the devices for floors, without which a prediction\ncannot be fitted")
+		f.BoolVar(&t.noFloor, "no-floor", false, "do not measure the devices for floors, without which a prediction\n"+
+			"cannot be fitted")
 		f.StringVar(&t.machine, "machine", "", "`NAME` of this machine in the samples (default: its host name)")
 	})
 	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
@@ -135,8 +139,10 @@ func (t *tasksFlags) run(ctx context.Context, m *cli.ModelFlags, stdout, stderr 
 	if err := setCeilings(ctx, m, machine, !t.noFloor, stderr); err != nil {
 		return err
 	}
-	b := tasks.Bench{Machine: machine, Suite: tasks.Suite{Tasks: chosen, Devices: machine.Devices(), Plain: t.plain, Few: t.few,
-		Repeat: t.repeat, Rounds: min(t.rounds, t.repeat), Seed: t.seed, Most: int64(t.most) << 20, Shard: part}}
+	b := tasks.Bench{Machine: machine, Suite: tasks.Suite{
+		Tasks: chosen, Devices: machine.Devices(), Plain: t.plain, Few: t.few, Repeat: t.repeat,
+		Rounds: min(t.rounds, t.repeat), Seed: t.seed, Most: int64(t.most) << 20, Shard: part,
+	}}
 	journal, err := tasks.State.Open(t.dir, t.configuration(m, &b))
 	if err != nil {
 		return fmt.Errorf("--out %s: %w", cli.ShellQuote(t.dir), err)
@@ -149,11 +155,12 @@ func (t *tasksFlags) run(ctx context.Context, m *cli.ModelFlags, stdout, stderr 
 	if err := tasks.Write(context.WithoutCancel(ctx), t.dir, samples); err != nil {
 		return err
 	}
+	there := cli.Count(len(samples), "sample") + " are in " + t.dir
 	switch {
 	case stopped != nil && ctx.Err() != nil:
-		return fmt.Errorf("%w; %s are in %s, and the same command goes on from there", context.Cause(ctx), cli.Count(len(samples), "sample"), t.dir)
+		return fmt.Errorf("%w; %s, and the same command goes on from there", context.Cause(ctx), there)
 	case stopped != nil:
-		return fmt.Errorf("%w; %s are in %s", stopped, cli.Count(len(samples), "sample"), t.dir)
+		return fmt.Errorf("%w; %s", stopped, there)
 	}
 	object := TasksObject{t.dir, len(samples), 0, tasks.Crossovers(samples, t.seed)}
 	for i := range samples {
@@ -166,7 +173,7 @@ func (t *tasksFlags) run(ctx context.Context, m *cli.ModelFlags, stdout, stderr 
 	}
 	var out bytes.Buffer
 	writeCrossovers(&out, object.Crossovers)
-	fmt.Fprintf(&out, "\n%s are in %s", cli.Count(len(samples), "sample"), t.dir)
+	fmt.Fprintf(&out, "\n%s", there)
 	if n := object.Disturbed; n > 0 {
 		fmt.Fprintf(&out, "; %s marked as disturbed", humanize.Count(n, "is", "are"))
 	}
@@ -175,9 +182,9 @@ func (t *tasksFlags) run(ctx context.Context, m *cli.ModelFlags, stdout, stderr 
 }
 
 // setCeilings finds or measures what the devices can do, for floors; without floors it finds their keys.
-func setCeilings(ctx context.Context, m *cli.ModelFlags, machine *tasks.Machine, floors bool, stderr io.Writer) (err error) {
-	for _, name := range machine.Devices() {
-		backend, set := machine.Measurer(name), ceilings.Set{}
+func setCeilings(ctx context.Context, m *cli.ModelFlags, to *tasks.Machine, floors bool, stderr io.Writer) (err error) {
+	for _, name := range to.Devices() {
+		backend, set := to.Measurer(name), ceilings.Set{}
 		if !floors {
 			set.Key, err = backend.(gpt2.CeilingMeasurer).CeilingsKey()
 		} else {
@@ -186,7 +193,7 @@ func setCeilings(ctx context.Context, m *cli.ModelFlags, machine *tasks.Machine,
 		if err != nil {
 			return err
 		}
-		machine.SetCeilings(name, set)
+		to.SetCeilings(name, set)
 	}
 	return nil
 }
@@ -284,7 +291,8 @@ func mergeTasks(ctx context.Context, from []string, dir string, force bool, stdo
 		return err
 	}
 	for _, path := range from {
-		if err := cli.CheckSame("--out", filepath.Join(dir, tasks.SamplesFile), path, filepath.Join(path, tasks.SamplesFile)); err != nil {
+		out := filepath.Join(dir, tasks.SamplesFile)
+		if err := cli.CheckSame("--out", out, path, filepath.Join(path, tasks.SamplesFile)); err != nil {
 			return err
 		}
 	}
@@ -324,8 +332,8 @@ kernels. It writes pictures into DIR, SVG and PNG, and tasks.html, a page with a
 			if err != nil {
 				return err
 			}
-			page := filepath.Join(dir, "tasks.html")
-			return cli.WriteOutput(c.OutOrStdout(), fmt.Appendf(nil, "%s and %s are in %s\n", cli.Count(n, "picture"), page, dir))
+			text := fmt.Appendf(nil, "%s and %s are in %s\n", cli.Count(n, "picture"), filepath.Join(dir, "tasks.html"), dir)
+			return cli.WriteOutput(c.OutOrStdout(), text)
 		},
 	}
 }
@@ -336,7 +344,8 @@ func writeCrossovers(w io.Writer, all []tasks.Crossover) {
 		fmt.Fprintln(w, "no crossover: it takes samples of a CPU and of a GPU at three sizes at least")
 		return
 	}
-	table.Lines(w, table.Left, "task\ttype\tshape\tdevice\tmemory\tGPU faster from *\t95% interval\totherwise at", all, func(c tasks.Crossover) string {
+	const head = "task\ttype\tshape\tdevice\tmemory\tGPU faster from *\t95% interval\totherwise at"
+	table.Lines(w, table.Left, head, all, func(c tasks.Crossover) string {
 		from, interval, otherwise := "", "", ""
 		if c.Exceptions > 0 {
 			otherwise = fmt.Sprintf("%d of %s", c.Exceptions, cli.Count(c.Sizes, "size"))

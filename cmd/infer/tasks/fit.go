@@ -60,20 +60,23 @@ func ReadRows(stderr io.Writer, paths []string) ([]predict.Row, error) {
 	all, err := tasks.ReadFiles(paths...)
 	if len(paths) == 0 {
 		all, err = storedsamples.Read()
-		fmt.Fprintln(stderr, "infer: the samples are those stored in this program; give files of 'infer tasks bench' for others")
+		fmt.Fprintln(stderr, "infer: the samples are those stored in this program; give files of 'infer tasks bench' for "+
+			"others")
 	}
 	if err != nil {
 		return nil, err
 	}
 	rows, disturbed, noFloor := tasks.Rows(all)
 	if noFloor > 0 {
-		fmt.Fprintf(stderr, "left out: %s without a floor, since the ceilings of the device were not measured\n", cli.Count(noFloor, "sample"))
+		fmt.Fprintf(stderr, "left out: %s without a floor, since the ceilings of the device were not measured\n",
+			cli.Count(noFloor, "sample"))
 	}
 	if disturbed > 0 {
 		fmt.Fprintf(stderr, "left out: %s\n", cli.Count(disturbed, "disturbed sample"))
 	}
 	if len(rows) == 0 {
-		return nil, fmt.Errorf("none of the %s is of a tuned variant with a floor: there is nothing to fit", cli.Count(len(all), "sample"))
+		return nil, fmt.Errorf("none of the %s is of a tuned variant with a floor: there is nothing to fit",
+			cli.Count(len(all), "sample"))
 	}
 	return rows, nil
 }
@@ -97,7 +100,8 @@ func tasksFit(ctx context.Context, stdout, stderr io.Writer, paths []string, out
 			return err
 		}
 		if out != "-" {
-			fmt.Fprintf(stderr, "infer: the model is in %s; 'infer tasks simulate --model-file %s' uses it\n", out, cli.ShellQuote(out))
+			fmt.Fprintf(stderr, "infer: the model is in %s; 'infer tasks simulate --model-file %s' uses it\n", out,
+				cli.ShellQuote(out))
 		}
 	}
 	var b bytes.Buffer
@@ -115,7 +119,8 @@ func writeModel(w io.Writer, m *predict.Model) {
 	for _, r := range m.Measured {
 		shapes[[3]string{predict.Kind(r.Device), r.Task, r.DType}]++
 	}
-	const head = "device\ttask\ttype\tshapes\tefficiency\tstep us\tbase us\tpageable us/MiB in, out\tpinned\tinterval\telsewhere"
+	const head = "device\ttask\ttype\tshapes\tefficiency\tstep us\tbase us\tpageable us/MiB in, out\tpinned\t" +
+		"interval\telsewhere"
 	table.Lines(w, table.Left, head, m.Laws, func(l predict.TaskLaw) string {
 		return fmt.Sprintf("%s\t%s\t%s\t%d\t%.2f\t%s\t%s\t%s\t%s\t%s\t%s", l.Device, cmp.Or(l.Task, "other tasks"), l.DType,
 			shapes[[3]string{l.Device, l.Task, l.DType}], l.Floor, orDash(l.StepUs), orDash(l.BaseUs),

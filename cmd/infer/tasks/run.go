@@ -43,7 +43,8 @@ type streamFlags struct {
 func (s *streamFlags) register(f *pflag.FlagSet, count, most int) {
 	cli.AddFlags(f, "Stream", func(f *pflag.FlagSet) {
 		f.Var(cli.Int(&s.n, count, cli.Between(1, most)), "count", "the stream has `N` tasks")
-		f.Var(cli.Float(&s.interval, 0, cli.Between(0, 1e9)), "interval", "tasks arrive `US` microseconds apart on average; 0: all at once")
+		f.Var(cli.Float(&s.interval, 0, cli.Between(0, 1e9)), "interval",
+			"tasks arrive `US` microseconds apart on average; 0: all at once")
 		f.Uint64Var(&s.seed, "seed", 1, "`SEED` of the stream")
 	})
 	cli.AddFlags(f, "Policies", func(f *pflag.FlagSet) {
@@ -79,7 +80,8 @@ of SAMPLES; without SAMPLES it is the one that ships, which is fitted to all.`,
 	}
 	s.register(c.Flags(), 1000, 1_000_000)
 	cli.AddFlags(c.Flags(), "Stream", func(f *pflag.FlagSet) {
-		f.Var(cli.OneOf(&s.memory, "pinned", "pinned", "pageable", "resident"), "memory", "`WHERE` inputs and results are: pinned or pageable memory of the\nhost, or resident on the GPU")
+		f.Var(cli.OneOf(&s.memory, "pinned", "pinned", "pageable", "resident"), "memory",
+			"`WHERE` inputs and results are: pinned or pageable memory of the\nhost, or resident on the GPU")
 		f.StringVar(&s.machine, "machine", "", "take the samples of machine `NAME` (default: the first with a GPU)")
 	})
 	return c
@@ -142,7 +144,8 @@ func (s *streamFlags) run(ctx context.Context, args []string, stdout, stderr io.
 		return cli.WriteJSON(stdout, report)
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s of %s in %s, on %s\n", cli.Count(report.Tasks, "task"), cli.Count(len(p.Kinds), "kind"), cli.Count(p.Cases, "case"), p.Machine)
+	fmt.Fprintf(&b, "%s of %s in %s, on %s\n", cli.Count(report.Tasks, "task"), cli.Count(len(p.Kinds), "kind"),
+		cli.Count(p.Cases, "case"), p.Machine)
 	fmt.Fprintf(&b, "lower bound of the makespan %s\n\n", humanize.Milliseconds(report.BoundUs/1e3))
 	writePolicies(&b, report, false)
 	return cli.WriteOutput(stdout, b.Bytes())
@@ -159,7 +162,9 @@ func (s *streamFlags) draw(ctx context.Context, p *schedule.Prepared, runs map[s
 			last = runs[name]
 		}
 	}
-	return cli.WriteFile(ctx, s.gantt, func(w io.Writer) error { return schedule.Gantt(w, schedule.Median(last), p.Devices, p.Kinds) })
+	return cli.WriteFile(ctx, s.gantt, func(w io.Writer) error {
+		return schedule.Gantt(w, schedule.Median(last), p.Devices, p.Kinds)
+	})
 }
 
 // writePolicies writes the table of policies: of a stream that ran, beside what the simulation says.
@@ -220,8 +225,9 @@ The bound and the oracle know only the medians of the samples. Times vary from r
 so that a run may be closer to the bound than the oracle is, or below it.`,
 		Example: `  infer tasks run
   infer tasks run out/samples.csv --device cpu,cuda:0 --gantt schedule.svg`,
-		Annotations: map[string]string{cli.UsesKey: "model device threads quiet", cli.ListsKey: "device", cli.AllDevicesKey: "yes",
-			cli.HelpKey + "device": "run on `DEVICES`: cpu, a list such as cpu,cuda:1, or all\n(default: the CPU, and the first GPU if all that it needs is there)"},
+		Annotations: map[string]string{cli.UsesKey: "model device threads quiet", cli.ListsKey: "device",
+			cli.AllDevicesKey: "yes", cli.HelpKey + "device": "run on `DEVICES`: cpu, a list such as cpu,cuda:1, or all\n" +
+				"(default: the CPU, and the first GPU if all that it needs is there)"},
 		Args: cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
 			return r.run(c.Context(), m, args, c.OutOrStdout(), c.ErrOrStderr())
@@ -230,7 +236,8 @@ so that a run may be closer to the bound than the oracle is, or below it.`,
 	r.register(c.Flags(), 300, 100_000)
 	cli.AddFlags(c.Flags(), "Stream", func(f *pflag.FlagSet) {
 		f.StringSliceVar(&r.names, "tasks", nil, "of these `TASKS`, such as vector.add (default: all)")
-		f.Var(cli.Float(&r.longest, 10, cli.Between(math.SmallestNonzeroFloat64, 1e6)), "longest", "leave out tasks that take the CPU more than `MS` at least")
+		f.Var(cli.Float(&r.longest, 10, cli.Between(math.SmallestNonzeroFloat64, 1e6)), "longest",
+			"leave out tasks that take the CPU more than `MS` at least")
 		f.Var(cli.Int(&r.most, 64, megabytes), "max-size", "leave out inputs and results of more than `MIB` together")
 	})
 	cli.AddFlags(c.Flags(), "Policies", func(f *pflag.FlagSet) {
@@ -247,7 +254,8 @@ so that a run may be closer to the bound than the oracle is, or below it.`,
 func (r *runFlags) chosen(names []string) ([]string, error) {
 	for _, name := range r.policies {
 		if !slices.Contains(names, name) {
-			return nil, cli.Usagef("--policy %s: there is no such policy; policies are %s", cli.ShellQuote(name), strings.Join(names, ", "))
+			return nil, cli.Usagef("--policy %s: there is no such policy; policies are %s", cli.ShellQuote(name),
+				strings.Join(names, ", "))
 		}
 	}
 	if len(r.policies) == 0 {
@@ -322,8 +330,10 @@ func (r *runFlags) run(ctx context.Context, m *cli.ModelFlags, args []string, st
 		return cli.WriteJSON(stdout, report)
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s of %s on %s, %s\n", cli.Count(report.Tasks, "task"), cli.Count(len(p.Kinds), "kind"), report.Machine, strings.Join(report.Devices, " and "))
-	fmt.Fprintf(&b, "lower bound of the makespan %s, from medians of single tasks; makespans are medians of %s\n\n", humanize.Milliseconds(report.BoundUs/1e3), cli.Count(report.Rounds, "run"))
+	fmt.Fprintf(&b, "%s of %s on %s, %s\n", cli.Count(report.Tasks, "task"), cli.Count(len(p.Kinds), "kind"),
+		report.Machine, strings.Join(report.Devices, " and "))
+	fmt.Fprintf(&b, "lower bound of the makespan %s, from medians of single tasks; makespans are medians of %s\n\n",
+		humanize.Milliseconds(report.BoundUs/1e3), cli.Count(report.Rounds, "run"))
 	writePolicies(&b, report, true)
 	for _, r := range report.Policies {
 		if r.NoRoom > 0 {
@@ -334,7 +344,8 @@ func (r *runFlags) run(ctx context.Context, m *cli.ModelFlags, args []string, st
 }
 
 // rows reads samples, or measures what the stream can be made of.
-func (r *runFlags) rows(ctx context.Context, m *cli.ModelFlags, machine *tasks.Machine, chosen []*tasks.Task, args []string, stderr io.Writer) ([]predict.Row, error) {
+func (r *runFlags) rows(ctx context.Context, m *cli.ModelFlags, machine *tasks.Machine, chosen []*tasks.Task,
+	args []string, stderr io.Writer) ([]predict.Row, error) {
 	if len(args) > 0 {
 		return ReadRows(stderr, args)
 	}
@@ -346,14 +357,15 @@ func (r *runFlags) rows(ctx context.Context, m *cli.ModelFlags, machine *tasks.M
 		func(done, of int) { bar.Set(int64(done), int64(of)) })
 	bar.Done()
 	if leftOut > 0 {
-		m.Notice(fmt.Sprintf("%s of tasks are left out, since a GPU has too little memory for them", cli.Count(leftOut, "size")))
+		m.Notice(cli.Count(leftOut, "size") + " of tasks are left out, since a GPU has too little memory for them")
 	}
 	rows, _, _ := tasks.Rows(samples)
 	return rows, err
 }
 
 // runs runs the policies in turns.
-func (r *runFlags) runs(ctx context.Context, m *cli.ModelFlags, p *schedule.Prepared, real *schedule.Machine, names []string, stderr io.Writer) (map[string][]schedule.Result, error) {
+func (r *runFlags) runs(ctx context.Context, m *cli.ModelFlags, p *schedule.Prepared, real *schedule.Machine,
+	names []string, stderr io.Writer) (map[string][]schedule.Result, error) {
 	runs := map[string][]schedule.Result{}
 	policies := p.Policies()
 	random := rand.New(rand.NewPCG(r.seed, 2))
@@ -383,7 +395,8 @@ func (r *runFlags) writeJobs(ctx context.Context, p *schedule.Prepared, runs map
 	}
 	return cli.WriteFile(ctx, r.jobs, func(w io.Writer) error {
 		c := csv.NewWriter(w)
-		c.Write(strings.Split("policy,round,id,task,shape,dtype,device,expected_us,us,in_us,run_us,out_us,planned_end_us,start_us,end_us", ","))
+		c.Write(strings.Split("policy,round,id,task,shape,dtype,device,expected_us,us,in_us,run_us,out_us,planned_end_us,"+
+			"start_us,end_us", ","))
 		us := func(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) }
 		for _, policy := range schedule.PolicyNames(p.Devices) {
 			for round, result := range runs[policy] {

@@ -22,6 +22,7 @@ arrays, reductions, matrix products and passes of the model.`,
   infer tasks run`,
 		Annotations: map[string]string{cli.UsesKey: ""},
 	}
-	c.AddCommand(newTasksBench(m), newTasksMerge(), newTasksPlot(), newTasksFit(), newTasksCheck(), newTasksSimulate(), newTasksRun(m))
+	c.AddCommand(newTasksBench(m), newTasksMerge(), newTasksPlot(), newTasksFit(), newTasksCheck(), newTasksSimulate(),
+		newTasksRun(m))
 	return c
 }

@@ -30,14 +30,11 @@ type Row struct {
 	Value
 }
 
-// columns are the column names of layers.csv.
-var columns = []string{"variant", "kind", "layers", "order", "phase", "metric", "unit", "repeat", "value", "time"}
-
 // WriteCSV writes rows in the order in which they were measured, under a line of names. Layers of an order are
 // separated by spaces; times are UTC.
 func WriteCSV(w io.Writer, rows []Row) error {
 	c := csv.NewWriter(w)
-	c.Write(columns)
+	c.Write([]string{"variant", "kind", "layers", "order", "phase", "metric", "unit", "repeat", "value", "time"})
 	for _, r := range rows {
 		c.Write([]string{r.Variant, r.Kind, strconv.Itoa(len(r.Order)), joined(r.Order, " "), r.Phase, r.Metric, r.Unit,
 			strconv.Itoa(r.Repeat), strconv.FormatFloat(r.Value.Value, 'f', -1, 64), r.Time.UTC().Format(time.RFC3339Nano)})

@@ -3,6 +3,7 @@
 package ggufwrite
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -46,14 +47,10 @@ func (f *File) Value(key string, v any) {
 		}
 	case []int32:
 		array(5, len(v))
-		for _, x := range v {
-			f.values = binary.LittleEndian.AppendUint32(f.values, uint32(x))
-		}
+		f.values, _ = binary.Append(f.values, binary.LittleEndian, v)
 	case []float32:
 		array(6, len(v))
-		for _, x := range v {
-			f.values = binary.LittleEndian.AppendUint32(f.values, math.Float32bits(x))
-		}
+		f.values, _ = binary.Append(f.values, binary.LittleEndian, v)
 	default:
 		panic(fmt.Sprintf("ggufwrite: no value of type %T", v))
 	}
@@ -71,10 +68,7 @@ const (
 // Tensor adds a tensor of the given row-major shape, whose elements are rounded to the type. Rows of Q8_0 are of a
 // multiple of 32 elements.
 func (f *File) Tensor(name string, kind uint32, shape []int, elements []float32) {
-	align := f.Alignment
-	if align == 0 {
-		align = 32
-	}
+	align := cmp.Or(f.Alignment, 32)
 	f.data = append(f.data, make([]byte, (align-len(f.data)%align)%align)...)
 	f.Info(name, kind, shape, uint64(len(f.data)))
 	f.data = append(f.data, Encode(kind, elements)...)
@@ -94,16 +88,11 @@ func (f *File) Info(name string, kind uint32, shape []int, offset uint64) {
 
 // Bytes returns the file.
 func (f *File) Bytes() []byte {
-	version, align := f.Version, f.Alignment
-	if version == 0 {
-		version = 3
-	}
-	if align == 0 {
-		align = 32
-	} else {
+	align := cmp.Or(f.Alignment, 32)
+	if f.Alignment != 0 {
 		f.Value("general.alignment", uint32(align))
 	}
-	b := binary.LittleEndian.AppendUint32([]byte("GGUF"), version)
+	b := binary.LittleEndian.AppendUint32([]byte("GGUF"), cmp.Or(f.Version, 3))
 	b = binary.LittleEndian.AppendUint64(b, f.nTensors)
 	b = binary.LittleEndian.AppendUint64(b, f.nValues)
 	b = append(append(b, f.values...), f.infos...)
@@ -120,9 +109,7 @@ func Encode(kind uint32, x []float32) []byte {
 	var b []byte
 	switch kind {
 	case F32:
-		for _, v := range x {
-			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
-		}
+		b, _ = binary.Append(b, binary.LittleEndian, x)
 	case F16:
 		for _, v := range x {
 			b = binary.LittleEndian.AppendUint16(b, half(float64(v)))

@@ -25,7 +25,7 @@ func facts(t *traces.Trace) []fact {
 		}
 	}
 	add("Tool", "%s", strings.TrimSpace(h.Tool+" "+h.Release))
-	add("Recorder", "%s", recorder(h.Recorder))
+	add("Recorder", "%s", cmp.Or(recorders[h.Recorder], h.Recorder))
 	if h.Base > 0 {
 		add("Begun", "%s", time.Unix(0, h.Base).UTC().Format("2006-01-02 15:04:05 UTC"))
 	}
@@ -97,19 +97,12 @@ func facts(t *traces.Trace) []fact {
 	return all
 }
 
-// recorder explains a recorder.
-func recorder(name string) string {
-	switch name {
-	case traces.RecorderStamps:
-		return "stamps: the program's own kernels wrote their start and end; a library's kernels are bounded by their neighbours"
-	case traces.RecorderCUPTI:
-		return "cupti: CUDA's activity records"
-	case traces.RecorderHost:
-		return "host: one event for each step and worker thread"
-	case traces.RecorderNsys:
-		return "nsys: an export of Nsight Systems"
-	case traces.RecorderKineto:
-		return "kineto: PyTorch's profiler"
-	}
-	return name
+// recorders explain recorders.
+var recorders = map[string]string{
+	traces.RecorderStamps: "stamps: the program's own kernels wrote their start and end; a library's kernels are bounded by " +
+		"their neighbours",
+	traces.RecorderCUPTI:  "cupti: CUDA's activity records",
+	traces.RecorderHost:   "host: one event for each step and worker thread",
+	traces.RecorderNsys:   "nsys: an export of Nsight Systems",
+	traces.RecorderKineto: "kineto: PyTorch's profiler",
 }

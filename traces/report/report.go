@@ -109,15 +109,16 @@ func Write(w io.Writer, t *traces.Trace, o Options) error {
 		return err
 	}
 	p, d := assemble(t, table, o)
-	if p.Data, err = asJS(d); err != nil {
+	script, err := json.Marshal(d) // which writes <, > and & such that no text can end the element
+	if err != nil {
 		return err
 	}
+	p.Data = template.JS(script)
 	style, err := files.ReadFile("page/page.css")
 	if err != nil {
 		return err
 	}
-	script, err := scripts()
-	if err != nil {
+	if script, err = scripts(); err != nil {
 		return err
 	}
 	p.Head = webpage.Head{Title: "where the time went", Style: template.CSS(style), Script: template.JS(script)}
@@ -159,13 +160,6 @@ func unless(empty bool, s string) string {
 		return ""
 	}
 	return s
-}
-
-// asJS writes a value as JSON for a script element. encoding/json writes <, > and & as \u003c and so on, so that no
-// text can end the element.
-func asJS(v any) (template.JS, error) {
-	b, err := json.Marshal(v)
-	return template.JS(b), err
 }
 
 // scripts joins the files of the script, by name, in one function.

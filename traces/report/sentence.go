@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -14,7 +15,7 @@ import (
 func sentence(t *tables.Table, rows []stage) string {
 	var work, idle, floors, floored, most int64
 	var biggest *stage
-	names, causes := map[string]int64{}, map[string]int64{} // kernels have a row for each launch shape
+	names, idleBy := map[string]int64{}, map[string]int64{} // kernels have a row for each launch shape
 	for i := range rows {
 		r := &rows[i]
 		switch {
@@ -31,7 +32,7 @@ func sentence(t *tables.Table, rows []stage) string {
 			}
 		case r.Kind == tables.RowIdle:
 			idle += r.Exclusive
-			causes[r.Name] += r.Exclusive
+			idleBy[r.Name] += r.Exclusive
 		}
 	}
 	part := func(ns int64) string {
@@ -49,15 +50,15 @@ func sentence(t *tables.Table, rows []stage) string {
 	if idle > 0 {
 		cause, longest := "", int64(-1)
 		for i := range rows { // in the order of rows, so that pages repeat
-			if r := &rows[i]; r.Kind == tables.RowIdle && causes[r.Name] > longest {
-				cause, longest = r.Name, causes[r.Name]
+			if r := &rows[i]; r.Kind == tables.RowIdle && idleBy[r.Name] > longest {
+				cause, longest = r.Name, idleBy[r.Name]
 			}
 		}
 		fmt.Fprintf(&b, " and was idle for %s,", part(idle))
 		if longest == idle {
-			fmt.Fprintf(&b, " because of %s.", causeWords(cause))
+			fmt.Fprintf(&b, " because of %s.", cmp.Or(causes[cause], cause))
 		} else {
-			fmt.Fprintf(&b, " most of it because of %s: %s.", causeWords(cause), part(longest))
+			fmt.Fprintf(&b, " most of it because of %s: %s.", cmp.Or(causes[cause], cause), part(longest))
 		}
 	} else {
 		b.WriteString(" and was never idle.")
@@ -81,17 +82,6 @@ func sentence(t *tables.Table, rows []stage) string {
 // nouns say what a row of work is.
 var nouns = map[tables.By]string{tables.ByStage: "stage", tables.ByKernel: "kernel", tables.ByOp: "operation"}
 
-// causeWords puts a cause of idle time into a sentence.
-func causeWords(cause string) string {
-	switch cause {
-	case tables.IdleHost:
-		return "a late host"
-	case tables.IdleDependency:
-		return "dependencies between kernels"
-	case tables.IdleNoOp:
-		return "time outside all operations"
-	case tables.IdleUnknown:
-		return "unknown causes"
-	}
-	return cause
-}
+// causes puts causes of idle time into a sentence; the others are words of one already.
+var causes = map[string]string{tables.IdleHost: "a late host", tables.IdleDependency: "dependencies between kernels",
+	tables.IdleNoOp: "time outside all operations", tables.IdleUnknown: "unknown causes"}

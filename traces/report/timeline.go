@@ -162,20 +162,10 @@ func newTrack(h *traces.Header, key trackKey) *track {
 			t.Title = n.Name
 		}
 	}
-	switch key.lane.Kind {
-	case traces.LaneThread:
-		t.Kind = "thread"
-	case traces.LaneAPI:
-		t.Kind = "api"
-	case traces.LaneSync:
-		t.Kind = "sync"
-	case traces.LaneOverhead:
-		t.Kind = "overhead"
-	default:
-		t.Kind = "stream"
-		if key.steps {
-			t.Kind, t.Title = "steps", "steps on "+t.Title
-		}
+	t.Kind = cmp.Or(map[traces.LaneKind]string{traces.LaneThread: "thread", traces.LaneAPI: "api", traces.LaneSync: "sync",
+		traces.LaneOverhead: "overhead"}[key.lane.Kind], "stream")
+	if key.steps {
+		t.Kind, t.Title = "steps", "steps on "+t.Title
 	}
 	if key.lane.Device >= 0 && len(h.Devices) > 1 {
 		t.Title = fmt.Sprintf("GPU %d, %s", key.lane.Device, t.Title)
@@ -222,14 +212,8 @@ func compareTracks(a, b *track) int {
 		if l.Device < 0 {
 			return []int64{-1, l.Process, l.ID, int64(l.Kind)}
 		}
-		kind := int64(2)
-		switch t.Kind {
-		case "steps":
-			kind = 0
-		case "stream":
-			kind = 1
-		}
-		return []int64{int64(l.Device), int64(l.Context), l.ID, kind}
+		first := map[string]int64{"steps": -2, "stream": -1}[t.Kind]
+		return []int64{int64(l.Device), int64(l.Context), l.ID, first}
 	}
 	if a.lane.Device < 0 && b.lane.Device < 0 && a.passes != b.passes && a.lane.ID != b.lane.ID {
 		if a.passes {

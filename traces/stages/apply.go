@@ -121,8 +121,7 @@ func (a *applier) plan(kind planKind) {
 		return
 	}
 	slices.SortStableFunc(steps, func(x, y step) int {
-		return cmp.Or(cmp.Compare(x.layer, y.layer),
-			cmp.Compare(x.order, y.order))
+		return cmp.Or(cmp.Compare(x.layer, y.layer), cmp.Compare(x.order, y.order))
 	})
 	h := a.trace.Header
 	plan := traces.Plan{Phase: kind.phase}

@@ -118,10 +118,7 @@ func (r *ranges) find() {
 		if parent := nodes.Captured(r.trace.Header, work); parent != 0 && work.Correlation != 0 {
 			key := r.trace.Header.Correlate(work)
 			for _, e := range around(parent) {
-				if !slices.ContainsFunc(launch, func(l *traces.Event) bool {
-					return l == e ||
-						phase(l.Name) == phase(e.Name)
-				}) {
+				if !slices.ContainsFunc(launch, func(l *traces.Event) bool { return l == e || phase(l.Name) == phase(e.Name) }) {
 					chain = append(chain, r.inLaunch(key, e, cmp.Or(index.CallOf(work), work)))
 				}
 			}
@@ -224,17 +221,17 @@ func (r *ranges) unwrap(list []*span) []*span {
 	for _, s := range list {
 		times[phase(s.name)]++
 	}
+	wraps := func(s *span) bool { return times[phase(s.name)] == 1 && s.repeats() }
+	if !slices.ContainsFunc(list, wraps) {
+		return nil
+	}
 	var out []*span
-	found := false
 	for _, s := range list {
-		if times[phase(s.name)] == 1 && s.repeats() {
-			out, found = append(out, s.inner...), true
+		if wraps(s) {
+			out = append(out, s.inner...)
 		} else {
 			out = append(out, s)
 		}
-	}
-	if !found {
-		return nil
 	}
 	return out
 }
@@ -247,11 +244,10 @@ func (s *span) repeats() bool {
 		if traces.LayerOf(in.name) >= 0 || len(in.inner) == 0 {
 			continue
 		}
-		if name := phase(in.name); seen[name] {
+		if seen[phase(in.name)] {
 			return true
-		} else {
-			seen[name] = true
 		}
+		seen[phase(in.name)] = true
 	}
 	return false
 }

@@ -279,20 +279,16 @@ func TestProductNames(t *testing.T) {
 // TestCaptures: the faults of programs that were made with them are found in their captures.
 func TestCaptures(t *testing.T) {
 	for name, facts := range map[string]map[string][]string{
-		"bad": {"float32": {"63 products in float32"},
+		"bad.sqlite": {"float32": {"63 products in float32"},
 			"elementwise":  {"14 runs", "8 kernels in a row: Mul scalar, pow, Mul scalar, add, Mul scalar, tanh, add scalar, Mul"},
 			"small-copies": {"140 copies", "112 copies"}, "pageable": {"133 copies use", "at 9.1 GB/s"},
 			"sync": {"cudaStreamSynchronize in "}},
-		"kineto": {"host-late": {"before work outside the passes: aten::linear: 1.153 ms in 27 gaps"}},
-		"unaligned": {"unaligned": {"3 products read fewer than 16 bytes", "in 0.385 ms",
+		"kineto.json.gz": {"host-late": {"before work outside the passes: aten::linear: 1.153 ms in 27 gaps"}},
+		"unaligned.sqlite": {"unaligned": {"3 products read fewer than 16 bytes", "in 0.385 ms",
 			"cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1 of 800 blocks"}},
 	} {
-		file := "pytorch/" + name + ".sqlite"
-		if name == "kineto" {
-			file = "pytorch/kineto.json.gz"
-		}
-		tr := samples.Load(t, file)
-		if name == "bad" && !stages.OfRanges(tr, nil) {
+		tr := samples.Load(t, "pytorch/"+name)
+		if name == "bad.sqlite" && !stages.OfRanges(tr, nil) {
 			t.Fatal("it has no ranges")
 		}
 		for _, h := range fixtures.Must(Advise(tr, -1))(t).Hints {

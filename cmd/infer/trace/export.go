@@ -80,12 +80,11 @@ func (e export) command() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		stderr := c.ErrOrStderr()
 		if !cli.IsQuiet(c) {
-			fmt.Fprintf(stderr, "%s: %s\n", out, says)
+			fmt.Fprintf(c.ErrOrStderr(), "%s: %s\n", out, says)
 		}
 		if traces.Misleads(traces.Examine(t.Header, t.Attribution)) {
-			fmt.Fprintf(stderr, "%s: shares of time would mislead; 'infer trace check %s' says why\n",
+			fmt.Fprintf(c.ErrOrStderr(), "%s: shares of time would mislead; 'infer trace check %s' says why\n",
 				traceName(args[0]), cli.ShellQuote(args[0]))
 		}
 		return nil

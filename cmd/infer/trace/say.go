@@ -310,13 +310,11 @@ decoder, whatever framework ran it: eager, compiled, or in a CUDA graph. It uses
 names of the kernels, their grids and their order, and no ranges. The names of the
 stages that one kernel does are joined by '+'. The confidence is the probability that the
 name is right by a model of the order of stages (a hidden Markov model).
-
 Costs follow from the sizes of the model: those of --model, else from the shapes of
 PyTorch's operators, or from grids. Other commands take these stages with --infer.`,
-		Example: `  infer trace stages run.sqlite
-  infer trace show run.json.gz --infer`,
-		Args: oneFile,
-		RunE: func(c *cobra.Command, args []string) error { return traceStages(c, args[0], asJSON) },
+		Example: `  infer trace stages run.sqlite`,
+		Args:    oneFile,
+		RunE:    func(c *cobra.Command, args []string) error { return traceStages(c, args[0], asJSON) },
 	}
 	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.BoolVar(&asJSON, "json", false, "print one JSON object")

@@ -201,32 +201,6 @@ func TestAutoTakesTheGPU(t *testing.T) {
 	}
 }
 
-// infer devices shows what runs told of both devices, and what is wrong with a history.
-func TestDevicesHistory(t *testing.T) {
-	withStub(t)
-	infer := withDriver(t)
-	if e := infer("devices"); strings.Contains(e.stdout, "History used") {
-		t.Errorf("before any run:\n%s", e.stdout)
-	}
-	infer(short...)
-	infer(with(short, "--device", "cuda")...)
-	infer(with(short, "--device", "cuda")...)
-	out := infer("devices").stdout
-	contains(t, out, "\nHistory used by --device auto", "\nStub 0", "2026-11-22")
-	var d devices
-	if err := json.Unmarshal([]byte(infer("devices", "--json").stdout), &d); err != nil {
-		t.Fatal(err)
-	}
-	k := d.History.Devices
-	if len(k) != 2 || !k[0].GPU || k[0].Runs != 2 || !(k[0].Open > 0 && k[0].First > 0 && k[0].Decode > 0) || k[1].GPU || k[1].First != 0 {
-		t.Errorf("%+v", d.History)
-	}
-	if err := os.WriteFile(d.History.Path, []byte("?\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	contains(t, infer("devices").stdout, "\na line of "+d.History.Path+" cannot be right")
-}
-
 // What leaves no choice, or asks to measure, is not predicted: no driver, a profile, a mode.
 func TestAutoWithoutAChoice(t *testing.T) {
 	withStub(t)

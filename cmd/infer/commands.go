@@ -17,13 +17,11 @@ import (
 	"gpt2scope/weights"
 )
 
-// dumpFlags are the flags of "infer dump".
 type dumpFlags struct {
 	in         cli.InputFlags
 	stage, out string
 }
 
-// newDump makes "infer dump".
 func newDump(m *cli.ModelFlags) *cobra.Command {
 	var d dumpFlags
 	c := &cobra.Command{
@@ -105,13 +103,11 @@ func (d *dumpFlags) run(c *cobra.Command, m *cli.ModelFlags) error {
 	return err
 }
 
-// tokenizeFlags are the flags of "infer tokenize".
 type tokenizeFlags struct {
 	in   cli.InputFlags
 	json bool
 }
 
-// newTokenize makes "infer tokenize".
 func newTokenize(m *cli.ModelFlags) *cobra.Command {
 	var t tokenizeFlags
 	c := &cobra.Command{
@@ -170,14 +166,12 @@ type tokensJSON struct {
 	Bytes  []string `json:"bytes"`  // bytes of each, in hexadecimal
 }
 
-// evalFlags are the flags of "infer eval".
 type evalFlags struct {
 	text           string
 	window, stride int
 	json           bool
 }
 
-// newEval makes "infer eval".
 func newEval(m *cli.ModelFlags) *cobra.Command {
 	var e evalFlags
 	c := &cobra.Command{
@@ -270,7 +264,6 @@ func (e *evalFlags) run(c *cobra.Command, m *cli.ModelFlags) error {
 	})
 }
 
-// evalJSON is what eval --json prints.
 type evalJSON struct {
 	Loss          cli.Number    `json:"loss"` // nats a token
 	Perplexity    cli.Number    `json:"perplexity"`
@@ -285,7 +278,6 @@ type evalJSON struct {
 	Configuration cli.Setting   `json:"configuration"`
 }
 
-// newExport makes "infer export".
 func newExport(m *cli.ModelFlags) *cobra.Command {
 	var out string
 	var force bool

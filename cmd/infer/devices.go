@@ -8,33 +8,26 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"gpt2scope/auto"
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/cpu"
 	"gpt2scope/cuda"
 	"gpt2scope/internal/humanize"
-	"gpt2scope/internal/table"
 )
 
-// newDevices makes "infer devices".
-func newDevices(m *cli.ModelFlags) *cobra.Command {
+func newDevices() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "devices",
 		Short: "Show the GPUs and the CPU, and what is missing to use them",
 		Long: `devices shows each GPU with its memory, processors and clocks, and the CPU with its vector extensions and
-the version of the kernels that runs on it. If CUDA cannot be used, a line says what is missing. Below
-stands what earlier runs on this machine took, by which a run chooses its device.`,
-		Example: `  infer devices
-  infer devices --json`,
+the version of the kernels that runs on it. If CUDA cannot be used, a line says what is missing.`,
+		Example:     `  infer devices --json`,
 		Annotations: map[string]string{cli.UsesKey: "quiet"},
 		RunE: func(c *cobra.Command, _ []string) error {
 			d := findDevices()
-			d.History = findHistory(m)
 			return cli.Print(c, asJSON, d, d.write)
 		},
 	}
@@ -51,14 +44,6 @@ type devices struct {
 	BLAS    uint64      `json:"cublaslt,omitempty"`             // cublasLtGetVersion
 	NoBLAS  string      `json:"cublaslt_unavailable,omitempty"` // why it cannot be used
 	CPU     cpuDevice   `json:"cpu"`
-	History historyJSON `json:"history"` // what earlier runs told --device auto
-}
-
-// historyJSON is what earlier runs told.
-type historyJSON struct {
-	Path    string       `json:"path,omitempty"`        // of the file
-	Lacks   string       `json:"unavailable,omitempty"` // why it, or a part of it, does not count
-	Devices []auto.Known `json:"devices"`               // those used last first
 }
 
 // gpuDevice is one GPU.
@@ -107,22 +92,6 @@ func openCUDA() (lib *cuda.Library, version, lacks string) {
 		version = cudaVersion(missing.Runtime)
 	}
 	return nil, version, err.Error()
-}
-
-// findHistory reads what earlier runs told.
-func findHistory(m *cli.ModelFlags) historyJSON {
-	h := historyJSON{Devices: []auto.Known{}}
-	path, err := auto.Path()
-	if err != nil {
-		h.Lacks = err.Error()
-		return h
-	}
-	history, err := auto.Read(path, m.Time())
-	if err != nil {
-		h.Lacks = err.Error()
-	}
-	h.Path, h.Devices = path, append(h.Devices, history.Known()...)
-	return h
 }
 
 // ask adds what CUDA reports.
@@ -174,7 +143,6 @@ func findCPU() cpuDevice {
 	return c
 }
 
-// write writes all for people: a heading for each device, a line for each fact.
 func (d devices) write(w io.Writer) {
 	for _, g := range d.GPUs {
 		fmt.Fprintf(w, "%-7s %s\n", g.Device, cmp.Or(g.Name, "a GPU"))
@@ -208,7 +176,6 @@ func (d devices) write(w io.Writer) {
 		fact(w, "--dtype bf16", "decode widened to float32; prefill "+c.BF16)
 		fact(w, "--dtype q8", "decode by "+c.Q8+"; prefill widened to float32")
 	}
-	d.History.write(w)
 }
 
 // fact writes a line about a device, if it is known.
@@ -216,28 +183,6 @@ func fact(w io.Writer, name, value string) {
 	if value != "" {
 		fmt.Fprintf(w, "  %-13s %s\n", name, value)
 	}
-}
-
-// write writes what earlier runs told, a row for each device; nothing if there were none.
-func (h historyJSON) write(w io.Writer) {
-	if h.Lacks != "" {
-		fmt.Fprintf(w, "\n%s\n", h.Lacks)
-	}
-	if len(h.Devices) == 0 {
-		return
-	}
-	fmt.Fprintln(w, "\nHistory used by --device auto; weights, prompt and tokens: measured / predicted time")
-	known := func(format string, v float64) string {
-		if v == 0 {
-			return "-"
-		}
-		return fmt.Sprintf(format, v)
-	}
-	const heading = "device\truns\tof them busy\tlast\tstart ms\tfirst start ms\tweights\tprompt\ttokens"
-	table.Lines(w, table.LeftFirst, heading, h.Devices, func(k auto.Known) string {
-		return fmt.Sprintf("%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s", k.Device, k.Runs, k.Busy, k.Last.Format(time.DateOnly), known("%.3g", k.Open),
-			known("%.3g", k.First), known("%.2f", k.Load), known("%.2f", k.Prefill), known("%.2f", k.Decode))
-	})
 }
 
 // cudaVersion writes 13000 as 13.0, and 0 as "".
@@ -264,8 +209,7 @@ func newVersion() *cobra.Command {
 		Short: "Show which build this is: commit, date, Go, and the CUDA library",
 		Long: `version shows the commit that the program was built from, when it was built and by which Go, and the CUDA
 version of the library beside it, or what that lacks. The first line is also in recordings and results.`,
-		Example: `  infer version
-  infer version --json`,
+		Example:     `  infer version --json`,
 		Annotations: map[string]string{cli.UsesKey: "quiet"},
 		RunE: func(c *cobra.Command, _ []string) error {
 			v := versionJSON{BuildInfo: cli.ThisBuild(), CUDAABI: int(cuda.ABIVersion)}

@@ -119,7 +119,7 @@ func TestFloorsAgree(t *testing.T) {
 	// An experiment over layers gives the share of a time.
 	dir := filepath.Join(t.TempDir(), "layers")
 	mustInfer(t, append(append([]string{"layers"}, model...), "--range", "2", "--phase", "decode", "--past", strconv.Itoa(past), "--repeat", "1", "--passes", "1",
-		"--window", "16", "--energy-seconds", "0", "--warm-up", "0", "--quiet", "--no-memory", "--no-plots", "-o", dir)...)
+		"--window", "16", "--energy-seconds", "0", "--warm-up", "0", "--quiet", "--no-plots", "-o", dir)...)
 	metrics := resultOf(t, dir).Variants[0].Metrics
 	same("layers", "", metrics["decode share of floor"].Median/100*metrics["decode time"].Median*1e6, 1)
 

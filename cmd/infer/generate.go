@@ -38,15 +38,11 @@ func newGenerate(m *cli.ModelFlags) *cobra.Command {
 		Long: `infer runs GPT-2 and shows what it does. Without a command it writes text: the text to standard output as
 it is made, everything else to standard error. If the context is full, the text goes on from the last half
 of it.`,
-		Example: `  infer -p "ROMEO:"                        one layer of the built-in model
-  infer -p "ROMEO:" --layers all           all six
+		Example: `  infer -p "ROMEO:" --layers all           all six layers of the built-in model
   infer -p "ROMEO:" --temp 0 -n 100        greedy
-  infer -f prompt.txt --stop "JULIET:"     a prompt from a file; ends before that text
   printf 'ROMEO:' | infer                  a prompt from a pipe
   infer -i --layers all                    goes on from what you type
   infer -m DIR -p "Once" --json            another model; one JSON object
-  infer -m random:gpt2 --ids 15496 -n 20   random weights of a real size, nothing downloaded
-  infer info -m random:gpt2                what a pass of it costs
   infer -p "ROMEO:" --device cuda          on an NVIDIA GPU ('make cuda' builds what that needs)`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			g.flags = c.Flags()
@@ -86,7 +82,6 @@ type generateFlags struct {
 
 	stdout      io.Writer
 	interactive bool
-	capture     captureRange
 	profile     profileFlags
 }
 
@@ -109,8 +104,6 @@ func (g *generateFlags) register(f *pflag.FlagSet) {
 		"the penalty is for the last `N` tokens; -1 is all in the context, 0 none")
 	f.StringArrayVar(&g.stop, "stop", nil, "end before `TEXT`; may be repeated")
 	f.BoolVar(&g.ignoreEOS, "ignore-eos", false, "go on after the end-of-text token")
-	f.Var(cli.Int(&g.capture.steps, 0, cli.AtLeast(1)), "capture-range",
-		"turn an attached profiler on for just `N` decode steps, after a warm-up (nsys profile -c cudaProfilerApi)")
 }
 
 // check finds values that are wrong for every model.
@@ -121,19 +114,13 @@ func (g *generateFlags) check() error {
 	if g.sampling.LogProbs, g.sampling.TopLogProbs = g.top >= 0, max(0, g.top); g.top >= 0 && !g.json {
 		return cli.Usagef("--logprobs is for --json: add that")
 	}
-	if err := g.capture.check(g.most(), 0, math.MaxInt); err != nil {
-		return err
-	}
 	if err := g.profile.check(g.flags); err != nil {
 		return err
 	}
-	if g.profile.on() && g.capture.steps > 0 {
-		return cli.Usagef("--capture-range is for a profiler that is attached; leave it out, or --profile and --trace")
-	}
 	if g.interactive {
 		switch {
-		case g.json, g.profile.on(), g.profile.warmUp, g.capture.steps > 0:
-			return cli.Usagef("--interactive writes text only; leave out --json, --profile, --trace, --warm-up and --capture-range")
+		case g.json, g.profile.on(), g.profile.warmUp:
+			return cli.Usagef("--interactive writes text only; leave out --json, --profile, --trace and --warm-up")
 		case g.in.File == "-":
 			return cli.Usagef("--interactive reads standard input itself; leave out --file -")
 		}
@@ -234,7 +221,7 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader) error {
 	if g.profile.on() {
 		g.Record = g.profile.recorder
 	}
-	g.Soonest = !g.profile.on() && !g.profile.warmUp && g.capture.steps == 0
+	g.Soonest = !g.profile.on() && !g.profile.warmUp
 	o, err := g.Open()
 	if err != nil {
 		return err
@@ -249,9 +236,6 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader) error {
 	}
 	if err == nil {
 		err = o.Fits(len(ids))
-	}
-	if err == nil {
-		err = g.capture.check(g.most(), len(ids), o.Options.Context)
 	}
 	if err == nil && len(g.stop) > 0 && o.Model.Tokenizer == nil {
 		err = fmt.Errorf("--stop: model %s has no tokenizer, so there is no text to find it in", o.Model.Name)
@@ -274,8 +258,6 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader) error {
 		o.Remember(nil, gpt2.Stats{})
 		return g.interact(ctx, s, o, ids, stdin)
 	}
-	g.capture.device, _ = o.Backend.(gpt2.ProfilerSwitch)
-	g.capture.session = s
 	var recording *profiling
 	if g.profile.on() {
 		if recording, err = g.profile.start(o, s); err != nil {
@@ -367,7 +349,6 @@ func (g *generateFlags) expected(o *cli.Opened, prompt int) auto.Run {
 func (g *generateFlags) generate(ctx context.Context, s *gpt2.Session, r *result, out *output) error {
 	stopSpinning := g.Spin(fmt.Sprintf("evaluating %s of the prompt", cli.Count(len(r.Prompt), "token")))
 	defer stopSpinning()
-	defer g.capture.stop()
 	var bar *cli.Progress
 	if g.json { // else the text shows how far it is
 		bar = g.Progress("generating tokens", false)
@@ -375,7 +356,7 @@ func (g *generateFlags) generate(ctx context.Context, s *gpt2.Session, r *result
 	}
 	keep := g.json || g.profile.on() // a long run of text alone keeps nothing of each token
 	var last time.Time
-	for token, err := range s.Generate(ctx, r.Prompt, g.capture.generation(g.generation())) {
+	for token, err := range s.Generate(ctx, r.Prompt, g.generation()) {
 		if err != nil {
 			stopSpinning()
 			_ = out.finish() // the first error counts
@@ -408,10 +389,7 @@ func (g *generateFlags) generate(ctx context.Context, s *gpt2.Session, r *result
 			break
 		}
 	}
-	if err := out.finish(); err != nil {
-		return err
-	}
-	return g.capture.finish(r.made)
+	return out.finish()
 }
 
 // most returns how many tokens to make at most.

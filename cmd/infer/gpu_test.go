@@ -80,7 +80,7 @@ func TestGPUGenerates(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"--device", "cuda"}, {"--device", "cuda:0", "--mode", "eager"}, {"--device", "auto", "--mode", "graph", "--dtype", "f32"},
-		{"--device", "cuda", "--capture-range", "9"}, {"--device", "cuda", "--mode", "eager", "--capture-range", "16"},
+
 		{"--device", "cuda", "--variant", "attn.sdpa=naive", "--variant", "residual_1=norm"},
 		{"--device", "cuda", "--mode", "persistent"}, {"--device", "cuda", "--mode", "persistent", "--temp", "0", "--context", "24"},
 	} {
@@ -142,8 +142,6 @@ func TestGPUInfo(t *testing.T) {
 	out := mustInfer(t, "info", "-m", tiny, "--device", "cuda", "--prompt-len", "40", "--variant", "attn.sdpa=naive").stdout
 	for _, part := range []string{
 		"cuda (Stub 0), mode graph (kernels were chosen by --variant, and the persistent kernel is one for all steps), weights bfloat16", "variant     attn.sdpa=naive", "GPU memory", "are free",
-		"products of the prefill by cuBLASLt, which runs as T=64", "64 x 192 x 64  stub M=64  h.0.attn.c_attn",
-		"h.0.attn.c_proj+h.0.residual_1", "products of the decode step by cuBLASLt: none",
 	} {
 		if !strings.Contains(out, part) {
 			t.Errorf("info lacks %q:\n%s", part, out)
@@ -159,8 +157,7 @@ func TestGPUInfo(t *testing.T) {
 	if m := j.GPU.Memory; m.Weights <= 0 || m.Cache != 2*2*64*64*2 || m.Total != m.Weights+m.Cache+m.Activations+m.Work || m.Activations < 40*64*4 {
 		t.Errorf("memory %+v", m)
 	}
-	// The last layer's queries and MLP, and the logits, are of one row: not cuBLASLt's.
-	if j.GPU.Name != "Stub 0" || j.GPU.Mode != "graph" || len(j.GPU.Variants) != 0 || len(j.GPU.Decode) != 0 || len(j.GPU.Prefill) != 4+1 {
+	if j.GPU.Name != "Stub 0" || j.GPU.Mode != "graph" || len(j.GPU.Variants) != 0 {
 		t.Errorf("%+v", j.GPU)
 	}
 }

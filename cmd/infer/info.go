@@ -18,7 +18,6 @@ import (
 	"gpt2scope/traces/tables"
 )
 
-// newInfo makes "infer info".
 func newInfo(m *cli.ModelFlags) *cobra.Command {
 	var i infoFlags
 	c := &cobra.Command{
@@ -27,8 +26,7 @@ func newInfo(m *cli.ModelFlags) *cobra.Command {
 		Long: `info shows the model, its memory, and the plan of a prefill and of a decode step: for each step, over all
 layers, the shape of its matrix product (rows x K -> N), and the FLOPs and bytes that it needs at least,
 at the sizes in which the device holds weights and activations. --by stage shows the steps of each layer.
-For a GPU it also shows the algorithm that cuBLASLt has for each product, tuned or by its heuristic, and
-the memory that a run takes. Nothing is loaded or run.
+For a GPU it also shows the memory that a run takes. Nothing is loaded or run.
 
 The built-in model runs one of its six layers unless --layers says otherwise, to profile a layer; it was
 trained to write text after any of them. Other models run all of theirs.`,
@@ -52,7 +50,6 @@ trained to write text after any of them. Other models run all of theirs.`,
 	return c
 }
 
-// infoFlags are the flags of "infer info".
 type infoFlags struct {
 	batch, promptLen, past int
 	fused, json            bool
@@ -125,18 +122,14 @@ type memoryJSON struct {
 
 // gpuJSON is what holds for a GPU only.
 type gpuJSON struct {
-	Name          string            `json:"name"`
-	Mode          string            `json:"mode"`
-	ModeReason    string            `json:"mode_reason"`
-	Fallback      string            `json:"mode_fallback,omitempty"`      // what runs in another mode, and why
-	Variants      map[string]string `json:"variants,omitempty"`           // those asked for, by stage
-	Memory        memoryJSON        `json:"memory_bytes"`                 // what a run takes
-	MemoryFree    int64             `json:"memory_free_bytes,omitempty"`  // of the GPU
-	MemoryTotal   int64             `json:"memory_total_bytes,omitempty"` // of the GPU
-	PrefillTokens int               `json:"prefill_tokens"`               // as it is executed: a prompt may be padded
-	Prefill       []gpt2.Product    `json:"prefill_products"`             // matrix products that cuBLASLt does
-	DecodeTokens  int               `json:"decode_tokens"`                // that are computed: a prompt may be padded
-	Decode        []gpt2.Product    `json:"decode_products"`              // matrix products that cuBLASLt does
+	Name        string            `json:"name"`
+	Mode        string            `json:"mode"`
+	ModeReason  string            `json:"mode_reason"`
+	Fallback    string            `json:"mode_fallback,omitempty"`      // what runs in another mode, and why
+	Variants    map[string]string `json:"variants,omitempty"`           // those asked for, by stage
+	Memory      memoryJSON        `json:"memory_bytes"`                 // what a run takes
+	MemoryFree  int64             `json:"memory_free_bytes,omitempty"`  // of the GPU
+	MemoryTotal int64             `json:"memory_total_bytes,omitempty"` // of the GPU
 }
 
 // planJSON is a plan, with the least FLOPs and bytes of all steps.
@@ -203,8 +196,7 @@ func newInfoJSON(o *cli.Opened, batch, promptLen, past int, fused bool) (*infoJS
 		return nil, err
 	}
 	d = o.Backend.Describe() // of the mode that the survey found
-	j.GPU = &gpuJSON{Name: d.Processor, Mode: d.Mode, ModeReason: d.ModeReason, Fallback: d.Fallback, Variants: d.Variants, Memory: memoryJSON{survey, survey.Total()},
-		PrefillTokens: survey.Passes[0].Tokens, Prefill: survey.Products[0], DecodeTokens: survey.Passes[1].Tokens, Decode: survey.Products[1]}
+	j.GPU = &gpuJSON{Name: d.Processor, Mode: d.Mode, ModeReason: d.ModeReason, Fallback: d.Fallback, Variants: d.Variants, Memory: memoryJSON{survey, survey.Total()}}
 	if free, total, err := gpt2.MemoryOf(o.Backend); err == nil {
 		j.GPU.MemoryFree, j.GPU.MemoryTotal = int64(free), int64(total)
 	}
@@ -273,14 +265,8 @@ func (j *infoJSON) write(w io.Writer, by tables.By) {
 	}
 	fmt.Fprintf(w, "\nprefill, B=%d T=%d, last row of logits\n", j.Prefill.Batch, j.Prefill.Tokens)
 	j.Prefill.write(w, by)
-	if gpu != nil {
-		printProducts(w, "prefill", gpu.Prefill, gpu.PrefillTokens)
-	}
 	fmt.Fprintf(w, "\ndecode step, B=%d, %s in the cache\n", j.Decode.Batch, cli.Count(j.Decode.Past, "token"))
 	j.Decode.write(w, by)
-	if gpu != nil {
-		printProducts(w, "decode step", gpu.Decode, gpu.DecodeTokens)
-	}
 }
 
 // planRow is a row of the table of a plan: a step, or the sum of one over layers.
@@ -331,37 +317,4 @@ func (p planJSON) write(w io.Writer, by tables.By) {
 		columns = slices.Delete(columns, 1, 2)
 	}
 	table.Print(w, columns, rows)
-}
-
-// printProducts writes the algorithms of a pass's products. Layers that are alike share a line.
-func printProducts(w io.Writer, pass string, products []gpt2.Product, tokens int) {
-	if len(products) == 0 {
-		fmt.Fprintf(w, "\nproducts of the %s by cuBLASLt: none, kernels of our own do them\n", pass)
-		return
-	}
-	type line struct {
-		gpt2.Product
-		more int
-	}
-	var lines []*line
-	for _, p := range products {
-		alike := func(l *line) bool {
-			q := l.Product
-			q.Step = p.Step
-			return q == p
-		}
-		if n := slices.IndexFunc(lines, alike); n >= 0 {
-			lines[n].more++
-		} else {
-			lines = append(lines, &line{Product: p})
-		}
-	}
-	fmt.Fprintf(w, "\nproducts of the %s by cuBLASLt, which runs as T=%d\n", pass, tokens)
-	table.Lines(w, table.Left, "M x N x K\talgorithm\tstep", lines, func(l *line) string {
-		name := l.Step
-		if l.more > 0 {
-			name += fmt.Sprintf(" and %d more", l.more)
-		}
-		return fmt.Sprintf("%d x %d x %d\t%s\t%s", l.M, l.N, l.K, l.Algorithm, name)
-	})
 }

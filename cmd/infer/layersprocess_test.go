@@ -16,7 +16,7 @@ import (
 // Ctrl-C in the middle keeps what is done.
 func TestInterruptLayers(t *testing.T) {
 	dir := t.TempDir()
-	p := start(t, withQuick("-m", tiny, "--no-memory", "--range", "1,2", "--repeat", "500", "-o", dir)...)
+	p := start(t, withQuick("-m", tiny, "--range", "1,2", "--repeat", "500", "-o", dir)...)
 	lines := func() int {
 		data, _ := os.ReadFile(filepath.Join(dir, layers.StateFile))
 		return bytes.Count(data, []byte("\n"))

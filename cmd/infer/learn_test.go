@@ -44,9 +44,6 @@ func TestLearn(t *testing.T) {
 			t.Errorf("the list lacks lesson %d:\n%s", l.Number, list)
 		}
 	}
-	for _, source := range []string{mustInfer(t, "learn", "6", "--source").stdout, mustInfer(t, "learn", "--source").stdout} {
-		contains(t, source, "// lesson06.cu", "__global__ void square(")
-	}
 	inOrder(t, mustInfer(t, "learn", "6", "--from", recordingFile(t)).stdout, "Lesson 6: a * a", "\nREFUTED\n", "CPU, recorded on ", " on Some CPU, 4 threads: refuted\n",
 		"GPU, recorded on ", " on Some[31m GPU: refuted\n", "  a * a                          3.34 ms  [3.33, 3.34]\n", "\n  The intervals of both differences hold 0", "\nWhy\n", "\nGo on: infer ")
 }
@@ -110,7 +107,6 @@ func TestLearnMistakes(t *testing.T) {
 		{"learn 99", exitUsage, "there is no lesson 99"}, {"learn 6 --all", exitUsage, "--all takes no numbers"}, {"learn --record x", exitUsage, "name a lesson"},
 		{"learn 6 --device reference", exitUsage, "--device reference"}, {"learn 6 --from a --record b", exitUsage, "--from measures nothing"},
 		{"learn 6 --from " + file, exitFailure, "not a recording"}, {"learn 6 --record " + file + "/no/x", exitFailure, "cannot be written"},
-		{"learn 6 --source --json", exitUsage, "--source prints CUDA C++"},
 	} {
 		checkFailure(t, infer(t, strings.Fields(c.args)...), c.status, c.fact)
 	}

@@ -1,25 +1,8 @@
-// Command infer runs GPT-2 and shows what it does.
+// Command infer runs GPT-2 and shows what it does: 'infer --help' lists its commands. Each is a function here or a package
+// below: flags in, tables out. What it computes or measures is in other packages.
 //
-//	infer -p "ROMEO:"            writes text
-//	infer info                   shows the model and the plan of a pass
-//	infer eval --text FILE       measures how well the model predicts a text
-//	infer dump --stage S -o F    writes a stage's activations
-//	infer bench                  measures passes
-//	infer layers -o DIR          measures what each layer costs, and what it buys
-//	infer tasks bench -o DIR     measures work on CPU and GPU, to decide where it should run
-//	infer tasks fit, check       fits the model that predicts how long it takes, and grades it
-//	infer learn                  tests claims about GPU profiling on this machine
-//	infer devices                shows the GPUs and the CPU
-//	infer tokenize, infer export
-//	infer trace                  reads recordings of where time went
-//	infer version                shows which build this is
-//
-// Text goes to standard output, everything else to standard error. The exit
-// status is 0; 1 if something failed; 2 if a flag, its value or a word of the
+// Text goes to standard output, everything else to standard error. The exit status is 0; 1 if something failed; 2 if the
 // command line is wrong, for this model too; 130 after Ctrl-C.
-//
-// Each subcommand is a file here: flags in, tables out. What it computes or measures is in
-// the packages.
 package main
 
 import (
@@ -133,7 +116,7 @@ func run(ctx context.Context, m *cli.ModelFlags, args []string, stdin io.Reader,
 // newRoot builds the command tree.
 func newRoot(m *cli.ModelFlags) *cobra.Command {
 	root := newGenerate(m)
-	root.AddCommand(newInfo(m), newEval(m), newDump(m), newTokenize(m), newExport(m), bench.New(m), newDevices(m), layers.New(m, measure.OpenMeter), learn.New(m), tasks.New(m), trace.New(), newVersion())
+	root.AddCommand(newInfo(m), newEval(m), newDump(m), newTokenize(m), newExport(m), bench.New(m), newDevices(), layers.New(m, measure.OpenMeter), learn.New(m), tasks.New(m), trace.New(), newVersion())
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return cmp.Or(cli.CheckUsed(c), m.Check(c)) }
 	cli.AddFlags(root.PersistentFlags(), "Model and device", m.Register)
 	root.Version = cli.Version()

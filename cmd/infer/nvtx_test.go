@@ -186,32 +186,6 @@ func TestNVTX(t *testing.T) {
 	}
 }
 
-// TestNVTXCapture: a capture on the CPU is a range around just its steps.
-func TestNVTXCapture(t *testing.T) {
-	const steps = 3
-	on, inside, seen := "", 0, 0
-	for _, e := range recordRanges(t, "-p", "ROMEO:", "-n", "12", "--ignore-eos", "--device", "cpu", "--capture-range", fmt.Sprint(steps)) {
-		switch {
-		case e.kind == "start" && e.name == "warm up":
-			if seen++; e.color != fmt.Sprintf("%08x", uint32(nvtx.Red)) {
-				t.Errorf("the warm-up's colour is %s", e.color)
-			}
-		case e.kind == "start" && e.name == "capture":
-			if on = e.kind; e.color != fmt.Sprintf("%08x", uint32(nvtx.Red)) {
-				t.Errorf("the capture's colour is %s", e.color)
-			}
-			seen++
-		case e.kind == "end":
-			on = ""
-		case e.kind == "push" && e.name == "decode step" && on != "":
-			inside++
-		}
-	}
-	if seen != 2 || inside != steps || on != "" {
-		t.Errorf("%d warm-ups and captures with %d decode steps, want two with %d, closed", seen, inside, steps)
-	}
-}
-
 // TestNVTXOfPersistent: a launch of decode steps in one kernel is a range that says how many;
 // under a profiler there are none unless they are asked for.
 func TestNVTXOfPersistent(t *testing.T) {

@@ -16,14 +16,11 @@ import (
 	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 	"gpt2scope/measure"
-	"gpt2scope/nvtx"
-	"gpt2scope/nvtx/annotate"
 	"gpt2scope/record"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
 )
 
-// profileFlags are those of "infer" that record where the time of a text goes.
 type profileFlags struct {
 	by         tables.By // of the table to show, "" for none
 	trace      string
@@ -99,7 +96,7 @@ func (r *profiling) warmUp(ctx context.Context, s *gpt2.Session, ids []int32, g 
 	if r != nil {
 		defer r.recorder.WarmUp()()
 	}
-	g.Tokens, g.IgnoreEOS, g.Pauses = min(g.Tokens, warmUpTokens), true, nil
+	g.Tokens, g.IgnoreEOS = min(g.Tokens, warmUpTokens), true
 	for range warmUpRuns {
 		for _, err := range s.Generate(ctx, ids, g) {
 			if err != nil {
@@ -212,7 +209,7 @@ const fewPasses = 24
 
 // baselineArgs are the arguments of the same run without a recorder: the flags that were given, the prompt as ids.
 func (g *generateFlags) baselineArgs(res *result) []string {
-	but := []string{"mode", "json", "quiet", "prompt", "file", "ids", "seed", "logprobs", "echo", "capture-range"}
+	but := []string{"mode", "json", "quiet", "prompt", "file", "ids", "seed", "logprobs", "echo"}
 	recording := pflag.NewFlagSet("", pflag.ContinueOnError)
 	new(profileFlags).register(recording)
 	recording.VisitAll(func(f *pflag.Flag) { but = append(but, f.Name) })
@@ -248,84 +245,4 @@ func describeDevice(r *record.Recorder, o *cli.Opened) {
 	if found && err == nil {
 		r.Ceilings(device, set)
 	}
-}
-
-// captureWarmUp is how many tokens come before a capture: by then kernels are loaded, plans made and graphs recorded.
-const captureWarmUp = 4
-
-// captureRange is --capture-range: after a warm-up it turns the profiler on for a number of decode steps. A device runs
-// ahead of the tokens that are shown, so generation pauses at both ends to capture just these steps.
-type captureRange struct {
-	steps   int                 // 0: no capture
-	device  gpt2.ProfilerSwitch // nil on the CPU: there only an NVTX range marks the steps
-	session *gpt2.Session
-	on      bool
-	done    bool
-	end     func() // of the range of the warm-up or of the capture
-}
-
-// check says whether a text can hold the capture: the number of tokens to be made, those of the prompt, and the
-// context, beyond which steps are not steady.
-func (c *captureRange) check(tokens, prompt, context int) error {
-	if c.steps == 0 || c.steps <= min(tokens-captureWarmUp, context-prompt-captureWarmUp+1) { // the last token is not evaluated
-		return nil
-	}
-	return cli.Usagef("--capture-range %d: with %d tokens to warm up, that does not fit in --tokens %d, or with a prompt of %d in a context of %d",
-		c.steps, captureWarmUp, tokens, prompt, context)
-}
-
-// generation asks for the pauses that the capture needs.
-func (c *captureRange) generation(g gpt2.Generation) gpt2.Generation {
-	if c.steps > 0 {
-		g.Pauses, g.OnPause = []int{captureWarmUp, captureWarmUp + c.steps}, c.pause
-		c.end = annotate.Span("warm up", nvtx.Red)
-	}
-	return g
-}
-
-// pause turns the profiler on at the first pause, off at the second.
-func (c *captureRange) pause(made int) error {
-	if err := c.session.Synchronize(); err != nil {
-		return err
-	}
-	if c.on {
-		c.done = true
-		return c.stop()
-	}
-	c.end()
-	c.on, c.end = true, annotate.Span("capture", nvtx.Red)
-	return c.profiler(true)
-}
-
-func (c *captureRange) profiler(on bool) error {
-	if c.device == nil {
-		return nil
-	}
-	if err := c.device.Profiler(on); err != nil {
-		return fmt.Errorf("--capture-range: the profiler: %w", err)
-	}
-	return nil
-}
-
-// stop ends a capture that is on, such as of a text that ends too early.
-func (c *captureRange) stop() error {
-	if c.end != nil {
-		c.end()
-		c.end = nil
-	}
-	if !c.on {
-		return nil
-	}
-	c.on = false
-	return c.profiler(false)
-}
-
-// finish must be called after the last token. A capture of fewer steps is an error: nothing else would tell it from a
-// whole one.
-func (c *captureRange) finish(made int) error {
-	if err := c.stop(); err != nil || c.steps == 0 || c.done {
-		return err
-	}
-	return fmt.Errorf("--capture-range %d: the text ended after %s, and the capture takes %d; leave out --stop, or add --ignore-eos",
-		c.steps, cli.Count(made, "token"), captureWarmUp+c.steps)
 }

@@ -20,7 +20,6 @@ import (
 	"gpt2scope/traces"
 )
 
-// benchFlags are the flags of "infer bench".
 type benchFlags struct {
 	phase, logits                  string
 	promptLen, past, batch, repeat int
@@ -30,35 +29,25 @@ type benchFlags struct {
 	lists                          listFlags
 }
 
-// New makes "infer bench".
 func New(m *cli.ModelFlags) *cobra.Command {
 	var b benchFlags
 	c := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure the time of a prefill or a decode step",
 		Long: `bench measures the time of a pass on random tokens, after a warm-up: the median over repetitions and the
-range of the middle 80%. A decode step is measured alone, always with the same number of tokens in the
-cache. The rates count the FLOPs and the least bytes of the plan, which 'infer info' shows.
+range of the middle 80%. A decode step is measured always with the same number of tokens in the cache. The
+rates count the FLOPs and the least bytes of the plan, which 'infer info' shows.
 
-The time is compared with its floor: the sum, over the steps of the plan, of the least time that each
-needs at the bandwidth and arithmetic rate that the same process measured on the device ('infer bench
-ceilings' shows them). On a GPU a decode step is measured as one of many in a row.
+The time is compared with its floor: the sum, over the steps of the plan, of the least time that each needs
+by what the device can do at most ('infer bench ceilings'). On the CPU the passes then run again while they
+are recorded, and a table compares each stage with its own floor.
 
-On the CPU the passes then run again while they are recorded, and a table compares each stage with its own
-floor. --no-floor measures no floors and no stages.
-
-With -p, -n, -d or -o, or with several values of --threads, --dtype, --layers, --device, --mode or
---batch, bench runs the tests of llama.cpp's llama-bench for every combination of the lists, and prints a
-row for each: pp512 is the prefill of 512 tokens, tg128 the generation of 128 tokens one after another, "@
-d64" that with 64 tokens in the cache before.`,
+With -p, -n, -d or -o, or with several values of --threads, --dtype, --layers, --device, --mode or --batch,
+bench runs the tests of llama.cpp's llama-bench for every combination, a row for each: pp512 is the prefill
+of 512 tokens, tg128 the generation of 128 tokens, "@ d64" that with 64 tokens in the cache before.`,
 		Example: `  infer bench --layers all                                 a decode step
   infer bench -m random:gpt2 --phase prefill --prompt-len 1024
-  infer bench -m random:gpt2 --dtype bf16 --past 512 --json
-  infer bench -m random:gpt2 -p 256,512 -n 32 -t 1,2 --dtype f32,bf16,q8
-  infer bench -m gpt2.Q8_0.gguf --dtype q8 -o csv          pp512 and tg128
-  infer bench kernel attn.sdpa -m random:gpt2              a stage's kernels
-  infer bench ceilings                                     what the device can do
-  infer bench energy --device cuda -m random:gpt2          energy per token`,
+  infer bench -m random:gpt2 -p 256,512 -n 32 -t 1,2 --dtype f32,bf16,q8`,
 		Annotations: map[string]string{cli.ListsKey: "device mode dtype layers threads"},
 		RunE: func(c *cobra.Command, _ []string) error {
 			if b.lists.wanted(c.Flags()) {
@@ -219,7 +208,6 @@ func (b *benchFlags) pass(flags *pflag.FlagSet, capacity int) (gpt2.Pass, int, e
 	return phase, past, nil
 }
 
-// BenchJSON is what bench --json prints of one pass.
 type BenchJSON struct {
 	Phase         string              `json:"phase"`                            // prefill or decode
 	Batch         int                 `json:"batch"`                            // sequences

@@ -21,7 +21,6 @@ import (
 	"gpt2scope/measure"
 )
 
-// newBenchCeilings makes "infer bench ceilings".
 func newBenchCeilings(m *cli.ModelFlags) *cobra.Command {
 	var again, asJSON bool
 	c := &cobra.Command{
@@ -43,8 +42,7 @@ size that all threads together use over and over. A copy counts the bytes that i
 writes. h2d and d2h are copies to and from a GPU by the host's clock, nvrtc the compilation of an empty
 kernel, and cuda driver, cublaslt, cuda context and nvml what a new process takes to open these.`,
 		Example: `  infer bench ceilings
-  infer bench ceilings --device cpu --threads 1 --measure
-  infer bench ceilings --device cuda --json`,
+  infer bench ceilings --device cpu --threads 1 --measure`,
 		Annotations: map[string]string{cli.UsesKey: "device threads quiet"},
 		RunE: func(c *cobra.Command, _ []string) error {
 			return runCeilings(c, m, again, asJSON)
@@ -234,7 +232,6 @@ func (d *BenchDevice) String() string {
 	return fmt.Sprintf("%s\nceilings: %s", name, strings.Join(parts, ", "))
 }
 
-// CeilingsObject is what bench ceilings --json prints.
 type CeilingsObject struct {
 	Stored bool         `json:"stored"` // measured by an earlier command
 	Set    ceilings.Set `json:"set"`

@@ -18,7 +18,6 @@ import (
 	"gpt2scope/measure"
 )
 
-// energyFlags are the flags of "infer bench energy".
 type energyFlags struct {
 	benchFlags
 	seconds float64
@@ -26,7 +25,6 @@ type energyFlags struct {
 
 type openMeter = func(gpt2.Backend) (*measure.Meter, error)
 
-// NewBenchEnergy makes "infer bench energy".
 func NewBenchEnergy(m *cli.ModelFlags, open openMeter) *cobra.Command {
 	var e energyFlags
 	c := &cobra.Command{
@@ -200,7 +198,6 @@ func describe(phase gpt2.Pass, past int) string {
 	return text
 }
 
-// EnergyObject is what bench energy --json prints.
 type EnergyObject struct {
 	Source        string         `json:"source"`                 // what counts, in words
 	Covers        string         `json:"covers"`                 // what of the machine it counts

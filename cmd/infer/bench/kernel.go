@@ -20,7 +20,6 @@ import (
 	"gpt2scope/internal/table"
 )
 
-// newBenchKernel makes "infer bench kernel".
 func newBenchKernel(m *cli.ModelFlags) *cobra.Command {
 	var b benchFlags
 	c := &cobra.Command{
@@ -140,7 +139,6 @@ type KernelRow struct {
 	Roofline   float64    `json:"roofline_percent,omitempty"` // none if it is faster than its floor
 }
 
-// KernelJSON is what bench kernel --json prints.
 type KernelJSON struct {
 	Stage   string       `json:"stage"`
 	Model   string       `json:"model"`

@@ -22,7 +22,6 @@ import (
 	"gpt2scope/measure"
 )
 
-// listFlags are the flags of "infer bench" that measure the tests of llama-bench.
 type listFlags struct {
 	prompts, gens, depths cli.IntList
 	format                string

@@ -25,7 +25,6 @@ import (
 	"gpt2scope/weights"
 )
 
-// layersFlags are the flags of "infer layers".
 type layersFlags struct {
 	depths, predicted              []int
 	phase                          string
@@ -38,15 +37,13 @@ type layersFlags struct {
 	drop, again                    []int
 	orders                         []string
 	energy, warmUp                 float64
-	noFloor, noMemory, noPlots     bool
+	noFloor, noPlots               bool
 	force, json                    bool
 	dir                            string
 	part                           journal.Shard
-	persistent                     *pflag.FlagSet // the model's
 	open                           func(gpt2.Backend) (*measure.Meter, error)
 }
 
-// New makes "infer layers".
 func New(m *cli.ModelFlags, open func(gpt2.Backend) (*measure.Meter, error)) *cobra.Command {
 	l := layersFlags{open: open}
 	c := &cobra.Command{
@@ -70,11 +67,9 @@ KL divergence of its distribution.
 Beyond its last layer a model of random weights begins again with its first. --drop, --repeat-layer and
 --order measure the model with another list of layers, beside the whole model; layers count from 0, as in
 the names of stages. They may be repeated.`,
-		Example: `  infer layers -o out
-  infer layers --range 1-6 --text play.txt --repeat 20 -o out
+		Example: `  infer layers --range 1-6 --text play.txt --repeat 20 -o out
   infer layers -m random:gpt2 --range 1-12 --predict 24,48 --verify -o out
   infer layers --drop 0 --drop 5 --repeat-layer 2 --order 0,2,1,3,4,5 -o out
-  infer layers -m random:gpt2 --range 1-48 --device cuda --mode eager -o out
   infer layers --range 1-6 --shard 2/8 -o part2`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return l.run(c.Context(), m, c, c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
@@ -86,7 +81,7 @@ the names of stages. They may be repeated.`,
 		f.IntSliceVar(&l.drop, "drop", nil, "measure the model without layer `N`; may be repeated")
 		f.IntSliceVar(&l.again, "repeat-layer", nil, "measure the model with layer `N` twice in a row; may be repeated")
 		f.StringArrayVar(&l.orders, "order", nil, "measure the model with these `LAYERS`, such as 0,2,1; may be repeated")
-		f.Func("predict", "predict time and memory at these `DEPTHS`, such as 24,48", parsed(&l.predicted, layers.ParseDepths))
+		f.Func("predict", "predict times at these `DEPTHS`, such as 24,48", parsed(&l.predicted, layers.ParseDepths))
 		f.BoolVar(&l.verify, "verify", false, "measure the predicted depths too, and print the error")
 	})
 	cli.AddFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
@@ -103,7 +98,6 @@ the names of stages. They may be repeated.`,
 		f.Var(cli.Float(&l.energy, 2, cli.Between(0.1, 3600).Or(0, "none")), "energy-seconds",
 			"decode each depth for `S` seconds to measure its energy; 0 skips that")
 		f.BoolVar(&l.noFloor, "no-floor", false, "do not measure the device for floors")
-		f.BoolVar(&l.noMemory, "no-memory", false, "do not measure memory, which takes a process for each depth")
 	})
 	cli.AddFlags(c.Flags(), "Quality", func(f *pflag.FlagSet) {
 		f.StringVar(&l.text, "text", "", "`FILE` with a text to predict; - is standard input")
@@ -114,7 +108,7 @@ the names of stages. They may be repeated.`,
 		addOutput(f, &l.dir, &l.json, &l.noPlots)
 		f.BoolVar(&l.force, "force", false, "write into a DIR that holds other files than those of an experiment")
 	})
-	c.AddCommand(newLayersMemory(m), newLayersMerge())
+	c.AddCommand(newLayersMerge())
 	return c
 }
 
@@ -250,7 +244,6 @@ func (l *layersFlags) run(ctx context.Context, m *cli.ModelFlags, c *cobra.Comma
 	if err := l.check(flags); err != nil {
 		return err
 	}
-	l.persistent = c.Root().PersistentFlags()
 	m.Layers = "all"
 	o, err := m.Open()
 	if err != nil {
@@ -329,13 +322,11 @@ func (l *layersFlags) verified(o *cli.Opened) []layers.Variant {
 	return out
 }
 
-// mergeFlags are the flags of "infer layers merge".
 type mergeFlags struct {
 	dir                  string
 	force, json, noPlots bool
 }
 
-// newLayersMerge makes "infer layers merge".
 func newLayersMerge() *cobra.Command {
 	var f mergeFlags
 	c := &cobra.Command{

@@ -7,12 +7,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/gpt2"
@@ -43,7 +39,7 @@ func (l *layersFlags) configuration(o *cli.Opened, variants []layers.Variant, te
 	c := map[string]any{
 		"model": s.Model, "geometry": json.RawMessage(geometry), "device": s.Device, "dtype": s.DType, "context": s.Context, "chunk": o.Flags.Chunk, "version": s.Version,
 		"variants": labels, "phases": l.phases, "prompt_len": l.promptLen, "past": l.past, "batch": l.batch,
-		"repeat": l.repeat, "passes": l.passes, "seed": l.seed, "window": l.window, "energy_seconds": l.energy, "memory": !l.noMemory,
+		"repeat": l.repeat, "passes": l.passes, "seed": l.seed, "window": l.window, "energy_seconds": l.energy,
 	}
 	if text != "" {
 		c["text_sha256"], c["text_tokens"] = text, tokens
@@ -72,7 +68,7 @@ func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configur
 		return nil, err
 	}
 	defer r.measures()()
-	schedule := layers.Schedule{Phases: r.phases, Repeat: r.repeat, Seed: r.seed, Memory: r.Experiment.Memory != nil, Energy: r.Meter != nil, Quality: true}
+	schedule := layers.Schedule{Phases: r.phases, Repeat: r.repeat, Seed: r.seed, Energy: r.Meter != nil, Quality: true}
 	tasks := schedule.Tasks(variants)
 	if again := r.verified(r.opened); len(again) > 0 {
 		schedule.Energy, schedule.Quality = false, false
@@ -108,7 +104,7 @@ func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configur
 
 // measure does tasks, under a progress bar.
 func (r *layersRun) measure(ctx context.Context, tasks []layers.Task, variants []layers.Variant) error {
-	bar, done := r.opened.Flags.Progress("measuring memory", false), 0
+	bar, done := r.opened.Flags.Progress("measuring", false), 0
 	defer func() { bar.Done() }()
 	notes, err := r.Do(ctx, tasks, r.journal, layers.Hooks{
 		Load: func() error {
@@ -173,11 +169,8 @@ func (r *layersRun) known(ctx context.Context) (k layers.Known, err error) {
 	return k, nil
 }
 
-// measures says how memory and energy are measured.
+// measures says how energy is measured.
 func (r *layersRun) measures() (done func()) {
-	if !r.noMemory {
-		r.Experiment.Memory = r.childMemory
-	}
 	if r.energy == 0 || !slices.Contains(r.phases, layers.TaskDecode) {
 		return func() {}
 	}
@@ -189,72 +182,4 @@ func (r *layersRun) measures() (done func()) {
 	r.notes = append(r.notes, fmt.Sprintf("Energy is of decode steps from %d tokens in the cache, by %s, of %s; its interval is by when exactly the counter stepped.", r.past, counter.Source(), counter.Covers))
 	r.Meter, r.EnergyTime = counter, time.Duration(r.energy*float64(time.Second))
 	return counter.Close
-}
-
-// newLayersMemory makes the command that "infer layers" runs in processes of their own.
-func newLayersMemory(m *cli.ModelFlags) *cobra.Command {
-	var order string
-	var batch, promptLen, past int
-	c := &cobra.Command{
-		Use: "memory", Hidden: true,
-		Short:   "Load a list of layers, run a few passes and print how much memory that took",
-		Example: `  infer layers memory --order 0,2,1 --prompt-len 64`,
-		RunE: func(c *cobra.Command, _ []string) error {
-			return runLayersMemory(c.Context(), m, order, batch, promptLen, past, c.OutOrStdout())
-		},
-	}
-	cli.AddFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
-		f.StringVar(&order, "order", "0", "run these `LAYERS`, such as 0,2,1")
-		f.Var(cli.Int(&batch, 1, cli.Batches), "batch", "passes have `N` sequences")
-		f.Var(cli.Int(&promptLen, 1, cli.AtLeast(1)), "prompt-len", "the prefill has `N` tokens")
-		f.Var(cli.Int(&past, 0, cli.AtLeast(0)), "past", "the cache holds `N` tokens before the decode step")
-	})
-	return c
-}
-
-func runLayersMemory(ctx context.Context, m *cli.ModelFlags, order string, batch, promptLen, past int, stdout io.Writer) error {
-	m.Layers, m.Quiet = "all", true
-	o, err := m.Open()
-	if err != nil {
-		return err
-	}
-	defer o.Close()
-	capacity := o.Options.Context
-	v, err := layers.InOrder(order, o.Model.Config.Layers)
-	switch {
-	case err != nil:
-		return cli.Usagef("--order %s: %w", cli.ShellQuote(order), err)
-	case promptLen > capacity || past >= capacity:
-		return cli.Usagef("--prompt-len %d, --past %d: the context holds %s", promptLen, past, cli.Count(capacity, "token"))
-	}
-	options := o.Options
-	options.Batch = batch
-	e := layers.Experiment{Model: o.Model, Backend: o.Backend, Options: options, PromptLen: promptLen, Past: past}
-	use, err := e.MeasureMemory(ctx, v.Order)
-	if err != nil {
-		return err
-	}
-	return cli.WriteJSON(stdout, use)
-}
-
-// childMemory measures a variant in a process of its own: what other variants left behind does not count there.
-func (r *layersRun) childMemory(ctx context.Context, v layers.Variant) ([]layers.Value, error) {
-	order := make([]string, len(v.Order))
-	for i, n := range v.Order {
-		order[i] = strconv.Itoa(n)
-	}
-	args := append([]string{"layers", "memory", "--quiet", "--order=" + strings.Join(order, ","), "--batch=" + strconv.Itoa(r.batch),
-		"--prompt-len=" + strconv.Itoa(r.promptLen), "--past=" + strconv.Itoa(r.past)}, cli.GivenFlags(r.persistent, "quiet", "layers")...)
-	var m layers.MemoryUse
-	if err := cli.RunSelf(ctx, args, &m); err != nil {
-		return nil, err
-	}
-	var values []layers.Value
-	if m.Host > 0 {
-		values = append(values, layers.Value{Metric: "host memory", Unit: "bytes", Value: float64(m.Host)})
-	}
-	if m.Device > 0 {
-		values = append(values, layers.Value{Metric: "device memory", Unit: "bytes", Value: float64(m.Device)})
-	}
-	return values, nil
 }

@@ -2,7 +2,6 @@
 package learn
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -27,13 +26,11 @@ import (
 	"gpt2scope/learn/page"
 )
 
-// learnFlags are those of "infer learn".
 type learnFlags struct {
-	all, source, json bool
+	all, json         bool
 	record, from, out string
 }
 
-// New makes "infer learn".
 func New(m *cli.ModelFlags) *cobra.Command {
 	var l learnFlags
 	c := &cobra.Command{
@@ -51,7 +48,6 @@ its machine and date stand with the result. --record writes such a recording of 
 judges one.`,
 		Example: `  infer learn
   infer learn 6
-  infer learn 6 --source
   infer learn --all -o lessons
   infer learn --all --record lessons.json.gz`,
 		Annotations: map[string]string{cli.UsesKey: "device quiet",
@@ -68,7 +64,6 @@ judges one.`,
 	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.StringVarP(&l.out, "out", "o", "", "write a page with pictures into the directory `DIR`")
 		f.StringVar(&l.record, "record", "", "write what was measured to `FILE`")
-		f.BoolVar(&l.source, "source", false, "print the CUDA C++ of the lessons and run nothing")
 		f.BoolVar(&l.json, "json", false, "print one JSON object, with the measured data")
 	})
 	c.AddCommand(newLearnProgram())
@@ -95,7 +90,7 @@ func newLearnProgram() *cobra.Command {
 
 // choose returns the lessons that were named, none for the list.
 func (l *learnFlags) choose(args []string) ([]*learn.Lesson, error) {
-	if l.all || l.source && len(args) == 0 {
+	if l.all {
 		if len(args) > 0 {
 			return nil, cli.Usagef("--all takes no numbers of lessons; leave out %s", strings.Join(args, " "))
 		}
@@ -136,22 +131,6 @@ func (l *learnFlags) list(c *cobra.Command) error {
 	})
 }
 
-func (l *learnFlags) showSource(c *cobra.Command, lessons []*learn.Lesson) error {
-	var b bytes.Buffer
-	for _, lesson := range lessons {
-		if lesson.GPU == nil {
-			continue
-		}
-		for _, s := range lesson.GPU.Sources {
-			fmt.Fprintf(&b, "// Lesson %d: %s\n// %s\n\n%s\n", lesson.Number, lesson.Claim, s.Name, s.Text)
-		}
-	}
-	if b.Len() == 0 {
-		return errors.New("there is no CUDA C++ to show: the lesson records runs of this program, or asks other tools")
-	}
-	return cli.WriteOutput(c.OutOrStdout(), b.Bytes())
-}
-
 func (l *learnFlags) run(c *cobra.Command, m *cli.ModelFlags, args []string) error {
 	lessons, err := l.choose(args)
 	switch {
@@ -159,12 +138,8 @@ func (l *learnFlags) run(c *cobra.Command, m *cli.ModelFlags, args []string) err
 		return err
 	case m.Device == "reference":
 		return cli.Usagef("--device reference: lessons run on the CPU and on a GPU; use auto, cpu or cuda")
-	case l.source && (l.json || l.record != "" || l.from != "" || l.out != ""):
-		return cli.Usagef("--source prints CUDA C++ and runs nothing; leave out --json, --record, --from and --out")
 	case l.record != "" && l.from != "":
 		return cli.Usagef("--from measures nothing, so that --record has nothing to write; leave out one of them")
-	case l.source:
-		return l.showSource(c, lessons)
 	case len(lessons) == 0:
 		return l.list(c)
 	}

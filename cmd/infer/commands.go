@@ -192,8 +192,10 @@ them. The first token is predicted from the end-of-text token.`,
 	}
 	cli.AddFlags(c.Flags(), "Evaluation", func(f *pflag.FlagSet) {
 		f.StringVar(&e.text, "text", "", "`FILE` with the text; - is standard input")
-		f.Var(cli.Int(&e.window, 0, cli.AtLeast(1)), "window", "`N` tokens are evaluated at once (default: 512, or a shorter context)")
-		f.Var(cli.Int(&e.stride, 0, cli.AtLeast(1)), "stride", "`N` tokens from one window to the next (default: half a window)")
+		f.Var(cli.Int(&e.window, 0, cli.AtLeast(1)), "window",
+			"`N` tokens are evaluated at once (default: 512, or a shorter context)")
+		f.Var(cli.Int(&e.stride, 0, cli.AtLeast(1)), "stride",
+			"`N` tokens from one window to the next (default: half a window)")
 		m.AutoFlags.Register(f)
 	})
 	cli.AddJSON(c, &e.json)
@@ -220,7 +222,8 @@ func (e *evalFlags) run(c *cobra.Command, m *cli.ModelFlags) error {
 	}
 	switch {
 	case window > o.Options.Context:
-		return cli.Usagef("--window %d: the context holds %s; give at most that", window, cli.Count(o.Options.Context, "token"))
+		return cli.Usagef("--window %d: the context holds %s; give at most that", window,
+			cli.Count(o.Options.Context, "token"))
 	case stride > window:
 		return cli.Usagef("--stride %d: it must be at most the window of %s", stride, cli.Count(window, "token"))
 	case o.Model.Tokenizer == nil:
@@ -238,7 +241,8 @@ func (e *evalFlags) run(c *cobra.Command, m *cli.ModelFlags) error {
 		return err
 	}
 
-	if err := o.Place(auto.Run{Prompt: min(window, len(ids)), Windows: 1 + max(0, len(ids)-window+stride-1)/stride}); err != nil {
+	windows := 1 + max(0, len(ids)-window+stride-1)/stride
+	if err := o.Place(auto.Run{Prompt: min(window, len(ids)), Windows: windows}); err != nil {
 		return err
 	}
 	s, err := o.Load(ctx, 1)
@@ -336,7 +340,8 @@ func runExport(ctx context.Context, m *cli.ModelFlags, out string, force bool) e
 	if err == nil && !m.Quiet {
 		n := int64(model.Config.Parameters())
 		name := map[weights.DType]string{weights.F32: "f32", weights.BF16: "bf16"}[m.WeightType()]
-		fmt.Fprintf(m.Stderr, "%s: %s, %s parameters as %s, %s\n", out, cli.Count(model.Config.Layers, "layer"), humanize.Thousands(n), name,
+		fmt.Fprintf(m.Stderr, "%s: %s, %s parameters as %s, %s\n", out, cli.Count(model.Config.Layers, "layer"),
+			humanize.Thousands(n), name,
 			humanize.Size(n*int64(m.WeightType().Bits()/8)))
 	}
 	return err

@@ -148,7 +148,8 @@ func (d devices) write(w io.Writer) {
 		fmt.Fprintf(w, "%-7s %s\n", g.Device, cmp.Or(g.Name, "a GPU"))
 		fact(w, "cannot be used", g.Lacks)
 		if g.SMs > 0 {
-			fact(w, "processor", fmt.Sprintf("compute capability %s, %d SMs, L2 %s", g.Capability, g.SMs, humanize.Size(int64(g.L2))))
+			fact(w, "processor", fmt.Sprintf("compute capability %s, %d SMs, L2 %s", g.Capability, g.SMs,
+				humanize.Size(int64(g.L2))))
 			fact(w, "memory", humanize.Size(int64(g.MemoryFree))+" free of "+humanize.Size(int64(g.MemoryTotal)))
 			fact(w, "clocks", fmt.Sprintf("at most %d MHz of the SMs, %d MHz of the memory", g.SMClock, g.MemClock))
 			fact(w, "PCI address", g.PCI)

@@ -206,7 +206,8 @@ func (r *result) measured(s *gpt2.Session) {
 		Prefills: of.Prefills, PrefillTokens: of.PrefillTokens, Prefill: cli.Ms(of.PrefillTime),
 		PrefillPerSecond: cli.PerSecond(float64(of.PrefillTokens), of.PrefillTime),
 		DecodeTokens:     of.DecodeTokens, DecodePerSecond: cli.PerSecond(float64(of.DecodeTokens), of.DecodeTime),
-		DecodePerToken: cli.Ms(of.DecodeTime) / float64(max(1, of.DecodeTokens)), DecodeMedian: cli.Ms(stats.Median(r.laps)), Waited: auto.Waited(),
+		DecodePerToken: cli.Ms(of.DecodeTime) / float64(max(1, of.DecodeTokens)),
+		DecodeMedian:   cli.Ms(stats.Median(r.laps)), Waited: auto.Waited(),
 	}
 	if !r.first.IsZero() {
 		r.Timings.FirstToken = cli.Ms(r.first.Sub(started))
@@ -338,7 +339,8 @@ const (
 
 // expected returns the run that a prompt of so many tokens is expected to be.
 func (g *generateFlags) expected(o *cli.Opened, prompt int) auto.Run {
-	run := auto.Run{Prompt: prompt, New: auto.Tokens(g.most(), prompt, o.Options.Context), OnHost: !g.generation().Sampling.Basic()}
+	run := auto.Run{Prompt: prompt, New: auto.Tokens(g.most(), prompt, o.Options.Context),
+		OnHost: !g.generation().Sampling.Basic()}
 	if g.interactive {
 		run.Prompt, run.New = max(prompt, expectedTyped), expectedTurns*run.New
 	}

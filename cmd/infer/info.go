@@ -40,8 +40,10 @@ trained to write text after any of them. Other models run all of theirs.`,
 	}
 	cli.AddFlags(c.Flags(), "Passes shown", func(f *pflag.FlagSet) {
 		f.Var(cli.Int(&i.batch, 1, cli.Batches), "batch", "the passes have `N` sequences")
-		f.Var(cli.Int(&i.promptLen, 0, cli.AtLeast(1)), "prompt-len", "the prefill has `N` tokens (default: half the context)")
-		f.Var(cli.Int(&i.past, 0, cli.AtLeast(0)), "past", "the cache holds `N` tokens before the decode step (default: as the prefill)")
+		f.Var(cli.Int(&i.promptLen, 0, cli.AtLeast(1)), "prompt-len",
+			"the prefill has `N` tokens (default: half the context)")
+		f.Var(cli.Int(&i.past, 0, cli.AtLeast(0)), "past",
+			"the cache holds `N` tokens before the decode step (default: as the prefill)")
 		f.BoolVar(&i.fused, "fused", true, "show steps as the device fuses them; --fused=false shows every stage")
 		f.Var(cli.OneOf(&i.by, tables.ByFolded, tables.ByFolded, tables.ByStage), "by",
 			"a row of the plan is `WHAT`: folded (a step over all layers) or stage (of each layer)")
@@ -196,7 +198,8 @@ func newInfoJSON(o *cli.Opened, batch, promptLen, past int, fused bool) (*infoJS
 		return nil, err
 	}
 	d = o.Backend.Describe() // of the mode that the survey found
-	j.GPU = &gpuJSON{Name: d.Processor, Mode: d.Mode, ModeReason: d.ModeReason, Fallback: d.Fallback, Variants: d.Variants, Memory: memoryJSON{survey, survey.Total()}}
+	j.GPU = &gpuJSON{Name: d.Processor, Mode: d.Mode, ModeReason: d.ModeReason, Fallback: d.Fallback,
+		Variants: d.Variants, Memory: memoryJSON{survey, survey.Total()}}
 	if free, total, err := gpt2.MemoryOf(o.Backend); err == nil {
 		j.GPU.MemoryFree, j.GPU.MemoryTotal = int64(free), int64(total)
 	}
@@ -205,7 +208,8 @@ func newInfoJSON(o *cli.Opened, batch, promptLen, past int, fused bool) (*infoJS
 
 func newPlanJSON(p *gpt2.Plan, past int, sizes gpt2.Sizes) planJSON {
 	total := p.Cost(past)
-	j := planJSON{Batch: p.Pass.Batch, Tokens: p.Pass.Tokens, Past: past, FLOPs: total.FLOPs, Bytes: total.Bytes(sizes), Steps: make([]stepJSON, 0, len(p.Steps))}
+	j := planJSON{Batch: p.Pass.Batch, Tokens: p.Pass.Tokens, Past: past, FLOPs: total.FLOPs, Bytes: total.Bytes(sizes),
+		Steps: make([]stepJSON, 0, len(p.Steps))}
 	for _, s := range p.Steps {
 		first := s.Ops[0]
 		rows := first.Rows
@@ -239,7 +243,8 @@ func (j *infoJSON) write(w io.Writer, by tables.By) {
 	if j.LayersReason != "" {
 		line("", "%s", j.LayersReason)
 	}
-	line("memory", "weights %s, KV cache %s for %d x %s, logits %s a row", humanize.Size(j.Memory.Weights), humanize.Size(j.Memory.Cache),
+	line("memory", "weights %s, KV cache %s for %d x %s, logits %s a row", humanize.Size(j.Memory.Weights),
+		humanize.Size(j.Memory.Cache),
 		j.Prefill.Batch, cli.Count(j.Context, "token"), humanize.Size(j.Memory.LogitsRow))
 	if j.Tokenizer == nil {
 		line("tokenizer", "none: give token ids")
@@ -257,7 +262,8 @@ func (j *infoJSON) write(w io.Writer, by tables.By) {
 	} else {
 		line("device", "%s (%s), mode %s (%s), weights %s", j.Device, gpu.Name, gpu.Mode, gpu.ModeReason, held[j.DType])
 		m := gpu.Memory
-		line("GPU memory", "%s: weights %s, KV cache %s, activations %s, workspaces %s; %s of %s are free", humanize.Size(m.Total), humanize.Size(m.Weights),
+		line("GPU memory", "%s: weights %s, KV cache %s, activations %s, workspaces %s; %s of %s are free",
+			humanize.Size(m.Total), humanize.Size(m.Weights),
 			humanize.Size(m.Cache), humanize.Size(m.Activations), humanize.Size(m.Work), humanize.Size(gpu.MemoryFree), humanize.Size(gpu.MemoryTotal))
 		for _, stage := range slices.Sorted(maps.Keys(gpu.Variants)) {
 			line("variant", "%s=%s", stage, gpu.Variants[stage])
@@ -304,7 +310,9 @@ func (p planJSON) write(w io.Writer, by tables.By) {
 		return fmt.Sprintf(format, args...)
 	}
 	columns := []table.Column[planRow]{
-		{Title: "step", Cell: func(r *planRow) table.Cell { return table.When(r.layers == 0, table.String(ofStep(r, "%d", r.Tag))) }},
+		{Title: "step", Cell: func(r *planRow) table.Cell {
+			return table.When(r.layers == 0, table.String(ofStep(r, "%d", r.Tag)))
+		}},
 		table.Count("layers", "layers", func(r *planRow) int { return r.layers }),
 		word("op", func(r *planRow) string { return r.Op }),
 		word("rows x K -> N", func(r *planRow) string { return ofStep(r, "%d x %d -> %d", r.Rows, r.K, r.N) }),

@@ -1,8 +1,8 @@
-// Command infer runs GPT-2 and shows what it does: 'infer --help' lists its commands. Each is a function here or a package
-// below: flags in, tables out. What it computes or measures is in other packages.
+// Command infer runs GPT-2 and shows what it does: 'infer --help' lists its commands. Each is a function here or a
+// package below: flags in, tables out. What it computes or measures is in other packages.
 //
-// Text goes to standard output, everything else to standard error. The exit status is 0; 1 if something failed; 2 if the
-// command line is wrong, for this model too; 130 after Ctrl-C.
+// Text goes to standard output, everything else to standard error. The exit status is 0; 1 if something failed; 2 if
+// the command line is wrong, for this model too; 130 after Ctrl-C.
 package main
 
 import (
@@ -116,7 +116,8 @@ func run(ctx context.Context, m *cli.ModelFlags, args []string, stdin io.Reader,
 // newRoot builds the command tree.
 func newRoot(m *cli.ModelFlags) *cobra.Command {
 	root := newGenerate(m)
-	root.AddCommand(newInfo(m), newEval(m), newDump(m), newTokenize(m), newExport(m), bench.New(m), newDevices(), layers.New(m, measure.OpenMeter), learn.New(m), tasks.New(m), trace.New(), newVersion())
+	root.AddCommand(newInfo(m), newEval(m), newDump(m), newTokenize(m), newExport(m), bench.New(m), newDevices(),
+		layers.New(m, measure.OpenMeter), learn.New(m), tasks.New(m), trace.New(), newVersion())
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return cmp.Or(cli.CheckUsed(c), m.Check(c)) }
 	cli.AddFlags(root.PersistentFlags(), "Model and device", m.Register)
 	root.Version = cli.Version()

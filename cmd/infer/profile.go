@@ -30,12 +30,14 @@ type profileFlags struct {
 }
 
 func (p *profileFlags) register(f *pflag.FlagSet) {
-	f.Var(cli.OneOf(&p.by, "", tables.Bys...), "profile", "print where the time went after the text, by stages of the model; "+
-		"--profile=`WHAT` has rows as 'infer trace show --by WHAT'")
+	f.Var(cli.OneOf(&p.by, "", tables.Bys...), "profile",
+		"print where the time went after the text, by stages of the model; "+
+			"--profile=`WHAT` has rows as 'infer trace show --by WHAT'")
 	f.Lookup("profile").NoOptDefVal = string(tables.ByFolded)
 	f.StringVar(&p.trace, "trace", "", "write what was recorded to `FILE` (.json or .json.gz): for 'infer trace', "+
 		"https://ui.perfetto.dev and chrome://tracing")
-	f.Var(cli.OneOf(&p.recorder, exec.RecorderAuto, exec.RecorderAuto, exec.RecorderStamps, exec.RecorderCUPTI), "recorder",
+	f.Var(cli.OneOf(&p.recorder, exec.RecorderAuto, exec.RecorderAuto, exec.RecorderStamps, exec.RecorderCUPTI),
+		"recorder",
 		"`RECORDER` on a GPU: stamps (kernels note their times; light), cupti (CUDA's activity records; detailed), "+
 			"auto (cupti in mode eager, else stamps); with cupti, mode persistent is graph")
 	f.BoolVar(&p.noBaseline, "no-baseline", false,
@@ -185,7 +187,8 @@ func (r *profiling) baseline(ctx context.Context, g *generateFlags, res *result)
 	r.recorder.Header(func(h *traces.Header) {
 		add := func(phase string, baseline, recorded float64, passes int) {
 			if baseline > 0 && recorded > 0 {
-				h.Overhead = append(h.Overhead, traces.Overhead{Phase: phase, Baseline: 1e6 * baseline, Recorded: 1e6 * recorded, Passes: passes})
+				h.Overhead = append(h.Overhead, traces.Overhead{Phase: phase, Baseline: 1e6 * baseline, Recorded: 1e6 * recorded,
+					Passes: passes})
 			}
 		}
 		// Both made the same prefills: of the prompt, and of what is kept after each shift.
@@ -221,7 +224,8 @@ func (g *generateFlags) baselineArgs(res *result) []string {
 	if res.Setting.Mode != "" { // that in which the recorded passes ran
 		args = append(args, "--mode="+res.Setting.Mode)
 	}
-	return append(args, "--warm-up", "--json", "--quiet", "--seed="+strconv.FormatUint(g.sampling.Seed, 10), "--ids="+strings.Join(ids, ","))
+	return append(args, "--warm-up", "--json", "--quiet", "--seed="+strconv.FormatUint(g.sampling.Seed, 10),
+		"--ids="+strings.Join(ids, ","))
 }
 
 // describeDevice fills in what the header says of ceilings and versions.

@@ -75,7 +75,8 @@ of 512 tokens, tg128 the generation of 128 tokens, "@ d64" that with 64 tokens i
 // register registers the flags that choose the pass.
 func (b *benchFlags) register(f *pflag.FlagSet) {
 	f.Var(cli.OneOf(&b.phase, "decode", "decode", "prefill"), "phase", "`PHASE` to measure: prefill or decode")
-	f.Var(cli.Int(&b.promptLen, 0, cli.AtLeast(1)), "prompt-len", "the prefill has `N` tokens (default: 256, or a shorter context)")
+	f.Var(cli.Int(&b.promptLen, 0, cli.AtLeast(1)), "prompt-len",
+		"the prefill has `N` tokens (default: 256, or a shorter context)")
 	f.Var(cli.OneOf(&b.logits, "last", "all", "last"), "logits", "`ROWS` of logits that the prefill computes: all or last")
 	f.Var(cli.Int(&b.past, 0, cli.AtLeast(0)), "past",
 		"the cache holds `N` tokens before the pass (default: before a decode step 128, or half a shorter context; before a prefill none)")
@@ -134,7 +135,8 @@ func (b *benchFlags) run(c *cobra.Command, m *cli.ModelFlags) (err error) {
 	out := BenchJSON{
 		Phase: b.phase, Batch: b.batch, Tokens: phase.Tokens, Past: past, Logits: b.logits, Repeat: b.repeat,
 		Median: cli.Ms(result.Median), P10: cli.Ms(result.P10), P90: cli.Ms(result.P90),
-		GFLOPs: cli.PerSecond(float64(cost.FLOPs), result.Median) / 1e9, GBs: cli.PerSecond(float64(cost.Bytes(sizes)), result.Median) / 1e9,
+		GFLOPs: cli.PerSecond(float64(cost.FLOPs), result.Median) / 1e9,
+		GBs:    cli.PerSecond(float64(cost.Bytes(sizes)), result.Median) / 1e9,
 		Waited: auto.Waited(), Configuration: o.Setting(), Device: device,
 	}
 	if device != nil {
@@ -171,7 +173,8 @@ func (b *benchFlags) run(c *cobra.Command, m *cli.ModelFlags) (err error) {
 				fmt.Fprintf(w, ", %.4f ms with a barrier between steps", out.WithBarriers)
 			}
 			fmt.Fprintf(w, "; %s\n%s\n", RooflineSays(out.Floor, out.Median), device)
-			fmt.Fprintf(w, "the pass is over data of %s, read at %.1f GB/s\n", humanize.Size(data), device.Set.Bandwidth(data)/1e9)
+			fmt.Fprintf(w, "the pass is over data of %s, read at %.1f GB/s\n", humanize.Size(data),
+				device.Set.Bandwidth(data)/1e9)
 		}
 		if out.Stages != nil {
 			writeStages(w, out.Stages, out.Median)
@@ -201,9 +204,11 @@ func (b *benchFlags) pass(flags *pflag.FlagSet, capacity int) (gpt2.Pass, int, e
 	case past >= capacity:
 		return phase, past, cli.PastTooLong(past, capacity)
 	case phase.Tokens > capacity && past == 0:
-		return phase, past, cli.Usagef("--prompt-len %d: the context holds %s; give at most that", phase.Tokens, cli.Count(capacity, "token"))
+		return phase, past, cli.Usagef("--prompt-len %d: the context holds %s; give at most that", phase.Tokens,
+			cli.Count(capacity, "token"))
 	case phase.Tokens > capacity-past:
-		return phase, past, cli.Usagef("--prompt-len %d after --past %d: the context holds %s; give at most %d", phase.Tokens, past, cli.Count(capacity, "token"), capacity-past)
+		return phase, past, cli.Usagef("--prompt-len %d after --past %d: the context holds %s; give at most %d",
+			phase.Tokens, past, cli.Count(capacity, "token"), capacity-past)
 	}
 	return phase, past, nil
 }

@@ -48,7 +48,8 @@ gives it. Idle power is measured before, with the model loaded and nothing runni
 		e.register(f)
 		f.Lookup("phase").Usage = "`PHASE` to measure: prefill or decode (default: both)"
 		f.Lookup("phase").DefValue = ""
-		f.Var(cli.Float(&e.seconds, 5, cli.Between(0.1, 3600)), "seconds", "repeat each for `S` seconds, after a second of warm-up")
+		f.Var(cli.Float(&e.seconds, 5, cli.Between(0.1, 3600)), "seconds",
+			"repeat each for `S` seconds, after a second of warm-up")
 	})
 	cli.AddJSON(c, &e.json)
 	return c
@@ -98,7 +99,8 @@ func (e *energyFlags) run(cmd *cobra.Command, m *cli.ModelFlags, open openMeter)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	out := EnergyObject{Source: c.Source(), Covers: c.Covers, Seconds: e.seconds, Batch: e.batch, Configuration: o.Setting()}
+	out := EnergyObject{Source: c.Source(), Covers: c.Covers, Seconds: e.seconds, Batch: e.batch,
+		Configuration: o.Setting()}
 	if idleErr == nil {
 		out.Idle = &idle
 	} else {
@@ -115,8 +117,9 @@ func (e *energyFlags) run(cmd *cobra.Command, m *cli.ModelFlags, open openMeter)
 		calls := used.Rounds
 		seconds := used.Elapsed.Seconds() / float64(calls)
 		r := EnergyResult{Work: w.what, Calls: calls, Microsecond: seconds * 1e6, Watts: used.Power.Watts,
-			Uncertainty: used.Power.Uncertainty, PerCall: used.Power.Watts * seconds * 1e3, PerToken: used.OfToken(w.Work, used.Power.Watts),
-			Steps: used.Power.Steps, Resolution: used.Resolution, Period: cli.Ms(used.Period)}
+			Uncertainty: used.Power.Uncertainty, PerCall: used.Power.Watts * seconds * 1e3,
+			PerToken: used.OfToken(w.Work, used.Power.Watts),
+			Steps:    used.Power.Steps, Resolution: used.Resolution, Period: cli.Ms(used.Period)}
 		if idleErr == nil {
 			above := r.Watts - idle.Watts
 			over := used.OfToken(w.Work, above)
@@ -129,7 +132,8 @@ func (e *energyFlags) run(cmd *cobra.Command, m *cli.ModelFlags, open openMeter)
 		fmt.Fprintf(w, "%s, of %s; updated by %s mJ every %s ms (medians)\n", out.Source, out.Covers,
 			cli.Digits(out.Results[0].Resolution), cli.Digits(out.Results[0].Period))
 		if idleErr == nil {
-			fmt.Fprintf(w, "idle, with the model loaded: %s W, to within %s W\n\n", cli.Digits(idle.Watts), cli.Digits(idle.Uncertainty))
+			fmt.Fprintf(w, "idle, with the model loaded: %s W, to within %s W\n\n", cli.Digits(idle.Watts),
+				cli.Digits(idle.Uncertainty))
 		} else {
 			fmt.Fprintf(w, "idle power is not known: %v\n\n", idleErr)
 		}
@@ -147,7 +151,8 @@ func writeEnergy(w io.Writer, results []EnergyResult) {
 	}
 	const heading = "work\tcalls\tus/call\tW\twithin W\tabove idle W\tmJ/call\tmJ/token\tabove idle mJ/token"
 	table.Lines(w, table.Right, heading, results, func(r EnergyResult) string {
-		return strings.Join([]string{r.Work, humanize.Thousands(int64(r.Calls)), cli.Digits(r.Microsecond), cli.Digits(r.Watts), cli.Digits(r.Uncertainty),
+		return strings.Join([]string{r.Work, humanize.Thousands(int64(r.Calls)), cli.Digits(r.Microsecond),
+			cli.Digits(r.Watts), cli.Digits(r.Uncertainty),
 			optional(r.AboveIdle), cli.Digits(r.PerCall), cli.Digits(r.PerToken), optional(r.OverIdle)}, "\t")
 	})
 }

@@ -72,8 +72,9 @@ func (b *benchFlags) runKernel(c *cobra.Command, m *cli.ModelFlags, name string)
 	if err != nil {
 		return err
 	}
-	report, err := workbench.Run(c.Context(), backend.Library(), backend.Device(), workbench.Options{Config: o.Model.Config, Stage: gpt2.Stage(stage),
-		B: phase.Batch, T: phase.Tokens, Past: past, Sizes: backend.Sizes(), Repeat: b.repeat, Ceilings: device.Set})
+	report, err := workbench.Run(c.Context(), backend.Library(), backend.Device(),
+		workbench.Options{Config: o.Model.Config, Stage: gpt2.Stage(stage),
+			B: phase.Batch, T: phase.Tokens, Past: past, Sizes: backend.Sizes(), Repeat: b.repeat, Ceilings: device.Set})
 	if err != nil {
 		return err
 	}
@@ -82,7 +83,8 @@ func (b *benchFlags) runKernel(c *cobra.Command, m *cli.ModelFlags, name string)
 	var wrong error
 	for _, r := range report.Kernels {
 		if r.Note == "" && !r.Right && wrong == nil {
-			wrong = fmt.Errorf("%s with variant %s is off by %.1e of the largest value; %.0e is allowed", name, r.Name(), r.Error, report.Tolerance)
+			wrong = fmt.Errorf("%s with variant %s is off by %.1e of the largest value; %.0e is allowed", name, r.Name(),
+				r.Error, report.Tolerance)
 		}
 		roofline, _ := ceilings.Roofline(float64(r.Floor), float64(r.Median))
 		out.Kernels = append(out.Kernels, KernelRow{r.Variant, r.Parameters, r.Note, cli.Number(r.Error), r.Right,
@@ -117,7 +119,8 @@ func printKernels(w io.Writer, rows []KernelRow) {
 		if !r.Right {
 			verdict = " WRONG"
 		}
-		return fmt.Sprintf("%s\t%s\t%.1e%s\t%.2f\t%.2f\t%.2f - %.2f\t%.0f\t%.2f\t%s", r.Variant, r.Parameters, r.Error, verdict,
+		return fmt.Sprintf("%s\t%s\t%.1e%s\t%.2f\t%.2f\t%.2f - %.2f\t%.0f\t%.2f\t%s", r.Variant, r.Parameters, r.Error,
+			verdict,
 			r.Floor, r.Median, r.P10, r.P90, r.GBS, r.TFLOPS, rooflineText(r.Floor, r.Median))
 	})
 }

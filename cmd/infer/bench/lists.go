@@ -33,7 +33,8 @@ func (l *listFlags) register(f *pflag.FlagSet) {
 	f.VarP(&l.prompts, "n-prompt", "p", "measure the prefill of `N,...` tokens, 0 for none; by default at\nmost as many as fit in the context")
 	f.VarP(&l.gens, "n-gen", "n", "measure the generation of `N,...` tokens one after another, 0 for\nnone; by default at most as many as fit in the context")
 	f.VarP(&l.depths, "n-depth", "d", "do so with `N,...` tokens in the cache before")
-	f.VarP(cli.OneOf(&l.format, "md", "md", "csv", "json"), "output", "o", "print the results of lists as `FORMAT`: md, csv or json")
+	f.VarP(cli.OneOf(&l.format, "md", "md", "csv", "json"), "output", "o",
+		"print the results of lists as `FORMAT`: md, csv or json")
 }
 
 // listNames are the flags that measure lists; ofLists are those that take a list.
@@ -48,7 +49,9 @@ const ListRepeat = 5
 // wanted tells whether the flags ask for lists: by a flag of lists, or by several values of another.
 func (l *listFlags) wanted(flags *pflag.FlagSet) bool {
 	return slices.ContainsFunc(listNames, flags.Changed) ||
-		slices.ContainsFunc(ofLists, func(name string) bool { return strings.Contains(flags.Lookup(name).Value.String(), ",") })
+		slices.ContainsFunc(ofLists, func(name string) bool {
+			return strings.Contains(flags.Lookup(name).Value.String(), ",")
+		})
 }
 
 // tests returns the tests for a context. Defaults that do not fit are cut; what was asked for must fit.
@@ -113,7 +116,8 @@ type ListRow struct {
 func (b *benchFlags) runLists(c *cobra.Command, m *cli.ModelFlags) error {
 	for _, name := range []string{"phase", "prompt-len", "logits", "past", "recorder", "no-floor"} {
 		if c.Flags().Changed(name) {
-			return cli.Usagef("--%s cannot be combined with lists (-p, -n, -d, -o, several values of --threads and others)", name)
+			return cli.Usagef("--%s cannot be combined with lists (-p, -n, -d, -o, several values of --threads and others)",
+				name)
 		}
 	}
 	if !c.Flags().Changed("repeat") {
@@ -164,7 +168,8 @@ func (b *benchFlags) runCombination(ctx context.Context, m *cli.ModelFlags, batc
 	d, set := o.Backend.Describe(), o.Setting()
 	run := o.Model.Config
 	run.Layers = len(o.Options.Layers)
-	row := ListRow{Commit: cli.Version(), Backend: map[bool]string{false: "CPU", true: "CUDA"}[d.GPU], Model: o.Model.Name, Type: "gpt2",
+	row := ListRow{Commit: cli.Version(), Backend: map[bool]string{false: "CPU", true: "CUDA"}[d.GPU],
+		Model: o.Model.Name, Type: "gpt2",
 		Params: int64(run.Parameters()), Size: int64(float64(run.Parameters()) * o.Backend.Sizes().Weight),
 		DType: d.WeightType, Mode: d.Mode, Layers: set.Layers, OfLayers: set.OfTotal, Threads: d.Threads, Batch: batch}
 	if o.Model.Stored != "" {
@@ -200,7 +205,8 @@ func (b *benchFlags) runCombination(ctx context.Context, m *cli.ModelFlags, batc
 // writeListsMarkdown writes a table like llama-bench's.
 func writeListsMarkdown(w io.Writer, rows []ListRow) {
 	word := func(title string, left bool, of func(*ListRow) string) table.Column[ListRow] {
-		return table.Column[ListRow]{Title: title, Left: left, Cell: func(r *ListRow) table.Cell { return table.String(of(r)) }}
+		return table.Column[ListRow]{Title: title, Left: left,
+			Cell: func(r *ListRow) table.Cell { return table.String(of(r)) }}
 	}
 	columns := []table.Column[ListRow]{
 		word("model", true, func(r *ListRow) string { return r.Model }),
@@ -214,7 +220,9 @@ func writeListsMarkdown(w io.Writer, rows []ListRow) {
 		table.Count("batch", "batch", func(r *ListRow) int { return r.Batch }),
 		word("test", false, func(r *ListRow) string { return r.test.String() }),
 		word("t/s", false, func(r *ListRow) string { return fmt.Sprintf("%.2f ± %.2f", r.AvgTS, r.StddevTS) }),
-		word("ms/pass", false, func(r *ListRow) string { return fmt.Sprintf("%.3f", float64(r.AvgNS)/1e6/float64(max(1, r.test.Gen))) }),
+		word("ms/pass", false, func(r *ListRow) string {
+			return fmt.Sprintf("%.3f", float64(r.AvgNS)/1e6/float64(max(1, r.test.Gen)))
+		}),
 	}
 	table.Markdown(w, columns, rows)
 	r := rows[0]

@@ -67,7 +67,8 @@ func (m *ModelFlags) Register(f *pflag.FlagSet) {
 		"attn.sdpa=naive ('infer bench kernel' lists them); decode=steps runs each step of mode persistent as a kernel; may be repeated")
 	m.threadList = IntList{Values: []int{0}, Allowed: Between(1, cpu.MaxThreads).Or(0, "one for each physical core")}
 	f.VarP(&m.threadList, "threads", "t", "`N` CPU threads (default: one for each physical core)")
-	f.VarP(Int(&m.context, 0, AtLeast(1)), "context", "c", "the context holds `N` tokens (default: as many as the model can)")
+	f.VarP(Int(&m.context, 0, AtLeast(1)), "context", "c",
+		"the context holds `N` tokens (default: as many as the model can)")
 	f.Var(Int(&m.Chunk, 0, AtLeast(0)), "chunk", "evaluate prompts in chunks of `N` tokens (default: whole)")
 	f.BoolVar(&m.Quiet, "quiet", false, "no progress bar, no closing line")
 }
@@ -113,7 +114,8 @@ func (m *ModelFlags) Each() []*ModelFlags {
 
 // PastTooLong refuses a --past that leaves a pass no place in the context.
 func PastTooLong(past, capacity int) error {
-	return Usagef("--past %d: the context holds %d tokens, and the pass needs room for one at least; give at most %d", past, capacity, capacity-1)
+	return Usagef("--past %d: the context holds %d tokens, and the pass needs room for one at least; give at most %d",
+		past, capacity, capacity-1)
 }
 
 // Check finds values that are wrong for every model.
@@ -240,7 +242,8 @@ func (m *ModelFlags) Backend() (gpt2.Backend, error) {
 	switch {
 	case err == nil:
 		mode, _ := b.Mode()
-		m.Notice(fmt.Sprintf("--device auto took the GPU, %s, mode %s; --device cpu runs on the CPU", b.Device().Info().Name, mode))
+		m.Notice(fmt.Sprintf("--device auto took the GPU, %s, mode %s; --device cpu runs on the CPU",
+			b.Device().Info().Name, mode))
 		return b, nil
 	case len(m.forGPU) > 0 && !errors.As(err, new(*cuda.UnavailableError)):
 		return nil, err
@@ -343,7 +346,8 @@ func (m *ModelFlags) options(c gpt2.Config) (gpt2.Options, error) {
 		capacity = m.context
 	}
 	if capacity > c.Positions {
-		return gpt2.Options{}, Usagef("--context %d: the model's context is %s; give at most that", m.context, Count(c.Positions, "token"))
+		return gpt2.Options{}, Usagef("--context %d: the model's context is %s; give at most that", m.context,
+			Count(c.Positions, "token"))
 	}
 	return gpt2.Options{Layers: layers, Context: capacity, Chunk: m.Chunk}, nil
 }
@@ -358,7 +362,8 @@ func (o *Opened) Fits(tokens int) error {
 		return fmt.Errorf("the prompt has %s and the context holds %d; shorten it, or raise --context (the model can hold %d)",
 			Count(tokens, "token"), capacity, most)
 	}
-	return fmt.Errorf("the prompt has %s and the context of model %s holds %d; shorten it", Count(tokens, "token"), o.Model.Name, most)
+	return fmt.Errorf("the prompt has %s and the context of model %s holds %d; shorten it", Count(tokens, "token"),
+		o.Model.Name, most)
 }
 
 // Load makes the weights ready, with a progress bar if that takes long, and returns a session for a batch of sequences.

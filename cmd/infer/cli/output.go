@@ -66,7 +66,8 @@ func CheckWritable(flag, path string, reads ...string) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".gpt2scope-*")
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%s %s: cannot be written: there is no directory %s", flag, ShellQuote(path), ShellQuote(filepath.Dir(path)))
+		return fmt.Errorf("%s %s: cannot be written: there is no directory %s", flag, ShellQuote(path),
+			ShellQuote(filepath.Dir(path)))
 	case err != nil:
 		return fmt.Errorf("%s %s: cannot be written: %w", flag, ShellQuote(path), humanize.Cause(err))
 	}
@@ -84,7 +85,8 @@ func WriteFile(ctx context.Context, path string, write func(io.Writer) error) er
 // AddFormat adds the flags of a command that prints in one of several formats; --json is short for --format json, as
 // all commands have it.
 func AddFormat(f *pflag.FlagSet, format *string, formats string) {
-	f.Var(OneOf(format, "table", strings.FieldsFunc(strings.ReplaceAll(formats, " or ", ","), func(r rune) bool { return r == ',' || r == ' ' })...), "format", "`FORMAT`: "+formats)
+	f.Var(OneOf(format, "table", strings.FieldsFunc(strings.ReplaceAll(formats, " or ", ","),
+		func(r rune) bool { return r == ',' || r == ' ' })...), "format", "`FORMAT`: "+formats)
 	f.BoolFunc("json", "print one JSON object: the same as --format json", func(value string) error {
 		if on, err := strconv.ParseBool(value); err != nil {
 			return err

@@ -86,13 +86,15 @@ the names of stages. They may be repeated.`,
 	})
 	cli.AddFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
 		f.Var(cli.OneOf(&l.phase, "prefill,decode", "prefill", "decode", "prefill,decode"), "phase", "measure these `PHASES`")
-		f.Var(cli.Int(&l.promptLen, 0, cli.AtLeast(1)), "prompt-len", "the prefill has `N` tokens (default: 256, or a shorter context)")
+		f.Var(cli.Int(&l.promptLen, 0, cli.AtLeast(1)), "prompt-len",
+			"the prefill has `N` tokens (default: 256, or a shorter context)")
 		f.Var(cli.Int(&l.past, 0, cli.AtLeast(0)), "past",
 			"the cache holds `N` tokens before the decode step (default: 128, or half a shorter context)")
 		f.Var(cli.Int(&l.batch, 1, cli.Batches), "batch", "passes have `N` sequences")
 		f.Var(cli.Int(&l.repeat, 10, cli.Between(1, maxLayersRepeat)), "repeat", "measure each phase of each depth `N` times")
 		f.Var(cli.Int(&l.passes, 5, cli.Between(1, maxLayersRepeat)), "passes", "each time, take the median of `N` passes")
-		f.Var(cli.Float(&l.warmUp, 1, cli.Between(0.0, 3600)), "warm-up", "run passes for `S` seconds before the first measurement")
+		f.Var(cli.Float(&l.warmUp, 1, cli.Between(0.0, 3600)), "warm-up",
+			"run passes for `S` seconds before the first measurement")
 		f.Func("shard", "do part `I/N` of the measurements, such as 2/8", parsed(&l.part, journal.ParseShard))
 		f.Uint64Var(&l.seed, "seed", 1, "`SEED` of the order and of the text that the model writes")
 		f.Var(cli.Float(&l.energy, 2, cli.Between(0.1, 3600).Or(0, "none")), "energy-seconds",
@@ -207,7 +209,8 @@ func (l *layersFlags) fill(flags *pflag.FlagSet, capacity int) error {
 	}
 	switch {
 	case l.promptLen > capacity:
-		return cli.Usagef("--prompt-len %d: the context holds %s; give at most that", l.promptLen, cli.Count(capacity, "token"))
+		return cli.Usagef("--prompt-len %d: the context holds %s; give at most that", l.promptLen,
+			cli.Count(capacity, "token"))
 	case l.past >= capacity:
 		return cli.PastTooLong(l.past, capacity)
 	case l.window > capacity:
@@ -356,7 +359,8 @@ func (f *mergeFlags) run(ctx context.Context, from []string, stdout io.Writer) e
 		return err
 	}
 	for _, dir := range from {
-		if err := cli.CheckSame("--out", filepath.Join(f.dir, layers.StateFile), filepath.Join(dir, layers.StateFile)); err != nil {
+		if err := cli.CheckSame("--out", filepath.Join(f.dir, layers.StateFile),
+			filepath.Join(dir, layers.StateFile)); err != nil {
 			return err
 		}
 	}

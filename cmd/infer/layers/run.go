@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/gpt2"
 	"gpt2scope/layers"
@@ -90,7 +89,8 @@ func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configur
 	}
 	switch {
 	case stopped != nil && ctx.Err() != nil:
-		return nil, fmt.Errorf("%w; %d of %d measurements are in %s, and the same command goes on from there", context.Cause(ctx), done, total, r.dir)
+		return nil, fmt.Errorf("%w; %d of %d measurements are in %s, and the same command goes on from there",
+			context.Cause(ctx), done, total, r.dir)
 	case stopped != nil:
 		return nil, fmt.Errorf("%w; %d of %d measurements are in %s", stopped, done, total, r.dir)
 	case err != nil:

@@ -118,8 +118,9 @@ func WriteFits(w io.Writer, fits []layers.Fit) {
 		row("", rest, f.Rest >= 0, f.A, f.AError, "\t")
 	}
 	if len(lines) > 0 {
-		fmt.Fprintln(w, "\ntime(L) = a + b L by least squares (± standard error)")
-		table.Lines(w, table.Right, "phase\t\tms\tR^2\tlargest residual ms", lines, func(line string) string { return line })
+		fmt.Fprintln(w, "
+time(L) = a + b L by least squares (± standard error)")
+		table.Lines(w, table.Right, "phase		ms	R^2	largest residual ms", lines, func(line string) string { return line })
 	}
 	if len(trends) > 0 {
 		fmt.Fprintln(w)
@@ -146,6 +147,7 @@ func writePredictions(w io.Writer, predictions []layers.Prediction) {
 		if p.Measured != nil {
 			measured, wrong = show(*p.Measured), fmt.Sprintf("%+.1f%%", 100**p.ErrorRate)
 		}
-		return fmt.Sprintf("%d\t%s\t%s (%s - %s)\t%s\t%s", p.Layers, p.Metric, show(p.Value), show(p.Low), show(p.High), measured, wrong)
+		return fmt.Sprintf("%d\t%s\t%s (%s - %s)\t%s\t%s", p.Layers, p.Metric, show(p.Value), show(p.Low), show(p.High),
+			measured, wrong)
 	})
 }

@@ -208,7 +208,9 @@ func (l *learnFlags) judge(ctx context.Context, m *cli.ModelFlags) (func(*learn.
 		if err != nil {
 			return nil, nil, fmt.Errorf("--from %s: %w", cli.ShellQuote(l.from), humanize.Cause(err))
 		}
-		return func(lesson *learn.Lesson) (learn.Result, error) { return learn.Judge(ctx, lesson, from) }, new(learn.Recording), nil
+		return func(lesson *learn.Lesson) (learn.Result, error) {
+			return learn.Judge(ctx, lesson, from)
+		}, new(learn.Recording), nil
 	}
 	e := &learn.Env{NoGPU: "--device cpu was given"}
 	if self, err := os.Executable(); err == nil {
@@ -241,7 +243,8 @@ func (l *learnFlags) writePage(c *cobra.Command, results []learn.Result) error {
 	}
 	file := filepath.Join(l.out, "learn.html")
 	err := cmp.Or(
-		cli.WriteFile(c.Context(), filepath.Join(l.out, "learn.json"), func(w io.Writer) error { return cli.WriteJSON(w, LearnJSON{results}) }),
+		cli.WriteFile(c.Context(), filepath.Join(l.out, "learn.json"),
+			func(w io.Writer) error { return cli.WriteJSON(w, LearnJSON{results}) }),
 		cli.WriteFile(c.Context(), file, func(w io.Writer) error { return page.Write(w, results) }))
 	if err == nil && !cli.IsQuiet(c) {
 		fmt.Fprintf(c.ErrOrStderr(), "%s: %s; open it in a browser\n", file, cli.Count(len(results), "lesson"))
@@ -252,7 +255,8 @@ func (l *learnFlags) writePage(c *cobra.Command, results []learn.Result) error {
 // lessonText writes a result for people. A reason why something was not measured is written the first time only.
 func lessonText(r learn.Result, reasons map[string]bool) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s%s\n", wrapped("", fmt.Sprintf("Lesson %d: %s", r.Number, r.Claim)), strings.ToUpper(string(r.Verdict)))
+	fmt.Fprintf(&b, "%s%s\n", wrapped("", fmt.Sprintf("Lesson %d: %s", r.Number, r.Claim)),
+		strings.ToUpper(string(r.Verdict)))
 	for _, p := range r.Parts {
 		b.WriteString("\n" + wrapped("", fmt.Sprintf("%s: %s", p.Heading(), p.Verdict)))
 		var lines [][]string

@@ -118,9 +118,8 @@ func WriteFits(w io.Writer, fits []layers.Fit) {
 		row("", rest, f.Rest >= 0, f.A, f.AError, "\t")
 	}
 	if len(lines) > 0 {
-		fmt.Fprintln(w, "
-time(L) = a + b L by least squares (± standard error)")
-		table.Lines(w, table.Right, "phase		ms	R^2	largest residual ms", lines, func(line string) string { return line })
+		fmt.Fprintln(w, "\ntime(L) = a + b L by least squares (± standard error)")
+		table.Lines(w, table.Right, "phase\t\tms\tR^2\tlargest residual ms", lines, func(line string) string { return line })
 	}
 	if len(trends) > 0 {
 		fmt.Fprintln(w)

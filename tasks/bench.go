@@ -4,9 +4,12 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 
+	"gpt2scope/cuda/nvml"
 	"gpt2scope/internal/journal"
 	"gpt2scope/nvtx"
 	"gpt2scope/nvtx/annotate"
@@ -254,5 +257,29 @@ func (b *Bench) sample(c Case, cost Cost, repeat int, t Times) Sample {
 		},
 		Variant: c.Way.Variant, Repeat: repeat, SubmitUs: t.Submit, KernelUs: t.Kernel, MachineKey: d.Key,
 		Time: time.Now().UTC(),
+	}
+}
+
+// interruptions returns how often this process has lost a processor to another one; 0 if that is not known.
+func interruptions() int64 {
+	var u syscall.Rusage
+	syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return int64(u.Nivcsw)
+}
+
+// noteGPUs fills in what NVML says of the GPUs that samples are of: their clock, and whether others use them.
+func (m *Machine) noteGPUs(samples []Sample) {
+	for _, g := range m.GPUs {
+		if m.nvml == nil {
+			return
+		}
+		is, _ := m.nvml.GPU(g.Device.Info().PCI)
+		for i := range samples {
+			if s := &samples[i]; s.Device == g.name {
+				s.SMClockMHz, s.Throttle = float64(max(0, is.SMClock)), strings.Join(is.Throttle, ", ")
+				s.UsedByOthers = is.Processes > 1
+				s.Disturbed = s.UsedByOthers || slices.ContainsFunc(is.Throttle, nvml.Slows)
+			}
+		}
 	}
 }

@@ -68,7 +68,8 @@ type Computed struct {
 }
 
 // computedMetrics are the metrics of [Computed].
-var computedMetrics = []string{"parameters", "predicted memory", "prefill FLOPs", "decode FLOPs", "prefill bytes", "decode bytes", "prefill floor", "decode floor"}
+var computedMetrics = []string{"parameters", "predicted memory", "prefill FLOPs", "decode FLOPs", "prefill bytes",
+	"decode bytes", "prefill floor", "decode floor"}
 
 // Compute computes what a summary of variants needs besides measurements, and that of depths to predict.
 func (e *Experiment) Compute(variants []Variant, predict []int, k Known) (c Computed, err error) {

@@ -72,7 +72,8 @@ func (e *Experiment) Load(ctx context.Context, variants []Variant) error {
 		layers = append(layers, gpt2.FirstLayers(e.Model.Config.Layers)...)
 	}
 	slices.Sort(layers)
-	s, err := gpt2.NewSession(ctx, e.Model, e.Backend, gpt2.Options{Layers: slices.Compact(layers), Batch: 1, Context: 1, Progress: e.Progress})
+	s, err := gpt2.NewSession(ctx, e.Model, e.Backend, gpt2.Options{Layers: slices.Compact(layers), Batch: 1, Context: 1,
+		Progress: e.Progress})
 	e.weights = s
 	return err
 }
@@ -215,7 +216,8 @@ func (e *Experiment) decode(ctx context.Context, s *gpt2.Session) ([]Value, erro
 	values := []Value{{Phase: TaskDecode, Metric: "decode time", Unit: "ms", Value: ms(m.Median)}}
 	switch n, err := s.Launches(e.Decode()); {
 	case err == nil:
-		values = append(values, Value{Phase: TaskDecode, Metric: "launches", Unit: "1", Value: float64(n), N: 1, Low: float64(n), High: float64(n)})
+		values = append(values, Value{Phase: TaskDecode, Metric: "launches", Unit: "1", Value: float64(n), N: 1,
+			Low: float64(n), High: float64(n)})
 	case !errors.Is(err, errors.ErrUnsupported):
 		return nil, err
 	}

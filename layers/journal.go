@@ -11,7 +11,8 @@ import (
 const StateFile = "layers.state"
 
 // state is its format.
-var state = journal.Format[Row]{File: StateFile, Name: "gpt2scope layers", Time: func(r Row) time.Time { return r.Time },
+var state = journal.Format[Row]{File: StateFile, Name: "gpt2scope layers",
+	Time: func(r Row) time.Time { return r.Time },
 	Whole: func(r Row) bool {
 		return r.Metric != "" && len(r.Order) > 0 && r.Repeat >= 1 && !math.IsNaN(r.Value.Value)
 	}}
@@ -37,7 +38,8 @@ func rowsOf(t Task, values []Value) (rows []Row) {
 	now := time.Now().UTC()
 	for _, v := range values {
 		if !math.IsNaN(v.Value) && !math.IsInf(v.Value, 0) {
-			rows = append(rows, Row{Variant: t.Variant.Label, Kind: t.Variant.Kind, Order: t.Variant.Order, Repeat: t.Repeat, Time: now, Value: v})
+			rows = append(rows, Row{Variant: t.Variant.Label, Kind: t.Variant.Kind, Order: t.Variant.Order, Repeat: t.Repeat,
+				Time: now, Value: v})
 		}
 	}
 	return rows

@@ -64,7 +64,8 @@ func Merge(dirs []string) (*Merged, error) {
 		m.Configuration[name] = value
 	}
 	if len(missing) > 0 {
-		m.notes = append(m.notes, fmt.Sprintf("%s: there is no part %s; 'infer layers --shard' measures it.", notAll, strings.Join(missing, ", ")))
+		m.notes = append(m.notes, fmt.Sprintf("%s: there is no part %s; 'infer layers --shard' measures it.", notAll,
+			strings.Join(missing, ", ")))
 	}
 	m.tasks, m.Rows = tasks, rows(tasks)
 	return m, nil

@@ -62,7 +62,8 @@ func (e *Experiment) write(ctx context.Context) (*ownText, error) {
 }
 
 // distributions returns the log probabilities of the next token after each of the ids, and the most probable one.
-func (e *Experiment) distributions(ctx context.Context, s *gpt2.Session, ids []int32) (logs []float32, best []int32, err error) {
+func (e *Experiment) distributions(ctx context.Context, s *gpt2.Session, ids []int32) (logs []float32, best []int32,
+	err error) {
 	V := e.Model.Config.Vocab
 	if logs, err = s.Logits(ctx, ids, gpt2.LogitsAll); err != nil {
 		return nil, nil, err

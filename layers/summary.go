@@ -19,7 +19,8 @@ import (
 // sample returns the median of values with its 95 % interval by order statistics, which assume nothing about the
 // distribution. Fewer than six values have no such interval: it is then their range.
 func sample(unit string, values []float64) Metric {
-	s := benchmath.AssumeNothing.Summary(benchmath.NewSample(slices.Clone(values), &benchmath.DefaultThresholds), confidence)
+	s := benchmath.AssumeNothing.Summary(benchmath.NewSample(slices.Clone(values), &benchmath.DefaultThresholds),
+		confidence)
 	m := Metric{Unit: unit, Median: s.Center, Low: s.Lo, High: s.Hi, N: len(values)}
 	if math.IsInf(m.Low, 0) || math.IsNaN(m.Low) {
 		m.Low = slices.Min(values)

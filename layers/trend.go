@@ -62,7 +62,8 @@ func fit(phase string, all []timed) (f Fit, l Line, ok bool) {
 	for i := 0; i+1 < len(all); i++ {
 		a, b := all[i], all[i+1]
 		per := float64(b.layers - a.layers)
-		f.Steps = append(f.Steps, LayerStep{a.layers, b.layers, (b.median - a.median) / per, math.Sqrt(a.noise()+b.noise()) / per})
+		f.Steps = append(f.Steps, LayerStep{a.layers, b.layers, (b.median - a.median) / per,
+			math.Sqrt(a.noise()+b.noise()) / per})
 	}
 	return f, l, true
 }

@@ -49,7 +49,8 @@ func Style() template.CSS {
 	light := append([]color.RGBA{paper, ink, soft, grid}, colours[:8]...) // the other colours are light enough
 	for i, dark := range []string{"#171b21", "#e3e7ec", "#97a1ad", "#262c34", "#6cb0f5", "#f0a050", "#6cc796", "#c79be0",
 		"#ee8298", "#6fcbd8", "#cdbb55", "#97a1ad"} {
-		css += fmt.Sprintf(".chart [fill=\"%[1]s\"] { fill: %[2]s; } .chart [stroke=\"%[1]s\"] { stroke: %[2]s; }\n", hex(light[i]), dark)
+		css += fmt.Sprintf(".chart [fill=\"%[1]s\"] { fill: %[2]s; } .chart [stroke=\"%[1]s\"] { stroke: %[2]s; }\n",
+			hex(light[i]), dark)
 	}
 	return template.CSS(css + "}\n")
 }
@@ -91,7 +92,8 @@ func (p Picture) svg(name string) ([]byte, error) {
 		parts := texts.FindStringSubmatch(t)
 		size, _ := strconv.ParseFloat(parts[2], 64)
 		width := letters(vg.Length(size)).Width(html.UnescapeString(parts[3]))
-		return fmt.Sprintf("<text %s textLength=\"%.1f\" lengthAdjust=\"spacingAndGlyphs\">%s</text>", parts[1], width, parts[3])
+		return fmt.Sprintf("<text %s textLength=\"%.1f\" lengthAdjust=\"spacingAndGlyphs\">%s</text>", parts[1], width,
+			parts[3])
 	})
 	head := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%g" height="%g" viewBox="0 0 %[1]g %[2]g" role="img"`, w, h)
 	head += fmt.Sprintf(" aria-label=\"%s\" font-family=\"%s\">\n", html.EscapeString(name), fonts)

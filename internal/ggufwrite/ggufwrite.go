@@ -20,7 +20,8 @@ type File struct {
 }
 
 // scalars are the numbers of the types of scalars.
-var scalars = map[reflect.Kind]uint32{reflect.Uint8: 0, reflect.Int8: 1, reflect.Uint16: 2, reflect.Int16: 3, reflect.Uint32: 4, reflect.Int32: 5,
+var scalars = map[reflect.Kind]uint32{reflect.Uint8: 0, reflect.Int8: 1, reflect.Uint16: 2, reflect.Int16: 3,
+	reflect.Uint32: 4, reflect.Int32: 5,
 	reflect.Float32: 6, reflect.Bool: 7, reflect.Uint64: 10, reflect.Int64: 11, reflect.Float64: 12}
 
 // Value adds a metadata value: a number or bool of a fixed size, string, []string, []int32 or []float32.

@@ -45,7 +45,8 @@ func (f Format[R]) Merge(parts []Part[R]) (tasks []Entry[R], missing []string, e
 			return nil, nil, fmt.Errorf("%s is of another experiment than %s: %s", p.Dir, first.Dir, difference)
 		}
 		if p.Shard.Count != first.Shard.Count {
-			return nil, nil, fmt.Errorf("%s is one of %d parts, but %s is one of %d", p.Dir, p.Shard.Count, first.Dir, first.Shard.Count)
+			return nil, nil, fmt.Errorf("%s is one of %d parts, but %s is one of %d", p.Dir, p.Shard.Count, first.Dir,
+				first.Shard.Count)
 		}
 		there[p.Shard.Index] = true
 		for _, t := range p.Tasks {
@@ -53,7 +54,8 @@ func (f Format[R]) Merge(parts []Part[R]) (tasks []Entry[R], missing []string, e
 			if !ok {
 				from[t.Task], tasks = len(tasks), append(tasks, t)
 			} else if !reflect.DeepEqual(tasks[at], t) {
-				return nil, nil, fmt.Errorf("%s holds '%s' with other values than a part before it; give each part once", p.Dir, t.Task)
+				return nil, nil, fmt.Errorf("%s holds '%s' with other values than a part before it; give each part once", p.Dir,
+					t.Task)
 			}
 		}
 	}

@@ -56,7 +56,8 @@ func SitePackages() []string {
 	if home, err := os.UserHomeDir(); err == nil {
 		patterns = append(patterns, filepath.Join(home, ".local/lib/python3*/site-packages"))
 	}
-	return append(patterns, ".venv/lib/python3*/site-packages", "/usr/lib/python3*/*-packages", "/usr/local/lib/python3*/*-packages",
+	return append(patterns, ".venv/lib/python3*/site-packages", "/usr/lib/python3*/*-packages",
+		"/usr/local/lib/python3*/*-packages",
 		"/opt/*/.venv/lib/python3*/site-packages", "/opt/*/lib/python3*/site-packages")
 }
 

@@ -143,7 +143,8 @@ func lead(r *layers.Result) (all []string) {
 		}
 		first, last := of[0], of[len(of)-1]
 		from, to := number(first.Metrics[q.name].Median), number(last.Metrics[q.name].Median)
-		all = append(all, fmt.Sprintf("%s: %s with %s, %s with %d.", capital(q.axis.Name), from, layersOf(first.Layers), to, last.Layers))
+		all = append(all, fmt.Sprintf("%s: %s with %s, %s with %d.", capital(q.axis.Name), from, layersOf(first.Layers), to,
+			last.Layers))
 	}
 	return all
 }

@@ -126,7 +126,10 @@ func (p *page) columns() (all []column) {
 		}
 	}
 	time := func(when bool, key, head, help string, of func(*stage) (ns int64, known bool)) {
-		add(when, key, head, "µs", help, "more", func(s *stage) string { ns, known := of(s); return unless(!known, micros(ns)) })
+		add(when, key, head, "µs", help, "more", func(s *stage) string {
+			ns, known := of(s)
+			return unless(!known, micros(ns))
+		})
 	}
 	count := func(when bool, key, head, help string, of func(*stage) int) {
 		add(when, key, head, "", help, "more", func(s *stage) string {
@@ -166,13 +169,17 @@ func (p *page) columns() (all []column) {
 	rate("flops", unit, "FLOPs over time", func(s *stage) float64 { return s.GFLOPs() * scale })
 	count(true, "calls", "Calls", "How often it ran", func(s *stage) int { return s.Calls })
 	count(p.WorkTitle != "", "kernels", p.WorkTitle, kernels, func(s *stage) int { return s.Kernels })
-	inside("weights", "Weights", "SMs wait for weights, or keys and values", func(p *traces.Parts) int64 { return p.Weights })
+	inside("weights", "Weights", "SMs wait for weights, or keys and values",
+		func(p *traces.Parts) int64 { return p.Weights })
 	inside("inputs", "Inputs", "SMs wait for what other SMs compute", func(p *traces.Parts) int64 { return p.Inputs })
-	inside("compute", "Compute", "From the inputs to the published outputs", func(p *traces.Parts) int64 { return p.Compute })
+	inside("compute", "Compute", "From the inputs to the published outputs",
+		func(p *traces.Parts) int64 { return p.Compute })
 	inside("imbalance", "Imbalance", "SMs wait for the last one", func(p *traces.Parts) int64 { return p.Imbalance })
-	time(host, "host", "Host", "Time of its ranges on the host", func(s *stage) (int64, bool) { return s.Host, s.Host > 0 })
+	time(host, "host", "Host", "Time of its ranges on the host",
+		func(s *stage) (int64, bool) { return s.Host, s.Host > 0 })
 	time(true, "busy", busy, durations, func(s *stage) (int64, bool) { return s.Busy, s.IsWork() })
-	time(true, "median", "Median", "Median of the durations", func(s *stage) (int64, bool) { return s.Median, s.Median > 0 })
+	time(true, "median", "Median", "Median of the durations",
+		func(s *stage) (int64, bool) { return s.Median, s.Median > 0 })
 	return all
 }
 

@@ -82,7 +82,8 @@ func readName(name string) kernelName {
 		k.norm = k.norm || word("rsqrt") && word("mean", "var_mean", "var")
 		k.adds = word("add")
 		switch {
-		case strings.HasPrefix(n, "triton_tem_") && word("mm", "addmm", "bmm"), word("mm", "matmul") && strings.HasPrefix(n, "triton_tem"):
+		case strings.HasPrefix(n, "triton_tem_") && word("mm", "addmm", "bmm"),
+			word("mm", "matmul") && strings.HasPrefix(n, "triton_tem"):
 			k.class = product
 		case k.norm:
 			k.class = layerNorm
@@ -124,7 +125,8 @@ func readName(name string) kernelName {
 		k.class = concatenation
 	case n == "kernel" || n == "kernel2": // short names of gemvx::kernel and cutlass::Kernel2
 		k.class = product
-	case has("splitkreduce", "globalkernel", "split_k_kernel", "splitk_reduce", "epilogue::impl", "reduce_1block", "addbias"), has("add_bias") && !has("badd_bias"):
+	case has("splitkreduce", "globalkernel", "split_k_kernel", "splitk_reduce", "epilogue::impl", "reduce_1block",
+		"addbias"), has("add_bias") && !has("badd_bias"):
 		k.class = productTail
 	case has("scal_kernel", "quantize_q8"):
 		k.class = productHead
@@ -132,7 +134,8 @@ func readName(name string) kernelName {
 		k.class = attention
 	case has("softmax", "soft_max"):
 		k.class = softmax
-	case has("gemm", "gemv", "nvjet", "cutlass", "xmma", "matmul", "mul_mat", "wgmma", "dot_kernel", "gemmk", "_mm_", "mma_"):
+	case has("gemm", "gemv", "nvjet", "cutlass", "xmma", "matmul", "mul_mat", "wgmma", "dot_kernel", "gemmk", "_mm_",
+		"mma_"):
 		k.class = product
 	case k.norm:
 		k.class = layerNorm

@@ -161,7 +161,8 @@ func (g *sizer) publish() {
 	}
 	m := gpt2.Published()[at]
 	c := m.Config
-	g.model, g.heads, g.inner, g.vocab = m.Name, cmp.Or(g.heads, c.Heads), cmp.Or(g.inner, c.Inner), cmp.Or(g.vocab, c.Vocab)
+	g.model, g.heads = m.Name, cmp.Or(g.heads, c.Heads)
+	g.inner, g.vocab = cmp.Or(g.inner, c.Inner), cmp.Or(g.vocab, c.Vocab)
 	g.say("heads, MLP and vocabulary are those of %s, which has this width", m.Name)
 }
 

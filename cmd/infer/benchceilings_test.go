@@ -58,10 +58,9 @@ func TestBenchCeilings(t *testing.T) {
 		"library opened and device found by a process that has just begun", "cublaslt ", "cuda context ", "the first stream and the first memory after that", first.Set.Missing)
 	contains(t, table, "--measure measures again", "read, memory", "copy, memory", "TFLOP/s", "an empty kernel after another", "hop")
 	doubtful := benchcmd.BenchDevice{Name: "Stub 0", Ceilings: first.Set.Values[:1], Set: ceilings.Set{Uncertainty: 0.3, Disturbed: "somebody else ran"}}
-	if text := doubtful.String(); !strings.HasPrefix(text, "Stub 0\nthe ceilings may be too low by 30%: somebody else ran\nceilings: ") {
+	if text := doubtful.String(); text != "Stub 0\nthe ceilings may be too low by 30%: somebody else ran" {
 		t.Error(text)
 	}
-	contains(t, (&benchcmd.BenchDevice{Name: "Stub 0", Ceilings: first.Set.Values}).String(), "hop of 96 B 0.000 us, hop of 192 B 0.000 us")
 }
 
 // The CPU from the file, which needs no measurement, and beside a pass.
@@ -82,7 +81,7 @@ func TestBenchCeilingsOfCPU(t *testing.T) {
 	if !(floor.Floor > 0 && floor.Floor < floor.Median && floor.Share < 1 && math.Abs(floor.Roof-100*floor.Share) < 1e-9) || len(floor.Device.Ceilings) == 0 || !strings.Contains(floor.Device.Name, "1 thread") {
 		t.Errorf("%+v", floor)
 	}
-	contains(t, mustInfer(t, "bench", "-m", tiny, "--device", "cpu", "--threads", "1", "--repeat", "3").stdout, "% of the roofline\n", "1 thread, kernels ", "ceilings: read from ", "the pass is over data of ")
+	contains(t, mustInfer(t, "bench", "-m", tiny, "--device", "cpu", "--threads", "1", "--repeat", "3").stdout, "% of the roofline\n", "1 thread, kernels ", "the pass is over data of ")
 	if e := infer(t, "bench", "-m", tiny, "--device", "reference", "--repeat", "1"); e.status != exitOK || strings.Contains(e.stdout, "floor") {
 		t.Errorf("%+v", e)
 	}

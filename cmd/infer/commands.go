@@ -27,12 +27,10 @@ func newDump(m *cli.ModelFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "dump --stage STAGE --out FILE.npy",
 		Short: "Write what a stage of the model computes, as a NumPy file",
-		Long: `dump evaluates a text and writes what one stage computes for each of its tokens: a float32 array [T,
-width] in NumPy's format, for lm_head the logits [T, V].
-
-Stages are wte+wpe, ln_f, lm_head, and in layer N (from 0) h.N.ln_1, h.N.attn.c_attn, h.N.attn.sdpa,
-h.N.attn.c_proj, h.N.residual_1, h.N.ln_2, h.N.mlp.c_fc, h.N.mlp.gelu, h.N.mlp.c_proj, h.N.residual_2. The
-name of a step that fuses stages, such as h.0.mlp.c_proj+h.0.residual_2, stands for the last of them.`,
+		Long: `dump evaluates a text and writes what one stage computes for each of its tokens: a float32 array [T, width] in
+NumPy's format, for lm_head the logits [T, V]. Stages are wte+wpe, ln_f, lm_head, and in layer N (from 0)
+h.N.ln_1, h.N.attn.c_attn, h.N.attn.sdpa, h.N.attn.c_proj, h.N.residual_1, h.N.ln_2, h.N.mlp.c_fc,
+h.N.mlp.gelu, h.N.mlp.c_proj, h.N.residual_2. A step that fuses stages stands for the last of them.`,
 		Example: `  infer dump -p "ROMEO:" --stage h.0.attn.c_attn --out qkv.npy
   infer dump --ids 1,2,3 --stage lm_head --layers all --out logits.npy
   python -c 'import numpy; print(numpy.load("logits.npy").shape)'`,
@@ -113,9 +111,8 @@ func newTokenize(m *cli.ModelFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "tokenize -p TEXT",
 		Short: "Show the tokens of a text, or of ids",
-		Long: `tokenize shows the tokens of a text, or of ids: each id with its piece of the text, quoted. A piece may be
-a part of a character; \x escapes show its bytes. An empty text has no tokens; without a text, it shows
-the token that generation begins with.`,
+		Long: `tokenize shows the tokens of a text, or of ids: each id with its piece of the text, quoted. A piece may be a
+part of a character; \x escapes show its bytes.`,
 		Example: `  infer tokenize -p "ROMEO:"
   infer tokenize -m random:gpt2 -f play.txt
   infer tokenize -m random:gpt2 --ids 15496,995 --json`,
@@ -178,11 +175,8 @@ func newEval(m *cli.ModelFlags) *cobra.Command {
 		Use:   "eval --text FILE",
 		Short: "Measure how well the model predicts a text: loss, perplexity, bits per byte",
 		Long: `eval measures how well the model predicts a text: the loss in nats per token, the perplexity, and the bits
-per byte to which the model could compress the text.
-
-It scores each token once. Windows of tokens are evaluated at a stride: the first scores all of its
-tokens, each later one the last stride of them, so that those have at least window - stride tokens before
-them. The first token is predicted from the end-of-text token.`,
+per byte to which the model could compress the text. It scores each token once, in windows at a stride: the
+first scores all of its tokens, each later one its last stride of them.`,
 		Example: `  infer eval --text play.txt --layers all
   infer eval --text - --window 1024 --stride 1024 < play.txt     quick: windows do not overlap
   infer eval --text play.txt -m random:gpt2 --json`,
@@ -288,12 +282,9 @@ func newExport(m *cli.ModelFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "export --out DIR",
 		Short: "Write a model as a Hugging Face directory",
-		Long: `export writes a model as a Hugging Face directory: config.json, model.safetensors and the tokenizer's
-files. transformers' GPT2LMHeadModel reads it, and so does --model. It writes all layers, or with --layers
-N a model of the first N; --dtype is the type of the weights in the file (default f32).
-
-The directory must be new or empty; --force writes into one that holds files, and replaces those of a
-model. It may not be the directory that the model is read from. After an error or Ctrl-C what was there is
+		Long: `export writes a model, or with --layers N its first N layers, as a Hugging Face directory, which transformers'
+GPT2LMHeadModel reads, and so does --model. --dtype is the type of the weights in the file (default f32).
+The directory must be new or empty, or --force replaces a model in it; after an error what was there is
 still there.`,
 		Example: `  infer export --out shakespeare                       the built-in model
   infer export -m random:gpt2 --dtype bf16 --out gpt2-random

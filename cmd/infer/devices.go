@@ -23,7 +23,7 @@ func newDevices() *cobra.Command {
 		Use:   "devices",
 		Short: "Show the GPUs and the CPU, and what is missing to use them",
 		Long: `devices shows each GPU with its memory, processors and clocks, and the CPU with its vector extensions and
-the version of the kernels that runs on it. If CUDA cannot be used, a line says what is missing.`,
+kernels, and what is missing if CUDA cannot be used.`,
 		Example:     `  infer devices --json`,
 		Annotations: map[string]string{cli.UsesKey: "quiet"},
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -209,7 +209,7 @@ func newVersion() *cobra.Command {
 		Use:   "version",
 		Short: "Show which build this is: commit, date, Go, and the CUDA library",
 		Long: `version shows the commit that the program was built from, when it was built and by which Go, and the CUDA
-version of the library beside it, or what that lacks. The first line is also in recordings and results.`,
+version of the library beside it. The first line is also in recordings and results.`,
 		Example:     `  infer version --json`,
 		Annotations: map[string]string{cli.UsesKey: "quiet"},
 		RunE: func(c *cobra.Command, _ []string) error {

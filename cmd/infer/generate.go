@@ -35,9 +35,8 @@ func newGenerate(m *cli.ModelFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "infer",
 		Short: "Run GPT-2, and see where the time goes",
-		Long: `infer runs GPT-2 and shows what it does. Without a command it writes text: the text to standard output as
-it is made, everything else to standard error. If the context is full, the text goes on from the last half
-of it.`,
+		Long: `infer runs GPT-2 and shows what it does. Without a command it writes text: the text to standard output as it
+is made, everything else to standard error. A full context goes on from the last half of the text.`,
 		Example: `  infer -p "ROMEO:" --layers all           all six layers of the built-in model
   infer -p "ROMEO:" --temp 0 -n 100        greedy
   printf 'ROMEO:' | infer                  a prompt from a pipe
@@ -89,7 +88,7 @@ func (g *generateFlags) register(f *pflag.FlagSet) {
 	f.VarP(cli.Int(&g.tokens, 256, cli.AtLeast(1).Or(-1, "until the end of text")), "tokens", "n",
 		"make at most `N` new tokens; -1 goes on until the end of text")
 	f.BoolVarP(&g.interactive, "interactive", "i", false, "read texts from the terminal and go on from each: "+
-		"Ctrl-C stops the model, Ctrl-D ends, /help has more; --tokens counts anew for each")
+		"Ctrl-C stops the model, Ctrl-D ends; --tokens counts anew for each")
 	f.Uint64VarP(&g.sampling.Seed, "seed", "s", 0, "`SEED` of the random numbers (default: a random one, printed)")
 	f.Var(cli.Float(&g.sampling.Temperature, 0.8, cli.Positive().Or(0, "greedy")), "temp",
 		"temperature `T`, by which the logits are divided; 0 is greedy")

@@ -24,12 +24,8 @@ func newInfo(m *cli.ModelFlags) *cobra.Command {
 		Use:   "info",
 		Short: "Show the model, its memory, and what a prefill and a decode step cost",
 		Long: `info shows the model, its memory, and the plan of a prefill and of a decode step: for each step, over all
-layers, the shape of its matrix product (rows x K -> N), and the FLOPs and bytes that it needs at least,
-at the sizes in which the device holds weights and activations. --by stage shows the steps of each layer.
-For a GPU it also shows the memory that a run takes. Nothing is loaded or run.
-
-The built-in model runs one of its six layers unless --layers says otherwise, to profile a layer; it was
-trained to write text after any of them. Other models run all of theirs.`,
+layers, the shape of its matrix product (rows x K -> N), and the FLOPs and bytes that it needs at least.
+Nothing is loaded or run. The built-in model runs one of its six layers unless --layers says otherwise.`,
 		Example: `  infer info --layers all
   infer info -m random:gpt2-xl --dtype bf16 --prompt-len 512
   infer info -m random:gpt2 --layers 1 --fused=false     every stage by itself

@@ -15,15 +15,6 @@ import (
 	"gpt2scope/internal/console"
 )
 
-const interactiveHelp = `The model goes on from what you type, and from all before it. The line's end is not part of the text.
-  an empty line   the model goes on
-  a \ at the end  the text has another line
-  Ctrl-C          stops the model, or drops the line
-  /reset          forgets the text
-  /help           shows this
-  /exit, Ctrl-D   ends
-`
-
 // interact lets the model go on from each text that is typed, in one context, until the input ends. ids are what it
 // begins with, if there are any.
 func (g *generateFlags) interact(ctx context.Context, s *gpt2.Session, o *cli.Opened, ids []int32, stdin io.Reader) error {
@@ -38,7 +29,8 @@ func (g *generateFlags) interact(ctx context.Context, s *gpt2.Session, o *cli.Op
 	defer signal.Stop(interrupts)
 
 	if lines.Terminal() {
-		g.Notice("the model goes on from what you type; Ctrl-C stops it, Ctrl-D ends, /help has more")
+		g.Notice("the model goes on from what you type: Ctrl-C stops it, Ctrl-D ends, an empty line lets it go on, " +
+			`a \ at the end of a line adds another, /reset forgets the text`)
 	}
 	closing := result{Seed: g.sampling.Seed, Setting: o.Setting()}
 	for {
@@ -116,20 +108,11 @@ func (g *generateFlags) typed(ctx context.Context, s *gpt2.Session, lines *conso
 			text.WriteString(more + "\n")
 			continue
 		}
-		if text.Len() == 0 && strings.HasPrefix(line, "/") && !strings.Contains(line, " ") {
-			switch line {
-			case "/exit":
-				return nil, io.EOF
-			case "/reset":
-				if err := s.Reset(); err != nil {
-					return nil, err
-				}
-				g.Notice("the text is forgotten")
-			case "/help":
-				fmt.Fprint(g.Stderr, interactiveHelp)
-			default:
-				fmt.Fprintf(g.Stderr, "infer: there is no command %s; /help lists them\n", line)
+		if text.Len() == 0 && line == "/reset" {
+			if err := s.Reset(); err != nil {
+				return nil, err
 			}
+			g.Notice("the text is forgotten")
 			continue
 		}
 		text.WriteString(line)

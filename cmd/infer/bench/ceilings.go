@@ -26,21 +26,15 @@ func newBenchCeilings(m *cli.ModelFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ceilings",
 		Short: "Measure what the device can do at most",
-		Long: `ceilings measures what floors are computed from: the bandwidth of reads from memory and from caches, the
-arithmetic rate of each type, the cost of a barrier of all threads, and on a GPU that of a
-launch and of a hop, the time from when all SMs have written their parts of a vector until all have read
-the whole of it. Later runs and recordings take the result from the user's cache folder, as long as
-device, versions, threads and kernels are the same; --measure measures again.
+		Long: `ceilings measures what floors are computed from: the bandwidth of memory and caches, the arithmetic rate of
+each type, the cost of a barrier of all threads, and on a GPU that of a launch and of a hop, the time from
+when all SMs have written their parts of a vector until all have read it. Later runs take the result from
+the user's cache folder, as long as device, versions, threads and kernels are the same.
 
-A value is the best median of several rounds: other work makes a device slower, never faster. Rounds go on
-until a second one comes within 5% of the best; if none does, or if other work took the CPU, the result is
-shown with the reason and its uncertainty, and kept until a surer one is measured.
-
-p10 to p90 is the range of the middle 80% of the repetitions; the last numbers are how many rounds there
-were, with the lowest and the highest median. The bandwidth of a cache holds for data of at most the given
-size that all threads together use over and over. A copy counts the bytes that it reads and those that it
-writes. h2d and d2h are copies to and from a GPU by the host's clock, nvrtc the compilation of an empty
-kernel, and cuda driver, cublaslt, cuda context and nvml what a new process takes to open these.`,
+A value is the best median of several rounds, which go on until a second one comes within 5% of the best; if
+none does, the result is shown with its uncertainty, and kept until a surer one is measured. p10 to p90 is
+the range of the middle 80% of the repetitions. The bandwidth of a cache holds for data of at most the given
+size; a copy counts the bytes that it reads and those that it writes.`,
 		Example: `  infer bench ceilings
   infer bench ceilings --device cpu --threads 1 --measure`,
 		Annotations: map[string]string{cli.UsesKey: "device threads quiet"},
@@ -206,30 +200,16 @@ func RooflineSays(floor, time float64) string {
 	return "no roofline %: a ceiling is not known"
 }
 
-// String is two lines for people, or three if the ceilings are in doubt.
+// String names the device, and says if its ceilings are in doubt.
 func (d *BenchDevice) String() string {
 	name := d.Name
 	if d.Driver != "" {
 		name += fmt.Sprintf(", CUDA %s of the driver, %s of the library, cuBLASLt %d", d.Driver, d.Runtime, d.CuBLASLt)
 	}
-	var parts []string
-	for _, v := range d.Ceilings {
-		if v.IsCost() {
-			continue
-		}
-		what := v.Name
-		switch {
-		case v.Where != "":
-			what += " from " + v.Where
-		case v.Size > 0:
-			what += " of " + humanize.Size(v.Size)
-		}
-		parts = append(parts, fmt.Sprintf("%s %s %s", what, cli.Digits(v.Value), v.Unit))
-	}
 	if d.Set.Disturbed != "" {
 		name += fmt.Sprintf("\nthe ceilings may be too low by %.0f%%: %s", 100*d.Set.Uncertainty, d.Set.Disturbed)
 	}
-	return fmt.Sprintf("%s\nceilings: %s", name, strings.Join(parts, ", "))
+	return name
 }
 
 type CeilingsObject struct {

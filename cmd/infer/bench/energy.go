@@ -30,14 +30,10 @@ func NewBenchEnergy(m *cli.ModelFlags, open openMeter) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "energy",
 		Short: "Measure the energy of tokens",
-		Long: `energy repeats decode steps and prefills for seconds, and meanwhile reads the device's energy counter. It
-prints the mean power, and the energy of a call and of a token. On a GPU the counter is NVML's, of the
-whole board; if the GPU counts no energy, samples of its power are summed. On the CPU it is RAPL's, of the
-processor package, if the system gives access to it.
-
-A counter is updated a few to a thousand times a second. Power is computed from the first update to the
-last, while the same work goes on, so its error is much smaller than one update; the column "within W"
-gives it. Idle power is measured before, with the model loaded and nothing running.`,
+		Long: `energy repeats decode steps and prefills for seconds, and meanwhile reads the device's energy counter: NVML's
+of the whole board, or samples of its power; on the CPU RAPL's, of the processor package. It prints the mean
+power, and the energy of a call and of a token. Power is computed from the first update of the counter to
+the last; the column "within W" gives its error. Idle power is measured before, with the model loaded.`,
 		Example: `  infer bench energy --device cuda -m random:gpt2
   infer bench energy --device cuda -m random:gpt2 --phase prefill --seconds 10`,
 		RunE: func(c *cobra.Command, _ []string) error {

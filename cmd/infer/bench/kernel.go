@@ -26,11 +26,9 @@ func newBenchKernel(m *cli.ModelFlags) *cobra.Command {
 		Use:   "kernel STAGE",
 		Short: "Check and time every kernel of a stage on a GPU",
 		Long: `kernel runs one stage by itself, on random numbers, with every kernel that the CUDA library has for it. It
-compares the output with float64 arithmetic, tries the parameters of the kernel (algorithms for
-products by cuBLASLt), and prints the time of one launch among many in a graph,
-the GB/s and TFLOP/s of the least bytes and FLOPs, and the share of the floor. Launches take turns over
-several copies of their data, so the data is never in the cache. STAGE is a name within its layer, such as
-attn.sdpa, attn.c_attn, mlp.gelu, ln_1 or lm_head.`,
+compares the output with float64 arithmetic, and prints the time of one launch among many in a graph, the
+GB/s and TFLOP/s of the least bytes and FLOPs, and the share of the floor. Launches take turns over several
+copies of their data. STAGE is a name within its layer, such as attn.sdpa, mlp.gelu, ln_1 or lm_head.`,
 		Example: `  infer bench kernel attn.sdpa -m random:gpt2 --past 512
   infer bench kernel mlp.c_fc -m random:gpt2-xl --phase prefill --prompt-len 1024
   infer bench kernel sample -m random:gpt2 --dtype f32`,

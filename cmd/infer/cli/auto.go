@@ -11,6 +11,7 @@ import (
 	"gpt2scope/auto"
 	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/humanize"
 	"gpt2scope/nvtx"
 )
 
@@ -114,7 +115,7 @@ func (o *Opened) Place(run auto.Run) error {
 	here := fmt.Sprintf("(predicted by %s here on the CPU and %d on the GPU)", Count(c.OnCPU.Runs, "run"), c.OnGPU.Runs)
 	if !c.GPU {
 		m.Notice(fmt.Sprintf("--device auto took the CPU: about %s; the GPU would take %s, %s of them to start %s; --device cuda runs there",
-			roughly(c.OnCPU.Total()), roughly(c.OnGPU.Total()), roughly(c.OnGPU.Open+c.OnGPU.Load), here))
+			humanize.Milliseconds(c.OnCPU.Total()), humanize.Milliseconds(c.OnGPU.Total()), humanize.Milliseconds(c.OnGPU.Open+c.OnGPU.Load), here))
 		return nil
 	}
 	began = time.Now()
@@ -127,19 +128,8 @@ func (o *Opened) Place(run auto.Run) error {
 	o.Backend, o.opening, o.Choice.Device = gpu, time.Since(began), "cuda"
 	mode, _ := gpu.Mode()
 	m.Notice(fmt.Sprintf("--device auto took the GPU, %s, mode %s: about %s; the CPU would take %s %s; --device cpu runs there",
-		gpu.Device().Info().Name, mode, roughly(c.OnGPU.Total()), roughly(c.OnCPU.Total()), here))
+		gpu.Device().Info().Name, mode, humanize.Milliseconds(c.OnGPU.Total()), humanize.Milliseconds(c.OnCPU.Total()), here))
 	return host.Close()
-}
-
-// roughly writes milliseconds of a prediction.
-func roughly(ms float64) string {
-	switch {
-	case ms < 9.95:
-		return fmt.Sprintf("%.1f ms", ms)
-	case ms < 999.5:
-		return fmt.Sprintf("%.0f ms", ms)
-	}
-	return fmt.Sprintf("%.1f s", ms/1e3)
 }
 
 // gpuWithBLAS is gpu with the library that prefills need: what is missing is then known before the weights are loaded.

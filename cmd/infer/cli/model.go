@@ -354,23 +354,18 @@ func (m *ModelFlags) options(c gpt2.Config) (gpt2.Options, error) {
 
 // Fits checks that a text of so many tokens fits in the context.
 func (o *Opened) Fits(tokens int) error {
-	capacity, most := o.Options.Context, o.Model.Config.Positions
-	switch {
-	case tokens <= capacity:
+	if tokens <= o.Options.Context {
 		return nil
-	case tokens <= most:
-		return fmt.Errorf("the prompt has %s and the context holds %d; shorten it, or raise --context (the model can hold %d)",
-			Count(tokens, "token"), capacity, most)
 	}
-	return fmt.Errorf("the prompt has %s and the context of model %s holds %d; shorten it", Count(tokens, "token"),
-		o.Model.Name, most)
+	return fmt.Errorf("the prompt has %s and the context holds %d; shorten it, or raise --context (model %s can hold %d)",
+		Count(tokens, "token"), o.Options.Context, o.Model.Name, o.Model.Config.Positions)
 }
 
 // Load makes the weights ready, with a progress bar if that takes long, and returns a session for a batch of sequences.
 func (o *Opened) Load(ctx context.Context, batch int) (*gpt2.Session, error) {
 	defer annotate.Range("make session", nvtx.Blue)()
 	if d := o.Backend.Describe(); o.Model.Stored == "Q8_0" && o.Flags.Dtype == "" && !d.GPU {
-		o.Flags.Notice(fmt.Sprintf("the 8-bit weights (Q8_0) of %s are held as %s; --dtype q8 holds 8-bit weights: less memory, faster tokens", o.Model.Name, d.WeightType))
+		o.Flags.Notice(fmt.Sprintf("the 8-bit weights (Q8_0) of %s are held as %s; --dtype q8 takes less memory", o.Model.Name, d.WeightType))
 	}
 	bar := o.Flags.Progress("loading weights", true)
 	options := o.Options
@@ -379,10 +374,6 @@ func (o *Opened) Load(ctx context.Context, batch int) (*gpt2.Session, error) {
 	s, err := gpt2.NewSession(ctx, o.Model, o.Backend, options)
 	o.loading = time.Since(began)
 	bar.Done()
-	var stop Interruption
-	if errors.As(err, &stop) {
-		return nil, fmt.Errorf("%w while loading the weights of %s", stop, o.Model.Name)
-	}
 	o.session = s
 	return s, err
 }

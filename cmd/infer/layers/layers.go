@@ -50,23 +50,16 @@ func New(m *cli.ModelFlags, open func(gpt2.Backend) (*measure.Meter, error)) *co
 		Use:   "layers -o DIR",
 		Short: "Measure what each layer costs in time, memory and energy, and what it buys",
 		Long: `layers measures a model at several depths, its first layer, its first two and so on: the time of a prefill
-and of a decode step, memory, energy per token if the device counts it, and
-how good the predictions are. A line through the times gives the cost of a layer and of everything else. If the
-times do not lie on a line, as when more and more layers fit a cache no longer, the cost of a layer is given
-from depth to depth, with the reason.
+and of a decode step, energy per token if the device counts it, and how good the predictions are. A line
+through the times gives the cost of a layer and of everything else; if they lie on no line, the cost of a
+layer is given from depth to depth.
 
-All depths are measured in turns, in rounds of random order, after a warm-up. Each is the median of a few
-passes on random tokens. DIR holds layers.csv, a row for each, in the order in which they were made;
-layers.json, the result; and layers.state. After Ctrl-C the same command continues from there. --shard
-divides the measurements among several processes or machines; 'infer layers merge' puts them together.
+Depths are measured in turns, in rounds of random order. DIR holds layers.csv, layers.json and layers.state,
+from which the same command goes on after Ctrl-C. --shard divides the measurements among several machines.
 
-With --text the quality is that of 'infer eval' on the text. Without, each depth is compared with the
-whole model on a text that the whole model writes: how often its most probable token is the same, and the
-KL divergence of its distribution.
-
-Beyond its last layer a model of random weights begins again with its first. --drop, --repeat-layer and
---order measure the model with another list of layers, beside the whole model; layers count from 0, as in
-the names of stages. They may be repeated.`,
+With --text the quality is that of 'infer eval'; without, each depth is compared with the whole model on a
+text that the whole model writes. Beyond its last layer a model of random weights begins again with its
+first. --drop, --repeat-layer and --order measure other lists of layers, which count from 0.`,
 		Example: `  infer layers --range 1-6 --text play.txt --repeat 20 -o out
   infer layers -m random:gpt2 --range 1-12 --predict 24,48 --verify -o out
   infer layers --drop 0 --drop 5 --repeat-layer 2 --order 0,2,1,3,4,5 -o out
@@ -335,11 +328,9 @@ func newLayersMerge() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "merge DIR... -o DIR",
 		Short: "Put an experiment together that was measured in several parts",
-		Long: `merge puts the parts of an experiment together that 'infer layers --shard' measured, each in a DIR of its
-own, and prints the tables that one run prints. All parts must be of the same model, the same kind of
-device and the same flags. The DIR that it writes is that of one run: the same command without --shard
-measures there what is missing. A measurement that several parts hold counts once; floors are those of the
-part whose device has the highest ceilings.`,
+		Long: `merge puts the parts of an experiment together that 'infer layers --shard' measured, each in a DIR of its own,
+and prints the tables that one run prints. All parts must be of the same model, the same kind of device and
+the same flags. The same command without --shard measures in the new DIR what is missing.`,
 		Example:     `  infer layers merge part1 part2 -o all`,
 		Annotations: map[string]string{cli.UsesKey: ""},
 		Args:        cli.Words(1, 0, "the directories to put together", "DIR... -o DIR"),

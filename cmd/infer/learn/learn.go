@@ -36,16 +36,10 @@ func New(m *cli.ModelFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "learn [NUMBER ...]",
 		Short: "Show what people believe about GPU profiling true or false on this machine",
-		Long: `learn has lessons: claims about CPUs, GPUs and profilers as lecture notes have them, some true, some
-misleading, some wrong. Each is an experiment of seconds, whose data give a verdict: shown, refuted, or
-cannot be shown here. 'infer learn' lists the claims; 'infer learn 6' tests one and explains what is
-found.
-
---out writes a page with pictures, learn.html, and all that was measured, learn.json.
-
-Without a GPU, the experiments of the CPU run, and those of a GPU are judged from a recording that ships;
-its machine and date stand with the result. --record writes such a recording of this machine, --from
-judges one.`,
+		Long: `learn has lessons: claims about CPUs, GPUs and profilers, some true, some misleading, some wrong. Each is an
+experiment of seconds, whose data give a verdict: shown, refuted, or cannot be shown here. 'infer learn'
+lists the claims; 'infer learn 6' tests one. Without a GPU, its experiments are judged from a recording that
+ships. --record writes such a recording of this machine, --from judges one.`,
 		Example: `  infer learn
   infer learn 6
   infer learn --all -o lessons

@@ -5,8 +5,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"gpt2scope/internal/stats"
 )
 
 // Times are how long the parts of a run take, in milliseconds; 0 is not known.
@@ -129,56 +127,4 @@ func (h *History) Choose(r Run, cpu, gpu *Device, now time.Time) Choice {
 	c := Choice{OnCPU: h.Predict(cpu, cpu.Work(r), now), OnGPU: h.Predict(gpu, gpu.Work(r), now)}
 	c.GPU = c.OnGPU.Total() < c.OnCPU.Total()
 	return c
-}
-
-// Known is what the history tells of a device.
-type Known struct {
-	Device string    `json:"device"` // processor, threads and kernels, or the GPU
-	GPU    bool      `json:"gpu"`
-	Runs   int       `json:"runs"`
-	Busy   int       `json:"busy_runs,omitempty"` // of them on a busy machine: they count little
-	Last   time.Time `json:"last"`                // end of the last run
-	Open   float64   `json:"open_ms"`
-	First  float64   `json:"first_open_ms,omitempty"` // of a GPU that was not used since the machine started
-
-	// Medians of measured / predicted time, without a history; 0 is not known.
-	Load    float64 `json:"load_ratio,omitempty"`
-	Prefill float64 `json:"prefill_ratio,omitempty"`
-	Decode  float64 `json:"decode_ratio,omitempty"`
-}
-
-// Known returns what the history tells, of the devices used last first.
-func (h *History) Known() (all []Known) {
-	for i := len(h.Records) - 1; i >= 0; i-- {
-		last := &h.Records[i]
-		if slices.ContainsFunc(all, func(k Known) bool { return k.Device == last.Device && k.GPU == last.GPU }) {
-			continue
-		}
-		k := Known{Device: last.Device, GPU: last.GPU, Last: last.at().UTC()}
-		var opened [2][]float64 // of later and of first uses
-		var ratios [parts][]float64
-		for i := range h.Records {
-			r := &h.Records[i]
-			if r.Device != k.Device || r.GPU != k.GPU {
-				continue
-			}
-			if k.Runs++; r.Waited > busy {
-				k.Busy++
-			}
-			use := 0
-			if r.First {
-				use = 1
-			}
-			opened[use] = append(opened[use], r.Measured.Open)
-			for part := range ratios {
-				if log, ok := r.ratio(part); ok {
-					ratios[part] = append(ratios[part], math.Exp(log))
-				}
-			}
-		}
-		k.Open, k.First, k.Load = stats.MedianOf(opened[0]), stats.MedianOf(opened[1]), stats.MedianOf(ratios[load])
-		k.Prefill, k.Decode = stats.MedianOf(ratios[prefill]), stats.MedianOf(ratios[decode])
-		all = append(all, k)
-	}
-	return all
 }

@@ -14,7 +14,7 @@ import (
 // This file is the whole contract between the model and what executes it. A backend implements [Backend], and its
 // Prepare returns a [Runner]. What else it or its runners can do they show by implementing some of these interfaces:
 //
-//	of a backend   [Surveyor], [CeilingMeasurer], [MemoryReporter], [ProfilerSwitch]
+//	of a backend   [Surveyor], [CeilingMeasurer], [MemoryReporter]
 //	of a runner    [Recordable], [Measurer], [LaunchCounter], [Synchronizer], [Loader],
 //	               [DeviceSampler]
 //
@@ -194,13 +194,6 @@ func MemoryOf(b Backend) (free, total uint64, err error) {
 		return b.Memory()
 	}
 	return 0, 0, unsupported(b, "say how much memory its device has")
-}
-
-// ProfilerSwitch is a [Backend] on a device whose attached profiler can be turned on and
-// off, such as by cudaProfilerStart.
-type ProfilerSwitch interface {
-	// Profiler turns the attached profiler on or off.
-	Profiler(on bool) error
 }
 
 // Recordable is a [Runner] that can record its passes. Its methods are called between

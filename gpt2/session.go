@@ -258,12 +258,6 @@ type Generation struct {
 	Sampling  Sampling
 	IgnoreEOS bool     // go on after the model's end-of-text token
 	Stop      []string // end the text before the first of these ([Session.Text] only)
-
-	// OnPause, if not nil, is called with each of Pauses once that many tokens per sequence have been yielded. No step
-	// is running then, so that a profiler that it turns on or off sees whole steps. Pauses ascend. If OnPause returns
-	// an error, the sequence ends with it.
-	Pauses  []int
-	OnPause func(made int) error
 }
 
 // Generate evaluates ids, (B, T) row-major, after what the session holds, and yields new tokens as they are made, one
@@ -328,15 +322,9 @@ func (g *generation) all(ctx context.Context, ids []int32) error {
 				return err
 			}
 			g.emit(tokens)
-			if err := g.pause(); err != nil {
-				return err
-			}
 			continue
 		}
 		n := min(g.Tokens-g.made, g.options.Context-g.Position())
-		if len(g.Pauses) > 0 {
-			n = min(n, g.Pauses[0]-g.made)
-		}
 		decode := g.runner.Decode
 		if g.onHost {
 			decode = g.decodeOnHost
@@ -352,23 +340,6 @@ func (g *generation) all(ctx context.Context, ids []int32) error {
 		})
 		if err != nil {
 			return g.fail(ctx, err)
-		}
-		if err := g.pause(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// pause calls OnPause if the next pause is due, and drops the pauses that are past.
-func (g *generation) pause() error {
-	for len(g.Pauses) > 0 && g.Pauses[0] <= g.made {
-		due := g.Pauses[0] == g.made && g.OnPause != nil && !g.left
-		g.Pauses = g.Pauses[1:]
-		if due {
-			if err := g.OnPause(g.made); err != nil {
-				return err
-			}
 		}
 	}
 	return nil

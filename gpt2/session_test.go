@@ -333,57 +333,6 @@ func ExampleForward() {
 	// 12 Linear     lm_head             77.19 MFLOP
 }
 
-// TestPauses: a pause comes once so many tokens are out, with their steps done
-// and none begun, and does not change the text.
-func TestPauses(t *testing.T) {
-	m := tiny(t, "L=1,T=16")
-	prompt := randomIDs(rand.New(rand.NewPCG(1, 1)), 5)
-	for name, b := range backends(t) {
-		s := newSession(t, m, b, gpt2.Options{Batch: 1})
-		want := collect(t, s, prompt, gpt2.Generation{Tokens: 40, IgnoreEOS: true})
-		if err := s.Reset(); err != nil {
-			t.Fatal(err)
-		}
-		var got []gpt2.Token
-		var paused []int
-		g := gpt2.Generation{Tokens: 40, IgnoreEOS: true, Pauses: []int{0, 1, 2, 7, 12, 13, 40, 50},
-			OnPause: func(made int) error {
-				if made != len(got) || s.Stats().DecodeSteps+s.Stats().Shifts+1 != made {
-					t.Errorf("%s: a pause after %d tokens comes after %d, and %+v", name, made, len(got), s.Stats())
-				}
-				paused = append(paused, made)
-				return nil
-			}}
-		for token, err := range s.Generate(t.Context(), prompt, g) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			got = append(got, token)
-		}
-		if !slices.Equal(paused, []int{1, 2, 7, 12, 13, 40}) {
-			t.Errorf("%s: paused after %v", name, paused)
-		}
-		for i := range want {
-			if len(got) != len(want) || got[i].ID != want[i].ID {
-				t.Fatalf("%s: the text with pauses is another", name)
-			}
-		}
-		if err := s.Reset(); err != nil {
-			t.Fatal(err)
-		}
-		g.Pauses, g.OnPause = []int{3}, func(int) error { return errors.New("enough") }
-		n := 0
-		for _, err := range s.Generate(t.Context(), prompt, g) {
-			if n++; err != nil && (n != 4 || err.Error() != "enough") {
-				t.Errorf("%s: token %d: %v", name, n, err)
-			}
-		}
-		if n != 4 {
-			t.Errorf("%s: an error of a pause comes after %d yields", name, n)
-		}
-	}
-}
-
 // limited is a backend whose device cannot sample: sessions read its logits.
 type limited struct{ gpt2.Backend }
 

@@ -10,7 +10,6 @@ import (
 var (
 	_ gpt2.Surveyor       = (*Backend)(nil)
 	_ gpt2.MemoryReporter = (*Backend)(nil)
-	_ gpt2.ProfilerSwitch = (*Backend)(nil)
 	_ gpt2.Recordable     = (*Runner)(nil)
 	_ gpt2.Measurer       = (*Runner)(nil)
 	_ gpt2.Loader         = (*Runner)(nil)
@@ -41,6 +40,3 @@ func cudaVersion(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) 
 
 // Memory returns the GPU's memory, in bytes: [gpt2.MemoryReporter].
 func (b *Backend) Memory() (free, total uint64, err error) { return b.dev.Memory() }
-
-// Profiler turns an attached profiler on or off: [gpt2.ProfilerSwitch].
-func (b *Backend) Profiler(on bool) error { return b.lib.Profiler(on) }

@@ -5,9 +5,10 @@
 
 #include "rows.cuh"
 
-namespace {
-
+// Not in the namespace below, where it would hide the ones for other types, and float32 would pass through float16.
 __device__ inline float to_float(__half v) { return __half2float(v); }
+
+namespace {
 
 constexpr int THREADS = 256;
 

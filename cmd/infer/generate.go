@@ -558,10 +558,22 @@ func (o *output) endLine(stderr io.Writer) {
 	if n := len(o.shown); n == 0 || o.shown[n-1] == '\n' {
 		return
 	}
-	for _, w := range []io.Writer{o.w, stderr} {
-		if cli.IsTerminal(w) {
-			fmt.Fprintln(w)
-			return
-		}
+	switch {
+	case cli.IsTerminal(o.w):
+		fmt.Fprintln(o.w)
+	case cli.IsTerminal(stderr) || sameFile(o.w, stderr):
+		fmt.Fprintln(stderr)
 	}
+}
+
+// sameFile tells whether two writers are one file, as after 2>&1.
+func sameFile(a, b io.Writer) bool {
+	f, ok := a.(*os.File)
+	g, ok2 := b.(*os.File)
+	if !ok || !ok2 {
+		return false
+	}
+	s, err := f.Stat()
+	t, err2 := g.Stat()
+	return err == nil && err2 == nil && os.SameFile(s, t)
 }

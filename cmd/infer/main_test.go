@@ -116,6 +116,11 @@ func TestUsage(t *testing.T) {
 		{"-i -f -", []string{"--interactive", "--file -"}},
 		{"--stop ''", []string{"--stop"}},
 		{"--layers some", []string{"--layers some", "all"}},
+		{"-s -1", []string{"--seed -1: it must be a whole number, at least 0"}},
+		{"--json=maybe", []string{"--json maybe: it must be true or false"}},
+		{"layers -o x --drop x", []string{"--drop x: it must be whole numbers"}},
+		{"completion powershel", []string{"did you mean 'infer completion powershell'?"}},
+		{"--json --logprobs 2", []string{"--logprobs=2"}},
 		{"foo bar", []string{`word "foo"`, "-p 'foo bar'"}},
 		{"trace", []string{"give a command", "infer trace --help"}},
 		{"--logprobs", []string{"--json"}},
@@ -145,6 +150,21 @@ func TestUsage(t *testing.T) {
 			}
 			checkFailure(t, infer(t, args...), exitUsage, c.facts...)
 		})
+	}
+}
+
+// TestHelpOrder checks that help lists flags as they are registered: what to say first comes first.
+func TestHelpOrder(t *testing.T) {
+	help, last := mustInfer(t, "--help").stdout, 0
+	for _, flag := range []string{"--prompt", "--tokens", "--temp", "--top-k", "--profile WHAT", "--echo", "--model", "--layers N"} {
+		i := strings.Index(help[last:], "  "+flag)
+		if j := strings.Index(help[last:], ", "+flag); i < 0 || j >= 0 && j < i {
+			i = j
+		}
+		if i < 0 {
+			t.Fatalf("%s does not follow the flag before it in\n%s", flag, help)
+		}
+		last += i
 	}
 }
 

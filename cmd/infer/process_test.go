@@ -51,6 +51,25 @@ func startWith(t *testing.T, stdin *os.File, args ...string) *process {
 	return p
 }
 
+// TestBothStreamsInOneFile checks that the closing line begins a line of its own after 2>&1.
+func TestBothStreamsInOneFile(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "both"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	c := exec.Command(os.Args[0], "-n", "8", "-s", "2", "--device", "cpu", "-m", tiny, "--ids", "1,2")
+	c.Env = append(os.Environ(), asInfer+"=1")
+	c.Stdout, c.Stderr = f, f
+	if err := c.Run(); err != nil {
+		t.Fatal(err)
+	}
+	both, err := os.ReadFile(f.Name())
+	if err != nil || !bytes.Contains(both, []byte("\ncpu (")) {
+		t.Errorf("error %v; both streams have %q", err, both)
+	}
+}
+
 // prompt is how soon a process must end that was told to.
 const prompt = time.Minute
 

@@ -37,13 +37,18 @@ func SetUsage(root *cobra.Command) {
 	root.SetHelpFunc(func(c *cobra.Command, _ []string) { writeHelp(c.OutOrStdout(), c) })
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		if invalid := new(pflag.InvalidValueError); errors.As(err, &invalid) {
+			allowed := map[string]string{"bool": "true or false", "uint64": "a whole number, at least 0",
+				"intSlice": "whole numbers, such as 1,2"}[invalid.GetFlag().Value.Type()]
+			if allowed != "" {
+				return Usagef("--%s %s: it must be %s", invalid.GetFlag().Name, ShellQuote(invalid.GetValue()), allowed)
+			}
 			return Usagef("--%s %s: %w", invalid.GetFlag().Name, ShellQuote(invalid.GetValue()), errors.Unwrap(invalid))
 		}
 		return Usagef("%w; see '%s --help'", err, c.CommandPath())
 	})
 	root.InitDefaultCompletionCmd()
 	completion, _, _ := root.Find([]string{"completion"})
-	completion.Annotations = map[string]string{UsesKey: ""}
+	completion.Annotations, completion.Args = map[string]string{UsesKey: ""}, noWords
 	for _, c := range AllCommands(root) {
 		c.SuggestionsMinimumDistance = 2
 		if c.Args == nil {
@@ -114,7 +119,9 @@ func writeHelp(w io.Writer, c *cobra.Command) {
 		}
 		groups[heading].AddFlag(f)
 	}
-	c.LocalNonPersistentFlags().VisitAll(add)
+	local := c.LocalNonPersistentFlags()
+	local.SortFlags = false
+	local.VisitAll(add)
 	c.Root().PersistentFlags().VisitAll(func(f *pflag.Flag) {
 		if !Uses(c, f.Name) {
 			return
@@ -137,7 +144,15 @@ func noWords(c *cobra.Command, args []string) error {
 		return nil
 	}
 	hint := fmt.Sprintf("see '%s --help'", c.CommandPath())
-	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+	optional := ""
+	c.Flags().Visit(func(f *pflag.Flag) {
+		if f.NoOptDefVal != "" && f.Value.Type() != "bool" {
+			optional = f.Name
+		}
+	})
+	if optional != "" {
+		hint = fmt.Sprintf("a value of --%s stands after =: --%s=%s", optional, optional, ShellQuote(args[0]))
+	} else if near := c.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = fmt.Sprintf("did you mean '%s %s'?", c.CommandPath(), near[0])
 	} else if !c.HasParent() {
 		hint = "a prompt is given with -p " + ShellQuote(strings.Join(args, " "))

@@ -77,7 +77,7 @@ machines; 'infer tasks merge' puts their samples together.`,
 		f.BoolVar(&t.plain, "plain", true, "measure the plain ways too, up to some size")
 		f.Var(cli.Int(&t.most, 1024, megabytes), "max-size", "leave out inputs and results of more than `MIB` together")
 		f.Var(cli.Int(&t.few, 0, cli.Between(0, 1000)), "few", "measure only `N` shapes of each task, from the smallest to "+
-			"the largest; ten adapt\nthe cost model to this machine (default: all)")
+			"the largest; ten adapt the cost model to this machine (default: all)")
 		f.StringVar(&t.shard, "shard", "", "measure part `I/N` of the work, such as 2/8")
 	})
 	cli.AddFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {

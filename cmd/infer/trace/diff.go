@@ -50,7 +50,7 @@ than the passes of one: confirm a small change with several pairs of recordings.
 		RunE: func(c *cobra.Command, args []string) error { return traceDiff(c, args[0], args[1], &o) },
 	}
 	cli.AddFlags(c.Flags(), "Comparison", func(f *pflag.FlagSet) {
-		f.Var(cli.OneOf(&o.by, diff.ByFolded, diff.Bys...), "by", "rows are `WHAT`: folded (a stage over all layers), stage, layer,\nop or kernel")
+		f.Var(cli.OneOf(&o.by, diff.ByFolded, diff.Bys...), "by", "rows are `WHAT`: folded (a stage over all layers), stage, layer, op or kernel")
 		o.rows.Register(f, "change, A, p", "the largest change first; plan\nkeeps the order of a pass")
 		f.Lookup("sort").DefValue, o.rows.Sort = "", "shift"
 		f.Lookup("limit").Usage = "show the first `N` rows of each kind of pass, besides the whole\npass and its idle time (default: all)"

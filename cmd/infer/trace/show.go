@@ -103,7 +103,7 @@ withheld if they would mislead; 'infer trace check' says why.`,
 		},
 	}
 	cli.AddFlags(c.Flags(), "Table", func(f *pflag.FlagSet) {
-		f.Var(cli.OneOf(&o.By, tables.ByFolded, tables.Bys...), "by", "rows are `WHAT`:\n"+tables.List(tables.Bys))
+		f.Var(cli.OneOf(&o.By, tables.ByFolded, tables.Bys...), "by", "rows are `WHAT`: "+tables.List(tables.Bys))
 		o.Rows.Register(f, "time, calls, floor", "the order of the plan; kernels by time")
 		o.RegisterColumns(f, "", "the table")
 		cli.AddFormat(f, &o.Format, "table, csv or json")

@@ -35,9 +35,6 @@ type Experiment struct {
 	// Progress, if not nil, gets the bytes of weights made ready and their total.
 	Progress func(done, total int64)
 
-	// Memory runs [Experiment.MeasureMemory] in a process of its own; nil if nothing can.
-	Memory func(ctx context.Context, v Variant) ([]Value, error)
-
 	Meter      *measure.Meter // nil if energy is not measured
 	EnergyTime time.Duration  // of each measurement of it
 
@@ -99,9 +96,6 @@ func (e *Experiment) batch() int { return max(1, e.Options.Batch) }
 
 // Run does a task.
 func (e *Experiment) Run(ctx context.Context, t Task) (values []Value, err error) {
-	if t.What == TaskMemory {
-		return e.Memory(ctx, t.Variant)
-	}
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
@@ -133,22 +127,20 @@ func (e *Experiment) Run(ctx context.Context, t Task) (values []Value, err error
 
 // Hooks are what [Experiment.Do] calls; none may be nil.
 type Hooks struct {
-	Load func() error // before the first task that needs weights: see [Experiment.Load]
+	Load func() error // before the first task: see [Experiment.Load]
 	Done func()       // after each task
 }
 
 // Do does tasks in order, and adds their values to a journal. Tasks that fail alone ([ErrSkipped]) are skipped; notes
 // say why, once for each reason.
 func (e *Experiment) Do(ctx context.Context, tasks []Task, j *Journal, h Hooks) (notes []string, err error) {
-	loaded := false
+	if len(tasks) > 0 {
+		if err := h.Load(); err != nil {
+			return nil, err
+		}
+	}
 	var left skipped
 	for _, t := range tasks {
-		if !loaded && t.What != TaskMemory {
-			if err := h.Load(); err != nil {
-				return left.notes(), err
-			}
-			loaded = true
-		}
 		values, err := e.Run(ctx, t)
 		switch {
 		case errors.Is(err, ErrSkipped):

@@ -30,13 +30,10 @@ func partsOf(t *testing.T, count int) (dirs []string, whole *Result) {
 	verified.Kind = KindVerify
 	geometry := map[string]any{"n_layer": 3}
 	configuration := map[string]any{"model": "m", "geometry": geometry, "prompt_len": e.PromptLen, "batch": 2, "window": e.Window, "seed": e.Seed, "variants": labels}
-	schedule := Schedule{Phases: []string{TaskPrefill, TaskDecode}, Repeat: 7, Seed: 4, Memory: true}
+	schedule := Schedule{Phases: []string{TaskPrefill, TaskDecode}, Repeat: 7, Seed: 4}
 	tasks := append(schedule.Tasks(variants), schedule.Tasks([]Variant{verified})...)
 	known := Known{Floor: func(p *gpt2.Plan, past int) time.Duration { return time.Millisecond }}
 	values := func(i int, task Task) []Value {
-		if task.What == TaskMemory {
-			return []Value{{Metric: "host memory", Unit: "bytes", Value: 1e6 * float64(task.Variant.Layers)}}
-		}
 		return []Value{{Phase: task.What, Metric: task.What + " time", Unit: "ms", Value: 1 + 2*float64(task.Variant.Layers) + 0.01*float64(i%5)}}
 	}
 	measured := func(shard journal.Shard, configuration map[string]any) (string, *Result) {
@@ -98,7 +95,7 @@ func TestMerge(t *testing.T) {
 				t.Errorf("%s are %+v\nof one run %+v", what, pair[0], pair[1])
 			}
 		}
-		if len(r.Fits) != 2 || len(r.Predictions) != 3 || len(r.Variants[0].Metrics) < 10 {
+		if len(r.Fits) != 2 || len(r.Predictions) != 2 || len(r.Variants[0].Metrics) < 10 {
 			t.Errorf("%+v", r)
 		}
 		for i, f := range r.Fits {

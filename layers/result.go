@@ -34,9 +34,9 @@ type Variant struct {
 	Order  []int  `json:"order"`  // the run order
 
 	// Metrics by name: "prefill time", "decode time" (ms), "prefill rate", "decode rate" (tokens/s), "launches" (of a
-	// decode step), "host memory", "device memory" (bytes, measured peaks), "predicted memory" (bytes), "parameters",
-	// "prefill FLOPs", "decode FLOPs", "prefill bytes", "decode bytes", "prefill floor", "decode floor" (ms, the least
-	// time by the device's ceilings), "prefill share of floor", "decode share of floor" (roofline %: floor / time),
+	// decode step), "predicted memory" (bytes), "parameters", "prefill FLOPs", "decode FLOPs", "prefill bytes",
+	// "decode bytes", "prefill floor", "decode floor" (ms, the least time by the device's ceilings),
+	// "prefill share of floor", "decode share of floor" (roofline %: floor / time),
 	// "energy" (mJ per token), "bits per byte", "perplexity", "agreement" (share of top tokens equal to full depth's),
 	// "KL divergence" (nats). A metric that could not be measured is absent. Of "agreement" and "KL divergence" the
 	// value is the mean over N tokens.
@@ -103,7 +103,7 @@ type LayerStep struct {
 // Prediction is what the fit says of a depth that was not in the sweep.
 type Prediction struct {
 	Layers    int      `json:"layers"`
-	Metric    string   `json:"metric"` // "prefill time", "decode time", "host memory", "device memory"
+	Metric    string   `json:"metric"` // "prefill time", "decode time"
 	Unit      string   `json:"unit"`
 	Value     float64  `json:"value"`
 	Low       float64  `json:"low"` // 95 % prediction interval

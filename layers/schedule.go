@@ -9,7 +9,6 @@ import (
 
 // The tasks.
 const (
-	TaskMemory  = "memory"
 	TaskPrefill = "prefill"
 	TaskDecode  = "decode"
 	TaskEnergy  = "energy"
@@ -33,14 +32,12 @@ type Schedule struct {
 	Phases  []string // TaskPrefill, TaskDecode
 	Repeat  int
 	Seed    uint64
-	Memory  bool
 	Energy  bool
 	Quality bool
 }
 
-// Tasks lists the tasks in order. Memory comes first, while the process holds little itself. Then each round measures
-// each phase of each variant once, and records the deepest, in a random order that depends on the seed only, so that
-// drift, such as of clocks, affects all alike.
+// Tasks lists the tasks in order. Each round measures each phase of each variant once, in a random order that depends on
+// the seed only, so that drift, such as of clocks, affects all alike.
 func (p Schedule) Tasks(variants []Variant) []Task {
 	var tasks []Task
 	random := rand.New(rand.NewPCG(p.Seed, 0x6c6179657273)) // "layers"
@@ -48,9 +45,6 @@ func (p Schedule) Tasks(variants []Variant) []Task {
 		for _, i := range random.Perm(len(variants)) {
 			tasks = append(tasks, Task{what, variants[i], 1})
 		}
-	}
-	if p.Memory {
-		all(TaskMemory)
 	}
 	var round []Task
 	for _, v := range variants {

@@ -111,32 +111,18 @@ func timesOf(rows []Row, phase string, variants []Variant) (all []timed) {
 	return all
 }
 
-// predict adds predictions: of time by the line over the depths, of memory by a line over the predicted memory.
+// predict adds predictions of time by the line over the depths.
 func (c *Computed) predict(r *Result, rows []Row, lines map[string]Line) {
-	for _, name := range []string{"host memory", "device memory"} {
-		found, y := depths(r.Variants, name)
-		var x []float64
-		for _, v := range found {
-			x = append(x, v.Metrics["predicted memory"].Median)
-		}
-		if line, err := FitLine(x, y); err == nil {
-			lines[name] = line
-		}
-	}
 	for _, d := range c.Predicted {
 		measured := metricsOf(rows, d)
-		for _, name := range []string{"prefill time", "decode time", "host memory", "device memory"} {
+		for _, name := range []string{"prefill time", "decode time"} {
 			line, ok := lines[name]
 			if !ok {
 				continue
 			}
-			x, unit := float64(d.Layers), "ms"
-			if strings.HasSuffix(name, "memory") {
-				x, unit = d.Metrics["predicted memory"].Median, "bytes"
-			}
-			p := Prediction{Layers: d.Layers, Metric: name, Unit: unit}
-			p.Value, p.Low, p.High = line.Predict(x)
-			p.Low = min(p.Value, max(0, p.Low)) // neither time nor memory is less
+			p := Prediction{Layers: d.Layers, Metric: name, Unit: "ms"}
+			p.Value, p.Low, p.High = line.Predict(float64(d.Layers))
+			p.Low = min(p.Value, max(0, p.Low)) // no time is less
 			if m, ok := measured[name]; ok && m.Median > 0 {
 				rate := (p.Value - m.Median) / m.Median
 				p.Measured, p.ErrorRate = &m.Median, &rate
@@ -184,11 +170,6 @@ func (c *Computed) notes(r *Result) (notes []string) {
 		"writes at temperature 1 with seed %d; both are means over the tokens.", c.Layers, c.Window, c.Seed)
 	note(has("perplexity", nil), "Bits per byte and perplexity are of %d tokens, in windows of %d at a stride of half a window.",
 		c.TextTokens, c.Window)
-	note(has("host memory", nil), "Host memory is the peak (VmHWM) of a process that loads the variant, runs a few passes and, "+
-		"if they run on the host, fills the context; it includes the program itself. Predicted memory is that of weights, "+
-		"KV cache and activations on the device that runs the passes.")
-	note(has("device memory", nil), "Device memory is the decrease in free memory from before the weights were loaded to after "+
-		"a few passes, in a process of its own.")
 	note(slices.ContainsFunc(r.Fits, func(f Fit) bool { return f.Phase == TaskPrefill }),
 		"A prefill computes only the last row of logits, for which the last layer does less than the others: a of a prefill is "+
 			"smaller by that difference, and may be negative.")

@@ -57,16 +57,16 @@ func TestVariants(t *testing.T) {
 // Each round has each phase of each variant once, not always in the same order; the seed alone decides.
 func TestSchedule(t *testing.T) {
 	variants := []Variant{Depth(1, 3), Depth(2, 3), Depth(3, 3)}
-	s := Schedule{Phases: []string{TaskPrefill, TaskDecode}, Repeat: 20, Seed: 5, Memory: true, Quality: true}
+	s := Schedule{Phases: []string{TaskPrefill, TaskDecode}, Repeat: 20, Seed: 5, Quality: true}
 	tasks := s.Tasks(variants)
-	if n := 3 + 20*3*2 + 3; len(tasks) != n {
+	if n := 20*3*2 + 3; len(tasks) != n {
 		t.Fatalf("%d tasks, not %d", len(tasks), n)
 	}
 	seen := map[string]bool{}
 	orders := map[string]bool{}
 	for round := range 20 {
 		var order []string
-		for _, task := range tasks[3+6*round : 3+6*round+6] {
+		for _, task := range tasks[6*round : 6*round+6] {
 			if task.Repeat != round+1 {
 				t.Errorf("%s is in round %d", task.Key(), round+1)
 			}

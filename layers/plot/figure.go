@@ -69,8 +69,7 @@ func figures(r *layers.Result) []*figure {
 	all := []*figure{
 		{"time", "Time by depth", []panel{of("prefill time", "prefill time", "ms", layers.TaskPrefill),
 			of("decode time", "time of a decode step", "ms", layers.TaskDecode)}},
-		{"memory", "Memory by depth", memory(of("host memory", "host memory, peak", "bytes", ""),
-			of("device memory", "device memory, peak", "bytes", ""), r)},
+		{"memory", "Memory by depth", []panel{memory(r)}},
 		{"quality", "Quality by depth", quality},
 		{"energy", "Energy by depth", []panel{of("energy", "energy", "mJ", "")}},
 		{"quality-time", "Quality against time", against},
@@ -195,8 +194,8 @@ func intervals(variants []layers.Variant, metric string) string {
 	return ""
 }
 
-// memory has the predicted memory with the device's if that was measured, otherwise with the host's.
-func memory(host, device panel, r *layers.Result) []panel {
+// memory is the predicted memory by depth.
+func memory(r *layers.Result) panel {
 	guess := chart.Series{Name: "predicted before the run", Kind: chart.Predicted, Group: ofMemory}
 	sweep, _ := depths(r)
 	for _, v := range sweep {
@@ -204,12 +203,8 @@ func memory(host, device panel, r *layers.Result) []panel {
 			guess.Points = append(guess.Points, point(v.Layers, value(m)))
 		}
 	}
-	to := &host
-	if !device.empty() {
-		to = &device
-	}
-	to.Series = append(to.Series, guess)
-	return []panel{host, device}
+	return panel{"Predicted memory by depth", chart.Panel{X: chart.Axis{Name: "layers", Whole: true, Zero: true},
+		Y: chart.Axis{Name: "predicted memory", Unit: "bytes", Zero: true}, Series: []chart.Series{guess}}}
 }
 
 // againstTime is a measure of quality against the time of a decode step, or of the prefill if there is no decode.

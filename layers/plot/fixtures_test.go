@@ -44,8 +44,6 @@ func full() *layers.Result {
 		timed("prefill share of floor", "%", 31+l, 0.03)
 		timed("decode share of floor", "%", 52+2*l, 0.03)
 		exact("launches", "", 4+12*l)
-		timed("host memory", "bytes", 812<<20, 0.004)
-		timed("device memory", "bytes", (530+14.2*l)*(1<<20), 0.002)
 		exact("predicted memory", "bytes", float64(int64((180+14.18*l)*(1<<20))))
 		exact("parameters", "", 38_597_376+7_087_872*l)
 		exact("prefill FLOPs", "FLOPs", 9.88e9+1.9e9*l)
@@ -75,11 +73,9 @@ func full() *layers.Result {
 	for _, l := range []int{9, 12} {
 		v := 0.3121 + 0.14163*float64(l)
 		d := 0.1179 + 0.04117*float64(l)
-		m := (530 + 14.2*float64(l)) * (1 << 20)
 		r.Predictions = append(r.Predictions,
 			layers.Prediction{Layers: l, Metric: "prefill time", Unit: "ms", Value: v, Low: v - 0.05, High: v + 0.05, Measured: number(v * 1.01), ErrorRate: number(1/1.01 - 1)},
-			layers.Prediction{Layers: l, Metric: "decode time", Unit: "ms", Value: d, Low: d - 0.012, High: d + 0.012},
-			layers.Prediction{Layers: l, Metric: "device memory", Unit: "bytes", Value: m, Low: m * 0.99, High: m * 1.01, Measured: number(m * 0.996), ErrorRate: number(1/0.996 - 1)})
+			layers.Prediction{Layers: l, Metric: "decode time", Unit: "ms", Value: d, Low: d - 0.012, High: d + 0.012})
 	}
 	return r
 }

@@ -56,7 +56,7 @@ func TestPlottedDataIsTheResult(t *testing.T) {
 		metric              string
 		predictions, checks int
 	}{
-		{"time", 0, "prefill time", 2, 2}, {"time", 1, "decode time", 2, 0}, {"memory", 0, "host memory", 0, 0}, {"memory", 1, "device memory", 2, 2},
+		{"time", 0, "prefill time", 2, 2}, {"time", 1, "decode time", 2, 0},
 		{"quality", 0, "bits per byte", 0, 0}, {"energy", 0, "energy", 0, 0},
 	} {
 		equal := func(what string, got, want []chart.Point, expected int) {
@@ -81,11 +81,8 @@ func TestPlottedDataIsTheResult(t *testing.T) {
 		equal("verifications", pick(all, c.figure, c.panel, "measured afterwards"), checks, c.checks)
 	}
 	guess := measurements(r, "predicted memory", true)
-	if got := pick(all, "memory", 1, "predicted before"); len(guess) != 6 || !slices.Equal(got, guess) {
+	if got := pick(all, "memory", 0, "predicted before"); len(guess) != 6 || !slices.Equal(got, guess) {
 		t.Errorf("predicted memory is %v, expected %v", got, guess)
-	}
-	if got := pick(all, "memory", 0, "predicted before"); got != nil {
-		t.Errorf("predicted memory of the device is with the host's: %v", got)
 	}
 	for sweep, got := range map[bool][]chart.Point{true: pick(all, "quality-time", 0, "measured"), false: pick(all, "quality-time", 0, "other")} {
 		var want []chart.Point
@@ -203,17 +200,16 @@ func TestPartialResults(t *testing.T) {
 		r    *layers.Result
 		want []string
 	}{
-		"empty":                 {&layers.Result{}, nil},
-		"all":                   {full(), everything},
-		"no metrics":            {&layers.Result{Variants: []layers.Variant{{Label: "1", Kind: "depth", Layers: 1}}, Fits: []layers.Fit{{Phase: "decode", A: 1, B: 2, Depths: []int{1, 2}}}}, nil},
-		"no quality":            {drop("bits per byte"), []string{"time", "memory", "energy"}},
-		"no memory":             {drop("host memory", "device memory", "predicted memory"), []string{"time", "quality", "energy", "quality-time"}},
-		"only predicted memory": {drop("host memory", "device memory"), everything},
-		"NaN":                   {with(math.NaN()), nil},
-		"infinite":              {with(math.Inf(1)), nil},
-		"large":                 {with(9e199), everything},
-		"zero":                  {with(0), everything},
-		"negative":              {with(-3), everything},
+		"empty":      {&layers.Result{}, nil},
+		"all":        {full(), everything},
+		"no metrics": {&layers.Result{Variants: []layers.Variant{{Label: "1", Kind: "depth", Layers: 1}}, Fits: []layers.Fit{{Phase: "decode", A: 1, B: 2, Depths: []int{1, 2}}}}, nil},
+		"no quality": {drop("bits per byte"), []string{"time", "memory", "energy"}},
+		"no memory":  {drop("predicted memory"), []string{"time", "quality", "energy", "quality-time"}},
+		"NaN":        {with(math.NaN()), nil},
+		"infinite":   {with(math.Inf(1)), nil},
+		"large":      {with(9e199), everything},
+		"zero":       {with(0), everything},
+		"negative":   {with(-3), everything},
 	} {
 		files := written(t, c.r)
 		var got []string
@@ -280,7 +276,6 @@ func TestPageHasTheNumbers(t *testing.T) {
 		"prefill b, a layer 0.14163 0.00091 ms 0.999762 1-6",
 		"9 prefill time 1.587 1.537 to 1.637 1.603 ms -0.99 yes", // a prediction and its error
 		"12 decode time 0.6119 0.5999 to 0.6239 - ms - -",        // one that was not run
-		"9 device memory 657.8 651.2 to 664.4 655.2 MiB &#43;0.40 yes",
 		"repeat 3 7 0-3, 3-5", "52,773,120", "11.78", // parameters, GFLOP of the prefill
 		"The clocks were not locked.", "prompt length 128", "depths 1, 2, 3", "seed -", "infer layers --range 1-6 --text &#39;all&#39;\\&#39;&#39;s well.txt&#39; -o out", "&lt;script&gt;alert(1)",
 	} {
@@ -299,7 +294,7 @@ func TestPageHasTheNumbers(t *testing.T) {
 			t.Errorf("the page has %q, which its policy refuses", refused)
 		}
 	}
-	if n := strings.Count(string(page), "<svg"); n != 7 {
+	if n := strings.Count(string(page), "<svg"); n != 6 {
 		t.Errorf("the page has %d pictures", n)
 	}
 }
@@ -321,7 +316,7 @@ func TestPageInBrowser(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.Over > 0 || got.Shown != 7 || got.Letters < 9 {
+		if got.Over > 0 || got.Shown != 6 || got.Letters < 9 {
 			t.Errorf("in a window of %d pixels the page is %+v", width, got)
 		}
 	}

@@ -35,14 +35,14 @@ var groups = []struct {
 }{
 	{"Time", []string{"prefill time", "decode time", "prefill rate", "decode rate", "prefill floor",
 		"decode floor", "prefill share of floor", "decode share of floor"}},
-	{"Memory and energy", []string{"host memory", "device memory", "predicted memory", "energy"}},
+	{"Memory and energy", []string{"predicted memory", "energy"}},
 	{"Quality", []string{"bits per byte", "perplexity", "agreement", "KL divergence"}},
 	{"Work", []string{"parameters", "launches", "prefill FLOPs", "decode FLOPs", "prefill bytes", "decode bytes"}},
 }
 
 // compared are the columns of the table of other lists of layers.
-var compared = []string{"prefill time", "decode time", "host memory", "device memory", "energy",
-	"bits per byte", "perplexity", "agreement", "KL divergence"}
+var compared = []string{"prefill time", "decode time", "energy", "bits per byte", "perplexity",
+	"agreement", "KL divergence"}
 
 // tables are those of the page that have rows.
 func tables(r *layers.Result) []*table {

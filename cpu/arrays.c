@@ -1,7 +1,6 @@
 // Arrays shared among the threads of a pool: what the tasks of package tasks do on a CPU.
 #include "kernels.h"
 #include "version.h"
-#include <math.h>
 
 // Arrays of fewer values are one thread's: threads that sleep take longer to wake.
 enum { FEW = 65536 };
@@ -12,19 +11,12 @@ typedef struct array_job {
 	const float *x, *y;
 	const uint16_t *words; // x, if it is bfloat16
 	int64_t n;
-	double exponent;
 } array_job;
 
 static void map_range(const gs_kernels *k, const array_job *j, int64_t lo, int64_t hi) {
 	switch (j->what) {
 	case GS_ARRAY_ADD: k->add(j->z + lo, j->x + lo, j->y + lo, hi - lo, j->past); return;
 	case GS_ARRAY_SQUARE: k->square(j->z + lo, j->x + lo, hi - lo, j->past); return;
-	case GS_ARRAY_POWF:
-		for (int64_t i = lo; i < hi; i++) j->z[i] = powf(j->x[i], (float)j->exponent);
-		return;
-	case GS_ARRAY_POW:
-		for (int64_t i = lo; i < hi; i++) j->z[i] = (float)pow((double)j->x[i], j->exponent);
-		return;
 	case GS_ARRAY_WIDEN: k->widen(j->z + lo, j->words + lo, hi - lo); return;
 	case GS_ARRAY_SUMS: // z[b] is the sum of block b
 		for (int64_t b = lo; b < hi; b++) {
@@ -54,8 +46,8 @@ static void map_job(gs_worker *w, void *arg) {
 	}
 }
 
-void gs_array(gs_pool *p, int what, float *z, const void *x, const float *y, int64_t n, double exponent, int past) {
-	array_job j = {.what = what, .past = past, .z = z, .x = x, .y = y, .words = x, .n = n, .exponent = exponent};
+void gs_array(gs_pool *p, int what, float *z, const void *x, const float *y, int64_t n, int past) {
+	array_job j = {.what = what, .past = past, .z = z, .x = x, .y = y, .words = x, .n = n};
 	if (n < FEW)
 		map_range(p->kernels, &j, 0, what == GS_ARRAY_SUMS ? (n + GS_ARRAY_BLOCK - 1) / GS_ARRAY_BLOCK : n);
 	else

@@ -273,8 +273,6 @@ void gs_maxima(int isa, float *maxima, const float *x, int64_t n, int64_t block)
 enum gs_array {
 	GS_ARRAY_ADD,    // z = x + y
 	GS_ARRAY_SQUARE, // z = x x
-	GS_ARRAY_POWF,   // z = powf(x, exponent)
-	GS_ARRAY_POW,    // z = pow(x, exponent) in float64
 	GS_ARRAY_SUMS,   // z[b] = the sum of block b of x
 	GS_ARRAY_WIDEN   // z = x, which is bfloat16
 };
@@ -284,7 +282,7 @@ enum { GS_ARRAY_BLOCK = 4096 }; // values of a block of GS_ARRAY_SUMS; the last 
 
 // gs_array computes arrays of n values on all threads; a short one on the caller's alone. If past is set, z is written
 // past the caches.
-void gs_array(gs_pool *pool, int what, float *z, const void *x, const float *y, int64_t n, double exponent, int past);
+void gs_array(gs_pool *pool, int what, float *z, const void *x, const float *y, int64_t n, int past);
 
 // ---- measuring ------------------------------------------------------------------------------------------------------
 

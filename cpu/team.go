@@ -73,16 +73,6 @@ func (m *Memory) Free() {
 // It writes numbers.
 func (t *Team) Place(m *Memory) { t.pool.fill(m.data) }
 
-// Power is how a square is computed.
-type Power int
-
-// The ways to square.
-const (
-	Multiply Power = iota // x x
-	Powf                  // powf(x, 2) of the C library
-	Pow                   // pow(x, 2), in float64
-)
-
 // Add computes z = x + y.
 func (t *Team) Add(z, x, y []float32) error {
 	if len(x) != len(z) || len(y) != len(z) {
@@ -92,12 +82,11 @@ func (t *Team) Add(z, x, y []float32) error {
 }
 
 // Square computes z = x^2.
-func (t *Team) Square(z, x []float32, by Power) error {
-	what, ok := map[Power]C.int{Multiply: C.GS_ARRAY_SQUARE, Powf: C.GS_ARRAY_POWF, Pow: C.GS_ARRAY_POW}[by]
-	if len(x) != len(z) || !ok {
-		return fmt.Errorf("Square: arrays of %d and %d values, way %d; they must have the same number", len(z), len(x), by)
+func (t *Team) Square(z, x []float32) error {
+	if len(x) != len(z) {
+		return fmt.Errorf("Square: arrays of %d and %d values; they must have the same number", len(z), len(x))
 	}
-	return t.array(what, z, unsafe.Pointer(unsafe.SliceData(x)), nil, len(x), 8)
+	return t.array(C.GS_ARRAY_SQUARE, z, unsafe.Pointer(unsafe.SliceData(x)), nil, len(x), 8)
 }
 
 // array runs one of gs_array's loops over n values of so many bytes, 0 if the result is not stored past the caches.
@@ -111,7 +100,7 @@ func (t *Team) array(what C.int, z []float32, x unsafe.Pointer, y []float32, n, 
 		return errTeamClosed
 	}
 	past := flag(t.past > 0 && int64(n*bytes) > t.past)
-	C.gs_array(t.pool.c, what, (*C.float)(unsafe.SliceData(z)), x, (*C.float)(unsafe.SliceData(y)), C.int64_t(n), 2,
+	C.gs_array(t.pool.c, what, (*C.float)(unsafe.SliceData(z)), x, (*C.float)(unsafe.SliceData(y)), C.int64_t(n),
 		C.int(past))
 	return nil
 }

@@ -107,15 +107,13 @@ func TestTeamArrays(t *testing.T) {
 								t.Fatalf("%s, %d threads, n=%d: z[%d] = %g; want %g + %g", version, threads, n, i, z[i], in[i], other[i])
 							}
 						}
-						for _, by := range []Power{Multiply, Powf, Pow} {
-							clear(z[:n])
-							if err := team.Square(z[:n], in, by); err != nil {
-								t.Fatal(err)
-							}
-							for i := range n {
-								if math.Abs(float64(z[i])-float64(in[i])*float64(in[i])) > 0x1p-24*float64(in[i])*float64(in[i]) {
-									t.Fatalf("%s: n=%d, way %d: z[%d] = %g; want the square of %g", version, n, by, i, z[i], in[i])
-								}
+						clear(z[:n])
+						if err := team.Square(z[:n], in); err != nil {
+							t.Fatal(err)
+						}
+						for i := range n {
+							if math.Abs(float64(z[i])-float64(in[i])*float64(in[i])) > 0x1p-24*float64(in[i])*float64(in[i]) {
+								t.Fatalf("%s: n=%d: z[%d] = %g; want the square of %g", version, n, i, z[i], in[i])
 							}
 						}
 						if err := team.Widen(z[:n], words[off:off+n]); err != nil {
@@ -159,8 +157,8 @@ func TestTeamErrors(t *testing.T) {
 	team := backend.Team()
 	a, b := make([]float32, 5), make([]float32, 6)
 	for what, err := range map[string]error{"Add": team.Add(a, a, b), "Add, x": team.Add(a, b, a),
-		"Square": team.Square(a, b, Multiply), "Square, way": team.Square(a, a, 9),
-		"Widen": team.Widen(a, make([]uint16, 6))} {
+		"Square": team.Square(a, b),
+		"Widen":  team.Widen(a, make([]uint16, 6))} {
 		if err == nil {
 			t.Errorf("%s: no error", what)
 		}

@@ -17,7 +17,7 @@ func vectorSquare() *Task {
 			{Device: CPU, Variant: Tuned, About: "all threads, SIMD",
 				CPU: func(t *cpu.Team, _ Shape, in []View, out View) (run, end func() error, err error) {
 					z, x := out.Float32(), in[0].Float32()
-					return func() error { return t.Square(z, x, cpu.Multiply) }, nil, nil
+					return func() error { return t.Square(z, x) }, nil, nil
 				}},
 			scalar(func(in []View, out View) {
 				z, x := out.Float32(), in[0].Float32()

@@ -209,12 +209,12 @@ func (g *gpu) event() *cuda.Event {
 }
 
 // kernels compiles a source and finds kernels of it.
-func (g *gpu) kernels(source string, names ...string) []*cuda.Function {
-	return g.compile(sources(source)[0], names...)
+func (g *gpu) kernels(file string, names ...string) []*cuda.Function {
+	return g.compile(file, source(file), names...)
 }
 
-func (g *gpu) compile(s Source, names ...string) (kernels []*cuda.Function) {
-	m := must(g.Device.Compile(s.Name, s.Text))
+func (g *gpu) compile(file, text string, names ...string) (kernels []*cuda.Function) {
+	m := must(g.Device.Compile(file, text))
 	g.closers = append(g.closers, m.Free)
 	for _, name := range names {
 		kernels = append(kernels, must(m.Function(name)))

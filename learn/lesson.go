@@ -29,25 +29,18 @@ type Experiment struct {
 	Run     func(l *lab)
 	Judge   func(d Data) Finding
 	Picture func(d Data) chart.Picture // nil if there is none
-	Sources []Source                   // CUDA C++ that Run compiles
 }
-
-// Source is a program text.
-type Source struct{ Name, Text string }
 
 //go:embed *.cu
 var cudaFiles embed.FS
 
-// sources are files of this directory.
-func sources(names ...string) (all []Source) {
-	for _, name := range names {
-		text, err := cudaFiles.ReadFile(name)
-		if err != nil {
-			panic(err) // the name of a file that is not there
-		}
-		all = append(all, Source{name, string(text)})
+// source is the text of a file of this directory.
+func source(name string) string {
+	text, err := cudaFiles.ReadFile(name)
+	if err != nil {
+		panic(err) // the name of a file that is not there
 	}
-	return all
+	return string(text)
 }
 
 // Program is a part of an experiment that runs in a process of its own; it writes its data.

@@ -10,7 +10,7 @@ var lesson01 = Lesson{
 	Number: 1,
 	Claim:  "a kernel started with <<<1, 1>>> runs the loop on the GPU, so it is fast",
 	GPU: &Experiment{
-		Run: onGPU(threadsOnGPU), Judge: judgeThreads, Picture: drawThreads, Sources: sources("lesson01.cu"),
+		Run: onGPU(threadsOnGPU), Judge: judgeThreads, Picture: drawThreads,
 	},
 	Why: `<<<1, 1>>> starts one block of one thread: one lane of one SM. That lane has a lower clock than a CPU core,
 runs in order, without branch prediction or prefetching, and waits hundreds of nanoseconds for each access to memory.

@@ -14,7 +14,7 @@ var lesson02 = Lesson{
 	Number: 2,
 	Claim: "the six steps of a GPU program: allocate on host, on device, load, copy, launch, copy back; " +
 		"leave one out and it fails",
-	GPU: &Experiment{Run: stepsOnGPU, Judge: judgeSteps, Sources: sources("lesson01.cu")},
+	GPU: &Experiment{Run: stepsOnGPU, Judge: judgeSteps},
 	Why: `The steps are right, but an omission need not announce itself. Give a kernel a pointer of malloc, and the
 outcome depends on the system. Where the GPU cannot access pageable memory (attribute pageableMemoryAccess 0), the
 launch returns success, the kernel faults, and the next call that waits reports the error; after that the context is

@@ -13,7 +13,7 @@ import (
 var lesson03 = Lesson{
 	Number: 3,
 	Claim:  "using a GPU is like using a second computer over a network",
-	GPU:    &Experiment{Run: onGPU(linkOnGPU), Judge: judgeLink, Picture: drawLink, Sources: sources("lesson01.cu")},
+	GPU:    &Experiment{Run: onGPU(linkOnGPU), Judge: judgeLink, Picture: drawLink},
 	Why: `The picture is good because the same law holds: n bytes take a latency and then a time per byte, a + b n.
 Below a / b bytes the number of transfers counts: pack small ones together. Above, the bytes count: send fewer. As
 over a network, the other side has its own memory, works while you do something else, and answers when asked. The law

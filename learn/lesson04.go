@@ -17,7 +17,7 @@ var lesson04 = Lesson{
 	Claim:  "CPUs execute instructions one after another, GPUs in parallel",
 	CPU:    &Experiment{Run: parallelOnCPU, Judge: judgeParallelOnCPU, Picture: drawParallelOnCPU},
 	GPU: &Experiment{
-		Run: onGPU(parallelOnGPU), Judge: judgeParallelOnGPU, Picture: drawParallelOnGPU, Sources: sources("lesson04.cu"),
+		Run: onGPU(parallelOnGPU), Judge: judgeParallelOnGPU, Picture: drawParallelOnGPU,
 	},
 	Why: `Both do both. A chain in which each step needs the result of the last runs at about the same pace on either:
 one step per latency of the arithmetic unit. A CPU core finds independent instructions by itself and runs several at

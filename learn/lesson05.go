@@ -9,7 +9,7 @@ import (
 var lesson05 = Lesson{
 	Number: 5,
 	Claim:  "Python's timer, or any timer of the host, cannot time a kernel, because CUDA is asynchronous",
-	GPU:    &Experiment{Run: onGPU(timersOnGPU), Judge: judgeTimers, Picture: drawTimers, Sources: sources("spin.cu")},
+	GPU:    &Experiment{Run: onGPU(timersOnGPU), Judge: judgeTimers, Picture: drawTimers},
 	Why: `The premise is right, the conclusion is not. A launch puts the kernel into a queue and returns; a timer
 stopped then has measured the launch, however long the kernel runs. But the host can wait: synchronise, start the
 timer, launch, synchronise, stop. That is the kernel's time plus some microseconds for launch and wake-up, which

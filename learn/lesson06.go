@@ -17,7 +17,7 @@ var lesson06 = Lesson{
 	Claim:  "a * a (3.333 ms) is faster than square(a) (3.331 ms) and a ** 2 (3.339 ms) because mul is optimised more",
 	CPU:    &Experiment{Run: squaresOnCPU, Judge: judgeSquares, Picture: drawSquares},
 	GPU: &Experiment{
-		Run: onGPU(squaresOnGPU), Judge: judgeSquares, Picture: drawSquares, Sources: sources("lesson06.cu"),
+		Run: onGPU(squaresOnGPU), Judge: judgeSquares, Picture: drawSquares,
 	},
 	Why: `A table of three single times compares noise. Each way reads every number once, writes it once and makes one
 multiplication: the compiler, or PyTorch for the exponent 2, turns all three into the same one. It is hidden behind

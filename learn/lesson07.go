@@ -12,7 +12,7 @@ import (
 var lesson07 = Lesson{
 	Number: 7,
 	Claim:  "vectorized_elementwise_kernel<4, ...> in a timeline: the 4 is the number of blocks",
-	GPU:    &Experiment{Run: onGPU(widthOnGPU), Judge: judgeWidth, Picture: drawWidth, Sources: sources("lesson07.cu")},
+	GPU:    &Experiment{Run: onGPU(widthOnGPU), Judge: judgeWidth, Picture: drawWidth},
 	Why: `Between the angle brackets of a kernel's name stand template arguments: numbers and types fixed when the
 kernel was compiled. The 4 is how many numbers a thread reads with one load: 4 float32 are 16 bytes, the widest load
 of a thread up to Hopper. Fewer, wider loads keep more bytes in flight. Grid and block are arguments of the launch,

@@ -19,7 +19,7 @@ var lesson08 = Lesson{
 	Number: 8,
 	Claim:  "the first calls are slow: warm up before you measure",
 	CPU:    &Experiment{Run: firstOnCPU, Judge: judgeFirst, Picture: drawFirst},
-	GPU:    &Experiment{Run: firstOnGPU, Judge: judgeFirst, Picture: drawFirst, Sources: sources("lesson08.cu")},
+	GPU:    &Experiment{Run: firstOnGPU, Judge: judgeFirst, Picture: drawFirst},
 	Why: `The first call does work that later calls find done. On a GPU: load the driver, make a context, compile or
 load the module, allocate memory; the first launch of a kernel also loads its code, and the clocks may still be those
 of an idle GPU. On a CPU, the operating system maps pages that are touched for the first time, and caches are cold.

@@ -10,7 +10,7 @@ import (
 var lesson10 = Lesson{
 	Number: 10,
 	Claim:  "a synchronisation is needed so that the CPU does not run ahead of the GPU",
-	GPU:    &Experiment{Run: onGPU(queueOnGPU), Judge: judgeQueue, Picture: drawQueue, Sources: sources("spin.cu")},
+	GPU:    &Experiment{Run: onGPU(queueOnGPU), Judge: judgeQueue, Picture: drawQueue},
 	Why: `Launches go into a queue of the driver, which has a fixed number of places. While there is room, a launch
 takes microseconds and the CPU runs ahead. When the queue is full, the launch itself waits until the GPU has finished
 a kernel. So the CPU can never be further ahead than the queue is long, and needs no call for that. Running ahead is

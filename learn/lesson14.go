@@ -10,8 +10,7 @@ import (
 var lesson14 = Lesson{
 	Number: 14,
 	Claim:  "when the transfer takes longer than the computation, use unified memory",
-	GPU: &Experiment{Run: onGPU(runReuse), Judge: judgeReuse, Picture: drawReuse,
-		Sources: sources("lesson14.cu")},
+	GPU:    &Experiment{Run: onGPU(runReuse), Judge: judgeReuse, Picture: drawReuse},
 	Why: `The bytes have to cross the link, whatever the call is named. A copy moves them once, and every reading
 after it comes from device memory. Reading in place, here from pinned host memory, moves them again each time. Unified
 memory lies between: pages move when they are first touched, by page faults, and then stay, so it is a copy in small

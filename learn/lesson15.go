@@ -13,8 +13,7 @@ import (
 var lesson15 = Lesson{
 	Number: 15,
 	Claim:  "small inputs run faster on the CPU: choose the device by a threshold on the size",
-	GPU: &Experiment{Run: onGPU(runThreshold), Judge: judgeThreshold, Picture: drawThreshold,
-		Sources: sources("work.cu", "spin.cu")},
+	GPU:    &Experiment{Run: onGPU(runThreshold), Judge: judgeThreshold, Picture: drawThreshold},
 	Why: `For one task, with its data always in the same place and the GPU always free, the time of each device is
 nearly a straight line over the size. The lines cross once, and that size is the threshold. But the crossing moves. If
 the data are on the GPU already, the GPU needs no transfer, and the CPU does. If other work is queued, the GPU begins

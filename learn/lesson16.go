@@ -13,8 +13,7 @@ import (
 var lesson16 = Lesson{
 	Number: 16,
 	Claim:  "GPU utilisation is the share of SMs in use",
-	GPU: &Experiment{Run: onGPU(runUtilisation), Judge: judgeUtilisation, Picture: drawUtilisation,
-		Sources: sources("lesson16.cu")},
+	GPU:    &Experiment{Run: onGPU(runUtilisation), Judge: judgeUtilisation, Picture: drawUtilisation},
 	Why: `What nvidia-smi calls GPU-Util is a share of time: during how much of the last sampling period, a sixth of a
 second to a second, did any kernel run? One block on one SM makes it as high as a kernel that fills the device; so
 does a decode step whose SMs mostly wait for memory. A low figure does tell something: the GPU had nothing to run,

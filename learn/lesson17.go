@@ -12,8 +12,7 @@ import (
 var lesson17 = Lesson{
 	Number: 17,
 	Claim:  "more occupancy is faster",
-	GPU: &Experiment{Run: onGPU(runOccupancy), Judge: judgeOccupancy, Picture: drawOccupancy,
-		Sources: sources("lesson17.cu")},
+	GPU:    &Experiment{Run: onGPU(runOccupancy), Judge: judgeOccupancy, Picture: drawOccupancy},
 	Why: `Occupancy is the number of warps on an SM as a share of what it can hold. More warps help in one way: while
 some wait, others have something to do. By Little's law, what counts is the work in flight: warps times the
 independent loads of each. The copy has four loads of 16 bytes in flight in each thread; a few blocks saturate the

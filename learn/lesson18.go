@@ -10,8 +10,7 @@ import (
 var lesson18 = Lesson{
 	Number: 18,
 	Claim:  "thread divergence halves speed",
-	GPU: &Experiment{Run: onGPU(runDivergence), Judge: judgeDivergence, Picture: drawDivergence,
-		Sources: sources("lesson18.cu")},
+	GPU:    &Experiment{Run: onGPU(runDivergence), Judge: judgeDivergence, Picture: drawDivergence},
 	Why: `An SM issues one instruction for a whole warp. If the 32 lanes take different paths, the warp runs one path
 after the other, with the other lanes switched off. So a warp pays for every path that any of its lanes takes, and a
 long path costs the same whether one lane takes it or all. Warps that agree within themselves pay for one path,

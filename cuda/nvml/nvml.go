@@ -205,17 +205,6 @@ func (n *NVML) GPU(pci string) (GPU, bool) {
 	return read(d), true
 }
 
-// SMClock returns the clock of the SMs now, in MHz, of the GPU at a PCI address; 0 where it is not known.
-func (n *NVML) SMClock(pci string) int {
-	n.use.RLock()
-	defer n.use.RUnlock()
-	d, ok := n.at(pci)
-	if !ok {
-		return 0
-	}
-	return number(d, smClock)
-}
-
 // at returns the GPU at a PCI address, none after Close. Its caller holds use.
 func (n *NVML) at(pci string) (device, bool) {
 	i := slices.IndexFunc(n.devices, func(d device) bool { return strings.EqualFold(address(d), pci) })

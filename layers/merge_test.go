@@ -52,8 +52,8 @@ func partsOf(t *testing.T, count int) (dirs []string, whole *Result) {
 		if err := j.AddAll(done); err != nil {
 			t.Fatal(err)
 		}
-		if n := len(Of(shard, tasks)); len(j.Tasks()) != n {
-			t.Fatalf("part %v has %d tasks; want %d", shard, len(j.Tasks()), n)
+		if n := len(Of(shard, tasks)); len(j.Rows()) != n {
+			t.Fatalf("part %v has %d rows; want %d", shard, len(j.Rows()), n)
 		}
 		e.Shard = shard
 		r, err := e.Summarize(variants, j.Rows(), []int{6}, known)

@@ -208,9 +208,6 @@ func (j *Journal[R]) take(line []byte, number int) error {
 // Done tells whether a task is finished.
 func (j *Journal[R]) Done(task string) bool { return j.done[task] }
 
-// Tasks returns all tasks in the order in which they were done.
-func (j *Journal[R]) Tasks() []Entry[R] { return j.tasks }
-
 // Rows returns the rows of all tasks in the order in which they were done.
 func (j *Journal[R]) Rows() (rows []R) {
 	for _, e := range j.tasks {

@@ -64,7 +64,7 @@ func TestGoesOn(t *testing.T) {
 		}
 		n := max(0, strings.Count(whole[:cut], "\n")-1)
 		if len(j.Rows()) != n || j.Done("task 0") != (n > 0) || j.Done("task 1") != (n > 1) {
-			t.Fatalf("cut at %d: %+v", cut, j.Tasks())
+			t.Fatalf("cut at %d: %+v", cut, j.Rows())
 		}
 		if err := j.Add("task 2", nil); err != nil {
 			t.Fatal(err)

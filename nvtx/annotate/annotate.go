@@ -149,13 +149,3 @@ func Range(name string, color nvtx.Color, args ...any) (end func()) {
 		runtime.UnlockOSThread()
 	}
 }
-
-// Span opens a range that any goroutine may close, and that need not nest with others, and returns what closes it.
-func Span(name string, color nvtx.Color) (end func()) {
-	if !nvtx.Active() {
-		return nothing
-	}
-	d := domain()
-	r := d.Start(nvtx.Event{Text: name, Color: color, Payload: nvtx.NoPayload})
-	return func() { d.End(r) }
-}

@@ -112,17 +112,6 @@ withheld if they would mislead; 'infer trace check' says why.`,
 	return c
 }
 
-// CheckSort refuses a column to sort by that no table of the kind has, before there is one.
-func CheckSort(by tables.By, o cli.RowOptions) error {
-	var err error
-	for _, device := range []int32{-1, 0} { // headings differ
-		if _, err = lay(&tables.Table{By: by, Device: device}, ShowOptions{By: by, Rows: o}); err == nil {
-			return nil
-		}
-	}
-	return err
-}
-
 // layout writes a table. Its functions are called after the rows are sorted and cut.
 type layout struct {
 	Text func(io.Writer) // for people

@@ -286,7 +286,7 @@ func mergeTasks(ctx context.Context, from []string, dir string, force bool, stdo
 	if err := cli.CheckFolder(dir, force); err != nil {
 		return err
 	}
-	samples, err := tasks.ReadFiles(from...)
+	samples, err := cli.Await(ctx, func() ([]tasks.Sample, error) { return tasks.ReadFiles(from...) })
 	if err != nil {
 		return err
 	}

@@ -56,8 +56,8 @@ program. "other tasks" is for tasks that were not measured.
 }
 
 // ReadRows reads samples for the model, the stored ones if none are named, and says what it leaves out.
-func ReadRows(stderr io.Writer, paths []string) ([]predict.Row, error) {
-	all, err := tasks.ReadFiles(paths...)
+func ReadRows(ctx context.Context, stderr io.Writer, paths []string) ([]predict.Row, error) {
+	all, err := cli.Await(ctx, func() ([]tasks.Sample, error) { return tasks.ReadFiles(paths...) })
 	if len(paths) == 0 {
 		all, err = storedsamples.Read()
 		fmt.Fprintln(stderr, "infer: the samples are those stored in this program; give files of 'infer tasks bench' for "+
@@ -87,7 +87,7 @@ func tasksFit(ctx context.Context, stdout, stderr io.Writer, paths []string, out
 			return err
 		}
 	}
-	rows, err := ReadRows(stderr, paths)
+	rows, err := ReadRows(ctx, stderr, paths)
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ SAMPLES are as in 'infer tasks fit'.`,
 		Annotations: map[string]string{cli.UsesKey: ""},
 		Args:        cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
-			rows, err := ReadRows(c.ErrOrStderr(), args)
+			rows, err := ReadRows(c.Context(), c.ErrOrStderr(), args)
 			if err != nil {
 				return err
 			}

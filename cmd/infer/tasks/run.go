@@ -125,21 +125,27 @@ func (s *streamFlags) run(ctx context.Context, args []string, stdout, stderr io.
 	if err := s.keeps("--gantt", s.gantt, args); err != nil {
 		return err
 	}
-	rows, err := ReadRows(stderr, args)
+	rows, err := ReadRows(ctx, stderr, args)
 	if err != nil {
 		return err
 	}
 	setup := schedule.Setup{Rows: rows, Machine: s.machine, Memory: memory, Jobs: s.n, Interval: s.interval, Seed: s.seed}
 	setup.Model = s.predictor(ctx, len(args) == 0)
-	p, err := setup.Prepare()
+	p, err := cli.Await(ctx, setup.Prepare)
 	if err != nil {
 		return err
 	}
-	runs := p.Simulate()
+	var runs map[string][]schedule.Result
+	report, err := cli.Await(ctx, func() (schedule.Report, error) {
+		runs = p.Simulate()
+		return p.Report(runs), nil
+	})
+	if err != nil {
+		return err
+	}
 	if err := s.draw(ctx, p, runs); err != nil {
 		return err
 	}
-	report := p.Report(runs)
 	if s.json {
 		return cli.WriteJSON(stdout, report)
 	}
@@ -303,10 +309,10 @@ func (r *runFlags) run(ctx context.Context, m *cli.ModelFlags, args []string, st
 	if err != nil {
 		return err
 	}
-	p, err := schedule.Setup{
+	p, err := cli.Await(ctx, schedule.Setup{
 		Rows: rows, Devices: names, Memory: predict.Pinned, Jobs: r.n, Interval: r.interval, Seed: r.seed,
 		Chosen: chosen, LongestUs: r.longest * 1e3, Most: int64(r.most) << 20, Model: r.predictor(ctx, false),
-	}.Prepare()
+	}.Prepare)
 	if err != nil {
 		return err
 	}
@@ -347,7 +353,7 @@ func (r *runFlags) run(ctx context.Context, m *cli.ModelFlags, args []string, st
 func (r *runFlags) rows(ctx context.Context, m *cli.ModelFlags, machine *tasks.Machine, chosen []*tasks.Task,
 	args []string, stderr io.Writer) ([]predict.Row, error) {
 	if len(args) > 0 {
-		return ReadRows(stderr, args)
+		return ReadRows(ctx, stderr, args)
 	}
 	if err := setCeilings(ctx, m, machine, true, stderr); err != nil { // floors are made of them
 		return nil, err

@@ -12,6 +12,19 @@ import (
 	"gpt2scope/traces/tables"
 )
 
+// lay lays out a table: some have rows of their own, the others those of [tables.Row].
+func lay(t *tables.Table, o ShowOptions) (layout, error) {
+	switch o.By {
+	case tables.ByOp:
+		return layoutOps(t, o)
+	case tables.ByRange:
+		return layoutRanges(t, o)
+	case tables.ByProcess:
+		return layoutProcesses(t, o)
+	}
+	return layoutRows(t, o)
+}
+
 // layoutList lays out a table of rows of one kind, which are in *rows. below writes what follows it for people, the
 // legend if it is nil.
 func layoutList[R any](rows *[]R, columns []table.Column[R], o ShowOptions, below func(io.Writer)) (layout, error) {

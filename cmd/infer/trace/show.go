@@ -118,19 +118,6 @@ type layout struct {
 	csv  func(io.Writer) error
 }
 
-// lay lays out a table: some have rows of their own, the others those of [tables.Row].
-func lay(t *tables.Table, o ShowOptions) (layout, error) {
-	switch o.By {
-	case tables.ByOp:
-		return layoutOps(t, o)
-	case tables.ByRange:
-		return layoutRanges(t, o)
-	case tables.ByProcess:
-		return layoutProcesses(t, o)
-	}
-	return layoutRows(t, o)
-}
-
 // Show writes a table of a recording.
 func Show(w io.Writer, t *traces.Trace, o ShowOptions) error {
 	if o.Columns == "" && cli.IsTerminal(w) {

@@ -29,7 +29,7 @@ Nothing is loaded or run. The built-in model runs one of its six layers unless -
 		Example: `  infer info --layers all
   infer info -m random:gpt2-xl --dtype bf16 --prompt-len 512
   infer info -m random:gpt2 --layers 1 --fused=false     every stage by itself
-  infer info --device cuda --variant attn.sdpa=naive     kernels and algorithms of a GPU`,
+  infer info --device cuda --variant attn.sdpa=naive     with a kernel of a GPU`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return i.run(c, m)
 		},

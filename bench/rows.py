@@ -37,7 +37,7 @@ def first_token(arguments):
     begin = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         if not process.stdout.read(1):
-            raise RuntimeError("no text")
+            sys.exit("infer wrote no text: see above")
         return 1e3 * (time.perf_counter() - begin)
 
 

@@ -38,13 +38,6 @@ static void push(void *d, const gs_nvtx_event *e) {
 
 static void pop(void *d) { nvtxDomainRangePop(d); }
 
-static uint64_t start(void *d, const gs_nvtx_event *e) {
-  nvtxEventAttributes_t a = attributes(e);
-  return nvtxDomainRangeStartEx(d, &a);
-}
-
-static void end(void *d, uint64_t range) { nvtxDomainRangeEnd(d, range); }
-
 GS_NVTX_API const gs_nvtx_table *gs_nvtx(void) {
   static const gs_nvtx_table table = {
       .version = GS_NVTX_ABI_VERSION,
@@ -53,8 +46,6 @@ GS_NVTX_API const gs_nvtx_table *gs_nvtx(void) {
       .category = category,
       .push = push,
       .pop = pop,
-      .start = start,
-      .end = end,
   };
   return &table;
 }

@@ -37,12 +37,6 @@ static void push(const gs_nvtx_table *t, uintptr_t d, uintptr_t s, const char *t
 	t->push((void *)d, &e);
 }
 static void pop(const gs_nvtx_table *t, uintptr_t d) { t->pop((void *)d); }
-static uint64_t start(const gs_nvtx_table *t, uintptr_t d, uintptr_t s, const char *text, uint32_t color,
-	uint32_t category, int64_t payload, int32_t has) {
-	gs_nvtx_event e = {(void *)s, text, color, category, payload, has};
-	return t->start((void *)d, &e);
-}
-static void end(const gs_nvtx_table *t, uintptr_t d, uint64_t range) { t->end((void *)d, range); }
 static void leave(int status) { exit(status); }
 */
 import "C"
@@ -88,9 +82,6 @@ type Event struct {
 	Category uint32 // from Category, 0 for none
 	Payload  int64  // such as a layer or token index; NoPayload for none
 }
-
-// Range is one that was started, for [Domain.End].
-type Range uint64
 
 // Library is the file name of the library that [Active] looks for.
 const Library = "libgpt2scope_nvtx.so"
@@ -250,36 +241,12 @@ func (d *Domain) Pop() {
 	}
 }
 
-// Start opens a range that any thread may end.
-func (d *Domain) Start(e Event) Range {
-	if d == nil {
-		return 0
-	}
-	return d.start(e)
-}
-
-// End closes a range that was started.
-func (d *Domain) End(r Range) {
-	if d != nil {
-		C.end(table, d.handle, C.uint64_t(r))
-	}
-}
-
-// The parts that are not inlined, so that the check before them is.
-
+// push is not inlined, so that the check before it is.
 func (d *Domain) push(e Event) {
 	text := e.text()
 	C.push(table, d.handle, e.Message.handle, text, C.uint32_t(e.Color), C.uint32_t(e.Category), C.int64_t(e.Payload),
 		e.hasPayload())
 	C.free(unsafe.Pointer(text))
-}
-
-func (d *Domain) start(e Event) Range {
-	text := e.text()
-	r := C.start(table, d.handle, e.Message.handle, text, C.uint32_t(e.Color), C.uint32_t(e.Category),
-		C.int64_t(e.Payload), e.hasPayload())
-	C.free(unsafe.Pointer(text))
-	return Range(r)
 }
 
 // text returns a copy of the text for C, nil where a handle is sent in its place.

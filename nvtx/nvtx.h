@@ -3,7 +3,7 @@
 //
 // * Nothing here fails: NVTX has no errors, and without a tool its calls do
 //   nothing.
-// * Push and pop belong to the calling OS thread. Start and end do not.
+// * Push and pop belong to the calling OS thread.
 
 #ifndef GPT2SCOPE_NVTX_H
 #define GPT2SCOPE_NVTX_H
@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 // Raised by whatever changes this file; library and program must agree.
-#define GS_NVTX_ABI_VERSION 2
+#define GS_NVTX_ABI_VERSION 3
 
 #define GS_NVTX_API __attribute__((visibility("default")))
 
@@ -32,8 +32,6 @@ typedef struct {
   void (*category)(void *domain, uint32_t id, const char *name);
   void (*push)(void *domain, const gs_nvtx_event *event);
   void (*pop)(void *domain);
-  uint64_t (*start)(void *domain, const gs_nvtx_event *event);
-  void (*end)(void *domain, uint64_t range);
 } gs_nvtx_table;
 
 // The only symbol of the library.

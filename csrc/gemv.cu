@@ -6,8 +6,6 @@
 #include "linear.cuh"
 #include "mbarrier.cuh"
 
-const char *const gs_linear_variants[] = {"auto", "naive", "gemv", "blas", nullptr};
-
 namespace {
 
 constexpr int kMaxWarps = 8;

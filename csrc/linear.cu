@@ -3,6 +3,9 @@
 
 #include "linear.cuh"
 
+const char *const gs_linear_variants[] = {"auto", "naive", "gemv", "blas", nullptr};
+enum { kAuto, kNaive, kGemv, kBlas };  // the same, as numbers
+
 namespace {
 
 constexpr int kTile = 64;  // rows and columns of y per block

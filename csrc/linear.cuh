@@ -1,9 +1,7 @@
-// The kernels of gs_linear, each in its file. gemv.cu has the table of variants.
+// The kernels of gs_linear, each in its file. linear.cu has the table of variants.
 #pragma once
 
 #include "common.cuh"
-
-enum { kAuto, kNaive, kGemv, kBlas };  // the variants
 
 // The naive kernel (linear.cu): any shape, any type.
 int gs_linear_naive(gs_stream *s, const gs_linear_args *a);

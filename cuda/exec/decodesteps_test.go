@@ -96,8 +96,6 @@ func TestStepsRefused(t *testing.T) {
 	}
 }
 
-func first[A, B any](a A, _ B) A { return a }
-
 // countOf counts the calls of a name.
 func countOf(calls []string, name string) (n int) {
 	for _, c := range calls {

@@ -91,6 +91,20 @@ func CheckUsed(c *cobra.Command) (err error) {
 	return err
 }
 
+// CheckDashes refuses a long flag of the root with one dash: -profile would be the prompt "rofile".
+func CheckDashes(root *cobra.Command, args []string) error {
+	for _, arg := range args {
+		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
+		if arg == "--" {
+			break
+		}
+		if len(name) > 1 && arg[0] == '-' && root.Flags().Lookup(name) != nil {
+			return Usagef("-%s: a flag of more than one letter has two dashes: --%s", name, name)
+		}
+	}
+	return nil
+}
+
 // writeHelp writes the help of a command.
 func writeHelp(w io.Writer, c *cobra.Command) {
 	fmt.Fprintf(w, "%s\n\nUsage:\n  %s\n", cmp.Or(c.Long, c.Short), c.UseLine())

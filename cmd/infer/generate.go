@@ -558,22 +558,14 @@ func (o *output) endLine(stderr io.Writer) {
 	if n := len(o.shown); n == 0 || o.shown[n-1] == '\n' {
 		return
 	}
+	text, _ := o.w.(*os.File)
+	notes, _ := stderr.(*os.File)
+	a, _ := text.Stat()
+	b, _ := notes.Stat()
 	switch {
 	case cli.IsTerminal(o.w):
 		fmt.Fprintln(o.w)
-	case cli.IsTerminal(stderr) || sameFile(o.w, stderr):
+	case cli.IsTerminal(stderr) || os.SameFile(a, b): // as after 2>&1; what is no file is not the same
 		fmt.Fprintln(stderr)
 	}
-}
-
-// sameFile tells whether two writers are one file, as after 2>&1.
-func sameFile(a, b io.Writer) bool {
-	f, ok := a.(*os.File)
-	g, ok2 := b.(*os.File)
-	if !ok || !ok2 {
-		return false
-	}
-	s, err := f.Stat()
-	t, err2 := g.Stat()
-	return err == nil && err2 == nil && os.SameFile(s, t)
 }

@@ -121,7 +121,6 @@ func TestUsage(t *testing.T) {
 		{"layers -o x --drop x", []string{"--drop x: it must be whole numbers"}},
 		{"completion powershel", []string{"did you mean 'infer completion powershell'?"}},
 		{"--json --logprobs 2", []string{"--logprobs=2"}},
-		{"-profile", []string{"two dashes: --profile"}},
 		{"foo bar", []string{`word "foo"`, "-p 'foo bar'"}},
 		{"trace", []string{"give a command", "infer trace --help"}},
 		{"--logprobs", []string{"--json"}},

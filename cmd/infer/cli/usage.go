@@ -91,20 +91,6 @@ func CheckUsed(c *cobra.Command) (err error) {
 	return err
 }
 
-// CheckDashes refuses a long flag of the root with one dash: -profile would be the prompt "rofile".
-func CheckDashes(root *cobra.Command, args []string) error {
-	for _, arg := range args {
-		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
-		if arg == "--" {
-			break
-		}
-		if len(name) > 1 && arg[0] == '-' && root.Flags().Lookup(name) != nil {
-			return Usagef("-%s: a flag of more than one letter has two dashes: --%s", name, name)
-		}
-	}
-	return nil
-}
-
 // writeHelp writes the help of a command.
 func writeHelp(w io.Writer, c *cobra.Command) {
 	fmt.Fprintf(w, "%s\n\nUsage:\n  %s\n", cmp.Or(c.Long, c.Short), c.UseLine())
@@ -158,19 +144,16 @@ func noWords(c *cobra.Command, args []string) error {
 		return nil
 	}
 	hint := fmt.Sprintf("see '%s --help'", c.CommandPath())
-	optional := ""
-	c.Flags().Visit(func(f *pflag.Flag) {
-		if f.NoOptDefVal != "" && f.Value.Type() != "bool" {
-			optional = f.Name
-		}
-	})
-	if optional != "" {
-		hint = fmt.Sprintf("a value of --%s stands after =: --%s=%s", optional, optional, ShellQuote(args[0]))
-	} else if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = fmt.Sprintf("did you mean '%s %s'?", c.CommandPath(), near[0])
 	} else if !c.HasParent() {
 		hint = "a prompt is given with -p " + ShellQuote(strings.Join(args, " "))
 	}
+	c.Flags().Visit(func(f *pflag.Flag) {
+		if f.NoOptDefVal != "" && f.Value.Type() != "bool" {
+			hint = fmt.Sprintf("a value of --%s stands after =: --%[1]s=%s", f.Name, ShellQuote(args[0]))
+		}
+	})
 	return Usagef("unexpected word %q; %s", args[0], hint)
 }
 

@@ -82,8 +82,7 @@ func writeLayers(w io.Writer, r *layers.Result) {
 	}
 }
 
-// WriteFits writes the lines, and what a layer costs at which depth if times do not lie
-// on a line.
+// WriteFits writes the lines, and what a layer costs at which depth if times do not lie on a line.
 func WriteFits(w io.Writer, fits []layers.Fit) {
 	var lines []string
 	row := func(phase, name string, known bool, value, deviation float64, rest string) {

@@ -48,17 +48,16 @@ func newTasksBench(m *cli.ModelFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bench -o DIR",
 		Short: "Measure the suite of tasks",
-		Long: `bench measures tasks at many sizes on the CPU and on GPUs, in turns and in random order,
-after a warm-up, on random numbers. The result of each run is compared with a reference in
-float64. A run on a GPU is taken apart: the calls that queue it, copies to the GPU, kernels,
-copies back; from ordinary (pageable) memory, from pinned memory, and with the data on the
-GPU. Beside the tuned ways stand plain ones: a loop in one thread, one thread of a GPU.
+		Long: `bench measures tasks at many sizes on the CPU and on GPUs, in turns and in random order, after a warm-up, on
+random numbers. The result of each run is compared with a reference in float64. A run on a GPU is taken
+apart: the calls that queue it, copies to the GPU, kernels, copies back; from ordinary (pageable) memory,
+from pinned memory, and with the data on the GPU. Beside the tuned ways stand plain ones: a loop in one
+thread, one thread of a GPU.
 
-DIR holds samples.csv, with a row for each run. It holds a table each of vector.add, square
-matmul and reduce.sum, if they were measured, with the columns size,cpu_time_ms,gpu_time_ms
-and more. Runs that other programs may have slowed are marked. After Ctrl-C the same
-command goes on from there (tasks.state). --shard divides the work among several processes or
-machines; 'infer tasks merge' puts their samples together.`,
+DIR holds samples.csv, with a row for each run. It holds a table each of vector.add, square matmul and
+reduce.sum, if they were measured, with the columns size,cpu_time_ms,gpu_time_ms and more. Runs that other
+programs may have slowed are marked. After Ctrl-C the same command goes on from there (tasks.state). --shard
+divides the work among several processes or machines; 'infer tasks merge' puts their samples together.`,
 		Example: `  infer tasks bench -o out
   infer tasks bench -o out --few 10
   infer tasks bench -o out --tasks vector.add --repeat 20
@@ -264,9 +263,9 @@ func newTasksMerge() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "merge DIR... -o DIR",
 		Short: "Put samples of several parts or machines together",
-		Long: `merge puts samples together that 'infer tasks bench' measured in several parts (--shard),
-or on several machines. Each DIR that it reads holds samples.csv, or is such a file itself,
-perhaps compressed by gzip. A sample that is in several of them counts once.`,
+		Long: `merge puts samples together that 'infer tasks bench' measured in several parts (--shard), or on several
+machines. Each DIR that it reads holds samples.csv, or is such a file itself, perhaps compressed by gzip. A
+sample that is in several of them counts once.`,
 		Example: `  infer tasks merge part1 part2 -o all
   infer tasks merge h200.csv.gz laptop -o all`,
 		Annotations: map[string]string{cli.UsesKey: ""},
@@ -312,10 +311,10 @@ func newTasksPlot() *cobra.Command {
 	return &cobra.Command{
 		Use:   "plot DIR",
 		Short: "Draw times on CPU and GPU over the size, and where they cross",
-		Long: `plot draws the samples of 'infer tasks bench' in DIR: of each task the times on the CPU and
-on the GPU over the size, the kernels alone and with copies from pageable and pinned memory,
-with the crossover and its interval; and how the time on the GPU divides into copies and
-kernels. It writes pictures into DIR, SVG and PNG, and tasks.html, a page with all of them.`,
+		Long: `plot draws the samples of 'infer tasks bench' in DIR: of each task the times on the CPU and on the GPU over
+the size, the kernels alone and with copies from pageable and pinned memory, with the crossover and its
+interval; and how the time on the GPU divides into copies and kernels. It writes pictures into DIR, SVG and
+PNG, and tasks.html, a page with all of them.`,
 		Example:     "  infer tasks plot out",
 		Annotations: map[string]string{cli.UsesKey: ""},
 		Args:        cli.Words(1, 1, "the directory of the samples", "DIR"),

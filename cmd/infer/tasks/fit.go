@@ -31,10 +31,10 @@ func newTasksFit() *cobra.Command {
 
   time = efficiency x floor + step us x steps + transfers + base us
 
-with no coefficient below 0, times a factor: what similar work of the task took on the
-device over that. SAMPLES are files that 'infer tasks bench' wrote, or its directories;
-those of several machines go together. Without any, the samples are those stored in this
-program. "other tasks" is for tasks that were not measured.
+with no coefficient below 0, times a factor: what similar work of the task took on the device over that.
+SAMPLES are files that 'infer tasks bench' wrote, or its directories; those of several machines go together.
+Without any, the samples are those stored in this program. "other tasks" is for tasks that were not
+measured.
 
   efficiency  how many times the floor the work takes
   step us     for each launch, or each step of a pass
@@ -158,8 +158,8 @@ func newTasksCheck() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check [SAMPLES...]",
 		Short: "Grade the cost model and simpler ways on what they have not seen",
-		Long: `check fits four ways to choose between CPU and GPU to a part of the measurements, and grades
-them on the others: sizes, tasks and CPUs that were held out.
+		Long: `check fits four ways to choose between CPU and GPU to a part of the measurements, and grades them on the
+others: sizes, tasks and CPUs that were held out.
 
   floor        the device with the lesser floor, copies included
   threshold    the GPU from so many FLOPs on, the best number for each task
@@ -173,9 +173,8 @@ them on the others: sizes, tasks and CPUs that were held out.
   worst        the worst choice, as a ratio
   wrong %      choices of the slower device
 
-Choices are graded where both devices of a machine were measured, with the transfers
-of the data: times on data in the GPU's memory count only for tasks that have no others.
-SAMPLES are as in 'infer tasks fit'.`,
+Choices are graded where both devices of a machine were measured, with the transfers of the data: times on
+data in the GPU's memory count only for tasks that have no others. SAMPLES are as in 'infer tasks fit'.`,
 		Example: `  infer tasks check out
   infer tasks check epyc/samples.csv h200/samples.csv.gz`,
 		Annotations: map[string]string{cli.UsesKey: ""},

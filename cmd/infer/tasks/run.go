@@ -62,14 +62,13 @@ func newTasksSimulate() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "simulate [SAMPLES...]",
 		Short: "Schedule a stream of measured tasks by several policies",
-		Long: `simulate draws a stream of tasks from samples of 'infer tasks bench', without SAMPLES
-from those stored in the program, and schedules it on the CPU and the GPUs of a machine:
-by an oracle that knows all times, always on one device, by the best threshold in
-hindsight, by expected finish on floors, and by the scheduler of this program. No GPU
-is needed. The bound is a time that no schedule can beat.
+		Long: `simulate draws a stream of tasks from samples of 'infer tasks bench', without SAMPLES from those stored in
+the program, and schedules it on the CPU and the GPUs of a machine: by an oracle that knows all times,
+always on one device, by the best threshold in hindsight, by expected finish on floors, and by the scheduler
+of this program. No GPU is needed. The bound is a time that no schedule can beat.
 
-The stream is of every second size of each task. The model is fitted to the other sizes
-of SAMPLES; without SAMPLES it is the one that ships, which is fitted to all.`,
+The stream is of every second size of each task. The model is fitted to the other sizes of SAMPLES; without
+SAMPLES it is the one that ships, which is fitted to all.`,
 		Example: `  infer tasks simulate
   infer tasks simulate out/samples.csv --gantt schedule.svg`,
 		Annotations: map[string]string{cli.UsesKey: ""},
@@ -218,17 +217,16 @@ func newTasksRun(m *cli.ModelFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run [SAMPLES...]",
 		Short: "Run a stream of tasks on CPU and GPUs at once, by several policies",
-		Long: `run does for real what simulate computes: it runs a stream of tasks on the CPU and the
-GPUs at once, under each policy in turns, and prints what the simulation said beside it.
-Each GPU has two tasks in flight, each with a thread of the host. The tasks of the CPU run
-on the cores that are left, or on --threads. Each result is compared with a reference.
-What a lost GPU had not finished is done on another device, and so are tasks too large
-for its memory.
+		Long: `run does for real what simulate computes: it runs a stream of tasks on the CPU and the GPUs at once, under
+each policy in turns, and prints what the simulation said beside it. Each GPU has two tasks in flight, each
+with a thread of the host. The tasks of the CPU run on the cores that are left, or on --threads. Each result
+is compared with a reference. What a lost GPU had not finished is done on another device, and so are tasks
+too large for its memory.
 
-SAMPLES are those of 'infer tasks bench' on this machine. Without them the tasks are
-measured first. The model is fitted to every second size; the stream is of the others.
-The bound and the oracle know only the medians of the samples. Times vary from run to run,
-so that a run may be closer to the bound than the oracle is, or below it.`,
+SAMPLES are those of 'infer tasks bench' on this machine. Without them the tasks are measured first. The
+model is fitted to every second size; the stream is of the others. The bound and the oracle know only the
+medians of the samples. Times vary from run to run, so that a run may be closer to the bound than the oracle
+is, or below it.`,
 		Example: `  infer tasks run
   infer tasks run out/samples.csv --device cpu,cuda:0 --gantt schedule.svg`,
 		Annotations: map[string]string{cli.UsesKey: "model device threads quiet", cli.ListsKey: "device",

@@ -31,19 +31,18 @@ func newTraceDiff() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "diff A B",
 		Short: "Compare two recordings stage by stage, with tests for what is noise",
-		Long: `diff compares two recordings: for each kind of pass the whole pass, its idle time, and
-its stages, each over all layers, matched by name. The largest change comes first. Lines
-that begin with '!' say what makes the comparison unfair. If a recording has no stages, or
-no kind of pass is in both, the rows are operators of the framework, or else kernels by
-name, over the whole recordings; a sample is then the times of the single ones.
+		Long: `diff compares two recordings: for each kind of pass the whole pass, its idle time, and its stages, each over
+all layers, matched by name. The largest change comes first. Lines that begin with '!' say what makes the
+comparison unfair. If a recording has no stages, or no kind of pass is in both, the rows are operators of
+the framework, or else kernels by name, over the whole recordings; a sample is then the times of the single
+ones.
 
-A sample is the times of one stage in the passes of one recording without warm-up. As in
-benchstat, A and B are medians, ± is how far the confidence interval of the median
-reaches (∞ if there are too few values), p is of the Mann-Whitney U test, and '~' is a
-change within the noise. The verdict uses p after the correction of Benjamini and
-Hochberg for the number of rows: at most a share --alpha of the reported changes is
-expected to be chance. There is no verdict for fewer than 4 passes. Runs differ more
-than the passes of one: confirm a small change with several pairs of recordings.`,
+A sample is the times of one stage in the passes of one recording without warm-up. As in benchstat, A and B
+are medians, ± is how far the confidence interval of the median reaches (∞ if there are too few values), p
+is of the Mann-Whitney U test, and '~' is a change within the noise. The verdict uses p after the correction
+of Benjamini and Hochberg for the number of rows: at most a share --alpha of the reported changes is
+expected to be chance. There is no verdict for fewer than 4 passes. Runs differ more than the passes of one:
+confirm a small change with several pairs of recordings.`,
 		Example: `  infer trace diff before.json.gz after.json.gz
   infer trace diff eager.sqlite graph.sqlite --alpha 0.01 --by layer`,
 		Args: cli.Words(2, 2, "the two traces to compare", "A B"),

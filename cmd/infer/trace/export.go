@@ -32,32 +32,30 @@ type export struct {
 var exports = []export{
 	{use: "convert FILE... --out FILE",
 		short: "Write a recording in gpt2scope's format, which Perfetto opens",
-		long: `convert gives each kernel its step and writes everything in gpt2scope's format: Chrome
-trace JSON for https://ui.perfetto.dev, with steps above their kernels. The output is
-compressed if its name ends in .gz.`,
+		long: `convert gives each kernel its step and writes everything in gpt2scope's format: Chrome trace JSON for
+https://ui.perfetto.dev, with steps above their kernels. The output is compressed if its name ends in .gz.`,
 		example:   `  infer trace convert run.sqlite --out run.json.gz`,
 		extension: ".json.gz", args: someFiles, write: writeRecording},
 	{use: "report FILE... --out FILE.html",
 		short: "Write a recording as one HTML page: timeline, tables, roofline",
-		long: `report writes one HTML page that needs no network: a sentence that says where the time
-went, what the recording lacks, a timeline to zoom and search, the table of 'infer trace
-show', a roofline, the launch queue, idle time by cause with the longest gaps, and facts
-about the device and the recorder.`,
+		long: `report writes one HTML page that needs no network: a sentence that says where the time went, what the
+recording lacks, a timeline to zoom and search, the table of 'infer trace show', a roofline, the launch
+queue, idle time by cause with the longest gaps, and facts about the device and the recorder.`,
 		example: `  infer trace report run.json.gz --out run.html
   infer trace report run.sqlite -o - > run.html`,
 		extension: ".html", args: someFiles, gpu: true, write: writePage},
 	{use: "pprof FILE --out PROFILE",
 		short: "Write a recording as a profile for go tool pprof: stages as a flame graph",
-		long: `pprof writes the wall time of the table of 'infer trace show' as a profile for 'go tool
-pprof'. A stack is, from root to leaf,
+		long: `pprof writes the wall time of the table of 'infer trace show' as a profile for 'go tool pprof'. A stack is,
+from root to leaf,
 
   gpt2scope, kind of pass, layer, stage, kernel
   gpt2scope, kind of pass, idle, cause, copy
 
-Its values are nanoseconds ('time', the default) and the number of kernels, copies or
-idle gaps ('count', -sample_index=count). The times of all stacks sum to the wall time.
-A recording without passes has only its kernels or, if no GPU worked, its operations.
-Labels are phase, layer, stage, op and kind: -tagroot=op groups by operation.`,
+Its values are nanoseconds ('time', the default) and the number of kernels, copies or idle gaps ('count',
+-sample_index=count). The times of all stacks sum to the wall time. A recording without passes has only its
+kernels or, if no GPU worked, its operations. Labels are phase, layer, stage, op and kind: -tagroot=op
+groups by operation.`,
 		example: `  infer trace pprof run.json.gz --out run.pb.gz
   go tool pprof -http=: run.pb.gz`,
 		extension: ".pb.gz", args: oneFile, gpu: true, write: writeProfile},

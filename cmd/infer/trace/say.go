@@ -24,8 +24,8 @@ func newTraceCheck() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Say what a recording lacks, and whether its shares can be trusted",
-		Long: `check reads a recording and says what it holds and what it lacks. A line that begins with
-'!' is a reason why shares of time would mislead: then the exit status is 1.`,
+		Long: `check reads a recording and says what it holds and what it lacks. A line that begins with '!' is a reason
+why shares of time would mislead: then the exit status is 1.`,
 		Example: `  infer trace check run.sqlite`,
 		Args:    oneFile,
 		RunE:    func(c *cobra.Command, args []string) error { return traceCheck(c, args, asJSON) },
@@ -91,8 +91,8 @@ func newTraceAdvise() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "advise FILE...",
 		Short: "Look for bottlenecks by rules, each with its evidence and the most it could gain",
-		Long: `advise reads a recording and looks for bottlenecks by rules. Each finding has the most of
-the wall time that removing it could gain: a bound, not a forecast. Gains overlap.
+		Long: `advise reads a recording and looks for bottlenecks by rules. Each finding has the most of the wall time that
+removing it could gain: a bound, not a forecast. Gains overlap.
 
 On a GPU:
 ` + ruleHelp(judge.GPU) + `On the CPU:
@@ -180,10 +180,10 @@ func newTraceKPI() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "kpi FILE...",
 		Short: "Measure a recording: transfers, overlap, utilisation, queueing, counters",
-		Long: `kpi reads a recording of a GPU and prints one table of indicators: transfers, overlap,
-utilisation, queueing, synchronisation, counters; --define says how each is defined. A
-checklist answers with the numbers: are transfers longer than computing? Could a CPU be
-faster? Is the GPU poorly used? Does memory limit it? Do threads diverge?
+		Long: `kpi reads a recording of a GPU and prints one table of indicators: transfers, overlap, utilisation,
+queueing, synchronisation, counters; --define says how each is defined. A checklist answers with the
+numbers: are transfers longer than computing? Could a CPU be faster? Is the GPU poorly used? Does memory
+limit it? Do threads diverge?
 
 The column 'passes' is of the passes after the warm-up; in a recording that names no
 passes they are found by the repetition of kernels. 'before' is of what comes before them:
@@ -305,13 +305,12 @@ func newTraceStages() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "stages FILE",
 		Short: "Find the stages of a decoder in a recording without ranges, and say how sure",
-		Long: `stages names the layer and the stage of each kernel in a recording of a GPT-2-like
-decoder, whatever framework ran it: eager, compiled, or in a CUDA graph. It uses the
-names of the kernels, their grids and their order, and no ranges. The names of the
-stages that one kernel does are joined by '+'. The confidence is the probability that the
-name is right by a model of the order of stages (a hidden Markov model).
-Costs follow from the sizes of the model: those of --model, else from the shapes of
-PyTorch's operators, or from grids. Other commands take these stages with --infer.`,
+		Long: `stages names the layer and the stage of each kernel in a recording of a GPT-2-like decoder, whatever
+framework ran it: eager, compiled, or in a CUDA graph. It uses the names of the kernels, their grids and
+their order, and no ranges. The names of the stages that one kernel does are joined by '+'. The confidence
+is the probability that the name is right by a model of the order of stages (a hidden Markov model). Costs
+follow from the sizes of the model: those of --model, else from the shapes of PyTorch's operators, or from
+grids. Other commands take these stages with --infer.`,
 		Example: `  infer trace stages run.sqlite`,
 		Args:    oneFile,
 		RunE:    func(c *cobra.Command, args []string) error { return traceStages(c, args[0], asJSON) },

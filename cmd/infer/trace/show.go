@@ -62,30 +62,27 @@ func newTraceShow() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "show FILE...",
 		Short: "Say where the time of a recording went: a table that sums to wall time",
-		Long: `show reads a recording and says where the time went. The table --by folded has one
-row for each stage of the model over all layers: 'h.N.attn.c_attn'. Others have a row
-for each stage of each layer; for each operation as PyTorch's profiler shows them; for
-each layer, phase (prefill, decode step), or kernel; for the ranges of a name, on the
-host and projected onto the GPU; for each process. Several files, such as those of the
-ranks of a program, are shown together, with their clocks aligned. Without --by, a
-recording that has no passes of a model is shown by kernel, or by operation. The ranges
-of any program (NVTX, record_function) make passes and stages: a repeated outermost
-range is a pass, and the path of an inner one a stage.
+		Long: `show reads a recording and says where the time went. The table --by folded has one row for each stage of the
+model over all layers: 'h.N.attn.c_attn'. Others have a row for each stage of each layer; for each operation
+as PyTorch's profiler shows them; for each layer, phase (prefill, decode step), or kernel; for the ranges of
+a name, on the host and projected onto the GPU; for each process. Several files, such as those of the ranks
+of a program, are shown together, with their clocks aligned. Without --by, a recording that has no passes of
+a model is shown by kernel, or by operation. The ranges of any program (NVTX, record_function) make passes
+and stages: a repeated outermost range is a pass, and the path of an inner one a stage.
 
-By folded, stage, layer, phase and kernel, the column 'time' sums to the wall time. A
-step or kernel owns the time in which it runs and no earlier one is still running. Idle
-time is divided by cause. Until the API call that launches the next kernel, the host is
-late, or waits for the GPU or for a copy. From that call to the start of the kernel, it
-is launch latency. If that call had returned before the idle time began, it is a
+By folded, stage, layer, phase and kernel, the column 'time' sums to the wall time. A step or kernel owns
+the time in which it runs and no earlier one is still running. Idle time is divided by cause. Until the API
+call that launches the next kernel, the host is late, or waits for the GPU or for a copy. From that call to
+the start of the kernel, it is launch latency. If that call had returned before the idle time began, it is a
 dependency on the kernel before. On the CPU, threads synchronise between steps.
 
-The floor is the least time that the device could take: bytes divided by the bandwidth
-ceiling, or FLOPs divided by the arithmetic ceiling, whichever is more. 'roofline %' is
-the floor in percent of the time; it is withheld for a row that is faster.
+The floor is the least time that the device could take: bytes divided by the bandwidth ceiling, or FLOPs
+divided by the arithmetic ceiling, whichever is more. 'roofline %' is the floor in percent of the time; it
+is withheld for a row that is faster.
 
-Tables by folded, stage, layer and phase cover the passes after the warm-up; that by op
-does too, if the recording has passes. All others cover the whole recording. Shares are
-withheld if they would mislead; 'infer trace check' says why.`,
+Tables by folded, stage, layer and phase cover the passes after the warm-up; that by op does too, if the
+recording has passes. All others cover the whole recording. Shares are withheld if they would mislead;
+'infer trace check' says why.`,
 		Example: `  infer trace show run.sqlite
   infer trace show run.json.gz --by stage --sort time --limit 20
   infer trace show run.json.gz --by kernel --format csv > run.csv`,

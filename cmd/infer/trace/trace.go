@@ -34,9 +34,8 @@ func New() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "trace COMMAND",
 		Short: "Read recordings of where time went: show, report, diff, advise, kpi, check, convert",
-		Long: `trace reads recordings of runs: gpt2scope's own (JSON, also .gz), sqlite exports of
-Nsight Systems, and JSON of PyTorch's profiler. The content of a file decides its format, not its
-name; - is standard input.`,
+		Long: `trace reads recordings of runs: gpt2scope's own (JSON, also .gz), sqlite exports of Nsight Systems, and JSON
+of PyTorch's profiler. The content of a file decides its format, not its name; - is standard input.`,
 		Example: `  infer trace show run.json.gz
   infer trace report run.sqlite --out run.html`,
 	}

@@ -17,6 +17,9 @@ export CGO_CFLAGS := $(or $(CGO_CFLAGS),-O2 -g) -Wno-deprecated-declarations
 STAMP = $(shell c=$$(git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null) && echo "-X gpt2scope/cmd/infer/cli.Commit=$$c ")-X gpt2scope/cmd/infer/cli.Built=$(shell \
 	s=$${SOURCE_DATE_EPOCH:-$$(date +%s)} f=+%Y-%m-%dT%H:%M:%SZ; date -u -d "@$$s" $$f 2>/dev/null || date -u -r "$$s" $$f)
 
+# 'make lint' vets. Without data for debuggers linking takes half the time.
+GOTEST = go test -vet=off -ldflags='-s -w'
+
 .DEFAULT_GOAL := run
 .PHONY: help run build nvtx cupti cuda cuda-check profile test docs-check test-browser test-gpu test-gpu-binaries sanitize lint chromium pictures bench bench-peers parity golden fuzz clean need
 
@@ -24,13 +27,13 @@ run: build  ## build, and write Shakespeare: make run PROMPT="JULIET:" ARGS="--l
 	@bin/infer -p "$$INFER_PROMPT" $(ARGS)
 
 test: need  ## run all tests; TEXT=FILE adds the shipped model's quality on tiny Shakespeare
-	GPT2SCOPE_TEXT="$${INFER_TEXT:+$$(realpath -- "$$INFER_TEXT")}" go test -skip '^TestDocs' -timeout 30m ./...
+	GPT2SCOPE_TEXT="$${INFER_TEXT:+$$(realpath -- "$$INFER_TEXT")}" $(GOTEST) -skip '^TestDocs' -timeout 30m ./...
 
 docs-check: need  ## check that pages are what samples, code and commands give
-	go test -run '^TestDocs' $$(git grep -lE '^func TestDocs' -- '*_test.go' | sed -E 's,^([^/]*_test.go)$$,./\1,; s,/?[^/]*$$,,; s,^[^.],./&,' | sort -u)
+	$(GOTEST) -run '^TestDocs' $$(git grep -lE '^func TestDocs' -- '*_test.go' | sed -E 's,^([^/]*_test.go)$$,./\1,; s,/?[^/]*$$,,; s,^[^.],./&,' | sort -u)
 
 test-browser: need chromium  ## test the HTML pages in Chromium
-	GPT2SCOPE_REQUIRE_CHROMIUM=1 go test $$(git grep -l 'chromium\.Open' -- '*_test.go' | sed -E 's,/[^/]*$$,,; s,^,./,' | sort -u)
+	GPT2SCOPE_REQUIRE_CHROMIUM=1 $(GOTEST) $$(git grep -l 'chromium\.Open' -- '*_test.go' | sed -E 's,/[^/]*$$,,; s,^,./,' | sort -u)
 
 # A copy, as any installed program is: the page cache holds what a linker wrote in pieces of up to 2 MiB, of which Linux 6.18 maps each
 # whole, so that a run right after a build would take 14 to 19 MiB more than ever after.

@@ -46,6 +46,9 @@ func TestCrossovers(t *testing.T) {
 		if c.Line != "n=*" || c.Device != "cuda:0" || c.Memory != predict.Pinned || math.Abs(math.Log(*c.Size/want)) > 0.1 {
 			t.Errorf("%+v: from %g on; want %g", c, *c.Size, float64(want))
 		}
+		if c.Exceptions > 0 && noise == 0 {
+			t.Errorf("%d of %d sizes are on the wrong side of the line that all keep", c.Exceptions, c.Sizes)
+		}
 		if !(*c.Low <= *c.Size && *c.Size <= *c.High) || noise > 0 == (*c.Low == *c.High) || *c.High > 1.5**c.Low {
 			t.Errorf("noise %g: from %g on, interval %g to %g", noise, *c.Size, *c.Low, *c.High)
 		}

@@ -225,6 +225,20 @@ func TestAdviseQuiet(t *testing.T) {
 	}
 }
 
+// TestTrustOf: records that were dropped make shares mislead.
+func TestTrustOf(t *testing.T) {
+	for dropped, trusted := range map[int64]bool{0: true, 3: false} {
+		h := fixtures.Plan("h.0.ln_1")
+		if dropped > 0 {
+			h.Drop("kernels", dropped)
+		}
+		trust := TrustOf(fixtures.Trace(h, fixtures.Passes(h, 0, 10, func(int, int) int64 { return 1_000_000 }, nil)...))
+		if trust.Trusted != trusted || (trust.Reasons() > 0) == trusted {
+			t.Errorf("%d dropped: %+v", dropped, trust)
+		}
+	}
+}
+
 // TestAdviseNotes: what cannot be judged is said, and an incomplete trace has no shares.
 func TestAdviseNotes(t *testing.T) {
 	lost := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "lost", 10_000, 50)

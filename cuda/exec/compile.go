@@ -25,12 +25,12 @@ type compiled struct {
 // launch is one call into the library.
 type launch struct {
 	run     func() error
-	library bool // a kernel of cuBLASLt, which does not stamp
+	product int // rows of the product if it is cuBLASLt's, whose kernels do not stamp; else 0
 }
 
 // loads is what the first launch may load.
 func (l launch) loads() int {
-	if l.library {
+	if l.product > 0 {
 		return loadBLAS
 	}
 	return loadKernels
@@ -46,16 +46,8 @@ type writer struct {
 	loading *loading
 	at      addresses
 
-	plan     *gpt2.Plan
-	step     gpt2.Step // being written
-	steps    [][]launch
-	products []product // those of cuBLASLt
-}
-
-// product is a matrix product that cuBLASLt does.
-type product struct {
-	step string // of the plan
-	rows int
+	plan  *gpt2.Plan
+	steps [][]launch
 }
 
 // addresses say where launches read and write.
@@ -117,7 +109,6 @@ func (w *writer) view(b gpt2.Buffer, rows int) view {
 func (w *writer) write(past int) error {
 	for _, s := range w.plan.Steps {
 		w.steps = append(w.steps, nil)
-		w.step = s
 		if err := w.one(s); err != nil {
 			return gpt2.NewStageError(w.plan, s, past, err)
 		}
@@ -237,13 +228,14 @@ func (w *writer) linear(s gpt2.Step) error {
 		if bias.half != 0 {
 			a.BiasBF16 = bias.half + cuda.Ptr(2*from)
 		}
-		library := w.usesBLAS(a)
-		if library {
+		l := launch{run: func() error { return w.stream.Linear(a) }}
+		if w.usesBLAS(a) {
 			if err := w.choose(a); err != nil {
 				return err
 			}
+			l.product = int(a.M)
 		}
-		w.addLaunch(launch{func() error { return w.stream.Linear(a) }, library})
+		w.addLaunch(l)
 		return nil
 	}
 	if o.Stage != gpt2.StageCAttn || o.Queries == o.Rows {
@@ -258,16 +250,13 @@ func (w *writer) linear(s gpt2.Step) error {
 	return part(o.Rows, C, 3*C)
 }
 
-// choose makes the stream keep an algorithm for a product of the step, the first of the library's heuristic.
+// choose makes the stream keep an algorithm for a product, the first of the library's heuristic.
 func (w *writer) choose(a cuda.LinearArgs) error {
 	if err := w.loading.first(loadBLAS, w.backend.lib.OpenBLAS); err != nil {
 		return err
 	}
 	return w.loading.first(loadBLAS, func() error {
 		_, err := w.stream.LinearAlgorithm(a)
-		if err == nil {
-			w.products = append(w.products, product{w.step.Name(), int(a.M)})
-		}
 		return err
 	})
 }

@@ -252,7 +252,7 @@ func TestMarkerKernels(t *testing.T) {
 			for i, launches := range r.compiled[pass].steps {
 				for _, l := range launches {
 					switch {
-					case !l.library:
+					case l.product == 0:
 						before = -1
 						continue
 					case before == i:

@@ -29,7 +29,6 @@ type Runner struct {
 
 	plans    *gpt2.PlanCache
 	compiled map[gpt2.Pass]*compiled
-	products []product
 	last     lastPass
 
 	recorder   recorder
@@ -145,9 +144,7 @@ func (r *Runner) compile(pass gpt2.Pass) (*compiled, error) {
 		}
 	}
 	w := r.writer(plan)
-	err := w.write(r.state.position)
-	r.products = append(r.products, w.products...)
-	if err != nil {
+	if err := w.write(r.state.position); err != nil {
 		return nil, err
 	}
 	c := &compiled{plan: plan, steps: w.steps, ranges: annotate.New(plan, nvtx.Green),

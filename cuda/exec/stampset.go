@@ -73,7 +73,7 @@ func (s *stampSet) begin() error {
 // separates.
 func (s *stampSet) before(step int, l launch) error {
 	plain := s.of.plain == s && s.of.marked != s
-	if !l.library || len(s.items) == 0 || plain {
+	if l.product == 0 || len(s.items) == 0 || plain {
 		return nil
 	}
 	if last := s.items[len(s.items)-1]; last.area >= 0 || last.step == step {
@@ -92,7 +92,7 @@ func (s *stampSet) mark() error {
 // after notes which areas a launch took.
 func (s *stampSet) after(step int, l launch) error {
 	defer func() { s.done++ }()
-	if l.library {
+	if l.product > 0 {
 		s.items = append(s.items, item{step, -1, s.done, libraryName, 0})
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"runtime"
+	"slices"
 
 	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
@@ -49,13 +50,13 @@ func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, passes ...gpt2.Pass) (s 
 		for i := range largest {
 			largest[i] = max(largest[i], b.bufferBytes(gpt2.Buffer(i), w.plan))
 		}
-		w.steps, w.products = make([][]launch, 1), nil
-		for _, w.step = range w.plan.Steps {
-			if w.step.Op() != gpt2.OpLinear || w.step.Ops[0].Rows == 0 {
+		w.steps = make([][]launch, 1)
+		for _, step := range w.plan.Steps {
+			if step.Op() != gpt2.OpLinear || step.Ops[0].Rows == 0 {
 				continue
 			}
-			if err := w.linear(w.step); err != nil {
-				return nil, gpt2.NewStageError(w.plan, w.step, 0, err)
+			if err := w.linear(step); err != nil {
+				return nil, gpt2.NewStageError(w.plan, step, 0, err)
 			}
 		}
 		if (b.mode == Persistent || b.singleSteps) && pass.IsDecode() && pass.Sample {
@@ -75,7 +76,7 @@ func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, passes ...gpt2.Pass) (s 
 			s.Work += bytes
 		}
 		s.Passes = append(s.Passes, pass)
-		blas = blas || len(w.products) > 0
+		blas = blas || slices.ContainsFunc(w.steps[0], func(l launch) bool { return l.product > 0 })
 	}
 	for _, n := range largest {
 		s.Activations += n

@@ -8,7 +8,6 @@ import (
 
 	"gpt2scope/ceilings"
 	"gpt2scope/record"
-	"gpt2scope/traces"
 )
 
 // This file is the whole contract between the model and what executes it. A backend implements [Backend], and its
@@ -204,28 +203,6 @@ type Measurer interface {
 	// returns the durations. Decode steps may lie before and after the present position, which is the same afterwards.
 	// The tokens sampled last are forgotten.
 	Measure(ctx context.Context, ids []int32, pass Pass, repeat int) ([]time.Duration, error)
-}
-
-// BlockTimes are when a block of a kernel that runs whole decode steps did what in a step, in ns of the device's clock.
-// They are 0 if it has no part in the step.
-type BlockTimes struct {
-	Ready     uint64 // its first warp had the weights, or keys and values, that it needs first; 0 if it did not wait
-	Arrived   uint64 // and the inputs
-	Published uint64 // its last outputs were stored for the other blocks
-}
-
-// Parts divides the time of a step at one block: from a time, when the last block had published
-// the outputs of the step before, to that at which the last one published its own. A block that
-// was ahead of others has waited for nothing. ok is false if the block has no part in the step.
-func (b BlockTimes) Parts(from, to uint64) (p traces.Parts, ok bool) {
-	if b.Published == 0 {
-		return p, false
-	}
-	ready := min(max(b.Ready, from), to)
-	arrived := min(max(b.Arrived, ready), to)
-	published := min(max(b.Published, arrived), to)
-	return traces.Parts{Weights: int64(ready - from), Inputs: int64(arrived - ready), Compute: int64(published - arrived),
-		Imbalance: int64(to - published)}, true
 }
 
 // LaunchCounter is a [Runner] that launches work on a device.

@@ -6,7 +6,6 @@ import (
 	"unsafe"
 
 	"gpt2scope/cuda"
-	"gpt2scope/gpt2"
 	"gpt2scope/traces"
 )
 
@@ -165,9 +164,7 @@ func (l *Stamped) sum(stamps []cuda.PersistentStamp, steps, blocks, every int) {
 			in.Each = make([]traces.Parts, blocks)
 		}
 		for b, s := range at {
-			times := gpt2.BlockTimes{Ready: s[cuda.PersistentReady], Arrived: s[cuda.PersistentArrived],
-				Published: s[cuda.PersistentPublished]}
-			p, ok := times.Parts(row.Begin, row.End)
+			p, ok := partsOf(s, row.Begin, row.End)
 			if !ok {
 				continue
 			}
@@ -182,6 +179,20 @@ func (l *Stamped) sum(stamps []cuda.PersistentStamp, steps, blocks, every int) {
 			Imbalance: in.Imbalance / n}
 	}
 	l.Rows = rows
+}
+
+// partsOf divides the time of a step at one block: from a time, when the last block had published the outputs of the
+// step before, to that at which the last one published its own. A block that was ahead of others has waited for
+// nothing. ok is false if the block has no part in the step.
+func partsOf(s cuda.PersistentStamp, from, to uint64) (p traces.Parts, ok bool) {
+	if s[cuda.PersistentPublished] == 0 {
+		return p, false
+	}
+	ready := min(max(s[cuda.PersistentReady], from), to)
+	arrived := min(max(s[cuda.PersistentArrived], ready), to)
+	published := min(max(s[cuda.PersistentPublished], arrived), to)
+	return traces.Parts{Weights: int64(ready - from), Inputs: int64(arrived - ready), Compute: int64(published - arrived),
+		Imbalance: int64(to - published)}, true
 }
 
 // sumApart sums up the stamps of the blocks of the kernel that sampled the token: start and end of each.

@@ -17,8 +17,8 @@ import (
 //	of a runner    [Recordable], [Measurer], [LaunchCounter], [Synchronizer], [Loader],
 //	               [DeviceSampler]
 //
-// Programs reach those by the methods of [Session] and the functions below, which return
-// an error that is [errors.ErrUnsupported] if the interface is not implemented.
+// Programs reach those by the methods of [Session] and the functions below, which say what they do if the interface is
+// not implemented: most return an error that is [errors.ErrUnsupported]. A [CeilingMeasurer] is asserted by its users.
 
 // Backend makes runners: something that can execute plans.
 type Backend interface {

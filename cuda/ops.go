@@ -143,7 +143,8 @@ type SampleArgs struct {
 	Work        Ptr // SampleWork bytes, zeroed once
 	B, V, LD, T int32
 	Count       int32
-	// the work area of the Decode that wrote the logits, or 0: if one of its blocks waited too long, slots say so
+	// the work area of the [Stream.Persistent] that wrote the logits, or 0: if one of its blocks waited too long, slots
+	// say so
 	PersistentWork Ptr
 }
 

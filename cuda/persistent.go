@@ -239,10 +239,10 @@ func (s *Stream) Persistent(a PersistentArgs) error {
 
 // PersistentStepOnly launches one step of a decode program, its results bit by bit those of [Stream.Persistent].
 // Launches of all steps in order are the decode step of the token at Pos up to its logits; a [Stream.Sample] takes the
-// token. tail is how many tokens before this one a launch of Decode would have begun, since attention divides keys by
-// where that is. epoch is the same for all steps of a token, and that of the next token is Count more; a prompt has one
-// for all its rows. Stamps, Tokens and LogitsOnly are not read, nor is what Slots points at, which must be given all
-// the same.
+// token. tail is how many tokens before this one a launch of [Stream.Persistent] would have begun, since attention
+// divides keys by where that is. epoch is the same for all steps of a token, and that of the next token is Count more;
+// a prompt has one for all its rows. Stamps, Tokens and LogitsOnly are not read, nor is what Slots points at, which
+// must be given all the same.
 func (s *Stream) PersistentStepOnly(a PersistentArgs, step, tail int, epoch uint32) error {
 	c := s.c.Load()
 	if c == nil {
@@ -262,9 +262,9 @@ func (s *Stream) PersistentStepOnly(a PersistentArgs, step, tail int, epoch uint
 		C.int(step), C.int(tail), C.uint32_t(epoch)))
 }
 
-// PersistentWork returns how many bytes of Work a Decode of this shape needs, and how many decode steps a launch may
-// run, at most PersistentTokens; fewer where Candidates is set. If the device or the model's shape has no such kernel,
-// the error matches [ErrNoKernel].
+// PersistentWork returns how many bytes of Work a [Stream.Persistent] of this shape needs, and how many decode steps a
+// launch may run, at most PersistentTokens; fewer where Candidates is set. If the device or the model's shape has no
+// such kernel, the error matches [ErrNoKernel].
 func (s *Stream) PersistentWork(a PersistentArgs) (bytes int64, tokens int, err error) {
 	c := s.c.Load()
 	if c == nil {

@@ -139,20 +139,20 @@ func (l *Library) check(missing *C.char) error {
 	case l.driver/1000 < l.runtime/1000:
 		return &UnavailableError{Reason: DriverTooOld, Runtime: l.runtime,
 			text: fmt.Sprintf("the NVIDIA driver supports CUDA %s, the CUDA library needs %d.0; "+
-				"update the driver, or build the library with that CUDA_HOME", version(l.driver), l.runtime/1000)}
+				"update the driver, or build the library with that CUDA_HOME", VersionText(l.driver), l.runtime/1000)}
 	}
 	return nil
 }
 
-// version writes 13020 as "13.2".
-func version(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
+// VersionText writes 13020 as 13.2.
+func VersionText(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
 
 // Path returns the library's file.
 func (l *Library) Path() string { return l.path }
 
 // Versions returns the CUDA version that the driver supports, and the one that the library was built with, as 1000 *
 // major + 10 * minor.
-func (l *Library) Versions() (driver, runtime int, err error) { return l.driver, l.runtime, nil }
+func (l *Library) Versions() (driver, runtime int) { return l.driver, l.runtime }
 
 // DeviceCount returns how many GPUs CUDA sees.
 func (l *Library) DeviceCount() (int, error) {

@@ -50,15 +50,11 @@ func FindMachine(dev *cuda.Device) Machine {
 	m := Machine{CPU: cmp.Or(f.Processor, "a CPU without a name"), Threads: cpu.Threads(0)}
 	if dev != nil {
 		m.GPU = dev.Info().Name
-		if driver, runtime, err := dev.Library().Versions(); err == nil {
-			m.Driver, m.CUDA = version(driver), version(runtime)
-		}
+		driver, runtime := dev.Library().Versions()
+		m.Driver, m.CUDA = cuda.VersionText(driver), cuda.VersionText(runtime)
 	}
 	return m
 }
-
-// version writes 13000 as 13.0.
-func version(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
 
 func (m Machine) name(device string) string {
 	if device == OnGPU {

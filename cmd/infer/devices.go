@@ -85,7 +85,7 @@ func findDevices() devices {
 func openCUDA() (lib *cuda.Library, version, lacks string) {
 	lib, err := cuda.Open()
 	if err == nil {
-		_, runtime, _ := lib.Versions()
+		_, runtime := lib.Versions()
 		return lib, cudaVersion(runtime), ""
 	}
 	if missing := new(cuda.UnavailableError); errors.As(err, &missing) {
@@ -96,10 +96,7 @@ func openCUDA() (lib *cuda.Library, version, lacks string) {
 
 // ask adds what CUDA reports.
 func (d *devices) ask(lib *cuda.Library) error {
-	driver, _, err := lib.Versions()
-	if err != nil {
-		return err
-	}
+	driver, _ := lib.Versions()
 	d.CUDA = cudaVersion(driver)
 	n, err := lib.DeviceCount()
 	if err != nil {
@@ -186,12 +183,12 @@ func fact(w io.Writer, name, value string) {
 	}
 }
 
-// cudaVersion writes 13000 as 13.0, and 0 as "".
+// cudaVersion is [cuda.VersionText], but writes 0 as "".
 func cudaVersion(v int) string {
 	if v == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d.%d", v/1000, v%1000/10)
+	return cuda.VersionText(v)
 }
 
 // versionJSON is what "infer version --json" prints.

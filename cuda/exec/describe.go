@@ -3,6 +3,7 @@ package exec
 import (
 	"fmt"
 
+	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
 )
 
@@ -26,17 +27,14 @@ func (b *Backend) Describe() gpt2.Description {
 		WeightType: typeName(b.dtype), Mode: mode.String(), ModeReason: why, Fallback: b.fellBack(), Variants: b.Variants(),
 		Recorder: b.Recorder(), Versions: map[string]string{},
 	}
-	if driver, runtime, err := b.lib.Versions(); err == nil {
-		d.Versions["CUDA of the driver"], d.Versions["CUDA of the library"] = cudaVersion(driver), cudaVersion(runtime)
-	}
+	driver, runtime := b.lib.Versions()
+	d.Versions["CUDA of the driver"], d.Versions["CUDA of the library"] = cuda.VersionText(driver),
+		cuda.VersionText(runtime)
 	if v := b.lib.BLASVersion(); v > 0 { // known once the library is loaded
 		d.Versions["cuBLASLt"] = fmt.Sprint(v)
 	}
 	return d
 }
-
-// cudaVersion writes 13000 as 13.0.
-func cudaVersion(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
 
 // Memory returns the GPU's memory, in bytes: [gpt2.MemoryReporter].
 func (b *Backend) Memory() (free, total uint64, err error) { return b.dev.Memory() }

@@ -91,6 +91,9 @@ type Buffer struct {
 	size int64
 }
 
+// Align rounds bytes up to what CUDA's own allocations are aligned to.
+func Align(n int64) int64 { return (n + 255) / 256 * 256 }
+
 // Alloc allocates device memory, which is not cleared.
 func (d *Device) Alloc(bytes int64) (*Buffer, error) {
 	if bytes <= 0 {

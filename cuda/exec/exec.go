@@ -290,9 +290,9 @@ func (b *Backend) Close() error {
 
 // Prepare uploads the weights that the layers need, and allocates the KV cache.
 func (b *Backend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gpt2.Runner, error) {
-	if m.Config.HeadSize() > maxHeadSize {
+	if m.Config.HeadSize() > cuda.MaxHeadSize {
 		return nil, fmt.Errorf("model %s has heads of %d elements; the GPU's attention takes at most %d", m.Name,
-			m.Config.HeadSize(), maxHeadSize)
+			m.Config.HeadSize(), cuda.MaxHeadSize)
 	}
 	u, params, err := b.acquire(ctx, m, o.Layers, o.Progress)
 	if err != nil {
@@ -304,6 +304,3 @@ func (b *Backend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (g
 	}
 	return r, nil
 }
-
-// maxHeadSize is the largest head of the attention kernels.
-const maxHeadSize = 128

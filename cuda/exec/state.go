@@ -38,7 +38,7 @@ const (
 	posOffset     = samplingBytes + 8
 )
 
-func (s *state) header() int64 { return align(posOffset + 8*int64(s.batch)) }
+func (s *state) header() int64 { return cuda.Align(posOffset + 8*int64(s.batch)) }
 
 // allocate makes room for ids. What was there before is freed.
 func (s *state) allocate(dev *cuda.Device, ids int) error {

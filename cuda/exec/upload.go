@@ -54,15 +54,12 @@ func (b *Backend) bytesOf(p gpt2.Param) int64 {
 	n := int64(b.dtype.Size())
 	switch {
 	case isVector(p):
-		return align(4*int64(p.Elements())) + align(2*int64(p.Elements()))
+		return cuda.Align(4*int64(p.Elements())) + cuda.Align(2*int64(p.Elements()))
 	case isStored(p):
-		return align(n * int64(rowsOf(p)) * int64(p.Shape[1]))
+		return cuda.Align(n * int64(rowsOf(p)) * int64(p.Shape[1]))
 	}
-	return align(n * int64(p.Elements()))
+	return cuda.Align(n * int64(p.Elements()))
 }
-
-// align rounds bytes up to what CUDA's own allocations are aligned to.
-func align(n int64) int64 { return (n + 255) / 256 * 256 }
 
 // acquire uploads what a run order needs and is not on the device yet. It returns the model's parameters with it.
 func (b *Backend) acquire(ctx context.Context, m *gpt2.Model, layers []int,
@@ -254,7 +251,7 @@ func (l *loader) close() error {
 // take cuts bytes from the arena.
 func (l *loader) take(bytes int64) cuda.Ptr {
 	p := l.arena.Ptr() + cuda.Ptr(l.used)
-	l.used += align(bytes)
+	l.used += cuda.Align(bytes)
 	return p
 }
 

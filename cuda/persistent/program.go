@@ -27,11 +27,8 @@ type program struct {
 
 // table is the size of the table of steps, in bytes.
 func (p program) table() int64 {
-	return align(int64(len(p.steps)) * int64(unsafe.Sizeof(cuda.PersistentStep{})))
+	return cuda.Align(int64(len(p.steps)) * int64(unsafe.Sizeof(cuda.PersistentStep{})))
 }
-
-// align rounds bytes up to what CUDA's own allocations are aligned to.
-func align(n int64) int64 { return (n + 255) / 256 * 256 }
 
 // What the buffers of a plan are to the kernel. A LayerNorm reads the residual stream, and a product that is added to
 // it is no step of its own.
@@ -87,8 +84,8 @@ func (s Session) write(plan *gpt2.Plan, vectors cuda.Ptr) (p program, err error)
 				f = cuda.FoldArgs{N: step.N, K: step.K, W: step.W, Gain: s.Param(norm.Weight), Shift: s.Param(norm.Bias),
 					Bias: step.Bias}
 				f.Sums = p.end
-				f.Folded = f.Sums + cuda.Ptr(align(4*int64(step.N)))
-				p.end = f.Folded + cuda.Ptr(align(4*int64(step.N)))
+				f.Folded = f.Sums + cuda.Ptr(cuda.Align(4*int64(step.N)))
+				p.end = f.Folded + cuda.Ptr(cuda.Align(4*int64(step.N)))
 				folded[weight] = f
 				p.folds = append(p.folds, f)
 			}

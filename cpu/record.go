@@ -28,12 +28,12 @@ type recording struct {
 
 // passNote is one pass. Times are those of stamps.
 type passNote struct {
-	c                *compiled
-	plan             int32 // index of the trace's plans
-	position         int
-	at               int // in recording.noted, -1 if the pass did not run to its end
-	begin, end       int64
-	sample, sampleTo int64 // 0 if it did not sample
+	c          *compiled
+	plan       int32 // index of the trace's plans
+	position   int
+	at         int // in recording.noted, -1 if the pass did not run to its end
+	begin, end int64
+	sample     int64 // when the kernels were done: a pass that samples does so from then to its end
 }
 
 // maxRecorded bounds the events of a recording: about half a GiB of memory.
@@ -119,9 +119,6 @@ func (n *passNote) done(rec *recording) {
 	}
 	n.end = now()
 	rec.used += int64(processTime()) - rec.from
-	if n.c.samples {
-		n.sampleTo = n.end
-	}
 }
 
 // StopRecording makes the events: [gpt2.Recordable].
@@ -161,9 +158,9 @@ func (r *runner) StopRecording() error {
 				add(traces.KindStep, rec.worker(w), step.Name(), begin, end, n, s, pass)
 			}
 		}
-		if n.sampleTo > 0 {
+		if n.c.samples {
 			last := n.c.plan.Steps[len(n.c.plan.Steps)-1]
-			add(traces.KindStep, rec.lane, last.Name(), n.sample, n.sampleTo, n, last.Tag, pass)
+			add(traces.KindStep, rec.lane, last.Name(), n.sample, n.end, n, last.Tag, pass)
 		}
 	}
 	rec.profile.Add(events...)

@@ -75,9 +75,6 @@ func TestStampsOfSteps(t *testing.T) {
 			}
 		}
 		n.begin, n.sample, n.end = stamp(p, 0, 0)-1, stamp(p, n.c.program.n, 0), stamp(p, n.c.program.n, 0)+100
-		if n.sampleTo > 0 {
-			n.sampleTo = n.end
-		}
 		switch p {
 		case 1: // cancelled while it ran
 			n.at = -1

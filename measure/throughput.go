@@ -114,14 +114,9 @@ const warmUp = 16
 
 // generate times n decode steps that follow one another, the first of a given token, and rewinds the cache.
 func generate(ctx context.Context, s *gpt2.Session, n, depth int) (time.Duration, error) {
-	r, batch := s.Runner(), s.Options().Batch
-	step := gpt2.Pass{Batch: batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
-	ids := IDs(s.Model(), batch)
+	r, ids := s.Runner(), IDs(s.Model(), s.Options().Batch)
 	start := time.Now()
-	_, err := r.Prefill(ctx, ids, step)
-	if err == nil && n > 1 {
-		err = r.Decode(ctx, n-1, func([]gpt2.Token) bool { return true })
-	}
+	err := decode(ctx, r, ids, n)
 	elapsed := time.Since(start)
 	if err != nil {
 		return 0, err

@@ -23,16 +23,21 @@ const stretch = 64
 // and a stretch of 64 steps further, again and again.
 func Decoding(s *gpt2.Session, past int) Work {
 	batch := s.Options().Batch
-	step := gpt2.Pass{Batch: batch, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
 	n := min(stretch, s.Options().Context-past)
 	ids := IDs(s.Model(), batch)
 	return rounds(s, past, Work{Tokens: batch}, n, func(ctx context.Context) error {
-		r := s.Runner()
-		if _, err := r.Prefill(ctx, ids, step); err != nil { // a step whose tokens are given
-			return err
-		}
-		return r.Decode(ctx, n-1, func([]gpt2.Token) bool { return true })
+		return decode(ctx, s.Runner(), ids, n)
 	})
+}
+
+// decode does n decode steps that follow one another, the first of given tokens, one of each sequence.
+func decode(ctx context.Context, r gpt2.Runner, ids []int32, n int) error {
+	step := gpt2.Pass{Batch: len(ids), Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
+	_, err := r.Prefill(ctx, ids, step)
+	if err == nil && n > 1 {
+		err = r.Decode(ctx, n-1, func([]gpt2.Token) bool { return true })
+	}
+	return err
 }
 
 // Prefilling is the work of evaluating a prompt of the pass's tokens, after past tokens in the cache.

@@ -11,23 +11,18 @@ import (
 // physicalCores counts the cores that the process may run on, not their hardware threads: two threads of a core share
 // the units that the kernels keep busy.
 func physicalCores() int {
-	var allowed unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
-		return runtime.NumCPU()
-	}
 	cores := map[string]bool{}
-	for cpu, found := 0, 0; found < allowed.Count() && cpu < 8*len(allowed)*8; cpu++ {
-		if !allowed.IsSet(cpu) {
-			continue
-		}
-		found++
+	for _, cpu := range allowedCPUs() {
 		siblings, err := os.ReadFile(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu))
 		if err != nil {
 			return runtime.NumCPU()
 		}
 		cores[string(siblings)] = true
 	}
-	return max(1, len(cores))
+	if len(cores) == 0 {
+		return runtime.NumCPU()
+	}
+	return len(cores)
 }
 
 // allowedCPUs lists the processors that the process may run on.

@@ -9,12 +9,11 @@ import (
 )
 
 // Decode returns what a tag of Push means: an index in the trace's plans, the step in that plan, and the id of the pass
-// or range that it belongs to.
-// -1 stands for no phase and no step, 0 for no range.
-type Decode func(tag uint64) (phase, step int32, pass uint64)
+// or range that it belongs to. -1 stands for no plan and no step, 0 for no range.
+type Decode func(tag uint64) (plan, step int32, pass uint64)
 
 // Convert makes events of records, in the order of the trace's file. base is the time of CUPTI's clock at which the
-// trace's times are 0 ([Clock.Base]). Records without times are left out; [Recorder.Dropped] counts them.
+// trace's times are 0. Records without times are left out; [Recorder.Dropped] counts them.
 //
 // A kernel, copy or set belongs to the step whose tag was pushed when its API call was made. A node of a graph belongs
 // to the step whose tag was pushed when the node was captured, and to the pass whose tag was pushed when the graph was

@@ -64,7 +64,7 @@ type Value struct {
 	Rounds []float64 `json:"rounds,omitempty"`
 }
 
-// IsCost tells whether no floor depends on the value.
+// IsCost tells whether the value is a cost of work on a GPU besides its kernels, such as [H2D].
 func (v Value) IsCost() bool {
 	switch v.Name {
 	case H2D, D2H, NVRTC, CUDADriver, CUBLASLt, CUDAContext, NVML:

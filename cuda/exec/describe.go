@@ -9,13 +9,15 @@ import (
 
 // What a backend and its runners can do besides.
 var (
-	_ gpt2.Surveyor       = (*Backend)(nil)
-	_ gpt2.MemoryReporter = (*Backend)(nil)
-	_ gpt2.Recordable     = (*Runner)(nil)
-	_ gpt2.Measurer       = (*Runner)(nil)
-	_ gpt2.Loader         = (*Runner)(nil)
-	_ gpt2.LaunchCounter  = (*Runner)(nil)
-	_ gpt2.Synchronizer   = (*Runner)(nil)
+	_ gpt2.Surveyor        = (*Backend)(nil)
+	_ gpt2.CeilingMeasurer = (*Backend)(nil)
+	_ gpt2.MemoryReporter  = (*Backend)(nil)
+	_ gpt2.Recordable      = (*Runner)(nil)
+	_ gpt2.Measurer        = (*Runner)(nil)
+	_ gpt2.Loader          = (*Runner)(nil)
+	_ gpt2.LaunchCounter   = (*Runner)(nil)
+	_ gpt2.Synchronizer    = (*Runner)(nil)
+	_ gpt2.DeviceSampler   = (*Runner)(nil)
 )
 
 // Describe says which GPU this is, and how passes run on it.

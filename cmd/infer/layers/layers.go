@@ -65,7 +65,7 @@ first. --drop, --repeat-layer and --order measure other lists of layers, which c
   infer layers --drop 0 --drop 5 --repeat-layer 2 --order 0,2,1,3,4,5 -o out
   infer layers --range 1-6 --shard 2/8 -o part2`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return l.run(c.Context(), m, c, c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
+			return l.run(c.Context(), m, c, c.InOrStdin(), c.OutOrStdout())
 		},
 	}
 	cli.AddFlags(c.Flags(), "Layers", func(f *pflag.FlagSet) {
@@ -235,7 +235,8 @@ func (l *layersFlags) readQuality(ctx context.Context, m *gpt2.Model, stdin io.R
 }
 
 // run does the experiment.
-func (l *layersFlags) run(ctx context.Context, m *cli.ModelFlags, c *cobra.Command, stdin io.Reader, stdout, stderr io.Writer) error {
+func (l *layersFlags) run(ctx context.Context, m *cli.ModelFlags, c *cobra.Command, stdin io.Reader,
+	stdout io.Writer) error {
 	flags := c.Flags()
 	if err := l.check(flags); err != nil {
 		return err
@@ -280,7 +281,7 @@ func (l *layersFlags) run(ctx context.Context, m *cli.ModelFlags, c *cobra.Comma
 		return fmt.Errorf("--out %s: %w", cli.ShellQuote(l.dir), err)
 	}
 	defer journal.Close()
-	run := &layersRun{layersFlags: l, opened: o, journal: journal, stderr: stderr}
+	run := &layersRun{layersFlags: l, opened: o, journal: journal}
 	options := o.Options
 	options.Batch = l.batch
 	run.Experiment = &layers.Experiment{

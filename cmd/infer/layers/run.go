@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -22,7 +21,6 @@ type layersRun struct {
 	*layers.Experiment
 	opened  *cli.Opened
 	journal *layers.Journal
-	stderr  io.Writer
 	notes   []string
 }
 

@@ -67,7 +67,7 @@ divides the work among several processes or machines; 'infer tasks merge' puts t
 			cli.AllDevicesKey: "yes", cli.HelpKey + "device": "measure `DEVICES`: cpu, cuda, cuda:N, a list of them, or all\n" +
 				"(default: the CPU, and the first GPU if all that it needs is there)"},
 		RunE: func(c *cobra.Command, _ []string) error {
-			return t.run(c.Context(), m, c.OutOrStdout(), c.ErrOrStderr())
+			return t.run(c.Context(), m, c.OutOrStdout())
 		},
 	}
 	cli.AddFlags(c.Flags(), "Tasks", func(f *pflag.FlagSet) {
@@ -101,7 +101,7 @@ var (
 	megabytes = cli.Between(1, 1<<20)
 )
 
-func (t *tasksFlags) run(ctx context.Context, m *cli.ModelFlags, stdout, stderr io.Writer) error {
+func (t *tasksFlags) run(ctx context.Context, m *cli.ModelFlags, stdout io.Writer) error {
 	_, absent := os.Stat(filepath.Join(t.dir, tasks.State.File))
 	if err := cli.CheckFolder(t.dir, t.force || absent == nil); err != nil {
 		return err
@@ -135,7 +135,7 @@ func (t *tasksFlags) run(ctx context.Context, m *cli.ModelFlags, stdout, stderr 
 	if err := os.MkdirAll(t.dir, 0o777); err != nil { // before ceilings are measured, which takes a while
 		return fmt.Errorf("--out %s: the directory cannot be made: %w", cli.ShellQuote(t.dir), humanize.Cause(err))
 	}
-	if err := setCeilings(ctx, m, machine, !t.noFloor, stderr); err != nil {
+	if err := setCeilings(ctx, m, machine, !t.noFloor); err != nil {
 		return err
 	}
 	b := tasks.Bench{Machine: machine, Suite: tasks.Suite{
@@ -181,7 +181,7 @@ func (t *tasksFlags) run(ctx context.Context, m *cli.ModelFlags, stdout, stderr 
 }
 
 // setCeilings finds or measures what the devices can do, for floors; without floors it finds their keys.
-func setCeilings(ctx context.Context, m *cli.ModelFlags, to *tasks.Machine, floors bool, stderr io.Writer) (err error) {
+func setCeilings(ctx context.Context, m *cli.ModelFlags, to *tasks.Machine, floors bool) (err error) {
 	for _, name := range to.Devices() {
 		backend, set := to.Measurer(name), ceilings.Set{}
 		if !floors {

@@ -322,7 +322,7 @@ func (r *runFlags) run(ctx context.Context, m *cli.ModelFlags, args []string, st
 	watched, stop := context.WithCancel(ctx)
 	defer stop()
 	real.Read = schedule.NVML(watched, machine.PCI())
-	runs, err := r.runs(ctx, m, p, real, policies, stderr)
+	runs, err := r.runs(ctx, m, p, real, policies)
 	if err != nil {
 		return err
 	}
@@ -353,7 +353,7 @@ func (r *runFlags) rows(ctx context.Context, m *cli.ModelFlags, machine *tasks.M
 	if len(args) > 0 {
 		return ReadRows(ctx, stderr, args)
 	}
-	if err := setCeilings(ctx, m, machine, true, stderr); err != nil { // floors are made of them
+	if err := setCeilings(ctx, m, machine, true); err != nil { // floors are made of them
 		return nil, err
 	}
 	bar := m.Progress("measuring", false)
@@ -369,7 +369,7 @@ func (r *runFlags) rows(ctx context.Context, m *cli.ModelFlags, machine *tasks.M
 
 // runs runs the policies in turns.
 func (r *runFlags) runs(ctx context.Context, m *cli.ModelFlags, p *schedule.Prepared, real *schedule.Machine,
-	names []string, stderr io.Writer) (map[string][]schedule.Result, error) {
+	names []string) (map[string][]schedule.Result, error) {
 	runs := map[string][]schedule.Result{}
 	policies := p.Policies()
 	random := rand.New(rand.NewPCG(r.seed, 2))

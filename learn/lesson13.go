@@ -69,10 +69,18 @@ func (l *lab) askNCU() (missing string) {
 	l.add("ncu", "metrics", 0, float64(len(listed)))
 	for _, r := range renamed {
 		for _, name := range []string{r.old, r.name} {
-			l.add(name, "listed", 0, map[bool]float64{true: 1}[listed[name]])
+			l.add(name, "listed", 0, one(listed[name]))
 		}
 	}
 	return ""
+}
+
+// one is 1 for what is so, and 0 for what is not.
+func one(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // askNsys adds what nsys says of its reports, or returns why it does not.
@@ -162,8 +170,9 @@ func judgeNames(d Data) Finding {
 	for i, r := range renamed {
 		listed := ""
 		if is := d.values(r.name, "listed"); len(is) > 0 {
-			listed = map[bool]string{true: " (not listed)"}[is[0] == 0]
-			there += is[0]
+			if there += is[0]; is[0] == 0 {
+				listed = " (not listed)"
+			}
 		}
 		if i < claimed {
 			old += total(d.values(r.old, "listed"))
@@ -189,8 +198,7 @@ func judgeNames(d Data) Finding {
 		}
 		grid := gridColumn.MatchString(text)
 		wrong, right = wrong || !grid, right || grid
-		f.Figures = append(f.Figures,
-			exact("columns of "+gridReports[0]+" with the grid", "", map[bool]float64{true: 1}[grid]))
+		f.Figures = append(f.Figures, exact("columns of "+gridReports[0]+" with the grid", "", one(grid)))
 		texts = append(texts, fmt.Sprintf("Reports of nsys %s that list the grid: %s; that do not: %s.",
 			versionNumber.FindString(d.text("nsys", "version")), cmp.Or(strings.Join(with[true], ", "), "none"),
 			cmp.Or(strings.Join(with[false], ", "), "none")))

@@ -93,19 +93,19 @@ func runThreshold(g *gpu) {
 	}
 }
 
-// times2 is what a task takes on each device.
-type times2 struct{ cpu, gpu float64 }
+// deviceTimes is what a task takes on each device.
+type deviceTimes struct{ cpu, gpu float64 }
 
 // choice is one task of a size in a place. The repeats of its times are split: those with even numbers teach, those
 // with odd numbers grade.
 type choice struct {
 	place                     place
 	n                         float64
-	taught, graded, predicted times2
+	taught, graded, predicted deviceTimes
 }
 
 func choices(d Data) (all []choice) {
-	half := func(p place, n float64, odd int) times2 {
+	half := func(p place, n float64, odd int) deviceTimes {
 		of := func(quantity string) float64 {
 			var some []float64
 			for i, v := range d.at(p.String(), quantity, n) {
@@ -115,7 +115,7 @@ func choices(d Data) (all []choice) {
 			}
 			return median(some)
 		}
-		return times2{of("cpu_us"), of("gpu_us")}
+		return deviceTimes{of("cpu_us"), of("gpu_us")}
 	}
 	for p := range place(len(thresholdCases)) {
 		for _, n := range d.xs(p.String(), "gpu_us") {
@@ -147,7 +147,7 @@ func predictTimes(all []choice) bool {
 		if math.IsInf(off+off2, 0) {
 			return false
 		}
-		p := times2{onCPU.at(c.n), onGPU.at(c.n)}
+		p := deviceTimes{onCPU.at(c.n), onGPU.at(c.n)}
 		if c.place.busy() {
 			p.gpu += queuedUs
 			if c.place.resident() {
@@ -160,7 +160,7 @@ func predictTimes(all []choice) bool {
 }
 
 // lost is the mean time that choices lose against the better device, in percent of its time.
-func lost(all []choice, of func(c choice) times2, onGPU func(c choice) bool) float64 {
+func lost(all []choice, of func(c choice) deviceTimes, onGPU func(c choice) bool) float64 {
 	sum := 0.0
 	for _, c := range all {
 		t := of(c)
@@ -173,8 +173,8 @@ func lost(all []choice, of func(c choice) times2, onGPU func(c choice) bool) flo
 	return sum / float64(len(all))
 }
 
-func taught(c choice) times2 { return c.taught }
-func graded(c choice) times2 { return c.graded }
+func taught(c choice) deviceTimes { return c.taught }
+func graded(c choice) deviceTimes { return c.graded }
 
 // bestThreshold is the size from which on the GPU should run, by what was taught, and what it loses when graded.
 func bestThreshold(all []choice) (threshold, loses float64) {

@@ -186,7 +186,11 @@ func openModel(ctx context.Context, m *Machine, t *Task, s Shape, dtype string) 
 	if o.want, err = o.logits(session); err != nil {
 		return nil, err
 	}
-	o.most = float64(slices.Max(o.want)-slices.Min(o.want)) * map[string]float64{Float32: 1e-3, BFloat16: 0.05}[dtype]
+	most := 1e-3 // of the range of the logits
+	if dtype == BFloat16 {
+		most = 0.05
+	}
+	o.most = most * float64(slices.Max(o.want)-slices.Min(o.want))
 	return o, nil
 }
 

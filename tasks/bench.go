@@ -63,7 +63,7 @@ func (s Suite) Cases(t Turn) []Case {
 			continue
 		}
 		for _, device := range s.Devices {
-			if kindOf(device) != w.Device {
+			if predict.Kind(device) != w.Device {
 				continue
 			}
 			memories := []predict.Memory{predict.Pageable, predict.Pinned, predict.Resident}
@@ -125,12 +125,6 @@ func (s Suite) shapes(t *Task) (all []Turn) {
 		few[i] = all[i*(len(all)-1)/max(1, s.Few-1)]
 	}
 	return few
-}
-
-// kindOf returns CPU or GPU of a device such as "cuda:0".
-func kindOf(device string) string {
-	kind, _, _ := strings.Cut(device, ":")
-	return kind
 }
 
 // State is the file in a directory of results from which a measurement goes on.
@@ -238,7 +232,7 @@ func (b *Bench) measure(ctx context.Context, t Turn, cost Cost, inputs Opened) (
 			}
 			if brief[i] = d < briefly; n >= t.From {
 				s := b.sample(cases[i], cost, n, times)
-				s.Disturbed = after > before && kindOf(s.Device) == CPU
+				s.Disturbed = after > before && predict.Kind(s.Device) == CPU
 				samples = append(samples, s)
 			}
 		}

@@ -125,7 +125,7 @@ func Crossovers(samples []Sample, seed uint64) []Crossover {
 		host := all[curveKey{k.lineKey, CPU, predict.Host, TimeWall}]
 		gpu := maps.Clone(all[k])
 		maps.DeleteFunc(gpu, func(size int, _ []float64) bool { return host[size] == nil })
-		if kindOf(k.device) == GPU && k.time == TimeWall && len(gpu) >= leastSizes {
+		if predict.Kind(k.device) == GPU && k.time == TimeWall && len(gpu) >= leastSizes {
 			c := Crossover{Machine: k.machine, Task: k.task, DType: k.dtype, Line: k.line, Device: k.device, Memory: k.memory}
 			c.find(host, gpu, random)
 			out = append(out, c)
@@ -251,7 +251,7 @@ func Charts(samples []Sample, seed uint64) []Chart {
 	for _, k := range best {
 		c := Chart{Machine: k.machine, Task: k.task, DType: k.dtype, Line: k.line, key: k, curves: all}
 		for at := range all {
-			if at.lineKey == k && kindOf(at.device) == GPU && at.time == TimeWall && !slices.Contains(c.GPUs, at.device) {
+			if at.lineKey == k && predict.Kind(at.device) == GPU && at.time == TimeWall && !slices.Contains(c.GPUs, at.device) {
 				c.GPUs = append(c.GPUs, at.device)
 			}
 		}
@@ -327,7 +327,7 @@ func (p Profile) Table(samples []Sample) [][]string {
 	for k, curve := range curvesOf(samples) {
 		for i, c := range profileColumns {
 			if k.task != p.task || k.line != p.line || k.dtype != Float32 ||
-				kindOf(k.device) != c.device || k.memory != c.memory || k.time != c.time {
+				predict.Kind(k.device) != c.device || k.memory != c.memory || k.time != c.time {
 				continue
 			}
 			for size, us := range curve {

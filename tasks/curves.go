@@ -119,7 +119,11 @@ const (
 
 // Crossovers finds them for each line of shapes and each kind of memory. The interval depends on the seed only.
 func Crossovers(samples []Sample, seed uint64) []Crossover {
-	all, out := curvesOf(samples), []Crossover{}
+	return crossoversOf(curvesOf(samples), seed)
+}
+
+func crossoversOf(all map[curveKey]curve, seed uint64) []Crossover {
+	out := []Crossover{}
 	random := rand.New(rand.NewPCG(seed, 0x63726f7373)) // "cross"
 	for _, k := range slices.SortedFunc(maps.Keys(all), curveKey.compare) {
 		host := all[curveKey{k.lineKey, CPU, predict.Host, TimeWall}]
@@ -246,7 +250,7 @@ func Charts(samples []Sample, seed uint64) []Chart {
 			best[of] = k
 		}
 	}
-	crossovers := Crossovers(samples, seed)
+	crossovers := crossoversOf(all, seed)
 	var out []Chart
 	for _, k := range best {
 		c := Chart{Machine: k.machine, Task: k.task, DType: k.dtype, Line: k.line, key: k, curves: all}

@@ -29,7 +29,7 @@ type Result struct {
 // Variant is one list of layers, and what was measured of it.
 type Variant struct {
 	Label  string `json:"label"`  // "4", "drop 2", "order 0,2,1"
-	Kind   string `json:"kind"`   // "depth", "drop", "repeat", "order"
+	Kind   string `json:"kind"`   // "depth", "drop", "repeat", "order"; "verify": a depth to predict
 	Layers int    `json:"layers"` // how many run
 	Order  []int  `json:"order"`  // the run order
 

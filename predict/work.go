@@ -54,7 +54,7 @@ type Work struct {
 	BytesIn  float64 `json:"bytes_in,omitempty"`  // moved from host to device before it
 	BytesOut float64 `json:"bytes_out,omitempty"` // moved from device to host after it
 	Steps    float64 `json:"steps,omitempty"`     // kernel launches, or steps of a plan
-	Rows     float64 `json:"rows,omitempty"`      // of the largest product; 1 for work on vectors
+	Rows     float64 `json:"rows,omitempty"`      // of a product's first matrix; tokens of all sequences of a pass; else 0
 	Inner    float64 `json:"inner,omitempty"`     // length of the sums of a product; 0 for other work
 	Threads  float64 `json:"threads,omitempty"`   // of the processor that runs it; 0 if it is a GPU, or not known
 	Kernel   float64 `json:"kernel,omitempty"`    // which of a CPU's kernels multiplies, from 1 on; 0 for other work
@@ -107,7 +107,7 @@ type Row struct {
 	Device    string `json:"device"`    // "cpu", "cuda:0"
 	Shape     string `json:"shape"`     // such as "n=1048576": rows of one shape are repeats
 	Work
-	Us float64 `json:"wall_us"`
+	Us float64 `json:"wall_us"` // the whole time, microseconds
 
 	// Parts of Us, 0 if they were not measured.
 	H2DUs float64 `json:"h2d_us,omitempty"`
@@ -131,6 +131,6 @@ type Estimate struct {
 	Us        float64 // the median
 	InUs      float64 // the part of it that copies data to the device
 	OutUs     float64 // the part of it that copies data back
-	Low, High float64 // nine of ten times lie between
+	Low, High float64 // us: nine of ten times lie between
 	InDomain  bool    // such work was measured on the device
 }

@@ -32,7 +32,7 @@ type Score struct {
 	Choices    int     `json:"choices"`               // between CPU and GPU; 0 if nothing was measured on both
 	OverOracle float64 `json:"over_oracle,omitempty"` // geometric mean of time over the better device's
 	Worst      float64 `json:"worst,omitempty"`       // time over the better device's
-	WorstOf    string  `json:"worst_of,omitempty"`    // task and shape
+	WorstOf    string  `json:"worst_of,omitempty"`    // task, shape, type and memory of the GPU's data
 	Wrong      float64 `json:"wrong"`                 // part of the choices that took the slower device
 }
 

@@ -55,7 +55,6 @@ func Merge(dirs []string) (*Merged, error) {
 			}
 		}
 	}
-	m.computed.Shard = journal.Shard{}
 	tasks, missing, err := state.Merge(parts)
 	if err != nil {
 		return nil, err
@@ -89,11 +88,11 @@ func readResult(path string) (*Result, error) {
 	if err := json.Unmarshal(data, &r); err != nil {
 		return nil, fmt.Errorf("%s is damaged: %w", path, err)
 	}
-	if r.Computed == nil && r.Version == resultVersion {
-		return nil, fmt.Errorf("%s is damaged: it has nothing that was computed", path)
-	}
 	if r.Version != resultVersion {
 		return nil, fmt.Errorf("%s has format version %d, and this program reads version %d", path, r.Version, resultVersion)
+	}
+	if r.Computed == nil {
+		return nil, fmt.Errorf("%s is damaged: it has nothing that was computed", path)
 	}
 	r.Computed.Variants, r.Computed.Predicted = r.Variants, r.Predicted
 	return &r, nil

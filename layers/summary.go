@@ -44,8 +44,11 @@ func metricsOf(rows []Row, v Variant) map[string]Metric {
 			metrics[r.Metric] = Metric{r.Unit, r.Value.Value, r.Low, r.High, r.N}
 		default:
 			values[r.Metric] = append(values[r.Metric], r.Value.Value)
-			metrics[r.Metric] = sample(r.Unit, values[r.Metric])
+			metrics[r.Metric] = Metric{Unit: r.Unit}
 		}
+	}
+	for name, all := range values {
+		metrics[name] = sample(metrics[name].Unit, all)
 	}
 	return metrics
 }

@@ -29,8 +29,7 @@ func (t timed) noise() float64 {
 	for i, v := range t.times {
 		away[i] = math.Abs(v - t.median)
 	}
-	slices.Sort(away)
-	deviation := 1.4826 * stats.Median(away)
+	deviation := 1.4826 * stats.MedianOf(away)
 	return math.Pi / 2 * deviation * deviation / float64(len(t.times))
 }
 

@@ -87,9 +87,12 @@ func New(devices []Device, kinds int, p Policy) *Scheduler {
 
 // stuck tells whether tasks are left of which none waits where it could begin.
 func (s *Scheduler) stuck() bool {
-	return s.left > 0 && !slices.ContainsFunc(s.devices, func(d deviceState) bool {
-		return !d.lost && !d.condition.Refused && len(d.queue) > 0
-	})
+	for d := range s.devices {
+		if s.usable(d) && len(s.devices[d].queue) > 0 {
+			return false
+		}
+	}
+	return s.left > 0
 }
 
 // usable tells whether a device takes tasks.

@@ -23,7 +23,7 @@ type Setup struct {
 	Interval float64 // us between arrivals, on average; 0: all tasks are there from the start
 	Seed     uint64
 
-	Chosen    []*tasks.Task // nil: all
+	Chosen    []*tasks.Task // nil: all, without the two bounds below
 	LongestUs float64       // the longest floor on the CPU; 0: any
 	Most      int64         // bytes of inputs and result; 0: any
 
@@ -50,7 +50,7 @@ func kind(r *predict.Row) string { return r.Task + " " + r.DType }
 
 // Prepare draws the stream and fits the model. Tasks take the medians of their samples.
 func (s Setup) Prepare() (*Prepared, error) {
-	machine, devices, err := s.Place()
+	machine, devices, err := s.place()
 	if err != nil {
 		return nil, err
 	}
@@ -124,8 +124,8 @@ func (s Setup) Prepare() (*Prepared, error) {
 	return p, nil
 }
 
-// Place returns the machine and its devices, the CPU first.
-func (s Setup) Place() (string, []string, error) {
+// place returns the machine and its devices, the CPU first.
+func (s Setup) place() (string, []string, error) {
 	of := map[string][]string{}
 	var order []string
 	for _, r := range s.Rows {

@@ -66,8 +66,8 @@ func (r *Record) ratio(part int) (log float64, ok bool) {
 // Predict returns the times of work on a device, by the table and by the runs of the history on this device.
 func (h *History) Predict(d *Device, w Work, now time.Time) Prediction {
 	first := d.GPU && !h.usedSince(d)
-	p := Prediction{Times: d.table().time(w, first)}
 	of := newRecord(d, w, Times{}, first, now)
+	p := Prediction{Times: of.Predicted}
 	for i := range h.Records {
 		if h.Records[i].of(d) {
 			p.Runs++

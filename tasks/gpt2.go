@@ -37,11 +37,11 @@ func (w modelWork) pass() gpt2.Pass {
 	return gpt2.Pass{Batch: w.batch, Tokens: w.ids, Logits: gpt2.LogitsLast, Sample: true}
 }
 
-// modelTask makes a task: its shapes without the geometry, for each number of layers, and the work of one.
-func modelTask(name, formula string, c gpt2.Config, shapes []Shape, work func(Shape) modelWork) *Task {
-	t := &Task{Name: name, Formula: formula, DTypes: []string{Float32, BFloat16}, work: work, Ways: []Way{
-		{Device: CPU, Variant: Tuned, About: "the CPU backend: all threads, SIMD or matrix tiles"},
-		{Device: GPU, Variant: Tuned, About: "the CUDA backend, mode graph, with weights on the GPU"},
+// modelTask makes a task: its shapes without the geometry, for each number of layers, and the work of one. Its
+// ways are the backends, with the weights on their device.
+func modelTask(name string, c gpt2.Config, shapes []Shape, work func(Shape) modelWork) *Task {
+	t := &Task{Name: name, DTypes: []string{Float32, BFloat16}, work: work, Ways: []Way{
+		{Device: CPU, Variant: Tuned}, {Device: GPU, Variant: Tuned},
 	}}
 	for _, layers := range slices.Compact([]int{1, max(1, c.Layers/2), c.Layers}) {
 		for _, s := range shapes {
@@ -65,7 +65,7 @@ func prefill(c gpt2.Config) *Task {
 			}
 		}
 	}
-	return modelTask("gpt2.prefill", "one pass over a prompt of t tokens, b sequences, l layers", c, shapes,
+	return modelTask("gpt2.prefill", c, shapes,
 		func(s Shape) modelWork { return modelWork{batch: s.Get("b"), ids: s.Get("t")} })
 }
 
@@ -80,7 +80,7 @@ func decode(c gpt2.Config) *Task {
 	for _, batch := range []int{2, 4, 8, 16, 32, 64} {
 		shapes = append(shapes, Shape{{"past", min(128, c.Positions/2)}, {"b", batch}})
 	}
-	return modelTask("gpt2.decode", "one token of each of b sequences after past tokens, l layers", c, shapes,
+	return modelTask("gpt2.decode", c, shapes,
 		func(s Shape) modelWork { return modelWork{batch: s.Get("b"), past: s.Get("past"), ids: 1} })
 }
 
@@ -94,7 +94,7 @@ func generate(c gpt2.Config) *Task {
 			}
 		}
 	}
-	return modelTask("gpt2.generate", "n tokens after a prompt of t, one after another, l layers", c, shapes,
+	return modelTask("gpt2.generate", c, shapes,
 		func(s Shape) modelWork { return modelWork{batch: 1, ids: s.Get("t"), steps: s.Get("n")} })
 }
 

@@ -11,13 +11,11 @@ import (
 	"gpt2scope/weights"
 )
 
-// matmul is a matrix product, of A by rows and B by columns, as a linear layer has its weights.
-// C is float32.
+// matmul is a matrix product, of A (m, k) by rows and B (n, k) by columns, as a linear layer has its weights. C[i,j] is
+// the sum over l of A[i,l] B[j,l], in float32.
 func matmul() *Task {
 	return &Task{
-		Name: "matmul", Formula: "C[i,j] = sum over l of A[i,l] B[j,l], for A (m, k), B (n, k)",
-		DTypes: []string{Float32, BFloat16},
-		Sizes:  productSizes(),
+		Name: "matmul", DTypes: []string{Float32, BFloat16}, Sizes: productSizes(),
 		Cost: func(s Shape, dtype string) (Cost, error) {
 			m, n, k, err := productShape(s)
 			if err != nil {
@@ -28,11 +26,11 @@ func matmul() *Task {
 				Products: []Product{{int(m), int(n), int(k), 1}}, Multiply: multiplies(dtype)}, nil
 		},
 		Ways: []Way{
-			{Device: CPU, Variant: Tuned, About: "packs B, then the engine's products: all threads", CPU: hostProduct},
-			{Device: CPU, Variant: "scalar", About: "three loops in Go", Plain: true, DTypes: []string{Float32},
+			{Device: CPU, Variant: Tuned, CPU: hostProduct},
+			{Device: CPU, Variant: "scalar", Plain: true, DTypes: []string{Float32},
 				Most: operations(1 << 27), CPU: scalarProduct},
-			{Device: GPU, Variant: Tuned, About: "cuBLASLt; matrix-vector kernels for few rows", GPU: linearProduct},
-			{Device: GPU, Variant: "naive", About: "a thread for each element", Plain: true, DTypes: []string{Float32},
+			{Device: GPU, Variant: Tuned, GPU: linearProduct},
+			{Device: GPU, Variant: "naive", Plain: true, DTypes: []string{Float32},
 				Most: operations(1 << 34), GPU: naiveProduct},
 		},
 		Arrays: &Arrays{
@@ -156,7 +154,8 @@ func scalarProduct(_ *cpu.Team, s Shape, in []View, out View) (run, end func() e
 	}, nil, nil
 }
 
-// linearProduct multiplies by the library's linear, that of the model's layers.
+// linearProduct multiplies by the library's linear, that of the model's layers: cuBLASLt, and matrix-vector kernels for
+// few rows.
 func linearProduct(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, dtype string) (Launch, func() error, error) {
 	m, n, k := int32(s.Get("m")), int32(s.Get("n")), int32(s.Get("k"))
 	if m > cuda.GEMVRows {

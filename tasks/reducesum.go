@@ -13,14 +13,13 @@ import (
 // that a result is the same each time.
 func reduceSum() *Task {
 	return &Task{
-		Name: "reduce.sum", Formula: "z = x[0] + x[1] + ... + x[n-1]", DTypes: []string{Float32},
-		Sizes: lengths(1<<10, 1<<27),
+		Name: "reduce.sum", DTypes: []string{Float32}, Sizes: lengths(1<<10, 1<<27),
 		Cost: func(s Shape, _ string) (Cost, error) {
 			n, err := length(s)
 			return Cost{FLOPs: n, Bytes: 4*n + 4, In: int64(4 * n), Out: 4, Steps: 2, Multiply: ceilings.F32}, err
 		},
 		Ways: []Way{
-			{Device: CPU, Variant: Tuned, About: "all threads, SIMD: sums of blocks, then of those in float64",
+			{Device: CPU, Variant: Tuned, // sums of blocks, then of those in float64
 				CPU: func(t *cpu.Team, s Shape, in []View, out View) (run, end func() error, err error) {
 					partial := make([]float32, (s.Get("n")+cpu.SumBlock-1)/cpu.SumBlock)
 					z, x := out.Float32(), in[0].Float32()
@@ -36,7 +35,7 @@ func reduceSum() *Task {
 				}
 				out.Float32()[0] = sum
 			}),
-			{Device: GPU, Variant: Tuned, About: "two launches: sums of blocks, then of those in float64", GPU: twoStages},
+			{Device: GPU, Variant: Tuned, GPU: twoStages},
 			oneThread("sum_thread"),
 		},
 		Arrays: &Arrays{
@@ -59,7 +58,7 @@ func reduceSum() *Task {
 // GPUs, so that they give the same sum.
 const sumBlocks = 1056
 
-// twoStages sums in two launches.
+// twoStages sums in two launches: sums of blocks, then of those in float64.
 func twoStages(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, _ string) (Launch, func() error, error) {
 	first, err := g.Function("sum_partial")
 	second, err2 := g.Function("sum_final")

@@ -1,7 +1,7 @@
 // Package tasks is a suite of work that a CPU and a GPU can both do, and measures it on both.
 //
-// A [Task] is a file: its formula, a reference in float64, the ways to do it on either device, what it costs and at
-// which sizes it is measured. [All] lists the tasks. Adding one takes a file and a line of that list.
+// A [Task] is a file: a reference in float64, the ways to do it on either device, what it costs and at which sizes it
+// is measured. [All] lists the tasks. Adding one takes a file and a line of that list.
 //
 // A [Case] is one way of a task with its shape, type and memory; a [Sample] is one measured repeat of it. [Bench.Run]
 // measures the cases of a [Suite] in turns, in random order, on random numbers whose results are checked each time.
@@ -46,10 +46,9 @@ func ForModel(c gpt2.Config) []*Task {
 
 // Task is work that a CPU and a GPU can do.
 type Task struct {
-	Name    string
-	Formula string // what it computes
-	DTypes  []string
-	Sizes   []Shape // ascending
+	Name   string
+	DTypes []string
+	Sizes  []Shape // ascending
 
 	// Cost is what the task takes at least; an error says what is wrong with the shape.
 	Cost func(s Shape, dtype string) (Cost, error)
@@ -90,7 +89,6 @@ type passes struct {
 type Way struct {
 	Device  string // CPU or GPU
 	Variant string
-	About   string           // what it does, in a few words
 	Plain   bool             // for learners: slow, so that it is measured only at small sizes
 	DTypes  []string         // the task's if nil
 	Most    func(Shape) bool // whether a shape is not too large for the way; nil for any

@@ -8,14 +8,13 @@ import (
 // vectorAdd is z = x + y.
 func vectorAdd() *Task {
 	return &Task{
-		Name: "vector.add", Formula: "z[i] = x[i] + y[i]", DTypes: []string{Float32},
-		Sizes: lengths(1<<10, 1<<26),
+		Name: "vector.add", DTypes: []string{Float32}, Sizes: lengths(1<<10, 1<<26),
 		Cost: func(s Shape, _ string) (Cost, error) {
 			n, err := length(s)
 			return Cost{FLOPs: n, Bytes: 12 * n, In: int64(8 * n), Out: int64(4 * n), Steps: 1, Multiply: ceilings.F32}, err
 		},
 		Ways: []Way{
-			{Device: CPU, Variant: Tuned, About: "all threads, SIMD; results past the caches where they do not fit",
+			{Device: CPU, Variant: Tuned, // results past the caches where they do not fit
 				CPU: func(t *cpu.Team, _ Shape, in []View, out View) (run, end func() error, err error) {
 					z, x, y := out.Float32(), in[0].Float32(), in[1].Float32()
 					return func() error { return t.Add(z, x, y) }, nil, nil
@@ -26,7 +25,7 @@ func vectorAdd() *Task {
 					z[i] = x[i] + y[i]
 				}
 			}),
-			{Device: GPU, Variant: Tuned, About: "float4, four loads of each array on the way", GPU: tuned("add_tuned")},
+			{Device: GPU, Variant: Tuned, GPU: tuned("add_tuned")}, // four loads of each array on the way
 			oneThread("add_thread"),
 		},
 		Arrays: &Arrays{

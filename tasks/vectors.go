@@ -43,7 +43,7 @@ func vectors(inputs int) func(Shape, string) ([]Array, Array) {
 
 // scalar is a way by a loop in Go.
 func scalar(loop func(in []View, out View)) Way {
-	return Way{Device: CPU, Variant: "scalar", About: "a loop in Go", Plain: true, Most: upTo(1 << 24),
+	return Way{Device: CPU, Variant: "scalar", Plain: true, Most: upTo(1 << 24),
 		CPU: func(_ *cpu.Team, _ Shape, in []View, out View) (run, end func() error, err error) {
 			return func() error {
 				loop(in, out)
@@ -63,7 +63,7 @@ func tuned(kernel string) GPUWay { return launchOf(kernel, blockThreads, blockVa
 
 // oneThread is a way by one thread of a GPU, which takes some 50 ns a value.
 func oneThread(kernel string) Way {
-	return Way{Device: GPU, Variant: "one-thread", About: "<<<1, 1>>>", Plain: true, Most: upTo(1 << 17),
+	return Way{Device: GPU, Variant: "one-thread", Plain: true, Most: upTo(1 << 17),
 		GPU: launchOf(kernel, 1, math.MaxInt)}
 }
 

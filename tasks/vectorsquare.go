@@ -8,13 +8,13 @@ import (
 // vectorSquare is z = x x.
 func vectorSquare() *Task {
 	return &Task{
-		Name: "vector.square", Formula: "z[i] = x[i]^2", DTypes: []string{Float32}, Sizes: lengths(1<<10, 1<<26),
+		Name: "vector.square", DTypes: []string{Float32}, Sizes: lengths(1<<10, 1<<26),
 		Cost: func(s Shape, _ string) (Cost, error) {
 			n, err := length(s)
 			return Cost{FLOPs: n, Bytes: 8 * n, In: int64(4 * n), Out: int64(4 * n), Steps: 1, Multiply: ceilings.F32}, err
 		},
 		Ways: []Way{
-			{Device: CPU, Variant: Tuned, About: "all threads, SIMD",
+			{Device: CPU, Variant: Tuned,
 				CPU: func(t *cpu.Team, _ Shape, in []View, out View) (run, end func() error, err error) {
 					z, x := out.Float32(), in[0].Float32()
 					return func() error { return t.Square(z, x) }, nil, nil
@@ -25,7 +25,7 @@ func vectorSquare() *Task {
 					z[i] = x[i] * x[i]
 				}
 			}),
-			{Device: GPU, Variant: Tuned, About: "float4, four loads on the way", GPU: tuned("square_tuned")},
+			{Device: GPU, Variant: Tuned, GPU: tuned("square_tuned")}, // four loads on the way
 			oneThread("square_thread"),
 		},
 		Arrays: &Arrays{

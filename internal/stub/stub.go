@@ -4,13 +4,16 @@ package stub
 // #cgo linux LDFLAGS: -ldl
 // #include <dlfcn.h>
 // #include <stdlib.h>
-// static void reset(void *f) { ((void (*)(void))f)(); } static void fail(void *f, const char *what, int nth) { ((void
-// (*)(const char *, int))f)(what, nth); } static void not_finite(void *f, int nth) { ((void (*)(int))f)(nth); } static
-// void memory(void *f, unsigned long long bytes) { ((void (*)(unsigned long long))f)(bytes); } static void pending(void
-// *f, int n) { ((void (*)(int))f)(n); } static long live(void *f) { return ((long (*)(void))f)(); } static char
-// *calls(void *f) { return ((char *(*)(void))f)(); } static void decode(void *f, const char *refusal, int status, int
-// timeout, int at) { ((void (*)(const char *, int, int, int))f)(refusal, status, timeout, at); } static void spoil(void
-// *f, int op, int variant) { ((void (*)(int, int))f)(op, variant); }
+// static void reset(void *f) { ((void (*)(void))f)(); }
+// static void fail(void *f, const char *what, int nth) { ((void (*)(const char *, int))f)(what, nth); }
+// static void not_finite(void *f, int nth) { ((void (*)(int))f)(nth); }
+// static void memory(void *f, unsigned long long bytes) { ((void (*)(unsigned long long))f)(bytes); }
+// static long live(void *f) { return ((long (*)(void))f)(); }
+// static char *calls(void *f) { return ((char *(*)(void))f)(); }
+// static void decode(void *f, const char *refusal, int status, int timeout, int at) {
+//   ((void (*)(const char *, int, int, int))f)(refusal, status, timeout, at);
+// }
+// static void spoil(void *f, int op, int variant) { ((void (*)(int, int))f)(op, variant); }
 import "C"
 
 import (
@@ -87,7 +90,7 @@ func library(t testing.TB, variable, name string) {
 }
 
 // Control is the other side of a stub: what it saw, and what it is to do.
-type Control struct{ reset, fail, notFinite, live, calls, decode, spoil, memory, pending unsafe.Pointer }
+type Control struct{ reset, fail, notFinite, live, calls, decode, spoil, memory unsafe.Pointer }
 
 // Open controls the stub at a path. The program under test opens the same file, and so the same instance.
 func Open(t testing.TB, path string) *Control {
@@ -108,7 +111,7 @@ func Open(t testing.TB, path string) *Control {
 		return p
 	}
 	return &Control{find("gs_stub_reset"), find("gs_stub_fail"), find("gs_stub_not_finite"), find("gs_stub_live"),
-		find("gs_stub_calls"), find("gs_stub_decode"), find("gs_stub_spoil"), find("gs_stub_memory"), find("gs_stub_pending")}
+		find("gs_stub_calls"), find("gs_stub_decode"), find("gs_stub_spoil"), find("gs_stub_memory")}
 }
 
 // Reset forgets the calls so far, and failures to come.
@@ -125,9 +128,6 @@ func (c *Control) Fail(what string, n int) {
 
 // Memory leaves so many bytes to be allocated on the devices from now on, until Reset; 0 is any.
 func (c *Control) Memory(bytes int64) { C.memory(c.memory, C.ulonglong(bytes)) }
-
-// Pending makes the next n questions whether an event has passed be answered with no.
-func (c *Control) Pending(n int) { C.pending(c.pending, C.int(n)) }
 
 // Spoil makes a variant of an operation (gs_op) compute its last element wrong, of a stub built with STUB_COMPUTES; -1
 // spoils none.

@@ -30,9 +30,7 @@ why shares of time would mislead: then the exit status is 1.`,
 		Args:    oneFile,
 		RunE:    func(c *cobra.Command, args []string) error { return traceCheck(c, args, asJSON) },
 	}
-	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
-		f.BoolVar(&asJSON, "json", false, "print one JSON object")
-	})
+	cli.AddJSON(c, &asJSON)
 	return c
 }
 
@@ -315,9 +313,7 @@ grids. Other commands take these stages with --infer.`,
 		Args:    oneFile,
 		RunE:    func(c *cobra.Command, args []string) error { return traceStages(c, args[0], asJSON) },
 	}
-	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
-		f.BoolVar(&asJSON, "json", false, "print one JSON object")
-	})
+	cli.AddJSON(c, &asJSON)
 	return c
 }
 

@@ -36,15 +36,6 @@ type ShowOptions struct {
 // MainColumns is the value of --columns that shows the columns that matter most.
 const MainColumns = "main"
 
-// RegisterColumns adds --columns.
-func (o *ShowOptions) RegisterColumns(f *pflag.FlagSet, usual, table string) {
-	text := "`COLUMNS` of " + table + ": main (calls, time, its share, rates,\nroofline) or all"
-	if usual == "" {
-		text += " (default: all, or main in a\nterminal)"
-	}
-	f.Var(cli.OneOf(&o.Columns, usual, MainColumns, "all"), "columns", text)
-}
-
 // shown returns the columns that --columns asks for.
 func shown(columns []table.Column[tables.Row], o ShowOptions) []table.Column[tables.Row] {
 	if o.Columns != MainColumns || o.By == tables.ByKernel {
@@ -102,7 +93,8 @@ recording has passes. All others cover the whole recording. Shares are withheld 
 	cli.AddFlags(c.Flags(), "Table", func(f *pflag.FlagSet) {
 		f.Var(cli.OneOf(&o.By, tables.ByFolded, tables.Bys...), "by", "rows are `WHAT`: "+tables.List(tables.Bys))
 		o.Rows.Register(f, "time, calls, floor", "the order of the plan; kernels by time")
-		o.RegisterColumns(f, "", "the table")
+		f.Var(cli.OneOf(&o.Columns, "", MainColumns, "all"), "columns", "`COLUMNS` of the table: main (calls, time, its "+
+			"share, rates,\nroofline) or all (default: all, or main in a\nterminal)")
 		cli.AddFormat(f, &o.Format, "table, csv or json")
 		addGPU(f, &o.GPU)
 	})
@@ -133,7 +125,7 @@ func Show(w io.Writer, t *traces.Trace, o ShowOptions) error {
 	return WriteTable(w, table, show)
 }
 
-// LayTable makes a table with its rows in order. It sets o.by to the table that it makes, if any would do.
+// LayTable makes a table with its rows in order. It sets o.By to the table that it makes, if any would do.
 func LayTable(t *traces.Trace, o *ShowOptions) (*tables.Table, layout, error) {
 	var table *tables.Table
 	var err error

@@ -44,6 +44,14 @@ const (
 // a pass; passes at the beginning that take more than 1.5 times the median of those after them are warm-up. A pass
 // whose kernels have more blocks, such as that of a longer prompt, may take longer in proportion.
 func (w *Window) Steady() Steady {
+	if w.steady == nil {
+		s := w.findSteady()
+		w.steady = &s
+	}
+	return *w.steady
+}
+
+func (w *Window) findSteady() Steady {
 	if len(w.Passes) > 0 {
 		s := Steady{Interval: w.Span, Source: FromRanges}
 		for _, p := range w.Passes {

@@ -71,6 +71,8 @@ type Window struct {
 	*traces.Index
 	index map[*traces.Event]int // of a pass, in Passes
 	warm  map[threadID][]Interval
+
+	steady *Steady // of [Window.Steady], nil before its first call
 }
 
 // Pass is one pass of the model.

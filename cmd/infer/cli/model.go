@@ -33,7 +33,7 @@ type ModelFlags struct {
 	Dtype    string
 	Mode     string
 	variants []string
-	Threads  int // after check
+	Threads  int // after Check
 	context  int
 	Chunk    int
 	Quiet    bool
@@ -216,7 +216,7 @@ func (m *ModelFlags) WeightType() weights.DType {
 }
 
 // Backend makes the executor that the flags name. --device auto takes the GPU if it can be used; if there is a driver,
-// so that there was a choice, a line on standard error says what it took and why. [opened.place] chooses for commands
+// so that there was a choice, a line on standard error says what it took and why. [Opened.Place] chooses for commands
 // that want their result soonest.
 func (m *ModelFlags) Backend() (gpt2.Backend, error) {
 	name, _, _ := strings.Cut(m.Device, ":")
@@ -304,13 +304,13 @@ func (m *ModelFlags) Notice(text string) {
 type Opened struct {
 	Flags   *ModelFlags
 	Model   *gpt2.Model
-	Backend gpt2.Backend // after place, if --device auto chooses by prediction
+	Backend gpt2.Backend // after Place, if --device auto chooses by prediction
 	Options gpt2.Options
-	session *gpt2.Session // after load
+	session *gpt2.Session // after Load
 
-	Choice           *AutoJSON     // after place, nil if there was none
-	history          *auto.History // after place
-	Run              *auto.Run     // that was predicted, after place
+	Choice           *AutoJSON     // after Place, nil if there was none
+	history          *auto.History // after Place
+	Run              *auto.Run     // that was predicted, after Place
 	opening, loading time.Duration // of the device and of the weights
 }
 
@@ -378,7 +378,7 @@ func (o *Opened) Load(ctx context.Context, batch int) (*gpt2.Session, error) {
 	return s, err
 }
 
-// Leave is close at the end of a command. A process that ends need not free memory, and leaves sooner if it does not:
+// Leave is Close at the end of a command. A process that ends need not free memory, and leaves sooner if it does not:
 // on a GPU by 100 ms.
 func (o *Opened) Leave() {
 	if !o.Flags.Ends {

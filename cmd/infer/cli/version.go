@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"runtime"
@@ -40,11 +39,11 @@ func ThisBuild() BuildInfo {
 		}
 	}
 	if Commit != "" {
-		name, dirty := bytes.CutSuffix([]byte(Commit), []byte("-dirty"))
-		if b.Commit != string(name) {
+		name, dirty := strings.CutSuffix(Commit, "-dirty")
+		if b.Commit != name {
 			b.CommitTime = ""
 		}
-		b.Commit, b.Modified = string(name), dirty
+		b.Commit, b.Modified = name, dirty
 	}
 	return b
 }

@@ -214,22 +214,24 @@ func (b *benchFlags) pass(flags *pflag.FlagSet, capacity int) (gpt2.Pass, int, e
 }
 
 type BenchJSON struct {
-	Phase         string              `json:"phase"`                            // prefill or decode
-	Batch         int                 `json:"batch"`                            // sequences
-	Tokens        int                 `json:"tokens"`                           // new tokens of each
-	Past          int                 `json:"past"`                             // tokens in the cache
-	Logits        string              `json:"logits"`                           // rows of logits: all or last
-	Repeat        int                 `json:"repeat"`                           // passes measured
-	Median        float64             `json:"median_ms"`                        // of a pass
-	P10           float64             `json:"p10_ms"`                           // of a pass
-	P90           float64             `json:"p90_ms"`                           // of a pass
-	GFLOPs        float64             `json:"gflop_per_s"`                      // of the least FLOPs and bytes of the plan
-	GBs           float64             `json:"gb_per_s"`                         // of the least FLOPs and bytes of the plan
-	Floor         float64             `json:"floor_ms,omitempty"`               // by the ceilings of the device, as the next three
-	WithBarriers  float64             `json:"floor_with_barriers_ms,omitempty"` // without and with a barrier between steps
-	Share         float64             `json:"share_of_floor,omitempty"`         // floor / median
-	Roofline      *float64            `json:"roofline_percent,omitempty"`       // the same in percent; absent if the pass is faster than its floor
-	Waited        float64             `json:"waited_share"`                     // share of the time that threads wanted to run in which they waited for a core
+	Phase  string  `json:"phase"`       // prefill or decode
+	Batch  int     `json:"batch"`       // sequences
+	Tokens int     `json:"tokens"`      // new tokens of each
+	Past   int     `json:"past"`        // tokens in the cache
+	Logits string  `json:"logits"`      // rows of logits: all or last
+	Repeat int     `json:"repeat"`      // passes measured
+	Median float64 `json:"median_ms"`   // of a pass
+	P10    float64 `json:"p10_ms"`      // of a pass
+	P90    float64 `json:"p90_ms"`      // of a pass
+	GFLOPs float64 `json:"gflop_per_s"` // of the least FLOPs of the plan
+	GBs    float64 `json:"gb_per_s"`    // of the least bytes of the plan
+	// by the ceilings of the device, without barriers; as the next three
+	Floor float64 `json:"floor_ms,omitempty"`
+	// with a barrier between steps; absent on a GPU
+	WithBarriers  float64             `json:"floor_with_barriers_ms,omitempty"`
+	Share         float64             `json:"share_of_floor,omitempty"`   // floor / median
+	Roofline      *float64            `json:"roofline_percent,omitempty"` // the same in percent; absent if the pass is faster than its floor
+	Waited        float64             `json:"waited_share"`               // share of the time that threads wanted to run in which they waited for a core
 	Configuration cli.Setting         `json:"configuration"`
 	Device        *BenchDevice        `json:"device,omitempty"`
 	Stages        []measure.StageTime `json:"stages,omitempty"` // on a CPU

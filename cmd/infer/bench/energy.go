@@ -57,14 +57,14 @@ type EnergyResult struct {
 	Calls       int      `json:"calls"` // passes
 	Microsecond float64  `json:"us_per_call"`
 	Watts       float64  `json:"watts"`             // mean power
-	Uncertainty float64  `json:"uncertainty_watts"` // mean power
+	Uncertainty float64  `json:"uncertainty_watts"` // possible error of the mean power
 	AboveIdle   *float64 `json:"above_idle_watts,omitempty"`
 	PerCall     float64  `json:"mj_per_call"`
 	PerToken    float64  `json:"mj_per_token"`
 	OverIdle    *float64 `json:"mj_per_token_above_idle,omitempty"`
-	Steps       int      `json:"counter_steps"`     // updates of the counter that were seen; medians of their size and distance
-	Resolution  float64  `json:"counter_step_mj"`   // updates of the counter that were seen; medians of their size and distance
-	Period      float64  `json:"counter_period_ms"` // updates of the counter that were seen; medians of their size and distance
+	Steps       int      `json:"counter_steps"`     // updates of the counter that were seen
+	Resolution  float64  `json:"counter_step_mj"`   // by which the counter stepped, median
+	Period      float64  `json:"counter_period_ms"` // from one update to the next, median
 }
 
 func (e *energyFlags) run(cmd *cobra.Command, m *cli.ModelFlags, open openMeter) (err error) {

@@ -65,8 +65,8 @@ func Examine(h *Header, a Attribution) []Finding {
 		}
 		add(misleads, "%s", text)
 	}
-	if outside := a.WithoutRange; outside > 0 && a.Ranges > 0 {
-		some(outside, false, "kernel was launched outside all ranges", "kernels were launched outside all ranges")
+	if a.Ranges > 0 {
+		some(a.WithoutRange, false, "kernel was launched outside all ranges", "kernels were launched outside all ranges")
 	}
 	switch work := a.Kernels + a.Graphs + a.Copies; {
 	case work+a.Calls+a.Ranges == 0:
@@ -90,6 +90,16 @@ func Examine(h *Header, a Attribution) []Finding {
 // Misleads reports whether one of the findings does.
 func Misleads(found []Finding) bool {
 	return slices.ContainsFunc(found, func(f Finding) bool { return f.Misleads })
+}
+
+// Reasons is how many of the findings mislead.
+func Reasons(found []Finding) (n int) {
+	for _, f := range found {
+		if f.Misleads {
+			n++
+		}
+	}
+	return n
 }
 
 // Trust says in one line whether shares of the trace can be trusted.
@@ -129,12 +139,7 @@ func Trust(h *Header, a Attribution) string {
 	if dropped > 0 {
 		work += fmt.Sprintf(", %d records dropped", dropped)
 	}
-	n := 0
-	for _, f := range Examine(h, a) {
-		if f.Misleads {
-			n++
-		}
-	}
+	n := Reasons(Examine(h, a))
 	if n == 0 {
 		return "whole; " + work
 	}

@@ -115,8 +115,8 @@ func (m *merger) add(t *Trace, name string) {
 		}
 		plans[int32(i)] = int32(at)
 	}
-	lane := func(l Lane, ofEvent bool) Lane {
-		if l.Process == 0 && ofEvent {
+	lane := func(l Lane) Lane {
+		if l.Process == 0 {
 			l.Process = t.Header.Process
 		}
 		if l.Process != 0 {
@@ -131,7 +131,7 @@ func (m *merger) add(t *Trace, name string) {
 	for i := range t.Events {
 		e := t.Events[i]
 		e.Time += shift
-		e.Lane = lane(e.Lane, true)
+		e.Lane = lane(e.Lane)
 		if e.ID != 0 {
 			e.ID += m.ranges
 			last = max(last, e.ID)
@@ -153,7 +153,7 @@ func (m *merger) add(t *Trace, name string) {
 		m.processes[now] = true
 	}
 	for _, l := range t.Header.Lanes {
-		h.Lanes = append(h.Lanes, LaneName{lane(l.Lane, true), l.Name})
+		h.Lanes = append(h.Lanes, LaneName{lane(l.Lane), l.Name})
 	}
 	for _, c := range t.Header.Ceilings {
 		if c.Device >= 0 {

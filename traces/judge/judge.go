@@ -51,14 +51,7 @@ func TrustOf(t *traces.Trace) Trust {
 }
 
 // Reasons is how many findings mislead.
-func (t Trust) Reasons() (n int) {
-	for _, f := range t.Findings {
-		if f.Misleads {
-			n++
-		}
-	}
-	return n
-}
+func (t Trust) Reasons() int { return traces.Reasons(t.Findings) }
 
 // Advice is what [Advise] makes of a trace.
 type Advice struct {

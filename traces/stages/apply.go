@@ -186,7 +186,6 @@ func (a *applier) pass(i int) traces.Event {
 // itself.
 func (a *applier) enclose(pass, kernel *traces.Event) {
 	child := kernel
-	const deepest = 1000 // damage could make a ring of parents
 	for range deepest {
 		parent := a.Parent(child)
 		if parent == nil || parent.Time < pass.Time || parent.End() > pass.End() || parent.Open {

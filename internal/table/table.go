@@ -13,7 +13,6 @@
 package table
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/csv"
 	"fmt"
@@ -318,8 +317,7 @@ func Plain(s string) string {
 // CSV writes all columns with all digits, times in ns.
 func CSV[R any](w io.Writer, columns []Column[R], rows []R) error {
 	columns = slices.DeleteFunc(slices.Clone(columns), func(c Column[R]) bool { return c.Key == "" })
-	var b bytes.Buffer
-	c := csv.NewWriter(&b)
+	c := csv.NewWriter(w)
 	line := make([]string, len(columns))
 	for i := range columns {
 		line[i] = columns[i].header()
@@ -332,11 +330,7 @@ func CSV[R any](w io.Writer, columns []Column[R], rows []R) error {
 		c.Write(line)
 	}
 	c.Flush()
-	if err := c.Error(); err != nil {
-		return err
-	}
-	_, err := w.Write(b.Bytes())
-	return err
+	return c.Error()
 }
 
 // OneSection sorts all rows of a table together.

@@ -198,7 +198,13 @@ func (r *ranges) passes() {
 		}
 		list = unwrapped
 	}
-	isOne := !slices.ContainsFunc(list, func(s *span) bool { return s.name != list[0].name })
+	kind := func(s *span) string { // layers are numbered and no repetition
+		if traces.LayerOf(s.name) >= 0 {
+			return s.name
+		}
+		return phase(s.name)
+	}
+	isOne := !slices.ContainsFunc(list, func(s *span) bool { return kind(s) != kind(list[0]) })
 	switch nested := slices.ContainsFunc(list, func(s *span) bool { return len(s.inner) > 0 }); {
 	case !nested && isOne && len(list) == 1:
 		return // says no more than that something ran

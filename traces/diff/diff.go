@@ -93,7 +93,7 @@ var Bys = []By{ByFolded, ByStage, ByLayer, ByOp, ByKernel}
 
 // Compare compares two traces: for each kind of pass the whole pass, its idle time, and its steps, summed as by says.
 // Rows are matched by name. A sample is the exclusive times of a row, as in [tables.Row], in the passes of one trace
-// after its warm-up; of several devices, the first that worked counts. alpha, such as 0.05, is the accepted share of
+// after its warm-up, on one device; gpu -1 is the first that worked. alpha, such as 0.05, is the accepted share of
 // wrong verdicts.
 //
 // The statistics are those of benchstat (golang.org/x/perf/benchmath): medians with intervals from order statistics,
@@ -102,14 +102,14 @@ var Bys = []By{ByFolded, ByStage, ByLayer, ByOp, ByKernel}
 //
 // If a trace has no passes, or the two have no kind of pass in common, the rows are the operators of a framework if
 // both have them, otherwise the kernels by name, over the whole recordings; [Comparison.Instead] says so.
-func Compare(a, b *traces.Trace, by By, alpha float64) (*Comparison, error) {
+func Compare(a, b *traces.Trace, by By, alpha float64, gpu int32) (*Comparison, error) {
 	if !slices.Contains(Bys, by) {
 		return nil, fmt.Errorf("there is no comparison by %q", by)
 	}
 	if !(alpha > 0 && alpha < 1) {
 		return nil, fmt.Errorf("alpha is %g; it must lie between 0 and 1", alpha)
 	}
-	pa, pb := side{window.New(a, -1)}, side{window.New(b, -1)}
+	pa, pb := side{window.New(a, gpu)}, side{window.New(b, gpu)}
 	c := &Comparison{A: a.Header.Describe(), B: b.Header.Describe(), By: by, Alpha: alpha, Notes: unfair(pa, pb)}
 	var inA, inB *samples
 	if why := whyLoose(pa, pb); why != "" || by == ByKernel {

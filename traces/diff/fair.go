@@ -23,6 +23,9 @@ func unfair(a, b side) []string {
 				notes = append(notes, sideNames[i]+": "+f.Text)
 			}
 		}
+		for _, line := range p.GPUNotes() {
+			notes = append(notes, sideNames[i]+": "+line)
+		}
 	}
 	others := map[string]string{}
 	for _, f := range b.facts() {

@@ -124,6 +124,7 @@ func Advise(t *traces.Trace, device int32) (*Advice, error) {
 		a.noteOps()
 		return a.Advice, nil
 	}
+	a.Notes = append(a.Notes, table.Window.GPUNotes()...)
 	if finding, ok := table.BelowFloor(); ok {
 		a.note("%s", finding)
 	}

@@ -109,22 +109,14 @@ func Measure(t *traces.Trace, device int32) (*Report, error) {
 // together says which processes the numbers sum, and which GPUs they leave out.
 func together(w *window.Window) []string {
 	notes := []string{}
-	processes, devices := map[int64]bool{}, map[int32]bool{}
+	processes := map[int64]bool{}
 	for _, e := range w.Work {
 		processes[w.Header.ProcessOf(e)] = true
-	}
-	for i := range w.Events {
-		if e := &w.Events[i]; e.Kind.IsGPU() {
-			devices[e.Lane.Device] = true
-		}
 	}
 	if len(processes) > 1 {
 		notes = append(notes, fmt.Sprintf("the work of %d processes counts together; 'infer trace show --by process' has each", len(processes)))
 	}
-	if len(devices) > 1 {
-		notes = append(notes, fmt.Sprintf("this is GPU %d, one of %d that worked; --gpu chooses another",
-			w.Device, len(devices)))
-	}
+	notes = append(notes, w.GPUNotes()...)
 	if w.Header.Clock.Aligned != "" {
 		notes = append(notes, "clocks of "+w.Header.Clock.Aligned)
 	}

@@ -92,7 +92,7 @@ func TestTogether(t *testing.T) {
 		t.Errorf("two processes: %q, %v", r.Notes, err)
 	}
 	tr := fixtures.Trace(&traces.Header{}, traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", 0, 10), traces.Plain(traces.KindKernel, traces.Stream(1, 3, 1, 7), "k", 5, 10))
-	if r, err := Measure(tr, 3); err != nil || len(r.Notes) == 0 || !strings.Contains(r.Notes[0], "this is GPU 3, one of 2") {
+	if r, err := Measure(tr, 3); err != nil || len(r.Notes) == 0 || !strings.Contains(r.Notes[0], "GPU 0: 1 kernel, busy") || !strings.Contains(r.Notes[1], "GPU 3: 1 kernel, busy 0.000 of 0.000 ms; it alone is shown") {
 		t.Errorf("two GPUs: %q, %v", r.Notes, err)
 	}
 	if r, err := Measure(samples.Load(t, "eager.sqlite"), -1); err != nil || len(r.Notes) != 0 {

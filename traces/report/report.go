@@ -231,6 +231,7 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 			p.Remarks = append(p.Remarks, f.Text)
 		}
 	}
+	p.Remarks = append(p.Remarks, table.Window.GPUNotes()...)
 	p.Floors = p.Floors && p.Costs
 	p.TooFast, _ = table.BelowFloor()
 	p.HasRoof = len(d.Roofline.Points) > 0

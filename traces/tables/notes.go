@@ -47,6 +47,9 @@ func (s *summary) notes(t *Table) []string {
 	if s.by == ByOp && t.Device < 0 && len(t.Passes) > 0 {
 		add("the times are those of the main thread, which runs the passes; 'infer trace show' by stage counts its workers too")
 	}
+	if s.by != ByProcess {
+		notes = append(notes, s.GPUNotes()...)
+	}
 	if named := processNote(h); named != "" {
 		add("processes: %s", named)
 	}

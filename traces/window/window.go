@@ -4,10 +4,13 @@ package window
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"sort"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
 )
 
@@ -251,6 +254,44 @@ func (w *Window) PassDuring(x Interval) *traces.Event {
 		return nil
 	}
 	return w.Passes[i].Event
+}
+
+// GPUNotes are a line for each GPU that worked, if several did: tables, advice and comparisons are of one.
+func (w *Window) GPUNotes() (lines []string) {
+	type gpu struct {
+		kernels int
+		work    []Interval
+	}
+	gpus := map[int32]*gpu{}
+	for i := range w.Events {
+		e := &w.Events[i]
+		if !e.Kind.IsGPU() {
+			continue
+		}
+		g := gpus[e.Lane.Device]
+		if g == nil {
+			g = new(gpu)
+			gpus[e.Lane.Device] = g
+		}
+		if e.Kind == traces.KindKernel {
+			g.kernels++
+		}
+		g.work = append(g.work, Interval{e.Time, e.End()})
+	}
+	if len(gpus) < 2 {
+		return nil
+	}
+	for _, id := range slices.Sorted(maps.Keys(gpus)) {
+		g := gpus[id]
+		busy := Union(g.work)
+		text := fmt.Sprintf("GPU %d: %s, busy %.3f of %.3f ms", id, humanize.Count(g.kernels, "kernel", "kernels"),
+			float64(Length(busy))/1e6, float64(busy[len(busy)-1].To-busy[0].From)/1e6)
+		if id == w.Device {
+			text += "; it alone is shown here, --gpu shows another"
+		}
+		lines = append(lines, text)
+	}
+	return lines
 }
 
 // Whole returns the time from the first to the last work.

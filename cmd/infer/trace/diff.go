@@ -23,11 +23,12 @@ type diffOptions struct {
 	rows   cli.RowOptions
 	format string
 	alpha  float64
+	gpu    int
 }
 
 // newTraceDiff makes "infer trace diff".
 func newTraceDiff() *cobra.Command {
-	var o diffOptions
+	o := diffOptions{gpu: -1}
 	c := &cobra.Command{
 		Use:   "diff A B",
 		Short: "Compare two recordings stage by stage, with tests for what is noise",
@@ -55,6 +56,7 @@ confirm a small change with several pairs of recordings.`,
 		f.Lookup("limit").Usage = "show the first `N` rows of each kind of pass, besides the whole\npass and its idle time (default: all)"
 		cli.AddFormat(f, &o.format, "table, csv or json")
 		f.Var(cli.Float(&o.alpha, 0.05, cli.Between(math.SmallestNonzeroFloat64, 0.5)), "alpha", "accept that a share `P` of the reported changes is chance;\nintervals hold with confidence 1 - P")
+		addGPU(f, &o.gpu)
 	})
 	return c
 }
@@ -72,7 +74,7 @@ func traceDiff(c *cobra.Command, a, b string, o *diffOptions) error {
 	if err != nil {
 		return err
 	}
-	d, err := diff.Compare(ta, tb, o.by, o.alpha)
+	d, err := diff.Compare(ta, tb, o.by, o.alpha, int32(o.gpu))
 	if err != nil {
 		return fmt.Errorf("%s (A) and %s (B): %w", traceName(a), traceName(b), err)
 	}

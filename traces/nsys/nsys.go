@@ -44,6 +44,7 @@ type export struct {
 	db      *sql.DB
 	header  traces.Header
 	tables  map[string]bool
+	renamed map[string]string // tables that have the number of a version at the end of their names
 	strings map[int64]string
 	events  []traces.Event
 
@@ -116,6 +117,18 @@ func (n *export) read() error {
 	if n.tables, err = n.names("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"); err != nil {
 		return err
 	}
+	n.renamed = map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(n.tables)) {
+		if base := tableVersion.ReplaceAllString(name, ""); !n.tables[base] {
+			n.renamed[base] = name
+		}
+	}
+	for base := range n.renamed {
+		n.tables[base] = true
+	}
+	if n.tables["StringTable"] && n.tables["CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL"] {
+		return errors.New("it is a database of nvprof, which is not read: record with nsys profile, then nsys export --type sqlite")
+	}
 	if !n.tables["StringIds"] {
 		return errors.New("it has no table StringIds")
 	}
@@ -146,7 +159,7 @@ func (n *export) count() error {
 			continue
 		}
 		var rows int64
-		if err := n.db.QueryRowContext(n.ctx, `SELECT count(*) FROM "`+table+`"`).Scan(&rows); err != nil {
+		if err := n.db.QueryRowContext(n.ctx, `SELECT count(*) FROM "`+n.table(table)+`"`).Scan(&rows); err != nil {
 			return fmt.Errorf("table %s: %w", table, err)
 		}
 		n.total += rows
@@ -213,6 +226,27 @@ func (n *export) names(query string, args ...any) (map[string]bool, error) {
 	return names, found.Err()
 }
 
+// tableVersion ends the name of a table whose columns changed, as in CUPTI_ACTIVITY_KIND_KERNEL_V2.
+var tableVersion = regexp.MustCompile(`_V\d+$`)
+
+// table returns the name that a table has in the file.
+func (n *export) table(name string) string { return cmp.Or(n.renamed[name], name) }
+
+// has reports whether the export has rows of one of some tables.
+func (n *export) has(tables ...string) (bool, error) {
+	some := false
+	for _, table := range tables {
+		if !n.tables[table] || some {
+			continue
+		}
+		row := n.db.QueryRowContext(n.ctx, `SELECT EXISTS (SELECT 1 FROM "`+n.table(table)+`")`)
+		if err := row.Scan(&some); err != nil {
+			return false, fmt.Errorf("table %s: %w", table, err)
+		}
+	}
+	return some, nil
+}
+
 // rows is scan for the rows that count for the progress.
 func (n *export) rows(table string, each func(row), columns ...string) error {
 	return n.scan(table, func(r row) {
@@ -229,7 +263,7 @@ func (n *export) scan(table string, each func(row), columns ...string) error {
 	if !n.tables[table] {
 		return nil
 	}
-	present, err := n.names("SELECT name FROM pragma_table_info(?)", table)
+	present, err := n.names("SELECT name FROM pragma_table_info(?)", n.table(table))
 	if err != nil {
 		return err
 	}
@@ -245,7 +279,7 @@ func (n *export) scan(table string, each func(row), columns ...string) error {
 			return fmt.Errorf("table %s has no column %s", table, name)
 		}
 	}
-	found, err := n.db.QueryContext(n.ctx, "SELECT "+strings.Join(list, ", ")+` FROM "`+table+`"`)
+	found, err := n.db.QueryContext(n.ctx, "SELECT "+strings.Join(list, ", ")+` FROM "`+n.table(table)+`"`)
 	if err != nil {
 		return fmt.Errorf("table %s: %w", table, err)
 	}
@@ -327,29 +361,35 @@ func (n *export) readHeader() error {
 				arguments[i] = value
 			}
 		}
-		switch name {
-		case "PROCESS_0:COMMAND":
+		// Options are those of the program that nsys started, or since 2026 of none; the program may have started others.
+		switch strings.TrimPrefix(name, "PROCESS_0:") {
+		case "COMMAND":
 			h.Command = []string{filepath.Base(value)}
-		case "PROCESS_0:ENVIRONMENT_VARIABLE":
+		case "ENVIRONMENT_VARIABLE":
 			n.environment(value)
-		case "PROCESS_0:CUDA_GRAPH_TRACE_OPTIONS:MODE":
+		case "CUDA_GRAPH_TRACE_OPTIONS:MODE":
 			graphMode = value
-		case "PROCESS_0:COLLECT_CUDA_TRACE":
+		case "COLLECT_CUDA_TRACE":
 			cuda = value
-		case "PROCESS_0:COLLECT_NVTX_TRACE":
+		case "COLLECT_NVTX_TRACE":
 			nvtx = value
 		}
 	}, "name", "value")
 	for i := 0; i < len(arguments) && h.Command != nil; i++ {
 		h.Command = append(h.Command, arguments[i])
 	}
-	if cuda == "false" || !n.tables["CUPTI_ACTIVITY_KIND_KERNEL"] && !n.tables["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"] {
+	kernels, failed := n.has("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE")
+	ranges, failedToo := n.has("NVTX_EVENTS")
+	if err := cmp.Or(failed, failedToo); err != nil {
+		return err
+	}
+	if !kernels && (cuda == "false" || !n.tables["CUPTI_ACTIVITY_KIND_KERNEL"] && !n.tables["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"]) {
 		h.NotRecorded = append(h.NotRecorded, "kernels")
 	}
 	if !n.tables["CUPTI_ACTIVITY_KIND_RUNTIME"] {
 		h.NotRecorded = append(h.NotRecorded, "API calls")
 	}
-	if nvtx == "false" || !n.tables["NVTX_EVENTS"] {
+	if !ranges && (nvtx == "false" || !n.tables["NVTX_EVENTS"]) {
 		h.NotRecorded = append(h.NotRecorded, "ranges (NVTX)")
 	}
 	if strings.EqualFold(graphMode, "graph") {

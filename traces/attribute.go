@@ -17,6 +17,7 @@ type Attribution struct {
 
 	WithoutCorrelation int `json:"without_correlation"` // kernels that have no correlation id
 	WithoutCall        int `json:"without_call"`        // kernels whose call was not recorded
+	BeforeRecording    int `json:"before_recording"`    // kernels that were launched before the first call that was recorded
 	CopiesWithoutCall  int `json:"copies_without_call"` // the same for copies and sets, with either lack
 	WithoutRange       int `json:"without_range"`       // kernels whose call lies in no range
 	InSteps            int `json:"in_steps"`            // kernels of a step
@@ -81,11 +82,12 @@ type attributor struct {
 	threads map[[2]int64]*threadState
 	calls   map[Correlation]int // index of the outermost call
 	nodes   Nodes
-	byID    map[uint64]int // ranges
-	outer   map[int]int    // of a call within another call, the outer one
-	quiet   map[int]bool   // calls and steps during stream capture: they cause no work
-	busy    map[int]bool   // calls and ranges that caused work
-	ran     map[Run]bool   // steps whose work names a pass, but no step of the host
+	byID    map[uint64]int   // ranges
+	outer   map[int]int      // of a call within another call, the outer one
+	quiet   map[int]bool     // calls and steps during stream capture: they cause no work
+	busy    map[int]bool     // calls and ranges that caused work
+	ran     map[Run]bool     // steps whose work names a pass, but no step of the host
+	first   map[int64]uint64 // lowest correlation id of a call, by process
 }
 
 // threadState is what is open on a thread.
@@ -99,7 +101,8 @@ type threadState struct {
 // must be in the order of [Compare]; they are changed in place.
 func Attribute(h *Header, events []Event) Attribution {
 	a := &attributor{h: h, events: events, threads: map[[2]int64]*threadState{}, calls: map[Correlation]int{},
-		byID: map[uint64]int{}, outer: map[int]int{}, quiet: map[int]bool{}, busy: map[int]bool{}, ran: map[Run]bool{}}
+		byID: map[uint64]int{}, outer: map[int]int{}, quiet: map[int]bool{}, busy: map[int]bool{}, ran: map[Run]bool{},
+		first: map[int64]uint64{}}
 	a.host()
 	a.nodes = NodesOf(h, events)
 	a.gpu()
@@ -225,6 +228,9 @@ func (a *attributor) call(t *threadState, i int) {
 	if _, ok := a.calls[key]; !ok {
 		a.calls[key] = i
 	}
+	if first, ok := a.first[key.Process]; !ok || e.Correlation < first {
+		a.first[key.Process] = e.Correlation
+	}
 	// Sources that do not name the process of a kernel have one process.
 	if key.Process = 0; a.h.Process == 0 {
 		if _, ok := a.calls[key]; !ok {
@@ -306,6 +312,8 @@ func (a *attributor) gpu() {
 			switch {
 			case e.Correlation == 0:
 				a.counts.WithoutCorrelation++
+			case !called && e.Correlation < a.first[a.h.ProcessOf(e)]: // ids grow with each call
+				a.counts.BeforeRecording++
 			case !called:
 				a.counts.WithoutCall++
 			case !inRange:

@@ -341,9 +341,21 @@ func TestExamine(t *testing.T) {
 		t.Errorf("a whole trace of the CPU has the findings %+v", found)
 	}
 	for fact, change := range map[string]func(*traces.Header, *traces.Attribution){
-		"!4 records were dropped: kernels":     func(h *traces.Header, a *traces.Attribution) { h.Drop("kernels", 4) },
-		"!the buffer was full":                 func(h *traces.Header, a *traces.Attribution) { h.Incomplete = []string{"the buffer was full"} },
-		"!1 kernel has no correlation id":      func(h *traces.Header, a *traces.Attribution) { a.WithoutCorrelation = 1 },
+		"!4 records were dropped: kernels": func(h *traces.Header, a *traces.Attribution) { h.Drop("kernels", 4) },
+		"!the buffer was full":             func(h *traces.Header, a *traces.Attribution) { h.Incomplete = []string{"the buffer was full"} },
+		"!1 kernel has no correlation id": func(h *traces.Header, a *traces.Attribution) {
+			a.WithoutCorrelation, h.Plans = 1, make([]traces.Plan, 1)
+		},
+		"?3 kernels have no correlation id":    func(h *traces.Header, a *traces.Attribution) { a.WithoutCorrelation = 3 }, // whose times are exact
+		"?4 kernels were launched before":      func(h *traces.Header, a *traces.Attribution) { a.BeforeRecording = 4 },
+		"!25,814 events of category x are not": func(h *traces.Header, a *traces.Attribution) { h.Unknown = map[string]int64{"category x": 25814} },
+		"?1 record mended: cut off":            func(h *traces.Header, a *traces.Attribution) { h.Mended = map[string]int64{"cut off": 1} },
+		"!3 kernels began before": func(h *traces.Header, a *traces.Attribution) {
+			h.Clock.Uncertainty, a.EarlyStarts, a.Earliest = -1, 3, 3e6
+		},
+		"?4 kernels began before": func(h *traces.Header, a *traces.Attribution) {
+			h.Clock.Uncertainty, a.EarlyStarts, a.Earliest = -1, 4, 3e3
+		},
 		"!2 kernels have correlation ids that": func(h *traces.Header, a *traces.Attribution) { a.WithoutCall = 2 },
 		"?3 kernels have their parts of":       func(h *traces.Header, a *traces.Attribution) { a.Divided = 3 },
 		"?2 kernels stand for library":         func(h *traces.Header, a *traces.Attribution) { h.Recorder, a.Bounded = traces.RecorderStamps, 2 },

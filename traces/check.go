@@ -14,8 +14,17 @@ type Finding struct {
 	Misleads bool   `json:"misleads"` // shares computed from the trace would mislead
 }
 
+// farApart is, in ns, more than any conversion between the clocks of host and GPU is off, if a recording does not say
+// how far they agree.
+const farApart = 100_000
+
 // Examine says what a trace lacks. Shares of time can be trusted if no finding misleads.
-func Examine(h *Header, a Attribution) []Finding {
+func Examine(h *Header, a Attribution) []Finding { return examine(h, a, len(h.Plans) > 0) }
+
+// ExamineKernels is Examine for shares by kernel, for which it does not matter what launched a kernel.
+func ExamineKernels(h *Header, a Attribution) []Finding { return examine(h, a, false) }
+
+func examine(h *Header, a Attribution, byStep bool) []Finding {
 	var found []Finding
 	add := func(misleads bool, format string, args ...any) {
 		found = append(found, Finding{fmt.Sprintf(format, args...), misleads})
@@ -26,44 +35,62 @@ func Examine(h *Header, a Attribution) []Finding {
 		}
 	}
 	for _, what := range slices.Sorted(maps.Keys(h.Dropped)) {
-		add(true, "%d records were dropped: %s", h.Dropped[what], what)
+		n := int(h.Dropped[what])
+		add(true, "%s dropped: %s", humanize.Count(n, "record was", "records were"), what)
 	}
 	for _, what := range h.Incomplete {
 		add(true, "%s", what)
+	}
+	for _, what := range slices.Sorted(maps.Keys(h.Unknown)) {
+		n, are := int(h.Unknown[what]), "are"
+		if n == 1 {
+			are = "is"
+		}
+		add(true, "%s of %s %s not understood, and nobody's work", humanize.Count(n, "event", "events"), what, are)
+	}
+	for _, what := range slices.Sorted(maps.Keys(h.Mended)) {
+		add(false, "%s mended: %s", humanize.Count(int(h.Mended[what]), "record", "records"), what)
 	}
 	// Kernels that write stamps name their step, but no call.
 	stamps := h.Recorder == RecorderStamps
 	if stamps {
 		some(a.Unattributed, true, "kernel belongs to no step and no pass", "kernels belong to no step and no pass")
 	} else {
-		some(a.WithoutCorrelation, true, "kernel has no correlation id", "kernels have no correlation id")
-		some(a.WithoutCall, true, "kernel has a correlation id that no API call has",
+		// Times of kernels need no call. Which step launched them only the call says, and our own recorder gives each an id.
+		some(a.WithoutCorrelation, byStep || h.Recorder == RecorderCUPTI, "kernel has no correlation id",
+			"kernels have no correlation id")
+		some(a.WithoutCall, byStep || a.Calls > 0, "kernel has a correlation id that no API call has",
 			"kernels have correlation ids that no API call has")
+		some(a.BeforeRecording, false, "kernel was launched before the recording began, which found it in the queue",
+			"kernels were launched before the recording began, which found them in the queue")
 	}
 	some(a.Bounded, false, "kernel stands for a library product, which counts as one kernel even if it ran several",
 		"kernels stand for library products, each of which counts as one kernel even if it ran several")
 	some(a.Divided, false, "kernel has its part of the time of several, divided as in passes that time each",
 		"kernels have their parts of the time of several, divided as in passes that time each")
 	some(a.CopiesWithoutCall, false, "copy or set has no API call", "copies and sets have no API call")
-	some(a.UnknownNodes, len(h.Plans) > 0, "kernel ran as a graph node that cannot be followed to a step",
+	some(a.UnknownNodes, byStep, "kernel ran as a graph node that cannot be followed to a step",
 		"kernels ran as graph nodes that cannot be followed to a step")
 	if !stamps {
 		some(a.OpaqueLaunches, true, "graph launch has no kernels recorded (nsys needs --cuda-graph-trace=node)",
 			"graph launches have no kernels recorded (nsys needs --cuda-graph-trace=node)")
-		some(a.LaunchesWithoutWork, true, "launch has no kernel recorded", "launches have no kernel recorded")
+		some(a.LaunchesWithoutWork-a.WithoutCorrelation, true, "launch has no kernel recorded", "launches have no kernel recorded")
 	}
 	some(a.InPassOnly, true, "kernel lies in a pass, but in no step", "kernels lie in a pass, but in no step")
 	some(a.OpenRanges, true, "range never ended", "ranges never ended")
 	some(a.StepsUnknown, true, "step is in none of the plans", "steps are in none of the plans")
 	some(a.StepsWithoutWork, true, "step has no kernel, copy or set", "steps have no kernel, copy or set")
 	if a.EarlyStarts > 0 {
-		misleads := h.Clock.Uncertainty >= 0 && a.Earliest > h.Clock.Uncertainty
+		most := int64(farApart)
+		if h.Clock.Uncertainty >= 0 {
+			most = h.Clock.Uncertainty
+		}
 		text := fmt.Sprintf("%d kernels began before their launch did, by up to %d ns: the clocks of host and GPU disagree",
 			a.EarlyStarts, a.Earliest)
 		if h.Clock.Uncertainty >= 0 {
 			text += fmt.Sprintf("; their uncertainty is %d ns", h.Clock.Uncertainty)
 		}
-		add(misleads, "%s", text)
+		add(a.Earliest > most, "%s", text)
 	}
 	if a.Ranges > 0 {
 		some(a.WithoutRange, false, "kernel was launched outside all ranges", "kernels were launched outside all ranges")
@@ -102,8 +129,8 @@ func Reasons(found []Finding) (n int) {
 	return n
 }
 
-// Trust says in one line whether shares of the trace can be trusted.
-func Trust(h *Header, a Attribution) string {
+// Trust says in one line whether shares of a trace with these findings can be trusted.
+func Trust(h *Header, a Attribution, found []Finding) string {
 	number := func(n int) string { return humanize.Thousands(int64(n)) }
 	work := humanize.Count(a.Kernels, "kernel", "kernels")
 	if a.Bounded > 0 {
@@ -119,7 +146,7 @@ func Trust(h *Header, a Attribution) string {
 		}
 	case a.Kernels == 0:
 	case len(h.Plans) == 0:
-		outside := a.WithoutRange + a.WithoutCall + a.WithoutCorrelation
+		outside := a.WithoutRange + a.WithoutCall + a.WithoutCorrelation + a.BeforeRecording
 		work += fmt.Sprintf(", %s of them launched in ranges", number(max(0, a.Kernels-outside)))
 	case a.InSteps == a.Kernels:
 		work += ", all attributed to steps"
@@ -132,14 +159,19 @@ func Trust(h *Header, a Attribution) string {
 			work += ", " + number(outside) + " outside the passes"
 		}
 	}
-	dropped := int64(0)
-	for _, n := range h.Dropped {
-		dropped += max(0, n)
+	for _, counted := range []struct {
+		of   map[string]int64
+		what string
+	}{{h.Dropped, "dropped"}, {h.Unknown, "not understood"}, {h.Mended, "mended"}} {
+		sum := 0
+		for _, n := range counted.of {
+			sum += int(max(0, n))
+		}
+		if sum > 0 {
+			work += ", " + humanize.Count(sum, "record", "records") + " " + counted.what
+		}
 	}
-	if dropped > 0 {
-		work += fmt.Sprintf(", %d records dropped", dropped)
-	}
-	n := Reasons(Examine(h, a))
+	n := Reasons(found)
 	if n == 0 {
 		return "whole; " + work
 	}

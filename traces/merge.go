@@ -23,6 +23,7 @@ func Merge(list []*Trace, names []string) (*Trace, error) {
 	h.Events, h.Plans, h.Devices, h.Lanes, h.Ceilings, h.Overhead, h.Energy = 0, nil, nil, nil, nil, nil, nil
 	h.NotRecorded, h.Incomplete, h.Notes, h.Dropped, h.Versions, h.Command, h.Ranks = nil, nil, nil, nil,
 		maps.Clone(h.Versions), nil, nil
+	h.Unknown, h.Mended = nil, nil
 	for i, t := range list {
 		switch {
 		case t.Header.Base == 0:
@@ -178,6 +179,12 @@ func (m *merger) add(t *Trace, name string) {
 	h.Notes = union(h.Notes, t.Header.Notes)
 	for what, n := range t.Header.Dropped {
 		h.Drop(what, n)
+	}
+	for what, n := range t.Header.Unknown {
+		h.unknown(what, n)
+	}
+	for what, n := range t.Header.Mended {
+		h.mend(what, n)
 	}
 	h.Overhead = append(h.Overhead, t.Header.Overhead...)
 	h.Process = 0 // each event has its own

@@ -32,7 +32,7 @@ func (e *Event) Call() Call {
 	}
 	has := func(part string) bool { return strings.Contains(e.Name, part) }
 	switch {
-	case has("LaunchKernel"), has("LaunchCooperativeKernel"):
+	case has("LaunchKernel"), has("LaunchCooperativeKernel"), has("EnqueueKernelLaunch"):
 		return CallLaunch
 	case has("GraphLaunch"):
 		return CallGraphLaunch
@@ -42,7 +42,7 @@ func (e *Event) Call() Call {
 		return CallEndCapture
 	case has("ModuleLoad"), has("LibraryLoad"):
 		return CallLoad
-	case has("Synchronize"):
+	case has("Synchronize"), e.Name == "urEventWait", e.Name == "urQueueFinish":
 		return CallSync
 	case (has("Memcpy") || has("Memset")) && !has("Async"):
 		return CallCopy
@@ -108,7 +108,7 @@ var ofFrameworks = []string{"Torch-Compiled Region", "TorchDynamo ", "Torch Indu
 
 // ofLibraries are NVTX domains of libraries.
 var ofLibraries = []string{"NCCL", "CCCL", "CUB", "Thrust", "cuBLAS", "cuBLASLt", "cublas", "cublasLt", "cuDNN",
-	"cudnn", "cuSPARSE", "cuSOLVER", "TensorRT", "RAFT", "libcudf", "python_function", "Trace"}
+	"cudnn", "cuSPARSE", "cuSOLVER", "TensorRT", "RAFT", "libcudf", "python_function", "Python", "Trace"}
 
 // OfProgram reports whether a range was made by the program itself, as far as its name and
 // domain tell: frameworks and libraries make ranges of their own.

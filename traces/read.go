@@ -1,10 +1,8 @@
 package traces
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,28 +35,29 @@ func (e *TruncatedError) Error() string {
 // by gzip. The events are in the order of the file; their names are interned. Of a trace that is cut off or damaged it
 // returns what precedes the fault, and the error: a [*TruncatedError] if the trace is cut off.
 func Read(r io.Reader) (*Header, []Event, error) {
-	in := bufio.NewReaderSize(r, 1<<16)
-	head, _ := in.Peek(16)
-	r = in
-	switch {
-	case bytes.HasPrefix(head, []byte("\x1f\x8b")):
-		z, err := gzip.NewReader(in)
-		if err != nil {
-			return nil, nil, fmt.Errorf("the trace's compression is damaged: %w", err)
-		}
-		r = z
-	case bytes.HasPrefix(head, []byte("SQLite format 3\x00")):
+	in, err := Uncompressed(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	if head, _ := in.Peek(16); bytes.HasPrefix(head, []byte("SQLite format 3\x00")) {
 		return nil, nil, errors.New("the trace is an sqlite file, which cannot be read as a stream; open it by name")
 	}
-	c := &chrome{scanner: newScanner(r), strings: map[string]string{}}
-	c.header = Header{Version: Version, Tool: "unknown", Recorder: RecorderChrome,
+	escapes := &escapes{in: in}
+	c := &chrome{scanner: newScanner(escapes), strings: map[string]string{}, processes: map[int64]string{},
+		threads: map[Lane]string{}, begun: map[Lane][]int{}}
+	c.header = Header{Version: Version, Tool: unknownTool, Recorder: RecorderChrome,
 		Clock: Clock{Domain: "unknown", Uncertainty: -1}}
 	if err := c.head(); err != nil {
 		return nil, nil, err
 	}
-	err := c.events()
+	err = c.events()
+	c.place()
+	c.header.mend("backslashes in texts that are no escapes, as in paths of Windows, are kept as they stand", escapes.mended)
 	return &c.header, c.list, err
 }
+
+// unknownTool is the tool of a file that does not name its writer.
+const unknownTool = "unknown"
 
 // chrome reads Chrome trace JSON.
 type chrome struct {
@@ -69,6 +68,11 @@ type chrome struct {
 	list    []Event
 	ending  *ending
 	isArray bool // of events alone, with no header
+
+	processes map[int64]string // names
+	threads   map[Lane]string  // names
+	unplaced  []int            // events without a category, in list
+	begun     map[Lane][]int   // ranges that wait for their end, in list; -1 for one that is left out
 }
 
 // head reads what precedes the events.
@@ -170,8 +174,22 @@ func (c *chrome) events() error {
 		switch c.peek() {
 		case '{':
 			c.from.left = maxValue
-			if e, ok := c.event(); c.ok() && ok {
-				c.list = append(c.list, e)
+			e, ok := c.event()
+			if !c.ok() {
+				continue
+			}
+			if at := e.track(); e.ph == "B" {
+				begun := -1
+				if ok {
+					begun = len(c.list)
+				}
+				c.begun[at] = append(c.begun[at], begun)
+			}
+			if ok {
+				if e.category == "" && !e.isNumbered {
+					c.unplaced = append(c.unplaced, len(c.list))
+				}
+				c.list = append(c.list, e.Event)
 			}
 		case 0:
 			// An array of events may lack its closing bracket and may end with a comma, because its writer can be killed at any
@@ -187,6 +205,10 @@ func (c *chrome) events() error {
 	}
 	if c.ok() {
 		c.rest()
+	}
+	if c.ok() && c.peek() == '{' {
+		return errors.New("a second JSON object follows the trace: two recordings were written into one file; write each " +
+			"into a file of its own")
 	}
 	events := int64(len(c.list))
 	switch {
@@ -246,12 +268,17 @@ type rawEvent struct {
 	hasThread              bool
 	process, context       int64
 	shared                 int64
-	track                  string // the name that the event gives to its track
+	name                   string // that the event gives to its track
+	operator               string // of a node of ONNX Runtime
+	isNumbered             bool   // a range that XLA's profiler got the number of a step for
 }
 
+// track is where the file shows the event.
+func (e *rawEvent) track() Lane { return Lane{Process: e.pid, ID: e.tid} }
+
 // event reads one event. It is not ok if the record has no such event, for example an arrow or the name of a track.
-func (c *chrome) event() (Event, bool) {
-	e := rawEvent{Event: Event{Plan: -1, Step: -1}}
+func (c *chrome) event() (e rawEvent, ok bool) {
+	e.Plan, e.Step = -1, -1
 	timeOK, durationOK := true, true
 	c.object(func(key []byte) {
 		switch string(key) {
@@ -262,7 +289,7 @@ func (c *chrome) event() (Event, bool) {
 		case "name":
 			e.Name = c.text()
 		case "pid":
-			e.pid = c.trackID()
+			e.pid = c.processID()
 		case "tid":
 			e.tid = c.trackID()
 		case "ts":
@@ -282,29 +309,50 @@ func (c *chrome) event() (Event, bool) {
 		}
 	})
 	if !c.ok() {
-		return Event{}, false
-	}
-	if e.ph == "M" {
-		c.named(&e)
-		return Event{}, false
+		return e, false
 	}
 	switch e.ph {
-	case "X", "B", "i", "I", "C":
+	case "M":
+		c.named(&e)
+		return e, false
 	case "E":
-		c.header.Drop("ends of ranges, which this reader does not match with their begins", 1)
-		return Event{}, false
+		timeOK = timeOK && c.end(&e)
+		if !timeOK {
+			c.header.Drop("ends of ranges that never began", 1)
+		}
+		return e, false
+	case "X", "B", "i", "I", "C":
 	default: // an arrow or the like
-		return Event{}, false
+		return e, false
 	}
-	if e.category == "Trace" { // Kineto's span over all
-		return Event{}, false
+	if e.category == "Trace" || !c.finish(&e) { // the former is Kineto's span over all
+		return e, false
 	}
-	c.finish(&e)
 	if !timeOK || !durationOK || e.Check() != nil {
 		c.header.Drop("events with an impossible time", 1)
-		return Event{}, false
+		return e, false
 	}
-	return e.Event, true
+	return e, true
+}
+
+// end gives the last range that began on the track its end, and reports whether there was one.
+func (c *chrome) end(e *rawEvent) bool {
+	begun := c.begun[e.track()]
+	if len(begun) == 0 {
+		return false
+	}
+	last := begun[len(begun)-1]
+	c.begun[e.track()] = begun[:len(begun)-1]
+	if last < 0 {
+		return true
+	}
+	b := &c.list[last]
+	if b.Duration = e.Time - b.Time; b.Check() != nil {
+		b.Duration = 0
+		return false
+	}
+	b.Open = false
+	return true
 }
 
 // micros reads a time.
@@ -318,6 +366,20 @@ func (c *chrome) trackID() int64 {
 		return parseInt(b)
 	}
 	return parseInt(b[len(bytes.TrimRight(b, "0123456789")):])
+}
+
+// processID reads a pid. A text that a row of tracks has names its process.
+func (c *chrome) processID() int64 {
+	if c.peek() != '"' {
+		return c.trackID()
+	}
+	name := c.text()
+	if row, _, _ := ofTrack(name, ""); row >= 0 {
+		id := int64(row) + 1<<31 // more than any process id
+		c.processes[id] = name
+		return id
+	}
+	return parseInt([]byte(name[len(strings.TrimRight(name, "0123456789")):]))
 }
 
 // arguments read what an event has in "args", by name. Others are skipped.
@@ -351,7 +413,18 @@ var arguments = map[string]func(*chrome, *rawEvent){
 	"range":                     func(c *chrome, e *rawEvent) { e.ID = c.uint() },
 	"parent":                    func(c *chrome, e *rawEvent) { e.Parent = c.uint() },
 	"domain":                    func(c *chrome, e *rawEvent) { e.Domain = c.text() },
-	"name":                      func(c *chrome, e *rawEvent) { e.track = c.text() },
+	"name":                      func(c *chrome, e *rawEvent) { e.name = c.text() },
+	"correlation_id":            func(c *chrome, e *rawEvent) { e.Correlation = c.uint() },
+	"kernel_details":            func(c *chrome, e *rawEvent) { e.details(c.text()) },
+	"memcpy_details":            func(c *chrome, e *rawEvent) { e.details(c.text()) },
+	"step_num":                  func(c *chrome, e *rawEvent) { e.isNumbered = true; c.skip() },
+	"op_name":                   func(c *chrome, e *rawEvent) { e.operator = c.text() },
+	"grid_x":                    func(c *chrome, e *rawEvent) { e.Grid[0] = c.int32() },
+	"grid_y":                    func(c *chrome, e *rawEvent) { e.Grid[1] = c.int32() },
+	"grid_z":                    func(c *chrome, e *rawEvent) { e.Grid[2] = c.int32() },
+	"block_x":                   func(c *chrome, e *rawEvent) { e.Block[0] = c.int32() },
+	"block_y":                   func(c *chrome, e *rawEvent) { e.Block[1] = c.int32() },
+	"block_z":                   func(c *chrome, e *rawEvent) { e.Block[2] = c.int32() },
 	"value":                     func(c *chrome, e *rawEvent) { e.Value = c.float() },
 }
 
@@ -431,47 +504,56 @@ func (c *chrome) three(v *[3]int32) {
 	})
 }
 
-// named takes the name of a thread from a foreign trace; our traces have them in the header.
+// named takes the name of a process or thread from a foreign trace; our traces have them in the header.
 func (c *chrome) named(e *rawEvent) {
 	const most = 10000
-	if c.isOurs || e.Name != "thread_name" || e.track == "" || len(c.header.Lanes) == most {
+	if c.isOurs || e.name == "" || len(c.threads)+len(c.processes) >= most {
 		return
 	}
-	lane := Thread(e.pid, e.tid)
-	if !slices.ContainsFunc(c.header.Lanes, func(l LaneName) bool { return l.Lane == lane }) {
-		c.header.Lanes = append(c.header.Lanes, LaneName{lane, e.track})
+	switch e.Name {
+	case "process_name":
+		c.processes[e.pid] = e.name
+	case "thread_name":
+		lane := Thread(e.pid, e.tid)
+		if _, ok := c.threads[lane]; !ok {
+			c.threads[lane] = e.name
+			c.header.Lanes = append(c.header.Lanes, LaneName{lane, e.name})
+		}
 	}
 }
-
-// kindOf returns the kind of a category, but for those of ranges, marks and counters,
-// which other fields of an event decide.
-var kindOf = func() map[string]Kind {
-	m := map[string]Kind{}
-	for k := KindOp; k <= KindOverhead; k++ {
-		m[kinds[k].category] = k
-	}
-	return m
-}()
 
 // rangeKinds are the kinds of ranges by the argument "kind"; others are [KindRange], which is 0.
 var rangeKinds = map[string]Kind{kinds[KindPass].name: KindPass, kinds[KindStep].name: KindStep, kinds[KindOp].name: KindOp}
 
-// finish gives the event its kind and lane.
-func (c *chrome) finish(e *rawEvent) {
-	onGPU := false
-	switch e.category {
-	case "user_annotation":
+// finish gives the event its kind and lane, and reports whether the event counts.
+func (c *chrome) finish(e *rawEvent) bool {
+	is, known := meanings[e.category]
+	onGPU := is.kind.IsGPU() || is.kind == KindSync
+	switch e.Kind = is.kind; {
+	case c.isOurs && !known:
+		e.Kind = KindRange
+	case e.ph != "X" && e.ph != "B":
+	case !known:
+		c.header.unknown("category "+e.category, 1)
+		return false
+	case is.kind == kindSkipped:
+		return false
+	}
+	c.toolIs(is.tool)
+	switch {
+	case e.category == "user_annotation":
 		e.Kind = rangeKinds[e.kind]
-	case "gpu_user_annotation":
+	case e.category == "gpu_user_annotation":
 		e.Kind, onGPU = rangeKinds[e.kind], true
-	case "gpu_counter":
-		e.Kind, onGPU = KindCounter, true
-	default:
-		kind, known := kindOf[e.category]
-		if e.Kind = kind; !known && e.Domain == "" {
-			e.Domain = e.category
-		}
-		onGPU = kind.IsGPU() || kind == KindSync
+	case e.category == "gpu_counter":
+		onGPU = true
+	case e.Kind == KindOp && strings.HasPrefix(e.Name, "ProfilerStep#"): // an Operator until PyTorch 1.11
+		e.Kind = KindRange
+	case e.Kind == KindRange && e.Domain == "":
+		e.Domain = e.category
+	}
+	if node, ok := strings.CutSuffix(e.Name, "_kernel_time"); ok && node != "" && e.category == "Node" && e.operator != "" {
+		e.Name = e.operator
 	}
 	switch e.ph {
 	case "C":
@@ -531,4 +613,5 @@ func (c *chrome) finish(e *rawEvent) {
 	if e.Kind == KindKernel {
 		e.StaticShared = int32(min(max(e.shared-int64(e.DynamicShared), 0), 1<<31-1))
 	}
+	return true
 }

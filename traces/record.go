@@ -292,6 +292,11 @@ type Header struct {
 	// Dropped counts lost records by their kind. NotRecorded, Incomplete and Dropped are
 	// final only after all events have been read.
 	Dropped map[string]int64 `json:"dropped,omitempty"`
+
+	// Unknown counts the events that were left out because no dialect has their category or track, by its name. Mended
+	// counts records that could not be as they stood, by what was done to them; shares do not mislead for it.
+	Unknown map[string]int64 `json:"unknown,omitempty"`
+	Mended  map[string]int64 `json:"mended,omitempty"`
 }
 
 // Clock describes the clock of a trace.
@@ -416,14 +421,19 @@ type Energy struct {
 }
 
 // Drop counts a lost record.
-func (h *Header) Drop(what string, n int64) {
+func (h *Header) Drop(what string, n int64) { count(&h.Dropped, what, n) }
+
+func (h *Header) unknown(what string, n int64) { count(&h.Unknown, what, n) }
+func (h *Header) mend(what string, n int64)    { count(&h.Mended, what, n) }
+
+func count(m *map[string]int64, what string, n int64) {
 	if n == 0 {
 		return
 	}
-	if h.Dropped == nil {
-		h.Dropped = map[string]int64{}
+	if *m == nil {
+		*m = map[string]int64{}
 	}
-	h.Dropped[what] += n
+	(*m)[what] += n
 }
 
 // Step returns the step that an event belongs to, and whether it belongs to one.
@@ -467,12 +477,20 @@ type Correlation struct {
 // Correlate returns the correlation of an event; its ID is 0 if it has none.
 func (h *Header) Correlate(e *Event) Correlation { return Correlation{h.ProcessOf(e), e.Correlation} }
 
-// Device returns the facts about a GPU, or an empty Device if the header has none.
+// Device returns the facts about a GPU, or an empty Device if the header has none. If all its GPUs are alike, one that
+// it does not have is like them: ROCm's records number the GPUs after the CPUs.
 func (h *Header) Device(id int32) *Device {
+	alike := len(h.Devices) > 0
 	for i := range h.Devices {
 		if h.Devices[i].ID == int(id) {
 			return &h.Devices[i]
 		}
+		d := h.Devices[i]
+		d.ID, d.UUID = h.Devices[0].ID, h.Devices[0].UUID
+		alike = alike && d == h.Devices[0]
+	}
+	if alike {
+		return &h.Devices[0]
 	}
 	return &Device{}
 }

@@ -409,7 +409,9 @@ func TestReadRefuses(t *testing.T) {
 		"count":      {strings.Replace(good, `"gpt2scopeEnd":{"events":17`, `"gpt2scopeEnd":{"events":18`, 1), "its end says 18"},
 		"no comma":   {strings.Replace(good, "}},\n{", "}}\n{", 1), "expecting ','"},
 		"deep":       {`{"traceEvents":[{"x":` + strings.Repeat("[", 20_000), "depth"},
-		"escape":     {`{"traceEvents":[{"name":"\x"}]}`, "escape"},
+		"quote":      {`{"traceEvents":[{"name":"a"b"}]}`, "a quote that is not escaped"},
+		"two":        {`{"traceEvents":[]} {"traceEvents":[]}`, "a second JSON object follows"},
+		"zstd":       {"\x28\xb5\x2f\xfd\x04X" + strings.Repeat("\x11", 99), "zstd -t"},
 		"bad header": {`{"gpt2scope":{"version":"one"},"traceEvents":[]}`, "gpt2scope"},
 	} {
 		if c.file == good {

@@ -57,7 +57,12 @@ func (s *scanner) fail(err error) {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF): // the latter also of a compressed file
 		s.err = errCut
 	case errors.As(err, &syntax):
-		s.err = fmt.Errorf("it is not valid JSON: %s", strings.TrimPrefix(syntax.Error(), "jsontext: "))
+		text := strings.TrimPrefix(syntax.Error(), "jsontext: ")
+		if strings.Contains(text, "after object value") || strings.Contains(text, "after array element") {
+			text += "; a text with a quote that is not escaped does this, which some versions of PyTorch's profiler write: escape " +
+				"it at this byte, or record without record_shapes and with_stack"
+		}
+		s.err = fmt.Errorf("it is not valid JSON: %s", text)
 	default:
 		s.err = err
 	}

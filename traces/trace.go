@@ -1,5 +1,7 @@
 package traces
 
+import "slices"
+
 // Trace is a whole trace in memory.
 type Trace struct {
 	Header *Header
@@ -14,6 +16,7 @@ func NewTrace(h *Header, events []Event) *Trace {
 	t.nameProcess()
 	t.nameRanks()
 	Sort(t.Events)
+	t.mendTimes()
 	t.Attribution = Attribute(h, t.Events)
 	return t
 }
@@ -49,6 +52,68 @@ func (t *Trace) Rebase() {
 	for i := range t.Events {
 		t.Events[i].Time -= shift
 	}
+}
+
+// year2000 is its begin in ns since 1970: times after it are of a clock that counts from there.
+const year2000 = 946684800e9
+
+// mendTimes deals with times that cannot be. Work of a GPU that is at 0, long before everything else, has lost its times
+// and is left out. Work of a stream runs in order: a duration that reaches beyond the end of later work of its stream is
+// wrong and is cut off at the start of the next, or, if that is shorter, at the longest time of the same kernel.
+// (Programmatic dependent launch lets a kernel begin before the one before it has ended, but not end before it.) Kineto
+// until PyTorch 2.3 writes times since 1970 and names no base.
+func (t *Trace) mendTimes() {
+	h := t.Header
+	if h.Recorder == RecorderStamps || h.Recorder == RecorderHost {
+		return
+	}
+	first := slices.IndexFunc(t.Events, func(e Event) bool { return e.Time != 0 || !e.Kind.IsGPU() })
+	if first > 0 {
+		next := t.Events[first].Time
+		before := len(t.Events)
+		t.Events = slices.DeleteFunc(t.Events, func(e Event) bool {
+			return e.Time == 0 && e.Kind.IsGPU() && (e.Duration == 0 && next > 1e6 || next-e.End() > 1e9)
+		})
+		h.Drop("work of a GPU with the impossible time 0: its times were lost", int64(before-len(t.Events)))
+	}
+	if h.Recorder == RecorderKineto && h.Base == 0 && len(t.Events) > 0 && t.Events[0].Time > year2000 {
+		t.Rebase()
+	}
+	type later struct{ start, end int64 } // of the next work, and the first end of all later work
+	next := map[Lane]later{}
+	over := map[*Event]int64{} // the start of the next
+	for i := range slices.Backward(t.Events) {
+		e := &t.Events[i]
+		if !e.Kind.IsGPU() || e.Lane.ID < 0 || e.Node != 0 || e.Kind == KindGraph || e.Duration == 0 {
+			continue
+		}
+		l, ok := next[e.Lane]
+		if !ok {
+			l.end = e.End()
+		}
+		if e.End() > l.end && l.start > e.Time {
+			over[e] = l.start
+		}
+		next[e.Lane] = later{e.Time, min(l.end, e.End())}
+	}
+	if len(over) == 0 {
+		return
+	}
+	longest := map[string]int64{}
+	for i := range t.Events {
+		if e := &t.Events[i]; e.Kind.IsGPU() && over[e] == 0 {
+			longest[e.Name] = max(longest[e.Name], e.Duration)
+		}
+	}
+	for e, start := range over {
+		e.Duration = start - e.Time
+		if most := longest[e.Name]; most > 0 {
+			e.Duration = min(e.Duration, most)
+		}
+	}
+	h.mend("durations that reached over later work of their stream, which cannot be, are cut off at its start",
+		int64(len(over)))
+	Sort(t.Events)
 }
 
 // HostOnly reports whether the recording is of a CPU that ran the passes itself: there is no

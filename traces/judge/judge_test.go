@@ -243,7 +243,7 @@ func TestTrustOf(t *testing.T) {
 func TestAdviseNotes(t *testing.T) {
 	lost := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "lost", 10_000, 50)
 	odd := append(copied("Memcpy", 50, 5000, 100), lost)
-	a := fixtures.Must(Advise(fixtures.Trace(&traces.Header{Overhead: []traces.Overhead{{Phase: "decode step", Baseline: 100, Recorded: 120, Passes: 24}, {Phase: "prefill", Baseline: 100, Recorded: 130, Passes: 23}}}, append(append(fixtures.Launched(1, 0, 5, 10, 30), fixtures.Launched(2, 40, 50, 60, 70)...), odd...)...), -1))(t)
+	a := fixtures.Must(Advise(fixtures.Trace(&traces.Header{Incomplete: []string{"lost"}, Overhead: []traces.Overhead{{Phase: "decode step", Baseline: 100, Recorded: 120, Passes: 24}, {Phase: "prefill", Baseline: 100, Recorded: 130, Passes: 23}}}, append(append(fixtures.Launched(1, 0, 5, 10, 30), fixtures.Launched(2, 40, 50, 60, 70)...), odd...)...), -1))(t)
 	text := strings.Join(a.Notes, "\n")
 	fixtures.Says(t, "", text, "no pass", "shares are withheld, since they would mislead", "20.0 % longer", "does not say how many SMs", "occupancy: the recording does not say", "pageable: 1 copy or set", "does not say what steps cost")
 	if strings.Contains(text, "30.0") {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 
 	"gpt2scope/internal/files"
 	"gpt2scope/internal/humanize"
@@ -41,7 +42,7 @@ type Source struct {
 func Load(path string) (*traces.Trace, error) { return Source{Path: path}.Load() }
 
 // Load reads a whole trace, and attributes what its source did not: one of ours, an sqlite export of Nsight Systems, or
-// JSON of PyTorch's profiler; JSON also compressed by gzip. Of a trace that is cut off it returns what is whole and the
+// Chrome trace JSON in a dialect that package traces knows; also compressed by gzip or zstd. Of a trace that is cut off it returns what is whole and the
 // [*traces.TruncatedError].
 func (s Source) Load() (*traces.Trace, error) {
 	if s.Context == nil {
@@ -75,6 +76,12 @@ func (s Source) Load() (*traces.Trace, error) {
 
 // read reads the trace, whose first bytes say what it is.
 func (s Source) read(stream *bufio.Reader) (*traces.Header, []traces.Event, error) {
+	file, _ := stream.Peek(len(nsys.Magic))
+	isFile := s.Stream == nil && string(file) == nsys.Magic
+	stream, err := traces.Uncompressed(stream)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", s.Path, err)
+	}
 	head, err := stream.Peek(headSize)
 	switch {
 	case err != nil && !errors.Is(err, io.EOF):
@@ -83,7 +90,7 @@ func (s Source) read(stream *bufio.Reader) (*traces.Header, []traces.Event, erro
 		return nil, nil, fmt.Errorf("%s is empty, not a trace", s.Path)
 	case bytes.HasPrefix(head, []byte(nsys.Magic)):
 		path := s.Path
-		if s.Stream != nil {
+		if !isFile {
 			if path, err = copied(stream); err != nil {
 				return nil, nil, problem(s.Path, err)
 			}
@@ -167,8 +174,34 @@ func problem(path string, err error) error {
 // headSize is how many bytes of a file decide what it is. nsys and ncu may print lines before the header of a CSV.
 const headSize = 4096
 
-// nsysTable is the header of a table that nsys stats --format csv writes: names with units.
-var nsysTable = regexp.MustCompile(`(?m)^[A-Z][^\n"]*\((ns|MB|%)\),`)
+// strangers are kinds of files that are no recordings, by the bytes that they begin with: what a file is, and what to do
+// instead. FILE stands for its name.
+var strangers = []struct {
+	begins *regexp.Regexp
+	is     string
+}{
+	{begins(`^NVIDIA Tegra Profiler Report`), "is a report of Nsight Systems, which only nsys can read: export it with nsys " +
+		"export --type sqlite FILE, and give the sqlite file"},
+	{begins(`^NVR\x00`), "is a report of Nsight Compute: it has counters of kernels, but no times of a run; ncu --csv " +
+		"--page details --import FILE prints the counters, and nsys makes a recording"},
+	{begins(`(?m)^"ID","Process ID"|\A\s*==PROF==`), "is output of Nsight Compute (ncu --csv --page details or raw): it has " +
+		"counters of kernels, but no times of a run; give a recording, such as the file of nsys export --type sqlite"},
+	{begins(`(?m)^[A-Z][^\n"]*\((ns|MB|%)\),|^ ?\*\* .*\(\w+_(sum|trace|gpu_\w+)(:\w+)*\)|^ *Time ?\(%\) +Total Time`),
+		"is a table of nsys stats, not a trace: give the export of the report, nsys export --type sqlite REPORT.nsys-rep"},
+	{begins(`(?m)^==\d+== |^"Type","Time\(%\)"|^"Start","Duration","Grid X"`), "is a table of nvprof, not a trace: record with " +
+		"nsys profile, then nsys export --type sqlite"},
+	{begins(`^"(Kind|Name)","(Agent_Id|Domain|Calls)"|^"Index","KernelName"|^\s*\{\s*"rocprofiler-sdk-tool"`), "is output of " +
+		"rocprof (rocprofv3), which is not read: record with PyTorch's profiler, which records AMD's GPUs too, and give the file of " +
+		"export_chrome_trace"},
+	{begins(`^\s*\[\s*\{\s*"(children|frame|metrics)"`), "is a profile of Triton's Proton: a tree of sums, not a trace; record " +
+		"with PyTorch's profiler or nsys"},
+	{begins(`(?s)^\n[^\s{\[].*/(host|device):`), "is a profile of XLA (xplane.pb of JAX or TensorFlow), which is not read: give the " +
+		"trace.json.gz that lies beside it"},
+	{begins(`^PK\x03\x04`), "is a zip archive, not a trace: unpack it with unzip FILE, and give the file that it has"},
+	{begins(`^BZh|^.7zXZ`), "is compressed by bzip2 or xz: decompress it first; gzip and zstd are read as they are"},
+}
+
+func begins(expression string) *regexp.Regexp { return regexp.MustCompile(expression) }
 
 // foreign says what a file is, by its first bytes, if it is of a known kind that is not a
 // recording, and what to do instead. It is nil if the file may be a recording.
@@ -177,23 +210,15 @@ func (s Source) foreign(head []byte) error {
 	if s.Stream != nil { // Path is no file then
 		file = "FILE"
 	}
-	switch first := bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), " \t\r\n"); {
-	case bytes.HasPrefix(head, []byte("NVIDIA Tegra Profiler Report")):
-		return fmt.Errorf("%s is a report of Nsight Systems, which only nsys can read: export it with nsys export --type "+
-			"sqlite %s, and give the sqlite file", path, file)
-	case bytes.HasPrefix(head, []byte("NVR\x00")):
-		return fmt.Errorf("%s is a report of Nsight Compute: it has counters of kernels, but no times of a run; ncu --csv "+
-			"--page details --import %s prints the counters, and nsys makes a recording", path, file)
-	case hasLine(head, `"ID","Process ID"`), bytes.HasPrefix(first, []byte("==PROF==")):
-		return fmt.Errorf("%s is output of Nsight Compute (ncu --csv --page details or raw): it has counters of kernels, "+
-			"but no times of a run; give a recording, such as the file of nsys export --type sqlite", path)
-	case nsysTable.Match(head):
-		return fmt.Errorf("%s is a table of nsys stats, not a trace: give the export of the report, nsys export --type "+
-			"sqlite FILE.nsys-rep", path)
-	case len(first) == 0 || first[0] == '{' || first[0] == '[' || bytes.HasPrefix(head, []byte("\x1f\x8b")):
+	for _, stranger := range strangers {
+		if stranger.begins.Match(head) {
+			return fmt.Errorf("%s %s", path, strings.Replace(stranger.is, "FILE", file, 1))
+		}
+	}
+	if first := bytes.TrimLeft(head, " \t\r\n"); len(first) == 0 || first[0] == '{' || first[0] == '[' {
 		return nil
 	}
-	text := fmt.Sprintf("%s is not a trace: it is neither JSON (also compressed by gzip) nor an sqlite file", path)
+	text := fmt.Sprintf("%s is not a trace: it is neither JSON nor an sqlite file, also not compressed by gzip or zstd", path)
 	switch filepath.Ext(path) {
 	case ".nsys-rep", ".qdrep":
 		text += ", and its content is not that of a report of Nsight Systems, which its name promises: record again, then " +
@@ -203,9 +228,4 @@ func (s Source) foreign(head []byte) error {
 			"ncu --csv --page details --import FILE"
 	}
 	return errors.New(text)
-}
-
-// hasLine reports whether a line of the text begins with start.
-func hasLine(text []byte, start string) bool {
-	return bytes.HasPrefix(text, []byte(start)) || bytes.Contains(text, []byte("\n"+start))
 }

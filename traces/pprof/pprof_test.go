@@ -125,7 +125,7 @@ func TestProfileOther(t *testing.T) {
 		t.Error("a profile of a device that is not there")
 	}
 	lost := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "lost", 10, 5)
-	if p, _ := profiled(t, fixtures.Trace(&traces.Header{}, lost)); !strings.Contains(strings.Join(p.Comments, "\n"),
+	if p, _ := profiled(t, fixtures.Trace(&traces.Header{Recorder: traces.RecorderCUPTI}, lost)); !strings.Contains(strings.Join(p.Comments, "\n"),
 		"shares mislead") {
 		t.Errorf("an incomplete trace has the comments %q", p.Comments)
 	}

@@ -332,6 +332,9 @@ func summarize(w *window.Window, by By, steady bool) (*Table, error) {
 		return nil, s.noWork()
 	}
 	table := &Table{Source: w.Header.Describe(), By: by, Device: w.Device, Window: w, Findings: traces.Examine(w.Header, w.Attribution)}
+	if s.of == allWork {
+		table.Findings = traces.ExamineKernels(w.Header, w.Attribution)
+	}
 	if err := s.times(table); err != nil {
 		return nil, err
 	}
@@ -340,7 +343,7 @@ func summarize(w *window.Window, by By, steady bool) (*Table, error) {
 	if err := s.fill(s, table); err != nil {
 		return nil, err
 	}
-	table.Trust = traces.Trust(w.Header, w.Attribution)
+	table.Trust = traces.Trust(w.Header, w.Attribution, table.Findings)
 	table.Notes = s.notes(table)
 	return table, nil
 }

@@ -84,7 +84,7 @@ func TestIdle(t *testing.T) {
 	add(fixtures.Launched(6, 301, 302, 303, 308)...) // hidden by another
 	copied := traces.Plain(traces.KindMemcpy, traces.Stream(1, 0, 1, 8), "Memcpy", 310, 4)
 	add(copied)
-	tr := fixtures.Trace(&traces.Header{}, events...)
+	tr := fixtures.Trace(&traces.Header{Recorder: traces.RecorderCUPTI}, events...)
 	table := fixtures.Must(Summarize(tr, ByKernel, -1))(t)
 	for name, want := range map[string]int64{"k1": 85, "k2": 20, "k3": 5, "k4": 10, "k5": 5, "lost": 10, "k6": 0} {
 		if r := find(t, table, RowWork, name); r.Exclusive != want || r.Kernels != 1 || r.Busy != r.Max {

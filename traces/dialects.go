@@ -1,0 +1,183 @@
+package traces
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// This file has the dialects of Chrome trace JSON that are understood. What an event is, its category says, and in
+// files without categories the names of its process and thread. An event that neither table has is the work of nobody:
+// it is counted in Header.Unknown, and shares mislead.
+
+// Kinds of a dialect beside those of the record.
+const (
+	kindSkipped Kind = numKinds + iota // says nothing of where time went
+	kindRepeats                        // shows work that another track has
+	kindUnknown                        // is not understood
+)
+
+// dialects have the categories of the programs that write Chrome trace JSON.
+var dialects = []struct {
+	tool       string // what a file with such a category is of, unless its header says it
+	categories map[string]Kind
+}{
+	{"", ownCategories()}, // as Kineto since PyTorch 1.12
+	{"", map[string]Kind{"": KindRange, "user_annotation": KindRange, "gpu_user_annotation": KindRange,
+		"gpu_counter": KindCounter, "python_function": KindRange, "Trace": kindSkipped, "cpu_instant_event": kindSkipped,
+		"cuda_event": kindSkipped, "cuda_profiler_range": kindSkipped, "external_correlation": kindSkipped}},
+	{"PyTorch", map[string]Kind{"Operator": KindOp, "Runtime": KindRuntime, "Kernel": KindKernel, "Memcpy": KindMemcpy,
+		"Memset": KindMemset, "Python": KindRange}}, // Kineto until PyTorch 1.11
+	{"PyTorch", map[string]Kind{"xpu_runtime": KindRuntime, "xpu_driver": KindDriver}},
+	{"ONNX Runtime", map[string]Kind{"Session": KindOp, "Node": KindOp}}, // its Kernel is that of Kineto until 1.11
+	{"VizTracer", map[string]Kind{"FEE": KindRange}},
+}
+
+// ownCategories are those of this package's files whose events are of one kind.
+func ownCategories() map[string]Kind {
+	m := map[string]Kind{}
+	for k := KindOp; k <= KindOverhead; k++ {
+		m[kinds[k].category] = k
+	}
+	return m
+}
+
+// meaning is what a category is in a dialect.
+type meaning struct {
+	kind Kind
+	tool string
+}
+
+// meanings has the categories of all dialects; those of the first that has one count.
+var meanings = func() map[string]meaning {
+	m := map[string]meaning{}
+	for _, d := range dialects {
+		for category, kind := range d.categories {
+			if _, ok := m[category]; !ok {
+				m[category] = meaning{kind, d.tool}
+			}
+		}
+	}
+	return m
+}()
+
+// tracks say what events without a category are, by the names of their process and thread; the first row that matches
+// counts. The number in a process' name is that of the device, the one in a thread's that of the stream.
+var tracks = []struct {
+	tool            string
+	process, thread *regexp.Regexp
+	kind            Kind
+}{
+	{"TensorFlow", regexp.MustCompile(`/stream:| Compute$`), nil, kindUnknown}, // its timeline has each kernel several times
+	{"XLA", regexp.MustCompile(`^/device:GPU:(\d+)`), regexp.MustCompile(`^Stream #(\d+)`), KindKernel},
+	{"XLA", regexp.MustCompile(`^/device:GPU:\d+`), nil, kindRepeats}, // "XLA Ops", "Steps", "TensorFlow Name Scope"
+	{"XLA", regexp.MustCompile(`^/host:`), nil, KindOp},
+	{"XLA", regexp.MustCompile(`^/device:`), nil, kindUnknown}, // of a TPU
+	{"PyTorch", regexp.MustCompile(`^CPU functions$`), nil, KindOp},
+	{"PyTorch", regexp.MustCompile(`^CUDA functions$`), nil, kindUnknown}, // before 1.8, times of operators, nested
+}
+
+// ofTrack returns the row of tracks, -1 for none, and the numbers of device and stream.
+func ofTrack(process, thread string) (row int, device, stream int64) {
+	for i, t := range tracks {
+		p := t.process.FindStringSubmatch(process)
+		if p == nil {
+			continue
+		}
+		device, stream = 0, -1
+		if len(p) > 1 {
+			device = parseInt([]byte(p[1]))
+		}
+		if t.thread != nil {
+			s := t.thread.FindStringSubmatch(thread)
+			if s == nil {
+				continue
+			}
+			stream = parseInt([]byte(s[1]))
+		}
+		return i, device, stream
+	}
+	return -1, 0, 0
+}
+
+// place gives events without a category what the names of their tracks say, which may follow the events.
+func (c *chrome) place() {
+	if len(c.unplaced) == 0 || len(c.processes) == 0 {
+		return
+	}
+	repeated, gone := 0, map[int]bool{}
+	for _, i := range c.unplaced {
+		e := &c.list[i]
+		process := c.processes[e.Lane.Process]
+		row, device, stream := ofTrack(process, c.threads[e.Lane])
+		if row < 0 || e.Kind != KindRange {
+			continue
+		}
+		c.toolIs(tracks[row].tool)
+		switch e.Kind = tracks[row].kind; {
+		case e.Kind == kindRepeats:
+			repeated, gone[i] = repeated+1, true
+		case e.Kind == kindUnknown:
+			c.header.unknown("track "+process, 1)
+			gone[i] = true
+		case e.Kind == KindKernel:
+			switch {
+			case strings.HasPrefix(e.Name, "Memcpy"):
+				e.Kind = KindMemcpy
+			case strings.HasPrefix(e.Name, "Memset"):
+				e.Kind = KindMemset
+			}
+			e.Lane = Stream(0, int32(min(device, 1<<16)), 0, stream)
+		case driverCall.MatchString(e.Name) && e.Correlation != 0:
+			e.Kind, e.Lane.Kind = KindDriver, LaneAPI
+			e.SetFactsOfName()
+		}
+	}
+	kept := c.list[:0]
+	for i, e := range c.list {
+		if !gone[i] {
+			kept = append(kept, e)
+		}
+	}
+	if c.list = kept; repeated > 0 {
+		c.header.Notes = append(c.header.Notes, strconv.Itoa(repeated)+" events of XLA's lines by operation and step are "+
+			"left out: they show again the work that the streams have")
+	}
+}
+
+// driverCall is the name of a function of CUDA's or HIP's API.
+var driverCall = regexp.MustCompile(`^(cu|cuda|hip)[A-Z]`)
+
+// toolIs names the program that wrote the file, if its header does not.
+func (c *chrome) toolIs(tool string) {
+	if c.header.Tool == unknownTool && tool != "" {
+		c.header.Tool = tool
+	}
+}
+
+// details reads what XLA says of a kernel or copy: "regs:32 grid:1,1,1 block:128,1,1", "size:4096 async:1".
+func (e *rawEvent) details(text string) {
+	three := func(to *[3]int32, text string) {
+		for i, n := range strings.SplitN(text, ",", 3) {
+			to[i] = int32(min(max(parseInt([]byte(n)), 0), 1<<31-1))
+		}
+	}
+	for _, field := range strings.Fields(text) {
+		key, value, _ := strings.Cut(field, ":")
+		n := min(max(parseInt([]byte(value)), 0), 1<<31-1)
+		switch key {
+		case "regs":
+			e.Registers = int32(n)
+		case "static_shared":
+			e.StaticShared = int32(n)
+		case "dynamic_shared":
+			e.DynamicShared = int32(n)
+		case "size":
+			e.Bytes = max(0, parseInt([]byte(value)))
+		case "grid":
+			three(&e.Grid, value)
+		case "block":
+			three(&e.Block, value)
+		}
+	}
+}

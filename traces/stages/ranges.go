@@ -337,6 +337,8 @@ func (r *ranges) apply() {
 			switch {
 			case isPass && len(s.inner) > 0:
 				name = Self
+			case isPass:
+				name = p.phase
 			case !isPass:
 				path = join(path, s.name)
 				if name = stageName(path); len(s.inner) > 0 {

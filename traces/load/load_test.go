@@ -48,6 +48,14 @@ func TestForeign(t *testing.T) {
 		"d.csv":        {details, []string{"is output of Nsight Compute", "ncu --csv --page details", "nsys export --type sqlite"}, "JSON"},
 		"e.txt":        {"==PROF== Connected to process 7 (/bin/infer)\n==PROF== Disconnected\n" + details, []string{"is output of Nsight Compute"}, "JSON"},
 		"messages.csv": {"some lines of the program\n" + details, []string{"is output of Nsight Compute"}, "JSON"},
+		"a.zip":        {"PK\x03\x04\x14\x00", []string{"is a zip archive", "unzip"}, "JSON"},
+		"sum.txt":      {" ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):\n\n Time (%)  Total Time (ns)\n", []string{"is a table of nsys stats"}, "JSON"},
+		"old.txt":      {"Generating CUDA Kernel Statistics...\n Time(%)  Total Time (ns)  Instances\n", []string{"is a table of nsys stats"}, "JSON"},
+		"nvprof.txt":   {"==42== NVPROF is profiling process 42, command: ./a\n", []string{"is a table of nvprof", "nsys profile"}, "JSON"},
+		"rocprof.csv":  {"\"Kind\",\"Agent_Id\",\"Queue_Id\"\n", []string{"rocprofv3", "PyTorch's profiler"}, "JSON"},
+		"rocprof.json": {"{ \"rocprofiler-sdk-tool\": [{", []string{"rocprofv3"}, "JSON"},
+		"proton.json":  {"[{\"children\": [], \"frame\": {}}]", []string{"Proton"}, "JSON"},
+		"a.xplane.pb":  {"\n\x8f\x01\x08\x01\x12\x09/host:CPU\x1a", []string{"xplane.pb", "trace.json.gz"}, "JSON"},
 		"text":         {"hello", []string{"is not a trace", "neither JSON"}, "byte 0"},
 	} {
 		path := filepath.Join(t.TempDir(), name)

@@ -228,6 +228,30 @@ func TestNsysOld(t *testing.T) {
 		"1 range never ended", "by up to 5 ns", "not recorded: nodes of CUDA graphs", "outside all ranges")
 }
 
+// TestNsysVersions: tables whose names have the number of a version, rows in any order, and options that name no process.
+func TestNsysVersions(t *testing.T) {
+	tr := fixtures.Must(Load(sqlite(t,
+		`CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)`,
+		`INSERT INTO StringIds VALUES (1,'cudaLaunchKernel_v7000'),(2,'gemm')`,
+		`CREATE TABLE META_DATA_CAPTURE (name TEXT, value TEXT)`,
+		`INSERT INTO META_DATA_CAPTURE VALUES ('CUDA_GRAPH_TRACE_OPTIONS:MODE','Graph'), ('PROCESS_0:COLLECT_CUDA_TRACE','false')`,
+		`CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME_V2 (start INTEGER, end INTEGER, globalTid INTEGER, correlationId INTEGER, nameId INTEGER)`,
+		`INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME_V2 VALUES (30,40,700<<24|701,2,1), (10,20,700<<24|701,1,1)`,
+		`CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL_V3 (start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, correlationId INTEGER, shortName INTEGER)`,
+		`INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL_V3 VALUES (50,60,0,7,2,2), (30,45,0,7,1,2)`)))(t)
+	if a := tr.Attribution; a.Kernels != 2 || a.Calls != 2 || a.WithoutCall+a.EarlyStarts != 0 || tr.Events[0].Time != 10 {
+		t.Errorf("%+v", a)
+	}
+	not := strings.Join(tr.Header.NotRecorded, "\n")
+	if strings.Contains(not, "kernels") || !strings.Contains(not, "nodes of CUDA graphs") {
+		t.Errorf("not recorded: %s", not)
+	}
+	_, err := Load(sqlite(t, `CREATE TABLE StringTable (_id_ INTEGER, value TEXT)`, `CREATE TABLE CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL (start INTEGER)`))
+	if err == nil || !strings.Contains(err.Error(), "a database of nvprof") {
+		t.Errorf("a database of nvprof: %v", err)
+	}
+}
+
 // TestDiagnostics: the number of events that nsys collected decides whether any are missing,
 // not its warning, which it gives of nearly every capture.
 func TestDiagnostics(t *testing.T) {

@@ -17,7 +17,7 @@ type Attribution struct {
 
 	WithoutCorrelation int `json:"without_correlation"` // kernels that have no correlation id
 	WithoutCall        int `json:"without_call"`        // kernels whose call was not recorded
-	BeforeRecording    int `json:"before_recording"`    // kernels that were launched before the first call that was recorded
+	BeforeRecording    int `json:"before_recording"`    // kernels that were launched before the first recorded call
 	CopiesWithoutCall  int `json:"copies_without_call"` // the same for copies and sets, with either lack
 	WithoutRange       int `json:"without_range"`       // kernels whose call lies in no range
 	InSteps            int `json:"in_steps"`            // kernels of a step

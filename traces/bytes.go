@@ -90,8 +90,8 @@ func (n *noted) Read(b []byte) (int, error) {
 	return got, err
 }
 
-// escapes is a reader of JSON that doubles backslashes which begin no escape. PyTorch's profiler writes paths of Windows
-// with such.
+// escapes is a reader of JSON that doubles backslashes which begin no escape. PyTorch's profiler writes paths of
+// Windows with such.
 type escapes struct {
 	in      *bufio.Reader
 	pending []byte // to give before the rest of in

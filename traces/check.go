@@ -56,7 +56,7 @@ func examine(h *Header, a Attribution, byStep bool) []Finding {
 	if stamps {
 		some(a.Unattributed, true, "kernel belongs to no step and no pass", "kernels belong to no step and no pass")
 	} else {
-		// Times of kernels need no call. Which step launched them only the call says, and our own recorder gives each an id.
+		// Times of kernels need no call. Only the call says which step launched them; our own recorder gives each an id.
 		some(a.WithoutCorrelation, byStep || h.Recorder == RecorderCUPTI, "kernel has no correlation id",
 			"kernels have no correlation id")
 		some(a.WithoutCall, byStep || a.Calls > 0, "kernel has a correlation id that no API call has",
@@ -74,7 +74,8 @@ func examine(h *Header, a Attribution, byStep bool) []Finding {
 	if !stamps {
 		some(a.OpaqueLaunches, true, "graph launch has no kernels recorded (nsys needs --cuda-graph-trace=node)",
 			"graph launches have no kernels recorded (nsys needs --cuda-graph-trace=node)")
-		some(a.LaunchesWithoutWork-a.WithoutCorrelation, true, "launch has no kernel recorded", "launches have no kernel recorded")
+		some(a.LaunchesWithoutWork-a.WithoutCorrelation, true, "launch has no kernel recorded",
+			"launches have no kernel recorded")
 	}
 	some(a.InPassOnly, true, "kernel lies in a pass, but in no step", "kernels lie in a pass, but in no step")
 	some(a.OpenRanges, true, "range never ended", "ranges never ended")

@@ -68,7 +68,7 @@ var tracks = []struct {
 	process, thread *regexp.Regexp
 	kind            Kind
 }{
-	{"TensorFlow", regexp.MustCompile(`/stream:| Compute$`), nil, kindUnknown}, // its timeline has each kernel several times
+	{"TensorFlow", regexp.MustCompile(`/stream:| Compute$`), nil, kindUnknown}, // has each kernel several times
 	{"XLA", regexp.MustCompile(`^/device:GPU:(\d+)`), regexp.MustCompile(`^Stream #(\d+)`), KindKernel},
 	{"XLA", regexp.MustCompile(`^/device:GPU:\d+`), nil, kindRepeats}, // "XLA Ops", "Steps", "TensorFlow Name Scope"
 	{"XLA", regexp.MustCompile(`^/host:`), nil, KindOp},

@@ -32,7 +32,7 @@ func (e *TruncatedError) Error() string {
 }
 
 // Read reads a trace: one of ours, Chrome trace JSON as Kineto writes it, or an array of such events; also compressed
-// by gzip. The events are in the order of the file; their names are interned. Of a trace that is cut off or damaged it
+// by gzip or zstd. The events are in the order of the file; their names are interned. Of a trace that is cut off or damaged it
 // returns what precedes the fault, and the error: a [*TruncatedError] if the trace is cut off.
 func Read(r io.Reader) (*Header, []Event, error) {
 	in, err := Uncompressed(r)
@@ -52,7 +52,8 @@ func Read(r io.Reader) (*Header, []Event, error) {
 	}
 	err = c.events()
 	c.place()
-	c.header.mend("backslashes in texts that are no escapes, as in paths of Windows, are kept as they stand", escapes.mended)
+	c.header.mend("backslashes in texts that are no escapes, as in paths of Windows, are kept as they stand",
+		escapes.mended)
 	return &c.header, c.list, err
 }
 
@@ -552,7 +553,7 @@ func (c *chrome) finish(e *rawEvent) bool {
 	case e.Kind == KindRange && e.Domain == "":
 		e.Domain = e.category
 	}
-	if node, ok := strings.CutSuffix(e.Name, "_kernel_time"); ok && node != "" && e.category == "Node" && e.operator != "" {
+	if e.category == "Node" && e.operator != "" && strings.HasSuffix(e.Name, "_kernel_time") {
 		e.Name = e.operator
 	}
 	switch e.ph {

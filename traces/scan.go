@@ -59,8 +59,8 @@ func (s *scanner) fail(err error) {
 	case errors.As(err, &syntax):
 		text := strings.TrimPrefix(syntax.Error(), "jsontext: ")
 		if strings.Contains(text, "after object value") || strings.Contains(text, "after array element") {
-			text += "; a text with a quote that is not escaped does this, which some versions of PyTorch's profiler write: escape " +
-				"it at this byte, or record without record_shapes and with_stack"
+			text += "; a text with a quote that is not escaped does this, which some versions of PyTorch's profiler write: " +
+				"escape it at this byte, or record without record_shapes and with_stack"
 		}
 		s.err = fmt.Errorf("it is not valid JSON: %s", text)
 	default:

@@ -57,9 +57,9 @@ func (t *Trace) Rebase() {
 // year2000 is its begin in ns since 1970: times after it are of a clock that counts from there.
 const year2000 = 946684800e9
 
-// mendTimes deals with times that cannot be. Work of a GPU that is at 0, long before everything else, has lost its times
-// and is left out. Work of a stream runs in order: a duration that reaches beyond the end of later work of its stream is
-// wrong and is cut off at the start of the next, or, if that is shorter, at the longest time of the same kernel.
+// mendTimes deals with times that cannot be. Work of a GPU that is at 0, long before everything else, has lost its
+// times and is left out. Work of a stream runs in order: a duration that reaches beyond the end of later work of its
+// stream is wrong and is cut off at the start of the next, or, if that is shorter, at the longest time of the same kernel.
 // (Programmatic dependent launch lets a kernel begin before the one before it has ended, but not end before it.) Kineto
 // until PyTorch 2.3 writes times since 1970 and names no base.
 func (t *Trace) mendTimes() {

@@ -42,8 +42,8 @@ type Source struct {
 func Load(path string) (*traces.Trace, error) { return Source{Path: path}.Load() }
 
 // Load reads a whole trace, and attributes what its source did not: one of ours, an sqlite export of Nsight Systems, or
-// Chrome trace JSON in a dialect that package traces knows; also compressed by gzip or zstd. Of a trace that is cut off it returns what is whole and the
-// [*traces.TruncatedError].
+// Chrome trace JSON in a dialect that package traces knows; also compressed by gzip or zstd. Of a trace that is cut off it
+// returns what is whole and the [*traces.TruncatedError].
 func (s Source) Load() (*traces.Trace, error) {
 	if s.Context == nil {
 		s.Context = context.Background()
@@ -174,29 +174,29 @@ func problem(path string, err error) error {
 // headSize is how many bytes of a file decide what it is. nsys and ncu may print lines before the header of a CSV.
 const headSize = 4096
 
-// strangers are kinds of files that are no recordings, by the bytes that they begin with: what a file is, and what to do
-// instead. FILE stands for its name.
+// strangers are kinds of files that are no recordings, by the bytes that they begin with: what a file is, and what to
+// do instead. FILE stands for its name.
 var strangers = []struct {
 	begins *regexp.Regexp
 	is     string
 }{
-	{begins(`^NVIDIA Tegra Profiler Report`), "is a report of Nsight Systems, which only nsys can read: export it with nsys " +
-		"export --type sqlite FILE, and give the sqlite file"},
+	{begins(`^NVIDIA Tegra Profiler Report`), "is a report of Nsight Systems, which only nsys can read: export it with " +
+		"nsys export --type sqlite FILE, and give the sqlite file"},
 	{begins(`^NVR\x00`), "is a report of Nsight Compute: it has counters of kernels, but no times of a run; ncu --csv " +
 		"--page details --import FILE prints the counters, and nsys makes a recording"},
-	{begins(`(?m)^"ID","Process ID"|\A\s*==PROF==`), "is output of Nsight Compute (ncu --csv --page details or raw): it has " +
-		"counters of kernels, but no times of a run; give a recording, such as the file of nsys export --type sqlite"},
+	{begins(`(?m)^"ID","Process ID"|\A\s*==PROF==`), "is output of Nsight Compute (ncu --csv --page details or raw): " +
+		"it has counters of kernels, but no times of a run; give a recording, such as the file of nsys export --type sqlite"},
 	{begins(`(?m)^[A-Z][^\n"]*\((ns|MB|%)\),|^ ?\*\* .*\(\w+_(sum|trace|gpu_\w+)(:\w+)*\)|^ *Time ?\(%\) +Total Time`),
 		"is a table of nsys stats, not a trace: give the export of the report, nsys export --type sqlite REPORT.nsys-rep"},
-	{begins(`(?m)^==\d+== |^"Type","Time\(%\)"|^"Start","Duration","Grid X"`), "is a table of nvprof, not a trace: record with " +
-		"nsys profile, then nsys export --type sqlite"},
-	{begins(`^"(Kind|Name)","(Agent_Id|Domain|Calls)"|^"Index","KernelName"|^\s*\{\s*"rocprofiler-sdk-tool"`), "is output of " +
-		"rocprof (rocprofv3), which is not read: record with PyTorch's profiler, which records AMD's GPUs too, and give the file of " +
-		"export_chrome_trace"},
-	{begins(`^\s*\[\s*\{\s*"(children|frame|metrics)"`), "is a profile of Triton's Proton: a tree of sums, not a trace; record " +
-		"with PyTorch's profiler or nsys"},
-	{begins(`(?s)^\n[^\s{\[].*/(host|device):`), "is a profile of XLA (xplane.pb of JAX or TensorFlow), which is not read: give the " +
-		"trace.json.gz that lies beside it"},
+	{begins(`(?m)^==\d+== |^"Type","Time\(%\)"|^"Start","Duration","Grid X"`), "is a table of nvprof, not a trace: record " +
+		"with nsys profile, then nsys export --type sqlite"},
+	{begins(`^"(Kind|Name)","(Agent_Id|Domain|Calls)"|^"Index","KernelName"|^\s*\{\s*"rocprofiler-sdk-tool"`),
+		"is output of rocprof (rocprofv3), which is not read: record with PyTorch's profiler, which records AMD's GPUs " +
+			"too, and give the file of export_chrome_trace"},
+	{begins(`^\s*\[\s*\{\s*"(children|frame|metrics)"`), "is a profile of Triton's Proton: a tree of sums, not a trace; " +
+		"record with PyTorch's profiler or nsys"},
+	{begins(`(?s)^\n[^\s{\[].*/(host|device):`), "is a profile of XLA (xplane.pb of JAX or TensorFlow), which is not read: " +
+		"give the trace.json.gz that lies beside it"},
 	{begins(`^PK\x03\x04`), "is a zip archive, not a trace: unpack it with unzip FILE, and give the file that it has"},
 	{begins(`^BZh|^.7zXZ`), "is compressed by bzip2 or xz: decompress it first; gzip and zstd are read as they are"},
 }
@@ -218,7 +218,8 @@ func (s Source) foreign(head []byte) error {
 	if first := bytes.TrimLeft(head, " \t\r\n"); len(first) == 0 || first[0] == '{' || first[0] == '[' {
 		return nil
 	}
-	text := fmt.Sprintf("%s is not a trace: it is neither JSON nor an sqlite file, also not compressed by gzip or zstd", path)
+	text := fmt.Sprintf("%s is not a trace: it is neither JSON nor an sqlite file, nor such compressed by gzip or zstd",
+		path)
 	switch filepath.Ext(path) {
 	case ".nsys-rep", ".qdrep":
 		text += ", and its content is not that of a report of Nsight Systems, which its name promises: record again, then " +

@@ -127,7 +127,8 @@ func (n *export) read() error {
 		n.tables[base] = true
 	}
 	if n.tables["StringTable"] && n.tables["CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL"] {
-		return errors.New("it is a database of nvprof, which is not read: record with nsys profile, then nsys export --type sqlite")
+		return errors.New("it is a database of nvprof, which is not read: record with nsys profile, then nsys export " +
+			"--type sqlite")
 	}
 	if !n.tables["StringIds"] {
 		return errors.New("it has no table StringIds")
@@ -383,7 +384,8 @@ func (n *export) readHeader() error {
 	if err := cmp.Or(failed, failedToo); err != nil {
 		return err
 	}
-	if !kernels && (cuda == "false" || !n.tables["CUPTI_ACTIVITY_KIND_KERNEL"] && !n.tables["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"]) {
+	if !kernels && (cuda == "false" ||
+		!n.tables["CUPTI_ACTIVITY_KIND_KERNEL"] && !n.tables["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"]) {
 		h.NotRecorded = append(h.NotRecorded, "kernels")
 	}
 	if !n.tables["CUPTI_ACTIVITY_KIND_RUNTIME"] {

@@ -22,7 +22,7 @@ NVIDIA's forum (forums.developer.nvidia.com/t/64kb-gotcha/35190); larger ones ar
 such a step too, from eager messages to rendezvous. Pageable memory passes through a pinned buffer of the driver, so
 it has steps of its own. The picture ends at the latency: microseconds, not milliseconds. Count the bytes that cross
 the link before you count FLOPs.`,
-	GoOn: "infer bench ceilings",
+	GoOn: "infer trace kpi sample:bad",
 }
 
 // The ways over the link.

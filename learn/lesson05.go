@@ -17,7 +17,7 @@ vanish in a millisecond and dominate in ten microseconds. Events are timestamps 
 the stream, so the way back to the host is not in them. Around one short kernel they help little: on an idle GPU the
 first stamp is written at once, and the wait for the launch is counted too. Queue many launches between two events and
 divide. And synchronise only around what you measure: each wait empties the queue.`,
-	GoOn: "infer trace kpi traces/samples/eager.sqlite",
+	GoOn: "infer trace kpi sample:eager",
 }
 
 const (

@@ -20,7 +20,7 @@ chosen each time from the size of the data, and have columns of their own in a t
 kernel runs with as many blocks as the tensor needs; in 4 blocks it would use 4 SMs. PyTorch chooses the width by type
 and alignment. Where an address is not aligned for 4, as in a slice that begins at an odd element, it takes 2 or
 unrolled_elementwise_kernel, so the name tells you about alignment.`,
-	GoOn: "infer trace show traces/samples/eager.sqlite --by kernel",
+	GoOn: "infer trace show sample:bad --by kernel",
 }
 
 const fourBlocks = "width 4, 4 blocks"

@@ -19,7 +19,7 @@ timelines of programs that never use a graph; the answer there is no. A graph le
 cudaStreamBeginCapture and cudaGraphInstantiate a few times, then cudaGraphLaunch again and again, few calls for many
 kernels, and kernels with the number of a graph node (nsys shows them with --cuda-graph-trace=node). Look for those.
 The name of a call tells what was asked, not what the answer was.`,
-	GoOn: "infer trace kpi traces/samples/gpt2-L12-graph-cupti.json.gz",
+	GoOn: "infer trace kpi sample:gpt2-graph",
 }
 
 // captureModes are those of the two runs that are recorded, in processes of their own: a process has one recorder.

@@ -18,7 +18,7 @@ what you want: the GPU always finds its next kernel and never idles between two.
 and the GPU then waits for the next launch. It is needed where the host reads a result, reuses memory that a copy
 still reads, or stops a timer; not for order, which the stream keeps. In a timeline, a launch that suddenly takes as
 long as a kernel is not slow: the queue is full.`,
-	GoOn: "infer trace advise traces/samples/gpt2-L12-eager-cupti.json.gz",
+	GoOn: "infer trace advise sample:gpt2-eager",
 }
 
 func queueOnGPU(g *gpu) {

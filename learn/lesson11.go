@@ -18,7 +18,7 @@ their launches, so the first kernel of a layer waits, on the device, for the las
 synchronisation after each layer would be right too, but it empties the queue, and the GPU idles until the next launch
 arrives; an engine that is meant to be fast has none. So to find layers, put a range around each step, and follow the
 ids from there to the kernels.`,
-	GoOn: "infer trace show traces/samples/gpt2-L12-eager-cupti.json.gz --by layer",
+	GoOn: "infer trace show sample:gpt2-eager --by layer",
 }
 
 // layersOf counts, in each pass, the layers, the synchronisations of its thread, and the kernels: those whose call has

@@ -18,7 +18,7 @@ kernels. If a kernel is long, it outlives its range, and most of it is missing. 
 corrects it. nvtx_gpu_proj_sum projects a range onto the GPU: from the start of the first kernel launched in it to the
 end of the last. That is the time of the task on the device, gaps between its kernels included. A CUDA graph is
 launched by a single call, so its kernels can be given to ranges only by their graph nodes.`,
-	GoOn: "nsys stats --report nvtx_sum,nvtx_gpu_proj_sum run.nsys-rep",
+	GoOn: "infer trace show sample:bad --by range",
 }
 
 // rangesOf sums, for each stage and pass, the time of the stage's ranges on the host, as nvtx_sum does, and the time

@@ -22,7 +22,7 @@ were renamed too: gpukernsum is cuda_gpu_kern_sum today, and the grid has a repo
 So a name in a lecture holds for one version. Ask the tool that you have: ncu --query-metrics lists what a chip can
 count, nsys stats --help-reports what each report has. And ask what a number means: sm_efficiency was the share of
 time in which an SM had at least one warp, not how much work it did.`,
-	GoOn: "ncu --query-metrics",
+	GoOn: "infer trace kpi sample:steady --counters sample:counters",
 }
 
 // renamed are names of nvprof's metrics with those of Nsight Compute: the name that it lists, and how it is summed.

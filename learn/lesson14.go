@@ -18,7 +18,7 @@ pieces unless the program prefetches them. (No experiment here uses it.) So the 
 data are read before they change. The first reading pays for the link either way; each further one pays again in
 place, and not after a copy, long before the computation takes as long as the transfer. Ask first whether the data
 have to move at all: weights stay on the device for all tokens.`,
-	GoOn: "infer bench ceilings --device cuda",
+	GoOn: "infer trace advise sample:bad",
 }
 
 // The cases of lesson 14.

@@ -21,7 +21,7 @@ often because the host was late. A high one says only that it was never empty. T
 compare the time of a step with its floor, the time that its bytes or its operations need at the measured ceilings, or
 ask ncu for sm__throughput. Power is a rough hint that needs no profiler: compare it with that of the idle GPU, and
 with its limit.`,
-	GoOn: "infer bench --device cuda -m random:gpt2",
+	GoOn: "infer trace kpi sample:metrics",
 }
 
 // The cases of lesson 16, in the order in which they run.

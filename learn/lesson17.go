@@ -20,7 +20,7 @@ memory, and more only queue there. In the pointer chase a warp needs the result 
 next. It has one load in flight, whatever it does, so only more warps help. Before you raise occupancy, ask what the
 kernel waits for. At its bandwidth or arithmetic ceiling more is worth nothing, and the registers and shared memory
 that lower occupancy may be the better use of the SM.`,
-	GoOn: "infer bench kernel attn.sdpa -m random:gpt2 --device cuda",
+	GoOn: "infer trace show sample:bad --by kernel",
 }
 
 // The cases of lesson 17.

@@ -18,7 +18,7 @@ whatever others do. A short branch has no jump: the compiler predicates it, each
 agreement makes no difference. Since Volta, lanes have program counters of their own, so diverged paths can
 interleave, but still one path issues at a time. So do not count the branches in a source. Ask which lanes of one warp
 disagree and how long their paths are, and order the work so that neighbours agree.`,
-	GoOn: "ncu --metrics smsp__thread_inst_executed_per_inst_executed.ratio infer -p ROMEO: -n 2 --device cuda",
+	GoOn: "infer trace kpi sample:steady --counters sample:counters",
 }
 
 // The cases of lesson 18.

@@ -24,7 +24,7 @@ guarantees that all run at once. Within a block, threads share fast memory and m
 memory can add in a fixed order and give the same bits each time. Atomics add in the order of arrival. Floating-point
 addition is not associative, so their last bits differ from run to run. Goroutines are alike: a go statement has no
 value, their order is free, and what they add to one variable arrives in any order.`,
-	GoOn: "infer bench kernel ln_1 -m random:gpt2 --device cuda",
+	GoOn: "infer trace show sample:eager --by kernel",
 }
 
 // The cases of lesson 19.

@@ -20,7 +20,7 @@ is to overlap with: cut the data into chunks, so that one is computed while the 
 takes at least as long as the longest of three rows: copies in, kernels, copies back. If copies take most of the time,
 hiding the kernels gains little. Better than a hidden copy is none: keep the data on the device, as a decode step
 keeps weights and cache.`,
-	GoOn: "nsys profile -t cuda,nvtx -o overlap infer learn 20",
+	GoOn: "infer trace report sample:bad -o page.html",
 }
 
 // The cases of lesson 20.

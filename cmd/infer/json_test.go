@@ -25,6 +25,7 @@ import (
 	"gpt2scope/schedule"
 	"gpt2scope/traces/diff"
 	"gpt2scope/traces/judge"
+	embedded "gpt2scope/traces/samples"
 	"gpt2scope/traces/stages"
 	"gpt2scope/traces/tables"
 )
@@ -38,7 +39,7 @@ var jsonObjects = []struct {
 	{"infer version", versionJSON{}}, {"infer bench", bench.BenchJSON{}}, {"infer bench -p N", []bench.ListRow{}},
 	{"infer bench ceilings", bench.CeilingsObject{}}, {"infer bench kernel", bench.KernelJSON{}}, {"infer bench energy", bench.EnergyObject{}},
 	{"infer trace show", tables.Table{}}, {"infer trace stages", stages.Inference{}},
-	{"infer trace check", judge.Trust{}}, {"infer trace advise", judge.Advice{}}, {"infer trace kpi", judge.Report{}}, {"infer trace diff", diff.Comparison{}}, {"infer learn", learncmd.LearnJSON{}}, {"infer layers", layers.Result{}}, {"infer tasks bench", taskscmd.TasksObject{}},
+	{"infer trace check", judge.Trust{}}, {"infer trace advise", judge.Advice{}}, {"infer trace kpi", judge.Report{}}, {"infer trace diff", diff.Comparison{}}, {"infer trace samples", []embedded.Sample{}}, {"infer learn", learncmd.LearnJSON{}}, {"infer layers", layers.Result{}}, {"infer tasks bench", taskscmd.TasksObject{}},
 	{"infer tasks simulate", schedule.Report{}}, {"infer tasks run", schedule.Report{}}, {"infer tasks fit", predict.Model{}},
 	{"infer tasks check", grade.Result{}},
 }

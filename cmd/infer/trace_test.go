@@ -9,8 +9,10 @@ import (
 	"testing"
 	"unicode"
 
+	"gpt2scope/learn"
 	"gpt2scope/traces"
 	"gpt2scope/traces/judge"
+	embedded "gpt2scope/traces/samples"
 )
 
 // kineto is a small trace of PyTorch's profiler, with one kernel.
@@ -115,4 +117,28 @@ func TestTraceEscapes(t *testing.T) {
 			t.Errorf("trace %s writes control characters, or nothing: %q", command, r.stdout+r.stderr)
 		}
 	}
+}
+
+// Each sample is read by the command that is to show what it is good for, and so is what the lessons go on with.
+func TestTraceSamples(t *testing.T) {
+	t.Chdir(t.TempDir())
+	tried, list := map[string]bool{}, mustInfer(t, "trace", "samples").stdout
+	try := func(command string) {
+		if !tried[command] {
+			mustInfer(t, strings.Fields("trace "+command+" --quiet")...)
+		}
+		tried[command] = true
+	}
+	for _, s := range embedded.All() {
+		if !strings.Contains(list, embedded.Prefix+s.Name+" ") || !strings.Contains(s.Try, embedded.Prefix+s.Name) {
+			t.Errorf("the list does not say how to try %s:\n%s", s.Name, list)
+		}
+		try(s.Try)
+	}
+	for _, l := range learn.All() {
+		if command, ok := strings.CutPrefix(l.GoOn, "infer trace "); ok {
+			try(command)
+		}
+	}
+	checkFailure(t, infer(t, "trace", "show", "sample:none"), exitFailure, "sample:none", "infer trace samples")
 }

@@ -18,7 +18,7 @@ var order = strings.Fields(`
 	predict/grade predict measure
 	cuda/workbench cpu cuda/exec cuda/persistent energy cuda/cupti cuda/nvml cuda
 	nvtx/annotate reference/executor traces/stages weights/shakespeare gpt2 gpt2/tokenizer
-	traces/report traces/pprof traces/diff traces/judge traces/tables traces/window traces/counters traces/load traces/nsys
+	traces/report traces/pprof traces/diff traces/judge traces/tables traces/window traces/counters traces/load traces/nsys traces/samples
 	internal/chart internal/table
 	` + leaves)
 

@@ -1,4 +1,4 @@
-// Package load reads traces of all known formats from files: gpt2scope's own, the sqlite
+// Package load reads traces of all known formats from files, and the samples in the program: gpt2scope's own, the sqlite
 // exports of Nsight Systems, and the JSON of PyTorch's profiler.
 package load
 
@@ -18,6 +18,7 @@ import (
 	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
 	"gpt2scope/traces/nsys"
+	"gpt2scope/traces/samples"
 )
 
 // Source is where a trace is read from. What it holds decides the format, not its name.
@@ -41,6 +42,19 @@ type Source struct {
 // Load reads a whole trace file, as [Source.Load] does.
 func Load(path string) (*traces.Trace, error) { return Source{Path: path}.Load() }
 
+// Open opens a file that a user named, or one of [samples].
+func Open(ctx context.Context, path string) (io.ReadCloser, error) {
+	data, err := samples.Find(path)
+	if data != nil || err != nil {
+		return io.NopCloser(bytes.NewReader(data)), err
+	}
+	f, err := files.Open(ctx, path)
+	if err != nil {
+		return nil, problem(path, err)
+	}
+	return f, nil
+}
+
 // Load reads a whole trace, and attributes what its source did not: one of ours, an sqlite export of Nsight Systems, or
 // Chrome trace JSON in a dialect that package traces knows; also compressed by gzip or zstd. Of a trace that is cut off it
 // returns what is whole and the [*traces.TruncatedError].
@@ -50,13 +64,15 @@ func (s Source) Load() (*traces.Trace, error) {
 	}
 	stream := s.Stream
 	if stream == nil {
-		f, err := files.Open(s.Context, s.Path)
+		f, err := Open(s.Context, s.Path)
 		if err != nil {
-			return nil, problem(s.Path, err)
+			return nil, err
 		}
 		defer f.Close()
 		stream = f
-		if info, err := f.Stat(); err == nil && s.Progress != nil && info.Mode().IsRegular() {
+		if file, ok := f.(*files.File); !ok { // an sqlite export among the samples has to become a file too
+			s.Stream = f
+		} else if info, err := file.Stat(); err == nil && s.Progress != nil && info.Mode().IsRegular() {
 			s.size = info.Size()
 			stream = &counted{f, 0, s.size, s.Progress}
 		}

@@ -20,7 +20,6 @@ import (
 	"gpt2scope/ceilings"
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/gpt2"
-	"gpt2scope/internal/files"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/record"
 	"gpt2scope/traces"
@@ -35,18 +34,23 @@ func New() *cobra.Command {
 		Use:   "trace COMMAND",
 		Short: "Read recordings of where time went: show, report, diff, advise, kpi, check, convert",
 		Long: `trace reads recordings of runs: gpt2scope's own (JSON, also .gz), sqlite exports of Nsight Systems, and JSON
-of PyTorch's profiler. The content of a file decides its format, not its name; - is standard input.`,
+of PyTorch's profiler. The content of a file decides its format, not its name; - is standard input, and
+sample:NAME a recording that is in the program: 'infer trace samples' lists them.`,
 		Example: `  infer trace show run.json.gz
+  infer trace advise sample:bad
   infer trace report run.sqlite --out run.html`,
 	}
 	help := map[string]string{cli.UsesKey: "model quiet",
 		cli.HelpKey + modelFlag: "the recording is of `MODEL`, for the costs of inferred stages: gpt2,\ngpt2-medium, gpt2-large, gpt2-xl, random:..., a directory or GGUF\nfile (default: what shapes of operators and grids of kernels say)"}
 	c.Annotations = help
-	c.AddCommand(newTraceAdvise(), newTraceCheck(), newTraceDiff(), newTraceKPI(), newTraceShow(), newTraceStages())
+	c.AddCommand(newTraceAdvise(), newTraceCheck(), newTraceDiff(), newTraceKPI(), newTraceShow(), newTraceStages(), newTraceSamples())
 	for _, e := range exports {
 		c.AddCommand(e.command())
 	}
 	for _, sub := range c.Commands() {
+		if sub.Name() == "samples" {
+			continue
+		}
 		sub.Annotations = help
 		if slices.Contains(countersCommands, sub.Name()) {
 			cli.AddFlags(sub.Flags(), "Counters", addCounters)
@@ -255,9 +259,9 @@ func joinCounters(c *cobra.Command, path string, t *traces.Trace) error {
 	if counted == "" {
 		return nil
 	}
-	f, err := files.Open(c.Context(), counted)
+	f, err := load.Open(c.Context(), counted)
 	if err != nil {
-		return fmt.Errorf("--counters: cannot read %s: %w", counted, humanize.Cause(err))
+		return fmt.Errorf("--counters: %w", err)
 	}
 	defer f.Close()
 	set, err := counters.Read(f)

@@ -31,7 +31,8 @@ const (
 	ChangePass  ChangeKind = "pass"
 	ChangeIdle  ChangeKind = "idle"
 	ChangeStage ChangeKind = "stage"
-	ChangeOther ChangeKind = "other" // kernels, copies and sets of no step, in the time of the pass; without stages, copies and sets
+	// ChangeOther is kernels, copies and sets of no step, in the time of the pass; without stages, copies and sets.
+	ChangeOther ChangeKind = "other"
 
 	// Of a comparison without stages; their times do not sum to anything.
 	ChangeOp     ChangeKind = "op"     // operators of a framework

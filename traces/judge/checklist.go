@@ -103,7 +103,8 @@ func smallInputs(r *Report, _ *tables.Table, c *Check, latency float64) {
 		c.Evidence += "the GPU always had work queued"
 		return
 	}
-	c.Evidence += fmt.Sprintf("a launch on an idle GPU takes %s us until its kernel starts; the GPU has no work for %.1f %% of the time", us(latency), starved)
+	c.Evidence += fmt.Sprintf("a launch on an idle GPU takes %s us until its kernel starts; "+
+		"the GPU has no work for %.1f %% of the time", us(latency), starved)
 	if kernel >= latency || starved <= 100-lowBusy || computing <= 0 {
 		return
 	}
@@ -190,7 +191,8 @@ func warps(_ *Report, _ *tables.Table, c *Check, efficiency float64) {
 		efficiency)
 	if efficiency < lowEfficiency {
 		c.Answer = Yes
-		c.Next = "let the 32 threads of a warp take the same branch: order the data, choose block sizes that are multiples of 32; 'infer trace show --by kernel --sort \"warp eff. %\"' names the kernels"
+		c.Next = "let the 32 threads of a warp take the same branch: order the data, choose block sizes that are multiples " +
+			"of 32; 'infer trace show --by kernel --sort \"warp eff. %\"' names the kernels"
 	}
 }
 

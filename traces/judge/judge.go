@@ -101,8 +101,8 @@ func Advise(t *traces.Trace, device int32) (*Advice, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &advisor{Window: table.Window, Advice: &Advice{table.Source, table.Device, table.Wall, []Hint{}, []string{}}, table: table,
-		measured: measure(table.Window, table.Time)}
+	a := &advisor{Window: table.Window, table: table, measured: measure(table.Window, table.Time),
+		Advice: &Advice{table.Source, table.Device, table.Wall, []Hint{}, []string{}}}
 	rest := a.Sweep(table.Time, func(e, _ *traces.Event, gap, own window.Interval) {
 		a.counted = append(a.counted, counted{e, own.Length(), gap.Length()})
 		a.graphs = a.graphs || e.Node != 0 || e.Kind == traces.KindGraph
@@ -114,7 +114,8 @@ func Advise(t *traces.Trace, device int32) (*Advice, error) {
 		a.idle = append(a.idle, rest)
 	}
 	if steady := a.Steady(); table.By == tables.ByKernel && steady.Source == window.FromRepetition {
-		a.note("%s; what counts are %s, which are found by the repetition of kernel names; %s ms of loading and %s of warm-up before them are left out",
+		a.note("%s; what counts are %s, which are found by the repetition of kernel names; "+
+			"%s ms of loading and %s of warm-up before them are left out",
 			table.Instead, humanize.Count(len(steady.Passes), "pass", "passes"), inMS(max(0, steady.From-a.Whole().From)),
 			humanize.Count(len(steady.WarmUp), "pass", "passes"))
 	} else if table.Instead != "" {
@@ -180,7 +181,8 @@ func (a *advisor) noteOps() {
 	for _, o := range ops[:min(most, len(ops))] {
 		longest = append(longest, fmt.Sprintf("%s %.1f %%", o.Name, 100*float64(o.SelfCPU)/float64(max(1, sum))))
 	}
-	a.note("rules judge passes of a model and work of a GPU, and the recording has neither; most of the time of operations is that of %s", strings.Join(longest, ", "))
+	a.note("rules judge passes of a model and work of a GPU, and the recording has neither; "+
+		"most of the time of operations is that of %s", strings.Join(longest, ", "))
 }
 
 // idleOf sums the idle time of a cause, by the stage and the operator before which it lies.

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,7 +40,7 @@ type Report struct {
 	PassesFrom   window.Source `json:"passes_from"`    // how they were found
 	Indicators   []Indicator   `json:"indicators"`
 	Checks       []Check       `json:"checks"`
-	Notes        []string      `json:"notes"` // of which processes and GPU they are, if there are several; what makes the numbers doubtful
+	Notes        []string      `json:"notes"` // which processes and GPU, if there are several; what makes the numbers doubtful
 }
 
 // find returns an indicator by its key, an unknown one for none.
@@ -58,23 +59,24 @@ func (r *Report) value(key string) (float64, bool) {
 	return 0, false
 }
 
-// Measure measures the work of one GPU, -1 for the first that worked, by the indicators that lectures on GPU performance
-// ask for, and answers a checklist with them. They are of the passes that repeat (see [window.Window.Steady]); what comes
-// before, loading and warm-up, is measured apart by the same definitions.
+// Measure measures the work of one GPU, -1 for the first that worked, by the indicators that lectures on GPU
+// performance ask for, and answers a checklist with them. They are of the passes that repeat (see
+// [window.Window.Steady]); what comes before, loading and warm-up, is measured apart by the same definitions.
 func Measure(t *traces.Trace, device int32) (*Report, error) {
 	table, err := tables.SummarizeSteady(t, device)
 	if err != nil {
 		return nil, err
 	}
 	if table.Device < 0 {
-		return nil, fmt.Errorf("the recording has no work of a GPU, and the indicators are of a GPU; 'infer trace show' has what the CPU did")
+		return nil, errors.New("the recording has no work of a GPU, and the indicators are of a GPU; " +
+			"'infer trace show' has what the CPU did")
 	}
 	w := table.Window
 	steady := w.Steady()
 	before := window.Interval{From: w.Whole().From, To: steady.From}
 	before.To = max(before.From, before.To)
-	r := &Report{Source: table.Source, Device: table.Device, Wall: steady.Length(), Before: before.Length(), Passes: len(steady.Passes),
-		WarmUpPasses: len(steady.WarmUp), PassesFrom: steady.Source}
+	r := &Report{Source: table.Source, Device: table.Device, Wall: steady.Length(), Before: before.Length(),
+		Passes: len(steady.Passes), WarmUpPasses: len(steady.WarmUp), PassesFrom: steady.Source}
 	now, early := measure(w, steady.Interval), (*measured)(nil)
 	if before.Length() > 0 {
 		early = measure(w, before)
@@ -83,7 +85,7 @@ func Measure(t *traces.Trace, device int32) (*Report, error) {
 		x := Indicator{Key: d.key, Group: d.group, Name: d.name, Unit: d.unit, Definition: d.definition}
 		if v, ok := d.value(now); ok {
 			x.Value = &v
-			if d.where {
+			if d.key == "synchronisations" {
 				x.Where = now.waitedIn.rows("call")
 			}
 			if early != nil {
@@ -114,7 +116,8 @@ func together(w *window.Window) []string {
 		processes[w.Header.ProcessOf(e)] = true
 	}
 	if len(processes) > 1 {
-		notes = append(notes, fmt.Sprintf("the work of %d processes counts together; 'infer trace show --by process' has each", len(processes)))
+		notes = append(notes, fmt.Sprintf("the work of %d processes counts together; "+
+			"'infer trace show --by process' has each", len(processes)))
 	}
 	notes = append(notes, w.GPUNotes()...)
 	if w.Header.Clock.Aligned != "" {
@@ -222,7 +225,8 @@ func measure(w *window.Window, x window.Interval) *measured {
 	slices.Sort(m.durations)
 	work, kernels, copies = window.Union(work), window.Union(kernels), window.Union(copies)
 	communication, others = window.Union(communication), window.Union(others)
-	m.busy, m.computing, m.copying, m.communicating = window.Length(work), window.Length(kernels), window.Length(copies), window.Length(communication)
+	m.busy, m.computing = window.Length(work), window.Length(kernels)
+	m.copying, m.communicating = window.Length(copies), window.Length(communication)
 	m.copyAlone, m.communicatingAlone = outside(copies, kernels), outside(communication, others)
 	waits = slices.DeleteFunc(waits, func(x window.Interval) bool { return x.Length() <= 0 })
 	for _, wait := range window.Union(waits) {

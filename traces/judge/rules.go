@@ -81,7 +81,8 @@ var Rules = []Rule{
 			"pad the dimension to a multiple of 8 (of 64 for a vocabulary): 50257 to 50304")},
 	{"float32", GPU, "products do not use tensor cores", "their time",
 		productsRule(withoutTensorCores, "%s in float32 without tensor cores, in %s ms.",
-			"multiply in bfloat16 or float16, or allow TF32 (torch.set_float32_matmul_precision('high')), if the results are exact enough")},
+			"multiply in bfloat16 or float16, or allow TF32 (torch.set_float32_matmul_precision('high')), "+
+				"if the results are exact enough")},
 	{"elementwise", GPU, "elementwise kernels follow each other where one would do", "all but the longest, and the gaps", elementwiseRule},
 	{"small-copies", GPU, "there are many copies of few bytes", "their time and the gaps before them", smallCopiesRule},
 	{"divergence", GPU, "few threads of a warp are active, by --counters",
@@ -231,7 +232,8 @@ func syncRule(a *advisor) {
 		return
 	}
 	a.hint(sum, names.rows("call"),
-		"leave results on the GPU and read them behind the next pass; wait for an event of what is needed, not for the stream or device",
+		"leave results on the GPU and read them behind the next pass; "+
+			"wait for an event of what is needed, not for the stream or device",
 		"%d times the GPU runs dry while the host waits for it, and is idle for %s ms until the next work.", n, inMS(sum))
 }
 
@@ -247,7 +249,8 @@ func smWaitsRule(a *advisor) {
 		rows.add(a.rowName(&r), ns, ns, r.Kernels)
 	}
 	a.hint(gain, rows.rows("step"),
-		"exchange fewer or smaller vectors between SMs, or within clusters; give SMs equal work: 'infer trace report' shows which come last",
+		"exchange fewer or smaller vectors between SMs, or within clusters; "+
+			"give SMs equal work: 'infer trace report' shows which come last",
 		"Inside the kernel an SM waits %s ms for what others compute, and %s ms for the last of them.",
 		inMS(all.Inputs), inMS(all.Imbalance))
 }
@@ -271,7 +274,8 @@ func smallGridRule(a *advisor) {
 		a.note("small-grid, occupancy: %s without a grid in the recording", numberOf(unknown, "kernel"))
 	}
 	a.hint(found.gain(a), found.rows("kernel"),
-		"split the work into more blocks (over rows, heads, or along the sum: split-K), or fuse the step into a kernel that fills the GPU",
+		"split the work into more blocks (over rows, heads, or along the sum: split-K), "+
+			"or fuse the step into a kernel that fills the GPU",
 		"%s fewer blocks than the GPU has SMs (%d), in %s ms.",
 		humanize.Count(found.n, "kernel has", "kernels have"), sms, inMS(found.time))
 }
@@ -420,7 +424,8 @@ func elementwiseRule(a *advisor) {
 	}
 	end()
 	a.hint(gain, rows.rows("run"),
-		"let a compiler fuse them (torch.compile), or use one operator for the whole formula, such as F.gelu(x, approximate='tanh')",
+		"let a compiler fuse them (torch.compile), or use one operator for the whole formula, "+
+			"such as F.gelu(x, approximate='tanh')",
 		"%s of elementwise kernels (%s in all), where one kernel could do the work of a run.",
 		numberOf(rows.n, "run"), numberOf(kernels, "kernel"))
 }
@@ -504,7 +509,8 @@ func imbalanceRule(a *advisor) {
 		}
 	}
 	a.hint(int64(longest-mean), rows.rows("run"),
-		"divide the work into more and smaller parts that threads take as they come, use as many threads as there are free cores, and look for other work on them",
+		"divide the work into more and smaller parts that threads take as they come, "+
+			"use as many threads as there are free cores, and look for other work on them",
 		"The slowest thread of a step takes %.2f times the mean of its threads: %s ms of %s ms are waiting for it.",
 		longest/max(1, mean), inMS(int64(longest-mean)), inMS(int64(longest)))
 }

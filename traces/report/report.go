@@ -236,7 +236,8 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 	p.TooFast, _ = table.BelowFloor()
 	p.HasRoof = len(d.Roofline.Points) > 0
 	if !d.Roofline.known() {
-		p.NoRoof = "There is no roof: the recording has no ceilings of this device. 'infer bench ceilings' measures them for the next recording."
+		p.NoRoof = "There is no roof: the recording has no ceilings of this device. " +
+			"'infer bench ceilings' measures them for the next recording."
 	}
 	if p.SMs = newSMs(table); p.SMs != nil {
 		d.SMs = &p.SMs.picture

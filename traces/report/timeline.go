@@ -175,7 +175,8 @@ func newTrack(h *traces.Header, key trackKey) *track {
 
 // nameProcesses adds its process, or rank, to the title of each track, if there are several.
 func (l *timeline) nameProcesses(h *traces.Header) {
-	of := func(t *track) int64 { return h.ProcessOf(&traces.Event{Lane: t.lane}) } // -1 of what PyTorch's profiler does itself
+	// It is -1 for what PyTorch's profiler does itself.
+	of := func(t *track) int64 { return h.ProcessOf(&traces.Event{Lane: t.lane}) }
 	known := slices.DeleteFunc(slices.Clone(l.Tracks), func(t *track) bool { return of(t) <= 0 })
 	if !slices.ContainsFunc(known, func(t *track) bool { return of(t) != of(known[0]) }) {
 		return

@@ -37,7 +37,7 @@ type Pass struct {
 	End    int64  `json:"end_ns"`   // of its last one
 	Phase  string `json:"phase"`    // "prefill" or "decode step"
 	Layers int    `json:"layers"`
-	Whole  bool   `json:"whole"` // it has its embeddings and its end; otherwise its layers are numbered by those of the others
+	Whole  bool   `json:"whole"` // it has its embeddings and its end; else its layers are numbered as in the others
 
 	// What it computes; nil is not known.
 	Batch  *int `json:"batch"`  // B, sequences

@@ -4,7 +4,7 @@ package stages
 // decoder if its layers have what those of a decoder have.
 const (
 	leastProducts = 0.7 // the least share of the four products of a layer that the layers of a whole pass have
-	leastAnchors  = 0.7 // of layers that have a kernel whose name says attention or softmax, or, if more have one, LayerNorm
+	leastAnchors  = 0.7 // layers with a kernel named attention or softmax or, if more have one, LayerNorm
 	leastAlike    = 0.6 // of products that are the same kernel in most layers
 	leastTwins    = 0.9 // of all these, and of twins, where names say neither attention nor LayerNorm
 )

@@ -93,7 +93,8 @@ func (g *sizer) readShapes() (m modelShapes) {
 					width[dim(0, 2)]++
 					p.batch, p.tokens, p.rows = dim(0, 0), dim(0, 1), min(dim(0, 0)*dim(0, 1), 1<<30)
 				}
-			case "aten::scaled_dot_product_attention", "aten::_scaled_dot_product_flash_attention", "aten::_scaled_dot_product_efficient_attention", "aten::_scaled_dot_product_cudnn_attention":
+			case "aten::scaled_dot_product_attention", "aten::_scaled_dot_product_flash_attention",
+				"aten::_scaled_dot_product_efficient_attention", "aten::_scaled_dot_product_cudnn_attention":
 				if len(in) > 1 && len(in[0]) == 4 && len(in[1]) == 4 && s == sdpa {
 					heads[dim(0, 1)]++
 					if past := dim(1, 2) - dim(0, 2); past >= 0 && dim(1, 2) > 0 {

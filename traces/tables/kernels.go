@@ -149,6 +149,7 @@ func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
 // compareShapes orders rows of one name.
 func compareShapes(a, b *Shape) int {
 	a, b = cmp.Or(a, &Shape{}), cmp.Or(b, &Shape{})
-	return cmp.Or(slices.Compare(a.Grid[:], b.Grid[:]), slices.Compare(a.Block[:], b.Block[:]), cmp.Compare(a.Registers, b.Registers),
+	return cmp.Or(slices.Compare(a.Grid[:], b.Grid[:]), slices.Compare(a.Block[:], b.Block[:]),
+		cmp.Compare(a.Registers, b.Registers),
 		cmp.Compare(a.StaticShared, b.StaticShared), cmp.Compare(a.DynamicShared, b.DynamicShared))
 }

@@ -126,8 +126,8 @@ type Row struct {
 	Layers   int   `json:"layers,omitempty"`   // how many layers a row of [Table.Folded] sums; 0 outside the layers
 	Kernels  int   `json:"kernels"`            // with copies and sets; on the CPU, events of threads
 	Bounded  int   `json:"bounded,omitempty"`  // kernels whose times are only bounded: see traces.Event
-	Launches int   `json:"launches,omitempty"` // API calls that launched them; that of a graph counts in the row of its first kernel
-	Queued   int64 `json:"queued,omitempty"`   // by kernel: from the end of the calls to the start of their kernels, summed
+	Launches int   `json:"launches,omitempty"` // API calls that launched them; a graph's counts in its first kernel's row
+	Queued   int64 `json:"queued,omitempty"`   // by kernel: from the end of calls to the start of their kernels, summed
 	Host     int64 `json:"host"`               // in the steps' ranges on the host, if a GPU works
 	Busy     int64 `json:"busy"`               // sum of the durations, however they overlap
 
@@ -266,8 +266,9 @@ func (t *Table) BelowFloor() (finding string, ok bool) {
 	if bound == ceilings.BoundBytes {
 		ceiling = "the ceiling of bandwidth"
 	}
-	return fmt.Sprintf("ceilings: %d of %d rows with a floor are faster than it (up to %.1f %% of the roofline): %s was measured "+
-		"too low, or data were fetched early; roofline %% of these rows is withheld; 'infer bench ceilings --measure' measures "+
+	return fmt.Sprintf("ceilings: %d of %d rows with a floor are faster than it (up to %.1f %% of the roofline): "+
+		"%s was measured too low, or data were fetched early; roofline %% of these rows is withheld; "+
+		"'infer bench ceilings --measure' measures "+
 		"the ceilings again", n, floors, most, ceiling), true
 }
 
@@ -331,8 +332,8 @@ func summarize(w *window.Window, by By, steady bool) (*Table, error) {
 	if !s.hasWork() {
 		return nil, s.noWork()
 	}
-	table := &Table{Source: w.Header.Describe(), By: by, Device: w.Device, Window: w, Findings: traces.Examine(w.Header, w.Attribution)}
-	if s.of == allWork {
+	table := &Table{Source: w.Header.Describe(), By: by, Device: w.Device, Window: w}
+	if table.Findings = traces.Examine(w.Header, w.Attribution); s.of == allWork {
 		table.Findings = traces.ExamineKernels(w.Header, w.Attribution)
 	}
 	if err := s.times(table); err != nil {
@@ -801,9 +802,9 @@ func (s *summary) finish(t *Table) {
 		if s.by == ByKernel {
 			byTime = cmp.Compare(b.Busy, a.Busy)
 		}
-		return cmp.Or(cmp.Compare(slices.Index(RowKinds, a.Kind), slices.Index(RowKinds, b.Kind)), cmp.Compare(a.Plan, b.Plan),
-			cmp.Compare(a.order, b.order),
-			byTime, cmp.Compare(a.Phase, b.Phase), cmp.Compare(a.Name, b.Name), compareShapes(a.Shape, b.Shape))
+		byKind := cmp.Compare(slices.Index(RowKinds, a.Kind), slices.Index(RowKinds, b.Kind))
+		return cmp.Or(byKind, cmp.Compare(a.Plan, b.Plan), cmp.Compare(a.order, b.order), byTime,
+			cmp.Compare(a.Phase, b.Phase), cmp.Compare(a.Name, b.Name), compareShapes(a.Shape, b.Shape))
 	})
 	s.index(t)
 }

@@ -29,8 +29,8 @@ const unzigzag = (v) => (v % 2 ? -(v + 1) / 2 : v / 2);
 function decodeBand(b, track) {
   const n = b.n, r = new Reader(b.data);
   const band = {
-    n, track, start: new Float64Array(n), end: new Float64Array(n), name: new Int32Array(n), row: new Int32Array(n), detail: new Int32Array(n),
-    link: new Float64Array(n),
+    n, track, start: new Float64Array(n), end: new Float64Array(n), link: new Float64Array(n),
+    name: new Int32Array(n), row: new Int32Array(n), detail: new Int32Array(n),
   };
   let at = 0, link = 0;
   for (let i = 0; i < n; i++) {
@@ -65,13 +65,15 @@ function measured(band) {
 function subset(band, keep) {
   const index = [];
   for (let i = 0; i < band.n; i++) if (keep(band, i)) index.push(i);
-  const pick = (a) => { const out = new a.constructor(index.length); for (let i = 0; i < index.length; i++) out[i] = a[index[i]]; return out; };
-  return measured({ n: index.length, track: band.track, index, start: pick(band.start), end: pick(band.end), name: pick(band.name), row: pick(band.row) });
+  const out = { n: index.length, track: band.track, index };
+  for (const key of ["start", "end", "name", "row"]) out[key] = band[key].constructor.from(index, (i) => band[key][i]);
+  return measured(out);
 }
 
 function decodeCounter(c) {
   const r = new Reader(c.times), bytes = new Reader(c.values).bytes;
-  const out = { title: c.title, unit: c.unit, n: c.n, time: new Float64Array(c.n), value: new Float32Array(bytes.buffer, 0, c.n), top: 0 };
+  const value = new Float32Array(bytes.buffer, 0, c.n);
+  const out = { title: c.title, unit: c.unit, n: c.n, time: new Float64Array(c.n), value, top: 0 };
   for (let i = 0, at = 0; i < c.n; i++) {
     out.time[i] = at += r.number();
     out.top = Math.max(out.top, out.value[i]);

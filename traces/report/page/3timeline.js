@@ -260,7 +260,8 @@ function drawCounter(c, counter, y) {
   c.lineWidth = 1;
 }
 
-const counterValue = (counter, v) => (counter.unit === "B" ? (v / 1048576).toFixed(0) + " MiB" : Number(v.toPrecision(4)) + (counter.unit ? " " + counter.unit : ""));
+const counterValue = ({ unit }, v) =>
+  (unit === "B" ? (v / 1048576).toFixed(0) + " MiB" : Number(v.toPrecision(4)) + (unit ? " " + unit : ""));
 
 function drawTitles(c) {
   c.textBaseline = "middle";
@@ -272,10 +273,11 @@ function drawTitles(c) {
   }
   c.font = "11px " + colours.sans;
   c.fillStyle = colours.soft;
+  const room = (view.gutter || view.width) - 14, fits = Math.floor(room / 5.6);
+  const write = (text, y) =>
+    c.fillText(text.length > fits ? text.slice(0, fits - 1) + "…" : text, 8, y + rowHeight / 2 - 1, room);
   for (const item of layout.items) {
     if (!item.title) continue;
-    const fits = Math.floor(((view.gutter || view.width) - 14) / 5.6);
-    const write = (text, y) => c.fillText(text.length > fits ? text.slice(0, fits - 1) + "…" : text, 8, y + rowHeight / 2 - 1, (view.gutter || view.width) - 14);
     if (!item.below) write(item.title, item.y);
     else if (view.gutter === 0) write(item.title + ": " + item.below, item.y);
     else {
@@ -317,7 +319,8 @@ function drawSelection(c) {
 // hit returns the event or counter at a point of the canvas, or null.
 function hit(x, y) {
   if (x < view.gutter) return null;
-  const item = layout.items.find((item) => (item.band && y >= item.y && y < item.y + rowHeight) || (item.counter && y >= item.y && y < item.y + counterHeight));
+  const height = (item) => (item.band ? rowHeight : item.counter ? counterHeight : 0);
+  const item = layout.items.find((item) => y >= item.y && y < item.y + height(item));
   if (!item) return null;
   const t = timeAt(x), slack = 2 / scale();
   if (item.counter) {
@@ -326,7 +329,8 @@ function hit(x, y) {
   }
   const band = item.band;
   let best = -1;
-  for (let i = lower(band.latest, t - slack, 0, band.n), steps = 0; i < band.n && band.start[i] <= t + slack && steps < 2000; i++, steps++) {
+  const first = lower(band.latest, t - slack, 0, band.n), end = Math.min(band.n, first + 2000);
+  for (let i = first; i < end && band.start[i] <= t + slack; i++) {
     if (band.end[i] < t - slack) continue;
     best = i;
     if (band.start[i] <= t && t < band.end[i]) break;
@@ -346,6 +350,8 @@ function describe(band, i) {
   return [page.names[band.name[i]] || "(no name)", lines];
 }
 
+const isCall = (band) => band.track.kind === "api";
+
 function select(band, i) {
   if (!band) selected = null;
   else {
@@ -355,7 +361,7 @@ function select(band, i) {
       for (const other of bands) {
         if (other.track.kind === "steps") continue;
         for (let j = 0; j < other.n && selected.linked.length < 200; j++) {
-          if (other.link[j] === link && !(other === band && j === i) && (other.track.kind === "api") !== (band.track.kind === "api")) selected.linked.push({ band: other, i: j });
+          if (other.link[j] === link && isCall(other) !== isCall(band)) selected.linked.push({ band: other, i: j });
         }
       }
     }
@@ -378,5 +384,7 @@ function show(band, i) {
   if (length > width * 0.9) width = length * 1.4;
   setView(middle - width / 2, middle + width / 2);
   const item = layout.items.find((item) => item.band === band), box = $("scroll");
-  if (item && (item.y < box.scrollTop || item.y + rowHeight > box.scrollTop + box.clientHeight)) box.scrollTop = item.y - box.clientHeight / 2;
+  if (!item) return;
+  const below = item.y + rowHeight > box.scrollTop + box.clientHeight;
+  if (below || item.y < box.scrollTop) box.scrollTop = item.y - box.clientHeight / 2;
 }

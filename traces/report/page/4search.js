@@ -15,8 +15,9 @@ function setHighlight(label, keep) {
 }
 
 function showFound() {
-  const n = highlight ? highlight.count : 0;
-  $("found").textContent = !highlight ? "" : highlight.at >= 0 ? group(highlight.at + 1) + " of " + group(n) : n === 1 ? "1 match" : group(n) + " matches";
+  if (!highlight) return $("found").textContent = "";
+  const { count, at } = highlight, all = group(count);
+  $("found").textContent = at >= 0 ? group(at + 1) + " of " + all : all + (count === 1 ? " match" : " matches");
 }
 
 function search(text) {
@@ -32,7 +33,7 @@ function step(direction) {
   const h = highlight;
   if (!h.matches) {
     h.matches = [];
-    for (const [band, sub] of h.subsets) for (let i = 0; i < sub.n; i++) h.matches.push({ band, i: sub.index[i], t: sub.start[i] });
+    for (const [band, sub] of h.subsets) sub.index.forEach((i) => h.matches.push({ band, i, t: band.start[i] }));
     h.matches.sort((a, b) => a.t - b.t);
   }
   if (h.at < 0) {

@@ -4,12 +4,9 @@ function hover(x, y, event) {
   const tip = $("tip"), at = event && hit(x, y);
   tip.hidden = !at;
   if (!at) return;
-  tip.textContent = "";
-  if (at.counter) tip.append(element("b", at.counter.title), element("span", counterValue(at.counter, at.counter.value[at.i])), element("span", "since " + (at.counter.time[at.i] / 1e6).toFixed(6) + " ms"));
-  else {
-    const [title, lines] = describe(at.band, at.i);
-    tip.append(element("b", title), ...lines.map((l) => element("span", l)));
-  }
+  const c = at.counter, since = c && "since " + (c.time[at.i] / 1e6).toFixed(6) + " ms";
+  const [title, lines] = c ? [c.title, [counterValue(c, c.value[at.i]), since]] : describe(at.band, at.i);
+  tip.replaceChildren(element("b", title), ...lines.map((l) => element("span", l)));
   const box = $("lanes").getBoundingClientRect();
   const left = event.clientX - box.left + 14, top = event.clientY - box.top + 14;
   tip.style.left = Math.max(0, Math.min(left, box.width - tip.offsetWidth - 4)) + "px";
@@ -37,8 +34,8 @@ function listen() {
     p.x = e.clientX;
     p.y = e.clientY;
     if (pointers.size === 2) {
-      const d = distance(), middle = [...pointers.values()].reduce((s, q) => s + q.x, 0) / 2 - canvas.getBoundingClientRect().left;
-      zoom(pinch / d, timeAt(middle));
+      const d = distance(), [a, b] = [...pointers.values()];
+      zoom(pinch / d, timeAt((a.x + b.x) / 2 - canvas.getBoundingClientRect().left));
       pinch = d;
     } else if (moved > 3) {
       setView(view.from - dx / scale(), view.to - dx / scale());
@@ -64,8 +61,8 @@ function listen() {
   });
   $("lanes").addEventListener("wheel", (e) => {
     const unit = e.deltaMode === 1 ? 16 : 1;
-    const x = local(e)[0];
-    if (e.shiftKey || Math.abs(e.deltaX) > Math.abs(e.deltaY)) pan((e.shiftKey && !e.deltaX ? e.deltaY : e.deltaX) * unit / plotWidth());
+    const x = local(e)[0], along = e.shiftKey && !e.deltaX ? e.deltaY : e.deltaX;
+    if (e.shiftKey || Math.abs(e.deltaX) > Math.abs(e.deltaY)) pan(along * unit / plotWidth());
     else {
       const before = view.to - view.from;
       zoom(Math.exp(Math.max(-200, Math.min(200, e.deltaY * unit)) * 0.002), timeAt(Math.max(x, view.gutter)));
@@ -115,8 +112,9 @@ const all = () => setView(0, page.span);
 // along selects the next event of the selected event's band, or the first visible event.
 function along(direction) {
   if (!selected) {
-    const item = layout.items.find((item) => item.band && lower(item.band.start, view.from, 0, item.band.n) < item.band.n);
-    if (item) select(item.band, lower(item.band.start, view.from, 0, item.band.n));
+    const first = (band) => lower(band.start, view.from, 0, band.n);
+    const item = layout.items.find(({ band }) => band && first(band) < band.n);
+    if (item) select(item.band, first(item.band));
     return;
   }
   const i = selected.i + direction;

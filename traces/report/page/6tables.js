@@ -15,8 +15,14 @@ let selectedRow = null; // row of the table
 function deselectStage() {
   selectedRow = null;
   for (const tr of stageRows) tr.removeAttribute("aria-current");
-  for (const g of document.querySelectorAll("#roof g[data-row]")) g.setAttribute("aria-pressed", "false");
+  pressPoints(new Set());
   listLongest();
+}
+
+// pressPoints marks the points of the roofline that are of these rows.
+function pressPoints(rows) {
+  for (const g of document.querySelectorAll("#roof g[data-row]"))
+    g.setAttribute("aria-pressed", String(rows.has(Number(g.dataset.row))));
 }
 
 // selectRow highlights the events of a row of the table and lists its kernels.
@@ -25,8 +31,8 @@ function selectRow(tr) {
   selectedRow = tr;
   $("search").value = "";
   tr.setAttribute("aria-current", "true");
-  const rows = rowsOf(tr), keep = new Set(rows);
-  for (const g of document.querySelectorAll("#roof g[data-row]")) g.setAttribute("aria-pressed", String(keep.has(Number(g.dataset.row))));
+  const keep = new Set(rowsOf(tr));
+  pressPoints(keep);
   setHighlight(titleOf(tr), (band, i) => keep.has(band.row[i]));
   listKernels(tr);
 }
@@ -45,7 +51,7 @@ const titleOf = (tr) => titled(tr.dataset.phase, tr.dataset.name);
 
 // listLongest lists the kernels of the stage that took the most time, as long as none is selected.
 function listLongest() {
-  const longest = stageRows.filter(isWork).reduce((best, tr) => (!best || Number(tr.dataset.ns) > Number(best.dataset.ns) ? tr : best), null);
+  const [longest] = stageRows.filter(isWork).sort((a, b) => b.dataset.ns - a.dataset.ns);
   if (longest) listKernels(longest);
 }
 
@@ -56,7 +62,8 @@ function listKernels(tr) {
   for (const band of bands) {
     if (!band.track.work || band.track.device !== page.device) continue;
     for (let i = 0; i < band.n; i++) {
-      if (!keep.has(band.row[i]) || (band.end[i] <= page.from && band.start[i] < page.from) || band.start[i] >= page.to) continue;
+      const before = band.end[i] <= page.from && band.start[i] < page.from;
+      if (!keep.has(band.row[i]) || before || band.start[i] >= page.to) continue;
       const name = page.device < 0 ? band.track.title : shortOf(band.name[i]);
       let k = byName.get(name);
       if (!k) byName.set(name, k = { name, full: page.names[band.name[i]], lengths: [], busy: 0, details: new Set() });
@@ -69,9 +76,11 @@ function listKernels(tr) {
     }
   }
   const of = $("kernels-of"), help = page.rows[rows[0]].help;
-  of.textContent = "";
-  const what = page.device < 0 ? (count === 1 ? " run on a thread, " : " runs on threads, ") : count === 1 ? " kernel, copy or set, " : " kernels, copies and sets, ";
-  of.append(element("b", titleOf(tr)), ": " + group(count) + what + tr.querySelector(".time").textContent + " µs of exclusive time." + (help ? " It " + help + "." : ""));
+  const [one, many] = page.device < 0 ? ["run on a thread", "runs on threads"] :
+    ["kernel, copy or set", "kernels, copies and sets"];
+  const time = tr.querySelector(".time").textContent;
+  const what = `: ${group(count)} ${count === 1 ? one : many}, ${time} µs of exclusive time.`;
+  of.replaceChildren(element("b", titleOf(tr)), what, help ? " It " + help + "." : "");
   const table = $("kernel-table"), body = table.tBodies[0], foot = table.tFoot;
   body.textContent = foot.textContent = "";
   const line = (cells) => {
@@ -86,10 +95,10 @@ function listKernels(tr) {
     body.append(line([k.name, group(m), micros(k.busy), micros((l[(m - 1) >> 1] + l[m >> 1]) / 2), micros(l[m - 1])]));
     if (page.device >= 0) body.lastChild.cells[0].title = k.full;
     if (page.device < 0 || k.details.size === 0) continue;
-    const config = element("td", [...k.details].slice(0, 3).join("; ") + (k.details.size > 3 ? "; and others" : ""), "config"), r = element("tr");
+    const shown = [...k.details].slice(0, 3), others = k.details.size > 3 ? ["and others"] : [];
+    const config = element("td", shown.concat(others).join("; "), "config");
     config.colSpan = 5;
-    r.append(config);
-    body.append(r);
+    body.insertRow().append(config);
   }
   if (names.length > 100) body.append(line([group(names.length - 100) + " more names", "", "", "", ""]));
   foot.append(line(["all", group(count), micros(busy), "", ""]));
@@ -111,9 +120,12 @@ function unfold(tr, on) {
 // order of the page as it was made.
 function sortBy(at, isText, direction) {
   const text = (tr) => (at > 0 ? tr.cells[at].textContent : tr.dataset.name);
-  const value = (tr) => (isText ? text(tr) : Number(tr.cells[at].textContent.replaceAll(",", "")) || 0);
-  const sorted = (rows) => (direction === 0 ? rows : [...rows].sort((a, b) => direction * (isText ? value(a).localeCompare(value(b), "en", { numeric: true }) : value(a) - value(b))));
-  stageBody.append(...sorted(stageRows.filter((tr) => !tr.classList.contains("layer"))).flatMap((tr) => [tr, ...sorted(layersOf.get(tr) || [])]));
+  const number = (tr) => Number(text(tr).replaceAll(",", "")) || 0;
+  const compare = (a, b) =>
+    direction * (isText ? text(a).localeCompare(text(b), "en", { numeric: true }) : number(a) - number(b));
+  const sorted = (rows) => [...rows].sort(compare);
+  const stages = stageRows.filter((tr) => !tr.classList.contains("layer"));
+  stageBody.append(...sorted(stages).flatMap((tr) => [tr, ...sorted(layersOf.get(tr) || [])]));
 }
 
 function listenTables() {
@@ -128,9 +140,10 @@ function listenTables() {
     const tr = e.target.closest("tr"), of = (row) => row.querySelector("button.stage");
     if (e.ctrlKey || e.metaKey || e.altKey) return;
     if (e.key === "ArrowDown" || e.key === "ArrowUp") {
-      const rows = [...stageBody.rows].filter((row) => !row.hidden && of(row)), next = rows[rows.indexOf(tr) + (e.key === "ArrowDown" ? 1 : -1)];
+      const rows = [...stageBody.rows].filter((row) => !row.hidden && of(row));
+      const next = rows[rows.indexOf(tr) + (e.key === "ArrowDown" ? 1 : -1)];
       if (next) of(next).focus();
-    } else if ((e.key === "ArrowRight" || e.key === "ArrowLeft") && layersOf.has(tr)) unfold(tr, e.key === "ArrowRight");
+    } else if (["ArrowRight", "ArrowLeft"].includes(e.key) && layersOf.has(tr)) unfold(tr, e.key === "ArrowRight");
     else return;
     e.preventDefault();
   });

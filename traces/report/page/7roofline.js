@@ -9,8 +9,8 @@ function svg(tag, attributes, text) {
 
 // rateText writes FLOP/s in a unit that fits.
 function rateText(v) {
-  for (const [unit, scale] of [["PFLOP/s", 1e15], ["TFLOP/s", 1e12], ["GFLOP/s", 1e9], ["MFLOP/s", 1e6], ["kFLOP/s", 1e3]]) if (v >= scale) return Number((v / scale).toPrecision(3)) + " " + unit;
-  return Number(v.toPrecision(3)) + " FLOP/s";
+  const at = Math.max(0, Math.min(5, Math.floor(Math.log10(v) / 3 + 1e-9)));
+  return Number((v / 1000 ** at).toPrecision(3)) + " " + ["", "k", "M", "G", "T", "P"][at] + "FLOP/s";
 }
 
 // newPlaces returns a function that takes a rectangle if nothing else is there.
@@ -33,35 +33,44 @@ function drawRoofline() {
   const slopes = roofs.filter((r) => r.slope), flats = roofs.filter((r) => !r.slope);
   const xs = points.map((p) => p.x), ys = points.map((p) => p.y).concat(flats.map((r) => r.value));
   for (const s of slopes) for (const f of flats) xs.push(f.value / s.value);
-  const decade = (values, up) => (up ? Math.ceil(Math.log10(Math.max(...values) * 1.3)) : Math.floor(Math.log10(Math.min(...values) / 1.3)));
-  const [x0, x1, y0, y1] = [decade(xs), decade(xs, true), decade(ys), decade(ys, true)];
+  const decades = (v) => [Math.floor(Math.log10(Math.min(...v) / 1.3)), Math.ceil(Math.log10(Math.max(...v) * 1.3))];
+  const [x0, x1] = decades(xs), [y0, y1] = decades(ys);
   const px = (v) => left + (Math.log10(v) - x0) / (x1 - x0) * (right - left);
   const py = (v) => bottom - (Math.log10(v) - y0) / (y1 - y0) * (bottom - top);
-  const s = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "Roofline of " + points.length + " stages" });
+  const label = "Roofline of " + points.length + " stages";
+  const s = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": label });
   for (let d = x0; d <= x1; d++) {
     s.append(svg("line", { class: "grid", x1: px(10 ** d), x2: px(10 ** d), y1: top, y2: bottom }));
-    s.append(svg("text", { x: px(10 ** d), y: bottom + 14, "text-anchor": d === x1 ? "end" : "middle" }, String(Number((10 ** d).toPrecision(1)))));
+    const at = { x: px(10 ** d), y: bottom + 14, "text-anchor": d === x1 ? "end" : "middle" };
+    s.append(svg("text", at, String(Number((10 ** d).toPrecision(1)))));
   }
   for (let d = y0; d <= y1; d++) {
     s.append(svg("line", { class: "grid", x1: left, x2: right, y1: py(10 ** d), y2: py(10 ** d) }));
     s.append(svg("text", { x: left - 6, y: py(10 ** d) + (d > y0 ? 4 : -1), "text-anchor": "end" }, rateText(10 ** d)));
   }
   s.append(svg("rect", { class: "frame", x: left, y: top, width: right - left, height: bottom - top }));
-  s.append(svg("text", { x: (left + right) / 2, y: height - 4, "text-anchor": "middle" }, "arithmetic intensity, FLOP/byte"));
+  const middle = { x: (left + right) / 2, y: height - 4, "text-anchor": "middle" };
+  s.append(svg("text", middle, "arithmetic intensity, FLOP/byte"));
   host.append(s); // so that texts have a width
   const box = { x0, x1, y0, left, right, top, bottom, px, py, place: newPlaces() };
   const legend = element("ul", undefined, "legend");
   drawRoofs(s, legend, slopes, flats, box);
   const phases = [...new Set(points.map((p) => p.phase))].sort((a, b) => (b === "prefill") - (a === "prefill"));
   const labels = svg("g", { class: "labels" });
-  const sorted = [...points].sort((a, b) => b.share - a.share).map((p) => ({ ...p, px: px(p.x), py: py(p.y), r: Math.max(4, Math.sqrt(p.share) * 26) }));
+  const sorted = [...points].sort((a, b) => b.share - a.share)
+    .map((p) => ({ ...p, px: px(p.x), py: py(p.y), r: Math.max(4, Math.sqrt(p.share) * 26) }));
   for (const p of sorted) {
     box.place(p.px - p.r, p.py - p.r, p.px + p.r, p.py + p.r);
-    const g = svg("g", { tabindex: 0, role: "button", "aria-pressed": "false", "data-row": p.row, "aria-label": titled(p.phase, p.title) });
-    g.append(svg("title", {}, `${titled(p.phase, p.title)}\n${p.x.toPrecision(3)} FLOP/byte, ${rateText(p.y)}, ${(p.share * 100).toFixed(1)} % of the time`));
+    const name = titled(p.phase, p.title), share = (p.share * 100).toFixed(1) + " % of the time";
+    const g = svg("g", { tabindex: 0, role: "button", "aria-pressed": "false", "data-row": p.row, "aria-label": name });
+    g.append(svg("title", {}, `${name}\n${p.x.toPrecision(3)} FLOP/byte, ${rateText(p.y)}, ${share}`));
     g.append(marker(phases.indexOf(p.phase), p.px, p.py, p.r, "point k" + p.class));
     g.addEventListener("click", () => selectStage(p.row));
-    g.addEventListener("keydown", (e) => { if (e.key === "Enter" || e.key === " ") { selectStage(p.row); e.preventDefault(); } });
+    g.addEventListener("keydown", (e) => {
+      if (e.key !== "Enter" && e.key !== " ") return;
+      selectStage(p.row);
+      e.preventDefault();
+    });
     s.append(g);
   }
   s.append(labels);
@@ -73,11 +82,13 @@ function drawRoofline() {
 // marker draws a point: a circle for the first phase, a square for others, of equal area.
 function marker(phase, x, y, r, className) {
   const half = r * Math.sqrt(Math.PI) / 2;
-  return phase === 0 ? svg("circle", { cx: x, cy: y, r, class: className }) : svg("rect", { x: x - half, y: y - half, width: 2 * half, height: 2 * half, class: className });
+  if (phase === 0) return svg("circle", { cx: x, cy: y, r, class: className });
+  return svg("rect", { x: x - half, y: y - half, width: 2 * half, height: 2 * half, class: className });
 }
 
 function entry(text, sample) {
-  const item = element("li"), key = svg("svg", { class: "key", width: sample.tagName === "line" ? 26 : 14, height: 10, "aria-hidden": "true" });
+  const item = element("li"), width = sample.tagName === "line" ? 26 : 14;
+  const key = svg("svg", { class: "key", width, height: 10, "aria-hidden": "true" });
   key.append(sample);
   item.append(key, text);
   return item;
@@ -92,7 +103,8 @@ function labelPoint(labels, p, box) {
   for (const dy of [0, 15, -15, 30, -30, 45, -45, 60, -60]) {
     for (const side of [1, -1]) {
       const near = p.px + side * (p.r + 4 + Math.abs(dy) / 2), y = p.py + dy, x = side > 0 ? near : near - width;
-      if (x < box.left + 3 || x + width > box.right - 3 || y < box.top + 8 || y > box.bottom - 8 || !box.place(x - 2, y - 7, x + width + 2, y + 7)) continue;
+      if (x < box.left + 3 || x + width > box.right - 3 || y < box.top + 8 || y > box.bottom - 8) continue;
+      if (!box.place(x - 2, y - 7, x + width + 2, y + 7)) continue;
       text.setAttribute("x", x);
       text.setAttribute("y", y + 4);
       if (dy) labels.prepend(svg("line", { class: "leader", x1: p.px, y1: p.py, x2: near - side * 2, y2: y }));
@@ -104,18 +116,23 @@ function labelPoint(labels, p, box) {
 
 // drawRoofs draws the ceilings, and adds them to the legend from the highest to the lowest.
 function drawRoofs(s, legend, slopes, flats, box) {
-  const { px, py } = box, roof = Math.max(...flats.map((f) => f.value), 0), clip = (v) => Math.max(10 ** box.x0, Math.min(10 ** box.x1, v));
+  const { px, py } = box, least = 10 ** box.x0, most = 10 ** box.x1;
+  const roof = Math.max(...flats.map((f) => f.value), 0), steepest = Math.max(...slopes.map((b) => b.value), 0);
+  const clip = (v) => Math.max(least, Math.min(most, v));
   const draw = (r, dashes, from, to) => {
-    const line = svg("line", { class: "roof", "stroke-dasharray": dashes, x1: px(from[0]), y1: py(from[1]), x2: px(to[0]), y2: py(to[1]) });
+    const style = { class: "roof", "stroke-dasharray": dashes };
+    const line = svg("line", { ...style, x1: px(from[0]), y1: py(from[1]), x2: px(to[0]), y2: py(to[1]) });
     line.append(svg("title", {}, r.title));
     s.append(line);
-    legend.append(entry(r.title, svg("line", { class: "roof", "stroke-dasharray": dashes, x1: 0, y1: 5, x2: 24, y2: 5 })));
+    legend.append(entry(r.title, svg("line", { ...style, x1: 0, y1: 5, x2: 24, y2: 5 })));
   };
-  for (const f of flats) draw(f, "", [slopes.length ? clip(f.value / Math.max(...slopes.map((b) => b.value))) : 10 ** box.x0, f.value], [10 ** box.x1, f.value]);
+  for (const f of flats) draw(f, "", [steepest ? clip(f.value / steepest) : least, f.value], [most, f.value]);
   const patterns = ["2 2", "5 3", "9 3 2 3", "12 4", "1 3"];
   let cache = 0;
   for (const b of [...slopes].sort((a, c) => c.value - a.value)) {
-    const foot = Math.max(10 ** box.x0, 10 ** box.y0 / b.value), ridge = clip(roof ? roof / b.value : 10 ** box.x1);
-    if (foot < ridge) draw(b, b.cache ? patterns[cache++ % patterns.length] : "", [foot, foot * b.value], [ridge, ridge * b.value]);
+    const foot = Math.max(least, 10 ** box.y0 / b.value), ridge = clip(roof ? roof / b.value : most);
+    if (foot >= ridge) continue;
+    const dashes = b.cache ? patterns[cache++ % patterns.length] : "";
+    draw(b, dashes, [foot, foot * b.value], [ridge, ridge * b.value]);
   }
 }

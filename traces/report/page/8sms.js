@@ -48,10 +48,12 @@ function drawSMs() {
   c.textBaseline = "middle";
   c.textAlign = "right";
   c.fillStyle = colours.soft;
-  const lines = Math.max(1, Math.ceil(14 / sms.height / 20) * 20);
-  for (let sm = 0; sm < p.n; sm += p.n > 40 ? lines : Math.max(1, Math.ceil(14 / sms.height))) c.fillText((sm === 0 ? "SM " : "") + sm, smLeft - 5, smTop + (sm + 0.5) * sms.height + 2);
+  const round = p.n > 40 ? 20 : 1, every = Math.ceil(14 / sms.height / round) * round;
+  for (let sm = 0; sm < p.n; sm += every)
+    c.fillText((sm === 0 ? "SM " : "") + sm, smLeft - 5, smTop + (sm + 0.5) * sms.height + 2);
   c.textAlign = "center";
-  const { step, out } = ticks(sms.from, sms.to, right - smLeft, 70), decimals = Math.max(0, -Math.floor(Math.log10(step / 1e3) + 1e-9));
+  const { step, out } = ticks(sms.from, sms.to, right - smLeft, 70);
+  const decimals = Math.max(0, -Math.floor(Math.log10(step / 1e3) + 1e-9));
   for (const t of out) if (x(t) < right - 20) c.fillText((t / 1e3).toFixed(decimals) + " µs", x(t), bottom + 11);
 }
 
@@ -59,16 +61,19 @@ function drawSMs() {
 function smAt(e) {
   const p = page.sms, box = $("sm-map").getBoundingClientRect();
   const t = sms.from + (e.clientX - box.left - smLeft) / (box.width - smLeft - 4) * (sms.to - sms.from);
-  const sm = Math.floor((e.clientY - box.top - smTop) / sms.height), i = p.steps.findIndex((step) => t >= step.from && t < step.to);
+  const sm = Math.floor((e.clientY - box.top - smTop) / sms.height);
+  const i = p.steps.findIndex((step) => t >= step.from && t < step.to);
   return i < 0 || sm < 0 || sm >= p.n ? null : { i, sm, t };
 }
 
 function describeSM({ i, sm }) {
-  const p = page.sms, at = i * p.n + sm, step = p.steps[i], out = $("sm-text");
-  out.textContent = "";
-  out.append(element("b", "SM " + sm), ", " + (step.row >= 0 ? page.rows[step.row].name : "a step") + ", " + span(step.to - step.from) + ": ");
-  const rest = step.to - step.from - sms.weights[at] - sms.inputs[at] - sms.compute[at];
-  out.append(!sms.part[at] ? "no part in it" : [["waits for weights", sms.weights[at]], ["waits for inputs", sms.inputs[at]], ["computes", sms.compute[at]], ["waits for the last SM", rest]].map(([what, ns]) => what + " " + span(ns)).join(", "));
+  const p = page.sms, at = i * p.n + sm, step = p.steps[i], length = step.to - step.from;
+  const name = step.row >= 0 ? page.rows[step.row].name : "a step";
+  const weights = sms.weights[at], inputs = sms.inputs[at], compute = sms.compute[at];
+  const parts = `waits for weights ${span(weights)}, waits for inputs ${span(inputs)}, computes ${span(compute)}, ` +
+    "waits for the last SM " + span(length - weights - inputs - compute);
+  const text = `, ${name}, ${span(length)}: ${sms.part[at] ? parts : "no part in it"}`;
+  $("sm-text").replaceChildren(element("b", "SM " + sm), text);
 }
 
 // viewSMs shows a range of time, within the pass.
@@ -79,8 +84,9 @@ function viewSMs(from, to) {
   drawSMs();
 }
 
-function zoomSMs(factor) {
-  const middle = (sms.from + sms.to) / 2, half = (sms.to - sms.from) / 2 / factor;
+// moveSMs makes the range of time shorter by a factor, and moves it by a share of its length.
+function moveSMs(factor, share) {
+  const length = sms.to - sms.from, half = length / 2 / factor, middle = (sms.from + sms.to) / 2 + share * length;
   viewSMs(middle - half, middle + half);
 }
 
@@ -88,10 +94,8 @@ function listenSMs() {
   const canvas = $("sm-map");
   if (!canvas) return;
   decodeSMs();
-  $("sm-in").addEventListener("click", () => zoomSMs(2));
-  $("sm-out").addEventListener("click", () => zoomSMs(0.5));
-  $("sm-left").addEventListener("click", () => viewSMs(sms.from - (sms.to - sms.from) / 3, sms.to - (sms.to - sms.from) / 3));
-  $("sm-right").addEventListener("click", () => viewSMs(sms.from + (sms.to - sms.from) / 3, sms.to + (sms.to - sms.from) / 3));
+  for (const [id, factor, share] of [["in", 2, 0], ["out", 0.5, 0], ["left", 1, -1 / 3], ["right", 1, 1 / 3]])
+    $("sm-" + id).addEventListener("click", () => moveSMs(factor, share));
   let held = null;
   canvas.addEventListener("pointerdown", (e) => {
     const at = smAt(e);

@@ -21,4 +21,7 @@ drawRoofline();
 drawSMs();
 
 // For tests and for the browser's console.
-window.gpt2scope = { view, sms, viewSMs, layout, page, setView, selectStage, cut, zoom, pan, fit, all, events: () => bands.reduce((n, b) => n + b.n, 0), highlighted: () => (highlight ? highlight.count : 0), selected: () => selected };
+window.gpt2scope = {
+  view, sms, viewSMs, layout, page, setView, selectStage, cut, zoom, pan, fit, all, selected: () => selected,
+  events: () => bands.reduce((n, b) => n + b.n, 0), highlighted: () => (highlight ? highlight.count : 0),
+};

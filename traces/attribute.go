@@ -2,7 +2,9 @@ package traces
 
 import (
 	"maps"
+	"regexp"
 	"slices"
+	"strings"
 )
 
 // Attribution counts the events that [Attribute] saw, and those that it could not attribute.
@@ -82,12 +84,13 @@ type attributor struct {
 	threads map[[2]int64]*threadState
 	calls   map[Correlation]int // index of the outermost call
 	nodes   Nodes
-	byID    map[uint64]int   // ranges
-	outer   map[int]int      // of a call within another call, the outer one
-	quiet   map[int]bool     // calls and steps during stream capture: they cause no work
-	busy    map[int]bool     // calls and ranges that caused work
-	ran     map[Run]bool     // steps whose work names a pass, but no step of the host
-	first   map[int64]uint64 // lowest correlation id of a call, by process
+	byID    map[uint64]int               // ranges
+	outer   map[int]int                  // of a call within another call, the outer one
+	quiet   map[int]bool                 // calls and steps during stream capture: they cause no work
+	busy    map[int]bool                 // calls and ranges that caused work
+	ran     map[Run]bool                 // steps whose work names a pass, but no step of the host
+	first   map[int64]uint64             // lowest correlation id of a call, by process
+	forward map[Correlation]*threadState // that ran the operator with a number in autograd
 }
 
 // threadState is what is open on a thread.
@@ -95,6 +98,9 @@ type threadState struct {
 	ranges  []int
 	calls   []int
 	capture bool
+	of      int64 // its process
+	back    bool  // it is a thread of PyTorch's autograd
+	ranged  bool  // it had a range
 }
 
 // Attribute gives each event its step and range, unless its source did: the package's documentation says how. Events
@@ -102,7 +108,12 @@ type threadState struct {
 func Attribute(h *Header, events []Event) Attribution {
 	a := &attributor{h: h, events: events, threads: map[[2]int64]*threadState{}, calls: map[Correlation]int{},
 		byID: map[uint64]int{}, outer: map[int]int{}, quiet: map[int]bool{}, busy: map[int]bool{}, ran: map[Run]bool{},
-		first: map[int64]uint64{}}
+		first: map[int64]uint64{}, forward: map[Correlation]*threadState{}}
+	for _, l := range h.Lanes {
+		if strings.HasPrefix(l.Name, "pt_autograd") {
+			a.threads[[2]int64{l.Lane.Process, l.Lane.ID}] = &threadState{of: l.Lane.Process, back: true}
+		}
+	}
 	a.host()
 	a.nodes = NodesOf(h, events)
 	a.gpu()
@@ -125,7 +136,7 @@ func (a *attributor) host() {
 		key := [2]int64{a.h.ProcessOf(e), e.Lane.ID}
 		t := a.threads[key]
 		if t == nil {
-			t = new(threadState)
+			t = &threadState{of: key[0]}
 			a.threads[key] = t
 		}
 		// What has ended contains nothing that begins now.
@@ -136,13 +147,20 @@ func (a *attributor) host() {
 				t.ranges = t.ranges[:len(t.ranges)-1]
 			}
 		}
-		at := -1
+		if e.Kind == KindOp {
+			t.back = t.back || ofAutograd.MatchString(e.Name)
+			if id := (Correlation{t.of, uint64(e.Value)}); id.ID > 0 && !t.back {
+				a.forward[id] = t
+			}
+		}
 		if len(t.ranges) > 0 {
-			at = t.ranges[len(t.ranges)-1]
+			a.inherit(e, t.ranges[len(t.ranges)-1])
+		} else if at := a.waiting(t, e); at >= 0 {
 			a.inherit(e, at)
 		}
 		switch {
 		case isRange:
+			t.ranged = true
 			a.counts.Ranges++
 			switch {
 			case e.Kind == KindPass:
@@ -169,6 +187,45 @@ func (a *attributor) host() {
 			a.call(t, i)
 		}
 	}
+}
+
+// ofAutograd is the name of an operator of the backward pass.
+var ofAutograd = regexp.MustCompile(`^autograd::engine::|Backward\d*$`)
+
+// ofBackward is the name of a range around a backward pass.
+var ofBackward = regexp.MustCompile(`(?i)backward|\bbwd\b`)
+
+// waiting returns the range of another thread that an event outside all ranges belongs to, -1 for none: a thread of
+// autograd works for the one that ran the forward pass, and that waits meanwhile in the range around backward().
+func (a *attributor) waiting(t *threadState, e *Event) int {
+	at, several := -1, false
+	consider := func(other *threadState) {
+		for _, i := range slices.Backward(other.ranges) {
+			r := &a.events[i]
+			if isWaiting := t.back && r.Kind != KindOp && !r.IsPython() || ofBackward.MatchString(r.Name); isWaiting &&
+				a.contains(i, e) {
+				at, several = i, at >= 0
+				return
+			}
+		}
+	}
+	if t.back && e.Value > 0 {
+		if other := a.forward[Correlation{t.of, uint64(e.Value)}]; other != nil {
+			consider(other)
+		}
+	}
+	if at >= 0 || !t.back && (t.ranged || !e.Kind.IsCall()) {
+		return at
+	}
+	for _, other := range a.threads {
+		if other != t && other.of == t.of && !other.back {
+			consider(other)
+		}
+	}
+	if several {
+		return -1
+	}
+	return at
 }
 
 // closed removes from a stack the events that ended before a time.

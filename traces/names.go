@@ -56,9 +56,19 @@ func (e *Event) Pageable() (is, known bool) {
 	return strings.Contains(e.Name, "Pageable"), e.Kind == KindMemcpy && strings.Contains(e.Name, "->")
 }
 
-// SetFactsOfName sets the fields that foreign files express only in the event's name: what an API call waits for, and
-// whether a range is a warm-up. Readers of such files call it once per event.
+// operatorRange is the name of a range that PyTorch's emit_nvtx makes for an operator: "aten::mul, seq = 9, op_id = 2".
+var operatorRange = regexp.MustCompile(`^(.+?), (?:stashed )?(?:seq|op_id) = (\d*)`)
+
+// SetFactsOfName sets the fields that foreign files express only in the event's name: what an API call waits for,
+// whether a range is a warm-up, and whether it is an operator. Readers of such files call it once per event.
 func (e *Event) SetFactsOfName() {
+	if e.Kind == KindRange && strings.Contains(e.Name, " = ") {
+		if m := operatorRange.FindStringSubmatch(e.Name); m != nil {
+			if e.Kind, e.Name = KindOp, m[1]; strings.Contains(m[0], "seq = ") {
+				e.Value = float64(parseInt([]byte(m[2])))
+			}
+		}
+	}
 	e.WarmUp = e.Kind == KindRange && (e.Name == "warm-up" || e.Name == "record graph")
 	switch e.Wait = WaitNone; e.Call() {
 	case CallSync:
@@ -105,6 +115,20 @@ func LayerOf(step string) int {
 // ofFrameworks begin the names of ranges that a framework makes by itself, not the program.
 var ofFrameworks = []string{"Torch-Compiled Region", "TorchDynamo ", "Torch Inductor", "## Call ", "AOTDispatcher ",
 	"Pregraph bytecode", "CompiledFunction", "PyTorch Profiler", "Runtime Triggered", "cudagraph"}
+
+// stagesAtMost begin the names of ranges that a framework makes for a part of the program's passes.
+var stagesAtMost = []string{"Optimizer.", "enumerate(DataLoader)#", "DistributedDataParallel.", "FullyShardedDataParallel.",
+	"FSDP::", "nccl:", "gloo:", "c10d::", "record_param_comms", "pipeline:"}
+
+// NoPass reports whether a range is a framework's part of a pass, and no pass by itself.
+func (e *Event) NoPass() bool {
+	return slices.ContainsFunc(stagesAtMost, func(begin string) bool { return strings.HasPrefix(e.Name, begin) })
+}
+
+// IsPython reports whether a range is a function of Python that a profiler saw.
+func (e *Event) IsPython() bool {
+	return e.Kind == KindRange && (e.Domain == "python_function" || e.Domain == "Python")
+}
 
 // ofLibraries are NVTX domains of libraries.
 var ofLibraries = []string{"NCCL", "CCCL", "CUB", "Thrust", "cuBLAS", "cuBLASLt", "cublas", "cublasLt", "cuDNN",

@@ -419,6 +419,7 @@ var arguments = map[string]func(*chrome, *rawEvent){
 	"kernel_details":            func(c *chrome, e *rawEvent) { e.details(c.text()) },
 	"memcpy_details":            func(c *chrome, e *rawEvent) { e.details(c.text()) },
 	"step_num":                  func(c *chrome, e *rawEvent) { e.isNumbered = true; c.skip() },
+	"Sequence number":           func(c *chrome, e *rawEvent) { e.Value = max(0, c.float()) },
 	"op_name":                   func(c *chrome, e *rawEvent) { e.operator = c.text() },
 	"grid_x":                    func(c *chrome, e *rawEvent) { e.Grid[0] = c.int32() },
 	"grid_y":                    func(c *chrome, e *rawEvent) { e.Grid[1] = c.int32() },

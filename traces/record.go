@@ -190,7 +190,7 @@ type Event struct {
 	Inside   *Inside   // of a step inside a kernel: what the SMs did; nil if it is not known
 
 	Bytes int64   // of a copy or set
-	Value float64 // of a counter; of a range: the payload
+	Value float64 // of a counter; of a range: the payload; of an operator: its number in PyTorch's autograd
 }
 
 // End returns the time at which the event ended.

@@ -38,7 +38,8 @@ var cases = []struct {
 	{"kineto-ts-zero.json.gz", []string{"kernels=20 of 200 us", "wall=238 us", "trusted=false",
 		"says 3 records were dropped: work of a GPU with the impossible time 0"}, nil},
 	{"nccl-small-grid.json.gz", nil, []string{"silent small-grid"}},
-	{"nsys-autograd-nvtx.sqlite", []string{"kernels=120 of 4800 us"}, []string{"op aten::linear=60 of 300 us", "passes="}},
+	{"nsys-autograd-nvtx.sqlite", []string{"kernels=120 of 4800 us", "op aten::linear=60 of 420 us",
+		"op aten::relu=60 of 3300 us", "passes="}, nil},
 	{"nsys-collect-false.sqlite", []string{"kernels=20 of 200 us", "silent not recorded: kernels",
 		"says not recorded: ranges"}, nil},
 	{"nsys-iteration-n-flat.sqlite", []string{"kernels=240 of 7200 us", "passes=12 iteration",
@@ -46,7 +47,7 @@ var cases = []struct {
 	{"nsys-two-processes.sqlite", []string{"kernel k_rank0=20 of 200 us, 20.8 %", "kernels=40 of 800 us", "paired=40"}, nil},
 	{"nvprof-summary.csv", []string{"error is a table of nvprof, not a trace"}, nil},
 	{"onnxruntime-profile.json.gz", []string{"kernels=20 of 600 us", "op Conv=20 of 800 us", "tool=ONNX Runtime", "trusted=true"}, nil},
-	{"optimizer-annotations-only.json.gz", []string{"kernels=536 of 63520 us"}, []string{"passes="}},
+	{"optimizer-annotations-only.json.gz", []string{"kernels=536 of 63520 us", "passes="}, nil},
 	{"profilersteps-only.json.gz", []string{"passes=8 ProfilerStep", "phase ProfilerStep=160 of 4800 us"}, nil},
 	{"proton-hatchet.json", []string{"error is a profile of Triton's Proton"}, nil},
 	{"qwen3-qk-norm-decode.json.gz", nil, []string{"inferred=2 passes of 36 layers"}},
@@ -55,10 +56,11 @@ var cases = []struct {
 		"says 20 kernels have no correlation id"}, nil},
 	{"rocm-overflow-dur.json.gz", []string{"kernels=40 of 400 us", "says 3 records mended: durations that reached over"}, nil},
 	{"trace.json.zst", []string{"error zstd"}, nil},
-	{"training-backward-thread.json.gz", nil, []string{"stage backward=240 of 13200 us"}},
+	{"training-backward-thread.json.gz", []string{"stage backward=240 of 13200 us", "stage forward=120 of 4800 us",
+		"stage Optimizer.step#SGD.step=30 of 1200 us", "passes=6 ProfilerStep"}, nil},
 	{"windows-backslashes.json", []string{"kernels=5 of 50 us", "says backslashes in texts"}, nil},
-	{"with-stack-by-op.json.gz", []string{"op aten::addmm=10 of 350 us", "op aten::linear=10 of 100 us"},
-		[]string{"op threading.py(359): wait="}},
+	{"with-stack-by-op.json.gz", []string{"op aten::addmm=10 of 350 us", "op aten::linear=10 of 100 us",
+		"op threading.py(359): wait=", "python threading.py(359): wait=1 of 2000 us", "python nn.Module: Linear_0=1 of 60 us"}, nil},
 	{"xpu-kineto.json.gz", []string{"kernels=20 of 200 us", "wall=390 us", "paired=20", "trusted=true"}, nil},
 }
 
@@ -192,6 +194,7 @@ func factsOf(t *traces.Trace) (facts map[string]string, said string) {
 	rows("phase ", tables.ByPhase)
 	rows("stage ", tables.ByStage)
 	rows("op ", tables.ByOp)
+	rows("python ", tables.ByPython)
 	passes := map[string]int{}
 	w := window.New(t, -1)
 	for _, p := range w.Passes {

@@ -142,7 +142,7 @@ func (r *ranges) find() {
 	}
 	for _, s := range r.spans {
 		slices.SortFunc(s.inner, compareSpans)
-		if s.outer == nil {
+		if s.outer == nil && (r.match != nil || !s.event.NoPass()) {
 			r.top = append(r.top, s)
 		}
 	}
@@ -182,11 +182,20 @@ func compareSpans(a, b *span) int {
 	return cmp.Or(traces.Compare(*a.event, *b.event), cmp.Compare(a.event.ID, b.event.ID))
 }
 
-// endNumber is the number of a pass in its name: "ProfilerStep#3", "step 3", "decode_3".
-var endNumber = regexp.MustCompile(`[\s#:._-]*\d+$`)
+// The numbers of a pass in its name: "ProfilerStep#3", "step 3", "decode_3"; "batch: 3 loss".
+var (
+	endNumber = regexp.MustCompile(`[\s#:._-]*\d+$`)
+	number    = regexp.MustCompile(`(^|[^\pL\d.])\d+(?:\.\d+)?($|[^\pL\d])`)
+)
 
-// phase names the kind of a pass.
-func phase(name string) string { return cmp.Or(endNumber.ReplaceAllString(name, ""), name) }
+// phase names the kind of a pass: "ProfilerStep", "batch: N loss".
+func phase(name string) string {
+	name = cmp.Or(endNumber.ReplaceAllString(name, ""), name)
+	for range 2 { // numbers share what is between them
+		name = number.ReplaceAllString(name, "${1}N${2}")
+	}
+	return name
+}
 
 // passes divides the spans into passes.
 func (r *ranges) passes() {
@@ -198,13 +207,7 @@ func (r *ranges) passes() {
 		}
 		list = unwrapped
 	}
-	kind := func(s *span) string { // layers are numbered and no repetition
-		if traces.LayerOf(s.name) >= 0 {
-			return s.name
-		}
-		return phase(s.name)
-	}
-	isOne := !slices.ContainsFunc(list, func(s *span) bool { return kind(s) != kind(list[0]) })
+	isOne := !slices.ContainsFunc(list, func(s *span) bool { return s.kind() != list[0].kind() })
 	switch nested := slices.ContainsFunc(list, func(s *span) bool { return len(s.inner) > 0 }); {
 	case !nested && isOne && len(list) == 1:
 		return // says no more than that something ran
@@ -218,6 +221,14 @@ func (r *ranges) passes() {
 		}
 		r.pass = append(r.pass, pass{phase(s.name), s.event, s.made, []*span{s}})
 	}
+}
+
+// kind is the name without numbers. Layers are numbered and no repetition.
+func (s *span) kind() string {
+	if traces.LayerOf(s.name) >= 0 {
+		return s.name
+	}
+	return phase(s.name)
 }
 
 // unwrap replaces spans that are there once by the spans inside, if these repeat and have others inside; nil if there
@@ -261,7 +272,7 @@ func (s *span) repeats() bool {
 // flat makes passes of spans without others inside: one begins with each repetition of the first.
 func (r *ranges) flat(list []*span) {
 	for i, s := range list {
-		if i == 0 || s.name == list[0].name {
+		if i == 0 || s.kind() == list[0].kind() {
 			r.next++
 			e := traces.Plain(traces.KindPass, s.event.Lane, "pass", s.event.Time, 0)
 			e.ID, e.Parent, e.Domain = r.next, s.event.Parent, s.event.Domain
@@ -303,8 +314,45 @@ type owner struct {
 	name string
 }
 
+// foldCounters takes the number out of the names of ranges within passes where it counts on from pass to pass, as in
+// "batch: 3 loss". A number that comes again in another pass is that of a part, such as a layer.
+func (r *ranges) foldCounters() {
+	in := map[string]int{}             // a pass of each name
+	kinds := map[string]map[int]bool{} // the passes of each name without numbers
+	repeats := map[string]bool{}       // of these, those with a name that is in several passes
+	var walk func(list []*span, each func(*span))
+	walk = func(list []*span, each func(*span)) {
+		for _, s := range list {
+			each(s)
+			walk(s.inner, each)
+		}
+	}
+	for n, p := range r.pass {
+		walk(p.spans, func(s *span) {
+			if s.event == p.event {
+				return
+			}
+			before, seen := in[s.name]
+			repeats[s.kind()] = repeats[s.kind()] || seen && before != n
+			in[s.name] = n
+			if kinds[s.kind()] == nil {
+				kinds[s.kind()] = map[int]bool{}
+			}
+			kinds[s.kind()][n] = true
+		})
+	}
+	for _, p := range r.pass {
+		walk(p.spans, func(s *span) {
+			if kind := s.kind(); len(kinds[kind]) > 1 && !repeats[kind] {
+				s.name = kind
+			}
+		})
+	}
+}
+
 // apply writes passes and steps into the trace.
 func (r *ranges) apply() {
+	r.foldCounters()
 	h := r.trace.Header
 	h.Plans = nil
 	plans := map[string]int32{}

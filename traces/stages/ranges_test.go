@@ -1,6 +1,7 @@
 package stages
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,12 +18,13 @@ type program struct {
 	now    int64
 	late   int64 // how long after its launch a kernel starts
 	id     uint64
+	worker int64    // what runs is on the thread of this number more
 	graph  []string // names of the kernels of the nodes that were captured
 }
 
 func (p *program) in(name string, do ...func()) func() {
 	return func() {
-		e := traces.Plain(traces.KindRange, traces.Thread(1, 1), name, p.now, 0)
+		e := traces.Plain(traces.KindRange, traces.Thread(1, 1+p.worker), name, p.now, 0)
 		p.now++
 		for _, f := range do {
 			f()
@@ -35,11 +37,22 @@ func (p *program) in(name string, do ...func()) func() {
 	}
 }
 
+// beside runs on another thread, while the first waits.
+func (p *program) beside(do ...func()) func() {
+	return func() {
+		p.worker = 6
+		for _, f := range do {
+			f()
+		}
+		p.worker = 0
+	}
+}
+
 // k launches a kernel of 10 ns.
 func (p *program) k(name string) func() {
 	return func() {
 		p.id++
-		call := traces.Plain(traces.KindRuntime, traces.API(1, 1), "cudaLaunchKernel", p.now, 5)
+		call := traces.Plain(traces.KindRuntime, traces.API(1, 1+p.worker), "cudaLaunchKernel", p.now, 5)
 		kernel := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), name, p.now+p.late, 10)
 		call.Correlation, kernel.Correlation = p.id, p.id
 		p.events = append(p.events, call, kernel)
@@ -151,6 +164,39 @@ func TestOfRanges(t *testing.T) {
 			p.in("ProfilerStep#3", p.in("attn", p.k("a")))()
 			p.in("ProfilerStep#4", p.in("attn", p.k("a")))()
 		}, 2, []string{"ProfilerStep: attn"}},
+		{"numbers in the middle of names, that count on in passes", "", func(p *program) {
+			for i := range 3 {
+				p.in(fmt.Sprintf("execute_%d_128(%d)_ahead", 7+i, i), p.in(fmt.Sprintf("batch: %d loss", i), p.k("a")),
+					p.in("part 0", p.k("b")), p.in("part 1", p.k("b")))()
+			}
+		}, 3, []string{"execute_N_N(N)_ahead: batch: N loss", "execute_N_N(N)_ahead: part 0", "execute_N_N(N)_ahead: part 1"}},
+		{"numbered ranges side by side", "", func(p *program) {
+			for i := range 3 {
+				p.in(fmt.Sprintf("fwd %d", i), p.k("a"))()
+				p.in(fmt.Sprintf("bwd %d", i), p.k("b"))()
+			}
+		}, 3, []string{"pass: fwd", "pass: bwd"}},
+		{"a framework's own ranges alone", "", func(p *program) {
+			for range 2 {
+				p.in("Optimizer.step#SGD.step", p.k("a"))()
+			}
+		}, 0, []string{"none"}},
+		{"operators of emit_nvtx", "", func(p *program) {
+			for i := range 2 {
+				p.in("step", p.in(fmt.Sprintf("aten::mul, seq = %d, op_id = %d", i, 9+i), p.k("a")))()
+			}
+		}, 2, []string{"step: step"}},
+		{"a backward pass of another thread", "", func(p *program) {
+			for range 2 {
+				p.in("step", p.in("forward", p.k("a")), p.in("backward", p.beside(p.in("autograd::engine::evaluate_function: X, op_id = 1", p.k("b")))),
+					p.in("Optimizer.step#SGD.step", p.k("c")))()
+			}
+		}, 2, []string{"step: forward", "step: backward", "step: Optimizer.step#SGD.step"}},
+		{"a backward pass of a thread that nothing names", "", func(p *program) {
+			for range 2 {
+				p.in("step", p.in("forward", p.k("a")), p.in("loss.backward()", p.beside(p.k("b"))), p.in("other", p.beside(p.k("c"))))()
+			}
+		}, 2, []string{"step: forward", "step: loss.backward()", "none"}},
 		{"names that are chosen", "^h\\.", func(p *program) {
 			for range 2 {
 				p.in("all", p.in("h.0.attn", p.k("a")), p.in("other", p.k("b")), p.in("h.1.attn", p.k("a")))()

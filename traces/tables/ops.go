@@ -2,6 +2,7 @@ package tables
 
 import (
 	"cmp"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -31,8 +32,11 @@ type OpRow struct {
 	Kernels int    `json:"kernels"` // kernels, copies and sets of its own
 }
 
-// OutsideOps is the row of the work that was launched outside all operations.
+// OutsideOps is the row of the work that was launched outside all rows.
 const OutsideOps = "(outside all operations)"
+
+// isRow reports whether a range or call has a row: functions of Python have a table of their own.
+func (s *summary) isRow(e *traces.Event) bool { return e.IsPython() == (s.by == ByPython) }
 
 // opName names the operation that a range or call is.
 func (s *summary) opName(e *traces.Event) string {
@@ -77,7 +81,7 @@ func (s *summary) ops(t *Table) error {
 	for i := range s.Events {
 		e := &s.Events[i]
 		isRange := e.Kind.IsRange() && e.Lane.Kind == traces.LaneThread
-		if !isRange && !e.Kind.IsCall() || e.Lane.Device >= 0 || e.Open {
+		if !isRange && !e.Kind.IsCall() || e.Lane.Device >= 0 || e.Open || !s.isRow(e) {
 			continue
 		}
 		key := [2]int64{s.Header.ProcessOf(e), e.Lane.ID}
@@ -132,6 +136,9 @@ func (s *summary) ops(t *Table) error {
 	if s.Device >= 0 {
 		s.opsOnGPU(row, onHost)
 	}
+	if s.by == ByPython && len(paths) == 0 {
+		return errors.New("the recording has no functions of Python: PyTorch's profiler records them with with_stack=True")
+	}
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
 		t.OpStacks = append(t.OpStacks, *paths[path])
 	}
@@ -169,7 +176,7 @@ func (s *summary) opsOnGPU(row func(string) *OpRow, onHost map[traces.Run]bool) 
 		at := s.Parent(e)
 		// In a graph the launch lies in the pass, and the step is known from the node. The operators
 		// of a framework are finer than steps.
-		if step, ok := s.Header.Step(e); ok && (at == nil || at.Kind != traces.KindOp &&
+		if step, ok := s.Header.Step(e); ok && s.by == ByOp && (at == nil || at.Kind != traces.KindOp &&
 			(at.Kind != traces.KindStep || at.Step != e.Step)) {
 			r := row(cmp.Or(step.Op, step.Name))
 			chain = append(chain, r)
@@ -185,6 +192,9 @@ func (s *summary) opsOnGPU(row func(string) *OpRow, onHost map[traces.Run]bool) 
 			}
 		}
 		for around := range s.Around(e) {
+			if !s.isRow(around) {
+				continue
+			}
 			if r := row(s.opName(around)); !slices.Contains(chain, r) {
 				chain = append(chain, r)
 			}

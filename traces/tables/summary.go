@@ -21,6 +21,7 @@ const (
 	ByLayer  By = "layer"  // steps of a layer together
 	ByPhase  By = "phase"  // steps of a kind of pass together
 	ByOp     By = "op"     // operations and ranges as PyTorch's profiler shows them: in Table.Ops
+	ByPython By = "python" // functions of Python that a profiler saw, on the host: in Table.Ops
 	ByKernel By = "kernel" // kernels by name and launch shape
 
 	ByRange   By = "range"   // ranges by name, on the host and projected onto the GPU: in Table.Ranges
@@ -50,6 +51,7 @@ var kinds = []kind{
 	{by: ByFolded, of: ofPasses, fill: (*summary).folded},
 	{by: ByStage, of: ofPasses, fill: (*summary).exclusive},
 	{by: ByOp, of: passesOrRun, fill: (*summary).ops},
+	{by: ByPython, of: passesOrRun, fill: (*summary).ops},
 	{by: ByLayer, of: ofPasses, fill: (*summary).exclusive},
 	{by: ByPhase, of: ofPasses, fill: (*summary).exclusive},
 	{by: ByKernel, of: allWork, fill: (*summary).exclusive, needs: "kernels"},

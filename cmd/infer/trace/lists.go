@@ -15,7 +15,7 @@ import (
 // lay lays out a table: some have rows of their own, the others those of [tables.Row].
 func lay(t *tables.Table, o ShowOptions) (layout, error) {
 	switch o.By {
-	case tables.ByOp:
+	case tables.ByOp, tables.ByPython:
 		return layoutOps(t, o)
 	case tables.ByRange:
 		return layoutRanges(t, o)

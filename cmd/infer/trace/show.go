@@ -55,11 +55,12 @@ func newTraceShow() *cobra.Command {
 		Short: "Say where the time of a recording went: a table that sums to wall time",
 		Long: `show reads a recording and says where the time went. The table --by folded has one row for each stage of the
 model over all layers: 'h.N.attn.c_attn'. Others have a row for each stage of each layer; for each operation
-as PyTorch's profiler shows them; for each layer, phase (prefill, decode step), or kernel; for the ranges of
-a name, on the host and projected onto the GPU; for each process. Several files, such as those of the ranks
-of a program, are shown together, with their clocks aligned. Without --by, a recording that has no passes of
-a model is shown by kernel, or by operation. The ranges of any program (NVTX, record_function) make passes
-and stages: a repeated outermost range is a pass, and the path of an inner one a stage.
+as PyTorch's profiler shows them, or function of Python; for each layer, phase (prefill, decode step), or
+kernel; for the ranges of a name, on the host and projected onto the GPU; for each process. Several files,
+such as those of the ranks of a program, are shown together, with their clocks aligned. Without --by, a
+recording that has no passes of a model is shown by kernel, or by operation. The ranges of any program (NVTX,
+record_function) make passes and stages: a repeated outermost range is a pass, and the path of an inner one a
+stage. Names that differ only by numbers are one kind.
 
 By folded, stage, layer, phase and kernel, the column 'time' sums to the wall time. A step or kernel owns
 the time in which it runs and no earlier one is still running. Idle time is divided by cause. Until the API
@@ -121,6 +122,22 @@ func Show(w io.Writer, t *traces.Trace, o ShowOptions) error {
 		return cli.WriteJSON(w, table)
 	case "csv":
 		return show.csv(w)
+	}
+	if o.GPU < 0 && o.By != tables.ByProcess && len(table.Window.GPUNotes()) > 0 {
+		all, err := tables.Summarize(t, tables.ByProcess, -1)
+		if err != nil {
+			return err
+		}
+		each, err := layoutProcesses(all, ShowOptions{})
+		if err != nil {
+			return err
+		}
+		one := show.Text
+		show.Text = func(w io.Writer) {
+			each.Text(w)
+			fmt.Fprintf(w, "\nGPU %d:\n", table.Device)
+			one(w)
+		}
 	}
 	return WriteTable(w, table, show)
 }

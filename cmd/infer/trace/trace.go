@@ -225,8 +225,23 @@ func traceName(path string) string {
 
 // addGPU adds the flag --gpu of a command that reads a recording.
 func addGPU(f *pflag.FlagSet, gpu *int) {
-	f.Var(cli.Int(gpu, -1, cli.AtLeast(0)), "gpu", "GPU `N` of a recording of several (default: the first that\nworked)")
+	f.Var(gpuFlag{cli.Int(gpu, -1, cli.AtLeast(0)), gpu}, "gpu", "GPU `N` of a recording of several; all has a line for each,\n"+
+		"and the rest of the first that worked (default: all)")
 	f.Lookup("gpu").DefValue = ""
+}
+
+// gpuFlag is the number of a GPU, or "all".
+type gpuFlag struct {
+	pflag.Value
+	to *int
+}
+
+func (g gpuFlag) Set(text string) error {
+	if text == "all" {
+		*g.to = -1
+		return nil
+	}
+	return g.Value.Set(text)
 }
 
 // writeText writes text for people. Names in a recording cannot move the cursor or colour the terminal.

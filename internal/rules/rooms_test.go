@@ -35,6 +35,7 @@ var others = map[string]string{
 	"github.com/go-json-experiment/json": "weights traces gpt2/tokenizer",
 	"github.com/google/pprof":            "traces/pprof",
 	"github.com/ianlancetaylor/demangle": "cuda/cupti",
+	"github.com/klauspost/compress":      "traces",
 	"github.com/schollz/progressbar":     "cmd/infer/cli",
 	"github.com/spf13":                   "cmd/infer cmd/infer/layers cmd/infer/tasks cmd/infer/bench cmd/infer/trace cmd/infer/learn cmd/infer/cli",
 	"github.com/tiktoken-go/tokenizer":   "gpt2/tokenizer",

@@ -48,12 +48,13 @@ func TestBackendLinksNoReaders(t *testing.T) {
 	}
 }
 
-// TestTracesIsALeaf: the record, its file and attribution are built from the standard library and what reads JSON, and
-// of the module only from what writes numbers in words.
+// TestTracesIsALeaf: the record, its file and attribution are built from the standard library and what reads JSON and
+// zstd, and of the module only from what writes numbers in words.
 func TestTracesIsALeaf(t *testing.T) {
 	for _, path := range deps(t, "traces") {
-		isJSON := strings.HasPrefix(path, "github.com/go-json-experiment/json/")
-		if ofOthers(path) && !isJSON || strings.HasPrefix(path, module+"/") && path != module+"/traces" && path != module+"/internal/humanize" {
+		isOfFile := strings.HasPrefix(path, "github.com/go-json-experiment/json/") ||
+			strings.HasPrefix(path, "github.com/klauspost/compress")
+		if ofOthers(path) && !isOfFile || strings.HasPrefix(path, module+"/") && path != module+"/traces" && path != module+"/internal/humanize" {
 			t.Errorf("traces links %s", path)
 		}
 	}

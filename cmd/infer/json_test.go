@@ -19,6 +19,7 @@ import (
 	"gpt2scope/cmd/infer/cli"
 	learncmd "gpt2scope/cmd/infer/learn"
 	taskscmd "gpt2scope/cmd/infer/tasks"
+	"gpt2scope/glossary"
 	"gpt2scope/layers"
 	"gpt2scope/predict"
 	"gpt2scope/predict/grade"
@@ -36,7 +37,7 @@ var jsonObjects = []struct {
 	object  any
 }{
 	{"infer", result{}}, {"infer info", infoJSON{}}, {"infer eval", evalJSON{}}, {"infer tokenize", tokensJSON{}}, {"infer devices", devices{}},
-	{"infer version", versionJSON{}}, {"infer bench", bench.BenchJSON{}}, {"infer bench -p N", []bench.ListRow{}},
+	{"infer version", versionJSON{}}, {"infer explain", []glossary.Entry{}}, {"infer bench", bench.BenchJSON{}}, {"infer bench -p N", []bench.ListRow{}},
 	{"infer bench ceilings", bench.CeilingsObject{}}, {"infer bench kernel", bench.KernelJSON{}}, {"infer bench energy", bench.EnergyObject{}},
 	{"infer trace show", tables.Table{}}, {"infer trace stages", stages.Inference{}},
 	{"infer trace check", judge.Trust{}}, {"infer trace advise", judge.Advice{}}, {"infer trace kpi", judge.Report{}}, {"infer trace diff", diff.Comparison{}}, {"infer trace samples", []embedded.Sample{}}, {"infer learn", learncmd.LearnJSON{}}, {"infer layers", layers.Result{}}, {"infer tasks bench", taskscmd.TasksObject{}},

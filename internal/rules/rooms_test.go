@@ -24,7 +24,7 @@ var order = strings.Fields(`
 
 // leaves import only leaves; all packages may import them.
 const leaves = `
-	record ceilings weights traces nvtx reference
+	record ceilings weights traces nvtx reference glossary
 	internal/console internal/journal internal/checkout internal/ggufwrite
 	internal/webpage internal/place internal/stats internal/files internal/humanize`
 

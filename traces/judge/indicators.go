@@ -164,6 +164,16 @@ func copiesOf() []definition {
 	return list
 }
 
+// Definitions returns the indicators, without values and without those of single kinds of copies.
+func Definitions() (list []Indicator) {
+	for _, d := range definitions {
+		if d.group != "transfers" || d.key == "transfer_time" {
+			list = append(list, Indicator{Key: d.key, Group: d.group, Name: d.name, Unit: d.unit, Definition: d.definition})
+		}
+	}
+	return list
+}
+
 // percent returns a share, which is not known of nothing.
 func percent(part, whole int64) (float64, bool) {
 	if whole <= 0 {

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strings"
 
+	"gpt2scope/glossary"
 	"gpt2scope/traces"
 )
 
@@ -46,27 +47,14 @@ func shortName(name string) string {
 func stageHelp(step string) string {
 	var parts []string
 	for _, name := range strings.Split(layer.ReplaceAllString(step, ""), "+") {
-		if help := helps[name]; help != "" {
+		if help := glossary.Says(name, glossary.Stage); help != "" {
 			parts = append(parts, help)
 		}
 	}
 	return strings.Join(parts, "; then ")
 }
 
-// helps say what the stages of GPT-2 compute, by their name within a layer.
-var helps = map[string]string{
-	"wte":         "looks up the embedding of each token and adds that of its position",
-	"ln_1":        "normalises the residual stream before the attention",
-	"attn.c_attn": "computes queries, keys and values: a matrix product",
-	"attn.sdpa":   "attends to all earlier tokens: softmax of queries times keys, times values",
-	"attn.c_proj": "projects the output of the attention: a matrix product",
-	"residual_1":  "adds it to the residual stream",
-	"ln_2":        "normalises the residual stream before the MLP",
-	"mlp.c_fc":    "widens each token to the size of the MLP: a matrix product",
-	"mlp.gelu":    "applies the activation GELU",
-	"mlp.c_proj":  "narrows it to the width of the model: a matrix product",
-	"residual_2":  "adds it to the residual stream",
-	"ln_f":        "normalises the residual stream a last time",
-	"lm_head":     "computes a logit for each token of the vocabulary: a matrix product",
-	"sample":      "picks the next token from the logits",
+// nameHelp says what a kernel, a call, a copy or an operator of PyTorch does; "" for an unknown one.
+func nameHelp(name string) string {
+	return glossary.Says(name, glossary.Kernel, glossary.Call, glossary.Operator)
 }

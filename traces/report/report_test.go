@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpt2scope/glossary"
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/load"
@@ -174,12 +175,12 @@ func TestStageHelp(t *testing.T) {
 			}
 		}
 	}
-	for name := range helps {
-		if !explained[name] {
-			t.Errorf("no step is called %s", name)
+	for _, e := range glossary.All() {
+		if e.Kind == glossary.Stage && !explained[e.Names[0]] {
+			t.Errorf("no step is called %s", e.Names[0])
 		}
 	}
-	for name, want := range map[string]string{"h.N.residual_2+h.(N+1).ln_1": helps["residual_2"] + "; then " + helps["ln_1"], "h.2@1.mlp.gelu": helps["mlp.gelu"], "gemm": ""} {
+	for name, want := range map[string]string{"h.N.residual_2+h.(N+1).ln_1": stageHelp("residual_2") + "; then " + stageHelp("ln_1"), "h.2@1.mlp.gelu": stageHelp("mlp.gelu"), "gemm": ""} {
 		if got := stageHelp(name); got != want {
 			t.Errorf("%s is explained with %q", name, got)
 		}

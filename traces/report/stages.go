@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"gpt2scope/ceilings"
+	"gpt2scope/glossary"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
@@ -20,7 +21,7 @@ type stage struct {
 	Layers []stage // one for each of them, if there are several
 	Title  string  // the name, without what all names of its kind share
 	Launch string  // of a kernel: its grid and block
-	Help   string  // what the stage computes
+	Help   string  // what the stage or kernel does, or the idle time is
 	Class  int     // colour; -1 for none
 	Share  string  // % of wall time
 	Bar    string  // length of the bar, % of the longest
@@ -82,9 +83,11 @@ func stages(t *tables.Table) []stage {
 		}
 		switch {
 		case r.Kind == tables.RowIdle:
-			s.Title = "idle: " + s.Title
-		case r.Kind == tables.RowOther && t.By == tables.ByKernel:
-			s.Title = "copy: " + s.Title
+			s.Title, s.Help = "idle: "+s.Title, glossary.Says(r.Name, glossary.Idle)
+		case t.By == tables.ByKernel || t.By == tables.ByOp:
+			if s.Help = nameHelp(r.Name); r.Kind == tables.RowOther && t.By == tables.ByKernel {
+				s.Title = "copy: " + s.Title
+			}
 		case r.Kind == tables.RowWork && t.By == tables.ByStage:
 			s.Help = stageHelp(r.Name)
 		}

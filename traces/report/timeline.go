@@ -21,6 +21,7 @@ type timeline struct {
 	To      int64      `json:"to"`
 	Names   *texts     `json:"names"`
 	Shorts  []string   `json:"shorts"` // of names, "" for those that are short
+	Helps   []string   `json:"helps"`  // of names, "" for those that no glossary has
 	Details *texts     `json:"details"`
 	Tracks  []*track   `json:"tracks"`
 	Series  []*counter `json:"counters"`
@@ -113,6 +114,7 @@ func newTimeline(t *traces.Trace, table *tables.Table) *timeline {
 	}
 	for _, name := range line.Names.all {
 		line.Shorts = append(line.Shorts, unless(shortName(name) == name, shortName(name)))
+		line.Helps = append(line.Helps, nameHelp(name))
 	}
 	line.nameProcesses(t.Header)
 	line.nameTwins()

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -256,4 +257,22 @@ func RunSelf(ctx context.Context, args []string, out any) error {
 		return fmt.Errorf("it printed no timings: %w", err)
 	}
 	return nil
+}
+
+// Wrapped writes a text in lines of at most 80 letters, each with an indent. Control characters, as a recording may
+// have them in a name, go.
+func Wrapped(indent, text string) string {
+	lines := []string{indent}
+	for word := range strings.FieldsSeq(table.Plain(text)) {
+		last := &lines[len(lines)-1]
+		switch {
+		case *last == indent:
+			*last += word
+		case utf8.RuneCountInString(*last+" "+word) > 80:
+			lines = append(lines, indent+word)
+		default:
+			*last += " " + word
+		}
+	}
+	return strings.TrimRight(strings.Join(lines, "\n"), " ") + "\n"
 }

@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -119,7 +118,7 @@ func (l *learnFlags) list(c *cobra.Command) error {
 	}
 	return cli.Print(c, l.json, out, func(w io.Writer) {
 		for _, lesson := range out.Lessons {
-			fmt.Fprintf(w, "%3d  %s", lesson.Number, strings.TrimLeft(wrapped("     ", lesson.Claim), " "))
+			fmt.Fprintf(w, "%3d  %s", lesson.Number, strings.TrimLeft(cli.Wrapped("     ", lesson.Claim), " "))
 		}
 		fmt.Fprintf(w, "\nTrue or false? 'infer learn %d' finds out.\n", out.Lessons[0].Number)
 	})
@@ -249,10 +248,10 @@ func (l *learnFlags) writePage(c *cobra.Command, results []learn.Result) error {
 // lessonText writes a result for people. A reason why something was not measured is written the first time only.
 func lessonText(r learn.Result, reasons map[string]bool) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s%s\n", wrapped("", fmt.Sprintf("Lesson %d: %s", r.Number, r.Claim)),
+	fmt.Fprintf(&b, "%s%s\n", cli.Wrapped("", fmt.Sprintf("Lesson %d: %s", r.Number, r.Claim)),
 		strings.ToUpper(string(r.Verdict)))
 	for _, p := range r.Parts {
-		b.WriteString("\n" + wrapped("", fmt.Sprintf("%s: %s", p.Heading(), p.Verdict)))
+		b.WriteString("\n" + cli.Wrapped("", fmt.Sprintf("%s: %s", p.Heading(), p.Verdict)))
 		var lines [][]string
 		for _, f := range p.Figures {
 			value, unit := f.Parts()
@@ -262,33 +261,15 @@ func lessonText(r learn.Result, reasons map[string]bool) string {
 			table.Align(&b, func(column int) bool { return column != 1 }, lines)
 			b.WriteByte('\n')
 		}
-		b.WriteString(wrapped("  ", p.Text))
+		b.WriteString(cli.Wrapped("  ", p.Text))
 		if len(p.Lines) > 0 {
 			fmt.Fprintf(&b, "\n  %s\n", strings.Join(p.Lines, "\n  "))
 		}
 		if p.Reason != "" && !reasons[p.Reason] {
 			reasons[p.Reason] = true
-			b.WriteString(wrapped("  ", "Not measured now: "+p.Reason+"."))
+			b.WriteString(cli.Wrapped("  ", "Not measured now: "+p.Reason+"."))
 		}
 	}
-	fmt.Fprintf(&b, "\nWhy\n%s\nGo on: %s\n", wrapped("  ", r.Why), r.GoOn)
+	fmt.Fprintf(&b, "\nWhy\n%s\nGo on: %s\n", cli.Wrapped("  ", r.Why), r.GoOn)
 	return b.String()
-}
-
-// wrapped writes a text in lines of at most 80 letters, each with an indent. Control characters, as a recording may
-// have them in a name, go.
-func wrapped(indent, text string) string {
-	lines := []string{indent}
-	for word := range strings.FieldsSeq(table.Plain(text)) {
-		last := &lines[len(lines)-1]
-		switch {
-		case *last == indent:
-			*last += word
-		case utf8.RuneCountInString(*last+" "+word) > 80:
-			lines = append(lines, indent+word)
-		default:
-			*last += " " + word
-		}
-	}
-	return strings.TrimRight(strings.Join(lines, "\n"), " ") + "\n"
 }

@@ -344,7 +344,9 @@ function describe(band, i) {
   const row = band.row[i];
   if (row >= 0 && page.rows[row].name !== page.names[band.name[i]]) lines.push("stage " + rowTitle(row));
   else if (row >= 0 && page.rows[row].phase) lines.push(page.rows[row].phase);
-  if (row >= 0 && page.rows[row].help) lines.push("it " + page.rows[row].help);
+  const does = row >= 0 && page.rows[row].help, help = page.helps[band.name[i]];
+  if (does) lines.push("it " + does);
+  if (help && help !== does) lines.push((does ? "its kernel " : "it ") + help);
   if (band.detail[i]) lines.push(page.details[band.detail[i]]);
   lines.push(band.track.title + (band.link[i] ? ", correlation " + band.link[i] : ""));
   return [page.names[band.name[i]] || "(no name)", lines];

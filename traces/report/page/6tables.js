@@ -66,7 +66,7 @@ function listKernels(tr) {
       if (!keep.has(band.row[i]) || before || band.start[i] >= page.to) continue;
       const name = page.device < 0 ? band.track.title : shortOf(band.name[i]);
       let k = byName.get(name);
-      if (!k) byName.set(name, k = { name, full: page.names[band.name[i]], lengths: [], busy: 0, details: new Set() });
+      if (!k) byName.set(name, k = { name, full: page.names[band.name[i]], help: page.helps[band.name[i]], lengths: [], busy: 0, details: new Set() });
       const length = band.end[i] - band.start[i];
       k.lengths.push(length);
       k.busy += length;
@@ -93,7 +93,7 @@ function listKernels(tr) {
   for (const k of names.slice(0, 100)) {
     const l = Float64Array.from(k.lengths).sort(), m = l.length;
     body.append(line([k.name, group(m), micros(k.busy), micros((l[(m - 1) >> 1] + l[m >> 1]) / 2), micros(l[m - 1])]));
-    if (page.device >= 0) body.lastChild.cells[0].title = k.full;
+    if (page.device >= 0) body.lastChild.cells[0].title = k.full + (k.help ? ": it " + k.help : "");
     if (page.device < 0 || k.details.size === 0) continue;
     const shown = [...k.details].slice(0, 3), others = k.details.size > 3 ? ["and others"] : [];
     const config = element("td", shown.concat(others).join("; "), "config");

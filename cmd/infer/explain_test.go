@@ -1,0 +1,53 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"gpt2scope/glossary"
+)
+
+func TestExplain(t *testing.T) {
+	for args, want := range map[string]string{
+		"fmha_cutlassF_f32_aligned_64x64_rf_sm80": "memory-efficient attention", "splitKreduce": "splitKreduce_kernel (kernel) adds",
+		"out of memory": "out of memory (word) is the error", "OpenMP-Tracking": "is no option of nsys", "queue depth, mean": "(indicator) is: kernels",
+		"small-grid": "(finding) says: kernels have fewer blocks", "pinned": "also: pinned memory, page-locked memory", "": "unified memory",
+	} {
+		if out := mustInfer(t, append([]string{"explain"}, strings.Fields(args)...)...).stdout; !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
+			t.Errorf("infer explain %s lacks %q:\n%s", args, want, out)
+		}
+	}
+	checkFailure(t, infer(t, "explain", "memcp"), exitFailure, "nothing is known of memcp", "near it: cudaMemcpy, cudaMemcpyAsync")
+	checkFailure(t, infer(t, "explain", "zebra"), exitFailure, "'infer explain' lists")
+	checkFailure(t, infer(t, "explain", "--openmp-tracking"), exitUsage, "without its dashes")
+}
+
+// docs/glossary.md is what 'infer explain' knows; -update writes it.
+func TestDocsGlossary(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("# Glossary\n\nWhat `infer explain NAME` says of names in recordings, in tables and in lectures. The page of `infer trace report` shows " +
+		"the\nsame texts where one points at a kernel or a call. It is made from `glossary/glossary.txt`, and from the indicators and\nfindings of `infer trace`, by " +
+		"`go test ./cmd/infer -run TestDocsGlossary -update`.\n")
+	escaped := strings.NewReplacer("<", "&lt;", "*", `\*`, "__", `\_\_`, "|", `\|`)
+	kind := ""
+	for _, e := range explanations() {
+		if e.Kind != kind {
+			kind = e.Kind
+			b.WriteString("\n## " + strings.ToUpper(kind[:1]) + kind[1:] + "\n\n| name | it ... | see |\n|---|---|---|\n")
+		}
+		b.WriteString("| `" + strings.Join(e.Names, "`, `") + "` | " + escaped.Replace(e.Says) + " | " + escaped.Replace(e.From) + " |\n")
+	}
+	const path = "../../docs/glossary.md"
+	if *update {
+		if err := os.WriteFile(path, []byte(b.String()), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if page, err := os.ReadFile(path); err != nil || string(page) != b.String() {
+		t.Errorf("docs/glossary.md is not what the glossary says (%v); write it with -update", err)
+	}
+	if len(glossary.All()) >= len(explanations()) {
+		t.Error("the indicators and findings are not among the explanations")
+	}
+}

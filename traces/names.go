@@ -21,6 +21,8 @@ const (
 	CallBeginCapture      // from here on, calls of the thread record a graph and cause no work
 	CallEndCapture        // until here
 	CallLoad              // loads kernels
+	CallAlloc             // allocates or frees memory of the GPU, or pins memory of the host
+	CallStreamWait        // has a stream wait for an event, mostly of another one
 	CallSync              // waits for the work of a stream, event or device
 	CallCopy              // copies or sets, and waits until that is done
 )
@@ -42,13 +44,33 @@ func (e *Event) Call() Call {
 		return CallEndCapture
 	case has("ModuleLoad"), has("LibraryLoad"):
 		return CallLoad
+	case has("StreamWaitEvent"):
+		return CallStreamWait
 	case has("Synchronize"), e.Name == "urEventWait", e.Name == "urQueueFinish":
 		return CallSync
 	case (has("Memcpy") || has("Memset")) && !has("Async"):
 		return CallCopy
+	case allocates.MatchString(e.Name):
+		return CallAlloc
 	}
 	return CallOther
 }
+
+// allocates matches calls that allocate: "cudaMalloc", "cuMemAlloc_v2", "cuMemCreate", "hipFree", "cudaHostAlloc".
+var allocates = regexp.MustCompile(`^(cuda|hip)(Malloc|Free|HostAlloc|HostRegister|HostFree|HostMalloc)|` +
+	`^cuMem(Alloc|Free|Create|Map|Unmap|SetAccess|Release|Host)`)
+
+// loaders match ranges in which a program waits for its next input: "enumerate(DataLoader)#_...Iter.__next__".
+var loaders = regexp.MustCompile(`(?i)\bdata.?load(er|ing)\b|\bdataloader\.py\(\d+\): __next__`)
+
+// LoadsData reports whether an event of the host is a range in which the program waits for its next input.
+func (e *Event) LoadsData() bool { return e.Kind.IsRange() && loaders.MatchString(e.Name) }
+
+// Communicates reports whether a kernel is of a library that exchanges data between GPUs: few blocks and long waits
+// for other GPUs are its design.
+func (e *Event) Communicates() bool { return e.Kind == KindKernel && communicates.MatchString(e.Name) }
+
+var communicates = regexp.MustCompile(`(?i)nccl|rccl|mscclpp|nvshmem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|deepep`)
 
 // Pageable reports whether a copy is from or to pageable memory, and whether its source says
 // so: "Memcpy HtoD (Pageable -> Device)".

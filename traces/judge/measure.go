@@ -178,7 +178,7 @@ func clip(e *traces.Event, x window.Interval) (window.Interval, bool) {
 func measure(w *window.Window, x window.Interval) *measured {
 	m := &measured{Window: w, at: x, copies: map[direction]*transfer{}, waitedIn: newTally()}
 	var work, kernels, copies, waits, communication, others []window.Interval
-	for _, at := range w.Waits {
+	for _, at := range w.Waiting() {
 		waits = append(waits, window.Interval{From: max(at.From, x.From), To: min(at.To, x.To)})
 	}
 	device := w.Header.Device(w.Device)
@@ -192,7 +192,7 @@ func measure(w *window.Window, x window.Interval) *measured {
 		switch e.Kind {
 		case traces.KindKernel, traces.KindGraph:
 			kernels = append(kernels, own)
-			if strings.Contains(strings.ToLower(e.Name), "nccl") {
+			if e.Communicates() {
 				communication = append(communication, own)
 			} else {
 				others = append(others, own)

@@ -370,7 +370,7 @@ func TestAgreesWithHTA(t *testing.T) {
 		for _, g := range table.Gaps {
 			idle += g.Length()
 			for _, c := range g.Causes {
-				if c.Name == IdleHost || c.Name == IdleSync || c.Name == IdleCopy {
+				if c.Name != IdleLaunch && c.Name != IdleDependency && c.Name != IdleEvent {
 					host += g.Length() // the call came after the work before it had ended: HTA's "host_wait"
 					break
 				}

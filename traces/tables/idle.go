@@ -1,19 +1,19 @@
 package tables
 
 import (
-	"cmp"
 	"slices"
 
 	"gpt2scope/traces"
 	"gpt2scope/traces/window"
 )
 
-// The causes of idle time. A gap ends when the next work begins. Until the start of the API
-// call that launched this work, the host had not launched it: the host waited for the GPU or
-// for a copy, or it was late. From the start of that call, the gap is launch latency.
+// The causes of idle time. A gap ends when the next work begins. Until the start of the API call that launched this work,
+// the host had not launched it: it loaded code, allocated, waited for the GPU, for a copy or for a data loader, or it was
+// late. From the start of that call, the gap is launch latency, or the loading of code in it. In tables of a whole
+// recording the host is not late before the first pass: the program begins.
 //
 // The work was queued if its call had returned before the gap began. Then the whole gap is the time from one kernel to
-// the next, which depends on it. This holds within a graph too: while the call that launches the graph still runs, the
+// the next, which depends on it, or waits for an event of another stream. This holds within a graph too: while the call that launches the graph still runs, the
 // driver submits its kernels, and a gap between two of them is launch latency. If no call is recorded, as with stamps,
 // the host's range of the step stands for the call.
 //
@@ -27,24 +27,29 @@ const (
 	IdleDependency = "dependency between kernels"
 	IdleSync       = "synchronisation"
 	IdleCopy       = "copy"
+	IdleLoading    = "loading code"
+	IdleAlloc      = "allocation"
+	IdleLoader     = "data loading"
+	IdleEvent      = "event of another stream"
+	IdleStart      = "before the first pass"
 	IdleThreads    = "synchronisation between threads"
 	IdleNoOp       = "outside all operations"
 	IdleUnknown    = "unknown"
 )
 
-// waiting gives a cause to each part of a time in which the host had not launched the next work.
-func (s *summary) waiting(phase string, x window.Interval) {
-	late := x.Length()
-	i, _ := slices.BinarySearchFunc(s.Waits, x.From, func(w window.Wait, t int64) int { return cmp.Compare(w.To, t) })
-	for ; i < len(s.Waits) && s.Waits[i].From < x.To; i++ {
-		w := s.Waits[i]
-		cause := IdleSync
-		if w.For == traces.WaitCopy {
-			cause = IdleCopy
-		}
-		ns := max(0, min(w.To, x.To)-max(w.From, x.From))
-		s.idle(phase, cause, ns)
-		late -= ns
+// heldCauses are the causes of idle time in which something held the host.
+var heldCauses = map[window.Held]string{window.HeldByLoading: IdleLoading, window.HeldByAlloc: IdleAlloc,
+	window.HeldBySync: IdleSync, window.HeldByCopy: IdleCopy, window.HeldByLoader: IdleLoader}
+
+// waiting gives a cause to each part of a time in which the host of a process had not launched the next work.
+func (s *summary) waiting(phase string, process int64, x window.Interval) {
+	held, late := s.HeldIn(process, x)
+	for by, ns := range held {
+		s.idle(phase, heldCauses[window.Held(by)], ns)
+	}
+	if s.of == allWork && !s.steady && x.To <= s.Steady().From {
+		s.idle(phase, IdleStart, late)
+		return
 	}
 	s.idle(phase, IdleHost, late)
 }
@@ -58,9 +63,13 @@ func (s *summary) idle(phase, cause string, ns int64) {
 		phase = ""
 	}
 	r := s.named(RowIdle, phase, cause)
-	r.Calls++
 	r.Exclusive += ns
 	g := &s.gaps[len(s.gaps)-1]
+	if i := slices.IndexFunc(g.Causes, func(c Cause) bool { return c.Name == cause }); i >= 0 {
+		g.Causes[i].Time += ns
+		return
+	}
+	r.Calls++
 	g.Causes = append(g.Causes, Cause{cause, ns})
 }
 
@@ -81,12 +90,17 @@ func (s *summary) gap(x window.Interval, before, next *traces.Event) {
 	switch {
 	case launch == nil:
 		s.idle(phase, IdleUnknown, x.Length())
+	case launch.End() <= x.From && before != nil && before.Lane != next.Lane && s.AfterEvent(launch):
+		s.idle(phase, IdleEvent, x.Length())
 	case launch.End() <= x.From:
 		s.idle(phase, IdleDependency, x.Length())
 	default:
-		at := min(max(launch.Time, x.From), x.To)
-		s.waiting(phase, window.Interval{From: x.From, To: at})
-		s.idle(phase, IdleLaunch, x.To-at)
+		at, process := min(max(launch.Time, x.From), x.To), s.Header.ProcessOf(launch)
+		s.waiting(phase, process, window.Interval{From: x.From, To: at})
+		x.From = at
+		loading := window.Covered(s.HeldBy(process)[window.HeldByLoading], x)
+		s.idle(phase, IdleLoading, loading)
+		s.idle(phase, IdleLaunch, x.Length()-loading)
 	}
 }
 

@@ -205,7 +205,7 @@ type Table struct {
 // Gap is a time in which the device did nothing, or only work that counts as idle time.
 type Gap struct {
 	window.Interval
-	Causes       []Cause       // in order of time; they sum to the gap
+	Causes       []Cause       // they sum to the gap
 	Before, Next *traces.Event // nil at the ends; if a copy ran meanwhile, Next is that copy
 }
 
@@ -677,7 +677,8 @@ func (s *summary) sweep() {
 	})
 	if rest.Length() > 0 {
 		s.open(rest, last, nil)
-		s.waiting(s.Header.PhaseOf(cmp.Or(last, s.Work[0])), rest)
+		last = cmp.Or(last, s.Work[0])
+		s.waiting(s.Header.PhaseOf(last), s.Header.ProcessOf(last), rest)
 	}
 }
 

@@ -68,12 +68,12 @@ type Window struct {
 	// work. It is empty if there are no passes.
 	Span Interval
 
-	// Waits are the times in which the host waited for the GPU, in order and without overlap.
-	Waits []Wait
-
 	*traces.Index
 	index map[*traces.Event]int // of a pass, in Passes
 	warm  map[threadID][]Interval
+	held  map[int64]*[numHeld][]Interval // of a process
+
+	afterEvent map[*traces.Event]bool // of [Window.AfterEvent]
 
 	steady *Steady // of [Window.Steady], nil before its first call
 }
@@ -89,12 +89,6 @@ type Pass struct {
 	Busy int64 // ns of Time in which the device works
 }
 
-// Wait is a time in which the host waited for the GPU.
-type Wait struct {
-	Interval
-	For traces.Wait
-}
-
 // threadID distinguishes threads: a process and its thread.
 type threadID [2]int64
 
@@ -102,8 +96,11 @@ type threadID [2]int64
 // did. Work is empty for a GPU without work.
 func New(t *traces.Trace, device int32) *Window {
 	w := &Window{Trace: t, Device: device, Index: t.Index(), index: map[*traces.Event]int{},
-		warm: map[threadID][]Interval{}}
+		warm: map[threadID][]Interval{}, held: map[int64]*[numHeld][]Interval{},
+		afterEvent: map[*traces.Event]bool{}}
 	var steps []*traces.Event
+	var launches []int64
+	waits := map[traces.Lane]bool{} // threads that had a stream wait for an event since their last launch
 	for i := range t.Events {
 		e := &t.Events[i]
 		switch {
@@ -115,9 +112,12 @@ func New(t *traces.Trace, device int32) *Window {
 				w.Work = append(w.Work, e)
 			}
 		case e.Kind.IsCall():
-			w.wait(e)
+			launches = w.call(e, waits, launches)
 		case e.Lane.Kind != traces.LaneThread:
 		case e.Kind.IsRange():
+			if e.LoadsData() {
+				w.hold(e, HeldByLoader)
+			}
 			switch {
 			case e.Kind == traces.KindStep:
 				steps = append(steps, e)
@@ -136,6 +136,7 @@ func New(t *traces.Trace, device int32) *Window {
 	if w.Device < 0 {
 		w.Work = steps
 	}
+	w.holdFirstLaunches(launches)
 	w.divide()
 	if early := w.leadingWarmUp(); len(early) > 0 {
 		var kept []Pass
@@ -159,25 +160,6 @@ func (w *Window) thread(e *traces.Event) threadID { return threadID{w.Header.Pro
 // InWarmUp reports whether an event of the host begins within a warm-up of its thread.
 func (w *Window) InWarmUp(e *traces.Event) bool {
 	return slices.ContainsFunc(w.warm[w.thread(e)], func(x Interval) bool { return x.From <= e.Time && e.Time < x.To })
-}
-
-// wait notes an API call that waits, in order of time.
-func (w *Window) wait(e *traces.Event) {
-	if e.Wait == traces.WaitNone || e.Duration == 0 {
-		return
-	}
-	x := Wait{Interval: Interval{e.Time, e.End()}, For: e.Wait}
-	if n := len(w.Waits); n > 0 {
-		last := &w.Waits[n-1]
-		if x.From <= last.To && last.For == x.For {
-			last.To = max(last.To, x.To)
-			return
-		}
-		x.From = max(x.From, last.To)
-	}
-	if x.From < x.To {
-		w.Waits = append(w.Waits, x)
-	}
 }
 
 // divide finds the span of the passes, and gives each its part of the wall time.

@@ -16,7 +16,8 @@ func TestCall(t *testing.T) {
 		"cuModuleLoadData": CallLoad, "cuLibraryLoadData": CallLoad,
 		"cudaStreamSynchronize": CallSync, "cudaDeviceSynchronize": CallSync, "cudaEventSynchronize": CallSync,
 		"cudaMemcpy": CallCopy, "cuMemcpyDtoH_v2": CallCopy, "cudaMemset": CallCopy, "cudaMemcpyAsync": CallOther, "cuMemsetD8Async": CallOther,
-		"cudaMalloc": CallOther, "cudaEventRecord": CallOther,
+		"cudaMalloc": CallAlloc, "cuMemAlloc_v2": CallAlloc, "cudaHostAlloc": CallAlloc, "hipFree": CallAlloc, "cudaMemGetInfo": CallOther,
+		"cudaStreamWaitEvent": CallStreamWait, "cudaEventRecord": CallOther,
 	} {
 		e := Plain(KindRuntime, API(1, 1), name, 0, 1)
 		if got := e.Call(); got != want {

@@ -6,6 +6,7 @@ package judge
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -80,22 +81,58 @@ type advisor struct {
 	*window.Window
 	*Advice
 	table    *tables.Table
-	measured *measured         // in the table's time
-	counted  []counted         // work in it
-	idle     []window.Interval // in order, apart
-	graphs   bool              // the work came by CUDA graphs
-	rule     string            // the one that looks for a bottleneck now
+	measured *measured                 // in the table's time
+	counted  []counted                 // work in it
+	parts    []*part                   // idle time, in order
+	before   map[*traces.Event][]*part // idle time just before work
+	rows     []int64                   // ns of each row of the table above its floor that no rule has found
+	graphs   bool                      // the work came by CUDA graphs
+	rule     string                    // the one that looks for a bottleneck now
 }
 
 // counted is an event of the work and the part of the wall time that is its own.
 type counted struct {
 	*traces.Event
-	own    int64 // ns
-	before int64 // ns of idle time just before
+	own, left int64 // ns; left is what no rule has found
+	row       int   // of the table, -1 for none
+	beside    bool  // most of it runs beside another kernel
 }
 
-// Advise looks for bottlenecks by [Rules], of which the gains overlap: they do not add up. device is as
-// in [tables.Summarize].
+// part is the part of a gap that has a cause.
+type part struct {
+	gap   *tables.Gap
+	cause string
+	left  int64 // ns that no rule has found
+}
+
+// take finds idle time, and returns what of it no rule has found before.
+func take(parts []*part) (ns int64) {
+	for _, p := range parts {
+		ns += p.left
+		p.left = 0
+	}
+	return ns
+}
+
+// take finds so much time of an event, and returns what of it no rule has found before: of a row at most what is above
+// its floor.
+func (a *advisor) take(p *counted, ns int64) int64 {
+	ns = min(ns, p.left)
+	if p.row >= 0 {
+		ns = a.takeRow(p.row, ns)
+	}
+	p.left -= ns
+	return ns
+}
+
+func (a *advisor) takeRow(row int, ns int64) int64 {
+	ns = max(0, min(ns, a.rows[row]))
+	a.rows[row] -= ns
+	return ns
+}
+
+// Advise looks for bottlenecks by [Rules]. Each nanosecond counts in one of them, so that the gains add up to no more than
+// the wall time. device is as in [tables.Summarize].
 func Advise(t *traces.Trace, device int32) (*Advice, error) {
 	table, err := tables.SummarizeSteady(t, device)
 	if err != nil {
@@ -103,16 +140,7 @@ func Advise(t *traces.Trace, device int32) (*Advice, error) {
 	}
 	a := &advisor{Window: table.Window, table: table, measured: measure(table.Window, table.Time),
 		Advice: &Advice{table.Source, table.Device, table.Wall, []Hint{}, []string{}}}
-	rest := a.Sweep(table.Time, func(e, _ *traces.Event, gap, own window.Interval) {
-		a.counted = append(a.counted, counted{e, own.Length(), gap.Length()})
-		a.graphs = a.graphs || e.Node != 0 || e.Kind == traces.KindGraph
-		if gap.Length() > 0 {
-			a.idle = append(a.idle, gap)
-		}
-	})
-	if rest.Length() > 0 {
-		a.idle = append(a.idle, rest)
-	}
+	a.count()
 	if steady := a.Steady(); table.By == tables.ByKernel && steady.Source == window.FromRepetition {
 		a.note("%s; what counts are %s, which are found by the repetition of kernel names; "+
 			"%s ms of loading and %s of warm-up before them are left out",
@@ -185,22 +213,137 @@ func (a *advisor) noteOps() {
 		"most of the time of operations is that of %s", strings.Join(longest, ", "))
 }
 
-// idleOf sums the idle time of a cause, by the stage and the operator before which it lies.
-func (a *advisor) idleOf(cause string) (ns int64, rows *tally) {
-	rows = newTally()
-	for _, g := range a.table.Gaps {
+// count prepares what rules look at: work, idle time, and rows.
+func (a *advisor) count() {
+	for _, r := range a.table.Rows {
+		a.rows = append(a.rows, max(0, r.Exclusive-r.Floor))
+	}
+	var several []window.Interval // in which kernels overlap
+	until := int64(math.MinInt64)
+	a.Sweep(a.table.Time, func(e, _ *traces.Event, _, own window.Interval) {
+		a.counted = append(a.counted, counted{Event: e, own: own.Length(), left: own.Length(), row: a.table.RowOf(e)})
+		a.graphs = a.graphs || e.Node != 0 || e.Kind == traces.KindGraph
+		if e.Kind == traces.KindKernel {
+			if e.Time < until {
+				several = append(several, window.Interval{From: e.Time, To: min(until, e.End())})
+			}
+			until = max(until, e.End())
+		}
+	})
+	several = window.Union(several)
+	for i := range a.counted {
+		p := &a.counted[i]
+		p.beside = 2*window.Covered(several, window.Interval{From: p.Time, To: p.End()}) > p.Duration
+	}
+	a.before = map[*traces.Event][]*part{}
+	for i := range a.table.Gaps {
+		g := &a.table.Gaps[i]
+		if g.Next != nil && g.Next == g.Before { // a copy runs
+			continue
+		}
 		for _, c := range g.Causes {
-			if c.Name == cause {
-				where := "at the end"
-				if g.Next != nil {
-					where = "before " + a.where(g.Next) + a.operator(g.Next)
-				}
-				ns += c.Time
-				rows.add(where, c.Time, c.Time, 1)
+			p := &part{g, c.Name, c.Time}
+			a.parts = append(a.parts, p)
+			if g.Next != nil {
+				a.before[g.Next] = append(a.before[g.Next], p)
 			}
 		}
 	}
+}
+
+// idleOf takes the idle time of a cause, by the stage and the operator before which it lies.
+func (a *advisor) idleOf(cause string) (ns int64, rows *tally) {
+	rows = newTally()
+	for _, p := range a.parts {
+		if p.cause == cause && p.left > 0 {
+			where := "at the end"
+			if next := p.gap.Next; next != nil {
+				where = "before " + a.where(next) + a.operator(next)
+			}
+			ns += p.left
+			rows.add(where, p.left, p.left, 1)
+			p.left = 0
+		}
+	}
 	return ns, rows
+}
+
+// What the host did in a gap is looked at so many times at most, and so often.
+const (
+	mostLooks = 64
+	lookEvery = 5e4 // ns
+)
+
+// hostDoing sums the time in which the host is late by the innermost call or range that is open then on the thread that
+// launches the next work.
+func (a *advisor) hostDoing() *tally {
+	type look struct {
+		at, ns int64
+		n      int
+		lane   traces.Lane
+	}
+	type thread struct{ process, id int64 }
+	of := func(l traces.Lane) thread {
+		return thread{a.Header.ProcessOf(&traces.Event{Lane: l}), l.ID}
+	}
+	rows := newTally()
+	var looks []look
+	for _, p := range a.parts {
+		call := a.launchOf(p.gap.Next)
+		if p.cause != tables.IdleHost || p.left == 0 {
+			continue
+		}
+		if call == nil {
+			rows.add("at the end, or before work whose launch is not recorded", p.left, p.left, 1)
+			continue
+		}
+		to := max(p.gap.From, min(call.Time, p.gap.To))
+		_, late := a.HeldIn(a.Header.ProcessOf(call), window.Interval{From: p.gap.From, To: to})
+		first := 1
+		for _, x := range late {
+			n := max(1, min(mostLooks, x.Length()/lookEvery))
+			for i := range n {
+				looks = append(looks, look{x.From + (2*i+1)*x.Length()/(2*n), x.Length() / n, first, call.Lane})
+				first = 0
+			}
+		}
+	}
+	slices.SortFunc(looks, func(x, y look) int { return cmp.Compare(x.at, y.at) })
+	open, next := map[thread][]*traces.Event{}, 0
+	for _, l := range looks {
+		for ; next < len(a.Events) && a.Events[next].Time <= l.at; next++ {
+			if e := &a.Events[next]; e.Kind.IsCall() || e.Kind.IsRange() && e.Lane.Kind == traces.LaneThread {
+				at := of(e.Lane)
+				stack := open[at]
+				for len(stack) > 0 && !stack[len(stack)-1].Open && stack[len(stack)-1].End() <= e.Time {
+					stack = stack[:len(stack)-1]
+				}
+				open[at] = append(stack, e)
+			}
+		}
+		what := "outside recorded calls and ranges"
+		for _, e := range slices.Backward(open[of(l.lane)]) {
+			if e.Open || e.End() > l.at {
+				what = "in " + a.doing(e)
+				break
+			}
+		}
+		rows.add(what, l.ns, l.ns, l.n)
+	}
+	return rows
+}
+
+// doing names a call or a range of the host, by one name for all passes and layers.
+func (a *advisor) doing(e *traces.Event) string {
+	switch {
+	case e.Kind.IsCall():
+		return inRange(a.Window, e)
+	case e.Kind == traces.KindPass:
+		return a.PassName(e)
+	case e.Kind == traces.KindStep:
+		return a.where(e)
+	}
+	return traces.InAnyLayer(e.Name)
 }
 
 // outside returns how much of a union lies outside of another.

@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"gpt2scope/traces"
 )
 
 // What a kernel of a library does is known only by its name.
@@ -15,6 +17,8 @@ var (
 	float32Name = regexp.MustCompile(`(?i)(?:\b|_)sgem[mv]|simt_s|_ffma|f32f32_f32f32_f32|gemv\w*<(?:\w+, )*?float, float, float\b`)
 	tensorName  = regexp.MustCompile(`(?i)tf32|tensorop|s1688|s16816|hmma|wgmma|gmma|nvjet|3xtf32|bf16`)
 	elementwise = regexp.MustCompile(`elementwise_kernel`)
+	attention   = regexp.MustCompile(`(?i)flash|fmha|_sdpa_`)
+	amd         = regexp.MustCompile(`(?i)\bAMD\b|\bMI\d{2,3}[A-Z]?\b|radeon|^gfx`)
 )
 
 // unaligned reports whether the name of a product says that it reads its operands in parts
@@ -34,6 +38,14 @@ func unaligned(name string) bool {
 	}
 	return false
 }
+
+// onTensorCores reports whether the name of a kernel says that it multiplies on tensor cores: few warps keep them busy.
+func onTensorCores(name string) bool {
+	return (tensorName.MatchString(name) || attention.MatchString(name)) && !float32Name.MatchString(name)
+}
+
+// isAMD reports whether a GPU is one of AMD, as far as its name tells.
+func isAMD(d *traces.Device) bool { return amd.MatchString(d.Name) || amd.MatchString(d.Compute) }
 
 // withoutTensorCores reports whether the name of a product says that it multiplies in float32 without tensor cores.
 func withoutTensorCores(name string) bool {

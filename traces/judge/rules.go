@@ -8,7 +8,6 @@ import (
 
 	"gpt2scope/ceilings"
 	"gpt2scope/internal/humanize"
-	"gpt2scope/internal/stats"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
 	"gpt2scope/traces/window"
@@ -21,8 +20,7 @@ const (
 	lowEfficiency = 80  // percent of the threads of a warp
 	lowOccupancy  = 50  // percent of an SM's warps
 	farFromFloor  = 2   // times the floor
-	slowLaunch    = 10  // times the median of the launches,
-	slowLaunchNS  = 5e4 // and at least so long: loading a module takes hundreds of us
+	briefGap      = 2e5 // ns: in a longer gap the host does more than launch
 
 	wholeAccess = 16       // bytes that an aligned load of a product reads at once
 	longRun     = 3        // elementwise kernels in a row
@@ -53,152 +51,241 @@ const (
 	CPU
 )
 
-// Rules are all rules of [Advise].
+// Rules are all rules of [Advise], in the order in which they look: what a rule finds does not count for those after it,
+// so that a cause that is known well comes before one that is known in general.
 var Rules = []Rule{
-	{"copies", GPU, "copies take longer than kernels", "their time beside no kernel", copiesRule},
-	{"pageable", GPU, "copies of memory that is not page-locked", "their time beside no kernel", pageableRule},
-	{"host-late", GPU, "the GPU is idle because the host has not launched the next work", "that time",
-		idleRule(tables.IdleHost, "The GPU is idle for %s ms in %s because the host has not launched the next work.",
-			"launch further ahead of the GPU, and take work of the host out of the pass; a CUDA graph (torch.cuda.graph, or "+
-				"torch.compile with mode='reduce-overhead') replaces the launches of a pass by one",
-			"launch the next graph before the one before has ended, and take work of the host out from between them")},
-	{"launch-latency", GPU, "the GPU is idle between a launch and the start of its work", "that time",
-		idleRule(tables.IdleLaunch, "The GPU is idle for %s ms in %s between a launch and its start.",
-			"queue work before the GPU runs dry; a CUDA graph has one launch in place of many",
-			"launch the next graph before the one before has ended")},
+	{"warm-up", GPU, "the GPU is idle while code is loaded", "that time", heldRule(tables.IdleLoading, traces.CallLoad,
+		"The GPU is idle for %s ms in %s while code is loaded, by calls that do or by the first launch of a kernel.",
+		"run passes before recording, in a range named 'warm-up', which tables leave out")},
+	{"allocation", GPU, "the GPU is idle while memory is allocated or freed", "that time",
+		heldRule(tables.IdleAlloc, traces.CallAlloc, "The GPU is idle for %s ms in %s while the host allocates or frees memory.",
+			"allocate once, before the passes, and reuse the memory, as PyTorch's caching allocator does")},
+	{"data-loading", GPU, "the GPU is idle while the host waits for its next input", "that time",
+		heldRule(tables.IdleLoader, traces.CallOther, "The GPU is idle for %s ms in %s because of data loading.",
+			"load with more workers (num_workers of a DataLoader), let them prefetch (prefetch_factor, pin_memory=True), "+
+				"and do less for each sample, or do it before")},
 	{"sync", GPU, "the GPU repeatedly runs dry while the host waits for it", "those gaps", syncRule},
-	{"dependency", GPU, "the GPU is idle between kernels that are queued", "that time",
-		idleRule(tables.IdleDependency, "Between kernels that were queued the GPU is idle for %s ms in %s.",
-			"let the next kernel begin early (programmatic dependent launch), or fuse small steps", "")},
+	{"small-copies", GPU, "there are many copies of few bytes", "their time and that of launching them on an idle GPU",
+		smallCopiesRule},
+	{"elementwise", GPU, "elementwise kernels follow each other where one would do", "all but the longest, and the gaps",
+		elementwiseRule},
+	{"host-late", GPU, "the GPU is idle because the host has not launched the next work", "that time", hostRule},
+	{"launch-latency", GPU, "the GPU is idle between a launch and the start of its work", "that time", latencyRule},
+	{"event", GPU, "the GPU is idle while queued work waits for an event of another stream", "that time",
+		idleRule(tables.IdleEvent, "The GPU is idle for %s ms in %s while queued work waits for an event of another stream.",
+			"record the event right behind the work that is needed, and keep work that always follows on one stream")},
+	{"dependency", GPU, "the GPU is idle between kernels that are queued", "that time", dependencyRule},
+	{"pageable", GPU, "copies of memory that is not page-locked", "their time beside no kernel", pageableRule},
+	{"copies", GPU, "copies from or to the host take longer than kernels", "their time beside no kernel", copiesRule},
 	{"sm-waits", GPU, "SMs wait for each other inside a kernel, as in mode persistent", "the mean of these waits", smWaitsRule},
-	{"small-grid", GPU, "kernels have fewer blocks than the GPU has SMs",
+	{"unaligned", GPU, "products read fewer than 16 bytes at once: a dimension is not padded", "their time",
+		productsRule(unaligned, "%s read fewer than 16 bytes at once, because a dimension is not divisible by 8, in %s ms.",
+			func(*advisor) string {
+				return "pad the dimension to a multiple of 8 (of 64 for a vocabulary): 50257 to 50304"
+			})},
+	{"float32", GPU, "products do not use tensor cores that the GPU has", "their time",
+		productsRule(withoutTensorCores, "%s in float32 without tensor cores, in %s ms.", tensorTypes)},
+	{"divergence", GPU, "few threads of a warp are active, by --counters",
+		"their time times the share of threads that are not", divergenceRule},
+	{"small-grid", GPU, "kernels that run alone have fewer blocks than the GPU has SMs",
 		"their time times the share of SMs that are empty", smallGridRule},
 	{"occupancy", GPU, "theoretical occupancy is below 50 %, and memory below 70 % of its peak",
 		"their time times the share of warps that are missing", occupancyRule},
-	{"floor", GPU | CPU, "stages take more than twice their floor", "the time above it", floorRule},
-	{"unaligned", GPU, "products read fewer than 16 bytes at once: a dimension is not padded", "their time",
-		productsRule(unaligned, "%s read fewer than 16 bytes at once, because a dimension is not divisible by 8, in %s ms.",
-			"pad the dimension to a multiple of 8 (of 64 for a vocabulary): 50257 to 50304")},
-	{"float32", GPU, "products do not use tensor cores", "their time",
-		productsRule(withoutTensorCores, "%s in float32 without tensor cores, in %s ms.",
-			"multiply in bfloat16 or float16, or allow TF32 (torch.set_float32_matmul_precision('high')), "+
-				"if the results are exact enough")},
-	{"elementwise", GPU, "elementwise kernels follow each other where one would do", "all but the longest, and the gaps", elementwiseRule},
-	{"small-copies", GPU, "there are many copies of few bytes", "their time and the gaps before them", smallCopiesRule},
-	{"divergence", GPU, "few threads of a warp are active, by --counters",
-		"their time times the share of threads that are not", divergenceRule},
 	{"imbalance", CPU, "threads of a step wait for the slowest", "what the slowest takes beyond the mean", imbalanceRule},
 	{"few-threads", CPU, "only some threads run a step", "its time times the share of threads without work", fewThreadsRule},
 	{"barriers", CPU, "threads synchronise between steps", "that time",
 		idleRule(tables.IdleThreads, "Between steps of a pass no thread works for %s ms in %s, in which the threads meet.",
-			"fuse small steps, let threads spin rather than sleep where they meet, and use fewer threads for small passes", "")},
+			"fuse small steps, let threads spin rather than sleep where they meet, and use fewer threads for small passes")},
 	{"between-passes", CPU, "no step runs", "that time",
 		idleRule(tables.IdleHost, "No step runs for %s ms in %s: the program does other things.",
-			"take work out from between passes: output, allocation, sampling", "")},
-	{"warm-up", GPU | CPU, "module loading is counted in", "idle time within the API calls", loadingRule},
+			"take work out from between passes: output, allocation, sampling")},
+	{"floor", GPU | CPU, "stages take more than twice their floor", "the time above it", floorRule},
 }
 
-// idleRule reports the idle time of a cause. tryGraphs is what to try if the work comes by graphs, "" for the same.
-func idleRule(cause, says, try, tryGraphs string) func(*advisor) {
+// idleRule reports the idle time of a cause.
+func idleRule(cause, says, try string) func(*advisor) {
+	return heldRule(cause, traces.CallOther, says, try)
+}
+
+// heldRule reports the idle time of a cause. Where calls cause it, they are its rows; else the work before which it lies.
+func heldRule(cause string, call traces.Call, says, try string) func(*advisor) {
 	return func(a *advisor) {
 		ns, rows := a.idleOf(cause)
-		what := try
-		if a.graphs && tryGraphs != "" {
-			what = tryGraphs
+		if text := says; ns > 0 {
+			thing, n := "gap", rows.n
+			if calls := a.calls(call); call != traces.CallOther && calls.n > 0 {
+				rows, thing = calls, "call"
+			}
+			a.hint(ns, rows.rows(thing), try, text, inMS(ns), numberOf(n, "gap"))
 		}
-		a.hint(ns, rows.rows("gap"), what, says, inMS(ns), numberOf(rows.n, "gap"))
 	}
 }
 
-// slow is what a rule finds in kernels: the gain in a stage is at most what is above its floor.
-type slow struct {
-	*tally
-	gains map[stageKey]int64
-	time  int64
-}
-
-// stageKey is a stage of a kind of pass, "" for the work of none.
-type stageKey struct{ phase, name string }
-
-// kernels collects the kernels for which share is positive: which share of their time could be gained, and a few words
-// on why.
-func (a *advisor) kernels(share func(counted) (share float64, why string)) *slow {
-	s := &slow{newTally(), map[stageKey]int64{}, 0}
-	for _, p := range a.counted {
-		if p.Kind != traces.KindKernel {
-			continue
-		}
-		if share, why := share(p); share > 0 {
-			gain := int64(share * float64(p.own))
-			step, _ := a.Header.Step(p.Event)
-			s.gains[stageKey{a.Header.PhaseOf(p.Event), step.Name}] += gain
-			s.time += p.own
-			s.add(a.where(p.Event)+": "+traces.ShortKernel(p.Name)+why, gain, p.own, 1)
-		}
-	}
-	return s
-}
-
-// gain sums the gains of stages, each at most what the stage takes above its floor.
-func (s *slow) gain(a *advisor) int64 {
-	sum, floors := int64(0), map[stageKey]int64{}
-	for _, r := range a.table.Rows {
-		if r.Kind == tables.RowWork && r.Floor > 0 {
-			floors[stageKey{r.Phase, r.Name}] = max(0, r.Exclusive-r.Floor)
-		}
-	}
-	for k, gain := range s.gains {
-		if most, ok := floors[k]; ok {
-			gain = min(gain, most)
-		}
-		sum += gain
-	}
-	return sum
-}
-
-func copiesRule(a *advisor) {
-	m := a.measured
-	if m.copying <= m.computing {
-		return
-	}
-	a.hint(m.copyAlone, a.copied(func(counted) bool { return true }).rows("event"),
-		"keep the data on the GPU, copy less, and overlap what is left with kernels on a stream of its own",
-		"Copies and sets take %s ms, longer than the kernels with %s ms; %s ms of them run beside no kernel.",
-		inMS(m.copying), inMS(m.computing), inMS(m.copyAlone))
-}
-
-// copied sums copies and sets.
-func (a *advisor) copied(is func(counted) bool) *tally {
+// calls sums the API calls of a kind in the time of the advice.
+func (a *advisor) calls(kind traces.Call) *tally {
 	rows := newTally()
-	for _, p := range a.counted {
-		if (p.Kind == traces.KindMemcpy || p.Kind == traces.KindMemset) && is(p) {
-			rows.add(p.Name, p.Duration, p.Duration, 1)
+	for i := range a.Events {
+		if e := &a.Events[i]; e.Kind.IsCall() && e.Call() == kind && a.inWindow(e) {
+			rows.add(e.Name, e.Duration, e.Duration, 1)
 		}
 	}
 	return rows
 }
 
+// hostRule: one launch in place of many helps only where the host launches all the time.
+func hostRule(a *advisor) {
+	launching := int64(0)
+	for _, p := range a.parts {
+		if p.cause == tables.IdleHost && p.gap.Length() <= briefGap {
+			launching += p.left
+		}
+	}
+	doing := a.hostDoing()
+	ns, rows := a.idleOf(tables.IdleHost)
+	try := "see what the host does then: 'infer trace show --by op', --by range, or a profiler of the host; take it out of " +
+		"the pass, or do it before, while the GPU works"
+	switch {
+	case 2*launching < ns:
+	case a.graphs:
+		try = "launch the next graph before the one before has ended, and take work of the host out from between them"
+	default:
+		try = "launch further ahead of the GPU, and take work of the host out of the pass; a CUDA graph (torch.cuda.graph, or " +
+			"torch.compile with mode='reduce-overhead') replaces the launches of a pass by one"
+	}
+	a.hint(ns, doing.rows("gap"), try, "The GPU is idle for %s ms in %s because the host has not launched the next work.",
+		inMS(ns), numberOf(rows.n, "gap"))
+}
+
+// latencyRule: where the call had begun before the GPU ran dry, the host was ahead, if hardly.
+func latencyRule(a *advisor) {
+	ahead := int64(0)
+	for _, p := range a.parts {
+		if call := a.launchOf(p.gap.Next); p.cause == tables.IdleLaunch && call != nil && call.Time <= p.gap.From {
+			ahead += p.left
+		}
+	}
+	ns, rows := a.idleOf(tables.IdleLaunch)
+	try := "queue work before the GPU runs dry; a CUDA graph has one launch in place of many"
+	switch {
+	case a.graphs:
+		try = "launch the next graph before the one before has ended"
+	case 2*ahead > ns:
+		try = "the host is ahead, but by less than a launch takes: fewer and longer kernels, or a CUDA graph, which has one " +
+			"launch in place of many"
+	}
+	a.hint(ns, rows.rows("gap"), try, "The GPU is idle for %s ms in %s between a launch and its start.",
+		inMS(ns), numberOf(rows.n, "gap"))
+}
+
+func (a *advisor) launchOf(e *traces.Event) *traces.Event {
+	if e == nil {
+		return nil
+	}
+	return a.CallOf(e)
+}
+
+// dependencyRule: programmatic dependent launch came with compute capability 9.0.
+func dependencyRule(a *advisor) {
+	ns, rows := a.idleOf(tables.IdleDependency)
+	try := "fuse small steps"
+	if major, _ := a.compute(); major == 0 && !a.isAMD() || major >= 9 {
+		try = "let the next kernel begin early (programmatic dependent launch), or " + try
+	}
+	a.hint(ns, rows.rows("gap"), try, "Between kernels that were queued the GPU is idle for %s ms in %s.",
+		inMS(ns), numberOf(rows.n, "gap"))
+}
+
+// compute returns the compute capability of an NVIDIA GPU, 0 if it is not known.
+func (a *advisor) compute() (major, minor int) {
+	if !a.isAMD() {
+		fmt.Sscanf(a.Header.Device(a.table.Device).Compute, "%d.%d", &major, &minor)
+	}
+	return major, minor
+}
+
+func (a *advisor) isAMD() bool { return isAMD(a.Header.Device(a.table.Device)) }
+
+// tensorTypes says which types multiply on tensor cores of the GPU, "" if it has none.
+func tensorTypes(a *advisor) string {
+	switch major, _ := a.compute(); {
+	case a.isAMD() || major > 0 && major < 7:
+		return ""
+	case major == 7:
+		return "multiply in float16 (torch.autocast with dtype=torch.float16), if the results are exact enough"
+	}
+	return "multiply in bfloat16 or float16, or allow TF32 (torch.set_float32_matmul_precision('high')), if the results are " +
+		"exact enough"
+}
+
+// kernels collects the kernels for which share is positive: which share of their time could be gained, and a few words
+// on why. time is what they take.
+func (a *advisor) kernels(share func(*counted) (share float64, why string)) (rows *tally, gain, time int64) {
+	rows = newTally()
+	for i := range a.counted {
+		p := &a.counted[i]
+		if p.Kind != traces.KindKernel || p.left == 0 {
+			continue
+		}
+		if share, why := share(p); share > 0 {
+			ns := a.take(p, int64(share*float64(p.own)))
+			gain, time = gain+ns, time+p.own
+			rows.add(a.where(p.Event)+": "+traces.ShortKernel(p.Name)+why, ns, p.own, 1)
+		}
+	}
+	return rows, gain, time
+}
+
+// copiesRule is of copies over the bus: what is copied within the memory of the GPU is there already.
+func copiesRule(a *advisor) {
+	copying := a.copied(func(e *traces.Event) bool { return e.Kind == traces.KindMemcpy && directionOf(e).ways != "DtoD" })
+	if copying.time <= a.measured.computing {
+		return
+	}
+	a.hint(copying.gain, copying.rows("event"),
+		"keep the data on the GPU, copy less, and overlap what is left with kernels on a stream of its own",
+		"Copies take %s ms, longer than the kernels with %s ms; %s ms of them run beside no kernel.",
+		inMS(copying.time), inMS(a.measured.computing), inMS(copying.alone))
+}
+
+// copies are those of a kind.
+type copies struct {
+	*tally
+	gain, alone, time, bytes int64
+}
+
+// copied sums copies and sets.
+func (a *advisor) copied(is func(*traces.Event) bool) copies {
+	c := copies{tally: newTally()}
+	for i := range a.counted {
+		p := &a.counted[i]
+		if p.Kind != traces.KindMemcpy && p.Kind != traces.KindMemset || !is(p.Event) {
+			continue
+		}
+		at := window.Interval{From: p.Time, To: min(p.End(), a.table.Time.To)}
+		alone := outside([]window.Interval{at}, a.measured.computed)
+		c.gain, c.alone, c.time, c.bytes = c.gain+a.take(p, alone), c.alone+alone, c.time+p.Duration, c.bytes+p.Bytes
+		c.add(p.Name, p.Duration, p.Duration, 1)
+	}
+	return c
+}
+
 // pageableRule: the driver stages such copies through a buffer of its own while the host waits.
 func pageableRule(a *advisor) {
-	unknown, alone, bytes, time := 0, int64(0), int64(0), int64(0)
-	rows := a.copied(func(p counted) bool {
-		is, known := p.Pageable()
-		if p.Kind == traces.KindMemcpy && !known {
+	unknown := 0
+	found := a.copied(func(e *traces.Event) bool {
+		is, known := e.Pageable()
+		if e.Kind == traces.KindMemcpy && !known {
 			unknown++
-		}
-		if is {
-			copied := window.Interval{From: p.Time, To: min(p.End(), a.table.Time.To)}
-			bytes, time, alone = bytes+p.Bytes, time+p.Duration, alone+outside([]window.Interval{copied}, a.measured.computed)
 		}
 		return is
 	})
 	if unknown > 0 {
 		a.note("pageable: %s, whose kind of memory the source does not report", numberOf(unknown, "copy or set"))
 	}
-	a.hint(alone, rows.rows("copy or set"),
+	a.hint(found.gain, found.rows("copy or set"),
 		"allocate host buffers page-locked (cudaHostAlloc) and copy with cudaMemcpyAsync",
 		"%s memory that is pageable, at %.1f GB/s, %s ms of it beside no kernel.",
-		humanize.Count(rows.n, "copy uses", "copies use"), float64(bytes)/float64(max(1, time)), inMS(alone))
+		humanize.Count(found.n, "copy uses", "copies use"), float64(found.bytes)/float64(max(1, found.time)), inMS(found.alone))
 }
 
 // syncRule: one wait, at the end of a run, is no loop.
@@ -218,19 +305,23 @@ func syncRule(a *advisor) {
 		a.note("sync: API calls are not recorded, so that synchronisation in the loop is not seen")
 		return
 	}
-	sum, n, at := int64(0), 0, 0
-	for _, gap := range a.idle {
-		for at < len(a.Waits) && a.Waits[at].To <= gap.From {
+	var found []*part
+	waits, at, n, last := a.Waiting(), 0, 0, (*tables.Gap)(nil)
+	for _, p := range a.parts {
+		for at < len(waits) && waits[at].To <= p.gap.From {
 			at++
 		}
-		if at < len(a.Waits) && a.Waits[at].From <= gap.From && a.Waits[at].To < gap.To {
-			sum += gap.Length()
-			n++
+		if at < len(waits) && waits[at].From <= p.gap.From && waits[at].To < p.gap.To {
+			found = append(found, p)
+			if last != p.gap {
+				n, last = n+1, p.gap
+			}
 		}
 	}
 	if n < 2 {
 		return
 	}
+	sum := take(found)
 	a.hint(sum, names.rows("call"),
 		"leave results on the GPU and read them behind the next pass; "+
 			"wait for an event of what is needed, not for the stream or device",
@@ -239,13 +330,13 @@ func syncRule(a *advisor) {
 
 func smWaitsRule(a *advisor) {
 	rows, gain, all := newTally(), int64(0), traces.Parts{}
-	for _, r := range a.table.Rows {
+	for i, r := range a.table.Rows {
 		if r.Inside == nil {
 			continue
 		}
 		all.Add(*r.Inside)
 		ns := min(r.Exclusive, r.Inside.Inputs+r.Inside.Imbalance)
-		gain += min(ns, max(0, r.Exclusive-r.Floor))
+		gain += a.takeRow(i, ns)
 		rows.add(a.rowName(&r), ns, ns, r.Kernels)
 	}
 	a.hint(gain, rows.rows("step"),
@@ -262,10 +353,12 @@ func smallGridRule(a *advisor) {
 		return
 	}
 	unknown := 0
-	found := a.kernels(func(p counted) (float64, string) {
+	rows, gain, time := a.kernels(func(p *counted) (float64, string) {
 		s := tables.ShapeOf(p.Event)
 		if !s.Known() {
 			unknown++
+		}
+		if !s.Known() || p.beside || p.Communicates() {
 			return 0, ""
 		}
 		return 1 - float64(s.Blocks())/float64(sms), blocks(p.Event)
@@ -273,11 +366,11 @@ func smallGridRule(a *advisor) {
 	if unknown > 0 {
 		a.note("small-grid, occupancy: %s without a grid in the recording", numberOf(unknown, "kernel"))
 	}
-	a.hint(found.gain(a), found.rows("kernel"),
+	a.hint(gain, rows.rows("kernel"),
 		"split the work into more blocks (over rows, heads, or along the sum: split-K), "+
 			"or fuse the step into a kernel that fills the GPU",
 		"%s fewer blocks than the GPU has SMs (%d), in %s ms.",
-		humanize.Count(found.n, "kernel has", "kernels have"), sms, inMS(found.time))
+		humanize.Count(rows.n, "kernel has", "kernels have"), sms, inMS(time))
 }
 
 // blocks says how many blocks a kernel has, if that is known.
@@ -298,14 +391,15 @@ var moreWarps = []struct{ limit, try string }{
 func occupancyRule(a *advisor) {
 	device := a.Header.Device(a.table.Device)
 	known, limits := 0, map[string]bool{}
-	found := a.kernels(func(p counted) (float64, string) {
+	rows, gain, time := a.kernels(func(p *counted) (float64, string) {
 		s := tables.ShapeOf(p.Event)
 		o, ok := tables.OccupancyOf(device, &s)
 		if !ok {
 			return 0, ""
 		}
 		known++
-		if o.Percent >= lowOccupancy || s.Blocks() < int64(device.SMs) || a.boundByMemory(p.Event) {
+		if o.Percent >= lowOccupancy || s.Blocks() < int64(device.SMs) || p.Communicates() || onTensorCores(p.Name) ||
+			a.boundByMemory(p.Event) {
 			return 0, ""
 		}
 		for limit := range strings.SplitSeq(o.Limit, ", ") {
@@ -324,31 +418,35 @@ func occupancyRule(a *advisor) {
 			tries = append(tries, t.try)
 		}
 	}
-	a.hint(found.gain(a), found.rows("kernel"), strings.Join(tries, ", ")+
-		"; kernels that keep much in flight per thread, such as matrix products on tensor cores, need no more warps",
+	a.hint(gain, rows.rows("kernel"), strings.Join(tries, ", ")+
+		"; kernels that keep much in flight per thread need no more warps",
 		"%s a theoretical occupancy below %d %%, in %s ms.",
-		humanize.Count(found.n, "kernel has", "kernels have"), lowOccupancy, inMS(found.time))
+		humanize.Count(rows.n, "kernel has", "kernels have"), lowOccupancy, inMS(time))
 }
 
 func divergenceRule(a *advisor) {
-	found := a.kernels(func(p counted) (float64, string) {
+	rows, gain, time := a.kernels(func(p *counted) (float64, string) {
 		efficiency, ok := p.Counters.Get(traces.CounterWarpEfficiency)
 		if !ok || efficiency >= lowEfficiency {
 			return 0, ""
 		}
 		return 1 - efficiency/100, fmt.Sprintf(" with %.0f %%", efficiency)
 	})
-	a.hint(found.gain(a), found.rows("kernel"),
+	a.hint(gain, rows.rows("kernel"),
 		"let the threads of a warp take the same branches, and give each as many elements as the others",
 		"In %s fewer than %d %% of the threads of a warp are active, in %s ms.",
-		numberOf(found.n, "kernel"), lowEfficiency, inMS(found.time))
+		numberOf(rows.n, "kernel"), lowEfficiency, inMS(time))
 }
 
-// productsRule reports products whose name says something.
-func productsRule(is func(name string) bool, says, try string) func(*advisor) {
+// productsRule reports products whose name says something. It is silent where there is nothing to try.
+func productsRule(is func(name string) bool, says string, try func(*advisor) string) func(*advisor) {
 	return func(a *advisor) {
+		what := try(a)
+		if what == "" {
+			return
+		}
 		known := map[string]bool{}
-		found := a.kernels(func(p counted) (float64, string) {
+		rows, gain, time := a.kernels(func(p *counted) (float64, string) {
 			yes, ok := known[p.Name]
 			if !ok {
 				yes = is(p.Name)
@@ -359,13 +457,13 @@ func productsRule(is func(name string) bool, says, try string) func(*advisor) {
 			}
 			return 1, blocks(p.Event)
 		})
-		a.hint(found.gain(a), found.rows("kernel"), try, says, numberOf(found.n, "product"), inMS(found.time))
+		a.hint(gain, rows.rows("kernel"), what, says, numberOf(rows.n, "product"), inMS(time))
 	}
 }
 
 func floorRule(a *advisor) {
-	rows, floors, n, gain, time := newTally(), 0, 0, int64(0), int64(0)
-	for _, r := range a.table.Rows {
+	rows, floors, n, gain, above, time := newTally(), 0, 0, int64(0), int64(0), int64(0)
+	for i, r := range a.table.Rows {
 		if r.Kind != tables.RowWork || r.Floor <= 0 {
 			continue
 		}
@@ -373,7 +471,8 @@ func floorRule(a *advisor) {
 		if r.Exclusive <= farFromFloor*r.Floor {
 			continue
 		}
-		n, gain, time = n+1, gain+r.Exclusive-r.Floor, time+r.Exclusive
+		n, above, time = n+1, above+r.Exclusive-r.Floor, time+r.Exclusive
+		gain += a.takeRow(i, r.Exclusive)
 		rows.add(a.rowName(&r), r.Exclusive-r.Floor, r.Exclusive, r.Calls)
 	}
 	if floors == 0 {
@@ -389,27 +488,39 @@ func floorRule(a *advisor) {
 	a.hint(gain, rows.rows("call"),
 		"see which limit holds (GB/s and TFLOP/s in 'infer trace show'), then tune the kernels of the stages that lose most",
 		"%s more than %d times the floor: %s ms, of which the floor is %s ms.",
-		humanize.Count(n, "stage takes", "stages take"), farFromFloor, inMS(time), inMS(time-gain))
+		humanize.Count(n, "stage takes", "stages take"), farFromFloor, inMS(time), inMS(time-above))
 }
 
 func elementwiseRule(a *advisor) {
 	rows, kernels, gain := newTally(), 0, int64(0)
-	var run []counted
+	var run []*counted
 	end := func() {
 		if len(run) >= longRun {
-			longest, sum := int64(0), -run[0].before
+			longest, sum, could := run[0], int64(0), int64(0)
 			var names []string
 			for _, p := range run {
-				longest, sum = max(longest, p.own), sum+p.own+p.before
+				if sum += p.own; p.own > longest.own {
+					longest = p
+				}
 				names = append(names, cmp.Or(traces.Applies(p.Name), traces.ShortKernel(p.Name)))
 			}
-			kernels, gain = kernels+len(run), gain+sum-longest
+			for i, p := range run {
+				if i > 0 {
+					gap := take(a.before[p.Event])
+					sum, could = sum+gap, could+gap
+				}
+				if p != longest {
+					could += a.take(p, p.own)
+				}
+			}
+			kernels, gain = kernels+len(run), gain+could
 			what := fmt.Sprintf("%s: %d kernels in a row: %s", a.where(run[0].Event), len(run), strings.Join(names, ", "))
-			rows.add(what, sum-longest, sum, 1)
+			rows.add(what, could, sum, 1)
 		}
 		run = run[:0]
 	}
-	for _, p := range a.counted {
+	for i := range a.counted {
+		p := &a.counted[i]
 		if p.Kind != traces.KindKernel || !elementwise.MatchString(p.Name) {
 			end()
 			continue
@@ -424,57 +535,36 @@ func elementwiseRule(a *advisor) {
 	}
 	end()
 	a.hint(gain, rows.rows("run"),
-		"let a compiler fuse them (torch.compile), or use one operator for the whole formula, "+
-			"such as F.gelu(x, approximate='tanh')",
+		"let a compiler fuse them (torch.compile), or use one operator for the whole formula, such as F.gelu(x, approximate='tanh')",
 		"%s of elementwise kernels (%s in all), where one kernel could do the work of a run.",
 		numberOf(rows.n, "run"), numberOf(kernels, "kernel"))
 }
 
+// smallCopiesRule: what the host does before it copies is not the copy's.
 func smallCopiesRule(a *advisor) {
-	rows, gain := newTally(), int64(0)
-	for _, p := range a.counted {
-		if p.Kind == traces.KindMemcpy && p.Bytes > 0 && p.Bytes <= smallCopy {
-			lost := p.own + p.before
-			gain += lost
-			rows.add(fmt.Sprintf("%s of %s", p.Name, humanize.Size(p.Bytes)), lost, lost, 1)
+	var found []*counted
+	for i := range a.counted {
+		if p := &a.counted[i]; p.Kind == traces.KindMemcpy && p.Bytes > 0 && p.Bytes <= smallCopy {
+			found = append(found, p)
 		}
 	}
-	if rows.n < fewestSmall {
+	if len(found) < fewestSmall {
 		return
 	}
+	rows, gain := newTally(), int64(0)
+	for _, p := range found {
+		lost := a.take(p, p.own)
+		for _, b := range a.before[p.Event] {
+			if b.cause == tables.IdleLaunch {
+				lost += take([]*part{b})
+			}
+		}
+		gain += lost
+		rows.add(fmt.Sprintf("%s of %s", p.Name, humanize.Size(p.Bytes)), lost, lost, 1)
+	}
 	a.hint(gain, rows.rows("copy"), "gather them into one copy, or make the values on the GPU",
-		"%s at most %s: with the idle time before them they take %s ms.",
+		"%s at most %s: with the time from their calls to their start they take %s ms.",
 		humanize.Count(rows.n, "copy has", "copies have"), humanize.Size(smallCopy), inMS(gain))
-}
-
-// loadingRule looks for API calls that loaded modules, or launched so slowly that they must have done so.
-func loadingRule(a *advisor) {
-	slow := int64(slowLaunchNS)
-	var launches []int64
-	for i := range a.Events {
-		if e := &a.Events[i]; e.Call() == traces.CallLaunch && a.inWindow(e) {
-			launches = append(launches, e.Duration)
-		}
-	}
-	if len(launches) > 0 {
-		slow = max(slow, slowLaunch*stats.MedianOf(launches))
-	}
-	rows, idle := newTally(), int64(0)
-	var list []window.Interval
-	for i := range a.Events {
-		e := &a.Events[i]
-		if call := e.Call(); a.inWindow(e) && (call == traces.CallLoad || call == traces.CallLaunch && e.Duration >= slow) {
-			list = append(list, window.Interval{From: e.Time, To: min(e.End(), a.table.Time.To)})
-			rows.add(e.Name, e.Duration, e.Duration, 1)
-		}
-	}
-	list = window.Union(list)
-	for _, call := range list {
-		idle += window.Covered(a.idle, call)
-	}
-	a.hint(idle, rows.rows("call"), "run passes before recording, in a range named 'warm-up', which tables leave out",
-		"API calls that load modules or are far slower than others of their kind take %s ms, with the device idle in %s ms.",
-		inMS(window.Length(list)), inMS(idle))
 }
 
 // boundByMemory reports whether a kernel works at most of what the GPU's memory can deliver, by
@@ -501,14 +591,15 @@ func (a *advisor) rowName(r *tables.Row) string {
 }
 
 func imbalanceRule(a *advisor) {
-	rows, mean, longest := newTally(), 0.0, 0.0
-	for _, r := range a.table.Rows {
+	rows, mean, longest, gain := newTally(), 0.0, 0.0, int64(0)
+	for i, r := range a.table.Rows {
 		if r.Kernels > r.Calls {
+			gain += a.takeRow(i, int64(r.LongestThread-r.MeanThread))
 			mean, longest = mean+r.MeanThread, longest+r.LongestThread
 			rows.add(a.rowName(&r), int64(r.LongestThread-r.MeanThread), int64(r.LongestThread), r.Calls)
 		}
 	}
-	a.hint(int64(longest-mean), rows.rows("run"),
+	a.hint(gain, rows.rows("run"),
 		"divide the work into more and smaller parts that threads take as they come, "+
 			"use as many threads as there are free cores, and look for other work on them",
 		"The slowest thread of a step takes %.2f times the mean of its threads: %s ms of %s ms are waiting for it.",
@@ -521,9 +612,9 @@ func fewThreadsRule(a *advisor) {
 		threads[p.Lane] = true
 	}
 	rows, gain, time := newTally(), int64(0), int64(0)
-	for _, r := range a.table.Rows {
+	for i, r := range a.table.Rows {
 		if all := r.Calls * len(threads); r.Kind == tables.RowWork && r.Kernels < all {
-			lost := r.Exclusive * int64(all-r.Kernels) / int64(all)
+			lost := a.takeRow(i, r.Exclusive*int64(all-r.Kernels)/int64(all))
 			gain, time = gain+lost, time+r.Exclusive
 			rows.add(a.rowName(&r), lost, r.Exclusive, r.Calls)
 		}

@@ -43,7 +43,8 @@ var heldCauses = map[window.Held]string{window.HeldByLoading: IdleLoading, windo
 
 // waiting gives a cause to each part of a time in which the host of a process had not launched the next work.
 func (s *summary) waiting(phase string, process int64, x window.Interval) {
-	held, late := s.HeldIn(process, x)
+	held, left := s.HeldIn(process, x)
+	late := window.Length(left)
 	for by, ns := range held {
 		s.idle(phase, heldCauses[window.Held(by)], ns)
 	}

@@ -94,13 +94,12 @@ func (w *Window) holdFirstLaunches(durations []int64) {
 	}
 }
 
-// HeldIn divides a time among what held the host of a process then; left is the time in which nothing of that did.
-func (w *Window) HeldIn(process int64, x Interval) (ns [numHeld]int64, left int64) {
-	left = x.Length()
-	rest := []Interval{x}
+// HeldIn divides a time among what held the host of a process then; left are the times in which nothing of that did.
+func (w *Window) HeldIn(process int64, x Interval) (ns [numHeld]int64, left []Interval) {
+	left = []Interval{x}
 	for by, list := range w.HeldBy(process) {
 		var uncovered []Interval
-		for _, x := range rest {
+		for _, x := range left {
 			i := sort.Search(len(list), func(i int) bool { return list[i].To > x.From })
 			for ; i < len(list) && list[i].From < x.To; i++ {
 				if list[i].From > x.From {
@@ -114,8 +113,7 @@ func (w *Window) HeldIn(process int64, x Interval) (ns [numHeld]int64, left int6
 				uncovered = append(uncovered, x)
 			}
 		}
-		rest = uncovered
-		left -= ns[by]
+		left = uncovered
 	}
 	return ns, left
 }

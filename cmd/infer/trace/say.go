@@ -90,7 +90,8 @@ func newTraceAdvise() *cobra.Command {
 		Use:   "advise FILE...",
 		Short: "Look for bottlenecks by rules, each with its evidence and the most it could gain",
 		Long: `advise reads a recording and looks for bottlenecks by rules. Each finding has the most of the wall time that
-removing it could gain: a bound, not a forecast. Gains overlap.
+removing it could gain: a bound, not a forecast. Each nanosecond counts in one finding, that of the cause
+which is known best.
 
 On a GPU:
 ` + ruleHelp(judge.GPU) + `On the CPU:
@@ -141,7 +142,7 @@ func traceAdvise(c *cobra.Command, paths []string, asJSON, isAll bool, gpu int32
 
 // printAdvice writes the hints for people; all is how many there are with those that are not shown.
 func printAdvice(b io.Writer, advice *judge.Advice, all int) {
-	fmt.Fprintf(b, "%s\nwall time %s ms; gains are upper bounds and overlap\n", advice.Source, Milliseconds(advice.Wall))
+	fmt.Fprintf(b, "%s\nwall time %s ms; gains are upper bounds, and each nanosecond counts in one\n", advice.Source, Milliseconds(advice.Wall))
 	for i, h := range advice.Hints {
 		share := "share withheld"
 		if h.Percent != nil {

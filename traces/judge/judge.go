@@ -6,7 +6,6 @@ package judge
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -218,16 +217,18 @@ func (a *advisor) count() {
 	for _, r := range a.table.Rows {
 		a.rows = append(a.rows, max(0, r.Exclusive-r.Floor))
 	}
-	var several []window.Interval // in which kernels overlap
-	until := int64(math.MinInt64)
+	var several []window.Interval // in which kernels of several streams run; those of one wait for each other
+	until := map[traces.Lane]int64{}
 	a.Sweep(a.table.Time, func(e, _ *traces.Event, _, own window.Interval) {
 		a.counted = append(a.counted, counted{Event: e, own: own.Length(), left: own.Length(), row: a.table.RowOf(e)})
 		a.graphs = a.graphs || e.Node != 0 || e.Kind == traces.KindGraph
 		if e.Kind == traces.KindKernel {
-			if e.Time < until {
-				several = append(several, window.Interval{From: e.Time, To: min(until, e.End())})
+			for lane, end := range until {
+				if lane != e.Lane && e.Time < end {
+					several = append(several, window.Interval{From: e.Time, To: min(end, e.End())})
+				}
 			}
-			until = max(until, e.End())
+			until[e.Lane] = max(until[e.Lane], e.End())
 		}
 	})
 	several = window.Union(several)

@@ -54,7 +54,7 @@ func TestSays(t *testing.T) {
 	page := written(t, withCosts(t))
 	fixtures.Says(t, "", page, "GPU of a test", "compute capability 9.0", "recording made a decode step 15.0 % longer: 23.0 us, 20.0 us", "50.0 ±", "mJ per token", "total energy counter", "with a known floor took", "Shares can be trusted", "roofline %")
 	page = written(t, sample(t, "graph.sqlite"))
-	fixtures.Says(t, "", page, "most of it because of launch latency: 2.790 ms (48.3 %)", "There is no roofline", "NVIDIA H200", "what recording cost was not measured", "25, of 67 kernels")
+	fixtures.Says(t, "", page, "most of it because of loading code: 5.135 ms (89.0 %)", "There is no roofline", "NVIDIA H200", "what recording cost was not measured", "25, of 67 kernels")
 }
 
 // TestCPU has nothing on the page of a CPU that only a GPU has.

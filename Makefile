@@ -8,6 +8,7 @@ FUZZTIME ?= 1m
 # Through the environment, where neither make nor a shell interprets them.
 export INFER_PROMPT := $(value PROMPT)
 export INFER_TEXT := $(value TEXT)
+export INFER_ARGS := $(value ARGS)
 
 # go-nvml declares functions that NVIDIA has since deprecated: hundreds of lines of
 # warnings that say nothing about this code.
@@ -24,7 +25,12 @@ GOTEST = go test -vet=off -ldflags='-s -w'
 .PHONY: help run build nvtx cupti cuda cuda-check profile test docs-check test-browser test-gpu test-gpu-binaries sanitize lint chromium pictures bench bench-peers parity golden fuzz clean need
 
 run: build  ## build, and write Shakespeare: make run PROMPT="JULIET:" ARGS="--layers all -n 100"
+	@case " $$INFER_ARGS " in *" --json"*|*" -i"*) ;; *) printf '%s' "$$INFER_PROMPT" ;; esac
 	@bin/infer -p "$$INFER_PROMPT" $(ARGS)
+	@test -n "$$INFER_ARGS" || printf '%s\n' '' 'What to type next:' \
+		'  bin/infer learn                                 twenty claims about GPU profiling, tested on this machine' \
+		'  bin/infer -p "ROMEO:" --profile                 where the time of a text goes' \
+		'  bin/infer trace report sample:bad -o page.html  the recording of a GPU, as a page for a browser' >&2
 
 test: need  ## run all tests; TEXT=FILE adds the shipped model's quality on tiny Shakespeare
 	GPT2SCOPE_TEXT="$${INFER_TEXT:+$$(realpath -- "$$INFER_TEXT")}" $(GOTEST) -skip '^TestDocs' -timeout 30m ./...
@@ -38,9 +44,10 @@ test-browser: need chromium  ## test the HTML pages in Chromium
 # A copy, as any installed program is: the page cache holds what a linker wrote in pieces of up to 2 MiB, of which Linux 6.18 maps each
 # whole, so that a run right after a build would take 14 to 19 MiB more than ever after.
 build: need  ## build bin/infer
-	go build -ldflags "$(STAMP)" -o build/infer ./cmd/infer
+	@test -e build/infer || echo "building bin/infer: the first time Go gets modules and compiles Go and C, which takes about two minutes"
+	@go build -ldflags "$(STAMP)" -o build/infer ./cmd/infer
 	@mkdir -p bin
-	install build/infer bin/infer
+	@install build/infer bin/infer
 
 nvtx:  ## build lib/libgpt2scope_nvtx.so, which shows the stages to Nsight Systems
 	csrc/build-nvtx.sh

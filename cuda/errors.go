@@ -81,6 +81,7 @@ type Reason int
 // The reasons.
 const (
 	NotBuilt        Reason = iota + 1 // the library is nowhere
+	NoGPU                             // the same, and it would be of no use: the machine has no NVIDIA GPU
 	NotLoadable                       // it is there, and the dynamic loader refused it
 	VersionMismatch                   // it is of another version than this program
 	MissingSymbol                     // it lacks a function

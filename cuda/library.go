@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"unsafe"
 
@@ -53,7 +55,7 @@ var opened struct {
 }
 
 // Open finds and opens the library: the file that the environment variable GPT2SCOPE_CUDA_LIB names, else
-// libgpt2scope_cuda.so beside the program, in lib/ beside it, in ../lib from there, in ./lib. An error is an
+// libgpt2scope_cuda.so beside the program, in lib/ beside it, in ../lib from there. An error is an
 // *UnavailableError. A library is opened once; opening it again gives the same.
 func Open() (*Library, error) {
 	path := place.Library("GPT2SCOPE_CUDA_LIB", FileName)
@@ -66,8 +68,26 @@ func Open() (*Library, error) {
 		for _, folder := range place.Folders() {
 			looked = append(looked, filepath.Join(folder, FileName))
 		}
+		if noGPU("/") {
+			return nil, unavailable(NoGPU, nil, "this machine has no NVIDIA GPU")
+		}
 	}
 	return nil, unavailable(NotBuilt, looked, "the CUDA library is not built (make cuda builds it)")
+}
+
+// noGPU reports whether files below a root, "/" but for tests, tell that there is no GPU of NVIDIA: no driver, neither on
+// Linux nor below Windows, and none on the PCI bus.
+func noGPU(root string) bool {
+	for _, path := range []string{"dev/nvidiactl", "dev/nvmap", "dev/dxg", "proc/driver/nvidia/version"} {
+		if _, err := os.Stat(filepath.Join(root, path)); err == nil {
+			return false
+		}
+	}
+	vendors, _ := filepath.Glob(filepath.Join(root, "sys/bus/pci/devices/*/vendor"))
+	return !slices.ContainsFunc(vendors, func(path string) bool {
+		id, _ := os.ReadFile(path) // what cannot be read is not NVIDIA's
+		return strings.TrimSpace(string(id)) == "0x10de"
+	})
 }
 
 // OpenFile opens the library at a path.

@@ -1,13 +1,21 @@
+//go:build cgo
+
 package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -23,11 +31,14 @@ func newDevices() *cobra.Command {
 		Use:   "devices",
 		Short: "Show the GPUs and the CPU, and what is missing to use them",
 		Long: `devices shows each GPU with its memory, processors and clocks, and the CPU with its vector extensions and
-kernels, and what is missing if CUDA cannot be used.`,
+kernels, what is missing if CUDA cannot be used, and whether nsys, ncu and nvcc are there.`,
 		Example:     `  infer devices --json`,
 		Annotations: map[string]string{cli.UsesKey: "quiet"},
 		RunE: func(c *cobra.Command, _ []string) error {
 			d := findDevices()
+			for _, t := range tools {
+				d.Tools = append(d.Tools, findTool(c.Context(), t[0], t[1]))
+			}
 			return cli.Print(c, asJSON, d, d.write)
 		},
 	}
@@ -44,6 +55,48 @@ type devices struct {
 	BLAS    uint64      `json:"cublaslt,omitempty"`             // cublasLtGetVersion
 	NoBLAS  string      `json:"cublaslt_unavailable,omitempty"` // why it cannot be used
 	CPU     cpuDevice   `json:"cpu"`
+	Tools   []tool      `json:"tools"` // of NVIDIA
+}
+
+// tool is a program of NVIDIA that records or compiles.
+type tool struct {
+	Name    string `json:"name"`
+	Path    string `json:"path,omitempty"`
+	Version string `json:"version,omitempty"`
+	Lacks   string `json:"unavailable,omitempty"` // why it cannot be used, and where it is to be had
+}
+
+// tools are the names of NVIDIA's programs, and where they are to be had.
+var tools = [][2]string{
+	{"nsys", "Nsight Systems records runs: developer.nvidia.com/nsight-systems"},
+	{"ncu", "Nsight Compute counts in kernels: developer.nvidia.com/nsight-compute"},
+	{"nvcc", "the CUDA toolkit compiles kernels; 'make cuda' gets it by itself"},
+}
+
+var versionOf = regexp.MustCompile(`(?i)(?:version|release) (\d+(?:\.\d+)+)`)
+
+// findTool asks a tool in PATH, in CUDA_HOME or in the usual place of the toolkit for its version.
+func findTool(ctx context.Context, name, source string) tool {
+	t := tool{Name: name}
+	for _, path := range []string{name, filepath.Join(os.Getenv("CUDA_HOME"), "bin", name), filepath.Join("/usr/local/cuda/bin", name)} {
+		if found, err := exec.LookPath(path); err == nil {
+			t.Path = found
+			break
+		}
+	}
+	if t.Path == "" {
+		t.Lacks = "not found; " + source
+		return t
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	said, err := exec.CommandContext(ctx, t.Path, "--version").CombinedOutput()
+	if m := versionOf.FindSubmatch(said); m != nil {
+		t.Version = string(m[1])
+	} else {
+		t.Lacks = fmt.Sprintf("does not say its version (%v)", cmp.Or(err, errors.New("no number")))
+	}
+	return t
 }
 
 // gpuDevice is one GPU.
@@ -173,6 +226,13 @@ func (d devices) write(w io.Writer) {
 		fact(w, "--dtype f32", "few rows, as in decode, multiply-adds; prefill "+c.F32)
 		fact(w, "--dtype bf16", "decode widened to float32; prefill "+c.BF16)
 		fact(w, "--dtype q8", "decode by "+c.Q8+"; prefill widened to float32")
+	}
+	fmt.Fprintln(w, "\ntools")
+	for _, t := range d.Tools {
+		fact(w, t.Name, cmp.Or(strings.TrimSpace(t.Version+" "+t.Path), t.Lacks))
+		if t.Path != "" {
+			fact(w, "", t.Lacks)
+		}
 	}
 }
 

@@ -42,6 +42,23 @@ func TestDevicesWithoutCUDA(t *testing.T) {
 	contains(t, mustInfer(t, "devices").stdout, `cannot be used kernel version "abacus"`)
 }
 
+// NVIDIA's tools are named with their versions, or with where they are to be had.
+func TestDevicesTools(t *testing.T) {
+	dir := t.TempDir()
+	for name, says := range map[string]string{"nsys": "NVIDIA Nsight Systems version 2025.3.2.474-253236389321v0", "ncu": "Copyright 2018\nVersion 2025.3.1.0 (build 36398880)",
+		"nvcc": "broken"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\necho '"+says+"'\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", dir+":/bin:/usr/bin")
+	contains(t, mustInfer(t, "devices").stdout, "\ntools\n", "nsys          2025.3.2.474 "+dir+"/nsys\n", "ncu           2025.3.1.0 "+dir, "does not say its version")
+	t.Setenv("PATH", t.TempDir())
+	if got := findTool(t.Context(), "nsys", "get it there"); got.Path == "" && got.Lacks != "not found; get it there" {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestDevicesOfCUDA(t *testing.T) {
 	withStub(t, "STUB_DEVICES=2")
 	d := findDevices()

@@ -1,3 +1,5 @@
+//go:build cgo
+
 // Command infer runs GPT-2 and shows what it does: 'infer --help' lists its commands. Each is a function here or a
 // package below: flags in, tables out. What it computes or measures is in other packages.
 //

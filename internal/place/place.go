@@ -4,7 +4,6 @@ package place
 import (
 	"os"
 	"path/filepath"
-	"slices"
 )
 
 // Program returns the folder of the running program, behind symbolic links; "" where that is not known.
@@ -19,17 +18,14 @@ func Program() string {
 	return filepath.Dir(program)
 }
 
-// Folders are those of the project's libraries: beside the program, in lib/ there, in ../lib from there, and in ./lib,
-// each as an absolute path.
+// Folders are those of the project's libraries: beside the program, in lib/ there, and in ../lib from there. The folder
+// in which one stands is none: who wrote what is in it is not known.
 func Folders() []string {
-	var folders []string
-	if at := Program(); at != "" {
-		folders = append(folders, at, filepath.Join(at, "lib"), filepath.Join(filepath.Dir(at), "lib"))
+	at := Program()
+	if at == "" {
+		return nil
 	}
-	if here, err := filepath.Abs("lib"); err == nil && !slices.Contains(folders, here) {
-		folders = append(folders, here)
-	}
-	return folders
+	return []string{at, filepath.Join(at, "lib"), filepath.Join(filepath.Dir(at), "lib")}
 }
 
 // Library returns the path of one of the project's libraries: what an environment variable names, which is not checked,
@@ -47,7 +43,7 @@ func Library(variable, name string) string {
 }
 
 // SitePackages are the folders in which pip puts packages, as patterns of [filepath.Glob]: of the virtual environment
-// that is active, of the user, of the system, and of common images.
+// that is active, of the user, of this checkout, of the system, and of common images.
 func SitePackages() []string {
 	var patterns []string
 	if venv := os.Getenv("VIRTUAL_ENV"); venv != "" {
@@ -56,7 +52,10 @@ func SitePackages() []string {
 	if home, err := os.UserHomeDir(); err == nil {
 		patterns = append(patterns, filepath.Join(home, ".local/lib/python3*/site-packages"))
 	}
-	return append(patterns, ".venv/lib/python3*/site-packages", "/usr/lib/python3*/*-packages",
+	if at := Program(); at != "" {
+		patterns = append(patterns, filepath.Join(filepath.Dir(at), ".venv/lib/python3*/site-packages"))
+	}
+	return append(patterns, "/usr/lib/python3*/*-packages",
 		"/usr/local/lib/python3*/*-packages",
 		"/opt/*/.venv/lib/python3*/site-packages", "/opt/*/lib/python3*/site-packages")
 }

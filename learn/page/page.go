@@ -30,9 +30,11 @@ func Write(w io.Writer, results []learn.Result) error {
 	for _, r := range results {
 		counts[r.Verdict]++
 	}
+	said := map[string]bool{}
 	return tmpl.Execute(w, map[string]any{
 		"Head":    webpage.Head{Title: "Lessons", Style: template.CSS(style) + chart.Style()},
 		"Lessons": results,
+		"First":   func(reason string) bool { defer func() { said[reason] = true }(); return !said[reason] },
 		"Summary": fmt.Sprintf("Verdicts on %d claims: %d shown, %d refuted, %d that cannot be shown here.",
 			len(results), counts[learn.Shown], counts[learn.Refuted], counts[learn.Unknown]),
 	})

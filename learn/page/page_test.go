@@ -49,6 +49,9 @@ func TestPage(t *testing.T) {
 			t.Errorf("the page lacks %q:\n%s", part, b.String())
 		}
 	}
+	if n := strings.Count(b.String(), "there is no GPU"); n != 1 {
+		t.Errorf("the page says %d times why nothing was measured", n)
+	}
 }
 
 // The page, of all lessons by the recording that ships too, in a wide and a narrow window: nothing is wider than the

@@ -219,6 +219,9 @@ func (l *learnFlags) judge(ctx context.Context, m *cli.ModelFlags) (func(*learn.
 			return nil, nil, fmt.Errorf("--device %s: %w", m.Device, err)
 		case err != nil:
 			e.NoGPU = err.Error()
+			if missing := new(cuda.UnavailableError); errors.As(err, &missing) && missing.Reason == cuda.NoGPU {
+				e.NoGPU += "; what a GPU does is shown from a recording"
+			}
 		}
 	}
 	shipped, err := learn.Shipped()

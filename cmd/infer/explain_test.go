@@ -12,7 +12,7 @@ func TestExplain(t *testing.T) {
 	for args, want := range map[string]string{
 		"fmha_cutlassF_f32_aligned_64x64_rf_sm80": "memory-efficient attention", "splitKreduce": "splitKreduce_kernel (kernel) adds",
 		"out of memory": "out of memory (word) is the error", "OpenMP-Tracking": "is no option of nsys", "queue depth, mean": "(indicator) is: kernels",
-		"small-grid": "(finding) says: kernels have fewer blocks", "pinned": "also: pinned memory, page-locked memory", "": "unified memory",
+		"small-grid": "(finding) says: kernels that run alone have fewer blocks", "pinned": "also: pinned memory, page-locked memory", "": "unified memory",
 	} {
 		if out := mustInfer(t, append([]string{"explain"}, strings.Fields(args)...)...).stdout; !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
 			t.Errorf("infer explain %s lacks %q:\n%s", args, want, out)

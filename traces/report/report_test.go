@@ -14,7 +14,9 @@ import (
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/load"
+	ranged "gpt2scope/traces/stages"
 	"gpt2scope/traces/tables"
+	"gpt2scope/traces/window"
 )
 
 // written gives the page of a trace.
@@ -75,7 +77,7 @@ func TestSentence(t *testing.T) {
 	step := func(name string, ns int64) tables.Row {
 		return tables.Row{Kind: tables.RowWork, Phase: "decode step", Name: name, Exclusive: ns}
 	}
-	table := &tables.Table{By: tables.ByStage, Device: -1, Wall: 1000, Rows: []tables.Row{step("h.0.mlp.c_fc", 140), step("h.1.mlp.c_fc", 140), step("lm_head", 200), step("h.0.ln_1", 20),
+	table := &tables.Table{Window: &window.Window{}, By: tables.ByStage, Device: -1, Wall: 1000, Rows: []tables.Row{step("h.0.mlp.c_fc", 140), step("h.1.mlp.c_fc", 140), step("lm_head", 200), step("h.0.ln_1", 20),
 		{Kind: tables.RowIdle, Name: tables.IdleThreads, Exclusive: 500}}}
 	rows := stages(table)
 	if got := strings.ReplaceAll(sentence(table, rows), nbsp, " "); got != "Of 1.0 µs, the CPU worked for 500 ns (50.0 %) and was idle for 500 ns (50.0 %), because of synchronisation between threads. "+
@@ -83,15 +85,28 @@ func TestSentence(t *testing.T) {
 		t.Errorf("the summary is %q", got)
 	}
 	// Kernels of one name are one, whatever their launch shape.
-	kernels := &tables.Table{By: tables.ByKernel, Wall: 100, Rows: []tables.Row{{Kind: tables.RowWork, Name: "a", Exclusive: 40, Shape: &tables.Shape{}}, {Kind: tables.RowWork, Name: "b", Exclusive: 30},
+	kernels := &tables.Table{Window: &window.Window{}, By: tables.ByKernel, Wall: 100, Rows: []tables.Row{{Kind: tables.RowWork, Name: "a", Exclusive: 40, Shape: &tables.Shape{}}, {Kind: tables.RowWork, Name: "b", Exclusive: 30},
 		{Kind: tables.RowWork, Name: "b", Exclusive: 30, Shape: &tables.Shape{Registers: 40}}}}
 	if got := sentence(kernels, stages(kernels)); !strings.HasSuffix(strings.ReplaceAll(got, nbsp, " "), "The kernel that took the most is b: 60 ns (60.0 %).") {
 		t.Errorf("the summary of kernels is %q", got)
 	}
 	// A pass without stages is one stage of the same name, which is said once.
-	pass := &tables.Table{By: tables.ByStage, Wall: 100, Rows: []tables.Row{{Kind: tables.RowWork, Phase: "forward", Name: "forward", Exclusive: 100}}}
+	pass := &tables.Table{Window: &window.Window{}, By: tables.ByStage, Wall: 100, Rows: []tables.Row{{Kind: tables.RowWork, Phase: "forward", Name: "forward", Exclusive: 100}}}
 	if got := sentence(pass, stages(pass)); !strings.Contains(strings.ReplaceAll(got, nbsp, " "), "The stage that took the most is forward: 100 ns") {
 		t.Errorf("the summary of a pass without stages is %q", got)
+	}
+	// Copies are named where they took more than the kernels of any stage.
+	bad := sample(t, "pytorch/bad.sqlite")
+	ranged.OfRanges(bad, nil)
+	table2 := fixtures.Must(tables.SummarizeAny(bad, -1))(t)
+	copies := stages(table2)
+	if got := sentence(table2, copies); !strings.Contains(strings.ReplaceAll(got, nbsp, " "),
+		"What took the most are copies: Memcpy HtoD (Pageable -> Device), 12.939 ms (40.7 %), most of it in self of the forward.") {
+		t.Errorf("the summary is %q", got)
+	}
+	if i := slices.IndexFunc(segments(copies), func(s segment) bool { return s.Name == "copies and sets" }); i < 0 ||
+		segments(copies)[i].NS != 12_999_388 {
+		t.Errorf("the bar has no part of copies: %+v", segments(copies))
 	}
 	var names []string
 	for _, s := range segments(rows) {
@@ -341,14 +356,14 @@ func TestRows(t *testing.T) {
 }
 
 // TestStages: stages of all layers have one row, also of a layer that runs later than its number; the biggest have
-// different colours.
+// different colours, and come first.
 func TestStages(t *testing.T) {
 	table := &tables.Table{By: tables.ByStage, Wall: 1000, Rows: []tables.Row{
 		{Kind: tables.RowWork, Name: "h.0.ln_1", Exclusive: 400, Floor: 100}, {Kind: tables.RowWork, Name: "h.0.ln_2", Exclusive: 100},
 		{Kind: tables.RowWork, Name: "h.2@1.ln_1+h.2@1.attn.c_attn", Exclusive: 200, Floor: 100}, {Kind: tables.RowWork, Name: "h.0.ln_1+h.0.attn.c_attn", Exclusive: 100},
 		{Kind: tables.RowWork, Name: "h.2@1.ln_1", Exclusive: 200}, {Kind: tables.RowWork, Name: "ln_f", Exclusive: 90, Floor: 20}}}
 	s := stages(table)
-	if len(s) != 4 || s[0].Class != 0 || s[1].Class != 2 || s[2].Class != 1 || s[0].Layers[1].Class != 0 || s[0].Exclusive != 600 {
+	if len(s) != 4 || s[0].Class != 0 || s[1].Class != 1 || s[1].Exclusive != 300 || s[2].Class != 2 || s[0].Layers[1].Class != 0 || s[0].Exclusive != 600 {
 		t.Fatalf("the stages are %+v", s)
 	}
 	if s[3].Roof != "22.2" {

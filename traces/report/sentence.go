@@ -8,14 +8,16 @@ import (
 	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
+	"gpt2scope/traces/window"
 )
 
-// sentence says where the time went: the stage that took the most over all layers, idle time with its biggest cause,
-// and how far the stages are from their least times.
+// sentence says where the time went: the stage that took the most over all layers, or the copies if they took more than
+// the kernels of any; idle time with its biggest cause; and how far the stages are from their least times.
 func sentence(t *tables.Table, rows []stage) string {
-	var work, idle, floors, floored, most int64
+	var work, idle, floors, floored, most, kernels int64
 	var biggest *stage
 	names, idleBy := map[string]int64{}, map[string]int64{} // kernels have a row for each launch shape
+	byKernels := map[string]int64{}
 	for i := range rows {
 		r := &rows[i]
 		switch {
@@ -23,6 +25,8 @@ func sentence(t *tables.Table, rows []stage) string {
 			work += r.Exclusive
 			if name := r.Phase + " " + r.Title; r.Kind == tables.RowWork {
 				names[name] += r.Exclusive
+				byKernels[name] += r.Exclusive - r.Copies
+				kernels = max(kernels, byKernels[name])
 				if biggest == nil || names[name] > most {
 					biggest, most = r, names[name]
 				}
@@ -63,7 +67,13 @@ func sentence(t *tables.Table, rows []stage) string {
 	} else {
 		b.WriteString(" and was never idle.")
 	}
-	if biggest != nil {
+	if name, copied, in := copiesOf(t); copied > kernels {
+		fmt.Fprintf(&b, " What took the most are copies: %s, %s", name, part(copied))
+		if in != "" {
+			fmt.Fprintf(&b, ", most of it in %s", in)
+		}
+		b.WriteString(".")
+	} else if biggest != nil {
 		fmt.Fprintf(&b, " The %s that took the most is %s", nouns[t.By], biggest.Title)
 		if biggest.Phase != "" && biggest.Phase != biggest.Title {
 			fmt.Fprintf(&b, " of the %s", biggest.Phase)
@@ -71,7 +81,11 @@ func sentence(t *tables.Table, rows []stage) string {
 		if n := len(biggest.Layers); n > 0 {
 			fmt.Fprintf(&b, ", over %s", humanize.Count(n, "layer", "layers"))
 		}
-		fmt.Fprintf(&b, ": %s.", part(most))
+		fmt.Fprintf(&b, ": %s", part(most))
+		if copies := most - byKernels[biggest.Phase+" "+biggest.Title]; 20*copies > most {
+			fmt.Fprintf(&b, ", %s%s%% of it copies and sets", percent(copies, most, 0), nbsp)
+		}
+		b.WriteString(".")
 	}
 	if _, tooFast := t.BelowFloor(); !tooFast && floors > 0 && floored > 0 {
 		fmt.Fprintf(&b, " Stages with a known floor took %.2f times that least time.", float64(floored)/float64(floors))
@@ -79,9 +93,48 @@ func sentence(t *tables.Table, rows []stage) string {
 	return b.String()
 }
 
+// copiesOf returns the copies of a name that own the most time, and the stage that most of that is of.
+func copiesOf(t *tables.Table) (name string, ns int64, in string) {
+	if t.Device < 0 {
+		return "", 0, ""
+	}
+	type of struct{ name, row string }
+	sums := map[of]int64{}
+	t.Window.Sweep(t.Time, func(e, _ *traces.Event, _, own window.Interval) {
+		if e.Kind == traces.KindMemcpy || e.Kind == traces.KindMemset {
+			row := ""
+			if i := t.RowOf(e); i >= 0 && t.Rows[i].Kind == tables.RowWork {
+				if row = traces.InAnyLayer(t.Rows[i].Name); t.Rows[i].Phase != "" && t.Rows[i].Phase != row {
+					row += " of the " + t.Rows[i].Phase
+				}
+			}
+			sums[of{e.Name, ""}] += own.Length()
+			if row != "" {
+				sums[of{e.Name, row}] += own.Length()
+			}
+		}
+	})
+	most := int64(0)
+	for k, sum := range sums {
+		if k.row == "" && (sum > ns || sum == ns && k.name < name) {
+			name, ns = k.name, sum
+		}
+	}
+	for k, sum := range sums {
+		if k.name == name && k.row != "" && (sum > most || sum == most && k.row < in) {
+			in, most = k.row, sum
+		}
+	}
+	if 2*most <= ns {
+		in = ""
+	}
+	return name, ns, in
+}
+
 // nouns say what a row of work is.
 var nouns = map[tables.By]string{tables.ByStage: "stage", tables.ByKernel: "kernel", tables.ByOp: "operation"}
 
 // causes puts causes of idle time into a sentence; the others are words of one already.
 var causes = map[string]string{tables.IdleHost: "a late host", tables.IdleDependency: "dependencies between kernels",
+	tables.IdleEvent: "events of other streams", tables.IdleStart: "what the program does before its first pass",
 	tables.IdleNoOp: "time outside all operations", tables.IdleUnknown: "unknown causes"}

@@ -27,6 +27,7 @@ type stage struct {
 	Bar    string  // length of the bar, % of the longest
 	Roof   string  // roofline %
 	Limit  string  // what the roofline is there
+	IsCopy bool    // a row of copies or sets
 }
 
 // IsWork reports whether the row has events to list.
@@ -86,7 +87,7 @@ func stages(t *tables.Table) []stage {
 			s.Title, s.Help = "idle: "+s.Title, glossary.Says(r.Name, glossary.Idle)
 		case t.By == tables.ByKernel || t.By == tables.ByOp:
 			if s.Help = nameHelp(r.Name); r.Kind == tables.RowOther && t.By == tables.ByKernel {
-				s.Title = "copy: " + s.Title
+				s.Title, s.IsCopy = "copy: "+s.Title, true
 			}
 		case r.Kind == tables.RowWork && t.By == tables.ByStage:
 			s.Help = stageHelp(r.Name)
@@ -108,6 +109,15 @@ func stages(t *tables.Table) []stage {
 		}
 		all = append(all, s)
 	}
+	rest := func(s *stage) int {
+		if s.Kind == tables.RowResidual {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(all, func(a, b stage) int {
+		return cmp.Or(cmp.Compare(rest(&a), rest(&b)), cmp.Compare(b.Exclusive, a.Exclusive))
+	})
 	return all
 }
 
@@ -229,6 +239,7 @@ func segments(rows []stage) []segment {
 	index := map[string]int{}
 	idle, rest := segment{Fill: fill(tables.RowIdle, 0), Name: "idle"},
 		segment{Fill: fill(tables.RowResidual, 0), Name: "unaccounted"}
+	copies := segment{Fill: "kcopy", Name: "copies and sets"}
 	sum := int64(0)
 	for _, s := range rows {
 		sum += s.Exclusive
@@ -236,6 +247,8 @@ func segments(rows []stage) []segment {
 		switch {
 		case s.Kind == tables.RowResidual:
 			to = &rest
+		case s.IsCopy:
+			to = &copies
 		case s.IsWork():
 			i, ok := index[s.Title]
 			if !ok {
@@ -245,7 +258,8 @@ func segments(rows []stage) []segment {
 			}
 			to = &work[i]
 		}
-		to.NS += s.Exclusive
+		to.NS += s.Exclusive - s.Copies
+		copies.NS += s.Copies
 	}
 	slices.SortStableFunc(work, func(a, b segment) int { return cmp.Compare(b.NS, a.NS) })
 	named := 0
@@ -261,7 +275,7 @@ func segments(rows []stage) []segment {
 	}
 	var all []segment
 	var at int64
-	for _, s := range append(work, idle, rest) {
+	for _, s := range append(work, copies, idle, rest) {
 		if s.NS <= 0 {
 			continue
 		}

@@ -59,7 +59,7 @@ func sum(rows []Row, of []int) Row {
 		r := &rows[i]
 		s.Calls, s.Kernels, s.Launches, s.Bounded = s.Calls+r.Calls, s.Kernels+r.Kernels, s.Launches+r.Launches,
 			s.Bounded+r.Bounded
-		s.Queued += r.Queued
+		s.Queued, s.Copies = s.Queued+r.Queued, s.Copies+r.Copies
 		s.Host, s.Busy, s.Exclusive = s.Host+r.Host, s.Busy+r.Busy, s.Exclusive+r.Exclusive
 		s.FLOPs, s.Bytes, s.floor = s.FLOPs+r.FLOPs, s.Bytes+r.Bytes, s.floor+r.floor
 		s.LongestThread, s.MeanThread = s.LongestThread+r.LongestThread, s.MeanThread+r.MeanThread

@@ -228,7 +228,7 @@ func TestTop(t *testing.T) {
 	for _, isSorted := range []bool{false, true} {
 		top := TopRows(rows, 1, isSorted)
 		first := map[bool]string{false: "b", true: "a"}[isSorted]
-		if len(top) != 3 || top[0].Name != first || top[1].Name != "2 more" || top[1].Floor != 0 || top[2].Name != "idle" || top[0].Exclusive+top[1].Exclusive != 9 {
+		if len(top) != 3 || top[0].Name != first || top[1].Name != "idle" || top[2].Name != "2 more" || top[2].Floor != 0 || top[0].Exclusive+top[2].Exclusive != 9 {
 			t.Errorf("sorted %t: %+v", isSorted, top)
 		}
 	}

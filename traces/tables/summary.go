@@ -139,6 +139,8 @@ type Row struct {
 	// exclusive times of all rows sum to the wall time.
 	Exclusive int64 `json:"exclusive"`
 
+	Copies int64 `json:"copies,omitempty"` // the part of Exclusive in which copies and sets run that the step caused
+
 	Spread // of the durations
 
 	FLOPs int64  `json:"flops,omitempty"` // least work of all calls; 0 if not known
@@ -674,6 +676,9 @@ func (s *summary) sweep() {
 			g.Causes = append(g.Causes, Cause{r.Name, own.Length()})
 		}
 		r.Exclusive += own.Length()
+		if r.Kind == RowWork && (e.Kind == traces.KindMemcpy || e.Kind == traces.KindMemset) {
+			r.Copies += own.Length()
+		}
 	})
 	if rest.Length() > 0 {
 		s.open(rest, last, nil)

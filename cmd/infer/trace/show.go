@@ -42,7 +42,7 @@ func shown(columns []table.Column[tables.Row], o ShowOptions) []table.Column[tab
 		return columns
 	}
 	return slices.DeleteFunc(slices.Clone(columns), func(c table.Column[tables.Row]) bool {
-		return c.Key != "" && !slices.Contains([]string{"layers", "calls", "time", "share", "gb_per_s", "tflop_per_s",
+		return c.Key != "" && !slices.Contains([]string{"layers", "calls", "time", "copies", "share", "gb_per_s", "tflop_per_s",
 			"roofline"}, c.Key) && !insideKey(c)
 	})
 }
@@ -62,11 +62,12 @@ recording that has no passes of a model is shown by kernel, or by operation. The
 record_function) make passes and stages: a repeated outermost range is a pass, and the path of an inner one a
 stage. Names that differ only by numbers are one kind.
 
-By folded, stage, layer, phase and kernel, the column 'time' sums to the wall time. A step or kernel owns
-the time in which it runs and no earlier one is still running. Idle time is divided by cause. Until the API
-call that launches the next kernel, the host is late, or waits for the GPU or for a copy. From that call to
-the start of the kernel, it is launch latency. If that call had returned before the idle time began, it is a
-dependency on the kernel before. On the CPU, threads synchronise between steps.
+By folded, stage, layer, phase and kernel, the column 'time' sums to the wall time, and the rows that took
+the most come first. A step or kernel owns the time in which it runs and no earlier one is still running.
+Idle time is divided by cause. Until the API call that launches the next kernel, the host loads code,
+allocates, waits for the GPU, a copy or its next input, or it is late. From that call to the start of the
+kernel, it is launch latency. If that call had returned before the idle time began, it is a dependency on
+the kernel before, or on an event of another stream. On the CPU, threads synchronise between steps.
 
 The floor is the least time that the device could take: bytes divided by the bandwidth ceiling, or FLOPs
 divided by the arithmetic ceiling, whichever is more. 'roofline %' is the floor in percent of the time; it
@@ -76,7 +77,7 @@ Tables by folded, stage, layer and phase cover the passes after the warm-up; tha
 recording has passes. All others cover the whole recording. Shares are withheld if they would mislead;
 'infer trace check' says why.`,
 		Example: `  infer trace show run.sqlite
-  infer trace show run.json.gz --by stage --sort time --limit 20
+  infer trace show run.json.gz --by stage --limit 20
   infer trace show run.json.gz --by kernel --format csv > run.csv`,
 		Args: someFiles,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -93,7 +94,7 @@ recording has passes. All others cover the whole recording. Shares are withheld 
 	}
 	cli.AddFlags(c.Flags(), "Table", func(f *pflag.FlagSet) {
 		f.Var(cli.OneOf(&o.By, tables.ByFolded, tables.Bys...), "by", "rows are `WHAT`: "+tables.List(tables.Bys))
-		o.Rows.Register(f, "time, calls, floor", "the order of the plan; kernels by time")
+		o.Rows.Register(f, "time, calls, floor", "time; plan keeps\nthe order of a pass")
 		f.Var(cli.OneOf(&o.Columns, "", MainColumns, "all"), "columns", "`COLUMNS` of the table: main (calls, time, its "+
 			"share, rates,\nroofline) or all (default: all, or main in a\nterminal)")
 		cli.AddFormat(f, &o.Format, "table, csv or json")
@@ -190,11 +191,24 @@ func layoutRows(t *tables.Table, o ShowOptions) (layout, error) {
 			rows = append(rows, f.Row)
 		}
 	}
-	err := cli.SortRows(rows, columns, o.Rows.Sort, o.Format, func(r *tables.Row) int { return slices.Index(tables.RowKinds, r.Kind) })
-	if err != nil {
+	section := func(r *tables.Row) int { return slices.Index(tables.RowKinds, r.Kind) }
+	name := o.Rows.Sort
+	switch name {
+	case planOrder:
+		name = ""
+	case "":
+		name = "time"
+		section = func(r *tables.Row) int {
+			if r.Kind == tables.RowResidual {
+				return 1
+			}
+			return 0
+		}
+	}
+	if err := cli.SortRows(rows, columns, name, o.Format, section); err != nil {
 		return layout{}, err
 	}
-	rows = tables.TopRows(rows, o.Rows.Limit, o.Rows.Sort != "")
+	rows = tables.TopRows(rows, o.Rows.Limit, name != "")
 	if o.By == tables.ByFolded {
 		t.Folded = nil
 		for _, r := range rows {
@@ -254,6 +268,7 @@ func rowColumns(t *tables.Table, by tables.By) []table.Column[tables.Row] {
 		}
 		return c
 	}
+	hasCopies := slices.ContainsFunc(t.Rows, func(r row) bool { return r.Copies > 0 })
 	columns := []table.Column[row]{
 		{Key: "kind", Cell: func(r *row) table.Cell { return table.String(string(r.Kind)) }},
 		{Key: "phase", Cell: func(r *row) table.Cell { return table.String(r.Phase) }},
@@ -265,6 +280,9 @@ func rowColumns(t *tables.Table, by tables.By) []table.Column[tables.Row] {
 		{Key: "host", Unit: "ns", Title: "host us", Legend: "while the host launches it", Cell: func(r *row) table.Cell { return blank(r.Host == 0, table.Nanoseconds(r.Host)) }},
 		{Key: "busy", Unit: "ns", Title: "GPU us", Legend: "durations of its kernels, which may overlap", Cell: func(r *row) table.Cell { return blank(!hasWork(r) && r.Kernels == 0, table.Nanoseconds(r.Busy)) }},
 		{Key: "time", Unit: "ns", Title: "time us", Legend: "its part of the wall time", Cell: func(r *row) table.Cell { return table.Nanoseconds(r.Exclusive) }},
+		{Key: "copies", Unit: "ns", Title: "copies us", Legend: "of the time, that of copies and sets", Cell: func(r *row) table.Cell {
+			return table.When(r.Copies > 0, table.Nanoseconds(r.Copies))
+		}},
 		{Key: "share", Unit: "percent", Title: "% of wall", Cell: func(r *row) table.Cell {
 			v, ok := t.Share(r)
 			return table.Known(ok, table.Cell{Number: v, CSV: strconv.FormatFloat(v, 'f', 4, 64), Text: strconv.FormatFloat(v, 'f', 2, 64)})
@@ -323,7 +341,7 @@ func rowColumns(t *tables.Table, by tables.By) []table.Column[tables.Row] {
 	}
 	inKernel := slices.ContainsFunc(t.Rows, func(r row) bool { return r.Inside != nil })
 	columns = slices.DeleteFunc(columns, func(c table.Column[row]) bool {
-		return c.Key == "queued" && !byKernel || c.Key == "layers" && by != tables.ByFolded ||
+		return c.Key == "queued" && !byKernel || c.Key == "copies" && !hasCopies || c.Key == "layers" && by != tables.ByFolded ||
 			insideKey(c) != inKernel && (insideKey(c) || c.Key == "imbalance") // both are called imbalance, and no recording has both
 	})
 	for i := range columns {

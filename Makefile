@@ -28,6 +28,7 @@ run: build  ## build, and write Shakespeare: make run PROMPT="JULIET:" ARGS="--l
 	@case " $$INFER_ARGS " in *" --json"*|*" -i"*) ;; *) printf '%s' "$$INFER_PROMPT" ;; esac
 	@bin/infer -p "$$INFER_PROMPT" $(ARGS)
 	@test -n "$$INFER_ARGS" || printf '%s\n' '' 'What to type next:' \
+		'  bin/infer tour                                  ten screens: what the program does, each command live' \
 		'  bin/infer learn                                 twenty claims about GPU profiling, tested on this machine' \
 		'  bin/infer -p "ROMEO:" --profile                 where the time of a text goes' \
 		'  bin/infer trace report sample:bad -o page.html  the recording of a GPU, as a page for a browser' >&2

@@ -1,0 +1,153 @@
+//go:build cgo
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"gpt2scope/cmd/infer/cli"
+)
+
+// screens are those of 'infer tour': a command that runs, in how many lines, and what to see in it.
+var screens = []struct{ title, command, says string }{
+	{"text", "-p ROMEO: -n 60 -s 1", "A GPT-2 that learned Shakespeare goes on from the prompt: one token after another, each by a pass through the " +
+		"model. The last line has the two numbers of every such program: how fast the prompt was read, and how fast tokens came."},
+	{"where the time went", "-p ROMEO: -n 16 -s 1 --profile --no-baseline", "Each row is a stage of the model, and the rows sum to the wall time: nothing " +
+		"is left out or counted twice. This was measured now, on your CPU; --trace FILE keeps it as a recording."},
+	{"a floor", "trace show sample:gpt2-after --columns main --sort time --limit 5", "This recording of a GPU is in the program. roofline % is the least time that " +
+		"the bytes and FLOPs of a stage need, in percent of the time that it took: lm_head is near what the GPU can do, attention is far from it."},
+	{"a recording of another program", "trace advise sample:bad", "Nsight Systems recorded a PyTorch program with faults. Each finding has its evidence and the " +
+		"most that removing it could gain, the largest first: here the copies."},
+	{"a kernel and its launch", "trace kpi sample:eager", "A kernel is launched by a call that returns at once, and starts later: the launch latency; a correlation id pairs the " +
+		"two. While the queue is filled the GPU never waits for the host; starved is the share of the time in which it did."},
+	{"a graph", "trace diff sample:eager sample:graph --sort change --limit 4", "A CUDA graph launches all kernels of a step by one call. With seven steps in each recording " +
+		"not all differences can be told from noise: ~ marks those, and a verdict needs a test."},
+	{"inside one kernel", "trace show sample:persistent --columns main --limit 4", "Here one kernel makes whole tokens, and profilers see one bar. It records itself: its SMs wait for " +
+		"weights, for inputs of other SMs, compute, and wait for the last one."},
+	{"CPU or GPU", "tasks simulate", "A thousand tasks on a CPU and a GPU whose times were measured: each policy decides where they run. A threshold on the size loses " +
+		"against a prediction of both times, and always taking the GPU loses against both."},
+	{"layers", "-p ROMEO: -n 60 -s 1 --layers all", "The same prompt with all six layers of the model, where the first screen had one: better text for more time. " +
+		"'infer layers' measures what each layer costs and gains."},
+	{"your own capture", "explain nsys", "Record your program with nsys profile -t cuda,nvtx -o run python3 mine.py and export it with nsys export --type sqlite run.nsys-rep. " +
+		"Then infer trace advise run.sqlite reads it, and infer trace report run.sqlite -o run.html makes a page of it."},
+}
+
+// screenLines is how many lines of a command a screen shows.
+const screenLines = 22
+
+func newTour() *cobra.Command {
+	return &cobra.Command{
+		Use:   "tour",
+		Short: "Show in ten screens what the program does: each a command that runs, and what to see in it",
+		Long: `tour runs ten commands, one after the other, and says of each what to see in its output. Enter goes on; without
+a terminal all follow each other. It needs no GPU and no file: recordings of one are in the program.`,
+		Example:     `  infer tour`,
+		Annotations: map[string]string{cli.UsesKey: ""},
+		RunE: func(c *cobra.Command, _ []string) error {
+			return tour(c.Context(), c.InOrStdin(), c.OutOrStdout())
+		},
+	}
+}
+
+func tour(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
+	in, isFile := stdin.(io.Writer) // as files are
+	asks := isFile && cli.IsTerminal(in) && cli.IsTerminal(stdout)
+	lines := make(chan string)
+	if asks {
+		go func() {
+			defer close(lines)
+			for s := bufio.NewScanner(stdin); s.Scan(); {
+				lines <- s.Text()
+			}
+		}()
+	}
+	for i, s := range screens {
+		if _, err := fmt.Fprintf(stdout, "%d of %d: %s\n\n$ infer %s\n", i+1, len(screens), s.title, s.command); err != nil {
+			return err
+		}
+		out := &screen{w: stdout, left: screenLines}
+		run(ctx, new(cli.ModelFlags), strings.Fields(s.command), strings.NewReader(""), out, aside{out}) // which says why it failed
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		out.end()
+		fmt.Fprintf(stdout, "\n%s\n", cli.Wrapped("", s.says))
+		if asks && i+1 < len(screens) {
+			fmt.Fprint(stdout, "Enter for the next, q to end: ")
+			select {
+			case line, ok := <-lines:
+				if !ok || strings.HasPrefix(line, "q") {
+					return nil
+				}
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+			fmt.Fprintln(stdout)
+		}
+	}
+	return nil
+}
+
+// screen writes the first lines of an output, and the beginning of those that are long.
+type screen struct {
+	w      io.Writer
+	left   int // lines
+	column int
+	more   int // lines that are not shown
+}
+
+// screenWidth is how many letters of a line are shown.
+const screenWidth = 150
+
+func (s *screen) Write(p []byte) (int, error) {
+	var out bytes.Buffer
+	for rest := p; len(rest) > 0; {
+		r, n := utf8.DecodeRune(rest)
+		switch {
+		case r == '\n' && s.left == 0:
+			s.more++
+		case r == '\n':
+			out.WriteByte('\n')
+			s.left, s.column = s.left-1, 0
+		case s.left > 0 && s.column < screenWidth:
+			out.Write(rest[:n])
+			s.column++
+		case s.left > 0 && s.column == screenWidth:
+			out.WriteString(" …")
+			s.column++
+		}
+		rest = rest[n:]
+	}
+	_, err := s.w.Write(out.Bytes())
+	return len(p), err
+}
+
+// aside writes what is no result, on lines of its own.
+type aside struct{ *screen }
+
+func (a aside) Write(p []byte) (int, error) {
+	if a.column > 0 {
+		if _, err := a.screen.Write([]byte("\n")); err != nil {
+			return 0, err
+		}
+	}
+	return a.screen.Write(p)
+}
+
+// end ends the screen with a whole line.
+func (s *screen) end() {
+	if s.column > 0 {
+		fmt.Fprintln(s.w)
+	}
+	if s.more > 0 {
+		fmt.Fprintf(s.w, "... and %s\n", cli.Count(s.more, "more line"))
+	}
+}

@@ -36,8 +36,8 @@ type Schedule struct {
 	Quality bool
 }
 
-// Tasks lists the tasks in order. Each round measures each phase of each variant once, in a random order that depends on
-// the seed only, so that drift, such as of clocks, affects all alike.
+// Tasks lists the tasks in order. Each round measures each phase of each variant once, in a random order that depends
+// on the seed only, so that drift, such as of clocks, affects all alike.
 func (p Schedule) Tasks(variants []Variant) []Task {
 	var tasks []Task
 	random := rand.New(rand.NewPCG(p.Seed, 0x6c6179657273)) // "layers"

@@ -158,24 +158,26 @@ func (c *Computed) notes(r *Result) (notes []string) {
 			"long as repeated weights do not come from a cache. Each repeated layer has its own KV cache, but its weights "+
 			"take memory only once.", c.Layers)
 	note(has("prefill time", few) || has("decode time", few),
-		"A median of fewer than %d measurements has no 95 %% interval; the range from the least to the greatest is shown instead.",
+		"A median of fewer than %d measurements has no 95 %% interval; "+
+			"the range from the least to the greatest is shown instead.",
 		FewRepeats)
 	note(len(r.Fits) == 0 && len(timed) > 0, "No line was fitted: that takes at least three depths.")
-	note(len(r.BelowFloor) > 0, "Faster than the floor, and so without a roofline %%: %s. A ceiling of the device was measured "+
-		"too low; 'infer bench ceilings --measure' measures the ceilings again.", strings.Join(r.BelowFloor, ", "))
+	note(len(r.BelowFloor) > 0, "Faster than the floor, and so without a roofline %%: %s. A ceiling of the device was "+
+		"measured too low; 'infer bench ceilings --measure' measures the ceilings again.", strings.Join(r.BelowFloor, ", "))
 	for _, f := range r.Fits {
 		note(f.Rejected != "" && len(c.Predicted) > 0,
 			"The %s time of other depths is not predicted, since the times lie on no line.", f.Phase)
 	}
 	note(slices.ContainsFunc(r.Fits, func(f Fit) bool { return len(f.Depths) == 3 }),
 		"A line that is fitted to three depths has one degree of freedom: its intervals are wide.")
-	note(has("KL divergence", nil), "Agreement and KL divergence compare with the whole model of %d layers, on %d tokens that it "+
-		"writes at temperature 1 with seed %d; both are means over the tokens.", c.Layers, c.Window, c.Seed)
-	note(has("perplexity", nil), "Bits per byte and perplexity are of %d tokens, in windows of %d at a stride of half a window.",
+	note(has("KL divergence", nil), "Agreement and KL divergence compare with the whole model of %d layers, on %d "+
+		"tokens that it writes at temperature 1 with seed %d; both are means over the tokens.", c.Layers, c.Window, c.Seed)
+	note(has("perplexity", nil), "Bits per byte and perplexity are of %d tokens, "+
+		"in windows of %d at a stride of half a window.",
 		c.TextTokens, c.Window)
 	note(slices.ContainsFunc(r.Fits, func(f Fit) bool { return f.Phase == TaskPrefill }),
-		"A prefill computes only the last row of logits, for which the last layer does less than the others: a of a prefill is "+
-			"smaller by that difference, and may be negative.")
+		"A prefill computes only the last row of logits, for which the last layer does less than the others: a of a "+
+			"prefill is smaller by that difference, and may be negative.")
 	return notes
 }
 

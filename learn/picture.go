@@ -16,7 +16,8 @@ func bars(title string, x chart.Axis, unit float64, figures ...Figure) chart.Pic
 	for _, f := range figures {
 		low, high := f.interval()
 		value := chart.Value{Low: low / unit, Mid: f.Value / unit, High: high / unit}
-		p.Rows = append(p.Rows, chart.Bar(f.Name, value, number(value.Mid)))
+		p.Rows = append(p.Rows, chart.Row{Name: f.Name, Spans: []chart.Span{{End: value.Mid}}, Value: value,
+			Text: number(value.Mid)})
 	}
 	return chart.Picture{Title: title, Panels: []chart.Panel{p}}
 }

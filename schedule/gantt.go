@@ -27,7 +27,7 @@ func Gantt(w io.Writer, r Result, devices []Device, kinds []string) error {
 				ends[lane] = done.Actual.End
 				for i, s := range []Span{done.Plan, done.Actual} {
 					row := &rows[2*lane+i]
-					row.Spans = append(row.Spans, chart.Span{Kind: done.Job.Kind, Start: s.Start, End: s.End, Faint: i == 0})
+					row.Spans = append(row.Spans, chart.Span{Kind: done.Job.Kind, Start: s.Start, End: s.End})
 				}
 			}
 		}

@@ -307,7 +307,8 @@ still there.`,
 
 func runExport(ctx context.Context, m *cli.ModelFlags, out string, force bool) error {
 	if m.Dtype == "q8" {
-		return cli.Usagef("--dtype q8: checkpoints are written as f32 or bf16; the CPU makes 8-bit weights of either when it loads them")
+		return cli.Usagef("--dtype q8: checkpoints are written as f32 or bf16; the CPU makes 8-bit weights of either when " +
+			"it loads them")
 	}
 	if out == "" {
 		return cli.Usagef("give the directory to write: --out DIR")

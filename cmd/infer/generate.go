@@ -283,7 +283,8 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader) error {
 			return err
 		}
 	}
-	r := result{Prompt: ids, IDs: []int32{}, Seed: g.sampling.Seed, Auto: o.Choice, Sampling: sampling{g.sampling, g.stop, g.ignoreEOS}}
+	r := result{Prompt: ids, IDs: []int32{}, Seed: g.sampling.Seed, Auto: o.Choice,
+		Sampling: sampling{g.sampling, g.stop, g.ignoreEOS}}
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, syscall.SIGCONT)
 	runErr := g.generate(ctx, s, &r, out)
@@ -438,7 +439,8 @@ func (g *generateFlags) summary(r result) {
 	}
 	t := r.Timings
 	line := fmt.Sprintf("%s, seed %d | prefill %s, %s, %.0f tokens/s | decode %s", r.Setting, r.Seed,
-		cli.Count(t.PrefillTokens, "token"), humanize.Milliseconds(t.Prefill), t.PrefillPerSecond, cli.Count(t.DecodeTokens, "token"))
+		cli.Count(t.PrefillTokens, "token"), humanize.Milliseconds(t.Prefill), t.PrefillPerSecond,
+		cli.Count(t.DecodeTokens, "token"))
 	if t.DecodeTokens > 0 {
 		line += fmt.Sprintf(", %.3f ms/token, %.0f tokens/s", t.DecodePerToken, t.DecodePerSecond)
 	}

@@ -262,7 +262,8 @@ func (j *infoJSON) write(w io.Writer, by tables.By) {
 		m := gpu.Memory
 		line("GPU memory", "%s: weights %s, KV cache %s, activations %s, workspaces %s; %s of %s are free",
 			humanize.Size(m.Total), humanize.Size(m.Weights),
-			humanize.Size(m.Cache), humanize.Size(m.Activations), humanize.Size(m.Work), humanize.Size(gpu.MemoryFree), humanize.Size(gpu.MemoryTotal))
+			humanize.Size(m.Cache), humanize.Size(m.Activations), humanize.Size(m.Work), humanize.Size(gpu.MemoryFree),
+			humanize.Size(gpu.MemoryTotal))
 		for _, stage := range slices.Sorted(maps.Keys(gpu.Variants)) {
 			line("variant", "%s=%s", stage, gpu.Variants[stage])
 		}

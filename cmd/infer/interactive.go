@@ -19,7 +19,8 @@ import (
 
 // interact lets the model go on from each text that is typed, in one context, until the input ends. ids are what it
 // begins with, if there are any.
-func (g *generateFlags) interact(ctx context.Context, s *gpt2.Session, o *cli.Opened, ids []int32, stdin io.Reader) error {
+func (g *generateFlags) interact(ctx context.Context, s *gpt2.Session, o *cli.Opened, ids []int32,
+	stdin io.Reader) error {
 	screen := g.stdout
 	if !cli.IsTerminal(screen) {
 		screen = g.Stderr
@@ -57,7 +58,8 @@ func (g *generateFlags) interact(ctx context.Context, s *gpt2.Session, o *cli.Op
 }
 
 // turn evaluates ids after what the session holds, and writes what the model makes of it.
-func (g *generateFlags) turn(ctx context.Context, s *gpt2.Session, o *cli.Opened, ids []int32, interrupts <-chan os.Signal) error {
+func (g *generateFlags) turn(ctx context.Context, s *gpt2.Session, o *cli.Opened, ids []int32,
+	interrupts <-chan os.Signal) error {
 	if err := o.Fits(len(ids)); err != nil {
 		fmt.Fprintf(g.Stderr, "infer: %v\n", err)
 		return nil
@@ -90,7 +92,8 @@ func (g *generateFlags) turn(ctx context.Context, s *gpt2.Session, o *cli.Opened
 }
 
 // typed returns the ids of the next text; none of them to let the model go on.
-func (g *generateFlags) typed(ctx context.Context, s *gpt2.Session, lines *console.Lines, interrupts <-chan os.Signal) ([]int32, error) {
+func (g *generateFlags) typed(ctx context.Context, s *gpt2.Session, lines *console.Lines,
+	interrupts <-chan os.Signal) ([]int32, error) {
 	var text strings.Builder
 	for {
 		waiting, stop := ctx, func() {}

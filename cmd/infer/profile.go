@@ -74,7 +74,8 @@ type profiling struct {
 func (p *profileFlags) start(o *cli.Opened, s *gpt2.Session) (*profiling, error) {
 	d := o.Backend.Describe()
 	if d.Recorder == "" {
-		return nil, cli.Usagef("--device %s does not record its passes; --profile and --trace need the CPU or a GPU (--device cpu, cuda)", d.Name)
+		return nil, cli.Usagef("--device %s does not record its passes; --profile and --trace need the CPU or a GPU "+
+			"(--device cpu, cuda)", d.Name)
 	}
 	if !d.GPU && p.recorder != exec.RecorderAuto {
 		return nil, cli.Usagef("--recorder %s is for a GPU; the CPU's threads are recorded by the program itself", p.recorder)
@@ -96,7 +97,8 @@ func (p *profileFlags) start(o *cli.Opened, s *gpt2.Session) (*profiling, error)
 const warmUpRuns, warmUpTokens = 2, 4
 
 // warmUp begins the text, drops it and returns what it loaded. The recording, if there is one, has a range around it.
-func (r *profiling) warmUp(ctx context.Context, s *gpt2.Session, ids []int32, g gpt2.Generation) (loads []gpt2.Load, err error) {
+func (r *profiling) warmUp(ctx context.Context, s *gpt2.Session, ids []int32, g gpt2.Generation) (
+	loads []gpt2.Load, err error) {
 	if r != nil {
 		defer r.recorder.WarmUp()()
 	}

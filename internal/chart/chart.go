@@ -7,7 +7,10 @@ package chart
 
 import (
 	"math"
-	"slices"
+
+	gonum "gonum.org/v1/plot"
+
+	"gpt2scope/internal/humanize"
 )
 
 // Picture is panels below each other, their vertical axes aligned.
@@ -36,17 +39,15 @@ type Axis struct {
 // Kind is what the points of a series are.
 type Kind int
 
-// The kinds of series. Marks of an earlier kind cover those of a later one.
 const (
 	Measured  Kind = iota // marks
 	Joined                // marks joined by a line
-	Verified              // small black marks: measurements that check predictions
 	Predicted             // open marks
 	Line                  // a line without marks, such as a fit
 	Dashed                // a dashed line: the fit outside its data
 )
 
-// Series is points of one kind. Series of the same group share colour and mark.
+// Series is points of one kind. Series of the same group share colour and mark. An earlier series covers a later one.
 type Series struct {
 	Name   string // in the legend; not there if empty
 	Kind   Kind
@@ -93,12 +94,6 @@ type Row struct {
 type Span struct {
 	Kind       int // its place in the panel's kinds
 	Start, End float64
-	Faint      bool
-}
-
-// Bar is a row from 0 to a value.
-func Bar(name string, v Value, text string) Row {
-	return Row{Name: name, Spans: []Span{{End: v.Mid}}, Value: v, Text: text}
 }
 
 // most bounds what is drawn, so that sums and differences of values are finite.
@@ -117,28 +112,107 @@ func (a Axis) interval(v Value) Value {
 
 // drawable is the picture without points that have no place, and without panels that have nothing.
 func (p Picture) drawable() Picture {
-	panels := p.Panels
-	p.Panels = nil
-	for _, one := range panels {
-		series := one.Series
-		one.Series = nil
-		for _, s := range series {
-			s.Points = slices.DeleteFunc(slices.Clone(s.Points), func(v Point) bool {
-				return !one.X.holds(v.X.Mid) || !one.Y.holds(v.Y.Mid)
-			})
-			for i := range s.Points {
-				s.Points[i].X, s.Points[i].Y = one.X.interval(s.Points[i].X), one.Y.interval(s.Points[i].Y)
+	var panels []Panel
+	for _, one := range p.Panels {
+		var series []Series
+		for _, s := range one.Series {
+			var points []Point
+			for _, v := range s.Points {
+				if one.X.holds(v.X.Mid) && one.Y.holds(v.Y.Mid) {
+					points = append(points, Point{one.X.interval(v.X), one.Y.interval(v.Y), v.Label})
+				}
 			}
-			if len(s.Points) > 0 {
-				one.Series = append(one.Series, s)
+			if s.Points = points; len(points) > 0 {
+				series = append(series, s)
 			}
 		}
+		one.Series = series
 		if x, _ := one.bounds(); x.Low <= x.High {
-			p.Panels = append(p.Panels, one)
+			panels = append(panels, one)
 		}
 	}
+	p.Panels = panels
 	return p
 }
 
 // Empty tells whether there is nothing to draw.
 func (p Picture) Empty() bool { return len(p.drawable().Panels) == 0 }
+
+// scale is the range of an axis and its ticks.
+type scale struct {
+	low, high float64
+	step      float64 // between ticks; 0 on a logarithmic axis
+	divisor   float64 // of the labels
+}
+
+// scale makes the range for values from low to high, and the label of the axis.
+func (a Axis) scale(low, high float64) (scale, string) {
+	unit, divisor := humanize.Multiple(a.Unit, max(math.Abs(low), math.Abs(high)))
+	label := a.Name
+	if unit != "" {
+		label += " (" + unit + ")"
+	}
+	if a.Log {
+		pad := math.Pow(max(high/low, 2), 0.04)
+		return scale{low / pad, high * pad, 0, divisor}, label
+	}
+	if a.Zero {
+		low, high = min(low, 0), max(high, 0)
+	}
+	pad := 0.04 * (high - low) // marks lie inside the frame
+	if pad <= 1e-9*math.Abs(low) {
+		if pad = math.Abs(low) * 0.05; a.Whole || pad < 1/most {
+			pad = 1
+		}
+	}
+	if low != 0 {
+		low -= pad
+	}
+	s := scale{low, high + pad, 0, divisor}
+	s.step = roundUp((s.high-low)/divisor/mostTicks) * divisor
+	if a.Whole {
+		s.step = max(1, math.Round(s.step))
+	}
+	return s, label
+}
+
+// roundUp is the least of 1, 2 and 5 times a power of ten that is not below v.
+func roundUp(v float64) float64 {
+	power := math.Pow(10, math.Floor(math.Log10(v)))
+	for _, m := range []float64{1, 2, 5} {
+		if m*power >= v*(1-1e-9) {
+			return m * power
+		}
+	}
+	return 10 * power
+}
+
+// Ticks implements [gonum.Ticker].
+func (s scale) Ticks(low, high float64) (all []gonum.Tick) {
+	if s.step == 0 {
+		return s.decades()
+	}
+	places := max(0, -int(math.Floor(math.Log10(s.step/s.divisor)+1e-9)))
+	for i := math.Ceil(low / s.step); len(all) < 60 && i*s.step <= high; i++ {
+		all = append(all, gonum.Tick{Value: i * s.step, Label: humanize.Fixed(i*s.step/s.divisor, min(places, 12))})
+	}
+	return all
+}
+
+// decades are ticks at powers of ten, and between them if there are few.
+func (s scale) decades() (all []gonum.Tick) {
+	span := math.Log10(s.high / s.low)
+	every := max(1, int(math.Ceil(span/mostTicks)))
+	for e := math.Floor(math.Log10(s.low)); e <= math.Log10(s.high); e++ {
+		for n := 1.0; n < 10; n++ {
+			tick := gonum.Tick{Value: n * math.Pow(10, e)}
+			if n == 1 && int(e)%every == 0 || span < 2 && (n == 2 || n == 5) || span < 0.7 {
+				tick.Label = humanize.Short(tick.Value / s.divisor)
+			}
+			if tick.Value >= s.low && tick.Value <= s.high && (every == 1 || n == 1) {
+				all = append(all, tick)
+			}
+		}
+	}
+	return all
+}

@@ -1,7 +1,6 @@
 package chart
 
 import (
-	"cmp"
 	"image/color"
 	"math"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/recorder"
 )
 
 // The colours. Those of series and spans differ in lightness too.
@@ -32,12 +32,12 @@ const (
 	pictureWidth = 640
 	axesHeight   = 300
 	rowHeight    = 24 // of a bar
-	xticks       = 9
-	yticks       = 7
+	mostTicks    = 7  // that have a label, about
 	margin       = 12
 	titleHeight  = 34
 	legendHeight = 19 // of a line
-	scaleHeight  = 44 // of the numbers and the name below a panel
+	scaleHeight  = 44 // of the numbers and the name below rows
+	numbersWidth = 70 // left of axes, which are aligned unless numbers are longer
 )
 
 // letters is a style of text; sizes are pixels.
@@ -48,46 +48,30 @@ func letters(size vg.Length) text.Style {
 
 var small = letters(12)
 
-// size of a picture.
-func (p *Picture) size() (w, h vg.Length) {
-	if p.Title != "" {
-		h = titleHeight
-	}
-	for i := range p.Panels {
-		h += p.Panels[i].height()
-	}
-	return pictureWidth, h
+// height is what the picture needs: it is drawn once where nothing keeps it.
+func (p *Picture) height() vg.Length {
+	return p.draw(draw.NewCanvas(&recorder.Canvas{}, pictureWidth, 0))
 }
 
-// height is that of the legend and the axes.
-func (p *Panel) height() vg.Length {
-	legend := p.legend(draw.Canvas{Rectangle: vg.Rectangle{Max: vg.Point{X: pictureWidth - 2*margin}}})
-	if len(p.Rows) > 0 {
-		return legend + rowHeight*vg.Length(len(p.Rows)) + scaleHeight + margin
-	}
-	return legend + axesHeight + margin
-}
-
-// draw draws panels below each other, their vertical axes at the same place.
-func (p *Picture) draw(c draw.Canvas) {
+// draw draws panels from the top of a canvas, and returns their height.
+func (p *Picture) draw(c draw.Canvas) vg.Length {
+	top := c.Max.Y
 	fill(c, paper, c.Rectangle)
 	if p.Title != "" {
 		c.FillText(letters(16), vg.Point{X: margin, Y: c.Max.Y - 22}, p.Title)
 		c.Max.Y -= titleHeight
 	}
-	plots, areas, left := make([]*gonum.Plot, len(p.Panels)), make([]draw.Canvas, len(p.Panels)), vg.Length(0)
 	for i := range p.Panels {
 		one, area := &p.Panels[i], draw.Crop(c, margin, -margin, 0, 0)
-		area.Max.Y -= one.legend(area)
-		c.Max.Y -= one.height()
-		area.Min.Y = c.Max.Y + margin
-		plots[i] = one.axes(&area)
-		areas[i], left = area, max(left, plots[i].DataCanvas(area).Min.X)
+		area.Max.Y = one.legend(area)
+		area.Min.Y = area.Max.Y - axesHeight
+		if len(one.Rows) > 0 {
+			area.Min.Y = area.Max.Y - rowHeight*vg.Length(len(one.Rows)) - scaleHeight
+		}
+		one.axes(area)
+		c.Max.Y = area.Min.Y - margin
 	}
-	for i, g := range plots {
-		areas[i].Min.X += left - g.DataCanvas(areas[i]).Min.X
-		g.Draw(areas[i])
-	}
+	return top - c.Max.Y
 }
 
 func box(x0, y0, x1, y1 vg.Length) vg.Rectangle {
@@ -98,99 +82,92 @@ func fill(c draw.Canvas, colour color.Color, r vg.Rectangle) {
 	c.FillPolygon(colour, []vg.Point{r.Min, {X: r.Max.X, Y: r.Min.Y}, r.Max, {X: r.Min.X, Y: r.Max.Y}})
 }
 
-// legend explains series and kinds of spans at the top of an area, in as many lines as they need, and returns its
-// height. Without a canvas nothing is drawn.
-func (p *Panel) legend(area draw.Canvas) vg.Length {
-	at := vg.Point{X: area.Min.X, Y: area.Max.Y}
-	add := func(name string, sample func(left vg.Point)) {
-		width := 29 + small.Width(name)
+// legend explains series and kinds of spans at the top of a canvas, and returns where it ends.
+func (p *Panel) legend(c draw.Canvas) vg.Length {
+	at := vg.Point{X: c.Min.X, Y: c.Max.Y}
+	add := func(name string, sample func(from, to vg.Point)) {
 		if name == "" {
 			return
 		}
-		if at.X+width > area.Max.X && at.X > area.Min.X {
-			at = vg.Point{X: area.Min.X, Y: at.Y - legendHeight}
+		end := at.X + 29 + small.Width(name)
+		if at.X > c.Min.X && end > c.Max.X {
+			at, end = vg.Point{X: c.Min.X, Y: at.Y - legendHeight}, end-at.X+c.Min.X
 		}
-		if area.Canvas != nil {
-			sample(vg.Point{X: at.X, Y: at.Y - 9})
-			area.FillText(small, vg.Point{X: at.X + 29, Y: at.Y - 13}, name)
-		}
-		at.X += width + 16
+		sample(vg.Point{X: at.X, Y: at.Y - 9}, vg.Point{X: at.X + 24, Y: at.Y - 9})
+		c.FillText(small, vg.Point{X: at.X + 29, Y: at.Y - 13}, name)
+		at.X = end + 16
 	}
 	for _, s := range p.Series {
-		add(s.Name, func(left vg.Point) {
-			area.StrokeLines(s.line(), []vg.Point{left, {X: left.X + 24, Y: left.Y}})
-			s.mark(area, vg.Point{X: left.X + 12, Y: left.Y})
+		add(s.Name, func(from, to vg.Point) {
+			c.StrokeLines(s.line(), []vg.Point{from, to})
+			s.mark(c, vg.Point{X: from.X + 12, Y: from.Y})
 		})
 	}
 	for i, kind := range p.Kinds {
-		add(kind, func(left vg.Point) {
-			fill(area, colourOf(i), box(left.X, left.Y-5, left.X+24, left.Y+5))
-		})
+		add(kind, func(from, to vg.Point) { fill(c, colourOf(i), box(from.X, from.Y-5, to.X, to.Y+5)) })
 	}
-	if at.X == area.Min.X { // nothing stands in the last line
-		at.Y += legendHeight
+	if at.X > c.Min.X {
+		at.Y -= legendHeight
 	}
-	return area.Max.Y - at.Y + legendHeight + 6
+	return at.Y - 6
 }
 
-// bounds are the ranges of values and intervals. Where intervals reach much further than points, as those of a few slow
-// repeats do, they are cut: the points could not be told apart.
+// bounds are the ranges of values and intervals.
 func (p *Panel) bounds() (x, y Value) {
-	x = Value{math.Inf(1), math.Inf(-1), math.Inf(-1)}
-	y = x
-	with := func(to *Value, a Axis, v Value) {
-		if a.holds(v.Mid) {
-			*to = Value{min(to.Low, v.Low), max(to.Mid, v.Mid), max(to.High, v.High)}
-		}
-	}
+	var xs, ys []Value
 	for _, s := range p.Series {
 		for _, v := range s.Points {
-			with(&x, p.X, v.X)
-			with(&y, p.Y, v.Y)
+			xs, ys = append(xs, v.X), append(ys, v.Y)
 		}
 	}
 	for _, r := range p.Rows {
-		with(&x, p.X, p.X.interval(r.Value))
+		xs = append(xs, p.X.interval(r.Value))
 		for _, s := range r.Spans {
-			with(&x, p.X, Exactly(s.Start))
-			with(&x, p.X, Exactly(s.End))
+			xs = append(xs, Exactly(s.Start), Exactly(s.End))
 		}
 	}
-	for _, v := range []*Value{&x, &y} {
-		if v.Mid > 0 && v.High > 3*v.Mid {
-			v.High = 1.5 * v.Mid
-		}
-	}
-	return x, y
+	return p.X.bounds(xs), p.Y.bounds(ys)
 }
 
-// axes makes the plot of a panel. Rows narrow the area by the room of their names and texts.
-func (p *Panel) axes(area *draw.Canvas) *gonum.Plot {
+// bounds is the range of values. Where intervals reach much further than points, as those of a few slow repeats do,
+// they are cut: the points could not be told apart.
+func (a Axis) bounds(values []Value) Value {
+	all := Value{math.Inf(1), math.Inf(-1), math.Inf(-1)}
+	for _, v := range values {
+		if a.holds(v.Mid) {
+			all = Value{min(all.Low, v.Low), max(all.Mid, v.Mid), max(all.High, v.High)}
+		}
+	}
+	if all.Mid > 0 && all.High > 3*all.Mid {
+		all.High = 1.5 * all.Mid
+	}
+	return all
+}
+
+// axes draws a panel. Names of rows and texts stand beside the axes.
+func (p *Panel) axes(c draw.Canvas) {
 	g := gonum.New()
-	g.BackgroundColor = nil
-	lines := plotter.NewGrid()
-	lines.Vertical = draw.LineStyle{Color: grid, Width: 0.8}
-	lines.Horizontal = lines.Vertical
+	lines := &plotter.Grid{Vertical: draw.LineStyle{Color: grid, Width: 0.8}}
 	g.Add(lines, p)
 	x, y := p.bounds()
-	dress(&g.X, p.X, x, xticks)
+	dress(&g.X, p.X, x)
 	if len(p.Rows) == 0 {
-		dress(&g.Y, p.Y, y, yticks)
-		return g
+		lines.Horizontal = lines.Vertical
+		dress(&g.Y, p.Y, y)
+		c.Min.X += max(0, numbersWidth-g.DataCanvas(c).Min.X)
+	} else {
+		g.HideY()
+		names, texts := vg.Length(0), vg.Length(0)
+		for _, r := range p.Rows {
+			names, texts = max(names, small.Width(r.Name)+6), max(texts, small.Width(r.Text))
+		}
+		c = draw.Crop(c, names, -texts, 0, 0)
 	}
-	names, texts := vg.Length(0), vg.Length(0)
-	for _, r := range p.Rows {
-		names, texts = max(names, small.Width(r.Name)+6), max(texts, small.Width(r.Text))
-	}
-	area.Min.X += names
-	area.Max.X -= texts
-	lines.Horizontal.Width = 0
-	g.HideY()
-	return g
+	g.Draw(c)
 }
 
-func dress(a *gonum.Axis, axis Axis, of Value, ticks int) {
-	s, name := axis.scale(of.Low, of.High, ticks)
+func dress(a *gonum.Axis, axis Axis, of Value) {
+	s, name := axis.scale(of.Low, of.High)
 	a.Min, a.Max, a.Label.Text, a.Label.Padding, a.Padding = s.low, s.high, name, 3, 0
 	a.LineStyle = draw.LineStyle{Color: soft, Width: 1}
 	a.Tick.LineStyle, a.Tick.Length, a.Tick.Marker = a.LineStyle, 4, s
@@ -206,9 +183,11 @@ func dress(a *gonum.Axis, axis Axis, of Value, ticks int) {
 func (p *Panel) Plot(c draw.Canvas, g *gonum.Plot) {
 	toX, toY := g.Transforms(&c)
 	for _, b := range p.Bands {
-		fill(c, faint(colourOf(b.Group)), box(max(toX(b.Low), c.Min.X), c.Min.Y, min(toX(b.High)+0.5, c.Max.X), c.Max.Y))
+		colour := colourOf(b.Group)
+		faint := color.NRGBA{colour.R, colour.G, colour.B, 0x40}
+		fill(c, faint, box(max(toX(b.Low), c.Min.X), c.Min.Y, min(toX(b.High)+0.5, c.Max.X), c.Max.Y))
 		line := []vg.Point{{X: toX(b.Mid), Y: c.Min.Y}, {X: toX(b.Mid), Y: c.Max.Y}}
-		c.StrokeLines(draw.LineStyle{Color: colourOf(b.Group), Width: 1, Dashes: []vg.Length{1.5, 2}}, c.ClipLinesXY(line)...)
+		c.StrokeLines(draw.LineStyle{Color: colour, Width: 1, Dashes: []vg.Length{1.5, 2}}, c.ClipLinesXY(line)...)
 	}
 	for _, s := range p.Series {
 		var points []vg.Point
@@ -217,16 +196,18 @@ func (p *Panel) Plot(c draw.Canvas, g *gonum.Plot) {
 		}
 		c.StrokeLines(s.line(), c.ClipLinesXY(points)...)
 	}
-	last := func(a, b Series) int { return cmp.Compare(b.Kind, a.Kind) } // marks of early kinds cover the others
-	for _, s := range slices.SortedStableFunc(slices.Values(p.Series), last) {
+	var taken []vg.Rectangle
+	for _, s := range slices.Backward(p.Series) {
 		for _, v := range s.Points {
 			x, y := toX(v.X.Mid), toY(v.Y.Mid)
+			left, right, low, high := toX(v.X.Low), toX(v.X.High), toY(v.Y.Low), toY(v.Y.High)
 			s.mark(c, vg.Point{X: x, Y: y})
-			whisker(c, s.colour(), vg.Point{X: toX(v.X.Low), Y: y}, vg.Point{X: toX(v.X.High), Y: y})
-			whisker(c, s.colour(), vg.Point{X: x, Y: toY(v.Y.Low)}, vg.Point{X: x, Y: toY(v.Y.High)})
+			whisker(c, colourOf(s.Group), vg.Point{X: left, Y: y}, vg.Point{X: right, Y: y})
+			whisker(c, colourOf(s.Group), vg.Point{X: x, Y: low}, vg.Point{X: x, Y: high})
+			taken = append(taken, box(left-4, y-4, right+4, y+4), box(x-4, low-4, x+4, high+4))
 		}
 	}
-	p.label(c, toX, toY)
+	p.label(c, toX, toY, taken)
 	p.rows(c, func(v float64) vg.Length { return toX(min(max(v, g.X.Min), g.X.Max)) })
 }
 
@@ -235,29 +216,19 @@ var looks = map[Kind]struct {
 	width, radius vg.Length
 	dashes        []vg.Length
 }{
-	Measured: {radius: 3.4}, Joined: {width: 1.5, radius: 3.4}, Verified: {radius: 2.2}, Predicted: {radius: 4.4},
+	Measured: {radius: 3.4}, Joined: {width: 1.5, radius: 3.4}, Predicted: {radius: 4.4},
 	Line: {width: 1.5}, Dashed: {width: 1.5, dashes: []vg.Length{5, 4}},
 }
 
-func (s *Series) colour() color.RGBA {
-	if s.Kind == Verified {
-		return ink
-	}
-	return colourOf(s.Group)
-}
-
 func (s *Series) line() draw.LineStyle {
-	return draw.LineStyle{Color: s.colour(), Width: looks[s.Kind].width, Dashes: looks[s.Kind].dashes}
+	return draw.LineStyle{Color: colourOf(s.Group), Width: looks[s.Kind].width, Dashes: looks[s.Kind].dashes}
 }
 
 // mark draws that of a point; that of a prediction has paper inside.
 func (s *Series) mark(c draw.Canvas, at vg.Point) {
-	style := draw.GlyphStyle{Color: s.colour(), Radius: looks[s.Kind].radius, Shape: marks[s.Group%len(marks)]}
+	style := draw.GlyphStyle{Color: colourOf(s.Group), Radius: looks[s.Kind].radius, Shape: marks[s.Group%len(marks)]}
 	if style.Radius == 0 {
 		return
-	}
-	if len(s.Points) > 100 { // larger marks would hide the line
-		style.Radius = 1
 	}
 	c.DrawGlyph(style, at)
 	if s.Kind == Predicted {
@@ -268,19 +239,15 @@ func (s *Series) mark(c draw.Canvas, at vg.Point) {
 
 // whisker draws an interval, level or upright, with caps at the ends that are not cut.
 func whisker(c draw.Canvas, colour color.Color, from, to vg.Point) {
-	half := vg.Point{X: 5}
-	switch {
-	case from == to:
+	length := to.X - from.X + to.Y - from.Y
+	if length <= 0 {
 		return
-	case from.Y == to.Y:
-		half = vg.Point{Y: 5}
 	}
+	half := vg.Point{X: to.Y - from.Y, Y: to.X - from.X}.Scale(5 / length) // across the line
 	for _, line := range [][]vg.Point{{from, to}, {from.Sub(half), from.Add(half)}, {to.Sub(half), to.Add(half)}} {
 		c.StrokeLines(draw.LineStyle{Color: colour, Width: 1.2}, c.ClipLinesXY(line)...)
 	}
 }
-
-func faint(c color.RGBA) color.Color { return color.NRGBA{c.R, c.G, c.B, 0x40} }
 
 // rows draws bars and spans, from the top down.
 func (p *Panel) rows(c draw.Canvas, at func(float64) vg.Length) {
@@ -295,14 +262,7 @@ func (p *Panel) rows(c draw.Canvas, at func(float64) vg.Length) {
 			}
 			from, to := at(min(s.Start, s.End)), at(max(s.Start, s.End))
 			end = max(end, to)
-			if to-from > 3 { // neighbours of a kind can be told apart
-				to -= 0.5
-			}
-			colour := color.Color(colourOf(s.Kind))
-			if s.Faint {
-				colour = faint(colourOf(s.Kind))
-			}
-			fill(c, colour, box(from, bottom, max(to, from+0.5), top))
+			fill(c, colourOf(s.Kind), box(from, bottom, max(to-0.5, from+0.5), top))
 		}
 		if v := p.X.interval(row.Value); v.Low < v.High {
 			end = max(end, at(v.High))
@@ -312,19 +272,10 @@ func (p *Panel) rows(c draw.Canvas, at func(float64) vg.Length) {
 	}
 }
 
-// label draws the labels of points where they cover neither marks and intervals nor each other: beside the mark,
-// or above or below. One that has no room is omitted.
-func (p *Panel) label(c draw.Canvas, toX, toY func(float64) vg.Length) {
-	var taken []vg.Rectangle
-	for _, s := range p.Series {
-		for _, v := range s.Points {
-			x, y := toX(v.X.Mid), toY(v.Y.Mid)
-			taken = append(taken, box(toX(v.X.Low)-4, y-4, toX(v.X.High)+4, y+4), box(x-4, toY(v.Y.Low)-4, x+4, toY(v.Y.High)+4))
-		}
-	}
+// label draws labels beside marks, or above or below, where nothing is taken. One that has no room is omitted.
+func (p *Panel) label(c draw.Canvas, toX, toY func(float64) vg.Length, taken []vg.Rectangle) {
 	free := func(b vg.Rectangle) bool {
-		inside := b.Min.X >= c.Min.X && b.Max.X <= c.Max.X && b.Min.Y >= c.Min.Y && b.Max.Y <= c.Max.Y
-		return inside && !slices.ContainsFunc(taken, func(t vg.Rectangle) bool {
+		return c.Contains(b.Min) && c.Contains(b.Max) && !slices.ContainsFunc(taken, func(t vg.Rectangle) bool {
 			return b.Min.X < t.Max.X && t.Min.X < b.Max.X && b.Min.Y < t.Max.Y && t.Min.Y < b.Max.Y
 		})
 	}

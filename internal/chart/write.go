@@ -6,9 +6,7 @@ import (
 	"html"
 	"html/template"
 	"image/color"
-	"image/png"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"gonum.org/v1/plot/vg"
@@ -20,11 +18,10 @@ import (
 // PNG draws the picture with two pixels for one of SVG, so that letters are sharp on dense screens.
 func (p Picture) PNG() ([]byte, error) {
 	p = p.drawable()
-	w, h := p.size()
-	c := vgimg.NewWith(vgimg.UseWH(w, h), vgimg.UseDPI(2*72))
+	c := vgimg.NewWith(vgimg.UseWH(pictureWidth, p.height()), vgimg.UseDPI(2*72))
 	p.draw(draw.New(c))
 	var b bytes.Buffer
-	err := png.Encode(&b, c.Image())
+	_, err := vgimg.PngCanvas{Canvas: c}.WriteTo(&b)
 	return b.Bytes(), err
 }
 
@@ -39,8 +36,8 @@ func (p Picture) HTML() (template.HTML, error) {
 	return template.HTML(`<div class="chart">` + string(svg) + `</div>`), err // all text is escaped
 }
 
-// Style is the CSS of pages with pictures: they scroll where there is little room, and have other colours if the browser
-// prefers dark.
+// Style is the CSS of pages with pictures: they scroll where there is little room, and have other colours if the
+// browser prefers dark.
 func Style() template.CSS {
 	css := `.chart { overflow-x: auto; }
 .chart svg { display: block; width: 100%; height: auto; min-width: 600px; max-width: 760px; }
@@ -58,26 +55,19 @@ func Style() template.CSS {
 // hex names a colour as SVG and CSS do.
 func hex(c color.RGBA) string { return fmt.Sprintf("#%02X%02X%02X", c.R, c.G, c.B) }
 
-// fonts are for systems with and without the font that places were computed for; all have about its widths.
-const fonts = "Liberation Sans, Arial, Helvetica, sans-serif"
-
 var (
 	control = regexp.MustCompile(`[\x00-\x08\x0b-\x1f\x7f-\x{9f}\x{fffe}\x{ffff}]`) // XML cannot hold it
 	styled  = regexp.MustCompile(`\s+style="([^"]*)"`)
-	texts   = regexp.MustCompile(`<text ([^>]*font-size="([0-9.]+)px"[^>]*)>([^<]*)</text>`)
 )
 
 // svg draws the picture. A policy of a page refuses style attributes: their properties become attributes, as SVG allows
-// for all that are used. A text keeps the width that places were computed for, so that it takes no more in another
-// font.
+// for all that are used.
 func (p Picture) svg(name string) ([]byte, error) {
-	w, h := p.size()
+	w, h := vg.Length(pictureWidth), p.height()
 	c := vgsvg.New(w, h)
 	p.draw(draw.New(c))
 	var b bytes.Buffer
-	if _, err := c.WriteTo(&b); err != nil {
-		return nil, err
-	}
+	_, err := c.WriteTo(&b)
 	_, body, _ := strings.Cut(b.String(), "xlink\">\n")
 	body = styled.ReplaceAllStringFunc(body, func(style string) (out string) {
 		for property := range strings.SplitSeq(styled.FindStringSubmatch(style)[1], ";") {
@@ -88,14 +78,8 @@ func (p Picture) svg(name string) ([]byte, error) {
 		}
 		return out
 	})
-	body = texts.ReplaceAllStringFunc(body, func(t string) string {
-		parts := texts.FindStringSubmatch(t)
-		size, _ := strconv.ParseFloat(parts[2], 64)
-		width := letters(vg.Length(size)).Width(html.UnescapeString(parts[3]))
-		return fmt.Sprintf("<text %s textLength=\"%.1f\" lengthAdjust=\"spacingAndGlyphs\">%s</text>", parts[1], width,
-			parts[3])
-	})
-	head := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%g" height="%g" viewBox="0 0 %[1]g %[2]g" role="img"`, w, h)
-	head += fmt.Sprintf(" aria-label=\"%s\" font-family=\"%s\">\n", html.EscapeString(name), fonts)
-	return control.ReplaceAll([]byte(strings.ToValidUTF8(head+body, "\ufffd")), []byte(" ")), nil
+	head := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%g" height="%g" viewBox="0 0 %[1]g %[2]g"`, w, h)
+	head += fmt.Sprintf(" role=\"img\" aria-label=\"%s\" font-family=\"%s\">\n", html.EscapeString(name),
+		"Liberation Sans, Arial, Helvetica, sans-serif") // places are computed for the first; the others are about as wide
+	return control.ReplaceAll([]byte(strings.ToValidUTF8(head+body, "\ufffd")), []byte(" ")), err
 }

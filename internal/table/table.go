@@ -202,6 +202,12 @@ func Count[R any, N int | int32 | int64](key, title string, of func(*R) N) Colum
 	return Column[R]{Key: key, Title: title, Cell: func(r *R) Cell { return Int(int64(of(r))) }}
 }
 
+// Time is a column of ns, which people read in us.
+func Time[R any](key, title, legend string, of func(*R) int64) Column[R] {
+	cell := func(r *R) Cell { return Nanoseconds(of(r)) }
+	return Column[R]{Key: key, Unit: "ns", Title: title, Legend: legend, Cell: cell}
+}
+
 // cells returns the text of the columns that have a title, the titles first, and which columns are aligned to the left.
 func cells[R any](columns []Column[R], rows []R) (lines [][]string, left func(column int) bool) {
 	columns = slices.DeleteFunc(slices.Clone(columns), func(c Column[R]) bool { return c.Title == "" })

@@ -39,6 +39,7 @@ const (
 	ofSweep = iota
 	ofPredictions
 	ofLists
+	ofChecks
 	ofMemory
 )
 
@@ -120,7 +121,7 @@ func byDepth(r *layers.Result, metric string, y chart.Axis, phase string) chart.
 		}
 	}
 	predicted := chart.Series{Name: "predicted, 95 % interval", Kind: chart.Predicted, Group: ofPredictions}
-	verified := chart.Series{Name: "measured afterwards", Kind: chart.Verified}
+	verified := chart.Series{Name: "measured afterwards", Group: ofChecks}
 	for _, p := range r.Predictions {
 		if p.Metric == metric {
 			predicted.Points = append(predicted.Points, point(p.Layers, chart.Value{Low: p.Low, Mid: p.Value, High: p.High}))
@@ -138,7 +139,7 @@ func byDepth(r *layers.Result, metric string, y chart.Axis, phase string) chart.
 		}
 	}
 	p := chart.Panel{X: chart.Axis{Name: "layers", Whole: true, Zero: true}, Y: y,
-		Series: []chart.Series{measured, predicted, verified, lists}}
+		Series: []chart.Series{measured, verified, predicted, lists}}
 	if !(panel{Panel: p}).empty() {
 		p.Series = append(p.Series, fitted(r, phase, measured, predicted)...)
 	}

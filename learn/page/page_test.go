@@ -15,7 +15,7 @@ import (
 func results() []learn.Result {
 	var all []learn.Result
 	for i, verdict := range []learn.Verdict{learn.Shown, learn.Refuted, learn.Unknown, learn.Shown} {
-		rows := []chart.Row{chart.Bar("a * a", chart.Exactly(3), "3"), chart.Bar("<b>", chart.Exactly(-1), "-1")}
+		rows := []chart.Row{{Name: "a * a", Spans: []chart.Span{{End: 3}}}, {Name: "<b>", Spans: []chart.Span{{End: -1}}}}
 		p := chart.Picture{Title: "bars <1>", Panels: []chart.Panel{{X: chart.Axis{Name: "time (ms)"}, Rows: rows}}}
 		f := learn.Finding{Verdict: verdict, Text: "What was found.",
 			Figures: []learn.Figure{{Name: "time", Value: 3333, Unit: "us", N: 9}}}

@@ -79,7 +79,8 @@ func (b *benchFlags) register(f *pflag.FlagSet) {
 		"the prefill has `N` tokens (default: 256, or a shorter context)")
 	f.Var(cli.OneOf(&b.logits, "last", "all", "last"), "logits", "`ROWS` of logits that the prefill computes: all or last")
 	f.Var(cli.Int(&b.past, 0, cli.AtLeast(0)), "past",
-		"the cache holds `N` tokens before the pass (default: before a decode step 128, or half a shorter context; before a prefill none)")
+		"the cache holds `N` tokens before the pass (default: before a decode step 128, or half a shorter context; before "+
+			"a prefill none)")
 	b.batches = cli.IntList{Values: []int{1}, Allowed: cli.Batches}
 	f.Var(&b.batches, "batch", "the pass has `N` sequences")
 }

@@ -60,7 +60,8 @@ func (b *benchFlags) runKernel(c *cobra.Command, m *cli.ModelFlags, name string)
 	defer o.Close()
 	backend, ok := o.Backend.(*cudaexec.Backend)
 	if !ok {
-		return errors.New("the device is the CPU, and these are kernels of a GPU; use --device cuda, which says what is missing")
+		return errors.New("the device is the CPU, and these are kernels of a GPU; use --device cuda, " +
+			"which says what is missing")
 	}
 	phase, past, err := b.pass(c.Flags(), o.Options.Context)
 	if err != nil {

@@ -29,9 +29,13 @@ type listFlags struct {
 
 func (l *listFlags) register(f *pflag.FlagSet) {
 	any := cli.AtLeast(0)
-	l.prompts, l.gens, l.depths = cli.IntList{Values: []int{512}, Allowed: any}, cli.IntList{Values: []int{128}, Allowed: any}, cli.IntList{Values: []int{0}, Allowed: any}
-	f.VarP(&l.prompts, "n-prompt", "p", "measure the prefill of `N,...` tokens, 0 for none; by default at\nmost as many as fit in the context")
-	f.VarP(&l.gens, "n-gen", "n", "measure the generation of `N,...` tokens one after another, 0 for\nnone; by default at most as many as fit in the context")
+	l.prompts = cli.IntList{Values: []int{512}, Allowed: any}
+	l.gens = cli.IntList{Values: []int{128}, Allowed: any}
+	l.depths = cli.IntList{Values: []int{0}, Allowed: any}
+	f.VarP(&l.prompts, "n-prompt", "p", "measure the prefill of `N,...` tokens, 0 for none; by default at\nmost as many "+
+		"as fit in the context")
+	f.VarP(&l.gens, "n-gen", "n", "measure the generation of `N,...` tokens one after another, 0 for\nnone; by default "+
+		"at most as many as fit in the context")
 	f.VarP(&l.depths, "n-depth", "d", "do so with `N,...` tokens in the cache before")
 	f.VarP(cli.OneOf(&l.format, "md", "md", "csv", "json"), "output", "o",
 		"print the results of lists as `FORMAT`: md, csv or json")
@@ -183,7 +187,8 @@ func (b *benchFlags) runCombination(ctx context.Context, m *cli.ModelFlags, batc
 	var rows []ListRow
 	for _, t := range tests {
 		row := row
-		row.test, row.Prompt, row.Gen, row.Depth, row.Time = t, t.Prompt, t.Gen, t.Depth, time.Now().UTC().Format(time.RFC3339)
+		row.test, row.Prompt, row.Gen, row.Depth, row.Time = t, t.Prompt, t.Gen, t.Depth,
+			time.Now().UTC().Format(time.RFC3339)
 		result, err := measure.Run(ctx, s, t, b.repeat)
 		if err != nil {
 			return rows, err

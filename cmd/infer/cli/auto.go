@@ -28,7 +28,8 @@ type AutoFlags struct {
 }
 
 func (a *AutoFlags) Register(f *pflag.FlagSet) {
-	f.BoolVar(&a.noHistory, "no-history", false, "neither read nor keep how long runs took, from which --device auto\npredicts; so does "+HistoryVariable+"=off")
+	f.BoolVar(&a.noHistory, "no-history", false, "neither read nor keep how long runs took, from which "+
+		"--device auto\npredicts; so does "+HistoryVariable+"=off")
 }
 
 // AutoJSON is how --device auto chose, where there was a choice.
@@ -114,8 +115,10 @@ func (o *Opened) Place(run auto.Run) error {
 	o.Choice = &AutoJSON{Device: "cpu", CPU: newPrediction(c.OnCPU), GPU: newPrediction(c.OnGPU)}
 	here := fmt.Sprintf("(predicted by %s here on the CPU and %d on the GPU)", Count(c.OnCPU.Runs, "run"), c.OnGPU.Runs)
 	if !c.GPU {
-		m.Notice(fmt.Sprintf("--device auto took the CPU: about %s; the GPU would take %s, %s of them to start %s; --device cuda runs there",
-			humanize.Milliseconds(c.OnCPU.Total()), humanize.Milliseconds(c.OnGPU.Total()), humanize.Milliseconds(c.OnGPU.Open+c.OnGPU.Load), here))
+		m.Notice(fmt.Sprintf("--device auto took the CPU: about %s; the GPU would take %s, %s of them to start %s; "+
+			"--device cuda runs there",
+			humanize.Milliseconds(c.OnCPU.Total()), humanize.Milliseconds(c.OnGPU.Total()),
+			humanize.Milliseconds(c.OnGPU.Open+c.OnGPU.Load), here))
 		return nil
 	}
 	began = time.Now()
@@ -127,7 +130,8 @@ func (o *Opened) Place(run auto.Run) error {
 	}
 	o.Backend, o.opening, o.Choice.Device = gpu, time.Since(began), "cuda"
 	mode, _ := gpu.Mode()
-	m.Notice(fmt.Sprintf("--device auto took the GPU, %s, mode %s: about %s; the CPU would take %s %s; --device cpu runs there",
+	m.Notice(fmt.Sprintf("--device auto took the GPU, %s, mode %s: about %s; the CPU would take %s %s; "+
+		"--device cpu runs there",
 		gpu.Device().Info().Name, mode, humanize.Milliseconds(c.OnGPU.Total()), humanize.Milliseconds(c.OnCPU.Total()), here))
 	return host.Close()
 }
@@ -183,5 +187,6 @@ func WaitedWords(share float64) string {
 	if share < mostWaited {
 		return ""
 	}
-	return fmt.Sprintf("threads waited for a core %.0f%% of the time: other programs ran, or there are more threads than cores; fewer --threads may be faster", 100*share)
+	return fmt.Sprintf("threads waited for a core %.0f%% of the time: other programs ran, or there are more threads "+
+		"than cores; fewer --threads may be faster", 100*share)
 }

@@ -23,11 +23,13 @@ func StoredCeilings(backend gpt2.Backend) (set ceilings.Set, found bool, err err
 	return ceilings.Load(key)
 }
 
-var ErrNoCeilings = errors.New("the reference device has no ceilings: it is plain Go; use --device cpu or --device cuda")
+var ErrNoCeilings = errors.New("the reference device has no ceilings: it is plain Go; " +
+	"use --device cpu or --device cuda")
 
 // CeilingsOf returns what a backend's device can do, from the file of earlier measurements if it is there and again is
 // false. What is measured is stored there; if that fails, a notice says so.
-func CeilingsOf(ctx context.Context, backend gpt2.Backend, m *ModelFlags, again bool) (set ceilings.Set, stored bool, err error) {
+func CeilingsOf(ctx context.Context, backend gpt2.Backend, m *ModelFlags, again bool) (
+	set ceilings.Set, stored bool, err error) {
 	set, found, err := StoredCeilings(backend)
 	switch {
 	case errors.Is(err, ErrNoCeilings):

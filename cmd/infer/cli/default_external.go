@@ -12,5 +12,6 @@ const defaultModelHelp = ""
 
 // DefaultModel fails: this build carries no weights.
 func DefaultModel() (*gpt2.Model, error) {
-	return nil, errors.New("this build carries no weights (-tags external_weights); give a model with -m, such as weights/shakespeare or random:gpt2")
+	return nil, errors.New("this build carries no weights (-tags external_weights); give a model with -m, such as " +
+		"weights/shakespeare or random:gpt2")
 }

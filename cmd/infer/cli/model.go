@@ -50,21 +50,22 @@ type ModelFlags struct {
 func (m *ModelFlags) Register(f *pflag.FlagSet) {
 	f.StringVarP(&m.Model, "model", "m", "",
 		"`MODEL`: a Hugging Face GPT-2 directory; a GGUF file with F32, F16, BF16 or Q8_0 weights; the name of a model that "+
-			"'hf download' got, such as openai-community/gpt2; or random weights: random:gpt2 (gpt2-medium, gpt2-large, gpt2-xl), or "+
-			"random:L=1,C=768,NH=12,V=50257,T=1024"+defaultModelHelp)
+			"'hf download' got, such as openai-community/gpt2; or random weights: random:gpt2 (gpt2-medium, gpt2-large, "+
+			"gpt2-xl), or random:L=1,C=768,NH=12,V=50257,T=1024"+defaultModelHelp)
 	f.Var(words(&m.Layers, "", checkLayers), "layers",
 		"run the first `N` layers, or 'all' (default: all; of the built-in model 1, as one profiles a layer)")
 	f.StringVar(&m.Device, "device", "auto",
-		"`DEVICE`: auto (the one that finishes first; to measure, the GPU if all it needs is there), cpu, reference (plain and "+
-			"slow, in float64), or a GPU: cuda or cuda:N")
+		"`DEVICE`: auto (the one that finishes first; to measure, the GPU if all it needs is there), cpu, reference (plain "+
+			"and slow, in float64), or a GPU: cuda or cuda:N")
 	f.Var(words(&m.Dtype, "", oneOf(dtypeNames)), "dtype",
-		"`TYPE` in which weights are held: f32, bf16, or on the CPU q8, 8-bit integers with a scale for 32 (default: bf16 on "+
-			"a GPU, f32 elsewhere); a GPU computes in TYPE, the CPU in float32 except where 'infer devices' says so")
+		"`TYPE` in which weights are held: f32, bf16, or on the CPU q8, 8-bit integers with a scale for 32 (default: bf16 "+
+			"on a GPU, f32 elsewhere); a GPU computes in TYPE, the CPU in float32 except where 'infer devices' says so")
 	f.Var(words(&m.Mode, "auto", oneOf(modeNames)), "mode",
-		"`MODE` of a GPU: eager (step after step), graph (recorded once, then replayed), persistent (as graph, and decode steps "+
-			"in one kernel), auto (persistent where that is faster, else graph; eager when a profiler is attached)")
-	f.StringArrayVar(&m.variants, "variant", nil, "`STAGE=NAME`: run a stage on a GPU with another of its kernels, such as "+
-		"attn.sdpa=naive ('infer bench kernel' lists them); decode=steps runs each step of mode persistent as a kernel; may be repeated")
+		"`MODE` of a GPU: eager (step after step), graph (recorded once, then replayed), persistent (as graph, and decode "+
+			"steps in one kernel), auto (persistent where that is faster, else graph; eager when a profiler is attached)")
+	f.StringArrayVar(&m.variants, "variant", nil, "`STAGE=NAME`: run a stage on a GPU with another of its kernels, such "+
+		"as attn.sdpa=naive ('infer bench kernel' lists them); decode=steps runs each step of mode persistent as a kernel; "+
+		"may be repeated")
 	m.threadList = IntList{Values: []int{0}, Allowed: Between(1, cpu.MaxThreads).Or(0, "one for each physical core")}
 	f.VarP(&m.threadList, "threads", "t", "`N` CPU threads (default: one for each physical core)")
 	f.VarP(Int(&m.context, 0, AtLeast(1)), "context", "c",
@@ -156,7 +157,8 @@ func (m *ModelFlags) checkOne(allDevices bool) error {
 	case !known && !(indexed && name == "cuda" && err == nil && n >= 0):
 		return Usagef("--device %s: it must be auto, cpu, reference, cuda or cuda:N", ShellQuote(m.Device))
 	case m.Dtype != "" && m.Dtype != "f32" && m.Device == "reference":
-		return Usagef("--dtype %s: the reference device holds weights in float64 only; leave out --dtype, or use --device cpu", m.Dtype)
+		return Usagef("--dtype %s: the reference device holds weights in float64 only; leave out --dtype, "+
+			"or use --device cpu", m.Dtype)
 	case m.Dtype == "q8" && (name == "cuda" || len(m.forGPU) > 0):
 		return Usagef("--dtype q8 is for the CPU, and a GPU has no 8-bit kernels here; use --device cpu, or --dtype bf16")
 	case len(m.forGPU) > 0 && (m.Device == "cpu" || m.Device == "reference"):
@@ -365,7 +367,8 @@ func (o *Opened) Fits(tokens int) error {
 func (o *Opened) Load(ctx context.Context, batch int) (*gpt2.Session, error) {
 	defer annotate.Range("make session", nvtx.Blue)()
 	if d := o.Backend.Describe(); o.Model.Stored == "Q8_0" && o.Flags.Dtype == "" && !d.GPU {
-		o.Flags.Notice(fmt.Sprintf("the 8-bit weights (Q8_0) of %s are held as %s; --dtype q8 takes less memory", o.Model.Name, d.WeightType))
+		o.Flags.Notice(fmt.Sprintf("the 8-bit weights (Q8_0) of %s are held as %s; --dtype q8 takes less memory",
+			o.Model.Name, d.WeightType))
 	}
 	bar := o.Flags.Progress("loading weights", true)
 	options := o.Options

@@ -188,7 +188,8 @@ type RowOptions struct {
 
 // Register adds their flags; columns are examples for --sort, order is that of the table without it.
 func (o *RowOptions) Register(f *pflag.FlagSet, columns, order string) {
-	f.StringVar(&o.Sort, "sort", "", "sort by `COLUMN`, such as "+columns+" or another heading\nof the table (default: "+order+")")
+	f.StringVar(&o.Sort, "sort", "", "sort by `COLUMN`, such as "+columns+" or another heading\nof the table "+
+		"(default: "+order+")")
 	f.Var(Int(&o.Limit, 0, AtLeast(0)), "limit", "show the `N` rows that took the most time, or are first by --sort; "+
 		"where rows sum to the wall time, those left out are one row (default: all)")
 }

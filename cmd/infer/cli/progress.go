@@ -28,7 +28,8 @@ func NewProgress(stderr io.Writer, title string, bytes, quiet bool) *Progress {
 	if !quiet && IsTerminal(stderr) {
 		p.bar = progressbar.NewOptions64(1, progressbar.OptionSetWriter(stderr), progressbar.OptionSetDescription(title),
 			progressbar.OptionShowBytes(bytes), progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(),
-			progressbar.OptionThrottle(50*time.Millisecond), progressbar.OptionSetPredictTime(true), progressbar.OptionFullWidth())
+			progressbar.OptionThrottle(50*time.Millisecond), progressbar.OptionSetPredictTime(true),
+			progressbar.OptionFullWidth())
 		p.bar.StartWithoutRender()
 	}
 	return p

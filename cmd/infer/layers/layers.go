@@ -69,8 +69,8 @@ first. --drop, --repeat-layer and --order measure other lists of layers, which c
 		},
 	}
 	cli.AddFlags(c.Flags(), "Layers", func(f *pflag.FlagSet) {
-		f.Func("range", "measure these `DEPTHS`, such as 1-6 or 1,2,4,12 (default: all of the model, or only the whole one beside "+
-			"--drop, --repeat-layer, --order)", parsed(&l.depths, layers.ParseDepths))
+		f.Func("range", "measure these `DEPTHS`, such as 1-6 or 1,2,4,12 (default: all of the model, or only the whole one "+
+			"beside --drop, --repeat-layer, --order)", parsed(&l.depths, layers.ParseDepths))
 		f.IntSliceVar(&l.drop, "drop", nil, "measure the model without layer `N`; may be repeated")
 		f.IntSliceVar(&l.again, "repeat-layer", nil, "measure the model with layer `N` twice in a row; may be repeated")
 		f.StringArrayVar(&l.orders, "order", nil, "measure the model with these `LAYERS`, such as 0,2,1; may be repeated")
@@ -213,7 +213,8 @@ func (l *layersFlags) fill(flags *pflag.FlagSet, capacity int) error {
 }
 
 // readQuality reads the text to predict.
-func (l *layersFlags) readQuality(ctx context.Context, m *gpt2.Model, stdin io.Reader) (ids []int32, bytes int, sum string, err error) {
+func (l *layersFlags) readQuality(ctx context.Context, m *gpt2.Model, stdin io.Reader) (
+	ids []int32, bytes int, sum string, err error) {
 	if l.text == "" {
 		return nil, 0, "", nil
 	}
@@ -228,7 +229,8 @@ func (l *layersFlags) readQuality(ctx context.Context, m *gpt2.Model, stdin io.R
 		return nil, 0, "", err
 	}
 	if len(ids) < l.window || len(ids) < 2 {
-		return nil, 0, "", fmt.Errorf("--text %s: it has %s, which is shorter than the window of %d; give a longer text, or a smaller --window",
+		return nil, 0, "", fmt.Errorf("--text %s: it has %s, which is shorter than the window of %d; give a longer text, "+
+			"or a smaller --window",
 			l.text, cli.Count(len(ids), "token"), l.window)
 	}
 	return ids, len(text), fmt.Sprintf("%x", sha256.Sum256([]byte(text))), nil

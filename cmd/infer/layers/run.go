@@ -34,7 +34,8 @@ func (l *layersFlags) configuration(o *cli.Opened, variants []layers.Variant, te
 		labels[i] = v.Label
 	}
 	c := map[string]any{
-		"model": s.Model, "geometry": json.RawMessage(geometry), "device": s.Device, "dtype": s.DType, "context": s.Context, "chunk": o.Flags.Chunk, "version": s.Version,
+		"model": s.Model, "geometry": json.RawMessage(geometry), "device": s.Device, "dtype": s.DType, "context": s.Context,
+		"chunk": o.Flags.Chunk, "version": s.Version,
 		"variants": labels, "phases": l.phases, "prompt_len": l.promptLen, "past": l.past, "batch": l.batch,
 		"repeat": l.repeat, "passes": l.passes, "seed": l.seed, "window": l.window, "energy_seconds": l.energy,
 	}
@@ -59,7 +60,8 @@ func (l *layersFlags) configuration(o *cli.Opened, variants []layers.Variant, te
 }
 
 // all does what is not done yet, and writes the result.
-func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configuration map[string]any) (*layers.Result, error) {
+func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configuration map[string]any) (
+	*layers.Result, error) {
 	known, err := r.known(ctx)
 	if err != nil {
 		return nil, err
@@ -177,7 +179,8 @@ func (r *layersRun) measures() (done func()) {
 		r.notes = append(r.notes, "There is no energy: "+err.Error()+".")
 		return func() {}
 	}
-	r.notes = append(r.notes, fmt.Sprintf("Energy is of decode steps from %d tokens in the cache, by %s, of %s; its interval is by when exactly the counter stepped.", r.past, counter.Source(), counter.Covers))
+	r.notes = append(r.notes, fmt.Sprintf("Energy is of decode steps from %d tokens in the cache, by %s, of %s; its "+
+		"interval is by when exactly the counter stepped.", r.past, counter.Source(), counter.Covers))
 	r.Meter, r.EnergyTime = counter, time.Duration(r.energy*float64(time.Second))
 	return counter.Close
 }

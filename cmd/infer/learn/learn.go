@@ -195,7 +195,8 @@ func (l *learnFlags) run(c *cobra.Command, m *cli.ModelFlags, args []string) err
 
 // judge returns what runs a lesson, or judges it from the file of --from; and the recording for --record, without
 // lessons.
-func (l *learnFlags) judge(ctx context.Context, m *cli.ModelFlags) (func(*learn.Lesson) (learn.Result, error), *learn.Recording, error) {
+func (l *learnFlags) judge(ctx context.Context, m *cli.ModelFlags) (
+	func(*learn.Lesson) (learn.Result, error), *learn.Recording, error) {
 	if l.from != "" {
 		from, err := learn.ReadFile(ctx, l.from)
 		if err != nil {

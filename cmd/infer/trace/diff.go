@@ -50,12 +50,15 @@ confirm a small change with several pairs of recordings.`,
 		RunE: func(c *cobra.Command, args []string) error { return traceDiff(c, args[0], args[1], &o) },
 	}
 	cli.AddFlags(c.Flags(), "Comparison", func(f *pflag.FlagSet) {
-		f.Var(cli.OneOf(&o.by, diff.ByFolded, diff.Bys...), "by", "rows are `WHAT`: folded (a stage over all layers), stage, layer, op or kernel")
+		f.Var(cli.OneOf(&o.by, diff.ByFolded, diff.Bys...), "by", "rows are `WHAT`: folded (a stage over all layers), "+
+			"stage, layer, op or kernel")
 		o.rows.Register(f, "change, A, p", "the largest change first; plan\nkeeps the order of a pass")
 		f.Lookup("sort").DefValue, o.rows.Sort = "", "shift"
-		f.Lookup("limit").Usage = "show the first `N` rows of each kind of pass, besides the whole\npass and its idle time (default: all)"
+		f.Lookup("limit").Usage = "show the first `N` rows of each kind of pass, besides the whole\npass and its idle time " +
+			"(default: all)"
 		cli.AddFormat(f, &o.format, "table, csv or json")
-		f.Var(cli.Float(&o.alpha, 0.05, cli.Between(math.SmallestNonzeroFloat64, 0.5)), "alpha", "accept that a share `P` of the reported changes is chance;\nintervals hold with confidence 1 - P")
+		f.Var(cli.Float(&o.alpha, 0.05, cli.Between(math.SmallestNonzeroFloat64, 0.5)), "alpha", "accept that a share `P` "+
+			"of the reported changes is chance;\nintervals hold with confidence 1 - P")
 		addGPU(f, &o.gpu)
 	})
 	return c
@@ -195,17 +198,19 @@ var diffColumns = slices.Concat([]table.Column[diff.Change]{
 // sampleColumns are the columns of one of the two samples.
 func sampleColumns(name, reaches string, of func(*diff.Change) *diff.Sample) []table.Column[diff.Change] {
 	column := func(key, unit, title, legend string, cell func(*diff.Sample) table.Cell) table.Column[diff.Change] {
-		return table.Column[diff.Change]{Key: key, Unit: unit, Title: title, Legend: legend, Cell: func(r *diff.Change) table.Cell {
-			if s := of(r); s != nil {
-				return cell(s)
-			}
-			return table.None
-		}}
+		return table.Column[diff.Change]{Key: key, Unit: unit, Title: title, Legend: legend,
+			Cell: func(r *diff.Change) table.Cell {
+				if s := of(r); s != nil {
+					return cell(s)
+				}
+				return table.None
+			}}
 	}
 	key := strings.ToLower(name)
 	return []table.Column[diff.Change]{
 		column(key+"_n", "", "", "", func(s *diff.Sample) table.Cell { return table.Int(int64(s.N)) }),
-		column(key+"_median", "ns", name+" us", "median of "+name+"'s passes", func(s *diff.Sample) table.Cell { return maybeCell(&s.Median, "%.3f") }),
+		column(key+"_median", "ns", name+" us", "median of "+name+"'s passes",
+			func(s *diff.Sample) table.Cell { return maybeCell(&s.Median, "%.3f") }),
 		column("", "", "±", reaches, func(s *diff.Sample) table.Cell { return table.String(spreadText(s)) }),
 		column(key+"_low", "ns", "", "", func(s *diff.Sample) table.Cell { return maybeCell(s.Low, "") }),
 		column(key+"_high", "ns", "", "", func(s *diff.Sample) table.Cell { return maybeCell(s.High, "") }),

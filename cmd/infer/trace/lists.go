@@ -77,16 +77,20 @@ func opColumns(t *tables.Table) []table.Column[tables.OpRow] {
 	}
 	columns := []table.Column[row]{
 		{Key: "name", Cell: func(r *row) table.Cell { return table.String(r.Name) }},
-		{Key: "self_cpu", Unit: "ns", Title: "Self CPU us", Cell: func(r *row) table.Cell { return table.Nanoseconds(r.SelfCPU) }},
-		{Key: "self_cpu_share", Unit: "percent", Title: "Self CPU %", Cell: func(r *row) table.Cell { return share(r.SelfCPU, cpu) }},
-		{Key: "cpu", Unit: "ns", Title: "CPU total us", Cell: func(r *row) table.Cell { return table.Nanoseconds(r.CPU) }},
-		{Key: "cpu_avg", Unit: "ns", Title: "CPU time avg us", Cell: func(r *row) table.Cell { return meanNs(r.CPU, r.Calls) }},
-		{Key: "self_cuda", Unit: "ns", Title: "Self CUDA us", Cell: func(r *row) table.Cell { return table.Nanoseconds(r.SelfGPU) }},
-		{Key: "self_cuda_share", Unit: "percent", Title: "Self CUDA %", Cell: func(r *row) table.Cell { return share(r.SelfGPU, gpu) }},
-		{Key: "cuda", Unit: "ns", Title: "CUDA total us", Cell: func(r *row) table.Cell { return table.Nanoseconds(r.GPU) }},
-		{Key: "cuda_avg", Unit: "ns", Title: "CUDA time avg us", Cell: func(r *row) table.Cell { return meanNs(r.GPU, r.Calls) }},
-		{Key: "kernels", Title: "kernels", Cell: func(r *row) table.Cell { return table.Int(int64(r.Kernels)) }},
-		{Key: "calls", Title: "# of Calls", Cell: func(r *row) table.Cell { return table.Int(int64(r.Calls)) }},
+		table.Time("self_cpu", "Self CPU us", "", func(r *row) int64 { return r.SelfCPU }),
+		{Key: "self_cpu_share", Unit: "percent", Title: "Self CPU %",
+			Cell: func(r *row) table.Cell { return share(r.SelfCPU, cpu) }},
+		table.Time("cpu", "CPU total us", "", func(r *row) int64 { return r.CPU }),
+		{Key: "cpu_avg", Unit: "ns", Title: "CPU time avg us",
+			Cell: func(r *row) table.Cell { return meanNs(r.CPU, r.Calls) }},
+		table.Time("self_cuda", "Self CUDA us", "", func(r *row) int64 { return r.SelfGPU }),
+		{Key: "self_cuda_share", Unit: "percent", Title: "Self CUDA %",
+			Cell: func(r *row) table.Cell { return share(r.SelfGPU, gpu) }},
+		table.Time("cuda", "CUDA total us", "", func(r *row) int64 { return r.GPU }),
+		{Key: "cuda_avg", Unit: "ns", Title: "CUDA time avg us",
+			Cell: func(r *row) table.Cell { return meanNs(r.GPU, r.Calls) }},
+		table.Count("kernels", "kernels", func(r *row) int { return r.Kernels }),
+		table.Count("calls", "# of Calls", func(r *row) int { return r.Calls }),
 		{Title: "  Name", Left: true, Cell: func(r *row) table.Cell { return table.String(r.Name) }},
 	}
 	if t.Device < 0 {
@@ -135,19 +139,24 @@ func spreadColumns[R any](key, before string, of func(*R) (s *tables.Spread, n i
 // layoutRanges lays out the table by range.
 func layoutRanges(t *tables.Table, o ShowOptions) (layout, error) {
 	type row = tables.RangeRow
-	columns := []table.Column[row]{
-		{Key: "calls", Title: "calls", Cell: func(r *row) table.Cell { return table.Int(int64(r.Calls)) }},
-		{Key: "host", Unit: "ns", Title: "host us", Legend: "sum of the ranges' times", Cell: func(r *row) table.Cell { return table.Nanoseconds(r.Host) }},
-	}
-	columns = append(columns, spreadColumns("host", "", func(r *row) (*tables.Spread, int) { return &r.Times, r.Calls })...)
-	columns = append(columns,
-		table.Column[row]{Key: "projected", Title: "on GPU", Legend: "ranges that launched work", Cell: func(r *row) table.Cell { return table.Int(int64(r.Projected)) }},
-		table.Column[row]{Key: "gpu", Unit: "ns", Title: "projected us", Legend: "from the start of the first work of a range to the end of the last, summed", Cell: func(r *row) table.Cell { return table.When(r.Projected > 0, table.Nanoseconds(r.GPU)) }})
-	columns = append(columns, spreadColumns("gpu", "proj. ", func(r *row) (*tables.Spread, int) { return &r.Spans, r.Projected })...)
-	columns = append(columns,
-		table.Column[row]{Key: "busy", Unit: "ns", Title: "GPU us", Legend: "durations of the work", Cell: func(r *row) table.Cell { return table.When(r.Work > 0, table.Nanoseconds(r.Busy)) }},
-		table.Column[row]{Key: "work", Title: "work", Legend: "kernels, copies and sets", Cell: func(r *row) table.Cell { return table.Int(int64(r.Work)) }},
-		table.Column[row]{Key: "name", Title: "  ", Left: true, Cell: func(r *row) table.Cell { return table.String(r.Name) }})
+	spread := func(r *row) (*tables.Spread, int) { return &r.Times, r.Calls }
+	projected := func(r *row) (*tables.Spread, int) { return &r.Spans, r.Projected }
+	columns := slices.Concat([]table.Column[row]{
+		table.Count("calls", "calls", func(r *row) int { return r.Calls }),
+		table.Time("host", "host us", "sum of the ranges' times", func(r *row) int64 { return r.Host }),
+	}, spreadColumns("host", "", spread), []table.Column[row]{
+		{Key: "projected", Title: "on GPU", Legend: "ranges that launched work",
+			Cell: func(r *row) table.Cell { return table.Int(int64(r.Projected)) }},
+		{Key: "gpu", Unit: "ns", Title: "projected us",
+			Legend: "from the start of the first work of a range to the end of the last, summed",
+			Cell:   func(r *row) table.Cell { return table.When(r.Projected > 0, table.Nanoseconds(r.GPU)) }},
+	}, spreadColumns("gpu", "proj. ", projected), []table.Column[row]{
+		{Key: "busy", Unit: "ns", Title: "GPU us", Legend: "durations of the work",
+			Cell: func(r *row) table.Cell { return table.When(r.Work > 0, table.Nanoseconds(r.Busy)) }},
+		{Key: "work", Title: "work", Legend: "kernels, copies and sets",
+			Cell: func(r *row) table.Cell { return table.Int(int64(r.Work)) }},
+		table.Text("name", "  ", func(r *row) string { return r.Name }),
+	})
 	return layoutList(&t.Ranges, columns, o, nil)
 }
 
@@ -166,16 +175,18 @@ func layoutProcesses(t *tables.Table, o ShowOptions) (layout, error) {
 		}},
 		{Key: "process", Title: "process", Cell: func(r *row) table.Cell { return id(r.Process) }},
 		{Key: "device", Title: "GPU", Cell: func(r *row) table.Cell { return id(int64(r.Device)) }},
-		{Key: "passes", Title: "passes", Cell: func(r *row) table.Cell { return table.Int(int64(r.Passes)) }},
-		{Key: "from", Unit: "ns", Title: "from us", Legend: "its first work, after the first of all processes", Cell: func(r *row) table.Cell { return table.Nanoseconds(r.From) }},
-		{Key: "to", Unit: "ns", Title: "to us", Legend: "the end of its last work", Cell: func(r *row) table.Cell { return table.Nanoseconds(r.To) }},
-		{Key: "kernels", Title: "kernels", Cell: func(r *row) table.Cell { return table.Int(int64(r.Kernels)) }},
-		{Key: "kernel", Unit: "ns", Title: "kernel us", Legend: "durations of its kernels", Cell: func(r *row) table.Cell { return table.Nanoseconds(r.Kernel) }},
-		{Key: "copies", Unit: "ns", Title: "copies us", Legend: "durations of its copies and sets", Cell: func(r *row) table.Cell { return table.Nanoseconds(r.Copies) }},
-		{Key: "busy", Unit: "ns", Title: "busy us", Legend: "time in which work of it runs", Cell: func(r *row) table.Cell { return table.Nanoseconds(r.Busy) }},
-		{Key: "shared", Unit: "ns", Title: "shared us", Legend: "time of this in which work of another process runs on the GPU too", Cell: func(r *row) table.Cell { return table.Nanoseconds(r.Shared) }},
-		{Key: "calls", Title: "API calls", Cell: func(r *row) table.Cell { return table.Int(int64(r.Calls)) }},
-		{Key: "waited", Unit: "ns", Title: "waited us", Legend: "in calls that wait for the GPU", Cell: func(r *row) table.Cell { return table.Nanoseconds(r.Waited) }},
+		table.Count("passes", "passes", func(r *row) int { return r.Passes }),
+		table.Time("from", "from us", "its first work, after the first of all processes",
+			func(r *row) int64 { return r.From }),
+		table.Time("to", "to us", "the end of its last work", func(r *row) int64 { return r.To }),
+		table.Count("kernels", "kernels", func(r *row) int { return r.Kernels }),
+		table.Time("kernel", "kernel us", "durations of its kernels", func(r *row) int64 { return r.Kernel }),
+		table.Time("copies", "copies us", "durations of its copies and sets", func(r *row) int64 { return r.Copies }),
+		table.Time("busy", "busy us", "time in which work of it runs", func(r *row) int64 { return r.Busy }),
+		table.Time("shared", "shared us", "time of this in which work of another process runs on the GPU too",
+			func(r *row) int64 { return r.Shared }),
+		table.Count("calls", "API calls", func(r *row) int { return r.Calls }),
+		table.Time("waited", "waited us", "in calls that wait for the GPU", func(r *row) int64 { return r.Waited }),
 	}
 	return layoutList(&t.Processes, columns, o, nil)
 }

@@ -33,7 +33,7 @@ sample:NAME stands for one. --json prints them as a list.`,
 }
 
 var sampleList = []table.Column[samples.Sample]{
-	{Title: "recording", Left: true, Cell: func(s *samples.Sample) table.Cell { return table.String(samples.Prefix + s.Name) }},
+	table.Text("", "recording", func(s *samples.Sample) string { return samples.Prefix + s.Name }),
 	{Title: "what it is of", Left: true, Cell: func(s *samples.Sample) table.Cell { return table.String(s.Says) }},
 	{Title: "infer trace ...", Left: true, Cell: func(s *samples.Sample) table.Cell { return table.String(s.Try) }},
 }

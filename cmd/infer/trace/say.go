@@ -343,11 +343,13 @@ func printStages(w io.Writer, t *traces.Trace, found *stages.Inference) {
 	}
 	columns := []table.Column[stages.Stage]{
 		table.Count("kernels", "kernels", func(r *stages.Stage) int { return r.Kernels }),
-		{Title: "GPU us", Legend: "sum of the kernels' durations", Cell: func(r *stages.Stage) table.Cell { return table.Nanoseconds(r.Time) }},
+		{Title: "GPU us", Legend: "sum of the kernels' durations",
+			Cell: func(r *stages.Stage) table.Cell { return table.Nanoseconds(r.Time) }},
 		{Title: "%", Legend: "of the sum of all kernels", Cell: func(r *stages.Stage) table.Cell {
 			return table.Known(all > 0, table.Float(100*float64(r.Time)/float64(max(1, all)), 2))
 		}},
-		{Title: "confidence", Legend: "mean of the kernels', weighted by their time", Cell: func(r *stages.Stage) table.Cell { return table.Float(r.Confidence, 3) }},
+		{Title: "confidence", Legend: "mean of the kernels', weighted by their time",
+			Cell: func(r *stages.Stage) table.Cell { return table.Float(r.Confidence, 3) }},
 		table.Text("stage", " ", func(r *stages.Stage) string { return cmp.Or(r.Name, "of no stage") }),
 	}
 	fmt.Fprintf(w, "%s\n%s", t.Header.Describe(), found.Describe())

@@ -254,10 +254,11 @@ func rowColumns(t *tables.Table, by tables.By) []table.Column[tables.Row] {
 			return table.When(byKernel, table.Known(r.Occupancy != nil, of(cmp.Or(r.Occupancy, &tables.Occupancy{}))))
 		})
 	}
-	inside := func(of func(*traces.Parts) int64) cell {
-		return func(r *row) table.Cell {
+	// inside is what SMs did inside a kernel, as a mean over them.
+	inside := func(what, legend string, of func(*traces.Parts) int64) table.Column[row] {
+		return table.Column[row]{Key: what, Unit: "ns", Title: what + " us", Legend: legend, Cell: func(r *row) table.Cell {
 			return table.When(r.Inside != nil, table.Nanoseconds(of(cmp.Or(r.Inside, new(traces.Parts)))))
-		}
+		}}
 	}
 	rate := func(n, ns int64, scale float64) table.Cell {
 		return table.Known(n > 0 && ns > 0, table.Rate(float64(n)/float64(max(1, ns))*scale))
@@ -274,41 +275,51 @@ func rowColumns(t *tables.Table, by tables.By) []table.Column[tables.Row] {
 		{Key: "phase", Cell: func(r *row) table.Cell { return table.String(r.Phase) }},
 		{Key: "name", Cell: func(r *row) table.Cell { return table.String(r.Name) }},
 		{Key: "op", Cell: func(r *row) table.Cell { return table.String(r.Op) }},
-		{Key: "layers", Title: "layers", Legend: "how many the row sums", Cell: func(r *row) table.Cell { return table.Int(int64(r.Layers)) }},
+		{Key: "layers", Title: "layers", Legend: "how many the row sums",
+			Cell: func(r *row) table.Cell { return table.Int(int64(r.Layers)) }},
 		table.Count("calls", "calls", func(r *row) int { return r.Calls }),
 		table.Count("kernels", "kernels", func(r *row) int { return r.Kernels }),
-		{Key: "host", Unit: "ns", Title: "host us", Legend: "while the host launches it", Cell: func(r *row) table.Cell { return blank(r.Host == 0, table.Nanoseconds(r.Host)) }},
-		{Key: "busy", Unit: "ns", Title: "GPU us", Legend: "durations of its kernels, which may overlap", Cell: func(r *row) table.Cell { return blank(!hasWork(r) && r.Kernels == 0, table.Nanoseconds(r.Busy)) }},
-		{Key: "time", Unit: "ns", Title: "time us", Legend: "its part of the wall time", Cell: func(r *row) table.Cell { return table.Nanoseconds(r.Exclusive) }},
-		{Key: "copies", Unit: "ns", Title: "copies us", Legend: "of the time, that of copies and sets", Cell: func(r *row) table.Cell {
-			return table.When(r.Copies > 0, table.Nanoseconds(r.Copies))
-		}},
+		{Key: "host", Unit: "ns", Title: "host us", Legend: "while the host launches it",
+			Cell: func(r *row) table.Cell { return blank(r.Host == 0, table.Nanoseconds(r.Host)) }},
+		{Key: "busy", Unit: "ns", Title: "GPU us", Legend: "durations of its kernels, which may overlap",
+			Cell: func(r *row) table.Cell { return blank(!hasWork(r) && r.Kernels == 0, table.Nanoseconds(r.Busy)) }},
+		table.Time("time", "time us", "its part of the wall time", func(r *row) int64 { return r.Exclusive }),
+		{Key: "copies", Unit: "ns", Title: "copies us", Legend: "of the time, that of copies and sets",
+			Cell: func(r *row) table.Cell { return table.When(r.Copies > 0, table.Nanoseconds(r.Copies)) }},
 		{Key: "share", Unit: "percent", Title: "% of wall", Cell: func(r *row) table.Cell {
 			v, ok := t.Share(r)
-			return table.Known(ok, table.Cell{Number: v, CSV: strconv.FormatFloat(v, 'f', 4, 64), Text: strconv.FormatFloat(v, 'f', 2, 64)})
+			return table.Known(ok, table.Cell{Number: v, CSV: strconv.FormatFloat(v, 'f', 4, 64),
+				Text: strconv.FormatFloat(v, 'f', 2, 64)})
 		}},
-		// What SMs did inside a kernel, as means over them.
-		{Key: "weights", Unit: "ns", Title: "weights us", Legend: "waiting for weights, or keys and values", Cell: inside(func(p *traces.Parts) int64 { return p.Weights })},
-		{Key: "inputs", Unit: "ns", Title: "inputs us", Legend: "waiting for what other SMs compute", Cell: inside(func(p *traces.Parts) int64 { return p.Inputs })},
-		{Key: "compute", Unit: "ns", Title: "compute us", Legend: "from the inputs to the published outputs", Cell: inside(func(p *traces.Parts) int64 { return p.Compute })},
-		{Key: "imbalance", Unit: "ns", Title: "imbalance us", Legend: "waiting for the last SM", Cell: inside(func(p *traces.Parts) int64 { return p.Imbalance })},
+		inside("weights", "waiting for weights, or keys and values", func(p *traces.Parts) int64 { return p.Weights }),
+		inside("inputs", "waiting for what other SMs compute", func(p *traces.Parts) int64 { return p.Inputs }),
+		inside("compute", "from the inputs to the published outputs", func(p *traces.Parts) int64 { return p.Compute }),
+		inside("imbalance", "waiting for the last SM", func(p *traces.Parts) int64 { return p.Imbalance }),
 		{Key: "min", Unit: "ns", Cell: measured(func(r *row) table.Cell { return table.Nanoseconds(r.Min) })},
-		{Key: "median", Unit: "ns", Cell: measured(func(r *row) table.Cell { return table.Known(r.Median >= r.Min, table.Nanoseconds(r.Median)) })},
+		{Key: "median", Unit: "ns",
+			Cell: measured(func(r *row) table.Cell { return table.Known(r.Median >= r.Min, table.Nanoseconds(r.Median)) })},
 		{Key: "max", Unit: "ns", Cell: measured(func(r *row) table.Cell { return table.Nanoseconds(r.Max) })},
 		{Key: "mean", Unit: "ns", Cell: measured(func(r *row) table.Cell { return table.Mean(r.Mean) })},
-		{Key: "stddev", Unit: "ns", Legend: "standard deviation of a sample", Cell: measured(func(r *row) table.Cell { return table.Mean(r.StdDev) })},
+		{Key: "stddev", Unit: "ns", Legend: "standard deviation of a sample",
+			Cell: measured(func(r *row) table.Cell { return table.Mean(r.StdDev) })},
 		{Key: "p25", Unit: "ns", Cell: measured(func(r *row) table.Cell { return table.Nanoseconds(r.P25) })},
 		{Key: "p75", Unit: "ns", Cell: measured(func(r *row) table.Cell { return table.Nanoseconds(r.P75) })},
-		{Key: "p95", Unit: "ns", Legend: "of 100 kernels 95 take no longer", Cell: measured(func(r *row) table.Cell { return table.Nanoseconds(r.P95) })},
+		{Key: "p95", Unit: "ns", Legend: "of 100 kernels 95 take no longer",
+			Cell: measured(func(r *row) table.Cell { return table.Nanoseconds(r.P95) })},
 		{Key: "p99", Unit: "ns", Cell: measured(func(r *row) table.Cell { return table.Nanoseconds(r.P99) })},
-		{Key: "queued", Unit: "ns", Legend: "from the end of its call to its start, in the mean", Cell: when(hasWork, func(r *row) table.Cell {
-			return table.Known(r.Launches > 0, table.Mean(float64(r.Queued)/float64(max(1, r.Kernels))))
-		})},
-		{Key: "flops", Title: "FLOPs", Cell: stage(func(r *row) table.Cell { return table.Known(r.FLOPs > 0, table.SI(r.FLOPs)) })},
-		{Key: "bytes", Title: "bytes", Cell: moved(func(r *row) table.Cell { return table.Known(r.Bytes > 0, table.SI(r.Bytes)) })},
+		{Key: "queued", Unit: "ns", Legend: "from the end of its call to its start, in the mean",
+			Cell: when(hasWork, func(r *row) table.Cell {
+				return table.Known(r.Launches > 0, table.Mean(float64(r.Queued)/float64(max(1, r.Kernels))))
+			})},
+		{Key: "flops", Title: "FLOPs",
+			Cell: stage(func(r *row) table.Cell { return table.Known(r.FLOPs > 0, table.SI(r.FLOPs)) })},
+		{Key: "bytes", Title: "bytes",
+			Cell: moved(func(r *row) table.Cell { return table.Known(r.Bytes > 0, table.SI(r.Bytes)) })},
 		{Key: "gb_per_s", Title: "GB/s", Cell: moved(func(r *row) table.Cell { return rate(r.Bytes, r.Exclusive, 1) })},
-		{Key: "tflop_per_s", Title: "TFLOP/s", Cell: stage(func(r *row) table.Cell { return rate(r.FLOPs, r.Exclusive, 1e-3) })},
-		{Key: "floor", Unit: "ns", Title: "floor us", Legend: "least time by the ceilings", Cell: stage(func(r *row) table.Cell { return table.Known(r.Floor > 0, table.Nanoseconds(r.Floor)) })},
+		{Key: "tflop_per_s", Title: "TFLOP/s",
+			Cell: stage(func(r *row) table.Cell { return rate(r.FLOPs, r.Exclusive, 1e-3) })},
+		{Key: "floor", Unit: "ns", Title: "floor us", Legend: "least time by the ceilings",
+			Cell: stage(func(r *row) table.Cell { return table.Known(r.Floor > 0, table.Nanoseconds(r.Floor)) })},
 		{Key: "roofline", Unit: "percent", Title: "roofline %", Legend: "floor / time", Cell: stage(func(r *row) table.Cell {
 			v, ok := t.Roofline(r)
 			return table.Known(ok, table.Float(v, 1))
@@ -317,17 +328,26 @@ func rowColumns(t *tables.Table, by tables.By) []table.Column[tables.Row] {
 		{Key: "grid", Cell: shape(func(s *tables.Shape) table.Cell { return table.String(tables.Dims(s.Grid)) })},
 		{Key: "block", Cell: shape(func(s *tables.Shape) table.Cell { return table.String(tables.Dims(s.Block)) })},
 		{Key: "warps", Cell: shape(func(s *tables.Shape) table.Cell { return table.Int((s.Threads() + 31) / 32) })},
-		{Key: "registers", Cell: shape(func(s *tables.Shape) table.Cell { return table.Known(s.Registers > 0, table.Int(int64(s.Registers))) })},
+		{Key: "registers",
+			Cell: shape(func(s *tables.Shape) table.Cell {
+				return table.Known(s.Registers > 0,
+					table.Int(int64(s.Registers)))
+			})},
 		{Key: "shared", Unit: "bytes", Cell: shape(func(s *tables.Shape) table.Cell {
 			n := int64(s.StaticShared) + int64(s.DynamicShared)
 			return table.Cell{Number: float64(n), CSV: strconv.FormatInt(n, 10), Text: humanize.Thousands(n)}
 		})},
-		{Key: "occupancy", Unit: "percent", Legend: "theoretical occupancy of an SM", Cell: occupancy(func(o *tables.Occupancy) table.Cell { return table.Float(o.Percent, 1) })},
-		{Key: "limit", Legend: "what allows no more warps", Cell: occupancy(func(o *tables.Occupancy) table.Cell { return table.String(o.Limit) })},
-		{Key: "waves", Legend: "how often the grid fills the GPU", Cell: occupancy(func(o *tables.Occupancy) table.Cell { return table.Known(o.Waves > 0, table.Float(o.Waves, 2)) })},
-		{Key: "tail", Unit: "percent", Legend: "empty part of the last wave", Cell: occupancy(func(o *tables.Occupancy) table.Cell { return table.Known(o.Waves > 0, table.Float(o.Tail, 1)) })},
+		{Key: "occupancy", Unit: "percent", Legend: "theoretical occupancy of an SM",
+			Cell: occupancy(func(o *tables.Occupancy) table.Cell { return table.Float(o.Percent, 1) })},
+		{Key: "limit", Legend: "what allows no more warps",
+			Cell: occupancy(func(o *tables.Occupancy) table.Cell { return table.String(o.Limit) })},
+		{Key: "waves", Legend: "how often the grid fills the GPU",
+			Cell: occupancy(func(o *tables.Occupancy) table.Cell { return table.Known(o.Waves > 0, table.Float(o.Waves, 2)) })},
+		{Key: "tail", Unit: "percent", Legend: "empty part of the last wave",
+			Cell: occupancy(func(o *tables.Occupancy) table.Cell { return table.Known(o.Waves > 0, table.Float(o.Tail, 1)) })},
 		{Key: "bounded", Cell: func(r *row) table.Cell { return table.Int(int64(r.Bounded)) }},
-		{Key: "imbalance", Legend: "slowest thread / mean", Cell: stage(func(r *row) table.Cell { return table.Known(r.Imbalance > 0, table.Float(r.Imbalance, 2)) })},
+		{Key: "imbalance", Legend: "slowest thread / mean",
+			Cell: stage(func(r *row) table.Cell { return table.Known(r.Imbalance > 0, table.Float(r.Imbalance, 2)) })},
 	}
 	columns = append(columns, counterColumns(t)...)
 	columns = append(columns, table.Text("", "  ", func(r *row) string { return rowName(t, r) }))
@@ -341,8 +361,10 @@ func rowColumns(t *tables.Table, by tables.By) []table.Column[tables.Row] {
 	}
 	inKernel := slices.ContainsFunc(t.Rows, func(r row) bool { return r.Inside != nil })
 	columns = slices.DeleteFunc(columns, func(c table.Column[row]) bool {
-		return c.Key == "queued" && !byKernel || c.Key == "copies" && !hasCopies || c.Key == "layers" && by != tables.ByFolded ||
-			insideKey(c) != inKernel && (insideKey(c) || c.Key == "imbalance") // both are called imbalance, and no recording has both
+		return c.Key == "queued" && !byKernel || c.Key == "copies" && !hasCopies ||
+			c.Key == "layers" && by != tables.ByFolded ||
+			// Two columns are called imbalance, and no recording has both.
+			insideKey(c) != inKernel && (insideKey(c) || c.Key == "imbalance")
 	})
 	for i := range columns {
 		c := &columns[i]
@@ -362,19 +384,21 @@ func rowColumns(t *tables.Table, by tables.By) []table.Column[tables.Row] {
 }
 
 // kernelTitles are headings of the table by kernel.
-var kernelTitles = map[string]string{"kernels": "", "host": "", "flops": "", "bytes": "", "gb_per_s": "", "tflop_per_s": "", "floor": "", "roofline": "", "launches": "",
-	"calls": "count", "median": "median us", "min": "min us", "max": "max us", "mean": "mean us", "stddev": "stddev us", "p95": "p95 us", "queued": "queued us",
-	"grid": "grid", "block": "block", "warps": "warps", "registers": "regs", "shared": "shared B", "occupancy": "occup. %", "limit": "limited by",
-	"waves": "waves", "tail": "tail %"}
+var kernelTitles = map[string]string{"kernels": "", "host": "", "flops": "", "bytes": "", "gb_per_s": "",
+	"tflop_per_s": "", "floor": "", "roofline": "", "launches": "", "calls": "count", "median": "median us",
+	"min": "min us", "max": "max us", "mean": "mean us", "stddev": "stddev us", "p95": "p95 us", "queued": "queued us",
+	"grid": "grid", "block": "block", "warps": "warps", "registers": "regs", "shared": "shared B",
+	"occupancy": "occup. %", "limit": "limited by", "waves": "waves", "tail": "tail %"}
 
 func insideKey(c table.Column[tables.Row]) bool {
 	return c.Unit == "ns" && slices.Contains([]string{"weights", "inputs", "compute", "imbalance"}, c.Key)
 }
 
 // counterTitles are the headings of hardware counters.
-var counterTitles = map[traces.Counter]string{traces.CounterOccupancy: "achieved %", traces.CounterSMThroughput: "SM %", traces.CounterDRAMThroughput: "DRAM %", traces.CounterL1Throughput: "L1 %",
-	traces.CounterL2Throughput: "L2 %", traces.CounterL1Hits: "L1 hit %", traces.CounterL2Hits: "L2 hit %", traces.CounterWarpEfficiency: "warp eff. %", traces.CounterBranches: "branch eff. %",
-	traces.CounterSMActive: "SMs active %"}
+var counterTitles = map[traces.Counter]string{traces.CounterOccupancy: "achieved %", traces.CounterSMThroughput: "SM %",
+	traces.CounterDRAMThroughput: "DRAM %", traces.CounterL1Throughput: "L1 %", traces.CounterL2Throughput: "L2 %",
+	traces.CounterL1Hits: "L1 hit %", traces.CounterL2Hits: "L2 hit %", traces.CounterWarpEfficiency: "warp eff. %",
+	traces.CounterBranches: "branch eff. %", traces.CounterSMActive: "SMs active %"}
 
 // counterColumns are the columns of the counters that the table has.
 func counterColumns(t *tables.Table) []table.Column[tables.Row] {
@@ -384,10 +408,12 @@ func counterColumns(t *tables.Table) []table.Column[tables.Row] {
 			continue
 		}
 		name := strings.TrimSuffix(c.Key, "_percent")
-		columns = append(columns, table.Column[tables.Row]{Key: name, Unit: "percent", Title: counterTitles[c.Counter], Legend: c.Name, Cell: func(r *tables.Row) table.Cell {
+		cell := func(r *tables.Row) table.Cell {
 			v, ok := r.Counters[c.Key]
 			return table.When(r.Kind == tables.RowWork, table.Known(ok, table.Float(v, 1)))
-		}})
+		}
+		columns = append(columns, table.Column[tables.Row]{Key: name, Unit: "percent", Title: counterTitles[c.Counter],
+			Legend: c.Name, Cell: cell})
 	}
 	return columns
 }

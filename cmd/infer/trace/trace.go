@@ -41,9 +41,12 @@ sample:NAME a recording that is in the program: 'infer trace samples' lists them
   infer trace report run.sqlite --out run.html`,
 	}
 	help := map[string]string{cli.UsesKey: "model quiet",
-		cli.HelpKey + modelFlag: "the recording is of `MODEL`, for the costs of inferred stages: gpt2,\ngpt2-medium, gpt2-large, gpt2-xl, random:..., a directory or GGUF\nfile (default: what shapes of operators and grids of kernels say)"}
+		cli.HelpKey + modelFlag: "the recording is of `MODEL`, for the costs of inferred stages: gpt2,\ngpt2-medium, " +
+			"gpt2-large, gpt2-xl, random:..., a directory or GGUF\nfile " +
+			"(default: what shapes of operators and grids of kernels say)"}
 	c.Annotations = help
-	c.AddCommand(newTraceAdvise(), newTraceCheck(), newTraceDiff(), newTraceKPI(), newTraceShow(), newTraceStages(), newTraceSamples())
+	c.AddCommand(newTraceAdvise(), newTraceCheck(), newTraceDiff(), newTraceKPI(), newTraceShow(), newTraceStages(),
+		newTraceSamples())
 	for _, e := range exports {
 		c.AddCommand(e.command())
 	}
@@ -100,8 +103,8 @@ func loadTraces(c *cobra.Command, paths []string) (*traces.Trace, error) {
 	return t, joinCounters(c, paths[0], t)
 }
 
-// readTrace reads a trace without naming stages in it; - is standard input. A trace that is cut off is read as far as it
-// goes, and its header says so.
+// readTrace reads a trace without naming stages in it; - is standard input. A trace that is cut off is read as far as
+// it goes, and its header says so.
 func readTrace(c *cobra.Command, path string) (*traces.Trace, error) {
 	bar := cli.NewProgress(c.ErrOrStderr(), "reading "+traceName(path), true, cli.IsQuiet(c))
 	defer bar.Done()
@@ -120,8 +123,10 @@ func readTrace(c *cobra.Command, path string) (*traces.Trace, error) {
 const rangesFlag, inferFlag, modelFlag = "ranges", "infer", "model"
 
 func addNaming(f *pflag.FlagSet) {
-	f.String(rangesFlag, "", "in recordings of other programs, only ranges whose names match\n`REGEX` are passes and stages (default: all that the program\nmade)")
-	f.Bool(inferFlag, false, "find passes and stages by the names and the order of the\nkernels, not by ranges, as 'infer trace stages' does")
+	f.String(rangesFlag, "", "in recordings of other programs, only ranges whose names match\n`REGEX` are passes and "+
+		"stages (default: all that the program\nmade)")
+	f.Bool(inferFlag, false, "find passes and stages by the names and the order of the\nkernels, not by ranges, as "+
+		"'infer trace stages' does")
 }
 
 // sizedModel returns the model that --model names, nil for none.
@@ -194,7 +199,8 @@ func nameStages(c *cobra.Command, path string, t *traces.Trace) error {
 		return fmt.Errorf("%s: --ranges is for recordings of other programs; this one has its passes and stages",
 			traceName(path))
 	}
-	return fmt.Errorf("%s: no work of a GPU was launched in a range whose name matches %s; 'infer trace show %s --by op' lists the ranges",
+	return fmt.Errorf("%s: no work of a GPU was launched in a range whose name matches %s; 'infer trace show %s --by "+
+		"op' lists the ranges",
 		traceName(path), cli.ShellQuote(text), cli.ShellQuote(path))
 }
 
@@ -265,7 +271,8 @@ var countersCommands = []string{"advise", "convert", "kpi", "report", "show"}
 
 // addCounters adds the flag --counters of a command that reads a recording.
 func addCounters(f *pflag.FlagSet) {
-	f.String(countersFlag, "", "`FILE` with hardware counters of the kernels of the same\nprogram: the output of ncu --csv --page details (or raw), or\nof nvprof --csv --metrics")
+	f.String(countersFlag, "", "`FILE` with hardware counters of the kernels of the same\nprogram: the output of ncu "+
+		"--csv --page details (or raw), or\nof nvprof --csv --metrics")
 }
 
 // joinCounters gives the kernels of a recording the counters of the file that the flag names.
@@ -285,12 +292,15 @@ func joinCounters(c *cobra.Command, path string, t *traces.Trace) error {
 	}
 	joined := set.Join(t)
 	if joined.ByOrder+joined.ByName == 0 {
-		return fmt.Errorf("--counters: none of the %s of %s has the name and grid of a kernel in %s: count the program that was recorded", cli.Count(len(set.Kernels), "kernel"), counted, traceName(path))
+		return fmt.Errorf("--counters: none of the %s of %s has the name and grid of a kernel in %s: count the program "+
+			"that was recorded", cli.Count(len(set.Kernels), "kernel"), counted, traceName(path))
 	}
 	t.Header.NotRecorded = slices.DeleteFunc(t.Header.NotRecorded, func(s string) bool { return s == "counters" })
 	if !cli.IsQuiet(c) {
-		fmt.Fprintf(c.ErrOrStderr(), "counters of %s, measured in another run: %s of %s have them, %s by their place and %s as the mean of their name and grid\n", set.Tool,
-			humanize.Thousands(int64(joined.ByOrder+joined.ByName)), cli.Count(joined.Kernels, "kernel"), humanize.Thousands(int64(joined.ByOrder)), humanize.Thousands(int64(joined.ByName)))
+		fmt.Fprintf(c.ErrOrStderr(), "counters of %s, measured in another run: %s of %s have them, %s by their place and "+
+			"%s as the mean of their name and grid\n", set.Tool,
+			humanize.Thousands(int64(joined.ByOrder+joined.ByName)), cli.Count(joined.Kernels, "kernel"),
+			humanize.Thousands(int64(joined.ByOrder)), humanize.Thousands(int64(joined.ByName)))
 	}
 	return nil
 }

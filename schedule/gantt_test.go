@@ -22,7 +22,7 @@ func TestGantt(t *testing.T) {
 			t.Errorf("the picture has no %q", text)
 		}
 	}
-	if n := strings.Count(b.String(), "fill-opacity"); n != 4 {
-		t.Errorf("%d pale bars, expected one for each of 4 tasks", n)
+	if n := strings.Count(b.String(), `fill="#0B4F96"`); n != 9 {
+		t.Errorf("%d bars of the kind, expected two for each of 4 tasks, and the legend's", n)
 	}
 }

@@ -88,7 +88,10 @@ func run(ctx context.Context, m *cli.ModelFlags, args []string, stdin io.Reader,
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	err := cli.CheckDashes(root, args)
+	if err == nil {
+		err = root.ExecuteContext(ctx)
+	}
 	if errors.Is(err, context.Canceled) { // the cause says more
 		err = fmt.Errorf("%w", context.Cause(ctx))
 	}

@@ -103,6 +103,11 @@ func TestUsage(t *testing.T) {
 		{"trace chek x", []string{"did you mean 'infer trace check'?"}},
 		{"eval --zebra", []string{"--zebra", "infer eval --help"}},
 		{"-p", []string{"-p"}},
+		{"-profile", []string{"-profile", "did you mean --profile?"}},
+		{"trace -layers=6", []string{"did you mean --layers?"}},
+		{"-p -profile --temp NaN", []string{"--temp NaN"}},
+		{"help inffo", []string{"no command 'infer inffo'", "infer --help"}},
+		{"help trace chek", []string{"no command 'infer trace chek'"}},
 
 		{"-m ''", []string{"--model"}},
 		{"-m random:bogus", []string{"--model: ", "random:bogus", "gpt2-medium"}},

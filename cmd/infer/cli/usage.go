@@ -46,6 +46,15 @@ func SetUsage(root *cobra.Command) {
 		}
 		return Usagef("%w; see '%s --help'", err, c.CommandPath())
 	})
+	root.InitDefaultHelpCmd()
+	help, _, _ := root.Find([]string{"help"})
+	help.Args, help.Run, help.RunE = cobra.ArbitraryArgs, nil, func(_ *cobra.Command, args []string) error {
+		c, rest, _ := root.Find(args)
+		if len(rest) > 0 {
+			return Usagef("there is no command '%s %s'; see '%[1]s --help'", c.CommandPath(), rest[0])
+		}
+		return c.Help()
+	}
 	root.InitDefaultCompletionCmd()
 	completion, _, _ := root.Find([]string{"completion"})
 	completion.Annotations, completion.Args = map[string]string{UsesKey: ""}, noWords
@@ -60,6 +69,29 @@ func SetUsage(root *cobra.Command) {
 			}
 		}
 	}
+}
+
+// CheckDashes refuses a long flag with one dash, which would be a short one and its value: -profile is -p rofile.
+func CheckDashes(root *cobra.Command, args []string) error {
+	c, args, _ := root.Find(args)
+	c.InheritedFlags() // lists them with its own
+	takesNext := func(f *pflag.Flag) bool { return f != nil && f.NoOptDefVal == "" }
+	for isValue := false; len(args) > 0 && args[0] != "--"; args = args[1:] {
+		word, long := strings.CutPrefix(args[0], "--")
+		word, short := strings.CutPrefix(word, "-")
+		name, _, hasValue := strings.Cut(word, "=")
+		switch {
+		case isValue:
+			isValue = false
+		case long:
+			isValue = !hasValue && takesNext(c.Flags().Lookup(name))
+		case short && len(word) == 1:
+			isValue = takesNext(c.Flags().ShorthandLookup(word))
+		case short && c.Flags().Lookup(name) != nil:
+			return Usagef("-%s: a long flag has two dashes; did you mean --%[1]s?", name)
+		}
+	}
+	return nil
 }
 
 // AllCommands returns a command and all below it.

@@ -4,7 +4,7 @@
 // package below: flags in, tables out. What it computes or measures is in other packages.
 //
 // Text goes to standard output, everything else to standard error. The exit status is 0; 1 if something failed; 2 if
-// the command line is wrong, for this model too; 130 after Ctrl-C.
+// the command line is wrong, for this model too; 3 if a gate (trace diff --gate) found a regression; 130 after Ctrl-C.
 package main
 
 import (
@@ -40,6 +40,7 @@ const (
 	exitOK      = 0
 	exitFailure = 1
 	exitUsage   = 2
+	exitGate    = 3
 	exitSignal  = 128
 )
 
@@ -111,6 +112,8 @@ func run(ctx context.Context, m *cli.ModelFlags, args []string, stdin io.Reader,
 		status = exitSignal + int(stop.Signal)
 	case errors.As(err, &usage), errors.Is(err, weights.ErrSamePlace):
 		status = exitUsage
+	case errors.As(err, new(cli.GateError)):
+		status = exitGate
 	}
 	if !errors.As(err, new(reportedError)) {
 		fmt.Fprintf(stderr, "infer: %v\n", err)

@@ -41,12 +41,32 @@ func TestTraceDiff(t *testing.T) {
 	contains(t, mustInfer(t, "trace", "diff", before, after, "--limit", "2").stdout, "\n15 more rows are not shown; --limit 0 shows all\n10 rows tested")
 	checkFailure(t, infer(t, "trace", "diff", before, after, "--sort", "zebra"), exitUsage, "--sort zebra", "change")
 
+	contains(t, mustInfer(t, "trace", "diff", before, after, "--gate", "5%", "--format", "markdown").stdout, "! build: A and B both say (devel)", "| --: |", "decode step  sample |")
+	for _, c := range []struct {
+		gate   string
+		status int
+		fact   string
+	}{
+		{"5%", exitGate, "3 rows take longer by more than 5 %: decode step whole pass +33.8 %, decode step wte+wpe +33.3 %, decode step sample +589.5 %"},
+		{"100", exitGate, "1 row takes longer by more than 100 %: decode step sample"},
+		{"1000", exitOK, ""},
+		{"-1", exitUsage, "--gate"},
+	} {
+		r := infer(t, "trace", "diff", after, before, "--gate", c.gate)
+		if r.status != c.status || !strings.Contains(r.stderr, c.fact) {
+			t.Errorf("--gate %s: status %d: %s", c.gate, r.status, r.stderr)
+		}
+	}
+	if r := infer(t, "trace", "diff", "sample:bad", "sample:steady", "--gate", "5%"); r.status != exitFailure || !strings.Contains(r.stderr, "enough passes") {
+		t.Errorf("too few passes: status %d: %s", r.status, r.stderr)
+	}
+
 	contains(t, mustInfer(t, "trace", "diff", samples[0], kineto).stdout, "B has no pass of a model outside its warm-up, so that there are no stages to compare: the rows are by kernel; --infer finds")
 	checkFailure(t, infer(t, "trace", "diff", samples[0], "no-such-file"), exitFailure, "no-such-file")
 	for _, c := range []struct{ args, fact string }{
 		{"trace diff a", "two traces"},
 		{"trace diff a b --alpha 0", "--alpha"},
-		{"trace diff a b --format zebra", "table, csv or json"},
+		{"trace diff a b --format zebra", "table, csv, json or markdown"},
 		{"trace diff a b --by phase", "--by phase"},
 	} {
 		checkFailure(t, infer(t, strings.Fields(c.args)...), exitUsage, c.fact)

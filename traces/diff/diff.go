@@ -151,6 +151,17 @@ func Compare(a, b *traces.Trace, by By, alpha float64, gpu int32) (*Comparison, 
 	return c, nil
 }
 
+// Over returns the passes and stages, or without them the operators and kernels, that take longer by more than so many
+// percent, and not by chance.
+func (c *Comparison) Over(percent float64) (over []Change) {
+	for _, r := range c.Rows {
+		if r.Verdict == Longer && r.Kind != ChangeIdle && (r.Percent == nil || *r.Percent > percent) {
+			over = append(over, r)
+		}
+	}
+	return over
+}
+
 // side is one of the two traces.
 type side struct{ *window.Window }
 

@@ -36,6 +36,11 @@ func unfair(a, b side) []string {
 			notes = append(notes, fmt.Sprintf("%s: %s in A, %s in B", f.what, cmp.Or(f.is, "unknown"), cmp.Or(other, "unknown")))
 		}
 	}
+	build := a.Header.Versions[traces.Domain]
+	if strings.HasPrefix(build, "(devel)") && build == b.Header.Versions[traces.Domain] {
+		notes = append(notes, "build: A and B both say (devel), which names none: they may be of different code; a program that "+
+			"'make build' made names its commit")
+	}
 	return notes
 }
 

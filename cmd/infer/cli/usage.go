@@ -235,5 +235,11 @@ type UsageError struct{ error }
 
 func (e UsageError) Unwrap() error { return e.error }
 
+// GateError is a gate that found what it was to stop.
+type GateError struct{ error }
+
+// Gatef makes a GateError.
+func Gatef(format string, args ...any) error { return GateError{fmt.Errorf(format, args...)} }
+
 // Usagef makes a UsageError.
 func Usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }

@@ -2,7 +2,9 @@ package trace
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"strconv"
@@ -23,12 +25,13 @@ type diffOptions struct {
 	rows   cli.RowOptions
 	format string
 	alpha  float64
+	gate   float64 // percent; negative for none
 	gpu    int
 }
 
 // newTraceDiff makes "infer trace diff".
 func newTraceDiff() *cobra.Command {
-	o := diffOptions{gpu: -1}
+	o := diffOptions{gpu: -1, gate: -1}
 	c := &cobra.Command{
 		Use:   "diff A B",
 		Short: "Compare two recordings stage by stage, with tests for what is noise",
@@ -43,9 +46,13 @@ are medians, ± is how far the confidence interval of the median reaches (∞ if
 is of the Mann-Whitney U test, and '~' is a change within the noise. The verdict uses p after the correction
 of Benjamini and Hochberg for the number of rows: at most a share --alpha of the reported changes is
 expected to be chance. There is no verdict for fewer than 4 passes. Runs differ more than the passes of one:
-confirm a small change with several pairs of recordings.`,
+confirm a small change with several pairs of recordings.
+
+With --gate 5% the exit status is 3 if a pass or a stage takes longer by more than 5 % and by its verdict, for
+checks of changes; it is 1 if no row has enough passes for a verdict. --format markdown is for their summary.`,
 		Example: `  infer trace diff before.json.gz after.json.gz
-  infer trace diff eager.sqlite graph.sqlite --alpha 0.01 --by layer`,
+  infer trace diff eager.sqlite graph.sqlite --alpha 0.01 --by layer
+  infer trace diff main.json.gz change.json.gz --gate 5% --format markdown >> "$GITHUB_STEP_SUMMARY"`,
 		Args: cli.Words(2, 2, "the two traces to compare", "A B"),
 		RunE: func(c *cobra.Command, args []string) error { return traceDiff(c, args[0], args[1], &o) },
 	}
@@ -56,7 +63,15 @@ confirm a small change with several pairs of recordings.`,
 		f.Lookup("sort").DefValue, o.rows.Sort = "", "shift"
 		f.Lookup("limit").Usage = "show the first `N` rows of each kind of pass, besides the whole\npass and its idle time " +
 			"(default: all)"
-		cli.AddFormat(f, &o.format, "table, csv or json")
+		cli.AddFormat(f, &o.format, "table, csv, json or markdown")
+		f.Func("gate", "exit with status 3 if a pass or stage takes longer by more\nthan `PERCENT`, and not by chance",
+			func(text string) (err error) {
+				o.gate, err = strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
+				if err != nil || !(o.gate >= 0) {
+					return errors.New("it must be a percentage, such as 5%")
+				}
+				return nil
+			})
 		f.Var(cli.Float(&o.alpha, 0.05, cli.Between(math.SmallestNonzeroFloat64, 0.5)), "alpha", "accept that a share `P` "+
 			"of the reported changes is chance;\nintervals hold with confidence 1 - P")
 		addGPU(f, &o.gpu)
@@ -82,7 +97,33 @@ func traceDiff(c *cobra.Command, a, b string, o *diffOptions) error {
 		return fmt.Errorf("%s (A) and %s (B): %w", traceName(a), traceName(b), err)
 	}
 	d.FileA, d.FileB = traceName(a), traceName(b)
-	all := slices.Clone(d.Rows)
+	if err := writeDiff(stdout, d, o); err != nil || o.gate < 0 {
+		return err
+	}
+	return gateDiff(d, o.gate)
+}
+
+// gateDiff fails if something takes longer by more than so many percent, or if nothing can be said.
+func gateDiff(d *diff.Comparison, gate float64) error {
+	if d.Tests == 0 {
+		return fmt.Errorf("--gate: no row has enough passes for a verdict: record at least 4 of each kind")
+	}
+	var over []string
+	for _, r := range d.Over(gate) {
+		over = append(over, strings.TrimSpace(r.Phase+" "+r.Name)+" "+verdictText(&r))
+	}
+	if len(over) > 0 {
+		return cli.Gatef("--gate: %s longer by more than %g %%: %s", humanize.Count(len(over), "row takes", "rows take"), gate,
+			strings.Join(humanize.First(over, 5), ", "))
+	}
+	return nil
+}
+
+// writeDiff writes a comparison. Its rows stay.
+func writeDiff(stdout io.Writer, d *diff.Comparison, o *diffOptions) error {
+	all := d.Rows
+	defer func() { d.Rows = all }()
+	d.Rows = slices.Clone(all)
 	if err := sortDiff(d, o.rows, o.format); err != nil {
 		return err
 	}
@@ -101,7 +142,11 @@ func traceDiff(c *cobra.Command, a, b string, o *diffOptions) error {
 		fmt.Fprintf(&out, "! %s\n", note)
 	}
 	fmt.Fprintln(&out)
-	table.Print(&out, diffColumns, d.Rows)
+	if o.format == "markdown" {
+		table.Markdown(&out, diffColumns, d.Rows)
+	} else {
+		table.Print(&out, diffColumns, d.Rows)
+	}
 	table.Legend(&out, diffColumns)
 	fmt.Fprintln(&out)
 	cli.NotShown(&out, len(all)-len(d.Rows))

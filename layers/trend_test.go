@@ -36,19 +36,22 @@ func TestFitRejects(t *testing.T) {
 		what         string
 		phase        string
 		time         func(int) float64
+		noise        float64
 		depths       []int
 		none, within int // of the rounds: no line
 	}{
-		{"a line", TaskDecode, lineOf, []int{1, 2, 3, 4, 5, 6}, 0, rounds / 40},
-		{"a line at far depths", TaskDecode, lineOf, []int{1, 2, 4, 8, 16, 24}, 0, rounds / 40},
-		{"a line with no rest", TaskDecode, small, []int{1, 2, 3, 4, 5, 6}, 0, rounds / 20},
-		{"a cost that rises", TaskDecode, steeper, []int{1, 2, 3, 4, 5, 6}, rounds, rounds / 10},
-		{"a knee", TaskDecode, kneeAt3, []int{1, 2, 3, 4, 5, 6, 7, 8}, rounds, rounds / 10},
-		{"a prefill whose last layer is half", TaskPrefill, func(l int) float64 { return 0.3*float64(l) - 0.1 }, []int{1, 2, 3, 4, 5, 6}, 0, rounds / 40},
+		{"a line", TaskDecode, lineOf, 0.01, []int{1, 2, 3, 4, 5, 6}, 0, rounds / 40},
+		{"a line at far depths", TaskDecode, lineOf, 0.01, []int{1, 2, 4, 8, 16, 24}, 0, rounds / 40},
+		{"a line with no rest", TaskDecode, small, 0.01, []int{1, 2, 3, 4, 5, 6}, 0, rounds / 20},
+		{"a cost that rises", TaskDecode, steeper, 0.01, []int{1, 2, 3, 4, 5, 6}, rounds, rounds / 10},
+		{"residuals no larger than much noise", TaskDecode, lineOf, 0.1, []int{1, 2, 3, 4, 5, 6}, 0, rounds / 10},
+		{"residuals of a few times the noise", TaskDecode, steeper, 0.05, []int{1, 2, 3, 4, 5, 6}, rounds, rounds / 10},
+		{"a knee", TaskDecode, kneeAt3, 0.01, []int{1, 2, 3, 4, 5, 6, 7, 8}, rounds, rounds / 10},
+		{"a prefill whose last layer is half", TaskPrefill, func(l int) float64 { return 0.3*float64(l) - 0.1 }, 0.01, []int{1, 2, 3, 4, 5, 6}, 0, rounds / 40},
 	} {
 		none := 0
 		for range rounds {
-			f, _, ok := fit(c.phase, measuredTimes(random, 9, 0.01, c.time, c.depths...))
+			f, _, ok := fit(c.phase, measuredTimes(random, 9, c.noise, c.time, c.depths...))
 			if !ok {
 				t.Fatal("no fit")
 			}

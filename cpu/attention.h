@@ -8,8 +8,8 @@
 // matrix (T. Dao et al., FlashAttention, NeurIPS 2022, algorithm 1; M. Milakov, N. Gimelshein, Online normalizer
 // calculation for softmax, 2018). Blocks above the diagonal are skipped.
 //
-// One query: keys are divided into chunks of KEYS, so that few heads are work for many workers. Partial results are
-// merged in order.
+// One query, or a few that are computed each by itself: keys are divided into chunks of KEYS, so that few heads are work
+// for many workers. Partial results are merged in order.
 //
 // The scale includes log2(e), so that exponentials are powers of two.
 #ifndef GS_ATTENTION_H
@@ -119,40 +119,42 @@ INLINE void attend(const gs_cache *c, const float *q, const float *keys, const f
 	(bf16 ? gemv_bf16 : gemv_f32)((int)(padded(c->HS) / GS_NR), n, score, values, value_panel(c), out);
 }
 
-INLINE int64_t chunks_of(const gs_attention *o, int64_t b) { return (o->pos[b] + o->T + KEYS - 1) / KEYS; }
+// keys_seen returns the keys to which query r attends: those of all sequences are counted one after another.
+INLINE int64_t keys_seen(const gs_attention *o, int64_t r) { return o->pos[r / o->nq] + o->T - o->nq + r % o->nq + 1; }
+INLINE int64_t chunks_of(const gs_attention *o, int64_t r) { return (keys_seen(o, r) + KEYS - 1) / KEYS; }
 
 static void attention_one(gs_worker *w, const gs_attention *o) {
 	const gs_cache *c = &o->cache;
-	int64_t HS = c->HS, NH = c->NH, HSp = padded(HS);
+	int64_t HS = c->HS, NH = c->NH, HSp = padded(HS), queries = (int64_t)o->B * o->nq;
 	const float scale = o->scale * LOG2_E;
-	int64_t most = 0, record = HSp + GS_NR, slots = (c->S + KEYS - 1) / KEYS; // work: (B, NH, slots, record): m, l, out
-	for (int64_t b = 0; b < o->B; b++)
-		if (chunks_of(o, b) > most) most = chunks_of(o, b);
-	for (int64_t t = gs_first(w, o->B * NH * most); t >= 0; t = gs_next(w)) {
-		int64_t chunk = t % most, h = t / most % NH, b = t / most / NH, chunks = chunks_of(o, b);
+	int64_t most = 0, record = HSp + GS_NR, slots = (c->S + KEYS - 1) / KEYS; // work: (queries, NH, slots, record): m, l, out
+	for (int64_t r = 0; r < queries; r++)
+		if (chunks_of(o, r) > most) most = chunks_of(o, r);
+	for (int64_t t = gs_first(w, queries * NH * most); t >= 0; t = gs_next(w)) {
+		int64_t chunk = t % most, h = t / most % NH, r = t / most / NH, b = r / o->nq, chunks = chunks_of(o, r);
 		if (chunk >= chunks) continue;
 		// The worker of the last chunk appends a single new token, as no other chunk reads it. (op_attention has appended
 		// several.)
 		if (o->append && o->T == 1 && chunk == chunks - 1) append_head(o, b, h, 0, 1);
 		float q[MAX_HS], out[MAX_HS + GS_NR], m, l;
-		const float *query = row_of(&o->qkv, b * o->T + o->T - 1) + h * HS;
+		const float *query = row_of(&o->qkv, b * o->T + o->T - o->nq + r % o->nq) + h * HS;
 		for (int64_t d = 0; d < HS; d++) q[d] = query[d] * scale;
-		int64_t n = o->pos[b] + o->T - chunk * KEYS;
+		int64_t n = keys_seen(o, r) - chunk * KEYS;
 		attend(c, q, keys_of(c, b, h, chunk * KEYS), values_of(c, b, h, chunk * KEYS), n < KEYS ? n : KEYS, &m, &l, out);
 		if (chunks == 1) {
-			float *y = row_of(&o->y, b) + h * HS;
+			float *y = row_of(&o->y, r) + h * HS;
 			for (int64_t d = 0; d < HS; d++) y[d] = out[d] / l;
 			continue;
 		}
-		float *part = o->work + ((b * NH + h) * slots + chunk) * record;
+		float *part = o->work + ((r * NH + h) * slots + chunk) * record;
 		part[0] = m;
 		part[1] = l;
 		memcpy(part + GS_NR, out, (size_t)HS * sizeof(float));
 	}
 	if (most == 1) return;
 	if (!gs_barrier(w)) return;
-	for (int64_t t = gs_first(w, o->B * NH); t >= 0; t = gs_next(w)) {
-		int64_t h = t % NH, b = t / NH, chunks = chunks_of(o, b);
+	for (int64_t t = gs_first(w, queries * NH); t >= 0; t = gs_next(w)) {
+		int64_t h = t % NH, r = t / NH, chunks = chunks_of(o, r);
 		if (chunks == 1) continue;
 		const float *part = o->work + t * slots * record;
 		float m = -INFINITY, l = 0, out[MAX_HS] = {0}, weight[VL];
@@ -163,7 +165,7 @@ static void attention_one(gs_worker *w, const gs_attention *o) {
 			l += part[1] * weight[0];
 			for (int64_t d = 0; d < HS; d++) out[d] += part[GS_NR + d] * weight[0];
 		}
-		float *y = row_of(&o->y, b) + h * HS;
+		float *y = row_of(&o->y, r) + h * HS;
 		for (int64_t d = 0; d < HS; d++) y[d] = out[d] / l;
 	}
 }

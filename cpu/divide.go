@@ -15,6 +15,9 @@ const (
 	Units    Kernel = C.GS_UNITS     // by the processor's products of bfloat16
 )
 
+// equalRows is how many rows of up to K values products compute with the same result as of one row.
+func (i isa) equalRows(K int) int { return int(C.gs_equal_rows(C.int(i), C.int64_t(K))) }
+
 // Divide returns which kernel multiplies (m, k) by (k, n), with weights of float32 or bfloat16 in panels, on a
 // processor that runs a version of the kernels, and into how many tasks it divides the product for a number of threads.
 // That processor need not be here.

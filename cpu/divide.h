@@ -31,6 +31,10 @@ typedef struct gs_parts {
 
 static inline int64_t gs_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// row_distance is how many floats rows of x of a product of few rows are apart: not 4 KiB, so that they do not compete
+// for cache sets.
+static inline int64_t row_distance(int64_t K) { return K + 16; }
+
 // The fewer tasks, the less is packed and read. There are enough of them that no worker waits long at the end, and if
 // possible the same number for each worker.
 static inline gs_parts divide_many(int64_t M, int64_t panels, int64_t K, int by_rows, int64_t threads, int64_t mr) {

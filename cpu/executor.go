@@ -48,6 +48,10 @@ type runner struct {
 	work     mem[float32]
 	buffers  [gpt2.NumBuffers]mem[float32]
 
+	// What a draft leaves in the residual stream for the pass that verifies it: rows of the tokens at positions p, p+1, ...,
+	// each at p modulo VerifyRows.
+	left []float32
+
 	compiled map[gpt2.Pass]*compiled
 	last     *compiled // of the pass that ran last, for Read
 	sampling gpt2.Sampling
@@ -80,7 +84,7 @@ func (r *runner) allocate() error {
 	if r.position, err = alloc[int32](B); err != nil {
 		return err
 	}
-	if r.work, err = alloc[float32](attentionWork(r.caches[0])); err != nil {
+	if r.work, err = alloc[float32](attentionWork(r.caches[0], max(B, r.VerifyRows()))); err != nil {
 		return err
 	}
 	r.tokens = make([]gpt2.Token, 0, B)
@@ -229,6 +233,10 @@ func (r *runner) pass(ctx context.Context, c *compiled) error {
 	r.last = c
 	c.ranges.Begin(r.Position())
 	defer c.ranges.End()
+	pass, past := c.plan.Pass, r.Position()
+	if pass.From > 0 {
+		r.leave(past, pass.Tokens, func(kept, x []float32) { copy(x, kept) })
+	}
 	note := r.recording.begin(r, c)
 	whole, err := c.execute(r.recording)
 	if err != nil {
@@ -239,8 +247,10 @@ func (r *runner) pass(ctx context.Context, c *compiled) error {
 	}
 	note.ran(r.recording)
 	defer note.done(r.recording)
-	past := r.Position()
-	r.seek(past + c.plan.Pass.Tokens)
+	if pass.Exit > 0 {
+		r.leave(past, pass.Tokens, func(kept, x []float32) { copy(kept, x) })
+	}
+	r.seek(past + pass.Tokens)
 	if r.tokens = r.tokens[:0]; !c.samples {
 		return nil
 	}
@@ -248,15 +258,51 @@ func (r *runner) pass(ctx context.Context, c *compiled) error {
 	c.ranges.Step(step.Tag)
 	shape := c.plan.Buffers[step.Last().In]
 	logits := r.buffers[step.Last().In].slice()
-	for b := range c.plan.Pass.Batch {
-		row := (b+1)*shape.Rows - 1
-		t, err := r.sampler.Sample(r.sampling, logits[row*shape.Width:(row+1)*shape.Width], b, r.Position())
+	sample := func(seq, row, position int) error {
+		t, err := r.sampler.Sample(r.sampling, logits[row*shape.Width:(row+1)*shape.Width], seq, position)
 		if err != nil {
 			return gpt2.NewStageError(c.plan, step, past, err)
 		}
 		r.tokens = append(r.tokens, t)
+		return nil
+	}
+	if pass.Verify {
+		ids := r.ids.slice()
+		for row := range pass.Tokens {
+			if err := sample(0, row, past+row+1); err != nil {
+				return err
+			}
+			if row+1 < pass.Tokens && ids[row+1] != r.tokens[row].ID {
+				break
+			}
+		}
+		return nil
+	}
+	for b := range pass.Batch {
+		if err := sample(b, (b+1)*shape.Rows-1, r.Position()); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// leave calls f with where the residual stream of each of n tokens from a position on is kept, and where it is now.
+func (r *runner) leave(position, n int, f func(kept, x []float32)) {
+	C, rows := r.model.Config.Channels, r.VerifyRows()
+	if r.left == nil {
+		r.left = make([]float32, rows*C)
+	}
+	x := r.buffers[gpt2.BufX].slice()
+	for i := range n {
+		at := (position + i) % rows * C
+		f(r.left[at:at+C], x[i*C:(i+1)*C])
+	}
+}
+
+// VerifyRows is how many rows the kernels compute as a decode step does: [gpt2.Verifier].
+func (r *runner) VerifyRows() int {
+	c := r.model.Config
+	return r.backend.pool.isa.equalRows(max(c.Channels, c.Inner))
 }
 
 // Read copies rows of a buffer of the last pass.
@@ -274,7 +320,7 @@ func (r *runner) Read(b gpt2.Buffer, row int, dst []float32) error {
 }
 
 // maxCompiled bounds how many programs a session keeps.
-const maxCompiled = 16
+const maxCompiled = 32
 
 // compile returns the program of a pass, made once.
 func (r *runner) compile(pass gpt2.Pass) (*compiled, error) {
@@ -408,7 +454,7 @@ func (w *writer) attention(o gpt2.Operation) error {
 	step := attentionStep{
 		qkv: w.view(o.In, o.Rows), cache: w.caches[o.Slot], pos: w.position, work: w.work,
 		B: w.plan.Pass.Batch, T: o.Rows, nq: o.Queries, scale: float32(o.Scale), append: o.Rows == 1 && o.Queries == 1,
-		bf16: w.backend.MultipliesBF16(),
+		each: w.plan.Pass.Verify, bf16: w.backend.MultipliesBF16(),
 	}
 	if !step.append {
 		if err := w.program.appendKV(step); err != nil {

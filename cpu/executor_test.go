@@ -313,6 +313,61 @@ func TestWaysAgree(t *testing.T) {
 	}
 }
 
+// TestVerifyEqualsDecode checks that passes that verify, of each number of rows, give each row the logits of a decode
+// step, bit for bit, for every type and version: of all layers, and of those that follow a draft's.
+func TestVerifyEqualsDecode(t *testing.T) {
+	m, err := gpt2.Random("random:L=2,C=66,NH=2,V=97,T=300,F=131")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	ids := randomIDs(rand.New(rand.NewPCG(9, 9)), m.Config.Positions, m.Config.Vocab)
+	for _, isa := range supportedISAs() {
+		for _, o := range []Options{{DType: weights.F32}, {DType: weights.BF16}, {Q8: true}} {
+			o.ISA, o.Threads = isa.String(), 2
+			decode := session(t, m, o, gpt2.Options{}).Runner()
+			pass := func(r gpt2.Runner, ids []int32, p gpt2.Pass) []float32 {
+				t.Helper()
+				p.Batch, p.Tokens = 1, len(ids)
+				if _, err := r.Prefill(t.Context(), ids, p); err != nil {
+					t.Fatal(err)
+				}
+				logits := make([]float32, r.Plan(p).Buffers[gpt2.BufLogits].Rows*m.Config.Vocab)
+				if len(logits) > 0 {
+					if err := r.Read(gpt2.BufLogits, 0, logits); err != nil {
+						t.Fatal(err)
+					}
+				}
+				return logits
+			}
+			var want []float32
+			for i := range ids {
+				want = append(want, pass(decode, ids[i:i+1], gpt2.Pass{Logits: gpt2.LogitsLast})...)
+			}
+			for from := range 2 {
+				r := session(t, m, o, gpt2.Options{}).Runner()
+				rows := r.(gpt2.Verifier).VerifyRows()
+				if rows < 4 {
+					t.Fatalf("%s: %d rows", isa, rows)
+				}
+				for at, n := 0, 1; at < len(ids); at, n = at+n, n%rows+1 {
+					n = min(n, len(ids)-at)
+					for i := at; i < at+n && from > 0; i++ {
+						pass(r, ids[i:i+1], gpt2.Pass{Exit: from})
+					}
+					if err := r.Rewind(at); err != nil {
+						t.Fatal(err)
+					}
+					got := pass(r, ids[at:at+n], gpt2.Pass{Logits: gpt2.LogitsAll, From: from, Verify: true})
+					if d := slices.Compare(got, want[at*m.Config.Vocab:(at+n)*m.Config.Vocab]); d != 0 {
+						t.Fatalf("%s, %+v: %d rows from layer %d on at position %d differ", isa, o, n, from, at)
+					}
+				}
+			}
+		}
+	}
+}
+
 // maxDifference returns the largest difference, infinite if one is NaN, and the largest value.
 func maxDifference(got, want []float32) (d, largest float64) {
 	if len(got) != len(want) {

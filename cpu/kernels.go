@@ -488,16 +488,17 @@ type attentionStep struct {
 	y        view // (B*nq, C)
 	cache    *cache
 	pos      mem[int32]   // (B): tokens in the cache before; pos[b]+T at most S when the step runs
-	work     mem[float32] // attentionWork(cache) values; needed if nq == 1
+	work     mem[float32] // attentionWork(cache, B*nq) values; needed if nq == 1 or each is set
 	B, T, nq int
 	scale    float32
 	append   bool
+	each     bool // compute each query as if it were the only one
 	bf16     bool // with a bfloat16 cache and more than 12 queries, products may round their inputs to bfloat16
 }
 
-// attentionWork returns how many values an attentionStep's work needs.
-func attentionWork(c *cache) int {
-	return int(C.gs_attention_work(C.int(c.B), C.int(c.NH), C.int(c.HS), C.int(c.S)))
+// attentionWork returns how many values an attentionStep's work needs for so many queries.
+func attentionWork(c *cache, queries int) int {
+	return int(C.gs_attention_work(C.int(queries), C.int(c.NH), C.int(c.HS), C.int(c.S)))
 }
 
 // program is a list of steps that a pool executes in one call. Steps are filled once; a pass changes what they point
@@ -623,8 +624,8 @@ func (p *program) attention(o attentionStep) error {
 	return p.pushAttention(C.GS_ATTENTION, o,
 		want(o.nq >= 1 && o.nq <= o.T, "attention: %d queries of %d tokens", o.nq, o.T),
 		o.y.check("attention: y", o.B*o.nq, o.cache.NH*o.cache.HS),
-		want(o.nq != 1 || o.work.n >= attentionWork(o.cache), "attention: work has %d values, want %d",
-			o.work.n, attentionWork(o.cache)))
+		want(o.nq != 1 && !o.each || o.work.n >= attentionWork(o.cache, o.B*o.nq), "attention: work has %d values, want %d",
+			o.work.n, attentionWork(o.cache, o.B*o.nq)))
 }
 
 func (p *program) pushAttention(op int32, o attentionStep, errs ...error) error {
@@ -643,7 +644,7 @@ func (p *program) pushAttention(op int32, o attentionStep, errs ...error) error 
 		cache: C.gs_cache{k: cfloats(c.k), v: cfloats(c.v), S: C.int32_t(c.S), NH: C.int32_t(c.NH), HS: C.int32_t(c.HS),
 			dtype: C.int32_t(c.dtype)},
 		B: C.int32_t(o.B), T: C.int32_t(o.T), nq: C.int32_t(o.nq), scale: C.float(o.scale), append: flag(o.append),
-		bf16: flag(o.bf16)}
+		each: flag(o.each), bf16: flag(o.bf16)}
 	return nil
 }
 

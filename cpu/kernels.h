@@ -191,16 +191,17 @@ typedef struct gs_attention {
 	gs_view y;   // (B*nq, C)
 	gs_cache cache;
 	const int32_t *pos; // (B): tokens in the cache before this step
-	float *work;        // gs_attention_work(...) floats, used if nq == 1
+	float *work;        // gs_attention_work(...) floats, used if nq == 1 or each is set
 	int32_t B, T, nq;
 	float scale;
 	int32_t append;
+	int32_t each; // each query is computed as if it were the only one, as in a decode step
 	// With a bfloat16 cache and many queries: queries and probabilities may be rounded to bfloat16 if that is faster.
 	int32_t bf16;
 } gs_attention;
 
-// gs_attention_work returns how many floats `work` must have: partial results of one query for each block of GS_KEYS
-// keys.
+// gs_attention_work returns how many floats `work` must have for B queries, each of a sequence or all of one: partial
+// results of a query for each block of GS_KEYS keys.
 enum { GS_KEYS = 256 };
 size_t gs_attention_work(int B, int NH, int HS, int S);
 
@@ -240,6 +241,10 @@ enum gs_kernel {
 	GS_UNITS         // linear_bf16 and linear_split: by the processor's products of bfloat16
 };
 int64_t gs_divide(int isa, int64_t threads, int64_t M, int64_t N, int64_t K, int bf16, int *kernel);
+
+// gs_equal_rows returns how many rows a version multiplies with weights of up to K rows so that each result is the same,
+// bit for bit, as if its row were the only one.
+int64_t gs_equal_rows(int isa, int64_t K);
 
 // gs_run executes steps[from:to]. If stamps is not NULL, worker w of n writes start and end of step i, in nanoseconds
 // of CLOCK_MONOTONIC, to stamps[((i-from)*n + w)*2] and the element after it. If *cancel becomes non-zero, it stops

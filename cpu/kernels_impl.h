@@ -45,12 +45,11 @@
 static void op_linear(gs_worker *w, const gs_step *s) {
 	const gs_linear *o = &s->linear;
 	if (gs_late(w)) return; // before x is prepared
-	int64_t blocks = (o->w.K + KC - 1) / KC;
 	if (o->w.rows && o->M <= MR && (o->M + 1) * row_length(&o->w) <= GS_SCRATCH)
 		linear_few_rows(w, o);
 	else if (o->w.dtype == GS_Q8 && o->M <= MR && (o->M + 1) * q8_blocks(o->w.K) * Q8_BLOCK_FLOATS <= GS_SCRATCH)
 		linear_few_q8(w, o);
-	else if (o->w.dtype != GS_Q8 && !o->w.rows && o->M <= MR && blocks * o->M * LDA <= GS_SCRATCH)
+	else if (o->w.dtype != GS_Q8 && !o->w.rows && o->M <= MR && o->M * row_distance(o->w.K) <= GS_SCRATCH)
 		linear_few(w, o);
 #ifdef GS_BF16_TILE
 	else if (o->w.dtype == GS_BF16 && o->w.K <= BK_MAX)
@@ -70,7 +69,7 @@ static void op_attention(gs_worker *w, const gs_step *s) {
 		op_append(w, s);
 		if (!gs_barrier(w)) return;
 	}
-	if (o->nq == 1)
+	if (o->nq == 1 || o->each)
 		attention_one(w, o);
 #ifdef GS_BF16_TILE
 	else if (o->bf16 && o->cache.dtype == GS_BF16 && o->nq > MR)

@@ -889,7 +889,7 @@ func testAttention(t *testing.T, r *rand.Rand, pools []*pool, B, past, T, nq, NH
 	all := newGuarded(t, B*total*3*C).random(r, size) // (B, total, 3C): the history, then the new tokens
 	row := func(b, i int) []float32 { return all.slice()[(b*total+i)*3*C:][:3*C] }
 	y := newGuarded(t, B*nq*C)
-	work := newGuarded(t, attentionWork(kv))
+	work := newGuarded(t, attentionWork(kv, B))
 	pos := ints(t, make([]int, B)...)
 	fresh := newGuarded(t, B*T*3*C)
 	for b := range B {
@@ -1024,7 +1024,7 @@ func TestNaNPropagates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			qkv, y, work := newGuarded(t, T*3*C).random(r, 1), newGuarded(t, nq*C), newGuarded(t, attentionWork(kv))
+			qkv, y, work := newGuarded(t, T*3*C).random(r, 1), newGuarded(t, nq*C), newGuarded(t, attentionWork(kv, 1))
 			qkv.slice()[5*3*C+C+2] = nan // a key
 			pos := ints(t, 0)
 			got := onAll(t, pools, y, nil, func(p *program) error {

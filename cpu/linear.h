@@ -1,8 +1,7 @@
 // GS_LINEAR: y = act(norm(x) W + bias) + residual.
 //
 // Few rows (M <= MR, as in a decode step): time goes into reading W. Each worker prepares all rows of x for itself, as
-// a LayerNorm of a few rows costs less than sharing its result. It reads its panels of W once, with all sums in
-// registers.
+// a LayerNorm of a few rows costs less than sharing its result. It reads its panels of W from memory once.
 //
 // Many rows: the product is divided into tasks of up to MC rows by some panels. A task goes over K in blocks of at most
 // KC rows of W. For each block it packs its rows of x, normalised, into the L2 cache and multiplies them with one panel
@@ -109,43 +108,40 @@ INLINE void copy_row(const gs_linear *o, float *dst, const float *x, int64_t k0,
 		copy_values(dst, x + k0, n);
 }
 
+// linear_few gives each of a few rows the same result as if it were the only one, as in a decode step: a pass that
+// verifies drafts of tokens relies on it, and so on linear_few_rows and linear_few_q8.
 static void linear_few(gs_worker *w, const gs_linear *o) {
 	const int64_t K = o->w.K, M = o->M;
 	const int64_t stride = panel_of(&o->w, 1) - panel_of(&o->w, 0);
 	const int64_t p0 = o->n0 / GS_NR, p1 = (o->n1 + GS_NR - 1) / GS_NR;
 	const int bf16 = o->w.dtype == GS_BF16;
-	float *a = w->scratch; // (1, K), or (blocks, M, LDA)
+	const int64_t ldx = row_distance(K);
+	float *a = w->scratch; // (M, ldx)
 
-	if (M == 1) {
-		const float *x = row_of(&o->x, 0);
-		if (o->norm.gain) {
-			float mean, rstd;
-			row_stats(x, K, o->norm.eps, &mean, &rstd);
-			apply_norm(a, x, 0, K, &o->norm, mean, rstd);
-			x = a;
+	const float *x = row_of(&o->x, 0);
+	if (M > 1 || o->norm.gain) {
+		for (int64_t r = 0; r < M; r++) {
+			float mean = 0, rstd = 0;
+			if (o->norm.gain) row_stats(row_of(&o->x, r), K, o->norm.eps, &mean, &rstd);
+			copy_row(o, a + r * ldx, row_of(&o->x, r), 0, K, mean, rstd);
 		}
-		float c[GS_GP * GS_NR];
-		// Few panels are shared out one by one, so that shares are nearly equal.
-		const int64_t unit = p1 - p0 < 16 * w->n ? 1 : GS_GP;
-		for (int64_t i = gs_first(w, (p1 - p0 + unit - 1) / unit); i >= 0; i = gs_next(w)) {
-			int64_t p = p0 + i * unit, n = p1 - p < unit ? p1 - p : unit;
+		x = a;
+	}
+	float c[(MR > GS_GP ? MR : GS_GP) * GS_NR];
+	// Few panels are shared out one by one, so that shares are nearly equal.
+	const int64_t unit = M > 1 || p1 - p0 < 16 * w->n ? 1 : GS_GP, groups = (M + GS_GR - 1) / GS_GR;
+	for (int64_t i = gs_first(w, (p1 - p0 + unit - 1) / unit); i >= 0; i = gs_next(w)) {
+		int64_t p = p0 + i * unit, n = p1 - p < unit ? p1 - p : unit;
+		if (M == 1) {
 			(bf16 ? gemv_bf16 : gemv_f32)((int)n, K, x, panel_of(&o->w, p), stride, c);
 			for (int64_t j = 0; j < n; j++) finish(o, 0, 1, (p + j) * GS_NR, c + j * GS_NR);
+			continue;
 		}
-		return;
-	}
-
-	for (int64_t r = 0; r < M; r++) {
-		const float *x = row_of(&o->x, r);
-		float mean = 0, rstd = 0;
-		if (o->norm.gain) row_stats(x, K, o->norm.eps, &mean, &rstd);
-		for (int64_t k = 0; k < K; k += KC)
-			copy_row(o, a + (k / KC * M + r) * LDA, x, k, K - k < KC ? K - k : KC, mean, rstd);
-	}
-	float c[MR * GS_NR];
-	for (int64_t i = gs_first(w, p1 - p0); i >= 0; i = gs_next(w)) {
-		tile_of[bf16 ? STREAM_BF16 : STREAM_F32][M](K, a, M * LDA, panel_of(&o->w, p0 + i), NULL, c, GS_NR, 0);
-		finish(o, 0, (int)M, (p0 + i) * GS_NR, c);
+		for (int64_t g = 0; g < groups; g++) {
+			const int64_t r = M * g / groups, m = M * (g + 1) / groups - r;
+			rows_of_panel[bf16][m](K, x + r * ldx, ldx, panel_of(&o->w, p), c + r * GS_NR);
+		}
+		finish(o, 0, (int)M, p * GS_NR, c);
 	}
 }
 

@@ -41,11 +41,19 @@ int gs_run(gs_pool *p, const gs_step *steps, int from, int to, int64_t *stamps, 
 
 // ---- products ----
 
+// few_rows is the rows of a register tile: MR.
+static int64_t few_rows(int isa) { return isa >= GS_AVX512 ? 12 : isa == GS_PORTABLE ? 4 : 6; }
+
+int64_t gs_equal_rows(int isa, int64_t K) {
+	const int64_t most = GS_SCRATCH / (row_distance(K) + GS_NR) - 1; // op_linear: of every kind of weight
+	return most < 1 ? 1 : most < few_rows(isa) ? most : few_rows(isa);
+}
+
 int64_t gs_divide(int isa, int64_t threads, int64_t M, int64_t N, int64_t K, int bf16, int *kernel) {
-	const int64_t mr = isa >= GS_AVX512 ? 12 : isa == GS_PORTABLE ? 4 : 6; // rows of a register tile: MR
+	const int64_t mr = few_rows(isa);
 	const int64_t panels = gs_ceil(N, GS_NR);
 	*kernel = GS_FEW_ROWS;
-	if (M <= mr && gs_ceil(K, KC) * M * LDA <= GS_SCRATCH) // op_linear
+	if (M <= mr && M * row_distance(K) <= GS_SCRATCH) // op_linear
 		return M == 1 && isa >= GS_AVX512 && panels >= 16 * threads ? gs_ceil(panels, 2) : panels; // 2 is GS_GP
 	gs_parts p;
 	if (bf16 && isa >= GS_AVX512_BF16 && K <= BK_MAX) {

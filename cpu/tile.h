@@ -3,7 +3,7 @@
 //   tile   C[m][32] (+)= A[m][K] B[K][32] for m <= GS_MR rows: all sums stay in registers, B is read once per m rows.
 //          (K. Goto, R. van de Geijn, Anatomy of High-Performance Matrix Multiplication, ACM TOMS 34(3), 2008)
 //   gemv   y[32] = x[K] B[K][32]: one row, bound by reading B. It has several sums per column so that additions do not
-//          wait for one another.
+//          wait for one another. A few rows are multiplied at once with the same sums for each.
 //
 // Each output of a tile is summed in the order of k, for every m. The registers hold the sums of GS_MR rows by GS_NV
 // vectors.
@@ -13,6 +13,9 @@
 #include "divide.h"
 #include "pool.h"
 #include "simd.h"
+
+// Rows that gemv_body multiplies at once: their sums stay in registers.
+#define GS_GR (GS_MR / GS_GU)
 
 enum {
 	MR = GS_MR,
@@ -145,39 +148,50 @@ static tile_fn *const tile_of[TILE_KINDS][MR + 1] = {
 	{NULL, TILES(TILE_NAME, STREAM_BF16)},
 };
 
-// gemv_body multiplies one row with `panels` panels, which are `stride` floats apart. If GS_GU is 2, even and odd k
-// have their own sums.
-INLINE void gemv_body(const int panels, const int bf16, int64_t K, const float *x, const float *b, int64_t stride,
-		float *y) {
-	vf acc[GS_GP][GS_GU][NVP];
+// gemv_body multiplies `rows` rows of x, ldx floats apart, with `panels` panels, which are `stride` floats apart; one of
+// the two is 1. It computes `vectors` vectors of a panel's columns. If GS_GU is 2, even and odd k have their own sums.
+// So a result does not depend on how many rows there are.
+INLINE void gemv_body(const int rows, const int panels, const int vectors, const int bf16, int64_t K, const float *x,
+		int64_t ldx, const float *b, int64_t stride, float *y) {
+	vf acc[GS_GP > GS_GR ? GS_GP : GS_GR][GS_GU][NVP];
 #pragma GCC unroll 8
-	for (int p = 0; p < panels; p++)
+	for (int q = 0; q < rows * panels; q++)
 #pragma GCC unroll 8
 		for (int u = 0; u < GS_GU; u++)
 #pragma GCC unroll 8
-			for (int j = 0; j < NVP; j++) acc[p][u][j] = (vf){0};
+			for (int j = 0; j < vectors; j++) acc[q][u][j] = (vf){0};
 	int64_t k = 0;
 	if (bf16) {
 #pragma GCC unroll 1
 		for (; k + 1 < K; k += 2, b += GS_NR) {
-			float s = x[k], t = x[k + 1];
 #pragma GCC unroll 8
 			for (int p = 0; p < panels; p++) {
 				__builtin_prefetch(b + p * stride + GS_PREFETCH, 0, 3);
 				__builtin_prefetch(b + p * stride + GS_PREFETCH + 16, 0, 3);
+				vf even[NVP], odd[NVP];
 #pragma GCC unroll 8
-				for (int j = 0; j < NVP; j++) {
+				for (int j = 0; j < vectors; j++) {
 					vu pair = load_u(b + p * stride + j * VL);
-					acc[p][0][j] += s * even_half(pair);
-					acc[p][GS_GU - 1][j] += t * odd_half(pair);
+					even[j] = even_half(pair);
+					odd[j] = odd_half(pair);
+				}
+#pragma GCC unroll 8
+				for (int i = 0; i < rows; i++) {
+					float s = x[i * ldx + k], t = x[i * ldx + k + 1];
+#pragma GCC unroll 8
+					for (int j = 0; j < vectors; j++) {
+						acc[i * panels + p][0][j] += s * even[j];
+						acc[i * panels + p][GS_GU - 1][j] += t * odd[j];
+					}
 				}
 			}
 		}
 		if (k < K) {
 #pragma GCC unroll 8
-			for (int p = 0; p < panels; p++)
+			for (int q = 0; q < rows * panels; q++)
 #pragma GCC unroll 8
-				for (int j = 0; j < NVP; j++) acc[p][0][j] += x[k] * even_half(load_u(b + p * stride + j * VL));
+				for (int j = 0; j < vectors; j++)
+					acc[q][0][j] += x[q / panels * ldx + k] * even_half(load_u(b + q % panels * stride + j * VL));
 		}
 	} else {
 #pragma GCC unroll 1
@@ -186,26 +200,35 @@ INLINE void gemv_body(const int panels, const int bf16, int64_t K, const float *
 			for (int p = 0; p < panels; p++)
 #pragma GCC unroll 8
 				for (int u = 0; u < GS_GU; u++) {
-					__builtin_prefetch(b + p * stride + u * GS_NR + GS_PREFETCH, 0, 3);
-					__builtin_prefetch(b + p * stride + u * GS_NR + GS_PREFETCH + 16, 0, 3);
+					const float *row = b + p * stride + u * GS_NR;
+					__builtin_prefetch(row + GS_PREFETCH, 0, 3);
+					__builtin_prefetch(row + GS_PREFETCH + 16, 0, 3);
+					vf bk[NVP];
 #pragma GCC unroll 8
-					for (int j = 0; j < NVP; j++) acc[p][u][j] += x[k + u] * load(b + p * stride + u * GS_NR + j * VL);
+					for (int j = 0; j < vectors; j++) bk[j] = load(row + j * VL);
+#pragma GCC unroll 8
+					for (int i = 0; i < rows; i++) {
+						float s = x[i * ldx + k + u];
+#pragma GCC unroll 8
+						for (int j = 0; j < vectors; j++) acc[i * panels + p][u][j] += s * bk[j];
+					}
 				}
 		}
 		if (k < K) {
 #pragma GCC unroll 8
-			for (int p = 0; p < panels; p++)
+			for (int q = 0; q < rows * panels; q++)
 #pragma GCC unroll 8
-				for (int j = 0; j < NVP; j++) acc[p][0][j] += x[k] * load(b + p * stride + j * VL);
+				for (int j = 0; j < vectors; j++)
+					acc[q][0][j] += x[q / panels * ldx + k] * load(b + q % panels * stride + j * VL);
 		}
 	}
 #pragma GCC unroll 8
-	for (int p = 0; p < panels; p++)
+	for (int q = 0; q < rows * panels; q++)
 #pragma GCC unroll 8
-		for (int j = 0; j < NVP; j++) {
-			vf s = acc[p][0][j];
-			if (GS_GU > 1) s += acc[p][GS_GU - 1][j];
-			store(y + p * GS_NR + j * VL, s);
+		for (int j = 0; j < vectors; j++) {
+			vf s = acc[q][0][j];
+			if (GS_GU > 1) s += acc[q][GS_GU - 1][j];
+			store(y + q * GS_NR + j * VL, s);
 		}
 }
 
@@ -213,18 +236,40 @@ INLINE void gemv_body(const int panels, const int bf16, int64_t K, const float *
 #error "GS_GU is 1 or 2: gemv_body has sums for even and odd k"
 #endif
 
-static __attribute__((noinline)) void gemv_f32(int panels, int64_t K, const float *x, const float *b, int64_t stride,
-		float *y) {
-	for (; panels >= GS_GP; panels -= GS_GP, b += GS_GP * stride, y += GS_GP * GS_NR) gemv_body(GS_GP, 0, K, x, b,
-		stride, y);
-	for (; panels > 0; panels--, b += stride, y += GS_NR) gemv_body(1, 0, K, x, b, stride, y);
-}
+#define GEMV(type, bf16)                                                                                            \
+	static __attribute__((noinline)) void gemv_##type(int panels, int64_t K, const float *x, const float *b,           \
+		int64_t stride, float *y) {                                                                                       \
+		for (; panels >= GS_GP; panels -= GS_GP, b += GS_GP * stride, y += GS_GP * GS_NR)                                 \
+			gemv_body(1, GS_GP, NVP, bf16, K, x, 0, b, stride, y);                                                           \
+		for (; panels > 0; panels--, b += stride, y += GS_NR) gemv_body(1, 1, NVP, bf16, K, x, 0, b, stride, y);          \
+	}
+GEMV(f32, 0)
+GEMV(bf16, 1)
 
-static __attribute__((noinline)) void gemv_bf16(int panels, int64_t K, const float *x, const float *b, int64_t stride,
-		float *y) {
-	for (; panels >= GS_GP; panels -= GS_GP, b += GS_GP * stride, y += GS_GP * GS_NR) gemv_body(GS_GP, 1, K, x, b,
-		stride, y);
-	for (; panels > 0; panels--, b += stride, y += GS_NR) gemv_body(1, 1, K, x, b, stride, y);
-}
+// rows_of_panel[bf16][m] multiplies m <= GS_GR rows with one panel, each as gemv does.
+typedef void rows_fn(int64_t K, const float *x, int64_t ldx, const float *b, float *y);
+
+#define FEW(type, bf16, m)                                                                                          \
+	static __attribute__((noinline)) void few_##type##_##m(int64_t K, const float *x, int64_t ldx, const float *b,     \
+		float *y) {                                                                                                       \
+		for (int j = 0; j < NVP; j += GS_NV) gemv_body(m, 1, GS_NV, bf16, K, x, ldx, b + j * VL, 0, y + j * VL);          \
+	}
+#define FEW_NAME(type, bf16, m) few_##type##_##m,
+#if GS_GR == 6
+#define FEWS(X, type, bf16) \
+	X(type, bf16, 1) X(type, bf16, 2) X(type, bf16, 3) X(type, bf16, 4) X(type, bf16, 5) X(type, bf16, 6)
+#elif GS_GR == 4
+#define FEWS(X, type, bf16) X(type, bf16, 1) X(type, bf16, 2) X(type, bf16, 3) X(type, bf16, 4)
+#else
+#define FEWS(X, type, bf16) X(type, bf16, 1) X(type, bf16, 2) X(type, bf16, 3)
+#endif
+
+FEWS(FEW, f32, 0)
+FEWS(FEW, bf16, 1)
+
+static rows_fn *const rows_of_panel[2][GS_GR + 1] = {
+	{NULL, FEWS(FEW_NAME, f32, 0)},
+	{NULL, FEWS(FEW_NAME, bf16, 1)},
+};
 
 #endif

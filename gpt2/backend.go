@@ -15,7 +15,7 @@ import (
 //
 //	of a backend   [Surveyor], [CeilingMeasurer], [MemoryReporter]
 //	of a runner    [Recordable], [Measurer], [LaunchCounter], [Synchronizer], [Loader],
-//	               [DeviceSampler]
+//	               [DeviceSampler], [Verifier]
 //
 // Programs reach those by the methods of [Session] and the functions below, which say what they do if the interface is
 // not implemented: most return an error that is [errors.ErrUnsupported]. A [CeilingMeasurer] is asserted by its users.
@@ -222,6 +222,15 @@ type DeviceSampler interface {
 	// Samples tells whether passes can sample so. If not, sessions ask for logits, read
 	// those of each pass, and sample on the host.
 	Samples(s Sampling) bool
+}
+
+// Verifier is a [Runner] that can speculate: its Prefill takes passes with Exit, From and Verify, of one sequence. A pass
+// of Exit layers leaves what goes into the next layer, for a pass From there over up to VerifyRows of the same tokens,
+// which begins at the position of the first. A pass that verifies gives each row the logits that a decode step would
+// give, bit for bit. If it samples, it returns a token for each row up to the first that is not the next of the ids.
+type Verifier interface {
+	// VerifyRows returns how many tokens a pass that verifies may have at most.
+	VerifyRows() int
 }
 
 // Loader is a [Runner] whose passes load libraries and kernels when they first need them.

@@ -11,8 +11,17 @@ func Forward(c Config, layers []int, pass Pass) *Plan {
 	p := &planner{Plan: Plan{Config: c, Layers: layers, Pass: pass}, slot: -1, layer: -1}
 	T, R := pass.Tokens, pass.exitRows() // new tokens; rows that leave the last layer
 
-	p.embed(StageEmbed, BufX, T)
-	for slot, layer := range layers {
+	end := len(layers)
+	if pass.Exit > 0 {
+		end = pass.Exit
+	}
+	if pass.From == 0 {
+		p.embed(StageEmbed, BufX, T)
+	} else {
+		p.Buffers[BufX] = Shape{T, p.width(BufX)}
+	}
+	for slot := pass.From; slot < end; slot++ {
+		layer := layers[slot]
 		p.enter(slot, layer)
 		q := T
 		if slot == len(layers)-1 {

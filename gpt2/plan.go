@@ -52,10 +52,15 @@ type Pass struct {
 	Logits Logits // rows of logits wanted
 	Sample bool   // sample the next token from the last row of logits
 	Until  string // end the pass after this stage, all of its rows; "" runs it whole
+
+	// Of speculation ([Verifier]); the zero values are of every other pass.
+	Exit   int  // run so many of the first layers only, and read logits there; 0 runs all
+	From   int  // begin after so many layers, with what passes of Exit layers left of these tokens; 0 begins with wte+wpe
+	Verify bool // compute each row as a decode step would, and sample from each until one is not the token that follows it
 }
 
 // IsDecode tells whether the pass is a decode step (T = 1).
-func (ph Pass) IsDecode() bool { return ph.Tokens == 1 }
+func (ph Pass) IsDecode() bool { return ph.Tokens == 1 && ph.Exit == 0 && !ph.Verify }
 
 // exitRows returns how many rows per sequence leave the last layer.
 func (ph Pass) exitRows() int {
@@ -314,6 +319,8 @@ func (ph Pass) Check(c Config, layers []int, capacity int) error {
 		return fmt.Errorf("a pass of %d x %d tokens is more than %d; lower one of them", ph.Batch, ph.Tokens, maxRows)
 	case ph.Sample && (ph.exitRows() == 0 || ph.Until != ""):
 		return errors.New("a pass without logits cannot sample")
+	case ph.Exit < 0 || ph.Exit > 0 && ph.Exit >= len(layers) || ph.From < 0 || ph.From >= len(layers):
+		return fmt.Errorf("a pass that ends or begins after layer %d of %d does not exist", max(ph.Exit, ph.From), len(layers))
 	}
 	if ph.Until != "" {
 		_, err := FindStage(ph.Until, layers)

@@ -116,6 +116,35 @@ func TestPlansCoverEveryStageOnce(t *testing.T) {
 	}
 }
 
+// TestDraftAndVerifyAreAPass: a draft of all rows of the first layers, and a pass from there on, cover the stages of the
+// whole pass once, but for the head.
+func TestDraftAndVerifyAreAPass(t *testing.T) {
+	c := Config{Layers: 3, Channels: 12, Heads: 3, Positions: 10, Vocab: 7, Inner: 20, Epsilon: 1e-5, Tied: true}
+	layers, pass := []int{0, 2, 1}, Pass{Batch: 1, Tokens: 4, Logits: LogitsAll, Sample: true}
+	names := func(p Pass) (all []string) {
+		if err := p.Check(c, layers, c.Positions); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range Forward(c, layers, p).Steps {
+			if o := s.Ops[0]; o.Rows == pass.Tokens || o.Stage == StageSample {
+				all = append(all, s.Name())
+			}
+		}
+		return all
+	}
+	for exit := 1; exit < len(layers); exit++ {
+		verify := pass
+		verify.From, verify.Verify = exit, true
+		got := slices.Concat(names(Pass{Batch: 1, Tokens: 4, Exit: exit}), names(verify))
+		if want := names(pass); !slices.Equal(got, want) {
+			t.Errorf("an exit after %d:\n got %v\nwant %v", exit, got, want)
+		}
+	}
+	if err := (Pass{Batch: 1, Tokens: 1, Exit: 3}).Check(c, layers, 5); err == nil {
+		t.Error("an exit after the last layer is a pass")
+	}
+}
+
 // TestPlanCostsEqualRegistry: a pass that wants every row costs what the registry says of its stages.
 func TestPlanCostsEqualRegistry(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 2))

@@ -11,12 +11,19 @@ import (
 const (
 	PrefillPass = "prefill"
 	DecodePass  = "decode step"
+	DraftPass   = "draft step"
+	VerifyPass  = "verify step"
 )
 
 // PassName returns the name of a pass that begins at a token position: a pass of one
-// token after others is a decode step, any other a prefill.
+// token after others is a decode step, or one of speculation, any other a prefill.
 func (p *Plan) PassName(position int) string {
-	if p.Pass.IsDecode() && position > 0 {
+	switch {
+	case p.Pass.Exit > 0:
+		return DraftPass
+	case p.Pass.Verify:
+		return VerifyPass
+	case p.Pass.IsDecode() && position > 0:
 		return DecodePass
 	}
 	return PrefillPass

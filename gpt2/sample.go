@@ -47,7 +47,8 @@ type Sampling struct {
 	// Offset is added to positions: how many tokens were dropped from the front of the context. Sessions keep it.
 	Offset int `json:"-"`
 
-	// History returns the tokens of a sequence, oldest first, for the repetition penalty. Sessions set it.
+	// History returns the tokens of a sequence, oldest first, for the repetition penalty: of the position that is drawn
+	// and later ones, which may be drafts, none counts. Sessions set it.
 	History func(seq int) []int32 `json:"-"`
 }
 
@@ -152,7 +153,8 @@ func (s *Sampler) Sample(o Sampling, logits []float32, seq, position int) (Token
 	}
 	from := logits
 	if o.penalizes() && o.History != nil {
-		from = s.penalize(o, logits, o.History(seq))
+		history := o.History(seq)
+		from = s.penalize(o, logits, history[:min(position, len(history))])
 		best, _ = s.largest(from)
 	}
 	t.ID = int32(best)

@@ -116,7 +116,7 @@ func TestPenaltyGreedy(t *testing.T) {
 		{1e308, 0, []int32{0, 1, 2, 3}, 0}, {1e-308, 0, []int32{1, 3}, 1},
 	} {
 		o := Sampling{RepeatPenalty: c.penalty, RepeatLast: c.last, History: func(int) []int32 { return c.text }}
-		if got, err := s.Sample(o, logits, 0, 0); err != nil || got.ID != c.want {
+		if got, err := s.Sample(o, logits, 0, len(c.text)); err != nil || got.ID != c.want {
 			t.Errorf("penalty %g on %v gives %d (%v), want %d", c.penalty, c.text, got.ID, err, c.want)
 		}
 	}

@@ -23,6 +23,7 @@ type Session struct {
 	history [][]int32
 	dropped int     // tokens lost from the front when the context was full
 	sampler Sampler // for what the runner does not sample
+	choice  *choice // of how to speculate; nil before it was asked for
 	stats   Stats
 	loaded  []Load // before the statistics began
 	err     error  // the first one sticks
@@ -37,6 +38,7 @@ type Stats struct {
 	DecodeSteps   int
 	DecodeTime    time.Duration // of the steps, without the time that the caller took between them
 	Shifts        int           // how often the context was full and its last half re-evaluated
+	Speculated    Speculated
 }
 
 // NewSession prepares the backend to run the model.
@@ -258,6 +260,7 @@ type Generation struct {
 	Sampling  Sampling
 	IgnoreEOS bool     // go on after the model's end-of-text token
 	Stop      []string // end the text before the first of these ([Session.Text] only)
+	Speculate Speculation
 }
 
 // Generate evaluates ids, (B, T) row-major, after what the session holds, and yields new tokens as they are made, one
@@ -276,6 +279,10 @@ func (s *Session) Generate(ctx context.Context, ids []int32, g Generation) iter.
 			yield(Token{}, err)
 			return
 		}
+		if err := g.Speculate.check(s); err != nil {
+			yield(Token{}, err)
+			return
+		}
 		run := generation{Session: s, Generation: g, yield: yield, ended: make([]bool, s.options.Batch)}
 		if g.Tokens == 0 {
 			run.Tokens = math.MaxInt
@@ -283,6 +290,9 @@ func (s *Session) Generate(ctx context.Context, ids []int32, g Generation) iter.
 		run.Sampling.History = func(seq int) []int32 { return s.history[seq] }
 		if runner, ok := s.runner.(DeviceSampler); ok {
 			run.onHost = !runner.Samples(run.Sampling)
+		}
+		if g.Speculate.By == DraftAuto && s.choice == nil {
+			s.choice = newChoice(s)
 		}
 		// Passes that are measured later do not depend on how a text was sampled.
 		defer s.runner.SetSampling(Sampling{})
@@ -325,6 +335,12 @@ func (g *generation) all(ctx context.Context, ids []int32) error {
 			continue
 		}
 		n := min(g.Tokens-g.made, g.options.Context-g.Position())
+		if g.speculates() {
+			if err := g.speculate(ctx, n); err != nil {
+				return g.fail(ctx, err)
+			}
+			continue
+		}
 		decode := g.runner.Decode
 		if g.onHost {
 			decode = g.decodeOnHost

@@ -1,0 +1,49 @@
+package gpt2
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// TestChoice: with times that vary by a tenth, the choice takes nearly as long as the best way, whichever that is, and
+// never more than 1.02 of no drafts; it follows a text that changes.
+func TestChoice(t *testing.T) {
+	const step = 500_000 // ns of a decode step
+	kinds := []struct {
+		name   string
+		accept map[Drafter]float64 // probability that a draft is right
+		tokens int
+		most   float64 // of the time without drafts
+	}{
+		{"nothing agrees", nil, 250, 1.02},
+		{"nothing agrees, long", nil, 4000, 1.02},
+		{"exits agree", map[Drafter]float64{DraftExits: 0.78}, 400, 0.70},
+		{"the text repeats", map[Drafter]float64{DraftLookup: 0.9}, 400, 0.55},
+		{"exits agree little", map[Drafter]float64{DraftExits: 0.3}, 1000, 1.02},
+	}
+	for _, k := range kinds {
+		r := rand.New(rand.NewPCG(1, 2))
+		c := choice{ways: []way{{}, {Speculation: Speculation{DraftExits, 1, 3}}, {Speculation: Speculation{DraftLookup, 0, 3}},
+			{Speculation: Speculation{DraftExits, 2, 2}}}, until: firstTrial, pause: firstPause}
+		sum, made := 0.0, 0
+		for made < k.tokens {
+			by := c.ways[c.now].Speculation
+			cost, n := 1.0, 1
+			if by.Drafts > 0 {
+				cost = float64(by.Drafts+1)*float64(by.Layers)/6 + float64(6-by.Layers)/6*1.05
+				for n <= by.Drafts && r.Float64() < k.accept[by.By] {
+					n++
+				}
+			}
+			cost *= step * (0.95 + 0.1*r.Float64())
+			sum, made = sum+cost, made+n
+			c.took(n, time.Duration(cost))
+		}
+		if took := sum / step / float64(made); took > k.most {
+			t.Errorf("%s: %.3f of the time without drafts, want at most %.2f", k.name, took, k.most)
+		} else {
+			t.Logf("%s: %.3f", k.name, took)
+		}
+	}
+}

@@ -1,0 +1,301 @@
+package gpt2
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// This file speculates: cheap guesses of the next tokens, drafts, are verified by one pass over all of them, which
+// takes little longer than a decode step. Each token is the one that the whole model draws without drafts (Y. Leviathan
+// et al., Fast Inference from Transformers via Speculative Decoding, 2023; here without a change of the distribution,
+// as random numbers depend on the position alone).
+
+// Speculation says where drafts come from.
+type Speculation struct {
+	By     Drafter
+	Layers int // by exits: how many layers draft
+	Drafts int // at most, for each pass that verifies
+}
+
+// Drafter is where drafts come from.
+type Drafter string
+
+// The drafters.
+const (
+	DraftOff    Drafter = "off"    // nowhere; "" too
+	DraftExits  Drafter = "exits"  // the first layers, with the logits after them
+	DraftLookup Drafter = "lookup" // what followed the last tokens where they occurred before
+	DraftAuto   Drafter = "auto"   // whichever is measured to be faster than no drafts, if one is
+)
+
+// DefaultSpeculation returns what a drafter does if no more is said.
+func DefaultSpeculation(by Drafter) Speculation {
+	return map[Drafter]Speculation{DraftExits: {DraftExits, 1, 3}, DraftLookup: {DraftLookup, 0, 3}, DraftAuto: {By: DraftAuto}}[by]
+}
+
+// String writes it as [ParseSpeculation] reads it.
+func (s Speculation) String() string {
+	switch s.By {
+	case "":
+		return string(DraftOff)
+	case DraftExits:
+		return fmt.Sprintf("%s=%d,%d", s.By, s.Layers, s.Drafts)
+	case DraftLookup:
+		return fmt.Sprintf("%s=%d", s.By, s.Drafts)
+	}
+	return string(s.By)
+}
+
+// Off tells whether there are no drafts.
+func (s Speculation) Off() bool { return s.By == "" || s.By == DraftOff }
+
+var errSpeculation = errors.New("must be off, exits[=K,N] (the first K layers draft N tokens), lookup[=N] or auto")
+
+// ParseSpeculation reads "off", "exits", "exits=1,3", "lookup", "lookup=3" or "auto".
+func ParseSpeculation(text string) (Speculation, error) {
+	by, values, given := strings.Cut(text, "=")
+	s := DefaultSpeculation(Drafter(by))
+	var to []*int
+	switch s.By {
+	case DraftExits:
+		to = []*int{&s.Layers, &s.Drafts}
+	case DraftLookup:
+		to = []*int{&s.Drafts}
+	}
+	if !given {
+		if s.By == "" && by != string(DraftOff) {
+			return s, errSpeculation
+		}
+		return s, nil
+	}
+	numbers := strings.Split(values, ",")
+	if len(numbers) != len(to) {
+		return s, errSpeculation
+	}
+	for i, text := range numbers {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > maxDim {
+			return s, errSpeculation
+		}
+		*to[i] = n
+	}
+	return s, nil
+}
+
+// check says whether a session can speculate so. [DraftAuto] does without where it cannot.
+func (s Speculation) check(of *Session) error {
+	if s.Off() || s.By == DraftAuto {
+		return nil
+	}
+	runner, can := of.runner.(Verifier)
+	switch layers := len(of.options.Layers); {
+	case !can:
+		return unsupported(of.backend, "speculate; --speculate off goes without")
+	case of.options.Batch > 1:
+		return fmt.Errorf("speculation is for one sequence, not a batch of %d", of.options.Batch)
+	case s.By == DraftExits && s.Layers >= layers:
+		return fmt.Errorf("the first %d layers cannot draft for a run of %d; fewer must draft, or more run", s.Layers, layers)
+	case s.Drafts >= runner.VerifyRows():
+		return fmt.Errorf("%d drafts are too many: a pass verifies at most %d here", s.Drafts, runner.VerifyRows()-1)
+	}
+	return nil
+}
+
+// Speculated is what a session measured of its drafts.
+type Speculated struct {
+	Passes     int           // that verified
+	Drafted    int           // tokens
+	Accepted   int           // of them; the others were dropped
+	DraftTime  time.Duration // of passes that drafted
+	VerifyTime time.Duration // of passes that verified
+}
+
+// speculates tells whether there may be drafts.
+func (g *generation) speculates() bool {
+	return !g.onHost && !g.Speculate.Off() && (g.Speculate.By != DraftAuto || g.choice != nil)
+}
+
+// speculate makes at most n tokens, as Decode does.
+func (g *generation) speculate(ctx context.Context, n int) error {
+	for !g.over && n > 0 {
+		made, before := g.made, g.stats.DecodeTime
+		by, measured := g.Speculate, g.Speculate.By == DraftAuto
+		if measured {
+			by = g.choice.ways[g.choice.now].Speculation
+		}
+		if err := g.round(ctx, by, min(by.Drafts, n-1)); err != nil {
+			return err
+		}
+		if measured {
+			g.choice.took(g.made-made, g.stats.DecodeTime-before)
+		}
+		n -= g.made - made
+	}
+	return nil
+}
+
+// round drafts up to n tokens and verifies them, or makes a decode step if there are none. Afterwards all tokens but
+// the last are in the cache.
+func (g *generation) round(ctx context.Context, by Speculation, n int) (err error) {
+	base, start := len(g.history[0]), time.Now()
+	stats := &g.stats.Speculated
+	defer func() {
+		if err != nil { // back to the tokens that are sure
+			g.history[0] = g.history[0][:base]
+			err = cmp.Or(err, g.runner.Rewind(base-1))
+		}
+	}()
+	from := 0
+	if by.By == DraftLookup {
+		g.history[0] = append(g.history[0], lookUp(g.history[0], n)...)
+	} else if n > 0 {
+		from = by.Layers
+		for i := range n + 1 { // the last one only for the hidden states of its layers
+			pass := Pass{Batch: 1, Tokens: 1, Exit: from}
+			if i < n {
+				pass.Logits, pass.Sample = LogitsLast, true
+			}
+			tokens, err := g.runner.Prefill(ctx, g.history[0][base-1+i:], pass)
+			if err != nil {
+				return err
+			}
+			g.keep(tokens)
+		}
+		stats.DraftTime += time.Since(start)
+	}
+	ids := g.history[0][base-1:]
+	pass := Pass{Batch: 1, Tokens: len(ids), Logits: LogitsLast, Sample: true}
+	if len(ids) > 1 {
+		pass.Logits, pass.From, pass.Verify = LogitsAll, from, true
+	}
+	if err := g.runner.Rewind(base - 1); err != nil {
+		return err
+	}
+	verify := time.Now()
+	tokens, err := g.runner.Prefill(ctx, ids, pass)
+	if err != nil {
+		return err
+	}
+	if len(ids) > 1 {
+		stats.Passes++
+		stats.Drafted += len(ids) - 1
+		stats.Accepted += len(tokens) - 1
+		stats.VerifyTime += time.Since(verify)
+	}
+	g.stats.DecodeTime += time.Since(start)
+	g.stats.DecodeSteps++
+	g.history[0] = g.history[0][:base]
+	for i := range tokens {
+		g.stats.DecodeTokens++
+		if g.emit(tokens[i : i+1]); g.over {
+			break
+		}
+	}
+	return g.runner.Rewind(len(g.history[0]) - 1)
+}
+
+// Lengths of the last tokens that are looked up.
+const leastMatch, mostMatch = 2, 8
+
+// lookUp returns up to n tokens that followed the longest match of the last tokens of a text, the last such.
+func lookUp(text []int32, n int) []int32 {
+	end := len(text)
+	best, at := leastMatch-1, 0
+	for i := end - 1; i >= leastMatch && best < mostMatch; i-- {
+		m := 0
+		for m < mostMatch && m < i && text[i-1-m] == text[end-1-m] {
+			m++
+		}
+		if m > best {
+			best, at = m, i
+		}
+	}
+	if at == 0 {
+		return nil
+	}
+	return slices.Clone(text[at:min(at+n, end)])
+}
+
+// choice finds by measuring which of several ways to speculate is fastest. It tries all of them now and then, less and
+// less often, and goes on with the fastest.
+type choice struct {
+	ways  []way // the first is none
+	now   int   // in use
+	trial int   // rounds left of a trial; 0 if the fastest is in use
+	turn  int   // the way that was tried last
+	until int   // rounds until the next trial
+	pause int   // rounds until the next trials of all
+}
+
+// way is one of them with what it took of late.
+type way struct {
+	Speculation
+	tokens, ns float64
+}
+
+// Of trials: how many rounds they take, after how many the first begins, how many lie between trials of all ways at
+// first and at most. What a way took is forgotten over so many rounds. A way must be faster than none by so much.
+const trialRounds, firstTrial, firstPause, mostPause, forget, gain = 4, 8, 32, 512, 32, 1.03
+
+// newChoice returns the ways to speculate that a session has, nil if there are none.
+func newChoice(s *Session) *choice {
+	runner, ok := s.runner.(Verifier)
+	if !ok || s.options.Batch > 1 {
+		return nil
+	}
+	c := &choice{ways: []way{{}}, until: firstTrial, pause: firstPause}
+	n := runner.VerifyRows() - 1
+	for _, by := range []Speculation{{DraftExits, 1, 3}, {DraftLookup, 0, 3}, {DraftExits, 2, 2}} {
+		if by.Drafts = min(by.Drafts, n); by.Drafts > 0 && 2*by.Layers < len(s.options.Layers) {
+			c.ways = append(c.ways, way{Speculation: by})
+		}
+	}
+	return c
+}
+
+// perToken returns what a token took, as far as a way was measured.
+func (w *way) perToken() float64 { return w.ns / w.tokens }
+
+// took notes what a round made in which time.
+func (c *choice) took(tokens int, d time.Duration) {
+	w := &c.ways[c.now]
+	w.tokens += float64(tokens) - w.tokens/forget
+	w.ns += float64(d) - w.ns/forget
+	if c.trial > 0 {
+		c.trial--
+		if c.trial > 0 && w.perToken() < 1.3*c.ways[0].perToken() { // one whose drafts all fail is not tried longer
+			return
+		}
+		c.trial = 0
+	} else if c.until--; c.until <= 0 {
+		if c.until, c.turn = 1, (c.turn+1)%len(c.ways); c.turn == 0 { // all were tried
+			c.until, c.pause = c.pause, min(4*c.pause, mostPause)
+		}
+		c.now, c.trial = c.turn, trialRounds
+		c.ways[c.now].tokens /= forget // what it took long ago counts little
+		c.ways[c.now].ns /= forget
+		return
+	}
+	c.now = c.fastest()
+}
+
+// fastest returns the way that takes least for a token.
+func (c *choice) fastest() int {
+	best := 0
+	for i := range c.ways {
+		least := c.ways[best].perToken()
+		if best == 0 {
+			least /= gain
+		}
+		if c.ways[i].tokens > 0 && c.ways[i].perToken() < least {
+			best = i
+		}
+	}
+	return best
+}

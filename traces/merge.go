@@ -20,7 +20,7 @@ func Merge(list []*Trace, names []string) (*Trace, error) {
 	}
 	m := merger{header: *list[0].Header, processes: map[int64]bool{}, devices: map[int]Device{}, worked: map[int]bool{}}
 	h := &m.header
-	h.Events, h.Plans, h.Devices, h.Lanes, h.Ceilings, h.Overhead, h.Energy = 0, nil, nil, nil, nil, nil, nil
+	h.Events, h.Plans, h.Devices, h.Lanes, h.Ceilings, h.Overhead, h.Energy, h.Drafts = 0, nil, nil, nil, nil, nil, nil, Drafts{}
 	h.NotRecorded, h.Incomplete, h.Notes, h.Dropped, h.Versions, h.Command, h.Ranks = nil, nil, nil, nil,
 		maps.Clone(h.Versions), nil, nil
 	h.Unknown, h.Mended = nil, nil

@@ -272,6 +272,7 @@ type Header struct {
 	DType    string            `json:"dtype,omitempty"` // of the matrix products: "f32", "bf16"
 	Overhead []Overhead        `json:"overhead,omitempty"`
 	Energy   []Energy          `json:"energy,omitempty"`
+	Drafts   Drafts            `json:"drafts,omitzero"`
 	Versions map[string]string `json:"versions,omitempty"` // of driver, libraries, exports
 
 	// Inferred is the confidence, above 0 and at most 1, with which the passes and steps were
@@ -408,6 +409,12 @@ func LongerText(percent float64) string {
 		return "no longer"
 	}
 	return fmt.Sprintf("%.1f %% longer", percent)
+}
+
+// Drafts are guesses of tokens that passes of several tokens verified: of speculation.
+type Drafts struct {
+	Accepted int `json:"accepted"`
+	Dropped  int `json:"dropped"` // wrong, or after a wrong one
 }
 
 // Energy is the energy that a device used while tokens were generated.

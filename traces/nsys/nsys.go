@@ -501,6 +501,9 @@ func (n *export) readRanges() error {
 // opDomain begins the domain of a range that may be a step; the operation follows it. findSteps replaces it.
 const opDomain = traces.Domain + ":"
 
+// passNames are those of gpt2scope's passes.
+var passNames = []string{"prefill", "decode step", "draft step", "verify step"}
+
 var layerName = regexp.MustCompile(`^h\.(\d+)(?:@(\d+))?(\..*)?$`)
 
 // ownRange recognises passes and possible steps by the names and NVTX categories that
@@ -508,7 +511,7 @@ var layerName = regexp.MustCompile(`^h\.(\d+)(?:@(\d+))?(\..*)?$`)
 func (n *export) ownRange(e *traces.Event, category string) {
 	m := layerName.FindStringSubmatch(e.Name)
 	switch {
-	case e.Name == "prefill" || e.Name == "decode step":
+	case slices.Contains(passNames, e.Name):
 		e.Kind = traces.KindPass
 	case m != nil && m[3] == "" || category == "Layer":
 	case category != "" && category != "Pass" || m != nil:

@@ -34,6 +34,9 @@ func (s *summary) notes(t *Table) []string {
 		}
 		add("passes: %s", text)
 	}
+	if d := h.Drafts; d != (traces.Drafts{}) {
+		add("drafts: %d accepted, %d dropped", d.Accepted, d.Dropped)
+	}
 	switch {
 	case s.of == allWork && s.steady && s.Steady().Source == window.FromRepetition:
 		add("the table is of %s, which are found by the repetition of kernel names", passes(len(s.Steady().Passes)))

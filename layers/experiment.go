@@ -100,7 +100,10 @@ func (e *Experiment) Run(ctx context.Context, t Task) (values []Value, err error
 		return nil, err
 	}
 	batch := e.batch()
-	if t.What == TaskQuality {
+	switch t.What {
+	case TaskDraft:
+		return e.draft(ctx, t.Variant)
+	case TaskQuality:
 		batch = 1
 	}
 	s, err := e.session(ctx, t.Variant.Order, batch)

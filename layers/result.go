@@ -38,8 +38,9 @@ type Variant struct {
 	// "decode bytes", "prefill floor", "decode floor" (ms, the least time by the device's ceilings),
 	// "prefill share of floor", "decode share of floor" (roofline %: floor / time),
 	// "energy" (mJ per token), "bits per byte", "perplexity", "agreement" (share of top tokens equal to full depth's),
-	// "KL divergence" (nats). A metric that could not be measured is absent. Of "agreement" and "KL divergence" the
-	// value is the mean over N tokens.
+	// "KL divergence" (nats), "draft time" (ms, of a token of the whole model while this depth drafts; of the whole depth
+	// without drafts), "drafts" (verified at once), "tokens a pass". A metric that could not be measured is absent. Of
+	// "agreement" and "KL divergence" the value is the mean over N tokens.
 	Metrics map[string]Metric `json:"metrics"`
 }
 

@@ -13,6 +13,7 @@ const (
 	TaskDecode  = "decode"
 	TaskEnergy  = "energy"
 	TaskQuality = "quality"
+	TaskDraft   = "draft"
 )
 
 // Task is one thing to measure of one variant.
@@ -34,6 +35,7 @@ type Schedule struct {
 	Seed    uint64
 	Energy  bool
 	Quality bool
+	Draft   bool
 }
 
 // Tasks lists the tasks in order. Each round measures each phase of each variant once, in a random order that depends
@@ -64,6 +66,9 @@ func (p Schedule) Tasks(variants []Variant) []Task {
 	}
 	if p.Quality {
 		all(TaskQuality)
+	}
+	if p.Draft {
+		all(TaskDraft)
 	}
 	return tasks
 }

@@ -78,6 +78,7 @@ type generateFlags struct {
 	top       int // --logprobs; -1 for none
 	stop      []string
 	ignoreEOS bool
+	speculate gpt2.Speculation
 	echo      bool
 	json      bool
 
@@ -105,6 +106,9 @@ func (g *generateFlags) register(f *pflag.FlagSet) {
 		"the penalty is for the last `N` tokens; -1 is all in the context, 0 none")
 	f.StringArrayVar(&g.stop, "stop", nil, "end before `TEXT`; may be repeated")
 	f.BoolVar(&g.ignoreEOS, "ignore-eos", false, "go on after the end-of-text token")
+	f.Var(cli.Parsed(&g.speculate, gpt2.Speculation{}, gpt2.ParseSpeculation), "speculate",
+		"`HOW` to draft tokens that one pass verifies, for the same text in less time: off, exits[=K,N] (the first K layers "+
+			"draft N), lookup[=N] (what followed the last tokens before), auto (what is measured to be faster, if anything)")
 }
 
 // check finds values that are wrong for every model.
@@ -143,6 +147,8 @@ type result struct {
 	Seed     uint64       `json:"seed"`                   // --seed, or the random one
 	Sampling sampling     `json:"sampling"`               // the flags that chose the tokens
 	Timings  timings      `json:"timings"`
+
+	Drafts *draftsJSON `json:"speculation,omitempty"` // with --speculate
 
 	Loading       []loadJSON `json:"loading,omitempty"`         // by the first passes that need them: part of the times
 	WarmUpLoading []loadJSON `json:"warm_up_loading,omitempty"` // not part of them
@@ -183,6 +189,29 @@ type timings struct {
 	DecodePerSecond  float64 `json:"decode_tokens_per_s"`  // the tokens that were made one by one: the mean
 	DecodeMedian     float64 `json:"decode_median_ms"`     // from one token to the next
 	Waited           float64 `json:"waited_share"`         // share of the time that threads wanted to run in which they waited for a core
+}
+
+// draftsJSON is what --speculate brought.
+type draftsJSON struct {
+	How           string  `json:"how"`             // --speculate
+	Passes        int     `json:"passes"`          // that verified drafts
+	Drafted       int     `json:"drafted"`         // tokens
+	Accepted      int     `json:"accepted"`        // drafts that were right
+	Dropped       int     `json:"dropped"`         // the others
+	TokensPerPass float64 `json:"tokens_per_pass"` // of decode steps and passes that verified
+	Draft         float64 `json:"draft_ms"`        // of passes that drafted
+	Verify        float64 `json:"verify_ms"`       // of passes that verified
+}
+
+// newDrafts returns what a session measured of its drafts, nil if none were asked for.
+func newDrafts(how gpt2.Speculation, s gpt2.Stats) *draftsJSON {
+	if how.Off() {
+		return nil
+	}
+	d := s.Speculated
+	return &draftsJSON{How: how.String(), Passes: d.Passes, Drafted: d.Drafted, Accepted: d.Accepted,
+		Dropped: d.Drafted - d.Accepted, TokensPerPass: float64(s.DecodeTokens) / float64(max(1, s.DecodeSteps)),
+		Draft: cli.Ms(d.DraftTime), Verify: cli.Ms(d.VerifyTime)}
 }
 
 // loadJSON is a library or the kernels, loaded by the first passes that need them.
@@ -292,6 +321,7 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader) error {
 	r.Setting = o.Setting() // mode persistent knows now what it could not run
 	r.WarmUpLoading = newLoading(warmUp)
 	r.measured(s)
+	r.Drafts = newDrafts(g.speculate, s.Stats())
 	interrupted := errors.As(runErr, new(cli.Interruption))
 	switch {
 	case interrupted:
@@ -322,7 +352,8 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader) error {
 		return err
 	}
 	// The times of a process that was stopped are not those of its passes.
-	if made := r.made; made > 0 && len(continued) == 0 && whole {
+	// Those of drafts are not what --device auto plans.
+	if made := r.made; made > 0 && len(continued) == 0 && whole && g.speculate.Off() {
 		done := *o.Run
 		done.New = made
 		o.Remember(&done, s.Stats())
@@ -412,7 +443,8 @@ func (g *generateFlags) generation() gpt2.Generation {
 	case -1:
 		sampling.RepeatLast = 0
 	}
-	return gpt2.Generation{Tokens: g.most(), Sampling: sampling, IgnoreEOS: g.ignoreEOS, Stop: g.stop}
+	return gpt2.Generation{Tokens: g.most(), Sampling: sampling, IgnoreEOS: g.ignoreEOS, Stop: g.stop,
+		Speculate: g.speculate}
 }
 
 // likeliest returns tokens with their texts.
@@ -443,6 +475,9 @@ func (g *generateFlags) summary(r result) {
 		cli.Count(t.DecodeTokens, "token"))
 	if t.DecodeTokens > 0 {
 		line += fmt.Sprintf(", %.3f ms/token, %.0f tokens/s", t.DecodePerToken, t.DecodePerSecond)
+	}
+	if d := r.Drafts; d != nil {
+		line += fmt.Sprintf(" | %d of %s accepted, %.2f tokens a pass", d.Accepted, cli.Count(d.Drafted, "draft"), d.TokensPerPass)
 	}
 	line += loadingWords(" | of that loading ", r.Loading) + loadingWords(" | in the warm-up loading ", r.WarmUpLoading)
 	switch {

@@ -77,6 +77,26 @@ func TestJSON(t *testing.T) {
 	}
 }
 
+// TestSpeculate: drafts change no token, and are counted; their passes are in the table.
+func TestSpeculate(t *testing.T) {
+	args := []string{"-p", "ROMEO:", "-n", "30", "--temp", "0", "--device", "cpu", "--layers", "3", "--json"}
+	plain, drafted := generateJSON(t, args...), generateJSON(t, with(args, "--speculate", "exits=1,2")...)
+	if d := drafted.Drafts; !slices.Equal(plain.IDs, drafted.IDs) || plain.Drafts != nil || d == nil ||
+		d.How != "exits=1,2" || d.Passes == 0 || d.Accepted+d.Dropped != d.Drafted || d.Drafted > 2*d.Passes || d.TokensPerPass < 1.5 {
+		t.Errorf("with drafts %v, %+v\nwithout %v, %+v", drafted.IDs, d, plain.IDs, plain.Drafts)
+	}
+	r := infer(t, with(args[:len(args)-1], "--speculate", "exits=1,2", "--profile=phase", "--no-baseline")...)
+	for _, want := range []string{" draft steps, ", "verify steps of 3 tokens", "\ndrafts: ", " accepted, ",
+		"  verify step\n"} {
+		if !strings.Contains(r.stderr, want) {
+			t.Errorf("no %q in\n%s", want, r.stderr)
+		}
+	}
+	checkFailure(t, infer(t, with(args, "--speculate", "exits=3,1")...), exitFailure,
+		"the first 3 layers cannot draft for a run of 3")
+	checkFailure(t, infer(t, with(args, "--speculate", "on")...), exitUsage, "--speculate", "must be off, exits")
+}
+
 // TestTextAndIDs says that the text is that of the ids, whatever way they are shown.
 func TestTextAndIDs(t *testing.T) {
 	model, err := gpt2.Random(tiny)

@@ -133,6 +133,9 @@ func (r *profiling) finish(ctx context.Context, g *generateFlags, o *cli.Opened,
 		}
 	}
 	describeDevice(r.recorder, o)
+	if d := res.Drafts; d != nil {
+		r.recorder.Header(func(h *traces.Header) { h.Drafts = traces.Drafts{Accepted: d.Accepted, Dropped: d.Dropped} })
+	}
 	t := r.recorder.Trace()
 	if err := r.write(context.WithoutCancel(ctx), g, res, t); err != nil {
 		return err
@@ -200,7 +203,7 @@ func (r *profiling) baseline(ctx context.Context, g *generateFlags, res *result)
 			add("prefill", base.Timings.Prefill/float64(n), res.Timings.Prefill/float64(n), n)
 		}
 		if n := base.Timings.DecodeTokens; n >= fewPasses {
-			if res.Setting.GPU != "" { // tokens come in bursts there, as steps run ahead
+			if res.Setting.GPU != "" || res.Drafts != nil { // tokens come in bursts there, as steps run ahead
 				add("decode step", base.Timings.DecodePerToken, res.Timings.DecodePerToken, n)
 			} else {
 				add("decode step", base.Timings.DecodeMedian, res.Timings.DecodeMedian, n)

@@ -120,6 +120,12 @@ func oneOf(allowed []string) func(string) error {
 	}
 }
 
+// Parsed is a flag of a value that has a text of its own.
+func Parsed[T any](to *T, value T, parse func(string) (T, error)) pflag.Value {
+	*to = value
+	return &flagValue[T]{to, "string", parse}
+}
+
 // words is a flag of a word, or of several with commas between them, each of which passes a check.
 func words(to *string, value string, check func(string) error) pflag.Value {
 	*to = value

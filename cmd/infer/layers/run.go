@@ -67,10 +67,11 @@ func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configur
 		return nil, err
 	}
 	defer r.measures()()
-	schedule := layers.Schedule{Phases: r.phases, Repeat: r.repeat, Seed: r.seed, Energy: r.Meter != nil, Quality: true}
+	schedule := layers.Schedule{Phases: r.phases, Repeat: r.repeat, Seed: r.seed, Energy: r.Meter != nil, Quality: true,
+		Draft: r.batch == 1 && slices.Contains(r.phases, layers.TaskDecode)}
 	tasks := schedule.Tasks(variants)
 	if again := r.verified(r.opened); len(again) > 0 {
-		schedule.Energy, schedule.Quality = false, false
+		schedule.Energy, schedule.Quality, schedule.Draft = false, false, false
 		tasks = append(tasks, schedule.Tasks(again)...)
 	}
 	tasks = layers.Of(r.part, tasks)

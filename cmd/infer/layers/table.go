@@ -27,6 +27,9 @@ var layersColumns = []struct{ head, metric, format string }{
 	{"perplexity", "perplexity", "%.2f"},
 	{"agreement", "agreement", "percent"},
 	{"KL nats", "KL divergence", "%.4f"},
+	{"drafts", "drafts", "%.0f"},
+	{"tokens/pass", "tokens a pass", "%.2f"},
+	{"drafting ms", "draft time", "digits"},
 }
 
 func show(m layers.Metric, format string) string {
@@ -72,6 +75,10 @@ func writeLayers(w io.Writer, r *layers.Result) {
 		}
 		return line
 	})
+	if best, share := r.BestDraft(); best != nil {
+		fmt.Fprintf(w, "\nfastest drafts: --speculate exits=%d,%.0f; a token takes %.2f of its time without\n", best.Layers,
+			best.Metrics["drafts"].Median, share)
+	}
 	WriteFits(w, r.Fits)
 	writePredictions(w, r.Predictions)
 	if len(r.Notes) > 0 {

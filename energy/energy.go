@@ -189,7 +189,7 @@ func Events(samples []nvml.Sample, device int32, process, base int64) []traces.E
 	for _, s := range samples {
 		add(s.Time, "power", s.Power, s.Power > 0)
 		add(s.Time, "SM clock", float64(s.SMClock), s.SMClock > 0)
-		add(s.Time, "memory used", float64(s.MemoryUsed), s.MemoryUsed > 0)
+		add(s.Time, traces.MemoryUsed, float64(s.MemoryUsed), s.MemoryUsed > 0)
 		add(s.Time, "GPU utilisation", float64(s.Utilisation), s.Utilisation >= 0)
 	}
 	return out

@@ -24,7 +24,7 @@ var dialects = []struct {
 }{
 	{"", ownCategories()}, // as Kineto since PyTorch 1.12
 	{"", map[string]Kind{"": KindRange, "user_annotation": KindRange, "gpu_user_annotation": KindRange,
-		"gpu_counter": KindCounter, "python_function": KindRange, "Trace": kindSkipped, "cpu_instant_event": kindSkipped,
+		"gpu_counter": KindCounter, "python_function": KindRange, "Trace": kindSkipped, "cpu_instant_event": KindCounter,
 		"cuda_event": kindSkipped, "cuda_profiler_range": kindSkipped, "external_correlation": kindSkipped}},
 	{"PyTorch", map[string]Kind{"Operator": KindOp, "Runtime": KindRuntime, "Kernel": KindKernel, "Memcpy": KindMemcpy,
 		"Memset": KindMemset, "Python": KindRange}}, // Kineto until PyTorch 1.11

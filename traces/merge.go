@@ -66,7 +66,7 @@ func (m *merger) add(t *Trace, name string) {
 		now, ok := processes[id]
 		if !ok {
 			for now = id; m.processes[now]; {
-				now += 1 << 32 // more than any process id
+				now += otherFile
 			}
 			processes[id] = now
 		}
@@ -235,8 +235,20 @@ func (h *Header) ProcessName(process int64) string {
 	if rank, ok := h.RankOf(process); ok {
 		return fmt.Sprintf("rank %d", rank)
 	}
-	return fmt.Sprintf("process %d", process)
+	return "process " + ProcessText(process)
 }
+
+// ProcessText writes the id of a process. One that another file has too was given a number beyond any id: it is "17 (2)".
+func ProcessText(process int64) string {
+	id, more := process&(otherFile-1), process/otherFile
+	if more <= 0 {
+		return strconv.FormatInt(process, 10)
+	}
+	return fmt.Sprintf("%d (%d)", id, more+1)
+}
+
+// otherFile is added to the id of a process that another file has too: more than any process id.
+const otherFile = 1 << 32
 
 // nameRanks gives ranks that name no process the only process with work on a GPU. If there are
 // several, or none, these ranks are left out. Of several ranks of a process the first counts.

@@ -191,6 +191,10 @@ func (c *chrome) events() error {
 					c.unplaced = append(c.unplaced, len(c.list))
 				}
 				c.list = append(c.list, e.Event)
+				if e.reserved > 0 && e.Kind == KindCounter {
+					e.Name, e.Value = MemoryReserved, float64(e.reserved)
+					c.list = append(c.list, e.Event)
+				}
 			}
 		case 0:
 			// An array of events may lack its closing bracket and may end with a comma, because its writer can be killed at any
@@ -272,6 +276,8 @@ type rawEvent struct {
 	name                   string // that the event gives to its track
 	operator               string // of a node of ONNX Runtime
 	isNumbered             bool   // a range that XLA's profiler got the number of a step for
+	allocated, reserved    int64  // bytes, of PyTorch's allocator
+	onDevice               bool   // that memory is of a device
 }
 
 // track is where the file shows the event.
@@ -428,6 +434,12 @@ var arguments = map[string]func(*chrome, *rawEvent){
 	"block_y":                   func(c *chrome, e *rawEvent) { e.Block[1] = c.int32() },
 	"block_z":                   func(c *chrome, e *rawEvent) { e.Block[2] = c.int32() },
 	"value":                     func(c *chrome, e *rawEvent) { e.Value = c.float() },
+	"Total Allocated":           func(c *chrome, e *rawEvent) { e.allocated = c.int() },
+	"Total Reserved":            func(c *chrome, e *rawEvent) { e.reserved = c.int() },
+	"Device Type":               func(c *chrome, e *rawEvent) { e.onDevice = c.int() != 0 }, // 0 is the CPU
+	"Device Id":                 func(c *chrome, e *rawEvent) { e.device = c.int() },
+	"module_fqn":                func(c *chrome, e *rawEvent) { e.name = cmp.Or(e.name, c.text()) },
+	"str":                       func(c *chrome, e *rawEvent) { e.name = cmp.Or(e.name, c.text()) },
 }
 
 // counters reads the counters of a kernel.
@@ -549,6 +561,11 @@ func (c *chrome) finish(e *rawEvent) bool {
 		e.Kind, onGPU = rangeKinds[e.kind], true
 	case e.category == "gpu_counter":
 		onGPU = true
+	case e.category == "cpu_instant_event": // of PyTorch's allocator with profile_memory
+		if e.Name != "[memory]" || !e.onDevice {
+			return false
+		}
+		e.Name, e.Value, e.hasDevice, onGPU = MemoryAllocated, float64(e.allocated), true, true
 	case e.Kind == KindOp && strings.HasPrefix(e.Name, "ProfilerStep#"): // an Operator until PyTorch 1.11
 		e.Kind = KindRange
 	case e.Kind == KindRange && e.Domain == "":
@@ -561,7 +578,7 @@ func (c *chrome) finish(e *rawEvent) bool {
 	case "C":
 		e.Kind, e.Domain = KindCounter, ""
 	case "i", "I":
-		if e.Kind != KindNode {
+		if e.Kind != KindNode && e.Kind != KindCounter {
 			e.Kind, onGPU = KindMark, onGPU || e.hasDevice
 			if e.Domain == "mark" || e.Domain == e.category {
 				e.Domain = ""
@@ -611,6 +628,9 @@ func (c *chrome) finish(e *rawEvent) bool {
 	}
 	if e.Inside != nil && (e.Kind != KindKernel || !e.Inside.check(e.Duration)) {
 		e.Inside = nil
+	}
+	if e.Kind.IsGPU() && e.Node != 0 && !c.isOurs {
+		e.Domain = e.name // of [Trace.markedRanges]
 	}
 	if e.Kind == KindKernel {
 		e.StaticShared = int32(min(max(e.shared-int64(e.DynamicShared), 0), 1<<31-1))

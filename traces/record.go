@@ -12,6 +12,19 @@ import (
 // Version is the version of the record and of the file. Readers take no other.
 const Version = 2
 
+// Counters of the memory that a program holds on a device, in bytes: what it has allocated, what PyTorch's allocator
+// has reserved for it, and what all programs together use.
+const (
+	MemoryAllocated = "memory allocated"
+	MemoryReserved  = "memory reserved"
+	MemoryUsed      = "memory used"
+)
+
+// IsMemory reports whether a counter of this name is one of memory.
+func IsMemory(counter string) bool {
+	return counter == MemoryAllocated || counter == MemoryReserved || counter == MemoryUsed
+}
+
 // Domain is the NVTX domain of gpt2scope's own ranges. In an export of Nsight Systems, the
 // names and categories of these ranges identify passes and steps.
 const Domain = "gpt2scope"

@@ -17,6 +17,7 @@ func NewTrace(h *Header, events []Event) *Trace {
 	t.nameRanks()
 	Sort(t.Events)
 	t.mendTimes()
+	t.markedRanges()
 	t.Attribution = Attribute(h, t.Events)
 	return t
 }
@@ -114,6 +115,53 @@ func (t *Trace) mendTimes() {
 	h.mend("durations that reached over later work of their stream, which cannot be, are cut off at its start",
 		int64(len(over)))
 	Sort(t.Events)
+}
+
+// marked is the domain of the ranges that PyTorch 2.12 and later put around the kernels of a CUDA graph while it was
+// captured (torch.cuda.graph_annotations.mark_kernels).
+const marked = "mark_kernels"
+
+// markedRanges gives the nodes of graphs the ranges around their capture, of which a file of PyTorch has only the names,
+// at each kernel that ran: they wait in its Domain.
+func (t *Trace) markedRanges() {
+	type key struct {
+		process int64
+		name    string
+	}
+	next := uint64(0)
+	for i := range t.Events {
+		next = max(next, t.Events[i].ID)
+	}
+	ranges, nodes := map[key]uint64{}, map[Correlation]bool{}
+	var made []Event
+	for i := range t.Events {
+		e := &t.Events[i]
+		if !e.Kind.IsGPU() || e.Domain == "" {
+			continue
+		}
+		process := t.Header.ProcessOf(e)
+		at, node := key{process, e.Domain}, Correlation{process, e.Node}
+		lane := Thread(process, -1)
+		if ranges[at] == 0 {
+			next++
+			ranges[at] = next
+			r := Plain(KindRange, lane, e.Domain, e.Time, 0)
+			r.ID, r.Domain = next, marked
+			made = append(made, r)
+		}
+		if !nodes[node] {
+			nodes[node] = true
+			n := Plain(KindNode, lane, e.Name, e.Time, 0)
+			n.Node, n.Parent = e.Node, ranges[at]
+			made = append(made, n)
+		}
+		e.Domain = ""
+	}
+	if len(made) > 0 {
+		t.Header.Lanes = append(t.Header.Lanes, LaneName{made[0].Lane, "ranges around the capture of graphs"})
+		t.Events = append(t.Events, made...)
+		Sort(t.Events)
+	}
 }
 
 // HostOnly reports whether the recording is of a CPU that ran the passes itself: there is no

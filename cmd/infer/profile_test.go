@@ -43,7 +43,7 @@ func TestProfile(t *testing.T) {
 	checkFailure(t, infer(t, "-p", "a", "--profile=stages"), exitUsage, "--profile stages", "folded, stage")
 	for _, by := range tables.Bys {
 		switch by {
-		case tables.ByKernel, tables.ByProcess, tables.ByPython: // of a GPU, of PyTorch
+		case tables.ByKernel, tables.ByProcess, tables.ByPython, tables.ByMemory: // of a GPU, of PyTorch
 			continue
 		}
 		if r := infer(t, "trace", "show", file, "--by", string(by)); r.status != 0 {

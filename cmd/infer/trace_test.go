@@ -86,7 +86,7 @@ func TestTraceMisleads(t *testing.T) {
 func TestTraceUsage(t *testing.T) {
 	for _, c := range []struct{ args, fact string }{
 		{"trace", "give a command"},
-		{"trace show x --by zebra", "stage, op, python, layer, phase, kernel, range or process"},
+		{"trace show x --by zebra", "stage, op, python, layer, phase, kernel, range, memory or process"},
 		{"trace show x --format zebra", "table, csv or json"},
 		{"trace chek x", "infer trace check"},
 		{"trace check", "FILE"},

@@ -23,7 +23,7 @@ func TestTraceKPI(t *testing.T) {
 	if err := json.Unmarshal([]byte(mustInfer(t, "trace", "kpi", pytorch+"bad.sqlite", "--json").stdout), &report); err != nil {
 		t.Fatal(err)
 	}
-	if report.Passes != 7 || report.WarmUpPasses != 1 || report.PassesFrom != window.FromRanges || len(report.Checks) != 5 || report.Notes == nil || !strings.Contains(report.Source, "H200") {
+	if report.Passes != 7 || report.WarmUpPasses != 1 || report.PassesFrom != window.FromRanges || len(report.Checks) != 6 || report.Notes == nil || !strings.Contains(report.Source, "H200") {
 		t.Errorf("%+v", report)
 	}
 	for _, x := range report.Indicators {

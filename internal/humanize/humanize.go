@@ -37,6 +37,18 @@ func Count(n int, one, many string) string {
 	return Thousands(int64(n)) + " " + many
 }
 
+// Plural writes a noun, or a name that is used as one, for several: "passes", "copies", "prefills".
+func Plural(noun string) string {
+	stem, isY := strings.CutSuffix(noun, "y")
+	switch {
+	case isY && stem != "" && !strings.ContainsAny(stem[len(stem)-1:], "aeiou"):
+		return stem + "ies"
+	case strings.HasSuffix(noun, "s"), strings.HasSuffix(noun, "x"), strings.HasSuffix(noun, "ch"), strings.HasSuffix(noun, "sh"):
+		return noun + "es"
+	}
+	return noun + "s"
+}
+
 // Milliseconds writes a time given in milliseconds: 0.049 as "49 us", 1.13 as "1.1 ms".
 func Milliseconds(ms float64) string {
 	switch us := 1000 * ms; {

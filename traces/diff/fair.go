@@ -16,7 +16,7 @@ type fact struct{ what, is string }
 
 // unfair lists the reasons why two traces cannot be compared fairly.
 func unfair(a, b side) []string {
-	var notes []string
+	notes := []string{}
 	for i, p := range []side{a, b} {
 		for _, f := range traces.Examine(p.Header, p.Attribution) {
 			if f.Misleads {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"gpt2scope/ceilings"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/traces/tables"
 )
@@ -43,6 +44,7 @@ var questions = []question{
 		smallInputs},
 	{"Is the GPU poorly used?", "gpu_busy_percent", "work of a GPU", utilisation},
 	{"Does memory bandwidth limit the kernels?", "dram_throughput_percent", "the throughput of the memory", bandwidth},
+	{"Is memory usage high?", "memory_peak_percent", "the memory that is held over time", memory},
 	{"Do the threads of warps diverge?", "warp_efficiency_percent", "how many threads of a warp are active", warps},
 }
 
@@ -58,13 +60,14 @@ func checklist(r *Report, t *tables.Table) []Check {
 				v, ok = min(100, 100*sampled/computing), true
 			}
 		}
+		if q.needs == "dram_throughput_percent" && !ok && byFloors(t, &c) {
+			checks = append(checks, c)
+			continue
+		}
 		if ok {
 			q.judge(r, t, &c, v)
 		} else {
-			c.Answer, c.Evidence = Unknown, q.what+" is not in this recording"
-			if with := r.find(q.needs).RecordWith; with != "" {
-				c.Next = "record it with " + with
-			}
+			c.Answer, c.Evidence, c.Next = Unknown, q.what+" is not in this recording", r.find(q.needs).How()
 		}
 		checks = append(checks, c)
 	}
@@ -120,7 +123,7 @@ func smallInputs(r *Report, _ *tables.Table, c *Check, latency float64) {
 
 // remedies say what to do about a cause of idle time.
 var remedies = map[string]string{
-	tables.IdleHost:       "see what the host does between launches ('infer trace show --by op', or --by range), or launch whole CUDA graphs",
+	tables.IdleHost:       "see what the host does between launches: 'infer trace advise' says in which call or range",
 	tables.IdleLaunch:     "launch less often: CUDA graphs, fused kernels, torch.compile",
 	tables.IdleDependency: "fewer and larger kernels: each waits for the one before",
 	tables.IdleSync:       "wait for the GPU once, at the end: .item(), .cpu() and synchronize() inside a pass stop the host",
@@ -183,6 +186,47 @@ func bandwidth(r *Report, _ *tables.Table, c *Check, dram float64) {
 		c.Next = "the SMs are the limit: tensor cores, smaller types, less arithmetic"
 	case known:
 		c.Next = "neither is at its limit: kernels are too short, or have too few warps to hide latency; " + seeAdvice
+	}
+}
+
+// byFloors answers whether memory bandwidth limits the kernels by the bytes of their stages and the measured ceiling; false
+// if the recording does not have both.
+func byFloors(t *tables.Table, c *Check) bool {
+	var bytes, all, floors, limited int64
+	for _, row := range t.Rows {
+		if row.Kind != tables.RowWork || row.Floor <= 0 || row.Bytes <= 0 {
+			continue
+		}
+		bytes, all, floors = bytes+row.Bytes, all+row.Exclusive, floors+row.Floor
+		if row.Bound == ceilings.BoundBytes {
+			limited += row.Floor
+		}
+	}
+	if all <= 0 || floors <= 0 {
+		return false
+	}
+	share := 100 * float64(limited) / float64(all)
+	c.Evidence = fmt.Sprintf("by the bytes of the stages they move %.0f GB/s; at the measured ceiling their bytes need %.1f %% of "+
+		"their time", float64(bytes)/float64(all), share)
+	switch {
+	case share >= nearPeak:
+		c.Answer = Yes
+		c.Next = "move fewer bytes: smaller types, fused kernels, data that stay in caches"
+	default:
+		c.Next = seeAdvice
+	}
+	return true
+}
+
+// nearlyFull is the percentage of a GPU's memory above which the next larger batch is likely not to fit.
+const nearlyFull = 90
+
+func memory(r *Report, _ *tables.Table, c *Check, percent float64) {
+	held, _ := r.value("memory_peak")
+	c.Evidence = fmt.Sprintf("at most %s are held, %.1f %% of the GPU's memory", humanize.Size(int64(held)), percent)
+	if percent >= nearlyFull {
+		c.Answer = Yes
+		c.Next = "smaller batches or types, recomputed activations, no copies kept; 'infer trace show --by memory' says when"
 	}
 }
 

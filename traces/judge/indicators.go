@@ -7,17 +7,60 @@ import (
 )
 
 // definition is an indicator that can be measured. value returns false if the recording does
-// not have it. If recordWith is empty the indicator is then left out.
+// not have it. If recordWith, of recorders, is empty the indicator is then left out.
 type definition struct {
 	key, group, name, unit, definition, recordWith string
 	value                                          func(*measured) (float64, bool)
 }
 
-// What records what is missing.
+// What a recording may lack.
 const (
-	withCalls   = "nsys profile -t cuda, or infer --recorder cupti"
-	withKernels = "nsys profile -t cuda --cuda-graph-trace=node, or infer --recorder cupti"
+	withCalls    = "calls"
+	withKernels  = "kernels"
+	withMemory   = "memory"
+	withSamples  = "samples"
+	withCounters = "counters"
 )
+
+// recorders say what records what is missing, for those who made a recording by nsys, PyTorch or this program. Of a GPU
+// of AMD the files of PyTorch's profiler alone are read.
+var recorders = map[string]struct{ nsys, pytorch, own, amd string }{
+	withCalls: {"nsys profile -t cuda", "profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])",
+		"infer --recorder cupti", "profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"},
+	withKernels: {"nsys profile -t cuda --cuda-graph-trace=node", "nsys profile -t cuda --cuda-graph-trace=node",
+		"infer --recorder cupti", ""},
+	withMemory: {"nsys profile --cuda-memory-usage=true", "profile(profile_memory=True)",
+		"nsys profile --cuda-memory-usage=true infer ...", "profile(profile_memory=True)"},
+	withSamples:  {gpuMetrics, gpuMetrics, gpuMetrics, ""},
+	withCounters: {ncu, ncu, ncu, ""},
+}
+
+const (
+	gpuMetrics = "nsys profile --gpu-metrics-devices=all (it needs the permission to read counters)"
+	ncu        = "ncu --set full --csv --page details PROGRAM > FILE.csv, then --counters FILE.csv"
+)
+
+// recorder returns what would record what a recording lacks, "" for nothing whose files are read.
+func recorder(what string, h *traces.Header, device int32) string {
+	by := recorders[what]
+	switch {
+	case isAMD(h.Device(device)):
+		return by.amd
+	case h.Recorder == traces.RecorderKineto:
+		return by.pytorch
+	case h.Tool == traces.Domain:
+		return by.own
+	}
+	return by.nsys
+}
+
+// How says what to do to have an indicator that a recording lacks.
+func (x Indicator) How() string {
+	if x.RecordWith == "" {
+		return "nothing whose files are read measures it on this GPU"
+	}
+	return "record with " + x.RecordWith
+}
 
 // definitions are all indicators, in the order of the table.
 var definitions = slices.Concat([]definition{
@@ -36,6 +79,12 @@ var definitions = slices.Concat([]definition{
 			return float64(m.copying), m.Header.Recorder != traces.RecorderStamps
 		}},
 }, copiesOf(), []definition{
+	{"kernel_overlap_percent", "overlap", "kernels that overlap", "%",
+		"1 - time in which a kernel runs / kernel time: the part of the kernel time that runs beside other kernels", "",
+		func(m *measured) (float64, bool) {
+			all := sum(m.durations)
+			return percent(all-m.computing, all)
+		}},
 	{"cpu_gpu_overlap_percent", "overlap", "CPU-GPU overlap", "%", "of the time in which the GPU works, the share in " +
 		"which the host does not wait for it in an API call; a call that copies pageable memory waits", withCalls,
 		func(m *measured) (float64, bool) {
@@ -102,12 +151,31 @@ var definitions = slices.Concat([]definition{
 	sampled("dram_bandwidth_percent", "memory bandwidth",
 		"reads and writes of the GPU's memory / its peak, in the mean over the wall time",
 		"DRAM Read Bandwidth [Throughput %]", "DRAM Write Bandwidth [Throughput %]"),
+	{"memory_peak", "memory", "most memory held", "bytes",
+		"most memory of the GPU that the program, or its allocator, holds at a time", withMemory,
+		func(m *measured) (float64, bool) { return m.memory() }},
+	{"memory_peak_percent", "memory", "most memory held, of the GPU's", "%", "the same / memory of the GPU", withMemory,
+		func(m *measured) (float64, bool) {
+			v, ok := m.memory()
+			p, known := percent(int64(v), m.Header.Device(m.Device).Memory)
+			return p, ok && known
+		}},
 }, ofCounters())
+
+// memory returns the most memory that was held.
+func (m *measured) memory() (bytes float64, ok bool) {
+	for name, peak := range m.peaks {
+		if traces.IsMemory(name) {
+			bytes, ok = max(bytes, peak), true
+		}
+	}
+	return bytes, ok
+}
 
 // sampled is an indicator of what the device samples: the sum of the named metrics of nsys.
 func sampled(key, name, text string, metrics ...string) definition {
 	return definition{key, "utilisation", name, "%", text + ", as the device samples them",
-		"nsys profile --gpu-metrics-devices=all (it needs the permission to read counters)",
+		withSamples,
 		func(m *measured) (float64, bool) {
 			sum, found := 0.0, false
 			for _, name := range metrics {
@@ -124,7 +192,7 @@ func ofCounters() []definition {
 	var list []definition
 	for _, c := range traces.AllCounters {
 		list = append(list, definition{c.Key, "counters", c.Name, "%", c.Definition + ", in the mean over kernel time",
-			"ncu --set full --csv --page details PROGRAM > FILE.csv, then --counters FILE.csv",
+			withCounters,
 			func(m *measured) (float64, bool) { return m.counters.Get(c.Counter) }})
 	}
 	return list

@@ -457,6 +457,13 @@ func TestChecks(t *testing.T) {
 		values[key] = v
 		return values
 	}
+	costs := &tables.Table{Rows: []tables.Row{{Kind: tables.RowWork, Exclusive: 1000, Bytes: 4000, Floor: 800, Bound: "bytes"}, {Kind: tables.RowWork, Exclusive: 100}}}
+	for i, want := range []string{"by the bytes of the stages they move 4 GB/s; at the measured ceiling their bytes need 80.0 %", "is not in this recording"} {
+		c := checklist(&Report{}, &tables.Table{Rows: costs.Rows[i:]})
+		if at := slices.IndexFunc(c, func(k Check) bool { return strings.Contains(k.Question, "memory bandwidth") }); !strings.Contains(c[at].Evidence, want) || (c[at].Answer == Yes) != (i == 0) {
+			t.Errorf("%+v", c[at])
+		}
+	}
 	idle := &tables.Table{Rows: []tables.Row{{Kind: tables.RowIdle, Name: tables.IdleSync, Exclusive: 5e5}, {Kind: tables.RowIdle, Name: tables.IdleHost, Exclusive: 2e5}, {Kind: tables.RowIdle, Name: tables.IdleHost, Exclusive: 1e5}}}
 	for _, c := range []struct {
 		question       string // a word of it
@@ -478,11 +485,13 @@ func TestChecks(t *testing.T) {
 		{"poorly used", map[string]float64{"gpu_busy_percent": 95, "grid_fill_percent": 20}, Yes, "blocks for 20.0 % of the SMs", "grids of more blocks"},
 		{"poorly used", map[string]float64{"gpu_busy_percent": 95, "grid_fill_percent": 90, "sm_utilisation_percent": 30}, Yes, "30.0 % of the SMs are active", "infer trace advise"},
 		{"poorly used", map[string]float64{"gpu_busy_percent": 95, "grid_fill_percent": 90}, No, "95.0 %", ""},
-		{"poorly used", nil, Unknown, "work of a GPU is not in this recording", "record it with nsys"},
+		{"poorly used", nil, Unknown, "work of a GPU is not in this recording", "record with nsys"},
 		{"memory bandwidth", map[string]float64{"dram_throughput_percent": 80, "sm_throughput_percent": 20}, Yes, "80.0 % of the memory's peak bandwidth on average, and 20.0 % of what the SMs can do", "fewer bytes"},
 		{"memory bandwidth", map[string]float64{"dram_throughput_percent": 10, "sm_throughput_percent": 90}, No, "10.0 %", "the SMs are the limit"},
 		{"memory bandwidth", map[string]float64{"dram_throughput_percent": 10, "sm_throughput_percent": 10}, No, "10.0 %", "neither is at its limit"},
 		{"memory bandwidth", map[string]float64{"dram_bandwidth_percent": 40, "compute_percent": 50}, Yes, "80.0 %", "fewer bytes"},
+		{"memory usage", map[string]float64{"memory_peak_percent": 95, "memory_peak": 1 << 30}, Yes, "at most 1.00 GiB are held, 95.0 %", "smaller batches"},
+		{"memory usage", map[string]float64{"memory_peak_percent": 50}, No, "50.0 %", ""},
 		{"diverge", map[string]float64{"warp_efficiency_percent": 40}, Yes, "40.0 % of the threads", "same branch"},
 		{"diverge", map[string]float64{"warp_efficiency_percent": 99}, No, "99.0 %", ""},
 	} {

@@ -43,6 +43,10 @@ type Report struct {
 	Notes        []string      `json:"notes"` // which processes and GPU, if there are several; what makes the numbers doubtful
 }
 
+// overlapping is how much more than the time in which kernels run their times must sum to, to be said: the kernels of
+// a graph begin a little before those before them end.
+const overlapping = 1.1
+
 // find returns an indicator by its key, an unknown one for none.
 func (r *Report) find(key string) Indicator {
 	if i := slices.IndexFunc(r.Indicators, func(x Indicator) bool { return x.Key == key }); i >= 0 {
@@ -93,13 +97,17 @@ func Measure(t *traces.Trace, device int32) (*Report, error) {
 					x.Before = &v
 				}
 			}
-		} else if x.RecordWith = d.recordWith; d.recordWith == "" {
+		} else if x.RecordWith = recorder(d.recordWith, w.Header, w.Device); d.recordWith == "" {
 			continue // what would have it does not occur
 		}
 		r.Indicators = append(r.Indicators, x)
 	}
 	r.Checks = checklist(r, table)
 	r.Notes = together(w)
+	if all := sum(now.durations); float64(all) > overlapping*float64(now.computing) {
+		r.Notes = append(r.Notes, fmt.Sprintf("kernels overlap: their times sum to %s ms, in %s ms of the wall time",
+			ms(float64(all)), ms(float64(now.computing))))
+	}
 	for _, f := range table.Findings {
 		if f.Misleads {
 			r.Notes = append(r.Notes, f.Text)
@@ -148,6 +156,7 @@ type measured struct {
 	occupancy, fill    mean               // theoretical, and of the SMs that the grids reach, in percent by time
 	counters           *traces.Counters   // means by time, nil if none were measured
 	samples            map[string]float64 // means over the wall time of what the device samples, by name
+	peaks              map[string]float64 // the most of the same
 }
 
 // mean is weighted by ns.
@@ -291,9 +300,13 @@ func inRange(w *window.Window, call *traces.Event) string {
 // those of nsys --gpu-metrics-devices. A value holds until the next sample.
 func (m *measured) sample() {
 	last, means := map[string]*traces.Event{}, map[string]*mean{}
+	m.peaks = map[string]float64{}
 	until := func(name string, time int64) {
 		if e := last[name]; e != nil {
-			means[name].add(e.Value, max(0, min(time, m.at.To)-max(e.Time, m.at.From)))
+			held := max(0, min(time, m.at.To)-max(e.Time, m.at.From))
+			if means[name].add(e.Value, held); held > 0 {
+				m.peaks[name] = max(m.peaks[name], e.Value)
+			}
 		}
 	}
 	for i := range m.Events {

@@ -65,8 +65,35 @@ func TestMeasure(t *testing.T) {
 	for _, c := range r.Checks {
 		answers[c.Question[:20]] = c.Answer
 	}
-	if len(answers) != 5 || answers["Do transfers take lo"] != No || answers["Do the threads of wa"] != Unknown {
+	if len(answers) != 6 || answers["Do transfers take lo"] != No || answers["Do the threads of wa"] != Unknown {
 		t.Errorf("answers %v", answers)
+	}
+}
+
+// TestRecorder: what would record what is missing is of the tool that recorded, and of no other maker's GPU.
+func TestRecorder(t *testing.T) {
+	for _, c := range []struct{ recorder, gpu, what, says string }{
+		{traces.RecorderNsys, "NVIDIA H100", withMemory, "nsys profile --cuda-memory-usage=true"},
+		{traces.RecorderKineto, "NVIDIA H100", withCalls, "ProfilerActivity.CPU"},
+		{traces.RecorderKineto, "NVIDIA H100", withCounters, "ncu --set full"},
+		{traces.RecorderKineto, "AMD Instinct MI300X", withMemory, "profile_memory=True"},
+		{traces.RecorderKineto, "AMD Instinct MI300X", withCounters, "nothing whose files are read"},
+		{traces.RecorderKineto, "AMD Instinct MI300X", withSamples, "nothing whose files are read"},
+	} {
+		h := &traces.Header{Recorder: c.recorder, Devices: []traces.Device{{Name: c.gpu}}}
+		if how := (Indicator{RecordWith: recorder(c.what, h, 0)}).How(); !strings.Contains(how, c.says) || strings.Contains(c.gpu, "AMD") && strings.Contains(how, "nsys") {
+			t.Errorf("%+v: %s", c, how)
+		}
+	}
+}
+
+// TestOverlap: kernels that run at a time are said to overlap.
+func TestOverlap(t *testing.T) {
+	events := append(fixtures.Launched(1, 0, 5, 10, 110), fixtures.Launched(2, 6, 9, 10, 110)...)
+	events[3].Lane.ID++
+	r := fixtures.Must(Measure(fixtures.Trace(&traces.Header{}, events...), -1))(t)
+	if v, ok := r.value("kernel_overlap_percent"); !ok || v != 50 || !strings.Contains(strings.Join(r.Notes, ""), "kernels overlap: their times sum to 0.000 ms") {
+		t.Errorf("%v %%: %q", v, r.Notes)
 	}
 }
 

@@ -625,11 +625,8 @@ func fewThreadsRule(a *advisor) {
 
 // numberOf writes a number of things.
 func numberOf(n int, thing string) string {
-	switch thing {
-	case "copy":
-		return humanize.Count(n, thing, "copies")
-	case "copy or set":
+	if thing == "copy or set" {
 		return humanize.Count(n, thing, "copies or sets")
 	}
-	return humanize.Count(n, thing, thing+"s")
+	return humanize.Count(n, thing, humanize.Plural(thing))
 }

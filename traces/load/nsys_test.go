@@ -16,6 +16,7 @@ import (
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/nsys"
+	"gpt2scope/traces/stages"
 	"gpt2scope/traces/tables"
 )
 
@@ -428,5 +429,58 @@ func TestMetricsOfGPUs(t *testing.T) {
 	}
 	if len(got) != 2 || got[0] != 40 || got[1] != 50 {
 		t.Errorf("the GPUs have the samples %v", got)
+	}
+}
+
+// TestMemory: allocations of a GPU's memory become what is held over time, in exports of nsys and in files of PyTorch;
+// there the names of mark_kernels are stages.
+func TestMemory(t *testing.T) {
+	held := func(tr *traces.Trace) (values []float64) {
+		for _, e := range tr.Events {
+			if e.Kind == traces.KindCounter && e.Name == traces.MemoryAllocated {
+				values = append(values, e.Value)
+			}
+		}
+		return values
+	}
+	tr := fixtures.Must(Load(sqlite(t, slices.Concat(modern, []string{
+		`CREATE TABLE ENUM_CUDA_DEV_MEM_EVENT_OPER (id INTEGER, name TEXT)`,
+		`INSERT INTO ENUM_CUDA_DEV_MEM_EVENT_OPER VALUES (0,'ALLOCATION'),(1,'DEALLOCATION')`,
+		`CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS (start INTEGER, deviceId INTEGER, bytes INTEGER, memoryOperationType INTEGER, memKind INTEGER)`,
+		`INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS VALUES (30,0,100,1,2),(10,0,100,0,2),(20,0,50,0,2),(25,0,7,0,1)`,
+	})...)))(t)
+	if got := held(tr); !slices.Equal(got, []float64{100, 150, 50}) {
+		t.Errorf("the GPU holds %v", got)
+	}
+
+	var file strings.Builder
+	file.WriteString(`{"schemaVersion":1,"deviceProperties":[{"id":0,"name":"GPU","totalGlobalMem":1000}],"baseTimeNanoseconds":1,"traceEvents":[`)
+	for i := range 4 {
+		at := 100 * i
+		fmt.Fprintf(&file, `{"ph":"X","cat":"cuda_runtime","name":"cudaGraphLaunch","pid":1,"tid":1,"ts":%d,"dur":5,"args":{"correlation":%d}},`, at, i+1)
+		for k, name := range []string{"layers.0.attention", "layers.0.mlp"} {
+			fmt.Fprintf(&file, `{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":%d,"dur":10,"args":{"device":0,"stream":7,"correlation":%d,"graph node id":%d,"name":"%s"}},`, at+10+20*k, i+1, k+1, name)
+		}
+		fmt.Fprintf(&file, `{"ph":"i","s":"t","cat":"cpu_instant_event","name":"[memory]","pid":1,"tid":1,"ts":%d,"args":{"Total Reserved":900,"Total Allocated":%d,"Bytes":1,"Device Id":0,"Device Type":1}},`, at+1, 100*(i+1))
+		fmt.Fprintf(&file, `{"ph":"i","s":"t","cat":"cpu_instant_event","name":"[memory]","pid":1,"tid":1,"ts":%d,"args":{"Total Allocated":7,"Device Id":-1,"Device Type":0}},`, at+2)
+	}
+	path := filepath.Join(t.TempDir(), "run.json")
+	fixtures.Check(t, os.WriteFile(path, []byte(strings.TrimSuffix(file.String(), ",")+"]}"), 0o666))
+	tr = fixtures.Must(Load(path))(t)
+	if got := held(tr); !slices.Equal(got, []float64{100, 200, 300, 400}) {
+		t.Errorf("PyTorch holds %v", got)
+	}
+	table := fixtures.Must(tables.Summarize(tr, tables.ByMemory, -1))(t)
+	if m := table.Memory; len(m) != 2 || m[0].Name != traces.MemoryReserved || m[0].Percent != 90 || m[1].Peak != 400 || m[1].PeakAt != 301_000 || m[1].During != "cudaGraphLaunch" || m[1].Changes != 3 {
+		t.Errorf("%+v", m)
+	}
+	if !stages.OfRanges(tr, nil) {
+		t.Fatal("the names of kernels in the graph make no stages")
+	}
+	by := fixtures.Must(tables.Summarize(tr, tables.ByStage, -1))(t)
+	for _, name := range []string{"layers.0.attention", "layers.0.mlp"} {
+		if i := slices.IndexFunc(by.Rows, func(r tables.Row) bool { return r.Name == name }); i < 0 || by.Rows[i].Kernels != 4 || by.Rows[i].Exclusive != 40_000 {
+			t.Errorf("%s: %+v", name, by.Rows)
+		}
 	}
 }

@@ -137,7 +137,7 @@ func (n *export) read() error {
 		return err
 	}
 	for _, step := range []func() error{n.readStrings, n.readHeader, n.readDiagnostics, n.readRanges, n.readCalls,
-		n.readKernels, n.readCopies, n.readSyncs, n.readGraphs, n.readOverhead, n.readMetrics} {
+		n.readKernels, n.readCopies, n.readSyncs, n.readGraphs, n.readOverhead, n.readMetrics, n.readMemory} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -155,7 +155,7 @@ func (n *export) count() error {
 	for _, table := range []string{"StringIds", "NVTX_EVENTS", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME",
 		"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY",
 		"CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUDA_GRAPH_NODE_EVENTS",
-		"CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "GPU_METRICS"} {
+		"CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "GPU_METRICS", memoryTable} {
 		if !n.tables[table] {
 			continue
 		}
@@ -766,6 +766,45 @@ func (n *export) readMetrics() error {
 		}
 	}
 	return nil
+}
+
+// memoryTable has the allocations of --cuda-memory-usage=true.
+const memoryTable = "CUDA_GPU_MEMORY_USAGE_EVENTS"
+
+// readMemory sums the allocations of each GPU's own memory.
+func (n *export) readMemory() error {
+	freed := map[int64]bool{1: true} // memoryOperationType of what is freed
+	if n.tables["ENUM_CUDA_DEV_MEM_EVENT_OPER"] {
+		clear(freed)
+		err := n.scan("ENUM_CUDA_DEV_MEM_EVENT_OPER", func(r row) {
+			name, _ := r.text(1)
+			name = strings.ToLower(name)
+			freed[r.int(0)] = strings.Contains(name, "dealloc") || strings.Contains(name, "release") || strings.Contains(name, "free")
+		}, "id", "name")
+		if err != nil {
+			return err
+		}
+	}
+	var changes []traces.Event
+	err := n.rows(memoryTable, func(r row) {
+		if kind, ok := r.maybe(4); ok && memoryKinds[kind] != "Device" {
+			return
+		}
+		e := traces.Plain(traces.KindCounter, traces.Lane{Kind: traces.LaneCounter, Device: r.int32(1)},
+			traces.MemoryAllocated, r.int(0), 0)
+		if e.Value = float64(r.int(2)); freed[r.int(3)] {
+			e.Value = -e.Value
+		}
+		changes = append(changes, e)
+	}, "start", "deviceId", "bytes", "memoryOperationType", "?memKind")
+	slices.SortStableFunc(changes, func(a, b traces.Event) int { return cmp.Compare(a.Time, b.Time) })
+	held := map[int32]float64{}
+	for _, e := range changes {
+		held[e.Lane.Device] = max(0, held[e.Lane.Device]+e.Value) // what was allocated before the recording is not in it
+		e.Value = held[e.Lane.Device]
+		n.add(e)
+	}
+	return err
 }
 
 // environment takes the rank from a variable of the profiled program, such as RANK="0". The

@@ -38,7 +38,7 @@ func facts(t *traces.Trace) []fact {
 	}
 	add("Clock", "%s", clock)
 	for _, r := range h.Ranks {
-		add(fmt.Sprintf("Rank %d", r.Rank), "process %d, by %s", r.Process, r.Source)
+		add(fmt.Sprintf("Rank %d", r.Rank), "process %s, by %s", traces.ProcessText(r.Process), r.Source)
 	}
 	add("Command", "%s", strings.Join(h.Command, " "))
 	for _, d := range h.Devices {

@@ -72,6 +72,9 @@ func stages(t *tables.Table) []stage {
 		s := stage{Row: *r, Rows: rows, Title: r.Name, Class: class, Share: "-", Bar: percent(r.Exclusive, longest, 2)}
 		if r.Shape.Known() {
 			s.Launch = tables.Dims(r.Shape.Grid) + " blocks of " + tables.Dims(r.Shape.Block)
+			if r.Shape.Blocks() == 1 {
+				s.Launch = "1 block of " + tables.Dims(r.Shape.Block)
+			}
 		}
 		if v, ok := t.Share(r); ok {
 			s.Share = strconv.FormatFloat(v, 'f', 2, 64)

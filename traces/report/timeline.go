@@ -250,7 +250,8 @@ func (l *timeline) count(series map[string]*counter, e *traces.Event) {
 }
 
 // units are the units of the counters that this module's recorders write.
-var units = map[string]string{"power": "W", "SM clock": "MHz", "memory used": "B", "GPU utilisation": "%",
+var units = map[string]string{"power": "W", "SM clock": "MHz", traces.MemoryUsed: "B", traces.MemoryAllocated: "B",
+	traces.MemoryReserved: "B", "GPU utilisation": "%",
 	"queue depth": "kernels"}
 
 // detail describes an event besides its name and times.

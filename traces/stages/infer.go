@@ -591,7 +591,7 @@ func (r *Inference) Describe() string {
 			}
 		}
 		if n > 0 {
-			kinds = append(kinds, humanize.Count(n, phase, phase+"s"))
+			kinds = append(kinds, humanize.Count(n, phase, humanize.Plural(phase)))
 		}
 	}
 	if len(kinds) == 0 {

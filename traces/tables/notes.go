@@ -90,17 +90,14 @@ func (s *summary) notes(t *Table) []string {
 func processNote(h *traces.Header) string {
 	var parts []string
 	for _, r := range h.Ranks {
-		parts = append(parts, fmt.Sprintf("rank %d is process %d (by %s)", r.Rank, r.Process, r.Source))
+		parts = append(parts, fmt.Sprintf("rank %d is process %s (by %s)", r.Rank, traces.ProcessText(r.Process), r.Source))
 	}
 	return strings.Join(humanize.First(parts, 8), ", ")
 }
 
 // describe is such as "prefill of 6 tokens, padded to 64" or "7 decode steps".
 func (p Passes) describe(h *traces.Header) string {
-	text := fmt.Sprintf("%d %s", p.Count, p.Phase)
-	if p.Count != 1 {
-		text += "s"
-	}
+	text := humanize.Count(p.Count, p.Phase, humanize.Plural(p.Phase))
 	if p.plan < 0 || int(p.plan) >= len(h.Plans) {
 		return text
 	}

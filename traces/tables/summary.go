@@ -25,6 +25,7 @@ const (
 	ByKernel By = "kernel" // kernels by name and launch shape
 
 	ByRange   By = "range"   // ranges by name, on the host and projected onto the GPU: in Table.Ranges
+	ByMemory  By = "memory"  // memory over time, by device and counter: in Table.Memory
 	ByProcess By = "process" // the processes of the recording, on all devices: in Table.Processes
 )
 
@@ -56,6 +57,7 @@ var kinds = []kind{
 	{by: ByPhase, of: ofPasses, fill: (*summary).exclusive},
 	{by: ByKernel, of: allWork, fill: (*summary).exclusive, needs: "kernels"},
 	{by: ByRange, of: allRun, fill: (*summary).byRange},
+	{by: ByMemory, of: allRun, fill: (*summary).byMemory},
 	{by: ByProcess, of: allWork, fill: (*summary).byProcess, needs: "kernels"},
 }
 
@@ -191,6 +193,7 @@ type Table struct {
 
 	Ranges    []RangeRow   `json:"ranges,omitempty"`
 	Processes []ProcessRow `json:"processes,omitempty"`
+	Memory    []MemoryRow  `json:"memory,omitempty"`
 
 	Window *window.Window  `json:"-"` // what the table is made of
 	Time   window.Interval `json:"-"` // the part of the trace that the table covers

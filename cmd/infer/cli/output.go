@@ -158,7 +158,7 @@ func PerSecond(n float64, d time.Duration) float64 {
 }
 
 // Count writes a number of things: "1 token", "2 tokens".
-func Count(n int, thing string) string { return humanize.Count(n, thing, thing+"s") }
+func Count(n int, thing string) string { return humanize.Count(n, thing, humanize.Plural(thing)) }
 
 // WriteTrace writes a trace with the steps over its kernels, and with how many launches were under way.
 func WriteTrace(ctx context.Context, t *traces.Trace, path string) error {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/table"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
@@ -21,6 +22,8 @@ func lay(t *tables.Table, o ShowOptions) (layout, error) {
 		return layoutRanges(t, o)
 	case tables.ByProcess:
 		return layoutProcesses(t, o)
+	case tables.ByMemory:
+		return layoutMemory(t, o)
 	}
 	return layoutRows(t, o)
 }
@@ -160,6 +163,32 @@ func layoutRanges(t *tables.Table, o ShowOptions) (layout, error) {
 	return layoutList(&t.Ranges, columns, o, nil)
 }
 
+// layoutMemory lays out the table by counter of memory.
+func layoutMemory(t *tables.Table, o ShowOptions) (layout, error) {
+	type row = tables.MemoryRow
+	size := func(key, title string, of func(*row) int64) table.Column[row] {
+		return table.Column[row]{Key: key, Unit: "bytes", Title: title, Cell: func(r *row) table.Cell {
+			return table.Cell{Number: float64(of(r)), CSV: strconv.FormatInt(of(r), 10), Text: humanize.Size(of(r))}
+		}}
+	}
+	columns := []table.Column[row]{
+		{Key: "device", Title: "GPU", Cell: func(r *row) table.Cell {
+			return table.Cell{Number: float64(r.Device), CSV: strconv.Itoa(int(r.Device)), Text: strconv.Itoa(int(r.Device))}
+		}},
+		size("peak", "peak", func(r *row) int64 { return r.Peak }),
+		{Key: "percent", Unit: "percent", Title: "% of GPU", Legend: "of its memory", Cell: func(r *row) table.Cell {
+			return table.Known(r.Percent > 0, table.Float(r.Percent, 1))
+		}},
+		table.Time("peak_at", "at us", "after the first event", func(r *row) int64 { return r.PeakAt }),
+		size("first", "first", func(r *row) int64 { return r.First }),
+		size("last", "last", func(r *row) int64 { return r.Last }),
+		table.Count("changes", "changes", func(r *row) int { return r.Changes }),
+		table.Text("name", "  ", func(r *row) string { return r.Name }),
+		table.Text("during", "during its peak", func(r *row) string { return r.During }),
+	}
+	return layoutList(&t.Memory, columns, o, nil)
+}
+
 // layoutProcesses lays out the table by process.
 func layoutProcesses(t *tables.Table, o ShowOptions) (layout, error) {
 	type row = tables.ProcessRow
@@ -173,7 +202,10 @@ func layoutProcesses(t *tables.Table, o ShowOptions) (layout, error) {
 			}
 			return id(int64(*r.Rank))
 		}},
-		{Key: "process", Title: "process", Cell: func(r *row) table.Cell { return id(r.Process) }},
+		{Key: "process", Title: "process", Cell: func(r *row) table.Cell { c := id(r.Process)
+			c.Text = traces.ProcessText(r.Process)
+			return c
+		}},
 		{Key: "device", Title: "GPU", Cell: func(r *row) table.Cell { return id(int64(r.Device)) }},
 		table.Count("passes", "passes", func(r *row) int { return r.Passes }),
 		table.Time("from", "from us", "its first work, after the first of all processes",

@@ -182,7 +182,7 @@ func newTraceKPI() *cobra.Command {
 		Long: `kpi reads a recording of a GPU and prints one table of indicators: transfers, overlap, utilisation,
 queueing, synchronisation, counters; --define says how each is defined. A checklist answers with the
 numbers: are transfers longer than computing? Could a CPU be faster? Is the GPU poorly used? Does memory
-limit it? Do threads diverge?
+bandwidth limit it? Is memory usage high? Do threads diverge?
 
 The column 'passes' is of the passes after the warm-up; in a recording that names no
 passes they are found by the repetition of kernels. 'before' is of what comes before them:
@@ -241,10 +241,11 @@ func printKPI(w io.Writer, r *judge.Report, define bool) {
 		if x.Value != nil {
 			value, unit = kpiNumber(*x.Value, x.Unit)
 		} else {
-			if names[x.RecordWith] == nil {
-				missing = append(missing, x.RecordWith)
+			how := x.How()
+			if names[how] == nil {
+				missing = append(missing, how)
 			}
-			names[x.RecordWith] = append(names[x.RecordWith], x.Name)
+			names[how] = append(names[how], x.Name)
 		}
 		before := ""
 		if x.Before != nil {
@@ -261,8 +262,8 @@ func printKPI(w io.Writer, r *judge.Report, define bool) {
 	if len(missing) > 0 {
 		fmt.Fprint(w, "\nnot in this recording:\n")
 	}
-	for _, with := range missing {
-		fmt.Fprintf(w, "  %s\n    record with %s\n", strings.Join(names[with], ", "), with)
+	for _, how := range missing {
+		fmt.Fprintf(w, "  %s\n    %s\n", strings.Join(names[how], ", "), how)
 	}
 	fmt.Fprint(w, "\nchecklist:\n")
 	for _, check := range r.Checks {

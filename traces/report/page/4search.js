@@ -17,7 +17,8 @@ function setHighlight(label, keep) {
 function showFound() {
   if (!highlight) return $("found").textContent = "";
   const { count, at } = highlight, all = group(count);
-  $("found").textContent = at >= 0 ? group(at + 1) + " of " + all : all + (count === 1 ? " match" : " matches");
+  const nouns = $("search").value.trim() ? [" match", " matches"] : [" event", " events"]; // of a stage, not of a search
+  $("found").textContent = at >= 0 ? group(at + 1) + " of " + all : all + nouns[count === 1 ? 0 : 1];
 }
 
 function search(text) {

@@ -202,7 +202,8 @@ func layoutProcesses(t *tables.Table, o ShowOptions) (layout, error) {
 			}
 			return id(int64(*r.Rank))
 		}},
-		{Key: "process", Title: "process", Cell: func(r *row) table.Cell { c := id(r.Process)
+		{Key: "process", Title: "process", Cell: func(r *row) table.Cell {
+			c := id(r.Process)
 			c.Text = traces.ProcessText(r.Process)
 			return c
 		}},

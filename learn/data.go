@@ -133,7 +133,7 @@ func (f Figure) String() string {
 
 // Interval writes the interval in the unit of Short: "[3.32, 3.34]"; "" if there is none.
 func (f Figure) Interval() string {
-	if f.Low == nil || f.High == nil {
+	if f.Low == nil || f.High == nil || *f.Low == *f.High { // of a constant
 		return ""
 	}
 	_, _, scale := f.scaled()

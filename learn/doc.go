@@ -8,7 +8,7 @@
 // the first rule that holds, with its sentence. One experiment runs on the CPU, one on the GPU. Each lesson is a file,
 // with its CUDA C++ beside it; All lists them.
 //
-// The verdicts are Shown, Refuted, and Unknown: the data do not decide, or there are none.
+// The verdicts are Shown, HalfTrue, Refuted, and Unknown: the data do not decide, or there are none.
 //
 // # Recordings
 //

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpt2scope/auto"
 	"gpt2scope/internal/chart"
 )
 
@@ -51,9 +52,10 @@ type Verdict string
 
 // The verdicts.
 const (
-	Shown   Verdict = "shown"
-	Refuted Verdict = "refuted"
-	Unknown Verdict = "cannot be shown here" // the data do not decide, or there are none
+	Shown    Verdict = "shown"
+	HalfTrue Verdict = "half true" // the text says which half
+	Refuted  Verdict = "refuted"
+	Unknown  Verdict = "cannot be shown here" // the data do not decide, or there are none
 )
 
 // Finding is what Judge makes of data.
@@ -123,7 +125,7 @@ func FindProgram(name string) Program {
 type Result struct {
 	Number int    `json:"number"`
 	Claim  string `json:"claim"`
-	// Verdict is refuted if a part refutes, else shown if a part shows; absent in the list of lessons
+	// Verdict is that of the parts that decide, half true if they differ; absent in the list of lessons
 	Verdict Verdict `json:"verdict,omitempty"`
 	Parts   []Part  `json:"parts,omitempty"`
 	Why     string  `json:"why,omitempty"`
@@ -165,6 +167,9 @@ func Run(ctx context.Context, e *Env, l *Lesson, m Machine, recording *Recording
 		if device == OnCPU || e.Device != nil {
 			data, err = measure(ctx, e, x.Run)
 		}
+		if w := auto.Waited(); device == OnCPU && err == nil && !e.Quick && w > mostWaited {
+			data.add(otherWork, "waited_share", 0, w)
+		}
 		if err == nil {
 			p := x.part(device, data)
 			p.Machine = m.name(device)
@@ -205,8 +210,11 @@ func (l *Lesson) result(ctx context.Context, part func(device string) Part) (Res
 		if err := context.Cause(ctx); err != nil {
 			return r, err
 		}
-		if p.Verdict == Refuted || p.Verdict == Shown && r.Verdict == Unknown { // one counterexample refutes
+		switch {
+		case r.Verdict == Unknown:
 			r.Verdict = p.Verdict
+		case p.Verdict != Unknown && p.Verdict != r.Verdict:
+			r.Verdict = HalfTrue
 		}
 		r.Parts = append(r.Parts, p)
 	}
@@ -222,6 +230,13 @@ func (x *Experiment) part(device string, data Data) Part {
 	return p
 }
 
+// otherWork is the case of the share of the time that threads waited for a processor, and mostWaited the most at which
+// times still say something.
+const (
+	otherWork  = "other work"
+	mostWaited = 0.25
+)
+
 // judge is Judge of data that may lack what it needs: a figure of nothing decides nothing.
 func (x *Experiment) judge(data Data) Finding {
 	if len(data) == 0 {
@@ -232,6 +247,11 @@ func (x *Experiment) judge(data Data) Finding {
 		if math.IsNaN(figure.Value) || math.IsInf(figure.Value, 0) {
 			return undecided(fmt.Sprintf("The data do not give the figure %q.", figure.Name))
 		}
+	}
+	timed := slices.ContainsFunc(data, func(p Point) bool { return strings.HasSuffix(p.Quantity, "_us") })
+	if w := data.values(otherWork, "waited_share"); len(w) > 0 && timed {
+		return undecided(fmt.Sprintf("Other programs ran: threads waited for a processor for %.0f %% of the time, so that these "+
+			"figures say nothing about the claim. Run it again on an idle machine.", 100*w[0]), f.Figures...)
 	}
 	return f
 }

@@ -128,6 +128,6 @@ func judgeSteps(d Data) Finding {
 		rule{Unknown, whole != cameRight, "The whole program has to work before it can be judged."},
 		rule{Refuted, host == cameRight, "Steps were left out, and the result is right."},
 		rule{Refuted, back == cameRight, "The copy back was left out, and the result is right."},
-		rule{Shown, back == cameWrong, "Each omission costs the result; that of the copy back gives no error."},
+		rule{HalfTrue, back == cameWrong, "Half true: each omission costs the result, but that of the copy back gives no error."},
 		rule{Shown, true, ""})
 }

@@ -68,8 +68,8 @@ func judgeTimers(d Data) Finding {
 	low, high := off.interval()
 	return f.decide(
 		rule{Unknown, c.Value < 1000, "The kernels were too short to tell."},
-		rule{Refuted, low >= -timersSame && high <= timersSame, fmt.Sprintf(
-			"If it waits for a long kernel, it agrees with events within %d %%: the host can time a kernel.", timersSame)},
+		rule{HalfTrue, low >= -timersSame && high <= timersSame, fmt.Sprintf("Half true: CUDA is asynchronous, but if the "+
+			"timer waits for a long kernel, it agrees with events within %d %%: the host can time a kernel.", timersSame)},
 		rule{Shown, low > timersSame || high < -timersSame,
 			fmt.Sprintf("If it waits, it still differs from events by more than %d %%.", timersSame)},
 		rule{Unknown, true, "The interval is too wide to tell: other work disturbed the host."})

@@ -13,9 +13,10 @@ var lesson12 = Lesson{
 	Claim:  "nvtx_sum gives the time of a task",
 	GPU:    &Experiment{Run: ofEagerRun(rangesOf), Judge: judgeRanges, Picture: drawRanges},
 	Why: `The host opens and closes a range. In between it launches a kernel, and a launch returns at once. So
-nvtx_sum adds up the time that launching took. If a first call loads a module, the sum holds that too, and dwarfs the
-kernels. If a kernel is long, it outlives its range, and most of it is missing. The error goes both ways, so no factor
-corrects it. nvtx_gpu_proj_sum projects a range onto the GPU: from the start of the first kernel launched in it to the
+nvtx_sum adds up the time that launching took, and that of a first call, which loads a module. If a kernel is long, it
+outlives its range. The error goes both ways, so no factor corrects it. A program that synchronises before it closes a
+range is another case: there nvtx_sum is right, as in sample:bad. The rule: synchronise before a range closes, or read
+the projection. nvtx_gpu_proj_sum projects a range onto the GPU: from the start of the first kernel launched in it to the
 end of the last. That is the time of the task on the device, gaps between its kernels included. A CUDA graph is
 launched by a single call, so its kernels can be given to ranges only by their graph nodes.`,
 	GoOn: "infer trace show sample:bad --by range",
@@ -98,8 +99,9 @@ func judgeRanges(d Data) Finding {
 		ratios(d.values(most, "host_us"), d.values(most, "device_us"))))}
 	f.Figures = append(f.Figures, figures(least)...)
 	high, low := f.Figures[2], f.Figures[6]
-	f.Text = fmt.Sprintf("In a run of GPT-2, nvtx_sum gives the stage %s %s the time of its kernels, and the stage %s %s.",
-		most, high.Short(), least, low.Short())
+	f.Text = fmt.Sprintf("In a run of GPT-2 whose ranges do not wait for the GPU, nvtx_sum gives the stage %s %s the time of "+
+		"its kernels, with the first pass, which loads them, and %s in the median pass; and the stage %s %s.",
+		most, high.Short(), f.Figures[3].Short(), least, low.Short())
 	return f.decide(
 		rule{Refuted, high.Value >= 2 || low.Value <= 0.5, "So it is not the time of the task, nor off by a fixed factor."},
 		rule{Shown, high.Value < 1.1 && low.Value > 0.9, ""})

@@ -56,7 +56,7 @@ func namesHere(l *lab) {
 // askNCU adds which metrics ncu lists, or returns why it does not say.
 func (l *lab) askNCU() (missing string) {
 	if _, err := exec.LookPath("ncu"); err != nil {
-		return "ncu is not installed"
+		return "ncu is not installed (Nsight Compute: developer.nvidia.com/nsight-compute)"
 	}
 	listed := metricsIn(l.toolSays("ncu", "--query-metrics"))
 	if len(listed) <= 100 { // without a GPU, ncu must be told a chip
@@ -86,7 +86,7 @@ func one(is bool) float64 {
 // askNsys adds what nsys says of its reports, or returns why it does not.
 func (l *lab) askNsys() (missing string) {
 	if _, err := exec.LookPath("nsys"); err != nil {
-		return "nsys is not installed"
+		return "nsys is not installed (Nsight Systems: developer.nvidia.com/nsight-systems)"
 	}
 	found, said := false, ""
 	for _, report := range gridReports {

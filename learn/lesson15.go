@@ -203,7 +203,11 @@ func judgeThreshold(d Data) Finding {
 		if math.IsInf(t, 0) {
 			alone = append(alone, p.String())
 		} else {
-			f.Figures = append(f.Figures, exact("threshold: "+p.String(), "numbers", t))
+			name := "threshold: " + p.String()
+			if t == of[0].n {
+				name += " (the smallest measured)"
+			}
+			f.Figures = append(f.Figures, exact(name, "numbers", t))
 		}
 	}
 	if !predictTimes(all) {
@@ -215,16 +219,15 @@ func judgeThreshold(d Data) Finding {
 		exact("lost with the best threshold for each of these", "%", worst),
 		exact("lost with the best single threshold", "%", mixed),
 		exact("lost with a model of both devices", "%", model))
-	f.Text = fmt.Sprintf("A threshold is the size from which the GPU beats 1 thread of the CPU; it moves with the place "+
-		"of the data and the queue. Lost is time against the better device, on average over %d tasks; the model is fitted "+
-		"to every second size on a free GPU.", len(all))
+	f.Text = fmt.Sprintf("The task is %d multiply-adds on each number, by a plain loop in one thread of the CPU, so that "+
+		"the thresholds are low. They move with the place of the data and the queue. Lost is time against the better device, on average over %d tasks; the model is fitted "+
+		"to every second size on a free GPU.", thresholdRounds, len(all))
 	if len(alone) > 0 {
 		f.Text += fmt.Sprintf(" The GPU is never faster: %s.", strings.Join(alone, "; "))
 	}
 	refuted := mixed > 10 && model < mixed/2
 	return f.decide(
-		rule{Refuted, refuted && worst < 5,
-			"The claim is half true: one threshold is right for one place and one queue only."},
+		rule{HalfTrue, refuted && worst < 5, "Half true: a threshold is right for one place and one queue only."},
 		rule{Refuted, refuted, ""},
 		rule{Shown, mixed <= 5, ""})
 }

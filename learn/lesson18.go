@@ -66,12 +66,15 @@ func judgeDivergence(d Data) Finding {
 	}}
 	f.Text = fmt.Sprintf("The factor in time is %s for two paths within a warp, %s for 32, and %s for two paths that "+
 		"whole warps take.", f.Figures[0].Short(), f.Figures[1].Short(), f.Figures[2].Short())
-	refuted, unclear := false, false
+	refuted, unclear, halves := false, false, false
 	for _, x := range f.Figures {
 		low, high := x.interval()
 		refuted, unclear = refuted || high < 1.8 || low > 2.2, unclear || low < 1.8 || high > 2.2
+		halves = halves || low >= 1.8 && high <= 2.2
 	}
 	return f.decide(
+		rule{HalfTrue, refuted && halves, "Half true: two paths within a warp halve the speed. Otherwise divergence costs nothing, or " +
+			"nearly all of it."},
 		rule{Refuted, refuted, "So divergence does not halve the speed: it can cost nothing, half or nearly all of it."},
 		rule{Shown, !unclear, ""})
 }

@@ -240,3 +240,31 @@ func TestReadingEnds(t *testing.T) {
 		t.Errorf("a judge without an end: %v", err)
 	}
 }
+
+// Times that were measured beside other work decide nothing; what a tool says does.
+func TestOtherWork(t *testing.T) {
+	busy := squaresData(3333, 3500, 3600, 3330)
+	busy.add(otherWork, "waited_share", 0, 0.4)
+	if f := lesson06.CPU.judge(busy); f.Verdict != Unknown || len(f.Figures) == 0 || !strings.Contains(f.Text, "for 40 % of the time") {
+		t.Errorf("%s: %s", f.Verdict, f.Text)
+	}
+	asked := Data{{Case: "ncu", Quantity: "metrics", Value: 3000}}
+	asked.add(otherWork, "waited_share", 0, 0.4)
+	if f := lesson13.CPU.judge(asked); f.Verdict == Unknown {
+		t.Errorf("%s: %s", f.Verdict, f.Text)
+	}
+}
+
+// A lesson whose parts differ is half true.
+func TestVerdictOfParts(t *testing.T) {
+	for _, c := range []struct{ cpu, gpu, want Verdict }{
+		{Refuted, Shown, HalfTrue}, {Shown, Shown, Shown}, {Unknown, Refuted, Refuted}, {Shown, Unknown, Shown}, {HalfTrue, Shown, HalfTrue}, {Unknown, Unknown, Unknown},
+	} {
+		of := map[string]Verdict{OnCPU: c.cpu, OnGPU: c.gpu}
+		l := Lesson{CPU: new(Experiment), GPU: new(Experiment)}
+		r, err := l.result(t.Context(), func(device string) Part { return Part{Finding: Finding{Verdict: of[device]}} })
+		if err != nil || r.Verdict != c.want {
+			t.Errorf("%s and %s give %s", c.cpu, c.gpu, r.Verdict)
+		}
+	}
+}

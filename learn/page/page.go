@@ -35,7 +35,7 @@ func Write(w io.Writer, results []learn.Result) error {
 		"Head":    webpage.Head{Title: "Lessons", Style: template.CSS(style) + chart.Style()},
 		"Lessons": results,
 		"First":   func(reason string) bool { defer func() { said[reason] = true }(); return !said[reason] },
-		"Summary": fmt.Sprintf("Verdicts on %d claims: %d shown, %d refuted, %d that cannot be shown here.",
-			len(results), counts[learn.Shown], counts[learn.Refuted], counts[learn.Unknown]),
+		"Summary": fmt.Sprintf("Verdicts on %d claims: %d shown, %d half true, %d refuted, %d that cannot be shown here.",
+			len(results), counts[learn.Shown], counts[learn.HalfTrue], counts[learn.Refuted], counts[learn.Unknown]),
 	})
 }

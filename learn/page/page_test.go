@@ -41,7 +41,7 @@ func TestPage(t *testing.T) {
 			t.Errorf("the page lacks %q, or it is not after the parts before it:\n%s", part, b.String())
 		}
 	}
-	for _, part := range []string{"Verdicts on 4 claims: 2 shown, 1 refuted, 1 that cannot be shown here.",
+	for _, part := range []string{"Verdicts on 4 claims: 2 shown, 0 half true, 1 refuted, 1 that cannot be shown here.",
 		"&lt;&lt;&lt;1, 1&gt;&gt;&gt; &amp; more", `<span class="verdict refuted">refuted</span>`,
 		"CPU, measured now on A CPU, 4 threads",
 		"Not measured now: there is no GPU.", "3.33 ms"} {

@@ -19,6 +19,7 @@ import (
 	"gpt2scope/cuda"
 	"gpt2scope/traces"
 	"gpt2scope/traces/load"
+	"gpt2scope/traces/samples"
 )
 
 // Env is what experiments may use.
@@ -28,6 +29,8 @@ type Env struct {
 	Self   []string     // a command that runs a Program: it is called with the name and the arguments
 	Infer  []string     // the command infer, for lessons that record a run of it
 	Quick  bool         // small sizes and few repeats, for tests: the figures mean nothing
+
+	Size, Block int // of the launch that lesson 21 lays out; 0 for its own
 }
 
 // pick returns the first number, the second if the environment is quick.
@@ -169,6 +172,11 @@ func (l *lab) recordRun(mode string, words ...string) *traces.Trace {
 		fmt.Sprintf("cuda:%d", l.Device.Info().Index), "--mode", mode, "--recorder", "cupti", "--no-baseline", "--quiet",
 		"--trace", file}, words)...)
 	return must(load.Source{Path: file, Context: l.ctx}.Load())
+}
+
+// sample reads a recording that is in the program.
+func (l *lab) sample(name string) *traces.Trace {
+	return must(load.Source{Path: samples.Prefix + name, Context: l.ctx}.Load())
 }
 
 // ofEagerRun makes a Run of an experiment whose data are of a recorded run in eager mode.

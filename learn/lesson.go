@@ -22,11 +22,13 @@ type Lesson struct {
 	CPU, GPU *Experiment // nil if there is none
 	Why      string      // explains the verdict; the figures come from the findings
 	GoOn     string      // a command with which the reader goes on
+	DataOf   int         // the lesson whose recorded data it judges too; 0 for its own
 	programs map[string]func(l *lab, args []string)
 }
 
 // Experiment measures, and judges what was measured.
 type Experiment struct {
+	Of      string // in place of the machine and date, of one that measures nothing: "Computed for ..."
 	Run     func(l *lab)
 	Judge   func(d Data) Finding
 	Picture func(d Data) chart.Picture // nil if there is none
@@ -92,6 +94,7 @@ func undecided(text string, figures ...Figure) Finding {
 var lessons = []*Lesson{
 	&lesson01, &lesson02, &lesson03, &lesson04, &lesson05, &lesson06, &lesson07, &lesson08, &lesson09, &lesson10,
 	&lesson11, &lesson12, &lesson13, &lesson14, &lesson15, &lesson16, &lesson17, &lesson18, &lesson19, &lesson20,
+	&lesson21, &lesson22, &lesson23, &lesson25,
 }
 
 // All returns the lessons in the order of their numbers. They must not be changed.
@@ -138,6 +141,7 @@ type Part struct {
 	Machine  string `json:"machine,omitempty"`  // the processor on which it was measured
 	Recorded string `json:"recorded,omitempty"` // the date of the recording; absent if it was measured now
 	Reason   string `json:"reason,omitempty"`   // why it was not measured now
+	Of       string `json:"of,omitempty"`       // what was computed, and of which recording, if nothing was measured
 	Finding
 	Data    Data          `json:"data,omitempty"`
 	Picture chart.Picture `json:"-"`
@@ -167,12 +171,14 @@ func Run(ctx context.Context, e *Env, l *Lesson, m Machine, recording *Recording
 		if device == OnCPU || e.Device != nil {
 			data, err = measure(ctx, e, x.Run)
 		}
-		if w := auto.Waited(); device == OnCPU && err == nil && !e.Quick && w > mostWaited {
+		if w := auto.Waited(); device == OnCPU && err == nil && !e.Quick && x.Of == "" && w > mostWaited {
 			data.add(otherWork, "waited_share", 0, w)
 		}
 		if err == nil {
 			p := x.part(device, data)
-			p.Machine = m.name(device)
+			if x.Of == "" {
+				p.Machine = m.name(device)
+			}
 			return p
 		}
 		p := recording.part(l, device)
@@ -223,7 +229,7 @@ func (l *Lesson) result(ctx context.Context, part func(device string) Part) (Res
 
 // part judges data.
 func (x *Experiment) part(device string, data Data) Part {
-	p := Part{Device: device, Data: data, Finding: x.judge(data)}
+	p := Part{Device: device, Data: data, Finding: x.judge(data), Of: x.Of}
 	if x.Picture != nil && len(data) > 0 {
 		p.Picture = x.Picture(data)
 	}
@@ -262,6 +268,8 @@ func (p Part) Name() string { return strings.ToUpper(p.Device) }
 // Heading says where and when the data were measured.
 func (p Part) Heading() string {
 	switch {
+	case p.Of != "":
+		return p.Of
 	case p.Recorded != "":
 		return fmt.Sprintf("%s, recorded on %s on %s", p.Name(), p.Recorded, p.Machine)
 	case p.Machine != "":

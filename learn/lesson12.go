@@ -2,21 +2,23 @@ package learn
 
 import (
 	"fmt"
+	"math"
 
 	"gpt2scope/internal/chart"
 	"gpt2scope/traces"
+	"gpt2scope/traces/tables"
 	"gpt2scope/traces/window"
 )
 
 var lesson12 = Lesson{
 	Number: 12,
 	Claim:  "nvtx_sum gives the time of a task",
+	CPU:    &Experiment{Of: "From a recording of PyTorch in the program, sample:bad, whose ranges wait for the GPU", Run: waitingRanges, Judge: judgeWaiting},
 	GPU:    &Experiment{Run: ofEagerRun(rangesOf), Judge: judgeRanges, Picture: drawRanges},
 	Why: `The host opens and closes a range. In between it launches a kernel, and a launch returns at once. So
 nvtx_sum adds up the time that launching took, and that of a first call, which loads a module. If a kernel is long, it
 outlives its range. The error goes both ways, so no factor corrects it. A program that synchronises before it closes a
-range is another case: there nvtx_sum is right, as in sample:bad. The rule: synchronise before a range closes, or read
-the projection. nvtx_gpu_proj_sum projects a range onto the GPU: from the start of the first kernel launched in it to the
+range is another case: there nvtx_sum is right. The rule: synchronise before a range closes, or read the projection. nvtx_gpu_proj_sum projects a range onto the GPU: from the start of the first kernel launched in it to the
 end of the last. That is the time of the task on the device, gaps between its kernels included. A CUDA graph is
 launched by a single call, so its kernels can be given to ranges only by their graph nodes.`,
 	GoOn: "infer trace show sample:bad --by range",
@@ -113,4 +115,29 @@ func drawRanges(d Data) chart.Picture {
 		figures = append(figures, exact(stage, "x", d.hostOverDevice(stage)))
 	}
 	return bars("Ranges on the host against the kernels launched in them", log("host over device"), 1, figures...)
+}
+
+// waitingRanges adds the passes of a program that waits for the GPU before a range closes.
+func waitingRanges(l *lab) {
+	for _, r := range must(tables.Summarize(l.sample("bad"), tables.ByRange, -1)).Ranges {
+		if r.Name == ":forward" {
+			l.add("forward", "host_us", 0, float64(r.Host)/1e3)
+			l.add("forward", "projected_us", 0, float64(r.GPU)/1e3)
+		}
+	}
+}
+
+// rangesAgree is the most by which nvtx_sum may differ from the projection, as a share.
+const rangesAgree = 0.05
+
+func judgeWaiting(d Data) Finding {
+	host, projected := total(d.values("forward", "host_us")), total(d.values("forward", "projected_us"))
+	if !(host > 0 && projected > 0) {
+		return undecided("There is no pass.")
+	}
+	ratio := exact("forward: nvtx_sum over the projection", "x", host/projected)
+	f := Finding{Figures: []Figure{exact("forward: ranges on the host (nvtx_sum)", "us", host),
+		exact("forward: projected onto the GPU (nvtx_gpu_proj_sum)", "us", projected), ratio}}
+	f.Text = fmt.Sprintf("Where each pass ends with a wait, nvtx_sum is %s the time on the GPU.", ratio.Short())
+	return f.decide(rule{Shown, math.Abs(ratio.Value-1) <= rangesAgree, ""}, rule{Refuted, true, ""})
 }

@@ -732,3 +732,79 @@ func TestSpans(t *testing.T) {
 		t.Error("no work is no overlap")
 	}
 }
+
+// computed are the data of an experiment that measures nothing.
+func computed(t *testing.T, x *Experiment, e Env) Data {
+	t.Helper()
+	d, err := measure(t.Context(), &e, x.Run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestLaunch(t *testing.T) {
+	launch := func(size, block int) Data { return computed(t, lesson21.CPU, Env{Size: size, Block: block}) }
+	verdicts(t, judgeLaunch, given{
+		"ten million": {launch(0, 0), Refuted}, "a wave": {launch(132*2048, 1024), Shown}, "one more block": {launch(132*2048+1, 1024), Refuted},
+		"one thread": {launch(1, 1), Shown}, "nothing": {Data{{Case: ofLaunch, Quantity: "size", Value: 1}}, Unknown},
+	})
+	f := judgeLaunch(launch(1000, 256))
+	says(t, f, "1,024 threads are launched, and 1,024 run at once: 4 blocks on 132 SMs, each of which holds at most 8, limited by warps.")
+	if want := []string{"block 0: elements 0 to 255", "block 1: elements 256 to 511", "block 3: elements 768 to 999, and 24 threads without one", "",
+		"wave 1 [#.......................................] 4 blocks, on 4 SMs"}; !slices.Equal(f.Lines[2:], want) {
+		t.Errorf("%q", f.Lines)
+	}
+	if f := judgeLaunch(launch(0, 0)); len(f.Lines) != 9 || !strings.HasPrefix(f.Lines[8], "wave 37 [") {
+		t.Errorf("%q", f.Lines)
+	}
+	if _, err := measure(t.Context(), &Env{Size: 5, Block: 2000}, lesson21.CPU.Run); !errors.Is(err, errNotHere) {
+		t.Errorf("a block of 2000 threads: %v", err)
+	}
+}
+
+func TestPinned(t *testing.T) {
+	data := func(small, large float64) (d Data) { // how many times as long pageable memory takes
+		for _, n := range linkSizes(1 << 24) {
+			factor := small
+			if n > 1<<16 {
+				factor = large
+			}
+			for of, us := range map[string]float64{toDevice: 10, pageable: 10 * factor} {
+				d = d.same(7, of, "time_us", float64(n), us)
+			}
+		}
+		return d
+	}
+	verdicts(t, judgePinned, given{
+		"large ones": {data(1, 4), HalfTrue}, "all": {data(1.8, 4), Refuted}, "none": {data(1, 1), Shown}, "a little": {data(1, 1.4), Unknown},
+	})
+}
+
+// Of the recordings in the program, by what 'infer trace show' says of them.
+func TestOfSamples(t *testing.T) {
+	nested := Data{}
+	for of, self := range map[string]float64{"aten::linear": 95, "aten::addmm": 99} {
+		nested.add(of, "self_us", 0, self)
+		nested.add(of, "total_us", 0, 100)
+	}
+	verdicts(t, judgeTotals, given{"kineto": {computed(t, lesson23.CPU, Env{}), Refuted}, "operators that call none": {nested, Shown}})
+	sums := func(eager, graph float64) (d Data) {
+		for mode, factor := range map[string]float64{"eager": eager, "graph": graph} {
+			d.add(mode, "steps", 0, 10)
+			d.add(mode, "kernels_us", 0, 100*factor)
+			d.add(mode, "wall_us", 0, 100)
+		}
+		return d
+	}
+	verdicts(t, judgeKernelSums, given{"samples": {computed(t, lesson25.CPU, Env{}), Refuted}, "1.0": {sums(1.01, 0.97), Shown}, "near": {sums(0.92, 1), Unknown}})
+	if f := judgeKernelSums(computed(t, lesson25.CPU, Env{})); f.Figures[2].Short() != "0.754x" || f.Figures[5].Short() != "2.54x" {
+		t.Errorf("%v", f.Figures)
+	}
+	host := func(factor float64) (d Data) {
+		d.add("forward", "host_us", 0, factor)
+		d.add("forward", "projected_us", 0, 1)
+		return d
+	}
+	verdicts(t, judgeWaiting, given{"bad": {computed(t, lesson12.CPU, Env{}), Shown}, "2": {host(2), Refuted}})
+}

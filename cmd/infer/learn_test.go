@@ -86,7 +86,7 @@ func TestLearnPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	contains(t, string(html), "Verdicts on 1 claims: 0 shown, 1 refuted, 0 that", "<svg ", "Some CPU")
+	contains(t, string(html), "Verdicts on 1 claims: 0 shown, 0 half true, 1 refuted, 0 that", "<svg ", "Some CPU")
 	var j learncmd.LearnJSON
 	if data, err := os.ReadFile(filepath.Join(dir, "learn.json")); err != nil || json.Unmarshal(data, &j) != nil || len(j.Lessons) != 1 || j.Lessons[0].Verdict != learn.Refuted {
 		t.Errorf("learn.json: %v, %s", err, data)

@@ -28,6 +28,7 @@ import (
 type learnFlags struct {
 	all, json         bool
 	record, from, out string
+	size, block       int
 }
 
 func New(m *cli.ModelFlags) *cobra.Command {
@@ -53,6 +54,9 @@ ships. --record writes such a recording of this machine, --from judges one.`,
 	cli.AddFlags(c.Flags(), "Lessons", func(f *pflag.FlagSet) {
 		f.BoolVar(&l.all, "all", false, "run all lessons")
 		f.StringVar(&l.from, "from", "", "judge the recording `FILE` and measure nothing")
+		f.Var(cli.Int(&l.size, 0, cli.AtLeast(1)), "size", "lesson 21 lays out a launch for `N` elements (default:\n10,000,000)")
+		f.Var(cli.Int(&l.block, 0, cli.Between(1, 1024)), "block", "in blocks of `N` threads (default: 256)")
+		f.Lookup("size").DefValue, f.Lookup("block").DefValue = "", ""
 	})
 	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.StringVarP(&l.out, "out", "o", "", "write a page with pictures into the directory `DIR`")
@@ -206,7 +210,7 @@ func (l *learnFlags) judge(ctx context.Context, m *cli.ModelFlags) (
 			return learn.Judge(ctx, lesson, from)
 		}, new(learn.Recording), nil
 	}
-	e := &learn.Env{NoGPU: "--device cpu was given"}
+	e := &learn.Env{NoGPU: "--device cpu was given", Size: l.size, Block: l.block}
 	if self, err := os.Executable(); err == nil {
 		e.Self, e.Infer = []string{self, "learn", "program"}, []string{self}
 	}

@@ -3,6 +3,7 @@
 PROMPT ?= ROMEO:
 ARGS   ?=
 TEXT   ?=
+PREFIX ?= /usr/local
 FUZZTIME ?= 1m
 
 # Through the environment, where neither make nor a shell interprets them.
@@ -11,8 +12,8 @@ export INFER_TEXT := $(value TEXT)
 export INFER_ARGS := $(value ARGS)
 
 # go-nvml declares functions that NVIDIA has since deprecated: hundreds of lines of
-# warnings that say nothing about this code.
-export CGO_CFLAGS := $(or $(CGO_CFLAGS),-O2 -g) -Wno-deprecated-declarations
+# warnings that say nothing about this code. (Once, since other flags compile all C again, also in a make that make runs.)
+export CGO_CFLAGS := $(filter-out -Wno-deprecated-declarations,$(or $(CGO_CFLAGS),-O2 -g)) -Wno-deprecated-declarations
 
 # What 'infer version' says: the commit, -dirty if files differ from it, and the date.
 STAMP = $(shell c=$$(git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null) && echo "-X gpt2scope/cmd/infer/cli.Commit=$$c ")-X gpt2scope/cmd/infer/cli.Built=$(shell \
@@ -22,14 +23,14 @@ STAMP = $(shell c=$$(git describe --always --dirty --abbrev=40 --exclude '*' 2>/
 GOTEST = go test -vet=off -ldflags='-s -w'
 
 .DEFAULT_GOAL := run
-.PHONY: help run build nvtx cupti cuda cuda-check profile test docs-check test-browser test-gpu test-gpu-binaries sanitize lint chromium pictures bench bench-peers parity golden fuzz clean need
+.PHONY: help run build install dist nvtx cupti cuda cuda-check profile test docs-check test-browser test-gpu test-gpu-binaries sanitize lint chromium pictures bench bench-peers parity golden fuzz clean need
 
 run: build  ## build, and write Shakespeare: make run PROMPT="JULIET:" ARGS="--layers all -n 100"
 	@case " $$INFER_ARGS " in *" --json"*|*" -i"*) ;; *) printf '%s' "$$INFER_PROMPT" ;; esac
 	@bin/infer -p "$$INFER_PROMPT" $(ARGS)
 	@test -n "$$INFER_ARGS" || printf '%s\n' '' 'What to type next:' \
 		'  bin/infer tour                                  ten screens: what the program does, each command live' \
-		'  bin/infer learn                                 twenty claims about GPU profiling, tested on this machine' \
+		'  bin/infer learn                                 claims about GPU profiling, tested on this machine' \
 		'  bin/infer -p "ROMEO:" --profile                 where the time of a text goes' \
 		'  bin/infer trace report sample:bad -o page.html  the recording of a GPU, as a page for a browser' >&2
 
@@ -49,6 +50,37 @@ build: need  ## build bin/infer
 	@go build -ldflags "$(STAMP)" -o build/infer ./cmd/infer
 	@mkdir -p bin
 	@install build/infer bin/infer
+
+# What is installed, and from where: dist has programs of other architectures.
+BINARY ?= build/infer
+LIBS   ?= $(wildcard lib/*.so)
+
+install: build  ## install the program, libraries that are built, completions and manual pages: make install PREFIX=/usr/local
+	install -D $(BINARY) "$(DESTDIR)$(PREFIX)/bin/infer"
+	@for lib in $(LIBS); do install -D "$$lib" "$(DESTDIR)$(PREFIX)/$$lib" || exit 1; done
+	@cd "$(DESTDIR)$(PREFIX)" && mkdir -p share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d
+	@bin/infer completion bash > "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/infer"
+	@bin/infer completion zsh > "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_infer"
+	@bin/infer completion fish > "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/infer.fish"
+	@bin/infer man "$(DESTDIR)$(PREFIX)/share/man/man1"
+
+dist: build  ## write tar files of what make install installs, for amd64 and arm64, with checksums, into build/dist
+	@rm -rf build/dist && mkdir -p build/dist
+	@version=$$(git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null || echo source); host=$$(go env GOARCH); \
+	for arch in amd64 arm64; do \
+		cc=$$(go env CC) libs="$(LIBS)"; \
+		test $$arch = $$host || { libs=; test $$arch = arm64 && cc=aarch64-linux-gnu-gcc || cc=x86_64-linux-gnu-gcc; }; \
+		command -v $$cc > /dev/null || { echo "without linux/$$arch: there is no $$cc"; continue; }; \
+		name=infer-$$version-linux-$$arch; \
+		GOOS=linux GOARCH=$$arch CGO_ENABLED=1 CC=$$cc go build -ldflags "-s -w $(STAMP)" -o build/dist/infer-$$arch ./cmd/infer && \
+		$(MAKE) -s install BINARY=build/dist/infer-$$arch LIBS="$$libs" DESTDIR="$(CURDIR)/build/dist/" PREFIX=$$name && \
+		cp LICENSE README.md build/dist/$$name/ && \
+		tar -C build/dist --sort=name --owner=0 --group=0 -czf build/dist/$$name.tar.gz $$name || exit 1; \
+		echo "build/dist/$$name.tar.gz: needs glibc $$(grep -ao 'GLIBC_2\.[0-9]*' build/dist/infer-$$arch | sort -uV | tail -1 | cut -d_ -f2) or later;" \
+			"CUDA library: $$(case "$$libs" in *_cuda.so*) echo in it;; *) echo not in it, since make cuda did not build one for $$arch;; esac)"; \
+		rm -rf build/dist/infer-$$arch build/dist/$$name; \
+	done
+	@cd build/dist && sha256sum *.tar.gz | tee SHA256SUMS
 
 nvtx:  ## build lib/libgpt2scope_nvtx.so, which shows the stages to Nsight Systems
 	csrc/build-nvtx.sh

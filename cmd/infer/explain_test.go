@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"strings"
 	"testing"
 
+	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/glossary"
 )
 
@@ -51,6 +53,22 @@ func TestDocsGlossary(t *testing.T) {
 	if len(glossary.All()) >= len(explanations()) {
 		t.Error("the indicators and findings are not among the explanations")
 	}
+}
+
+// The manual has a page for each command that the help lists.
+func TestMan(t *testing.T) {
+	dir := t.TempDir() + "/man1"
+	mustInfer(t, "man", dir)
+	for _, c := range cli.AllCommands(newRoot(new(cli.ModelFlags))) {
+		page, err := os.ReadFile(dir + "/" + strings.ReplaceAll(c.CommandPath(), " ", "-") + ".1")
+		if c.IsAvailableCommand() && (err != nil || !strings.Contains(string(page), ".SH SYNOPSIS")) {
+			t.Errorf("%s: %v, %d bytes", c.CommandPath(), err, len(page))
+		}
+	}
+	if page, _ := os.ReadFile(dir + "/infer-trace-kpi.1"); bytes.Contains(page, []byte("--threads")) || !bytes.Contains(page, []byte("--quiet")) {
+		t.Errorf("the page does not have the flags that the command uses:\n%s", page)
+	}
+	checkFailure(t, infer(t, "man", "/dev/null/x"), exitFailure, "manual pages", "not a directory")
 }
 
 // Without a terminal the screens of the tour follow each other, and each command succeeds.

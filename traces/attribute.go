@@ -82,12 +82,12 @@ type attributor struct {
 	events  []Event
 	counts  Attribution
 	threads map[[2]int64]*threadState
-	calls   map[Correlation]int // index of the outermost call
+	calls   calls
 	nodes   Nodes
-	byID    map[uint64]int               // ranges
+	byID    places                       // ranges
 	outer   map[int]int                  // of a call within another call, the outer one
 	quiet   map[int]bool                 // calls and steps during stream capture: they cause no work
-	busy    map[int]bool                 // calls and ranges that caused work
+	busy    []bool                       // calls and ranges that caused work
 	ran     map[Run]bool                 // steps whose work names a pass, but no step of the host
 	first   map[int64]uint64             // lowest correlation id of a call, by process
 	forward map[Correlation]*threadState // that ran the operator with a number in autograd
@@ -106,8 +106,8 @@ type threadState struct {
 // Attribute gives each event its step and range, unless its source did: the package's documentation says how. Events
 // must be in the order of [Compare]; they are changed in place.
 func Attribute(h *Header, events []Event) Attribution {
-	a := &attributor{h: h, events: events, threads: map[[2]int64]*threadState{}, calls: map[Correlation]int{},
-		byID: map[uint64]int{}, outer: map[int]int{}, quiet: map[int]bool{}, busy: map[int]bool{}, ran: map[Run]bool{},
+	a := &attributor{h: h, events: events, threads: map[[2]int64]*threadState{}, calls: calls{},
+		outer: map[int]int{}, quiet: map[int]bool{}, busy: make([]bool, len(events)), ran: map[Run]bool{},
 		first: map[int64]uint64{}, forward: map[Correlation]*threadState{}}
 	for _, l := range h.Lanes {
 		if strings.HasPrefix(l.Name, "pt_autograd") {
@@ -119,6 +119,62 @@ func Attribute(h *Header, events []Event) Attribution {
 	a.gpu()
 	a.rest()
 	return a.counts
+}
+
+// places are the places of events by their ids. Most sources count their ids, so that a slice holds them.
+type places struct {
+	few  []int32 // by id: the place and 1, 0 for none
+	many map[uint64]int32
+}
+
+// set notes where an id is. The place of the id 0 is none.
+func (p *places) set(id uint64, at int) {
+	switch {
+	case id == 0:
+	case id < uint64(2*len(p.few)+1<<12):
+		p.few = append(p.few, make([]int32, max(0, int(id)+1-len(p.few)))...)
+		p.few[id] = int32(at) + 1
+	default:
+		if p.many == nil {
+			p.many = map[uint64]int32{}
+		}
+		p.many[id] = int32(at) + 1
+	}
+}
+
+// at returns where an id is, and whether it is anywhere.
+func (p *places) at(id uint64) (int, bool) {
+	var found int32
+	if id < uint64(len(p.few)) {
+		found = p.few[id]
+	}
+	if found == 0 && p.many != nil {
+		found = p.many[id]
+	}
+	return int(found) - 1, found > 0
+}
+
+// calls are the places of API calls, by process and correlation id.
+type calls map[int64]*places
+
+// note notes a call, of which the first and so the outermost with an id counts.
+func (c calls) note(of Correlation, at int) {
+	p := c[of.Process]
+	if p == nil {
+		p = new(places)
+		c[of.Process] = p
+	}
+	if _, ok := p.at(of.ID); !ok {
+		p.set(of.ID, at)
+	}
+}
+
+// at returns where the call of some work is, and whether it is recorded.
+func (c calls) at(of Correlation) (int, bool) {
+	if p := c[of.Process]; p != nil {
+		return p.at(of.ID)
+	}
+	return -1, false
 }
 
 // host goes over the events of threads in order of time: ranges, calls, nodes.
@@ -181,7 +237,7 @@ func (a *attributor) host() {
 				next++
 				e.ID = next
 			}
-			a.byID[e.ID] = i
+			a.byID.set(e.ID, i)
 			t.ranges = append(t.ranges, i)
 		case e.Kind.IsCall():
 			a.call(t, i)
@@ -282,17 +338,13 @@ func (a *attributor) call(t *threadState, i int) {
 		return
 	}
 	key := a.h.Correlate(e)
-	if _, ok := a.calls[key]; !ok {
-		a.calls[key] = i
-	}
+	a.calls.note(key, i)
 	if first, ok := a.first[key.Process]; !ok || e.Correlation < first {
 		a.first[key.Process] = e.Correlation
 	}
 	// Sources that do not name the process of a kernel have one process.
 	if key.Process = 0; a.h.Process == 0 {
-		if _, ok := a.calls[key]; !ok {
-			a.calls[key] = i
-		}
+		a.calls.note(key, i)
 	}
 }
 
@@ -319,8 +371,7 @@ func (a *attributor) gpu() {
 			a.counts.Copies++
 		}
 		given := e.Step >= 0
-		at, called := a.calls[a.h.Correlate(e)]
-		called = called && e.Correlation != 0
+		at, called := a.calls.at(a.h.Correlate(e))
 		if e.Node != 0 && !given {
 			if tag, phase, ok := a.captured(e); ok {
 				e.Step, e.Plan, given = tag, phase, true
@@ -347,7 +398,7 @@ func (a *attributor) gpu() {
 				e.Step = call.Step
 			}
 		}
-		parent, inRange := a.byID[e.Parent]
+		parent, inRange := a.byID.at(e.Parent)
 		if inRange && e.Kind.IsGPU() {
 			a.busy[parent] = true
 			if e.Step >= 0 && a.events[parent].Kind == KindPass {
@@ -382,7 +433,7 @@ func (a *attributor) gpu() {
 
 // captured follows the graph node of a kernel to the range that was open when the node was captured.
 func (a *attributor) captured(e *Event) (tag, phase int32, ok bool) {
-	at, known := a.byID[a.nodes.Captured(a.h, e)]
+	at, known := a.byID.at(a.nodes.Captured(a.h, e))
 	if !known {
 		return 0, 0, false
 	}
@@ -405,7 +456,7 @@ func (a *attributor) rest() {
 		_, isInner := a.outer[i]
 		switch {
 		case e.Kind.IsRange() && e.Lane.Kind == LaneThread:
-			if parent, ok := a.byID[e.Parent]; ok && a.busy[i] {
+			if parent, ok := a.byID.at(e.Parent); ok && a.busy[i] {
 				a.busy[parent] = true
 			}
 			if e.Kind == KindStep && hasWork && !a.busy[i] && !a.quiet[i] && !a.ran[e.Run(e.Parent)] {

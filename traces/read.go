@@ -43,7 +43,7 @@ func Read(r io.Reader) (*Header, []Event, error) {
 		return nil, nil, errors.New("the trace is an sqlite file, which cannot be read as a stream; open it by name")
 	}
 	escapes := &escapes{in: in}
-	c := &chrome{scanner: newScanner(escapes), strings: map[string]string{}, processes: map[int64]string{},
+	c := &chrome{scanner: newScanner(escapes), strings: map[string]string{}, whats: Interner{}, processes: map[int64]string{},
 		threads: map[Lane]string{}, begun: map[Lane][]int{}}
 	c.header = Header{Version: Version, Tool: unknownTool, Recorder: RecorderChrome,
 		Clock: Clock{Domain: "unknown", Uncertainty: -1}}
@@ -73,7 +73,9 @@ type chrome struct {
 	processes map[int64]string // names
 	threads   map[Lane]string  // names
 	unplaced  []int            // events without a category, in list
-	begun     map[Lane][]int   // ranges that wait for their end, in list; -1 for one that is left out
+	whats     Interner
+	current   rawEvent
+	begun     map[Lane][]int // ranges that wait for their end, in list; -1 for one that is left out
 }
 
 // head reads what precedes the events.
@@ -266,6 +268,7 @@ func (c *chrome) intern(b []byte) string {
 // rawEvent is an event of the file.
 type rawEvent struct {
 	Event
+	what                   What
 	ph, category, kind     string
 	pid, tid               int64
 	device, stream, thread int64
@@ -283,9 +286,11 @@ type rawEvent struct {
 // track is where the file shows the event.
 func (e *rawEvent) track() Lane { return Lane{Process: e.pid, ID: e.tid} }
 
-// event reads one event. It is not ok if the record has no such event, for example an arrow or the name of a track.
-func (c *chrome) event() (e rawEvent, ok bool) {
-	e.Plan, e.Step = -1, -1
+// event reads one event, which is valid until the next one. It is not ok if the record has no such event, for example an
+// arrow or the name of a track.
+func (c *chrome) event() (e *rawEvent, ok bool) {
+	e = &c.current
+	*e = rawEvent{Event: Event{What: &e.what, Plan: -1, Step: -1}}
 	timeOK, durationOK := true, true
 	c.object(func(key []byte) {
 		switch string(key) {
@@ -306,7 +311,7 @@ func (c *chrome) event() (e rawEvent, ok bool) {
 		case "args":
 			c.object(func(key []byte) {
 				if read := arguments[string(key)]; read != nil {
-					read(c, &e)
+					read(c, e)
 				} else {
 					c.skip()
 				}
@@ -320,10 +325,10 @@ func (c *chrome) event() (e rawEvent, ok bool) {
 	}
 	switch e.ph {
 	case "M":
-		c.named(&e)
+		c.named(e)
 		return e, false
 	case "E":
-		timeOK = timeOK && c.end(&e)
+		timeOK = timeOK && c.end(e)
 		if !timeOK {
 			c.header.Drop("ends of ranges that never began", 1)
 		}
@@ -332,13 +337,14 @@ func (c *chrome) event() (e rawEvent, ok bool) {
 	default: // an arrow or the like
 		return e, false
 	}
-	if e.category == "Trace" || !c.finish(&e) { // the former is Kineto's span over all
+	if e.category == "Trace" || !c.finish(e) { // the former is Kineto's span over all
 		return e, false
 	}
 	if !timeOK || !durationOK || e.Check() != nil {
 		c.header.Drop("events with an impossible time", 1)
 		return e, false
 	}
+	e.What = c.whats.Of(e.what)
 	return e, true
 }
 

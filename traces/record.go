@@ -2,9 +2,9 @@ package traces
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"unicode"
 )
@@ -160,32 +160,48 @@ const (
 // waitNames are the waits in the file.
 var waitNames = []string{"", "sync", "copy"}
 
-// Event is one record. Fields that a source does not give are zero, unless their comment names another value.
-type Event struct {
-	Time     int64  // ns after the header's base; may be negative
-	Duration int64  // ns
-	Kind     Kind   // what happened
-	Open     bool   // a range that had not ended when recording did; Duration is 0
-	Lane     Lane   // where
-	Name     string // interned by the readers
-	Domain   string // of a range: who named it, for example its NVTX domain
-
-	Plan int32 // index in Header.Plans, -1 for none
-	Step int32 // of the step in that plan, -1 for none
-
-	ID     uint64 // of a range: its own
-	Parent uint64 // ID of the range around the event; of work of the GPU: around its launch
-
-	Correlation uint64 // shared by an API call and the work that it caused; unique in a process
-	Node        uint64 // graph node that ran, or was made
-	Origin      uint64 // of a cloned node: the one that it was cloned from
+// What is what happened, without when and where. The events of a file share those that are equal, so that each name is in
+// memory once: it is not changed after reading.
+type What struct {
+	Name   string
+	Domain string // of a range: who named it, for example its NVTX domain
+	Inputs string // of an operator: the shapes of its inputs, as JSON: "[[1,128,768],[]]"
 
 	Grid, Block   [3]int32 // of a kernel
 	Registers     int32    // per thread
 	StaticShared  int32    // bytes per block
 	DynamicShared int32    // bytes per block
 	Occupancy     float32  // estimated achieved occupancy in percent; 0 if not known
+}
 
+// Interner has one *What for those that are equal.
+type Interner map[What]*What
+
+// Of returns the one for w.
+func (n Interner) Of(w What) *What {
+	one := n[w]
+	if one == nil {
+		one = &w
+		n[w] = one
+	}
+	return one
+}
+
+// Event is one record. Fields that a source does not give are zero, unless their comment names another value.
+type Event struct {
+	*What              // never nil; [Plain] makes one
+	Time        int64  // ns after the header's base; may be negative
+	Duration    int64  // ns
+	Lane        Lane   // where
+	Correlation uint64 // shared by an API call and the work that it caused; unique in a process
+
+	ID     uint64 // of a range: its own
+	Parent uint64 // ID of the range around the event; of work of the GPU: around its launch
+	Plan   int32  // index in Header.Plans, -1 for none
+	Step   int32  // of the step in that plan, -1 for none
+
+	Kind   Kind // what happened
+	Open   bool // a range that had not ended when recording did; Duration is 0
 	Wait   Wait // of an API call
 	WarmUp bool // of a range: everything in it is warm-up
 
@@ -197,8 +213,9 @@ type Event struct {
 	// them as in each n-th pass, which times them apart; 0 if the kernel was timed itself.
 	DividedEvery int32
 
+	Node     uint64    // graph node that ran, or was made
+	Origin   uint64    // of a cloned node: the one that it was cloned from
 	External uint64    // of an operator, and of the calls and work that it caused: its id in PyTorch's profiler
-	Inputs   string    // of an operator: the shapes of its inputs, as JSON: "[[1,128,768],[]]"
 	Counters *Counters // of a kernel; nil if none were measured
 	Inside   *Inside   // of a step inside a kernel: what the SMs did; nil if it is not known
 
@@ -216,6 +233,8 @@ const MaxTime = 1 << 61
 // time beyond [MaxTime], or with a value that is not finite.
 func (e *Event) Check() error {
 	switch {
+	case e.What == nil:
+		return errors.New("an event has no name")
 	case e.Kind >= numKinds:
 		return fmt.Errorf("event %q has the unknown kind %d", e.Name, e.Kind)
 	case e.Time < -MaxTime || e.Time > MaxTime:
@@ -232,12 +251,12 @@ func (e *Event) Check() error {
 
 // Plain returns an event of no step: Plan and Step are -1.
 func Plain(kind Kind, lane Lane, name string, time, duration int64) Event {
-	return Event{Kind: kind, Lane: lane, Name: name, Time: time, Duration: duration, Plan: -1, Step: -1}
+	return Event{What: &What{Name: name}, Kind: kind, Lane: lane, Time: time, Duration: duration, Plan: -1, Step: -1}
 }
 
 // Compare orders events as in the file: by time; of events that begin together, the
 // longest comes first, because it contains the others.
-func Compare(a, b Event) int {
+func Compare(a, b *Event) int {
 	if c := cmp.Compare(a.Time, b.Time); c != 0 {
 		return c
 	}
@@ -253,8 +272,57 @@ func Compare(a, b Event) int {
 	return cmp.Compare(a.Kind, b.Kind) // a pass, its step, the kernel
 }
 
-// Sort puts events in the order of the file.
-func Sort(events []Event) { slices.SortStableFunc(events, Compare) }
+// Sort puts events in the order of the file, and keeps that of equal ones. Sources have a few lists, each nearly in
+// order: it merges what is in order already, and moves each event once.
+func Sort(events []Event) {
+	n := len(events)
+	var ends []int // of the parts that are in order
+	for i := 1; i <= n; i++ {
+		if i == n || Compare(&events[i-1], &events[i]) > 0 {
+			ends = append(ends, i)
+		}
+	}
+	if len(ends) < 2 {
+		return
+	}
+	from, merged := make([]int32, n), make([]int32, n) // where the event at each place comes from
+	for i := range from {
+		from[i] = int32(i)
+	}
+	for len(ends) > 1 {
+		begin, kept := 0, ends[:0]
+		for i := 0; i < len(ends); i += 2 {
+			middle, end := ends[i], ends[min(i+1, len(ends)-1)]
+			a, b := begin, middle
+			for at := begin; at < end; at++ {
+				if b == end || a < middle && Compare(&events[from[a]], &events[from[b]]) <= 0 {
+					merged[at] = from[a]
+					a++
+				} else {
+					merged[at] = from[b]
+					b++
+				}
+			}
+			begin, kept = end, append(kept, end)
+		}
+		ends, from, merged = kept, merged, from
+	}
+	for start := range from { // the places form rings
+		if from[start] < 0 {
+			continue
+		}
+		first := events[start]
+		for at := start; ; {
+			next := int(from[at])
+			from[at] = -1
+			if next == start {
+				events[at] = first
+				break
+			}
+			events[at], at = events[next], next
+		}
+	}
+}
 
 // The recorders that a header can name.
 const (

@@ -173,20 +173,20 @@ func (t *Trace) HostOnly() bool {
 // Index finds what caused an event of a trace.
 type Index struct {
 	header *Header
-	calls  map[Correlation]*Event
-	ranges map[uint64]*Event
+	events []Event
+	calls  calls
+	ranges places
 }
 
 // Index indexes the API calls, of which the outermost with a correlation id counts, and the host's ranges.
 func (t *Trace) Index() *Index {
-	x := &Index{t.Header, map[Correlation]*Event{}, map[uint64]*Event{}}
+	x := &Index{header: t.Header, events: t.Events, calls: calls{}}
 	for i := range t.Events {
-		e := &t.Events[i]
-		switch key := t.Header.Correlate(e); {
-		case e.Kind.IsCall() && e.Correlation != 0 && x.calls[key] == nil:
-			x.calls[key] = e
-		case e.Kind.IsRange() && e.Lane.Kind == LaneThread && e.ID != 0:
-			x.ranges[e.ID] = e
+		switch e := &t.Events[i]; {
+		case e.Kind.IsCall():
+			x.calls.note(t.Header.Correlate(e), i)
+		case e.Kind.IsRange() && e.Lane.Kind == LaneThread:
+			x.ranges.set(e.ID, i)
 		}
 	}
 	return x
@@ -195,14 +195,19 @@ func (t *Trace) Index() *Index {
 // CallOf returns the API call that caused an event, the outermost one with its correlation
 // id; nil if it is not recorded.
 func (x *Index) CallOf(e *Event) *Event {
-	if e.Correlation == 0 {
-		return nil
+	if at, ok := x.calls.at(x.header.Correlate(e)); ok {
+		return &x.events[at]
 	}
-	return x.calls[x.header.Correlate(e)]
+	return nil
 }
 
 // Parent returns the range of the host around an event or its launch, nil for none.
-func (x *Index) Parent(e *Event) *Event { return x.ranges[e.Parent] }
+func (x *Index) Parent(e *Event) *Event { return x.Range(e.Parent) }
 
 // Range returns a range of the host by its ID, nil for none.
-func (x *Index) Range(id uint64) *Event { return x.ranges[id] }
+func (x *Index) Range(id uint64) *Event {
+	if at, ok := x.ranges.at(id); ok {
+		return &x.events[at]
+	}
+	return nil
+}

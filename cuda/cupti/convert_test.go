@@ -85,7 +85,7 @@ func TestReplays(t *testing.T) {
 		g.finish()
 		must(t, rec.Stop())
 		events := cupti.Convert(slices.Collect(rec.Records()), 1<<40, decode)
-		if !slices.IsSortedFunc(events, traces.Compare) {
+		if !slices.IsSortedFunc(events, func(a, b traces.Event) int { return traces.Compare(&a, &b) }) {
 			t.Error("events are not in order")
 		}
 		got := map[where]int{}

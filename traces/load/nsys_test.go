@@ -188,7 +188,7 @@ func TestNsys(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.json")
 	fixtures.Check(t, os.WriteFile(path, file, 0o666))
 	again, err := Load(path)
-	if err != nil || !slices.Equal(again.Events, all) || again.Attribution != want ||
+	if err != nil || !reflect.DeepEqual(again.Events, all) || again.Attribution != want ||
 		traces.Project(h, again.Events) != nil {
 		t.Errorf("converted, the counts are %+v, error %v", again.Attribution, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -47,6 +48,8 @@ type export struct {
 	renamed map[string]string // tables that have the number of a version at the end of their names
 	strings map[int64]string
 	events  []traces.Event
+	whats   traces.Interner
+	what    traces.What // of the row that is being read
 
 	variables map[string]int // the ranks that environment variables name
 
@@ -64,7 +67,8 @@ func Read(ctx context.Context, path string, progress func(done, total int64)) (*
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot be read: %w", err)
 	}
-	if err := checkSize(full); err != nil {
+	size, err := checkSize(full)
+	if err != nil {
 		return nil, nil, err
 	}
 	// Immutable: no lock, no journal, nothing written beside it.
@@ -73,8 +77,8 @@ func Read(ctx context.Context, path string, progress func(done, total int64)) (*
 		return nil, nil, fmt.Errorf("cannot be read: %w", err)
 	}
 	defer db.Close()
-	n := &export{ctx: ctx, db: db, strings: map[int64]string{}, progress: progress}
-	if err := n.read(); ctx.Err() != nil {
+	n := &export{ctx: ctx, db: db, strings: map[int64]string{}, whats: traces.Interner{}, progress: progress}
+	if err := n.read(size); ctx.Err() != nil {
 		return nil, nil, fmt.Errorf("was not read: %w", context.Cause(ctx))
 	} else if err != nil {
 		return nil, nil, fmt.Errorf("is not a readable export of Nsight Systems: %w", err)
@@ -83,36 +87,36 @@ func Read(ctx context.Context, path string, progress func(done, total int64)) (*
 	return &n.header, n.events, nil
 }
 
-// checkSize refuses a file that is shorter than its header says. SQLite itself reads such a
-// file without an error as long as no query needs the pages that are missing.
-func checkSize(path string) error {
+// checkSize returns the size of a file, and refuses one that is shorter than its header says. SQLite itself reads such
+// a file without an error as long as no query needs the pages that are missing.
+func checkSize(path string) (int64, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("cannot be read: %w", humanize.Cause(err))
+		return 0, fmt.Errorf("cannot be read: %w", humanize.Cause(err))
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return fmt.Errorf("cannot be read: %w", humanize.Cause(err))
+		return 0, fmt.Errorf("cannot be read: %w", humanize.Cause(err))
 	}
 	// "Database File Format", section 1.3: big-endian numbers; a page of 65,536 bytes is written
 	// as 1, and the number of pages holds only if the two change counters agree.
 	var head [100]byte
 	if _, err := io.ReadFull(f, head[:]); err != nil {
-		return nil // SQLite says what is wrong with it
+		return info.Size(), nil // SQLite says what is wrong with it
 	}
 	page, pages := int64(binary.BigEndian.Uint16(head[16:])), int64(binary.BigEndian.Uint32(head[28:]))
 	if page == 1 {
 		page = 1 << 16
 	}
 	if expected := page * pages; info.Size() < expected && bytes.Equal(head[24:28], head[92:96]) {
-		return fmt.Errorf("is cut off: its header says %d bytes, and it has %d: copy it again, or repeat nsys export",
+		return 0, fmt.Errorf("is cut off: its header says %d bytes, and it has %d: copy it again, or repeat nsys export",
 			expected, info.Size())
 	}
-	return nil
+	return info.Size(), nil
 }
 
-func (n *export) read() error {
+func (n *export) read(size int64) error {
 	var err error
 	if n.tables, err = n.names("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"); err != nil {
 		return err
@@ -133,7 +137,7 @@ func (n *export) read() error {
 	if !n.tables["StringIds"] {
 		return errors.New("it has no table StringIds")
 	}
-	if err := n.count(); err != nil {
+	if err := n.count(size); err != nil {
 		return err
 	}
 	for _, step := range []func() error{n.readStrings, n.readHeader, n.readDiagnostics, n.readRanges, n.readCalls,
@@ -147,11 +151,8 @@ func (n *export) read() error {
 	return nil
 }
 
-// count finds how many rows there are to read, for the progress. The ranges are read twice.
-func (n *export) count() error {
-	if n.progress == nil {
-		return nil
-	}
+// count finds how many rows there are to read, about: no more than the largest row id. The ranges are read twice.
+func (n *export) count(size int64) error {
 	for _, table := range []string{"StringIds", "NVTX_EVENTS", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME",
 		"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY",
 		"CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUDA_GRAPH_NODE_EVENTS",
@@ -160,16 +161,26 @@ func (n *export) count() error {
 			continue
 		}
 		var rows int64
-		if err := n.db.QueryRowContext(n.ctx, `SELECT count(*) FROM "`+n.table(table)+`"`).Scan(&rows); err != nil {
+		var err error
+		for _, most := range []string{"coalesce(max(rowid), 0)", "count(*)"} { // a view has no row ids
+			row := n.db.QueryRowContext(n.ctx, "SELECT "+most+` FROM "`+n.table(table)+`"`)
+			if err = row.Scan(&rows); err == nil {
+				break
+			}
+		}
+		if err != nil {
 			return fmt.Errorf("table %s: %w", table, err)
 		}
 		n.total += rows
 	}
+	const least = 16 // bytes of a row
+	n.total = min(max(n.total, 0), size/least)
+	n.events = make([]traces.Event, 0, n.total) // growing would copy it again and again
 	return nil
 }
 
 // row is a row of a table: the columns that were asked for.
-type row []any
+type row []driver.Value
 
 // int returns a column as a number, 0 if it has none.
 func (r row) int(i int) int64 {
@@ -280,26 +291,40 @@ func (n *export) scan(table string, each func(row), columns ...string) error {
 			return fmt.Errorf("table %s has no column %s", table, name)
 		}
 	}
-	found, err := n.db.QueryContext(n.ctx, "SELECT "+strings.Join(list, ", ")+` FROM "`+n.table(table)+`"`)
+	err = n.query("SELECT "+strings.Join(list, ", ")+` FROM "`+n.table(table)+`"`, len(list), each)
 	if err != nil {
 		return fmt.Errorf("table %s: %w", table, err)
 	}
-	defer found.Close()
-	values := make(row, len(columns))
-	into := make([]any, len(columns))
-	for i := range values {
-		into[i] = &values[i]
-	}
-	for found.Next() {
-		if err := found.Scan(into...); err != nil {
-			return fmt.Errorf("table %s: %w", table, err)
-		}
-		each(values)
-	}
-	if err := found.Err(); err != nil {
-		return fmt.Errorf("table %s: %w", table, err)
-	}
 	return nil
+}
+
+// query calls each for every row that a query finds. It asks the driver, since rows through database/sql take twice as
+// long.
+func (n *export) query(query string, columns int, each func(row)) error {
+	c, err := n.db.Conn(n.ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return c.Raw(func(driverConn any) error {
+		found, err := driverConn.(driver.QueryerContext).QueryContext(n.ctx, query, nil)
+		if err != nil {
+			return err
+		}
+		defer found.Close()
+		values := make(row, columns)
+		for i := 0; ; i++ {
+			if i%4096 == 0 && n.ctx.Err() != nil {
+				return n.ctx.Err()
+			}
+			if err := found.Next(values); err == io.EOF {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			each(values)
+		}
+	})
 }
 
 // add keeps an event, or counts it as dropped if its time is impossible.
@@ -309,7 +334,14 @@ func (n *export) add(e traces.Event) {
 		return
 	}
 	e.SetFactsOfName()
+	e.What = n.whats.Of(*e.What)
 	n.events = append(n.events, e)
+}
+
+// plain is traces.Plain for the row that is being read.
+func (n *export) plain(kind traces.Kind, lane traces.Lane, name string, time, duration int64) traces.Event {
+	n.what = traces.What{Name: name}
+	return traces.Event{What: &n.what, Kind: kind, Lane: lane, Time: time, Duration: duration, Plan: -1, Step: -1}
 }
 
 // Global ids have the process in bits 24 to 47 and the thread below.
@@ -469,7 +501,7 @@ func (n *export) readRanges() error {
 	interned := map[string]string{}
 	return n.rows("NVTX_EVENTS", func(r row) {
 		p := processOf(r.int(5))
-		e := traces.Plain(traces.KindRange, traces.Thread(p, threadOf(r.int(5))), text(r), r.int(0), 0)
+		e := n.plain(traces.KindRange, traces.Thread(p, threadOf(r.int(5))), text(r), r.int(0), 0)
 		if s, ok := interned[e.Name]; ok {
 			e.Name = s
 		} else {
@@ -554,7 +586,8 @@ func (n *export) findSteps() {
 			}
 			e.Plan = int32(at)
 		case isStep && pass == nil: // named like a step, but outside all passes
-			e.Kind, e.Domain = traces.KindRange, traces.Domain
+			e.Kind = traces.KindRange
+			n.named(e)
 		case isStep:
 			plan, known := &n.header.Plans[pass.Plan], tags[pass.Name]
 			tag, ok := known[e.Name]
@@ -572,9 +605,17 @@ func (n *export) findSteps() {
 				}
 				plan.Steps = append(plan.Steps, step)
 			}
-			e.Plan, e.Step, e.Domain = pass.Plan, tag, traces.Domain
+			e.Plan, e.Step = pass.Plan, tag
+			n.named(e)
 		}
 	}
+}
+
+// named gives a range that is or seemed to be a step its domain.
+func (n *export) named(e *traces.Event) {
+	w := *e.What
+	w.Domain = traces.Domain
+	e.What = n.whats.Of(w)
 }
 
 var versionSuffix = regexp.MustCompile(`_v\d+$`)
@@ -593,7 +634,7 @@ func (n *export) readCalls() error {
 			kind = traces.KindRuntime
 		}
 		g := r.int(2)
-		e := traces.Plain(kind, traces.API(processOf(g), threadOf(g)), name, r.int(0), r.int(1)-r.int(0))
+		e := n.plain(kind, traces.API(processOf(g), threadOf(g)), name, r.int(0), r.int(1)-r.int(0))
 		e.Correlation = uint64(r.int(3))
 		n.add(e)
 	}, "start", "end", "globalTid", "correlationId", "nameId", "?eventClass")
@@ -601,7 +642,7 @@ func (n *export) readCalls() error {
 
 // work makes an event of a stream from the values of workColumns.
 func (n *export) work(kind traces.Kind, name string, r row) traces.Event {
-	e := traces.Plain(kind, traces.Stream(processOf(r.int(6)), r.int32(2), r.int32(3), r.int(4)), name, r.int(0),
+	e := n.plain(kind, traces.Stream(processOf(r.int(6)), r.int32(2), r.int32(3), r.int(4)), name, r.int(0),
 		r.int(1)-r.int(0))
 	e.Correlation, e.Node = uint64(r.int(5)), uint64(r.int(7))
 	return e
@@ -693,7 +734,7 @@ func (n *export) readSyncs() error {
 func (n *export) readGraphs() error {
 	err := n.rows("CUDA_GRAPH_NODE_EVENTS", func(r row) {
 		g := r.int(1)
-		e := traces.Plain(traces.KindNode, traces.Thread(processOf(g), threadOf(g)), "node", r.int(0), 0)
+		e := n.plain(traces.KindNode, traces.Thread(processOf(g), threadOf(g)), "node", r.int(0), 0)
 		e.Node, e.Origin = uint64(r.int(2)), uint64(r.int(3))
 		if e.Origin != 0 {
 			e.Name = "node cloned"
@@ -711,7 +752,7 @@ func (n *export) readGraphs() error {
 func (n *export) readOverhead() error {
 	return n.rows("PROFILER_OVERHEAD", func(r row) {
 		g := r.int(2)
-		n.add(traces.Plain(traces.KindOverhead, traces.Lane{Kind: traces.LaneOverhead, Device: -1,
+		n.add(n.plain(traces.KindOverhead, traces.Lane{Kind: traces.LaneOverhead, Device: -1,
 			Process: processOf(g), ID: threadOf(g)}, n.name(r.int(3)), r.int(0), r.int(1)-r.int(0)))
 	}, "start", "end", "globalTid", "nameId")
 }
@@ -746,9 +787,10 @@ func (n *export) readMetrics() error {
 		if !ok {
 			return
 		}
-		e := traces.Plain(traces.KindCounter, traces.Lane{Kind: traces.LaneCounter, Device: devices[at.kind&0xff]},
+		e := n.plain(traces.KindCounter, traces.Lane{Kind: traces.LaneCounter, Device: devices[at.kind&0xff]},
 			name, r.int(0), 0)
 		e.Value = float64(r.int(3))
+		e.What = n.whats.Of(*e.What)
 		some[at] = some[at] || e.Value != 0
 		events[at] = append(events[at], e)
 	}, "timestamp", "typeId", "metricId", "value")

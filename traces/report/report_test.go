@@ -376,7 +376,7 @@ func TestDetail(t *testing.T) {
 	k := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", 0, 10)
 	k.Grid = [3]int32{1, 1, 1} // of stamps, which know no blocks
 	shaped, counted := k, traces.Plain(traces.KindKernel, k.Lane, "k", 0, 1)
-	shaped.Block, shaped.Registers = [3]int32{32, 4, 1}, 40
+	shaped.What = &traces.What{Name: "k", Grid: k.Grid, Block: [3]int32{32, 4, 1}, Registers: 40}
 	counted.Occupancy, counted.Counters = 43, traces.NewCounters()
 	counted.Counters[traces.CounterOccupancy], counted.Counters[traces.CounterL2Hits] = 12.5, 40
 	for want, e := range map[string]*traces.Event{"": &k, "grid 1, block 32x4, 40 registers per thread": &shaped,

@@ -148,7 +148,9 @@ func renamed(l []truth, old *regexp.Regexp, name string) []truth {
 	out := slices.Clone(l)
 	for i := range out {
 		if old.MatchString(out[i].event.Name) {
-			out[i].event.Name = strings.ReplaceAll(name, "%d", strconv.Itoa(i))
+			other := *out[i].event.What
+			other.Name = strings.ReplaceAll(name, "%d", strconv.Itoa(i))
+			out[i].event.What = &other
 		}
 	}
 	return out

@@ -179,7 +179,7 @@ func (r *ranges) inLaunch(launch traces.Correlation, around, call *traces.Event)
 }
 
 func compareSpans(a, b *span) int {
-	return cmp.Or(traces.Compare(*a.event, *b.event), cmp.Compare(a.event.ID, b.event.ID))
+	return cmp.Or(traces.Compare(a.event, b.event), cmp.Compare(a.event.ID, b.event.ID))
 }
 
 // The numbers of a pass in its name: "ProfilerStep#3", "step 3", "decode_3"; "batch: 3 loss".

@@ -32,7 +32,7 @@ func TestQueueDepth(t *testing.T) {
 		}
 		traces.Sort(events)
 		counters := QueueDepth(fixtures.Trace(&traces.Header{}, events...))
-		if !slices.IsSortedFunc(counters, traces.Compare) {
+		if !slices.IsSortedFunc(counters, func(a, b traces.Event) int { return traces.Compare(&a, &b) }) {
 			t.Fatalf("seed %d: the counters are not in order", seed)
 		}
 		depthAt := func(now int64) (n int) {

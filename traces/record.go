@@ -181,7 +181,8 @@ type Interner map[What]*What
 func (n Interner) Of(w What) *What {
 	one := n[w]
 	if one == nil {
-		one = &w
+		one = new(What)
+		*one = w
 		n[w] = one
 	}
 	return one

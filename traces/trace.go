@@ -192,10 +192,13 @@ func (t *Trace) Index() *Index {
 	return x
 }
 
-// CallOf returns the API call that caused an event, the outermost one with its correlation
-// id; nil if it is not recorded.
+// CallAt returns the place in Events of the API call that caused an event, the outermost one with its correlation id,
+// and whether it is recorded.
+func (x *Index) CallAt(e *Event) (int, bool) { return x.calls.at(x.header.Correlate(e)) }
+
+// CallOf returns that API call; nil if it is not recorded.
 func (x *Index) CallOf(e *Event) *Event {
-	if at, ok := x.calls.at(x.header.Correlate(e)); ok {
+	if at, ok := x.CallAt(e); ok {
 		return &x.events[at]
 	}
 	return nil

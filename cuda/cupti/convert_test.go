@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -252,7 +253,7 @@ func TestConvert(t *testing.T) {
 		t.Fatalf("%d events, want %d", len(got), len(want))
 	}
 	for i := range want {
-		if got[i] != want[i] {
+		if !reflect.DeepEqual(got[i], want[i]) {
 			t.Errorf("event %d is\n%+v, want\n%+v", i, got[i], want[i])
 		}
 	}

@@ -317,7 +317,7 @@ type summary struct {
 	steady         bool // of all work only the passes that repeat count
 	from, to       int64
 	hostSteps      map[traces.Run]*traces.Event
-	launched       map[*traces.Event]bool // calls whose launch was counted
+	launched       []bool // calls, by their places, whose launch was counted
 	rows           map[rowKey]*Row
 	layers         map[int]string // names
 	severalThreads bool           // on the CPU
@@ -335,7 +335,7 @@ func summarize(w *window.Window, by By, steady bool) (*Table, error) {
 		return nil, fmt.Errorf("there is no table by %q; there is one by %s", by, List(Bys))
 	}
 	s := &summary{Window: w, kind: kinds[i], steady: steady, hostSteps: map[traces.Run]*traces.Event{},
-		launched: map[*traces.Event]bool{}, rows: map[rowKey]*Row{}, layers: map[int]string{}}
+		launched: make([]bool, len(w.Events)), rows: map[rowKey]*Row{}, layers: map[int]string{}}
 	if !s.hasWork() {
 		return nil, s.noWork()
 	}
@@ -663,10 +663,10 @@ func (s *summary) sweep() {
 		if r.Kind == RowIdle || r.Kind == RowOther {
 			r.Bytes += max(0, e.Bytes)
 		}
-		if call := s.CallOf(e); call != nil {
-			r.Queued += window.Delay(call, e)
-			if !s.launched[call] {
-				s.launched[call] = true
+		if at, ok := s.CallAt(e); ok {
+			r.Queued += window.Delay(&s.Events[at], e)
+			if !s.launched[at] {
+				s.launched[at] = true
 				r.Launches++
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -106,6 +107,7 @@ func loadTraces(c *cobra.Command, paths []string) (*traces.Trace, error) {
 // readTrace reads a trace without naming stages in it; - is standard input. A trace that is cut off is read as far as
 // it goes, and its header says so.
 func readTrace(c *cobra.Command, path string) (*traces.Trace, error) {
+	debug.SetGCPercent(25) // what is read stays: a recording of 1 GB would take 2 GB
 	bar := cli.NewProgress(c.ErrOrStderr(), "reading "+traceName(path), true, cli.IsQuiet(c))
 	defer bar.Done()
 	from := load.Source{Path: traceName(path), Context: c.Context(), Progress: bar.Set}

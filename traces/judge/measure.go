@@ -192,6 +192,7 @@ func measure(w *window.Window, x window.Interval) *measured {
 	}
 	device := w.Header.Device(w.Device)
 	var counters traces.CounterMean
+	communicates := map[*traces.What]bool{} // there are few names of many kernels
 	for _, e := range w.Work {
 		own, ok := clip(e, x)
 		if !ok {
@@ -201,7 +202,12 @@ func measure(w *window.Window, x window.Interval) *measured {
 		switch e.Kind {
 		case traces.KindKernel, traces.KindGraph:
 			kernels = append(kernels, own)
-			if e.Communicates() {
+			is, known := communicates[e.What]
+			if !known {
+				is = e.Communicates()
+				communicates[e.What] = is
+			}
+			if is {
 				communication = append(communication, own)
 			} else {
 				others = append(others, own)

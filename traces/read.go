@@ -194,7 +194,7 @@ func (c *chrome) events() error {
 				}
 				c.list = append(c.list, e.Event)
 				if e.reserved > 0 && e.Kind == KindCounter {
-					e.Name, e.Value = MemoryReserved, float64(e.reserved)
+					e.What, e.Value = c.whats.Of(What{Name: MemoryReserved}), float64(e.reserved)
 					c.list = append(c.list, e.Event)
 				}
 			}

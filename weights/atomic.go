@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	"gpt2scope/internal/files"
 )
@@ -66,13 +65,13 @@ func WriteFile(ctx context.Context, path string, write func(w io.Writer) error) 
 	if err := f.Sync(); err != nil {
 		return writeProblem(path, err)
 	}
-	if err := f.Close(); err != nil {
-		return writeProblem(path, err)
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
+	if err := os.Rename(f.Name(), path); err != nil { // while the lock is held
 		return writeProblem(path, err)
 	}
 	done = true
+	if err := f.Close(); err != nil {
+		return writeProblem(path, err)
+	}
 	// The rename itself reaches the disk with its directory. Not every system can
 	// sync one, and the content is safe either way.
 	if d, err := os.Open(filepath.Clean(dir)); err == nil {
@@ -116,15 +115,16 @@ func temporary(dir, base string) string {
 	return fmt.Sprintf("%s.%s.tmp-", dir, base)
 }
 
-// createTemp sweeps, and creates a file for the new content of dir/base, locked so that no other process sweeps it.
+// createTemp sweeps, and claims a file for the new content of dir/base.
 // Unlike that of os.CreateTemp its mode follows the umask, as that of any other file.
 func createTemp(dir, base string) (*os.File, error) {
 	prefix := temporary(dir, base)
 	sweep(prefix)
 	for {
 		f, err := os.OpenFile(fmt.Sprintf("%s%08x", prefix, rand.Uint32()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-		if err == nil {
-			lock(f)
+		if err == nil && !claim(f) {
+			f.Close()
+			continue
 		}
 		if !errors.Is(err, fs.ErrExist) {
 			return f, err
@@ -132,27 +132,33 @@ func createTemp(dir, base string) (*os.File, error) {
 	}
 }
 
-// lock tells whether no other process has locked a file or directory. This one has it until the file is closed.
-func lock(f *os.File) bool { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil }
+// lock locks a file or directory until it is closed, which fails if another process has locked it.
+func lock(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) }
 
-// leftoverAge is the age from which on something temporary that nobody has locked was left by a process that was
-// killed. What is younger may not be locked yet.
-const leftoverAge = time.Hour
+// claim locks something temporary that was just made, so that no other process sweeps it. It is false if one was
+// quicker: between the making and the lock it looked like a leftover.
+func claim(f *os.File) bool {
+	if errors.Is(lock(f), syscall.EWOULDBLOCK) {
+		return false
+	}
+	mine, err := f.Stat()
+	there, err2 := os.Lstat(f.Name())
+	return err == nil && err2 == nil && os.SameFile(mine, there)
+}
 
-// sweep removes temporary files and directories that killed processes left: those whose paths begin so and end in eight
-// digits.
+// sweep removes temporary files and directories that ended processes left: those whose paths begin so and end in eight
+// digits, and which nobody has locked.
 func sweep(prefix string) {
 	dir, begin := filepath.Split(prefix)
 	entries, _ := os.ReadDir(filepath.Clean(dir))
 	for _, e := range entries {
 		number, ok := strings.CutPrefix(e.Name(), begin)
 		info, err := e.Info()
-		if !ok || len(number) != 8 || err != nil || !info.Mode().IsRegular() && !info.IsDir() ||
-			time.Since(info.ModTime()) < leftoverAge {
+		if !ok || len(number) != 8 || err != nil || !info.Mode().IsRegular() && !info.IsDir() {
 			continue
 		}
 		if f, err := os.OpenFile(dir+e.Name(), os.O_RDONLY|syscall.O_NONBLOCK, 0); err == nil {
-			if lock(f) {
+			if lock(f) == nil {
 				os.RemoveAll(dir + e.Name())
 			}
 			f.Close()

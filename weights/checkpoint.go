@@ -19,11 +19,29 @@ const (
 	IndexFile  = "model.safetensors.index.json" // which shard holds which tensor, otherwise
 )
 
+// FormSafetensors is the form of files that [Write] makes.
+const FormSafetensors = "safetensors"
+
+// sources are the files of a directory that may be its checkpoint: the first that is there counts. The others are what
+// transformers, nanoGPT and minGPT write by torch.save.
+var sources = []string{SingleFile, IndexFile, "pytorch_model.bin", "pytorch_model.bin.index.json", "ckpt.pt",
+	"model.pt"}
+
 // Checkpoint is a set of named tensors. Its methods may be called from several goroutines at once.
 type Checkpoint struct {
 	// Metadata is the free-form text that was stored beside the tensors; empty, not nil, if there is none. Of shards
 	// that disagree the first counts, in the order of their names.
 	Metadata map[string]string
+
+	// Form is the form of the files: [FormSafetensors], [FormTorch] or [FormLLMC]; "" if they are none of these.
+	Form string
+
+	// Args are numbers and texts of the model that the files hold beside the tensors: nanoGPT's model_args, and the
+	// header of llm.c under the same names. nil if there are none.
+	Args map[string]any
+
+	// Rest names what the files hold beside the model's tensors and Args, such as an optimizer's state.
+	Rest []string
 
 	tensors map[string]Tensor
 	names   []string // sorted
@@ -32,7 +50,8 @@ type Checkpoint struct {
 }
 
 // Open opens the checkpoint in a model directory: [SingleFile], or, if there is none, the shards that [IndexFile]
-// names. It checks the files' headers completely but reads no elements. The caller must call Close.
+// names, or what torch.save or llm.c wrote. It checks the files' headers completely but reads no elements. The caller
+// must call Close.
 func Open(dir string) (*Checkpoint, error) {
 	info, err := os.Stat(dir)
 	switch {
@@ -50,8 +69,8 @@ func Open(dir string) (*Checkpoint, error) {
 // do.
 func OpenFS(fsys fs.FS) (*Checkpoint, error) { return open(directory{fsys, ""}) }
 
-// OpenFile opens one safetensors file as a checkpoint. It checks the header
-// completely but reads no elements. The caller must call Close.
+// OpenFile opens one file as a checkpoint, in any of the forms that Open reads. It checks the header completely but
+// reads no elements. The caller must call Close.
 func OpenFile(path string) (*Checkpoint, error) {
 	file, err := openFile(path)
 	if err != nil {
@@ -102,9 +121,10 @@ func (c *Checkpoint) All() iter.Seq[Tensor] {
 }
 
 // Map returns a checkpoint of the same files whose tensors are what f makes of each, such as the tensor under another
-// name. It takes the place of c, which must not be used any more. On an error, c stays as it is.
-func (c *Checkpoint) Map(f func(Tensor) (Tensor, error)) (*Checkpoint, error) {
-	m := &Checkpoint{Metadata: c.Metadata, tensors: make(map[string]Tensor, len(c.tensors)), files: c.files}
+// name, and more. It takes the place of c, which must not be used any more. On an error, c stays as it is.
+func (c *Checkpoint) Map(f func(Tensor) (Tensor, error), more ...Tensor) (*Checkpoint, error) {
+	m := &Checkpoint{Metadata: c.Metadata, Form: c.Form, Args: c.Args, Rest: c.Rest,
+		tensors: make(map[string]Tensor, len(c.tensors)), files: c.files}
 	for t := range c.All() {
 		mapped, err := f(t)
 		if err == nil {
@@ -114,8 +134,21 @@ func (c *Checkpoint) Map(f func(Tensor) (Tensor, error)) (*Checkpoint, error) {
 			return nil, err
 		}
 	}
+	for _, t := range more {
+		if err := m.add(t); err != nil {
+			return nil, err
+		}
+	}
 	m.sortNames()
 	return m, nil
+}
+
+// File returns the path of the first file, "" if there is none.
+func (c *Checkpoint) File() string {
+	if len(c.files) == 0 {
+		return ""
+	}
+	return c.files[0].name
 }
 
 // Close releases the checkpoint's files. Reading any of its tensors afterwards is an error that wraps [fs.ErrClosed].
@@ -152,23 +185,57 @@ func fromFiles(files ...*storage) (_ *Checkpoint, err error) {
 		}
 	}()
 	for _, file := range files {
-		tensors, metadata, err := readHeader(file)
+		in, err := readFile(file)
 		if err != nil {
 			return nil, err
 		}
-		for _, t := range tensors {
+		for _, t := range in.tensors {
 			if err := c.add(t); err != nil {
 				return nil, err
 			}
 		}
-		for key, value := range metadata {
+		for key, value := range in.metadata {
 			if _, ok := c.Metadata[key]; !ok {
 				c.Metadata[key] = value
 			}
 		}
+		for key, value := range in.args {
+			if key, ok := key.(string); ok {
+				if c.Args == nil {
+					c.Args = map[string]any{}
+				}
+				c.Args[key] = value
+			}
+		}
+		c.Form, c.Rest = in.form, append(c.Rest, in.rest...)
 	}
 	c.sortNames()
 	return c, nil
+}
+
+// contents is what one file of a checkpoint holds: see the fields of Checkpoint.
+type contents struct {
+	form     string
+	tensors  []Tensor
+	metadata map[string]string
+	args     dict
+	rest     []string
+}
+
+// readFile reads all but the elements of a file, in the form that it has.
+func readFile(s *storage) (contents, error) {
+	prefix := make([]byte, min(s.size, 4))
+	if err := s.read(prefix, 0); err != nil {
+		return contents{}, err
+	}
+	switch {
+	case string(prefix) == zipMagic:
+		return readTorch(s)
+	case isLLMC(prefix):
+		return readLLMC(s)
+	}
+	tensors, metadata, err := readHeader(s)
+	return contents{form: FormSafetensors, tensors: tensors, metadata: metadata}, err
 }
 
 // directory is the place of a checkpoint's files.
@@ -182,47 +249,78 @@ func (d directory) display(name string) string { return filepath.Join(d.path, na
 func (d directory) open(name string) (*storage, error) { return openFS(d.FS, name, d.display(name)) }
 
 func open(d directory) (*Checkpoint, error) {
-	file, err := d.open(SingleFile)
-	if err == nil {
+	for _, name := range sources {
+		file, err := d.open(name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			return nil, err
+		case strings.HasSuffix(name, ".json"):
+			defer file.close()
+			return openShards(d, file)
+		}
 		return fromFiles(file)
 	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	index, err := d.open(IndexFile)
-	if err == nil {
-		defer index.close()
-		return openShards(d, index)
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	return nil, noCheckpoint(d)
-}
-
-// noCheckpoint is the error for a directory without either file. It names what the directory has instead.
-func noCheckpoint(d directory) error {
-	e := problem(d.path, "holds neither %s nor %s", SingleFile, IndexFile).because(fs.ErrNotExist)
 	entries, err := fs.ReadDir(d.FS, ".")
 	if err != nil {
-		return e
+		return nil, pathProblem(d.path, err)
 	}
+	var models []string // of llm.c, under any name
 	for _, entry := range entries {
-		name := entry.Name()
-		if name == SingleFile || name == IndexFile {
+		if name := entry.Name(); filepath.Ext(name) == ".bin" && isLLMC(d.prefix(name)) {
+			models = append(models, name)
+		}
+	}
+	switch len(models) {
+	case 0:
+		return nil, noCheckpoint(d, entries)
+	case 1:
+		file, err := d.open(models[0])
+		if err != nil {
+			return nil, err
+		}
+		return fromFiles(file)
+	}
+	return nil, problem(d.path, "holds %d models of llm.c (%s): give one of these files as the model", len(models),
+		strings.Join(models, ", "))
+}
+
+// prefix returns the first bytes of a file, as far as it can be read.
+func (d directory) prefix(name string) []byte {
+	s, err := d.open(name)
+	if err != nil {
+		return nil
+	}
+	defer s.close()
+	b := make([]byte, min(s.size, 64))
+	if s.read(b, 0) != nil {
+		return nil
+	}
+	return b
+}
+
+// noCheckpoint is the error for a directory without a checkpoint. It names what the directory has instead.
+func noCheckpoint(d directory, entries []fs.DirEntry) error {
+	e := problem(d.path, "holds neither %s nor another checkpoint that is read", SingleFile).because(fs.ErrNotExist)
+	for _, entry := range entries {
+		if name := entry.Name(); slices.Contains(sources, name) {
 			return problem(d.display(name),
 				"is a link to a file that does not exist: copy or download it again").because(fs.ErrNotExist)
 		}
-		switch strings.ToLower(filepath.Ext(name)) {
-		case ".safetensors":
-			e.Problem += fmt.Sprintf(", but %s: if that is the whole model, rename it", quote(name))
-			return e
-		case ".gguf":
-			e.Problem += fmt.Sprintf(", but %s: give that file as the model", quote(name))
-			return e
-		case ".bin", ".pt", ".pth", ".h5", ".msgpack", ".ckpt", ".onnx":
-			e.Problem += fmt.Sprintf(", but %s: convert that, for example by loading it with transformers and calling "+
-				"save_pretrained", quote(name))
+	}
+	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return slices.Contains(beside, e.Name()) })
+	for _, f := range slices.Concat(foreign, elsewhere) {
+		for _, entry := range entries {
+			if f.matches(entry.Name()) {
+				e.Problem += fmt.Sprintf(", but %s, %s", quote(entry.Name()), f.is)
+				return e
+			}
+		}
+	}
+	for _, entry := range entries {
+		if is := identify(d.prefix(entry.Name())); is != "" && filepath.Ext(entry.Name()) != ".json" {
+			e.Problem += fmt.Sprintf(", but %s, which looks like %s", quote(entry.Name()), is)
 			return e
 		}
 	}

@@ -20,6 +20,13 @@ func float32FromF32(dst []float32, src []byte) {
 	}
 }
 
+// float32FromF64 rounds len(dst) elements, to nearest and ties to even. src holds at least 8*len(dst) bytes.
+func float32FromF64(dst []float32, src []byte) {
+	for i := range dst {
+		dst[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(src[8*i:])))
+	}
+}
+
 // float32FromBF16 widens len(dst) elements. src holds at least 2*len(dst) bytes.
 func float32FromBF16(dst []float32, src []byte) {
 	for len(dst) >= 8 && len(src) >= 16 {

@@ -16,8 +16,8 @@ import (
 // and the tokenizer's files. The format is specified at https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 //
 // Tensors have the names and layouts of the file: a matrix of a product is (outputs, inputs), the
-// transpose of GPT-2's in a Hugging Face directory. F32, F16 and BF16 tensors keep their type. Q8_0
-// tensors are widened to float32 when they are read, and their DType is F32.
+// transpose of GPT-2's in a Hugging Face directory. F32, F16 and BF16 tensors keep their type. Others
+// are widened to float32 when they are read, and their DType is F32.
 type GGUF struct {
 	*Checkpoint                // its Metadata is empty
 	Values      map[string]any // the metadata, by key; see OpenGGUF
@@ -34,21 +34,6 @@ const (
 	maxAlignment = 1 << 20   // common is 32
 	maxNesting   = 4         // arrays in arrays
 )
-
-// ggmlTypes names the types of tensors by their number; those without a name are unknown or withdrawn.
-var ggmlTypes = [...]string{
-	0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K",
-	14: "Q6_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS",
-	24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 30: "BF16", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4", 41: "Q1_0",
-}
-
-// ggmlName returns the name of a tensor's type.
-func ggmlName(t uint32) string {
-	if int64(t) < int64(len(ggmlTypes)) && ggmlTypes[t] != "" {
-		return ggmlTypes[t]
-	}
-	return fmt.Sprintf("unknown (number %d)", t)
-}
 
 // The types of metadata values.
 const (
@@ -91,8 +76,8 @@ func IsGGUF(path string) bool {
 // In Values, integers are int64 or uint64 by the signedness of their type, floats are float32 or float64, arrays of
 // strings are []string and arrays of integers []int64. Other arrays are nil: only their key is kept.
 //
-// A file of version 1 or of another byte order, one part of a split model, and tensors of other
-// types than F32, F16, BF16 and Q8_0 are errors that name what was found.
+// A file of version 1 or of another byte order, one part of a split model, and tensors of
+// types that are not read ([GGUF.Type]) are errors that name what was found.
 func OpenGGUF(path string) (*GGUF, error) {
 	s, err := openFile(path)
 	if err != nil {
@@ -188,7 +173,7 @@ func readGGUF(s *storage) (_ *GGUF, err error) {
 		if err := g.add(t); err != nil {
 			return nil, err
 		}
-		g.types[t.Name] = ggmlName(info.dtype)
+		g.types[t.Name] = ggmlTypeOf(info.dtype).name
 	}
 	g.sortNames()
 	return g, nil
@@ -208,19 +193,14 @@ func (i ggufInfo) resolve(s *storage, data int64, align uint64) (t Tensor, size 
 	fail := func(format string, args ...any) (Tensor, int64, error) {
 		return t, 0, &Error{File: s.name, Tensor: i.name, Offset: i.at, Problem: fmt.Sprintf(format, args...)}
 	}
-	p := packed{file: s, block: 1}
-	switch ggmlName(i.dtype) {
-	case "F32":
-		t.DType, p.bytes, p.decode = F32, 4, float32FromF32
-	case "F16":
-		t.DType, p.bytes, p.decode = F16, 2, float32FromF16
-	case "BF16":
-		t.DType, p.bytes, p.decode = BF16, 2, float32FromBF16
-	case "Q8_0":
-		t.DType, p.block, p.bytes, p.decode = F32, q8Block, q8Bytes, float32FromQ8
-	default:
-		return fail("is of type %s; F32, F16, BF16 and Q8_0 are read: take a file of one of these, or make one with "+
-			"llama.cpp's llama-quantize --allow-requantize IN.gguf OUT.gguf Q8_0", ggmlName(i.dtype))
+	kind := ggmlTypeOf(i.dtype)
+	if kind.decode == nil {
+		return fail("is of type %s; read are %s: make a file of one of these with llama.cpp's llama-quantize "+
+			"--allow-requantize IN.gguf OUT.gguf Q8_0", kind.name, ggmlRead())
+	}
+	p := packed{file: s, block: kind.block, bytes: kind.bytes, decode: kind.decode}
+	if t.DType = F32; p.block == 1 {
+		t.DType = DType(kind.name)
 	}
 	t.Name = i.name
 	if !setShape(&t, i.dims) {
@@ -231,8 +211,7 @@ func (i ggufInfo) resolve(s *storage, data int64, align uint64) (t Tensor, size 
 		p.cols = int(i.dims[0])
 	}
 	if p.cols%p.block != 0 {
-		return fail("has rows of %d elements, and %s packs %d together: the file is damaged", p.cols, ggmlName(i.dtype),
-			p.block)
+		return fail("has rows of %d elements, and %s packs %d together: the file is damaged", p.cols, kind.name, p.block)
 	}
 	size = int64(t.n) / int64(p.block) * int64(p.bytes) // n is below 2^59, bytes / block at most 4: no overflow
 	switch {
@@ -478,24 +457,6 @@ func (r *ggufReader) tensor() ggufInfo {
 	return info
 }
 
-// A Q8_0 block is a float16 scale and 32 signed bytes; an element is its byte times the scale
-// (ggml-org/ggml, src/ggml-quants.c, dequantize_row_q8_0).
-const (
-	q8Block = 32
-	q8Bytes = 2 + q8Block
-)
-
-// float32FromQ8 widens len(dst) elements, whole blocks of src. The product of a byte and a float16 is exact in float32.
-func float32FromQ8(dst []float32, src []byte) {
-	for len(dst) >= q8Block && len(src) >= q8Bytes {
-		d := float32FromHalf(binary.LittleEndian.Uint16(src))
-		for i, q := range src[2:q8Bytes] {
-			dst[i] = d * float32(int8(q))
-		}
-		dst, src = dst[q8Block:], src[q8Bytes:]
-	}
-}
-
 // packed is where and how a file stores a tensor in rows of blocks.
 type packed struct {
 	file   *storage
@@ -548,40 +509,68 @@ func (p *packed) row(dst []float32, off int, scratch []byte, wide []float32) err
 	return nil
 }
 
-// Transposed returns the transpose of a matrix of a GGUF file: its elements are float32, and they are
-// put in their places when they are read. It is an error if t is not a matrix of a GGUF file.
-func (t Tensor) Transposed() (Tensor, error) {
-	if t.packed == nil || len(t.Shape) != 2 {
-		return Tensor{}, t.problem("of shape %s cannot be transposed: it is no matrix of a GGUF file", shapeString(t.Shape))
+// packing returns where and how a file stores the tensor; nil if none does, or not as floats.
+func (t Tensor) packing() *packed {
+	if t.packed != nil || t.file == nil || !t.DType.IsFloat() {
+		return t.packed
 	}
-	p, rows, cols := t.packed, t.Shape[0], t.Shape[1] // of the file
-	return NewTensor(t.Name, []int{cols, rows}, func(dst []float32, off int) error {
-		return p.file.hold(func() error { return p.transposed(dst, off, rows) })
-	})
+	p := &packed{file: t.file, begin: t.begin, cols: 1, block: 1, bytes: t.DType.Bits() / 8, decode: decoders[t.DType]}
+	if n := len(t.Shape); n > 0 {
+		p.cols = t.Shape[n-1]
+	}
+	return p
 }
 
-// transposed fills dst with elements of the transpose, of (cols, rows), from off on. Those lie in a
-// band of the file's columns, of which a few rows at a time are read and then written column by column.
-func (p *packed) transposed(dst []float32, off, rows int) error {
-	const tile = 16 // rows; 16 float32 are a cache line of dst
-	if len(dst) == 0 {
-		return nil
+// Transposed returns the transpose of a matrix of floats, whose elements are put in their places when they are read: as
+// float32, or, of a transpose, the matrix that it is of. It is an error if t is no such matrix.
+func (t Tensor) Transposed() (Tensor, error) {
+	if t.turned != nil {
+		original := *t.turned
+		original.Name = t.Name
+		return original, nil
 	}
-	first, end := off/rows, (off+len(dst)-1)/rows+1 // columns of the file
-	band := end - first
-	src := make([]float32, tile*band)
-	scratch, wide := p.scratch(band)
+	if len(t.Shape) != 2 || !t.DType.IsFloat() {
+		return Tensor{}, t.problem("of shape %s and type %s cannot be transposed: it is no matrix of floats",
+			shapeString(t.Shape), t.DType)
+	}
+	rows, cols, p := t.Shape[0], t.Shape[1], t.packing()
+	turned, err := NewTensor(t.Name, []int{cols, rows}, func(dst []float32, off int) error {
+		if len(dst) == 0 {
+			return nil
+		}
+		first, end := off/rows, (off+len(dst)-1)/rows+1 // columns of t
+		if p == nil {
+			return transpose(dst, off-first*rows, rows, end-first, func(part []float32, r int) error {
+				return t.ReadFloat32(part, r*cols+first)
+			})
+		}
+		scratch, wide := p.scratch(end - first)
+		return p.file.hold(func() error {
+			return transpose(dst, off-first*rows, rows, end-first, func(part []float32, r int) error {
+				return p.row(part, r*cols+first, scratch, wide)
+			})
+		})
+	})
+	turned.turned = &t
+	return turned, err
+}
+
+// transpose fills dst with elements of the transpose of a matrix (rows, cols), from off on. read reads a row; a few rows
+// at a time are read, and then written column by column.
+func transpose(dst []float32, off, rows, cols int, read func(dst []float32, row int) error) error {
+	const tile = 16 // rows; 16 float32 are a cache line of dst
+	src := make([]float32, tile*cols)
 	for r := 0; r < rows; r += tile {
 		n := min(tile, rows-r)
 		for i := range n {
-			if err := p.row(src[i*band:(i+1)*band], (r+i)*p.cols+first, scratch, wide); err != nil {
+			if err := read(src[i*cols:(i+1)*cols], r+i); err != nil {
 				return err
 			}
 		}
-		for c := range band {
+		for c := range cols {
 			for i := range n {
-				if to := (first+c)*rows + r + i - off; to >= 0 && to < len(dst) {
-					dst[to] = src[i*band+c]
+				if to := c*rows + r + i - off; to >= 0 && to < len(dst) {
+					dst[to] = src[i*cols+c]
 				}
 			}
 		}

@@ -170,6 +170,36 @@ func TestGGUF(t *testing.T) {
 	}
 }
 
+// TestGGUFBlocks: packed types are widened bit by bit as the gguf package widens them (gpt2/testdata/make_gguf.py).
+func TestGGUFBlocks(t *testing.T) {
+	g, err := OpenGGUF("testdata/blocks.gguf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	n := 0
+	for x := range g.All() {
+		expected, ok := g.Tensor(x.Name + ".expected")
+		if !ok {
+			continue
+		}
+		n++
+		got, want := make([]float32, x.Elements()), make([]float32, x.Elements())
+		if err := errors.Join(x.ReadFloat32(got, 0), expected.ReadFloat32(want, 0)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range want {
+			if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+				t.Fatalf("%s: element %d is %g, expected %g", x.Name, i, got[i], want[i])
+			}
+		}
+		checkElements(t, x, want)
+	}
+	if n != 9 {
+		t.Errorf("%d types, expected 9", n)
+	}
+}
+
 // checkElements compares a tensor with its elements, whole and in many ranges, as floats and as bytes.
 func checkElements(t *testing.T, x Tensor, want []float32) {
 	t.Helper()
@@ -236,7 +266,7 @@ func TestGGUFErrors(t *testing.T) {
 			[]string{`"a" occurs twice`}},
 		"alignment": {made(func(f *ggufwrite.File) { f.Value("general.alignment", uint32(24)) }), []string{"general.alignment is 24", "power of two"}},
 		"split":     {made(func(f *ggufwrite.File) { f.Value("split.count", uint32(3)) }), []string{"split into 3 files", "llama-gguf-split"}},
-		"quantised": {made(func(f *ggufwrite.File) { f.Info("w", ggufwrite.Q4_0, []int{1, 32}, 0) }), []string{`"w"`, "Q4_0", "F32, F16, BF16 and Q8_0", "llama-quantize"}},
+		"quantised": {made(func(f *ggufwrite.File) { f.Info("w", ggufwrite.Q2_K, []int{1, 256}, 0) }), []string{`"w"`, "Q2_K", "Q5_1, Q8_0, Q4_K", "llama-quantize"}},
 		"withdrawn": {made(func(f *ggufwrite.File) { f.Info("w", 4, []int{1, 32}, 0) }), []string{"unknown (number 4)"}},
 		"far":       {made(func(f *ggufwrite.File) { f.Info("w", 1<<31, []int{1, 32}, 0) }), []string{"unknown (number 2147483648)"}},
 		"block":     {made(func(f *ggufwrite.File) { f.Info("w", ggufwrite.Q8_0, []int{32, 33}, 0) }), []string{"rows of 33", "packs 32"}},

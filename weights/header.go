@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -68,38 +68,12 @@ func notSafetensors(s *storage, prefix []byte, wrong string) error {
 	if is := identify(prefix); is != "" {
 		return problem(s.name, "is not a safetensors file but looks like %s", is)
 	}
-	return problem(s.name, "%s: copy or download it again, or convert it", wrong)
-}
-
-// identify says what kind of file begins with prefix, if that is a kind met in
-// a checkpoint's place, and what to do about it.
-func identify(prefix []byte) string {
-	const convert = ": convert it, for example by loading it with transformers and calling save_pretrained"
-	text := strings.ToLower(string(bytes.TrimSpace(bytes.TrimPrefix(prefix, []byte("\ufeff")))))
-	has := func(magic string) bool { return bytes.HasPrefix(prefix, []byte(magic)) }
-	switch {
-	case has("PK\x03\x04"):
-		return "a zip archive, as torch.save writes" + convert
-	case len(prefix) > 1 && prefix[0] == 0x80 && prefix[1] >= 2 && prefix[1] <= 5:
-		return "a Python pickle, as older versions of torch.save write" + convert
-	case has("GGUF"):
-		return "a GGUF file, as llama.cpp uses: give the file itself as the model, under a name that ends in .gguf"
-	case has("lmgg"), has("tjgg"):
-		return "a GGML file of an early llama.cpp: give the safetensors checkpoint that it was made from"
-	case has("\x89HDF\r\n"):
-		return "an HDF5 file, as TensorFlow and Keras write" + convert
-	case has("\x93NUMPY"):
-		return "a NumPy array: only whole checkpoints in safetensors files can be read"
-	case has("\x1f\x8b"), has("\x28\xb5\x2f\xfd"), has("BZh"), has("\xfd7zXZ"):
-		return "a compressed file: decompress it first"
-	case strings.HasPrefix(text, "version https://git-lfs"):
-		return "a Git LFS pointer, which stands for the real file: run git lfs pull"
-	case strings.HasPrefix(text, "<!doctype"), strings.HasPrefix(text, "<html"):
-		return "a web page: download the file itself"
-	case strings.HasPrefix(text, "{"):
-		return "a JSON file: a safetensors file begins with the length of its header"
+	for _, f := range foreign {
+		if f.matches(filepath.Base(s.name)) {
+			return problem(s.name, "is not a safetensors file but %s", f.is)
+		}
 	}
-	return ""
+	return problem(s.name, "%s: copy or download it again, or convert it", wrong)
 }
 
 // parser reads the JSON of a header or an index. The decoder refuses duplicate keys and what is not UTF-8.

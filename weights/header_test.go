@@ -131,8 +131,8 @@ func TestBadFile(t *testing.T) {
 		"long name":          {safetensorsFile(one(strings.Repeat("x", 100000), "F33", "[2]", "[0,8]"), data), []string{"xxx\"...", "F33"}},
 		"long shape":         {safetensorsFile(one("a", "F32", "["+strings.Repeat("2,", 10000)+"2]", "[0,8]"), data), []string{"[2 2 2 2 2 2 2 2 ...] has too many elements"}},
 
-		"zip":            {[]byte("PK\x03\x04\x14\x00\x00\x08\x08\x00archive/data.pkl"), []string{"zip archive", "torch.save", "convert"}},
-		"pickle":         {[]byte("\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M"), []string{"pickle", "torch.save", "convert"}},
+		"zip":            {[]byte("PK\x03\x04\x14\x00\x00\x08\x08\x00archive/data.pkl"), []string{"zip archive", "truncated"}},
+		"pickle":         {[]byte("\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M"), []string{"pickle", "torch.save", "1.6"}},
 		"GGUF":           {[]byte("GGUF\x03\x00\x00\x00\x94\x00\x00\x00\x00\x00\x00\x00"), []string{"GGUF", "llama.cpp", "give the file itself"}},
 		"HDF5":           {[]byte("\x89HDF\r\n\x1a\n\x00\x00\x00\x00\x00\x08\x08\x00"), []string{"HDF5", "convert"}},
 		"NumPy":          {[]byte("\x93NUMPY\x01\x00v\x00{'descr': '<f4'"), []string{"NumPy"}},
@@ -230,11 +230,11 @@ func TestMissing(t *testing.T) {
 	_, err = Open(file)
 	checkError(t, err, "is a file", SingleFile)
 	_, err = Open(dir)
-	checkError(t, err, "holds neither model.safetensors nor model.safetensors.index.json", "give a Hugging Face")
+	checkError(t, err, "holds neither model.safetensors nor another checkpoint", "give a Hugging Face")
 	_, err = OpenFS(os.DirFS(dir))
 	checkError(t, err, "holds neither")
 
-	for _, other := range []string{"pytorch_model.bin", "gpt2.gguf", "tf_model.h5", "weights.safetensors"} {
+	for _, other := range []string{"pytorch_model-1.bin", "gpt2.gguf", "tf_model.h5", "weights.safetensors"} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, other), nil, 0o666); err != nil {
 			t.Fatal(err)

@@ -24,10 +24,25 @@ func TestHubCache(t *testing.T) {
 	}
 }
 
+// TestExpandHome: without HOME the system's record of the user counts.
+func TestExpandHome(t *testing.T) {
+	t.Setenv("HOME", "/c4")
+	for path, want := range map[string]string{"~/x": "/c4/x", "~": "/c4", "~x": "~x", "/~/x": "/~/x", "": ""} {
+		if got := ExpandHome(path); got != want {
+			t.Errorf("%q becomes %q, expected %q", path, got, want)
+		}
+	}
+	os.Unsetenv("HOME")
+	if got := ExpandHome("~/x"); !filepath.IsAbs(got) {
+		t.Errorf("without HOME ~/x becomes %q", got)
+	}
+}
+
 func TestIsHubName(t *testing.T) {
 	for name, want := range map[string]bool{
 		"openai-community/gpt2": true, "gpt2": true, "gpt2-medium": true, "a.b/c_d": true,
 		"": false, "/tmp/x": false, "./x": false, "a/b/c": false, "a/..": false, "..": false, "a--b/c": false, "a b": false, "a/": false, "~/x": false,
+		"me/model@v1.0": true, "me/model@refs/pr/1": true, "gpt2@607a30d": true, "a/b@": false, "a/b@../c": false, "@x": false,
 	} {
 		if IsHubName(name) != want {
 			t.Errorf("IsHubName(%q) is %v", name, !want)
@@ -50,13 +65,27 @@ func TestFromHub(t *testing.T) {
 	}
 	put("models--openai-community--gpt2/refs/main", "607a30d\n")
 	put("models--openai-community--gpt2/snapshots/607a30d/config.json", "{}")
+	put("models--openai-community--gpt2/refs/old", "11aa")
+	put("models--openai-community--gpt2/snapshots/11aa/config.json", "{}")
+	put("models--a--one/snapshots/1234/config.json", "{}")
+	put("models--a--two/snapshots/1234/config.json", "{}")
+	put("models--a--two/snapshots/1278/config.json", "{}")
 	put("models--a--gone/refs/main", "1234")
+	put("models--a--gone/snapshots/.keep", "")
 	put("models--a--hostile/refs/main", "../../elsewhere")
+	put("models--a--hostile/snapshots/.keep", "")
 	for _, c := range []struct{ name, want, problem string }{
 		{"openai-community/gpt2", "models--openai-community--gpt2/snapshots/607a30d", ""},
 		{"gpt2", "models--openai-community--gpt2/snapshots/607a30d", ""},
 		{"gpt2-xl", "", "hf download openai-community/gpt2-xl"},
-		{"me/mine", "", "huggingface-cli download me/mine"},
+		{"me/mine", "", "'hf download me/mine'"},
+		{"me/mine@v2", "", "hf download me/mine --revision v2"},
+		{"gpt2@old", "models--openai-community--gpt2/snapshots/11aa", ""},
+		{"gpt2@607", "models--openai-community--gpt2/snapshots/607a30d", ""},
+		{"gpt2@new", "", "hf download openai-community/gpt2 --revision new"},
+		{"a/one", "models--a--one/snapshots/1234", ""},
+		{"a/two", "", "MODEL@COMMIT"},
+		{"a/two@127", "models--a--two/snapshots/1278", ""},
 		{"a/gone", "", "snapshots/1234"},
 		{"a/hostile", "", "names no snapshot"},
 	} {

@@ -20,7 +20,8 @@ type Tensor struct {
 	begin int64    // and their first byte in it;
 	read  ReadFunc // or the function that computes them
 
-	packed *packed // how a GGUF file stores them; nil for other tensors
+	turned *Tensor // of which this is the transpose; nil for other tensors
+	packed *packed // how a GGUF file stores them; nil for other tensors, see packing
 }
 
 // A ReadFunc fills dst with the elements [off, off+len(dst)) of a tensor, in row-major order. The range lies in the
@@ -70,9 +71,9 @@ func (t Tensor) Bytes() int64 { return byteSize(t.n, t.DType) }
 // byteSize returns the size of n elements. A header has been checked to hold whole bytes of a packed type.
 func byteSize(n int, d DType) int64 { return int64(n)/8*int64(d.Bits()) + int64(n)%8*int64(d.Bits())/8 }
 
-// ReadFloat32 fills dst with the elements [off, off+len(dst)), converted exactly to float32. It returns an error, and
-// leaves dst undefined, if the tensor's type is not F32, F16 or BF16, if the range leaves the tensor, if the checkpoint
-// has been closed, or if its file has changed or cannot be read.
+// ReadFloat32 fills dst with the elements [off, off+len(dst)), converted to float32: exactly, but for F64. It
+// returns an error, and leaves dst undefined, if the tensor's type is no float, if the range leaves the tensor, if the
+// checkpoint has been closed, or if its file has changed or cannot be read.
 func (t Tensor) ReadFloat32(dst []float32, off int) error {
 	if err := t.checkRange(int64(off), int64(len(dst)), int64(t.n)); err != nil {
 		return err
@@ -83,15 +84,8 @@ func (t Tensor) ReadFloat32(dst []float32, off int) error {
 	if t.DType == F32 && littleEndian { // as it is stored
 		return t.wrap(t.file.read(float32Bytes(dst), t.begin+4*int64(off)))
 	}
-	var convert func([]float32, []byte)
-	switch t.DType {
-	case F32:
-		convert = float32FromF32
-	case F16:
-		convert = float32FromF16
-	case BF16:
-		convert = float32FromBF16
-	default:
+	convert := decoders[t.DType]
+	if convert == nil {
 		return t.notFloat()
 	}
 	size := t.DType.Bits() / 8
@@ -160,6 +154,16 @@ func (t Tensor) ReadParallel(dst []byte, off int64, workers int, each func(from 
 	return cmp.Or(errs...)
 }
 
+// Float32 returns the tensor with the type F32, to which its elements are converted when they are read.
+func (t Tensor) Float32() (Tensor, error) {
+	if !t.DType.IsFloat() {
+		return Tensor{}, t.notFloat()
+	}
+	f, err := NewTensor(t.Name, t.Shape, t.ReadFloat32)
+	f.packed = t.packing()
+	return f, err
+}
+
 // view calls use with the bytes of n elements of the given size from off on.
 func (t Tensor) view(off, n, size int, use func(piece []byte)) error {
 	return t.wrap(t.file.view(t.begin+int64(off)*int64(size), int64(n)*int64(size), size, use))
@@ -178,8 +182,8 @@ func (t Tensor) checkRange(off, n, all int64) error {
 
 // notFloat is the error for reading other types as floats.
 func (t Tensor) notFloat() error {
-	return t.problem("is of type %s, but only F32, F16 and BF16 can be read as floats: convert the checkpoint to one of "+
-		"these", t.DType)
+	return t.problem("is of type %s, but only F32, F16, BF16 and F64 can be read as floats: convert the checkpoint to one "+
+		"of these", t.DType)
 }
 
 // problem makes an Error about the tensor.

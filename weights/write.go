@@ -47,11 +47,12 @@ type writePlan struct {
 	dtypes   []DType  // of each in the file
 	header   []byte   // with its length, padded
 	size     int64
+	align    int64 // each tensor begins at a multiple of it
 	progress func(written, size int64)
 }
 
 func planWrite(tensors []Tensor, options WriteOptions) (*writePlan, error) {
-	if options.DType != "" && !options.DType.IsFloat() {
+	if options.DType != "" && (!options.DType.IsFloat() || options.DType == F64) {
 		return nil, problem("", "cannot convert tensors to %s, only to F32, F16 or BF16", options.DType)
 	}
 	stored := func(t Tensor) DType {
@@ -60,7 +61,7 @@ func planWrite(tensors []Tensor, options WriteOptions) (*writePlan, error) {
 		}
 		return options.DType
 	}
-	plan := &writePlan{tensors: slices.Clone(tensors), progress: options.Progress}
+	plan := &writePlan{tensors: slices.Clone(tensors), align: 1, progress: options.Progress}
 	slices.SortStableFunc(plan.tensors, func(a, b Tensor) int { return stored(b).Bits() - stored(a).Bits() })
 
 	header := append(make([]byte, 8), '{')
@@ -152,6 +153,9 @@ func (p *writePlan) write(w io.Writer) error {
 	encoded := make([]byte, 4*piece)
 	var elements []float32
 	for i, t := range p.tensors {
+		if err := put(make([]byte, -written&(p.align-1))); err != nil {
+			return err
+		}
 		if p.dtypes[i] == t.DType && t.file != nil {
 			for off, size := int64(0), t.Bytes(); off < size; off += int64(len(encoded)) {
 				b := encoded[:min(int64(len(encoded)), size-off)]

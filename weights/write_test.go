@@ -14,10 +14,11 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // writeString returns a function for WriteFile.
@@ -172,7 +173,9 @@ func TestWriteMixed(t *testing.T) {
 	}
 
 	err = Write(t.Context(), path, all, WriteOptions{DType: BF16})
-	checkError(t, err, `tensor "f64"`, "F64")
+	checkError(t, err, `tensor "f8"`, "F8_E4M3")
+	err = Write(t.Context(), path, all, WriteOptions{DType: F64})
+	checkError(t, err, "cannot convert tensors to F64")
 	err = Write(t.Context(), path, all, WriteOptions{DType: "I8"})
 	checkError(t, err, "cannot convert tensors to I8")
 	floats := slices.DeleteFunc(all, func(x Tensor) bool { return x.DType == "F64" || x.DType == "F8_E4M3" })
@@ -440,24 +443,22 @@ func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
 // TestSweep: a write removes what killed processes left of earlier ones to the same name, and nothing else.
 func TestSweep(t *testing.T) {
 	dir := t.TempDir()
-	old := time.Now().Add(-2 * leftoverAge)
-	make := func(name string, at time.Time) string {
+	make := func(name string) string {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.WriteFile(path, []byte("part"), 0o666), os.Chtimes(path, at, at)); err != nil {
+		if err := os.WriteFile(path, []byte("part"), 0o666); err != nil {
 			t.Fatal(err)
 		}
 		return path
 	}
-	make(".out.tmp-0000000a", old)
-	make(".out.tmp-0000000b", time.Now())
-	make(".out2.tmp-0000000a", old)
-	make(".out.tmp-notes", old)
-	held, err := os.Open(make(".out.tmp-0000000c", old))
+	make(".out.tmp-0000000a")
+	make(".out2.tmp-0000000a")
+	make(".out.tmp-notes")
+	held, err := os.Open(make(".out.tmp-0000000c"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer held.Close()
-	if !lock(held) {
+	if lock(held) != nil {
 		t.Skip("files cannot be locked here")
 	}
 	if err := WriteFile(t.Context(), filepath.Join(dir, "out"), writeString("new")); err != nil {
@@ -473,20 +474,71 @@ func TestSweep(t *testing.T) {
 		}
 		return names
 	}
-	if want := []string{".out.tmp-0000000b", ".out.tmp-0000000c", ".out.tmp-notes", ".out2.tmp-0000000a",
+	if want := []string{".out.tmp-0000000c", ".out.tmp-notes", ".out2.tmp-0000000a",
 		"out"}; !slices.Equal(names(), want) {
 		t.Errorf("left %q, want %q", names(), want)
 	}
 	dir = t.TempDir()
 	staging := filepath.Join(dir, ".tmp-0000000a")
+	outside := filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".tmp-0000000a") // of when dir was not there
 	if err := errors.Join(os.Mkdir(staging, 0o777), os.WriteFile(filepath.Join(staging, "part"), nil, 0o666),
-		os.Chtimes(staging, old, old)); err != nil {
+		os.Mkdir(outside, 0o777)); err != nil {
 		t.Fatal(err)
 	}
 	write := func(dir string) error { return os.WriteFile(filepath.Join(dir, "file"), nil, 0o666) }
 	if err := (Folder{Path: dir, Force: true}).Write(t.Context(), write); err != nil ||
 		!slices.Equal(names(), []string{"file"}) {
 		t.Errorf("%v, left %q", err, names())
+	}
+	if _, err := os.Stat(outside); err == nil {
+		t.Errorf("%s is left", outside)
+	}
+}
+
+// TestClaim: what another process locked or removed between the making and the lock is not claimed.
+func TestClaim(t *testing.T) {
+	for name, c := range map[string]struct {
+		before func(path string) error
+		want   bool
+	}{
+		"nobody came":  {func(string) error { return nil }, true},
+		"it was swept": {func(path string) error { sweep(strings.TrimSuffix(path, "0000000a")); return nil }, false},
+		"it was swept, and made again": {func(path string) error {
+			sweep(strings.TrimSuffix(path, "0000000a"))
+			return os.WriteFile(path, nil, 0o666)
+		}, false},
+	} {
+		path := filepath.Join(t.TempDir(), ".out.tmp-0000000a")
+		f, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if err := c.before(path); err != nil {
+			t.Fatal(err)
+		}
+		if got := claim(f); got != c.want {
+			t.Errorf("%s: claimed %v", name, got)
+		}
+	}
+}
+
+// Writers of one name at once sweep nothing of each other.
+func TestWritersAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out")
+	var group sync.WaitGroup
+	for i := range 8 {
+		group.Go(func() {
+			for range 20 {
+				if err := WriteFile(t.Context(), path, writeString(strings.Repeat(strconv.Itoa(i), 9))); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if data, err := os.ReadFile(path); err != nil || len(data) != 9 || strings.Trim(string(data), string(data[:1])) != "" {
+		t.Errorf("%q, %v", data, err)
 	}
 }
 

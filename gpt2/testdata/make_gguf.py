@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Writes gpt2/testdata/gguf: a small random model as safetensors, and by the gguf package as a GGUF file of each type.
+And weights/testdata/blocks.gguf: random blocks of each packed type, with what the gguf package makes of them.
 
     pip install gguf==0.19.0 safetensors
     gpt2/testdata/make_gguf.py
@@ -30,6 +31,36 @@ def main() -> None:
     save_file(weights, target / "model.safetensors")
     for kind in ("F32", "F16", "BF16", "Q8_0"):
         write(weights, target / f"{kind.lower()}.gguf", gguf.GGMLQuantizationType[kind])
+    write_blocks(pathlib.Path(__file__).parents[2] / "weights" / "testdata" / "blocks.gguf")
+
+
+# The packed types, and where in a block their float16 numbers lie.
+BLOCKS = {"Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0]}
+
+
+def blocks(random: np.random.Generator, name: str, rows: int, columns: int) -> np.ndarray:
+    """Rows of random blocks of a type. Their float16 numbers are finite, zero and subnormal ones among them."""
+    block, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]]
+    packed = random.integers(0, 256, (rows, columns // block, size), dtype=np.uint8)
+    for at in BLOCKS[name]:
+        values = (random.normal(0, 1, packed.shape[:2]) * 10.0 ** random.integers(-7, 1, packed.shape[:2])).astype(np.float16)
+        values.flat[0] = 0
+        packed[:, :, at:at + 2] = values[..., None].view(np.uint8)
+    return packed.reshape(rows, -1)
+
+
+def write_blocks(path: pathlib.Path) -> None:
+    random = np.random.default_rng(11)
+    out = gguf.GGUFWriter(path, "test")
+    for name in BLOCKS:
+        kind = gguf.GGMLQuantizationType[name]
+        rows = blocks(random, name, 4, 256)
+        out.add_tensor(name, rows, raw_dtype=kind)
+        out.add_tensor(name + ".expected", gguf.quants.dequantize(rows, kind))
+    out.write_header_to_file()
+    out.write_kv_data_to_file()
+    out.write_tensors_to_file()
+    out.close()
 
 
 def random_weights() -> dict[str, np.ndarray]:
@@ -51,7 +82,9 @@ def tokens() -> list[str]:
     return [chr(b) for b in printable] + [chr(256 + n) for n in range(256 - len(printable))] + ["<|endoftext|>"]
 
 
-def write(weights: dict[str, np.ndarray], path: pathlib.Path, kind: gguf.GGMLQuantizationType) -> None:
+def write(weights: dict[str, np.ndarray], path: pathlib.Path, kind: gguf.GGMLQuantizationType, pack=None) -> None:
+    """Writes the model, its matrices quantised or as pack makes them."""
+    pack = pack or (lambda w: gguf.quants.quantize(np.ascontiguousarray(w), kind))
     out = gguf.GGUFWriter(path, "gpt2")
     out.add_name("test")
     out.add_block_count(GEOMETRY["n_layer"])
@@ -70,7 +103,7 @@ def write(weights: dict[str, np.ndarray], path: pathlib.Path, kind: gguf.GGMLQua
     out.add_eos_token_id(256)
 
     def matrix(name: str, w: np.ndarray) -> None:
-        out.add_tensor(name, gguf.quants.quantize(np.ascontiguousarray(w), kind), raw_dtype=kind)
+        out.add_tensor(name, pack(w), raw_dtype=kind)
 
     def norm(name: str, of: str) -> None:
         for part in ("weight", "bias"):

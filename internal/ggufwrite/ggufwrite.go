@@ -1,5 +1,5 @@
-// Package ggufwrite writes small GGUF files for tests. It shares no code with the reader: the format is that of
-// https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
+// Package ggufwrite makes GGUF files: whole small ones for tests, and the headers of others. It shares no code with the
+// reader: the format is that of https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 package ggufwrite
 
 import (
@@ -61,7 +61,7 @@ func (f *File) Value(key string, v any) {
 const (
 	F32  = 0
 	F16  = 1
-	Q4_0 = 2 // for errors: its data are not made
+	Q2_K = 10 // for errors: its data are not made
 	Q8_0 = 8
 	BF16 = 30
 )

@@ -22,7 +22,7 @@ enum {
 	QT = 4,           // tiles of queries that share a block of keys in L1
 	QROWS = QT * MR,  // queries of a task
 	KEYS = GS_KEYS,   // keys of a block
-	MAX_HS = 256,     // a row of Q fits in LDA
+	MAX_HS = 512,     // a row of Q fits in LDA
 };
 
 static const float LOG2_E = 1.44269504088896341f;

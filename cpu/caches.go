@@ -62,25 +62,3 @@ func parseSize(s string) int64 {
 	}
 	return n * unit
 }
-
-// availableMemory returns how many bytes can be allocated without harm, as the system tells: free memory, or the
-// control group's limit if that is less. It is 0 if neither is known.
-func availableMemory(proc, sys string) int64 {
-	least := int64(0)
-	consider := func(n int64, err error) {
-		if err == nil && n > 0 && (least == 0 || n < least) {
-			least = n
-		}
-	}
-	data, _ := os.ReadFile(filepath.Join(proc, "meminfo"))
-	for line := range strings.Lines(string(data)) {
-		if rest, ok := strings.CutPrefix(line, "MemAvailable:"); ok {
-			n, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 50)
-			consider(n<<10, err)
-		}
-	}
-	if data, err := os.ReadFile(filepath.Join(sys, "fs/cgroup/memory.max")); err == nil {
-		consider(strconv.ParseInt(string(bytes.TrimSpace(data)), 10, 62))
-	}
-	return least
-}

@@ -55,7 +55,8 @@ func processorName() string {
 // writes, 8 for each float32. Stores through the caches also read each line before they write it, which does not count:
 // their rate is that much lower.
 func (b *Backend) MeasureCeilings(ctx context.Context) (s ceilings.Set, err error) {
-	levels, available := caches("/sys", allowedCPUs(), b.pool.threads), availableMemory("/proc", "/sys")
+	levels := caches("/sys", allowedCPUs(), b.pool.threads)
+	available, _ := memoryLeft("/proc", "/sys")
 	values, share, err := b.pool.ceilings(ctx, levels, available, defaultEffort)
 	switch {
 	case ctx.Err() != nil:

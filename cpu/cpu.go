@@ -153,24 +153,23 @@ type packedModel struct {
 // formOf says how a matrix is held: as (K, N), in which type, and by rows or in panels. Matrices that rows are looked up
 // in are held by rows, and so are those that a checkpoint stores by rows, unless they are 8-bit: their blocks exist in
 // panels only.
-func (b *Backend) formOf(c gpt2.Config, p gpt2.Param) (K, N int, d dtype, table bool) {
+func formOf(c gpt2.Config, p gpt2.Param, held dtype) (K, N int, d dtype, table bool) {
 	K, N = p.Shape[0], p.Shape[1]
 	lookedUp := p.Name == "wpe.weight" || p.Name == "wte.weight" && !c.Tied
 	if lookedUp || isTransposed(p) {
 		K, N = N, K
 	}
-	if lookedUp || isTransposed(p) && b.dtype != q8Type {
-		return K, N, b.dtype.ofTables(), true
+	if lookedUp || isTransposed(p) && held != q8Type {
+		return K, N, held.ofTables(), true
 	}
-	return K, N, b.dtype, false
+	return K, N, held, false
 }
 
 // isTransposed tells whether a matrix is stored as (N, K), outputs first.
 func isTransposed(p gpt2.Param) bool { return p.Name == "wte.weight" || p.Name == "lm_head.weight" }
 
 // acquire packs what a run order needs and is not packed yet.
-func (b *Backend) acquire(ctx context.Context, m *gpt2.Model, layers []int,
-	progress func(done, total int64)) (*packedModel, error) {
+func (b *Backend) acquire(ctx context.Context, m *gpt2.Model, o gpt2.Options) (*packedModel, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.models[m]
@@ -179,29 +178,33 @@ func (b *Backend) acquire(ctx context.Context, m *gpt2.Model, layers []int,
 		b.models[m] = p
 	}
 	p.users++
-	if err := b.packMissing(ctx, m, p, layers, progress); err != nil {
+	if err := b.packMissing(ctx, m, p, o); err != nil {
 		b.drop(m, p)
 		return nil, err
 	}
 	return p, nil
 }
 
-func (b *Backend) packMissing(ctx context.Context, m *gpt2.Model, p *packedModel, layers []int,
-	progress func(done, total int64)) error {
-	var todo []gpt2.Param
-	var done, total int64
-	size := 0
-	for _, param := range m.Config.ParamsOf(layers) {
-		if p.matrices[param.Name] != nil || p.vectors[param.Name].p != nil {
+// missing lists the parameters of a run order that p has not, and their bytes if they are held as a type.
+func missing(c gpt2.Config, p *packedModel, layers []int, held dtype) (todo []gpt2.Param, size int) {
+	for _, param := range c.ParamsOf(layers) {
+		if p != nil && (p.matrices[param.Name] != nil || p.vectors[param.Name].p != nil) {
 			continue
 		}
 		todo = append(todo, param)
-		total += int64(param.Elements())
 		bytes := 4 * param.Elements() // of a vector
 		if len(param.Shape) > 1 {
-			bytes = weightBytes(b.formOf(m.Config, param))
+			bytes = weightBytes(formOf(c, param, held))
 		}
 		size += (bytes + 63) / 64 * 64
+	}
+	return todo, size
+}
+
+func (b *Backend) packMissing(ctx context.Context, m *gpt2.Model, p *packedModel, o gpt2.Options) error {
+	todo, size := missing(m.Config, p, o.Layers, b.dtype)
+	if err := b.fits(m, o, size); err != nil {
+		return err
 	}
 	if len(todo) == 0 {
 		return nil
@@ -211,12 +214,16 @@ func (b *Backend) packMissing(ctx context.Context, m *gpt2.Model, p *packedModel
 		return fmt.Errorf("the weights of model %s: %w", m.Name, err)
 	}
 	p.arenas = append(p.arenas, a)
+	var done, total int64
+	for _, param := range todo {
+		total += int64(param.Elements())
+	}
 	var buf []byte // of all of them in turn
 	for _, param := range todo {
 		err := b.pack(ctx, m, p, a, param, &buf, func(elements int) {
-			if done += int64(elements); progress != nil {
+			if done += int64(elements); o.Progress != nil {
 				size := b.dtype.bytesPerWeight()
-				progress(int64(float64(done)*size), int64(float64(total)*size))
+				o.Progress(int64(float64(done)*size), int64(float64(total)*size))
 			}
 		})
 		if err != nil { // what is not whole must not be found by the next session
@@ -273,7 +280,7 @@ func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, a *ar
 		return err
 	}
 	rows, cols := param.Shape[0], param.Shape[1]
-	K, N, d, table := b.formOf(m.Config, param)
+	K, N, d, table := formOf(m.Config, param, b.dtype)
 	w, err := newWeight(a, K, N, d, table)
 	if err != nil {
 		return fmt.Errorf("tensor %s: %w", param.Name, err)

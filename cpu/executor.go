@@ -16,7 +16,7 @@ func (b *Backend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (g
 		return nil, fmt.Errorf("the cpu backend cannot run a session: %w", gpt2.ErrClosed)
 	}
 	loaded := annotate.Range("pack weights", nvtx.Yellow)
-	p, err := b.acquire(ctx, m, o.Layers, o.Progress)
+	p, err := b.acquire(ctx, m, o)
 	loaded()
 	if err != nil {
 		return nil, err
@@ -433,7 +433,8 @@ func (w *writer) step(s gpt2.Step) error {
 	return err
 }
 
-var activations = map[gpt2.Activation]activation{gpt2.GELUNew: geluTanh, gpt2.GELUErf: geluErf, gpt2.ReLU: relu}
+var activations = map[gpt2.Activation]activation{gpt2.GELUNew: geluTanh, gpt2.GELUErf: geluErf, gpt2.ReLU: relu,
+	gpt2.SiLU: silu, gpt2.QuickGELU: quickGELU}
 
 func (w *writer) norm(o gpt2.Operation) norm {
 	return norm{gain: w.packed.vectors[o.Weight], bias: w.packed.vectors[o.Bias], eps: float32(w.model.Config.Epsilon)}

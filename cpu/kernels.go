@@ -376,10 +376,12 @@ func (v view) check(name string, M, C int) error {
 type activation int32
 
 const (
-	none     activation = C.GS_NONE
-	geluTanh activation = C.GS_GELU_TANH // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
-	geluErf  activation = C.GS_GELU_ERF  // x/2 (1 + erf(x/sqrt(2)))
-	relu     activation = C.GS_RELU
+	none      activation = C.GS_NONE
+	geluTanh  activation = C.GS_GELU_TANH // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
+	geluErf   activation = C.GS_GELU_ERF  // x/2 (1 + erf(x/sqrt(2)))
+	relu      activation = C.GS_RELU
+	silu      activation = C.GS_SILU       // x / (1 + exp(-x))
+	quickGELU activation = C.GS_QUICK_GELU // x / (1 + exp(-1.702 x))
 )
 
 // norm is a LayerNorm's parameters: y = (x - mean) / sqrt(var + eps) * gain + bias. The zero value is "none".
@@ -476,7 +478,7 @@ func (c *cache) free() {
 }
 
 // maxHeadSize is the largest HS that the attention kernels take.
-const maxHeadSize = 256
+const maxHeadSize = 512
 
 func roundUp(n int) int { return (n + 31) / 32 * 32 }
 

@@ -133,7 +133,9 @@ enum gs_activation {
 	GS_NONE,
 	GS_GELU_TANH, // x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
 	GS_GELU_ERF,  // x/2 (1 + erf(x/sqrt(2)))
-	GS_RELU       // max(x, 0)
+	GS_RELU,      // max(x, 0)
+	GS_SILU,      // x / (1 + exp(-x))
+	GS_QUICK_GELU // x / (1 + exp(-1.702 x))
 };
 
 // gs_norm: y = (x - mean(x)) / sqrt(var(x) + eps) * gain + bias over a row of K.

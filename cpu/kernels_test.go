@@ -361,13 +361,14 @@ func TestPackCountsNonFinite(t *testing.T) {
 var activationFormulas = map[activation]func(float64) float64{
 	none:     func(x float64) float64 { return x },
 	geluTanh: reference.GELUTanh, geluErf: reference.GELUErf, relu: reference.ReLU,
+	silu: reference.SiLU, quickGELU: reference.QuickGELU,
 }
 
 // actTolerance is the error allowed of act at x itself. An error in x adds at most 1.13 times as much, the steepest
 // slope of any activation.
 func actTolerance(act activation, x float64) float64 {
 	switch act {
-	case geluTanh:
+	case geluTanh, silu, quickGELU:
 		return 1e-6 * math.Abs(x)
 	case geluErf:
 		return 4e-7 * math.Abs(x)
@@ -617,7 +618,7 @@ func testLinear(t *testing.T, r *rand.Rand, pools []*pool, M, K, N, variant int)
 	var res []float32
 	switch r.IntN(4) {
 	case 0:
-		o.act = []activation{geluTanh, geluErf, relu}[r.IntN(3)]
+		o.act = []activation{geluTanh, geluErf, relu, silu, quickGELU}[r.IntN(5)]
 	case 1: // y = residual + ...
 		g := newGuarded(t, M*ldy).random(r, 5)
 		o.residual = matrix(g.mem, ldy)
@@ -712,7 +713,7 @@ func TestActivations(t *testing.T) {
 		n := len(xs)
 		x, y := newGuarded(t, n), newGuarded(t, n)
 		copy(x.slice(), xs)
-		for _, act := range []activation{none, geluTanh, geluErf, relu} {
+		for _, act := range []activation{none, geluTanh, geluErf, relu, silu, quickGELU} {
 			got := onAll(t, pools, y, nil, func(p *program) error {
 				return p.activation(matrix(x.mem, n), matrix(y.mem, n), mem[float32]{}, act, 1, n)
 			})
@@ -846,7 +847,7 @@ func TestAttention(t *testing.T) {
 		{1, 0, 1, 1, 1, 1}, {1, 0, 1, 1, 2, 64}, {1, 5, 1, 1, 3, 64}, {2, 31, 1, 1, 2, 33}, {1, 255, 1, 1, 2, 64}, {1, 256,
 			1, 1, 2, 64},
 		{2, 700, 1, 1, 2, 80}, {1, 0, 2, 2, 1, 8}, {1, 0, 13, 13, 2, 64}, {3, 7, 5, 5, 2, 20}, {1, 0, 70, 70, 2, 64}, {1,
-			100, 49, 49, 1, 256},
+			100, 49, 49, 1, 256}, {1, 40, 37, 37, 1, 512}, {1, 70, 1, 1, 1, 500},
 		{2, 0, 300, 300, 1, 64}, {1, 250, 30, 30, 2, 40}, {1, 0, 50, 1, 2, 64}, {2, 300, 40, 1, 2, 16}, {1, 3, 40, 17, 2,
 			64}, {1, 500, 100, 3, 1, 31},
 	}

@@ -54,6 +54,8 @@ static void finish(const gs_linear *o, int64_t r, int m, int64_t n, const float 
 	case GS_GELU_TANH: finish_act(o, GS_GELU_TANH, r, m, n, c); break;
 	case GS_GELU_ERF: finish_act(o, GS_GELU_ERF, r, m, n, c); break;
 	case GS_RELU: finish_act(o, GS_RELU, r, m, n, c); break;
+	case GS_SILU: finish_act(o, GS_SILU, r, m, n, c); break;
+	case GS_QUICK_GELU: finish_act(o, GS_QUICK_GELU, r, m, n, c); break;
 	default: finish_act(o, GS_NONE, r, m, n, c);
 	}
 }

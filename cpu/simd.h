@@ -198,6 +198,8 @@ INLINE vf activate(int act, vf x) {
 	case GS_GELU_TANH: return gelu_tanh(x);
 	case GS_GELU_ERF: return gelu_erf(x);
 	case GS_RELU: return vselect(x < 0.0f, (vf){0}, x); // keeps NaN
+	case GS_SILU: return x / (1.0f + vexp(-x));
+	case GS_QUICK_GELU: return x / (1.0f + vexp(-1.702f * x));
 	}
 	return x;
 }

@@ -70,6 +70,16 @@ func GELUErf(x float64) float64 { return x / 2 * math.Erfc(-x/math.Sqrt2) }
 // ReLU is max(x, 0); NaN stays NaN.
 func ReLU(x float64) float64 { return math.Max(x, 0) }
 
+// SiLU is x / (1 + exp(-x)), also called swish.
+//
+// Source: Hendrycks and Gimpel (2016), section 2; torch.nn.SiLU.
+func SiLU(x float64) float64 { return x / (1 + math.Exp(-x)) }
+
+// QuickGELU is x / (1 + exp(-1.702 x)).
+//
+// Source: Hendrycks and Gimpel (2016), section 2; activations.py, QuickGELUActivation ("quick_gelu").
+func QuickGELU(x float64) float64 { return x / (1 + math.Exp(-1.702*x)) }
+
 // LayerNorm returns, for one row x (C),
 //
 //	(x - mean) / sqrt(variance + eps) * gain + bias

@@ -294,6 +294,10 @@ func (b *Backend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (g
 		return nil, fmt.Errorf("model %s has heads of %d elements; the GPU's attention takes at most %d", m.Name,
 			m.Config.HeadSize(), cuda.MaxHeadSize)
 	}
+	if _, ok := activations[m.Config.Activation]; !ok {
+		return nil, fmt.Errorf("model %s has the activation %s, for which the GPU has no kernel; use --device cpu", m.Name,
+			m.Config.Activation)
+	}
 	u, params, err := b.acquire(ctx, m, o.Layers, o.Progress)
 	if err != nil {
 		return nil, err

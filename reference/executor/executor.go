@@ -240,6 +240,7 @@ func (r *Runner) Step(step gpt2.Step) error {
 // activationFuncs are the formulas of the activations.
 var activationFuncs = map[gpt2.Activation]func(float64) float64{
 	gpt2.GELUNew: reference.GELUTanh, gpt2.GELUErf: reference.GELUErf, gpt2.ReLU: reference.ReLU,
+	gpt2.SiLU: reference.SiLU, gpt2.QuickGELU: reference.QuickGELU,
 }
 
 // Weight returns the elements of a parameter, nil for none.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -14,9 +15,11 @@ type Activation uint8
 
 // The activations that a GPT-2 config.json may name.
 const (
-	GELUNew Activation = iota // 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), Hendrycks & Gimpel 2016
-	GELUErf                   // 0.5 x (1 + erf(x / sqrt(2)))
-	ReLU                      // max(x, 0)
+	GELUNew   Activation = iota // 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), Hendrycks & Gimpel 2016
+	GELUErf                     // 0.5 x (1 + erf(x / sqrt(2)))
+	ReLU                        // max(x, 0)
+	SiLU                        // x / (1 + exp(-x)), also called swish
+	QuickGELU                   // x / (1 + exp(-1.702 x))
 )
 
 type activationName struct {
@@ -25,8 +28,24 @@ type activationName struct {
 }
 
 // activationNames maps the names of config.json; the first name of each activation is the one that is written.
+// gelu_fast and gelu_accurate are the tanh form with the constant written in other ways, gelu_python is the exact one
+// (transformers, activations.py).
 var activationNames = []activationName{
-	{"gelu_new", GELUNew}, {"gelu_pytorch_tanh", GELUNew}, {"gelu", GELUErf}, {"relu", ReLU},
+	{"gelu_new", GELUNew}, {"gelu_pytorch_tanh", GELUNew}, {"gelu_python_tanh", GELUNew}, {"gelu_fast", GELUNew},
+	{"gelu_accurate", GELUNew}, {"gelu", GELUErf}, {"gelu_python", GELUErf}, {"relu", ReLU},
+	{"silu", SiLU}, {"swish", SiLU}, {"quick_gelu", QuickGELU},
+}
+
+// parseActivation returns the activation of a name in config.json.
+func parseActivation(name string) (Activation, error) {
+	var known []string
+	for _, n := range activationNames {
+		if n.name == name {
+			return n.act, nil
+		}
+		known = append(known, n.name)
+	}
+	return 0, fmt.Errorf("activation_function is %q; supported are %s", name, strings.Join(known, ", "))
 }
 
 // String gives the activation's name in config.json.
@@ -181,7 +200,7 @@ func (c Config) Check() error {
 }
 
 // maxHeadSize bounds HS: the attention kernels keep a row of it in registers or shared memory.
-const maxHeadSize = 256
+const maxHeadSize = 512
 
 // fixed lists the fields of config.json that would change the mathematics, with
 // the one value that this engine implements. Any other value is an error.
@@ -201,19 +220,24 @@ func ParseConfig(data []byte) (Config, error) {
 	if err := json.Unmarshal(data, &raw); err != nil {
 		return Config{}, fmt.Errorf("config.json is not a JSON object: %w", err)
 	}
-	for name, want := range fixed {
-		got, ok := raw[name]
-		if !ok || string(got) == "null" {
-			continue
-		}
-		var compact bytes.Buffer
-		if err := json.Compact(&compact, got); err != nil || compact.String() != want {
-			return Config{}, fmt.Errorf("config.json has %s = %s; only %s is supported", name, shorten(got), want)
+	if err := checkFixed("config.json", raw, fixed); err != nil {
+		return Config{}, err
+	}
+	c := Config{Epsilon: 1e-5, Tied: true, ScaleWeights: true, BOS: -1, EOS: -1}
+	r := fieldReader{file: "config.json", raw: raw}
+	var classes []string
+	r.decode("architectures", "a list of names", &classes)
+	if !r.has("model_type") && len(classes) > 0 && !slices.ContainsFunc(classes, isGPT2) {
+		return Config{}, fmt.Errorf("config.json has architectures = %s, and no model_type; only GPT-2's are supported",
+			shorten(raw["architectures"]))
+	}
+	for _, names := range fieldNames {
+		for _, other := range names[1:] {
+			if !r.has(names[0]) && r.has(other) {
+				raw[names[0]] = raw[other]
+			}
 		}
 	}
-
-	c := Config{Epsilon: 1e-5, Tied: true, ScaleWeights: true, BOS: -1, EOS: -1}
-	r := fieldReader{raw: raw}
 	r.int("n_layer", &c.Layers, true)
 	r.int("n_embd", &c.Channels, true)
 	r.int("n_head", &c.Heads, true)
@@ -234,21 +258,21 @@ func ParseConfig(data []byte) (Config, error) {
 	if r.err != nil {
 		return Config{}, r.err
 	}
-	i := slices.IndexFunc(activationNames, func(n activationName) bool { return n.name == name })
-	if i < 0 {
-		var known []string
-		for _, n := range activationNames {
-			known = append(known, n.name)
-		}
-		return Config{}, fmt.Errorf("config.json has activation_function = %q; supported are %s", name,
-			strings.Join(known, ", "))
+	var err error
+	if c.Activation, err = parseActivation(name); err != nil {
+		return Config{}, fmt.Errorf("config.json: %w", err)
 	}
-	c.Activation = activationNames[i].act
 	if err := c.Check(); err != nil {
 		return Config{}, fmt.Errorf("config.json: %w", err)
 	}
 	return c, nil
 }
+
+// fieldNames are the fields of the geometry, each with the other names under which transformers knows it.
+var fieldNames = [][]string{{"n_layer", "num_hidden_layers"}, {"n_embd", "hidden_size"},
+	{"n_head", "num_attention_heads"}, {"n_positions", "max_position_embeddings", "n_ctx"}}
+
+func isGPT2(class string) bool { return strings.HasPrefix(class, "GPT2") }
 
 // JSON writes the configuration as a Hugging Face config.json. dtype is the
 // name of the type that the weights beside it have: "float32" or "bfloat16".
@@ -283,10 +307,26 @@ func (c Config) JSON(dtype string) ([]byte, error) {
 	}, "", "  ")
 }
 
-// fieldReader takes typed fields out of a JSON object; its first error sticks.
+// checkFixed returns an error if a field of a JSON object, in a file, has another value than the one given.
+func checkFixed(file string, raw map[string]json.RawMessage, fixed map[string]string) error {
+	for _, name := range slices.Sorted(maps.Keys(fixed)) {
+		got, ok := raw[name]
+		if !ok || string(got) == "null" {
+			continue
+		}
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, got); err != nil || compact.String() != fixed[name] {
+			return fmt.Errorf("%s has %s = %s; only %s is supported", file, name, shorten(got), fixed[name])
+		}
+	}
+	return nil
+}
+
+// fieldReader takes typed fields out of a JSON object, in a file; its first error sticks.
 type fieldReader struct {
-	raw map[string]json.RawMessage
-	err error
+	file string
+	raw  map[string]json.RawMessage
+	err  error
 }
 
 // has tells whether the field is there and not null.
@@ -300,19 +340,26 @@ func (r *fieldReader) decode(name, kind string, dst any) {
 		return
 	}
 	if err := json.Unmarshal(r.raw[name], dst); err != nil {
-		r.err = fmt.Errorf("config.json has %s = %s; it must be %s", name, shorten(r.raw[name]), kind)
+		r.err = fmt.Errorf("%s has %s = %s; it must be %s", r.file, name, shorten(r.raw[name]), kind)
 	}
 }
 
 func (r *fieldReader) int(name string, dst *int, needed bool) {
 	if needed && !r.has(name) && r.err == nil {
-		r.err = fmt.Errorf("config.json has no %s; a GPT-2 configuration needs it", name)
+		r.err = fmt.Errorf("%s has no %s, which is needed", r.file, name)
 	}
 	r.decode(name, "a whole number", dst)
 }
 
-// tokenID reads an id; Hugging Face also allows a list, of which GPT-2 has no use.
-func (r *fieldReader) tokenID(name string, dst *int) { r.decode(name, "a token id", dst) }
+// tokenID reads an id, or the first of a list of ids.
+func (r *fieldReader) tokenID(name string, dst *int) {
+	var ids []int
+	if json.Unmarshal(r.raw[name], &ids) != nil {
+		r.decode(name, "a token id or a list of them", dst)
+	} else if len(ids) > 0 {
+		*dst = ids[0]
+	}
+}
 
 func (r *fieldReader) float(name string, dst *float64) { r.decode(name, "a number", dst) }
 func (r *fieldReader) bool(name string, dst *bool)     { r.decode(name, "true or false", dst) }

@@ -1,6 +1,7 @@
 package gpt2
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -24,9 +25,9 @@ var ggufLayerNames = map[string]string{
 	"ffn_norm": "ln_2", "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj",
 }
 
-// OpenGGUF opens a GPT-2 in a GGUF file, as llama.cpp converts and quantises them: F32, F16, BF16 or Q8_0 weights.
-// Configuration and tokenizer are those of the file's metadata. A file without a tokenizer gets GPT-2's if its
-// vocabulary has that size. Weights are read when a backend packs them, and Q8_0 is widened to float32 then.
+// OpenGGUF opens a GPT-2 in a GGUF file, as llama.cpp converts and quantises them.
+// Configuration and tokenizer are those of the file's metadata. Weights are read when a backend packs them, and those
+// of few bits are widened to float32 then.
 func OpenGGUF(path string) (*Model, error) {
 	file, err := weights.OpenGGUF(path)
 	if err != nil {
@@ -62,11 +63,13 @@ func newGGUF(name string, file *weights.GGUF) (*Model, error) {
 		return nil, wrap(err)
 	}
 	m := &Model{Config: config, Name: name, Stored: mostly(file), checkpoint: checkpoint}
-	if err := m.matchTensors("the metadata", false); err != nil {
+	if _, err := m.matchTensors("the metadata"); err != nil {
 		return nil, wrap(err)
 	}
 	if m.Tokenizer, err = ggufTokenizer(file, config.Vocab); err != nil {
-		return nil, wrap(err)
+		m.NoTokenizer = err
+	} else {
+		m.TokenizerFrom = "the GGUF file"
 	}
 	return m, nil
 }
@@ -200,25 +203,31 @@ func ggufConfig(file *weights.GGUF) (Config, error) {
 
 // The types of tokens in tokenizer.ggml.token_type (ggml-org/llama.cpp, include/llama.h, llama_token_type).
 const (
+	ggufNormal      = 1
 	ggufControl     = 3
 	ggufUserDefined = 4
+	ggufUnused      = 5
 )
 
-// ggufTokenizer reads the tokenizer. It is nil if the file has none and the vocabulary is not GPT-2's.
+// ggufTokenizer reads the tokenizer.
 func ggufTokenizer(file *weights.GGUF, vocab int) (*tokenizer.Tokenizer, error) {
 	m := &metadata{values: file.Values}
 	list := func(key string) []string { return valueOf[[]string](m, key, "a list of strings") }
-	parts := tokenizer.Parts{Tokens: list("tokenizer.ggml.tokens"), Merges: list("tokenizer.ggml.merges"), EndOfText: -1}
+	parts := tokenizer.Parts{Tokens: list("tokenizer.ggml.tokens"), Merges: list("tokenizer.ggml.merges"), EndOfText: -1,
+		BOS: -1, Unknown: -1, Pad: -1}
 	model, split := m.string("tokenizer.ggml.model"), m.string("tokenizer.ggml.pre")
 	types := valueOf[[]int64](m, "tokenizer.ggml.token_type", "a list of whole numbers")
-	m.int("tokenizer.ggml.eos_token_id", &parts.EndOfText, false)
+	for key, id := range map[string]*int{"eos": &parts.EndOfText, "bos": &parts.BOS, "unknown": &parts.Unknown,
+		"padding": &parts.Pad} {
+		m.int("tokenizer.ggml."+key+"_token_id", id, false)
+	}
 	parts.PrefixSpace = m.bool("tokenizer.ggml.add_space_prefix")
 	adds := m.bool("tokenizer.ggml.add_bos_token") || m.bool("tokenizer.ggml.add_eos_token")
 	switch {
 	case m.err != nil:
 		return nil, m.err
 	case len(parts.Tokens) == 0 && (model == "" || model == "none" || model == "no_vocab"):
-		return defaultTokenizer(vocab), nil
+		return nil, errors.New("the GGUF file has none (tokenizer.ggml.tokens)")
 	case model != "gpt2":
 		return nil, fmt.Errorf("its tokenizer is of the kind %q (tokenizer.ggml.model); only gpt2, a byte-level BPE, is "+
 			"supported", shorten([]byte(model)))

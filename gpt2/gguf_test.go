@@ -2,6 +2,7 @@ package gpt2
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"gpt2scope/gpt2/tokenizer"
 	"gpt2scope/internal/ggufwrite"
+	"gpt2scope/weights"
 )
 
 // ggufParam is a parameter's name in a GGUF file, and whether the file has the transpose.
@@ -143,6 +145,60 @@ func TestGGUF(t *testing.T) {
 			}
 		}
 		m.Close()
+	}
+}
+
+// TestExportGGUF: what ExportGGUF writes has the parameters, the configuration and the ids of the model.
+func TestExportGGUF(t *testing.T) {
+	for name, text := range map[string]string{"random:L=2,C=32,NH=2,V=50259,T=8": "Hello<|endoftext|> world", "testdata/models/plain": "",
+		"testdata/models/untied": "", "testdata/models/form-pytorch": "", "testdata/models/form-mingpt": "", "testdata/models/form-llmc-bf16": "",
+		"testdata/gguf/q8_0.gguf": "ab<|endoftext|>c"} {
+		open := Open
+		if strings.HasPrefix(name, RandomPrefix) {
+			open = Random
+		}
+		m, err := open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		path := filepath.Join(t.TempDir(), "m.gguf")
+		if err := m.ExportGGUF(t.Context(), path, ExportOptions{DType: weights.F32}); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if err := m.ExportGGUF(t.Context(), path, ExportOptions{DType: weights.F32}); !errors.Is(err, weights.ErrNotEmpty) {
+			t.Errorf("%s: a file is replaced (%v)", name, err)
+		}
+		g, err := Open(path)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		defer g.Close()
+		if g.Config != m.Config {
+			t.Errorf("%s: configuration %+v, expected %+v", name, g.Config, m.Config)
+		}
+		for _, p := range m.Config.Params() {
+			x, y := make([]float32, p.Elements()), make([]float32, p.Elements())
+			if err := errors.Join(m.Read(p.Name, x, 0), g.Read(p.Name, y, 0)); err != nil || !slices.Equal(x, y) {
+				t.Errorf("%s: %s differs (%v)", name, p.Name, err)
+			}
+		}
+		if text != "" {
+			want, err := m.Encode(text)
+			got, err2 := g.Encode(text)
+			if err := errors.Join(err, err2); err != nil || !slices.Equal(got, want) {
+				t.Errorf("%s: ids %v, expected %v (%v)", name, got, want, err)
+			}
+		}
+	}
+	m, err := Open("testdata/models/relu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if err := m.ExportGGUF(t.Context(), filepath.Join(t.TempDir(), "m.gguf"), ExportOptions{DType: weights.F32}); err == nil ||
+		!strings.Contains(err.Error(), "activation_function relu") {
+		t.Errorf("a model that GGUF cannot say: %v", err)
 	}
 }
 
@@ -308,8 +364,12 @@ func TestGGUFRefused(t *testing.T) {
 		{func(f *ggufwrite.File) { f.Value("tokenizer.ggml.tokens", "a") }, []string{"tokenizer.ggml.tokens = a", "list of strings"}},
 		{func(f *ggufwrite.File) { f.Tensor("rope_freqs.weight", ggufwrite.F32, []int{1}, []float32{1}) }, []string{"rope_freqs.weight", "the metadata does not account for"}},
 	} {
-		if m, err := Open(ggufFile(t, random, ggufwrite.F32, c.edit)); err == nil {
-			m.Close()
+		m, err := Open(ggufFile(t, random, ggufwrite.F32, c.edit))
+		if err == nil { // a model without its tokenizer takes ids
+			defer m.Close()
+			err = m.NeedTokenizer()
+		}
+		if err == nil {
 			t.Errorf("no error, expected %q", c.want)
 		} else {
 			for _, want := range c.want {

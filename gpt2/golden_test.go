@@ -131,16 +131,16 @@ func mustBeWithin(t testing.TB, what string, got, want []float32, bound float64)
 
 // TestGoldenModels loads one tiny checkpoint per feature of the format and compares every stage that transformers gave.
 func TestGoldenModels(t *testing.T) {
-	dirs, err := filepath.Glob("testdata/models/*/config.json")
-	if err != nil || len(dirs) < 10 {
+	dirs, err := filepath.Glob("testdata/models/*/expected.safetensors")
+	if err != nil || len(dirs) < 25 {
 		t.Fatalf("%d golden models (%v)", len(dirs), err)
 	}
 	for name, backend := range backends(t) {
-		for _, config := range dirs {
-			dir := filepath.Dir(config)
+		for _, expected := range dirs {
+			dir := filepath.Dir(expected)
 			t.Run(name+"/"+filepath.Base(dir), func(t *testing.T) {
 				s := newSession(t, openModel(t, dir), backend, gpt2.Options{})
-				g := openGolden(t, filepath.Join(dir, "expected.safetensors"))
+				g := openGolden(t, expected)
 				stages := 0
 				for _, stage := range g.Names() {
 					if stage == "ids" {

@@ -1,6 +1,7 @@
 package gpt2
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gpt2scope/gpt2/tokenizer"
 	"gpt2scope/weights"
 )
 
@@ -74,11 +76,19 @@ func Random(name string) (*Model, error) {
 	if err := c.Check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	tok := defaultTokenizer(c.Vocab)
-	if tok != nil {
-		if id, ok := tok.EOT(); ok {
-			c.BOS, c.EOS = int(id), int(id)
-		}
+	var tok *tokenizer.Tokenizer // random weights know no text: one of their size is as good as any
+	switch {
+	case c.Vocab >= 50257:
+		tok = tokenizer.GPT2()
+	case c.Vocab == 257:
+		tok = tokenizer.Bytes()
+	}
+	m := &Model{Name: name}
+	if tok == nil {
+		m.NoTokenizer = errors.New("random weights have one if V is 257 or at least 50257")
+	} else if id, ok := tok.EOT(); ok {
+		m.Tokenizer, m.TokenizerFrom = tok, "built in, by V"
+		c.BOS, c.EOS = int(id), int(id)
 	}
 	var generated []weights.Tensor
 	for _, p := range c.Params() {
@@ -92,7 +102,8 @@ func Random(name string) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return &Model{Config: c, Name: name, Tokenizer: tok, checkpoint: checkpoint}, nil
+	m.Config, m.checkpoint = c, checkpoint
+	return m, nil
 }
 
 // initialiser returns the function that computes elements of a parameter.

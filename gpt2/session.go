@@ -428,7 +428,7 @@ func (g *generation) emit(tokens []Token) {
 	g.keep(tokens)
 	g.made++
 	for _, t := range tokens {
-		if !g.IgnoreEOS && int(t.ID) == g.model.Config.EOS {
+		if !g.IgnoreEOS && g.model.EndsText(t.ID) {
 			g.ended[t.Seq] = true
 		}
 		if !g.over && !g.yield(t, nil) {

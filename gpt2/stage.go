@@ -274,10 +274,11 @@ func attentionCost(c Config, B, T, Q, past int) Cost {
 }
 
 // activationCost: 9 per element for gelu_new (x^2, x^3, factor, sum, factor,
-// tanh, sum, two products), 5 for the erf form, 1 for relu.
+// tanh, sum, two products), 5 for the erf form, 1 for relu, 4 and 5 for silu and quick_gelu.
 func activationCost(c Config, B, T, _ int) Cost {
 	n := int64(B) * int64(T) * int64(c.Inner)
-	return Cost{FLOPs: n * map[Activation]int64{GELUNew: 9, GELUErf: 5, ReLU: 1}[c.Activation], Activations: 2 * n}
+	flops := map[Activation]int64{GELUNew: 9, GELUErf: 5, ReLU: 1, SiLU: 4, QuickGELU: 5}
+	return Cost{FLOPs: n * flops[c.Activation], Activations: 2 * n}
 }
 
 func addCost(c Config, B, T, _ int) Cost {

@@ -12,8 +12,8 @@ import (
 // Encode turns a text into token ids. An empty text is the end-of-text token,
 // from which GPT-2 starts when it is given nothing.
 func (m *Model) Encode(text string) ([]int32, error) {
-	if m.Tokenizer == nil {
-		return nil, fmt.Errorf("model %s has no tokenizer; give token ids instead of text", m.Name)
+	if err := m.NeedTokenizer(); err != nil {
+		return nil, fmt.Errorf("%w; give token ids instead of text", err)
 	}
 	if text == "" {
 		id, ok := m.Tokenizer.EOT()
@@ -62,24 +62,24 @@ func (s *Session) Text(ctx context.Context, prompt string, g Generation) iter.Se
 // TextWriter turns tokens into text that can be shown at once: whole UTF-8
 // characters, and nothing that may yet turn out to be a stop string.
 type TextWriter struct {
+	ends    func(id int32) bool
 	decoder *tokenizer.Decoder
 	text    []byte // scratch
 	stop    []string
-	eos     int32
 	held    string // decoded, but may be the start of a stop string
 	stopped bool
 }
 
 // NewTextWriter makes one for the tokens of a generation. The model must have a tokenizer.
 func NewTextWriter(m *Model, g Generation) *TextWriter {
-	w := &TextWriter{decoder: m.Tokenizer.NewDecoder(), eos: -1}
+	w := &TextWriter{decoder: m.Tokenizer.NewDecoder(), ends: m.EndsText}
 	for _, stop := range g.Stop {
 		if stop != "" {
 			w.stop = append(w.stop, stop)
 		}
 	}
-	if !g.IgnoreEOS {
-		w.eos = int32(m.Config.EOS)
+	if g.IgnoreEOS {
+		w.ends = func(int32) bool { return false }
 	}
 	return w
 }
@@ -89,7 +89,7 @@ func (w *TextWriter) Stopped() bool { return w.stopped }
 
 // Push takes a token and returns the text that is certain by now.
 func (w *TextWriter) Push(id int32) string {
-	if w.stopped || id == w.eos {
+	if w.stopped || w.ends(id) {
 		return ""
 	}
 	w.text = w.decoder.Append(w.text[:0], id)

@@ -67,6 +67,19 @@ var bytesOnly = sync.OnceValue(func() *Tokenizer {
 	return t
 })
 
+// PlainBytes returns the tokenizer whose ids are the bytes themselves: V = 256, and A is 65.
+func PlainBytes() *Tokenizer { return plainBytes() }
+
+var plainBytes = sync.OnceValue(func() *Tokenizer {
+	t := &Tokenizer{bpe: bpe{merges: newMergeTable(0)}, splitWords: true, eot: -1, modelSize: 256}
+	for b := range 256 {
+		t.pieces = append(t.pieces, string([]byte{byte(b)}))
+		t.byteID[b] = int32(b)
+	}
+	t.finish()
+	return t
+})
+
 // byteTokenizer returns an unfinished tokenizer with the 256 byte tokens and room for vocabSize.
 func byteTokenizer(vocabSize int) *Tokenizer {
 	t := &Tokenizer{
@@ -88,5 +101,9 @@ func (t *Tokenizer) addEndOfText() {
 	t.pieces = append(t.pieces, EndOfText)
 	t.modelSize = len(t.pieces) // GPT-2's vocab.json has it too
 	t.added = append(t.added, addedToken{ID: t.eot, Content: EndOfText, Special: true})
+	t.roles = make(map[string]string)
+	for _, role := range gpt2Roles {
+		t.roles[role] = EndOfText
+	}
 	t.finish()
 }

@@ -30,8 +30,8 @@
 //
 // [Load] reads the files of a Hugging Face directory. Files that ask for something which would change the ids and
 // is not implemented here are refused with an error; nothing is guessed. [GPT2] is the vocabulary of the published
-// GPT-2 models, built in. [Bytes] is the byte alphabet alone. [Tokenizer.Files] writes any of them as a Hugging Face
-// directory.
+// GPT-2 models, built in. [Bytes] is the byte alphabet alone, [PlainBytes] has ids that are the bytes.
+// [Tokenizer.Files] writes any of them as a Hugging Face directory.
 //
 // # Byte alphabet
 //

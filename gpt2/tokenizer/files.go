@@ -10,6 +10,9 @@ import (
 // and special_tokens_map.json, and vocab.json with merges.txt if these can hold the whole tokenizer. Both [Load] and
 // Hugging Face's libraries read them, with the same ids.
 func (t *Tokenizer) Files() map[string][]byte {
+	if t.chars != nil {
+		return t.characterFiles()
+	}
 	names := make([]string, len(t.pieces)) // (V) each token as files spell it
 	for id := range names {
 		names[id] = t.fileName(int32(id))
@@ -20,13 +23,7 @@ func (t *Tokenizer) Files() map[string][]byte {
 		"tokenizer.json":        t.tokenizerJSON(names, merges),
 		"tokenizer_config.json": t.configJSON(),
 	}
-	special := make(map[string]string)
-	if t.eot >= 0 {
-		for _, role := range []string{"bos_token", "eos_token", "unk_token"} {
-			special[role] = names[t.eot]
-		}
-	}
-	files["special_tokens_map.json"] = indented(special)
+	files["special_tokens_map.json"] = indented(t.roles)
 	if t.splitWords && !t.ignoreMerges {
 		var b bytes.Buffer
 		appendVocab(&b, names[:t.modelSize], "")
@@ -135,10 +132,11 @@ func (t *Tokenizer) configJSON() []byte {
 		"clean_up_tokenization_spaces": false,
 		"tokenizer_class":              "GPT2Tokenizer",
 	}
-	if t.eot >= 0 {
-		for _, role := range []string{"bos_token", "eos_token", "unk_token"} {
-			cfg[role] = t.fileName(t.eot)
-		}
+	for _, role := range gpt2Roles {
+		cfg[role] = nil // else the class has <|endoftext|> there
+	}
+	for role, content := range t.roles {
+		cfg[role] = content
 	}
 	return indented(cfg)
 }

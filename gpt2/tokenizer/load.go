@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +23,20 @@ import (
 // ErrNone is what [Load] returns, wrapped, for a directory that carries no tokenizer.
 var ErrNone = errors.New("no tokenizer.json, and no vocab.json with merges.txt")
 
+// CarriedFiles are the files of a directory that say how its text becomes ids, read here or not.
+var CarriedFiles = []string{"tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json",
+	"special_tokens_map.json", "added_tokens.json", "encoder.json", "vocab.bpe", "vocab.txt", "tokenizer.model",
+	"spiece.model", "sentencepiece.bpe.model", "chat_template.jinja", "chat_template.json"}
+
+// foreign are files of tokenizers that are not read, each with the kind of tokenizer.
+var foreign = []struct{ name, kind string }{
+	{"tokenizer.model", "SentencePiece"}, {"spiece.model", "SentencePiece"},
+	{"sentencepiece.bpe.model", "SentencePiece"}, {"vocab.txt", "WordPiece"},
+}
+
+// pairs are the names of a vocabulary and of its merges: Hugging Face's and OpenAI's, with the same content.
+var pairs = [][2]string{{"vocab.json", "merges.txt"}, {"encoder.json", "vocab.bpe"}}
+
 // Bounds on what files may ask for, with room over what is in use.
 const (
 	maxFile     = 64 << 20 // bytes of a file; GPT-2's largest has 3.5 MB, the largest in use 35 MB
@@ -28,7 +45,42 @@ const (
 	maxAllAdded = 4 << 20  // bytes of all added tokens together
 )
 
-// Load reads the tokenizer in a Hugging Face model directory: tokenizer.json, or else vocab.json and merges.txt.
+// Open reads the tokenizer in a directory, or in one file of the form of tokenizer.json.
+func Open(path string) (*Tokenizer, error) {
+	info, err := os.Stat(path)
+	switch base := filepath.Base(path); {
+	case err != nil:
+		return nil, err
+	case info.IsDir():
+		return Load(os.DirFS(path))
+	case slices.ContainsFunc(pairs, func(p [2]string) bool { return p[0] == base || p[1] == base }):
+		return Load(os.DirFS(filepath.Dir(path)))
+	default:
+		for _, f := range foreign {
+			if f.name == base {
+				return nil, notRead(base, f.kind)
+			}
+		}
+		return Load(oneFile(path))
+	}
+}
+
+// oneFile is a directory that holds one file, as its tokenizer.json.
+type oneFile string
+
+func (f oneFile) Open(name string) (fs.File, error) {
+	if name != "tokenizer.json" {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	return os.Open(string(f))
+}
+
+func notRead(name, kind string) error {
+	return fmt.Errorf("%s: a %s tokenizer, which is not GPT-2's and not supported", name, kind)
+}
+
+// Load reads the tokenizer in a Hugging Face model directory: tokenizer.json, or else vocab.json and merges.txt, or
+// else encoder.json and vocab.bpe, which OpenAI calls them.
 //
 // Of a tokenizer.json, it takes a BPE model over the byte alphabet, the ByteLevel pre-tokenizer with or without
 // add_prefix_space and use_regex, and added tokens. Everything else that would change the ids is an error: another
@@ -36,13 +88,13 @@ const (
 // padding belong to batches and are not applied.
 //
 // tokenizer_config.json and special_tokens_map.json say which token is [Tokenizer.EOT]. An add_prefix_space in
-// tokenizer_config.json counts more than that in tokenizer.json, as in Hugging Face's transformers. Beside vocab.json
-// and merges.txt, they and added_tokens.json also name the added tokens, and <|endoftext|> is one wherever the
-// vocabulary has it.
+// tokenizer_config.json counts more than that in tokenizer.json, as in Hugging Face's transformers. They and
+// added_tokens.json also name added tokens, beside those of tokenizer.json; without tokenizer.json <|endoftext|> is one
+// wherever the vocabulary has it.
 //
-// A directory without these files is [ErrNone]; the caller may then go on with [GPT2], if the model has its size.
-// Other errors name the file and what is wrong in it. Load trusts nothing in the files: it does not panic, and needs
-// memory in proportion to their size, which is bounded.
+// A directory without these files is [ErrNone]. Nothing tells then how the model's text becomes ids, least of all the
+// size of its vocabulary. Other errors name the file and what is wrong in it. Load trusts nothing in the files: it does
+// not panic, and needs memory in proportion to their size, which is bounded.
 func Load(fsys fs.FS) (*Tokenizer, error) {
 	var cfg config
 	for _, name := range []string{"special_tokens_map.json", "tokenizer_config.json"} { // the later one counts more
@@ -61,7 +113,7 @@ func Load(fsys fs.FS) (*Tokenizer, error) {
 
 	data, err := readFile(fsys, "tokenizer.json")
 	if err == nil {
-		t, err := parseTokenizer(data, &cfg)
+		t, err := parseTokenizer(fsys, data, &cfg)
 		if err != nil {
 			return nil, fmt.Errorf("tokenizer.json: %w", err)
 		}
@@ -109,9 +161,10 @@ func unmarshal(data []byte, v any) error {
 
 // config is what counts here of tokenizer_config.json and special_tokens_map.json.
 type config struct {
-	PrefixSpace *bool `json:"add_prefix_space"`
-	AddBOS      bool  `json:"add_bos_token"`
-	AddEOS      bool  `json:"add_eos_token"`
+	Class       string `json:"tokenizer_class"`
+	PrefixSpace *bool  `json:"add_prefix_space"`
+	AddBOS      bool   `json:"add_bos_token"`
+	AddEOS      bool   `json:"add_eos_token"`
 
 	BOS             configToken   `json:"bos_token"`
 	EOS             configToken   `json:"eos_token"`
@@ -126,10 +179,13 @@ type config struct {
 }
 
 // A configToken is a special token, which files give as a string, as an object or as null.
-type configToken struct{ addedToken }
+type configToken struct {
+	addedToken
+	named bool // the file says it, or that there is none
+}
 
 func (c *configToken) UnmarshalJSON(data []byte) error {
-	c.addedToken = addedToken{}
+	c.addedToken, c.named = addedToken{}, true
 	var err error
 	switch {
 	case data[0] == '"':
@@ -154,8 +210,20 @@ func (c *config) special() []addedToken {
 	return tokens
 }
 
-// parseTokenizer reads a tokenizer.json.
-func parseTokenizer(data []byte, cfg *config) (*Tokenizer, error) {
+// roles returns the content of the tokens that have a role, by the name that files give the role.
+func (c *config) roles() map[string]string {
+	roles := make(map[string]string)
+	for name, tok := range map[string]configToken{"bos_token": c.BOS, "eos_token": c.EOS, "unk_token": c.UNK,
+		"sep_token": c.SEP, "pad_token": c.PAD, "cls_token": c.CLS, "mask_token": c.Mask} {
+		if tok.Content != "" {
+			roles[name] = tok.Content
+		}
+	}
+	return roles
+}
+
+// parseTokenizer reads a tokenizer.json and what lies beside it.
+func parseTokenizer(fsys fs.FS, data []byte, cfg *config) (*Tokenizer, error) {
 	var file struct {
 		Version       *string         `json:"version"`
 		Added         []addedToken    `json:"added_tokens"`
@@ -212,7 +280,11 @@ func parseTokenizer(data []byte, cfg *config) (*Tokenizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("model.merges: %w", err)
 	}
-	return build(vocab, merges, file.Added, cfg, func(t *Tokenizer) {
+	added, err := addedTokens(fsys, vocab, file.Added, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return build(vocab, merges, added, cfg, func(t *Tokenizer) {
 		t.prefixSpace, t.splitWords, t.ignoreMerges = prefixSpace, splitWords, m.IgnoreMerges
 	})
 }
@@ -316,21 +388,30 @@ func typesOf(list []component) string {
 	return strings.Join(names[:min(len(names), 5)], " + ")
 }
 
-// loadVocabMerges reads vocab.json and merges.txt.
+// loadVocabMerges reads vocab.json and merges.txt, under either of their names.
 func loadVocabMerges(fsys fs.FS, cfg *config) (*Tokenizer, error) {
-	vocabData, vocabErr := readFile(fsys, "vocab.json")
-	mergesData, mergesErr := readFile(fsys, "merges.txt")
-	noVocab, noMerges := errors.Is(vocabErr, fs.ErrNotExist), errors.Is(mergesErr, fs.ErrNotExist)
+	var names [2]string
+	var vocabData, mergesData []byte
+	var vocabErr, mergesErr error
+	noVocab, noMerges := true, true
+	for i := 0; i < len(pairs) && noVocab && noMerges; i++ {
+		names = pairs[i]
+		vocabData, vocabErr = readFile(fsys, names[0])
+		mergesData, mergesErr = readFile(fsys, names[1])
+		noVocab, noMerges = errors.Is(vocabErr, fs.ErrNotExist), errors.Is(mergesErr, fs.ErrNotExist)
+	}
 	switch {
 	case noVocab && noMerges:
-		if _, err := fs.Stat(fsys, "tokenizer.model"); err == nil {
-			return nil, errors.New("tokenizer.model: a SentencePiece tokenizer, which is not GPT-2's and not supported")
+		for _, f := range foreign {
+			if _, err := fs.Stat(fsys, f.name); err == nil {
+				return nil, notRead(f.name, f.kind)
+			}
 		}
 		return nil, ErrNone
 	case noMerges:
-		return nil, errors.New("vocab.json is there, but merges.txt is missing: both are needed")
+		return nil, fmt.Errorf("%s is there, but %s is missing: both are needed", names[0], names[1])
 	case noVocab:
-		return nil, errors.New("merges.txt is there, but vocab.json is missing: both are needed")
+		return nil, fmt.Errorf("%s is there, but %s is missing: both are needed", names[1], names[0])
 	case vocabErr != nil:
 		return nil, vocabErr
 	case mergesErr != nil:
@@ -339,11 +420,11 @@ func loadVocabMerges(fsys fs.FS, cfg *config) (*Tokenizer, error) {
 
 	var valid json.RawMessage
 	if err := unmarshal(vocabData, &valid); err != nil {
-		return nil, fmt.Errorf("vocab.json: %w", err)
+		return nil, fmt.Errorf("%s: %w", names[0], err)
 	}
 	vocab, err := parseVocab(valid)
 	if err != nil {
-		return nil, fmt.Errorf("vocab.json: %w", err)
+		return nil, fmt.Errorf("%s: %w", names[0], err)
 	}
 	lines := strings.Split(string(mergesData), "\n")
 	merges := make([]mergeNames, 0, len(lines))
@@ -354,11 +435,14 @@ func loadVocabMerges(fsys fs.FS, cfg *config) (*Tokenizer, error) {
 		}
 		m, err := splitMerge(line)
 		if err != nil {
-			return nil, fmt.Errorf("merges.txt: line %d: %w", i+1, err)
+			return nil, fmt.Errorf("%s: line %d: %w", names[1], i+1, err)
 		}
 		merges = append(merges, m)
 	}
-	added, err := addedByConfig(fsys, vocab, cfg)
+	if _, ok := vocab[EndOfText]; ok {
+		cfg.AdditionalToken = append(cfg.AdditionalToken, configToken{addedToken{Content: EndOfText, Special: true}, true})
+	}
+	added, err := addedTokens(fsys, vocab, nil, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -366,34 +450,52 @@ func loadVocabMerges(fsys fs.FS, cfg *config) (*Tokenizer, error) {
 		t.prefixSpace, t.splitWords = cfg.PrefixSpace != nil && *cfg.PrefixSpace, true
 	})
 	if err != nil {
-		return nil, fmt.Errorf("vocab.json with merges.txt and added tokens: %w", err)
+		return nil, fmt.Errorf("%s with %s and added tokens: %w", names[0], names[1], err)
 	}
 	return t, nil
 }
 
-// addedByConfig returns the added tokens of a directory without tokenizer.json: those with an id, in the order of
-// ids, and then special tokens that are named but have none, which get the next ids.
-func addedByConfig(fsys fs.FS, vocab map[string]int32, cfg *config) ([]addedToken, error) {
-	var added []addedToken
-	have := make(map[string]bool)
-	add := func(tok addedToken) {
-		if !have[tok.Content] {
-			have[tok.Content] = true
-			added = append(added, tok)
-		}
+// addedTokens returns the added tokens: those of tokenizer.json, then those with an id in tokenizer_config.json or
+// added_tokens.json, by id, and then special tokens that are named but have none, which get the next ids. Of a token
+// that tokenizer.json has too, transformers takes the flags from tokenizer_config.json.
+func addedTokens(fsys fs.FS, vocab map[string]int32, added []addedToken, cfg *config) ([]addedToken, error) {
+	own, special := len(added), cfg.special()
+	byContent := make(map[string]addedToken)
+	for _, tok := range special {
+		byContent[tok.Content] = tok
 	}
+	var more []addedToken
 	for key, tok := range cfg.Decoder {
 		id, err := strconv.ParseInt(key, 10, 32)
 		if err != nil {
 			return nil, fmt.Errorf("tokenizer_config.json: added_tokens_decoder: %.40q is not an id", key)
 		}
 		tok.ID = int32(id)
-		add(tok)
+		more = append(more, tok)
 	}
-	special := cfg.special()
-	byContent := make(map[string]addedToken)
-	for _, tok := range special {
-		byContent[tok.Content] = tok
+	byID := func(a, b addedToken) int { return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Content, b.Content)) }
+	slices.SortFunc(more, byID)
+	have := make(map[string]int) // index in added
+	for i, tok := range added {
+		have[tok.Content] = i
+	}
+	add := func(file string, tok addedToken, flags bool) error {
+		i, ok := have[tok.Content]
+		switch {
+		case !ok:
+			have[tok.Content] = len(added)
+			added = append(added, tok)
+		case added[i].ID != tok.ID:
+			return fmt.Errorf("%s: added token %.40q has id %d, but elsewhere %d", file, tok.Content, tok.ID, added[i].ID)
+		case flags:
+			added[i] = tok
+		}
+		return nil
+	}
+	for _, tok := range more {
+		if err := add("tokenizer_config.json", tok, true); err != nil {
+			return nil, err
+		}
 	}
 	data, err := readFile(fsys, "added_tokens.json")
 	if err == nil {
@@ -401,18 +503,25 @@ func addedByConfig(fsys fs.FS, vocab map[string]int32, cfg *config) ([]addedToke
 		if err := unmarshal(data, &tokens); err != nil {
 			return nil, fmt.Errorf("added_tokens.json: %w", err)
 		}
+		more = more[:0]
 		for content, id := range tokens {
 			tok, ok := byContent[content]
 			if !ok {
 				tok = addedToken{Content: content, Normalized: true}
 			}
 			tok.ID = id
-			add(tok)
+			more = append(more, tok)
+		}
+		slices.SortFunc(more, byID)
+		for _, tok := range more {
+			if err := add("added_tokens.json", tok, false); err != nil {
+				return nil, err
+			}
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	slices.SortStableFunc(added, func(a, b addedToken) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(added[own:], byID)
 
 	next := int32(len(vocab))
 	for _, tok := range added {
@@ -420,11 +529,8 @@ func addedByConfig(fsys fs.FS, vocab map[string]int32, cfg *config) ([]addedToke
 			next = tok.ID + 1
 		}
 	}
-	if _, ok := vocab[EndOfText]; ok {
-		special = append(special, addedToken{Content: EndOfText, Special: true})
-	}
 	for _, tok := range special {
-		if have[tok.Content] {
+		if _, ok := have[tok.Content]; ok {
 			continue
 		}
 		id, ok := vocab[tok.Content]
@@ -433,7 +539,7 @@ func addedByConfig(fsys fs.FS, vocab map[string]int32, cfg *config) ([]addedToke
 			next++
 		}
 		tok.ID = id
-		add(tok)
+		_ = add("", tok, false) // it is new
 	}
 	return added, nil
 }
@@ -655,6 +761,16 @@ func build(vocab map[string]int32, merges []mergeNames, added []addedToken, cfg 
 			t.eot = tok.ID
 		}
 	}
+	t.roles = cfg.roles()
+	if strings.HasPrefix("GPT2TokenizerFast", cfg.Class) && t.eot >= 0 && eos == EndOfText { // its defaults
+		for role, named := range map[string]bool{"bos_token": cfg.BOS.named, "eos_token": cfg.EOS.named,
+			"unk_token": cfg.UNK.named} {
+			if t.roles[role] == "" && !named {
+				t.roles[role] = EndOfText
+			}
+		}
+	}
+	maps.DeleteFunc(t.roles, func(_, content string) bool { return !seen[content] }) // naming it would make it one
 	t.finish()
 	return t, nil
 }

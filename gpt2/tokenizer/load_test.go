@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -96,7 +98,20 @@ func TestLoadAccepts(t *testing.T) {
 		"eos in the map": {func(f, m, v object) { f["added_tokens"] = []any{added(258, "</s>")} },
 			map[string]string{"special_tokens_map.json": `{"eos_token": "</s>", "pad_token": null}`}, "a</s>", []int32{64,
 				258}, 258},
-		"eos that is not there":      {func(f, m, v object) {}, map[string]string{"special_tokens_map.json": `{"eos_token": "</s>"}`}, "ab", []int32{256}, -1},
+		"eos that is not there": {func(f, m, v object) {}, map[string]string{"special_tokens_map.json": `{"eos_token": "</s>"}`}, "ab", []int32{256}, 258},
+		"added by the configuration": {func(f, m, v object) { f["added_tokens"] = []any{added(258, EndOfText)} },
+			map[string]string{"tokenizer_config.json": `{"added_tokens_decoder": {"258": {"content": "<|endoftext|>", "special": true},
+				"260": {"content": "<speaker2>", "special": true}, "259": {"content": "<speaker1>", "special": true}}}`,
+				"added_tokens.json": `{"<speaker2>": 260, "<speaker1>": 259}`},
+			"<speaker1>ab<speaker2>", []int32{259, 256, 260}, 258},
+		"added by added_tokens.json": {func(f, m, v object) {}, map[string]string{"added_tokens.json": `{"<y>": 259, "<x>": 258}`},
+			"<x>a<y>", []int32{258, 64, 259}, -1},
+		"padding by the configuration": {func(f, m, v object) { f["added_tokens"] = []any{added(258, EndOfText)} },
+			map[string]string{"tokenizer_config.json": `{"pad_token": "[PAD]", "eos_token": "<|endoftext|>"}`},
+			"a [PAD] b", []int32{64, 220, 259, 220, 65}, 258},
+		"flags by the configuration": {func(f, m, v object) { f["added_tokens"] = []any{added(258, "<x>")} },
+			map[string]string{"tokenizer_config.json": `{"added_tokens_decoder": {"258": {"content": "<x>", "single_word": true}}}`},
+			"a<x>", []int32{64, 27, 87, 29}, -1},
 		"piece outside the alphabet": {func(f, m, v object) { v["日本 x"] = 258; v[""] = 259 }, nil, "日本", []int32{162, 245, 98, 162, 250, 105}, -1},
 		"merge outside the alphabet": {func(f, m, v object) { v["日"] = 258; v["a日"] = 259; m["merges"] = []string{"a 日", "a b"} }, nil, "ab", []int32{256}, -1},
 	} {
@@ -248,6 +263,8 @@ func TestLoadRefusesText(t *testing.T) {
 		{"tokenizer_config.json", "{", "unexpected end"},
 		{"tokenizer_config.json", `{"eos_token": 7}`, "neither a string nor an object"},
 		{"tokenizer_config.json", `{"add_bos_token": true}`, "add_bos_token"},
+		{"tokenizer_config.json", `{"added_tokens_decoder": {"255": {"content": "<|endoftext|>"}}}`, "255"},
+		{"added_tokens.json", `{"<|endoftext|>": 258}`, "258"},
 		{"special_tokens_map.json", "[1]", "unexpected array at the top"},
 	} {
 		files := Bytes().Files()
@@ -335,8 +352,91 @@ func TestLoadVocabMerges(t *testing.T) {
 			t.Errorf("%v is ErrNone: the caller would use another vocabulary", err)
 		}
 	}
-	tok, err := Load(fstest.MapFS{"tokenizer.model": {}})
-	wantError(t, tok, err, "SentencePiece")
+	for name, kind := range map[string]string{"tokenizer.model": "SentencePiece", "spiece.model": "SentencePiece",
+		"sentencepiece.bpe.model": "SentencePiece", "vocab.txt": "WordPiece"} {
+		fsys := fstest.MapFS{name: {Data: []byte("[PAD]\n")}, "tokenizer_config.json": {Data: []byte("{}")}}
+		tok, err := Load(fsys)
+		wantError(t, tok, err, name, kind)
+		if errors.Is(err, ErrNone) {
+			t.Errorf("%v is ErrNone", err)
+		}
+	}
+	tok, err := Load(fstest.MapFS{"encoder.json": {Data: []byte("{}")}, "vocab.bpe": {Data: []byte("#version: 0.2\n")}})
+	wantError(t, tok, err, "encoder.json", "byte 0x00")
+	m := files().(fstest.MapFS)
+	openAI := fstest.MapFS{"encoder.json": m["vocab.json"], "vocab.bpe": m["merges.txt"]}
+	if tok, err := Load(openAI); err != nil {
+		t.Error(err)
+	} else {
+		wantIDs(t, tok, "ab ab", tok.Encode("ab ab"), []int32{256, 257})
+	}
+	if _, err := Load(fstest.MapFS{"README.md": {}}); !errors.Is(err, ErrNone) {
+		t.Errorf("a directory without a tokenizer gives %v", err)
+	}
+}
+
+// TestRoles: each token with a role keeps it in what is written.
+func TestRoles(t *testing.T) {
+	for config, want := range map[string]string{
+		`{"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}`: "map[bos_token:<s> eos_token:</s> " +
+			"pad_token:<pad> unk_token:<unk>]",
+		`{"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>"}`: "map[eos_token:<|endoftext|>]",
+		`{"pad_token": "<|endoftext|>"}`: "map[bos_token:<|endoftext|> eos_token:<|endoftext|> " +
+			"pad_token:<|endoftext|> unk_token:<|endoftext|>]",
+	} {
+		file := smallFile()
+		file["added_tokens"] = []any{added(258, EndOfText)}
+		tok, err := loadObject(t, file, map[string]string{"tokenizer_config.json": config})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // as read, and as written
+			var roles map[string]string
+			if err := json.Unmarshal(tok.Files()["special_tokens_map.json"], &roles); err != nil || fmt.Sprint(roles) != want {
+				t.Errorf("%s: %v, %v; want %s", config, roles, err, want)
+			}
+			if tok, err = Load(filesFS(tok.Files())); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestOpen: a directory, one of its files, or one file of another name.
+func TestOpen(t *testing.T) {
+	dir := t.TempDir()
+	for name, data := range Bytes().Files() {
+		if name == "tokenizer.json" {
+			name = "other.json"
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{"", "vocab.json", "merges.txt", "other.json"} {
+		tok, err := Open(filepath.Join(dir, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantIDs(t, tok, "A", tok.Encode("A"), []int32{32})
+	}
+	for path, want := range map[string]error{"none": fs.ErrNotExist, "": ErrNone} {
+		if _, err := Open(filepath.Join(t.TempDir(), path)); !errors.Is(err, want) {
+			t.Errorf("%q: %v", path, err)
+		}
+	}
+}
+
+func TestPlainBytes(t *testing.T) {
+	wantIDs(t, PlainBytes(), "A\x00\xff", PlainBytes().Encode("A\x00\xff"), []int32{65, 0, 255})
+	again, err := Load(filesFS(PlainBytes().Files()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantIDs(t, again, "A é", again.Encode("A é"), []int32{65, 32, 0xC3, 0xA9})
+	if _, ok := PlainBytes().EOT(); ok {
+		t.Error("it has an end of text")
+	}
 }
 
 // zeros is a file of a given size that costs nothing.

@@ -14,6 +14,8 @@ type Parts struct {
 	Added       []int    // ids of other tokens that are found in text before BPE
 	EndOfText   int      // id of [Tokenizer.EOT], -1 for <|endoftext|> if there is one
 	PrefixSpace bool     // begin every text with a space
+
+	BOS, Unknown, Pad int // ids of the tokens with these roles, -1 for none
 }
 
 // New makes a tokenizer of its parts. It checks them as [Load] checks files.
@@ -52,11 +54,18 @@ func New(p Parts) (*Tokenizer, error) {
 		}
 	}
 	var cfg config
-	switch {
-	case p.EndOfText >= len(p.Tokens):
-		return nil, fmt.Errorf("the end-of-text token %d is outside the vocabulary of %d", p.EndOfText, len(p.Tokens))
-	case p.EndOfText >= 0:
-		cfg.EOS.Content = p.Tokens[p.EndOfText]
+	for _, role := range []struct {
+		name string
+		id   int
+		to   *configToken
+	}{{"end-of-text", p.EndOfText, &cfg.EOS}, {"beginning-of-text", p.BOS, &cfg.BOS}, {"unknown", p.Unknown, &cfg.UNK},
+		{"padding", p.Pad, &cfg.PAD}} {
+		if role.id >= len(p.Tokens) {
+			return nil, fmt.Errorf("the %s token %d is outside the vocabulary of %d", role.name, role.id, len(p.Tokens))
+		}
+		if role.id >= 0 {
+			role.to.Content = p.Tokens[role.id]
+		}
 	}
 	if len(p.Tokens) == 0 {
 		return nil, errors.New("it has no tokens")
@@ -64,4 +73,37 @@ func New(p Parts) (*Tokenizer, error) {
 	return build(vocab, merges, added, &cfg, func(t *Tokenizer) {
 		t.prefixSpace, t.splitWords = p.PrefixSpace, true
 	})
+}
+
+// Parts returns what New makes the tokenizer of. It is an error if it is no byte-level BPE that splits words as GPT-2.
+func (t *Tokenizer) Parts() (Parts, error) {
+	if t.chars != nil || !t.splitWords || t.ignoreMerges {
+		return Parts{}, errors.New("the tokenizer is no byte-level BPE that splits words as GPT-2's does")
+	}
+	p := Parts{PrefixSpace: t.prefixSpace, EndOfText: int(t.eot), BOS: t.withRole("bos_token"),
+		Unknown: t.withRole("unk_token"), Pad: t.withRole("pad_token")}
+	for id := range t.pieces {
+		p.Tokens = append(p.Tokens, t.fileName(int32(id)))
+	}
+	for _, m := range t.merges.sorted() {
+		p.Merges = append(p.Merges, p.Tokens[m.pair.left()]+" "+p.Tokens[m.pair.right()])
+	}
+	for _, a := range t.added {
+		if a.Special {
+			p.Special = append(p.Special, int(a.ID))
+		} else {
+			p.Added = append(p.Added, int(a.ID))
+		}
+	}
+	return p, nil
+}
+
+// withRole returns the id of the added token with a role, -1 if there is none.
+func (t *Tokenizer) withRole(role string) int {
+	for _, a := range t.added {
+		if a.Content == t.roles[role] {
+			return int(a.ID)
+		}
+	}
+	return -1
 }

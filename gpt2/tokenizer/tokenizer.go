@@ -8,6 +8,9 @@ import (
 // EndOfText is the content of GPT-2's only special token. It separates documents, and so comes before the first.
 const EndOfText = "<|endoftext|>"
 
+// gpt2Roles are the roles that <|endoftext|> has where files of a GPT-2 name no others.
+var gpt2Roles = []string{"bos_token", "eos_token", "unk_token"}
+
 // A Tokenizer maps text to token ids and back. It is immutable and safe for concurrent use.
 type Tokenizer struct {
 	// pieces[id] is the bytes of a token. Ids below modelSize are the model's vocabulary; the rest are added tokens.
@@ -22,9 +25,12 @@ type Tokenizer struct {
 	prefixSpace  bool // a space goes before text that doesn't start with one
 	splitWords   bool // GPT-2's pattern applies; if not, all text between added tokens is one word
 
-	added       []addedToken // by id
-	early, late *addedSet    // those with normalized false, found first; then those with normalized true
-	eot         int32        // -1: none
+	chars map[string]int32 // ids of characters, if these are the tokens; nil for a BPE
+
+	added       []addedToken      // by id
+	early, late *addedSet         // those with normalized false, found first; then those with normalized true
+	eot         int32             // -1: none
+	roles       map[string]string // content of the tokens that files give a role, such as pad_token
 
 	cache *wordCache
 	words func() map[string]int32 // ids of the vocabulary by their bytes, without literal pieces; made on first use
@@ -112,6 +118,9 @@ func (t *Tokenizer) encode(dst []int32, text string, ordinary bool) []int32 {
 
 // appendText appends the tokens of a text without added tokens.
 func (t *Tokenizer) appendText(dst []int32, s string) []int32 {
+	if t.chars != nil {
+		return t.appendCharacters(dst, s)
+	}
 	if t.prefixSpace && s[0] != ' ' {
 		s = " " + s
 	}

@@ -97,6 +97,14 @@ func TestBadInput(t *testing.T) {
 		{"a prompt for a longer context", exitFailure, []string{"-m", tiny, "-c", "8", "-p", "twelve chars"}, []string{"12 tokens", "holds 8", "--context", "64"}},
 		{"a token beyond in a file", exitUsage, []string{"-m", tiny, "--ids", "@" + write("beyond", "1,257")}, []string{"257", "number 2", "0 to 256"}},
 		{"a token beyond", exitUsage, []string{"-m", tiny, "--ids", "1,257"}, []string{"257", "number 2", "0 to 256"}},
+		{"a tokenizer for a larger model", exitFailure, []string{"-m", tiny, "--tokenizer", "gpt2", "-p", "ROMEO"}, []string{"the prompt has token", "0 to 256", "--tokenizer gpt2"}},
+		{"no such tokenizer", exitFailure, []string{"-m", tiny, "--tokenizer", "no/such", "-p", "x"}, []string{"--tokenizer no/such", "no such file", "gpt2"}},
+		{"a directory without tokenizer", exitFailure, []string{"-m", tiny, "--tokenizer", t.TempDir(), "-p", "x"}, []string{"--tokenizer", "no tokenizer.json"}},
+		{"no tokenizer asked for", exitFailure, []string{"-m", tiny, "--tokenizer", "none", "-p", "x"}, []string{"--tokenizer none", "--ids"}},
+		{"UTF-16 cut short", exitFailure, []string{"-m", tiny, "-f", write("odd", "\xff\xfeH")}, []string{"odd", "UTF-16", "UTF-8"}},
+		{"UTF-16 with half a character", exitFailure, []string{"-m", tiny, "-f", write("half", "\xfe\xff\x00H\xd8\x01")}, []string{"UTF-16", "character 2"}},
+		{"UTF-32", exitFailure, []string{"-m", tiny, "-f", write("wide", "\xff\xfe\x00\x00H\x00\x00\x00")}, []string{"UTF-32"}},
+		{"no defaults", exitFailure, []string{"-m", tiny, "--generation-config"}, []string{"--generation-config", "generation_config.json"}},
 		{"no prompt file", exitFailure, []string{"-m", tiny, "-f", "no/such/file"}, []string{"no/such/file", "no such file"}},
 		{"a bad ids file", exitUsage, []string{"-m", tiny, "--ids", "@" + garbage}, []string{`"x4"`, "number 3"}},
 		{"a prompt without a tokenizer", exitFailure, []string{"-m", noTokenizer, "-p", "x"}, []string{"no tokenizer", "--ids"}},
@@ -114,7 +122,7 @@ func TestBadInput(t *testing.T) {
 		{"a long past to show", exitUsage, []string{"info", "-m", tiny, "--past", "64"}, []string{"--past 64", "63"}},
 		{"a long prefill after others", exitUsage, []string{"bench", "-m", tiny, "--phase", "prefill", "--prompt-len", "60", "--past", "10"}, []string{"--prompt-len 60 after --past 10", "at most 54"}},
 		{"a batch beyond reason", exitFailure, []string{"bench", "-m", "random:L=48,C=1600,NH=25,V=257", "--layers", "1", "--batch", "1048576"}, []string{"batch", "1048576", "4194304"}},
-		{"a model beyond the memory", exitFailure, []string{"bench", "-m", "random:L=21,C=32768,NH=512,V=257"}, []string{"memory", "bytes"}},
+		{"a model beyond the memory", exitFailure, []string{"bench", "-m", "random:L=21,C=32768,NH=512,V=257"}, []string{"of memory (weights as", "KV cache", "are left", "--layers"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			checkFailure(t, infer(t, c.args...), c.status, c.facts...)

@@ -93,11 +93,22 @@ func (d *dumpFlags) run(c *cobra.Command, m *cli.ModelFlags) error {
 	err = cli.WriteFile(ctx, d.out, func(w io.Writer) error {
 		return weights.WriteNPY(w, []int{shape.Rows, shape.Width}, data)
 	})
-	if err == nil && !m.Quiet {
-		name := d.out
-		if name == "-" {
-			name = "standard output"
+	name := d.out
+	if name == "-" {
+		name = "standard output"
+	}
+	if first := weights.FirstNonFinite(data); err == nil && first >= 0 { // --quiet too: the values are wrong
+		n := 0
+		for _, x := range data {
+			if x-x != 0 {
+				n++
+			}
 		}
+		fmt.Fprintf(m.Stderr, "infer: %s: %s of %s of %s, the first %g of token %d at %d: what comes before overflows\n",
+			name, humanize.Thousands(int64(n)), cli.Count(len(data), "value"), stage.String()+" are not finite", data[first],
+			first/shape.Width, first%shape.Width)
+	}
+	if err == nil && !m.Quiet {
 		fmt.Fprintf(m.Stderr, "%s: %s, float32 [%d, %d] | %s\n", name, stage, shape.Rows, shape.Width, o.Setting())
 	}
 	return err
@@ -118,7 +129,7 @@ part of a character; \x escapes show its bytes.`,
 		Example: `  infer tokenize -p "ROMEO:"
   infer tokenize -m random:gpt2 -f play.txt
   infer tokenize -m random:gpt2 --ids 15496,995 --json`,
-		Annotations: map[string]string{cli.UsesKey: "model quiet"},
+		Annotations: map[string]string{cli.UsesKey: "model tokenizer quiet"},
 		RunE: func(c *cobra.Command, _ []string) error {
 			return t.run(c, m)
 		},
@@ -136,12 +147,12 @@ func (t *tokenizeFlags) run(c *cobra.Command, m *cli.ModelFlags) error {
 		return err
 	}
 	defer model.Close()
+	if err := cli.NeedText(model, ""); err != nil {
+		return err
+	}
 	ids, err := t.in.Tokens(c.Context(), m, model, c.InOrStdin())
 	if err != nil {
 		return err
-	}
-	if model.Tokenizer == nil {
-		return fmt.Errorf("model %s has no tokenizer", model.Name)
 	}
 	if err := model.Tokenizer.Check(ids); err != nil {
 		return err
@@ -222,8 +233,9 @@ func (e *evalFlags) run(c *cobra.Command, m *cli.ModelFlags) error {
 			cli.Count(o.Options.Context, "token"))
 	case stride > window:
 		return cli.Usagef("--stride %d: it must be at most the window of %s", stride, cli.Count(window, "token"))
-	case o.Model.Tokenizer == nil:
-		return fmt.Errorf("model %s has no tokenizer; a text cannot be evaluated", o.Model.Name)
+	}
+	if err := cli.NeedText(o.Model, ""); err != nil {
+		return err
 	}
 	text, err := cli.ReadText(ctx, e.text, c.InOrStdin())
 	if err != nil {
@@ -279,39 +291,44 @@ type evalJSON struct {
 }
 
 func newExport(m *cli.ModelFlags) *cobra.Command {
-	var out string
+	var out, format string
 	var force bool
 	c := &cobra.Command{
-		Use:   "export --out DIR",
-		Short: "Write a model as a Hugging Face directory",
+		Use:   "export --out PATH",
+		Short: "Write a model as a Hugging Face directory or a GGUF file",
 		Long: `export writes a model, or with --layers N its first N layers, as a Hugging Face directory, which transformers'
-GPT2LMHeadModel reads, and so does --model. --dtype is the type of the weights in the file (default f32).
-The directory must be new or empty, or --force replaces a model in it; after an error what was there is
-still there.`,
+GPT2LMHeadModel reads, or with --format gguf as a GGUF file, which llama.cpp reads; --model reads both.
+--dtype is the type of the weights in the file (default f32).
+What lies beside the weights and is not understood is carried over as it is: other fields of config.json, the
+tokenizer's files, generation_config.json. The directory must be new or empty, or --force replaces a model
+in it; after an error what was there is still there.`,
 		Example: `  infer export --out shakespeare                       the built-in model
   infer export -m random:gpt2 --dtype bf16 --out gpt2-random
-  infer export -m DIR --layers 2 --out first-two`,
-		Annotations: map[string]string{cli.UsesKey: "model layers dtype quiet",
+  infer export -m ckpt.pt --out nano                  another program's checkpoint
+  infer export -m DIR --lora ADAPTER --format gguf --out merged.gguf`,
+		Annotations: map[string]string{cli.UsesKey: "model tokenizer lora activation layers dtype quiet",
 			cli.HelpKey + "layers": "write a model of the first `N` layers, or 'all' (default: all, of the built-in\nmodel too)",
 			cli.HelpKey + "dtype":  "`TYPE` of the weights in the file: f32 or bf16 (default: f32)"},
 		RunE: func(c *cobra.Command, _ []string) error {
-			return runExport(c.Context(), m, out, force)
+			return runExport(c.Context(), m, out, format, force)
 		},
 	}
 	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
-		f.StringVarP(&out, "out", "o", "", "`DIR` to write; it is made if it does not exist")
-		f.BoolVar(&force, "force", false, "write into a DIR that holds files: those of a model are replaced")
+		f.StringVarP(&out, "out", "o", "", "`PATH` to write: a directory, which is made if it does not exist, or a file")
+		f.Var(cli.OneOf(&format, "hf", "hf", "gguf"), "format", "`FORMAT`: hf (a Hugging Face directory) or gguf (a GGUF file)")
+		f.BoolVar(&force, "force", false,
+			"write into a directory that holds files, where those of a model are replaced, or replace a file")
 	})
 	return c
 }
 
-func runExport(ctx context.Context, m *cli.ModelFlags, out string, force bool) error {
+func runExport(ctx context.Context, m *cli.ModelFlags, out, format string, force bool) error {
 	if m.Dtype == "q8" {
 		return cli.Usagef("--dtype q8: checkpoints are written as f32 or bf16; the CPU makes 8-bit weights of either when " +
 			"it loads them")
 	}
 	if out == "" {
-		return cli.Usagef("give the directory to write: --out DIR")
+		return cli.Usagef("say what to write: --out PATH")
 	}
 	model, err := m.OpenModel()
 	if err != nil {
@@ -325,8 +342,12 @@ func runExport(ctx context.Context, m *cli.ModelFlags, out string, force bool) e
 		}
 		model.Config.Layers = len(layers) // the first ones are a model by themselves
 	}
+	export := model.Export
+	if format == "gguf" {
+		export = model.ExportGGUF
+	}
 	bar := m.Progress("exporting", true)
-	err = model.Export(ctx, out, gpt2.ExportOptions{DType: m.WeightType(), Force: force, Progress: bar.Set})
+	err = export(ctx, out, gpt2.ExportOptions{DType: m.WeightType(), Force: force, Progress: bar.Set})
 	bar.Done()
 	if errors.Is(err, weights.ErrNotEmpty) || errors.Is(err, weights.ErrSamePlace) {
 		err = fmt.Errorf("--out %w", err)

@@ -17,6 +17,7 @@ import (
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/gpt2"
 	"gpt2scope/reference/executor"
+	"gpt2scope/weights"
 )
 
 func TestInfo(t *testing.T) {
@@ -216,7 +217,8 @@ func TestTokenize(t *testing.T) {
 	}
 	// An empty text has no tokens; one newline at the end of a file is not part of its text.
 	dir := t.TempDir()
-	for content, want := range map[string]string{"": "[]", "\n": "[]", "\n\n": "[198]", "ab\n": "[64 65]", "ab\r\n": "[64 65]", "ab": "[64 65]", "ab\n\n": "[64 65 198]", "\r": "[201]", "a\nb": "[64 198 65]"} {
+	for content, want := range map[string]string{"": "[]", "\n": "[]", "\n\n": "[198]", "ab\n": "[64 65]", "ab\r\n": "[64 65]", "ab": "[64 65]", "ab\n\n": "[64 65 198]", "\r": "[201]", "a\nb": "[64 198 65]",
+		"\xff\xfea\x00b\x00\n\x00": "[64 65]", "\xfe\xff\x00a\x00b": "[64 65]", "\xfe\xff\xd8\x3d\xde\x42": "[172 253 247 224]"} {
 		file := filepath.Join(dir, "text")
 		if err := os.WriteFile(file, []byte(content), 0o666); err != nil {
 			t.Fatal(err)
@@ -234,6 +236,82 @@ func TestTokenize(t *testing.T) {
 		t.Errorf("-p leaves out a newline: %q", e.stdout)
 	}
 	generateJSON(t, "-m", tiny, "-p", "", "-n", "1") // begins with the end-of-text token
+	if e := mustInfer(t, "tokenize", "-m", tiny, "--tokenizer", "bytes", "-p", "Aa"); e.stdout != "    65  \"A\"\n    97  \"a\"\n" {
+		t.Errorf("bytes are %q", e.stdout)
+	}
+	mustInfer(t, "export", "-m", "random:gpt2,L=1,C=8,NH=1,T=8", "-o", filepath.Join(dir, "gpt2"))
+	for _, path := range []string{filepath.Join(dir, "gpt2"), filepath.Join(dir, "gpt2", "tokenizer.json"), "gpt2"} {
+		if e := mustInfer(t, "tokenize", "-m", "random:V=60000", "--tokenizer", path, "-p", "Hello"); e.stdout != " 15496  \"Hello\"\n" {
+			t.Errorf("by the tokenizer %s: %q", path, e.stdout)
+		}
+	}
+}
+
+// TestGenerationConfig: its end of text counts, its sampling is shown, and used only when asked for.
+func TestGenerationConfig(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "model")
+	mustInfer(t, "export", "-m", tiny, "-o", dir, "--quiet")
+	args := []string{"-m", dir, "-p", "ROMEO:", "-s", "3", "-n", "30", "--ignore-eos"}
+	all := generateJSON(t, append(args, "--temp", "0")...)
+	end := all.IDs[4]
+	text := fmt.Sprintf(`{"eos_token_id": [256, %d], "do_sample": true, "temperature": 0.5, "top_k": 7, "max_new_tokens": 9}`, end)
+	if err := os.WriteFile(filepath.Join(dir, "generation_config.json"), []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	first := slices.Index(all.IDs, end) + 1
+	if r := generateJSON(t, append(args, "--temp", "0", "--ignore-eos=false")...); r.Finish != "end_of_text" || !slices.Equal(r.IDs, all.IDs[:first]) {
+		t.Errorf("it ends by %s with %v, want %v", r.Finish, r.IDs, all.IDs[:first])
+	}
+	r := generateJSON(t, append(args, "--generation-config")...)
+	if s := r.Sampling; s.Temperature != 0.5 || s.TopK != 7 || s.RepeatPenalty != 1 || len(r.IDs) != 30 {
+		t.Errorf("%+v, %d tokens", s, len(r.IDs))
+	}
+	if r = generateJSON(t, "-m", dir, "-p", "R", "--generation-config", "--top-k", "3", "--ignore-eos"); r.Sampling.TopK != 3 || len(r.IDs) != 9 {
+		t.Errorf("%+v, %d tokens", r.Sampling, len(r.IDs))
+	}
+	if r = generateJSON(t, args...); r.Sampling.Temperature != 0.8 {
+		t.Errorf("without --generation-config, %+v", r.Sampling)
+	}
+	if e := mustInfer(t, "info", "-m", dir); !strings.Contains(e.stdout, "temperature=0.5") || !strings.Contains(e.stdout, "the model's files") {
+		t.Errorf("info says %.600s", e.stdout)
+	}
+}
+
+// TestDumpNotFinite: dump writes what overflows, and says so.
+func TestDumpNotFinite(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "model")
+	mustInfer(t, "export", "-m", tiny, "-o", dir, "--quiet")
+	path := filepath.Join(dir, "model.safetensors")
+	c, err := weights.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tensors []weights.Tensor
+	for x := range c.All() {
+		if x.Name == "transformer.ln_f.weight" {
+			if x, err = weights.NewTensor(x.Name, x.Shape, func(dst []float32, _ int) error {
+				for i := range dst {
+					dst[i] = 3e38
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tensors = append(tensors, x)
+	}
+	if err := weights.Write(t.Context(), path, tensors, weights.WriteOptions{DType: weights.F32}); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	out := filepath.Join(t.TempDir(), "x.npy")
+	e := mustInfer(t, "dump", "-m", dir, "--ids", "1,2", "--stage", "ln_f", "-o", out, "--quiet")
+	if !strings.Contains(e.stderr, "values of ln_f are not finite, the first ") {
+		t.Errorf("stderr is %q", e.stderr)
+	}
+	if rows, width, _ := readNPY(t, out); rows != 2 || width != 64 {
+		t.Errorf("the file has %d x %d values", rows, width)
+	}
 }
 
 func TestExport(t *testing.T) {

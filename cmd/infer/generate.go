@@ -54,7 +54,11 @@ is made, everything else to standard error. A full context goes on from the last
 			return g.run(c.Context(), c.InOrStdin())
 		},
 	}
-	cli.AddFlags(c.Flags(), "Text to begin with", in.Register)
+	cli.AddFlags(c.Flags(), "Text to begin with", func(f *pflag.FlagSet) {
+		in.Register(f)
+		f.StringVar(&g.prompts, "prompts", "", "with --json: a text for each line of `FILE`, and a line of JSON for each; a "+
+			`line is a text in quotes, {"prompt": TEXT} or {"ids": [1,2,3]}; - is standard input`)
+	})
 	cli.AddFlags(c.Flags(), "Generation", g.register)
 	cli.AddFlags(c.Flags(), "Where the time goes", g.profile.register)
 	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
@@ -76,8 +80,11 @@ type generateFlags struct {
 	tokens    int
 	sampling  gpt2.Sampling
 	top       int // --logprobs; -1 for none
-	stop      []string
+	stopFlags []string
+	stop      []string // stopFlags as --escape says
 	ignoreEOS bool
+	defaults  bool   // --generation-config
+	prompts   string // --prompts
 	speculate gpt2.Speculation
 	echo      bool
 	json      bool
@@ -88,8 +95,8 @@ type generateFlags struct {
 }
 
 func (g *generateFlags) register(f *pflag.FlagSet) {
-	f.VarP(cli.Int(&g.tokens, 256, cli.AtLeast(1).Or(-1, "until the end of text")), "tokens", "n",
-		"make at most `N` new tokens; -1 goes on until the end of text")
+	f.VarP(cli.Int(&g.tokens, 256, cli.AtLeast(0).Or(-1, "until the end of text")), "tokens", "n",
+		"make at most `N` new tokens; -1 goes on until the end of text, 0 only evaluates the prompt")
 	f.BoolVarP(&g.interactive, "interactive", "i", false, "read texts from the terminal and go on from each: "+
 		"Ctrl-C stops the model, Ctrl-D ends; --tokens counts anew for each")
 	f.Uint64VarP(&g.sampling.Seed, "seed", "s", 0, "`SEED` of the random numbers (default: a random one, printed)")
@@ -104,8 +111,10 @@ func (g *generateFlags) register(f *pflag.FlagSet) {
 		"`X` by which logits of tokens in the text are divided if positive, else multiplied; 1 is none")
 	f.Var(cli.Int(&g.sampling.RepeatLast, 64, cli.AtLeast(0).Or(-1, "all in the context")), "repeat-last-n",
 		"the penalty is for the last `N` tokens; -1 is all in the context, 0 none")
-	f.StringArrayVar(&g.stop, "stop", nil, "end before `TEXT`; may be repeated")
+	f.StringArrayVar(&g.stopFlags, "stop", nil, "end before `TEXT`; may be repeated")
 	f.BoolVar(&g.ignoreEOS, "ignore-eos", false, "go on after the end-of-text token")
+	f.BoolVar(&g.defaults, "generation-config", false, "of flags that are not given, take the values of the model's "+
+		"generation_config.json, as transformers does ('infer info' shows them)")
 	f.Var(cli.Parsed(&g.speculate, gpt2.Speculation{}, gpt2.ParseSpeculation), "speculate",
 		"`HOW` to draft tokens that one pass verifies, for the same text in less time: off, exits[=K,N] (the first K layers "+
 			"draft N), lookup[=N] (what followed the last tokens before), auto (what is measured to be faster, if anything)")
@@ -113,7 +122,7 @@ func (g *generateFlags) register(f *pflag.FlagSet) {
 
 // check finds values that are wrong for every model.
 func (g *generateFlags) check() error {
-	if g.flags.Changed("repeat-last-n") && g.sampling.RepeatPenalty == 1 {
+	if g.flags.Changed("repeat-last-n") && g.sampling.RepeatPenalty == 1 && !g.defaults {
 		return cli.Usagef("--repeat-last-n is for a repetition penalty; add --repeat-penalty X, such as 1.1")
 	}
 	if g.sampling.LogProbs, g.sampling.TopLogProbs = g.top >= 0, max(0, g.top); g.top >= 0 && !g.json {
@@ -122,13 +131,31 @@ func (g *generateFlags) check() error {
 	if err := g.profile.check(g.flags); err != nil {
 		return err
 	}
+	if g.flags.Changed("prompts") {
+		switch {
+		case g.prompts == "":
+			return cli.Usagef("--prompts needs the name of a file; - is standard input")
+		case !g.json || g.interactive || g.profile.on() || g.profile.warmUp || g.in.Given() > 0:
+			return cli.Usagef("--prompts prints a line of JSON for each line of a file: add --json, and leave out --prompt, " +
+				"--file, --ids, --interactive, --profile, --trace and --warm-up")
+		}
+	}
 	if g.interactive {
 		switch {
 		case g.json, g.profile.on(), g.profile.warmUp:
 			return cli.Usagef("--interactive writes text only; leave out --json, --profile, --trace and --warm-up")
 		case g.in.File == "-":
 			return cli.Usagef("--interactive reads standard input itself; leave out --file -")
+		case g.tokens == 0:
+			return cli.Usagef("--interactive makes texts; leave out --tokens 0")
 		}
+	}
+	for _, flag := range g.stopFlags {
+		stop, err := g.in.Text("--stop", flag)
+		if err != nil {
+			return err
+		}
+		g.stop = append(g.stop, stop)
 	}
 	if slices.Contains(g.stop, "") {
 		return cli.Usagef("--stop needs a text that is not empty")
@@ -259,9 +286,14 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader) error {
 	}
 	defer o.Leave()
 	var ids []int32
+	var prompts [][]int32
 	switch {
+	case g.prompts != "":
+		if prompts, err = g.readPrompts(ctx, o, stdin); err == nil {
+			ids = slices.MaxFunc(prompts, func(a, b []int32) int { return cmp.Compare(len(a), len(b)) })
+		}
 	case g.interactive && o.Model.Tokenizer == nil:
-		err = fmt.Errorf("--interactive: model %s has no tokenizer, so it takes no text", o.Model.Name)
+		err = fmt.Errorf("--interactive: %w", cli.NeedText(o.Model, ", or token ids (--ids) without --interactive"))
 	case !g.interactive || g.in.Given() > 0:
 		ids, err = g.in.Tokens(ctx, g.ModelFlags, o.Model, stdin)
 	}
@@ -269,7 +301,10 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader) error {
 		err = o.Fits(len(ids))
 	}
 	if err == nil && len(g.stop) > 0 && o.Model.Tokenizer == nil {
-		err = fmt.Errorf("--stop: model %s has no tokenizer, so there is no text to find it in", o.Model.Name)
+		err = fmt.Errorf("--stop: %w", cli.NeedText(o.Model, ", or leave out --stop"))
+	}
+	if err == nil && g.defaults {
+		err = g.takeDefaults(o.Model)
 	}
 	if err == nil && g.profile.trace != "" {
 		err = cli.CheckWritable("--trace", g.profile.trace, append(g.in.Files(), o.Model.Source)...)
@@ -285,6 +320,10 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader) error {
 		return err
 	}
 
+	if prompts != nil {
+		o.Remember(nil, gpt2.Stats{})
+		return g.runPrompts(ctx, s, o, prompts)
+	}
 	if g.interactive {
 		o.Remember(nil, gpt2.Stats{})
 		return g.interact(ctx, s, o, ids, stdin)
@@ -312,8 +351,7 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader) error {
 			return err
 		}
 	}
-	r := result{Prompt: ids, IDs: []int32{}, Seed: g.sampling.Seed, Auto: o.Choice,
-		Sampling: sampling{g.sampling, g.stop, g.ignoreEOS}}
+	r := g.newResult(o, ids)
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, syscall.SIGCONT)
 	runErr := g.generate(ctx, s, &r, out)
@@ -322,17 +360,12 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader) error {
 	r.WarmUpLoading = newLoading(warmUp)
 	r.measured(s)
 	r.Drafts = newDrafts(g.speculate, s.Stats())
-	interrupted := errors.As(runErr, new(cli.Interruption))
-	switch {
-	case interrupted:
-		r.Finish = "interrupted"
-	case out.stopped():
-		r.Finish = "stop"
-	case r.made < g.most():
-		r.Finish = "end_of_text"
-	default:
-		r.Finish = "length"
+	// After a hangup the terminal takes no text either: the signal counts.
+	if stop := context.Cause(ctx); runErr != nil && errors.As(stop, new(cli.Interruption)) {
+		runErr = stop
 	}
+	interrupted := errors.As(runErr, new(cli.Interruption))
+	r.Finish = g.finish(&r, out, interrupted)
 	whole := runErr == nil || interrupted // else the text was lost
 	if g.json {
 		r.Text = out.text()
@@ -364,6 +397,50 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader) error {
 	return runErr
 }
 
+func (g *generateFlags) newResult(o *cli.Opened, ids []int32) result {
+	return result{Prompt: ids, IDs: []int32{}, Seed: g.sampling.Seed, Auto: o.Choice,
+		Sampling: sampling{g.sampling, g.stop, g.ignoreEOS}}
+}
+
+// finish returns why a text ended.
+func (g *generateFlags) finish(r *result, out *output, interrupted bool) string {
+	switch {
+	case interrupted:
+		return "interrupted"
+	case out.stopped():
+		return "stop"
+	case r.made < g.most():
+		return "end_of_text"
+	}
+	return "length"
+}
+
+// takeDefaults takes from the model's generation_config.json what no flag says.
+func (g *generateFlags) takeDefaults(m *gpt2.Model) error {
+	d, err := m.Defaults()
+	if err != nil {
+		return fmt.Errorf("--generation-config: %w; leave it out, and give the flags of sampling", err)
+	}
+	if d.Tokens == 0 {
+		d.Tokens = g.tokens
+	}
+	for name, take := range map[string]func(){
+		"tokens": func() { g.tokens = d.Tokens }, "temp": func() { g.sampling.Temperature = d.Temperature },
+		"top-k": func() { g.sampling.TopK = d.TopK }, "top-p": func() { g.sampling.TopP = d.TopP },
+		"min-p": func() { g.sampling.MinP = d.MinP },
+		"repeat-penalty": func() {
+			if g.sampling.RepeatPenalty = d.RepeatPenalty; !g.flags.Changed("repeat-last-n") {
+				g.sampling.RepeatLast = -1 // all of the text
+			}
+		},
+	} {
+		if !g.flags.Changed(name) {
+			take()
+		}
+	}
+	return nil
+}
+
 // What a conversation with -i is expected to be: nothing tells before it.
 const (
 	expectedTurns = 4
@@ -384,6 +461,10 @@ func (g *generateFlags) expected(o *cli.Opened, prompt int) auto.Run {
 func (g *generateFlags) generate(ctx context.Context, s *gpt2.Session, r *result, out *output) error {
 	stopSpinning := g.Spin(fmt.Sprintf("evaluating %s of the prompt", cli.Count(len(r.Prompt), "token")))
 	defer stopSpinning()
+	if g.tokens == 0 {
+		_, err := s.Logits(ctx, r.Prompt, gpt2.LogitsLast)
+		return cmp.Or(err, out.finish())
+	}
 	var bar *cli.Progress
 	if g.json { // else the text shows how far it is
 		bar = g.Progress("generating tokens", false)
@@ -443,7 +524,7 @@ func (g *generateFlags) generation() gpt2.Generation {
 	case -1:
 		sampling.RepeatLast = 0
 	}
-	return gpt2.Generation{Tokens: g.most(), Sampling: sampling, IgnoreEOS: g.ignoreEOS, Stop: g.stop,
+	return gpt2.Generation{Tokens: max(1, g.most()), Sampling: sampling, IgnoreEOS: g.ignoreEOS, Stop: g.stop,
 		Speculate: g.speculate}
 }
 

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -39,6 +41,66 @@ func generateJSON(t *testing.T, args ...string) parsed {
 		t.Errorf("stderr has %q", e.stderr)
 	}
 	return parse(t, e.stdout)
+}
+
+// TestEvaluateOnly: -n 0 evaluates the prompt and makes no token.
+func TestEvaluateOnly(t *testing.T) {
+	p := generateJSON(t, "-m", tiny, "-p", "ROMEO:", "-n", "0")
+	if len(p.IDs) != 0 || p.Text == nil || *p.Text != "" || p.Finish != "length" || p.Timings.PrefillTokens != 6 || p.Timings.DecodeTokens != 0 {
+		t.Errorf("%+v", p)
+	}
+	if e := mustInfer(t, "-m", tiny, "-p", "ROMEO:", "-n", "0"); e.stdout != "" || !strings.Contains(e.stderr, "prefill 6 tokens") {
+		t.Errorf("%+v", e)
+	}
+}
+
+// TestPrompts: each line of a file is a run by itself.
+func TestPrompts(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "prompts")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("\"ROMEO:\"\n\n{\"prompt\": \"a\\nb\"}\r\n{\"ids\": [1,2,3]}\n\"\"")
+	args := []string{"-m", tiny, "-n", "9", "-s", "4", "--json"}
+	e := mustInfer(t, append(args, "--prompts", file)...)
+	lines := strings.Split(strings.TrimSuffix(e.stdout, "\n"), "\n")
+	single := [][]string{{"-p", "ROMEO:"}, {"-p", "a\nb"}, {"--ids", "1,2,3"}, {"-p", ""}}
+	if len(lines) != len(single) {
+		t.Fatalf("%d lines:\n%s", len(lines), e.stdout)
+	}
+	for i, line := range lines {
+		got, want := parse(t, line), generateJSON(t, append(args[:6:6], single[i]...)...)
+		if !slices.Equal(got.Prompt, want.Prompt) || !slices.Equal(got.IDs, want.IDs) || *got.Text != *want.Text || got.Finish != want.Finish ||
+			got.Timings.PrefillTokens != want.Timings.PrefillTokens {
+			t.Errorf("line %d is %+v, alone %+v", i+1, got, want)
+		}
+	}
+	for text, fact := range map[string]string{"\"a\"\nx\n": "line 2", `{"ids": [1], "prompt": "x"}`: "line 1", `{"text": "x"}`: "{\"prompt\": TEXT}", "\n": "no prompts",
+		`{"ids": [257]}`: "257", `"` + strings.Repeat("x", 65) + `"`: "65 tokens"} {
+		write(text)
+		checkFailure(t, infer(t, append(args, "--prompts", file)...), exitFailure, "--prompts", fact)
+	}
+	checkFailure(t, infer(t, "-m", tiny, "--prompts", file), exitUsage, "--json")
+	checkFailure(t, infer(t, append(args, "--prompts", file, "-p", "x")...), exitUsage, "--prompt")
+}
+
+// TestEscape: a backslash in a text is one, unless --escape gives it its meaning in Go.
+func TestEscape(t *testing.T) {
+	for text, want := range map[string]string{`a\n`: "a\n", `\\n\t"'`: "\\n\t\"'", `\xff\u00e9é` + "\xff": "\xfféé\xff", ``: ""} {
+		got := mustInfer(t, "tokenize", "-m", tiny, "-p", text, "--escape").stdout
+		if plain := mustInfer(t, "tokenize", "-m", tiny, "-p", want).stdout; got != plain {
+			t.Errorf("%q is\n%s, want\n%s", text, got, plain)
+		}
+	}
+	if n := strings.Count(mustInfer(t, "tokenize", "-m", tiny, "-p", `\n`).stdout, "\n"); n != 2 {
+		t.Errorf("without --escape, a backslash and n are %d tokens", n)
+	}
+	for _, text := range []string{`\`, `\q`, `\x1`, `\"`} {
+		checkFailure(t, infer(t, "tokenize", "-m", tiny, "-p", text, "--escape"), exitUsage, "--prompt", "--escape")
+		checkFailure(t, infer(t, "-m", tiny, "-p", "x", "--stop", text, "--escape"), exitUsage, "--stop", "--escape")
+	}
 }
 
 // generation is a run whose text must be the same each time.

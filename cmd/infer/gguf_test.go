@@ -13,7 +13,7 @@ func TestGGUF(t *testing.T) {
 	const folder = "../../gpt2/testdata/gguf"
 	logits := func(model string, flags ...string) []float32 {
 		out := filepath.Join(t.TempDir(), "logits.npy")
-		mustInfer(t, append([]string{"dump", "-m", model, "-p", "Hello", "--stage", "lm_head", "-o", out}, flags...)...)
+		mustInfer(t, append([]string{"dump", "-m", model, "--ids", "39,68,75,75,78", "--stage", "lm_head", "-o", out}, flags...)...)
 		_, _, x := readNPY(t, out)
 		return x
 	}
@@ -33,11 +33,11 @@ func TestGGUF(t *testing.T) {
 	}
 	// 8-bit weights are held as 8-bit weights if that is asked for, and otherwise a line says how.
 	q8 := filepath.Join(folder, "q8_0.gguf")
-	e := mustInfer(t, "-m", q8, "-p", "Hi", "-n", "2", "--temp", "0")
+	e := mustInfer(t, "-m", q8, "--ids", "39,72", "-n", "2", "--temp", "0")
 	if !strings.Contains(e.stderr, "8-bit weights (Q8_0)") || !strings.Contains(e.stderr, "--dtype q8") {
 		t.Errorf("standard error %q does not name --dtype q8", e.stderr)
 	}
-	if e = mustInfer(t, "-m", q8, "-p", "Hi", "-n", "2", "--temp", "0", "--dtype", "q8"); strings.Contains(e.stderr, "Q8_0") {
+	if e = mustInfer(t, "-m", q8, "--ids", "39,72", "-n", "2", "--temp", "0", "--dtype", "q8"); strings.Contains(e.stderr, "Q8_0") {
 		t.Errorf("with --dtype q8, standard error is %q", e.stderr)
 	}
 	if e = mustInfer(t, "info", "-m", q8); !strings.Contains(e.stdout, "(GGUF, mostly Q8_0)") || !strings.Contains(e.stdout, "L=2 C=32 NH=2") {

@@ -3,11 +3,13 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -86,18 +88,20 @@ func (i *infoFlags) run(c *cobra.Command, m *cli.ModelFlags) error {
 // infoJSON is what "infer info --json" prints, and what "infer info" writes as text. Scripts compare traces with it
 // (traces/check_nsys.py).
 type infoJSON struct {
-	Model         string         `json:"model"`                   // as in Configuration
-	Stored        string         `json:"gguf_type,omitempty"`     // of most weights in a GGUF file
-	Geometry      geometryJSON   `json:"geometry"`                // of the whole model
-	Device        string         `json:"device"`                  // as in Configuration
-	DType         string         `json:"dtype"`                   // of the weights on the device
-	Layers        []int          `json:"layers"`                  // run order
-	LayersReason  string         `json:"layers_reason,omitempty"` // why not all run, if no flag says so
-	Parameters    int            `json:"parameters"`              // of the whole model
-	RunParameters int            `json:"run_parameters"`          // of the layers that run, with embeddings and head
-	Context       int            `json:"context"`                 // tokens that the KV cache holds, of each sequence
-	Memory        infoMemoryJSON `json:"memory_bytes"`            // on any device
-	Tokenizer     *int           `json:"tokenizer_tokens"`        // null if there is no tokenizer
+	Model         string         `json:"model"`                       // as in Configuration
+	Stored        string         `json:"gguf_type,omitempty"`         // of most weights in a GGUF file
+	Geometry      geometryJSON   `json:"geometry"`                    // of the whole model
+	Device        string         `json:"device"`                      // as in Configuration
+	DType         string         `json:"dtype"`                       // of the weights on the device
+	Layers        []int          `json:"layers"`                      // run order
+	LayersReason  string         `json:"layers_reason,omitempty"`     // why not all run, if no flag says so
+	Parameters    int            `json:"parameters"`                  // of the whole model
+	RunParameters int            `json:"run_parameters"`              // of the layers that run, with embeddings and head
+	Context       int            `json:"context"`                     // tokens that the KV cache holds, of each sequence
+	Memory        infoMemoryJSON `json:"memory_bytes"`                // on any device
+	Tokenizer     *int           `json:"tokenizer_tokens"`            // null if there is no tokenizer
+	TokenizerFrom string         `json:"tokenizer_from"`              // where it comes from, or why there is none
+	Generation    map[string]any `json:"generation_config,omitempty"` // of the model; --generation-config uses it
 	Prefill       planJSON       `json:"prefill"`
 	Decode        planJSON       `json:"decode"`
 	GPU           *gpuJSON       `json:"gpu,omitempty"`
@@ -182,9 +186,18 @@ func newInfoJSON(o *cli.Opened, batch, promptLen, past int, fused bool) (*infoJS
 	j.Memory.Weights = int64(float64(run.Parameters()) * sizes.Weight)
 	j.Memory.Cache = 2 * int64(run.Layers) * int64(c.Channels) * int64(o.Options.Context) * int64(batch) * int64(sizes.KV)
 	j.Memory.LogitsRow = 4 * int64(c.Vocab)
+	j.TokenizerFrom = o.Model.TokenizerFrom
+	if len(o.Model.Generation) > 0 {
+		j.Generation = map[string]any{}
+		for name, value := range o.Model.Generation {
+			j.Generation[name] = value
+		}
+	}
 	if o.Model.Tokenizer != nil {
 		n := o.Model.Tokenizer.VocabSize()
 		j.Tokenizer = &n
+	} else if o.Model.NoTokenizer != nil {
+		j.TokenizerFrom = o.Model.NoTokenizer.Error()
 	}
 	options := o.Options
 	options.Batch = batch
@@ -245,9 +258,19 @@ func (j *infoJSON) write(w io.Writer, by tables.By) {
 		humanize.Size(j.Memory.Cache),
 		j.Prefill.Batch, cli.Count(j.Context, "token"), humanize.Size(j.Memory.LogitsRow))
 	if j.Tokenizer == nil {
-		line("tokenizer", "none: give token ids")
+		line("tokenizer", "none (%s): give token ids, or --tokenizer", j.TokenizerFrom)
 	} else {
-		line("tokenizer", "%s", cli.Count(*j.Tokenizer, "token"))
+		line("tokenizer", "%s (%s)", cli.Count(*j.Tokenizer, "token"), j.TokenizerFrom)
+	}
+	if len(j.Generation) > 0 {
+		var fields []string
+		for _, name := range slices.Sorted(maps.Keys(j.Generation)) {
+			if !gpt2.ChangesNoToken(name) || name == "eos_token_id" {
+				fields = append(fields, fmt.Sprintf("%s=%.60s", name, j.Generation[name]))
+			}
+		}
+		line("generation", "%s (generation_config.json; all but eos_token_id only with --generation-config)",
+			cmp.Or(strings.Join(fields, " "), "nothing"))
 	}
 	held := map[string]string{
 		"q8": "q8 (8-bit integers, a scale for 32; a decode step rounds activations to 8 bits too, " +

@@ -57,6 +57,9 @@ func main() {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	go func() {
 		first := waitForSecond(signals, func(s syscall.Signal) { cancel(cli.Interruption{Signal: s}) })
 		os.Exit(exitSignal + int(first))

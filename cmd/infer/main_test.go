@@ -111,7 +111,7 @@ func TestUsage(t *testing.T) {
 
 		{"-m ''", []string{"--model"}},
 		{"-m random:bogus", []string{"--model: ", "random:bogus", "gpt2-medium"}},
-		{"-n 0", []string{"--tokens 0: it must be a whole number, at least 1, or -1 (until the end of text)"}},
+		{"-n -2", []string{"--tokens -2: it must be a whole number, at least 0, or -1 (until the end of text)"}},
 		{"-n 1e3", []string{"--tokens 1e3", "whole number"}},
 		{"--profile=cake", []string{"--profile cake", "folded"}},
 		{"--temp NaN", []string{"--temp NaN"}},
@@ -191,10 +191,11 @@ func TestModelFlagsEverywhere(t *testing.T) {
 // Each flag of model and device is listed and taken by the commands in which it does something,
 // and refused by others.
 func TestFlagsThatDoNothing(t *testing.T) {
-	values := map[string]string{"model": tiny, "layers": "1", "device": "cpu", "dtype": "bf16", "mode": "auto", "variant": "a=b", "threads": "1", "context": "9", "chunk": "2"}
+	values := map[string]string{"model": tiny, "layers": "1", "device": "cpu", "dtype": "bf16", "mode": "auto", "variant": "a=b", "threads": "1", "context": "9", "chunk": "2", "tokenizer": "gpt2",
+		"lora": "no/such", "activation": "gelu"}
 	for command, used := range map[string]string{
-		"tokenize -p x": "model quiet", "devices": "quiet", "bench ceilings": "device threads quiet", "trace check --infer no/such/file": "model quiet",
-		"export -o no/such/": "model layers dtype quiet", "completion bash": "",
+		"tokenize -p x": "model tokenizer quiet", "devices": "quiet", "bench ceilings": "device threads quiet", "trace check --infer no/such/file": "model quiet",
+		"export -o no/such/": "model tokenizer lora activation layers dtype quiet", "completion bash": "",
 	} {
 		words := strings.Fields(command)
 		help := mustInfer(t, append(words, "--help")...).stdout

@@ -95,7 +95,7 @@ var longGeneration = []string{"-m", tiny, "-n", "1000000000", "--ignore-eos", "-
 // TestInterruptGeneration also shows that text comes as it is made: the first of
 // it is read before the end, which never comes.
 func TestInterruptGeneration(t *testing.T) {
-	for signal, status := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+	for signal, status := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGHUP: 129} {
 		p := start(t, longGeneration...)
 		first := make([]byte, 100)
 		if _, err := io.ReadFull(p.stdout, first); err != nil {
@@ -276,6 +276,102 @@ func TestInterrupt(t *testing.T) {
 	}
 	if after := contents(t, old); !maps.Equal(before, after) {
 		t.Errorf("the model that was there has %d files, which are not its %d", len(after), len(before))
+	}
+}
+
+// TestHangup: what a recording or an export has written by then is kept as a whole or removed; after nohup, nothing ends.
+func TestHangup(t *testing.T) {
+	dir := t.TempDir()
+	trace := filepath.Join(dir, "trace.json.gz")
+	p := start(t, append(longGeneration, "--trace", trace, "--no-baseline", "--device", "cpu")...)
+	if _, err := io.ReadFull(p.stdout, make([]byte, 100)); err != nil {
+		t.Fatal(err)
+	}
+	p.interrupt(t, syscall.SIGHUP)
+	if info, err := os.Stat(trace); err != nil || info.Size() == 0 || p.ProcessState.ExitCode() != 129 {
+		t.Errorf("status %d, the recording: %v; stderr %q", p.ProcessState.ExitCode(), err, p.stderr.String())
+	}
+	out := filepath.Join(dir, "model")
+	p = start(t, "export", "-m", "random:gpt2-xl", "-o", out, "--quiet")
+	for range 600 {
+		if left, _ := filepath.Glob(filepath.Join(dir, ".model.tmp-*")); len(left) > 0 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	p.interrupt(t, syscall.SIGHUP)
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 || p.ProcessState.ExitCode() != 129 {
+		t.Errorf("status %d, %v is left, %v", p.ProcessState.ExitCode(), left, err)
+	}
+	c := exec.Command("sh", "-c", `trap "" HUP; exec "$0" "$@"`, os.Args[0], "-m", tiny, "-n", "20000", "--ignore-eos", "--quiet")
+	c.Env = append(os.Environ(), asInfer+"=1")
+	stdout, err := c.StdoutPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(stdout, make([]byte, 10)); err != nil {
+		t.Fatal(err)
+	}
+	c.Process.Signal(syscall.SIGHUP)
+	io.Copy(io.Discard, stdout)
+	if err := c.Wait(); err != nil {
+		t.Errorf("after nohup a hangup ends it: %v", err)
+	}
+}
+
+// TestLeftovers: an export removes what one that was killed left, as soon as that has ended.
+func TestLeftovers(t *testing.T) {
+	dir := t.TempDir()
+	out := filepath.Join(dir, "model")
+	p := start(t, "export", "-m", "random:gpt2-xl", "-o", out, "--quiet")
+	var left []string
+	for range 600 {
+		if left, _ = filepath.Glob(filepath.Join(dir, ".model.tmp-*")); len(left) > 0 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	p.Process.Kill()
+	p.Wait()
+	if len(left) != 1 {
+		t.Fatalf("an export under way has %q", left)
+	}
+	mustInfer(t, "export", "-m", tiny, "-o", out)
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("%v is left, %v", left, err)
+	}
+}
+
+// TestOutputNotThere: a closed standard output is an error where something is written to it, and nowhere else.
+func TestOutputNotThere(t *testing.T) {
+	npy := filepath.Join(t.TempDir(), "x.npy")
+	for _, c := range []struct {
+		status int
+		args   []string
+	}{
+		{1, []string{"-m", tiny, "-n", "3", "--quiet"}},
+		{1, []string{"-m", tiny, "-n", "3", "--json"}},
+		{1, []string{"tokenize", "-m", tiny, "-p", "x"}},
+		{1, []string{"dump", "-m", tiny, "-p", "x", "--stage", "ln_f", "-o", "-", "--quiet"}},
+		{0, []string{"dump", "-m", tiny, "-p", "x", "--stage", "ln_f", "-o", npy, "--quiet"}},
+	} {
+		c2 := exec.Command("sh", append([]string{"-c", `exec "$0" "$@" >&-`, os.Args[0]}, c.args...)...)
+		c2.Env = append(os.Environ(), asInfer+"=1")
+		var stderr bytes.Buffer
+		c2.Stderr = &stderr
+		c2.Run()
+		if c2.ProcessState.ExitCode() != c.status {
+			t.Errorf("%q: status %d, %q", c.args, c2.ProcessState.ExitCode(), stderr.String())
+		}
+		if c.status != 0 {
+			checkOneLine(t, stderr.String(), "standard output", "closed")
+		}
+	}
+	if _, _, x := readNPY(t, npy); len(x) != 64 {
+		t.Errorf("the file has %d values", len(x))
 	}
 }
 

@@ -3,13 +3,17 @@ package cli
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 
@@ -26,6 +30,7 @@ type InputFlags struct {
 	prompt, File, ids string
 	Use               string // of the text, for the help; "" is "begin with"
 	flags             *pflag.FlagSet
+	escape            bool
 	EmptyIsNone       bool // an empty text has no tokens, rather than the end-of-text token to begin with
 }
 
@@ -40,6 +45,33 @@ func (in *InputFlags) Register(f *pflag.FlagSet) {
 	f.StringVarP(&in.File, "file", "f", "",
 		"`FILE` with the text to "+use+", without the newline that ends it; - is standard input")
 	f.StringVar(&in.ids, "ids", "", "token `IDS` to "+use+", such as 1,2,3; @FILE reads them from a file")
+	f.BoolVar(&in.escape, "escape", false, `in texts on the command line \n is a newline, \t a tab, \\ a backslash, \xHH a `+
+		`byte, \uHHHH a character (default: they are as they stand)`)
+}
+
+// Text returns a text from the command line as --escape says.
+func (in *InputFlags) Text(flag, text string) (string, error) {
+	if !in.escape {
+		return text, nil
+	}
+	var b []byte
+	for {
+		plain, rest, found := strings.Cut(text, `\`)
+		b = append(b, plain...)
+		if !found {
+			return string(b), nil
+		}
+		r, character, rest, err := strconv.UnquoteChar(`\`+rest, 0)
+		switch {
+		case err != nil:
+			return "", Usagef(`%s: --escape knows no %.10q; \\ is a backslash`, flag, text[len(plain):])
+		case character:
+			b = utf8.AppendRune(b, r)
+		default:
+			b = append(b, byte(r))
+		}
+		text = rest
+	}
 }
 
 // Given counts the flags that say what to begin with.
@@ -69,11 +101,24 @@ func (in *InputFlags) Files() []string {
 	return []string{in.File, ids}
 }
 
+// NeedText returns an error if the model takes no text: it says why, how to name a tokenizer, and what else to do.
+func NeedText(m *gpt2.Model, orElse string) error {
+	if err := m.NeedTokenizer(); err != nil {
+		return fmt.Errorf("%w; give one that you know to be right (--tokenizer PATH, gpt2 or bytes)%s", err, orElse)
+	}
+	return nil
+}
+
 // Tokens returns the ids to evaluate, each in the vocabulary. There is at least one, unless EmptyIsNone is set.
 func (in *InputFlags) Tokens(ctx context.Context, flags *ModelFlags, m *gpt2.Model, stdin io.Reader) ([]int32, error) {
 	ids, err := in.read(ctx, flags, m, stdin)
 	for i, id := range ids {
 		if id < 0 || int(id) >= m.Config.Vocab {
+			if !in.flags.Changed("ids") {
+				return nil, fmt.Errorf("the prompt has token %d (%q), which is outside the vocabulary of model %s; ids are "+
+					"0 to %d: the tokenizer (%s) is of another model, or its embedding was not resized", id, m.Tokenizer.AppendPiece(nil, id),
+					m.Name, m.Config.Vocab-1, m.TokenizerFrom)
+			}
 			return nil, Usagef("--ids: token %d (number %d of %d) is outside the vocabulary of model %s; ids are 0 to %d",
 				id, i+1, len(ids), m.Name, m.Config.Vocab-1)
 		}
@@ -88,10 +133,14 @@ func (in *InputFlags) read(ctx context.Context, flags *ModelFlags, m *gpt2.Model
 	if in.flags.Changed("ids") {
 		return parseIDs(ctx, in.ids)
 	}
-	if m.Tokenizer == nil {
-		return nil, fmt.Errorf("model %s has no tokenizer; give token ids: --ids 1,2,3", m.Name)
+	if err := NeedText(m, ", or token ids (--ids 1,2,3)"); err != nil {
+		return nil, err
 	}
-	text, file := in.prompt, in.File
+	text, err := in.Text("--prompt", in.prompt)
+	if err != nil {
+		return nil, err
+	}
+	file := in.File
 	if in.Given() == 0 {
 		piped, err := console.Piped(ctx, stdin, pipeWait)
 		switch {
@@ -196,5 +245,38 @@ func ReadText(ctx context.Context, path string, stdin io.Reader) (string, error)
 	if len(text) > maxText {
 		return "", fmt.Errorf("cannot read %s: it is larger than %s; give a part of it", name, humanize.Size(maxText))
 	}
+	if text, err = fromUTF16(text); err != nil {
+		return "", fmt.Errorf("cannot read %s: %w; save it as UTF-8", name, err)
+	}
 	return text, nil
+}
+
+// fromUTF16 returns a text that begins with the byte order mark of UTF-16 as UTF-8, without the mark, and others as
+// they are. No UTF-8 begins with these bytes.
+func fromUTF16(text string) (string, error) {
+	var order binary.ByteOrder
+	switch {
+	case strings.HasPrefix(text, "\xff\xfe\x00\x00"):
+		return "", errors.New("it is UTF-32 by its byte order mark, which is not supported")
+	case strings.HasPrefix(text, "\xff\xfe"):
+		order = binary.LittleEndian
+	case strings.HasPrefix(text, "\xfe\xff"):
+		order = binary.BigEndian
+	default:
+		return text, nil
+	}
+	if len(text)%2 != 0 {
+		return "", fmt.Errorf("it is UTF-16 by its byte order mark, but has an odd number of bytes, %d", len(text))
+	}
+	units := make([]uint16, len(text)/2-1)
+	for i := range units {
+		units[i] = order.Uint16([]byte(text[2*i+2 : 2*i+4]))
+	}
+	runes := utf16.Decode(units)
+	for i, r := range runes {
+		if r == utf8.RuneError && !slices.Contains(units, utf8.RuneError) {
+			return "", fmt.Errorf("it is UTF-16 by its byte order mark, but character %d is half of one", i+1)
+		}
+	}
+	return string(runes), nil
 }

@@ -18,6 +18,8 @@ import (
 	"gpt2scope/cuda"
 	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
+	"gpt2scope/gpt2/tokenizer"
+	"gpt2scope/internal/humanize"
 	"gpt2scope/nvtx"
 	"gpt2scope/nvtx/annotate"
 	"gpt2scope/reference/executor"
@@ -28,6 +30,7 @@ import (
 type ModelFlags struct {
 	AutoFlags
 	Model    string
+	Text     string // --tokenizer
 	Layers   string
 	Device   string
 	Dtype    string
@@ -38,6 +41,8 @@ type ModelFlags struct {
 	Chunk    int
 	Quiet    bool
 
+	activation string // over the files', if not ""
+	lora       string // the directory of an adapter
 	threadList IntList
 	Said       map[string]bool // notices that were given
 
@@ -49,9 +54,15 @@ type ModelFlags struct {
 
 func (m *ModelFlags) Register(f *pflag.FlagSet) {
 	f.StringVarP(&m.Model, "model", "m", "",
-		"`MODEL`: a Hugging Face GPT-2 directory; a GGUF file with F32, F16, BF16 or Q8_0 weights; the name of a model that "+
+		"`MODEL`: a Hugging Face GPT-2 directory; a GGUF file; a checkpoint of nanoGPT, minGPT (ckpt.pt) or llm.c "+
+			"(gpt2_124M.bin); the name of a model that "+
 			"'hf download' got, such as openai-community/gpt2; or random weights: random:gpt2 (gpt2-medium, gpt2-large, "+
 			"gpt2-xl), or random:L=1,C=768,NH=12,V=50257,T=1024"+defaultModelHelp)
+	f.StringVar(&m.Text, "tokenizer", "", "`WHICH` tokenizer, if not that of MODEL: a directory or tokenizer.json, gpt2 "+
+		"(that of the published models), bytes (ids are the bytes), or none (token ids only)")
+	f.StringVar(&m.lora, "lora", "", "`DIR` of a LoRA adapter, as peft writes it, which is merged into the model")
+	f.StringVar(&m.activation, "activation", "",
+		"`NAME` of the MLP's activation, such as gelu or gelu_new, where the files say none or a wrong one")
 	f.Var(words(&m.Layers, "", checkLayers), "layers",
 		"run the first `N` layers, or 'all' (default: all; of the built-in model 1, as one profiles a layer)")
 	f.StringVar(&m.Device, "device", "auto",
@@ -167,9 +178,55 @@ func (m *ModelFlags) checkOne(allDevices bool) error {
 	return nil
 }
 
-// OpenModel opens the model that the flags name.
+// OpenModel opens the model that the flags name, with the tokenizer that they name, and says what its files left open.
 func (m *ModelFlags) OpenModel() (*gpt2.Model, error) {
 	defer annotate.Range("open model", nvtx.Blue)()
+	model, err := m.openNamed()
+	if err != nil {
+		return nil, err
+	}
+	if err := m.change(model); err != nil {
+		model.Close()
+		return nil, err
+	}
+	for _, note := range model.Notes {
+		m.Notice(note)
+	}
+	return model, nil
+}
+
+// change gives the model what flags name in place of what its files have.
+func (m *ModelFlags) change(model *gpt2.Model) error {
+	if m.activation != "" {
+		if err := model.SetActivation(m.activation); err != nil {
+			return Usagef("--activation: %w", err)
+		}
+	}
+	if m.lora != "" {
+		if err := model.Adapt(m.lora); err != nil {
+			return err
+		}
+	}
+	switch from := "--tokenizer " + m.Text; m.Text {
+	case "":
+	case "none":
+		model.SetTokenizer(nil, from)
+	case "gpt2":
+		model.SetTokenizer(tokenizer.GPT2(), from)
+	case "bytes":
+		model.SetTokenizer(tokenizer.PlainBytes(), from)
+	default:
+		t, err := tokenizer.Open(m.Text)
+		if err != nil {
+			return fmt.Errorf("--tokenizer %s: %w; give a directory with a tokenizer, its tokenizer.json, gpt2, bytes or none",
+				ShellQuote(m.Text), humanize.Cause(err))
+		}
+		model.SetTokenizer(t, from)
+	}
+	return nil
+}
+
+func (m *ModelFlags) openNamed() (*gpt2.Model, error) {
 	switch {
 	case m.Model == "":
 		return DefaultModel()

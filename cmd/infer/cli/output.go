@@ -15,12 +15,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/internal/console"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/table"
 	"gpt2scope/traces"
@@ -78,6 +80,9 @@ func CheckWritable(flag, path string, reads ...string) error {
 // WriteFile replaces a file as a whole or not at all; - is standard output.
 func WriteFile(ctx context.Context, path string, write func(io.Writer) error) error {
 	if path == "-" {
+		if console.OutputClosed() {
+			return errClosed
+		}
 		path = "/dev/stdout"
 	}
 	return weights.WriteFile(ctx, path, write)
@@ -98,9 +103,13 @@ func AddFormat(f *pflag.FlagSet, format *string, formats string) {
 	})
 }
 
+var errClosed = errors.New("cannot write to standard output: it is closed")
+
 // WriteOutput writes to standard output; its error names that.
 func WriteOutput(w io.Writer, data []byte) error {
-	if _, err := w.Write(data); err != nil {
+	if _, err := w.Write(data); errors.Is(err, syscall.EBADF) {
+		return errClosed
+	} else if err != nil {
 		return fmt.Errorf("cannot write to standard output: %w", humanize.Cause(err))
 	}
 	return nil
@@ -123,12 +132,15 @@ func AddJSON(c *cobra.Command, asJSON *bool) {
 	})
 }
 
-// WriteJSON writes one value as indented JSON.
-func WriteJSON(w io.Writer, v any) error {
+// WriteJSON writes one value as indented JSON, WriteJSONLine as a line.
+func WriteJSON(w io.Writer, v any) error     { return writeJSON(w, v, "  ") }
+func WriteJSONLine(w io.Writer, v any) error { return writeJSON(w, v, "") }
+
+func writeJSON(w io.Writer, v any, indent string) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
+	e.SetIndent("", indent)
 	if err := e.Encode(v); err != nil {
 		return err
 	}

@@ -218,8 +218,8 @@ func (l *layersFlags) readQuality(ctx context.Context, m *gpt2.Model, stdin io.R
 	if l.text == "" {
 		return nil, 0, "", nil
 	}
-	if m.Tokenizer == nil {
-		return nil, 0, "", fmt.Errorf("model %s has no tokenizer; a text cannot be evaluated; leave out --text", m.Name)
+	if err := cli.NeedText(m, ", or leave out --text"); err != nil {
+		return nil, 0, "", err
 	}
 	text, err := cli.ReadText(ctx, l.text, stdin)
 	if err != nil {

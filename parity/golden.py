@@ -5,6 +5,7 @@ The Go tests compare the engine with these files and so need no Python. gpt2/tes
 says what each file holds; the commands that make them:
 
     parity/golden.py tiny                                      # gpt2/testdata/models/*
+    parity/golden.py forms                                     # gpt2/testdata/models/form-*
     parity/golden.py shipped --weights weights/shakespeare     # gpt2/testdata/shakespeare.safetensors
     parity/golden.py random --infer bin/infer                  # gpt2/testdata/gpt2.L1 and .L12.safetensors
     parity/golden.py sampling                                  # gpt2/testdata/sampling.safetensors
@@ -14,9 +15,11 @@ logits may differ in their last bits, far below what the tests tolerate.
 """
 
 import argparse
+import collections
 import hashlib
 import json
 import pathlib
+import pickle
 import shutil
 import subprocess
 import tempfile
@@ -61,6 +64,8 @@ MODELS = {
         config=dict(n_embd=20, n_head=5, n_layer=3, n_inner=52, activation_function="relu", layer_norm_epsilon=1e-3,
                     scale_attn_by_inverse_layer_idx=True, scale_attn_weights=False, tie_word_embeddings=False),
         dtype=torch.bfloat16, prefix="", shards=2, buffers=True, lm_head="own", activations=True),
+    "silu": dict(config=dict(activation_function="silu")),
+    "quick_gelu": dict(config=dict(activation_function="quick_gelu")),
 }
 
 
@@ -70,6 +75,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("tiny", help="tiny random models, one per feature of the checkpoint format")
+    commands.add_parser("forms", help="a tiny random model in the forms of other programs")
     shipped = commands.add_parser("shipped", help="the shipped weights at every depth")
     shipped.add_argument("--weights", type=pathlib.Path, default=ROOT / "weights" / "shakespeare")
     random = commands.add_parser("random", help="random weights in GPT-2's geometry, 1 and 12 layers")
@@ -81,6 +87,9 @@ def main() -> None:
     if args.command == "tiny":
         for index, (name, variant) in enumerate(MODELS.items()):
             make_tiny(args.out / "models" / name, index, **variant)
+    elif args.command == "forms":
+        make_forms(args.out / "models")
+        make_adapter(args.out / "lora")
     elif args.command == "shipped":
         make_shipped(args.out / "shakespeare.safetensors", args.weights)
     elif args.command == "sampling":
@@ -146,6 +155,119 @@ def make_tiny(folder: pathlib.Path, seed: int, config: dict = {}, dtype: torch.d
     stages = reference.activations(model, ids)
     expected = {"ids": torch.tensor(ids, dtype=torch.int32), "lm_head": stages["lm_head"]}
     save(folder / "expected.safetensors", stages | expected if activations else expected)
+
+
+def make_forms(models: pathlib.Path) -> None:
+    """Writes a model as PyTorch, nanoGPT, minGPT, llm.c and others save it, with the logits of transformers."""
+    geometry = dict(n_layer=2, n_embd=8, n_head=2, vocab_size=40, n_positions=8)
+    rng = torch.Generator().manual_seed(38)
+    cfg = transformers.GPT2Config(**geometry, bos_token_id=None, eos_token_id=None)
+    state = {name: random_weights(name, value.shape, rng) for name, value in transformers.GPT2LMHeadModel(cfg).state_dict().items()
+             if name != "lm_head.weight"}
+    ids = torch.randint(cfg.vocab_size, (cfg.n_positions,), generator=rng)
+
+    def folder(name: str, weights: dict[str, torch.Tensor] = state, config: bool = False, **changes) -> pathlib.Path:
+        """Makes a folder with the logits of these weights."""
+        path = models / ("form-" + name)
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(parents=True)
+        fields = cfg.to_dict() | changes
+        model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**fields)).eval()
+        model.load_state_dict({n: t.float() for n, t in weights.items()}, strict=False)
+        with torch.no_grad():
+            logits = model.double()(ids[None]).logits[0]
+        save(path / "expected.safetensors", {"ids": ids.int(), "lm_head": logits.float()})
+        if config:
+            fields = {k: fields[k] for k in (*geometry, "model_type", "activation_function")}
+            (path / "config.json").write_text(json.dumps(fields) + "\n")
+        return path
+
+    def module(weights: dict[str, torch.Tensor], prefix: str = "") -> collections.OrderedDict:
+        """The state_dict of a model whose lm_head and wte are one."""
+        weights = weights | {"lm_head.weight": weights["transformer.wte.weight"]}
+        result = collections.OrderedDict((prefix + n, t) for n, t in weights.items())
+        result._metadata = collections.OrderedDict({"": {"version": 1}})
+        return result
+
+    def linear(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Matrices as torch.nn.Linear has them."""
+        return {n: t.t().contiguous() if ".h." in n and t.ndim == 2 else t for n, t in weights.items()}
+
+    torch.save(module(state), folder("pytorch", config=True) / "pytorch_model.bin")
+
+    names, weight_map = list(state), {}
+    mixed = {n: t.half() if i >= len(names) // 2 else t for i, (n, t) in enumerate(state.items())}
+    path = folder("pytorch-sharded", mixed, config=True)
+    for i in range(2):
+        file = f"pytorch_model-{i + 1:05d}-of-00002.bin"
+        part = names[i * len(names) // 2:(i + 1) * len(names) // 2]
+        torch.save({n: mixed[n] for n in part}, path / file)
+        weight_map |= {n: file for n in part}
+    (path / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}) + "\n")
+
+    plain = {n: torch.zeros_like(t) if n.endswith("bias") else t for n, t in state.items()}
+    bare = linear({n: t for n, t in plain.items() if not n.endswith("bias")})
+    parameters = [torch.nn.Parameter(t.clone()) for t in bare.values()]
+    optimizer = torch.optim.AdamW(parameters, lr=1e-3, betas=(0.9, 0.95))
+    sum(p.sum() for p in parameters).backward()
+    optimizer.step()
+    args = dict(n_layer=2, n_head=2, n_embd=8, block_size=8, bias=False, vocab_size=40, dropout=0.0)
+    torch.save({"model": module(bare, "_orig_mod."), "optimizer": optimizer.state_dict(), "model_args": args, "iter_num": 2000,
+                "best_val_loss": torch.tensor(1.5), "config": {"dataset": "shakespeare_char", "init_from": "scratch", "beta2": 0.99}},
+               folder("nanogpt", plain, activation_function="gelu") / "ckpt.pt")
+    chars = sorted(set("\n !',.:;?ABCDEFGHIJKLMNOabcdefghijklmnop"))
+    meta = {"vocab_size": len(chars), "itos": dict(enumerate(chars)), "stoi": {c: i for i, c in enumerate(chars)}}
+    (models / "form-nanogpt" / "meta.pkl").write_bytes(pickle.dumps(meta))
+
+    path = folder("mingpt")
+    masks = {f"transformer.h.{i}.attn.bias": torch.ones(1, 1, 8, 8).tril() for i in range(2)}
+    torch.save(module(linear(state) | masks), path / "model.pt")
+    (path / "config.json").write_text(json.dumps({"system": {"seed": 1}, "model": {"model_type": None, "n_head": 2}}) + "\n")
+
+    for name, version, dtype in ("llmc", 3, torch.float32), ("llmc-bf16", 5, torch.bfloat16):
+        write_llmc(folder(name, {n: t.to(dtype) for n, t in state.items()}) / "model.bin", linear(state), cfg, version, dtype)
+
+    # float64 with peft's prefix, a value head, and of the two names of wte the one that safetensors.torch.save_model keeps.
+    odd = {"base_model.model." + n: t.double() for n, t in state.items() if "wte" not in n}
+    odd |= {"base_model.model.lm_head.weight": state["transformer.wte.weight"].double(), "v_head.summary.weight": torch.ones(1, 8)}
+    safetensors.torch.save_file(odd, folder("odd", config=True) / "model.safetensors", {"format": "pt"})
+    path = folder("linear", config=True)
+    safetensors.torch.save_file({"_orig_mod.module." + n: t for n, t in linear(state).items()}, path / "model.safetensors", {"format": "pt"})
+
+
+def make_adapter(folder: pathlib.Path) -> None:
+    """Writes a LoRA adapter of every matrix by peft, with the logits of the model in models/plain after merging."""
+    import peft
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    model = reference.load(TESTDATA / "models" / "plain")
+    config = peft.LoraConfig(r=3, lora_alpha=7, target_modules=["c_attn", "c_proj", "c_fc"], fan_in_fan_out=True, use_rslora=True)
+    adapted = peft.get_peft_model(model, config)
+    rng = torch.Generator().manual_seed(39)
+    with torch.no_grad():
+        for name, value in adapted.named_parameters():
+            if "lora_" in name:
+                value.copy_(torch.randn(value.shape, generator=rng) * 0.3)
+    adapted.save_pretrained(folder)
+    (folder / "README.md").unlink(missing_ok=True)
+    ids = torch.randint(model.config.vocab_size, (model.config.n_positions,), generator=rng).tolist()
+    stages = reference.activations(adapted.merge_and_unload(), ids)
+    save(folder / "expected.safetensors", {"ids": torch.tensor(ids, dtype=torch.int32), "lm_head": stages["lm_head"]})
+
+
+def write_llmc(path: pathlib.Path, weights: dict[str, torch.Tensor], cfg: transformers.GPT2Config, version: int, dtype: torch.dtype) -> None:
+    """Writes what llm.c's train_gpt2.py does: a header of 256 numbers, then each parameter of all layers."""
+    padded = 48
+    header = torch.zeros(256, dtype=torch.int32)
+    header[:8] = torch.tensor([20240326, version, cfg.n_positions, cfg.vocab_size, cfg.n_layer, cfg.n_head, cfg.n_embd, padded])
+    rows = torch.zeros(padded - cfg.vocab_size, cfg.n_embd)
+    data = [torch.cat([weights["transformer.wte.weight"], rows]), weights["transformer.wpe.weight"]]
+    for part in "ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj":
+        for kind in "weight", "bias":
+            data += [weights[f"transformer.h.{i}.{part}.{kind}"] for i in range(cfg.n_layer)]
+    data += [weights["transformer.ln_f.weight"], weights["transformer.ln_f.bias"]]
+    raw = b"".join(t.to(dtype).contiguous().view(torch.uint8).numpy().tobytes() for t in data)
+    path.write_bytes(header.numpy().tobytes() + raw)
 
 
 def random_weights(name: str, shape: torch.Size, rng: torch.Generator) -> torch.Tensor:

@@ -18,8 +18,9 @@ Checks, each a line of the table that is printed; the exit status is 1 if any of
            KV cache, are as good as the best within twice the largest error that this allows
   eval     with --text: bits per byte as infer eval gives them, against transformers' on the same windows
 
-The models are the shipped weights cut to each depth, and random weights in GPT-2's geometry with 1
-and 12 layers or those of --sizes, which `infer export` writes for transformers to read. With
+The models are the shipped weights cut to each depth; random weights in GPT-2's geometry with 1 and 12 layers or those of
+--sizes, which `infer export` writes for transformers to read; a tiny model as PyTorch, nanoGPT, minGPT, llm.c and others
+save it, with an adapter that peft merges, and as `infer export` writes each; and GGUF files of each packed type. With
 --dtype f32,bf16 both types are checked against one computation of the reference. On a machine with a GPU:
 
     parity/parity.py --device cuda --reference-device cuda --dtype f32,bf16 --sizes gpt2,gpt2-medium,gpt2-large,gpt2-xl
@@ -36,9 +37,11 @@ import tempfile
 import time
 
 import numpy as np
+import safetensors.torch
 import torch
 import transformers
 
+import golden
 import reference
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -57,7 +60,7 @@ def main() -> None:
     parser.add_argument("--tolerance", type=float, default=reference.TOLERANCE, help="allowed max |difference| / max |logit| (default 1e-4)")
     parser.add_argument("--text", type=pathlib.Path, help="a text to compare bits per byte on")
     parser.add_argument("--text-bytes", type=int, default=32768, help="how much of the text to use (default its first 32768 bytes)")
-    parser.add_argument("--only", choices=("shipped", "random"), help="check only one kind of model")
+    parser.add_argument("--only", choices=("shipped", "random", "forms"), help="check only one kind of model")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     args = parser.parse_args()
 
@@ -69,14 +72,16 @@ def main() -> None:
     report = Report()
     with tempfile.TemporaryDirectory() as folder:
         scratch = pathlib.Path(folder)
-        if args.only != "random":
+        if args.only in (None, "shipped"):
             check_shipped(args, scratch, report)
-        if args.only != "shipped" and args.sizes:
-            for size in args.sizes.split(","):
+        if args.only in (None, "random"):
+            for size in args.sizes.split(",") if args.sizes else ():
                 check_size(args, scratch, report, size)
-        elif args.only != "shipped":
-            for layers in (1, 12):
+            for layers in (1, 12) if not args.sizes else ():
                 check_random(args, scratch, report, layers)
+        if args.only in (None, "forms"):
+            check_forms(args, scratch / "forms", report)
+            check_gguf(args, scratch / "gguf", report)
     report.close()
 
 
@@ -140,6 +145,54 @@ class Infer:
 def is_rounded(args: argparse.Namespace, dtype: str) -> bool:
     """Whether infer computes in bfloat16; on the CPU it holds weights so and computes in float32."""
     return dtype == "bf16" and args.device.startswith("cuda")
+
+
+def check_forms(args: argparse.Namespace, scratch: pathlib.Path, report: Report) -> None:
+    golden.make_forms(scratch)
+    golden.make_adapter(scratch / "lora")
+    for folder in sorted(scratch.iterdir()):
+        expected = safetensors.torch.load_file(folder / "expected.safetensors")
+        ids, want = expected["ids"].tolist(), expected["lm_head"]
+        source, flags = folder, []
+        if folder.name == "lora":
+            source, flags = golden.TESTDATA / "models" / "plain", ["--lora", folder]
+        infer = Infer(args, source, "all", scratch, "f32", "cpu")
+        infer.flags += flags
+        check_logits(report, folder.name, infer, ids, want)
+        for kind in ("hf",) if "nanogpt" in folder.name else ("hf", "gguf"):  # a GGUF file cannot say the exact GELU
+            copy = folder / ("copy." + kind)
+            infer.run("export", "--model", source, *flags, "--tokenizer", "none", "--format", kind, "--out", copy)
+            check_logits(report, f"{folder.name} as {kind}", Infer(args, copy, "all", scratch, "f32", "cpu"), ids, want)
+
+
+def check_gguf(args: argparse.Namespace, scratch: pathlib.Path, report: Report) -> None:
+    scratch.mkdir()
+    sys.path.insert(0, str(golden.TESTDATA))
+    import gguf
+    import make_gguf
+    random = np.random.default_rng(3)
+    make_gguf.GEOMETRY |= {"n_embd": 256, "n_head": 4}
+    weights = make_gguf.random_weights()
+    ids = list(range(make_gguf.GEOMETRY["n_positions"]))
+    for name in make_gguf.BLOCKS:
+        kind, path = gguf.GGMLQuantizationType[name], scratch / f"{name}.gguf"
+        wide = {}
+
+        def pack(matrix: np.ndarray) -> np.ndarray:
+            packed = make_gguf.blocks(random, name, *matrix.shape)
+            wide[len(wide)] = gguf.quants.dequantize(packed, kind)
+            return packed
+
+        make_gguf.write(weights, path, kind, pack)
+        matrices = iter(wide.values())
+        state = {n: torch.tensor(w) for n, w in weights.items()}
+        state["wte.weight"] = torch.tensor(next(matrices))
+        for i in range(make_gguf.GEOMETRY["n_layer"]):
+            for of in make_gguf.LINEAR:
+                state[f"h.{i}.{of}.weight"] = torch.tensor(next(matrices).T.copy())
+        model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**make_gguf.GEOMETRY)).eval()
+        model.transformer.load_state_dict(state)
+        check_logits(report, name, Infer(args, path, "all", scratch, "f32", "cpu"), ids, reference.logits(model.double(), ids))
 
 
 def check_shipped(args: argparse.Namespace, scratch: pathlib.Path, report: Report) -> None:

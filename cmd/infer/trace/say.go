@@ -304,13 +304,16 @@ func newTraceStages() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "stages FILE",
-		Short: "Find the stages of a decoder in a recording without ranges, and say how sure",
-		Long: `stages names the layer and the stage of each kernel in a recording of a GPT-2-like decoder, whatever
-framework ran it: eager, compiled, or in a CUDA graph. It uses the names of the kernels, their grids and
-their order, and no ranges. The names of the stages that one kernel does are joined by '+'. The confidence
-is the probability that the name is right by a model of the order of stages (a hidden Markov model). Costs
-follow from the sizes of the model: those of --model, else from the shapes of PyTorch's operators, or from
-grids. Other commands take these stages with --infer.`,
+		Short: "Find the stages of a transformer in a recording without ranges, and say how sure",
+		Long: `stages names the layer and the stage of each kernel in a recording of a transformer, whatever framework
+ran it: eager, compiled, or in a CUDA graph. It uses the names of the kernels, their grids and their order,
+and no ranges. It knows the layers of GPT-2, those with a product each for queries, keys and values (OPT,
+BERT, ViT), and those of Llama and its like; layers that are not what repeats in the recording, and other
+models, get no stages. The names of the stages that one kernel does are joined by '+'. The confidence is the
+probability that the name is right by a model of the order of stages (a hidden Markov model); what argues
+against it is listed. Costs are known of GPT-2's layers: they follow from the sizes of the model, those of
+--model, else from the shapes of PyTorch's operators, or from grids. Other commands take these stages with
+--infer.`,
 		Example: `  infer trace stages run.sqlite`,
 		Args:    oneFile,
 		RunE:    func(c *cobra.Command, args []string) error { return traceStages(c, args[0], asJSON) },
@@ -358,6 +361,9 @@ func printStages(w io.Writer, t *traces.Trace, found *stages.Inference) {
 		fmt.Fprintf(w, ", inferred, confidence %.2f", found.Confidence)
 	}
 	fmt.Fprintf(w, "\n%s\n", strings.Join(append(found.Geometry.From, ""), "\n"))
+	for _, text := range found.Against {
+		fmt.Fprintf(w, "against: %s\n", text)
+	}
 	table.Print(w, columns, rows)
 	table.Legend(w, columns)
 }

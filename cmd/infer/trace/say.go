@@ -239,7 +239,8 @@ func printKPI(w io.Writer, r *judge.Report, define bool) {
 	for _, x := range r.Indicators {
 		value, unit := "not in this recording", x.Unit
 		if x.Value != nil {
-			value, unit = kpiNumber(*x.Value, x.Unit)
+			value = judge.Number(*x.Value, x.Unit)
+			unit = x.Shown()
 		} else {
 			how := x.How()
 			if names[how] == nil {
@@ -249,7 +250,7 @@ func printKPI(w io.Writer, r *judge.Report, define bool) {
 		}
 		before := ""
 		if x.Before != nil {
-			before, _ = kpiNumber(*x.Before, x.Unit)
+			before = judge.Number(*x.Before, x.Unit)
 		}
 		lines = append(lines, []string{x.Name, unit, value, before}[:len(lines[0])])
 	}
@@ -283,20 +284,6 @@ func printKPI(w io.Writer, r *judge.Report, define bool) {
 		}
 		fmt.Fprintf(w, "  %s: %s\n", name, x.Definition)
 	}
-}
-
-// kpiNumber writes a value with the unit that fits people.
-func kpiNumber(v float64, unit string) (text, shown string) {
-	switch unit {
-	case "ns":
-		return humanize.Separate(fmt.Sprintf("%.3f", v/1e3)), "us"
-	case "%", "GB/s":
-		return fmt.Sprintf("%.2f", v), unit
-	}
-	if v == float64(int64(v)) {
-		return humanize.Thousands(int64(v)), unit
-	}
-	return fmt.Sprintf("%.2f", v), unit
 }
 
 // newTraceStages makes "infer trace stages".

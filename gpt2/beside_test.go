@@ -64,8 +64,8 @@ func TestNoTokenizer(t *testing.T) {
 	}{
 		"no files":              {257, nil, "no tokenizer.json"},
 		"no files, GPT-2's V":   {50257, nil, "no tokenizer.json"},
-		"SentencePiece":         {50300, map[string]string{"spiece.model": "\n\x0e\n\x05<unk>"}, "spiece.model: a SentencePiece"},
-		"WordPiece":             {50300, map[string]string{"vocab.txt": "[PAD]\n今\n日\n"}, "vocab.txt: a WordPiece"},
+		"SentencePiece":         {50300, map[string]string{"spiece.model": "\n\x0e\n\x05<unk>"}, "spiece.model: not a model"},
+		"WordPiece":             {50300, map[string]string{"vocab.txt": "[PAD]\n", "tokenizer_config.json": `{"tokenizer_class": "BertJapaneseTokenizer"}`}, "vocab.txt: its class"},
 		"OpenAI's names":        {50300, map[string]string{"encoder.json": "{}", "vocab.bpe": "#version: 0.2\n"}, "encoder.json"},
 		"a tokenizer not to be": {257, map[string]string{"tokenizer.json": "{"}, "tokenizer.json"},
 	} {

@@ -9,20 +9,21 @@ import (
 	"gpt2scope/gpt2/tokenizer"
 )
 
-// Encode turns a text into token ids. An empty text is the end-of-text token,
-// from which GPT-2 starts when it is given nothing.
+// Encode turns a text that is to go on into token ids. An empty text is the end-of-text token, from which GPT-2 starts
+// when it is given nothing, unless the tokenizer begins texts with another.
 func (m *Model) Encode(text string) ([]int32, error) {
 	if err := m.NeedTokenizer(); err != nil {
 		return nil, fmt.Errorf("%w; give token ids instead of text", err)
 	}
-	if text == "" {
+	ids := m.Tokenizer.EncodePrompt(text)
+	if len(ids) == 0 && text == "" {
 		id, ok := m.Tokenizer.EOT()
 		if !ok || int(id) >= m.Config.Vocab {
 			return nil, fmt.Errorf("model %s has no end-of-text token to start from; give a prompt", m.Name)
 		}
 		return []int32{id}, nil
 	}
-	return m.Tokenizer.Encode(text), nil
+	return ids, m.Tokenizer.Unknown(text, ids)
 }
 
 // Text generates text after a prompt and yields it as it is made, in whole UTF-8 characters. It is [Session.Generate]

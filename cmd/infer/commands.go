@@ -135,7 +135,7 @@ part of a character; \x escapes show its bytes.`,
 		},
 	}
 	t.in.Use = "split into tokens"
-	t.in.EmptyIsNone = true
+	t.in.Whole = true
 	cli.AddFlags(c.Flags(), "Text", t.in.Register)
 	cli.AddJSON(c, &t.json)
 	return c

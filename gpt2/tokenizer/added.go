@@ -15,8 +15,7 @@ type addedToken struct {
 	// LStrip, RStrip: takes in the white space on its left, on its right.
 	LStrip bool `json:"lstrip"`
 	RStrip bool `json:"rstrip"`
-	// Normalized: looked for in the normalized text. As GPT-2 has no normalizer, all it does is to let tokens
-	// without it go first.
+	// Normalized: looked for in the normalized text, after the tokens without it.
 	Normalized bool `json:"normalized"`
 	Special    bool `json:"special"`
 }
@@ -34,17 +33,18 @@ type trieEdge struct {
 	b    byte
 }
 
-// newAddedSet returns the set of those tokens that have the given Normalized, nil when there are none.
-func newAddedSet(tokens []addedToken, normalized bool) *addedSet {
+// newAddedSet returns the set of those tokens that have the given Normalized, nil when there are none. They are looked
+// for as normalize changes them.
+func newAddedSet(tokens []addedToken, normalized bool, normalize func(string) string) *addedSet {
 	a := &addedSet{next: make(map[trieEdge]int32), accept: []int32{-1}}
 	var first []byte
 	for _, tok := range tokens {
 		if tok.Normalized != normalized {
 			continue
 		}
-		node := int32(0)
-		for i := range len(tok.Content) {
-			e := trieEdge{node, tok.Content[i]}
+		node, content := int32(0), normalize(tok.Content)
+		for i := range len(content) {
+			e := trieEdge{node, content[i]}
 			n, ok := a.next[e]
 			if !ok {
 				n = int32(len(a.accept))
@@ -55,6 +55,9 @@ func newAddedSet(tokens []addedToken, normalized bool) *addedSet {
 				}
 			}
 			node = n
+		}
+		if node == 0 {
+			continue // nothing is left of it
 		}
 		a.accept[node] = int32(len(a.tokens))
 		a.tokens = append(a.tokens, tok)

@@ -112,13 +112,15 @@ func (m *bpe) appendWord(dst []int32, w string) []int32 {
 	for i := range len(w) {
 		dst = append(dst, m.byteID[w[i]])
 	}
-	var n int
-	if len(w) <= shortWord {
-		n = m.mergeShort(dst[start:])
-	} else {
-		n = m.mergeLong(dst[start:])
+	return dst[:start+m.merge(dst[start:])]
+}
+
+// merge merges ids in place and returns how many are left.
+func (m *bpe) merge(ids []int32) int {
+	if len(ids) <= shortWord {
+		return m.mergeShort(ids)
 	}
-	return dst[:start+n]
+	return m.mergeLong(ids)
 }
 
 // mergeShort merges ids, at most shortWord of them, in place and returns how many are left.

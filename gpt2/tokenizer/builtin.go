@@ -71,7 +71,7 @@ var bytesOnly = sync.OnceValue(func() *Tokenizer {
 func PlainBytes() *Tokenizer { return plainBytes() }
 
 var plainBytes = sync.OnceValue(func() *Tokenizer {
-	t := &Tokenizer{bpe: bpe{merges: newMergeTable(0)}, splitWords: true, eot: -1, modelSize: 256}
+	t := &Tokenizer{bpe: bpe{merges: newMergeTable(0)}, eot: -1, modelSize: 256}
 	for b := range 256 {
 		t.pieces = append(t.pieces, string([]byte{byte(b)}))
 		t.byteID[b] = int32(b)
@@ -83,10 +83,9 @@ var plainBytes = sync.OnceValue(func() *Tokenizer {
 // byteTokenizer returns an unfinished tokenizer with the 256 byte tokens and room for vocabSize.
 func byteTokenizer(vocabSize int) *Tokenizer {
 	t := &Tokenizer{
-		pieces:     make([]string, 0, vocabSize),
-		bpe:        bpe{merges: newMergeTable(vocabSize - 257)},
-		splitWords: true,
-		eot:        -1,
+		pieces: make([]string, 0, vocabSize),
+		bpe:    bpe{merges: newMergeTable(vocabSize - 257)},
+		eot:    -1,
 	}
 	for id, b := range byteOrder {
 		t.pieces = append(t.pieces, string([]byte{b}))

@@ -10,36 +10,16 @@ import (
 // one character. A character of a text that is none of them gets the id -1, which [Tokenizer.Check] and a session
 // refuse.
 func Characters(tokens []string) (*Tokenizer, error) {
-	t := &Tokenizer{pieces: tokens, modelSize: len(tokens), bpe: bpe{merges: newMergeTable(0)}, eot: -1,
-		chars: make(map[string]int32, len(tokens))}
+	seen := make(map[string]int, len(tokens))
 	for id, token := range tokens {
 		if utf8.RuneCountInString(token) != 1 || !utf8.ValidString(token) {
 			return nil, fmt.Errorf("token %d, %.40q, is not one character", id, token)
 		}
-		if other, ok := t.chars[token]; ok {
+		if other, ok := seen[token]; ok {
 			return nil, fmt.Errorf("tokens %d and %d are both %q", other, id, token)
 		}
-		t.chars[token] = int32(id)
+		seen[token] = id
 	}
-	t.finish()
-	return t, nil
-}
-
-// appendCharacters appends the id of each character of a text.
-func (t *Tokenizer) appendCharacters(dst []int32, s string) []int32 {
-	for len(s) > 0 {
-		_, n := utf8.DecodeRuneInString(s)
-		id, ok := t.chars[s[:n]]
-		if !ok {
-			id = -1
-		}
-		dst, s = append(dst, id), s[n:]
-	}
-	return dst
-}
-
-// characterFiles is Files of a tokenizer of characters: the words of a WordLevel model.
-func (t *Tokenizer) characterFiles() map[string][]byte {
 	var b bytes.Buffer
 	b.WriteString(`{
   "version": "1.0",
@@ -49,7 +29,7 @@ func (t *Tokenizer) characterFiles() map[string][]byte {
   "post_processor": null,
   "decoder": {"type": "Fuse"},
   "model": {"type": "WordLevel", "unk_token": "", "vocab": `)
-	appendVocab(&b, t.pieces, "  ")
+	appendVocab(&b, tokens, "  ")
 	b.WriteString("}\n}\n")
-	return map[string][]byte{"tokenizer.json": b.Bytes()}
+	return (&folder{files: map[string][]byte{"tokenizer.json": b.Bytes()}}).load()
 }

@@ -18,7 +18,7 @@ func TestCharacters(t *testing.T) {
 		t.Errorf("%v, %q", ids, tok.Decode(ids))
 	}
 	for _, text := range []string{"M", "\xff", "RO日"} {
-		if ids := tok.Encode(text); ids[len(ids)-1] != -1 || tok.Check(ids) == nil {
+		if ids := tok.Encode(text); ids[len(ids)-1] != -1 || tok.Check(ids) == nil || tok.Unknown(text, ids) == nil {
 			t.Errorf("%q is %v", text, ids)
 		}
 	}

@@ -4,7 +4,8 @@ import "unicode/utf8"
 
 // A Decoder turns tokens into text as they come and hands out whole UTF-8 characters: bytes at the end of a token
 // that may become a character wait for the next token. Bytes that cannot become one any more pass through as they are.
-// What it hands out, Flush included, is Decode of the same tokens. It is not safe for concurrent use.
+// What it hands out, Flush included, is Decode of the same tokens where they follow others. It is not safe for concurrent
+// use.
 type Decoder struct {
 	t    *Tokenizer
 	wait [utf8.UTFMax - 1]byte

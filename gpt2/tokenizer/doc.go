@@ -26,12 +26,19 @@
 // white space. So it is kept, and decode(encode(b)) == b holds for any bytes b, unless an added token asks for white
 // space to be stripped (lstrip, rstrip) or the file for a space to be prepended (add_prefix_space).
 //
+// # Tokenizers that are not GPT-2's
+//
+// Other models that are built like GPT-2 have other tokenizers. Those are a pipeline, whose parts files name: a text is
+// normalized, pre-tokenizers split it into words, a model (BPE, WordPiece, WordLevel or Unigram) gives each word its ids,
+// a post-processor puts ids before and after them, and decoders make text of ids. Each type of part is a row of a table.
+// Parts and options that are not in one are an error that names them; nothing is guessed.
+//
 // # Where a Tokenizer comes from
 //
-// [Load] reads the files of a Hugging Face directory. Files that ask for something which would change the ids and
-// is not implemented here are refused with an error; nothing is guessed. [GPT2] is the vocabulary of the published
-// GPT-2 models, built in. [Bytes] is the byte alphabet alone, [PlainBytes] has ids that are the bytes.
-// [Tokenizer.Files] writes any of them as a Hugging Face directory.
+// [Load] reads a Hugging Face directory: tokenizer.json, vocab.json with merges.txt, a vocab.txt of BertTokenizer, or a
+// model of SentencePiece. [GPT2] is the vocabulary of the published GPT-2 models, built in. [Bytes] is the byte alphabet
+// alone, [PlainBytes] has ids that are the bytes, [Characters] has a token for each character. [Tokenizer.Files] writes
+// any of them as a Hugging Face directory.
 //
 // # Byte alphabet
 //

@@ -3,15 +3,16 @@ package tokenizer
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"strings"
 )
 
 // Files returns the tokenizer as the files of a Hugging Face directory, by name: tokenizer.json, tokenizer_config.json
-// and special_tokens_map.json, and vocab.json with merges.txt if these can hold the whole tokenizer. Both [Load] and
-// Hugging Face's libraries read them, with the same ids.
+// special_tokens_map.json, vocab.json and merges.txt; or those that it was
+// loaded from, if it is not like GPT-2's. Both [Load] and Hugging Face's libraries read them, with the same ids.
 func (t *Tokenizer) Files() map[string][]byte {
-	if t.chars != nil {
-		return t.characterFiles()
+	if t.files != nil {
+		return maps.Clone(t.files)
 	}
 	names := make([]string, len(t.pieces)) // (V) each token as files spell it
 	for id := range names {
@@ -24,13 +25,11 @@ func (t *Tokenizer) Files() map[string][]byte {
 		"tokenizer_config.json": t.configJSON(),
 	}
 	files["special_tokens_map.json"] = indented(t.roles)
-	if t.splitWords && !t.ignoreMerges {
-		var b bytes.Buffer
-		appendVocab(&b, names[:t.modelSize], "")
-		b.WriteByte('\n')
-		files["vocab.json"] = b.Bytes()
-		files["merges.txt"] = mergesTXT(names, merges)
-	}
+	var b bytes.Buffer
+	appendVocab(&b, names[:t.modelSize], "")
+	b.WriteByte('\n')
+	files["vocab.json"] = b.Bytes()
+	files["merges.txt"] = mergesTXT(names, merges)
 	return files
 }
 
@@ -59,7 +58,7 @@ func (t *Tokenizer) tokenizerJSON(names []string, merges []mergeSlot) []byte {
 	b.WriteString("{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n  \"added_tokens\": ")
 	b.Write(inline(t.added))
 	b.WriteString(",\n  \"normalizer\": null,\n  \"pre_tokenizer\": ")
-	b.Write(inline(byteLevel{"ByteLevel", t.prefixSpace, true, t.splitWords}))
+	b.Write(inline(byteLevel{"ByteLevel", t.prefixSpace, true, true}))
 	b.WriteString(",\n  \"post_processor\": ")
 	b.Write(inline(byteLevel{"ByteLevel", true, false, true}))
 	b.WriteString(",\n  \"decoder\": ")
@@ -73,9 +72,8 @@ func (t *Tokenizer) tokenizerJSON(names []string, merges []mergeSlot) []byte {
     "end_of_word_suffix": "",
     "fuse_unk": false,
     "byte_fallback": false,
-    "ignore_merges": `)
-	b.Write(inline(t.ignoreMerges))
-	b.WriteString(",\n    \"vocab\": ")
+    "ignore_merges": false,
+    "vocab": `)
 	appendVocab(&b, names[:t.modelSize], "    ")
 	b.WriteString(",\n    \"merges\": [")
 	for i, m := range merges {

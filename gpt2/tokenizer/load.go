@@ -1,7 +1,6 @@
 package tokenizer
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,21 +15,28 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/go-json-experiment/json/jsontext"
+	jsonv2 "github.com/go-json-experiment/json"
 )
 
 // ErrNone is what [Load] returns, wrapped, for a directory that carries no tokenizer.
-var ErrNone = errors.New("no tokenizer.json, and no vocab.json with merges.txt")
+var ErrNone = errors.New("no tokenizer.json, vocab.json with merges.txt, spiece.model, tokenizer.model or vocab.txt")
 
 // CarriedFiles are the files of a directory that say how its text becomes ids, read here or not.
 var CarriedFiles = []string{"tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json",
 	"special_tokens_map.json", "added_tokens.json", "encoder.json", "vocab.bpe", "vocab.txt", "tokenizer.model",
 	"spiece.model", "sentencepiece.bpe.model", "chat_template.jinja", "chat_template.json"}
 
-// foreign are files of tokenizers that are not read, each with the kind of tokenizer.
-var foreign = []struct{ name, kind string }{
-	{"tokenizer.model", "SentencePiece"}, {"spiece.model", "SentencePiece"},
-	{"sentencepiece.bpe.model", "SentencePiece"}, {"vocab.txt", "WordPiece"},
+// others are files of tokenizers that are not GPT-2's, and what reads them where there is neither a tokenizer.json nor a
+// pair.
+var others = []struct {
+	name string
+	load func(d *folder, name string, data []byte, cfg *config) (*Tokenizer, error)
+}{
+	{"spiece.model", loadSentencePiece}, {"tokenizer.model", loadSentencePiece}, {"vocab.txt", loadBERT},
+	{"sentencepiece.bpe.model", func(_ *folder, name string, _ []byte, _ *config) (*Tokenizer, error) {
+		return nil, fmt.Errorf("%s: its ids are shifted by the class that reads it; save the tokenizer as tokenizer.json "+
+			"(AutoTokenizer.from_pretrained and save_pretrained of transformers)", name)
+	}},
 }
 
 // pairs are the names of a vocabulary and of its merges: Hugging Face's and OpenAI's, with the same content.
@@ -45,7 +50,7 @@ const (
 	maxAllAdded = 4 << 20  // bytes of all added tokens together
 )
 
-// Open reads the tokenizer in a directory, or in one file of the form of tokenizer.json.
+// Open reads the tokenizer in a directory, or in one file: of the form of tokenizer.json, or one that [Load] reads alone.
 func Open(path string) (*Tokenizer, error) {
 	info, err := os.Stat(path)
 	switch base := filepath.Base(path); {
@@ -55,50 +60,79 @@ func Open(path string) (*Tokenizer, error) {
 		return Load(os.DirFS(path))
 	case slices.ContainsFunc(pairs, func(p [2]string) bool { return p[0] == base || p[1] == base }):
 		return Load(os.DirFS(filepath.Dir(path)))
-	default:
-		for _, f := range foreign {
-			if f.name == base {
-				return nil, notRead(base, f.kind)
-			}
-		}
-		return Load(oneFile(path))
 	}
+	return Load(oneFile(path))
 }
 
-// oneFile is a directory that holds one file, as its tokenizer.json.
+// oneFile is a directory that holds one file: as its tokenizer.json, if none of others has its name.
 type oneFile string
 
 func (f oneFile) Open(name string) (fs.File, error) {
-	if name != "tokenizer.json" {
+	own := "tokenizer.json"
+	for _, o := range others {
+		if o.name == filepath.Base(string(f)) {
+			own = o.name
+		}
+	}
+	if name != own {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	}
 	return os.Open(string(f))
 }
 
-func notRead(name, kind string) error {
-	return fmt.Errorf("%s: a %s tokenizer, which is not GPT-2's and not supported", name, kind)
+// A folder is a directory of files, and what was read of them. Without an fs.FS it has nothing else.
+type folder struct {
+	fs.FS
+	files map[string][]byte
 }
 
-// Load reads the tokenizer in a Hugging Face model directory: tokenizer.json, or else vocab.json and merges.txt, or
-// else encoder.json and vocab.bpe, which OpenAI calls them.
-//
-// Of a tokenizer.json, it takes a BPE model over the byte alphabet, the ByteLevel pre-tokenizer with or without
-// add_prefix_space and use_regex, and added tokens. Everything else that would change the ids is an error: another
-// model, dropout, a normalizer, a post-processor that adds tokens, a vocabulary without all 256 bytes. Truncation and
-// padding belong to batches and are not applied.
+// read returns a whole file of at most maxFile bytes. Errors name the file.
+func (d *folder) read(name string) ([]byte, error) {
+	if data, ok := d.files[name]; ok || d.FS == nil {
+		if !ok {
+			return nil, fs.ErrNotExist
+		}
+		return data, nil
+	}
+	f, err := d.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", name, err)
+	case len(data) > maxFile:
+		return nil, fmt.Errorf("%s: larger than %d MiB, which no tokenizer needs", name, maxFile>>20)
+	case !strings.HasSuffix(name, ".model") && !utf8.Valid(data):
+		return nil, fmt.Errorf("%s: not UTF-8 text", name)
+	}
+	d.files[name] = data
+	return data, nil
+}
+
+// Load reads the tokenizer in a Hugging Face model directory: tokenizer.json as it declares itself, or else vocab.json
+// with merges.txt or encoder.json with vocab.bpe, as OpenAI calls them, or else a model of SentencePiece (spiece.model,
+// tokenizer.model), or else the vocab.txt of a BertTokenizer. What is not supported is an error that names it.
+// Truncation and padding belong to batches and are not applied.
 //
 // tokenizer_config.json and special_tokens_map.json say which token is [Tokenizer.EOT]. An add_prefix_space in
-// tokenizer_config.json counts more than that in tokenizer.json, as in Hugging Face's transformers. They and
-// added_tokens.json also name added tokens, beside those of tokenizer.json; without tokenizer.json <|endoftext|> is one
-// wherever the vocabulary has it.
+// tokenizer_config.json counts more than that in tokenizer.json, as in Hugging Face's transformers; add_bos_token and
+// add_eos_token count where there is no tokenizer.json. They and added_tokens.json also name added tokens, beside those
+// of tokenizer.json; without tokenizer.json <|endoftext|> is one wherever the vocabulary has it.
 //
 // A directory without these files is [ErrNone]. Nothing tells then how the model's text becomes ids, least of all the
 // size of its vocabulary. Other errors name the file and what is wrong in it. Load trusts nothing in the files: it does
 // not panic, and needs memory in proportion to their size, which is bounded.
 func Load(fsys fs.FS) (*Tokenizer, error) {
+	return (&folder{fsys, make(map[string][]byte)}).load()
+}
+
+func (d *folder) load() (*Tokenizer, error) {
 	var cfg config
 	for _, name := range []string{"special_tokens_map.json", "tokenizer_config.json"} { // the later one counts more
-		if data, err := readFile(fsys, name); err == nil {
+		if data, err := d.read(name); err == nil {
 			if err := unmarshal(data, &cfg); err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}
@@ -106,43 +140,53 @@ func Load(fsys fs.FS) (*Tokenizer, error) {
 			return nil, err
 		}
 	}
-	if cfg.AddBOS || cfg.AddEOS {
-		return nil, errors.New("tokenizer_config.json: add_bos_token and add_eos_token, which add tokens to every text, " +
-			"are not supported: set them to false")
-	}
-
-	data, err := readFile(fsys, "tokenizer.json")
+	data, err := d.read("tokenizer.json")
 	if err == nil {
-		t, err := parseTokenizer(fsys, data, &cfg)
+		t, err := parseTokenizer(d, data, &cfg)
 		if err != nil {
 			return nil, fmt.Errorf("tokenizer.json: %w", err)
 		}
+		t.keep(d)
 		return t, nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	return loadVocabMerges(fsys, &cfg)
-}
-
-// readFile reads a whole file of at most maxFile bytes. Errors name the file.
-func readFile(fsys fs.FS, name string) ([]byte, error) {
-	f, err := fsys.Open(name)
+	t, err := loadVocabMerges(d, &cfg)
+	for i := 0; i < len(others) && errors.Is(err, ErrNone); i++ {
+		name := others[i].name
+		data, fail := d.read(name)
+		if errors.Is(fail, fs.ErrNotExist) {
+			continue
+		}
+		if t, err = nil, fail; err == nil {
+			t, err = others[i].load(d, name, data, &cfg)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+	// transformers heeds these only where there is no tokenizer.json.
+	for _, add := range []struct {
+		wanted bool
+		token  string
+		to     *[]int32
+	}{{cfg.AddBOS, "bos_token", &t.before}, {cfg.AddEOS, "eos_token", &t.after}} {
+		for _, a := range t.added {
+			if add.wanted && a.Content == t.roles[add.token] {
+				*add.to = append(*add.to, a.ID)
+			}
+		}
 	}
-	if len(data) > maxFile {
-		return nil, fmt.Errorf("%s: larger than %d MiB, which no tokenizer needs", name, maxFile>>20)
+	t.keep(d)
+	return t, nil
+}
+
+// keep keeps the files that were read, if Files cannot write others in their place.
+func (t *Tokenizer) keep(d *folder) {
+	if t.pipe != nil || t.before != nil || t.after != nil {
+		t.files = d.files
 	}
-	if !utf8.Valid(data) {
-		return nil, fmt.Errorf("%s: not UTF-8 text", name)
-	}
-	return data, nil
 }
 
 // unmarshal is json.Unmarshal with an error that a person can read: json's own writes out Go's type.
@@ -176,6 +220,11 @@ type config struct {
 	AdditionalToken []configToken `json:"additional_special_tokens"`
 
 	Decoder map[string]addedToken `json:"added_tokens_decoder"` // by id
+
+	// Of classes that are not GPT-2's.
+	Lowercase *bool `json:"do_lower_case"`
+	Chinese   *bool `json:"tokenize_chinese_chars"`
+	Accents   *bool `json:"strip_accents"`
 }
 
 // A configToken is a special token, which files give as a string, as an object or as null.
@@ -223,7 +272,7 @@ func (c *config) roles() map[string]string {
 }
 
 // parseTokenizer reads a tokenizer.json and what lies beside it.
-func parseTokenizer(fsys fs.FS, data []byte, cfg *config) (*Tokenizer, error) {
+func parseTokenizer(d *folder, data []byte, cfg *config) (*Tokenizer, error) {
 	var file struct {
 		Version       *string         `json:"version"`
 		Added         []addedToken    `json:"added_tokens"`
@@ -231,15 +280,7 @@ func parseTokenizer(fsys fs.FS, data []byte, cfg *config) (*Tokenizer, error) {
 		PreTokenizer  json.RawMessage `json:"pre_tokenizer"`
 		PostProcessor json.RawMessage `json:"post_processor"`
 		Decoder       json.RawMessage `json:"decoder"`
-		Model         *struct {
-			Type         *string         `json:"type"`
-			Dropout      float64         `json:"dropout"`
-			Prefix       string          `json:"continuing_subword_prefix"`
-			Suffix       string          `json:"end_of_word_suffix"`
-			IgnoreMerges bool            `json:"ignore_merges"`
-			Vocab        json.RawMessage `json:"vocab"`
-			Merges       json.RawMessage `json:"merges"`
-		} `json:"model"`
+		Model         json.RawMessage `json:"model"`
 	}
 	if err := unmarshal(data, &file); err != nil {
 		return nil, err
@@ -247,166 +288,78 @@ func parseTokenizer(fsys fs.FS, data []byte, cfg *config) (*Tokenizer, error) {
 	if file.Version != nil && *file.Version != "1.0" {
 		return nil, fmt.Errorf("version is %q; only 1.0 is supported", *file.Version)
 	}
-	m := file.Model
-	switch {
-	case m == nil:
-		return nil, errors.New("no model")
-	case m.Type != nil && *m.Type != "BPE":
-		return nil, fmt.Errorf("model is %s; only BPE, GPT-2's, is supported", *m.Type)
-	case m.Dropout != 0:
-		return nil, fmt.Errorf("model.dropout is %v: it makes the ids random; set it to null", m.Dropout)
-	case m.Prefix != "" || m.Suffix != "":
-		return nil, errors.New("model.continuing_subword_prefix and end_of_word_suffix are not supported: GPT-2 has neither")
-	case m.Vocab == nil || m.Merges == nil:
-		return nil, errors.New("model.vocab or model.merges is missing")
-	}
-
-	prefixSpace, splitWords, err := parsePreTokenizer(file.PreTokenizer)
+	normalizers, err := read("normalizer", file.Normalizer, "normalizers", normalizers)
 	if err != nil {
 		return nil, err
+	}
+	pre, err := flatten(file.PreTokenizer, "pretokenizers")
+	if err != nil {
+		return nil, fmt.Errorf("pre_tokenizer: %w", err)
 	}
 	if cfg.PrefixSpace != nil {
-		prefixSpace = *cfg.PrefixSpace
-	}
-	if err := checkComponents(file.Normalizer, file.PostProcessor, file.Decoder); err != nil {
-		return nil, err
-	}
-
-	vocab, err := parseVocab(m.Vocab)
-	if err != nil {
-		return nil, fmt.Errorf("model.vocab: %w", err)
-	}
-	merges, err := parseMerges(m.Merges)
-	if err != nil {
-		return nil, fmt.Errorf("model.merges: %w", err)
-	}
-	added, err := addedTokens(fsys, vocab, file.Added, cfg)
-	if err != nil {
-		return nil, err
-	}
-	return build(vocab, merges, added, cfg, func(t *Tokenizer) {
-		t.prefixSpace, t.splitWords, t.ignoreMerges = prefixSpace, splitWords, m.IgnoreMerges
-	})
-}
-
-// A component is a normalizer, pre-tokenizer, post-processor or decoder in tokenizer.json.
-type component struct {
-	Type string `json:"type"`
-
-	PrefixSpace *bool `json:"add_prefix_space"` // ByteLevel
-	UseRegex    *bool `json:"use_regex"`        // ByteLevel
-
-	Single []map[string]json.RawMessage `json:"single"` // TemplateProcessing
-
-	Normalizers   []json.RawMessage `json:"normalizers"` // Sequence
-	Pretokenizers []json.RawMessage `json:"pretokenizers"`
-	Processors    []json.RawMessage `json:"processors"`
-	Decoders      []json.RawMessage `json:"decoders"`
-}
-
-// sequence returns the components of raw: those of a Sequence, none for null, otherwise raw itself. A Sequence inside
-// a Sequence is returned as it is; nothing accepts it.
-func sequence(raw json.RawMessage) ([]component, error) {
-	if raw == nil || string(raw) == "null" {
-		return nil, nil
-	}
-	var c component
-	if err := unmarshal(raw, &c); err != nil {
-		return nil, err
-	}
-	if c.Type != "Sequence" {
-		return []component{c}, nil
-	}
-	parts := slices.Concat(c.Normalizers, c.Pretokenizers, c.Processors, c.Decoders)
-	list := make([]component, len(parts))
-	for i, part := range parts {
-		if err := unmarshal(part, &list[i]); err != nil {
-			return nil, err
-		}
-	}
-	return list, nil
-}
-
-func parsePreTokenizer(raw json.RawMessage) (prefixSpace, useRegex bool, err error) {
-	list, err := sequence(raw)
-	if err != nil {
-		return false, false, fmt.Errorf("pre_tokenizer: %w", err)
-	}
-	if len(list) != 1 || list[0].Type != "ByteLevel" {
-		return false, false, fmt.Errorf("pre_tokenizer is %s; only ByteLevel, GPT-2's, is supported", typesOf(list))
-	}
-	c := list[0]
-	if c.PrefixSpace == nil {
-		return false, false, errors.New("pre_tokenizer: add_prefix_space is missing")
-	}
-	return *c.PrefixSpace, c.UseRegex == nil || *c.UseRegex, nil
-}
-
-// checkComponents refuses what would change the ids, or the text that they decode to.
-func checkComponents(normalizer, postProcessor, decoder json.RawMessage) error {
-	for _, c := range []struct {
-		name    string
-		raw     json.RawMessage
-		most    int      // components
-		allowed []string // their types
-		instead string
-	}{
-		{"normalizer", normalizer, 0, nil, "none is supported, and GPT-2 has none"},
-		{"post_processor", postProcessor, math.MaxInt, []string{"ByteLevel", "TemplateProcessing"},
-			"only ByteLevel, GPT-2's, is supported"},
-		{"decoder", decoder, 1, []string{"ByteLevel"}, "only ByteLevel, GPT-2's, is supported"},
-	} {
-		list, err := sequence(c.raw)
-		if err != nil {
-			return fmt.Errorf("%s: %w", c.name, err)
-		}
-		if len(list) > c.most || slices.ContainsFunc(list, func(l component) bool {
-			return !slices.Contains(c.allowed,
-				l.Type)
-		}) {
-			return fmt.Errorf("%s is %s; %s", c.name, typesOf(list), c.instead)
-		}
-		for _, part := range list {
-			if slices.ContainsFunc(part.Single,
-				func(item map[string]json.RawMessage) bool { return item["SpecialToken"] != nil }) {
-				return fmt.Errorf("%s is %s and adds special tokens to every text, which is not supported", c.name, part.Type)
+		for _, p := range pre {
+			if p.kind == "ByteLevel" {
+				p.fields["add_prefix_space"] = strconv.AppendBool(nil, *cfg.PrefixSpace)
 			}
 		}
 	}
-	return nil
+	splitters, err := readParts("pre_tokenizer", pre, splitters)
+	if err != nil {
+		return nil, err
+	}
+	decoders, err := read("decoder", file.Decoder, "decoders", undos)
+	if err != nil {
+		return nil, err
+	}
+	model, err := readModel(file.Model)
+	if err != nil {
+		return nil, err
+	}
+	added, err := addedTokens(d, model.ids, file.Added, cfg)
+	if err != nil {
+		return nil, err
+	}
+	p := &pipeline{normalizers: normalizers, splitters: slices.Concat(splitters...)}
+	t, err := newPipeline(p, model, decoders, added, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return t, t.frame(file.PostProcessor)
 }
 
-// typesOf names components in an error.
-func typesOf(list []component) string {
-	if len(list) == 0 {
-		return "missing"
+// readModel reads the model of a tokenizer.json; one without a type is a BPE.
+func readModel(raw json.RawMessage) (*modelFile, error) {
+	parts, err := flatten(raw, "")
+	if err == nil && len(parts) != 1 {
+		err = errors.New("no model")
 	}
-	var names []string
-	for _, c := range list {
-		names = append(names, fmt.Sprintf("%.40q", c.Type))
+	if err != nil {
+		return nil, err
 	}
-	return strings.Join(names[:min(len(names), 5)], " + ")
+	if parts[0].kind == "" {
+		parts[0].kind = "BPE"
+	}
+	models, err := readParts("model", parts, models)
+	if err != nil {
+		return nil, err
+	}
+	return models[0], nil
 }
 
 // loadVocabMerges reads vocab.json and merges.txt, under either of their names.
-func loadVocabMerges(fsys fs.FS, cfg *config) (*Tokenizer, error) {
+func loadVocabMerges(d *folder, cfg *config) (*Tokenizer, error) {
 	var names [2]string
 	var vocabData, mergesData []byte
 	var vocabErr, mergesErr error
 	noVocab, noMerges := true, true
 	for i := 0; i < len(pairs) && noVocab && noMerges; i++ {
 		names = pairs[i]
-		vocabData, vocabErr = readFile(fsys, names[0])
-		mergesData, mergesErr = readFile(fsys, names[1])
+		vocabData, vocabErr = d.read(names[0])
+		mergesData, mergesErr = d.read(names[1])
 		noVocab, noMerges = errors.Is(vocabErr, fs.ErrNotExist), errors.Is(mergesErr, fs.ErrNotExist)
 	}
 	switch {
 	case noVocab && noMerges:
-		for _, f := range foreign {
-			if _, err := fs.Stat(fsys, f.name); err == nil {
-				return nil, notRead(f.name, f.kind)
-			}
-		}
 		return nil, ErrNone
 	case noMerges:
 		return nil, fmt.Errorf("%s is there, but %s is missing: both are needed", names[0], names[1])
@@ -426,39 +379,42 @@ func loadVocabMerges(fsys fs.FS, cfg *config) (*Tokenizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", names[0], err)
 	}
-	lines := strings.Split(string(mergesData), "\n")
-	merges := make([]mergeNames, 0, len(lines))
-	for i, line := range lines {
+	var merges []string
+	for i, line := range strings.Split(string(mergesData), "\n") {
 		line = strings.TrimSuffix(line, "\r")
 		if line == "" || strings.HasPrefix(line, "#version") {
 			continue
 		}
-		m, err := splitMerge(line)
-		if err != nil {
+		if _, err := splitMerge(line); err != nil {
 			return nil, fmt.Errorf("%s: line %d: %w", names[1], i+1, err)
 		}
-		merges = append(merges, m)
+		merges = append(merges, line)
 	}
 	if _, ok := vocab[EndOfText]; ok {
 		cfg.AdditionalToken = append(cfg.AdditionalToken, configToken{addedToken{Content: EndOfText, Special: true}, true})
 	}
-	added, err := addedTokens(fsys, vocab, nil, cfg)
-	if err != nil {
-		return nil, err
-	}
-	t, err := build(vocab, merges, added, cfg, func(t *Tokenizer) {
-		t.prefixSpace, t.splitWords = cfg.PrefixSpace != nil && *cfg.PrefixSpace, true
-	})
+	t, err := parseTokenizer(d, likeGPT2(valid, merges, nil, false), cfg)
 	if err != nil {
 		return nil, fmt.Errorf("%s with %s and added tokens: %w", names[0], names[1], err)
 	}
 	return t, nil
 }
 
+// likeGPT2 is the tokenizer.json of a vocabulary and merges in the byte alphabet.
+func likeGPT2(vocab any, merges []string, added []addedToken, prefixSpace bool) []byte {
+	type object = map[string]any
+	return inline(object{
+		"added_tokens":  added,
+		"pre_tokenizer": object{"type": "ByteLevel", "add_prefix_space": prefixSpace},
+		"model":         object{"type": "BPE", "vocab": vocab, "merges": append([]string{}, merges...)},
+		"decoder":       object{"type": "ByteLevel"},
+	})
+}
+
 // addedTokens returns the added tokens: those of tokenizer.json, then those with an id in tokenizer_config.json or
-// added_tokens.json, by id, and then special tokens that are named but have none, which get the next ids. Of a token
+// added_tokens.json, by id, and then special tokens that are named but have none. Of a token
 // that tokenizer.json has too, transformers takes the flags from tokenizer_config.json.
-func addedTokens(fsys fs.FS, vocab map[string]int32, added []addedToken, cfg *config) ([]addedToken, error) {
+func addedTokens(d *folder, vocab map[string]int32, added []addedToken, cfg *config) ([]addedToken, error) {
 	own, special := len(added), cfg.special()
 	byContent := make(map[string]addedToken)
 	for _, tok := range special {
@@ -497,7 +453,7 @@ func addedTokens(fsys fs.FS, vocab map[string]int32, added []addedToken, cfg *co
 			return nil, err
 		}
 	}
-	data, err := readFile(fsys, "added_tokens.json")
+	data, err := d.read("added_tokens.json")
 	if err == nil {
 		var tokens map[string]int32
 		if err := unmarshal(data, &tokens); err != nil {
@@ -523,107 +479,67 @@ func addedTokens(fsys fs.FS, vocab map[string]int32, added []addedToken, cfg *co
 	}
 	slices.SortFunc(added[own:], byID)
 
-	next := int32(len(vocab))
-	for _, tok := range added {
-		if tok.ID >= next && tok.ID < math.MaxInt32 {
-			next = tok.ID + 1
-		}
-	}
 	for _, tok := range special {
-		if _, ok := have[tok.Content]; ok {
-			continue
+		if _, ok := have[tok.Content]; !ok {
+			_ = add("", tok, false) // it is new
 		}
-		id, ok := vocab[tok.Content]
-		if !ok {
-			id = next
-			next++
-		}
-		tok.ID = id
-		_ = add("", tok, false) // it is new
 	}
 	return added, nil
 }
 
-// tokens reads JSON token by token. Duplicate keys are for the caller to find.
-func tokens(data []byte) *jsontext.Decoder {
-	return jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-}
-
 // parseVocab reads a JSON object from pieces, in the byte alphabet, to ids. The JSON is valid.
 func parseVocab(data []byte) (map[string]int32, error) {
-	dec := tokens(data)
-	if t, err := dec.ReadToken(); err != nil || t.Kind() != '{' {
+	vocab := make(map[string]int32, len(data)/32)
+	err := jsonv2.Unmarshal(data, &vocab) // which finds what occurs twice
+	var wrong *jsonv2.SemanticError
+	if errors.As(err, &wrong) && wrong.JSONPointer != "" {
+		return nil, fmt.Errorf("the id of %.40q is %.40s; expected an integer from 0 to %d", wrong.JSONPointer.LastToken(),
+			cmp.Or(string(wrong.JSONValue), "not a number"), maxVocab-1)
+	}
+	if errors.As(err, &wrong) {
 		return nil, errors.New("not a JSON object from pieces to ids")
 	}
-	vocab := make(map[string]int32, len(data)/32)
-	for {
-		t, err := dec.ReadToken()
-		if err != nil {
-			return nil, err
+	for piece, id := range vocab {
+		if id < 0 || id >= maxVocab {
+			return nil, fmt.Errorf("the id of %.40q is %d; expected an integer from 0 to %d", piece, id, maxVocab-1)
 		}
-		if t.Kind() == '}' {
-			return vocab, nil
-		}
-		piece := t.String()
-		if t, err = dec.ReadToken(); err != nil || t.Kind() != '0' {
-			return nil, fmt.Errorf("the id of %.40q is not a number", piece)
-		}
-		id, err := strconv.ParseInt(t.String(), 10, 64)
-		if err != nil || id < 0 || id >= maxVocab {
-			return nil, fmt.Errorf("the id of %.40q is %.40s; expected an integer from 0 to %d", piece, t.String(), maxVocab-1)
-		}
-		if _, ok := vocab[piece]; ok {
-			return nil, fmt.Errorf("%.40q occurs twice", piece)
-		}
-		vocab[piece] = int32(id)
 	}
+	return vocab, err
 }
 
 // A mergeNames is a merge as files spell it.
 type mergeNames struct{ left, right string }
 
-// parseMerges reads a JSON array of merges, each "a b" or ["a", "b"]. The JSON is valid.
-func parseMerges(data []byte) ([]mergeNames, error) {
-	dec := tokens(data)
-	if t, err := dec.ReadToken(); err != nil || t.Kind() != '[' {
-		return nil, errors.New("not a JSON array")
-	}
-	var merges []mergeNames
-	for {
-		t, err := dec.ReadToken()
-		if err != nil {
-			return nil, err
-		}
-		switch t.Kind() {
-		case ']':
-			return merges, nil
-		case '"':
-			line := t.String()
+// parseMerges reads a JSON array of merges, each "a b" or each ["a", "b"].
+func parseMerges(data []byte) (merges []mergeNames, err error) {
+	var lines []string
+	var pairs [][]string
+	if json.Unmarshal(data, &lines) == nil {
+		for i, line := range lines {
 			if strings.HasPrefix(line, "#version") {
 				continue
 			}
 			m, err := splitMerge(line)
 			if err != nil {
-				return nil, fmt.Errorf("merge %d: %w", len(merges)+1, err)
+				return nil, fmt.Errorf("merge %d: %w", i+1, err)
 			}
 			merges = append(merges, m)
-		case '[':
-			var pair []string
-			for dec.PeekKind() == '"' {
-				t, _ := dec.ReadToken()
-				pair = append(pair, t.String())
-			}
-			if t, err := dec.ReadToken(); err != nil || t.Kind() != ']' || len(pair) != 2 {
-				return nil, notMerge(len(merges) + 1)
-			}
+		}
+		return merges, nil
+	}
+	err = unmarshal(data, &pairs)
+	for i, pair := range pairs {
+		if err == nil && len(pair) == 2 {
 			merges = append(merges, mergeNames{pair[0], pair[1]})
-		default:
-			return nil, notMerge(len(merges) + 1)
+		} else if err == nil {
+			err = fmt.Errorf("merge %d has %d parts", i+1, len(pair))
 		}
 	}
+	if err != nil {
+		err = fmt.Errorf(`neither a list of "a b" nor one of ["a", "b"]: %w`, err)
+	}
+	return merges, err
 }
-
-func notMerge(n int) error { return fmt.Errorf(`merge %d is neither "a b" nor ["a", "b"]`, n) }
 
 func splitMerge(line string) (mergeNames, error) {
 	left, right, ok := strings.Cut(line, " ")
@@ -656,99 +572,36 @@ func fromAlphabet(s string) (string, bool) {
 	return string(b), true
 }
 
-// build makes a tokenizer of what files hold, and checks it. vocab and merges are in the byte alphabet; options
-// sets the fields that are neither.
-func build(vocab map[string]int32, merges []mergeNames, added []addedToken, cfg *config,
-	options func(*Tokenizer)) (*Tokenizer, error) {
-	t := &Tokenizer{
-		modelSize: len(vocab),
-		pieces:    make([]string, len(vocab), len(vocab)+len(added)),
-		literal:   make(map[int32]bool),
-		bpe:       bpe{merges: newMergeTable(len(merges))},
-		added:     make([]addedToken, 0, len(added)),
-		eot:       -1,
-	}
-	options(t)
-
-	// The vocabulary. As there are as many ids as pieces, ids that are in range and distinct leave no gap.
-	filled := make([]bool, len(vocab))
-	for name, id := range vocab {
-		if int(id) >= len(vocab) {
-			return nil, fmt.Errorf("the vocabulary has %d pieces, but %.40q has id %d: ids must be 0 to %d, without a gap",
-				len(vocab), name, id, len(vocab)-1)
-		}
-		if filled[id] {
-			return nil, fmt.Errorf("id %d of the vocabulary belongs to two pieces, one of them %.40q", id, name)
-		}
-		filled[id] = true
-		if piece, ok := fromAlphabet(name); ok && name != "" {
-			t.pieces[id] = piece
-		} else {
-			t.pieces[id] = name
-			t.literal[id] = true
-		}
-	}
-	for b, c := range alphabet {
-		id, ok := vocab[string(c)]
-		if !ok {
-			return nil, fmt.Errorf("the vocabulary has no token for byte 0x%02X (%q): text with it could not be encoded", b, c)
-		}
-		t.byteID[b] = id
-	}
-
-	var both []byte
-	for i, m := range merges {
-		left, ok := vocab[m.left]
-		if !ok {
-			return nil, fmt.Errorf("merge %d of %.40q and %.40q: the vocabulary does not have the first", i+1, m.left, m.right)
-		}
-		right, ok := vocab[m.right]
-		if !ok {
-			return nil, fmt.Errorf("merge %d of %.40q and %.40q: the vocabulary does not have the second", i+1, m.left, m.right)
-		}
-		both = append(append(both[:0], m.left...), m.right...)
-		id, ok := vocab[string(both)]
-		if !ok {
-			return nil, fmt.Errorf("merge %d of %.40q and %.40q: the vocabulary does not have the piece that they make", i+1,
-				m.left, m.right)
-		}
-		if t.literal[left] || t.literal[right] {
-			continue // no text is encoded to these
-		}
-		t.merges.set(pairOf(left, right), merge{rank: int32(i), id: id}) // of two equal pairs the later rank counts
-	}
-
-	// Added tokens: those that the vocabulary has keep its id, the others take the next free ones in order.
-	seen, total := make(map[string]bool), 0
+// add adds tokens: those that the vocabulary has keep its id, the others take the next free ones in order, whatever id
+// they name, as Hugging Face's tokenizers do.
+func (t *Tokenizer) add(added []addedToken, vocab map[string]int32) error {
+	seen, total, next := make(map[string]bool), 0, int32(len(vocab))
 	for _, tok := range added {
 		if tok.Content == "" {
-			return nil, fmt.Errorf("the added token with id %d is empty", tok.ID)
+			return fmt.Errorf("the added token with id %d is empty", tok.ID)
 		}
 		if total += len(tok.Content); len(tok.Content) > maxAdded || total > maxAllAdded {
-			return nil, fmt.Errorf("added token %.40q makes added tokens too long: at most %d bytes each and %d together are "+
+			return fmt.Errorf("added token %.40q makes added tokens too long: at most %d bytes each and %d together are "+
 				"supported", tok.Content, maxAdded, maxAllAdded)
 		}
 		if seen[tok.Content] {
-			return nil, fmt.Errorf("added token %.40q occurs twice", tok.Content)
+			return fmt.Errorf("added token %.40q occurs twice", tok.Content)
 		}
 		seen[tok.Content] = true
-		want, ok := vocab[tok.Content]
+		id, ok := vocab[tok.Content]
 		if !ok {
-			want = int32(len(t.pieces))
-			t.pieces = append(t.pieces, tok.Content)
-			t.literal[want] = true
+			id = next
 		}
-		if tok.ID != want {
-			return nil, fmt.Errorf("added token %.40q: expected id %d, its id in the vocabulary or else the next id after it, "+
-				"found %d", tok.Content, want, tok.ID)
-		}
-		if t.pieces[want] != tok.Content {
-			return nil, fmt.Errorf("added token %.40q is also a piece of the vocabulary, where the byte alphabet gives it "+
-				"other bytes: %.40q", tok.Content, t.pieces[want])
-		}
+		next = max(next, id+1)
+		tok.ID = id
 		t.added = append(t.added, tok)
 	}
 	slices.SortFunc(t.added, func(a, b addedToken) int { return cmp.Compare(a.ID, b.ID) })
+	return nil
+}
+
+// setRoles finds the tokens that have a role.
+func (t *Tokenizer) setRoles(vocab map[string]int32, cfg *config) {
 	eos := cfg.EOS.Content
 	if eos == "" {
 		eos = EndOfText
@@ -756,8 +609,9 @@ func build(vocab map[string]int32, merges []mergeNames, added []addedToken, cfg 
 	if id, ok := vocab[eos]; ok {
 		t.eot = id
 	}
+	added := make(map[string]bool)
 	for _, tok := range t.added {
-		if tok.Content == eos {
+		if added[tok.Content] = true; tok.Content == eos {
 			t.eot = tok.ID
 		}
 	}
@@ -770,7 +624,5 @@ func build(vocab map[string]int32, merges []mergeNames, added []addedToken, cfg 
 			}
 		}
 	}
-	maps.DeleteFunc(t.roles, func(_, content string) bool { return !seen[content] }) // naming it would make it one
-	t.finish()
-	return t, nil
+	maps.DeleteFunc(t.roles, func(_, content string) bool { return !added[content] }) // naming it would make it one
 }

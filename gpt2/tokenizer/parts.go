@@ -33,14 +33,6 @@ func New(p Parts) (*Tokenizer, error) {
 		}
 		vocab[token] = int32(id)
 	}
-	merges := make([]mergeNames, 0, len(p.Merges))
-	for i, line := range p.Merges {
-		m, err := splitMerge(line)
-		if err != nil {
-			return nil, fmt.Errorf("merge %d: %w", i+1, err)
-		}
-		merges = append(merges, m)
-	}
 	var added []addedToken
 	for _, list := range []struct {
 		ids     []int
@@ -70,14 +62,16 @@ func New(p Parts) (*Tokenizer, error) {
 	if len(p.Tokens) == 0 {
 		return nil, errors.New("it has no tokens")
 	}
-	return build(vocab, merges, added, &cfg, func(t *Tokenizer) {
-		t.prefixSpace, t.splitWords = p.PrefixSpace, true
-	})
+	t, err := parseTokenizer(&folder{}, likeGPT2(vocab, p.Merges, added, p.PrefixSpace), &cfg)
+	if err == nil && t.pipe != nil {
+		return nil, errors.New("the vocabulary does not have a token for every byte")
+	}
+	return t, err
 }
 
 // Parts returns what New makes the tokenizer of. It is an error if it is no byte-level BPE that splits words as GPT-2.
 func (t *Tokenizer) Parts() (Parts, error) {
-	if t.chars != nil || !t.splitWords || t.ignoreMerges {
+	if t.pipe != nil {
 		return Parts{}, errors.New("the tokenizer is no byte-level BPE that splits words as GPT-2's does")
 	}
 	p := Parts{PrefixSpace: t.prefixSpace, EndOfText: int(t.eot), BOS: t.withRole("bos_token"),

@@ -1,8 +1,9 @@
 package tokenizer
 
 import (
+	"errors"
 	"fmt"
-	"sync"
+	"slices"
 )
 
 // EndOfText is the content of GPT-2's only special token. It separates documents, and so comes before the first.
@@ -21,11 +22,14 @@ type Tokenizer struct {
 	literal map[int32]bool
 
 	bpe
-	ignoreMerges bool // a word that is a piece as a whole becomes that token, without merges
-	prefixSpace  bool // a space goes before text that doesn't start with one
-	splitWords   bool // GPT-2's pattern applies; if not, all text between added tokens is one word
+	prefixSpace bool // a space goes before text that doesn't start with one
 
-	chars map[string]int32 // ids of characters, if these are the tokens; nil for a BPE
+	pipe          *pipeline         // nil for a tokenizer like GPT-2's
+	first         map[int32]string  // pieces that are other at the beginning of a text
+	trim          bool              // a text begins with the first token that has text
+	missing       map[int32]bool    // ids below V that stand for nothing
+	before, after []int32           // go around a text, as files ask for
+	files         map[string][]byte // what [Tokenizer.Files] returns, nil if it writes them
 
 	added       []addedToken      // by id
 	early, late *addedSet         // those with normalized false, found first; then those with normalized true
@@ -33,22 +37,20 @@ type Tokenizer struct {
 	roles       map[string]string // content of the tokens that files give a role, such as pad_token
 
 	cache *wordCache
-	words func() map[string]int32 // ids of the vocabulary by their bytes, without literal pieces; made on first use
 }
 
 // finish sets the fields that derive from the others.
 func (t *Tokenizer) finish() {
-	t.early, t.late = newAddedSet(t.added, false), newAddedSet(t.added, true)
+	t.early = newAddedSet(t.added, false, func(s string) string { return s })
+	t.late = newAddedSet(t.added, true, t.normalize)
 	t.cache = newWordCache()
-	t.words = sync.OnceValue(func() map[string]int32 {
-		words := make(map[string]int32, t.modelSize)
-		for id, piece := range t.pieces[:t.modelSize] {
-			if !t.literal[int32(id)] {
-				words[piece] = int32(id)
-			}
-		}
-		return words
-	})
+}
+
+func (t *Tokenizer) normalize(s string) string {
+	if t.pipe != nil {
+		return t.pipe.normalize(s)
+	}
+	return s
 }
 
 // VocabSize returns V, the number of ids, which are 0 to V-1. A model's own vocabulary may be larger if its
@@ -68,12 +70,16 @@ func (t *Tokenizer) AppendPiece(dst []byte, id int32) []byte {
 	return append(dst, t.pieces[id]...)
 }
 
-// Decode returns the bytes of ids, one token after another, special tokens included. An id that is not in the
+// Decode returns the bytes of ids as a text, one token after another, special tokens included. An id that is not in the
 // vocabulary adds nothing; [Tokenizer.Check] finds those.
 func (t *Tokenizer) Decode(ids []int32) []byte {
 	var dst []byte
-	for _, id := range ids {
-		dst = t.AppendPiece(dst, id)
+	for i, id := range ids {
+		if piece, ok := t.first[id]; ok && (i == 0 || t.trim && len(dst) == 0) {
+			dst = append(dst, piece...)
+		} else {
+			dst = t.AppendPiece(dst, id)
+		}
 	}
 	return dst
 }
@@ -81,51 +87,67 @@ func (t *Tokenizer) Decode(ids []int32) []byte {
 // Check returns an error that names the first of ids that is not in the vocabulary, and nil when all are.
 func (t *Tokenizer) Check(ids []int32) error {
 	for i, id := range ids {
-		if id < 0 || int(id) >= len(t.pieces) {
+		if id < 0 || int(id) >= len(t.pieces) || t.missing[id] {
 			return fmt.Errorf("token %d at position %d is not in the vocabulary: its ids are 0 to %d", id, i, len(t.pieces)-1)
 		}
 	}
 	return nil
 }
 
-// Encode returns the ids of text. Added tokens that stand in the text, special ones too, become their id. Text need
-// not be UTF-8; no text is an error.
-func (t *Tokenizer) Encode(text string) []int32 { return t.AppendEncode(nil, text) }
+// Unknown returns an error that names the first character of text for which there is no token, and nil if ids, its
+// tokens, have no -1.
+func (t *Tokenizer) Unknown(text string, ids []int32) error {
+	if !slices.Contains(ids, -1) {
+		return nil
+	}
+	for i, r := range text {
+		if slices.Contains(t.EncodeOrdinary(string(r)), -1) {
+			return fmt.Errorf("the text has %q at byte %d, for which the tokenizer has no token", r, i)
+		}
+	}
+	return errors.New("the text has a word for which the tokenizer has no token")
+}
 
-// AppendEncode is Encode, appending to dst.
-func (t *Tokenizer) AppendEncode(dst []int32, text string) []int32 { return t.encode(dst, text, false) }
+// Encode returns the ids of text. Added tokens that stand in the text, special ones too, become their id, and before and
+// after it come the tokens that the tokenizer's files ask for. Text need not be UTF-8; no text is an error.
+func (t *Tokenizer) Encode(text string) []int32 { return append(t.EncodePrompt(text), t.after...) }
 
-// EncodeOrdinary is Encode with special tokens read as plain text: <|endoftext|> is thirteen characters. Added tokens
-// that are not special still become their id.
+// EncodePrompt is Encode of a text that is to go on: without the tokens that end one.
+func (t *Tokenizer) EncodePrompt(text string) []int32 {
+	return t.encode(slices.Clone(t.before), text, false)
+}
+
+// EncodeOrdinary is the text alone, with special tokens read as plain text: <|endoftext|> is thirteen characters. Added
+// tokens that are not special still become their id.
 func (t *Tokenizer) EncodeOrdinary(text string) []int32 { return t.encode(nil, text, true) }
 
 func (t *Tokenizer) encode(dst []int32, text string, ordinary bool) []int32 {
+	start := true // nothing stands before
 	t.early.split(text, ordinary, func(s string, id int32) {
 		if id >= 0 {
-			dst = append(dst, id)
+			dst, start = append(dst, id), false
 			return
 		}
-		t.late.split(s, ordinary, func(s string, id int32) {
+		t.late.split(t.normalize(s), ordinary, func(s string, id int32) {
 			if id >= 0 {
 				dst = append(dst, id)
-				return
+			} else {
+				dst = t.appendText(dst, s, start)
 			}
-			dst = t.appendText(dst, s)
+			start = false
 		})
 	})
 	return dst
 }
 
-// appendText appends the tokens of a text without added tokens.
-func (t *Tokenizer) appendText(dst []int32, s string) []int32 {
-	if t.chars != nil {
-		return t.appendCharacters(dst, s)
+// appendText appends the tokens of a text without added tokens. start: it begins the whole text.
+func (t *Tokenizer) appendText(dst []int32, s string, start bool) []int32 {
+	if t.pipe != nil {
+		t.pipe.words(0, s, start, func(w string) { dst = t.appendCached(dst, w, t.pipe.model) })
+		return dst
 	}
 	if t.prefixSpace && s[0] != ' ' {
 		s = " " + s
-	}
-	if !t.splitWords {
-		return t.appendWord(dst, s)
 	}
 	for len(s) > 0 {
 		n := nextWord(s)
@@ -140,19 +162,22 @@ func (t *Tokenizer) appendWord(dst []int32, w string) []int32 {
 	if len(w) == 1 {
 		return append(dst, t.byteID[w[0]])
 	}
-	if t.ignoreMerges {
-		if id, ok := t.words()[w]; ok {
-			return append(dst, id)
-		}
-	}
-	if len(w) > cacheWord || t.merges.count == 0 {
+	if t.merges.count == 0 {
 		return t.bpe.appendWord(dst, w)
+	}
+	return t.appendCached(dst, w, &t.bpe)
+}
+
+// appendCached appends what m makes of a word, from the cache when it has it.
+func (t *Tokenizer) appendCached(dst []int32, w string, m model) []int32 {
+	if len(w) > cacheWord {
+		return m.appendWord(dst, w)
 	}
 	if ids := t.cache.get(w); ids != nil {
 		return append(dst, ids...)
 	}
 	start := len(dst)
-	dst = t.bpe.appendWord(dst, w)
+	dst = m.appendWord(dst, w)
 	t.cache.put(w, dst[start:])
 	return dst
 }

@@ -12,12 +12,20 @@ import (
 // Character classes. The pattern's \p{L}, \p{N} and \s are disjoint, so each character has exactly one of the
 // first four; classWord is \w, which only single_word tokens ask for, and may come with any of them.
 const (
-	classOther  = 0
-	classLetter = 1
-	classNumber = 2
-	classSpace  = 3
-	classKind   = 3 // mask: which of the above
-	classWord   = 4
+	classOther   = 0
+	classLetter  = 1
+	classNumber  = 2
+	classSpace   = 3
+	classKind    = 3     // mask: which of the above
+	classWord    = 4     // \w
+	classPunct   = 0x8   // punctuation
+	classControl = 0x10  // what BertNormalizer removes as control characters
+	classMark    = 0x20  // what StripAccents removes
+	classAccent  = 0x40  // what BertNormalizer removes as accents
+	classNumeric = 0x80  // a digit for Digits
+	classChinese = 0x100 // a Chinese character for BertNormalizer
+	classLater   = 0x200 // was not assigned when the tables of normal forms were made
+	classBits    = 12
 )
 
 // asciiClass is the class of each ASCII character, without classWord.
@@ -38,29 +46,41 @@ var asciiClass = [utf8.RuneSelf]uint8{
 }
 
 // classText is the class of every character as Hugging Face's tokenizers have it: a hexadecimal number for each run of
-// characters of one class, the first character and then, in the last two digits, the class. The first run starts at 0.
-// testdata/make_golden.py writes it.
+// characters of one class, the first character and then, in the last classBits bits, the class. The first run starts at
+// 0. testdata/make_golden.py writes it.
 //
 //go:embed classes.txt
 var classText string
 
 // classRuns are the runs of classText.
-var classRuns = sync.OnceValue(func() (runs []uint32) {
+var classRuns = sync.OnceValue(func() (runs []uint64) {
 	for run := range strings.FieldsSeq(classText) {
-		n, err := strconv.ParseUint(run, 16, 32)
+		n, err := strconv.ParseUint(run, 16, 64)
 		if err != nil {
 			panic("tokenizer: classes.txt: " + err.Error())
 		}
-		runs = append(runs, uint32(n))
+		runs = append(runs, n)
 	}
 	return runs
 })
 
-// classOf returns the class of r with classWord.
-func classOf(r rune) uint8 {
+// classOf returns the class of r. A byte that is not UTF-8, see [toRunes], has none.
+func classOf(r rune) uint16 {
+	if r >= notUTF8 {
+		return classOther
+	}
 	runs := classRuns()
-	i := sort.Search(len(runs), func(i int) bool { return rune(runs[i]>>8) > r })
-	return uint8(runs[i-1])
+	i := sort.Search(len(runs), func(i int) bool { return rune(runs[i]>>classBits) > r })
+	return uint16(runs[i-1]) & (1<<classBits - 1)
+}
+
+// classAt returns the class of the first character of s, which is not empty, and its length in bytes.
+func classAt(s string) (class uint16, size int) {
+	r, size := utf8.DecodeRuneInString(s)
+	if r == utf8.RuneError && size == 1 {
+		return classOther, 1
+	}
+	return classOf(r), size
 }
 
 // kindAt returns the kind of the first character of s, which is not empty, and its length in bytes. A byte that
@@ -73,14 +93,13 @@ func kindAt(s string) (kind uint8, size int) {
 	if r == utf8.RuneError {
 		return classOther, size // U+FFFD itself is a symbol, too
 	}
-	return classOf(r) & classKind, size
+	return uint8(classOf(r) & classKind), size
 }
 
-// nextWord returns the length of the word at the start of s, which is not empty: what GPT-2's pattern
-//
-//	's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-//
-// matches there. The alternatives are tried in this order, and each is greedy.
+// gpt2Pattern is how GPT-2 splits a text into words.
+const gpt2Pattern = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
+
+// nextWord returns the length of the word at the start of s, which is not empty: what gpt2Pattern matches there. The alternatives are tried in this order, and each is greedy.
 func nextWord(s string) int {
 	if s[0] == '\'' {
 		if n := contraction(s); n > 0 {

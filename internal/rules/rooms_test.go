@@ -32,10 +32,12 @@ const leaves = `
 var others = map[string]string{
 	"github.com/NVIDIA/go-nvml":          "cuda/nvml",
 	"github.com/chromedp":                "internal/chromium",
+	"github.com/dlclark/regexp2":         "gpt2/tokenizer",
 	"github.com/go-json-experiment/json": "weights traces gpt2/tokenizer",
 	"github.com/google/pprof":            "traces/pprof",
 	"github.com/ianlancetaylor/demangle": "cuda/cupti",
 	"github.com/klauspost/compress":      "traces",
+	"github.com/rivo/uniseg":             "gpt2/tokenizer",
 	"github.com/schollz/progressbar":     "cmd/infer/cli",
 	"github.com/spf13":                   "cmd/infer cmd/infer/layers cmd/infer/tasks cmd/infer/bench cmd/infer/trace cmd/infer/learn cmd/infer/cli",
 	"github.com/tiktoken-go/tokenizer":   "gpt2/tokenizer",
@@ -43,8 +45,10 @@ var others = map[string]string{
 	"golang.org/x/sync":                  "predict predict/grade",
 	"golang.org/x/sys":                   "cpu record predict weights internal/journal",
 	"golang.org/x/term":                  "internal/console cmd/infer/cli",
+	"golang.org/x/text":                  "gpt2/tokenizer",
 	"gonum.org/v1/gonum":                 "layers predict",
 	"gonum.org/v1/plot":                  "internal/chart",
+	"google.golang.org/protobuf":         "gpt2/tokenizer",
 	"gorgonia.org/tensor":                "reference/executor",
 	"modernc.org/sqlite":                 "traces/nsys",
 }

@@ -31,7 +31,7 @@ type InputFlags struct {
 	Use               string // of the text, for the help; "" is "begin with"
 	flags             *pflag.FlagSet
 	escape            bool
-	EmptyIsNone       bool // an empty text has no tokens, rather than the end-of-text token to begin with
+	Whole             bool // all tokens of a text: those that end it, and none of an empty one
 }
 
 // pipeWait is how long a pipe on standard input may be silent, if no flag says that the text is there.
@@ -109,9 +109,12 @@ func NeedText(m *gpt2.Model, orElse string) error {
 	return nil
 }
 
-// Tokens returns the ids to evaluate, each in the vocabulary. There is at least one, unless EmptyIsNone is set.
+// Tokens returns the ids to evaluate, each in the vocabulary. There is at least one, unless Whole is set.
 func (in *InputFlags) Tokens(ctx context.Context, flags *ModelFlags, m *gpt2.Model, stdin io.Reader) ([]int32, error) {
 	ids, err := in.read(ctx, flags, m, stdin)
+	if err != nil {
+		return nil, err
+	}
 	for i, id := range ids {
 		if id < 0 || int(id) >= m.Config.Vocab {
 			if !in.flags.Changed("ids") {
@@ -123,7 +126,7 @@ func (in *InputFlags) Tokens(ctx context.Context, flags *ModelFlags, m *gpt2.Mod
 				id, i+1, len(ids), m.Name, m.Config.Vocab-1)
 		}
 	}
-	return ids, err
+	return ids, nil
 }
 
 func (in *InputFlags) read(ctx context.Context, flags *ModelFlags, m *gpt2.Model, stdin io.Reader) ([]int32, error) {
@@ -166,10 +169,13 @@ func (in *InputFlags) read(ctx context.Context, flags *ModelFlags, m *gpt2.Model
 			text = strings.TrimSuffix(before, "\r")
 		}
 	}
-	if text == "" && in.EmptyIsNone && (in.Given() > 0 || file != "") {
-		return []int32{}, nil
-	}
-	return Await(ctx, func() ([]int32, error) { return m.Encode(text) })
+	return Await(ctx, func() ([]int32, error) {
+		if in.Whole && (in.Given() > 0 || file != "") {
+			ids := append([]int32{}, m.Tokenizer.Encode(text)...)
+			return ids, m.Tokenizer.Unknown(text, ids)
+		}
+		return m.Encode(text)
+	})
 }
 
 // Await returns what f does, or earlier when ctx is cancelled; then f goes on by itself, and what it returns is lost.

@@ -18,9 +18,10 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
+import unicodedata
 
 import tokenizers
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 HERE = pathlib.Path(__file__).resolve().parent
 EOT = "<|endoftext|>"
@@ -74,20 +75,50 @@ def word_characters():
     return word
 
 
+def split_by(pre_tokenizer):
+    """The characters at which a pre-tokenizer splits a word."""
+    return {c for c in CHARACTERS if len(pre_tokenizer.pre_tokenize_str("a" + chr(c) + "a")) > 1}
+
+
+def changed(normalizer):
+    """What a normalizer makes of the characters that it changes."""
+    pairs = ((c, normalizer.normalize_str(chr(c))) for c in CHARACTERS)
+    return {c: text for c, text in pairs if text != chr(c)}
+
+
+def later(c):
+    """Whether tables of normal forms that are newer than the library's know more of a character than the library does."""
+    text = chr(c)
+    if unicodedata.category(text) == "Cn":
+        return True
+    forms = [(f, getattr(normalizers, f)()) for f in ("NFC", "NFD", "NFKC", "NFKD")]
+    texts = [text, f"a{text}\u0334", f"a\u0345{text}"]
+    return any(n.normalize_str(t) != unicodedata.normalize(f, t) for f, n in forms for t in texts)
+
+
+def bert(**options):
+    return normalizers.BertNormalizer(**dict(dict(clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=False), **options))
+
+
 def write_classes():
     letter, number, space = matching(r"\p{L}"), matching(r"\p{N}"), matching(r"\s")
     assert not letter & number and not letter & space and not number & space
-    word = word_characters()
+    sets = {0x4: word_characters(), 0x8: split_by(pre_tokenizers.Punctuation()),
+            0x10: {c for c, text in changed(bert(clean_text=True)).items() if text == ""},
+            0x20: {c for c, text in changed(normalizers.StripAccents()).items() if text == ""},
+            0x40: {c for c, text in changed(bert(strip_accents=True)).items() if text == ""},
+            0x80: split_by(pre_tokenizers.Digits()), 0x100: set(changed(bert(handle_chinese_chars=True))),
+            0x200: {c for c in CHARACTERS if later(c)}}
 
     def of(c):
         kind = 1 if c in letter else 2 if c in number else 3 if c in space else 0
-        return kind | (4 if c in word else 0)
+        return kind | sum(bit for bit, members in sets.items() if c in members)
 
     runs, last = [], None
     for c in range(0x110000):
         if of(c) != last:
             last = of(c)
-            runs.append(c << 8 | last)
+            runs.append(c << 12 | last)
     lines = [" ".join(f"{run:X}" for run in runs[i:i + 10]) for i in range(0, len(runs), 10)]
     (HERE.parent / "classes.txt").write_text("\n".join(lines) + "\n")
 

@@ -28,6 +28,7 @@ const (
 const (
 	F32  = "f32"
 	BF16 = "bf16"
+	Int8 = "int8"
 )
 
 // The names of bandwidths. A copy counts the bytes that it reads and those that it writes.
@@ -51,7 +52,7 @@ const (
 
 // Value is one thing that was measured.
 type Value struct {
-	Name  string  `json:"name"` // Read, Copy; for products F32 or BF16; "launch", "barrier", "hop"; H2D and other costs
+	Name  string  `json:"name"` // Read, Copy; for products F32, BF16 or Int8; "launch", "barrier", "hop"; H2D and other costs
 	Unit  string  `json:"unit"` // GBs, TFLOPs or Micro
 	Value float64 `json:"value"`
 	P10   float64 `json:"p10"` // of all repetitions, as P90
@@ -144,7 +145,7 @@ func positive(v float64) float64 {
 // Work is what a step needs at least.
 type Work struct {
 	FLOPs int64
-	Type  string // that it multiplies in, F32 or BF16: names the arithmetic rate
+	Type  string // that it multiplies in, F32, BF16 or Int8: names the arithmetic rate
 
 	// Bytes are those of weights and KV cache. They are read from where the data of the
 	// whole pass fits, since pass follows pass.

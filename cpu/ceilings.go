@@ -167,6 +167,12 @@ func (p *pool) ceilings(ctx context.Context, levels []Cache, available int64,
 			Ways: []ceilings.Way{way("the register tile of the bfloat16 products, from the first-level cache", 1e12,
 				calls(registerTileBF16.measure(p)))}})
 	}
+	if p.isa.multipliesBytes() {
+		quantities = append(quantities, ceilings.Quantity{
+			Value: ceilings.Value{Name: ceilings.Int8, Unit: ceilings.TFLOPs},
+			Ways: []ceilings.Way{way("the register tile of the products of bytes, from the first-level cache", 1e12,
+				calls(registerTileQ8.measure(p)))}})
+	}
 	quantities = append(quantities, ceilings.Quantity{
 		Value: ceilings.Value{Name: "barrier", Unit: ceilings.Micro},
 		Ways:  []ceilings.Way{way("barriers in a row", 1e-6, calls(p.measureBarrier))}})

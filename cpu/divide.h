@@ -20,6 +20,9 @@ enum {
 	BA_VALUES = 384 * 1024,       // values of packed x of a task: 768 KiB, for the L2 cache
 	BK_MAX = BA_VALUES / 32 - 32, // the largest K of which 32 rows fit
 
+	// linear_many_q8
+	Q8_MC = 96, // rows of a task at most
+
 	// linear_split
 	SM = 256, // rows of a task at most: their parts of a block of K are 1.1 MiB, for the L2 cache
 };
@@ -57,6 +60,14 @@ static inline gs_parts divide_bf16(int64_t M, int64_t panels, int64_t K, int64_t
 	while (p.rows * p.panels < 8 * threads && panels / p.panels > 3) p.panels++;
 	while (p.rows * p.panels < 2 * threads && M / p.rows > 2 * mr) p.rows++;
 	while (p.rows * p.panels < 2 * threads && panels / p.panels > 1) p.panels++;
+	return p;
+}
+
+// Panels are small: rows are divided first, as those of x are quantised once for all panels.
+static inline gs_parts divide_q8(int64_t M, int64_t panels, int64_t threads, int64_t gr) {
+	gs_parts p = {gs_ceil(M, Q8_MC), 1};
+	while (p.rows < 4 * threads && M / p.rows > 4 * gr) p.rows++;
+	while (p.rows * p.panels < 8 * threads && panels / p.panels > 4) p.panels++;
 	return p;
 }
 

@@ -162,7 +162,7 @@ func compareSteps(t *testing.T, r *rand.Rand, options Options) {
 			bound := 300 * 0x1p-24
 			if rows := pass.Batch * min(out.Rows, max(1, out.Queries)); step.Op() == gpt2.OpLinear {
 				switch {
-				case options.Q8 && rows <= rowsOfTile[b.pool.isa]:
+				case options.Q8 && roundsRows(b.pool, rows):
 					bound = 0.1 // activations are rounded to 1/127 of the largest; TestLinear has a closer bound
 				case multipliesBF16(b.pool, b.dtype, pass.Batch*out.Rows):
 					bound = 2 * 0x1p-8

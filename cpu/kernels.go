@@ -138,6 +138,12 @@ func chooseISA(forced string) (isa, error) {
 // are widened to float32.
 func (i isa) multipliesBF16() bool { return i == avx512BF16 || i == amx }
 
+// multipliesBytes tells whether this version has instructions for dot products of bytes, which products of many rows with
+// 8-bit weights then use too. If not, those weights are widened to float32.
+func (i isa) multipliesBytes() bool {
+	return i == neonDot || i == avx2VNNI || i >= avx512VNNI
+}
+
 // refusedAMX is why the system does not let this processor's AMX be used. It is nil if the system does, or if there is
 // no AMX.
 func refusedAMX() error {
@@ -727,6 +733,7 @@ type arithmeticCeiling C.int
 const (
 	registerTile     arithmeticCeiling = C.GS_TILE      // of the products, from the first-level caches
 	registerTileBF16 arithmeticCeiling = C.GS_TILE_BF16 // of bfloat16 products
+	registerTileQ8   arithmeticCeiling = C.GS_TILE_Q8   // of products of bytes
 	multiplyAdds     arithmeticCeiling = C.GS_FMA       // between registers, with nothing loaded
 )
 

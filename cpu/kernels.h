@@ -305,6 +305,7 @@ double gs_bench_copy(gs_pool *pool, int past, float *p, int64_t n);
 enum gs_arithmetic {
 	GS_TILE,      // the register tile of float32 products, with operands in L1
 	GS_TILE_BF16, // the register tile of bfloat16 products; not every version has one
+	GS_TILE_Q8,   // that of products of bytes, with operands in L1; not every version has one
 	GS_FMA,       // multiply-adds between registers
 	GS_ARITHMETICS
 };

@@ -16,6 +16,6 @@ GS_TARGET("avx2,fma,avxvnni")
 #define GS_DOT_VNNI
 #define GS_GEMV gemv_q8_vnni
 #include "q8_gemv.h"
-const gs_kernels gs_kernels_avx2_vnni = GS_KERNELS(quantise_bytes, gemv_q8_vnni);
+const gs_kernels gs_kernels_avx2_vnni = GS_KERNELS(quantise_bytes, gemv_q8_vnni, gemv_q8_vnni_rows);
 GS_TARGET_END
 #endif

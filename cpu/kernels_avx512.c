@@ -11,6 +11,6 @@ GS_TARGET("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,avx512vnni")
 #define GS_DOT_VNNI
 #define GS_GEMV gemv_q8_vnni
 #include "q8_gemv.h"
-const gs_kernels gs_kernels_avx512_vnni = GS_KERNELS(quantise_bytes, gemv_q8_vnni);
+const gs_kernels gs_kernels_avx512_vnni = GS_KERNELS(quantise_bytes, gemv_q8_vnni, gemv_q8_vnni_rows);
 GS_TARGET_END
 #endif

@@ -18,7 +18,7 @@ type Features struct {
 	Extensions []string `json:"extensions"`               // of the instruction set, those that matter to matrix products
 	Versions   []string `json:"kernels"`                  // versions that run here, slowest first
 	Version    string   `json:"kernels_in_use,omitempty"` // the last, or what GPT2SCOPE_CPU names
-	Q8         string   `json:"q8_products,omitempty"`    // by which instructions a decode step multiplies 8-bit weights
+	Q8         string   `json:"q8_products,omitempty"`    // by which instructions 8-bit weights are multiplied
 	F32        string   `json:"f32_products,omitempty"`   // how float32 weights are multiplied with many rows
 	BF16       string   `json:"bf16_products,omitempty"`  // how weights held as bfloat16 are multiplied with many rows
 }

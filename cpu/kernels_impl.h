@@ -49,6 +49,9 @@ static void op_linear(gs_worker *w, const gs_step *s) {
 		linear_few_rows(w, o);
 	else if (o->w.dtype == GS_Q8 && o->M <= MR && (o->M + 1) * q8_blocks(o->w.K) * Q8_BLOCK_FLOATS <= GS_SCRATCH)
 		linear_few_q8(w, o);
+	else if (o->w.dtype == GS_Q8 && w->pool->kernels->rows_q8 && (Q8_MC + 1) * q8_blocks(o->w.K) * Q8_BLOCK_FLOATS <=
+			GS_SCRATCH)
+		linear_many_q8(w, o);
 	else if (o->w.dtype != GS_Q8 && !o->w.rows && o->M <= MR && o->M * row_distance(o->w.K) <= GS_SCRATCH)
 		linear_few(w, o);
 #ifdef GS_BF16_TILE
@@ -86,22 +89,25 @@ static void op_attention(gs_worker *w, const gs_step *s) {
 #endif
 
 // A version with the functions of this translation unit and one of its products of 8-bit weights.
-#define GS_KERNELS(quantise_x, gemv) \
+#define GS_KERNELS(quantise_x, gemv, rows) \
 	{ \
 		.op = {[GS_EMBED] = op_embed, [GS_LAYERNORM] = op_layernorm, [GS_LINEAR] = op_linear, [GS_APPEND] = op_append, \
 		       [GS_ATTENTION] = op_attention, [GS_ADD] = op_add, [GS_ACTIVATION] = op_activation}, \
-		.arithmetic = {[GS_TILE] = flops_f32, [GS_TILE_BF16] = GS_FLOPS_BF16, [GS_FMA] = fma_registers}, .pack = pack, \
-		.quantise = quantise_x, .gemv_q8 = gemv, .read = read_floats, .copy = array_copy, .maxima = block_maxima, \
+		.arithmetic = {[GS_TILE] = flops_f32, [GS_TILE_BF16] = GS_FLOPS_BF16, [GS_TILE_Q8] = flops_q8, \
+			[GS_FMA] = fma_registers}, .pack = pack, \
+		.quantise = quantise_x, .gemv_q8 = gemv, .rows_q8 = rows, .read = read_floats, .copy = array_copy, .maxima = block_maxima, \
 		.add = array_add, .square = array_square, .widen = array_widen, .sum = array_sum, \
 	}
 
 #define GS_GEMV gemv_q8
 #include "q8_gemv.h"
 
-#if defined(__x86_64__) && !defined(GS_DOT_VNNI)
-const gs_kernels GS_TABLE = GS_KERNELS(quantise_pairs, gemv_q8);
+#if defined(GS_DOT_VNNI)
+const gs_kernels GS_TABLE = GS_KERNELS(quantise_bytes, gemv_q8, gemv_q8_rows);
+#elif defined(__x86_64__)
+const gs_kernels GS_TABLE = GS_KERNELS(quantise_pairs, gemv_q8, NULL);
 #else
-const gs_kernels GS_TABLE = GS_KERNELS(quantise_bytes, gemv_q8);
+const gs_kernels GS_TABLE = GS_KERNELS(quantise_bytes, gemv_q8, NULL);
 #endif
 
 #endif

@@ -18,6 +18,6 @@ GS_TARGET("arch=armv8.2-a+dotprod")
 #define GS_DOT_SDOT
 #define GS_GEMV gemv_q8_dot
 #include "q8_gemv.h"
-const gs_kernels gs_kernels_neon_dot = GS_KERNELS(quantise_bytes, gemv_q8_dot);
+const gs_kernels gs_kernels_neon_dot = GS_KERNELS(quantise_bytes, gemv_q8_dot, gemv_q8_dot_rows);
 GS_TARGET_END
 #endif

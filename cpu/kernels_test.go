@@ -674,7 +674,7 @@ func testLinear(t *testing.T, r *rand.Rand, pools []*pool, M, K, N, variant int)
 				flips += math.Abs(float64(values[k*N+n])) * either[k]
 			}
 			var rounded float64 // error allowed if an activation lies near a tie of two integers
-			if held == q8Type && M <= rowsOfTile[pools[0].isa] {
+			if held == q8Type && roundsRows(pools[0], M) {
 				var q []float64
 				q, rounded = roundedRow(in, inError, func(k int) float64 { return math.Abs(float64(values[k*N+n])) })
 				sum, squares = 0, 0

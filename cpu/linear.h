@@ -7,8 +7,8 @@
 // KC rows of W. For each block it packs its rows of x, normalised, into the L2 cache and multiplies them with one panel
 // after another. The sums of several blocks are kept in the worker's scratch, so that y is written once. Panels of
 // bfloat16 or 8-bit weights are widened to float32, and rows of W are transposed to panels, once for each block and
-// task. x stays float32: with 8-bit weights a prefill is more exact than a decode step, which rounds x too (q8.h).
-// Versions that can multiply bfloat16 use bf16.h for bfloat16 weights, and with AMX split.h for the others.
+// task. Versions with dot products of bytes round x for 8-bit weights, as in a decode step (linear_many_q8); those that
+// can multiply bfloat16 use bf16.h for bfloat16 weights, and with AMX split.h for float32.
 #ifndef GS_LINEAR_H
 #define GS_LINEAR_H
 
@@ -177,28 +177,50 @@ static void linear_few_rows(gs_worker *w, const gs_linear *o) {
 	}
 }
 
-// linear_few_q8 multiplies with 8-bit weights. Each worker quantises the rows of x for itself. A panel is multiplied
-// with one row after another; the first brings it into the cache.
-static void linear_few_q8(gs_worker *w, const gs_linear *o) {
-	const int64_t K = o->w.K, M = o->M, blocks = q8_blocks(K), stride = blocks * GS_Q8_BLOCK;
-	const int64_t p0 = o->n0 / GS_NR, p1 = (o->n1 + GS_NR - 1) / GS_NR;
-	const gs_kernels *kernels = w->pool->kernels;
-	gs_q8_block *xq = (gs_q8_block *)w->scratch;                // (M, blocks)
-	float *normal = w->scratch + M * blocks * Q8_BLOCK_FLOATS; // (K)
-	for (int64_t r = 0; r < M; r++) {
-		const float *x = row_of(&o->x, r);
+// quantise_rows quantises rows [r, r+n) of x, normalised, to blocks that follow one another.
+static void quantise_rows(gs_worker *w, const gs_linear *o, int64_t r, int64_t n, gs_q8_block *to) {
+	const int64_t K = o->w.K, blocks = q8_blocks(K);
+	float *normal = (float *)(to + n * blocks); // (K)
+	for (int64_t i = 0; i < n; i++) {
+		const float *x = row_of(&o->x, r + i);
 		if (o->norm.gain) {
 			float mean, rstd;
 			row_stats(x, K, o->norm.eps, &mean, &rstd);
 			apply_norm(normal, x, 0, K, &o->norm, mean, rstd);
 			x = normal;
 		}
-		kernels->quantise(xq + r * blocks, x, K);
+		w->pool->kernels->quantise(to + i * blocks, x, K);
 	}
+}
+
+// panel_q8 multiplies rows [r, r+n) of x, which are quantised, with a panel, in groups that share its lines.
+static void panel_q8(gs_worker *w, const gs_linear *o, int64_t r, int64_t n, const gs_q8_block *xq, int64_t panel) {
+	const int64_t blocks = q8_blocks(o->w.K), groups = (n + GS_GR - 1) / GS_GR;
+	float c[GS_GR * GS_NR];
+	for (int64_t g = 0; g < groups; g++) {
+		const int64_t i = n * g / groups, m = n * (g + 1) / groups - i;
+		w->pool->kernels->rows_q8((int)m, blocks, xq + i * blocks, blocks, q8_block_of(&o->w, panel, 0), c);
+		finish(o, r + i, (int)m, panel * GS_NR, c);
+	}
+}
+
+// linear_few_q8 multiplies with 8-bit weights. Each worker quantises the rows of x for itself. Without dot products of
+// bytes, a panel is multiplied with one row after another; the first brings it into the cache.
+static void linear_few_q8(gs_worker *w, const gs_linear *o) {
+	const int64_t M = o->M, blocks = q8_blocks(o->w.K), stride = blocks * GS_Q8_BLOCK;
+	const int64_t p0 = o->n0 / GS_NR, p1 = (o->n1 + GS_NR - 1) / GS_NR;
+	const gs_kernels *kernels = w->pool->kernels;
+	const int rows = M > 1 && kernels->rows_q8 != NULL;
+	gs_q8_block *xq = (gs_q8_block *)w->scratch; // (M, blocks)
+	quantise_rows(w, o, 0, M, xq);
 	float c[GS_GP * GS_NR];
-	const int64_t unit = p1 - p0 < 16 * w->n ? 1 : GS_GP; // as in linear_few
+	const int64_t unit = rows || p1 - p0 < 16 * w->n ? 1 : GS_GP; // as in linear_few
 	for (int64_t i = gs_first(w, (p1 - p0 + unit - 1) / unit); i >= 0; i = gs_next(w)) {
 		int64_t p = p0 + i * unit, n = p1 - p < unit ? p1 - p : unit;
+		if (rows) {
+			panel_q8(w, o, 0, M, xq, p);
+			continue;
+		}
 		for (int64_t r = 0; r < M; r++) {
 			kernels->gemv_q8((int)n, blocks, xq + r * blocks, q8_block_of(&o->w, p, 0), stride, c);
 			for (int64_t j = 0; j < n; j++) finish(o, r, 1, (p + j) * GS_NR, c + j * GS_NR);
@@ -308,6 +330,20 @@ static void linear_many(gs_worker *w, const gs_linear *o) {
 			}
 			if (gs_cancelled(w->pool)) return;
 		}
+	}
+}
+
+// linear_many_q8 multiplies many rows with 8-bit weights by dot products of bytes. Each task quantises its rows.
+static void linear_many_q8(gs_worker *w, const gs_linear *o) {
+	const gs_parts parts = divide_q8(o->M, panels_of(o), w->n, GS_GR);
+	gs_q8_block *xq = (gs_q8_block *)w->scratch; // (rows, blocks)
+	int64_t quantised = -1;                      // the first of these rows
+	for (int64_t t = gs_first(w, parts.rows * parts.panels); t >= 0; t = gs_next(w)) {
+		// Consecutive tasks of a worker have the same rows, which it quantises once.
+		const task cut = task_of(o, parts, t / parts.panels, t % parts.panels, 1);
+		if (quantised != cut.r0) quantise_rows(w, o, cut.r0, cut.rows, xq);
+		quantised = cut.r0;
+		for (int64_t q = cut.q0; q < cut.q1 && !gs_cancelled(w->pool); q++) panel_q8(w, o, cut.r0, cut.rows, xq, q);
 	}
 }
 

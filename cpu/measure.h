@@ -65,6 +65,18 @@ static float flops_bf16(gs_worker *w, int64_t count, int64_t *ops) {
 }
 #endif
 
+// flops_q8 multiplies rows of quantised x with 8-bit weights in the L1 cache.
+static float flops_q8(gs_worker *w, int64_t count, int64_t *ops) {
+	enum { BLOCKS = 12 }; // of a panel
+	gs_q8_block *x = (gs_q8_block *)w->scratch;
+	float *b = (float *)(x + GS_GR * BLOCKS), *c = b + BLOCKS * GS_Q8_BLOCK / sizeof *b;
+	if (!w->pool->kernels->rows_q8) return 0;
+	memset(x, 0, (size_t)((char *)(c + GS_GR * GS_NR) - (char *)x));
+	for (int64_t i = 0; i < count; i++) w->pool->kernels->rows_q8(GS_GR, BLOCKS, x, BLOCKS, b, c);
+	*ops = count * 2 * GS_GR * BLOCKS * GS_QB * GS_NR;
+	return c[0];
+}
+
 // fma_registers runs the multiply-adds of the register tile without its loads: the same number of sums, each of which
 // waits only for itself.
 static float fma_registers(gs_worker *w, int64_t count, int64_t *ops) {

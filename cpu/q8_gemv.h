@@ -66,73 +66,101 @@ INLINE vi dot_neon(vi sum, vu w, int32_t x) {
 #ifndef Q8_WORD
 #define Q8_WORD
 typedef int32_t q8_word __attribute__((may_alias));
-enum { Q8_GROUP = NVP < 4 ? NVP : 4 }; // vectors of columns whose sums are in registers at a time
+enum { Q8_GROUP = NVP < 4 ? NVP : 4, Q8_ROWS = GS_GP > GS_GR ? GS_GP : GS_GR }; // vectors of columns whose sums are in registers at a time
 #endif
 
 #define GS_JOIN(a, b) a##b
 #define GS_BODY_OF(name) GS_JOIN(name, _body)
 
-INLINE void GS_BODY_OF(GS_GEMV)(const int panels, int64_t blocks, const gs_q8_block *x, const char *w, int64_t stride,
-		float *y) {
-	vf acc[GS_GP][NVP];
+// `rows` rows of x, ldx blocks apart, by `panels` panels; one of the two is 1. It computes `vectors` vectors of columns
+// from vector j0 on, and prefetches if `fetch` is set. A result does not depend on how many rows there are.
+INLINE void GS_BODY_OF(GS_GEMV)(const int rows, const int panels, const int j0, const int vectors, const int fetch,
+		int64_t blocks, const gs_q8_block *x, int64_t ldx, const char *w, int64_t stride, float *y) {
+	const int group = vectors < Q8_GROUP ? vectors : Q8_GROUP;
+	vf acc[Q8_ROWS][NVP];
 #pragma GCC unroll 8
-	for (int p = 0; p < panels; p++)
+	for (int q = 0; q < rows * panels; q++)
 #pragma GCC unroll 8
-		for (int j = 0; j < NVP; j++) acc[p][j] = (vf){0};
+		for (int j = 0; j < vectors; j++) acc[q][j] = (vf){0};
 #pragma GCC unroll 1
 	for (int64_t b = 0; b < blocks; b++, x++, w += GS_Q8_BLOCK) {
 		const char *panel[GS_GP];
 #pragma GCC unroll 8
 		for (int p = 0; p < panels; p++) {
 			panel[p] = w + p * stride;
-			__builtin_prefetch(panel[p] + Q8_AHEAD, 0, 3);
+			if (fetch) __builtin_prefetch(panel[p] + Q8_AHEAD, 0, 3);
 			__asm__("" : "+r"(panel[p])); // makes the compiler address all lines from one register per panel
 		}
 #pragma GCC unroll 4
-		for (int j0 = 0; j0 < NVP; j0 += Q8_GROUP) {
-			vi sum[GS_GP][Q8_GROUP];
+		for (int g = 0; g < vectors; g += Q8_GROUP) {
+			vi sum[Q8_ROWS][Q8_GROUP];
 #pragma GCC unroll 8
-			for (int p = 0; p < panels; p++)
+			for (int q = 0; q < rows * panels; q++)
 #pragma GCC unroll 8
-				for (int j = 0; j < Q8_GROUP; j++) sum[p][j] = (vi){0} + (DOT_OFFSET ? x->offset : 0);
+				for (int j = 0; j < group; j++)
+					sum[q][j] = (vi){0} + (DOT_OFFSET ? x[q / panels * ldx].offset : 0);
 #pragma GCC unroll 8
 			for (int i = 0; i < GS_QB / 4; i++)
 #pragma GCC unroll 8
 				for (int p = 0; p < panels; p++) {
-					const char *at = panel[p] + 2 * GS_NR + i * 4 * GS_NR + j0 * GS_VB;
-					if (j0 == 0) {
+					const char *at = panel[p] + 2 * GS_NR + i * 4 * GS_NR + (j0 + g) * GS_VB;
+					if (fetch && g == 0) {
 						__builtin_prefetch(at + Q8_AHEAD, 0, 3);
 						__builtin_prefetch(at + Q8_AHEAD + 64, 0, 3);
 					}
 #pragma GCC unroll 8
-					for (int j = 0; j < Q8_GROUP; j++) {
+					for (int j = 0; j < group; j++) {
 						vu v = load_u(at + j * GS_VB);
-						sum[p][j] = DOT(sum[p][j], v, x, i);
+#pragma GCC unroll 8
+						for (int r = 0; r < rows; r++) sum[r * panels + p][j] = DOT(sum[r * panels + p][j], v, x + r * ldx, i);
 					}
 				}
 #pragma GCC unroll 8
-			for (int p = 0; p < panels; p++) {
+			for (int q = 0; q < rows * panels; q++) {
 				vf d[NVP];
-				q8_scales(d, panel[p]);
+				q8_scales(d, panel[q % panels]);
 #pragma GCC unroll 8
-				for (int j = 0; j < Q8_GROUP; j++) acc[p][j0 + j] += __builtin_convertvector(sum[p][j], vf) * (d[j0 + j] * x->d);
+				for (int j = 0; j < group; j++)
+					acc[q][g + j] += __builtin_convertvector(sum[q][j], vf) * (d[j0 + g + j] * x[q / panels * ldx].d);
 			}
 		}
 	}
 #pragma GCC unroll 8
-	for (int p = 0; p < panels; p++)
+	for (int q = 0; q < rows * panels; q++)
 #pragma GCC unroll 8
-		for (int j = 0; j < NVP; j++) store(y + p * GS_NR + j * VL, acc[p][j]);
+		for (int j = 0; j < vectors; j++) store(y + q * GS_NR + (j0 + j) * VL, acc[q][j]);
 }
 
 static void GS_GEMV(int panels, int64_t blocks, const gs_q8_block *x, const void *weights, int64_t stride, float *y) {
 	const char *w = weights;
 	for (; panels >= GS_GP; panels -= GS_GP, w += GS_GP * stride, y += GS_GP * GS_NR)
-		GS_BODY_OF(GS_GEMV)(GS_GP, blocks, x, w, stride, y);
-	for (; panels > 0; panels--, w += stride, y += GS_NR) GS_BODY_OF(GS_GEMV)(1, blocks, x, w, stride, y);
+		GS_BODY_OF(GS_GEMV)(1, GS_GP, 0, NVP, 1, blocks, x, 0, w, stride, y);
+	for (; panels > 0; panels--, w += stride, y += GS_NR)
+		GS_BODY_OF(GS_GEMV)(1, 1, 0, NVP, 1, blocks, x, 0, w, stride, y);
 }
 
+#if defined(GS_DOT_VNNI) || defined(GS_DOT_SDOT)
+#define GS_ROWS_OF(name) GS_JOIN(name, _rows)
+#define Q8_MANY(m)                                                                                                  \
+	case m:                                                                                                            \
+		for (int j0 = 0; j0 < NVP; j0 += GS_NV)                                                                           \
+			GS_BODY_OF(GS_GEMV)(m, 1, j0, GS_NV, m < GS_GR, blocks, x, ldx, weights, 0, y);                                  \
+		break;
+// Multiplies m <= GS_GR rows with one panel, each as GS_GEMV does.
+static void GS_ROWS_OF(GS_GEMV)(int m, int64_t blocks, const gs_q8_block *x, int64_t ldx, const void *weights,
+		float *y) {
+	switch (m) {
+		Q8_MANY(1) Q8_MANY(2) Q8_MANY(3)
+#if GS_GR == 6
+		Q8_MANY(4) Q8_MANY(5) Q8_MANY(6)
+#endif
+	}
+}
+#undef Q8_MANY
+#endif
+
 #undef GS_GEMV
+#undef GS_ROWS_OF
 #undef GS_JOIN
 #undef GS_BODY_OF
 #undef DOT

@@ -49,6 +49,9 @@ func quantised(t *testing.T, w *weight, values []float32) {
 var rowsOfTile = map[isa]int{portable: 4, neon: 6, neonDot: 6, avx2: 6, avx2VNNI: 6, avx512: 12, avx512VNNI: 12,
 	avx512BF16: 12, amx: 12}
 
+// roundsRows tells whether a product of so many rows with 8-bit weights rounds the rows to 8 bits.
+func roundsRows(p *pool, rows int) bool { return rows <= rowsOfTile[p.isa] || p.isa.multipliesBytes() }
+
 // roundedRow rounds a row to 8-bit integers times a scale for each block of 32. slack is the error allowed of the row's
 // product with weights of the given sizes: a value near a tie of two integers may be rounded either way, by an error of
 // the row (up to `relative` of it) or of the division.

@@ -52,6 +52,8 @@ struct gs_kernels {
 	void (*pack)(gs_worker *, gs_pack_job *);
 	void (*quantise)(gs_q8_block *out, const float *x, int64_t n);
 	void (*gemv_q8)(int panels, int64_t blocks, const gs_q8_block *x, const void *w, int64_t stride, float *y);
+	// The same for m rows of x, ldx blocks apart, by one panel; NULL if the version has no dot products of bytes.
+	void (*rows_q8)(int m, int64_t blocks, const gs_q8_block *x, int64_t ldx, const void *w, float *y);
 	// By gs_arithmetic; NULL if the version has none. The value returned keeps the compiler from removing the loop.
 	float (*arithmetic[GS_ARITHMETICS])(gs_worker *, int64_t count, int64_t *ops);
 	float (*read)(const float *p, int64_t n);

@@ -210,14 +210,14 @@ type Sizes struct {
 	Weight         float64
 	Activation, KV int
 
-	// Multiply is the type in which products and attention multiply: ceilings.F32, or
-	// ceilings.BF16. All else is float32.
+	// Multiply is the type in which products and attention multiply: ceilings.F32 or ceilings.BF16; of products alone
+	// ceilings.Int8. All else is float32.
 	Multiply string
 }
 
 // Type returns the type that an operation computes in.
 func (s Sizes) Type(op Op) string {
-	if op == OpLinear || op == OpAttention {
+	if op == OpLinear || op == OpAttention && s.Multiply != ceilings.Int8 {
 		return s.Multiply
 	}
 	return ceilings.F32

@@ -124,6 +124,9 @@ func smallInputs(r *Report, _ *tables.Table, c *Check, latency float64) {
 // remedies say what to do about a cause of idle time.
 var remedies = map[string]string{
 	tables.IdleHost:       "see what the host does between launches: 'infer trace advise' says in which call or range",
+	tables.IdleLoading:    "warm up before recording, in a range named 'warm-up'",
+	tables.IdleAlloc:      "allocate before the passes, and reuse the memory",
+	tables.IdleLoader:     "load with more workers, and prefetch",
 	tables.IdleLaunch:     "launch less often: CUDA graphs, fused kernels, torch.compile",
 	tables.IdleDependency: "fewer and larger kernels: each waits for the one before",
 	tables.IdleSync:       "wait for the GPU once, at the end: .item(), .cpu() and synchronize() inside a pass stop the host",

@@ -108,6 +108,10 @@ func TestSentence(t *testing.T) {
 		segments(copies)[i].NS != 12_999_388 {
 		t.Errorf("the bar has no part of copies: %+v", segments(copies))
 	}
+	graph := fixtures.Must(tables.SummarizeAny(sample(t, "gpt2-L12-graph-cupti.json.gz"), -1))(t)
+	if got := strings.ReplaceAll(sentence(graph, stages(graph)), nbsp, " "); !strings.Contains(got, "The counter of GPU utilisation says 9 %: it is the driver's") {
+		t.Errorf("the driver's utilisation is not explained: %q", got)
+	}
 	var names []string
 	for _, s := range segments(rows) {
 		names = append(names, fmt.Sprint(s.Name, " ", s.NS, " ", s.X, " ", s.Width))

@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"strings"
 
 	"gpt2scope/internal/humanize"
@@ -87,10 +88,32 @@ func sentence(t *tables.Table, rows []stage) string {
 		}
 		b.WriteString(".")
 	}
+	if says, ok := utilisation(t); ok && t.Wall > 0 && math.Abs(says-100*float64(work)/float64(t.Wall)) > farOff {
+		fmt.Fprintf(&b, " The counter of GPU utilisation says %.0f%s%%: it is the driver's, and looks back over up to a second, "+
+			"also before these %s.", says, nbsp, duration(t.Wall))
+	}
 	if _, tooFast := t.BelowFloor(); !tooFast && floors > 0 && floored > 0 {
 		fmt.Fprintf(&b, " Stages with a known floor took %.2f times that least time.", float64(floored)/float64(floors))
 	}
 	return b.String()
+}
+
+// farOff is how many percent of the time the driver's utilisation must differ from what was recorded to be explained.
+const farOff = 20
+
+// utilisation returns the mean of the driver's counter, if it was sampled.
+func utilisation(t *tables.Table) (percent float64, ok bool) {
+	sum, n := 0.0, 0
+	if t.Device < 0 || t.Window.Trace == nil {
+		return 0, false
+	}
+	for i := range t.Window.Events {
+		e := &t.Window.Events[i]
+		if e.Kind == traces.KindCounter && e.Name == "GPU utilisation" && e.Lane.Device == t.Device {
+			sum, n = sum+e.Value, n+1
+		}
+	}
+	return sum / float64(max(1, n)), n > 0
 }
 
 // copiesOf returns the copies of a name that own the most time, and the stage that most of that is of.

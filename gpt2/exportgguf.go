@@ -9,14 +9,14 @@ import (
 )
 
 // ExportGGUF writes the model with its tokenizer as a GGUF file, as llama.cpp's convert_hf_to_gguf.py does. The file
-// appears as a whole or not at all. If there is one, it is replaced only if o.Force is set ([weights.ErrNotEmpty]), and
-// never if the model was opened from it ([weights.ErrSamePlace]).
+// appears as a whole or not at all. If there is one, it is replaced only if o.Force is set, and never if the model was
+// opened from it ([weights.ErrSamePlace]).
 func (m *Model) ExportGGUF(ctx context.Context, path string, o ExportOptions) error {
 	if err := weights.CheckOutput(path, m.Source); err != nil {
 		return err
 	}
 	if _, err := os.Stat(path); err == nil && !o.Force {
-		return fmt.Errorf("%s exists: %w", path, weights.ErrNotEmpty)
+		return fmt.Errorf("--out %s: the file is there; give another name, or --force to replace it", path)
 	}
 	values, err := m.ggufValues(o.DType)
 	if err != nil {

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
+	"slices"
+	"sync"
 	"time"
 )
 
@@ -49,9 +52,8 @@ func (s *Session) Evaluate(ctx context.Context, ids []int32, window, stride int,
 		return Evaluation{}, errors.New("the text is too short to evaluate; give at least two tokens")
 	}
 	var e Evaluation
-	var sampler Sampler
+	var logits []float32
 	start := time.Now()
-	row := make([]float32, V)
 	total := len(ids) - 1
 	for from := 0; e.Tokens < total; from += stride {
 		inputs := ids[from:min(from+window, total)]
@@ -63,19 +65,20 @@ func (s *Session) Evaluate(ctx context.Context, ids []int32, window, stride int,
 		}
 		first := e.Tokens - from // row of the first token not yet scored
 		_, err := s.prefill(ctx, inputs, Pass{Logits: LogitsAll}, func(ph Pass, done int) error {
-			for r := range ph.Tokens {
-				if done+r < first {
-					continue
-				}
-				if err := s.runner.Read(BufLogits, r, row); err != nil {
+			for r := max(0, first-done); r < ph.Tokens; {
+				n := min(evaluateRows, ph.Tokens-r)
+				logits = slices.Grow(logits[:0], n*V)[:n*V]
+				if err := s.runner.Read(BufLogits, r, logits); err != nil {
 					return s.fail(ctx, err)
 				}
-				best, ok := sampler.largest(row)
-				if !ok {
-					return ErrNotFinite
+				for _, nats := range surprises(logits, ids[from+done+r+1:][:n]) {
+					if math.IsNaN(nats) {
+						return ErrNotFinite
+					}
+					e.Nats += nats
+					e.Tokens++
 				}
-				e.Nats += logSumExp(row, row[best]) - float64(row[ids[from+done+r+1]])
-				e.Tokens++
+				r += n
 			}
 			return nil
 		})
@@ -88,4 +91,29 @@ func (s *Session) Evaluate(ctx context.Context, ids []int32, window, stride int,
 	}
 	e.Time = time.Since(start)
 	return e, s.Reset()
+}
+
+// evaluateRows is how many rows of logits are on the host at a time.
+const evaluateRows = 256
+
+// surprises returns -log p of tokens, each by its row of logits; NaN where a row is not finite. The rows are divided
+// among all processors.
+func surprises(logits []float32, tokens []int32) []float64 {
+	nats := make([]float64, len(tokens))
+	V, workers := len(logits)/len(tokens), min(len(tokens), runtime.GOMAXPROCS(0))
+	var wait sync.WaitGroup
+	for w := range workers {
+		wait.Go(func() {
+			var sampler Sampler
+			for r := w * len(tokens) / workers; r < (w+1)*len(tokens)/workers; r++ {
+				row := logits[r*V : (r+1)*V]
+				best, ok := sampler.largest(row)
+				if nats[r] = math.NaN(); ok {
+					nats[r] = logSumExp(row, row[best]) - float64(row[tokens[r]])
+				}
+			}
+		})
+	}
+	wait.Wait()
+	return nats
 }

@@ -1,12 +1,12 @@
 // Causal attention over a KV cache: gs_attention_args. Variants: naive (a warp per query), split (one query: the keys
-// are divided among blocks), flash (many queries, attention_flash.cuh). auto divides the keys among the blocks of a
-// cluster where the GPU has clusters.
+// are divided among blocks), flash (many queries, attention_flash.cuh), wgmma (the same by Hopper's tensor cores,
+// attention_wgmma.cu). auto divides the keys among the blocks of a cluster where the GPU has clusters.
 //
 // pos and pad are read on the device, and grids depend on shapes alone, so that a captured launch serves every
 // position. The softmax is in float32 to base 2; the scale includes log2(e) and must be positive. Sums have a fixed
 // order.
 
-#include "common.cuh"
+#include "attention.cuh"
 
 namespace {
 
@@ -436,7 +436,7 @@ __global__ void __launch_bounds__(32 * WARPS) attention_cluster(const S stamp, c
 
 // ---------------------------------------------------------------- launchers
 
-enum Variant { AUTO, NAIVE, SPLIT, FLASH };
+enum Variant { AUTO, NAIVE, SPLIT, FLASH, WGMMA };
 
 size_t element(int dtype) { return dtype == GS_F32 ? 4 : 2; }
 
@@ -553,7 +553,7 @@ template <typename S> int flash(gs_stream *s, const gs_attention_args *a, const 
 
 }  // namespace
 
-const char *const gs_attention_variants[] = {"auto", "naive", "split", "flash", nullptr};
+const char *const gs_attention_variants[] = {"auto", "naive", "split", "flash", "wgmma", nullptr};
 
 int gs_attention_work(gs_stream *s, const gs_attention_args *a, uint64_t *bytes) {
   GS_ENTER(s, a);
@@ -570,8 +570,11 @@ template <typename S> static int attention(gs_stream *s, const gs_attention_args
 
   const bool fast = in_chunks(a) && a->HS <= 128;  // the shapes that split and flash take
   int variant = a->variant;
-  if (variant == AUTO) variant = !fast ? NAIVE : a->Q == 1 ? SPLIT : FLASH;
-  if (variant < AUTO || variant > FLASH) return gs_fail(GS_ARGUMENT, "attention: no variant %d", variant);
+  if (variant == AUTO)
+    variant = !fast       ? NAIVE
+              : a->Q == 1 ? SPLIT
+              : gs_attention_wgmma_wins(a) && gs_attention_wgmma_takes(s, a) ? WGMMA : FLASH;
+  if (variant < AUTO || variant > WGMMA) return gs_fail(GS_ARGUMENT, "attention: no variant %d", variant);
   if (variant == NAIVE) return naive<S>(s, a, k);
   const char *name = gs_attention_variants[variant];
   if (!fast)
@@ -586,7 +589,11 @@ template <typename S> static int attention(gs_stream *s, const gs_attention_args
   }
   if (a->Q != a->T || a->T == 1)
     return gs_fail(GS_UNSUPPORTED, "attention: variant %s takes all rows of several as queries", name);
-  return flash<S>(s, a, k);
+  if (variant == FLASH) return flash<S>(s, a, k);
+  if (!gs_attention_wgmma_takes(s, a))
+    return gs_fail(GS_UNSUPPORTED,
+                   "attention: variant %s takes bfloat16 and head size 64 on GPUs of compute capability 9.0", name);
+  return gs_attention_wgmma(s, a);
 }
 
 int gs_attention(gs_stream *s, const gs_attention_args *a) {

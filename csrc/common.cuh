@@ -65,6 +65,9 @@ int gs_fail(int status, const char *format, ...) __attribute__((format(printf, 2
 // Makes a device the current one of the calling thread, as launches need.
 int gs_use(int device);
 
+// Finds a function of the driver, by its name.
+int gs_driver_function(const char *name, void **out);
+
 // Converts a cudaError_t to a status; what names the call.
 int gs_check(cudaError_t e, const char *what);
 

@@ -3,8 +3,8 @@
 
 #include "linear.cuh"
 
-const char *const gs_linear_variants[] = {"auto", "naive", "gemv", "blas", nullptr};
-enum { kAuto, kNaive, kGemv, kBlas };  // the same, as numbers
+const char *const gs_linear_variants[] = {"auto", "naive", "gemv", "blas", "wgmma", nullptr};
+enum { kAuto, kNaive, kGemv, kBlas, kWgmma };  // the same, as numbers
 
 namespace {
 
@@ -107,14 +107,24 @@ int gs_linear_naive(gs_stream *s, const gs_linear_args *a) {
   return gs_with_stamps(s, [&](auto stamp) { return naive<decltype(stamp)>(s, a); });
 }
 
-// "auto" is a matrix-vector kernel for few rows, else cuBLASLt.
-extern "C" int gs_linear(gs_stream *s, const gs_linear_args *a) {
+// "auto" is a matrix-vector kernel for few rows, else one of Hopper's tensor cores, else cuBLASLt, whose opening takes
+// 200 ms and which is faster where there are many waves of tiles.
+extern "C" int gs_linear_variant(gs_stream *s, const gs_linear_args *a, int *variant) {
   GS_ENTER(s, a);
-  switch (a->variant) {
-    case kAuto: return a->M <= GS_GEMV_ROWS ? gs_linear_gemv(s, a) : gs_linear_blas(s, a);
+  *variant = a->variant != kAuto ? a->variant
+             : a->M <= GS_GEMV_ROWS ? kGemv
+             : a->M <= GS_WGMMA_ROWS && gs_linear_wgmma_takes(s, a) ? kWgmma : kBlas;
+  return GS_OK;
+}
+
+extern "C" int gs_linear(gs_stream *s, const gs_linear_args *a) {
+  int variant;
+  if (int e = gs_linear_variant(s, a, &variant)) return e;
+  switch (variant) {
     case kNaive: return gs_linear_naive(s, a);
     case kGemv: return gs_linear_gemv(s, a);
     case kBlas: return gs_linear_blas(s, a);
+    case kWgmma: return gs_linear_wgmma(s, a);
   }
-  return gs_fail(GS_ARGUMENT, "gs_linear: there is no variant %d", a->variant);
+  return gs_fail(GS_ARGUMENT, "gs_linear: there is no variant %d", variant);
 }

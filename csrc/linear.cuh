@@ -9,3 +9,6 @@ int gs_linear_naive(gs_stream *s, const gs_linear_args *a);
 int gs_linear_gemv(gs_stream *s, const gs_linear_args *a);
 // cuBLASLt (gemm.cu).
 int gs_linear_blas(gs_stream *s, const gs_linear_args *a);
+// Hopper's tensor cores (linear_wgmma.cu): bfloat16, many rows, of whole 16 bytes.
+int gs_linear_wgmma(gs_stream *s, const gs_linear_args *a);
+bool gs_linear_wgmma_takes(const gs_stream *s, const gs_linear_args *a);

@@ -396,20 +396,21 @@ static struct { DRIVER(MEMBER) } driver;
 static std::mutex module_mutex;  // held while the two tables are filled
 static bool driver_ready;
 
+int gs_driver_function(const char *name, void **out) {
+  cudaDriverEntryPointQueryResult found;
+#if CUDART_VERSION >= 12050
+  cudaError_t e = cudaGetDriverEntryPointByVersion(name, out, 12000, cudaEnableDefault, &found);
+#else
+  cudaError_t e = cudaGetDriverEntryPoint(name, out, cudaEnableDefault, &found);
+#endif
+  TRY(gs_check(e, name));
+  return found == cudaDriverEntryPointSuccess ? (int)GS_OK : gs_fail(GS_UNSUPPORTED, "the driver lacks %s", name);
+}
+
 static int open_driver(void) {
   std::lock_guard<std::mutex> hold(module_mutex);
   if (driver_ready) return GS_OK;
-  auto find = [](const char *name, void **out) {
-    cudaDriverEntryPointQueryResult found;
-#if CUDART_VERSION >= 12050
-    cudaError_t e = cudaGetDriverEntryPointByVersion(name, out, 12000, cudaEnableDefault, &found);
-#else
-    cudaError_t e = cudaGetDriverEntryPoint(name, out, cudaEnableDefault, &found);
-#endif
-    TRY(gs_check(e, name));
-    return found == cudaDriverEntryPointSuccess ? (int)GS_OK : gs_fail(GS_UNSUPPORTED, "the driver lacks %s", name);
-  };
-#define FIND(f) TRY(find(#f, (void **)&driver.f));
+#define FIND(f) TRY(gs_driver_function(#f, (void **)&driver.f));
   DRIVER(FIND)
 #undef FIND
   driver_ready = true;

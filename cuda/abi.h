@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 // Increased by every change of this interface; library and program must have the same.
-#define GS_ABI_VERSION 13
+#define GS_ABI_VERSION 14
 
 #define GS_API __attribute__((visibility("default")))
 
@@ -53,8 +53,7 @@ GS_API const char *gs_error(void);
 // *driver is 0 if there is no driver.
 GS_API int gs_versions(int *driver, int *runtime);
 
-// Opens cuBLASLt; *version is cublasLtGetVersion(). To be called before the first gs_linear of more than GS_GEMV_ROWS
-// rows.
+// Opens cuBLASLt; *version is cublasLtGetVersion(). To be called before the first gs_linear of variant blas.
 GS_API int gs_blas_open(const char *path, uint64_t *version);
 
 // ---------------------------------------------------------------- device
@@ -216,9 +215,13 @@ typedef struct {
   float eps;
 } gs_linear_args;
 GS_API int gs_linear(gs_stream *s, const gs_linear_args *a);
+// The variant that gs_linear takes: another one than the arguments' if that is "auto". Pointers count by their alignment.
+GS_API int gs_linear_variant(gs_stream *s, const gs_linear_args *a, int *variant);
 
-// The most rows for which "auto" uses matrix-vector kernels instead of cuBLASLt.
+// The most rows for which "auto" uses matrix-vector kernels.
 #define GS_GEMV_ROWS 8
+// The most rows for which it uses kernels of our own for tensor cores, where the GPU has those, instead of cuBLASLt.
+#define GS_WGMMA_ROWS 2048
 // The device memory of a stream for cuBLASLt, in bytes: what NVIDIA recommends for Hopper.
 #define GS_BLAS_WORKSPACE (32 << 20)
 

@@ -265,6 +265,9 @@ func attentionCases() []attentionCase {
 		add(attentionCase{B: 1, T: 200, Q: 200, NH: 3, HS: hs, pos: 37, P: 237})
 		add(attentionCase{B: 3, T: 65, Q: 65, NH: 3, HS: hs, pad: 7})
 	}
+	for n := 3; n <= 8; n++ {
+		add(attentionCase{B: 2, T: n, Q: n, NH: 2, HS: 64, pos: 66 - n, pad: n % 3})
+	}
 	add(attentionCase{B: 1, T: 1024, Q: 1024, NH: 12, HS: 64, P: 1024})
 	add(attentionCase{B: 3, T: 1024, Q: 1024, NH: 1, HS: 64, P: 1061, pos: 37})
 	add(attentionCase{B: 1, T: 1024, Q: 1024, NH: 2, HS: 64, P: 1024, pad: 600})
@@ -276,8 +279,10 @@ func attentionCases() []attentionCase {
 }
 
 // attentionTakes says whether a variant is for a case; the launcher must refuse exactly the others.
-func attentionTakes(name string, c attentionCase) bool {
+func attentionTakes(name string, c attentionCase, dt cuda.DType, hopper bool) bool {
 	switch {
+	case name == "wgmma" && c.Q != 0 && (dt != cuda.BF16 || c.HS != 64 || !hopper):
+		return false
 	case name == "auto" || name == "naive" || c.Q == 0:
 		return true
 	case name == "split":
@@ -289,7 +294,7 @@ func attentionTakes(name string, c attentionCase) bool {
 func TestAttention(t *testing.T) {
 	g := open(t)
 	names := g.lib.Variants(cuda.OpAttention)
-	if want := "auto naive split flash"; strings.Join(names, " ") != want {
+	if want := "auto naive split flash wgmma"; strings.Join(names, " ") != want {
 		t.Fatalf("variants %v are not %s", names, want)
 	}
 	for i, c := range attentionCases() {
@@ -301,7 +306,7 @@ func TestAttention(t *testing.T) {
 						g := open(t)
 						r := newAttentionRun(t, g, d, variant)
 						err := g.stream.Attention(r.args)
-						if !attentionTakes(name, c) {
+						if !attentionTakes(name, c, dt, g.hopper()) {
 							if err == nil {
 								t.Fatal("a shape that the variant is not for was taken")
 							}

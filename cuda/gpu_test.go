@@ -24,6 +24,9 @@ type gpu struct {
 	launched map[string]bool // variants, by ran
 }
 
+// hopper reports whether the GPU has the kernels of compute capability 9.0.
+func (g *gpu) hopper() bool { return g.dev.Info().Major == 9 && g.dev.Info().Minor == 0 }
+
 // open opens the first GPU and cuBLASLt. What is missing skips the test.
 func open(t *testing.T) *gpu {
 	t.Helper()

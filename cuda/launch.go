@@ -30,6 +30,7 @@ import (
 // Numbers of abi.h.
 const (
 	GEMVRows      = C.GS_GEMV_ROWS      // the most rows that the matrix-vector kernels take
+	WGMMARows     = C.GS_WGMMA_ROWS     // the most rows of products in bfloat16 that need no cuBLASLt on Hopper GPUs
 	BLASWorkspace = C.GS_BLAS_WORKSPACE // bytes of device memory that a stream takes for cuBLASLt
 )
 
@@ -109,8 +110,7 @@ func checkLinear(op string, a *LinearArgs, run bool) error {
 	return nil
 }
 
-// Linear launches y = act(norm(x) W^T + bias), or y += norm(x) W^T + bias. More than GEMVRows rows need
-// Library.OpenBLAS before.
+// Linear launches y = act(norm(x) W^T + bias), or y += norm(x) W^T + bias. Variant blas needs Library.OpenBLAS before.
 func (s *Stream) Linear(a LinearArgs) error {
 	c := s.c.Load()
 	if c == nil {
@@ -120,6 +120,20 @@ func (s *Stream) Linear(a LinearArgs) error {
 		return err
 	}
 	return failed("gs_linear", C.call_gs_linear(s.dev.lib.table, c, (*C.gs_linear_args)(unsafe.Pointer(&a))))
+}
+
+// LinearVariant returns the variant that a product takes: another than the arguments' where that is auto.
+func (s *Stream) LinearVariant(a LinearArgs) (int32, error) {
+	table, c, err := s.handle("LinearVariant")
+	if err != nil {
+		return 0, err
+	}
+	if err := checkLinear("LinearVariant", &a, false); err != nil {
+		return 0, err
+	}
+	var v C.int
+	err = failed("gs_linear_variant", C.call_gs_linear_variant(table, c, (*C.gs_linear_args)(unsafe.Pointer(&a)), &v))
+	return int32(v), err
 }
 
 // LinearAlgorithm describes cuBLASLt's algorithm for a product.

@@ -249,7 +249,7 @@ func linearBLAS(t *testing.T, g *gpu) bool {
 
 func TestLinear(t *testing.T) {
 	names := open(t).lib.Variants(cuda.OpLinear)
-	if want := "auto naive gemv blas"; strings.Join(names, " ") != want {
+	if want := "auto naive gemv blas wgmma"; strings.Join(names, " ") != want {
 		t.Fatalf("variants %q are not %s", names, want)
 	}
 	few, many := []int{1, 2, 3, 5, 8}, []int{9, 17, 64, 129}
@@ -268,7 +268,11 @@ func TestLinear(t *testing.T) {
 		{768, 3072, 4, 0, both, false},
 		{2304, 768, 0, 16, both, false},
 		{3072, 768, 0, 0, []int{1, 4, 8, 65}, false},
-		{140, 8, 0, 0, few, false}, // a chunk or two per row
+		{1000, 200, 8, 24, []int{3, 72, 333}, true}, // parts of tiles
+		{768, 3072, 0, 0, []int{5, 9, 129, 1000}, false},
+		{768, 768, 0, 0, []int{8, 72, 1024}, false},
+		{2304, 768, 0, 0, []int{2900}, false}, // more tiles than SMs
+		{140, 8, 0, 0, few, false},            // a chunk or two per row
 		{300, 1024, 0, 0, few, false},
 		{133, 8192, 16, 0, few, false},
 		{4800, 1600, 0, 0, []int{1, 2, 7, 33}, false},
@@ -287,11 +291,24 @@ func TestLinear(t *testing.T) {
 				for _, M := range c.rows {
 					for _, way := range linearWays(c.all) {
 						for variant, name := range names {
-							library := name == "blas" || name == "auto" && M > cuda.GEMVRows
+							if way.norm && M > cuda.GEMVRows {
+								continue
+							}
+							args := l.args(variant, M, way, l.x)
+							taken, err := g.stream.LinearVariant(args)
+							if err != nil {
+								t.Fatal(err)
+							}
+							library := names[taken] == "blas"
 							switch {
+							case name == "wgmma" && !linearOnHopper(g, args):
+								if g.stream.Linear(args) == nil {
+									t.Fatalf("wgmma took a product that it is not for: %+v", args)
+								}
+								continue
 							case library && (!blas || way.norm || dt == cuda.F32 && way.yt == cuda.BF16):
 								continue // cuBLASLt does not
-							case name == "gemv" && M > cuda.GEMVRows, way.norm && M > cuda.GEMVRows:
+							case name == "gemv" && M > cuda.GEMVRows:
 								continue
 							case name == "naive" && c.N > 10000 && M > 1:
 								continue // slow, and nothing new
@@ -327,6 +344,16 @@ func TestLinear(t *testing.T) {
 			})
 		}
 	}
+}
+
+// linearOnHopper says whether variant wgmma is for a product; the launcher must refuse exactly the others.
+func linearOnHopper(g *gpu, a cuda.LinearArgs) bool {
+	store := int32(4)
+	if a.YType == cuda.BF16 {
+		store = 8
+	}
+	return g.hopper() && a.DType == cuda.BF16 && a.Gain == 0 && a.K%8 == 0 && a.LDX%8 == 0 && a.N%store == 0 &&
+		a.LDY%store == 0
 }
 
 // An algorithm can be read and tuned; products are right with each, and the same algorithm gives the same bits.

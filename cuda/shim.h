@@ -28,7 +28,7 @@ struct gs_module { char opaque; };
   X(gs_graph_launch) X(gs_graph_nodes) X(gs_graph_destroy)                                                \
   X(gs_nvrtc_open) X(gs_module_compile) X(gs_module_destroy) X(gs_module_function)                        \
   X(gs_function_launch) X(gs_function_occupancy) X(gs_profiler) X(gs_variant)                             \
-  X(gs_embed) X(gs_layernorm) X(gs_linear) X(gs_linear_algorithm_get) X(gs_linear_tune)  \
+  X(gs_embed) X(gs_layernorm) X(gs_linear) X(gs_linear_variant) X(gs_linear_algorithm_get) X(gs_linear_tune) \
   X(gs_attention) X(gs_attention_work) X(gs_activate) X(gs_add) X(gs_sample) X(gs_sample_work) X(gs_pack) \
   X(gs_fold) X(gs_persistent) X(gs_persistent_one) X(gs_persistent_work)  \
   X(gs_stamps_into) X(gs_stamps_used) X(gs_stamp_taken_by) X(gs_stamp_mark) X(gs_stamps_collect) X(gs_clock_compare) \
@@ -161,6 +161,7 @@ GS_CALL(gs_sample_work, (const gs_table *t, gs_stream *s, const gs_sample_args *
 GS_CALL(gs_persistent_work,
         (const gs_table *t, gs_stream *s, const gs_persistent_args *a, uint64_t *bytes, int32_t *tokens),
         (s, a, bytes, tokens))
+GS_CALL(gs_linear_variant, (const gs_table *t, gs_stream *s, const gs_linear_args *a, int *variant), (s, a, variant))
 GS_CALL(gs_linear_algorithm_get, (const gs_table *t, gs_stream *s, const gs_linear_args *a, gs_linear_algorithm *out),
         (s, a, out))
 GS_CALL(gs_linear_tune, (const gs_table *t, gs_stream *s, const gs_linear_args *a, int n, gs_linear_algorithm *out),

@@ -1,6 +1,7 @@
 package exec
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -229,11 +230,13 @@ func (w *writer) linear(s gpt2.Step) error {
 			a.BiasBF16 = bias.half + cuda.Ptr(2*from)
 		}
 		l := launch{run: func() error { return w.stream.Linear(a) }}
-		if w.usesBLAS(a) {
-			if err := w.choose(a); err != nil {
-				return err
-			}
+		blas, err := w.backend.usesBLAS(w.stream, a)
+		if err == nil && blas {
 			l.product = int(a.M)
+			err = w.choose(a)
+		}
+		if err != nil {
+			return err
 		}
 		w.addLaunch(l)
 		return nil
@@ -278,9 +281,21 @@ func (w *writer) variant(o gpt2.Operation, shape string, takes func(name string)
 }
 
 // usesBLAS reports whether a product is cuBLASLt's.
-func (w *writer) usesBLAS(a cuda.LinearArgs) bool {
-	name := w.backend.lib.Variants(cuda.OpLinear)[a.Variant]
-	return name == "blas" || name == "auto" && a.M > cuda.GEMVRows
+func (b *Backend) usesBLAS(s *cuda.Stream, a cuda.LinearArgs) (bool, error) {
+	v, err := s.LinearVariant(a)
+	return err == nil && b.lib.Variants(cuda.OpLinear)[v] == "blas", err
+}
+
+// NeedsBLAS reports whether products of many rows are cuBLASLt's, unless another kernel is chosen for them.
+func (b *Backend) NeedsBLAS() (bool, error) {
+	s, err := b.dev.NewStream()
+	if err != nil {
+		return false, err
+	}
+	const n = 64
+	blas, err := b.usesBLAS(s, cuda.LinearArgs{X: standIn, W: standIn, Y: standIn, M: n, N: n, K: n, LDX: n, LDY: n,
+		DType: b.dtype, YType: b.dtype})
+	return blas, cmp.Or(err, s.Close())
 }
 
 // attention: K and V of the new rows go into the cache of the slot, then each query attends to it.
@@ -291,7 +306,7 @@ func (w *writer) attention(o gpt2.Operation) error {
 		switch {
 		case strings.HasPrefix(name, "split"):
 			return o.Queries == 1
-		case strings.HasPrefix(name, "flash"):
+		case strings.HasPrefix(name, "flash"), name == "wgmma":
 			return o.Queries == o.Rows && o.Rows > 1
 		}
 		return true

@@ -7,7 +7,8 @@
 //
 // A plan is compiled into launches with fixed arguments. Up to [cuda.GEMVRows] rows, a matrix-vector kernel also does
 // the LayerNorm before its product, and the activation or residual add after it; a layer of a decode step is then five
-// launches. With more rows cuBLASLt does the product, with bias, GELU and the residual add in its epilogue.
+// launches. With more rows bias, GELU and the residual add follow in the same launch as the product: a kernel of our own
+// for Hopper GPUs in bfloat16, up to [cuda.WGMMARows] rows, else cuBLASLt, which is opened only then.
 //
 // # Modes
 //
@@ -266,7 +267,7 @@ func fuse(p *gpt2.Plan, takesNorm, inGEMM func(gpt2.Stage) bool) *gpt2.Plan {
 func (b *Backend) takesNorm(s gpt2.Stage) bool {
 	names := b.lib.Variants(cuda.OpLinear)
 	v := int(b.variants[s])
-	return v >= len(names) || names[v] != "blas"
+	return v >= len(names) || names[v] != "blas" && names[v] != "wgmma"
 }
 
 // Close frees the weights. Sessions must be closed before.

@@ -2,11 +2,11 @@
 # Runs a prefill and decode steps under compute-sanitizer: each tool, eager and as
 # graphs, in bfloat16 and float32. Arguments name the tools; without any, all four.
 #
-# With all products by our own kernels, each tool must find nothing. With cuBLASLt:
-# memcheck and synccheck likewise, and racecheck in float32. In bfloat16 racecheck
-# reports a hazard inside NVIDIA's nvjet_* kernels, and ends with an internal error
-# where they are excluded; initcheck does not see what those write by bulk tensor
-# stores, and reports the products as unwritten. These combinations are not run.
+# With all products by our kernels for every GPU, each tool must find nothing. With those of
+# Hopper's tensor cores (wgmma, on such a GPU) and with cuBLASLt: memcheck and synccheck likewise,
+# and racecheck but for cuBLASLt in bfloat16, where it reports a hazard inside NVIDIA's nvjet_*
+# kernels, and ends with an internal error where they are excluded. initcheck does not see what
+# bulk copies store, and reports it as unwritten. These combinations are not run.
 #
 # Logs are left in build/sanitize. A run takes about 20 s on an H200, all of them ten
 # minutes.
@@ -22,25 +22,30 @@ out=build/sanitize
 rm -rf "$out"
 mkdir -p "$out"
 run=("$infer" -m random:L=2,C=384,NH=6,V=257,T=256 --ids "$(seq -s, 1 100)" -n 8 --temp 0.8 --ignore-eos --device cuda)
-naive=()
+naive=(--variant attn.sdpa=flash)
+blas=()
 for stage in attn.c_attn attn.c_proj mlp.c_fc mlp.c_proj lm_head; do
 	naive+=(--variant "$stage=naive")
+	blas+=(--variant "$stage=blas")
 done
 "$sanitizer" --version | tail -n 1
 
 failed=0
-for products in naive cublasLt; do
-	variants=()
-	test $products = cublasLt || variants=("${naive[@]}")
+for products in naive cublasLt wgmma; do
+	case $products in
+	naive) variants=("${naive[@]}") ;;
+	cublasLt) variants=("${blas[@]}") ;;
+	wgmma) variants=(--variant attn.sdpa=wgmma) ;;  # products are so by themselves
+	esac
 	for tool in "${tools[@]}"; do
 		options=(--tool "$tool" --error-exitcode 9)
-		if test $products = cublasLt; then
-			case $tool in
-			initcheck) echo "initcheck cublasLt: not run, as it does not see bulk tensor stores of NVIDIA's kernels"; continue ;;
-			esac
+		if test $tool = initcheck && test $products != naive; then
+			echo "initcheck $products: not run, as it does not see what bulk copies store"
+			continue
 		fi
 		for mode in eager graph; do
 			for dtype in bf16 f32; do
+				test "$products $dtype" != "wgmma f32" || continue
 				if test "$tool $products $dtype" = "racecheck cublasLt bf16"; then
 					echo "racecheck cublasLt $mode bf16: not run, as it does not follow NVIDIA's nvjet kernels"
 					continue

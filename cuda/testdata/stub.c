@@ -712,6 +712,12 @@ GS_API int gs_linear(gs_stream *s, const gs_linear_args *a) {
   work w = {.compute = COMPUTE(gs_linear), .operation.linear = *a};
   return a->M > GS_GEMV_ROWS ? put(s, w) : put_kernel(s, __func__, w);
 }
+GS_API int gs_linear_variant(gs_stream *s, const gs_linear_args *a, int *variant) {
+  NOTE("");
+  (void)s;
+  *variant = a->variant != 0 ? a->variant : a->M > GS_GEMV_ROWS ? 3 : 2;
+  return GS_OK;
+}
 LAUNCH(gs_attention, gs_attention_args)
 LAUNCH(gs_activate, gs_activation_args)
 LAUNCH(gs_add, gs_add_args)

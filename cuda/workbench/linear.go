@@ -60,7 +60,8 @@ func (b *bench) linear() trials {
 				})
 			},
 		}
-		if name != "blas" && (name != "auto" || M <= cuda.GEMVRows) {
+		taken, err := b.Stream.LinearVariant(args(variant, 0))
+		if err != nil || b.lib.Variants(cuda.OpLinear)[taken] != "blas" {
 			return []trial{t}
 		}
 		tuned := t

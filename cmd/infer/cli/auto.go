@@ -142,7 +142,11 @@ func (m *ModelFlags) gpuWithBLAS() (*exec.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := b.Library().OpenBLAS(); err != nil {
+	blas, err := b.NeedsBLAS()
+	if blas && err == nil {
+		err = b.Library().OpenBLAS()
+	}
+	if err != nil {
 		b.Close()
 		return nil, err
 	}

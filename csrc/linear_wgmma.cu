@@ -1,0 +1,311 @@
+// y = act(x W^T + bias), or y += that, of many rows in bfloat16 on Hopper's tensor cores (compute capability 9.0).
+//
+// * A block multiplies tiles of 64 WG rows and BN columns, one after another if there are more tiles than SMs. One
+//   thread copies x and W, 64 of K at a time, into a ring of stages; a warpgroup multiplies each 64 rows. W depends on
+//   no other kernel, so its first stages are copied before gs_wait(). While a tile is stored, the ring fills for the
+//   next.
+// * SPLIT = 2: two blocks of a cluster halve K, and each finishes 64 of the 128 rows. Of 64 rows the first finishes all.
+// * Which tile is taken depends on M, N, K and the number of SMs alone. So does the order of sums.
+
+#include "linear.cuh"
+#include "wgmma.cuh"
+
+namespace {
+
+constexpr int GROUP = 16;  // tiles along M that blocks take before the next columns: x then stays in the L2 cache
+
+struct Tiles {
+  int M, N, K, ldy, act;
+  int rows, columns;  // of tiles
+  bool add;           // y += ...
+  const float *bias;
+  void *y;
+};
+
+// What a tile needs of shared memory. F32 is whether y is float32.
+template <int WG, int BN, int SPLIT, bool F32> struct Ring {
+  static constexpr int BM = 64 * WG, A = BM * 128, STAGE = A + BN * 128;
+  static constexpr int LINE = F32 ? BN * 4 + 32 : BN * 2 + 16;  // bytes of a row of y on its way out; no bank conflicts
+  static constexpr int OUT = (SPLIT > 1 ? 64 : BM) * LINE, PART = SPLIT > 1 ? 64 * BN * 4 : 0;
+  static constexpr int FIT = ((227 << 10) - 4096 - OUT - PART) / STAGE, MOST = BN <= 32 ? 8 : 4;
+  static constexpr int STAGES = FIT < MOST ? FIT : MOST;
+  static constexpr int SHARED = 1024 + STAGES * STAGE + OUT + PART;
+  static constexpr int THREADS = 128 * (WG + 1);
+};
+
+// The tile with this number: first GROUP rows of tiles, column after column.
+struct Place {
+  int m, n;
+  __device__ Place(const Tiles &p, int tile) {
+    const int group = tile / (GROUP * p.columns) * GROUP, in = tile - group * p.columns;
+    const int height = min(GROUP, p.rows - group);
+    m = group + in % height, n = in / height;
+  }
+};
+
+#ifdef GS_WGMMA
+// x / (1 + 2^t) of four values with one division; t is at most 30, so that products stay finite.
+template <int R> __device__ inline void gelu_tanh(float (&v)[R]) {
+  constexpr float A = -2.0f * 0.7978845608028654f * 1.4426950408889634f, B = A * 0.044715f;
+#pragma unroll
+  for (int i = 0; i < R; i += 4) {
+    float d[4];
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+      d[j] = 1.0f + exp2_fast(fminf(v[i + j] * fmaf(B, v[i + j] * v[i + j], A), 30.0f));
+    const float first = d[0] * d[1], second = d[2] * d[3], over = reciprocal(first * second);
+    v[i] *= over * second * d[1], v[i + 1] *= over * second * d[0];
+    v[i + 2] *= over * first * d[3], v[i + 3] *= over * first * d[2];
+  }
+}
+#endif
+
+template <int WG, int BN, int SPLIT, bool F32>
+__global__ void __launch_bounds__(128 * (WG + 1), 1)
+    linear_wgmma(const gs_stamp stamp, const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap w,
+                 const Tiles p) {
+#ifdef GS_WGMMA
+  using R = Ring<WG, BN, SPLIT, F32>;
+  enum { BIAS = 1, BIAS_READ = 2, OUTPUT = 3 };  // named barriers
+  extern __shared__ uint8_t shared[];
+  __shared__ uint64_t full[R::STAGES], empty[R::STAGES];
+  __shared__ float2 biases[BN / 2];
+  const uint32_t ring = (shared_address(shared) + 1023) & ~1023u;
+  const int group = threadIdx.x / 128, part = SPLIT > 1 ? cluster_block() : 0;
+  const int first = (int)blockIdx.x / SPLIT, step = (int)gridDim.x / SPLIT, tiles = p.rows * p.columns;
+  const int deep = (p.K + 63) / 64, k0 = deep * part / SPLIT, steps = deep * (part + 1) / SPLIT - k0;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < R::STAGES; i++) mbarrier_init(full + i, 1), mbarrier_init(empty + i, WG);
+    mbarrier_show();
+    prefetch_map(x), prefetch_map(w);
+  }
+  __syncthreads();
+  if (SPLIT > 1) cluster_arrive();  // this block runs: the other may write to its shared memory
+  gs_let_next();
+  if (group == WG) {
+    give_registers<WG == 1 ? 64 : 40>();
+    if (threadIdx.x == WG * 128) {
+      const int early = min(2, steps);
+      int i = 0;
+      auto copy_w = [&](int stage, int k, int n) {
+        mbarrier_expect(shared_address(full + stage), R::STAGE);
+        copy_box(ring + stage * R::STAGE + R::A, w, (k0 + k) * 64, n * BN, 0, full + stage);
+      };
+      for (int k = 0; k < early; k++) copy_w(k, k, Place(p, first).n);
+      gs_wait();
+      for (int tile = first; tile < tiles; tile += step) {
+        const Place at(p, tile);
+        for (int k = 0; k < steps; k++, i++) {
+          const int stage = i % R::STAGES;
+          if (i >= R::STAGES) mbarrier_wait(empty + stage, (i / R::STAGES - 1) & 1);
+          if (i >= early) copy_w(stage, k, at.n);
+          copy_box(ring + stage * R::STAGE, x, (k0 + k) * 64, at.m * R::BM, 0, full + stage);
+        }
+      }
+    }
+    if (threadIdx.x >= WG * 128 + 32)  // fetch what the end of a tile needs
+      for (int tile = first; tile < tiles; tile += step) {
+        const int n = Place(p, tile).n * BN;
+        if (tile != first) named_sync<96 + 128 * WG>(BIAS_READ);
+        for (int c = threadIdx.x - (WG * 128 + 32); c < BN; c += 96)
+          reinterpret_cast<float *>(biases)[c] = p.bias && n + c < p.N ? __ldg(p.bias + n + c) : 0;
+        named_arrive<96 + 128 * WG>(BIAS);
+      }
+    if (SPLIT > 1) {
+      __syncwarp();
+      cluster_wait(), cluster_arrive(), cluster_wait();
+    }
+    return;
+  }
+  take_registers<WG == 1 ? 240 : 232>();
+  const gs_stamped<gs_stamp> stamped(stamp);
+  gs_wait();
+  stamped.start();
+  const int thread = threadIdx.x % 128, lane = thread % 32;
+  const bool mine = SPLIT == 1 || group == part;  // whether this block finishes the warpgroup's rows
+  int i = 0;
+  for (int tile = first; tile < tiles; tile += step) {
+    const Place at(p, tile);
+    const int m = at.m * R::BM, n = at.n * BN;
+    float d[BN / 2];
+#pragma unroll
+    for (int j = 0; j < BN / 2; j++) d[j] = 0;
+    for (int k = 0; k < steps; k++, i++) {
+      const int stage = i % R::STAGES;
+      mbarrier_wait(full + stage, i / R::STAGES & 1);
+      const uint64_t a = tile_rows(ring + stage * R::STAGE + group * 8192), b = tile_rows(ring + stage * R::STAGE + R::A);
+      wgmma_begin();
+#pragma unroll
+      for (int q = 0; q < 4; q++) wgmma<BN>(d, a + 2 * q, b + 2 * q, true);
+      wgmma_commit();
+      wgmma_wait<1>(d);
+      if (k > 0 && thread == 0) mbarrier_arrive(empty + (i - 1) % R::STAGES);
+    }
+    wgmma_wait<0>(d);
+    if (thread == 0) mbarrier_arrive(empty + (i - 1) % R::STAGES);
+    if constexpr (SPLIT > 1) {  // one tile a block
+      const uint32_t parts = ring + R::STAGES * R::STAGE + thread * 16;
+      cluster_wait();
+      if (!mine) {
+#pragma unroll
+        for (int j = 0; j < BN / 8; j++) store_cluster4(parts + j * 2048, SPLIT - 1 - part, d + 4 * j);
+      }
+      cluster_arrive(), cluster_wait();
+      if (!mine) {
+        named_arrive<96 + 128 * WG>(BIAS);
+        return;
+      }
+#pragma unroll
+      for (int j = 0; j < BN / 8; j++) {
+        const float4 v = load_shared4(parts + j * 2048);
+        d[4 * j] += v.x, d[4 * j + 1] += v.y, d[4 * j + 2] += v.z, d[4 * j + 3] += v.w;
+      }
+    }
+    named_sync<96 + 128 * WG>(BIAS);
+#pragma unroll
+    for (int j = 0; j < BN / 8; j++) {
+      const float2 b = biases[4 * j + lane % 4];
+      d[4 * j] += b.x, d[4 * j + 1] += b.y, d[4 * j + 2] += b.x, d[4 * j + 3] += b.y;
+    }
+    if (tile + step < tiles) named_arrive<96 + 128 * WG>(BIAS_READ);
+    if (p.act == GS_GELU_TANH) {
+      gelu_tanh(d);
+    } else if (p.act != GS_ACT_NONE) {
+#pragma unroll
+      for (int j = 0; j < BN / 2; j++) d[j] = activate(d[j], p.act);
+    }
+    // Each warp stores its 16 rows through shared memory, in whole lines: y += by copies that add, which go on meanwhile.
+    const uint32_t out = ring + R::STAGES * R::STAGE + R::PART + (SPLIT > 1 ? thread : threadIdx.x) / 32 * 16 * R::LINE;
+    const int row = m + group * 64 + thread / 32 * 16;
+    if constexpr (F32) {
+      bulk_read();
+      __syncwarp();
+#pragma unroll
+      for (int j = 0; j < BN / 8; j++) {
+        const uint32_t to = out + lane / 4 * R::LINE + (8 * j + lane % 4 * 2) * 4;
+        store_shared2(to, make_float2(d[4 * j], d[4 * j + 1]));
+        store_shared2(to + 8 * R::LINE, make_float2(d[4 * j + 2], d[4 * j + 3]));
+      }
+      show_shared();
+      __syncwarp();
+      if (lane < 16 && row + lane < p.M) {
+        float *to = static_cast<float *>(p.y) + (size_t)(row + lane) * p.ldy + n;
+        const int bytes = min(BN, p.N - n) * 4;
+        if (p.add) bulk_add(to, out + lane * R::LINE, bytes);
+        else bulk_store(to, out + lane * R::LINE, bytes);
+      }
+      bulk_commit();
+    } else {
+      __syncwarp();
+#pragma unroll
+      for (int j = 0; j < BN / 8; j += 2) {
+        uint32_t r[4];
+#pragma unroll
+        for (int h = 0; h < 4; h++) r[h] = two_bf16(d[4 * j + 2 * h], d[4 * j + 2 * h + 1]);
+        store_matrices(out + lane % 16 * R::LINE + (j + lane / 16) * 16, r);
+      }
+      __syncwarp();
+      constexpr int CHUNKS = BN / 8;
+#pragma unroll 4
+      for (int c = lane; c < 16 * CHUNKS; c += 32) {
+        const int r = row + c / CHUNKS, column = n + c % CHUNKS * 8;
+        if (r < p.M && column < p.N)
+          *reinterpret_cast<uint4 *>(static_cast<__nv_bfloat16 *>(p.y) + (size_t)r * p.ldy + column) =
+              load_shared(out + c / CHUNKS * R::LINE + c % CHUNKS * 16);
+      }
+    }
+  }
+  if (F32) bulk_written();
+#endif
+}
+
+// ---------------------------------------------------------------- the choice
+
+template <int WG, int BN, int SPLIT, bool F32> int launch(gs_stream *s, const gs_linear_args *a) {
+  using R = Ring<WG, BN, SPLIT, F32>;
+  constexpr auto kernel = linear_wgmma<WG, BN, SPLIT, F32>;
+  int e = gs_allow_shared<kernel>(s, R::SHARED);
+  CUtensorMap x, w;
+  if (!e) e = gs_tensor_map(&x, a->x, a->K, a->M, 1, a->ldx, 0, R::BM);
+  if (!e) e = gs_tensor_map(&w, a->w, a->K, a->N, 1, a->K, 0, BN);
+  if (e) return e;
+  const Tiles p = {a->M, a->N, a->K, a->ldy, a->act, (a->M + R::BM - 1) / R::BM, (a->N + BN - 1) / BN,
+                   a->accumulate != 0, reinterpret_cast<const float *>(a->bias),
+                   reinterpret_cast<void *>(a->y)};
+  const int tiles = p.rows * p.columns;
+  return gs_launch_as(s, "linear_wgmma", kernel, dim3(SPLIT > 1 || tiles < s->processors ? tiles * SPLIT : s->processors),
+                      dim3(R::THREADS), R::SHARED, {SPLIT, true}, x, w, p);
+}
+
+struct Tile {
+  int rows, columns, split;
+  int (*launch[2])(gs_stream *, const gs_linear_args *);  // into bfloat16, float32
+};
+#define TILE(WG, BN, SPLIT) {64 * WG, BN, SPLIT, {launch<WG, BN, SPLIT, false>, launch<WG, BN, SPLIT, true>}}
+#define INTO_F32(WG, BN, SPLIT) {64 * WG, BN, SPLIT, {nullptr, launch<WG, BN, SPLIT, true>}}
+#define INTO_BF16(WG, BN, SPLIT) {64 * WG, BN, SPLIT, {launch<WG, BN, SPLIT, false>, nullptr}}
+const Tile tiles[] = {
+    TILE(1, 32, 1),       INTO_F32(1, 32, 2),   INTO_F32(1, 64, 2),   TILE(1, 96, 1),
+    INTO_F32(1, 128, 1),  INTO_F32(2, 96, 2),   TILE(2, 112, 1),      INTO_BF16(2, 128, 1),
+    INTO_F32(2, 128, 2),  INTO_BF16(2, 144, 1), INTO_BF16(2, 160, 1), INTO_BF16(2, 192, 1),
+    INTO_BF16(2, 208, 1),
+};
+
+// The clocks of a product with a tile, fitted to those of an H100: each wave of tiles has steps of 64 along K, bound by
+// the tensor cores or by copies and shared memory, and an end.
+int64_t clocks(const gs_stream *s, const gs_linear_args *a, const Tile &t) {
+  const int64_t blocks = (int64_t)((a->M + t.rows - 1) / t.rows) * ((a->N + t.columns - 1) / t.columns) * t.split;
+  if (t.split > 1 && (blocks > s->processors || a->K <= 64)) return INT64_MAX;
+  const int64_t waves = (blocks + s->processors - 1) / s->processors, steps = (a->K + 64 * t.split - 1) / (64 * t.split);
+  const int area = t.rows * t.columns, tensor = area / 32, memory = 160 + (t.rows + t.columns) * 7 / 4;
+  return waves * (steps * (tensor > memory ? tensor : memory) + 3 * area / 10) + (t.split > 1 ? 2000 : 0);
+}
+
+}  // namespace
+
+bool gs_linear_wgmma_takes(const gs_stream *s, const gs_linear_args *a) {
+  const int y = a->y_type == GS_BF16 ? 8 : 4;  // elements in 16 bytes
+  return a->dtype == GS_BF16 && !a->gain && (a->bias || !a->bias_bf16) && a->K % 8 == 0 && a->ldx % 8 == 0 &&
+         a->N % y == 0 && a->ldy % y == 0 && (a->x | a->w | a->y) % 16 == 0 && gs_has_wgmma(s);
+}
+
+int gs_linear_wgmma(gs_stream *s, const gs_linear_args *a) {
+  if (!gs_linear_wgmma_takes(s, a))
+    return gs_fail(GS_UNSUPPORTED,
+                   "linear: variant wgmma takes bfloat16 on GPUs of compute capability 9.0, and rows of whole 16 bytes");
+  const Tile *best = nullptr;
+  int64_t least = INT64_MAX;
+  const bool f32 = a->y_type == GS_F32;
+  for (const Tile &t : tiles) {
+    if (!t.launch[f32]) continue;
+    const int64_t c = clocks(s, a, t);
+    if (c < least) least = c, best = &t;
+  }
+  return best->launch[f32](s, a);
+}
+
+// ---------------------------------------------------------------- of all kernels of wgmma.cuh
+
+bool gs_has_wgmma(const gs_stream *s) {
+  if (s->major != 9 || s->minor != 0) return false;
+  static const bool code = gs_check_code(s, (const void *)linear_wgmma<1, 32, 1, false>) == GS_OK;
+  return code;
+}
+
+int gs_tensor_map(CUtensorMap *map, gs_ptr p, int columns, int rows, int planes, int64_t ld, int64_t plane, int box,
+                  bool permuted) {
+  using Encode = decltype(&cuTensorMapEncodeTiled);
+  static std::atomic<Encode> found{nullptr};
+  Encode encode = found.load();
+  if (!encode) {
+    if (int e = gs_driver_function("cuTensorMapEncodeTiled", (void **)&encode)) return e;
+    found.store(encode);
+  }
+  const cuuint64_t sizes[] = {(cuuint64_t)columns, (cuuint64_t)rows, (cuuint64_t)planes};
+  const cuuint64_t strides[] = {(cuuint64_t)ld * 2, (cuuint64_t)(planes > 1 ? plane : ld) * 2};
+  const cuuint32_t boxes[] = {64, (cuuint32_t)box, 1}, every[] = {1, 1, 1};
+  const CUresult e = encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, reinterpret_cast<void *>(p), sizes, strides, boxes,
+                            every, CU_TENSOR_MAP_INTERLEAVE_NONE, permuted ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+                            CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return e == CUDA_SUCCESS ? (int)GS_OK : gs_fail((int)e, "cuTensorMapEncodeTiled: error %d", (int)e);
+}

@@ -26,8 +26,9 @@ struct Prompt {
 
 template <int GROUPS>
 __global__ void __launch_bounds__(128 * GROUPS + 32, GROUPS == 2 ? 2 : 1)
-    attention_wgmma(const gs_stamp stamp, const __grid_constant__ CUtensorMap qkv, const __grid_constant__ CUtensorMap rows,
-                    const __grid_constant__ CUtensorMap keys, const __grid_constant__ CUtensorMap values, const Prompt p) {
+    attention_wgmma(const gs_stamp stamp, const __grid_constant__ CUtensorMap qkv,
+                    const __grid_constant__ CUtensorMap rows, const __grid_constant__ CUtensorMap keys,
+                    const __grid_constant__ CUtensorMap values, const Prompt p) {
 #ifdef GS_WGMMA
   constexpr int STAGES = RING * GROUPS;
   enum { DONE = 1, PARTS = 2, OWN = 3 };  // named barriers; OWN + w is of the warpgroup w
@@ -224,8 +225,8 @@ template <int GROUPS> int launch(gs_stream *s, const gs_attention_args *a) {
   if (!e) e = gs_tensor_map(&keys, a->k_cache, HEAD, a->P, heads, HEAD, (int64_t)a->P * HEAD, ROWS);
   if (!e) e = gs_tensor_map(&values, a->v_cache, HEAD, a->P, heads, HEAD, (int64_t)a->P * HEAD, ROWS);
   if (e) return e;
-  const Prompt p = {(__nv_bfloat16 *)a->k_cache, (__nv_bfloat16 *)a->v_cache, (__nv_bfloat16 *)a->y, (const int *)a->pos,
-                    (const int *)a->pad, a->T, a->P, a->ldy, a->scale * 1.4426950408889634f};
+  const Prompt p = {(__nv_bfloat16 *)a->k_cache, (__nv_bfloat16 *)a->v_cache, (__nv_bfloat16 *)a->y,
+                    (const int *)a->pos, (const int *)a->pad, a->T, a->P, a->ldy, a->scale * 1.4426950408889634f};
   return gs_launch(s, "attention_wgmma", kernel, dim3(a->NH, (a->T + ROWS - 1) / ROWS, a->B), dim3(128 * GROUPS + 32),
                    shared_of(GROUPS), qkv, rows, keys, values, p);
 }

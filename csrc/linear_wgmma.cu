@@ -4,7 +4,8 @@
 //   thread copies x and W, 64 of K at a time, into a ring of stages; a warpgroup multiplies each 64 rows. W depends on
 //   no other kernel, so its first stages are copied before gs_wait(). While a tile is stored, the ring fills for the
 //   next.
-// * SPLIT = 2: two blocks of a cluster halve K, and each finishes 64 of the 128 rows. Of 64 rows the first finishes all.
+// * SPLIT = 2: two blocks of a cluster halve K, and each finishes 64 of the 128 rows. Of 64 rows the first finishes
+//   all.
 // * Which tile is taken depends on M, N, K and the number of SMs alone. So does the order of sums.
 
 #include "linear.cuh"
@@ -133,7 +134,8 @@ __global__ void __launch_bounds__(128 * (WG + 1), 1)
     for (int k = 0; k < steps; k++, i++) {
       const int stage = i % R::STAGES;
       mbarrier_wait(full + stage, i / R::STAGES & 1);
-      const uint64_t a = tile_rows(ring + stage * R::STAGE + group * 8192), b = tile_rows(ring + stage * R::STAGE + R::A);
+      const uint64_t a = tile_rows(ring + stage * R::STAGE + group * 8192),
+                     b = tile_rows(ring + stage * R::STAGE + R::A);
       wgmma_begin();
 #pragma unroll
       for (int q = 0; q < 4; q++) wgmma<BN>(d, a + 2 * q, b + 2 * q, true);
@@ -174,7 +176,8 @@ __global__ void __launch_bounds__(128 * (WG + 1), 1)
 #pragma unroll
       for (int j = 0; j < BN / 2; j++) d[j] = activate(d[j], p.act);
     }
-    // Each warp stores its 16 rows through shared memory, in whole lines: y += by copies that add, which go on meanwhile.
+    // Each warp stores its 16 rows through shared memory, in whole lines: y += by copies that add, which go on
+    // meanwhile.
     const uint32_t out = ring + R::STAGES * R::STAGE + R::PART + (SPLIT > 1 ? thread : threadIdx.x) / 32 * 16 * R::LINE;
     const int row = m + group * 64 + thread / 32 * 16;
     if constexpr (F32) {
@@ -233,8 +236,8 @@ template <int WG, int BN, int SPLIT, bool F32> int launch(gs_stream *s, const gs
                    a->accumulate != 0, reinterpret_cast<const float *>(a->bias),
                    reinterpret_cast<void *>(a->y)};
   const int tiles = p.rows * p.columns;
-  return gs_launch_as(s, "linear_wgmma", kernel, dim3(SPLIT > 1 || tiles < s->processors ? tiles * SPLIT : s->processors),
-                      dim3(R::THREADS), R::SHARED, {SPLIT, true}, x, w, p);
+  return gs_launch_as(s, "linear_wgmma", kernel,
+                      dim3(SPLIT > 1 || tiles < s->processors ? tiles * SPLIT : s->processors), dim3(R::THREADS), R::SHARED, {SPLIT, true}, x, w, p);
 }
 
 struct Tile {
@@ -256,7 +259,8 @@ const Tile tiles[] = {
 int64_t clocks(const gs_stream *s, const gs_linear_args *a, const Tile &t) {
   const int64_t blocks = (int64_t)((a->M + t.rows - 1) / t.rows) * ((a->N + t.columns - 1) / t.columns) * t.split;
   if (t.split > 1 && (blocks > s->processors || a->K <= 64)) return INT64_MAX;
-  const int64_t waves = (blocks + s->processors - 1) / s->processors, steps = (a->K + 64 * t.split - 1) / (64 * t.split);
+  const int64_t waves = (blocks + s->processors - 1) / s->processors,
+                steps = (a->K + 64 * t.split - 1) / (64 * t.split);
   const int area = t.rows * t.columns, tensor = area / 32, memory = 160 + (t.rows + t.columns) * 7 / 4;
   return waves * (steps * (tensor > memory ? tensor : memory) + 3 * area / 10) + (t.split > 1 ? 2000 : 0);
 }
@@ -272,7 +276,8 @@ bool gs_linear_wgmma_takes(const gs_stream *s, const gs_linear_args *a) {
 int gs_linear_wgmma(gs_stream *s, const gs_linear_args *a) {
   if (!gs_linear_wgmma_takes(s, a))
     return gs_fail(GS_UNSUPPORTED,
-                   "linear: variant wgmma takes bfloat16 on GPUs of compute capability 9.0, and rows of whole 16 bytes");
+                   "linear: variant wgmma takes bfloat16 and rows of whole 16 bytes, on GPUs of compute capability "
+                   "9.0");
   const Tile *best = nullptr;
   int64_t least = INT64_MAX;
   const bool f32 = a->y_type == GS_F32;
@@ -304,8 +309,9 @@ int gs_tensor_map(CUtensorMap *map, gs_ptr p, int columns, int rows, int planes,
   const cuuint64_t sizes[] = {(cuuint64_t)columns, (cuuint64_t)rows, (cuuint64_t)planes};
   const cuuint64_t strides[] = {(cuuint64_t)ld * 2, (cuuint64_t)(planes > 1 ? plane : ld) * 2};
   const cuuint32_t boxes[] = {64, (cuuint32_t)box, 1}, every[] = {1, 1, 1};
-  const CUresult e = encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, reinterpret_cast<void *>(p), sizes, strides, boxes,
-                            every, CU_TENSOR_MAP_INTERLEAVE_NONE, permuted ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+  const CUresult e = encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, reinterpret_cast<void *>(p), sizes, strides,
+                            boxes, every, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                            permuted ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
                             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return e == CUDA_SUCCESS ? (int)GS_OK : gs_fail((int)e, "cuTensorMapEncodeTiled: error %d", (int)e);
 }

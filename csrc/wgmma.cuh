@@ -26,9 +26,8 @@ int gs_tensor_map(CUtensorMap *map, gs_ptr p, int columns, int rows, int planes,
 // Copies a box to shared memory; the mbarrier counts its bytes.
 __device__ inline void copy_box(uint32_t to, const CUtensorMap &map, int column, int row, int plane, uint64_t *full) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(
-          to),
-      "l"(&map), "r"(column), "r"(row), "r"(plane), "r"(shared_address(full))
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];"
+      ::"r"(to), "l"(&map), "r"(column), "r"(row), "r"(plane), "r"(shared_address(full))
       : "memory");
 }
 __device__ inline void prefetch_map(const CUtensorMap &map) {
@@ -38,7 +37,8 @@ __device__ inline void prefetch_map(const CUtensorMap &map) {
 // Stores from shared memory, 16 bytes or a multiple, by copies that go on meanwhile: bulk_commit ends a group of them.
 // bulk_add adds float32 to what is there.
 __device__ inline void bulk_store(void *to, uint32_t from, int bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes) : "memory");
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
+               : "memory");
 }
 __device__ inline void bulk_add(void *to, uint32_t from, int bytes) {
   asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to), "r"(from),
@@ -95,7 +95,8 @@ __device__ inline float4 load_shared4(uint32_t a) {
   return v;
 }
 
-// Of a thread block cluster: the number of this block, a barrier of all its threads in two steps, and a store to another block's shared
+// Of a thread block cluster: the number of this block, a barrier of all its threads in two steps, and a store to another block's
+// shared
 // memory, at the address that it has in this one's.
 __device__ inline int cluster_block() {
   uint32_t r;
@@ -118,8 +119,8 @@ __device__ inline uint32_t two_bf16(float low, float high) {
 }
 
 // D (64, N) += A (64, 16) B (N, 16)^T of a warpgroup. Without `add`, D is overwritten. Thread t has of D rows r = 16
-// (t / 32) + t % 32 / 4 and r + 8: d[4 j], d[4 j + 1] of row r and d[4 j + 2], d[4 j + 3] of the other are columns 8 j +
-// 2 (t % 4) and the next.
+// (t / 32) + t % 32 / 4 and r + 8: d[4 j], d[4 j + 1] of row r and d[4 j + 2], d[4 j + 3] of the other are columns
+// 8 j + 2 (t % 4) and the next.
 template <int N> __device__ inline void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool add);
 
 // Lists of 8 operands: their names in PTX, and the registers.

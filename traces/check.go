@@ -103,8 +103,7 @@ func examine(h *Header, a Attribution, byStep bool) []Finding {
 		add(false, "there is no work of a GPU")
 	}
 	if a.Kernels > 0 && a.Ranges == 0 {
-		add(false, "there are no ranges: kernels belong to no stage; 'infer trace stages' looks for those of a model like "+
-			"GPT-2")
+		add(false, "there are no ranges: kernels belong to no stage; 'infer trace stages' looks for those of a transformer")
 	}
 	for _, note := range h.Notes {
 		add(false, "%s", note)

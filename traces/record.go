@@ -357,9 +357,13 @@ type Header struct {
 	Drafts   Drafts            `json:"drafts,omitzero"`
 	Versions map[string]string `json:"versions,omitempty"` // of driver, libraries, exports
 
+	// Colours are those that the program gave its ranges, by name: "#1d91c0".
+	Colours map[string]string `json:"colours,omitempty"`
+
 	// Inferred is the confidence, above 0 and at most 1, with which the passes and steps were
 	// found in kernels that named none; 0 if the source named them.
-	Inferred float64 `json:"inferred,omitempty"`
+	Inferred float64  `json:"inferred,omitempty"`
+	Against  []string `json:"against,omitempty"` // what argues against the stages that were inferred
 
 	// CostsFrom says in words what the costs of inferred steps follow from, and what is not known.
 	CostsFrom []string `json:"costsFrom,omitempty"`

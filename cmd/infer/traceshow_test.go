@@ -223,7 +223,7 @@ func TestNoStages(t *testing.T) {
 	for file, by := range map[string]string{cpu: "op", kineto: "kernel"} {
 		says := "the recording has no pass of a model, so it has no stages: the table is by " + by
 		if by == "kernel" {
-			says += "; --infer looks for the stages of a model like GPT-2"
+			says += "; --infer looks for the stages of a transformer"
 		}
 		head, rows, _ := strings.Cut(mustInfer(t, "trace", "show", file).stdout, "\n\n")
 		if _, want, _ := strings.Cut(mustInfer(t, "trace", "show", file, "--by", by).stdout, "\n\n"); rows != want || !strings.Contains(head, "\n"+says+"\n") {

@@ -1,8 +1,10 @@
 package judge
 
 import (
+	"fmt"
 	"slices"
 
+	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
 )
 
@@ -52,6 +54,25 @@ func recorder(what string, h *traces.Header, device int32) string {
 		return by.own
 	}
 	return by.nsys
+}
+
+// Number writes a value of an indicator for people, in [Indicator.Shown].
+func Number(v float64, unit string) string {
+	switch {
+	case unit == "ns":
+		return humanize.Separate(fmt.Sprintf("%.3f", v/1e3))
+	case unit == "%" || unit == "GB/s" || v != float64(int64(v)):
+		return fmt.Sprintf("%.2f", v)
+	}
+	return humanize.Thousands(int64(v))
+}
+
+// Shown is the unit in which people see the indicator.
+func (x Indicator) Shown() string {
+	if x.Unit == "ns" {
+		return "us"
+	}
+	return x.Unit
 }
 
 // How says what to do to have an indicator that a recording lacks.

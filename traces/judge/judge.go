@@ -26,6 +26,10 @@ type Hint struct {
 	// the same in percent of the wall time; nil if the trace is incomplete.
 	Gain    int64    `json:"gain"`
 	Percent *float64 `json:"percent"`
+
+	// From and To are where in the recording the most of it lies, in ns after its base; both are 0 if it is at no place.
+	From int64 `json:"from"`
+	To   int64 `json:"to"`
 }
 
 // Trust is what [TrustOf] says: the one place where it is decided whether shares of a recording's time can be trusted.
@@ -87,6 +91,8 @@ type advisor struct {
 	rows     []int64                   // ns of each row of the table above its floor that no rule has found
 	graphs   bool                      // the work came by CUDA graphs
 	rule     string                    // the one that looks for a bottleneck now
+	most     int64                     // ns that the rule found at one place,
+	place    window.Interval           // which is here
 }
 
 // counted is an event of the work and the part of the wall time that is its own.
@@ -104,13 +110,21 @@ type part struct {
 	left  int64 // ns that no rule has found
 }
 
-// take finds idle time, and returns what of it no rule has found before.
-func take(parts []*part) (ns int64) {
+// takeIdle finds idle time, and returns what of it no rule has found before.
+func (a *advisor) takeIdle(parts ...*part) (ns int64) {
 	for _, p := range parts {
+		a.placed(p.left, p.gap.From, p.gap.To)
 		ns += p.left
 		p.left = 0
 	}
 	return ns
+}
+
+// placed notes where the rule has found so much time.
+func (a *advisor) placed(ns, from, to int64) {
+	if ns > a.most {
+		a.most, a.place = ns, window.Interval{From: from, To: to}
+	}
 }
 
 // take finds so much time of an event, and returns what of it no rule has found before: of a row at most what is above
@@ -118,15 +132,26 @@ func take(parts []*part) (ns int64) {
 func (a *advisor) take(p *counted, ns int64) int64 {
 	ns = min(ns, p.left)
 	if p.row >= 0 {
-		ns = a.takeRow(p.row, ns)
+		ns = max(0, min(ns, a.rows[p.row]))
+		a.rows[p.row] -= ns
 	}
 	p.left -= ns
+	a.placed(ns, p.Time, p.End())
 	return ns
 }
 
+// takeRow does the same for a row.
 func (a *advisor) takeRow(row int, ns int64) int64 {
 	ns = max(0, min(ns, a.rows[row]))
 	a.rows[row] -= ns
+	if ns > a.most {
+		longest := int64(-1)
+		for i := range a.counted {
+			if p := &a.counted[i]; p.row == row && p.own > longest {
+				longest, a.most, a.place = p.own, ns, window.Interval{From: p.Time, To: p.End()}
+			}
+		}
+	}
 	return ns
 }
 
@@ -171,7 +196,7 @@ func Advise(t *traces.Trace, device int32) (*Advice, error) {
 	}
 	for _, r := range Rules {
 		if r.Of&of != 0 {
-			a.rule = r.ID
+			a.rule, a.most, a.place = r.ID, 0, window.Interval{}
 			r.find(a)
 		}
 	}
@@ -188,7 +213,7 @@ func (a *advisor) hint(gain int64, rows []string, try, format string, args ...an
 	if gain = min(gain, a.Wall); gain <= 0 {
 		return
 	}
-	h := Hint{Rule: a.rule, Text: fmt.Sprintf(format, args...), Rows: rows, Try: try, Gain: gain}
+	h := Hint{Rule: a.rule, Text: fmt.Sprintf(format, args...), Rows: rows, Try: try, Gain: gain, From: a.place.From, To: a.place.To}
 	if !traces.Misleads(a.table.Findings) {
 		percent := 100 * float64(gain) / float64(a.Wall)
 		h.Percent = &percent
@@ -261,9 +286,8 @@ func (a *advisor) idleOf(cause string) (ns int64, rows *tally) {
 			if next := p.gap.Next; next != nil {
 				where = "before " + a.where(next) + a.operator(next)
 			}
-			ns += p.left
 			rows.add(where, p.left, p.left, 1)
-			p.left = 0
+			ns += a.takeIdle(p)
 		}
 	}
 	return ns, rows

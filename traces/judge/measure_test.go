@@ -70,6 +70,20 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
+// TestPageable: a call that copies pageable memory waits as long as it lasts; one that copies pinned memory does not.
+func TestPageable(t *testing.T) {
+	for memory, want := range map[string]float64{"Pageable": 100 * 90 / 130., "Pinned": 100} {
+		copied := traces.Plain(traces.KindMemcpy, traces.Stream(1, 0, 1, 8), "Memcpy HtoD ("+memory+" -> Device)", 120, 30)
+		call := traces.Plain(traces.KindRuntime, traces.API(1, 1), "cudaMemcpyAsync", 100, 40)
+		copied.Correlation, call.Correlation = 2, 2
+		events := append(fixtures.Launched(1, 0, 10, 20, 120), copied, call)
+		r := fixtures.Must(Measure(fixtures.Trace(&traces.Header{}, events...), -1))(t)
+		if v, ok := r.value("cpu_gpu_overlap_percent"); !ok || !near(v, want) {
+			t.Errorf("%s: %v %% overlap, expected %v", memory, v, want)
+		}
+	}
+}
+
 // TestRecorder: what would record what is missing is of the tool that recorded, and of no other maker's GPU.
 func TestRecorder(t *testing.T) {
 	for _, c := range []struct{ recorder, gpu, what, says string }{

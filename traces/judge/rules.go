@@ -321,7 +321,7 @@ func syncRule(a *advisor) {
 	if n < 2 {
 		return
 	}
-	sum := take(found)
+	sum := a.takeIdle(found...)
 	a.hint(sum, names.rows("call"),
 		"leave results on the GPU and read them behind the next pass; "+
 			"wait for an event of what is needed, not for the stream or device",
@@ -506,7 +506,7 @@ func elementwiseRule(a *advisor) {
 			}
 			for i, p := range run {
 				if i > 0 {
-					gap := take(a.before[p.Event])
+					gap := a.takeIdle(a.before[p.Event]...)
 					sum, could = sum+gap, could+gap
 				}
 				if p != longest {
@@ -556,7 +556,7 @@ func smallCopiesRule(a *advisor) {
 		lost := a.take(p, p.own)
 		for _, b := range a.before[p.Event] {
 			if b.cause == tables.IdleLaunch {
-				lost += take([]*part{b})
+				lost += a.takeIdle(b)
 			}
 		}
 		gain += lost

@@ -50,7 +50,7 @@ var cases = []struct {
 	{"optimizer-annotations-only.json.gz", []string{"kernels=536 of 63520 us", "passes="}, nil},
 	{"profilersteps-only.json.gz", []string{"passes=8 ProfilerStep", "phase ProfilerStep=160 of 4800 us"}, nil},
 	{"proton-hatchet.json", []string{"error is a profile of Triton's Proton"}, nil},
-	{"qwen3-qk-norm-decode.json.gz", nil, []string{"inferred=2 passes of 36 layers"}},
+	{"qwen3-qk-norm-decode.json.gz", []string{"inferred=2 passes of 36 layers"}, nil},
 	{"rocm-device-id.json.gz", []string{"SMs=304", "trusted=true"}, nil},
 	{"rocm-nccl-corr-zero.json.gz", []string{"kernel Cijk_gemm=20 of 200 us, 34.0 %", "trusted=true", "kernels=40 of 360 us",
 		"says 20 kernels have no correlation id"}, nil},

@@ -484,7 +484,7 @@ func (n *export) readRanges() error {
 		return ""
 	}
 	columns := []string{"start", "end", "text", "?textId", "eventType", "?globalTid", "?domainId", "?category",
-		"?int64Value", "?uint64Value", "?int32Value", "?uint32Value"}
+		"?int64Value", "?uint64Value", "?int32Value", "?uint32Value", "?color"}
 	// Names may come after their first use.
 	err := n.rows("NVTX_EVENTS", func(r row) {
 		p := processOf(r.int(5))
@@ -521,6 +521,7 @@ func (n *export) readRanges() error {
 			if e.Domain == traces.Domain {
 				n.ownRange(&e, categories[categoryKey{p, r.int(6), r.int(7)}])
 			}
+			n.coloured(e.Name, r)
 		case nvtxMark:
 			e.Kind = traces.KindMark
 		default:
@@ -528,6 +529,18 @@ func (n *export) readRanges() error {
 		}
 		n.add(e)
 	}, columns...)
+}
+
+// coloured notes the colour of a range, of which the file has alpha, red, green and blue.
+func (n *export) coloured(name string, r row) {
+	const most = 10000
+	argb, ok := r.maybe(12)
+	if h := &n.header; ok && argb != 0 && len(h.Colours) < most && h.Colours[name] == "" {
+		if h.Colours == nil {
+			h.Colours = map[string]string{}
+		}
+		h.Colours[name] = fmt.Sprintf("#%06x", argb&0xffffff)
+	}
 }
 
 // opDomain begins the domain of a range that may be a step; the operation follows it. findSteps replaces it.

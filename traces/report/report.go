@@ -10,11 +10,13 @@ import (
 	"io"
 	"io/fs"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/webpage"
 	"gpt2scope/traces"
+	"gpt2scope/traces/judge"
 	"gpt2scope/traces/tables"
 )
 
@@ -32,6 +34,8 @@ var files embed.FS
 
 // page is the template's data.
 type page struct {
+	colours map[int]string // of classes, the program's own
+
 	Head   webpage.Head
 	Name   string
 	Source string
@@ -67,11 +71,41 @@ type page struct {
 	Queue   string // why there is none
 	Summary []fact
 
+	Advice   []hint        // the largest first
+	AdviceOf string        // the time that it is of, if that is not the table's
+	Report   *judge.Report // nil on the CPU
+
 	Gaps    []gapRow
 	GapsAll string
 	Facts   []fact
 	Events  string
 	Tracks  int
+}
+
+// hint is a finding with its place on the timeline.
+type hint struct {
+	judge.Hint
+	Share string // of the wall time; "" if it is withheld
+}
+
+// advise adds what rules find worth a percent of the wall time, the indicators, and what they answer.
+func (p *page) advise(t *traces.Trace, table *tables.Table, line *timeline) {
+	if advice, err := judge.Advise(t, table.Device); err == nil {
+		p.AdviceOf = unless(advice.Wall == table.Wall, duration(advice.Wall))
+		for _, h := range advice.Above(1) {
+			shown := hint{Hint: h}
+			if h.Percent != nil {
+				shown.Share = strconv.FormatFloat(*h.Percent, 'f', 1, 64) + nbsp + "%"
+			}
+			if h.To > 0 {
+				shown.From, shown.To = h.From-line.origin, h.To-line.origin
+			}
+			p.Advice = append(p.Advice, shown)
+		}
+	}
+	if report, err := judge.Measure(t, table.Device); err == nil {
+		p.Report = report
+	}
 }
 
 // gapRow is a gap of the list of the longest.
@@ -114,14 +148,14 @@ func Write(w io.Writer, t *traces.Trace, o Options) error {
 		return err
 	}
 	p.Data = template.JS(script)
-	style, err := files.ReadFile("page/page.css")
+	css, err := files.ReadFile("page/page.css")
 	if err != nil {
 		return err
 	}
 	if script, err = scripts(); err != nil {
 		return err
 	}
-	p.Head = webpage.Head{Title: "where the time went", Style: template.CSS(style), Script: template.JS(script)}
+	p.Head = webpage.Head{Title: "where the time went", Style: template.CSS(string(css) + style(p.colours)), Script: template.JS(script)}
 	if p.Name != "" {
 		p.Head.Title = p.Name + ": " + p.Head.Title
 	}
@@ -139,6 +173,9 @@ func Write(w io.Writer, t *traces.Trace, o Options) error {
 // functions are those of the template. A quantity of 0 is not known, and left empty.
 var functions = template.FuncMap{
 	"micros":  micros,
+	"ms":      duration,
+	"number":  judge.Number,
+	"upper":   func(a judge.Answer) string { return strings.ToUpper(string(a)) },
 	"percent": percent,
 	"title":   func(s string) string { return strings.ToUpper(s[:1]) + s[1:] },
 	"breakable": func(name string) template.HTML { // a line may end after each part of a fused stage
@@ -184,11 +221,12 @@ func scripts() ([]byte, error) {
 // assemble makes the data of the template and of the script.
 func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 	rows := stages(table)
+	_, own := coloursOf(table, foldedRows(table))
 	line := newTimeline(t, table)
 	d := &data{timeline: line, Rows: make([]rowJSON, len(table.Rows)),
 		Roofline: newRoofline(rows, table.Wall, tables.Ceilings(t.Header, table.Device), t.Header.DType),
 		Device:   table.Device}
-	p := &page{Name: o.Name, Source: t.Header.Describe(), Sentence: sentence(table, rows), Table: table,
+	p := &page{colours: own, Name: o.Name, Source: t.Header.Describe(), Sentence: sentence(table, rows), Table: table,
 		ByStage: table.By == tables.ByStage, OnCPU: table.Device < 0, Noun: nouns[table.By],
 		Wall: duration(table.Wall), Withheld: traces.Misleads(table.Findings), Stages: rows, Segments: segments(rows),
 		WorkTitle: "Kernels",
@@ -244,6 +282,7 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 	}
 	p.Columns = p.columns()
 	p.gaps(table, line)
+	p.advise(t, table, line)
 	p.Summary, p.Queue = launches(table, t.Header)
 	return p, d
 }

@@ -367,11 +367,46 @@ func TestStages(t *testing.T) {
 		{Kind: tables.RowWork, Name: "h.2@1.ln_1+h.2@1.attn.c_attn", Exclusive: 200, Floor: 100}, {Kind: tables.RowWork, Name: "h.0.ln_1+h.0.attn.c_attn", Exclusive: 100},
 		{Kind: tables.RowWork, Name: "h.2@1.ln_1", Exclusive: 200}, {Kind: tables.RowWork, Name: "ln_f", Exclusive: 90, Floor: 20}}}
 	s := stages(table)
-	if len(s) != 4 || s[0].Class != 0 || s[1].Class != 1 || s[1].Exclusive != 300 || s[2].Class != 2 || s[0].Layers[1].Class != 0 || s[0].Exclusive != 600 {
+	if len(s) != 4 || s[0].Class != 8 || s[1].Class != 2 || s[1].Exclusive != 300 || s[2].Class != 9 || s[0].Layers[1].Class != 8 || s[0].Exclusive != 600 {
 		t.Fatalf("the stages are %+v", s)
 	}
 	if s[3].Roof != "22.2" {
 		t.Errorf("%s shows %s %% of the roofline", s[3].Name, s[3].Roof)
+	}
+}
+
+// TestColours: a stage has one colour on every page; others take the next that is free, and the program's own take its
+// place if they tell stages apart.
+func TestColours(t *testing.T) {
+	rows := func(names ...string) (rows []tables.Folded) {
+		for i, name := range names {
+			rows = append(rows, tables.Folded{Row: tables.Row{Kind: tables.RowWork, Name: name, Exclusive: int64(100 - i)}})
+		}
+		return rows
+	}
+	program := func(colours map[string]string) *tables.Table {
+		return &tables.Table{By: tables.ByStage, Window: &window.Window{Trace: &traces.Trace{Header: &traces.Header{Colours: colours}}}}
+	}
+	all := rows("h.N.attn.sdpa", "ln_f+lm_head", "a", "b", "c", "d", "e", "f", "g", "i", "j", "k", "l", "m")
+	one, _ := coloursOf(program(nil), all)
+	seen := map[int]bool{}
+	for _, class := range one {
+		seen[class] = true
+	}
+	if one["h.N.attn.sdpa"] != 5 || one["ln_f+lm_head"] != 4 || len(seen) != classes+1 {
+		t.Errorf("%v", one)
+	}
+	other, _ := coloursOf(program(nil), rows("b", "ln_f+lm_head"))
+	alone, _ := coloursOf(program(nil), rows("b"))
+	if other["b"] != alone["b"] || other["ln_f+lm_head"] != 4 {
+		t.Errorf("on another page %v, on a third %v", other, alone)
+	}
+	got, own := coloursOf(program(map[string]string{"layer 0": "#ff0000", "head": "#0000ff", "tail": "#0000ff"}), rows("x/layer N", "head", "tail"))
+	if own[got["x/layer N"]] != "#ff0000" || own[got["head"]] != "#0000ff" || got["head"] != got["tail"] || !strings.Contains(style(own), "prefers-color-scheme: dark") {
+		t.Errorf("%v, %v: %s", got, own, style(own))
+	}
+	if _, own := coloursOf(program(map[string]string{"a": "#00ff00", "b": "#00ff00"}), rows("a", "b")); len(own) > 0 {
+		t.Errorf("one colour for all: %v", own)
 	}
 }
 

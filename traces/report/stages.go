@@ -50,20 +50,21 @@ func (s stage) IDs() string { return strings.Trim(fmt.Sprint(s.Rows), "[]") }
 func (s stage) GBs() float64    { return float64(s.Bytes) / float64(max(1, s.Exclusive)) }
 func (s stage) GFLOPs() float64 { return float64(s.FLOPs) / float64(max(1, s.Exclusive)) }
 
-// classes is how many stages have a colour of their own; the others are grey.
-const classes = 12
+// foldedRows are the rows of a table, those of a stage of all layers as one.
+func foldedRows(t *tables.Table) (folded []tables.Folded) {
+	if t.By == tables.ByStage {
+		return tables.FoldLayers(t)
+	}
+	for i := range t.Rows {
+		folded = append(folded, tables.Folded{Row: t.Rows[i], Rows: []int{i}})
+	}
+	return folded
+}
 
 // stages makes the rows of the page: those of the table, with one row for each stage over all layers.
 func stages(t *tables.Table) []stage {
-	var folded []tables.Folded
-	if t.By == tables.ByStage {
-		folded = tables.FoldLayers(t)
-	} else {
-		for i := range t.Rows {
-			folded = append(folded, tables.Folded{Row: t.Rows[i], Rows: []int{i}})
-		}
-	}
-	colours := coloursOf(folded)
+	folded := foldedRows(t)
+	colours, _ := coloursOf(t, folded)
 	longest := int64(1)
 	for i := range folded {
 		longest = max(longest, folded[i].Exclusive)
@@ -202,26 +203,6 @@ func (p *page) columns() (all []column) {
 // limits say what bounds the floor of a row.
 var limits = map[string]string{ceilings.BoundBytes: "limited by bandwidth",
 	ceilings.BoundFLOPs: "limited by arithmetic"}
-
-// coloursOf gives each stage, in all phases and layers, a colour by the time that it took.
-func coloursOf(rows []tables.Folded) map[string]int {
-	times := map[string]int64{}
-	var names []string
-	for i := range rows {
-		if r := &rows[i]; r.Kind == tables.RowWork {
-			if _, ok := times[r.Name]; !ok {
-				names = append(names, r.Name)
-			}
-			times[r.Name] += r.Exclusive
-		}
-	}
-	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(times[b], times[a]) })
-	colours := map[string]int{}
-	for i, name := range names {
-		colours[name] = min(i, classes)
-	}
-	return colours
-}
 
 // percent writes part in percent of the whole.
 func percent(part, whole int64, decimals int) string {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"slices"
+	"strings"
 
 	"gpt2scope/traces"
 )
@@ -19,7 +20,8 @@ func (r *Inference) Apply(t *traces.Trace) error {
 	case Has(t):
 		return errors.New("the recording has its passes and stages; only those of recordings without any are inferred")
 	case len(r.Passes) == 0:
-		return errors.New("no pass of a GPT-2-like decoder was found in the kernels")
+		return errors.New(strings.Join(append([]string{"no pass of a model that is known was found in the kernels"}, r.Against...),
+			"; "))
 	}
 	a := &applier{trace: t, found: r, Index: t.Index(), tags: map[planKind]map[string]int32{},
 		plans: map[planKind]int32{}}
@@ -36,7 +38,7 @@ func (r *Inference) Apply(t *traces.Trace) error {
 	for i := range r.Passes {
 		made = append(made, a.pass(i))
 	}
-	t.Header.Inferred, t.Header.CostsFrom = r.Confidence, r.Geometry.From
+	t.Header.Inferred, t.Header.CostsFrom, t.Header.Against = r.Confidence, r.Geometry.From, r.Against
 	if r.Geometry.DType != nil {
 		t.Header.DType = *r.Geometry.DType
 	}

@@ -1,8 +1,11 @@
 package stages
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
-// A pass of a GPT-2-like decoder is a walk through the states below. Each kernel is in one of them. What the names of
+// A pass of a transformer is a walk through the states below. Each kernel is in one of them. What the names of
 // the kernels say, and the order of the states, are costs: logarithms of how unlikely something is. The cheapest walk
 // is found by Viterbi's algorithm, and how sure each state is by the forward-backward algorithm (Rabiner, "A tutorial
 // on hidden Markov models", 1989).
@@ -16,6 +19,10 @@ const (
 	attnPre // before a product, part of its stage
 	attn
 	attnPost // after a product, part of its stage
+	key      // where queries, keys and values have a product each, attn is that of the queries
+	keyPost
+	value
+	valuePost
 	sdpa
 	projPre
 	proj
@@ -26,6 +33,8 @@ const (
 	fc
 	fcPost
 	act
+	up // of a gated MLP, whose fc is the gate
+	upPost
 	downPre
 	down
 	downPost
@@ -63,13 +72,13 @@ const (
 )
 
 var roles = [numStates]role{roleOutside, roleEmbed, roleBetween, roleNorm, rolePre, roleProduct, rolePost,
-	roleAttention, rolePre, roleProduct, rolePost, roleResidual,
-	roleNorm, rolePre, roleProduct, rolePost, roleGelu, rolePre, roleProduct, rolePost, roleResidual, roleNorm,
-	rolePre, roleProduct, rolePost, roleSample}
+	roleProduct, rolePost, roleProduct, rolePost, roleAttention, rolePre, roleProduct, rolePost, roleResidual,
+	roleNorm, rolePre, roleProduct, rolePost, roleGelu, roleProduct, roleGelu, rolePre, roleProduct, rolePost,
+	roleResidual, roleNorm, rolePre, roleProduct, rolePost, roleSample}
 
 // stageOf is the stage of each state: the state of its main kernel.
-var stageOf = [numStates]state{outside, embed, outside, ln1, attn, attn, attn, sdpa, proj, proj, proj, res1, ln2, fc,
-	fc, fc, act, down, down, down, res2, lnf, head, head, head, sample}
+var stageOf = [numStates]state{outside, embed, outside, ln1, attn, attn, attn, key, key, value, value, sdpa,
+	proj, proj, proj, res1, ln2, fc, fc, fc, act, up, act, down, down, down, res2, lnf, head, head, head, sample}
 
 // emission is the cost of a kernel of a class in a state of a role.
 var emission = [numClasses][numRoles]float64{
@@ -105,13 +114,13 @@ const onlyOnce = 2.0
 
 // skipping is the cost of a state without a kernel: because the kernel was lost, or because another does its work. A
 // product is never part of another kernel.
-var skipping = [numStates]float64{ln1: 0.8, attn: 6, sdpa: 5, proj: 6, res1: 0.5, ln2: 0.8, fc: 6, act: 0.6, down: 6,
+var skipping = [numStates]float64{ln1: 0.8, attn: 6, key: 6, value: 6, up: 6, sdpa: 5, proj: 6, res1: 0.5, ln2: 0.8, fc: 6, act: 0.6, down: 6,
 	res2: 0.5, lnf: 1, head: 3}
 
 // staying is the cost of another kernel in the same state.
-var staying = [numStates]float64{ln1: 1.5, attn: 5, proj: 5, res1: 2, ln2: 1.5, fc: 5, down: 5, res2: 2, lnf: 1.5,
+var staying = [numStates]float64{ln1: 1.5, attn: 5, key: 5, value: 5, proj: 5, res1: 2, ln2: 1.5, fc: 5, up: 5, down: 5, res2: 2, lnf: 1.5,
 	head:   5,
-	sample: 0.3, embed: 0.1, attnPost: 0.3, projPost: 0.3, fcPost: 0.3, downPost: 0.3, headPost: 0.5, attnPre: 0.3,
+	sample: 0.3, embed: 0.1, attnPost: 0.3, keyPost: 0.3, valuePost: 0.3, upPost: 0.05, projPost: 0.3, fcPost: 0.3, downPost: 0.3, headPost: 0.5, attnPre: 0.3,
 	projPre: 0.3, fcPre: 0.3, downPre: 0.3, headPre: 0.3, act: 0.05}
 
 // The costs of beginning and ending a pass elsewhere than at its ends.
@@ -123,26 +132,54 @@ const (
 	endEarly   = 4.0  // the recording ends within a pass
 )
 
-// transition is the cost of going from one state to another: +Inf if that is impossible.
-var transition = func() (cost [numStates][numStates]float64) {
-	for a := range numStates {
-		for b := range numStates {
-			cost[a][b] = transitionCost(a, b)
+// design is what tells the layers of models apart: which products they have.
+type design struct {
+	products int     // of a layer, beside those within an attention
+	without  []state // that its layers do not have
+
+	states     []state
+	transition [numStates][numStates]float64 // the cost of going from one state to another; +Inf if that is impossible
+}
+
+// The designs that are known: that of GPT-2; with a product each for queries, keys and values, as in OPT, BERT and ViT;
+// with these and a gated MLP, as in Llama; with a gated MLP alone.
+var (
+	fused    = newDesign(4, key, keyPost, value, valuePost, up, upPost)
+	separate = newDesign(6, up, upPost)
+	designs  = []*design{fused, separate, newDesign(7), newDesign(5, key, keyPost, value, valuePost)}
+)
+
+func newDesign(products int, without ...state) *design {
+	d := &design{products: products, without: without}
+	for s := range numStates {
+		if !slices.Contains(without, s) {
+			d.states = append(d.states, s)
 		}
 	}
-	return cost
-}()
+	for _, a := range d.states {
+		for _, b := range d.states {
+			d.transition[a][b] = d.transitionCost(a, b)
+		}
+	}
+	return d
+}
+
+// has reports whether layers have a state.
+func (d *design) has(s state) bool { return !slices.Contains(d.without, s) }
 
 // forward is the cost of the states that lie between a and b in the order of the states.
-func forward(a, b state) float64 {
+func (d *design) forward(a, b state) float64 {
 	sum := 0.0
 	for s := a + 1; s < b; s++ {
-		sum += skipping[s]
+		if d.has(s) {
+			sum += skipping[s]
+		}
 	}
 	return sum
 }
 
-func transitionCost(a, b state) float64 {
+func (d *design) transitionCost(a, b state) float64 {
+	forward := d.forward
 	inLayer := func(s state) bool { return s >= firstOfLayer && s <= lastOfLayer }
 	isHead := func(s state) bool { return s >= lnf }
 	switch {
@@ -209,22 +246,22 @@ func finish(s state) float64 {
 	return endEarly
 }
 
-// viterbi returns the cheapest walk.
-func viterbi(costs []costsOf) []state {
+// viterbi returns the cheapest walk, and its cost.
+func (d *design) viterbi(costs []costsOf) ([]state, float64) {
 	n := len(costs)
 	if n == 0 {
-		return nil
+		return nil, 0
 	}
 	from := make([][numStates]state, n)
 	var now, next [numStates]float64
-	for s := range numStates {
+	for _, s := range d.states {
 		now[s] = start(s) + costs[0][s]
 	}
 	for i := 1; i < n; i++ {
-		for b := range numStates {
+		for _, b := range d.states {
 			best, at := math.Inf(1), outside
-			for a := range numStates {
-				if c := now[a] + transition[a][b]; c < best {
+			for _, a := range d.states {
+				if c := now[a] + d.transition[a][b]; c < best {
 					best, at = c, a
 				}
 			}
@@ -234,7 +271,7 @@ func viterbi(costs []costsOf) []state {
 	}
 	walk := make([]state, n)
 	best := math.Inf(1)
-	for s := range numStates {
+	for _, s := range d.states {
 		if c := now[s] + finish(s); c < best {
 			best, walk[n-1] = c, s
 		}
@@ -242,16 +279,16 @@ func viterbi(costs []costsOf) []state {
 	for i := n - 1; i > 0; i-- {
 		walk[i-1] = from[i][walk[i]]
 	}
-	return walk
+	return walk, best
 }
 
 // posterior returns how probable the stage of each kernel's state in a walk is, given all kernels.
-func posterior(costs []costsOf, walk []state) []float64 {
+func (d *design) posterior(costs []costsOf, walk []state) []float64 {
 	n := len(costs)
 	var weight [numStates][numStates]float64
-	for a := range numStates {
-		for b := range numStates {
-			weight[a][b] = math.Exp(-transition[a][b])
+	for _, a := range d.states {
+		for _, b := range d.states {
+			weight[a][b] = math.Exp(-d.transition[a][b])
 		}
 	}
 	normalise := func(v *[numStates]float64) {
@@ -265,11 +302,11 @@ func posterior(costs []costsOf, walk []state) []float64 {
 	}
 	ahead := make([][numStates]float64, n)
 	for i := range n {
-		for b := range numStates {
+		for _, b := range d.states {
 			p := math.Exp(-start(b))
 			if i > 0 {
 				p = 0
-				for a := range numStates {
+				for _, a := range d.states {
 					p += ahead[i-1][a] * weight[a][b]
 				}
 			}
@@ -284,7 +321,7 @@ func posterior(costs []costsOf, walk []state) []float64 {
 	}
 	for i := n - 1; i >= 0; i-- {
 		all, own := 0.0, 0.0
-		for s := range numStates {
+		for _, s := range d.states {
 			p := ahead[i][s] * back[s]
 			all += p
 			if stageOf[s] == stageOf[walk[i]] {
@@ -296,11 +333,11 @@ func posterior(costs []costsOf, walk []state) []float64 {
 			break
 		}
 		var before, emitted [numStates]float64
-		for b := range numStates {
+		for _, b := range d.states {
 			emitted[b] = math.Exp(-costs[i][b]) * back[b]
 		}
-		for a := range numStates {
-			for b := range numStates {
+		for _, a := range d.states {
+			for _, b := range d.states {
 				before[a] += weight[a][b] * emitted[b]
 			}
 		}

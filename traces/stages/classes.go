@@ -39,6 +39,11 @@ type kernelName struct {
 	norm  bool // it normalises, whatever else it does
 	adds  bool // it adds a residual, whatever else it does
 	embed bool // it looks up embeddings, whatever else it does
+
+	// What GPT-2 does not have: RMSNorm, rotary embeddings of positions, a gated MLP.
+	rms, rotary, gated bool
+
+	again bool // it goes on with the normalisation of the kernel before
 	key   string
 }
 
@@ -67,7 +72,10 @@ func readName(name string) kernelName {
 	}
 	k.norm = has("layer_norm", "norm_f32", "skiplayernorm", "layernorm", "ln_fwd", "rms_norm", "rmsnorm",
 		"fused_residual", "rowwisemoments", "general_layer_norm")
-	k.embed = has("embedding", "embed_kernel", "encoder_forward")
+	k.rotary = has("rotary", "rope_", "_rope")
+	k.embed = has("embedding", "embed_kernel", "embedlayernorm", "encoder_forward") && !k.rotary
+	k.rms = has("rms_norm", "rmsnorm") || has("vectorized_layer_norm_kernel") && has("float, true>")
+	k.gated = has("silu", "swiglu", "act_and_mul", "geglu")
 	if strings.HasPrefix(n, "triton_") {
 		k.key = lastNumber.ReplaceAllString(n, "")
 		words := "_" + strings.TrimPrefix(n, "triton_") + "_"
@@ -123,6 +131,8 @@ func readName(name string) kernelName {
 		k.class = add
 	case has("transposeqkv", "transpose_qkv", "transposectx"):
 		k.class = concatenation
+	case k.rotary, has("store_kvcache", "reshape_and_cache"):
+		k.class = concatenation
 	case n == "kernel" || n == "kernel2": // short names of gemvx::kernel and cutlass::Kernel2
 		k.class = product
 	case has("splitkreduce", "globalkernel", "split_k_kernel", "splitk_reduce", "epilogue::impl", "reduce_1block",
@@ -130,10 +140,12 @@ func readName(name string) kernelName {
 		k.class = productTail
 	case has("scal_kernel", "quantize_q8"):
 		k.class = productHead
-	case has("flash", "fmha", "sdpa", "attention", "attn_fwd", "fwd_attn", "mha_fwd"):
+	case has("flash", "fmha", "sdpa", "attention", "attn_fwd", "fwd_attn", "mha_fwd", "_mha_"):
 		k.class = attention
 	case has("softmax", "soft_max"):
 		k.class = softmax
+	case has("fprop", "convol", "winograd", "conv_depthwise", "dgrad", "wgrad"):
+		k.class = other
 	case has("gemm", "gemv", "nvjet", "cutlass", "xmma", "matmul", "mul_mat", "wgmma", "dot_kernel", "gemmk", "_mm_",
 		"mma_"):
 		k.class = product
@@ -143,7 +155,7 @@ func readName(name string) kernelName {
 		k.class = sampler
 	case has("argmax", "sampling", "multinomial", "topk", "sort", "distribution", "random", "philox", "radix"):
 		k.class = sampling
-	case has("gelu", "tanh", "erf_kernel"):
+	case has("gelu", "tanh", "erf_kernel") || k.gated:
 		k.class = gelu
 	case has("pow_tensor", "pow_kernel"):
 		k.class = power

@@ -79,6 +79,8 @@ func (f *finder) size(t *traces.Trace, model *Model) *sizer {
 	g.countRows()
 	g.phases()
 	switch {
+	case !g.isGPT2():
+		g.say("what steps cost is known of GPT-2 and its like only")
 	case model != nil:
 		c := model.Config
 		g.model, g.width, g.heads, g.inner, g.vocab = model.Name, c.Channels, c.Heads, c.Inner, c.Vocab

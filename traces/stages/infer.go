@@ -53,14 +53,18 @@ type Inference struct {
 
 	Geometry Geometry `json:"geometry"`
 
+	// Against are sentences: what says that the recording is of no GPT-2, or of no model that is known.
+	Against []string `json:"against"`
+
 	// Confidence is the mean confidence of the kernels that have a stage, weighted by their time; 0 if there are none.
 	Confidence float64 `json:"confidence"`
 
 	sizes []size // of the passes
 }
 
-// Infer finds the stages of the kernels of a recording of a GPT-2-like decoder without its ranges, by the names of the
-// kernels, their grids and their order alone, in each process and on each device by itself.
+// Infer finds the stages of the kernels of a recording of a transformer without its ranges, by the names of the kernels,
+// their grids and their order alone, in each process and on each device by itself. Models that are known are GPT-2 and its
+// like, those of the same layers whose queries, keys and values have a product each, and Llama and its like.
 //
 // The order of the stages is a hidden Markov model. Its first reading of the kernels takes what their names say. A
 // kernel with the same name and grid is then expected to have the same place in every layer and pass, so that a second
@@ -91,13 +95,19 @@ func Infer(t *traces.Trace, model *Model) (*Inference, error) {
 func inferList(t *traces.Trace, events []*traces.Event, model *Model) *Inference {
 	f := &finder{events: events}
 	f.read()
-	f.walk()
-	f.divide()
+	f.fit()
 	f.judge()
 	f.number()
 	g := f.size(t, model)
 	r := f.name()
-	r.Geometry, r.sizes = g.geometry(), g.passes
+	if r.Confidence < Threshold && len(r.Passes) > 0 {
+		f.say("the confidence is %.2f, less than %.1f", r.Confidence, Threshold)
+		r.Passes, g.passes, r.Confidence = []Pass{}, nil, 0
+		for i := range r.Kernels {
+			r.Kernels[i].Stage, r.Kernels[i].pass = nil, -1
+		}
+	}
+	r.Geometry, r.sizes, r.Against = g.geometry(), g.passes, append(r.Against, f.against...)
 	return r
 }
 
@@ -108,10 +118,17 @@ type finder struct {
 	keys   []int // of each kernel: its name and grid, numbered
 	states []state
 	sure   []float64
-	pass   []int // of each kernel, -1 for none
-	layer  []int // of each kernel within its pass, -1 outside the layers
+	cost   float64 // of the walk
+	pass   []int   // of each kernel, -1 for none
+	layer  []int   // of each kernel within its pass, -1 outside the layers
 	passes []found
 	layers int
+
+	*design
+	inner   []bool // of each product: it is within an attention
+	core    []bool // of each softmax: it is that of an attention
+	rms     bool   // more normalisations are RMSNorm than LayerNorm
+	against []string
 }
 
 // found is a pass.
@@ -145,6 +162,8 @@ func (f *finder) read() {
 		f.names, f.keys = append(f.names, n), append(f.keys, number)
 	}
 	f.readBroadcasts()
+	f.readRMS()
+	f.readAttentions()
 }
 
 // readBroadcasts classifies the additions and products of ggml's graphs. LayerNorm is a normalisation, a product by the
@@ -182,6 +201,12 @@ func (f *finder) walk() {
 			if n.class == product && s == sdpa && !parts[i] {
 				costs[i][s] = fusedAttention
 			}
+			if n.class == layerNorm && f.rms && (roles[s] == rolePost || s == sdpa) { // of queries and keys
+				costs[i][s] = 0.5
+			}
+			if n.again && (roles[s] == roleNorm || roles[s] == rolePost) {
+				costs[i][s] = -staying[s]
+			}
 			switch {
 			case n.class == product && lonely[i] && stageOf[s] != head && s != outside:
 				costs[i][s] += onlyOnce
@@ -190,10 +215,10 @@ func (f *finder) walk() {
 			}
 		}
 	}
-	f.states = viterbi(costs)
+	f.states, _ = f.viterbi(costs)
 	learned := f.learn(costs)
-	f.states = viterbi(learned)
-	f.sure = posterior(learned, f.states)
+	f.states, f.cost = f.viterbi(learned)
+	f.sure = f.posterior(learned, f.states)
 }
 
 // lonely reports of each product whether its name and grid are not there again shortly before or after, although those
@@ -267,6 +292,9 @@ func (f *finder) learn(costs []costsOf) []costsOf {
 		}
 		const prior = 0.2 // of a vote for each state
 		trust := all / (all + 4)
+		if f.names[i].again { // where a normalisation is, its first kernel says
+			trust = 0
+		}
 		for s := range numStates {
 			place := -math.Log((v[s] + prior) / (all + prior*float64(numStates)))
 			learned[i][s] = costs[i][s]*(1-0.5*trust) + place*trust
@@ -309,6 +337,7 @@ func (f *finder) divide() {
 // number gives each kernel the number of its layer. A pass without its beginning ends with the last layer of the
 // others.
 func (f *finder) number() {
+	f.settle()
 	whole := map[int]int{}
 	most := 0
 	for _, p := range f.passes {
@@ -330,30 +359,62 @@ func (f *finder) number() {
 	}
 }
 
-// words are the stages of the states in our words.
+// words are the stages of the states in GPT-2's words.
 var words = map[state]string{embed: "wte+wpe", ln1: "ln_1", attn: "attn.c_attn", sdpa: "attn.sdpa",
 	proj: "attn.c_proj", res1: "residual_1",
 	ln2: "ln_2", fc: "mlp.c_fc", act: "mlp.gelu", down: "mlp.c_proj", res2: "residual_2", lnf: "ln_f", head: "lm_head",
 	sample: "sample"}
 
-// label names a stage of a layer.
-func label(s state, layer int) string {
-	if s >= firstOfLayer && s <= lastOfLayer {
-		return fmt.Sprintf("h.%d.%s", layer, words[s])
+// separateWords are those of a model with LayerNorm whose queries, keys and values have a product each; it may be no
+// decoder. llamaWords are those of Llama and its like.
+var (
+	separateWords = map[state]string{embed: "embeddings", attn: "attn.q_proj", key: "attn.k_proj", value: "attn.v_proj",
+		proj: "attn.out_proj", fc: "mlp.fc1", up: "mlp.up_proj", act: "mlp.act",
+		down: "mlp.fc2", head: "head"}
+	llamaWords = map[state]string{embed: "embed_tokens", ln1: "input_layernorm", attn: "self_attn.q_proj",
+		key: "self_attn.k_proj", value: "self_attn.v_proj", sdpa: "self_attn.sdpa", proj: "self_attn.o_proj",
+		ln2: "post_attention_layernorm", fc: "mlp.gate_proj", up: "mlp.up_proj", act: "mlp.act_fn",
+		down: "mlp.down_proj", lnf: "norm"}
+)
+
+// stageAt returns the stage of a kernel: after the second product of a gated MLP, its tail or the activation.
+func (f *finder) stageAt(i int) state {
+	if f.states[i] == upPost && f.names[i].class == productTail {
+		return up
 	}
-	return words[s]
+	return stageOf[f.states[i]]
+}
+
+// label names a stage of a layer.
+func (f *finder) label(s state, layer int) string {
+	word, prefix := words[s], "h."
+	switch {
+	case f.rms:
+		word, prefix = cmp.Or(llamaWords[s], word), "layers."
+		if s == attn && !f.has(key) {
+			word = "self_attn.qkv_proj"
+		} else if s == fc && !f.has(up) {
+			word = "mlp.gate_up_proj"
+		}
+	case f.design != fused:
+		word = cmp.Or(separateWords[s], word)
+	}
+	if s >= firstOfLayer && s <= lastOfLayer {
+		return fmt.Sprintf("%s%d.%s", prefix, layer, word)
+	}
+	return word
 }
 
 // name makes the result: stages, with those that have no kernel of their own joined to the kernel that does their work.
 func (f *finder) name() *Inference {
-	r := &Inference{Kernels: make([]Kernel, len(f.events)), Passes: []Pass{}, Layers: f.layers}
+	r := &Inference{Kernels: make([]Kernel, len(f.events)), Passes: []Pass{}, Layers: f.layers, Against: []string{}}
 	joined, once := f.joins(), f.once()
 	busy, sum := 0.0, 0.0
 	for i, e := range f.events {
 		k := &r.Kernels[i]
 		*k = Kernel{Start: e.Time, Name: e.Name, Confidence: round(f.sure[i]), event: e, pass: f.pass[i],
 			layer: f.layer[i]}
-		s := stageOf[f.states[i]]
+		s := f.stageAt(i)
 		k.state = s
 		// Choosing the rows of which logits are wanted is no part of lm_head.
 		choosing := f.states[i] == headPre && f.names[i].class == concatenation
@@ -501,24 +562,24 @@ func (f *finder) joins() joins {
 
 // of names the stage of a kernel with those joined to it.
 func (j joins) of(f *finder, i int) string {
-	s, here := stageOf[f.states[i]], place{f.pass[i], f.layer[i]}
-	parts := []string{label(s, here.layer)}
+	s, here := f.stageAt(i), place{f.pass[i], f.layer[i]}
+	parts := []string{f.label(s, here.layer)}
 	for _, join := range joinable {
 		where := f.placeOf(join.missing, s, here)
 		switch {
 		case join.host != s || !slices.Contains(j.hosts[host{s, f.keys[i]}], join.missing) || j.present[where][join.missing],
 			s == ln1 && here.layer == 0, s == attn && here.layer == 0 && f.normalisesAtEmbed(here.pass):
 		case join.before:
-			parts = slices.Insert(parts, 0, label(join.missing, where.layer))
+			parts = slices.Insert(parts, 0, f.label(join.missing, where.layer))
 		default:
-			parts = append(parts, label(join.missing, where.layer))
+			parts = append(parts, f.label(join.missing, where.layer))
 		}
 	}
 	switch {
 	case s == ln1 && here.layer == 0 && f.names[i].embed && !f.embeds(here.pass):
-		parts = slices.Insert(parts, 0, label(embed, 0))
+		parts = slices.Insert(parts, 0, f.label(embed, 0))
 	case s == embed && f.names[i].norm:
-		parts = append(parts, label(ln1, 0))
+		parts = append(parts, f.label(ln1, 0))
 	}
 	return strings.Join(parts, "+")
 }
@@ -595,7 +656,7 @@ func (r *Inference) Describe() string {
 		}
 	}
 	if len(kinds) == 0 {
-		return "no pass of a GPT-2-like decoder was found"
+		return "no pass of a model that is known was found"
 	}
 	return fmt.Sprintf("%s of %s (%s)", humanize.Count(len(r.Passes), "pass", "passes"),
 		humanize.Count(r.Layers, "layer", "layers"), strings.Join(kinds, ", "))

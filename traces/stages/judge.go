@@ -1,11 +1,18 @@
 package stages
 
+import (
+	"slices"
+
+	"gpt2scope/internal/humanize"
+)
+
 // Any sequence of products can be read as layers, also that of a convolutional network. What was found is a pass of a
 // decoder if its layers have what those of a decoder have.
 const (
 	leastProducts = 0.7 // the least share of the four products of a layer that the layers of a whole pass have
 	leastAnchors  = 0.7 // layers with a kernel named attention or softmax or, if more have one, LayerNorm
 	leastAlike    = 0.6 // of products that are the same kernel in most layers
+	leastCovered  = 0.6 // of all attentions, those in layers
 	leastTwins    = 0.9 // of all these, and of twins, where names say neither attention nor LayerNorm
 )
 
@@ -29,11 +36,17 @@ func (f *finder) judge() {
 		isWhole := p.begun && p.end
 		like[n] = f.liken(p)
 		l := like[n]
-		keep[n] = l.anchors >= leastAnchors && l.alike >= leastAlike && (!isWhole || l.products >= leastProducts) ||
-			l.layers > 1 && min(l.twins, l.alike, l.products) >= leastTwins
+		keep[n] = (l.anchors >= leastAnchors && l.alike >= leastAlike && (!isWhole || l.products >= leastProducts) ||
+			l.layers > 1 && min(l.twins, l.alike, l.products) >= leastTwins)
+	}
+	f.repeat(keep)
+	if in, all := f.attentions(keep); in < leastCovered*all {
+		clear(keep)
+		f.say("only %.0f of %.0f attentions are in what looked like layers", in, all)
 	}
 	number := make([]int, len(f.passes))
 	var kept []found
+	dropped := 0
 	for n, p := range f.passes {
 		if keep[n] {
 			number[n] = len(kept)
@@ -41,6 +54,7 @@ func (f *finder) judge() {
 			continue
 		}
 		number[n] = -1
+		dropped++
 		for i := p.from; i < p.to; i++ {
 			if f.pass[i] == n {
 				f.states[i], f.layer[i] = outside, -1
@@ -52,8 +66,124 @@ func (f *finder) judge() {
 		if n >= 0 {
 			f.pass[i] = number[n]
 		}
+		// Whether LayerNorm begins a layer or ends the one before, as in BERT, its order does not say.
+		if s := stageOf[f.states[i]]; f.design == separate && !f.rms && (s == ln1 || s == lnf) {
+			f.sure[i] = min(f.sure[i], 0.8)
+		}
 	}
-	f.passes = kept
+	if f.passes = kept; dropped > 0 {
+		f.say("%s not: what repeats are not such layers, or names say nothing of attention or normalisation",
+			humanize.Count(dropped, "sequence looked like a pass and was", "sequences looked like passes and were"))
+	}
+}
+
+// repeat drops passes whose layers are not what repeats in them. A few layers count as those of all passes. A pass of one
+// layer, in which nothing repeats, needs kernels whose names say that they look up embeddings and that they are an
+// attention, or it is cut off and others are whole.
+func (f *finder) repeat(keep []bool) {
+	const few = 4
+	all, again := map[int]int{}, map[int]int{}
+	for n := range f.passes {
+		layers, periods := f.lengths(&f.passes[n])
+		keep[n] = keep[n] && f.mayEmbed(&f.passes[n])
+		if p := &f.passes[n]; keep[n] && p.count > 1 {
+			sum(all, layers)
+			sum(again, periods)
+			keep[n] = p.count <= few || f.isOne(layers, periods)
+		}
+	}
+	together, others := f.isOne(all, again), false
+	for n := range f.passes {
+		if c := f.passes[n].count; c > 1 {
+			keep[n] = keep[n] && (c > few || together)
+			others = others || keep[n]
+		}
+	}
+	for n := range f.passes {
+		if p := &f.passes[n]; keep[n] && p.count < 2 {
+			keep[n] = f.isNamed(p) || others && !(p.begun && p.end)
+		}
+	}
+}
+
+// attentions counts the attentions, and those of them in the layers of passes that are kept.
+func (f *finder) attentions(keep []bool) (in, all float64) {
+	for i, n := range f.names {
+		if n.class != attention && !(n.class == softmax && f.core[i]) || i > 0 && f.names[i-1].class == n.class {
+			continue
+		}
+		all++
+		if f.pass[i] >= 0 && keep[f.pass[i]] && f.layer[i] >= 0 {
+			in++
+		}
+	}
+	return in, all
+}
+
+// isOne reports whether most layers have as many products and attentions as there are in most of what repeats.
+func (f *finder) isOne(layers, periods map[int]int) bool {
+	const most = 0.6
+	share := func(votes map[int]int) (best int, part float64) {
+		all := 0
+		for _, n := range votes {
+			all += n
+		}
+		best = mostVotes(votes)
+		return best, float64(votes[best]) / float64(max(1, all))
+	}
+	unnamed := 0 // products of an attention that no name tells
+	if f.design == fused && !slices.ContainsFunc(f.names, func(n kernelName) bool { return n.class == attention || n.class == softmax }) {
+		unnamed = 2
+	}
+	period, ofPeriods := share(periods)
+	length, ofLayers := share(layers)
+	switch {
+	case period == 0:
+		return f.isGPT2()
+	case period < f.products || period > f.products+1+unnamed: // with an attention that is named
+		return false
+	}
+	return period == length && ofPeriods >= most && ofLayers >= most
+}
+
+// mayEmbed reports whether a pass begins with a kernel that may look up embeddings, or with none: a product or a
+// normalisation does not.
+func (f *finder) mayEmbed(p *found) bool {
+	some := false
+	for i := p.from; i < p.to; i++ {
+		if n := f.names[i]; f.states[i] == embed {
+			if some = true; n.embed || n.class != product && n.class != layerNorm {
+				return true
+			}
+		}
+	}
+	return !some
+}
+
+// isNamed reports whether the names of kernels say that a pass of one layer is that of a GPT-2: it looks up embeddings,
+// has an attention or normalises, and has no more products than a layer and a head. A library may divide one of them.
+func (f *finder) isNamed(p *found) bool {
+	embeds, named, fused, products := false, false, false, 0
+	for i := p.from; i < p.to; i++ {
+		n := f.names[i]
+		embeds = embeds || n.embed || f.states[i] == embed && (n.class == embedding || n.class == unknown || n.norm)
+		named = named || n.norm || n.class == attention || n.class == softmax
+		fused = fused || n.class == attention
+		if n.class == product && !f.inner[i] {
+			products++
+		}
+	}
+	most := f.products + 1
+	if fused {
+		most++
+	}
+	return embeds && named && f.isGPT2() && products <= most
+}
+
+func sum(to, from map[int]int) {
+	for k, n := range from {
+		to[k] += n
+	}
 }
 
 // products are the states of the products of a layer.
@@ -127,4 +257,45 @@ func (f *finder) liken(p *found) likeness {
 	n := float64(len(layers))
 	return likeness{have / n / float64(len(products)), max(norms, attends) / n, same / max(1, of), twins / n,
 		len(layers)}
+}
+
+// settle says of passes that they begin or end if they look up embeddings or have a head, provided that most passes do:
+// where a kernel was lost, a walk may break a pass in two. What is said of a part is less sure.
+func (f *finder) settle() {
+	for _, side := range []struct {
+		is  func(*found) *bool
+		has func(int) bool
+	}{
+		{func(p *found) *bool { return &p.begun }, func(i int) bool {
+			return f.states[i] <= between && (f.names[i].embed || f.names[i].class == embedding)
+		}},
+		{func(p *found) *bool { return &p.end }, func(i int) bool { return f.states[i] == head }},
+	} {
+		has, n := make([]bool, len(f.passes)), 0
+		for at, p := range f.passes {
+			for i := p.from; i < p.to && !has[at]; i++ {
+				has[at] = side.has(i)
+			}
+			if has[at] {
+				n++
+			}
+		}
+		for at := range f.passes {
+			if is := side.is(&f.passes[at]); 2*n > len(has) {
+				*is = *is && has[at]
+			}
+		}
+	}
+	whole := 0
+	for _, p := range f.passes {
+		if p.begun && p.end {
+			whole++
+		}
+	}
+	const partly = 0.85
+	for _, p := range f.passes {
+		for i := p.from; i < p.to && 2*whole > len(f.passes) && !(p.begun && p.end); i++ {
+			f.sure[i] = min(f.sure[i], partly)
+		}
+	}
 }

@@ -11,9 +11,10 @@ import (
 const (
 	prefill = iota
 	decode
+	whole // of a model that may be no decoder
 )
 
-var phaseNames = []string{"prefill", "decode step"}
+var phaseNames = []string{"prefill", "decode step", "forward pass"}
 
 // fewRows are the most rows of a pass that is taken to be a decode step for that alone.
 const fewRows = 8
@@ -52,6 +53,12 @@ func (g *sizer) phases() {
 		}
 		if isDecode {
 			g.finder.passes[n].phase = decode
+		}
+	}
+	isDecode := func(p found) bool { return p.phase == decode }
+	if list := g.finder.passes; g.design == separate && !g.rms && !slices.ContainsFunc(list, isDecode) {
+		for n := range list {
+			list[n].phase = whole
 		}
 	}
 }

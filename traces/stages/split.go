@@ -59,9 +59,14 @@ func unite(parts []*Inference) *Inference {
 		chain, was int
 	}
 	var passes []numbered
-	all := &Inference{Passes: []Pass{}, Geometry: Geometry{From: []string{}}}
+	all := &Inference{Passes: []Pass{}, Against: []string{}, Geometry: Geometry{From: []string{}}}
 	most := -1.0
 	for chain, r := range parts {
+		for _, text := range r.Against {
+			if !slices.Contains(all.Against, text) {
+				all.Against = append(all.Against, text)
+			}
+		}
 		if w := r.weight(); w > most {
 			most, all.Layers, all.Geometry = w, r.Layers, r.Geometry
 		}

@@ -53,6 +53,9 @@ func (s *summary) notes(t *Table) []string {
 	if s.by != ByProcess {
 		notes = append(notes, s.GPUNotes()...)
 	}
+	if len(h.Against) > 0 {
+		add("the stages are inferred; against them: %s", strings.Join(h.Against, "; "))
+	}
 	if named := processNote(h); named != "" {
 		add("processes: %s", named)
 	}

@@ -401,7 +401,7 @@ func summarizeAny(w *window.Window, steady bool) (*Table, error) {
 		}
 		table.Instead = fmt.Sprintf("the recording has no pass of a model, so it has no stages: the table is by %s", by)
 		if by == ByKernel {
-			table.Instead += "; --infer looks for the stages of a model like GPT-2"
+			table.Instead += "; --infer looks for the stages of a transformer"
 		}
 		table.Notes = append([]string{table.Instead}, table.Notes...)
 		if by == ByOp {

@@ -239,7 +239,8 @@ func printKPI(w io.Writer, r *judge.Report, define bool) {
 	for _, x := range r.Indicators {
 		value, unit := "not in this recording", x.Unit
 		if x.Value != nil {
-			value, unit = kpiNumber(*x.Value, x.Unit)
+			value = judge.Number(*x.Value, x.Unit)
+			unit = x.Shown()
 		} else {
 			how := x.How()
 			if names[how] == nil {
@@ -249,7 +250,7 @@ func printKPI(w io.Writer, r *judge.Report, define bool) {
 		}
 		before := ""
 		if x.Before != nil {
-			before, _ = kpiNumber(*x.Before, x.Unit)
+			before = judge.Number(*x.Before, x.Unit)
 		}
 		lines = append(lines, []string{x.Name, unit, value, before}[:len(lines[0])])
 	}
@@ -285,32 +286,21 @@ func printKPI(w io.Writer, r *judge.Report, define bool) {
 	}
 }
 
-// kpiNumber writes a value with the unit that fits people.
-func kpiNumber(v float64, unit string) (text, shown string) {
-	switch unit {
-	case "ns":
-		return humanize.Separate(fmt.Sprintf("%.3f", v/1e3)), "us"
-	case "%", "GB/s":
-		return fmt.Sprintf("%.2f", v), unit
-	}
-	if v == float64(int64(v)) {
-		return humanize.Thousands(int64(v)), unit
-	}
-	return fmt.Sprintf("%.2f", v), unit
-}
-
 // newTraceStages makes "infer trace stages".
 func newTraceStages() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "stages FILE",
-		Short: "Find the stages of a decoder in a recording without ranges, and say how sure",
-		Long: `stages names the layer and the stage of each kernel in a recording of a GPT-2-like decoder, whatever
-framework ran it: eager, compiled, or in a CUDA graph. It uses the names of the kernels, their grids and
-their order, and no ranges. The names of the stages that one kernel does are joined by '+'. The confidence
-is the probability that the name is right by a model of the order of stages (a hidden Markov model). Costs
-follow from the sizes of the model: those of --model, else from the shapes of PyTorch's operators, or from
-grids. Other commands take these stages with --infer.`,
+		Short: "Find the stages of a transformer in a recording without ranges, and say how sure",
+		Long: `stages names the layer and the stage of each kernel in a recording of a transformer, whatever framework
+ran it: eager, compiled, or in a CUDA graph. It uses the names of the kernels, their grids and their order,
+and no ranges. It knows the layers of GPT-2, those with a product each for queries, keys and values (OPT,
+BERT, ViT), and those of Llama and its like; layers that are not what repeats in the recording, and other
+models, get no stages. The names of the stages that one kernel does are joined by '+'. The confidence is the
+probability that the name is right by a model of the order of stages (a hidden Markov model); what argues
+against it is listed. Costs are known of GPT-2's layers: they follow from the sizes of the model, those of
+--model, else from the shapes of PyTorch's operators, or from grids. Other commands take these stages with
+--infer.`,
 		Example: `  infer trace stages run.sqlite`,
 		Args:    oneFile,
 		RunE:    func(c *cobra.Command, args []string) error { return traceStages(c, args[0], asJSON) },
@@ -358,6 +348,9 @@ func printStages(w io.Writer, t *traces.Trace, found *stages.Inference) {
 		fmt.Fprintf(w, ", inferred, confidence %.2f", found.Confidence)
 	}
 	fmt.Fprintf(w, "\n%s\n", strings.Join(append(found.Geometry.From, ""), "\n"))
+	for _, text := range found.Against {
+		fmt.Fprintf(w, "against: %s\n", text)
+	}
 	table.Print(w, columns, rows)
 	table.Legend(w, columns)
 }

@@ -198,7 +198,7 @@ func TestNoDecoder(t *testing.T) {
 func TestLayersAlike(t *testing.T) {
 	for _, c := range []struct{ alike, kept int }{{10, 1}, {6, 1}, {5, 0}} { // layers, of ten
 		const layers = 10
-		f := finder{passes: []found{{to: 5 * layers, count: layers, begun: true, end: true}}}
+		f := finder{design: fused, passes: []found{{to: 5 * layers, count: layers, begun: true, end: true}}}
 		for l := range layers {
 			for at, s := range []state{attn, sdpa, proj, fc, down} {
 				name := kernelName{class: product}
@@ -210,6 +210,7 @@ func TestLayersAlike(t *testing.T) {
 				f.pass, f.sure = append(f.pass, 0), append(f.sure, 1)
 			}
 		}
+		f.readAttentions()
 		if f.judge(); len(f.passes) != c.kept || (c.kept == 0) != (f.states[0] == outside) {
 			t.Errorf("%d of ten layers alike: %d passes, expected %d", c.alike, len(f.passes), c.kept)
 		}

@@ -143,7 +143,6 @@ type unigram struct {
 	skip     []bool       // (V) tokens that no text is split into
 	lengths  map[rune]int // the most bytes of a token, by the character that it begins with
 	penalty  float64      // score of an unknown character
-	single   bool         // sums are rounded to float32, as SentencePiece has them
 	fallback bool         // unknown characters become tokens of their bytes
 }
 
@@ -158,9 +157,7 @@ func newUnigram(u *unigram, tokens []string) *unigram {
 			least = min(least, u.scores[id])
 		}
 	}
-	if u.penalty = least - 10; u.single {
-		u.penalty = float64(float32(u.penalty))
-	}
+	u.penalty = least - 10
 	return u
 }
 
@@ -181,9 +178,6 @@ func (u *unigram) appendWord(dst []int32, w string) []int32 {
 	}
 	reach := func(from, to int, id int32, score float64) {
 		if score += best[from].score; best[to].from < 0 || score > best[to].score {
-			if u.single {
-				score = float64(float32(score))
-			}
 			best[to] = end{score, from, id}
 		}
 	}

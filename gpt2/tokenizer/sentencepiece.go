@@ -126,8 +126,8 @@ func parseSPM(data []byte) (*spm, error) {
 	return s, nil
 }
 
-// loadSentencePiece reads a model of SentencePiece, which gives the ids that SentencePiece gives. Its control tokens,
-// such as </s>, are special tokens here.
+// loadSentencePiece reads a model of SentencePiece, which gives the ids that SentencePiece gives, but for what its sums
+// in float32 cannot tell apart in texts of many thousand tokens. Its control tokens, such as </s>, are special tokens here.
 func loadSentencePiece(d *folder, name string, data []byte, cfg *config) (*Tokenizer, error) {
 	s, err := parseSPM(data)
 	if err != nil {
@@ -159,7 +159,7 @@ func loadSentencePiece(d *folder, name string, data []byte, cfg *config) (*Token
 	}
 	m := &modelFile{tokens: tokens, ids: v.ids}
 	if s.kind == 1 {
-		u := &unigram{vocabulary: v, single: true, fallback: s.fallback}
+		u := &unigram{vocabulary: v, fallback: s.fallback}
 		for _, p := range s.pieces {
 			u.scores, u.skip = append(u.scores, p.score), append(u.skip, p.kind != spmNormal)
 		}

@@ -235,7 +235,8 @@ type modelFile struct {
 var models = map[string]func(*part) *modelFile{
 	"BPE": func(p *part) *modelFile {
 		vocab, merges := p.vocab(), p.merges()
-		m := &charBPE{drop: p.fields["unk_token"] == nil || string(p.fields["unk_token"]) == "null", vocabulary: p.vocabulary(vocab), prefix: take(p, "continuing_subword_prefix", ""),
+		drop := p.fields["unk_token"] == nil || string(p.fields["unk_token"]) == "null"
+		m := &charBPE{drop: drop, vocabulary: p.vocabulary(vocab), prefix: take(p, "continuing_subword_prefix", ""),
 			suffix: take(p, "end_of_word_suffix", ""), fallback: take(p, "byte_fallback", false), fuse: take(p, "fuse_unk", false),
 			whole: take(p, "ignore_merges", false)}
 		if dropout := take(p, "dropout", 0.0); dropout != 0 {

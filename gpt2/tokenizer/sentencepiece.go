@@ -388,10 +388,12 @@ func (m *charsmap) graphemes(s string) string {
 		return done
 	}
 	var b strings.Builder
-	state := -1
-	for s != "" {
+	state, all, like := -1, toRunes(s), string(older(s))
+	for like != "" {
 		var g string
-		g, s, _, state = uniseg.FirstGraphemeClusterInString(s, state)
+		g, like, _, state = uniseg.FirstGraphemeClusterInString(like, state)
+		n := utf8.RuneCountInString(g)
+		g, all = fromRunes(all[:n]), all[n:]
 		if len(g) < 6 && change(&b, g) {
 			continue
 		}

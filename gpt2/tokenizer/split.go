@@ -67,7 +67,8 @@ var splitters = map[string]func(*part) []splitter{
 		return []splitter{l}
 	},
 	"Split": func(p *part) []splitter {
-		return []splitter{{find: p.finder(), behavior: choose(p, "behavior", "", behaviors...), invert: take(p, "invert", false)}}
+		behavior := choose(p, "behavior", "", behaviors...)
+		return []splitter{{find: p.finder(), behavior: behavior, invert: take(p, "invert", false)}}
 	},
 	"Metaspace": func(p *part) []splitter {
 		space, scheme := p.metaspace()
@@ -235,17 +236,7 @@ func findRegexp(source string) (finder, error) {
 		return nil, fmt.Errorf("the regular expression %.80q is not supported: %.200w", source, err)
 	}
 	return func(s string, match func(from, to int)) {
-		runes := toRunes(s)
-		for i, r := range runes {
-			if r >= notUTF8 {
-				runes[i] = utf8.RuneError
-			} else if r >= utf8.RuneSelf {
-				if like, ok := newer()[r]; ok {
-					runes[i] = like
-				}
-			}
-		}
-		found, err := re.FindAllRunesIndex(runes, -1)
+		found, err := re.FindAllRunesIndex(older(s), -1)
 		if err != nil {
 			panic(err) // there is neither a limit of time nor of the stack
 		}
@@ -262,6 +253,19 @@ func findRegexp(source string) (finder, error) {
 			match(from, byteOf(f[1]))
 		}
 	}, nil
+}
+
+// older returns the characters of s with older ones of the same class in the place of those that Go's tables do not know.
+func older(s string) []rune {
+	runes := toRunes(s)
+	for i, r := range runes {
+		if r >= notUTF8 {
+			runes[i] = utf8.RuneError
+		} else if like, ok := newer()[r]; ok {
+			runes[i] = like
+		}
+	}
+	return runes
 }
 
 // newer gives for each character that is newer than Go's tables an older one of the same class.
@@ -294,7 +298,8 @@ const wordClass = `\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}²³¹¼-¾Ⓐ-ⓩ🄰-🅉🅐-�
 
 // otherwise matches what regexp2 does not know, or takes for something else than Oniguruma: other escapes, classes in
 // classes, possessive quantifiers, options.
-var otherwise = regexp.MustCompile(`\\[^dDsSpPwnrtfvaexu[:punct:]]|\\$|\\[pP]\{\^|\[\^?\]|\[[^\]\\]*(\\.[^\]\\]*)*(\[|&&)|[*+?]\+|\{[0-9,]+\}[*+?]|` +
+var otherwise = regexp.MustCompile(`\\[^dDsSpPwnrtfvaexu[:punct:]]|\\$|\\[pP]\{\^|\[\^?\]|` +
+	`\[[^\]\\]*(\\.[^\]\\]*)*(\[|&&)|[*+?]\+|\{[0-9,]+\}[*+?]|` +
 	`\(\?([^:=!>i<]|i[^:)]|<[^=!])`)
 
 // greedy is an expression of OpenAI's tiktoken as it is without possessive quantifiers, which change nothing in it: what

@@ -128,7 +128,7 @@ func (t *Trace) markedRanges() {
 		process int64
 		name    string
 	}
-	next := uint64(0)
+	next, whats := uint64(0), Interner{}
 	for i := range t.Events {
 		next = max(next, t.Events[i].ID)
 	}
@@ -155,7 +155,9 @@ func (t *Trace) markedRanges() {
 			n.Node, n.Parent = e.Node, ranges[at]
 			made = append(made, n)
 		}
-		e.Domain = ""
+		plain := *e.What
+		plain.Domain = ""
+		e.What = whats.Of(plain)
 	}
 	if len(made) > 0 {
 		t.Header.Lanes = append(t.Header.Lanes, LaneName{made[0].Lane, "ranges around the capture of graphs"})

@@ -458,7 +458,7 @@ func TestMemory(t *testing.T) {
 	for i := range 4 {
 		at := 100 * i
 		fmt.Fprintf(&file, `{"ph":"X","cat":"cuda_runtime","name":"cudaGraphLaunch","pid":1,"tid":1,"ts":%d,"dur":5,"args":{"correlation":%d}},`, at, i+1)
-		for k, name := range []string{"layers.0.attention", "layers.0.mlp"} {
+		for k, name := range []string{"layers.0.attention", "layers.0.mlp", "layers.0.mlp"} {
 			fmt.Fprintf(&file, `{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":%d,"dur":10,"args":{"device":0,"stream":7,"correlation":%d,"graph node id":%d,"name":"%s"}},`, at+10+20*k, i+1, k+1, name)
 		}
 		fmt.Fprintf(&file, `{"ph":"i","s":"t","cat":"cpu_instant_event","name":"[memory]","pid":1,"tid":1,"ts":%d,"args":{"Total Reserved":900,"Total Allocated":%d,"Bytes":1,"Device Id":0,"Device Type":1}},`, at+1, 100*(i+1))
@@ -478,8 +478,8 @@ func TestMemory(t *testing.T) {
 		t.Fatal("the names of kernels in the graph make no stages")
 	}
 	by := fixtures.Must(tables.Summarize(tr, tables.ByStage, -1))(t)
-	for _, name := range []string{"layers.0.attention", "layers.0.mlp"} {
-		if i := slices.IndexFunc(by.Rows, func(r tables.Row) bool { return r.Name == name }); i < 0 || by.Rows[i].Kernels != 4 || by.Rows[i].Exclusive != 40_000 {
+	for name, kernels := range map[string]int{"layers.0.attention": 4, "layers.0.mlp": 8} {
+		if i := slices.IndexFunc(by.Rows, func(r tables.Row) bool { return r.Name == name }); i < 0 || by.Rows[i].Kernels != kernels || by.Rows[i].Exclusive != 10_000*int64(kernels) {
 			t.Errorf("%s: %+v", name, by.Rows)
 		}
 	}

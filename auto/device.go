@@ -1,8 +1,6 @@
 package auto
 
 import (
-	"regexp"
-
 	"gpt2scope/ceilings"
 	"gpt2scope/cuda"
 	"gpt2scope/cuda/exec"
@@ -28,9 +26,6 @@ func CPU(b gpt2.Backend) (Device, error) {
 	return Device{Name: name, DType: d.WeightType, Sizes: b.Sizes(), Fuse: b.Fuse, Ceilings: set}, nil
 }
 
-// hopper are the GPUs of compute capability 9.0, which have kernels of our own for products of bfloat16.
-var hopper = regexp.MustCompile(`\bG?H(100|200|800|20)\b`)
-
 // GPU describes a GPU that need not be open. The name is the driver's, "" if it is not known.
 func GPU(name string, dtype weights.DType) Device {
 	sizes, fuse := exec.Unopened(dtype)
@@ -42,11 +37,8 @@ func GPU(name string, dtype weights.DType) Device {
 	if dtype == weights.F32 {
 		weightType = "f32"
 	}
-	rows := cuda.GEMVRows
-	if dtype != weights.F32 && hopper.MatchString(name) {
-		rows = cuda.WGMMARows
-	}
-	return Device{GPU: true, Name: name, DType: weightType, Sizes: sizes, Fuse: fuse, BLASRows: rows, Ceilings: set}
+	return Device{GPU: true, Name: name, DType: weightType, Sizes: sizes, Fuse: fuse, BLASRows: cuda.GEMVRows,
+		Ceilings: set}
 }
 
 // Of describes the device of an executor; ok is false for one whose runs tell nothing of those that a choice is about:

@@ -95,8 +95,8 @@ __device__ inline float4 load_shared4(uint32_t a) {
   return v;
 }
 
-// Of a thread block cluster: the number of this block, a barrier of all its threads in two steps, and a store to another block's
-// shared
+// Of a thread block cluster: the number of this block, a barrier of all its threads in two steps, and a store to
+// another block's shared
 // memory, at the address that it has in this one's.
 __device__ inline int cluster_block() {
   uint32_t r;

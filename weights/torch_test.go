@@ -236,7 +236,7 @@ func TestForeign(t *testing.T) {
 		"tf_model.h5":               {"\x89HDF\r\n\x1a\n", "from_tf=True"},
 		"flax_model.msgpack":        {"\x81\xab", "from_flax=True"},
 		"ggml-model-f16.bin":        {"lmgg\x51\xc4\x00\x00", "ggml|openai-community/gpt2"},
-		"model.bin":                 {"\x06\x00\x00\x00\x08\x00GPT2Spec", "CTranslate2|ct2-transformers-converter"},
+		"model.bin":                 {"\x06\x00\x00\x00\x08\x00GPT2Spec", "CTranslate2|nothing converts back"},
 		"decoder_model.onnx":        {"\x08\x07\x12\x07pytorch", "ONNX|exported"},
 		"rust_model.ot":             {"\x00", "rust-bert|pytorch_model.bin"},
 		"adapter_model.safetensors": {"", "LoRA|--lora"},

@@ -41,11 +41,11 @@ func TestCounters(t *testing.T) {
 	contains(t, e.stdout, "achieved %", "warp eff. %", "17.6", "nvjet_sm90_tst_64x32_64x16_2x4_h_bz_splitK_bias_TNT")
 	contains(t, e.stderr, "81 of 87 kernels have them, 51 by their place and 30 as the mean")
 	contains(t, mustInfer(t, "trace", "show", capture, "--counters", counted, "--by", "stage").stdout, "L2 hit %", "layer 0")
-	contains(t, mustInfer(t, "trace", "kpi", capture, "--counters", counted).stdout, "achieved occupancy      %                     12.77", "Do the threads of warps diverge? NO\n")
+	contains(t, mustInfer(t, "trace", "kpi", capture, "--counters", counted).stdout, "achieved occupancy              %                      12.77", "Do the threads of warps diverge? NO\n")
 
 	converted := filepath.Join(t.TempDir(), "run.json.gz")
 	mustInfer(t, "trace", "convert", capture, "--counters", counted, "-o", converted)
-	contains(t, mustInfer(t, "trace", "kpi", converted).stdout, "achieved occupancy      %                     12.77")
+	contains(t, mustInfer(t, "trace", "kpi", converted).stdout, "achieved occupancy              %                      12.77")
 
 	broken := filepath.Join(t.TempDir(), "x.csv")
 	if err := os.WriteFile(broken, []byte("a,b\n"), 0o666); err != nil {

@@ -86,7 +86,9 @@ func target(path string) (string, fs.FileInfo, error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if _, err := os.Lstat(path); err == nil {
+		if there, err := os.Lstat(path); err == nil && there.Mode().IsRegular() { // another writer was here in between
+			return path, there, nil
+		} else if err == nil {
 			return "", nil, problem(path, "cannot be written: it is a symbolic link to a file that does not exist; remove it")
 		}
 		if base := filepath.Base(path); path == "" || os.IsPathSeparator(path[len(path)-1]) || base == "." || base == ".." {

@@ -190,7 +190,7 @@ func again(t *testing.T, h *traces.Header, events []traces.Event) []traces.Event
 	if header.Recorder != traces.RecorderCUPTI || header.Clock.Domain != "cupti" {
 		t.Errorf("the header is %+v", header)
 	}
-	if !slices.Equal(got, events) {
+	if !reflect.DeepEqual(got, events) {
 		t.Errorf("%d events were written and %d others read", len(events), len(got))
 	}
 	return got

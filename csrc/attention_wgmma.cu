@@ -12,8 +12,8 @@ namespace {
 
 constexpr int HEAD = 64, ROWS = 64;             // values of a head; queries and keys of a block
 constexpr int TILE = ROWS * HEAD * 2;           // bytes of queries, keys or values
-constexpr int PART = 8 * 2048 + 2048;           // what a warpgroup hands over: outputs, then maxima and sums
-constexpr int LINE = HEAD * 2 + 16;             // bytes of a row of y on its way out; without bank conflicts
+[[maybe_unused]] constexpr int PART = 8 * 2048 + 2048;  // what a warpgroup hands over: outputs, then maxima and sums
+[[maybe_unused]] constexpr int LINE = HEAD * 2 + 16;  // bytes of a row of y on its way out; without bank conflicts
 constexpr int RING = 2;                         // blocks of keys in the ring for each warpgroup
 constexpr int shared_of(int groups) { return 1024 + 3 * TILE + RING * groups * 2 * TILE; }
 

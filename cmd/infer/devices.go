@@ -210,7 +210,7 @@ func (d devices) write(w io.Writer) {
 		fmt.Fprintf(w, "CUDA cannot be used: %s\n", d.Lacks)
 	}
 	if d.NoBLAS != "" {
-		fmt.Fprintf(w, "no matrix products of more than %d rows: %s\n", cuda.GEMVRows, d.NoBLAS)
+		fmt.Fprintf(w, "no matrix products of more than %d rows, but those of prompts on Hopper: %s\n", cuda.GEMVRows, d.NoBLAS)
 	}
 	if d.CUDA != "" {
 		fmt.Fprintf(w, "CUDA of the driver %s, of the library %s, cuBLASLt %d\n", d.CUDA, d.Library, d.BLAS)

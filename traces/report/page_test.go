@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -42,6 +43,7 @@ func TestNumbers(t *testing.T) {
 				tr = sample(t, name)
 			}
 			table := fixtures.Must(tables.Summarize(tr, tables.ByStage, -1))(t)
+			slices.SortStableFunc(table.Rows[:len(table.Rows)-1], func(a, b tables.Row) int { return cmp.Compare(b.Exclusive, a.Exclusive) })
 			b := openAs(t, "run.json.gz", tr, 1440, 900)
 			heads := eval[[]string](b, `[...document.querySelectorAll("#stage-table thead th")].map((e) => e.textContent.trim())`)
 			rows := eval[[][]string](b, `[...document.querySelectorAll("#stage-table tbody tr")].map((r) => [...r.cells].map((c) => (c.querySelector(".stage, .idle") || c).textContent.trim()))`)

@@ -232,6 +232,9 @@ func TestMinPBoundary(t *testing.T) {
 			s.largest(logits)
 			return s.draw(Sampling{Temperature: temperature, MinP: p}, logits, 1, math.Nextafter(1, 0))
 		}
+		if got := last(1); got != order[1] {
+			t.Errorf("temperature %g: the last of those as probable as the likeliest is %d, want %d", temperature, got, order[1])
+		}
 		for n, id := range order[2:] {
 			ratio := math.Exp((float64(logits[id]) - 1) / temperature)
 			if got := last(ratio - 1e-9); got != id {

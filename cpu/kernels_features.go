@@ -19,6 +19,7 @@ type Features struct {
 	Versions   []string `json:"kernels"`                  // versions that run here, slowest first
 	Version    string   `json:"kernels_in_use,omitempty"` // the last, or what GPT2SCOPE_CPU names
 	Q8         string   `json:"q8_products,omitempty"`    // by which instructions 8-bit weights are multiplied
+	Q8Widened  bool     `json:"q8_widened,omitempty"`     // to float32, for products of many rows
 	F32        string   `json:"f32_products,omitempty"`   // how float32 weights are multiplied with many rows
 	BF16       string   `json:"bf16_products,omitempty"`  // how weights held as bfloat16 are multiplied with many rows
 }
@@ -35,6 +36,7 @@ func DetectFeatures() (Features, error) {
 		return f, err
 	}
 	f.Version, f.F32, f.BF16, f.Q8 = i.String(), "multiply-adds", bf16Path(i, f.Extensions), q8Products[i]
+	f.Q8Widened = !i.multipliesBytes()
 	if i == amx {
 		f.F32 = fmt.Sprintf("AMX tiles (TDPBF16PS) from %d rows on, each number as the sum of three bfloat16 numbers",
 			splitRows)

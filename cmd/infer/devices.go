@@ -225,7 +225,11 @@ func (d devices) write(w io.Writer) {
 		fact(w, "kernels", fmt.Sprintf("%s (of %s)", c.Version, strings.Join(c.Versions, ", ")))
 		fact(w, "--dtype f32", "few rows, as in decode, multiply-adds; prefill "+c.F32)
 		fact(w, "--dtype bf16", "decode widened to float32; prefill "+c.BF16)
-		fact(w, "--dtype q8", "decode by "+c.Q8+"; prefill widened to float32")
+		q8 := "decode and prefill by " + c.Q8
+		if c.Q8Widened {
+			q8 = "decode by " + c.Q8 + "; prefill widened to float32"
+		}
+		fact(w, "--dtype q8", q8)
 	}
 	fmt.Fprintln(w, "\ntools")
 	for _, t := range d.Tools {

@@ -18,7 +18,7 @@ func (s *summary) notes(t *Table) []string {
 	h := s.Header
 	if len(t.Passes) > 0 {
 		var parts []string
-		for _, p := range t.Passes {
+		for _, p := range describedOnce(h, t.Passes) {
 			parts = append(parts, p.describe(h))
 		}
 		text := strings.Join(parts, ", ")
@@ -96,6 +96,23 @@ func processNote(h *traces.Header) string {
 		parts = append(parts, fmt.Sprintf("rank %d is process %s (by %s)", r.Rank, traces.ProcessText(r.Process), r.Source))
 	}
 	return strings.Join(humanize.First(parts, 8), ", ")
+}
+
+// describedOnce sums the passes of plans that have the same description, as draft steps of more and fewer layers have.
+func describedOnce(h *traces.Header, all []Passes) []Passes {
+	one := func(p Passes) string {
+		p.Count = 1
+		return p.describe(h)
+	}
+	var sums []Passes
+	for _, p := range all {
+		if at := slices.IndexFunc(sums, func(s Passes) bool { return one(s) == one(p) }); at >= 0 {
+			sums[at].Count += p.Count
+		} else {
+			sums = append(sums, p)
+		}
+	}
+	return sums
 }
 
 // describe is such as "prefill of 6 tokens, padded to 64" or "7 decode steps".

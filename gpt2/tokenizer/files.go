@@ -7,30 +7,28 @@ import (
 	"strings"
 )
 
-// Files returns the tokenizer as the files of a Hugging Face directory, by name: tokenizer.json, tokenizer_config.json
-// special_tokens_map.json, vocab.json and merges.txt; or those that it was
-// loaded from, if it is not like GPT-2's. Both [Load] and Hugging Face's libraries read them, with the same ids.
+// Files returns the tokenizer as the files of a Hugging Face directory, by name: tokenizer.json, tokenizer_config.json,
+// special_tokens_map.json, vocab.json and merges.txt; or those that it was loaded from, if it is not like GPT-2's. Both
+// [Load] and Hugging Face's libraries read them, with the same ids.
 func (t *Tokenizer) Files() map[string][]byte {
 	if t.files != nil {
 		return maps.Clone(t.files)
 	}
-	names := make([]string, len(t.pieces)) // (V) each token as files spell it
-	for id := range names {
-		names[id] = t.fileName(int32(id))
+	p, err := t.Parts()
+	if err != nil {
+		panic(err) // a tokenizer that is not like GPT-2's has files
 	}
-	merges := t.merges.sorted()
-
-	files := map[string][]byte{
-		"tokenizer.json":        t.tokenizerJSON(names, merges),
-		"tokenizer_config.json": t.configJSON(),
-	}
-	files["special_tokens_map.json"] = indented(t.roles)
+	vocab := p.Tokens[:t.modelSize]
 	var b bytes.Buffer
-	appendVocab(&b, names[:t.modelSize], "")
+	appendVocab(&b, vocab, "")
 	b.WriteByte('\n')
-	files["vocab.json"] = b.Bytes()
-	files["merges.txt"] = mergesTXT(names, merges)
-	return files
+	return map[string][]byte{
+		"tokenizer.json":          t.tokenizerJSON(vocab, p.Merges),
+		"tokenizer_config.json":   t.configJSON(),
+		"special_tokens_map.json": indented(t.roles),
+		"vocab.json":              b.Bytes(),
+		"merges.txt":              []byte(strings.Join(append([]string{"#version: 0.2"}, p.Merges...), "\n") + "\n"),
+	}
 }
 
 // fileName spells a token in the byte alphabet, or as it is when it is literal.
@@ -38,11 +36,7 @@ func (t *Tokenizer) fileName(id int32) string {
 	if t.literal[id] {
 		return t.pieces[id]
 	}
-	var b strings.Builder
-	for i := range len(t.pieces[id]) {
-		b.WriteRune(alphabet[t.pieces[id][i]])
-	}
-	return b.String()
+	return toAlphabet(t.pieces[id])
 }
 
 // byteLevel is the pre-tokenizer, the post-processor and the decoder in tokenizer.json.
@@ -53,7 +47,7 @@ type byteLevel struct {
 	UseRegex    bool   `json:"use_regex"`
 }
 
-func (t *Tokenizer) tokenizerJSON(names []string, merges []mergeSlot) []byte {
+func (t *Tokenizer) tokenizerJSON(vocab, merges []string) []byte {
 	var b bytes.Buffer
 	b.WriteString("{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n  \"added_tokens\": ")
 	b.Write(inline(t.added))
@@ -74,14 +68,14 @@ func (t *Tokenizer) tokenizerJSON(names []string, merges []mergeSlot) []byte {
     "byte_fallback": false,
     "ignore_merges": false,
     "vocab": `)
-	appendVocab(&b, names[:t.modelSize], "    ")
+	appendVocab(&b, vocab, "    ")
 	b.WriteString(",\n    \"merges\": [")
 	for i, m := range merges {
 		if i > 0 {
 			b.WriteByte(',')
 		}
 		b.WriteString("\n      ")
-		b.Write(inline(names[m.pair.left()] + " " + names[m.pair.right()])) // the alphabet has no space
+		b.Write(inline(m))
 	}
 	b.WriteString("\n    ]\n  }\n}\n")
 	return b.Bytes()
@@ -100,15 +94,6 @@ func appendVocab(b *bytes.Buffer, names []string, indent string) {
 		b.Write(inline(id))
 	}
 	b.WriteString("\n" + indent + "}")
-}
-
-func mergesTXT(names []string, merges []mergeSlot) []byte {
-	var b bytes.Buffer
-	b.WriteString("#version: 0.2\n")
-	for _, m := range merges {
-		b.WriteString(names[m.pair.left()] + " " + names[m.pair.right()] + "\n")
-	}
-	return b.Bytes()
 }
 
 func (t *Tokenizer) configJSON() []byte {

@@ -123,10 +123,10 @@ func (a *addedSet) split(s string, ordinary bool, yield func(s string, id int32)
 			continue
 		}
 		if tok.LStrip {
-			start = trimSpaceRight(s[:start]) // less than done if the token before it has taken that space
+			start = len(strings.TrimRightFunc(s[:start], isSpace)) // less than done if the token before it has taken that space
 		}
 		if tok.RStrip {
-			end += leadingSpace(s[end:])
+			end = len(s) - len(strings.TrimLeftFunc(s[end:], isSpace))
 		}
 		if done < start {
 			yield(s[done:start], -1)
@@ -141,40 +141,11 @@ func (a *addedSet) split(s string, ordinary bool, yield func(s string, id int32)
 
 // wordBefore reports whether the last character of s is a word character, wordAfter whether the first is.
 func wordBefore(s string) bool {
-	r, size := utf8.DecodeLastRuneInString(s)
-	return isWord(r, size)
+	r, _ := utf8.DecodeLastRuneInString(s) // U+FFFD, no such character, if there is none
+	return classOf(r)&classWord != 0
 }
 
 func wordAfter(s string) bool {
-	r, size := utf8.DecodeRuneInString(s)
-	return isWord(r, size)
-}
-
-func isWord(r rune, size int) bool {
-	return size > 0 && r != utf8.RuneError && classOf(r)&classWord != 0
-}
-
-// trimSpaceRight returns the length of s without the white space at its end.
-func trimSpaceRight(s string) int {
-	for len(s) > 0 {
-		r, size := utf8.DecodeLastRuneInString(s)
-		if classOf(r)&classKind != classSpace {
-			break
-		}
-		s = s[:len(s)-size]
-	}
-	return len(s)
-}
-
-// leadingSpace returns the length of the white space at the start of s.
-func leadingSpace(s string) int {
-	n := 0
-	for n < len(s) {
-		kind, size := kindAt(s[n:])
-		if kind != classSpace {
-			break
-		}
-		n += size
-	}
-	return n
+	r, _ := utf8.DecodeRuneInString(s)
+	return classOf(r)&classWord != 0
 }

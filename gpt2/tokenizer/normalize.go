@@ -24,10 +24,10 @@ var normalizers = map[string]func(*part) normalizer{
 		left, right := take(p, "strip_left", false), take(p, "strip_right", false)
 		return func(s string) string {
 			if left {
-				s = s[leadingSpace(s):]
+				s = strings.TrimLeftFunc(s, isSpace)
 			}
 			if right {
-				s = s[:trimSpaceRight(s)]
+				s = strings.TrimRightFunc(s, isSpace)
 			}
 			return s
 		}
@@ -64,7 +64,7 @@ func bertNormalizer(p *part) normalizer {
 			switch {
 			case clean && (class&classControl != 0 || r > unicode.MaxRune):
 				return out
-			case clean && class&classKind == classSpace:
+			case clean && isSpace(r):
 				return append(out, ' ')
 			case chinese && class&classChinese != 0:
 				return append(out, ' ', r, ' ')

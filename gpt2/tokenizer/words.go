@@ -28,22 +28,20 @@ const (
 	classBits    = 12
 )
 
-// asciiClass is the class of each ASCII character, without classWord.
-var asciiClass = [utf8.RuneSelf]uint8{
-	'\t': classSpace, '\n': classSpace, '\v': classSpace, '\f': classSpace, '\r': classSpace, ' ': classSpace,
-	'0': classNumber, '1': classNumber, '2': classNumber, '3': classNumber, '4': classNumber,
-	'5': classNumber, '6': classNumber, '7': classNumber, '8': classNumber, '9': classNumber,
-	'A': classLetter, 'B': classLetter, 'C': classLetter, 'D': classLetter, 'E': classLetter, 'F': classLetter,
-	'G': classLetter, 'H': classLetter, 'I': classLetter, 'J': classLetter, 'K': classLetter, 'L': classLetter,
-	'M': classLetter, 'N': classLetter, 'O': classLetter, 'P': classLetter, 'Q': classLetter, 'R': classLetter,
-	'S': classLetter, 'T': classLetter, 'U': classLetter, 'V': classLetter, 'W': classLetter, 'X': classLetter,
-	'Y': classLetter, 'Z': classLetter,
-	'a': classLetter, 'b': classLetter, 'c': classLetter, 'd': classLetter, 'e': classLetter, 'f': classLetter,
-	'g': classLetter, 'h': classLetter, 'i': classLetter, 'j': classLetter, 'k': classLetter, 'l': classLetter,
-	'm': classLetter, 'n': classLetter, 'o': classLetter, 'p': classLetter, 'q': classLetter, 'r': classLetter,
-	's': classLetter, 't': classLetter, 'u': classLetter, 'v': classLetter, 'w': classLetter, 'x': classLetter,
-	'y': classLetter, 'z': classLetter,
-}
+// asciiClass is the kind of each ASCII character.
+var asciiClass = func() (kinds [utf8.RuneSelf]uint8) {
+	for c := range kinds {
+		switch lower := c | 0x20; {
+		case c == ' ' || '\t' <= c && c <= '\r':
+			kinds[c] = classSpace
+		case '0' <= c && c <= '9':
+			kinds[c] = classNumber
+		case 'a' <= lower && lower <= 'z':
+			kinds[c] = classLetter
+		}
+	}
+	return kinds
+}()
 
 // classText is the class of every character as Hugging Face's tokenizers have it: a hexadecimal number for each run of
 // characters of one class, the first character and then, in the last classBits bits, the class. The first run starts at
@@ -74,32 +72,30 @@ func classOf(r rune) uint16 {
 	return uint16(runs[i-1]) & (1<<classBits - 1)
 }
 
-// classAt returns the class of the first character of s, which is not empty, and its length in bytes.
+// classAt returns the class of the first character of s, which is not empty, and its length in bytes. A byte that is
+// not UTF-8 is one character, of the class of U+FFFD.
 func classAt(s string) (class uint16, size int) {
 	r, size := utf8.DecodeRuneInString(s)
-	if r == utf8.RuneError && size == 1 {
-		return classOther, 1
-	}
 	return classOf(r), size
 }
 
-// kindAt returns the kind of the first character of s, which is not empty, and its length in bytes. A byte that
-// is not UTF-8 is one character of kind classOther.
+// isSpace tells whether r is white space.
+func isSpace(r rune) bool { return classOf(r)&classKind == classSpace }
+
+// kindAt returns the kind of the first character of s, which is not empty, and its length in bytes.
 func kindAt(s string) (kind uint8, size int) {
 	if c := s[0]; c < utf8.RuneSelf {
 		return asciiClass[c], 1
 	}
-	r, size := utf8.DecodeRuneInString(s)
-	if r == utf8.RuneError {
-		return classOther, size // U+FFFD itself is a symbol, too
-	}
-	return uint8(classOf(r) & classKind), size
+	class, size := classAt(s)
+	return uint8(class & classKind), size
 }
 
 // gpt2Pattern is how GPT-2 splits a text into words.
 const gpt2Pattern = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 
-// nextWord returns the length of the word at the start of s, which is not empty: what gpt2Pattern matches there. The alternatives are tried in this order, and each is greedy.
+// nextWord returns the length of the word at the start of s, which is not empty: what gpt2Pattern matches there. The
+// alternatives are tried in this order, and each is greedy.
 func nextWord(s string) int {
 	if s[0] == '\'' {
 		if n := contraction(s); n > 0 {

@@ -25,9 +25,7 @@ func each(f func(string) string) undo {
 var undos = map[string]func(*part) undo{
 	"Fuse": func(*part) undo { return undo{fuse: true} },
 	"ByteLevel": func(p *part) undo {
-		for _, option := range []string{"add_prefix_space", "trim_offsets", "use_regex"} { // of the pre-tokenizer
-			take(p, option, true)
-		}
+		p.ignore("add_prefix_space", "trim_offsets", "use_regex") // of the pre-tokenizer
 		return undo{byteLevel: true, each: func(token string, _ bool) string {
 			if text, ok := fromAlphabet(token); ok {
 				return text
@@ -58,7 +56,7 @@ var undos = map[string]func(*part) undo{
 	},
 	"Metaspace": func(p *part) undo {
 		space, scheme := p.metaspace()
-		take(p, "split", true)
+		p.ignore("split")
 		return undo{each: func(token string, first bool) string {
 			if first && scheme != "never" {
 				return strings.ReplaceAll(token, space, "")

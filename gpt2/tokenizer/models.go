@@ -151,8 +151,8 @@ func newUnigram(u *unigram, tokens []string) *unigram {
 	u.lengths = make(map[rune]int)
 	least := math.Inf(1)
 	for id, token := range tokens {
-		if u.skip == nil || !u.skip[id] {
-			r := runeAt(token)
+		if !u.skips(id) {
+			r, _ := utf8.DecodeRuneInString(token)
 			u.lengths[r] = max(u.lengths[r], len(token))
 			least = min(least, u.scores[id])
 		}
@@ -161,10 +161,7 @@ func newUnigram(u *unigram, tokens []string) *unigram {
 	return u
 }
 
-func runeAt(s string) rune {
-	r, _ := utf8.DecodeRuneInString(s)
-	return r
-}
+func (u *unigram) skips(id int) bool { return u.skip != nil && u.skip[id] }
 
 func (u *unigram) appendWord(dst []int32, w string) []int32 {
 	type end struct {
@@ -185,7 +182,7 @@ func (u *unigram) appendWord(dst []int32, w string) []int32 {
 		r, size := utf8.DecodeRuneInString(w[i:])
 		alone := false // the character is a token
 		for to := i + size; to <= min(len(w), i+u.lengths[r]); {
-			if id, ok := u.ids[w[i:to]]; ok && (u.skip == nil || !u.skip[id]) {
+			if id, ok := u.ids[w[i:to]]; ok && !u.skips(int(id)) {
 				reach(i, to, id, u.scores[id])
 				alone = alone || to == i+size
 			}
@@ -231,14 +228,14 @@ type modelFile struct {
 	model
 }
 
-// readers has a row for each type of model in tokenizer.json.
+// models has a row for each type of model in tokenizer.json.
 var models = map[string]func(*part) *modelFile{
 	"BPE": func(p *part) *modelFile {
-		vocab, merges := p.vocab(), p.merges()
+		vocab, merges := p.vocab(), need(p, "merges", parseMerges)
 		drop := p.fields["unk_token"] == nil || string(p.fields["unk_token"]) == "null"
 		m := &charBPE{drop: drop, vocabulary: p.vocabulary(vocab), prefix: take(p, "continuing_subword_prefix", ""),
-			suffix: take(p, "end_of_word_suffix", ""), fallback: take(p, "byte_fallback", false), fuse: take(p, "fuse_unk", false),
-			whole: take(p, "ignore_merges", false)}
+			suffix: take(p, "end_of_word_suffix", ""), fallback: take(p, "byte_fallback", false),
+			fuse: take(p, "fuse_unk", false), whole: take(p, "ignore_merges", false)}
 		if dropout := take(p, "dropout", 0.0); dropout != 0 {
 			p.fail(fmt.Errorf("dropout is %v: it makes the ids random; set it to null", dropout))
 		}
@@ -318,31 +315,7 @@ func (p *part) vocabulary(vocab map[string]int32) vocabulary {
 	return vocabulary{vocab, id}
 }
 
-func (p *part) vocab() map[string]int32 {
-	raw := p.fields["vocab"]
-	if delete(p.fields, "vocab"); raw == nil {
-		p.fail(errors.New("vocab is missing"))
-		return nil
-	}
-	vocab, err := parseVocab(raw)
-	if err != nil {
-		p.fail(fmt.Errorf("vocab: %w", err))
-	}
-	return vocab
-}
-
-func (p *part) merges() []mergeNames {
-	raw := p.fields["merges"]
-	if delete(p.fields, "merges"); raw == nil {
-		p.fail(errors.New("merges is missing"))
-		return nil
-	}
-	merges, err := parseMerges(raw)
-	if err != nil {
-		p.fail(fmt.Errorf("merges: %w", err))
-	}
-	return merges
-}
+func (p *part) vocab() map[string]int32 { return need(p, "vocab", parseVocab) }
 
 // mergesOf finds the ids of merges. The second part of one loses the prefix that it has within words.
 func mergesOf(vocab map[string]int32, merges []mergeNames, prefix string) (*mergeTable, error) {

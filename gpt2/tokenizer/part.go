@@ -29,6 +29,27 @@ func take[T any](p *part, name string, value T) T {
 	return value
 }
 
+// need takes a field that must be there, which parse reads.
+func need[T any](p *part, name string, parse func([]byte) (T, error)) (value T) {
+	raw := p.fields[name]
+	if delete(p.fields, name); raw == nil {
+		p.fail(fmt.Errorf("%s is missing", name))
+		return value
+	}
+	value, err := parse(raw)
+	if err != nil {
+		p.fail(fmt.Errorf("%s: %w", name, err))
+	}
+	return value
+}
+
+// ignore takes options, true or false, that change no id here.
+func (p *part) ignore(names ...string) {
+	for _, name := range names {
+		take(p, name, true)
+	}
+}
+
 // fail keeps the first error.
 func (p *part) fail(err error) {
 	if p.err == nil {

@@ -37,9 +37,7 @@ type frame struct{ before, after []int32 }
 // frames has a row for each type of post-processor in tokenizer.json.
 var frames = map[string]func(*part) frame{
 	"ByteLevel": func(p *part) frame {
-		for _, option := range []string{"add_prefix_space", "trim_offsets", "use_regex"} { // of offsets
-			take(p, option, true)
-		}
+		p.ignore("add_prefix_space", "trim_offsets", "use_regex") // of offsets
 		return frame{}
 	},
 	"BertProcessing":    pairFrame,
@@ -75,14 +73,13 @@ var frames = map[string]func(*part) frame{
 }
 
 func pairFrame(p *part) frame {
-	take(p, "trim_offsets", true)
-	take(p, "add_prefix_space", true)
+	p.ignore("trim_offsets", "add_prefix_space")
 	var ids [2]int32
 	for i, name := range []string{"cls", "sep"} {
 		pair := take(p, name, [2]any{})
 		id, ok := pair[1].(float64)
-		if !ok && p.err == nil {
-			p.err = fmt.Errorf("%s is not a token with its id", name)
+		if !ok {
+			p.fail(fmt.Errorf("%s is not a token with its id", name))
 		}
 		ids[i] = int32(id)
 	}

@@ -33,7 +33,7 @@ var behaviors = []string{"Removed", "Isolated", "MergedWithPrevious", "MergedWit
 // splitters has a row for each type of pre-tokenizer in tokenizer.json.
 var splitters = map[string]func(*part) []splitter{
 	"ByteLevel": func(p *part) []splitter {
-		take(p, "trim_offsets", true) // of offsets, which nothing here has
+		p.ignore("trim_offsets") // of offsets, which nothing here has
 		options := byteLevel{PrefixSpace: take(p, "add_prefix_space", true), UseRegex: take(p, "use_regex", true)}
 		l := splitter{after: toAlphabet, byteLevel: &options}
 		if options.PrefixSpace {

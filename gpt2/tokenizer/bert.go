@@ -10,8 +10,8 @@ import (
 // loadBERT reads a vocab.txt, a token a line, as transformers' BertTokenizer does.
 func loadBERT(d *folder, name string, data []byte, cfg *config) (*Tokenizer, error) {
 	if class := strings.TrimSuffix(d.class(cfg), "Fast"); class != "BertTokenizer" && class != "" {
-		return nil, fmt.Errorf("%s: its class, %.60s, is not supported: only BertTokenizer is, as others split words by other "+
-			"programs or rules", name, class)
+		return nil, fmt.Errorf("%s: its class, %.60s, is not supported: only BertTokenizer is, as others split words by "+
+			"other programs or rules", name, class)
 	}
 	text := strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(data))
 	vocab := make(map[string]int32)
@@ -35,18 +35,12 @@ func loadBERT(d *folder, name string, data []byte, cfg *config) (*Tokenizer, err
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	for _, a := range t.added {
-		if a.Content == cfg.CLS.Content {
-			t.before = append(t.before, a.ID)
-		}
-		if a.Content == cfg.SEP.Content {
-			t.after = append(t.after, a.ID)
-		}
-	}
+	t.before, t.after = t.withRole("cls_token"), t.withRole("sep_token")
 	return t, nil
 }
 
-// class is the class of the tokenizer, which tokenizer_config.json or the model's config.json names; "" if neither does.
+// class is the class of the tokenizer, which tokenizer_config.json or the model's config.json names; "" if neither
+// does.
 func (d *folder) class(cfg *config) string {
 	own := config{Class: cfg.Class}
 	if f, err := d.Open("config.json"); err == nil && cfg.Class == "" {

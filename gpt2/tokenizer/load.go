@@ -26,8 +26,8 @@ var CarriedFiles = []string{"tokenizer.json", "vocab.json", "merges.txt", "token
 	"special_tokens_map.json", "added_tokens.json", "encoder.json", "vocab.bpe", "vocab.txt", "tokenizer.model",
 	"spiece.model", "sentencepiece.bpe.model", "chat_template.jinja", "chat_template.json"}
 
-// others are files of tokenizers that are not GPT-2's, and what reads them where there is neither a tokenizer.json nor a
-// pair.
+// others are files of tokenizers that are not GPT-2's, and what reads them where there is neither a tokenizer.json nor
+// a pair.
 var others = []struct {
 	name string
 	load func(d *folder, name string, data []byte, cfg *config) (*Tokenizer, error)
@@ -50,7 +50,8 @@ const (
 	maxAllAdded = 4 << 20  // bytes of all added tokens together
 )
 
-// Open reads the tokenizer in a directory, or in one file: of the form of tokenizer.json, or one that [Load] reads alone.
+// Open reads the tokenizer in a directory, or in one file: of the form of tokenizer.json, or one that [Load] reads
+// alone.
 func Open(path string) (*Tokenizer, error) {
 	info, err := os.Stat(path)
 	switch base := filepath.Base(path); {
@@ -167,16 +168,11 @@ func (d *folder) load() (*Tokenizer, error) {
 		return nil, err
 	}
 	// transformers heeds these only where there is no tokenizer.json.
-	for _, add := range []struct {
-		wanted bool
-		token  string
-		to     *[]int32
-	}{{cfg.AddBOS, "bos_token", &t.before}, {cfg.AddEOS, "eos_token", &t.after}} {
-		for _, a := range t.added {
-			if add.wanted && a.Content == t.roles[add.token] {
-				*add.to = append(*add.to, a.ID)
-			}
-		}
+	if cfg.AddBOS {
+		t.before = append(t.before, t.withRole("bos_token")...)
+	}
+	if cfg.AddEOS {
+		t.after = append(t.after, t.withRole("eos_token")...)
 	}
 	t.keep(d)
 	return t, nil
@@ -248,10 +244,18 @@ func (c *configToken) UnmarshalJSON(data []byte) error {
 	return err
 }
 
+// roleNames are the names that files give the roles of tokens, in the order in which transformers adds the tokens.
+var roleNames = []string{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}
+
+// tokens returns the tokens of roleNames.
+func (c *config) tokens() []configToken {
+	return []configToken{c.BOS, c.EOS, c.UNK, c.SEP, c.PAD, c.CLS, c.Mask}
+}
+
 // special returns the special tokens that are named, in the order in which transformers adds them.
 func (c *config) special() []addedToken {
 	var tokens []addedToken
-	for _, tok := range append([]configToken{c.BOS, c.EOS, c.UNK, c.SEP, c.PAD, c.CLS, c.Mask}, c.AdditionalToken...) {
+	for _, tok := range append(c.tokens(), c.AdditionalToken...) {
 		if tok.Content != "" {
 			tokens = append(tokens, tok.addedToken)
 		}
@@ -262,10 +266,9 @@ func (c *config) special() []addedToken {
 // roles returns the content of the tokens that have a role, by the name that files give the role.
 func (c *config) roles() map[string]string {
 	roles := make(map[string]string)
-	for name, tok := range map[string]configToken{"bos_token": c.BOS, "eos_token": c.EOS, "unk_token": c.UNK,
-		"sep_token": c.SEP, "pad_token": c.PAD, "cls_token": c.CLS, "mask_token": c.Mask} {
+	for i, tok := range c.tokens() {
 		if tok.Content != "" {
-			roles[name] = tok.Content
+			roles[roleNames[i]] = tok.Content
 		}
 	}
 	return roles
@@ -412,8 +415,8 @@ func likeGPT2(vocab any, merges []string, added []addedToken, prefixSpace bool) 
 }
 
 // addedTokens returns the added tokens: those of tokenizer.json, then those with an id in tokenizer_config.json or
-// added_tokens.json, by id, and then special tokens that are named but have none. Of a token
-// that tokenizer.json has too, transformers takes the flags from tokenizer_config.json.
+// added_tokens.json, by id, and then special tokens that are named but have none. Of a token that tokenizer.json has
+// too, transformers takes the flags from tokenizer_config.json.
 func addedTokens(d *folder, vocab map[string]int32, added []addedToken, cfg *config) ([]addedToken, error) {
 	own, special := len(added), cfg.special()
 	byContent := make(map[string]addedToken)
@@ -617,9 +620,8 @@ func (t *Tokenizer) setRoles(vocab map[string]int32, cfg *config) {
 	}
 	t.roles = cfg.roles()
 	if strings.HasPrefix("GPT2TokenizerFast", cfg.Class) && t.eot >= 0 && eos == EndOfText { // its defaults
-		for role, named := range map[string]bool{"bos_token": cfg.BOS.named, "eos_token": cfg.EOS.named,
-			"unk_token": cfg.UNK.named} {
-			if t.roles[role] == "" && !named {
+		for i, role := range gpt2Roles {
+			if t.roles[role] == "" && !cfg.tokens()[i].named {
 				t.roles[role] = EndOfText
 			}
 		}

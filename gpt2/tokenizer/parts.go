@@ -74,8 +74,12 @@ func (t *Tokenizer) Parts() (Parts, error) {
 	if t.pipe != nil {
 		return Parts{}, errors.New("the tokenizer is no byte-level BPE that splits words as GPT-2's does")
 	}
-	p := Parts{PrefixSpace: t.prefixSpace, EndOfText: int(t.eot), BOS: t.withRole("bos_token"),
-		Unknown: t.withRole("unk_token"), Pad: t.withRole("pad_token")}
+	p := Parts{PrefixSpace: t.prefixSpace, EndOfText: int(t.eot), BOS: -1, Unknown: -1, Pad: -1}
+	for role, to := range map[string]*int{"bos_token": &p.BOS, "unk_token": &p.Unknown, "pad_token": &p.Pad} {
+		for _, id := range t.withRole(role) {
+			*to = int(id)
+		}
+	}
 	for id := range t.pieces {
 		p.Tokens = append(p.Tokens, t.fileName(int32(id)))
 	}
@@ -92,12 +96,12 @@ func (t *Tokenizer) Parts() (Parts, error) {
 	return p, nil
 }
 
-// withRole returns the id of the added token with a role, -1 if there is none.
-func (t *Tokenizer) withRole(role string) int {
+// withRole returns the id of the added token with a role, if there is one.
+func (t *Tokenizer) withRole(role string) (ids []int32) {
 	for _, a := range t.added {
 		if a.Content == t.roles[role] {
-			return int(a.ID)
+			ids = append(ids, a.ID)
 		}
 	}
-	return -1
+	return ids
 }

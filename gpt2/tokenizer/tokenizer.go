@@ -10,7 +10,7 @@ import (
 const EndOfText = "<|endoftext|>"
 
 // gpt2Roles are the roles that <|endoftext|> has where files of a GPT-2 name no others.
-var gpt2Roles = []string{"bos_token", "eos_token", "unk_token"}
+var gpt2Roles = roleNames[:3]
 
 // A Tokenizer maps text to token ids and back. It is immutable and safe for concurrent use.
 type Tokenizer struct {

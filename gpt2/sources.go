@@ -254,7 +254,7 @@ func (m *Model) definedTokenizer(files fs.FS) (t *tokenizer.Tokenizer, from stri
 		return nil, "", nil
 	}
 	if data, err := fs.ReadFile(files, "gpt2_tokenizer.bin"); err == nil && program == "llm.c" {
-		tokens, _, err := weights.LLMCTokens(data)
+		tokens, err := weights.LLMCTokens(data)
 		if err != nil {
 			return nil, "", fmt.Errorf("gpt2_tokenizer.bin: %w", err)
 		}

@@ -165,11 +165,11 @@ func TestLLMCTokenizer(t *testing.T) {
 	dir := t.TempDir()
 	header := make([]byte, 1024)
 	header[0], header[1], header[2], header[3], header[4], header[8] = 0xc8, 0xd7, 0x34, 0x01, 1, 2
-	good, _, err := weights.LLMCTokens(append(bytes.Clone(header), "\x01!\x01?"...))
+	good, err := weights.LLMCTokens(append(bytes.Clone(header), "\x01!\x01?"...))
 	if err != nil || !slices.Equal(good, []string{"!", "?"}) {
 		t.Errorf("%q, %v", good, err)
 	}
-	if _, _, err = weights.LLMCTokens(append(bytes.Clone(header), "\x01!\x05"...)); err == nil || !strings.Contains(err.Error(), "truncated") {
+	if _, err = weights.LLMCTokens(append(bytes.Clone(header), "\x01!\x05"...)); err == nil || !strings.Contains(err.Error(), "truncated") {
 		t.Errorf("truncated: %v", err)
 	}
 	wrong := append(bytes.Clone(header), "\x01!\x01?"...)

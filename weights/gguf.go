@@ -275,18 +275,20 @@ func (r *ggufReader) bytes(n int64, what string) []byte {
 	return b
 }
 
-func (r *ggufReader) uint32(what string) uint32 {
-	if b := r.bytes(4, what); b != nil {
-		return binary.LittleEndian.Uint32(b)
-	}
-	return 0
+func (r *ggufReader) uint32(what string) uint32 { return uint32(unsigned(r.bytes(4, what))) }
+func (r *ggufReader) uint64(what string) uint64 { return unsigned(r.bytes(8, what)) }
+
+// unsigned returns the number of up to 8 bytes, the least first.
+func unsigned(b []byte) uint64 {
+	var all [8]byte
+	copy(all[:], b)
+	return binary.LittleEndian.Uint64(all[:])
 }
 
-func (r *ggufReader) uint64(what string) uint64 {
-	if b := r.bytes(8, what); b != nil {
-		return binary.LittleEndian.Uint64(b)
-	}
-	return 0
+// signed returns the number of up to 8 bytes in two's complement, the least first.
+func signed(b []byte) int64 {
+	shift := 64 - 8*len(b)
+	return int64(unsigned(b)<<shift) >> shift
 }
 
 // count reads the number of things that take at least so many bytes each, all in the rest of the file.
@@ -351,32 +353,19 @@ func (r *ggufReader) scalar(kind uint32, key string) any {
 		return nil
 	}
 	switch kind {
-	case ggufUint8:
-		return uint64(b[0])
-	case ggufInt8:
-		return int64(int8(b[0]))
-	case ggufUint16:
-		return uint64(binary.LittleEndian.Uint16(b))
-	case ggufInt16:
-		return int64(int16(binary.LittleEndian.Uint16(b)))
-	case ggufUint32:
-		return uint64(binary.LittleEndian.Uint32(b))
-	case ggufInt32:
-		return int64(int32(binary.LittleEndian.Uint32(b)))
+	case ggufInt8, ggufInt16, ggufInt32, ggufInt64:
+		return signed(b)
 	case ggufFloat32:
-		return math.Float32frombits(binary.LittleEndian.Uint32(b))
+		return math.Float32frombits(uint32(unsigned(b)))
+	case ggufFloat64:
+		return math.Float64frombits(unsigned(b))
 	case ggufBool:
 		if b[0] > 1 {
 			r.fail("the metadata value of %s is the byte %d, neither true nor false", quote(key), b[0])
 		}
 		return b[0] == 1
-	case ggufUint64:
-		return binary.LittleEndian.Uint64(b)
-	case ggufInt64:
-		return int64(binary.LittleEndian.Uint64(b))
-	default: // ggufFloat64
-		return math.Float64frombits(binary.LittleEndian.Uint64(b))
 	}
+	return unsigned(b)
 }
 
 // array reads an array, at the given depth of nesting. Of strings and integers the elements are kept.

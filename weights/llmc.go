@@ -88,24 +88,19 @@ func readLLMC(s *storage) (contents, error) {
 	return c, nil
 }
 
-// LLMCTokens reads the tokens of a gpt2_tokenizer.bin of llm.c, by id, and the id of the end of a text, -1 if the file
-// does not say.
-func LLMCTokens(data []byte) (tokens []string, end int, err error) {
+// LLMCTokens reads the tokens of a gpt2_tokenizer.bin of llm.c, by id.
+func LLMCTokens(data []byte) (tokens []string, err error) {
 	if len(data) < llmcHeader || binary.LittleEndian.Uint32(data) != llmcTokenizer {
-		return nil, 0, problem("", "is no tokenizer of llm.c: it does not begin as one")
+		return nil, problem("", "is no tokenizer of llm.c: it does not begin as one")
 	}
-	number := func(i int) uint32 { return binary.LittleEndian.Uint32(data[4*i:]) }
-	n := number(2)
-	if end = -1; number(1) > 1 {
-		end = int(number(3))
-	}
+	n := binary.LittleEndian.Uint32(data[8:])
 	data = data[llmcHeader:]
 	for range n {
 		if len(data) == 0 || len(data) <= int(data[0]) {
-			return nil, 0, problem("", "holds %d tokens, and its header says %d: it is truncated", len(tokens), n)
+			return nil, problem("", "holds %d tokens, and its header says %d: it is truncated", len(tokens), n)
 		}
 		size := int(data[0])
 		tokens, data = append(tokens, string(data[1:1+size])), data[1+size:]
 	}
-	return tokens, end, nil
+	return tokens, nil
 }

@@ -123,11 +123,7 @@ func (u *unpickler) take(n uint64) []byte {
 }
 
 // number reads an unsigned number of so many bytes, 8 at most.
-func (u *unpickler) number(size uint64) uint64 {
-	var b [8]byte
-	copy(b[:], u.take(size))
-	return binary.LittleEndian.Uint64(b[:])
-}
+func (u *unpickler) number(size uint64) uint64 { return unsigned(u.take(size)) }
 
 // line reads up to the end of a line.
 func (u *unpickler) line() string {
@@ -188,7 +184,7 @@ func (u *unpickler) do(op byte) {
 	case 'M': // BININT2
 		u.push(int64(u.number(2)))
 	case 'J': // BININT
-		u.push(int64(int32(u.number(4))))
+		u.push(signed(u.take(4)))
 	case 0x8a: // LONG1
 		u.push(u.long(u.number(1)))
 	case 'G': // BINFLOAT, big-endian
@@ -268,11 +264,7 @@ func (u *unpickler) long(n uint64) int64 {
 		u.fail("the pickle has a whole number of %d bytes; at most 8 are read", n)
 		return 0
 	}
-	if n == 0 {
-		return 0
-	}
-	shift := 64 - 8*n
-	return int64(u.number(n)<<shift) >> shift
+	return signed(u.take(n))
 }
 
 // str reads a string of n bytes.

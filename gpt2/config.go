@@ -78,6 +78,9 @@ type Config struct {
 	EOS int `json:"-"` // eos_token_id; -1 if there is none
 }
 
+// defaults is what counts where files do not say another, but for the geometry.
+var defaults = Config{Epsilon: 1e-5, Activation: GELUNew, Tied: true, ScaleWeights: true, BOS: -1, EOS: -1}
+
 // HeadSize returns HS = C / NH.
 func (c Config) HeadSize() int { return c.Channels / c.Heads }
 
@@ -223,7 +226,7 @@ func ParseConfig(data []byte) (Config, error) {
 	if err := checkFixed("config.json", raw, fixed); err != nil {
 		return Config{}, err
 	}
-	c := Config{Epsilon: 1e-5, Tied: true, ScaleWeights: true, BOS: -1, EOS: -1}
+	c := defaults
 	r := fieldReader{file: "config.json", raw: raw}
 	var classes []string
 	r.decode("architectures", "a list of names", &classes)

@@ -69,9 +69,7 @@ func (m *Model) Export(ctx context.Context, dir string, o ExportOptions) error {
 		files[name] = data
 	}
 	if m.Tokenizer != nil && (m.files == nil || m.otherTokenizer) {
-		for name, data := range m.Tokenizer.Files() {
-			files[name] = data
-		}
+		maps.Copy(files, m.Tokenizer.Files())
 	}
 	for _, stale := range carried {
 		if _, err := os.Lstat(filepath.Join(dir, stale)); o.Force && err == nil && files[stale] == nil {

@@ -1,6 +1,7 @@
 package gpt2
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -8,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 
 	"gpt2scope/gpt2/tokenizer"
 	"gpt2scope/weights"
@@ -49,15 +49,15 @@ func newGGUF(name string, file *weights.GGUF) (*Model, error) {
 	if err != nil {
 		return nil, wrap(err)
 	}
-	checkpoint, err := file.Map(func(t weights.Tensor) (weights.Tensor, error) {
-		renamed, linear := ggufName(t.Name)
-		if linear && len(t.Shape) == 2 {
-			if t, err = t.Transposed(); err != nil {
-				return t, err
-			}
+	parameters := map[string]string{} // by the name in the file
+	for name, stored := range ggufNamesOf(config.Layers) {
+		parameters[stored] = name
+	}
+	checkpoint, err := file.Map(func(t weights.Tensor) (_ weights.Tensor, err error) {
+		if t.Name = cmp.Or(parameters[t.Name], t.Name); linear.MatchString(t.Name) && len(t.Shape) == 2 {
+			t, err = t.Transposed() // (outputs, inputs) in the file
 		}
-		t.Name = renamed
-		return t, nil
+		return t, err
 	})
 	if err != nil {
 		return nil, wrap(err)
@@ -72,23 +72,6 @@ func newGGUF(name string, file *weights.GGUF) (*Model, error) {
 		m.TokenizerFrom = "the GGUF file"
 	}
 	return m, nil
-}
-
-// ggufName returns the name of a GGUF file's tensor in a Hugging Face checkpoint, and whether it is
-// the matrix of a product of a layer, whose layout differs: (outputs, inputs) here, (inputs, outputs)
-// there. A name that no GPT-2 has stays as it is.
-func ggufName(name string) (renamed string, linear bool) {
-	dot := max(0, strings.LastIndexByte(name, '.'))
-	base, part := name[:dot], strings.TrimPrefix(name[dot:], ".") // weight or bias
-	if to, ok := ggufNames[base]; ok {
-		return to + "." + part, false
-	}
-	layer, base, _ := strings.Cut(strings.TrimPrefix(base, "blk."), ".")
-	to, ok := ggufLayerNames[base]
-	if !ok || !strings.HasPrefix(name, "blk.") {
-		return name, false
-	}
-	return "h." + layer + "." + to + "." + part, part == "weight"
 }
 
 // mostly returns the type that most elements of the file have.
@@ -167,7 +150,7 @@ func ggufConfig(file *weights.GGUF) (Config, error) {
 		return Config{}, fmt.Errorf("it is a model of the architecture %q (general.architecture); only gpt2 is supported",
 			shorten([]byte(arch)))
 	}
-	c := Config{Epsilon: 1e-5, Tied: true, ScaleWeights: true, Activation: GELUNew, BOS: -1, EOS: -1}
+	c := defaults
 	m.int("gpt2.block_count", &c.Layers, true)
 	m.int("gpt2.embedding_length", &c.Channels, true)
 	m.int("gpt2.attention.head_count", &c.Heads, true)

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"gpt2scope/internal/files"
@@ -93,7 +94,7 @@ func (m *Model) adapt(dir string) error {
 		if part == "B.weight" {
 			want = []int{matrix.Shape[1], l.rank}
 		}
-		if fmt.Sprint(t.Shape) != fmt.Sprint(want) {
+		if !slices.Equal(t.Shape, want) {
 			return fmt.Errorf("tensor %s is %v, and the model's %s with r = %d asks for %v", t.Name, t.Shape, matrix.Name,
 				l.rank, want)
 		}
@@ -130,7 +131,7 @@ func (m *Model) adapt(dir string) error {
 		})
 	})
 	if err == nil {
-		m.Notes = append(m.Notes, fmt.Sprintf("the adapter %s of rank %d is added to %d matrices", dir, l.rank, len(added)))
+		m.note(fmt.Sprintf("the adapter %s of rank %d is added to %d matrices", dir, l.rank, len(added)))
 	}
 	return err
 }

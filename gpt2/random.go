@@ -14,24 +14,29 @@ import (
 	"gpt2scope/weights"
 )
 
-type geometry struct {
-	name                    string
-	layers, channels, heads int
+// PublishedModel is one of the four sizes that were published.
+type PublishedModel struct {
+	Name   string // "gpt2-medium"
+	Config Config
 }
 
-// geometries are the four sizes that were published (Radford et al. 2019).
-var geometries = []geometry{
-	{"gpt2", 12, 768, 12},         // 124 million parameters
-	{"gpt2-medium", 24, 1024, 16}, // 355 million
-	{"gpt2-large", 36, 1280, 20},  // 774 million
-	{"gpt2-xl", 48, 1600, 25},     // 1558 million
+// published are the four sizes (Radford et al. 2019).
+var published = []PublishedModel{
+	{"gpt2", publishedConfig(12, 768, 12)},         // 124 million parameters
+	{"gpt2-medium", publishedConfig(24, 1024, 16)}, // 355 million
+	{"gpt2-large", publishedConfig(36, 1280, 20)},  // 774 million
+	{"gpt2-xl", publishedConfig(48, 1600, 25)},     // 1558 million
 }
 
-func (g geometry) config() Config {
-	return Config{Layers: g.layers, Channels: g.channels, Heads: g.heads, Inner: 4 * g.channels, Vocab: 50257,
-		Positions: 1024,
-		Epsilon:   1e-5, Tied: true, ScaleWeights: true, BOS: 50256, EOS: 50256}
+func publishedConfig(layers, channels, heads int) Config {
+	c := defaults
+	c.Layers, c.Channels, c.Heads, c.Inner = layers, channels, heads, 4*channels
+	c.Vocab, c.Positions, c.BOS, c.EOS = 50257, 1024, 50256, 50256
+	return c
 }
+
+// Published lists the published models from the smallest to the largest.
+func Published() []PublishedModel { return slices.Clone(published) }
 
 // RandomPrefix starts the names of random models, as Random takes them.
 const RandomPrefix = "random:"
@@ -51,14 +56,14 @@ func Random(name string) (*Model, error) {
 		return nil, fmt.Errorf("a random model is named %sgpt2 or %sL=1,C=768,NH=12,V=50257,T=1024, not %q", RandomPrefix,
 			RandomPrefix, name)
 	}
-	c := geometries[0].config()
+	c := published[0].Config
 	c.Inner, c.BOS, c.EOS = 0, -1, -1
 	seed := 0
 	fields := map[string]*int{"L": &c.Layers, "C": &c.Channels, "NH": &c.Heads, "V": &c.Vocab, "T": &c.Positions,
 		"F": &c.Inner, "seed": &seed}
 	for i, part := range strings.Split(spec, ",") {
-		if g := slices.IndexFunc(geometries, func(g geometry) bool { return g.name == part }); i == 0 && g >= 0 {
-			c.Layers, c.Channels, c.Heads = geometries[g].layers, geometries[g].channels, geometries[g].heads
+		if k := slices.IndexFunc(published, func(m PublishedModel) bool { return m.Name == part }); i == 0 && k >= 0 {
+			c.Layers, c.Channels, c.Heads = published[k].Config.Layers, published[k].Config.Channels, published[k].Config.Heads
 			continue
 		}
 		key, value, _ := strings.Cut(part, "=")
@@ -106,16 +111,18 @@ func Random(name string) (*Model, error) {
 	return m, nil
 }
 
+// constant returns a function that gives elements of one value.
+func constant(v float32) weights.ReadFunc {
+	return func(dst []float32, _ int) error {
+		for i := range dst {
+			dst[i] = v
+		}
+		return nil
+	}
+}
+
 // initialiser returns the function that computes elements of a parameter.
 func initialiser(c Config, p Param, seed uint64) weights.ReadFunc {
-	constant := func(v float32) weights.ReadFunc {
-		return func(dst []float32, _ int) error {
-			for i := range dst {
-				dst[i] = v
-			}
-			return nil
-		}
-	}
 	switch {
 	case strings.HasSuffix(p.Name, ".bias"):
 		return constant(0)
@@ -151,19 +158,4 @@ func normal(name string, seed uint64, deviation float64) weights.ReadFunc {
 		}
 		return nil
 	}
-}
-
-// PublishedModel is one of the four sizes that were published.
-type PublishedModel struct {
-	Name   string // "gpt2-medium"
-	Config Config
-}
-
-// Published lists the published models from the smallest to the largest.
-func Published() []PublishedModel {
-	var list []PublishedModel
-	for _, g := range geometries {
-		list = append(list, PublishedModel{g.name, g.config()})
-	}
-	return list
 }

@@ -49,9 +49,8 @@ func (p *Plan) Trace(position, executed int, sizes Sizes) traces.Plan {
 		at, next := s.Work(0, sizes), s.Work(1, sizes)
 		t.Steps = append(t.Steps, traces.Step{
 			Tag: s.Tag, Name: s.Name(), Op: s.Op().String(), Layer: s.Layer(), Slot: s.Slot(),
-			FLOPs: at.FLOPs, Bytes: at.Bytes +
-				at.Activations, FLOPsPerPast: next.FLOPs - at.FLOPs, BytesPerPast: next.Bytes - at.Bytes,
-			Activations: at.Activations, Multiply: at.Type,
+			FLOPs: at.FLOPs, Bytes: at.Bytes + at.Activations, FLOPsPerPast: next.FLOPs - at.FLOPs,
+			BytesPerPast: next.Bytes - at.Bytes, Activations: at.Activations, Multiply: at.Type,
 		})
 	}
 	return t

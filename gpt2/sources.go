@@ -71,10 +71,7 @@ func mapTensors(c *weights.Checkpoint) (*weights.Checkpoint, *mapping, error) {
 		for name, t := range plain {
 			base, ok := strings.CutSuffix(name, ".weight")
 			if ok && (strings.HasPrefix(name, "h.") || base == "ln_f") && plain[base+".bias"].Shape == nil && len(t.Shape) > 0 {
-				zero, err := weights.NewTensor(base+".bias", t.Shape[:1], func(dst []float32, _ int) error {
-					clear(dst)
-					return nil
-				})
+				zero, err := weights.NewTensor(base+".bias", t.Shape[:1], constant(0))
 				if err != nil {
 					return nil, nil, err
 				}
@@ -148,7 +145,7 @@ func argument(args map[string]any, name string) (int, error) {
 // Activation and end of text are those of the program that the form is of: llm.c computes the tanh form of GELU,
 // nanoGPT the exact one.
 func configOf(c *weights.Checkpoint, args map[string]any) (Config, error) {
-	config := Config{Epsilon: 1e-5, Tied: true, ScaleWeights: true, BOS: -1, EOS: -1}
+	config := defaults
 	rows := func(name string) (n, width int) {
 		if t, ok := c.Tensor(name); ok && len(t.Shape) == 2 {
 			return t.Shape[0], t.Shape[1]
@@ -158,10 +155,11 @@ func configOf(c *weights.Checkpoint, args map[string]any) (Config, error) {
 	config.Vocab, config.Channels = rows("wte.weight")
 	config.Positions, _ = rows("wpe.weight")
 	_, config.Inner = rows("h.0.mlp.c_fc.weight")
-	for n := 1; n > 0; config.Layers++ {
-		if n, _ = rows(fmt.Sprintf("h.%d.attn.c_attn.weight", config.Layers)); n == 0 {
+	for {
+		if n, _ := rows(fmt.Sprintf("h.%d.attn.c_attn.weight", config.Layers)); n == 0 {
 			break
 		}
+		config.Layers++
 	}
 	var err error
 	if config.Heads, err = argument(args, "n_head"); err != nil {

@@ -180,7 +180,7 @@ type transfer struct {
 // clip returns the part of an event that lies in x; false if none does.
 func clip(e *traces.Event, x window.Interval) (window.Interval, bool) {
 	own := window.Interval{From: max(e.Time, x.From), To: min(e.End(), x.To)}
-	return own, own.Length() >= 0 && (e.End() > x.From || e.Time >= x.From) && e.Time < x.To
+	return own, (e.End() > x.From || e.Time >= x.From) && e.Time < x.To
 }
 
 // measure counts what happens in x.

@@ -61,7 +61,7 @@ var Rules = []Rule{
 		heldRule(tables.IdleAlloc, traces.CallAlloc, "The GPU is idle for %s ms in %s while the host allocates or frees memory.",
 			"allocate once, before the passes, and reuse the memory, as PyTorch's caching allocator does")},
 	{"data-loading", GPU, "the GPU is idle while the host waits for its next input", "that time",
-		heldRule(tables.IdleLoader, traces.CallOther, "The GPU is idle for %s ms in %s because of data loading.",
+		idleRule(tables.IdleLoader, "The GPU is idle for %s ms in %s because of data loading.",
 			"load with more workers (num_workers of a DataLoader), let them prefetch (prefetch_factor, pin_memory=True), "+
 				"and do less for each sample, or do it before")},
 	{"sync", GPU, "the GPU repeatedly runs dry while the host waits for it", "those gaps", syncRule},
@@ -111,13 +111,13 @@ func idleRule(cause, says, try string) func(*advisor) {
 func heldRule(cause string, call traces.Call, says, try string) func(*advisor) {
 	return func(a *advisor) {
 		ns, rows := a.idleOf(cause)
-		if text := says; ns > 0 {
-			thing, n := "gap", rows.n
-			if calls := a.calls(call); call != traces.CallOther && calls.n > 0 {
+		thing, n := "gap", rows.n
+		if call != traces.CallOther && ns > 0 {
+			if calls := a.calls(call); calls.n > 0 {
 				rows, thing = calls, "call"
 			}
-			a.hint(ns, rows.rows(thing), try, text, inMS(ns), numberOf(n, "gap"))
 		}
+		a.hint(ns, rows.rows(thing), try, says, inMS(ns), numberOf(n, "gap"))
 	}
 }
 

@@ -82,7 +82,7 @@ func (p side) operators() *samples {
 	s := p.whole()
 	if p.Device < 0 {
 		for i := range p.Events {
-			if e := &p.Events[i]; e.Kind == traces.KindOp && p.operator(e) == e {
+			if e := &p.Events[i]; e.Kind == traces.KindOp && p.Operator(e) == e {
 				s.add(changeKey{ChangeOp, "", e.Name}, e.Duration)
 			}
 		}
@@ -91,7 +91,7 @@ func (p side) operators() *samples {
 	var order []*traces.Event
 	sums := map[*traces.Event]int64{}
 	for _, e := range p.Work {
-		op := p.operator(e)
+		op := p.Operator(e)
 		if op == nil {
 			continue
 		}
@@ -104,17 +104,4 @@ func (p side) operators() *samples {
 		s.add(changeKey{ChangeOp, "", op.Name}, sums[op])
 	}
 	return s
-}
-
-// operator returns the outermost operator of a framework around an event, or the event itself; nil for none.
-func (p side) operator(e *traces.Event) (found *traces.Event) {
-	if e.Kind == traces.KindOp {
-		found = e
-	}
-	for around := range p.Around(e) {
-		if around.Kind == traces.KindOp {
-			found = around
-		}
-	}
-	return found
 }

@@ -277,14 +277,17 @@ func (a *advisor) count() {
 	}
 }
 
-// idleOf takes the idle time of a cause, by the stage and the operator before which it lies.
+// idleOf takes the idle time of a cause, by the stage and the outermost operator before which it lies.
 func (a *advisor) idleOf(cause string) (ns int64, rows *tally) {
 	rows = newTally()
 	for _, p := range a.parts {
 		if p.cause == cause && p.left > 0 {
 			where := "at the end"
 			if next := p.gap.Next; next != nil {
-				where = "before " + a.where(next) + a.operator(next)
+				where = "before " + a.where(next)
+				if op := a.Operator(next); op != nil {
+					where += ": " + op.Name
+				}
 			}
 			rows.add(where, p.left, p.left, 1)
 			ns += a.takeIdle(p)
@@ -383,16 +386,6 @@ func outside(list, other []window.Interval) int64 {
 // inWindow reports whether an event reaches into the time that the advice is of.
 func (a *advisor) inWindow(e *traces.Event) bool {
 	return e.End() > a.table.Time.From && e.Time < a.table.Time.To
-}
-
-// operator names the outermost operator of a framework that launched an event, behind a colon; "" for none.
-func (a *advisor) operator(e *traces.Event) (text string) {
-	for around := range a.Around(e) {
-		if around.Kind == traces.KindOp {
-			text = ": " + around.Name
-		}
-	}
-	return text
 }
 
 // where names the step of an event of the work, by one name for all layers.

@@ -207,6 +207,19 @@ func (w *Window) Around(e *traces.Event) iter.Seq[*traces.Event] {
 	}
 }
 
+// Operator returns the outermost operator of a framework around an event, or the event itself; nil for none.
+func (w *Window) Operator(e *traces.Event) (found *traces.Event) {
+	if e.Kind == traces.KindOp {
+		found = e
+	}
+	for around := range w.Around(e) {
+		if around.Kind == traces.KindOp {
+			found = around
+		}
+	}
+	return found
+}
+
 // PassOf returns the pass that an event is or belongs to, nil if none is recorded.
 func (w *Window) PassOf(e *traces.Event) *traces.Event {
 	for range 1000 { // damage could make a ring of parents

@@ -81,7 +81,7 @@ type attributor struct {
 	h       *Header
 	events  []Event
 	counts  Attribution
-	threads map[[2]int64]*threadState
+	threads map[ThreadID]*threadState
 	calls   calls
 	nodes   Nodes
 	byID    places                       // ranges
@@ -106,12 +106,12 @@ type threadState struct {
 // Attribute gives each event its step and range, unless its source did: the package's documentation says how. Events
 // must be in the order of [Compare]; they are changed in place.
 func Attribute(h *Header, events []Event) Attribution {
-	a := &attributor{h: h, events: events, threads: map[[2]int64]*threadState{}, calls: calls{},
+	a := &attributor{h: h, events: events, threads: map[ThreadID]*threadState{}, calls: calls{},
 		outer: map[int]int{}, quiet: map[int]bool{}, busy: make([]bool, len(events)), ran: map[Run]bool{},
 		first: map[int64]uint64{}, forward: map[Correlation]*threadState{}}
 	for _, l := range h.Lanes {
 		if strings.HasPrefix(l.Name, "pt_autograd") {
-			a.threads[[2]int64{l.Lane.Process, l.Lane.ID}] = &threadState{of: l.Lane.Process, back: true}
+			a.threads[ThreadID{l.Lane.Process, l.Lane.ID}] = &threadState{of: l.Lane.Process, back: true}
 		}
 	}
 	a.host()
@@ -189,7 +189,7 @@ func (a *attributor) host() {
 		if !isRange && !e.Kind.IsCall() && e.Kind != KindNode && e.Kind != KindMark || e.Lane.Device >= 0 {
 			continue
 		}
-		key := [2]int64{a.h.ProcessOf(e), e.Lane.ID}
+		key := a.h.ThreadOf(e)
 		t := a.threads[key]
 		if t == nil {
 			t = &threadState{of: key[0]}

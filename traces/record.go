@@ -561,6 +561,12 @@ func (h *Header) PhaseOf(e *Event) string {
 // ProcessOf returns the process of an event, 0 if not known.
 func (h *Header) ProcessOf(e *Event) int64 { return cmp.Or(e.Lane.Process, h.Process) }
 
+// ThreadID identifies a thread: a process and the id of the thread in it.
+type ThreadID [2]int64
+
+// ThreadOf returns the thread of an event of the host.
+func (h *Header) ThreadOf(e *Event) ThreadID { return ThreadID{h.ProcessOf(e), e.Lane.ID} }
+
 // Correlation identifies an API call and the work that it caused.
 type Correlation struct {
 	Process int64

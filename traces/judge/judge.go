@@ -308,11 +308,7 @@ func (a *advisor) hostDoing() *tally {
 	type look struct {
 		at, ns int64
 		n      int
-		lane   traces.Lane
-	}
-	type thread struct{ process, id int64 }
-	of := func(l traces.Lane) thread {
-		return thread{a.Header.ProcessOf(&traces.Event{Lane: l}), l.ID}
+		thread traces.ThreadID
 	}
 	rows := newTally()
 	var looks []look
@@ -331,17 +327,17 @@ func (a *advisor) hostDoing() *tally {
 		for _, x := range late {
 			n := max(1, min(mostLooks, x.Length()/lookEvery))
 			for i := range n {
-				looks = append(looks, look{x.From + (2*i+1)*x.Length()/(2*n), x.Length() / n, first, call.Lane})
+				looks = append(looks, look{x.From + (2*i+1)*x.Length()/(2*n), x.Length() / n, first, a.Header.ThreadOf(call)})
 				first = 0
 			}
 		}
 	}
 	slices.SortFunc(looks, func(x, y look) int { return cmp.Compare(x.at, y.at) })
-	open, next := map[thread][]*traces.Event{}, 0
+	open, next := map[traces.ThreadID][]*traces.Event{}, 0
 	for _, l := range looks {
 		for ; next < len(a.Events) && a.Events[next].Time <= l.at; next++ {
 			if e := &a.Events[next]; e.Kind.IsCall() || e.Kind.IsRange() && e.Lane.Kind == traces.LaneThread {
-				at := of(e.Lane)
+				at := a.Header.ThreadOf(e)
 				stack := open[at]
 				for len(stack) > 0 && !stack[len(stack)-1].Open && stack[len(stack)-1].End() <= e.Time {
 					stack = stack[:len(stack)-1]
@@ -350,7 +346,7 @@ func (a *advisor) hostDoing() *tally {
 			}
 		}
 		what := "outside recorded calls and ranges"
-		for _, e := range slices.Backward(open[of(l.lane)]) {
+		for _, e := range slices.Backward(open[l.thread]) {
 			if e.Open || e.End() > l.at {
 				what = "in " + a.doing(e)
 				break

@@ -74,7 +74,7 @@ func (s *summary) ops(t *Table) error {
 		r.Name = name
 		return r
 	}
-	threads := map[[2]int64][]openOp{}
+	threads := map[traces.ThreadID][]openOp{}
 	main := s.passThreads(t)
 	onHost := map[traces.Run]bool{} // steps that the host has a range of
 	paths := map[string]*OpStack{}
@@ -84,7 +84,7 @@ func (s *summary) ops(t *Table) error {
 		if !isRange && !e.Kind.IsCall() || e.Lane.Device >= 0 || e.Open || !s.isRow(e) {
 			continue
 		}
-		key := [2]int64{s.Header.ProcessOf(e), e.Lane.ID}
+		key := s.Header.ThreadOf(e)
 		if main != nil && !main[key] {
 			continue
 		}
@@ -152,14 +152,14 @@ func (s *summary) ops(t *Table) error {
 }
 
 // passThreads returns the threads that run passes, or nil if all threads count: there are no passes, or a GPU works.
-func (s *summary) passThreads(t *Table) map[[2]int64]bool {
+func (s *summary) passThreads(t *Table) map[traces.ThreadID]bool {
 	if s.Device >= 0 || len(t.Passes) == 0 {
 		return nil
 	}
-	main := map[[2]int64]bool{}
+	main := map[traces.ThreadID]bool{}
 	for i := range s.Events {
 		if e := &s.Events[i]; e.Kind == traces.KindPass && e.Lane.Kind == traces.LaneThread {
-			main[[2]int64{s.Header.ProcessOf(e), e.Lane.ID}] = true
+			main[s.Header.ThreadOf(e)] = true
 		}
 	}
 	return main

@@ -70,7 +70,7 @@ type Window struct {
 
 	*traces.Index
 	index map[*traces.Event]int // of a pass, in Passes
-	warm  map[threadID][]Interval
+	warm  map[traces.ThreadID][]Interval
 	held  map[int64]*[numHeld][]Interval // of a process
 
 	afterEvent map[*traces.Event]bool // of [Window.AfterEvent]
@@ -89,14 +89,11 @@ type Pass struct {
 	Busy int64 // ns of Time in which the device works
 }
 
-// threadID distinguishes threads: a process and its thread.
-type threadID [2]int64
-
 // New computes the window of a device; -1 is the first GPU that worked, or the CPU if none
 // did. Work is empty for a GPU without work.
 func New(t *traces.Trace, device int32) *Window {
 	w := &Window{Trace: t, Device: device, Index: t.Index(), index: map[*traces.Event]int{},
-		warm: map[threadID][]Interval{}, held: map[int64]*[numHeld][]Interval{},
+		warm: map[traces.ThreadID][]Interval{}, held: map[int64]*[numHeld][]Interval{},
 		afterEvent: map[*traces.Event]bool{}}
 	var steps []*traces.Event
 	var launches []int64
@@ -122,7 +119,7 @@ func New(t *traces.Trace, device int32) *Window {
 			case e.Kind == traces.KindStep:
 				steps = append(steps, e)
 			case e.WarmUp:
-				at := w.thread(e)
+				at := t.Header.ThreadOf(e)
 				w.warm[at] = Union(append(w.warm[at], Interval{e.Time, e.End()}))
 			case e.Kind != traces.KindPass || e.Open:
 			case w.InWarmUp(e):
@@ -154,12 +151,9 @@ func New(t *traces.Trace, device int32) *Window {
 	return w
 }
 
-// thread returns the thread of an event of the host.
-func (w *Window) thread(e *traces.Event) threadID { return threadID{w.Header.ProcessOf(e), e.Lane.ID} }
-
 // InWarmUp reports whether an event of the host begins within a warm-up of its thread.
 func (w *Window) InWarmUp(e *traces.Event) bool {
-	return slices.ContainsFunc(w.warm[w.thread(e)], func(x Interval) bool { return x.From <= e.Time && e.Time < x.To })
+	return slices.ContainsFunc(w.warm[w.Header.ThreadOf(e)], func(x Interval) bool { return x.From <= e.Time && e.Time < x.To })
 }
 
 // divide finds the span of the passes, and gives each its part of the wall time.

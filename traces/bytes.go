@@ -120,12 +120,10 @@ func (e *escapes) Read(b []byte) (n int, err error) {
 		}
 		next, _ = e.in.Peek(6) // less at the end
 		length := escape(next)
+		e.pending = bytes.Clone(next[:length])
 		if length == 0 {
-			length, next = 1, []byte(`\\`)
+			length, e.pending = 1, []byte(`\\`)
 			e.mended++
-			e.pending = next
-		} else {
-			e.pending = append([]byte(nil), next[:length]...)
 		}
 		e.in.Discard(length)
 	}
@@ -135,7 +133,7 @@ func (e *escapes) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// escape returns the length of the escape that a text begins with, 0 for none.
+// escape returns the length of the escape that a text of at most 6 bytes begins with, 0 for none.
 func escape(text []byte) int {
 	switch {
 	case len(text) < 2: // cut off
@@ -145,13 +143,10 @@ func escape(text []byte) int {
 	case text[1] != 'u':
 		return 0
 	}
-	for i, c := range text[2:] {
+	for _, c := range text[2:] {
 		if !('0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f') {
 			return 0
 		}
-		if i == 3 {
-			break
-		}
 	}
-	return len(text[:min(6, len(text))])
+	return len(text)
 }

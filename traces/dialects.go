@@ -2,6 +2,7 @@ package traces
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -105,7 +106,7 @@ func (c *chrome) place() {
 	if len(c.unplaced) == 0 || len(c.processes) == 0 {
 		return
 	}
-	repeated, gone := 0, map[int]bool{}
+	repeated := 0
 	for _, i := range c.unplaced {
 		e := &c.list[i]
 		process := c.processes[e.Lane.Process]
@@ -116,10 +117,9 @@ func (c *chrome) place() {
 		c.toolIs(tracks[row].tool)
 		switch e.Kind = tracks[row].kind; {
 		case e.Kind == kindRepeats:
-			repeated, gone[i] = repeated+1, true
+			repeated++
 		case e.Kind == kindUnknown:
 			c.header.unknown("track "+process, 1)
-			gone[i] = true
 		case e.Kind == KindKernel:
 			switch {
 			case strings.HasPrefix(e.Name, "Memcpy"):
@@ -133,13 +133,8 @@ func (c *chrome) place() {
 			e.SetFactsOfName()
 		}
 	}
-	kept := c.list[:0]
-	for i, e := range c.list {
-		if !gone[i] {
-			kept = append(kept, e)
-		}
-	}
-	if c.list = kept; repeated > 0 {
+	c.list = slices.DeleteFunc(c.list, func(e Event) bool { return e.Kind >= numKinds })
+	if repeated > 0 {
 		c.header.Notes = append(c.header.Notes, strconv.Itoa(repeated)+" events of XLA's lines by operation and step are "+
 			"left out: they show again the work that the streams have")
 	}

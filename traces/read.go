@@ -373,13 +373,13 @@ func (c *chrome) micros() (int64, bool) { return micros(c.string()) }
 
 // trackID reads a pid or tid: a number, or text that ends in a number.
 func (c *chrome) trackID() int64 {
-	isText := c.peek() == '"'
-	b := c.string()
-	if !isText {
-		return parseInt(b)
+	if c.peek() != '"' {
+		return c.int()
 	}
-	return parseInt(b[len(bytes.TrimRight(b, "0123456789")):])
+	return numberAtEnd(c.string())
 }
+
+func numberAtEnd(text []byte) int64 { return parseInt(text[len(bytes.TrimRight(text, "0123456789")):]) }
 
 // processID reads a pid. A text that a row of tracks has names its process.
 func (c *chrome) processID() int64 {
@@ -392,7 +392,7 @@ func (c *chrome) processID() int64 {
 		c.processes[id] = name
 		return id
 	}
-	return parseInt([]byte(name[len(strings.TrimRight(name, "0123456789")):]))
+	return numberAtEnd([]byte(name))
 }
 
 // arguments read what an event has in "args", by name. Others are skipped.

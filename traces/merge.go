@@ -18,7 +18,7 @@ func Merge(list []*Trace, names []string) (*Trace, error) {
 	if len(list) == 1 {
 		return list[0], nil
 	}
-	m := merger{header: *list[0].Header, processes: map[int64]bool{}, devices: map[int]Device{}, worked: map[int]bool{}}
+	m := merger{header: *list[0].Header, processes: map[int64]bool{}, devices: map[int32]Device{}, worked: map[int32]bool{}}
 	h := &m.header
 	h.Events, h.Plans, h.Devices, h.Lanes, h.Ceilings, h.Overhead, h.Energy, h.Drafts = 0, nil, nil, nil, nil, nil, nil, Drafts{}
 	h.NotRecorded, h.Incomplete, h.Notes, h.Dropped, h.Versions, h.Command, h.Ranks = nil, nil, nil, nil,
@@ -52,9 +52,9 @@ type merger struct {
 	header    Header
 	events    []Event
 	processes map[int64]bool
-	devices   map[int]Device
-	worked    map[int]bool // devices that a recording before has work of
-	ranges    uint64       // ids of ranges up to this one are used
+	devices   map[int32]Device
+	worked    map[int32]bool // devices that a recording before has work of
+	ranges    uint64         // ids of ranges up to this one are used
 }
 
 // add adds a trace to the others.
@@ -72,15 +72,16 @@ func (m *merger) add(t *Trace, name string) {
 		}
 		return now
 	}
-	works := map[int]bool{}
+	works := map[int32]bool{}
 	for i := range t.Events {
 		if e := &t.Events[i]; e.Kind.IsGPU() {
-			works[int(e.Lane.Device)] = true
+			works[e.Lane.Device] = true
 		}
 	}
 	alone := slices.ContainsFunc(t.Header.Ranks, func(r Rank) bool { return r.OwnGPU })
 	for _, d := range t.Header.Devices {
-		id, from := d.ID, d.ID
+		from := int32(d.ID)
+		id := from
 		same := func() bool {
 			known := m.devices[id]
 			return known.Name == d.Name && (known.UUID == d.UUID || known.UUID == "" || d.UUID == "") &&
@@ -90,23 +91,20 @@ func (m *merger) add(t *Trace, name string) {
 			id++
 		}
 		if _, used := m.devices[id]; !used {
-			d.ID = id
+			d.ID = int(id)
 			m.devices[id] = d
 			h.Devices = append(h.Devices, d)
 		}
-		devices[int32(from)] = int32(id)
-	}
-	for id := range works {
-		if now, ok := devices[int32(id)]; ok {
-			id = int(now)
-		}
-		m.worked[id] = true
+		devices[from] = id
 	}
 	device := func(id int32) int32 {
 		if now, ok := devices[id]; ok {
 			return now
 		}
 		return id
+	}
+	for id := range works {
+		m.worked[device(id)] = true
 	}
 	for i, p := range t.Header.Plans {
 		at := slices.IndexFunc(h.Plans, func(o Plan) bool { return reflect.DeepEqual(o, p) })

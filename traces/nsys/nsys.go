@@ -498,15 +498,9 @@ func (n *export) readRanges() error {
 	if err != nil {
 		return err
 	}
-	interned := map[string]string{}
 	return n.rows("NVTX_EVENTS", func(r row) {
 		p := processOf(r.int(5))
 		e := n.plain(traces.KindRange, traces.Thread(p, threadOf(r.int(5))), text(r), r.int(0), 0)
-		if s, ok := interned[e.Name]; ok {
-			e.Name = s
-		} else {
-			interned[e.Name] = e.Name
-		}
 		e.Domain = domains[key{p, r.int(6)}]
 		for i := 8; i < 12 && e.Value == 0; i++ {
 			e.Value = float64(r.int(i))

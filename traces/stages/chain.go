@@ -134,9 +134,7 @@ const (
 
 // design is what tells the layers of models apart: which products they have.
 type design struct {
-	products int     // of a layer, beside those within an attention
-	without  []state // that its layers do not have
-
+	products   int // of a layer, beside those within an attention
 	states     []state
 	transition [numStates][numStates]float64 // the cost of going from one state to another; +Inf if that is impossible
 }
@@ -150,7 +148,7 @@ var (
 )
 
 func newDesign(products int, without ...state) *design {
-	d := &design{products: products, without: without}
+	d := &design{products: products}
 	for s := range numStates {
 		if !slices.Contains(without, s) {
 			d.states = append(d.states, s)
@@ -165,7 +163,7 @@ func newDesign(products int, without ...state) *design {
 }
 
 // has reports whether layers have a state.
-func (d *design) has(s state) bool { return !slices.Contains(d.without, s) }
+func (d *design) has(s state) bool { return slices.Contains(d.states, s) }
 
 // forward is the cost of the states that lie between a and b in the order of the states.
 func (d *design) forward(a, b state) float64 {

@@ -52,7 +52,10 @@ func (s stage) GFLOPs() float64 { return float64(s.FLOPs) / float64(max(1, s.Exc
 
 // foldedRows are the rows of a table, those of a stage of all layers as one.
 func foldedRows(t *tables.Table) (folded []tables.Folded) {
-	if t.By == tables.ByStage {
+	switch {
+	case t.Folded != nil:
+		return t.Folded
+	case t.By == tables.ByStage:
 		return tables.FoldLayers(t)
 	}
 	for i := range t.Rows {

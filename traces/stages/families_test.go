@@ -132,7 +132,7 @@ func (f family) list(passes, layers int) []truth {
 				if strings.HasSuffix(stage, "c_attn") || strings.Contains(stage, "mlp.c_") || stage == "lm_head" {
 					duration = 30
 				}
-				k := truth{traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), name, at, duration), stage}
+				k := truth{event: traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), name, at, duration), stage: stage}
 				k.event.Grid = [3]int32{40, 1, 1}
 				fmt.Sscanf(grid, "%d,%d,%d", &k.event.Grid[0], &k.event.Grid[1], &k.event.Grid[2])
 				list = append(list, k)

@@ -1,52 +1,13 @@
 package stages
 
 import (
-	"compress/gzip"
-	"encoding/json"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"gpt2scope/traces"
-	"gpt2scope/traces/internal/fixtures"
 )
-
-// module is a kernel with the path of the module that launched it, and its layer, -1 outside the layers.
-type module struct {
-	event traces.Event
-	layer int
-	path  string
-}
-
-// modules reads a sequence of kernels of a model of transformers: traces/testdata/others/README.md says how they are made.
-func modules(t testing.TB, path string) []module {
-	t.Helper()
-	f := fixtures.Must(os.Open(path))(t)
-	defer f.Close()
-	var file struct {
-		Events []struct {
-			Name      string  `json:"name"`
-			Time      float64 `json:"ts"`
-			Duration  float64 `json:"dur"`
-			Arguments struct {
-				Grid   [3]int32
-				Layer  int
-				Module string
-			} `json:"args"`
-		} `json:"traceEvents"`
-	}
-	fixtures.Check(t, json.NewDecoder(fixtures.Must(gzip.NewReader(f))(t)).Decode(&file))
-	var list []module
-	for _, e := range file.Events {
-		k := module{traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), e.Name, int64(e.Time*1000), int64(e.Duration*1000)),
-			e.Arguments.Layer, e.Arguments.Module}
-		k.event.Grid = e.Arguments.Grid
-		list = append(list, k)
-	}
-	return list
-}
 
 // projection is the product of a Llama-like model in the path of its module.
 var projection = regexp.MustCompile(`\b(self_attn|mlp)\.\w+_proj$`)
@@ -69,15 +30,14 @@ func TestOthers(t *testing.T) {
 		{"persimmon4", "no pass of a model that is known was found", "attentions are in what looked like layers"},
 		{"starcoder2-4", "4 passes of 4 layers (1 prefill, 3 decode steps)", "6 matrix products"},
 	} {
-		list := modules(t, filepath.Join("../testdata/others", test.file+".json.gz"))
+		list := labelled(t, filepath.Join("../testdata/others", test.file+".json.gz"))
 		for how, damage := range map[string]func(int) bool{"whole": func(int) bool { return false },
 			"without 1 % of its kernels":   func(i int) bool { return i*7919%101 == 0 },
 			"without its first 70 kernels": func(i int) bool { return i < 70 }} {
 			var kept []truth
-			var of []module
 			for i, k := range list {
 				if !damage(i) {
-					kept, of = append(kept, truth{event: k.event}), append(of, k)
+					kept = append(kept, k)
 				}
 			}
 			r := inferred(t, kept)
@@ -89,14 +49,14 @@ func TestOthers(t *testing.T) {
 					continue
 				}
 				said += float64(k.event.Duration)
-				is := traces.LayerOf(*k.Stage) == of[i].layer
-				if word := projection.FindString(of[i].path); word != "" && strings.HasPrefix(*k.Stage, "layers.") {
+				is := traces.LayerOf(*k.Stage) == kept[i].layer
+				if word := projection.FindString(kept[i].module); word != "" && strings.HasPrefix(*k.Stage, "layers.") {
 					is = is && strings.HasSuffix(*k.Stage, "."+word)
 				}
 				if is {
 					right += float64(k.event.Duration)
 				} else if how == "whole" {
-					t.Logf("%s: %s as %s", test.file, of[i].path, *k.Stage)
+					t.Logf("%s: %s as %s", test.file, kept[i].module, *k.Stage)
 				}
 			}
 		}

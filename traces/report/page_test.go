@@ -27,12 +27,6 @@ import (
 	"gpt2scope/traces/tables"
 )
 
-func sample(t *testing.T, name string) *traces.Trace {
-	t.Helper()
-	tr := samples.Load(t, name)
-	return tr
-}
-
 // TestNumbers reads the table from the page: its rows are those of Summarize, to the digits that are shown, and sum to
 // the wall time.
 func TestNumbers(t *testing.T) {
@@ -40,7 +34,7 @@ func TestNumbers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tr := withCosts(t)
 			if name != "floors" {
-				tr = sample(t, name)
+				tr = samples.Load(t, name)
 			}
 			table := fixtures.Must(tables.Summarize(tr, tables.ByStage, -1))(t)
 			slices.SortStableFunc(table.Rows[:len(table.Rows)-1], func(a, b tables.Row) int { return cmp.Compare(b.Exclusive, a.Exclusive) })
@@ -121,7 +115,7 @@ func TestNumbers(t *testing.T) {
 
 // TestZoom zooms and pans with all that can.
 func TestZoom(t *testing.T) {
-	b := open(t, sample(t, "graph.sqlite"), 1440, 900)
+	b := open(t, samples.Load(t, "graph.sqlite"), 1440, 900)
 	length := func(r [2]float64) float64 { return r[1] - r[0] }
 	was := b.visible()
 	to := func(what string, ok func(was, now [2]float64) bool, actions ...action) {
@@ -183,7 +177,7 @@ func TestZoom(t *testing.T) {
 
 // TestStage clicks on each stage: its kernels are listed, and are those that the table sums.
 func TestStage(t *testing.T) {
-	for name, tr := range map[string]*traces.Trace{"graph": sample(t, "graph.sqlite"), "cpu": host(t), "layers": layered()} {
+	for name, tr := range map[string]*traces.Trace{"graph": samples.Load(t, "graph.sqlite"), "cpu": host(t), "layers": layered()} {
 		table := fixtures.Must(tables.Summarize(tr, tables.ByStage, -1))(t)
 		b := open(t, tr, 1440, 900)
 		if name == "layers" {
@@ -342,7 +336,7 @@ func TestPointer(t *testing.T) {
 
 // TestSearch finds events by name, and goes from one to the next.
 func TestSearch(t *testing.T) {
-	tr := sample(t, "graph.sqlite")
+	tr := samples.Load(t, "graph.sqlite")
 	want := 0
 	for i := range tr.Events {
 		if e := &tr.Events[i]; strings.Contains(strings.ToLower(e.Name), "graphlaunch") && e.Kind != traces.KindNode {
@@ -380,7 +374,7 @@ func TestSearch(t *testing.T) {
 
 // TestSort sorts the table by time, both ways, and back.
 func TestSort(t *testing.T) {
-	b := open(t, sample(t, "graph.sqlite"), 1440, 900)
+	b := open(t, samples.Load(t, "graph.sqlite"), 1440, 900)
 	order := func() []float64 {
 		return eval[[]float64](b, `[...document.querySelectorAll("#stage-table tbody tr")].map((r) => Number(r.dataset.ns))`)
 	}
@@ -487,7 +481,7 @@ func TestRooflineLabels(t *testing.T) {
 
 // TestPrint has tables in full on paper.
 func TestPrint(t *testing.T) {
-	b := open(t, sample(t, "gpt2-L12-eager-cupti.json.gz"), 718, 900) // A4 with margins of 1 cm
+	b := open(t, samples.Load(t, "gpt2-L12-eager-cupti.json.gz"), 718, 900) // A4 with margins of 1 cm
 	cut := `[...document.querySelectorAll(".table, .scroll")].filter((e) => e.scrollHeight > e.clientHeight + 1 || e.scrollWidth > e.clientWidth + 1).length`
 	if eval[int](b, cut) == 0 {
 		t.Fatal("no table scrolls on the screen, so that the test says nothing")
@@ -683,9 +677,7 @@ func openAs(t *testing.T, name string, tr *traces.Trace, width, height int64) *b
 		err := Write(&page, tr, Options{Name: name, Device: -1})
 		return page.Bytes(), err
 	}, width, height)}
-	if _, err := chromedp.Run(b.Context, chromedp.Poll[bool](`window.gpt2scope && gpt2scope.view.frames > 0`)); err != nil {
-		t.Fatal(err)
-	}
+	fixtures.Must(chromedp.Run(b.Context, chromedp.Poll[bool](`window.gpt2scope && gpt2scope.view.frames > 0`)))(t)
 	return b
 }
 
@@ -694,18 +686,14 @@ type action = chromedp.Action[chromedp.Void]
 
 func (b *browser) run(actions ...action) {
 	b.t.Helper()
-	if err := chromedp.Do(b.Context, actions...); err != nil {
-		b.t.Fatal(err)
-	}
+	fixtures.Check(b.t, chromedp.Do(b.Context, actions...))
 }
 
 // eval returns the value of an expression of the page, once its pictures are drawn.
 func eval[T any](b *browser, expression string) T {
 	b.t.Helper()
 	v, err := chromedp.Run(b.Context, chromedp.Evaluate[T](`new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(`+expression+`))))`, chromedp.EvalAwaitPromise))
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	fixtures.Check(b.t, err)
 	return v
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"gpt2scope/traces/internal/fixtures"
+	"gpt2scope/traces/internal/samples"
 )
 
 // maxPicture bounds the size of a picture of the README.
@@ -33,7 +34,7 @@ func TestPictures(t *testing.T) {
 		width, height int64
 	}{{"report-wide.png", "light", 1440, 1580}, {"report-narrow.png", "dark", 390, 1507}} {
 		const name = "gpt2-L12-eager-cupti.json.gz"
-		b := openAs(t, name, sample(t, name), p.width, p.height)
+		b := openAs(t, name, samples.Load(t, name), p.width, p.height)
 		b.scheme(p.scheme)
 		eval[any](b, `gpt2scope.fit()`)
 		shot := fixtures.Must(chromedp.Call(b.Context, cdppage.CaptureScreenshot, cdppage.CaptureScreenshotParams{Format: cdppage.CaptureScreenshotFormatPng}))(t)

@@ -13,6 +13,7 @@ import (
 	"gpt2scope/glossary"
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
+	"gpt2scope/traces/internal/samples"
 	"gpt2scope/traces/load"
 	ranged "gpt2scope/traces/stages"
 	"gpt2scope/traces/tables"
@@ -30,16 +31,8 @@ func written(t *testing.T, tr *traces.Trace) string {
 // TestQueue has two launches that overlap, and one that begins before its call returns.
 func TestQueue(t *testing.T) {
 	r := newRun("a")
-	add := func(id uint64, call, returned, start, end int64) {
-		c := traces.Plain(traces.KindRuntime, traces.API(1, 10), "cudaLaunchKernel", call, returned-call)
-		k := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", start, end-start)
-		c.Correlation, k.Correlation = id, id
-		r.events = append(r.events, c, k)
-	}
-	add(1, 0, 10, 20, 100)
-	add(2, 30, 40, 100, 120)
-	add(3, 200, 260, 250, 270)
-	tr := fixtures.Trace(&r.header, r.events...)
+	tr := fixtures.Trace(&r.header, slices.Concat(fixtures.Launched(1, 0, 10, 20, 100), fixtures.Launched(2, 30, 40, 100, 120),
+		fixtures.Launched(3, 200, 260, 250, 270))...)
 	table := fixtures.Must(tables.Summarize(tr, tables.ByKernel, -1))(t)
 	facts, _ := launches(table, &r.header)
 	// The table is from 20 to 270; nothing is queued or runs from 120 to 250.
@@ -55,13 +48,13 @@ func TestQueue(t *testing.T) {
 func TestSays(t *testing.T) {
 	page := written(t, withCosts(t))
 	fixtures.Says(t, "", page, "GPU of a test", "compute capability 9.0", "recording made a decode step 15.0 % longer: 23.0 us, 20.0 us", "50.0 ±", "mJ per token", "total energy counter", "with a known floor took", "Shares can be trusted", "roofline %")
-	page = written(t, sample(t, "graph.sqlite"))
+	page = written(t, samples.Load(t, "graph.sqlite"))
 	fixtures.Says(t, "", page, "most of it because of loading code: 5.135 ms (89.0 %)", "There is no roofline", "NVIDIA H200", "what recording cost was not measured", "25, of 67 kernels")
 }
 
 // TestCPU has nothing on the page of a CPU that only a GPU has.
 func TestCPU(t *testing.T) {
-	page, gpu := written(t, host(t)), written(t, sample(t, "eager.sqlite"))
+	page, gpu := written(t, host(t)), written(t, samples.Load(t, "eager.sqlite"))
 	if strings.Contains(page, "host and device agree") {
 		t.Error("a recording without a device says how far its clock agrees with that of the device")
 	}
@@ -96,7 +89,7 @@ func TestSentence(t *testing.T) {
 		t.Errorf("the summary of a pass without stages is %q", got)
 	}
 	// Copies are named where they took more than the kernels of any stage.
-	bad := sample(t, "pytorch/bad.sqlite")
+	bad := samples.Load(t, "pytorch/bad.sqlite")
 	ranged.OfRanges(bad, nil)
 	table2 := fixtures.Must(tables.SummarizeAny(bad, -1))(t)
 	copies := stages(table2)
@@ -108,7 +101,7 @@ func TestSentence(t *testing.T) {
 		segments(copies)[i].NS != 12_999_388 {
 		t.Errorf("the bar has no part of copies: %+v", segments(copies))
 	}
-	graph := fixtures.Must(tables.SummarizeAny(sample(t, "gpt2-L12-graph-cupti.json.gz"), -1))(t)
+	graph := fixtures.Must(tables.SummarizeAny(samples.Load(t, "gpt2-L12-graph-cupti.json.gz"), -1))(t)
 	if got := strings.ReplaceAll(sentence(graph, stages(graph)), nbsp, " "); !strings.Contains(got, "The counter of GPU utilisation says 9 %: it is the driver's") {
 		t.Errorf("the driver's utilisation is not explained: %q", got)
 	}
@@ -124,7 +117,7 @@ func TestSentence(t *testing.T) {
 // TestTwins: tracks that have one name are told apart, and those of one process do not name it.
 func TestTwins(t *testing.T) {
 	for _, name := range []string{"pytorch/two.sqlite", "pytorch/kineto.json.gz", "eager.sqlite"} {
-		tr, seen := sample(t, name), map[string]bool{}
+		tr, seen := samples.Load(t, name), map[string]bool{}
 		for _, track := range newTimeline(tr, fixtures.Must(tables.Summarize(tr, tables.ByKernel, -1))(t)).Tracks {
 			if seen[track.Title] || name == "pytorch/kineto.json.gz" && strings.Contains(track.Title, "process ") {
 				t.Errorf("%s: a track is called %q", name, track.Title)
@@ -182,7 +175,7 @@ func TestTooFast(t *testing.T) {
 func TestStageHelp(t *testing.T) {
 	explained := map[string]bool{}
 	for _, name := range []string{"gpt2-L12-graph-cupti.json.gz", "gpt2-L12-eager-stamps.json.gz"} {
-		for _, plan := range sample(t, name).Header.Plans {
+		for _, plan := range samples.Load(t, name).Header.Plans {
 			for _, step := range plan.Steps {
 				parts := strings.Count(strings.Replace(step.Name, "wte+wpe", "wte", 1), "+") + 1
 				if got := stageHelp(step.Name); got == "" || strings.Count(got, "; then ")+1 != parts {

@@ -79,7 +79,7 @@ func TestJoin(t *testing.T) {
 
 // TestNvprof: the names and scales of nvprof are those of nvprof's time.
 func TestNvprof(t *testing.T) {
-	s, err := Read(strings.NewReader(`==123== NVPROF is profiling process 123, command: ./vector
+	s := fixtures.Must(Read(strings.NewReader(`==123== NVPROF is profiling process 123, command: ./vector
 ==123== Profiling result:
 "Device","Kernel","Invocations","Metric Name","Metric Description","Min","Max","Avg"
 "Tesla V100 (0)","add(float*, float*, int)",3,"achieved_occupancy","Achieved Occupancy",0.50,0.70,0.625
@@ -88,10 +88,7 @@ func TestNvprof(t *testing.T) {
 "Tesla V100 (0)","add(float*, float*, int)",3,"sm_efficiency","Multiprocessor Activity","80%","90%","85.5%"
 "Tesla V100 (0)","add(float*, float*, int)",3,"gld_efficiency","Global Memory Load Efficiency","100%","100%","100%"
 "Tesla V100 (0)","fill(float*)",1,"l2_tex_hit_rate","L2 Cache Hit Rate","1%","1%","1.25%"
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
+`)))(t)
 	var got []string
 	for _, k := range s.Kernels {
 		got = append(got, fmt.Sprint(k.Name, k.Runs, k.Counters.Map()))

@@ -196,7 +196,7 @@ func TestNsys(t *testing.T) {
 
 // TestNsysOld: earlier versions lack columns and tables; graphs may be recorded whole.
 func TestNsysOld(t *testing.T) {
-	tr, err := Load(sqlite(t,
+	tr := fixtures.Must(Load(sqlite(t,
 		`CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)`,
 		`INSERT INTO StringIds VALUES (1,'cudaLaunchKernel_v7000'),(2,'gemm'),(3,'cuLaunchKernel'),(4,'cudaGraphLaunch_v10000')`,
 		`CREATE TABLE META_DATA_CAPTURE (name TEXT, value TEXT)`,
@@ -210,10 +210,7 @@ func TestNsysOld(t *testing.T) {
 		`CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER, end INTEGER, deviceId INTEGER, contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER)`,
 		`INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (100,200,0,1,7,3,700<<24)`,
 		`CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, text TEXT, globalTid INTEGER)`,
-		`INSERT INTO NVTX_EVENTS VALUES ('abc', x'00', 59, 7, 'x')`))
-	if err != nil {
-		t.Fatal(err)
-	}
+		`INSERT INTO NVTX_EVENTS VALUES ('abc', x'00', 59, 7, 'x')`)))(t)
 	// Without a process, kernels are those of the only one.
 	want := traces.Attribution{Kernels: 4, Graphs: 1, Calls: 4, Ranges: 1, WithoutCorrelation: 1, WithoutCall: 1,
 		WithoutRange: 2, LaunchesWithoutWork: 1, GraphLaunches: 1, OpenRanges: 1, EarlyStarts: 1, Earliest: 5}
@@ -411,16 +408,13 @@ func TestDamagedSqlite(t *testing.T) {
 // TestMetricsOfGPUs: the low byte of a sample's type is the GPU, which has another number in CUDA. A metric that is
 // always 0 is left out.
 func TestMetricsOfGPUs(t *testing.T) {
-	tr, err := Load(sqlite(t, slices.Concat(modern, []string{
+	tr := fixtures.Must(Load(sqlite(t, slices.Concat(modern, []string{
 		`INSERT INTO TARGET_INFO_GPU VALUES (5, 'NVIDIA H200', 132, 150109880320, 9, 0, 1)`,
 		`CREATE TABLE TARGET_INFO_GPU_METRICS (typeId INTEGER, metricId INTEGER, metricName TEXT)`,
 		`INSERT INTO TARGET_INFO_GPU_METRICS VALUES (0x104,1,'SMs Active'),(0x105,1,'SMs Active'),(0x105,2,'idle')`,
 		`CREATE TABLE GPU_METRICS (timestamp INTEGER, typeId INTEGER, metricId INTEGER, value INTEGER)`,
 		`INSERT INTO GPU_METRICS VALUES (10,0x104,1,40),(10,0x105,1,50),(10,0x105,2,0)`,
-	})...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	})...)))(t)
 	got := map[int32]float64{}
 	for _, e := range tr.Events {
 		if e.Kind == traces.KindCounter {

@@ -377,15 +377,12 @@ func TestIdleCauses(t *testing.T) {
 	}
 	copied := traces.Plain(traces.KindMemcpy, stream, "Memcpy", 70, 5)
 	copied.Correlation, copied.Bytes = 2, 640
-	table, err := Summarize(fixtures.Trace(h, passAt(1, 0, 107, 5), passAt(5, 107, 200, 6),
+	table := fixtures.Must(Summarize(fixtures.Trace(h, passAt(1, 0, 107, 5), passAt(5, 107, 200, 6),
 		call("cudaGraphLaunch", 1, 10, 60), kernel(1, 0, 20, 30), kernel(1, 1, 40, 50), // 10 late, 10 latency, 10 latency in the graph
 		call("cudaMemcpyAsync", 2, 62, 66), copied, // 12 late, 8 latency
 		call("cudaMemcpy", 3, 80, 100), call("cudaDeviceSynchronize", 4, 90, 105), // 20 copy, 5 synchronising
 		call("cudaGraphLaunch", 5, 110, 120), kernel(5, 0, 125, 130), kernel(5, 1, 133, 140), // 5 late, 15 latency, 3 dependency
-	), ByStage, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	), ByStage, -1))(t)
 	checkSum(t, table)
 	checkTimes(t, table, RowWork, map[string]int64{"wte+wpe": 15, "h.0.attn.c_attn": 17})
 	checkTimes(t, table, RowIdle, map[string]int64{IdleDependency: 3, IdleLaunch: 10 + 10 + 8 + 15, IdleHost: 10 + 12 + 5 + 5 + 60, IdleCopy: 5 + 20, IdleSync: 5})

@@ -42,11 +42,8 @@ func examine(h *Header, a Attribution, byStep bool) []Finding {
 		add(true, "%s", what)
 	}
 	for _, what := range slices.Sorted(maps.Keys(h.Unknown)) {
-		n, are := int(h.Unknown[what]), "are"
-		if n == 1 {
-			are = "is"
-		}
-		add(true, "%s of %s %s not understood, and nobody's work", humanize.Count(n, "event", "events"), what, are)
+		n := int(h.Unknown[what])
+		add(true, "%s not understood, and nobody's work", humanize.Count(n, "event of "+what+" is", "events of "+what+" are"))
 	}
 	for _, what := range slices.Sorted(maps.Keys(h.Mended)) {
 		add(false, "%s mended: %s", humanize.Count(int(h.Mended[what]), "record", "records"), what)

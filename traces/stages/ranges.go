@@ -200,12 +200,8 @@ func phase(name string) string {
 // passes divides the spans into passes.
 func (r *ranges) passes() {
 	list := r.top
-	for {
-		unwrapped := r.unwrap(list)
-		if unwrapped == nil {
-			break
-		}
-		list = unwrapped
+	for inner := list; inner != nil; inner = r.unwrap(list) {
+		list = inner
 	}
 	isOne := !slices.ContainsFunc(list, func(s *span) bool { return s.kind() != list[0].kind() })
 	switch nested := slices.ContainsFunc(list, func(s *span) bool { return len(s.inner) > 0 }); {

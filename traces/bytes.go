@@ -61,15 +61,13 @@ type decompressor struct {
 
 func (d *decompressor) Read(b []byte) (int, error) {
 	n, err := d.Reader.Read(b)
-	return n, d.damage(err)
-}
-
-// damage is the error of a damaged file, but not of one that was cut off or could not be read.
-func (d *decompressor) damage(err error) error {
-	if err == nil || err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) || d.from.err != nil {
-		return cmp.Or(d.from.err, err)
+	switch {
+	case d.from.err != nil: // the file could not be read
+		err = d.from.err
+	case err != nil && err != io.EOF && !errors.Is(err, io.ErrUnexpectedEOF): // nor was it cut off
+		err = d.broken(err)
 	}
-	return d.broken(err)
+	return n, err
 }
 
 func (d *decompressor) broken(err error) error {

@@ -152,21 +152,21 @@ func (c *chrome) toolIs(tool string) {
 
 // details reads what XLA says of a kernel or copy: "regs:32 grid:1,1,1 block:128,1,1", "size:4096 async:1".
 func (e *rawEvent) details(text string) {
+	number := func(text string) int32 { return int32(min(max(parseInt([]byte(text)), 0), 1<<31-1)) }
 	three := func(to *[3]int32, text string) {
 		for i, n := range strings.SplitN(text, ",", 3) {
-			to[i] = int32(min(max(parseInt([]byte(n)), 0), 1<<31-1))
+			to[i] = number(n)
 		}
 	}
-	for _, field := range strings.Fields(text) {
+	for field := range strings.FieldsSeq(text) {
 		key, value, _ := strings.Cut(field, ":")
-		n := min(max(parseInt([]byte(value)), 0), 1<<31-1)
 		switch key {
 		case "regs":
-			e.Registers = int32(n)
+			e.Registers = number(value)
 		case "static_shared":
-			e.StaticShared = int32(n)
+			e.StaticShared = number(value)
 		case "dynamic_shared":
-			e.DynamicShared = int32(n)
+			e.DynamicShared = number(value)
 		case "size":
 			e.Bytes = max(0, parseInt([]byte(value)))
 		case "grid":

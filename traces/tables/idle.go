@@ -13,9 +13,9 @@ import (
 // recording the host is not late before the first pass: the program begins.
 //
 // The work was queued if its call had returned before the gap began. Then the whole gap is the time from one kernel to
-// the next, which depends on it, or waits for an event of another stream. This holds within a graph too: while the call that launches the graph still runs, the
-// driver submits its kernels, and a gap between two of them is launch latency. If no call is recorded, as with stamps,
-// the host's range of the step stands for the call.
+// the next, which depends on it, or waits for an event of another stream. This holds within a graph too: while the call
+// that launches the graph still runs, the driver submits its kernels, and a gap between two of them is launch latency. If
+// no call is recorded, as with stamps, the host's range of the step stands for the call.
 //
 // By stage, the time in which only a copy or set of no step runs is idle too: no stage computes.
 //

@@ -29,18 +29,27 @@ func exported(t *testing.T, vocab int, config map[string]any, files map[string]s
 	}
 	fields := configOf(t, dir)
 	maps.Copy(fields, config)
+	putConfig(t, dir, fields)
+	for name, text := range files {
+		put(t, filepath.Join(dir, name), text)
+	}
+	return dir
+}
+
+func put[T string | []byte](t *testing.T, path string, data T) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(data), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func putConfig(t *testing.T, dir string, fields map[string]any) {
+	t.Helper()
 	data, err := json.Marshal(fields)
 	if err != nil {
 		t.Fatal(err)
 	}
-	write := map[string]string{"config.json": string(data)}
-	maps.Copy(write, files)
-	for name, text := range write {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
+	put(t, filepath.Join(dir, "config.json"), data)
 }
 
 func configOf(t *testing.T, dir string) (fields map[string]any) {

@@ -52,9 +52,7 @@ func TestLoRARefuses(t *testing.T) {
 		dir := t.TempDir()
 		c, w := edit(string(config), string(tensors))
 		for name, data := range map[string]string{"adapter_config.json": c, "adapter_model.safetensors": w} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o666); err != nil {
-				t.Fatal(err)
-			}
+			put(t, filepath.Join(dir, name), data)
 		}
 		m := openModel(t, "testdata/models/plain")
 		if err := m.Adapt(dir); err == nil || !strings.Contains(err.Error(), word) || !strings.Contains(err.Error(), dir) {

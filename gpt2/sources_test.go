@@ -2,7 +2,6 @@ package gpt2_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -68,25 +67,13 @@ func editedModel(t *testing.T, tensors func(map[string]weights.Tensor), config m
 	if err := weights.Write(t.Context(), filepath.Join(dir, weights.SingleFile), list, weights.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	data, err := os.ReadFile(plain + "/config.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var fields map[string]any
-	if err := json.Unmarshal(data, &fields); err != nil {
-		t.Fatal(err)
-	}
+	fields := configOf(t, plain)
 	for name, value := range config {
 		if fields[name] = value; value == nil {
 			delete(fields, name)
 		}
 	}
-	if data, err = json.Marshal(fields); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), data, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	putConfig(t, dir, fields)
 	return dir
 }
 
@@ -181,16 +168,12 @@ func TestLLMCTokenizer(t *testing.T) {
 	}
 	b = append(b, make([]byte, 4*(V*C+2*C+4*C+3*C*C+3*C+C*C+C+4*C*C+4*C+4*C*C+C+2*C))...)
 	path := filepath.Join(dir, "gpt2_124M.bin")
-	if err := os.WriteFile(path, b, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	put(t, path, b)
 	m := openModel(t, dir)
 	if m.Tokenizer == nil || !strings.Contains(fmt.Sprint(m.Notes), "GPT-2's, which llm.c uses") || m.Config.EOS != 50256 {
 		t.Errorf("tokenizer %v, notes %q, end %d", m.Tokenizer, m.Notes, m.Config.EOS)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "gpt2_tokenizer.bin"), wrong, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	put(t, filepath.Join(dir, "gpt2_tokenizer.bin"), wrong)
 	if m := openModel(t, dir); m.Tokenizer != nil || !strings.Contains(fmt.Sprint(m.NoTokenizer), `"?" as token 1`) {
 		t.Errorf("another vocabulary: %v", m.NoTokenizer)
 	}

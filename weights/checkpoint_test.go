@@ -43,9 +43,7 @@ func TestMisaligned(t *testing.T) {
 				want32 = append(want32, math.Float32bits(x))
 			}
 			path := filepath.Join(t.TempDir(), "x")
-			if err := os.WriteFile(path, safetensorsFile(header, data), 0o666); err != nil {
-				t.Fatal(err)
-			}
+			put(t, path, safetensorsFile(header, data))
 			for how, open := range openers {
 				c, err := open(path)
 				if err != nil {
@@ -72,9 +70,7 @@ func TestLarge(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "x")
 	header := fmt.Sprintf(`{"x":{"dtype":"F32","shape":[%d],"data_offsets":[0,%d]}}`, n, 4*n)
-	if err := os.WriteFile(path, safetensorsFile(header, data), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	put(t, path, safetensorsFile(header, data))
 	for how, open := range openers {
 		c, err := open(path)
 		if err != nil {
@@ -169,9 +165,7 @@ func TestCloseWhileReading(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x")
 	header := fmt.Sprintf(`{"x":{"dtype":"F32","shape":[%d],"data_offsets":[0,%d]}}`, n, 4*n)
 	data := bytes.Repeat([]byte{0, 0, 0x80, 0x3f}, n)
-	if err := os.WriteFile(path, safetensorsFile(header, data), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	put(t, path, safetensorsFile(header, data))
 	for range 5 {
 		c, err := OpenFile(path)
 		if err != nil {

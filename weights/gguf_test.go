@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"math"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -118,9 +117,7 @@ func TestGGUF(t *testing.T) {
 	for _, alignment := range []int{0, 8, 4096} {
 		file, want := ggufSample(alignment)
 		path := filepath.Join(t.TempDir(), "model.gguf")
-		if err := os.WriteFile(path, file.Bytes(), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		put(t, path, file.Bytes())
 		if !IsGGUF(path) {
 			t.Error("IsGGUF says that the file is none")
 		}

@@ -144,9 +144,7 @@ func TestBadFile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "some.safetensors")
-			if err := os.WriteFile(path, test.file, 0o666); err != nil {
-				t.Fatal(err)
-			}
+			put(t, path, test.file)
 			for how, open := range openers {
 				c, err := open(path)
 				if c != nil {
@@ -210,9 +208,7 @@ func TestDTypes(t *testing.T) {
 func TestMissing(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	put(t, file, "")
 
 	_, err := OpenFile(filepath.Join(dir, "none"))
 	checkError(t, err, "none: no such file")
@@ -236,9 +232,7 @@ func TestMissing(t *testing.T) {
 
 	for _, other := range []string{"pytorch_model-1.bin", "gpt2.gguf", "tf_model.h5", "weights.safetensors"} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, other), nil, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		put(t, filepath.Join(dir, other), "")
 		_, err := Open(dir)
 		checkError(t, err, "holds neither", other)
 	}

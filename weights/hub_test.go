@@ -59,9 +59,7 @@ func TestFromHub(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		put(t, path, text)
 	}
 	put("models--openai-community--gpt2/refs/main", "607a30d\n")
 	put("models--openai-community--gpt2/snapshots/607a30d/config.json", "{}")

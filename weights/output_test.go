@@ -25,9 +25,9 @@ func names(t *testing.T, dir string) []string {
 	return out
 }
 
-func put(t *testing.T, path, text string) {
+func put[T string | []byte](t testing.TB, path string, data T) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+	if err := os.WriteFile(path, []byte(data), 0o666); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -27,9 +27,7 @@ func onesFile(t *testing.T, dtype DType, n int) (path string, x Tensor, begin in
 	}
 	header := fmt.Sprintf(`{"x":{"dtype":%q,"shape":[%d],"data_offsets":[0,%d]}}`, dtype.String(), n, len(one)*n)
 	data := bytes.Repeat(one, n)
-	if err := os.WriteFile(path, safetensorsFile(header, data), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	put(t, path, safetensorsFile(header, data))
 	c, err := OpenFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -194,9 +192,7 @@ func TestFileDescriptors(t *testing.T) {
 		return len(entries)
 	}
 	bad := filepath.Join(t.TempDir(), "bad")
-	if err := os.WriteFile(bad, []byte("bad"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	put(t, bad, "bad")
 	before := count()
 	for range 20 {
 		for _, open := range []func() (*Checkpoint, error){
@@ -248,9 +244,7 @@ func TestFileSizeLimit(t *testing.T) {
 		os.Exit(0)
 	}
 	path := filepath.Join(t.TempDir(), "model.safetensors")
-	if err := os.WriteFile(path, []byte("old"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	put(t, path, "old")
 	cmd := exec.Command(os.Args[0], "-test.run=^TestFileSizeLimit$")
 	cmd.Env = append(os.Environ(), "WEIGHTS_TEST_LIMITED="+path)
 	out, err := cmd.CombinedOutput()

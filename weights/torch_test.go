@@ -246,13 +246,9 @@ func TestForeign(t *testing.T) {
 		dir := t.TempDir()
 		path := filepath.Join(dir, name)
 		for _, other := range []string{"training_args.bin", "optimizer.pt"} {
-			if err := os.WriteFile(filepath.Join(dir, other), []byte(zipMagic), 0o666); err != nil {
-				t.Fatal(err)
-			}
+			put(t, filepath.Join(dir, other), zipMagic)
 		}
-		if err := os.WriteFile(path, []byte(test.data), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		put(t, path, test.data)
 		_, err := Open(dir)
 		checkError(t, err, append(strings.Split(test.words, "|"), name, "holds neither")...)
 		if test.data != "" {

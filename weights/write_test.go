@@ -196,9 +196,7 @@ func TestWriteMixed(t *testing.T) {
 // TestWriteOverflow: a number that the type cannot hold is not made infinite.
 func TestWriteOverflow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
-	if err := os.WriteFile(path, []byte("old"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	put(t, path, "old")
 	for dtype, big := range map[DType]float32{F16: -65520, BF16: math.MaxFloat32} {
 		data := make([]float32, 300_000)
 		data[299_999] = float32(math.Inf(1)) // infinite before is infinite after
@@ -287,9 +285,7 @@ func (c *countingWriter) Write(p []byte) (int, error) {
 // TestInterrupt cancels in mid-file.
 func TestInterrupt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
-	if err := os.WriteFile(path, []byte("old"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	put(t, path, "old")
 	ctx, cancel := context.WithCancel(t.Context())
 	reads := 0
 	x, err := NewTensor("x", []int{8 << 20}, func(dst []float32, off int) error {
@@ -323,9 +319,7 @@ func TestWriteFile(t *testing.T) {
 	}
 	checkOnly(t, path, "first")
 	plain := filepath.Join(t.TempDir(), "plain")
-	if err := os.WriteFile(plain, nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	put(t, plain, "")
 	mode := func(path string) fs.FileMode {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -445,9 +439,7 @@ func TestSweep(t *testing.T) {
 	dir := t.TempDir()
 	make := func(name string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte("part"), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		put(t, path, "part")
 		return path
 	}
 	make(".out.tmp-0000000a")

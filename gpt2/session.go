@@ -271,15 +271,14 @@ type Generation struct {
 // An error ends the sequence; a cancelled context gives its cause, and the session can be used on.
 func (s *Session) Generate(ctx context.Context, ids []int32, g Generation) iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
-		if err := g.Sampling.Check(); err != nil {
-			yield(Token{}, err)
-			return
+		err := g.Sampling.Check()
+		if err == nil {
+			_, err = s.admit(ids)
 		}
-		if _, err := s.admit(ids); err != nil {
-			yield(Token{}, err)
-			return
+		if err == nil {
+			err = g.Speculate.check(s)
 		}
-		if err := g.Speculate.check(s); err != nil {
+		if err != nil {
 			yield(Token{}, err)
 			return
 		}
@@ -326,7 +325,7 @@ func (g *generation) all(ctx context.Context, ids []int32) error {
 					return err
 				}
 			}
-			g.setSampling()
+			g.runner.SetSampling(g.sampling())
 			tokens, err := g.first(ctx, ids)
 			if err != nil {
 				return err
@@ -361,11 +360,11 @@ func (g *generation) all(ctx context.Context, ids []int32) error {
 	return nil
 }
 
-// setSampling tells the runner how to sample, and how many tokens of the text were dropped.
-func (g *generation) setSampling() {
+// sampling is how to sample, with how many tokens of the text were dropped.
+func (g *generation) sampling() Sampling {
 	sampling := g.Sampling
 	sampling.Offset = g.dropped
-	g.runner.SetSampling(sampling)
+	return sampling
 }
 
 // first evaluates ids after the history and samples.
@@ -406,15 +405,13 @@ func (g *generation) decodeOnHost(ctx context.Context, n int, emit func([]Token)
 
 // sampleOnHost reads the last row of logits of each sequence, and samples.
 func (g *generation) sampleOnHost() ([]Token, error) {
-	sampling := g.Sampling
-	sampling.Offset = g.dropped
 	var tokens []Token
 	logits := make([]float32, g.model.Config.Vocab)
 	for b := range g.history {
 		if err := g.runner.Read(BufLogits, b, logits); err != nil {
 			return nil, err
 		}
-		t, err := g.sampler.Sample(sampling, logits, b, g.Position())
+		t, err := g.sampler.Sample(g.sampling(), logits, b, g.Position())
 		if err != nil {
 			return nil, &StageError{"sample", fmt.Sprintf("sequence %d, %d tokens", b, g.Position()), err}
 		}

@@ -36,7 +36,8 @@ const (
 
 // DefaultSpeculation returns what a drafter does if no more is said.
 func DefaultSpeculation(by Drafter) Speculation {
-	return map[Drafter]Speculation{DraftExits: {DraftExits, 1, 3}, DraftLookup: {DraftLookup, 0, 3}, DraftAuto: {By: DraftAuto}}[by]
+	return map[Drafter]Speculation{DraftExits: {DraftExits, 1, 3}, DraftLookup: {DraftLookup, 0, 3},
+		DraftAuto: {By: DraftAuto}}[by]
 }
 
 // String writes it as [ParseSpeculation] reads it.
@@ -251,7 +252,7 @@ func newChoice(s *Session) *choice {
 	}
 	c := &choice{ways: []way{{}}, until: firstTrial, pause: firstPause}
 	n := runner.VerifyRows() - 1
-	for _, by := range []Speculation{{DraftExits, 1, 3}, {DraftLookup, 0, 3}, {DraftExits, 2, 2}} {
+	for _, by := range []Speculation{DefaultSpeculation(DraftExits), DefaultSpeculation(DraftLookup), {DraftExits, 2, 2}} {
 		if by.Drafts = min(by.Drafts, n); by.Drafts > 0 && 2*by.Layers < len(s.options.Layers) {
 			c.ways = append(c.ways, way{Speculation: by})
 		}

@@ -238,7 +238,5 @@ func writeProblem(path string, err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return problem(path, "cannot be written: check the permissions of %s", dir).because(cause)
 	}
-	e := problem(path, "was not written")
-	e.Err = cause
-	return e
+	return problem(path, "was not written").of(cause)
 }

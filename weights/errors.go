@@ -67,3 +67,9 @@ func (e *Error) because(err error) *Error {
 	e.Err, e.said = err, true
 	return e
 }
+
+// of adds a cause that is said after the problem.
+func (e *Error) of(err error) *Error {
+	e.Err = err
+	return e
+}

@@ -65,9 +65,7 @@ func pathProblem(name string, err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return problem(name, "may not be read: check its permissions").because(err)
 	}
-	e := problem(name, "cannot be read")
-	e.Err = err
-	return e
+	return problem(name, "cannot be read").of(err)
 }
 
 // pieceBytes stay in the cache between reading and converting.

@@ -209,7 +209,5 @@ func (t Tensor) wrap(err error) error {
 		}
 		return e
 	}
-	e := t.problem("its elements cannot be computed")
-	e.Err = err
-	return e
+	return t.problem("its elements cannot be computed").of(err)
 }

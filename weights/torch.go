@@ -38,10 +38,8 @@ func (a *torchArchive) fail(format string, args ...any) error {
 func (a *torchArchive) read() (contents, error) {
 	z, err := zip.NewReader(a.file.at, a.file.size)
 	if err != nil {
-		e := problem(a.file.name, "is a zip archive that cannot be read: it is truncated or damaged, copy or download it "+
-			"again")
-		e.Err = err
-		return contents{}, e
+		return contents{}, problem(a.file.name, "is a zip archive that cannot be read: it is truncated or damaged, copy or "+
+			"download it again").of(err)
 	}
 	for _, f := range z.File {
 		if a.entries[f.Name] != nil {

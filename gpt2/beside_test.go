@@ -18,10 +18,7 @@ import (
 // exported writes a random model of V tokens with these files beside it; config.json gets more fields.
 func exported(t *testing.T, vocab int, config map[string]any, files map[string]string) string {
 	t.Helper()
-	m, err := gpt2.Random(fmt.Sprintf("random:L=1,C=8,NH=1,V=%d,T=8", vocab))
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := openModel(t, fmt.Sprintf("random:L=1,C=8,NH=1,V=%d,T=8", vocab))
 	m.SetTokenizer(nil, "none")
 	dir := filepath.Join(t.TempDir(), "model")
 	if err := m.Export(t.Context(), dir, gpt2.ExportOptions{DType: weights.F32}); err != nil {

@@ -16,6 +16,21 @@ import (
 	"gpt2scope/weights"
 )
 
+// OpenModel opens a model, or makes a random one, that is closed after the test.
+func OpenModel(t testing.TB, name string) *Model {
+	t.Helper()
+	open := Open
+	if strings.HasPrefix(name, RandomPrefix) {
+		open = Random
+	}
+	m, err := open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
 // ggufParam is a parameter's name in a GGUF file, and whether the file has the transpose.
 type ggufParam struct {
 	name      string
@@ -89,11 +104,7 @@ func turned(x []float32, rows, cols int) []float32 {
 // the weights of the model that it was made of: the same bits in float32, and otherwise within half a unit of
 // the type's last place.
 func TestGGUF(t *testing.T) {
-	source, err := Open("testdata/gguf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer source.Close()
+	source := OpenModel(t, "testdata/gguf")
 	for name, c := range map[string]struct {
 		error func(x, most float64) float64 // bound, of x and of the largest of its block
 	}{
@@ -103,10 +114,7 @@ func TestGGUF(t *testing.T) {
 		// Half a step of 127, and the float16 scale's error in each of up to 127 steps.
 		"Q8_0": {func(x, most float64) float64 { return most/127/2 + math.Abs(x)*0x1p-10 }},
 	} {
-		m, err := Open("testdata/gguf/" + strings.ToLower(name) + ".gguf")
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		m := OpenModel(t, "testdata/gguf/"+strings.ToLower(name)+".gguf")
 		if m.Config != source.Config {
 			t.Errorf("%s: configuration %+v, expected %+v", name, m.Config, source.Config)
 		}
@@ -144,7 +152,6 @@ func TestGGUF(t *testing.T) {
 				}
 			}
 		}
-		m.Close()
 	}
 }
 
@@ -153,15 +160,7 @@ func TestExportGGUF(t *testing.T) {
 	for name, text := range map[string]string{"random:L=2,C=32,NH=2,V=50259,T=8": "Hello<|endoftext|> world", "testdata/models/plain": "",
 		"testdata/models/untied": "", "testdata/models/form-pytorch": "", "testdata/models/form-mingpt": "", "testdata/models/form-llmc-bf16": "",
 		"testdata/gguf/q8_0.gguf": "ab<|endoftext|>c"} {
-		open := Open
-		if strings.HasPrefix(name, RandomPrefix) {
-			open = Random
-		}
-		m, err := open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer m.Close()
+		m := OpenModel(t, name)
 		path := filepath.Join(t.TempDir(), "m.gguf")
 		if err := m.ExportGGUF(t.Context(), path, ExportOptions{DType: weights.F32}); err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -169,11 +168,7 @@ func TestExportGGUF(t *testing.T) {
 		if err := m.ExportGGUF(t.Context(), path, ExportOptions{DType: weights.F32}); err == nil {
 			t.Errorf("%s: a file is replaced (%v)", name, err)
 		}
-		g, err := Open(path)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		defer g.Close()
+		g := OpenModel(t, path)
 		if g.Config != m.Config {
 			t.Errorf("%s: configuration %+v, expected %+v", name, g.Config, m.Config)
 		}
@@ -191,11 +186,7 @@ func TestExportGGUF(t *testing.T) {
 			}
 		}
 	}
-	m, err := Open("testdata/models/relu")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
+	m := OpenModel(t, "testdata/models/relu")
 	if err := m.ExportGGUF(t.Context(), filepath.Join(t.TempDir(), "m.gguf"), ExportOptions{DType: weights.F32}); err == nil ||
 		!strings.Contains(err.Error(), "activation_function relu") {
 		t.Errorf("a model that GGUF cannot say: %v", err)
@@ -205,34 +196,18 @@ func TestExportGGUF(t *testing.T) {
 // A head of its own counts; one that is the same as the embeddings is tied.
 func TestGGUFHead(t *testing.T) {
 	for _, kind := range []uint32{ggufwrite.F32, ggufwrite.Q8_0} {
-		random, err := Random("random:L=1,C=32,NH=1,V=300,T=8")
-		if err != nil {
-			t.Fatal(err)
-		}
+		random := OpenModel(t, "random:L=1,C=32,NH=1,V=300,T=8")
 		x := make([]float32, 300*32)
 		if err := random.Read("wte.weight", x, 0); err != nil {
 			t.Fatal(err)
 		}
-		same, err := Open(ggufFile(t, random, kind, func(f *ggufwrite.File) {
-			f.Tensor("output.weight", kind, []int{300, 32},
-				x)
-		}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		head := func(f *ggufwrite.File) { f.Tensor("output.weight", kind, []int{300, 32}, x) }
+		same := OpenModel(t, ggufFile(t, random, kind, head))
 		x[5] += 1
-		other, err := Open(ggufFile(t, random, kind, func(f *ggufwrite.File) {
-			f.Tensor("output.weight", kind, []int{300, 32},
-				x)
-		}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		other := OpenModel(t, ggufFile(t, random, kind, head))
 		if !same.Config.Tied || other.Config.Tied {
 			t.Errorf("type %d: tied %v with the same head, %v with another", kind, same.Config.Tied, other.Config.Tied)
 		}
-		same.Close()
-		other.Close()
 	}
 }
 
@@ -267,15 +242,8 @@ func TestGGUFTokenizer(t *testing.T) {
 		vocab int
 		tok   *tokenizer.Tokenizer
 	}{{50257, tokenizer.GPT2()}, {257, tokenizer.Bytes()}} {
-		random, err := Random(fmt.Sprintf("random:L=1,C=32,NH=1,V=%d,T=8", c.vocab))
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := Open(ggufFile(t, random, ggufwrite.Q8_0, func(f *ggufwrite.File) { tokenizerValues(t, f, c.tok) }))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer m.Close()
+		random := OpenModel(t, fmt.Sprintf("random:L=1,C=32,NH=1,V=%d,T=8", c.vocab))
+		m := OpenModel(t, ggufFile(t, random, ggufwrite.Q8_0, func(f *ggufwrite.File) { tokenizerValues(t, f, c.tok) }))
 		for _, text := range []string{"", "Hello world, it's 1234 o'clock.\n\n  <|endoftext|>ROMEO:\t你好", "\x00\xff<|endof"} {
 			if got, want := m.Tokenizer.Encode(text), c.tok.Encode(text); !slices.Equal(got, want) {
 				t.Errorf("V=%d: %q is %v, expected %v", c.vocab, text, got, want)
@@ -291,13 +259,9 @@ func TestGGUFTokenizer(t *testing.T) {
 
 // FuzzGGUF: no GGUF file makes opening a model panic; what is accepted has every tensor that its configuration asks for.
 func FuzzGGUF(f *testing.F) {
-	random, err := Random("random:L=1,C=4,NH=1,V=257,T=4")
-	if err != nil {
-		f.Fatal(err)
-	}
+	random := OpenModel(f, "random:L=1,C=4,NH=1,V=257,T=4")
 	data, err := os.ReadFile(ggufFile(f, random, ggufwrite.F16, func(w *ggufwrite.File) {
-		tokenizerValues(f, w,
-			tokenizer.Bytes())
+		tokenizerValues(f, w, tokenizer.Bytes())
 	}))
 	if err != nil {
 		f.Fatal(err)
@@ -336,10 +300,7 @@ func FuzzGGUF(f *testing.F) {
 
 // What a file says that this engine cannot do is refused, by name.
 func TestGGUFRefused(t *testing.T) {
-	random, err := Random("random:L=1,C=32,NH=1,V=257,T=8")
-	if err != nil {
-		t.Fatal(err)
-	}
+	random := OpenModel(t, "random:L=1,C=32,NH=1,V=257,T=8")
 	words := func(model, split string, n int) func(f *ggufwrite.File) {
 		return func(f *ggufwrite.File) {
 			f.Value("tokenizer.ggml.model", model)

@@ -93,15 +93,7 @@ func newSession(t testing.TB, m *gpt2.Model, b gpt2.Backend, o gpt2.Options) *gp
 	return s
 }
 
-func openModel(t testing.TB, dir string) *gpt2.Model {
-	t.Helper()
-	m, err := gpt2.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { m.Close() })
-	return m
-}
+var openModel = gpt2.OpenModel
 
 // mustBeClose fails if a value differs by more than share x the largest expected one, or is NaN.
 func mustBeClose(t testing.TB, what string, got, want []float32, share float64) {
@@ -237,10 +229,7 @@ func TestGoldenRandomGPT2(t *testing.T) {
 	}
 	for _, layers := range []int{1, 12} {
 		t.Run(fmt.Sprint(layers), func(t *testing.T) {
-			m, err := gpt2.Random(fmt.Sprintf("random:L=%d,C=768,NH=12,V=50257,T=1024", layers))
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := openModel(t, fmt.Sprintf("random:L=%d,C=768,NH=12,V=50257,T=1024", layers))
 			g := openGolden(t, fmt.Sprintf("testdata/gpt2.L%d.safetensors", layers))
 			for name, want := range map[string]string{"wte.weight": "wte.first",
 				fmt.Sprintf("h.%d.mlp.c_proj.weight", layers-1): "c_proj.last"} {
@@ -285,15 +274,7 @@ func TestGoldenRandomGPT2(t *testing.T) {
 func TestExportRoundTrip(t *testing.T) {
 	for _, name := range []string{"testdata/models/everything", "testdata/models/plain",
 		"random:L=2,C=24,NH=3,V=257,T=32"} {
-		var m *gpt2.Model
-		if strings.HasPrefix(name, gpt2.RandomPrefix) {
-			var err error
-			if m, err = gpt2.Random(name); err != nil {
-				t.Fatal(err)
-			}
-		} else {
-			m = openModel(t, name)
-		}
+		m := openModel(t, name)
 		dir := filepath.Join(t.TempDir(), "model")
 		if err := m.Export(t.Context(), dir, gpt2.ExportOptions{DType: weights.F32}); err != nil {
 			t.Fatal(err)
@@ -331,10 +312,7 @@ func TestExportRoundTrip(t *testing.T) {
 		if err != nil || w.DType != weights.BF16 {
 			t.Errorf("%s: the weights are %v, %v", name, w.DType, err)
 		}
-		bare, err := gpt2.Random("random:L=1,C=8,NH=1,V=300,T=8") // has no tokenizer
-		if err != nil {
-			t.Fatal(err)
-		}
+		bare := openModel(t, "random:L=1,C=8,NH=1,V=300,T=8") // has no tokenizer
 		if err := bare.Export(t.Context(), dir, gpt2.ExportOptions{DType: weights.F32,
 			Force: true}); (err == nil) != (m.Tokenizer == nil) {
 			t.Errorf("%s: exporting a model without tokenizer over it gave %v", name, err)
@@ -344,10 +322,7 @@ func TestExportRoundTrip(t *testing.T) {
 
 // TestModelFileThatShrinks: a checkpoint cut short while it is open gives an error, not a crash.
 func TestModelFileThatShrinks(t *testing.T) {
-	m, err := gpt2.Random("random:L=2,C=256,NH=4,V=257,T=64")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := openModel(t, "random:L=2,C=256,NH=4,V=257,T=64")
 	dir := t.TempDir()
 	if err := m.Export(t.Context(), dir, gpt2.ExportOptions{DType: weights.F32}); err != nil {
 		t.Fatal(err)

@@ -18,11 +18,7 @@ import (
 // tiny is a random model with a byte vocabulary.
 func tiny(t testing.TB, spec string) *gpt2.Model {
 	t.Helper()
-	m, err := gpt2.Random("random:C=32,NH=2,V=257," + spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	return openModel(t, "random:C=32,NH=2,V=257,"+spec)
 }
 
 func randomIDs(r *rand.Rand, n int) []int32 {

@@ -2,7 +2,6 @@ package auto
 
 import (
 	"gpt2scope/ceilings"
-	"gpt2scope/cuda"
 	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 	"gpt2scope/weights"
@@ -37,8 +36,7 @@ func GPU(name string, dtype weights.DType) Device {
 	if dtype == weights.F32 {
 		weightType = "f32"
 	}
-	return Device{GPU: true, Name: name, DType: weightType, Sizes: sizes, Fuse: fuse, BLASRows: cuda.GEMVRows,
-		Ceilings: set}
+	return Device{GPU: true, Name: name, DType: weightType, Sizes: sizes, Fuse: fuse, Ceilings: set}
 }
 
 // Of describes the device of an executor; ok is false for one whose runs tell nothing of those that a choice is about:

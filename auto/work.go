@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"gpt2scope/ceilings"
+	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
 )
 
@@ -44,9 +45,8 @@ type Device struct {
 	Name  string // names the device in the history: processor, threads and kernels, or the GPU
 	DType string // in which it holds weights
 
-	Sizes    gpt2.Sizes
-	Fuse     func(*gpt2.Plan) *gpt2.Plan // as the device executes a plan
-	BLASRows int                         // products of more rows are the library's; 0 if there is none
+	Sizes gpt2.Sizes
+	Fuse  func(*gpt2.Plan) *gpt2.Plan // as the device executes a plan
 
 	Ceilings ceilings.Set // measured here, or those of a table, which have no time
 }
@@ -118,7 +118,8 @@ func (d *Device) prefill(w *Work, r Run, count, tokens int, logits gpt2.Logits) 
 	last := tokens - full*chunk
 	pass := gpt2.Pass{Batch: 1, Tokens: last, Logits: logits, Sample: logits == gpt2.LogitsLast}
 	d.add(&w.Prefill, r, count, pass, full*chunk)
-	w.BLAS = w.BLAS || d.BLASRows > 0 && max(last, chunk) > d.BLASRows
+	// On Hopper GPUs too, whose products of bfloat16 need no library any more: the table is of times before that.
+	w.BLAS = w.BLAS || d.GPU && max(last, chunk) > cuda.GEMVRows
 }
 
 // decode adds count series of n steps, each after past tokens.

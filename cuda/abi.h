@@ -53,7 +53,8 @@ GS_API const char *gs_error(void);
 // *driver is 0 if there is no driver.
 GS_API int gs_versions(int *driver, int *runtime);
 
-// Opens cuBLASLt; *version is cublasLtGetVersion(). To be called before the first gs_linear of variant blas.
+// Opens cuBLASLt; *version is cublasLtGetVersion(). To be called before the first gs_linear whose
+// gs_linear_variant is blas.
 GS_API int gs_blas_open(const char *path, uint64_t *version);
 
 // ---------------------------------------------------------------- device
@@ -215,7 +216,8 @@ typedef struct {
   float eps;
 } gs_linear_args;
 GS_API int gs_linear(gs_stream *s, const gs_linear_args *a);
-// The variant that gs_linear takes: another one than the arguments' if that is "auto". Pointers count by their alignment.
+// The variant that gs_linear takes: another one than the arguments' if that is "auto". Of pointers only the alignment
+// counts.
 GS_API int gs_linear_variant(gs_stream *s, const gs_linear_args *a, int *variant);
 
 // The most rows for which "auto" uses matrix-vector kernels.

@@ -30,7 +30,6 @@ import (
 // Numbers of abi.h.
 const (
 	GEMVRows      = C.GS_GEMV_ROWS      // the most rows that the matrix-vector kernels take
-	WGMMARows     = C.GS_WGMMA_ROWS     // the most rows of products in bfloat16 that need no cuBLASLt on Hopper GPUs
 	BLASWorkspace = C.GS_BLAS_WORKSPACE // bytes of device memory that a stream takes for cuBLASLt
 )
 
@@ -110,7 +109,8 @@ func checkLinear(op string, a *LinearArgs, run bool) error {
 	return nil
 }
 
-// Linear launches y = act(norm(x) W^T + bias), or y += norm(x) W^T + bias. Variant blas needs Library.OpenBLAS before.
+// Linear launches y = act(norm(x) W^T + bias), or y += norm(x) W^T + bias. Where
+// [Stream.LinearVariant] is blas it needs [Library.OpenBLAS] before.
 func (s *Stream) Linear(a LinearArgs) error {
 	c := s.c.Load()
 	if c == nil {

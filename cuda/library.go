@@ -75,8 +75,8 @@ func Open() (*Library, error) {
 	return nil, unavailable(NotBuilt, looked, "the CUDA library is not built (make cuda builds it)")
 }
 
-// noGPU reports whether files below a root, "/" but for tests, tell that there is no GPU of NVIDIA: no driver, neither on
-// Linux nor below Windows, and none on the PCI bus.
+// noGPU reports whether files below a root, "/" but for tests, tell that there is no GPU of NVIDIA: no driver, neither
+// on Linux nor below Windows, and none on the PCI bus.
 func noGPU(root string) bool {
 	for _, path := range []string{"dev/nvidiactl", "dev/nvmap", "dev/dxg", "proc/driver/nvidia/version"} {
 		if _, err := os.Stat(filepath.Join(root, path)); err == nil {

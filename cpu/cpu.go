@@ -24,9 +24,9 @@ type Options struct {
 	ISA     string        // kernels to use, such as "avx2": see [Features]; "" takes GPT2SCOPE_CPU, else the fastest
 
 	// Q8 holds the matrices of products, and wte if lm_head is tied to it, as 8-bit integers with a scale per 32 of them
-	// (1.0625 bytes a weight), and keys and values as bfloat16, whatever DType is. Products round activations
-	// to 8 bits too, and sum in float32; without instructions for dot products of bytes, those of many rows widen weights
-	// to float32.
+	// (1.0625 bytes a weight), and keys and values as bfloat16, whatever DType is. Products round activations to 8 bits
+	// too, and sum in float32; without instructions for dot products of bytes, those of many rows widen weights to
+	// float32.
 	Q8 bool
 
 	// Share, if not nil, is a backend whose threads this one uses too. It must be closed after this one; Threads and ISA

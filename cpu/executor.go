@@ -48,8 +48,8 @@ type runner struct {
 	work     mem[float32]
 	buffers  [gpt2.NumBuffers]mem[float32]
 
-	// What a draft leaves in the residual stream for the pass that verifies it: rows of the tokens at positions p, p+1, ...,
-	// each at p modulo VerifyRows.
+	// What a draft leaves in the residual stream for the pass that verifies it: a row for each token, at its position
+	// modulo VerifyRows.
 	left []float32
 
 	compiled map[gpt2.Pass]*compiled

@@ -138,8 +138,8 @@ func chooseISA(forced string) (isa, error) {
 // are widened to float32.
 func (i isa) multipliesBF16() bool { return i == avx512BF16 || i == amx }
 
-// multipliesBytes tells whether this version has instructions for dot products of bytes, which products of many rows with
-// 8-bit weights then use too. If not, those weights are widened to float32.
+// multipliesBytes tells whether this version has instructions for dot products of bytes, which products of many rows
+// with 8-bit weights then use too. If not, those weights are widened to float32.
 func (i isa) multipliesBytes() bool {
 	return i == neonDot || i == avx2VNNI || i >= avx512VNNI
 }

@@ -154,8 +154,7 @@ func scalarProduct(_ *cpu.Team, s Shape, in []View, out View) (run, end func() e
 	}, nil, nil
 }
 
-// linearProduct multiplies by the library's linear, that of the model's layers: cuBLASLt, and matrix-vector kernels for
-// few rows.
+// linearProduct multiplies by the library's linear, that of the model's layers, with the kernel that it chooses.
 func linearProduct(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, dtype string) (Launch, func() error, error) {
 	m, n, k := int32(s.Get("m")), int32(s.Get("n")), int32(s.Get("k"))
 	if m > cuda.GEMVRows {

@@ -1,5 +1,4 @@
-// Attention of many queries on Hopper's tensor cores (attention_wgmma.cu): bfloat16, head size 64, rows of whole 16
-// bytes.
+// Attention of many queries on Hopper's tensor cores (attention_wgmma.cu): bfloat16, head size 64.
 #pragma once
 
 #include "common.cuh"

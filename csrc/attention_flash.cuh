@@ -36,11 +36,6 @@ __device__ inline void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-__device__ inline uint32_t pack_bf16(float low, float high) {
-  __nv_bfloat162 v = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<uint32_t *>(&v);
-}
-
 // ---------------------------------------------------------------- where the rows of a tile lie
 
 // The keys and values of one sequence and head by position: from the cache before pos, from qkv from there on. A thread

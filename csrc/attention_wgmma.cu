@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(128 * GROUPS + 32, GROUPS == 2 ? 2 : 1)
     }
     uint32_t weights[16];
 #pragma unroll
-    for (int j = 0; j < 16; j++) weights[j] = two_bf16(s[2 * j], s[2 * j + 1]);
+    for (int j = 0; j < 16; j++) weights[j] = pack_bf16(s[2 * j], s[2 * j + 1]);
     if (cut) {  // the rows of the cache from pos on hold anything, and 0 times that need not be 0
 #pragma unroll 1
       for (int at = (pos - first) * 128 + thread * 16; at < TILE; at += 2048) store_shared4(v_tile + at, 0, 0, 0, 0);
@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(128 * GROUPS + 32, GROUPS == 2 ? 2 : 1)
   for (int j = 0; j < 8; j += 2) {
     uint32_t r[4];
 #pragma unroll
-    for (int i = 0; i < 4; i++) r[i] = two_bf16(o[4 * j + 2 * i], o[4 * j + 2 * i + 1]);
+    for (int i = 0; i < 4; i++) r[i] = pack_bf16(o[4 * j + 2 * i], o[4 * j + 2 * i + 1]);
     store_matrices(out + lane % 16 * LINE + (j + lane / 16) * 16, r);
   }
   __syncwarp();

@@ -261,6 +261,11 @@ __device__ inline float to_float(__nv_bfloat16 v) { return __bfloat162float(v); 
 template <typename T> __device__ inline T from_float(float v);
 template <> __device__ inline float from_float<float>(float v) { return v; }
 template <> __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float v) { return __float2bfloat16_rn(v); }
+// Two values as bfloat16 in a register, the first in its lower half.
+__device__ inline uint32_t pack_bf16(float low, float high) {
+  const __nv_bfloat162 v = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const uint32_t *>(&v);
+}
 
 __device__ inline float warp_sum(float v) {
 #pragma unroll

@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(128 * (WG + 1), 1)
       for (int j = 0; j < BN / 8; j += 2) {
         uint32_t r[4];
 #pragma unroll
-        for (int h = 0; h < 4; h++) r[h] = two_bf16(d[4 * j + 2 * h], d[4 * j + 2 * h + 1]);
+        for (int h = 0; h < 4; h++) r[h] = pack_bf16(d[4 * j + 2 * h], d[4 * j + 2 * h + 1]);
         store_matrices(out + lane % 16 * R::LINE + (j + lane / 16) * 16, r);
       }
       __syncwarp();
@@ -237,7 +237,8 @@ template <int WG, int BN, int SPLIT, bool F32> int launch(gs_stream *s, const gs
                    reinterpret_cast<void *>(a->y)};
   const int tiles = p.rows * p.columns;
   return gs_launch_as(s, "linear_wgmma", kernel,
-                      dim3(SPLIT > 1 || tiles < s->processors ? tiles * SPLIT : s->processors), dim3(R::THREADS), R::SHARED, {SPLIT, true}, x, w, p);
+                      dim3(SPLIT > 1 || tiles < s->processors ? tiles * SPLIT : s->processors), dim3(R::THREADS),
+                      R::SHARED, {SPLIT, true}, x, w, p);
 }
 
 struct Tile {

@@ -9,7 +9,7 @@
 #include "mbarrier.cuh"
 #include "ptx.cuh"
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(GS_EMULATED)
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define GS_WGMMA 1
 #endif
 
@@ -96,8 +96,7 @@ __device__ inline float4 load_shared4(uint32_t a) {
 }
 
 // Of a thread block cluster: the number of this block, a barrier of all its threads in two steps, and a store to
-// another block's shared
-// memory, at the address that it has in this one's.
+// another block's shared memory, at the address that it has in this one's.
 __device__ inline int cluster_block() {
   uint32_t r;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
@@ -111,11 +110,6 @@ __device__ inline void store_cluster4(uint32_t a, int block, const float *v) {
   asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(v[0]), "f"(v[1]), "f"(v[2]),
                "f"(v[3])
                : "memory");
-}
-
-__device__ inline uint32_t two_bf16(float low, float high) {
-  const __nv_bfloat162 v = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const uint32_t *>(&v);
 }
 
 // D (64, N) += A (64, 16) B (N, 16)^T of a warpgroup. Without `add`, D is overwritten. Thread t has of D rows r = 16
@@ -146,10 +140,6 @@ template <int N> __device__ inline void wgmma(float (&d)[N / 2], uint64_t a, uin
 #define R192 R160, R8(80), R8(88)
 #define P208 P192 ", " P8(96, 97, 98, 99, 100, 101, 102, 103)
 #define R208 R192, R8(96)
-#define P256                                                                                             \
-  P208 ", " P8(104, 105, 106, 107, 108, 109, 110, 111) ", " P8(112, 113, 114, 115, 116, 117, 118, 119) \
-       ", " P8(120, 121, 122, 123, 124, 125, 126, 127)
-#define R256 R208, R8(104), R8(112), R8(120)
 
 // The operands after D have the numbers A, B and S.
 #define WGMMA(N, A, B, S)                                                                                           \
@@ -169,7 +159,6 @@ WGMMA(144, 72, 73, 74)
 WGMMA(160, 80, 81, 82)
 WGMMA(192, 96, 97, 98)
 WGMMA(208, 104, 105, 106)
-WGMMA(256, 128, 129, 130)
 
 // D (64, 64) += A B with A in registers, arranged as D is, and B's rows being steps along K.
 __device__ inline void wgmma_registers(float (&d)[32], const uint32_t *a, uint64_t b) {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"gpt2scope/cuda"
 )
 
 // Driver is what files tell of NVIDIA's driver.
@@ -17,16 +19,10 @@ type Driver struct {
 // FindDriver looks for the driver's files below root, "/" but for tests. visible is the value of CUDA_VISIBLE_DEVICES,
 // and whether it is set. Nothing of CUDA is opened.
 func FindDriver(root, visible string, isSet bool) (d Driver) {
-	if isSet && (visible == "" || visible == "-1") {
+	if isSet && (visible == "" || visible == "-1") || !cuda.HasDriver(root) {
 		return d
 	}
-	for _, path := range []string{"dev/nvidiactl", "proc/driver/nvidia/version", "dev/dxg"} {
-		_, err := os.Stat(filepath.Join(root, path))
-		d.Present = d.Present || err == nil
-	}
-	if !d.Present {
-		return d
-	}
+	d.Present = true
 	var names []string
 	files, _ := filepath.Glob(filepath.Join(root, "proc/driver/nvidia/gpus/*/information"))
 	for _, path := range files {

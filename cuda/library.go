@@ -75,16 +75,19 @@ func Open() (*Library, error) {
 	return nil, unavailable(NotBuilt, looked, "the CUDA library is not built (make cuda builds it)")
 }
 
-// noGPU reports whether files below a root, "/" but for tests, tell that there is no GPU of NVIDIA: no driver, neither
-// on Linux nor below Windows, and none on the PCI bus.
+// HasDriver reports whether files below a root, "/" but for tests, tell of NVIDIA's driver, on Linux or below Windows.
+func HasDriver(root string) bool {
+	paths := []string{"dev/nvidiactl", "dev/nvmap", "dev/dxg", "proc/driver/nvidia/version"}
+	return slices.ContainsFunc(paths, func(path string) bool {
+		_, err := os.Stat(filepath.Join(root, path))
+		return err == nil
+	})
+}
+
+// noGPU reports whether files below a root tell that there is no GPU of NVIDIA: no driver, and none on the PCI bus.
 func noGPU(root string) bool {
-	for _, path := range []string{"dev/nvidiactl", "dev/nvmap", "dev/dxg", "proc/driver/nvidia/version"} {
-		if _, err := os.Stat(filepath.Join(root, path)); err == nil {
-			return false
-		}
-	}
 	vendors, _ := filepath.Glob(filepath.Join(root, "sys/bus/pci/devices/*/vendor"))
-	return !slices.ContainsFunc(vendors, func(path string) bool {
+	return !HasDriver(root) && !slices.ContainsFunc(vendors, func(path string) bool {
 		id, _ := os.ReadFile(path) // what cannot be read is not NVIDIA's
 		return strings.TrimSpace(string(id)) == "0x10de"
 	})

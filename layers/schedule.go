@@ -30,12 +30,10 @@ func (t Task) Key() string {
 
 // Schedule is what to measure of each variant.
 type Schedule struct {
-	Phases  []string // TaskPrefill, TaskDecode
-	Repeat  int
-	Seed    uint64
-	Energy  bool
-	Quality bool
-	Draft   bool
+	Phases []string // TaskPrefill, TaskDecode
+	Repeat int
+	Seed   uint64
+	Once   []string // other tasks, after those
 }
 
 // Tasks lists the tasks in order. Each round measures each phase of each variant once, in a random order that depends
@@ -43,11 +41,6 @@ type Schedule struct {
 func (p Schedule) Tasks(variants []Variant) []Task {
 	var tasks []Task
 	random := rand.New(rand.NewPCG(p.Seed, 0x6c6179657273)) // "layers"
-	all := func(what string) {
-		for _, i := range random.Perm(len(variants)) {
-			tasks = append(tasks, Task{what, variants[i], 1})
-		}
-	}
 	var round []Task
 	for _, v := range variants {
 		for _, phase := range p.Phases {
@@ -61,14 +54,10 @@ func (p Schedule) Tasks(variants []Variant) []Task {
 			tasks = append(tasks, t)
 		}
 	}
-	if p.Energy {
-		all(TaskEnergy)
-	}
-	if p.Quality {
-		all(TaskQuality)
-	}
-	if p.Draft {
-		all(TaskDraft)
+	for _, what := range p.Once {
+		for _, i := range random.Perm(len(variants)) {
+			tasks = append(tasks, Task{what, variants[i], 1})
+		}
 	}
 	return tasks
 }

@@ -57,7 +57,7 @@ func TestVariants(t *testing.T) {
 // Each round has each phase of each variant once, not always in the same order; the seed alone decides.
 func TestSchedule(t *testing.T) {
 	variants := []Variant{Depth(1, 3), Depth(2, 3), Depth(3, 3)}
-	s := Schedule{Phases: []string{TaskPrefill, TaskDecode}, Repeat: 20, Seed: 5, Quality: true}
+	s := Schedule{Phases: []string{TaskPrefill, TaskDecode}, Repeat: 20, Seed: 5, Once: []string{TaskQuality}}
 	tasks := s.Tasks(variants)
 	if n := 20*3*2 + 3; len(tasks) != n {
 		t.Fatalf("%d tasks, not %d", len(tasks), n)

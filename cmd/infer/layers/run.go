@@ -67,11 +67,17 @@ func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configur
 		return nil, err
 	}
 	defer r.measures()()
-	schedule := layers.Schedule{Phases: r.phases, Repeat: r.repeat, Seed: r.seed, Energy: r.Meter != nil, Quality: true,
-		Draft: r.batch == 1 && slices.Contains(r.phases, layers.TaskDecode)}
+	schedule := layers.Schedule{Phases: r.phases, Repeat: r.repeat, Seed: r.seed}
+	if r.Meter != nil {
+		schedule.Once = []string{layers.TaskEnergy}
+	}
+	schedule.Once = append(schedule.Once, layers.TaskQuality)
+	if r.batch == 1 && slices.Contains(r.phases, layers.TaskDecode) {
+		schedule.Once = append(schedule.Once, layers.TaskDraft)
+	}
 	tasks := schedule.Tasks(variants)
 	if again := r.verified(r.opened); len(again) > 0 {
-		schedule.Energy, schedule.Quality, schedule.Draft = false, false, false
+		schedule.Once = nil
 		tasks = append(tasks, schedule.Tasks(again)...)
 	}
 	tasks = layers.Of(r.part, tasks)

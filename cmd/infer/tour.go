@@ -3,17 +3,19 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"syscall"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/internal/console"
 )
 
 // screens are those of 'infer tour': a command that runs, in how many lines, and what to see in it.
@@ -58,17 +60,8 @@ a terminal all follow each other. It needs no GPU and no file: recordings of one
 }
 
 func tour(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
-	in, isFile := stdin.(io.Writer) // as files are
-	asks := isFile && cli.IsTerminal(in) && cli.IsTerminal(stdout)
-	lines := make(chan string)
-	if asks {
-		go func() {
-			defer close(lines)
-			for s := bufio.NewScanner(stdin); s.Scan(); {
-				lines <- s.Text()
-			}
-		}()
-	}
+	lines := console.NewLines(stdin, stdout, "Enter for the next, q to end: ")
+	asks := lines.Terminal() && cli.IsTerminal(stdout)
 	for i, s := range screens {
 		if _, err := fmt.Fprintf(stdout, "%d of %d: %s\n\n$ infer %s\n", i+1, len(screens), s.title, s.command); err != nil {
 			return err
@@ -81,14 +74,13 @@ func tour(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 		out.end()
 		fmt.Fprintf(stdout, "\n%s\n", cli.Wrapped("", s.says))
 		if asks && i+1 < len(screens) {
-			fmt.Fprint(stdout, "Enter for the next, q to end: ")
-			select {
-			case line, ok := <-lines:
-				if !ok || strings.HasPrefix(line, "q") {
-					return nil
-				}
-			case <-ctx.Done():
-				return context.Cause(ctx)
+			switch line, err := lines.Next(ctx); {
+			case errors.Is(err, io.EOF), err == nil && strings.HasPrefix(line, "q"):
+				return nil
+			case errors.Is(err, console.ErrInterrupted):
+				return cli.Interruption{Signal: syscall.SIGINT}
+			case err != nil:
+				return err
 			}
 			fmt.Fprintln(stdout)
 		}

@@ -345,27 +345,12 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader) error {
 	if recording != nil {
 		recording.counters.Begin()
 	}
-	out := newOutput(o.Model, g)
-	if g.echo {
-		if err := out.echo(ids); err != nil {
-			return err
-		}
-	}
-	r := g.newResult(o, ids)
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, syscall.SIGCONT)
-	runErr := g.generate(ctx, s, &r, out)
+	r, out, runErr := g.goOn(ctx, s, o, ids)
 	signal.Stop(continued)
-	r.Setting = o.Setting() // mode persistent knows now what it could not run
 	r.WarmUpLoading = newLoading(warmUp)
-	r.measured(s)
-	r.Drafts = newDrafts(g.speculate, s.Stats())
-	// After a hangup the terminal takes no text either: the signal counts.
-	if stop := context.Cause(ctx); runErr != nil && errors.As(stop, new(cli.Interruption)) {
-		runErr = stop
-	}
-	interrupted := errors.As(runErr, new(cli.Interruption))
-	r.Finish = g.finish(&r, out, interrupted)
+	interrupted := r.Finish == interruptedText
 	whole := runErr == nil || interrupted // else the text was lost
 	if g.json {
 		r.Text = out.text()
@@ -397,22 +382,40 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader) error {
 	return runErr
 }
 
-func (g *generateFlags) newResult(o *cli.Opened, ids []int32) result {
-	return result{Prompt: ids, IDs: []int32{}, Seed: g.sampling.Seed, Auto: o.Choice,
-		Sampling: sampling{g.sampling, g.stop, g.ignoreEOS}}
-}
+// interruptedText is the Finish of a text that a signal ended.
+const interruptedText = "interrupted"
 
-// finish returns why a text ended.
-func (g *generateFlags) finish(r *result, out *output, interrupted bool) string {
-	switch {
-	case interrupted:
-		return "interrupted"
-	case out.stopped():
-		return "stop"
-	case r.made < g.most():
-		return "end_of_text"
+// goOn writes the text that follows a prompt, and returns what was measured. The error of a text that a signal ended is
+// a [cli.Interruption].
+func (g *generateFlags) goOn(ctx context.Context, s *gpt2.Session, o *cli.Opened, ids []int32) (
+	r result, out *output, err error) {
+	r = result{Prompt: ids, IDs: []int32{}, Seed: g.sampling.Seed, Auto: o.Choice,
+		Sampling: sampling{g.sampling, g.stop, g.ignoreEOS}}
+	out = newOutput(o.Model, g)
+	if g.echo {
+		err = out.echo(ids)
 	}
-	return "length"
+	if err == nil {
+		err = g.generate(ctx, s, &r, out)
+	}
+	// After a hangup the terminal takes no text either: the signal counts.
+	if stop := context.Cause(ctx); err != nil && errors.As(stop, new(cli.Interruption)) {
+		err = stop
+	}
+	r.Setting = o.Setting() // mode persistent knows now what it could not run
+	r.measured(s)
+	r.Drafts = newDrafts(g.speculate, s.Stats())
+	switch {
+	case errors.As(err, new(cli.Interruption)):
+		r.Finish = interruptedText
+	case out.stopped():
+		r.Finish = "stop"
+	case r.made < g.most():
+		r.Finish = "end_of_text"
+	default:
+		r.Finish = "length"
+	}
+	return r, out, err
 }
 
 // takeDefaults takes from the model's generation_config.json what no flag says.
@@ -571,7 +574,7 @@ func (g *generateFlags) summary(r result) {
 	if words := cli.WaitedWords(t.Waited); words != "" && float64(t.DecodeTokens)*t.DecodePerToken >= cli.BriefMs {
 		line += " | " + words
 	}
-	if r.Finish == "interrupted" {
+	if r.Finish == interruptedText {
 		line += " | interrupted"
 	}
 	fmt.Fprintln(g.Stderr, line)

@@ -77,7 +77,7 @@ func TestPrompts(t *testing.T) {
 			t.Errorf("line %d is %+v, alone %+v", i+1, got, want)
 		}
 	}
-	for text, fact := range map[string]string{"\"a\"\nx\n": "line 2", `{"ids": [1], "prompt": "x"}`: "line 1", `{"text": "x"}`: "{\"prompt\": TEXT}", "\n": "no prompts",
+	for text, fact := range map[string]string{"\"a\"\nx\n": "line 2", `{"ids": [1], "prompt": "x"}`: "line 1", `{"text": "x"}`: "{\"prompt\": TEXT}", `"a"}`: "line 1", "\n": "no prompts",
 		`{"ids": [257]}`: "257", `"` + strings.Repeat("x", 65) + `"`: "65 tokens"} {
 		write(text)
 		checkFailure(t, infer(t, append(args, "--prompts", file)...), exitFailure, "--prompts", fact)

@@ -69,14 +69,7 @@ func (g *generateFlags) turn(ctx context.Context, s *gpt2.Session, o *cli.Opened
 	}
 	running, stop := interruptible(ctx, interrupts)
 	defer stop()
-	out := newOutput(o.Model, g)
-	if g.echo {
-		if err := out.echo(ids); err != nil {
-			return err
-		}
-	}
-	r := result{Prompt: ids}
-	err := g.generate(running, s, &r, out)
+	r, out, err := g.goOn(running, s, o, ids)
 	if err != nil && (ctx.Err() != nil || !errors.As(err, new(cli.Interruption))) {
 		return err
 	}

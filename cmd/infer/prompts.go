@@ -56,7 +56,7 @@ func promptIDs(m *gpt2.Model, line string) ([]int32, error) {
 	} else {
 		err = d.Decode(&p)
 	}
-	if err != nil || (p.Prompt == nil) == (len(p.IDs) == 0) || d.More() {
+	if err != nil || (p.Prompt == nil) == (len(p.IDs) == 0) || !json.Valid([]byte(line)) {
 		return nil, errors.New(`it must be a text in quotes, {"prompt": TEXT} or {"ids": [1,2,3]}`)
 	}
 	ids := p.IDs
@@ -83,22 +83,12 @@ func (g *generateFlags) runPrompts(ctx context.Context, s *gpt2.Session, o *cli.
 		if err := s.Reset(); err != nil {
 			return err
 		}
-		out := newOutput(o.Model, g)
-		if g.echo {
-			if err := out.echo(ids); err != nil {
-				return err
-			}
-		}
-		r := g.newResult(o, ids)
-		runErr := g.generate(ctx, s, &r, out)
-		interrupted := errors.As(runErr, new(cli.Interruption))
+		r, out, runErr := g.goOn(ctx, s, o, ids)
+		interrupted := r.Finish == interruptedText
 		if runErr != nil && !interrupted {
 			return runErr
 		}
-		r.Setting = o.Setting()
-		r.measured(s)
-		r.Drafts = newDrafts(g.speculate, s.Stats())
-		r.Finish, r.Text = g.finish(&r, out, interrupted), out.text()
+		r.Text = out.text()
 		if err := cli.WriteJSONLine(g.stdout, r); err != nil {
 			return err
 		}

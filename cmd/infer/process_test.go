@@ -279,6 +279,16 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
+// startExport starts a long export, and returns what it has beside the directory once it writes.
+func startExport(t *testing.T, out string) (p *process, staging []string) {
+	p = start(t, "export", "-m", "random:gpt2-xl", "-o", out, "--quiet")
+	for i := 0; i < 600 && len(staging) == 0; i++ {
+		time.Sleep(10 * time.Millisecond)
+		staging, _ = filepath.Glob(filepath.Join(filepath.Dir(out), "."+filepath.Base(out)+".tmp-*"))
+	}
+	return p, staging
+}
+
 // TestHangup: what a recording or an export has written by then is kept as a whole or removed; after nohup, nothing ends.
 func TestHangup(t *testing.T) {
 	dir := t.TempDir()
@@ -292,13 +302,7 @@ func TestHangup(t *testing.T) {
 		t.Errorf("status %d, the recording: %v; stderr %q", p.ProcessState.ExitCode(), err, p.stderr.String())
 	}
 	out := filepath.Join(dir, "model")
-	p = start(t, "export", "-m", "random:gpt2-xl", "-o", out, "--quiet")
-	for range 600 {
-		if left, _ := filepath.Glob(filepath.Join(dir, ".model.tmp-*")); len(left) > 0 {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	p, _ = startExport(t, out)
 	p.interrupt(t, syscall.SIGHUP)
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 || p.ProcessState.ExitCode() != 129 {
 		t.Errorf("status %d, %v is left, %v", p.ProcessState.ExitCode(), left, err)
@@ -326,14 +330,7 @@ func TestHangup(t *testing.T) {
 func TestLeftovers(t *testing.T) {
 	dir := t.TempDir()
 	out := filepath.Join(dir, "model")
-	p := start(t, "export", "-m", "random:gpt2-xl", "-o", out, "--quiet")
-	var left []string
-	for range 600 {
-		if left, _ = filepath.Glob(filepath.Join(dir, ".model.tmp-*")); len(left) > 0 {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	p, left := startExport(t, out)
 	p.Process.Kill()
 	p.Wait()
 	if len(left) != 1 {

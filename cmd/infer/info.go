@@ -4,6 +4,7 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -88,23 +89,24 @@ func (i *infoFlags) run(c *cobra.Command, m *cli.ModelFlags) error {
 // infoJSON is what "infer info --json" prints, and what "infer info" writes as text. Scripts compare traces with it
 // (traces/check_nsys.py).
 type infoJSON struct {
-	Model         string         `json:"model"`                       // as in Configuration
-	Stored        string         `json:"gguf_type,omitempty"`         // of most weights in a GGUF file
-	Geometry      geometryJSON   `json:"geometry"`                    // of the whole model
-	Device        string         `json:"device"`                      // as in Configuration
-	DType         string         `json:"dtype"`                       // of the weights on the device
-	Layers        []int          `json:"layers"`                      // run order
-	LayersReason  string         `json:"layers_reason,omitempty"`     // why not all run, if no flag says so
-	Parameters    int            `json:"parameters"`                  // of the whole model
-	RunParameters int            `json:"run_parameters"`              // of the layers that run, with embeddings and head
-	Context       int            `json:"context"`                     // tokens that the KV cache holds, of each sequence
-	Memory        infoMemoryJSON `json:"memory_bytes"`                // on any device
-	Tokenizer     *int           `json:"tokenizer_tokens"`            // null if there is no tokenizer
-	TokenizerFrom string         `json:"tokenizer_from"`              // where it comes from, or why there is none
-	Generation    map[string]any `json:"generation_config,omitempty"` // of the model; --generation-config uses it
-	Prefill       planJSON       `json:"prefill"`
-	Decode        planJSON       `json:"decode"`
-	GPU           *gpuJSON       `json:"gpu,omitempty"`
+	Model         string         `json:"model"`                   // as in Configuration
+	Stored        string         `json:"gguf_type,omitempty"`     // of most weights in a GGUF file
+	Geometry      geometryJSON   `json:"geometry"`                // of the whole model
+	Device        string         `json:"device"`                  // as in Configuration
+	DType         string         `json:"dtype"`                   // of the weights on the device
+	Layers        []int          `json:"layers"`                  // run order
+	LayersReason  string         `json:"layers_reason,omitempty"` // why not all run, if no flag says so
+	Parameters    int            `json:"parameters"`              // of the whole model
+	RunParameters int            `json:"run_parameters"`          // of the layers that run, with embeddings and head
+	Context       int            `json:"context"`                 // tokens that the KV cache holds, of each sequence
+	Memory        infoMemoryJSON `json:"memory_bytes"`            // on any device
+	Tokenizer     *int           `json:"tokenizer_tokens"`        // null if there is no tokenizer
+	TokenizerFrom string         `json:"tokenizer_from"`          // where it comes from, or why there is none
+	// of the model; --generation-config uses it
+	Generation map[string]json.RawMessage `json:"generation_config,omitempty"`
+	Prefill    planJSON                   `json:"prefill"`
+	Decode     planJSON                   `json:"decode"`
+	GPU        *gpuJSON                   `json:"gpu,omitempty"`
 }
 
 type geometryJSON struct {
@@ -186,13 +188,7 @@ func newInfoJSON(o *cli.Opened, batch, promptLen, past int, fused bool) (*infoJS
 	j.Memory.Weights = int64(float64(run.Parameters()) * sizes.Weight)
 	j.Memory.Cache = 2 * int64(run.Layers) * int64(c.Channels) * int64(o.Options.Context) * int64(batch) * int64(sizes.KV)
 	j.Memory.LogitsRow = 4 * int64(c.Vocab)
-	j.TokenizerFrom = o.Model.TokenizerFrom
-	if len(o.Model.Generation) > 0 {
-		j.Generation = map[string]any{}
-		for name, value := range o.Model.Generation {
-			j.Generation[name] = value
-		}
-	}
+	j.TokenizerFrom, j.Generation = o.Model.TokenizerFrom, o.Model.Generation
 	if o.Model.Tokenizer != nil {
 		n := o.Model.Tokenizer.VocabSize()
 		j.Tokenizer = &n

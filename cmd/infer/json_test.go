@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding"
+	"encoding/json"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -99,6 +100,8 @@ func (p *jsonPage) kind(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[cli.Number]():
 		return "number or null"
+	case t == reflect.TypeFor[json.RawMessage](), t.Kind() == reflect.Interface:
+		return "any"
 	case t == reflect.TypeFor[tables.Folded]():
 		return p.kind(reflect.TypeFor[tables.Row]())
 	case t == reflect.TypeFor[time.Time](), t.Implements(reflect.TypeFor[encoding.TextMarshaler]()):
@@ -113,8 +116,6 @@ func (p *jsonPage) kind(t reflect.Type) string {
 		return "map of " + p.kind(t.Elem())
 	case reflect.String, reflect.Bool:
 		return t.Kind().String()
-	case reflect.Interface:
-		return "any"
 	case reflect.Struct:
 		return p.name(t)
 	}

@@ -46,15 +46,11 @@ sample:NAME a recording that is in the program: 'infer trace samples' lists them
 			"gpt2-large, gpt2-xl, random:..., a directory or GGUF\nfile " +
 			"(default: what shapes of operators and grids of kernels say)"}
 	c.Annotations = help
-	c.AddCommand(newTraceAdvise(), newTraceCheck(), newTraceDiff(), newTraceKPI(), newTraceShow(), newTraceStages(),
-		newTraceSamples())
+	c.AddCommand(newTraceAdvise(), newTraceCheck(), newTraceDiff(), newTraceKPI(), newTraceShow(), newTraceStages())
 	for _, e := range exports {
 		c.AddCommand(e.command())
 	}
 	for _, sub := range c.Commands() {
-		if sub.Name() == "samples" {
-			continue
-		}
 		sub.Annotations = help
 		if slices.Contains(countersCommands, sub.Name()) {
 			cli.AddFlags(sub.Flags(), "Counters", addCounters)
@@ -64,6 +60,7 @@ sample:NAME a recording that is in the program: 'infer trace samples' lists them
 			sub.PreRunE = checkNaming
 		}
 	}
+	c.AddCommand(newTraceSamples()) // which reads none
 	return c
 }
 

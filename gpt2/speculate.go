@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"gpt2scope/internal/humanize"
 )
 
 // This file speculates: cheap guesses of the next tokens, drafts, are verified by one pass over all of them, which
@@ -56,7 +58,7 @@ func (s Speculation) String() string {
 // Off tells whether there are no drafts.
 func (s Speculation) Off() bool { return s.By == "" || s.By == DraftOff }
 
-var errSpeculation = errors.New("must be off, exits[=K,N] (the first K layers draft N tokens), lookup[=N] or auto")
+var errSpeculation = errors.New("it must be off, exits[=K,N] (the first K layers draft N tokens), lookup[=N] or auto")
 
 // ParseSpeculation reads "off", "exits", "exits=1,3", "lookup", "lookup=3" or "auto".
 func ParseSpeculation(text string) (Speculation, error) {
@@ -101,9 +103,10 @@ func (s Speculation) check(of *Session) error {
 	case of.options.Batch > 1:
 		return fmt.Errorf("speculation is for one sequence, not a batch of %d", of.options.Batch)
 	case s.By == DraftExits && s.Layers >= layers:
-		return fmt.Errorf("the first %d layers cannot draft for a run of %d; fewer must draft, or more run", s.Layers, layers)
+		return fmt.Errorf("speculation %s: a run of %s has none beside those that draft; fewer must draft, or more run", s,
+			humanize.Count(layers, "layer", "layers"))
 	case s.Drafts >= runner.VerifyRows():
-		return fmt.Errorf("%d drafts are too many: a pass verifies at most %d here", s.Drafts, runner.VerifyRows()-1)
+		return fmt.Errorf("speculation %s: these are too many drafts; a pass verifies at most %d here", s, runner.VerifyRows()-1)
 	}
 	return nil
 }

@@ -155,7 +155,7 @@ func TestSpeculate(t *testing.T) {
 		}
 	}
 	checkFailure(t, infer(t, with(args, "--speculate", "exits=3,1")...), exitFailure,
-		"the first 3 layers cannot draft for a run of 3")
+		"speculation exits=3,1: a run of 3 layers")
 	checkFailure(t, infer(t, with(args, "--speculate", "on")...), exitUsage, "--speculate", "must be off, exits")
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"gpt2scope/internal/files"
+	"gpt2scope/internal/humanize"
 	"gpt2scope/weights"
 )
 
@@ -47,7 +48,8 @@ func (m *Model) Adapt(dir string) error {
 func (m *Model) adapt(dir string) error {
 	data, err := files.Read(filepath.Join(dir, adapterConfig), 1<<20)
 	if err != nil {
-		return fmt.Errorf("cannot read %s: %w; give a directory that peft's save_pretrained wrote", adapterConfig, err)
+		return fmt.Errorf("cannot read %s: %w; give a directory that peft's save_pretrained wrote", adapterConfig,
+			humanize.Cause(err))
 	}
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(data, &raw); err != nil {

@@ -64,7 +64,7 @@ func (in *InputFlags) Text(flag, text string) (string, error) {
 		r, character, rest, err := strconv.UnquoteChar(`\`+rest, 0)
 		switch {
 		case err != nil:
-			return "", Usagef(`%s: --escape knows no %.10q; \\ is a backslash`, flag, text[len(plain):])
+			return "", Usagef(`%s: --escape knows no %s; \\ is a backslash`, flag, ShellQuote(fmt.Sprintf("%.10s", text[len(plain):])))
 		case character:
 			b = utf8.AppendRune(b, r)
 		default:

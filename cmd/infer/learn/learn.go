@@ -38,8 +38,8 @@ func New(m *cli.ModelFlags) *cobra.Command {
 		Short: "Show what people believe about GPU profiling true or false on this machine",
 		Long: `learn has lessons: claims about CPUs, GPUs and profilers, some true, some misleading, some wrong. Each is an
 experiment of seconds, whose data give a verdict: shown, half true, refuted, or cannot be shown here.
-'infer learn' lists the claims; 'infer learn 6' tests one. Without a GPU, its experiments are judged from a recording that
-ships. --record writes such a recording of this machine, --from judges one.`,
+'infer learn' lists the claims; 'infer learn 6' tests one. Without a GPU, its experiments are judged from a
+recording that ships. --record writes such a recording of this machine, --from judges one.`,
 		Example: `  infer learn
   infer learn 6
   infer learn --all -o lessons

@@ -1,8 +1,6 @@
 package learn
 
-import (
-	"fmt"
-)
+import "fmt"
 
 var lesson22 = Lesson{
 	Number: 22,

@@ -2,6 +2,7 @@ package learn
 
 import (
 	"fmt"
+	"strings"
 
 	"gpt2scope/traces/tables"
 )
@@ -36,7 +37,7 @@ func judgeTotals(d Data) Finding {
 	for _, of := range d.cases("self_us") {
 		s, t := total(d.values(of, "self_us")), total(d.values(of, "total_us"))
 		self, all = self+s, all+t
-		if t > 0 && s/t < lowest && len(of) > 6 && of[:6] == "aten::" {
+		if t > 0 && s/t < lowest && strings.HasPrefix(of, "aten::") {
 			least, lowest = of, s/t
 		}
 	}

@@ -31,7 +31,7 @@ type diffOptions struct {
 
 // newTraceDiff makes "infer trace diff".
 func newTraceDiff() *cobra.Command {
-	o := diffOptions{gpu: -1, gate: -1}
+	o := diffOptions{gate: -1}
 	c := &cobra.Command{
 		Use:   "diff A B",
 		Short: "Compare two recordings stage by stage, with tests for what is noise",

@@ -85,7 +85,7 @@ const WorthPercent = 1
 func newTraceAdvise() *cobra.Command {
 	var format string
 	var isAll bool
-	gpu := -1
+	var gpu int
 	c := &cobra.Command{
 		Use:   "advise FILE...",
 		Short: "Look for bottlenecks by rules, each with its evidence and the most it could gain",

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -230,23 +231,18 @@ func traceName(path string) string {
 
 // addGPU adds the flag --gpu of a command that reads a recording.
 func addGPU(f *pflag.FlagSet, gpu *int) {
-	f.Var(gpuFlag{cli.Int(gpu, -1, cli.AtLeast(0)), gpu}, "gpu", "GPU `N` of a recording of several; all has a line for each,\n"+
-		"and the rest of the first that worked (default: all)")
+	f.Var(cli.Parsed(gpu, -1, func(text string) (int, error) {
+		n, err := strconv.ParseUint(text, 10, 31)
+		switch {
+		case text == "all":
+			return -1, nil
+		case err != nil:
+			return 0, cli.NotAllowed("a whole number, at least 0, or all")
+		}
+		return int(n), nil
+	}), "gpu", "GPU `N` of a recording of several; all has a line for each,\nand the rest of the first that worked "+
+		"(default: all)")
 	f.Lookup("gpu").DefValue = ""
-}
-
-// gpuFlag is the number of a GPU, or "all".
-type gpuFlag struct {
-	pflag.Value
-	to *int
-}
-
-func (g gpuFlag) Set(text string) error {
-	if text == "all" {
-		*g.to = -1
-		return nil
-	}
-	return g.Value.Set(text)
 }
 
 // writeText writes text for people. Names in a recording cannot move the cursor or colour the terminal.

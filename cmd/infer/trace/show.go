@@ -328,11 +328,9 @@ func rowColumns(t *tables.Table, by tables.By) []table.Column[tables.Row] {
 		{Key: "grid", Cell: shape(func(s *tables.Shape) table.Cell { return table.String(tables.Dims(s.Grid)) })},
 		{Key: "block", Cell: shape(func(s *tables.Shape) table.Cell { return table.String(tables.Dims(s.Block)) })},
 		{Key: "warps", Cell: shape(func(s *tables.Shape) table.Cell { return table.Int((s.Threads() + 31) / 32) })},
-		{Key: "registers",
-			Cell: shape(func(s *tables.Shape) table.Cell {
-				return table.Known(s.Registers > 0,
-					table.Int(int64(s.Registers)))
-			})},
+		{Key: "registers", Cell: shape(func(s *tables.Shape) table.Cell {
+			return table.Known(s.Registers > 0, table.Int(int64(s.Registers)))
+		})},
 		{Key: "shared", Unit: "bytes", Cell: shape(func(s *tables.Shape) table.Cell {
 			n := int64(s.StaticShared) + int64(s.DynamicShared)
 			return table.Cell{Number: float64(n), CSV: strconv.FormatInt(n, 10), Text: humanize.Thousands(n)}

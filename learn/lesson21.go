@@ -1,6 +1,7 @@
 package learn
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -33,13 +34,7 @@ const (
 const ofLaunch = "the launch"
 
 func layOutLaunch(l *lab) {
-	size, block := l.Size, l.Block
-	if size == 0 {
-		size = launchSize
-	}
-	if block == 0 {
-		block = launchBlock
-	}
+	size, block := cmp.Or(l.Size, launchSize), cmp.Or(l.Block, launchBlock)
 	gpu := l.sample("steady").Header.Devices[0]
 	blocks := (size + block - 1) / block
 	o, ok := tables.OccupancyOf(&gpu, &tables.Shape{Grid: [3]int32{int32(blocks), 1, 1}, Block: [3]int32{int32(block), 1, 1}, Registers: launchRegisters})

@@ -41,7 +41,6 @@ const sumsAgree = 0.05
 
 func judgeKernelSums(d Data) Finding {
 	var f Finding
-	var ratios []Figure
 	far, near := false, true
 	for _, mode := range captureModes {
 		steps, kernels, wall := total(d.values(mode, "steps")), total(d.values(mode, "kernels_us")), total(d.values(mode, "wall_us"))
@@ -51,11 +50,11 @@ func judgeKernelSums(d Data) Finding {
 		r := exact(mode+": kernels over the step", "x", kernels/wall)
 		f.Figures = append(f.Figures, exact(mode+": kernels of a decode step, summed", "us", kernels/steps),
 			exact(mode+": time of a decode step", "us", wall/steps), r)
-		ratios = append(ratios, r)
 		off := math.Abs(r.Value - 1)
 		far, near = far || off > 2*sumsAgree, near && off <= sumsAgree
 	}
-	f.Text = fmt.Sprintf("Launched one by one, kernels take %s the time of the step; in a CUDA graph, %s.", ratios[0].Short(), ratios[1].Short())
+	f.Text = fmt.Sprintf("Launched one by one, kernels take %s the time of the step; in a CUDA graph, %s.",
+		f.Figures[2].Short(), f.Figures[5].Short())
 	return f.decide(rule{Refuted, far, "So the sum is not the time of a step, nor an upper or a lower bound of it."},
 		rule{Shown, near, ""})
 }

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -122,7 +123,20 @@ func Print(c *cobra.Command, asJSON bool, value any, text func(io.Writer)) error
 	}
 	var b bytes.Buffer
 	text(&b)
-	return WriteOutput(c.OutOrStdout(), b.Bytes())
+	return WriteText(c.OutOrStdout(), b.Bytes())
+}
+
+// WriteText writes text for people. Names in a file, such as a recording, cannot move the cursor or colour the terminal.
+func WriteText(w io.Writer, text []byte) error {
+	return WriteOutput(w, bytes.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || !unicode.IsControl(r):
+			return r
+		case r == '\t':
+			return ' '
+		}
+		return -1
+	}, text))
 }
 
 // AddJSON adds --json to a command that prints one object.

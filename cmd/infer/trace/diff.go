@@ -164,7 +164,7 @@ func writeDiff(stdout io.Writer, d *diff.Comparison, o *diffOptions) error {
 			humanize.Count(few, "row has", "rows have"))
 	}
 	fmt.Fprintln(&out, "the intervals hold for the passes of these two runs; other runs differ more")
-	return writeText(stdout, out.Bytes())
+	return cli.WriteText(stdout, out.Bytes())
 }
 
 // planOrder is the value of --sort that keeps the order of the plan.

@@ -40,7 +40,7 @@ func traceCheck(c *cobra.Command, args []string, asJSON bool) error {
 		return err
 	}
 	trust := judge.TrustOf(t)
-	err = tell(c, asJSON, trust, func(w io.Writer) { printCheck(w, t, trust) })
+	err = cli.Print(c, asJSON, trust, func(w io.Writer) { printCheck(w, t, trust) })
 	if n := trust.Reasons(); err == nil && n > 0 {
 		err = fmt.Errorf("%s: shares of time would mislead, for %s", traceName(args[0]), cli.Count(n, "reason"))
 	}
@@ -137,7 +137,7 @@ func traceAdvise(c *cobra.Command, paths []string, asJSON, isAll bool, gpu int32
 	if !isAll {
 		advice.Hints = advice.Above(WorthPercent)
 	}
-	return tell(c, asJSON, advice, func(w io.Writer) { printAdvice(w, advice, all) })
+	return cli.Print(c, asJSON, advice, func(w io.Writer) { printAdvice(w, advice, all) })
 }
 
 // printAdvice writes the hints for people; all is how many there are with those that are not shown.
@@ -200,7 +200,7 @@ it. --counters adds the counters of Nsight Compute or nvprof of the same program
 			if err != nil {
 				return fmt.Errorf("%s: %w", traceName(args[0]), err)
 			}
-			return tell(c, asJSON, report, func(w io.Writer) { printKPI(w, report, define) })
+			return cli.Print(c, asJSON, report, func(w io.Writer) { printKPI(w, report, define) })
 		},
 	}
 	cli.AddFlags(c.Flags(), "Indicators", func(f *pflag.FlagSet) {
@@ -322,7 +322,7 @@ func traceStages(c *cobra.Command, path string, asJSON bool) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", traceName(path), err)
 	}
-	return tell(c, asJSON, found, func(w io.Writer) { printStages(w, t, found) })
+	return cli.Print(c, asJSON, found, func(w io.Writer) { printStages(w, t, found) })
 }
 
 // printStages writes the stages with their kernels for people.

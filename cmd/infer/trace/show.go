@@ -179,7 +179,7 @@ func WriteTable(w io.Writer, table *tables.Table, show layout) error {
 	}
 	fmt.Fprintf(&b, "%s\n", strings.Join(append(slices.Clone(table.Notes), ""), "\n"))
 	show.Text(&b)
-	return writeText(w, b.Bytes())
+	return cli.WriteText(w, b.Bytes())
 }
 
 // layoutRows lays out a table whose rows sum to the wall time.

@@ -2,10 +2,8 @@
 package trace
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -63,16 +60,6 @@ sample:NAME a recording that is in the program: 'infer trace samples' lists them
 	}
 	c.AddCommand(newTraceSamples()) // which reads none
 	return c
-}
-
-// tell prints what a command found: as JSON, or for people.
-func tell(c *cobra.Command, asJSON bool, value any, text func(io.Writer)) error {
-	if asJSON {
-		return cli.WriteJSON(c.OutOrStdout(), value)
-	}
-	var b bytes.Buffer
-	text(&b)
-	return writeText(c.OutOrStdout(), b.Bytes())
 }
 
 // oneFile takes the one file that a command reads, someFiles also those of several processes.
@@ -243,19 +230,6 @@ func addGPU(f *pflag.FlagSet, gpu *int) {
 	}), "gpu", "GPU `N` of a recording of several; all has a line for each,\nand the rest of the first that worked "+
 		"(default: all)")
 	f.Lookup("gpu").DefValue = ""
-}
-
-// writeText writes text for people. Names in a recording cannot move the cursor or colour the terminal.
-func writeText(w io.Writer, text []byte) error {
-	return cli.WriteOutput(w, bytes.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || !unicode.IsControl(r):
-			return r
-		case r == '\t':
-			return ' '
-		}
-		return -1
-	}, text))
 }
 
 // countersFlag names the flag that adds hardware counters to a recording, and countersCommands

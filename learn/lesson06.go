@@ -19,13 +19,13 @@ var lesson06 = Lesson{
 	GPU: &Experiment{
 		Run: onGPU(squaresOnGPU), Judge: judgeSquares, Picture: drawSquares,
 	},
-	Why: `In the claim's own table 3.333 is more than 3.331, and three single times compare noise. Each way reads every number once, writes it once and makes one
-multiplication: the compiler, or PyTorch for the exponent 2, turns all three into the same one. It is hidden behind
-the wait for memory: -a, which multiplies nothing, takes as long. So the bytes explain the time, and the name of the
-operation does not. To compare two ways, run them in turns on one machine and look at the interval of the difference.
-If it holds 0, there is no evidence of a difference. If it does not, its size says whether the difference matters: a
-quarter of a percent does not. What helps is to move fewer bytes: fuse the square with the operation before or after
-it.`,
+	Why: `In the claim's own table 3.333 is more than 3.331, and three single times compare noise. Each way reads every
+number once, writes it once and makes one multiplication: the compiler, or PyTorch for the exponent 2, turns all three
+into the same one. It is hidden behind the wait for memory: -a, which multiplies nothing, takes as long. So the bytes
+explain the time, and the name of the operation does not. To compare two ways, run them in turns on one machine and
+look at the interval of the difference. If it holds 0, there is no evidence of a difference. If it does not, its size
+says whether the difference matters: a quarter of a percent does not. What helps is to move fewer bytes: fuse the
+square with the operation before or after it.`,
 	GoOn: "infer bench -m random:gpt2",
 }
 

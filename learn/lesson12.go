@@ -15,12 +15,13 @@ var lesson12 = Lesson{
 	Claim:  "nvtx_sum gives the time of a task",
 	CPU:    &Experiment{Of: "From a recording of PyTorch in the program, sample:bad, whose ranges wait for the GPU", Run: waitingRanges, Judge: judgeWaiting},
 	GPU:    &Experiment{Run: ofEagerRun(rangesOf), Judge: judgeRanges, Picture: drawRanges},
-	Why: `The host opens and closes a range. In between it launches a kernel, and a launch returns at once. So
-nvtx_sum adds up the time that launching took, and that of a first call, which loads a module. If a kernel is long, it
-outlives its range. The error goes both ways, so no factor corrects it. A program that synchronises before it closes a
-range is another case: there nvtx_sum is right. The rule: synchronise before a range closes, or read the projection. nvtx_gpu_proj_sum projects a range onto the GPU: from the start of the first kernel launched in it to the
-end of the last. That is the time of the task on the device, gaps between its kernels included. A CUDA graph is
-launched by a single call, so its kernels can be given to ranges only by their graph nodes.`,
+	Why: `The host opens and closes a range. In between it launches a kernel, and a launch returns at once. So nvtx_sum
+adds up the time that launching took, and that of a first call, which loads a module. If a kernel is long, it outlives
+its range. The error goes both ways, so no factor corrects it. A program that synchronises before it closes a range is
+another case: there nvtx_sum is right. The rule: synchronise before a range closes, or read the projection.
+nvtx_gpu_proj_sum projects a range onto the GPU: from the start of the first kernel launched in it to the end of the
+last. That is the time of the task on the device, gaps between its kernels included. A CUDA graph is launched by a
+single call, so its kernels can be given to ranges only by their graph nodes.`,
 	GoOn: "infer trace show sample:bad --by range",
 }
 

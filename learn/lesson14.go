@@ -11,13 +11,13 @@ var lesson14 = Lesson{
 	Number: 14,
 	Claim:  "when the transfer takes longer than the computation, let the kernel read the host's memory in place (zero-copy)",
 	GPU:    &Experiment{Run: onGPU(runReuse), Judge: judgeReuse, Picture: drawReuse},
-	Why: `The bytes have to cross the link, whatever the call is named. A copy moves them once, and every reading
-after it comes from device memory. Reading in place, here from pinned host memory, moves them again each time. Unified
+	Why: `The bytes have to cross the link, whatever the call is named. A copy moves them once, and every reading after
+it comes from device memory. Reading in place, here from pinned host memory, moves them again each time. Unified
 memory lies between: pages move when they are first touched, by page faults, and then stay, so it is a copy in small
-pieces unless the program prefetches them. (Notes advise that; this experiment is of zero-copy.) So the API does not decide, but how often the
-data are read before they change. The first reading pays for the link either way; each further one pays again in
-place, and not after a copy, long before the computation takes as long as the transfer. Ask first whether the data
-have to move at all: weights stay on the device for all tokens.`,
+pieces unless the program prefetches them. (Notes advise that; this experiment is of zero-copy.) So the API does not
+decide, but how often the data are read before they change. The first reading pays for the link either way; each
+further one pays again in place, and not after a copy, long before the computation takes as long as the transfer. Ask
+first whether the data have to move at all: weights stay on the device for all tokens.`,
 	GoOn: "infer trace advise sample:bad",
 }
 

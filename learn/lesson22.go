@@ -7,13 +7,13 @@ var lesson22 = Lesson{
 	Claim:  "a copy is a copy: whether memory is pageable or pinned makes no difference",
 	GPU:    &Experiment{Run: onGPU(linkOnGPU), Judge: judgePinned, Picture: drawLink},
 	DataOf: 3,
-	Why: `Memory of malloc, of NumPy and of an ordinary tensor is pageable: the system may move a page or write it to disk
-at any time, so that the copy engine of a GPU cannot work on it by itself. The driver copies it piece by piece into a
-buffer of its own that is pinned, that is, locked in place, and sends that; the host is busy meanwhile. Pinned memory
-(cudaMallocHost, pin_memory() in PyTorch) goes directly, at the speed of the link, and the call returns at once, so that
-kernels can run beside it. Its price: pinning takes time itself, and memory from the
-system. So pin buffers that are used again and again, once, at the start; leave what is sent once. A recording tells:
-Memcpy HtoD (Pageable -> Device).`,
+	Why: `Memory of malloc, of NumPy and of an ordinary tensor is pageable: the system may move a page or write it to
+disk at any time, so that the copy engine of a GPU cannot work on it by itself. The driver copies it piece by piece
+into a buffer of its own that is pinned, that is, locked in place, and sends that; the host is busy meanwhile. Pinned
+memory (cudaMallocHost, pin_memory() in PyTorch) goes directly, at the speed of the link, and the call returns at
+once, so that kernels can run beside it. Its price: pinning takes time itself, and memory from the system. So pin
+buffers that are used again and again, once, at the start; leave what is sent once. A recording tells: Memcpy HtoD
+(Pageable -> Device).`,
 	GoOn: "infer trace kpi sample:bad",
 }
 

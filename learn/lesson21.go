@@ -72,7 +72,7 @@ func drawLaunch(n, block, blocks, wave, sms float64) []string {
 	for _, b := range ends(blocks) {
 		line := fmt.Sprintf("block %s: elements %s to %s", count(b), count(b*block), count(min(n, (b+1)*block)-1))
 		if end := (b + 1) * block; end > n {
-			line += fmt.Sprintf(", and %s threads without one", count(end-n))
+			line += fmt.Sprintf(", and %s without one", countOf(int(end-n), "thread"))
 		}
 		lines = append(lines, line)
 	}
@@ -80,8 +80,8 @@ func drawLaunch(n, block, blocks, wave, sms float64) []string {
 	for _, w := range ends(math.Ceil(blocks / wave)) {
 		running := min(wave, blocks-w*wave)
 		filled := int(math.Ceil(40 * running / wave))
-		lines = append(lines, fmt.Sprintf("wave %s [%s%s] %s blocks, on %s SMs", count(w+1), strings.Repeat("#", filled),
-			strings.Repeat(".", 40-filled), count(running), count(min(sms, running))))
+		lines = append(lines, fmt.Sprintf("wave %s [%s%s] %s, on %s", count(w+1), strings.Repeat("#", filled),
+			strings.Repeat(".", 40-filled), countOf(int(running), "block"), countOf(int(min(sms, running)), "SM")))
 	}
 	return lines
 }

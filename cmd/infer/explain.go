@@ -20,9 +20,9 @@ func newExplain() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "explain [NAME]",
 		Short: "Say what a kernel, an API call, a metric, a column or a word is",
-		Long: `explain says what a name is that recordings, profilers, their tables or this program's have: a kernel, a call of
-CUDA, an operator of PyTorch, a metric of ncu or nvprof, a column, an option of nsys, a word. The name of a
-kernel may be given as a recording has it. Without a name it lists all.`,
+		Long: `explain says what a name in a recording, a profiler or a table means: a kernel, a call of CUDA, an operator of
+PyTorch, a metric of ncu or nvprof, a column, an option of nsys, a word. The name of a kernel may be given
+as a recording has it. Without a name it lists all.`,
 		Example: `  infer explain fmha_cutlassF_f32_aligned_64x64_rf_sm80
   infer explain waves
   infer explain dram__throughput

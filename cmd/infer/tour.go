@@ -127,9 +127,7 @@ type aside struct{ *screen }
 
 func (a aside) Write(p []byte) (int, error) {
 	if a.column > 0 {
-		if _, err := a.screen.Write([]byte("\n")); err != nil {
-			return 0, err
-		}
+		fmt.Fprintln(a.screen)
 	}
 	return a.screen.Write(p)
 }

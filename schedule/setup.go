@@ -148,7 +148,7 @@ func (s Setup) place() (string, []string, error) {
 			return name, wanted, nil
 		}
 	}
-	wanted := "its CPU and a GPU; 'infer tasks bench --device all' does"
+	wanted := "its CPU and a GPU; 'infer tasks bench --device all' does, and without SAMPLES the stored ones are used"
 	if s.Devices != nil {
 		wanted = "all of " + strings.Join(s.Devices, ", ")
 	}

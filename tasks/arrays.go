@@ -158,13 +158,19 @@ func openArrays(ctx context.Context, m *Machine, t *Task, s Shape, dtype string)
 	if o.out, err = m.array(out, 0); err != nil {
 		return nil, err
 	}
-	n := min(checked, out.Len)
-	for i := range n {
-		at := i * (out.Len - 1) / max(1, n-1) // from the first to the last
-		value, size := a.Reference(s, o.in, at)
-		o.at, o.want, o.error = append(o.at, at), append(o.want, value), append(o.error, size*a.Error(s, dtype))
-	}
+	o.refer()
 	return o, nil
+}
+
+// refer computes the reference of some elements.
+func (o *arrays) refer() {
+	n := min(checked, o.out.Len)
+	for i := range n {
+		at := i * (o.out.Len - 1) / max(1, n-1) // from the first to the last
+		value, size := o.task.Arrays.Reference(o.shape, o.in, at)
+		o.at, o.want = append(o.at, at), append(o.want, value)
+		o.error = append(o.error, size*o.task.Arrays.Error(o.shape, o.dtype))
+	}
 }
 
 func (o *arrays) Close() (err error) {

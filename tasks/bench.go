@@ -26,6 +26,8 @@ type Suite struct {
 	Seed    uint64   // of the order
 	Most    int64    // bytes of the inputs and the result at most; 0 is any
 	Few     int      // shapes of each task at most, in whatever type, from the first to the last; 0 is all
+	Short   bool     // the sizes of [Task.Short] alone, in float32
+	Sizes   []int    // these sizes alone, of tasks that have [Task.Of]
 	Shard   journal.Shard
 }
 
@@ -110,8 +112,20 @@ func (s Suite) Turns() []Turn {
 
 // shapes lists the shapes of a task whose arrays are not too large; of more than a few those that are farthest apart.
 func (s Suite) shapes(t *Task) (all []Turn) {
-	for _, dtype := range t.DTypes {
-		for _, shape := range t.Sizes {
+	dtypes, sizes, numbers := t.DTypes, t.Sizes, s.Sizes
+	if s.Short && numbers == nil {
+		dtypes, numbers = dtypes[:1], t.Short
+	}
+	if s.Short || s.Sizes != nil {
+		sizes = nil
+		for _, n := range numbers {
+			if t.Of != nil {
+				sizes = append(sizes, t.Of(n))
+			}
+		}
+	}
+	for _, dtype := range dtypes {
+		for _, shape := range sizes {
 			if c, err := t.Cost(shape, dtype); err == nil && (s.Most == 0 || c.In+c.Out <= s.Most) {
 				all = append(all, Turn{Task: t, Shape: shape, DType: dtype})
 			}

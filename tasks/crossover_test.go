@@ -104,7 +104,7 @@ func TestProfilesHaveRows(t *testing.T) {
 	dir, samples := t.TempDir(), line(100, 0.002, 0)
 	for _, want := range []int{0, 2} {
 		for i := range samples {
-			samples[i].Task = Profiles[want].task
+			samples[i].Task = Profiles[want].Task
 		}
 		if err := Write(context.Background(), dir, samples); err != nil {
 			t.Fatal(err)

@@ -66,7 +66,32 @@ const (
 	TimeKernel = "kernel"
 	TimeH2D    = "h2d"
 	TimeD2H    = "d2h"
+	TimePlain  = "plain" // of the plain way
 )
+
+// StoredGPU names the GPU of stored samples beside the devices of a machine that has none.
+const StoredGPU = "cuda:H200 (stored)"
+
+// Beside returns samples of a machine without a GPU with those of another machine's first GPU beside them, of the same
+// tasks and types. Samples of a GPU are returned as they are.
+func Beside(samples, stored []Sample) []Sample {
+	machines := map[[2]string]string{} // by task and type
+	for i := range samples {
+		s := &samples[i]
+		if predict.Kind(s.Device) == GPU {
+			return samples
+		}
+		machines[[2]string{s.Task, s.DType}] = s.Machine
+	}
+	all := slices.Clip(samples)
+	for _, s := range stored {
+		if to, ok := machines[[2]string{s.Task, s.DType}]; ok && s.Device == GPU+":0" {
+			s.Machine, s.Device = to, StoredGPU
+			all = append(all, s)
+		}
+	}
+	return all
+}
 
 // lineKey names a line of shapes of a task on a machine, and curveKey a time that was measured along it.
 type (
@@ -89,17 +114,21 @@ func (a curveKey) compare(b curveKey) int {
 // curve is times by size.
 type curve map[int][]float64
 
-// curvesOf sorts the times of the tuned, warm samples into curves.
+// curvesOf sorts the times of the warm samples into curves.
 func curvesOf(samples []Sample) map[curveKey]curve {
 	all := map[curveKey]curve{}
 	for i := range samples {
 		s := &samples[i]
 		shape, err := ParseShape(s.Shape)
-		if err != nil || s.Variant != Tuned || s.Cold {
+		if err != nil || s.Cold {
 			continue
 		}
 		line, size := lineOf(shape)
-		for time, us := range map[string]float64{TimeWall: s.Us, TimeKernel: s.KernelUs, TimeH2D: s.H2DUs, TimeD2H: s.D2HUs} {
+		times := map[string]float64{TimeWall: s.Us, TimeKernel: s.KernelUs, TimeH2D: s.H2DUs, TimeD2H: s.D2HUs}
+		if s.Variant != Tuned {
+			times = map[string]float64{TimePlain: s.Us}
+		}
+		for time, us := range times {
 			k := curveKey{lineKey{s.Machine, s.Task, s.DType, line}, s.Device, s.Memory, time}
 			if us > 0 {
 				if all[k] == nil {
@@ -298,7 +327,7 @@ func (c *Chart) Shares(device string, memory predict.Memory) (sizes []int, share
 
 // Profile is a table of one task along a line of shapes, a row for each size, in the form that notebooks about GPU
 // profiling read.
-type Profile struct{ File, task, line string }
+type Profile struct{ File, Task, Line string }
 
 // Profiles are the tables of the three tasks that such notebooks have.
 var Profiles = []Profile{
@@ -330,7 +359,7 @@ func (p Profile) Table(samples []Sample) [][]string {
 	times := map[int][][]float64{} // by size and column
 	for k, curve := range curvesOf(samples) {
 		for i, c := range profileColumns {
-			if k.task != p.task || k.line != p.line || k.dtype != Float32 ||
+			if k.task != p.Task || k.line != p.Line || k.dtype != Float32 ||
 				predict.Kind(k.device) != c.device || k.memory != c.memory || k.time != c.time {
 				continue
 			}

@@ -13,7 +13,8 @@ import (
 // that a result is the same each time.
 func reduceSum() *Task {
 	return &Task{
-		Name: "reduce.sum", DTypes: []string{Float32}, Sizes: lengths(1<<10, 1<<27),
+		Name: "reduce.sum", DTypes: []string{Float32}, Sizes: lengths(1<<10, 1<<27), Of: vector,
+		Short: []int{1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 10_000_000},
 		Cost: func(s Shape, _ string) (Cost, error) {
 			n, err := length(s)
 			return Cost{FLOPs: n, Bytes: 4*n + 4, In: int64(4 * n), Out: 4, Steps: 2, Multiply: ceilings.F32}, err

@@ -50,6 +50,9 @@ type Task struct {
 	DTypes []string
 	Sizes  []Shape // ascending
 
+	Of    func(n int) Shape // the shape of one size, n or m = n = k; nil of a task that runs GPT-2
+	Short []int             // sizes of the short suite, with those that introductions to GPU profiling measure
+
 	// Cost is what the task takes at least; an error says what is wrong with the shape.
 	Cost func(s Shape, dtype string) (Cost, error)
 

@@ -14,10 +14,12 @@ import (
 func lengths(least, most int) []Shape {
 	var out []Shape
 	for n := least; n <= most; n *= 2 {
-		out = append(out, Shape{{"n", n}})
+		out = append(out, vector(n))
 	}
 	return out
 }
+
+func vector(n int) Shape { return Shape{{"n", n}} }
 
 // upTo is of ways that are too slow for more than n values.
 func upTo(n int) func(Shape) bool { return func(s Shape) bool { return s.Get("n") <= n } }

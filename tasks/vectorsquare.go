@@ -8,7 +8,7 @@ import (
 // vectorSquare is z = x x.
 func vectorSquare() *Task {
 	return &Task{
-		Name: "vector.square", DTypes: []string{Float32}, Sizes: lengths(1<<10, 1<<26),
+		Name: "vector.square", DTypes: []string{Float32}, Sizes: lengths(1<<10, 1<<26), Of: vector,
 		Cost: func(s Shape, _ string) (Cost, error) {
 			n, err := length(s)
 			return Cost{FLOPs: n, Bytes: 8 * n, In: int64(4 * n), Out: int64(4 * n), Steps: 1, Multiply: ceilings.F32}, err

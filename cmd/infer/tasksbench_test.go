@@ -126,15 +126,49 @@ func TestTasksPlot(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
 	mustInfer(t, append(quickTasks, "--device", "cpu", "--tasks", "reduce", "-o", dir)...)
 	out := mustInfer(t, "tasks", "plot", dir).stdout
-	if !strings.Contains(out, "1 picture and "+filepath.Join(dir, "tasks.html")) {
-		t.Error(out)
-	}
+	contains(t, out, "2 pictures and "+filepath.Join(dir, "tasks.html"))
+	page, _ := os.ReadFile(filepath.Join(dir, "tasks.html"))
+	contains(t, string(page), "stored H200, kernel alone", "as it would be with that GPU", "CPU, a plain loop")
 	if _, err := os.Stat(filepath.Join(dir, "reduce.sum-float32.svg")); err != nil {
 		t.Error(err)
 	}
-	checkFailure(t, infer(t, "tasks", "plot"), exitUsage, "give the directory of the samples")
+	stored := filepath.Join(t.TempDir(), "h200")
+	contains(t, mustInfer(t, "tasks", "plot", "-o", stored).stdout, " pictures and "+filepath.Join(stored, "tasks.html"))
 	checkFailure(t, infer(t, "tasks", "plot", t.TempDir()), exitFailure, "samples.csv")
 	checkFailure(t, infer(t, "tasks", "plot", "no/such"), exitFailure, "no/such")
+}
+
+// Without a GPU few sizes are measured, beside stored times of a GPU; sizes can be named.
+func TestTasksBenchShort(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "out")
+	args := append(quickTasks[:2:2], quickTasks[4:]...)
+	out := mustInfer(t, append(args, "--device", "cpu", "-o", dir)...).stdout
+	inOrder(t, out, "vector.add ", " 65,536 ", "matmul ", "reduce.sum ", "cuda:H200 (stored)", "No GPU was measured")
+	samples, err := tasks.ReadFiles(dir)
+	for i := range samples {
+		if samples[i].Device != tasks.CPU || samples[i].DType != tasks.Float32 {
+			t.Fatalf("%+v", samples[i])
+		}
+	}
+	out = mustInfer(t, append(args, "--device", "cpu", "--tasks", "matmul", "--size", "20,30", "-o", dir+"2")...).stdout
+	inOrder(t, out, "matmul    20 ", "matmul    30 ", "no crossover")
+	if named, err2 := tasks.ReadFiles(dir + "2"); err != nil || err2 != nil || len(named) != 2*2*3 {
+		t.Errorf("%d samples of two sizes, %v, %v", len(named), err, err2)
+	}
+	checkFailure(t, infer(t, append(args, "--tasks", "gpt2", "--size", "20", "-o", dir+"3")...), exitUsage, "nothing is measured")
+}
+
+// Each step of a program is timed, on the CPU beside the stored steps of a GPU, or on a GPU.
+func TestTasksSteps(t *testing.T) {
+	inOrder(t, mustInfer(t, "tasks", "steps", "--size", "5000", "--device", "cpu").stdout, "vector.add of n=5000", "fill the inputs",
+		"compute on the CPU", "free", "NVIDIA H200, pageable memory, n=4096", "copy to the GPU", "kernel", "copy back")
+	withStub(t, "STUB_COMPUTES")
+	stub.NVRTC(t)
+	for _, task := range []string{"matmul", "vector.square"} {
+		inOrder(t, mustInfer(t, "tasks", "steps", task, "--size", "64", "--device", "cuda").stdout, "allocate on the host", "fill", "allocate on the GPU",
+			"copy to the GPU", "launch", "wait", "copy back", "free")
+	}
+	checkFailure(t, infer(t, "tasks", "steps", "gpt2"), exitUsage, "give one of vector.add")
 }
 
 // A directory that cannot be made is an error before ceilings are measured.

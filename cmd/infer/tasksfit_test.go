@@ -70,7 +70,7 @@ func TestTasksFit(t *testing.T) {
 			t.Errorf("no %q in\n%s", part, e.stdout)
 		}
 	}
-	for _, part := range []string{"left out: 1 disturbed sample", "left out: 1 sample without a floor", "infer: the model is in " + file + ";"} {
+	for _, part := range []string{"left out are 1 disturbed", "1 without a floor", "infer: the model is in " + file + ";"} {
 		if !strings.Contains(e.stderr, part) {
 			t.Errorf("no %q in\n%s", part, e.stderr)
 		}

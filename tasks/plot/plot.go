@@ -36,6 +36,7 @@ var lines = []struct {
 	{"GPU, data there", tasks.GPU, predict.Resident, tasks.TimeWall},
 	{"GPU, copies from pinned memory", tasks.GPU, predict.Pinned, tasks.TimeWall},
 	{"GPU, copies from pageable memory", tasks.GPU, predict.Pageable, tasks.TimeWall},
+	{"CPU, a plain loop", tasks.CPU, predict.Host, tasks.TimePlain},
 }
 
 // picture is one with its file, without the ending.
@@ -138,6 +139,9 @@ func times(name string, c *tasks.Chart, gpu string) picture {
 				x[i] = float64(size)
 			}
 			s := chart.Series{Name: l.name, Kind: chart.Joined, Group: i, Points: chart.Points(x, us)}
+			if device == tasks.StoredGPU {
+				s.Name, s.Kind = strings.Replace(l.name, "GPU", "stored H200", 1), chart.Dashed
+			}
 			panel.Series = append(panel.Series, s)
 		}
 	}
@@ -171,6 +175,9 @@ func parts(name string, c *tasks.Chart, gpu string) picture {
 		panel.Rows = append(panel.Rows, rows[size]...)
 	}
 	title := fmt.Sprintf("%s, %s: parts of the time by %s", c.Task, c.DType, axis(c.Line))
+	if gpu == tasks.StoredGPU {
+		title += ", on a stored H200"
+	}
 	return picture{chart.Picture{Title: title, Panels: []chart.Panel{panel}}, name}
 }
 
@@ -198,6 +205,7 @@ func page(all []picture, charts []tasks.Chart, machines []string) ([]byte, error
 	head := webpage.Head{Title: "Where should this run?", Style: template.CSS(style) + chart.Style()}
 	err := pageTemplate.Execute(&b, map[string]any{
 		"Head": head, "Pictures": all, "Crossovers": crossovers, "Machines": strings.Join(machines, ", "),
+		"Stored": slices.ContainsFunc(charts, func(c tasks.Chart) bool { return slices.Contains(c.GPUs, tasks.StoredGPU) }),
 	})
 	return b.Bytes(), err
 }

@@ -33,6 +33,15 @@ func Read() ([]tasks.Sample, error) {
 	return all, nil
 }
 
+// H200 returns the samples of an NVIDIA H200 and its CPU.
+func H200() ([]tasks.Sample, error) {
+	data, err := files.ReadFile("h200.csv.gz")
+	if err != nil {
+		return nil, err
+	}
+	return tasks.ReadAny(bytes.NewReader(data))
+}
+
 // Model returns the cost model that ships, which is fitted to the samples.
 func Model() (*predict.Model, error) {
 	z, err := gzip.NewReader(bytes.NewReader(model))

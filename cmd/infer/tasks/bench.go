@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -23,8 +24,10 @@ import (
 	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/journal"
 	"gpt2scope/internal/table"
+	"gpt2scope/predict"
 	"gpt2scope/tasks"
 	"gpt2scope/tasks/plot"
+	"gpt2scope/tasks/samples"
 )
 
 // tasksFlags are the flags of "infer tasks bench".
@@ -36,6 +39,8 @@ type tasksFlags struct {
 	plain          bool
 	most           int // MiB
 	few            int // shapes of each task; 0 is all
+	sizes          []int
+	short          bool
 	machine        string
 	shard          string
 	noFloor        bool
@@ -56,18 +61,20 @@ thread, one thread of a GPU.
 
 DIR holds samples.csv, with a row for each run. It holds a table each of vector.add, square matmul and
 reduce.sum, if they were measured, with the columns size,cpu_time_ms,gpu_time_ms and more. Runs that other
-programs may have slowed are marked. After Ctrl-C the same command goes on from there (tasks.state). --shard
+programs may have slowed are marked. Where there is no GPU and nothing else is asked for, these three tasks are
+measured at the sizes of introductions to GPU profiling, in a minute (--short), beside the times of an H200 that
+are stored in the program. After Ctrl-C the same command goes on from there (tasks.state). --shard
 divides the work among several processes or machines; 'infer tasks merge' puts their samples together.`,
 		Example: `  infer tasks bench -o out
   infer tasks bench -o out --few 10
-  infer tasks bench -o out --tasks vector.add --repeat 20
+  infer tasks bench -o out --tasks vector.add --size 1000000,10000000
   infer tasks bench -o out --tasks gpt2 -m random:gpt2 --device cpu,cuda:0
   infer tasks bench -o part2 --shard 2/8`,
 		Annotations: map[string]string{cli.UsesKey: "model device threads quiet", cli.ListsKey: "device",
 			cli.AllDevicesKey: "yes", cli.HelpKey + "device": "measure `DEVICES`: cpu, cuda, cuda:N, a list of them, or all\n" +
 				"(default: the CPU, and the first GPU if all that it needs is there)"},
 		RunE: func(c *cobra.Command, _ []string) error {
-			return t.run(c.Context(), m, c.OutOrStdout())
+			return t.run(c, m)
 		},
 	}
 	cli.AddFlags(c.Flags(), "Tasks", func(f *pflag.FlagSet) {
@@ -77,6 +84,9 @@ divides the work among several processes or machines; 'infer tasks merge' puts t
 		f.Var(cli.Int(&t.most, 1024, megabytes), "max-size", "leave out inputs and results of more than `MIB` together")
 		f.Var(cli.Int(&t.few, 0, cli.Between(0, 1000)), "few", "measure only `N` shapes of each task, from the smallest to "+
 			"the largest; ten adapt the cost model to this machine (default: all)")
+		f.IntSliceVar(&t.sizes, "size", nil, "measure arrays of `N` numbers, products with m = n = k = N; a list")
+		f.BoolVar(&t.short, "short", false, "measure vector.add, matmul and reduce.sum at few sizes, which takes a minute\n"+
+			"(default: without a GPU, unless tasks, sizes or a part are named)")
 		f.StringVar(&t.shard, "shard", "", "measure part `I/N` of the work, such as 2/8")
 	})
 	cli.AddFlags(c.Flags(), "Measurement", func(f *pflag.FlagSet) {
@@ -101,7 +111,8 @@ var (
 	megabytes = cli.Between(1, 1<<20)
 )
 
-func (t *tasksFlags) run(ctx context.Context, m *cli.ModelFlags, stdout io.Writer) error {
+func (t *tasksFlags) run(c *cobra.Command, m *cli.ModelFlags) error {
+	ctx, stdout := c.Context(), c.OutOrStdout()
 	_, absent := os.Stat(filepath.Join(t.dir, tasks.State.File))
 	if err := cli.CheckFolder(t.dir, t.force || absent == nil); err != nil {
 		return err
@@ -122,9 +133,20 @@ func (t *tasksFlags) run(ctx context.Context, m *cli.ModelFlags, stdout io.Write
 	if err != nil {
 		return cli.Usagef("--tasks: %w", err)
 	}
+	for _, n := range t.sizes {
+		if n < 1 || n > 1<<30 {
+			return cli.Usagef("--size %d: give numbers from 1 to %d", n, 1<<30)
+		}
+	}
 	o, err := devices(m, model)
 	if err != nil {
 		return err
+	}
+	if given := c.Flags().Changed; !given("short") {
+		t.short = len(o.GPUs) == 0 && !given("tasks") && !given("few") && !given("size") && !given("shard") && !given("model")
+	}
+	if t.short {
+		chosen = slices.DeleteFunc(slices.Clone(chosen), func(t *tasks.Task) bool { return t.Short == nil })
 	}
 	o.Name = cmp.Or(t.machine, o.Name)
 	machine, err := tasks.Open(o)
@@ -140,8 +162,11 @@ func (t *tasksFlags) run(ctx context.Context, m *cli.ModelFlags, stdout io.Write
 	}
 	b := tasks.Bench{Machine: machine, Suite: tasks.Suite{
 		Tasks: chosen, Devices: machine.Devices(), Plain: t.plain, Few: t.few, Repeat: t.repeat,
-		Rounds: min(t.rounds, t.repeat), Seed: t.seed, Most: int64(t.most) << 20, Shard: part,
+		Rounds: min(t.rounds, t.repeat), Seed: t.seed, Most: int64(t.most) << 20, Shard: part, Sizes: t.sizes, Short: t.short,
 	}}
+	if len(b.Suite.Turns()) == 0 {
+		return cli.Usagef("nothing is measured: no chosen task has such sizes, or all are larger than --max-size")
+	}
 	journal, err := tasks.State.Open(t.dir, t.configuration(m, &b))
 	if err != nil {
 		return fmt.Errorf("--out %s: %w", cli.ShellQuote(t.dir), err)
@@ -150,20 +175,24 @@ func (t *tasksFlags) run(ctx context.Context, m *cli.ModelFlags, stdout io.Write
 	bar := m.Progress("measuring", false)
 	stopped := b.Run(ctx, journal, func(done, total int) { bar.Set(int64(done), int64(total)) })
 	bar.Done()
-	samples := journal.Rows()
-	if err := tasks.Write(context.WithoutCancel(ctx), t.dir, samples); err != nil {
+	rows := journal.Rows()
+	if err := tasks.Write(context.WithoutCancel(ctx), t.dir, rows); err != nil {
 		return err
 	}
-	there := cli.Count(len(samples), "sample") + " are in " + t.dir
+	there := cli.Count(len(rows), "sample") + " are in " + t.dir
 	switch {
 	case stopped != nil && ctx.Err() != nil:
 		return fmt.Errorf("%w; %s, and the same command goes on from there", context.Cause(ctx), there)
 	case stopped != nil:
 		return fmt.Errorf("%w; %s", stopped, there)
 	}
-	object := TasksObject{t.dir, len(samples), 0, tasks.Crossovers(samples, t.seed)}
-	for i := range samples {
-		if samples[i].Disturbed {
+	beside, err := withStored(rows)
+	if err != nil {
+		return err
+	}
+	object := TasksObject{t.dir, len(rows), 0, tasks.Crossovers(beside, t.seed)}
+	for i := range rows {
+		if rows[i].Disturbed {
 			object.Disturbed++
 		}
 	}
@@ -171,7 +200,12 @@ func (t *tasksFlags) run(ctx context.Context, m *cli.ModelFlags, stdout io.Write
 		return cli.WriteJSON(stdout, object)
 	}
 	var out bytes.Buffer
+	writeTimes(&out, rows, beside)
 	writeCrossovers(&out, object.Crossovers)
+	if len(beside) > len(rows) {
+		fmt.Fprintln(&out, "\nNo GPU was measured: its times are stored ones of an NVIDIA H200 in another machine, crossovers are as they "+
+			"would be\nwith that GPU, and the columns gpu_... of the tables in DIR are empty. 'infer tasks plot "+t.dir+"' draws both.")
+	}
 	fmt.Fprintf(&out, "\n%s", there)
 	if n := object.Disturbed; n > 0 {
 		fmt.Fprintf(&out, "; %s marked as disturbed", humanize.Count(n, "is", "are"))
@@ -206,7 +240,7 @@ func (t *tasksFlags) configuration(m *cli.ModelFlags, b *tasks.Bench) map[string
 	return map[string]any{
 		"model": b.Machine.Model.Name, "version": cli.Version(), "machine": b.Machine.Name, "keys": b.Machine.Keys(),
 		"tasks": names, "plain": t.plain, "max_size": t.most, "repeat": t.repeat, "rounds": t.rounds, "seed": t.seed,
-		"shard": t.shard, "threads": m.Threads, "floors": !t.noFloor, "few": t.few,
+		"shard": t.shard, "threads": m.Threads, "floors": !t.noFloor, "few": t.few, "sizes": t.sizes, "short": t.short,
 	}
 }
 
@@ -308,32 +342,112 @@ func mergeTasks(ctx context.Context, from []string, dir string, force bool, stdo
 
 // newTasksPlot makes "infer tasks plot".
 func newTasksPlot() *cobra.Command {
-	return &cobra.Command{
-		Use:   "plot DIR",
+	var out string
+	c := &cobra.Command{
+		Use:   "plot [DIR]",
 		Short: "Draw times on CPU and GPU over the size, and where they cross",
 		Long: `plot draws the samples of 'infer tasks bench' in DIR: of each task the times on the CPU and on the GPU over
 the size, the kernels alone and with copies from pageable and pinned memory, with the crossover and its
-interval; and how the time on the GPU divides into copies and kernels. It writes pictures into DIR, SVG and
-PNG, and tasks.html, a page with all of them.`,
-		Example:     "  infer tasks plot out",
+interval; and how the time on the GPU divides into copies and kernels. Where no GPU was measured, the times of
+an H200 that are stored in the program stand beside them, dashed. It writes pictures into DIR, SVG and PNG, and
+tasks.html, a page with all of them. Without DIR it draws the stored samples of the H200 and its CPU.`,
+		Example: `  infer tasks plot out
+  infer tasks plot -o h200`,
 		Annotations: map[string]string{cli.UsesKey: ""},
-		Args:        cli.Words(1, 1, "the directory of the samples", "DIR"),
+		Args:        cli.Words(0, 1, "the directory of the samples", "DIR"),
 		RunE: func(c *cobra.Command, args []string) error {
-			dir := args[0]
-			if info, err := os.Stat(dir); err == nil && !info.IsDir() {
-				return fmt.Errorf("%s is a file; give the directory that holds %s", dir, tasks.SamplesFile)
+			all, err := samples.H200()
+			dir := cmp.Or(out, "tasks-h200")
+			if len(args) > 0 {
+				if info, err := os.Stat(args[0]); err == nil && !info.IsDir() {
+					return fmt.Errorf("%s is a file; give the directory that holds %s", args[0], tasks.SamplesFile)
+				}
+				dir = cmp.Or(out, args[0])
+				if all, err = tasks.ReadFiles(args[0]); err == nil {
+					all, err = withStored(all)
+				}
 			}
-			samples, err := tasks.ReadFiles(dir)
+			if err == nil {
+				err = os.MkdirAll(dir, 0o777)
+			}
 			if err != nil {
-				return err
+				return humanize.Cause(err)
 			}
-			n, err := plot.Write(c.Context(), dir, samples, 1)
+			n, err := plot.Write(c.Context(), dir, all, 1)
 			if err != nil {
 				return err
 			}
 			text := fmt.Appendf(nil, "%s and %s are in %s\n", cli.Count(n, "picture"), filepath.Join(dir, "tasks.html"), dir)
 			return cli.WriteOutput(c.OutOrStdout(), text)
 		},
+	}
+	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
+		f.StringVarP(&out, "out", "o", "", "`DIR` for the pictures (default: that of the samples, tasks-h200 without one)")
+	})
+	return c
+}
+
+// withStored adds the stored times of a GPU to samples that have none.
+func withStored(all []tasks.Sample) ([]tasks.Sample, error) {
+	stored, err := samples.H200()
+	return tasks.Beside(all, stored), err
+}
+
+// timeColumns are those of the table of times.
+var timeColumns = []struct {
+	head, kind string
+	memory     predict.Memory
+	time       string
+}{
+	{"CPU, plain loop", tasks.CPU, predict.Host, tasks.TimePlain},
+	{"CPU", tasks.CPU, predict.Host, tasks.TimeWall},
+	{"GPU, pageable", tasks.GPU, predict.Pageable, tasks.TimeWall},
+	{"pinned", tasks.GPU, predict.Pinned, tasks.TimeWall},
+	{"data there", tasks.GPU, predict.Resident, tasks.TimeWall},
+	{"kernel", tasks.GPU, predict.Resident, tasks.TimeKernel},
+}
+
+// writeTimes writes the medians of the tasks that have a table of their own, at the sizes that were measured.
+func writeTimes(w io.Writer, measured, beside []tasks.Sample) {
+	at := map[string]bool{}
+	for i := range measured {
+		at[measured[i].Task+" "+measured[i].Shape] = true
+	}
+	head := "task\tsize"
+	for _, c := range timeColumns {
+		head += "\t" + c.head
+	}
+	var lines []string
+	for _, p := range tasks.Profiles {
+		for _, chart := range tasks.Charts(beside, 1) {
+			if chart.Task != p.Task || chart.DType != tasks.Float32 || chart.Line != p.Line {
+				continue
+			}
+			cells := map[int][]string{}
+			for i, c := range timeColumns {
+				device := c.kind
+				if c.kind == tasks.GPU && len(chart.GPUs) > 0 {
+					device = chart.GPUs[0]
+				}
+				sizes, us := chart.Find(device, c.memory, c.time)
+				for n, size := range sizes {
+					if cells[size] == nil {
+						cells[size] = slices.Repeat([]string{"-"}, len(timeColumns))
+					}
+					cells[size][i] = cli.Digits(us[n])
+				}
+			}
+			for _, size := range slices.Sorted(maps.Keys(cells)) {
+				if at[p.Task+" "+strings.ReplaceAll(p.Line, "*", strconv.Itoa(size))] {
+					lines = append(lines, p.Task+"\t"+humanize.Thousands(int64(size))+"\t"+strings.Join(cells[size], "\t"))
+				}
+			}
+		}
+	}
+	if lines != nil {
+		fmt.Fprintln(w, "median times in us; -: not measured")
+		table.Lines(w, table.LeftFirst, head, lines, func(line string) string { return line })
+		fmt.Fprintln(w)
 	}
 }
 

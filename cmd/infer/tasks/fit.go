@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/table"
 	"gpt2scope/predict"
 	"gpt2scope/predict/grade"
@@ -67,12 +68,10 @@ func ReadRows(ctx context.Context, stderr io.Writer, paths []string) ([]predict.
 		return nil, err
 	}
 	rows, disturbed, noFloor := tasks.Rows(all)
-	if noFloor > 0 {
-		fmt.Fprintf(stderr, "left out: %s without a floor, since the ceilings of the device were not measured\n",
-			cli.Count(noFloor, "sample"))
-	}
-	if disturbed > 0 {
-		fmt.Fprintf(stderr, "left out: %s\n", cli.Count(disturbed, "disturbed sample"))
+	if plain := len(all) - len(rows) - disturbed - noFloor; disturbed+noFloor+plain > 0 {
+		fmt.Fprintf(stderr, "infer: of %s, %s fitted; left out are %s disturbed and measured undisturbed too, %s without a floor, and "+
+			"%s of plain ways\n", cli.Count(len(all), "sample"), humanize.Count(len(rows), "is", "are"), humanize.Thousands(int64(disturbed)),
+			humanize.Thousands(int64(noFloor)), humanize.Thousands(int64(plain)))
 	}
 	if len(rows) == 0 {
 		return nil, fmt.Errorf("none of the %s is of a tuned variant with a floor: there is nothing to fit",

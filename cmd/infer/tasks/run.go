@@ -338,6 +338,9 @@ func (r *runFlags) run(ctx context.Context, m *cli.ModelFlags, args []string, st
 		report.Machine, strings.Join(report.Devices, " and "))
 	fmt.Fprintf(&b, "lower bound of the makespan %s, from medians of single tasks; makespans are medians of %s\n\n",
 		humanize.Milliseconds(report.BoundUs/1e3), cli.Count(report.Rounds, "run"))
+	if len(report.Devices) == 1 {
+		b.WriteString("One device: there is nothing to choose, and the policies differ by noise alone. 'infer tasks simulate' has two.\n\n")
+	}
 	writePolicies(&b, report, true)
 	for _, r := range report.Policies {
 		if r.NoRoom > 0 {

@@ -16,13 +16,14 @@ func New(m *cli.ModelFlags) *cobra.Command {
 arrays, reductions, matrix products and passes of the model.`,
 		Example: `  infer tasks bench -o out
   infer tasks bench -o out --tasks vector.add --device cpu
+  infer tasks steps vector.add
   infer tasks fit out -o model.json
   infer tasks check out
   infer tasks simulate
   infer tasks run`,
 		Annotations: map[string]string{cli.UsesKey: ""},
 	}
-	c.AddCommand(newTasksBench(m), newTasksMerge(), newTasksPlot(), newTasksFit(), newTasksCheck(), newTasksSimulate(),
+	c.AddCommand(newTasksBench(m), newTasksSteps(m), newTasksMerge(), newTasksPlot(), newTasksFit(), newTasksCheck(), newTasksSimulate(),
 		newTasksRun(m))
 	return c
 }

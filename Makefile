@@ -23,7 +23,7 @@ STAMP = $(shell c=$$(git describe --always --dirty --abbrev=40 --exclude '*' 2>/
 GOTEST = go test -vet=off -ldflags='-s -w'
 
 .DEFAULT_GOAL := run
-.PHONY: help run build install dist nvtx cupti cuda cuda-check profile test docs-check test-browser test-gpu test-gpu-binaries sanitize lint chromium pictures bench bench-peers parity golden fuzz clean need
+.PHONY: help run build install dist nvtx cupti cuda cuda-check profile test docs-check test-browser test-gpu test-gpu-binaries sanitize lint chromium pictures bench bench-peers parity golden notebook fuzz clean need
 
 run: build  ## build, and write Shakespeare: make run PROMPT="JULIET:" ARGS="--layers all -n 100"
 	@case " $$INFER_ARGS " in *" --json"*|*" -i"*) ;; *) printf '%s' "$$INFER_PROMPT" ;; esac
@@ -135,6 +135,9 @@ bench-peers: need  ## measure against PyTorch, ONNX Runtime, OpenVINO, llama.cpp
 
 parity: need  ## compare live with Hugging Face transformers, which it installs into .venv
 	parity/run.sh $${INFER_TEXT:+--text "$$INFER_TEXT"} $(ARGS)
+
+notebook: need  ## run examples/notebook, from samples to a decision tree, with Jupyter, which it installs into .venv
+	examples/notebook/run.sh
 
 fuzz: need  ## fuzz every reader of files, each for FUZZTIME (default 1m)
 	@git grep -E '^func Fuzz' -- '*_test.go' | sed -E 's,/[^/]*:func (Fuzz[A-Za-z0-9]*).*, \1,' | while read -r dir name; do \

@@ -94,7 +94,7 @@ func undecided(text string, figures ...Figure) Finding {
 var lessons = []*Lesson{
 	&lesson01, &lesson02, &lesson03, &lesson04, &lesson05, &lesson06, &lesson07, &lesson08, &lesson09, &lesson10,
 	&lesson11, &lesson12, &lesson13, &lesson14, &lesson15, &lesson16, &lesson17, &lesson18, &lesson19, &lesson20,
-	&lesson21, &lesson22, &lesson23, &lesson25,
+	&lesson21, &lesson22, &lesson23, &lesson24, &lesson25,
 }
 
 // All returns the lessons in the order of their numbers. They must not be changed.

@@ -31,7 +31,18 @@ const (
 	allSteps     = "all six steps"
 	hostPointers = "host pointers in the kernel"
 	noCopyBack   = "no copy back"
+	ofNotes      = "the program of lecture notes"
 )
+
+// notesProgram is what they print, shortened, with its two faults.
+var notesProgram = []string{
+	"The vector addition of some lecture notes, which has both faults:",
+	"  float *a = malloc(4 * n), *b = malloc(4 * n), *out = malloc(4 * n), *d_a;",
+	"  cudaMalloc(&d_a, 4 * n);",
+	"  cudaMemcpy(d_a, a, 4 * n, cudaMemcpyHostToDevice);",
+	"  vector_add<<<1, 1>>>(out, d_a, b, n);   // fault 1: out and b are the host's",
+	"  cudaFree(d_a);                          // fault 2: nothing is copied back",
+}
 
 // Outcomes of these programs. A failure is followed by the words of CUDA.
 const (
@@ -42,7 +53,7 @@ const (
 
 func stepsOnGPU(l *lab) {
 	for range l.pick(3, 1) {
-		for _, program := range []string{allSteps, hostPointers, noCopyBack} {
+		for _, program := range []string{allSteps, hostPointers, noCopyBack, ofNotes} {
 			l.fresh(1, "six-steps", strconv.Itoa(l.Device.Info().Index), program)
 		}
 	}
@@ -80,10 +91,16 @@ func addNumbers(g *gpu, program string) bool {
 	for i := range x {
 		x[i], y[i] = float32(i), 1
 	}
-	if program == hostPointers {
+	switch program {
+	case hostPointers:
 		g.launch(add, n/256, 256, pointer(z), pointer(x), pointer(y), int32(n))
 		g.wait()
-	} else {
+	case ofNotes:
+		a := g.buffer(4 * n)
+		check(a.Write(0, raw(x)))
+		g.launch(add, 1, 1, pointer(z), a, pointer(y), int32(n))
+		g.wait()
+	default:
 		a, b, sum := g.buffer(4*n), g.buffer(4*n), g.buffer(4*n)
 		check(a.Write(0, raw(x)), b.Write(0, raw(y)))
 		g.launch(add, n/256, 256, sum, a, b, int32(n))
@@ -120,9 +137,13 @@ func judgeSteps(d Data) Finding {
 			runs++
 		}
 	}
-	f := Finding{Figures: []Figure{exact("runs of the three programs", "", float64(runs))}}
+	f := Finding{Figures: []Figure{exact("runs of the programs", "", float64(runs))}}
 	f.Text = fmt.Sprintf("The result of all six steps: %s. With the host's pointers in the kernel, so that nothing is "+
 		"allocated on the device or copied to it: %s. Without the copy back: %s.", whole, host, back)
+	if notes := d.text(ofNotes, "outcome"); notes != "" {
+		f.Text += " The program of the notes: " + notes + "."
+	}
+	f.Lines = notesProgram
 	return f.decide(
 		rule{Unknown, differ, "The outcomes differed from run to run."},
 		rule{Unknown, whole != cameRight, "The whole program has to work before it can be judged."},

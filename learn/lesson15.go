@@ -2,25 +2,29 @@ package learn
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
-	"unsafe"
 
 	"gpt2scope/internal/chart"
+	"gpt2scope/predict"
+	"gpt2scope/tasks"
+	"gpt2scope/tasks/samples"
 )
 
 var lesson15 = Lesson{
 	Number: 15,
 	Claim:  "small inputs run faster on the CPU: choose the device by a threshold on the size",
-	GPU:    &Experiment{Run: onGPU(runThreshold), Judge: judgeThreshold, Picture: drawThreshold},
-	Why: `For one task, with its data always in the same place and the GPU always free, the time of each device is
-nearly a straight line over the size. The lines cross once, and that size is the threshold. But the crossing moves. If
-the data are on the GPU already, the GPU needs no transfer, and the CPU does. If other work is queued, the GPU begins
-after it. No single size is right for all of these, and the best compromise loses in most of them. A model instead
-predicts the time of both devices from what is known before the run, the size, the place of the data and the queue,
-and takes the smaller. It needs a few coefficients for each device, fitted once, and evaluating it costs less than a
-launch.`,
+	CPU: &Experiment{Of: "From stored times of an NVIDIA H200 and 16 cores of a Xeon in the program ('infer tasks')",
+		Run: storedProducts, Judge: judgeThreshold, Picture: drawThreshold},
+	Why: `For one task, with its data always in the same place and the GPU always free, the times of the two devices
+cross once, and that size is the threshold. But the crossing moves. If the data are on the GPU already, the GPU needs no
+transfer, and the CPU does. If other work is queued, the GPU begins after it. No single size is right for all of these,
+and a compromise loses in most. A model predicts the time of both devices from what is known
+before the run, the size, the place of the data and the queue, and takes the smaller; evaluating it costs less than a
+launch. Compare with the best that a CPU can do, all cores and vector instructions: against a loop in one thread any GPU
+wins. 'infer tasks bench -o out' measures your own machine, 'infer tasks simulate out' judges it.`,
 	GoOn: "infer tasks simulate",
 }
 
@@ -37,58 +41,50 @@ func (p place) resident() bool { return p%2 == 1 }
 func (p place) busy() bool     { return p >= 2 }
 
 const (
-	queuedUs        = 500.0 // of the work that a busy GPU has before it
-	thresholdRounds = 32    // of arithmetic on each number
+	queuedUs   = 500.0 // of the work that a busy GPU has before it
+	mostSquare = 1024  // the largest product that lesson 15 looks at
 )
 
-func runThreshold(g *gpu) {
-	work := g.kernels("work.cu", "work")[0]
-	spin := g.spin()
-	most := g.elements(g.pick(1<<17, 1<<10), 4)
-	b, host := g.buffer(int64(4*most)), g.host(int64(4*most))
-	numbers := unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(host.Bytes()))), most)
-	toDevice := func(n int) { check(g.Stream.CopyToDevice(b, 0, host, 0, int64(4*n))) }
-	toHost := func(n int) { check(g.Stream.CopyToHost(host, 0, b, 0, int64(4*n))) }
-	onGPU := func(p place, n int) {
-		if !p.resident() {
-			toDevice(n)
+// storedProducts are the times of square products in float32, by the tuned ways of both devices. A CPU whose data are on
+// the GPU copies them both ways first; what waits for a busy GPU waits for its queue.
+func storedProducts(l *lab) {
+	times := map[float64]*[4][]float64{} // by n: CPU, GPU with copies, GPU without, the copies
+	for _, s := range must(samples.H200()) {
+		shape := must(tasks.ParseShape(s.Shape))
+		n := shape[0].Value
+		if s.Task != "matmul" || s.DType != tasks.Float32 || s.Cold || s.Variant != tasks.Tuned || n > mostSquare ||
+			shape.Get("n") != n || shape.Get("k") != n {
+			continue
 		}
-		g.launch(work, min(8*g.Device.Info().Processors, (n+255)/256), 256, b, int32(n), int32(thresholdRounds))
-		if !p.resident() {
-			toHost(n)
+		if times[float64(n)] == nil {
+			times[float64(n)] = new([4][]float64)
 		}
-		g.wait()
-	}
-	onCPU := func(p place, n int) {
-		if p.resident() {
-			toHost(n)
-			g.wait()
-		}
-		for i, v := range numbers[:n] {
-			for range thresholdRounds {
-				v = v*0.999 + 0.5
-			}
-			numbers[i] = v
-		}
-		if p.resident() {
-			toDevice(n)
-			g.wait()
+		switch of := times[float64(n)]; {
+		case s.Device == tasks.CPU:
+			of[0] = append(of[0], s.Us)
+		case s.Memory == predict.Pinned:
+			of[1], of[3] = append(of[1], s.Us), append(of[3], s.H2DUs+s.D2HUs)
+		case s.Memory == predict.Resident:
+			of[2] = append(of[2], s.Us)
 		}
 	}
-	g.add("all", "threads", 0, 1)
-	for n := 1 << 6; n <= most; n *= 2 {
+	for _, n := range slices.Sorted(maps.Keys(times)) {
+		of := times[n]
 		for p := range place(len(thresholdCases)) {
-			on := func(quantity string, run func(p place, n int)) way {
-				return way{of: p.String(), quantity: quantity, x: float64(n), run: func() float64 {
-					if p.busy() {
-						spin(queuedUs)
-					}
-					t := timed(func() { run(p, n) })
-					g.wait()
-					return t
-				}}
+			for i := range min(len(of[0]), len(of[1]), len(of[2])) {
+				onCPU, onGPU := of[0][i], of[1][i]
+				if p.resident() {
+					onCPU, onGPU = onCPU+of[3][i], of[2][i]
+				}
+				if p.busy() {
+					onGPU += queuedUs
+				}
+				if p.busy() && p.resident() {
+					onCPU += queuedUs
+				}
+				l.add(p.String(), "cpu_us", n, onCPU)
+				l.add(p.String(), "gpu_us", n, onGPU)
 			}
-			g.inTurns(g.pick(10, 4), on("cpu_us", onCPU), on("gpu_us", onGPU))
 		}
 	}
 }
@@ -128,26 +124,30 @@ func choices(d Data) (all []choice) {
 	return all
 }
 
-// predictTimes fits a law, latency and time per number, to every second size of each device and place of the data on a
-// free GPU, and fills the predictions of all sizes and places in: on a busy GPU the work waits for what is queued, and
-// so do copies of data that lie there.
-func predictTimes(all []choice) bool {
+// predictTimes fills in what a model knows that was taught every second size with a free GPU: between two sizes lines in
+// logarithms; on a busy GPU the work waits for what is queued, and so do copies of data that lie there.
+func predictTimes(all []choice) {
 	for i, c := range all {
-		var sizes, cpu, gpu []float64
-		seen := 0
+		var taught []choice
+		nth := 0
 		for _, o := range all {
 			if !o.place.busy() && o.place.resident() == c.place.resident() {
-				if seen++; seen%2 == 1 {
-					sizes, cpu, gpu = append(sizes, o.n), append(cpu, o.taught.cpu), append(gpu, o.taught.gpu)
+				if nth++; nth%2 == 1 {
+					taught = append(taught, o)
 				}
 			}
 		}
-		onCPU, off := fitLaw(sizes, cpu)
-		onGPU, off2 := fitLaw(sizes, gpu)
-		if math.IsInf(off+off2, 0) {
-			return false
+		at := min(max(1, slices.IndexFunc(taught, func(o choice) bool { return o.n >= c.n })), len(taught)-1)
+		a, b := taught[at-1], taught[at]
+		if c.n > b.n {
+			a, b = b, b
 		}
-		p := deviceTimes{onCPU.at(c.n), onGPU.at(c.n)}
+		share := 0.0
+		if b.n > a.n {
+			share = math.Log(c.n/a.n) / math.Log(b.n/a.n)
+		}
+		between := func(x, y float64) float64 { return x * math.Pow(y/x, share) }
+		p := deviceTimes{between(a.taught.cpu, b.taught.cpu), between(a.taught.gpu, b.taught.gpu)}
 		if c.place.busy() {
 			p.gpu += queuedUs
 			if c.place.resident() {
@@ -156,7 +156,6 @@ func predictTimes(all []choice) bool {
 		}
 		all[i].predicted = p
 	}
-	return true
 }
 
 // lost is the mean time that choices lose against the better device, in percent of its time.
@@ -200,30 +199,27 @@ func judgeThreshold(d Data) Finding {
 		}
 		t, l := bestThreshold(of)
 		worst = max(worst, l)
-		if math.IsInf(t, 0) {
-			alone = append(alone, p.String())
-		} else {
-			name := "threshold: " + p.String()
-			if t == of[0].n {
-				name += " (the smallest measured)"
-			}
-			f.Figures = append(f.Figures, exact(name, "numbers", t))
+		switch {
+		case math.IsInf(t, 0):
+			alone = append(alone, p.String()+" (the CPU at all sizes)")
+		case t == of[0].n:
+			alone = append(alone, p.String()+" (the GPU at all sizes)")
+		default:
+			f.Figures = append(f.Figures, exact("threshold: "+p.String(), "rows", t))
 		}
 	}
-	if !predictTimes(all) {
-		return undecided("No law fits these data.")
-	}
+	predictTimes(all)
 	_, mixed := bestThreshold(all)
 	model := lost(all, graded, func(c choice) bool { return c.predicted.gpu < c.predicted.cpu })
 	f.Figures = append(f.Figures,
 		exact("lost with the best threshold for each of these", "%", worst),
 		exact("lost with the best single threshold", "%", mixed),
 		exact("lost with a model of both devices", "%", model))
-	f.Text = fmt.Sprintf("The task is %d multiply-adds on each number, by a plain loop in one thread of the CPU, so that "+
-		"the thresholds are low. They move with the place of the data and the queue. Lost is time against the better device, on average over %d tasks; the model is fitted "+
-		"to every second size on a free GPU.", thresholdRounds, len(all))
+	f.Text = fmt.Sprintf("The task is the product of two square matrices in float32, by the tuned ways of both devices; a busy GPU has %.0f us "+
+		"of work before it. The threshold moves with the place of the data and the queue. Lost is time against the better device, on average "+
+		"over %d tasks; the model knows every second size on a free GPU.", queuedUs, len(all))
 	if len(alone) > 0 {
-		f.Text += fmt.Sprintf(" The GPU is never faster: %s.", strings.Join(alone, "; "))
+		f.Text += fmt.Sprintf(" Without a threshold: %s.", strings.Join(alone, "; "))
 	}
 	refuted := mixed > 10 && model < mixed/2
 	return f.decide(
@@ -239,5 +235,5 @@ func drawThreshold(d Data) chart.Picture {
 			return median(d.at(of, "gpu_us", x)) / median(d.at(of, "cpu_us", x))
 		}))
 	}
-	return curves("Time on the GPU against the CPU: below 1 the GPU is faster", log("numbers"), log("GPU / CPU"), all...)
+	return curves("Time on the GPU against the CPU: below 1 the GPU is faster", log("rows"), log("GPU / CPU"), all...)
 }

@@ -120,7 +120,7 @@ func checkResult(t *testing.T, r Result) {
 		if p.Failed != nil {
 			t.Errorf("lesson %d on the %s: %v", r.Number, p.Device, p.Failed)
 		}
-		if !slices.Contains([]Verdict{Shown, Refuted, Unknown}, p.Verdict) || p.Text == "" {
+		if !slices.Contains([]Verdict{Shown, HalfTrue, Refuted, Unknown}, p.Verdict) || p.Text == "" {
 			t.Errorf("lesson %d on the %s: verdict %q, %q", r.Number, p.Device, p.Verdict, p.Text)
 		}
 		if !finite(p.Data) {

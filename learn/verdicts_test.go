@@ -526,6 +526,11 @@ func TestReuse(t *testing.T) {
 		"in place as fast as a copy":    {reuseData(600, 1600), Unknown},
 		"one number of readings":        {reuseData(15, 1000)[:40], Unknown},
 	})
+	managed := reuseData(15, 1000)
+	for of, us := range map[string]float64{copiedByTimer: 100, unified: 400, prefetched: 110} {
+		managed.repeated(of, "time_us", 1, us)
+	}
+	says(t, judgeReuse(managed), "With 1 reading, unified memory takes 4.00x the time of a copy before, prefetched 1.10x.")
 	says(t, judgeReuse(reuseData(15, 1000)), "Up to 10 readings the transfer takes longer than the computation. "+
 		"Yet from 2 readings on, copying first is faster")
 }
@@ -557,7 +562,7 @@ func TestThreshold(t *testing.T) {
 	}
 	verdicts(t, judgeThreshold, given{
 		"mixed places and queues": {mixed, HalfTrue}, "one line in all places": {alike, Shown},
-		"three sizes": {few, Unknown}, "a threshold loses 8 %": {between, Unknown},
+		"three sizes": {few, Unknown}, "a threshold loses 8 %": {between, Unknown}, "stored": {computed(t, lesson15.CPU, Env{}), HalfTrue},
 	})
 }
 
@@ -789,6 +794,11 @@ func TestOfSamples(t *testing.T) {
 		nested.add(of, "total_us", 0, 100)
 	}
 	verdicts(t, judgeTotals, given{"kineto": {computed(t, lesson23.CPU, Env{}), Refuted}, "operators that call none": {nested, Shown}})
+	verdicts(t, judgeSplit, given{"lesson24.cu": {computed(t, lesson24.CPU, Env{}), HalfTrue}, "host alone": {Data{{Case: byHost, Quantity: "line"}}, Refuted},
+		"a kernel alone": {Data{{Case: byGPU, Quantity: "line"}}, Shown}})
+	if f := judgeSplit(computed(t, lesson24.CPU, Env{})); f.Figures[0].Value != 4 || f.Figures[1].Value != 4 || f.Figures[2].Value != 1 {
+		t.Errorf("%q", f.Lines)
+	}
 	sums := func(eager, graph float64) (d Data) {
 		for mode, factor := range map[string]float64{"eager": eager, "graph": graph} {
 			d.add(mode, "steps", 0, 10)

@@ -29,6 +29,7 @@ type learnFlags struct {
 	all, json         bool
 	record, from, out string
 	size, block       int
+	managed           bool
 }
 
 func New(m *cli.ModelFlags) *cobra.Command {
@@ -56,6 +57,7 @@ recording that ships. --record writes such a recording of this machine, --from j
 		f.StringVar(&l.from, "from", "", "judge the recording `FILE` and measure nothing")
 		f.Var(cli.Int(&l.size, 0, cli.AtLeast(1)), "size", "lesson 21 lays out a launch for `N` elements (default:\n10,000,000)")
 		f.Var(cli.Int(&l.block, 0, cli.Between(1, 1024)), "block", "in blocks of `N` threads (default: 256)")
+		f.BoolVar(&l.managed, "managed", false, "lesson 14 tries unified memory too (cudaMallocManaged, 64 MiB), if ten times\nas much is free")
 		f.Lookup("size").DefValue, f.Lookup("block").DefValue = "", ""
 	})
 	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
@@ -210,7 +212,7 @@ func (l *learnFlags) judge(ctx context.Context, m *cli.ModelFlags) (
 			return learn.Judge(ctx, lesson, from)
 		}, new(learn.Recording), nil
 	}
-	e := &learn.Env{NoGPU: "--device cpu was given", Size: l.size, Block: l.block}
+	e := &learn.Env{NoGPU: "--device cpu was given", Size: l.size, Block: l.block, Managed: l.managed}
 	if self, err := os.Executable(); err == nil {
 		e.Self, e.Infer = []string{self, "learn", "program"}, []string{self}
 	}

@@ -88,6 +88,46 @@ func (c *Computed) Summarize(rows []Row) *Result {
 	return r
 }
 
+// Sentence says what a layer costs and what it gains, "" if no two depths were measured.
+func (r *Result) Sentence() string {
+	var costs []string
+	for i, phase := range []string{TaskPrefill, TaskDecode} {
+		found, times := depths(r.Variants, phase+" time")
+		if len(found) < 2 {
+			continue
+		}
+		first, last := found[0].Layers, found[len(found)-1].Layers
+		cost := (times[len(times)-1] - times[0]) / float64(max(1, last-first))
+		for _, f := range r.Fits {
+			if f.Phase == phase && f.Rejected == "" {
+				cost = f.B
+			}
+		}
+		if cost > 0 && !math.IsInf(cost, 0) {
+			costs = append(costs, fmt.Sprintf("%.3g ms of a %s", cost, []string{"prefill", "decode step"}[i]))
+		}
+	}
+	if costs == nil {
+		return ""
+	}
+	text := "Each layer costs " + strings.Join(costs, " and ")
+	for _, q := range []struct {
+		metric, of string
+		unit       float64
+	}{{"bits per byte", "byte of the text", 1}, {"KL divergence", "token against the whole model", math.Ln2}} {
+		found, values := depths(r.Variants, q.metric)
+		if len(found) < 2 {
+			continue
+		}
+		gain := (values[0] - values[len(values)-1]) / q.unit / float64(max(1, found[len(found)-1].Layers-found[0].Layers))
+		if math.Abs(gain) <= math.MaxFloat64 {
+			text += fmt.Sprintf(", and gains %.2g bits a %s", gain, q.of)
+			break
+		}
+	}
+	return text + " (on average, from the first depth to the last)."
+}
+
 // depths returns the depths that have a metric, and its medians.
 func depths(variants []Variant, metric string) (found []Variant, medians []float64) {
 	for _, v := range variants {

@@ -37,6 +37,7 @@ func (t timed) noise() float64 {
 const (
 	rejection = 0.99 // confidence that the residuals are more than the noise of the repeats
 	bend      = 0.1  // a residual that matters, as a share of what the line adds from one depth to the next
+	unsure    = 0.25 // a standard error of a layer's cost, as a share of it, with which it is not known
 )
 
 // fit fits a line to the medians of depths, in their order, and tests it. ok is false if there are too few depths for a
@@ -54,7 +55,10 @@ func fit(phase string, all []timed) (f Fit, l Line, ok bool) {
 		return f, l, false
 	}
 	f.A, f.AError, f.B, f.BError, f.R2, f.Residuals = l.A, l.AError, l.B, l.BError, l.R2, l.Residuals
-	if f.Rejected = bends(all, l); f.Rejected == "" {
+	if f.Rejected = bends(all, l); f.Rejected == "" && f.BError > unsure*math.Abs(f.B) {
+		f.Rejected = fmt.Sprintf("a line gives a layer %.3g ± %.3g ms, which is not known well enough", f.B, f.BError)
+	}
+	if f.Rejected == "" {
 		f.Rest, f.RestError = l.Mean(f.restAt())
 		return f, l, true
 	}

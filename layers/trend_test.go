@@ -100,3 +100,24 @@ func TestTrend(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 }
+
+// A line whose slope is hardly known is none, and the sentence has both phases and the gain.
+func TestSentence(t *testing.T) {
+	noisy := measuredTimes(rand.New(rand.NewPCG(3, 1)), 3, 0.9, func(l int) float64 { return 20 + 0.3*float64(l) }, 1, 2, 3, 4, 5, 6)
+	if f, _, _ := fit(TaskDecode, noisy); f.Rejected == "" || f.Trend() == "" {
+		t.Errorf("%+v", f)
+	}
+	of := func(n int, prefill, decode, bits float64) Variant {
+		return Variant{Kind: KindDepth, Layers: n, Metrics: map[string]Metric{"prefill time": {Median: prefill}, "decode time": {Median: decode},
+			"KL divergence": {Median: bits * math.Ln2}}}
+	}
+	r := Result{Variants: []Variant{of(1, 2, 0.1, 0.5), of(6, 52, 2.1, 0)}, Fits: []Fit{{Phase: TaskPrefill, B: 11}}}
+	if got, want := r.Sentence(), "Each layer costs 11 ms of a prefill and 0.4 ms of a decode step, and gains 0.1 bits a token against the whole model "+
+		"(on average, from the first depth to the last)."; got != want {
+		t.Error(got)
+	}
+	r.Variants[1] = of(6, math.Inf(1), math.NaN(), math.Inf(1))
+	if r.Fits = nil; r.Sentence() != "" {
+		t.Error(r.Sentence())
+	}
+}

@@ -115,6 +115,9 @@ func newPage(r *layers.Result, all []*figure) ([]byte, error) {
 
 // lead summarises the result in a few sentences.
 func lead(r *layers.Result) (all []string) {
+	if sentence := r.Sentence(); sentence != "" {
+		all = append(all, sentence)
+	}
 	sweep, _ := depths(r)
 	deepest := 0
 	for _, v := range sweep {

@@ -58,6 +58,9 @@ func writeLayers(w io.Writer, r *layers.Result) {
 			interval = "least - greatest"
 		}
 	}
+	if sentence := r.Sentence(); sentence != "" {
+		fmt.Fprintf(w, "%s\n\n", sentence)
+	}
 	fmt.Fprintf(w, "%s, %s, %s; median (%s)\n\n", s.Model, s.Place(), s.DType, interval)
 	heading, columns := "layers", layersColumns[:0:0]
 	for _, c := range layersColumns {

@@ -140,7 +140,7 @@ func predictTimes(all []choice) {
 		at := min(max(1, slices.IndexFunc(taught, func(o choice) bool { return o.n >= c.n })), len(taught)-1)
 		a, b := taught[at-1], taught[at]
 		if c.n > b.n {
-			a, b = b, b
+			a = b
 		}
 		share := 0.0
 		if b.n > a.n {

@@ -2,15 +2,11 @@
 package nsys
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"database/sql"
-	"database/sql/driver"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"net/url"
@@ -44,7 +40,8 @@ type export struct {
 	ctx     context.Context // ends the reading
 	db      *sql.DB
 	header  traces.Header
-	tables  map[string]bool
+	pages   pages
+	tables  map[string]uint32 // their first pages
 	renamed map[string]string // tables that have the number of a version at the end of their names
 	strings map[int64]string
 	events  []traces.Event
@@ -67,7 +64,13 @@ func Read(ctx context.Context, path string, progress func(done, total int64)) (*
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot be read: %w", err)
 	}
-	size, err := checkSize(full)
+	f, err := os.Open(full)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot be read: %w", humanize.Cause(err))
+	}
+	defer f.Close()
+	n := &export{ctx: ctx, pages: pages{file: f}, strings: map[int64]string{}, whats: traces.Interner{}, progress: progress}
+	size, err := n.pages.open()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -77,7 +80,7 @@ func Read(ctx context.Context, path string, progress func(done, total int64)) (*
 		return nil, nil, fmt.Errorf("cannot be read: %w", err)
 	}
 	defer db.Close()
-	n := &export{ctx: ctx, db: db, strings: map[int64]string{}, whats: traces.Interner{}, progress: progress}
+	n.db = db
 	if err := n.read(size); ctx.Err() != nil {
 		return nil, nil, fmt.Errorf("was not read: %w", context.Cause(ctx))
 	} else if err != nil {
@@ -87,54 +90,32 @@ func Read(ctx context.Context, path string, progress func(done, total int64)) (*
 	return &n.header, n.events, nil
 }
 
-// checkSize returns the size of a file, and refuses one that is shorter than its header says. SQLite itself reads such
-// a file without an error as long as no query needs the pages that are missing.
-func checkSize(path string) (int64, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return 0, fmt.Errorf("cannot be read: %w", humanize.Cause(err))
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return 0, fmt.Errorf("cannot be read: %w", humanize.Cause(err))
-	}
-	// "Database File Format", section 1.3: big-endian numbers; a page of 65,536 bytes is written
-	// as 1, and the number of pages holds only if the two change counters agree.
-	var head [100]byte
-	if _, err := io.ReadFull(f, head[:]); err != nil {
-		return info.Size(), nil // SQLite says what is wrong with it
-	}
-	page, pages := int64(binary.BigEndian.Uint16(head[16:])), int64(binary.BigEndian.Uint32(head[28:]))
-	if page == 1 {
-		page = 1 << 16
-	}
-	if expected := page * pages; info.Size() < expected && bytes.Equal(head[24:28], head[92:96]) {
-		return 0, fmt.Errorf("is cut off: its header says %d bytes, and it has %d: copy it again, or repeat nsys export",
-			expected, info.Size())
-	}
-	return info.Size(), nil
-}
-
 func (n *export) read(size int64) error {
-	var err error
-	if n.tables, err = n.names("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"); err != nil {
+	n.tables = map[string]uint32{}
+	err := n.query("SELECT name, rootpage FROM sqlite_master WHERE type = 'table'", func(found *sql.Rows) error {
+		var name string
+		var root uint32
+		err := found.Scan(&name, &root)
+		n.tables[name] = root
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	n.renamed = map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(n.tables)) {
-		if base := tableVersion.ReplaceAllString(name, ""); !n.tables[base] {
+		if base := tableVersion.ReplaceAllString(name, ""); n.tables[base] == 0 {
 			n.renamed[base] = name
 		}
 	}
-	for base := range n.renamed {
-		n.tables[base] = true
+	for base, name := range n.renamed {
+		n.tables[base] = n.tables[name]
 	}
-	if n.tables["StringTable"] && n.tables["CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL"] {
+	if n.tables["StringTable"] > 0 && n.tables["CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL"] > 0 {
 		return errors.New("it is a database of nvprof, which is not read: record with nsys profile, then nsys export " +
 			"--type sqlite")
 	}
-	if !n.tables["StringIds"] {
+	if n.tables["StringIds"] == 0 {
 		return errors.New("it has no table StringIds")
 	}
 	if err := n.count(size); err != nil {
@@ -157,18 +138,12 @@ func (n *export) count(size int64) error {
 		"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY",
 		"CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUDA_GRAPH_NODE_EVENTS",
 		"CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "GPU_METRICS", memoryTable} {
-		if !n.tables[table] {
+		if n.tables[table] == 0 {
 			continue
 		}
 		var rows int64
-		var err error
-		for _, most := range []string{"coalesce(max(rowid), 0)", "count(*)"} { // a view has no row ids
-			row := n.db.QueryRowContext(n.ctx, "SELECT "+most+` FROM "`+n.table(table)+`"`)
-			if err = row.Scan(&rows); err == nil {
-				break
-			}
-		}
-		if err != nil {
+		row := n.db.QueryRowContext(n.ctx, `SELECT coalesce(max(rowid), 0) FROM "`+n.table(table)+`"`)
+		if err := row.Scan(&rows); err != nil {
 			return fmt.Errorf("table %s: %w", table, err)
 		}
 		n.total += rows
@@ -177,65 +152,6 @@ func (n *export) count(size int64) error {
 	n.total = min(max(n.total, 0), size/least)
 	n.events = make([]traces.Event, 0, n.total) // growing would copy it again and again
 	return nil
-}
-
-// row is a row of a table: the columns that were asked for.
-type row []driver.Value
-
-// int returns a column as a number, 0 if it has none.
-func (r row) int(i int) int64 {
-	v, _ := r.maybe(i)
-	return v
-}
-
-// maybe returns a column as a number, and whether it has one.
-func (r row) maybe(i int) (int64, bool) {
-	switch v := r[i].(type) {
-	case int64:
-		return v, true
-	case float64:
-		if v >= math.MinInt64 && v < math.MaxInt64 {
-			return int64(v), true
-		}
-	case string:
-		n, err := strconv.ParseInt(v, 10, 64)
-		return n, err == nil
-	}
-	return 0, false
-}
-
-// int32 returns a column as a number from 0 to the largest int32.
-func (r row) int32(i int) int32 { return int32(min(max(r.int(i), 0), math.MaxInt32)) }
-
-// text returns a column as text, and whether it has any.
-func (r row) text(i int) (string, bool) {
-	switch v := r[i].(type) {
-	case string:
-		return v, true
-	case []byte:
-		return string(v), true
-	case int64:
-		return strconv.FormatInt(v, 10), true
-	}
-	return "", false
-}
-
-// names returns the names that a query finds.
-func (n *export) names(query string, args ...any) (map[string]bool, error) {
-	found, err := n.db.QueryContext(n.ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer found.Close()
-	names := map[string]bool{}
-	for found.Next() {
-		var name string
-		if err := found.Scan(&name); err != nil {
-			return nil, err
-		}
-		names[name] = true
-	}
-	return names, found.Err()
 }
 
 // tableVersion ends the name of a table whose columns changed, as in CUPTI_ACTIVITY_KIND_KERNEL_V2.
@@ -248,7 +164,7 @@ func (n *export) table(name string) string { return cmp.Or(n.renamed[name], name
 func (n *export) has(tables ...string) (bool, error) {
 	some := false
 	for _, table := range tables {
-		if !n.tables[table] || some {
+		if n.tables[table] == 0 || some {
 			continue
 		}
 		row := n.db.QueryRowContext(n.ctx, `SELECT EXISTS (SELECT 1 FROM "`+n.table(table)+`")`)
@@ -270,61 +186,60 @@ func (n *export) rows(table string, each func(row), columns ...string) error {
 }
 
 // scan calls each for every row of a table; an absent table has no rows. Columns whose
-// name begins with '?' may be absent; their values are nil then.
+// name begins with '?' may be absent; they have no values then.
 func (n *export) scan(table string, each func(row), columns ...string) error {
-	if !n.tables[table] {
+	if n.tables[table] == 0 {
 		return nil
 	}
-	present, err := n.names("SELECT name FROM pragma_table_info(?)", n.table(table))
+	at, present := layout{key: -1}, map[string]bool{}
+	err := n.query("SELECT name, type = 'INTEGER' AND pk = 1 FROM pragma_table_info(?)", func(found *sql.Rows) error {
+		var name string
+		var isKey bool
+		if err := found.Scan(&name, &isKey); err != nil {
+			return err
+		}
+		place := slices.IndexFunc(columns, func(c string) bool { return strings.TrimPrefix(c, "?") == name })
+		if at.places = append(at.places, place); isKey {
+			at.key = place
+		}
+		present[name] = true
+		return nil
+	}, n.table(table))
 	if err != nil {
 		return err
 	}
-	var list []string
 	for _, c := range columns {
-		name, optional := strings.CutPrefix(c, "?")
-		switch {
-		case present[name]:
-			list = append(list, `"`+name+`"`)
-		case optional:
-			list = append(list, "NULL")
-		default:
-			return fmt.Errorf("table %s has no column %s", table, name)
+		if c[0] != '?' && !present[c] {
+			return fmt.Errorf("table %s has no column %s", table, c)
 		}
 	}
-	err = n.query("SELECT "+strings.Join(list, ", ")+` FROM "`+n.table(table)+`"`, len(list), each)
+	done := 0
+	err = n.pages.table(n.tables[table], at, make(row, len(columns)), func(r row) error {
+		each(r)
+		if done++; done%4096 == 0 {
+			return n.ctx.Err()
+		}
+		return nil
+	})
 	if err != nil {
 		return fmt.Errorf("table %s: %w", table, err)
 	}
 	return nil
 }
 
-// query calls each for every row that a query finds. It asks the driver, since rows through database/sql take twice as
-// long.
-func (n *export) query(query string, columns int, each func(row)) error {
-	c, err := n.db.Conn(n.ctx)
+// query calls each for every row that a query of the schema finds.
+func (n *export) query(query string, each func(*sql.Rows) error, args ...any) error {
+	found, err := n.db.QueryContext(n.ctx, query, args...)
 	if err != nil {
 		return err
 	}
-	defer c.Close()
-	return c.Raw(func(driverConn any) error {
-		found, err := driverConn.(driver.QueryerContext).QueryContext(n.ctx, query, nil)
-		if err != nil {
+	defer found.Close()
+	for found.Next() {
+		if err := each(found); err != nil {
 			return err
 		}
-		defer found.Close()
-		values := make(row, columns)
-		for i := 0; ; i++ {
-			if i%4096 == 0 && n.ctx.Err() != nil {
-				return n.ctx.Err()
-			}
-			if err := found.Next(values); err == io.EOF {
-				return nil
-			} else if err != nil {
-				return err
-			}
-			each(values)
-		}
-	})
+	}
+	return found.Err()
 }
 
 // add keeps an event, or counts it as dropped if its time is impossible.
@@ -417,19 +332,19 @@ func (n *export) readHeader() error {
 		return err
 	}
 	if !kernels && (cuda == "false" ||
-		!n.tables["CUPTI_ACTIVITY_KIND_KERNEL"] && !n.tables["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"]) {
+		n.tables["CUPTI_ACTIVITY_KIND_KERNEL"] == 0 && n.tables["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"] == 0) {
 		h.NotRecorded = append(h.NotRecorded, "kernels")
 	}
-	if !n.tables["CUPTI_ACTIVITY_KIND_RUNTIME"] {
+	if n.tables["CUPTI_ACTIVITY_KIND_RUNTIME"] == 0 {
 		h.NotRecorded = append(h.NotRecorded, "API calls")
 	}
-	if !ranges && (nvtx == "false" || !n.tables["NVTX_EVENTS"]) {
+	if !ranges && (nvtx == "false" || n.tables["NVTX_EVENTS"] == 0) {
 		h.NotRecorded = append(h.NotRecorded, "ranges (NVTX)")
 	}
 	if strings.EqualFold(graphMode, "graph") {
 		h.NotRecorded = append(h.NotRecorded, "nodes of CUDA graphs (they need --cuda-graph-trace=node)")
 	}
-	if !n.tables["GPU_METRICS"] {
+	if n.tables["GPU_METRICS"] == 0 {
 		h.NotRecorded = append(h.NotRecorded, "counters")
 	}
 	h.NotRecorded = append(h.NotRecorded, "costs and ceilings")
@@ -823,7 +738,7 @@ const memoryTable = "CUDA_GPU_MEMORY_USAGE_EVENTS"
 // readMemory sums the allocations of each GPU's own memory.
 func (n *export) readMemory() error {
 	freed := map[int64]bool{1: true} // memoryOperationType of what is freed
-	if n.tables["ENUM_CUDA_DEV_MEM_EVENT_OPER"] {
+	if n.tables["ENUM_CUDA_DEV_MEM_EVENT_OPER"] > 0 {
 		clear(freed)
 		err := n.scan("ENUM_CUDA_DEV_MEM_EVENT_OPER", func(r row) {
 			name, _ := r.text(1)

@@ -84,40 +84,47 @@ type advisor struct {
 	*window.Window
 	*Advice
 	table    *tables.Table
-	measured *measured                 // in the table's time
-	counted  []counted                 // work in it
-	parts    []*part                   // idle time, in order
-	before   map[*traces.Event][]*part // idle time just before work
-	rows     []int64                   // ns of each row of the table above its floor that no rule has found
-	graphs   bool                      // the work came by CUDA graphs
-	rule     string                    // the one that looks for a bottleneck now
-	most     int64                     // ns that the rule found at one place,
-	place    window.Interval           // which is here
+	measured *measured       // in the table's time
+	counted  []counted       // work in it
+	parts    []part          // idle time, in order
+	rows     []int64         // ns of each row of the table above its floor that no rule has found
+	graphs   bool            // the work came by CUDA graphs
+	rule     string          // the one that looks for a bottleneck now
+	most     int64           // ns that the rule found at one place,
+	place    window.Interval // which is here
 }
 
 // counted is an event of the work and the part of the wall time that is its own.
 type counted struct {
 	*traces.Event
 	own, left int64 // ns; left is what no rule has found
-	row       int   // of the table, -1 for none
+	row       int32 // of the table, -1 for none
+	before    int32 // place of the first part of the idle time just before it
 	beside    bool  // most of it runs beside another kernel
 }
 
 // part is the part of a gap that has a cause.
 type part struct {
-	gap   *tables.Gap
-	cause string
-	left  int64 // ns that no rule has found
+	window.Interval               // of the gap
+	next            *traces.Event // nil at the end
+	cause           string
+	left            int64 // ns that no rule has found
 }
 
 // takeIdle finds idle time, and returns what of it no rule has found before.
-func (a *advisor) takeIdle(parts ...*part) (ns int64) {
-	for _, p := range parts {
-		a.placed(p.left, p.gap.From, p.gap.To)
-		ns += p.left
-		p.left = 0
-	}
+func (a *advisor) takeIdle(p *part) (ns int64) {
+	a.placed(p.left, p.From, p.To)
+	ns, p.left = p.left, 0
 	return ns
+}
+
+// before returns the idle time just before work.
+func (a *advisor) before(p *counted) []part {
+	for end := p.before; ; end++ {
+		if int(end) == len(a.parts) || a.parts[end].next != p.Event {
+			return a.parts[p.before:end]
+		}
+	}
 }
 
 // placed notes where the rule has found so much time.
@@ -147,7 +154,7 @@ func (a *advisor) takeRow(row int, ns int64) int64 {
 	if ns > a.most {
 		longest := int64(-1)
 		for i := range a.counted {
-			if p := &a.counted[i]; p.row == row && p.own > longest {
+			if p := &a.counted[i]; int(p.row) == row && p.own > longest {
 				longest, a.most, a.place = p.own, ns, window.Interval{From: p.Time, To: p.End()}
 			}
 		}
@@ -245,7 +252,7 @@ func (a *advisor) count() {
 	var several []window.Interval // in which kernels of several streams run; those of one wait for each other
 	until := map[traces.Lane]int64{}
 	a.Sweep(a.table.Time, func(e, _ *traces.Event, _, own window.Interval) {
-		a.counted = append(a.counted, counted{Event: e, own: own.Length(), left: own.Length(), row: a.table.RowOf(e)})
+		a.counted = append(a.counted, counted{Event: e, own: own.Length(), left: own.Length(), row: int32(a.table.RowOf(e))})
 		a.graphs = a.graphs || e.Node != 0 || e.Kind == traces.KindGraph
 		if e.Kind == traces.KindKernel {
 			for lane, end := range until {
@@ -261,18 +268,19 @@ func (a *advisor) count() {
 		p := &a.counted[i]
 		p.beside = 2*window.Covered(several, window.Interval{From: p.Time, To: p.End()}) > p.Duration
 	}
-	a.before = map[*traces.Event][]*part{}
-	for i := range a.table.Gaps {
-		g := &a.table.Gaps[i]
+	at := 0
+	for g := range a.table.Gaps {
 		if g.Next != nil && g.Next == g.Before { // a copy runs
 			continue
 		}
+		for at < len(a.counted) && a.counted[at].Event != g.Next {
+			at++
+		}
+		if at < len(a.counted) {
+			a.counted[at].before = int32(len(a.parts))
+		}
 		for _, c := range g.Causes {
-			p := &part{g, c.Name, c.Time}
-			a.parts = append(a.parts, p)
-			if g.Next != nil {
-				a.before[g.Next] = append(a.before[g.Next], p)
-			}
+			a.parts = append(a.parts, part{g.Interval, g.Next, c.Name, c.Time})
 		}
 	}
 }
@@ -280,12 +288,12 @@ func (a *advisor) count() {
 // idleOf takes the idle time of a cause, by the stage and the outermost operator before which it lies.
 func (a *advisor) idleOf(cause string) (ns int64, rows *tally) {
 	rows = newTally()
-	for _, p := range a.parts {
-		if p.cause == cause && p.left > 0 {
+	for i := range a.parts {
+		if p := &a.parts[i]; p.cause == cause && p.left > 0 {
 			where := "at the end"
-			if next := p.gap.Next; next != nil {
-				where = "before " + a.where(next)
-				if op := a.Operator(next); op != nil {
+			if p.next != nil {
+				where = "before " + a.where(p.next)
+				if op := a.Operator(p.next); op != nil {
 					where += ": " + op.Name
 				}
 			}
@@ -313,16 +321,16 @@ func (a *advisor) hostDoing() *tally {
 	rows := newTally()
 	var looks []look
 	for _, p := range a.parts {
-		call := a.launchOf(p.gap.Next)
 		if p.cause != tables.IdleHost || p.left == 0 {
 			continue
 		}
+		call := a.launchOf(p.next)
 		if call == nil {
 			rows.add("at the end, or before work whose launch is not recorded", p.left, p.left, 1)
 			continue
 		}
-		to := max(p.gap.From, min(call.Time, p.gap.To))
-		_, late := a.HeldIn(a.Header.ProcessOf(call), window.Interval{From: p.gap.From, To: to})
+		to := max(p.From, min(call.Time, p.To))
+		_, late := a.HeldIn(a.Header.ProcessOf(call), window.Interval{From: p.From, To: to})
 		first := 1
 		for _, x := range late {
 			n := max(1, min(mostLooks, x.Length()/lookEvery))

@@ -136,7 +136,7 @@ func (a *advisor) calls(kind traces.Call) *tally {
 func hostRule(a *advisor) {
 	launching := int64(0)
 	for _, p := range a.parts {
-		if p.cause == tables.IdleHost && p.gap.Length() <= briefGap {
+		if p.cause == tables.IdleHost && p.Length() <= briefGap {
 			launching += p.left
 		}
 	}
@@ -160,7 +160,7 @@ func hostRule(a *advisor) {
 func latencyRule(a *advisor) {
 	ahead := int64(0)
 	for _, p := range a.parts {
-		if call := a.launchOf(p.gap.Next); p.cause == tables.IdleLaunch && call != nil && call.Time <= p.gap.From {
+		if call := a.launchOf(p.next); p.cause == tables.IdleLaunch && call != nil && call.Time <= p.From {
 			ahead += p.left
 		}
 	}
@@ -306,22 +306,25 @@ func syncRule(a *advisor) {
 		return
 	}
 	var found []*part
-	waits, at, n, last := a.Waiting(), 0, 0, (*tables.Gap)(nil)
-	for _, p := range a.parts {
-		for at < len(waits) && waits[at].To <= p.gap.From {
+	waits, at, n, last, sum := a.Waiting(), 0, 0, window.Interval{}, int64(0)
+	for i := range a.parts {
+		p := &a.parts[i]
+		for at < len(waits) && waits[at].To <= p.From {
 			at++
 		}
-		if at < len(waits) && waits[at].From <= p.gap.From && waits[at].To < p.gap.To {
+		if at < len(waits) && waits[at].From <= p.From && waits[at].To < p.To {
 			found = append(found, p)
-			if last != p.gap {
-				n, last = n+1, p.gap
+			if last != p.Interval {
+				n, last = n+1, p.Interval
 			}
 		}
 	}
 	if n < 2 {
 		return
 	}
-	sum := a.takeIdle(found...)
+	for _, p := range found {
+		sum += a.takeIdle(p)
+	}
 	a.hint(sum, names.rows("call"),
 		"leave results on the GPU and read them behind the next pass; "+
 			"wait for an event of what is needed, not for the stream or device",
@@ -506,8 +509,10 @@ func elementwiseRule(a *advisor) {
 			}
 			for i, p := range run {
 				if i > 0 {
-					gap := a.takeIdle(a.before[p.Event]...)
-					sum, could = sum+gap, could+gap
+					for i := range a.before(p) {
+						gap := a.takeIdle(&a.before(p)[i])
+						sum, could = sum+gap, could+gap
+					}
 				}
 				if p != longest {
 					could += a.take(p, p.own)
@@ -554,9 +559,9 @@ func smallCopiesRule(a *advisor) {
 	rows, gain := newTally(), int64(0)
 	for _, p := range found {
 		lost := a.take(p, p.own)
-		for _, b := range a.before[p.Event] {
+		for i, b := range a.before(p) {
 			if b.cause == tables.IdleLaunch {
-				lost += a.takeIdle(b)
+				lost += a.takeIdle(&a.before(p)[i])
 			}
 		}
 		gain += lost

@@ -2,7 +2,6 @@ package report
 
 import (
 	"bytes"
-	"cmp"
 	"embed"
 	"encoding/json"
 	"fmt"
@@ -287,24 +286,35 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 	return p, d
 }
 
-// largest returns the n longest gaps, longest first.
-func largest(gaps []tables.Gap, n int) []tables.Gap {
-	sorted := slices.Clone(gaps)
-	slices.SortStableFunc(sorted, func(a, b tables.Gap) int { return cmp.Compare(b.Length(), a.Length()) })
-	return sorted[:min(n, len(sorted))]
+// largest returns the n longest gaps, longest first, and how many there are.
+func largest(table *tables.Table, n int) (list []tables.Gap, all int) {
+	for g := range table.Gaps {
+		all++
+		at := len(list)
+		for at > 0 && list[at-1].Length() < g.Length() {
+			at--
+		}
+		if at < n {
+			kept := *g
+			kept.Causes = slices.Clone(g.Causes)
+			list = slices.Insert(list, at, kept)
+			list = list[:min(n, len(list))]
+		}
+	}
+	return list, all
 }
 
 // gaps adds the longest gaps.
 func (p *page) gaps(table *tables.Table, line *timeline) {
-	gaps := table.Gaps
-	p.GapsAll = humanize.Count(len(gaps), "gap", "gaps")
+	gaps, all := largest(table, gapsShown)
+	p.GapsAll = humanize.Count(all, "gap", "gaps")
 	name := func(e *traces.Event) string {
 		if e == nil {
 			return ""
 		}
 		return shortName(e.Name)
 	}
-	for _, g := range largest(gaps, gapsShown) {
+	for _, g := range gaps {
 		row := gapRow{From: g.From - line.origin, To: g.To - line.origin,
 			At: fmt.Sprintf("%.6f", float64(g.From-line.origin)/1e6), Length: micros(g.Length()), Next: name(g.Next)}
 		var parts []string

@@ -367,7 +367,7 @@ func TestAgreesWithHTA(t *testing.T) {
 		}
 		work := int64(len(table.Window.Work))
 		idle, host := int64(0), int64(0)
-		for _, g := range table.Gaps {
+		for g := range table.Gaps {
 			idle += g.Length()
 			for _, c := range g.Causes {
 				if c.Name != IdleLaunch && c.Name != IdleDependency && c.Name != IdleEvent {
@@ -432,7 +432,7 @@ func TestRecordersAgree(t *testing.T) {
 					kernels[named(r.Name)] += float64(r.Kernels) / steps
 				}
 			}
-			for _, g := range table.Gaps {
+			for g := range table.Gaps {
 				if g.Next == nil || g.Before == nil {
 					continue
 				}

@@ -42,41 +42,34 @@ var heldCauses = map[window.Held]string{window.HeldByLoading: IdleLoading, windo
 	window.HeldBySync: IdleSync, window.HeldByCopy: IdleCopy, window.HeldByLoader: IdleLoader}
 
 // waiting gives a cause to each part of a time in which the host of a process had not launched the next work.
-func (s *summary) waiting(phase string, process int64, x window.Interval) {
+func (s *summary) waiting(process int64, x window.Interval) {
 	held, left := s.HeldIn(process, x)
 	late := window.Length(left)
 	for by, ns := range held {
-		s.idle(phase, heldCauses[window.Held(by)], ns)
+		s.cause(heldCauses[window.Held(by)], ns)
 	}
 	if s.of == allWork && !s.steady && x.To <= s.Steady().From {
-		s.idle(phase, IdleStart, late)
+		s.cause(IdleStart, late)
 		return
 	}
-	s.idle(phase, IdleHost, late)
+	s.cause(IdleHost, late)
 }
 
-// idle adds to the idle time of a cause.
-func (s *summary) idle(phase, cause string, ns int64) {
+// cause adds to the time of a cause of the gap.
+func (s *summary) cause(name string, ns int64) {
 	if ns <= 0 {
 		return
 	}
-	if s.by == ByKernel {
-		phase = ""
-	}
-	r := s.named(RowIdle, phase, cause)
-	r.Exclusive += ns
-	g := &s.gaps[len(s.gaps)-1]
-	if i := slices.IndexFunc(g.Causes, func(c Cause) bool { return c.Name == cause }); i >= 0 {
+	g := &s.gap
+	if i := slices.IndexFunc(g.Causes, func(c Cause) bool { return c.Name == name }); i >= 0 {
 		g.Causes[i].Time += ns
 		return
 	}
-	r.Calls++
-	g.Causes = append(g.Causes, Cause{cause, ns})
+	g.Causes = append(g.Causes, Cause{name, ns})
 }
 
-// gap finds the causes of a gap between two events of the work; before is nil at the start of the table.
-func (s *summary) gap(x window.Interval, before, next *traces.Event) {
-	phase := s.Header.PhaseOf(next)
+// causes finds the causes of a gap between two events of the work; before is nil at the start of the table.
+func (s *summary) causes(x window.Interval, before, next *traces.Event) {
 	if next.Kind.IsRange() { // of the CPU
 		cause := IdleHost
 		if before != nil && s.severalThreads {
@@ -84,24 +77,24 @@ func (s *summary) gap(x window.Interval, before, next *traces.Event) {
 				cause = IdleThreads
 			}
 		}
-		s.idle(phase, cause, x.Length())
+		s.cause(cause, x.Length())
 		return
 	}
 	launch := s.launchOf(next, before, x.From)
 	switch {
 	case launch == nil:
-		s.idle(phase, IdleUnknown, x.Length())
+		s.cause(IdleUnknown, x.Length())
 	case launch.End() <= x.From && before != nil && before.Lane != next.Lane && s.AfterEvent(launch):
-		s.idle(phase, IdleEvent, x.Length())
+		s.cause(IdleEvent, x.Length())
 	case launch.End() <= x.From:
-		s.idle(phase, IdleDependency, x.Length())
+		s.cause(IdleDependency, x.Length())
 	default:
 		at, process := min(max(launch.Time, x.From), x.To), s.Header.ProcessOf(launch)
-		s.waiting(phase, process, window.Interval{From: x.From, To: at})
+		s.waiting(process, window.Interval{From: x.From, To: at})
 		x.From = at
 		loading := window.Covered(s.HeldBy(process)[window.HeldByLoading], x)
-		s.idle(phase, IdleLoading, loading)
-		s.idle(phase, IdleLaunch, x.Length()-loading)
+		s.cause(IdleLoading, loading)
+		s.cause(IdleLaunch, x.Length()-loading)
 	}
 }
 

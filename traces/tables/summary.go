@@ -197,9 +197,9 @@ type Table struct {
 
 	Window *window.Window  `json:"-"` // what the table is made of
 	Time   window.Interval `json:"-"` // the part of the trace that the table covers
-	Gaps   []Gap           `json:"-"` // the idle time of the table, in order
 
 	rowOf func(*traces.Event) int
+	gaps  func(each func(*Gap))
 
 	Instead  string           `json:"instead,omitempty"` // why the table is not by stage, of [SummarizeAny]
 	Trust    string           `json:"trust"`             // a line
@@ -210,8 +210,16 @@ type Table struct {
 // Gap is a time in which the device did nothing, or only work that counts as idle time.
 type Gap struct {
 	window.Interval
-	Causes       []Cause       // they sum to the gap
+	Causes       []Cause       // they sum to the gap; valid until the next gap
 	Before, Next *traces.Event // nil at the ends; if a copy ran meanwhile, Next is that copy
+}
+
+// Gaps yields the idle times of the table, in order. They are found anew each time, since there may be millions.
+func (t *Table) Gaps(yield func(*Gap) bool) {
+	on := t.gaps != nil
+	if on {
+		t.gaps(func(g *Gap) { on = on && yield(g) })
+	}
 }
 
 // Cause is a part of a gap.
@@ -321,8 +329,18 @@ type summary struct {
 	rows           map[rowKey]*Row
 	layers         map[int]string // names
 	severalThreads bool           // on the CPU
-	gaps           []Gap
+	alike          map[alike]*Row
+	gap            Gap // whose causes are being found
 }
+
+// alike is what events of one row have in common.
+type alike struct {
+	*traces.What
+	kind       traces.Kind
+	plan, step int32
+}
+
+func alikeOf(e *traces.Event) alike { return alike{e.What, e.Kind, e.Plan, e.Step} }
 
 // Summarize makes a table of the time of one device. Device -1 is the first GPU that worked, or the CPU if none did.
 func Summarize(t *traces.Trace, by By, device int32) (*Table, error) {
@@ -335,7 +353,7 @@ func summarize(w *window.Window, by By, steady bool) (*Table, error) {
 		return nil, fmt.Errorf("there is no table by %q; there is one by %s", by, List(Bys))
 	}
 	s := &summary{Window: w, kind: kinds[i], steady: steady, hostSteps: map[traces.Run]*traces.Event{},
-		launched: make([]bool, len(w.Events)), rows: map[rowKey]*Row{}, layers: map[int]string{}}
+		launched: make([]bool, len(w.Events)), rows: map[rowKey]*Row{}, layers: map[int]string{}, alike: map[alike]*Row{}}
 	if !s.hasWork() {
 		return nil, s.noWork()
 	}
@@ -360,7 +378,7 @@ func summarize(w *window.Window, by By, steady bool) (*Table, error) {
 func (s *summary) exclusive(t *Table) error {
 	s.host()
 	s.sweep()
-	t.Gaps = s.gaps
+	t.gaps = func(each func(*Gap)) { s.divide(nil, each) }
 	s.runs()
 	s.finish(t)
 	return nil
@@ -580,11 +598,18 @@ func (s *summary) key(e *traces.Event) rowKey {
 
 // row returns the row of an event of the work, which it makes if there is none.
 func (s *summary) row(e *traces.Event) *Row {
-	key := s.key(e)
-	if r := s.rows[key]; r != nil {
+	of := alikeOf(e)
+	if r := s.alike[of]; r != nil {
 		return r
 	}
-	r := s.at(key)
+	key := s.key(e)
+	r, known := s.rows[key]
+	if !known {
+		r = s.at(key)
+	}
+	if s.alike[of] = r; known {
+		return r
+	}
 	if key.shape != (Shape{}) {
 		r.Shape = &key.shape
 		if o, ok := OccupancyOf(s.Header.Device(s.Device), r.Shape); ok {
@@ -627,28 +652,28 @@ func (s *summary) index(t *Table) {
 		}
 		index[key] = i
 	}
+	known := map[alike]int{}
 	t.rowOf = func(e *traces.Event) int {
 		_, ofStep := s.Header.Step(e)
 		if isWork := e.Kind.IsGPU() && (s.by != ByKernel || e.Lane.Device == s.Device); !isWork &&
 			(s.by == ByKernel || !ofStep) {
 			return -1
 		}
-		if i, ok := index[s.key(e)]; ok {
-			return i
+		of := alikeOf(e)
+		i, ok := known[of]
+		if !ok {
+			if i, ok = index[s.key(e)]; !ok {
+				i = -1
+			}
+			known[of] = i
 		}
-		return -1
+		return i
 	}
 }
 
 // sweep gives each ns of the wall time to a row.
 func (s *summary) sweep() {
-	var last *traces.Event
-	rest := s.Sweep(window.Interval{From: s.from, To: s.to}, func(e, before *traces.Event, gap, own window.Interval) {
-		last = e
-		if gap.Length() > 0 {
-			s.open(gap, before, e)
-			s.gap(gap, before, e)
-		}
+	work := func(e *traces.Event, own int64) {
 		r := s.row(e)
 		r.Kernels++
 		r.Busy += e.Duration
@@ -670,29 +695,54 @@ func (s *summary) sweep() {
 				r.Launches++
 			}
 		}
-		if own.Length() == 0 {
+		r.Exclusive += own
+		if r.Kind == RowWork && (e.Kind == traces.KindMemcpy || e.Kind == traces.KindMemset) {
+			r.Copies += own
+		}
+	}
+	s.divide(work, func(g *Gap) {
+		if g.Next != nil && g.Next == g.Before { // a copy, which is work too
 			return
 		}
-		if r.Kind == RowIdle {
-			s.open(own, e, e)
-			g := &s.gaps[len(s.gaps)-1]
-			g.Causes = append(g.Causes, Cause{r.Name, own.Length()})
+		phase := ""
+		if s.by != ByKernel {
+			phase = s.Header.PhaseOf(cmp.Or(g.Next, g.Before, s.Work[0]))
 		}
-		r.Exclusive += own.Length()
-		if r.Kind == RowWork && (e.Kind == traces.KindMemcpy || e.Kind == traces.KindMemset) {
-			r.Copies += own.Length()
+		for _, c := range g.Causes {
+			r := s.named(RowIdle, phase, c.Name)
+			r.Exclusive += c.Time
+			r.Calls++
+		}
+	})
+}
+
+// divide calls work, if it is not nil, for each event of the work with the ns that it owns, and idle for each gap.
+func (s *summary) divide(work func(e *traces.Event, own int64), idle func(*Gap)) {
+	begin := func(x window.Interval, before, next *traces.Event) {
+		s.gap = Gap{Interval: x, Causes: s.gap.Causes[:0], Before: before, Next: next}
+	}
+	var last *traces.Event
+	rest := s.Sweep(window.Interval{From: s.from, To: s.to}, func(e, before *traces.Event, gap, own window.Interval) {
+		last = e
+		if gap.Length() > 0 {
+			begin(gap, before, e)
+			s.causes(gap, before, e)
+			idle(&s.gap)
+		}
+		if work != nil {
+			work(e, own.Length())
+		}
+		if own.Length() > 0 && s.row(e).Kind == RowIdle {
+			begin(own, e, e)
+			s.cause(IdleCopy, own.Length())
+			idle(&s.gap)
 		}
 	})
 	if rest.Length() > 0 {
-		s.open(rest, last, nil)
-		last = cmp.Or(last, s.Work[0])
-		s.waiting(s.Header.PhaseOf(last), s.Header.ProcessOf(last), rest)
+		begin(rest, last, nil)
+		s.waiting(s.Header.ProcessOf(cmp.Or(last, s.Work[0])), rest)
+		idle(&s.gap)
 	}
-}
-
-// open begins a gap, to which idle adds its causes.
-func (s *summary) open(x window.Interval, before, next *traces.Event) {
-	s.gaps = append(s.gaps, Gap{Interval: x, Before: before, Next: next})
 }
 
 // run is a step in a pass.

@@ -28,7 +28,7 @@ func find(t *testing.T, table *Table, kind RowKind, name string) Row {
 func checkWall(t *testing.T, table *Table) (residual int64) {
 	t.Helper()
 	sum, idle := int64(0), map[string]int64{}
-	for _, g := range table.Gaps {
+	for g := range table.Gaps {
 		left := g.Length()
 		for _, c := range g.Causes {
 			idle[c.Name] += c.Time

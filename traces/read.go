@@ -43,7 +43,7 @@ func Read(r io.Reader) (*Header, []Event, error) {
 		return nil, nil, errors.New("the trace is an sqlite file, which cannot be read as a stream; open it by name")
 	}
 	escapes := &escapes{in: in}
-	c := &chrome{scanner: newScanner(escapes), strings: map[string]string{}, whats: Interner{}, processes: map[int64]string{},
+	c := &chrome{scanner: newScanner(escapes), strings: map[string]string{}, processes: map[int64]string{},
 		threads: map[Lane]string{}, begun: map[Lane][]int{}}
 	c.header = Header{Version: Version, Tool: unknownTool, Recorder: RecorderChrome,
 		Clock: Clock{Domain: "unknown", Uncertainty: -1}}
@@ -194,7 +194,7 @@ func (c *chrome) events() error {
 				}
 				c.list = append(c.list, e.Event)
 				if e.reserved > 0 && e.Kind == KindCounter {
-					e.What, e.Value = c.whats.Of(What{Name: MemoryReserved}), float64(e.reserved)
+					e.What, e.Value = c.whats.Of(&What{Name: MemoryReserved}), float64(e.reserved)
 					c.list = append(c.list, e.Event)
 				}
 			}
@@ -344,7 +344,7 @@ func (c *chrome) event() (e *rawEvent, ok bool) {
 		c.header.Drop("events with an impossible time", 1)
 		return e, false
 	}
-	e.What = c.whats.Of(e.what)
+	e.What = c.whats.Of(&e.what)
 	return e, true
 }
 

@@ -172,19 +172,42 @@ type What struct {
 	StaticShared  int32    // bytes per block
 	DynamicShared int32    // bytes per block
 	Occupancy     float32  // estimated achieved occupancy in percent; 0 if not known
+
+	// DividedEvery is n if the time of a kernel is a part of the time of several, divided among
+	// them as in each n-th pass, which times them apart; 0 if the kernel was timed itself.
+	DividedEvery int32
+
+	// Bounded marks a kernel that wrote no stamps, such as a library's. Its time is from the
+	// end of the kernel before it to the start of the kernel after it.
+	Bounded bool
+
+	Counters *Counters // of a kernel; nil if none were measured
+	Inside   *Inside   // of a step inside a kernel: what the SMs did; nil if it is not known
+	Bytes    int64     // of a copy or set
+	Origin   uint64    // of a cloned node of a graph: the one that it was cloned from
 }
 
-// Interner has one *What for those that are equal.
-type Interner map[What]*What
+// Interner has one *What for those that are equal. Its zero value has none.
+type Interner struct {
+	all    map[What]*What
+	latest map[string]*What // of a name: most often the next one too
+}
 
 // Of returns the one for w.
-func (n Interner) Of(w What) *What {
-	one := n[w]
+func (n *Interner) Of(w *What) *What {
+	if one := n.latest[w.Name]; one != nil && *one == *w {
+		return one
+	}
+	if n.all == nil {
+		n.all, n.latest = map[What]*What{}, map[string]*What{}
+	}
+	one := n.all[*w]
 	if one == nil {
 		one = new(What)
-		*one = w
-		n[w] = one
+		*one = *w
+		n.all[*w] = one
 	}
+	n.latest[w.Name] = one
 	return one
 }
 
@@ -206,22 +229,9 @@ type Event struct {
 	Wait   Wait // of an API call
 	WarmUp bool // of a range: everything in it is warm-up
 
-	// Bounded marks a kernel that wrote no stamps, such as a library's. Its time is from the
-	// end of the kernel before it to the start of the kernel after it.
-	Bounded bool
-
-	// DividedEvery is n if the time of a kernel is a part of the time of several, divided among
-	// them as in each n-th pass, which times them apart; 0 if the kernel was timed itself.
-	DividedEvery int32
-
-	Node     uint64    // graph node that ran, or was made
-	Origin   uint64    // of a cloned node: the one that it was cloned from
-	External uint64    // of an operator, and of the calls and work that it caused: its id in PyTorch's profiler
-	Counters *Counters // of a kernel; nil if none were measured
-	Inside   *Inside   // of a step inside a kernel: what the SMs did; nil if it is not known
-
-	Bytes int64   // of a copy or set
-	Value float64 // of a counter; of a range: the payload; of an operator: its number in PyTorch's autograd
+	Node     uint64  // graph node that ran, or was made
+	External uint64  // of an operator, and of the calls and work that it caused: its id in PyTorch's profiler
+	Value    float64 // of a counter; of a range: the payload; of an operator: its number in PyTorch's autograd
 }
 
 // End returns the time at which the event ended.

@@ -128,7 +128,7 @@ func (t *Trace) markedRanges() {
 		process int64
 		name    string
 	}
-	next, whats := uint64(0), Interner{}
+	next, whats := uint64(0), new(Interner)
 	for i := range t.Events {
 		next = max(next, t.Events[i].ID)
 	}
@@ -157,7 +157,7 @@ func (t *Trace) markedRanges() {
 		}
 		plain := *e.What
 		plain.Domain = ""
-		e.What = whats.Of(plain)
+		e.What = whats.Of(&plain)
 	}
 	if len(made) > 0 {
 		t.Header.Lanes = append(t.Header.Lanes, LaneName{made[0].Lane, "ranges around the capture of graphs"})

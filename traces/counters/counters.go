@@ -357,6 +357,12 @@ func (s *Set) Join(t *traces.Trace) Joined {
 			}
 		}
 	}
+	var whats traces.Interner
+	count := func(e *traces.Event, c *traces.Counters) {
+		what := *e.What
+		what.Counters = c
+		e.What = whats.Of(&what)
+	}
 	used := map[*Kernel]bool{}
 	for at, list := range events {
 		found := byKey[at]
@@ -368,7 +374,7 @@ func (s *Set) Join(t *traces.Trace) Joined {
 		}
 		if n := len(found); len(list)%n == 0 && found[0].Runs == 1 {
 			for i, e := range list {
-				e.Counters = found[i%n].Counters
+				count(e, found[i%n].Counters)
 			}
 			j.ByOrder += len(list)
 			continue
@@ -377,8 +383,9 @@ func (s *Set) Join(t *traces.Trace) Joined {
 		for _, k := range found {
 			mean.Add(k.Counters, int64(k.Runs))
 		}
+		counted := mean.Counters()
 		for _, e := range list {
-			e.Counters = mean.Counters()
+			count(e, counted)
 		}
 		j.ByName += len(list)
 	}

@@ -69,7 +69,7 @@ func Read(ctx context.Context, path string, progress func(done, total int64)) (*
 		return nil, nil, fmt.Errorf("cannot be read: %w", humanize.Cause(err))
 	}
 	defer f.Close()
-	n := &export{ctx: ctx, pages: pages{file: f}, strings: map[int64]string{}, whats: traces.Interner{}, progress: progress}
+	n := &export{ctx: ctx, pages: pages{file: f}, strings: map[int64]string{}, progress: progress}
 	size, err := n.pages.open()
 	if err != nil {
 		return nil, nil, err
@@ -249,7 +249,7 @@ func (n *export) add(e traces.Event) {
 		return
 	}
 	e.SetFactsOfName()
-	e.What = n.whats.Of(*e.What)
+	e.What = n.whats.Of(e.What)
 	n.events = append(n.events, e)
 }
 
@@ -537,7 +537,7 @@ func (n *export) findSteps() {
 func (n *export) named(e *traces.Event) {
 	w := *e.What
 	w.Domain = traces.Domain
-	e.What = n.whats.Of(w)
+	e.What = n.whats.Of(&w)
 }
 
 var versionSuffix = regexp.MustCompile(`_v\d+$`)
@@ -712,7 +712,7 @@ func (n *export) readMetrics() error {
 		e := n.plain(traces.KindCounter, traces.Lane{Kind: traces.LaneCounter, Device: devices[at.kind&0xff]},
 			name, r.int(0), 0)
 		e.Value = float64(r.int(3))
-		e.What = n.whats.Of(*e.What)
+		e.What = n.whats.Of(e.What)
 		some[at] = some[at] || e.Value != 0
 		events[at] = append(events[at], e)
 	}, "timestamp", "typeId", "metricId", "value")

@@ -484,8 +484,9 @@ func Project(h *Header, events []Event) []Event {
 		launch     uint64 // of a graph
 		phase, tag int32
 	}
-	var order []key
-	spans := map[key]*Event{}
+	var steps []Event
+	var whats Interner
+	places := map[key]int32{}
 	for i := range events {
 		e := &events[i]
 		if e.Kind == KindStep && e.Lane.Kind == LaneStream {
@@ -498,22 +499,15 @@ func Project(h *Header, events []Event) []Event {
 		if e.Node != 0 {
 			k.launch = e.Correlation
 		}
-		s := spans[k]
-		if s == nil {
-			made := Plain(KindStep, e.Lane, "", e.Time, 0)
-			made.Plan, made.Step, made.Parent, made.Domain = e.Plan, e.Step, e.Parent, Domain
-			if step, ok := h.Step(e); ok {
-				made.Name = step.Name
-			}
-			s = &made
-			spans[k] = s
-			order = append(order, k)
+		at, known := places[k]
+		if !known {
+			step, _ := h.Step(e)
+			at = int32(len(steps))
+			places[k] = at
+			steps = append(steps, Event{What: whats.Of(&What{Name: step.Name, Domain: Domain}), Kind: KindStep, Lane: e.Lane,
+				Time: e.Time, Plan: e.Plan, Step: e.Step, Parent: e.Parent})
 		}
-		s.Duration = max(s.Duration, e.End()-s.Time)
-	}
-	steps := make([]Event, len(order))
-	for i, k := range order {
-		steps[i] = *spans[k]
+		steps[at].Duration = max(steps[at].Duration, e.End()-steps[at].Time)
 	}
 	return steps
 }

@@ -133,10 +133,11 @@ var definitions = slices.Concat([]definition{
 	{"launch_latency", "queue", "launch latency, median", "ns",
 		"from the start of a call to the start of its first kernel, where nothing else was queued or ran", withCalls,
 		func(m *measured) (float64, bool) {
-			if len(m.launches) > 0 && len(m.latencies()) == 0 {
+			latencies := m.latencies()
+			if len(m.launches) > 0 && len(latencies) == 0 {
 				return 0, true // the queue was never empty
 			}
-			return median(m.latencies())
+			return median(latencies)
 		}},
 	{"starved_percent", "queue", "starved", "%",
 		"share of the wall time in which nothing ran and nothing was queued, until the next launch", withCalls,
@@ -154,7 +155,7 @@ var definitions = slices.Concat([]definition{
 		func(m *measured) (float64, bool) {
 			n := 0
 			for _, l := range m.launches {
-				n += len(l.Ends)
+				n += int(l.Work)
 			}
 			v, ok := percent(int64(n), int64(n+m.without))
 			return v, ok && m.calls > 0

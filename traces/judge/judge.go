@@ -169,6 +169,11 @@ func Advise(t *traces.Trace, device int32) (*Advice, error) {
 	if err != nil {
 		return nil, err
 	}
+	return AdviseOn(table), nil
+}
+
+// AdviseOn is [Advise] for a table of [tables.SummarizeSteady].
+func AdviseOn(table *tables.Table) *Advice {
 	a := &advisor{Window: table.Window, table: table, measured: measure(table.Window, table.Time),
 		Advice: &Advice{table.Source, table.Device, table.Wall, []Hint{}, []string{}}}
 	a.count()
@@ -182,7 +187,7 @@ func Advise(t *traces.Trace, device int32) (*Advice, error) {
 	}
 	if table.By == tables.ByOp {
 		a.noteOps()
-		return a.Advice, nil
+		return a.Advice
 	}
 	a.Notes = append(a.Notes, table.Window.GPUNotes()...)
 	if finding, ok := table.BelowFloor(); ok {
@@ -191,7 +196,7 @@ func Advise(t *traces.Trace, device int32) (*Advice, error) {
 	if traces.Misleads(table.Findings) {
 		a.note("shares are withheld, since they would mislead: 'infer trace check' says why")
 	}
-	for _, l := range t.Header.Overhead {
+	for _, l := range a.Header.Overhead {
 		if percent, ok := l.Longer(); ok && percent > 1 {
 			a.note("recording made a %s %s: part of the idle time may be the recorder's", l.Phase,
 				traces.LongerText(percent))
@@ -208,7 +213,7 @@ func Advise(t *traces.Trace, device int32) (*Advice, error) {
 		}
 	}
 	slices.SortStableFunc(a.Hints, func(x, y Hint) int { return cmp.Compare(y.Gain, x.Gain) })
-	return a.Advice, nil
+	return a.Advice
 }
 
 func (a *advisor) note(format string, args ...any) {

@@ -71,6 +71,11 @@ func Measure(t *traces.Trace, device int32) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	return MeasureOn(table)
+}
+
+// MeasureOn is [Measure] for a table of [tables.SummarizeSteady].
+func MeasureOn(table *tables.Table) (*Report, error) {
 	if table.Device < 0 {
 		return nil, errors.New("the recording has no work of a GPU, and the indicators are of a GPU; " +
 			"'infer trace show' has what the CPU did")
@@ -149,7 +154,7 @@ type measured struct {
 	waitedIn           *tally   // the calls, with the range around each
 	waitedBusy         int64    // the GPU works and the host waits for it
 	calls              int
-	launches           []*window.Launch
+	launches           []window.Launch
 	without            int // work without a recorded call
 	depth              float64
 	deepest            int
@@ -198,19 +203,19 @@ func measure(w *window.Window, x window.Interval) *measured {
 		if !ok {
 			continue
 		}
-		work = append(work, own)
+		work = window.Join(work, own)
 		switch e.Kind {
 		case traces.KindKernel, traces.KindGraph:
-			kernels = append(kernels, own)
+			kernels = window.Join(kernels, own)
 			is, known := communicates[e.What]
 			if !known {
 				is = e.Communicates()
 				communicates[e.What] = is
 			}
 			if is {
-				communication = append(communication, own)
+				communication = window.Join(communication, own)
 			} else {
-				others = append(others, own)
+				others = window.Join(others, own)
 			}
 			m.durations = append(m.durations, own.Length())
 			shape := tables.ShapeOf(e)
@@ -222,7 +227,7 @@ func measure(w *window.Window, x window.Interval) *measured {
 			}
 			counters.Add(e.Counters, own.Length())
 		default:
-			copies = append(copies, own)
+			copies = window.Join(copies, own)
 			if e.Kind != traces.KindMemcpy {
 				continue
 			}
@@ -238,8 +243,6 @@ func measure(w *window.Window, x window.Interval) *measured {
 		}
 	}
 	slices.Sort(m.durations)
-	work, kernels, copies = window.Union(work), window.Union(kernels), window.Union(copies)
-	communication, others = window.Union(communication), window.Union(others)
 	m.busy, m.computing = window.Length(work), window.Length(kernels)
 	m.copying, m.communicating = window.Length(copies), window.Length(communication)
 	m.copyAlone, m.communicatingAlone = outside(copies, kernels), outside(communication, others)
@@ -249,8 +252,7 @@ func measure(w *window.Window, x window.Interval) *measured {
 	}
 	m.computed, m.counters = kernels, counters.Counters()
 	m.host()
-	launches, without := m.Launches(x)
-	m.launches, m.without = launches, len(without)
+	m.launches, m.without = m.Launches(x)
 	m.depth, m.deepest = m.DepthOver(x)
 	m.sample()
 	return m
@@ -350,8 +352,8 @@ func (m *measured) latencies() []int64 {
 
 // starved sums the time in which nothing was queued and nothing ran before a launch.
 func (m *measured) starved() (ns int64) {
-	for _, l := range m.launches {
-		ns += l.Starved(m.at)
+	for i := range m.launches {
+		ns += m.launches[i].Starved(m.at)
 	}
 	return ns
 }

@@ -23,7 +23,7 @@ func launches(table *tables.Table, h *traces.Header) (facts []fact, why string) 
 	kernels, early := 0, 0
 	for _, l := range found {
 		delays, times = append(delays, l.Delay()), append(times, l.Call.Duration)
-		kernels += len(l.Ends)
+		kernels += int(l.Work)
 		if l.First.Time < l.Call.End() {
 			early++
 		}

@@ -17,6 +17,7 @@ import (
 	"gpt2scope/traces"
 	"gpt2scope/traces/judge"
 	"gpt2scope/traces/tables"
+	"gpt2scope/traces/window"
 )
 
 // Options describe the page.
@@ -79,6 +80,7 @@ type page struct {
 	Facts   []fact
 	Events  string
 	Tracks  int
+	Thinned string // what is shorter is not drawn alone, "" if all is
 }
 
 // hint is a finding with its place on the timeline.
@@ -87,24 +89,27 @@ type hint struct {
 	Share string // of the wall time; "" if it is withheld
 }
 
-// advise adds what rules find worth a percent of the wall time, the indicators, and what they answer.
-func (p *page) advise(t *traces.Trace, table *tables.Table, line *timeline) {
-	if advice, err := judge.Advise(t, table.Device); err == nil {
-		p.AdviceOf = unless(advice.Wall == table.Wall, duration(advice.Wall))
-		for _, h := range advice.Above(1) {
-			shown := hint{Hint: h}
-			if h.Percent != nil {
-				shown.Share = strconv.FormatFloat(*h.Percent, 'f', 1, 64) + nbsp + "%"
-			}
-			if h.To > 0 {
-				shown.From, shown.To = h.From-line.origin, h.To-line.origin
-			}
-			p.Advice = append(p.Advice, shown)
+// advise adds what rules find worth a percent of the wall time, the indicators, and what they answer. It returns the
+// places of what was found.
+func (p *page) advise(table *tables.Table, origin int64) (places []window.Interval) {
+	steady := table.Steady()
+	advice := judge.AdviseOn(steady)
+	p.AdviceOf = unless(advice.Wall == table.Wall, duration(advice.Wall))
+	for _, h := range advice.Above(1) {
+		shown := hint{Hint: h}
+		if h.Percent != nil {
+			shown.Share = strconv.FormatFloat(*h.Percent, 'f', 1, 64) + nbsp + "%"
 		}
+		if h.To > 0 {
+			places = append(places, window.Interval{From: h.From, To: h.To})
+			shown.From, shown.To = h.From-origin, h.To-origin
+		}
+		p.Advice = append(p.Advice, shown)
 	}
-	if report, err := judge.Measure(t, table.Device); err == nil {
+	if report, err := judge.MeasureOn(steady); err == nil {
 		p.Report = report
 	}
+	return places
 }
 
 // gapRow is a gap of the list of the longest.
@@ -221,16 +226,23 @@ func scripts() ([]byte, error) {
 func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 	rows := stages(table)
 	_, own := coloursOf(table, foldedRows(table))
-	line := newTimeline(t, table)
-	d := &data{timeline: line, Rows: make([]rowJSON, len(table.Rows)),
-		Roofline: newRoofline(rows, table.Wall, tables.Ceilings(t.Header, table.Device), t.Header.DType),
-		Device:   table.Device}
 	p := &page{colours: own, Name: o.Name, Source: t.Header.Describe(), Sentence: sentence(table, rows), Table: table,
 		ByStage: table.By == tables.ByStage, OnCPU: table.Device < 0, Noun: nouns[table.By],
 		Wall: duration(table.Wall), Withheld: traces.Misleads(table.Findings), Stages: rows, Segments: segments(rows),
-		WorkTitle: "Kernels",
-		Floors:    d.Roofline.known(), Facts: facts(t),
-		Events: humanize.Thousands(int64(line.events)), Tracks: len(line.Tracks)}
+		WorkTitle: "Kernels", Facts: facts(t)}
+	origin := t.Events[0].Time
+	kept := slices.Concat(p.gaps(table, origin), p.advise(table, origin))
+	for _, pass := range table.Window.Passes[:min(2, len(table.Window.Passes))] {
+		kept = append(kept, pass.Time)
+	}
+	line := newTimeline(t, table, kept)
+	d := &data{timeline: line, Rows: make([]rowJSON, len(table.Rows)),
+		Roofline: newRoofline(rows, table.Wall, tables.Ceilings(t.Header, table.Device), t.Header.DType),
+		Device:   table.Device}
+	p.Floors, p.Events, p.Tracks = d.Roofline.known(), humanize.Thousands(int64(line.events)), len(line.Tracks)
+	if line.cell > 0 {
+		p.Thinned = duration(line.cell)
+	}
 	if table.Before > 0 {
 		p.Before = duration(table.Before)
 	}
@@ -280,8 +292,6 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 		d.SMs = &p.SMs.picture
 	}
 	p.Columns = p.columns()
-	p.gaps(table, line)
-	p.advise(t, table, line)
 	p.Summary, p.Queue = launches(table, t.Header)
 	return p, d
 }
@@ -304,8 +314,8 @@ func largest(table *tables.Table, n int) (list []tables.Gap, all int) {
 	return list, all
 }
 
-// gaps adds the longest gaps.
-func (p *page) gaps(table *tables.Table, line *timeline) {
+// gaps adds the longest gaps, and returns where they are.
+func (p *page) gaps(table *tables.Table, origin int64) (places []window.Interval) {
 	gaps, all := largest(table, gapsShown)
 	p.GapsAll = humanize.Count(all, "gap", "gaps")
 	name := func(e *traces.Event) string {
@@ -315,8 +325,9 @@ func (p *page) gaps(table *tables.Table, line *timeline) {
 		return shortName(e.Name)
 	}
 	for _, g := range gaps {
-		row := gapRow{From: g.From - line.origin, To: g.To - line.origin,
-			At: fmt.Sprintf("%.6f", float64(g.From-line.origin)/1e6), Length: micros(g.Length()), Next: name(g.Next)}
+		places = append(places, window.Interval{From: g.From - g.Length(), To: g.To + g.Length()})
+		row := gapRow{From: g.From - origin, To: g.To - origin,
+			At: fmt.Sprintf("%.6f", float64(g.From-origin)/1e6), Length: micros(g.Length()), Next: name(g.Next)}
 		var parts []string
 		for _, part := range g.Causes {
 			if len(g.Causes) == 1 {
@@ -339,4 +350,5 @@ func (p *page) gaps(table *tables.Table, line *timeline) {
 		}
 		p.Gaps = append(p.Gaps, row)
 	}
+	return places
 }

@@ -118,7 +118,7 @@ func TestSentence(t *testing.T) {
 func TestTwins(t *testing.T) {
 	for _, name := range []string{"pytorch/two.sqlite", "pytorch/kineto.json.gz", "eager.sqlite"} {
 		tr, seen := samples.Load(t, name), map[string]bool{}
-		for _, track := range newTimeline(tr, fixtures.Must(tables.Summarize(tr, tables.ByKernel, -1))(t)).Tracks {
+		for _, track := range newTimeline(tr, fixtures.Must(tables.Summarize(tr, tables.ByKernel, -1))(t), nil).Tracks {
 			if seen[track.Title] || name == "pytorch/kineto.json.gz" && strings.Contains(track.Title, "process ") {
 				t.Errorf("%s: a track is called %q", name, track.Title)
 			}
@@ -311,7 +311,7 @@ func TestCrowded(t *testing.T) {
 	}
 	tr := fixtures.Trace(&r.header, r.events...)
 	table := fixtures.Must(tables.Summarize(tr, tables.ByKernel, -1))(t)
-	line := newTimeline(tr, table)
+	line := newTimeline(tr, table, nil)
 	n := 0
 	for _, b := range line.Tracks[0].Bands {
 		n += b.N

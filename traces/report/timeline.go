@@ -29,7 +29,18 @@ type timeline struct {
 	origin int64
 	events int
 	ops    bool // the table is by operation
+
+	// cell is the time in which what is short is drawn as one block: 0 for none. kept are the times in which all is drawn.
+	cell int64
+	kept []window.Interval
 }
+
+// A page of a recording of more events thins them: in each part of so many of the whole time, those of a track that are
+// shorter than the part are one block.
+const (
+	mostEvents = 600_000
+	cells      = 100_000
+)
 
 // track is a lane, or the steps of a lane, which have a track of their own.
 type track struct {
@@ -41,6 +52,14 @@ type track struct {
 
 	lane   traces.Lane
 	passes bool
+	block  block
+}
+
+// block is what a thinned page draws in place of short events that follow each other.
+type block struct {
+	from, to, busy int64
+	n              int
+	rows           map[int]int64 // ns of each row of the table
 }
 
 // band is a row of a track. Its events do not overlap, except in the last band of a track that would need more than
@@ -63,6 +82,19 @@ type counter struct {
 
 	lane traces.Lane
 	last int64
+
+	// Of a thinned page: until when only values above most are drawn, and the last one, which waits.
+	until       int64
+	most        float64
+	waits       bool
+	latestAt    int64
+	latestValue float64
+}
+
+// seriesKey distinguishes counters.
+type seriesKey struct {
+	lane traces.Lane
+	name string
 }
 
 // trackKey distinguishes tracks. The steps of a stream have another track than its kernels.
@@ -71,8 +103,8 @@ type trackKey struct {
 	steps bool
 }
 
-// newTimeline puts the events of a trace on tracks.
-func newTimeline(t *traces.Trace, table *tables.Table) *timeline {
+// newTimeline puts the events of a trace on tracks; of very many only those in the times to be kept are all drawn.
+func newTimeline(t *traces.Trace, table *tables.Table, kept []window.Interval) *timeline {
 	line := &timeline{origin: t.Events[0].Time, Names: newTexts(), Details: newTexts(), Tracks: []*track{},
 		Series: []*counter{}}
 	line.From, line.ops = table.Before, table.By == tables.ByOp
@@ -82,11 +114,16 @@ func newTimeline(t *traces.Trace, table *tables.Table) *timeline {
 		end = max(end, t.Events[i].End())
 	}
 	line.Span = end - line.origin
-	events := t.Events
-	if more := slices.Concat(traces.Project(t.Header, t.Events), window.QueueDepth(t)); len(more) > 0 {
-		events = slices.Concat(more, t.Events)
-		traces.Sort(events)
+	if len(t.Events) > mostEvents {
+		line.cell = max(1, line.Span/cells)
+		for _, x := range kept {
+			x.To = min(x.To, x.From+line.Span/(cells/1000))
+			line.kept = append(line.kept, x)
+		}
+		line.kept = window.Union(line.kept)
 	}
+	steps := traces.Project(t.Header, t.Events)
+	traces.Sort(steps)
 	rowOf := table.RowOf
 	if line.ops { // whose rows are all events of a name
 		rows := map[string]int{}
@@ -101,16 +138,25 @@ func newTimeline(t *traces.Trace, table *tables.Table) *timeline {
 		}
 	}
 	tracks := map[trackKey]*track{}
-	series := map[string]*counter{}
-	for i := range events {
-		e := &events[i]
-		switch e.Kind {
-		case traces.KindNode: // a graph's node, from the capture: nothing runs
-		case traces.KindCounter:
-			line.count(series, e)
-		default:
-			line.add(t.Header, tracks, e, rowOf(e), end)
+	series := map[seriesKey]*counter{}
+	for _, events := range [][]traces.Event{steps, t.Events} {
+		for i := range events {
+			e := &events[i]
+			switch e.Kind {
+			case traces.KindNode: // a graph's node, from the capture: nothing runs
+			case traces.KindCounter:
+				line.count(series, e)
+			default:
+				line.add(t.Header, tracks, e, rowOf(e), end)
+			}
 		}
+	}
+	window.QueueDepth(t, func(e traces.Event) { line.count(series, &e) })
+	for _, t := range line.Tracks {
+		line.flush(t)
+	}
+	for _, c := range line.Series {
+		c.flush()
 	}
 	for _, name := range line.Names.all {
 		line.Shorts = append(line.Shorts, unless(shortName(name) == name, shortName(name)))
@@ -138,23 +184,74 @@ func (l *timeline) add(h *traces.Header, tracks map[trackKey]*track, e *traces.E
 	if e.Open {
 		name, duration = name+" (never ended)", end-e.Time
 	}
+	l.events++
+	if l.cell > 0 {
+		if b := &t.block; b.n > 0 && e.Time >= b.from+l.cell {
+			l.flush(t)
+		}
+		if duration < l.cell && !l.isKept(e.Time) {
+			t.block.add(e, row)
+			return
+		}
+	}
+	t.add(l.origin, e.Time, duration, l.Names.of(name), row, l.Details.of(detail(e)), e.Correlation)
+}
+
+// isKept reports whether a time is one of those in which all events are drawn.
+func (l *timeline) isKept(time int64) bool {
+	return window.Covered(l.kept, window.Interval{From: time, To: time + 1}) > 0
+}
+
+// add adds a short event.
+func (b *block) add(e *traces.Event, row int) {
+	if b.n == 0 {
+		*b = block{from: e.Time, to: e.Time, rows: b.rows}
+		clear(b.rows)
+	}
+	if b.rows == nil {
+		b.rows = map[int]int64{}
+	}
+	b.n++
+	b.busy += max(0, e.End()-max(b.to, e.Time))
+	b.to = max(b.to, e.End())
+	b.rows[row] += e.Duration
+}
+
+// flush draws the short events of a track that wait as one block, of the row that took most of it.
+func (l *timeline) flush(t *track) {
+	b := &t.block
+	if b.n == 0 {
+		return
+	}
+	row, most := -1, int64(-1)
+	for r, ns := range b.rows {
+		if ns > most || ns == most && r < row {
+			row, most = r, ns
+		}
+	}
+	text := fmt.Sprintf("too short for this page, %.0f %% of the time", 100*float64(b.busy)/float64(max(1, b.to-b.from)))
+	t.add(l.origin, b.from, b.to-b.from, l.Names.of(humanize.Count(b.n, "event", "events")), row, l.Details.of(text), 0)
+	b.n = 0
+}
+
+// add puts an event into a band.
+func (t *track) add(origin, start, duration int64, name, row, detail int, correlation uint64) {
 	var b *band
 	for _, other := range t.Bands {
-		if other.end <= e.Time {
+		if other.end <= start {
 			b = other
 			break
 		}
 	}
 	if b == nil && len(t.Bands) < maxBands {
 		b = new(band)
-		b.last = l.origin
+		b.last = origin
 		t.Bands = append(t.Bands, b)
 	} else if b == nil {
 		b = t.Bands[maxBands-1]
 	}
-	b.end = max(b.end, e.Time+duration)
-	b.add(e.Time, duration, l.Names.of(name), row, l.Details.of(detail(e)), e.Correlation)
-	l.events++
+	b.end = max(b.end, start+duration)
+	b.columns.add(start, duration, name, row, detail, correlation)
 }
 
 func newTrack(h *traces.Header, key trackKey) *track {
@@ -228,8 +325,8 @@ func compareTracks(a, b *track) int {
 }
 
 // count adds the value of an event to its counter.
-func (l *timeline) count(series map[string]*counter, e *traces.Event) {
-	key := fmt.Sprint(e.Lane, e.Name)
+func (l *timeline) count(series map[seriesKey]*counter, e *traces.Event) {
+	key := seriesKey{e.Lane, e.Name}
 	c := series[key]
 	if c == nil {
 		c = &counter{Title: e.Name, lane: e.Lane, last: l.origin, Unit: units[e.Name]}
@@ -243,9 +340,32 @@ func (l *timeline) count(series map[string]*counter, e *traces.Event) {
 	if math.IsNaN(value) || math.IsInf(value, 0) {
 		value = 0
 	}
+	if l.cell > 0 && !l.isKept(e.Time) {
+		if e.Time < c.until && value <= c.most {
+			c.waits, c.latestAt, c.latestValue = true, e.Time, value
+			return
+		}
+		if c.most = max(c.most, value); e.Time >= c.until {
+			c.until, c.most = e.Time+l.cell, value
+		}
+	}
+	c.flush()
+	c.add(e.Time, value)
+}
+
+// flush adds the value that waits.
+func (c *counter) flush() {
+	if c.waits {
+		c.add(c.latestAt, c.latestValue)
+		c.waits = false
+	}
+}
+
+// add adds a value.
+func (c *counter) add(time int64, value float64) {
 	c.N++
-	c.Times = binary.AppendUvarint(c.Times, uint64(e.Time-c.last))
-	c.last = e.Time
+	c.Times = binary.AppendUvarint(c.Times, uint64(time-c.last))
+	c.last = time
 	c.Values = binary.LittleEndian.AppendUint32(c.Values, math.Float32bits(float32(value)))
 }
 

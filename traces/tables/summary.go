@@ -301,10 +301,10 @@ func (t *Table) rowsShown() []Row {
 
 // Launches returns the launches whose work began in the table's time, before how many of them nothing was queued and
 // nothing ran, and for how many ns.
-func (t *Table) Launches() (found []*window.Launch, starved int, ns int64) {
+func (t *Table) Launches() (found []window.Launch, starved int, ns int64) {
 	found, _ = t.Window.Launches(t.Time)
-	for _, l := range found {
-		if l.Depth == 0 {
+	for i := range found {
+		if l := &found[i]; l.Depth == 0 {
 			starved, ns = starved+1, ns+l.Starved(t.Time)
 		}
 	}
@@ -405,6 +405,16 @@ func SummarizeAny(t *traces.Trace, device int32) (*Table, error) {
 // that the kernels repeat in, without what comes before: see [window.Window.Steady].
 func SummarizeSteady(t *traces.Trace, device int32) (*Table, error) {
 	return summarizeAny(window.New(t, device), true)
+}
+
+// Steady returns the table of [SummarizeSteady] of what a table is of.
+func (t *Table) Steady() *Table {
+	if t.By == ByKernel {
+		if steady, err := summarizeAny(t.Window, true); err == nil {
+			return steady
+		}
+	}
+	return t
 }
 
 func summarizeAny(w *window.Window, steady bool) (*Table, error) {

@@ -13,12 +13,12 @@ type Launch struct {
 	Call, First *traces.Event
 	At          int64 // when it was launched: when the call returned, or its first work began, whichever was earlier
 	Busy        int64 // ns, sum of the durations of its work
-	Ends        []int64
+	Work        int32 // kernels, copies and sets
 
 	// Depth is how many kernels, copies and sets of the device were launched earlier and unfinished at At; those of a
 	// graph all count. Since is the end of the last work that was finished by then; math.MinInt64 if there was none.
 	// Work without a recorded call counts from its start.
-	Depth int
+	Depth int32
 	Since int64
 }
 
@@ -39,114 +39,137 @@ func (l *Launch) Delay() int64 { return Delay(l.Call, l.First) }
 func Delay(call, work *traces.Event) int64 { return max(0, work.Time-call.End()) }
 
 // Launches returns the launches of the window's device whose work began in x, in order of
-// launch, and the work that began in x without a recorded call.
-func (w *Window) Launches(x Interval) (found []*Launch, without []*traces.Event) {
-	all, without := launches(w.Work, w.CallOf)
-	outside := func(e *traces.Event) bool { return e.Time < x.From || e.Time >= x.To }
-	return slices.DeleteFunc(all, func(l *Launch) bool { return outside(l.First) }), slices.DeleteFunc(without, outside)
-}
-
-// launches pairs the work of a device, which is in order, with its calls.
-func launches(work []*traces.Event, callOf func(*traces.Event) *traces.Event) (found []*Launch,
-	without []*traces.Event) {
-	byCall := map[*traces.Event]*Launch{}
-	var ends []int64
-	for _, e := range work {
-		ends = append(ends, e.End())
-		call := callOf(e)
-		if call == nil {
-			without = append(without, e)
-			continue
+// launch, and how much work began in x without a recorded call.
+func (w *Window) Launches(x Interval) (found []Launch, without int) {
+	q := w.queue()
+	inside := func(e *traces.Event) bool { return x.From <= e.Time && e.Time < x.To }
+	for _, e := range q.without {
+		if inside(e) {
+			without++
 		}
-		l := byCall[call]
-		if l == nil {
-			l = &Launch{Call: call, First: e, At: min(call.End(), e.Time), Since: math.MinInt64}
-			byCall[call] = l
-			found = append(found, l)
-		}
-		l.Busy += e.Duration
-		l.Ends = append(l.Ends, e.End())
 	}
-	slices.SortStableFunc(found, func(a, b *Launch) int { return cmp.Compare(a.At, b.At) })
-	slices.Sort(ends)
-	launched, others, done := 0, 0, 0
-	for _, l := range found {
-		for others < len(without) && without[others].Time <= l.At {
-			others++
+	found = q.launches
+	if slices.ContainsFunc(found, func(l Launch) bool { return !inside(l.First) }) {
+		found = nil
+		for _, l := range q.launches {
+			if inside(l.First) {
+				found = append(found, l)
+			}
 		}
-		for done < len(ends) && ends[done] <= l.At {
-			done++
-		}
-		if done > 0 {
-			l.Since = ends[done-1]
-		}
-		l.Depth = max(0, launched+others-done)
-		launched += len(l.Ends)
 	}
 	return found, without
 }
 
-// Depth is the amount of launched and unfinished work of a device from a time on.
-type Depth struct {
-	Time int64
-	Work int // kernels, copies and sets
+// queue is what was launched on a device.
+type queue struct {
+	launches []Launch        // in order of At
+	without  []*traces.Event // work whose call is not recorded
+	ends     []int64         // of all work, sorted
 }
 
-// Depths returns the depth after each change. Work counts from the end of the call that
-// launched it, or from its own start if that is earlier or no call is recorded. Each kernel of
-// a graph counts. Depths returns nil if no call is paired with work.
-func (w *Window) Depths() []Depth { return depths(launches(w.Work, w.CallOf)) }
+// queue returns that of the window's device, which is found once.
+func (w *Window) queue() *queue {
+	if w.queued == nil {
+		w.queued = newQueue(w.Work, w.Index, make([]int32, len(w.Events)))
+	}
+	return w.queued
+}
+
+// newQueue pairs the work of a device, which is in order, with its calls. of has a place for each event, all 0.
+func newQueue(work []*traces.Event, index *traces.Index, of []int32) *queue {
+	q := &queue{ends: make([]int64, 0, len(work))}
+	for _, e := range work {
+		q.ends = append(q.ends, e.End())
+		at, ok := index.CallAt(e)
+		if !ok {
+			q.without = append(q.without, e)
+			continue
+		}
+		if of[at] == 0 {
+			call := index.CallOf(e)
+			q.launches = append(q.launches, Launch{Call: call, First: e, At: min(call.End(), e.Time), Since: math.MinInt64})
+			of[at] = int32(len(q.launches))
+		}
+		l := &q.launches[of[at]-1]
+		l.Busy += e.Duration
+		l.Work++
+	}
+	slices.SortStableFunc(q.launches, func(a, b Launch) int { return cmp.Compare(a.At, b.At) })
+	slices.Sort(q.ends)
+	launched, others, done := 0, 0, 0
+	for i := range q.launches {
+		l := &q.launches[i]
+		for others < len(q.without) && q.without[others].Time <= l.At {
+			others++
+		}
+		for done < len(q.ends) && q.ends[done] <= l.At {
+			done++
+		}
+		if done > 0 {
+			l.Since = q.ends[done-1]
+		}
+		l.Depth = int32(max(0, launched+others-done))
+		launched += int(l.Work)
+	}
+	return q
+}
+
+// depths calls each with the amount of launched and unfinished work from a time on, for each time at which it changes.
+// Work counts from the end of the call that launched it, or from its own start if that is earlier or no call is
+// recorded. Each kernel of a graph counts. Nothing is known if no call is paired with work.
+func (q *queue) depths(each func(time int64, work int)) {
+	if len(q.launches) == 0 {
+		return
+	}
+	launched, others, done, depth := 0, 0, 0, 0
+	for done < len(q.ends) { // nothing begins after the last end
+		now := q.ends[done]
+		if launched < len(q.launches) {
+			now = min(now, q.launches[launched].At)
+		}
+		if others < len(q.without) {
+			now = min(now, q.without[others].Time)
+		}
+		for ; launched < len(q.launches) && q.launches[launched].At == now; launched++ {
+			depth += int(q.launches[launched].Work)
+		}
+		for ; others < len(q.without) && q.without[others].Time == now; others++ {
+			depth++
+		}
+		for ; done < len(q.ends) && q.ends[done] == now; done++ {
+			depth--
+		}
+		each(now, depth)
+	}
+}
 
 // DepthOver returns the mean depth over x, weighted by time, and the greatest depth within it.
 func (w *Window) DepthOver(x Interval) (mean float64, most int) {
 	weighted, at, depth := 0.0, x.From, 0
-	for _, d := range append(w.Depths(), Depth{Time: x.To}) {
-		if to := min(d.Time, x.To); to > at {
+	until := func(time int64, next int) {
+		if to := min(time, x.To); to > at {
 			weighted += float64(depth) * float64(to-at)
 			most, at = max(most, depth), to
 		}
-		depth = d.Work
+		depth = next
 	}
+	w.queue().depths(until)
+	until(x.To, 0)
 	return weighted / float64(max(1, x.Length())), most
-}
-
-func depths(found []*Launch, without []*traces.Event) []Depth {
-	if len(found) == 0 {
-		return nil
-	}
-	var changes []Depth
-	for _, e := range without {
-		changes = append(changes, Depth{e.Time, 1}, Depth{e.End(), -1})
-	}
-	for _, l := range found {
-		changes = append(changes, Depth{l.At, len(l.Ends)})
-		for _, end := range l.Ends {
-			changes = append(changes, Depth{max(end, l.At), -1})
-		}
-	}
-	slices.SortStableFunc(changes, func(a, b Depth) int { return cmp.Compare(a.Time, b.Time) })
-	out, sum := changes[:0], 0
-	for i, c := range changes {
-		sum += c.Work
-		if i+1 == len(changes) || changes[i+1].Time > c.Time {
-			out = append(out, Depth{c.Time, sum})
-		}
-	}
-	return out
 }
 
 // queueDepth is the counter's name.
 const queueDepth = "queue depth"
 
-// QueueDepth returns the depths as counters, for each device and process of a trace. It
-// returns nil if the trace has such counters already, or pairs no call with work.
-func QueueDepth(t *traces.Trace) []traces.Event {
+// QueueDepth calls each with the depths as counters, for one device and process of a trace after another, unless the
+// trace has such counters already.
+func QueueDepth(t *traces.Trace, each func(traces.Event)) {
 	work := map[traces.Lane][]*traces.Event{}
 	var lanes []traces.Lane
 	for i := range t.Events {
 		switch e := &t.Events[i]; {
 		case e.Kind == traces.KindCounter && e.Name == queueDepth:
-			return nil
+			return
 		case e.Kind.IsGPU():
 			lane := traces.Lane{Kind: traces.LaneCounter, Device: e.Lane.Device, Process: e.Lane.Process}
 			if work[lane] == nil {
@@ -156,14 +179,11 @@ func QueueDepth(t *traces.Trace) []traces.Event {
 		}
 	}
 	index := t.Index()
-	var counters []traces.Event
 	for _, lane := range lanes {
-		for _, d := range depths(launches(work[lane], index.CallOf)) {
-			e := traces.Plain(traces.KindCounter, lane, queueDepth, d.Time, 0)
-			e.Value = float64(d.Work)
-			counters = append(counters, e)
-		}
+		e := traces.Plain(traces.KindCounter, lane, queueDepth, 0, 0)
+		newQueue(work[lane], index, make([]int32, len(t.Events))).depths(func(time int64, work int) {
+			e.Time, e.Value = time, float64(work)
+			each(e)
+		})
 	}
-	traces.Sort(counters)
-	return counters
 }

@@ -27,13 +27,18 @@ func Union(list []Interval) []Interval {
 	})
 	out := list[:0]
 	for _, x := range list {
-		if n := len(out); n > 0 && x.From <= out[n-1].To {
-			out[n-1].To = max(out[n-1].To, x.To)
-		} else {
-			out = append(out, x)
-		}
+		out = Join(out, x)
 	}
 	return out
+}
+
+// Join adds an interval to a union, none of whose intervals begins later.
+func Join(u []Interval, x Interval) []Interval {
+	if n := len(u); n > 0 && x.From <= u[n-1].To {
+		u[n-1].To = max(u[n-1].To, x.To)
+		return u
+	}
+	return append(u, x)
 }
 
 // Covered returns how many ns of x a union covers.
@@ -75,6 +80,7 @@ type Window struct {
 
 	afterEvent map[*traces.Event]bool // of [Window.AfterEvent]
 
+	queued *queue  // of [Window.queue], nil before its first call
 	steady *Steady // of [Window.Steady], nil before its first call
 }
 
@@ -170,9 +176,9 @@ func (w *Window) divide() {
 			ends[i] = p.Event.End()
 		}
 	}
-	busy := make([]Interval, 0, len(w.Work))
+	var busy []Interval
 	for _, e := range w.Work {
-		busy = append(busy, Interval{e.Time, e.End()})
+		busy = Join(busy, Interval{e.Time, e.End()})
 		if e.Plan >= 0 && e.Time >= w.Span.From {
 			w.Span.To = max(w.Span.To, e.End())
 		}
@@ -180,7 +186,6 @@ func (w *Window) divide() {
 			ends[i] = max(ends[i], e.End())
 		}
 	}
-	busy = Union(busy)
 	at := w.Span.From
 	for i := range w.Passes {
 		p := &w.Passes[i]
@@ -249,9 +254,12 @@ func (w *Window) PassDuring(x Interval) *traces.Event {
 func (w *Window) GPUNotes() (lines []string) {
 	type gpu struct {
 		kernels int
-		work    []Interval
+		busy    []Interval
 	}
 	gpus := map[int32]*gpu{}
+	if !slices.ContainsFunc(w.Events, func(e traces.Event) bool { return e.Kind.IsGPU() && e.Lane.Device != w.Device }) {
+		return nil
+	}
 	for i := range w.Events {
 		e := &w.Events[i]
 		if !e.Kind.IsGPU() {
@@ -265,16 +273,12 @@ func (w *Window) GPUNotes() (lines []string) {
 		if e.Kind == traces.KindKernel {
 			g.kernels++
 		}
-		g.work = append(g.work, Interval{e.Time, e.End()})
-	}
-	if len(gpus) < 2 {
-		return nil
+		g.busy = Join(g.busy, Interval{e.Time, e.End()})
 	}
 	for _, id := range slices.Sorted(maps.Keys(gpus)) {
 		g := gpus[id]
-		busy := Union(g.work)
 		text := fmt.Sprintf("GPU %d: %s, busy %.3f of %.3f ms", id, humanize.Count(g.kernels, "kernel", "kernels"),
-			float64(Length(busy))/1e6, float64(busy[len(busy)-1].To-busy[0].From)/1e6)
+			float64(Length(g.busy))/1e6, float64(g.busy[len(g.busy)-1].To-g.busy[0].From)/1e6)
 		if id == w.Device {
 			text += "; it alone is shown here, --gpu shows another"
 		}

@@ -188,7 +188,8 @@ func Count(n int, thing string) string { return humanize.Count(n, thing, humaniz
 
 // WriteTrace writes a trace with the steps over its kernels, and with how many launches were under way.
 func WriteTrace(ctx context.Context, t *traces.Trace, path string) error {
-	events := slices.Concat(traces.Project(t.Header, t.Events), t.Events, window.QueueDepth(t))
+	events := slices.Concat(traces.Project(t.Header, t.Events), t.Events)
+	window.QueueDepth(t, func(e traces.Event) { events = append(events, e) })
 	traces.Sort(events)
 	t.Header.Events = int64(len(events))
 	return WriteFile(ctx, path, func(f io.Writer) error {

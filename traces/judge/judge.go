@@ -84,14 +84,28 @@ type advisor struct {
 	*window.Window
 	*Advice
 	table    *tables.Table
-	measured *measured       // in the table's time
-	counted  []counted       // work in it
-	parts    []part          // idle time, in order
-	rows     []int64         // ns of each row of the table above its floor that no rule has found
-	graphs   bool            // the work came by CUDA graphs
-	rule     string          // the one that looks for a bottleneck now
-	most     int64           // ns that the rule found at one place,
-	place    window.Interval // which is here
+	measured *measured           // in the table's time
+	counted  []counted           // work in it
+	parts    []part              // idle time, in order
+	rows     []int64             // ns of each row of the table above its floor that no rule has found
+	steps    map[[2]int32]string // names of [advisor.where], by plan and step
+	graphs   bool                // the work came by CUDA graphs
+	rule     string              // the one that looks for a bottleneck now
+	most     int64               // ns that the rule found at one place,
+	place    window.Interval     // which is here
+}
+
+// byWhat is a function of an event that looks at its What alone: there are few of many events.
+func byWhat[T any](of func(*traces.Event) T) func(*traces.Event) T {
+	known := map[*traces.What]T{}
+	return func(e *traces.Event) T {
+		v, ok := known[e.What]
+		if !ok {
+			v = of(e)
+			known[e.What] = v
+		}
+		return v
+	}
 }
 
 // counted is an event of the work and the part of the wall time that is its own.
@@ -174,7 +188,7 @@ func Advise(t *traces.Trace, device int32) (*Advice, error) {
 
 // AdviseOn is [Advise] for a table of [tables.SummarizeSteady].
 func AdviseOn(table *tables.Table) *Advice {
-	a := &advisor{Window: table.Window, table: table, measured: measure(table.Window, table.Time),
+	a := &advisor{Window: table.Window, table: table, measured: measure(table.Window, table.Time), steps: map[[2]int32]string{},
 		Advice: &Advice{table.Source, table.Device, table.Wall, []Hint{}, []string{}}}
 	a.count()
 	if steady := a.Steady(); table.By == tables.ByKernel && steady.Source == window.FromRepetition {
@@ -256,6 +270,7 @@ func (a *advisor) count() {
 	}
 	var several []window.Interval // in which kernels of several streams run; those of one wait for each other
 	until := map[traces.Lane]int64{}
+	a.counted = make([]counted, 0, len(a.Work))
 	a.Sweep(a.table.Time, func(e, _ *traces.Event, _, own window.Interval) {
 		a.counted = append(a.counted, counted{Event: e, own: own.Length(), left: own.Length(), row: int32(a.table.RowOf(e))})
 		a.graphs = a.graphs || e.Node != 0 || e.Kind == traces.KindGraph
@@ -273,7 +288,13 @@ func (a *advisor) count() {
 		p := &a.counted[i]
 		p.beside = 2*window.Covered(several, window.Interval{From: p.Time, To: p.End()}) > p.Duration
 	}
-	at := 0
+	at, causes := 0, 0
+	for _, r := range a.table.Rows {
+		if r.Kind == tables.RowIdle {
+			causes += r.Calls
+		}
+	}
+	a.parts = make([]part, 0, causes)
 	for g := range a.table.Gaps {
 		if g.Next != nil && g.Next == g.Before { // a copy runs
 			continue
@@ -399,6 +420,16 @@ func (a *advisor) inWindow(e *traces.Event) bool {
 
 // where names the step of an event of the work, by one name for all layers.
 func (a *advisor) where(e *traces.Event) string {
+	at := [2]int32{e.Plan, e.Step}
+	text, known := a.steps[at]
+	if !known {
+		text = a.whereStep(e)
+		a.steps[at] = text
+	}
+	return text
+}
+
+func (a *advisor) whereStep(e *traces.Event) string {
 	step, ok := a.Header.Step(e)
 	if !ok {
 		if phase := a.Header.PhaseOf(e); phase != "" {

@@ -197,7 +197,8 @@ func measure(w *window.Window, x window.Interval) *measured {
 	}
 	device := w.Header.Device(w.Device)
 	var counters traces.CounterMean
-	communicates := map[*traces.What]bool{} // there are few names of many kernels
+	communicates := byWhat((*traces.Event).Communicates)
+	someDo := slices.ContainsFunc(w.Work, communicates)
 	for _, e := range w.Work {
 		own, ok := clip(e, x)
 		if !ok {
@@ -207,14 +208,9 @@ func measure(w *window.Window, x window.Interval) *measured {
 		switch e.Kind {
 		case traces.KindKernel, traces.KindGraph:
 			kernels = window.Join(kernels, own)
-			is, known := communicates[e.What]
-			if !known {
-				is = e.Communicates()
-				communicates[e.What] = is
-			}
-			if is {
+			if communicates(e) {
 				communication = window.Join(communication, own)
-			} else {
+			} else if someDo {
 				others = window.Join(others, own)
 			}
 			m.durations = append(m.durations, own.Length())

@@ -221,6 +221,7 @@ func tensorTypes(a *advisor) string {
 // on why. time is what they take.
 func (a *advisor) kernels(share func(*counted) (share float64, why string)) (rows *tally, gain, time int64) {
 	rows = newTally()
+	short := byWhat(func(e *traces.Event) string { return traces.ShortKernel(e.Name) })
 	for i := range a.counted {
 		p := &a.counted[i]
 		if p.Kind != traces.KindKernel || p.left == 0 {
@@ -229,7 +230,7 @@ func (a *advisor) kernels(share func(*counted) (share float64, why string)) (row
 		if share, why := share(p); share > 0 {
 			ns := a.take(p, int64(share*float64(p.own)))
 			gain, time = gain+ns, time+p.own
-			rows.add(a.where(p.Event)+": "+traces.ShortKernel(p.Name)+why, ns, p.own, 1)
+			rows.add(a.where(p.Event)+": "+short(p.Event)+why, ns, p.own, 1)
 		}
 	}
 	return rows, gain, time
@@ -355,16 +356,16 @@ func smallGridRule(a *advisor) {
 		a.note("small-grid: the recording does not say how many SMs the GPU has")
 		return
 	}
-	unknown := 0
+	unknown, why, communicates := 0, byWhat(blocks), byWhat((*traces.Event).Communicates)
 	rows, gain, time := a.kernels(func(p *counted) (float64, string) {
 		s := tables.ShapeOf(p.Event)
 		if !s.Known() {
 			unknown++
 		}
-		if !s.Known() || p.beside || p.Communicates() {
+		if !s.Known() || p.beside || communicates(p.Event) {
 			return 0, ""
 		}
-		return 1 - float64(s.Blocks())/float64(sms), blocks(p.Event)
+		return 1 - float64(s.Blocks())/float64(sms), why(p.Event)
 	})
 	if unknown > 0 {
 		a.note("small-grid, occupancy: %s without a grid in the recording", numberOf(unknown, "kernel"))
@@ -394,6 +395,7 @@ var moreWarps = []struct{ limit, try string }{
 func occupancyRule(a *advisor) {
 	device := a.Header.Device(a.table.Device)
 	known, limits := 0, map[string]bool{}
+	other := byWhat(func(e *traces.Event) bool { return e.Communicates() || onTensorCores(e.Name) })
 	rows, gain, time := a.kernels(func(p *counted) (float64, string) {
 		s := tables.ShapeOf(p.Event)
 		o, ok := tables.OccupancyOf(device, &s)
@@ -401,7 +403,7 @@ func occupancyRule(a *advisor) {
 			return 0, ""
 		}
 		known++
-		if o.Percent >= lowOccupancy || s.Blocks() < int64(device.SMs) || p.Communicates() || onTensorCores(p.Name) ||
+		if o.Percent >= lowOccupancy || s.Blocks() < int64(device.SMs) || other(p.Event) ||
 			a.boundByMemory(p.Event) {
 			return 0, ""
 		}
@@ -448,14 +450,9 @@ func productsRule(is func(name string) bool, says string, try func(*advisor) str
 		if what == "" {
 			return
 		}
-		known := map[string]bool{}
+		found := byWhat(func(e *traces.Event) bool { return is(e.Name) })
 		rows, gain, time := a.kernels(func(p *counted) (float64, string) {
-			yes, ok := known[p.Name]
-			if !ok {
-				yes = is(p.Name)
-				known[p.Name] = yes
-			}
-			if !yes {
+			if !found(p.Event) {
 				return 0, ""
 			}
 			return 1, blocks(p.Event)
@@ -497,6 +494,8 @@ func floorRule(a *advisor) {
 func elementwiseRule(a *advisor) {
 	rows, kernels, gain := newTally(), 0, int64(0)
 	var run []*counted
+	is := byWhat(func(e *traces.Event) bool { return elementwise.MatchString(e.Name) })
+	does := byWhat(func(e *traces.Event) string { return cmp.Or(traces.Applies(e.Name), traces.ShortKernel(e.Name)) })
 	end := func() {
 		if len(run) >= longRun {
 			longest, sum, could := run[0], int64(0), int64(0)
@@ -505,7 +504,7 @@ func elementwiseRule(a *advisor) {
 				if sum += p.own; p.own > longest.own {
 					longest = p
 				}
-				names = append(names, cmp.Or(traces.Applies(p.Name), traces.ShortKernel(p.Name)))
+				names = append(names, does(p.Event))
 			}
 			for i, p := range run {
 				if i > 0 {
@@ -526,7 +525,7 @@ func elementwiseRule(a *advisor) {
 	}
 	for i := range a.counted {
 		p := &a.counted[i]
-		if p.Kind != traces.KindKernel || !elementwise.MatchString(p.Name) {
+		if p.Kind != traces.KindKernel || !is(p.Event) {
 			end()
 			continue
 		}

@@ -196,18 +196,23 @@ func measure(w *window.Window, x window.Interval) *measured {
 		waits = append(waits, window.Interval{From: max(at.From, x.From), To: min(at.To, x.To)})
 	}
 	device := w.Header.Device(w.Device)
+	m.durations = make([]int64, 0, len(w.Work))
 	var counters traces.CounterMean
 	communicates := byWhat((*traces.Event).Communicates)
 	someDo := slices.ContainsFunc(w.Work, communicates)
+	isCopy := func(e *traces.Event) bool { return e.Kind != traces.KindKernel && e.Kind != traces.KindGraph }
+	some := slices.ContainsFunc(w.Work, isCopy) // else kernels are all work
 	for _, e := range w.Work {
 		own, ok := clip(e, x)
 		if !ok {
 			continue
 		}
 		work = window.Join(work, own)
-		switch e.Kind {
-		case traces.KindKernel, traces.KindGraph:
-			kernels = window.Join(kernels, own)
+		switch {
+		case !isCopy(e):
+			if some {
+				kernels = window.Join(kernels, own)
+			}
 			if communicates(e) {
 				communication = window.Join(communication, own)
 			} else if someDo {
@@ -237,6 +242,9 @@ func measure(w *window.Window, x window.Interval) *measured {
 				waits = append(waits, window.Interval{From: max(call.Time, x.From), To: min(call.End(), x.To)})
 			}
 		}
+	}
+	if !some {
+		kernels = work
 	}
 	slices.Sort(m.durations)
 	m.busy, m.computing = window.Length(work), window.Length(kernels)

@@ -182,10 +182,10 @@ func TestLaunches(t *testing.T) {
 	found, starved, ns := table.Launches()
 	var got []string
 	for _, l := range found {
-		got = append(got, fmt.Sprintf("%s %s: delay %d, depth %d, busy %d", l.Call.Name, l.First.Name, l.Delay(), l.Depth, l.Busy))
+		got = append(got, fmt.Sprintf("%s %s: delay %d, depth %d, work %d", l.Call.Name, l.First.Name, l.Delay(), l.Depth, l.Work))
 	}
-	want := []string{"cudaLaunchKernel k1: delay 5, depth 0, busy 85", "cudaLaunchKernel k2: delay 71, depth 1, busy 19", "cudaLaunchKernel k3: delay 71, depth 2, busy 9",
-		"cudaLaunchKernel k4: delay 0, depth 0, busy 10", "cudaGraphLaunch node: delay 10, depth 0, busy 65", "cudaLaunchKernel k5: delay 66, depth 2, busy 9"}
+	want := []string{"cudaLaunchKernel k1: delay 5, depth 0, work 1", "cudaLaunchKernel k2: delay 71, depth 1, work 1", "cudaLaunchKernel k3: delay 71, depth 2, work 1",
+		"cudaLaunchKernel k4: delay 0, depth 0, work 1", "cudaGraphLaunch node: delay 10, depth 0, work 2", "cudaLaunchKernel k5: delay 66, depth 2, work 1"}
 	if starved != 3 || ns != 90+90 || !slices.Equal(got, want) {
 		t.Errorf("%d starved, %d ns\n%s", starved, ns, strings.Join(got, "\n"))
 	}

@@ -11,8 +11,6 @@ import (
 // Launch is an API call and the work of a device that it caused.
 type Launch struct {
 	Call, First *traces.Event
-	At          int64 // when it was launched: when the call returned, or its first work began, whichever was earlier
-	Busy        int64 // ns, sum of the durations of its work
 	Work        int32 // kernels, copies and sets
 
 	// Depth is how many kernels, copies and sets of the device were launched earlier and unfinished at At; those of a
@@ -22,13 +20,16 @@ type Launch struct {
 	Since int64
 }
 
+// At is when it was launched: when the call returned, or its first work began, whichever was earlier.
+func (l *Launch) At() int64 { return min(l.Call.End(), l.First.Time) }
+
 // Starved returns how many ns of x nothing was queued and nothing ran before this launch was
 // made, since earlier work ended; 0 unless Depth is 0.
 func (l *Launch) Starved(x Interval) int64 {
 	if l.Depth > 0 {
 		return 0
 	}
-	return max(0, min(l.At, x.To)-max(l.Since, x.From))
+	return max(0, min(l.At(), x.To)-max(l.Since, x.From))
 }
 
 // Delay is the queueing delay of the launch's first work.
@@ -78,31 +79,36 @@ func (w *Window) queue() *queue {
 // newQueue pairs the work of a device, which is in order, with its calls. of has a place for each event, all 0.
 func newQueue(work []*traces.Event, index *traces.Index, of []int32) *queue {
 	q := &queue{ends: make([]int64, 0, len(work))}
+	calls := int32(0)
 	for _, e := range work {
 		q.ends = append(q.ends, e.End())
-		at, ok := index.CallAt(e)
-		if !ok {
+		if at, ok := index.CallAt(e); !ok {
 			q.without = append(q.without, e)
-			continue
+		} else if of[at] == 0 {
+			calls++
+			of[at] = calls
 		}
-		if of[at] == 0 {
-			call := index.CallOf(e)
-			q.launches = append(q.launches, Launch{Call: call, First: e, At: min(call.End(), e.Time), Since: math.MinInt64})
-			of[at] = int32(len(q.launches))
-		}
-		l := &q.launches[of[at]-1]
-		l.Busy += e.Duration
-		l.Work++
 	}
-	slices.SortStableFunc(q.launches, func(a, b Launch) int { return cmp.Compare(a.At, b.At) })
+	q.launches = make([]Launch, calls)
+	for _, e := range work {
+		if at, ok := index.CallAt(e); ok {
+			l := &q.launches[of[at]-1]
+			if l.Work == 0 {
+				*l = Launch{Call: index.CallOf(e), First: e, Since: math.MinInt64}
+			}
+			l.Work++
+		}
+	}
+	slices.SortStableFunc(q.launches, func(a, b Launch) int { return cmp.Compare(a.At(), b.At()) })
 	slices.Sort(q.ends)
 	launched, others, done := 0, 0, 0
 	for i := range q.launches {
 		l := &q.launches[i]
-		for others < len(q.without) && q.without[others].Time <= l.At {
+		now := l.At()
+		for others < len(q.without) && q.without[others].Time <= now {
 			others++
 		}
-		for done < len(q.ends) && q.ends[done] <= l.At {
+		for done < len(q.ends) && q.ends[done] <= now {
 			done++
 		}
 		if done > 0 {
@@ -125,12 +131,12 @@ func (q *queue) depths(each func(time int64, work int)) {
 	for done < len(q.ends) { // nothing begins after the last end
 		now := q.ends[done]
 		if launched < len(q.launches) {
-			now = min(now, q.launches[launched].At)
+			now = min(now, q.launches[launched].At())
 		}
 		if others < len(q.without) {
 			now = min(now, q.without[others].Time)
 		}
-		for ; launched < len(q.launches) && q.launches[launched].At == now; launched++ {
+		for ; launched < len(q.launches) && q.launches[launched].At() == now; launched++ {
 			depth += int(q.launches[launched].Work)
 		}
 		for ; others < len(q.without) && q.without[others].Time == now; others++ {

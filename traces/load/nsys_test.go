@@ -198,7 +198,7 @@ func TestNsys(t *testing.T) {
 func TestNsysOld(t *testing.T) {
 	tr := fixtures.Must(Load(sqlite(t,
 		`CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)`,
-		`INSERT INTO StringIds VALUES (1,'cudaLaunchKernel_v7000'),(2,'gemm'),(3,'cuLaunchKernel'),(4,'cudaGraphLaunch_v10000')`,
+		`INSERT INTO StringIds VALUES (1,'cudaLaunchKernel_v7000'),(2,'gemm'||replace(hex(zeroblob(9000)),'0','x')),(3,'cuLaunchKernel'),(4,'cudaGraphLaunch_v10000')`,
 		`CREATE TABLE META_DATA_CAPTURE (name TEXT, value TEXT)`,
 		`INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:CUDA_GRAPH_TRACE_OPTIONS:MODE','Graph')`,
 		`CREATE TABLE DIAGNOSTIC_EVENT (text TEXT)`,
@@ -216,6 +216,10 @@ func TestNsysOld(t *testing.T) {
 		WithoutRange: 2, LaunchesWithoutWork: 1, GraphLaunches: 1, OpenRanges: 1, EarlyStarts: 1, Earliest: 5}
 	if tr.Attribution != want {
 		t.Errorf("counts\n%+v, not\n%+v", tr.Attribution, want)
+	}
+	long := "gemm" + strings.Repeat("x", 18000) // which goes on in other pages of the file
+	if !slices.ContainsFunc(tr.Events, func(e traces.Event) bool { return e.Name == long }) {
+		t.Error("a long name is not whole")
 	}
 	findings := ""
 	for _, f := range traces.Examine(tr.Header, tr.Attribution) {

@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -318,6 +319,45 @@ func TestCrowded(t *testing.T) {
 	}
 	if len(line.Tracks) != 1 || len(line.Tracks[0].Bands) != maxBands || n != 500 {
 		t.Errorf("%d tracks, %d bands, %d events", len(line.Tracks), len(line.Tracks[0].Bands), n)
+	}
+}
+
+// TestThinned: of many events short ones are drawn as blocks that count all of them, except where they are kept, and a
+// counter keeps its largest values and its last.
+func TestThinned(t *testing.T) {
+	events, parts := mostEvents, cells
+	mostEvents, cells = 100, 100
+	defer func() { mostEvents, cells = events, parts }()
+	var list []traces.Event
+	for i := range int64(3000) {
+		list = append(list, fixtures.Launched(uint64(i+1), 100*i, 100*i+10, 100*i+20, 100*i+70)...)
+	}
+	tr := fixtures.Trace(&traces.Header{}, list...)
+	line := newTimeline(tr, fixtures.Must(tables.Summarize(tr, tables.ByKernel, -1))(t), []window.Interval{{From: 10_000, To: 12_000}})
+	for _, track := range line.Tracks {
+		alone, blocks, counted := 0, 0, 0
+		for data := track.Bands[0].Data; len(data) > 0; {
+			var fields [6]uint64
+			for i := range fields {
+				v, n := binary.Uvarint(data)
+				fields[i], data = v, data[n:]
+			}
+			n := 0
+			if fmt.Sscanf(line.Names.all[fields[2]], "%d events", &n); n == 0 {
+				alone++
+				continue
+			}
+			blocks, counted = blocks+1, counted+n
+			if detail := line.Details.all[fields[4]]; track.Kind == "stream" && n == 30 && !strings.Contains(detail, "51 % of the time") {
+				t.Errorf("%d events are one: %s", n, detail)
+			}
+		}
+		if alone != 20 || counted != 2980 || blocks > 102 || len(track.Bands) != 1 {
+			t.Errorf("%s: %d events alone and %d in %d blocks, in %d bands", track.Title, alone, counted, blocks, len(track.Bands))
+		}
+	}
+	if n := line.Series[0].N; n < 100 || n > 400 {
+		t.Errorf("the counter has %d values", n)
 	}
 }
 

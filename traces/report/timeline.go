@@ -37,10 +37,7 @@ type timeline struct {
 
 // A page of a recording of more events thins them: in each part of so many of the whole time, those of a track that are
 // shorter than the part are one block.
-const (
-	mostEvents = 600_000
-	cells      = 100_000
-)
+var mostEvents, cells = 600_000, int64(100_000)
 
 // track is a lane, or the steps of a lane, which have a track of their own.
 type track struct {
@@ -117,7 +114,7 @@ func newTimeline(t *traces.Trace, table *tables.Table, kept []window.Interval) *
 	if len(t.Events) > mostEvents {
 		line.cell = max(1, line.Span/cells)
 		for _, x := range kept {
-			x.To = min(x.To, x.From+line.Span/(cells/1000))
+			x.To = min(x.To, x.From+line.Span/100)
 			line.kept = append(line.kept, x)
 		}
 		line.kept = window.Union(line.kept)
@@ -185,14 +182,13 @@ func (l *timeline) add(h *traces.Header, tracks map[trackKey]*track, e *traces.E
 		name, duration = name+" (never ended)", end-e.Time
 	}
 	l.events++
-	if l.cell > 0 {
-		if b := &t.block; b.n > 0 && e.Time >= b.from+l.cell {
-			l.flush(t)
-		}
-		if duration < l.cell && !l.isKept(e.Time) {
-			t.block.add(e, row)
-			return
-		}
+	isShort := duration < l.cell && !l.isKept(e.Time)
+	if b := &t.block; !isShort || e.Time >= b.from+l.cell {
+		l.flush(t)
+	}
+	if isShort {
+		t.block.add(e, row)
+		return
 	}
 	t.add(l.origin, e.Time, duration, l.Names.of(name), row, l.Details.of(detail(e)), e.Correlation)
 }

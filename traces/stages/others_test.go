@@ -13,7 +13,7 @@ import (
 var projection = regexp.MustCompile(`\b(self_attn|mlp)\.\w+_proj$`)
 
 // TestOthers: of models that are no GPT-2, layers and stages are found or nothing is said, and what is said with a
-// confidence of 0.9 and more is right, whatever was lost. starcoder2-4 was kept back while the rules were made.
+// confidence of 0.9 and more is right, whatever was lost. The last four were kept back while the rules were made.
 func TestOthers(t *testing.T) {
 	var said, right float64
 	for _, test := range []struct{ file, want, against string }{
@@ -26,6 +26,7 @@ func TestOthers(t *testing.T) {
 		{"t5enc6", "3 passes of 6 layers (3 prefills)", "RMSNorm"},
 		{"vit6", "3 passes of 6 layers (3 forward passes)", "6 matrix products"},
 
+		{"albert4", "2 passes of 4 layers (2 forward passes)", "6 matrix products"},
 		{"bart3", "no pass of a model that is known was found", "attentions are in what looked like layers"},
 		{"persimmon4", "no pass of a model that is known was found", "attentions are in what looked like layers"},
 		{"starcoder2-4", "4 passes of 4 layers (1 prefill, 3 decode steps)", "6 matrix products"},

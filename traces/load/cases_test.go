@@ -25,8 +25,9 @@ var cases = []struct {
 }{
 	{"begin-end.json", []string{"op aten::add=10 of 80 us", "silent range never ended"}},
 	{"bom.json", []string{"kernels=5 of 50 us", "trusted=true"}},
-	{"dataloader-bound.json.gz", []string{"says data loading"}},
-	{"float32-on-v100.json.gz", []string{"silent bfloat16", "silent TF32"}},
+	{"dataloader-bound.json.gz", []string{"says idle for 1050.000 ms in 7 gaps because of data loading", "says more workers",
+		"silent torch.compile", "silent CUDA graph", "silent repetition of kernel names"}},
+	{"float32-on-v100.json.gz", []string{"silent bfloat16", "silent TF32", "says multiply in float16"}},
 	{"jax-trace.json.gz", []string{"kernels=20 of 200 us", "paired=20", "tool=XLA", "trusted=true"}},
 	{"kineto-1.8-categories.json.gz", []string{"kernels=20 of 200 us", "copies=20 of 81920 B", "wall=391.5 us", "paired=20",
 		"op aten::mm=20 of 40 us", "trusted=true"}},
@@ -35,20 +36,22 @@ var cases = []struct {
 		"wall=718 us", "trusted=true", "says 20 kernels were launched before the recording began"}},
 	{"kineto-ts-zero.json.gz", []string{"kernels=20 of 200 us", "wall=238 us", "trusted=false",
 		"says 3 records were dropped: work of a GPU with the impossible time 0"}},
-	{"nccl-small-grid.json.gz", []string{"silent small-grid"}},
+	{"nccl-small-grid.json.gz", []string{"silent small-grid", "silent more blocks"}},
 	{"nsys-autograd-nvtx.sqlite", []string{"kernels=120 of 4800 us", "op aten::linear=60 of 420 us",
 		"op aten::relu=60 of 3300 us", "passes="}},
 	{"nsys-collect-false.sqlite", []string{"kernels=20 of 200 us", "silent not recorded: kernels",
 		"says not recorded: ranges"}},
 	{"nsys-iteration-n-flat.sqlite", []string{"kernels=240 of 7200 us", "passes=12 iteration",
 		"stage iteration=240 of 7200 us"}},
-	{"nsys-two-processes.sqlite", []string{"kernel k_rank0=20 of 200 us, 20.8 %", "kernels=40 of 800 us", "paired=40"}},
+	{"nsys-two-processes.sqlite", []string{"kernel k_rank0=20 of 200 us, 20.8 %", "kernels=40 of 800 us", "paired=40",
+		"process 100=20 of 200 us on GPU 0", "process 200=20 of 600 us on GPU 1"}},
 	{"nvprof-summary.csv", []string{"error is a table of nvprof, not a trace"}},
 	{"onnxruntime-profile.json.gz", []string{"kernels=20 of 600 us", "op Conv=20 of 800 us", "tool=ONNX Runtime", "trusted=true"}},
-	{"optimizer-annotations-only.json.gz", []string{"kernels=536 of 63520 us", "passes="}},
+	{"optimizer-annotations-only.json.gz", []string{"kernels=536 of 63520 us", "passes=",
+		"kernel conv=480 of 62400 us, 79.0 %", "kernel multi_tensor_apply=56 of 1120 us, 1.4 %"}},
 	{"profilersteps-only.json.gz", []string{"passes=8 ProfilerStep", "phase ProfilerStep=160 of 4800 us"}},
 	{"proton-hatchet.json", []string{"error is a profile of Triton's Proton"}},
-	{"qwen3-qk-norm-decode.json.gz", []string{"inferred=2 passes of 36 layers"}},
+	{"qwen3-qk-norm-decode.json.gz", []string{"inferred=2 passes of 36 layers, lm_head 2 of 380 us"}},
 	{"rocm-device-id.json.gz", []string{"SMs=304", "trusted=true"}},
 	{"rocm-nccl-corr-zero.json.gz", []string{"kernel Cijk_gemm=20 of 200 us, 34.0 %", "trusted=true", "kernels=40 of 360 us",
 		"says 20 kernels have no correlation id"}},
@@ -177,6 +180,9 @@ func factsOf(t *traces.Trace) (facts map[string]string, said string) {
 				f[prefix+r.Name] += fmt.Sprintf(", %.1f %%", percent)
 			}
 		}
+		for _, r := range table.Processes {
+			f[fmt.Sprint(prefix, r.Process)] = fmt.Sprintf("%d of %s on GPU %d", r.Kernels, us(r.Kernel), r.Device)
+		}
 		for _, r := range table.Ops {
 			f[prefix+r.Name] = fmt.Sprintf("%d of %s", r.Calls, us(r.SelfCPU))
 		}
@@ -185,6 +191,7 @@ func factsOf(t *traces.Trace) (facts map[string]string, said string) {
 	rows("phase ", tables.ByPhase)
 	rows("stage ", tables.ByStage)
 	rows("op ", tables.ByOp)
+	rows("process ", tables.ByProcess)
 	rows("python ", tables.ByPython)
 	passes := map[string]int{}
 	w := window.New(t, -1)
@@ -199,7 +206,7 @@ func factsOf(t *traces.Trace) (facts map[string]string, said string) {
 	f["passes"] = strings.Join(kinds, ", ")
 	if advice, err := judge.Advise(t, -1); err == nil {
 		texts = append(texts, advice.Notes...)
-		for _, h := range advice.Hints {
+		for _, h := range advice.Above(1) { // as advise shows
 			texts = append(texts, h.Rule, h.Text, h.Try)
 		}
 	}
@@ -222,5 +229,11 @@ func inferred(t *traces.Trace) string {
 		}
 	}
 	delete(layers, -1)
-	return fmt.Sprintf("%d passes of %d layers", t.Passes, len(layers))
+	heads, ns := 0, int64(0)
+	for i := range t.Events {
+		if s, ok := t.Header.Step(&t.Events[i]); ok && s.Name == "lm_head" && t.Events[i].Kind == traces.KindKernel {
+			heads, ns = heads+1, ns+t.Events[i].Duration
+		}
+	}
+	return fmt.Sprintf("%d passes of %d layers, lm_head %d of %s", t.Passes, len(layers), heads, us(ns))
 }

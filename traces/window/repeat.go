@@ -276,7 +276,7 @@ func findPeriod(ids []int32) (anchors []int, period int) {
 			}
 		}
 	}
-	if share < sameKernels {
+	if share < sameKernels || best.period < 2 { // one kernel over and over
 		return nil, 0
 	}
 	return best.at, best.period

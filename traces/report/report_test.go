@@ -348,13 +348,22 @@ func TestThinned(t *testing.T) {
 				continue
 			}
 			blocks, counted = blocks+1, counted+n
-			if detail := line.Details.all[fields[4]]; track.Kind == "stream" && n == 30 && !strings.Contains(detail, "51 % of the time") {
+			if detail := line.Details.all[fields[4]]; track.Kind == "stream" && n == 30 && !strings.Contains(detail, "busy 51 % of this time") {
 				t.Errorf("%d events are one: %s", n, detail)
 			}
 		}
 		if alone != 20 || counted != 2980 || blocks > 102 || len(track.Bands) != 1 {
 			t.Errorf("%s: %d events alone and %d in %d blocks, in %d bands", track.Title, alone, counted, blocks, len(track.Bands))
 		}
+	}
+	all := 0
+	for _, k := range line.Kernels {
+		if all += k.N; k.N != 1 || k.Busy != 50 || k.Median != 50 || k.Most != 50 || len(k.Details) != 1 {
+			t.Errorf("%+v", k)
+		}
+	}
+	if all != 3000 {
+		t.Errorf("%d kernels are listed", all)
 	}
 	if n := line.Series[0].N; n < 100 || n > 400 {
 		t.Errorf("the counter has %d values", n)

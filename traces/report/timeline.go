@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/stats"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
 	"gpt2scope/traces/window"
@@ -25,14 +26,17 @@ type timeline struct {
 	Details *texts     `json:"details"`
 	Tracks  []*track   `json:"tracks"`
 	Series  []*counter `json:"counters"`
+	Kernels []*listed  `json:"kernels,omitempty"` // of a thinned page, which has them not as events
 
 	origin int64
 	events int
 	ops    bool // the table is by operation
 
 	// cell is the time in which what is short is drawn as one block: 0 for none. kept are the times in which all is drawn.
-	cell int64
-	kept []window.Interval
+	cell   int64
+	kept   []window.Interval
+	device int32 // of the table
+	listed map[[2]int]*listed
 }
 
 // A page of a recording of more events thins them: in each part of so many of the whole time, those of a track that are
@@ -50,6 +54,20 @@ type track struct {
 	lane   traces.Lane
 	passes bool
 	block  block
+}
+
+// listed is the work of a name in a row of the table. Times are ns.
+type listed struct {
+	Row     int   `json:"row"`
+	Name    int   `json:"name"` // index in the page's names, as of details
+	N       int   `json:"n"`
+	Busy    int64 `json:"busy"`
+	Median  int64 `json:"median"`
+	Most    int64 `json:"most"`
+	Details []int `json:"details"`
+
+	durations []int64
+	what      *traces.What // of the last detail
 }
 
 // block is what a thinned page draws in place of short events that follow each other.
@@ -103,7 +121,7 @@ type trackKey struct {
 // newTimeline puts the events of a trace on tracks; of very many only those in the times to be kept are all drawn.
 func newTimeline(t *traces.Trace, table *tables.Table, kept []window.Interval) *timeline {
 	line := &timeline{origin: t.Events[0].Time, Names: newTexts(), Details: newTexts(), Tracks: []*track{},
-		Series: []*counter{}}
+		Series: []*counter{}, device: table.Device, listed: map[[2]int]*listed{}}
 	line.From, line.ops = table.Before, table.By == tables.ByOp
 	line.To = line.From + table.Wall
 	end := line.origin + line.To
@@ -148,6 +166,10 @@ func newTimeline(t *traces.Trace, table *tables.Table, kept []window.Interval) *
 			}
 		}
 	}
+	for _, k := range line.Kernels {
+		slices.Sort(k.durations)
+		k.N, k.Median, k.Most = len(k.durations), stats.Median(k.durations), k.durations[len(k.durations)-1]
+	}
 	window.QueueDepth(t, func(e traces.Event) { line.count(series, &e) })
 	for _, t := range line.Tracks {
 		line.flush(t)
@@ -182,6 +204,11 @@ func (l *timeline) add(h *traces.Header, tracks map[trackKey]*track, e *traces.E
 		name, duration = name+" (never ended)", end-e.Time
 	}
 	l.events++
+	from, to := l.origin+l.From, l.origin+l.To
+	if isWork := e.Kind.IsGPU() || l.device < 0 && e.Kind.IsRange(); l.cell > 0 && row >= 0 && isWork &&
+		e.Lane.Device == l.device && (e.End() > from || e.Time >= from) && e.Time < to {
+		l.list(e, row)
+	}
 	isShort := duration < l.cell && !l.isKept(e.Time)
 	if b := &t.block; !isShort || e.Time >= b.from+l.cell {
 		l.flush(t)
@@ -191,6 +218,26 @@ func (l *timeline) add(h *traces.Header, tracks map[trackKey]*track, e *traces.E
 		return
 	}
 	t.add(l.origin, e.Time, duration, l.Names.of(name), row, l.Details.of(detail(e)), e.Correlation)
+}
+
+// list counts an event among the work of its name and row.
+func (l *timeline) list(e *traces.Event, row int) {
+	at := [2]int{row, l.Names.of(e.Name)}
+	k := l.listed[at]
+	if k == nil {
+		k = &listed{Row: row, Name: at[1]}
+		l.listed[at] = k
+		l.Kernels = append(l.Kernels, k)
+	}
+	k.Busy += e.Duration
+	k.durations = append(k.durations, e.Duration)
+	const most = 4 // of which the page shows that there are others
+	if len(k.Details) < most && k.what != e.What {
+		k.what = e.What
+		if text := l.Details.of(detail(e)); !slices.Contains(k.Details, text) {
+			k.Details = append(k.Details, text)
+		}
+	}
 }
 
 // isKept reports whether a time is one of those in which all events are drawn.
@@ -225,7 +272,7 @@ func (l *timeline) flush(t *track) {
 			row, most = r, ns
 		}
 	}
-	text := fmt.Sprintf("too short for this page, %.0f %% of the time", 100*float64(b.busy)/float64(max(1, b.to-b.from)))
+	text := fmt.Sprintf("too short to be drawn alone, busy %.0f %% of this time", 100*float64(b.busy)/float64(max(1, b.to-b.from)))
 	t.add(l.origin, b.from, b.to-b.from, l.Names.of(humanize.Count(b.n, "event", "events")), row, l.Details.of(text), 0)
 	b.n = 0
 }

@@ -261,7 +261,7 @@ function drawCounter(c, counter, y) {
 }
 
 const counterValue = ({ unit }, v) =>
-  (unit === "B" ? (v / 1048576).toFixed(0) + " MiB" : Number(v.toPrecision(4)) + (unit ? " " + unit : ""));
+  unit === "kernels" && v === 1 ? "1 kernel" : (unit === "B" ? (v / 1048576).toFixed(0) + " MiB" : Number(v.toPrecision(4)) + (unit ? " " + unit : ""));
 
 function drawTitles(c) {
   c.textBaseline = "middle";

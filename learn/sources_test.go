@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gpt2scope/tasks"
 )
 
 // nvcc finds the compiler that 'make cuda' uses, "" if there is none.
@@ -39,6 +41,11 @@ func TestSourcesCompile(t *testing.T) {
 		}
 		text = strings.ReplaceAll(text, `extern "C"`, "")
 		fmt.Fprintf(&all, "namespace source%d {\n#line 1 %q\n%s\n}\n", i, file, text)
+	}
+	for _, task := range tasks.All() {
+		if task.Kernel != "" {
+			all.WriteString(strings.ReplaceAll(task.Template(), `extern "C"`, ""))
+		}
 	}
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "all.cu"), []byte(all.String()), 0o600); err != nil {

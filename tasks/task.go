@@ -50,6 +50,8 @@ type Task struct {
 	DTypes []string
 	Sizes  []Shape // ascending
 
+	Kernel string // the parameters of a reader's kernel for it: see [Task.With]; "" if there is none
+
 	Of    func(n int) Shape // the shape of one size, n or m = n = k; nil of a task that runs GPT-2
 	Short []int             // sizes of the short suite, with those that introductions to GPU profiling measure
 

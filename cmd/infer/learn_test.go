@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"gpt2scope/cmd/infer/cli"
 	learncmd "gpt2scope/cmd/infer/learn"
+	"gpt2scope/internal/stub"
 	"gpt2scope/learn"
 )
 
@@ -128,4 +130,42 @@ func TestLearnGoesOn(t *testing.T) {
 			t.Errorf("lesson %d: %q is no command: %v", l.Number, l.GoOn, err)
 		}
 	}
+}
+
+// A reader's kernel is checked on the emulator, where what it does outside its arrays shows, and timed on a GPU.
+func TestLearnMine(t *testing.T) {
+	dir := t.TempDir()
+	file := func(task string, change ...string) string {
+		path := filepath.Join(dir, task+".cu")
+		contains(t, mustInfer(t, "learn", path, "--new", task).stderr, path+" has a kernel that is right")
+		source, err := os.ReadFile(path)
+		if err != nil || os.WriteFile(path, []byte(strings.NewReplacer(change...).Replace(string(source))), 0o600) != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	sum, add, product := file("reduce.sum"), file("vector.add", "if (i < n) ", ""), file("matmul")
+	if _, err := exec.LookPath("c++"); err == nil {
+		inOrder(t, mustInfer(t, "learn", sum, "--device", "cpu", "--size", "10000").stdout, "reduce_sum in reduce.sum.cu is right", "On the emulator", "blocks                3",
+			"Of n=10000: right. All of the result agrees with float64.")
+		inOrder(t, mustInfer(t, "learn", add, "--device", "cpu").stdout, "REFUTED", "outside its arrays, at vector.add.cu:5")
+	}
+	withStub(t, "STUB_COMPUTES")
+	stub.NVRTC(t)
+	storeStub(t)
+	for _, path := range []string{add, sum, product} {
+		inOrder(t, mustInfer(t, "learn", path, "--device", "cuda", "--size", "64").stdout, "floor: ", "tuned ", "yours ", "yours over tuned", "waves", "right, and ", "your grid")
+	}
+	for args, fact := range map[string]string{
+		"learn x.cu --new gpt2": "give vector.add, vector.square", "learn 6 --new matmul": "name one file", "learn x.cu --all": "are for lessons",
+	} {
+		checkFailure(t, infer(t, strings.Fields(args)...), exitUsage, fact)
+	}
+	other := file("vector.square", `extern "C" `, "")
+	checkFailure(t, infer(t, "learn", other), exitFailure, `write extern "C"`)
+	checkFailure(t, infer(t, "learn", other, "--new", "matmul"), exitFailure, "exists")
+	if err := os.WriteFile(other, []byte("int f();"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	checkFailure(t, infer(t, "learn", other), exitFailure, "has no kernel of a task")
 }

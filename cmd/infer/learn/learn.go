@@ -17,12 +17,16 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"gpt2scope/ceilings"
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/cuda"
+	"gpt2scope/gpt2"
+	"gpt2scope/internal/files"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/table"
 	"gpt2scope/learn"
 	"gpt2scope/learn/page"
+	"gpt2scope/tasks"
 )
 
 type learnFlags struct {
@@ -30,20 +34,27 @@ type learnFlags struct {
 	record, from, out string
 	size, block       int
 	managed           bool
+	task              string // of --new
 }
 
 func New(m *cli.ModelFlags) *cobra.Command {
 	var l learnFlags
 	c := &cobra.Command{
-		Use:   "learn [NUMBER ...]",
+		Use:   "learn [NUMBER ... | FILE.cu]",
 		Short: "Show what people believe about GPU profiling true or false on this machine",
 		Long: `learn has lessons: claims about CPUs, GPUs and profilers, some true, some misleading, some wrong. Each is an
 experiment of seconds, whose data give a verdict: shown, half true, refuted, or cannot be shown here.
 'infer learn' lists the claims; 'infer learn 6' tests one. Without a GPU, its experiments are judged from a
-recording that ships. --record writes such a recording of this machine, --from judges one.`,
+recording that ships. --record writes such a recording of this machine, --from judges one.
+
+'infer learn FILE.cu' tests a kernel of your own: it compiles it at run time, checks it against float64, times it
+beside the floor, the plain and the tuned way of the task, and explains its launch. Without a GPU a C++ compiler
+runs it on an emulator, untimed. --new TASK writes a FILE.cu to begin with.`,
 		Example: `  infer learn
   infer learn 6
   infer learn --all -o lessons
+  infer learn mine.cu --new vector.add
+  infer learn mine.cu --size 1000000 --block 128
   infer learn --all --record lessons.json.gz`,
 		Annotations: map[string]string{cli.UsesKey: "device quiet",
 			cli.HelpKey + "device": "`DEVICE`: auto (the CPU, and the GPU if it can be used), cpu, or a GPU: cuda or cuda:N"},
@@ -55,8 +66,9 @@ recording that ships. --record writes such a recording of this machine, --from j
 	cli.AddFlags(c.Flags(), "Lessons", func(f *pflag.FlagSet) {
 		f.BoolVar(&l.all, "all", false, "run all lessons")
 		f.StringVar(&l.from, "from", "", "judge the recording `FILE` and measure nothing")
-		f.Var(cli.Int(&l.size, 0, cli.AtLeast(1)), "size", "lesson 21 lays out a launch for `N` elements (default:\n10,000,000)")
+		f.Var(cli.Int(&l.size, 0, cli.AtLeast(1)), "size", "lesson 21 lays out a launch for `N` elements (default:\n10,000,000), FILE.cu is launched for them")
 		f.Var(cli.Int(&l.block, 0, cli.Between(1, 1024)), "block", "in blocks of `N` threads (default: 256)")
+		f.StringVar(&l.task, "new", "", "write FILE.cu, a kernel for `TASK`: vector.add, vector.square,\nreduce.sum or matmul")
 		f.BoolVar(&l.managed, "managed", false, "lesson 14 tries unified memory too (cudaMallocManaged, 64 MiB), if ten times\nas much is free")
 		f.Lookup("size").DefValue, f.Lookup("block").DefValue = "", ""
 	})
@@ -131,7 +143,21 @@ func (l *learnFlags) list(c *cobra.Command) error {
 }
 
 func (l *learnFlags) run(c *cobra.Command, m *cli.ModelFlags, args []string) error {
-	lessons, err := l.choose(args)
+	var lessons []*learn.Lesson
+	var err error
+	own := len(args) == 1 && strings.HasSuffix(args[0], ".cu")
+	switch {
+	case l.task != "" && own:
+		return l.write(c, args[0])
+	case l.task != "":
+		return cli.Usagef("--new %s: name one file to write, such as mine.cu", cli.ShellQuote(l.task))
+	case !own:
+		lessons, err = l.choose(args)
+	case l.from != "" || l.record != "" || l.all:
+		return cli.Usagef("%s: --from, --record and --all are for lessons", args[0])
+	default:
+		lessons, err = l.mine(c.Context(), m, args[0])
+	}
 	switch {
 	case err != nil:
 		return err
@@ -161,6 +187,9 @@ func (l *learnFlags) run(c *cobra.Command, m *cli.ModelFlags, args []string) err
 	reasons := map[string]bool{}
 	for _, lesson := range lessons {
 		r, err := judge(lesson)
+		if own && err == nil && r.Parts[0].Failed != nil {
+			err = r.Parts[0].Failed
+		}
 		if err != nil {
 			return err
 		}
@@ -199,6 +228,52 @@ func (l *learnFlags) run(c *cobra.Command, m *cli.ModelFlags, args []string) err
 	return err
 }
 
+// write writes the file of --new.
+func (l *learnFlags) write(c *cobra.Command, file string) error {
+	found, err := tasks.Find(tasks.All(), []string{l.task})
+	if err != nil || len(found) != 1 || found[0].Kernel == "" {
+		return cli.Usagef("--new %s: give vector.add, vector.square, reduce.sum or matmul", cli.ShellQuote(l.task))
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return fmt.Errorf("%s cannot be written: %w", file, humanize.Cause(err))
+	}
+	_, err = f.WriteString(found[0].Template())
+	if err = cmp.Or(err, f.Close()); err == nil && !cli.IsQuiet(c) {
+		fmt.Fprintf(c.ErrOrStderr(), "infer: %s has a kernel that is right; change it, and 'infer learn %s' tests it\n", file, cli.ShellQuote(file))
+	}
+	return err
+}
+
+// mine makes the lesson about a reader's kernel.
+func (l *learnFlags) mine(ctx context.Context, m *cli.ModelFlags, file string) ([]*learn.Lesson, error) {
+	source, err := files.Read(file, 1<<20)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, humanize.Cause(err))
+	}
+	dev, err := l.device(m)
+	if err != nil && m.Device != "auto" && m.Device != "cpu" {
+		return nil, err
+	}
+	lesson, err := learn.Mine(file, string(source), dev != nil, func(b gpt2.Backend) (ceilings.Set, error) {
+		set, _, err := cli.CeilingsOf(ctx, b, m, false)
+		return set, err
+	})
+	return []*learn.Lesson{lesson}, err
+}
+
+// device opens the GPU of --device, nil for cpu.
+func (l *learnFlags) device(m *cli.ModelFlags) (*cuda.Device, error) {
+	if m.Device == "cpu" {
+		return nil, nil
+	}
+	lib, err := cuda.Open()
+	if err != nil {
+		return nil, err
+	}
+	return lib.Device(m.GPUIndex())
+}
+
 // judge returns what runs a lesson, or judges it from the file of --from; and the recording for --record, without
 // lessons.
 func (l *learnFlags) judge(ctx context.Context, m *cli.ModelFlags) (
@@ -216,19 +291,14 @@ func (l *learnFlags) judge(ctx context.Context, m *cli.ModelFlags) (
 	if self, err := os.Executable(); err == nil {
 		e.Self, e.Infer = []string{self, "learn", "program"}, []string{self}
 	}
-	if m.Device != "cpu" {
-		lib, err := cuda.Open()
-		if err == nil {
-			e.Device, err = lib.Device(m.GPUIndex())
-		}
-		switch {
-		case err != nil && m.Device != "auto":
-			return nil, nil, fmt.Errorf("--device %s: %w", m.Device, err)
-		case err != nil:
-			e.NoGPU = err.Error()
-			if missing := new(cuda.UnavailableError); errors.As(err, &missing) && missing.Reason == cuda.NoGPU {
-				e.NoGPU += "; what a GPU does is shown from a recording"
-			}
+	var err error
+	switch e.Device, err = l.device(m); {
+	case err != nil && m.Device != "auto":
+		return nil, nil, fmt.Errorf("--device %s: %w", m.Device, err)
+	case err != nil:
+		e.NoGPU = err.Error()
+		if missing := new(cuda.UnavailableError); errors.As(err, &missing) && missing.Reason == cuda.NoGPU {
+			e.NoGPU += "; what a GPU does is shown from a recording"
 		}
 	}
 	shipped, err := learn.Shipped()
@@ -258,7 +328,11 @@ func (l *learnFlags) writePage(c *cobra.Command, results []learn.Result) error {
 // lessonText writes a result for people. A reason why something was not measured is written the first time only.
 func lessonText(r learn.Result, reasons map[string]bool) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s%s\n", cli.Wrapped("", fmt.Sprintf("Lesson %d: %s", r.Number, r.Claim)),
+	claim := r.Claim
+	if r.Number > 0 {
+		claim = fmt.Sprintf("Lesson %d: %s", r.Number, r.Claim)
+	}
+	fmt.Fprintf(&b, "%s%s\n", cli.Wrapped("", claim),
 		strings.ToUpper(string(r.Verdict)))
 	for _, p := range r.Parts {
 		b.WriteString("\n" + cli.Wrapped("", fmt.Sprintf("%s: %s", p.Heading(), p.Verdict)))

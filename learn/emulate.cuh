@@ -1,0 +1,89 @@
+// CUDA for CPUs, enough for a first kernel: each thread of a block is a thread of the system, and blocks run one after
+// another. 'infer learn FILE.cu' puts it before a reader's file where there is no GPU.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <barrier>
+#include <cmath>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __shared__ static
+#define __ldg(p) (*(p))
+
+struct dim3 { unsigned x = 1, y = 1, z = 1; };
+struct float2 { float x, y; };
+struct alignas(16) float4 { float x, y, z, w; };
+static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+
+static thread_local dim3 threadIdx, blockIdx;
+static dim3 blockDim, gridDim;
+
+namespace emulated {
+static std::unique_ptr<std::barrier<>> block, warps[32];
+static unsigned char lanes[1024][16];  // what a thread hands to the others of its warp
+static thread_local unsigned self;     // in the block
+
+template <typename T> T from(T v, unsigned lane) {
+  memcpy(lanes[self], &v, sizeof v);
+  warps[self / 32]->arrive_and_wait();
+  const unsigned other = self / 32 * 32 + lane;
+  if (lane < 32 && other < blockDim.x * blockDim.y) memcpy(&v, lanes[other], sizeof v);
+  warps[self / 32]->arrive_and_wait();
+  return v;
+}
+
+template <typename F> void launch(F kernel) {
+  const unsigned threads = blockDim.x * blockDim.y;
+  for (unsigned b = 0; b < gridDim.x * gridDim.y; b++) {
+    block = std::make_unique<std::barrier<>>(threads);
+    for (unsigned w = 0; w * 32 < threads; w++) warps[w] = std::make_unique<std::barrier<>>(threads - w * 32 < 32 ? threads - w * 32 : 32);
+    std::vector<std::thread> all;
+    for (unsigned i = 0; i < threads; i++)
+      all.emplace_back([=] {
+        self = i, blockIdx = {b % gridDim.x, b / gridDim.x, 0}, threadIdx = {i % blockDim.x, i / blockDim.x, 0};
+        kernel();
+        warps[i / 32]->arrive_and_drop(), block->arrive_and_drop();
+      });
+    for (auto &t : all) t.join();
+  }
+}
+
+// Arguments: grid and block (x, y), how many arrays, their lengths, other numbers. The first array is the result.
+template <typename F> int run(char **argv, F kernel) {
+  long long n[16] = {};
+  for (int i = 1; argv[i] && i < 16; i++) n[i] = atoll(argv[i]);
+  gridDim = {(unsigned)n[1], (unsigned)n[2], 1}, blockDim = {(unsigned)n[3], (unsigned)n[4], 1};
+  std::vector<std::unique_ptr<float[]>> arrays;
+  float *p[8] = {};
+  for (int i = 0; i < n[5]; i++) {
+    arrays.emplace_back(new float[n[6 + i]]);
+    p[i] = arrays[i].get();
+    if (i == 0) memset(p[i], 0xff, 4 * n[6]);  // not numbers
+    else if (fread(p[i], 4, n[6 + i], stdin) != (size_t)n[6 + i]) return 3;
+  }
+  launch([&] { kernel(p, n + 6 + n[5]); });
+  return fwrite(p[0], 4, n[6], stdout) != (size_t)n[6];
+}
+}  // namespace emulated
+
+static inline void __syncthreads() { emulated::block->arrive_and_wait(); }
+static inline void __syncwarp(unsigned = ~0u) { emulated::warps[emulated::self / 32]->arrive_and_wait(); }
+template <typename T> T __shfl_sync(unsigned, T v, int lane) { return emulated::from(v, lane); }
+template <typename T> T __shfl_down_sync(unsigned, T v, unsigned by) { return emulated::from(v, emulated::self % 32 + by); }
+template <typename T> T __shfl_xor_sync(unsigned, T v, int by) { return emulated::from(v, emulated::self % 32 ^ by); }
+static inline float atomicAdd(float *p, float v) {
+  unsigned *bits = (unsigned *)p, old = *bits, sum;
+  float f;
+  do {
+    memcpy(&f, &old, 4), f += v, memcpy(&sum, &f, 4);
+  } while (!__atomic_compare_exchange_n(bits, &old, sum, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+  return f - v;
+}

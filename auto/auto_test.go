@@ -34,6 +34,28 @@ func host() Device {
 
 func h200() Device { return GPU("NVIDIA H200", weights.BF16) }
 
+// A library of products is counted where a prompt needs one.
+func TestBLAS(t *testing.T) {
+	run := shipped(1)
+	for _, c := range []struct {
+		name    string
+		dtype   weights.DType
+		prompt  int
+		windows int
+		want    bool
+	}{
+		{"NVIDIA H200", weights.BF16, 500, 0, false}, {"NVIDIA GH200 480GB", weights.BF16, 500, 3, false},
+		{"NVIDIA H200", weights.BF16, 2049, 0, true}, {"NVIDIA H200", weights.F32, 9, 0, true},
+		{"NVIDIA A100", weights.BF16, 9, 0, true}, {"NVIDIA A100", weights.BF16, 8, 0, false}, {"", weights.BF16, 9, 0, true},
+	} {
+		d := GPU(c.name, c.dtype)
+		run.Prompt, run.Windows, run.New, run.Context = c.prompt, c.windows, 1, 4096
+		if got := d.Work(run).BLAS; got != c.want {
+			t.Errorf("%s, %v, prompt of %d: cuBLASLt is needed: %t", c.name, c.dtype, c.prompt, got)
+		}
+	}
+}
+
 // The passes that are predicted are those that a session runs.
 func TestWorkIsWhatSessionsDo(t *testing.T) {
 	model, err := gpt2.Random("random:L=1,C=16,NH=2,V=40,T=64")

@@ -1,7 +1,10 @@
 package auto
 
 import (
+	"regexp"
+
 	"gpt2scope/ceilings"
+	"gpt2scope/cuda"
 	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 	"gpt2scope/weights"
@@ -32,12 +35,17 @@ func GPU(name string, dtype weights.DType) Device {
 	if !ok {
 		set = GPUCeilings(name)
 	}
-	weightType := "bf16"
+	d := Device{GPU: true, Name: name, DType: "bf16", OwnRows: cuda.GEMVRows, Sizes: sizes, Fuse: fuse, Ceilings: set}
 	if dtype == weights.F32 {
-		weightType = "f32"
+		d.DType = "f32"
+	} else if hopper.MatchString(name) {
+		d.OwnRows = cuda.WGMMARows
 	}
-	return Device{GPU: true, Name: name, DType: weightType, Sizes: sizes, Fuse: fuse, Ceilings: set}
+	return d
 }
+
+// hopper matches the names of GPUs of compute capability 9.0.
+var hopper = regexp.MustCompile(`\bG?H(20|100|200|800)\b`)
 
 // Of describes the device of an executor; ok is false for one whose runs tell nothing of those that a choice is about:
 // the reference, mode eager, other kernels than the usual ones.

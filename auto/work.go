@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"gpt2scope/ceilings"
-	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
 )
 
@@ -44,6 +43,8 @@ type Device struct {
 	GPU   bool
 	Name  string // names the device in the history: processor, threads and kernels, or the GPU
 	DType string // in which it holds weights
+
+	OwnRows int // of products, that a GPU multiplies without a library
 
 	Sizes gpt2.Sizes
 	Fuse  func(*gpt2.Plan) *gpt2.Plan // as the device executes a plan
@@ -118,8 +119,7 @@ func (d *Device) prefill(w *Work, r Run, count, tokens int, logits gpt2.Logits) 
 	last := tokens - full*chunk
 	pass := gpt2.Pass{Batch: 1, Tokens: last, Logits: logits, Sample: logits == gpt2.LogitsLast}
 	d.add(&w.Prefill, r, count, pass, full*chunk)
-	// On Hopper GPUs too, whose products of bfloat16 need no library any more: the table is of times before that.
-	w.BLAS = w.BLAS || d.GPU && max(last, chunk) > cuda.GEMVRows
+	w.BLAS = w.BLAS || d.GPU && max(last, chunk) > d.OwnRows
 }
 
 // decode adds count series of n steps, each after past tokens.

@@ -30,6 +30,7 @@ import (
 // Numbers of abi.h.
 const (
 	GEMVRows      = C.GS_GEMV_ROWS      // the most rows that the matrix-vector kernels take
+	WGMMARows     = C.GS_WGMMA_ROWS     // and those of Hopper's tensor cores, by themselves
 	BLASWorkspace = C.GS_BLAS_WORKSPACE // bytes of device memory that a stream takes for cuBLASLt
 )
 
@@ -110,7 +111,7 @@ func checkLinear(op string, a *LinearArgs, run bool) error {
 }
 
 // Linear launches y = act(norm(x) W^T + bias), or y += norm(x) W^T + bias. Where
-// [Stream.LinearVariant] is blas it needs [Library.OpenBLAS] before.
+// [Stream.NeedsBLAS] says so it needs [Library.OpenBLAS] before.
 func (s *Stream) Linear(a LinearArgs) error {
 	c := s.c.Load()
 	if c == nil {
@@ -134,6 +135,12 @@ func (s *Stream) LinearVariant(a LinearArgs) (int32, error) {
 	var v C.int
 	err = failed("gs_linear_variant", C.call_gs_linear_variant(table, c, (*C.gs_linear_args)(unsafe.Pointer(&a)), &v))
 	return int32(v), err
+}
+
+// NeedsBLAS reports whether [Stream.Linear] would multiply by cuBLASLt.
+func (s *Stream) NeedsBLAS(a LinearArgs) (bool, error) {
+	v, err := s.LinearVariant(a)
+	return err == nil && s.dev.lib.Variants(OpLinear)[v] == "blas", err
 }
 
 // LinearAlgorithm describes cuBLASLt's algorithm for a product.

@@ -159,14 +159,16 @@ func scalarProduct(_ *cpu.Team, s Shape, in []View, out View) (run, end func() e
 // linearProduct multiplies by the library's linear, that of the model's layers, with the kernel that it chooses.
 func linearProduct(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, dtype string) (Launch, func() error, error) {
 	m, n, k := int32(s.Get("m")), int32(s.Get("n")), int32(s.Get("k"))
-	if m > cuda.GEMVRows {
-		if err := g.Device.Library().OpenBLAS(); err != nil {
-			return nil, nil, err
-		}
-	}
 	a := cuda.LinearArgs{X: in[0], W: in[1], Y: out, M: m, N: n, K: k, LDX: k, LDY: n, DType: cuda.F32, YType: cuda.F32}
 	if dtype == BFloat16 {
 		a.DType = cuda.BF16
+	}
+	if blas, err := g.slot.work.NeedsBLAS(a); err != nil {
+		return nil, nil, err
+	} else if blas {
+		if err := g.Device.Library().OpenBLAS(); err != nil {
+			return nil, nil, err
+		}
 	}
 	return func(s *cuda.Stream) error { return s.Linear(a) }, nil, nil
 }

@@ -230,7 +230,7 @@ func (w *writer) linear(s gpt2.Step) error {
 			a.BiasBF16 = bias.half + cuda.Ptr(2*from)
 		}
 		l := launch{run: func() error { return w.stream.Linear(a) }}
-		blas, err := w.backend.usesBLAS(w.stream, a)
+		blas, err := w.stream.NeedsBLAS(a)
 		if err == nil && blas {
 			l.product = int(a.M)
 			err = w.choose(a)
@@ -280,12 +280,6 @@ func (w *writer) variant(o gpt2.Operation, shape string, takes func(name string)
 	return 0
 }
 
-// usesBLAS reports whether a product is cuBLASLt's.
-func (b *Backend) usesBLAS(s *cuda.Stream, a cuda.LinearArgs) (bool, error) {
-	v, err := s.LinearVariant(a)
-	return err == nil && b.lib.Variants(cuda.OpLinear)[v] == "blas", err
-}
-
 // NeedsBLAS reports whether products of many rows are cuBLASLt's, unless another kernel is chosen for them.
 func (b *Backend) NeedsBLAS() (bool, error) {
 	s, err := b.dev.NewStream()
@@ -293,9 +287,17 @@ func (b *Backend) NeedsBLAS() (bool, error) {
 		return false, err
 	}
 	const n = 64
-	blas, err := b.usesBLAS(s, cuda.LinearArgs{X: standIn, W: standIn, Y: standIn, M: n, N: n, K: n, LDX: n, LDY: n,
+	blas, err := s.NeedsBLAS(cuda.LinearArgs{X: standIn, W: standIn, Y: standIn, M: n, N: n, K: n, LDX: n, LDY: n,
 		DType: b.dtype, YType: b.dtype})
 	return blas, cmp.Or(err, s.Close())
+}
+
+// OpenBLASAhead opens cuBLASLt in the background if products of many rows are its: while weights are uploaded, so that
+// the first pass waits less. That pass gives the error if there is one.
+func (b *Backend) OpenBLASAhead() {
+	if blas, err := b.NeedsBLAS(); blas && err == nil {
+		go func() { _ = b.lib.OpenBLAS() }()
+	}
 }
 
 // attention: K and V of the new rows go into the cache of the slot, then each query attends to it.

@@ -17,8 +17,8 @@ type lastPass struct {
 	logitsOnly bool       // the kernel of mode persistent leaves no other activations
 }
 
-// readRows is how many rows are copied to the host at a time.
-const readRows = 64
+// readBytes is about how much is copied to the host at a time.
+const readBytes = 8 << 20
 
 // Read copies rows of a buffer of the last pass.
 func (r *Runner) Read(b gpt2.Buffer, row int, dst []float32) error {
@@ -52,9 +52,10 @@ func (r *Runner) Read(b gpt2.Buffer, row int, dst []float32) error {
 		return err
 	}
 	bytes := pitch(b, plan) * dtype.Size() // from a row to the next
-	raw := make([]byte, bytes*min(readRows, (len(dst)+width-1)/width))
+	most := max(1, readBytes/bytes)
+	raw := make([]byte, bytes*min(most, (len(dst)+width-1)/width))
 	for len(dst) > 0 {
-		n := min(readRows, (len(dst)+width-1)/width)
+		n := min(most, (len(dst)+width-1)/width)
 		if idle > 0 { // rows of the next sequence do not follow at once
 			n = min(n, rows-row%rows)
 		}

@@ -60,8 +60,7 @@ func (b *bench) linear() trials {
 				})
 			},
 		}
-		taken, err := b.Stream.LinearVariant(args(variant, 0))
-		if err != nil || b.lib.Variants(cuda.OpLinear)[taken] != "blas" {
+		if blas, err := b.Stream.NeedsBLAS(args(variant, 0)); err != nil || !blas {
 			return []trial{t}
 		}
 		tuned := t

@@ -122,7 +122,7 @@ func (o *Opened) Place(run auto.Run) error {
 		return nil
 	}
 	began = time.Now()
-	gpu, err := m.gpuWithBLAS()
+	gpu, err := m.gpuWithBLAS(onGPU.Work(run).BLAS)
 	if err != nil {
 		m.Notice(fmt.Sprintf("--device auto took the CPU, since the GPU cannot be used: %v", err))
 		o.Choice.Lacks = err.Error()
@@ -136,11 +136,12 @@ func (o *Opened) Place(run auto.Run) error {
 	return host.Close()
 }
 
-// gpuWithBLAS is gpu with the library that prefills need: what is missing is then known before the weights are loaded.
-func (m *ModelFlags) gpuWithBLAS() (*exec.Backend, error) {
+// gpuWithBLAS is gpu with the library that long prompts may need: what is missing is then known before the weights are
+// loaded.
+func (m *ModelFlags) gpuWithBLAS(long bool) (*exec.Backend, error) {
 	b, err := m.gpu()
-	if err != nil {
-		return nil, err
+	if err != nil || !long {
+		return b, err
 	}
 	blas, err := b.NeedsBLAS()
 	if blas && err == nil {

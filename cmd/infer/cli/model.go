@@ -297,7 +297,7 @@ func (m *ModelFlags) Backend() (gpt2.Backend, error) {
 		}
 		return m.cpu()
 	}
-	b, err := m.gpuWithBLAS()
+	b, err := m.gpuWithBLAS(true)
 	switch {
 	case err == nil:
 		mode, _ := b.Mode()
@@ -430,6 +430,9 @@ func (o *Opened) Load(ctx context.Context, batch int) (*gpt2.Session, error) {
 	bar := o.Flags.Progress("loading weights", true)
 	options := o.Options
 	options.Progress, options.Batch = bar.Set, batch
+	if gpu, ok := o.Backend.(*exec.Backend); ok && o.Run != nil && o.Run.Prompt*batch > cuda.GEMVRows {
+		gpu.OpenBLASAhead()
+	}
 	began := time.Now()
 	s, err := gpt2.NewSession(ctx, o.Model, o.Backend, options)
 	o.loading = time.Since(began)

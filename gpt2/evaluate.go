@@ -30,15 +30,13 @@ func (e Evaluation) BitsPerByte(bytes int) float64 { return e.Nats / math.Ln2 / 
 
 // Evaluate scores the tokens of a text, each once, in windows of so many tokens at a stride: the first window scores
 // all of its tokens, each later one its last stride tokens, so that those have at least window - stride tokens before
-// them. The first token is predicted from the end-of-text token. If the model has none, it is not scored. The session
-// must have a batch of 1; it is empty before and after. progress, if not nil, is called with the tokens scored and
-// their total.
+// them. The first token is predicted from the end-of-text token. If the model has none, it is not scored. As many
+// windows are evaluated at once as the session has sequences; it is empty before and after. progress, if not nil, is
+// called with the tokens scored and their total.
 func (s *Session) Evaluate(ctx context.Context, ids []int32, window, stride int,
 	progress func(done, total int)) (Evaluation, error) {
-	V := s.model.Config.Vocab
+	V, B := s.model.Config.Vocab, s.options.Batch
 	switch {
-	case s.options.Batch != 1:
-		return Evaluation{}, fmt.Errorf("evaluation takes one sequence, and the session has %d", s.options.Batch)
 	case window < 1 || window > s.options.Context:
 		return Evaluation{}, fmt.Errorf("the window is %d tokens; it must be from 1 to the context of %d", window,
 			s.options.Context)
@@ -55,37 +53,53 @@ func (s *Session) Evaluate(ctx context.Context, ids []int32, window, stride int,
 	var logits []float32
 	start := time.Now()
 	total := len(ids) - 1
-	for from := 0; e.Tokens < total; from += stride {
-		inputs := ids[from:min(from+window, total)]
+	T := min(window, total)
+	inputs := make([]int32, B*T)
+	for from := 0; e.Tokens < total; from += B * stride {
+		passed := 0
+		for b := range B { // the last windows may be short, or none: nothing that counts sees what follows in them
+			in := inputs[b*T:][:T]
+			n := copy(in, ids[min(from+b*stride, total):total])
+			clear(in[n:])
+			if from+(b-1)*stride+T < total || b == 0 {
+				passed += n
+			}
+		}
 		if err := s.Reset(); err != nil {
 			return e, err
 		}
 		if _, err := s.admit(inputs); err != nil {
 			return e, err
 		}
-		first := e.Tokens - from // row of the first token not yet scored
+		scored := e.Tokens
 		_, err := s.prefill(ctx, inputs, Pass{Logits: LogitsAll}, func(ph Pass, done int) error {
-			for r := max(0, first-done); r < ph.Tokens; {
-				n := min(evaluateRows, ph.Tokens-r)
-				logits = slices.Grow(logits[:0], n*V)[:n*V]
-				if err := s.runner.Read(BufLogits, r, logits); err != nil {
-					return s.fail(ctx, err)
-				}
-				for _, nats := range surprises(logits, ids[from+done+r+1:][:n]) {
-					if math.IsNaN(nats) {
-						return ErrNotFinite
+			scored := scored
+			for b := range B {
+				at := from + b*stride // of the window
+				first, end := scored-at, min(T, total-at)
+				scored = max(scored, at+end)
+				for r := max(0, first-done); r < min(ph.Tokens, end-done); {
+					n := min(evaluateRows, min(ph.Tokens, end-done)-r)
+					logits = slices.Grow(logits[:0], n*V)[:n*V]
+					if err := s.runner.Read(BufLogits, b*ph.Tokens+r, logits); err != nil {
+						return s.fail(ctx, err)
 					}
-					e.Nats += nats
-					e.Tokens++
+					for _, nats := range surprises(logits, ids[at+done+r+1:][:n]) {
+						if math.IsNaN(nats) {
+							return ErrNotFinite
+						}
+						e.Nats += nats
+						e.Tokens++
+					}
+					r += n
 				}
-				r += n
 			}
 			return nil
 		})
 		if err != nil {
 			return e, err
 		}
-		if e.Passed += len(inputs); progress != nil {
+		if e.Passed += passed; progress != nil {
 			progress(e.Tokens, total)
 		}
 	}

@@ -217,13 +217,14 @@ func TestCancelledGeneration(t *testing.T) {
 func TestEvaluate(t *testing.T) {
 	m := tiny(t, "L=1,T=32")
 	s := newSession(t, m, backends(t)["cpu"], gpt2.Options{})
+	three := newSession(t, m, backends(t)["cpu"], gpt2.Options{Batch: 3, Chunk: 7})
 	reference := newSession(t, m, backends(t)["reference"], gpt2.Options{})
 	r := rand.New(rand.NewPCG(9, 9))
-	for range 20 {
+	for i := range 20 {
 		ids := randomIDs(r, 1+r.IntN(120))
 		window := 1 + r.IntN(32)
 		stride := 1 + r.IntN(window)
-		a, err := s.Evaluate(t.Context(), ids, window, stride, nil)
+		a, err := []*gpt2.Session{s, three}[i%2].Evaluate(t.Context(), ids, window, stride, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"gpt2scope/auto"
 	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/weights"
@@ -253,7 +254,11 @@ func (e *evalFlags) run(c *cobra.Command, m *cli.ModelFlags) error {
 	if err := o.Place(auto.Run{Prompt: min(window, len(ids)), Windows: windows}); err != nil {
 		return err
 	}
-	s, err := o.Load(ctx, 1)
+	batch := 1
+	if o.Backend.Describe().GPU { // one window does not fill it
+		batch = max(1, min(windows, cuda.WGMMARows/window))
+	}
+	s, err := o.Load(ctx, batch)
 	if err != nil {
 		return err
 	}

@@ -137,12 +137,18 @@ func Encode(x []float32, t DType) []byte {
 // Decode converts numbers of the device's type, F32 or BF16.
 func Decode(data []byte, t DType) []float32 {
 	x := make([]float32, len(data)/t.Size())
-	for i := range x {
+	DecodeInto(x, data, t)
+	return x
+}
+
+// DecodeInto is [Decode] into a slice, all of which it fills.
+func DecodeInto(dst []float32, data []byte, t DType) {
+	data = data[:len(dst)*t.Size()]
+	for i := range dst {
 		if t == F32 {
-			x[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
+			dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
 		} else {
-			x[i] = weights.BFloat16ToFloat32(binary.LittleEndian.Uint16(data[2*i:]))
+			dst[i] = weights.BFloat16ToFloat32(binary.LittleEndian.Uint16(data[2*i:]))
 		}
 	}
-	return x
 }

@@ -64,7 +64,7 @@ func (r *Runner) Read(b gpt2.Buffer, row int, dst []float32) error {
 		}
 		for i := range n {
 			m := min(width, len(dst))
-			copy(dst, cuda.Decode(raw[i*bytes:][:m*dtype.Size()], dtype))
+			cuda.DecodeInto(dst[:m], raw[i*bytes:], dtype)
 			dst = dst[m:]
 		}
 		row += n

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds lib/libgpt2scope_cupti.so, or the file OUT, from csrc/cupti.c. The headers, of
+# Builds lib/libgpt2scope_cupti.so, or the file OUT, from csrc/cupti.c and inject.c. The headers, of
 # CUDA 12.4 or later, are those of CUDA_HOME, else those of /usr/local/cuda, else those of
 # NVIDIA's wheels, which pip installs into build/cuda. Neither a GPU nor a CUDA compiler is
 # needed; libcupti is opened at run time.
@@ -41,6 +41,6 @@ mapfile -t include <<<"$flags"
 out=${OUT:-lib/libgpt2scope_cupti.so}
 mkdir -p "$(dirname "$out")"
 ${CC:-cc} -std=gnu11 -O2 -g1 -Wall -Wextra -Werror -fPIC -fvisibility=hidden -shared "${include[@]}" \
-	csrc/cupti.c -o "$out.new" -ldl -lpthread
+	csrc/cupti.c csrc/inject.c -o "$out.new" -ldl -lpthread
 mv "$out.new" "$out"
 echo "$out, with the headers ${include[1]}"

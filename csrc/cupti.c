@@ -7,6 +7,8 @@
 
 #include <cupti_activity.h>
 #include <cupti_callbacks.h>
+#include <cupti_driver_cbid.h>
+#include <cupti_runtime_cbid.h>
 #include <cupti_version.h>
 #include <dlfcn.h>
 #include <pthread.h>
@@ -36,6 +38,8 @@
 static struct {
   REQUIRED(MEMBER)
   CUptiResult (*cuptiActivityEnableAllSyncRecords)(uint8_t enable);
+  CUptiResult (*cuptiActivityEnableRuntimeApi)(CUpti_CallbackId id, uint8_t enable);
+  CUptiResult (*cuptiActivityEnableDriverApi)(CUpti_CallbackId id, uint8_t enable);
 #if CUPTI_API_VERSION >= 130000
   __typeof__(&cuptiSubscribe_v2) cuptiSubscribe_v2;
 #endif
@@ -146,7 +150,20 @@ static const CUpti_ActivityKind kinds[GS_CUPTI_KINDS] = {
     [GS_CUPTI_SYNC] = CUPTI_ACTIVITY_KIND_SYNCHRONIZATION,
     [GS_CUPTI_OVERHEAD] = CUPTI_ACTIVITY_KIND_OVERHEAD,
     [GS_CUPTI_EXTERNAL] = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
+    [GS_CUPTI_GRAPH] = CUPTI_ACTIVITY_KIND_GRAPH_TRACE,
+    [GS_CUPTI_MEMORY] = CUPTI_ACTIVITY_KIND_MEMORY2,
+    [GS_CUPTI_DEVICE] = CUPTI_ACTIVITY_KIND_DEVICE,
 };
+
+// Calls that only ask, many times a launch; recording them would take longer than they do.
+#define RUNTIME(f) CUPTI_RUNTIME_TRACE_CBID_cuda##f
+#define DRIVER(f) CUPTI_DRIVER_TRACE_CBID_cu##f
+static const CUpti_CallbackId asks_runtime[] = {
+    RUNTIME(GetDevice_v3020), RUNTIME(GetDeviceCount_v3020), RUNTIME(GetLastError_v3020),
+    RUNTIME(PeekAtLastError_v3020), RUNTIME(DeviceGetAttribute_v5000), 0};
+static const CUpti_CallbackId asks_driver[] = {
+    DRIVER(CtxGetCurrent), DRIVER(CtxGetDevice), DRIVER(DeviceGet), DRIVER(DeviceGetAttribute),
+    DRIVER(GetProcAddress), DRIVER(GetProcAddress_v2), DRIVER(ModuleGetLoadingMode), 0};
 
 // The kinds without which recording fails; CUPTI may refuse others.
 static const uint64_t essential = 1 << GS_CUPTI_KERNEL;
@@ -203,7 +220,7 @@ static int32_t failed(gs_cupti_error *error, const char *call, CUptiResult code,
   const char *text = NULL;
   error->code = (int32_t)code;
   error->kind = kind;
-  error->call = call;
+  snprintf(error->call, sizeof(error->call), "%s", call);
   if (api.cuptiGetResultString) api.cuptiGetResultString(code, &text);
   snprintf(error->text, sizeof(error->text), "%s", text ? text : "");
   return -1;
@@ -321,11 +338,14 @@ static int32_t find(const char *path, gs_cupti_error *error) {
     snprintf(error->text, sizeof(error->text), "it has no %s", missing);
     return -1;
   }
-  api.cuptiActivityEnableAllSyncRecords =
-      (CUptiResult (*)(uint8_t))dlsym(s.library, "cuptiActivityEnableAllSyncRecords");
+#define MAYBE(f) api.f = (__typeof__(api.f))dlsym(s.library, #f);
+  MAYBE(cuptiActivityEnableAllSyncRecords)
+  MAYBE(cuptiActivityEnableRuntimeApi)
+  MAYBE(cuptiActivityEnableDriverApi)
 #if CUPTI_API_VERSION >= 130000
-  api.cuptiSubscribe_v2 = (__typeof__(api.cuptiSubscribe_v2))dlsym(s.library, "cuptiSubscribe_v2");
+  MAYBE(cuptiSubscribe_v2)
 #endif
+#undef MAYBE
   return 0;
 }
 
@@ -443,7 +463,7 @@ static int32_t open_recorder(const char *path, const gs_cupti_options *options, 
   s.copy = LAYOUT(copies, version);
   s.peer_copy = LAYOUT(peer_copies, version);
   s.set = LAYOUT(sets, version);
-  s.state.kernel = s.kernel->name;
+  snprintf(s.state.kernel, sizeof(s.state.kernel), "%s", s.kernel->name);
 
   CUptiResult r = api.cuptiSubscribe(&s.subscriber, called_back, NULL);
   if (r) {
@@ -455,7 +475,7 @@ static int32_t open_recorder(const char *path, const gs_cupti_options *options, 
     api.cuptiUnsubscribe(s.subscriber);
     release();
     snprintf(error->text, sizeof(error->text), "there is no memory for its buffers");
-    error->call = "malloc";
+    snprintf(error->call, sizeof(error->call), "malloc");
     return -1;
   }
 
@@ -471,7 +491,7 @@ static int32_t open_recorder(const char *path, const gs_cupti_options *options, 
     call = "cuptiActivityRegisterCallbacks";
     r = api.cuptiActivityRegisterCallbacks(requested, completed);
   }
-  if (!r) {
+  if (!r && options->kinds >> GS_CUPTI_NODE & 1) {
     call = "cuptiEnableCallback";
     r = api.cuptiEnableCallback(1, s.subscriber, CUPTI_CB_DOMAIN_RESOURCE, CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED);
     if (!r)
@@ -514,6 +534,10 @@ static int32_t start(gs_cupti_error *error) {
       return failed(error, "cuptiActivityEnable", r, k);
     }
   }
+  for (int i = 0; api.cuptiActivityEnableRuntimeApi && asks_runtime[i]; i++)
+    api.cuptiActivityEnableRuntimeApi(asks_runtime[i], 0);
+  for (int i = 0; api.cuptiActivityEnableDriverApi && asks_driver[i]; i++)
+    api.cuptiActivityEnableDriverApi(asks_driver[i], 0);
   // Else a loop that polls an event would fill the buffers.
   if (api.cuptiActivityEnableAllSyncRecords) api.cuptiActivityEnableAllSyncRecords(0);
   atomic_store(&s.recording, s.enabled >> GS_CUPTI_EXTERNAL & 1 ? 2 : 1);
@@ -605,6 +629,11 @@ static void read_work(const void *a, const work_layout *l, gs_cupti_record *r) {
   r->graph = u32(a, l->graph);
 }
 
+static void name_record(gs_cupti_record *r, const char *name) {
+  r->name = name;
+  r->name_length = name ? (uint32_t)strlen(name) : 0;
+}
+
 static void read_kernel(const void *a, gs_cupti_record *r) {
   const kernel_layout *l = s.kernel;
   r->kind = GS_CUPTI_KERNEL;
@@ -616,8 +645,9 @@ static void read_kernel(const void *a, gs_cupti_record *r) {
   r->registers = registers;
   r->static_shared = (int32_t)u32(a, l->static_shared);
   r->dynamic_shared = (int32_t)u32(a, l->dynamic_shared);
-  memcpy(&r->name, (const char *)a + l->name_at, sizeof(r->name));
-  if (r->name) r->name_length = (uint32_t)strlen(r->name);
+  const char *name;
+  memcpy(&name, (const char *)a + l->name_at, sizeof(name));
+  name_record(r, name);
 }
 
 static void read_copy(const void *a, const copy_layout *l, int32_t kind, gs_cupti_record *r) {
@@ -630,6 +660,10 @@ static void read_copy(const void *a, const copy_layout *l, int32_t kind, gs_cupt
 }
 
 static void read_call(const CUpti_ActivityAPI *a, gs_cupti_record *r) {
+  const char *name = NULL;
+  CUpti_CallbackDomain domain =
+      a->kind == CUPTI_ACTIVITY_KIND_RUNTIME ? CUPTI_CB_DOMAIN_RUNTIME_API : CUPTI_CB_DOMAIN_DRIVER_API;
+  if (api.cuptiGetCallbackName(domain, a->cbid, &name) == CUPTI_SUCCESS) name_record(r, name);
   r->kind = a->kind == CUPTI_ACTIVITY_KIND_RUNTIME ? GS_CUPTI_RUNTIME : GS_CUPTI_DRIVER;
   r->detail = a->cbid;
   r->start = a->start;
@@ -662,6 +696,48 @@ static void read_overhead(const CUpti_ActivityOverhead3 *a, gs_cupti_record *r) 
   if (thread) r->thread = a->objectId.pt.threadId;
 }
 
+// Later structs of these three kinds begin like the ones here.
+
+static void read_graph(const CUpti_ActivityGraphTrace *a, gs_cupti_record *r) {
+  r->kind = GS_CUPTI_GRAPH;
+  r->start = a->start;
+  r->end = a->end;
+  r->device = a->deviceId;
+  r->context = a->contextId;
+  r->stream = a->streamId;
+  r->correlation = a->correlationId;
+  r->graph = a->graphId;
+}
+
+static void read_memory(const CUpti_ActivityMemory3 *a, gs_cupti_record *r) {
+  r->kind = GS_CUPTI_MEMORY;
+  r->start = r->end = a->timestamp;
+  r->device = a->deviceId;
+  r->process = a->processId;
+  r->bytes = a->bytes;
+  r->from = (uint8_t)a->memoryKind;
+  r->detail = a->memoryOperationType;
+}
+
+// read_device puts what a GPU is into fields that are of other things in other records.
+static void read_device(const CUpti_ActivityDevice4 *a, gs_cupti_record *r) {
+  r->kind = GS_CUPTI_DEVICE;
+  name_record(r, a->name);
+  r->device = a->id;
+  r->bytes = a->globalMemorySize;
+  r->tag = a->globalMemoryBandwidth;  // kB/s
+  r->correlation = a->coreClockRate;  // kHz
+  r->grid[0] = (int32_t)a->numMultiprocessors;
+  r->grid[1] = (int32_t)a->maxWarpsPerMultiprocessor;
+  r->grid[2] = (int32_t)a->maxBlocksPerMultiprocessor;
+  r->block[0] = (int32_t)a->computeCapabilityMajor;
+  r->block[1] = (int32_t)a->computeCapabilityMinor;
+  r->registers = a->maxRegistersPerMultiprocessor;
+  r->static_shared = (int32_t)a->maxSharedMemoryPerMultiprocessor;
+  memcpy(&r->node, &a->uuid.bytes[0], 8);
+  memcpy(&r->origin, &a->uuid.bytes[8], 8);
+}
+
 // read_record returns 0 for a record of a kind that is not used.
 static int read_record(const CUpti_Activity *a, gs_cupti_record *r) {
   memset(r, 0, sizeof(*r));
@@ -688,6 +764,15 @@ static int read_record(const CUpti_Activity *a, gs_cupti_record *r) {
       return 1;
     case CUPTI_ACTIVITY_KIND_OVERHEAD:
       read_overhead((const CUpti_ActivityOverhead3 *)a, r);
+      return 1;
+    case CUPTI_ACTIVITY_KIND_GRAPH_TRACE:
+      read_graph((const CUpti_ActivityGraphTrace *)a, r);
+      return 1;
+    case CUPTI_ACTIVITY_KIND_MEMORY2:
+      read_memory((const CUpti_ActivityMemory3 *)a, r);
+      return 1;
+    case CUPTI_ACTIVITY_KIND_DEVICE:
+      read_device((const CUpti_ActivityDevice4 *)a, r);
       return 1;
     case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION: {
       const CUpti_ActivityExternalCorrelation *e = (const CUpti_ActivityExternalCorrelation *)a;
@@ -766,12 +851,6 @@ static void state(gs_cupti_state *out) {
   pthread_mutex_unlock(&s.mutex);
 }
 
-static const char *name(int32_t kind, uint32_t id) {
-  const char *text = NULL;
-  CUpti_CallbackDomain domain = kind == GS_CUPTI_DRIVER ? CUPTI_CB_DOMAIN_DRIVER_API : CUPTI_CB_DOMAIN_RUNTIME_API;
-  return api.cuptiGetCallbackName(domain, id, &text) == CUPTI_SUCCESS ? text : NULL;
-}
-
 static int64_t now(clockid_t clock) {
   struct timespec t;
   clock_gettime(clock, &t);
@@ -807,7 +886,6 @@ GS_CUPTI_API const gs_cupti_table *gs_cupti(void) {
       .drain = drain,
       .losses = losses,
       .state = state,
-      .name = name,
       .clock = clocks,
   };
   return &table;

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -76,7 +75,7 @@ const firstTID = 1 << 30
 // after the trace's writer and before w.
 func Compress(w io.Writer, name string) io.WriteCloser {
 	if strings.HasSuffix(strings.ToLower(name), ".gz") {
-		return gzip.NewWriter(w)
+		return newZipper(w)
 	}
 	return plain{w}
 }

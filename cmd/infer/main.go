@@ -4,7 +4,8 @@
 // package below: flags in, tables out. What it computes or measures is in other packages.
 //
 // Text goes to standard output, everything else to standard error. The exit status is 0; 1 if something failed; 2 if
-// the command line is wrong, for this model too; 3 if a gate (trace diff --gate) found a regression; 130 after Ctrl-C.
+// the command line is wrong, for this model too; 3 if a gate (trace diff --gate) found a regression; 130 after Ctrl-C;
+// that of the command of trace record.
 package main
 
 import (
@@ -105,6 +106,7 @@ func run(ctx context.Context, m *cli.ModelFlags, args []string, stdin io.Reader,
 
 	var stop cli.Interruption
 	var usage cli.UsageError
+	var command cli.CommandStatus
 	status := exitFailure
 	switch {
 	case err == nil:
@@ -117,6 +119,8 @@ func run(ctx context.Context, m *cli.ModelFlags, args []string, stdin io.Reader,
 		status = exitUsage
 	case errors.As(err, new(cli.GateError)):
 		status = exitGate
+	case errors.As(err, &command):
+		return int(command)
 	}
 	if !errors.As(err, new(reportedError)) {
 		fmt.Fprintf(stderr, "infer: %v\n", err)

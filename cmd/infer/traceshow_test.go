@@ -120,7 +120,7 @@ func TestTraceShowOwn(t *testing.T) {
 	gpu, cpu := ownTrace(t, true), ownTrace(t, false)
 	out := mustInfer(t, "trace", "show", gpu).stdout
 	contains(t, out, "NVIDIA H200", "trust: whole; 4 kernels, all attributed to steps", "passes: 2 decode steps\n",
-		"recording made a decode step 2.1 % longer: 204.2 us, 200.0 us in a process", "energy: decode 10.0 ± 0.50 mJ per token", "idle: host late", "idle: launch latency")
+		"recording made a decode step 2.1 % longer: 204.2 us, 200.0 us without recording", "energy: decode 10.0 ± 0.50 mJ per token", "idle: host late", "idle: launch latency")
 	// calls, kernels, host, GPU, time, share, median, FLOPs, bytes, GB/s, TFLOP/s, floor, roofline %, launches
 	if got, want := strings.Join(lineOf(t, out, "decode step  h.0.attn.c_attn"), " "), "2 2 1.800 4.000 4.000 21.05 2.000 1.78 M 8 M 2000 0.445 2.000 50.0 2"; got != want {
 		t.Errorf("the row is\n%s, not\n%s:\n%s", got, want, out)

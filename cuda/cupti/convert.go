@@ -19,31 +19,116 @@ type Decode func(tag uint64) (plan, step int32, pass uint64)
 // to the step whose tag was pushed when the node was captured, and to the pass whose tag was pushed when the graph was
 // launched. All records must be given at once, since they come in no order.
 func Convert(records []Record, base int64, decode Decode) []traces.Event {
-	c := converter{base: base, decode: decode, tags: map[uint64]uint64{}, nodes: map[uint64]*Record{},
-		devices: map[uint32]uint32{}, names: map[string]string{}}
-	c.index(records)
-	events := make([]traces.Event, 0, len(records))
-	for i := range records {
-		if e, ok := c.event(&records[i]); ok {
-			events = append(events, e)
-		}
-	}
+	c := NewConverter(base, 0, 0)
+	c.decode = decode
+	events := append(c.Add(records), c.End()...)
 	traces.Sort(events)
 	return events
 }
 
-type converter struct {
-	base    int64
-	decode  Decode
-	process int64
+// Converter makes events of records that come in parts, as those of a spool.
+type Converter struct {
+	base, mono int64 // times at which the trace's are 0, by CUPTI's clock and CLOCK_MONOTONIC
+	decode     Decode
+	process    int64
+	whats      traces.Interner
+	open       map[rangeKey][]traces.Event // ranges, those pushed last at the end
+	memory     []traces.Event              // changes of what a device holds
+
 	tags    map[uint64]uint64  // by correlation id
 	nodes   map[uint64]*Record // by their id
 	devices map[uint32]uint32  // of contexts
 	names   map[string]string  // demangled
 }
 
+// rangeKey is a thread and domain, whose pushes nest, or the id of a range that was started.
+type rangeKey struct {
+	thread uint32
+	domain string
+	id     uint64
+}
+
+// NewConverter makes a converter of the records of a process, 0 for that of the first record. base and mono are the
+// times of CUPTI's clock and of CLOCK_MONOTONIC at which the trace's are 0.
+func NewConverter(base, mono, process int64) *Converter {
+	return &Converter{base: base, mono: mono, process: process, open: map[rangeKey][]traces.Event{},
+		tags: map[uint64]uint64{}, nodes: map[uint64]*Record{},
+		devices: map[uint32]uint32{}, names: map[string]string{}}
+}
+
+// SetBase sets the time of CUPTI's clock at which the trace's times are 0.
+func (c *Converter) SetBase(base int64) { c.base = base }
+
+// Add converts records, in their order.
+func (c *Converter) Add(records []Record) []traces.Event {
+	c.index(records)
+	events := make([]traces.Event, 0, len(records))
+	for i := range records {
+		e, ok := c.event(&records[i])
+		if records[i].Kind == KindRange {
+			e, ok = c.nvtx(&records[i])
+		}
+		if ok {
+			e.What = c.whats.Of(e.What)
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
+// Forget drops what only End would tell of memory.
+func (c *Converter) Forget() { c.memory = nil }
+
+// End returns the events that are known only when all records have been added: the memory that devices hold, and the
+// ranges that are still open.
+func (c *Converter) End() []traces.Event {
+	events := traces.Held(c.memory)
+	for _, open := range c.open {
+		for _, e := range open {
+			e.Open = true
+			events = append(events, e)
+		}
+	}
+	c.memory, c.open = nil, map[rangeKey][]traces.Event{}
+	return events
+}
+
+// nvtx makes the event of a range that ends here, or of a mark.
+func (c *Converter) nvtx(r *Record) (traces.Event, bool) {
+	key := rangeKey{thread: r.Thread, domain: r.Domain}
+	if r.Range == rangeStart || r.Range == rangeEnd {
+		key = rangeKey{id: r.Correlation}
+	}
+	switch r.Range {
+	case rangePop, rangeEnd:
+		open := c.open[key]
+		if len(open) == 0 {
+			return traces.Event{}, false
+		}
+		e := open[len(open)-1]
+		e.Duration = r.Start - c.mono - e.Time
+		if c.open[key] = open[:len(open)-1]; key.id != 0 {
+			delete(c.open, key)
+		}
+		return e, true
+	}
+	e := traces.Plain(traces.KindRange, traces.Thread(int64(r.Process), int64(r.Thread)), r.Name, r.Start-c.mono, 0)
+	if e.Domain = r.Domain; r.Tagged {
+		e.Value = float64(int64(r.External))
+	}
+	if r.Range == rangeMark {
+		e.Kind = traces.KindMark
+		return e, true
+	}
+	if r.Domain == traces.Domain {
+		traces.OwnRange(&e, r.Category)
+	}
+	c.open[key] = append(c.open[key], e)
+	return e, false
+}
+
 // index notes what other records refer to.
-func (c *converter) index(records []Record) {
+func (c *Converter) index(records []Record) {
 	for i := range records {
 		r := &records[i]
 		if c.process == 0 {
@@ -55,16 +140,17 @@ func (c *converter) index(records []Record) {
 		case KindNode:
 			// Some versions report a node of an instantiated graph twice, as made and as cloned: the one with its origin counts.
 			if old := c.nodes[r.Node]; old == nil || old.Origin == 0 {
-				c.nodes[r.Node] = r
+				node := *r // the part is not kept
+				c.nodes[r.Node] = &node
 			}
-		case KindKernel, KindMemcpy, KindMemcpyPeer, KindMemset:
+		case KindKernel, KindMemcpy, KindMemcpyPeer, KindMemset, KindGraph:
 			c.devices[r.Context] = r.Device
 		}
 	}
 }
 
 // event makes the event of a record, and reports whether it has one.
-func (c *converter) event(r *Record) (traces.Event, bool) {
+func (c *Converter) event(r *Record) (traces.Event, bool) {
 	if r.timeless() {
 		return traces.Event{}, false
 	}
@@ -111,6 +197,18 @@ func (c *converter) event(r *Record) (traces.Event, bool) {
 		if e.Origin = r.Origin; r.Origin != 0 {
 			e.Name = "node cloned"
 		}
+	case KindGraph:
+		e = traces.Plain(traces.KindGraph, c.stream(r), "graph", time, duration)
+	case KindMemory:
+		if nameAt(memoryNames, r.From, "") == "Device" {
+			e = traces.Plain(traces.KindCounter, traces.Lane{Kind: traces.LaneCounter, Device: int32(r.Device),
+				Process: c.process}, traces.MemoryAllocated, time, 0)
+			if e.Value = float64(r.Bytes); r.Freed {
+				e.Value = -e.Value
+			}
+			c.memory = append(c.memory, e)
+		}
+		return e, false
 	default:
 		return traces.Event{}, false
 	}
@@ -121,7 +219,7 @@ func (c *converter) event(r *Record) (traces.Event, bool) {
 }
 
 // attribute fills in the step and pass that an event belongs to, by tags.
-func (c *converter) attribute(e *traces.Event, r *Record) {
+func (c *Converter) attribute(e *traces.Event, r *Record) {
 	if c.decode == nil {
 		return
 	}
@@ -143,7 +241,7 @@ func (c *converter) attribute(e *traces.Event, r *Record) {
 }
 
 // captured returns the captured node that a node was cloned from, nil if it is not known.
-func (c *converter) captured(id uint64) *Record {
+func (c *Converter) captured(id uint64) *Record {
 	for range maxFollowedNode { // damaged records could form a ring
 		made := c.nodes[id]
 		if made == nil || made.Origin == 0 || made.Origin == id {
@@ -154,12 +252,12 @@ func (c *converter) captured(id uint64) *Record {
 	return nil
 }
 
-func (c *converter) stream(r *Record) traces.Lane {
+func (c *Converter) stream(r *Record) traces.Lane {
 	return traces.Stream(c.process, int32(r.Device), int32(r.Context), int64(r.Stream))
 }
 
 // kernelName returns the name as in the source, with its types.
-func (c *converter) kernelName(mangled string) string {
+func (c *Converter) kernelName(mangled string) string {
 	name, ok := c.names[mangled]
 	if !ok {
 		if name = demangle.Filter(mangled); name == "" {
@@ -173,7 +271,7 @@ func (c *converter) kernelName(mangled string) string {
 var versionSuffix = regexp.MustCompile(`_v\d+$`)
 
 // callName returns the function's name without the version of its interface.
-func (c *converter) callName(full string) string {
+func (c *Converter) callName(full string) string {
 	name, ok := c.names[full]
 	if !ok {
 		name = versionSuffix.ReplaceAllString(full, "")

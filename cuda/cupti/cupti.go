@@ -17,7 +17,6 @@ static void t_pop(const gs_cupti_table *t) { t->pop(); }
 static int32_t t_drain(const gs_cupti_table *t, gs_cupti_record *r, int32_t max) { return t->drain(r, max); }
 static void t_losses(const gs_cupti_table *t, gs_cupti_losses *l) { t->losses(l); }
 static void t_state(const gs_cupti_table *t, gs_cupti_state *s) { t->state(s); }
-static const char *t_name(const gs_cupti_table *t, int32_t kind, uint32_t id) { return t->name(kind, id); }
 static int32_t t_clock(const gs_cupti_table *t, gs_cupti_clock *c, gs_cupti_error *e) { return t->clock(c, e); }
 */
 import "C"
@@ -42,9 +41,9 @@ type Options struct {
 	Nodes      int // graph nodes that wait to be read, at most; 0 is 65536
 }
 
-// c converts the options for the library. Every kind is recorded.
+// c converts the options for the library.
 func (o Options) c() (c C.gs_cupti_options) {
-	for k := KindKernel; k < numKinds; k++ {
+	for k := KindKernel; k <= KindNode; k++ {
 		c.kinds |= 1 << k
 	}
 	c.buffer_size, c.buffers = C.uint64_t(cmp.Or(o.BufferSize, 4<<20)), C.uint32_t(cmp.Or(o.Buffers, 128))
@@ -64,16 +63,9 @@ type Recorder struct {
 	closed   bool
 	batch    []C.gs_cupti_record // drained last
 	next     int                 // index in batch of the next record
-	names    map[string]string   // of kernels
-	calls    map[call]string
-	timeless int64 // records without times
+	names    map[string]string   // of kernels and calls
+	timeless int64               // records without times
 	lost     map[string]int64
-}
-
-// call is an API function.
-type call struct {
-	kind Kind
-	id   uint32
 }
 
 // open guards against a second recorder, with a clearer error than CUPTI's.
@@ -99,8 +91,7 @@ func Open(o Options) (*Recorder, error) {
 	if open.busy {
 		return nil, failure(ErrBusy, "the cupti recorder is open already, and CUPTI has one subscriber: close it first")
 	}
-	r := &Recorder{table: table, batch: make([]C.gs_cupti_record, 0, 512), names: map[string]string{},
-		calls: map[call]string{}}
+	r := &Recorder{table: table, batch: make([]C.gs_cupti_record, 0, 512), names: map[string]string{}}
 	if r.path, err = r.open(o.c()); err != nil {
 		return nil, err
 	}
@@ -119,7 +110,7 @@ func (r *Recorder) open(options C.gs_cupti_options) (string, error) {
 		switch {
 		case status == 0:
 			return path, nil
-		case e.call != nil:
+		case e.call[0] != 0:
 			return "", explain("CUPTI cannot be used", &e)
 		}
 		text := C.GoString(&e.text[0])
@@ -137,7 +128,7 @@ func (r *Recorder) open(options C.gs_cupti_options) (string, error) {
 
 // explain makes an error of a call of CUPTI that failed.
 func explain(what string, e *C.gs_cupti_error) error {
-	code, call, text := int(e.code), C.GoString(e.call), C.GoString(&e.text[0])
+	code, call, text := int(e.code), C.GoString(&e.call[0]), C.GoString(&e.text[0])
 	if known, ok := results[code]; ok {
 		if code == busyCode && text != "" {
 			what += " (its subscriber is " + text + ")"
@@ -153,7 +144,7 @@ func explain(what string, e *C.gs_cupti_error) error {
 	if code != 0 {
 		text += fmt.Sprintf(" (%d)", code)
 	}
-	return &Error{Text: fmt.Sprintf("%s: %s failed: %s", what, call, text), Code: code, Call: C.GoString(e.call)}
+	return &Error{Text: fmt.Sprintf("%s: %s failed: %s", what, call, text), Code: code, Call: C.GoString(&e.call[0])}
 }
 
 var errClosed = &Error{Text: "the cupti recorder is closed"}
@@ -269,13 +260,23 @@ func (r *Recorder) record() (Record, bool) {
 	}
 	c := &r.batch[r.next]
 	r.next++
-	return r.read(c), true
+	text := unsafe.Slice((*byte)(unsafe.Pointer(c.name)), int(c.name_length))
+	name, ok := r.names[string(text)] // no copy is made to look it up
+	if !ok {
+		name = string(text)
+		r.names[name] = name
+	}
+	record := read(c, name)
+	if record.timeless() {
+		r.timeless++
+	}
+	return record, true
 }
 
-// read converts a record of the library.
-func (r *Recorder) read(c *C.gs_cupti_record) Record {
+// read converts a record of the library that has a name.
+func read(c *C.gs_cupti_record, name string) Record {
 	record := Record{
-		Kind: Kind(c.kind), Start: int64(c.start), End: int64(c.end),
+		Kind: Kind(c.kind), Name: name, Start: int64(c.start), End: int64(c.end),
 		Device: uint32(c.device), Context: uint32(c.context), Stream: uint32(c.stream),
 		Correlation: uint64(c.correlation), External: uint64(c.tag), Tagged: c.tagged != 0,
 		Node: uint64(c.node), Origin: uint64(c.origin),
@@ -291,18 +292,19 @@ func (r *Recorder) read(c *C.gs_cupti_record) Record {
 		record.Graph = uint32(c.graph)
 	}
 	switch detail := uint32(c.detail); record.Kind {
-	case KindKernel:
-		record.Name = r.kernelName(unsafe.Slice((*byte)(unsafe.Pointer(c.name)), int(c.name_length)))
 	case KindRuntime, KindDriver:
 		record.Callback = detail
-		record.Name = r.callName(call{record.Kind, detail})
+		if name == "" {
+			record.Name = fmt.Sprintf("call %d", detail)
+		}
 	case KindSync:
 		record.SyncType = detail
 	case KindOverhead:
 		record.OverheadKind = detail
-	}
-	if record.timeless() {
-		r.timeless++
+	case KindMemory:
+		record.Freed = detail == 2
+	case KindRange:
+		record.Range = rangeKind(detail)
 	}
 	return record
 }
@@ -310,28 +312,7 @@ func (r *Recorder) read(c *C.gs_cupti_record) Record {
 // timeless reports whether a record should have times and has none: CUPTI had no room on the device for them, or the
 // work was still running when a flush was forced.
 func (r *Record) timeless() bool {
-	return r.Kind != KindExternal && r.Kind != KindNode && (r.Start == 0 || r.End < r.Start)
-}
-
-func (r *Recorder) kernelName(text []byte) string {
-	name, ok := r.names[string(text)] // no copy is made to look it up
-	if !ok {
-		name = string(text)
-		r.names[name] = name
-	}
-	return name
-}
-
-func (r *Recorder) callName(c call) string {
-	name, ok := r.calls[c]
-	if !ok {
-		name = C.GoString(C.t_name(r.table, C.int32_t(c.kind), C.uint32_t(c.id)))
-		if name == "" {
-			name = fmt.Sprintf("call %d", c.id)
-		}
-		r.calls[c] = name
-	}
-	return name
+	return (r.Kind < KindExternal || r.Kind == KindGraph) && (r.Start == 0 || r.End < r.Start)
 }
 
 // What [Recorder.Dropped] counts.
@@ -361,9 +342,13 @@ func (r *Recorder) Dropped() map[string]int64 {
 func (r *Recorder) dropped() map[string]int64 {
 	var l C.gs_cupti_losses
 	C.t_losses(r.table, &l)
-	lost := map[string]int64{DroppedRecords: int64(l.records), DroppedNodes: int64(l.nodes), DroppedTimes: r.timeless,
+	return dropped(&l, int32(r.state().fatal), r.timeless)
+}
+
+func dropped(l *C.gs_cupti_losses, fatal int32, timeless int64) map[string]int64 {
+	lost := map[string]int64{DroppedRecords: int64(l.records), DroppedNodes: int64(l.nodes), DroppedTimes: timeless,
 		DroppedBuffers: int64(l.damaged), DroppedPushes: int64(l.pushes)}
-	if r.state().fatal != 0 {
+	if fatal != 0 {
 		lost[DroppedByCUPTI] = 1
 	}
 	maps.DeleteFunc(lost, func(_ string, n int64) bool { return n == 0 })
@@ -410,7 +395,7 @@ func (r *Recorder) Version() Version {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	s := r.state()
-	return Version{uint32(s.version), uint32(s.known), r.path, C.GoString(s.kernel)}
+	return Version{uint32(s.version), uint32(s.known), r.path, C.GoString(&s.kernel[0])}
 }
 
 // NotRecorded returns a sentence for each kind that this CUPTI refused to record.
@@ -420,10 +405,12 @@ func (r *Recorder) NotRecorded() []string {
 	}
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	var words []string
-	s := r.state()
+	return refused(uint64(r.state().refused))
+}
+
+func refused(kinds uint64) (words []string) {
 	for k := KindKernel; k < numKinds; k++ {
-		if s.refused>>k&1 != 0 {
+		if kinds>>k&1 != 0 {
 			words = append(words, fmt.Sprintf("%v: CUPTI refuses to record them", k))
 		}
 	}
@@ -442,5 +429,9 @@ type Clock struct {
 func (r *Recorder) Clock() (Clock, error) {
 	var c C.gs_cupti_clock
 	err := r.do("CUPTI's clock cannot be read", func(e *C.gs_cupti_error) C.int32_t { return C.t_clock(r.table, &c, e) })
-	return Clock{int64(c.cupti), int64(c.monotonic), int64(c.realtime), int64(c.uncertainty)}, err
+	return clockOf(&c), err
+}
+
+func clockOf(c *C.gs_cupti_clock) Clock {
+	return Clock{int64(c.cupti), int64(c.monotonic), int64(c.realtime), int64(c.uncertainty)}
 }

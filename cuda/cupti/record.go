@@ -17,6 +17,10 @@ const (
 	KindOverhead                   // time that CUPTI or the driver took besides
 	KindExternal                   // ties the tag of a Push to a correlation id
 	KindNode                       // a graph node was made
+	KindGraph                      // a graph ran, in place of its nodes
+	KindMemory                     // memory was allocated or freed
+	KindDevice                     // what a GPU is; [Record.GPU] reads it
+	KindRange                      // NVTX, only in spools
 	numKinds
 )
 
@@ -24,6 +28,7 @@ var kindNames = [numKinds]string{
 	KindKernel: "kernels", KindMemcpy: "copies", KindMemcpyPeer: "copies between devices", KindMemset: "sets",
 	KindRuntime: "runtime calls", KindDriver: "driver calls", KindSync: "synchronisations", KindOverhead: "overhead",
 	KindExternal: "tags of API calls", KindNode: "graph nodes",
+	KindGraph: "graphs", KindMemory: "allocations", KindDevice: "facts about GPUs", KindRange: "ranges",
 }
 
 // String names what records of the kind are of, such as "kernels".
@@ -66,7 +71,23 @@ type Record struct {
 	Result          uint32 // what the call returned
 	SyncType        uint32 // CUpti_ActivitySynchronizationType
 	OverheadKind    uint32 // CUpti_ActivityOverheadKind
+	Freed           bool   // of KindMemory
+
+	Range            rangeKind // of KindRange, as what follows; External is the payload, if Tagged
+	Domain, Category string
+	Color            uint32 // 0xAARRGGBB
 }
+
+type rangeKind uint8
+
+// What a record of NVTX is, numbered as gs_range in recorder.h.
+const (
+	rangePush rangeKind = iota
+	rangePop
+	rangeStart
+	rangeEnd
+	rangeMark
+)
 
 // Names by the numbers of cupti_activity.h, as PyTorch's Kineto writes them.
 var (

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 // Raised by whatever changes this file; library and program must agree.
-#define GS_CUPTI_ABI_VERSION 1
+#define GS_CUPTI_ABI_VERSION 2
 
 #define GS_CUPTI_API __attribute__((visibility("default")))
 
@@ -30,7 +30,13 @@ enum {
   GS_CUPTI_OVERHEAD,
   GS_CUPTI_EXTERNAL,  // ties the tag of a push to a correlation id
   GS_CUPTI_NODE,      // a graph node was made
-  GS_CUPTI_KINDS
+  GS_CUPTI_GRAPH,     // a graph ran, in place of its nodes
+  GS_CUPTI_MEMORY,    // memory was allocated (detail 1) or freed (2)
+  GS_CUPTI_DEVICE,    // what a GPU is: see read_device in cupti.c
+  GS_CUPTI_KINDS,
+  // Only in spools:
+  GS_SPOOL_RANGE = GS_CUPTI_KINDS,  // NVTX; detail is one of gs_range, times are of CLOCK_MONOTONIC
+  GS_SPOOL_TEXT,                    // name_length bytes follow, padded to 8; records have the hash in name as its name
 };
 
 // A record, whatever CUPTI's struct for it is in the version that was loaded. What does not belong to its kind is 0.
@@ -42,7 +48,7 @@ typedef struct {
   uint64_t tag;                      // of an EXTERNAL; of a NODE, what was pushed on its thread
   uint64_t node, origin;             // graph node; what it was cloned from, of work from CUDA 13.4 on
   uint64_t bytes;
-  const char *name;                  // of a kernel, mangled; valid until the process ends
+  const char *name;                  // of a kernel, mangled, or call; valid until the process ends
   uint32_t name_length;
   uint32_t graph;                    // graph that ran; of a NODE, its type (CUgraphNodeType)
   int32_t grid[3], block[3];
@@ -69,7 +75,7 @@ typedef struct {
 typedef struct {
   int32_t code;       // CUptiResult; 0 where it was not a call of CUPTI's
   int32_t kind;       // that was enabled, 0 where it was another call
-  const char *call;   // constant; NULL where libcupti could not be opened
+  char call[64];      // "" where libcupti could not be opened
   char text[512];     // the library's words; of another subscriber, its name
 } gs_cupti_error;
 
@@ -84,7 +90,7 @@ typedef struct {
 typedef struct {
   uint32_t version;        // cuptiGetVersion
   uint32_t known;          // the newest version that the library knows structs of
-  const char *kernel;      // name of the struct that kernels are read by
+  char kernel[32];         // name of the struct that kernels are read by
   uint64_t refused;        // bit of each kind that could not be recorded
   uint64_t unset;          // bit of each attribute that could not be set, by its number
   int32_t fatal;           // CUptiResult with which CUPTI detached itself; 0: it did not
@@ -112,12 +118,42 @@ typedef struct {
   int32_t (*drain)(gs_cupti_record *records, int32_t max);
   void (*losses)(gs_cupti_losses *losses);
   void (*state)(gs_cupti_state *state);
-  // The name of an API function by its callback id; NULL where it is not known.
-  const char *(*name)(int32_t kind, uint32_t id);
   int32_t (*clock)(gs_cupti_clock *clock, gs_cupti_error *error);
 } gs_cupti_table;
 
-// The only symbol of the library.
 GS_CUPTI_API const gs_cupti_table *gs_cupti(void);
+
+// Recording a program that knows nothing of it: CUDA loads the library that CUDA_INJECTION64_PATH names and calls
+// InitializeInjection, NVTX likewise by NVTX_INJECTION64_PATH. GS_SPOOL_ENV names a folder with a file "control", from
+// which all processes take what to do; each writes a spool PROCESS.N beside it: a header, then records.
+#define GS_SPOOL_ENV "GPT2SCOPE_RECORD"
+
+typedef struct {
+  uint32_t version;          // GS_CUPTI_ABI_VERSION
+  int32_t on;        // 1: record, 0: do not, -1: end
+  int64_t limit;             // bytes of all spools together
+  int64_t used;      // bytes that were written and not yet given back
+  gs_cupti_options options;  // their kinds say what to record
+  char libraries[8192];      // paths of libcupti to try, each after a newline
+} gs_spool_control;
+
+typedef struct {
+  uint32_t version, process, parent;
+  int32_t state;             // one of gs_spool_states
+  int64_t size;              // bytes of the spool that hold whole records
+  gs_cupti_clock first, last;
+  gs_cupti_state cupti;      // version 0: CUDA was not started
+  gs_cupti_losses losses;
+  uint64_t unspooled;        // records for which the spool had no room
+  int32_t failure;           // errno of a write
+  gs_cupti_error error;      // why CUPTI could not be used
+  char command[256];         // arguments, each with a zero byte at its end
+} gs_spool_header;
+
+enum gs_spool_states { GS_SPOOL_RUNS, GS_SPOOL_EXITED, GS_SPOOL_STOPPED };
+
+// tag is the payload of a push, start or mark where tagged is 1, device the colour, origin and node are the texts of
+// domain and category; correlation ties a start to its end.
+enum gs_range { GS_RANGE_PUSH, GS_RANGE_POP, GS_RANGE_START, GS_RANGE_END, GS_RANGE_MARK };
 
 #endif

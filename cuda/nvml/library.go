@@ -87,9 +87,10 @@ func (g gpu) pci() (domain, bus, device uint32, ok bool) {
 	return p.Domain, p.Bus, p.Device, ret == lib.SUCCESS
 }
 
-func (g gpu) name() (string, bool) {
-	s, ret := g.d.GetName()
-	return s, ret == lib.SUCCESS
+func (g gpu) name() (name, uuid string, ok bool) {
+	name, ret := g.d.GetName()
+	uuid, _ = g.d.GetUUID()
+	return name, uuid, ret == lib.SUCCESS
 }
 
 func (g gpu) capability() (major, minor int, ok bool) {

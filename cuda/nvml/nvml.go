@@ -24,6 +24,7 @@ import (
 type GPU struct {
 	PCI         string `json:"pci"` // "0000:19:00.0"
 	Name        string `json:"name"`
+	UUID        string `json:"-"` // "GPU-12345678-..."
 	Major       int    `json:"-"` // compute capability
 	Minor       int    `json:"-"`
 	MemoryTotal uint64 `json:"memory_bytes,omitempty"`
@@ -65,7 +66,7 @@ type api interface {
 // device is one GPU. A reading that fails returns false.
 type device interface {
 	pci() (domain, bus, device uint32, ok bool)
-	name() (string, bool)
+	name() (name, uuid string, ok bool)
 	capability() (major, minor int, ok bool)
 	memory() (free, total uint64, ok bool)
 	number(reading) (uint64, bool)
@@ -241,7 +242,7 @@ func read(d device) GPU {
 		Power:        float64(number(d, power)) / 1000, PowerLimit: float64(number(d, powerLimit)) / 1000,
 		Temperature: number(d, temperature), Processes: number(d, processes),
 	}
-	g.Name, _ = d.name()
+	g.Name, g.UUID, _ = d.name()
 	g.Major, g.Minor, _ = d.capability()
 	g.MemoryFree, g.MemoryTotal, _ = d.memory()
 	if set, ok := d.number(throttle); ok {

@@ -34,7 +34,7 @@ type fakeGPU struct {
 }
 
 func (f fakeGPU) pci() (domain, bus, device uint32, ok bool) { return 1, f.bus, 2, f.known }
-func (f fakeGPU) name() (string, bool)                       { return "NVIDIA Fake", f.known }
+func (f fakeGPU) name() (name, uuid string, ok bool)         { return "NVIDIA Fake", "", f.known }
 func (f fakeGPU) capability() (major, minor int, ok bool)    { return 9, 0, f.known }
 func (f fakeGPU) memory() (free, total uint64, ok bool)      { return 3 << 30, 4 << 30, f.known }
 func (f fakeGPU) number(r reading) (uint64, bool)            { v, ok := f.numbers[r]; return v, ok }

@@ -16,7 +16,7 @@ var order = strings.Fields(`
 	learn/page learn layers/plot auto layers
 	schedule tasks/samples tasks/plot tasks
 	predict/grade predict measure
-	cuda/workbench cpu cuda/exec cuda/persistent energy cuda/cupti cuda/nvml cuda
+	cuda/inject cuda/workbench cpu cuda/exec cuda/persistent energy cuda/cupti cuda/nvml cuda
 	nvtx/annotate reference/executor traces/stages weights/shakespeare gpt2 gpt2/tokenizer
 	traces/report traces/pprof traces/diff traces/judge traces/tables traces/window traces/counters traces/load traces/nsys traces/samples
 	internal/chart internal/table
@@ -43,7 +43,7 @@ var others = map[string]string{
 	"github.com/tiktoken-go/tokenizer":   "gpt2/tokenizer",
 	"golang.org/x/perf":                  "learn layers traces/diff",
 	"golang.org/x/sync":                  "predict predict/grade",
-	"golang.org/x/sys":                   "cpu record predict weights internal/journal",
+	"golang.org/x/sys":                   "cpu cuda/inject record predict weights internal/journal",
 	"golang.org/x/term":                  "internal/console cmd/infer/cli",
 	"golang.org/x/text":                  "gpt2/tokenizer",
 	"gonum.org/v1/gonum":                 "layers predict",

@@ -32,7 +32,7 @@ var recorders = map[string]struct{ nsys, pytorch, own, amd string }{
 	withKernels: {"nsys profile -t cuda --cuda-graph-trace=node", "nsys profile -t cuda --cuda-graph-trace=node",
 		"infer --recorder cupti", ""},
 	withMemory: {"nsys profile --cuda-memory-usage=true", "profile(profile_memory=True)",
-		"nsys profile --cuda-memory-usage=true infer ...", "profile(profile_memory=True)"},
+		"infer trace record -- infer ...", "profile(profile_memory=True)"},
 	withSamples:  {gpuMetrics, gpuMetrics, gpuMetrics, ""},
 	withCounters: {ncu, ncu, ncu, ""},
 }

@@ -127,7 +127,7 @@ func (n *export) read(size int64) error {
 			return err
 		}
 	}
-	n.findSteps()
+	traces.FindSteps(&n.header, n.events)
 	n.header.Events = int64(len(n.events))
 	return nil
 }
@@ -428,7 +428,7 @@ func (n *export) readRanges() error {
 				e.Duration = end - e.Time
 			}
 			if e.Domain == traces.Domain {
-				n.ownRange(&e, categories[categoryKey{p, r.int(6), r.int(7)}])
+				traces.OwnRange(&e, categories[categoryKey{p, r.int(6), r.int(7)}])
 			}
 			n.coloured(e.Name, r)
 		case nvtxMark:
@@ -450,94 +450,6 @@ func (n *export) coloured(name string, r row) {
 		}
 		h.Colours[name] = fmt.Sprintf("#%06x", argb&0xffffff)
 	}
-}
-
-// opDomain begins the domain of a range that may be a step; the operation follows it. findSteps replaces it.
-const opDomain = traces.Domain + ":"
-
-// passNames are those of gpt2scope's passes.
-var passNames = []string{"prefill", "decode step", "draft step", "verify step"}
-
-var layerName = regexp.MustCompile(`^h\.(\d+)(?:@(\d+))?(\..*)?$`)
-
-// ownRange recognises passes and possible steps by the names and NVTX categories that
-// gpt2scope gives its ranges. The categories are Pass, Layer and the operations.
-func (n *export) ownRange(e *traces.Event, category string) {
-	m := layerName.FindStringSubmatch(e.Name)
-	switch {
-	case slices.Contains(passNames, e.Name):
-		e.Kind = traces.KindPass
-	case m != nil && m[3] == "" || category == "Layer":
-	case category != "" && category != "Pass" || m != nil:
-		e.Kind, e.Domain = traces.KindStep, opDomain+category
-	}
-}
-
-// findSteps makes the plans from the steps within passes. The steps of the first pass of a
-// kind come first, in its order; steps that only later passes have follow.
-func (n *export) findSteps() {
-	traces.Sort(n.events)
-	type stack []*traces.Event
-	open := map[traces.Lane]stack{}
-	index := map[string]int{}             // phase to index in Plans
-	tags := map[string]map[string]int32{} // phase and name to index in Steps
-	for i := range n.events {
-		e := &n.events[i]
-		if !e.Kind.IsRange() || e.Lane.Kind != traces.LaneThread {
-			continue
-		}
-		s := open[e.Lane]
-		for len(s) > 0 && !s[len(s)-1].Open && s[len(s)-1].End() < e.End() {
-			s = s[:len(s)-1]
-		}
-		op, isStep := strings.CutPrefix(e.Domain, opDomain)
-		var pass *traces.Event
-		for j := len(s) - 1; isStep && j >= 0 && pass == nil; j-- {
-			if s[j].Kind == traces.KindPass {
-				pass = s[j]
-			}
-		}
-		open[e.Lane] = append(s, e)
-		switch {
-		case e.Kind == traces.KindPass:
-			at, ok := index[e.Name]
-			if !ok {
-				at = len(n.header.Plans)
-				index[e.Name], tags[e.Name] = at, map[string]int32{}
-				n.header.Plans = append(n.header.Plans, traces.Plan{Phase: e.Name})
-			}
-			e.Plan = int32(at)
-		case isStep && pass == nil: // named like a step, but outside all passes
-			e.Kind = traces.KindRange
-			n.named(e)
-		case isStep:
-			plan, known := &n.header.Plans[pass.Plan], tags[pass.Name]
-			tag, ok := known[e.Name]
-			if !ok {
-				tag = int32(len(plan.Steps))
-				known[e.Name] = tag
-				step := traces.Step{Tag: int(tag), Name: e.Name, Op: op, Layer: -1, Slot: -1}
-				if m := layerName.FindStringSubmatch(e.Name); m != nil {
-					first, _, _ := strings.Cut(e.Name, "+")
-					m = layerName.FindStringSubmatch(first)
-					step.Layer, _ = strconv.Atoi(m[1])
-					if step.Slot = step.Layer; m[2] != "" {
-						step.Slot, _ = strconv.Atoi(m[2])
-					}
-				}
-				plan.Steps = append(plan.Steps, step)
-			}
-			e.Plan, e.Step = pass.Plan, tag
-			n.named(e)
-		}
-	}
-}
-
-// named gives a range that is or seemed to be a step its domain.
-func (n *export) named(e *traces.Event) {
-	w := *e.What
-	w.Domain = traces.Domain
-	e.What = n.whats.Of(&w)
 }
 
 var versionSuffix = regexp.MustCompile(`_v\d+$`)
@@ -761,11 +673,7 @@ func (n *export) readMemory() error {
 		}
 		changes = append(changes, e)
 	}, "start", "deviceId", "bytes", "memoryOperationType", "?memKind")
-	slices.SortStableFunc(changes, func(a, b traces.Event) int { return cmp.Compare(a.Time, b.Time) })
-	held := map[int32]float64{}
-	for _, e := range changes {
-		held[e.Lane.Device] = max(0, held[e.Lane.Device]+e.Value) // what was allocated before the recording is not in it
-		e.Value = held[e.Lane.Device]
+	for _, e := range traces.Held(changes) {
 		n.add(e)
 	}
 	return err

@@ -144,7 +144,7 @@ func overheadNotes(h *traces.Header, of []Passes) []string {
 		if !wanted || !(l.Baseline > 0) || !(l.Recorded > 0) {
 			continue
 		}
-		times := fmt.Sprintf("%.1f us, %.1f us in a process that never recorded", l.Recorded/1e3, l.Baseline/1e3)
+		times := fmt.Sprintf("%.1f us, %.1f us without recording", l.Recorded/1e3, l.Baseline/1e3)
 		if percent, ok := l.Longer(); ok {
 			notes = append(notes, fmt.Sprintf("recording overhead: recording made a %s %s: %s",
 				l.Phase, traces.LongerText(percent), times))
@@ -158,7 +158,9 @@ func overheadNotes(h *traces.Header, of []Passes) []string {
 	note := "recording overhead: what recording cost was not measured"
 	switch h.Recorder {
 	case traces.RecorderCUPTI, traces.RecorderStamps, traces.RecorderHost:
-		note += "; a run without --no-baseline measures it"
+		if note += "; a run without --no-baseline measures it"; h.Recorder == traces.RecorderCUPTI && h.Versions["model"] == "" {
+			note = strings.Replace(note, "a run without --no-baseline", "--baseline or --delay of 'infer trace record'", 1)
+		}
 	}
 	return []string{note}
 }

@@ -464,9 +464,9 @@ func TestNotes(t *testing.T) {
 	}
 	fixtures.Says(t, "", notes(),
 		"passes: 1 prefill of 6 tokens of 2 sequences, padded to 64, 2 decode steps; warm-up is left out: 1 pass, 0.000 ms",
-		"recording overhead: recording made a decode step 2.0 % longer: 204.0 us, 200.0 us in a process that never recorded",
+		"recording overhead: recording made a decode step 2.0 % longer: 204.0 us, 200.0 us without recording",
 		"recording overhead: recording made a prefill no longer",
-		"recording overhead: a prefill took 193.0 us, 130.0 us in a process that never recorded: too few passes to tell",
+		"recording overhead: a prefill took 193.0 us, 130.0 us without recording: too few passes to tell",
 		"energy: decode 12.7 ± 0.051 mJ per token, over 64 tokens (total energy counter)",
 		"floors: no ceilings of this device are known; 'infer bench ceilings' measures them")
 	h.Overhead, h.Energy = nil, nil

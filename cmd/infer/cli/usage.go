@@ -238,6 +238,11 @@ func (e UsageError) Unwrap() error { return e.error }
 // GateError is a gate that found what it was to stop.
 type GateError struct{ error }
 
+// CommandStatus is the exit status of a command that was run for the user: the program's own, without a word.
+type CommandStatus int
+
+func (s CommandStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
 // Gatef makes a GateError.
 func Gatef(format string, args ...any) error { return GateError{fmt.Errorf(format, args...)} }
 

@@ -31,7 +31,7 @@ import (
 func New() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "trace COMMAND",
-		Short: "Read recordings of where time went: show, report, diff, advise, kpi, check, convert",
+		Short: "Make and read recordings of where time went: record, show, report, diff, advise, kpi, check, convert",
 		Long: `trace reads recordings of runs: gpt2scope's own (JSON, also .gz), sqlite exports of Nsight Systems, and JSON
 of PyTorch's profiler. The content of a file decides its format, not its name; - is standard input, and
 sample:NAME a recording that is in the program: 'infer trace samples' lists them.`,
@@ -58,7 +58,7 @@ sample:NAME a recording that is in the program: 'infer trace samples' lists them
 			sub.PreRunE = checkNaming
 		}
 	}
-	c.AddCommand(newTraceSamples()) // which reads none
+	c.AddCommand(newTraceSamples(), newTraceRecord()) // which read none
 	return c
 }
 

@@ -270,6 +270,25 @@ static void put_record(const gs_cupti_record *r) {
   }
 }
 
+// Kinds whose later structs begin alike, with the oldest.
+static void put_other(const gs_cupti_record *r) {
+  if (r->kind == GS_CUPTI_GRAPH && f.enabled[CUPTI_ACTIVITY_KIND_GRAPH_TRACE]) {
+    CUpti_ActivityGraphTrace g = {.kind = CUPTI_ACTIVITY_KIND_GRAPH_TRACE, .correlationId = (uint32_t)r->correlation,
+        .start = r->start, .end = r->end, .deviceId = r->device, .graphId = r->graph, .contextId = r->context, .streamId = r->stream};
+    put(&g, sizeof(g), 0);
+  } else if (r->kind == GS_CUPTI_MEMORY && f.enabled[CUPTI_ACTIVITY_KIND_MEMORY2]) {
+    CUpti_ActivityMemory3 m;
+    memset(&m, PATTERN, sizeof(m));
+    m.kind = CUPTI_ACTIVITY_KIND_MEMORY2, m.memoryOperationType = (CUpti_ActivityMemoryOperationType)r->detail;
+    m.memoryKind = (CUpti_ActivityMemoryKind)r->from, m.bytes = r->bytes, m.timestamp = r->start, m.deviceId = r->device;
+    put(&m, sizeof(m), 0);
+  } else if (r->kind == GS_CUPTI_DEVICE && f.enabled[CUPTI_ACTIVITY_KIND_DEVICE]) {
+    CUpti_ActivityDevice4 d = {.kind = CUPTI_ACTIVITY_KIND_DEVICE, .id = r->device, .name = r->name, .globalMemorySize = r->bytes,
+        .numMultiprocessors = 132, .computeCapabilityMajor = 9, .uuid = {.bytes = {1, 2, 3}}};
+    put(&d, sizeof(d), 0);
+  }
+}
+
 #define SIZE(since, T, more) \
   if (since == chosen) size = sizeof(T);
 
@@ -293,6 +312,12 @@ static size_t size_of(CUpti_ActivityKind kind) {
   } else if (kind == CUPTI_ACTIVITY_KIND_SYNCHRONIZATION) {
     SYNCS(CHOOSE)
     SYNCS(SIZE)
+  } else if (kind == CUPTI_ACTIVITY_KIND_GRAPH_TRACE) {
+    size = sizeof(CUpti_ActivityGraphTrace);
+  } else if (kind == CUPTI_ACTIVITY_KIND_MEMORY2) {
+    size = sizeof(CUpti_ActivityMemory3);
+  } else if (kind == CUPTI_ACTIVITY_KIND_DEVICE) {
+    size = sizeof(CUpti_ActivityDevice4);
   } else if (kind == CUPTI_ACTIVITY_KIND_OVERHEAD) {
     OVERHEADS(CHOOSE)
     OVERHEADS(SIZE)
@@ -308,6 +333,7 @@ static size_t size_of(CUpti_ActivityKind kind) {
 EXPORT void fake_record(const gs_cupti_record *r) {
   pthread_mutex_lock(&f.mutex);
   put_record(r);
+  put_other(r);
   pthread_mutex_unlock(&f.mutex);
 }
 

@@ -6,6 +6,7 @@ package fake
 #cgo linux LDFLAGS: -ldl
 #include <dlfcn.h>
 #include <stdlib.h>
+#include <unistd.h>
 #include "recorder.h"
 
 static void f_reset(void *f, uint32_t version) { ((void (*)(uint32_t))f)(version); }
@@ -15,6 +16,36 @@ static void f_record(void *f, const gs_cupti_record *r) { ((void (*)(const gs_cu
 static uint32_t f_call(void *f, int driver, uint32_t id, uint64_t start, uint64_t end) { return ((uint32_t (*)(int, uint32_t, uint64_t, uint64_t))f)(driver, id, start, end); }
 static void f_node(void *f, uint64_t node, uint64_t origin) { ((void (*)(uint64_t, uint64_t))f)(node, origin); }
 static void f_do(void *f) { ((void (*)(void))f)(); }
+
+// The program's side of NVTX, without NVIDIA's header: slots that a tool fills.
+static void (*slots[2][16])(void);
+static void (**table[2][16])(void);
+static int module(int32_t id, void (****out)(void), uint32_t *size) {
+  const int m = id == 5;
+  for (int i = 0; i < 16; i++) table[m][i] = &slots[m][i];
+  *out = table[m], *size = 16;
+  return id == 1 || id == 5;
+}
+static const void *export_table(uint32_t id) {
+  static const struct {
+    size_t size;
+    int (*module)(int32_t, void (****)(void), uint32_t *);
+  } t = {sizeof(t), module};
+  return id == 1 ? &t : NULL;
+}
+static int inject(const char *path, int nvtx) {
+  void *l = dlopen(path, RTLD_NOW);
+  void *f = l ? dlsym(l, nvtx ? "InitializeInjectionNvtx2" : "InitializeInjection") : NULL;
+  if (!f) return 0;
+  return nvtx ? ((int (*)(const void *(*)(uint32_t)))f)(export_table) : ((int (*)(void))f)();
+}
+static void push(const char *name) { if (slots[0][9]) ((int (*)(const char *))slots[0][9])(name); }
+static void pop(void) { if (slots[0][11]) ((int (*)(void))slots[0][11])(); }
+static void forked(const char *name) {
+  if (fork()) return;
+  push(name), pop();
+  exit(0);
+}
 static void f_fatal(void *f, int code) { ((void (*)(int))f)(code); }
 */
 import "C"
@@ -232,3 +263,38 @@ func (c *Control) Complete() { C.f_do(c.symbols["complete"]) }
 
 // Fatal makes CUPTI tell of a fatal error.
 func (c *Control) Fatal(code int) { C.f_fatal(c.symbols["fatal"], C.int(code)) }
+
+// Program is a program that uses CUDA and NVTX, which load what the environment names, as NVIDIA's libraries do.
+type Program struct{}
+
+// Begin starts CUDA.
+func (Program) Begin() { inject("CUDA_INJECTION64_PATH", 0) }
+
+// NVTX uses NVTX for the first time.
+func (Program) NVTX() { inject("NVTX_INJECTION64_PATH", 1) }
+
+func inject(variable string, nvtx C.int) {
+	if os.Getenv(variable) == "" {
+		return
+	}
+	path := C.CString(os.Getenv(variable))
+	defer C.free(unsafe.Pointer(path))
+	if C.inject(path, nvtx) == 0 {
+		panic(variable + ": its library cannot be used")
+	}
+}
+
+// Range does something in a range of this OS thread.
+func (Program) Range(name string, do func()) {
+	text := C.CString(name)
+	defer C.free(unsafe.Pointer(text))
+	C.push(text)
+	do()
+	C.pop()
+}
+
+// Fork forks without exec; the child makes a range and exits.
+func (Program) Fork(name string) { C.forked(C.CString(name)) }
+
+// Exit ends the process as C programs do.
+func (Program) Exit(status int) { C.exit(C.int(status)) }

@@ -143,8 +143,7 @@ __global__ void __launch_bounds__(128 * GROUPS + 32, GROUPS == 2 ? 2 : 1)
       else if (group == 1) named_sync<128>(OWN + 1);
       else if (GROUPS > 2) named_sync<128>(OWN + 2);
     }
-#pragma unroll
-    for (int j = 0; j < 32; j++) asm volatile("" : "+f"(o[j])::"memory");
+    keep_order(o);
     wgmma_begin();
 #pragma unroll
     for (int j = 0; j < 4; j++) wgmma_registers(o, weights + 4 * j, v + 128 * j);

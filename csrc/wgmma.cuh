@@ -9,7 +9,7 @@
 #include "mbarrier.cuh"
 #include "ptx.cuh"
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(GS_EMULATED)
 #define GS_WGMMA 1
 #endif
 
@@ -22,6 +22,19 @@ int gs_tensor_map(CUtensorMap *map, gs_ptr p, int columns, int rows, int planes,
                   bool permuted = true);
 
 #ifdef GS_WGMMA
+
+// The descriptor of a tile whose rows are those of a matrix along M or N. 16 values along K are 2 further.
+__device__ inline uint64_t tile_rows(uint32_t a) {
+  return (uint64_t)((a & 0x3ffff) >> 4) | (uint64_t)1 << 16 | (uint64_t)64 << 32 | (uint64_t)1 << 62;
+}
+// Of one, 64 wide, whose rows are steps along K. 16 of them are 128 further.
+__device__ inline uint64_t tile_columns(uint32_t a) {
+  return (uint64_t)((a & 0x3ffff) >> 4) | (uint64_t)64 << 16 | (uint64_t)64 << 32 | (uint64_t)1 << 62;
+}
+
+#ifdef GS_EMULATED
+#include <wgmma.h>
+#else
 
 // Copies a box to shared memory; the mbarrier counts its bytes.
 __device__ inline void copy_box(uint32_t to, const CUtensorMap &map, int column, int row, int plane, uint64_t *full) {
@@ -50,23 +63,17 @@ __device__ inline void bulk_commit() { asm volatile("cp.async.bulk.commit_group;
 __device__ inline void bulk_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 __device__ inline void bulk_written() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
-// The descriptor of a tile whose rows are those of a matrix along M or N. 16 values along K are 2 further.
-__device__ inline uint64_t tile_rows(uint32_t a) {
-  return (uint64_t)((a & 0x3ffff) >> 4) | (uint64_t)1 << 16 | (uint64_t)64 << 32 | (uint64_t)1 << 62;
-}
-// Of one, 64 wide, whose rows are steps along K. 16 of them are 128 further.
-__device__ inline uint64_t tile_columns(uint32_t a) {
-  return (uint64_t)((a & 0x3ffff) >> 4) | (uint64_t)64 << 16 | (uint64_t)64 << 32 | (uint64_t)1 << 62;
-}
-
 __device__ inline void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+// The compiler moves no use of these registers past this.
+template <int R> __device__ inline void keep_order(float (&d)[R]) {
+#pragma unroll
+  for (int i = 0; i < R; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
 // Waits until at most N groups are under way. The registers of the others' results are then valid.
 template <int N, int R> __device__ inline void wgmma_wait(float (&d)[R]) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
-  if (N == 0)
-#pragma unroll
-    for (int i = 0; i < R; i++) asm volatile("" : "+f"(d[i])::"memory");
+  if (N == 0) keep_order(d);
 }
 
 // Shows shared memory that this thread wrote to wgmma and copies.
@@ -170,4 +177,5 @@ __device__ inline void wgmma_registers(float (&d)[32], const uint32_t *a, uint64
 }
 
 #undef WGMMA
+#endif
 #endif

@@ -1,5 +1,5 @@
-// CUDA for CPUs: what the persistent kernel takes of the language, the runtime and PTX, so that tests run it without a
-// GPU (emulator.cc). A block is a thread of the system, and each of its threads a fiber, which goes on until it waits:
+// CUDA for CPUs: what the persistent kernel and those of prompts on Hopper (prompts.cc) take of the language, the
+// runtime and PTX, so that tests run them without a GPU (emulator.cc). A block is a thread of the system, and each of its threads a fiber, which goes on until it waits:
 // for other lanes, at a barrier, for a copy, or for another block. Time passes slowly, so that deadlines hold.
 #pragma once
 
@@ -16,6 +16,7 @@
 #define __global__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __maxnreg__(...)
 #define __grid_constant__
 #define __shared__ thread_local
 #define __align__(n) __attribute__((aligned(n)))

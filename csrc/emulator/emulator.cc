@@ -199,7 +199,7 @@ void run_block(dim3 grid, dim3 threads, unsigned index, size_t shared, unsigned 
   clock_gettime(CLOCK_MONOTONIC, &now);
   b.random = (uint32_t)now.tv_nsec * 2654435761u ^ (index + 1) * 0x9e3779b9u;
   if (b.random == 0) b.random = 1;
-  blockIdx = {index, 0, 0}, gridDim = grid, blockDim = threads, threadIdx = {0, 0, 0};
+  blockIdx = {index % grid.x, index / grid.x % grid.y, index / grid.x / grid.y}, gridDim = grid, blockDim = threads, threadIdx = {0, 0, 0};
   memset(dynamic, 0xa7, shared + GUARD);
   b.alive = (int)threads.x;
   b.fibers.resize(threads.x), b.warps.resize((threads.x + LANES - 1) / LANES), b.ready.resize(threads.x + 1);
@@ -317,20 +317,21 @@ uint64_t nanoseconds() {
 void launch(dim3 grid, dim3 threads, size_t shared, unsigned char *(*dynamic)(), bool cooperative,
             const std::function<void()> &kernel) {
   // Blocks that wait for no other one take turns.
-  const unsigned workers = cooperative ? grid.x : grid.x < 4 ? grid.x : 4;
+  const unsigned blocks = grid.x * grid.y * grid.z, workers = cooperative || blocks < 4 ? blocks : 4;
   std::atomic<unsigned> next{0};
   std::vector<pthread_t> running(workers);
   struct Work {
     std::atomic<unsigned> *next;
+    unsigned blocks;
     dim3 grid, threads;
     size_t shared;
     unsigned char *(*dynamic)();
     const std::function<void()> *kernel;
-  } work = {&next, grid, threads, shared, dynamic, &kernel};
+  } work = {&next, blocks, grid, threads, shared, dynamic, &kernel};
   for (pthread_t &t : running)
     if (pthread_create(&t, nullptr, [](void *of) -> void * {
           Work &w = *(Work *)of;
-          for (unsigned i; (i = w.next->fetch_add(1)) < w.grid.x;)
+          for (unsigned i; (i = w.next->fetch_add(1)) < w.blocks;)
             run_block(w.grid, w.threads, i, w.shared, w.dynamic(), *w.kernel);
           return nullptr;
         }, &work) != 0) {

@@ -50,7 +50,6 @@ var others = map[string]string{
 	"gonum.org/v1/plot":                  "internal/chart",
 	"google.golang.org/protobuf":         "gpt2/tokenizer",
 	"gorgonia.org/tensor":                "reference/executor",
-	"modernc.org/sqlite":                 "traces/nsys",
 }
 
 // without names packages that must not import another one, although it stands below them: libraries draw no pictures

@@ -35,8 +35,6 @@ type Source struct {
 	// Progress, if not nil, is told how many bytes were read of how many. For a stream, whose
 	// length is not known, it is not called.
 	Progress func(done, total int64)
-
-	size int64
 }
 
 // Load reads a whole trace file, as [Source.Load] does.
@@ -73,8 +71,7 @@ func (s Source) Load() (*traces.Trace, error) {
 		if file, ok := f.(*files.File); !ok { // an sqlite export among the samples has to become a file too
 			s.Stream = f
 		} else if info, err := file.Stat(); err == nil && s.Progress != nil && info.Mode().IsRegular() {
-			s.size = info.Size()
-			stream = &counted{f, 0, s.size, s.Progress}
+			stream = &counted{f, 0, info.Size(), s.Progress}
 		}
 	}
 	header, events, err := s.read(bufio.NewReaderSize(&ending{stream, s.Context}, headSize))
@@ -111,8 +108,9 @@ func (s Source) read(stream *bufio.Reader) (*traces.Header, []traces.Event, erro
 				return nil, nil, problem(s.Path, err)
 			}
 			defer os.Remove(path)
+			s.Progress = nil
 		}
-		header, events, err := nsys.Read(s.Context, path, s.ofRows())
+		header, events, err := nsys.Read(s.Context, path, s.Progress)
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s %w", s.Path, err)
 		}
@@ -126,16 +124,6 @@ func (s Source) read(stream *bufio.Reader) (*traces.Header, []traces.Event, erro
 		err = fmt.Errorf("%s: %w", s.Path, err)
 	}
 	return header, events, err
-}
-
-// ofRows returns what turns a progress in rows into one in bytes, nil for none.
-func (s Source) ofRows() func(done, total int64) {
-	if s.size == 0 {
-		return nil
-	}
-	return func(done, total int64) {
-		s.Progress(int64(float64(s.size)*float64(done)/float64(max(1, total))), s.size)
-	}
 }
 
 // ending is a reader that ends with a context.

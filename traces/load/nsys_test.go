@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	_ "modernc.org/sqlite" // the driver "sqlite"
+
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
 	"gpt2scope/traces/nsys"

@@ -171,7 +171,7 @@ func (n *export) countRows(kind string) (rowCounts, error) {
 			}
 			c[process][group]++
 		}
-		if err := n.scan(table, count, "?globalTid", "?globalPid", "?eventType"); err != nil {
+		if err := n.rows(table, count, "?globalTid", "?globalPid", "?eventType"); err != nil {
 			return nil, err
 		}
 	}

@@ -4,20 +4,16 @@ package nsys
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-
-	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
@@ -38,50 +34,33 @@ const (
 // describes the tables. Their columns differ between versions, so the reader first asks which columns a table has.
 type export struct {
 	ctx     context.Context // ends the reading
-	db      *sql.DB
 	header  traces.Header
 	pages   pages
-	tables  map[string]uint32 // their first pages
-	renamed map[string]string // tables that have the number of a version at the end of their names
+	tables  map[string]*table // by name, also without the number of a version at its end
 	strings map[int64]string
 	events  []traces.Event
 	whats   traces.Interner
 	what    traces.What // of the row that is being read
 
 	variables map[string]int // the ranks that environment variables name
-
-	done, total int64 // rows
-	progress    func(done, total int64)
 }
 
 // Magic begins every sqlite file.
 const Magic = "SQLite format 3\x00"
 
 // Read reads an export. The events are in the order of [traces.Compare]. progress, if not nil, is told now and then how
-// many rows were read of how many. ctx ends the reading. An error says what the file is not, and does not name it.
+// many bytes were read of how many. ctx ends the reading. An error says what the file is not, and does not name it.
 func Read(ctx context.Context, path string, progress func(done, total int64)) (*traces.Header, []traces.Event, error) {
-	full, err := filepath.Abs(path)
-	if err != nil {
-		return nil, nil, fmt.Errorf("cannot be read: %w", err)
-	}
-	f, err := os.Open(full)
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot be read: %w", humanize.Cause(err))
 	}
 	defer f.Close()
-	n := &export{ctx: ctx, pages: pages{file: f}, strings: map[int64]string{}, progress: progress}
-	size, err := n.pages.open()
-	if err != nil {
+	n := &export{ctx: ctx, pages: pages{file: f, progress: progress}, strings: map[int64]string{}}
+	if err := n.pages.open(); err != nil {
 		return nil, nil, err
 	}
-	// Immutable: no lock, no journal, nothing written beside it.
-	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: full}).EscapedPath()+"?mode=ro&immutable=1")
-	if err != nil {
-		return nil, nil, fmt.Errorf("cannot be read: %w", err)
-	}
-	defer db.Close()
-	n.db = db
-	if err := n.read(size); ctx.Err() != nil {
+	if err := n.read(); ctx.Err() != nil {
 		return nil, nil, fmt.Errorf("was not read: %w", context.Cause(ctx))
 	} else if err != nil {
 		return nil, nil, fmt.Errorf("is not a readable export of Nsight Systems: %w", err)
@@ -90,37 +69,24 @@ func Read(ctx context.Context, path string, progress func(done, total int64)) (*
 	return &n.header, n.events, nil
 }
 
-func (n *export) read(size int64) error {
-	n.tables = map[string]uint32{}
-	err := n.query("SELECT name, rootpage FROM sqlite_master WHERE type = 'table'", func(found *sql.Rows) error {
-		var name string
-		var root uint32
-		err := found.Scan(&name, &root)
-		n.tables[name] = root
-		return err
-	})
-	if err != nil {
+func (n *export) read() error {
+	var err error
+	if n.tables, err = n.pages.tables(); err != nil {
 		return err
 	}
-	n.renamed = map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(n.tables)) {
-		if base := tableVersion.ReplaceAllString(name, ""); n.tables[base] == 0 {
-			n.renamed[base] = name
+		if base := tableVersion.ReplaceAllString(name, ""); n.tables[base] == nil {
+			n.tables[base] = n.tables[name]
 		}
 	}
-	for base, name := range n.renamed {
-		n.tables[base] = n.tables[name]
-	}
-	if n.tables["StringTable"] > 0 && n.tables["CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL"] > 0 {
+	if n.tables["StringTable"] != nil && n.tables["CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL"] != nil {
 		return errors.New("it is a database of nvprof, which is not read: record with nsys profile, then nsys export " +
 			"--type sqlite")
 	}
-	if n.tables["StringIds"] == 0 {
+	if n.tables["StringIds"] == nil {
 		return errors.New("it has no table StringIds")
 	}
-	if err := n.count(size); err != nil {
-		return err
-	}
+	n.reserve()
 	for _, step := range []func() error{n.readStrings, n.readHeader, n.readDiagnostics, n.readRanges, n.readCalls,
 		n.readKernels, n.readCopies, n.readSyncs, n.readGraphs, n.readOverhead, n.readMetrics, n.readMemory} {
 		if err := step(); err != nil {
@@ -132,89 +98,58 @@ func (n *export) read(size int64) error {
 	return nil
 }
 
-// count finds how many rows there are to read, about: no more than the largest row id. The ranges are read twice.
-func (n *export) count(size int64) error {
-	for _, table := range []string{"StringIds", "NVTX_EVENTS", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME",
-		"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY",
-		"CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "CUDA_GRAPH_NODE_EVENTS",
-		"CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "GPU_METRICS", memoryTable} {
-		if n.tables[table] == 0 {
-			continue
+// reserve makes room for the events of the largest tables, as growing would copy them again and again.
+func (n *export) reserve() {
+	rows := int64(0)
+	for _, table := range []string{"NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL",
+		"CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "GPU_METRICS"} {
+		if t := n.tables[table]; t != nil {
+			rows += max(0, n.pages.last(t.root))
 		}
-		var rows int64
-		row := n.db.QueryRowContext(n.ctx, `SELECT coalesce(max(rowid), 0) FROM "`+n.table(table)+`"`)
-		if err := row.Scan(&rows); err != nil {
-			return fmt.Errorf("table %s: %w", table, err)
-		}
-		n.total += rows
 	}
 	const least = 16 // bytes of a row
-	n.total = min(max(n.total, 0), size/least)
-	n.events = make([]traces.Event, 0, n.total) // growing would copy it again and again
-	return nil
+	n.events = make([]traces.Event, 0, min(max(rows, 0), n.pages.size/least))
 }
 
 // tableVersion ends the name of a table whose columns changed, as in CUPTI_ACTIVITY_KIND_KERNEL_V2.
 var tableVersion = regexp.MustCompile(`_V\d+$`)
 
-// table returns the name that a table has in the file.
-func (n *export) table(name string) string { return cmp.Or(n.renamed[name], name) }
-
 // has reports whether the export has rows of one of some tables.
 func (n *export) has(tables ...string) (bool, error) {
-	some := false
+	some := errors.New("there is one")
 	for _, table := range tables {
-		if n.tables[table] == 0 || some {
-			continue
-		}
-		row := n.db.QueryRowContext(n.ctx, `SELECT EXISTS (SELECT 1 FROM "`+n.table(table)+`")`)
-		if err := row.Scan(&some); err != nil {
-			return false, fmt.Errorf("table %s: %w", table, err)
+		if t := n.tables[table]; t != nil {
+			if err := n.pages.rows(t.root, layout{key: -1}, nil, func(row) error { return some }); err == some {
+				return true, nil
+			} else if err != nil {
+				return false, fmt.Errorf("table %s: %w", table, err)
+			}
 		}
 	}
-	return some, nil
+	return false, nil
 }
 
-// rows is scan for the rows that count for the progress.
-func (n *export) rows(table string, each func(row), columns ...string) error {
-	return n.scan(table, func(r row) {
-		each(r)
-		if n.done++; n.progress != nil && n.done%4096 == 0 {
-			n.progress(min(n.done, n.total), n.total)
-		}
-	}, columns...)
-}
-
-// scan calls each for every row of a table; an absent table has no rows. Columns whose
+// rows calls each for every row of a table; an absent table has no rows. Columns whose
 // name begins with '?' may be absent; they have no values then.
-func (n *export) scan(table string, each func(row), columns ...string) error {
-	if n.tables[table] == 0 {
+func (n *export) rows(table string, each func(row), columns ...string) error {
+	t := n.tables[table]
+	if t == nil {
 		return nil
 	}
-	at, present := layout{key: -1}, map[string]bool{}
-	err := n.query("SELECT name, type = 'INTEGER' AND pk = 1 FROM pragma_table_info(?)", func(found *sql.Rows) error {
-		var name string
-		var isKey bool
-		if err := found.Scan(&name, &isKey); err != nil {
-			return err
-		}
-		place := slices.IndexFunc(columns, func(c string) bool { return strings.TrimPrefix(c, "?") == name })
-		if at.places = append(at.places, place); isKey {
+	at := layout{key: -1}
+	for i, c := range t.columns {
+		place := slices.IndexFunc(columns, func(name string) bool { return strings.TrimPrefix(name, "?") == c })
+		if at.places = append(at.places, place); i == t.key {
 			at.key = place
 		}
-		present[name] = true
-		return nil
-	}, n.table(table))
-	if err != nil {
-		return err
 	}
 	for _, c := range columns {
-		if c[0] != '?' && !present[c] {
+		if c[0] != '?' && !slices.Contains(t.columns, c) {
 			return fmt.Errorf("table %s has no column %s", table, c)
 		}
 	}
 	done := 0
-	err = n.pages.table(n.tables[table], at, make(row, len(columns)), func(r row) error {
+	err := n.pages.rows(t.root, at, make(row, len(columns)), func(r row) error {
 		each(r)
 		if done++; done%4096 == 0 {
 			return n.ctx.Err()
@@ -225,21 +160,6 @@ func (n *export) scan(table string, each func(row), columns ...string) error {
 		return fmt.Errorf("table %s: %w", table, err)
 	}
 	return nil
-}
-
-// query calls each for every row that a query of the schema finds.
-func (n *export) query(query string, each func(*sql.Rows) error, args ...any) error {
-	found, err := n.db.QueryContext(n.ctx, query, args...)
-	if err != nil {
-		return err
-	}
-	defer found.Close()
-	for found.Next() {
-		if err := each(found); err != nil {
-			return err
-		}
-	}
-	return found.Err()
 }
 
 // add keeps an event, or counts it as dropped if its time is impossible.
@@ -332,19 +252,19 @@ func (n *export) readHeader() error {
 		return err
 	}
 	if !kernels && (cuda == "false" ||
-		n.tables["CUPTI_ACTIVITY_KIND_KERNEL"] == 0 && n.tables["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"] == 0) {
+		n.tables["CUPTI_ACTIVITY_KIND_KERNEL"] == nil && n.tables["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"] == nil) {
 		h.NotRecorded = append(h.NotRecorded, "kernels")
 	}
-	if n.tables["CUPTI_ACTIVITY_KIND_RUNTIME"] == 0 {
+	if n.tables["CUPTI_ACTIVITY_KIND_RUNTIME"] == nil {
 		h.NotRecorded = append(h.NotRecorded, "API calls")
 	}
-	if !ranges && (nvtx == "false" || n.tables["NVTX_EVENTS"] == 0) {
+	if !ranges && (nvtx == "false" || n.tables["NVTX_EVENTS"] == nil) {
 		h.NotRecorded = append(h.NotRecorded, "ranges (NVTX)")
 	}
 	if strings.EqualFold(graphMode, "graph") {
 		h.NotRecorded = append(h.NotRecorded, "nodes of CUDA graphs (they need --cuda-graph-trace=node)")
 	}
-	if n.tables["GPU_METRICS"] == 0 {
+	if n.tables["GPU_METRICS"] == nil {
 		h.NotRecorded = append(h.NotRecorded, "counters")
 	}
 	h.NotRecorded = append(h.NotRecorded, "costs and ceilings")
@@ -650,9 +570,9 @@ const memoryTable = "CUDA_GPU_MEMORY_USAGE_EVENTS"
 // readMemory sums the allocations of each GPU's own memory.
 func (n *export) readMemory() error {
 	freed := map[int64]bool{1: true} // memoryOperationType of what is freed
-	if n.tables["ENUM_CUDA_DEV_MEM_EVENT_OPER"] > 0 {
+	if n.tables["ENUM_CUDA_DEV_MEM_EVENT_OPER"] != nil {
 		clear(freed)
-		err := n.scan("ENUM_CUDA_DEV_MEM_EVENT_OPER", func(r row) {
+		err := n.rows("ENUM_CUDA_DEV_MEM_EVENT_OPER", func(r row) {
 			name, _ := r.text(1)
 			name = strings.ToLower(name)
 			freed[r.int(0)] = strings.Contains(name, "dealloc") || strings.Contains(name, "release") || strings.Contains(name, "free")

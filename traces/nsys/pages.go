@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"regexp"
 	"strconv"
+	"strings"
 
 	"gpt2scope/internal/humanize"
 )
@@ -20,8 +22,97 @@ type pages struct {
 	buffers  [][]byte // a page for each level of a tree
 	overflow []byte   // a page of a long row
 	long     []byte   // such a row
-	count    int64    // of all pages
-	left     int64    // of those that a table may have yet: damage could make rings of them
+	size     int64    // of the file
+	done     int64    // bytes that were read
+	left     int64    // pages that a table may have yet: damage could make rings of them
+	progress func(done, total int64)
+}
+
+// table is a table of the file.
+type table struct {
+	root    uint32 // page
+	columns []string
+	key     int // the column that stands for the id of the row, -1 for none
+}
+
+// tables reads the schema.
+func (p *pages) tables() (map[string]*table, error) {
+	found := map[string]*table{}
+	// type, name, tbl_name, rootpage, sql
+	err := p.rows(1, layout{[]int{0, 1, -1, 2, 3}, -1}, make(row, 4), func(r row) error {
+		kind, _ := r.text(0)
+		name, _ := r.text(1)
+		create, _ := r.text(3)
+		if root := r.int(2); kind == "table" && root > 0 && root <= math.MaxUint32 {
+			found[name] = &table{root: uint32(root)}
+			found[name].define(create)
+		}
+		return nil
+	})
+	return found, err
+}
+
+var (
+	sqlComment = regexp.MustCompile(`(?s)--[^\n]*|/\*.*?\*/`)
+	columnName = regexp.MustCompile("^\\s*(?:\"([^\"]+)\"|`([^`]+)`|\\[([^]]+)\\]|(\\w+))")
+	constraint = regexp.MustCompile(`(?i)^\s*(?:constraint|unique|check|primary\s+key|foreign\s+key)\b`)
+	keyColumn  = regexp.MustCompile(`(?is)^\s*\S+\s+integer\s.*primary\s+key`)
+)
+
+// define takes the columns from the statement that created the table.
+func (t *table) define(create string) {
+	create = sqlComment.ReplaceAllString(create, "")
+	depth, begin, quote := 0, 0, rune(0)
+	t.key = -1
+	for i, c := range create {
+		switch {
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			}
+			continue
+		case strings.ContainsRune("\"'`", c):
+			quote = c
+			continue
+		case c == '(':
+			if depth++; depth == 1 {
+				begin = i + 1
+			}
+			continue
+		case c == ')':
+			depth--
+		}
+		if column := create[min(begin, i):i]; c == ',' && depth == 1 || c == ')' && depth == 0 {
+			if m := columnName.FindStringSubmatch(column); m != nil && !constraint.MatchString(column) {
+				if keyColumn.MatchString(column) {
+					t.key = len(t.columns)
+				}
+				t.columns = append(t.columns, strings.Join(m[1:], ""))
+			}
+			begin = i + 1
+		}
+	}
+}
+
+// last returns the largest id of the rows of a table, as far as it can be read.
+func (p *pages) last(root uint32) int64 {
+	page := make([]byte, len(p.overflow))
+	for p.left = 40; p.read(root, page) == nil; {
+		cells := int(binary.BigEndian.Uint16(page[3:]))
+		if page[0] == interior {
+			root = binary.BigEndian.Uint32(page[8:])
+			continue
+		}
+		at := 8 + 2*(cells-1)
+		if page[0] != leaf || cells == 0 || at+2 > len(page) {
+			break
+		}
+		cell := page[min(len(page), int(binary.BigEndian.Uint16(page[at:]))):]
+		_, n := varint(cell)
+		id, _ := varint(cell[n:])
+		return id
+	}
+	return 0
 }
 
 // errDamaged is the error of a file whose pages contradict one another.
@@ -78,37 +169,43 @@ type layout struct {
 	key    int   // place of the column that stands for the id of the row, -1 for none
 }
 
-// open reads the head of the file and returns its size. It refuses a file that is shorter than its header says. SQLite itself reads such
+// open reads the head of the file. It refuses a file that is shorter than its header says. SQLite itself reads such
 // a file without an error as long as no query needs the pages that are missing.
-func (p *pages) open() (int64, error) {
+func (p *pages) open() error {
 	info, err := p.file.Stat()
 	if err != nil {
-		return 0, fmt.Errorf("cannot be read: %w", humanize.Cause(err))
+		return fmt.Errorf("cannot be read: %w", humanize.Cause(err))
 	}
 	// "Database File Format", section 1.3: big-endian numbers; a page of 65,536 bytes is written
 	// as 1, and the number of pages holds only if the two change counters agree.
 	var head [100]byte
 	if _, err := p.file.ReadAt(head[:], 0); err != nil {
-		return info.Size(), nil // SQLite says what is wrong with it
+		return errors.New("is not a readable export of Nsight Systems: it ends in its header")
 	}
 	page, pages := int64(binary.BigEndian.Uint16(head[16:])), int64(binary.BigEndian.Uint32(head[28:]))
 	if page == 1 {
 		page = 1 << 16
 	}
 	if expected := page * pages; info.Size() < expected && bytes.Equal(head[24:28], head[92:96]) {
-		return 0, fmt.Errorf("is cut off: its header says %d bytes, and it has %d: copy it again, or repeat nsys export",
+		return fmt.Errorf("is cut off: its header says %d bytes, and it has %d: copy it again, or repeat nsys export",
 			expected, info.Size())
 	}
 	if head[59] > 1 {
-		return 0, errors.New("is not an export of Nsight Systems: its texts are UTF-16")
+		return errors.New("is not an export of Nsight Systems: its texts are UTF-16")
 	}
-	p.usable, p.count, p.overflow = int(page)-int(head[20]), info.Size()/max(1, page), make([]byte, page)
-	return info.Size(), nil
+	if p.usable = int(page) - int(head[20]); p.usable < 480 || page&(page-1) != 0 {
+		return errors.New("is not a readable export of Nsight Systems: its header is damaged")
+	}
+	p.size, p.overflow = info.Size(), make([]byte, page)
+	return nil
 }
 
-// table calls each for the rows of a table, whose tree begins at a page.
-func (p *pages) table(root uint32, at layout, r row, each func(row) error) error {
-	p.left = p.count
+// The kinds of pages of a table whose rows have ids, as all of nsys have.
+const interior, leaf = 5, 13
+
+// rows calls each for the rows of a table, whose tree begins at a page.
+func (p *pages) rows(root uint32, at layout, r row, each func(row) error) error {
+	p.left = p.size / int64(len(p.overflow))
 	return p.walk(root, 0, at, r, each)
 }
 
@@ -122,14 +219,14 @@ func (p *pages) walk(number uint32, level int, at layout, r row, each func(row) 
 		return err
 	}
 	page = page[:p.usable]
-	const interior, leaf = 5, 13
-	kind, cells := page[0], int(binary.BigEndian.Uint16(page[3:]))
-	head := 8
+	base := headOf(number)
+	kind, cells := page[base], int(binary.BigEndian.Uint16(page[base+3:]))
+	head := base + 8
 	if kind == interior {
-		head = 12
+		head += 4
 	}
 	if kind != interior && kind != leaf || head+2*cells > len(page) {
-		return errDamaged // or its rows have no ids, which nsys never writes
+		return errDamaged
 	}
 	for i := range cells {
 		begin := int(binary.BigEndian.Uint16(page[head+2*i:]))
@@ -157,7 +254,7 @@ func (p *pages) walk(number uint32, level int, at layout, r row, each func(row) 
 		}
 	}
 	if kind == interior {
-		return p.walk(binary.BigEndian.Uint32(page[8:]), level+1, at, r, each)
+		return p.walk(binary.BigEndian.Uint32(page[base+8:]), level+1, at, r, each)
 	}
 	return nil
 }
@@ -168,7 +265,18 @@ func (p *pages) read(number uint32, into []byte) error {
 		return errDamaged
 	}
 	_, err := p.file.ReadAt(into, int64(number-1)*int64(len(into)))
+	if p.done += int64(len(into)); p.progress != nil && p.done>>20 != (p.done-int64(len(into)))>>20 {
+		p.progress(min(p.done, p.size), p.size)
+	}
 	return err
+}
+
+// headOf is where the head of a page begins: that of the file precedes the first.
+func headOf(number uint32) int {
+	if number == 1 {
+		return 100
+	}
+	return 0
 }
 
 // payload returns the bytes of a row, of which a long one goes on in other pages.

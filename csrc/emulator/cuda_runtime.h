@@ -1,6 +1,7 @@
 // CUDA for CPUs: what the persistent kernel and those of prompts on Hopper (prompts.cc) take of the language, the
-// runtime and PTX, so that tests run them without a GPU (emulator.cc). A block is a thread of the system, and each of its threads a fiber, which goes on until it waits:
-// for other lanes, at a barrier, for a copy, or for another block. Time passes slowly, so that deadlines hold.
+// runtime and PTX, so that tests run them without a GPU (emulator.cc). A block is a thread of the system, and each of
+// its threads a fiber, which goes on until it waits: for other lanes, at a barrier, for a copy, or for another block.
+// Time passes slowly, so that deadlines hold.
 #pragma once
 
 #include <cmath>

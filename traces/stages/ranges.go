@@ -182,15 +182,19 @@ func compareSpans(a, b *span) int {
 	return cmp.Or(traces.Compare(a.event, b.event), cmp.Compare(a.event.ID, b.event.ID))
 }
 
-// The numbers of a pass in its name: "ProfilerStep#3", "step 3", "decode_3"; "batch: 3 loss".
+// The numbers of a pass in its name: "ProfilerStep#3", "step 3", "decode_3"; "batch: 3 loss"; all in brackets, as in
+// "execute_32_context_1(sq512sk512)".
 var (
 	endNumber = regexp.MustCompile(`[\s#:._-]*\d+$`)
 	number    = regexp.MustCompile(`(^|[^\pL\d.])\d+(?:\.\d+)?($|[^\pL\d])`)
+	brackets  = regexp.MustCompile(`\([^()]*\)`)
+	digits    = regexp.MustCompile(`\d+(?:\.\d+)?`)
 )
 
 // phase names the kind of a pass: "ProfilerStep", "batch: N loss".
 func phase(name string) string {
 	name = cmp.Or(endNumber.ReplaceAllString(name, ""), name)
+	name = brackets.ReplaceAllStringFunc(name, func(in string) string { return digits.ReplaceAllString(in, "N") })
 	for range 2 { // numbers share what is between them
 		name = number.ReplaceAllString(name, "${1}N${2}")
 	}

@@ -166,10 +166,10 @@ func TestOfRanges(t *testing.T) {
 		}, 2, []string{"ProfilerStep: attn"}},
 		{"numbers in the middle of names, that count on in passes", "", func(p *program) {
 			for i := range 3 {
-				p.in(fmt.Sprintf("execute_%d_128(%d)_ahead", 7+i, i), p.in(fmt.Sprintf("batch: %d loss", i), p.k("a")),
+				p.in(fmt.Sprintf("execute_%d_128(sq%dsk%d)_ahead", 7+i, i, 9*i), p.in(fmt.Sprintf("batch: %d loss", i), p.k("a")),
 					p.in("part 0", p.k("b")), p.in("part 1", p.k("b")))()
 			}
-		}, 3, []string{"execute_N_N(N)_ahead: batch: N loss", "execute_N_N(N)_ahead: part 0", "execute_N_N(N)_ahead: part 1"}},
+		}, 3, []string{"execute_N_N(sqNskN)_ahead: batch: N loss", "execute_N_N(sqNskN)_ahead: part 0", "execute_N_N(sqNskN)_ahead: part 1"}},
 		{"numbered ranges side by side", "", func(p *program) {
 			for i := range 3 {
 				p.in(fmt.Sprintf("fwd %d", i), p.k("a"))()

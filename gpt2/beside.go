@@ -1,6 +1,7 @@
 package gpt2
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,13 +13,40 @@ import (
 	"strings"
 
 	"gpt2scope/gpt2/tokenizer"
+	"gpt2scope/internal/humanize"
 )
 
 // generationFile holds which tokens end a text, and how the model's makers sample.
 const generationFile = "generation_config.json"
 
-// maxBeside bounds a JSON file that lies beside the weights.
+// maxBeside bounds a file that lies beside the weights.
 const maxBeside = 16 << 20
+
+// readFile reads a file that lies beside the weights, without the byte order mark that some editors begin a text with.
+func readFile(files fs.FS, name string) ([]byte, error) {
+	f, err := files.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxBeside+1))
+	if err == nil && len(data) > maxBeside {
+		err = fmt.Errorf("larger than %d MiB, which no model needs", maxBeside>>20)
+	}
+	return bytes.TrimPrefix(data, []byte("\ufeff")), err
+}
+
+// parseObject reads a JSON object, of a file.
+func parseObject(file string, data []byte) (fields map[string]json.RawMessage, err error) {
+	err = json.Unmarshal(data, &fields)
+	if errors.As(err, new(*json.UnmarshalTypeError)) || err == nil && fields == nil {
+		err = errors.New("it is another value")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s is not a JSON object: %w", file, err)
+	}
+	return fields, nil
+}
 
 // readBeside reads what lies in a directory beside the weights and the configuration: the tokenizer, and how texts are
 // generated. A model whose tokenizer cannot be read takes ids.
@@ -41,23 +69,15 @@ func (m *Model) readBeside(files fs.FS) error {
 	if m.ends, err = endIDs("config.json", m.config["eos_token_id"]); err != nil {
 		return err
 	}
-	f, err := files.Open(generationFile)
+	data, err := readFile(files, generationFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
+		return fmt.Errorf("%s: %w", generationFile, humanize.Cause(err))
+	}
+	if m.Generation, err = parseObject(generationFile, data); err != nil {
 		return err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxBeside+1))
-	if err == nil && len(data) > maxBeside {
-		err = fmt.Errorf("larger than %d MiB, which no configuration needs", maxBeside>>20)
-	}
-	if err == nil {
-		err = json.Unmarshal(data, &m.Generation)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", generationFile, err)
 	}
 	ends, err := endIDs(generationFile, m.Generation["eos_token_id"])
 	if ends != nil {

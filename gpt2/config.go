@@ -219,14 +219,15 @@ var fixed = map[string]string{
 // ParseConfig reads a Hugging Face config.json. A field that changes the mathematics and is not supported is an error;
 // fields that do not (dropout, generation defaults, training history) are passed over.
 func ParseConfig(data []byte) (Config, error) {
-	var raw map[string]json.RawMessage
-	if err := json.Unmarshal(data, &raw); err != nil {
-		return Config{}, fmt.Errorf("config.json is not a JSON object: %w", err)
+	raw, err := parseObject("config.json", data)
+	if err != nil {
+		return Config{}, err
 	}
 	if err := checkFixed("config.json", raw, fixed); err != nil {
 		return Config{}, err
 	}
 	c := defaults
+	c.Layers, c.Channels, c.Heads, c.Vocab, c.Positions = 12, 768, 12, 50257, 1024 // those of transformers
 	r := fieldReader{file: "config.json", raw: raw}
 	var classes []string
 	r.decode("architectures", "a list of names", &classes)
@@ -241,12 +242,12 @@ func ParseConfig(data []byte) (Config, error) {
 			}
 		}
 	}
-	r.int("n_layer", &c.Layers, true)
-	r.int("n_embd", &c.Channels, true)
-	r.int("n_head", &c.Heads, true)
-	r.int("vocab_size", &c.Vocab, true)
-	r.int("n_positions", &c.Positions, true)
-	r.int("n_inner", &c.Inner, false)
+	r.int("n_layer", &c.Layers)
+	r.int("n_embd", &c.Channels)
+	r.int("n_head", &c.Heads)
+	r.int("vocab_size", &c.Vocab)
+	r.int("n_positions", &c.Positions)
+	r.int("n_inner", &c.Inner)
 	if c.Inner == 0 && !r.has("n_inner") {
 		c.Inner = 4 * c.Channels
 	}
@@ -261,7 +262,6 @@ func ParseConfig(data []byte) (Config, error) {
 	if r.err != nil {
 		return Config{}, r.err
 	}
-	var err error
 	if c.Activation, err = parseActivation(name); err != nil {
 		return Config{}, fmt.Errorf("config.json: %w", err)
 	}
@@ -347,13 +347,6 @@ func (r *fieldReader) decode(name, kind string, dst any) {
 	}
 }
 
-func (r *fieldReader) int(name string, dst *int, needed bool) {
-	if needed && !r.has(name) && r.err == nil {
-		r.err = fmt.Errorf("%s has no %s, which is needed", r.file, name)
-	}
-	r.decode(name, "a whole number", dst)
-}
-
 // tokenID reads an id, or the first of a list of ids.
 func (r *fieldReader) tokenID(name string, dst *int) {
 	var ids []int
@@ -364,6 +357,7 @@ func (r *fieldReader) tokenID(name string, dst *int) {
 	}
 }
 
+func (r *fieldReader) int(name string, dst *int)       { r.decode(name, "a whole number", dst) }
 func (r *fieldReader) float(name string, dst *float64) { r.decode(name, "a number", dst) }
 func (r *fieldReader) bool(name string, dst *bool)     { r.decode(name, "true or false", dst) }
 func (r *fieldReader) string(name string, dst *string) { r.decode(name, "a string", dst) }

@@ -60,11 +60,11 @@ func TestParseConfigFields(t *testing.T) {
 // TestParseConfigRefuses: each sentence names the field.
 func TestParseConfigRefuses(t *testing.T) {
 	for _, v := range []struct{ config, names string }{
-		{``, "config.json"}, {`[]`, "config.json"}, {`{`, "config.json"}, {`{}`, "n_layer"}, {`null`, "n_layer"},
+		{``, "config.json"}, {`[]`, "config.json"}, {`{`, "config.json"}, {`null`, "config.json"},
 		{with("model_type", `"llama"`), "model_type"},
 		{with("n_layer", "0"), "n_layer"}, {with("n_layer", "-3"), "n_layer"}, {with("n_layer", "1.5"), "n_layer"}, {with("n_layer", `"2"`), "n_layer"},
 		{with("n_layer", "1e300"), "n_layer"}, {with("n_layer", "99999999999999999999"), "n_layer"}, {with("n_layer", "1000000"), "n_layer"},
-		{with("n_head", "5"), "n_head"}, {with("n_embd", "9223372036854775807"), "n_embd"}, {with("vocab_size", "0"), "vocab_size"},
+		{with("n_head", "5"), "n_head"}, {`{"n_embd": 64}`, "12 heads"}, {with("n_embd", "9223372036854775807"), "n_embd"}, {with("vocab_size", "0"), "vocab_size"},
 		{with("n_inner", "0"), "n_inner"}, {with("n_inner", "-1"), "n_inner"},
 		{with("layer_norm_epsilon", "0"), "layer_norm_epsilon"}, {with("layer_norm_epsilon", "-1"), "layer_norm_epsilon"}, {with("layer_norm_epsilon", "2"), "layer_norm_epsilon"},
 		{with("activation_function", `"tanh"`), "activation_function"}, {with("activation_function", "3"), "activation_function"},

@@ -103,7 +103,8 @@ func (m *Model) ggufValues(dtype weights.DType) ([]weights.GGUFValue, error) {
 		}
 		values = append(values, []weights.GGUFValue{{"tokenizer.ggml.model", "gpt2"}, {"tokenizer.ggml.pre", "gpt-2"},
 			{"tokenizer.ggml.tokens", p.Tokens}, {"tokenizer.ggml.token_type", kinds}, {"tokenizer.ggml.merges", p.Merges},
-			{"tokenizer.ggml.add_space_prefix", p.PrefixSpace}}...)
+			{"tokenizer.ggml.add_space_prefix", p.PrefixSpace}, {"tokenizer.ggml.add_bos_token", p.AddBOS},
+			{"tokenizer.ggml.add_eos_token", p.AddEOS}}...)
 		for i, id := range []int{p.BOS, p.EndOfText, p.Unknown, p.Pad} {
 			if ids[i].id < 0 {
 				ids[i].id = id

@@ -205,7 +205,7 @@ func ggufTokenizer(file *weights.GGUF, vocab int) (*tokenizer.Tokenizer, error) 
 		m.int("tokenizer.ggml."+key+"_token_id", id, false)
 	}
 	parts.PrefixSpace = m.bool("tokenizer.ggml.add_space_prefix")
-	adds := m.bool("tokenizer.ggml.add_bos_token") || m.bool("tokenizer.ggml.add_eos_token")
+	parts.AddBOS, parts.AddEOS = m.bool("tokenizer.ggml.add_bos_token"), m.bool("tokenizer.ggml.add_eos_token")
 	switch {
 	case m.err != nil:
 		return nil, m.err
@@ -217,9 +217,6 @@ func ggufTokenizer(file *weights.GGUF, vocab int) (*tokenizer.Tokenizer, error) 
 	case split != "" && split != "gpt-2" && split != "default":
 		return nil, fmt.Errorf("its tokenizer splits words by the rules of %q (tokenizer.ggml.pre); only those of gpt-2 "+
 			"are supported", shorten([]byte(split)))
-	case adds:
-		return nil, fmt.Errorf("its tokenizer adds a token to every text (tokenizer.ggml.add_bos_token or add_eos_token), " +
-			"which is not supported: set it to false")
 	case len(parts.Tokens) != vocab:
 		return nil, fmt.Errorf("its tokenizer has %d tokens, but token_embd.weight has %d rows", len(parts.Tokens), vocab)
 	case types != nil && len(types) != vocab:

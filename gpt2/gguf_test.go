@@ -1,6 +1,7 @@
 package gpt2
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -255,6 +256,22 @@ func TestGGUFTokenizer(t *testing.T) {
 				want)
 		}
 	}
+	// Tokens that go around every text stay there in what is exported.
+	random := OpenModel(t, "random:L=1,C=32,NH=1,V=257,T=8")
+	m := OpenModel(t, ggufFile(t, random, ggufwrite.F32, func(f *ggufwrite.File) {
+		tokenizerValues(t, f, tokenizer.Bytes())
+		f.Value("tokenizer.ggml.add_bos_token", true)
+		f.Value("tokenizer.ggml.add_eos_token", true)
+	}))
+	o, dir := ExportOptions{DType: weights.F32}, t.TempDir()
+	if err := cmp.Or(m.ExportGGUF(t.Context(), dir+"/m.gguf", o), m.Export(t.Context(), dir+"/hf", o)); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []*Model{m, OpenModel(t, dir+"/m.gguf"), OpenModel(t, dir+"/hf")} {
+		if got := m.Tokenizer.Encode("A"); !slices.Equal(got, []int32{256, 32, 256}) {
+			t.Errorf("%s: %v", m.Name, got)
+		}
+	}
 }
 
 // FuzzGGUF: no GGUF file makes opening a model panic; what is accepted has every tensor that its configuration asks for.
@@ -316,10 +333,6 @@ func TestGGUFRefused(t *testing.T) {
 		{words("gpt2", "llama-bpe", 257), []string{`"llama-bpe"`, "only those of gpt-2"}},
 		{words("gpt2", "gpt-2", 256), []string{"256 tokens", "257 rows"}},
 		{words("gpt2", "gpt-2", 257), []string{"tokens 0 and 1 are both"}},
-		{func(f *ggufwrite.File) {
-			tokenizerValues(t, f, tokenizer.Bytes())
-			f.Value("tokenizer.ggml.add_bos_token", true)
-		}, []string{"adds a token to every text"}},
 		{func(f *ggufwrite.File) { f.Value("gpt2.attention.head_count_kv", uint32(2)) }, []string{"2 heads of keys"}},
 		{func(f *ggufwrite.File) { f.Value("tokenizer.ggml.bos_token_id", uint32(257)) }, []string{"bos_token_id = 257"}},
 		{func(f *ggufwrite.File) { f.Value("tokenizer.ggml.tokens", "a") }, []string{"tokenizer.ggml.tokens = a", "list of strings"}},

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -24,9 +26,13 @@ const adapterConfig = "adapter_config.json"
 // adapterFixed lists the fields of adapter_config.json that would change the mathematics, with the values for which
 // they do not.
 var adapterFixed = map[string]string{
-	"peft_type": `"LORA"`, "use_dora": "false", "bias": `"none"`, "modules_to_save": "[]", "rank_pattern": "{}",
-	"alpha_pattern": "{}", "lora_bias": "false", "use_qalora": "false", "alora_invocation_tokens": "null",
+	"peft_type": `"LORA"`, "use_dora": "false", "bias": `"none"`, "modules_to_save": "[]", "lora_bias": "false",
+	"use_qalora": "false", "alora_invocation_tokens": "null", "layer_replication": "null", "use_bdlora": "null",
+	"trainable_token_indices": "null", "target_parameters": "null",
 }
+
+// adapterStarts are the init_lora_weights of an adapter that leave the base model as it is.
+var adapterStarts = []string{"", "null", "true", "false", `"gaussian"`, `"eva"`, `"orthogonal"`}
 
 // lora is what an adapter adds to a matrix W (inputs, outputs): scale * A^T B^T.
 // Source: Hu et al., "LoRA" (2021), equation 3; peft, tuners/lora/layer.py, get_delta_weight.
@@ -51,27 +57,20 @@ func (m *Model) adapt(dir string) error {
 		return fmt.Errorf("cannot read %s: %w; give a directory that peft's save_pretrained wrote", adapterConfig,
 			humanize.Cause(err))
 	}
-	var raw map[string]json.RawMessage
-	if err := json.Unmarshal(data, &raw); err != nil {
-		return fmt.Errorf("%s is not a JSON object: %w", adapterConfig, err)
+	raw, err := parseObject(adapterConfig, data)
+	if err != nil {
+		return err
 	}
 	if err := checkFixed(adapterConfig, raw, adapterFixed); err != nil {
 		return err
 	}
-	l := lora{rank: 8}
-	alpha, root := 8.0, false
-	r := fieldReader{file: adapterConfig, raw: raw}
-	r.int("r", &l.rank, true)
-	r.float("lora_alpha", &alpha)
-	r.bool("use_rslora", &root)
-	if r.err != nil {
-		return r.err
+	if start := string(raw["init_lora_weights"]); !slices.Contains(adapterStarts, start) {
+		return fmt.Errorf("%s has init_lora_weights = %s, which changes the base model too: merge it by peft's merge_and_unload",
+			adapterConfig, start)
 	}
-	if l.rank < 1 || l.rank > 1<<16 {
-		return fmt.Errorf("%s has r = %d; it must be positive", adapterConfig, l.rank)
-	}
-	if l.scale = alpha / float64(l.rank); root {
-		l.scale = alpha / math.Sqrt(float64(l.rank))
+	var o adapterOptions
+	if err := o.read(raw); err != nil {
+		return err
 	}
 	var c *weights.Checkpoint
 	for _, name := range adapterFiles {
@@ -84,29 +83,31 @@ func (m *Model) adapt(dir string) error {
 	}
 	defer c.Close()
 	added := map[string]lora{} // by parameter
-	parts := 0
+	parts, prefixes := 0, prefixesOf(c)
 	for t := range c.All() {
-		name, part, ok := strings.Cut(plainName(t.Name), ".lora_")
+		name, part, ok := strings.Cut(plainName(t.Name, prefixes), ".lora_")
 		matrix, known := m.checkpoint.Tensor(name + ".weight")
 		if !ok || !known || !linear.MatchString(matrix.Name) || part != "A.weight" && part != "B.weight" {
 			return fmt.Errorf("tensor %s adapts something else than a matrix of a layer (attn.c_attn, attn.c_proj, mlp.c_fc, "+
 				"mlp.c_proj), which is not supported: merge it by peft's merge_and_unload", t.Name)
 		}
-		want := []int{l.rank, matrix.Shape[0]}
+		one, ok := added[matrix.Name]
+		if !ok {
+			if one, err = o.of("transformer." + name); err != nil {
+				return err
+			}
+		}
+		want := []int{one.rank, matrix.Shape[0]}
 		if part == "B.weight" {
-			want = []int{matrix.Shape[1], l.rank}
+			want = []int{matrix.Shape[1], one.rank}
 		}
 		if !slices.Equal(t.Shape, want) {
 			return fmt.Errorf("tensor %s is %v, and the model's %s with r = %d asks for %v", t.Name, t.Shape, matrix.Name,
-				l.rank, want)
+				one.rank, want)
 		}
 		values := make([]float32, t.Elements())
 		if err := t.ReadFloat32(values, 0); err != nil {
 			return err
-		}
-		one, ok := added[matrix.Name]
-		if !ok {
-			one = l
 		}
 		if part == "A.weight" {
 			one.a = values
@@ -133,9 +134,54 @@ func (m *Model) adapt(dir string) error {
 		})
 	})
 	if err == nil {
-		m.note(fmt.Sprintf("the adapter %s of rank %d is added to %d matrices", dir, l.rank, len(added)))
+		m.note(fmt.Sprintf("the adapter %s of rank %d is added to %d matrices", dir, o.rank, len(added)))
 	}
 	return err
+}
+
+// adapterOptions say how much of an adapter is added to a matrix.
+type adapterOptions struct {
+	rank          int
+	alpha         float64
+	root          bool               // alpha is divided by the root of the rank
+	ranks, alphas map[string]float64 // of modules that a regular expression matches
+}
+
+func (o *adapterOptions) read(raw map[string]json.RawMessage) error {
+	o.rank, o.alpha = 8, 8
+	r := fieldReader{file: adapterConfig, raw: raw}
+	r.int("r", &o.rank)
+	r.float("lora_alpha", &o.alpha)
+	r.bool("use_rslora", &o.root)
+	r.decode("rank_pattern", "an object of numbers", &o.ranks)
+	r.decode("alpha_pattern", "an object of numbers", &o.alphas)
+	return r.err
+}
+
+// of returns what a module is adapted by, without the matrices. Of patterns that match, the first counts in the order
+// in which peft writes them (peft, utils/other.py, get_pattern_key).
+func (o *adapterOptions) of(module string) (lora, error) {
+	values := [2]float64{float64(o.rank), o.alpha}
+	for i, patterns := range []map[string]float64{o.ranks, o.alphas} {
+		for _, pattern := range slices.Sorted(maps.Keys(patterns)) {
+			match, err := regexp.Compile(`^(.*\.)?(` + pattern + `)$`)
+			if err != nil {
+				return lora{}, fmt.Errorf("%s has the pattern %q, which is not read: %w", adapterConfig, pattern, err)
+			}
+			if match.MatchString(module) {
+				values[i] = patterns[pattern]
+				break
+			}
+		}
+	}
+	rank := values[0]
+	if rank < 1 || rank > 1<<16 || rank != math.Trunc(rank) {
+		return lora{}, fmt.Errorf("%s has the rank %g for %s; it must be a positive whole number", adapterConfig, rank, module)
+	}
+	if o.root {
+		rank = math.Sqrt(rank)
+	}
+	return lora{rank: int(values[0]), scale: values[1] / rank}, nil
 }
 
 // add adds to elements of W, from off on. W is (inputs, outputs).

@@ -43,11 +43,15 @@ func TestLoRARefuses(t *testing.T) {
 		"use_dora": func(c, w string) (string, string) {
 			return strings.Replace(c, `"use_dora": false`, `"use_dora": true`, 1), w
 		},
-		"r = 0":            func(c, w string) (string, string) { return strings.Replace(c, `"r": 3`, `"r": 0`, 1), w },
+		"rank 0 for":       func(c, w string) (string, string) { return strings.Replace(c, `"r": 3`, `"r": 0`, 1), w },
 		"asks for [4":      func(c, w string) (string, string) { return strings.Replace(c, `"r": 3`, `"r": 4`, 1), w },
 		"not a JSON":       func(c, w string) (string, string) { return "[", w },
 		"merge_and_unload": func(c, w string) (string, string) { return c, strings.Replace(w, "h.0.mlp.c_fc", "h.0.mlp.c_xx", 1) },
-		"truncated":        func(c, w string) (string, string) { return c, w[:len(w)/2] },
+		"changes the base": func(c, w string) (string, string) {
+			return strings.Replace(c, `"init_lora_weights": true`, `"init_lora_weights": "pissa"`, 1), w
+		},
+		"is not read": func(c, w string) (string, string) { return strings.Replace(c, `"c_fc": 5`, `"(?=c_fc)": 5`, 1), w },
+		"truncated":   func(c, w string) (string, string) { return c, w[:len(w)/2] },
 	} {
 		dir := t.TempDir()
 		c, w := edit(string(config), string(tensors))

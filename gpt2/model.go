@@ -61,6 +61,8 @@ func Open(name string) (*Model, error) {
 			name, humanize.Cause(err))
 	case !info.IsDir() && weights.IsGGUF(dir):
 		return OpenGGUF(dir)
+	case !info.IsDir() && (filepath.Base(dir) == "config.json" || strings.HasSuffix(dir, ".index.json")):
+		return Open(filepath.Dir(dir))
 	default:
 		name, dir = filepath.Clean(dir), filepath.Clean(dir)
 	}

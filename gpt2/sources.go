@@ -25,8 +25,8 @@ import (
 // Lightning and peft.
 var prefixes = []string{"transformer.", "_orig_mod.", "module.", "base_model.model.", "model."}
 
-// heads are what other uses of a GPT-2 add to it: trl's value head, a classifier, a choice among texts.
-var heads = regexp.MustCompile(`^(v_head|score|classifier|multiple_choice_head|summary)\.`)
+// heads are what other uses of a GPT-2 add to it: a value or a reward, a classifier, a choice among texts.
+var heads = regexp.MustCompile(`^(\w*head|score|classifier|summary|qa_outputs)\.`)
 
 // linear are the matrices of a layer's products: (inputs, outputs) in transformers, (outputs, inputs) in nanoGPT.
 var linear = regexp.MustCompile(`^h\.\d+\.(attn\.c_attn|attn\.c_proj|mlp\.c_fc|mlp\.c_proj)\.weight$`)
@@ -35,7 +35,7 @@ var linear = regexp.MustCompile(`^h\.\d+\.(attn\.c_attn|attn\.c_proj|mlp\.c_fc|m
 var masks = regexp.MustCompile(`^h\.\d+\.attn\.(bias|masked_bias)$`)
 
 // plainName returns the name of a tensor without the prefixes.
-func plainName(name string) string {
+func plainName(name string, prefixes []string) string {
 	for again := true; again; {
 		again = false
 		for _, p := range prefixes {
@@ -45,6 +45,17 @@ func plainName(name string) string {
 		}
 	}
 	return name
+}
+
+// prefixesOf returns the prefixes of a checkpoint: those known, and the one of its embedding.
+func prefixesOf(c *weights.Checkpoint) []string {
+	for _, name := range c.Names() {
+		own, ok := strings.CutSuffix(plainName(name, prefixes), ".wte.weight")
+		if ok {
+			return append([]string{own + ".", strings.TrimSuffix(own, "transformer")}, prefixes...)
+		}
+	}
+	return prefixes
 }
 
 // mapping counts what was done to a checkpoint's tensors.
@@ -57,9 +68,9 @@ type mapping struct {
 func mapTensors(c *weights.Checkpoint) (*weights.Checkpoint, *mapping, error) {
 	m := &mapping{ignored: c.Rest}
 	plain := map[string]weights.Tensor{}
-	biases := false
+	biases, prefixes := false, prefixesOf(c)
 	for t := range c.All() {
-		name := plainName(t.Name)
+		name := plainName(t.Name, prefixes)
 		plain[name] = t
 		biases = biases || strings.HasPrefix(name, "h.") && strings.HasSuffix(name, ".bias") && !masks.MatchString(name)
 	}
@@ -82,7 +93,7 @@ func mapTensors(c *weights.Checkpoint) (*weights.Checkpoint, *mapping, error) {
 	m.zeros = len(more)
 	_, embedded := plain["wte.weight"]
 	mapped, err := c.Map(func(t weights.Tensor) (_ weights.Tensor, err error) {
-		name := plainName(t.Name)
+		name := plainName(t.Name, prefixes)
 		if name == "lm_head.weight" && !embedded { // one of two names of the same matrix was kept
 			name = "wte.weight"
 		}
@@ -197,7 +208,7 @@ func (m *Model) readConfig(files fs.FS) (source string, err error) {
 		return "its header", err
 	}
 	const file = "config.json"
-	data, err := fs.ReadFile(files, file)
+	data, err := readFile(files, file)
 	if err != nil {
 		return "", fmt.Errorf("cannot read %s: %w; a Hugging Face GPT-2 directory has one", file, humanize.Cause(err))
 	}
@@ -237,7 +248,7 @@ func (m *Model) definedTokenizer(files fs.FS) (t *tokenizer.Tokenizer, from stri
 	program := "llm.c"
 	if m.checkpoint.Form == weights.FormTorch {
 		program = "nanoGPT without a meta.pkl"
-		if data, err := fs.ReadFile(files, "meta.pkl"); err == nil {
+		if data, err := readFile(files, "meta.pkl"); err == nil {
 			chars, err := weights.ReadCharacters("meta.pkl", data)
 			if err == nil && len(chars) != m.Config.Vocab {
 				err = fmt.Errorf("meta.pkl has %d characters, and the model %d tokens", len(chars), m.Config.Vocab)
@@ -251,7 +262,7 @@ func (m *Model) definedTokenizer(files fs.FS) (t *tokenizer.Tokenizer, from stri
 	if m.Config.Vocab < 50257 {
 		return nil, "", nil
 	}
-	if data, err := fs.ReadFile(files, "gpt2_tokenizer.bin"); err == nil && program == "llm.c" {
+	if data, err := readFile(files, "gpt2_tokenizer.bin"); err == nil && program == "llm.c" {
 		tokens, err := weights.LLMCTokens(data)
 		if err != nil {
 			return nil, "", fmt.Errorf("gpt2_tokenizer.bin: %w", err)
@@ -293,6 +304,9 @@ func (m *Model) matchTensors(source string) (ignored []string, err error) {
 			return nil, fmt.Errorf("the checkpoint has no tensor %s %v, which %s asks for%s", p.Name, p.Shape, source,
 				inItsPlace(p, params[i:], have))
 		}
+		if !t.DType.IsFloat() {
+			return nil, fmt.Errorf("tensor %s is %s; float64, float32, float16 and bfloat16 are supported", p.Name, t.DType)
+		}
 		if !slices.Equal(t.Shape, p.Shape) {
 			hint := ""
 			if len(p.Shape) == 2 && slices.Equal(t.Shape, []int{p.Shape[1], p.Shape[0]}) {
@@ -300,9 +314,6 @@ func (m *Model) matchTensors(source string) (ignored []string, err error) {
 			}
 			return nil, fmt.Errorf("tensor %s is %v in the checkpoint%s, but %s asks for %v", p.Name, t.Shape, hint, source,
 				p.Shape)
-		}
-		if !t.DType.IsFloat() {
-			return nil, fmt.Errorf("tensor %s is %s; float64, float32, float16 and bfloat16 are supported", p.Name, t.DType)
 		}
 		delete(have, p.Name)
 	}

@@ -116,6 +116,7 @@ func TestOddModels(t *testing.T) {
 		"parallel":          {prefixed("module."), nil, ""},
 		"lightning":         {prefixed("model."), nil, ""},
 		"peft":              {prefixed("base_model.model."), nil, ""},
+		"of a program":      {prefixed("policy.gpt2."), nil, ""},
 		"both":              {prefixed("module._orig_mod."), nil, ""},
 		"classifier":        {add("score.weight", constant(1, 2, c.Channels)), nil, ""},
 		"two heads":         {add("multiple_choice_head.summary.bias", constant(1, 1)), nil, ""},
@@ -125,12 +126,13 @@ func TestOddModels(t *testing.T) {
 		"twice":             {add("wte.weight", constant(1, c.Vocab, c.Channels)), nil, "wte.weight|remove one"},
 		"misnamed":          {move("transformer.wpe.weight", "transformer.wpe.embedding"), nil, "wpe.weight|it has wpe.embedding of this shape"},
 		"adapter":           {add("h.0.attn.c_attn.lora_A.weight", constant(1, 4, c.Channels)), nil, "LoRA|merge_and_unload"},
+		"question":          {add("qa_outputs.bias", constant(1, 2)), nil, ""},
 		"extra":             {add("h.9.ln_1.weight", constant(1, c.Channels)), nil, "h.9.ln_1.weight|n_layer"},
 		"one transposed":    {add("transformer.h.0.mlp.c_fc.weight", constant(1, c.Inner, c.Channels)), nil, "h.0.mlp.c_fc.weight|its transpose"},
 		"n_ctx":             {nil, map[string]any{"n_positions": nil, "n_ctx": c.Positions}, ""},
 		"other names":       {nil, map[string]any{"n_embd": nil, "hidden_size": c.Channels, "n_layer": nil, "num_hidden_layers": c.Layers, "n_head": nil, "num_attention_heads": c.Heads, "n_positions": nil, "max_position_embeddings": c.Positions}, ""},
 		"another model":     {nil, map[string]any{"model_type": nil, "architectures": []string{"GPTNeoForCausalLM"}}, "architectures|GPTNeo"},
-		"no positions":      {nil, map[string]any{"n_positions": nil}, "n_positions"},
+		"no positions":      {nil, map[string]any{"n_positions": nil}, "config.json asks for [1024"},
 		"another activaton": {nil, map[string]any{"activation_function": "tanh"}, "quick_gelu"},
 	} {
 		t.Run(name, func(t *testing.T) {

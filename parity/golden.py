@@ -241,7 +241,8 @@ def make_adapter(folder: pathlib.Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     model = reference.load(TESTDATA / "models" / "plain")
-    config = peft.LoraConfig(r=3, lora_alpha=7, target_modules=["c_attn", "c_proj", "c_fc"], fan_in_fan_out=True, use_rslora=True)
+    config = peft.LoraConfig(r=3, lora_alpha=7, target_modules=["c_attn", "c_proj", "c_fc"], fan_in_fan_out=True, use_rslora=True,
+                             rank_pattern={"c_fc": 5}, alpha_pattern={"c_fc": 2, r"h\.1\..*c_proj": 4})
     adapted = peft.get_peft_model(model, config)
     rng = torch.Generator().manual_seed(39)
     with torch.no_grad():

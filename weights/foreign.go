@@ -37,6 +37,8 @@ var foreign = []foreignFile{
 // elsewhere are the files and directories that are read if they are given as the model.
 var elsewhere = []foreignFile{
 	{"*.gguf", "a GGUF file: give that file as the model"},
+	{"model-*-of-*.safetensors", "a part of a checkpoint whose model.safetensors.index.json is missing: copy or download " +
+		"that too"},
 	{"*.safetensors", "a safetensors file of another name: if that is the whole model, give that file as the model"},
 	{"pytorch_model-*", "a part of a checkpoint whose pytorch_model.bin.index.json is missing: copy or download that too"},
 	{"*.pt", "what torch.save writes: give that file as the model"},
@@ -65,7 +67,7 @@ func identify(prefix []byte) string {
 	}
 	switch {
 	case has(zipMagic):
-		return "a zip archive, as torch.save writes: give it under the name pytorch_model.bin"
+		return "a zip archive, as torch.save writes: give that file as the model"
 	case len(prefix) > 1 && prefix[0] == 0x80 && prefix[1] >= 2 && prefix[1] <= 5:
 		return "a Python pickle, as torch.save wrote before PyTorch 1.6: torch.save(torch.load(FILE), FILE) with a newer " +
 			"PyTorch makes the form that is read"
@@ -96,7 +98,7 @@ func identify(prefix []byte) string {
 	case strings.HasPrefix(text, "<!doctype"), strings.HasPrefix(text, "<html"):
 		return "a web page: download the file itself"
 	case strings.HasPrefix(text, "{"):
-		return "a JSON file: a safetensors file begins with the length of its header"
+		return "a JSON file: give the directory that holds it, if that is a model's, or the file with the tensors"
 	}
 	return ""
 }

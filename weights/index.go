@@ -35,7 +35,7 @@ func openShards(d directory, index *storage) (*Checkpoint, error) {
 			}
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil, problem(d.display(shard), "no such file, but %s names it: the checkpoint is incomplete, copy or "+
-					"download this shard too", IndexFile).because(fs.ErrNotExist)
+					"download this shard too", filepath.Base(index.name)).because(fs.ErrNotExist)
 			}
 			return nil, err
 		}

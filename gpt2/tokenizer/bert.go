@@ -24,7 +24,6 @@ func loadBERT(d *folder, name string, data []byte, cfg *config) (*Tokenizer, err
 			special[i].Content, special[i].Special = content, true
 		}
 	}
-	type object = map[string]any
 	t, err := parseTokenizer(d, inline(object{
 		"normalizer": object{"type": "BertNormalizer", "lowercase": cfg.Lowercase, "handle_chinese_chars": cfg.Chinese,
 			"strip_accents": cfg.Accents},

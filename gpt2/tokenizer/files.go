@@ -18,15 +18,15 @@ func (t *Tokenizer) Files() map[string][]byte {
 	if err != nil {
 		panic(err) // a tokenizer that is not like GPT-2's has files
 	}
-	vocab := p.Tokens[:t.modelSize]
-	var b bytes.Buffer
-	appendVocab(&b, vocab, "")
-	b.WriteByte('\n')
+	vocab := make(map[string]int32, t.modelSize)
+	for id, token := range p.Tokens[:t.modelSize] {
+		vocab[token] = int32(id)
+	}
 	return map[string][]byte{
-		"tokenizer.json":          t.tokenizerJSON(vocab, p.Merges),
+		"tokenizer.json":          likeGPT2(vocab, p.Merges, t.added, t.prefixSpace, t.ends()),
 		"tokenizer_config.json":   t.configJSON(),
 		"special_tokens_map.json": indented(t.roles),
-		"vocab.json":              b.Bytes(),
+		"vocab.json":              inline(vocab),
 		"merges.txt":              []byte(strings.Join(append([]string{"#version: 0.2"}, p.Merges...), "\n") + "\n"),
 	}
 }
@@ -45,55 +45,6 @@ type byteLevel struct {
 	PrefixSpace bool   `json:"add_prefix_space"`
 	TrimOffsets bool   `json:"trim_offsets"`
 	UseRegex    bool   `json:"use_regex"`
-}
-
-func (t *Tokenizer) tokenizerJSON(vocab, merges []string) []byte {
-	var b bytes.Buffer
-	b.WriteString("{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n  \"added_tokens\": ")
-	b.Write(inline(t.added))
-	b.WriteString(",\n  \"normalizer\": null,\n  \"pre_tokenizer\": ")
-	b.Write(inline(byteLevel{"ByteLevel", t.prefixSpace, true, true}))
-	b.WriteString(",\n  \"post_processor\": ")
-	b.Write(inline(byteLevel{"ByteLevel", true, false, true}))
-	b.WriteString(",\n  \"decoder\": ")
-	b.Write(inline(byteLevel{"ByteLevel", true, true, true}))
-	b.WriteString(`,
-  "model": {
-    "type": "BPE",
-    "dropout": null,
-    "unk_token": null,
-    "continuing_subword_prefix": "",
-    "end_of_word_suffix": "",
-    "fuse_unk": false,
-    "byte_fallback": false,
-    "ignore_merges": false,
-    "vocab": `)
-	appendVocab(&b, vocab, "    ")
-	b.WriteString(",\n    \"merges\": [")
-	for i, m := range merges {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString("\n      ")
-		b.Write(inline(m))
-	}
-	b.WriteString("\n    ]\n  }\n}\n")
-	return b.Bytes()
-}
-
-// appendVocab writes the object from names to ids, a line each.
-func appendVocab(b *bytes.Buffer, names []string, indent string) {
-	b.WriteByte('{')
-	for id, name := range names {
-		if id > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString("\n  " + indent)
-		b.Write(inline(name))
-		b.WriteString(": ")
-		b.Write(inline(id))
-	}
-	b.WriteString("\n" + indent + "}")
 }
 
 func (t *Tokenizer) configJSON() []byte {

@@ -396,21 +396,37 @@ func loadVocabMerges(d *folder, cfg *config) (*Tokenizer, error) {
 	if _, ok := vocab[EndOfText]; ok {
 		cfg.AdditionalToken = append(cfg.AdditionalToken, configToken{addedToken{Content: EndOfText, Special: true}, true})
 	}
-	t, err := parseTokenizer(d, likeGPT2(valid, merges, nil, false), cfg)
+	t, err := parseTokenizer(d, likeGPT2(valid, merges, nil, false, nil), cfg)
 	if err != nil {
 		return nil, fmt.Errorf("%s with %s and added tokens: %w", names[0], names[1], err)
 	}
 	return t, nil
 }
 
-// likeGPT2 is the tokenizer.json of a vocabulary and merges in the byte alphabet.
-func likeGPT2(vocab any, merges []string, added []addedToken, prefixSpace bool) []byte {
-	type object = map[string]any
+type object = map[string]any
+
+// likeGPT2 is the tokenizer.json of a vocabulary and merges in the byte alphabet. Around a text go the tokens of ends,
+// if it is not nil: none or one before it, none or one after.
+func likeGPT2(vocab any, merges []string, added []addedToken, prefixSpace bool, ends *[2][]addedToken) []byte {
+	var post any = byteLevel{"ByteLevel", true, false, true}
+	if ends != nil {
+		single, special := []object{{"Sequence": object{"id": "A", "type_id": 0}}}, object{}
+		for i, tokens := range ends {
+			for _, tok := range tokens {
+				single = slices.Insert(single, i*len(single), object{"SpecialToken": object{"id": tok.Content, "type_id": 0}})
+				special[tok.Content] = object{"id": tok.Content, "ids": []int32{tok.ID}, "tokens": []string{tok.Content}}
+			}
+		}
+		post = object{"type": "TemplateProcessing", "single": single, "pair": append(single, object{"Sequence": object{"id": "B",
+			"type_id": 1}}), "special_tokens": special}
+	}
 	return inline(object{
-		"added_tokens":  added,
-		"pre_tokenizer": object{"type": "ByteLevel", "add_prefix_space": prefixSpace},
-		"model":         object{"type": "BPE", "vocab": vocab, "merges": append([]string{}, merges...)},
-		"decoder":       object{"type": "ByteLevel"},
+		"version": "1.0", "truncation": nil, "padding": nil, "normalizer": nil,
+		"added_tokens":   append([]addedToken{}, added...),
+		"pre_tokenizer":  byteLevel{"ByteLevel", prefixSpace, true, true},
+		"post_processor": post,
+		"decoder":        byteLevel{"ByteLevel", true, true, true},
+		"model":          object{"type": "BPE", "vocab": vocab, "merges": append([]string{}, merges...)},
 	})
 }
 

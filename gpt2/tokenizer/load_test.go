@@ -13,7 +13,6 @@ import (
 )
 
 // object is a JSON object that tests edit.
-type object = map[string]any
 
 // smallFile returns a tokenizer.json with the byte alphabet and two merges, to be spoilt by a test.
 func smallFile() object {
@@ -258,7 +257,7 @@ func TestLoadRefusesText(t *testing.T) {
 		{"tokenizer.json", "\xff\xfe{\x00", "not UTF-8"},
 		{"tokenizer.json", strings.Repeat("[", 100000), "exceeded max depth"},
 		{"tokenizer.json", `{"model": {"vocab": ` + strings.Repeat(`{"a":`, 100000), "exceeded max depth"},
-		{"tokenizer.json", strings.Replace(string(good["tokenizer.json"]), `"!": 0`, `"!": 0, "!": 0`, 1), "duplicate object member name"},
+		{"tokenizer.json", strings.Replace(string(good["tokenizer.json"]), `"!":0`, `"!":0, "!": 0`, 1), "duplicate object member name"},
 		{"tokenizer_config.json", "{", "unexpected end"},
 		{"tokenizer_config.json", `{"eos_token": 7}`, "neither a string nor an object"},
 		{"tokenizer_config.json", `{"added_tokens_decoder": {"255": {"content": "<|endoftext|>"}}}`, "255"},

@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -14,6 +15,8 @@ type Parts struct {
 	Added       []int    // ids of other tokens that are found in text before BPE
 	EndOfText   int      // id of [Tokenizer.EOT], -1 for <|endoftext|> if there is one
 	PrefixSpace bool     // begin every text with a space
+	AddBOS      bool     // begin every text with the token BOS
+	AddEOS      bool     // end it with EndOfText
 
 	BOS, Unknown, Pad int // ids of the tokens with these roles, -1 for none
 }
@@ -62,7 +65,17 @@ func New(p Parts) (*Tokenizer, error) {
 	if len(p.Tokens) == 0 {
 		return nil, errors.New("it has no tokens")
 	}
-	t, err := parseTokenizer(&folder{}, likeGPT2(vocab, p.Merges, added, p.PrefixSpace), &cfg)
+	ends := new([2][]addedToken)
+	for i, id := range []int{p.BOS, p.EndOfText} {
+		if !(i == 0 && p.AddBOS || i == 1 && p.AddEOS) {
+			continue
+		}
+		if id < 0 {
+			return nil, errors.New("a token is to be added to every text, and it is not named (bos, eos)")
+		}
+		ends[i] = []addedToken{{ID: int32(id), Content: p.Tokens[id]}}
+	}
+	t, err := parseTokenizer(&folder{}, likeGPT2(vocab, p.Merges, added, p.PrefixSpace, ends), &cfg)
 	if err == nil && t.pipe != nil {
 		return nil, errors.New("the vocabulary does not have a token for every byte")
 	}
@@ -74,11 +87,14 @@ func (t *Tokenizer) Parts() (Parts, error) {
 	if t.pipe != nil {
 		return Parts{}, errors.New("the tokenizer is no byte-level BPE that splits words as GPT-2's does")
 	}
-	p := Parts{PrefixSpace: t.prefixSpace, EndOfText: int(t.eot), BOS: -1, Unknown: -1, Pad: -1}
+	p := Parts{PrefixSpace: t.prefixSpace, AddBOS: len(t.before) > 0, AddEOS: len(t.after) > 0, EndOfText: int(t.eot), BOS: -1, Unknown: -1, Pad: -1}
 	for role, to := range map[string]*int{"bos_token": &p.BOS, "unk_token": &p.Unknown, "pad_token": &p.Pad} {
 		for _, id := range t.withRole(role) {
 			*to = int(id)
 		}
+	}
+	if p.AddBOS && !slices.Equal(t.before, []int32{int32(p.BOS)}) || p.AddEOS && !slices.Equal(t.after, []int32{t.eot}) {
+		return Parts{}, errors.New("the tokenizer puts other tokens around a text than bos and eos")
 	}
 	for id := range t.pieces {
 		p.Tokens = append(p.Tokens, t.fileName(int32(id)))
@@ -94,6 +110,20 @@ func (t *Tokenizer) Parts() (Parts, error) {
 		}
 	}
 	return p, nil
+}
+
+// ends returns the tokens around a text, nil if there are none.
+func (t *Tokenizer) ends() *[2][]addedToken {
+	if t.before == nil && t.after == nil {
+		return nil
+	}
+	var ends [2][]addedToken
+	for i, ids := range [][]int32{t.before, t.after} {
+		for _, id := range ids {
+			ends[i] = append(ends[i], addedToken{ID: id, Content: t.fileName(id)})
+		}
+	}
+	return &ends
 }
 
 // withRole returns the id of the added token with a role, if there is one.

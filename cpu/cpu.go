@@ -206,7 +206,7 @@ func missing(c gpt2.Config, p *packedModel, layers []int, held dtype) (todo []gp
 
 func (b *Backend) packMissing(ctx context.Context, m *gpt2.Model, p *packedModel, o gpt2.Options) error {
 	todo, size := missing(m.Config, p, o.Layers, b.dtype)
-	if err := b.fits(m, o, size); err != nil {
+	if err := b.fits(m, o, size, p.users); err != nil {
 		return err
 	}
 	if len(todo) == 0 {

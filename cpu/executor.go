@@ -6,6 +6,7 @@ import (
 	"runtime"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/humanize"
 	"gpt2scope/nvtx"
 	"gpt2scope/nvtx/annotate"
 )
@@ -59,6 +60,8 @@ type runner struct {
 	tokens   []gpt2.Token
 
 	recording *recording // nil if passes are not recorded
+	group     *joined    // with whose other members it decodes, nil for none
+	joint     []float32  // its logits of their last step
 }
 
 // compiled is a plan as a program of kernel steps.
@@ -98,6 +101,9 @@ func (r *runner) Close() error {
 	}
 	if err := r.StopRecording(); err != nil {
 		return err
+	}
+	if r.group != nil {
+		r.group.leave(r)
 	}
 	r.forget()
 	for _, kv := range r.caches {
@@ -163,13 +169,30 @@ func (r *runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool
 		for _, t := range r.tokens {
 			r.ids.slice()[t.Seq] = t.ID
 		}
-		if err := r.pass(ctx, c); err != nil {
+		if err := r.decode(ctx, c); err != nil {
 			return err
 		}
 		if !emit(r.tokens) {
 			break
 		}
 	}
+	return nil
+}
+
+// decode takes a decode step, by itself or with its group.
+func (r *runner) decode(ctx context.Context, c *compiled) error {
+	if r.group == nil {
+		return r.pass(ctx, c)
+	}
+	logits, err := r.group.step(ctx, r)
+	if err != nil {
+		return err
+	}
+	t, err := r.sampler.Sample(r.sampling, logits, 0, r.Position())
+	if err != nil {
+		return gpt2.NewStageError(c.plan, c.plan.Steps[len(c.plan.Steps)-1], r.Position()-1, err)
+	}
+	r.tokens = append(r.tokens[:0], t)
 	return nil
 }
 
@@ -334,7 +357,11 @@ func (r *runner) compile(pass gpt2.Pass) (*compiled, error) {
 	if len(r.compiled) == maxCompiled {
 		r.forget()
 	}
-	program, err := newProgram(r.backend.pool, 2*len(plan.Steps)) // a step is at most two kernel steps
+	most := 2 // kernel steps of a step
+	if r.group != nil {
+		most = max(most, plan.Pass.Batch)
+	}
+	program, err := newProgram(r.backend.pool, most*len(plan.Steps))
 	if err != nil {
 		return nil, err
 	}
@@ -364,7 +391,16 @@ func (r *runner) forget() {
 
 // grow makes the buffers large enough for a plan. Programs point into them, so when one moves all are made anew.
 func (r *runner) grow(plan *gpt2.Plan) error {
-	B := plan.Pass.Batch
+	B, held := plan.Pass.Batch, 0
+	for _, b := range r.buffers {
+		held += 4 * b.n
+	}
+	if more := activationBytes(plan) - int64(held); more > muchMemory {
+		if left, by := memoryLeft("/proc", "/sys"); left >= 0 && more > left {
+			return fmt.Errorf("a pass over %d tokens needs %s of memory for activations and logits, and %s are left%s: give fewer "+
+				"at a time (--chunk N; of eval, --window N)", B*plan.Pass.Tokens, humanize.Size(more), humanize.Size(left), by)
+		}
+	}
 	if err := regrow(r, &r.ids, B*plan.Pass.Tokens); err != nil {
 		return err
 	}
@@ -452,6 +488,18 @@ func (w *writer) embed(o gpt2.Operation) error {
 // attention: K and V of the new rows go into the cache of the slot, then each query attends to it. Appending is a
 // kernel step of its own if there are many rows, so that all threads share it.
 func (w *writer) attention(o gpt2.Operation) error {
+	if w.caches == nil { // each member of the group has its own
+		C := w.model.Config.Channels
+		for i, m := range w.group.members {
+			step := attentionStep{qkv: matrix(w.buffers[o.In].from(i*3*C), 3*C), y: matrix(w.buffers[o.Out].from(i*C), C),
+				cache: m.caches[o.Slot], pos: w.position.from(i), work: w.work, B: 1, T: 1, nq: 1, scale: float32(o.Scale),
+				append: true}
+			if err := w.program.attention(step); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	step := attentionStep{
 		qkv: w.view(o.In, o.Rows), cache: w.caches[o.Slot], pos: w.position, work: w.work,
 		B: w.plan.Pass.Batch, T: o.Rows, nq: o.Queries, scale: float32(o.Scale), append: o.Rows == 1 && o.Queries == 1,

@@ -13,7 +13,7 @@ import (
 // This file is the whole contract between the model and what executes it. A backend implements [Backend], and its
 // Prepare returns a [Runner]. What else it or its runners can do they show by implementing some of these interfaces:
 //
-//	of a backend   [Surveyor], [CeilingMeasurer], [MemoryReporter]
+//	of a backend   [Surveyor], [CeilingMeasurer], [MemoryReporter], [Joiner]
 //	of a runner    [Recordable], [Measurer], [LaunchCounter], [Synchronizer], [Loader],
 //	               [DeviceSampler], [Verifier]
 //
@@ -68,6 +68,7 @@ type Options struct {
 	Batch   int   // B, sequences of equal length; 0 is 1
 	Context int   // capacity of the KV cache in tokens; 0 is the model's n_positions
 	Chunk   int   // evaluate prompts in chunks of at most so many tokens; 0 does not split them
+	Prompt  int   // tokens of the longest prompt, which tells what is needed; 0 is not known
 
 	// Progress, if not nil, is called with how many bytes of weights are ready, and how
 	// many there are in all. It is called from one goroutine at a time.
@@ -183,6 +184,14 @@ func MemoryOf(b Backend) (free, total uint64, err error) {
 		return b.Memory()
 	}
 	return 0, 0, unsupported(b, "say how much memory its device has")
+}
+
+// Joiner is a [Backend] whose sessions can decode together.
+type Joiner interface {
+	// Join returns a backend for at most so many sessions of a model, of one sequence each and with the same options, that
+	// take each decode step together. A session gets the logits that it would get alone, bit for bit. Each is used by a
+	// goroutine of its own, and waits for the others in decode steps; it is closed as soon as it has no more to do.
+	Join(m *Model) (b Backend, sessions int)
 }
 
 // Recordable is a [Runner] that can record its passes. Its methods are called between

@@ -315,14 +315,12 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader) error {
 	if err := o.Place(g.expected(o, len(ids))); err != nil {
 		return err
 	}
+	if o.Options.Prompt = len(ids); prompts != nil {
+		return g.runPrompts(ctx, o, prompts)
+	}
 	s, err := o.Load(ctx, 1)
 	if err != nil {
 		return err
-	}
-
-	if prompts != nil {
-		o.Remember(nil, gpt2.Stats{})
-		return g.runPrompts(ctx, s, o, prompts)
 	}
 	if g.interactive {
 		o.Remember(nil, gpt2.Stats{})

@@ -62,11 +62,17 @@ func TestPrompts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("\"ROMEO:\"\n\n{\"prompt\": \"a\\nb\"}\r\n{\"ids\": [1,2,3]}\n\"\"")
-	args := []string{"-m", tiny, "-n", "9", "-s", "4", "--json"}
+	text := "\"ROMEO:\"\n\n{\"prompt\": \"a\\nb\"}\r\n{\"ids\": [1,2,3]}\n\"\""
+	single := [][]string{{"-p", "ROMEO:"}, {"-p", "a\nb"}, {"--ids", "1,2,3"}, {"-p", ""}}
+	for i := range 14 { // more than decode together
+		ids := strings.Repeat(",7", i)
+		text += fmt.Sprintf("\n{\"ids\": [%d%s]}", i, ids)
+		single = append(single, []string{"--ids", fmt.Sprint(i) + ids})
+	}
+	write(text)
+	args := []string{"-m", tiny, "-n", "60", "-s", "4", "--json"}
 	e := mustInfer(t, append(args, "--prompts", file)...)
 	lines := strings.Split(strings.TrimSuffix(e.stdout, "\n"), "\n")
-	single := [][]string{{"-p", "ROMEO:"}, {"-p", "a\nb"}, {"--ids", "1,2,3"}, {"-p", ""}}
 	if len(lines) != len(single) {
 		t.Fatalf("%d lines:\n%s", len(lines), e.stdout)
 	}

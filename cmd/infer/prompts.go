@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/gpt2"
@@ -77,24 +79,84 @@ func promptIDs(m *gpt2.Model, line string) ([]int32, error) {
 	return ids, nil
 }
 
-// runPrompts goes on from each prompt as a run with it alone would, and prints a line of JSON for each.
-func (g *generateFlags) runPrompts(ctx context.Context, s *gpt2.Session, o *cli.Opened, prompts [][]int32) error {
-	for _, ids := range prompts {
+// made is what was made after a prompt.
+type made struct {
+	result
+	err error
+}
+
+// runPrompts goes on from each prompt as a run with it alone would, and prints a line of JSON for each. Where the backend
+// can join sessions, several texts are made at a time.
+func (g *generateFlags) runPrompts(ctx context.Context, o *cli.Opened, prompts [][]int32) error {
+	alone, most := o.Backend, 1
+	if j, ok := alone.(gpt2.Joiner); ok && g.speculate.Off() && len(prompts) > 1 {
+		o.Backend, most = j.Join(o.Model)
+	}
+	var sessions []*gpt2.Session
+	for len(sessions) < min(most, len(prompts)) {
+		s, err := o.Load(ctx, 1)
+		if err != nil && len(sessions) == 0 {
+			return err
+		} else if err != nil { // memory for fewer will do
+			break
+		}
+		sessions = append(sessions, s)
+	}
+	o.Backend = alone
+	o.Remember(nil, gpt2.Stats{})
+	goOn := func(g *generateFlags, ctx context.Context, s *gpt2.Session, prompt int) made {
 		if err := s.Reset(); err != nil {
-			return err
+			return made{err: err}
 		}
-		r, out, runErr := g.goOn(ctx, s, o, ids)
-		interrupted := r.Finish == interruptedText
-		if runErr != nil && !interrupted {
-			return runErr
-		}
+		r, out, err := g.goOn(ctx, s, o, prompts[prompt])
 		r.Text = out.text()
-		if err := cli.WriteJSONLine(g.stdout, r); err != nil {
-			return err
+		return made{r, err}
+	}
+	next := func(prompt int) made { return goOn(g, ctx, sessions[0], prompt) }
+	if len(sessions) > 1 {
+		quiet := *g
+		quiet.ModelFlags = &cli.ModelFlags{Quiet: true}
+		var stop func()
+		next, stop = inTurn(ctx, sessions, len(prompts), func(ctx context.Context, s *gpt2.Session, prompt int) made {
+			return goOn(&quiet, ctx, s, prompt)
+		})
+		defer stop()
+	}
+	var interrupted error
+	for prompt := range prompts {
+		m := next(prompt)
+		if m.Finish == interruptedText {
+			interrupted = reportedError{m.err}
+		} else if m.err != nil {
+			return m.err
 		}
-		if interrupted {
-			return reportedError{runErr}
+		if interrupted == nil || len(m.IDs) > 0 {
+			if err := cli.WriteJSONLine(g.stdout, m.result); err != nil {
+				return err
+			}
 		}
 	}
-	return nil
+	return interrupted
+}
+
+// inTurn goes on from n prompts, each session from the next that none has begun. It returns a function that waits for
+// the text after one, and one that ends all.
+func inTurn(ctx context.Context, sessions []*gpt2.Session, n int,
+	goOn func(ctx context.Context, s *gpt2.Session, prompt int) made) (text func(prompt int) made, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	texts := make([]chan made, n)
+	for i := range texts {
+		texts[i] = make(chan made, 1)
+	}
+	var begun atomic.Int64
+	for _, s := range sessions {
+		running.Go(func() {
+			defer s.Close() // the others no longer wait for it
+			for i := int(begun.Add(1)) - 1; i < n; i = int(begun.Add(1)) - 1 {
+				texts[i] <- goOn(ctx, s, i)
+			}
+		})
+	}
+	return func(prompt int) made { return <-texts[prompt] }, func() { cancel(); running.Wait() }
 }

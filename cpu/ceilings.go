@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gpt2scope/ceilings"
+	"gpt2scope/internal/memory"
 )
 
 // measureEffort says how long and how often each quantity is measured.
@@ -56,7 +57,7 @@ func processorName() string {
 // their rate is that much lower.
 func (b *Backend) MeasureCeilings(ctx context.Context) (s ceilings.Set, err error) {
 	levels := caches("/sys", allowedCPUs(), b.pool.threads)
-	available, _ := memoryLeft("/proc", "/sys")
+	available, _ := memory.Left()
 	values, share, err := b.pool.ceilings(ctx, levels, available, defaultEffort)
 	switch {
 	case ctx.Err() != nil:

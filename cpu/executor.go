@@ -7,6 +7,7 @@ import (
 
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/memory"
 	"gpt2scope/nvtx"
 	"gpt2scope/nvtx/annotate"
 )
@@ -396,7 +397,7 @@ func (r *runner) grow(plan *gpt2.Plan) error {
 		held += 4 * b.n
 	}
 	if more := activationBytes(plan) - int64(held); more > muchMemory {
-		if left, by := memoryLeft("/proc", "/sys"); left >= 0 && more > left {
+		if left, by := memory.Left(); left >= 0 && more > left {
 			return fmt.Errorf("a pass over %d tokens needs %s of memory for activations and logits, and %s are left%s: give fewer "+
 				"at a time (--chunk N; of eval, --window N)", B*plan.Pass.Tokens, humanize.Size(more), humanize.Size(left), by)
 		}

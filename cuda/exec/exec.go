@@ -289,15 +289,23 @@ func (b *Backend) Close() error {
 	return cmp.Or(errs...)
 }
 
-// Prepare uploads the weights that the layers need, and allocates the KV cache.
-func (b *Backend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gpt2.Runner, error) {
-	if m.Config.HeadSize() > cuda.MaxHeadSize {
-		return nil, fmt.Errorf("model %s has heads of %d elements; the GPU's attention takes at most %d", m.Name,
-			m.Config.HeadSize(), cuda.MaxHeadSize)
+// Takes returns an error if the kernels do not compute what a model asks for.
+func Takes(m *gpt2.Model) error {
+	if hs := m.Config.HeadSize(); hs > cuda.MaxHeadSize {
+		return fmt.Errorf("model %s has heads of %d elements, and the GPU's attention takes at most %d; use --device cpu", m.Name,
+			hs, cuda.MaxHeadSize)
 	}
 	if _, ok := activations[m.Config.Activation]; !ok {
-		return nil, fmt.Errorf("model %s has the activation %s, for which the GPU has no kernel; use --device cpu", m.Name,
+		return fmt.Errorf("model %s has the activation %s, for which the GPU has no kernel; use --device cpu", m.Name,
 			m.Config.Activation)
+	}
+	return nil
+}
+
+// Prepare uploads the weights that the layers need, and allocates the KV cache.
+func (b *Backend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gpt2.Runner, error) {
+	if err := Takes(m); err != nil {
+		return nil, err
 	}
 	u, params, err := b.acquire(ctx, m, o.Layers, o.Progress)
 	if err != nil {

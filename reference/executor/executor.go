@@ -7,12 +7,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"syscall"
 
 	"gorgonia.org/tensor"
 
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/memory"
 	"gpt2scope/reference"
 )
 
@@ -50,13 +50,10 @@ func (backend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gpt2
 	}
 	// Go cannot report that its heap has no room, so ask the system first.
 	bytes := 2*total + 4*int64(largest)
-	probe, err := syscall.Mmap(-1, 0, int(bytes), syscall.PROT_READ|syscall.PROT_WRITE,
-		syscall.MAP_PRIVATE|syscall.MAP_ANON)
-	if err != nil {
-		return nil, fmt.Errorf("the weights of model %s in float64: out of memory: %s of it cannot be allocated: %w",
-			m.Name, humanize.Size(bytes), err)
+	if left, by := memory.Left(); left >= 0 && bytes > left {
+		return nil, fmt.Errorf("out of memory: model %s needs %s in float64, and %s are left%s: --device cpu needs half of that at "+
+			"most", m.Name, humanize.Size(bytes), humanize.Size(left), by)
 	}
-	syscall.Munmap(probe)
 	for _, p := range params {
 		if err := context.Cause(ctx); err != nil {
 			return nil, err

@@ -106,6 +106,11 @@ func (o *Opened) Place(run auto.Run) error {
 	if !driver.Present {
 		return nil
 	}
+	if err := exec.Takes(o.Model); err != nil {
+		m.Notice(fmt.Sprintf("--device auto took the CPU: %v", err))
+		o.Choice = &AutoJSON{Device: "cpu", Lacks: err.Error()}
+		return nil
+	}
 	onCPU, err := auto.CPU(host)
 	if err != nil {
 		return err

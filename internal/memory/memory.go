@@ -1,0 +1,73 @@
+// Package memory knows how much memory a process may still take.
+package memory
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Left returns how many bytes can be allocated before the system refuses them or ends the process, -1 if that is not
+// known, and by which limit as words to follow.
+func Left() (bytes int64, by string) { return left("/proc", "/sys") }
+
+// left is Left with the places of /proc and /sys.
+func left(proc, sys string) (left int64, by string) {
+	left = -1
+	consider := func(of string, limit, used int64) {
+		if n := max(0, limit-used); limit >= 0 && used >= 0 && (left < 0 || n < left) {
+			left, by = n, of
+		}
+	}
+	meminfo := filepath.Join(proc, "meminfo")
+	if n := fileNumber(meminfo, "MemAvailable:"); n >= 0 {
+		consider("", n+max(0, fileNumber(meminfo, "SwapFree:")), 0)
+	}
+	limits, status := filepath.Join(proc, "self/limits"), filepath.Join(proc, "self/status")
+	consider(" by ulimit -v", fileNumber(limits, "Max address space"), fileNumber(status, "VmSize:"))
+	consider(" by ulimit -d", fileNumber(limits, "Max data size"), fileNumber(status, "VmData:"))
+	groups, _ := os.ReadFile(filepath.Join(proc, "self/cgroup"))
+	for line := range strings.Lines(string(groups)) { // number:controllers:path; version 2 has no controllers
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) < 3 || parts[1] != "" && parts[1] != "memory" {
+			continue
+		}
+		base, limit, usage, total := filepath.Join(sys, "fs/cgroup"), "memory.max", "memory.current", ""
+		if parts[1] != "" {
+			base, limit, usage, total = filepath.Join(base, "memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"
+		}
+		for path := filepath.Clean("/" + parts[2]); ; path = filepath.Dir(path) {
+			dir := filepath.Join(base, path)
+			stat := filepath.Join(dir, "memory.stat")
+			cached := max(0, fileNumber(stat, total+"inactive_file")) + max(0, fileNumber(stat, total+"active_file"))
+			used := fileNumber(filepath.Join(dir, usage), "") - cached
+			consider(" in the control group", fileNumber(filepath.Join(dir, limit), ""), used)
+			if path == "/" {
+				break
+			}
+		}
+	}
+	return left, by
+}
+
+// fileNumber returns the number after a key in a line of a file, of kB in bytes; -1 if there is none.
+func fileNumber(path, key string) int64 {
+	data, _ := os.ReadFile(path)
+	for line := range strings.Lines(string(data)) {
+		rest, ok := strings.CutPrefix(line, key)
+		words := strings.Fields(rest)
+		if !ok || len(words) == 0 {
+			continue
+		}
+		n, err := strconv.ParseInt(words[0], 10, 50) // larger ones stand for no limit
+		if err != nil || n < 0 {
+			return -1
+		}
+		if len(words) > 1 && words[1] == "kB" {
+			n <<= 10
+		}
+		return n
+	}
+	return -1
+}

@@ -34,7 +34,7 @@ func benchFile(b *testing.B, dtype DType) string {
 // BenchmarkRead reads a checkpoint of 10.6 million elements that is in the page
 // cache: opened once ("warm") or each time ("cold": opening and checking included). MB/s counts bytes of the file.
 func BenchmarkRead(b *testing.B) {
-	for _, dtype := range []DType{F32, F16, BF16} {
+	for _, dtype := range []DType{F32, BF16} {
 		path := benchFile(b, dtype)
 		info, err := os.Stat(path)
 		if err != nil {

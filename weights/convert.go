@@ -7,8 +7,7 @@ import (
 )
 
 // The loops below convert between elements in a file (little-endian bytes, at any alignment) and elements in memory.
-// They load and store whole words through encoding/binary, which the compiler turns into single instructions, and work
-// on eight elements at a time if that is faster; see the benchmarks.
+// They load and store whole words through encoding/binary, which the compiler turns into single instructions.
 
 // littleEndian says whether this machine stores numbers as files do. Then equal types are copied as bytes.
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
@@ -29,18 +28,6 @@ func float32FromF64(dst []float32, src []byte) {
 
 // float32FromBF16 widens len(dst) elements. src holds at least 2*len(dst) bytes.
 func float32FromBF16(dst []float32, src []byte) {
-	for len(dst) >= 8 && len(src) >= 16 {
-		lo, hi := binary.LittleEndian.Uint64(src), binary.LittleEndian.Uint64(src[8:])
-		dst[0] = math.Float32frombits(uint32(lo) << 16)
-		dst[1] = math.Float32frombits(uint32(lo) &^ 0xffff)
-		dst[2] = math.Float32frombits(uint32(lo>>32) << 16)
-		dst[3] = math.Float32frombits(uint32(lo>>32) &^ 0xffff)
-		dst[4] = math.Float32frombits(uint32(hi) << 16)
-		dst[5] = math.Float32frombits(uint32(hi) &^ 0xffff)
-		dst[6] = math.Float32frombits(uint32(hi>>32) << 16)
-		dst[7] = math.Float32frombits(uint32(hi>>32) &^ 0xffff)
-		dst, src = dst[8:], src[16:]
-	}
 	for i := range dst {
 		dst[i] = BFloat16ToFloat32(binary.LittleEndian.Uint16(src[2*i:]))
 	}
@@ -101,20 +88,6 @@ func bf16FromFloat32(dst []byte, src []float32) (overflow int) {
 	return -1
 }
 
-// f16FromFloat32 writes src, rounded, as F16. dst holds 2*len(src) bytes. It
-// returns the index of the first finite element that F16 cannot hold, or -1.
-func f16FromFloat32(dst []byte, src []float32) (overflow int) {
-	const inf = 0x7c00
-	for i, x := range src {
-		h := halfFromFloat32(x)
-		if h&0x7fff == inf && !math.IsInf(float64(x), 0) {
-			return i
-		}
-		binary.LittleEndian.PutUint16(dst[2*i:], h)
-	}
-	return -1
-}
-
 // float32Bytes returns the memory of x.
 func float32Bytes(x []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
@@ -147,23 +120,6 @@ func float32FromHalf(h uint16) float32 {
 		return math.Float32frombits(sign | 0x7f800000 | fraction<<13)
 	}
 	return math.Float32frombits(sign | (exponent+127-15)<<23 | fraction<<13)
-}
-
-// halfFromFloat32 returns the IEEE 754 binary16 nearest to x, ties to even. A
-// finite x beyond its range becomes infinite; NaN stays NaN.
-func halfFromFloat32(x float32) uint16 {
-	u := math.Float32bits(x)
-	sign, a := uint16(u>>16)&0x8000, u&0x7fffffff
-	switch {
-	case a > 0x7f800000: // NaN: keep the upper part of its fraction, and the quiet bit
-		return sign | 0x7e00 | uint16(a>>13)&0x3ff
-	case a >= 0x477ff000: // at least halfway from 65504, the largest, to 65536
-		return sign | 0x7c00
-	case a < 0x38800000: // less than 2^-14: subnormal, a multiple of 2^-24
-		// That is the last place of 0.5, so this addition does the rounding.
-		return sign | uint16(math.Float32bits(math.Float32frombits(a)+0.5)-math.Float32bits(0.5))
-	}
-	return sign | uint16((a+0xfff+a>>13&1-(127-15)<<23)>>13)
 }
 
 // FirstNonFinite returns the index of the first NaN or infinity in x, or -1.

@@ -183,16 +183,16 @@ func (p *parser) header() ([]Tensor, map[string]string, error) {
 }
 
 // description is what a header says of a tensor.
-type description struct {
-	DType   DType    `json:"dtype"`
-	Shape   []uint64 `json:"shape"`
-	Offsets []uint64 `json:"data_offsets"`
+type description[T int | uint64] struct {
+	DType   DType `json:"dtype"`
+	Shape   []T   `json:"shape"`
+	Offsets []T   `json:"data_offsets"`
 }
 
 // tensor reads the description of one tensor, and checks that its type, shape and
 // range agree and that the range lies in the data.
 func (p *parser) tensor(name string) (Tensor, error) {
-	var d description
+	var d description[uint64]
 	if err := p.value(&d); err != nil {
 		return Tensor{}, err
 	}

@@ -5,15 +5,13 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"io"
-	"maps"
 	"slices"
-	"strconv"
 	"unicode/utf8"
 )
 
 // WriteOptions says how Write writes. The zero value keeps every tensor's type.
 type WriteOptions struct {
-	// DType is the type that F32, F16 and BF16 tensors are converted to: one of these. Zero keeps each tensor's own.
+	// DType is the type that tensors of floats are converted to: F32 or BF16. Zero keeps each tensor's own.
 	// Integers and booleans are never converted.
 	DType DType
 
@@ -52,8 +50,8 @@ type writePlan struct {
 }
 
 func planWrite(tensors []Tensor, options WriteOptions) (*writePlan, error) {
-	if options.DType != "" && (!options.DType.IsFloat() || options.DType == F64) {
-		return nil, problem("", "cannot convert tensors to %s, only to F32, F16 or BF16", options.DType)
+	if options.DType != "" && options.DType != F32 && options.DType != BF16 {
+		return nil, problem("", "cannot convert tensors to %s, only to F32 or BF16", options.DType)
 	}
 	stored := func(t Tensor) DType {
 		if options.DType == "" || dtypes[t.DType].exact {
@@ -64,33 +62,25 @@ func planWrite(tensors []Tensor, options WriteOptions) (*writePlan, error) {
 	plan := &writePlan{tensors: slices.Clone(tensors), align: 1, progress: options.Progress}
 	slices.SortStableFunc(plan.tensors, func(a, b Tensor) int { return stored(b).Bits() - stored(a).Bits() })
 
-	header := append(make([]byte, 8), '{')
-	if len(options.Metadata) > 0 {
-		header = append(header, `"`+metadataKey+`":{`...)
-		for i, key := range slices.Sorted(maps.Keys(options.Metadata)) {
-			if value := options.Metadata[key]; !utf8.ValidString(key) || !utf8.ValidString(value) {
-				return nil, problem("", "metadata %s: %s cannot be stored, because it is not UTF-8", quote(key), quote(value))
-			}
-			if i > 0 {
-				header = append(header, ',')
-			}
-			header = append(appendString(header, key), ':')
-			header = appendString(header, options.Metadata[key])
+	for key, value := range options.Metadata {
+		if !utf8.ValidString(key) || !utf8.ValidString(value) {
+			return nil, problem("", "metadata %s: %s cannot be stored, because it is not UTF-8", quote(key), quote(value))
 		}
-		header = append(header, '}')
 	}
-	seen := make(map[string]bool, len(tensors))
+	entries := map[string]any{}
+	if len(options.Metadata) > 0 {
+		entries[metadataKey] = options.Metadata
+	}
 	end := int64(0)
 	for _, t := range plan.tensors {
 		switch {
 		case t.file == nil && t.read == nil:
 			return nil, t.checkRange(0, 0, 0)
-		case seen[t.Name]:
-			return nil, t.problem("there are two tensors of this name")
 		case t.Name == metadataKey, !utf8.ValidString(t.Name):
 			return nil, t.problem("the format does not allow this name: rename the tensor")
+		case entries[t.Name] != nil:
+			return nil, t.problem("there are two tensors of this name")
 		}
-		seen[t.Name] = true
 		d := stored(t)
 		if d != t.DType && !t.DType.IsFloat() {
 			return nil, t.notFloat()
@@ -101,21 +91,10 @@ func planWrite(tensors []Tensor, options WriteOptions) (*writePlan, error) {
 		if end < begin {
 			return nil, t.problem("the file would be too large")
 		}
-		if header[len(header)-1] == '}' { // of the metadata, or of the tensor before
-			header = append(header, ',')
-		}
-		header = append(appendString(header, t.Name), `:{"dtype":"`+d.String()+`","shape":[`...)
-		for j, dim := range t.Shape {
-			if j > 0 {
-				header = append(header, ',')
-			}
-			header = strconv.AppendInt(header, int64(dim), 10)
-		}
-		header = append(header, `],"data_offsets":[`...)
-		header = append(strconv.AppendInt(header, begin, 10), ',')
-		header = append(strconv.AppendInt(header, end, 10), "]}"...)
+		entries[t.Name] = description[int]{d, append([]int{}, t.Shape...), []int{int(begin), int(end)}}
 	}
-	header = append(header, '}')
+	text, _ := json.Marshal(entries) // none of it fails in UTF-8
+	header := append(make([]byte, 8), text...)
 	for len(header)%8 != 0 { // so that the data are aligned
 		header = append(header, ' ')
 	}
@@ -127,12 +106,6 @@ func planWrite(tensors []Tensor, options WriteOptions) (*writePlan, error) {
 	plan.header = header
 	plan.size = int64(len(header)) + end
 	return plan, nil
-}
-
-// appendString appends s, which is UTF-8, as JSON.
-func appendString(b []byte, s string) []byte {
-	text, _ := json.Marshal(s) // no string in UTF-8 fails
-	return append(b, text...)
 }
 
 // write writes the file.
@@ -180,13 +153,11 @@ func (p *writePlan) write(w io.Writer) error {
 			switch p.dtypes[i] {
 			case F32:
 				f32FromFloat32(b, x)
-			case F16:
-				overflow = f16FromFloat32(b, x)
 			case BF16:
 				overflow = bf16FromFloat32(b, x)
 			}
 			if overflow >= 0 {
-				return t.problem("element %d is %g, which %s cannot hold: write BF16 or F32 instead", off+overflow, x[overflow],
+				return t.problem("element %d is %g, which %s cannot hold: write F32 instead", off+overflow, x[overflow],
 					p.dtypes[i])
 			}
 			if err := put(b); err != nil {

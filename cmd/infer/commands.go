@@ -245,7 +245,10 @@ func (e *evalFlags) run(c *cobra.Command, m *cli.ModelFlags) error {
 	if text == "" {
 		return fmt.Errorf("--text %s: it is empty; there is nothing to evaluate", e.text)
 	}
-	ids, err := cli.Await(ctx, func() ([]int32, error) { return o.Model.Tokenizer.EncodeOrdinary(text), nil })
+	ids, err := cli.Await(ctx, func() ([]int32, error) {
+		ids := o.Model.Tokenizer.EncodeOrdinary(text)
+		return ids, o.Model.Tokenizer.Unknown(text, ids)
+	})
 	if err != nil {
 		return err
 	}

@@ -368,6 +368,13 @@ func TestSqliteCutOff(t *testing.T) {
 			t.Errorf("cut by %d bytes: error %v, not %q", cut, err, want)
 		}
 	}
+	journal := path + "-journal"
+	fixtures.Check(t, os.WriteFile(path, whole, 0o666))
+	fixtures.Check(t, os.WriteFile(journal, []byte("changes"), 0o666))
+	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), filepath.Base(journal)) {
+		t.Errorf("beside a journal: error %v, which should name it", err)
+	}
+	fixtures.Check(t, os.Remove(journal))
 	// SQLite ignores the number of pages if the change counters differ, and more than it.
 	stale := slices.Clone(whole)
 	stale[28], stale[27] = 1, stale[27]+1

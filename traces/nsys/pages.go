@@ -176,6 +176,12 @@ func (p *pages) open() error {
 	if err != nil {
 		return fmt.Errorf("cannot be read: %w", humanize.Cause(err))
 	}
+	for _, with := range []string{"-wal", "-journal"} { // its changes are not in the file yet, or are to be taken back
+		if i, err := os.Stat(p.file.Name() + with); err == nil && i.Size() > 0 {
+			return fmt.Errorf("was not closed by the program that wrote it: %s lies beside it; "+
+				"'sqlite3 FILE vacuum' puts both together", i.Name())
+		}
+	}
 	// "Database File Format", section 1.3: big-endian numbers; a page of 65,536 bytes is written
 	// as 1, and the number of pages holds only if the two change counters agree.
 	var head [100]byte

@@ -136,11 +136,14 @@ func typeOf(name string) string {
 
 // findType returns the type that most kernels of the layers name.
 func (g *sizer) findType() string {
-	votes, best := map[string]int{}, ""
+	names, votes, best := map[string]int{}, map[string]int{}, ""
 	for i, e := range g.events {
 		if g.layer[i] >= 0 {
-			votes[typeOf(e.Name)]++
+			names[e.Name]++
 		}
+	}
+	for name, n := range names {
+		votes[typeOf(name)] += n
 	}
 	for _, name := range []string{"f32", "bf16", "f16"} {
 		if votes[name] > 0 && (best == "" || votes[name] > votes[best]) {

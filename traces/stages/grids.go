@@ -45,9 +45,9 @@ func (g *sizer) countRows() {
 			isNorm := s == ln1 || s == ln2
 			switch {
 			case e.Grid[0] <= 0:
-			case rowPerBlock.MatchString(e.Name) && isNorm:
+			case isNorm && rowPerBlock.MatchString(e.Name):
 				norms[blocks(e)]++
-			case rowPerBlock.MatchString(e.Name) && s == embed:
+			case s == embed && rowPerBlock.MatchString(e.Name):
 				gathers[int(e.Grid[0])]++
 			case strings.HasPrefix(e.Name, "triton_") && g.names[i].norm && isNorm:
 				triton = max(triton, blocks(e)) // a block has a row or more

@@ -123,7 +123,7 @@ static void linear_bf16(gs_worker *w, const gs_linear *o) {
 					const int write = k + kn == K && !bypass;
 					if (write) prefetch_y(o, r0 + ra, m, q * GS_NR);
 					bf16_tile((int)m, K, a, ra, k, kn, b, k + kn == K ? last : NULL, ahead, cq + ra * ldc, ldc, k > 0, &f);
-					if (write) f = (unfinished){o, r0 + ra, q * GS_NR, (int)m, cq + ra * GS_NR};
+					if (write) f = (unfinished){finish_sums, (int)m, 0, o, r0 + ra, q * GS_NR, cq + ra * GS_NR};
 					if (!bypass || group == 0) continue;
 					int64_t done = (q - q0 - group) * tiles * K + tiles * k + i * kn;
 					int64_t from = rows * done / work, to = rows * (done + kn) / work;

@@ -106,8 +106,11 @@ func (b *Backend) ISA() string { return b.pool.isa.String() }
 
 // MultipliesBF16 tells whether products of more than a few rows round their inputs to bfloat16. They do if weights are
 // bfloat16 and the kernels have instructions for it, and so does attention of as many queries.
-func (b *Backend) MultipliesBF16() bool {
-	return b.dtype == bfloat16Type && b.pool.isa.multipliesBF16()
+func (b *Backend) MultipliesBF16() bool { return b.dtype == bfloat16Type && b.attendsBF16() }
+
+// attendsBF16 tells whether attention of more than a few queries multiplies bfloat16 numbers: if the cache holds them.
+func (b *Backend) attendsBF16() bool {
+	return b.dtype.ofTables() == bfloat16Type && b.pool.isa.multipliesBF16()
 }
 
 // Close ends the threads, unless they are another backend's. Sessions must be closed before; no session can be made
@@ -136,13 +139,19 @@ func Fuse(p *gpt2.Plan) *gpt2.Plan { return p.Fuse(chains...) }
 // Sizes are 4 bytes for activations and float32 weights, 2 for bfloat16 weights, 1.0625 for 8-bit integers with their
 // scales. Keys and values are bfloat16 unless weights are float32.
 func (b *Backend) Sizes() gpt2.Sizes {
-	multiply := ceilings.F32
-	if b.MultipliesBF16() { // products of few rows, as in a decode step, are float32, but bound by bytes
-		multiply = ceilings.BF16
-	} else if b.dtype == q8Type && b.pool.isa.multipliesBytes() {
-		multiply = ceilings.Int8
+	attend := ceilings.F32
+	if b.attendsBF16() { // products of few rows, as in a decode step, are float32, but bound by bytes
+		attend = ceilings.BF16
 	}
-	return gpt2.Sizes{Weight: b.dtype.bytesPerWeight(), Activation: 4, KV: b.dtype.ofTables().size(), Multiply: multiply}
+	multiply := attend
+	if b.dtype == q8Type {
+		multiply = ceilings.F32
+		if b.pool.isa.multipliesBytes() {
+			multiply = ceilings.Int8
+		}
+	}
+	return gpt2.Sizes{Weight: b.dtype.bytesPerWeight(), Activation: 4, KV: b.dtype.ofTables().size(), Multiply: multiply,
+		Attend: attend}
 }
 
 // packedModel are the parameters of a model, as the kernels take them. They are cut from one arena per acquisition.

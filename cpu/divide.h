@@ -23,6 +23,12 @@ enum {
 	// linear_many_q8
 	Q8_MC = 96, // rows of a task at most
 
+	// linear_int8
+	INT8_GROUP = 128,               // values of a row with one scale
+	INT8_ROWS = 256,                // rows of a task at most
+	INT8_VALUES = 1 << 20,          // values of quantised x of a task, for the L2 cache
+	INT8_K = INT8_VALUES / 32 - 128, // the largest K of which 32 rows fit
+
 	// linear_split
 	SM = 256, // rows of a task at most: their parts of a block of K are 1.1 MiB, for the L2 cache
 };
@@ -71,13 +77,41 @@ static inline gs_parts divide_q8(int64_t M, int64_t panels, int64_t threads, int
 	return p;
 }
 
-// A task splits its rows of x and its panels, so fewer tasks split less.
+// What a task of a kind of product takes, in about cycles for 32 values of K: to prepare a row of x, to bring and prepare
+// a panel, and to multiply one with a register tile's rows.
+typedef struct gs_costs {
+	int64_t rows, panels, unit; // rows and panels of a task at most, rows of a register tile
+	int64_t row, panel, product;
+	int kept; // a worker prepares rows once for consecutive tasks
+} gs_costs;
+
+// gs_fewest divides a product so that the worker with the most to do is done first, and prefers small tasks, which
+// others can take if a worker loses its core, where they cost little.
+static inline gs_parts gs_fewest(int64_t M, int64_t panels, int64_t threads, gs_costs c) {
+	const int64_t units = gs_ceil(M, c.unit), fewest = gs_ceil(panels, c.panels);
+	gs_parts best = {0};
+	int64_t least = INT64_MAX;
+	for (int64_t rows = gs_ceil(M, c.rows); rows <= units; rows += rows / 4 + 1)
+		for (int64_t each = 1; each <= 8; each *= 2) { // tasks of a worker
+			int64_t p = each * threads / rows;
+			p = p < fewest ? fewest : p < panels ? p : panels;
+			const int64_t tiles = gs_ceil(units, rows), q = gs_ceil(panels, p), tasks = gs_ceil(rows * p, threads);
+			const int64_t task = q * (c.panel + tiles * c.product), prepared = c.kept ? gs_ceil(tasks, p) : tasks;
+			const int64_t time = prepared * tiles * c.unit * c.row + tasks * task + task / 8;
+			if (time >= least) continue;
+			least = time;
+			best = (gs_parts){rows, p};
+		}
+	return best;
+}
+
+static inline gs_parts divide_int8(int64_t M, int64_t panels, int64_t K, int64_t threads) {
+	const int64_t most = INT8_VALUES / (gs_ceil(K, INT8_GROUP) * INT8_GROUP) / 32 * 32;
+	return gs_fewest(M, panels, threads, (gs_costs){most < INT8_ROWS ? most : INT8_ROWS, panels, 32, 10, 110, 40, 1});
+}
+
 static inline gs_parts divide_split(int64_t M, int64_t panels, int64_t K, int64_t threads) {
-	gs_parts p = {gs_ceil(M, SM), gs_ceil(panels, K <= KC ? NC_WHOLE : NC)};
-	while (p.rows * p.panels < 2 * threads && panels / p.panels > 4) p.panels++;
-	while (p.rows * p.panels < 2 * threads && M / p.rows > 2 * GS_SPLIT_ROWS) p.rows++;
-	while (p.rows * p.panels % threads != 0 && p.rows * p.panels < 4 * threads && panels / p.panels > 4) p.panels++;
-	return p;
+	return gs_fewest(M, panels, threads, (gs_costs){SM, K <= KC ? NC_WHOLE : NC, 16, 12, 320, 250, 0});
 }
 
 #endif

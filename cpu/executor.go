@@ -504,7 +504,7 @@ func (w *writer) attention(o gpt2.Operation) error {
 	step := attentionStep{
 		qkv: w.view(o.In, o.Rows), cache: w.caches[o.Slot], pos: w.position, work: w.work,
 		B: w.plan.Pass.Batch, T: o.Rows, nq: o.Queries, scale: float32(o.Scale), append: o.Rows == 1 && o.Queries == 1,
-		each: w.plan.Pass.Verify, bf16: w.backend.MultipliesBF16(),
+		each: w.plan.Pass.Verify, bf16: w.backend.attendsBF16(),
 	}
 	if !step.append {
 		if err := w.program.appendKV(step); err != nil {

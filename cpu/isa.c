@@ -55,8 +55,8 @@ static void request_tiles(void) {
 
 static int has_amx(void) {
 	unsigned a, b, c, d, low, high;
-	const unsigned tile_bf16 = 1u << 22 | 1u << 24, tile_state = 1u << 17 | 1u << 18, osxsave = 1u << 27;
-	if (!has_avx512_bf16() || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & tile_bf16) != tile_bf16) return 0;
+	const unsigned tile = 1u << 22 | 1u << 24 | 1u << 25, tile_state = 1u << 17 | 1u << 18, osxsave = 1u << 27;
+	if (!has_avx512_bf16() || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & tile) != tile) return 0;
 	if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & osxsave)) return 0;
 	__asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0)); // the register state that the system saves
 	if ((low & tile_state) != tile_state) return 0;

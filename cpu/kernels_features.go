@@ -54,7 +54,7 @@ var q8Products = map[isa]string{
 	avx512:     "VPMADDWD, 512 bits",
 	avx512VNNI: "VPDPBUSD, 512 bits",
 	avx512BF16: "VPDPBUSD, 512 bits",
-	amx:        "VPDPBUSD, 512 bits",
+	amx:        "AMX tiles (TDPBSSD); VPDPBUSD, 512 bits, for a few rows",
 }
 
 // bf16Path says how a version multiplies bfloat16, and why it does not use what the processor has.

@@ -39,6 +39,7 @@
 #include "bf16.h"
 #if GS_BF16_TILE == GS_BY_AMX
 #include "split.h"
+#include "tile_int8.h"
 #endif
 #endif
 
@@ -49,9 +50,14 @@ static void op_linear(gs_worker *w, const gs_step *s) {
 		linear_few_rows(w, o);
 	else if (o->w.dtype == GS_Q8 && o->M <= MR && (o->M + 1) * q8_blocks(o->w.K) * Q8_BLOCK_FLOATS <= GS_SCRATCH)
 		linear_few_q8(w, o);
+#if GS_BF16_TILE == GS_BY_AMX
+	else if (o->w.dtype == GS_Q8 && o->w.K <= INT8_K)
+		linear_int8(w, o);
+#else
 	else if (o->w.dtype == GS_Q8 && w->pool->kernels->rows_q8 && (Q8_MC + 1) * q8_blocks(o->w.K) * Q8_BLOCK_FLOATS <=
 			GS_SCRATCH)
 		linear_many_q8(w, o);
+#endif
 	else if (o->w.dtype != GS_Q8 && !o->w.rows && o->M <= MR && o->M * row_distance(o->w.K) <= GS_SCRATCH)
 		linear_few(w, o);
 #ifdef GS_BF16_TILE

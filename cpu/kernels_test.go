@@ -582,6 +582,9 @@ func testLinear(t *testing.T, r *rand.Rand, pools []*pool, M, K, N, variant int)
 	if held != q8Type && variant%2 == 1 {
 		w, values = table(t, r, pools[0], K, N, held, source)
 	}
+	if held == q8Type && roundsTo(pools[0], M) > 32 {
+		values = w.grouped()
+	}
 	o := linearStep{w: w, M: M, n1: N}
 	name := fmt.Sprintf("M %d, K %d, N %d, %v, table %v", M, K, N, held, w.table)
 	// x: one row after another, or some rows of each of several sequences.
@@ -676,7 +679,7 @@ func testLinear(t *testing.T, r *rand.Rand, pools []*pool, M, K, N, variant int)
 			var rounded float64 // error allowed if an activation lies near a tie of two integers
 			if held == q8Type && roundsRows(pools[0], M) {
 				var q []float64
-				q, rounded = roundedRow(in, inError, func(k int) float64 { return math.Abs(float64(values[k*N+n])) })
+				q, rounded = roundedRow(in, roundsTo(pools[0], M), inError, func(k int) float64 { return math.Abs(float64(values[k*N+n])) })
 				sum, squares = 0, 0
 				for k := range K {
 					v := q[k] * float64(values[k*N+n])

@@ -60,26 +60,34 @@ static void finish(const gs_linear *o, int64_t r, int m, int64_t n, const float 
 	}
 }
 
-// Sums of a register tile that have not been finished yet. AMX tiles multiply while the rest of the core has little to
-// do, so the sums of one register tile are finished while the next is multiplied. All of them are finished before the
+// Rows of a register tile whose sums have not been used yet. AMX tiles multiply while the rest of the core has little to
+// do, so the rows of one register tile are finished while the next is multiplied. All of them are finished before the
 // next sums are written, so that both may have the same place c.
 typedef struct unfinished {
+	void (*finish)(struct unfinished *, int rows); // finishes the next rows
+	int rows, per;                                 // how many there are, and are finished with each block; 0: shared out
 	const gs_linear *o;
 	int64_t r, n; // row and column of y
-	int rows;
 	const float *c; // (rows, 32)
 } unfinished;
 
 // finish_per returns how many rows to finish with each of `blocks` blocks.
-INLINE int finish_per(const unfinished *f, int64_t blocks) { return (int)((f->rows + blocks - 1) / blocks); }
+INLINE int finish_per(const unfinished *f, int64_t blocks) {
+	return f->per ? f->per : (int)((f->rows + blocks - 1) / blocks);
+}
 
 // finish_next finishes the next `rows` rows, or what is left.
 INLINE void finish_next(unfinished *f, int rows) {
 	if (rows > f->rows) rows = f->rows;
 	if (rows == 0) return;
+	f->finish(f, rows);
+	f->rows -= rows;
+}
+
+// finish_sums finishes rows of y.
+static __attribute__((unused)) void finish_sums(unfinished *f, int rows) {
 	finish(f->o, f->r, rows, f->n, f->c);
 	f->r += rows;
-	f->rows -= rows;
 	f->c += rows * GS_NR;
 }
 
@@ -333,6 +341,7 @@ static void linear_many(gs_worker *w, const gs_linear *o) {
 	}
 }
 
+#if GS_BF16_TILE != GS_BY_AMX
 // linear_many_q8 multiplies many rows with 8-bit weights by dot products of bytes. Each task quantises its rows.
 static void linear_many_q8(gs_worker *w, const gs_linear *o) {
 	const gs_parts parts = divide_q8(o->M, panels_of(o), w->n, GS_GR);
@@ -346,6 +355,7 @@ static void linear_many_q8(gs_worker *w, const gs_linear *o) {
 		for (int64_t q = cut.q0; q < cut.q1 && !gs_cancelled(w->pool); q++) panel_q8(w, o, cut.r0, cut.rows, xq, q);
 	}
 }
+#endif
 
 _Static_assert(MC_ROWS * LDA + SUMS + KC * GS_NR * 3 / 2 + 2 * MC_ROWS <= GS_SCRATCH, "scratch too small for a task");
 

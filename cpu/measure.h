@@ -8,6 +8,7 @@
 #include "bf16.h"
 #if GS_BF16_TILE == GS_BY_AMX
 #include "split.h"
+#include "tile_int8.h"
 #endif
 #endif
 
@@ -66,6 +67,21 @@ static float flops_bf16(gs_worker *w, int64_t count, int64_t *ops) {
 #endif
 
 // flops_q8 multiplies rows of quantised x with 8-bit weights in the L1 cache.
+#if GS_BF16_TILE == GS_BY_AMX
+static float flops_q8(gs_worker *w, int64_t count, int64_t *ops) {
+	int8_sums *sums = (int8_sums *)w->scratch;
+	int8_panel *b = (int8_panel *)(sums + 2);
+	int8_rows *a = (int8_rows *)(b + 1);
+	float *c = (float *)(a + 2);
+	fill_operands(w->scratch, (c - w->scratch) + BR * GS_NR);
+	for (int i = 0; i < 2; i++) sums[i].x[0] = a, sums[i].x[1] = a + 1, sums[i].d = b->d, sums[i].y = c, sums[i].first = 0;
+	bf16_begin();
+	for (int64_t i = 0; i < count; i++) int8_multiply(sums + i % 2, b, (const char *)b, sums + (i + 1) % 2);
+	bf16_end();
+	*ops = count * 2 * BR * INT8_GROUP * GS_NR;
+	return c[0];
+}
+#else
 static float flops_q8(gs_worker *w, int64_t count, int64_t *ops) {
 	enum { BLOCKS = 12 }; // of a panel
 	gs_q8_block *x = (gs_q8_block *)w->scratch;
@@ -76,6 +92,7 @@ static float flops_q8(gs_worker *w, int64_t count, int64_t *ops) {
 	*ops = count * 2 * GS_GR * BLOCKS * GS_QB * GS_NR;
 	return c[0];
 }
+#endif
 
 // fma_registers runs the multiply-adds of the register tile without its loads: the same number of sums, each of which
 // waits only for itself.

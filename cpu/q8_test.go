@@ -52,13 +52,40 @@ var rowsOfTile = map[isa]int{portable: 4, neon: 6, neonDot: 6, avx2: 6, avx2VNNI
 // roundsRows tells whether a product of so many rows with 8-bit weights rounds the rows to 8 bits.
 func roundsRows(p *pool, rows int) bool { return rows <= rowsOfTile[p.isa] || p.isa.multipliesBytes() }
 
-// roundedRow rounds a row to 8-bit integers times a scale for each block of 32. slack is the error allowed of the row's
+// roundsTo is for how many values of a row such a product of so many rows has a scale.
+func roundsTo(p *pool, rows int) int {
+	if p.isa == amx && rows > rowsOfTile[amx] {
+		return 128
+	}
+	return 32
+}
+
+// grouped returns the weights as products of many rows on AMX tiles take them: blocks of 128 rows with the largest
+// scale of theirs, for each column (tile_int8.h).
+func (w *weight) grouped() []float32 {
+	values := make([]float32, w.K*w.N)
+	for i := range values {
+		k, n := i/w.N, i%w.N
+		most := float32(0)
+		for b := k / 128 * 128; b < min(w.K, k/128*128+128); b += 32 {
+			d, _ := w.block(b, n)
+			most = max(most, d)
+		}
+		if d, q := w.block(k, n); most > 0 {
+			ratio := min(0x7fff, int(math.RoundToEven(float64(d/most*0x1p15))))
+			values[i] = most * float32((q*ratio+0x4000)>>15)
+		}
+	}
+	return values
+}
+
+// roundedRow rounds a row to 8-bit integers times a scale for each block of so many. slack is the error allowed of the row's
 // product with weights of the given sizes: a value near a tie of two integers may be rounded either way, by an error of
 // the row (up to `relative` of it) or of the division.
-func roundedRow(x []float64, relative float64, size func(k int) float64) (rounded []float64, slack float64) {
+func roundedRow(x []float64, size int, relative float64, weight func(k int) float64) (rounded []float64, slack float64) {
 	rounded = make([]float64, len(x))
-	for k0 := 0; k0 < len(x); k0 += 32 {
-		block := x[k0:min(k0+32, len(x))]
+	for k0 := 0; k0 < len(x); k0 += size {
+		block := x[k0:min(k0+size, len(x))]
 		most := 0.0
 		for _, v := range block {
 			most = math.Max(most, math.Abs(v))
@@ -71,9 +98,9 @@ func roundedRow(x []float64, relative float64, size func(k int) float64) (rounde
 			rounded[k0+i] = d * math.RoundToEven(v/d)
 			fraction := math.Abs(v/d - math.Floor(v/d) - 0.5) // from a tie
 			if fraction < 1e-4+2*relative*(math.Abs(v)+3)/d {
-				slack += d * size(k0+i)
+				slack += d * weight(k0+i)
 			}
-			slack += (2*eps32 + relative) * math.Abs(rounded[k0+i]) * size(k0+i) // of d
+			slack += (2*eps32 + relative) * math.Abs(rounded[k0+i]) * weight(k0+i) // of d
 		}
 	}
 	return rounded, slack
@@ -147,7 +174,7 @@ func TestQ8Extremes(t *testing.T) {
 						continue
 					}
 					var want, tol float64
-					q, slack := roundedRow(float64s(x.slice()[m*K:][:K]), 0,
+					q, slack := roundedRow(float64s(x.slice()[m*K:][:K]), 32, 0,
 						func(k int) float64 { return math.Abs(float64(w.at(k, n))) })
 					for k := range K {
 						want += q[k] * float64(w.at(k, n))

@@ -176,7 +176,7 @@ static void linear_split(gs_worker *w, const gs_linear *o) {
 						split_32((kn + 31) / 32, a0, bf16_at(a, kn, ra + 16, 0), pa, parts, pb, ahead, sums, GS_NR, k > 0, &f);
 					else
 						split_16((kn + 31) / 32, a0, pa, parts, pb, ahead, sums, GS_NR, k > 0, &f);
-					if (last) f = (unfinished){o, r0 + ra, q * GS_NR, (int)m, sums};
+					if (last) f = (unfinished){finish_sums, (int)m, 0, o, r0 + ra, q * GS_NR, sums};
 				}
 			}
 		}

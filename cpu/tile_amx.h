@@ -30,6 +30,7 @@ INLINE uint16_t *bf16_at(uint16_t *a, int64_t K, int64_t r, int64_t k) {
 	__asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(p), "r"((int64_t)(stride)) : "memory")
 #define TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t ::)
 #define TILE_DOT(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::)
+#define TILE_DOT_BYTES(c, a, b) __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::)
 // Makes the compiler write to memory what it has stored, as tile loads do not name the memory that they read.
 #define TILE_FENCE() __asm__ volatile("" ::: "memory")
 

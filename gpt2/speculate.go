@@ -128,7 +128,7 @@ func (g *generation) speculates() bool {
 // speculate makes at most n tokens, as Decode does.
 func (g *generation) speculate(ctx context.Context, n int) error {
 	for !g.over && n > 0 {
-		made, before := g.made, g.stats.DecodeTime
+		made, before, drafted := g.made, g.stats.DecodeTime, g.stats.Speculated.Drafted
 		by, measured := g.Speculate, g.Speculate.By == DraftAuto
 		if measured {
 			by = g.choice.ways[g.choice.now].Speculation
@@ -137,7 +137,7 @@ func (g *generation) speculate(ctx context.Context, n int) error {
 			return err
 		}
 		if measured {
-			g.choice.took(g.made-made, g.stats.DecodeTime-before)
+			g.choice.took(g.made-made, g.stats.Speculated.Drafted-drafted, g.stats.DecodeTime-before)
 		}
 		n -= g.made - made
 	}
@@ -237,21 +237,33 @@ type choice struct {
 	pause int   // rounds until the next trials of all
 }
 
-// way is one of them with what it took of late.
+// way is one of them with what it made and took of late. A round counts with what rounds of as many drafts usually take,
+// since other programs take the cores for a while.
 type way struct {
 	Speculation
 	tokens, ns float64
+	usual      []float64 // ns, by drafts
+}
+
+// round returns what a round of n drafts usually takes, which is near the least that one took.
+func (w *way) round(n int, took float64) float64 {
+	for n >= len(w.usual) {
+		w.usual = append(w.usual, took)
+	}
+	u := &w.usual[n]
+	*u = min(took, *u+min(took-*u, *u)/forget)
+	return *u
 }
 
 // Of trials: how many rounds they take, after how many the first begins, how many lie between trials of all ways at
 // first and at most. What a way took is forgotten over so many rounds. A way must be faster than none by so much.
-const trialRounds, firstTrial, firstPause, mostPause, forget, gain = 4, 8, 32, 512, 32, 1.03
+const trialRounds, firstTrial, firstPause, mostPause, forget, gain = 4, 8, 48, 512, 32, 1.03
 
 // newChoice returns the ways to speculate that a session has, nil if there are none.
 func newChoice(s *Session) *choice {
 	runner, ok := s.runner.(Verifier)
-	if !ok || s.options.Batch > 1 {
-		return nil
+	if !ok || s.options.Batch > 1 || len(s.options.Layers) <= 2*DefaultSpeculation(DraftExits).Layers {
+		return nil // a decode step of a layer or two is so short that trials cost more than 2 %
 	}
 	c := &choice{ways: []way{{}}, until: firstTrial, pause: firstPause}
 	n := runner.VerifyRows() - 1
@@ -266,14 +278,16 @@ func newChoice(s *Session) *choice {
 // perToken returns what a token took, as far as a way was measured.
 func (w *way) perToken() float64 { return w.ns / w.tokens }
 
-// took notes what a round made in which time.
-func (c *choice) took(tokens int, d time.Duration) {
+// took notes what a round with so many drafts made in which time.
+func (c *choice) took(tokens, drafted int, d time.Duration) {
 	w := &c.ways[c.now]
 	w.tokens += float64(tokens) - w.tokens/forget
-	w.ns += float64(d) - w.ns/forget
+	w.ns += w.round(drafted, float64(d)) - w.ns/forget
 	if c.trial > 0 {
 		c.trial--
-		if c.trial > 0 && w.perToken() < 1.3*c.ways[0].perToken() { // one whose drafts all fail is not tried longer
+		// One whose drafts all fail is not tried longer, except for a second round at first.
+		again := tokens > 1 || c.pause == firstPause && c.trial == trialRounds-1
+		if c.trial > 0 && (again || w.perToken() < 1.3*c.ways[0].perToken()) {
 			return
 		}
 		c.trial = 0

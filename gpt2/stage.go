@@ -1,6 +1,7 @@
 package gpt2
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -210,15 +211,18 @@ type Sizes struct {
 	Weight         float64
 	Activation, KV int
 
-	// Multiply is the type in which products and attention multiply: ceilings.F32 or ceilings.BF16; of products alone
-	// ceilings.Int8. All else is float32.
-	Multiply string
+	// Multiply is the type in which products multiply: ceilings.F32, ceilings.BF16 or ceilings.Int8; Attend that of
+	// attention, "" for the same. All else is float32.
+	Multiply, Attend string
 }
 
 // Type returns the type that an operation computes in.
 func (s Sizes) Type(op Op) string {
-	if op == OpLinear || op == OpAttention && s.Multiply != ceilings.Int8 {
+	switch op {
+	case OpLinear:
 		return s.Multiply
+	case OpAttention:
+		return cmp.Or(s.Attend, s.Multiply)
 	}
 	return ceilings.F32
 }

@@ -115,9 +115,10 @@ func (g *generateFlags) register(f *pflag.FlagSet) {
 	f.BoolVar(&g.ignoreEOS, "ignore-eos", false, "go on after the end-of-text token")
 	f.BoolVar(&g.defaults, "generation-config", false, "of flags that are not given, take the values of the model's "+
 		"generation_config.json, as transformers does ('infer info' shows them)")
-	f.Var(cli.Parsed(&g.speculate, gpt2.Speculation{}, gpt2.ParseSpeculation), "speculate",
+	f.Var(cli.Parsed(&g.speculate, gpt2.DefaultSpeculation(gpt2.DraftAuto), gpt2.ParseSpeculation), "speculate",
 		"`HOW` to draft tokens that one pass verifies, for the same text in less time: off, exits[=K,N] (the first K layers "+
-			"draft N), lookup[=N] (what followed the last tokens before), auto (what is measured to be faster, if anything)")
+			"draft N), lookup[=N] (what followed the last tokens before), auto (what is measured to be faster, if anything; "+
+			"as off with --profile, with --trace, and if --device auto chooses)")
 }
 
 // check finds values that are wrong for every model.
@@ -175,7 +176,7 @@ type result struct {
 	Sampling sampling     `json:"sampling"`               // the flags that chose the tokens
 	Timings  timings      `json:"timings"`
 
-	Drafts *draftsJSON `json:"speculation,omitempty"` // with --speculate
+	Drafts *draftsJSON `json:"speculation,omitempty"` // of passes that verified drafts
 
 	Loading       []loadJSON `json:"loading,omitempty"`         // by the first passes that need them: part of the times
 	WarmUpLoading []loadJSON `json:"warm_up_loading,omitempty"` // not part of them
@@ -230,12 +231,12 @@ type draftsJSON struct {
 	Verify        float64 `json:"verify_ms"`       // of passes that verified
 }
 
-// newDrafts returns what a session measured of its drafts, nil if none were asked for.
+// newDrafts returns what a session measured of its drafts, nil if none were asked for or chosen.
 func newDrafts(how gpt2.Speculation, s gpt2.Stats) *draftsJSON {
-	if how.Off() {
+	d := s.Speculated
+	if how.Off() || how.By == gpt2.DraftAuto && d.Passes == 0 {
 		return nil
 	}
-	d := s.Speculated
 	return &draftsJSON{How: how.String(), Passes: d.Passes, Drafted: d.Drafted, Accepted: d.Accepted,
 		Dropped: d.Drafted - d.Accepted, TokensPerPass: float64(s.DecodeTokens) / float64(max(1, s.DecodeSteps)),
 		Draft: cli.Ms(d.DraftTime), Verify: cli.Ms(d.VerifyTime)}
@@ -315,6 +316,9 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader) error {
 	if err := o.Place(g.expected(o, len(ids))); err != nil {
 		return err
 	}
+	if !g.flags.Changed("speculate") && (g.profile.on() || o.Choice != nil) {
+		g.speculate = gpt2.Speculation{} // passes that are looked at, or from which later choices follow, are the plain ones
+	}
 	if o.Options.Prompt = len(ids); prompts != nil {
 		return g.runPrompts(ctx, o, prompts)
 	}
@@ -369,7 +373,7 @@ func (g *generateFlags) run(ctx context.Context, stdin io.Reader) error {
 	}
 	// The times of a process that was stopped are not those of its passes.
 	// Those of drafts are not what --device auto plans.
-	if made := r.made; made > 0 && len(continued) == 0 && whole && g.speculate.Off() {
+	if made := r.made; made > 0 && len(continued) == 0 && whole && r.Drafts == nil {
 		done := *o.Run
 		done.New = made
 		o.Remember(&done, s.Stats())

@@ -2,8 +2,9 @@
 // exponentials are rounded to bfloat16; sums, maxima and outputs are float32. The panels of the cache have the layout
 // that these instructions take.
 //
-// A task has up to AQ queries of one head and goes over the keys in blocks of AB, otherwise as attention_many does. The
-// result of a row does not depend on the other rows of its tile: a masked key adds exactly 0 to its sums.
+// A task has up to AQ queries of one head and goes over the keys in blocks of AB, otherwise as attention_many does.
+// While the scores of a tile are multiplied, those of the tile before become exponentials (struct softmax). The result
+// of a row does not depend on the other rows of its tile: a masked key adds exactly 0 to its sums.
 #ifndef GS_ATTENTION_BF16_H
 #define GS_ATTENTION_BF16_H
 

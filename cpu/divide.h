@@ -77,8 +77,8 @@ static inline gs_parts divide_q8(int64_t M, int64_t panels, int64_t threads, int
 	return p;
 }
 
-// What a task of a kind of product takes, in about cycles for 32 values of K: to prepare a row of x, to bring and prepare
-// a panel, and to multiply one with a register tile's rows.
+// What a task of a kind of product takes, in about cycles for 32 values of K: to prepare a row of x, to bring and
+// prepare a panel, and to multiply one with a register tile's rows.
 typedef struct gs_costs {
 	int64_t rows, panels, unit; // rows and panels of a task at most, rows of a register tile
 	int64_t row, panel, product;

@@ -9,7 +9,7 @@
 //   arrays.h arrays.c: sums and squares of arrays
 //   linear.h elementwise.h pack.h q8_gemv.h: products; embedding and sums; packing; the 8-bit product of one row
 //   tile_dot.h tile_amx.h: register tiles of bfloat16
-//   bf16.h split.h: products of bfloat16; products of float32 as three bfloat16 numbers
+//   bf16.h split.h tile_int8.h: products of bfloat16; of float32 as three bfloat16 numbers; of bytes on AMX tiles
 //   attention_bf16.h measure.h avx512.h: attention over a bfloat16 cache; ceilings; parameters of AVX-512
 //   kernels_impl.h: all of a version
 //   kernels_*.c: one or two versions each

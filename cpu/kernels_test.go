@@ -679,7 +679,8 @@ func testLinear(t *testing.T, r *rand.Rand, pools []*pool, M, K, N, variant int)
 			var rounded float64 // error allowed if an activation lies near a tie of two integers
 			if held == q8Type && roundsRows(pools[0], M) {
 				var q []float64
-				q, rounded = roundedRow(in, roundsTo(pools[0], M), inError, func(k int) float64 { return math.Abs(float64(values[k*N+n])) })
+				q, rounded = roundedRow(in, roundsTo(pools[0], M), inError,
+					func(k int) float64 { return math.Abs(float64(values[k*N+n])) })
 				sum, squares = 0, 0
 				for k := range K {
 					v := q[k] * float64(values[k*N+n])

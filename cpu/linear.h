@@ -8,7 +8,7 @@
 // after another. The sums of several blocks are kept in the worker's scratch, so that y is written once. Panels of
 // bfloat16 or 8-bit weights are widened to float32, and rows of W are transposed to panels, once for each block and
 // task. Versions with dot products of bytes round x for 8-bit weights, as in a decode step (linear_many_q8); those that
-// can multiply bfloat16 use bf16.h for bfloat16 weights, and with AMX split.h for float32.
+// can multiply bfloat16 use bf16.h for bfloat16 weights, and with AMX split.h for float32 and tile_int8.h for 8 bits.
 #ifndef GS_LINEAR_H
 #define GS_LINEAR_H
 
@@ -60,9 +60,9 @@ static void finish(const gs_linear *o, int64_t r, int m, int64_t n, const float 
 	}
 }
 
-// Rows of a register tile whose sums have not been used yet. AMX tiles multiply while the rest of the core has little to
-// do, so the rows of one register tile are finished while the next is multiplied. All of them are finished before the
-// next sums are written, so that both may have the same place c.
+// Rows of a register tile whose sums have not been used yet. AMX tiles multiply while the rest of the core has little
+// to do, so the rows of one register tile are finished while the next is multiplied. All of them are finished before
+// the next sums are written, so that both may have the same place c.
 typedef struct unfinished {
 	void (*finish)(struct unfinished *, int rows); // finishes the next rows
 	int rows, per;                                 // how many there are, and are finished with each block; 0: shared out

@@ -79,10 +79,11 @@ func (w *weight) grouped() []float32 {
 	return values
 }
 
-// roundedRow rounds a row to 8-bit integers times a scale for each block of so many. slack is the error allowed of the row's
-// product with weights of the given sizes: a value near a tie of two integers may be rounded either way, by an error of
-// the row (up to `relative` of it) or of the division.
-func roundedRow(x []float64, size int, relative float64, weight func(k int) float64) (rounded []float64, slack float64) {
+// roundedRow rounds a row to 8-bit integers times a scale for each block of so many. slack is the error allowed of the
+// row's product with weights of the given sizes: a value near a tie of two integers may be rounded either way, by an
+// error of the row (up to `relative` of it) or of the division.
+func roundedRow(x []float64, size int, relative float64, weight func(k int) float64) (rounded []float64,
+	slack float64) {
 	rounded = make([]float64, len(x))
 	for k0 := 0; k0 < len(x); k0 += size {
 		block := x[k0:min(k0+size, len(x))]

@@ -9,7 +9,7 @@
 // that of float32 sums, and mostly less (TestLinearExact). TDPBF16PS treats parts, products and sums below 2^-126 as 0,
 // so products below 2^-102 lose their last bits. If x or w is not finite, or the sum overflows, the result is NaN.
 //
-// For float32 and 8-bit weights, and for bfloat16 weights with too large a K for bf16.h. From GS_SPLIT_ROWS rows on:
+// For float32 weights, and for others with too large a K for bf16.h and tile_int8.h. From GS_SPLIT_ROWS rows on:
 // splitting a panel takes as long as multiplying some tens of rows with it. K is divided into the same blocks as in
 // linear_many.
 #ifndef GS_SPLIT_H

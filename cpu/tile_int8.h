@@ -3,9 +3,9 @@
 //   C[32][32] = A[32][128] B[128][32]: signed bytes of 128 rows of a panel, sums that are exact in 32 bits
 //   y[32][32] += float32(C) d_x d_W
 //
-// Scaling sums takes vector units as long as tiles take for 128 products, not 32: so rows of x are rounded to 8 bits with
-// a scale for each 128 values, and the four blocks of 32 rows of W are brought to the largest of their scales, both
-// within a task. One group of 128 is scaled while the next is multiplied.
+// Scaling sums takes vector units longer than tiles take for 32 products: so rows of x are rounded to 8 bits with a
+// scale for each 128 values, and the four blocks of 32 rows of W are brought to the largest of their scales, both within
+// a task. One group of 128 is scaled while the next is multiplied.
 #ifndef GS_TILE_INT8_H
 #define GS_TILE_INT8_H
 
@@ -68,7 +68,8 @@ static void int8_prepare(int8_panel *to, const char *block, int64_t n) {
 		q8_scales(d[b], block + b * GS_Q8_BLOCK);
 		for (int j = 0; j < NVP; j++) most[j] = vmax(most[j], d[b][j]);
 	}
-	for (int j = 0; j < NVP; j++) store(to->d + j * VL, most[j] + (d[0][j] + d[1][j] + d[2][j] + d[3][j]) * 0.0f); // NaN too
+	for (int j = 0; j < NVP; j++) // NaN if one of them is
+		store(to->d + j * VL, most[j] + (d[0][j] + d[1][j] + d[2][j] + d[3][j]) * 0.0f);
 	for (int64_t b = 0; b < n; b++, block += GS_Q8_BLOCK) {
 		vu ratio[NVP]; // as a fraction of 2^15, twice in a lane
 		for (int j = 0; j < NVP; j++) {

@@ -10,7 +10,8 @@ prefill-all and prefill-last (T tokens, logits of every row or of the last; the 
          CTranslate2 have no bfloat16 on a CPU and are skipped
   q8     8-bit weights: llama.cpp's q8_0, and CTranslate2's int8 (one scale per row instead of one per 32 weights)
 
-Each engine runs in a process of its own, --rounds times, engines taking turns. In a process the work runs back to
+Each engine runs in a process of its own, up to --rounds times, engines taking turns; a further round starts only if
+its work is still within its share of --minutes. In a process the work runs back to
 back with the same input, so caches are warm; after up to 3 warm-up runs the median of the rest counts, up to a number
 that depends on the work or for some seconds. The tables show medians over processes; the list of every engine adds
 the lowest and the highest process. "infer / peer" is the ratio of the medians, "lowest" that of the lowest
@@ -33,6 +34,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "parity"))
@@ -70,7 +72,8 @@ def main() -> None:
     parser.add_argument("--infer", type=pathlib.Path, default=ROOT / "bin" / "infer", help="the program (default bin/infer)")
     parser.add_argument("--weights", type=pathlib.Path, default=ROOT / "weights" / "shakespeare", help="the shipped weights")
     parser.add_argument("--threads", type=int, default=physical_cores(), help="threads of every engine (default: physical cores)")
-    parser.add_argument("--rounds", type=int, default=3, help="processes for each engine and geometry (default 3)")
+    parser.add_argument("--rounds", type=int, default=3, help="processes for each engine and geometry at most (default 3)")
+    parser.add_argument("--minutes", type=float, default=15, help="about how long all takes at most; each has one process at least (default 15)")
     parser.add_argument("--only", default="ABCD", help="geometries, such as AB (default ABCD)")
     parser.add_argument("--dtypes", default=",".join(DTYPES), help=f"dtypes to measure (default {','.join(DTYPES)})")
     parser.add_argument("--peers", default=",".join(p for p in PEERS if p != "torch-onednn" or not mkl_is_fast()),
@@ -96,6 +99,7 @@ def main() -> None:
     # runs[dtype][letter][work][engine]: one {median_ms, p10_ms, p90_ms, error, token, ...} per process
     runs = {d: {letter: {work: {e: [] for e in engines[d]} for work in WORKS} for letter in args.only} for d in dtypes}
     cases, versions, others = {}, {}, {}
+    began, done, parts = time.monotonic(), 0, len(args.only) * len(dtypes)
     for letter in args.only:
         # A folder at a time: D's files are several times 500 MB.
         with tempfile.TemporaryDirectory(prefix="bench-") as folder:
@@ -103,7 +107,12 @@ def main() -> None:
             cases[letter] = case
             repeats = dict(zip(WORKS, GEOMETRIES[letter][-1]))
             for dtype in dtypes:
+                done += 1
                 for round in range(args.rounds):
+                    now = time.monotonic() - began
+                    if round > 0 and now + (now - start) / round > 60 * args.minutes * done / parts:
+                        break
+                    start = now if round == 0 else start
                     turn = round % max(1, len(engines[dtype]))
                     for engine in engines[dtype][turn:] + engines[dtype][:turn]:
                         note(f"{letter} {dtype}, round {round + 1} of {args.rounds}: {engine}")

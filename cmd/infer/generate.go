@@ -562,7 +562,7 @@ func (g *generateFlags) summary(r result) {
 	if t.DecodeTokens > 0 {
 		line += fmt.Sprintf(", %.3f ms/token, %.0f tokens/s", t.DecodePerToken, t.DecodePerSecond)
 	}
-	if d := r.Drafts; d != nil {
+	if d := r.Drafts; d != nil && g.flags.Changed("speculate") {
 		line += fmt.Sprintf(" | %d of %s accepted, %.2f tokens a pass", d.Accepted, cli.Count(d.Drafted, "draft"), d.TokensPerPass)
 	}
 	line += loadingWords(" | of that loading ", r.Loading) + loadingWords(" | in the warm-up loading ", r.WarmUpLoading)

@@ -148,7 +148,10 @@ func TestJSON(t *testing.T) {
 // TestSpeculate: drafts change no token, and are counted; their passes are in the table.
 func TestSpeculate(t *testing.T) {
 	args := []string{"-p", "ROMEO:", "-n", "30", "--temp", "0", "--device", "cpu", "--layers", "3", "--json"}
-	plain, drafted := generateJSON(t, args...), generateJSON(t, with(args, "--speculate", "exits=1,2")...)
+	plain, drafted := generateJSON(t, with(args, "--speculate", "off")...), generateJSON(t, with(args, "--speculate", "exits=1,2")...)
+	if chosen := generateJSON(t, args...); !slices.Equal(plain.IDs, chosen.IDs) || chosen.Drafts == nil || chosen.Drafts.How != "auto" {
+		t.Errorf("by default %v, %+v\nwithout drafts %v", chosen.IDs, chosen.Drafts, plain.IDs)
+	}
 	if d := drafted.Drafts; !slices.Equal(plain.IDs, drafted.IDs) || plain.Drafts != nil || d == nil ||
 		d.How != "exits=1,2" || d.Passes == 0 || d.Accepted+d.Dropped != d.Drafted || d.Drafted > 2*d.Passes || d.TokensPerPass < 1.5 {
 		t.Errorf("with drafts %v, %+v\nwithout %v, %+v", drafted.IDs, d, plain.IDs, plain.Drafts)

@@ -64,20 +64,22 @@ install: build  ## install the program, libraries that are built, completions an
 	@bin/infer completion fish > "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/infer.fish"
 	@bin/infer man "$(DESTDIR)$(PREFIX)/share/man/man1"
 
+# A program without a CUDA library beside it is static: it runs on any Linux, whatever its C library.
 dist: build  ## write tar files of what make install installs, for amd64 and arm64, with checksums, into build/dist
 	@rm -rf build/dist && mkdir -p build/dist
 	@version=$$(git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null || echo source); host=$$(go env GOARCH); \
 	for arch in amd64 arm64; do \
 		cc=$$(go env CC) libs="$(LIBS)"; \
 		test $$arch = $$host || { libs=; test $$arch = arm64 && cc=aarch64-linux-gnu-gcc || cc=x86_64-linux-gnu-gcc; }; \
-		command -v $$cc > /dev/null || { echo "without linux/$$arch: there is no $$cc"; continue; }; \
-		name=infer-$$version-linux-$$arch; \
-		GOOS=linux GOARCH=$$arch CGO_ENABLED=1 CC=$$cc go build -ldflags "-s -w $(STAMP)" -o build/dist/infer-$$arch ./cmd/infer && \
+		command -v $$cc > /dev/null || { echo "without linux/$$arch: there is no $$cc (Debian: apt-get install gcc-aarch64-linux-gnu)"; continue; }; \
+		name=infer-$$version-linux-$$arch static=; \
+		case "$$libs" in *_cuda.so*) ;; *) libs= static="-linkmode external -extldflags=-static";; esac; \
+		GOOS=linux GOARCH=$$arch CGO_ENABLED=1 CC=$$cc go build -ldflags "-s -w $$static $(STAMP)" -o build/dist/infer-$$arch ./cmd/infer && \
 		$(MAKE) -s install BINARY=build/dist/infer-$$arch LIBS="$$libs" DESTDIR="$(CURDIR)/build/dist/" PREFIX=$$name && \
 		cp LICENSE README.md build/dist/$$name/ && \
 		tar -C build/dist --sort=name --owner=0 --group=0 -czf build/dist/$$name.tar.gz $$name || exit 1; \
-		echo "build/dist/$$name.tar.gz: needs glibc $$(grep -ao 'GLIBC_2\.[0-9]*' build/dist/infer-$$arch | sort -uV | tail -1 | cut -d_ -f2) or later;" \
-			"CUDA library: $$(case "$$libs" in *_cuda.so*) echo in it;; *) echo not in it, since make cuda did not build one for $$arch;; esac)"; \
+		if test -n "$$static"; then echo "build/dist/$$name.tar.gz: static, for the CPU; make cuda built no library for $$arch"; else \
+			echo "build/dist/$$name.tar.gz: with the CUDA library; needs glibc $$(grep -ao 'GLIBC_2\.[0-9]*' build/dist/infer-$$arch | sort -uV | tail -1 | cut -d_ -f2) or later"; fi; \
 		rm -rf build/dist/infer-$$arch build/dist/$$name; \
 	done
 	@cd build/dist && sha256sum *.tar.gz | tee SHA256SUMS
@@ -95,7 +97,7 @@ cuda:  ## build the CUDA library for every GPU architecture (ARCHS="90a" limits 
 	@csrc/build.sh
 	@csrc/build-cupti.sh
 
-cuda-check:  ## compile each kernel for two architectures, a part of its widths; warnings and spills are errors
+cuda-check:  ## compile each kernel for three architectures, a part of its widths; warnings and spills are errors
 	@csrc/build.sh --check
 
 test-gpu: cuda build nvtx  ## run the tests that need a GPU, and the checks with Nsight Systems and Nsight Compute

@@ -573,6 +573,7 @@ template <typename S> static int attention(gs_stream *s, const gs_attention_args
   if (variant == AUTO)
     variant = !fast       ? NAIVE
               : a->Q == 1 ? SPLIT
+              : s->major < 8 ? NAIVE
               : gs_attention_wgmma_wins(a) && gs_attention_wgmma_takes(s, a) ? WGMMA : FLASH;
   if (variant < AUTO || variant > WGMMA) return gs_fail(GS_ARGUMENT, "attention: no variant %d", variant);
   if (variant == NAIVE) return naive<S>(s, a, k);

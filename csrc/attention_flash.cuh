@@ -7,12 +7,18 @@
 
 // ---------------------------------------------------------------- asynchronous copies, matrix instructions
 
+#if __CUDA_ARCH__ >= 800
 // Copies 16 bytes from global to shared memory, or zeros if ok is false.
 __device__ inline void copy16(uint32_t dst, const void *src, bool ok) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(ok ? 16 : 0) : "memory");
 }
 __device__ inline void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> __device__ inline void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+#else  // such GPUs get the naive kernel
+__device__ inline void copy16(uint32_t, const void *, bool) { __trap(); }
+__device__ inline void copy_commit() {}
+template <int N> __device__ inline void copy_wait() {}
+#endif
 
 __device__ inline void load_matrices(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -29,11 +35,13 @@ __device__ inline void load_matrices_transposed(uint32_t (&r)[4], uint32_t addre
 
 // c (16, 8) += a (16, 16) b (16, 8): bfloat16 inputs, float32 sums.
 __device__ inline void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+#if __CUDA_ARCH__ >= 800
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
       "%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#endif
 }
 
 // ---------------------------------------------------------------- where the rows of a tile lie

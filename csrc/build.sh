@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Builds the CUDA library from csrc/: lib/libgpt2scope_cuda.so, for every GPU architecture
-# from compute capability 8.0 on that the compiler knows, and PTX for later ones. ARCHS
+# from compute capability 7.5 on that the compiler knows, and PTX for later ones. ARCHS
 # limits the architectures, as in ARCHS="90a". FLAGS adds flags of the compiler:
 # -lineinfo for source lines in Nsight Compute, -DGS_PERSISTENT_DELAYS for a library that tests
 # the persistent kernel with random delays, -DGS_PERSISTENT_STUCK for one of which a block gets
 # no weights.
 #
-# With --check it compiles each kernel, and links nothing: register spills are errors too. Two
+# With --check it compiles each kernel, and links nothing: register spills are errors too. Three
 # architectures (the persistent kernel has one), two widths of the persistent kernel (a narrow
 # and a wide one), and of kernels that can stamp only those that do.
 #
@@ -67,11 +67,11 @@ v=$(version "$nvcc")
 
 ptx=
 if [ -n "$check" ]; then
-	archs=${ARCHS:-80 90a}  # the oldest, and the one with kernels of its own
+	archs=${ARCHS:-75 80 90a}  # the oldest, the first with bfloat16, and the one with kernels of its own
 elif [ -n "${ARCHS:-}" ]; then
 	archs=$ARCHS
 else
-	archs="80 86 89 90a"
+	archs="75 80 86 89 90a"
 	[ "$v" -ge 12080 ] && archs="$archs 100 120"
 	ptx=1
 fi

@@ -273,6 +273,21 @@ __device__ inline float warp_sum(float v) {
   return v;
 }
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800  // which have no instruction for it
+__device__ inline unsigned __reduce_add_sync(unsigned mask, unsigned v) {
+  for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(mask, v, o);
+  return v;
+}
+__device__ inline unsigned __reduce_min_sync(unsigned mask, unsigned v) {
+  for (int o = 16; o > 0; o >>= 1) v = min(v, __shfl_xor_sync(mask, v, o));
+  return v;
+}
+__device__ inline unsigned __reduce_max_sync(unsigned mask, unsigned v) {
+  for (int o = 16; o > 0; o >>= 1) v = max(v, __shfl_xor_sync(mask, v, o));
+  return v;
+}
+#endif
+
 __device__ inline float warp_max(float v) {
 #pragma unroll
   for (int o = 16; o > 0; o >>= 1) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, o));

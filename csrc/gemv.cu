@@ -44,7 +44,11 @@ __device__ inline uint4 load_chunk(const void *p, bool valid, uint64_t policy) {
       " .reg .pred q;\n"
       " setp.ne.s32 q, %5, 0;\n"
       " mov.u32 %0, 0;\n mov.u32 %1, 0;\n mov.u32 %2, 0;\n mov.u32 %3, 0;\n"
+#if __CUDA_ARCH__ >= 800
       " @q ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %6;\n"
+#else
+      " @q ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+#endif
       "}"
       : "=&r"(v.x), "=&r"(v.y), "=&r"(v.z), "=&r"(v.w)
       : "l"(p), "r"((int)valid), "l"(policy));
@@ -173,9 +177,11 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel
   const int batches = (per + 32 * U - 1) / (32 * U);
   const W *w = static_cast<const W *>(p.w);
 
-  uint64_t policy;
+  uint64_t policy = 0;
+#if __CUDA_ARCH__ >= 800
   if (p.stream) asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   else asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+#endif
 
   uint4 q[R][U];
   auto load = [&](int block, int batch) {

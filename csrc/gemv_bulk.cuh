@@ -31,7 +31,13 @@ template <typename W> constexpr bool bulk_fits(int M, int U) { return M * U * (1
 __host__ __device__ constexpr int bulk_rows(int M, int U) { return M <= 4 && U == 1 ? 4 : 2; }
 // Blocks per SM, and threads per block, for which the compiler limits registers. For one row of x, two blocks of 18
 // warps: 56 registers per thread, so that three kernels of 8 warps leave room for two blocks of attention.
-template <typename W> constexpr int bulk_resident(int M, int U) { return M * U * (16 / (int)sizeof(W)) <= 16 ? 2 : 1; }
+template <typename W> constexpr int bulk_resident(int M, int U) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800  // an SM holds 1,024 threads, and the kernel is empty
+  return 1;
+#else
+  return M * U * (16 / (int)sizeof(W)) <= 16 ? 2 : 1;
+#endif
+}
 template <typename W> constexpr int bulk_threads(int M, int U) {
   return M * U * (16 / (int)sizeof(W)) <= 8 ? 576 : 32 * kBulkWarps;
 }

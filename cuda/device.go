@@ -36,7 +36,7 @@ type Device struct {
 }
 
 // Device returns the i-th GPU. An error is an *UnavailableError where there is none or it is older than compute
-// capability 8.0.
+// capability 7.5.
 func (l *Library) Device(i int) (*Device, error) {
 	n, err := l.DeviceCount()
 	if err != nil {
@@ -64,8 +64,8 @@ func (l *Library) Device(i int) (*Device, error) {
 		MemoryBusBits: int(c.memory_bus_bits), L2Bytes: int(c.l2_bytes), MemoryBytes: uint64(c.memory_bytes),
 		PCI: fmt.Sprintf("%04x:%02x:%02x.0", int(c.pci_domain), int(c.pci_bus), int(c.pci_device)),
 	}
-	if info.Major < 8 {
-		return nil, unavailable(DeviceTooOld, nil, "GPU %d (%s) has compute capability %d.%d; 8.0 or later is needed", i,
+	if 10*info.Major+info.Minor < 75 {
+		return nil, unavailable(DeviceTooOld, nil, "GPU %d (%s) has compute capability %d.%d; 7.5 or later is needed", i,
 			info.Name, info.Major, info.Minor)
 	}
 	return &Device{l, C.int(i), info}, nil

@@ -90,7 +90,7 @@ const (
 	NoBLAS                            // cuBLASLt was not found
 	NoNVRTC                           // NVRTC was not found
 	NoDevice                          // there is no such GPU
-	DeviceTooOld                      // the GPU is older than compute capability 8.0
+	DeviceTooOld                      // the GPU is older than compute capability 7.5
 )
 
 // UnavailableError says what is missing for CUDA, and what to do.

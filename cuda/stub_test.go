@@ -48,7 +48,7 @@ func TestUnavailable(t *testing.T) {
 		{"STUB_DEVICES=0", 0, cuda.NoDevice, "CUDA sees none"},
 		{"STUB_DEVICES=2", 2, cuda.NoDevice, "there are 2, numbered 0 to 1"},
 		{"STUB_DEVICES=1", -1, cuda.NoDevice, "there is no GPU -1"},
-		{"STUB_MAJOR=7", 0, cuda.DeviceTooOld, "compute capability 7.0; 8.0 or later"},
+		{"STUB_MAJOR=7", 0, cuda.DeviceTooOld, "compute capability 7.0; 7.5 or later"},
 	}
 	for _, c := range cases {
 		t.Run(c.define, func(t *testing.T) {

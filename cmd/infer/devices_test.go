@@ -78,7 +78,7 @@ func TestDevicesOfCUDA(t *testing.T) {
 func TestDevicesUnusable(t *testing.T) {
 	withStub(t, "STUB_MAJOR=7")
 	d := findDevices()
-	if len(d.GPUs) != 1 || !strings.Contains(d.GPUs[0].Lacks, "7.0; 8.0 or later") {
+	if len(d.GPUs) != 1 || !strings.Contains(d.GPUs[0].Lacks, "7.0; 7.5 or later") {
 		t.Errorf("%+v", d)
 	}
 	contains(t, textOf(d), "cannot be used GPU 0 (Stub 0) has compute capability 7.0")

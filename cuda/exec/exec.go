@@ -118,6 +118,10 @@ func NewOn(lib *cuda.Library, o Options) (*Backend, error) {
 	if b.dev, err = lib.Device(o.Device); err != nil {
 		return nil, err
 	}
+	if is := b.dev.Info(); b.dtype == cuda.BF16 && is.Major < 8 {
+		return nil, fmt.Errorf("GPU %d (%s) has compute capability %d.%d, which has no bfloat16: use float32, --dtype f32",
+			is.Index, is.Name, is.Major, is.Minor)
+	}
 	if err := b.chooseVariants(); err != nil {
 		return nil, err
 	}

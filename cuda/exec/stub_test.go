@@ -116,6 +116,17 @@ func TestNewFails(t *testing.T) {
 	if _, err := New(Options{}); !errors.As(err, &missing) || missing.Reason != cuda.NotBuilt {
 		t.Error(err)
 	}
+	t.Setenv("GPT2SCOPE_CUDA_LIB", stub.Build(t, "STUB_MAJOR=7", "STUB_MINOR=5")) // a T4
+	if _, err := New(Options{}); err == nil || !strings.Contains(err.Error(), "has no bfloat16: use float32, --dtype f32") {
+		t.Error(err)
+	}
+	for _, mode := range []Mode{Eager, Graph, Auto} {
+		b, err := New(Options{DType: weights.F32, Mode: mode})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Close()
+	}
 
 	lib, c := onStub(t)
 	for _, c := range []struct {

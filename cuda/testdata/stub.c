@@ -4,7 +4,7 @@
 // with STUB_COMPUTES, every operation of the model: see compute.h.
 //
 // Defined when compiling: STUB_ABI, STUB_DRIVER, STUB_RUNTIME, STUB_DEVICES,
-// STUB_MAJOR; STUB_MEMORY is how many bytes may be allocated, 0 for any;
+// STUB_MAJOR, STUB_MINOR; STUB_MEMORY is how many bytes may be allocated, 0 for any;
 // STUB_WITHOUT_PACK leaves gs_pack out; STUB_QUIET writes no calls down;
 // STUB_EMULATES runs the decode kernels themselves, linked with csrc/emulator, on STUB_BLOCKS SMs;
 // STUB_LOADING is how many us opening cuBLASLt, the first launch of a function and the first gs_persistent_work take.
@@ -39,6 +39,9 @@
 #endif
 #ifndef STUB_MAJOR
 #define STUB_MAJOR 9
+#endif
+#ifndef STUB_MINOR
+#define STUB_MINOR 0
 #endif
 #ifndef STUB_BLOCKS
 #define STUB_BLOCKS 4  // SMs
@@ -226,7 +229,7 @@ GS_API int gs_device_get(int device, gs_device_info *info) {
   if (info->size != sizeof *info) return fail(GS_ARGUMENT, "size");
   memset(info, 0, sizeof *info);
   info->size = sizeof *info;
-  info->major = STUB_MAJOR;
+  info->major = STUB_MAJOR, info->minor = STUB_MINOR;
   info->processors = STUB_BLOCKS;
   info->threads_per_processor = 2048;
   info->shared_per_block = 227 * 1024;

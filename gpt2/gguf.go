@@ -2,13 +2,12 @@ package gpt2
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"path/filepath"
 	"slices"
-	"strconv"
 
 	"gpt2scope/gpt2/tokenizer"
 	"gpt2scope/weights"
@@ -89,79 +88,57 @@ func mostly(file *weights.GGUF) string {
 	return most
 }
 
-// metadata reads typed values of a GGUF file. Its first error sticks.
-type metadata struct {
-	values map[string]any
-	err    error
-}
-
-func (m *metadata) fail(key, want string) {
-	if m.err == nil {
-		m.err = fmt.Errorf("the metadata has %s = %s; it must be %s", key, shorten(fmt.Append(nil, m.values[key])), want)
-	}
-}
-
-// int reads a whole number. A key that is needed must be there; otherwise dst stays as it is.
-func (m *metadata) int(key string, dst *int, needed bool) {
-	switch v := m.values[key].(type) {
-	case uint64:
-		*dst = int(min(v, math.MaxInt32))
-	case int64:
-		*dst = int(max(min(v, math.MaxInt32), math.MinInt32))
-	case nil:
-		if needed && m.err == nil {
-			m.err = fmt.Errorf("the metadata has no %s; a GPT-2 file needs it", key)
+// newMetadata reads typed values of a GGUF file, but for lists. A number that was meant in decimals is one again: 1e-5 is
+// stored as the float32 nearest to it.
+func newMetadata(file *weights.GGUF) *fieldReader {
+	raw := map[string]json.RawMessage{}
+	for key, value := range file.Values {
+		switch value.(type) {
+		case []string, []int64: // long ones, which listOf reads
+			raw[key] = json.RawMessage("[...]")
+		default:
+			raw[key], _ = json.Marshal(value) // but for infinite numbers, which are not there then
 		}
-	default:
-		m.fail(key, "a whole number")
 	}
+	return &fieldReader{file: "the metadata", raw: raw}
 }
 
-// float reads a number that was meant in decimals: 1e-5 is stored as the float32 nearest to it.
-func (m *metadata) float(key string, dst *float64) {
-	switch v := m.values[key].(type) {
-	case float32:
-		*dst, _ = strconv.ParseFloat(strconv.FormatFloat(float64(v), 'g', -1, 32), 64)
-	case float64:
-		*dst = v
-	case nil:
-	default:
-		m.fail(key, "a number")
+// listOf returns a list in a GGUF file, nil if the file does not have it. want names the type in messages.
+func listOf[T any](r *fieldReader, file *weights.GGUF, key, want string) []T {
+	list, ok := file.Values[key].([]T)
+	if value := file.Values[key]; !ok && value != nil && r.err == nil {
+		r.err = fmt.Errorf("the metadata has %s = %s; it must be %s", key, shorten(fmt.Append(nil, value)), want)
 	}
+	return list
 }
-
-// valueOf returns a value of a type, the zero value if the file does not have it. want names the type in messages.
-func valueOf[T any](m *metadata, key, want string) (v T) {
-	v, ok := m.values[key].(T)
-	if !ok && m.values[key] != nil {
-		m.fail(key, want)
-	}
-	return v
-}
-
-func (m *metadata) string(key string) string { return valueOf[string](m, key, "a string") }
-func (m *metadata) bool(key string) bool     { return valueOf[bool](m, key, "true or false") }
 
 // ggufConfig reads the configuration. The keys are those of the GGUF specification. What a GGUF file does not say is
 // GPT-2's: scores divided by sqrt(HS), and gelu_new, which llama.cpp computes for every GPT-2.
 func ggufConfig(file *weights.GGUF) (Config, error) {
-	m := &metadata{values: file.Values}
-	if arch := m.string("general.architecture"); m.err == nil && arch != "gpt2" {
+	m := newMetadata(file)
+	var arch string
+	if m.string("general.architecture", &arch); m.err == nil && arch != "gpt2" {
 		return Config{}, fmt.Errorf("it is a model of the architecture %q (general.architecture); only gpt2 is supported",
 			shorten([]byte(arch)))
 	}
 	c := defaults
-	m.int("gpt2.block_count", &c.Layers, true)
-	m.int("gpt2.embedding_length", &c.Channels, true)
-	m.int("gpt2.attention.head_count", &c.Heads, true)
-	m.int("gpt2.context_length", &c.Positions, true)
+	needed := map[string]*int{"gpt2.block_count": &c.Layers, "gpt2.embedding_length": &c.Channels,
+		"gpt2.attention.head_count": &c.Heads, "gpt2.context_length": &c.Positions}
+	for _, key := range slices.Sorted(maps.Keys(needed)) {
+		m.int(key, needed[key])
+	}
+	for _, key := range slices.Sorted(maps.Keys(needed)) {
+		if m.err == nil && !m.has(key) {
+			return Config{}, fmt.Errorf("the metadata has no %s; a GPT-2 file needs it", key)
+		}
+	}
 	c.Inner = 4 * c.Channels
-	m.int("gpt2.feed_forward_length", &c.Inner, false)
+	m.int("gpt2.feed_forward_length", &c.Inner)
 	m.float("gpt2.attention.layer_norm_epsilon", &c.Epsilon)
-	m.int("tokenizer.ggml.bos_token_id", &c.BOS, false)
-	m.int("tokenizer.ggml.eos_token_id", &c.EOS, false)
+	m.int("tokenizer.ggml.bos_token_id", &c.BOS)
+	m.int("tokenizer.ggml.eos_token_id", &c.EOS)
 	keys := c.Heads
-	m.int("gpt2.attention.head_count_kv", &keys, false)
+	m.int("gpt2.attention.head_count_kv", &keys)
 	if m.err != nil {
 		return Config{}, m.err
 	}
@@ -194,18 +171,21 @@ const (
 
 // ggufTokenizer reads the tokenizer.
 func ggufTokenizer(file *weights.GGUF, vocab int) (*tokenizer.Tokenizer, error) {
-	m := &metadata{values: file.Values}
-	list := func(key string) []string { return valueOf[[]string](m, key, "a list of strings") }
+	m := newMetadata(file)
+	list := func(key string) []string { return listOf[string](m, file, key, "a list of strings") }
 	parts := tokenizer.Parts{Tokens: list("tokenizer.ggml.tokens"), Merges: list("tokenizer.ggml.merges"), EndOfText: -1,
 		BOS: -1, Unknown: -1, Pad: -1}
-	model, split := m.string("tokenizer.ggml.model"), m.string("tokenizer.ggml.pre")
-	types := valueOf[[]int64](m, "tokenizer.ggml.token_type", "a list of whole numbers")
-	for key, id := range map[string]*int{"eos": &parts.EndOfText, "bos": &parts.BOS, "unknown": &parts.Unknown,
-		"padding": &parts.Pad} {
-		m.int("tokenizer.ggml."+key+"_token_id", id, false)
-	}
-	parts.PrefixSpace = m.bool("tokenizer.ggml.add_space_prefix")
-	parts.AddBOS, parts.AddEOS = m.bool("tokenizer.ggml.add_bos_token"), m.bool("tokenizer.ggml.add_eos_token")
+	var model, split string
+	m.string("tokenizer.ggml.model", &model)
+	m.string("tokenizer.ggml.pre", &split)
+	types := listOf[int64](m, file, "tokenizer.ggml.token_type", "a list of whole numbers")
+	m.int("tokenizer.ggml.eos_token_id", &parts.EndOfText)
+	m.int("tokenizer.ggml.bos_token_id", &parts.BOS)
+	m.int("tokenizer.ggml.unknown_token_id", &parts.Unknown)
+	m.int("tokenizer.ggml.padding_token_id", &parts.Pad)
+	m.bool("tokenizer.ggml.add_space_prefix", &parts.PrefixSpace)
+	m.bool("tokenizer.ggml.add_bos_token", &parts.AddBOS)
+	m.bool("tokenizer.ggml.add_eos_token", &parts.AddEOS)
 	switch {
 	case m.err != nil:
 		return nil, m.err

@@ -371,8 +371,8 @@ func TestGGUFRefused(t *testing.T) {
 		{nil, `the architecture ""`},
 		{map[string]any{"general.architecture": "llama"}, `the architecture "llama" (general.architecture); only gpt2`},
 		{map[string]any{"general.architecture": uint32(1)}, "general.architecture = 1; it must be a string"},
-		{map[string]any{"general.architecture": "gpt2"}, "has no gpt2.block_count"},
-		{map[string]any{"general.architecture": "gpt2", "gpt2.block_count": "x"}, "gpt2.block_count = x; it must be a whole number"},
+		{map[string]any{"general.architecture": "gpt2"}, "has no gpt2.attention.head_count"},
+		{map[string]any{"general.architecture": "gpt2", "gpt2.block_count": "x"}, "gpt2.block_count = \"x\"; it must be a whole number"},
 		{map[string]any{"general.architecture": "gpt2", "gpt2.block_count": uint32(1), "gpt2.embedding_length": uint32(32), "gpt2.attention.head_count": uint32(1),
 			"gpt2.context_length": uint32(8)}, "no matrix token_embd.weight"},
 	} {

@@ -3,9 +3,8 @@ package tokenizer
 import (
 	"cmp"
 	"hash/maphash"
+	"maps"
 	"math"
-	"math/bits"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -29,75 +28,27 @@ type merge struct {
 // noRank is the rank of a pair that is not in the list of merges.
 const noRank = math.MaxInt32
 
-// A mergeTable maps pairs to merges: a hash table with linear probing, at most half full, which takes a third of the
-// time of Go's map. The hash depends on a random number, so that no file can be made whose pairs collide.
-type mergeTable struct {
-	slots []mergeSlot // a power of two of them
-	count int
-	shift uint   // 64 - log2(len(slots))
-	seed  uint64 // odd
-}
-
-type mergeSlot struct {
-	pair  pair
-	merge // id -1: free
-}
-
-// newMergeTable returns a table with room for n pairs.
-func newMergeTable(n int) *mergeTable {
-	log := bits.Len(uint(n) * 2)
-	t := &mergeTable{slots: make([]mergeSlot, 1<<log), shift: uint(64 - log), seed: rand.Uint64() | 1}
-	for i := range t.slots {
-		t.slots[i].merge = merge{rank: noRank, id: -1}
-	}
-	return t
-}
-
-// find returns the slot that has p, or the free one that it would take.
-func (t *mergeTable) find(p pair) *mergeSlot {
-	h := uint64(p) * t.seed
-	h = (h ^ h>>32) * 0x9E3779B97F4A7C15
-	for i := h >> t.shift; ; i++ {
-		s := &t.slots[i&uint64(len(t.slots)-1)]
-		if s.pair == p || s.id < 0 {
-			return s
-		}
-	}
-}
+// A mergeTable maps pairs to merges.
+type mergeTable map[pair]merge
 
 // get returns the merge of p; its rank is noRank if there is none.
-func (t *mergeTable) get(p pair) merge { return t.find(p).merge }
-
-// set sets the merge of p. The table has room for it: see newMergeTable.
-func (t *mergeTable) set(p pair, m merge) {
-	s := t.find(p)
-	if s.id < 0 {
-		t.count++
+func (t mergeTable) get(p pair) merge {
+	if m, ok := t[p]; ok {
+		return m
 	}
-	*s = mergeSlot{p, m}
+	return merge{noRank, -1}
 }
 
-// sorted returns the pairs and their merges in the order of ranks.
-func (t *mergeTable) sorted() []mergeSlot {
-	all := make([]mergeSlot, 0, t.count)
-	for _, s := range t.slots {
-		if s.id >= 0 {
-			all = append(all, s)
-		}
-	}
-	slices.SortFunc(all, func(a, b mergeSlot) int { return cmp.Compare(a.rank, b.rank) })
-	return all
+// sorted returns the pairs in the order of ranks.
+func (t mergeTable) sorted() []pair {
+	return slices.SortedFunc(maps.Keys(t), func(a, b pair) int { return cmp.Compare(t[a].rank, t[b].rank) })
 }
 
 // A bpe is the model: the token of each byte, and the merges.
 type bpe struct {
 	byteID [256]int32
-	merges *mergeTable
+	merges mergeTable
 }
-
-// shortWord is the length, in bytes, up to which appendWord looks for the lowest rank by walking over all pairs:
-// for a few bytes that is faster than a queue.
-const shortWord = 48
 
 // longestWord bounds what is merged at once, so that positions fit in 31 bits. A longer word is cut.
 const longestWord = 1 << 30
@@ -115,47 +66,6 @@ func (m *bpe) appendWord(dst []int32, w string) []int32 {
 	return dst[:start+m.merge(dst[start:])]
 }
 
-// merge merges ids in place and returns how many are left.
-func (m *bpe) merge(ids []int32) int {
-	if len(ids) <= shortWord {
-		return m.mergeShort(ids)
-	}
-	return m.mergeLong(ids)
-}
-
-// mergeShort merges ids, at most shortWord of them, in place and returns how many are left.
-func (m *bpe) mergeShort(ids []int32) int {
-	var found [shortWord]merge // found[i] is the merge of ids[i] and ids[i+1]
-	find := func(i int) {
-		found[i].rank = noRank
-		if i+1 < len(ids) {
-			found[i] = m.merges.get(pairOf(ids[i], ids[i+1]))
-		}
-	}
-	for i := range ids {
-		find(i)
-	}
-	for {
-		best, at := int32(noRank), 0
-		for i := range ids {
-			if found[i].rank < best {
-				best, at = found[i].rank, i
-			}
-		}
-		if best == noRank {
-			return len(ids)
-		}
-		ids[at] = found[at].id
-		copy(ids[at+1:], ids[at+2:])
-		copy(found[at+1:len(ids)-1], found[at+2:len(ids)])
-		ids = ids[:len(ids)-1]
-		find(at)
-		if at > 0 {
-			find(at - 1)
-		}
-	}
-}
-
 // A node is a token of a word that is being merged, in a doubly linked list. Its index is the position of the
 // token's first byte in the word and stays the same as the token grows.
 type node struct {
@@ -163,7 +73,7 @@ type node struct {
 	merge            // of this token and the next; rank noRank if there is none, or the token is gone
 }
 
-// work is what mergeLong needs; kept between calls.
+// work is what merge needs; kept between calls.
 type work struct {
 	nodes []node
 	queue rankQueue
@@ -174,8 +84,11 @@ var workPool = sync.Pool{New: func() any { return new(work) }}
 // keepNodes bounds the memory that workPool keeps: a longer word's work is left to the garbage collector.
 const keepNodes = 1 << 16
 
-// mergeLong merges ids in place and returns how many are left, in O(n log n).
-func (m *bpe) mergeLong(ids []int32) int {
+// merge merges ids in place and returns how many are left, in O(n log n).
+func (m *bpe) merge(ids []int32) int {
+	if len(ids) == 0 {
+		return 0
+	}
 	w := workPool.Get().(*work)
 	defer func() {
 		if cap(w.nodes) <= keepNodes {

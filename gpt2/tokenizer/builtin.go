@@ -51,7 +51,7 @@ func newGPT2() *Tokenizer {
 			panic(fmt.Sprintf("tokenizer: token %d of the built-in vocabulary, %q, is not a merge of two earlier ones", id,
 				piece))
 		}
-		t.merges.set(pairOf(parts[0], parts[1]), merge{rank: int32(id) - 256, id: int32(id)})
+		t.merges[pairOf(parts[0], parts[1])] = merge{rank: int32(id) - 256, id: int32(id)}
 	}
 	t.addEndOfText()
 	return t
@@ -71,7 +71,7 @@ var bytesOnly = sync.OnceValue(func() *Tokenizer {
 func PlainBytes() *Tokenizer { return plainBytes() }
 
 var plainBytes = sync.OnceValue(func() *Tokenizer {
-	t := &Tokenizer{bpe: bpe{merges: newMergeTable(0)}, eot: -1, modelSize: 256}
+	t := &Tokenizer{bpe: bpe{merges: make(mergeTable, 0)}, eot: -1, modelSize: 256}
 	for b := range 256 {
 		t.pieces = append(t.pieces, string([]byte{byte(b)}))
 		t.byteID[b] = int32(b)
@@ -84,7 +84,7 @@ var plainBytes = sync.OnceValue(func() *Tokenizer {
 func byteTokenizer(vocabSize int) *Tokenizer {
 	t := &Tokenizer{
 		pieces: make([]string, 0, vocabSize),
-		bpe:    bpe{merges: newMergeTable(vocabSize - 257)},
+		bpe:    bpe{merges: make(mergeTable, vocabSize-257)},
 		eot:    -1,
 	}
 	for id, b := range byteOrder {

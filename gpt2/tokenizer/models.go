@@ -47,7 +47,7 @@ func (v *vocabulary) appendBytes(dst []int32, s string) ([]int32, bool) {
 // A charBPE is a BPE whose words begin as characters, not as bytes.
 type charBPE struct {
 	vocabulary
-	merges         *mergeTable
+	merges         mergeTable
 	prefix, suffix string // of characters that do not begin a word, and of the last one
 	fallback       bool   // to bytes
 	fuse           bool   // unknown characters that follow each other are one token
@@ -318,8 +318,8 @@ func (p *part) vocabulary(vocab map[string]int32) vocabulary {
 func (p *part) vocab() map[string]int32 { return need(p, "vocab", parseVocab) }
 
 // mergesOf finds the ids of merges. The second part of one loses the prefix that it has within words.
-func mergesOf(vocab map[string]int32, merges []mergeNames, prefix string) (*mergeTable, error) {
-	table := newMergeTable(len(merges))
+func mergesOf(vocab map[string]int32, merges []mergeNames, prefix string) (mergeTable, error) {
+	table := make(mergeTable, len(merges))
 	var both []byte
 	for i, m := range merges {
 		both = append(append(both[:0], m.left...), strings.TrimPrefix(m.right, prefix)...)
@@ -332,7 +332,7 @@ func mergesOf(vocab map[string]int32, merges []mergeNames, prefix string) (*merg
 			}
 			ids[k] = id
 		}
-		table.set(pairOf(ids[0], ids[1]), merge{rank: int32(i), id: ids[2]}) // of two equal pairs the later rank counts
+		table[pairOf(ids[0], ids[1])] = merge{rank: int32(i), id: ids[2]} // of two equal pairs the later rank counts
 	}
 	return table, nil
 }

@@ -100,7 +100,7 @@ func (t *Tokenizer) Parts() (Parts, error) {
 		p.Tokens = append(p.Tokens, t.fileName(int32(id)))
 	}
 	for _, m := range t.merges.sorted() {
-		p.Merges = append(p.Merges, p.Tokens[m.pair.left()]+" "+p.Tokens[m.pair.right()]) // the alphabet has no space
+		p.Merges = append(p.Merges, p.Tokens[m.left()]+" "+p.Tokens[m.right()]) // the alphabet has no space
 	}
 	for _, a := range t.added {
 		if a.Special {

@@ -242,13 +242,13 @@ func (s *spm) bpe(v vocabulary) *charBPE {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b found) int { return cmp.Compare(b.score, a.score) })
-	m := &charBPE{vocabulary: v, merges: newMergeTable(len(all)), fallback: s.fallback, fuse: true}
+	m := &charBPE{vocabulary: v, merges: make(mergeTable, len(all)), fallback: s.fallback, fuse: true}
 	rank := int32(0) // the same for equal scores, of which the leftmost pair goes first
 	for i, f := range all {
 		if i > 0 && f.score != all[i-1].score {
 			rank++
 		}
-		m.merges.set(f.pair, merge{rank, f.id})
+		m.merges[f.pair] = merge{rank, f.id}
 	}
 	return m
 }

@@ -162,7 +162,7 @@ func (t *Tokenizer) appendWord(dst []int32, w string) []int32 {
 	if len(w) == 1 {
 		return append(dst, t.byteID[w[0]])
 	}
-	if t.merges.count == 0 {
+	if len(t.merges) == 0 {
 		return t.bpe.appendWord(dst, w)
 	}
 	return t.appendCached(dst, w, &t.bpe)

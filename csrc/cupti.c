@@ -160,10 +160,11 @@ static const CUpti_ActivityKind kinds[GS_CUPTI_KINDS] = {
 #define DRIVER(f) CUPTI_DRIVER_TRACE_CBID_cu##f
 static const CUpti_CallbackId asks_runtime[] = {
     RUNTIME(GetDevice_v3020), RUNTIME(GetDeviceCount_v3020), RUNTIME(GetLastError_v3020),
-    RUNTIME(PeekAtLastError_v3020), RUNTIME(DeviceGetAttribute_v5000), 0};
+    RUNTIME(PeekAtLastError_v3020), RUNTIME(DeviceGetAttribute_v5000), RUNTIME(GetErrorString_v3020),
+    RUNTIME(RuntimeGetVersion_v3020), RUNTIME(DriverGetVersion_v3020), 0};
 static const CUpti_CallbackId asks_driver[] = {
-    DRIVER(CtxGetCurrent), DRIVER(CtxGetDevice), DRIVER(DeviceGet), DRIVER(DeviceGetAttribute),
-    DRIVER(GetProcAddress), DRIVER(GetProcAddress_v2), DRIVER(ModuleGetLoadingMode), 0};
+    DRIVER(CtxGetCurrent), DRIVER(CtxGetDevice), DRIVER(CtxGetLimit), DRIVER(DeviceGet), DRIVER(DeviceGetCount),
+    DRIVER(DeviceGetAttribute), DRIVER(DevicePrimaryCtxGetState), DRIVER(GetErrorString), DRIVER(DriverGetVersion), 0};
 
 // The kinds without which recording fails; CUPTI may refuse others.
 static const uint64_t essential = 1 << GS_CUPTI_KERNEL;

@@ -302,6 +302,7 @@ GS_CUPTI_API int InitializeInjection(void) {
     }
     if (!w.cupti) w.header.error = first;
     follow();
+    atexit(at_exit);  // once more, so that it runs before what libcupti does at the exit
     drain(GS_SPOOL_RUNS);
   }
   pthread_mutex_unlock(&w.work);

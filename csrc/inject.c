@@ -179,12 +179,22 @@ static void end(int32_t state) {
   pthread_mutex_unlock(&w.batching);
 }
 
+static void at_exit(void) {
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += WAIT;
+  if (pthread_mutex_timedlock(&w.work, &until)) return;
+  if (w.spool >= 0) end(GS_SPOOL_EXITED);
+  pthread_mutex_unlock(&w.work);
+}
+
 static void *worker(void *unused) {
   const struct timespec tick = {.tv_nsec = TICK * 1000000};
   for (int n = 1;; n++) {
     nanosleep(&tick, NULL);
     pthread_mutex_lock(&w.work);
     int over = w.spool < 0;
+    if (!over && !(n & (n - 1))) atexit(at_exit);  // the last of these runs before what libcupti set up meanwhile goes
     if (!over && __atomic_load_n(&w.control->on, __ATOMIC_ACQUIRE) < 0) {
       end(GS_SPOOL_STOPPED);
       over = 1;
@@ -199,15 +209,6 @@ static void *worker(void *unused) {
     pthread_mutex_unlock(&w.work);
     if (over) return unused;
   }
-}
-
-static void at_exit(void) {
-  struct timespec until;
-  clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_sec += WAIT;
-  if (pthread_mutex_timedlock(&w.work, &until)) return;
-  if (w.spool >= 0) end(GS_SPOOL_EXITED);
-  pthread_mutex_unlock(&w.work);
 }
 
 // After a fork without exec the child has no worker, and CUPTI does not work there: it begins anew if it starts CUDA or
@@ -302,7 +303,7 @@ GS_CUPTI_API int InitializeInjection(void) {
     }
     if (!w.cupti) w.header.error = first;
     follow();
-    atexit(at_exit);  // once more, so that it runs before what libcupti does at the exit
+    atexit(at_exit);
     drain(GS_SPOOL_RUNS);
   }
   pthread_mutex_unlock(&w.work);

@@ -186,10 +186,16 @@ func PerSecond(n float64, d time.Duration) float64 {
 // Count writes a number of things: "1 token", "2 tokens".
 func Count(n int, thing string) string { return humanize.Count(n, thing, humanize.Plural(thing)) }
 
+// mostDepths bounds the kernels of a recording whose file has the depth of the queue as a counter: in large ones it is a
+// fifth of the bytes, and readers compute it.
+const mostDepths = 1 << 14
+
 // WriteTrace writes a trace with the steps over its kernels, and with how many launches were under way.
 func WriteTrace(ctx context.Context, t *traces.Trace, path string) error {
 	events := slices.Concat(traces.Project(t.Header, t.Events), t.Events)
-	window.QueueDepth(t, func(e traces.Event) { events = append(events, e) })
+	if t.Kernels <= mostDepths {
+		window.QueueDepth(t, func(e traces.Event) { events = append(events, e) })
+	}
 	traces.Sort(events)
 	t.Header.Events = int64(len(events))
 	return WriteFile(ctx, path, func(f io.Writer) error {

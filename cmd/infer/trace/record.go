@@ -23,13 +23,15 @@ import (
 	"gpt2scope/cuda/inject"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/table"
+	"gpt2scope/traces/stages"
+	"gpt2scope/traces/tables"
 )
 
 // recordFlags are the flags of "infer trace record".
 type recordFlags struct {
 	inject.Options
 	out, metrics, toggle string
-	live, baseline       bool
+	live, baseline, show bool
 }
 
 // newTraceRecord makes "infer trace record".
@@ -67,6 +69,7 @@ is the whole run, or --delay and --duration say it, or the signal --toggle, sent
 		fs.Var(cli.Parsed(&f.Limit, 512<<20, parseSize), "spool", "keep at most `SIZE` until the end; what does not fit is "+
 			"counted\n(a kernel or call takes 144 bytes)")
 		fs.Lookup("spool").DefValue = "512MiB"
+		fs.BoolVar(&f.show, "show", false, "print the table of 'infer trace show' at the end, on standard\nerror")
 		fs.BoolVar(&f.baseline, "baseline", false, "run the command once more, without recording, and say how much\nlonger "+
 			"recording made it")
 		fs.Lookup("delay").DefValue, fs.Lookup("duration").DefValue = "", ""
@@ -191,7 +194,11 @@ func (f *recordFlags) finish(c *cobra.Command, run *inject.Run) error {
 	}
 	say("%s has %s of %s, %s; 'infer trace show %s' reads it", f.out, cli.Count(t.Kernels, "kernel"),
 		humanize.Count(run.Processes, "process", "processes"), cli.Count(int(t.Header.Events), "event"), cli.ShellQuote(f.out))
-	return nil
+	if !f.show {
+		return nil
+	}
+	stages.OfRanges(t, nil)
+	return Show(c.ErrOrStderr(), t, ShowOptions{By: tables.ByFolded, anyTable: true, GPU: -1, Columns: MainColumns})
 }
 
 // serve answers requests with a text, until stop is called.

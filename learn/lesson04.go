@@ -121,6 +121,14 @@ func judgeParallelOnGPU(d Data) Finding {
 		d.rate("1 thread", gpuThreads, "flops", 1),
 		d.rate(count(most)+" threads", gpuThreads, "flops", most),
 	}}
+	f.Lines = []string{
+		"CPU   [ predicts, reorders, caches | 4 to 16 lanes ]   few cores, each made to end one thread soon",
+		"      [ predicts, reorders, caches | 4 to 16 lanes ]",
+		"",
+		"GPU   [ 4 warps issue at a time of up to 64 that wait | 4 x 32 lanes ]   132 such SMs, made to end many",
+		"      [ 4 warps issue at a time of up to 64 that wait | 4 x 32 lanes ]   threads, however long each waits",
+		"      ...",
+	}
 	f.Text = fmt.Sprintf("A warp does 32 times the work of one thread in %s the time.", ratio.Short())
 	low, high := ratio.interval()
 	return f.decide(

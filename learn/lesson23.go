@@ -18,7 +18,7 @@ of totals, and nested work is counted once for each operator around it; self tim
 the host: while it launches kernels, not while they run. The first call of an operator also loads kernels and chooses
 algorithms, which stands in its total: 3.8 ms for the first pow beside 0.1 ms for a mul that came later says nothing
 about pow. The same holds for Self CUDA and CUDA total.`,
-	GoOn: "infer trace show sample:kineto --by op",
+	GoOn: "infer trace show sample:square --by op",
 }
 
 // selfMeansOwn is from which share of its total on the self time of an operator is all that it does.

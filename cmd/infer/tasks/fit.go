@@ -69,7 +69,7 @@ func ReadRows(ctx context.Context, stderr io.Writer, paths []string) ([]predict.
 	}
 	rows, disturbed, noFloor := tasks.Rows(all)
 	if plain := len(all) - len(rows) - disturbed - noFloor; disturbed+noFloor+plain > 0 {
-		fmt.Fprintf(stderr, "infer: of %s, %s fitted; left out are %s disturbed and measured undisturbed too, %s without a floor, and "+
+		fmt.Fprintf(stderr, "of %s, %s fitted; left out are %s disturbed and measured undisturbed too, %s without a floor, and "+
 			"%s of plain ways\n", cli.Count(len(all), "sample"), humanize.Count(len(rows), "is", "are"), humanize.Thousands(int64(disturbed)),
 			humanize.Thousands(int64(noFloor)), humanize.Thousands(int64(plain)))
 	}

@@ -89,6 +89,7 @@ func TestNumbers(t *testing.T) {
 				}
 				work := r.Kind == tables.RowWork || r.Kind == tables.RowOther
 				equal("Time µs", float64(r.Exclusive)/1e3, 3, true)
+				equal("Copies µs", float64(r.Copies)/1e3, 3, r.Copies > 0)
 				equal("% of wall", share, 2, true)
 				equal("Calls", float64(r.Calls), 0, r.Calls > 0)
 				equal("Kernels", float64(r.Kernels), 0, r.Kernels > 0)

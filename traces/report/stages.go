@@ -164,9 +164,9 @@ func (p *page) columns() (all []column) {
 			return of(cmp.Or(s.Inside, &traces.Parts{})), s.Inside != nil
 		})
 	}
-	unit, scale, host := "GFLOP/s", 1.0, false
+	unit, scale, host, copies := "GFLOP/s", 1.0, false, false
 	for _, s := range p.Stages {
-		host = host || s.Host > 0
+		host, copies = host || s.Host > 0, copies || s.Copies > 0
 		if s.GFLOPs() >= 1000 {
 			unit, scale = "TFLOP/s", 1e-3
 		}
@@ -179,6 +179,8 @@ func (p *page) columns() (all []column) {
 	add(text != "", "phase", text, "", "", "text more", func(s *stage) string { return cmp.Or(s.Phase, s.Launch) })
 	add(true, "ns", "Time", "µs", "Exclusive time: the work runs, and nothing that began earlier still does", "time",
 		func(s *stage) string { return micros(s.Exclusive) })
+	time(copies, "copies", "Copies", "Of the time, that of copies and sets",
+		func(s *stage) (int64, bool) { return s.Copies, s.Copies > 0 })
 	add(true, "share", "% of wall", "", "Time in percent of the wall time", "pc", func(s *stage) string { return s.Share })
 	add(true, "", "", "", "", "barcell", nil)
 	add(p.Floors, "roof", "roofline %", "", "Floor in percent of the time: 100 is as fast as the device can be", "",

@@ -90,16 +90,20 @@ func (c *Computed) Summarize(rows []Row) *Result {
 
 // Sentence says what a layer costs and what it gains, "" if no two depths were measured.
 func (r *Result) Sentence() string {
+	// change is that of a metric by a layer, from the first depth to the last; NaN if there are no two.
+	change := func(metric string) float64 {
+		found, values := depths(r.Variants, metric)
+		if len(found) < 2 {
+			return math.NaN()
+		}
+		last := len(found) - 1
+		return (values[last] - values[0]) / float64(max(1, found[last].Layers-found[0].Layers))
+	}
 	var costs []string
 	for i, phase := range []string{TaskPrefill, TaskDecode} {
-		found, times := depths(r.Variants, phase+" time")
-		if len(found) < 2 {
-			continue
-		}
-		first, last := found[0].Layers, found[len(found)-1].Layers
-		cost := (times[len(times)-1] - times[0]) / float64(max(1, last-first))
+		cost := change(phase + " time")
 		for _, f := range r.Fits {
-			if f.Phase == phase && f.Rejected == "" {
+			if f.Phase == phase && f.Rejected == "" && !math.IsNaN(cost) {
 				cost = f.B
 			}
 		}
@@ -111,19 +115,10 @@ func (r *Result) Sentence() string {
 		return ""
 	}
 	text := "Each layer costs " + strings.Join(costs, " and ")
-	for _, q := range []struct {
-		metric, of string
-		unit       float64
-	}{{"bits per byte", "byte of the text", 1}, {"KL divergence", "token against the whole model", math.Ln2}} {
-		found, values := depths(r.Variants, q.metric)
-		if len(found) < 2 {
-			continue
-		}
-		gain := (values[0] - values[len(values)-1]) / q.unit / float64(max(1, found[len(found)-1].Layers-found[0].Layers))
-		if math.Abs(gain) <= math.MaxFloat64 {
-			text += fmt.Sprintf(", and gains %.2g bits a %s", gain, q.of)
-			break
-		}
+	if gain := -change("bits per byte"); math.Abs(gain) <= math.MaxFloat64 {
+		text += fmt.Sprintf(", and gains %.2g bits a byte of the text", gain)
+	} else if gain := -change("KL divergence") / math.Ln2; math.Abs(gain) <= math.MaxFloat64 {
+		text += fmt.Sprintf(", and gains %.2g bits a token against the whole model", gain)
 	}
 	return text + " (on average, from the first depth to the last)."
 }

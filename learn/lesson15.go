@@ -40,6 +40,11 @@ func (p place) String() string { return thresholdCases[p] }
 func (p place) resident() bool { return p%2 == 1 }
 func (p place) busy() bool     { return p >= 2 }
 
+// waits is how long the CPU and the GPU wait for the queue: the CPU for data that lie on a busy GPU.
+func (p place) waits() deviceTimes {
+	return [...]deviceTimes{{}, {}, {0, queuedUs}, {queuedUs, queuedUs}}[p]
+}
+
 const (
 	queuedUs   = 500.0 // of the work that a busy GPU has before it
 	mostSquare = 1024  // the largest product that lesson 15 looks at
@@ -48,18 +53,17 @@ const (
 // storedProducts are the times of square products in float32, by the tuned ways of both devices. A CPU whose data are on
 // the GPU copies them both ways first; what waits for a busy GPU waits for its queue.
 func storedProducts(l *lab) {
-	times := map[float64]*[4][]float64{} // by n: CPU, GPU with copies, GPU without, the copies
+	times := map[int]*[4][]float64{} // by n: CPU, GPU with copies, GPU without, the copies
 	for _, s := range must(samples.H200()) {
-		shape := must(tasks.ParseShape(s.Shape))
-		n := shape[0].Value
+		n := must(tasks.ParseShape(s.Shape))[0].Value
 		if s.Task != "matmul" || s.DType != tasks.Float32 || s.Cold || s.Variant != tasks.Tuned || n > mostSquare ||
-			shape.Get("n") != n || shape.Get("k") != n {
+			s.Shape != fmt.Sprintf("m=%d,n=%d,k=%d", n, n, n) {
 			continue
 		}
-		if times[float64(n)] == nil {
-			times[float64(n)] = new([4][]float64)
+		if times[n] == nil {
+			times[n] = new([4][]float64)
 		}
-		switch of := times[float64(n)]; {
+		switch of := times[n]; {
 		case s.Device == tasks.CPU:
 			of[0] = append(of[0], s.Us)
 		case s.Memory == predict.Pinned:
@@ -72,25 +76,20 @@ func storedProducts(l *lab) {
 		of := times[n]
 		for p := range place(len(thresholdCases)) {
 			for i := range min(len(of[0]), len(of[1]), len(of[2])) {
-				onCPU, onGPU := of[0][i], of[1][i]
+				t := deviceTimes{of[0][i], of[1][i]}
 				if p.resident() {
-					onCPU, onGPU = onCPU+of[3][i], of[2][i]
+					t = deviceTimes{of[0][i] + of[3][i], of[2][i]}
 				}
-				if p.busy() {
-					onGPU += queuedUs
+				for device, quantity := range []string{"cpu_us", "gpu_us"} {
+					l.add(p.String(), quantity, float64(n), t[device]+p.waits()[device])
 				}
-				if p.busy() && p.resident() {
-					onCPU += queuedUs
-				}
-				l.add(p.String(), "cpu_us", n, onCPU)
-				l.add(p.String(), "gpu_us", n, onGPU)
 			}
 		}
 	}
 }
 
-// deviceTimes is what a task takes on each device.
-type deviceTimes struct{ cpu, gpu float64 }
+// deviceTimes is what a task takes on the CPU and on the GPU.
+type deviceTimes [2]float64
 
 // choice is one task of a size in a place. The repeats of its times are split: those with even numbers teach, those
 // with odd numbers grade.
@@ -101,22 +100,17 @@ type choice struct {
 }
 
 func choices(d Data) (all []choice) {
-	half := func(p place, n float64, odd int) deviceTimes {
-		of := func(quantity string) float64 {
-			var some []float64
-			for i, v := range d.at(p.String(), quantity, n) {
-				if i%2 == odd {
-					some = append(some, v)
-				}
-			}
-			return median(some)
-		}
-		return deviceTimes{of("cpu_us"), of("gpu_us")}
-	}
 	for p := range place(len(thresholdCases)) {
 		for _, n := range d.xs(p.String(), "gpu_us") {
-			c := choice{place: p, n: n, taught: half(p, n, 0), graded: half(p, n, 1)}
-			if c.taught.cpu > 0 && c.taught.gpu > 0 && c.graded.cpu > 0 && c.graded.gpu > 0 {
+			c := choice{place: p, n: n}
+			for device, quantity := range []string{"cpu_us", "gpu_us"} {
+				var halves [2][]float64
+				for i, v := range d.at(p.String(), quantity, n) {
+					halves[i%2] = append(halves[i%2], v)
+				}
+				c.taught[device], c.graded[device] = median(halves[0]), median(halves[1])
+			}
+			if c.taught[0] > 0 && c.taught[1] > 0 && c.graded[0] > 0 && c.graded[1] > 0 {
 				all = append(all, c)
 			}
 		}
@@ -139,22 +133,15 @@ func predictTimes(all []choice) {
 		}
 		at := min(max(1, slices.IndexFunc(taught, func(o choice) bool { return o.n >= c.n })), len(taught)-1)
 		a, b := taught[at-1], taught[at]
-		if c.n > b.n {
-			a = b
-		}
-		share := 0.0
-		if b.n > a.n {
+		share := 1.0
+		if c.n <= b.n {
 			share = math.Log(c.n/a.n) / math.Log(b.n/a.n)
 		}
-		between := func(x, y float64) float64 { return x * math.Pow(y/x, share) }
-		p := deviceTimes{between(a.taught.cpu, b.taught.cpu), between(a.taught.gpu, b.taught.gpu)}
-		if c.place.busy() {
-			p.gpu += queuedUs
-			if c.place.resident() {
-				p.cpu += queuedUs
-			}
+		waits := c.place.waits()
+		for device := range waits {
+			x, y := a.taught[device], b.taught[device]
+			all[i].predicted[device] = x*math.Pow(y/x, share) + waits[device]
 		}
-		all[i].predicted = p
 	}
 }
 
@@ -163,11 +150,11 @@ func lost(all []choice, of func(c choice) deviceTimes, onGPU func(c choice) bool
 	sum := 0.0
 	for _, c := range all {
 		t := of(c)
-		took := t.cpu
+		took := t[0]
 		if onGPU(c) {
-			took = t.gpu
+			took = t[1]
 		}
-		sum += 100 * (took/min(t.cpu, t.gpu) - 1)
+		sum += 100 * (took/min(t[0], t[1]) - 1)
 	}
 	return sum / float64(len(all))
 }
@@ -210,7 +197,7 @@ func judgeThreshold(d Data) Finding {
 	}
 	predictTimes(all)
 	_, mixed := bestThreshold(all)
-	model := lost(all, graded, func(c choice) bool { return c.predicted.gpu < c.predicted.cpu })
+	model := lost(all, graded, func(c choice) bool { return c.predicted[1] < c.predicted[0] })
 	f.Figures = append(f.Figures,
 		exact("lost with the best threshold for each of these", "%", worst),
 		exact("lost with the best single threshold", "%", mixed),

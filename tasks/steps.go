@@ -44,12 +44,14 @@ func (m *Machine) stepByStep(t *Task, s Shape, steps *[]Step) (err error) {
 	o := &arrays{m: m, task: t, shape: s, dtype: Float32}
 	in, out := t.Arrays.Layout(s, Float32)
 	var buffer *cuda.Buffer
-	defer func() {
-		err = errors.Join(err, o.Close())
-		if buffer != nil {
-			err = errors.Join(err, buffer.Free())
+	free := func() (err error) {
+		b, all := buffer, *o
+		if buffer, o.in, o.out = nil, nil, (View{}); b != nil {
+			err = b.Free()
 		}
-	}()
+		return errors.Join(err, all.Close())
+	}
+	defer func() { err = errors.Join(err, free()) }()
 	step("allocate on the host", func() error {
 		for _, a := range append(slices.Clip(in), out) {
 			memory, err := cpu.NewMemory(a.Bytes())
@@ -72,63 +74,42 @@ func (m *Machine) stepByStep(t *Task, s Shape, steps *[]Step) (err error) {
 	}
 	o.refer()
 	way := t.Ways[slices.IndexFunc(t.Ways, func(w Way) bool { return (w.Device == GPU) == (len(m.GPUs) > 0) && w.Variant == Tuned })]
+	var end func() error
 	if len(m.GPUs) == 0 {
-		run, end, err := way.CPU(m.Team, s, o.in, o.out)
-		if err == nil {
-			step("compute on the CPU", run)
-		}
-		if end != nil {
-			err = errors.Join(err, end())
-		}
+		var run func() error
+		run, end, err = way.CPU(m.Team, s, o.in, o.out)
+		step("compute on the CPU", func() error { return run() })
+	} else {
+		g, at := m.GPUs[0], o.offset(len(o.in))
+		step("allocate on the GPU", func() (err error) {
+			buffer, err = g.Device.Alloc(o.deviceBytes())
+			return err
+		})
+		step("copy to the GPU", func() (err error) {
+			for i, v := range o.in {
+				err = errors.Join(err, buffer.Write(o.offset(i), v.bytes()))
+			}
+			return err
+		})
 		if err != nil {
 			return err
 		}
-	} else if err = m.gpuSteps(way, o, &buffer, step); err != nil {
-		return err
+		var from []cuda.Ptr
+		for i := range o.in {
+			from = append(from, buffer.Ptr()+cuda.Ptr(o.offset(i)))
+		}
+		var launch Launch
+		launch, end, err = way.GPU(g, s, from, buffer.Ptr()+cuda.Ptr(at), Float32)
+		step("launch: until the call returns", func() error { return launch(g.slot.work) })
+		step("wait for the kernel", g.slot.work.Synchronize)
+		step("copy back", func() error { return buffer.Read(at, o.out.bytes()) })
+	}
+	if end != nil {
+		err = errors.Join(err, end())
 	}
 	if err == nil {
 		err = o.compare(o.out.Float32())
 	}
-	step("free", func() error {
-		b, all := buffer, *o
-		buffer, o.in, o.out = nil, nil, View{}
-		if b != nil {
-			return errors.Join(b.Free(), all.Close())
-		}
-		return all.Close()
-	})
+	step("free", free)
 	return err
-}
-
-// gpuSteps are those between the inputs and the result on the host.
-func (m *Machine) gpuSteps(way Way, o *arrays, buffer **cuda.Buffer, step func(string, func() error)) error {
-	g := m.GPUs[0]
-	stream, at := g.slot.work, o.offset(len(o.in))
-	step("allocate on the GPU", func() (err error) {
-		*buffer, err = g.Device.Alloc(o.deviceBytes())
-		return err
-	})
-	if *buffer == nil {
-		return nil
-	}
-	step("copy to the GPU", func() (err error) {
-		for i, v := range o.in {
-			err = errors.Join(err, (*buffer).Write(o.offset(i), v.bytes()))
-		}
-		return err
-	})
-	var in []cuda.Ptr
-	for i := range o.in {
-		in = append(in, (*buffer).Ptr()+cuda.Ptr(o.offset(i)))
-	}
-	launch, end, failed := way.GPU(g, o.shape, in, (*buffer).Ptr()+cuda.Ptr(at), o.dtype)
-	if failed == nil {
-		step("launch: until the call returns", func() error { return launch(stream) })
-		step("wait for the kernel", stream.Synchronize)
-		step("copy back", func() error { return (*buffer).Read(at, o.out.bytes()) })
-	}
-	if end != nil {
-		failed = errors.Join(failed, end())
-	}
-	return failed
 }

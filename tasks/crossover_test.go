@@ -90,7 +90,7 @@ func TestProfiles(t *testing.T) {
 			samples[i].Memory = predict.Pageable
 		}
 	}
-	rows := Profiles[0].Table(samples)
+	rows := Profiles[0].Table(samples, profileColumns, milliseconds)
 	if len(rows) != 12 {
 		t.Fatalf("%d rows", len(rows))
 	}

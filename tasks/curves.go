@@ -327,7 +327,7 @@ func (c *Chart) Shares(device string, memory predict.Memory) (sizes []int, share
 
 // Profile is a table of one task along a line of shapes, a row for each size, in the form that notebooks about GPU
 // profiling read.
-type Profile struct{ File, Task, Line string }
+type Profile struct{ File, Task, line string }
 
 // Profiles are the tables of the three tasks that such notebooks have.
 var Profiles = []Profile{
@@ -336,14 +336,16 @@ var Profiles = []Profile{
 	{"task3_parallel_reduction_profile.csv", "reduce.sum", "n=*"},
 }
 
-// profileColumns are the columns: medians of the tuned ways in float32, warm, in milliseconds. A GPU's time is with
-// copies from and to ordinary memory, as one first writes it; then its parts, and the times from pinned memory and
-// without copies.
-var profileColumns = []struct {
-	name, device string
-	memory       predict.Memory
-	time         string
-}{
+// Column is one of a table: medians of a device in float32, warm.
+type Column struct {
+	Name, Device string
+	Memory       predict.Memory
+	Time         string
+}
+
+// profileColumns are the columns of the files, of the tuned ways. A GPU's time is with copies from and to ordinary memory,
+// as one first writes it; then its parts, and the times from pinned memory and without copies.
+var profileColumns = []Column{
 	{"cpu_time_ms", CPU, predict.Host, TimeWall},
 	{"gpu_time_ms", GPU, predict.Pageable, TimeWall},
 	{"gpu_h2d_ms", GPU, predict.Pageable, TimeH2D},
@@ -353,19 +355,21 @@ var profileColumns = []struct {
 	{"gpu_resident_time_ms", GPU, predict.Resident, TimeWall},
 }
 
-// Table returns the table as rows of CSV, the names of the columns first; nil if it has no rows. A time that was not
+func milliseconds(us float64) string { return strconv.FormatFloat(us/1e3, 'g', 6, 64) }
+
+// Table returns the rows of a table, the names of the columns first; nil if it has no others. A time that was not
 // measured is an empty cell.
-func (p Profile) Table(samples []Sample) [][]string {
+func (p Profile) Table(samples []Sample, columns []Column, write func(us float64) string) [][]string {
 	times := map[int][][]float64{} // by size and column
 	for k, curve := range curvesOf(samples) {
-		for i, c := range profileColumns {
-			if k.task != p.Task || k.line != p.Line || k.dtype != Float32 ||
-				predict.Kind(k.device) != c.device || k.memory != c.memory || k.time != c.time {
+		for i, c := range columns {
+			if k.task != p.Task || k.line != p.line || k.dtype != Float32 ||
+				predict.Kind(k.device) != c.Device || k.memory != c.Memory || k.time != c.Time {
 				continue
 			}
 			for size, us := range curve {
 				if times[size] == nil {
-					times[size] = make([][]float64, len(profileColumns))
+					times[size] = make([][]float64, len(columns))
 				}
 				times[size][i] = append(times[size][i], us...)
 			}
@@ -375,8 +379,8 @@ func (p Profile) Table(samples []Sample) [][]string {
 		return nil
 	}
 	row := []string{"size"}
-	for _, c := range profileColumns {
-		row = append(row, c.name)
+	for _, c := range columns {
+		row = append(row, c.Name)
 	}
 	rows := [][]string{row}
 	for _, size := range slices.Sorted(maps.Keys(times)) {
@@ -384,7 +388,7 @@ func (p Profile) Table(samples []Sample) [][]string {
 		for _, us := range times[size] {
 			cell := ""
 			if len(us) > 0 {
-				cell = strconv.FormatFloat(stats.MedianOf(us)/1e3, 'g', 6, 64)
+				cell = write(stats.MedianOf(us))
 			}
 			row = append(row, cell)
 		}

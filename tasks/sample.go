@@ -271,7 +271,7 @@ func Write(ctx context.Context, dir string, samples []Sample) error {
 			return err
 		}
 		path := filepath.Join(dir, p.File)
-		if rows := p.Table(samples); rows != nil {
+		if rows := p.Table(samples, profileColumns, milliseconds); rows != nil {
 			err = weights.WriteFile(ctx, path, func(w io.Writer) error { return csv.NewWriter(w).WriteAll(rows) })
 		} else if err = os.Remove(path); errors.Is(err, os.ErrNotExist) {
 			err = nil

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -394,59 +393,39 @@ func withStored(all []tasks.Sample) ([]tasks.Sample, error) {
 }
 
 // timeColumns are those of the table of times.
-var timeColumns = []struct {
-	head, kind string
-	memory     predict.Memory
-	time       string
-}{
-	{"CPU, plain loop", tasks.CPU, predict.Host, tasks.TimePlain},
-	{"CPU", tasks.CPU, predict.Host, tasks.TimeWall},
-	{"GPU, pageable", tasks.GPU, predict.Pageable, tasks.TimeWall},
-	{"pinned", tasks.GPU, predict.Pinned, tasks.TimeWall},
-	{"data there", tasks.GPU, predict.Resident, tasks.TimeWall},
-	{"kernel", tasks.GPU, predict.Resident, tasks.TimeKernel},
+var timeColumns = []tasks.Column{
+	{Name: "CPU, plain loop", Device: tasks.CPU, Memory: predict.Host, Time: tasks.TimePlain},
+	{Name: "CPU", Device: tasks.CPU, Memory: predict.Host, Time: tasks.TimeWall},
+	{Name: "GPU, pageable", Device: tasks.GPU, Memory: predict.Pageable, Time: tasks.TimeWall},
+	{Name: "pinned", Device: tasks.GPU, Memory: predict.Pinned, Time: tasks.TimeWall},
+	{Name: "data there", Device: tasks.GPU, Memory: predict.Resident, Time: tasks.TimeWall},
+	{Name: "kernel", Device: tasks.GPU, Memory: predict.Resident, Time: tasks.TimeKernel},
 }
 
 // writeTimes writes the medians of the tasks that have a table of their own, at the sizes that were measured.
 func writeTimes(w io.Writer, measured, beside []tasks.Sample) {
-	at := map[string]bool{}
-	for i := range measured {
-		at[measured[i].Task+" "+measured[i].Shape] = true
-	}
-	head := "task\tsize"
-	for _, c := range timeColumns {
-		head += "\t" + c.head
-	}
-	var lines []string
+	var lines [][]string
 	for _, p := range tasks.Profiles {
-		for _, chart := range tasks.Charts(beside, 1) {
-			if chart.Task != p.Task || chart.DType != tasks.Float32 || chart.Line != p.Line {
-				continue
+		own := map[string]bool{}
+		for _, row := range p.Table(measured, timeColumns, cli.Digits) {
+			own[row[0]] = true
+		}
+		for i, row := range p.Table(beside, timeColumns, cli.Digits) {
+			if i == 0 && lines == nil {
+				lines = append(lines, append([]string{"task"}, row...))
 			}
-			cells := map[int][]string{}
-			for i, c := range timeColumns {
-				device := c.kind
-				if c.kind == tasks.GPU && len(chart.GPUs) > 0 {
-					device = chart.GPUs[0]
+			if size, err := strconv.Atoi(row[0]); err == nil && own[row[0]] {
+				row[0] = humanize.Thousands(int64(size))
+				for i := range row {
+					row[i] = cmp.Or(row[i], "-")
 				}
-				sizes, us := chart.Find(device, c.memory, c.time)
-				for n, size := range sizes {
-					if cells[size] == nil {
-						cells[size] = slices.Repeat([]string{"-"}, len(timeColumns))
-					}
-					cells[size][i] = cli.Digits(us[n])
-				}
-			}
-			for _, size := range slices.Sorted(maps.Keys(cells)) {
-				if at[p.Task+" "+strings.ReplaceAll(p.Line, "*", strconv.Itoa(size))] {
-					lines = append(lines, p.Task+"\t"+humanize.Thousands(int64(size))+"\t"+strings.Join(cells[size], "\t"))
-				}
+				lines = append(lines, append([]string{p.Task}, row...))
 			}
 		}
 	}
 	if lines != nil {
 		fmt.Fprintln(w, "median times in us; -: not measured")
-		table.Lines(w, table.LeftFirst, head, lines, func(line string) string { return line })
+		table.Align(w, func(column int) bool { return column == 0 }, lines)
 		fmt.Fprintln(w)
 	}
 }

@@ -1,7 +1,6 @@
 // CUDA for CPUs, enough for a first kernel: each thread of a block is a thread of the system, and blocks run one after
 // another. 'infer learn FILE.cu' puts it before a reader's file where there is no GPU.
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <barrier>
@@ -56,21 +55,17 @@ template <typename F> void launch(F kernel) {
   }
 }
 
-// Arguments: grid and block (x, y), how many arrays, their lengths, other numbers. The first array is the result.
-template <typename F> int run(char **argv, F kernel) {
-  long long n[16] = {};
-  for (int i = 1; argv[i] && i < 16; i++) n[i] = atoll(argv[i]);
-  gridDim = {(unsigned)n[1], (unsigned)n[2], 1}, blockDim = {(unsigned)n[3], (unsigned)n[4], 1};
-  std::vector<std::unique_ptr<float[]>> arrays;
-  float *p[8] = {};
-  for (int i = 0; i < n[5]; i++) {
-    arrays.emplace_back(new float[n[6 + i]]);
-    p[i] = arrays[i].get();
-    if (i == 0) memset(p[i], 0xff, 4 * n[6]);  // not numbers
-    else if (fread(p[i], 4, n[6 + i], stdin) != (size_t)n[6 + i]) return 3;
+// The first array is the result, which is written; the others are read.
+template <typename F> int run(dim3 grid, dim3 threads, std::vector<size_t> lengths, F kernel) {
+  gridDim = grid, blockDim = threads;
+  std::vector<std::unique_ptr<float[]>> p;
+  for (size_t n : lengths) {
+    p.emplace_back(new float[n]);
+    if (p.size() == 1) memset(p[0].get(), 0xff, 4 * n);  // not numbers
+    else if (fread(p.back().get(), 4, n, stdin) != n) return 3;
   }
-  launch([&] { kernel(p, n + 6 + n[5]); });
-  return fwrite(p[0], 4, n[6], stdout) != (size_t)n[6];
+  launch([&] { kernel(p); });
+  return fwrite(p[0].get(), 4, lengths[0], stdout) != lengths[0];
 }
 }  // namespace emulated
 

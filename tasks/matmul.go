@@ -16,8 +16,8 @@ import (
 func matmul() *Task {
 	return &Task{
 		Name: "matmul", DTypes: []string{Float32, BFloat16}, Sizes: productSizes(),
-		Of:     func(n int) Shape { return product(n, n, n) },
-		Kernel: "float *c, const float *a, const float *b, int M, int N, int K", Short: []int{16, 32, 64, 128, 256, 512, 1024},
+		Of:    func(n int) Shape { return product(n, n, n) },
+		Short: []int{16, 32, 64, 128, 256, 512, 1024},
 		Cost: func(s Shape, dtype string) (Cost, error) {
 			m, n, k, err := productShape(s)
 			if err != nil {

@@ -19,14 +19,15 @@ func (t *Task) KernelName() string { return strings.ReplaceAll(t.Name, ".", "_")
 // Launch is how a reader's kernel is launched: a thread for each element of the result, and of a sum for each 16 of its
 // input, in blocks of so many threads; those of a product are squares.
 func (t *Task) Launch(s Shape, block int) cuda.Launch {
-	blocks := func(n, per int) int { return (n + per - 1) / per }
-	if n := s.Get("n"); s.Get("m") > 0 {
-		side := int(math.Sqrt(float64(block)))
-		return cuda.Launch{Grid: cuda.Dim{X: blocks(n, side), Y: blocks(s.Get("m"), side), Z: 1}, Block: cuda.Dim{X: side, Y: side, Z: 1}}
+	x, y, per := block, 1, block // threads of a block, and columns that it has
+	if s.Get("m") > 0 {
+		x = int(math.Sqrt(float64(block)))
+		y, per = x, x
 	} else if t.Name == "reduce.sum" {
-		return cuda.Launch{Grid: cuda.Dim{X: blocks(n, 16*block), Y: 1, Z: 1}, Block: cuda.Dim{X: block, Y: 1, Z: 1}}
+		per = 16 * block
 	}
-	return cuda.Launch{Grid: cuda.Dim{X: blocks(s.Get("n"), block), Y: 1, Z: 1}, Block: cuda.Dim{X: block, Y: 1, Z: 1}}
+	blocks := func(n, per int) int { return (n + per - 1) / per }
+	return cuda.Launch{Grid: cuda.Dim{X: blocks(s.Get("n"), per), Y: blocks(max(1, s.Get("m")), y), Z: 1}, Block: cuda.Dim{X: x, Y: y, Z: 1}}
 }
 
 // With returns the task with one more way, a reader's kernel, which NVRTC compiles. found is called with the kernel.
@@ -74,26 +75,29 @@ func (t *Task) With(file, source string, block int, found func(*cuda.Function) e
 	return &with
 }
 
-// Template is a file for a reader to begin with: a kernel that is right, and plain.
-func (t *Task) Template() string {
-	body := map[string]string{
-		"vector.add":    "  const long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;\n  if (i < n) z[i] = x[i] + y[i];\n",
-		"vector.square": "  const long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;\n  if (i < n) z[i] = x[i] * x[i];\n",
-		"reduce.sum": "  __shared__ float sums[1024];\n  float sum = 0;\n" +
+// templates are the parameters of kernels, what they compute, and how.
+var templates = map[string][3]string{
+	"vector.add": {"float *z, const float *x, const float *y, long long n", "z[i] = x[i] + y[i] for i from 0 to n - 1, one thread for each i.",
+		"  const long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;\n  if (i < n) z[i] = x[i] + y[i];\n"},
+	"vector.square": {"float *z, const float *x, long long n", "z[i] = x[i] * x[i] for i from 0 to n - 1, one thread for each i.",
+		"  const long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;\n  if (i < n) z[i] = x[i] * x[i];\n"},
+	"reduce.sum": {"float *partial, const float *x, long long n",
+		"partial[b] = the sum of what block b reads of x, any part, as long as all blocks read all of x once.",
+		"  __shared__ float sums[1024];\n  float sum = 0;\n" +
 			"  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < n; i += gridDim.x * (long long)blockDim.x) sum += x[i];\n" +
 			"  sums[threadIdx.x] = sum;\n  for (int half = blockDim.x / 2; half > 0; half /= 2) {\n    __syncthreads();\n" +
 			"    if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];\n  }\n" +
-			"  if (threadIdx.x == 0) partial[blockIdx.x] = sums[0];\n",
-		"matmul": "  const int j = blockIdx.x * blockDim.x + threadIdx.x, i = blockIdx.y * blockDim.y + threadIdx.y;\n" +
+			"  if (threadIdx.x == 0) partial[blockIdx.x] = sums[0];\n"},
+	"matmul": {"float *c, const float *a, const float *b, int M, int N, int K",
+		"c[i][j] = the sum over l of a[i][l] b[j][l], for (M, K) a, (N, K) b, (M, N) c: one thread for each c.",
+		"  const int j = blockIdx.x * blockDim.x + threadIdx.x, i = blockIdx.y * blockDim.y + threadIdx.y;\n" +
 			"  if (i >= M || j >= N) return;\n  float sum = 0;\n  for (int l = 0; l < K; l++) sum += a[i * (long long)K + l] * b[j * (long long)K + l];\n" +
-			"  c[i * (long long)N + j] = sum;\n",
-	}[t.Name]
-	about := map[string]string{
-		"vector.add":    "z[i] = x[i] + y[i] for i from 0 to n - 1, one thread for each i.",
-		"vector.square": "z[i] = x[i] * x[i] for i from 0 to n - 1, one thread for each i.",
-		"reduce.sum":    "partial[b] = the sum of what block b reads of x, any part, as long as all blocks read all of x once.",
-		"matmul":        "c[i][j] = the sum over l of a[i][l] b[j][l], for (M, K) a, (N, K) b, (M, N) c: one thread for each c.",
-	}[t.Name]
+			"  c[i * (long long)N + j] = sum;\n"},
+}
+
+// Template is a file for a reader to begin with: a kernel that is right, and plain.
+func (t *Task) Template() string {
+	of := templates[t.Name]
 	return fmt.Sprintf("// %s: %s\n// 'infer learn FILE' checks and times it. Keep the name and the parameters.\nextern \"C\" __global__ void %s(%s) {\n%s}\n",
-		t.Name, about, t.KernelName(), t.Kernel, body)
+		t.Name, of[1], t.KernelName(), of[0], of[2])
 }

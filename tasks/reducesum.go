@@ -14,8 +14,7 @@ import (
 func reduceSum() *Task {
 	return &Task{
 		Name: "reduce.sum", DTypes: []string{Float32}, Sizes: lengths(1<<10, 1<<27), Of: vector,
-		Kernel: "float *partial, const float *x, long long n",
-		Short:  []int{1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 10_000_000},
+		Short: []int{1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 10_000_000},
 		Cost: func(s Shape, _ string) (Cost, error) {
 			n, err := length(s)
 			return Cost{FLOPs: n, Bytes: 4*n + 4, In: int64(4 * n), Out: 4, Steps: 2, Multiply: ceilings.F32}, err

@@ -50,8 +50,6 @@ type Task struct {
 	DTypes []string
 	Sizes  []Shape // ascending
 
-	Kernel string // the parameters of a reader's kernel for it: see [Task.With]; "" if there is none
-
 	Of    func(n int) Shape // the shape of one size, n or m = n = k; nil of a task that runs GPT-2
 	Short []int             // sizes of the short suite, with those that introductions to GPU profiling measure
 
@@ -159,6 +157,15 @@ func Find(all []*Task, names []string) ([]*Task, error) {
 	return slices.DeleteFunc(slices.Clone(all), func(t *Task) bool {
 		return !slices.ContainsFunc(names, func(name string) bool { return is(t, name) })
 	}), nil
+}
+
+// OverArrays finds the task over arrays of a name, or part of it.
+func OverArrays(name string) (*Task, error) {
+	found, _ := Find(All(), []string{name})
+	if len(found) != 1 || found[0].Arrays == nil {
+		return nil, fmt.Errorf("%q: give one of vector.add, vector.square, reduce.sum and matmul", name)
+	}
+	return found[0], nil
 }
 
 // FloorUs returns the least time of a cost in microseconds, 0 if a ceiling is not known.

@@ -9,8 +9,7 @@ import (
 func vectorAdd() *Task {
 	return &Task{
 		Name: "vector.add", DTypes: []string{Float32}, Sizes: lengths(1<<10, 1<<26), Of: vector,
-		Kernel: "float *z, const float *x, const float *y, long long n",
-		Short:  []int{1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1_000_000, 1 << 20, 1 << 22, 10_000_000},
+		Short: []int{1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1_000_000, 1 << 20, 1 << 22, 10_000_000},
 		Cost: func(s Shape, _ string) (Cost, error) {
 			n, err := length(s)
 			return Cost{FLOPs: n, Bytes: 12 * n, In: int64(8 * n), Out: int64(4 * n), Steps: 1, Multiply: ceilings.F32}, err

@@ -9,7 +9,6 @@ import (
 func vectorSquare() *Task {
 	return &Task{
 		Name: "vector.square", DTypes: []string{Float32}, Sizes: lengths(1<<10, 1<<26), Of: vector,
-		Kernel: "float *z, const float *x, long long n",
 		Cost: func(s Shape, _ string) (Cost, error) {
 			n, err := length(s)
 			return Cost{FLOPs: n, Bytes: 8 * n, In: int64(4 * n), Out: int64(4 * n), Steps: 1, Multiply: ceilings.F32}, err

@@ -69,7 +69,7 @@ runs it on an emulator, untimed. --new TASK writes a FILE.cu to begin with.`,
 		f.Var(cli.Int(&l.size, 0, cli.AtLeast(1)), "size", "lesson 21 lays out a launch for `N` elements (default:\n10,000,000), FILE.cu is launched for them")
 		f.Var(cli.Int(&l.block, 0, cli.Between(1, 1024)), "block", "in blocks of `N` threads (default: 256)")
 		f.StringVar(&l.task, "new", "", "write FILE.cu, a kernel for `TASK`: vector.add, vector.square,\nreduce.sum or matmul")
-		f.BoolVar(&l.managed, "managed", false, "lesson 14 tries unified memory too (cudaMallocManaged, 64 MiB), if ten times\nas much is free")
+		f.BoolVar(&l.managed, "managed", false, "lesson 14 tries unified memory too (cudaMallocManaged,\n64 MiB), if ten times as much is free")
 		f.Lookup("size").DefValue, f.Lookup("block").DefValue = "", ""
 	})
 	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
@@ -155,8 +155,6 @@ func (l *learnFlags) run(c *cobra.Command, m *cli.ModelFlags, args []string) err
 		lessons, err = l.choose(args)
 	case l.from != "" || l.record != "" || l.all:
 		return cli.Usagef("%s: --from, --record and --all are for lessons", args[0])
-	default:
-		lessons, err = l.mine(c.Context(), m, args[0])
 	}
 	switch {
 	case err != nil:
@@ -165,7 +163,7 @@ func (l *learnFlags) run(c *cobra.Command, m *cli.ModelFlags, args []string) err
 		return cli.Usagef("--device reference: lessons run on the CPU and on a GPU; use auto, cpu or cuda")
 	case l.record != "" && l.from != "":
 		return cli.Usagef("--from measures nothing, so that --record has nothing to write; leave out one of them")
-	case len(lessons) == 0:
+	case len(lessons) == 0 && !own:
 		return l.list(c)
 	}
 	if l.record != "" {
@@ -178,9 +176,35 @@ func (l *learnFlags) run(c *cobra.Command, m *cli.ModelFlags, args []string) err
 			return fmt.Errorf("--out %s: %w", cli.ShellQuote(l.out), humanize.Cause(err))
 		}
 	}
-	judge, recording, err := l.judge(c.Context(), m)
-	if err != nil {
-		return err
+	var judge func(*learn.Lesson) (learn.Result, error)
+	recording := new(learn.Recording) // for --record
+	if l.from != "" {
+		from, err := learn.ReadFile(c.Context(), l.from)
+		if err != nil {
+			return fmt.Errorf("--from %s: %w", cli.ShellQuote(l.from), humanize.Cause(err))
+		}
+		judge = func(lesson *learn.Lesson) (learn.Result, error) { return learn.Judge(c.Context(), lesson, from) }
+	} else {
+		e, err := l.open(m)
+		if err != nil {
+			return err
+		}
+		if own {
+			lesson, err := mine(c.Context(), m, e.Device != nil, args[0])
+			if err != nil {
+				return err
+			}
+			lessons = append(lessons, lesson)
+		}
+		shipped, err := learn.Shipped()
+		if err != nil {
+			return err
+		}
+		recording.Machine = learn.FindMachine(e.Device)
+		judge = func(lesson *learn.Lesson) (learn.Result, error) {
+			defer m.Spin(fmt.Sprintf("lesson %d", lesson.Number))()
+			return learn.Run(c.Context(), e, lesson, recording.Machine, shipped)
+		}
 	}
 	var results []learn.Result
 	var failed []string
@@ -230,15 +254,15 @@ func (l *learnFlags) run(c *cobra.Command, m *cli.ModelFlags, args []string) err
 
 // write writes the file of --new.
 func (l *learnFlags) write(c *cobra.Command, file string) error {
-	found, err := tasks.Find(tasks.All(), []string{l.task})
-	if err != nil || len(found) != 1 || found[0].Kernel == "" {
-		return cli.Usagef("--new %s: give vector.add, vector.square, reduce.sum or matmul", cli.ShellQuote(l.task))
+	t, err := tasks.OverArrays(l.task)
+	if err != nil {
+		return cli.Usagef("--new %w", err)
 	}
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return fmt.Errorf("%s cannot be written: %w", file, humanize.Cause(err))
 	}
-	_, err = f.WriteString(found[0].Template())
+	_, err = f.WriteString(t.Template())
 	if err = cmp.Or(err, f.Close()); err == nil && !cli.IsQuiet(c) {
 		fmt.Fprintf(c.ErrOrStderr(), "infer: %s has a kernel that is right; change it, and 'infer learn %s' tests it\n", file, cli.ShellQuote(file))
 	}
@@ -246,67 +270,40 @@ func (l *learnFlags) write(c *cobra.Command, file string) error {
 }
 
 // mine makes the lesson about a reader's kernel.
-func (l *learnFlags) mine(ctx context.Context, m *cli.ModelFlags, file string) ([]*learn.Lesson, error) {
+func mine(ctx context.Context, m *cli.ModelFlags, gpu bool, file string) (*learn.Lesson, error) {
 	source, err := files.Read(file, 1<<20)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, humanize.Cause(err))
 	}
-	dev, err := l.device(m)
-	if err != nil && m.Device != "auto" && m.Device != "cpu" {
-		return nil, err
-	}
-	lesson, err := learn.Mine(file, string(source), dev != nil, func(b gpt2.Backend) (ceilings.Set, error) {
+	return learn.Mine(file, string(source), gpu, func(b gpt2.Backend) (ceilings.Set, error) {
 		set, _, err := cli.CeilingsOf(ctx, b, m, false)
 		return set, err
 	})
-	return []*learn.Lesson{lesson}, err
 }
 
-// device opens the GPU of --device, nil for cpu.
-func (l *learnFlags) device(m *cli.ModelFlags) (*cuda.Device, error) {
-	if m.Device == "cpu" {
-		return nil, nil
-	}
-	lib, err := cuda.Open()
-	if err != nil {
-		return nil, err
-	}
-	return lib.Device(m.GPUIndex())
-}
-
-// judge returns what runs a lesson, or judges it from the file of --from; and the recording for --record, without
-// lessons.
-func (l *learnFlags) judge(ctx context.Context, m *cli.ModelFlags) (
-	func(*learn.Lesson) (learn.Result, error), *learn.Recording, error) {
-	if l.from != "" {
-		from, err := learn.ReadFile(ctx, l.from)
-		if err != nil {
-			return nil, nil, fmt.Errorf("--from %s: %w", cli.ShellQuote(l.from), humanize.Cause(err))
-		}
-		return func(lesson *learn.Lesson) (learn.Result, error) {
-			return learn.Judge(ctx, lesson, from)
-		}, new(learn.Recording), nil
-	}
+// open returns what experiments may use, with the GPU of --device.
+func (l *learnFlags) open(m *cli.ModelFlags) (*learn.Env, error) {
 	e := &learn.Env{NoGPU: "--device cpu was given", Size: l.size, Block: l.block, Managed: l.managed}
 	if self, err := os.Executable(); err == nil {
 		e.Self, e.Infer = []string{self, "learn", "program"}, []string{self}
 	}
-	var err error
-	switch e.Device, err = l.device(m); {
+	if m.Device == "cpu" {
+		return e, nil
+	}
+	lib, err := cuda.Open()
+	if err == nil {
+		e.Device, err = lib.Device(m.GPUIndex())
+	}
+	switch {
 	case err != nil && m.Device != "auto":
-		return nil, nil, fmt.Errorf("--device %s: %w", m.Device, err)
+		return nil, fmt.Errorf("--device %s: %w", m.Device, err)
 	case err != nil:
 		e.NoGPU = err.Error()
 		if missing := new(cuda.UnavailableError); errors.As(err, &missing) && missing.Reason == cuda.NoGPU {
 			e.NoGPU += "; what a GPU does is shown from a recording"
 		}
 	}
-	shipped, err := learn.Shipped()
-	machine := learn.FindMachine(e.Device)
-	return func(lesson *learn.Lesson) (learn.Result, error) {
-		defer m.Spin(fmt.Sprintf("lesson %d", lesson.Number))()
-		return learn.Run(ctx, e, lesson, machine, shipped)
-	}, &learn.Recording{Machine: machine}, err
+	return e, nil
 }
 
 // writePage writes the files of --out.
@@ -328,12 +325,11 @@ func (l *learnFlags) writePage(c *cobra.Command, results []learn.Result) error {
 // lessonText writes a result for people. A reason why something was not measured is written the first time only.
 func lessonText(r learn.Result, reasons map[string]bool) string {
 	var b strings.Builder
-	claim := r.Claim
-	if r.Number > 0 {
-		claim = fmt.Sprintf("Lesson %d: %s", r.Number, r.Claim)
+	head := fmt.Sprintf("Lesson %d: ", r.Number)
+	if r.Number == 0 {
+		head = "The claim to test: "
 	}
-	fmt.Fprintf(&b, "%s%s\n", cli.Wrapped("", claim),
-		strings.ToUpper(string(r.Verdict)))
+	fmt.Fprintf(&b, "%s%s\n", cli.Wrapped("", head+r.Claim), strings.ToUpper(string(r.Verdict)))
 	for _, p := range r.Parts {
 		b.WriteString("\n" + cli.Wrapped("", fmt.Sprintf("%s: %s", p.Heading(), p.Verdict)))
 		var lines [][]string

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -39,15 +40,15 @@ an H200. TASK is vector.add (default), vector.square, reduce.sum or matmul.`,
 			if len(args) == 0 {
 				args = []string{"vector.add"}
 			}
-			found, err := tasks.Find(tasks.All(), args)
-			if err != nil || len(found) != 1 || found[0].Arrays == nil {
-				return cli.Usagef("%s: give one of vector.add, vector.square, reduce.sum and matmul", cli.ShellQuote(args[0]))
+			t, err := tasks.OverArrays(args[0])
+			if err != nil {
+				return cli.Usagef("%w", err)
 			}
-			t := found[0]
-			if n == 0 && t.Short == nil {
+			if n == 0 {
 				n = 10_000_000
-			} else if n == 0 {
-				n = t.Short[len(t.Short)-1]
+				if t.Short != nil {
+					n = slices.Max(t.Short)
+				}
 			}
 			if _, err := t.Cost(t.Of(n), tasks.Float32); err != nil {
 				return cli.Usagef("--size %d: %w", n, err)

@@ -32,10 +32,10 @@ type source struct {
 
 // readDiagnostics reads what nsys says of the capture. If nsys counts the events that it
 // collected, the rows of the export decide whether any are missing, not the wording.
-func (n *export) readDiagnostics() error {
+func (n *export) readDiagnostics() {
 	collected, doubted := map[source]int64{}, map[source]string{}
 	var lost []string
-	err := n.rows("DIAGNOSTIC_EVENT", func(r row) {
+	n.rows("DIAGNOSTIC_EVENT", func(r row) {
 		text, _ := r.text(0)
 		process := int64(allProcesses)
 		if global, ok := r.maybe(1); ok {
@@ -51,9 +51,6 @@ func (n *export) readDiagnostics() error {
 			lost = append(lost, "nsys says: "+text)
 		}
 	}, "text", "?globalPid")
-	if err != nil {
-		return err
-	}
 	h := &n.header
 	h.Incomplete = append(h.Incomplete, lost...)
 	all := maps.Clone(doubted)
@@ -66,9 +63,7 @@ func (n *export) readDiagnostics() error {
 	rows := map[string]rowCounts{}
 	for _, s := range sources {
 		if rows[s.kind] == nil {
-			if rows[s.kind], err = n.countRows(s.kind); err != nil {
-				return err
-			}
+			rows[s.kind] = n.countRows(s.kind)
 		}
 	}
 	whole := map[string]int64{} // kind to the events of processes in doubt that are all there
@@ -96,7 +91,6 @@ func (n *export) readDiagnostics() error {
 				"all %s that it counted", kind, humanize.Thousands(whole[kind])))
 		}
 	}
-	return nil
 }
 
 // rowCounts are numbers of rows by process and by group: a table, or a type of events.
@@ -148,7 +142,7 @@ var maybeEvents = []string{"CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "CUPTI_ACTIVITY_KI
 func typeName(eventType int64) string { return strconv.FormatInt(eventType, 10) }
 
 // countRows counts the rows that are, or may be, CUDA or NVTX events.
-func (n *export) countRows(kind string) (rowCounts, error) {
+func (n *export) countRows(kind string) rowCounts {
 	tables := []string{"NVTX_EVENTS"}
 	if kind == "CUDA" {
 		tables = append(slices.Sorted(maps.Keys(coreEvents[kind])), maybeEvents...)
@@ -171,9 +165,7 @@ func (n *export) countRows(kind string) (rowCounts, error) {
 			}
 			c[process][group]++
 		}
-		if err := n.rows(table, count, "?globalTid", "?globalPid", "?eventType"); err != nil {
-			return nil, err
-		}
+		n.rows(table, count, "?globalTid", "?globalPid", "?eventType")
 	}
-	return c, nil
+	return c
 }

@@ -34,6 +34,7 @@ const (
 // describes the tables. Their columns differ between versions, so the reader first asks which columns a table has.
 type export struct {
 	ctx     context.Context // ends the reading
+	err     error           // the first, after which nothing is read
 	header  traces.Header
 	pages   pages
 	tables  map[string]*table // by name, also without the number of a version at its end
@@ -42,7 +43,8 @@ type export struct {
 	whats   traces.Interner
 	what    traces.What // of the row that is being read
 
-	variables map[string]int // the ranks that environment variables name
+	devices   map[int64]int32 // of CUDA, by the id of a GPU
+	variables map[string]int  // the ranks that environment variables name
 }
 
 // Magic begins every sqlite file.
@@ -56,57 +58,51 @@ func Read(ctx context.Context, path string, progress func(done, total int64)) (*
 		return nil, nil, fmt.Errorf("cannot be read: %w", humanize.Cause(err))
 	}
 	defer f.Close()
-	n := &export{ctx: ctx, pages: pages{file: f, progress: progress}, strings: map[int64]string{}}
+	n := &export{ctx: ctx, pages: pages{file: f, progress: progress}, strings: map[int64]string{},
+		devices: map[int64]int32{}, variables: map[string]int{}}
 	if err := n.pages.open(); err != nil {
 		return nil, nil, err
 	}
-	if err := n.read(); ctx.Err() != nil {
+	if n.read(); ctx.Err() != nil {
 		return nil, nil, fmt.Errorf("was not read: %w", context.Cause(ctx))
-	} else if err != nil {
-		return nil, nil, fmt.Errorf("is not a readable export of Nsight Systems: %w", err)
+	} else if n.err != nil {
+		return nil, nil, fmt.Errorf("is not a readable export of Nsight Systems: %w", n.err)
 	}
 	traces.Sort(n.events)
 	return &n.header, n.events, nil
 }
 
-func (n *export) read() error {
-	var err error
-	if n.tables, err = n.pages.tables(); err != nil {
-		return err
-	}
+func (n *export) read() {
+	n.tables, n.err = n.pages.tables()
 	for _, name := range slices.Sorted(maps.Keys(n.tables)) {
 		if base := tableVersion.ReplaceAllString(name, ""); n.tables[base] == nil {
 			n.tables[base] = n.tables[name]
 		}
 	}
-	if n.tables["StringTable"] != nil && n.tables["CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL"] != nil {
-		return errors.New("it is a database of nvprof, which is not read: record with nsys profile, then nsys export " +
+	switch {
+	case n.err != nil:
+		return
+	case n.tables["StringTable"] != nil && n.tables["CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL"] != nil:
+		n.err = errors.New("it is a database of nvprof, which is not read: record with nsys profile, then nsys export " +
 			"--type sqlite")
-	}
-	if n.tables["StringIds"] == nil {
-		return errors.New("it has no table StringIds")
+		return
+	case n.tables["StringIds"] == nil:
+		n.err = errors.New("it has no table StringIds")
+		return
 	}
 	n.reserve()
-	for _, step := range []func() error{n.readStrings, n.readHeader, n.readDiagnostics, n.readRanges, n.readCalls,
+	for _, step := range []func(){n.readStrings, n.readHeader, n.readDiagnostics, n.readRanges, n.readCalls,
 		n.readKernels, n.readCopies, n.readSyncs, n.readGraphs, n.readOverhead, n.readMetrics, n.readMemory} {
-		if err := step(); err != nil {
-			return err
-		}
+		step()
 	}
 	traces.FindSteps(&n.header, n.events)
 	n.header.Events = int64(len(n.events))
-	return nil
 }
 
 // reserve makes room for the events of the largest tables, as growing would copy them again and again.
 func (n *export) reserve() {
-	rows := int64(0)
-	for _, table := range []string{"NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL",
-		"CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "GPU_METRICS"} {
-		if t := n.tables[table]; t != nil {
-			rows += max(0, n.pages.last(t.root))
-		}
-	}
+	rows := n.last("NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL",
+		"CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "GPU_METRICS")
 	const least = 16 // bytes of a row
 	n.events = make([]traces.Event, 0, min(max(rows, 0), n.pages.size/least))
 }
@@ -114,27 +110,22 @@ func (n *export) reserve() {
 // tableVersion ends the name of a table whose columns changed, as in CUPTI_ACTIVITY_KIND_KERNEL_V2.
 var tableVersion = regexp.MustCompile(`_V\d+$`)
 
-// has reports whether the export has rows of one of some tables.
-func (n *export) has(tables ...string) (bool, error) {
-	some := errors.New("there is one")
+// last sums the ids of the last rows of tables: about how many rows they have, and 0 if none.
+func (n *export) last(tables ...string) (rows int64) {
 	for _, table := range tables {
 		if t := n.tables[table]; t != nil {
-			if err := n.pages.rows(t.root, layout{key: -1}, nil, func(row) error { return some }); err == some {
-				return true, nil
-			} else if err != nil {
-				return false, fmt.Errorf("table %s: %w", table, err)
-			}
+			rows += max(0, n.pages.last(t.root))
 		}
 	}
-	return false, nil
+	return rows
 }
 
 // rows calls each for every row of a table; an absent table has no rows. Columns whose
-// name begins with '?' may be absent; they have no values then.
-func (n *export) rows(table string, each func(row), columns ...string) error {
+// name begins with '?' may be absent; they have no values then. After an error no table has rows.
+func (n *export) rows(table string, each func(row), columns ...string) {
 	t := n.tables[table]
-	if t == nil {
-		return nil
+	if t == nil || n.err != nil {
+		return
 	}
 	at := layout{key: -1}
 	for i, c := range t.columns {
@@ -145,7 +136,8 @@ func (n *export) rows(table string, each func(row), columns ...string) error {
 	}
 	for _, c := range columns {
 		if c[0] != '?' && !slices.Contains(t.columns, c) {
-			return fmt.Errorf("table %s has no column %s", table, c)
+			n.err = fmt.Errorf("table %s has no column %s", table, c)
+			return
 		}
 	}
 	done := 0
@@ -157,9 +149,8 @@ func (n *export) rows(table string, each func(row), columns ...string) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("table %s: %w", table, err)
+		n.err = fmt.Errorf("table %s: %w", table, err)
 	}
-	return nil
 }
 
 // add keeps an event, or counts it as dropped if its time is impossible.
@@ -183,8 +174,8 @@ func (n *export) plain(kind traces.Kind, lane traces.Lane, name string, time, du
 func processOf(global int64) int64 { return global >> 24 & (1<<24 - 1) }
 func threadOf(global int64) int64  { return global & (1<<24 - 1) }
 
-func (n *export) readStrings() error {
-	return n.rows("StringIds", func(r row) {
+func (n *export) readStrings() {
+	n.rows("StringIds", func(r row) {
 		n.strings[r.int(0)], _ = r.text(1)
 	}, "id", "value")
 }
@@ -197,17 +188,11 @@ func (n *export) name(id int64) string {
 	return "?"
 }
 
-func (n *export) readHeader() error {
+func (n *export) readHeader() {
 	h := &n.header
 	*h = traces.Header{Version: traces.Version, Tool: "NVIDIA Nsight Systems", Recorder: traces.RecorderNsys,
 		Clock: traces.Clock{Domain: "nsys session", Uncertainty: -1}, Versions: map[string]string{}}
-	var err error
-	read := func(table string, each func(row), columns ...string) {
-		if err == nil {
-			err = n.rows(table, each, columns...)
-		}
-	}
-	read("META_DATA_EXPORT", func(r row) {
+	n.rows("META_DATA_EXPORT", func(r row) {
 		name, _ := r.text(0)
 		value, _ := r.text(1)
 		switch name {
@@ -221,7 +206,7 @@ func (n *export) readHeader() error {
 	}, "name", "value")
 	arguments := map[int]string{}
 	graphMode, cuda, nvtx := "", "", ""
-	read("META_DATA_CAPTURE", func(r row) {
+	n.rows("META_DATA_CAPTURE", func(r row) {
 		name, _ := r.text(0)
 		value, _ := r.text(1)
 		if i, ok := strings.CutPrefix(name, "PROCESS_0:ARGUMENT_"); ok {
@@ -246,19 +231,14 @@ func (n *export) readHeader() error {
 	for i := 0; i < len(arguments) && h.Command != nil; i++ {
 		h.Command = append(h.Command, arguments[i])
 	}
-	kernels, failed := n.has("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE")
-	ranges, failedToo := n.has("NVTX_EVENTS")
-	if err := cmp.Or(failed, failedToo); err != nil {
-		return err
-	}
-	if !kernels && (cuda == "false" ||
+	if n.last("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE") == 0 && (cuda == "false" ||
 		n.tables["CUPTI_ACTIVITY_KIND_KERNEL"] == nil && n.tables["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"] == nil) {
 		h.NotRecorded = append(h.NotRecorded, "kernels")
 	}
 	if n.tables["CUPTI_ACTIVITY_KIND_RUNTIME"] == nil {
 		h.NotRecorded = append(h.NotRecorded, "API calls")
 	}
-	if !ranges && (nvtx == "false" || n.tables["NVTX_EVENTS"] == nil) {
+	if n.last("NVTX_EVENTS") == 0 && (nvtx == "false" || n.tables["NVTX_EVENTS"] == nil) {
 		h.NotRecorded = append(h.NotRecorded, "ranges (NVTX)")
 	}
 	if strings.EqualFold(graphMode, "graph") {
@@ -268,8 +248,8 @@ func (n *export) readHeader() error {
 		h.NotRecorded = append(h.NotRecorded, "counters")
 	}
 	h.NotRecorded = append(h.NotRecorded, "costs and ceilings")
-	read("TARGET_INFO_SESSION_START_TIME", func(r row) { h.Base = r.int(0) }, "utcEpochNs")
-	read("TARGET_INFO_GPU", func(r row) {
+	n.rows("TARGET_INFO_SESSION_START_TIME", func(r row) { h.Base = r.int(0) }, "utcEpochNs")
+	n.rows("TARGET_INFO_GPU", func(r row) {
 		d := traces.Device{ID: int(r.int32(0)), SMs: int(r.int32(2)), Memory: r.int(3), Bandwidth: r.int(4),
 			ClockHz:    r.int(5),
 			WarpsPerSM: int(r.int32(6)), BlocksPerSM: int(r.int32(7)), RegistersPerSM: int(r.int32(8)),
@@ -282,12 +262,13 @@ func (n *export) readHeader() error {
 			d.ID = int(min(max(id, 0), 1<<16))
 		}
 		d.UUID, _ = r.text(13)
+		n.devices[r.int(0)] = int32(d.ID)
 		h.Devices = append(h.Devices, d)
 	}, "id", "?name", "?smCount", "?totalMemory", "?memoryBandwidth", "?clockRate", "?maxWarpsPerSm",
 		"?maxBlocksPerSm", "?maxRegistersPerSm", "?maxShmemPerSm", "?computeMajor", "?computeMinor", "?cuDevice",
 		"?uuid")
 	threads := map[traces.Lane]string{}
-	read("ThreadNames", func(r row) {
+	n.rows("ThreadNames", func(r row) {
 		if g := r.int(1); g != 0 {
 			threads[traces.Thread(processOf(g), threadOf(g))] = n.name(r.int(0))
 		}
@@ -298,14 +279,11 @@ func (n *export) readHeader() error {
 	slices.SortFunc(h.Lanes, func(a, b traces.LaneName) int {
 		return cmp.Or(cmp.Compare(a.Lane.Process, b.Lane.Process), cmp.Compare(a.Lane.ID, b.Lane.ID))
 	})
-	if err == nil {
-		err = n.readRanks()
-	}
-	return err
+	n.readRanks()
 }
 
 // readRanges reads NVTX: ranges, marks, domains, categories.
-func (n *export) readRanges() error {
+func (n *export) readRanges() {
 	type key struct{ process, id int64 }
 	type categoryKey struct{ process, domain, id int64 }
 	domains, categories := map[key]string{}, map[categoryKey]string{}
@@ -321,7 +299,7 @@ func (n *export) readRanges() error {
 	columns := []string{"start", "end", "text", "?textId", "eventType", "?globalTid", "?domainId", "?category",
 		"?int64Value", "?uint64Value", "?int32Value", "?uint32Value", "?color"}
 	// Names may come after their first use.
-	err := n.rows("NVTX_EVENTS", func(r row) {
+	n.rows("NVTX_EVENTS", func(r row) {
 		p := processOf(r.int(5))
 		switch r.int(4) {
 		case nvtxDomain:
@@ -330,10 +308,7 @@ func (n *export) readRanges() error {
 			categories[categoryKey{p, r.int(6), r.int(7)}] = text(r)
 		}
 	}, columns...)
-	if err != nil {
-		return err
-	}
-	return n.rows("NVTX_EVENTS", func(r row) {
+	n.rows("NVTX_EVENTS", func(r row) {
 		p := processOf(r.int(5))
 		e := n.plain(traces.KindRange, traces.Thread(p, threadOf(r.int(5))), text(r), r.int(0), 0)
 		e.Domain = domains[key{p, r.int(6)}]
@@ -374,9 +349,9 @@ func (n *export) coloured(name string, r row) {
 
 var versionSuffix = regexp.MustCompile(`_v\d+$`)
 
-func (n *export) readCalls() error {
+func (n *export) readCalls() {
 	names := map[int64]string{}
-	return n.rows("CUPTI_ACTIVITY_KIND_RUNTIME", func(r row) {
+	n.rows("CUPTI_ACTIVITY_KIND_RUNTIME", func(r row) {
 		id := r.int(4)
 		name, ok := names[id]
 		if !ok {
@@ -405,8 +380,8 @@ func (n *export) work(kind traces.Kind, name string, r row) traces.Event {
 var workColumns = []string{"start", "end", "deviceId", "?contextId", "streamId", "?correlationId", "?globalPid",
 	"?graphNodeId"}
 
-func (n *export) readKernels() error {
-	return n.rows("CUPTI_ACTIVITY_KIND_KERNEL", func(r row) {
+func (n *export) readKernels() {
+	n.rows("CUPTI_ACTIVITY_KIND_KERNEL", func(r row) {
 		name := "?"
 		for _, i := range []int{8, 9, 10} { // demangled, short, mangled
 			if id, ok := r.maybe(i); ok {
@@ -432,8 +407,8 @@ var (
 		5: "Device Static", 6: "Managed Static"}
 )
 
-func (n *export) readCopies() error {
-	err := n.rows("CUPTI_ACTIVITY_KIND_MEMCPY", func(r row) {
+func (n *export) readCopies() {
+	n.rows("CUPTI_ACTIVITY_KIND_MEMCPY", func(r row) {
 		name := "Memcpy"
 		if kind := copyKinds[r.int(9)]; kind != "" {
 			name += " " + kind
@@ -447,10 +422,7 @@ func (n *export) readCopies() error {
 		e.Bytes = r.int(8)
 		n.add(e)
 	}, append(slices.Clone(workColumns), "?bytes", "?copyKind", "?srcKind", "?dstKind")...)
-	if err != nil {
-		return err
-	}
-	return n.rows("CUPTI_ACTIVITY_KIND_MEMSET", func(r row) {
+	n.rows("CUPTI_ACTIVITY_KIND_MEMSET", func(r row) {
 		name := "Memset"
 		if kind, ok := r.maybe(9); ok {
 			name += " (" + memoryName(kind) + ")"
@@ -468,9 +440,9 @@ func memoryName(kind int64) string {
 	return "Unknown"
 }
 
-func (n *export) readSyncs() error {
+func (n *export) readSyncs() {
 	names := map[int64]string{1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
-	return n.rows("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", func(r row) {
+	n.rows("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", func(r row) {
 		name := names[r.int(8)]
 		if name == "" {
 			name = "Sync"
@@ -485,8 +457,8 @@ func (n *export) readSyncs() error {
 }
 
 // readGraphs reads how graph nodes were made, and the launches of graphs that nsys recorded as a whole.
-func (n *export) readGraphs() error {
-	err := n.rows("CUDA_GRAPH_NODE_EVENTS", func(r row) {
+func (n *export) readGraphs() {
+	n.rows("CUDA_GRAPH_NODE_EVENTS", func(r row) {
 		g := r.int(1)
 		e := n.plain(traces.KindNode, traces.Thread(processOf(g), threadOf(g)), "node", r.int(0), 0)
 		e.Node, e.Origin = uint64(r.int(2)), uint64(r.int(3))
@@ -495,16 +467,13 @@ func (n *export) readGraphs() error {
 		}
 		n.add(e)
 	}, "start", "globalTid", "graphNodeId", "?originalGraphNodeId")
-	if err != nil {
-		return err
-	}
-	return n.rows("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", func(r row) {
+	n.rows("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", func(r row) {
 		n.add(n.work(traces.KindGraph, "graph", r))
 	}, workColumns...)
 }
 
-func (n *export) readOverhead() error {
-	return n.rows("PROFILER_OVERHEAD", func(r row) {
+func (n *export) readOverhead() {
+	n.rows("PROFILER_OVERHEAD", func(r row) {
 		g := r.int(2)
 		n.add(n.plain(traces.KindOverhead, traces.Lane{Kind: traces.LaneOverhead, Device: -1,
 			Process: processOf(g), ID: threadOf(g)}, n.name(r.int(3)), r.int(0), r.int(1)-r.int(0)))
@@ -514,43 +483,27 @@ func (n *export) readOverhead() error {
 // readMetrics reads the samples of --gpu-metrics-devices: counters of the whole device, at a fixed
 // frequency. The GPU of a sample is in the low byte of its type (GPU metrics reports of nsys
 // stats). A metric that is always 0 says nothing and is left out.
-func (n *export) readMetrics() error {
+func (n *export) readMetrics() {
 	type metric struct{ kind, id int64 }
 	names := map[metric]string{}
-	err := n.rows("TARGET_INFO_GPU_METRICS", func(r row) {
+	n.rows("TARGET_INFO_GPU_METRICS", func(r row) {
 		names[metric{r.int(0), r.int(1)}], _ = r.text(2)
 	}, "typeId", "metricId", "metricName")
-	if err != nil {
-		return err
-	}
-	devices := map[int64]int32{}
-	err = n.rows("TARGET_INFO_GPU", func(r row) {
-		devices[r.int(0)] = r.int32(0)
-		if id, ok := r.maybe(1); ok {
-			devices[r.int(0)] = int32(min(max(id, 0), 1<<16))
-		}
-	}, "id", "?cuDevice")
-	if err != nil {
-		return err
-	}
 	events := map[metric][]traces.Event{}
 	some := map[metric]bool{}
-	err = n.rows("GPU_METRICS", func(r row) {
+	n.rows("GPU_METRICS", func(r row) {
 		at := metric{r.int(1), r.int(2)}
 		name, ok := names[at]
 		if !ok {
 			return
 		}
-		e := n.plain(traces.KindCounter, traces.Lane{Kind: traces.LaneCounter, Device: devices[at.kind&0xff]},
+		e := n.plain(traces.KindCounter, traces.Lane{Kind: traces.LaneCounter, Device: n.devices[at.kind&0xff]},
 			name, r.int(0), 0)
 		e.Value = float64(r.int(3))
 		e.What = n.whats.Of(e.What)
 		some[at] = some[at] || e.Value != 0
 		events[at] = append(events[at], e)
 	}, "timestamp", "typeId", "metricId", "value")
-	if err != nil {
-		return err
-	}
 	order := slices.SortedFunc(maps.Keys(events), func(a, b metric) int {
 		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.id, b.id)) // so that files read alike each time
 	})
@@ -561,28 +514,24 @@ func (n *export) readMetrics() error {
 			}
 		}
 	}
-	return nil
 }
 
 // memoryTable has the allocations of --cuda-memory-usage=true.
 const memoryTable = "CUDA_GPU_MEMORY_USAGE_EVENTS"
 
 // readMemory sums the allocations of each GPU's own memory.
-func (n *export) readMemory() error {
+func (n *export) readMemory() {
 	freed := map[int64]bool{1: true} // memoryOperationType of what is freed
 	if n.tables["ENUM_CUDA_DEV_MEM_EVENT_OPER"] != nil {
 		clear(freed)
-		err := n.rows("ENUM_CUDA_DEV_MEM_EVENT_OPER", func(r row) {
+		n.rows("ENUM_CUDA_DEV_MEM_EVENT_OPER", func(r row) {
 			name, _ := r.text(1)
 			name = strings.ToLower(name)
 			freed[r.int(0)] = strings.Contains(name, "dealloc") || strings.Contains(name, "release") || strings.Contains(name, "free")
 		}, "id", "name")
-		if err != nil {
-			return err
-		}
 	}
 	var changes []traces.Event
-	err := n.rows(memoryTable, func(r row) {
+	n.rows(memoryTable, func(r row) {
 		if kind, ok := r.maybe(4); ok && memoryKinds[kind] != "Device" {
 			return
 		}
@@ -596,7 +545,6 @@ func (n *export) readMemory() error {
 	for _, e := range traces.Held(changes) {
 		n.add(e)
 	}
-	return err
 }
 
 // environment takes the rank from a variable of the profiled program, such as RANK="0". The
@@ -604,43 +552,32 @@ func (n *export) readMemory() error {
 func (n *export) environment(variable string) {
 	name, value, _ := strings.Cut(variable, "=")
 	rank, err := strconv.Atoi(strings.Trim(value, `"`))
-	if err != nil || rank < 0 || !slices.Contains(traces.RankVariables, name) {
-		return
+	if err == nil && rank >= 0 && slices.Contains(traces.RankVariables, name) {
+		n.variables[name] = rank
 	}
-	if n.variables == nil {
-		n.variables = map[string]int{}
-	}
-	n.variables[name] = rank
 }
 
 // readRanks finds the ranks of processes: those that MPI gave to threads (nsys profile -t mpi),
 // those in the names of processes, and that of the environment.
-func (n *export) readRanks() error {
+func (n *export) readRanks() {
 	add := func(process int64, rank int, source string) {
 		n.header.Ranks = append(n.header.Ranks, traces.Rank{Process: process, Rank: rank, Source: source})
 	}
-	err := n.rows("MPI_RANKS", func(r row) {
+	n.rows("MPI_RANKS", func(r row) {
 		if rank, ok := r.maybe(1); ok && rank >= 0 && processOf(r.int(0)) != 0 {
 			add(processOf(r.int(0)), int(min(rank, 1<<31-1)), "MPI_RANKS")
 		}
 	}, "globalTid", "rank")
-	if err != nil {
-		return err
-	}
-	err = n.rows("PROCESSES", func(r row) {
+	n.rows("PROCESSES", func(r row) {
 		name, _ := r.text(1)
 		if rank, ok := traces.RankInName(name); ok && processOf(r.int(0)) != 0 {
 			add(processOf(r.int(0)), rank, "the name of the process")
 		}
 	}, "globalPid", "?name")
-	if err != nil {
-		return err
-	}
 	for _, name := range traces.RankVariables {
 		if rank, ok := n.variables[name]; ok {
 			add(0, rank, "the variable "+name)
 			break
 		}
 	}
-	return nil
 }

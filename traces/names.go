@@ -1,6 +1,7 @@
 package traces
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strconv"
@@ -80,6 +81,35 @@ func (e *Event) Pageable() (is, known bool) {
 
 // operatorRange is the name of a range that PyTorch's emit_nvtx makes for an operator: "aten::mul, seq = 9, op_id = 2".
 var operatorRange = regexp.MustCompile(`^(.+?), (?:stashed )?(?:seq|op_id) = (\d*)`)
+
+// Names by the numbers of cupti_activity.h, as PyTorch's Kineto writes them.
+var (
+	copyWays = []string{1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD",
+		9: "HtoH", 10: "PtoP", 11: "unified HtoD", 12: "unified DtoH", 13: "unified DtoD"} // from 11 on nsys's
+	memoryKinds = []string{"Unknown", "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static",
+		"Managed Static"}
+	syncNames     = []string{1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
+	versionSuffix = regexp.MustCompile(`_v\d+$`)
+)
+
+func nameAt(names []string, n int64, otherwise string) string {
+	if n >= 0 && n < int64(len(names)) {
+		return cmp.Or(names[n], otherwise)
+	}
+	return otherwise
+}
+
+// MemoryName names a CUpti_ActivityMemoryKind.
+func MemoryName(kind int64) string { return nameAt(memoryKinds, kind, "Unknown") }
+
+// SyncName names a CUpti_ActivitySynchronizationType.
+func SyncName(kind int64) string { return nameAt(syncNames, kind, "Sync") }
+
+// CopyName names a copy by its CUpti_ActivityMemcpyKind.
+func CopyName(way int64) string { return strings.TrimSpace("Memcpy " + nameAt(copyWays, way, "")) }
+
+// CallName returns the name of an API function without the version of its interface.
+func CallName(full string) string { return versionSuffix.ReplaceAllString(full, "") }
 
 // SetFactsOfName sets the fields that foreign files express only in the event's name: what an API call waits for,
 // whether a range is a warm-up, and whether it is an operator. Readers of such files call it once per event.

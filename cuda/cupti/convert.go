@@ -1,7 +1,7 @@
 package cupti
 
 import (
-	"regexp"
+	"cmp"
 
 	"github.com/ianlancetaylor/demangle"
 
@@ -28,12 +28,13 @@ func Convert(records []Record, base int64, decode Decode) []traces.Event {
 
 // Converter makes events of records that come in parts, as those of a spool.
 type Converter struct {
-	base, mono int64 // times at which the trace's are 0, by CUPTI's clock and CLOCK_MONOTONIC
-	decode     Decode
-	process    int64
-	whats      traces.Interner
-	open       map[rangeKey][]traces.Event // ranges, those pushed last at the end
-	memory     []traces.Event              // changes of what a device holds
+	Base    int64 // time of CUPTI's clock at which the trace's are 0
+	mono    int64 // of CLOCK_MONOTONIC
+	decode  Decode
+	process int64
+	whats   traces.Interner
+	open    map[rangeKey][]traces.Event // ranges, those pushed last at the end
+	memory  []traces.Event              // changes of what a device holds
 
 	tags    map[uint64]uint64  // by correlation id
 	nodes   map[uint64]*Record // by their id
@@ -51,13 +52,10 @@ type rangeKey struct {
 // NewConverter makes a converter of the records of a process, 0 for that of the first record. base and mono are the
 // times of CUPTI's clock and of CLOCK_MONOTONIC at which the trace's are 0.
 func NewConverter(base, mono, process int64) *Converter {
-	return &Converter{base: base, mono: mono, process: process, open: map[rangeKey][]traces.Event{},
+	return &Converter{Base: base, mono: mono, process: process, open: map[rangeKey][]traces.Event{},
 		tags: map[uint64]uint64{}, nodes: map[uint64]*Record{},
 		devices: map[uint32]uint32{}, names: map[string]string{}}
 }
-
-// SetBase sets the time of CUPTI's clock at which the trace's times are 0.
-func (c *Converter) SetBase(base int64) { c.base = base }
 
 // Add converts records, in their order.
 func (c *Converter) Add(records []Record) []traces.Event {
@@ -96,10 +94,10 @@ func (c *Converter) End() []traces.Event {
 // nvtx makes the event of a range that ends here, or of a mark.
 func (c *Converter) nvtx(r *Record) (traces.Event, bool) {
 	key := rangeKey{thread: r.Thread, domain: r.Domain}
-	if r.Range == rangeStart || r.Range == rangeEnd {
+	if r.Detail == rangeStart || r.Detail == rangeEnd {
 		key = rangeKey{id: r.Correlation}
 	}
-	switch r.Range {
+	switch r.Detail {
 	case rangePop, rangeEnd:
 		open := c.open[key]
 		if len(open) == 0 {
@@ -116,7 +114,7 @@ func (c *Converter) nvtx(r *Record) (traces.Event, bool) {
 	if e.Domain = r.Domain; r.Tagged {
 		e.Value = float64(int64(r.External))
 	}
-	if r.Range == rangeMark {
+	if r.Detail == rangeMark {
 		e.Kind = traces.KindMark
 		return e, true
 	}
@@ -154,44 +152,32 @@ func (c *Converter) event(r *Record) (traces.Event, bool) {
 	if r.timeless() {
 		return traces.Event{}, false
 	}
-	time, duration := r.Start-c.base, r.End-r.Start
+	time, duration := r.Start-c.Base, r.End-r.Start
 	var e traces.Event
 	switch r.Kind {
 	case KindKernel:
-		e = traces.Plain(traces.KindKernel, c.stream(r), c.kernelName(r.Name), time, duration)
+		e = traces.Plain(traces.KindKernel, c.stream(r), c.name(r.Name, kernelName), time, duration)
 		e.Grid, e.Block = r.Grid, r.Block
 		e.Registers, e.StaticShared, e.DynamicShared = int32(r.Registers), r.StaticShared, r.DynamicShared
 	case KindMemcpy, KindMemcpyPeer:
-		name := "Memcpy"
-		if kind := nameAt(copyNames, r.CopyKind, ""); kind != "" {
-			name += " " + kind
-		}
-		name += " (" + nameAt(memoryNames, r.From, "Unknown") + " -> " + nameAt(memoryNames, r.To, "Unknown") + ")"
+		name := traces.CopyName(int64(r.CopyKind)) + " (" + memoryName(r.From) + " -> " + memoryName(r.To) + ")"
 		e = traces.Plain(traces.KindMemcpy, c.stream(r), name, time, duration)
 	case KindMemset:
-		e = traces.Plain(traces.KindMemset, c.stream(r), "Memset ("+nameAt(memoryNames, r.To, "Unknown")+")", time, duration)
+		e = traces.Plain(traces.KindMemset, c.stream(r), "Memset ("+memoryName(r.To)+")", time, duration)
 	case KindRuntime:
-		e = traces.Plain(traces.KindRuntime, traces.API(int64(r.Process), int64(r.Thread)), c.callName(r.Name), time,
+		e = traces.Plain(traces.KindRuntime, traces.API(int64(r.Process), int64(r.Thread)), c.name(r.Name, traces.CallName), time,
 			duration)
 	case KindDriver:
-		e = traces.Plain(traces.KindDriver, traces.API(int64(r.Process), int64(r.Thread)), c.callName(r.Name), time, duration)
+		e = traces.Plain(traces.KindDriver, traces.API(int64(r.Process), int64(r.Thread)), c.name(r.Name, traces.CallName), time, duration)
 	case KindSync:
-		e = traces.Plain(traces.KindSync, c.stream(r), nameAt(syncNames, r.SyncType, "Sync"), time, duration)
+		e = traces.Plain(traces.KindSync, c.stream(r), traces.SyncName(int64(r.Detail)), time, duration)
 		e.Lane.Kind, e.Lane.Device = traces.LaneSync, int32(c.devices[r.Context])
 		if r.Stream == AllStreams {
 			e.Lane.ID = -1
 		}
 	case KindOverhead:
-		name := overheadNames[r.OverheadKind]
-		if name == "" {
-			name = "Overhead"
-		}
-		process := int64(r.Process)
-		if process == 0 {
-			process = c.process
-		}
-		e = traces.Plain(traces.KindOverhead, traces.Lane{Kind: traces.LaneOverhead, Device: -1, Process: process,
-			ID: int64(r.Thread)}, name, time, duration)
+		e = traces.Plain(traces.KindOverhead, traces.Lane{Kind: traces.LaneOverhead, Device: -1, ID: int64(r.Thread),
+			Process: cmp.Or(int64(r.Process), c.process)}, cmp.Or(overheadNames[r.Detail], "Overhead"), time, duration)
 	case KindNode:
 		e = traces.Plain(traces.KindNode, traces.Thread(int64(r.Process), int64(r.Thread)), "node", time, 0)
 		if e.Origin = r.Origin; r.Origin != 0 {
@@ -200,10 +186,10 @@ func (c *Converter) event(r *Record) (traces.Event, bool) {
 	case KindGraph:
 		e = traces.Plain(traces.KindGraph, c.stream(r), "graph", time, duration)
 	case KindMemory:
-		if nameAt(memoryNames, r.From, "") == "Device" {
+		if memoryName(r.From) == "Device" {
 			e = traces.Plain(traces.KindCounter, traces.Lane{Kind: traces.LaneCounter, Device: int32(r.Device),
 				Process: c.process}, traces.MemoryAllocated, time, 0)
-			if e.Value = float64(r.Bytes); r.Freed {
+			if e.Value = float64(r.Bytes); r.Detail == 2 {
 				e.Value = -e.Value
 			}
 			c.memory = append(c.memory, e)
@@ -257,24 +243,15 @@ func (c *Converter) stream(r *Record) traces.Lane {
 }
 
 // kernelName returns the name as in the source, with its types.
-func (c *Converter) kernelName(mangled string) string {
-	name, ok := c.names[mangled]
-	if !ok {
-		if name = demangle.Filter(mangled); name == "" {
-			name = "?"
-		}
-		c.names[mangled] = name
-	}
-	return name
-}
+func kernelName(mangled string) string { return cmp.Or(demangle.Filter(mangled), "?") }
 
-var versionSuffix = regexp.MustCompile(`_v\d+$`)
+func memoryName(kind uint8) string { return traces.MemoryName(int64(kind)) }
 
-// callName returns the function's name without the version of its interface.
-func (c *Converter) callName(full string) string {
+// name returns what a function makes of a name, which it does once for each.
+func (c *Converter) name(full string, of func(string) string) string {
 	name, ok := c.names[full]
 	if !ok {
-		name = versionSuffix.ReplaceAllString(full, "")
+		name = of(full)
 		c.names[full] = name
 	}
 	return name

@@ -284,27 +284,10 @@ func read(c *C.gs_cupti_record, name string) Record {
 		Block:     [3]int32{int32(c.block[0]), int32(c.block[1]), int32(c.block[2])},
 		Registers: uint32(c.registers), StaticShared: int32(c.static_shared), DynamicShared: int32(c.dynamic_shared),
 		Bytes: uint64(c.bytes), CopyKind: uint8(c.copy_kind), From: uint8(c.from), To: uint8(c.to),
-		Process: uint32(c.process), Thread: uint32(c.thread), Result: uint32(c.result),
+		Process: uint32(c.process), Thread: uint32(c.thread), Detail: uint32(c.detail),
 	}
-	if record.Kind == KindNode {
-		record.NodeType = uint32(c.graph)
-	} else {
-		record.Graph = uint32(c.graph)
-	}
-	switch detail := uint32(c.detail); record.Kind {
-	case KindRuntime, KindDriver:
-		record.Callback = detail
-		if name == "" {
-			record.Name = fmt.Sprintf("call %d", detail)
-		}
-	case KindSync:
-		record.SyncType = detail
-	case KindOverhead:
-		record.OverheadKind = detail
-	case KindMemory:
-		record.Freed = detail == 2
-	case KindRange:
-		record.Range = rangeKind(detail)
+	if (record.Kind == KindRuntime || record.Kind == KindDriver) && name == "" {
+		record.Name = fmt.Sprintf("call %d", record.Detail)
 	}
 	return record
 }

@@ -124,19 +124,16 @@ func TestRecords(t *testing.T) {
 				t.Error("thread ids are not the system's, or queries are recorded")
 			}
 			kernel := cupti.Record{Kind: cupti.KindKernel, Start: 1 << 40, End: 1<<40 + 1500, Name: "_Z4gemvIfEvPT_", Device: 1, Context: 2, Stream: 13, Correlation: 1 << 31,
-				Node: 1 << 45, Origin: 1 << 44, Graph: 9, Grid: [3]int32{132, 2, 3}, Block: [3]int32{256, 4, 5}, Registers: 168, StaticShared: 1024, DynamicShared: 200000}
-			memcpy := cupti.Record{Kind: cupti.KindMemcpy, Start: 5, End: 7, Device: 1, Context: 2, Stream: 14, Correlation: 4, Node: 6, Origin: 5, Graph: 3, Bytes: 1 << 33, CopyKind: 1, From: 2, To: 3}
+				Node: 1 << 45, Origin: 1 << 44, Grid: [3]int32{132, 2, 3}, Block: [3]int32{256, 4, 5}, Registers: 168, StaticShared: 1024, DynamicShared: 200000}
+			memcpy := cupti.Record{Kind: cupti.KindMemcpy, Start: 5, End: 7, Device: 1, Context: 2, Stream: 14, Correlation: 4, Node: 6, Origin: 5, Bytes: 1 << 33, CopyKind: 1, From: 2, To: 3}
 			peer := memcpy
 			peer.Kind, peer.CopyKind, peer.Origin = cupti.KindMemcpyPeer, 10, 0
-			memset := cupti.Record{Kind: cupti.KindMemset, Start: 8, End: 9, Device: 1, Context: 2, Stream: 15, Correlation: 5, Node: 7, Origin: 6, Graph: 3, Bytes: 400, To: 3}
-			sync := cupti.Record{Kind: cupti.KindSync, Start: 10, End: 20, Context: 2, Stream: cupti.AllStreams, Correlation: 6, SyncType: 4, Result: 600}
-			overhead := cupti.Record{Kind: cupti.KindOverhead, Start: 11, End: 12, Correlation: 7, OverheadKind: 2 << 16, Process: 31, Thread: 32}
+			memset := cupti.Record{Kind: cupti.KindMemset, Start: 8, End: 9, Device: 1, Context: 2, Stream: 15, Correlation: 5, Node: 7, Origin: 6, Bytes: 400, To: 3}
+			sync := cupti.Record{Kind: cupti.KindSync, Start: 10, End: 20, Context: 2, Stream: cupti.AllStreams, Correlation: 6, Detail: 4}
+			overhead := cupti.Record{Kind: cupti.KindOverhead, Start: 11, End: 12, Correlation: 7, Detail: 2 << 16, Process: 31, Thread: 32}
 			all := []cupti.Record{kernel, memcpy, peer, memset, sync, overhead, kernel}
 			for _, r := range all {
 				c.Record(work(r))
-			}
-			if min(version, v.Known) < 26 {
-				all[4].Result = 0
 			}
 			if min(version, v.Known) < 130400 {
 				for i := range all {
@@ -162,9 +159,9 @@ func TestRecords(t *testing.T) {
 // work is what happened on the GPU, for a record.
 func work(r cupti.Record) fake.Work {
 	return fake.Work{Kind: int(r.Kind), Device: r.Device, Context: r.Context, Stream: r.Stream, Start: uint64(r.Start), End: uint64(r.End),
-		Correlation: r.Correlation, Node: r.Node, Origin: r.Origin, Graph: r.Graph, Bytes: r.Bytes, Name: r.Name, Grid: r.Grid, Block: r.Block,
+		Correlation: r.Correlation, Node: r.Node, Origin: r.Origin, Bytes: r.Bytes, Name: r.Name, Grid: r.Grid, Block: r.Block,
 		Registers: r.Registers, StaticShared: r.StaticShared, DynamicShared: r.DynamicShared, Process: r.Process, Thread: r.Thread,
-		Detail: max(r.SyncType, r.OverheadKind), Result: r.Result, Copy: r.CopyKind, From: r.From, To: r.To}
+		Detail: r.Detail, Copy: r.CopyKind, From: r.From, To: r.To}
 }
 
 // TestTags: a call has the tag that is pushed last on its thread, or none; another program's external ids are left

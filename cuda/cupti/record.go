@@ -53,10 +53,8 @@ type Record struct {
 	External                uint64 // of KindExternal and KindNode: the tag that was pushed
 	Tagged                  bool   // of KindNode: a tag was pushed
 
-	Node     uint64 // graph node that ran, or was made
-	Origin   uint64 // the one that it was cloned from; of work CUPTI reports it from CUDA 13.4 on
-	NodeType uint32 // of a node: CUgraphNodeType; 0 is a kernel
-	Graph    uint32 // that ran
+	Node   uint64 // graph node that ran, or was made
+	Origin uint64 // the one that it was cloned from; of work CUPTI reports it from CUDA 13.4 on
 
 	Grid, Block                 [3]int32
 	Registers                   uint32 // per thread
@@ -67,47 +65,24 @@ type Record struct {
 	From, To uint8  // CUpti_ActivityMemoryKind: pageable, pinned, device, ...
 
 	Process, Thread uint32 // of calls and nodes; of overhead where it is known
-	Callback        uint32 // id of the API function
-	Result          uint32 // what the call returned
-	SyncType        uint32 // CUpti_ActivitySynchronizationType
-	OverheadKind    uint32 // CUpti_ActivityOverheadKind
-	Freed           bool   // of KindMemory
 
-	Range            rangeKind // of KindRange, as what follows; External is the payload, if Tagged
-	Domain, Category string
-	Color            uint32 // 0xAARRGGBB
+	// Detail is the id of the API function of a call, the CUpti_ActivitySynchronizationType or CUpti_ActivityOverheadKind,
+	// of KindMemory 2 if it was freed, and of KindRange one of the constants below.
+	Detail uint32
+
+	Domain, Category string // of KindRange, whose External is the payload, if Tagged
 }
-
-type rangeKind uint8
 
 // What a record of NVTX is, numbered as gs_range in recorder.h.
 const (
-	rangePush rangeKind = iota
+	rangePush uint32 = iota
 	rangePop
 	rangeStart
 	rangeEnd
 	rangeMark
 )
 
-// Names by the numbers of cupti_activity.h, as PyTorch's Kineto writes them.
-var (
-	copyNames = []string{1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD",
-		9: "HtoH", 10: "PtoP"}
-	memoryNames = []string{"Unknown", "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static",
-		"Managed Static"}
-	syncNames     = []string{1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
-	overheadNames = map[uint32]string{
-		1: "Driver Compiler", 1 << 16: "Buffer Flush", 2 << 16: "Instrumentation", 3 << 16: "Resource",
-		4 << 16: "Runtime Triggered Module Loading",
-		5 << 16: "Lazy Function Loading", 6 << 16: "Command Buffer Full", 7 << 16: "Activity Buffer Request",
-		8 << 16: "UVM Activity Init",
-	}
-)
-
-// nameAt returns the name with a number, or another where there is none.
-func nameAt[N uint8 | uint32](names []string, n N, otherwise string) string {
-	if int(n) < len(names) && names[n] != "" {
-		return names[n]
-	}
-	return otherwise
-}
+// overheadNames are those of Kineto, by CUpti_ActivityOverheadKind.
+var overheadNames = map[uint32]string{1: "Driver Compiler", 1 << 16: "Buffer Flush", 2 << 16: "Instrumentation",
+	3 << 16: "Resource", 4 << 16: "Runtime Triggered Module Loading", 5 << 16: "Lazy Function Loading",
+	6 << 16: "Command Buffer Full", 7 << 16: "Activity Buffer Request", 8 << 16: "UVM Activity Init"}

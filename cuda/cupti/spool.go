@@ -109,13 +109,13 @@ func (k *Control) Remove() error {
 
 // Spool is what one process wrote. Its fields are as of the last [Spool.Read].
 type Spool struct {
-	Process, Parent int
-	Command         []string
-	State           State
-	CUDA            bool  // it was started
-	First, Last     Clock // CUPTI's, if there is one
-	Version         Version
-	Failure         error // why nothing, or not everything, was recorded
+	Process     int
+	Command     []string
+	State       State
+	CUDA        bool  // it was started
+	First, Last Clock // CUPTI's, if there is one
+	Version     Version
+	Failure     error // why nothing, or not everything, was recorded
 
 	control  *Control
 	file     *os.File
@@ -167,7 +167,7 @@ func (s *Spool) readHeader() {
 		return
 	}
 	h := &s.header
-	s.Process, s.Parent, s.State = int(h.process), int(h.parent), State(h.state)
+	s.Process, s.State = int(h.process), State(h.state)
 	command := unsafe.Slice((*byte)(unsafe.Pointer(&h.command[0])), len(h.command))
 	s.Command = strings.FieldsFunc(string(command), func(r rune) bool { return r == 0 })
 	s.First, s.Last, s.CUDA = clockOf(&h.first), clockOf(&h.last), h.cupti.version != 0
@@ -211,7 +211,7 @@ func (s *Spool) Read(forget bool) ([]Record, error) {
 		}
 		r := read(c, text(hash))
 		if r.Kind == KindRange {
-			r.Domain, r.Category, r.Color = text(r.Origin), text(r.Node), r.Device
+			r.Domain, r.Category = text(r.Origin), text(r.Node)
 		}
 		if r.timeless() {
 			s.timeless++

@@ -233,7 +233,7 @@ func (r *Run) poll() error {
 }
 
 func (r *Run) add(p *process, records []cupti.Record) {
-	p.convert.SetBase(p.First.CUPTI - r.clock.OfMonotonic(p.First.Monotonic))
+	p.convert.Base = p.First.CUPTI - r.clock.OfMonotonic(p.First.Monotonic)
 	for i := range records {
 		if records[i].Kind == cupti.KindDevice {
 			p.devices = append(p.devices, records[i].GPU())

@@ -347,15 +347,13 @@ func (n *export) coloured(name string, r row) {
 	}
 }
 
-var versionSuffix = regexp.MustCompile(`_v\d+$`)
-
 func (n *export) readCalls() {
 	names := map[int64]string{}
 	n.rows("CUPTI_ACTIVITY_KIND_RUNTIME", func(r row) {
 		id := r.int(4)
 		name, ok := names[id]
 		if !ok {
-			name = versionSuffix.ReplaceAllString(n.name(id), "")
+			name = traces.CallName(n.name(id))
 			names[id] = name
 		}
 		kind := traces.KindDriver
@@ -399,20 +397,9 @@ func (n *export) readKernels() {
 		"?gridX", "?gridY", "?gridZ", "?blockX", "?blockY", "?blockZ")...)
 }
 
-// Names of the values of copyKind and of the kinds of memory, as in Kineto.
-var (
-	copyKinds = map[int64]string{1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA",
-		8: "DtoD", 9: "HtoH", 10: "PtoP", 11: "unified HtoD", 12: "unified DtoH", 13: "unified DtoD"}
-	memoryKinds = map[int64]string{0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed",
-		5: "Device Static", 6: "Managed Static"}
-)
-
 func (n *export) readCopies() {
 	n.rows("CUPTI_ACTIVITY_KIND_MEMCPY", func(r row) {
-		name := "Memcpy"
-		if kind := copyKinds[r.int(9)]; kind != "" {
-			name += " " + kind
-		}
+		name := traces.CopyName(r.int(9))
 		from, hasFrom := r.maybe(10)
 		to, hasTo := r.maybe(11)
 		if hasFrom && hasTo {
@@ -433,21 +420,12 @@ func (n *export) readCopies() {
 	}, append(slices.Clone(workColumns), "?bytes", "?memKind")...)
 }
 
-func memoryName(kind int64) string {
-	if s := memoryKinds[kind]; s != "" {
-		return s
-	}
-	return "Unknown"
-}
+// memoryName names a kind of memory, which nsys numbers from 0 and CUPTI from 1.
+func memoryName(kind int64) string { return traces.MemoryName(kind + 1) }
 
 func (n *export) readSyncs() {
-	names := map[int64]string{1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
 	n.rows("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", func(r row) {
-		name := names[r.int(8)]
-		if name == "" {
-			name = "Sync"
-		}
-		e := n.work(traces.KindSync, name, r)
+		e := n.work(traces.KindSync, traces.SyncName(r.int(8)), r)
 		e.Lane.Kind = traces.LaneSync
 		if e.Lane.ID >= math.MaxInt32 { // it waits for all streams
 			e.Lane.ID = -1
@@ -532,7 +510,7 @@ func (n *export) readMemory() {
 	}
 	var changes []traces.Event
 	n.rows(memoryTable, func(r row) {
-		if kind, ok := r.maybe(4); ok && memoryKinds[kind] != "Device" {
+		if kind, ok := r.maybe(4); ok && memoryName(kind) != "Device" {
 			return
 		}
 		e := traces.Plain(traces.KindCounter, traces.Lane{Kind: traces.LaneCounter, Device: r.int32(1)},

@@ -2,6 +2,7 @@ package cupti
 
 import (
 	"cmp"
+	"maps"
 
 	"github.com/ianlancetaylor/demangle"
 
@@ -62,11 +63,7 @@ func (c *Converter) Add(records []Record) []traces.Event {
 	c.index(records)
 	events := make([]traces.Event, 0, len(records))
 	for i := range records {
-		e, ok := c.event(&records[i])
-		if records[i].Kind == KindRange {
-			e, ok = c.nvtx(&records[i])
-		}
-		if ok {
+		if e, ok := c.event(&records[i]); ok {
 			e.What = c.whats.Of(e.What)
 			events = append(events, e)
 		}
@@ -195,6 +192,8 @@ func (c *Converter) event(r *Record) (traces.Event, bool) {
 			c.memory = append(c.memory, e)
 		}
 		return e, false
+	case KindRange:
+		return c.nvtx(r)
 	default:
 		return traces.Event{}, false
 	}
@@ -257,24 +256,24 @@ func (c *Converter) name(full string, of func(string) string) string {
 	return name
 }
 
-// Base converts a time of CLOCK_REALTIME, in ns since 1970 UTC, such as the base of a trace's header, to CUPTI's clock.
-func (c Clock) Base(realtime int64) int64 { return c.CUPTI - c.Realtime + realtime }
-
 // Describe writes to a trace's header what this recorder is, and what it lost. Call it when all records have been read,
 // with a reading of the clocks.
 func (r *Recorder) Describe(h *traces.Header, at Clock) {
-	if r == nil {
-		return
+	if r != nil {
+		describe(h, at.Uncertainty, r.Version(), r.NotRecorded(), r.Dropped())
 	}
-	h.Recorder = traces.RecorderCUPTI
-	h.Clock = traces.Clock{Domain: "cupti", Uncertainty: at.Uncertainty}
-	if h.Versions == nil {
+}
+
+func describe(h *traces.Header, uncertainty int64, v Version, refused []string, dropped map[string]int64) {
+	h.Recorder, h.Clock = traces.RecorderCUPTI, traces.Clock{Domain: "cupti", Uncertainty: uncertainty}
+	if h.Versions = maps.Clone(h.Versions); h.Versions == nil {
 		h.Versions = map[string]string{}
 	}
-	v := r.Version()
-	h.Versions["CUPTI"] = v.String()
-	h.NotRecorded = append(h.NotRecorded, r.NotRecorded()...)
-	for what, n := range r.Dropped() {
+	if v.Number != 0 {
+		h.Versions["CUPTI"] = v.String()
+	}
+	h.NotRecorded = append(h.NotRecorded, refused...)
+	for what, n := range dropped {
 		h.Drop(what, n)
 	}
 }

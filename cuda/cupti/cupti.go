@@ -57,7 +57,6 @@ func (o Options) c() (c C.gs_cupti_options) {
 // do nothing.
 type Recorder struct {
 	table *C.gs_cupti_table
-	path  string
 
 	mutex    sync.Mutex // guards what follows, and calls of the library except push and pop
 	closed   bool
@@ -92,7 +91,7 @@ func Open(o Options) (*Recorder, error) {
 		return nil, failure(ErrBusy, "the cupti recorder is open already, and CUPTI has one subscriber: close it first")
 	}
 	r := &Recorder{table: table, batch: make([]C.gs_cupti_record, 0, 512), names: map[string]string{}}
-	if r.path, err = r.open(o.c()); err != nil {
+	if err = r.open(o.c()); err != nil {
 		return nil, err
 	}
 	open.busy = true
@@ -100,7 +99,7 @@ func Open(o Options) (*Recorder, error) {
 }
 
 // open tries each libcupti until one opens.
-func (r *Recorder) open(options C.gs_cupti_options) (string, error) {
+func (r *Recorder) open(options C.gs_cupti_options) error {
 	var unfit error // of the first that exists but does not open
 	for _, path := range cuptiPaths() {
 		name := C.CString(path)
@@ -109,9 +108,9 @@ func (r *Recorder) open(options C.gs_cupti_options) (string, error) {
 		C.free(unsafe.Pointer(name))
 		switch {
 		case status == 0:
-			return path, nil
+			return nil
 		case e.call[0] != 0:
-			return "", explain("CUPTI cannot be used", &e)
+			return explain("CUPTI cannot be used", &e)
 		}
 		text := C.GoString(&e.text[0])
 		if unfit == nil && (place.IsFile(path) || path[0] == '/') {
@@ -119,9 +118,9 @@ func (r *Recorder) open(options C.gs_cupti_options) (string, error) {
 		}
 	}
 	if unfit != nil {
-		return "", unfit
+		return unfit
 	}
-	return "", failure(ErrAbsent,
+	return failure(ErrAbsent,
 		"there is no libcupti, which comes with the CUDA toolkit and the wheel nvidia-cuda-cupti, in %s; name it by %s",
 		lookedFor(), CUPTIEnv)
 }
@@ -348,7 +347,6 @@ func (r *Recorder) state() C.gs_cupti_state {
 type Version struct {
 	Number  uint32 // cuptiGetVersion: 28 is CUDA 12.9, 130001 CUDA 13.0
 	Known   uint32 // the newest version that the recorder was built for
-	Path    string // of libcupti
 	Kernels string // the struct by which records of kernels are read
 }
 
@@ -378,7 +376,11 @@ func (r *Recorder) Version() Version {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	s := r.state()
-	return Version{uint32(s.version), uint32(s.known), r.path, C.GoString(&s.kernel[0])}
+	return versionOf(&s)
+}
+
+func versionOf(s *C.gs_cupti_state) Version {
+	return Version{uint32(s.version), uint32(s.known), C.GoString(&s.kernel[0])}
 }
 
 // NotRecorded returns a sentence for each kind that this CUPTI refused to record.

@@ -171,8 +171,7 @@ func (s *Spool) readHeader() {
 	command := unsafe.Slice((*byte)(unsafe.Pointer(&h.command[0])), len(h.command))
 	s.Command = strings.FieldsFunc(string(command), func(r rune) bool { return r == 0 })
 	s.First, s.Last, s.CUDA = clockOf(&h.first), clockOf(&h.last), h.cupti.version != 0
-	s.Version = Version{Number: uint32(h.cupti.version), Known: uint32(h.cupti.known),
-		Kernels: C.GoString(&h.cupti.kernel[0])}
+	s.Version = versionOf(&h.cupti)
 	s.end = int64(headerSize) + int64(h.size)
 	s.Failure = nil
 	if h.error.call[0] != 0 || h.error.text[0] != 0 {
@@ -234,18 +233,11 @@ func (s *Spool) Close() error { return s.file.Close() }
 // Describe writes to a header what was recorded of the process, and what was lost.
 func (s *Spool) Describe(h *traces.Header) {
 	drift := s.Last.CUPTI - s.First.CUPTI - (s.Last.Monotonic - s.First.Monotonic)
-	h.Recorder = traces.RecorderCUPTI
-	h.Clock = traces.Clock{Domain: "cupti", Uncertainty: max(s.Last.Uncertainty, drift, -drift)}
+	describe(h, max(s.Last.Uncertainty, drift, -drift), s.Version, refused(uint64(s.header.cupti.refused)),
+		dropped(&s.header.losses, int32(s.header.cupti.fatal), s.timeless))
 	h.Process, h.Incomplete = int64(s.Process), nil
 	if s.Failure != nil {
 		h.Incomplete = []string{s.Failure.Error()}
-	}
-	if s.Version.Number != 0 {
-		h.Versions = map[string]string{"CUPTI": s.Version.String()}
-	}
-	h.NotRecorded = append(h.NotRecorded, refused(uint64(s.header.cupti.refused))...)
-	for what, n := range dropped(&s.header.losses, int32(s.header.cupti.fatal), s.timeless) {
-		h.Drop(what, n)
 	}
 	if n := int64(s.header.unspooled); n > 0 {
 		what := "records for which the spool had no room (--spool)"

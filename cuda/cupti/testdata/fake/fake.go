@@ -196,14 +196,13 @@ type Work struct {
 	Device, Context, Stream     uint32
 	Start, End                  uint64
 	Correlation, Node, Origin   uint64
-	Graph                       uint32
 	Bytes                       uint64
 	Name                        string // kept forever, as CUPTI keeps it
 	Grid, Block                 [3]int32
 	Registers                   uint32
 	StaticShared, DynamicShared int32
 	Process, Thread             uint32
-	Detail, Result              uint32
+	Detail                      uint32
 	Copy, From, To              uint8
 }
 
@@ -227,11 +226,9 @@ func (c *Control) Record(w Work) {
 	r := C.gs_cupti_record{
 		kind: C.int32_t(w.Kind), device: C.uint32_t(w.Device), context: C.uint32_t(w.Context), stream: C.uint32_t(w.Stream),
 		start: C.uint64_t(w.Start), end: C.uint64_t(w.End), correlation: C.uint64_t(w.Correlation), node: C.uint64_t(w.Node),
-		origin: C.uint64_t(w.Origin),
-		graph:  C.uint32_t(w.Graph), bytes: C.uint64_t(w.Bytes), name: name, registers: C.uint32_t(w.Registers),
+		origin: C.uint64_t(w.Origin), bytes: C.uint64_t(w.Bytes), name: name, registers: C.uint32_t(w.Registers),
 		static_shared: C.int32_t(w.StaticShared), dynamic_shared: C.int32_t(w.DynamicShared),
 		process: C.uint32_t(w.Process), thread: C.uint32_t(w.Thread), detail: C.uint32_t(w.Detail),
-		result:    C.uint32_t(w.Result),
 		copy_kind: C.uint8_t(w.Copy), from: C.uint8_t(w.From), to: C.uint8_t(w.To),
 	}
 	for i := range 3 {

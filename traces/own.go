@@ -75,8 +75,6 @@ func FindSteps(h *Header, events []Event) {
 				known[e.Name] = tag
 				step := Step{Tag: int(tag), Name: e.Name, Op: op, Layer: -1, Slot: -1}
 				if m := layerName.FindStringSubmatch(e.Name); m != nil {
-					first, _, _ := strings.Cut(e.Name, "+")
-					m = layerName.FindStringSubmatch(first)
 					step.Layer, _ = strconv.Atoi(m[1])
 					if step.Slot = step.Layer; m[2] != "" {
 						step.Slot, _ = strconv.Atoi(m[2])

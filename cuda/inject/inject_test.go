@@ -17,6 +17,7 @@ import (
 	"gpt2scope/cuda/cupti/testdata/fake"
 	"gpt2scope/cuda/inject"
 	"gpt2scope/traces"
+	"gpt2scope/traces/tables"
 
 	"golang.org/x/sys/unix"
 )
@@ -269,10 +270,10 @@ func TestLive(t *testing.T) {
 		t.Errorf("told of %d seconds: %+v", len(told), told)
 	}
 	var sums inject.Metrics
-	s := &inject.Second{Busy: 0.5, Copied: 10, Copies: time.Second, Rows: []inject.LiveRow{{Name: `a "b"`, Time: time.Second}}}
+	s := &inject.Second{Busy: 0.5, Copied: 10, Copies: time.Second, Rows: []tables.Row{{Name: `a "b"`, Exclusive: 1e9}}}
 	sums.Add(s)
 	for i := range 2000 {
-		sums.Add(&inject.Second{Rows: []inject.LiveRow{{Name: strconv.Itoa(i), Time: time.Second}}})
+		sums.Add(&inject.Second{Rows: []tables.Row{{Name: strconv.Itoa(i), Exclusive: 1e9}}})
 	}
 	var w bytes.Buffer
 	sums.Write(&w)

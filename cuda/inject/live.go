@@ -15,6 +15,7 @@ import (
 	"gpt2scope/traces/judge"
 	"gpt2scope/traces/stages"
 	"gpt2scope/traces/tables"
+	"gpt2scope/traces/window"
 )
 
 // Second is what GPUs did in a second, which ended a second before it is told: processes deliver late.
@@ -22,20 +23,13 @@ type Second struct {
 	Since     time.Duration // from the command's start to the second's end
 	Processes int           // that started CUDA
 	Stages    bool          // rows are of stages, that is of NVTX ranges, else of kernels
-	Rows      []LiveRow     // those that took the most time first
+	Rows      []tables.Row  // those that took the most time first
 	Kernels   int
 	Busy      float64       // share of the second in which any GPU worked
 	Copies    time.Duration // in sum
 	Copied    int64         // bytes
 	Queue     float64       // kernels, copies and sets that were launched and had not ended, in the mean; NaN: not known
 	GPUs      map[string]nvml.Sample
-}
-
-// LiveRow is a stage or kernel.
-type LiveRow struct {
-	Name  string
-	Calls int
-	Time  time.Duration
 }
 
 // live keeps the events of the last seconds.
@@ -84,21 +78,17 @@ func (l *live) tick(r *Run) {
 // measure fills in what the events of a second say.
 func (s *Second) measure(events []traces.Event, from, to int64) {
 	traces.Sort(events)
-	busy, until := int64(0), from
+	var work []window.Interval
 	for i := range events {
 		e := &events[i]
-		if !e.Kind.IsGPU() {
-			continue
+		if e.Kind.IsGPU() {
+			work = append(work, window.Interval{From: e.Time, To: min(e.End(), to)})
 		}
-		end := min(e.End(), to)
-		busy += max(0, end-max(e.Time, until))
-		until = max(until, end)
 		if e.Kind == traces.KindMemcpy {
 			s.Copies, s.Copied = s.Copies+time.Duration(e.Duration), s.Copied+e.Bytes
 		}
 	}
-	s.Busy = float64(busy) / float64(to-from)
-	if busy == 0 {
+	if s.Busy = float64(window.Length(work)) / float64(to-from); s.Busy == 0 {
 		return
 	}
 	t := traces.NewTrace(&traces.Header{Version: traces.Version, Tool: "gpt2scope", Recorder: traces.RecorderCUPTI}, events)
@@ -109,20 +99,9 @@ func (s *Second) measure(events []traces.Event, from, to int64) {
 		by = tables.ByFolded
 	}
 	if table, err := tables.Summarize(t, by, -1); err == nil {
-		rows := table.Rows
-		if s.Stages {
-			rows = nil
-			for _, f := range table.Folded {
-				rows = append(rows, f.Row)
-			}
-		}
-		for _, row := range rows {
-			if row.Kind == tables.RowWork {
-				s.Rows = append(s.Rows, LiveRow{row.Name, row.Calls, time.Duration(row.Exclusive)})
-			}
-		}
+		s.Rows = slices.DeleteFunc(table.Shown(), func(r tables.Row) bool { return r.Kind != tables.RowWork })
 	}
-	slices.SortStableFunc(s.Rows, func(a, b LiveRow) int { return cmp.Compare(b.Time, a.Time) })
+	slices.SortStableFunc(s.Rows, func(a, b tables.Row) int { return cmp.Compare(b.Exclusive, a.Exclusive) })
 	if report, err := judge.Measure(t, -1); err == nil {
 		for _, x := range report.Indicators {
 			if x.Key == "queue_depth" && x.Value != nil {
@@ -157,7 +136,7 @@ func (m *Metrics) Add(s *Second) {
 		if _, known := m.time[name]; !known && len(m.time) >= mostNames {
 			name = "others"
 		}
-		m.time[name] += row.Time
+		m.time[name] += time.Duration(row.Exclusive)
 	}
 }
 

@@ -494,10 +494,7 @@ func (n *export) readMetrics() {
 	}
 }
 
-// memoryTable has the allocations of --cuda-memory-usage=true.
-const memoryTable = "CUDA_GPU_MEMORY_USAGE_EVENTS"
-
-// readMemory sums the allocations of each GPU's own memory.
+// readMemory sums the allocations of each GPU's own memory, of --cuda-memory-usage=true.
 func (n *export) readMemory() {
 	freed := map[int64]bool{1: true} // memoryOperationType of what is freed
 	if n.tables["ENUM_CUDA_DEV_MEM_EVENT_OPER"] != nil {
@@ -509,7 +506,7 @@ func (n *export) readMemory() {
 		}, "id", "name")
 	}
 	var changes []traces.Event
-	n.rows(memoryTable, func(r row) {
+	n.rows("CUDA_GPU_MEMORY_USAGE_EVENTS", func(r row) {
 		if kind, ok := r.maybe(4); ok && memoryName(kind) != "Device" {
 			return
 		}

@@ -263,7 +263,7 @@ func (r *Row) TooFast() bool { return r.Kind == RowWork && r.Floor > r.Exclusive
 // ceilings, not about the rows: neither their share of the roofline nor that of all rows together should be shown.
 func (t *Table) BelowFloor() (finding string, ok bool) {
 	n, floors, most, bound := 0, 0, 0.0, ""
-	for _, r := range t.rowsShown() {
+	for _, r := range t.Shown() {
 		if r.Kind == RowWork && r.Floor > 0 {
 			floors++
 		}
@@ -287,8 +287,8 @@ func (t *Table) BelowFloor() (finding string, ok bool) {
 		"the ceilings again", n, floors, most, ceiling), true
 }
 
-// rowsShown are the rows of the table, or of Folded if it has that.
-func (t *Table) rowsShown() []Row {
+// Shown are the rows of the table, or of Folded if it has that.
+func (t *Table) Shown() []Row {
 	if t.Folded == nil {
 		return t.Rows
 	}

@@ -166,7 +166,7 @@ func (f *recordFlags) finish(c *cobra.Command, run *inject.Run) error {
 	if err != nil {
 		return err
 	}
-	if t == nil || len(t.Events) == 0 {
+	if t == nil {
 		say("nothing was recorded, and %s was not written", f.out)
 		return nil
 	}
@@ -240,10 +240,10 @@ func liveText(s *inject.Second) []byte {
 	}
 	rows := s.Rows[:min(len(s.Rows), liveRows)]
 	if len(rows) > 0 {
-		table.Print(&w, []table.Column[inject.LiveRow]{
-			table.Text("", what, func(r *inject.LiveRow) string { return shorten(r.Name) }),
-			table.Count("", "calls", func(r *inject.LiveRow) int { return r.Calls }),
-			table.Time("", "time us", "", func(r *inject.LiveRow) int64 { return int64(r.Time) }),
+		table.Print(&w, []table.Column[tables.Row]{
+			table.Text("", what, func(r *tables.Row) string { return shorten(r.Name) }),
+			table.Count("", "calls", func(r *tables.Row) int { return r.Calls }),
+			table.Time("", "time us", "", func(r *tables.Row) int64 { return r.Exclusive }),
 		}, rows)
 	}
 	return w.Bytes()

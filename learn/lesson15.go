@@ -91,12 +91,15 @@ func storedProducts(l *lab) {
 // deviceTimes is what a task takes on the CPU and on the GPU.
 type deviceTimes [2]float64
 
-// choice is one task of a size in a place. The repeats of its times are split: those with even numbers teach, those
-// with odd numbers grade.
+// The repeats of times are split: those with even numbers teach, those with odd numbers grade.
+const taught, graded = 0, 1
+
+// choice is one task of a size in a place.
 type choice struct {
-	place                     place
-	n                         float64
-	taught, graded, predicted deviceTimes
+	place     place
+	n         float64
+	halves    [2]deviceTimes
+	predicted deviceTimes
 }
 
 func choices(d Data) (all []choice) {
@@ -108,9 +111,9 @@ func choices(d Data) (all []choice) {
 				for i, v := range d.at(p.String(), quantity, n) {
 					halves[i%2] = append(halves[i%2], v)
 				}
-				c.taught[device], c.graded[device] = median(halves[0]), median(halves[1])
+				c.halves[taught][device], c.halves[graded][device] = median(halves[taught]), median(halves[graded])
 			}
-			if c.taught[0] > 0 && c.taught[1] > 0 && c.graded[0] > 0 && c.graded[1] > 0 {
+			if h := c.halves; min(h[0][0], h[0][1], h[1][0], h[1][1]) > 0 { // no NaN
 				all = append(all, c)
 			}
 		}
@@ -122,34 +125,34 @@ func choices(d Data) (all []choice) {
 // logarithms; on a busy GPU the work waits for what is queued, and so do copies of data that lie there.
 func predictTimes(all []choice) {
 	for i, c := range all {
-		var taught []choice
+		var known []choice
 		nth := 0
 		for _, o := range all {
 			if !o.place.busy() && o.place.resident() == c.place.resident() {
 				if nth++; nth%2 == 1 {
-					taught = append(taught, o)
+					known = append(known, o)
 				}
 			}
 		}
-		at := min(max(1, slices.IndexFunc(taught, func(o choice) bool { return o.n >= c.n })), len(taught)-1)
-		a, b := taught[at-1], taught[at]
+		at := min(max(1, slices.IndexFunc(known, func(o choice) bool { return o.n >= c.n })), len(known)-1)
+		a, b := known[at-1], known[at]
 		share := 1.0
 		if c.n <= b.n {
 			share = math.Log(c.n/a.n) / math.Log(b.n/a.n)
 		}
 		waits := c.place.waits()
 		for device := range waits {
-			x, y := a.taught[device], b.taught[device]
+			x, y := a.halves[taught][device], b.halves[taught][device]
 			all[i].predicted[device] = x*math.Pow(y/x, share) + waits[device]
 		}
 	}
 }
 
 // lost is the mean time that choices lose against the better device, in percent of its time.
-func lost(all []choice, of func(c choice) deviceTimes, onGPU func(c choice) bool) float64 {
+func lost(all []choice, half int, onGPU func(c choice) bool) float64 {
 	sum := 0.0
 	for _, c := range all {
-		t := of(c)
+		t := c.halves[half]
 		took := t[0]
 		if onGPU(c) {
 			took = t[1]
@@ -158,9 +161,6 @@ func lost(all []choice, of func(c choice) deviceTimes, onGPU func(c choice) bool
 	}
 	return sum / float64(len(all))
 }
-
-func taught(c choice) deviceTimes { return c.taught }
-func graded(c choice) deviceTimes { return c.graded }
 
 // bestThreshold is the size from which on the GPU should run, by what was taught, and what it loses when graded.
 func bestThreshold(all []choice) (threshold, loses float64) {

@@ -79,9 +79,9 @@ func timeMine(l *lab, t *tasks.Task, file, source string, floors func(gpt2.Backe
 	if t.Name == "matmul" {
 		shape = t.Of(cmp.Or(l.Size, 1<<10))
 	}
+	launch := t.Launch(shape, block)
 	var o cuda.Occupancy
 	with := t.With(file, source, block, func(k *cuda.Function) (err error) {
-		launch := t.Launch(shape, block)
 		o, err = k.Occupancy(launch.Block.X*launch.Block.Y, 0)
 		return err
 	})
@@ -94,7 +94,6 @@ func timeMine(l *lab, t *tasks.Task, file, source string, floors func(gpt2.Backe
 			l.add("floor", "floor_us", 0, s.FloorUs)
 		}
 	}
-	launch := t.Launch(shape, block)
 	l.addLaunch(shape, launch, float64(l.Device.Info().Processors), float64(max(1, o.BlocksPerProcessor)))
 	l.add("yours", "registers", 0, float64(o.Registers))
 	l.add("yours", "occupancy", 0, 100*o.Fraction())

@@ -134,7 +134,10 @@ func predictTimes(all []choice) {
 				}
 			}
 		}
-		at := min(max(1, slices.IndexFunc(known, func(o choice) bool { return o.n >= c.n })), len(known)-1)
+		at := 1
+		for at < len(known)-1 && known[at].n < c.n {
+			at++
+		}
 		a, b := known[at-1], known[at]
 		share := 1.0
 		if c.n <= b.n {

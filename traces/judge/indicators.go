@@ -6,6 +6,7 @@ import (
 
 	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
+	"gpt2scope/traces/window"
 )
 
 // definition is an indicator that can be measured. value returns false if the recording does
@@ -142,7 +143,8 @@ var definitions = slices.Concat([]definition{
 	{"starved_percent", "queue", "starved", "%",
 		"share of the wall time in which nothing ran and nothing was queued, until the next launch", withCalls,
 		func(m *measured) (float64, bool) {
-			v, ok := percent(m.starved(), m.at.Length())
+			_, ns := window.Starved(m.launches, m.at)
+			v, ok := percent(ns, m.at.Length())
 			return v, ok && len(m.launches) > 0
 		}},
 	{"synchronisations", "synchronisation", "synchronisations", "",

@@ -354,13 +354,5 @@ func (m *measured) latencies() []int64 {
 	return list
 }
 
-// starved sums the time in which nothing was queued and nothing ran before a launch.
-func (m *measured) starved() (ns int64) {
-	for i := range m.launches {
-		ns += m.launches[i].Starved(m.at)
-	}
-	return ns
-}
-
 // median returns the middle of sorted values, and whether there are any.
 func median(sorted []int64) (float64, bool) { return float64(stats.Median(sorted)), len(sorted) > 0 }

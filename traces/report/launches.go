@@ -8,11 +8,12 @@ import (
 	"gpt2scope/internal/stats"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
+	"gpt2scope/traces/window"
 )
 
 // launches says in figures what is known of the launches of a table, or why nothing is.
 func launches(table *tables.Table, h *traces.Header) (facts []fact, why string) {
-	found, starved, ns := table.Launches()
+	found, _ := table.Window.Launches(table.Time)
 	if len(found) == 0 {
 		if h.Recorder == traces.RecorderStamps {
 			return nil, "Stamps record no API calls, so that queueing delays are not known: '--recorder cupti' records them."
@@ -30,6 +31,7 @@ func launches(table *tables.Table, h *traces.Header) (facts []fact, why string) 
 	}
 	slices.Sort(delays)
 	slices.Sort(times)
+	starved, ns := window.Starved(found, table.Time)
 	_, deepest := table.Window.DepthOver(table.Time)
 	spread := func(ns []int64) string {
 		return fmt.Sprintf("median %s, 90 %% below %s, at most %s",
@@ -42,8 +44,7 @@ func launches(table *tables.Table, h *traces.Header) (facts []fact, why string) 
 		{"queueing delay", spread(delays)},
 		{"begun before the call returned", humanize.Thousands(int64(early))},
 		{"deepest queue", work(deepest)},
-		{"nothing queued, nothing running", fmt.Sprintf("%s of %s, before %s", duration(ns),
-			duration(table.Wall),
+		{"nothing queued, nothing running", fmt.Sprintf("%s of %s, before %s", duration(ns), duration(table.Wall),
 			humanize.Count(starved, "launch", "launches"))},
 	}, ""
 }

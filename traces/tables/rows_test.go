@@ -10,6 +10,7 @@ import (
 	"gpt2scope/ceilings"
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
+	"gpt2scope/traces/window"
 )
 
 // TestFloor works floors out by hand.
@@ -179,7 +180,8 @@ func TestLaunches(t *testing.T) {
 	events = append(events, lost)
 	tr := fixtures.Trace(&traces.Header{}, events...)
 	table := fixtures.Must(Summarize(tr, ByKernel, -1))(t)
-	found, starved, ns := table.Launches()
+	found, _ := table.Window.Launches(table.Time)
+	starved, ns := window.Starved(found, table.Time)
 	var got []string
 	for _, l := range found {
 		got = append(got, fmt.Sprintf("%s %s: delay %d, depth %d, work %d", l.Call.Name, l.First.Name, l.Delay(), l.Depth, l.Work))

@@ -299,18 +299,6 @@ func (t *Table) Shown() []Row {
 	return rows
 }
 
-// Launches returns the launches whose work began in the table's time, before how many of them nothing was queued and
-// nothing ran, and for how many ns.
-func (t *Table) Launches() (found []window.Launch, starved int, ns int64) {
-	found, _ = t.Window.Launches(t.Time)
-	for i := range found {
-		if l := &found[i]; l.Depth == 0 {
-			starved, ns = starved+1, ns+l.Starved(t.Time)
-		}
-	}
-	return found, starved, ns
-}
-
 // rowKey distinguishes rows.
 type rowKey struct {
 	kind        RowKind

@@ -23,13 +23,15 @@ type Launch struct {
 // At is when it was launched: when the call returned, or its first work began, whichever was earlier.
 func (l *Launch) At() int64 { return min(l.Call.End(), l.First.Time) }
 
-// Starved returns how many ns of x nothing was queued and nothing ran before this launch was
-// made, since earlier work ended; 0 unless Depth is 0.
-func (l *Launch) Starved(x Interval) int64 {
-	if l.Depth > 0 {
-		return 0
+// Starved returns before how many launches nothing was queued and nothing ran, and for how many ns of x, since earlier
+// work ended.
+func Starved(launches []Launch, x Interval) (n int, ns int64) {
+	for i := range launches {
+		if l := &launches[i]; l.Depth == 0 {
+			n, ns = n+1, ns+max(0, min(l.At(), x.To)-max(l.Since, x.From))
+		}
 	}
-	return max(0, min(l.At(), x.To)-max(l.Since, x.From))
+	return n, ns
 }
 
 // Delay is the queueing delay of the launch's first work.
@@ -43,20 +45,15 @@ func Delay(call, work *traces.Event) int64 { return max(0, work.Time-call.End())
 // launch, and how much work began in x without a recorded call.
 func (w *Window) Launches(x Interval) (found []Launch, without int) {
 	q := w.queue()
-	inside := func(e *traces.Event) bool { return x.From <= e.Time && e.Time < x.To }
+	outside := func(e *traces.Event) bool { return e.Time < x.From || e.Time >= x.To }
 	for _, e := range q.without {
-		if inside(e) {
+		if !outside(e) {
 			without++
 		}
 	}
-	found = q.launches
-	if slices.ContainsFunc(found, func(l Launch) bool { return !inside(l.First) }) {
-		found = nil
-		for _, l := range q.launches {
-			if inside(l.First) {
-				found = append(found, l)
-			}
-		}
+	isOutside := func(l Launch) bool { return outside(l.First) }
+	if found = q.launches; slices.ContainsFunc(found, isOutside) {
+		found = slices.DeleteFunc(slices.Clone(found), isOutside)
 	}
 	return found, without
 }
@@ -71,33 +68,27 @@ type queue struct {
 // queue returns that of the window's device, which is found once.
 func (w *Window) queue() *queue {
 	if w.queued == nil {
-		w.queued = newQueue(w.Work, w.Index, make([]int32, len(w.Events)))
+		w.queued = newQueue(w.Trace, w.Work, w.Index)
 	}
 	return w.queued
 }
 
-// newQueue pairs the work of a device, which is in order, with its calls. of has a place for each event, all 0.
-func newQueue(work []*traces.Event, index *traces.Index, of []int32) *queue {
-	q := &queue{ends: make([]int64, 0, len(work))}
-	calls := int32(0)
+// newQueue pairs the work of a device of a trace, which is in order, with its calls.
+func newQueue(t *traces.Trace, work []*traces.Event, index *traces.Index) *queue {
+	q := &queue{ends: make([]int64, 0, len(work)), launches: make([]Launch, 0, min(len(work), t.Calls))}
+	of := make([]int32, len(t.Events)) // by the place of a call: the number of its launch, from 1
 	for _, e := range work {
 		q.ends = append(q.ends, e.End())
-		if at, ok := index.CallAt(e); !ok {
+		at, ok := index.CallAt(e)
+		if !ok {
 			q.without = append(q.without, e)
-		} else if of[at] == 0 {
-			calls++
-			of[at] = calls
+			continue
 		}
-	}
-	q.launches = make([]Launch, calls)
-	for _, e := range work {
-		if at, ok := index.CallAt(e); ok {
-			l := &q.launches[of[at]-1]
-			if l.Work == 0 {
-				*l = Launch{Call: index.CallOf(e), First: e, Since: math.MinInt64}
-			}
-			l.Work++
+		if of[at] == 0 {
+			q.launches = append(q.launches, Launch{Call: &t.Events[at], First: e, Since: math.MinInt64})
+			of[at] = int32(len(q.launches))
 		}
+		q.launches[of[at]-1].Work++
 	}
 	slices.SortStableFunc(q.launches, func(a, b Launch) int { return cmp.Compare(a.At(), b.At()) })
 	slices.Sort(q.ends)
@@ -187,7 +178,7 @@ func QueueDepth(t *traces.Trace, each func(traces.Event)) {
 	index := t.Index()
 	for _, lane := range lanes {
 		e := traces.Plain(traces.KindCounter, lane, queueDepth, 0, 0)
-		newQueue(work[lane], index, make([]int32, len(t.Events))).depths(func(time int64, work int) {
+		newQueue(t, work[lane], index).depths(func(time int64, work int) {
 			e.Time, e.Value = time, float64(work)
 			each(e)
 		})

@@ -1,6 +1,7 @@
 package tables
 
 import (
+	"cmp"
 	"slices"
 
 	"gpt2scope/traces"
@@ -68,9 +69,17 @@ func (s *summary) cause(name string, ns int64) {
 	g.Causes = append(g.Causes, Cause{name, ns})
 }
 
-// causes finds the causes of a gap between two events of the work; before is nil at the start of the table.
-func (s *summary) causes(x window.Interval, before, next *traces.Event) {
-	if next.Kind.IsRange() { // of the CPU
+// causes finds the causes of the gap.
+func (s *summary) causes() {
+	x, before, next := s.gap.Interval, s.gap.Before, s.gap.Next
+	switch {
+	case next == nil:
+		s.waiting(s.Header.ProcessOf(cmp.Or(before, s.Work[0])), x)
+		return
+	case next == before:
+		s.cause(IdleCopy, x.Length())
+		return
+	case next.Kind.IsRange(): // of the CPU
 		cause := IdleHost
 		if before != nil && s.severalThreads {
 			if p := s.PassOf(next); p != nil && p == s.PassOf(before) {

@@ -60,7 +60,7 @@ func (s *summary) byProcess(t *Table) error {
 				r.Process, r.Device, r.From = p, e.Lane.Device, e.Time
 			}
 			r.To = max(r.To, e.End())
-			r.work = append(r.work, window.Interval{From: e.Time, To: e.End()})
+			r.work = window.Join(r.work, window.Interval{From: e.Time, To: e.End()})
 			if e.Kind == traces.KindKernel || e.Kind == traces.KindGraph {
 				r.Kernels++
 				r.Kernel += e.Duration
@@ -73,10 +73,7 @@ func (s *summary) byProcess(t *Table) error {
 		return fmt.Errorf("the recording has no work of a GPU")
 	}
 	for _, r := range rows {
-		r.work = window.Union(r.work)
 		r.Busy = window.Length(r.work)
-	}
-	for _, r := range rows {
 		var others []window.Interval
 		for _, o := range rows {
 			if o != r && o.Device == r.Device {

@@ -211,13 +211,12 @@ type Table struct {
 type Gap struct {
 	window.Interval
 	Causes       []Cause       // they sum to the gap; valid until the next gap
-	Before, Next *traces.Event // nil at the ends; if a copy ran meanwhile, Next is that copy
+	Before, Next *traces.Event // nil at the ends; if a copy ran meanwhile, both are that copy
 }
 
 // Gaps yields the idle times of the table, in order. They are found anew each time, since there may be millions.
 func (t *Table) Gaps(yield func(*Gap) bool) {
-	on := t.gaps != nil
-	if on {
+	if on := true; t.gaps != nil {
 		t.gaps(func(g *Gap) { on = on && yield(g) })
 	}
 }
@@ -716,31 +715,25 @@ func (s *summary) sweep() {
 
 // divide calls work, if it is not nil, for each event of the work with the ns that it owns, and idle for each gap.
 func (s *summary) divide(work func(e *traces.Event, own int64), idle func(*Gap)) {
-	begin := func(x window.Interval, before, next *traces.Event) {
-		s.gap = Gap{Interval: x, Causes: s.gap.Causes[:0], Before: before, Next: next}
-	}
-	var last *traces.Event
-	rest := s.Sweep(window.Interval{From: s.from, To: s.to}, func(e, before *traces.Event, gap, own window.Interval) {
-		last = e
-		if gap.Length() > 0 {
-			begin(gap, before, e)
-			s.causes(gap, before, e)
+	gap := func(x window.Interval, before, next *traces.Event) {
+		if x.Length() > 0 {
+			s.gap = Gap{Interval: x, Causes: s.gap.Causes[:0], Before: before, Next: next}
+			s.causes()
 			idle(&s.gap)
 		}
+	}
+	var last *traces.Event
+	rest := s.Sweep(window.Interval{From: s.from, To: s.to}, func(e, before *traces.Event, x, own window.Interval) {
+		gap(x, before, e)
 		if work != nil {
 			work(e, own.Length())
 		}
 		if own.Length() > 0 && s.row(e).Kind == RowIdle {
-			begin(own, e, e)
-			s.cause(IdleCopy, own.Length())
-			idle(&s.gap)
+			gap(own, e, e)
 		}
+		last = e
 	})
-	if rest.Length() > 0 {
-		begin(rest, last, nil)
-		s.waiting(s.Header.ProcessOf(cmp.Or(last, s.Work[0])), rest)
-		idle(&s.gap)
-	}
+	gap(rest, last, nil)
 }
 
 // run is a step in a pass.

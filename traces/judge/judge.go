@@ -84,28 +84,34 @@ type advisor struct {
 	*window.Window
 	*Advice
 	table    *tables.Table
-	measured *measured           // in the table's time
-	counted  []counted           // work in it
-	parts    []part              // idle time, in order
-	rows     []int64             // ns of each row of the table above its floor that no rule has found
-	steps    map[[2]int32]string // names of [advisor.where], by plan and step
-	graphs   bool                // the work came by CUDA graphs
-	rule     string              // the one that looks for a bottleneck now
-	most     int64               // ns that the rule found at one place,
-	place    window.Interval     // which is here
+	measured *measured                  // in the table's time
+	counted  []counted                  // work in it
+	parts    []part                     // idle time, in order
+	rows     []int64                    // ns of each row of the table above its floor that no rule has found
+	where    func(*traces.Event) string // names the step of an event of the work, by one name for all layers
+	graphs   bool                       // the work came by CUDA graphs
+	rule     string                     // the one that looks for a bottleneck now
+	most     int64                      // ns that the rule found at one place,
+	place    window.Interval            // which is here
+}
+
+// once is a function of an event that is called once for each key.
+func once[K comparable, T any](key func(*traces.Event) K, of func(*traces.Event) T) func(*traces.Event) T {
+	known := map[K]T{}
+	return func(e *traces.Event) T {
+		at := key(e)
+		v, ok := known[at]
+		if !ok {
+			v = of(e)
+			known[at] = v
+		}
+		return v
+	}
 }
 
 // byWhat is a function of an event that looks at its What alone: there are few of many events.
 func byWhat[T any](of func(*traces.Event) T) func(*traces.Event) T {
-	known := map[*traces.What]T{}
-	return func(e *traces.Event) T {
-		v, ok := known[e.What]
-		if !ok {
-			v = of(e)
-			known[e.What] = v
-		}
-		return v
-	}
+	return once(func(e *traces.Event) *traces.What { return e.What }, of)
 }
 
 // counted is an event of the work and the part of the wall time that is its own.
@@ -132,13 +138,14 @@ func (a *advisor) takeIdle(p *part) (ns int64) {
 	return ns
 }
 
-// before returns the idle time just before work.
-func (a *advisor) before(p *counted) []part {
-	for end := p.before; ; end++ {
-		if int(end) == len(a.parts) || a.parts[end].next != p.Event {
-			return a.parts[p.before:end]
+// takeBefore does the same for the idle time just before work: of one cause, of all if it is "".
+func (a *advisor) takeBefore(p *counted, cause string) (ns int64) {
+	for i := int(p.before); i < len(a.parts) && a.parts[i].next == p.Event; i++ {
+		if cause == "" || a.parts[i].cause == cause {
+			ns += a.takeIdle(&a.parts[i])
 		}
 	}
+	return ns
 }
 
 // placed notes where the rule has found so much time.
@@ -188,8 +195,9 @@ func Advise(t *traces.Trace, device int32) (*Advice, error) {
 
 // AdviseOn is [Advise] for a table of [tables.SummarizeSteady].
 func AdviseOn(table *tables.Table) *Advice {
-	a := &advisor{Window: table.Window, table: table, measured: measure(table.Window, table.Time), steps: map[[2]int32]string{},
+	a := &advisor{Window: table.Window, table: table, measured: measure(table.Window, table.Time),
 		Advice: &Advice{table.Source, table.Device, table.Wall, []Hint{}, []string{}}}
+	a.where = once(func(e *traces.Event) [2]int32 { return [2]int32{e.Plan, e.Step} }, a.whereStep)
 	a.count()
 	if steady := a.Steady(); table.By == tables.ByKernel && steady.Source == window.FromRepetition {
 		a.note("%s; what counts are %s, which are found by the repetition of kernel names; "+
@@ -277,13 +285,12 @@ func (a *advisor) count() {
 		if e.Kind == traces.KindKernel {
 			for lane, end := range until {
 				if lane != e.Lane && e.Time < end {
-					several = append(several, window.Interval{From: e.Time, To: min(end, e.End())})
+					several = window.Join(several, window.Interval{From: e.Time, To: min(end, e.End())})
 				}
 			}
 			until[e.Lane] = max(until[e.Lane], e.End())
 		}
 	})
-	several = window.Union(several)
 	for i := range a.counted {
 		p := &a.counted[i]
 		p.beside = 2*window.Covered(several, window.Interval{From: p.Time, To: p.End()}) > p.Duration
@@ -418,17 +425,7 @@ func (a *advisor) inWindow(e *traces.Event) bool {
 	return e.End() > a.table.Time.From && e.Time < a.table.Time.To
 }
 
-// where names the step of an event of the work, by one name for all layers.
-func (a *advisor) where(e *traces.Event) string {
-	at := [2]int32{e.Plan, e.Step}
-	text, known := a.steps[at]
-	if !known {
-		text = a.whereStep(e)
-		a.steps[at] = text
-	}
-	return text
-}
-
+// whereStep is [advisor.where] for the first event of a step.
 func (a *advisor) whereStep(e *traces.Event) string {
 	step, ok := a.Header.Step(e)
 	if !ok {

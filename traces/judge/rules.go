@@ -508,10 +508,8 @@ func elementwiseRule(a *advisor) {
 			}
 			for i, p := range run {
 				if i > 0 {
-					for i := range a.before(p) {
-						gap := a.takeIdle(&a.before(p)[i])
-						sum, could = sum+gap, could+gap
-					}
+					gap := a.takeBefore(p, "")
+					sum, could = sum+gap, could+gap
 				}
 				if p != longest {
 					could += a.take(p, p.own)
@@ -557,12 +555,7 @@ func smallCopiesRule(a *advisor) {
 	}
 	rows, gain := newTally(), int64(0)
 	for _, p := range found {
-		lost := a.take(p, p.own)
-		for i, b := range a.before(p) {
-			if b.cause == tables.IdleLaunch {
-				lost += a.takeIdle(&a.before(p)[i])
-			}
-		}
+		lost := a.take(p, p.own) + a.takeBefore(p, tables.IdleLaunch)
 		gain += lost
 		rows.add(fmt.Sprintf("%s of %s", p.Name, humanize.Size(p.Bytes)), lost, lost, 1)
 	}

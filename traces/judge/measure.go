@@ -184,8 +184,7 @@ type transfer struct {
 
 // clip returns the part of an event that lies in x; false if none does.
 func clip(e *traces.Event, x window.Interval) (window.Interval, bool) {
-	own := window.Interval{From: max(e.Time, x.From), To: min(e.End(), x.To)}
-	return own, (e.End() > x.From || e.Time >= x.From) && e.Time < x.To
+	return window.Interval{From: max(e.Time, x.From), To: min(e.End(), x.To)}, x.Has(e)
 }
 
 // measure counts what happens in x.
@@ -207,9 +206,7 @@ func measure(w *window.Window, x window.Interval) *measured {
 		if !ok {
 			continue
 		}
-		work = window.Join(work, own)
-		switch {
-		case !isCopy(e):
+		if work = window.Join(work, own); !isCopy(e) {
 			if some {
 				kernels = window.Join(kernels, own)
 			}
@@ -227,20 +224,19 @@ func measure(w *window.Window, x window.Interval) *measured {
 				m.fill.add(100*min(1, float64(shape.Blocks())/float64(device.SMs)), own.Length())
 			}
 			counters.Add(e.Counters, own.Length())
-		default:
-			copies = window.Join(copies, own)
-			if e.Kind != traces.KindMemcpy {
-				continue
-			}
-			d := directionOf(e)
-			if m.copies[d] == nil {
-				m.copies[d] = &transfer{}
-			}
-			m.copies[d].add(e.Bytes, own.Length())
-			// The driver copies pageable memory itself, while the call lasts.
-			if call := w.CallOf(e); call != nil && d.memory == "pageable" {
-				waits = append(waits, window.Interval{From: max(call.Time, x.From), To: min(call.End(), x.To)})
-			}
+			continue
+		}
+		if copies = window.Join(copies, own); e.Kind != traces.KindMemcpy {
+			continue
+		}
+		d := directionOf(e)
+		if m.copies[d] == nil {
+			m.copies[d] = &transfer{}
+		}
+		m.copies[d].add(e.Bytes, own.Length())
+		// The driver copies pageable memory itself, while the call lasts.
+		if call := w.CallOf(e); call != nil && d.memory == "pageable" {
+			waits = append(waits, window.Interval{From: max(call.Time, x.From), To: min(call.End(), x.To)})
 		}
 	}
 	if !some {

@@ -128,7 +128,6 @@ type data struct {
 	Rows     []rowJSON `json:"rows"`
 	Roofline roofline  `json:"roofline"`
 	SMs      *smsJSON  `json:"sms,omitempty"`
-	Device   int32     `json:"device"`
 }
 
 // rowJSON is a row of the table, one for each layer.
@@ -237,8 +236,7 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 	}
 	line := newTimeline(t, table, kept)
 	d := &data{timeline: line, Rows: make([]rowJSON, len(table.Rows)),
-		Roofline: newRoofline(rows, table.Wall, tables.Ceilings(t.Header, table.Device), t.Header.DType),
-		Device:   table.Device}
+		Roofline: newRoofline(rows, table.Wall, tables.Ceilings(t.Header, table.Device), t.Header.DType)}
 	p.Floors, p.Events, p.Tracks = d.Roofline.known(), humanize.Thousands(int64(line.events)), len(line.Tracks)
 	if line.cell > 0 {
 		p.Thinned = duration(line.cell)

@@ -28,14 +28,16 @@ type timeline struct {
 	Series  []*counter `json:"counters"`
 	Kernels []*listed  `json:"kernels,omitempty"` // of a thinned page, which has them not as events
 
+	Device int32 `json:"device"` // of the table
+
 	origin int64
 	events int
-	ops    bool // the table is by operation
+	ops    bool            // the table is by operation
+	time   window.Interval // of the table
 
 	// cell is the time in which what is short is drawn as one block: 0 for none. kept are the times in which all is drawn.
 	cell   int64
 	kept   []window.Interval
-	device int32 // of the table
 	listed map[[2]int]*listed
 }
 
@@ -121,7 +123,7 @@ type trackKey struct {
 // newTimeline puts the events of a trace on tracks; of very many only those in the times to be kept are all drawn.
 func newTimeline(t *traces.Trace, table *tables.Table, kept []window.Interval) *timeline {
 	line := &timeline{origin: t.Events[0].Time, Names: newTexts(), Details: newTexts(), Tracks: []*track{},
-		Series: []*counter{}, device: table.Device, listed: map[[2]int]*listed{}}
+		Series: []*counter{}, Device: table.Device, time: table.Time, listed: map[[2]int]*listed{}}
 	line.From, line.ops = table.Before, table.By == tables.ByOp
 	line.To = line.From + table.Wall
 	end := line.origin + line.To
@@ -204,9 +206,8 @@ func (l *timeline) add(h *traces.Header, tracks map[trackKey]*track, e *traces.E
 		name, duration = name+" (never ended)", end-e.Time
 	}
 	l.events++
-	from, to := l.origin+l.From, l.origin+l.To
-	if isWork := e.Kind.IsGPU() || l.device < 0 && e.Kind.IsRange(); l.cell > 0 && row >= 0 && isWork &&
-		e.Lane.Device == l.device && (e.End() > from || e.Time >= from) && e.Time < to {
+	if isWork := e.Kind.IsGPU() || l.Device < 0 && e.Kind.IsRange(); l.cell > 0 && row >= 0 && isWork &&
+		e.Lane.Device == l.Device && l.time.Has(e) {
 		l.list(e, row)
 	}
 	isShort := duration < l.cell && !l.isKept(e.Time)
@@ -250,9 +251,6 @@ func (b *block) add(e *traces.Event, row int) {
 	if b.n == 0 {
 		*b = block{from: e.Time, to: e.Time, rows: b.rows}
 		clear(b.rows)
-	}
-	if b.rows == nil {
-		b.rows = map[int]int64{}
 	}
 	b.n++
 	b.busy += max(0, e.End()-max(b.to, e.Time))
@@ -298,7 +296,7 @@ func (t *track) add(origin, start, duration int64, name, row, detail int, correl
 }
 
 func newTrack(h *traces.Header, key trackKey) *track {
-	t := &track{lane: key.lane, Title: key.lane.String(), Device: key.lane.Device}
+	t := &track{lane: key.lane, Title: key.lane.String(), Device: key.lane.Device, block: block{rows: map[int]int64{}}}
 	for _, n := range h.Lanes {
 		if n.Lane == key.lane && n.Name != "" {
 			t.Title = n.Name
@@ -414,8 +412,7 @@ func (c *counter) add(time int64, value float64) {
 
 // units are the units of the counters that this module's recorders write.
 var units = map[string]string{"power": "W", "SM clock": "MHz", traces.MemoryUsed: "B", traces.MemoryAllocated: "B",
-	traces.MemoryReserved: "B", "GPU utilisation": "%",
-	"queue depth": "kernels"}
+	traces.MemoryReserved: "B", "GPU utilisation": "%", "queue depth": "kernels"}
 
 // detail describes an event besides its name and times.
 func detail(e *traces.Event) string {

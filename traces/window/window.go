@@ -20,6 +20,11 @@ type Interval struct{ From, To int64 }
 // Length returns how long the interval is.
 func (x Interval) Length() int64 { return x.To - x.From }
 
+// Has reports whether an event, also one of no duration, is at least partly in the interval.
+func (x Interval) Has(e *traces.Event) bool {
+	return (e.End() > x.From || e.Time >= x.From) && e.Time < x.To
+}
+
 // Union sorts intervals in place and joins those that touch.
 func Union(list []Interval) []Interval {
 	slices.SortFunc(list, func(a, b Interval) int {
@@ -305,7 +310,7 @@ func (w *Window) Whole() Interval {
 func (w *Window) Sweep(x Interval, visit func(e, before *traces.Event, gap, own Interval)) (rest Interval) {
 	now, before := x.From, (*traces.Event)(nil)
 	for _, e := range w.Work {
-		if e.End() <= x.From && e.Time < x.From || e.Time >= x.To {
+		if !x.Has(e) {
 			continue
 		}
 		begin := max(now, e.Time)

@@ -179,10 +179,7 @@ func (c calls) at(of Correlation) (int, bool) {
 
 // host goes over the events of threads in order of time: ranges, calls, nodes.
 func (a *attributor) host() {
-	var next uint64
-	for i := range a.events {
-		next = max(next, a.events[i].ID)
-	}
+	next := LastID(a.events)
 	for i := range a.events {
 		e := &a.events[i]
 		isRange := e.Kind.IsRange() && e.Lane.Kind == LaneThread

@@ -126,14 +126,12 @@ func (m *merger) add(t *Trace, name string) {
 		}
 		return l
 	}
-	last := m.ranges
 	for i := range t.Events {
 		e := t.Events[i]
 		e.Time += shift
 		e.Lane = lane(e.Lane)
 		if e.ID != 0 {
 			e.ID += m.ranges
-			last = max(last, e.ID)
 		}
 		if e.Parent != 0 {
 			e.Parent += m.ranges
@@ -143,7 +141,7 @@ func (m *merger) add(t *Trace, name string) {
 		}
 		m.events = append(m.events, e)
 	}
-	m.ranges = last
+	m.ranges += LastID(t.Events)
 	for _, r := range t.Header.Ranks {
 		r.Process = process(r.Process)
 		h.Ranks = append(h.Ranks, r)

@@ -33,9 +33,9 @@ func OwnRange(e *Event, category string) {
 // steps of the first pass of a kind come first, in its order; steps that only later passes have follow.
 func FindSteps(h *Header, events []Event) {
 	var whats Interner
+	named := func(w *What) { w.Domain = Domain } // what is or seemed to be a step
 	Sort(events)
-	type stack []*Event
-	open := map[Lane]stack{}
+	open := map[Lane][]*Event{}
 	index := map[string]int{}             // phase to index in Plans
 	tags := map[string]map[string]int32{} // phase and name to index in Steps
 	for i := range events {
@@ -66,7 +66,7 @@ func FindSteps(h *Header, events []Event) {
 			e.Plan = int32(at)
 		case isStep && pass == nil: // named like a step, but outside all passes
 			e.Kind = KindRange
-			named(e, &whats)
+			whats.Change(e, named)
 		case isStep:
 			plan, known := &h.Plans[pass.Plan], tags[pass.Name]
 			tag, ok := known[e.Name]
@@ -83,16 +83,9 @@ func FindSteps(h *Header, events []Event) {
 				plan.Steps = append(plan.Steps, step)
 			}
 			e.Plan, e.Step = pass.Plan, tag
-			named(e, &whats)
+			whats.Change(e, named)
 		}
 	}
-}
-
-// named gives a range that is or seemed to be a step its domain.
-func named(e *Event, whats *Interner) {
-	w := *e.What
-	w.Domain = Domain
-	e.What = whats.Of(&w)
 }
 
 // Held makes counters of memory of events whose values are changes of it: it sorts them, and sums those of each device.

@@ -211,6 +211,13 @@ func (n *Interner) Of(w *What) *What {
 	return one
 }
 
+// Change changes the What of an event, and not that of the others that share it.
+func (n *Interner) Change(e *Event, change func(*What)) {
+	w := *e.What
+	change(&w)
+	e.What = n.Of(&w)
+}
+
 // Event is one record. Fields that a source does not give are zero, unless their comment names another value.
 type Event struct {
 	*What              // never nil; [Plain] makes one
@@ -333,6 +340,14 @@ func Sort(events []Event) {
 			events[at], at = events[next], next
 		}
 	}
+}
+
+// LastID returns the highest ID of events.
+func LastID(events []Event) (last uint64) {
+	for i := range events {
+		last = max(last, events[i].ID)
+	}
+	return last
 }
 
 // The recorders that a header can name.

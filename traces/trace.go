@@ -128,10 +128,7 @@ func (t *Trace) markedRanges() {
 		process int64
 		name    string
 	}
-	next, whats := uint64(0), new(Interner)
-	for i := range t.Events {
-		next = max(next, t.Events[i].ID)
-	}
+	next, whats := LastID(t.Events), new(Interner)
 	ranges, nodes := map[key]uint64{}, map[Correlation]bool{}
 	var made []Event
 	for i := range t.Events {
@@ -155,9 +152,7 @@ func (t *Trace) markedRanges() {
 			n.Node, n.Parent = e.Node, ranges[at]
 			made = append(made, n)
 		}
-		plain := *e.What
-		plain.Domain = ""
-		e.What = whats.Of(&plain)
+		whats.Change(e, func(w *What) { w.Domain = "" })
 	}
 	if len(made) > 0 {
 		t.Header.Lanes = append(t.Header.Lanes, LaneName{made[0].Lane, "ranges around the capture of graphs"})

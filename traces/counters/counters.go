@@ -359,9 +359,7 @@ func (s *Set) Join(t *traces.Trace) Joined {
 	}
 	var whats traces.Interner
 	count := func(e *traces.Event, c *traces.Counters) {
-		what := *e.What
-		what.Counters = c
-		e.What = whats.Of(&what)
+		whats.Change(e, func(w *traces.What) { w.Counters = c })
 	}
 	used := map[*Kernel]bool{}
 	for at, list := range events {

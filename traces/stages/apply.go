@@ -24,7 +24,7 @@ func (r *Inference) Apply(t *traces.Trace) error {
 			"; "))
 	}
 	a := &applier{trace: t, found: r, Index: t.Index(), tags: map[planKind]map[string]int32{},
-		plans: map[planKind]int32{}}
+		plans: map[planKind]int32{}, next: traces.LastID(t.Events)}
 	a.index()
 	t.Header.Plans = nil
 	for _, phase := range phaseNames {
@@ -64,10 +64,6 @@ type applier struct {
 }
 
 func (a *applier) index() {
-	t := a.trace
-	for i := range t.Events {
-		a.next = max(a.next, t.Events[i].ID)
-	}
 	a.of = map[int][]*Kernel{}
 	lasts := map[int]int{} // of each chain: its last pass and 1
 	for i := range a.found.Kernels {

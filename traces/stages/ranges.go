@@ -44,7 +44,7 @@ func OfRanges(t *traces.Trace, match *regexp.Regexp) bool {
 	if Has(t) {
 		return false
 	}
-	r := &ranges{trace: t, match: match, spans: map[inLaunch]*span{}}
+	r := &ranges{trace: t, match: match, spans: map[inLaunch]*span{}, next: traces.LastID(t.Events)}
 	r.find()
 	if len(r.top) == 0 {
 		return false
@@ -97,9 +97,6 @@ const deepest = 1000
 // find makes spans of the ranges around the launches of work.
 func (r *ranges) find() {
 	index, nodes := r.trace.Index(), traces.NodesOf(r.trace.Header, r.trace.Events)
-	for i := range r.trace.Events {
-		r.next = max(r.next, r.trace.Events[i].ID)
-	}
 	around := func(parent uint64) (found []*traces.Event) { // from the innermost
 		for e := index.Range(parent); e != nil && len(found) < deepest; e = index.Parent(e) {
 			if r.counts(e) {

@@ -13,12 +13,8 @@ type Folded struct {
 // "h.N.residual_2+h.(N+1).ln_1". A stage of one layer keeps its name, and rows of other kinds stay as they are. The
 // folded rows stand where the first of their rows stood, and sum to the wall time as those do.
 func FoldLayers(t *Table) []Folded {
-	type key struct {
-		kind        RowKind
-		phase, name string
-	}
 	var rows []Folded
-	index := map[key]int{}
+	index := map[rowKey]int{}
 	for i := range t.Rows {
 		r := &t.Rows[i]
 		name, isLayer := r.Name, 0
@@ -27,9 +23,10 @@ func FoldLayers(t *Table) []Folded {
 				isLayer = 1
 			}
 		}
-		at, ok := index[key{r.Kind, r.Phase, name}]
+		key := rowKey{kind: r.Kind, phase: r.Phase, name: name}
+		at, ok := index[key]
 		if !ok {
-			index[key{r.Kind, r.Phase, name}] = len(rows)
+			index[key] = len(rows)
 			rows = append(rows, Folded{*r, []int{i}})
 			rows[len(rows)-1].Layers = isLayer
 			continue

@@ -17,11 +17,7 @@ func (s *summary) notes(t *Table) []string {
 	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	h := s.Header
 	if len(t.Passes) > 0 {
-		var parts []string
-		for _, p := range describedOnce(h, t.Passes) {
-			parts = append(parts, p.describe(h))
-		}
-		text := strings.Join(parts, ", ")
+		text := described(h, t.Passes)
 		if n := t.WarmUp.Count; n > 0 {
 			out := "left out"
 			if s.of == allWork {
@@ -56,8 +52,12 @@ func (s *summary) notes(t *Table) []string {
 	if len(h.Against) > 0 {
 		add("the stages are inferred; against them: %s", strings.Join(h.Against, "; "))
 	}
-	if named := processNote(h); named != "" {
-		add("processes: %s", named)
+	var ranks []string
+	for _, r := range h.Ranks {
+		ranks = append(ranks, fmt.Sprintf("rank %d is process %s (by %s)", r.Rank, traces.ProcessText(r.Process), r.Source))
+	}
+	if len(ranks) > 0 {
+		add("processes: %s", strings.Join(humanize.First(ranks, 8), ", "))
 	}
 	if h.Clock.Aligned != "" {
 		add("clocks: %s", h.Clock.Aligned)
@@ -89,37 +89,30 @@ func (s *summary) notes(t *Table) []string {
 	return notes
 }
 
-// processNote says which processes the ranks of a distributed program are, and what names them.
-func processNote(h *traces.Header) string {
-	var parts []string
-	for _, r := range h.Ranks {
-		parts = append(parts, fmt.Sprintf("rank %d is process %s (by %s)", r.Rank, traces.ProcessText(r.Process), r.Source))
-	}
-	return strings.Join(humanize.First(parts, 8), ", ")
-}
-
-// describedOnce sums the passes of plans that have the same description, as draft steps of more and fewer layers have.
-func describedOnce(h *traces.Header, all []Passes) []Passes {
-	one := func(p Passes) string {
-		p.Count = 1
-		return p.describe(h)
-	}
-	var sums []Passes
+// described is such as "1 prefill of 6 tokens, padded to 64, 7 decode steps". Those of plans that are described alike, as
+// draft steps of more and fewer layers, are counted together.
+func described(h *traces.Header, all []Passes) string {
+	type key struct{ phase, sizes string }
+	var keys []key
+	counts := map[key]int{}
 	for _, p := range all {
-		if at := slices.IndexFunc(sums, func(s Passes) bool { return one(s) == one(p) }); at >= 0 {
-			sums[at].Count += p.Count
-		} else {
-			sums = append(sums, p)
+		k := key{p.Phase, p.sizes(h)}
+		if counts[k] == 0 {
+			keys = append(keys, k)
 		}
+		counts[k] += p.Count
 	}
-	return sums
+	var parts []string
+	for _, k := range keys {
+		parts = append(parts, humanize.Count(counts[k], k.phase, humanize.Plural(k.phase))+k.sizes)
+	}
+	return strings.Join(parts, ", ")
 }
 
-// describe is such as "prefill of 6 tokens, padded to 64" or "7 decode steps".
-func (p Passes) describe(h *traces.Header) string {
-	text := humanize.Count(p.Count, p.Phase, humanize.Plural(p.Phase))
+// sizes is such as " of 6 tokens, padded to 64".
+func (p Passes) sizes(h *traces.Header) (text string) {
 	if p.plan < 0 || int(p.plan) >= len(h.Plans) {
-		return text
+		return ""
 	}
 	plan := &h.Plans[p.plan]
 	if plan.Tokens > 1 || plan.Padded > 0 {
@@ -156,11 +149,11 @@ func overheadNotes(h *traces.Header, of []Passes) []string {
 		return notes
 	}
 	note := "recording overhead: what recording cost was not measured"
-	switch h.Recorder {
-	case traces.RecorderCUPTI, traces.RecorderStamps, traces.RecorderHost:
-		if note += "; a run without --no-baseline measures it"; h.Recorder == traces.RecorderCUPTI && h.Versions["model"] == "" {
-			note = strings.Replace(note, "a run without --no-baseline", "--baseline or --delay of 'infer trace record'", 1)
-		}
+	switch recorder := h.Recorder; {
+	case recorder == traces.RecorderCUPTI && h.Versions["model"] == "":
+		note += "; --baseline or --delay of 'infer trace record' measures it"
+	case recorder == traces.RecorderCUPTI, recorder == traces.RecorderStamps, recorder == traces.RecorderHost:
+		note += "; a run without --no-baseline measures it"
 	}
 	return []string{note}
 }

@@ -236,15 +236,12 @@ func TestTop(t *testing.T) {
 	}
 }
 
-// TestDescribedOnce: drafts of more and of fewer layers are passes of one kind to a reader, verifying passes of more and
+// TestDescribed: drafts of more and of fewer layers are passes of one kind to a reader, verifying passes of more and
 // of fewer tokens are not.
-func TestDescribedOnce(t *testing.T) {
+func TestDescribed(t *testing.T) {
 	h := &traces.Header{Plans: []traces.Plan{{Phase: "draft step", Tokens: 1}, {Phase: "draft step", Tokens: 1}, {Phase: "verify step", Tokens: 4}, {Phase: "verify step", Tokens: 3}}}
-	var got []string
-	for _, p := range describedOnce(h, []Passes{{Phase: "draft step", Count: 2}, {Phase: "verify step", Count: 1, plan: 2}, {Phase: "draft step", Count: 3, plan: 1}, {Phase: "verify step", Count: 1, plan: 3}}) {
-		got = append(got, p.describe(h))
-	}
-	if want := "5 draft steps, 1 verify step of 4 tokens, 1 verify step of 3 tokens"; strings.Join(got, ", ") != want {
+	got := described(h, []Passes{{Phase: "draft step", Count: 2}, {Phase: "verify step", Count: 1, plan: 2}, {Phase: "draft step", Count: 3, plan: 1}, {Phase: "verify step", Count: 1, plan: 3}})
+	if want := "5 draft steps, 1 verify step of 4 tokens, 1 verify step of 3 tokens"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

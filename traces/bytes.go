@@ -23,6 +23,9 @@ var compressions = []struct {
 	}},
 }
 
+// SQLite begins every sqlite file.
+const SQLite = "SQLite format 3\x00"
+
 // byteOrderMark precedes the text in files of some editors of Windows.
 const byteOrderMark = "\xef\xbb\xbf"
 

@@ -39,7 +39,7 @@ func Read(r io.Reader) (*Header, []Event, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if head, _ := in.Peek(16); bytes.HasPrefix(head, []byte("SQLite format 3\x00")) {
+	if head, _ := in.Peek(len(SQLite)); string(head) == SQLite {
 		return nil, nil, errors.New("the trace is an sqlite file, which cannot be read as a stream; open it by name")
 	}
 	escapes := &escapes{in: in}

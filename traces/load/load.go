@@ -89,8 +89,8 @@ func (s Source) Load() (*traces.Trace, error) {
 
 // read reads the trace, whose first bytes say what it is.
 func (s Source) read(stream *bufio.Reader) (*traces.Header, []traces.Event, error) {
-	file, _ := stream.Peek(len(nsys.Magic))
-	isFile := s.Stream == nil && string(file) == nsys.Magic
+	file, _ := stream.Peek(len(traces.SQLite))
+	isFile := s.Stream == nil && string(file) == traces.SQLite
 	stream, err := traces.Uncompressed(stream)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", s.Path, err)
@@ -101,7 +101,7 @@ func (s Source) read(stream *bufio.Reader) (*traces.Header, []traces.Event, erro
 		return nil, nil, problem(s.Path, err)
 	case len(head) == 0:
 		return nil, nil, fmt.Errorf("%s is empty, not a trace", s.Path)
-	case bytes.HasPrefix(head, []byte(nsys.Magic)):
+	case bytes.HasPrefix(head, []byte(traces.SQLite)):
 		path := s.Path
 		if !isFile {
 			if path, err = copied(stream); err != nil {

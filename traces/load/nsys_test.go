@@ -17,7 +17,6 @@ import (
 
 	"gpt2scope/traces"
 	"gpt2scope/traces/internal/fixtures"
-	"gpt2scope/traces/nsys"
 	"gpt2scope/traces/stages"
 	"gpt2scope/traces/tables"
 )
@@ -154,18 +153,14 @@ func TestNsys(t *testing.T) {
 	context := traces.Lane{Kind: traces.LaneSync, Device: 0, Process: 700, Context: 1, ID: -1}
 	for want, e := range map[string]traces.Event{
 		fmt.Sprint("embed(float*) 0 0 false ", traces.Stream(700, 0, 1, 7)): k,
-		fmt.Sprint("cudaLaunchKernelExC 0 0 false ", traces.API(700, 701)): find(traces.KindRuntime,
-			120),
-		fmt.Sprint("cuLaunchKernel 1 0 false ", traces.API(700, 701)): find(traces.KindDriver,
-			165),
+		fmt.Sprint("cudaLaunchKernelExC 0 0 false ", traces.API(700, 701)):  find(traces.KindRuntime, 120),
+		fmt.Sprint("cuLaunchKernel 1 0 false ", traces.API(700, 701)):       find(traces.KindDriver, 165),
 		fmt.Sprint("Memcpy HtoD (Pageable -> Device) -1 768 false ", traces.Stream(700, 0, 1, 8)): find(traces.KindMemcpy,
 			60),
-		fmt.Sprint("Memset (Device) -1 32 false ", traces.Stream(700, 0, 1, 8)): find(traces.KindMemset,
-			62),
-		fmt.Sprint("Context Sync -1 0 false ", context): find(traces.KindSync, 64),
-		fmt.Sprint("wte+wpe -1 0 true ", traces.Thread(700, 701)): find(traces.KindRange,
-			900),
-		fmt.Sprint("first token -1 0 false ", traces.Thread(700, 701)): find(traces.KindMark, 8),
+		fmt.Sprint("Memset (Device) -1 32 false ", traces.Stream(700, 0, 1, 8)): find(traces.KindMemset, 62),
+		fmt.Sprint("Context Sync -1 0 false ", context):                         find(traces.KindSync, 64),
+		fmt.Sprint("wte+wpe -1 0 true ", traces.Thread(700, 701)):               find(traces.KindRange, 900),
+		fmt.Sprint("first token -1 0 false ", traces.Thread(700, 701)):          find(traces.KindMark, 8),
 	} {
 		if got := fmt.Sprint(e.Name, " ", e.Step, " ", e.Bytes, " ", e.Open, " ", e.Lane); got != want {
 			t.Errorf("%s, not %s", got, want)
@@ -340,12 +335,12 @@ func TestOpenRefuses(t *testing.T) {
 		return path
 	}
 	for path, fact := range map[string]string{
-		filepath.Join(dir, "absent"):             "no such file",
-		dir:                                      "is a directory",
-		file("empty", ""):                        "is empty",
-		file("text", "hello"):                    "not a trace",
-		file("broken.sqlite", nsys.Magic+"xxxx"): "not a readable export of Nsight Systems",
-		sqlite(t, `CREATE TABLE a (b INTEGER)`):  "no table StringIds",
+		filepath.Join(dir, "absent"): "no such file",
+		dir:                          "is a directory",
+		file("empty", ""):            "is empty",
+		file("text", "hello"):        "not a trace",
+		file("broken.sqlite", traces.SQLite+"xxxx"):                                                "not a readable export of Nsight Systems",
+		sqlite(t, `CREATE TABLE a (b INTEGER)`):                                                    "no table StringIds",
 		sqlite(t, modern[0], modern[1], modern[14][:strings.Index(modern[14], ", globalTid")]+")"): "has no column globalTid",
 	} {
 		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), fact) || !strings.Contains(err.Error(), path) ||

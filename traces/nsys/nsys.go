@@ -47,9 +47,6 @@ type export struct {
 	variables map[string]int  // the ranks that environment variables name
 }
 
-// Magic begins every sqlite file.
-const Magic = "SQLite format 3\x00"
-
 // Read reads an export. The events are in the order of [traces.Compare]. progress, if not nil, is told now and then how
 // many bytes were read of how many. ctx ends the reading. An error says what the file is not, and does not name it.
 func Read(ctx context.Context, path string, progress func(done, total int64)) (*traces.Header, []traces.Event, error) {
@@ -468,7 +465,6 @@ func (n *export) readMetrics() {
 		names[metric{r.int(0), r.int(1)}], _ = r.text(2)
 	}, "typeId", "metricId", "metricName")
 	events := map[metric][]traces.Event{}
-	some := map[metric]bool{}
 	n.rows("GPU_METRICS", func(r row) {
 		at := metric{r.int(1), r.int(2)}
 		name, ok := names[at]
@@ -479,14 +475,13 @@ func (n *export) readMetrics() {
 			name, r.int(0), 0)
 		e.Value = float64(r.int(3))
 		e.What = n.whats.Of(e.What)
-		some[at] = some[at] || e.Value != 0
 		events[at] = append(events[at], e)
 	}, "timestamp", "typeId", "metricId", "value")
 	order := slices.SortedFunc(maps.Keys(events), func(a, b metric) int {
 		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.id, b.id)) // so that files read alike each time
 	})
 	for _, at := range order {
-		if some[at] {
+		if slices.ContainsFunc(events[at], func(e traces.Event) bool { return e.Value != 0 }) {
 			for _, e := range events[at] {
 				n.add(e)
 			}

@@ -106,17 +106,21 @@ func opColumns(t *tables.Table) []table.Column[tables.OpRow] {
 	return columns
 }
 
-// floatNs is a mean of ns, in tables microseconds.
-func floatNs(ns float64) table.Cell {
-	c := table.Float(ns, 0)
-	c.Text = table.Float(ns/1e3, 3).Text
-	return c
+// meanNs is a mean of ns of so many, in tables microseconds.
+func meanNs(ns int64, n int) table.Cell {
+	mean := float64(ns) / float64(max(1, n))
+	c := table.Float(mean, 0)
+	c.Text = table.Float(mean/1e3, 3).Text
+	return table.Known(n > 0, c)
 }
 
-// meanNs is a mean of ns of so many.
-func meanNs(ns int64, n int) table.Cell {
-	return table.Known(n > 0, floatNs(float64(ns)/float64(max(1, n))))
+// number is a whole number, for people as the text.
+func number(n int64, text string) table.Cell {
+	return table.Cell{Number: float64(n), CSV: strconv.FormatInt(n, 10), Text: text}
 }
+
+// id is a number that counts nothing.
+func id(n int64) table.Cell { return number(n, strconv.FormatInt(n, 10)) }
 
 // spreadColumns are the columns of times; people see some of them, with a word before the title.
 func spreadColumns[R any](key, before string, of func(*R) (s *tables.Spread, n int)) []table.Column[R] {
@@ -168,13 +172,11 @@ func layoutMemory(t *tables.Table, o ShowOptions) (layout, error) {
 	type row = tables.MemoryRow
 	size := func(key, title string, of func(*row) int64) table.Column[row] {
 		return table.Column[row]{Key: key, Unit: "bytes", Title: title, Cell: func(r *row) table.Cell {
-			return table.Cell{Number: float64(of(r)), CSV: strconv.FormatInt(of(r), 10), Text: humanize.Size(of(r))}
+			return number(of(r), humanize.Size(of(r)))
 		}}
 	}
 	columns := []table.Column[row]{
-		{Key: "device", Title: "GPU", Cell: func(r *row) table.Cell {
-			return table.Cell{Number: float64(r.Device), CSV: strconv.Itoa(int(r.Device)), Text: strconv.Itoa(int(r.Device))}
-		}},
+		{Key: "device", Title: "GPU", Cell: func(r *row) table.Cell { return id(int64(r.Device)) }},
 		size("peak", "peak", func(r *row) int64 { return r.Peak }),
 		{Key: "percent", Unit: "percent", Title: "% of GPU", Legend: "of its memory", Cell: func(r *row) table.Cell {
 			return table.Known(r.Percent > 0, table.Float(r.Percent, 1))
@@ -192,9 +194,6 @@ func layoutMemory(t *tables.Table, o ShowOptions) (layout, error) {
 // layoutProcesses lays out the table by process.
 func layoutProcesses(t *tables.Table, o ShowOptions) (layout, error) {
 	type row = tables.ProcessRow
-	id := func(n int64) table.Cell {
-		return table.Cell{Number: float64(n), CSV: strconv.FormatInt(n, 10), Text: strconv.FormatInt(n, 10)}
-	}
 	columns := []table.Column[row]{
 		{Key: "rank", Title: "rank", Cell: func(r *row) table.Cell {
 			if r.Rank == nil {
@@ -202,11 +201,8 @@ func layoutProcesses(t *tables.Table, o ShowOptions) (layout, error) {
 			}
 			return id(int64(*r.Rank))
 		}},
-		{Key: "process", Title: "process", Cell: func(r *row) table.Cell {
-			c := id(r.Process)
-			c.Text = traces.ProcessText(r.Process)
-			return c
-		}},
+		{Key: "process", Title: "process",
+			Cell: func(r *row) table.Cell { return number(r.Process, traces.ProcessText(r.Process)) }},
 		{Key: "device", Title: "GPU", Cell: func(r *row) table.Cell { return id(int64(r.Device)) }},
 		table.Count("passes", "passes", func(r *row) int { return r.Passes }),
 		table.Time("from", "from us", "its first work, after the first of all processes",

@@ -186,10 +186,7 @@ func WriteTable(w io.Writer, table *tables.Table, show layout) error {
 func layoutRows(t *tables.Table, o ShowOptions) (layout, error) {
 	columns, rows := rowColumns(t, o.By), t.Rows
 	if o.By == tables.ByFolded {
-		rows = nil
-		for _, f := range t.Folded {
-			rows = append(rows, f.Row)
-		}
+		rows = t.Shown()
 	}
 	section := func(r *tables.Row) int { return slices.Index(tables.RowKinds, r.Kind) }
 	name := o.Rows.Sort
@@ -333,7 +330,7 @@ func rowColumns(t *tables.Table, by tables.By) []table.Column[tables.Row] {
 		})},
 		{Key: "shared", Unit: "bytes", Cell: shape(func(s *tables.Shape) table.Cell {
 			n := int64(s.StaticShared) + int64(s.DynamicShared)
-			return table.Cell{Number: float64(n), CSV: strconv.FormatInt(n, 10), Text: humanize.Thousands(n)}
+			return number(n, humanize.Thousands(n))
 		})},
 		{Key: "occupancy", Unit: "percent", Legend: "theoretical occupancy of an SM",
 			Cell: occupancy(func(o *tables.Occupancy) table.Cell { return table.Float(o.Percent, 1) })},

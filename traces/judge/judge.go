@@ -190,12 +190,19 @@ func Advise(t *traces.Trace, device int32) (*Advice, error) {
 	if err != nil {
 		return nil, err
 	}
-	return AdviseOn(table), nil
+	return advise(table, measure(table.Window, table.Time)), nil
 }
 
-// AdviseOn is [Advise] for a table of [tables.SummarizeSteady].
-func AdviseOn(table *tables.Table) *Advice {
-	a := &advisor{Window: table.Window, table: table, measured: measure(table.Window, table.Time),
+// Both is [Advise] and [Measure] for a table of [tables.SummarizeSteady]. The report is nil on the CPU.
+func Both(table *tables.Table) (*Advice, *Report) {
+	m := measure(table.Window, table.Time)
+	report, _ := reportOn(table, m)
+	return advise(table, m), report
+}
+
+// advise advises on a table, in whose time m was measured.
+func advise(table *tables.Table, m *measured) *Advice {
+	a := &advisor{Window: table.Window, table: table, measured: m,
 		Advice: &Advice{table.Source, table.Device, table.Wall, []Hint{}, []string{}}}
 	a.where = once(func(e *traces.Event) [2]int32 { return [2]int32{e.Plan, e.Step} }, a.whereStep)
 	a.count()

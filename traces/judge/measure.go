@@ -71,11 +71,11 @@ func Measure(t *traces.Trace, device int32) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	return MeasureOn(table)
+	return reportOn(table, measure(table.Window, table.Time))
 }
 
-// MeasureOn is [Measure] for a table of [tables.SummarizeSteady].
-func MeasureOn(table *tables.Table) (*Report, error) {
+// reportOn reports on a table of the passes that repeat, in whose time now was measured.
+func reportOn(table *tables.Table, now *measured) (*Report, error) {
 	if table.Device < 0 {
 		return nil, errors.New("the recording has no work of a GPU, and the indicators are of a GPU; " +
 			"'infer trace show' has what the CPU did")
@@ -86,7 +86,7 @@ func MeasureOn(table *tables.Table) (*Report, error) {
 	before.To = max(before.From, before.To)
 	r := &Report{Source: table.Source, Device: table.Device, Wall: steady.Length(), Before: before.Length(),
 		Passes: len(steady.Passes), WarmUpPasses: len(steady.WarmUp), PassesFrom: steady.Source}
-	now, early := measure(w, steady.Interval), (*measured)(nil)
+	var early *measured
 	if before.Length() > 0 {
 		early = measure(w, before)
 	}

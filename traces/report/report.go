@@ -93,8 +93,8 @@ type hint struct {
 // places of what was found.
 func (p *page) advise(table *tables.Table, origin int64) (places []window.Interval) {
 	steady := table.Steady()
-	advice := judge.AdviseOn(steady)
-	p.AdviceOf = unless(advice.Wall == table.Wall, duration(advice.Wall))
+	advice, report := judge.Both(steady)
+	p.Report, p.AdviceOf = report, unless(advice.Wall == table.Wall, duration(advice.Wall))
 	for _, h := range advice.Above(1) {
 		shown := hint{Hint: h}
 		if h.Percent != nil {
@@ -105,9 +105,6 @@ func (p *page) advise(table *tables.Table, origin int64) (places []window.Interv
 			shown.From, shown.To = h.From-origin, h.To-origin
 		}
 		p.Advice = append(p.Advice, shown)
-	}
-	if report, err := judge.MeasureOn(steady); err == nil {
-		p.Report = report
 	}
 	return places
 }

@@ -66,9 +66,7 @@ func (m *Model) readBeside(files fs.FS) error {
 	if err != nil {
 		m.Tokenizer, m.TokenizerFrom, m.NoTokenizer = nil, "", err
 	}
-	if m.ends, err = endIDs("config.json", m.config["eos_token_id"]); err != nil {
-		return err
-	}
+	m.ends = (&fieldReader{raw: m.config}).tokenIDs("eos_token_id") // which ParseConfig has read without an error
 	data, err := readFile(files, generationFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -79,23 +77,11 @@ func (m *Model) readBeside(files fs.FS) error {
 	if m.Generation, err = parseObject(generationFile, data); err != nil {
 		return err
 	}
-	ends, err := endIDs(generationFile, m.Generation["eos_token_id"])
-	if ends != nil {
+	r := fieldReader{file: generationFile, raw: m.Generation}
+	if ends := r.tokenIDs("eos_token_id"); ends != nil {
 		m.ends = ends
 	}
-	return err
-}
-
-// endIDs reads an eos_token_id: an id, a list of ids, or none.
-func endIDs(file string, value json.RawMessage) (ids []int, err error) {
-	var id int
-	switch {
-	case value == nil || json.Unmarshal(value, &ids) == nil: // null too
-		return ids, nil
-	case json.Unmarshal(value, &id) == nil:
-		return []int{id}, nil
-	}
-	return nil, fmt.Errorf("%s has eos_token_id = %s; it must be a token id or a list of them", file, shorten(value))
+	return r.err
 }
 
 // EndsText tells whether a token ends a text: those that generation_config.json names, else config.json's.

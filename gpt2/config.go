@@ -230,7 +230,7 @@ func ParseConfig(data []byte) (Config, error) {
 	c.Layers, c.Channels, c.Heads, c.Vocab, c.Positions = 12, 768, 12, 50257, 1024 // those of transformers
 	r := fieldReader{file: "config.json", raw: raw}
 	var classes []string
-	r.decode("architectures", "a list of names", &classes)
+	r.read(into{"architectures": &classes})
 	if !r.has("model_type") && len(classes) > 0 && !slices.ContainsFunc(classes, isGPT2) {
 		return Config{}, fmt.Errorf("config.json has architectures = %s, and no model_type; only GPT-2's are supported",
 			shorten(raw["architectures"]))
@@ -242,23 +242,19 @@ func ParseConfig(data []byte) (Config, error) {
 			}
 		}
 	}
-	r.int("n_layer", &c.Layers)
-	r.int("n_embd", &c.Channels)
-	r.int("n_head", &c.Heads)
-	r.int("vocab_size", &c.Vocab)
-	r.int("n_positions", &c.Positions)
-	r.int("n_inner", &c.Inner)
-	if c.Inner == 0 && !r.has("n_inner") {
+	name := "gelu_new"
+	r.read(into{"n_layer": &c.Layers, "n_embd": &c.Channels, "n_head": &c.Heads, "vocab_size": &c.Vocab,
+		"n_positions": &c.Positions, "n_inner": &c.Inner, "layer_norm_epsilon": &c.Epsilon, "activation_function": &name,
+		"scale_attn_weights": &c.ScaleWeights, "scale_attn_by_inverse_layer_idx": &c.ScaleByInverseLayer,
+		"tie_word_embeddings": &c.Tied})
+	if !r.has("n_inner") {
 		c.Inner = 4 * c.Channels
 	}
-	r.float("layer_norm_epsilon", &c.Epsilon)
-	r.bool("scale_attn_weights", &c.ScaleWeights)
-	r.bool("scale_attn_by_inverse_layer_idx", &c.ScaleByInverseLayer)
-	r.bool("tie_word_embeddings", &c.Tied)
-	r.tokenID("bos_token_id", &c.BOS)
-	r.tokenID("eos_token_id", &c.EOS)
-	name := "gelu_new"
-	r.string("activation_function", &name)
+	for i, to := range []*int{&c.BOS, &c.EOS} {
+		if ids := r.tokenIDs([]string{"bos_token_id", "eos_token_id"}[i]); len(ids) > 0 {
+			*to = ids[0]
+		}
+	}
 	if r.err != nil {
 		return Config{}, r.err
 	}
@@ -338,29 +334,38 @@ func (r *fieldReader) has(name string) bool {
 	return ok && string(v) != "null"
 }
 
-func (r *fieldReader) decode(name, kind string, dst any) {
+// into has a pointer for each field that is read.
+type into map[string]any
+
+// kinds are what a field must be, by the type of its pointer.
+var kinds = map[string]string{"*int": "a whole number", "*float64": "a number", "*bool": "true or false",
+	"*string": "a string", "*[]string": "a list of names", "*map[string]float64": "an object of numbers"}
+
+// read takes fields; those that are not there change nothing.
+func (r *fieldReader) read(fields into) {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		r.decode(name, kinds[fmt.Sprintf("%T", fields[name])], fields[name])
+	}
+}
+
+func (r *fieldReader) decode(name, kind string, to any) {
 	if r.err != nil || !r.has(name) {
 		return
 	}
-	if err := json.Unmarshal(r.raw[name], dst); err != nil {
+	if err := json.Unmarshal(r.raw[name], to); err != nil {
 		r.err = fmt.Errorf("%s has %s = %s; it must be %s", r.file, name, shorten(r.raw[name]), kind)
 	}
 }
 
-// tokenID reads an id, or the first of a list of ids.
-func (r *fieldReader) tokenID(name string, dst *int) {
-	var ids []int
-	if json.Unmarshal(r.raw[name], &ids) != nil {
-		r.decode(name, "a token id or a list of them", dst)
-	} else if len(ids) > 0 {
-		*dst = ids[0]
+// tokenIDs reads an id or a list of ids, nil if the field is not there.
+func (r *fieldReader) tokenIDs(name string) (ids []int) {
+	if !r.has(name) || json.Unmarshal(r.raw[name], &ids) == nil {
+		return ids
 	}
+	ids = make([]int, 1)
+	r.decode(name, "a token id or a list of them", &ids[0])
+	return ids
 }
-
-func (r *fieldReader) int(name string, dst *int)       { r.decode(name, "a whole number", dst) }
-func (r *fieldReader) float(name string, dst *float64) { r.decode(name, "a number", dst) }
-func (r *fieldReader) bool(name string, dst *bool)     { r.decode(name, "true or false", dst) }
-func (r *fieldReader) string(name string, dst *string) { r.decode(name, "a string", dst) }
 
 // shorten cuts a value from a file so that it fits in a sentence.
 func shorten(v []byte) string {

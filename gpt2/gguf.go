@@ -117,28 +117,24 @@ func listOf[T any](r *fieldReader, file *weights.GGUF, key, want string) []T {
 func ggufConfig(file *weights.GGUF) (Config, error) {
 	m := newMetadata(file)
 	var arch string
-	if m.string("general.architecture", &arch); m.err == nil && arch != "gpt2" {
+	if m.read(into{"general.architecture": &arch}); m.err == nil && arch != "gpt2" {
 		return Config{}, fmt.Errorf("it is a model of the architecture %q (general.architecture); only gpt2 is supported",
 			shorten([]byte(arch)))
 	}
 	c := defaults
-	needed := map[string]*int{"gpt2.block_count": &c.Layers, "gpt2.embedding_length": &c.Channels,
+	needed := into{"gpt2.block_count": &c.Layers, "gpt2.embedding_length": &c.Channels,
 		"gpt2.attention.head_count": &c.Heads, "gpt2.context_length": &c.Positions}
-	for _, key := range slices.Sorted(maps.Keys(needed)) {
-		m.int(key, needed[key])
-	}
+	m.read(needed)
 	for _, key := range slices.Sorted(maps.Keys(needed)) {
 		if m.err == nil && !m.has(key) {
 			return Config{}, fmt.Errorf("the metadata has no %s; a GPT-2 file needs it", key)
 		}
 	}
 	c.Inner = 4 * c.Channels
-	m.int("gpt2.feed_forward_length", &c.Inner)
-	m.float("gpt2.attention.layer_norm_epsilon", &c.Epsilon)
-	m.int("tokenizer.ggml.bos_token_id", &c.BOS)
-	m.int("tokenizer.ggml.eos_token_id", &c.EOS)
 	keys := c.Heads
-	m.int("gpt2.attention.head_count_kv", &keys)
+	m.read(into{"gpt2.feed_forward_length": &c.Inner, "gpt2.attention.layer_norm_epsilon": &c.Epsilon,
+		"gpt2.attention.head_count_kv": &keys, "tokenizer.ggml.bos_token_id": &c.BOS,
+		"tokenizer.ggml.eos_token_id": &c.EOS})
 	if m.err != nil {
 		return Config{}, m.err
 	}
@@ -176,16 +172,12 @@ func ggufTokenizer(file *weights.GGUF, vocab int) (*tokenizer.Tokenizer, error) 
 	parts := tokenizer.Parts{Tokens: list("tokenizer.ggml.tokens"), Merges: list("tokenizer.ggml.merges"), EndOfText: -1,
 		BOS: -1, Unknown: -1, Pad: -1}
 	var model, split string
-	m.string("tokenizer.ggml.model", &model)
-	m.string("tokenizer.ggml.pre", &split)
 	types := listOf[int64](m, file, "tokenizer.ggml.token_type", "a list of whole numbers")
-	m.int("tokenizer.ggml.eos_token_id", &parts.EndOfText)
-	m.int("tokenizer.ggml.bos_token_id", &parts.BOS)
-	m.int("tokenizer.ggml.unknown_token_id", &parts.Unknown)
-	m.int("tokenizer.ggml.padding_token_id", &parts.Pad)
-	m.bool("tokenizer.ggml.add_space_prefix", &parts.PrefixSpace)
-	m.bool("tokenizer.ggml.add_bos_token", &parts.AddBOS)
-	m.bool("tokenizer.ggml.add_eos_token", &parts.AddEOS)
+	m.read(into{"tokenizer.ggml.model": &model, "tokenizer.ggml.pre": &split,
+		"tokenizer.ggml.eos_token_id": &parts.EndOfText, "tokenizer.ggml.bos_token_id": &parts.BOS,
+		"tokenizer.ggml.unknown_token_id": &parts.Unknown, "tokenizer.ggml.padding_token_id": &parts.Pad,
+		"tokenizer.ggml.add_space_prefix": &parts.PrefixSpace, "tokenizer.ggml.add_bos_token": &parts.AddBOS,
+		"tokenizer.ggml.add_eos_token": &parts.AddEOS})
 	switch {
 	case m.err != nil:
 		return nil, m.err

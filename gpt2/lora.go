@@ -150,11 +150,8 @@ type adapterOptions struct {
 func (o *adapterOptions) read(raw map[string]json.RawMessage) error {
 	o.rank, o.alpha = 8, 8
 	r := fieldReader{file: adapterConfig, raw: raw}
-	r.int("r", &o.rank)
-	r.float("lora_alpha", &o.alpha)
-	r.bool("use_rslora", &o.root)
-	r.decode("rank_pattern", "an object of numbers", &o.ranks)
-	r.decode("alpha_pattern", "an object of numbers", &o.alphas)
+	r.read(into{"r": &o.rank, "lora_alpha": &o.alpha, "use_rslora": &o.root, "rank_pattern": &o.ranks,
+		"alpha_pattern": &o.alphas})
 	return r.err
 }
 

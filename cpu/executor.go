@@ -52,7 +52,7 @@ type runner struct {
 
 	// What a draft leaves in the residual stream for the pass that verifies it: a row for each token, at its position
 	// modulo VerifyRows.
-	left []float32
+	kept []float32
 
 	compiled map[gpt2.Pass]*compiled
 	last     *compiled // of the pass that ran last, for Read
@@ -106,6 +106,14 @@ func (r *runner) Close() error {
 	if r.group != nil {
 		r.group.leave(r)
 	}
+	r.free()
+	r.backend.release(r.model, r.packed)
+	*r = runner{}
+	return nil
+}
+
+// free frees programs, caches and buffers.
+func (r *runner) free() {
 	r.forget()
 	for _, kv := range r.caches {
 		kv.free()
@@ -116,9 +124,6 @@ func (r *runner) Close() error {
 	for _, b := range r.buffers {
 		b.free()
 	}
-	r.backend.release(r.model, r.packed)
-	*r = runner{}
-	return nil
 }
 
 // Plan returns the fused plan of a pass.
@@ -259,7 +264,7 @@ func (r *runner) pass(ctx context.Context, c *compiled) error {
 	defer c.ranges.End()
 	pass, past := c.plan.Pass, r.Position()
 	if pass.From > 0 {
-		r.leave(past, pass.Tokens, func(kept, x []float32) { copy(x, kept) })
+		r.eachKept(past, pass.Tokens, func(kept, x []float32) { copy(x, kept) })
 	}
 	note := r.recording.begin(r, c)
 	whole, err := c.execute(r.recording)
@@ -272,7 +277,7 @@ func (r *runner) pass(ctx context.Context, c *compiled) error {
 	note.ran(r.recording)
 	defer note.done(r.recording)
 	if pass.Exit > 0 {
-		r.leave(past, pass.Tokens, func(kept, x []float32) { copy(kept, x) })
+		r.eachKept(past, pass.Tokens, func(kept, x []float32) { copy(kept, x) })
 	}
 	r.seek(past + pass.Tokens)
 	if r.tokens = r.tokens[:0]; !c.samples {
@@ -310,16 +315,16 @@ func (r *runner) pass(ctx context.Context, c *compiled) error {
 	return nil
 }
 
-// leave calls f with where the residual stream of each of n tokens from a position on is kept, and where it is now.
-func (r *runner) leave(position, n int, f func(kept, x []float32)) {
+// eachKept calls f with where the residual stream of each of n tokens from a position on is kept, and where it is now.
+func (r *runner) eachKept(position, n int, f func(kept, x []float32)) {
 	C, rows := r.model.Config.Channels, r.VerifyRows()
-	if r.left == nil {
-		r.left = make([]float32, rows*C)
+	if r.kept == nil {
+		r.kept = make([]float32, rows*C)
 	}
 	x := r.buffers[gpt2.BufX].slice()
 	for i := range n {
 		at := (position + i) % rows * C
-		f(r.left[at:at+C], x[i*C:(i+1)*C])
+		f(r.kept[at:at+C], x[i*C:(i+1)*C])
 	}
 }
 
@@ -489,23 +494,22 @@ func (w *writer) embed(o gpt2.Operation) error {
 // attention: K and V of the new rows go into the cache of the slot, then each query attends to it. Appending is a
 // kernel step of its own if there are many rows, so that all threads share it.
 func (w *writer) attention(o gpt2.Operation) error {
-	if w.caches == nil { // each member of the group has its own
-		C := w.model.Config.Channels
+	step := attentionStep{
+		qkv: w.view(o.In, o.Rows), pos: w.position, work: w.work,
+		B: w.plan.Pass.Batch, T: o.Rows, nq: o.Queries, scale: float32(o.Scale), append: o.Rows == 1 && o.Queries == 1,
+		each: w.plan.Pass.Verify, bf16: w.backend.attendsBF16(),
+	}
+	if w.caches == nil { // each member of the group has its own, and step.append is set
 		for i, m := range w.group.members {
-			step := attentionStep{qkv: matrix(w.buffers[o.In].from(i*3*C), 3*C), y: matrix(w.buffers[o.Out].from(i*C), C),
-				cache: m.caches[o.Slot], pos: w.position.from(i), work: w.work, B: 1, T: 1, nq: 1, scale: float32(o.Scale),
-				append: true}
+			step.cache, step.pos, step.B = m.caches[o.Slot], w.position.from(i), 1
+			step.qkv, step.y = matrix(w.buffers[o.In].from(i*o.K), o.K), matrix(w.buffers[o.Out].from(i*o.N), o.N)
 			if err := w.program.attention(step); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	step := attentionStep{
-		qkv: w.view(o.In, o.Rows), cache: w.caches[o.Slot], pos: w.position, work: w.work,
-		B: w.plan.Pass.Batch, T: o.Rows, nq: o.Queries, scale: float32(o.Scale), append: o.Rows == 1 && o.Queries == 1,
-		each: w.plan.Pass.Verify, bf16: w.backend.attendsBF16(),
-	}
+	step.cache = w.caches[o.Slot]
 	if !step.append {
 		if err := w.program.appendKV(step); err != nil {
 			return err

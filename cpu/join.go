@@ -3,6 +3,7 @@ package cpu
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"gpt2scope/gpt2"
@@ -47,6 +48,7 @@ func (j *joined) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gp
 			lead.work, err = alloc[float32](attentionWork(r.caches[0], 1))
 		}
 		if err != nil {
+			lead.free()
 			r.Close()
 			return nil, err
 		}
@@ -63,18 +65,9 @@ func (j *joined) leave(r *runner) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.lead.forget()
-	for i, m := range j.members {
-		if m == r {
-			j.members = append(j.members[:i:i], j.members[i+1:]...)
-		}
-	}
+	j.members = slices.DeleteFunc(j.members, func(m *runner) bool { return m == r })
 	if j.turn.Broadcast(); len(j.members) == 0 {
-		j.lead.position.free()
-		j.lead.work.free()
-		j.lead.ids.free()
-		for _, b := range j.lead.buffers {
-			b.free()
-		}
+		j.lead.free()
 		j.lead = nil
 	}
 }
@@ -92,22 +85,20 @@ func (j *joined) step(ctx context.Context, r *runner) ([]float32, error) {
 		j.turn.Broadcast()
 	})
 	defer unregister()
-	for j.steps == before && j.waiting < len(j.members) && ctx.Err() == nil {
-		j.turn.Wait()
+	for j.steps == before {
+		switch {
+		case ctx.Err() != nil:
+			j.waiting--
+			return nil, context.Cause(ctx)
+		case j.waiting < len(j.members):
+			j.turn.Wait()
+		default:
+			j.err = j.take(ctx)
+			j.steps, j.waiting = j.steps+1, 0
+			j.turn.Broadcast()
+		}
 	}
-	if j.steps == before && ctx.Err() != nil {
-		j.waiting--
-		return nil, context.Cause(ctx)
-	}
-	if j.steps == before {
-		j.err = j.take(ctx)
-		j.steps, j.waiting = j.steps+1, 0
-		j.turn.Broadcast()
-	}
-	if j.err != nil {
-		return nil, j.err
-	}
-	return r.joint, nil
+	return r.joint, j.err
 }
 
 // take runs a step of all members.

@@ -59,10 +59,6 @@ func (m mem[T]) slice() []T { return unsafe.Slice(m.p, m.n) }
 // from is the memory from element i on.
 func (m mem[T]) from(i int) mem[T] { return m.part(i, m.n-i) }
 
-// dropProgram gives back the memory of pages of the program's own file that are only read; those in use are mapped
-// again.
-func dropProgram() { C.gs_drop_program() }
-
 // part is elements i to i+n-1. Like a slice expression it panics when they do not exist.
 func (m mem[T]) part(i, n int) mem[T] {
 	s := m.slice()[i : i+n]
@@ -73,6 +69,10 @@ func (m mem[T]) void() unsafe.Pointer { return unsafe.Pointer(m.p) }
 
 func cfloats(m mem[float32]) *C.float { return (*C.float)(m.void()) }
 func cints(m mem[int32]) *C.int32_t   { return (*C.int32_t)(m.void()) }
+
+// dropProgram gives back the memory of pages of the program's own file that are only read; those in use are mapped
+// again.
+func dropProgram() { C.gs_drop_program() }
 
 // ---- Instruction sets -----------------------------------------------------------------------------------------------
 

@@ -43,11 +43,7 @@ func BenchmarkRead(b *testing.B) {
 		dst := make([]float32, 384*6*384)
 		for how, open := range openers {
 			b.Run(fmt.Sprintf("%v/%s/warm", dtype, how), func(b *testing.B) {
-				c, err := open(path)
-				if err != nil {
-					b.Fatal(err)
-				}
-				defer c.Close()
+				c := opened(b, open, path)
 				b.SetBytes(info.Size())
 				for b.Loop() {
 					for x := range c.All() {

@@ -45,11 +45,8 @@ func TestMisaligned(t *testing.T) {
 			}
 			path := filepath.Join(t.TempDir(), "x")
 			put(t, path, safetensorsFile(header, data))
-			for how, open := range openers {
-				c, err := open(path)
-				if err != nil {
-					t.Fatal(how, err)
-				}
+			for _, open := range openers {
+				c := opened(t, open, path)
 				x, _ := c.Tensor("x")
 				checkReads(t, rng, x, want32)
 				c.Close()
@@ -73,10 +70,7 @@ func TestLarge(t *testing.T) {
 	header := fmt.Sprintf(`{"x":{"dtype":"F32","shape":[%d],"data_offsets":[0,%d]}}`, n, 4*n)
 	put(t, path, safetensorsFile(header, data))
 	for how, open := range openers {
-		c, err := open(path)
-		if err != nil {
-			t.Fatal(how, err)
-		}
+		c := opened(t, open, path)
 		x, _ := c.Tensor("x")
 		checkReads(t, rng, x, want)
 		got := make([]byte, 4*n)
@@ -168,10 +162,7 @@ func TestCloseWhileReading(t *testing.T) {
 	data := bytes.Repeat([]byte{0, 0, 0x80, 0x3f}, n)
 	put(t, path, safetensorsFile(header, data))
 	for range 5 {
-		c, err := OpenFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := opened(t, OpenFile, path)
 		x, _ := c.Tensor("x")
 		var wg sync.WaitGroup
 		started := make(chan bool, 3)

@@ -77,6 +77,17 @@ func same16(got, want, inf uint16) bool {
 
 const bfloat16Inf = 0x7f80
 
+// opened opens a file until the test ends.
+func opened(t testing.TB, open func(path string) (*Checkpoint, error), path string) *Checkpoint {
+	t.Helper()
+	c, err := open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
 // openers opens a file in every way there is.
 var openers = map[string]func(path string) (*Checkpoint, error){
 	"OpenFile": OpenFile,
@@ -95,11 +106,7 @@ func TestGolden(t *testing.T) {
 	for file, tensors := range readGolden(t).Files {
 		for how, open := range openers {
 			t.Run(file+"/"+how, func(t *testing.T) {
-				c, err := open(filepath.Join("testdata/golden", file))
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer c.Close()
+				c := opened(t, open, filepath.Join("testdata/golden", file))
 				if got, want := c.Names(), slices.Sorted(maps.Keys(tensors)); !slices.Equal(got, want) {
 					t.Fatalf("names %q, want %q", got, want)
 				}
@@ -207,11 +214,7 @@ func TestHalf(t *testing.T) {
 
 // TestMixed opens a file that holds types which cannot be read as floats.
 func TestMixed(t *testing.T) {
-	c, err := OpenFile("testdata/golden/mixed.safetensors")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := opened(t, OpenFile, "testdata/golden/mixed.safetensors")
 	for name, want := range map[string]DType{"wte": F32, "h.0.attn.bias": "BOOL", "ids": "I64", "f64": "F64",
 		"f8": "F8_E4M3"} {
 		tensor, ok := c.Tensor(name)

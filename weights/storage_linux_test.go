@@ -28,11 +28,7 @@ func onesFile(t *testing.T, dtype DType, n int) (path string, x Tensor, begin in
 	header := fmt.Sprintf(`{"x":{"dtype":%q,"shape":[%d],"data_offsets":[0,%d]}}`, dtype.String(), n, len(one)*n)
 	data := bytes.Repeat(one, n)
 	put(t, path, safetensorsFile(header, data))
-	c, err := OpenFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
+	c := opened(t, OpenFile, path)
 	x, _ = c.Tensor("x")
 	return path, x, int64(8 + len(header))
 }

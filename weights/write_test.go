@@ -48,11 +48,7 @@ func checkOnly(t *testing.T, path, content string) {
 // TestWriteRoundTrip writes the golden files again in each type, and reads what was written.
 func TestWriteRoundTrip(t *testing.T) {
 	for _, file := range []string{"f32", "f16", "bf16"} {
-		c, err := OpenFile("testdata/golden/" + file + ".safetensors")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
+		c := opened(t, OpenFile, "testdata/golden/"+file+".safetensors")
 		for _, dtype := range []DType{"", F32, BF16} {
 			t.Run(file+" to "+dtype.String(), func(t *testing.T) {
 				var tensors []Tensor
@@ -81,11 +77,7 @@ func TestWriteRoundTrip(t *testing.T) {
 				if info, err := os.Stat(path); err != nil || info.Size() != last || last != size {
 					t.Errorf("size %v, progress ended at %d of %d", info, last, size)
 				}
-				got, err := OpenFile(path)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer got.Close()
+				got := opened(t, OpenFile, path)
 				if !maps.Equal(got.Metadata, c.Metadata) || len(got.Names()) != len(tensors) {
 					t.Errorf("metadata %q, names %q", got.Metadata, got.Names())
 				}
@@ -139,21 +131,13 @@ func checkLayout(t *testing.T, path string) {
 
 // TestWriteMixed: integers are kept, wider types come first, and what cannot be converted is an error.
 func TestWriteMixed(t *testing.T) {
-	c, err := OpenFile("testdata/golden/mixed.safetensors")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := opened(t, OpenFile, "testdata/golden/mixed.safetensors")
 	path := filepath.Join(t.TempDir(), "out.safetensors")
 	all := slices.Collect(c.All())
 	if err := Write(t.Context(), path, all, WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	got, err := OpenFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer got.Close()
+	got := opened(t, OpenFile, path)
 	for x := range got.All() {
 		if align := int64(x.DType.Bits() / 8); x.begin%align != 0 {
 			t.Errorf("%q of type %v begins at %d", x.Name, x.DType, x.begin)
@@ -166,7 +150,7 @@ func TestWriteMixed(t *testing.T) {
 		}
 	}
 
-	err = Write(t.Context(), path, all, WriteOptions{DType: BF16})
+	err := Write(t.Context(), path, all, WriteOptions{DType: BF16})
 	checkError(t, err, `tensor "f8"`, "F8_E4M3")
 	err = Write(t.Context(), path, all, WriteOptions{DType: F64})
 	checkError(t, err, "cannot convert tensors to F64")
@@ -176,10 +160,7 @@ func TestWriteMixed(t *testing.T) {
 	if err := Write(t.Context(), path, floats, WriteOptions{DType: BF16}); err != nil {
 		t.Fatal(err)
 	}
-	if got, err = OpenFile(path); err != nil {
-		t.Fatal(err)
-	}
-	defer got.Close()
+	got = opened(t, OpenFile, path)
 	for name, want := range map[string]DType{"wte": BF16, "ids": "I64", "h.0.attn.bias": "BOOL"} {
 		if x, _ := got.Tensor(name); x.DType != want {
 			t.Errorf("%q is %v, want %v", name, x.DType, want)

@@ -118,10 +118,7 @@ func FuzzLoad(f *testing.F) {
 		if err := tok.Check(ids); err != nil {
 			t.Fatal(err)
 		}
-		again, err := Load(filesFS(tok.Files()))
-		if err != nil {
-			t.Fatalf("what Files wrote: %v", err)
-		}
+		again := loaded(t, filesFS(tok.Files()))
 		if got := again.Encode(text); !slices.Equal(got, ids) || again.eot != tok.eot {
 			t.Fatalf("%q: ids %v, EOT %d; after writing and reading %v, %d", text, ids, tok.eot, got, again.eot)
 		}
@@ -154,10 +151,7 @@ func FuzzForms(f *testing.F) {
 		for _, id := range ids {
 			d.Append(nil, id)
 		}
-		again, err := Load(filesFS(tok.Files()))
-		if err != nil {
-			t.Fatalf("what Files wrote: %v", err)
-		}
+		again := loaded(t, filesFS(tok.Files()))
 		if got := again.Encode(text); !slices.Equal(got, ids) {
 			t.Fatalf("%q: %v; after writing and reading %v", text, ids, got)
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -44,6 +45,16 @@ func readJSON(t testing.TB, path string, v any) {
 	if err := json.Unmarshal(data, v); err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
+}
+
+// loaded is [Load] of what it must read.
+func loaded(t testing.TB, fsys fs.FS) *Tokenizer {
+	t.Helper()
+	tok, err := Load(fsys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tok
 }
 
 func readGolden(t testing.TB) *golden {
@@ -187,14 +198,8 @@ func TestGoldenOptions(t *testing.T) {
 	}
 	for _, dir := range dirs {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
-			tok, err := Load(os.DirFS(dir))
-			if err != nil {
-				t.Fatal(err)
-			}
-			again, err := Load(filesFS(tok.Files()))
-			if err != nil {
-				t.Fatal(err)
-			}
+			tok := loaded(t, os.DirFS(dir))
+			again := loaded(t, filesFS(tok.Files()))
 			var g struct {
 				Cases []struct {
 					Text          string

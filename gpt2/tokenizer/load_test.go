@@ -129,10 +129,7 @@ func TestLoadAccepts(t *testing.T) {
 			if id, ok := tok.EOT(); ok != (c.eot >= 0) || ok && id != c.eot {
 				t.Errorf("EOT: %d, %v; want %d", id, ok, c.eot)
 			}
-			again, err := Load(filesFS(tok.Files()))
-			if err != nil {
-				t.Fatal(err)
-			}
+			again := loaded(t, filesFS(tok.Files()))
 			wantIDs(t, again, c.text, again.Encode(c.text), c.want)
 		})
 	}
@@ -325,10 +322,7 @@ func TestLoadVocabMerges(t *testing.T) {
 			"a <x> <y>", []int32{64, 258, 259}, 259},
 		{files("vocab.json", vocab+`, "<|endoftext|>": 258}`), "a" + EndOfText, []int32{64, 258}, 258},
 	} {
-		tok, err := Load(c.fsys)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tok := loaded(t, c.fsys)
 		wantIDs(t, tok, c.text, tok.Encode(c.text), c.want)
 		if id, ok := tok.EOT(); ok != (c.eot >= 0) || ok && id != c.eot {
 			t.Errorf("%q: EOT %d, %v; want %d", c.text, id, ok, c.eot)
@@ -387,9 +381,7 @@ func TestRoles(t *testing.T) {
 			if err := json.Unmarshal(tok.Files()["special_tokens_map.json"], &roles); err != nil || fmt.Sprint(roles) != want {
 				t.Errorf("%s: %v, %v; want %s", config, roles, err, want)
 			}
-			if tok, err = Load(filesFS(tok.Files())); err != nil {
-				t.Fatal(err)
-			}
+			tok = loaded(t, filesFS(tok.Files()))
 		}
 	}
 }
@@ -421,10 +413,7 @@ func TestOpen(t *testing.T) {
 
 func TestPlainBytes(t *testing.T) {
 	wantIDs(t, PlainBytes(), "A\x00\xff", PlainBytes().Encode("A\x00\xff"), []int32{65, 0, 255})
-	again, err := Load(filesFS(PlainBytes().Files()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := loaded(t, filesFS(PlainBytes().Files()))
 	wantIDs(t, again, "A é", again.Encode("A é"), []int32{65, 32, 0xC3, 0xA9})
 	if _, ok := PlainBytes().EOT(); ok {
 		t.Error("it has an end of text")

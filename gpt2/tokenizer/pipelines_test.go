@@ -52,14 +52,8 @@ func TestPipelines(t *testing.T) {
 	}
 	for _, c := range g.Tokenizers {
 		t.Run(c.Name, func(t *testing.T) {
-			tok, err := Load(filesFS(folderOf(t, c.Files, c.Binary)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			again, err := Load(filesFS(tok.Files()))
-			if err != nil {
-				t.Fatal(err)
-			}
+			tok := loaded(t, filesFS(folderOf(t, c.Files, c.Binary)))
+			again := loaded(t, filesFS(tok.Files()))
 			wrong := 0
 			for i, text := range g.Texts {
 				want := c.Cases[i]

@@ -72,16 +72,16 @@ func (s *Session) Evaluate(ctx context.Context, ids []int32, window, stride int,
 			return e, err
 		}
 		scored := e.Tokens
-		_, err := s.prefill(ctx, inputs, Pass{Logits: LogitsAll}, func(ph Pass, done int) error {
+		_, err := s.prefill(ctx, inputs, Pass{Logits: LogitsAll}, func(part Pass, done int) error {
 			scored := scored
 			for b := range B {
 				at := from + b*stride // of the window
 				first, end := scored-at, min(T, total-at)
 				scored = max(scored, at+end)
-				for r := max(0, first-done); r < min(ph.Tokens, end-done); {
-					n := min(evaluateRows, min(ph.Tokens, end-done)-r)
+				for r := max(0, first-done); r < min(part.Tokens, end-done); {
+					n := min(evaluateRows, min(part.Tokens, end-done)-r)
 					logits = slices.Grow(logits[:0], n*V)[:n*V]
-					if err := s.runner.Read(BufLogits, b*ph.Tokens+r, logits); err != nil {
+					if err := s.runner.Read(BufLogits, b*part.Tokens+r, logits); err != nil {
 						return s.fail(ctx, err)
 					}
 					for _, nats := range surprises(logits, ids[at+done+r+1:][:n]) {

@@ -60,14 +60,14 @@ type Pass struct {
 }
 
 // IsDecode tells whether the pass is a decode step (T = 1).
-func (ph Pass) IsDecode() bool { return ph.Tokens == 1 && ph.Exit == 0 && !ph.Verify }
+func (p Pass) IsDecode() bool { return p.Tokens == 1 && p.Exit == 0 && !p.Verify }
 
 // exitRows returns how many rows per sequence leave the last layer.
-func (ph Pass) exitRows() int {
+func (p Pass) exitRows() int {
 	switch {
-	case ph.Until != "" || ph.Logits == LogitsAll:
-		return ph.Tokens
-	case ph.Logits == LogitsLast:
+	case p.Until != "" || p.Logits == LogitsAll:
+		return p.Tokens
+	case p.Logits == LogitsLast:
 		return 1
 	default:
 		return 0
@@ -303,27 +303,27 @@ func (p *Plan) savedBetween(j, end int) int64 {
 }
 
 // Check says whether this pass over these layers is one that the model has, for a context of capacity tokens.
-func (ph Pass) Check(c Config, layers []int, capacity int) error {
+func (p Pass) Check(c Config, layers []int, capacity int) error {
 	if err := CheckLayers(c, layers); err != nil {
 		return err
 	}
 	switch {
-	case ph.Batch < 1:
-		return fmt.Errorf("the batch is %d; it must be at least 1", ph.Batch)
-	case ph.Tokens < 1:
-		return errors.New("there are no tokens to evaluate; give at least one")
-	case ph.Tokens > capacity:
+	case p.Batch < 1:
+		return fmt.Errorf("the batch is %d; it must be at least 1", p.Batch)
+	case p.Tokens < 1:
+		return errNoTokens
+	case p.Tokens > capacity:
 		return fmt.Errorf("%d tokens do not fit in a context of %d; shorten the text or raise the context (the model's "+
-			"limit is %d)", ph.Tokens, capacity, c.Positions)
-	case ph.Batch > maxRows/ph.Tokens:
-		return fmt.Errorf("a pass of %d x %d tokens is more than %d; lower one of them", ph.Batch, ph.Tokens, maxRows)
-	case ph.Sample && (ph.exitRows() == 0 || ph.Until != ""):
+			"limit is %d)", p.Tokens, capacity, c.Positions)
+	case p.Batch > maxRows/p.Tokens:
+		return fmt.Errorf("a pass of %d x %d tokens is more than %d; lower one of them", p.Batch, p.Tokens, maxRows)
+	case p.Sample && (p.exitRows() == 0 || p.Until != ""):
 		return errors.New("a pass without logits cannot sample")
-	case ph.Exit < 0 || ph.Exit > 0 && ph.Exit >= len(layers) || ph.From < 0 || ph.From >= len(layers):
-		return fmt.Errorf("a pass that ends or begins after layer %d of %d does not exist", max(ph.Exit, ph.From), len(layers))
+	case p.Exit < 0 || p.Exit > 0 && p.Exit >= len(layers) || p.From < 0 || p.From >= len(layers):
+		return fmt.Errorf("a pass that ends or begins after layer %d of %d does not exist", max(p.Exit, p.From), len(layers))
 	}
-	if ph.Until != "" {
-		_, err := FindStage(ph.Until, layers)
+	if p.Until != "" {
+		_, err := FindStage(p.Until, layers)
 		return err
 	}
 	return nil

@@ -1,6 +1,7 @@
 package gpt2
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -200,8 +201,8 @@ func (s *Session) drop(keep int) error {
 // others: the one sampled last, or those of a cancelled pass.
 func (s *Session) pending() int { return len(s.history[0]) - s.runner.Position() }
 
-// prefill evaluates ids after the history, in chunks, and samples if the
-// pass says so. Its tokens are valid until the next pass.
+// prefill evaluates ids after the history, in passes of a chunk each, the last of which samples if the pass says so, and
+// calls each, if it is not nil, after every one of them with its first row. Its tokens are valid until the next pass.
 func (s *Session) prefill(ctx context.Context, ids []int32, pass Pass, each func(pass Pass, row int) error) ([]Token,
 	error) {
 	B := s.options.Batch
@@ -209,10 +210,7 @@ func (s *Session) prefill(ctx context.Context, ids []int32, pass Pass, each func
 	for b := range B {
 		s.history[b] = append(s.history[b], ids[b*(len(ids)/B):(b+1)*(len(ids)/B)]...)
 	}
-	chunk := T
-	if s.options.Chunk > 0 {
-		chunk = min(T, s.options.Chunk)
-	}
+	chunk := min(T, cmp.Or(s.options.Chunk, T))
 	buf := make([]int32, B*chunk)
 	start := time.Now()
 	var tokens []Token
@@ -222,21 +220,21 @@ func (s *Session) prefill(ctx context.Context, ids []int32, pass Pass, each func
 		for b := range B {
 			copy(buf[b*n:(b+1)*n], s.history[b][from:from+n])
 		}
-		ph := pass
-		ph.Batch, ph.Tokens = B, n
+		part := pass
+		part.Batch, part.Tokens = B, n
 		if done+n < T { // only the last chunk has the last row
-			ph.Sample = false
-			if ph.Logits == LogitsLast {
-				ph.Logits = LogitsNone
+			part.Sample = false
+			if part.Logits == LogitsLast {
+				part.Logits = LogitsNone
 			}
 		}
 		var err error
-		if tokens, err = s.runner.Prefill(ctx, buf[:B*n], ph); err != nil {
+		if tokens, err = s.runner.Prefill(ctx, buf[:B*n], part); err != nil {
 			return nil, s.fail(ctx, err)
 		}
 		s.stats.Prefills++
 		if each != nil {
-			if err := each(ph, done); err != nil {
+			if err := each(part, done); err != nil {
 				return nil, err
 			}
 		}
@@ -313,6 +311,8 @@ type generation struct {
 	left   bool // the caller took no more tokens, so that none may be yielded
 }
 
+// all takes steps until the generation is over: a prefill of what was given, or of what was kept when the context was
+// full, which samples; then as many decode steps, or rounds of drafts, as fit in the context.
 func (g *generation) all(ctx context.Context, ids []int32) error {
 	for !g.over {
 		if err := context.Cause(ctx); err != nil {
@@ -457,11 +457,11 @@ func (s *Session) Logits(ctx context.Context, ids []int32, which Logits) ([]floa
 	}
 	var logits []float32
 	skip := s.pending() // rows of a token sampled earlier were not asked for
-	_, err = s.prefill(ctx, ids, Pass{Logits: which}, func(ph Pass, row int) error {
+	_, err = s.prefill(ctx, ids, Pass{Logits: which}, func(part Pass, row int) error {
 		if logits == nil { // after the pass, so that what is too large fails there
 			logits = make([]float32, B*T*V)
 		}
-		rows := ph.exitRows()
+		rows := part.exitRows()
 		for b := range B {
 			for r := range rows {
 				to := row + r - skip

@@ -152,17 +152,9 @@ func inOrder(layers []int) []StageAt {
 
 // FindStage finds a stage by name among those of a run order of layers, as [StageAt.String] writes it.
 func FindStage(name string, layers []int) (StageAt, error) {
-	for s := range NumStages {
-		if !s.Info().InLayer {
-			if s.Info().Name == name {
-				return StageAt{s, -1, -1}, nil
-			}
-			continue
-		}
-		for slot, layer := range layers {
-			if at := (StageAt{s, slot, layer}); at.String() == name {
-				return at, nil
-			}
+	for _, at := range inOrder(layers) {
+		if at.String() == name {
+			return at, nil
 		}
 	}
 	var within, outside []string

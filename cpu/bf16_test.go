@@ -67,11 +67,7 @@ func TestBF16Rounding(t *testing.T) {
 // TestBF16Logits bounds how far --dtype bf16 moves a model's logits.
 func TestBF16Logits(t *testing.T) {
 	const model = "random:L=3,C=96,NH=3,V=500,T=128"
-	m, err := gpt2.Random(model)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
+	m := newModel(t, model)
 	ids := randomIDs(rand.New(rand.NewPCG(9, 1)), 64, m.Config.Vocab)
 	logits := func(o Options) []float32 {
 		s := session(t, m, o, gpt2.Options{})

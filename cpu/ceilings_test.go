@@ -80,11 +80,7 @@ func TestReadPoints(t *testing.T) {
 
 // Ceilings are rates that can be, on small caches that are made up.
 func TestCeilings(t *testing.T) {
-	p, err := newPool(2, supportedISAs()[len(supportedISAs())-1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.close()
+	p := testPool(t, 2, supportedISAs()[len(supportedISAs())-1])
 	effort := measureEffort{rounds: ceilings.Rounds{Least: 1, Most: 1}, round: time.Microsecond}
 	values, share, err := p.ceilings(context.Background(), []Cache{{1, 64 << 10}, {2, 1 << 20}}, 32<<20, effort)
 	if err != nil {
@@ -124,11 +120,7 @@ func TestCeilings(t *testing.T) {
 func TestMeasureCopy(t *testing.T) {
 	const chunk = 32768
 	for _, isa := range supportedISAs() {
-		p, err := newPool(2, isa)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer p.close()
+		p := testPool(t, 2, isa)
 		m, err := alloc[float32](6*chunk + 100)
 		if err != nil {
 			t.Fatal(err)

@@ -23,11 +23,8 @@ func randomModel(t *testing.T, r *rand.Rand) (*gpt2.Model, []int) {
 		heads *= 2
 	}
 	vocab := []int{2, 31, 97, 257, 300}[r.IntN(5)]
-	m, err := gpt2.Random(fmt.Sprintf("random:L=%d,C=%d,NH=%d,V=%d,T=%d,F=%d,seed=%d", 1+r.IntN(3), heads*head, heads,
+	m := newModel(t, fmt.Sprintf("random:L=%d,C=%d,NH=%d,V=%d,T=%d,F=%d,seed=%d", 1+r.IntN(3), heads*head, heads,
 		vocab, 20+r.IntN(60), 1+r.IntN(200), r.IntN(1000)))
-	if err != nil {
-		t.Fatal(err)
-	}
 	m.Config.Activation = gpt2.Activation(r.IntN(3))
 	m.Config.ScaleWeights, m.Config.ScaleByInverseLayer = r.IntN(3) > 0, r.IntN(3) == 0
 	layers := make([]int, 1+r.IntN(3))
@@ -77,13 +74,8 @@ func TestStepsAgreeWithReference(t *testing.T) {
 func compareSteps(t *testing.T, r *rand.Rand, options Options) {
 	t.Helper()
 	m, layers := randomModel(t, r)
-	defer m.Close()
 	options.Threads = 1 + r.IntN(3)
-	b, err := New(options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
+	b := newBackend(t, options)
 	o := gpt2.Options{Layers: layers, Batch: 1 + r.IntN(3), Context: m.Config.Positions}
 	fastRunner, err := b.Prepare(t.Context(), m, o)
 	if err != nil {
@@ -231,16 +223,37 @@ func compareRows(t *testing.T, where string, o gpt2.Operation, p *gpt2.Plan, ph 
 // session makes a session on the fast executor.
 func session(t testing.TB, m *gpt2.Model, o Options, so gpt2.Options) *gpt2.Session {
 	t.Helper()
+	return newSession(t, m, newBackend(t, o), so)
+}
+
+func newSession(t testing.TB, m *gpt2.Model, b *Backend, o gpt2.Options) *gpt2.Session {
+	t.Helper()
+	s, err := gpt2.NewSession(context.Background(), m, b, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func newBackend(t testing.TB, o Options) *Backend {
+	t.Helper()
 	b, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := gpt2.NewSession(context.Background(), m, b, so)
+	t.Cleanup(func() { b.Close() })
+	return b
+}
+
+func newModel(t testing.TB, name string) *gpt2.Model {
+	t.Helper()
+	m, err := gpt2.Random(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.Close(); b.Close() })
-	return s
+	t.Cleanup(func() { m.Close() })
+	return m
 }
 
 // TestWaysAgree evaluates the same tokens in one pass, token by token with the KV cache, in chunks, and in a batch: the
@@ -316,11 +329,7 @@ func TestWaysAgree(t *testing.T) {
 // TestVerifyEqualsDecode checks that passes that verify, of each number of rows, give each row the logits of a decode
 // step, bit for bit, for every type and version: of all layers, and of those that follow a draft's.
 func TestVerifyEqualsDecode(t *testing.T) {
-	m, err := gpt2.Random("random:L=2,C=66,NH=2,V=97,T=300,F=131")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
+	m := newModel(t, "random:L=2,C=66,NH=2,V=97,T=300,F=131")
 	ids := randomIDs(rand.New(rand.NewPCG(9, 9)), m.Config.Positions, m.Config.Vocab)
 	for _, isa := range supportedISAs() {
 		for _, o := range []Options{{DType: weights.F32}, {DType: weights.BF16}, {Q8: true}} {
@@ -386,10 +395,7 @@ func maxDifference(got, want []float32) (d, largest float64) {
 // TestThreadsAgreeBitForBit checks that the number of threads does not change a bit of the logits, in prefill and
 // decode, for every type and version.
 func TestThreadsAgreeBitForBit(t *testing.T) {
-	m, err := gpt2.Random("random:L=2,C=96,NH=3,V=257,T=200")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := newModel(t, "random:L=2,C=96,NH=3,V=257,T=200")
 	const steps = 3
 	ids := randomIDs(rand.New(rand.NewPCG(7, 7)), 200, 257)
 	for _, isa := range supportedISAs() {
@@ -424,26 +430,13 @@ func TestThreadsAgreeBitForBit(t *testing.T) {
 // TestSessionsShareWeights checks that a second session of a model packs nothing, and that the weights stay until the
 // last session is closed.
 func TestSessionsShareWeights(t *testing.T) {
-	m, err := gpt2.Random("random:L=1,C=64,NH=2,V=50,T=30")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := New(Options{Threads: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
+	m := newModel(t, "random:L=1,C=64,NH=2,V=50,T=30")
+	b := newBackend(t, Options{Threads: 1})
 	packs := 0
 	o := gpt2.Options{Progress: func(int64, int64) { packs++ }}
-	first, err := gpt2.NewSession(t.Context(), m, b, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := newSession(t, m, b, o)
 	once := packs
-	second, err := gpt2.NewSession(t.Context(), m, b, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := newSession(t, m, b, o)
 	if packs != once || once == 0 {
 		t.Errorf("the first session packed %d slices, the second %d more", once, packs-once)
 	}
@@ -469,24 +462,13 @@ func TestSessionsShareWeights(t *testing.T) {
 // TestCancelledLoadLeavesNothingHalf cancels loads while another session holds the model's weights; the next session
 // must be right.
 func TestCancelledLoadLeavesNothingHalf(t *testing.T) {
-	m, err := gpt2.Random("random:L=3,C=64,NH=2,V=50,T=30")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := newModel(t, "random:L=3,C=64,NH=2,V=50,T=30")
 	want, err := session(t, m, Options{Threads: 1}, gpt2.Options{}).Logits(t.Context(), []int32{1, 2, 3}, gpt2.LogitsAll)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := New(Options{Threads: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
-	holder, err := gpt2.NewSession(t.Context(), m, b, gpt2.Options{Layers: []int{0}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer holder.Close()
+	b := newBackend(t, Options{Threads: 1})
+	newSession(t, m, b, gpt2.Options{Layers: []int{0}}) // which holds weights
 	for stop := 1; stop < 30; stop += 3 {
 		ctx, cancel := context.WithCancel(t.Context())
 		n := 0
@@ -500,11 +482,7 @@ func TestCancelledLoadLeavesNothingHalf(t *testing.T) {
 			s.Close()
 		}
 	}
-	s, err := gpt2.NewSession(t.Context(), m, b, gpt2.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := newSession(t, m, b, gpt2.Options{})
 	got, err := s.Logits(t.Context(), []int32{1, 2, 3}, gpt2.LogitsAll)
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("after cancelled loads logits differ (%v)", err)
@@ -513,10 +491,7 @@ func TestCancelledLoadLeavesNothingHalf(t *testing.T) {
 
 // TestDecodeAllocatesNothing counts allocations of decode steps in steady state.
 func TestDecodeAllocatesNothing(t *testing.T) {
-	m, err := gpt2.Random("random:L=2,C=64,NH=2,V=257,T=1000")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := newModel(t, "random:L=2,C=64,NH=2,V=257,T=1000")
 	for _, sampling := range []gpt2.Sampling{{}, {Temperature: 0.8, TopK: 40, TopP: 0.9, LogProbs: true}} {
 		s := session(t, m, Options{Threads: 2}, gpt2.Options{Batch: 2})
 		r := s.Runner().(*runner)
@@ -544,10 +519,7 @@ func TestDecodeAllocatesNothing(t *testing.T) {
 
 // TestCancelStopsAPass cancels the context of a long pass, which must end early with the context's cause.
 func TestCancelStopsAPass(t *testing.T) {
-	m, err := gpt2.Random("random:L=24,C=512,NH=8,V=257,T=1024")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := newModel(t, "random:L=24,C=512,NH=8,V=257,T=1024")
 	s := session(t, m, Options{Threads: 1}, gpt2.Options{Layers: []int{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := fmt.Errorf("enough")

@@ -14,12 +14,7 @@ func benchPool(b *testing.B) *pool {
 	if err != nil {
 		b.Fatal(err)
 	}
-	p, err := newPool(min(runtime.NumCPU(), 64), version)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(p.close)
-	return p
+	return testPool(b, min(runtime.NumCPU(), 64), version)
 }
 
 func benchFloats(b *testing.B, n int) mem[float32] {
@@ -39,11 +34,7 @@ func benchFloats(b *testing.B, n int) mem[float32] {
 // bench runs a program and reports its rate.
 func bench(b *testing.B, p *pool, work float64, unit string, build func(prog *program) error) {
 	b.Helper()
-	prog, err := newProgram(p, 1)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer prog.free()
+	prog := testProgram(b, p, 1)
 	if err := build(prog); err != nil {
 		b.Fatal(err)
 	}

@@ -27,18 +27,35 @@ const (
 
 var threadCounts = []int{1, 2, 3}
 
+// testPool starts threads that end with the test.
+func testPool(t testing.TB, threads int, i isa) *pool {
+	t.Helper()
+	p, err := newPool(threads, i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.close)
+	return p
+}
+
+// testProgram is an empty program that is freed after the test.
+func testProgram(t testing.TB, p *pool, steps int) *program {
+	t.Helper()
+	prog, err := newProgram(p, steps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(prog.free)
+	return prog
+}
+
 // eachISA runs a test for each version of the kernels, with a pool for each of threadCounts.
 func eachISA(t *testing.T, f func(t *testing.T, pools []*pool)) {
 	for _, i := range supportedISAs() {
 		t.Run(i.String(), func(t *testing.T) {
 			var pools []*pool
 			for _, n := range threadCounts {
-				p, err := newPool(n, i)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer p.close()
-				pools = append(pools, p)
+				pools = append(pools, testPool(t, n, i))
 			}
 			f(t, pools)
 		})
@@ -1050,22 +1067,14 @@ func TestNaNPropagates(t *testing.T) {
 // interrupted.
 func TestProgram(t *testing.T) {
 	for _, threads := range []int{1, 2, 3, 8} {
-		p, err := newPool(threads, supportedISAs()[len(supportedISAs())-1])
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer p.close()
+		p := testPool(t, threads, supportedISAs()[len(supportedISAs())-1])
 		const n, steps = 64, 50
 		x := newGuarded(t, n)
 		one := newGuarded(t, n)
 		for i := range n {
 			x.slice()[i], one.slice()[i] = 0, 1
 		}
-		prog, err := newProgram(p, steps)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer prog.free()
+		prog := testProgram(t, p, steps)
 		for range steps {
 			if err := prog.add(matrix(x.mem, 1), matrix(one.mem, 1), matrix(x.mem, 1), n, 1); err != nil {
 				t.Fatal(err)
@@ -1123,19 +1132,11 @@ func TestProgram(t *testing.T) {
 // Interrupting from another goroutine ends a long step early.
 func TestInterrupt(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 1))
-	p, err := newPool(2, portable)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.close()
+	p := testPool(t, 2, portable)
 	const M, K, N, repeats = 512, 512, 512, 2000 // about a minute
 	w, _ := packed(t, r, p, K, N, float32Type, float32Type, false)
 	x, y := newGuarded(t, M*K).random(r, 1), newGuarded(t, M*N)
-	prog, err := newProgram(p, repeats)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer prog.free()
+	prog := testProgram(t, p, repeats)
 	for range repeats {
 		if err := prog.linear(linearStep{x: matrix(x.mem, K), y: matrix(y.mem, N), w: w, M: M}); err != nil {
 			t.Fatal(err)
@@ -1152,21 +1153,13 @@ func TestInterrupt(t *testing.T) {
 func TestPoolsAtOnce(t *testing.T) {
 	var done sync.WaitGroup
 	for g := range 4 {
-		p, err := newPool(2+g%2, portable)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer p.close()
+		p := testPool(t, 2+g%2, portable)
 		const n = 100
 		x, one := newGuarded(t, n), newGuarded(t, n)
 		for i := range n {
 			x.slice()[i], one.slice()[i] = 0, 1
 		}
-		prog, err := newProgram(p, 3)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer prog.free()
+		prog := testProgram(t, p, 3)
 		for range 3 {
 			if err := prog.add(matrix(x.mem, 1), matrix(one.mem, 1), matrix(x.mem, 1), n, 1); err != nil {
 				t.Fatal(err)
@@ -1197,11 +1190,7 @@ func TestPoolsAtOnce(t *testing.T) {
 
 // After its last job a pool uses no processor time: its threads sleep.
 func TestPoolSleeps(t *testing.T) {
-	p, err := newPool(4, portable)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.close()
+	p := testPool(t, 4, portable)
 	for range 3 { // asleep, it wakes again
 		if s := p.measureBarrier(10); !(s > 0) {
 			t.Fatalf("a barrier took %v s", s)
@@ -1225,16 +1214,9 @@ func TestPoolWaits(t *testing.T) {
 	const C, steps = 2 << 20, 4 // one row, which one worker normalizes
 	x, y, gain := newGuarded(t, C), newGuarded(t, C), newGuarded(t, C)
 	used := func(threads int) (least time.Duration) {
-		p, err := newPool(threads, portable)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := testPool(t, threads, portable)
 		defer p.close()
-		prog, err := newProgram(p, steps)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer prog.free()
+		prog := testProgram(t, p, steps)
 		for range steps {
 			if err := prog.layerNorm(layerNormStep{x: matrix(x.mem, C), y: matrix(y.mem, C),
 				norm: norm{gain.mem, gain.mem, 1e-5}, M: 1, C: C}); err != nil {
@@ -1259,17 +1241,9 @@ func TestPoolWaits(t *testing.T) {
 
 func TestStepErrors(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 1))
-	p, err := newPool(1, portable)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.close()
+	p := testPool(t, 1, portable)
 	w, _ := packed(t, r, p, 8, 40, float32Type, float32Type, false)
-	prog, err := newProgram(p, 4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer prog.free()
+	prog := testProgram(t, p, 4)
 	x, y := newGuarded(t, 3*8), newGuarded(t, 3*40)
 	kv, err := newCache(1, 10, 2, 4, float32Type)
 	if err != nil {

@@ -33,20 +33,12 @@ func poolWithoutCore(t testing.TB, passes int) {
 			t.Fatal(err)
 		}
 	}
-	p, err := newPool(2, portable)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.close()
+	p := testPool(t, 2, portable)
 	x, one := newGuarded(t, n), newGuarded(t, n)
 	for i := range n {
 		x.slice()[i], one.slice()[i] = 0, 1
 	}
-	program, err := newProgram(p, steps)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer program.free()
+	program := testProgram(t, p, steps)
 	for range steps {
 		if err := program.add(matrix(x.mem, 1), matrix(one.mem, 1), matrix(x.mem, 1), n, 1); err != nil {
 			t.Fatal(err)

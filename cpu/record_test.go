@@ -16,22 +16,10 @@ import (
 // once on each thread.
 func TestRecording(t *testing.T) {
 	const threads, prompt, steps = 2, 9, 12
-	m, err := gpt2.Random("random:L=2,C=64,NH=4,V=257,T=64")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-	b, err := New(Options{Threads: threads})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
+	m := newModel(t, "random:L=2,C=64,NH=4,V=257,T=64")
+	b := newBackend(t, Options{Threads: threads})
 	run := func(rec *record.Recorder) (ids []int32, plans [2]*gpt2.Plan) {
-		s, err := gpt2.NewSession(context.Background(), m, b, gpt2.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
+		s := newSession(t, m, b, gpt2.Options{})
 		if rec != nil {
 			if err := s.Record(rec); err != nil {
 				t.Fatal(err)

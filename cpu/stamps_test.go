@@ -16,16 +16,8 @@ import (
 // recorded runs a few passes of a small model while they are recorded.
 func recorded(t *testing.T, b *Backend) (*gpt2.Session, *runner, *record.Recorder) {
 	t.Helper()
-	m, err := gpt2.Random("random:L=2,C=32,NH=2,V=257,T=64")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { m.Close() })
-	s, err := gpt2.NewSession(t.Context(), m, b, gpt2.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
+	m := newModel(t, "random:L=2,C=32,NH=2,V=257,T=64")
+	s := newSession(t, m, b, gpt2.Options{})
 	rec := record.New("test", "1")
 	if err := s.Record(rec); err != nil {
 		t.Fatal(err)
@@ -38,20 +30,10 @@ func recorded(t *testing.T, b *Backend) (*gpt2.Session, *runner, *record.Recorde
 	return s, s.Runner().(*runner), rec
 }
 
-func twoThreads(t *testing.T) *Backend {
-	t.Helper()
-	b, err := New(Options{Threads: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { b.Close() })
-	return b
-}
-
 // TestStampsOfSteps: a step of a worker is from its first kernel's begin to its last kernel's end, of the stamps that
 // this worker wrote in this pass; a pass that failed has no events.
 func TestStampsOfSteps(t *testing.T) {
-	b := twoThreads(t)
+	b := newBackend(t, Options{Threads: 2})
 	s, r, profile := recorded(t, b)
 	rec := r.recording
 	if len(rec.passes) != 5 {
@@ -119,7 +101,7 @@ func TestStampsOfSteps(t *testing.T) {
 
 // TestRecordingIsBounded: passes beyond the bound are counted, not kept.
 func TestRecordingIsBounded(t *testing.T) {
-	b := twoThreads(t)
+	b := newBackend(t, Options{Threads: 2})
 	s, r, profile := recorded(t, b)
 	kept := len(r.recording.passes)
 	r.recording.events = maxRecorded - 3

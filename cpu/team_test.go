@@ -14,11 +14,7 @@ import (
 
 // Arrays that threads take in chunks are computed right to the last value, whatever is left for the last chunk.
 func TestTeamChunks(t *testing.T) {
-	p, err := newPool(3, supportedISAs()[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.close()
+	p := testPool(t, 3, supportedISAs()[0])
 	const most = 1<<21 + 3*1<<15 + 70_001
 	x, y, z := make([]float32, most), make([]float32, most), make([]float32, most+1)
 	for i := range x {
@@ -88,10 +84,7 @@ func TestTeamArrays(t *testing.T) {
 	for _, version := range supportedISAs() {
 		sums := map[int]float32{}
 		for _, threads := range []int{1, 3} {
-			p, err := newPool(threads, version)
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := testPool(t, threads, version)
 			for _, past := range []int64{0, 1} { // the second writes all past the caches
 				team := &Team{p, past}
 				for _, n := range []int{1, 15, 16, 17, 63, 64, 65, 1024, 4095, 4097, 65535, 65536, most - 3} {
@@ -150,10 +143,7 @@ func TestTeamArrays(t *testing.T) {
 
 // Lengths that differ are refused, and so is a team whose backend is closed.
 func TestTeamErrors(t *testing.T) {
-	backend, err := New(Options{Threads: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	backend := newBackend(t, Options{Threads: 2})
 	team := backend.Team()
 	a, b := make([]float32, 5), make([]float32, 6)
 	for what, err := range map[string]error{"Add": team.Add(a, a, b), "Add, x": team.Add(a, b, a),
@@ -182,11 +172,7 @@ func TestTeamErrors(t *testing.T) {
 
 // Matrix products are those of the formula, with float32 and bfloat16.
 func TestTeamProduct(t *testing.T) {
-	backend, err := New(Options{Threads: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer backend.Close()
+	backend := newBackend(t, Options{Threads: 2})
 	team := backend.Team()
 	random := rand.New(rand.NewPCG(5, 6))
 	for _, s := range [][3]int{{1, 1, 1}, {3, 33, 7}, {17, 64, 31}, {100, 50, 96}} {
@@ -248,22 +234,12 @@ func newMemory(t *testing.T, bytes int) *Memory {
 
 // Backends of two types run on the same threads, which end with the backend that has started them.
 func TestShare(t *testing.T) {
-	first, err := New(Options{Threads: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	second, err := New(Options{Threads: 7, DType: weights.BF16, Share: first})
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := newBackend(t, Options{Threads: 2})
+	second := newBackend(t, Options{Threads: 7, DType: weights.BF16, Share: first})
 	if second.Threads() != 2 || second.Describe().WeightType == first.Describe().WeightType {
 		t.Errorf("%d threads, types %s and %s", second.Threads(), first.Describe().WeightType, second.Describe().WeightType)
 	}
-	model, err := gpt2.Random("random:L=1,C=16,NH=2,V=40,T=16")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer model.Close()
+	model := newModel(t, "random:L=1,C=16,NH=2,V=40,T=16")
 	run := func(b *Backend) error {
 		s, err := gpt2.NewSession(context.Background(), model, b, gpt2.Options{})
 		if err != nil {

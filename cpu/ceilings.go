@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gpt2scope/ceilings"
+	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/memory"
 )
 
@@ -26,11 +27,7 @@ func (b *Backend) CeilingsKey() (string, error) { return CeilingsKey(b.Threads()
 
 // CeilingsKey names the processor, the number of threads and the version of the kernels.
 func CeilingsKey(threads int, isa string) string {
-	count := fmt.Sprintf("%d threads", threads)
-	if threads == 1 {
-		count = "1 thread"
-	}
-	return fmt.Sprintf("%s, %s, kernels %s", processorName(), count, isa)
+	return fmt.Sprintf("%s, %s, kernels %s", processorName(), humanize.Count(threads, "thread", "threads"), isa)
 }
 
 // Processor names the processor and the version of the kernels.

@@ -38,7 +38,8 @@ func (b *Backend) fits(m *gpt2.Model, o gpt2.Options, size, sessions int) error 
 	}
 	return fmt.Errorf("model %s needs %s of memory (weights as %s %s, KV cache of %d tokens %s, activations of %s "+
 		"%s), and %s are left%s: %s", m.Name, humanize.Size(need), weightTypes[b.dtype], humanize.Size(int64(size)),
-		o.Context*o.Batch*sessions, humanize.Size(kv), humanize.Count(prompt.Tokens, "token", "tokens"), humanize.Size(activations), humanize.Size(left), by, advice)
+		o.Context*o.Batch*sessions, humanize.Size(kv), humanize.Count(prompt.Tokens, "token", "tokens"),
+		humanize.Size(activations), humanize.Size(left), by, advice)
 }
 
 // activationBytes returns the size of the buffers of a pass.

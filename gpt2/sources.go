@@ -127,12 +127,7 @@ func (m *mapping) said(c *weights.Checkpoint) string {
 	count(m.narrowed, "%d narrowed to float32")
 	count(m.zeros, "%d biases that it lacks are 0")
 	if len(m.ignored) > 0 {
-		const most = 6
-		list := strings.Join(m.ignored[:min(most, len(m.ignored))], ", ")
-		if more := len(m.ignored) - most; more > 0 {
-			list += fmt.Sprintf(" and %d more", more)
-		}
-		parts = append(parts, "ignored: "+list)
+		parts = append(parts, "ignored: "+strings.Join(humanize.First(m.ignored, 6), ", "))
 	}
 	if len(parts) == 0 {
 		return ""

@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"gpt2scope/internal/files"
+	"gpt2scope/internal/humanize"
 )
 
 // WriteFile replaces the file at path by what write writes, as a whole or not at all. The new content goes to a
@@ -216,15 +217,7 @@ func interrupted(path string, err error) error {
 
 // writeProblem makes an Error of an error that the system returned when path was to be written.
 func writeProblem(path string, err error) error {
-	cause := err
-	var pe *fs.PathError
-	var le *os.LinkError
-	switch { // both name the temporary file, which means nothing to the user
-	case errors.As(err, &pe):
-		cause = pe.Err
-	case errors.As(err, &le):
-		cause = le.Err
-	}
+	cause := humanize.Cause(err) // the path is that of the temporary file, which means nothing to the user
 	switch dir := filepath.Dir(path); {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return problem(path, "was not written: the disk or quota is full; make room, or choose another place").because(cause)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -75,11 +76,15 @@ func Size(bytes int64) string {
 	return fmt.Sprintf("%d B", bytes)
 }
 
-// Cause returns what an error of a file says beside the path, for sentences that name the file already.
+// Cause returns what an error of a file says beside the paths, for sentences that name the file already.
 func Cause(err error) error {
 	var path *fs.PathError
-	if errors.As(err, &path) {
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &path):
 		return path.Err
+	case errors.As(err, &link):
+		return link.Err
 	}
 	return err
 }

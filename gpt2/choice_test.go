@@ -7,8 +7,7 @@ import (
 )
 
 // TestChoice: with times that vary by a tenth, and more when other programs have the core, the choice takes nearly as
-// long as the best way, whichever that is, and
-// never more than 1.02 of no drafts; it follows a text that changes.
+// long as the best way, whichever that is, and never more than 1.02 of no drafts; it follows a text that changes.
 func TestChoice(t *testing.T) {
 	kinds := []struct {
 		name   string

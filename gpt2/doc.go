@@ -11,11 +11,11 @@
 //
 // # Words
 //
-// A pass is one forward evaluation: a prefill (T > 1 tokens) or a decode step (T = 1 with a KV cache). A stage is a
-// named part of the mathematics, such as h.0.attn.c_attn; its names are the checkpoint's own module paths. A step is
-// one thing that a backend does in a pass: one operation that covers one stage, or several fused ones. An exit is the
-// reading of logits after layer n: ln_f and lm_head applied to the residual stream there, which is what running the
-// first n layers does.
+// A pass is one forward evaluation: a prefill (T > 1 tokens), a decode step (T = 1 with a KV cache), or, of speculation,
+// a draft step of the first layers or a verify step of all drafts. A stage is a named part of the mathematics, such as
+// h.0.attn.c_attn; its names are the checkpoint's own module paths. A step is one thing that a backend does in a pass:
+// one operation that covers one stage, or several fused ones. An exit is the reading of logits after layer n: ln_f and
+// lm_head applied to the residual stream there, which is what running the first n layers does.
 //
 // Shape letters, here and everywhere: B batch, T tokens, C channels (n_embd), NH
 // heads, HS head size, L layers, V vocabulary, Vp padded vocabulary.

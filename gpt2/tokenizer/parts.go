@@ -87,7 +87,8 @@ func (t *Tokenizer) Parts() (Parts, error) {
 	if t.pipe != nil {
 		return Parts{}, errors.New("the tokenizer is no byte-level BPE that splits words as GPT-2's does")
 	}
-	p := Parts{PrefixSpace: t.prefixSpace, AddBOS: len(t.before) > 0, AddEOS: len(t.after) > 0, EndOfText: int(t.eot), BOS: -1, Unknown: -1, Pad: -1}
+	p := Parts{PrefixSpace: t.prefixSpace, AddBOS: len(t.before) > 0, AddEOS: len(t.after) > 0, EndOfText: int(t.eot),
+		BOS: -1, Unknown: -1, Pad: -1}
 	for role, to := range map[string]*int{"bos_token": &p.BOS, "unk_token": &p.Unknown, "pad_token": &p.Pad} {
 		for _, id := range t.withRole(role) {
 			*to = int(id)

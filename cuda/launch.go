@@ -113,27 +113,21 @@ func checkLinear(op string, a *LinearArgs, run bool) error {
 // Linear launches y = act(norm(x) W^T + bias), or y += norm(x) W^T + bias. Where
 // [Stream.NeedsBLAS] says so it needs [Library.OpenBLAS] before.
 func (s *Stream) Linear(a LinearArgs) error {
-	c := s.c.Load()
-	if c == nil {
-		return closedStream("Linear")
-	}
-	if err := checkLinear("Linear", &a, true); err != nil {
+	t, c, err := s.handle("Linear", checkLinear("Linear", &a, true))
+	if err != nil {
 		return err
 	}
-	return failed("gs_linear", C.call_gs_linear(s.dev.lib.table, c, (*C.gs_linear_args)(unsafe.Pointer(&a))))
+	return failed("gs_linear", C.call_gs_linear(t, c, (*C.gs_linear_args)(unsafe.Pointer(&a))))
 }
 
 // LinearVariant returns the variant that a product takes: another than the arguments' where that is auto.
 func (s *Stream) LinearVariant(a LinearArgs) (int32, error) {
-	table, c, err := s.handle("LinearVariant")
+	t, c, err := s.handle("LinearVariant", checkLinear("LinearVariant", &a, false))
 	if err != nil {
 		return 0, err
 	}
-	if err := checkLinear("LinearVariant", &a, false); err != nil {
-		return 0, err
-	}
 	var v C.int
-	err = failed("gs_linear_variant", C.call_gs_linear_variant(table, c, (*C.gs_linear_args)(unsafe.Pointer(&a)), &v))
+	err = failed("gs_linear_variant", C.call_gs_linear_variant(t, c, (*C.gs_linear_args)(unsafe.Pointer(&a)), &v))
 	return int32(v), err
 }
 
@@ -167,20 +161,17 @@ func (s *Stream) TuneLinear(a LinearArgs, candidates int) (LinearAlgorithm, erro
 
 // algorithm returns the algorithm of a product, the fastest of some candidates if there are any.
 func (s *Stream) algorithm(op string, a LinearArgs, candidates int) (l LinearAlgorithm, err error) {
-	table, c, err := s.handle(op)
+	t, c, err := s.handle(op, checkLinear(op, &a, candidates > 0))
 	if err != nil {
-		return l, err
-	}
-	if err := checkLinear(op, &a, candidates > 0); err != nil {
 		return l, err
 	}
 	var p C.gs_linear_algorithm
 	p.size = C.uint32_t(unsafe.Sizeof(p))
 	args := (*C.gs_linear_args)(unsafe.Pointer(&a))
 	if candidates > 0 {
-		err = failed("gs_linear_tune", C.call_gs_linear_tune(table, c, args, C.int(candidates), &p))
+		err = failed("gs_linear_tune", C.call_gs_linear_tune(t, c, args, C.int(candidates), &p))
 	} else {
-		err = failed("gs_linear_algorithm_get", C.call_gs_linear_algorithm_get(table, c, args, &p))
+		err = failed("gs_linear_algorithm_get", C.call_gs_linear_algorithm_get(t, c, args, &p))
 	}
 	if err != nil {
 		return l, err
@@ -215,28 +206,21 @@ func checkAttention(op string, a *AttentionArgs, run bool) error {
 // Attention launches: keys and values of the new rows go into the cache, and y = softmax(scale q k^T, causal) v for the
 // last Q rows of each sequence.
 func (s *Stream) Attention(a AttentionArgs) error {
-	c := s.c.Load()
-	if c == nil {
-		return closedStream("Attention")
-	}
-	if err := checkAttention("Attention", &a, true); err != nil {
+	t, c, err := s.handle("Attention", checkAttention("Attention", &a, true))
+	if err != nil {
 		return err
 	}
-	return failed("gs_attention", C.call_gs_attention(s.dev.lib.table, c, (*C.gs_attention_args)(unsafe.Pointer(&a))))
+	return failed("gs_attention", C.call_gs_attention(t, c, (*C.gs_attention_args)(unsafe.Pointer(&a))))
 }
 
 // AttentionWork returns how many bytes of Work an Attention of this shape needs.
 func (s *Stream) AttentionWork(a AttentionArgs) (int64, error) {
-	c := s.c.Load()
-	if c == nil {
-		return 0, closedStream("AttentionWork")
-	}
-	if err := checkAttention("AttentionWork", &a, false); err != nil {
+	t, c, err := s.handle("AttentionWork", checkAttention("AttentionWork", &a, false))
+	if err != nil {
 		return 0, err
 	}
 	var n C.uint64_t
-	err := failed("gs_attention_work", C.call_gs_attention_work(s.dev.lib.table, c,
-		(*C.gs_attention_args)(unsafe.Pointer(&a)), &n))
+	err = failed("gs_attention_work", C.call_gs_attention_work(t, c, (*C.gs_attention_args)(unsafe.Pointer(&a)), &n))
 	return int64(n), err
 }
 
@@ -297,27 +281,21 @@ func checkSample(op string, a *SampleArgs, run bool) error {
 
 // Sample launches token = sample(logits), for each sequence, and moves positions on.
 func (s *Stream) Sample(a SampleArgs) error {
-	c := s.c.Load()
-	if c == nil {
-		return closedStream("Sample")
-	}
-	if err := checkSample("Sample", &a, true); err != nil {
+	t, c, err := s.handle("Sample", checkSample("Sample", &a, true))
+	if err != nil {
 		return err
 	}
-	return failed("gs_sample", C.call_gs_sample(s.dev.lib.table, c, (*C.gs_sample_args)(unsafe.Pointer(&a))))
+	return failed("gs_sample", C.call_gs_sample(t, c, (*C.gs_sample_args)(unsafe.Pointer(&a))))
 }
 
 // SampleWork returns how many bytes of Work a Sample of this shape needs.
 func (s *Stream) SampleWork(a SampleArgs) (int64, error) {
-	c := s.c.Load()
-	if c == nil {
-		return 0, closedStream("SampleWork")
-	}
-	if err := checkSample("SampleWork", &a, false); err != nil {
+	t, c, err := s.handle("SampleWork", checkSample("SampleWork", &a, false))
+	if err != nil {
 		return 0, err
 	}
 	var n C.uint64_t
-	err := failed("gs_sample_work", C.call_gs_sample_work(s.dev.lib.table, c, (*C.gs_sample_args)(unsafe.Pointer(&a)), &n))
+	err = failed("gs_sample_work", C.call_gs_sample_work(t, c, (*C.gs_sample_args)(unsafe.Pointer(&a)), &n))
 	return int64(n), err
 }
 

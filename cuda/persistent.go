@@ -227,14 +227,11 @@ func checkPersistent(op string, a *PersistentArgs, run bool) error {
 // Candidates or LogitsOnly is set. Or, with Rows, a prompt, and the token after it. The caller has checked the program
 // by [CheckPersistent], and that positions stay below P.
 func (s *Stream) Persistent(a PersistentArgs) error {
-	c := s.c.Load()
-	if c == nil {
-		return closedStream("Persistent")
-	}
-	if err := checkPersistent("Persistent", &a, true); err != nil {
+	t, c, err := s.handle("Persistent", checkPersistent("Persistent", &a, true))
+	if err != nil {
 		return err
 	}
-	return failed("gs_persistent", C.call_gs_persistent(s.dev.lib.table, c, (*C.gs_persistent_args)(unsafe.Pointer(&a))))
+	return failed("gs_persistent", C.call_gs_persistent(t, c, (*C.gs_persistent_args)(unsafe.Pointer(&a))))
 }
 
 // PersistentStepOnly launches one step of a decode program, its results bit by bit those of [Stream.Persistent].
@@ -244,12 +241,9 @@ func (s *Stream) Persistent(a PersistentArgs) error {
 // a prompt has one for all its rows. Stamps, Tokens and LogitsOnly are not read, nor is what Slots points at, which
 // must be given all the same.
 func (s *Stream) PersistentStepOnly(a PersistentArgs, step, tail int, epoch uint32) error {
-	c := s.c.Load()
-	if c == nil {
-		return closedStream("PersistentStepOnly")
-	}
 	a.Tokens, a.LogitsOnly, a.SlotCount = 1, 1, max(a.SlotCount, 1)
-	if err := checkPersistent("PersistentStepOnly", &a, true); err != nil {
+	t, c, err := s.handle("PersistentStepOnly", checkPersistent("PersistentStepOnly", &a, true))
+	if err != nil {
 		return err
 	}
 	if step < 0 || step >= int(a.Count) || tail < 0 || tail >= PersistentTokens || tail > 0 && a.Rows > 0 {
@@ -257,8 +251,7 @@ func (s *Stream) PersistentStepOnly(a PersistentArgs, step, tail int, epoch uint
 			"step %d of %d, %d tokens before this one; steps are counted from 0, and at most "+
 				"%d tokens come before, none before a prompt", step, a.Count, tail, PersistentTokens-1)
 	}
-	return failed("gs_persistent_one", C.call_gs_persistent_one(s.dev.lib.table, c,
-		(*C.gs_persistent_args)(unsafe.Pointer(&a)),
+	return failed("gs_persistent_one", C.call_gs_persistent_one(t, c, (*C.gs_persistent_args)(unsafe.Pointer(&a)),
 		C.int(step), C.int(tail), C.uint32_t(epoch)))
 }
 
@@ -266,16 +259,13 @@ func (s *Stream) PersistentStepOnly(a PersistentArgs, step, tail int, epoch uint
 // launch may run, at most PersistentTokens; fewer where Candidates is set. If the device or the model's shape has no
 // such kernel, the error matches [ErrNoKernel].
 func (s *Stream) PersistentWork(a PersistentArgs) (bytes int64, tokens int, err error) {
-	c := s.c.Load()
-	if c == nil {
-		return 0, 0, closedStream("PersistentWork")
-	}
-	if err := checkPersistent("PersistentWork", &a, false); err != nil {
+	t, c, err := s.handle("PersistentWork", checkPersistent("PersistentWork", &a, false))
+	if err != nil {
 		return 0, 0, err
 	}
 	var n C.uint64_t
 	var most C.int32_t
-	err = failed("gs_persistent_work", C.call_gs_persistent_work(s.dev.lib.table, c,
+	err = failed("gs_persistent_work", C.call_gs_persistent_work(t, c,
 		(*C.gs_persistent_args)(unsafe.Pointer(&a)), &n, &most))
 	return int64(n), int(most), err
 }

@@ -12,6 +12,7 @@ package cuda
 import "C"
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"sync/atomic"
@@ -48,13 +49,13 @@ func (s *Stream) Close() error {
 	return failed("gs_stream_destroy", C.call_gs_stream_destroy(s.dev.lib.table, c))
 }
 
-// handle returns what C knows the stream by.
-func (s *Stream) handle(op string) (*C.gs_table, *C.gs_stream, error) {
+// handle returns what C knows the stream by, or the first error: that the stream is closed, or one of a check.
+func (s *Stream) handle(op string, checks ...error) (*C.gs_table, *C.gs_stream, error) {
 	c := s.c.Load()
 	if c == nil {
 		return nil, nil, closedStream(op)
 	}
-	return s.dev.lib.table, c, nil
+	return s.dev.lib.table, c, cmp.Or(checks...)
 }
 
 func closedStream(op string) error { return fmt.Errorf("%s: the stream: %w", op, ErrFreed) }

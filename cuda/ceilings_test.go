@@ -141,11 +141,7 @@ func TestMeasureHops(t *testing.T) {
 // Hops checks what the kernel assumes, before it launches.
 func TestHopsChecked(t *testing.T) {
 	_, dev, control := openStub(t)
-	s, err := dev.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := stream(t, dev)
 	work, err := dev.Alloc(cuda.HopBytes(2, dev.Info().Processors))
 	if err != nil {
 		t.Fatal(err)

@@ -187,11 +187,7 @@ func TestModule(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := dev.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := stream(t, dev)
 	var shape *cuda.ShapeError
 	c.Reset()
 	for name, err := range map[string]error{
@@ -267,14 +263,11 @@ func launches(s *cuda.Stream) map[string]func() error {
 // A launch allocates nothing in Go. Launches of Sample are recorded and never replayed: its addresses are none.
 func TestLaunchesAllocateNothing(t *testing.T) {
 	_, dev, c := openStub(t)
-	s, err := dev.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := stream(t, dev)
 	g, err := s.Capture(func() error {
 		for name, launch := range launches(s) {
-			if err := launch(); err != nil {
+			err := launch()
+			if err != nil {
 				t.Errorf("%s: %v", name, err)
 				continue
 			}

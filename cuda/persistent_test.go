@@ -68,11 +68,7 @@ func TestCheckPersistent(t *testing.T) {
 // Shapes are checked before crossing into C, refusals match ErrNoKernel, other failures do not.
 func TestPersistentChecks(t *testing.T) {
 	_, dev, c := openStub(t)
-	s, err := dev.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := stream(t, dev)
 	c.Reset()
 	_, args := smallProgram()
 	change := func(f func(*cuda.PersistentArgs)) cuda.PersistentArgs {

@@ -34,6 +34,17 @@ func openStub(t *testing.T, defines ...string) (*cuda.Library, *cuda.Device, *st
 	return lib, dev, c
 }
 
+// stream makes one that is closed at the test's end.
+func stream(t *testing.T, dev *cuda.Device) *cuda.Stream {
+	t.Helper()
+	s, err := dev.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
 func TestUnavailable(t *testing.T) {
 	cases := []struct {
 		define string
@@ -176,11 +187,7 @@ func TestOwnership(t *testing.T) {
 			t.Fatalf("%d objects live", c.Live())
 		}
 	}
-	s2, err := dev.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s2.Close()
+	s2 := stream(t, dev)
 	for name, err := range map[string]error{"read": b.Read(0, got), "host": s2.CopyToDevice(b, 0, h, 0, 1), "any": s2.Write(b, 0, got), "to any": s2.Read(b, 0, got), "graph": g.Launch(s2), "event": s2.Record(e),
 		"stream": s.Synchronize(), "launch": s.EmptyKernel(), "capture": func() error { _, err := s.Capture(s.EmptyKernel); return err }()} {
 		if !errors.Is(err, cuda.ErrFreed) {
@@ -216,11 +223,7 @@ func TestFailures(t *testing.T) {
 			t.Fatalf("%d objects live", c.Live())
 		}
 	}
-	s, err := dev.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := stream(t, dev)
 	c.Fail("launch", 2)
 	var failure *cuda.Error
 	if err := s.EmptyKernel(); err != nil {
@@ -244,11 +247,7 @@ func TestFailures(t *testing.T) {
 
 func TestShapesChecked(t *testing.T) {
 	_, dev, c := openStub(t)
-	s, err := dev.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := stream(t, dev)
 	c.Reset()
 	attention := cuda.AttentionArgs{QKV: 1, KCache: 1, VCache: 1, Pos: 1, Y: 1, B: 1, T: 3, Q: 3, NH: 2, HS: 64, P: 8, LDQKV: 384, LDY: 128}
 	wide, some, long := attention, attention, attention

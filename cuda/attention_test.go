@@ -149,13 +149,9 @@ func newAttentionRun(t *testing.T, g *gpu, d *attentionData, variant int) *atten
 		r.args.Pad = r.pad.Ptr()
 	}
 	n, err := g.stream.AttentionWork(r.args)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	work := attentionBuffer(t, g, n)
-	if err := work.Write(0, make([]byte, n)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, work.Write(0, make([]byte, n)))
 	r.args.Work = work.Ptr()
 	return r
 }
@@ -163,9 +159,7 @@ func newAttentionRun(t *testing.T, g *gpu, d *attentionData, variant int) *atten
 func attentionBuffer(t *testing.T, g *gpu, n int64) *cuda.Buffer {
 	t.Helper()
 	b, err := g.dev.Alloc(n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := b.Free(); err != nil {
 			t.Error(err)
@@ -180,9 +174,7 @@ func attentionWrite(t *testing.T, b *cuda.Buffer, x []int32) {
 	for _, v := range x {
 		raw = binary.LittleEndian.AppendUint32(raw, uint32(v))
 	}
-	if err := b.Write(0, raw); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.Write(0, raw))
 }
 
 // check compares the outputs and the cache; it returns y for comparing runs.
@@ -316,9 +308,7 @@ func TestAttention(t *testing.T) {
 							t.Fatal(err)
 						}
 						first := r.check(t, d)
-						if err := g.stream.Attention(r.args); err != nil {
-							t.Fatal(err)
-						}
+						must(t, g.stream.Attention(r.args))
 						for i, x := range r.check(t, d) {
 							if math.Float32bits(x) != math.Float32bits(first[i]) {
 								t.Fatalf("y[%d] is %g, and %g when run again", i, first[i], x)

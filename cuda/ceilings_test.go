@@ -22,9 +22,7 @@ func TestMeasureCeilings(t *testing.T) {
 	stub.BLAS(t)
 	control.Memory(smallMemory)
 	s, err := dev.MeasureCeilings(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	key, err := dev.CeilingsKey()
 	if err != nil || s.Key != key || !strings.Contains(key, "Stub 0, compute capability 9.0") || lib.BLASVersion() == 0 {
 		t.Errorf("key %q, want %q, %v", s.Key, key, err)
@@ -143,9 +141,7 @@ func TestHopsChecked(t *testing.T) {
 	_, dev, control := openStub(t)
 	s := stream(t, dev)
 	work, err := dev.Alloc(cuda.HopBytes(2, dev.Info().Processors))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer work.Free()
 	for _, c := range [][2]int{{0, 1}, {3, 1}, {1 << 30, 1}, {2, 0}, {2, -1}} {
 		var refused *cuda.ShapeError

@@ -177,16 +177,12 @@ func TestModule(t *testing.T) {
 		t.Fatal(err)
 	}
 	m, err := dev.Compile("a.cu", source, "--use_fast_math")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := m.Function("missing"); err == nil || !strings.Contains(err.Error(), "kernel missing: gs_module_function: ") {
 		t.Fatal(err)
 	}
 	f, err := m.Function("add")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := stream(t, dev)
 	var shape *cuda.ShapeError
 	c.Reset()
@@ -211,19 +207,13 @@ func TestModule(t *testing.T) {
 		t.Errorf("%+v, %v", o, err)
 	}
 	b, err := dev.Alloc(4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Free(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, b.Free())
 	if err := f.Launch(s, cuda.Launch{}, b); !errors.Is(err, cuda.ErrFreed) {
 		t.Errorf("a freed buffer: %v", err)
 	}
 	for range 2 {
-		if err := m.Free(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.Free())
 	}
 	_, functionErr := m.Function("add")
 	_, occupancyErr := f.Occupancy(32, 0)
@@ -280,13 +270,9 @@ func TestLaunchesAllocateNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.Free(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, g.Free())
 	empty, err := s.Capture(s.EmptyKernel)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if n := testing.AllocsPerRun(100, func() { err = empty.Launch(s) }); n != 0 || err != nil {
 		t.Errorf("a graph's launch allocates %v times, %v", n, err)
 	}

@@ -296,9 +296,7 @@ func TestLinear(t *testing.T) {
 							}
 							args := l.args(variant, M, way, l.x)
 							taken, err := g.stream.LinearVariant(args)
-							if err != nil {
-								t.Fatal(err)
-							}
+							must(t, err)
 							library := names[taken] == "blas"
 							switch {
 							case name == "wgmma" && !linearOnHopper(g, args):

@@ -27,9 +27,7 @@ func smallProgram() ([]cuda.PersistentStep, cuda.PersistentArgs) {
 // A program of a model passes; each fault in it is an error that names the step.
 func TestCheckPersistent(t *testing.T) {
 	program, args := smallProgram()
-	if err := cuda.CheckPersistent(program, args); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cuda.CheckPersistent(program, args))
 	for name, fault := range map[string]struct {
 		step  int
 		make  func(s *cuda.PersistentStep)

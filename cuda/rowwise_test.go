@@ -100,9 +100,7 @@ func TestEmbed(t *testing.T) {
 				if c.pad >= 0 {
 					args.Pad = g.ints([]int32{int32(c.pad)}).ptr()
 				}
-				if err := g.stream.Embed(args); err != nil {
-					t.Fatal(err)
-				}
+				must(t, g.stream.Embed(args))
 				got := x.get()
 				for i := range want { // one addition, rounded once
 					if got[i] != float32(want[i]) {
@@ -324,14 +322,10 @@ const guardBytes = 256
 func newBytes(t *testing.T, g *gpu, n int) *deviceBytes {
 	t.Helper()
 	b, err := g.dev.Alloc(int64(n + 2*guardBytes))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { b.Free() })
 	d := &deviceBytes{g, b, n}
-	if err := b.Write(0, bytes.Repeat([]byte{0xff}, n+2*guardBytes)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.Write(0, bytes.Repeat([]byte{0xff}, n+2*guardBytes)))
 	return d
 }
 
@@ -339,24 +333,16 @@ func (d *deviceBytes) ptr() cuda.Ptr { return d.b.Ptr() + guardBytes }
 
 func (d *deviceBytes) write(t *testing.T, data []byte) {
 	t.Helper()
-	if err := d.g.stream.Synchronize(); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.b.Write(guardBytes, data); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.g.stream.Synchronize())
+	must(t, d.b.Write(guardBytes, data))
 }
 
 // read returns the bytes when the stream is done and fails where a guard changed.
 func (d *deviceBytes) read(t *testing.T) []byte {
 	t.Helper()
-	if err := d.g.stream.Synchronize(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.g.stream.Synchronize())
 	all := make([]byte, d.n+2*guardBytes)
-	if err := d.b.Read(0, all); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.b.Read(0, all))
 	for i, v := range all {
 		if (i < guardBytes || i >= guardBytes+d.n) && v != 0xff {
 			t.Fatalf("a kernel wrote outside its %d bytes, at %d", d.n, i-guardBytes)
@@ -376,18 +362,12 @@ func TestHops(t *testing.T) {
 	for _, packets := range []int{1, 2, 3, 4} {
 		n := int(cuda.HopBytes(packets, processors))
 		work, err := g.dev.Alloc(int64(n + guardBytes))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer work.Free()
-		if err := work.Write(0, append(make([]byte, n), bytes.Repeat([]byte{0xff}, guardBytes)...)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, work.Write(0, append(make([]byte, n), bytes.Repeat([]byte{0xff}, guardBytes)...)))
 		got, epoch := make([]byte, n+guardBytes), 0
 		for _, rounds := range []int{1, 2, 299, 300} {
-			if err := errors.Join(g.stream.Hops(work, packets, rounds), g.stream.Synchronize(), cuda.HopsCompleted(work), work.Read(0, got)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errors.Join(g.stream.Hops(work, packets, rounds), g.stream.Synchronize(), cuda.HopsCompleted(work), work.Read(0, got)))
 			epoch += rounds
 			if e := int(binary.NativeEndian.Uint32(got)); e != epoch {
 				t.Errorf("%d packets: epoch %d, expected %d", packets, e, epoch)
@@ -413,9 +393,7 @@ func TestHops(t *testing.T) {
 	}
 
 	set, err := g.dev.MeasureCeilings(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	hops := 0
 	for _, v := range set.Values {
 		if v.Name == "hop" {
@@ -432,9 +410,7 @@ func TestHops(t *testing.T) {
 
 func TestCeilings(t *testing.T) {
 	g := open(t)
-	if err := g.stream.EmptyKernel(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, g.stream.EmptyKernel())
 	r := rand.New(rand.NewPCG(11, 12))
 	for _, n := range []int{1, 15, 16, 17, 100, 65536, 65536*3 + 7, 5<<20 + 13, 20<<20 + 16} {
 		src, dst := newBytes(t, g, n), newBytes(t, g, n)
@@ -443,17 +419,13 @@ func TestCeilings(t *testing.T) {
 			data[i] = byte(r.Uint32())
 		}
 		src.write(t, data)
-		if err := g.stream.CopyKernel(dst.ptr(), src.ptr(), int64(n)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, g.stream.CopyKernel(dst.ptr(), src.ptr(), int64(n)))
 		if got := dst.read(t); string(got) != string(data) {
 			t.Errorf("copying %d bytes: they differ", n)
 		}
 		out := newBytes(t, g, 4)
 		out.write(t, make([]byte, 4))
-		if err := g.stream.ReadKernel(src.ptr(), int64(n), out.ptr()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, g.stream.ReadKernel(src.ptr(), int64(n), out.ptr()))
 		want := uint32(0)
 		for i, b := range data {
 			want ^= uint32(b) << (8 * (i % 4))
@@ -467,9 +439,7 @@ func TestCeilings(t *testing.T) {
 			continue
 		}
 		out.write(t, make([]byte, 4))
-		if err := g.stream.ReadAgain(src.ptr(), turns, 75, out.ptr()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, g.stream.ReadAgain(src.ptr(), turns, 75, out.ptr()))
 		want = 0
 		for i, b := range data[:turns*cuda.CacheTurn] {
 			want ^= uint32(b) << (8 * (i % 4))

@@ -54,9 +54,7 @@ func newSampling(t *testing.T, g *gpu, B, V, ld, T, pad int) *sampling {
 	s.pos = newBytes(t, g, 4*B)
 	s.tokens = newBytes(t, g, 4*B)
 	slots, err := g.dev.AllocHost(int64(slotCount * B * binary.Size(cuda.Slot{})))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { slots.Free() })
 	s.slots = slots
 	s.args = cuda.SampleArgs{Logits: s.logits.ptr(), Sampling: s.how.ptr(), Pos: s.pos.ptr(), Tokens: s.tokens.ptr(), Slots: slots.Ptr(),
@@ -67,9 +65,7 @@ func newSampling(t *testing.T, g *gpu, B, V, ld, T, pad int) *sampling {
 		s.args.Pad = s.pad.ptr()
 	}
 	n, err := g.stream.SampleWork(s.args)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.work = newBytes(t, g, int(n))
 	s.work.write(t, make([]byte, n))
 	s.args.Work = s.work.ptr()

@@ -30,12 +30,8 @@ func TestCompileKeepsSignals(t *testing.T) {
 		_, dev, _ := openStub(t, defines...)
 		stub.NVRTC(t)
 		m, err := dev.Compile("a.cu", `extern "C" __global__ void add() {}`)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := m.Free(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, m.Free())
 	}
 	type action struct{ function, flags uintptr }
 	before := map[syscall.Signal]action{}

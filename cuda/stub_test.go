@@ -22,25 +22,26 @@ func openStub(t *testing.T, defines ...string) (*cuda.Library, *cuda.Device, *st
 	path := stub.Build(t, defines...)
 	t.Setenv("GPT2SCOPE_CUDA_LIB", path)
 	lib, err := cuda.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dev, err := lib.Device(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c := stub.Open(t, path)
 	c.Reset()
 	return lib, dev, c
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // stream makes one that is closed at the test's end.
 func stream(t *testing.T, dev *cuda.Device) *cuda.Stream {
 	t.Helper()
 	s, err := dev.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -84,9 +85,7 @@ func TestUnavailable(t *testing.T) {
 	})
 	t.Run("no library", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "text.so")
-		if err := os.WriteFile(path, []byte("text"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte("text"), 0o644))
 		_, err := cuda.OpenFile(path)
 		var missing *cuda.UnavailableError
 		if !errors.As(err, &missing) || missing.Reason != cuda.NotLoadable {
@@ -115,9 +114,7 @@ func TestSymbolsComplete(t *testing.T) {
 		t.Skip("needs the source")
 	}
 	shim, err := os.ReadFile("shim.h")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	names := func(pattern string, text []byte) (out []string) {
 		for _, m := range regexp.MustCompile(pattern).FindAllSubmatch(text, -1) {
 			out = append(out, string(m[1]))
@@ -135,25 +132,15 @@ func TestSymbolsComplete(t *testing.T) {
 func TestOwnership(t *testing.T) {
 	_, dev, c := openStub(t)
 	b, err := dev.Alloc(16)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	h, err := dev.AllocHost(16)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s, err := dev.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	e, err := dev.NewEvent()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	g, err := s.Capture(s.EmptyKernel)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	copy(h.Bytes(), "sixteen bytes ok")
 	got := make([]byte, 16)
 	if err := errors.Join(s.CopyToDevice(b, 0, h, 0, 16), s.Synchronize(), b.Read(0, got)); err != nil || !bytes.Equal(got, h.Bytes()) {
@@ -180,9 +167,7 @@ func TestOwnership(t *testing.T) {
 		t.Fatalf("%d objects, want 5", c.Live())
 	}
 	for range 2 { // again, it does nothing
-		if err := errors.Join(b.Free(), h.Free(), g.Free(), e.Close(), s.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(b.Free(), h.Free(), g.Free(), e.Close(), s.Close()))
 		if c.Live() != 0 {
 			t.Fatalf("%d objects live", c.Live())
 		}
@@ -215,9 +200,7 @@ func TestFailures(t *testing.T) {
 			t.Fatalf("allocation %d: %v after %d", n, failure, len(held))
 		}
 		for _, b := range held {
-			if err := b.Free(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, b.Free())
 		}
 		if c.Live() != 0 {
 			t.Fatalf("%d objects live", c.Live())
@@ -226,9 +209,7 @@ func TestFailures(t *testing.T) {
 	s := stream(t, dev)
 	c.Fail("launch", 2)
 	var failure *cuda.Error
-	if err := s.EmptyKernel(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.EmptyKernel())
 	if err := s.EmptyKernel(); !errors.As(err, &failure) || failure.Call != "gs_empty_kernel" || failure.Status != 719 || errors.Is(err, cuda.ErrOutOfMemory) {
 		t.Fatal(err)
 	}
@@ -265,9 +246,7 @@ func TestShapesChecked(t *testing.T) {
 	if calls := c.Calls(); len(calls) != 0 {
 		t.Fatalf("crossed into C: %v", calls)
 	}
-	if err := errors.Join(s.Attention(attention), s.Linear(linear)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(s.Attention(attention), s.Linear(linear)))
 	if calls := c.Calls(); !slices.Equal(calls, []string{"gs_attention", "gs_linear"}) {
 		t.Fatal(calls)
 	}

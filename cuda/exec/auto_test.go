@@ -20,9 +20,7 @@ func TestAutoBySession(t *testing.T) {
 	decode := gpt2.Pass{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
 	o := gpt2.Options{Batch: 1, Context: 64, Layers: gpt2.FirstLayers(2)}
 	faster, err := b.Survey(m, o, decode)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if mode, _ := b.Mode(); mode != Persistent {
 		t.Errorf("after a survey: mode %s", mode)
 	}

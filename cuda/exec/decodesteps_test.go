@@ -28,13 +28,9 @@ func TestStepsRecorded(t *testing.T) {
 	b, _ := stepsOn(t, lib, Options{Recorder: RecorderStamps})
 	s := session(t, m, b, gpt2.Options{})
 	to := record.New("test", "1")
-	if err := s.Record(to); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Record(to))
 	generate(t, s, []int32{1, 2, 3}, gpt2.Generation{Tokens: 20, IgnoreEOS: true})
-	if err := s.StopRecording(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.StopRecording())
 	passes, kernels := ofDecode(to.Trace())
 	plan := s.Runner().Plan(samplingPass(1, 1))
 	if len(passes) < 15 {

@@ -50,14 +50,10 @@ func TestStepsBitEqualOnGPU(t *testing.T) {
 		r := rand.New(rand.NewPCG(7, 8))
 		V, T := m.Config.Vocab, m.Config.Positions
 		text := func(s *gpt2.Session, prompt []int32, n int, how gpt2.Sampling) ([]int32, []float32) {
-			if err := s.Reset(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Reset())
 			ids := idsOf(generate(t, s, prompt, gpt2.Generation{Tokens: n, IgnoreEOS: true, Sampling: how}))
 			logits := make([]float32, V)
-			if err := s.Runner().Read(gpt2.BufLogits, 0, logits); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Runner().Read(gpt2.BufLogits, 0, logits))
 			return ids, logits
 		}
 		for _, run := range []struct {
@@ -104,17 +100,13 @@ func TestStepsOfSequencesOnGPU(t *testing.T) {
 			for i, past := range []int{1, 9, 200, 7, 30} {
 				prompt, n := randomIDs(r, past*batch, m.Config.Vocab), 45
 				run := func(s *gpt2.Session) ([]int32, []float32) {
-					if err := s.Reset(); err != nil {
-						t.Fatal(err)
-					}
+					must(t, s.Reset())
 					if i >= 3 {
 						s.Runner().(*Runner).SetSampling(gpt2.Sampling{Temperature: 1, TopK: 40, Seed: uint64(past)})
 					}
 					ids := idsOf(decoded(t, s.Runner().(*Runner), prompt, n))
 					logits := make([]float32, batch*m.Config.Vocab)
-					if err := s.Runner().Read(gpt2.BufLogits, 0, logits); err != nil {
-						t.Fatal(err)
-					}
+					must(t, s.Runner().Read(gpt2.BufLogits, 0, logits))
 					return ids, logits
 				}
 				what := fmt.Sprintf("%s, %d sequences, %d tokens after %d", f.spec, batch, n, past)
@@ -148,13 +140,9 @@ func TestStepsAfterStopsOnGPU(t *testing.T) {
 		var tokens [2][]gpt2.Token
 		for i, r := range runners {
 			tokens[i] = decoded(t, r, nil, n)
-			if err := r.Read(gpt2.BufLogits, 0, rows[i]); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.Read(gpt2.BufLogits, 0, rows[i]))
 			if round%3 == 2 {
-				if err := r.Rewind(r.Position() - 2); err != nil {
-					t.Fatal(err)
-				}
+				must(t, r.Rewind(r.Position()-2))
 			}
 		}
 		if !slices.Equal(idsOf(tokens[1]), idsOf(tokens[0])) {

@@ -44,16 +44,12 @@ func emulatedSteps(t *testing.T, batch int) {
 	const past, n = 19, 2
 	prompt := randomIDs(rng, past*batch, V)
 	run := func(s *gpt2.Session, how gpt2.Sampling) ([]gpt2.Token, []float32) {
-		if err := s.Reset(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Reset())
 		r := s.Runner().(*Runner)
 		r.SetSampling(how)
 		tokens := decoded(t, r, prompt, n)
 		logits := make([]float32, batch*V)
-		if err := r.Read(gpt2.BufLogits, 0, logits); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Read(gpt2.BufLogits, 0, logits))
 		return tokens, logits
 	}
 	for _, how := range []gpt2.Sampling{{}, {Temperature: 1, TopK: 40, TopP: 0.95, Seed: 3, LogProbs: true}} {
@@ -62,9 +58,7 @@ func emulatedSteps(t *testing.T, batch int) {
 		inOneKernel(t, one)
 		for j, got := range tokens[len(tokens)-batch:] {
 			want, err := new(gpt2.Sampler).Sample(how, logits[j*V:(j+1)*V], j, one.Runner().(*Runner).Position())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if got.ID != want.ID || got.Seq != j || got.Position != want.Position || how.LogProbs && !(max(got.LogProb-want.LogProb, want.LogProb-got.LogProb) < 1e-4) {
 				t.Errorf("%s, sequence %d: token %+v, want %+v", what, j, got, want)
 			}
@@ -118,13 +112,9 @@ func TestEmulatedStamps(t *testing.T) {
 	s := session(t, emulatedModel(t), persistentGPU(t), gpt2.Options{})
 	r := s.Runner().(*Runner)
 	to := record.New("test", "1")
-	if err := r.StartRecording(to); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.StartRecording(to))
 	decoded(t, r, []int32{1, 2, 3, 4, 5, 6, 7, 8, 9}, 2)
-	if err := r.StopRecording(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.StopRecording())
 	passes, kernels := ofDecode(to.Trace())
 	if len(passes) != 2 {
 		t.Fatalf("%d decode steps are recorded", len(passes))

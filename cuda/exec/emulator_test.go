@@ -37,9 +37,7 @@ func emulator(t testing.TB) (cxx []string, csrc string, sources []string) {
 		checkout.Path("cuda/abi.h")}
 	for _, pattern := range []string{"*.cuh", "decode*.cu", "*_wgmma.cu", "emulator/*"} {
 		files, err := filepath.Glob(filepath.Join(csrc, pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		sources = append(sources, files...)
 	}
 	// Kernels have unrolled loops and attributes that only nvcc knows.

@@ -42,9 +42,7 @@ func gpu(t testing.TB, o Options) *Backend {
 func session(t testing.TB, m *gpt2.Model, b gpt2.Backend, o gpt2.Options) *gpt2.Session {
 	t.Helper()
 	s, err := gpt2.NewSession(context.Background(), m, b, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -56,9 +54,7 @@ func session(t testing.TB, m *gpt2.Model, b gpt2.Backend, o gpt2.Options) *gpt2.
 func randomModel(t testing.TB, spec string) *gpt2.Model {
 	t.Helper()
 	m, err := gpt2.Random(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { m.Close() })
 	return m
 }
@@ -135,16 +131,12 @@ func comparePasses(t *testing.T, r *rand.Rand, o Options) {
 	ids, ctx, bound := randomIDs(r, B*T, V), t.Context(), bounds[o.DType]
 	reference := session(t, m, executor.New(), gpt2.Options{Layers: layers, Batch: B})
 	whole, err := reference.Logits(ctx, ids, gpt2.LogitsAll)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	name := fmt.Sprintf("%+v layers %v B=%d", m.Config, layers, B)
 	check := func(way string, s *gpt2.Session, which gpt2.Logits) {
 		t.Helper()
 		for again := range 3 { // in graph mode the first is eager, the others are replayed
-			if err := s.Reset(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Reset())
 			got, err := s.Logits(ctx, ids, which)
 			if err != nil {
 				t.Fatalf("%s: %s: %v", name, way, err)
@@ -166,9 +158,7 @@ func comparePasses(t *testing.T, r *rand.Rand, o Options) {
 	check(fmt.Sprintf("chunks of %d", chunks.Options().Chunk), chunks, gpt2.LogitsAll)
 	check(fmt.Sprintf("chunks of %d, last row", chunks.Options().Chunk), chunks, gpt2.LogitsLast)
 
-	if err := batch.Reset(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, batch.Reset())
 	step := make([]int32, B)
 	for i := range T {
 		var want []float32
@@ -177,9 +167,7 @@ func comparePasses(t *testing.T, r *rand.Rand, o Options) {
 			want = append(want, whole[(b*T+i)*V:(b*T+i+1)*V]...)
 		}
 		got, err := batch.Logits(ctx, step, gpt2.LogitsLast)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		closeTo(t, fmt.Sprintf("%s: decode step %d", name, i), got, want, bound)
 	}
 }
@@ -197,13 +185,9 @@ func TestStagesAgreeWithReference(t *testing.T) {
 				ids := randomIDs(r, 2*T, 257)
 				for _, s := range gpt2.Forward(m.Config, gpt2.FirstLayers(2), gpt2.Pass{Batch: 2, Tokens: T, Logits: gpt2.LogitsAll}).Steps {
 					got, _, err := fast.Activations(t.Context(), ids, s.Name())
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					want, _, err := slow.Activations(t.Context(), ids, s.Name())
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					closeTo(t, fmt.Sprintf("T=%d %s", T, s.Name()), got, want, bounds[held])
 				}
 			}
@@ -216,9 +200,7 @@ func generate(t testing.TB, s *gpt2.Session, prompt []int32, g gpt2.Generation) 
 	t.Helper()
 	var tokens []gpt2.Token
 	for token, err := range s.Generate(t.Context(), prompt, g) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		tokens = append(tokens, token)
 	}
 	return tokens
@@ -237,9 +219,7 @@ func idsOf(tokens []gpt2.Token) []int32 {
 func TestTextEqualsCPU(t *testing.T) {
 	m := randomModel(t, "random:L=2,C=128,NH=2,V=257,T=160")
 	fast, err := cpu.New(cpu.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer fast.Close()
 	for _, sampling := range []gpt2.Sampling{{LogProbs: true}, {Temperature: 0.8, TopK: 40, Seed: 3, LogProbs: true}, {Temperature: 1.2, TopP: 0.9, Seed: 4}, {Temperature: 1, Seed: 5, TopK: 100, TopP: 0.7}} {
 		for _, mode := range []Mode{Eager, Graph} {
@@ -250,9 +230,7 @@ func TestTextEqualsCPU(t *testing.T) {
 				want := generate(t, session(t, m, fast, gpt2.Options{Batch: batch}), prompt, g)
 				s := session(t, m, b, gpt2.Options{Batch: batch})
 				for again := range 2 {
-					if err := s.Reset(); err != nil {
-						t.Fatal(err)
-					}
+					must(t, s.Reset())
 					got := generate(t, s, prompt, g)
 					what := fmt.Sprintf("%+v %s B=%d time %d", sampling, mode, batch, again)
 					if !slices.Equal(idsOf(got), idsOf(want)) {
@@ -298,9 +276,7 @@ func memoryStaysFlat(t *testing.T, b *Backend) {
 	m := randomModel(t, "random:L=2,C=384,NH=6,V=257,T=512")
 	free := func() int64 {
 		n, _, err := b.Device().Memory()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return int64(n)
 	}
 	steps := func(s *gpt2.Session, n int) {
@@ -311,15 +287,11 @@ func memoryStaysFlat(t *testing.T, b *Backend) {
 	warm.Close()
 	before := free()
 	s, err := gpt2.NewSession(t.Context(), m, b, gpt2.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	steps(s, 1000)
 	runtime.GC()
 	device, host := free(), resident(t)
-	if err := s.Reset(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Reset())
 	steps(s, 10000)
 	runtime.GC()
 	if d := device - free(); d != 0 {
@@ -328,9 +300,7 @@ func memoryStaysFlat(t *testing.T, b *Backend) {
 	if d := resident(t) - host; d > 8<<20 {
 		t.Errorf("10,000 steps took %d bytes of host memory", d)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close())
 	if d := before - free(); d > 2<<20 {
 		t.Errorf("a closed session keeps %d bytes of device memory", d)
 	}

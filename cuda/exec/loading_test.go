@@ -21,14 +21,10 @@ func TestLoading(t *testing.T) {
 		s := session(t, randomModel(t, small), b, gpt2.Options{})
 		rec := record.New("test", "1")
 		if recording {
-			if err := s.Record(rec); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Record(rec))
 		}
 		prompt := func() map[string]time.Duration {
-			if err := s.Reset(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Reset())
 			if _, err := s.Logits(t.Context(), make([]int32, 20), gpt2.LogitsLast); err != nil {
 				t.Fatal(err)
 			}
@@ -52,9 +48,7 @@ func TestLoading(t *testing.T) {
 		if !recording {
 			continue
 		}
-		if err := s.StopRecording(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.StopRecording())
 		var ranges time.Duration
 		var names []string
 		for _, e := range rec.Trace().Events {

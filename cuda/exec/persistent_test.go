@@ -31,9 +31,7 @@ func persistentOn(t testing.TB, lib *cuda.Library, o Options) (*Backend, *[]stri
 func more(t testing.TB, b *Backend, m *gpt2.Model) *Runner {
 	t.Helper()
 	r, err := b.Prepare(context.Background(), m, gpt2.Options{Batch: 1, Context: m.Config.Positions, Layers: gpt2.FirstLayers(m.Config.Layers)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			t.Error(err)
@@ -47,9 +45,7 @@ func decoded(t testing.TB, r *Runner, prompt []int32, n int) (tokens []gpt2.Toke
 	t.Helper()
 	if prompt != nil {
 		first, err := r.Prefill(t.Context(), prompt, samplingPass(r.options.Batch, len(prompt)/r.options.Batch))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		tokens = slices.Clone(first)
 	}
 	if err := r.Decode(t.Context(), n, func(step []gpt2.Token) bool {
@@ -67,9 +63,7 @@ func decoded(t testing.TB, r *Runner, prompt []int32, n int) (tokens []gpt2.Toke
 func TestPersistentIsEager(t *testing.T) {
 	lib, c := onStub(t, "STUB_COMPUTES")
 	m, err := gpt2.Open("../../weights/shakespeare")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer m.Close()
 	V := m.Config.Vocab
 	for _, run := range []struct {
@@ -91,9 +85,7 @@ func TestPersistentIsEager(t *testing.T) {
 				t.Fatalf("%s: %+v, notices %q", mode, s.Stats(), *notices)
 			}
 			got := make([]float32, V)
-			if err := s.Runner().Read(gpt2.BufLogits, 0, got); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Runner().Read(gpt2.BufLogits, 0, got))
 			if mode == Eager {
 				want, logits = tokens, got
 				if ids := idsOf(want); len(slices.Compact(slices.Sorted(slices.Values(ids)))) < 6 {
@@ -252,16 +244,12 @@ func TestPersistentByCall(t *testing.T) {
 		r.SetSampling(gpt2.Sampling{})
 	}
 	to := record.New("test", "")
-	if err := r.StartRecording(to); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.StartRecording(to))
 	check("recorded", true, 0)
 	r.SetSampling(gpt2.Sampling{Temperature: 1, Seed: 2})
 	check("drawn and recorded", true, 0)
 	r.SetSampling(gpt2.Sampling{})
-	if err := r.StopRecording(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.StopRecording())
 	check("not recorded any more", true, 0)
 	r.SetSampling(gpt2.Sampling{RepeatPenalty: 1.5})
 	if len(*notices) != 1 || !strings.Contains((*notices)[0], "the host samples") {
@@ -445,9 +433,7 @@ func TestPersistentSurvey(t *testing.T) {
 	decoded(t, r, make([]int32, 5), 3)
 	plan := r.Plan(r.decodePass())
 	kernel, err := r.writer(plan).session().Bytes(plan)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if want := r.memory.sampleWork.Size() + r.memory.attentionWork.Size() + kernel; survey.Work != want {
 		t.Errorf("foretold %d bytes of work, and there are %d", survey.Work, want)
 	}

@@ -30,9 +30,7 @@ func persistentGPU(t testing.TB) *Backend {
 func shipped(t testing.TB) *gpt2.Model {
 	t.Helper()
 	m, err := gpt2.Open("../../weights/shakespeare")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { m.Close() })
 	return m
 }
@@ -70,9 +68,7 @@ func TestPersistentBatches(t *testing.T) {
 				const steps = 19
 				prompt := randomIDs(rng, past*batch, V)
 				run := func(s *gpt2.Session) (ids []int32, logits []float32) {
-					if err := s.Reset(); err != nil {
-						t.Fatal(err)
-					}
+					must(t, s.Reset())
 					r := s.Runner().(*Runner)
 					tokens := decoded(t, r, prompt, steps)
 					for i, token := range tokens {
@@ -81,9 +77,7 @@ func TestPersistentBatches(t *testing.T) {
 						}
 					}
 					logits = make([]float32, batch*V)
-					if err := r.Read(gpt2.BufLogits, 0, logits); err != nil {
-						t.Fatal(err)
-					}
+					must(t, r.Read(gpt2.BufLogits, 0, logits))
 					return idsOf(tokens), logits
 				}
 				ids, got := run(fast)
@@ -106,13 +100,9 @@ func TestPersistentBatches(t *testing.T) {
 					if equal {
 						closeTo(t, what+", and in mode graph", row, want[b*V:(b+1)*V], bounds[weights.BF16])
 					}
-					if err := whole.Reset(); err != nil {
-						t.Fatal(err)
-					}
+					must(t, whole.Reset())
 					alone, err := whole.Logits(t.Context(), slices.Concat(prompt[b*past:(b+1)*past], text[:steps]), gpt2.LogitsLast)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					closeTo(t, what+", and in one pass", row, alone, bounds[weights.BF16])
 				}
 			}

@@ -35,9 +35,7 @@ func rewriteWTE(t *testing.T, r *Runner, change func(i int, row []float32)) {
 			continue
 		}
 		off := int64(at - arena.Ptr())
-		if err := arena.Read(off, bytes); err != nil {
-			t.Fatal(err)
-		}
+		must(t, arena.Read(off, bytes))
 		first := slices.Clone(bytes)
 		if r.backend.dtype == cuda.BF16 {
 			for i, v := range half {
@@ -53,9 +51,7 @@ func rewriteWTE(t *testing.T, r *Runner, change func(i int, row []float32)) {
 		if slices.Equal(first, bytes) {
 			t.Fatal("nothing was changed")
 		}
-		if err := arena.Write(off, bytes); err != nil {
-			t.Fatal(err)
-		}
+		must(t, arena.Write(off, bytes))
 		return
 	}
 	t.Fatal("no memory has the embeddings")
@@ -117,9 +113,7 @@ func TestPersistentSamples(t *testing.T) {
 				{Temperature: 0.8, TopK: 40, TopP: 0.5, Seed: 6, LogProbs: true}, {Temperature: 1.5, TopK: 128, Seed: 7}, {Temperature: 3, TopK: 100, TopP: 0.95, Seed: 8, LogProbs: true},
 				{Temperature: 0.1, TopK: 5, Seed: 9}, {Temperature: 1, TopK: 1, Seed: 10, LogProbs: true}, {Temperature: 100, TopK: 64, Seed: 11}, {Temperature: 1e-3, TopK: 33, Seed: 12}, {Temperature: 1, TopK: 2, Seed: 13}} {
 				what := fmt.Sprintf("%s %s, %d sequences, %+v", f.spec, f.of, batch, how)
-				if err := s.Reset(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, s.Reset())
 				r.SetSampling(how)
 				decoded(t, r, prompt, 0)
 				// The logits of the last step of a launch can be read, which is one of 1 to 8.
@@ -129,14 +123,10 @@ func TestPersistentSamples(t *testing.T) {
 					if apart := f.apart && how.TopK == 0 && how.Temperature > 0; r.persistent.kernel.SamplesApart(how) != apart {
 						t.Fatalf("%s: drawn after the kernel: %v", what, !apart)
 					}
-					if err := r.Read(gpt2.BufLogits, 0, logits); err != nil {
-						t.Fatal(err)
-					}
+					must(t, r.Read(gpt2.BufLogits, 0, logits))
 					for j, got := range tokens[len(tokens)-batch:] {
 						want, err := sampler.Sample(how, logits[j*V:(j+1)*V], j, r.Position())
-						if err != nil {
-							t.Fatal(err)
-						}
+						must(t, err)
 						if got.ID != want.ID || got.Seq != j || got.Position != want.Position || how.LogProbs && !(max(got.LogProb-want.LogProb, want.LogProb-got.LogProb) < 1e-4) {
 							t.Fatalf("%s, the last of %d steps, sequence %d: token %+v, want %+v", what, len(tokens)/batch, j, got, want)
 						}
@@ -145,9 +135,7 @@ func TestPersistentSamples(t *testing.T) {
 				inOneKernel(t, s)
 				var first []gpt2.Token
 				for range 1 + 2*(n%2) {
-					if err := s.Reset(); err != nil {
-						t.Fatal(err)
-					}
+					must(t, s.Reset())
 					again := decoded(t, r, prompt, 40)
 					for i := range first {
 						if again[i].ID != first[i].ID || how.LogProbs && again[i].LogProb != first[i].LogProb {
@@ -213,13 +201,9 @@ func TestPersistentRepeats(t *testing.T) {
 				want, row := make([]float32, batch*m.Config.Vocab), make([]float32, batch*m.Config.Vocab)
 				r.SetSampling(how)
 				for i := range runs {
-					if err := s.Reset(); err != nil {
-						t.Fatal(err)
-					}
+					must(t, s.Reset())
 					got := idsOf(decoded(t, r, prompt, 50))
-					if err := r.Read(gpt2.BufLogits, 0, row); err != nil {
-						t.Fatal(err)
-					}
+					must(t, r.Read(gpt2.BufLogits, 0, row))
 					if i == 0 {
 						tokens = got
 						copy(want, row)
@@ -292,9 +276,7 @@ func TestPersistentSmallRing(t *testing.T) {
 			s := session(t, m, b, o)
 			r := s.Runner().(*Runner)
 			ids[i], rows[i] = idsOf(decoded(t, r, prompt, steps)), make([]float32, f.batch*m.Config.Vocab)
-			if err := r.Read(gpt2.BufLogits, 0, rows[i]); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.Read(gpt2.BufLogits, 0, rows[i]))
 			if i == 0 {
 				inOneKernel(t, s)
 				t.Logf("%d sequences, %d layers: %d tokens a launch", f.batch, f.layers, r.persistent.kernel.Tokens(gpt2.Sampling{}))

@@ -88,9 +88,7 @@ func TestPersistentRecorded(t *testing.T) {
 	}
 
 	table, err := tables.Summarize(trace, tables.ByFolded, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var sum int64
 	for _, f := range table.Folded {
 		sum += f.Exclusive
@@ -161,15 +159,11 @@ func TestPersistentRecordingEnds(t *testing.T) {
 		b, _ := persistentOn(t, lib, Options{})
 		before := c.Live()
 		r, err := b.Prepare(t.Context(), m, gpt2.Options{Batch: 1, Context: 256, Layers: gpt2.FirstLayers(2)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		run := r.(*Runner)
 		decoded(t, run, make([]int32, 20), 1)
 		to := record.New("test", "1")
-		if err := run.StartRecording(to); err != nil {
-			t.Fatal(err)
-		}
+		must(t, run.StartRecording(to))
 		if f.fail != "" {
 			c.Fail(f.fail, f.nth)
 		}
@@ -212,19 +206,13 @@ func TestPersistentRecordedLong(t *testing.T) {
 	b, _ := persistentOn(t, lib, Options{})
 	r := prepared(t, randomModel(t, small), c, b, gpt2.Options{})
 	to := record.New("test", "1")
-	if err := r.StartRecording(to); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.StartRecording(to))
 	const texts, n = 24, 200
 	for range texts {
-		if err := r.Rewind(0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Rewind(0))
 		decoded(t, r, make([]int32, 20), n)
 	}
-	if err := r.StopRecording(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.StopRecording())
 	trace := to.Trace()
 	passes, kernels := ofDecode(trace)
 	lost := int64(0)
@@ -257,18 +245,14 @@ func TestPersistentRecordedDrawn(t *testing.T) {
 	b, notices := persistentOn(t, lib, Options{})
 	r := prepared(t, randomModel(t, large), c, b, gpt2.Options{})
 	to := record.New("test", "1")
-	if err := r.StartRecording(to); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.StartRecording(to))
 	decoded(t, r, make([]int32, 20), 0)
 	drawn := gpt2.Sampling{Temperature: 1, Seed: 1}
 	for _, s := range []gpt2.Sampling{drawn, {}, drawn, {Temperature: 1, TopK: 40, LogProbs: true}} {
 		r.SetSampling(s)
 		decoded(t, r, nil, 30)
 	}
-	if err := r.StopRecording(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.StopRecording())
 	trace := to.Trace()
 	if found := traces.Examine(trace.Header, trace.Attribution); traces.Misleads(found) || len(*notices) > 0 {
 		t.Errorf("the trace misleads: %+v; notices %q", found, *notices)

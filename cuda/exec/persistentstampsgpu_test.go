@@ -34,25 +34,17 @@ func TestPersistentRecordedOnGPU(t *testing.T) {
 		g := gpt2.Generation{Tokens: n, IgnoreEOS: true, Sampling: sampling}
 		want := idsOf(generate(t, s, prompt, g))
 		to := record.New("test", "1")
-		if err := s.Reset(); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Record(to); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Reset())
+		must(t, s.Record(to))
 		warm := to.WarmUp()
 		for range 2 {
 			generate(t, s, prompt, gpt2.Generation{Tokens: 9, IgnoreEOS: true, Sampling: sampling})
-			if err := s.Reset(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Reset())
 		}
 		warm()
 		got := idsOf(generate(t, s, prompt, g))
 		inOneKernel(t, s)
-		if err := s.StopRecording(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.StopRecording())
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: tokens of the recorded run differ from others", m.Name)
 		}
@@ -94,9 +86,7 @@ func TestPersistentRecordedOnGPU(t *testing.T) {
 			t.Errorf("%s: %d launches", m.Name, len(launches))
 		}
 		table, err := tables.Summarize(trace, tables.ByFolded, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var sum int64
 		for _, f := range table.Folded {
 			sum += f.Exclusive

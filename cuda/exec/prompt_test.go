@@ -47,9 +47,7 @@ func TestPromptsAreEager(t *testing.T) {
 				if _, err := r.Prefill(t.Context(), text[:T], gpt2.Pass{Batch: 1, Tokens: T, Logits: gpt2.LogitsLast}); err != nil {
 					t.Fatal(err)
 				}
-				if err := r.Read(gpt2.BufLogits, 0, row); err != nil {
-					t.Fatal(err)
-				}
+				must(t, r.Read(gpt2.BufLogits, 0, row))
 				rows = append(rows, row...)
 			}
 			if r.Position() != 3+8+1+2+7+5*2+1+5 || len(*notices) > 0 {
@@ -166,18 +164,14 @@ func TestPromptsRecorded(t *testing.T) {
 	b, _ := persistentOn(t, lib, Options{Recorder: RecorderStamps})
 	r := prepared(t, m, c, b, gpt2.Options{})
 	to := record.New("test", "1")
-	if err := r.StartRecording(to); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.StartRecording(to))
 	decoded(t, r, []int32{1, 2, 3}, 9)
 	r.SetSampling(gpt2.Sampling{Temperature: 1, Seed: 1})
 	decoded(t, r, []int32{1, 2, 3, 4, 5}, 2)
 	if _, err := r.Prefill(t.Context(), []int32{1, 2, 3, 4}, gpt2.Pass{Batch: 1, Tokens: 4, Logits: gpt2.LogitsLast}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.StopRecording(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.StopRecording())
 	trace := to.Trace()
 	_, kernels := ofDecode(trace)
 	steps := len(r.Plan(r.decodePass()).Steps)

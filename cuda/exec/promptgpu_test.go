@@ -18,9 +18,7 @@ import (
 // after empties a session and evaluates a text of which no logits are wanted.
 func after(t testing.TB, s *gpt2.Session, text []int32) *Runner {
 	t.Helper()
-	if err := s.Reset(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Reset())
 	r := s.Runner().(*Runner)
 	if len(text) > 0 {
 		if _, err := r.Prefill(t.Context(), text, gpt2.Pass{Batch: 1, Tokens: len(text)}); err != nil {
@@ -35,9 +33,7 @@ func prompted(t testing.TB, r *Runner, prompt []int32) (gpt2.Token, []float32) {
 	t.Helper()
 	token := decoded(t, r, prompt, 0)[0]
 	logits := make([]float32, r.model.Config.Vocab)
-	if err := r.Read(gpt2.BufLogits, 0, logits); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Read(gpt2.BufLogits, 0, logits))
 	if want := r.backend.mode == Persistent || r.backend.singleSteps; r.last.logitsOnly != want || r.last.plan.Pass.Tokens != len(prompt) {
 		t.Fatalf("a prompt of %d rows ran in the decode kernel: %v; refused %q", len(prompt), r.last.logitsOnly, r.persistent.refused)
 	}
@@ -99,13 +95,9 @@ func TestPromptsOnGPU(t *testing.T) {
 				_, got = prompted(t, r, prompt2)
 				_, row = prompted(t, other, prompt2)
 				sameBits(t, what+", and a second prompt", row, got)
-				if err := whole.Reset(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, whole.Reset())
 				want, err := whole.Logits(t.Context(), slices.Concat(text, prompt, []int32{token.ID}, tokens[:2], prompt2), gpt2.LogitsLast)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				closeTo(t, what+", a second prompt, and in one pass", got, want, bound)
 			}
 		}
@@ -123,13 +115,9 @@ func TestPromptsAreNearReference(t *testing.T) {
 		n := 0
 		for T := 2; T <= 8; T++ {
 			prompt := randomIDs(rand.New(rand.NewPCG(7, uint64(T))), T, m.Config.Vocab)
-			if err := right.Reset(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, right.Reset())
 			want, err := right.Logits(t.Context(), prompt, gpt2.LogitsLast)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if T == 2 {
 				decoded(t, after(t, fast, nil), prompt, 0)
 			}

@@ -17,36 +17,26 @@ func recorded(t *testing.T, mode Mode, prompt, n int) (*Runner, *traces.Trace) {
 	t.Helper()
 	lib, c := onStub(t)
 	m, err := gpt2.Random(small)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r := prepared(t, m, c, backendOn(t, lib, Options{Mode: mode}), gpt2.Options{})
 	rec := record.New("test", "1")
-	if err := r.StartRecording(rec); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.StartRecording(rec))
 	if err := r.StartRecording(rec); err == nil {
 		t.Error("it was recorded twice at once")
 	}
 	run := func() {
-		if err := r.Rewind(0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Rewind(0))
 		if _, err := r.Prefill(context.Background(), make([]int32, prompt), samplingPass(1, prompt)); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Decode(context.Background(), n, func([]gpt2.Token) bool { return true }); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Decode(context.Background(), n, func([]gpt2.Token) bool { return true }))
 	}
 	warm := rec.WarmUp()
 	run()
 	run()
 	warm()
 	run()
-	if err := r.StopRecording(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.StopRecording())
 	return r, rec.Trace()
 }
 
@@ -113,9 +103,7 @@ func TestStamps(t *testing.T) {
 			t.Errorf("%v: %d passes were recorded", mode, n)
 		}
 		table, err := tables.Summarize(trace, tables.ByStage, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var sum, rest int64
 		for _, row := range table.Rows {
 			sum += row.Exclusive
@@ -191,12 +179,8 @@ func TestRecordAgain(t *testing.T) {
 		t.Error(err)
 	}
 	rec := record.New("test", "2")
-	if err := r.StartRecording(rec); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Rewind(0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.StartRecording(rec))
+	must(t, r.Rewind(0))
 	if _, err := r.Prefill(context.Background(), []int32{1, 2}, samplingPass(1, 2)); err != nil {
 		t.Fatal(err)
 	}

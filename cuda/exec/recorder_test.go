@@ -139,9 +139,7 @@ func TestCUPTI(t *testing.T) {
 		to := record.New("test", "1")
 		runtime.LockOSThread() // as StartRecording does
 		rec, err := startCUPTI(&fakeActivity{t: t, stub: c}, notes{to: to, lane: to.Thread(), plans: r.plans, recorded: gpt2.NewRecordedPlans(to, r.backend.Sizes())})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		r.recorder = rec
 		began := to.Now()
 		if _, err := r.Prefill(t.Context(), make([]int32, 20), samplingPass(1, 20)); err != nil {
@@ -149,13 +147,9 @@ func TestCUPTI(t *testing.T) {
 		}
 		positions := map[float64]bool{}
 		for range steps {
-			if err := r.Decode(t.Context(), 1, func([]gpt2.Token) bool { return true }); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.Decode(t.Context(), 1, func([]gpt2.Token) bool { return true }))
 		}
-		if err := r.StopRecording(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.StopRecording())
 		trace := to.Trace()
 		if n := checkKernels(t, trace, r.Plan(r.backend.executed(samplingPass(1, 20), 256)), r.Plan(r.decodePass())); n != steps+1 {
 			t.Errorf("%v: %d passes, want %d", mode, n, steps+1)
@@ -235,15 +229,11 @@ func TestMarkerKernels(t *testing.T) {
 	m := randomModel(t, small)
 	const batch = cuda.GEMVRows + 1 // so that the last layer's queries, and keys and values, are two products of one step
 	r := prepared(t, m, c, backendOn(t, lib, Options{Mode: Eager}), gpt2.Options{Batch: batch})
-	if err := r.StartRecording(record.New("test", "1")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.StartRecording(record.New("test", "1")))
 	within, last := 0, 0
 	for _, pass := range []gpt2.Pass{samplingPass(batch, 5), {Batch: batch, Tokens: 5, Logits: gpt2.LogitsAll}, {Batch: batch, Tokens: 1, Logits: gpt2.LogitsLast}} {
 		for range 3 {
-			if err := r.Rewind(0); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.Rewind(0))
 			c.Reset()
 			if _, err := r.Prefill(t.Context(), make([]int32, batch*pass.Tokens), pass); err != nil {
 				t.Fatal(err)
@@ -283,21 +273,15 @@ func TestMarkedPasses(t *testing.T) {
 	m := randomModel(t, small)
 	r := prepared(t, m, c, backendOn(t, lib, Options{Mode: Graph}), gpt2.Options{})
 	to := record.New("test", "1")
-	if err := r.StartRecording(to); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.StartRecording(to))
 	const passes = 2*markedEvery + 1
 	for range 1 + passes { // the first only shows which kernels there are
-		if err := r.Rewind(0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Rewind(0))
 		if _, err := r.Prefill(t.Context(), make([]int32, 20), samplingPass(1, 20)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := r.StopRecording(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.StopRecording())
 	divided := map[uint64]bool{}
 	trace := to.Trace()
 	for _, e := range trace.Events {
@@ -314,13 +298,9 @@ func stubStream(t *testing.T) *cuda.Stream {
 	t.Helper()
 	lib, _ := onStub(t)
 	dev, err := lib.Device(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s, err := dev.NewStream()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -339,13 +319,9 @@ func TestRecordingIsBounded(t *testing.T) {
 	} {
 		r := prepared(t, m, c, backendOn(t, lib, Options{Mode: Eager}), gpt2.Options{})
 		to := record.New("test", "1")
-		if err := r.StartRecording(to); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.StartRecording(to))
 		steps := func(n int) {
-			if err := r.Decode(t.Context(), n, func([]gpt2.Token) bool { return true }); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.Decode(t.Context(), n, func([]gpt2.Token) bool { return true }))
 		}
 		if _, err := r.Prefill(t.Context(), []int32{1, 2}, samplingPass(1, 2)); err != nil {
 			t.Fatal(err)
@@ -356,9 +332,7 @@ func TestRecordingIsBounded(t *testing.T) {
 		if calls := len(r.recorder.(*stampRecorder).host.calls); calls > (2*kept+1)*eventsOf(r.compiled[r.decodePass()]) {
 			t.Errorf("%s: %d calls are noted of %d passes", name, calls, kept)
 		}
-		if err := r.StopRecording(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.StopRecording())
 		trace := to.Trace()
 		dropped := int64(0)
 		for what, n := range trace.Header.Dropped {

@@ -14,9 +14,7 @@ import (
 func TestAwait(t *testing.T) {
 	stream := stubStream(t) // whose work is always done
 	g := ring{batch: 3}
-	if err := g.allocate(stream.Device()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, g.allocate(stream.Device()))
 	defer g.slots.Free()
 	const step = 5 + ringSlots
 	write := func(sequences ...uint64) {

@@ -15,22 +15,16 @@ func TestSamplingOnHost(t *testing.T) {
 	lib, c := onStub(t, "STUB_COMPUTES")
 	m := randomModel(t, small)
 	host, err := cpu.New(cpu.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer host.Close()
 	text := func(b gpt2.Backend, sampling gpt2.Sampling) (tokens []gpt2.Token) {
 		t.Helper()
 		s, err := gpt2.NewSession(t.Context(), m, b, gpt2.Options{Context: 16})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer s.Close()
 		c.Reset()
 		for token, err := range s.Generate(t.Context(), []int32{5, 4, 3, 2, 1}, gpt2.Generation{Tokens: 24, IgnoreEOS: true, Sampling: sampling}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			tokens = append(tokens, token)
 		}
 		if s.Stats().Shifts == 0 {

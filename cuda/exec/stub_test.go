@@ -22,15 +22,20 @@ import (
 
 // These tests need no GPU: they run on the stub library, whose tokens count sampling launches.
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // onStub opens a stub library that finds its cuBLASLt.
 func onStub(t testing.TB, defines ...string) (*cuda.Library, *stub.Control) {
 	t.Helper()
 	path := stub.Build(t, defines...)
 	stub.BLAS(t)
 	lib, err := cuda.OpenFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c := stub.Open(t, path)
 	c.Reset()
 	return lib, c
@@ -39,9 +44,7 @@ func onStub(t testing.TB, defines ...string) (*cuda.Library, *stub.Control) {
 func backendOn(t testing.TB, lib *cuda.Library, o Options) *Backend {
 	t.Helper()
 	b, err := NewOn(lib, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return b
 }
 
@@ -59,9 +62,7 @@ func prepared(t testing.TB, m *gpt2.Model, c *stub.Control, b *Backend, o gpt2.O
 	}
 	before := c.Live()
 	r, err := b.Prepare(context.Background(), m, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		for range 2 { // closing twice does nothing
 			if err := errors.Join(r.Close(), b.Close()); err != nil {
@@ -122,9 +123,7 @@ func TestNewFails(t *testing.T) {
 	}
 	for _, mode := range []Mode{Eager, Graph, Auto} {
 		b, err := New(Options{DType: weights.F32, Mode: mode})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		b.Close()
 	}
 
@@ -314,9 +313,7 @@ func TestSampling(t *testing.T) {
 		check := func(want gpt2.Sampling, launches uint64, tokens []gpt2.Token) {
 			t.Helper()
 			raw := make([]byte, samplingBytes)
-			if err := r.state.device.Read(0, raw); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.state.device.Read(0, raw))
 			got := *(*cuda.Sampling)(unsafe.Pointer(&raw[0]))
 			if got.Temperature != want.Temperature || got.TopP != want.TopP || got.Seed != want.Seed || got.Offset != uint64(want.Offset) || got.TopK != int32(want.TopK) || got.Step != launches {
 				t.Errorf("%s: the device has %+v after %d launches, want %+v", mode, got, launches, want)
@@ -330,9 +327,7 @@ func TestSampling(t *testing.T) {
 		first := gpt2.Sampling{Temperature: 0.75, TopK: 40, TopP: 0.9, Seed: 7, Offset: 11, LogProbs: true}
 		r.SetSampling(first)
 		tokens, err := r.Prefill(t.Context(), make([]int32, 10), samplingPass(2, 5))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		check(first, 1, tokens)
 		second := gpt2.Sampling{Temperature: 1.5, TopK: 3, TopP: 0.5, Seed: 8, Offset: 12}
 		for n, how := range []gpt2.Sampling{second, first, {}} {
@@ -367,9 +362,7 @@ func TestNotFinite(t *testing.T) {
 			_, err := r.Prefill(t.Context(), make([]int32, 5*batch), samplingPass(batch, 5))
 			check("prefill", err)
 			for _, good := range []int{0, 1, 5, runAhead, runAhead + 3} {
-				if err := r.Rewind(0); err != nil {
-					t.Fatal(err)
-				}
+				must(t, r.Rewind(0))
 				if _, err := r.Prefill(t.Context(), make([]int32, 5*batch), samplingPass(batch, 5)); err != nil {
 					t.Fatal(err)
 				}
@@ -436,9 +429,7 @@ func TestDecode(t *testing.T) {
 			prompt := 20
 			c.Reset()
 			first, err := r.Prefill(t.Context(), make([]int32, batch*prompt), samplingPass(batch, prompt))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			tokens := slices.Clone(first)
 			launched := func() (n int) {
 				for _, name := range c.Calls() {
@@ -542,14 +533,10 @@ func TestContextCapsRunAhead(t *testing.T) {
 	for _, mode := range modes {
 		b := backendOn(t, lib, Options{Mode: mode})
 		s, err := gpt2.NewSession(t.Context(), m, b, gpt2.Options{Context: 16})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		most, n := 0, 0
 		for token, err := range s.Generate(t.Context(), make([]int32, 4), gpt2.Generation{Tokens: 200, IgnoreEOS: true}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			n++
 			most = max(most, s.Position())
 			if int(token.ID) != n%257 || token.Position != 3+n { // no launch was lost or dropped
@@ -647,9 +634,7 @@ func TestPromptOnDevice(t *testing.T) {
 			for i := range ids {
 				ids[i] = int32(100 + i)
 			}
-			if err := r.Rewind(0); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.Rewind(0))
 			if _, err := r.Prefill(t.Context(), ids, samplingPass(batch, tokens)); err != nil {
 				t.Fatal(err)
 			}
@@ -714,14 +699,10 @@ func TestRead(t *testing.T) {
 						}
 					}
 				}
-				if err := r.memory.buffers[buffer].Write(0, raw); err != nil {
-					t.Fatal(err)
-				}
+				must(t, r.memory.buffers[buffer].Write(0, raw))
 				for _, from := range []int{0, 1, tokens - 1, tokens, 2*tokens - 1} {
 					got := make([]float32, (batch*tokens-from)*channels)
-					if err := r.Read(buffer, from, got); err != nil {
-						t.Fatal(err)
-					}
+					must(t, r.Read(buffer, from, got))
 					for i, v := range got {
 						row := from + i/channels
 						if want := value(row/tokens, row%tokens, i%channels); v != want {
@@ -762,9 +743,7 @@ func TestPositionReachesDevice(t *testing.T) {
 		}
 		step("a prefill", 5)
 		step("a step", 6)
-		if err := r.Rewind(2); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Rewind(2))
 		step("a rewind", 3)
 		if _, err := r.Prefill(t.Context(), make([]int32, 7), gpt2.Pass{Batch: 1, Tokens: 7, Logits: gpt2.LogitsLast}); err != nil {
 			t.Fatal(err)
@@ -775,9 +754,7 @@ func TestPositionReachesDevice(t *testing.T) {
 		}
 		steps := func() uint64 { // sampling launches, as the device counts them
 			raw := make([]byte, samplingBytes)
-			if err := r.state.device.Read(0, raw); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.state.device.Read(0, raw))
 			return (*cuda.Sampling)(unsafe.Pointer(&raw[0])).Step
 		}
 		if got := steps(); got != r.state.step || got < measureSteps {
@@ -791,9 +768,7 @@ func TestPositionReachesDevice(t *testing.T) {
 func deviceInts(t *testing.T, r *Runner, off int64, n int) []int32 {
 	t.Helper()
 	raw := make([]byte, 4*n)
-	if err := r.state.device.Read(off, raw); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.state.device.Read(off, raw))
 	out := make([]int32, n)
 	for i := range out {
 		out[i] = int32(raw[4*i]) | int32(raw[4*i+1])<<8 | int32(raw[4*i+2])<<16 | int32(raw[4*i+3])<<24
@@ -808,14 +783,10 @@ func TestBreakThenFail(t *testing.T) {
 	m := randomModel(t, small)
 	b := backendOn(t, lib, Options{Mode: Graph})
 	s, err := gpt2.NewSession(t.Context(), m, b, gpt2.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	n := 0
 	for _, err := range s.Generate(t.Context(), []int32{1, 2}, gpt2.Generation{Tokens: 40, IgnoreEOS: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if n++; n == 5 {
 			c.Fail("gs_stream_synchronize", 1)
 			break
@@ -845,9 +816,7 @@ func TestSurvey(t *testing.T) {
 			o := gpt2.Options{Layers: []int{1, 0, 1}, Batch: 2, Context: 128}
 			live := c.Live()
 			survey, err := b.Survey(m, o, samplingPass(2, 40), samplingPass(2, 1))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if c.Live() != live {
 				t.Error("a survey leaves something behind")
 			}
@@ -859,9 +828,7 @@ func TestSurvey(t *testing.T) {
 			if len(products(r)) == 0 {
 				t.Error("the prefill has no products")
 			}
-			if err := r.Decode(t.Context(), 2, func([]gpt2.Token) bool { return true }); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.Decode(t.Context(), 2, func([]gpt2.Token) bool { return true }))
 			var activations, arenas int64
 			for _, buffer := range r.memory.buffers {
 				if buffer != nil {
@@ -956,9 +923,7 @@ func TestLongRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		steps := func(n int) {
-			if err := r.Decode(t.Context(), n, func([]gpt2.Token) bool { return true }); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.Decode(t.Context(), n, func([]gpt2.Token) bool { return true }))
 		}
 		steps(100)
 		live := c.Live()
@@ -1005,9 +970,7 @@ func TestSharedWeights(t *testing.T) {
 	packs()
 	prepare := func(o gpt2.Options) gpt2.Runner {
 		r, err := b.Prepare(t.Context(), m, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return r
 	}
 	var done, total int64
@@ -1029,9 +992,7 @@ func TestSharedWeights(t *testing.T) {
 	if packs() == 0 {
 		t.Error("another layer is not uploaded")
 	}
-	if err := errors.Join(first.Close(), other.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(first.Close(), other.Close()))
 	if _, err := same.Prefill(t.Context(), []int32{1, 2}, samplingPass(1, 2)); err != nil {
 		t.Error(err)
 	}
@@ -1047,9 +1008,7 @@ func TestSharedWeights(t *testing.T) {
 func TestUnopened(t *testing.T) {
 	lib, _ := onStub(t)
 	m, err := gpt2.Random("random:L=2,C=64,NH=4,V=257,T=64")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer m.Close()
 	for _, dtype := range []weights.DType{"", weights.BF16, weights.F32} {
 		b := backendOn(t, lib, Options{DType: dtype})

@@ -58,6 +58,14 @@ typedef CUpti_ActivityMemset4 CUpti_ActivityMemset5;
 #define SETS(ROW) ROW(18, CUpti_ActivityMemset4, ) ROW(130400, CUpti_ActivityMemset5, SOURCE)
 #define SYNCS(ROW) ROW(18, CUpti_ActivitySynchronization, ) ROW(26, CUpti_ActivitySynchronization2, RESULT)
 #define OVERHEADS(ROW) ROW(18, CUpti_ActivityOverhead, ) ROW(20, CUpti_ActivityOverhead2, CORRELATION) ROW(22, CUpti_ActivityOverhead3, CORRELATION)
+#define GRAPHS(ROW) ROW(18, CUpti_ActivityGraphTrace, )
+#define MEMORIES(ROW) ROW(18, CUpti_ActivityMemory3, )
+#define DEVICES(ROW) ROW(18, CUpti_ActivityDevice4, )
+// The kinds of records in recorder.h, with CUPTI's names of them. Later structs of the last three begin alike.
+#define KINDS(KIND)                                                                                                  \
+  KIND(KERNEL, CONCURRENT_KERNEL, KERNELS) KIND(MEMCPY, MEMCPY, COPIES) KIND(MEMCPY_PEER, MEMCPY2, PEER_COPIES)      \
+  KIND(MEMSET, MEMSET, SETS) KIND(SYNC, SYNCHRONIZATION, SYNCS) KIND(OVERHEAD, OVERHEAD, OVERHEADS)                  \
+  KIND(GRAPH, GRAPH_TRACE, GRAPHS) KIND(MEMORY, MEMORY2, MEMORIES) KIND(DEVICE, DEVICE, DEVICES)
 #define CHOOSE(since, T, more) \
   if (since <= f.version && since <= CUPTI_API_VERSION) chosen = since;
 
@@ -170,170 +178,78 @@ static void put(const void *record, size_t size, int incomplete) {
 
 // The structs by version. Each fills what a record of the test has.
 
-#define FILL_WORK(k)                 \
-  k.start = r->start;                \
-  k.end = r->end;                    \
-  k.deviceId = r->device;            \
-  k.contextId = r->context;          \
-  k.streamId = r->stream;            \
-  k.correlationId = (uint32_t)r->correlation; \
-  k.graphNodeId = r->node;           \
-  k.graphId = r->graph;
-
-#define PUT_KERNEL(since, T, more)                                                                  \
-  if (since == chosen) {                                                                                          \
-    struct {                                                                                 \
-      T k;                                                                                   \
-      uint8_t later[LATER];                                                                  \
-    } u;                                                                                     \
-    memset(&u, PATTERN, sizeof(u));                                                          \
-    T k = u.k;                                                                               \
-    k.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;                                          \
-    FILL_WORK(k)                                                                             \
-    k.gridX = r->grid[0], k.gridY = r->grid[1], k.gridZ = r->grid[2];                        \
-    k.blockX = r->block[0], k.blockY = r->block[1], k.blockZ = r->block[2];                  \
-    k.registersPerThread = (uint16_t)r->registers;                                           \
-    k.staticSharedMemory = r->static_shared, k.dynamicSharedMemory = r->dynamic_shared;      \
-    k.name = r->name;                                                                        \
-    more;                                                                                    \
-    u.k = k;                                                                                 \
-    put(&u, sizeof(T) + (f.version >= FUTURE ? LATER : 0), !r->end);                         \
+#define PUT(since, T, activity, ...)                         \
+  if (since == chosen) {                                     \
+    struct {                                                 \
+      T k;                                                   \
+      uint8_t later[LATER];                                  \
+    } u;                                                     \
+    memset(&u, PATTERN, sizeof(u));                          \
+    T k = u.k;                                               \
+    k.kind = CUPTI_ACTIVITY_KIND_##activity;                 \
+    __VA_ARGS__;                                             \
+    u.k = k;                                                 \
+    put(&u, size_of(k.kind), incomplete);                    \
   }
 
-#define PUT_COPY(since, T, more)                                                                          \
-  if (since == chosen) {                                                                                                \
-    T k;                                                                                           \
-    memset(&k, PATTERN, sizeof(k));                                                                \
-    k.kind = r->kind == GS_CUPTI_MEMCPY ? CUPTI_ACTIVITY_KIND_MEMCPY : CUPTI_ACTIVITY_KIND_MEMCPY2; \
-    FILL_WORK(k)                                                                                   \
-    k.bytes = r->bytes, k.copyKind = r->copy_kind, k.srcKind = r->from, k.dstKind = r->to;         \
-    more;                                                                                          \
-    put(&k, sizeof(k), !r->end);                                                                   \
-  }
+#define FILL_TIMES \
+  k.start = r->start, k.end = r->end, k.correlationId = (uint32_t)r->correlation, k.contextId = r->context, \
+  k.streamId = r->stream
+#define FILL_GRAPH FILL_TIMES, k.deviceId = r->device, k.graphId = r->graph
+#define FILL_WORK FILL_GRAPH, k.graphNodeId = r->node, incomplete = !r->end
+#define FILL_COPY FILL_WORK, k.bytes = r->bytes, k.copyKind = r->copy_kind, k.srcKind = r->from, k.dstKind = r->to
 
-#define PUT_SET(since, T, more)                                \
-  if (since == chosen) {                                                     \
-    T k;                                                \
-    memset(&k, PATTERN, sizeof(k));                     \
-    k.kind = CUPTI_ACTIVITY_KIND_MEMSET;                \
-    FILL_WORK(k)                                        \
-    k.bytes = r->bytes, k.memoryKind = r->to;           \
-    more;                                               \
-    put(&k, sizeof(k), !r->end);                        \
-  }
-
-#define PUT_SYNC(since, T, more)                                                                                     \
-  if (since == chosen) {                                                                                                           \
-    T k;                                                                                                      \
-    memset(&k, PATTERN, sizeof(k));                                                                           \
-    k.kind = CUPTI_ACTIVITY_KIND_SYNCHRONIZATION;                                                             \
-    k.type = (CUpti_ActivitySynchronizationType)r->detail;                                                    \
-    k.start = r->start, k.end = r->end, k.correlationId = (uint32_t)r->correlation, k.contextId = r->context; \
-    k.streamId = r->stream;                                                                                   \
-    more;                                                                                                     \
-    put(&k, sizeof(k), 0);                                                                                    \
-  }
-
-#define PUT_OVERHEAD(since, T, more)                                                 \
-  if (since == chosen) {                                                                           \
-    T k;                                                                      \
-    memset(&k, PATTERN, sizeof(k));                                           \
-    k.kind = CUPTI_ACTIVITY_KIND_OVERHEAD;                                    \
-    k.overheadKind = (CUpti_ActivityOverheadKind)r->detail;                   \
-    k.objectKind = CUPTI_ACTIVITY_OBJECT_THREAD;                              \
-    k.objectId.pt.processId = r->process, k.objectId.pt.threadId = r->thread; \
-    k.start = r->start, k.end = r->end;                                       \
-    more;                                                                     \
-    put(&k, sizeof(k), 0);                                                    \
-  }
-
-static void put_record(const gs_cupti_record *r) {
-  uint32_t chosen = 0;
-  if (r->kind == GS_CUPTI_KERNEL && f.enabled[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL]) {
-    KERNELS(CHOOSE)
-    KERNELS(PUT_KERNEL)
-  } else if (r->kind == GS_CUPTI_MEMCPY && f.enabled[CUPTI_ACTIVITY_KIND_MEMCPY]) {
-    COPIES(CHOOSE)
-    COPIES(PUT_COPY)
-  } else if (r->kind == GS_CUPTI_MEMCPY_PEER && f.enabled[CUPTI_ACTIVITY_KIND_MEMCPY2]) {
-    PEER_COPIES(CHOOSE)
-    PEER_COPIES(PUT_COPY)
-  } else if (r->kind == GS_CUPTI_MEMSET && f.enabled[CUPTI_ACTIVITY_KIND_MEMSET]) {
-    SETS(CHOOSE)
-    SETS(PUT_SET)
-  } else if (r->kind == GS_CUPTI_SYNC && f.enabled[CUPTI_ACTIVITY_KIND_SYNCHRONIZATION]) {
-    SYNCS(CHOOSE)
-    SYNCS(PUT_SYNC)
-  } else if (r->kind == GS_CUPTI_OVERHEAD && f.enabled[CUPTI_ACTIVITY_KIND_OVERHEAD]) {
-    OVERHEADS(CHOOSE)
-    OVERHEADS(PUT_OVERHEAD)
-  }
-}
-
-// Kinds whose later structs begin alike, with the oldest.
-static void put_other(const gs_cupti_record *r) {
-  if (r->kind == GS_CUPTI_GRAPH && f.enabled[CUPTI_ACTIVITY_KIND_GRAPH_TRACE]) {
-    CUpti_ActivityGraphTrace g = {.kind = CUPTI_ACTIVITY_KIND_GRAPH_TRACE, .correlationId = (uint32_t)r->correlation,
-        .start = r->start, .end = r->end, .deviceId = r->device, .graphId = r->graph, .contextId = r->context, .streamId = r->stream};
-    put(&g, sizeof(g), 0);
-  } else if (r->kind == GS_CUPTI_MEMORY && f.enabled[CUPTI_ACTIVITY_KIND_MEMORY2]) {
-    CUpti_ActivityMemory3 m;
-    memset(&m, PATTERN, sizeof(m));
-    m.kind = CUPTI_ACTIVITY_KIND_MEMORY2, m.memoryOperationType = (CUpti_ActivityMemoryOperationType)r->detail;
-    m.memoryKind = (CUpti_ActivityMemoryKind)r->from, m.bytes = r->bytes, m.timestamp = r->start, m.deviceId = r->device;
-    put(&m, sizeof(m), 0);
-  } else if (r->kind == GS_CUPTI_DEVICE && f.enabled[CUPTI_ACTIVITY_KIND_DEVICE]) {
-    CUpti_ActivityDevice4 d = {.kind = CUPTI_ACTIVITY_KIND_DEVICE, .id = r->device, .name = r->name, .globalMemorySize = r->bytes,
-        .numMultiprocessors = 132, .computeCapabilityMajor = 9, .uuid = {.bytes = {1, 2, 3}}};
-    put(&d, sizeof(d), 0);
-  }
-}
+#define PUT_KERNEL(since, T, more)                                                                                \
+  PUT(since, T, CONCURRENT_KERNEL, FILL_WORK, k.gridX = r->grid[0], k.gridY = r->grid[1], k.gridZ = r->grid[2],   \
+      k.blockX = r->block[0], k.blockY = r->block[1], k.blockZ = r->block[2],                                     \
+      k.registersPerThread = (uint16_t)r->registers, k.staticSharedMemory = r->static_shared,                     \
+      k.dynamicSharedMemory = r->dynamic_shared, k.name = r->name; more)
+#define PUT_MEMCPY(since, T, more) PUT(since, T, MEMCPY, FILL_COPY; more)
+#define PUT_MEMCPY_PEER(since, T, more) PUT(since, T, MEMCPY2, FILL_COPY; more)
+#define PUT_MEMSET(since, T, more) PUT(since, T, MEMSET, FILL_WORK, k.bytes = r->bytes, k.memoryKind = r->to; more)
+#define PUT_SYNC(since, T, more) \
+  PUT(since, T, SYNCHRONIZATION, FILL_TIMES, k.type = (CUpti_ActivitySynchronizationType)r->detail; more)
+#define PUT_OVERHEAD(since, T, more)                                                                              \
+  PUT(since, T, OVERHEAD, k.overheadKind = (CUpti_ActivityOverheadKind)r->detail,                                 \
+      k.objectKind = CUPTI_ACTIVITY_OBJECT_THREAD, k.objectId.pt.processId = r->process,                          \
+      k.objectId.pt.threadId = r->thread, k.start = r->start, k.end = r->end; more)
+#define PUT_GRAPH(since, T, more) PUT(since, T, GRAPH_TRACE, FILL_GRAPH)
+#define PUT_MEMORY(since, T, more)                                                                                \
+  PUT(since, T, MEMORY2, k.memoryOperationType = (CUpti_ActivityMemoryOperationType)r->detail,                    \
+      k.memoryKind = (CUpti_ActivityMemoryKind)r->from, k.bytes = r->bytes, k.timestamp = r->start,               \
+      k.deviceId = r->device)
+#define PUT_DEVICE(since, T, more)                                                                                \
+  PUT(since, T, DEVICE, k = (T){.kind = k.kind, .id = r->device, .name = r->name, .globalMemorySize = r->bytes,   \
+      .numMultiprocessors = 132, .computeCapabilityMajor = 9, .uuid = {.bytes = {1, 2, 3}}})
 
 #define SIZE(since, T, more) \
-  if (since == chosen) size = sizeof(T);
+  if (since == chosen) size = sizeof(T) + (f.version >= FUTURE ? LATER : 0);
+#define SIZE_KIND(of, activity, structs)            \
+  if (kind == CUPTI_ACTIVITY_KIND_##activity) {     \
+    structs(CHOOSE) structs(SIZE)                   \
+  }
 
 // size_of gives how long a record in a buffer is, 0 where it is none.
 static size_t size_of(CUpti_ActivityKind kind) {
   uint32_t chosen = 0;
   size_t size = 0;
-  if (kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
-    KERNELS(CHOOSE)
-    KERNELS(SIZE)
-    if (f.version >= FUTURE) size += LATER;
-  } else if (kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
-    COPIES(CHOOSE)
-    COPIES(SIZE)
-  } else if (kind == CUPTI_ACTIVITY_KIND_MEMCPY2) {
-    PEER_COPIES(CHOOSE)
-    PEER_COPIES(SIZE)
-  } else if (kind == CUPTI_ACTIVITY_KIND_MEMSET) {
-    SETS(CHOOSE)
-    SETS(SIZE)
-  } else if (kind == CUPTI_ACTIVITY_KIND_SYNCHRONIZATION) {
-    SYNCS(CHOOSE)
-    SYNCS(SIZE)
-  } else if (kind == CUPTI_ACTIVITY_KIND_GRAPH_TRACE) {
-    size = sizeof(CUpti_ActivityGraphTrace);
-  } else if (kind == CUPTI_ACTIVITY_KIND_MEMORY2) {
-    size = sizeof(CUpti_ActivityMemory3);
-  } else if (kind == CUPTI_ACTIVITY_KIND_DEVICE) {
-    size = sizeof(CUpti_ActivityDevice4);
-  } else if (kind == CUPTI_ACTIVITY_KIND_OVERHEAD) {
-    OVERHEADS(CHOOSE)
-    OVERHEADS(SIZE)
-  } else if (kind == CUPTI_ACTIVITY_KIND_RUNTIME || kind == CUPTI_ACTIVITY_KIND_DRIVER) {
-    size = sizeof(CUpti_ActivityAPI);
-  } else if (kind == CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION) {
-    size = sizeof(CUpti_ActivityExternalCorrelation);
-  }
+  KINDS(SIZE_KIND)
+  if (kind == CUPTI_ACTIVITY_KIND_RUNTIME || kind == CUPTI_ACTIVITY_KIND_DRIVER) size = sizeof(CUpti_ActivityAPI);
+  if (kind == CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION) size = sizeof(CUpti_ActivityExternalCorrelation);
   return size;
 }
+
+#define PUT_KIND(of, activity, structs)                                          \
+  if (r->kind == GS_CUPTI_##of && f.enabled[CUPTI_ACTIVITY_KIND_##activity]) {   \
+    structs(CHOOSE) structs(PUT_##of)                                            \
+  }
 
 // fake_record puts a record of work into the buffers, if its kind is recorded.
 EXPORT void fake_record(const gs_cupti_record *r) {
   pthread_mutex_lock(&f.mutex);
-  put_record(r);
-  put_other(r);
+  uint32_t chosen = 0;
+  int incomplete = 0;
+  KINDS(PUT_KIND)
   pthread_mutex_unlock(&f.mutex);
 }
 

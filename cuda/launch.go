@@ -30,7 +30,7 @@ import (
 // Numbers of abi.h.
 const (
 	GEMVRows      = C.GS_GEMV_ROWS      // the most rows that the matrix-vector kernels take
-	WGMMARows     = C.GS_WGMMA_ROWS     // and those of Hopper's tensor cores, by themselves
+	WGMMARows     = C.GS_WGMMA_ROWS     // the most rows for which "auto" takes those of Hopper's tensor cores
 	BLASWorkspace = C.GS_BLAS_WORKSPACE // bytes of device memory that a stream takes for cuBLASLt
 )
 

@@ -402,11 +402,10 @@ func refused(kinds uint64) (words []string) {
 	return words
 }
 
-// Clock is one moment by three clocks, in ns.
+// Clock is one moment by two clocks, in ns.
 type Clock struct {
 	CUPTI       int64 // as in records
 	Monotonic   int64 // CLOCK_MONOTONIC
-	Realtime    int64 // CLOCK_REALTIME, since 1970 UTC: on Linux CUPTI's own
 	Uncertainty int64 // how far the moments may be apart
 }
 
@@ -418,5 +417,5 @@ func (r *Recorder) Clock() (Clock, error) {
 }
 
 func clockOf(c *C.gs_cupti_clock) Clock {
-	return Clock{int64(c.cupti), int64(c.monotonic), int64(c.realtime), int64(c.uncertainty)}
+	return Clock{int64(c.cupti), int64(c.monotonic), int64(c.uncertainty)}
 }

@@ -2,6 +2,8 @@
 // driver API, synchronisations, the making of graph nodes, and what recording itself took. NVIDIA describes CUPTI at
 // docs.nvidia.com/cupti.
 //
+// A [Recorder] records this process. A [Control] and its [Spool]s record other processes, for package inject.
+//
 //	rec, err := cupti.Open(cupti.Options{}) // before the CUDA context is made
 //	if errors.Is(err, cupti.ErrAbsent) { ... }
 //	defer rec.Close()

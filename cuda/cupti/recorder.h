@@ -1,5 +1,5 @@
-// The C interface between package cupti and libgpt2scope_cupti, which csrc/cupti.c makes from the headers of NVIDIA's
-// CUPTI. The Go program needs neither to build.
+// The C interface between package cupti and libgpt2scope_cupti, made of csrc/cupti.c and inject.c with the headers of
+// NVIDIA's CUPTI. The Go program needs neither to build.
 //
 // * CUPTI calls back on threads of its own and on those that call CUDA. There the library only puts records aside;
 //   drain() takes them from there.
@@ -130,9 +130,9 @@ GS_CUPTI_API const gs_cupti_table *gs_cupti(void);
 
 typedef struct {
   uint32_t version;          // GS_CUPTI_ABI_VERSION
-  int32_t on;        // 1: record, 0: do not, -1: end
+  int32_t on;                // 1: record, 0: do not, -1: end
   int64_t limit;             // bytes of all spools together
-  int64_t used;      // bytes that were written and not yet given back
+  int64_t used;              // bytes that were written and not yet given back
   gs_cupti_options options;  // their kinds say what to record
   char libraries[8192];      // paths of libcupti to try, each after a newline
 } gs_spool_control;

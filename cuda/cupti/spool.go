@@ -149,7 +149,7 @@ func (k *Control) NewSpools() (list []*Spool) {
 		if err != nil {
 			continue
 		}
-		s := &Spool{control: k, file: f, at: int64(headerSize), end: int64(headerSize), texts: map[uint64]string{0: ""}}
+		s := &Spool{control: k, file: f, at: int64(headerSize), texts: map[uint64]string{}}
 		if s.readHeader(); s.Process == 0 { // it is being made
 			f.Close()
 			continue
@@ -195,7 +195,6 @@ func (s *Spool) Read(forget bool) ([]Record, error) {
 	from := s.at
 	s.at += int64(n)
 	records := make([]Record, 0, len(raw)/recordSize)
-	text := func(hash uint64) string { return s.texts[hash] }
 	for len(raw) >= recordSize {
 		c := (*C.gs_cupti_record)(unsafe.Pointer(&raw[0]))
 		hash := *(*uint64)(unsafe.Pointer(&c.name)) // no pointer here
@@ -208,9 +207,9 @@ func (s *Spool) Read(forget bool) ([]Record, error) {
 			s.texts[hash], raw = string(raw[recordSize:recordSize+length]), raw[size:]
 			continue
 		}
-		r := read(c, text(hash))
+		r := read(c, s.texts[hash])
 		if r.Kind == KindRange {
-			r.Domain, r.Category = text(r.Origin), text(r.Node)
+			r.Domain, r.Category = s.texts[r.Origin], s.texts[r.Node]
 		}
 		if r.timeless() {
 			s.timeless++

@@ -345,10 +345,9 @@ func (r *Run) overhead(events []traces.Event) (list []traces.Overhead) {
 			during[e.Name] = append(during[e.Name], e.Duration)
 		}
 	}
-	median := func(list []int64) float64 { return float64(stats.Median(slices.Sorted(slices.Values(list)))) }
 	for _, name := range slices.Sorted(maps.Keys(during)) {
-		list = append(list, traces.Overhead{Phase: name, Baseline: median(r.before[name]), Recorded: median(during[name]),
-			Passes: min(len(r.before[name]), len(during[name]))})
+		list = append(list, traces.Overhead{Phase: name, Baseline: float64(stats.MedianOf(r.before[name])),
+			Recorded: float64(stats.MedianOf(during[name])), Passes: min(len(r.before[name]), len(during[name]))})
 	}
 	return list
 }

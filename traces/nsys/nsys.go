@@ -47,7 +47,7 @@ type export struct {
 	variables map[string]int  // the ranks that environment variables name
 }
 
-// Read reads an export. The events are in the order of [traces.Compare]. progress, if not nil, is told now and then how
+// Read reads an export, whose events [traces.NewTrace] sorts. progress, if not nil, is told now and then how
 // many bytes were read of how many. ctx ends the reading. An error says what the file is not, and does not name it.
 func Read(ctx context.Context, path string, progress func(done, total int64)) (*traces.Header, []traces.Event, error) {
 	f, err := os.Open(path)
@@ -65,7 +65,6 @@ func Read(ctx context.Context, path string, progress func(done, total int64)) (*
 	} else if n.err != nil {
 		return nil, nil, fmt.Errorf("is not a readable export of Nsight Systems: %w", n.err)
 	}
-	traces.Sort(n.events)
 	return &n.header, n.events, nil
 }
 
@@ -228,23 +227,18 @@ func (n *export) readHeader() {
 	for i := 0; i < len(arguments) && h.Command != nil; i++ {
 		h.Command = append(h.Command, arguments[i])
 	}
-	if n.last("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE") == 0 && (cuda == "false" ||
-		n.tables["CUPTI_ACTIVITY_KIND_KERNEL"] == nil && n.tables["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"] == nil) {
-		h.NotRecorded = append(h.NotRecorded, "kernels")
+	lacks := func(is bool, what string) {
+		if is {
+			h.NotRecorded = append(h.NotRecorded, what)
+		}
 	}
-	if n.tables["CUPTI_ACTIVITY_KIND_RUNTIME"] == nil {
-		h.NotRecorded = append(h.NotRecorded, "API calls")
-	}
-	if n.last("NVTX_EVENTS") == 0 && (nvtx == "false" || n.tables["NVTX_EVENTS"] == nil) {
-		h.NotRecorded = append(h.NotRecorded, "ranges (NVTX)")
-	}
-	if strings.EqualFold(graphMode, "graph") {
-		h.NotRecorded = append(h.NotRecorded, "nodes of CUDA graphs (they need --cuda-graph-trace=node)")
-	}
-	if n.tables["GPU_METRICS"] == nil {
-		h.NotRecorded = append(h.NotRecorded, "counters")
-	}
-	h.NotRecorded = append(h.NotRecorded, "costs and ceilings")
+	lacks(n.last("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE") == 0 && (cuda == "false" ||
+		n.tables["CUPTI_ACTIVITY_KIND_KERNEL"] == nil && n.tables["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"] == nil), "kernels")
+	lacks(n.tables["CUPTI_ACTIVITY_KIND_RUNTIME"] == nil, "API calls")
+	lacks(n.last("NVTX_EVENTS") == 0 && (nvtx == "false" || n.tables["NVTX_EVENTS"] == nil), "ranges (NVTX)")
+	lacks(strings.EqualFold(graphMode, "graph"), "nodes of CUDA graphs (they need --cuda-graph-trace=node)")
+	lacks(n.tables["GPU_METRICS"] == nil, "counters")
+	lacks(true, "costs and ceilings")
 	n.rows("TARGET_INFO_SESSION_START_TIME", func(r row) { h.Base = r.int(0) }, "utcEpochNs")
 	n.rows("TARGET_INFO_GPU", func(r row) {
 		d := traces.Device{ID: int(r.int32(0)), SMs: int(r.int32(2)), Memory: r.int(3), Bandwidth: r.int(4),

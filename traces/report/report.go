@@ -313,16 +313,10 @@ func largest(table *tables.Table, n int) (list []tables.Gap, all int) {
 func (p *page) gaps(table *tables.Table, origin int64) (places []window.Interval) {
 	gaps, all := largest(table, gapsShown)
 	p.GapsAll = humanize.Count(all, "gap", "gaps")
-	name := func(e *traces.Event) string {
-		if e == nil {
-			return ""
-		}
-		return shortName(e.Name)
-	}
 	for _, g := range gaps {
 		places = append(places, window.Interval{From: g.From - g.Length(), To: g.To + g.Length()})
 		row := gapRow{From: g.From - origin, To: g.To - origin,
-			At: fmt.Sprintf("%.6f", float64(g.From-origin)/1e6), Length: micros(g.Length()), Next: name(g.Next)}
+			At: fmt.Sprintf("%.6f", float64(g.From-origin)/1e6), Length: micros(g.Length()), Next: "the end"}
 		var parts []string
 		for _, part := range g.Causes {
 			if len(g.Causes) == 1 {
@@ -332,15 +326,16 @@ func (p *page) gaps(table *tables.Table, origin int64) (places []window.Interval
 			}
 		}
 		row.Cause = strings.Join(parts, ", ")
-		if g.Next == nil {
-			row.Next = "the end"
-		} else if i := table.RowOf(g.Next); i >= 0 && table.By == tables.ByStage {
-			row.Stage = table.Rows[i].Name
-			if phase := table.Rows[i].Phase; phase != row.Stage { // a pass without stages is one stage of its own name
-				row.Stage = strings.TrimSpace(phase + " " + row.Stage)
-			}
-			if row.Next == table.Rows[i].Name { // on the CPU, where steps are the work
-				row.Next = ""
+		if g.Next != nil {
+			row.Next = shortName(g.Next.Name)
+			if i := table.RowOf(g.Next); i >= 0 && table.By == tables.ByStage {
+				row.Stage = table.Rows[i].Name
+				if phase := table.Rows[i].Phase; phase != row.Stage { // a pass without stages is one stage of its own name
+					row.Stage = strings.TrimSpace(phase + " " + row.Stage)
+				}
+				if row.Next == table.Rows[i].Name { // on the CPU, where steps are the work
+					row.Next = ""
+				}
 			}
 		}
 		p.Gaps = append(p.Gaps, row)

@@ -79,16 +79,12 @@ func examine(h *Header, a Attribution, byStep bool) []Finding {
 	some(a.StepsUnknown, true, "step is in none of the plans", "steps are in none of the plans")
 	some(a.StepsWithoutWork, true, "step has no kernel, copy or set", "steps have no kernel, copy or set")
 	if a.EarlyStarts > 0 {
-		most := int64(farApart)
-		if h.Clock.Uncertainty >= 0 {
-			most = h.Clock.Uncertainty
+		most, agree := int64(farApart), ""
+		if u := h.Clock.Uncertainty; u >= 0 {
+			most, agree = u, fmt.Sprintf("; their uncertainty is %d ns", u)
 		}
-		text := fmt.Sprintf("%d kernels began before their launch did, by up to %d ns: the clocks of host and GPU disagree",
-			a.EarlyStarts, a.Earliest)
-		if h.Clock.Uncertainty >= 0 {
-			text += fmt.Sprintf("; their uncertainty is %d ns", h.Clock.Uncertainty)
-		}
-		add(a.Earliest > most, "%s", text)
+		add(a.Earliest > most, "%d kernels began before their launch did, by up to %d ns: the clocks of host and GPU disagree%s",
+			a.EarlyStarts, a.Earliest, agree)
 	}
 	if a.Ranges > 0 {
 		some(a.WithoutRange, false, "kernel was launched outside all ranges", "kernels were launched outside all ranges")

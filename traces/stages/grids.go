@@ -12,9 +12,7 @@ import (
 	"gpt2scope/traces"
 )
 
-var (
-	rowPerBlock = regexp.MustCompile(`vectorized_layer_norm_kernel|RowwiseMomentsCUDAKernel|cuApplyLayerNorm|vectorized_gather_kernel|\bnorm_f32`)
-)
+var rowPerBlock = regexp.MustCompile(`vectorized_layer_norm_kernel|RowwiseMomentsCUDAKernel|cuApplyLayerNorm|vectorized_gather_kernel|\bnorm_f32`)
 
 // tile is the part of a product's output that a block computes, in the name of its kernel.
 var tile = regexp.MustCompile(`(?:_|tilesize|<)(\d{1,3})x(\d{1,3})(?:x\d+)?(?:_|\b)`)

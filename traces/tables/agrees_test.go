@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,8 +60,6 @@ func nsysSpread(m map[string]string, prefix string) string {
 	return fmt.Sprintf("mean %s, median %.0f, from %s to %s, deviation %s", m[prefix+"Avg (ns)"], math.Floor(median), m[prefix+"Min (ns)"], m[prefix+"Max (ns)"], deviation)
 }
 
-var version = regexp.MustCompile(`_v\d+$`) // of an API function, which a recording leaves out
-
 // operations are the names that nsys has for copies and sets.
 var operations = []struct{ part, name string }{{"HtoD", "[CUDA memcpy Host-to-Device]"}, {"DtoH", "[CUDA memcpy Device-to-Host]"}, {"DtoD", "[CUDA memcpy Device-to-Device]"}, {"Memset", "[CUDA memset]"}}
 
@@ -96,7 +93,7 @@ var nsysReports = map[string]struct {
 			})
 		},
 		func(m map[string]string) string {
-			return fmt.Sprintf("%s: %s ns in %s, %s", version.ReplaceAllString(m["Name"], ""), m["Total Time (ns)"], m["Num Calls"], nsysSpread(m, ""))
+			return fmt.Sprintf("%s: %s ns in %s, %s", traces.CallName(m["Name"]), m["Total Time (ns)"], m["Num Calls"], nsysSpread(m, ""))
 		}},
 	"cuda_gpu_mem_time_sum": {
 		func(t *testing.T, tr *traces.Trace) []string { return sums(tr, operation) },

@@ -18,7 +18,7 @@ func TestTraceAdvise(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(some.Hints) != len(all.Above(trace.WorthPercent)) || len(some.Hints) == 0 || len(some.Hints) >= len(all.Hints) {
+	if len(some.Hints) != len(all.Above(judge.WorthPercent)) || len(some.Hints) == 0 || len(some.Hints) >= len(all.Hints) {
 		t.Errorf("%d findings, %d in all", len(some.Hints), len(all.Hints))
 	}
 	out := mustInfer(t, "trace", "advise", samples[0]).stdout

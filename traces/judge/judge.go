@@ -68,6 +68,9 @@ type Advice struct {
 	Notes []string `json:"notes"`
 }
 
+// WorthPercent is the share of the wall time that a hint must be able to gain to be shown where not all are.
+const WorthPercent = 1
+
 // Above returns the hints that could gain a share of the wall time, in percent.
 func (a *Advice) Above(percent float64) []Hint {
 	some := []Hint{}

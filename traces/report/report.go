@@ -95,7 +95,7 @@ func (p *page) advise(table *tables.Table, origin int64) (places []window.Interv
 	steady := table.Steady()
 	advice, report := judge.Both(steady)
 	p.Report, p.AdviceOf = report, unless(advice.Wall == table.Wall, duration(advice.Wall))
-	for _, h := range advice.Above(1) {
+	for _, h := range advice.Above(judge.WorthPercent) {
 		shown := hint{Hint: h}
 		if h.Percent != nil {
 			shown.Share = strconv.FormatFloat(*h.Percent, 'f', 1, 64) + nbsp + "%"

@@ -78,9 +78,6 @@ func printCheck(w io.Writer, t *traces.Trace, check judge.Trust) {
 	}
 }
 
-// WorthPercent is the share of the wall time that a finding must be able to gain to be shown without --all.
-const WorthPercent = 1
-
 // newTraceAdvise makes "infer trace advise".
 func newTraceAdvise() *cobra.Command {
 	var format string
@@ -135,7 +132,7 @@ func traceAdvise(c *cobra.Command, paths []string, asJSON, isAll bool, gpu int32
 	}
 	all := len(advice.Hints)
 	if !isAll {
-		advice.Hints = advice.Above(WorthPercent)
+		advice.Hints = advice.Above(judge.WorthPercent)
 	}
 	return cli.Print(c, asJSON, advice, func(w io.Writer) { printAdvice(w, advice, all) })
 }
@@ -159,10 +156,10 @@ func printAdvice(b io.Writer, advice *judge.Advice, all int) {
 		fmt.Fprintln(b, "\nNo rule found a bottleneck.")
 	case len(advice.Hints) == 0:
 		fmt.Fprintf(b, "\nNo finding could gain %d %% of the wall time; --all shows %s.\n",
-			WorthPercent, cli.Count(all, "smaller one"))
+			judge.WorthPercent, cli.Count(all, "smaller one"))
 	case len(advice.Hints) < all:
 		fmt.Fprintf(b, "\n%s could gain less than %d %%; --all shows them.\n",
-			cli.Count(all-len(advice.Hints), "finding"), WorthPercent)
+			cli.Count(all-len(advice.Hints), "finding"), judge.WorthPercent)
 	}
 	if len(advice.Notes) > 0 {
 		fmt.Fprintln(b)

@@ -336,7 +336,7 @@ var Profiles = []Profile{
 	{"task3_parallel_reduction_profile.csv", "reduce.sum", "n=*"},
 }
 
-// Column is one of a table: medians of a device in float32, warm.
+// Column is one of a table, or a curve of a picture: medians of a device, warm, in microseconds.
 type Column struct {
 	Name, Device string
 	Memory       predict.Memory

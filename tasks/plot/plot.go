@@ -26,17 +26,13 @@ import (
 )
 
 // lines are the curves that a picture of times has, in the order of the legend.
-var lines = []struct {
-	name, kind string
-	memory     predict.Memory
-	time       string
-}{
-	{"CPU", tasks.CPU, predict.Host, tasks.TimeWall},
-	{"GPU, kernel alone", tasks.GPU, predict.Resident, tasks.TimeKernel},
-	{"GPU, data there", tasks.GPU, predict.Resident, tasks.TimeWall},
-	{"GPU, copies from pinned memory", tasks.GPU, predict.Pinned, tasks.TimeWall},
-	{"GPU, copies from pageable memory", tasks.GPU, predict.Pageable, tasks.TimeWall},
-	{"CPU, a plain loop", tasks.CPU, predict.Host, tasks.TimePlain},
+var lines = []tasks.Column{
+	{Name: "CPU", Device: tasks.CPU, Memory: predict.Host, Time: tasks.TimeWall},
+	{Name: "GPU, kernel alone", Device: tasks.GPU, Memory: predict.Resident, Time: tasks.TimeKernel},
+	{Name: "GPU, data there", Device: tasks.GPU, Memory: predict.Resident, Time: tasks.TimeWall},
+	{Name: "GPU, copies from pinned memory", Device: tasks.GPU, Memory: predict.Pinned, Time: tasks.TimeWall},
+	{Name: "GPU, copies from pageable memory", Device: tasks.GPU, Memory: predict.Pageable, Time: tasks.TimeWall},
+	{Name: "CPU, a plain loop", Device: tasks.CPU, Memory: predict.Host, Time: tasks.TimePlain},
 }
 
 // picture is one with its file, without the ending.
@@ -128,19 +124,19 @@ func times(name string, c *tasks.Chart, gpu string) picture {
 	groups := map[predict.Memory]int{} // of the GPU's times, by the memory of its data
 	for i, l := range lines {
 		device := gpu
-		if l.kind == tasks.CPU {
+		if l.Device == tasks.CPU {
 			device = tasks.CPU
-		} else if l.time == tasks.TimeWall {
-			groups[l.memory] = i
+		} else if l.Time == tasks.TimeWall {
+			groups[l.Memory] = i
 		}
-		if sizes, us := c.Find(device, l.memory, l.time); sizes != nil {
+		if sizes, us := c.Find(device, l.Memory, l.Time); sizes != nil {
 			x := make([]float64, len(sizes))
 			for i, size := range sizes {
 				x[i] = float64(size)
 			}
-			s := chart.Series{Name: l.name, Kind: chart.Joined, Group: i, Points: chart.Points(x, us)}
+			s := chart.Series{Name: l.Name, Kind: chart.Joined, Group: i, Points: chart.Points(x, us)}
 			if device == tasks.StoredGPU {
-				s.Name, s.Kind = strings.Replace(l.name, "GPU", "stored H200", 1), chart.Dashed
+				s.Name, s.Kind = strings.Replace(l.Name, "GPU", "stored H200", 1), chart.Dashed
 			}
 			panel.Series = append(panel.Series, s)
 		}

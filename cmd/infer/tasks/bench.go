@@ -252,7 +252,7 @@ func devices(m *cli.ModelFlags, model *gpt2.Model) (o tasks.Options, err error) 
 		name, index, _ := strings.Cut(device, ":")
 		switch name {
 		case "reference":
-			return o, cli.Usagef("--device reference: it is not measured; give cpu, cuda, cuda:N, a list of them, or all")
+			return o, cli.Usagef("--device reference: it is not measured; give auto, cpu, cuda or cuda:N")
 		case "cpu":
 			o.CPU = true
 		case "cuda":

@@ -34,7 +34,8 @@ after the other. Without a GPU it runs the task on the CPU, and shows the GPU's 
 an H200. TASK is vector.add (default), vector.square, reduce.sum or matmul.`,
 		Example: `  infer tasks steps
   infer tasks steps matmul --size 512`,
-		Annotations: map[string]string{cli.UsesKey: "device threads quiet"},
+		Annotations: map[string]string{cli.UsesKey: "device threads quiet",
+			cli.HelpKey + "device": "`DEVICE`: auto (a GPU if it can be used, or else the CPU), cpu, or a GPU: cuda or cuda:N"},
 		Args:        cli.Words(0, 1, "a task", "TASK"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -57,7 +58,7 @@ an H200. TASK is vector.add (default), vector.square, reduce.sum or matmul.`,
 		},
 	}
 	cli.AddFlags(c.Flags(), "Tasks", func(f *pflag.FlagSet) {
-		f.Var(cli.Int(&n, 0, cli.Between(1, 1<<28)), "size", "`N` numbers, or a product with m = n = k = N (default: 10,000,000, or 1,024)")
+		f.Var(cli.Int(&n, 0, cli.Between(1, 1<<28)), "size", "`N` numbers, or a product with m = n = k = N (default: 10,000,000, of matmul 1,024)")
 		f.Lookup("size").DefValue = ""
 	})
 	return c

@@ -202,8 +202,9 @@ func (t *tasksFlags) run(c *cobra.Command, m *cli.ModelFlags) error {
 	writeTimes(&out, rows, beside)
 	writeCrossovers(&out, object.Crossovers)
 	if len(beside) > len(rows) {
-		fmt.Fprintln(&out, "\nNo GPU was measured: its times are stored ones of an NVIDIA H200 in another machine, crossovers are as they "+
-			"would be\nwith that GPU, and the columns gpu_... of the tables in DIR are empty. 'infer tasks plot "+t.dir+"' draws both.")
+		fmt.Fprintln(&out, "\nNo GPU was measured: its times are stored ones of an NVIDIA H200 in another machine, at the sizes that both have;\n"+
+			"crossovers are as they would be with that GPU, and the columns gpu_... of the tables in DIR are empty.\n"+
+			"'infer tasks plot "+t.dir+"' draws all stored times.")
 	}
 	fmt.Fprintf(&out, "\n%s", there)
 	if n := object.Disturbed; n > 0 {

@@ -36,7 +36,7 @@ an H200. TASK is vector.add (default), vector.square, reduce.sum or matmul.`,
   infer tasks steps matmul --size 512`,
 		Annotations: map[string]string{cli.UsesKey: "device threads quiet",
 			cli.HelpKey + "device": "`DEVICE`: auto (a GPU if it can be used, or else the CPU), cpu, or a GPU: cuda or cuda:N"},
-		Args:        cli.Words(0, 1, "a task", "TASK"),
+		Args: cli.Words(0, 1, "a task", "TASK"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				args = []string{"vector.add"}

@@ -188,9 +188,7 @@ func TestAutoTakesTheGPU(t *testing.T) {
 	if r.Auto == nil || r.Auto.Device != "cuda" || r.Where.Device != "cuda" || !(r.Auto.GPU.Total < r.Auto.CPU.Total) || !slices.Equal(r.IDs[:3], []int32{1, 2, 3}) {
 		t.Errorf("%+v, %v: %s", r.Auto, r.IDs, e.stderr)
 	}
-	if !strings.Contains(e.stderr, "--device auto took the GPU, Stub 0, mode auto: about ") || !strings.Contains(e.stderr, "; --device cpu runs there") {
-		t.Errorf("the line is %s", e.stderr)
-	}
+	contains(t, e.stderr, "--device auto took the GPU, Stub 0, mode auto: about ", "; --device cpu runs there")
 	records := keptRuns(t)
 	last := records[len(records)-1]
 	if len(records) != before+1 || !last.GPU || last.Device != "Stub 0" || last.DType != "bf16" || !last.First || !(last.Measured.Open > 0 && last.Measured.Prefill > 0) {

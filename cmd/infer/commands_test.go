@@ -22,14 +22,8 @@ import (
 
 func TestInfo(t *testing.T) {
 	out := mustInfer(t, "info", "-m", tiny, "--layers", "1", "--batch", "2", "--prompt-len", "8", "--past", "5").stdout
-	for _, part := range []string{
-		"L=2 C=64 NH=4 HS=16 V=257", "context 64", "layers 1 of 2", "257 tokens", "cpu, weights float32",
-		"prefill, B=2 T=8", "decode step, B=2, 5 tokens in the cache", "16 x 64 -> 192", "2 x 64 -> 192", "h.0.attn.c_attn", "lm_head", "total",
-	} {
-		if !strings.Contains(out, part) {
-			t.Errorf("info lacks %q:\n%s", part, out)
-		}
-	}
+	contains(t, out, "L=2 C=64 NH=4 HS=16 V=257", "context 64", "layers 1 of 2", "257 tokens", "cpu, weights float32",
+		"prefill, B=2 T=8", "decode step, B=2, 5 tokens in the cache", "16 x 64 -> 192", "2 x 64 -> 192", "h.0.attn.c_attn", "lm_head", "total")
 	if strings.Contains(out, "h.1.") {
 		t.Errorf("info shows a layer that does not run:\n%s", out)
 	}
@@ -48,11 +42,7 @@ func TestInfo(t *testing.T) {
 		t.Errorf("bf16 is not shown:\n%s", out)
 	}
 	whole := mustInfer(t, "info", "-m", "random:gpt2", "--dtype", "q8").stdout // 124,439,808 parameters of 1.0625 bytes
-	for _, part := range []string{"weights q8 (8-bit integers", "memory      weights 126.1 MiB"} {
-		if !strings.Contains(whole, part) {
-			t.Errorf("info of q8 lacks %q:\n%s", part, whole)
-		}
-	}
+	contains(t, whole, "weights q8 (8-bit integers", "memory      weights 126.1 MiB")
 	if out := mustInfer(t, "info", "-m", goldenModel).stdout; !strings.Contains(out, "give token ids") {
 		t.Errorf("the lack of a tokenizer is not shown:\n%s", out)
 	}
@@ -306,9 +296,7 @@ func TestDumpNotFinite(t *testing.T) {
 	c.Close()
 	out := filepath.Join(t.TempDir(), "x.npy")
 	e := mustInfer(t, "dump", "-m", dir, "--ids", "1,2", "--stage", "ln_f", "-o", out, "--quiet")
-	if !strings.Contains(e.stderr, "values of ln_f are not finite, the first ") {
-		t.Errorf("stderr is %q", e.stderr)
-	}
+	contains(t, e.stderr, "values of ln_f are not finite, the first ")
 	if rows, width, _ := readNPY(t, out); rows != 2 || width != 64 {
 		t.Errorf("the file has %d x %d values", rows, width)
 	}

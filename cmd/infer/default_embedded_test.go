@@ -31,10 +31,6 @@ func TestBuiltIn(t *testing.T) {
 		t.Error("without a prompt there is no text")
 	}
 	info := mustInfer(t, "info").stdout
-	for _, part := range []string{"L=6 C=384 NH=6 HS=64 V=257, context 1024", "layers 1 of 6", "tokenizer   257 tokens"} {
-		if !strings.Contains(info, part) {
-			t.Errorf("info lacks %q:\n%s", part, info)
-		}
-	}
+	contains(t, info, "L=6 C=384 NH=6 HS=64 V=257, context 1024", "layers 1 of 6", "tokenizer   257 tokens")
 	checkFailure(t, infer(t, "--layers", "7"), exitUsage, "--layers 7", "6 layers")
 }

@@ -157,12 +157,8 @@ func TestSpeculate(t *testing.T) {
 		t.Errorf("with drafts %v, %+v\nwithout %v, %+v", drafted.IDs, d, plain.IDs, plain.Drafts)
 	}
 	r := infer(t, with(args[:len(args)-1], "--speculate", "exits=1,2", "--profile=phase", "--no-baseline")...)
-	for _, want := range []string{" draft steps, ", "verify steps of 3 tokens", "\ndrafts: ", " accepted, ",
-		"  verify step\n"} {
-		if !strings.Contains(r.stderr, want) {
-			t.Errorf("no %q in\n%s", want, r.stderr)
-		}
-	}
+	contains(t, r.stderr, " draft steps, ", "verify steps of 3 tokens", "\ndrafts: ", " accepted, ",
+		"  verify step\n")
 	checkFailure(t, infer(t, with(args, "--speculate", "exits=3,1")...), exitFailure,
 		"speculation exits=3,1: a run of 3 layers")
 	checkFailure(t, infer(t, with(args, "--speculate", "on")...), exitUsage, "--speculate", "must be off, exits")

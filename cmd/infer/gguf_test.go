@@ -34,9 +34,7 @@ func TestGGUF(t *testing.T) {
 	// 8-bit weights are held as 8-bit weights if that is asked for, and otherwise a line says how.
 	q8 := filepath.Join(folder, "q8_0.gguf")
 	e := mustInfer(t, "-m", q8, "--ids", "39,72", "-n", "2", "--temp", "0")
-	if !strings.Contains(e.stderr, "8-bit weights (Q8_0)") || !strings.Contains(e.stderr, "--dtype q8") {
-		t.Errorf("standard error %q does not name --dtype q8", e.stderr)
-	}
+	contains(t, e.stderr, "8-bit weights (Q8_0)", "--dtype q8")
 	if e = mustInfer(t, "-m", q8, "--ids", "39,72", "-n", "2", "--temp", "0", "--dtype", "q8"); strings.Contains(e.stderr, "Q8_0") {
 		t.Errorf("with --dtype q8, standard error is %q", e.stderr)
 	}

@@ -140,13 +140,9 @@ func TestGPUPersistent(t *testing.T) {
 func TestGPUInfo(t *testing.T) {
 	withStub(t)
 	out := mustInfer(t, "info", "-m", tiny, "--device", "cuda", "--prompt-len", "40", "--variant", "attn.sdpa=naive").stdout
-	for _, part := range []string{
-		"cuda (Stub 0), mode graph (kernels were chosen by --variant, and the persistent kernel is one for all steps), weights bfloat16", "variant     attn.sdpa=naive", "GPU memory", "are free",
-	} {
-		if !strings.Contains(out, part) {
-			t.Errorf("info lacks %q:\n%s", part, out)
-		}
-	}
+	contains(t, out,
+		"cuda (Stub 0), mode graph (kernels were chosen by --variant, and the persistent kernel is one for all steps), weights bfloat16",
+		"variant     attn.sdpa=naive", "GPU memory", "are free")
 
 	var j infoJSON
 	d := json.NewDecoder(strings.NewReader(mustInfer(t, "info", "-m", tiny, "--device", "cuda", "--json", "--prompt-len", "40").stdout))
@@ -259,11 +255,7 @@ func TestGPUPersistentProfile(t *testing.T) {
 		t.Errorf("%+v: %s", r.Setting, e.stderr)
 	}
 	headings := []string{"weights us", "inputs us", "compute us", "imbalance us"}
-	for _, h := range headings {
-		if !strings.Contains(e.stderr, h) {
-			t.Errorf("--profile has no column %q:\n%s", h, e.stderr)
-		}
-	}
+	contains(t, e.stderr, headings...)
 	show := func(args ...string) string {
 		return mustInfer(t, append([]string{"trace", "show", file}, args...)...).stdout
 	}

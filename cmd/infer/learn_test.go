@@ -42,9 +42,7 @@ func TestLearn(t *testing.T) {
 	list := mustInfer(t, "learn").stdout
 	oneLine := strings.Join(strings.Fields(list), " ")
 	for _, l := range learn.All() {
-		if !strings.Contains(oneLine, fmt.Sprintf("%d %s ", l.Number, l.Claim)) {
-			t.Errorf("the list lacks lesson %d:\n%s", l.Number, list)
-		}
+		contains(t, oneLine, fmt.Sprintf("%d %s ", l.Number, l.Claim))
 	}
 	inOrder(t, mustInfer(t, "learn", "6", "--from", recordingFile(t)).stdout, "Lesson 6: a * a", "\nREFUTED\n", "CPU, recorded on ", " on Some CPU, 4 threads: refuted\n",
 		"GPU, recorded on ", " on Some[31m GPU: refuted\n", "  a * a                          3.34 ms  [3.33, 3.34]\n", "\n  The intervals of both differences hold 0", "\nWhy\n", "\nGo on: infer ")

@@ -85,11 +85,7 @@ func checkOneLine(t *testing.T, stderr string, facts ...string) {
 			t.Errorf("stderr has %q in it: %q", leak, stderr)
 		}
 	}
-	for _, fact := range facts {
-		if !strings.Contains(stderr, fact) {
-			t.Errorf("stderr does not say %q: %q", fact, stderr)
-		}
-	}
+	contains(t, stderr, facts...)
 }
 
 // TestUsage is about mistakes in how the program is called: status 2, and the

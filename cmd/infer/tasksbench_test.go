@@ -28,9 +28,7 @@ func TestTasksBench(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(out, cli.Count(len(samples), "sample")+" are in "+dir) {
-		t.Errorf("%d samples:\n%s", len(samples), out)
-	}
+	contains(t, out, cli.Count(len(samples), "sample")+" are in "+dir)
 	seen := map[string]int{}
 	for _, s := range samples {
 		seen[s.Task]++

@@ -65,16 +65,8 @@ func TestTasksFit(t *testing.T) {
 	dir := filepath.Dir(samples)
 	file := filepath.Join(dir, "model.json")
 	e := mustInfer(t, "tasks", "fit", dir, "-o", file)
-	for _, part := range []string{"fitted to 128 measurements of 64 shapes", "vector.add", "other tasks", "cpu", "cuda"} {
-		if !strings.Contains(e.stdout, part) {
-			t.Errorf("no %q in\n%s", part, e.stdout)
-		}
-	}
-	for _, part := range []string{"left out are 1 disturbed", "1 without a floor", "infer: the model is in " + file + ";"} {
-		if !strings.Contains(e.stderr, part) {
-			t.Errorf("no %q in\n%s", part, e.stderr)
-		}
-	}
+	contains(t, e.stdout, "fitted to 128 measurements of 64 shapes", "vector.add", "other tasks", "cpu", "cuda")
+	contains(t, e.stderr, "left out are 1 disturbed", "1 without a floor", "infer: the model is in "+file+";")
 	f, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)
@@ -115,11 +107,7 @@ func TestTasksFit(t *testing.T) {
 // check has a row for each split and way.
 func TestTasksCheck(t *testing.T) {
 	out := mustInfer(t, "tasks", "check", someSamples(t)).stdout
-	for _, part := range []string{"held out", "sizes", "task", "CPU", "floor", "threshold", "tree", "model", "over oracle", "CPU: each model"} {
-		if !strings.Contains(out, part) {
-			t.Errorf("no %q in\n%s", part, out)
-		}
-	}
+	contains(t, out, "held out", "sizes", "task", "CPU", "floor", "threshold", "tree", "model", "over oracle", "CPU: each model")
 	if strings.Contains(out, "NaN") || strings.Contains(out, "Inf") {
 		t.Errorf("a figure is none:\n%s", out)
 	}

@@ -18,11 +18,9 @@ func TestVersion(t *testing.T) {
 	cli.Commit, cli.Built = strings.Repeat("0123456789abcdef", 2)+"01234567-dirty", "2026-01-02T03:04:05Z"
 	t.Setenv("GPT2SCOPE_CUDA_LIB", filepath.Join(t.TempDir(), "none.so"))
 	out := mustInfer(t, "version").stdout
-	for _, part := range []string{"infer commit 0123456789ab modified go1.", "\ncommit        0123456789abcdef0123456789abcdef01234567\n", "\nbuilt         2026-01-02T03:04:05Z\n", "\nno CUDA ", "make cuda"} {
-		if !strings.Contains(out, part) {
-			t.Errorf("there is no %q in\n%s", part, out)
-		}
-	}
+	contains(t, out, "infer commit 0123456789ab modified go1.",
+		"\ncommit        0123456789abcdef0123456789abcdef01234567\n",
+		"\nbuilt         2026-01-02T03:04:05Z\n", "\nno CUDA ", "make cuda")
 	if strings.Contains(cli.Version(), cli.Built) {
 		t.Errorf("%q has the time of the build", cli.Version())
 	}

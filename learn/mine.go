@@ -185,7 +185,7 @@ func outcomeOf(t *tasks.Task, s tasks.Shape, in []tasks.View, result []byte, err
 	}
 	for i, v := range got {
 		if want, size := t.Arrays.Reference(s, in, i); !(math.Abs(float64(v)-want) <= size*t.Arrays.Error(s, tasks.Float32)) {
-			return fmt.Sprintf("element %d is %g, expected %g", i, v, want)
+			return fmt.Sprintf("element %d is %g, expected %.7g", i, v, want)
 		}
 	}
 	return cameRight
@@ -203,7 +203,7 @@ func judgeMine(d Data) Finding {
 		f.Text += outcome + "."
 		return f.decide(
 			rule{Unknown, outcome == cameRight, "All of the result agrees with float64. On a GPU this command also times it; 'infer learn 21 --size N --block M' draws a launch."},
-			rule{Refuted, true, "Look at what the last threads do, and at the index of each."})
+			rule{Refuted, true, "Look at the index of each thread, and at what the last threads do."})
 	}
 	yours := figureOf("yours", "us", d.values(tasks.Yours, "kernel_us"))
 	floor := exact("floor: its bytes and operations at the rates of this GPU", "us", median(d.values("floor", "floor_us")))

@@ -145,8 +145,10 @@ func (l *learnFlags) list(c *cobra.Command) error {
 func (l *learnFlags) run(c *cobra.Command, m *cli.ModelFlags, args []string) error {
 	var lessons []*learn.Lesson
 	var err error
-	own := len(args) == 1 && strings.HasSuffix(args[0], ".cu")
+	own := slices.ContainsFunc(args, func(arg string) bool { return strings.HasSuffix(arg, ".cu") })
 	switch {
+	case own && len(args) > 1:
+		return cli.Usagef("%s: give a FILE.cu alone", strings.Join(args, " "))
 	case l.task != "" && own:
 		return l.write(c, args[0])
 	case l.task != "":
@@ -202,7 +204,11 @@ func (l *learnFlags) run(c *cobra.Command, m *cli.ModelFlags, args []string) err
 		}
 		recording.Machine = learn.FindMachine(e.Device)
 		judge = func(lesson *learn.Lesson) (learn.Result, error) {
-			defer m.Spin(fmt.Sprintf("lesson %d", lesson.Number))()
+			title := fmt.Sprintf("lesson %d", lesson.Number)
+			if own {
+				title = args[0]
+			}
+			defer m.Spin(title)()
 			return learn.Run(c.Context(), e, lesson, recording.Machine, shipped)
 		}
 	}

@@ -51,7 +51,7 @@ is the whole run, or --delay and --duration say it, or the signal --toggle, sent
 		Example: `  infer trace record -o run.json.gz -- python task.py
   infer trace record -o run.json.gz --delay 20s --duration 5s -- python -m vllm ...
   infer trace record --live -- ./a.out`,
-		Args:        cli.Words(1, 0, "a command to record, after --", "COMMAND"),
+		Args:        cli.Words(1, 0, "a command to record, after --", "[flags] -- COMMAND"),
 		Annotations: map[string]string{cli.UsesKey: "quiet"},
 		RunE: func(c *cobra.Command, args []string) error {
 			f.Command, f.Release = args, cli.Version()

@@ -61,7 +61,7 @@ thread, one thread of a GPU.
 DIR holds samples.csv, with a row for each run. It holds a table each of vector.add, square matmul and
 reduce.sum, if they were measured, with the columns size,cpu_time_ms,gpu_time_ms and more. Runs that other
 programs may have slowed are marked. Where there is no GPU and nothing else is asked for, these three tasks are
-measured at the sizes of introductions to GPU profiling, in a minute (--short), beside the times of an H200 that
+measured at the sizes of introductions to GPU profiling, within a minute (--short), beside the times of an H200 that
 are stored in the program. After Ctrl-C the same command goes on from there (tasks.state). --shard
 divides the work among several processes or machines; 'infer tasks merge' puts their samples together.`,
 		Example: `  infer tasks bench -o out
@@ -84,7 +84,7 @@ divides the work among several processes or machines; 'infer tasks merge' puts t
 		f.Var(cli.Int(&t.few, 0, cli.Between(0, 1000)), "few", "measure only `N` shapes of each task, from the smallest to "+
 			"the largest; ten adapt the cost model to this machine (default: all)")
 		f.IntSliceVar(&t.sizes, "size", nil, "measure arrays of `N` numbers, products with m = n = k = N; a list")
-		f.BoolVar(&t.short, "short", false, "measure vector.add, matmul and reduce.sum at few sizes, which takes a minute\n"+
+		f.BoolVar(&t.short, "short", false, "measure vector.add, matmul and reduce.sum at few sizes, within a minute\n"+
 			"(default: without a GPU, unless tasks, sizes or a part are named)")
 		f.StringVar(&t.shard, "shard", "", "measure part `I/N` of the work, such as 2/8")
 	})

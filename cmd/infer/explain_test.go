@@ -41,15 +41,7 @@ func TestDocsGlossary(t *testing.T) {
 		}
 		b.WriteString("| `" + strings.Join(e.Names, "`, `") + "` | " + escaped.Replace(e.Says) + " | " + escaped.Replace(e.From) + " |\n")
 	}
-	const path = "../../docs/glossary.md"
-	if *update {
-		if err := os.WriteFile(path, []byte(b.String()), 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if page, err := os.ReadFile(path); err != nil || string(page) != b.String() {
-		t.Errorf("docs/glossary.md is not what the glossary says (%v); write it with -update", err)
-	}
+	isStored(t, "../../docs/glossary.md", []byte(b.String()))
 	if len(glossary.All()) >= len(explanations()) {
 		t.Error("the indicators and findings are not among the explanations")
 	}

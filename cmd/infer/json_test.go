@@ -8,7 +8,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -197,13 +196,5 @@ func TestDocsJSON(t *testing.T) {
 			p.table(next)
 		}
 	}
-	const path = "../../docs/json.md"
-	if *update {
-		if err := os.WriteFile(path, p.text.Bytes(), 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if page, err := os.ReadFile(path); err != nil || !bytes.Equal(page, p.text.Bytes()) {
-		t.Errorf("docs/json.md is not what the types say (%v); write it with -update", err)
-	}
+	isStored(t, "../../docs/json.md", p.text.Bytes())
 }

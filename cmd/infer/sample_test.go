@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"os"
 	"os/exec"
@@ -12,7 +13,7 @@ import (
 	"gpt2scope/cmd/infer/cli"
 )
 
-var update = flag.Bool("update", false, "write traces/samples/plan.json and summaries")
+var update = flag.Bool("update", false, "write the files that tests compare with")
 
 // TestPlanOfSamples: traces/samples/plan.json is what "infer info --json" prints for
 // the run that the captures beside it show, without "gpu". What is fused does not
@@ -42,18 +43,18 @@ func TestPlanOfSamples(t *testing.T) {
 	if err := cli.WriteJSON(&plan, info); err != nil {
 		t.Fatal(err)
 	}
-	got := plan.Bytes()
-	path := filepath.Join(root, "traces/samples/plan.json")
+	isStored(t, filepath.Join(root, "traces/samples/plan.json"), plan.Bytes())
+}
+
+// isStored checks that a file has a text. -update writes it.
+func isStored(t *testing.T, path string, text []byte) {
+	t.Helper()
 	if *update {
-		if err := os.WriteFile(path, got, 0o666); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, text, 0o666)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("traces/samples/plan.json is not the plan; go test ./cmd/infer -run TestPlanOfSamples -update writes it:\n%s", got)
+	if stored, err := os.ReadFile(path); err != nil || !bytes.Equal(stored, text) {
+		t.Errorf("%s is out of date (%v); go test ./cmd/infer -run %s -update writes it", path, err, t.Name())
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -177,24 +176,11 @@ func TestSummariesOfSamples(t *testing.T) {
 				continue
 			}
 			base, _, _ := strings.Cut(filepath.Base(capture), ".")
-			path := fmt.Sprintf("%ssummaries/%s.%s.csv", dir, base, by)
 			var b bytes.Buffer
 			if err := tracecmd.Show(&b, tr, tracecmd.ShowOptions{By: by, Format: "csv", GPU: -1}); err != nil {
 				t.Fatal(err)
 			}
-			got := b.String()
-			if *update {
-				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, []byte(got), 0o666)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got != string(want) {
-				t.Errorf("%s by %s gives\n%s\nand not what %s has", capture, by, got, path)
-			}
+			isStored(t, fmt.Sprintf("%ssummaries/%s.%s.csv", dir, base, by), b.Bytes())
 		}
 	}
 }

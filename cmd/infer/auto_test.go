@@ -24,9 +24,7 @@ func driverRoot(t *testing.T) string {
 	if err := os.MkdirAll(filepath.Join(root, "dev"), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(root, "dev/nvidiactl"), nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(root, "dev/nvidiactl"), "")
 	return root
 }
 

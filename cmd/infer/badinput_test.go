@@ -25,9 +25,7 @@ func damagedModel(t *testing.T, file string, damage func([]byte) []byte) string 
 				continue
 			}
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, filepath.Join(dir, name), string(data))
 	}
 	return dir
 }
@@ -69,9 +67,7 @@ func TestBadInput(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, path, text)
 		return path
 	}
 	long, garbage, empty := write("long", strings.Repeat("word ", 20)), write("garbage", "1 2 x4"), write("empty", "")

@@ -32,9 +32,7 @@ func TestBenchCeilings(t *testing.T) {
 	if err != nil || !strings.HasPrefix(path, os.Getenv("XDG_CACHE_HOME")) {
 		t.Fatal(path, err)
 	}
-	if err := os.WriteFile(path, []byte(`{"version": 1, "sets": [`), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, path, `{"version": 1, "sets": [`)
 	first, stderr := benchCeilings(t, "--device", "cuda")
 	contains(t, stderr, path, "is damaged", "ceilings are measured again")
 	if strings.Count(stderr, "\n") != 1 {
@@ -75,9 +73,7 @@ func TestBenchCeilingsOfCPU(t *testing.T) {
 			Ceilings []ceilings.Value `json:"ceilings"`
 		} `json:"device"`
 	}
-	if err := json.Unmarshal([]byte(mustInfer(t, "bench", "-m", tiny, "--device", "cpu", "--threads", "1", "--repeat", "3", "--json").stdout), &floor); err != nil {
-		t.Fatal(err)
-	}
+	unmarshal(t, mustInfer(t, "bench", "-m", tiny, "--device", "cpu", "--threads", "1", "--repeat", "3", "--json").stdout, &floor)
 	if !(floor.Floor > 0 && floor.Floor < floor.Median && floor.Share < 1 && math.Abs(floor.Roof-100*floor.Share) < 1e-9) || len(floor.Device.Ceilings) == 0 || !strings.Contains(floor.Device.Name, "1 thread") {
 		t.Errorf("%+v", floor)
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 )
@@ -32,9 +31,7 @@ func TestBenchKernel(t *testing.T) {
 			Share   float64 `json:"share_of_floor"`
 		}
 	}
-	if err := json.Unmarshal([]byte(mustInfer(t, append(args, "--json", "--dtype", "f32", "--past", "9")...).stdout), &got); err != nil {
-		t.Fatal(err)
-	}
+	unmarshal(t, mustInfer(t, append(args, "--json", "--dtype", "f32", "--past", "9")...).stdout, &got)
 	if got.Stage != "ln_1" || got.DType != "f32" || got.Batch != 1 || got.Tokens != 1 || got.Past != 9 || got.Copies != 64 || len(got.Kernels) != 2 {
 		t.Errorf("%+v", got)
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/csv"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,9 +29,7 @@ func TestBenchLists(t *testing.T) {
 	}
 	var rows []bench.ListRow
 	printed := []byte(mustInfer(t, args("-d", "0,2", "-t", "1,2", "--dtype", "f32,q8", "--batch", "1,2", "-o", "json")...).stdout)
-	if err := json.Unmarshal(printed, &rows); err != nil {
-		t.Fatal(err)
-	}
+	unmarshal(t, string(printed), &rows)
 	name := func(prompt, gen, depth int) string {
 		s := fmt.Sprintf("pp%d", prompt)
 		if gen > 0 {

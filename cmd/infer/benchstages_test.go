@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"math"
 	"strings"
 	"testing"
@@ -19,9 +18,7 @@ func TestBenchStages(t *testing.T) {
 			Floor  float64             `json:"floor_ms"`
 			Stages []measure.StageTime `json:"stages"`
 		}
-		if err := json.Unmarshal([]byte(mustInfer(t, append(args, "--json")...).stdout), &got); err != nil {
-			t.Fatal(err)
-		}
+		unmarshal(t, mustInfer(t, append(args, "--json")...).stdout, &got)
 		share, floor, calls := 0.0, 0.0, map[string]int{}
 		for _, s := range got.Stages {
 			share, floor, calls[s.Stage] = share+s.Share, floor+s.Floor, s.Calls

@@ -72,9 +72,7 @@ func logits(t *testing.T, name string, ids []int32, layers int) []float32 {
 func TestEval(t *testing.T) {
 	const text = "If music be the food of love, play on, \xc3\xa9\xff\n"
 	file := filepath.Join(t.TempDir(), "text")
-	if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, file, text)
 	model, err := gpt2.Random(tiny)
 	if err != nil {
 		t.Fatal(err)
@@ -101,9 +99,7 @@ func TestEval(t *testing.T) {
 			Seconds          float64
 			Configuration    cli.Setting
 		}
-		if err := json.Unmarshal([]byte(e.stdout), &got); err != nil {
-			t.Fatal(err)
-		}
+		unmarshal(t, e.stdout, &got)
 		if !(math.Abs(got.Loss-want) < 1e-5) || !(math.Abs(got.Perplexity-math.Exp(want)) < 1e-2) || !(math.Abs(got.BitsPerByte-want/math.Ln2) < 1e-5) {
 			t.Errorf("%d layers: loss %g, perplexity %g, %g bits per byte; the loss should be %g", layers, got.Loss, got.Perplexity, got.BitsPerByte, want)
 		}
@@ -191,9 +187,7 @@ func TestTokenize(t *testing.T) {
 	}
 	const text = "h\u00e9\xff" // as bytes
 	e = inferWith(t, context.Background(), text, "tokenize", "-m", tiny, "-f", "-", "--json")
-	if err := json.Unmarshal([]byte(e.stdout), &got); err != nil {
-		t.Fatal(err)
-	}
+	unmarshal(t, e.stdout, &got)
 	data, err := hex.DecodeString(strings.Join(got.Bytes, ""))
 	if err != nil || string(data) != text || len(got.IDs) != 4 || len(got.Pieces) != 4 || got.Pieces[0] != "h" {
 		t.Errorf("%+v", got)
@@ -210,9 +204,7 @@ func TestTokenize(t *testing.T) {
 	for content, want := range map[string]string{"": "[]", "\n": "[]", "\n\n": "[198]", "ab\n": "[64 65]", "ab\r\n": "[64 65]", "ab": "[64 65]", "ab\n\n": "[64 65 198]", "\r": "[201]", "a\nb": "[64 198 65]",
 		"\xff\xfea\x00b\x00\n\x00": "[64 65]", "\xfe\xff\x00a\x00b": "[64 65]", "\xfe\xff\xd8\x3d\xde\x42": "[172 253 247 224]"} {
 		file := filepath.Join(dir, "text")
-		if err := os.WriteFile(file, []byte(content), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, file, content)
 		for _, e := range []ended{mustInfer(t, "tokenize", "-m", tiny, "-f", file, "--json"), inferWith(t, context.Background(), content, "tokenize", "-m", tiny, "-f", "-", "--json")} {
 			if err := json.Unmarshal([]byte(e.stdout), &got); err != nil || fmt.Sprint(got.IDs) != want {
 				t.Errorf("a file of %q has tokens %v, %v; want %s", content, got.IDs, err, want)
@@ -245,9 +237,7 @@ func TestGenerationConfig(t *testing.T) {
 	all := generateJSON(t, append(args, "--temp", "0")...)
 	end := all.IDs[4]
 	text := fmt.Sprintf(`{"eos_token_id": [256, %d], "do_sample": true, "temperature": 0.5, "top_k": 7, "max_new_tokens": 9}`, end)
-	if err := os.WriteFile(filepath.Join(dir, "generation_config.json"), []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(dir, "generation_config.json"), text)
 	first := slices.Index(all.IDs, end) + 1
 	if r := generateJSON(t, append(args, "--temp", "0", "--ignore-eos=false")...); r.Finish != "end_of_text" || !slices.Equal(r.IDs, all.IDs[:first]) {
 		t.Errorf("it ends by %s with %v, want %v", r.Finish, r.IDs, all.IDs[:first])
@@ -353,9 +343,7 @@ func TestBench(t *testing.T) {
 			t.Errorf("%q prints %q", args, out)
 		}
 		var got map[string]any
-		if err := json.Unmarshal([]byte(mustInfer(t, append(args, "--json")...).stdout), &got); err != nil {
-			t.Fatal(err)
-		}
+		unmarshal(t, mustInfer(t, append(args, "--json")...).stdout, &got)
 		low, middle, high := got["p10_ms"].(float64), got["median_ms"].(float64), got["p90_ms"].(float64)
 		if !(low > 0 && low <= middle && middle <= high) || got["tokens"] != c.tokens || got["past"] != c.past || !(got["gflop_per_s"].(float64) > 0) || !(got["gb_per_s"].(float64) > 0) {
 			t.Errorf("%q gives %v", args, got)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,9 +31,7 @@ func TestDevicesWithoutCUDA(t *testing.T) {
 	contains(t, e.stdout, "CUDA cannot be used: the CUDA library is not built (make cuda builds it); looked at "+path, "\ncpu     ", "kernels       portable (of portable",
 		"--dtype bf16  decode widened to float32; prefill widened to float32, ", "--dtype q8    decode by PMADDWD, or plain C; prefill widened")
 	var d devices
-	if err := json.Unmarshal([]byte(mustInfer(t, "devices", "--json").stdout), &d); err != nil {
-		t.Fatal(err)
-	}
+	unmarshal(t, mustInfer(t, "devices", "--json").stdout, &d)
 	if !strings.Contains(d.Lacks, path) || d.CPU.Processor == "" || d.CPU.Cores < 1 || d.CPU.Version != "portable" || d.CPU.Versions[0] != "portable" || d.BLAS != 0 {
 		t.Errorf("%+v", d)
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/csv"
-	"encoding/json"
 	"math"
 	"path/filepath"
 	"strconv"
@@ -133,9 +132,7 @@ func TestFloorsAgree(t *testing.T) {
 			Floor float64 `json:"floor_us"`
 		} `json:"stages"`
 	}
-	if err := json.Unmarshal([]byte(mustInfer(t, append(append([]string{"bench"}, model...), "--past", strconv.Itoa(past), "--repeat", "2", "--json")...).stdout), &bench); err != nil {
-		t.Fatal(err)
-	}
+	unmarshal(t, mustInfer(t, append(append([]string{"bench"}, model...), "--past", strconv.Itoa(past), "--repeat", "2", "--json")...).stdout, &bench)
 	stages = 0
 	for _, s := range bench.Stages {
 		stages += s.Floor

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -58,9 +57,7 @@ func TestEvaluateOnly(t *testing.T) {
 func TestPrompts(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "prompts")
 	write := func(text string) {
-		if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, file, text)
 	}
 	text := "\"ROMEO:\"\n\n{\"prompt\": \"a\\nb\"}\r\n{\"ids\": [1,2,3]}\n\"\""
 	single := [][]string{{"-p", "ROMEO:"}, {"-p", "a\nb"}, {"--ids", "1,2,3"}, {"-p", ""}}

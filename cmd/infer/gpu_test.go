@@ -260,9 +260,7 @@ func TestGPUPersistentProfile(t *testing.T) {
 		return mustInfer(t, append([]string{"trace", "show", file}, args...)...).stdout
 	}
 	var table struct{ Folded []tables.Row }
-	if err := json.Unmarshal([]byte(show("--json")), &table); err != nil {
-		t.Fatal(err)
-	}
+	unmarshal(t, show("--json"), &table)
 	inside := 0
 	for _, r := range table.Folded {
 		if r.Inside != nil {

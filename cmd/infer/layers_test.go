@@ -193,9 +193,7 @@ func TestLayersShards(t *testing.T) {
 // A text is predicted as "infer eval" says, and floors come from the ceilings.
 func TestLayersText(t *testing.T) {
 	text, dir := filepath.Join(t.TempDir(), "text"), t.TempDir()
-	if err := os.WriteFile(text, []byte(strings.Repeat("Now is the winter of our discontent ", 5)), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, text, strings.Repeat("Now is the winter of our discontent ", 5))
 	mustInfer(t, withQuick("--no-plots", "-m", tiny, "--phase", "decode", "--range", "1,2", "--text", text, "-o", dir)...)
 	for _, v := range resultOf(t, dir).Variants {
 		var eval struct {
@@ -203,9 +201,7 @@ func TestLayersText(t *testing.T) {
 			Bits       float64 `json:"bits_per_byte"`
 		}
 		out := mustInfer(t, "eval", "-m", tiny, "--device", "cpu", "--threads", "1", "--layers", v.Label, "--text", text, "--window", "16", "--stride", "8", "--json").stdout
-		if err := json.Unmarshal([]byte(out), &eval); err != nil {
-			t.Fatal(err)
-		}
+		unmarshal(t, out, &eval)
 		if p, b := v.Metrics["perplexity"].Median, v.Metrics["bits per byte"].Median; math.Abs(p-eval.Perplexity) > 1e-6*p || math.Abs(b-eval.Bits) > 1e-6*b {
 			t.Errorf("%s layers: %v and %v, not %+v", v.Label, p, b, eval)
 		}
@@ -224,9 +220,7 @@ func TestLayersText(t *testing.T) {
 func TestLayersBadInput(t *testing.T) {
 	parent := t.TempDir()
 	dir, short := filepath.Join(parent, "new"), filepath.Join(parent, "short")
-	if err := os.WriteFile(short, []byte("To be"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, short, "To be")
 	for _, c := range []struct {
 		args   string
 		status int

@@ -65,12 +65,8 @@ func inOrder(t *testing.T, text string, parts ...string) {
 func TestLearnRecord(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "lessons.json.gz")
 	var now, again learncmd.LearnJSON
-	if err := json.Unmarshal([]byte(mustInfer(t, "learn", "6", "--device", "cpu", "--json", "--record", file).stdout), &now); err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal([]byte(mustInfer(t, "learn", "6", "--json", "--from", file).stdout), &again); err != nil {
-		t.Fatal(err)
-	}
+	unmarshal(t, mustInfer(t, "learn", "6", "--device", "cpu", "--json", "--record", file).stdout, &now)
+	unmarshal(t, mustInfer(t, "learn", "6", "--json", "--from", file).stdout, &again)
 	a, b := now.Lessons[0].Parts[0], again.Lessons[0].Parts[0]
 	if a.Recorded != "" || b.Recorded == "" || a.Verdict != b.Verdict || a.Text != b.Text || len(b.Data) < 40 {
 		t.Errorf("measured %+v, recorded %+v", a, b)
@@ -96,9 +92,7 @@ func TestLearnPage(t *testing.T) {
 
 func TestLearnMistakes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "not-a-recording")
-	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, file, "x")
 	for _, c := range []struct {
 		args   string
 		status int
@@ -162,8 +156,6 @@ func TestLearnMine(t *testing.T) {
 	other := file("vector.square", `extern "C" `, "")
 	checkFailure(t, infer(t, "learn", other), exitFailure, `write extern "C"`)
 	checkFailure(t, infer(t, "learn", other, "--new", "matmul"), exitFailure, "exists")
-	if err := os.WriteFile(other, []byte("int f();"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, other, "int f();")
 	checkFailure(t, infer(t, "learn", other), exitFailure, "has no kernel of a task")
 }

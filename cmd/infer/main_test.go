@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -60,6 +61,21 @@ func mustInfer(t *testing.T, args ...string) ended {
 		t.Fatalf("infer %q ended with status %d: %s", args, e.status, e.stderr)
 	}
 	return e
+}
+
+// unmarshal reads JSON.
+func unmarshal(t *testing.T, text string, into any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		t.Fatalf("%v:\n%s", err, text)
+	}
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // checkFailure checks that a run failed as it should: with the status, nothing on
@@ -258,9 +274,7 @@ func (f *failing) Write(p []byte) (int, error) {
 // TestOutputFails says that a lost output is never a success.
 func TestOutputFails(t *testing.T) {
 	text := t.TempDir() + "/text"
-	if err := os.WriteFile(text, []byte("some text"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, text, "some text")
 	for _, args := range [][]string{
 		{"-m", tiny, "-n", "20", "--ignore-eos"}, {"-m", tiny, "--json"}, {"info", "-m", tiny}, {"eval", "-m", tiny, "--text", text},
 		{"tokenize", "-m", tiny, "-p", "hello"}, {"bench", "-m", tiny, "--repeat", "1", "--no-floor"}, {"bench", "-m", tiny, "--repeat", "1", "--no-floor", "--json"},

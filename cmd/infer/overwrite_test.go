@@ -62,9 +62,7 @@ func TestExportKeepsItsSource(t *testing.T) {
 	other := contents(t, "other")
 	checkFailure(t, infer(t, "export", "-m", "model", "-o", "other"), exitFailure, "other", "holds config.json and", "new or empty", "--force")
 	unchanged(t, "other", other)
-	if err := os.WriteFile("sub/notes", []byte("mine"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, "sub/notes", "mine")
 	checkFailure(t, infer(t, "export", "-m", "model", "-o", "sub"), exitFailure, "sub", "holds notes", "--force")
 	mustInfer(t, "export", "-m", "model", "-o", "sub", "--force")
 	want := maps.Clone(before)
@@ -92,13 +90,9 @@ func TestOutputsKeepInputs(t *testing.T) {
 	mustInfer(t, "export", "-m", tiny, "-o", "model")
 	before := contents(t, "model")
 	for name, text := range map[string]string{"prompt": "ROMEO:", "ids": "1,2,3"} {
-		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, name, text)
 	}
-	if err := os.WriteFile("copy.gguf", gguf, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, "copy.gguf", string(gguf))
 	if err := errors.Join(os.Symlink("model", "link"), os.Symlink("prompt", "soft"), os.Link("ids", "hard"), os.Symlink("copy.gguf", "gguf-link"),
 		os.Mkdir("results", 0o777), os.WriteFile("results/layers.csv", []byte("a text"), 0o666), os.Link("prompt", "results/layers.json"),
 		os.WriteFile("b.json", []byte("a recording"), 0o666), os.WriteFile("b.csv", []byte("samples"), 0o666), os.WriteFile("results/samples.csv", []byte("more"), 0o666)); err != nil {

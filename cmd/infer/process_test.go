@@ -163,9 +163,7 @@ func TestPipedPrompt(t *testing.T) {
 		t.Fatal("the prompt makes no difference")
 	}
 	file := filepath.Join(t.TempDir(), "prompt")
-	if err := os.WriteFile(file, []byte("ROMEO:"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, file, "ROMEO:")
 	regular, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)
@@ -227,12 +225,8 @@ func TestInterrupt(t *testing.T) {
 	ids, text, old := filepath.Join(dir, "ids"), filepath.Join(dir, "text"), filepath.Join(dir, "old")
 	mustInfer(t, "export", "-m", tiny, "--out", old)
 	before := contents(t, old)
-	if err := os.WriteFile(ids, []byte(strings.Repeat("1 ", 8000)), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(text, []byte(strings.Repeat("To be, or not to be ", 4000)), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, ids, strings.Repeat("1 ", 8000))
+	writeFile(t, text, strings.Repeat("To be, or not to be ", 4000))
 	fifo := filepath.Join(dir, "fifo")
 	if err := syscall.Mkfifo(fifo, 0o666); err != nil {
 		t.Fatal(err)
@@ -376,9 +370,7 @@ func TestOutputNotThere(t *testing.T) {
 // "infer ... | head -1" does: the program says nothing.
 func TestClosedOutput(t *testing.T) {
 	text := filepath.Join(t.TempDir(), "text")
-	if err := os.WriteFile(text, []byte(strings.Repeat("To be, or not to be\n", 5000)), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, text, strings.Repeat("To be, or not to be\n", 5000))
 	const layered = "random:L=400,C=8,NH=1,V=257,T=16"
 	for name, args := range map[string][]string{
 		"text":          longGeneration,
@@ -389,9 +381,7 @@ func TestClosedOutput(t *testing.T) {
 		"dump":          {"dump", "-m", "random:L=1,C=1024,NH=16,V=257,T=256", "-f", text + ".short", "--stage", "h.0.mlp.gelu", "--quiet", "--out", "/dev/stdout"},
 	} {
 		if name == "dump" {
-			if err := os.WriteFile(text+".short", []byte(strings.Repeat("x", 200)), 0o666); err != nil {
-				t.Fatal(err)
-			}
+			writeFile(t, text+".short", strings.Repeat("x", 200))
 		}
 		t.Run(name, func(t *testing.T) {
 			p := start(t, args...)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"math"
 	"testing"
 
@@ -17,9 +16,7 @@ func TestQualityOfQ8(t *testing.T) {
 			Configuration cli.Setting
 		}
 		e := mustInfer(t, with([]string{"eval", "-m", "../../weights/shakespeare", "--text", "../../parity/prompt.txt", "--json"}, args...)...)
-		if err := json.Unmarshal([]byte(e.stdout), &got); err != nil {
-			t.Fatal(err)
-		}
+		unmarshal(t, e.stdout, &got)
 		if want := args[len(args)-1]; got.Configuration.DType != want {
 			t.Fatalf("weights are held as %s, want %s", got.Configuration.DType, want)
 		}

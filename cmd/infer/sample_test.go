@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"flag"
 	"os"
@@ -35,9 +34,7 @@ func TestPlanOfSamples(t *testing.T) {
 		t.Fatalf("infer info: %v\n%s", err, &stderr)
 	}
 	var info infoJSON
-	if err := json.Unmarshal(text, &info); err != nil {
-		t.Fatal(err)
-	}
+	unmarshal(t, string(text), &info)
 	info.GPU = nil // the plan alone
 	var plan bytes.Buffer
 	if err := cli.WriteJSON(&plan, info); err != nil {

@@ -124,9 +124,7 @@ func TestTasksFitBadInput(t *testing.T) {
 		"empty.csv": {"", "is empty"}, "cut.csv": {string(good[:len(good)-20]), "line "}, "bad.gz": {"\x1f\x8bx", "gzip"},
 	} {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(c.text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, path, c.text)
 		for _, command := range []string{"fit", "check"} {
 			if e := infer(t, "tasks", command, path); e.status != exitFailure || !strings.Contains(e.stderr, c.says) {
 				t.Errorf("%s %s: %d, %s; expected %q", command, name, e.status, e.stderr, c.says)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/csv"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -24,9 +23,7 @@ func TestTasksRun(t *testing.T) {
 	e := mustInfer(t, "tasks", "run", "--device", "all", "--threads", "1", "--tasks", "vector.add,reduce", "--max-size", "1", "--count", "20", "--rounds", "1",
 		"--policy", "ours,always cuda:0", "--jobs", rows, "--gantt", picture, "--json")
 	var report schedule.Report
-	if err := json.Unmarshal([]byte(e.stdout), &report); err != nil {
-		t.Fatal(err)
-	}
+	unmarshal(t, e.stdout, &report)
 	if report.Tasks != 20 || len(report.Policies) != 2 || !(report.BoundUs > 0) || strings.Join(report.Devices, " ") != "cpu cuda:0" {
 		t.Errorf("%+v", report)
 	}
@@ -57,9 +54,7 @@ func TestTasksRunOnGPUOfLittleMemory(t *testing.T) {
 	storeStub(t)
 	args := []string{"tasks", "run", "../../tasks/samples/h200.csv.gz", "--device", "all", "--threads", "1", "--tasks", "vector.add,reduce", "--max-size", "1", "--count", "20", "--rounds", "1", "--policy", "always cuda:0"}
 	var report schedule.Report
-	if err := json.Unmarshal([]byte(mustInfer(t, append(args, "--json")...).stdout), &report); err != nil {
-		t.Fatal(err)
-	}
+	unmarshal(t, mustInfer(t, append(args, "--json")...).stdout, &report)
 	r := report.Policies[0]
 	if r.NoRoom == 0 || r.Devices[0].Tasks != r.NoRoom || r.Devices[1].Tasks != 20-r.NoRoom || r.Devices[1].Tasks == 0 || r.Lost != "" {
 		t.Errorf("%+v", r)
@@ -76,9 +71,7 @@ func TestTasksRunOnTwoGPUs(t *testing.T) {
 	storeStub(t)
 	var report schedule.Report
 	e := mustInfer(t, "tasks", "run", "--device", "all", "--threads", "1", "--tasks", "vector.add", "--max-size", "1", "--count", "100", "--rounds", "1", "--policy", "expected finish on floors", "--json")
-	if err := json.Unmarshal([]byte(e.stdout), &report); err != nil {
-		t.Fatal(err)
-	}
+	unmarshal(t, e.stdout, &report)
 	r := report.Policies[0]
 	n := map[string]int{}
 	for _, d := range r.Devices {

@@ -45,9 +45,7 @@ func taskSamples(t *testing.T) string {
 	if err := tasks.WriteSamples(&b, all); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, b.Bytes(), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, path, b.String())
 	return path
 }
 

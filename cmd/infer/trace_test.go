@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -30,9 +29,7 @@ func traceFile(t *testing.T, h *traces.Header, events ...traces.Event) string {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, b.Bytes(), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, path, b.String())
 	return path
 }
 

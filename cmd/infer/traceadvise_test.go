@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -14,9 +13,7 @@ import (
 func TestTraceAdvise(t *testing.T) {
 	var some, all judge.Advice
 	for flag, into := range map[string]*judge.Advice{"--all": &all, "--all=false": &some} {
-		if err := json.Unmarshal([]byte(mustInfer(t, "trace", "advise", samples[0], "--format", "json", flag).stdout), into); err != nil {
-			t.Fatal(err)
-		}
+		unmarshal(t, mustInfer(t, "trace", "advise", samples[0], "--format", "json", flag).stdout, into)
 	}
 	if len(some.Hints) != len(all.Above(judge.WorthPercent)) || len(some.Hints) == 0 || len(some.Hints) >= len(all.Hints) {
 		t.Errorf("%d findings, %d in all", len(some.Hints), len(all.Hints))

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/csv"
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -12,9 +11,7 @@ import (
 // TestTraceDiff compares an eager with a graph capture in every format.
 func TestTraceDiff(t *testing.T) {
 	var got diff.Comparison
-	if err := json.Unmarshal([]byte(mustInfer(t, "trace", "diff", samples[0], samples[1], "--format", "json").stdout), &got); err != nil {
-		t.Fatal(err)
-	}
+	unmarshal(t, mustInfer(t, "trace", "diff", samples[0], samples[1], "--format", "json").stdout, &got)
 	if got.FileA != samples[0] || len(got.Rows) != 21 || got.Tests != 10 || got.Alpha != 0.05 || !strings.Contains(got.A, "H200") {
 		t.Errorf("%+v", got)
 	}

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,9 +18,7 @@ func TestTraceKPI(t *testing.T) {
 	contains(t, out, "of 7 passes; before it 322.", "ms of loading and warm-up (1 pass)", "HtoD, pageable", "117,447,680", "9.08", "not in this recording:\n", "record with nsys profile --gpu-metrics-devices=all",
 		"cudaStreamSynchronize in forward: ", " ms in 147 calls", "Do transfers take longer than computing? YES\n", "Do the threads of warps diverge? UNKNOWN\n", "definitions:\n  kernel time: sum of the durations")
 	var report judge.Report
-	if err := json.Unmarshal([]byte(mustInfer(t, "trace", "kpi", pytorch+"bad.sqlite", "--json").stdout), &report); err != nil {
-		t.Fatal(err)
-	}
+	unmarshal(t, mustInfer(t, "trace", "kpi", pytorch+"bad.sqlite", "--json").stdout, &report)
 	if report.Passes != 7 || report.WarmUpPasses != 1 || report.PassesFrom != window.FromRanges || len(report.Checks) != 6 || report.Notes == nil || !strings.Contains(report.Source, "H200") {
 		t.Errorf("%+v", report)
 	}
@@ -48,9 +44,7 @@ func TestCounters(t *testing.T) {
 	contains(t, mustInfer(t, "trace", "kpi", converted).stdout, "achieved occupancy              %                      12.77")
 
 	broken := filepath.Join(t.TempDir(), "x.csv")
-	if err := os.WriteFile(broken, []byte("a,b\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, broken, "a,b\n")
 	checkFailure(t, infer(t, "trace", "show", capture, "--counters", broken), exitFailure, "--counters", "ncu --csv")
 	checkFailure(t, infer(t, "trace", "show", capture, "--counters", broken+"x"), exitFailure, "--counters", "no such file")
 	checkFailure(t, infer(t, "trace", "show", ownTrace(t, true), "--counters", counted), exitFailure, "none of the 24 kernels")

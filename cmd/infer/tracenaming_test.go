@@ -1,9 +1,7 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -30,9 +28,7 @@ func foreign(t *testing.T, passes int, ranges ...string) string {
 		now += 50
 	}
 	path := filepath.Join(t.TempDir(), "foreign.json")
-	if err := os.WriteFile(path, []byte(strings.TrimSuffix(b.String(), ",")+"]}"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, path, strings.TrimSuffix(b.String(), ",")+"]}")
 	return path
 }
 
@@ -63,9 +59,7 @@ func TestTraceStages(t *testing.T) {
 	out := mustInfer(t, "trace", "stages", sample).stdout
 	contains(t, out, "4 passes of 1 layer (4 prefills), inferred, confidence 1.00", "h.N.attn.c_attn", "lm_head", "of no stage")
 	var found stages.Inference
-	if err := json.Unmarshal([]byte(mustInfer(t, "trace", "stages", sample, "--json").stdout), &found); err != nil {
-		t.Fatal(err)
-	}
+	unmarshal(t, mustInfer(t, "trace", "stages", sample, "--json").stdout, &found)
 	if len(found.Kernels) != 108 || len(found.Passes) != 4 || found.Layers != 1 {
 		t.Errorf("%d kernels, %d passes, %d layers", len(found.Kernels), len(found.Passes), found.Layers)
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/csv"
-	"encoding/json"
 	"fmt"
 	"math"
 	"os"
@@ -24,9 +23,7 @@ var samples = []string{"../../traces/samples/eager.sqlite", "../../traces/sample
 // TestTraceShow: in every format the rows sum to the wall time.
 func TestTraceShow(t *testing.T) {
 	var table tables.Table
-	if err := json.Unmarshal([]byte(mustInfer(t, "trace", "show", samples[0], "--by", "kernel", "--format", "json").stdout), &table); err != nil {
-		t.Fatal(err)
-	}
+	unmarshal(t, mustInfer(t, "trace", "show", samples[0], "--by", "kernel", "--format", "json").stdout, &table)
 	rows, err := csv.NewReader(strings.NewReader(mustInfer(t, "trace", "show", samples[0], "--by", "kernel", "--format", "csv").stdout)).ReadAll()
 	if err != nil || len(rows) != len(table.Rows)+1 || rows[0][8] != "time_ns" || rows[0][9] != "share_percent" {
 		t.Fatalf("%d rows, error %v", len(rows), err)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,9 +29,7 @@ func TestVersion(t *testing.T) {
 		withStub(t, define)
 		path := os.Getenv("GPT2SCOPE_CUDA_LIB")
 		var v versionJSON
-		if err := json.Unmarshal([]byte(mustInfer(t, "version", "--json").stdout), &v); err != nil {
-			t.Fatal(err)
-		}
+		unmarshal(t, mustInfer(t, "version", "--json").stdout, &v)
 		if v.CUDA != "13.0" || !v.Modified || v.Commit != cli.Commit[:40] || v.Built != cli.Built || !strings.Contains(v.CUDALacks, lacks) || (lacks == "") != (v.CUDAPath == path) {
 			t.Errorf("%s: %+v", define, v)
 		}

@@ -16,10 +16,7 @@ func damagedModel(t *testing.T, file string, damage func([]byte) []byte) string 
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"config.json", "model.safetensors"} {
-		data, err := os.ReadFile(filepath.Join(goldenModel, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := readFile(t, filepath.Join(goldenModel, name))
 		if name == file {
 			if data = damage(data); data == nil {
 				continue

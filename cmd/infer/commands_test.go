@@ -116,10 +116,7 @@ func TestEval(t *testing.T) {
 // readNPY reads a two-dimensional float32 array.
 func readNPY(t *testing.T, path string) (rows, width int, x []float32) {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := readFile(t, path)
 	if len(data) < 10 || string(data[:8]) != "\x93NUMPY\x01\x00" {
 		t.Fatalf("%s does not begin as an array does", path)
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -28,10 +27,7 @@ func TestDocsQuotes(t *testing.T) {
 	t.Chdir("../..")
 	commands, quoted := 0, 0
 	for _, path := range []string{"README.md", "docs/usage.md", "docs/reading-a-trace.md"} {
-		page, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		page := readFile(t, path)
 		var output []string // of the command above, nil if there is none
 		for line := range strings.Lines(string(page)) {
 			quote, ok := strings.CutPrefix(strings.TrimRight(line, "\n"), "    ")
@@ -60,10 +56,7 @@ func TestDocsQuotes(t *testing.T) {
 
 // docs/usage.md names each command that runs.
 func TestDocsNameCommands(t *testing.T) {
-	page, err := os.ReadFile("../../docs/usage.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := readFile(t, "../../docs/usage.md")
 	named := 0
 	for _, c := range cli.AllCommands(newRoot(&cli.ModelFlags{})) {
 		if !c.Runnable() || !c.IsAvailableCommand() || c.HasParent() && c.Parent().Name() == "completion" {

@@ -210,10 +210,7 @@ func TestEndAtOnce(t *testing.T) {
 		if err != nil || !strings.Contains(string(out), "decode 19 tokens") {
 			t.Fatalf("%v: %v\n%s", args, err, out)
 		}
-		text, err := os.ReadFile(log)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := readFile(t, log)
 		calls := strings.Fields(string(text))
 		last := len(calls) - 1
 		for calls[last] != "gs_sample" && calls[last] != "gs_graph_launch" {

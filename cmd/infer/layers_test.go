@@ -33,10 +33,7 @@ func withQuick(args ...string) []string { return append(slices.Clone(quickLayers
 // resultOf reads layers.json of a directory; nothing in it may be unknown.
 func resultOf(t *testing.T, dir string) (r layers.Result) {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(dir, "layers.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := readFile(t, filepath.Join(dir, "layers.json"))
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&r); err != nil {

@@ -18,10 +18,7 @@ func contents(t *testing.T, dir string) map[string]string {
 	}
 	files := map[string]string{}
 	for _, e := range entries {
-		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := readFile(t, filepath.Join(dir, e.Name()))
 		files[e.Name()] = string(data)
 	}
 	return files
@@ -82,10 +79,7 @@ func TestExportKeepsItsSource(t *testing.T) {
 
 // No command writes to a file that it reads, or to one of its model.
 func TestOutputsKeepInputs(t *testing.T) {
-	gguf, err := os.ReadFile("../../gpt2/testdata/gguf/f32.gguf")
-	if err != nil {
-		t.Fatal(err)
-	}
+	gguf := readFile(t, "../../gpt2/testdata/gguf/f32.gguf")
 	t.Chdir(t.TempDir())
 	mustInfer(t, "export", "-m", tiny, "-o", "model")
 	before := contents(t, "model")

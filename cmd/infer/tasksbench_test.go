@@ -42,10 +42,7 @@ func TestTasksBench(t *testing.T) {
 		}
 	}
 	for _, p := range tasks.Profiles {
-		data, err := os.ReadFile(filepath.Join(dir, p.File))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := readFile(t, filepath.Join(dir, p.File))
 		rows, err := csv.NewReader(bytes.NewReader(data)).ReadAll()
 		if err != nil || !strings.HasPrefix(string(data), "size,cpu_time_ms,gpu_time_ms") || len(rows) < 4 || rows[1][1] == "" || rows[1][2] != "" {
 			t.Errorf("%s: %v\n%s", p.File, err, data)

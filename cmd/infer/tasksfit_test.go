@@ -81,10 +81,7 @@ func TestTasksFit(t *testing.T) {
 	if p := m.Predict(gpu, &w); !known || !p.InDomain || math.Abs(p.Us/(20+3.6+240)-1) > 0.15 {
 		t.Errorf("%v: %+v", known, p)
 	}
-	plain, err := os.ReadFile(samples)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := readFile(t, samples)
 	packed := filepath.Join(dir, "samples.csv.gz")
 	g, err := os.Create(packed)
 	if err != nil {
@@ -116,10 +113,7 @@ func TestTasksCheck(t *testing.T) {
 // What cannot be fitted is refused with the file's name and what is wrong.
 func TestTasksFitBadInput(t *testing.T) {
 	dir := t.TempDir()
-	good, err := os.ReadFile(someSamples(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := readFile(t, someSamples(t))
 	for name, c := range map[string]struct{ text, says string }{
 		"empty.csv": {"", "is empty"}, "cut.csv": {string(good[:len(good)-20]), "line "}, "bad.gz": {"\x1f\x8bx", "gzip"},
 	} {

@@ -5,7 +5,6 @@ import (
 	"encoding/csv"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -228,10 +227,7 @@ func TestNoStages(t *testing.T) {
 // TestStandardInput: - is standard input for each command that reads a recording.
 func TestStandardInput(t *testing.T) {
 	for _, file := range []string{"../../traces/samples/eager.sqlite", "../../traces/samples/gpt2-L1-graph-cupti.json.gz"} {
-		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := readFile(t, file)
 		for _, command := range []string{"check", "advise", "show --by kernel --limit 3"} {
 			words := strings.Fields(command)
 			args := append([]string{"trace", words[0], "-"}, words[1:]...)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"math"
 	"os"
 	"slices"
@@ -16,11 +15,7 @@ import (
 func benchCeilings(t *testing.T, args ...string) (c benchcmd.CeilingsObject, stderr string) {
 	t.Helper()
 	e := mustInfer(t, append([]string{"bench", "ceilings", "--json", "--quiet=false"}, args...)...)
-	d := json.NewDecoder(strings.NewReader(e.stdout))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&c); err != nil {
-		t.Fatal(err)
-	}
+	decode(t, e.stdout, &c)
 	return c, e.stderr
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"math"
 	"strings"
 	"testing"
@@ -58,11 +57,7 @@ func energyOf(t *testing.T, args ...string) (j bench.EnergyObject) {
 	if err != nil {
 		t.Fatalf("%q: %v", args, err)
 	}
-	d := json.NewDecoder(strings.NewReader(out))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&j); err != nil {
-		t.Fatal(err)
-	}
+	decode(t, out, &j)
 	return j
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -22,14 +21,7 @@ type parsed = result
 func parse(t *testing.T, text string) parsed {
 	t.Helper()
 	var p parsed
-	d := json.NewDecoder(strings.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&p); err != nil {
-		t.Fatalf("not the JSON that was promised: %v\n%s", err, text)
-	}
-	if d.More() {
-		t.Fatalf("more than one JSON value:\n%s", text)
-	}
+	decode(t, text, &p)
 	return p
 }
 

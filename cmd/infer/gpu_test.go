@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
@@ -145,11 +144,7 @@ func TestGPUInfo(t *testing.T) {
 		"variant     attn.sdpa=naive", "GPU memory", "are free")
 
 	var j infoJSON
-	d := json.NewDecoder(strings.NewReader(mustInfer(t, "info", "-m", tiny, "--device", "cuda", "--json", "--prompt-len", "40").stdout))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&j); err != nil {
-		t.Fatal(err)
-	}
+	decode(t, mustInfer(t, "info", "-m", tiny, "--device", "cuda", "--json", "--prompt-len", "40").stdout, &j)
 	if m := j.GPU.Memory; m.Weights <= 0 || m.Cache != 2*2*64*64*2 || m.Total != m.Weights+m.Cache+m.Activations+m.Work || m.Activations < 40*64*4 {
 		t.Errorf("memory %+v", m)
 	}

@@ -33,12 +33,7 @@ func withQuick(args ...string) []string { return append(slices.Clone(quickLayers
 // resultOf reads layers.json of a directory; nothing in it may be unknown.
 func resultOf(t *testing.T, dir string) (r layers.Result) {
 	t.Helper()
-	data := readFile(t, filepath.Join(dir, "layers.json"))
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&r); err != nil {
-		t.Fatal(err)
-	}
+	decode(t, string(readFile(t, filepath.Join(dir, "layers.json"))), &r)
 	return r
 }
 

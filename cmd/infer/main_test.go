@@ -71,6 +71,16 @@ func unmarshal(t *testing.T, text string, into any) {
 	}
 }
 
+// decode reads one JSON value, which has no other fields.
+func decode(t *testing.T, text string, into any) {
+	t.Helper()
+	d := json.NewDecoder(strings.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil || d.More() {
+		t.Fatalf("not the one JSON value that was promised: %v\n%s", err, text)
+	}
+}
+
 func readFile(t *testing.T, path string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(path)

@@ -72,10 +72,7 @@ func TestProfileBadInput(t *testing.T) {
 		{[]string{"--profile", "--device", "reference"}, 2, "does not record"},
 		{[]string{"--trace", filepath.Join(t.TempDir(), "none", "x.json"), "--device", "cpu"}, 1, "none/x.json: cannot be written: there is no directory /"},
 	} {
-		r := infer(t, append([]string{"-m", tiny, "-n", "6", "-s", "1"}, c.args...)...)
-		if r.status != c.status || !strings.Contains(r.stderr, c.says) || strings.Count(strings.TrimSpace(r.stderr), "\n") > 0 {
-			t.Errorf("%q: status %d, %q; want %d and %q", c.args, r.status, r.stderr, c.status, c.says)
-		}
+		checkFailure(t, infer(t, append([]string{"-m", tiny, "-n", "6", "-s", "1"}, c.args...)...), c.status, c.says)
 	}
 }
 

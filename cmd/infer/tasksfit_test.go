@@ -120,9 +120,7 @@ func TestTasksFitBadInput(t *testing.T) {
 		path := filepath.Join(dir, name)
 		writeFile(t, path, c.text)
 		for _, command := range []string{"fit", "check"} {
-			if e := infer(t, "tasks", command, path); e.status != exitFailure || !strings.Contains(e.stderr, c.says) {
-				t.Errorf("%s %s: %d, %s; expected %q", command, name, e.status, e.stderr, c.says)
-			}
+			checkFailure(t, infer(t, "tasks", command, path), exitFailure, c.says)
 		}
 	}
 	samples := someSamples(t)

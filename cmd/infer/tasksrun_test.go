@@ -87,19 +87,10 @@ func TestTasksRunOnCPU(t *testing.T) {
 	args := []string{"tasks", "run", "--device", "cpu", "--threads", "1", "--tasks", "vector.add", "--max-size", "1", "--count", "10", "--rounds", "1"}
 	out := mustInfer(t, args...).stdout
 	contains(t, out, "10 tasks of 1 kind on ", "policy", "over bound", "always cpu", "ours", "simulated ms", "cpu tasks")
-	for _, c := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"--rounds", "0"}, "--rounds 0"},
-		{[]string{"--count", "0"}, "--count 0"},
-		{[]string{"--longest", "nan"}, "--longest"},
-		{[]string{"--tasks", "x"}, "--tasks"},
-		{[]string{"--policy", "oracle"}, "--policy oracle: there is no such policy; policies are always cpu, ours"},
-		{[]string{"--gantt", "x", "--jobs", "./x"}, "give two files"},
+	for flags, fact := range map[string]string{
+		"--rounds 0": "--rounds 0", "--count 0": "--count 0", "--longest nan": "--longest", "--tasks x": "--tasks", "--gantt x --jobs ./x": "give two files",
+		"--policy oracle": "--policy oracle: there is no such policy; policies are always cpu, ours",
 	} {
-		if e := infer(t, append(args, c.args...)...); e.status != exitUsage || !strings.Contains(e.stderr, c.want) {
-			t.Errorf("%q: status %d, %s", c.args, e.status, e.stderr)
-		}
+		checkFailure(t, infer(t, append(args, strings.Fields(flags)...)...), exitUsage, fact)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,10 +29,18 @@ import (
 //go:embed emulate.cuh
 var emulation string
 
-var kernelHead = regexp.MustCompile(`(extern\s+"C"\s+)?__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(`)
+var kernelHead = regexp.MustCompile(
+	`(extern\s+"C"\s+)?__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(`)
 
-// Mine is a lesson about a reader's own kernel, for the task that the kernel is named after. On a GPU it is timed beside
-// the ways of the task; without one, and without gpu, the emulator runs it. floors returns what the GPU can do.
+// ofMine explains the speed of a reader's kernel.
+const ofMine = `A kernel that moves more bytes than it computes is as fast as memory: the floor is its bytes over the
+bandwidth. Blocks wait for a place on an SM (waves); an SM holds as many warps as registers, shared memory and threads allow
+(occupancy), and needs enough of them, or several loads in each thread, to have many bytes on the way. So: neighbouring
+threads read neighbouring addresses, no thread without work, then fewer and wider loads. A product reuses what it
+reads: there tiles in shared memory and registers decide, and matrix units.`
+
+// Mine is a lesson about a reader's own kernel, for the task that the kernel is named after. With gpu it is timed
+// beside the ways of the task; without, the emulator runs it. floors returns what the GPU can do.
 func Mine(file, source string, gpu bool, floors func(gpt2.Backend) (ceilings.Set, error)) (*Lesson, error) {
 	var names []string
 	for _, t := range tasks.All() {
@@ -46,14 +53,11 @@ func Mine(file, source string, gpu bool, floors func(gpt2.Backend) (ceilings.Set
 				continue
 			}
 			if found[1] == "" {
-				return nil, fmt.Errorf(`%s: write extern "C" before the __global__ of %s: without it C++ gives it another name`, file, found[2])
+				return nil, fmt.Errorf(`%s: write extern "C" before the __global__ of %s: without it C++ gives it another name`,
+					file, found[2])
 			}
-			l := &Lesson{Claim: fmt.Sprintf("%s in %s is right, and as fast as the tuned way", found[2], filepath.Base(file)), GoOn: "infer learn 21",
-				Why: `A kernel that moves more bytes than it computes is as fast as memory: the floor is its bytes over the bandwidth. Blocks
-wait for a place on an SM (waves); an SM holds as many warps as registers, shared memory and threads allow (occupancy), and
-needs enough of them, or several loads in each thread, to have many bytes on the way. So: neighbouring threads read
-neighbouring addresses, no thread without work, then fewer and wider loads. A product reuses what it reads: there tiles in
-shared memory and registers decide, and matrix units.`}
+			claim := fmt.Sprintf("%s in %s is right, and as fast as the tuned way", found[2], filepath.Base(file))
+			l := &Lesson{Claim: claim, Why: ofMine, GoOn: "infer learn 21"}
 			if gpu {
 				l.GPU = &Experiment{Run: func(l *lab) { timeMine(l, t, file, source, floors) }, Judge: judgeMine}
 			} else {
@@ -63,8 +67,8 @@ shared memory and registers decide, and matrix units.`}
 			return l, nil
 		}
 	}
-	return nil, fmt.Errorf("%s has no kernel of a task, a function __global__ void named %s; 'infer learn %s --new vector.add' writes one",
-		file, strings.Join(names, ", "), file)
+	return nil, fmt.Errorf("%s has no kernel of a task, a function __global__ void named %s; "+
+		"'infer learn %s --new vector.add' writes one", file, strings.Join(names, ", "), file)
 }
 
 // timeMine checks and times the kernel beside the task's ways, with the data on the GPU.
@@ -85,7 +89,8 @@ func timeMine(l *lab, t *tasks.Task, file, source string, floors func(gpt2.Backe
 		o, err = k.Occupancy(launch.Block.X*launch.Block.Y, 0)
 		return err
 	})
-	b := tasks.Bench{Machine: machine, Suite: tasks.Suite{Tasks: []*tasks.Task{with}, Devices: []string{device}, Plain: true, Seed: 1}}
+	b := tasks.Bench{Machine: machine,
+		Suite: tasks.Suite{Tasks: []*tasks.Task{with}, Devices: []string{device}, Plain: true, Seed: 1}}
 	samples, err := b.Turn(l.ctx, tasks.Turn{Task: with, Shape: shape, DType: tasks.Float32, From: 1, To: l.pick(15, 7)})
 	check(err)
 	for _, s := range samples {
@@ -113,7 +118,8 @@ func (l *lab) addLaunch(s tasks.Shape, launch cuda.Launch, sms, perSM float64) {
 func emulateMine(l *lab, t *tasks.Task, file, source string) {
 	compiler := cmp.Or(os.Getenv("CXX"), "c++")
 	if _, err := exec.LookPath(compiler); err != nil {
-		check(fmt.Errorf("%w: there is no GPU, and the emulator needs a C++ compiler (g++), which is not installed", errNotHere))
+		check(fmt.Errorf("%w: there is no GPU, and the emulator needs a C++ compiler (g++), which is not installed",
+			errNotHere))
 	}
 	small := 1000
 	if t.Name == "matmul" {
@@ -128,37 +134,39 @@ func emulateMine(l *lab, t *tasks.Task, file, source string) {
 	lengths, call := strconv.Itoa(out.Len), "p[0].get()"
 	var views []tasks.View
 	var stdin bytes.Buffer
-	random := rand.New(rand.NewPCG(1, 2))
 	for i, a := range in {
 		memory := must(cpu.NewMemory(a.Bytes()))
 		defer memory.Free()
 		v := tasks.View{Array: a, Memory: memory}
-		for i := range v.Float32() {
-			v.Float32()[i] = 2*random.Float32() - 1
-		}
+		v.Fill(uint64(i + 1))
 		stdin.Write(memory.Bytes()[:a.Bytes()])
 		views, lengths, call = append(views, v), fmt.Sprint(lengths, ", ", a.Len), fmt.Sprintf("%s, p[%d].get()", call, i+1)
 	}
 	for _, d := range shape {
 		call = fmt.Sprint(call, ", ", d.Value)
 	}
-	dir := must(os.MkdirTemp("", "learn"))
+	base, dir := filepath.Base(file), must(os.MkdirTemp("", "learn"))
 	defer os.RemoveAll(dir)
-	text := fmt.Sprintf("%s\n#line 1 %q\n%s\nint main() { return emulated::run({%d, %d}, {%d, %d}, {%s}, [](auto &p) { %s(%s); }); }\n",
-		emulation, filepath.Base(file), source, launch.Grid.X, launch.Grid.Y, launch.Block.X, launch.Block.Y, lengths, t.KernelName(), call)
+	text := fmt.Sprintf("%s\n#line 1 %q\n%s\n"+
+		"int main() { return emulated::run({%d, %d}, {%d, %d}, {%s}, [](auto &p) { %s(%s); }); }\n",
+		emulation, base, source, launch.Grid.X, launch.Grid.Y, launch.Block.X, launch.Block.Y, lengths, t.KernelName(), call)
 	program := filepath.Join(dir, "kernel")
 	check(os.WriteFile(program+".cc", []byte(text), 0o600))
 	ctx, cancel := context.WithTimeout(l.ctx, time.Minute)
 	defer cancel()
-	if words, err := exec.CommandContext(ctx, compiler, "-std=c++20", "-g1", "-w", "-fsanitize=address", "-pthread", "-o", program, program+".cc").CombinedOutput(); err != nil {
-		check(fmt.Errorf("%s does not compile for the emulator, which knows a part of CUDA:\n%s", file, strings.TrimSpace(string(words))))
+	compile := exec.CommandContext(ctx, compiler, "-std=c++20", "-g1", "-w", "-fsanitize=address", "-pthread",
+		"-o", program, program+".cc")
+	if words, err := compile.CombinedOutput(); err != nil {
+		check(fmt.Errorf("%s does not compile for the emulator, which knows a part of CUDA:\n%s",
+			file, bytes.TrimSpace(words)))
 	}
 	l.addLaunch(shape, launch, 0, 0)
 	run := exec.CommandContext(ctx, program)
 	var stderr bytes.Buffer
 	run.Stdin, run.Stderr = &stdin, &stderr
 	result, err := run.Output()
-	l.say("yours", "outcome", outcomeOf(t, shape, views, result, errors.Join(err, context.Cause(ctx)), stderr.String(), filepath.Base(file)))
+	err = errors.Join(err, context.Cause(ctx))
+	l.say("yours", "outcome", outcomeOf(t, shape, views, result, err, stderr.String(), base))
 }
 
 var outside = regexp.MustCompile(`(READ|WRITE) of size`)
@@ -167,7 +175,8 @@ var outside = regexp.MustCompile(`(READ|WRITE) of size`)
 func outcomeOf(t *tasks.Task, s tasks.Shape, in []tasks.View, result []byte, err error, stderr, file string) string {
 	if kind := outside.FindStringSubmatch(stderr); kind != nil {
 		where := regexp.MustCompile(regexp.QuoteMeta(file) + `:\d+`).FindString(stderr)
-		return fmt.Sprintf("it %ss outside its arrays, at %s", strings.ToLower(strings.TrimSuffix(kind[1], "E")), cmp.Or(where, file))
+		return fmt.Sprintf("it %ss outside its arrays, at %s", strings.ToLower(strings.TrimSuffix(kind[1], "E")),
+			cmp.Or(where, file))
 	}
 	if err != nil {
 		return "it does not end as it should: " + err.Error()
@@ -202,7 +211,8 @@ func judgeMine(d Data) Finding {
 	if outcome := d.text("yours", "outcome"); outcome != "" {
 		f.Text += outcome + "."
 		return f.decide(
-			rule{Unknown, outcome == cameRight, "All of the result agrees with float64. On a GPU this command also times it; 'infer learn 21 --size N --block M' draws a launch."},
+			rule{Unknown, outcome == cameRight, "All of the result agrees with float64. On a GPU this command also times it; " +
+				"'infer learn 21 --size N --block M' draws a launch."},
 			rule{Refuted, true, "Look at the index of each thread, and at what the last threads do."})
 	}
 	yours := figureOf("yours", "us", d.values(tasks.Yours, "kernel_us"))
@@ -216,10 +226,12 @@ func judgeMine(d Data) Finding {
 		}
 	}
 	at := v("sms") * v("per SM")
-	f.Figures = append(f.Figures, exact("yours over tuned", "x", yours.Value/best), exact("registers of a thread", "", v("registers")),
-		exact("blocks that an SM holds", "", v("per SM")), exact("occupancy", "%", v("occupancy")), exact("waves", "", blocks/at))
-	f.Text += fmt.Sprintf("right, and %s times its floor; the tuned way takes %s times. An SM holds %s of your blocks, the GPU %s, so "+
-		"that your grid of %s has %s waves.", number(yours.Value/floor.Value), number(best/floor.Value), count(v("per SM")), count(at), count(blocks), number(blocks/at))
+	f.Figures = append(f.Figures, exact("yours over tuned", "x", yours.Value/best),
+		exact("registers of a thread", "", v("registers")), exact("blocks that an SM holds", "", v("per SM")),
+		exact("occupancy", "%", v("occupancy")), exact("waves", "", blocks/at))
+	f.Text += fmt.Sprintf("right, and %s times its floor; the tuned way takes %s times. An SM holds %s of your blocks, "+
+		"the GPU %s, so that your grid of %s has %s waves.", number(yours.Value/floor.Value), number(best/floor.Value),
+		count(v("per SM")), count(at), count(blocks), number(blocks/at))
 	if v("spilled") > 0 {
 		f.Text += " Registers do not suffice: each thread keeps " + count(v("spilled")) + " bytes in local memory."
 	}

@@ -85,8 +85,8 @@ func (v View) At(i int) float64 {
 	return float64(v.Float32()[i])
 }
 
-// fill writes random numbers from -1 to 1 that depend on the seed only. Zeros would be faster: they take less power.
-func (v View) fill(seed uint64) {
+// Fill writes random numbers from -1 to 1 that depend on the seed only. Zeros would be faster: they take less power.
+func (v View) Fill(seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 0x7461736b73)) // "tasks"
 	next := func() float32 { return float32(int32(random.Uint32())) * 0x1p-31 }
 	if v.DType == BFloat16 {
@@ -113,7 +113,7 @@ func (m *Machine) array(a Array, i int) (v View, err error) {
 	if i == 0 {
 		return v, nil
 	}
-	v.fill(uint64(i))
+	v.Fill(uint64(i))
 	if len(m.GPUs) > 0 { // any GPU reads what one has pinned
 		defer annotate.Range("allocate pinned memory", nvtx.Cyan)()
 		if v.pinned, err = m.GPUs[0].Device.AllocHost(a.Bytes()); err == nil {

@@ -65,7 +65,7 @@ func (m *Machine) stepByStep(t *Task, s Shape, steps *[]Step) (err error) {
 	})
 	step("fill the inputs", func() error {
 		for i, v := range o.in {
-			v.fill(uint64(i + 1))
+			v.Fill(uint64(i + 1))
 		}
 		return nil
 	})

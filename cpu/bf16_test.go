@@ -29,10 +29,7 @@ func TestBF16Rounding(t *testing.T) {
 			x, y := newGuarded(t, M*K).random(r, 1), newGuarded(t, M*N)
 			src := make([]float64, K*N)
 			raw := newGuarded(t, K*N).random(r, 1)
-			w, err := newWeight(arenaFor(t, K, N, bfloat16Type, false), K, N, bfloat16Type, false)
-			if err != nil {
-				t.Fatal(err)
-			}
+			w := testWeight(t, K, N, bfloat16Type, false)
 			for i, v := range raw.slice() {
 				src[i] = float64(v)
 			}

@@ -168,7 +168,7 @@ func compareSteps(t *testing.T, r *rand.Rand, options Options) {
 					bound *= math.Sqrt(float64(m.Config.HeadSize()))
 				}
 			}
-			compareRows(t, where, out, c.plan, pass, fast.buffers[out.Out].slice(), slow.Buffer(out.Out), bound)
+			compareRows(t, where, out, c.plan, fast.buffers[out.Out].slice(), slow.Buffer(out.Out), bound)
 		}
 		slow.End()
 		fast.seek(slow.Position())
@@ -180,44 +180,38 @@ func compareSteps(t *testing.T, r *rand.Rand, options Options) {
 // far below the effect of a wrong weight, row or mask. Rounding inputs to bfloat16 changes each term by at most 2^-8,
 // at random, and an ordinary output by about 2^-9.5; the bound is 2 * 2^-8. TestLinear compares such products with
 // inputs rounded alike, to float32's own errors.
-func compareRows(t *testing.T, where string, o gpt2.Operation, p *gpt2.Plan, ph gpt2.Pass, got []float32,
-	want []float64, bound float64) {
+func compareRows(t *testing.T, where string, o gpt2.Operation, p *gpt2.Plan, got []float32, want []float64,
+	bound float64) {
 	t.Helper()
 	shape := p.Buffers[o.Out]
 	rows := o.Rows
 	if o.Op == gpt2.OpAttention {
 		rows = o.Queries
 	}
-	largest := 0.0
-	for b := range ph.Batch {
-		for row := shape.Rows - rows; row < shape.Rows; row++ {
-			first := 0
-			if o.Stage == gpt2.StageCAttn && row < shape.Rows-o.Queries {
-				first = o.K // this row needs no query
-			}
-			for col := first; col < shape.Width; col++ {
-				largest = math.Max(largest, math.Abs(want[(b*shape.Rows+row)*shape.Width+col]))
-			}
-		}
-	}
-	if math.IsNaN(largest) {
-		t.Fatalf("%s: the reference is NaN", where)
-	}
-	for b := range ph.Batch {
-		for row := shape.Rows - rows; row < shape.Rows; row++ {
-			first := 0
-			if o.Stage == gpt2.StageCAttn && row < shape.Rows-o.Queries {
-				first = o.K
-			}
-			for col := first; col < shape.Width; col++ {
-				i := (b*shape.Rows+row)*shape.Width + col
-				if d := math.Abs(float64(got[i]) - want[i]); !(d <= bound*largest) {
-					t.Fatalf("%s: sequence %d row %d column %d is %g, want %g (largest %g)", where, b, row, col, got[i], want[i],
-						largest)
+	each := func(compare func(b, row, col, i int)) {
+		for b := range p.Pass.Batch {
+			for row := shape.Rows - rows; row < shape.Rows; row++ {
+				first := 0
+				if o.Stage == gpt2.StageCAttn && row < shape.Rows-o.Queries {
+					first = o.K // this row needs no query
+				}
+				for col := first; col < shape.Width; col++ {
+					compare(b, row, col, (b*shape.Rows+row)*shape.Width+col)
 				}
 			}
 		}
 	}
+	largest := 0.0
+	each(func(_, _, _, i int) { largest = math.Max(largest, math.Abs(want[i])) })
+	if math.IsNaN(largest) {
+		t.Fatalf("%s: the reference is NaN", where)
+	}
+	each(func(b, row, col, i int) {
+		if d := math.Abs(float64(got[i]) - want[i]); !(d <= bound*largest) {
+			t.Fatalf("%s: sequence %d row %d column %d is %g, want %g (largest %g)", where, b, row, col, got[i], want[i],
+				largest)
+		}
+	})
 }
 
 // session makes a session on the fast executor.

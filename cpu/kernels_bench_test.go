@@ -55,10 +55,7 @@ func BenchmarkLinear(b *testing.B) {
 				K, N := s[0], s[1]
 				b.Run(fmt.Sprintf("%s/M=%d/K=%d/N=%d", weightTypes[d], M, K, N), func(b *testing.B) {
 					table := N == 50257 && d != q8Type
-					w, err := newWeight(arenaFor(b, K, N, d, table), K, N, d, table)
-					if err != nil {
-						b.Fatal(err)
-					}
+					w := testWeight(b, K, N, d, table)
 					x, y := benchFloats(b, M*K), benchFloats(b, M*N)
 					bench(b, p, 2*float64(M)*float64(K)*float64(N), "GFLOP/s", func(prog *program) error {
 						return prog.linear(linearStep{x: matrix(x, K), y: matrix(y, N), w: w, M: M})

@@ -180,38 +180,36 @@ func toBF16(f float32) uint16 {
 
 func fromBF16(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
 
-// arenaFor makes an arena that holds one weight, until the test ends.
-func arenaFor(t testing.TB, K, N int, held dtype, table bool) *arena {
+// testWeight makes a weight in an arena of its own, until the test ends.
+func testWeight(t testing.TB, K, N int, held dtype, table bool) *weight {
 	t.Helper()
 	a, err := newArena(weightBytes(K, N, held, table))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(a.free)
-	return a
+	w, err := newWeight(a, K, N, held, table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
 }
 
 // packed makes a weight (K, N) of random values in panels, from a source of the given type and layout, packed in random
 // slices. It returns the weight and the values (K, N) that it should hold.
 func packed(t *testing.T, r *rand.Rand, p *pool, K, N int, held, source dtype, transposed bool) (*weight, []float32) {
 	t.Helper()
-	w, err := newWeight(arenaFor(t, K, N, held, false), K, N, held, false)
-	return filled(t, r, p, w, err, source, transposed)
+	return filled(t, r, p, testWeight(t, K, N, held, false), source, transposed)
 }
 
 // table does the same for a weight held by rows.
 func table(t *testing.T, r *rand.Rand, p *pool, K, N int, held, source dtype) (*weight, []float32) {
 	t.Helper()
-	w, err := newWeight(arenaFor(t, K, N, held, true), K, N, held, true)
-	return filled(t, r, p, w, err, source, true)
+	return filled(t, r, p, testWeight(t, K, N, held, true), source, true)
 }
 
-func filled(t *testing.T, r *rand.Rand, p *pool, w *weight, err error, source dtype, transposed bool) (*weight,
-	[]float32) {
+func filled(t *testing.T, r *rand.Rand, p *pool, w *weight, source dtype, transposed bool) (*weight, []float32) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 	K, N, held := w.K, w.N, w.dtype
 	for i := range w.data.slice() {
 		w.data.slice()[i] = math.Float32frombits(poison)
@@ -355,10 +353,7 @@ func TestPackCountsNonFinite(t *testing.T) {
 			}
 			put(77, source.inf)
 			for _, held := range []dtype{float32Type, bfloat16Type, q8Type} {
-				w, err := newWeight(arenaFor(t, K, N, held, false), K, N, held, false)
-				if err != nil {
-					t.Fatal(err)
-				}
+				w := testWeight(t, K, N, held, false)
 				bad, err := w.pack(pools[1], src, source.dtype, false, 0, K)
 				if bad != 5 || err != nil {
 					t.Errorf("source %d: %d bad values, error %v; want 5", source.dtype, bad, err)
@@ -491,10 +486,7 @@ func TestLinearExact(t *testing.T) {
 						values[i] = float32(c.w(r))
 						src = binary.LittleEndian.AppendUint32(src, math.Float32bits(values[i]))
 					}
-					w, err := newWeight(arenaFor(t, K, N, float32Type, false), K, N, float32Type, false)
-					if err != nil {
-						t.Fatal(err)
-					}
+					w := testWeight(t, K, N, float32Type, false)
 					if bad, err := w.pack(pools[0], src, float32Type, false, 0, K); err != nil || bad != 0 {
 						t.Fatalf("pack: %d bad values, error %v", bad, err)
 					}
@@ -1063,24 +1055,29 @@ func TestNaNPropagates(t *testing.T) {
 	})
 }
 
+// counting returns n zeros, and a program of steps that add 1 to each.
+func counting(t testing.TB, p *pool, n, steps int) (guarded, *program) {
+	t.Helper()
+	x, one, prog := newGuarded(t, n), newGuarded(t, n), testProgram(t, p, steps)
+	for i := range n {
+		x.slice()[i], one.slice()[i] = 0, 1
+	}
+	for range steps {
+		if err := prog.add(matrix(x.mem, 1), matrix(one.mem, 1), matrix(x.mem, 1), n, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return x, prog
+}
+
 // A program of several steps runs over and over with time stamps, on more threads than there may be cores, and is then
 // interrupted.
 func TestProgram(t *testing.T) {
 	for _, threads := range []int{1, 2, 3, 8} {
 		p := testPool(t, threads, supportedISAs()[len(supportedISAs())-1])
 		const n, steps = 64, 50
-		x := newGuarded(t, n)
-		one := newGuarded(t, n)
-		for i := range n {
-			x.slice()[i], one.slice()[i] = 0, 1
-		}
-		prog := testProgram(t, p, steps)
-		for range steps {
-			if err := prog.add(matrix(x.mem, 1), matrix(one.mem, 1), matrix(x.mem, 1), n, 1); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := prog.add(matrix(x.mem, 1), matrix(one.mem, 1), matrix(x.mem, 1), n, 1); err == nil {
+		x, prog := counting(t, p, n, steps)
+		if err := prog.add(matrix(x.mem, 1), matrix(x.mem, 1), matrix(x.mem, 1), n, 1); err == nil {
 			t.Error("a full program accepted another step")
 		}
 		stamps, err := alloc[int64](steps * threads * 2)
@@ -1154,17 +1151,7 @@ func TestPoolsAtOnce(t *testing.T) {
 	var done sync.WaitGroup
 	for g := range 4 {
 		p := testPool(t, 2+g%2, portable)
-		const n = 100
-		x, one := newGuarded(t, n), newGuarded(t, n)
-		for i := range n {
-			x.slice()[i], one.slice()[i] = 0, 1
-		}
-		prog := testProgram(t, p, 3)
-		for range 3 {
-			if err := prog.add(matrix(x.mem, 1), matrix(one.mem, 1), matrix(x.mem, 1), n, 1); err != nil {
-				t.Fatal(err)
-			}
-		}
+		x, prog := counting(t, p, 100, 3)
 		for range 2 { // and two goroutines take turns on each
 			done.Add(1)
 			go func() {

@@ -34,16 +34,7 @@ func poolWithoutCore(t testing.TB, passes int) {
 		}
 	}
 	p := testPool(t, 2, portable)
-	x, one := newGuarded(t, n), newGuarded(t, n)
-	for i := range n {
-		x.slice()[i], one.slice()[i] = 0, 1
-	}
-	program := testProgram(t, p, steps)
-	for range steps {
-		if err := program.add(matrix(x.mem, 1), matrix(one.mem, 1), matrix(x.mem, 1), n, 1); err != nil {
-			t.Fatal(err)
-		}
-	}
+	x, program := counting(t, p, n, steps)
 	if done, err := program.run(0, steps, mem[int64]{}); !done || err != nil {
 		t.Fatal(done, err)
 	}

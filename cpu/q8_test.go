@@ -130,10 +130,7 @@ func TestQ8Extremes(t *testing.T) {
 		for _, v := range values {
 			src = binary.LittleEndian.AppendUint32(src, math.Float32bits(v))
 		}
-		w, err := newWeight(arenaFor(t, K, N, q8Type, false), K, N, q8Type, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := testWeight(t, K, N, q8Type, false)
 		if bad, err := w.pack(pools[1], src, float32Type, false, 0, K); bad != 3 || err != nil {
 			t.Fatalf("%d bad values, error %v; want 3", bad, err)
 		}
@@ -264,10 +261,7 @@ func TestQ8KeepsIntegers(t *testing.T) {
 		for _, v := range stored {
 			src = binary.LittleEndian.AppendUint32(src, math.Float32bits(float32(v)))
 		}
-		w, err := newWeight(arenaFor(t, K, N, q8Type, false), K, N, q8Type, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := testWeight(t, K, N, q8Type, false)
 		if bad, err := w.pack(pools[0], src, float32Type, false, 0, K); bad != 0 || err != nil {
 			t.Fatal(bad, err)
 		}

@@ -13,16 +13,13 @@ func benchFile(b *testing.B, dtype DType) string {
 	b.Helper()
 	var tensors []Tensor
 	for i := range 12 {
-		x, err := NewTensor(fmt.Sprintf("h.%d.weight", i), []int{384, 6 * 384}, func(dst []float32, off int) error {
+		read := func(dst []float32, off int) error {
 			for j := range dst {
 				dst[j] = float32((off+j)%2047-1023) / 4096 // no subnormals to speak of, as in weights
 			}
 			return nil
-		})
-		if err != nil {
-			b.Fatal(err)
 		}
-		tensors = append(tensors, x)
+		tensors = append(tensors, computed(b, fmt.Sprintf("h.%d.weight", i), []int{384, 6 * 384}, read))
 	}
 	path := filepath.Join(b.TempDir(), SingleFile)
 	if err := Write(b.Context(), path, tensors, WriteOptions{DType: dtype}); err != nil {

@@ -82,10 +82,7 @@ func TestLarge(t *testing.T) {
 }
 
 func TestReadRange(t *testing.T) {
-	generated, err := NewTensor("x", []int{7}, func(dst []float32, off int) error { return nil })
-	if err != nil {
-		t.Fatal(err)
-	}
+	generated := computed(t, "x", []int{7}, func(dst []float32, off int) error { return nil })
 	stored, err := fromBytes("some", safetensorsFile(`{"x":{"dtype":"BF16","shape":[7],"data_offsets":[0,14]}}`,
 		make([]byte, 14)))
 	if err != nil {
@@ -204,17 +201,11 @@ func TestGenerated(t *testing.T) {
 		return nil
 	}
 	shape := []int{100, 200}
-	x, err := NewTensor("x", shape, count)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := computed(t, "x", shape, count)
 	shape[0] = 7 // the tensor has its own
 	y := tensorOf(t, "y", nil, []float32{math.Pi})
 	boom := errors.New("boom")
-	z, err := NewTensor("z", []int{3}, func([]float32, int) error { return boom })
-	if err != nil {
-		t.Fatal(err)
-	}
+	z := computed(t, "z", []int{3}, func([]float32, int) error { return boom })
 	c, err := Generated(z, x, y)
 	if err != nil {
 		t.Fatal(err)

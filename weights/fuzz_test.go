@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,10 +21,7 @@ func FuzzSafetensors(f *testing.F) {
 		f.Fatal("no golden files: ", err)
 	}
 	for _, path := range paths {
-		file, err := os.ReadFile(path)
-		if err != nil {
-			f.Fatal(err)
-		}
+		file := []byte(text(f, path))
 		n := binary.LittleEndian.Uint64(file)
 		f.Add(n, file[8:8+n], file[8+n:])
 	}
@@ -115,17 +111,9 @@ func checkAgain(t *testing.T, c *Checkpoint) {
 func FuzzIndex(f *testing.F) {
 	shards := fstest.MapFS{}
 	for _, name := range []string{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"} {
-		data, err := os.ReadFile(filepath.Join("testdata/golden/sharded", name))
-		if err != nil {
-			f.Fatal(err)
-		}
-		shards[name] = &fstest.MapFile{Data: data}
+		shards[name] = &fstest.MapFile{Data: []byte(text(f, filepath.Join("testdata/golden/sharded", name)))}
 	}
-	good, err := os.ReadFile("testdata/golden/sharded/" + IndexFile)
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(good)
+	f.Add([]byte(text(f, "testdata/golden/sharded/"+IndexFile)))
 	for _, index := range []string{
 		``, `{}`, `[]`, `{"weight_map":{}}`, `{"weight_map":{"wte.weight":"../model-00001-of-00002.safetensors"}}`,
 		`{"weight_map":{"wte.weight":"model-00001-of-00002.safetensors"}}`,

@@ -51,12 +51,8 @@ func parseHex[T uint16 | uint32](list *[]T, text []byte, bits int) error {
 
 func readGolden(t *testing.T) golden {
 	t.Helper()
-	text, err := os.ReadFile("testdata/golden/golden.json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var g golden
-	if err := json.Unmarshal(text, &g); err != nil {
+	if err := json.Unmarshal([]byte(text(t, "testdata/golden/golden.json")), &g); err != nil {
 		t.Fatal(err)
 	}
 	if len(g.Files) != 3 || len(g.Rounding.Float32) < 1000 {

@@ -35,10 +35,16 @@ func fromBytes(name string, data []byte) (*Checkpoint, error) {
 // tensorOf makes a tensor of elements in memory.
 func tensorOf(t testing.TB, name string, shape []int, data []float32) Tensor {
 	t.Helper()
-	x, err := NewTensor(name, shape, func(dst []float32, off int) error {
+	return computed(t, name, shape, func(dst []float32, off int) error {
 		copy(dst, data[off:])
 		return nil
 	})
+}
+
+// computed is [NewTensor] of what it must make.
+func computed(t testing.TB, name string, shape []int, read ReadFunc) Tensor {
+	t.Helper()
+	x, err := NewTensor(name, shape, read)
 	if err != nil {
 		t.Fatal(err)
 	}

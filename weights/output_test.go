@@ -32,7 +32,7 @@ func put[T string | []byte](t testing.TB, path string, data T) {
 	}
 }
 
-func text(t *testing.T, path string) string {
+func text(t testing.TB, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -137,11 +136,8 @@ func FuzzTorch(f *testing.F) {
 	paths, _ := filepath.Glob("../gpt2/testdata/models/form-*/*.bin")
 	more, _ := filepath.Glob("../gpt2/testdata/models/form-*/*.pt")
 	for _, path := range append(paths, more...) {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			f.Fatal(err)
-		}
-		z, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
+		data := text(f, path)
+		z, err := zip.NewReader(strings.NewReader(data), int64(len(data)))
 		if err != nil {
 			continue // llm.c's
 		}

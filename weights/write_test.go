@@ -33,15 +33,11 @@ func writeString(s string) func(io.Writer) error {
 // its directory: no temporary file was left.
 func checkOnly(t *testing.T, path, content string) {
 	t.Helper()
-	entries, err := os.ReadDir(filepath.Dir(path))
-	if err != nil {
-		t.Fatal(err)
+	if got := names(t, filepath.Dir(path)); !slices.Equal(got, []string{filepath.Base(path)}) {
+		t.Errorf("the directory has %v, want %s only", got, filepath.Base(path))
 	}
-	if len(entries) != 1 || entries[0].Name() != filepath.Base(path) {
-		t.Errorf("the directory has %v, want %s only", entries, filepath.Base(path))
-	}
-	if got, err := os.ReadFile(path); err != nil || string(got) != content {
-		t.Errorf("the file has %.100q, %v; want %q", got, err, content)
+	if got := text(t, path); got != content {
+		t.Errorf("the file has %.100q; want %q", got, content)
 	}
 }
 
@@ -118,10 +114,7 @@ func TestWriteRoundTrip(t *testing.T) {
 // '{', is padded with spaces, and the data are aligned to 8 bytes.
 func checkLayout(t *testing.T, path string) {
 	t.Helper()
-	file, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := []byte(text(t, path))
 	n := binary.LittleEndian.Uint64(file)
 	header := file[8 : 8+n]
 	if n%8 != 0 || header[0] != '{' || bytes.TrimRight(header, " ")[len(bytes.TrimRight(header, " "))-1] != '}' {
@@ -222,10 +215,7 @@ func TestWriteRefuses(t *testing.T) {
 
 // TestWriteStreams writes a tensor of 256 MiB, of which only a piece ever exists.
 func TestWriteStreams(t *testing.T) {
-	x, err := NewTensor("x", []int{64 << 20}, func(dst []float32, off int) error { return nil })
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := computed(t, "x", []int{64 << 20}, func(dst []float32, off int) error { return nil })
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for _, dtype := range []DType{F32, BF16} {
@@ -257,17 +247,14 @@ func TestInterrupt(t *testing.T) {
 	put(t, path, "old")
 	ctx, cancel := context.WithCancel(t.Context())
 	reads := 0
-	x, err := NewTensor("x", []int{8 << 20}, func(dst []float32, off int) error {
+	x := computed(t, "x", []int{8 << 20}, func(dst []float32, off int) error {
 		if reads++; off > 4<<20 {
 			cancel()
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	for range 2 { // the second time before the first byte
-		err = Write(ctx, path, []Tensor{x}, WriteOptions{DType: BF16})
+		err := Write(ctx, path, []Tensor{x}, WriteOptions{DType: BF16})
 		checkError(t, err, path, "interrupted")
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%v is not context.Canceled", err)
@@ -425,19 +412,9 @@ func TestSweep(t *testing.T) {
 	if err := WriteFile(t.Context(), filepath.Join(dir, "out"), writeString("new")); err != nil {
 		t.Fatal(err)
 	}
-	names := func() (names []string) {
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range entries {
-			names = append(names, e.Name())
-		}
-		return names
-	}
 	if want := []string{".out.tmp-0000000c", ".out.tmp-notes", ".out2.tmp-0000000a",
-		"out"}; !slices.Equal(names(), want) {
-		t.Errorf("left %q, want %q", names(), want)
+		"out"}; !slices.Equal(names(t, dir), want) {
+		t.Errorf("left %q, want %q", names(t, dir), want)
 	}
 	dir = t.TempDir()
 	staging := filepath.Join(dir, ".tmp-0000000a")
@@ -448,8 +425,8 @@ func TestSweep(t *testing.T) {
 	}
 	write := func(dir string) error { return os.WriteFile(filepath.Join(dir, "file"), nil, 0o666) }
 	if err := (Folder{Path: dir, Force: true}).Write(t.Context(), write); err != nil ||
-		!slices.Equal(names(), []string{"file"}) {
-		t.Errorf("%v, left %q", err, names())
+		!slices.Equal(names(t, dir), []string{"file"}) {
+		t.Errorf("%v, left %q", err, names(t, dir))
 	}
 	if _, err := os.Stat(outside); err == nil {
 		t.Errorf("%s is left", outside)

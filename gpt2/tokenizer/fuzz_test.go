@@ -1,7 +1,6 @@
 package tokenizer
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -48,10 +47,7 @@ func FuzzRoundTrip(f *testing.F) {
 // FuzzLoad reads a directory of any bytes; an empty file is one that is not there. What Load accepts has to work.
 func FuzzLoad(f *testing.F) {
 	small := smallFile()
-	data, err := json.Marshal(small)
-	if err != nil {
-		f.Fatal(err)
-	}
+	data := inline(small)
 	config := []byte(`{"eos_token": {"content": "ab"}, "add_prefix_space": false, "added_tokens_decoder": {"257": {"content": "<x>", "lstrip": true}}}`)
 	f.Add(data, []byte{}, []byte{}, []byte{}, []byte{}, "ab ab")
 	f.Add(data, []byte{}, []byte{}, config, []byte{}, "ab ab")
@@ -66,10 +62,7 @@ func FuzzLoad(f *testing.F) {
 		file := smallFile()
 		model := file["model"].(object)
 		edit(file, model, model["vocab"].(object))
-		data, err := json.Marshal(file)
-		if err != nil {
-			f.Fatal(err)
-		}
+		data := inline(file)
 		f.Add(data, []byte{}, []byte{}, []byte{}, []byte{}, " ab\n\n ab")
 	}
 	paths, err := filepath.Glob("testdata/options/*/tokenizer.json")
@@ -83,10 +76,7 @@ func FuzzLoad(f *testing.F) {
 		}
 		f.Add(data, []byte{}, []byte{}, []byte{}, []byte{}, "a <strip> b<word> caf\u00e9  <right> \n")
 	}
-	vocab, err := json.Marshal(small["model"].(object)["vocab"])
-	if err != nil {
-		f.Fatal(err)
-	}
+	vocab := inline(small["model"].(object)["vocab"])
 	merges := []byte("#version: 0.2\na b\n\u0120 ab\n")
 	f.Add([]byte{}, vocab, merges, []byte{}, []byte{}, "ab ab")
 	f.Add([]byte{}, vocab, merges, config, []byte(`{"<y>": 258}`), "<x> ab ab<y>")

@@ -113,6 +113,21 @@ func (d *folder) read(name string) ([]byte, error) {
 	return data, nil
 }
 
+// readInto reads a file of JSON, if it is there.
+func (d *folder) readInto(name string, v any) error {
+	data, err := d.read(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := unmarshal(data, v); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
 // Load reads the tokenizer in a Hugging Face model directory: tokenizer.json as it declares itself, or else vocab.json
 // with merges.txt or encoder.json with vocab.bpe, as OpenAI calls them, or else a model of SentencePiece (spiece.model,
 // tokenizer.model), or else the vocab.txt of a BertTokenizer. What is not supported is an error that names it.
@@ -133,11 +148,7 @@ func Load(fsys fs.FS) (*Tokenizer, error) {
 func (d *folder) load() (*Tokenizer, error) {
 	var cfg config
 	for _, name := range []string{"special_tokens_map.json", "tokenizer_config.json"} { // the later one counts more
-		if data, err := d.read(name); err == nil {
-			if err := unmarshal(data, &cfg); err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
-			}
-		} else if !errors.Is(err, fs.ErrNotExist) {
+		if err := d.readInto(name, &cfg); err != nil {
 			return nil, err
 		}
 	}
@@ -472,29 +483,24 @@ func addedTokens(d *folder, vocab map[string]int32, added []addedToken, cfg *con
 			return nil, err
 		}
 	}
-	data, err := d.read("added_tokens.json")
-	if err == nil {
-		var tokens map[string]int32
-		if err := unmarshal(data, &tokens); err != nil {
-			return nil, fmt.Errorf("added_tokens.json: %w", err)
-		}
-		more = more[:0]
-		for content, id := range tokens {
-			tok, ok := byContent[content]
-			if !ok {
-				tok = addedToken{Content: content, Normalized: true}
-			}
-			tok.ID = id
-			more = append(more, tok)
-		}
-		slices.SortFunc(more, byID)
-		for _, tok := range more {
-			if err := add("added_tokens.json", tok, false); err != nil {
-				return nil, err
-			}
-		}
-	} else if !errors.Is(err, fs.ErrNotExist) {
+	var tokens map[string]int32
+	if err := d.readInto("added_tokens.json", &tokens); err != nil {
 		return nil, err
+	}
+	more = more[:0]
+	for content, id := range tokens {
+		tok, ok := byContent[content]
+		if !ok {
+			tok = addedToken{Content: content, Normalized: true}
+		}
+		tok.ID = id
+		more = append(more, tok)
+	}
+	slices.SortFunc(more, byID)
+	for _, tok := range more {
+		if err := add("added_tokens.json", tok, false); err != nil {
+			return nil, err
+		}
 	}
 	slices.SortFunc(added[own:], byID)
 

@@ -46,11 +46,7 @@ func added(id int, content string) object {
 
 func loadObject(t *testing.T, file object, more map[string]string) (*Tokenizer, error) {
 	t.Helper()
-	data, err := json.Marshal(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := map[string][]byte{"tokenizer.json": data}
+	files := map[string][]byte{"tokenizer.json": inline(file)}
 	for name, text := range more {
 		files[name] = []byte(text)
 	}

@@ -71,9 +71,7 @@ func TestStepsRefused(t *testing.T) {
 			c.Reset()
 			c.Decode(f.decode)
 			if f.decode.Timeout > 0 {
-				if _, err := r.Prefill(t.Context(), []int32{1, 2}, samplingPass(1, 2)); err != nil {
-					t.Fatal(err)
-				}
+				prefill(t, r, []int32{1, 2}, samplingPass(1, 2))
 				if err := r.Decode(t.Context(), 20, func([]gpt2.Token) bool { return true }); err == nil || !strings.Contains(err.Error(), "SM 3") {
 					t.Fatal(err)
 				}

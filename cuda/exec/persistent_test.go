@@ -48,12 +48,10 @@ func decoded(t testing.TB, r *Runner, prompt []int32, n int) (tokens []gpt2.Toke
 		must(t, err)
 		tokens = slices.Clone(first)
 	}
-	if err := r.Decode(t.Context(), n, func(step []gpt2.Token) bool {
+	must(t, r.Decode(t.Context(), n, func(step []gpt2.Token) bool {
 		tokens = append(tokens, step...)
 		return true
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return tokens
 }
 
@@ -121,7 +119,7 @@ func TestPersistentLaunches(t *testing.T) {
 	for _, n := range []int{1, 7, 8, 9, 100, 24} {
 		c.Reset()
 		read := 0
-		if err := r.Decode(t.Context(), n, func(step []gpt2.Token) bool {
+		must(t, r.Decode(t.Context(), n, func(step []gpt2.Token) bool {
 			launched := min(n, countOf(c.Calls(), "gs_persistent")*cuda.PersistentTokens)
 			if ahead := launched - read; ahead > 3*cuda.PersistentTokens || ahead < min(n-read, cuda.PersistentTokens+1) {
 				t.Fatalf("%d of %d steps are launched when %d are read", launched, n, read)
@@ -131,9 +129,7 @@ func TestPersistentLaunches(t *testing.T) {
 			}
 			last = step[0]
 			return true
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		if want := slices.Repeat([]string{"gs_persistent"}, (n+cuda.PersistentTokens-1)/cuda.PersistentTokens); read != n || !slices.Equal(c.Calls(), want) {
 			t.Errorf("%d steps, of which %d were read, call %v", n, read, c.Calls())
 		}

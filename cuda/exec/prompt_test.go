@@ -44,9 +44,7 @@ func TestPromptsAreEager(t *testing.T) {
 			}
 			row := make([]float32, m.Config.Vocab)
 			for _, T := range []int{1, 5} {
-				if _, err := r.Prefill(t.Context(), text[:T], gpt2.Pass{Batch: 1, Tokens: T, Logits: gpt2.LogitsLast}); err != nil {
-					t.Fatal(err)
-				}
+				prefill(t, r, text[:T], gpt2.Pass{Batch: 1, Tokens: T, Logits: gpt2.LogitsLast})
 				must(t, r.Read(gpt2.BufLogits, 0, row))
 				rows = append(rows, row...)
 			}
@@ -109,9 +107,7 @@ func TestPromptsByPass(t *testing.T) {
 			r.SetSampling(f.sampling)
 			for range 3 {
 				c.Reset()
-				if _, err := r.Prefill(t.Context(), make([]int32, f.pass.Batch*f.pass.Tokens), f.pass); err != nil {
-					t.Fatal(err)
-				}
+				prefill(t, r, make([]int32, f.pass.Batch*f.pass.Tokens), f.pass)
 				if calls := c.Calls(); slices.Contains(calls, "gs_persistent") != f.inKernel || countOf(calls, "gs_persistent") > 1 {
 					t.Errorf("in one kernel %v", !f.inKernel)
 				}
@@ -168,9 +164,7 @@ func TestPromptsRecorded(t *testing.T) {
 	decoded(t, r, []int32{1, 2, 3}, 9)
 	r.SetSampling(gpt2.Sampling{Temperature: 1, Seed: 1})
 	decoded(t, r, []int32{1, 2, 3, 4, 5}, 2)
-	if _, err := r.Prefill(t.Context(), []int32{1, 2, 3, 4}, gpt2.Pass{Batch: 1, Tokens: 4, Logits: gpt2.LogitsLast}); err != nil {
-		t.Fatal(err)
-	}
+	prefill(t, r, []int32{1, 2, 3, 4}, gpt2.Pass{Batch: 1, Tokens: 4, Logits: gpt2.LogitsLast})
 	must(t, r.StopRecording())
 	trace := to.Trace()
 	_, kernels := ofDecode(trace)

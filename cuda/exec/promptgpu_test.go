@@ -21,9 +21,7 @@ func after(t testing.TB, s *gpt2.Session, text []int32) *Runner {
 	must(t, s.Reset())
 	r := s.Runner().(*Runner)
 	if len(text) > 0 {
-		if _, err := r.Prefill(t.Context(), text, gpt2.Pass{Batch: 1, Tokens: len(text)}); err != nil {
-			t.Fatal(err)
-		}
+		prefill(t, r, text, gpt2.Pass{Batch: 1, Tokens: len(text)})
 	}
 	return r
 }

@@ -26,9 +26,7 @@ func recorded(t *testing.T, mode Mode, prompt, n int) (*Runner, *traces.Trace) {
 	}
 	run := func() {
 		must(t, r.Rewind(0))
-		if _, err := r.Prefill(context.Background(), make([]int32, prompt), samplingPass(1, prompt)); err != nil {
-			t.Fatal(err)
-		}
+		prefill(t, r, make([]int32, prompt), samplingPass(1, prompt))
 		must(t, r.Decode(context.Background(), n, func([]gpt2.Token) bool { return true }))
 	}
 	warm := rec.WarmUp()
@@ -181,9 +179,7 @@ func TestRecordAgain(t *testing.T) {
 	rec := record.New("test", "2")
 	must(t, r.StartRecording(rec))
 	must(t, r.Rewind(0))
-	if _, err := r.Prefill(context.Background(), []int32{1, 2}, samplingPass(1, 2)); err != nil {
-		t.Fatal(err)
-	}
+	prefill(t, r, []int32{1, 2}, samplingPass(1, 2))
 }
 
 func BenchmarkNoRecording(b *testing.B) {

@@ -142,9 +142,7 @@ func TestCUPTI(t *testing.T) {
 		must(t, err)
 		r.recorder = rec
 		began := to.Now()
-		if _, err := r.Prefill(t.Context(), make([]int32, 20), samplingPass(1, 20)); err != nil {
-			t.Fatal(err)
-		}
+		prefill(t, r, make([]int32, 20), samplingPass(1, 20))
 		positions := map[float64]bool{}
 		for range steps {
 			must(t, r.Decode(t.Context(), 1, func([]gpt2.Token) bool { return true }))
@@ -235,9 +233,7 @@ func TestMarkerKernels(t *testing.T) {
 		for range 3 {
 			must(t, r.Rewind(0))
 			c.Reset()
-			if _, err := r.Prefill(t.Context(), make([]int32, batch*pass.Tokens), pass); err != nil {
-				t.Fatal(err)
-			}
+			prefill(t, r, make([]int32, batch*pass.Tokens), pass)
 			want, before := 0, -1 // the step of the launch before, where that was a library's
 			for i, launches := range r.compiled[pass].steps {
 				for _, l := range launches {
@@ -277,9 +273,7 @@ func TestMarkedPasses(t *testing.T) {
 	const passes = 2*markedEvery + 1
 	for range 1 + passes { // the first only shows which kernels there are
 		must(t, r.Rewind(0))
-		if _, err := r.Prefill(t.Context(), make([]int32, 20), samplingPass(1, 20)); err != nil {
-			t.Fatal(err)
-		}
+		prefill(t, r, make([]int32, 20), samplingPass(1, 20))
 	}
 	must(t, r.StopRecording())
 	divided := map[uint64]bool{}
@@ -323,9 +317,7 @@ func TestRecordingIsBounded(t *testing.T) {
 		steps := func(n int) {
 			must(t, r.Decode(t.Context(), n, func([]gpt2.Token) bool { return true }))
 		}
-		if _, err := r.Prefill(t.Context(), []int32{1, 2}, samplingPass(1, 2)); err != nil {
-			t.Fatal(err)
-		}
+		prefill(t, r, []int32{1, 2}, samplingPass(1, 2))
 		steps(1) // shows which kernels there are
 		kept := limit(r.recorder.(*stampRecorder), r.compiled[r.decodePass()])
 		steps(12)

@@ -29,6 +29,13 @@ func must(t testing.TB, err error) {
 	}
 }
 
+// prefill runs a prompt.
+func prefill(t testing.TB, r gpt2.Runner, ids []int32, pass gpt2.Pass) {
+	t.Helper()
+	_, err := r.Prefill(t.Context(), ids, pass)
+	must(t, err)
+}
+
 // onStub opens a stub library that finds its cuBLASLt.
 func onStub(t testing.TB, defines ...string) (*cuda.Library, *stub.Control) {
 	t.Helper()
@@ -269,9 +276,7 @@ func TestFailedLaunchNamesStage(t *testing.T) {
 	lib, c := onStub(t)
 	m := randomModel(t, small)
 	r := prepared(t, m, c, backendOn(t, lib, Options{Mode: Eager}), gpt2.Options{})
-	if _, err := r.Prefill(t.Context(), []int32{1, 2, 3}, samplingPass(1, 3)); err != nil {
-		t.Fatal(err)
-	}
+	prefill(t, r, []int32{1, 2, 3}, samplingPass(1, 3))
 	plan := r.Plan(r.decodePass())
 	last := int32(1)
 	for n, step := range plan.Steps { // each is one launch
@@ -287,12 +292,10 @@ func TestFailedLaunchNamesStage(t *testing.T) {
 		if !errors.As(err, &stage) || stage.Step != step.Name() || !strings.Contains(err.Error(), fmt.Sprintf("B=1 T=1 past=%d", at)) || len(got) != 0 || r.Position() != at {
 			t.Fatalf("launch %d fails: %v, after %d tokens, at %d of %d", n, err, len(got), r.Position(), at)
 		}
-		if err := r.Decode(t.Context(), 2, func(tokens []gpt2.Token) bool {
+		must(t, r.Decode(t.Context(), 2, func(tokens []gpt2.Token) bool {
 			got = append(got, tokens...)
 			return true
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		if len(got) != 2 || got[0].Position != at+1 || got[1].Position != at+2 || got[1].ID != (got[0].ID+1)%257 || r.Position() != at+2 {
 			t.Fatalf("after a failure at %d: %+v", at, got)
 		}
@@ -332,12 +335,10 @@ func TestSampling(t *testing.T) {
 		second := gpt2.Sampling{Temperature: 1.5, TopK: 3, TopP: 0.5, Seed: 8, Offset: 12}
 		for n, how := range []gpt2.Sampling{second, first, {}} {
 			r.SetSampling(how)
-			if err := r.Decode(t.Context(), 1, func(step []gpt2.Token) bool {
+			must(t, r.Decode(t.Context(), 1, func(step []gpt2.Token) bool {
 				tokens = slices.Clone(step)
 				return true
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))
 			check(how, uint64(2+n), tokens)
 		}
 	}
@@ -363,9 +364,7 @@ func TestNotFinite(t *testing.T) {
 			check("prefill", err)
 			for _, good := range []int{0, 1, 5, runAhead, runAhead + 3} {
 				must(t, r.Rewind(0))
-				if _, err := r.Prefill(t.Context(), make([]int32, 5*batch), samplingPass(batch, 5)); err != nil {
-					t.Fatal(err)
-				}
+				prefill(t, r, make([]int32, 5*batch), samplingPass(batch, 5))
 				c.NotFinite(good + 1)
 				n := 0
 				check(fmt.Sprintf("step %d", good), r.Decode(t.Context(), 2*runAhead, func(tokens []gpt2.Token) bool {
@@ -391,9 +390,7 @@ func TestGoesOnAfterNoMemory(t *testing.T) {
 	m := randomModel(t, small)
 	for n := 1; ; n++ {
 		r := prepared(t, m, c, backendOn(t, lib, Options{Mode: Graph}), gpt2.Options{})
-		if _, err := r.Prefill(t.Context(), make([]int32, 20), samplingPass(1, 20)); err != nil {
-			t.Fatal(err)
-		}
+		prefill(t, r, make([]int32, 20), samplingPass(1, 20))
 		c.Fail("alloc", n)
 		_, err := r.Prefill(t.Context(), make([]int32, 100), samplingPass(1, 100))
 		if err == nil {
@@ -445,27 +442,23 @@ func TestDecode(t *testing.T) {
 			counts := []int{1, 2, 3, runAhead, runAhead + 1, 3*ringSlots + 5}
 			if mode == Persistent { // TestPersistentLaunches counts its launches
 				for _, n := range counts {
-					if err := r.Decode(t.Context(), n, func(step []gpt2.Token) bool {
+					must(t, r.Decode(t.Context(), n, func(step []gpt2.Token) bool {
 						tokens = append(tokens, step...)
 						return true
-					}); err != nil {
-						t.Fatal(err)
-					}
+					}))
 				}
 				counts = nil
 			}
 			for _, n := range counts {
 				before, read := launched(), 0
-				if err := r.Decode(t.Context(), n, func(step []gpt2.Token) bool {
+				must(t, r.Decode(t.Context(), n, func(step []gpt2.Token) bool {
 					tokens = append(tokens, step...)
 					read++
 					if ahead := launched() - before; ahead > n || ahead > read-1+runAhead || ahead < read {
 						t.Fatalf("%s: %d of %d steps are launched when %d are read", mode, ahead, n, read)
 					}
 					return true
-				}); err != nil {
-					t.Fatal(err)
-				}
+				}))
 				if got := launched() - before; got != n || read != n {
 					t.Errorf("%s, B=%d: %d steps launched and %d read of %d", mode, batch, got, read, n)
 				}
@@ -560,9 +553,7 @@ func TestStopRewinds(t *testing.T) {
 	for _, mode := range modes {
 		for _, batch := range []int{1, 3} {
 			r := prepared(t, m, c, backendOn(t, lib, Options{Mode: mode}), gpt2.Options{Batch: batch})
-			if _, err := r.Prefill(t.Context(), make([]int32, 7*batch), samplingPass(batch, 7)); err != nil {
-				t.Fatal(err)
-			}
+			prefill(t, r, make([]int32, 7*batch), samplingPass(batch, 7))
 			position, last := 7, int32(1)
 			next := int32(2) // the token after it: launches are counted, also those dropped
 			for round := range 24 {
@@ -635,9 +626,7 @@ func TestPromptOnDevice(t *testing.T) {
 				ids[i] = int32(100 + i)
 			}
 			must(t, r.Rewind(0))
-			if _, err := r.Prefill(t.Context(), ids, samplingPass(batch, tokens)); err != nil {
-				t.Fatal(err)
-			}
+			prefill(t, r, ids, samplingPass(batch, tokens))
 			padded := r.backend.executed(samplingPass(batch, tokens), 256).Tokens
 			var want []int32
 			for b := range batch {
@@ -651,9 +640,7 @@ func TestPromptOnDevice(t *testing.T) {
 			}
 		}
 		// A pass of one token reads it where a step leaves its own, of each sequence.
-		if _, err := r.Prefill(t.Context(), []int32{31, 32}, samplingPass(batch, 1)); err != nil {
-			t.Fatal(err)
-		}
+		prefill(t, r, []int32{31, 32}, samplingPass(batch, 1))
 		for b := range batch {
 			if got := binary.LittleEndian.Uint32(r.state.host.Bytes()[posOffset+4*int64(batch+b):]); got != uint32(31+b) {
 				t.Errorf("%s: sequence %d takes token %d, want %d", mode, b, got, 31+b)
@@ -678,9 +665,7 @@ func TestRead(t *testing.T) {
 				t.Error("a buffer was read before a pass")
 			}
 			pass := samplingPass(batch, tokens)
-			if _, err := r.Prefill(t.Context(), make([]int32, batch*tokens), pass); err != nil {
-				t.Fatal(err)
-			}
+			prefill(t, r, make([]int32, batch*tokens), pass)
 			padded := r.backend.executed(pass, 256).Tokens
 			for _, buffer := range []gpt2.Buffer{gpt2.BufX, gpt2.BufAttn} { // float32, and the type of activations
 				size := r.backend.typeOf(buffer, r.last.plan).Size()
@@ -729,25 +714,19 @@ func TestPositionReachesDevice(t *testing.T) {
 		r := prepared(t, m, c, backendOn(t, lib, Options{Mode: mode}), gpt2.Options{})
 		step := func(after string, want int) {
 			t.Helper()
-			if err := r.Decode(t.Context(), 1, func(tokens []gpt2.Token) bool {
+			must(t, r.Decode(t.Context(), 1, func(tokens []gpt2.Token) bool {
 				if tokens[0].Position != want {
 					t.Errorf("%s: a step after %s gives the token at %d, want %d", mode, after, tokens[0].Position, want)
 				}
 				return true
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))
 		}
-		if _, err := r.Prefill(t.Context(), make([]int32, 4), samplingPass(1, 4)); err != nil {
-			t.Fatal(err)
-		}
+		prefill(t, r, make([]int32, 4), samplingPass(1, 4))
 		step("a prefill", 5)
 		step("a step", 6)
 		must(t, r.Rewind(2))
 		step("a rewind", 3)
-		if _, err := r.Prefill(t.Context(), make([]int32, 7), gpt2.Pass{Batch: 1, Tokens: 7, Logits: gpt2.LogitsLast}); err != nil {
-			t.Fatal(err)
-		}
+		prefill(t, r, make([]int32, 7), gpt2.Pass{Batch: 1, Tokens: 7, Logits: gpt2.LogitsLast})
 		step("a prefill that does not sample", 11)
 		if _, err := r.Measure(t.Context(), []int32{1}, samplingPass(1, 1), 1); err != nil {
 			t.Fatal(err)
@@ -822,9 +801,7 @@ func TestSurvey(t *testing.T) {
 			}
 			c.Reset()
 			r := prepared(t, m, c, b, o)
-			if _, err := r.Prefill(t.Context(), make([]int32, 80), samplingPass(2, 40)); err != nil {
-				t.Fatal(err)
-			}
+			prefill(t, r, make([]int32, 80), samplingPass(2, 40))
 			if len(products(r)) == 0 {
 				t.Error("the prefill has no products")
 			}
@@ -892,14 +869,10 @@ func TestVariantsByShape(t *testing.T) {
 			notices = nil
 		}
 		for _, words := range []string{v.prefill, ""} { // once
-			if _, err := r.Prefill(t.Context(), make([]int32, 40), gpt2.Pass{Batch: 1, Tokens: 40, Logits: gpt2.LogitsAll}); err != nil {
-				t.Fatal(err)
-			}
+			prefill(t, r, make([]int32, 40), gpt2.Pass{Batch: 1, Tokens: 40, Logits: gpt2.LogitsAll})
 			check("prefill", words)
 		}
-		if _, err := r.Prefill(t.Context(), make([]int32, 1), samplingPass(1, 1)); err != nil {
-			t.Fatal(err)
-		}
+		prefill(t, r, make([]int32, 1), samplingPass(1, 1))
 		check("decode step", v.decode)
 		steps := map[string]bool{}
 		for _, p := range products(r) {
@@ -919,9 +892,7 @@ func TestLongRun(t *testing.T) {
 	m := randomModel(t, "random:L=1,C=32,NH=2,V=257,T=10400")
 	for _, mode := range modes {
 		r := prepared(t, m, c, backendOn(t, lib, Options{Mode: mode}), gpt2.Options{})
-		if _, err := r.Prefill(t.Context(), make([]int32, 20), samplingPass(1, 20)); err != nil {
-			t.Fatal(err)
-		}
+		prefill(t, r, make([]int32, 20), samplingPass(1, 20))
 		steps := func(n int) {
 			must(t, r.Decode(t.Context(), n, func([]gpt2.Token) bool { return true }))
 		}

@@ -14,7 +14,7 @@ struct gs_stream {
   int device;
   cudaStream_t stream;
   bool overlap;       // launches use programmatic stream serialization
-  int major, minor;   // compute capability
+  int major, minor;   // compute capability of the library's code for the GPU: kernels for later ones are empty there
   int processors;     // SMs
   int shared_per_block;  // bytes, the most that a kernel can be allowed
   int l2_bytes;
@@ -145,17 +145,6 @@ template <typename... Params, typename... Args>
 int gs_launch(gs_stream *s, const char *name, void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared,
               Args... args) {
   return gs_launch_as(s, name, kernel, grid, block, shared, gs_how(), args...);
-}
-
-// Whether a kernel that is empty below compute capability 9.0 has its code. If the library was built for older GPUs
-// only, the driver translates the empty kernel for newer ones.
-inline int gs_check_code(const gs_stream *s, const void *kernel) {
-  cudaFuncAttributes code;
-  if (int status = gs_check(cudaFuncGetAttributes(&code, kernel), "cudaFuncGetAttributes")) return status;
-  if (code.ptxVersion < 90)
-    return gs_fail(GS_UNSUPPORTED, "the library was built without the code of this GPU, compute capability %d.%d",
-                   s->major, s->minor);
-  return GS_OK;
 }
 
 // Allows a kernel `bytes` of dynamic shared memory, more than the default of 48 KB: once per kernel and device.

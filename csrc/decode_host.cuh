@@ -72,17 +72,14 @@ template <typename Traits> int ring_of(gs_stream *s, const Params &p, int tokens
 template <typename Traits>
 int prepare(gs_stream *s, const gs_persistent_args *a, Params *p, size_t *bytes, int *tokens) {
   if (s->major < 9)
-    return gs_fail(GS_UNSUPPORTED, "decoding in one kernel needs compute capability 9.0; this GPU has %d.%d", s->major,
-                   s->minor);
+    return gs_fail(GS_UNSUPPORTED, "decoding in one kernel needs code of compute capability 9.0; this GPU runs that of %d.%d",
+                   s->major, s->minor);
   const int blocks = blocks_of(s, a);
   if (blocks > MOST_BLOCKS)
     return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes at most %d SMs; this GPU has %d", MOST_BLOCKS, blocks);
   if (a->NH * HEAD != a->C)
     return gs_fail(GS_UNSUPPORTED, "decoding in one kernel takes heads of %d; this model's are of %d", HEAD,
                    a->C / (a->NH > 0 ? a->NH : 1));
-  // The kernel for prompts is not looked at, which would load it before there is a prompt.
-  if constexpr (!Traits::PROMPT)
-    if (int status = gs_check_code(s, (const void *)decode_kernel<Traits>)) return status;
   const Shape x = shape_of(a->C, blocks, F32_PER_PACKET), h = shape_of(4 * a->C, blocks, BF16_PER_PACKET),
               q = shape_of(3 * a->C, blocks, BF16_PER_PACKET);
   if ((!Traits::BATCHED && a->NH * SPLITS > blocks) || !fits<Traits>(x, h, q))

@@ -168,6 +168,14 @@ extern "C" int gs_free_host(int device, void *p) {
 
 // ---------------------------------------------------------------- stream
 
+// Lowers a GPU's compute capability to that of the library's code for it: the driver translates code for older GPUs.
+static void lower_to_code(int *major, int *minor) {
+  int code = 0;
+  for (int built : {__CUDA_ARCH_LIST__})
+    if (built <= 100 * *major + 10 * *minor && built > code) code = built;
+  *major = code / 100, *minor = code / 10 % 10;
+}
+
 extern "C" int gs_stream_create(int device, gs_stream **out) {
   TRY(gs_use(device));
   gs_stream *s = new (std::nothrow) gs_stream();
@@ -190,6 +198,7 @@ extern "C" int gs_stream_create(int device, gs_stream **out) {
     delete s;
     return status;
   }
+  lower_to_code(&s->major, &s->minor);
   s->overlap = s->major >= 9;
   *out = s;
   return GS_OK;

@@ -38,10 +38,8 @@ func (r *Inference) Apply(t *traces.Trace) error {
 	for i := range r.Passes {
 		made = append(made, a.pass(i))
 	}
-	t.Header.Inferred, t.Header.CostsFrom, t.Header.Against = r.Confidence, r.Geometry.From, r.Against
-	if r.Geometry.DType != nil {
-		t.Header.DType = *r.Geometry.DType
-	}
+	t.Header.Inferred, t.Header.CostsFrom, t.Header.Against = r.Confidence, r.CostsFrom, r.Against
+	t.Header.DType = cmp.Or(r.DType, t.Header.DType)
 	*t = *traces.NewTrace(t.Header, append(t.Events, made...))
 	ownRest(t, NoStage)
 	return nil

@@ -25,9 +25,8 @@ func (r *Inference) kind(pass int) planKind {
 // price gives the steps of an inferred plan their costs: those of the engine's plan of the same pass, with the same
 // stages joined. Steps whose costs the sizes do not give have none.
 func (r *Inference) price(plan *traces.Plan, k planKind) {
-	g := &r.Geometry
-	sizes, ok := g.sizes()
-	if !ok || g.Width == nil || g.Inner == nil || k.rows == 0 {
+	sizes, ok := sizesOf(r.DType)
+	if !ok || r.model == nil || k.rows == 0 {
 		return
 	}
 	// If the batch is not known, the rows count as those of one sequence: only attention and the positions of the
@@ -38,22 +37,13 @@ func (r *Inference) price(plan *traces.Plan, k planKind) {
 	} else {
 		plan.Batch, plan.Tokens = batch, tokens
 	}
-	c := gpt2.Config{Layers: max(1, r.Layers), Channels: *g.Width, Heads: 1, Inner: *g.Inner, Vocab: 1,
-		Positions: tokens, Epsilon: 1e-5, Tied: true}
-	if g.Heads != nil {
-		c.Heads = *g.Heads
-	}
-	if g.Vocab != nil {
-		c.Vocab = *g.Vocab
-	}
+	c := r.model.Config
+	c.Layers, c.Positions = max(1, r.Layers), tokens
 	layers := gpt2.FirstLayers(c.Layers)
-	if c.Check() != nil {
-		return
-	}
 	steps := map[string]*gpt2.Step{}
 	for _, logits := range []gpt2.Logits{gpt2.LogitsLast, gpt2.LogitsAll} {
 		pass := gpt2.Pass{Batch: batch, Tokens: tokens, Logits: logits, Sample: true}
-		if pass.Check(c, layers, tokens) != nil {
+		if c.Check() != nil || pass.Check(c, layers, tokens) != nil {
 			return
 		}
 		p := joinAs(gpt2.Forward(c, layers, pass), plan.Steps)
@@ -66,13 +56,9 @@ func (r *Inference) price(plan *traces.Plan, k planKind) {
 	}
 	for i := range plan.Steps {
 		step := &plan.Steps[i]
-		if covers(step.Name, gpt2.StageLMHead) && (g.Vocab == nil || k.headRows == 0) ||
-			covers(step.Name, gpt2.StageSample) && (g.Vocab == nil || !divided) ||
-			covers(step.Name, gpt2.StageSDPA) && (g.Heads == nil || !divided || !k.hasPast) {
-			continue
-		}
 		of := steps[step.Name]
-		if of == nil {
+		if of == nil || covers(step.Name, gpt2.StageLMHead) && k.headRows == 0 || covers(step.Name, gpt2.StageSample) && !divided ||
+			covers(step.Name, gpt2.StageSDPA) && (!divided || !k.hasPast) {
 			continue
 		}
 		at, next := of.Work(0, sizes), of.Work(1, sizes)
@@ -90,18 +76,16 @@ func covers(step string, stage gpt2.Stage) bool {
 	})
 }
 
-// sizes are those of the elements; ok is false if the type is not known. Products of 16-bit types run at the same rate,
-// whichever it is.
-func (g *Geometry) sizes() (s gpt2.Sizes, ok bool) {
-	if g.DType == nil {
-		return s, false
+// sizesOf are those of the elements of a type; ok is false if it is not known. Products of 16-bit types run at the same
+// rate, whichever it is.
+func sizesOf(dtype string) (s gpt2.Sizes, ok bool) {
+	switch dtype {
+	case "f32":
+		return gpt2.Sizes{Weight: 4, Activation: 4, KV: 4, Multiply: ceilings.F32}, true
+	case "bf16", "f16":
+		return gpt2.Sizes{Weight: 2, Activation: 2, KV: 2, Multiply: ceilings.BF16}, true
 	}
-	n := elementSize(*g.DType)
-	s = gpt2.Sizes{Weight: float64(n), Activation: n, KV: n, Multiply: ceilings.F32}
-	if n == 2 {
-		s.Multiply = ceilings.BF16
-	}
-	return s, true
+	return s, false
 }
 
 // joinAs joins the stages of a plan as the names of other steps do.

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"gpt2scope/gpt2"
 	"gpt2scope/traces"
 )
 
@@ -16,9 +15,6 @@ var rowPerBlock = regexp.MustCompile(`vectorized_layer_norm_kernel|RowwiseMoment
 
 // tile is the part of a product's output that a block computes, in the name of its kernel.
 var tile = regexp.MustCompile(`(?:_|tilesize|<)(\d{1,3})x(\d{1,3})(?:x\d+)?(?:_|\b)`)
-
-// The least share of the evidence that must agree with a width.
-const leastAgreement = 0.5
 
 // blocks is the number of blocks of a kernel.
 func blocks(e *traces.Event) int {
@@ -73,132 +69,25 @@ func tileOf(name string) (a, b int, ok bool) {
 
 func divideUp(a, b int) int { return (a + b - 1) / b }
 
-// fitsProduct says how well the blocks of a product agree with its outputs: 1 if they are its tiles, less if they are a
-// multiple, as where the inputs are split, 0 if they are neither.
-func (g *sizer) fitsProduct(e *traces.Event, rows, columns int) (fit float64, says bool) {
+// isTiled reports whether the blocks of a product agree with its outputs: they are its tiles, or a multiple, as where
+// the inputs are split.
+func isTiled(e *traces.Event, rows, columns int) bool {
 	a, b, ok := tileOf(e.Name)
-	if !ok || e.Grid[0] <= 0 || rows <= 0 || columns <= 0 {
-		return 0, false
+	if !ok || e.Grid[0] <= 0 {
+		return false
 	}
 	const mostSplits = 32
 	all := blocks(e)
-	for _, tiles := range []int{divideUp(columns, a) * divideUp(rows, b), divideUp(columns, b) * divideUp(rows, a)} {
-		switch {
-		case all == tiles:
-			return 1, true
-		case all%tiles == 0 && all/tiles <= mostSplits:
-			fit = max(fit, 0.5)
-		case all > tiles && all < tiles+tiles/4+16: // cutlass rounds up, for the order of the blocks
-			fit = max(fit, 0.4)
-		}
-	}
-	return fit, true
-}
-
-// fitsElements says whether the blocks of a kernel agree with a number of elements of which each thread does a power of
-// two.
-func fitsElements(e *traces.Event, n int) bool {
-	threads := int(e.Block[0]) * int(max(1, e.Block[1]))
-	if threads <= 0 || e.Grid[0] <= 0 {
-		return false
-	}
-	for each := 1; each <= 16; each *= 2 {
-		if divideUp(n, threads*each) == blocks(e) {
-			return true
-		}
-	}
-	return false
-}
-
-// fits says how well a kernel agrees with a width.
-func (g *sizer) fits(kernel, width int) (fit float64, says bool) {
-	e, class, rows := g.events[kernel], g.names[kernel].class, g.passes[g.pass[kernel]].rows
-	is := func(fits bool) (float64, bool) {
-		if fits {
-			return 1, true
-		}
-		return 0, true
-	}
-	switch s := stageOf[g.states[kernel]]; {
-	case s == embed:
-		size := elementSize(g.dtype)
-		// A block copies a row, 16 bytes a thread.
-		if strings.Contains(e.Name, "vectorized_gather_kernel<16") && e.Grid[1] <= 1 && size > 0 && e.Block[0] < 256 {
-			return is(32*divideUp(divideUp(width*size, 16), 32) == int(e.Block[0]))
-		}
-	case s == attn && class == product:
-		return g.fitsProduct(e, rows, 3*width)
-	case (s == proj || s == down) && class == product:
-		return g.fitsProduct(e, rows, width)
-	case s == fc && class == product:
-		return g.fitsProduct(e, rows, 4*width)
-	case (s == res1 || s == res2) && class == add:
-		return is(fitsElements(e, rows*width))
-	}
-	return 0, false
-}
-
-// agreement is how well the grids of kernels agree with a width, in the mean over the kinds of kernels that say
-// something.
-func (g *sizer) agreement(width int) (share float64, kinds int) {
-	seen := map[[3]int]bool{}
-	for i := range g.events {
-		if g.pass[i] < 0 || g.sure[i] < Threshold {
-			continue
-		}
-		kind := [3]int{int(stageOf[g.states[i]]), g.keys[i], g.passes[g.pass[i]].rows}
-		if kind[2] == 0 || seen[kind] {
-			continue
-		}
-		seen[kind] = true
-		if fit, says := g.fits(i, width); says {
-			share, kinds = share+fit, kinds+1
-		}
-	}
-	return round(share / float64(max(1, kinds))), kinds
-}
-
-// fitWidth finds the width with which most kinds of kernels agree. If several do equally, it is that of the published
-// model with as many layers.
-func (g *sizer) fitWidth() {
-	const most = 8192
-	share, of, best := leastAgreement, 0, []int(nil)
-	for width := 64; width <= most; width += 64 {
-		switch s, kinds := g.agreement(width); {
-		case kinds < 2 || s < share:
-		case s > share || best == nil:
-			share, of, best = s, kinds, []int{width}
-		default:
-			best = append(best, width)
-		}
-	}
-	g.confidence = share / float64(max(1, len(best)))
-	for _, m := range gpt2.Published() {
-		if len(best) > 1 && m.Config.Layers == g.layers && slices.Contains(best, m.Config.Channels) {
-			best = []int{m.Config.Channels}
-		}
-	}
-	if len(best) != 1 {
-		g.confidence = 0
-		g.say("the width is not known: no grids of kernels say it; --model gives it")
-		return
-	}
-	g.width = best[0]
-	g.say("width %d, from the grids of %d kinds of kernels", g.width, of)
-	g.publish()
+	return slices.ContainsFunc([]int{divideUp(columns, a) * divideUp(rows, b), divideUp(columns, b) * divideUp(rows, a)}, func(tiles int) bool {
+		return all%tiles == 0 && all/tiles <= mostSplits || all > tiles && all < tiles+tiles/4+16 // cutlass rounds up, for the order of the blocks
+	})
 }
 
 // rowsOfHead returns of how many rows a kernel computes logits, 0 if its grid does not say.
-func (g *sizer) rowsOfHead(e *traces.Event, p *size, vocab int) int {
-	if p.rows == 0 {
-		return 0
-	}
-	batch := cmp.Or(p.batch, 1)
-	for _, rows := range []int{p.rows, batch} {
-		for _, v := range []int{vocab, 128 * divideUp(vocab, 128)} {
-			if fit, says := g.fitsProduct(e, rows, v); says && fit >= 0.4 {
-				return rows
-			}
+func rowsOfHead(e *traces.Event, p *size, vocab int) int {
+	for _, rows := range []int{p.rows, cmp.Or(p.batch, 1)} {
+		if rows > 0 && (isTiled(e, rows, vocab) || isTiled(e, rows, 128*divideUp(vocab, 128))) {
+			return rows
 		}
 	}
 	return 0
@@ -207,13 +96,19 @@ func (g *sizer) rowsOfHead(e *traces.Event, p *size, vocab int) int {
 // attentionBatch returns the sequences that a kernel of attention works on, of so many rows in all, by its grid; 0 if
 // that is not known.
 func (g *sizer) attentionBatch(e *traces.Event, rows int) int {
-	n := strings.ToLower(e.Name)
+	n, heads := strings.ToLower(e.Name), 0
+	if g.model != nil {
+		heads = g.model.Config.Heads
+	}
 	switch {
-	case strings.Contains(n, "sdpa_sm90_flash_fprop") && g.heads > 0 && blocks(e)%g.heads == 0:
+	case strings.Contains(n, "fmha_cutlassf"):
+		return int(e.Grid[2])
+	case heads == 0:
+	case strings.Contains(n, "sdpa_sm90_flash_fprop") && blocks(e)%heads == 0:
 		const queries = 128 // of a block
 		found := 0
 		for batch := 1; batch <= rows; batch++ {
-			if rows%batch == 0 && batch*divideUp(rows/batch, queries) == blocks(e)/g.heads {
+			if rows%batch == 0 && batch*divideUp(rows/batch, queries) == blocks(e)/heads {
 				if found > 0 {
 					return 0
 				}
@@ -221,10 +116,19 @@ func (g *sizer) attentionBatch(e *traces.Event, rows int) int {
 			}
 		}
 		return found
-	case strings.Contains(n, "fmha_cutlassf"):
-		return int(e.Grid[2])
-	case g.heads > 0 && readName(e.Name).class == product && e.Grid[2] > 1 && int(e.Grid[2])%g.heads == 0:
-		return int(e.Grid[2]) / g.heads // a product for each head
+	case readName(e.Name).class == product && e.Grid[2] > 1 && int(e.Grid[2])%heads == 0:
+		return int(e.Grid[2]) / heads // a product for each head
 	}
 	return 0
+}
+
+// mostVotes returns the number with the most votes, 0 if there is none; of equal ones, the lowest.
+func mostVotes(votes map[int]int) int {
+	best := 0
+	for n, v := range votes {
+		if n > 0 && (best == 0 || v > votes[best] || v == votes[best] && n < best) {
+			best = n
+		}
+	}
+	return best
 }

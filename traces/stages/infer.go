@@ -51,7 +51,8 @@ type Inference struct {
 	Passes  []Pass   `json:"passes"`
 	Layers  int      `json:"layers"`
 
-	Geometry Geometry `json:"geometry"`
+	DType     string   `json:"dtype"`      // of the matrix products: "f32", "bf16" or "f16"; "" if no name says it
+	CostsFrom []string `json:"costs_from"` // in words: what costs follow from, and what is not known
 
 	// Against are sentences: what says that the recording is of no GPT-2, or of no model that is known.
 	Against []string `json:"against"`
@@ -60,6 +61,7 @@ type Inference struct {
 	Confidence float64 `json:"confidence"`
 
 	sizes []size // of the passes
+	model *Model // nil if costs are not known
 }
 
 // Infer finds the stages of the kernels of a recording of a transformer without its ranges, by the names of the kernels,
@@ -70,12 +72,12 @@ type Inference struct {
 // kernel with the same name and grid is then expected to have the same place in every layer and pass, so that a second
 // reading also understands names that say nothing, or the wrong thing.
 //
-// The sizes of the model, which costs need, are those of the given one. If model is nil, they follow from the shapes of
-// PyTorch's operators, else from grids, as far as they do.
+// The costs of steps are those of the model; if it is nil, they are not known. What a pass computes follows from grids, as
+// far as it does.
 func Infer(t *traces.Trace, model *Model) (*Inference, error) {
 	var parts []*Inference
 	for _, events := range split(t) {
-		parts = append(parts, inferList(t, events, model))
+		parts = append(parts, inferList(events, model))
 	}
 	if len(parts) == 0 {
 		return nil, fmt.Errorf("the recording has no kernels of a GPU, of which stages could be found")
@@ -92,13 +94,13 @@ func Infer(t *traces.Trace, model *Model) (*Inference, error) {
 }
 
 // inferList finds the stages of kernels in order of time.
-func inferList(t *traces.Trace, events []*traces.Event, model *Model) *Inference {
+func inferList(events []*traces.Event, model *Model) *Inference {
 	f := &finder{events: events}
 	f.read()
 	f.fit()
 	f.judge()
 	f.number()
-	g := f.size(t, model)
+	g := f.size(model)
 	r := f.name()
 	if r.Confidence < Threshold && len(r.Passes) > 0 {
 		f.say("the confidence is %.2f, less than %.1f", r.Confidence, Threshold)
@@ -107,7 +109,7 @@ func inferList(t *traces.Trace, events []*traces.Event, model *Model) *Inference
 			r.Kernels[i].Stage, r.Kernels[i].pass = nil, -1
 		}
 	}
-	r.Geometry, r.sizes, r.Against = g.geometry(), g.passes, append(r.Against, f.against...)
+	r.DType, r.CostsFrom, r.model, r.sizes, r.Against = g.dtype, g.from, g.model, g.passes, append(r.Against, f.against...)
 	return r
 }
 

@@ -47,7 +47,7 @@ func (r *Inference) weight() float64 {
 	return sum
 }
 
-// unite puts several inferences together. The number of layers and the geometry are those of the one that gives most
+// unite puts several inferences together. The number of layers, the type and the model are those of the one that gives most
 // time a stage.
 func unite(parts []*Inference) *Inference {
 	if len(parts) == 1 {
@@ -59,7 +59,7 @@ func unite(parts []*Inference) *Inference {
 		chain, was int
 	}
 	var passes []numbered
-	all := &Inference{Passes: []Pass{}, Against: []string{}, Geometry: Geometry{From: []string{}}}
+	all := &Inference{Passes: []Pass{}, Against: []string{}, CostsFrom: []string{}}
 	most := -1.0
 	for chain, r := range parts {
 		for _, text := range r.Against {
@@ -68,7 +68,7 @@ func unite(parts []*Inference) *Inference {
 			}
 		}
 		if w := r.weight(); w > most {
-			most, all.Layers, all.Geometry = w, r.Layers, r.Geometry
+			most, all.Layers, all.DType, all.CostsFrom, all.model = w, r.Layers, r.DType, r.CostsFrom, r.model
 		}
 		for n, p := range r.Passes {
 			passes = append(passes, numbered{p, r.sizes[n], chain, n})

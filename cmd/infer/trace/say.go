@@ -295,9 +295,8 @@ and no ranges. It knows the layers of GPT-2, those with a product each for queri
 BERT, ViT), and those of Llama and its like; layers that are not what repeats in the recording, and other
 models, get no stages. The names of the stages that one kernel does are joined by '+'. The confidence is the
 probability that the name is right by a model of the order of stages (a hidden Markov model); what argues
-against it is listed. Costs are known of GPT-2's layers: they follow from the sizes of the model, those of
---model, else from the shapes of PyTorch's operators, or from grids. Other commands take these stages with
---infer.`,
+against it is listed. Other commands take these stages with --infer, and with --model what the steps of a
+GPT-2 cost.`,
 		Example: `  infer trace stages run.sqlite`,
 		Args:    oneFile,
 		RunE:    func(c *cobra.Command, args []string) error { return traceStages(c, args[0], asJSON) },
@@ -344,7 +343,7 @@ func printStages(w io.Writer, t *traces.Trace, found *stages.Inference) {
 	if len(found.Passes) > 0 {
 		fmt.Fprintf(w, ", inferred, confidence %.2f", found.Confidence)
 	}
-	fmt.Fprintf(w, "\n%s\n", strings.Join(append(found.Geometry.From, ""), "\n"))
+	fmt.Fprintf(w, "\n%s\n", strings.Join(append(found.CostsFrom, ""), "\n"))
 	for _, text := range found.Against {
 		fmt.Fprintf(w, "against: %s\n", text)
 	}

@@ -41,8 +41,7 @@ sample:NAME a recording that is in the program: 'infer trace samples' lists them
 	}
 	help := map[string]string{cli.UsesKey: "model quiet",
 		cli.HelpKey + modelFlag: "the recording is of `MODEL`, for the costs of inferred stages: gpt2,\ngpt2-medium, " +
-			"gpt2-large, gpt2-xl, random:..., a directory or GGUF\nfile " +
-			"(default: what shapes of operators and grids of kernels say)"}
+			"gpt2-large, gpt2-xl, random:..., a directory or GGUF\nfile"}
 	c.Annotations = help
 	c.AddCommand(newTraceAdvise(), newTraceCheck(), newTraceDiff(), newTraceKPI(), newTraceShow(), newTraceStages())
 	for _, e := range exports {

@@ -8,9 +8,8 @@
 // run nothing.
 //
 // Go writes text and tables with html/template, so that they can be read without the script: the summary, what the
-// recording lacks, the table of [tables.Summarize], idle time with its longest gaps, the launches, the device. The
-// script draws what depends on the width of the window or on a selection: timeline, roofline, what the SMs did, the
-// kernels of a stage.
+// recording lacks, the advice, the table of [tables.Summarize], the longest gaps, the indicators, the device. The script
+// draws what depends on the width of the window or on a selection: timeline, what the SMs did, the kernels of a stage.
 //
 // # Events
 //

@@ -428,58 +428,6 @@ func TestWidths(t *testing.T) {
 	}
 }
 
-// TestRoofline has a point for each stage of known cost, and the ceilings.
-func TestRoofline(t *testing.T) {
-	tr := withCosts(t)
-	table := fixtures.Must(tables.Summarize(tr, tables.ByStage, -1))(t)
-	want := 0
-	for _, r := range table.Rows {
-		if r.Kind == tables.RowWork && r.FLOPs > 0 {
-			want++
-		}
-	}
-	b := open(t, tr, 1440, 900)
-	if n := eval[int](b, `document.querySelectorAll("#roof .point").length`); n != want || want == 0 {
-		t.Errorf("%d points of %d stages", n, want)
-	}
-	if n := eval[int](b, `document.querySelectorAll("#roof > svg > .roof").length`); n != 3 {
-		t.Errorf("%d ceilings of 3", n)
-	}
-	b.run(chromedp.SendKeys(chromedp.CSS(`#roof g[role="button"]`), kb.Enter))
-	if n := eval[int](b, `gpt2scope.highlighted()`); n == 0 {
-		t.Error("a stage chosen in the roofline is not highlighted")
-	}
-}
-
-// TestRooflineLabels has no text over another, also with the many caches of a CPU.
-func TestRooflineLabels(t *testing.T) {
-	tr := layered()
-	for i, value := range []float64{53, 157, 230, 299, 446} {
-		tr.Header.Ceilings = append(tr.Header.Ceilings, traces.Ceiling{Name: "read", Unit: "GB/s", Value: value, Size: []int64{0, 64 << 20, 32 << 20, 4 << 20, 2 << 20}[i]})
-	}
-	tr.Header.Ceilings = append(tr.Header.Ceilings, traces.Ceiling{Name: "f32", Unit: "TFLOP/s", Value: 0.5})
-	for _, width := range []int64{390, 800, 1440} {
-		b := open(t, tr, width, 900)
-		type text struct {
-			Text       string
-			X, Y, W, H float64
-		}
-		texts := eval[[]text](b, `[...document.querySelectorAll("#roof > svg text, #roof li")].map((e) => { const r = e.getBoundingClientRect(); return { text: e.textContent, x: r.x, y: r.y, w: r.width, h: r.height }; })`)
-		for i, a := range texts {
-			for _, c := range texts[:i] {
-				if a.X < c.X+c.W-1 && c.X < a.X+a.W-1 && a.Y < c.Y+c.H-2 && c.Y < a.Y+a.H-2 {
-					t.Errorf("in a window of %d pixels %q lies over %q", width, a.Text, c.Text)
-				}
-			}
-		}
-		labels := eval[[]string](b, `[...document.querySelectorAll("#roof .label")].map((e) => e.textContent)`)
-		legend := eval[[]string](b, `[...document.querySelectorAll("#roof li")].map((e) => e.textContent)`)
-		if len(labels) < 2 || !slices.Contains(labels, "attn.c_attn") || len(legend) != 6 || legend[0] != "f32: 500 GFLOP/s" || legend[1] != "cache, up to 2.0 MiB: 446 GB/s" || legend[5] != "memory: 53.0 GB/s" {
-			t.Errorf("in a window of %d pixels the points are named %q, the lines %q", width, labels, legend)
-		}
-	}
-}
-
 // TestPrint has tables in full on paper.
 func TestPrint(t *testing.T) {
 	b := open(t, samples.Load(t, "gpt2-L12-eager-cupti.json.gz"), 718, 900) // A4 with margins of 1 cm

@@ -60,16 +60,10 @@ type page struct {
 	Columns   []column
 	WorkTitle string // of the column of the number of events, "" for none
 	Costs     bool   // FLOPs and bytes of stages are known
-	Floors    bool   // and the ceilings
+	Floors    bool   // and their least times
 	TooFast   string // what rows that are faster than their least time say of the ceilings
 
-	HasRoof bool
-	NoRoof  string // why the points have no roof
-
 	SMs *sms // nil if it is not known what they did
-
-	Queue   string // why there is none
-	Summary []fact
 
 	Advice   []hint        // the largest first
 	AdviceOf string        // the time that it is of, if that is not the table's
@@ -122,9 +116,8 @@ type gapRow struct {
 // data is the script's data.
 type data struct {
 	*timeline
-	Rows     []rowJSON `json:"rows"`
-	Roofline roofline  `json:"roofline"`
-	SMs      *smsJSON  `json:"sms,omitempty"`
+	Rows []rowJSON `json:"rows"`
+	SMs  *smsJSON  `json:"sms,omitempty"`
 }
 
 // rowJSON is a row of the table, one for each layer.
@@ -232,9 +225,8 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 		kept = append(kept, pass.Time)
 	}
 	line := newTimeline(t, table, kept)
-	d := &data{timeline: line, Rows: make([]rowJSON, len(table.Rows)),
-		Roofline: newRoofline(rows, table.Wall, tables.Ceilings(t.Header, table.Device), t.Header.DType)}
-	p.Floors, p.Events, p.Tracks = d.Roofline.known(), humanize.Thousands(int64(line.events)), len(line.Tracks)
+	d := &data{timeline: line, Rows: make([]rowJSON, len(table.Rows))}
+	p.Events, p.Tracks = humanize.Thousands(int64(line.events)), len(line.Tracks)
 	if line.cell > 0 {
 		p.Thinned = duration(line.cell)
 	}
@@ -251,6 +243,7 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 	for _, s := range rows {
 		sum.Exclusive += s.Exclusive
 		p.Layers = p.Layers || len(s.Layers) > 0
+		p.Floors = p.Floors || s.Floor > 0
 		p.Costs = p.Costs || s.Kind == tables.RowWork && (s.FLOPs > 0 || s.Bytes > 0)
 		for _, i := range s.Rows {
 			d.Rows[i] = rowJSON{table.Rows[i].Name, s.Phase, s.Class, s.Help}
@@ -276,18 +269,11 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 		}
 	}
 	p.Remarks = append(p.Remarks, table.Window.GPUNotes()...)
-	p.Floors = p.Floors && p.Costs
 	p.TooFast, _ = table.BelowFloor()
-	p.HasRoof = len(d.Roofline.Points) > 0
-	if !d.Roofline.known() {
-		p.NoRoof = "There is no roof: the recording has no ceilings of this device. " +
-			"'infer bench ceilings' measures them for the next recording."
-	}
 	if p.SMs = newSMs(table); p.SMs != nil {
 		d.SMs = &p.SMs.picture
 	}
 	p.Columns = p.columns()
-	p.Summary, p.Queue = launches(table, t.Header)
 	return p, d
 }
 

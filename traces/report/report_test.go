@@ -29,28 +29,12 @@ func written(t *testing.T, tr *traces.Trace) string {
 	return strings.ReplaceAll(b.String(), nbsp, " ")
 }
 
-// TestQueue has two launches that overlap, and one that begins before its call returns.
-func TestQueue(t *testing.T) {
-	r := newRun("a")
-	tr := fixtures.Trace(&r.header, slices.Concat(fixtures.Launched(1, 0, 10, 20, 100), fixtures.Launched(2, 30, 40, 100, 120),
-		fixtures.Launched(3, 200, 260, 250, 270))...)
-	table := fixtures.Must(tables.Summarize(tr, tables.ByKernel, -1))(t)
-	facts, _ := launches(table, &r.header)
-	// The table is from 20 to 270; nothing is queued or runs from 120 to 250.
-	want := []fact{{"launches", "3, of 3 kernels, copies and sets"}, {"API time", "median 10 ns, 90 % below 60 ns, at most 60 ns"},
-		{"queueing delay", "median 10 ns, 90 % below 60 ns, at most 60 ns"}, {"begun before the call returned", "1"},
-		{"deepest queue", "2 kernels, copies and sets"}, {"nothing queued, nothing running", "130 ns of 250 ns, before 2 launches"}}
-	if got := strings.ReplaceAll(fmt.Sprint(facts), nbsp, " "); got != fmt.Sprint(want) {
-		t.Errorf("launches %s, not %v", got, want)
-	}
-}
-
 // TestSays has the facts of a recording on the page.
 func TestSays(t *testing.T) {
 	page := written(t, withCosts(t))
 	fixtures.Says(t, "", page, "GPU of a test", "compute capability 9.0", "recording made a decode step 15.0 % longer: 23.0 us, 20.0 us", "50.0 ±", "mJ per token", "total energy counter", "with a known floor took", "Shares can be trusted", "roofline %")
 	page = written(t, samples.Load(t, "graph.sqlite"))
-	fixtures.Says(t, "", page, "most of it because of loading code: 5.135 ms (89.0 %)", "There is no roofline", "NVIDIA H200", "what recording cost was not measured", "25, of 67 kernels")
+	fixtures.Says(t, "", page, "most of it because of loading code: 5.135 ms (89.0 %)", "There is no roofline", "NVIDIA H200", "what recording cost was not measured")
 }
 
 // TestCPU has nothing on the page of a CPU that only a GPU has.
@@ -59,7 +43,7 @@ func TestCPU(t *testing.T) {
 	if strings.Contains(page, "host and device agree") {
 		t.Error("a recording without a device says how far its clock agrees with that of the device")
 	}
-	for _, text := range []string{`id="launches"`, `data-key="host"`, "launch latency"} {
+	for _, text := range []string{`id="indicators"`, `data-key="host"`, "launch latency"} {
 		if strings.Contains(page, text) || !strings.Contains(gpu, text) {
 			t.Errorf("%q: on the page of a CPU %v, of a GPU %v", text, strings.Contains(page, text), strings.Contains(gpu, text))
 		}

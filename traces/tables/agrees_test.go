@@ -386,7 +386,7 @@ func TestAgreesWithHTA(t *testing.T) {
 		count, api, busy, delay := int64(0), int64(0), int64(0), int64(0)
 		for _, l := range found {
 			if known[l.Call.Name] {
-				count, api, delay = count+1, api+l.Call.Duration, delay+l.Delay()
+				count, api, delay = count+1, api+l.Call.Duration, delay+window.Delay(l.Call, l.First)
 			}
 		}
 		for _, e := range table.Window.Work {

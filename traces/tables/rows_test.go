@@ -184,7 +184,7 @@ func TestLaunches(t *testing.T) {
 	starved, ns := window.Starved(found, table.Time)
 	var got []string
 	for _, l := range found {
-		got = append(got, fmt.Sprintf("%s %s: delay %d, depth %d, work %d", l.Call.Name, l.First.Name, l.Delay(), l.Depth, l.Work))
+		got = append(got, fmt.Sprintf("%s %s: delay %d, depth %d, work %d", l.Call.Name, l.First.Name, window.Delay(l.Call, l.First), l.Depth, l.Work))
 	}
 	want := []string{"cudaLaunchKernel k1: delay 5, depth 0, work 1", "cudaLaunchKernel k2: delay 71, depth 1, work 1", "cudaLaunchKernel k3: delay 71, depth 2, work 1",
 		"cudaLaunchKernel k4: delay 0, depth 0, work 1", "cudaGraphLaunch node: delay 10, depth 0, work 2", "cudaLaunchKernel k5: delay 66, depth 2, work 1"}

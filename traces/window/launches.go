@@ -34,9 +34,6 @@ func Starved(launches []Launch, x Interval) (n int, ns int64) {
 	return n, ns
 }
 
-// Delay is the queueing delay of the launch's first work.
-func (l *Launch) Delay() int64 { return Delay(l.Call, l.First) }
-
 // Delay is the time from the end of a call to the start of its work, in ns; 0 if the work began
 // before the call returned. (Nsight Systems calls it the queue time.)
 func Delay(call, work *traces.Event) int64 { return max(0, work.Time-call.End()) }

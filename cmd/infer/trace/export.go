@@ -37,10 +37,10 @@ https://ui.perfetto.dev, with steps above their kernels. The output is compresse
 		example:   `  infer trace convert run.sqlite --out run.json.gz`,
 		extension: ".json.gz", args: someFiles, write: writeRecording},
 	{use: "report FILE... --out FILE.html",
-		short: "Write a recording as one HTML page: timeline, tables, roofline",
+		short: "Write a recording as one HTML page: timeline, tables, advice",
 		long: `report writes one HTML page that needs no network: a sentence that says where the time went, what the
-recording lacks, a timeline to zoom and search, the table of 'infer trace show', a roofline, the launch
-queue, idle time by cause with the longest gaps, and facts about the device and the recorder.`,
+recording lacks, what 'infer trace advise' and 'infer trace kpi' say, a timeline to zoom and search, the table
+of 'infer trace show', the longest gaps, and facts about the device and the recorder.`,
 		example: `  infer trace report run.json.gz --out run.html
   infer trace report run.sqlite -o - > run.html`,
 		extension: ".html", args: someFiles, gpu: true, write: writePage},

@@ -15,14 +15,7 @@ let selectedRow = null; // row of the table
 function deselectStage() {
   selectedRow = null;
   for (const tr of stageRows) tr.removeAttribute("aria-current");
-  pressPoints(new Set());
   listLongest();
-}
-
-// pressPoints marks the points of the roofline that are of these rows.
-function pressPoints(rows) {
-  for (const g of document.querySelectorAll("#roof g[data-row]"))
-    g.setAttribute("aria-pressed", String(rows.has(Number(g.dataset.row))));
 }
 
 // selectRow highlights the events of a row of the table and lists its kernels.
@@ -32,7 +25,6 @@ function selectRow(tr) {
   $("search").value = "";
   tr.setAttribute("aria-current", "true");
   const keep = new Set(rowsOf(tr));
-  pressPoints(keep);
   setHighlight(titleOf(tr), (band, i) => keep.has(band.row[i]));
   listKernels(tr);
 }

@@ -7,7 +7,6 @@ listLongest();
 
 function resize() {
   place();
-  drawRoofline();
   drawSMs();
   invalidate();
 }
@@ -17,7 +16,6 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { re
 findQuiet();
 place();
 fit();
-drawRoofline();
 drawSMs();
 
 // For tests and for the browser's console.

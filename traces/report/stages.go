@@ -44,7 +44,9 @@ func fill(kind tables.RowKind, class int) string {
 }
 
 // IDs lists the rows for the script.
-func (s stage) IDs() string { return strings.Trim(fmt.Sprint(s.Rows), "[]") }
+func (s stage) IDs() string { return idsOf(s.Rows) }
+
+func idsOf(rows []int) string { return strings.Trim(fmt.Sprint(rows), "[]") }
 
 // GBs returns bytes per time in GB/s, and FLOPs in GFLOP/s.
 func (s stage) GBs() float64    { return float64(s.Bytes) / float64(max(1, s.Exclusive)) }

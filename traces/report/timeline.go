@@ -26,9 +26,9 @@ type timeline struct {
 	Details *texts     `json:"details"`
 	Tracks  []*track   `json:"tracks"`
 	Series  []*counter `json:"counters"`
-	Kernels []*listed  `json:"kernels,omitempty"` // of a thinned page, which has them not as events
 
-	Device int32 `json:"device"` // of the table
+	Device  int32                `json:"device"`  // of the table
+	Kernels map[string][]*listed `json:"kernels"` // the work of rows of the page's table, by their rows of the table
 
 	origin int64
 	events int
@@ -38,7 +38,8 @@ type timeline struct {
 	// cell is the time in which what is short is drawn as one block: 0 for none. kept are the times in which all is drawn.
 	cell   int64
 	kept   []window.Interval
-	listed map[[2]int]*listed
+	listed map[listKey]*listed
+	groups [][]string // of each row of the table, the keys of Kernels
 }
 
 // A page of a recording of more events thins them: in each part of so many of the whole time, those of a track that are
@@ -47,28 +48,33 @@ var mostEvents, cells = 600_000, int64(100_000)
 
 // track is a lane, or the steps of a lane, which have a track of their own.
 type track struct {
-	Title  string  `json:"title"`
-	Kind   string  `json:"kind"` // "thread", "api", "steps", "stream", "sync", "overhead"
-	Work   bool    `json:"work"` // the table sums its events
-	Bands  []*band `json:"bands"`
-	Device int32   `json:"device"`
+	Title string  `json:"title"`
+	Kind  string  `json:"kind"` // "thread", "api", "steps", "stream", "sync", "overhead"
+	Bands []*band `json:"bands"`
 
 	lane   traces.Lane
 	passes bool
 	block  block
 }
 
-// listed is the work of a name in a row of the table. Times are ns.
+// listKey tells lists apart: one for each group of rows, and name, on a CPU the track.
+type listKey struct {
+	group string
+	name  int
+	track *track
+}
+
+// listed is the work of a name in rows of the table. Times are ns.
 type listed struct {
-	Row     int   `json:"row"`
 	Name    int   `json:"name"` // index in the page's names, as of details
 	N       int   `json:"n"`
 	Busy    int64 `json:"busy"`
 	Median  int64 `json:"median"`
 	Most    int64 `json:"most"`
-	Details []int `json:"details"`
+	Details []int `json:"details,omitempty"`
 
 	durations []int64
+	track     *track
 	what      *traces.What // of the last detail
 }
 
@@ -123,7 +129,16 @@ type trackKey struct {
 // newTimeline puts the events of a trace on tracks; of very many only those in the times to be kept are all drawn.
 func newTimeline(t *traces.Trace, table *tables.Table, kept []window.Interval) *timeline {
 	line := &timeline{origin: t.Events[0].Time, Names: newTexts(), Details: newTexts(), Tracks: []*track{},
-		Series: []*counter{}, Device: table.Device, time: table.Time, listed: map[[2]int]*listed{}}
+		Series: []*counter{}, Device: table.Device, time: table.Time, listed: map[listKey]*listed{},
+		Kernels: map[string][]*listed{}, groups: make([][]string, len(table.Rows))}
+	for _, f := range foldedRows(table) {
+		for _, row := range f.Rows {
+			line.groups[row] = append(line.groups[row], idsOf(f.Rows))
+			if len(f.Rows) > 1 {
+				line.groups[row] = append(line.groups[row], idsOf([]int{row}))
+			}
+		}
+	}
 	line.From, line.ops = table.Before, table.By == tables.ByOp
 	line.To = line.From + table.Wall
 	end := line.origin + line.To
@@ -168,10 +183,6 @@ func newTimeline(t *traces.Trace, table *tables.Table, kept []window.Interval) *
 			}
 		}
 	}
-	for _, k := range line.Kernels {
-		slices.Sort(k.durations)
-		k.N, k.Median, k.Most = len(k.durations), stats.Median(k.durations), k.durations[len(k.durations)-1]
-	}
 	window.QueueDepth(t, func(e traces.Event) { line.count(series, &e) })
 	for _, t := range line.Tracks {
 		line.flush(t)
@@ -179,12 +190,22 @@ func newTimeline(t *traces.Trace, table *tables.Table, kept []window.Interval) *
 	for _, c := range line.Series {
 		c.flush()
 	}
+	line.nameProcesses(t.Header)
+	line.nameTwins()
+	for _, list := range line.Kernels {
+		for _, k := range list {
+			slices.Sort(k.durations)
+			k.N, k.Median, k.Most = len(k.durations), stats.Median(k.durations), k.durations[len(k.durations)-1]
+			if k.track != nil {
+				k.Name = line.Names.of(k.track.Title)
+			}
+		}
+		slices.SortStableFunc(list, func(a, b *listed) int { return cmp.Compare(b.Busy, a.Busy) })
+	}
 	for _, name := range line.Names.all {
 		line.Shorts = append(line.Shorts, unless(shortName(name) == name, shortName(name)))
 		line.Helps = append(line.Helps, nameHelp(name))
 	}
-	line.nameProcesses(t.Header)
-	line.nameTwins()
 	slices.SortStableFunc(line.Tracks, compareTracks)
 	slices.SortStableFunc(line.Series, func(a, b *counter) int { return cmp.Compare(a.lane.Device, b.lane.Device) })
 	return line
@@ -200,15 +221,16 @@ func (l *timeline) add(h *traces.Header, tracks map[trackKey]*track, e *traces.E
 		l.Tracks = append(l.Tracks, t)
 	}
 	t.passes = t.passes || e.Kind == traces.KindPass
-	t.Work = t.Work || e.Kind.IsGPU() || (e.Kind == traces.KindStep || l.ops) && e.Lane.Kind == traces.LaneThread
 	name, duration := e.Name, e.Duration
 	if e.Open {
 		name, duration = name+" (never ended)", end-e.Time
 	}
 	l.events++
-	if isWork := e.Kind.IsGPU() || l.Device < 0 && e.Kind.IsRange(); l.cell > 0 && row >= 0 && isWork &&
-		e.Lane.Device == l.Device && l.time.Has(e) {
-		l.list(e, row)
+	if isWork := e.Kind.IsGPU() || l.Device < 0 && e.Kind.IsRange(); row >= 0 && isWork && e.Lane.Device == l.Device &&
+		l.time.Has(e) {
+		for _, group := range l.groups[row] {
+			l.list(e, t, group)
+		}
 	}
 	isShort := duration < l.cell && !l.isKept(e.Time)
 	if b := &t.block; !isShort || e.Time >= b.from+l.cell {
@@ -221,21 +243,26 @@ func (l *timeline) add(h *traces.Header, tracks map[trackKey]*track, e *traces.E
 	t.add(l.origin, e.Time, duration, l.Names.of(name), row, l.Details.of(detail(e)), e.Correlation)
 }
 
-// list counts an event among the work of its name and row.
-func (l *timeline) list(e *traces.Event, row int) {
-	at := [2]int{row, l.Names.of(e.Name)}
+// list counts an event among the work of its name in a group of rows.
+func (l *timeline) list(e *traces.Event, t *track, group string) {
+	at := listKey{group: group}
+	if l.Device < 0 {
+		at.track = t
+	} else {
+		at.name = l.Names.of(e.Name)
+	}
 	k := l.listed[at]
 	if k == nil {
-		k = &listed{Row: row, Name: at[1]}
+		k = &listed{Name: at.name, track: at.track}
 		l.listed[at] = k
-		l.Kernels = append(l.Kernels, k)
+		l.Kernels[group] = append(l.Kernels[group], k)
 	}
 	k.Busy += e.Duration
 	k.durations = append(k.durations, e.Duration)
 	const most = 4 // of which the page shows that there are others
-	if len(k.Details) < most && k.what != e.What {
+	if l.Device >= 0 && len(k.Details) < most && k.what != e.What {
 		k.what = e.What
-		if text := l.Details.of(detail(e)); !slices.Contains(k.Details, text) {
+		if text := l.Details.of(detail(e)); text > 0 && !slices.Contains(k.Details, text) {
 			k.Details = append(k.Details, text)
 		}
 	}
@@ -296,7 +323,7 @@ func (t *track) add(origin, start, duration int64, name, row, detail int, correl
 }
 
 func newTrack(h *traces.Header, key trackKey) *track {
-	t := &track{lane: key.lane, Title: key.lane.String(), Device: key.lane.Device, block: block{rows: map[int]int64{}}}
+	t := &track{lane: key.lane, Title: key.lane.String(), block: block{rows: map[int]int64{}}}
 	for _, n := range h.Lanes {
 		if n.Lane == key.lane && n.Name != "" {
 			t.Title = n.Name

@@ -47,54 +47,15 @@ function listLongest() {
   if (longest) listKernels(longest);
 }
 
-// kernelsOf returns the work of rows of the table, by name.
-function kernelsOf(keep) {
-  const byName = new Map();
-  const at = (name, index) => {
-    let k = byName.get(name);
-    if (!k) byName.set(name, k = { name, full: page.names[index], help: page.helps[index], lengths: [], n: 0, busy: 0, most: 0, details: new Set() });
-    return k;
-  };
-  for (const { row, name, n, busy, median, most, details } of page.kernels || []) {
-    if (!keep.has(row)) continue;
-    const k = at(shortOf(name), name);
-    k.median = k.n ? NaN : median; // those of several are not known of all together
-    k.n += n;
-    k.busy += busy;
-    k.most = Math.max(k.most, most);
-    for (const d of details) if (k.details.size < 4) k.details.add(page.details[d]);
-  }
-  if (page.kernels) return byName;
-  for (const band of bands) {
-    if (!band.track.work || band.track.device !== page.device) continue;
-    for (let i = 0; i < band.n; i++) {
-      const before = band.end[i] <= page.from && band.start[i] < page.from;
-      if (!keep.has(band.row[i]) || before || band.start[i] >= page.to) continue;
-      const k = at(page.device < 0 ? band.track.title : shortOf(band.name[i]), band.name[i]);
-      const length = band.end[i] - band.start[i];
-      k.lengths.push(length);
-      k.n++;
-      k.busy += length;
-      k.most = Math.max(k.most, length);
-      if (band.detail[i] && k.details.size < 4) k.details.add(page.details[band.detail[i]]);
-    }
-  }
-  for (const k of byName.values()) {
-    const l = Float64Array.from(k.lengths).sort();
-    k.median = (l[(k.n - 1) >> 1] + l[k.n >> 1]) / 2;
-  }
-  return byName;
-}
-
 // listKernels lists the events that a row of the table sums.
 function listKernels(tr) {
-  const rows = rowsOf(tr), byName = kernelsOf(new Set(rows));
+  const names = page.kernels[tr.dataset.rows] || [];
   let count = 0, busy = 0;
-  for (const k of byName.values()) {
+  for (const k of names) {
     count += k.n;
     busy += k.busy;
   }
-  const of = $("kernels-of"), help = page.rows[rows[0]].help;
+  const of = $("kernels-of"), help = page.rows[rowsOf(tr)[0]].help;
   const [one, many] = page.device < 0 ? ["run on a thread", "runs on threads"] :
     ["kernel, copy or set", "kernels, copies and sets"];
   const time = tr.querySelector(".time").textContent;
@@ -108,12 +69,12 @@ function listKernels(tr) {
     r.append(name, ...cells.slice(1).map((c) => element("td", c)));
     return r;
   };
-  const names = [...byName.values()].sort((a, b) => b.busy - a.busy);
   for (const k of names.slice(0, 100)) {
-    body.append(line([k.name, group(k.n), micros(k.busy), isNaN(k.median) ? "" : micros(k.median), micros(k.most)]));
-    if (page.device >= 0) body.lastChild.cells[0].title = k.full + (k.help ? ": it " + k.help : "");
-    if (page.device < 0 || k.details.size === 0) continue;
-    const shown = [...k.details].slice(0, 3), others = k.details.size > 3 ? ["and others"] : [];
+    body.append(line([shortOf(k.name), group(k.n), micros(k.busy), micros(k.median), micros(k.most)]));
+    const does = page.helps[k.name];
+    body.lastChild.cells[0].title = page.names[k.name] + (does ? ": it " + does : "");
+    if (!k.details) continue;
+    const shown = k.details.slice(0, 3).map((d) => page.details[d]), others = k.details.length > 3 ? ["and others"] : [];
     const config = element("td", shown.concat(others).join("; "), "config");
     config.colSpan = 5;
     body.insertRow().append(config);

@@ -13,7 +13,7 @@
 //
 // # Events
 //
-// The page holds events as bytes in base64: see [columns]. A track of the timeline has one or more bands. Events of a
-// band do not overlap, so that the script finds the visible ones by binary search and draws at most about one rectangle
-// per pixel and band.
+// The page holds events as numbers: see [columns]. A track of the timeline has one or more bands. Events of a band do not
+// overlap, so that the script finds the visible ones by binary search and draws at most about one rectangle per pixel
+// and band.
 package report

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -20,13 +19,12 @@ type sms struct {
 }
 
 // smsJSON is what the script draws: the steps of a pass, in ns after the start of the first. Parts has of each step and
-// each SM, in numbers written as in [columns], 1 plus the wait for weights, the wait for inputs and the time of
-// computing; 0 alone if the SM has no part in the step.
+// each SM the wait for weights, the wait for inputs and the time of computing; -1 alone if the SM has no part in the step.
 type smsJSON struct {
 	N     int          `json:"n"`
 	Span  int64        `json:"span"`
 	Steps []smStepJSON `json:"steps"`
-	Parts []byte       `json:"parts"`
+	Parts []int64      `json:"parts"`
 }
 
 // smStepJSON is a step of the picture.
@@ -61,14 +59,12 @@ func newSMs(table *tables.Table) *sms {
 				of = e.Inside.Each[sm]
 			}
 			if of == (traces.Parts{}) {
-				s.picture.Parts = binary.AppendUvarint(s.picture.Parts, 0)
+				s.picture.Parts = append(s.picture.Parts, -1)
 				noPart += e.Duration
 				continue
 			}
 			sum.Add(of)
-			for _, ns := range []int64{1 + of.Weights, of.Inputs, of.Compute} {
-				s.picture.Parts = binary.AppendUvarint(s.picture.Parts, uint64(ns))
-			}
+			s.picture.Parts = append(s.picture.Parts, of.Weights, of.Inputs, of.Compute)
 		}
 	}
 	s.picture.N, s.picture.Span = s.Count, whole

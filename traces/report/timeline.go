@@ -2,7 +2,6 @@ package report
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -97,11 +96,10 @@ const maxBands = 12
 
 // counter is a series of values. Each value holds until the next.
 type counter struct {
-	Title  string `json:"title"`
-	Unit   string `json:"unit"`
-	N      int    `json:"n"`
-	Times  []byte `json:"times"`  // as in columns
-	Values []byte `json:"values"` // float32, little endian
+	Title  string    `json:"title"`
+	Unit   string    `json:"unit"`
+	Times  []int64   `json:"times"` // ns after that before
+	Values []float32 `json:"values"`
 
 	lane traces.Lane
 	last int64
@@ -405,7 +403,7 @@ func (l *timeline) count(series map[seriesKey]*counter, e *traces.Event) {
 		l.Series = append(l.Series, c)
 	}
 	value := e.Value
-	if math.IsNaN(value) || math.IsInf(value, 0) {
+	if !(math.Abs(value) <= math.MaxFloat32) {
 		value = 0
 	}
 	if l.cell > 0 && !l.isKept(e.Time) {
@@ -431,10 +429,9 @@ func (c *counter) flush() {
 
 // add adds a value.
 func (c *counter) add(time int64, value float64) {
-	c.N++
-	c.Times = binary.AppendUvarint(c.Times, uint64(time-c.last))
+	c.Times = append(c.Times, time-c.last)
 	c.last = time
-	c.Values = binary.LittleEndian.AppendUint32(c.Values, math.Float32bits(float32(value)))
+	c.Values = append(c.Values, float32(value))
 }
 
 // units are the units of the counters that this module's recorders write.

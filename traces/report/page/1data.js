@@ -1,47 +1,23 @@
-// The data of the page. Events are numbers in base64: see columns.go. Times are ns after
-// the origin.
+// The data of the page. Events are numbers: see columns.go. Times are ns after the origin.
 
 const $ = (id) => document.getElementById(id);
 const page = JSON.parse($("data").textContent);
 
-// Reader reads numbers of variable length, the lowest 7 bits first.
-class Reader {
-  constructor(base64) {
-    const s = atob(base64);
-    this.bytes = new Uint8Array(s.length);
-    for (let i = 0; i < s.length; i++) this.bytes[i] = s.charCodeAt(i);
-    this.at = 0;
-  }
-  number() {
-    let v = 0, scale = 1;
-    for (;;) {
-      const b = this.bytes[this.at++];
-      v += (b & 127) * scale;
-      if (!(b > 127)) return v;
-      scale *= 128;
-    }
-  }
-}
-
-const unzigzag = (v) => (v % 2 ? -(v + 1) / 2 : v / 2);
-
 // decodeBand turns a band into arrays.
-function decodeBand(b, track) {
-  const n = b.n, r = new Reader(b.data);
+function decodeBand({ data }, track) {
+  const n = data.length / 6;
   const band = {
     n, track, start: new Float64Array(n), end: new Float64Array(n), link: new Float64Array(n),
     name: new Int32Array(n), row: new Int32Array(n), detail: new Int32Array(n),
   };
-  let at = 0, link = 0;
-  for (let i = 0; i < n; i++) {
-    at += r.number();
-    band.start[i] = at;
-    band.end[i] = at + r.number();
-    band.name[i] = r.number();
-    band.row[i] = r.number() - 1;
-    band.detail[i] = r.number();
-    const l = r.number();
-    if (l > 0) band.link[i] = link += unzigzag(l - 1);
+  for (let i = 0, at = 0; i < n; i++) {
+    const [delta, length, name, row, detail, link] = data.slice(6 * i, 6 * i + 6);
+    band.start[i] = at += delta;
+    band.end[i] = at + length;
+    band.name[i] = name;
+    band.row[i] = row;
+    band.detail[i] = detail;
+    band.link[i] = link;
   }
   return measured(band);
 }
@@ -70,13 +46,11 @@ function subset(band, keep) {
   return measured(out);
 }
 
-function decodeCounter(c) {
-  const r = new Reader(c.times), bytes = new Reader(c.values).bytes;
-  const value = new Float32Array(bytes.buffer, 0, c.n);
-  const out = { title: c.title, unit: c.unit, n: c.n, time: new Float64Array(c.n), value, top: 0 };
-  for (let i = 0, at = 0; i < c.n; i++) {
-    out.time[i] = at += r.number();
-    out.top = Math.max(out.top, out.value[i]);
+function decodeCounter({ title, unit, times, values }) {
+  const out = { title, unit, n: times.length, time: new Float64Array(times), value: values, top: 0 };
+  for (let i = 0, at = 0; i < out.n; i++) {
+    out.time[i] = at += times[i];
+    out.top = Math.max(out.top, values[i]);
   }
   return out;
 }

@@ -3,16 +3,16 @@
 const sms = { from: 0, to: 0 };
 
 function decodeSMs() {
-  const p = page.sms, r = new Reader(p.parts), n = p.n * p.steps.length;
+  const p = page.sms, n = p.n * p.steps.length;
   sms.part = new Uint8Array(n);
   for (const name of ["weights", "inputs", "compute"]) sms[name] = new Float64Array(n);
-  for (let i = 0; i < n; i++) {
-    const first = r.number();
-    if (first === 0) continue;
+  for (let i = 0, at = 0; i < n; i++) {
+    const weights = p.parts[at++];
+    if (weights < 0) continue;
     sms.part[i] = 1;
-    sms.weights[i] = first - 1;
-    sms.inputs[i] = r.number();
-    sms.compute[i] = r.number();
+    sms.weights[i] = weights;
+    sms.inputs[i] = p.parts[at++];
+    sms.compute[i] = p.parts[at++];
   }
   sms.to = p.span;
   sms.height = Math.max(1, Math.min(4, Math.floor(400 / p.n))); // of a line

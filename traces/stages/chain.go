@@ -109,9 +109,6 @@ var emission = [numClasses][numRoles]float64{
 // fusedAttention is the cost of a product as a part of an attention that is one kernel.
 const fusedAttention = 5.0
 
-// onlyOnce is the further cost of a product in a layer if it is there only once.
-const onlyOnce = 2.0
-
 // skipping is the cost of a state without a kernel: because the kernel was lost, or because another does its work. A
 // product is never part of another kernel.
 var skipping = [numStates]float64{ln1: 0.8, attn: 6, key: 6, value: 6, up: 6, sdpa: 5, proj: 6, res1: 0.5, ln2: 0.8, fc: 6, act: 0.6, down: 6,
@@ -140,11 +137,11 @@ type design struct {
 }
 
 // The designs that are known: that of GPT-2; with a product each for queries, keys and values, as in OPT, BERT and ViT;
-// with these and a gated MLP, as in Llama; with a gated MLP alone.
+// with these and a gated MLP, as in Llama.
 var (
 	fused    = newDesign(4, key, keyPost, value, valuePost, up, upPost)
 	separate = newDesign(6, up, upPost)
-	designs  = []*design{fused, separate, newDesign(7), newDesign(5, key, keyPost, value, valuePost)}
+	designs  = []*design{fused, separate, newDesign(7)}
 )
 
 func newDesign(products int, without ...state) *design {

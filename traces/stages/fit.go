@@ -47,22 +47,19 @@ func (f *finder) readRMS() {
 // readAttentions marks the products on both sides of a softmax: with it, they are an attention.
 func (f *finder) readAttentions() {
 	const near = 12
-	f.inner, f.core = make([]bool, len(f.names)), make([]bool, len(f.names))
+	f.inner = make([]bool, len(f.names))
 	for i, n := range f.names {
 		if n.class != softmax {
 			continue
 		}
-		sides := 0
 		for _, step := range []int{-1, 1} {
 			for at := i + step; at >= 0 && at < len(f.names) && (at-i)*step <= near; at += step {
 				if f.names[at].class == product {
 					f.inner[at] = true
-					sides++
 					break
 				}
 			}
 		}
-		f.core[i] = sides == 2
 	}
 }
 
@@ -93,15 +90,10 @@ func (f *finder) fit() {
 		}
 	}
 	_, periods := f.lengths(&found{to: len(f.names)})
-	all := 0
-	for _, n := range periods {
-		all += n
-	}
 	var best finder
 	bestFits := false
 	for n, d := range designs {
-		const share = 5                                                                     // the least is a fifth
-		if n > 0 && (all == 0 || share*(periods[d.products]+periods[d.products+1]) < all) { // with the attention, if it is named
+		if n > 0 && periods[d.products]+periods[d.products+1] == 0 { // with the attention, if it is named
 			continue
 		}
 		f.design, f.passes = d, nil

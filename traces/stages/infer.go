@@ -128,7 +128,6 @@ type finder struct {
 
 	*design
 	inner   []bool // of each product: it is within an attention
-	core    []bool // of each softmax: it is that of an attention
 	rms     bool   // more normalisations are RMSNorm than LayerNorm
 	against []string
 }
@@ -196,7 +195,7 @@ func numberOf(list []int) int { return slices.Max(append([]int{0}, list...)) + 1
 // walk finds the states, first by what names say, then also by where kernels of the same name and grid are.
 func (f *finder) walk() {
 	costs := make([]costsOf, len(f.events))
-	parts, lonely := f.inParts(), f.lonely()
+	parts := f.inParts()
 	for i, n := range f.names {
 		for s := range numStates {
 			costs[i][s] = emission[n.class][roles[s]]
@@ -209,10 +208,7 @@ func (f *finder) walk() {
 			if n.again && (roles[s] == roleNorm || roles[s] == rolePost) {
 				costs[i][s] = -staying[s]
 			}
-			switch {
-			case n.class == product && lonely[i] && stageOf[s] != head && s != outside:
-				costs[i][s] += onlyOnce
-			case n.embed && s == embed:
+			if n.embed && s == embed {
 				costs[i][s] = min(costs[i][s], 0.3)
 			}
 		}
@@ -221,37 +217,6 @@ func (f *finder) walk() {
 	learned := f.learn(costs)
 	f.states, f.cost = f.viterbi(learned)
 	f.sure = f.posterior(learned, f.states)
-}
-
-// lonely reports of each product whether its name and grid are not there again shortly before or after, although those
-// of most products are: it is then of no layer, but of the head.
-func (f *finder) lonely() []bool {
-	const near = 60
-	var products []int
-	for i, n := range f.names {
-		if n.class == product {
-			products = append(products, i)
-		}
-	}
-	again := make([]bool, len(f.names))
-	last := map[int]int{}
-	for _, i := range products {
-		if before, ok := last[f.keys[i]]; ok && i-before <= near {
-			again[i], again[before] = true, true
-		}
-		last[f.keys[i]] = i
-	}
-	repeated := 0
-	for _, i := range products {
-		if again[i] {
-			repeated++
-		}
-	}
-	found := make([]bool, len(f.names))
-	for _, i := range products {
-		found[i] = !again[i] && 2*repeated > len(products)
-	}
-	return found
 }
 
 // inParts reports of each kernel whether the attention nearest to it consists of several kernels: products and a
@@ -349,11 +314,6 @@ func (f *finder) number() {
 		}
 	}
 	f.layers = cmp.Or(mostVotes(whole), most)
-	// Where the recording begins within a pass, its first kernels may look like embeddings.
-	const near = 4
-	if len(f.passes) > 1 && f.passes[0].from < near && f.passes[0].count < f.layers {
-		f.passes[0].begun = false
-	}
 	for i := range f.layer {
 		if p := f.pass[i]; p >= 0 && f.layer[i] >= 0 && !f.passes[p].begun && f.passes[p].end {
 			f.layer[i] += max(0, f.layers-f.passes[p].count)
@@ -577,19 +537,10 @@ func (j joins) of(f *finder, i int) string {
 			parts = append(parts, f.label(join.missing, where.layer))
 		}
 	}
-	switch {
-	case s == ln1 && here.layer == 0 && f.names[i].embed && !f.embeds(here.pass):
-		parts = slices.Insert(parts, 0, f.label(embed, 0))
-	case s == embed && f.names[i].norm:
+	if s == embed && f.names[i].norm {
 		parts = append(parts, f.label(ln1, 0))
 	}
 	return strings.Join(parts, "+")
-}
-
-// embeds reports whether a pass has a kernel of the embeddings.
-func (f *finder) embeds(pass int) bool {
-	p := f.passes[pass]
-	return slices.Contains(f.states[p.from:p.to], embed)
 }
 
 // normalisesAtEmbed reports whether the kernel of the embeddings normalises too.

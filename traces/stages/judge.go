@@ -109,7 +109,7 @@ func (f *finder) repeat(keep []bool) {
 // attentions counts the attentions, and those of them in the layers of passes that are kept.
 func (f *finder) attentions(keep []bool) (in, all float64) {
 	for i, n := range f.names {
-		if n.class != attention && !(n.class == softmax && f.core[i]) || i > 0 && f.names[i-1].class == n.class {
+		if n.class != attention && n.class != softmax || i > 0 && f.names[i-1].class == n.class {
 			continue
 		}
 		all++

@@ -29,7 +29,9 @@ static struct {
   pthread_mutex_t work;  // held by who calls CUPTI's part, or writes the header; CUPTI may fork
   gs_spool_control *control;
   const gs_cupti_table *cupti;  // once it is open
+  int refused;                  // it could not be opened
   int recording, over;
+  int age;                      // ticks since recording was switched last
 
   pthread_mutex_t batching;  // guards what follows
   int spool;                 // file; -1 before attach
@@ -131,12 +133,13 @@ static void write_header(void) {
   if (w.spool >= 0 && pwrite(w.spool, &w.header, sizeof(w.header), 0) < 0) w.header.failure = errno;
 }
 
-// drain moves what CUPTI has delivered to the spool, and writes it. The caller holds work.
-static void drain(int32_t state) {
+// drain moves what CUPTI has delivered to the spool, and writes it. A CUPTI that does not record is left alone: at the
+// exit it may be gone. The caller holds work.
+static void drain(int32_t state, int recorded) {
   static gs_cupti_record records[512];
   int32_t n = 0;
   do {
-    n = w.cupti ? w.cupti->drain(records, 512) : 0;
+    n = recorded ? w.cupti->drain(records, 512) : 0;
     pthread_mutex_lock(&w.batching);
     for (int32_t i = 0; i < n; i++) {
       make_room();
@@ -147,7 +150,7 @@ static void drain(int32_t state) {
   gs_cupti_error ignored;
   pthread_mutex_lock(&w.batching);
   write_batch();
-  if (w.cupti) {
+  if (recorded) {
     w.cupti->losses(&w.header.losses);
     w.cupti->state(&w.header.cupti);
     w.cupti->clock(&w.header.last, &ignored);
@@ -158,21 +161,48 @@ static void drain(int32_t state) {
   pthread_mutex_unlock(&w.batching);
 }
 
-// follow starts or stops recording as the control says. The caller holds work.
-static void follow(void) {
-  int32_t on = __atomic_load_n(&w.control->on, __ATOMIC_ACQUIRE) > 0;
-  if (!w.cupti || on == w.recording) return;
+// open_cupti opens the first libcupti that can be. The caller holds work.
+static void open_cupti(void) {
+  const gs_cupti_table *cupti = gs_cupti();
+  char paths[sizeof(w.control->libraries)], *rest = NULL;
+  memcpy(paths, w.control->libraries, sizeof(paths));
+  paths[sizeof(paths) - 1] = 0;
+  gs_cupti_error first = {.text = "no libcupti is known"};
+  int tried = 0;
+  for (char *path = strtok_r(paths, "\n", &rest); path && !w.cupti; path = strtok_r(NULL, "\n", &rest)) {
+    gs_cupti_error error;
+    if (!cupti->open(path, &w.control->options, &error)) {
+      w.cupti = cupti;
+    } else if (!tried++ || error.call[0]) {
+      first = error;
+    }
+    if (error.call[0]) break;  // it is there and refuses
+  }
+  w.refused = !w.cupti;
+  if (w.refused) w.header.error = first;
+}
+
+// follow starts or stops recording as the control says, and returns whether it recorded since the last call. CUPTI is
+// opened when it is first needed: a program that ended with CUPTI open and nothing recorded has crashed. The caller
+// holds work.
+static int follow(void) {
+  int32_t on = __atomic_load_n(&w.control->on, __ATOMIC_ACQUIRE) > 0, was = w.recording;
+  if (on == was || !w.header.cuda || w.refused) return was;
+  if (!w.cupti) open_cupti();
   gs_cupti_error error;
-  if ((on ? w.cupti->start : w.cupti->stop)(&error)) w.header.error = error;
-  w.recording = on;
+  if (w.cupti && (on ? w.cupti->start : w.cupti->stop)(&error)) w.header.error = error;
+  w.recording = on && w.cupti;
+  w.age = 0;
+  return was || w.recording;
 }
 
 static void end(int32_t state) {
   gs_cupti_error error;
-  if (w.recording && w.cupti->stop(&error) && !w.header.error.text[0]) w.header.error = error;
+  int was = w.recording;
+  if (was && w.cupti->stop(&error) && !w.header.error.text[0]) w.header.error = error;
   w.recording = 0;
   w.over = 1;
-  drain(state);
+  drain(state, was);
   pthread_mutex_lock(&w.batching);
   if (w.spool >= 0) close(w.spool);
   w.spool = -1;
@@ -194,17 +224,18 @@ static void *worker(void *unused) {
     nanosleep(&tick, NULL);
     pthread_mutex_lock(&w.work);
     int over = w.spool < 0;
-    if (!over && !(n & (n - 1))) atexit(at_exit);  // the last of these runs before what libcupti set up meanwhile goes
     if (!over && __atomic_load_n(&w.control->on, __ATOMIC_ACQUIRE) < 0) {
       end(GS_SPOOL_STOPPED);
       over = 1;
     }
     if (!over) {
-      int was = w.recording;
-      follow();
+      int recorded = follow();
       gs_cupti_error ignored;
       if (n % TICKS_PER_FLUSH == 0 && w.recording) w.cupti->flush(0, &ignored);
-      if (n % TICKS_PER_FLUSH == 0 || was != w.recording) drain(GS_SPOOL_RUNS);
+      if (n % TICKS_PER_FLUSH == 0 || !w.age) drain(GS_SPOOL_RUNS, recorded);
+      // The last of these runs before what libcupti set up meanwhile goes.
+      if (w.recording && !(w.age & (w.age - 1))) atexit(at_exit);
+      w.age++;
     }
     pthread_mutex_unlock(&w.work);
     if (over) return unused;
@@ -225,7 +256,7 @@ static void in_child(void) {
   if (w.spool >= 0) close(w.spool);
   w.spool = -1;
   w.cupti = NULL;
-  w.recording = w.over = 0;
+  w.recording = w.over = w.refused = w.age = 0;
   w.filled = w.records = 0;
   memset(&w.header, 0, sizeof(w.header));
   memset(w.texts, 0, sizeof(w.texts));
@@ -285,26 +316,11 @@ static int attach(void) {
 GS_CUPTI_API int InitializeInjection(void);
 GS_CUPTI_API int InitializeInjection(void) {
   pthread_mutex_lock(&w.work);
-  if (attach() && !w.cupti) {
-    const gs_cupti_table *cupti = gs_cupti();
-    char paths[sizeof(w.control->libraries)], *rest = NULL;
-    memcpy(paths, w.control->libraries, sizeof(paths));
-    paths[sizeof(paths) - 1] = 0;
-    gs_cupti_error first = {.text = "no libcupti is known"};
-    int tried = 0;
-    for (char *path = strtok_r(paths, "\n", &rest); path && !w.cupti; path = strtok_r(NULL, "\n", &rest)) {
-      gs_cupti_error error;
-      if (!cupti->open(path, &w.control->options, &error)) {
-        w.cupti = cupti;
-      } else if (!tried++ || error.call[0]) {
-        first = error;
-      }
-      if (error.call[0]) break;  // it is there and refuses
-    }
-    if (!w.cupti) w.header.error = first;
-    follow();
+  if (attach() && !w.header.cuda) {
+    w.header.cuda = 1;
+    int recorded = follow();
     atexit(at_exit);
-    drain(GS_SPOOL_RUNS);
+    drain(GS_SPOOL_RUNS, recorded);
   }
   pthread_mutex_unlock(&w.work);
   return 1;

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 // Raised by whatever changes this file; library and program must agree.
-#define GS_CUPTI_ABI_VERSION 2
+#define GS_CUPTI_ABI_VERSION 3
 
 #define GS_CUPTI_API __attribute__((visibility("default")))
 
@@ -140,9 +140,10 @@ typedef struct {
 typedef struct {
   uint32_t version, process, parent;
   int32_t state;             // one of gs_spool_states
+  int32_t cuda;              // 1: CUDA was started
   int64_t size;              // bytes of the spool that hold whole records
   gs_cupti_clock first, last;
-  gs_cupti_state cupti;      // version 0: CUDA was not started
+  gs_cupti_state cupti;      // version 0: CUPTI was not opened
   gs_cupti_losses losses;
   uint64_t unspooled;        // records for which the spool had no room
   int32_t failure;           // errno of a write

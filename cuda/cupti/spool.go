@@ -170,12 +170,11 @@ func (s *Spool) readHeader() {
 	s.Process, s.State = int(h.process), State(h.state)
 	command := unsafe.Slice((*byte)(unsafe.Pointer(&h.command[0])), len(h.command))
 	s.Command = strings.FieldsFunc(string(command), func(r rune) bool { return r == 0 })
-	s.First, s.Last, s.CUDA = clockOf(&h.first), clockOf(&h.last), h.cupti.version != 0
+	s.First, s.Last, s.CUDA = clockOf(&h.first), clockOf(&h.last), h.cuda != 0
 	s.Version = versionOf(&h.cupti)
 	s.end = int64(headerSize) + int64(h.size)
 	s.Failure = nil
 	if h.error.call[0] != 0 || h.error.text[0] != 0 {
-		s.CUDA = true
 		if s.Failure = explain("CUPTI cannot be used", &h.error); h.error.call[0] == 0 {
 			s.Failure = failure(ErrAbsent, "CUPTI cannot be opened: %s; %s names a libcupti", C.GoString(&h.error.text[0]), CUPTIEnv)
 		}

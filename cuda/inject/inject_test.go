@@ -96,6 +96,24 @@ var programs = map[string]func(*gpu){
 	"newer": func(g *gpu) { g.start(future, "", 0); g.kernel("k") },
 	"busy":  func(g *gpu) { g.start(130001, "cuptiSubscribe", 39) },
 	"none":  func(g *gpu) {},
+	"off": func(g *gpu) {
+		g.start(130001, "", 0)
+		time.Sleep(50 * time.Millisecond)
+		if g.c.Subscribed() {
+			panic("CUPTI was opened for nothing")
+		}
+	},
+	"toggled": func(g *gpu) {
+		g.start(130001, "", 0)
+		g.kernel("before")
+		for _, name := range []string{"within", "after", "within"} {
+			syscall.Kill(os.Getppid(), syscall.SIGUSR1)
+			for (g.c.Enabled() > 0) != (name == "within") {
+				time.Sleep(time.Millisecond)
+			}
+			g.kernel(name)
+		}
+	},
 	"killed": func(g *gpu) {
 		g.start(130001, "", 0)
 		g.kernel("k")
@@ -243,6 +261,18 @@ func TestFaults(t *testing.T) {
 				t.Errorf("%d were kept and %d lost of %d", kept, lost, 2*manyKernels)
 			}
 		})
+	}
+}
+
+// TestToggle: CUPTI is opened when recording is switched on, and not before.
+func TestToggle(t *testing.T) {
+	r, tr := run(t, "off", inject.Options{Toggle: syscall.SIGUSR1})
+	if r.Status != 7 || tr != nil || !r.StartedCUDA() || len(r.Says()) > 0 {
+		t.Errorf("status %d, recorded %v, CUDA %v, failures %v", r.Status, tr, r.StartedCUDA(), r.Says())
+	}
+	r, tr = run(t, "toggled", inject.Options{Toggle: syscall.SIGUSR1})
+	if r.Status != 7 || tr.Kernels != 2 || len(named(tr, "within")) != 2 || len(r.Says()) > 0 {
+		t.Errorf("status %d, %d kernels, %d within, failures %v", r.Status, tr.Kernels, len(named(tr, "within")), r.Says())
 	}
 }
 

@@ -15,6 +15,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#include <wchar.h>
 
 enum {
   TICK = 10,             // ms between looks at the control
@@ -343,7 +344,7 @@ typedef struct {
   const void *message;
 } attributes;
 
-enum { ASCII = 1, UNICODE, REGISTERED };  // wide characters, which nobody uses on Linux, are left out
+enum { ASCII = 1, UNICODE, REGISTERED };
 enum { CATEGORIES = 64 };
 
 typedef struct {
@@ -352,10 +353,25 @@ typedef struct {
 
 static domain default_domain;
 
+// narrow returns wide characters in UTF-8, for the caller to free.
+static char *narrow(const wchar_t *wide) {
+  char *text = wide ? malloc(4 * wcslen(wide) + 1) : NULL, *to = text;
+  if (!text) return NULL;
+  for (; *wide; wide++) {
+    const uint32_t c = (uint32_t)*wide > 0x10ffff ? 0xfffd : (uint32_t)*wide;
+    int more = (c >= 0x80) + (c >= 0x800) + (c >= 0x10000);
+    *to++ = (char)(more ? (0xff00 >> (more + 1)) | c >> 6 * more : c);
+    while (more--) *to++ = (char)(0x80 | (c >> 6 * more & 0x3f));
+  }
+  *to = 0;
+  return text;
+}
+
 static void note(uint32_t how, const domain *d, const attributes *a, uint64_t id) {
   gs_cupti_record r = {.kind = GS_SPOOL_RANGE, .detail = how, .correlation = id, .thread = this_thread()};
   if (!d) d = &default_domain;
-  const char *text = a && a->message_type != UNICODE ? a->message : NULL;  // a registered text's handle is its copy
+  char *own = a && a->message_type == UNICODE ? narrow(a->message) : NULL;
+  const char *text = own ? own : a ? a->message : NULL;  // a registered text's handle is its copy
   r.name = text;
   r.name_length = text ? (uint32_t)strlen(text) : 0;
   if (a) {
@@ -370,7 +386,10 @@ static void note(uint32_t how, const domain *d, const attributes *a, uint64_t id
     pthread_mutex_lock(&w.work);
     int is = attach();
     pthread_mutex_unlock(&w.work);
-    if (!is) return;
+    if (!is) {
+      free(own);
+      return;
+    }
     pthread_mutex_lock(&w.batching);
   }
   make_room();
@@ -380,6 +399,7 @@ static void note(uint32_t how, const domain *d, const attributes *a, uint64_t id
   r.start = r.end = monotonic();
   put(&r);
   pthread_mutex_unlock(&w.batching);
+  free(own);
 }
 
 static uint64_t new_range(void) {
@@ -408,27 +428,38 @@ static void range_end(uint64_t id) { d_end(NULL, id); }
 static int push(const attributes *a) { return d_push(NULL, a); }
 static int pop(void) { return d_pop(NULL); }
 
-static const attributes *plain(attributes *a, const char *text) {
-  a->message_type = ASCII;
+static const attributes *plain(attributes *a, int32_t type, const void *text) {
+  a->message_type = type;
   a->message = text;
   return a;
 }
-static void mark_a(const char *text) { d_mark(NULL, plain(&(attributes){0}, text)); }
-static uint64_t start_a(const char *text) { return d_start(NULL, plain(&(attributes){0}, text)); }
-static int push_a(const char *text) { return d_push(NULL, plain(&(attributes){0}, text)); }
-static void d_category(domain *d, uint32_t id, const char *name) {
-  if (id < CATEGORIES && name) (d ? d : &default_domain)->categories[id] = strdup(name);
+#define PLAIN(type) plain(&(attributes){0}, type, text)
+static void mark_a(const char *text) { mark(PLAIN(ASCII)); }
+static void mark_w(const wchar_t *text) { mark(PLAIN(UNICODE)); }
+static uint64_t start_a(const char *text) { return range_start(PLAIN(ASCII)); }
+static uint64_t start_w(const wchar_t *text) { return range_start(PLAIN(UNICODE)); }
+static int push_a(const char *text) { return push(PLAIN(ASCII)); }
+static int push_w(const wchar_t *text) { return push(PLAIN(UNICODE)); }
+#undef PLAIN
+
+// These own their name, which is never freed.
+static void set_category(domain *d, uint32_t id, char *name) {
+  if (id < CATEGORIES && name) (d ? d : &default_domain)->categories[id] = name;
 }
-static void category(uint32_t id, const char *name) { d_category(NULL, id, name); }
-static char *registered(domain *d, const char *text) {
-  (void)d;
-  return text ? strdup(text) : NULL;
-}
-static domain *create(const char *name) {
+static domain *new_domain(char *name) {
   domain *d = calloc(1, sizeof(*d));
-  if (d && name) d->name = strdup(name);
+  if (d) d->name = name;
   return d;
 }
+static char *copy(const char *text) { return text ? strdup(text) : NULL; }
+static void category(uint32_t id, const char *name) { set_category(NULL, id, copy(name)); }
+static void category_w(uint32_t id, const wchar_t *name) { set_category(NULL, id, narrow(name)); }
+static void d_category(domain *d, uint32_t id, const char *name) { set_category(d, id, copy(name)); }
+static void d_category_w(domain *d, uint32_t id, const wchar_t *name) { set_category(d, id, narrow(name)); }
+static char *registered(domain *d, const char *text) { return (void)d, copy(text); }
+static char *registered_w(domain *d, const wchar_t *text) { return (void)d, narrow(text); }
+static domain *create(const char *name) { return new_domain(copy(name)); }
+static domain *create_w(const wchar_t *name) { return new_domain(narrow(name)); }
 
 typedef void (*function)(void);
 typedef struct {
@@ -439,10 +470,10 @@ typedef struct {
 GS_CUPTI_API int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t));
 GS_CUPTI_API int InitializeInjectionNvtx2(const void *(*export_table)(uint32_t)) {
 #define F(f) (function)(f)
-  static const function core[] = {[1] = F(mark), F(mark_a), [4] = F(range_start), F(start_a), [7] = F(range_end),
-                                  F(push), F(push_a), [11] = F(pop), F(category)};
+  static const function core[] = {[1] = F(mark), F(mark_a), F(mark_w), F(range_start), F(start_a), F(start_w),
+                                  F(range_end), F(push), F(push_a), F(push_w), F(pop), F(category), F(category_w)};
   static const function core2[] = {[1] = F(d_mark), F(d_start), F(d_end), F(d_push), F(d_pop), [8] = F(d_category),
-                                   [10] = F(registered), [12] = F(create)};
+                                   F(d_category_w), F(registered), F(registered_w), F(create), F(create_w)};
 #undef F
   const struct {
     int32_t id;

@@ -74,6 +74,8 @@ func (g *gpu) kernel(name string) {
 		Correlation: id, Name: name, Grid: [3]int32{2, 1, 1}, Block: [3]int32{32, 1, 1}, Registers: 16})
 }
 
+const wide = "gr\u00f6\u00dfe \u20ac \U0001d11e"
+
 const flushed = 600 * time.Millisecond // after which what happened is in the spool
 
 var programs = map[string]func(*gpu){
@@ -90,6 +92,7 @@ var programs = map[string]func(*gpu){
 		}
 		id := g.c.Call(false, 311, g.now+6000, g.now+7000)
 		g.c.Record(fake.Work{Kind: int(cupti.KindGraph), Start: g.now + 8000, End: g.now + 9000, Correlation: id, Stream: 7, Context: 1})
+		g.Wide(wide)
 		g.Fork("of the child")
 		time.Sleep(20 * time.Millisecond)
 	},
@@ -201,7 +204,7 @@ func TestAll(t *testing.T) {
 	if r.Status != 7 || !r.StartedCUDA() || len(r.Says()) > 0 || r.Processes != 2 {
 		t.Errorf("status %d, CUDA %v, failures %v, %d processes", r.Status, r.StartedCUDA(), r.Says(), r.Processes)
 	}
-	if tr.Kernels != 60 || tr.Graphs != 1 || tr.Calls != 61 || tr.Ranges != 61 || tr.WithoutCall != 0 {
+	if tr.Kernels != 60 || tr.Graphs != 1 || tr.Calls != 61 || tr.Ranges != 62 || tr.WithoutCall != 0 {
 		t.Errorf("attribution is %+v", tr.Attribution)
 	}
 	k := named(tr, "add(float*)")
@@ -217,6 +220,9 @@ func TestAll(t *testing.T) {
 	child, own := named(tr, "of the child"), named(tr, "step")
 	if len(child) != 1 || len(own) != 30 || child[0].Lane.Process == own[0].Lane.Process {
 		t.Errorf("ranges are %+v %d", child, len(own))
+	}
+	if w := named(tr, wide); len(w) != 2 || w[0].Domain != "" || w[1].Domain != wide || w[1].Kind != traces.KindMark {
+		t.Errorf("wide names are %+v", w)
 	}
 	if at := own[0].Time; at < 0 || at > 60e9 || k[0].Time < at || k[0].Parent == 0 || tr.WithoutRange != 0 {
 		t.Errorf("a range is at %d ns, its kernel at %d", at, k[0].Time)

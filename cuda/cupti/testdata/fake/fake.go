@@ -41,6 +41,22 @@ static int inject(const char *path, int nvtx) {
 }
 static void push(const char *name) { if (slots[0][9]) ((int (*)(const char *))slots[0][9])(name); }
 static void pop(void) { if (slots[0][11]) ((int (*)(void))slots[0][11])(); }
+// What NVTX's header calls nvtxEventAttributes_t.
+typedef struct {
+  uint16_t version, size;
+  uint32_t category;
+  int32_t color_type, color, payload_type, reserved;
+  uint64_t payload;
+  int32_t message_type;
+  const void *message;
+} attributes;
+static void wide(const wchar_t *text) {
+  ((int (*)(const wchar_t *))slots[0][10])(text);
+  void *domain = ((void *(*)(const wchar_t *))slots[1][13])(text);
+  attributes a = {.message_type = 3, .message = ((void *(*)(void *, const wchar_t *))slots[1][11])(domain, text)};
+  ((void (*)(void *, const attributes *))slots[1][1])(domain, &a);
+  pop();
+}
 static void forked(const char *name) {
   if (fork()) return;
   push(name), pop();
@@ -288,6 +304,12 @@ func (Program) Range(name string, do func()) {
 	C.push(text)
 	do()
 	C.pop()
+}
+
+// Wide makes a range in wide characters, and within it a mark of such a text, registered in such a domain.
+func (Program) Wide(text string) {
+	list := append([]rune(text), 0)
+	C.wide((*C.wchar_t)(unsafe.Pointer(&list[0])))
 }
 
 // Fork forks without exec; the child makes a range and exits.

@@ -32,8 +32,8 @@ type Writer struct {
 	lastTID  int64
 	names    map[Lane]string
 	flows    uint64
-	calls    map[Correlation]place   // where each API call is
-	waiting  map[Correlation][]place // work written before its API call
+	calls    map[Correlation]place // where API calls are from which no arrow leads yet
+	waiting  map[Correlation]place // first work of those that were not written yet
 	isClosed bool
 }
 
@@ -90,7 +90,7 @@ func NewWriter(w io.Writer, h *Header) *Writer {
 	t := &Writer{
 		w: bufio.NewWriterSize(w, 1<<18), header: h, lastTID: firstTID,
 		lanes: map[Lane]*laneTracks{}, pids: map[int64]int{}, ranks: map[Lane]int{}, names: map[Lane]string{},
-		calls: map[Correlation]place{}, waiting: map[Correlation][]place{},
+		calls: map[Correlation]place{}, waiting: map[Correlation]place{},
 	}
 	h.Version = Version
 	for _, l := range h.Lanes {
@@ -342,7 +342,8 @@ func (t *Writer) meta(what string, pid, tid int64, key string, value []byte) {
 	}
 }
 
-// flow draws an arrow from each API call to the work that it caused.
+// flow draws an arrow from each API call to the first work that it caused: arrows to each kernel of a graph would be a
+// third of a file.
 func (t *Writer) flow(e *Event, at place) {
 	if e.Correlation == 0 {
 		return
@@ -350,16 +351,18 @@ func (t *Writer) flow(e *Event, at place) {
 	key := t.header.Correlate(e)
 	switch {
 	case e.Kind.IsCall():
-		t.calls[key] = at
-		for _, work := range t.waiting[key] {
+		if work, ok := t.waiting[key]; ok {
 			t.arrow(at, work)
+			delete(t.waiting, key)
+		} else {
+			t.calls[key] = at
 		}
-		delete(t.waiting, key)
 	case e.Kind.IsGPU():
 		if call, ok := t.calls[key]; ok {
 			t.arrow(call, at)
-		} else {
-			t.waiting[key] = append(t.waiting[key], at)
+			delete(t.calls, key)
+		} else if _, is := t.waiting[key]; !is {
+			t.waiting[key] = at
 		}
 	}
 }

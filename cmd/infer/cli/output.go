@@ -188,7 +188,7 @@ func Count(n int, thing string) string { return humanize.Count(n, thing, humaniz
 
 // mostDepths bounds the kernels of a recording whose file has the depth of the queue as a counter: in large ones it is a
 // fifth of the bytes, and readers compute it.
-const mostDepths = 1 << 14
+const mostDepths = 1 << 12
 
 // WriteTrace writes a trace with the steps over its kernels, and with how many launches were under way.
 func WriteTrace(ctx context.Context, t *traces.Trace, path string) error {

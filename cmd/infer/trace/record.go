@@ -23,6 +23,7 @@ import (
 	"gpt2scope/cuda/inject"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/table"
+	"gpt2scope/traces"
 	"gpt2scope/traces/stages"
 	"gpt2scope/traces/tables"
 )
@@ -182,6 +183,15 @@ func (f *recordFlags) finish(c *cobra.Command, run *inject.Run) error {
 		t.Header.Notes = append(t.Header.Notes, text)
 		say("%s", text)
 	}
+	if f.show { // before it is written, which takes longer; stages are not written
+		header := *t.Header
+		shown := traces.NewTrace(&header, slices.Clone(t.Events))
+		stages.OfRanges(shown, nil)
+		err := Show(c.ErrOrStderr(), shown, ShowOptions{By: tables.ByFolded, anyTable: true, GPU: -1, Columns: MainColumns})
+		if err != nil {
+			return err
+		}
+	}
 	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if err := cli.WriteTrace(ctx, t, f.out); ctx.Err() != nil {
@@ -194,11 +204,7 @@ func (f *recordFlags) finish(c *cobra.Command, run *inject.Run) error {
 	}
 	say("%s has %s of %s, %s; 'infer trace show %s' reads it", f.out, cli.Count(t.Kernels, "kernel"),
 		humanize.Count(run.Processes, "process", "processes"), cli.Count(int(t.Header.Events), "event"), cli.ShellQuote(f.out))
-	if !f.show {
-		return nil
-	}
-	stages.OfRanges(t, nil)
-	return Show(c.ErrOrStderr(), t, ShowOptions{By: tables.ByFolded, anyTable: true, GPU: -1, Columns: MainColumns})
+	return nil
 }
 
 // serve answers requests with a text, until stop is called.

@@ -46,98 +46,7 @@ static struct {
 } api;
 #undef MEMBER
 
-// The offsets of a record's fields are NONE if its struct has no such field.
-enum { NONE = 0xffff };
-
-// The fields that all work of a GPU has.
-typedef struct {
-  uint16_t start, end, device, context, stream, correlation, node, graph;
-  uint16_t source;  // the node of the graph that was instantiated
-} work_layout;
-
-#define WORK(T, source)                                                                                              \
-  {offsetof(T, start), offsetof(T, end), offsetof(T, deviceId), offsetof(T, contextId), offsetof(T, streamId),       \
-   offsetof(T, correlationId), offsetof(T, graphNodeId), offsetof(T, graphId), source}
-
-typedef struct {
-  uint32_t since;  // the first cuptiGetVersion that uses the struct
-  const char *name;
-  work_layout work;
-  uint16_t name_at, grid, block, registers, static_shared, dynamic_shared;
-} kernel_layout;
-
-#define KERNEL(since, T, source)                                                                              \
-  {since, #T, WORK(T, source), offsetof(T, name), offsetof(T, gridX), offsetof(T, blockX),                    \
-   offsetof(T, registersPerThread), offsetof(T, staticSharedMemory), offsetof(T, dynamicSharedMemory)}
-
-// The versions are those of cupti_version.h. NVIDIA's release notes of CUPTI say with which CUDA a struct came.
-static const kernel_layout kernels[] = {
-    KERNEL(22, CUpti_ActivityKernel9, NONE),  // CUDA 12.0
-#if CUPTI_API_VERSION >= 130000
-    KERNEL(130000, CUpti_ActivityKernel10, NONE),  // CUDA 13.0
-#endif
-#if CUPTI_API_VERSION >= 130200
-    KERNEL(130200, CUpti_ActivityKernel11, NONE),  // CUDA 13.2
-#endif
-#if CUPTI_API_VERSION >= 130300
-    KERNEL(130300, CUpti_ActivityKernel12, NONE),  // CUDA 13.3
-#endif
-#if CUPTI_API_VERSION >= 130400
-    KERNEL(130400, CUpti_ActivityKernel13, offsetof(CUpti_ActivityKernel13, sourceGraphNodeId)),  // CUDA 13.4
-#endif
-};
-
-typedef struct {
-  uint32_t since;
-  work_layout work;
-  uint16_t bytes, copy_kind, from, to;
-} copy_layout;
-
-#define COPY(since, T, source) \
-  {since, WORK(T, source), offsetof(T, bytes), offsetof(T, copyKind), offsetof(T, srcKind), offsetof(T, dstKind)}
-
-static const copy_layout copies[] = {
-    COPY(22, CUpti_ActivityMemcpy5, NONE),
-#if CUPTI_API_VERSION >= 26
-    COPY(26, CUpti_ActivityMemcpy6, NONE),  // CUDA 12.8
-#endif
-#if CUPTI_API_VERSION >= 130400
-    COPY(130400, CUpti_ActivityMemcpy7, offsetof(CUpti_ActivityMemcpy7, sourceGraphNodeId)),
-#endif
-};
-
-static const copy_layout peer_copies[] = {COPY(22, CUpti_ActivityMemcpyPtoP4, NONE)};
-
-// A memset has no copyKind and srcKind. The first of the 2 bytes of memoryKind is its value.
-#define SET(since, T, source) {since, WORK(T, source), offsetof(T, bytes), NONE, NONE, offsetof(T, memoryKind)}
-
-static const copy_layout sets[] = {
-    SET(22, CUpti_ActivityMemset4, NONE),
-#if CUPTI_API_VERSION >= 130400
-    SET(130400, CUpti_ActivityMemset5, offsetof(CUpti_ActivityMemset5, sourceGraphNodeId)),
-#endif
-};
-
-// Where the result of a synchronisation is.
-static uint16_t sync_result(uint32_t version) {
-#if CUPTI_API_VERSION >= 26
-  if (version >= 26) return offsetof(CUpti_ActivitySynchronization2, returnValue);  // CUDA 12.8
-#endif
-  (void)version;
-  return NONE;
-}
-
 enum { OLDEST = 22 };  // CUDA 12.4, as the CUDA library
-
-// The layout that a version of libcupti uses.
-#define LAYOUT(table, v) (&table[layout_index(&table[0].since, sizeof(table[0]), sizeof(table) / sizeof(table[0]), v)])
-
-static size_t layout_index(const uint32_t *since, size_t stride, size_t n, uint32_t version) {
-  size_t at = 0;
-  for (size_t i = 1; i < n; i++)
-    if (*(const uint32_t *)((const char *)since + i * stride) <= version) at = i;
-  return at;
-}
 
 // CUPTI's names of the kinds.
 static const CUpti_ActivityKind kinds[GS_CUPTI_KINDS] = {
@@ -182,8 +91,6 @@ static struct {
   CUpti_SubscriberHandle subscriber;
   gs_cupti_options options;
   gs_cupti_state state;
-  const kernel_layout *kernel;
-  const copy_layout *copy, *peer_copy, *set;
   int opened;
   uint64_t enabled;  // kinds
 
@@ -460,11 +367,6 @@ static int32_t open_recorder(const char *path, const gs_cupti_options *options, 
   s.fatal = 0;
   s.state.version = version;
   s.state.known = CUPTI_API_VERSION;
-  s.kernel = LAYOUT(kernels, version);
-  s.copy = LAYOUT(copies, version);
-  s.peer_copy = LAYOUT(peer_copies, version);
-  s.set = LAYOUT(sets, version);
-  snprintf(s.state.kernel, sizeof(s.state.kernel), "%s", s.kernel->name);
 
   CUptiResult r = api.cuptiSubscribe(&s.subscriber, called_back, NULL);
   if (r) {
@@ -604,60 +506,49 @@ static void pop(void) {
 
 // Reading records.
 
-static uint64_t u64(const void *record, uint16_t at) {
-  uint64_t v = 0;
-  if (at != NONE) memcpy(&v, (const char *)record + at, sizeof(v));
-  return v;
-}
+// Each later struct of a kind begins like that of CUDA 12.4, whose types these are: compared up to CUDA 13.5.
 
-static uint32_t u32(const void *record, uint16_t at) {
-  uint32_t v = 0;
-  if (at != NONE) memcpy(&v, (const char *)record + at, sizeof(v));
-  return v;
-}
-
-static uint8_t u8(const void *record, uint16_t at) { return at == NONE ? 0 : *((const uint8_t *)record + at); }
-
-static void read_work(const void *a, const work_layout *l, gs_cupti_record *r) {
-  r->start = u64(a, l->start);
-  r->end = u64(a, l->end);
-  r->device = u32(a, l->device);
-  r->context = u32(a, l->context);
-  r->stream = u32(a, l->stream);
-  r->correlation = u32(a, l->correlation);
-  r->node = u64(a, l->node);
-  r->origin = u64(a, l->source);
-  r->graph = u32(a, l->graph);
-}
+#define READ_WORK(a, r)                                                                                              \
+  r->start = a->start, r->end = a->end, r->device = a->deviceId, r->context = a->contextId, r->stream = a->streamId, \
+  r->correlation = a->correlationId, r->node = a->graphNodeId, r->graph = a->graphId
 
 static void name_record(gs_cupti_record *r, const char *name) {
   r->name = name;
   r->name_length = name ? (uint32_t)strlen(name) : 0;
 }
 
-static void read_kernel(const void *a, gs_cupti_record *r) {
-  const kernel_layout *l = s.kernel;
+static void read_kernel(const CUpti_ActivityKernel9 *a, gs_cupti_record *r) {
   r->kind = GS_CUPTI_KERNEL;
-  read_work(a, &l->work, r);
-  memcpy(r->grid, (const char *)a + l->grid, sizeof(r->grid));
-  memcpy(r->block, (const char *)a + l->block, sizeof(r->block));
-  uint16_t registers;
-  memcpy(&registers, (const char *)a + l->registers, sizeof(registers));
-  r->registers = registers;
-  r->static_shared = (int32_t)u32(a, l->static_shared);
-  r->dynamic_shared = (int32_t)u32(a, l->dynamic_shared);
-  const char *name;
-  memcpy(&name, (const char *)a + l->name_at, sizeof(name));
-  name_record(r, name);
+  READ_WORK(a, r);
+  memcpy(r->grid, &a->gridX, sizeof(r->grid));
+  memcpy(r->block, &a->blockX, sizeof(r->block));
+  r->registers = a->registersPerThread;
+  r->static_shared = a->staticSharedMemory;
+  r->dynamic_shared = a->dynamicSharedMemory;
+  name_record(r, a->name);
 }
 
-static void read_copy(const void *a, const copy_layout *l, int32_t kind, gs_cupti_record *r) {
-  r->kind = kind;
-  read_work(a, &l->work, r);
-  r->bytes = u64(a, l->bytes);
-  r->copy_kind = u8(a, l->copy_kind);
-  r->from = u8(a, l->from);
-  r->to = u8(a, l->to);
+#define READ_KINDS(a, r) r->copy_kind = a->copyKind, r->from = a->srcKind, r->to = a->dstKind
+
+static void read_copy(const CUpti_ActivityMemcpy5 *a, gs_cupti_record *r) {
+  r->kind = GS_CUPTI_MEMCPY;
+  READ_WORK(a, r);
+  READ_KINDS(a, r);
+  r->bytes = a->bytes;
+}
+
+static void read_peer_copy(const CUpti_ActivityMemcpyPtoP4 *a, gs_cupti_record *r) {
+  r->kind = GS_CUPTI_MEMCPY_PEER;
+  READ_WORK(a, r);
+  READ_KINDS(a, r);
+  r->bytes = a->bytes;
+}
+
+static void read_set(const CUpti_ActivityMemset4 *a, gs_cupti_record *r) {
+  r->kind = GS_CUPTI_MEMSET;
+  READ_WORK(a, r);
+  r->to = (uint8_t)a->memoryKind;
+  r->bytes = a->bytes;
 }
 
 static void read_call(const CUpti_ActivityAPI *a, gs_cupti_record *r) {
@@ -672,7 +563,6 @@ static void read_call(const CUpti_ActivityAPI *a, gs_cupti_record *r) {
   r->process = a->processId;
   r->thread = a->threadId;
   r->correlation = a->correlationId;
-  r->result = a->returnValue;
 }
 
 static void read_sync(const CUpti_ActivitySynchronization *a, gs_cupti_record *r) {
@@ -683,7 +573,6 @@ static void read_sync(const CUpti_ActivitySynchronization *a, gs_cupti_record *r
   r->context = a->contextId;
   r->stream = a->streamId;
   r->detail = a->type;
-  r->result = u32(a, sync_result(s.state.version));
 }
 
 static void read_overhead(const CUpti_ActivityOverhead3 *a, gs_cupti_record *r) {
@@ -696,8 +585,6 @@ static void read_overhead(const CUpti_ActivityOverhead3 *a, gs_cupti_record *r) 
   if (thread || a->objectKind == CUPTI_ACTIVITY_OBJECT_PROCESS) r->process = a->objectId.pt.processId;
   if (thread) r->thread = a->objectId.pt.threadId;
 }
-
-// Later structs of these three kinds begin like the ones here.
 
 static void read_graph(const CUpti_ActivityGraphTrace *a, gs_cupti_record *r) {
   r->kind = GS_CUPTI_GRAPH;
@@ -739,52 +626,31 @@ static void read_device(const CUpti_ActivityDevice4 *a, gs_cupti_record *r) {
   memcpy(&r->origin, &a->uuid.bytes[8], 8);
 }
 
+static int read_external(const CUpti_ActivityExternalCorrelation *a, gs_cupti_record *r) {
+  r->kind = GS_CUPTI_EXTERNAL;
+  r->correlation = a->correlationId;
+  r->tag = a->externalId;
+  return a->externalKind == CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
+}
+
 // read_record returns 0 for a record of a kind that is not used.
-static int read_record(const CUpti_Activity *a, gs_cupti_record *r) {
+static int read_record(const void *a, gs_cupti_record *r) {
   memset(r, 0, sizeof(*r));
-  switch (a->kind) {
+  switch (((const CUpti_Activity *)a)->kind) {
     case CUPTI_ACTIVITY_KIND_KERNEL:
-    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
-      read_kernel(a, r);
-      return 1;
-    case CUPTI_ACTIVITY_KIND_MEMCPY:
-      read_copy(a, s.copy, GS_CUPTI_MEMCPY, r);
-      return 1;
-    case CUPTI_ACTIVITY_KIND_MEMCPY2:
-      read_copy(a, s.peer_copy, GS_CUPTI_MEMCPY_PEER, r);
-      return 1;
-    case CUPTI_ACTIVITY_KIND_MEMSET:
-      read_copy(a, s.set, GS_CUPTI_MEMSET, r);
-      return 1;
+    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: return read_kernel(a, r), 1;
+    case CUPTI_ACTIVITY_KIND_MEMCPY: return read_copy(a, r), 1;
+    case CUPTI_ACTIVITY_KIND_MEMCPY2: return read_peer_copy(a, r), 1;
+    case CUPTI_ACTIVITY_KIND_MEMSET: return read_set(a, r), 1;
     case CUPTI_ACTIVITY_KIND_RUNTIME:
-    case CUPTI_ACTIVITY_KIND_DRIVER:
-      read_call((const CUpti_ActivityAPI *)a, r);
-      return 1;
-    case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION:
-      read_sync((const CUpti_ActivitySynchronization *)a, r);
-      return 1;
-    case CUPTI_ACTIVITY_KIND_OVERHEAD:
-      read_overhead((const CUpti_ActivityOverhead3 *)a, r);
-      return 1;
-    case CUPTI_ACTIVITY_KIND_GRAPH_TRACE:
-      read_graph((const CUpti_ActivityGraphTrace *)a, r);
-      return 1;
-    case CUPTI_ACTIVITY_KIND_MEMORY2:
-      read_memory((const CUpti_ActivityMemory3 *)a, r);
-      return 1;
-    case CUPTI_ACTIVITY_KIND_DEVICE:
-      read_device((const CUpti_ActivityDevice4 *)a, r);
-      return 1;
-    case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION: {
-      const CUpti_ActivityExternalCorrelation *e = (const CUpti_ActivityExternalCorrelation *)a;
-      if (e->externalKind != CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0) return 0;
-      r->kind = GS_CUPTI_EXTERNAL;
-      r->correlation = e->correlationId;
-      r->tag = e->externalId;
-      return 1;
-    }
-    default:
-      return 0;
+    case CUPTI_ACTIVITY_KIND_DRIVER: return read_call(a, r), 1;
+    case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION: return read_sync(a, r), 1;
+    case CUPTI_ACTIVITY_KIND_OVERHEAD: return read_overhead(a, r), 1;
+    case CUPTI_ACTIVITY_KIND_GRAPH_TRACE: return read_graph(a, r), 1;
+    case CUPTI_ACTIVITY_KIND_MEMORY2: return read_memory(a, r), 1;
+    case CUPTI_ACTIVITY_KIND_DEVICE: return read_device(a, r), 1;
+    case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION: return read_external(a, r);
+    default: return 0;
   }
 }
 

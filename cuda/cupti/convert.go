@@ -216,11 +216,7 @@ func (c *Converter) attribute(e *traces.Event, r *Record) {
 	}
 	// The step of a node is that of its capture; the launch knows of passes only.
 	e.Step = -1
-	made := c.captured(r.Node)
-	if made == nil && r.Kind != KindNode && r.Origin != 0 {
-		made = c.captured(r.Origin) // the clone's record was lost, but the kernel's own has the origin
-	}
-	if made != nil && made.Tagged {
+	if made := c.captured(r.Node); made != nil && made.Tagged {
 		e.Plan, e.Step, _ = c.decode(made.External)
 	}
 }

@@ -345,9 +345,8 @@ func (r *Recorder) state() C.gs_cupti_state {
 
 // Version describes the CUPTI that was loaded.
 type Version struct {
-	Number  uint32 // cuptiGetVersion: 28 is CUDA 12.9, 130001 CUDA 13.0
-	Known   uint32 // the newest version that the recorder was built for
-	Kernels string // the struct by which records of kernels are read
+	Number uint32 // cuptiGetVersion: 28 is CUDA 12.9, 130001 CUDA 13.0
+	Known  uint32 // the newest version that the recorder was built for
 }
 
 // String is for people, such as "CUPTI 13.0 (130001)".
@@ -357,13 +356,13 @@ func (v Version) String() string {
 		name = fmt.Sprintf("CUPTI %d.%d (%d)", v.Number/10000, v.Number/100%100, v.Number)
 	}
 	if v.Newer() {
-		name += fmt.Sprintf(", newer than the recorder, which reads it as version %d", v.Known)
+		name += fmt.Sprintf(", newer than the recorder, which was built for version %d", v.Known)
 	}
 	return name
 }
 
-// Newer reports whether the CUPTI that was loaded is newer than the recorder knows. Its records are read by the newest
-// structs known, since structs grow at their end.
+// Newer reports whether the CUPTI that was loaded is newer than the recorder knows. Its records are read all the same,
+// since structs grow at their end.
 func (v Version) Newer() bool {
 	return v.Number/100 > v.Known/100 || v.Number < 130000 && v.Number > v.Known
 }
@@ -380,7 +379,7 @@ func (r *Recorder) Version() Version {
 }
 
 func versionOf(s *C.gs_cupti_state) Version {
-	return Version{uint32(s.version), uint32(s.known), C.GoString(&s.kernel[0])}
+	return Version{uint32(s.version), uint32(s.known)}
 }
 
 // NotRecorded returns a sentence for each kind that this CUPTI refused to record.

@@ -47,7 +47,7 @@ func TestGPU(t *testing.T) {
 	rec, err := cupti.Open(cupti.Options{})
 	need(err)
 	defer rec.Close()
-	t.Logf("%v, kernels as %s", rec.Version(), rec.Version().Kernels)
+	t.Log(rec.Version())
 	before, err := rec.Clock()
 	need(err)
 

@@ -54,7 +54,7 @@ type Record struct {
 	Tagged                  bool   // of KindNode: a tag was pushed
 
 	Node   uint64 // graph node that ran, or was made
-	Origin uint64 // the one that it was cloned from; of work CUPTI reports it from CUDA 13.4 on
+	Origin uint64 // of KindNode: the one that it was cloned from
 
 	Grid, Block                 [3]int32
 	Registers                   uint32 // per thread

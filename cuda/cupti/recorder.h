@@ -46,7 +46,7 @@ typedef struct {
   uint64_t start, end;               // ns, by CUPTI's clock; 0: not known
   uint64_t correlation;
   uint64_t tag;                      // of an EXTERNAL; of a NODE, what was pushed on its thread
-  uint64_t node, origin;             // graph node; what it was cloned from, of work from CUDA 13.4 on
+  uint64_t node, origin;             // graph node; of a NODE, what it was cloned from
   uint64_t bytes;
   const char *name;                  // of a kernel, mangled, or call; valid until the process ends
   uint32_t name_length;
@@ -56,7 +56,6 @@ typedef struct {
   int32_t static_shared, dynamic_shared;  // bytes per block
   uint32_t process, thread;
   uint32_t detail;                   // callback id of a call, type of a sync, kind of an overhead
-  uint32_t result;                   // what a call returned
   uint8_t copy_kind, from, to;       // of copies and sets (to): CUpti_ActivityMemcpyKind, CUpti_ActivityMemoryKind
   uint8_t tagged;                    // of a NODE: something was pushed
 } gs_cupti_record;
@@ -90,7 +89,6 @@ typedef struct {
 typedef struct {
   uint32_t version;        // cuptiGetVersion
   uint32_t known;          // the newest version that the library knows structs of
-  char kernel[32];         // name of the struct that kernels are read by
   uint64_t refused;        // bit of each kind that could not be recorded
   uint64_t unset;          // bit of each attribute that could not be set, by its number
   int32_t fatal;           // CUptiResult with which CUPTI detached itself; 0: it did not

@@ -23,14 +23,9 @@
 // of CUPTI have it, and what they have more than those before. Structs that the
 // headers lack are never chosen.
 #define CORRELATION k.correlationId = (uint32_t)r->correlation
-#define RESULT
-#define SOURCE
 #if CUPTI_API_VERSION < 26
 typedef CUpti_ActivityMemcpy5 CUpti_ActivityMemcpy6;
 typedef CUpti_ActivitySynchronization CUpti_ActivitySynchronization2;
-#else
-#undef RESULT
-#define RESULT k.returnValue = r->result
 #endif
 #if CUPTI_API_VERSION < 130000
 typedef CUpti_ActivityKernel9 CUpti_ActivityKernel10;
@@ -45,18 +40,15 @@ typedef CUpti_ActivityKernel11 CUpti_ActivityKernel12;
 typedef CUpti_ActivityKernel12 CUpti_ActivityKernel13;
 typedef CUpti_ActivityMemcpy6 CUpti_ActivityMemcpy7;
 typedef CUpti_ActivityMemset4 CUpti_ActivityMemset5;
-#else
-#undef SOURCE
-#define SOURCE k.sourceGraphNodeId = r->origin
 #endif
 
 #define KERNELS(ROW)                                                                                              \
   ROW(18, CUpti_ActivityKernel8, ) ROW(19, CUpti_ActivityKernel9, ) ROW(130000, CUpti_ActivityKernel10, )         \
-  ROW(130200, CUpti_ActivityKernel11, ) ROW(130300, CUpti_ActivityKernel12, ) ROW(130400, CUpti_ActivityKernel13, SOURCE)
-#define COPIES(ROW) ROW(18, CUpti_ActivityMemcpy5, ) ROW(26, CUpti_ActivityMemcpy6, ) ROW(130400, CUpti_ActivityMemcpy7, SOURCE)
+  ROW(130200, CUpti_ActivityKernel11, ) ROW(130300, CUpti_ActivityKernel12, ) ROW(130400, CUpti_ActivityKernel13, )
+#define COPIES(ROW) ROW(18, CUpti_ActivityMemcpy5, ) ROW(26, CUpti_ActivityMemcpy6, ) ROW(130400, CUpti_ActivityMemcpy7, )
 #define PEER_COPIES(ROW) ROW(18, CUpti_ActivityMemcpyPtoP4, )
-#define SETS(ROW) ROW(18, CUpti_ActivityMemset4, ) ROW(130400, CUpti_ActivityMemset5, SOURCE)
-#define SYNCS(ROW) ROW(18, CUpti_ActivitySynchronization, ) ROW(26, CUpti_ActivitySynchronization2, RESULT)
+#define SETS(ROW) ROW(18, CUpti_ActivityMemset4, ) ROW(130400, CUpti_ActivityMemset5, )
+#define SYNCS(ROW) ROW(18, CUpti_ActivitySynchronization, ) ROW(26, CUpti_ActivitySynchronization2, )
 #define OVERHEADS(ROW) ROW(18, CUpti_ActivityOverhead, ) ROW(20, CUpti_ActivityOverhead2, CORRELATION) ROW(22, CUpti_ActivityOverhead3, CORRELATION)
 #define GRAPHS(ROW) ROW(18, CUpti_ActivityGraphTrace, )
 #define MEMORIES(ROW) ROW(18, CUpti_ActivityMemory3, )

@@ -211,7 +211,7 @@ type Work struct {
 	Kind                        int
 	Device, Context, Stream     uint32
 	Start, End                  uint64
-	Correlation, Node, Origin   uint64
+	Correlation, Node           uint64
 	Bytes                       uint64
 	Name                        string // kept forever, as CUPTI keeps it
 	Grid, Block                 [3]int32
@@ -242,7 +242,7 @@ func (c *Control) Record(w Work) {
 	r := C.gs_cupti_record{
 		kind: C.int32_t(w.Kind), device: C.uint32_t(w.Device), context: C.uint32_t(w.Context), stream: C.uint32_t(w.Stream),
 		start: C.uint64_t(w.Start), end: C.uint64_t(w.End), correlation: C.uint64_t(w.Correlation), node: C.uint64_t(w.Node),
-		origin: C.uint64_t(w.Origin), bytes: C.uint64_t(w.Bytes), name: name, registers: C.uint32_t(w.Registers),
+		bytes: C.uint64_t(w.Bytes), name: name, registers: C.uint32_t(w.Registers),
 		static_shared: C.int32_t(w.StaticShared), dynamic_shared: C.int32_t(w.DynamicShared),
 		process: C.uint32_t(w.Process), thread: C.uint32_t(w.Thread), detail: C.uint32_t(w.Detail),
 		copy_kind: C.uint8_t(w.Copy), from: C.uint8_t(w.From), to: C.uint8_t(w.To),

@@ -360,6 +360,7 @@ static void name_subscriber(gs_cupti_error *error) {
 static int32_t open_recorder(const char *path, const gs_cupti_options *options, gs_cupti_error *error) {
   memset(error, 0, sizeof(*error));
   uint32_t version = 0;
+  if (s.opened) return failed(error, "cuptiSubscribe", CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED, 0);
   if (load(path, &version, error)) return -1;
   memset(&s.state, 0, sizeof(s.state));
   s.lost_records = s.damaged = s.lost_nodes = 0;

@@ -254,7 +254,7 @@ func (l *Library) openNVRTC() error {
 func (l *Library) find(variable, stem string, reason Reason, title string, open func(*C.char) error) error {
 	var looked []string
 	var first error
-	for _, candidate := range nvidiaPaths(variable, fmt.Sprintf("lib%s.so.%d", stem, l.runtime/1000)) {
+	for _, candidate := range place.NVIDIA(variable, fmt.Sprintf("lib%s.so.%d", stem, l.runtime/1000)) {
 		looked = append(looked, candidate)
 		if filepath.Base(candidate) != candidate { // a bare name is the loader's to find
 			if _, err := os.Stat(candidate); err != nil {
@@ -277,34 +277,4 @@ func (l *Library) find(variable, stem string, reason Reason, title string, open 
 	}
 	return unavailable(reason, looked, "%s of CUDA %d was not found (set %s or CUDA_HOME, or install NVIDIA's package)",
 		title, l.runtime/1000, variable)
-}
-
-// nvidiaPaths lists where one of NVIDIA's libraries may be.
-func nvidiaPaths(variable, file string) []string {
-	if path := os.Getenv(variable); path != "" {
-		return []string{path}
-	}
-	var paths []string
-	if home := os.Getenv("CUDA_HOME"); home != "" {
-		paths = append(paths, filepath.Join(home, "lib64", file), filepath.Join(home, "lib", file))
-	}
-	paths = append(paths, file, filepath.Join("/usr/local/cuda/lib64", file))
-	// Where pip puts packages: in one folder for each major version since CUDA 13, in one for each package before.
-	major := file[len(file)-2:]
-	packages := []string{"nvidia/cu" + major + "/lib", "nvidia/cublas/lib", "nvidia/cuda_nvrtc/lib"}
-	sites := []string{"build/cuda"}
-	if folder := place.Program(); folder != "" {
-		sites = append(sites, filepath.Join(folder, "../build/cuda"), filepath.Join(folder, "../cuda"))
-	}
-	for _, site := range append(sites, place.SitePackages()...) {
-		for _, p := range packages {
-			pattern := filepath.Join(site, p, file)
-			found, err := filepath.Glob(pattern)
-			if err != nil || len(found) == 0 {
-				found = []string{pattern} // for the list in the error
-			}
-			paths = append(paths, found...)
-		}
-	}
-	return paths
 }

@@ -2,7 +2,6 @@ package cupti
 
 import (
 	"cmp"
-	"maps"
 
 	"github.com/ianlancetaylor/demangle"
 
@@ -14,7 +13,7 @@ import (
 type Decode func(tag uint64) (plan, step int32, pass uint64)
 
 // Convert makes events of records, in the order of the trace's file. base is the time of CUPTI's clock at which the
-// trace's times are 0. Records without times are left out; [Recorder.Dropped] counts them.
+// trace's times are 0. Records without times are left out; [Recorder.Describe] counts them.
 //
 // A kernel, copy or set belongs to the step whose tag was pushed when its API call was made. A node of a graph belongs
 // to the step whose tag was pushed when the node was captured, and to the pass whose tag was pushed when the graph was
@@ -250,26 +249,4 @@ func (c *Converter) name(full string, of func(string) string) string {
 		c.names[full] = name
 	}
 	return name
-}
-
-// Describe writes to a trace's header what this recorder is, and what it lost. Call it when all records have been read,
-// with a reading of the clocks.
-func (r *Recorder) Describe(h *traces.Header, at Clock) {
-	if r != nil {
-		describe(h, at.Uncertainty, r.Version(), r.NotRecorded(), r.Dropped())
-	}
-}
-
-func describe(h *traces.Header, uncertainty int64, v Version, refused []string, dropped map[string]int64) {
-	h.Recorder, h.Clock = traces.RecorderCUPTI, traces.Clock{Domain: "cupti", Uncertainty: uncertainty}
-	if h.Versions = maps.Clone(h.Versions); h.Versions == nil {
-		h.Versions = map[string]string{}
-	}
-	if v.Number != 0 {
-		h.Versions["CUPTI"] = v.String()
-	}
-	h.NotRecorded = append(h.NotRecorded, refused...)
-	for what, n := range dropped {
-		h.Drop(what, n)
-	}
 }

@@ -23,15 +23,15 @@ import "C"
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"iter"
 	"maps"
+	"os"
 	"sync"
 	"unsafe"
 
 	"gpt2scope/internal/place"
 	"gpt2scope/nvtx"
+	"gpt2scope/traces"
 )
 
 // Options bound the memory that recording takes.
@@ -53,24 +53,13 @@ func (o Options) c() (c C.gs_cupti_options) {
 	return c
 }
 
-// Recorder records. Its methods may be called from several goroutines, Push and Pop from locked OS threads; on nil they
-// do nothing.
+// Recorder records. Its methods may be called from several goroutines, Push and Pop from locked OS threads.
 type Recorder struct {
 	table *C.gs_cupti_table
 
-	mutex    sync.Mutex // guards what follows, and calls of the library except push and pop
-	closed   bool
-	batch    []C.gs_cupti_record // drained last
-	next     int                 // index in batch of the next record
-	names    map[string]string   // of kernels and calls
-	timeless int64               // records without times
-	lost     map[string]int64
-}
-
-// open guards against a second recorder, with a clearer error than CUPTI's.
-var open struct {
-	sync.Mutex
-	busy bool
+	mutex    sync.Mutex        // guards what follows, and calls of the library except push and pop
+	names    map[string]string // of kernels and calls
+	timeless int64             // records without times
 }
 
 // Open finds the libraries and subscribes to CUPTI. Graph nodes are recorded from here on, all else from Start on. See
@@ -85,16 +74,10 @@ func Open(o Options) (*Recorder, error) {
 	if err != nil {
 		return nil, err
 	}
-	open.Lock()
-	defer open.Unlock()
-	if open.busy {
-		return nil, failure(ErrBusy, "the cupti recorder is open already, and CUPTI has one subscriber: close it first")
-	}
-	r := &Recorder{table: table, batch: make([]C.gs_cupti_record, 0, 512), names: map[string]string{}}
+	r := &Recorder{table: table, names: map[string]string{}}
 	if err = r.open(o.c()); err != nil {
 		return nil, err
 	}
-	open.busy = true
 	return r, nil
 }
 
@@ -120,9 +103,9 @@ func (r *Recorder) open(options C.gs_cupti_options) error {
 	if unfit != nil {
 		return unfit
 	}
-	return failure(ErrAbsent,
-		"there is no libcupti, which comes with the CUDA toolkit and the wheel nvidia-cuda-cupti, in %s; name it by %s",
-		lookedFor(), CUPTIEnv)
+	return failure(ErrAbsent, "there is no libcupti, which comes with the CUDA toolkit and the wheel nvidia-cuda-cupti, in "+
+		"CUDA_HOME (%q), beside the program, where the loader looks, in /usr/local/cuda or the packages of pip; name it by %s",
+		os.Getenv("CUDA_HOME"), CUPTIEnv)
 }
 
 // explain makes an error of a call of CUPTI that failed.
@@ -146,18 +129,10 @@ func explain(what string, e *C.gs_cupti_error) error {
 	return &Error{Text: fmt.Sprintf("%s: %s failed: %s", what, call, text), Code: code, Call: C.GoString(&e.call[0])}
 }
 
-var errClosed = &Error{Text: "the cupti recorder is closed"}
-
-// do calls the library, unless the recorder is closed or nil.
+// do calls the library.
 func (r *Recorder) do(what string, f func(e *C.gs_cupti_error) C.int32_t) error {
-	if r == nil {
-		return nil
-	}
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	if r.closed {
-		return errClosed
-	}
 	var e C.gs_cupti_error
 	if f(&e) != 0 {
 		return explain(what, &e)
@@ -191,85 +166,43 @@ func (r *Recorder) Flush(forced bool) error {
 // Close stops recording and unsubscribes. Records that were not read are lost. CUPTI itself stays in the process and
 // goes on slowing it: removing it (cuptiFinalize) is safe only inside a CUDA call.
 func (r *Recorder) Close() error {
-	if r == nil {
-		return nil
-	}
-	err := r.do("CUPTI cannot be closed", func(e *C.gs_cupti_error) C.int32_t {
-		r.lost = r.dropped()
-		status := C.t_close(r.table, e)
-		r.closed = true
-		r.batch, r.next = nil, 0
-		open.Lock()
-		open.busy = false
-		open.Unlock()
-		return status
-	})
-	if errors.Is(err, errClosed) {
-		return nil
-	}
-	return err
+	return r.do("CUPTI cannot be closed", func(e *C.gs_cupti_error) C.int32_t { return C.t_close(r.table, e) })
 }
 
 // Push puts a tag on what this OS thread calls, and on the graph nodes that it makes, until Pop. The goroutine must be
 // locked to its thread. Pushes nest, up to 32 deep.
-func (r *Recorder) Push(tag uint64) {
-	if r != nil {
-		C.t_push(r.table, C.uint64_t(tag))
-	}
-}
+func (r *Recorder) Push(tag uint64) { C.t_push(r.table, C.uint64_t(tag)) }
 
 // Pop removes the tag that this OS thread pushed last.
-func (r *Recorder) Pop() {
-	if r != nil {
-		C.t_pop(r.table)
-	}
-}
+func (r *Recorder) Pop() { C.t_pop(r.table) }
 
-// Records returns the records that CUPTI has delivered, each once, in no order: sort them by Start when all are read.
-// The loop may be left and begun again. Full buffers can be read without a Flush; a long recording reads them between
-// passes, before all buffers are full.
-func (r *Recorder) Records() iter.Seq[Record] {
-	return func(yield func(Record) bool) {
-		for {
-			record, ok := r.record()
-			if !ok || !yield(record) {
-				return
-			}
-		}
-	}
-}
-
-// record returns the next record.
-func (r *Recorder) record() (Record, bool) {
-	if r == nil {
-		return Record{}, false
-	}
+// Records returns the records that CUPTI has delivered since the last call, in no order: sort them by Start when all are
+// read. Full buffers can be read without a Flush; a long recording reads them between passes, before all buffers are
+// full.
+func (r *Recorder) Records() (list []Record) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	if r.closed {
-		return Record{}, false
-	}
-	if r.next == len(r.batch) {
-		r.batch = r.batch[:cap(r.batch)]
-		n := C.t_drain(r.table, &r.batch[0], C.int32_t(len(r.batch)))
-		r.batch, r.next = r.batch[:n], 0
+	batch := make([]C.gs_cupti_record, 512)
+	for {
+		n := C.t_drain(r.table, &batch[0], C.int32_t(len(batch)))
 		if n == 0 {
-			return Record{}, false
+			return list
+		}
+		for i := range batch[:n] {
+			c := &batch[i]
+			text := unsafe.Slice((*byte)(unsafe.Pointer(c.name)), int(c.name_length))
+			name, ok := r.names[string(text)] // no copy is made to look it up
+			if !ok {
+				name = string(text)
+				r.names[name] = name
+			}
+			record := read(c, name)
+			if record.timeless() {
+				r.timeless++
+			}
+			list = append(list, record)
 		}
 	}
-	c := &r.batch[r.next]
-	r.next++
-	text := unsafe.Slice((*byte)(unsafe.Pointer(c.name)), int(c.name_length))
-	name, ok := r.names[string(text)] // no copy is made to look it up
-	if !ok {
-		name = string(text)
-		r.names[name] = name
-	}
-	record := read(c, name)
-	if record.timeless() {
-		r.timeless++
-	}
-	return record, true
 }
 
 // read converts a record of the library that has a name.
@@ -297,7 +230,7 @@ func (r *Record) timeless() bool {
 	return (r.Kind < KindExternal || r.Kind == KindGraph) && (r.Start == 0 || r.End < r.Start)
 }
 
-// What [Recorder.Dropped] counts.
+// What is dropped, as a trace's header counts it.
 const (
 	DroppedRecords  = "activity records"               // CUPTI had no buffer for them
 	DroppedNodes    = "graph nodes"                    // there was no room for them
@@ -308,97 +241,51 @@ const (
 	maxFollowedNode = 100                              // clones of clones
 )
 
-// Dropped counts what was lost so far, by one of the Dropped constants.
-func (r *Recorder) Dropped() map[string]int64 {
-	if r == nil {
-		return nil
-	}
+// Describe writes to a trace's header what this recorder is, and what it lost. Call it when all records have been read,
+// with a reading of the clocks.
+func (r *Recorder) Describe(h *traces.Header, at Clock) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	if r.closed {
-		return maps.Clone(r.lost)
-	}
-	return r.dropped()
-}
-
-func (r *Recorder) dropped() map[string]int64 {
-	var l C.gs_cupti_losses
-	C.t_losses(r.table, &l)
-	return dropped(&l, int32(r.state().fatal), r.timeless)
-}
-
-func dropped(l *C.gs_cupti_losses, fatal int32, timeless int64) map[string]int64 {
-	lost := map[string]int64{DroppedRecords: int64(l.records), DroppedNodes: int64(l.nodes), DroppedTimes: timeless,
-		DroppedBuffers: int64(l.damaged), DroppedPushes: int64(l.pushes)}
-	if fatal != 0 {
-		lost[DroppedByCUPTI] = 1
-	}
-	maps.DeleteFunc(lost, func(_ string, n int64) bool { return n == 0 })
-	return lost
-}
-
-func (r *Recorder) state() C.gs_cupti_state {
 	var s C.gs_cupti_state
+	var l C.gs_cupti_losses
 	C.t_state(r.table, &s)
-	return s
+	C.t_losses(r.table, &l)
+	describe(h, at.Uncertainty, &s, &l, r.timeless)
 }
 
-// Version describes the CUPTI that was loaded.
-type Version struct {
-	Number uint32 // cuptiGetVersion: 28 is CUDA 12.9, 130001 CUDA 13.0
-	Known  uint32 // the newest version that the recorder was built for
-}
-
-// String is for people, such as "CUPTI 13.0 (130001)".
-func (v Version) String() string {
-	name := fmt.Sprintf("CUPTI version %d", v.Number)
-	if v.Number >= 130000 {
-		name = fmt.Sprintf("CUPTI %d.%d (%d)", v.Number/10000, v.Number/100%100, v.Number)
+func describe(h *traces.Header, uncertainty int64, s *C.gs_cupti_state, l *C.gs_cupti_losses, timeless int64) {
+	h.Recorder, h.Clock = traces.RecorderCUPTI, traces.Clock{Domain: "cupti", Uncertainty: uncertainty}
+	if h.Versions = maps.Clone(h.Versions); h.Versions == nil {
+		h.Versions = map[string]string{}
 	}
-	if v.Newer() {
-		name += fmt.Sprintf(", newer than the recorder, which was built for version %d", v.Known)
+	if s.version != 0 {
+		h.Versions["CUPTI"] = version(uint32(s.version), uint32(s.known))
 	}
-	return name
-}
-
-// Newer reports whether the CUPTI that was loaded is newer than the recorder knows. Its records are read all the same,
-// since structs grow at their end.
-func (v Version) Newer() bool {
-	return v.Number/100 > v.Known/100 || v.Number < 130000 && v.Number > v.Known
-}
-
-// Version describes the CUPTI that was loaded.
-func (r *Recorder) Version() Version {
-	if r == nil {
-		return Version{}
-	}
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
-	s := r.state()
-	return versionOf(&s)
-}
-
-func versionOf(s *C.gs_cupti_state) Version {
-	return Version{uint32(s.version), uint32(s.known)}
-}
-
-// NotRecorded returns a sentence for each kind that this CUPTI refused to record.
-func (r *Recorder) NotRecorded() []string {
-	if r == nil {
-		return nil
-	}
-	r.mutex.Lock()
-	defer r.mutex.Unlock()
-	return refused(uint64(r.state().refused))
-}
-
-func refused(kinds uint64) (words []string) {
 	for k := KindKernel; k < numKinds; k++ {
-		if kinds>>k&1 != 0 {
-			words = append(words, fmt.Sprintf("%v: CUPTI refuses to record them", k))
+		if s.refused>>k&1 != 0 {
+			h.NotRecorded = append(h.NotRecorded, fmt.Sprintf("%v: CUPTI refuses to record them", k))
 		}
 	}
-	return words
+	lost := map[string]int64{DroppedRecords: int64(l.records), DroppedNodes: int64(l.nodes), DroppedTimes: timeless,
+		DroppedBuffers: int64(l.damaged), DroppedPushes: int64(l.pushes), DroppedByCUPTI: int64(min(1, uint32(s.fatal)))}
+	for what, n := range lost {
+		if n > 0 {
+			h.Drop(what, n)
+		}
+	}
+}
+
+// version is for people: cuptiGetVersion is 28 in CUDA 12.9, 130001 in CUDA 13.0. Records of a version newer than the
+// one that the recorder was built for are read all the same, since structs grow at their end.
+func version(n, known uint32) string {
+	name := fmt.Sprintf("CUPTI version %d", n)
+	if n >= 130000 {
+		name = fmt.Sprintf("CUPTI %d.%d (%d)", n/10000, n/100%100, n)
+	}
+	if n/100 > known/100 || n < 130000 && n > known {
+		name += fmt.Sprintf(", newer than the recorder, which was built for version %d", known)
+	}
+	return name
 }
 
 // Clock is one moment by two clocks, in ns.

@@ -34,12 +34,11 @@
 //
 // # What it costs
 //
-// A process that does not call Open pays nothing, and methods of a nil *Recorder return at once. While it records, each
-// API call, kernel and copy leaves a record: about a microsecond for a kernel of a graph, on the device's side, and the
-// time between kernels grows by that. Kernels that were to overlap the end of the one before (programmatic dependent
-// launch) may overlap less or not at all, since each gets a time stamp at its beginning and end. So a recorded step is
-// longer than one that is not: compare with a process that never called Open, as Stop and Close do not take CUPTI out
-// of the process.
+// A process that does not call Open pays nothing. While it records, each API call, kernel and copy leaves a record:
+// about a microsecond for a kernel of a graph, on the device's side, and the time between kernels grows by that.
+// Kernels that were to overlap the end of the one before (programmatic dependent launch) may overlap less or not at
+// all, since each gets a time stamp at its beginning and end. So a recorded step is longer than one that is not:
+// compare with a process that never called Open, as Stop and Close do not take CUPTI out of the process.
 //
 // # Errors
 //

@@ -14,6 +14,7 @@ import "C"
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unsafe"
 
@@ -72,59 +73,11 @@ func find() (string, error) {
 	return path, nil
 }
 
-// The names of libcupti, newest first. Until CUDA 12 it had the minor version too.
-var cuptiNames = []string{"libcupti.so.13", "libcupti.so.12", "libcupti.so"}
-
-// cuptiPaths lists where libcupti is looked for: only the path that the environment names, or, in this order,
-// CUDA_HOME, the folder of the recorder's own library, NVIDIA's wheel where make cuda puts it, the dynamic loader,
-// /usr/local/cuda, and NVIDIA's wheels as pip installs them, for CUDA 13 and then 12.
+// cuptiPaths lists where libcupti may be, newest first. Until CUDA 12 its name had the minor version too.
 func cuptiPaths() []string {
-	if path := os.Getenv(CUPTIEnv); path != "" {
-		return []string{path}
-	}
-	toolkit := func(root string) []string {
-		return []string{filepath.Join(root, "extras", "CUPTI", "lib64"), filepath.Join(root, "lib64"),
-			filepath.Join(root, "lib")}
-	}
-	var folders []string
-	if root := os.Getenv("CUDA_HOME"); root != "" {
-		folders = toolkit(root)
-	}
-	for _, folder := range place.Folders() {
-		folders = append(folders, folder, filepath.Join(filepath.Dir(folder), "build", "cuda", "nvidia", "cu13", "lib"))
-	}
-	paths := append(existing(folders), cuptiNames...) // for the loader, which knows LD_LIBRARY_PATH and ld.so.conf
-	folders = toolkit("/usr/local/cuda")
-	for _, wheel := range []string{"cu13", "cuda_cupti"} {
-		for _, pattern := range place.SitePackages() {
-			found, _ := filepath.Glob(filepath.Join(pattern, "nvidia", wheel, "lib"))
-			folders = append(folders, found...)
-		}
-	}
-	return append(paths, existing(folders)...)
-}
-
-// existing returns the libcuptis in folders, each once.
-func existing(folders []string) []string {
-	var paths []string
-	seen := map[string]bool{}
-	for _, folder := range folders {
-		for _, name := range cuptiNames {
-			if path := filepath.Join(folder, name); !seen[path] && place.IsFile(path) {
-				paths = append(paths, path)
-				seen[path] = true
-			}
-		}
-	}
-	return paths
-}
-
-// lookedFor lists where libcupti was looked for.
-func lookedFor() string {
-	root := os.Getenv("CUDA_HOME")
-	if root == "" {
-		root = "CUDA_HOME, which is not set"
-	}
-	return root + ", the program's lib/, build/cuda, the loader's folders as " + strings.Join(cuptiNames, ", ") +
-		", /usr/local/cuda, and the packages of pip"
+	named := os.Getenv(CUPTIEnv)
+	paths := place.NVIDIA(CUPTIEnv, "libcupti.so.13", "libcupti.so.12", "libcupti.so")
+	return slices.DeleteFunc(paths, func(path string) bool {
+		return path != named && filepath.Base(path) != path && !place.IsFile(path)
+	})
 }

@@ -114,7 +114,6 @@ type Spool struct {
 	State       State
 	CUDA        bool  // it was started
 	First, Last Clock // CUPTI's, if there is one
-	Version     Version
 	Failure     error // why nothing, or not everything, was recorded
 
 	control  *Control
@@ -171,7 +170,6 @@ func (s *Spool) readHeader() {
 	command := unsafe.Slice((*byte)(unsafe.Pointer(&h.command[0])), len(h.command))
 	s.Command = strings.FieldsFunc(string(command), func(r rune) bool { return r == 0 })
 	s.First, s.Last, s.CUDA = clockOf(&h.first), clockOf(&h.last), h.cuda != 0
-	s.Version = versionOf(&h.cupti)
 	s.end = int64(headerSize) + int64(h.size)
 	s.Failure = nil
 	if h.error.call[0] != 0 || h.error.text[0] != 0 {
@@ -231,8 +229,7 @@ func (s *Spool) Close() error { return s.file.Close() }
 // Describe writes to a header what was recorded of the process, and what was lost.
 func (s *Spool) Describe(h *traces.Header) {
 	drift := s.Last.CUPTI - s.First.CUPTI - (s.Last.Monotonic - s.First.Monotonic)
-	describe(h, max(s.Last.Uncertainty, drift, -drift), s.Version, refused(uint64(s.header.cupti.refused)),
-		dropped(&s.header.losses, int32(s.header.cupti.fatal), s.timeless))
+	describe(h, max(s.Last.Uncertainty, drift, -drift), &s.header.cupti, &s.header.losses, s.timeless)
 	h.Process, h.Incomplete = int64(s.Process), nil
 	if s.Failure != nil {
 		h.Incomplete = []string{s.Failure.Error()}

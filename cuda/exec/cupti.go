@@ -1,9 +1,6 @@
 package exec
 
 import (
-	"iter"
-	"slices"
-
 	"gpt2scope/cuda"
 	"gpt2scope/cuda/cupti"
 	"gpt2scope/traces"
@@ -24,7 +21,7 @@ type activity interface {
 	Push(tag uint64)
 	Pop()
 	Clock() (cupti.Clock, error)
-	Records() iter.Seq[cupti.Record]
+	Records() []cupti.Record
 	Describe(h *traces.Header, at cupti.Clock)
 }
 
@@ -110,7 +107,7 @@ func (rec *cuptiRecorder) stop() error {
 	if err != nil {
 		return err
 	}
-	records := slices.Collect(rec.cupti.Records())
+	records := rec.cupti.Records()
 	// Not by the wall clock, which may be set meanwhile.
 	events := cupti.Convert(records, clock.CUPTI-rec.host.to.OfMonotonic(clock.Monotonic), tagged)
 	rec.host.to.Header(func(h *traces.Header) { rec.cupti.Describe(h, clock) })

@@ -3,7 +3,6 @@ package exec
 import (
 	"context"
 	"fmt"
-	"iter"
 	"runtime"
 	"slices"
 	"testing"
@@ -68,7 +67,7 @@ func (f *fakeActivity) Clock() (cupti.Clock, error) {
 	return cupti.Clock{CUPTI: now + cuptiAhead, Monotonic: now}, nil
 }
 
-func (f *fakeActivity) Records() iter.Seq[cupti.Record] { return slices.Values(f.records) }
+func (f *fakeActivity) Records() []cupti.Record { return f.records }
 
 func (f *fakeActivity) Describe(h *traces.Header, _ cupti.Clock) { h.Recorder = traces.RecorderCUPTI }
 

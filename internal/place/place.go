@@ -60,6 +60,40 @@ func SitePackages() []string {
 		"/opt/*/.venv/lib/python3*/site-packages", "/opt/*/lib/python3*/site-packages")
 }
 
+// NVIDIA lists where one of NVIDIA's libraries may be, by its names: only what an environment variable names, or in this
+// order CUDA_HOME, beside the program and where make puts wheels, where the dynamic loader looks, the toolkit's usual
+// folder, and pip's packages. A pattern says where nothing was found.
+func NVIDIA(variable string, names ...string) (paths []string) {
+	if path := os.Getenv(variable); path != "" {
+		return []string{path}
+	}
+	in := func(folders ...string) {
+		for _, folder := range folders {
+			for _, name := range names {
+				found, err := filepath.Glob(filepath.Join(folder, name))
+				if err != nil || len(found) == 0 {
+					found = []string{filepath.Join(folder, name)}
+				}
+				paths = append(paths, found...)
+			}
+		}
+	}
+	toolkit := func(root string) { in(root+"/extras/CUPTI/lib64", root+"/lib64", root+"/lib") }
+	if root := os.Getenv("CUDA_HOME"); root != "" {
+		toolkit(root)
+	}
+	in(Folders()...)
+	if at := Program(); at != "" {
+		in(at+"/../build/cuda/nvidia/*/lib", at+"/../cuda/nvidia/*/lib")
+	}
+	paths = append(paths, names...)
+	toolkit("/usr/local/cuda")
+	for _, site := range SitePackages() {
+		in(site + "/nvidia/*/lib")
+	}
+	return paths
+}
+
 // IsFile reports whether there is a regular file at a path.
 func IsFile(path string) bool {
 	info, err := os.Stat(path)

@@ -7,139 +7,94 @@ import (
 	lib "github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// library is the real one. go-nvml binds lazily, and a call of a function that an old driver lacks ends the process, so
-// has looks up each function first.
-type library struct {
-	i    lib.Interface
-	name string // of the file
-}
-
-func newLibrary() *library {
+// Open opens the library and finds the GPUs. An error says in one sentence what is missing.
+func Open() (*NVML, error) {
 	const name = "libnvidia-ml.so.1"
-	return &library{lib.New(lib.WithLibraryPath(name)), name}
-}
-
-func (l *library) open() error {
-	switch ret := l.i.Init(); ret {
+	library := lib.New(lib.WithLibraryPath(name))
+	switch ret := library.Init(); ret {
 	case lib.SUCCESS:
-		return nil
 	case lib.ERROR_LIBRARY_NOT_FOUND:
-		return fmt.Errorf("NVML (%s) was not found: it comes with the NVIDIA driver", l.name)
+		return nil, fmt.Errorf("NVML (%s) was not found: it comes with the NVIDIA driver", name)
 	case lib.ERROR_DRIVER_NOT_LOADED:
-		return fmt.Errorf("NVML (%s) is there, but the NVIDIA driver is not loaded", l.name)
+		return nil, fmt.Errorf("NVML (%s) is there, but the NVIDIA driver is not loaded", name)
 	case lib.ERROR_NO_PERMISSION:
-		return fmt.Errorf("NVML (%s) may not talk to the NVIDIA driver: no permission", l.name)
+		return nil, fmt.Errorf("NVML (%s) may not talk to the NVIDIA driver: no permission", name)
 	default:
-		return fmt.Errorf("NVML (%s) cannot be used: %s", l.name, lib.ErrorString(ret))
+		return nil, fmt.Errorf("NVML (%s) cannot be used: %s", name, lib.ErrorString(ret))
 	}
+	n := &NVML{shutdown: func() { library.Shutdown() }}
+	if err := n.find(library); err != nil {
+		n.Close()
+		return nil, err
+	}
+	return n, nil
 }
 
-func (l *library) close() { l.i.Shutdown() }
-
-// has reports whether the driver's library has a function.
-func (l *library) has(function string) bool { return l.i.Extensions().LookupSymbol(function) == nil }
-
-func (l *library) driver() string {
-	if l.has("nvmlSystemGetDriverVersion") {
-		if v, ret := l.i.SystemGetDriverVersion(); ret == lib.SUCCESS {
-			return v
-		}
-	}
-	return ""
-}
-
-func (l *library) cuda() int {
-	if l.has("nvmlSystemGetCudaDriverVersion") {
-		if v, ret := l.i.SystemGetCudaDriverVersion(); ret == lib.SUCCESS {
-			return v
-		}
-	}
-	return 0
-}
-
-func (l *library) devices() ([]device, error) {
-	n, ret := l.i.DeviceGetCount()
+// find finds the GPUs. go-nvml binds lazily, and a call of a function that an old driver lacks ends the process, so each
+// function is looked up first.
+func (n *NVML) find(library lib.Interface) error {
+	count, ret := library.DeviceGetCount()
 	if ret != lib.SUCCESS {
-		return nil, fmt.Errorf("NVML cannot count the GPUs: %s", lib.ErrorString(ret))
+		return fmt.Errorf("NVML cannot count the GPUs: %s", lib.ErrorString(ret))
 	}
-	out := make([]device, 0, n)
-	for i := range n {
-		d, ret := l.i.DeviceGetHandleByIndex(i)
-		switch ret {
-		case lib.SUCCESS:
-			out = append(out, gpu{l, d})
-		case lib.ERROR_NO_PERMISSION: // a GPU that this container may not use
-		default:
-			return nil, fmt.Errorf("NVML cannot open GPU %d: %s", i, lib.ErrorString(ret))
+	for i := range count {
+		d, ret := library.DeviceGetHandleByIndex(i)
+		if ret == lib.ERROR_NO_PERMISSION { // a GPU that this container may not use
+			continue
 		}
+		if ret != lib.SUCCESS {
+			return fmt.Errorf("NVML cannot open GPU %d: %s", i, lib.ErrorString(ret))
+		}
+		g := device{number: func(r reading) (uint64, bool) {
+			if library.Extensions().LookupSymbol(numbers[r].function) != nil {
+				return 0, false
+			}
+			v, ret := numbers[r].call(d)
+			return v, ret == lib.SUCCESS
+		}}
+		if p, ret := d.GetPciInfo(); ret == lib.SUCCESS {
+			g.pci = fmt.Sprintf("%04x:%02x:%02x.0", p.Domain, p.Bus, p.Device) // as cuda.DeviceInfo has it
+		}
+		g.uuid, _ = d.GetUUID()
+		n.devices = append(n.devices, g)
 	}
-	return out, nil
+	return nil
 }
 
-// gpu is a device of the real library.
-type gpu struct {
-	l *library
-	d lib.Device
-}
-
-func (g gpu) pci() (domain, bus, device uint32, ok bool) {
-	p, ret := g.d.GetPciInfo()
-	return p.Domain, p.Bus, p.Device, ret == lib.SUCCESS
-}
-
-func (g gpu) name() (name, uuid string, ok bool) {
-	name, ret := g.d.GetName()
-	uuid, _ = g.d.GetUUID()
-	return name, uuid, ret == lib.SUCCESS
-}
-
-func (g gpu) capability() (major, minor int, ok bool) {
-	if !g.l.has("nvmlDeviceGetCudaComputeCapability") {
-		return 0, 0, false
-	}
-	major, minor, ret := g.d.GetCudaComputeCapability()
-	return major, minor, ret == lib.SUCCESS
-}
-
-func (g gpu) memory() (free, total uint64, ok bool) {
-	m, ret := g.d.GetMemoryInfo()
-	return m.Free, m.Total, ret == lib.SUCCESS
-}
-
-// numbers has for each reading the name of NVML's function, and the call.
-var numbers = [readings]struct {
+// number is the name of a function of NVML's, and its call.
+type number struct {
 	function string
 	call     func(lib.Device) (uint64, lib.Return)
-}{
-	smClock:     {"nvmlDeviceGetClockInfo", with(lib.Device.GetClockInfo, lib.CLOCK_SM)},
-	smClockMax:  {"nvmlDeviceGetMaxClockInfo", with(lib.Device.GetMaxClockInfo, lib.CLOCK_SM)},
-	memClock:    {"nvmlDeviceGetClockInfo", with(lib.Device.GetClockInfo, lib.CLOCK_MEM)},
-	memClockMax: {"nvmlDeviceGetMaxClockInfo", with(lib.Device.GetMaxClockInfo, lib.CLOCK_MEM)},
+}
+
+var numbers = [readings]number{
+	smClock:    {"nvmlDeviceGetClockInfo", with(lib.Device.GetClockInfo, lib.CLOCK_SM)},
+	smClockMax: {"nvmlDeviceGetMaxClockInfo", with(lib.Device.GetMaxClockInfo, lib.CLOCK_SM)},
 	// Its newer name, ...ClocksEventReasons, is missing in drivers before 535.
-	throttle:     {"nvmlDeviceGetCurrentClocksThrottleReasons", lib.Device.GetCurrentClocksThrottleReasons},
-	linkGen:      {"nvmlDeviceGetCurrPcieLinkGeneration", wide(lib.Device.GetCurrPcieLinkGeneration)},
-	linkGenMax:   {"nvmlDeviceGetMaxPcieLinkGeneration", wide(lib.Device.GetMaxPcieLinkGeneration)},
-	linkWidth:    {"nvmlDeviceGetCurrPcieLinkWidth", wide(lib.Device.GetCurrPcieLinkWidth)},
-	linkWidthMax: {"nvmlDeviceGetMaxPcieLinkWidth", wide(lib.Device.GetMaxPcieLinkWidth)},
-	power:        {"nvmlDeviceGetPowerUsage", wide(lib.Device.GetPowerUsage)},
-	powerLimit:   {"nvmlDeviceGetEnforcedPowerLimit", wide(lib.Device.GetEnforcedPowerLimit)},
-	temperature:  {"nvmlDeviceGetTemperature", with(lib.Device.GetTemperature, lib.TEMPERATURE_GPU)},
-	energy:       {"nvmlDeviceGetTotalEnergyConsumption", lib.Device.GetTotalEnergyConsumption},
+	throttle: {"nvmlDeviceGetCurrentClocksThrottleReasons", lib.Device.GetCurrentClocksThrottleReasons},
+	power:    {"nvmlDeviceGetPowerUsage", wide(lib.Device.GetPowerUsage)},
 	powerNow: {"nvmlDeviceGetFieldValues", func(d lib.Device) (uint64, lib.Return) {
 		return field(d, lib.FI_DEV_POWER_INSTANT)
 	}},
+	energy: {"nvmlDeviceGetTotalEnergyConsumption", lib.Device.GetTotalEnergyConsumption},
 	utilisation: {"nvmlDeviceGetUtilizationRates", func(d lib.Device) (uint64, lib.Return) {
 		u, ret := d.GetUtilizationRates()
 		return uint64(u.Gpu), ret
 	}},
+	memoryTotal: memory(func(m lib.Memory) uint64 { return m.Total }),
+	memoryFree:  memory(func(m lib.Memory) uint64 { return m.Free }),
+	memoryUsed:  memory(func(m lib.Memory) uint64 { return m.Used }),
 	processes: {"nvmlDeviceGetComputeRunningProcesses", func(d lib.Device) (uint64, lib.Return) {
 		all, ret := d.GetComputeRunningProcesses()
 		return uint64(len(all)), ret
 	}},
-	memoryUsed: {"nvmlDeviceGetMemoryInfo", func(d lib.Device) (uint64, lib.Return) {
+}
+
+func memory(of func(lib.Memory) uint64) number {
+	return number{"nvmlDeviceGetMemoryInfo", func(d lib.Device) (uint64, lib.Return) {
 		m, ret := d.GetMemoryInfo()
-		return m.Used, ret
-	}},
+		return of(m), ret
+	}}
 }
 
 // wide makes a reading a uint64.
@@ -172,13 +127,4 @@ func field(d lib.Device, id uint32) (uint64, lib.Return) {
 		return binary.NativeEndian.Uint64(v.Value[:]), lib.SUCCESS
 	}
 	return 0, lib.ERROR_NOT_SUPPORTED
-}
-
-func (g gpu) number(r reading) (uint64, bool) {
-	n := numbers[r]
-	if !g.l.has(n.function) {
-		return 0, false
-	}
-	v, ret := n.call(g.d)
-	return v, ret == lib.SUCCESS
 }

@@ -62,14 +62,13 @@ func (n *NVML) noGPU(pci string) error {
 }
 
 func sample(d device) Sample {
-	s := Sample{Time: time.Now(), SMClock: number(d, smClock), Utilisation: -1}
-	if mw, ok := d.number(powerNow); ok {
-		s.Power = float64(mw) / 1000
-	} else if mw, ok := d.number(power); ok {
-		s.Power = float64(mw) / 1000
+	s := Sample{Time: time.Now(), SMClock: int(d.get(smClock)), Utilisation: -1, MemoryUsed: d.get(memoryUsed),
+		Energy: d.get(energy)}
+	mw, ok := d.number(powerNow)
+	if !ok {
+		mw = d.get(power)
 	}
-	s.MemoryUsed, _ = d.number(memoryUsed)
-	s.Energy, _ = d.number(energy)
+	s.Power = float64(mw) / 1000
 	if u, ok := d.number(utilisation); ok {
 		s.Utilisation = int(u)
 	}

@@ -14,15 +14,11 @@ import (
 
 func TestSample(t *testing.T) {
 	full := map[reading]uint64{powerNow: 120_500, power: 99_000, smClock: 1755, memoryUsed: 5 << 30, utilisation: 0, energy: 123456}
-	n, err := open(&fakeLibrary{list: []device{
-		fakeGPU{1, true, full}, fakeGPU{2, true, map[reading]uint64{power: 99_000}}, fakeGPU{3, true, nil},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := &NVML{devices: []device{fakeGPU("0001:01:02.0", full), fakeGPU("0001:02:02.0", map[reading]uint64{power: 99_000}),
+		fakeGPU("0001:03:02.0", nil)}}
 	ctx, cancel := context.WithCancel(context.Background())
 	var samples []Sample
-	err = n.Sample(ctx, "0001:01:02.0", 0, func(s Sample) {
+	err := n.Sample(ctx, "0001:01:02.0", 0, func(s Sample) {
 		if samples = append(samples, s); len(samples) == 4 {
 			cancel()
 		}
@@ -57,30 +53,17 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// closedGPU fails the test if it is read after its library was closed.
-type closedGPU struct {
-	fakeGPU
-	library *fakeLibrary
-	t       *testing.T
-}
-
-func (c closedGPU) number(r reading) (uint64, bool) {
-	if c.library.closed > 0 {
-		c.t.Error("a GPU is read after its library was closed")
-	}
-	return c.fakeGPU.number(r)
-}
-
 // TestCloseWhileSampling: Close waits for a reading of another goroutine, after which sampling ends and no GPU is
 // found.
 func TestCloseWhileSampling(t *testing.T) {
 	for range 20 {
-		library := &fakeLibrary{}
-		library.list = []device{closedGPU{fakeGPU{1, true, map[reading]uint64{powerNow: 1000}}, library, t}}
-		n, err := open(library)
-		if err != nil {
-			t.Fatal(err)
-		}
+		closed := 0
+		n := &NVML{shutdown: func() { closed++ }, devices: []device{{pci: "0001:01:02.0", number: func(reading) (uint64, bool) {
+			if closed > 0 {
+				t.Error("a GPU is read after its library was closed")
+			}
+			return 1000, true
+		}}}}
 		begun, ended := make(chan bool), make(chan error)
 		go func() {
 			first := true
@@ -94,8 +77,8 @@ func TestCloseWhileSampling(t *testing.T) {
 		<-begun
 		n.Close()
 		n.Close()
-		if err := <-ended; err != nil || library.closed != 1 {
-			t.Fatalf("sampling ended with %v; the library was closed %d times", err, library.closed)
+		if err := <-ended; err != nil || closed != 1 {
+			t.Fatalf("sampling ended with %v; the library was closed %d times", err, closed)
 		}
 		if _, ok := n.GPU("0001:01:02.0"); ok || len(n.GPUs()) > 0 {
 			t.Error("a GPU is found after Close")
@@ -107,10 +90,8 @@ func TestCounter(t *testing.T) {
 	all := map[reading]uint64{powerNow: 100_000, power: 50_000, energy: 777}
 	instant := map[reading]uint64{powerNow: 100_000, power: 50_000}
 	averaged := map[reading]uint64{powerNow: 0, power: 50_000}
-	n, err := open(&fakeLibrary{list: []device{fakeGPU{1, true, all}, fakeGPU{2, true, instant}, fakeGPU{3, true, averaged}, fakeGPU{4, true, map[reading]uint64{power: 0}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := &NVML{shutdown: func() {}, devices: []device{fakeGPU("0001:01:02.0", all), fakeGPU("0001:02:02.0", instant),
+		fakeGPU("0001:03:02.0", averaged), fakeGPU("0001:04:02.0", map[reading]uint64{power: 0})}}
 	for pci, want := range map[string]struct {
 		source string
 		watts  float64
@@ -156,9 +137,6 @@ func TestCounter(t *testing.T) {
 	n.Close()
 	if _, err := c.Read(); err == nil {
 		t.Error("a counter reads after Close")
-	}
-	if n.Driver() != "" || n.CUDA() != 0 {
-		t.Errorf("after Close the driver is %q, for CUDA %d", n.Driver(), n.CUDA())
 	}
 }
 

@@ -135,61 +135,6 @@ func (s *Stream) Fold(a FoldArgs) error {
 	return failed("gs_fold", C.call_gs_fold(s.dev.lib.table, c, (*C.gs_fold_args)(unsafe.Pointer(&a))))
 }
 
-// CheckPersistent reports what is wrong with a program for launches of these arguments: an unknown kind, a product
-// whose data does not match its shape, a missing pointer, or an order in which a step reads what none has written.
-func CheckPersistent(program []PersistentStep, a PersistentArgs) error {
-	if len(program) != int(a.Count) || a.Count < 1 {
-		return shapeError("Persistent", "a program of %d steps for Count=%d", len(program), a.Count)
-	}
-	if err := checkPersistent("Persistent", &a, false); err != nil {
-		return err
-	}
-	var written [PersistentLogits + 1]bool
-	written[PersistentEmbedding] = true
-	for i, s := range program {
-		in, out, normalised := s.In, s.Out, s.Gain != 0
-		if s.Kind == PersistentAttention {
-			in, out, normalised = PersistentQKV, PersistentAttended, false
-		}
-		wide := func(N, K int32) bool { return s.Kind != PersistentLinear || s.N == N && s.K == K }
-		var ok bool
-		switch out { // what it must read
-		case PersistentQKV:
-			ok = (in == PersistentEmbedding || in == PersistentResidual) && wide(3*a.C, a.C)
-		case PersistentHidden:
-			ok = in == PersistentResidual && wide(s.N, a.C)
-		case PersistentResidual:
-			ok = in == PersistentAttended && wide(a.C, a.C) || in == PersistentHidden && wide(a.C, s.K)
-		case PersistentLogits:
-			ok = (in == PersistentEmbedding || in == PersistentResidual) && wide(a.V, a.C) && i == len(program)-1
-		case PersistentAttended:
-			ok = s.Kind == PersistentAttention && s.KCache != 0 && s.VCache != 0
-		}
-		switch {
-		case s.Kind != PersistentLinear && s.Kind != PersistentAttention:
-			return shapeError("Persistent", "step %d is of kind %d, which is not known", i, s.Kind)
-		case !ok:
-			return shapeError("Persistent", "step %d (kind %d) from %d to %d with N=%d K=%d is none that the kernel has, for "+
-				"C=%d V=%d", i, s.Kind, in, out, s.N, s.K, a.C, a.V)
-		case !written[in]:
-			return shapeError("Persistent", "step %d reads %d, which no step before it writes", i, in)
-		case s.Kind == PersistentLinear && s.W == 0:
-			return shapeError("Persistent", "step %d has no W", i)
-		case s.Act != ActNone && (s.Act != GELUTanh || out != PersistentHidden):
-			return shapeError("Persistent", "step %d has activation %d; only one to the hidden layer has, GELUTanh", i, s.Act)
-		case normalised != (in == PersistentEmbedding || in == PersistentResidual) || normalised &&
-			(s.Sums == 0 || s.Bias == 0):
-			return shapeError("Persistent", "step %d: Gain, Sums and Bias must be given if the input is normalised, and only "+
-				"then Gain", i)
-		}
-		written[out] = true
-	}
-	if !written[PersistentLogits] {
-		return shapeError("Persistent", "the last step of the program does not write logits")
-	}
-	return nil
-}
-
 func checkPersistent(op string, a *PersistentArgs, run bool) error {
 	switch {
 	case a.Count < 1 || a.C < 1 || a.NH < 1 || a.P < 1 || a.V < 1 || a.B < 1:
@@ -224,8 +169,8 @@ func checkPersistent(op string, a *PersistentArgs, run bool) error {
 }
 
 // Persistent launches decode steps, one after another in one kernel: token = argmax of the logits of each, unless
-// Candidates or LogitsOnly is set. Or, with Rows, a prompt, and the token after it. The caller has checked the program
-// by [CheckPersistent], and that positions stay below P.
+// Candidates or LogitsOnly is set. Or, with Rows, a prompt, and the token after it. The program must be one that the
+// kernel has, with each step's data in its shape, and positions must stay below P: neither is checked.
 func (s *Stream) Persistent(a PersistentArgs) error {
 	t, c, err := s.handle("Persistent", checkPersistent("Persistent", &a, true))
 	if err != nil {

@@ -125,9 +125,6 @@ func New(s Session, plan *gpt2.Plan) (k *Kernel, err error) {
 	}
 	k.Planned, k.args = p.planned, s.argsOf(plan, p)
 	k.args.Work = k.work.Ptr()
-	if err := cuda.CheckPersistent(p.steps, k.args); err != nil {
-		return k, err
-	}
 	for _, f := range p.folds {
 		if err := s.Load(func() error { return s.Stream.Fold(f) }); err != nil {
 			return k, err

@@ -101,7 +101,6 @@ static struct {
   pthread_mutex_t mutex;  // protects what follows
   buffer *buffers;        // options.buffers of them, of which `made` have data
   uint32_t made;
-  size_t buffer_size;
   buffer *free;
   buffer *first, *last;  // to be read
   gs_cupti_record *nodes;
@@ -139,7 +138,7 @@ static int32_t failed(gs_cupti_error *error, const char *call, CUptiResult code,
 // make_buffer adds a buffer of zeros to the pool. The caller holds the mutex.
 static buffer *make_buffer(int touch) {
   if (s.made == s.options.buffers) return NULL;
-  uint8_t *data = mmap(NULL, s.buffer_size, PROT_READ | PROT_WRITE,
+  uint8_t *data = mmap(NULL, s.options.buffer_size, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | (touch ? MAP_POPULATE : 0), -1, 0);
   if (data == MAP_FAILED) return NULL;
   buffer *b = &s.buffers[s.made++];
@@ -163,7 +162,7 @@ static void CUPTIAPI requested(uint8_t **data, size_t *size, size_t *records) {
       b->out = 1;
       b->next = NULL;
       *data = b->data;
-      *size = s.buffer_size;
+      *size = s.options.buffer_size;
     }
   }
   pthread_mutex_unlock(&s.mutex);
@@ -172,20 +171,21 @@ static void CUPTIAPI requested(uint8_t **data, size_t *size, size_t *records) {
 static void CUPTIAPI completed(CUcontext context, uint32_t stream, uint8_t *data, size_t size, size_t valid) {
   (void)context, (void)stream;
   pthread_mutex_lock(&s.mutex);
-  for (uint32_t i = 0; i < s.made; i++) {
+  uint32_t i = 0;
+  while (i < s.made && s.buffers[i].data != data) i++;
+  if (i == s.made) {
+    munmap(data, size);  // of a recorder that has been closed
+  } else {
     buffer *b = &s.buffers[i];
-    if (b->data != data || !b->out) continue;
     b->out = 0;
     b->valid = valid < size ? valid : size;
     b->next = NULL;
-    if (!s.opened) break;  // from a recorder that has been closed
     if (s.last) {
       s.last->next = b;
     } else {
       s.first = b;
     }
     s.last = b;
-    break;
   }
   pthread_mutex_unlock(&s.mutex);
 }
@@ -277,70 +277,42 @@ static int32_t load(const char *path, uint32_t *version, gs_cupti_error *error) 
   return -1;
 }
 
-// release frees the list of nodes and all buffers except those that CUPTI still holds.
+// release frees the list of nodes and all buffers but those that CUPTI still holds.
 static void release(void) {
   pthread_mutex_lock(&s.mutex);
-  uint32_t kept = 0;
-  for (uint32_t i = 0; i < s.made; i++) {
-    buffer b = s.buffers[i];
-    if (b.out) {
-      s.buffers[kept++] = b;
-    } else {
-      munmap(b.data, s.buffer_size);
-    }
-  }
-  s.made = kept;
-  if (!kept) {
-    free(s.buffers);
-    s.buffers = NULL;
-  }
-  s.free = s.first = s.last = s.reading = NULL;
-  s.record = NULL;
+  for (uint32_t i = 0; i < s.made; i++)
+    if (!s.buffers[i].out) munmap(s.buffers[i].data, s.options.buffer_size);
+  free(s.buffers);
   free(s.nodes);
   free(s.taken);
+  s.buffers = s.free = s.first = s.last = s.reading = NULL;
+  s.record = NULL;
   s.nodes = s.taken = NULL;
-  s.node_count = s.taken_count = s.taken_next = 0;
+  s.made = s.node_count = s.taken_count = s.taken_next = 0;
   pthread_mutex_unlock(&s.mutex);
 }
 
-// allocate makes the pool and the list of nodes. Buffers of an earlier recorder that CUPTI still held when it was
-// closed stay in the pool, and so does their size.
+// allocate makes the pool and the list of nodes.
 static int allocate(const gs_cupti_options *options) {
-  int ok = 0;
   pthread_mutex_lock(&s.mutex);
-  uint32_t n = options->buffers > s.made ? options->buffers : s.made;
-  buffer *buffers = realloc(s.buffers, n * sizeof(*buffers));
-  if (buffers) {
-    memset(buffers + s.made, 0, (n - s.made) * sizeof(*buffers));
-    s.buffers = buffers;
-    s.options = *options;
-    s.options.buffers = n;
-    if (!s.made) s.buffer_size = options->buffer_size;
-    for (uint32_t i = 0; i < s.made; i++) {
-      buffer *b = &s.buffers[i];
-      if (b->out) continue;
-      memset(b->data, 0, b->valid);
-      b->valid = 0;
-      b->next = s.free;
-      s.free = b;
-    }
-    s.nodes = calloc(options->nodes, sizeof(*s.nodes));
-    s.taken = calloc(options->nodes, sizeof(*s.taken));
-    ok = s.nodes && s.taken;
-    for (uint32_t i = 0; ok && i < options->ready; i++) {
-      buffer *b = make_buffer(1);
-      if (!b) break;
-      b->next = s.free;
-      s.free = b;
-    }
+  s.options = *options;
+  s.buffers = calloc(options->buffers, sizeof(*s.buffers));
+  s.nodes = calloc(options->nodes, sizeof(*s.nodes));
+  s.taken = calloc(options->nodes, sizeof(*s.taken));
+  const int ok = s.buffers && s.nodes && s.taken;
+  for (uint32_t i = 0; ok && i < options->ready; i++) {
+    buffer *b = make_buffer(1);
+    if (!b) break;
+    b->next = s.free;
+    s.free = b;
   }
   pthread_mutex_unlock(&s.mutex);
   return ok;
 }
 
-// attribute sets one of CUPTI's attributes, or records that CUPTI refused it.
+// attribute sets one of CUPTI's attributes, which it may refuse.
 static void attribute(CUpti_ActivityAttribute which, size_t size, void *value) {
-  if (api.cuptiActivitySetAttribute(which, &size, value) != CUPTI_SUCCESS) s.state.unset |= 1ull << which;
+  api.cuptiActivitySetAttribute(which, &size, value);
 }
 
 // name_subscriber replaces the text by the name of CUPTI's subscriber, if it has one.

@@ -351,8 +351,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestLateBuffers: CUPTI may keep a buffer beyond Close. What it gives back then is of no later recorder, and the
-// buffer is used again.
+// TestLateBuffers: CUPTI may keep a buffer beyond Close. What it gives back then is of no later recorder.
 func TestLateBuffers(t *testing.T) {
 	c := prepare(t, 130001)
 	for round := range 3 {

@@ -90,7 +90,6 @@ typedef struct {
   uint32_t version;        // cuptiGetVersion
   uint32_t known;          // the newest version that the library knows structs of
   uint64_t refused;        // bit of each kind that could not be recorded
-  uint64_t unset;          // bit of each attribute that could not be set, by its number
   int32_t fatal;           // CUptiResult with which CUPTI detached itself; 0: it did not
 } gs_cupti_state;
 

@@ -30,8 +30,7 @@ type Env struct {
 	Infer  []string     // the command infer, for lessons that record a run of it
 	Quick  bool         // small sizes and few repeats, for tests: the figures mean nothing
 
-	Size, Block int  // of the launch that lesson 21 lays out; 0 for its own
-	Managed     bool // lesson 14 tries unified memory too
+	Size, Block int // of the launch that lesson 21 lays out; 0 for its own
 }
 
 // pick returns the first number, the second if the environment is quick.

@@ -1,17 +1,12 @@
 package learn
 
-import (
-	"fmt"
-
-	"gpt2scope/internal/chart"
-)
+import "fmt"
 
 var lesson01 = Lesson{
 	Number: 1,
 	Claim:  "a kernel started with <<<1, 1>>> runs the loop on the GPU, so it is fast",
-	GPU: &Experiment{
-		Run: onGPU(threadsOnGPU), Judge: judgeThreads, Picture: drawThreads,
-	},
+	GPU: &Experiment{Run: onGPU(threadsOnGPU), Judge: judgeThreads,
+		Picture: curves("Vector addition by number of threads", log("threads"), log("bandwidth (GB/s)"), bandwidths)},
 	Why: `<<<1, 1>>> starts one block of one thread: one lane of one SM. That lane has a lower clock than a CPU core,
 runs in order, without branch prediction or prefetching, and waits hundreds of nanoseconds for each access to memory.
 A GPU does not shorten such waits, it hides them. The 32 lanes of a warp read neighbouring addresses in one
@@ -63,17 +58,4 @@ func judgeThreads(d Data) Finding {
 		rule{Refuted, factor.Value >= threadsSlow, "So the loop does run on the GPU, and it is slow."},
 		rule{Shown, factor.Value <= threadsFast, "So one thread is nearly as fast as all."},
 		rule{Unknown, true, fmt.Sprintf("Below %dx, one thread is not clearly slow.", threadsSlow)})
-}
-
-func drawThreads(d Data) chart.Picture {
-	return d.drawRates("Vector addition by number of threads", "threads")
-}
-
-// drawRates draws the bandwidth of each case by what was varied.
-func (d Data) drawRates(title, x string) chart.Picture {
-	var all []chart.Series
-	for _, of := range d.cases("time_us") {
-		all = append(all, d.curve(of, "time_us", func(x float64) float64 { return d.rate(of, of, "bytes", x).Value }))
-	}
-	return curves(title, log(x), log("bandwidth (GB/s)"), all...)
 }

@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 
-	"gpt2scope/internal/chart"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/stats"
 )
@@ -24,6 +23,8 @@ it has steps of its own. The picture ends at the latency: microseconds, not mill
 the link before you count FLOPs.`,
 	GoOn: "infer trace kpi sample:bad",
 }
+
+var drawLink = curves("Time of a copy by its size", log("bytes"), log("time (us)"), medians("time_us"))
 
 // The ways over the link.
 const (
@@ -185,8 +186,3 @@ func judgeLink(d Data) Finding {
 
 // sizeText writes a number of bytes.
 func sizeText(bytes float64) string { return humanize.Size(int64(bytes)) }
-
-func drawLink(d Data) chart.Picture {
-	return curves("Time of a copy by its size", log("bytes"), log("time (us)"),
-		d.medians("time_us", d.cases("time_us")...)...)
-}

@@ -5,20 +5,23 @@ import "C"
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 
 	"gpt2scope/cpu"
-	"gpt2scope/internal/chart"
 )
 
 var lesson04 = Lesson{
 	Number: 4,
 	Claim:  "CPUs execute instructions one after another, GPUs in parallel",
-	CPU:    &Experiment{Run: parallelOnCPU, Judge: judgeParallelOnCPU, Picture: drawParallelOnCPU},
-	GPU: &Experiment{
-		Run: onGPU(parallelOnGPU), Judge: judgeParallelOnGPU, Picture: drawParallelOnGPU,
-	},
+	CPU: &Experiment{Run: parallelOnCPU, Judge: judgeParallelOnCPU,
+		Picture: bars("What parallelism adds on a CPU", log("GFLOP/s"), 1, found(judgeParallelOnCPU, "GFLOP/s"))},
+	GPU: &Experiment{Run: onGPU(parallelOnGPU), Judge: judgeParallelOnGPU,
+		Picture: bars("What threads add on a GPU", log("GFLOP/s"), 1, func(d Data) (rates []Figure) {
+			for _, x := range d.xs(gpuThreads, "time_us") {
+				rates = append(rates, d.rate(countOf(int(x), "thread"), gpuThreads, "flops", x))
+			}
+			return rates
+		})},
 	Why: `Both do both. A chain in which each step needs the result of the last runs at about the same pace on either:
 one step per latency of the arithmetic unit. A CPU core finds independent instructions by itself and runs several at
 once, works on 8 or 16 numbers with one vector instruction, and has neighbours: three kinds of parallelism, whose
@@ -135,17 +138,4 @@ func judgeParallelOnGPU(d Data) Finding {
 		rule{Shown, high < 1.2, "So much is true: the lanes of a GPU work in parallel. Within a thread, each step waits " +
 			"for the one before."},
 		rule{Refuted, low > 16, "The lanes of a warp took turns."})
-}
-
-func drawParallelOnCPU(d Data) chart.Picture {
-	figures := slices.DeleteFunc(judgeParallelOnCPU(d).Figures, func(f Figure) bool { return f.Unit != "GFLOP/s" })
-	return bars("What parallelism adds on a CPU", log("GFLOP/s"), 1, figures...)
-}
-
-func drawParallelOnGPU(d Data) chart.Picture {
-	var figures []Figure
-	for _, x := range d.xs(gpuThreads, "time_us") {
-		figures = append(figures, d.rate(countOf(int(x), "thread"), gpuThreads, "flops", x))
-	}
-	return bars("What threads add on a GPU", log("GFLOP/s"), 1, figures...)
 }

@@ -1,15 +1,13 @@
 package learn
 
-import (
-	"fmt"
-
-	"gpt2scope/internal/chart"
-)
+import "fmt"
 
 var lesson05 = Lesson{
 	Number: 5,
 	Claim:  "Python's timer, or any timer of the host, cannot time a kernel, because CUDA is asynchronous",
-	GPU:    &Experiment{Run: onGPU(timersOnGPU), Judge: judgeTimers, Picture: drawTimers},
+	GPU: &Experiment{Run: onGPU(timersOnGPU), Judge: judgeTimers,
+		Picture: curves("Three timers of one kernel", log("length that the kernel was asked to take (us)"),
+			log("measured time (us)"), medians("time_us"))},
 	Why: `The premise is right, the conclusion is not. A launch puts the kernel into a queue and returns; a timer
 stopped then has measured the launch, however long the kernel runs. But the host can wait: synchronise, start the
 timer, launch, synchronise, stop. That is the kernel's time plus some microseconds for launch and wake-up, which
@@ -73,9 +71,4 @@ func judgeTimers(d Data) Finding {
 		rule{Shown, low > timersSame || high < -timersSame,
 			fmt.Sprintf("If it waits, it still differs from events by more than %d %%.", timersSame)},
 		rule{Unknown, true, "The interval is too wide to tell: other work disturbed the host."})
-}
-
-func drawTimers(d Data) chart.Picture {
-	return curves("Three timers of one kernel", log("length that the kernel was asked to take (us)"),
-		log("measured time (us)"), d.medians("time_us", noWait, waited, events)...)
 }

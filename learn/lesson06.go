@@ -8,17 +8,13 @@ import "C"
 import (
 	"fmt"
 	"unsafe"
-
-	"gpt2scope/internal/chart"
 )
 
 var lesson06 = Lesson{
 	Number: 6,
 	Claim:  "a * a (3.333 ms) is faster than square(a) (3.331 ms) and a ** 2 (3.339 ms) because mul is optimised more",
 	CPU:    &Experiment{Run: squaresOnCPU, Judge: judgeSquares, Picture: drawSquares},
-	GPU: &Experiment{
-		Run: onGPU(squaresOnGPU), Judge: judgeSquares, Picture: drawSquares,
-	},
+	GPU:    &Experiment{Run: onGPU(squaresOnGPU), Judge: judgeSquares, Picture: drawSquares},
 	Why: `In the claim's own table 3.333 is more than 3.331, and three single times compare noise. Each way reads every
 number once, writes it once and makes one multiplication: the compiler, or PyTorch for the exponent 2, turns all three
 into the same one. It is hidden behind the wait for memory: -a, which multiplies nothing, takes as long. So the bytes
@@ -28,6 +24,8 @@ says whether the difference matters: a quarter of a percent does not. What helps
 square with the operation before or after it.`,
 	GoOn: "infer bench -m random:gpt2",
 }
+
+var drawSquares = bars("Three ways to square, and a change of sign", linear("time (ms)"), 1e3, found(judgeSquares, "us"))
 
 // The ways to square; the last moves the same bytes and computes nothing.
 var squares = []string{"a * a", "square(a)", "a ** 2", "-a"}
@@ -120,12 +118,4 @@ func judgeSquares(d Data) Finding {
 		f.Text += fmt.Sprintf(" Each way moves %s bytes.", count(bytes[0]))
 	}
 	return f
-}
-
-func drawSquares(d Data) chart.Picture {
-	var figures []Figure
-	for _, of := range squares {
-		figures = append(figures, figureOf(of, "us", d.values(of, "time_us")))
-	}
-	return bars("Three ways to square, and a change of sign", linear("time (ms)"), 1e3, figures...)
 }

@@ -6,13 +6,13 @@ import (
 	"slices"
 
 	"gpt2scope/cuda"
-	"gpt2scope/internal/chart"
 )
 
 var lesson07 = Lesson{
 	Number: 7,
 	Claim:  "vectorized_elementwise_kernel<4, ...> in a timeline: the 4 is the number of blocks",
-	GPU:    &Experiment{Run: onGPU(widthOnGPU), Judge: judgeWidth, Picture: drawWidth},
+	GPU: &Experiment{Run: onGPU(widthOnGPU), Judge: judgeWidth,
+		Picture: curves("Bandwidth by width of loads, and with 4 blocks", log("numbers"), log("bandwidth (GB/s)"), bandwidths)},
 	Why: `Between the angle brackets of a kernel's name stand template arguments: numbers and types fixed when the
 kernel was compiled. The 4 is how many numbers a thread reads with one load: 4 float32 are 16 bytes, the widest load
 of a thread up to Hopper. Fewer, wider loads keep more bytes in flight. Grid and block are arguments of the launch,
@@ -70,8 +70,4 @@ func judgeWidth(d Data) Finding {
 		rule{Shown, slices.Min(blocks) == 4 && slices.Max(blocks) == 4, ""},
 		rule{Refuted, few > 0 && many > few,
 			"The 4 is how many numbers a load takes; the number of blocks comes from the size of the data."})
-}
-
-func drawWidth(d Data) chart.Picture {
-	return d.drawRates("Bandwidth by width of loads, and with 4 blocks", "numbers")
 }

@@ -12,7 +12,6 @@ import (
 	"unsafe"
 
 	"gpt2scope/cuda"
-	"gpt2scope/internal/chart"
 )
 
 var lesson08 = Lesson{
@@ -29,6 +28,8 @@ they are what a user of a short program waits for. Measure them in fresh process
 	GoOn:     `infer -p "ROMEO:" -n 32 --profile`,
 	programs: map[string]func(*lab, []string){"first-on-cpu": firstCallsOnCPU, "first-on-gpu": firstCallsOnGPU},
 }
+
+var drawFirst = curves("Time of the n-th call of a fresh process", linear("call"), log("time (us)"), medians("time_us"))
 
 // firstCalls is how many calls are measured in each process.
 const firstCalls = 10
@@ -134,9 +135,4 @@ func judgeFirst(d Data) Finding {
 		rule{Shown, low >= firstSlow, ""},
 		rule{Refuted, high < firstSlow, fmt.Sprintf("That is less than %gx: no call is slow for being first.", firstSlow)},
 		rule{Unknown, true, fmt.Sprintf("The interval holds %gx, so this does not tell.", firstSlow)})
-}
-
-func drawFirst(d Data) chart.Picture {
-	return curves("Time of the n-th call of a fresh process", linear("call"), log("time (us)"),
-		d.medians("time_us", "call")...)
 }

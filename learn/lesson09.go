@@ -4,14 +4,14 @@ import (
 	"fmt"
 	"strings"
 
-	"gpt2scope/internal/chart"
 	"gpt2scope/traces"
 )
 
 var lesson09 = Lesson{
 	Number: 9,
 	Claim:  "cudaStreamIsCapturing in a timeline means that CUDA graphs are used",
-	GPU:    &Experiment{Run: capturesOnGPU, Judge: judgeCaptures, Picture: drawCaptures},
+	GPU: &Experiment{Run: capturesOnGPU, Judge: judgeCaptures,
+		Picture: bars("What the timelines of two modes hold", linear("calls or kernels"), 1, found(judgeCaptures, ""))},
 	Why: `cudaStreamIsCapturing asks whether a stream is being captured at this moment. It captures nothing and
 launches nothing. Libraries ask because some of what they do, such as allocating memory, is forbidden during a
 capture: PyTorch's allocator asks, and so does this program before it gives cuBLASLt its workspace. So the call is in
@@ -97,8 +97,4 @@ func times(n float64) string {
 		return "once"
 	}
 	return count(n) + " times"
-}
-
-func drawCaptures(d Data) chart.Picture {
-	return bars("What the timelines of two modes hold", linear("calls or kernels"), 1, judgeCaptures(d).Figures...)
 }

@@ -10,7 +10,14 @@ import (
 var lesson10 = Lesson{
 	Number: 10,
 	Claim:  "a synchronisation is needed so that the CPU does not run ahead of the GPU",
-	GPU:    &Experiment{Run: onGPU(queueOnGPU), Judge: judgeQueue, Picture: drawQueue},
+	GPU: &Experiment{Run: onGPU(queueOnGPU), Judge: judgeQueue,
+		Picture: curves("How long each launch takes", linear("launch"), log("time of the launch (us)"),
+			func(d Data) (first []chart.Series) {
+				if rounds := d.rounds("launches"); len(rounds) > 0 {
+					first = medians("time_us", "launch")(rounds[0])
+				}
+				return first
+			})},
 	Why: `Launches go into a queue of the driver, which has a fixed number of places. While there is room, a launch
 takes microseconds and the CPU runs ahead. When the queue is full, the launch itself waits until the GPU has finished
 a kernel. So the CPU can never be further ahead than the queue is long, and needs no call for that. Running ahead is
@@ -116,13 +123,4 @@ func judgeQueue(d Data) Finding {
 			count(median(d.values("round", "launches"))))},
 		rule{Refuted, true, fmt.Sprintf("The CPU runs %s launches ahead. From there on each launch takes about as long as a "+
 			"kernel, although nothing was synchronised: the launch itself waits for room in the queue.", depth.Short())})
-}
-
-func drawQueue(d Data) chart.Picture {
-	var first Data
-	if rounds := d.rounds("launches"); len(rounds) > 0 {
-		first = rounds[0]
-	}
-	return curves("How long each launch takes", linear("launch"), log("time of the launch (us)"),
-		first.medians("time_us", "launch")...)
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 
-	"gpt2scope/internal/chart"
 	"gpt2scope/traces"
 	"gpt2scope/traces/tables"
 	"gpt2scope/traces/window"
@@ -14,7 +13,14 @@ var lesson12 = Lesson{
 	Number: 12,
 	Claim:  "nvtx_sum gives the time of a task",
 	CPU:    &Experiment{Of: "From a recording of PyTorch in the program, sample:bad, whose ranges wait for the GPU", Run: waitingRanges, Judge: judgeWaiting},
-	GPU:    &Experiment{Run: ofEagerRun(rangesOf), Judge: judgeRanges, Picture: drawRanges},
+	GPU: &Experiment{Run: ofEagerRun(rangesOf), Judge: judgeRanges,
+		Picture: bars("Ranges on the host against the kernels launched in them", log("host over device"), 1,
+			func(d Data) (figures []Figure) {
+				for _, stage := range d.cases("host_us") {
+					figures = append(figures, exact(stage, "x", d.hostOverDevice(stage)))
+				}
+				return figures
+			})},
 	Why: `The host opens and closes a range. In between it launches a kernel, and a launch returns at once. So nvtx_sum
 adds up the time that launching took, and that of a first call, which loads a module. If a kernel is long, it outlives
 its range. The error goes both ways, so no factor corrects it. A program that synchronises before it closes a range is
@@ -108,14 +114,6 @@ func judgeRanges(d Data) Finding {
 	return f.decide(
 		rule{Refuted, high.Value >= 2 || low.Value <= 0.5, "So it is not the time of the task, nor off by a fixed factor."},
 		rule{Shown, high.Value < 1.1 && low.Value > 0.9, ""})
-}
-
-func drawRanges(d Data) chart.Picture {
-	var figures []Figure
-	for _, stage := range d.cases("host_us") {
-		figures = append(figures, exact(stage, "x", d.hostOverDevice(stage)))
-	}
-	return bars("Ranges on the host against the kernels launched in them", log("host over device"), 1, figures...)
 }
 
 // waitingRanges adds the passes of a program that waits for the GPU before a range closes.

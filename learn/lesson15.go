@@ -17,7 +17,16 @@ var lesson15 = Lesson{
 	Number: 15,
 	Claim:  "small inputs run faster on the CPU: choose the device by a threshold on the size",
 	CPU: &Experiment{Of: "From stored times of an NVIDIA H200 and 16 cores of a Xeon in the program ('infer tasks')",
-		Run: storedProducts, Judge: judgeThreshold, Picture: drawThreshold},
+		Run: storedProducts, Judge: judgeThreshold,
+		Picture: curves("Time on the GPU against the CPU: below 1 the GPU is faster", log("rows"), log("GPU / CPU"),
+			func(d Data) (all []chart.Series) {
+				for _, of := range thresholdCases {
+					all = append(all, d.curve(of, "gpu_us", func(x float64) float64 {
+						return median(d.at(of, "gpu_us", x)) / median(d.at(of, "cpu_us", x))
+					}))
+				}
+				return all
+			})},
 	Why: `For one task, with its data always in the same place and the GPU always free, the times of the two devices
 cross once, and that size is the threshold. But the crossing moves. If the data are on the GPU already, the GPU needs no
 transfer, and the CPU does. If other work is queued, the GPU begins after it. No single size is right for all of these,
@@ -216,14 +225,4 @@ func judgeThreshold(d Data) Finding {
 		rule{HalfTrue, refuted && worst < 5, "Half true: a threshold is right for one place and one queue only."},
 		rule{Refuted, refuted, ""},
 		rule{Shown, mixed <= 5, ""})
-}
-
-func drawThreshold(d Data) chart.Picture {
-	var all []chart.Series
-	for _, of := range thresholdCases {
-		all = append(all, d.curve(of, "gpu_us", func(x float64) float64 {
-			return median(d.at(of, "gpu_us", x)) / median(d.at(of, "cpu_us", x))
-		}))
-	}
-	return curves("Time on the GPU against the CPU: below 1 the GPU is faster", log("rows"), log("GPU / CPU"), all...)
 }

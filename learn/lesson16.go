@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"gpt2scope/cuda/nvml"
-	"gpt2scope/internal/chart"
 )
 
 var lesson16 = Lesson{
 	Number: 16,
 	Claim:  "GPU utilisation is the share of SMs in use",
-	GPU:    &Experiment{Run: onGPU(runUtilisation), Judge: judgeUtilisation, Picture: drawUtilisation},
+	GPU: &Experiment{Run: onGPU(runUtilisation), Judge: judgeUtilisation,
+		Picture: bars("Utilisation, and the share of SMs that run a block", linear("%"), 1, found(judgeUtilisation, "%"))},
 	Why: `What nvidia-smi calls GPU-Util is a share of time: during how much of the last sampling period, a sixth of a
 second to a second, did any kernel run? One block on one SM makes it as high as a kernel that fills the device; so
 does a decode step whose SMs mostly wait for memory. A low figure does tell something: the GPU had nothing to run,
@@ -87,14 +87,4 @@ func judgeUtilisation(d Data) Finding {
 		rule{Unknown, idle.Value > 10, "Another program used the GPU while nothing should have run, so this does not tell."},
 		rule{Refuted, low > share.Value+50, ""},
 		rule{Shown, low > share.Value-5 && high < share.Value+5, ""})
-}
-
-func drawUtilisation(d Data) chart.Picture {
-	all := median(d.values("all", "sms"))
-	var figures []Figure
-	for _, of := range utilisationCases[1:] {
-		figures = append(figures, figureOf("utilisation, "+of, "%", d.values(of, "utilisation_percent")),
-			exact("SMs in use, "+of, "%", 100*median(d.values(of, "sms_used"))/all))
-	}
-	return bars("Utilisation, and the share of SMs that run a block", linear("%"), 1, figures...)
 }

@@ -12,7 +12,17 @@ import (
 var lesson17 = Lesson{
 	Number: 17,
 	Claim:  "more occupancy is faster",
-	GPU:    &Experiment{Run: onGPU(runOccupancy), Judge: judgeOccupancy, Picture: drawOccupancy},
+	GPU: &Experiment{Run: onGPU(runOccupancy), Judge: judgeOccupancy,
+		Picture: curves("Speed by occupancy, against the best", linear("occupancy (%)"), linear("speed (% of the best)"),
+			func(d Data) (all []chart.Series) {
+				for _, of := range occupancyCases {
+					best := d.bestTime(of)
+					all = append(all, d.curve(of, "time_us", func(x float64) float64 {
+						return 100 * best / median(d.at(of, "time_us", x))
+					}))
+				}
+				return all
+			})},
 	Why: `Occupancy is the number of warps on an SM as a share of what it can hold. More warps help in one way: while
 some wait, others have something to do. By Little's law, what counts is the work in flight: warps times the
 independent loads of each. The copy has four loads of 16 bytes in flight in each thread; a few blocks saturate the
@@ -120,15 +130,4 @@ func judgeOccupancy(d Data) Finding {
 	}
 	f.Text = strings.Join(texts, " ")
 	return f.decide(rule{Refuted, refuted, ""}, rule{Shown, !unclear, ""})
-}
-
-func drawOccupancy(d Data) chart.Picture {
-	var all []chart.Series
-	for _, of := range occupancyCases {
-		best := d.bestTime(of)
-		all = append(all, d.curve(of, "time_us", func(x float64) float64 {
-			return 100 * best / median(d.at(of, "time_us", x))
-		}))
-	}
-	return curves("Speed by occupancy, against the best", linear("occupancy (%)"), linear("speed (% of the best)"), all...)
 }

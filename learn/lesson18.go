@@ -4,13 +4,18 @@ import (
 	"fmt"
 
 	"gpt2scope/cuda"
-	"gpt2scope/internal/chart"
 )
 
 var lesson18 = Lesson{
 	Number: 18,
 	Claim:  "thread divergence halves speed",
-	GPU:    &Experiment{Run: onGPU(runDivergence), Judge: judgeDivergence, Picture: drawDivergence},
+	GPU: &Experiment{Run: onGPU(runDivergence), Judge: judgeDivergence,
+		Picture: bars("Time of branches, against one path", linear("factor"), 1, func(d Data) (factors []Figure) {
+			for _, of := range []string{onePath, byWarp, byLane(2), byLane(4), byLane(8), byLane(16), byLane(32)} {
+				factors = append(factors, figureOf(of, "x", ratios(d.values(of, "time_us"), d.values(onePath, "time_us"))))
+			}
+			return factors
+		})},
 	Why: `An SM issues one instruction for a whole warp. If the 32 lanes take different paths, the warp runs one path
 after the other, with the other lanes switched off. So a warp pays for every path that any of its lanes takes, and a
 long path costs the same whether one lane takes it or all. Warps that agree within themselves pay for one path,
@@ -77,12 +82,4 @@ func judgeDivergence(d Data) Finding {
 			"nearly all of it."},
 		rule{Refuted, refuted, "So divergence does not halve the speed: it can cost nothing, half or nearly all of it."},
 		rule{Shown, !unclear, ""})
-}
-
-func drawDivergence(d Data) chart.Picture {
-	var figures []Figure
-	for _, of := range []string{onePath, byWarp, byLane(2), byLane(4), byLane(8), byLane(16), byLane(32)} {
-		figures = append(figures, figureOf(of, "x", ratios(d.values(of, "time_us"), d.values(onePath, "time_us"))))
-	}
-	return bars("Time of branches, against one path", linear("factor"), 1, figures...)
 }

@@ -16,7 +16,14 @@ import (
 var lesson19 = Lesson{
 	Number: 19,
 	Claim:  "kernels return nothing; threads of a block share memory; blocks run in any order",
-	GPU:    &Experiment{Run: onGPU(blocksOnGPU), Judge: judgeBlocks, Picture: drawBlocks},
+	GPU: &Experiment{Run: onGPU(blocksOnGPU), Judge: judgeBlocks,
+		Picture: curves("When each started", linear("number"), linear("turn"), func(d Data) []chart.Series {
+			all := medians("turn")(d)
+			for i := range all {
+				all[i].Kind = chart.Measured // lines would cover one another
+			}
+			return all
+		})},
 	Why: `A launch only queues work, so nobody waits for a return value: results go to memory. A block starts when an
 SM has room for it, at first roughly by number, later as others end. This freedom lets one program fill a small GPU
 and a large one. Its price: no block may wait for one that may not have started, unless a cooperative launch
@@ -154,12 +161,4 @@ func firstError(log string) string {
 	}
 	line, _, _ := strings.Cut(log, "\n")
 	return strings.TrimSpace(line)
-}
-
-func drawBlocks(d Data) chart.Picture {
-	all := d.medians("turn", d.cases("turn")...)
-	for i := range all {
-		all[i].Kind = chart.Measured // lines would cover one another
-	}
-	return curves("When each started", linear("number"), linear("turn"), all...)
 }

@@ -4,48 +4,31 @@
 
 #include <nvtx3/nvToolsExt.h>
 
-static nvtxEventAttributes_t attributes(const gs_nvtx_event *e) {
+static nvtxDomainHandle_t domain;
+
+static void category(uint32_t id, const char *name) { nvtxDomainNameCategoryA(domain, id, name); }
+
+static void push(const gs_nvtx_range *r) {
   nvtxEventAttributes_t a = {0};
   a.version = NVTX_VERSION;
   a.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
-  a.category = e->category;
+  a.category = r->category;
   a.colorType = NVTX_COLOR_ARGB;
-  a.color = e->color;
-  if (e->has_payload) {
+  a.color = r->color;
+  if (r->payload != GS_NVTX_NO_PAYLOAD) {
     a.payloadType = NVTX_PAYLOAD_TYPE_INT64;
-    a.payload.llValue = e->payload;
+    a.payload.llValue = r->payload;
   }
-  if (e->string) {
-    a.messageType = NVTX_MESSAGE_TYPE_REGISTERED;
-    a.message.registered = e->string;
-  } else {
-    a.messageType = NVTX_MESSAGE_TYPE_ASCII;
-    a.message.ascii = e->text;
-  }
-  return a;
+  a.messageType = NVTX_MESSAGE_TYPE_ASCII;
+  a.message.ascii = r->name;
+  nvtxDomainRangePushEx(domain, &a);
 }
 
-static void *domain(const char *name) { return nvtxDomainCreateA(name); }
+static void pop(void) { nvtxDomainRangePop(domain); }
 
-static void *string(void *d, const char *text) { return nvtxDomainRegisterStringA(d, text); }
-
-static void category(void *d, uint32_t id, const char *name) { nvtxDomainNameCategoryA(d, id, name); }
-
-static void push(void *d, const gs_nvtx_event *e) {
-  nvtxEventAttributes_t a = attributes(e);
-  nvtxDomainRangePushEx(d, &a);
-}
-
-static void pop(void *d) { nvtxDomainRangePop(d); }
-
+// The program calls it once.
 GS_NVTX_API const gs_nvtx_table *gs_nvtx(void) {
-  static const gs_nvtx_table table = {
-      .version = GS_NVTX_ABI_VERSION,
-      .domain = domain,
-      .string = string,
-      .category = category,
-      .push = push,
-      .pop = pop,
-  };
+  static const gs_nvtx_table table = {GS_NVTX_ABI_VERSION, category, push, pop};
+  domain = nvtxDomainCreateA("gpt2scope");
   return &table;
 }

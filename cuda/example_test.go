@@ -30,16 +30,15 @@ func Example_vectorAdd() {
 func vectorAdd(lib *cuda.Library, n int) (right bool, err error) {
 	runtime.LockOSThread() // NVTX ranges belong to the OS thread
 	defer runtime.UnlockOSThread()
-	domain := nvtx.NewDomain("example")
 	step := func(name string, color nvtx.Color, f func() error) {
 		if err != nil {
 			return // the first error sticks
 		}
-		domain.Push(nvtx.Event{Message: domain.Register(name), Color: color, Payload: nvtx.NoPayload})
+		nvtx.Push(nvtx.Range{Name: name, Color: color, Payload: nvtx.NoPayload})
 		start := time.Now()
 		err = f()
 		fmt.Printf("%-24s %v\n", name, time.Since(start))
-		domain.Pop()
+		nvtx.Pop()
 	}
 	dev, err := lib.Device(0)
 	if err != nil {

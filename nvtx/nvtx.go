@@ -1,16 +1,13 @@
-// Package nvtx annotates what the program does, for Nsight Systems and Nsight Compute: ranges with a name, a
-// colour, a category and a payload, in a domain of one's own. It follows NVTX version 3 (github.com/NVIDIA/NVTX).
+// Package nvtx annotates what the program does, for Nsight Systems and Nsight Compute: ranges with a name, a colour, a
+// category and a payload, in the domain "gpt2scope". It follows NVTX version 3 (github.com/NVIDIA/NVTX).
 //
 // A tool is recognised by environment variables that it sets for the program it starts ([Tool]). Only then is
-// libgpt2scope_nvtx opened; else every function here returns after one comparison and allocates nothing. A domain made
-// with no tool attached is nil, and all its methods do nothing.
+// libgpt2scope_nvtx opened; else every function here returns after one comparison and allocates nothing.
 //
-//	d := nvtx.NewDomain("mine")
-//	name := d.Register("copy")
 //	runtime.LockOSThread() // push and pop belong to an OS thread
-//	d.Push(nvtx.Event{Message: name, Color: nvtx.Yellow, Payload: 3})
+//	nvtx.Push(nvtx.Range{Name: "copy", Color: nvtx.Yellow, Payload: 3})
 //	...
-//	d.Pop()
+//	nvtx.Pop()
 //	runtime.UnlockOSThread()
 package nvtx
 
@@ -21,32 +18,22 @@ package nvtx
 #include <stdlib.h>
 #include "nvtx.h"
 
-// Go cannot call through a pointer to a function. Events travel as numbers, so that none need be allocated. So do
-// handles: a tool may number them, and to Go's runtime a small number in the place of a pointer is a fault.
+// Go cannot call through a pointer to a function. Ranges travel as numbers, so that none need be allocated.
 static const gs_nvtx_table *table_of(void *symbol) { return ((const gs_nvtx_table *(*)(void))symbol)(); }
-static uintptr_t domain_create(const gs_nvtx_table *t, const char *name) { return (uintptr_t)t->domain(name); }
-static uintptr_t register_string(const gs_nvtx_table *t, uintptr_t d, const char *text) {
-	return (uintptr_t)t->string((void *)d, text);
+static void name_category(const gs_nvtx_table *t, uint32_t id, const char *name) { t->category(id, name); }
+static void push(const gs_nvtx_table *t, const char *name, uint32_t color, uint32_t category, int64_t payload) {
+	gs_nvtx_range r = {name, color, category, payload};
+	t->push(&r);
 }
-static void name_category(const gs_nvtx_table *t, uintptr_t d, uint32_t id, const char *name) {
-	t->category((void *)d, id, name);
-}
-static void push(const gs_nvtx_table *t, uintptr_t d, uintptr_t s, const char *text, uint32_t color, uint32_t category,
-	int64_t payload, int32_t has) {
-	gs_nvtx_event e = {(void *)s, text, color, category, payload, has};
-	t->push((void *)d, &e);
-}
-static void pop(const gs_nvtx_table *t, uintptr_t d) { t->pop((void *)d); }
+static void pop(const gs_nvtx_table *t) { t->pop(); }
 static void leave(int status) { exit(status); }
 */
 import "C"
 
 import (
 	"fmt"
-	"math"
 	"os"
 	"strings"
-	"sync"
 	"unsafe"
 
 	"gpt2scope/internal/humanize"
@@ -65,21 +52,14 @@ const (
 	Cyan   Color = 0xff1fb5c4 // allocation
 )
 
-// NoPayload as an [Event.Payload] sends none.
-const NoPayload int64 = math.MinInt64
+// NoPayload as a [Range.Payload] sends none.
+const NoPayload int64 = C.GS_NVTX_NO_PAYLOAD
 
-// String is a text registered with a domain: cheaper to send than the text.
-type String struct {
-	handle C.uintptr_t // not a pointer to Go: Nsight Compute counts handles from 0, Nsight Systems from a small number
-	text   string
-}
-
-// Event has the attributes of a range.
-type Event struct {
-	Message  String // from Register; where it is zero, Text counts
-	Text     string
+// Range has the attributes of a range.
+type Range struct {
+	Name     string
 	Color    Color
-	Category uint32 // from Category, 0 for none
+	Category uint32 // one that was named, 0 for none
 	Payload  int64  // such as a layer or token index; NoPayload for none
 }
 
@@ -173,97 +153,32 @@ func find() (string, error) {
 	return path, nil
 }
 
-// Domain groups ranges under a name. Its methods may be called from several goroutines, and do nothing on a nil domain.
-type Domain struct {
-	handle C.uintptr_t
-
-	mu         sync.Mutex
-	strings    map[string]String
-	categories map[string]uint32
-}
-
-// NewDomain makes a domain: nil where no tool is attached.
-func NewDomain(name string) *Domain {
-	if table == nil {
-		return nil
-	}
-	text := C.CString(name)
-	defer C.free(unsafe.Pointer(text))
-	return &Domain{handle: C.domain_create(table, text), strings: map[string]String{}, categories: map[string]uint32{}}
-}
-
-// Register makes a text known to the tool, the first time that it is called with it.
-func (d *Domain) Register(text string) String {
-	if d == nil {
-		return String{}
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	s, ok := d.strings[text]
-	if !ok {
-		c := C.CString(text)
-		defer C.free(unsafe.Pointer(c))
-		s = String{C.register_string(table, d.handle, c), text}
-		d.strings[text] = s
-	}
-	return s
-}
-
-// Category returns the number of a category, which it names the first time.
-func (d *Domain) Category(name string) uint32 {
-	if d == nil {
-		return 0
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	id, ok := d.categories[name]
-	if !ok {
-		id = uint32(len(d.categories) + 1)
+// NameCategory gives a category its name.
+func NameCategory(id uint32, name string) {
+	if table != nil {
 		c := C.CString(name)
 		defer C.free(unsafe.Pointer(c))
-		C.name_category(table, d.handle, C.uint32_t(id), c)
-		d.categories[name] = id
+		C.name_category(table, C.uint32_t(id), c)
 	}
-	return id
 }
 
 // Push opens a range inside those open on this OS thread. The goroutine must be locked to its thread until Pop.
-func (d *Domain) Push(e Event) {
-	if d != nil {
-		d.push(e)
-	}
-}
-
-// Pop closes the range that was pushed last on this OS thread.
-func (d *Domain) Pop() {
-	if d != nil {
-		C.pop(table, d.handle)
+func Push(r Range) {
+	if table != nil {
+		r.push()
 	}
 }
 
 // push is not inlined, so that the check before it is.
-func (d *Domain) push(e Event) {
-	text := e.text()
-	C.push(table, d.handle, e.Message.handle, text, C.uint32_t(e.Color), C.uint32_t(e.Category), C.int64_t(e.Payload),
-		e.hasPayload())
-	C.free(unsafe.Pointer(text))
+func (r Range) push() {
+	name := C.CString(r.Name)
+	C.push(table, name, C.uint32_t(r.Color), C.uint32_t(r.Category), C.int64_t(r.Payload))
+	C.free(unsafe.Pointer(name))
 }
 
-// text returns a copy of the text for C, nil where a handle is sent in its place.
-func (e Event) text() *C.char {
-	switch {
-	case e.Message.handle != 0:
-		return nil
-	case e.Message.text != "":
-		return C.CString(e.Message.text)
-	default:
-		return C.CString(e.Text)
+// Pop closes the range that was pushed last on this OS thread.
+func Pop() {
+	if table != nil {
+		C.pop(table)
 	}
-}
-
-func (e Event) hasPayload() C.int32_t {
-	if e.Payload == NoPayload {
-		return 0
-	}
-	return 1
 }

@@ -11,27 +11,26 @@
 #include <stdint.h>
 
 // Raised by whatever changes this file; library and program must agree.
-#define GS_NVTX_ABI_VERSION 3
+#define GS_NVTX_ABI_VERSION 4
 
 #define GS_NVTX_API __attribute__((visibility("default")))
 
+#define GS_NVTX_NO_PAYLOAD INT64_MIN
+
 // The attributes of a range.
 typedef struct {
-  void *string;         // from string(), or NULL: text counts
-  const char *text;     // valid during the call
-  uint32_t color;       // 0xAARRGGBB
-  uint32_t category;    // 0 for none
-  int64_t payload;
-  int32_t has_payload;  // 0: payload does not count
-} gs_nvtx_event;
+  const char *name;   // valid during the call
+  uint32_t color;     // 0xAARRGGBB
+  uint32_t category;  // 0 for none
+  int64_t payload;    // GS_NVTX_NO_PAYLOAD for none
+} gs_nvtx_range;
 
+// All is of the domain gpt2scope.
 typedef struct {
   uint32_t version;  // GS_NVTX_ABI_VERSION of the library
-  void *(*domain)(const char *name);
-  void *(*string)(void *domain, const char *text);  // registers a text
-  void (*category)(void *domain, uint32_t id, const char *name);
-  void (*push)(void *domain, const gs_nvtx_event *event);
-  void (*pop)(void *domain);
+  void (*category)(uint32_t id, const char *name);
+  void (*push)(const gs_nvtx_range *range);
+  void (*pop)(void);
 } gs_nvtx_table;
 
 // The only symbol of the library.

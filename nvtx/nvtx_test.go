@@ -18,33 +18,15 @@ func TestMain(m *testing.M) {
 		if err := nvtx.Status(); err != nil {
 			os.Stdout.WriteString(err.Error())
 		}
-		d := nvtx.NewDomain("test")
-		d.Push(event(d))
-		d.Pop()
-		deep(d, 100)
+		nvtx.NameCategory(2, "Op")
+		nvtx.Push(event)
+		nvtx.Pop()
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
 
-func event(d *nvtx.Domain) nvtx.Event {
-	return nvtx.Event{Message: d.Register("range"), Text: "range", Color: nvtx.Blue, Category: d.Category("Op"),
-		Payload: 1}
-}
-
-// deep pushes ranges inside one another, under so many calls that the stack is moved on the way.
-//
-//go:noinline
-func deep(d *nvtx.Domain, calls int) byte {
-	var frame [1024]byte
-	name := d.Register("range")
-	if calls > 0 {
-		frame[calls] = deep(d, calls-1)
-	}
-	d.Push(nvtx.Event{Message: name, Payload: 1})
-	d.Pop()
-	return frame[calls/2]
-}
+var event = nvtx.Range{Name: "range", Color: nvtx.Blue, Category: 2, Payload: 1}
 
 // status returns the status of a process that a tool seems to have started.
 func status(t *testing.T, env ...string) string {
@@ -96,30 +78,30 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// numbering is a library whose handles are numbers, and its tool's complaints.
-const numbering = `#include "nvtx.h"
+// strict is a library that ends the process if a range is not the test's.
+const strict = `#include "nvtx.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void check(int right, const char *what) {
 	if (!right) fprintf(stderr, "%s\n", what), exit(7);
 }
-static int strings;
-static void *domain(const char *name) { return (void *)12; }
-static void *string(void *d, const char *text) { return check(d == (void *)12, "string: domain"), (void *)(uintptr_t)++strings; }
-static void category(void *d, uint32_t id, const char *name) { check(d == (void *)12 && id == 1, "category"); }
-static void push(void *d, const gs_nvtx_event *e) { check(d == (void *)12 && e->string == (void *)1 && !e->text && e->payload == 1, "push"); }
-static void pop(void *d) { check(d == (void *)12, "pop"); }
+static int open_ranges;
+static void category(uint32_t id, const char *name) { check(id == 2 && !strcmp(name, "Op"), "category"); }
+static void push(const gs_nvtx_range *r) {
+	check(!open_ranges++ && !strcmp(r->name, "range") && r->color == 0xff3b6fd4 && r->category == 2 && r->payload == 1, "push");
+}
+static void pop(void) { check(!--open_ranges, "pop"); }
 
 GS_NVTX_API const gs_nvtx_table *gs_nvtx(void) {
-	static const gs_nvtx_table table = {GS_NVTX_ABI_VERSION, domain, string, category, push, pop};
+	static const gs_nvtx_table table = {GS_NVTX_ABI_VERSION, category, push, pop};
 	return &table;
 }
 `
 
-// TestNumbers: handles that are small numbers, as Nsight Systems gives, come back as
-// they are, and the Go runtime does not take them for pointers.
-func TestNumbers(t *testing.T) {
+// TestLibrary: what is pushed comes to the library as it is.
+func TestLibrary(t *testing.T) {
 	cc := cmp.Or(os.Getenv("CC"), "cc")
 	if _, err := exec.LookPath(cc); err != nil {
 		t.Skip(err)
@@ -128,8 +110,8 @@ func TestNumbers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	source, library := filepath.Join(t.TempDir(), "numbering.c"), filepath.Join(t.TempDir(), "numbering.so")
-	if err := os.WriteFile(source, []byte(numbering), 0o600); err != nil {
+	source, library := filepath.Join(t.TempDir(), "strict.c"), filepath.Join(t.TempDir(), "strict.so")
+	if err := os.WriteFile(source, []byte(strict), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command(cc, "-shared", "-fPIC", "-I", here, "-o", library, source).CombinedOutput(); err != nil {
@@ -140,17 +122,13 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// The variable keeps calls from being removed.
-var domain = nvtx.NewDomain("benchmark")
-
 func BenchmarkOff(b *testing.B) {
 	if nvtx.Active() {
 		b.Skip("a tool is attached")
 	}
-	e := event(domain)
 	for b.Loop() {
-		domain.Push(e)
-		domain.Pop()
+		nvtx.Push(event)
+		nvtx.Pop()
 	}
 }
 
@@ -159,10 +137,9 @@ func TestOffAllocatesNothing(t *testing.T) {
 	if nvtx.Active() {
 		t.Skip("a tool is attached")
 	}
-	e := event(domain)
 	if n := testing.AllocsPerRun(100, func() {
-		domain.Push(e)
-		domain.Pop()
+		nvtx.Push(event)
+		nvtx.Pop()
 	}); n != 0 {
 		t.Errorf("a range allocates %v times", n)
 	}

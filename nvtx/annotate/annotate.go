@@ -11,24 +11,20 @@ package annotate
 import (
 	"fmt"
 	"runtime"
-	"sync"
 
 	"gpt2scope/gpt2"
 	"gpt2scope/nvtx"
-	"gpt2scope/record"
 )
 
-// domain is made when it is first needed: nil with no tool attached.
-var domain = sync.OnceValue(func() *nvtx.Domain { return nvtx.NewDomain(record.Domain) })
+// The categories of ranges; those of operations follow.
+const passes, layers, operations = 1, 2, 3
 
 // Pass opens and closes the ranges of a plan's passes. It belongs to one
 // goroutine, which must be locked to its OS thread from Begin to End.
 type Pass struct {
-	domain *nvtx.Domain
 	steps  []step
-	layers map[int]nvtx.Event // by slot
-	whole  nvtx.Event
-	first  nvtx.String // name of the pass where nothing lies before it
+	layers map[int]nvtx.Range // by slot
+	whole  nvtx.Range
 
 	position int64
 	slot     int // of the layer that is open; -1 for none
@@ -37,8 +33,8 @@ type Pass struct {
 
 // step is one of the plan.
 type step struct {
-	event nvtx.Event
-	slot  int
+	nvtx.Range
+	slot int
 }
 
 // New prepares the ranges, in a colour, of a plan as it is executed, fused: nil with no tool attached.
@@ -46,16 +42,18 @@ func New(plan *gpt2.Plan, color nvtx.Color) *Pass {
 	if !nvtx.Active() {
 		return nil
 	}
-	d := domain()
-	p := &Pass{domain: d, layers: map[int]nvtx.Event{}, slot: -1, first: d.Register(gpt2.PrefillPass),
-		whole: nvtx.Event{Message: d.Register(plan.PassName(1)), Color: color, Category: d.Category("Pass")}}
+	nvtx.NameCategory(passes, "Pass")
+	nvtx.NameCategory(layers, "Layer")
+	p := &Pass{layers: map[int]nvtx.Range{}, slot: -1,
+		whole: nvtx.Range{Name: plan.PassName(1), Color: color, Category: passes}}
 	for _, s := range plan.Steps {
-		p.steps = append(p.steps, step{slot: s.Slot(), event: nvtx.Event{
-			Message: d.Register(s.Name()), Color: color, Category: d.Category(s.Op().String()),
-			Payload: int64(s.Layer())}})
+		op := operations + uint32(s.Op())
+		nvtx.NameCategory(op, s.Op().String())
+		payload := int64(s.Layer())
+		p.steps = append(p.steps, step{nvtx.Range{Name: s.Name(), Color: color, Category: op, Payload: payload}, s.Slot()})
 		if s.Slot() >= 0 {
-			p.layers[s.Slot()] = nvtx.Event{Message: d.Register(gpt2.LayerName(s.Slot(), s.Layer())), Color: color,
-				Category: d.Category("Layer"), Payload: int64(s.Layer())}
+			p.layers[s.Slot()] = nvtx.Range{Name: gpt2.LayerName(s.Slot(), s.Layer()), Color: color, Category: layers,
+				Payload: payload}
 		}
 	}
 	return p
@@ -68,12 +66,12 @@ func (p *Pass) Begin(position int) {
 	}
 	p.End()
 	p.position = int64(position)
-	e := p.whole
-	e.Payload = p.position
+	r := p.whole
+	r.Payload = p.position
 	if position == 0 {
-		e.Message = p.first
+		r.Name = gpt2.PrefillPass
 	}
-	p.push(e)
+	p.push(r)
 }
 
 // Step opens the range of step i of the plan, in that of its layer: the layer before, where it is another, is closed.
@@ -89,11 +87,10 @@ func (p *Pass) Step(i int) {
 		}
 		p.slot = s.slot
 	}
-	e := s.event
 	if s.slot < 0 {
-		e.Payload = p.position
+		s.Payload = p.position
 	}
-	p.push(e)
+	p.push(s.Range)
 }
 
 // EndStep closes the range of the step that is open.
@@ -118,14 +115,14 @@ func (p *Pass) End() {
 	p.slot = -1
 }
 
-func (p *Pass) push(e nvtx.Event) {
-	p.domain.Push(e)
+func (p *Pass) push(r nvtx.Range) {
+	nvtx.Push(r)
 	p.depth++
 }
 
 func (p *Pass) closeTo(depth int) {
 	for ; p.depth > depth; p.depth-- {
-		p.domain.Pop()
+		nvtx.Pop()
 	}
 }
 
@@ -142,10 +139,9 @@ func Range(name string, color nvtx.Color, args ...any) (end func()) {
 		name = fmt.Sprintf(name, args...)
 	}
 	runtime.LockOSThread()
-	d := domain()
-	d.Push(nvtx.Event{Text: name, Color: color, Payload: nvtx.NoPayload})
+	nvtx.Push(nvtx.Range{Name: name, Color: color, Payload: nvtx.NoPayload})
 	return func() {
-		d.Pop()
+		nvtx.Pop()
 		runtime.UnlockOSThread()
 	}
 }

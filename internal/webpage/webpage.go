@@ -1,5 +1,5 @@
-// Package webpage has what every page of HTML begins with: a head whose policy allows the style and the script of the
-// page and nothing else, so that a page that holds text of a recording loads and runs nothing of it.
+// Package webpage has what every page of HTML begins with: a first style, and a head whose policy allows the style and
+// the script of the page and nothing else, so that a page that holds text of a recording loads and runs nothing of it.
 package webpage
 
 import (
@@ -12,10 +12,13 @@ import (
 //go:embed head.html
 var head string
 
+//go:embed base.css
+var base string
+
 // Head is the head of a page.
 type Head struct {
 	Title  string
-	Style  template.CSS
+	Style  template.CSS // of the page alone, after what all pages have
 	Script template.JS // the page has it at its end, in an element without spaces around it; "" if it has none
 }
 
@@ -28,9 +31,12 @@ func New(text string, functions template.FuncMap) (*template.Template, error) {
 	return t.New("page").Funcs(functions).Parse(text)
 }
 
+// CSS is the whole style of the page.
+func (h Head) CSS() template.CSS { return template.CSS(base) + h.Style }
+
 // Policy is the Content-Security-Policy of the page.
 func (h Head) Policy() string {
-	style, script := hash(string(h.Style)), ""
+	style, script := hash(string(h.CSS())), ""
 	if h.Script != "" {
 		script = "script-src " + hash(string(h.Script)) + "; "
 	}

@@ -102,9 +102,9 @@ func (b *benchFlags) run(c *cobra.Command, m *cli.ModelFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	var device *BenchDevice
+	var set *ceilings.Set
 	if !b.noFloor { // before the model takes memory
-		if device, err = measureDevice(ctx, o.Backend, m); err != nil {
+		if set, err = measureDevice(ctx, o.Backend, m); err != nil {
 			return err
 		}
 	}
@@ -138,12 +138,12 @@ func (b *benchFlags) run(c *cobra.Command, m *cli.ModelFlags) (err error) {
 		Median: cli.Ms(result.Median), P10: cli.Ms(result.P10), P90: cli.Ms(result.P90),
 		GFLOPs: cli.PerSecond(float64(cost.FLOPs), result.Median) / 1e9,
 		GBs:    cli.PerSecond(float64(cost.Bytes(sizes)), result.Median) / 1e9,
-		Waited: auto.Waited(), Configuration: o.Setting(), Device: device,
+		Waited: auto.Waited(), Configuration: o.Setting(), Device: set,
 	}
-	if device != nil {
-		floor := device.Set.PassFloor(work)
+	if set != nil {
+		floor := set.PassFloor(work)
 		out.Floor, out.Share = cli.Ms(floor), float64(floor)/float64(max(result.Median, 1))
-		if barriers := device.Set.Barriers(len(work)); barriers > 0 { // only a CPU has any
+		if barriers := set.Barriers(len(work)); barriers > 0 { // only a CPU has any
 			out.WithBarriers = cli.Ms(floor + barriers)
 		}
 		if percent, ok := ceilings.Roofline(float64(floor), float64(result.Median)); ok {
@@ -156,7 +156,7 @@ func (b *benchFlags) run(c *cobra.Command, m *cli.ModelFlags) (err error) {
 			if err != nil {
 				return err
 			}
-			out.Stages = stages(device.Set)
+			out.Stages = stages(*set)
 		}
 	}
 	return cli.Print(c, b.json, out, func(w io.Writer) {
@@ -167,15 +167,15 @@ func (b *benchFlags) run(c *cobra.Command, m *cli.ModelFlags) (err error) {
 		if words := cli.WaitedWords(out.Waited); words != "" {
 			fmt.Fprintln(w, words)
 		}
-		if device != nil {
+		if set != nil {
 			data := ceilings.Traffic(work)
 			fmt.Fprintf(w, "floor %.4f ms", out.Floor)
 			if out.WithBarriers > 0 {
 				fmt.Fprintf(w, ", %.4f ms with a barrier between steps", out.WithBarriers)
 			}
-			fmt.Fprintf(w, "; %s\n%s\n", RooflineSays(out.Floor, out.Median), device)
+			fmt.Fprintf(w, "; %s\n%s\n", RooflineSays(out.Floor, out.Median), device(set))
 			fmt.Fprintf(w, "the pass is over data of %s, read at %.1f GB/s\n", humanize.Size(data),
-				device.Set.Bandwidth(data)/1e9)
+				set.Bandwidth(data)/1e9)
 		}
 		if out.Stages != nil {
 			writeStages(w, out.Stages, out.Median)
@@ -234,7 +234,7 @@ type BenchJSON struct {
 	Roofline      *float64            `json:"roofline_percent,omitempty"` // the same in percent; absent if the pass is faster than its floor
 	Waited        float64             `json:"waited_share"`               // share of the time that threads wanted to run in which they waited for a core
 	Configuration cli.Setting         `json:"configuration"`
-	Device        *BenchDevice        `json:"device,omitempty"`
+	Device        *ceilings.Set       `json:"device,omitempty"` // what it can do
 	Stages        []measure.StageTime `json:"stages,omitempty"` // on a CPU
 }
 

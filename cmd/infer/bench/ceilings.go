@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 
@@ -121,12 +120,9 @@ func newBenchStart(m *cli.ModelFlags) *cobra.Command {
 
 // WriteCeilings writes a set as a table.
 func WriteCeilings(w io.Writer, s ceilings.Set, stored bool) {
-	fmt.Fprintln(w, s.Key)
+	fmt.Fprintln(w, device(&s))
 	if stored {
 		fmt.Fprintf(w, "measured %s; --measure measures again\n", s.Time.Format(time.RFC3339))
-	}
-	if s.Disturbed != "" {
-		fmt.Fprintf(w, "these may be too low by %.0f%%: %s\n", 100*s.Uncertainty, s.Disturbed)
 	}
 	if s.Missing != "" {
 		fmt.Fprintln(w, s.Missing)
@@ -152,32 +148,13 @@ func WriteCeilings(w io.Writer, s ceilings.Set, stored bool) {
 	})
 }
 
-// BenchDevice is the device that was measured on, and what it can do at most.
-type BenchDevice struct {
-	Name     string           `json:"name"`               // of a CPU with threads and kernels
-	Driver   string           `json:"driver,omitempty"`   // the CUDA version that the driver supports
-	Runtime  string           `json:"runtime,omitempty"`  // the one that the library was built with
-	CuBLASLt uint64           `json:"cublaslt,omitempty"` // cublasLtGetVersion
-	Ceilings []ceilings.Value `json:"ceilings"`
-
-	Set ceilings.Set `json:"-"`
-}
-
 // measureDevice returns what a backend's device can do, as [cli.CeilingsOf]; nil if it has no ceilings.
-func measureDevice(ctx context.Context, backend gpt2.Backend, m *cli.ModelFlags) (*BenchDevice, error) {
+func measureDevice(ctx context.Context, backend gpt2.Backend, m *cli.ModelFlags) (*ceilings.Set, error) {
 	set, _, err := cli.CeilingsOf(ctx, backend, m, false)
-	switch {
-	case errors.Is(err, cli.ErrNoCeilings):
+	if errors.Is(err, cli.ErrNoCeilings) {
 		return nil, nil
-	case err != nil:
-		return nil, err
 	}
-	d := &BenchDevice{Set: set, Name: set.Key, Ceilings: set.Values}
-	if is := backend.Describe(); is.GPU {
-		d.Name, d.Driver, d.Runtime = set.Device, is.Versions["CUDA of the driver"], is.Versions["CUDA of the library"]
-		d.CuBLASLt, _ = strconv.ParseUint(is.Versions["cuBLASLt"], 10, 64)
-	}
-	return d, nil
+	return &set, err
 }
 
 // rooflineText writes [ceilings.Roofline]; "" if there is none.
@@ -200,16 +177,12 @@ func RooflineSays(floor, time float64) string {
 	return "no roofline %: a ceiling is not known"
 }
 
-// String names the device, and says if its ceilings are in doubt.
-func (d *BenchDevice) String() string {
-	name := d.Name
-	if d.Driver != "" {
-		name += fmt.Sprintf(", CUDA %s of the driver, %s of the library, cuBLASLt %d", d.Driver, d.Runtime, d.CuBLASLt)
+// device names the device of a set, and says if its ceilings are in doubt.
+func device(s *ceilings.Set) string {
+	if s.Disturbed == "" {
+		return s.Key
 	}
-	if d.Set.Disturbed != "" {
-		name += fmt.Sprintf("\nthe ceilings may be too low by %.0f%%: %s", 100*d.Set.Uncertainty, d.Set.Disturbed)
-	}
-	return name
+	return fmt.Sprintf("%s\nthe ceilings may be too low by %.0f%%: %s", s.Key, 100*s.Uncertainty, s.Disturbed)
 }
 
 type CeilingsObject struct {

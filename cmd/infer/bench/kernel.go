@@ -67,18 +67,18 @@ func (b *benchFlags) runKernel(c *cobra.Command, m *cli.ModelFlags, name string)
 	if err != nil {
 		return err
 	}
-	device, err := measureDevice(c.Context(), backend, m)
+	set, err := measureDevice(c.Context(), backend, m)
 	if err != nil {
 		return err
 	}
 	report, err := workbench.Run(c.Context(), backend.Library(), backend.Device(),
 		workbench.Options{Config: o.Model.Config, Stage: gpt2.Stage(stage),
-			B: phase.Batch, T: phase.Tokens, Past: past, Sizes: backend.Sizes(), Repeat: b.repeat, Ceilings: device.Set})
+			B: phase.Batch, T: phase.Tokens, Past: past, Sizes: backend.Sizes(), Repeat: b.repeat, Ceilings: *set})
 	if err != nil {
 		return err
 	}
 	out := KernelJSON{Stage: name, Model: o.Model.Name, Batch: phase.Batch, Tokens: phase.Tokens, Past: past,
-		DType: backend.Describe().WeightType, Device: device, Copies: report.Copies}
+		DType: backend.Describe().WeightType, Device: set, Copies: report.Copies}
 	var wrong error
 	for _, r := range report.Kernels {
 		if r.Note == "" && !r.Right && wrong == nil {
@@ -91,7 +91,7 @@ func (b *benchFlags) runKernel(c *cobra.Command, m *cli.ModelFlags, name string)
 	}
 	return cmp.Or(cli.Print(c, b.json, out, func(w io.Writer) {
 		fmt.Fprintf(w, "%s of %s, B=%d T=%d, %s in the cache, %s\n%s\ncopies of the data, used in turn: %d\n\n",
-			name, out.Model, out.Batch, out.Tokens, cli.Count(past, "token"), out.DType, device, out.Copies)
+			name, out.Model, out.Batch, out.Tokens, cli.Count(past, "token"), out.DType, device(set), out.Copies)
 		printKernels(w, out.Kernels)
 	}), wrong)
 }
@@ -142,13 +142,13 @@ type KernelRow struct {
 }
 
 type KernelJSON struct {
-	Stage   string       `json:"stage"`
-	Model   string       `json:"model"`
-	Batch   int          `json:"batch"`
-	Tokens  int          `json:"tokens"`
-	Past    int          `json:"past"`
-	DType   string       `json:"dtype"`
-	Device  *BenchDevice `json:"device"`
-	Copies  int          `json:"copies"` // of the data, used in turn
-	Kernels []KernelRow  `json:"kernels"`
+	Stage   string        `json:"stage"`
+	Model   string        `json:"model"`
+	Batch   int           `json:"batch"`
+	Tokens  int           `json:"tokens"`
+	Past    int           `json:"past"`
+	DType   string        `json:"dtype"`
+	Device  *ceilings.Set `json:"device"`
+	Copies  int           `json:"copies"` // of the data, used in turn
+	Kernels []KernelRow   `json:"kernels"`
 }

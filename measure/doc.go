@@ -1,5 +1,5 @@
-// Package measure makes a session do work that can be measured, and measures it: the time of a pass and of its stages,
-// the energy of a token.
+// Package measure makes a session do work that can be measured, and measures it: the time of a pass, the energy of a
+// token.
 //
 // # The work
 //
@@ -15,7 +15,7 @@
 // graph at the second. On a GPU decode steps follow one another without the host waiting in between, as when text is
 // generated. [Run] does llama-bench's tests.
 //
-// [Stages] records passes and gives each stage's time beside its floor.
+// [Stages] records the same passes, for a table of their stages.
 //
 // # Energy
 //

@@ -32,7 +32,7 @@ func Pass(ctx context.Context, s *gpt2.Session, pass gpt2.Pass, past, repeat int
 	ids := IDs(s.Model(), pass.Batch*pass.Tokens)
 	times, err := s.Measure(ctx, ids, pass, repeat)
 	if errors.Is(err, errors.ErrUnsupported) {
-		times, err = alone(ctx, s, ids, pass, past, repeat)
+		times, err = alone(ctx, s, ids, pass, past, repeat, func() {})
 	}
 	if err != nil {
 		return Times{}, err
@@ -40,9 +40,9 @@ func Pass(ctx context.Context, s *gpt2.Session, pass gpt2.Pass, past, repeat int
 	return newTimes(times), s.Reset()
 }
 
-// alone times passes one by one.
-func alone(ctx context.Context, s *gpt2.Session, ids []int32, pass gpt2.Pass, past, repeat int) ([]time.Duration,
-	error) {
+// alone times passes one by one. It calls warm after the warm-up.
+func alone(ctx context.Context, s *gpt2.Session, ids []int32, pass gpt2.Pass, past, repeat int, warm func()) (
+	[]time.Duration, error) {
 	r := s.Runner()
 	once := func() (time.Duration, error) {
 		start := time.Now()
@@ -58,6 +58,7 @@ func alone(ctx context.Context, s *gpt2.Session, ids []int32, pass gpt2.Pass, pa
 			return nil, err
 		}
 	}
+	warm()
 	times := make([]time.Duration, repeat)
 	for i := range times {
 		var err error

@@ -55,10 +55,10 @@ func TestBenchCeilings(t *testing.T) {
 // The CPU from the file, which needs no measurement, and beside a pass.
 func TestBenchCeilingsOfCPU(t *testing.T) {
 	var floor struct {
-		Median float64 `json:"median_ms"`
-		Floor  float64 `json:"floor_ms"`
-		Share  float64 `json:"share_of_floor"`
-		Roof   float64 `json:"roofline_percent"`
+		Median float64      `json:"median_ms"`
+		Floor  float64      `json:"floor_ms"`
+		Share  float64      `json:"share_of_floor"`
+		Roof   float64      `json:"roofline_percent"`
 		Device ceilings.Set `json:"device"`
 	}
 	unmarshal(t, mustInfer(t, "bench", "-m", tiny, "--device", "cpu", "--threads", "1", "--repeat", "3", "--json").stdout, &floor)

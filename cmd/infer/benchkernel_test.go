@@ -10,7 +10,7 @@ func TestBenchKernel(t *testing.T) {
 	storeStub(t)
 	args := []string{"bench", "kernel", "ln_1", "-m", tiny, "--device", "cuda", "--repeat", "1"}
 	out := mustInfer(t, args...).stdout
-	contains(t, out, "ln_1 of random:", "B=1 T=1, 32 tokens in the cache, bf16\nStub 0, CUDA 13.0", "\ncopies of the data, used in turn: 64\n", "roofline %", "\nauto ", "\nnaive ")
+	contains(t, out, "ln_1 of random:", "B=1 T=1, 32 tokens in the cache, bf16\nStub 0, compute capability 9.0, CUDA 13000", "\ncopies of the data, used in turn: 64\n", "roofline %", "\nauto ", "\nnaive ")
 	if strings.Contains(out, "WRONG") {
 		t.Error(out)
 	}

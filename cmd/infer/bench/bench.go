@@ -2,6 +2,7 @@
 package bench
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 
@@ -11,13 +12,14 @@ import (
 	"gpt2scope/auto"
 	"gpt2scope/ceilings"
 	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/cmd/infer/trace"
 	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
-	"gpt2scope/internal/table"
 	"gpt2scope/measure"
 	"gpt2scope/record"
 	"gpt2scope/traces"
+	"gpt2scope/traces/tables"
 )
 
 type benchFlags struct {
@@ -40,7 +42,7 @@ rates count the FLOPs and the least bytes of the plan, which 'infer info' shows.
 
 The time is compared with its floor: the sum, over the steps of the plan, of the least time that each needs
 by what the device can do at most ('infer bench ceilings'). On the CPU the passes then run again while they
-are recorded, and a table compares each stage with its own floor.
+are recorded, and a table as that of --profile compares each stage with its own floor.
 
 With -p, -n, -d or -o, or with several values of --threads, --dtype, --layers, --device, --mode or --batch,
 bench runs the tests of llama.cpp's llama-bench for every combination, a row for each: pp512 is the prefill
@@ -132,6 +134,7 @@ func (b *benchFlags) run(c *cobra.Command, m *cli.ModelFlags) (err error) {
 		return err
 	}
 	sizes := o.Backend.Sizes()
+	var stages bytes.Buffer
 	cost, work := plan.Cost(past), plan.Work(past, sizes)
 	out := BenchJSON{
 		Phase: b.phase, Batch: b.batch, Tokens: phase.Tokens, Past: past, Logits: b.logits, Repeat: b.repeat,
@@ -151,12 +154,26 @@ func (b *benchFlags) run(c *cobra.Command, m *cli.ModelFlags) (err error) {
 		}
 		if !isGPU && b.record == "" {
 			stop := m.Spin("measuring stages")
-			stages, err := measure.Stages(ctx, s, phase, past, b.repeat)
+			r := record.New("gpt2scope", cli.Version())
+			r.Ceilings(-1, *set)
+			recorded, err := measure.Stages(ctx, s, phase, past, b.repeat, r)
 			stop()
 			if err != nil {
 				return err
 			}
-			out.Stages = stages(*set)
+			r.Header(func(h *traces.Header) {
+				h.Overhead = []traces.Overhead{{Phase: plan.PassName(past), Baseline: float64(result.Median),
+					Recorded: float64(recorded.Median), Passes: b.repeat}}
+			})
+			o := trace.ShowOptions{By: tables.ByFolded, Columns: trace.MainColumns, GPU: -1}
+			table, show, err := trace.LayTable(r.Trace(), &o)
+			if err != nil {
+				return err
+			}
+			out.Profile = table
+			if err := trace.WriteTable(&stages, table, show); err != nil {
+				return err
+			}
 		}
 	}
 	return cli.Print(c, b.json, out, func(w io.Writer) {
@@ -177,8 +194,8 @@ func (b *benchFlags) run(c *cobra.Command, m *cli.ModelFlags) (err error) {
 			fmt.Fprintf(w, "the pass is over data of %s, read at %.1f GB/s\n", humanize.Size(data),
 				set.Bandwidth(data)/1e9)
 		}
-		if out.Stages != nil {
-			writeStages(w, out.Stages, out.Median)
+		if out.Profile != nil {
+			fmt.Fprintf(w, "\nthe same passes while they are recorded:\n%s", &stages)
 		}
 	})
 }
@@ -229,34 +246,11 @@ type BenchJSON struct {
 	// by the ceilings of the device, without barriers; as the next three
 	Floor float64 `json:"floor_ms,omitempty"`
 	// with a barrier between steps; absent on a GPU
-	WithBarriers  float64             `json:"floor_with_barriers_ms,omitempty"`
-	Share         float64             `json:"share_of_floor,omitempty"`   // floor / median
-	Roofline      *float64            `json:"roofline_percent,omitempty"` // the same in percent; absent if the pass is faster than its floor
-	Waited        float64             `json:"waited_share"`               // share of the time that threads wanted to run in which they waited for a core
-	Configuration cli.Setting         `json:"configuration"`
-	Device        *ceilings.Set       `json:"device,omitempty"` // what it can do
-	Stages        []measure.StageTime `json:"stages,omitempty"` // on a CPU
-}
-
-// writeStages writes the table of stages for people, beside the median of the passes that were not recorded.
-func writeStages(w io.Writer, stages []measure.StageTime, median float64) {
-	sum := 0.0
-	for _, s := range stages {
-		sum += s.Time
-	}
-	fmt.Fprintf(w, "\nstages over all layers: means of as many recorded passes, which sum to %.4f ms; "+
-		"the median above, %.4f ms, is of passes without recording\n", sum/1e3, median)
-	const heading = "calls\ttime us\t% of pass\tGB/s\tGFLOP/s\tfloor us\tof\troofline %\tstage"
-	table.Lines(w, table.Right, heading, stages, func(s measure.StageTime) string {
-		if s.Calls == 0 { // the time between stages
-			return fmt.Sprintf("\t%.2f\t%.1f\t\t\t\t\t\t%s", s.Time, s.Share, s.Stage)
-		}
-		roofline := "-"
-		if s.Roofline > 0 {
-			roofline = fmt.Sprintf("%.0f", s.Roofline)
-		}
-		return fmt.Sprintf("%d\t%.2f\t%.1f\t%s\t%s\t%.2f\t%s\t%s\t%s", s.Calls, s.Time, s.Share,
-			table.Rate(s.GBs).Text, table.Rate(s.GFLOPs).Text, s.Floor, s.Bound, roofline, s.Stage)
-	})
-	fmt.Fprint(w, "\nfloor: least time by the ceilings; of: what takes that time; roofline %: floor / time\n")
+	WithBarriers  float64       `json:"floor_with_barriers_ms,omitempty"`
+	Share         float64       `json:"share_of_floor,omitempty"`   // floor / median
+	Roofline      *float64      `json:"roofline_percent,omitempty"` // the same in percent; absent if the pass is faster than its floor
+	Waited        float64       `json:"waited_share"`               // share of the time that threads wanted to run in which they waited for a core
+	Configuration cli.Setting   `json:"configuration"`
+	Device        *ceilings.Set `json:"device,omitempty"`  // what it can do
+	Profile       *tables.Table `json:"profile,omitempty"` // on a CPU: the table of --profile
 }

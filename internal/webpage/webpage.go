@@ -19,7 +19,7 @@ var base string
 type Head struct {
 	Title  string
 	Style  template.CSS // of the page alone, after what all pages have
-	Script template.JS // the page has it at its end, in an element without spaces around it; "" if it has none
+	Script template.JS  // the page has it at its end, in an element without spaces around it; "" if it has none
 }
 
 // New makes the template of a page whose text begins with {{template "head" .Head}}, where Head is one.

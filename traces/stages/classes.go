@@ -50,150 +50,116 @@ type kernelName struct {
 var (
 	spaces     = regexp.MustCompile(`\s+`)
 	lastNumber = regexp.MustCompile(`_\d+$`)
-	integers   = regexp.MustCompile(`\b(long|int|bool|short|unsigned char|signed char)\b`)
-	functorAdd = regexp.MustCompile(`functor(onself)?_add<([^>]*)`)
 )
 
 // isBroadcast reports whether a kernel is ggml's for all operations on two tensors: what it does depends on what is
 // before and after it.
 func isBroadcast(name string) bool { return strings.Contains(name, "bin_bcast") }
 
+// rule gives the kernels whose names have one of the words, one of those of and, and none of not, a class.
+type rule struct {
+	class         class
+	any, and, not string // separated by spaces; and is empty for all
+}
+
+// has reports whether a name has one of the words.
+func has(name, words string) bool {
+	for w := range strings.FieldsSeq(words) {
+		if strings.Contains(name, w) {
+			return true
+		}
+	}
+	return false
+}
+
+// What is read from other words, as a word.
+const norm, gated, rotary = "<norm>", "<gated>", "<rotary>"
+
+// tritonRules are of the kernels that torch.compile makes, whose names list operators between underscores; rules are of
+// all others. The first that holds counts.
+var (
+	tritonRules = []rule{
+		{product, "_mm_ _addmm_ _bmm_ _matmul_", "_tem_", ""},
+		{layerNorm, norm, "", ""},
+		{attention, "_flash_ _attention_", "_tem_", ""},
+		{softmax, "_softmax_", "", ""},
+		{gelu, "_gelu_ _tanh_ _erf_", "", ""},
+		{concatenation, "scaled_dot_product index_copy index_put", "", ""},
+		{embedding, lookups, "", "_cumsum_ _eq_ " + rotary},
+		{other, "_argmax_ _multinomial_ _sort_ _topk_ _cumsum_ _arange_ _ne_ _eq_", "", ""},
+		{concatenation, "_cat_", "", ""},
+		{copying, "_clone_ _transpose_ _permute_ _copy_ _split_", "", ""},
+		{add, "_add_", "", ""},
+		{elementwise, "_", "", ""},
+	}
+	rules = []rule{
+		{backward, "backward _bwd bwd_ _grad adam optimizer multi_tensor global_norm", "", ""},
+		{layerNorm, "addbias add_bias", norm, ""},
+		{gelu, "biasgelu bias_gelu", "", ""},
+		{add, "addbiasresidual add_bias_residual", "", ""},
+		{concatenation, "transposeqkv transpose_qkv transposectx store_kvcache reshape_and_cache " + rotary, "", ""},
+		{product, "^kernel$ ^kernel2$", "", ""}, // short names of gemvx::kernel and cutlass::Kernel2
+		{productTail, "splitkreduce globalkernel split_k_kernel splitk_reduce epilogue::impl reduce_1block addbias", "", ""},
+		{productTail, "add_bias", "", "badd_bias"},
+		{productHead, "scal_kernel quantize_q8", "", ""},
+		{attention, "flash fmha sdpa attention attn_fwd fwd_attn mha_fwd _mha_", "", ""},
+		{softmax, "softmax soft_max", "", ""},
+		{other, "fprop convol winograd conv_depthwise dgrad wgrad", "", ""},
+		{product, "gemm gemv nvjet cutlass xmma matmul mul_mat wgmma dot_kernel gemmk _mm_ mma_", "", ""},
+		{layerNorm, norm, "", ""},
+		{sampler, "sample", "", "at:: upsample"},
+		{sampling, "argmax sampling multinomial topk sort distribution random philox radix", "", ""},
+		{gelu, "gelu tanh erf_kernel " + gated, "", ""},
+		{power, "pow_tensor pow_kernel", "", ""},
+		{concatenation, "catarray concat append", "", ""},
+		{masking, "fillfunctor<float fillfunctor<c10", "", ""},
+		{other, "elementwise_kernel_with_index arange fillfunctor reduce_kernel cumsum scan", "", ""},
+		{masking, "masked_fill where_kernel tril triu", "", ""},
+		{embedding, "gather get_rows indexselect index_select embedding embed encoder_forward", "", ""},
+		{other, "_add<long _add<int _add<bool _add<short _add<unsigned _add<signed", "functor", ""},
+		{elementwise, "functoronself_add<", "", ""}, // a constant is added
+		{add, "functor_add<", "", ""},
+		{masking, "comparefunctor compareeq bitwise logical", "<float float,bool", ""},
+		{other, "comparefunctor compareeq bitwise logical", "", ""},
+		{add, "residual op_add add_kernel addkernel vector_add", "", ""},
+		{multiply, "mulfunctor mul_kernel divfunctor op_mul op_scale", "", ""},
+		{casting, "float16_copy_kernel", "", ""},
+		{copying, "copy cpy transpose permute clone cast convert", "", ""},
+		{concatenation, "index_elementwise index_kernel", "", ""},
+		{elementwise, "elementwise", "", ""},
+	}
+)
+
+// lookups are words of kernels that look up embeddings.
+const lookups = "embedding embed_kernel embedlayernorm encoder_forward"
+
 // readName classifies a kernel by its name.
 func readName(name string) kernelName {
-	k := kernelName{key: name}
 	n := strings.ToLower(name)
-	has := func(words ...string) bool {
-		for _, w := range words {
-			if strings.Contains(n, w) {
-				return true
-			}
-		}
-		return false
-	}
-	k.norm = has("layer_norm", "norm_f32", "skiplayernorm", "layernorm", "ln_fwd", "rms_norm", "rmsnorm",
-		"fused_residual", "rowwisemoments", "general_layer_norm")
-	k.rotary = has("rotary", "rope_", "_rope")
-	k.embed = has("embedding", "embed_kernel", "embedlayernorm", "encoder_forward") && !k.rotary
-	k.rms = has("rms_norm", "rmsnorm") || has("vectorized_layer_norm_kernel") && has("float, true>")
-	k.gated = has("silu", "swiglu", "act_and_mul", "geglu")
+	k := kernelName{key: spaces.ReplaceAllString(name, " "), adds: has(n, "badd residual")}
+	k.norm = has(n, "layer_norm norm_f32 skiplayernorm layernorm ln_fwd rms_norm rmsnorm fused_residual rowwisemoments")
+	k.rotary = has(n, "rotary rope_ _rope")
+	k.embed = has(n, lookups) && !k.rotary
+	k.rms = has(n, "rms_norm rmsnorm") || strings.Contains(n, "vectorized_layer_norm_kernel") && strings.Contains(n, "float, true>")
+	k.gated = has(n, "silu swiglu act_and_mul geglu")
+	of, words := rules, "^"+strings.ReplaceAll(n, ", ", ",")+"$"
 	if strings.HasPrefix(n, "triton_") {
-		k.key = lastNumber.ReplaceAllString(n, "")
-		words := "_" + strings.TrimPrefix(n, "triton_") + "_"
-		word := func(list ...string) bool {
-			for _, w := range list {
-				if strings.Contains(words, "_"+w+"_") {
-					return true
-				}
-			}
-			return false
-		}
-		k.norm = k.norm || word("rsqrt") && word("mean", "var_mean", "var")
-		k.adds = word("add")
-		switch {
-		case strings.HasPrefix(n, "triton_tem_") && word("mm", "addmm", "bmm"),
-			word("mm", "matmul") && strings.HasPrefix(n, "triton_tem"):
-			k.class = product
-		case k.norm:
-			k.class = layerNorm
-		case word("flash", "attention") && strings.HasPrefix(n, "triton_tem_"):
-			k.class = attention
-		case word("softmax"):
-			k.class = softmax
-		case word("gelu", "tanh", "erf"):
-			k.class = gelu
-		case has("scaled_dot_product", "index_copy", "index_put"):
-			k.class = concatenation
-		case k.embed && !word("cumsum", "eq"):
-			k.class = embedding
-		case word("argmax", "multinomial", "sort", "topk", "cumsum", "arange", "ne", "eq"):
-			k.class = other
-		case word("cat"):
-			k.class = concatenation
-		case word("clone", "transpose", "permute", "copy", "split"):
-			k.class = copying
-		case word("add"):
-			k.class = add
-		default:
-			k.class = elementwise
-		}
-		return k
+		k.key, of = lastNumber.ReplaceAllString(n, ""), tritonRules
+		words = "_" + strings.TrimPrefix(n, "triton_") + "_"
+		k.norm = k.norm || has(words, "_rsqrt_") && has(words, "_mean_ _var_mean_ _var_")
+		k.adds = has(words, "_add_")
 	}
-	k.key = spaces.ReplaceAllString(name, " ")
-	k.adds = has("badd", "residual")
-	switch {
-	case has("backward", "_bwd", "bwd_", "_grad", "adam", "optimizer", "multi_tensor", "global_norm"):
-		k.class, k.norm = backward, false
-	case has("addbias", "add_bias") && k.norm:
-		k.class = layerNorm
-	case has("biasgelu", "bias_gelu"):
-		k.class = gelu
-	case has("addbiasresidual", "add_bias_residual"):
-		k.class = add
-	case has("transposeqkv", "transpose_qkv", "transposectx"):
-		k.class = concatenation
-	case k.rotary, has("store_kvcache", "reshape_and_cache"):
-		k.class = concatenation
-	case n == "kernel" || n == "kernel2": // short names of gemvx::kernel and cutlass::Kernel2
-		k.class = product
-	case has("splitkreduce", "globalkernel", "split_k_kernel", "splitk_reduce", "epilogue::impl", "reduce_1block",
-		"addbias"), has("add_bias") && !has("badd_bias"):
-		k.class = productTail
-	case has("scal_kernel", "quantize_q8"):
-		k.class = productHead
-	case has("flash", "fmha", "sdpa", "attention", "attn_fwd", "fwd_attn", "mha_fwd", "_mha_"):
-		k.class = attention
-	case has("softmax", "soft_max"):
-		k.class = softmax
-	case has("fprop", "convol", "winograd", "conv_depthwise", "dgrad", "wgrad"):
-		k.class = other
-	case has("gemm", "gemv", "nvjet", "cutlass", "xmma", "matmul", "mul_mat", "wgmma", "dot_kernel", "gemmk", "_mm_",
-		"mma_"):
-		k.class = product
-	case k.norm:
-		k.class = layerNorm
-	case has("sample") && !has("at::", "upsample"):
-		k.class = sampler
-	case has("argmax", "sampling", "multinomial", "topk", "sort", "distribution", "random", "philox", "radix"):
-		k.class = sampling
-	case has("gelu", "tanh", "erf_kernel") || k.gated:
-		k.class = gelu
-	case has("pow_tensor", "pow_kernel"):
-		k.class = power
-	case has("catarray", "concat", "append"):
-		k.class = concatenation
-	case has("elementwise_kernel_with_index", "arange", "fillfunctor", "reduce_kernel", "cumsum", "scan"):
-		k.class = other
-		if has("fillfunctor<float", "fillfunctor<c10") {
-			k.class = masking
+	for word, is := range map[string]bool{norm: k.norm, gated: k.gated, rotary: k.rotary} {
+		if is {
+			words += word
 		}
-	case has("masked_fill", "where_kernel", "tril", "triu"):
-		k.class = masking
-	case has("gather", "get_rows", "indexselect", "index_select", "embedding", "embed", "encoder_forward"):
-		k.class = embedding
-	case functorAdd.MatchString(n):
-		k.class = add
-		if m := functorAdd.FindStringSubmatch(n); integers.MatchString(m[2]) {
-			k.class = other
-		} else if m[1] != "" {
-			k.class = elementwise // a constant is added
-		}
-	case has("comparefunctor", "compareeq", "bitwise", "logical"):
-		k.class = other
-		if has("<float", "float, bool") {
-			k.class = masking
-		}
-	case has("residual", "op_add", "add_kernel", "addkernel", "vector_add"):
-		k.class = add
-	case has("mulfunctor", "mul_kernel", "divfunctor", "op_mul", "op_scale"):
-		k.class = multiply
-	case has("float16_copy_kernel"):
-		k.class = casting
-	case has("copy", "cpy", "transpose", "permute", "clone", "cast", "convert"):
-		k.class = copying
-	case has("index_elementwise", "index_kernel"):
-		k.class = concatenation
-	case has("elementwise"):
-		k.class = elementwise
 	}
+	for _, r := range of {
+		if has(words, r.any) && (r.and == "" || has(words, r.and)) && !has(words, r.not) {
+			k.class = r.class
+			break
+		}
+	}
+	k.norm = k.norm && k.class != backward
 	return k
 }

@@ -194,29 +194,6 @@ func TestNoDecoder(t *testing.T) {
 	}
 }
 
-// A pass whose layers have all that those of a decoder have is one only if most layers run the same products.
-func TestLayersAlike(t *testing.T) {
-	for _, c := range []struct{ alike, kept int }{{10, 1}, {6, 1}, {5, 0}} { // layers, of ten
-		const layers = 10
-		f := finder{design: fused, passes: []found{{to: 5 * layers, count: layers, begun: true, end: true}}}
-		for l := range layers {
-			for at, s := range []state{attn, sdpa, proj, fc, down} {
-				name := kernelName{class: product}
-				if s == sdpa {
-					name.class = attention
-				}
-				f.names, f.states = append(f.names, name), append(f.states, s)
-				f.keys, f.layer = append(f.keys, 5*max(0, l+1-c.alike)+at), append(f.layer, l)
-				f.pass, f.sure = append(f.pass, 0), append(f.sure, 1)
-			}
-		}
-		f.readAttentions()
-		if f.judge(); len(f.passes) != c.kept || (c.kept == 0) != (f.states[0] == outside) {
-			t.Errorf("%d of ten layers alike: %d passes, expected %d", c.alike, len(f.passes), c.kept)
-		}
-	}
-}
-
 // TestInterleaved: two programs at once, in two processes or on two devices; one model that uses two streams.
 func TestInterleaved(t *testing.T) {
 	streams := labelled(t, "../samples/stages/hf-sdpa-bf16-L12-generate.json.gz")

@@ -60,20 +60,6 @@ func facts(t *traces.Trace) []fact {
 		add(fmt.Sprintf("Device %d", d.ID), "%s", name)
 	}
 	add("Type", "%s", h.DType)
-	for _, p := range h.Plans {
-		var parts []string
-		if p.Batch > 0 {
-			parts = append(parts, fmt.Sprintf("B=%d", p.Batch))
-		}
-		if p.Tokens > 0 {
-			parts = append(parts, fmt.Sprintf("T=%d", p.Tokens))
-		}
-		if p.Past > 0 {
-			parts = append(parts, fmt.Sprintf("costs at %d tokens in the cache", p.Past))
-		}
-		parts = append(parts, humanize.Count(len(p.Steps), "step", "steps"))
-		add("Plan: "+p.Phase, "%s", strings.Join(parts, ", "))
-	}
 	for _, c := range h.Ceilings {
 		on := "CPU"
 		if c.Device >= 0 {

@@ -3,8 +3,6 @@ package report
 import (
 	"fmt"
 	"strconv"
-
-	"gpt2scope/internal/humanize"
 )
 
 // micros writes ns as microseconds with three decimals.
@@ -24,17 +22,4 @@ func duration(ns int64) string {
 		return fmt.Sprintf("%.1f"+nbsp+"µs", v/1e3)
 	}
 	return fmt.Sprintf("%d"+nbsp+"ns", ns)
-}
-
-// digits writes a positive number with about three digits.
-func digits(v float64) string {
-	switch {
-	case v >= 100:
-		return humanize.Separate(strconv.FormatFloat(v, 'f', 0, 64))
-	case v >= 10:
-		return strconv.FormatFloat(v, 'f', 1, 64)
-	case v >= 0.1:
-		return strconv.FormatFloat(v, 'f', 2, 64)
-	}
-	return strconv.FormatFloat(v, 'g', 2, 64)
 }

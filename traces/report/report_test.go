@@ -307,7 +307,7 @@ func TestCrowded(t *testing.T) {
 }
 
 // TestThinned: of many events short ones are drawn as blocks that count all of them, except where they are kept, and a
-// counter keeps its largest values and its last.
+// counter keeps its largest values.
 func TestThinned(t *testing.T) {
 	events, parts := mostEvents, cells
 	mostEvents, cells = 100, 100

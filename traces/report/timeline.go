@@ -101,15 +101,9 @@ type counter struct {
 	Times  []int64   `json:"times"` // ns after that before
 	Values []float32 `json:"values"`
 
-	lane traces.Lane
-	last int64
-
-	// Of a thinned page: until when only values above most are drawn, and the last one, which waits.
-	until       int64
-	most        float64
-	waits       bool
-	latestAt    int64
-	latestValue float64
+	lane  traces.Lane
+	last  int64
+	until int64 // of a thinned page: until when the largest value is drawn alone
 }
 
 // seriesKey distinguishes counters.
@@ -184,9 +178,6 @@ func newTimeline(t *traces.Trace, table *tables.Table, kept []window.Interval) *
 	window.QueueDepth(t, func(e traces.Event) { line.count(series, &e) })
 	for _, t := range line.Tracks {
 		line.flush(t)
-	}
-	for _, c := range line.Series {
-		c.flush()
 	}
 	line.nameProcesses(t.Header)
 	line.nameTwins()
@@ -406,32 +397,13 @@ func (l *timeline) count(series map[seriesKey]*counter, e *traces.Event) {
 	if !(math.Abs(value) <= math.MaxFloat32) {
 		value = 0
 	}
-	if l.cell > 0 && !l.isKept(e.Time) {
-		if e.Time < c.until && value <= c.most {
-			c.waits, c.latestAt, c.latestValue = true, e.Time, value
-			return
-		}
-		if c.most = max(c.most, value); e.Time >= c.until {
-			c.until, c.most = e.Time+l.cell, value
-		}
+	if len(c.Values) > 0 && e.Time < c.until && !l.isKept(e.Time) {
+		latest := &c.Values[len(c.Values)-1]
+		*latest = max(*latest, float32(value))
+		return
 	}
-	c.flush()
-	c.add(e.Time, value)
-}
-
-// flush adds the value that waits.
-func (c *counter) flush() {
-	if c.waits {
-		c.add(c.latestAt, c.latestValue)
-		c.waits = false
-	}
-}
-
-// add adds a value.
-func (c *counter) add(time int64, value float64) {
-	c.Times = append(c.Times, time-c.last)
-	c.last = time
-	c.Values = append(c.Values, float32(value))
+	c.Times, c.Values = append(c.Times, e.Time-c.last), append(c.Values, float32(value))
+	c.last, c.until = e.Time, e.Time+l.cell
 }
 
 // units are the units of the counters that this module's recorders write.

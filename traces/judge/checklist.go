@@ -121,18 +121,6 @@ func smallInputs(r *Report, _ *tables.Table, c *Check, latency float64) {
 	c.Next = "measure the same work on the CPU; larger batches, CUDA graphs and torch.compile make the launches count less"
 }
 
-// remedies say what to do about a cause of idle time.
-var remedies = map[string]string{
-	tables.IdleHost:       "see what the host does between launches: 'infer trace advise' says in which call or range",
-	tables.IdleLoading:    "warm up before recording, in a range named 'warm-up'",
-	tables.IdleAlloc:      "allocate before the passes, and reuse the memory",
-	tables.IdleLoader:     "load with more workers, and prefetch",
-	tables.IdleLaunch:     "launch less often: CUDA graphs, fused kernels, torch.compile",
-	tables.IdleDependency: "fewer and larger kernels: each waits for the one before",
-	tables.IdleSync:       "wait for the GPU once, at the end: .item(), .cpu() and synchronize() inside a pass stop the host",
-	tables.IdleCopy:       "copy from pinned memory without waiting for it",
-}
-
 func utilisation(r *Report, t *tables.Table, c *Check, busy float64) {
 	c.Evidence = fmt.Sprintf("the GPU works for %.1f %% of the time", busy)
 	fill, known := r.value("grid_fill_percent")
@@ -151,16 +139,11 @@ func utilisation(r *Report, t *tables.Table, c *Check, busy float64) {
 	if len(text) > 0 {
 		c.Evidence += "; idle: " + strings.Join(text, ", ")
 	}
-	var next []string
-	if busy < lowBusy && len(causes) > 0 && remedies[causes[0].name] != "" {
-		next = append(next, remedies[causes[0].name])
+	if busy < lowBusy || known && fill < lowBusy || measured && active < lowBusy {
+		c.Answer, c.Next = Yes, seeAdvice
 	}
 	if known && fill < lowBusy {
-		next = append(next, "grids of more blocks: larger batches, split-K products, blocks of fewer elements")
-	}
-	if busy < lowBusy || known && fill < lowBusy || measured && active < lowBusy {
-		c.Answer = Yes
-		c.Next = strings.Join(append(next, seeAdvice), "; ")
+		c.Next = "grids of more blocks: larger batches, split-K products, blocks of fewer elements; " + c.Next
 	}
 }
 

@@ -481,7 +481,7 @@ func TestChecks(t *testing.T) {
 		{"CPU be faster", with(launchBound, "starved_percent", 20), No, "no work for 20.0 %", ""},
 		{"CPU be faster", with(launchBound, "kernel_median", 9000), No, "takes 9.00 us", ""},
 		{"CPU be faster", with(launchBound, "launch_latency", 0), No, "always had work queued", ""},
-		{"poorly used", map[string]float64{"gpu_busy_percent": 30}, Yes, "works for 30.0 % of the time; idle: synchronisation 0.500 ms, host late 0.300 ms", ".item()"},
+		{"poorly used", map[string]float64{"gpu_busy_percent": 30}, Yes, "works for 30.0 % of the time; idle: synchronisation 0.500 ms, host late 0.300 ms", "infer trace advise"},
 		{"poorly used", map[string]float64{"gpu_busy_percent": 95, "grid_fill_percent": 20}, Yes, "blocks for 20.0 % of the SMs", "grids of more blocks"},
 		{"poorly used", map[string]float64{"gpu_busy_percent": 95, "grid_fill_percent": 90, "sm_utilisation_percent": 30}, Yes, "30.0 % of the SMs are active", "infer trace advise"},
 		{"poorly used", map[string]float64{"gpu_busy_percent": 95, "grid_fill_percent": 90}, No, "95.0 %", ""},

@@ -236,6 +236,7 @@ func TestLayers(t *testing.T) {
 	tr := layered()
 	table := fixtures.Must(tables.Summarize(tr, tables.ByStage, -1))(t)
 	folded := tables.FoldLayers(table)
+	slices.SortStableFunc(folded, func(a, b tables.Folded) int { return cmp.Compare(b.Exclusive, a.Exclusive) })
 	b := open(t, tr, 1440, 900)
 	shown := func() []string {
 		return eval[[]string](b, `[...document.querySelectorAll("#stage-table tbody tr")].filter((r) => !r.hidden && r.dataset.kind === "work").map((r) => r.dataset.name + " " + r.querySelector(".time").textContent)`)
@@ -258,7 +259,7 @@ func TestLayers(t *testing.T) {
 	if got := shown(); !slices.Equal(got, want(false)) || len(got) != 4 {
 		t.Errorf("the page has %q", got)
 	}
-	stage := folded[1]
+	stage := folded[0]
 	if stage.Name != "h.N.attn.c_attn" || len(stage.Rows) != 3 {
 		t.Fatalf("%+v", stage)
 	}
@@ -272,7 +273,7 @@ func TestLayers(t *testing.T) {
 	if got := eval[string](b, `document.querySelector('tr[aria-current="true"]').dataset.name`); got != stage.Name {
 		t.Errorf("%s is selected, not %s", got, stage.Name)
 	}
-	b.run(chromedp.SendKeys(chromedp.CSS(`tr[data-name="wte+wpe"] button.stage`), kb.ArrowDown+kb.ArrowRight))
+	b.run(chromedp.SendKeys(chromedp.CSS(`tr[data-name="h.N.attn.c_attn"] button.stage`), kb.ArrowDown+kb.ArrowUp+kb.ArrowRight))
 	if got := eval[string](b, `document.activeElement.closest("tr").dataset.name`); got != stage.Name || len(shown()) != 4+3 {
 		t.Errorf("the arrow keys go to %s, and the page has %d rows", got, len(shown()))
 	}
@@ -373,11 +374,12 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// TestSort sorts the table by time, both ways, and back.
+// TestSort sorts the table by calls, both ways, and back to the order of time.
 func TestSort(t *testing.T) {
 	b := open(t, samples.Load(t, "graph.sqlite"), 1440, 900)
 	order := func() []float64 {
-		return eval[[]float64](b, `[...document.querySelectorAll("#stage-table tbody tr")].map((r) => Number(r.dataset.ns))`)
+		return eval[[]float64](b, `(() => { const at = document.querySelector('#stage-table button[data-key="calls"]').closest("th").cellIndex;
+			return [...document.querySelectorAll("#stage-table tbody tr")].map((r) => Number(r.cells[at].textContent.replaceAll(",", ""))); })()`)
 	}
 	sorted := func(v []float64, sign float64) bool {
 		for i := 1; i < len(v); i++ {
@@ -392,12 +394,12 @@ func TestSort(t *testing.T) {
 		t.Fatal("the table is sorted to begin with, so that the test says nothing")
 	}
 	for _, sign := range []float64{-1, 1} {
-		b.run(chromedp.Click(chromedp.CSS(`#stage-table button[data-key="ns"]`)))
+		b.run(chromedp.Click(chromedp.CSS(`#stage-table button[data-key="calls"]`)))
 		if now := order(); !sorted(now, sign) || len(now) != len(plain) {
 			t.Errorf("not sorted: %v", now)
 		}
 	}
-	b.run(chromedp.Click(chromedp.CSS(`#stage-table button[data-key="ns"]`)))
+	b.run(chromedp.Click(chromedp.CSS(`#stage-table button[data-key="calls"]`)))
 	if now := order(); fmt.Sprint(now) != fmt.Sprint(plain) {
 		t.Errorf("the third click does not bring back the order: %v", now)
 	}

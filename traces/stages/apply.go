@@ -25,18 +25,17 @@ func (r *Inference) Apply(t *traces.Trace) error {
 	}
 	a := &applier{trace: t, found: r, Index: t.Index(), tags: map[planKind]map[string]int32{},
 		plans: map[planKind]int32{}, next: traces.LastID(t.Events)}
-	a.index()
 	t.Header.Plans = nil
 	for _, phase := range phaseNames {
-		for i := range r.Passes {
-			if k := r.kind(i); k.phase == phase && a.tags[k] == nil {
+		for _, p := range r.Passes {
+			if k := p.kind(); k.phase == phase && a.tags[k] == nil {
 				a.plan(k)
 			}
 		}
 	}
 	var made []traces.Event
-	for i := range r.Passes {
-		made = append(made, a.pass(i))
+	for _, p := range r.Passes {
+		made = append(made, a.pass(p))
 	}
 	t.Header.Inferred, t.Header.CostsFrom, t.Header.Against = r.Confidence, r.CostsFrom, r.Against
 	t.Header.DType = cmp.Or(r.DType, t.Header.DType)
@@ -58,23 +57,6 @@ type applier struct {
 	tags  map[planKind]map[string]int32 // plan and name to index in the plan's steps
 	plans map[planKind]int32            // index in Header.Plans
 	next  uint64                        // the highest ID of a range
-	of    map[int][]*Kernel             // the kernels of each pass
-}
-
-func (a *applier) index() {
-	a.of = map[int][]*Kernel{}
-	lasts := map[int]int{} // of each chain: its last pass and 1
-	for i := range a.found.Kernels {
-		k := &a.found.Kernels[i]
-		last := lasts[k.chain] - 1
-		switch {
-		case k.pass >= 0:
-			lasts[k.chain] = k.pass + 1
-			a.of[k.pass] = append(a.of[k.pass], k)
-		case last >= 0 && k.Start < a.found.Passes[last].End:
-			a.of[last] = append(a.of[last], k)
-		}
-	}
 }
 
 // nameOf is the name of the step of a kernel in a pass.
@@ -93,11 +75,11 @@ func (a *applier) plan(kind planKind) {
 	}
 	var steps []step
 	seen := map[string]bool{}
-	for i := range a.found.Passes {
-		if a.found.kind(i) != kind {
+	for _, p := range a.found.Passes {
+		if p.kind() != kind {
 			continue
 		}
-		for _, k := range a.of[i] {
+		for _, k := range p.kernels {
 			if name := nameOf(k); !seen[name] {
 				seen[name] = true
 				s := step{name: name, layer: k.layer, order: int(k.state)}
@@ -142,17 +124,17 @@ var ops = map[role]string{roleEmbed: "Embed", roleNorm: "LayerNorm", roleProduct
 
 // pass gives the kernels of a pass their steps and makes its range: on the thread that launched them, from the first
 // launch to the end of the last; without launches, the time of the kernels.
-func (a *applier) pass(i int) traces.Event {
-	p, h, kind := &a.found.Passes[i], a.trace.Header, a.found.kind(i)
+func (a *applier) pass(p *Pass) traces.Event {
+	h, kind := a.trace.Header, p.kind()
 	plan, hasPlan := a.plans[kind]
 	if !hasPlan {
 		plan = -1
 	}
 	var from, to int64
 	lane, hasCalls := traces.Thread(h.Process, 0), false
-	for _, k := range a.of[i] {
+	for _, k := range p.kernels {
 		if !hasCalls { // passes of several chains overlap
-			lane = traces.Thread(h.ProcessOf(k.event), int64(k.chain))
+			lane = traces.Thread(h.ProcessOf(k.event), int64(p.chain))
 		}
 		call := a.CallOf(k.event)
 		if call == nil {
@@ -170,8 +152,8 @@ func (a *applier) pass(i int) traces.Event {
 	a.next++
 	e := traces.Plain(traces.KindPass, lane, p.Phase, from, to-from)
 	e.ID, e.Plan = a.next, plan
-	e.Value = float64(max(0, a.found.sizes[i].past)) // the tokens in the cache
-	for _, k := range a.of[i] {
+	e.Value = float64(max(0, p.size.past)) // the tokens in the cache
+	for _, k := range p.kernels {
 		k.event.Plan, k.event.Step = plan, a.tags[kind][nameOf(k)]
 		a.enclose(&e, k.event)
 	}

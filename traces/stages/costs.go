@@ -17,9 +17,9 @@ type planKind struct {
 }
 
 // kind returns the kind of plan that a pass has.
-func (r *Inference) kind(pass int) planKind {
-	s := r.sizes[pass]
-	return planKind{r.Passes[pass].Phase, s.rows, s.batch, s.tokens, s.headRows, s.past >= 0}
+func (p *Pass) kind() planKind {
+	s := p.size
+	return planKind{p.Phase, s.rows, s.batch, s.tokens, s.headRows, s.past >= 0}
 }
 
 // price gives the steps of an inferred plan their costs: those of the engine's plan of the same pass, with the same

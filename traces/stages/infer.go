@@ -25,8 +25,6 @@ type Kernel struct {
 	Confidence float64 `json:"confidence"`
 
 	event *traces.Event
-	chain int // kernels of one program on one device
-	pass  int // in Passes, -1 for none
 	layer int // -1 outside the layers
 	state state
 }
@@ -43,13 +41,17 @@ type Pass struct {
 	Batch  *int `json:"batch"`  // B, sequences
 	Tokens *int `json:"tokens"` // T, new tokens of each
 	Past   *int `json:"past"`   // tokens in the cache before
+
+	size    size
+	kernels []*Kernel
+	chain   int // kernels of one program on one device
 }
 
 // Inference is what [Infer] found.
 type Inference struct {
-	Kernels []Kernel `json:"kernels"` // in order of time
-	Passes  []Pass   `json:"passes"`
-	Layers  int      `json:"layers"`
+	Kernels []*Kernel `json:"kernels"` // in order of time
+	Passes  []*Pass   `json:"passes"`
+	Layers  int       `json:"layers"`
 
 	DType     string   `json:"dtype"`      // of the matrix products: "f32", "bf16" or "f16"; "" if no name says it
 	CostsFrom []string `json:"costs_from"` // in words: what costs follow from, and what is not known
@@ -60,7 +62,6 @@ type Inference struct {
 	// Confidence is the mean confidence of the kernels that have a stage, weighted by their time; 0 if there are none.
 	Confidence float64 `json:"confidence"`
 
-	sizes []size // of the passes
 	model *Model // nil if costs are not known
 }
 
@@ -82,15 +83,7 @@ func Infer(t *traces.Trace, model *Model) (*Inference, error) {
 	if len(parts) == 0 {
 		return nil, fmt.Errorf("the recording has no kernels of a GPU, of which stages could be found")
 	}
-	r := unite(parts)
-	for i, s := range r.sizes {
-		p := &r.Passes[i]
-		p.Batch, p.Tokens = known(s.batch), known(s.tokens)
-		if s.past >= 0 {
-			p.Past = &s.past
-		}
-	}
-	return r, nil
+	return unite(parts), nil
 }
 
 // inferList finds the stages of kernels in order of time.
@@ -104,12 +97,19 @@ func inferList(events []*traces.Event, model *Model) *Inference {
 	r := f.name()
 	if r.Confidence < Threshold && len(r.Passes) > 0 {
 		f.say("the confidence is %.2f, less than %.1f", r.Confidence, Threshold)
-		r.Passes, g.passes, r.Confidence = []Pass{}, nil, 0
-		for i := range r.Kernels {
-			r.Kernels[i].Stage, r.Kernels[i].pass = nil, -1
+		r.Passes, r.Confidence = []*Pass{}, 0
+		for _, k := range r.Kernels {
+			k.Stage = nil
 		}
 	}
-	r.DType, r.CostsFrom, r.model, r.sizes, r.Against = g.dtype, g.from, g.model, g.passes, append(r.Against, f.against...)
+	for i, p := range r.Passes {
+		p.size = g.passes[i]
+		p.Batch, p.Tokens = known(p.size.batch), known(p.size.tokens)
+		if p.size.past >= 0 {
+			p.Past = &p.size.past
+		}
+	}
+	r.DType, r.CostsFrom, r.model, r.Against = g.dtype, g.from, g.model, append(r.Against, f.against...)
 	return r
 }
 
@@ -195,7 +195,7 @@ func numberOf(list []int) int { return slices.Max(append([]int{0}, list...)) + 1
 // walk finds the states, first by what names say, then also by where kernels of the same name and grid are.
 func (f *finder) walk() {
 	costs := make([]costsOf, len(f.events))
-	parts := f.inParts()
+	parts, lonely := f.inParts(), f.lonely()
 	for i, n := range f.names {
 		for s := range numStates {
 			costs[i][s] = emission[n.class][roles[s]]
@@ -208,7 +208,10 @@ func (f *finder) walk() {
 			if n.again && (roles[s] == roleNorm || roles[s] == rolePost) {
 				costs[i][s] = -staying[s]
 			}
-			if n.embed && s == embed {
+			switch {
+			case n.class == product && lonely[i] && stageOf[s] != head && s != outside:
+				costs[i][s] += onlyOnce
+			case n.embed && s == embed:
 				costs[i][s] = min(costs[i][s], 0.3)
 			}
 		}
@@ -217,6 +220,37 @@ func (f *finder) walk() {
 	learned := f.learn(costs)
 	f.states, f.cost = f.viterbi(learned)
 	f.sure = f.posterior(learned, f.states)
+}
+
+// lonely reports of each product whether its name and grid are not there again shortly before or after, although those
+// of most products are: it is then of no layer, but of the head.
+func (f *finder) lonely() []bool {
+	const near = 60
+	var products []int
+	for i, n := range f.names {
+		if n.class == product {
+			products = append(products, i)
+		}
+	}
+	again := make([]bool, len(f.names))
+	last := map[int]int{}
+	for _, i := range products {
+		if before, ok := last[f.keys[i]]; ok && i-before <= near {
+			again[i], again[before] = true, true
+		}
+		last[f.keys[i]] = i
+	}
+	repeated := 0
+	for _, i := range products {
+		if again[i] {
+			repeated++
+		}
+	}
+	found := make([]bool, len(f.names))
+	for _, i := range products {
+		found[i] = !again[i] && 2*repeated > len(products)
+	}
+	return found
 }
 
 // inParts reports of each kernel whether the attention nearest to it consists of several kernels: products and a
@@ -369,15 +403,24 @@ func (f *finder) label(s state, layer int) string {
 
 // name makes the result: stages, with those that have no kernel of their own joined to the kernel that does their work.
 func (f *finder) name() *Inference {
-	r := &Inference{Kernels: make([]Kernel, len(f.events)), Passes: []Pass{}, Layers: f.layers, Against: []string{}}
+	r := &Inference{Passes: []*Pass{}, Layers: f.layers, Against: []string{}}
+	for _, p := range f.passes {
+		end := int64(math.MinInt64)
+		for i := p.from; i < p.to; i++ {
+			end = max(end, f.events[i].End())
+		}
+		r.Passes = append(r.Passes, &Pass{Start: f.events[p.from].Time, End: end, Phase: phaseNames[p.phase], Layers: p.count,
+			Whole: p.begun && p.end})
+	}
 	joined, once := f.joins(), f.once()
-	busy, sum := 0.0, 0.0
+	busy, sum, last := 0.0, 0.0, -1
 	for i, e := range f.events {
-		k := &r.Kernels[i]
-		*k = Kernel{Start: e.Time, Name: e.Name, Confidence: round(f.sure[i]), event: e, pass: f.pass[i],
-			layer: f.layer[i]}
 		s := f.stageAt(i)
-		k.state = s
+		k := &Kernel{Start: e.Time, Name: e.Name, Confidence: round(f.sure[i]), event: e, layer: f.layer[i], state: s}
+		r.Kernels = append(r.Kernels, k)
+		if last = max(last, f.pass[i]); f.pass[i] >= 0 || last >= 0 && e.Time < r.Passes[last].End {
+			r.Passes[last].kernels = append(r.Passes[last].kernels, k)
+		}
 		// Choosing the rows of which logits are wanted is no part of lm_head.
 		choosing := f.states[i] == headPre && f.names[i].class == concatenation
 		if s == outside || f.sure[i] < Threshold || once[f.keys[i]] || choosing {
@@ -390,14 +433,6 @@ func (f *finder) name() *Inference {
 	}
 	if busy > 0 {
 		r.Confidence = round(sum / busy)
-	}
-	for _, p := range f.passes {
-		end := int64(math.MinInt64)
-		for i := p.from; i < p.to; i++ {
-			end = max(end, f.events[i].End())
-		}
-		r.Passes = append(r.Passes, Pass{Start: f.events[p.from].Time, End: end, Phase: phaseNames[p.phase],
-			Layers: p.count, Whole: p.begun && p.end})
 	}
 	return r
 }
@@ -568,8 +603,7 @@ func (r *Inference) Stages() []Stage {
 	var list []Stage
 	index := map[string]int{}
 	none := Stage{}
-	for i := range r.Kernels {
-		k := &r.Kernels[i]
+	for _, k := range r.Kernels {
 		s := &none
 		if k.Stage != nil {
 			name := traces.InAnyLayer(*k.Stage)

@@ -39,8 +39,8 @@ func split(t *traces.Trace) [][]*traces.Event {
 // weight is the time of the kernels that have a stage, weighted by how sure that is.
 func (r *Inference) weight() float64 {
 	sum := 0.0
-	for i := range r.Kernels {
-		if k := &r.Kernels[i]; k.Stage != nil {
+	for _, k := range r.Kernels {
+		if k.Stage != nil {
 			sum += float64(k.event.Duration) * k.Confidence
 		}
 	}
@@ -53,13 +53,7 @@ func unite(parts []*Inference) *Inference {
 	if len(parts) == 1 {
 		return parts[0]
 	}
-	type numbered struct {
-		Pass
-		size
-		chain, was int
-	}
-	var passes []numbered
-	all := &Inference{Passes: []Pass{}, Against: []string{}, CostsFrom: []string{}}
+	all := &Inference{Passes: []*Pass{}, Against: []string{}, CostsFrom: []string{}}
 	most := -1.0
 	for chain, r := range parts {
 		for _, text := range r.Against {
@@ -70,28 +64,16 @@ func unite(parts []*Inference) *Inference {
 		if w := r.weight(); w > most {
 			most, all.Layers, all.DType, all.CostsFrom, all.model = w, r.Layers, r.DType, r.CostsFrom, r.model
 		}
-		for n, p := range r.Passes {
-			passes = append(passes, numbered{p, r.sizes[n], chain, n})
+		for _, p := range r.Passes {
+			p.chain = chain
 		}
+		all.Kernels, all.Passes = append(all.Kernels, r.Kernels...), append(all.Passes, r.Passes...)
 	}
-	slices.SortStableFunc(passes, func(a, b numbered) int { return cmp.Compare(a.Start, b.Start) })
-	number := map[[2]int]int{}
-	for n, p := range passes {
-		number[[2]int{p.chain, p.was}] = n
-		all.Passes, all.sizes = append(all.Passes, p.Pass), append(all.sizes, p.size)
-	}
-	for chain, r := range parts {
-		for _, k := range r.Kernels {
-			if k.chain = chain; k.pass >= 0 {
-				k.pass = number[[2]int{chain, k.pass}]
-			}
-			all.Kernels = append(all.Kernels, k)
-		}
-	}
-	slices.SortStableFunc(all.Kernels, func(a, b Kernel) int { return cmp.Compare(a.Start, b.Start) })
+	slices.SortStableFunc(all.Passes, func(a, b *Pass) int { return cmp.Compare(a.Start, b.Start) })
+	slices.SortStableFunc(all.Kernels, func(a, b *Kernel) int { return cmp.Compare(a.Start, b.Start) })
 	busy := int64(0)
-	for i := range all.Kernels {
-		if k := &all.Kernels[i]; k.Stage != nil {
+	for _, k := range all.Kernels {
+		if k.Stage != nil {
 			busy += k.event.Duration
 		}
 	}

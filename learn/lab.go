@@ -26,8 +26,7 @@ import (
 type Env struct {
 	Device *cuda.Device // nil without a GPU
 	NoGPU  string       // why there is none
-	Self   []string     // a command that runs a Program: it is called with the name and the arguments
-	Infer  []string     // the command infer, for lessons that record a run of it
+	Infer  string       // the command infer, which runs a Program and records runs in processes of their own
 	Quick  bool         // small sizes and few repeats, for tests: the figures mean nothing
 
 	Size, Block int // of the launch that lesson 21 lays out; 0 for its own
@@ -126,29 +125,29 @@ func timed(f func()) float64 {
 // us returns a duration in microseconds.
 func us(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
-// command runs a command for at most a minute and returns what it wrote.
-func (l *lab) command(words ...string) []byte {
+// infer runs the command infer for at most a minute and returns what it wrote.
+func (l *lab) infer(words ...string) []byte {
+	if l.Infer == "" {
+		check(fmt.Errorf("%w: no command is given for what needs a process of its own", errNotHere))
+	}
 	ctx, cancel := context.WithTimeout(l.ctx, time.Minute)
 	defer cancel()
-	c := exec.CommandContext(ctx, words[0], words[1:]...)
+	c := exec.CommandContext(ctx, l.Infer, words...)
 	var stdout, stderr bytes.Buffer
 	c.Stdout, c.Stderr = &stdout, &stderr
 	if err := c.Run(); err != nil {
 		if last := strings.TrimSpace(stderr.String()); last != "" {
 			err = fmt.Errorf("%w: %s", err, last[strings.LastIndexByte(last, '\n')+1:])
 		}
-		check(fmt.Errorf("%s: %w", strings.Join(words[1:], " "), err))
+		check(fmt.Errorf("%s: %w", strings.Join(words, " "), err))
 	}
 	return stdout.Bytes()
 }
 
 // fresh runs a Program in so many processes of their own, one after the other, and adds the data that they write.
 func (l *lab) fresh(processes int, program string, args ...string) {
-	if len(l.Self) == 0 {
-		check(fmt.Errorf("%w: no command is given that runs %s in a process of its own", errNotHere, program))
-	}
 	for range processes {
-		text := l.command(slices.Concat(l.Self, []string{program}, args)...)
+		text := l.infer(append([]string{"learn", "program", program}, args...)...)
 		var part Data
 		if err := json.Unmarshal(text, &part); err != nil {
 			check(fmt.Errorf("%s writes %q: %w", program, text[:min(len(text), 80)], err))
@@ -160,17 +159,17 @@ func (l *lab) fresh(processes int, program string, args ...string) {
 // recordRun generates tokens with a model of random weights in a process of its own, records that with CUPTI, and reads
 // the recording. words are flags of the command infer.
 func (l *lab) recordRun(mode string, words ...string) *traces.Trace {
-	if len(l.Infer) == 0 {
-		check(fmt.Errorf("%w: no command is given that records a run", errNotHere))
+	if l.Quick {
+		check(fmt.Errorf("%w: a test records no run", errNotHere))
 	}
 	dir := must(os.MkdirTemp("", "learn"))
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "run.json.gz")
 	// 64 tokens: products of many rows, which cuBLASLt computes
 	ids := strings.TrimSuffix(strings.Repeat("464,", 64), ",")
-	l.command(slices.Concat(l.Infer, []string{"-m", "random:gpt2", "--ids", ids, "-s", "1", "--ignore-eos", "--device",
+	l.infer(append([]string{"-m", "random:gpt2", "--ids", ids, "-s", "1", "--ignore-eos", "--device",
 		fmt.Sprintf("cuda:%d", l.Device.Info().Index), "--mode", mode, "--recorder", "cupti", "--no-baseline", "--quiet",
-		"--trace", file}, words)...)
+		"--trace", file}, words...)...)
 	return must(load.Source{Path: file, Context: l.ctx}.Load())
 }
 

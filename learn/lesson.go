@@ -190,20 +190,9 @@ func Run(ctx context.Context, e *Env, l *Lesson, m Machine, recording *Recording
 	})
 }
 
-// Judge makes the result of a lesson of the data of a recording, which may be nil. Its error is that of the context:
-// judging millions of points, which takes minutes, is then left alone, since the program ends.
-func Judge(ctx context.Context, l *Lesson, recording *Recording) (r Result, err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		r, err = l.result(ctx, func(device string) Part { return recording.part(l, device) })
-	}()
-	select {
-	case <-done:
-		return r, err
-	case <-ctx.Done():
-		return Result{}, context.Cause(ctx)
-	}
+// Judge makes the result of a lesson of the data of a recording, which may be nil. Millions of points take minutes.
+func Judge(ctx context.Context, l *Lesson, recording *Recording) (Result, error) {
+	return l.result(ctx, func(device string) Part { return recording.part(l, device) })
 }
 
 func (l *Lesson) result(ctx context.Context, part func(device string) Part) (Result, error) {

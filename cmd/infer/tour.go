@@ -10,7 +10,6 @@ import (
 	"io"
 	"strings"
 	"syscall"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -42,8 +41,8 @@ var screens = []struct{ title, command, says string }{
 		"Then infer trace advise run.sqlite reads it, and infer trace report run.sqlite -o run.html makes a page of it."},
 }
 
-// screenLines is how many lines of a command a screen shows.
-const screenLines = 22
+// How many lines of a command a screen shows, and how many letters of each.
+const screenLines, screenWidth = 22, 150
 
 func newTour() *cobra.Command {
 	return &cobra.Command{
@@ -66,12 +65,12 @@ func tour(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 		if _, err := fmt.Fprintf(stdout, "%d of %d: %s\n\n$ infer %s\n", i+1, len(screens), s.title, s.command); err != nil {
 			return err
 		}
-		out := &screen{w: stdout, left: screenLines}
-		run(ctx, new(cli.ModelFlags), strings.Fields(s.command), strings.NewReader(""), out, aside{out}) // which says why it failed
+		var out bytes.Buffer
+		run(ctx, new(cli.ModelFlags), strings.Fields(s.command), strings.NewReader(""), &out, aside{&out}) // which says why it failed
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		out.end()
+		show(stdout, out.String())
 		fmt.Fprintf(stdout, "\n%s\n", cli.Wrapped("", s.says))
 		if asks && i+1 < len(screens) {
 			switch line, err := lines.Next(ctx); {
@@ -88,56 +87,26 @@ func tour(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
 	return nil
 }
 
-// screen writes the first lines of an output, and the beginning of those that are long.
-type screen struct {
-	w      io.Writer
-	left   int // lines
-	column int
-	more   int // lines that are not shown
-}
-
-// screenWidth is how many letters of a line are shown.
-const screenWidth = 150
-
-func (s *screen) Write(p []byte) (int, error) {
-	var out bytes.Buffer
-	for rest := p; len(rest) > 0; {
-		r, n := utf8.DecodeRune(rest)
-		switch {
-		case r == '\n' && s.left == 0:
-			s.more++
-		case r == '\n':
-			out.WriteByte('\n')
-			s.left, s.column = s.left-1, 0
-		case s.left > 0 && s.column < screenWidth:
-			out.Write(rest[:n])
-			s.column++
-		case s.left > 0 && s.column == screenWidth:
-			out.WriteString(" …")
-			s.column++
+// show writes the first lines of an output, and the beginning of those that are long.
+func show(w io.Writer, output string) {
+	lines := strings.Split(strings.TrimSuffix(output, "\n"), "\n")
+	for _, line := range lines[:min(len(lines), screenLines)] {
+		if letters := []rune(line); len(letters) > screenWidth {
+			line = string(letters[:screenWidth]) + " …"
 		}
-		rest = rest[n:]
+		fmt.Fprintln(w, line)
 	}
-	_, err := s.w.Write(out.Bytes())
-	return len(p), err
+	if more := len(lines) - screenLines; more > 0 {
+		fmt.Fprintf(w, "... and %s\n", cli.Count(more, "more line"))
+	}
 }
 
 // aside writes what is no result, on lines of its own.
-type aside struct{ *screen }
+type aside struct{ *bytes.Buffer }
 
 func (a aside) Write(p []byte) (int, error) {
-	if a.column > 0 {
-		fmt.Fprintln(a.screen)
+	if text := a.Bytes(); len(text) > 0 && text[len(text)-1] != '\n' {
+		a.WriteByte('\n')
 	}
-	return a.screen.Write(p)
-}
-
-// end ends the screen with a whole line.
-func (s *screen) end() {
-	if s.column > 0 {
-		fmt.Fprintln(s.w)
-	}
-	if s.more > 0 {
-		fmt.Fprintf(s.w, "... and %s\n", cli.Count(s.more, "more line"))
-	}
+	return a.Buffer.Write(p)
 }

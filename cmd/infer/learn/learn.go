@@ -183,7 +183,9 @@ func (l *learnFlags) run(c *cobra.Command, m *cli.ModelFlags, args []string) err
 		if err != nil {
 			return fmt.Errorf("--from %s: %w", cli.ShellQuote(l.from), humanize.Cause(err))
 		}
-		judge = func(lesson *learn.Lesson) (learn.Result, error) { return learn.Judge(c.Context(), lesson, from) }
+		judge = func(lesson *learn.Lesson) (learn.Result, error) {
+			return cli.Await(c.Context(), func() (learn.Result, error) { return learn.Judge(c.Context(), lesson, from) })
+		}
 	} else {
 		e, err := l.open(m)
 		if err != nil {
@@ -288,9 +290,7 @@ func mine(ctx context.Context, m *cli.ModelFlags, gpu bool, file string) (*learn
 // open returns what experiments may use, with the GPU of --device.
 func (l *learnFlags) open(m *cli.ModelFlags) (*learn.Env, error) {
 	e := &learn.Env{NoGPU: "--device cpu was given", Size: l.size, Block: l.block}
-	if self, err := os.Executable(); err == nil {
-		e.Self, e.Infer = []string{self, "learn", "program"}, []string{self}
-	}
+	e.Infer, _ = os.Executable()
 	if m.Device == "cpu" {
 		return e, nil
 	}

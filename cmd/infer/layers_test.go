@@ -65,7 +65,7 @@ func TestLayers(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	args := withQuick("--range", "1-3", "--predict", "5,9", "--verify", "-o", dir)
 	out := mustInfer(t, args...).stdout
-	for _, part := range []string{"shakespeare, cpu (1 thread), f32", "KL nats", "results are in " + dir, "The model has 6 layers", "energy"} {
+	for _, part := range []string{"shakespeare, cpu (1 thread), f32", "KL divergence", "results are in " + dir, "The model has 6 layers", "energy"} {
 		if part != "energy" && !strings.Contains(out, part) {
 			t.Errorf("the table has no %q:\n%s", part, out)
 		}

@@ -106,15 +106,15 @@ func newPage(r *layers.Result, all []*figure) ([]byte, error) {
 	var b bytes.Buffer
 	err := pageTemplate.Execute(&b, map[string]any{
 		"Head": webpage.Head{Title: "What a layer costs", Style: template.CSS(style) + chart.Style()},
-		"Lead": lead(r), "Notes": r.Notes, "Sections": sections, "Tables": tables(r),
+		"Lead": Lead(r), "Notes": r.Notes, "Sections": sections, "Tables": tables(r),
 		"Facts":   slices.Collect(slices.Chunk(facts, 2)),
 		"Command": commandLine(r.Command),
 	})
 	return b.Bytes(), err
 }
 
-// lead summarises the result in a few sentences.
-func lead(r *layers.Result) (all []string) {
+// Lead summarises the result in a few sentences.
+func Lead(r *layers.Result) (all []string) {
 	if sentence := r.Sentence(); sentence != "" {
 		all = append(all, sentence)
 	}

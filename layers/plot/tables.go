@@ -10,20 +10,20 @@ import (
 	"gpt2scope/layers"
 )
 
-// table is one of the page. The first column names the rows.
-type table struct {
+// Table is a table of a result. The first column names the rows.
+type Table struct {
 	Title, Hint string
 	Heads       []string // with units
-	Rows        [][]cell
+	Rows        [][]Cell
 }
 
-// cell is a value, and below it its interval.
-type cell struct{ Value, Interval string }
+// Cell is a value, and below it its interval.
+type Cell struct{ Value, Interval string }
 
 // row makes cells of texts.
-func row(texts ...string) (cells []cell) {
+func row(texts ...string) (cells []Cell) {
 	for _, t := range texts {
-		cells = append(cells, cell{Value: t})
+		cells = append(cells, Cell{Value: t})
 	}
 	return cells
 }
@@ -45,18 +45,40 @@ var compared = []string{"prefill time", "decode time", "energy", "bits per byte"
 	"agreement", "KL divergence"}
 
 // tables are those of the page that have rows.
-func tables(r *layers.Result) []*table {
+func tables(r *layers.Result) []*Table {
 	sweep, others := depths(r)
-	all := []*table{fits(r), steps(r), predictions(r), lists(sweep, others)}
+	all := []*Table{fits(r), steps(r), predictions(r), lists(sweep, others)}
 	for _, g := range groups {
 		all = append(all, byDepths(g.title, sweep, g.metrics))
 	}
-	return slices.DeleteFunc(all, func(t *table) bool { return len(t.Rows) == 0 || len(t.Heads) < 2 })
+	return slices.DeleteFunc(all, func(t *Table) bool { return len(t.Rows) == 0 || len(t.Heads) < 2 })
+}
+
+// brief are the columns of the first table of a terminal.
+var brief = []string{"prefill time", "decode time", "decode share of floor", "launches", "predicted memory", "energy",
+	"bits per byte", "perplexity", "agreement", "KL divergence", "drafts", "tokens a pass", "draft time"}
+
+// Brief are the tables for a terminal: of all variants, with the intervals of times alone, and of what was fitted.
+func Brief(r *layers.Result) []*Table {
+	t := &Table{Title: "Medians, and intervals of times", Heads: []string{"layers"}}
+	for _, v := range r.Variants {
+		t.Rows = append(t.Rows, row(v.Label))
+	}
+	t.add(r.Variants, brief)
+	for i, head := range t.Heads {
+		for _, cells := range t.Rows {
+			if !strings.HasPrefix(head, "prefill time") && !strings.HasPrefix(head, "decode time") {
+				cells[i].Interval = ""
+			}
+		}
+	}
+	all := []*Table{t, fits(r), steps(r), predictions(r)}
+	return slices.DeleteFunc(all, func(t *Table) bool { return len(t.Rows) == 0 })
 }
 
 // byDepths has a column for each metric that any of the variants has.
-func byDepths(title string, sweep []layers.Variant, metrics []string) *table {
-	t := &table{Title: title, Heads: []string{"layers"}}
+func byDepths(title string, sweep []layers.Variant, metrics []string) *Table {
+	t := &Table{Title: title, Heads: []string{"layers"}}
 	for _, v := range sweep {
 		t.Rows = append(t.Rows, row(fmt.Sprint(v.Layers)))
 	}
@@ -65,7 +87,7 @@ func byDepths(title string, sweep []layers.Variant, metrics []string) *table {
 }
 
 // add appends a column for each metric that any of the variants has.
-func (t *table) add(variants []layers.Variant, metrics []string) {
+func (t *Table) add(variants []layers.Variant, metrics []string) {
 	for _, name := range metrics {
 		largest, unit, has := 0.0, "", false
 		for _, v := range variants {
@@ -98,20 +120,20 @@ func withUnit(name, unit string) string {
 }
 
 // metricCell writes a metric; one that is absent has no N.
-func metricCell(m layers.Metric, divisor float64) cell {
+func metricCell(m layers.Metric, divisor float64) Cell {
 	switch {
 	case m == layers.Metric{}:
-		return cell{Value: "-"}
+		return Cell{Value: "-"}
 	case m.Median == math.Trunc(m.Median) && m.Interval() == "" && divisor == 1: // counted
-		return cell{Value: humanize.Fixed(m.Median, 0)}
+		return Cell{Value: humanize.Fixed(m.Median, 0)}
 	}
 	return estimate(m.Low/divisor, m.Median/divisor, m.High/divisor)
 }
 
 // estimate writes a value and its interval, if that holds it.
-func estimate(low, v, high float64) cell {
+func estimate(low, v, high float64) Cell {
 	d := humanize.Decimals(v, 4)
-	c := cell{Value: humanize.Fixed(v, d)}
+	c := Cell{Value: humanize.Fixed(v, d)}
 	if low < high && low <= v && v <= high && finite(low) && finite(high) {
 		c.Interval = humanize.Fixed(low, d) + " to " + humanize.Fixed(high, d)
 	}
@@ -119,8 +141,8 @@ func estimate(low, v, high float64) cell {
 }
 
 // lists compares other lists of layers with the deepest of the sweep.
-func lists(sweep, others []layers.Variant) *table {
-	t := &table{Title: "Other lists of layers", Heads: []string{"list", "layers", "run order"}}
+func lists(sweep, others []layers.Variant) *Table {
+	t := &Table{Title: "Other lists of layers", Heads: []string{"list", "layers", "run order"}}
 	if len(others) == 0 {
 		return t
 	}
@@ -156,8 +178,8 @@ func runs(order []int) string {
 }
 
 // fits has two rows for each line.
-func fits(r *layers.Result) *table {
-	t := &table{Title: "Fit: time = a + b L", Heads: []string{"phase", "coefficient", "value", "standard error", "unit",
+func fits(r *layers.Result) *Table {
+	t := &Table{Title: "Fit: time = a + b L", Heads: []string{"phase", "coefficient", "value", "standard error", "unit",
 		"R²", "depths"},
 		Hint: "By least squares on the medians."}
 	for i := range r.Fits {
@@ -170,20 +192,24 @@ func fits(r *layers.Result) *table {
 			rest += ", less what the last layer saves"
 		}
 		for _, c := range []struct {
-			name string
-			v, e float64
-		}{{rest, f.A, f.AError}, {"b, a layer", f.B, f.BError}} {
+			name  string
+			v, e  float64
+			known bool
+		}{{rest, f.A, f.AError, f.Rest >= 0}, {"b, a layer", f.B, f.BError, f.B >= 0}} {
 			d := errorDecimals(c.v, c.e)
-			t.Rows = append(t.Rows, row(f.Phase, c.name, humanize.Fixed(c.v, d), humanize.Fixed(c.e, d), f.Unit,
-				humanize.Fixed(f.R2, 6), runs(f.Depths)))
+			value, deviation := "not known", "-"
+			if c.known {
+				value, deviation = humanize.Fixed(c.v, d), humanize.Fixed(c.e, d)
+			}
+			t.Rows = append(t.Rows, row(f.Phase, c.name, value, deviation, f.Unit, humanize.Fixed(f.R2, 6), runs(f.Depths)))
 		}
 	}
 	return t
 }
 
 // steps is what a layer costs from depth to depth, of the phases whose times do not lie on a line.
-func steps(r *layers.Result) *table {
-	t := &table{Title: "Cost of a layer from depth to depth", Heads: []string{"phase", "layers", "cost"},
+func steps(r *layers.Result) *Table {
+	t := &Table{Title: "Cost of a layer from depth to depth", Heads: []string{"phase", "layers", "cost"},
 		Hint: "± is the standard error, from the repeats of both depths."}
 	for _, f := range r.Fits {
 		for _, s := range f.Steps {
@@ -194,8 +220,8 @@ func steps(r *layers.Result) *table {
 }
 
 // predictions are beside the measurements that check them.
-func predictions(r *layers.Result) *table {
-	t := &table{Title: "Predictions",
+func predictions(r *layers.Result) *Table {
+	t := &Table{Title: "Predictions",
 		Heads: []string{"layers", "metric", "predicted, 95 % interval", "measured", "unit", "error (%)", "inside"}}
 	for _, p := range r.Predictions {
 		largest := 0.0

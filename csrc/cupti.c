@@ -329,7 +329,7 @@ static void name_subscriber(gs_cupti_error *error) {
 #endif
 }
 
-static int32_t open_recorder(const char *path, const gs_cupti_options *options, gs_cupti_error *error) {
+static int32_t open_one(const char *path, const gs_cupti_options *options, gs_cupti_error *error) {
   memset(error, 0, sizeof(*error));
   uint32_t version = 0;
   if (s.opened) return failed(error, "cuptiSubscribe", CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED, 0);
@@ -384,6 +384,21 @@ static int32_t open_recorder(const char *path, const gs_cupti_options *options, 
   s.opened = 1;
   pthread_mutex_unlock(&s.mutex);
   return 0;
+}
+
+static int32_t open_recorder(const char *paths, const gs_cupti_options *options, gs_cupti_error *error) {
+  char *list = strdup(paths), *rest = NULL;
+  gs_cupti_error unfit = {0};  // of the first that is there but cannot be opened
+  int32_t status = -1;
+  for (char *path = strtok_r(list, "\n", &rest); path && status; path = strtok_r(NULL, "\n", &rest)) {
+    status = open_one(path, options, error);
+    if (error->call[0]) break;  // it is there and refuses
+    if (status && !unfit.text[0] && strchr(path, '/'))
+      snprintf(unfit.text, sizeof(unfit.text), "%.200s: %.300s", path, error->text);
+  }
+  if (status && !error->call[0]) *error = unfit;
+  free(list);
+  return status;
 }
 
 static void disable(void) {

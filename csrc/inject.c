@@ -30,7 +30,6 @@ static struct {
   pthread_mutex_t work;  // held by who calls CUPTI's part, or writes the header; CUPTI may fork
   gs_spool_control *control;
   const gs_cupti_table *cupti;  // once it is open
-  int refused;                  // it could not be opened
   int recording, over;
   int age;                      // ticks since recording was switched last
 
@@ -162,39 +161,25 @@ static void drain(int32_t state, int recorded) {
   pthread_mutex_unlock(&w.batching);
 }
 
-// open_cupti opens the first libcupti that can be. The caller holds work.
-static void open_cupti(void) {
-  const gs_cupti_table *cupti = gs_cupti();
-  char paths[sizeof(w.control->libraries)], *rest = NULL;
-  memcpy(paths, w.control->libraries, sizeof(paths));
-  paths[sizeof(paths) - 1] = 0;
-  gs_cupti_error first = {.text = "no libcupti is known"};
-  int tried = 0;
-  for (char *path = strtok_r(paths, "\n", &rest); path && !w.cupti; path = strtok_r(NULL, "\n", &rest)) {
-    gs_cupti_error error;
-    if (!cupti->open(path, &w.control->options, &error)) {
-      w.cupti = cupti;
-    } else if (!tried++ || error.call[0]) {
-      first = error;
-    }
-    if (error.call[0]) break;  // it is there and refuses
-  }
-  w.refused = !w.cupti;
-  if (w.refused) w.header.error = first;
-}
-
 // follow starts or stops recording as the control says, and returns whether it recorded since the last call. CUPTI is
 // opened when it is first needed: a program that ended with CUPTI open and nothing recorded has crashed. The caller
 // holds work.
 static int follow(void) {
   int32_t on = __atomic_load_n(&w.control->on, __ATOMIC_ACQUIRE) > 0, was = w.recording;
-  if (on == was || !w.header.cuda || w.refused) return was;
-  if (!w.cupti) open_cupti();
-  gs_cupti_error error;
-  if (w.cupti && (on ? w.cupti->start : w.cupti->stop)(&error)) w.header.error = error;
-  w.recording = on && w.cupti;
+  if (on == was || !w.header.cuda || w.header.refused) return was;
   w.age = 0;
-  return was || w.recording;
+  gs_cupti_error error;
+  if (!w.cupti) {
+    w.header.refused = gs_cupti()->open(w.control->libraries, &w.control->options, &error) != 0;
+    if (w.header.refused) {
+      w.header.error = error;
+      return 0;
+    }
+    w.cupti = gs_cupti();
+  }
+  if ((on ? w.cupti->start : w.cupti->stop)(&error)) w.header.error = error;
+  w.recording = on;
+  return 1;
 }
 
 static void end(int32_t state) {
@@ -257,7 +242,7 @@ static void in_child(void) {
   if (w.spool >= 0) close(w.spool);
   w.spool = -1;
   w.cupti = NULL;
-  w.recording = w.over = w.refused = w.age = 0;
+  w.recording = w.over = w.age = 0;
   w.filled = w.records = 0;
   memset(&w.header, 0, sizeof(w.header));
   memset(w.texts, 0, sizeof(w.texts));

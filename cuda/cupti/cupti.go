@@ -5,8 +5,8 @@ package cupti
 #include "recorder.h"
 
 // Go cannot call through a pointer to a function.
-static int32_t t_open(const gs_cupti_table *t, const char *path, const gs_cupti_options *o, gs_cupti_error *e) {
-  return t->open(path, o, e);
+static int32_t t_open(const gs_cupti_table *t, const char *paths, const gs_cupti_options *o, gs_cupti_error *e) {
+  return t->open(paths, o, e);
 }
 static int32_t t_start(const gs_cupti_table *t, gs_cupti_error *e) { return t->start(e); }
 static int32_t t_stop(const gs_cupti_table *t, gs_cupti_error *e) { return t->stop(e); }
@@ -29,7 +29,6 @@ import (
 	"sync"
 	"unsafe"
 
-	"gpt2scope/internal/place"
 	"gpt2scope/nvtx"
 	"gpt2scope/traces"
 )
@@ -66,7 +65,7 @@ type Recorder struct {
 // Order of calls in the package's documentation.
 func Open(o Options) (*Recorder, error) {
 	if tool := nvtx.Tool(); tool != "" {
-		return nil, failure(ErrBusy,
+		return nil, failure(
 			"a profiler is attached (%s is set) and CUPTI has one subscriber, so the cupti recorder steps aside: "+
 				"read that profiler's recording, or run without it", tool)
 	}
@@ -75,49 +74,31 @@ func Open(o Options) (*Recorder, error) {
 		return nil, err
 	}
 	r := &Recorder{table: table, names: map[string]string{}}
-	if err = r.open(o.c()); err != nil {
+	paths, options := C.CString(cuptiPaths()), o.c()
+	defer C.free(unsafe.Pointer(paths))
+	err = r.do("CUPTI cannot be used", func(e *C.gs_cupti_error) C.int32_t { return C.t_open(table, paths, &options, e) })
+	if err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// open tries each libcupti until one opens.
-func (r *Recorder) open(options C.gs_cupti_options) error {
-	var unfit error // of the first that exists but does not open
-	for _, path := range cuptiPaths() {
-		name := C.CString(path)
-		var e C.gs_cupti_error
-		status := C.t_open(r.table, name, &options, &e)
-		C.free(unsafe.Pointer(name))
-		switch {
-		case status == 0:
-			return nil
-		case e.call[0] != 0:
-			return explain("CUPTI cannot be used", &e)
-		}
-		text := C.GoString(&e.text[0])
-		if unfit == nil && (place.IsFile(path) || path[0] == '/') {
-			unfit = failure(ErrAbsent, "CUPTI cannot be opened: %s: %s", path, text)
-		}
-	}
-	if unfit != nil {
-		return unfit
-	}
-	return failure(ErrAbsent, "there is no libcupti, which comes with the CUDA toolkit and the wheel nvidia-cuda-cupti, in "+
-		"CUDA_HOME (%q), beside the program, where the loader looks, in /usr/local/cuda or the packages of pip; name it by %s",
-		os.Getenv("CUDA_HOME"), CUPTIEnv)
-}
-
 // explain makes an error of a call of CUPTI that failed.
 func explain(what string, e *C.gs_cupti_error) error {
 	code, call, text := int(e.code), C.GoString(&e.call[0]), C.GoString(&e.text[0])
-	if known, ok := results[code]; ok {
-		if code == busyCode && text != "" {
-			what += " (its subscriber is " + text + ")"
-		}
-		return &Error{Text: what + ": " + known.text, Code: code, Call: call, kind: known.kind}
-	}
-	if call == "cuptiSubscribe" { // it returns 999 then
+	known, ok := results[code]
+	switch {
+	case ok && code == busyCode && text != "":
+		return unavailable(what + " (its subscriber is " + text + "): " + known)
+	case ok:
+		return unavailable(what + ": " + known)
+	case call == "" && text != "":
+		return failure("CUPTI cannot be opened: %s; %s names another one", text, CUPTIEnv)
+	case call == "":
+		return failure("there is no libcupti, which comes with the CUDA toolkit and the wheel nvidia-cuda-cupti, in CUDA_HOME "+
+			"(%q), beside the program, where the loader looks, in /usr/local/cuda or the packages of pip; name it by %s",
+			os.Getenv("CUDA_HOME"), CUPTIEnv)
+	case call == "cuptiSubscribe": // it returns 999 then
 		text += ", as where there is no NVIDIA driver"
 	}
 	if e.kind != 0 {
@@ -126,7 +107,7 @@ func explain(what string, e *C.gs_cupti_error) error {
 	if code != 0 {
 		text += fmt.Sprintf(" (%d)", code)
 	}
-	return &Error{Text: fmt.Sprintf("%s: %s failed: %s", what, call, text), Code: code, Call: C.GoString(&e.call[0])}
+	return fmt.Errorf("%s: %s failed: %s", what, call, text)
 }
 
 // do calls the library.

@@ -5,7 +5,7 @@
 // A [Recorder] records this process. A [Control] and its [Spool]s record other processes, for package inject.
 //
 //	rec, err := cupti.Open(cupti.Options{}) // before the CUDA context is made
-//	if errors.Is(err, cupti.ErrAbsent) { ... }
+//	if errors.Is(err, cupti.ErrUnavailable) { ... }
 //	defer rec.Close()
 //	err = rec.Start()
 //	rec.Push(tag) // on a locked OS thread, around the launches of a step
@@ -42,7 +42,6 @@
 //
 // # Errors
 //
-// CUPTI has one subscriber. Under Nsight Systems, Nsight Compute or another tool Open fails with [ErrBusy]; where a
-// library is missing with [ErrAbsent]; where the system does not allow recording with [ErrRefused]. Each error is a
-// sentence that says what to do.
+// CUPTI has one subscriber. Under Nsight Systems, Nsight Compute or another tool Open fails with [ErrUnavailable], and so
+// where a library is missing or the system does not allow recording. Each error is a sentence that says what to do.
 package cupti

@@ -42,17 +42,17 @@ func openTable() (*C.gs_cupti_table, error) {
 	defer C.free(unsafe.Pointer(symbol))
 	handle := C.dlopen(name, C.RTLD_NOW|C.RTLD_LOCAL)
 	if handle == nil {
-		return nil, failure(ErrAbsent, "the cupti recorder is not there: %s cannot be opened: %s", path,
+		return nil, failure("the cupti recorder is not there: %s cannot be opened: %s", path,
 			C.GoString(C.dlerror()))
 	}
 	at := C.dlsym(handle, symbol)
 	if at == nil {
-		return nil, failure(ErrAbsent,
+		return nil, failure(
 			"the cupti recorder is not there: %s is not the library that make cupti builds: it has no gs_cupti", path)
 	}
 	t := C.table_of(at)
 	if t.version != C.GS_CUPTI_ABI_VERSION {
-		return nil, failure(ErrAbsent,
+		return nil, failure(
 			"the cupti recorder is not there: %s has interface version %d, the program needs %d; "+
 				"build both again (make build cupti)", path, t.version, C.GS_CUPTI_ABI_VERSION)
 	}
@@ -64,20 +64,21 @@ func find() (string, error) {
 	path := place.Library(LibraryEnv, Library)
 	switch {
 	case path == "":
-		return "", failure(ErrAbsent,
+		return "", failure(
 			"the cupti recorder is not there: no %s in %s; build it with make cupti, or name it by %s", Library,
 			strings.Join(place.Folders(), ", "), LibraryEnv)
 	case !place.IsFile(path):
-		return "", failure(ErrAbsent, "the cupti recorder is not there: %s names %s, which is no file", LibraryEnv, path)
+		return "", failure("the cupti recorder is not there: %s names %s, which is no file", LibraryEnv, path)
 	}
 	return path, nil
 }
 
-// cuptiPaths lists where libcupti may be, newest first. Until CUDA 12 its name had the minor version too.
-func cuptiPaths() []string {
+// cuptiPaths lists where libcupti may be, newest first, each after a newline. Until CUDA 12 its name had the minor version
+// too.
+func cuptiPaths() string {
 	named := os.Getenv(CUPTIEnv)
 	paths := place.NVIDIA(CUPTIEnv, "libcupti.so.13", "libcupti.so.12", "libcupti.so")
-	return slices.DeleteFunc(paths, func(path string) bool {
+	return strings.Join(slices.DeleteFunc(paths, func(path string) bool {
 		return path != named && filepath.Base(path) != path && !place.IsFile(path)
-	})
+	}), "\n")
 }

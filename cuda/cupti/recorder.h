@@ -103,8 +103,9 @@ typedef struct {
 // All that return int32_t give 0, or -1 and what went wrong in error.
 typedef struct {
   uint32_t version;  // GS_CUPTI_ABI_VERSION of the library
-  // Opens libcupti at a path, or by a name that the loader finds, and subscribes: from here on graph nodes are noted.
-  int32_t (*open)(const char *path, const gs_cupti_options *options, gs_cupti_error *error);
+  // Opens the first libcupti that can be, of paths and names that the loader finds, each after a newline, and subscribes:
+  // from here on graph nodes are noted. An error without call and text says that there is none.
+  int32_t (*open)(const char *paths, const gs_cupti_options *options, gs_cupti_error *error);
   int32_t (*start)(gs_cupti_error *error);
   int32_t (*stop)(gs_cupti_error *error);
   int32_t (*flush)(int32_t forced, gs_cupti_error *error);
@@ -144,7 +145,8 @@ typedef struct {
   gs_cupti_losses losses;
   uint64_t unspooled;        // records for which the spool had no room
   int32_t failure;           // errno of a write
-  gs_cupti_error error;      // why CUPTI could not be used
+  int32_t refused;           // 1: CUPTI could not be opened
+  gs_cupti_error error;      // why CUPTI could not be used, or a call of it failed
   char command[256];         // arguments, each with a zero byte at its end
 } gs_spool_header;
 

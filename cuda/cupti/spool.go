@@ -57,7 +57,7 @@ func NewControl(limit int64, graphNodes bool) (*Control, error) {
 	if !graphNodes {
 		k.c.options.kinds ^= 1<<KindNode | 1<<KindGraph
 	}
-	text := strings.Join(cuptiPaths(), "\n")
+	text := cuptiPaths()
 	for i := range min(len(text), len(k.c.libraries)-1) {
 		k.c.libraries[i] = C.char(text[i])
 	}
@@ -172,10 +172,8 @@ func (s *Spool) readHeader() {
 	s.First, s.Last, s.CUDA = clockOf(&h.first), clockOf(&h.last), h.cuda != 0
 	s.end = int64(headerSize) + int64(h.size)
 	s.Failure = nil
-	if h.error.call[0] != 0 || h.error.text[0] != 0 {
-		if s.Failure = explain("CUPTI cannot be used", &h.error); h.error.call[0] == 0 {
-			s.Failure = failure(ErrAbsent, "CUPTI cannot be opened: %s; %s names a libcupti", C.GoString(&h.error.text[0]), CUPTIEnv)
-		}
+	if h.refused != 0 || h.error.call[0] != 0 {
+		s.Failure = explain("CUPTI cannot be used", &h.error)
 	}
 }
 

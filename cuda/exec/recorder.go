@@ -37,7 +37,7 @@ func (b *Backend) openRecorder() error {
 	}
 	var err error
 	b.cupti, err = cupti.Open(cupti.Options{})
-	if errors.Is(err, cupti.ErrAbsent) || errors.Is(err, cupti.ErrBusy) || errors.Is(err, cupti.ErrRefused) {
+	if errors.Is(err, cupti.ErrUnavailable) {
 		b.notice(fmt.Sprintf("recorder stamps, since cupti cannot be used: %v", err))
 		return nil
 	}

@@ -162,8 +162,7 @@ static void drain(int32_t state, int recorded) {
 }
 
 // follow starts or stops recording as the control says, and returns whether it recorded since the last call. CUPTI is
-// opened when it is first needed: a program that ended with CUPTI open and nothing recorded has crashed. The caller
-// holds work.
+// opened when it is first needed, since it slows launches of graphs even while it records nothing. The caller holds work.
 static int follow(void) {
   int32_t on = __atomic_load_n(&w.control->on, __ATOMIC_ACQUIRE) > 0, was = w.recording;
   if (on == was || !w.header.cuda || w.header.refused) return was;

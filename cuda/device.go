@@ -45,11 +45,11 @@ func (l *Library) Device(i int) (*Device, error) {
 	if i < 0 || i >= n {
 		switch n {
 		case 0:
-			return nil, unavailable(NoDevice, nil, "there is no GPU %d: CUDA sees none", i)
+			return nil, unavailable(nil, "there is no GPU %d: CUDA sees none", i)
 		case 1:
-			return nil, unavailable(NoDevice, nil, "there is no GPU %d: there is 1, numbered 0", i)
+			return nil, unavailable(nil, "there is no GPU %d: there is 1, numbered 0", i)
 		}
-		return nil, unavailable(NoDevice, nil, "there is no GPU %d: there are %d, numbered 0 to %d", i, n, n-1)
+		return nil, unavailable(nil, "there is no GPU %d: there are %d, numbered 0 to %d", i, n, n-1)
 	}
 	var c C.gs_device_info
 	c.size = C.uint32_t(unsafe.Sizeof(c))
@@ -65,7 +65,7 @@ func (l *Library) Device(i int) (*Device, error) {
 		PCI: fmt.Sprintf("%04x:%02x:%02x.0", int(c.pci_domain), int(c.pci_bus), int(c.pci_device)),
 	}
 	if 10*info.Major+info.Minor < 75 {
-		return nil, unavailable(DeviceTooOld, nil, "GPU %d (%s) has compute capability %d.%d; 7.5 or later is needed", i,
+		return nil, unavailable(nil, "GPU %d (%s) has compute capability %d.%d; 7.5 or later is needed", i,
 			info.Name, info.Major, info.Minor)
 	}
 	return &Device{l, C.int(i), info}, nil

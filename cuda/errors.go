@@ -75,29 +75,11 @@ func failed(call string, r C.gs_result) error {
 	return e
 }
 
-// Reason is why CUDA cannot be used.
-type Reason int
-
-// The reasons.
-const (
-	NotBuilt        Reason = iota + 1 // the library is nowhere
-	NoGPU                             // the same, and it would be of no use: the machine has no NVIDIA GPU
-	NotLoadable                       // it is there, and the dynamic loader refused it
-	VersionMismatch                   // it is of another version than this program
-	MissingSymbol                     // it lacks a function
-	NoDriver                          // NVIDIA's driver is not installed
-	DriverTooOld                      // it is older than what the library was built for
-	NoBLAS                            // cuBLASLt was not found
-	NoNVRTC                           // NVRTC was not found
-	NoDevice                          // there is no such GPU
-	DeviceTooOld                      // the GPU is older than compute capability 7.5
-)
-
 // UnavailableError says what is missing for CUDA, and what to do.
 type UnavailableError struct {
-	Reason  Reason
-	Looked  []string // where, for NotBuilt, NoBLAS and NoNVRTC
-	Runtime int      // CUDA version of the library as 1000 * major + 10 * minor, for NoDriver and DriverTooOld
+	NoGPU   bool     // the library is nowhere, and would be of no use: the machine has no NVIDIA GPU
+	Looked  []string // where a library was looked for
+	Runtime int      // CUDA version of the library as 1000 * major + 10 * minor, if the driver is missing or too old
 	text    string
 }
 
@@ -109,6 +91,6 @@ func (e *UnavailableError) Error() string {
 	return e.text
 }
 
-func unavailable(r Reason, looked []string, format string, args ...any) error {
-	return &UnavailableError{Reason: r, Looked: looked, text: fmt.Sprintf(format, args...)}
+func unavailable(looked []string, format string, args ...any) error {
+	return &UnavailableError{Looked: looked, text: fmt.Sprintf(format, args...)}
 }

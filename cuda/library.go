@@ -69,10 +69,10 @@ func Open() (*Library, error) {
 			looked = append(looked, filepath.Join(folder, FileName))
 		}
 		if noGPU("/") {
-			return nil, unavailable(NoGPU, nil, "this machine has no NVIDIA GPU")
+			return nil, &UnavailableError{NoGPU: true, text: "this machine has no NVIDIA GPU"}
 		}
 	}
-	return nil, unavailable(NotBuilt, looked, "the CUDA library is not built (make cuda builds it)")
+	return nil, unavailable(looked, "the CUDA library is not built (make cuda builds it)")
 }
 
 // HasDriver reports whether files below a root, "/" but for tests, tell of NVIDIA's driver, on Linux or below Windows.
@@ -97,7 +97,7 @@ func noGPU(root string) bool {
 func OpenFile(path string) (*Library, error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
-		return nil, unavailable(NotLoadable, nil, "the CUDA library %s cannot be opened: %v", path, err)
+		return nil, unavailable(nil, "the CUDA library %s cannot be opened: %v", path, err)
 	}
 	opened.Lock()
 	defer opened.Unlock()
@@ -124,11 +124,11 @@ func load(path string) (*Library, error) {
 	switch {
 	case text != nil:
 		defer C.free(unsafe.Pointer(text))
-		return nil, unavailable(NotLoadable, nil, "the CUDA library cannot be loaded: %s", C.GoString(text))
+		return nil, unavailable(nil, "the CUDA library cannot be loaded: %s", C.GoString(text))
 	case table == nil && missing == nil:
-		return nil, unavailable(NotLoadable, nil, "the CUDA library %s cannot be opened: no memory", path)
+		return nil, unavailable(nil, "the CUDA library %s cannot be opened: no memory", path)
 	case table == nil:
-		return nil, unavailable(MissingSymbol, nil, "the CUDA library %s lacks %s; build it again with make cuda", path,
+		return nil, unavailable(nil, "the CUDA library %s lacks %s; build it again with make cuda", path,
 			C.GoString(missing))
 	}
 	l := &Library{path: path, table: table}
@@ -142,12 +142,12 @@ func load(path string) (*Library, error) {
 // check reports whether the library can be used with this program and driver. No context is created.
 func (l *Library) check(missing *C.char) error {
 	if v := uint32(C.call_gs_abi_version(l.table)); v != ABIVersion {
-		return unavailable(VersionMismatch, nil,
+		return unavailable(nil,
 			"the CUDA library %s has ABI version %d, this program needs %d; build both again with make cuda build", l.path, v,
 			ABIVersion)
 	}
 	if missing != nil {
-		return unavailable(MissingSymbol, nil, "the CUDA library %s lacks %s; build it again with make cuda", l.path,
+		return unavailable(nil, "the CUDA library %s lacks %s; build it again with make cuda", l.path,
 			C.GoString(missing))
 	}
 	var driver, runtime C.int
@@ -157,10 +157,10 @@ func (l *Library) check(missing *C.char) error {
 	l.driver, l.runtime = int(driver), int(runtime)
 	switch {
 	case l.driver == 0:
-		return &UnavailableError{Reason: NoDriver, Runtime: l.runtime,
+		return &UnavailableError{Runtime: l.runtime,
 			text: "there is no NVIDIA driver on this machine (libcuda.so.1)"}
 	case l.driver/1000 < l.runtime/1000:
-		return &UnavailableError{Reason: DriverTooOld, Runtime: l.runtime,
+		return &UnavailableError{Runtime: l.runtime,
 			text: fmt.Sprintf("the NVIDIA driver supports CUDA %s, the CUDA library needs %d.0; "+
 				"update the driver, or build the library with that CUDA_HOME", VersionText(l.driver), l.runtime/1000)}
 	}
@@ -221,7 +221,7 @@ func (l *Library) OpenBLAS() error {
 		return nil
 	}
 	var v C.uint64_t
-	err := l.find("GPT2SCOPE_CUBLASLT", "cublasLt", NoBLAS, "cuBLASLt", func(path *C.char) error {
+	err := l.find("GPT2SCOPE_CUBLASLT", "cublasLt", "cuBLASLt", func(path *C.char) error {
 		return failed("gs_blas_open", C.call_gs_blas_open(l.table, path, &v))
 	})
 	l.blas = uint64(v)
@@ -243,7 +243,7 @@ func (l *Library) openNVRTC() error {
 		return nil
 	}
 	var v C.int
-	err := l.find("GPT2SCOPE_NVRTC", "nvrtc", NoNVRTC, "NVRTC", func(path *C.char) error {
+	err := l.find("GPT2SCOPE_NVRTC", "nvrtc", "NVRTC", func(path *C.char) error {
 		return failed("gs_nvrtc_open", C.call_gs_nvrtc_open(l.table, path, &v))
 	})
 	l.nvrtc = int(v)
@@ -251,7 +251,7 @@ func (l *Library) openNVRTC() error {
 }
 
 // find opens the first of NVIDIA's libraries that there is.
-func (l *Library) find(variable, stem string, reason Reason, title string, open func(*C.char) error) error {
+func (l *Library) find(variable, stem, title string, open func(*C.char) error) error {
 	var looked []string
 	var first error
 	for _, candidate := range place.NVIDIA(variable, fmt.Sprintf("lib%s.so.%d", stem, l.runtime/1000)) {
@@ -273,8 +273,8 @@ func (l *Library) find(variable, stem string, reason Reason, title string, open 
 	}
 	var cause *Error
 	if errors.As(first, &cause) {
-		return unavailable(reason, looked, "%s of CUDA %d cannot be opened: %s", title, l.runtime/1000, cause.Text)
+		return unavailable(looked, "%s of CUDA %d cannot be opened: %s", title, l.runtime/1000, cause.Text)
 	}
-	return unavailable(reason, looked, "%s of CUDA %d was not found (set %s or CUDA_HOME, or install NVIDIA's package)",
+	return unavailable(looked, "%s of CUDA %d was not found (set %s or CUDA_HOME, or install NVIDIA's package)",
 		title, l.runtime/1000, variable)
 }

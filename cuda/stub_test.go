@@ -50,17 +50,16 @@ func TestUnavailable(t *testing.T) {
 	cases := []struct {
 		define string
 		device int
-		reason cuda.Reason
 		words  string
 	}{
-		{"STUB_ABI=77", 0, cuda.VersionMismatch, "ABI version 77, this program needs"},
-		{"STUB_WITHOUT_PACK", 0, cuda.MissingSymbol, "lacks gs_pack"},
-		{"STUB_DRIVER=0", 0, cuda.NoDriver, "no NVIDIA driver"},
-		{"STUB_DRIVER=12040", 0, cuda.DriverTooOld, "supports CUDA 12.4, the CUDA library needs 13.0"},
-		{"STUB_DEVICES=0", 0, cuda.NoDevice, "CUDA sees none"},
-		{"STUB_DEVICES=2", 2, cuda.NoDevice, "there are 2, numbered 0 to 1"},
-		{"STUB_DEVICES=1", -1, cuda.NoDevice, "there is no GPU -1"},
-		{"STUB_MAJOR=7", 0, cuda.DeviceTooOld, "compute capability 7.0; 7.5 or later"},
+		{"STUB_ABI=77", 0, "ABI version 77, this program needs"},
+		{"STUB_WITHOUT_PACK", 0, "lacks gs_pack"},
+		{"STUB_DRIVER=0", 0, "no NVIDIA driver"},
+		{"STUB_DRIVER=12040", 0, "supports CUDA 12.4, the CUDA library needs 13.0"},
+		{"STUB_DEVICES=0", 0, "CUDA sees none"},
+		{"STUB_DEVICES=2", 2, "there are 2, numbered 0 to 1"},
+		{"STUB_DEVICES=1", -1, "there is no GPU -1"},
+		{"STUB_MAJOR=7", 0, "compute capability 7.0; 7.5 or later"},
 	}
 	for _, c := range cases {
 		t.Run(c.define, func(t *testing.T) {
@@ -69,8 +68,8 @@ func TestUnavailable(t *testing.T) {
 				_, err = lib.Device(c.device)
 			}
 			var missing *cuda.UnavailableError
-			if !errors.As(err, &missing) || missing.Reason != c.reason || !strings.Contains(err.Error(), c.words) {
-				t.Fatalf("error %q; want reason %d and %q", err, c.reason, c.words)
+			if !errors.As(err, &missing) || !strings.Contains(err.Error(), c.words) {
+				t.Fatalf("error %q; want %q", err, c.words)
 			}
 		})
 	}
@@ -79,7 +78,7 @@ func TestUnavailable(t *testing.T) {
 		t.Setenv("GPT2SCOPE_CUDA_LIB", path)
 		_, err := cuda.Open()
 		var missing *cuda.UnavailableError
-		if !errors.As(err, &missing) || missing.Reason != cuda.NotBuilt || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "make cuda") {
+		if !errors.As(err, &missing) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "make cuda") {
 			t.Fatal(err)
 		}
 	})
@@ -88,7 +87,7 @@ func TestUnavailable(t *testing.T) {
 		must(t, os.WriteFile(path, []byte("text"), 0o644))
 		_, err := cuda.OpenFile(path)
 		var missing *cuda.UnavailableError
-		if !errors.As(err, &missing) || missing.Reason != cuda.NotLoadable {
+		if !errors.As(err, &missing) {
 			t.Fatal(err)
 		}
 	})
@@ -97,7 +96,7 @@ func TestUnavailable(t *testing.T) {
 		t.Setenv("GPT2SCOPE_CUBLASLT", "/nowhere/libcublasLt.so.13")
 		err := lib.OpenBLAS()
 		var missing *cuda.UnavailableError
-		if !errors.As(err, &missing) || missing.Reason != cuda.NoBLAS || !strings.Contains(err.Error(), "/nowhere/libcublasLt.so.13") {
+		if !errors.As(err, &missing) || !strings.Contains(err.Error(), "/nowhere/libcublasLt.so.13") {
 			t.Fatal(err)
 		}
 		stub.BLAS(t)

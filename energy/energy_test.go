@@ -189,12 +189,8 @@ func TestEvents(t *testing.T) {
 		{Time: base.Add(2 * time.Millisecond), Utilisation: -1},
 	}, 3, 42, base.UnixNano())
 	var file bytes.Buffer
-	w := traces.NewWriter(&file, &traces.Header{Version: traces.Version, Tool: "test", Recorder: traces.RecorderHost,
-		Base: base.UnixNano(), Process: 42})
-	for _, e := range events {
-		w.Write(e)
-	}
-	if err := w.Close(); err != nil {
+	h := &traces.Header{Tool: "test", Recorder: traces.RecorderHost, Base: base.UnixNano(), Process: 42}
+	if err := traces.Write(&file, "", h, events); err != nil {
 		t.Fatal(err)
 	}
 	_, read, err := traces.Read(io.Reader(&file))

@@ -11,12 +11,10 @@
 //
 // # The file
 //
-// FORMAT.md describes the file. It is Chrome trace JSON that Perfetto opens, written as a stream: a header, one event
-// per line, and an end with their count. Arguments have the names that PyTorch's Kineto gives them.
+// FORMAT.md describes the file. It is Chrome trace JSON that Perfetto opens, a header, one event per line, and an end
+// with their count. Arguments have the names that PyTorch's Kineto gives them.
 //
-//	w := traces.NewWriter(f, &header)
-//	w.Write(event) // errors stick
-//	err := w.Close()
+//	err := traces.Write(f, "run.json.gz", &header, events)
 //
 //	header, events, err := traces.Read(f)
 //

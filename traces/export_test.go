@@ -1,10 +1,7 @@
 package traces
 
 // For the tests of the package's face.
-const (
-	NumKinds  = numKinds
-	MaxTracks = maxTracks
-)
+const NumKinds = numKinds
 
 var (
 	Micros       = micros

@@ -1,5 +1,7 @@
 package traces
 
+import "encoding/json"
+
 // Parts is a time of an SM in ns, divided by what the SM did. The zero value is that of an SM
 // that has no part in a step.
 type Parts struct {
@@ -8,9 +10,6 @@ type Parts struct {
 	Compute   int64 `json:"compute"`   // from the inputs to its published outputs
 	Imbalance int64 `json:"imbalance"` // waited until the last SM had published its own
 }
-
-// partKeys are the names of the parts in a file, in the order of [Parts.fields].
-var partKeys = [4]string{"weights", "inputs", "compute", "imbalance"}
 
 func (p *Parts) fields() [4]*int64 { return [4]*int64{&p.Weights, &p.Inputs, &p.Compute, &p.Imbalance} }
 
@@ -44,6 +43,33 @@ type Inside struct {
 	Parts         // means over the SMs that have a part in the step; they sum to the event's duration
 	SMs   int     // that have a part in the step
 	Each  []Parts // of each SM; they sum to the event's duration, or are zero. nil if they were not kept
+}
+
+// insideFile is an Inside in a file: Each has the four times of each SM in turn.
+type insideFile struct {
+	SMs int `json:"sms"`
+	Parts
+	Each []int64 `json:"each,omitempty"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (in *Inside) MarshalJSON() ([]byte, error) {
+	f := insideFile{SMs: in.SMs, Parts: in.Parts}
+	for _, p := range in.Each {
+		f.Each = append(f.Each, p.Weights, p.Inputs, p.Compute, p.Imbalance)
+	}
+	return json.Marshal(f)
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (in *Inside) UnmarshalJSON(text []byte) error {
+	var f insideFile
+	err := json.Unmarshal(text, &f)
+	in.SMs, in.Parts = f.SMs, f.Parts
+	for ns := f.Each; len(ns) >= 4; ns = ns[4:] {
+		in.Each = append(in.Each, Parts{ns[0], ns[1], ns[2], ns[3]})
+	}
+	return err
 }
 
 // Fit makes the parts sum to a duration in ns from which rounding made them differ.

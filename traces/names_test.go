@@ -95,11 +95,7 @@ func TestInside(t *testing.T) {
 	e := Plain(KindKernel, Stream(1, 0, 1, 7), "decode_kernel (Linear)", 1000, 100)
 	e.Inside = &Inside{Parts{10, 20, 60, 10}, 2, []Parts{{5, 15, 80, 0}, {}, {15, 25, 40, 20}}}
 	var b bytes.Buffer
-	w := NewWriter(&b, &Header{Process: 1})
-	if err := w.Write(e); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
+	if err := Write(&b, "", &Header{Process: 1}, []Event{e}); err != nil {
 		t.Fatal(err)
 	}
 	read := func(text string) *Inside {

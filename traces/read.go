@@ -67,8 +67,8 @@ type chrome struct {
 	isOurs  bool
 	strings map[string]string
 	list    []Event
-	ending  *ending
-	isArray bool // of events alone, with no header
+	ending  *struct{ Events int64 } // what the file says at its end
+	isArray bool                    // of events alone, with no header
 
 	processes map[int64]string // names
 	threads   map[Lane]string  // names
@@ -124,7 +124,7 @@ func (c *chrome) topLevel(key string) {
 			*h, c.isOurs = ours, true
 		}
 	case "gpt2scopeEnd":
-		c.ending = new(ending)
+		c.ending = new(struct{ Events int64 })
 		text(c.ending)
 	case "baseTimeNanoseconds":
 		if base := c.int(); !c.isOurs {
@@ -223,15 +223,7 @@ func (c *chrome) events() error {
 		return &TruncatedError{Events: events, Expected: c.header.Events, Offset: c.json.InputOffset()}
 	case c.err != nil:
 		return fmt.Errorf("event %d: %w", events+1, c.err)
-	case c.ending == nil:
-		return nil
-	}
-	h := &c.header
-	for what, n := range c.ending.Dropped { // with the losses counted while reading
-		h.Drop(what, max(0, n-h.Dropped[what]))
-	}
-	h.NotRecorded, h.Incomplete = c.ending.NotRecorded, c.ending.Incomplete
-	if c.ending.Events != events {
+	case c.ending != nil && c.ending.Events != events:
 		return fmt.Errorf("the trace is damaged: it has %d events, and its end says %d", events, c.ending.Events)
 	}
 	return nil
@@ -395,57 +387,79 @@ func (c *chrome) processID() int64 {
 	return numberAtEnd([]byte(name))
 }
 
-// arguments read what an event has in "args", by name. Others are skipped.
+func init() {
+	for _, f := range fields {
+		arguments[f.name] = func(c *chrome, e *rawEvent) { c.into(f.of(&e.Event)) }
+	}
+}
+
+// into reads a value of a field.
+func (c *chrome) into(field any) {
+	switch v := field.(type) {
+	case *bool:
+		*v = string(c.raw()) == "true"
+	case *int32:
+		*v = c.int32()
+	case *int64:
+		*v = c.int()
+	case *uint64:
+		*v = c.uint()
+	case *float32:
+		*v = float32(c.float())
+	case *float64:
+		*v = c.float()
+	case *string:
+		*v = c.text()
+	case *Wait:
+		*v = Wait(max(0, slices.Index(waitNames, c.text())))
+	case *[3]int32:
+		i := 0
+		c.array(func() {
+			if n := c.int32(); i < 3 {
+				v[i] = n
+			}
+			i++
+		})
+	}
+}
+
+// arguments read what an event has in "args", by name, beside [fields]. Others are skipped.
 var arguments = map[string]func(*chrome, *rawEvent){
-	"kind":                      func(c *chrome, e *rawEvent) { e.kind = c.text() },
-	"device":                    func(c *chrome, e *rawEvent) { e.device, e.hasDevice = c.int(), true },
-	"context":                   func(c *chrome, e *rawEvent) { e.context = c.int() },
-	"stream":                    func(c *chrome, e *rawEvent) { e.stream, e.hasStream = c.int(), true },
-	"thread":                    func(c *chrome, e *rawEvent) { e.thread, e.hasThread = c.int(), true },
-	"process":                   func(c *chrome, e *rawEvent) { e.process = c.int() },
-	"correlation":               func(c *chrome, e *rawEvent) { e.Correlation = c.uint() },
-	"grid":                      func(c *chrome, e *rawEvent) { c.three(&e.Grid) },
-	"block":                     func(c *chrome, e *rawEvent) { c.three(&e.Block) },
-	"registers per thread":      func(c *chrome, e *rawEvent) { e.Registers = c.int32() },
-	"shared memory":             func(c *chrome, e *rawEvent) { e.shared = c.int() },
-	"dynamic shared memory":     func(c *chrome, e *rawEvent) { e.DynamicShared = c.int32() },
-	"est. achieved occupancy %": func(c *chrome, e *rawEvent) { e.Occupancy = float32(c.float()) },
-	"counters":                  func(c *chrome, e *rawEvent) { c.counters(e) },
-	"inside":                    func(c *chrome, e *rawEvent) { c.inside(e) },
-	"External id":               func(c *chrome, e *rawEvent) { e.External = c.uint() },
-	"Input Dims":                func(c *chrome, e *rawEvent) { e.Inputs = c.compact() },
-	"bounded":                   func(c *chrome, e *rawEvent) { e.Bounded = c.bool() },
-	"divided as in each":        func(c *chrome, e *rawEvent) { e.DividedEvery = c.int32() },
-	"warm-up":                   func(c *chrome, e *rawEvent) { e.WarmUp = c.bool() },
-	"wait":                      func(c *chrome, e *rawEvent) { e.Wait = Wait(max(0, slices.Index(waitNames, c.text()))) },
-	"bytes":                     func(c *chrome, e *rawEvent) { e.Bytes = c.int() },
-	"graph node id":             func(c *chrome, e *rawEvent) { e.Node = c.uint() },
-	"original graph node id":    func(c *chrome, e *rawEvent) { e.Origin = c.uint() },
-	"plan":                      func(c *chrome, e *rawEvent) { e.Plan = c.int32() },
-	"step":                      func(c *chrome, e *rawEvent) { e.Step = c.int32() },
-	"range":                     func(c *chrome, e *rawEvent) { e.ID = c.uint() },
-	"parent":                    func(c *chrome, e *rawEvent) { e.Parent = c.uint() },
-	"domain":                    func(c *chrome, e *rawEvent) { e.Domain = c.text() },
-	"name":                      func(c *chrome, e *rawEvent) { e.name = c.text() },
-	"correlation_id":            func(c *chrome, e *rawEvent) { e.Correlation = c.uint() },
-	"kernel_details":            func(c *chrome, e *rawEvent) { e.details(c.text()) },
-	"memcpy_details":            func(c *chrome, e *rawEvent) { e.details(c.text()) },
-	"step_num":                  func(c *chrome, e *rawEvent) { e.isNumbered = true; c.skip() },
-	"Sequence number":           func(c *chrome, e *rawEvent) { e.Value = max(0, c.float()) },
-	"op_name":                   func(c *chrome, e *rawEvent) { e.operator = c.text() },
-	"grid_x":                    func(c *chrome, e *rawEvent) { e.Grid[0] = c.int32() },
-	"grid_y":                    func(c *chrome, e *rawEvent) { e.Grid[1] = c.int32() },
-	"grid_z":                    func(c *chrome, e *rawEvent) { e.Grid[2] = c.int32() },
-	"block_x":                   func(c *chrome, e *rawEvent) { e.Block[0] = c.int32() },
-	"block_y":                   func(c *chrome, e *rawEvent) { e.Block[1] = c.int32() },
-	"block_z":                   func(c *chrome, e *rawEvent) { e.Block[2] = c.int32() },
-	"value":                     func(c *chrome, e *rawEvent) { e.Value = c.float() },
-	"Total Allocated":           func(c *chrome, e *rawEvent) { e.allocated = c.int() },
-	"Total Reserved":            func(c *chrome, e *rawEvent) { e.reserved = c.int() },
-	"Device Type":               func(c *chrome, e *rawEvent) { e.onDevice = c.int() != 0 }, // 0 is the CPU
-	"Device Id":                 func(c *chrome, e *rawEvent) { e.device = c.int() },
-	"module_fqn":                func(c *chrome, e *rawEvent) { e.name = cmp.Or(e.name, c.text()) },
-	"str":                       func(c *chrome, e *rawEvent) { e.name = cmp.Or(e.name, c.text()) },
+	"kind":          func(c *chrome, e *rawEvent) { e.kind = c.text() },
+	"device":        func(c *chrome, e *rawEvent) { e.device, e.hasDevice = c.int(), true },
+	"context":       func(c *chrome, e *rawEvent) { e.context = c.int() },
+	"stream":        func(c *chrome, e *rawEvent) { e.stream, e.hasStream = c.int(), true },
+	"thread":        func(c *chrome, e *rawEvent) { e.thread, e.hasThread = c.int(), true },
+	"process":       func(c *chrome, e *rawEvent) { e.process = c.int() },
+	"shared memory": func(c *chrome, e *rawEvent) { e.shared = c.int() },
+	"counters":      func(c *chrome, e *rawEvent) { c.counters(e) },
+	"inside": func(c *chrome, e *rawEvent) {
+		if e.Inside = new(Inside); json.Unmarshal(c.raw(), e.Inside) != nil {
+			e.Inside = nil
+		}
+	},
+	"Input Dims":      func(c *chrome, e *rawEvent) { e.Inputs = c.compact() },
+	"plan":            func(c *chrome, e *rawEvent) { e.Plan = c.int32() },
+	"step":            func(c *chrome, e *rawEvent) { e.Step = c.int32() },
+	"name":            func(c *chrome, e *rawEvent) { e.name = c.text() },
+	"correlation_id":  func(c *chrome, e *rawEvent) { e.Correlation = c.uint() },
+	"kernel_details":  func(c *chrome, e *rawEvent) { e.details(c.text()) },
+	"memcpy_details":  func(c *chrome, e *rawEvent) { e.details(c.text()) },
+	"step_num":        func(c *chrome, e *rawEvent) { e.isNumbered = true; c.skip() },
+	"Sequence number": func(c *chrome, e *rawEvent) { e.Value = max(0, c.float()) },
+	"op_name":         func(c *chrome, e *rawEvent) { e.operator = c.text() },
+	"grid_x":          func(c *chrome, e *rawEvent) { e.Grid[0] = c.int32() },
+	"grid_y":          func(c *chrome, e *rawEvent) { e.Grid[1] = c.int32() },
+	"grid_z":          func(c *chrome, e *rawEvent) { e.Grid[2] = c.int32() },
+	"block_x":         func(c *chrome, e *rawEvent) { e.Block[0] = c.int32() },
+	"block_y":         func(c *chrome, e *rawEvent) { e.Block[1] = c.int32() },
+	"block_z":         func(c *chrome, e *rawEvent) { e.Block[2] = c.int32() },
+	"Total Allocated": func(c *chrome, e *rawEvent) { e.allocated = c.int() },
+	"Total Reserved":  func(c *chrome, e *rawEvent) { e.reserved = c.int() },
+	"Device Type":     func(c *chrome, e *rawEvent) { e.onDevice = c.int() != 0 }, // 0 is the CPU
+	"Device Id":       func(c *chrome, e *rawEvent) { e.device = c.int() },
+	"module_fqn":      func(c *chrome, e *rawEvent) { e.name = cmp.Or(e.name, c.text()) },
+	"str":             func(c *chrome, e *rawEvent) { e.name = cmp.Or(e.name, c.text()) },
 }
 
 // counters reads the counters of a kernel.
@@ -461,35 +475,6 @@ func (c *chrome) counters(e *rawEvent) {
 		}
 		e.Counters[info.Counter] = v
 	})
-}
-
-// inside reads what the SMs did.
-func (c *chrome) inside(e *rawEvent) {
-	in := new(Inside)
-	c.object(func(key []byte) {
-		name := string(key)
-		switch part := slices.Index(partKeys[:], name); {
-		case part >= 0:
-			*in.Parts.fields()[part] = c.int()
-		case name == "sms":
-			in.SMs = int(c.int32())
-		case name == "each":
-			n := 0
-			c.array(func() {
-				ns, sm := c.int(), n/len(partKeys)
-				if sm == len(in.Each) && sm <= maxSMs { // one more than there can be is found by check
-					in.Each = append(in.Each, Parts{})
-				}
-				if sm < len(in.Each) {
-					*in.Each[sm].fields()[n%len(partKeys)] = ns
-				}
-				n++
-			})
-		default:
-			c.skip()
-		}
-	})
-	e.Inside = in
 }
 
 // compact reads a value as JSON without spaces, and interns it; "" for what is too long or no array.
@@ -512,17 +497,6 @@ func (c *chrome) text() string {
 }
 
 func (c *chrome) int32() int32 { return int32(min(max(c.int(), -1<<31), 1<<31-1)) }
-
-// three reads a grid or block.
-func (c *chrome) three(v *[3]int32) {
-	i := 0
-	c.array(func() {
-		if n := c.int32(); i < 3 {
-			v[i] = n
-		}
-		i++
-	})
-}
 
 // named takes the name of a process or thread from a foreign trace; our traces have them in the header.
 func (c *chrome) named(e *rawEvent) {

@@ -142,9 +142,6 @@ func (s *scanner) int() int64 { return parseInt(s.string()) }
 // uint is int for ids, which may use all 64 bits.
 func (s *scanner) uint() uint64 { return parseUint(s.string()) }
 
-// bool reads true; false for another value.
-func (s *scanner) bool() bool { return string(s.raw()) == "true" }
-
 // float reads a number; 0 for another value.
 func (s *scanner) float() float64 {
 	v, err := strconv.ParseFloat(string(s.raw()), 64)

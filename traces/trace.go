@@ -176,12 +176,14 @@ type Index struct {
 }
 
 // Index indexes the API calls, of which the outermost with a correlation id counts, and the host's ranges.
-func (t *Trace) Index() *Index {
-	x := &Index{header: t.Header, events: t.Events, calls: calls{}}
-	for i := range t.Events {
-		switch e := &t.Events[i]; {
+func (t *Trace) Index() *Index { return newIndex(t.Header, t.Events) }
+
+func newIndex(h *Header, events []Event) *Index {
+	x := &Index{header: h, events: events, calls: calls{}}
+	for i := range events {
+		switch e := &events[i]; {
 		case e.Kind.IsCall():
-			x.calls.note(t.Header.Correlate(e), i)
+			x.calls.note(h.Correlate(e), i)
 		case e.Kind.IsRange() && e.Lane.Kind == LaneThread:
 			x.ranges.set(e.ID, i)
 		}

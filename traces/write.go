@@ -2,110 +2,101 @@ package traces
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/klauspost/compress/gzip"
 )
 
-// Writer writes a trace as a stream. The first error sticks: later calls return it and do nothing.
-//
-// Events of a lane must come in the order of [Compare]. Events of a lane that overlap
-// without nesting go to separate tracks, because viewers drop them otherwise.
-type Writer struct {
-	w      *bufio.Writer
-	header *Header
-	err    error
-	line   []byte
-	events int64
-
-	lanes    map[Lane]*laneTracks
-	pids     map[int64]int // Chrome processes seen, and how many threads and streams they have
-	ranks    map[Lane]int  // position of a thread or stream in its process, by its lane with Kind 0
-	lastTID  int64
-	names    map[Lane]string
-	flows    uint64
-	calls    map[Correlation]place // where API calls are from which no arrow leads yet
-	waiting  map[Correlation]place // first work of those that were not written yet
-	isClosed bool
+// writer writes a trace.
+type writer struct {
+	*bufio.Writer
+	header  *Header
+	line    []byte
+	lanes   map[Lane]*laneTracks
+	names   map[Lane]string
+	lastTID int64
 }
 
 // place is a moment on a track.
-type place struct {
-	pid, tid int64
-	time     int64
-}
+type place struct{ pid, tid, time int64 }
 
 // laneTracks are the tracks of a lane.
 type laneTracks struct {
 	pid    int64
-	rank   int
+	order  int // among the lanes of all
 	tracks []track
 }
 
 // track is a row of a viewer: its events nest, or do not overlap.
 type track struct {
 	tid  int64
-	last int64 // when the last event began
-	open []span
+	open []*Event // that may contain the next
 }
 
-// span is an event of a track that may contain the next.
-type span struct {
-	end    int64
-	parent uint64
-	tag    int32
-	isStep bool
-}
-
-// maxTracks bounds the tracks of a lane. A lane that needs more has events out of order.
+// maxTracks bounds the tracks of a lane: what overlaps more is on the last one, where viewers may drop it.
 const maxTracks = 256
 
 // firstTID is the first id of the tracks that the writer adds, above the ids of threads and streams.
 const firstTID = 1 << 30
 
-// Compress returns a writer that compresses if the file's name ends in ".gz". Close it
-// after the trace's writer and before w.
-func Compress(w io.Writer, name string) io.WriteCloser {
+// Write writes a trace, compressed if the file's name ends in ".gz". It sorts the events, and notes their number in the
+// header.
+//
+// Events of a lane that overlap without nesting go to separate tracks, because viewers drop them otherwise.
+func Write(to io.Writer, name string, h *Header, events []Event) error {
 	if strings.HasSuffix(strings.ToLower(name), ".gz") {
-		return newZipper(w)
+		z, _ := gzip.NewWriterLevel(to, gzip.BestCompression) // a level that there is
+		return cmp.Or(Write(z, "", h, events), z.Close())
 	}
-	return plain{w}
-}
-
-type plain struct{ io.Writer }
-
-func (plain) Close() error { return nil }
-
-// NewWriter begins a trace. It writes the header at once; Close writes Dropped,
-// NotRecorded and Incomplete again, with their final values.
-func NewWriter(w io.Writer, h *Header) *Writer {
-	t := &Writer{
-		w: bufio.NewWriterSize(w, 1<<18), header: h, lastTID: firstTID,
-		lanes: map[Lane]*laneTracks{}, pids: map[int64]int{}, ranks: map[Lane]int{}, names: map[Lane]string{},
-		calls: map[Correlation]place{}, waiting: map[Correlation]place{},
-	}
-	h.Version = Version
-	for _, l := range h.Lanes {
-		t.names[l.Lane] = l.Name
-	}
+	Sort(events)
+	h.Version, h.Events = Version, int64(len(events))
 	text, err := marshal(h)
 	if err != nil {
-		t.err = fmt.Errorf("the header of a trace cannot be written: %w", err)
-		return t
+		return fmt.Errorf("the header of a trace cannot be written: %w", err)
 	}
 	devices, _ := marshal(devicesOf(h)) // numbers and texts
-	t.printf(`{"displayTimeUnit":"ns","baseTimeNanoseconds":%d,"gpt2scope":%s,`+"\n", h.Base, text)
-	t.printf(`"deviceProperties":%s,`+"\n"+`"traceEvents":[`+"\n", devices)
-	t.printf(`{"ph":"M","name":"trace","pid":0,"args":{"name":"gpt2scope"}}`) // no event begins with a comma
-	return t
+	w := &writer{Writer: bufio.NewWriterSize(to, 1<<18), header: h, lanes: map[Lane]*laneTracks{},
+		names: map[Lane]string{}, lastTID: firstTID}
+	for _, l := range h.Lanes {
+		w.names[l.Lane] = l.Name
+	}
+	fmt.Fprintf(w, `{"displayTimeUnit":"ns","baseTimeNanoseconds":%d,"gpt2scope":%s,`+"\n", h.Base, text)
+	fmt.Fprintf(w, `"deviceProperties":%s,`+"\n"+`"traceEvents":[`+"\n", devices)
+	w.WriteString(`{"ph":"M","name":"trace","pid":0,"args":{"name":"gpt2scope"}}`) // no event begins with a comma
+	w.lay(events)
+	places := make([]place, len(events))
+	for i := range events {
+		e := &events[i]
+		if err := e.Check(); err != nil {
+			return err
+		}
+		places[i] = w.place(e)
+		w.event(e, places[i])
+	}
+	// An arrow leads from each API call to the first work that it caused: arrows to each kernel of a graph would be a third
+	// of a file.
+	index, arrows, drawn := newIndex(h, events), uint64(0), make([]bool, len(events))
+	for i := range events {
+		if e := &events[i]; e.Kind.IsGPU() {
+			if call, ok := index.CallAt(e); ok && !drawn[call] {
+				drawn[call] = true
+				arrows++
+				w.arrowEnd(`"s"`, arrows, places[call])
+				w.arrowEnd(`"f","bp":"e"`, arrows, places[i])
+			}
+		}
+	}
+	fmt.Fprintf(w, "\n],\n\"gpt2scopeEnd\":{\"events\":%d}}\n", len(events))
+	return w.Flush()
 }
 
 // deviceProperties is a GPU as PyTorch's profiler describes it, for programs that read its files.
@@ -143,252 +134,145 @@ func marshal(v any) ([]byte, error) {
 	return []byte(strings.TrimSuffix(b.String(), "\n")), err
 }
 
-func (t *Writer) printf(format string, args ...any) {
-	if t.err == nil {
-		_, t.err = fmt.Fprintf(t.w, format, args...)
+// lay gives each lane its place in viewers, those of a thread or stream beside each other, and names their processes. As
+// in Kineto's files, a device is a process whose id is the device's number.
+func (w *writer) lay(events []Event) {
+	for i := range events {
+		if l := events[i].Lane; w.lanes[l] == nil {
+			w.lanes[l] = &laneTracks{pid: cmp.Or(l.Process, w.header.Process)}
+			if l.Device >= 0 {
+				w.lanes[l].pid = int64(l.Device)
+			}
+		}
 	}
-}
-
-// Close ends the trace. It does not close what it writes to.
-func (t *Writer) Close() error {
-	if t.isClosed || t.err != nil {
-		return t.err
-	}
-	t.isClosed = true
-	text, _ := marshal(ending{t.events, t.header.Dropped, t.header.NotRecorded, t.header.Incomplete})
-	t.printf("\n],\n\"gpt2scopeEnd\":%s}\n", text)
-	if t.err == nil {
-		t.err = t.w.Flush()
-	}
-	return t.err
-}
-
-// ending is what is known at the end of a trace.
-type ending struct {
-	Events      int64            `json:"events"`
-	Dropped     map[string]int64 `json:"dropped,omitempty"`
-	NotRecorded []string         `json:"notRecorded,omitempty"`
-	Incomplete  []string         `json:"incomplete,omitempty"`
-}
-
-// Write adds an event.
-func (t *Writer) Write(e Event) error {
-	if t.err != nil {
-		return t.err
-	}
-	if t.isClosed {
-		return errors.New("an event was written to a closed trace")
-	}
-	if err := e.Check(); err != nil {
-		t.err = err
-		return err
-	}
-	lane := t.lane(e.Lane)
-	tid, err := t.place(lane, &e)
-	if err != nil {
-		t.err = err
-		return err
-	}
-	t.line = t.appendEvent(t.line[:0], &e, lane.pid, tid)
-	if _, t.err = t.w.Write(t.line); t.err != nil {
-		return t.err
-	}
-	t.events++
-	t.flow(&e, place{lane.pid, tid, e.Time})
-	return t.err
-}
-
-// lane returns the tracks of a lane. A new lane gets a name for viewers. As in Kineto's
-// files, a device is a process whose id is the device's number.
-func (t *Writer) lane(l Lane) *laneTracks {
-	if found := t.lanes[l]; found != nil {
-		return found
-	}
-	made := &laneTracks{pid: cmp.Or(l.Process, t.header.Process)}
-	if l.Device >= 0 {
-		made.pid = int64(l.Device)
-	}
-	if _, known := t.pids[made.pid]; !known {
-		name, index := fmt.Sprintf("process %d", made.pid), 0
-		if _, ok := t.header.RankOf(made.pid); ok && l.Device < 0 {
-			name = fmt.Sprintf("%s (%s)", t.header.ProcessName(made.pid), name)
+	named := map[int64]bool{}
+	for i, l := range slices.SortedFunc(maps.Keys(w.lanes), compareLanes) {
+		lane := w.lanes[l]
+		lane.order = i
+		if named[lane.pid] {
+			continue
+		}
+		named[lane.pid] = true
+		name, index := fmt.Sprintf("process %d", lane.pid), 0
+		if _, ok := w.header.RankOf(lane.pid); ok && l.Device < 0 {
+			name = fmt.Sprintf("%s (%s)", w.header.ProcessName(lane.pid), name)
 		}
 		if l.Device >= 0 {
 			name, index = fmt.Sprintf("GPU %d", l.Device), 1+int(l.Device)
-			for _, d := range t.header.Devices {
+			for _, d := range w.header.Devices {
 				if d.ID == int(l.Device) && d.Name != "" {
 					name += " " + d.Name
 				}
 			}
 		}
-		t.meta("process_name", made.pid, -1, "name", appendString(nil, name))
-		t.meta("process_sort_index", made.pid, -1, "sort_index", strconv.AppendInt(nil, int64(index), 10))
+		pid := strconv.FormatInt(lane.pid, 10)
+		w.meta("process", pid, name, index)
 	}
-	// Viewers show the lanes of a thread or stream next to each other.
-	const perThread = int(LaneCounter) + 1
-	key := l
-	key.Kind = 0
-	rank, known := t.ranks[key]
-	if !known {
-		rank = t.pids[made.pid]
-		t.pids[made.pid]++
-		t.ranks[key] = rank
-	}
-	made.rank = rank*perThread + int(l.Kind)
-	t.lanes[l] = made
-	return made
+}
+
+// compareLanes orders the lanes of a viewer.
+func compareLanes(a, b Lane) int {
+	return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Process, b.Process), cmp.Compare(a.Context, b.Context),
+		cmp.Compare(a.ID, b.ID), cmp.Compare(a.Kind, b.Kind))
+}
+
+// meta names a process or thread for viewers, and gives its place among others. id has a pid, and a tid of a thread.
+func (w *writer) meta(what, id, name string, index int) {
+	fmt.Fprintf(w, ",\n{\"ph\":\"M\",\"name\":\"%s_name\",\"pid\":%s,\"args\":{\"name\":%s}}", what, id, appendString(nil, name))
+	fmt.Fprintf(w, ",\n{\"ph\":\"M\",\"name\":\"%s_sort_index\",\"pid\":%s,\"args\":{\"sort_index\":%d}}", what, id, index)
 }
 
 // newTrack adds a track to a lane.
-func (t *Writer) newTrack(l Lane, lane *laneTracks) *track {
-	n := len(lane.tracks)
-	tid := l.ID
-	if n > 0 || l.Kind != LaneThread && l.Kind != LaneStream || l.ID < 0 || l.ID >= firstTID || l.Kind == LaneStream &&
-		l.Process != 0 && l.Process != t.header.Process {
-		t.lastTID++
-		tid = t.lastTID
+func (w *writer) newTrack(l Lane, lane *laneTracks) {
+	n, tid := len(lane.tracks), l.ID
+	ofOther := l.Kind == LaneStream && l.Process != 0 && l.Process != w.header.Process
+	if n > 0 || l.Kind != LaneThread && l.Kind != LaneStream || l.ID < 0 || l.ID >= firstTID || ofOther {
+		w.lastTID++
+		tid = w.lastTID
 	}
-	name := l.String()
-	if given := t.names[l]; given != "" {
-		name = given
-		if l.Kind == LaneThread {
-			name += fmt.Sprintf(" (%d)", l.ID)
-		}
+	name := cmp.Or(w.names[l], l.String())
+	if w.names[l] != "" && l.Kind == LaneThread {
+		name += fmt.Sprintf(" (%d)", l.ID)
 	}
-	if l.Kind == LaneStream && l.Process != 0 && l.Process != t.header.Process {
-		name += " of " + t.header.ProcessName(l.Process)
+	if ofOther {
+		name += " of " + w.header.ProcessName(l.Process)
 	}
 	if n > 0 {
 		name += fmt.Sprintf(" [%d]", n+1)
 	}
-	t.meta("thread_name", lane.pid, tid, "name", appendString(nil, name))
-	t.meta("thread_sort_index", lane.pid, tid, "sort_index", strconv.AppendInt(nil, int64(lane.rank*maxTracks+n), 10))
-	lane.tracks = append(lane.tracks, track{tid: tid, last: math.MinInt64})
-	return &lane.tracks[n]
+	w.meta("thread", fmt.Sprintf(`%d,"tid":%d`, lane.pid, tid), name, lane.order*maxTracks+n)
+	lane.tracks = append(lane.tracks, track{tid: tid})
 }
 
 // place chooses a track for an event.
-func (t *Writer) place(lane *laneTracks, e *Event) (int64, error) {
-	if e.Kind == KindCounter || e.Kind == KindMark || e.Kind == KindNode {
-		if len(lane.tracks) == 0 && e.Kind != KindCounter {
-			t.newTrack(e.Lane, lane)
+func (w *writer) place(e *Event) place {
+	lane := w.lanes[e.Lane]
+	at := 0
+	switch e.Kind {
+	case KindCounter:
+		return place{lane.pid, 0, e.Time}
+	case KindMark, KindNode:
+	default:
+		at = len(lane.tracks)
+		for i := range lane.tracks {
+			t := &lane.tracks[i]
+			if !t.fits(e) {
+				continue
+			}
+			at = min(at, i)
+			if e.Lane.Kind == LaneStream && e.Kind != KindStep && t.inStep(e) {
+				at = i
+				break
+			}
 		}
-		if len(lane.tracks) == 0 {
-			return 0, nil
-		}
-		return lane.tracks[0].tid, nil
+		at = min(at, maxTracks-1)
 	}
-	end := e.End()
-	if e.Open {
-		end = math.MaxInt64
+	if at == len(lane.tracks) {
+		w.newTrack(e.Lane, lane)
 	}
-	fit := -1
-	for i := range lane.tracks {
-		depth, fits := lane.tracks[i].fit(e.Time, end)
-		if !fits {
-			continue
-		}
-		if fit < 0 {
-			fit = i
-		}
-		if e.Lane.Kind == LaneStream && e.Kind != KindStep && lane.tracks[i].inStep(depth, e) {
-			fit = i
-			break
-		}
+	t := &lane.tracks[at]
+	if e.Kind != KindMark && e.Kind != KindNode {
+		t.open = append(t.open, e)
 	}
-	if fit < 0 {
-		if len(lane.tracks) == maxTracks {
-			return 0, fmt.Errorf("event %q at %d ns fits on none of the %d tracks of %s: events of a lane must come in order "+
-				"of time", e.Name, e.Time, maxTracks, e.Lane)
-		}
-		t.newTrack(e.Lane, lane)
-		fit = len(lane.tracks) - 1
-	}
-	tr := &lane.tracks[fit]
-	depth, _ := tr.fit(e.Time, end)
-	tr.open = append(tr.open[:depth], span{end, e.Parent, e.Step, e.Kind == KindStep})
-	tr.last = e.Time
-	return tr.tid, nil
+	return place{lane.pid, t.tid, e.Time}
 }
 
-// fit reports whether an event fits on a track, and how many open events it nests in there.
-func (tr *track) fit(start, end int64) (depth int, fits bool) {
-	if start < tr.last {
-		return 0, false
+// fits reports whether an event, after all that begin earlier, nests in those that are open on a track.
+func (t *track) fits(e *Event) bool {
+	last := func() *Event { return t.open[len(t.open)-1] }
+	for len(t.open) > 0 && end(last()) <= e.Time {
+		t.open = t.open[:len(t.open)-1]
 	}
-	depth = len(tr.open)
-	for depth > 0 && tr.open[depth-1].end <= start {
-		depth--
+	return len(t.open) == 0 || end(last()) >= end(e)
+}
+
+// end is when an event ends, or never.
+func end(e *Event) int64 {
+	if e.Open {
+		return math.MaxInt64
 	}
-	return depth, depth == 0 || tr.open[depth-1].end >= end
+	return e.End()
 }
 
 // inStep reports whether the event's own step is open on the track.
-func (tr *track) inStep(depth int, e *Event) bool {
-	for _, s := range tr.open[:depth] {
-		if s.isStep && s.tag == e.Step && s.parent == e.Parent {
-			return true
-		}
-	}
-	return false
+func (t *track) inStep(e *Event) bool {
+	return slices.ContainsFunc(t.open, func(s *Event) bool {
+		return s.Kind == KindStep && s.Step == e.Step && s.Parent == e.Parent
+	})
 }
 
-// meta writes a line that names something for viewers.
-func (t *Writer) meta(what string, pid, tid int64, key string, value []byte) {
-	if tid >= 0 {
-		t.printf(",\n{\"ph\":\"M\",\"name\":%q,\"pid\":%d,\"tid\":%d,\"args\":{%q:%s}}", what, pid, tid, key, value)
-	} else {
-		t.printf(",\n{\"ph\":\"M\",\"name\":%q,\"pid\":%d,\"args\":{%q:%s}}", what, pid, key, value)
-	}
+// arrowEnd writes an end of an arrow.
+func (w *writer) arrowEnd(ph string, arrow uint64, at place) {
+	b := append(append(w.line[:0], ",\n{\"ph\":"...), ph...)
+	b = strconv.AppendUint(append(b, `,"cat":"ac2g","name":"ac2g","id":`...), arrow, 10)
+	w.line = append(appendPlace(b, at), '}')
+	w.Write(w.line)
 }
 
-// flow draws an arrow from each API call to the first work that it caused: arrows to each kernel of a graph would be a
-// third of a file.
-func (t *Writer) flow(e *Event, at place) {
-	if e.Correlation == 0 {
-		return
-	}
-	key := t.header.Correlate(e)
-	switch {
-	case e.Kind.IsCall():
-		if work, ok := t.waiting[key]; ok {
-			t.arrow(at, work)
-			delete(t.waiting, key)
-		} else {
-			t.calls[key] = at
-		}
-	case e.Kind.IsGPU():
-		if call, ok := t.calls[key]; ok {
-			t.arrow(call, at)
-			delete(t.calls, key)
-		} else if _, is := t.waiting[key]; !is {
-			t.waiting[key] = at
-		}
-	}
-}
-
-func (t *Writer) arrow(from, to place) {
-	t.flows++
-	for _, end := range []struct {
-		ph string
-		place
-	}{{`"s"`, from}, {`"f","bp":"e"`, to}} {
-		b := append(t.line[:0], ",\n{\"ph\":"...)
-		b = append(b, end.ph...)
-		b = append(b, `,"cat":"ac2g","name":"ac2g","id":`...)
-		b = strconv.AppendUint(b, t.flows, 10)
-		b = appendPlace(b, end.pid, end.tid, end.time)
-		t.line = append(b, '}')
-		if t.err == nil {
-			_, t.err = t.w.Write(t.line)
-		}
-	}
-}
-
-func appendPlace(b []byte, pid, tid, time int64) []byte {
-	b = strconv.AppendInt(append(b, `,"pid":`...), pid, 10)
-	b = strconv.AppendInt(append(b, `,"tid":`...), tid, 10)
-	return appendMicros(append(b, `,"ts":`...), time)
+func appendPlace(b []byte, at place) []byte {
+	b = strconv.AppendInt(append(b, `,"pid":`...), at.pid, 10)
+	b = strconv.AppendInt(append(b, `,"tid":`...), at.tid, 10)
+	return appendMicros(append(b, `,"ts":`...), at.time)
 }
 
 // appendMicros writes nanoseconds as microseconds with three decimals.
@@ -401,8 +285,8 @@ func appendMicros(b []byte, ns int64) []byte {
 	return append(b, '.', byte('0'+r/100), byte('0'+r/10%10), byte('0'+r%10))
 }
 
-// appendEvent writes the line of an event.
-func (t *Writer) appendEvent(b []byte, e *Event, pid, tid int64) []byte {
+// event writes the line of an event.
+func (w *writer) event(e *Event, at place) {
 	ph := "X"
 	switch {
 	case e.Kind == KindCounter:
@@ -420,146 +304,131 @@ func (t *Writer) appendEvent(b []byte, e *Event, pid, tid int64) []byte {
 	if onGPU && e.Kind == KindCounter {
 		category = "gpu_counter"
 	}
-	b = append(b, ",\n{\"ph\":\""...)
-	b = append(b, ph...)
-	b = append(b, `","cat":"`...)
-	b = append(b, category...)
-	b = append(b, `","name":`...)
-	b = appendString(b, e.Name)
-	b = appendPlace(b, pid, tid, e.Time)
+	b := append(append(w.line[:0], ",\n{\"ph\":\""...), ph...)
+	b = append(append(b, `","cat":"`...), category...)
+	b = appendString(append(b, `","name":`...), e.Name)
+	b = appendPlace(b, at)
 	if ph == "X" {
 		b = appendMicros(append(b, `,"dur":`...), e.Duration)
 	}
 	b = append(b, `,"args":{`...)
-	if e.Kind == KindCounter { // viewers plot each argument as a line; a counter has one
-		b = strconv.AppendFloat(append(b, `"value":`...), e.Value, 'g', -1, 64)
-		return append(b, "}}"...)
-	}
 	args := len(b)
-	key := func(name string) { b = append(append(append(b, '"'), name...), '"', ':') }
-	number := func(name string, v int64) {
-		key(name)
-		b = append(strconv.AppendInt(b, v, 10), ',')
-	}
+	number := func(name string, v int64) { b = strconv.AppendInt(appendKey(b, name), v, 10) }
 	some := func(name string, v int64) {
 		if v != 0 {
 			number(name, v)
 		}
 	}
-	id := func(name string, v uint64) {
-		if v != 0 {
-			key(name)
-			b = append(strconv.AppendUint(b, v, 10), ',')
-		}
+	switch {
+	case e.Kind == KindCounter: // viewers plot each argument as a line; a counter has one
+		b = strconv.AppendFloat(appendKey(b, "value"), e.Value, 'g', -1, 64)
+	case e.Kind == KindPass || e.Kind == KindStep || onGPU && e.Kind == KindOp:
+		b = appendString(appendKey(b, "kind"), kinds[e.Kind].name)
 	}
-	three := func(name string, v [3]int32) {
-		key(name)
-		b = append(b, '[')
-		for _, n := range v {
-			b = append(strconv.AppendInt(b, int64(n), 10), ',')
-		}
-		b[len(b)-1] = ']'
-		b = append(b, ',')
-	}
-	float := func(name string, v float64, bits int) {
-		key(name)
-		b = append(strconv.AppendFloat(b, v, 'g', -1, bits), ',')
-	}
-	text := func(name, v string) {
-		if v != "" {
-			key(name)
-			b = append(appendString(b, v), ',')
-		}
-	}
-	yes := func(name string, v bool) {
-		if v {
-			key(name)
-			b = append(b, "true,"...)
-		}
-	}
-	if e.Kind == KindPass || e.Kind == KindStep || onGPU && e.Kind == KindOp {
-		text("kind", kinds[e.Kind].name)
-	}
-	if onGPU {
+	switch {
+	case e.Kind == KindCounter:
+	case onGPU:
 		number("device", int64(e.Lane.Device))
 		some("context", int64(e.Lane.Context))
 		if e.Lane.Kind == LaneStream || e.Lane.Kind == LaneSync {
 			number("stream", e.Lane.ID)
 		}
-		if e.Lane.Process != 0 && e.Lane.Process != t.header.Process {
-			number("process", e.Lane.Process)
+		if e.Lane.Process != w.header.Process {
+			some("process", e.Lane.Process)
 		}
-	} else if tid != e.Lane.ID {
+	case at.tid != e.Lane.ID:
 		number("thread", e.Lane.ID)
 	}
-	id("correlation", e.Correlation)
 	if e.Kind == KindKernel {
-		three("grid", e.Grid)
-		three("block", e.Block)
-		number("registers per thread", int64(e.Registers))
-		number("shared memory", int64(e.StaticShared)+int64(e.DynamicShared))
-		some("dynamic shared memory", int64(e.DynamicShared))
-		if e.Occupancy > 0 {
-			float("est. achieved occupancy %", float64(e.Occupancy), 32)
-		}
+		some("shared memory", int64(e.StaticShared)+int64(e.DynamicShared))
 		if e.Counters != nil {
-			key("counters")
-			b = append(b, '{')
-			for _, c := range AllCounters {
-				if v, ok := e.Counters.Get(c.Counter); ok {
-					float(c.Key, v, 32)
-				}
-			}
-			b = append(bytes.TrimSuffix(b, []byte{','}), "},"...)
+			counters, _ := marshal(e.Counters.Map())
+			b = append(appendKey(b, "counters"), counters...)
+		}
+		if e.Inside != nil {
+			inside, _ := marshal(e.Inside)
+			b = append(appendKey(b, "inside"), inside...)
 		}
 	}
-	if in := e.Inside; in != nil && e.Kind == KindKernel {
-		key("inside")
-		b = append(b, '{')
-		number("sms", int64(in.SMs))
-		for i, ns := range in.Parts.fields() {
-			number(partKeys[i], *ns)
-		}
-		if len(in.Each) > 0 {
-			key("each")
-			b = append(b, '[')
-			for _, p := range in.Each {
-				for _, ns := range p.fields() {
-					b = append(strconv.AppendInt(b, *ns, 10), ',')
-				}
-			}
-			b = append(bytes.TrimSuffix(b, []byte{','}), "],"...)
-		}
-		b = append(bytes.TrimSuffix(b, []byte{','}), "},"...)
-	}
-	id("External id", e.External)
 	if e.Inputs != "" {
-		key("Input Dims")
-		b = append(append(b, e.Inputs...), ',')
+		b = append(appendKey(b, "Input Dims"), e.Inputs...)
 	}
-	yes("bounded", e.Bounded)
-	some("divided as in each", int64(e.DividedEvery))
-	yes("warm-up", e.WarmUp)
-	text("wait", waitNames[e.Wait])
-	some("bytes", e.Bytes)
-	id("graph node id", e.Node)
-	id("original graph node id", e.Origin)
 	if e.Plan >= 0 {
 		number("plan", int64(e.Plan))
 	}
 	if e.Step >= 0 {
 		number("step", int64(e.Step))
 	}
-	id("range", e.ID)
-	id("parent", e.Parent)
-	text("domain", e.Domain)
-	if e.Value != 0 {
-		float("value", e.Value, 64)
+	for i := range fields {
+		if e.Kind != KindCounter {
+			b = appendField(b, fields[i].name, fields[i].of(e))
+		}
 	}
-	if len(b) > args {
-		b = b[:len(b)-1] // the last comma
+	if len(b) > args { // without the first comma
+		b = slices.Delete(b, args, args+1)
 	}
-	return append(b, "}}"...)
+	w.line = append(b, "}}"...)
+	w.Write(w.line)
+}
+
+// fields are the arguments of an event in a file that are written and read as they are, by name; what is 0 is absent.
+var fields = []struct {
+	name string
+	of   func(*Event) any
+}{
+	{"correlation", func(e *Event) any { return &e.Correlation }},
+	{"grid", func(e *Event) any { return &e.Grid }},
+	{"block", func(e *Event) any { return &e.Block }},
+	{"registers per thread", func(e *Event) any { return &e.Registers }},
+	{"dynamic shared memory", func(e *Event) any { return &e.DynamicShared }},
+	{"est. achieved occupancy %", func(e *Event) any { return &e.Occupancy }},
+	{"External id", func(e *Event) any { return &e.External }},
+	{"bounded", func(e *Event) any { return &e.Bounded }},
+	{"divided as in each", func(e *Event) any { return &e.DividedEvery }},
+	{"warm-up", func(e *Event) any { return &e.WarmUp }},
+	{"wait", func(e *Event) any { return &e.Wait }},
+	{"bytes", func(e *Event) any { return &e.Bytes }},
+	{"graph node id", func(e *Event) any { return &e.Node }},
+	{"original graph node id", func(e *Event) any { return &e.Origin }},
+	{"range", func(e *Event) any { return &e.ID }},
+	{"parent", func(e *Event) any { return &e.Parent }},
+	{"domain", func(e *Event) any { return &e.Domain }},
+	{"value", func(e *Event) any { return &e.Value }},
+}
+
+func appendKey(b []byte, name string) []byte {
+	return append(append(append(b, `,"`...), name...), `":`...)
+}
+
+// appendField writes an argument that is not 0.
+func appendField(b []byte, name string, value any) []byte {
+	before := len(b)
+	b = appendKey(b, name)
+	is := false
+	switch v := value.(type) {
+	case *bool:
+		is, b = *v, strconv.AppendBool(b, *v)
+	case *int32:
+		is, b = *v != 0, strconv.AppendInt(b, int64(*v), 10)
+	case *int64:
+		is, b = *v != 0, strconv.AppendInt(b, *v, 10)
+	case *uint64:
+		is, b = *v != 0, strconv.AppendUint(b, *v, 10)
+	case *float32:
+		is, b = *v != 0, strconv.AppendFloat(b, float64(*v), 'g', -1, 32)
+	case *float64:
+		is, b = *v != 0, strconv.AppendFloat(b, *v, 'g', -1, 64)
+	case *string:
+		is, b = *v != "", appendString(b, *v)
+	case *Wait:
+		is, b = *v != WaitNone, appendString(b, waitNames[*v])
+	case *[3]int32:
+		is, b = *v != [3]int32{}, fmt.Appendf(b, "[%d,%d,%d]", v[0], v[1], v[2])
+	}
+	if !is {
+		b = b[:before]
+	}
+	return b
 }
 
 // appendString writes a JSON string. Bytes that are not UTF-8 become U+FFFD.

@@ -22,11 +22,7 @@ func traceFile(t *testing.T, h *traces.Header, events ...traces.Event) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "run.json")
 	var b bytes.Buffer
-	w := traces.NewWriter(&b, h)
-	for _, e := range events {
-		w.Write(e)
-	}
-	if err := w.Close(); err != nil {
+	if err := traces.Write(&b, "", h, events); err != nil {
 		t.Fatal(err)
 	}
 	writeFile(t, path, b.String())

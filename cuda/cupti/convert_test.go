@@ -180,11 +180,7 @@ func TestReplays(t *testing.T) {
 func again(t *testing.T, h *traces.Header, events []traces.Event) []traces.Event {
 	t.Helper()
 	var file bytes.Buffer
-	w := traces.NewWriter(&file, h)
-	for _, e := range events {
-		w.Write(e)
-	}
-	must(t, w.Close())
+	must(t, traces.Write(&file, "", h, events))
 	header, got, err := traces.Read(&file)
 	must(t, err)
 	if header.Recorder != traces.RecorderCUPTI || header.Clock.Domain != "cupti" {

@@ -196,21 +196,7 @@ func WriteTrace(ctx context.Context, t *traces.Trace, path string) error {
 	if t.Kernels <= mostDepths {
 		window.QueueDepth(t, func(e traces.Event) { events = append(events, e) })
 	}
-	traces.Sort(events)
-	t.Header.Events = int64(len(events))
-	return WriteFile(ctx, path, func(f io.Writer) error {
-		z := traces.Compress(f, path)
-		w := traces.NewWriter(z, t.Header)
-		for _, e := range events {
-			if err := w.Write(e); err != nil {
-				return err
-			}
-		}
-		if err := w.Close(); err != nil {
-			return err
-		}
-		return z.Close()
-	})
+	return WriteFile(ctx, path, func(f io.Writer) error { return traces.Write(f, path, t.Header, events) })
 }
 
 // RowOptions say which rows of a table are shown, and in which order.

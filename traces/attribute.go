@@ -82,9 +82,8 @@ type attributor struct {
 	events  []Event
 	counts  Attribution
 	threads map[ThreadID]*threadState
-	calls   calls
+	index   *Index
 	nodes   Nodes
-	byID    places                       // ranges
 	outer   map[int]int                  // of a call within another call, the outer one
 	quiet   map[int]bool                 // calls and steps during stream capture: they cause no work
 	busy    []bool                       // calls and ranges that caused work
@@ -106,7 +105,14 @@ type threadState struct {
 // Attribute gives each event its step and range, unless its source did: the package's documentation says how. Events
 // must be in the order of [Compare]; they are changed in place.
 func Attribute(h *Header, events []Event) Attribution {
-	a := &attributor{h: h, events: events, threads: map[ThreadID]*threadState{}, calls: calls{},
+	next := LastID(events)
+	for i := range events {
+		if e := &events[i]; e.ID == 0 && e.Kind.IsRange() && e.Lane.Kind == LaneThread {
+			next++
+			e.ID = next
+		}
+	}
+	a := &attributor{h: h, events: events, threads: map[ThreadID]*threadState{}, index: newIndex(h, events),
 		outer: map[int]int{}, quiet: map[int]bool{}, busy: make([]bool, len(events)), ran: map[Run]bool{},
 		first: map[int64]uint64{}, forward: map[Correlation]*threadState{}}
 	for _, l := range h.Lanes {
@@ -179,7 +185,6 @@ func (c calls) at(of Correlation) (int, bool) {
 
 // host goes over the events of threads in order of time: ranges, calls, nodes.
 func (a *attributor) host() {
-	next := LastID(a.events)
 	for i := range a.events {
 		e := &a.events[i]
 		isRange := e.Kind.IsRange() && e.Lane.Kind == LaneThread
@@ -230,11 +235,6 @@ func (a *attributor) host() {
 			if t.capture {
 				a.quiet[i] = true
 			}
-			if e.ID == 0 {
-				next++
-				e.ID = next
-			}
-			a.byID.set(e.ID, i)
 			t.ranges = append(t.ranges, i)
 		case e.Kind.IsCall():
 			a.call(t, i)
@@ -334,14 +334,9 @@ func (a *attributor) call(t *threadState, i int) {
 	if e.Correlation == 0 {
 		return
 	}
-	key := a.h.Correlate(e)
-	a.calls.note(key, i)
-	if first, ok := a.first[key.Process]; !ok || e.Correlation < first {
-		a.first[key.Process] = e.Correlation
-	}
-	// Sources that do not name the process of a kernel have one process.
-	if key.Process = 0; a.h.Process == 0 {
-		a.calls.note(key, i)
+	process := a.h.ProcessOf(e)
+	if first, ok := a.first[process]; !ok || e.Correlation < first {
+		a.first[process] = e.Correlation
 	}
 }
 
@@ -368,7 +363,7 @@ func (a *attributor) gpu() {
 			a.counts.Copies++
 		}
 		given := e.Step >= 0
-		at, called := a.calls.at(a.h.Correlate(e))
+		at, called := a.index.CallAt(e)
 		if e.Node != 0 && !given {
 			if tag, phase, ok := a.captured(e); ok {
 				e.Step, e.Plan, given = tag, phase, true
@@ -395,7 +390,7 @@ func (a *attributor) gpu() {
 				e.Step = call.Step
 			}
 		}
-		parent, inRange := a.byID.at(e.Parent)
+		parent, inRange := a.index.ranges.at(e.Parent)
 		if inRange && e.Kind.IsGPU() {
 			a.busy[parent] = true
 			if e.Step >= 0 && a.events[parent].Kind == KindPass {
@@ -430,7 +425,7 @@ func (a *attributor) gpu() {
 
 // captured follows the graph node of a kernel to the range that was open when the node was captured.
 func (a *attributor) captured(e *Event) (tag, phase int32, ok bool) {
-	at, known := a.byID.at(a.nodes.Captured(a.h, e))
+	at, known := a.index.ranges.at(a.nodes.Captured(a.h, e))
 	if !known {
 		return 0, 0, false
 	}
@@ -453,7 +448,7 @@ func (a *attributor) rest() {
 		_, isInner := a.outer[i]
 		switch {
 		case e.Kind.IsRange() && e.Lane.Kind == LaneThread:
-			if parent, ok := a.byID.at(e.Parent); ok && a.busy[i] {
+			if parent, ok := a.index.ranges.at(e.Parent); ok && a.busy[i] {
 				a.busy[parent] = true
 			}
 			if e.Kind == KindStep && hasWork && !a.busy[i] && !a.quiet[i] && !a.ran[e.Run(e.Parent)] {

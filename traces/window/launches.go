@@ -82,40 +82,26 @@ func newQueue(t *traces.Trace, work []*traces.Event, index *traces.Index) *queue
 			continue
 		}
 		if of[at] == 0 {
-			q.launches = append(q.launches, Launch{Call: &t.Events[at], First: e, Since: math.MinInt64})
+			q.launches = append(q.launches, Launch{Call: &t.Events[at], First: e})
 			of[at] = int32(len(q.launches))
 		}
 		q.launches[of[at]-1].Work++
 	}
 	slices.SortStableFunc(q.launches, func(a, b Launch) int { return cmp.Compare(a.At(), b.At()) })
 	slices.Sort(q.ends)
-	launched, others, done := 0, 0, 0
-	for i := range q.launches {
-		l := &q.launches[i]
-		now := l.At()
-		for others < len(q.without) && q.without[others].Time <= now {
-			others++
-		}
-		for done < len(q.ends) && q.ends[done] <= now {
-			done++
-		}
-		if done > 0 {
-			l.Since = q.ends[done-1]
-		}
-		l.Depth = int32(max(0, launched+others-done))
-		launched += int(l.Work)
-	}
+	q.depths(func(int64, int) {})
 	return q
 }
 
-// depths calls each with the amount of launched and unfinished work from a time on, for each time at which it changes.
+// depths notes the depth at each launch, and calls each with the amount of launched and unfinished work from a time on,
+// for each time at which it changes.
 // Work counts from the end of the call that launched it, or from its own start if that is earlier or no call is
 // recorded. Each kernel of a graph counts. Nothing is known if no call is paired with work.
 func (q *queue) depths(each func(time int64, work int)) {
 	if len(q.launches) == 0 {
 		return
 	}
-	launched, others, done, depth := 0, 0, 0, 0
+	launched, others, done, depth, since := 0, 0, 0, 0, int64(math.MinInt64)
 	for done < len(q.ends) { // nothing begins after the last end
 		now := q.ends[done]
 		if launched < len(q.launches) {
@@ -124,14 +110,17 @@ func (q *queue) depths(each func(time int64, work int)) {
 		if others < len(q.without) {
 			now = min(now, q.without[others].Time)
 		}
-		for ; launched < len(q.launches) && q.launches[launched].At() == now; launched++ {
-			depth += int(q.launches[launched].Work)
-		}
 		for ; others < len(q.without) && q.without[others].Time == now; others++ {
 			depth++
 		}
 		for ; done < len(q.ends) && q.ends[done] == now; done++ {
 			depth--
+			since = now
+		}
+		for ; launched < len(q.launches) && q.launches[launched].At() == now; launched++ {
+			l := &q.launches[launched]
+			l.Depth, l.Since = int32(max(0, depth)), since
+			depth += int(l.Work)
 		}
 		each(now, depth)
 	}

@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// Counters are what hardware counters say of a kernel, by Nsight Compute or nvprof. These tools
-// run a kernel alone and several times, so its counters belong to a run other than the one whose
-// times the event has. NaN is a counter that was not measured.
+// Counters are what hardware counters say of a kernel, by Nsight Compute. It runs a kernel
+// alone and several times, so its counters belong to a run other than the one whose times the event has. NaN is a counter that was not measured.
 type Counters [numCounters]float32
 
 // Counter is the index of a counter in [Counters].
@@ -35,43 +34,34 @@ type CounterInfo struct {
 	Name       string
 	Definition string
 
-	// What other programs call it, the name that counts most first: ncu on its page "details", from
-	// its versions of 2025 back to 2019, and on its page "raw" and for --metrics; nvprof, by the name
-	// and by the description of a metric.
-	Ncu         []string
-	Nvprof      []string
-	Scale       float64 // from ncu's unit to percent, but for names that end in ".pct"; 0 is 1
-	NvprofScale float64 // the same for nvprof, but for values with "%"
+	// What ncu calls it, the name that counts most first: on its page "details", from its versions of 2025 back to 2019,
+	// and on its page "raw" and for --metrics.
+	Ncu   []string
+	Scale float64 // from ncu's unit to percent, but for names that end in ".pct"; 0 is 1
 }
 
 // AllCounters are all counters, in the order of tables.
 var AllCounters = []CounterInfo{
 	{Counter: CounterOccupancy, Key: "achieved_occupancy_percent", Name: "achieved occupancy", Definition: "warps that are active on an SM / those that it can hold",
-		Ncu: []string{"Achieved Occupancy", "sm__warps_active.avg.pct_of_peak_sustained_active"}, Nvprof: []string{"achieved_occupancy", "Achieved Occupancy"}, NvprofScale: 100},
+		Ncu: []string{"Achieved Occupancy", "sm__warps_active.avg.pct_of_peak_sustained_active"}},
 	{Counter: CounterSMThroughput, Key: "sm_throughput_percent", Name: "SM throughput", Definition: "rate of the busiest unit of the SMs / its peak",
 		Ncu: []string{"Compute (SM) Throughput", "sm__throughput.avg.pct_of_peak_sustained_elapsed", "SM [%]", "SOL SM"}},
 	{Counter: CounterDRAMThroughput, Key: "dram_throughput_percent", Name: "DRAM throughput", Definition: "reads and writes of the GPU's memory / its peak",
-		Ncu:    []string{"DRAM Throughput", "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed", "dram__throughput.avg.pct_of_peak_sustained_elapsed", "SOL DRAM", "SOL FB"},
-		Nvprof: []string{"dram_utilization", "Device Memory Utilization"}, NvprofScale: 10},
+		Ncu: []string{"DRAM Throughput", "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed", "dram__throughput.avg.pct_of_peak_sustained_elapsed", "SOL DRAM", "SOL FB"}},
 	{Counter: CounterL1Throughput, Key: "l1_throughput_percent", Name: "L1 throughput", Definition: "rate of the busiest unit of the L1 cache / its peak",
-		Ncu:    []string{"L1/TEX Cache Throughput", "l1tex__throughput.avg.pct_of_peak_sustained_active", "l1tex__throughput.avg.pct_of_peak_sustained_elapsed", "SOL L1/TEX Cache", "SOL TEX"},
-		Nvprof: []string{"tex_utilization", "Unified Cache Utilization", "Texture Cache Utilization"}, NvprofScale: 10},
+		Ncu: []string{"L1/TEX Cache Throughput", "l1tex__throughput.avg.pct_of_peak_sustained_active", "l1tex__throughput.avg.pct_of_peak_sustained_elapsed", "SOL L1/TEX Cache", "SOL TEX"}},
 	{Counter: CounterL2Throughput, Key: "l2_throughput_percent", Name: "L2 throughput", Definition: "rate of the busiest unit of the L2 cache / its peak",
-		Ncu:    []string{"L2 Cache Throughput", "lts__throughput.avg.pct_of_peak_sustained_elapsed", "lts__t_sectors.avg.pct_of_peak_sustained_elapsed", "SOL L2 Cache", "SOL L2"},
-		Nvprof: []string{"l2_utilization", "L2 Cache Utilization"}, NvprofScale: 10},
+		Ncu: []string{"L2 Cache Throughput", "lts__throughput.avg.pct_of_peak_sustained_elapsed", "lts__t_sectors.avg.pct_of_peak_sustained_elapsed", "SOL L2 Cache", "SOL L2"}},
 	{Counter: CounterL1Hits, Key: "l1_hit_rate_percent", Name: "L1 hit rate", Definition: "share of the requests that the L1 cache answers",
-		Ncu:    []string{"L1/TEX Hit Rate", "l1tex__t_sector_hit_rate.pct", "L1 Hit Rate"},
-		Nvprof: []string{"tex_cache_hit_rate", "global_hit_rate", "l1_cache_global_hit_rate", "Unified Cache Hit Rate", "Texture Cache Hit Rate", "Global Hit Rate"}},
+		Ncu: []string{"L1/TEX Hit Rate", "l1tex__t_sector_hit_rate.pct", "L1 Hit Rate"}},
 	{Counter: CounterL2Hits, Key: "l2_hit_rate_percent", Name: "L2 hit rate", Definition: "share of the requests that the L2 cache answers",
-		Ncu:    []string{"L2 Hit Rate", "lts__t_sector_hit_rate.pct"},
-		Nvprof: []string{"l2_tex_hit_rate", "l2_tex_read_hit_rate", "l2_l1_read_hit_rate", "L2 Cache Hit Rate", "L2 Hit Rate (Texture Reads)"}},
+		Ncu: []string{"L2 Hit Rate", "lts__t_sector_hit_rate.pct"}},
 	{Counter: CounterWarpEfficiency, Key: "warp_efficiency_percent", Name: "warp efficiency", Definition: "threads of a warp that are active at an instruction / 32", Scale: 100. / 32,
-		Ncu:    []string{"Avg. Active Threads Per Warp", "smsp__thread_inst_executed_per_inst_executed.ratio", "smsp__thread_inst_executed_per_inst_executed.pct"},
-		Nvprof: []string{"warp_execution_efficiency", "Warp Execution Efficiency"}},
+		Ncu: []string{"Avg. Active Threads Per Warp", "smsp__thread_inst_executed_per_inst_executed.ratio", "smsp__thread_inst_executed_per_inst_executed.pct"}},
 	{Counter: CounterBranches, Key: "branch_efficiency_percent", Name: "branch efficiency", Definition: "share of the branches that all threads of a warp take alike",
-		Ncu: []string{"Branch Efficiency", "smsp__sass_average_branch_targets_threads_uniform.pct"}, Nvprof: []string{"branch_efficiency", "Branch Efficiency"}},
+		Ncu: []string{"Branch Efficiency", "smsp__sass_average_branch_targets_threads_uniform.pct"}},
 	{Counter: CounterSMActive, Key: "sm_active_percent", Name: "SMs active", Definition: "share of the time in which an SM has a warp",
-		Ncu: []string{"sm__cycles_active.avg.pct_of_peak_sustained_elapsed", "smsp__cycles_active.avg.pct_of_peak_sustained_elapsed"}, Nvprof: []string{"sm_efficiency", "sm_activity", "Multiprocessor Activity"}},
+		Ncu: []string{"sm__cycles_active.avg.pct_of_peak_sustained_elapsed", "smsp__cycles_active.avg.pct_of_peak_sustained_elapsed"}},
 }
 
 // NewCounters returns counters of which none was measured.

@@ -1,9 +1,9 @@
-// Package counters reads hardware counters of kernels, as Nsight Compute (ncu --csv) and nvprof
-// print them, and joins them to the kernels of a recording.
+// Package counters reads hardware counters of kernels, as Nsight Compute (ncu --csv) prints them, and joins them to the
+// kernels of a recording.
 //
-// Both tools run a kernel alone, several times, and slow the program down, so that a timeline of such a run is
-// worthless. A recording of nsys, PyTorch's profiler or gpt2scope has the times. The two are of different runs of one
-// program: its kernels have the same names and grids, in the same order.
+// ncu runs a kernel alone, several times, and slows the program down, so that a timeline of such a run is worthless. A
+// recording of nsys, PyTorch's profiler or gpt2scope has the times. The two are of different runs of one program: its
+// kernels have the same names and grids, in the same order.
 package counters
 
 import (
@@ -23,20 +23,13 @@ import (
 	"gpt2scope/traces"
 )
 
-// Kernel is a kernel with its counters, in the order in which the file has them.
+// Kernel is a kernel with its counters.
 type Kernel struct {
 	Name        string
 	Grid, Block [3]int32 // zero if the file does not have them
 	Counters    *traces.Counters
-	Runs        int // of which the counters are the mean; 1 but for nvprof
-}
 
-// Set is what a file has.
-type Set struct {
-	Tool    string // "Nsight Compute", "nvprof"
-	Kernels []Kernel
-
-	Unknown map[string]int // metrics that are no counter of traces.AllCounters, and how often they occur
+	active, elapsed float64 // cycles; 0 until they are known
 }
 
 // Bounds of a file.
@@ -46,73 +39,36 @@ const (
 	longestLine = 1 << 20 // bytes; the heading of the page "raw" has 2,000 names
 )
 
-// Read reads the CSV of ncu --csv, of its page "details" or "raw" or summed by kernel
-// (--print-summary per-kernel), or of nvprof --csv --metrics, with --print-gpu-trace too. Lines before
-// the heading, such as those that the profiled program printed, are skipped.
-func Read(r io.Reader) (*Set, error) {
+var errNone = errors.New("has no counters: it needs the output of ncu --csv --page details (or raw)")
+
+// Read reads the CSV of ncu --csv, of its page "details" or "raw" or summed by kernel (--print-summary per-kernel): the
+// kernels in the order of the file. Lines before the heading, such as those that the profiled program printed, are
+// skipped.
+func Read(r io.Reader) ([]*Kernel, error) {
 	in := bufio.NewReaderSize(r, longestLine)
 	for range mostLines {
 		line, err := in.ReadSlice('\n')
 		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, bufio.ErrBufferFull) {
 			return nil, fmt.Errorf("cannot be read: %w", humanize.Cause(err))
 		}
-		text := string(line)
-		if strings.Contains(text, "Kernel") {
-			tool, each := format(text)
-			if each != nil {
-				sample, _ := in.Peek(longestLine)
-				return read(io.MultiReader(strings.NewReader(text), in), tool, decimalComma.Match(sample), each)
-			}
+		if text := string(line); strings.Contains(text, `"Kernel Name"`) {
+			sample, _ := in.Peek(longestLine)
+			return read(io.MultiReader(strings.NewReader(text), in), decimalComma.Match(sample))
 		}
 		if err != nil {
 			break
 		}
 	}
-	return nil, errors.New("has no counters: it needs the output of ncu --csv --page details (or raw), or of nvprof " +
-		"--csv --metrics")
+	return nil, errNone
 }
 
-// format tells by the heading who wrote a table and what reads its rows, nil if it is none with counters.
-func format(heading string) (tool string, each func(*table)) {
-	r := csv.NewReader(strings.NewReader(heading))
-	r.TrimLeadingSpace, r.LazyQuotes = true, true
-	names, _ := r.Read()
-	if len(names) > 0 {
-		names[0] = strings.TrimPrefix(names[0], "\ufeff")
-	}
-	has := func(list ...string) bool {
-		return !slices.ContainsFunc(list, func(name string) bool { return !slices.Contains(names, name) })
-	}
-	switch {
-	case has("Kernel Name", "ID", "Metric Name"), has("Kernel Name", "Invocations", "Metric Name"):
-		return "Nsight Compute", details
-	case has("Kernel Name", "ID"):
-		return "Nsight Compute", raw
-	case has("Kernel", "Invocations", "Metric Name"):
-		return "nvprof", nvprof
-	case has("Kernel", "Device", "Stream"):
-		return "nvprof", nvprofTrace
-	}
-	return "", nil
-}
-
-// table is a CSV that is being read into a set.
+// table is a CSV that is being read.
 type table struct {
-	*csv.Reader
-	set    *Set
-	column map[string]int
-	head   []string
-	row    []string
-	comma  bool // numbers have a decimal comma
-
-	kernels map[string]*counted
-	order   []*counted
-}
-
-// counted is a kernel that is being read.
-type counted struct {
-	Kernel
-	active, elapsed float64 // cycles; 0 until they are known
+	column  map[string]int
+	row     []string
+	comma   bool // numbers have a decimal comma
+	kernels map[string]*Kernel
+	order   []*Kernel
 }
 
 // at returns the text of a column, "" if the row or table has none.
@@ -124,22 +80,26 @@ func (t *table) at(name string) string {
 	return t.row[i]
 }
 
-// read reads the heading and gives each row to a function.
-func read(r io.Reader, tool string, comma bool, each func(*table)) (*Set, error) {
-	s := &Set{Tool: tool, Unknown: map[string]int{}}
-	t := &table{Reader: csv.NewReader(r), set: s, column: map[string]int{}, kernels: map[string]*counted{},
-		comma: comma}
-	t.FieldsPerRecord, t.LazyQuotes, t.TrimLeadingSpace = -1, true, true
-	var err error
-	if t.head, err = t.Reader.Read(); err != nil {
+// read reads the heading and the rows.
+func read(r io.Reader, comma bool) ([]*Kernel, error) {
+	in := csv.NewReader(r)
+	in.FieldsPerRecord, in.LazyQuotes, in.TrimLeadingSpace = -1, true, true
+	head, err := in.Read()
+	if err != nil {
 		return nil, fmt.Errorf("its heading cannot be read: %w", err)
 	}
-	t.head[0] = strings.TrimPrefix(t.head[0], "\ufeff")
-	for i, name := range t.head {
-		t.column[name] = i
+	t := &table{column: map[string]int{}, comma: comma, kernels: map[string]*Kernel{}}
+	for i, name := range head {
+		t.column[strings.TrimPrefix(name, "\ufeff")] = i
+	}
+	_, hasID := t.column["ID"]
+	_, hasRuns := t.column["Invocations"]
+	_, isDetails := t.column["Metric Name"]
+	if !hasID && !(hasRuns && isDetails) {
+		return nil, errNone
 	}
 	for n := 0; ; n++ {
-		if t.row, err = t.Reader.Read(); errors.Is(err, io.EOF) {
+		if t.row, err = in.Read(); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
 			return nil, fmt.Errorf("cannot be read: %w", err)
@@ -147,61 +107,49 @@ func read(r io.Reader, tool string, comma bool, each func(*table)) (*Set, error)
 		if n == mostRows {
 			return nil, fmt.Errorf("has more than %d rows: count fewer kernels, or fewer metrics", mostRows)
 		}
-		// A file may have the output of several processes, with messages and headings between.
-		if !strings.HasPrefix(t.row[0], "==") && !slices.Equal(t.row, t.head) {
-			each(t)
+		switch metric := t.at("Metric Name"); {
+		case strings.HasPrefix(t.row[0], "==") || slices.Equal(t.row, head): // of another process, whose output follows
+		case isDetails && metric != "": // a row of advice has none
+			t.kernel().note(t, metric, t.at("Metric Unit"), cmp.Or(t.at("Metric Value"), t.at("Average")))
+		case !isDetails && t.at("ID") != "": // below the heading are units
+			k := t.kernel()
+			for i, name := range head {
+				if i < len(t.row) && strings.Contains(name, "__") {
+					k.note(t, name, "", t.row[i])
+				}
+			}
 		}
 	}
-	for _, k := range t.order {
-		s.Kernels = append(s.Kernels, k.Kernel)
-	}
-	if len(s.Kernels) == 0 {
+	if len(t.order) == 0 {
 		return nil, errors.New("has no kernels with counters")
 	}
-	return s, nil
+	return t.order, nil
 }
 
 // kernel returns the kernel of a row, which it adds if no row had it.
-func (t *table) kernel(id, name string) *counted {
+func (t *table) kernel() *Kernel {
+	id := t.at("Process ID") + " " + t.at("ID")
+	if t.at("ID") == "" { // all runs of a kernel
+		id += t.at("Kernel Name") + t.at("Grid Size") + t.at("Block Size")
+	}
 	k := t.kernels[id]
 	if k == nil {
-		k = &counted{Kernel: Kernel{Name: name, Grid: dims(t.at("Grid Size")), Block: dims(t.at("Block Size")),
-			Counters: traces.NewCounters(), Runs: 1}}
-		if n, ok := t.number(t.at("Invocations")); ok && n >= 1 && n < mostRows {
-			k.Runs = int(n)
-		}
+		k = &Kernel{Name: t.at("Kernel Name"), Grid: dims(t.at("Grid Size")), Block: dims(t.at("Block Size")),
+			Counters: traces.NewCounters()}
 		t.kernels[id] = k
 		t.order = append(t.order, k)
 	}
 	return k
 }
 
-// note sets a counter of a kernel, or counts a metric that is none. names are what the tool
-// calls a counter: the first of them that the file has counts.
-func (t *table) note(k *counted, names func(*traces.CounterInfo) []string, name, value string,
-	scale func(*traces.CounterInfo) float64) {
-	for i := range traces.AllCounters {
-		c := &traces.AllCounters[i]
-		place := slices.Index(names(c), name)
-		if place < 0 {
-			continue
-		}
-		v, ok := t.number(value)
-		if _, has := k.Counters.Get(c.Counter); ok && (place == 0 || !has) {
-			k.Counters[c.Counter] = float32(v * cmp.Or(scale(c), 1))
-		}
+// note notes a metric of a kernel. From the cycles in which an SM is active, in the mean, and those of the kernel it is
+// known which share of the time SMs are active, which ncu does not print.
+func (k *Kernel) note(t *table, name, unit, value string) {
+	v, ok := t.number(value)
+	if !ok {
 		return
 	}
-	t.set.Unknown[name]++
-}
-
-func ofNcu(c *traces.CounterInfo) []string    { return c.Ncu }
-func ofNvprof(c *traces.CounterInfo) []string { return c.Nvprof }
-
-// ncu notes a metric of ncu. From the cycles in which an SM is active, in the mean, and those of
-// the kernel it is known which share of the time SMs are active, which ncu does not print.
-func (t *table) ncu(k *counted, name, unit, value string) {
-	if v, ok := t.number(value); ok && (unit == "cycle" || unit == "") {
+	if unit == "cycle" || unit == "" {
 		switch name {
 		case "SM Active Cycles", "sm__cycles_active.avg":
 			k.active = v
@@ -212,74 +160,16 @@ func (t *table) ncu(k *counted, name, unit, value string) {
 			k.Counters[traces.CounterSMActive] = float32(min(100, 100*k.active/k.elapsed))
 		}
 	}
-	t.note(k, ofNcu, name, value, func(c *traces.CounterInfo) float64 {
-		if strings.HasSuffix(name, ".pct") {
-			return 1
-		}
-		return c.Scale
-	})
-}
-
-// details reads a row of the page "details": one metric of a kernel, or of all runs of a kernel.
-// Rows that are advice have no metric.
-func details(t *table) {
-	id := t.at("Process ID") + " " + t.at("ID")
-	if _, ok := t.column["ID"]; !ok {
-		id += t.at("Kernel Name") + t.at("Grid Size") + t.at("Block Size")
-	}
-	if name := t.at("Metric Name"); name != "" {
-		t.ncu(t.kernel(id, t.at("Kernel Name")), name, t.at("Metric Unit"),
-			cmp.Or(t.at("Metric Value"), t.at("Average")))
-	}
-}
-
-// raw reads a row of the page "raw": all metrics of a kernel. The row below the heading has the units.
-func raw(t *table) {
-	if t.at("ID") == "" {
-		return
-	}
-	k := t.kernel(t.at("Process ID")+" "+t.at("ID"), t.at("Kernel Name"))
-	for i, name := range t.head {
-		if i < len(t.row) && strings.Contains(name, "__") {
-			t.ncu(k, name, "", t.row[i])
+	for _, c := range traces.AllCounters {
+		// The first of a counter's names that the file has counts.
+		place := slices.Index(c.Ncu, name)
+		if _, has := k.Counters.Get(c.Counter); place == 0 || place > 0 && !has {
+			if c.Scale != 0 && !strings.HasSuffix(name, ".pct") {
+				v *= c.Scale
+			}
+			k.Counters[c.Counter] = float32(v)
 		}
 	}
-}
-
-// nvprof reads a row of nvprof: one metric over all runs of a kernel.
-func nvprof(t *table) {
-	if name := t.at("Metric Name"); t.at("Kernel") != "" && name != "" {
-		t.nvprof(t.kernel(t.at("Device")+" "+t.at("Kernel"), t.at("Kernel")), name, t.at("Avg"))
-	}
-}
-
-// nvprofTrace reads a row of nvprof --print-gpu-trace: all metrics of one run of a kernel. Its
-// heading has their descriptions, or their names. The row below the heading may have units.
-func nvprofTrace(t *table) {
-	if t.at("Kernel") == "" {
-		return
-	}
-	k := t.kernel(fmt.Sprint(len(t.order)), t.at("Kernel"))
-	for i, name := range t.head {
-		if i < len(t.row) && !slices.Contains([]string{"Device", "Context", "Stream", "Kernel", "Correlation_ID"},
-			name) {
-			t.nvprof(k, name, t.row[i])
-		}
-	}
-}
-
-// nvprof notes a metric of nvprof. A level such as "Low (2)" is of 10.
-func (t *table) nvprof(k *counted, name, value string) {
-	isPercent := strings.Contains(value, "%")
-	if i, j := strings.IndexByte(value, '('), strings.IndexByte(value, ')'); i >= 0 && j > i {
-		value = value[i+1 : j]
-	}
-	t.note(k, ofNvprof, name, value, func(c *traces.CounterInfo) float64 {
-		if isPercent {
-			return 1
-		}
-		return c.NvprofScale
-	})
 }
 
 // decimalComma finds a number with a decimal comma, as ncu writes in languages that have one: with
@@ -327,10 +217,9 @@ type key struct {
 // namespaces and types, which tools write differently, and by grid and block. Among these, the
 // order decides if the recording has as many, or a multiple: a pass was recorded several times
 // and counted once. Otherwise each has the mean. Counters that the kernels had are replaced.
-func (s *Set) Join(t *traces.Trace) Joined {
+func Join(t *traces.Trace, kernels []*Kernel) Joined {
 	byKey := map[key][]*Kernel{}
-	for i := range s.Kernels {
-		k := &s.Kernels[i]
+	for _, k := range kernels {
 		at := key{base(k.Name), k.Grid, k.Block}
 		byKey[at] = append(byKey[at], k)
 	}
@@ -350,8 +239,8 @@ func (s *Set) Join(t *traces.Trace) Joined {
 	for at, list := range events {
 		if byKey[at] == nil && at.grid == [3]int32{} &&
 			!slices.ContainsFunc(list, func(e *traces.Event) bool { return e.Grid != [3]int32{} }) {
-			for i := range s.Kernels {
-				if k := &s.Kernels[i]; base(k.Name) == at.name {
+			for _, k := range kernels {
+				if base(k.Name) == at.name {
 					byKey[at] = append(byKey[at], k)
 				}
 			}
@@ -370,7 +259,7 @@ func (s *Set) Join(t *traces.Trace) Joined {
 		for _, k := range found {
 			used[k] = true
 		}
-		if n := len(found); len(list)%n == 0 && found[0].Runs == 1 {
+		if n := len(found); len(list)%n == 0 {
 			for i, e := range list {
 				count(e, found[i%n].Counters)
 			}
@@ -379,7 +268,7 @@ func (s *Set) Join(t *traces.Trace) Joined {
 		}
 		var mean traces.CounterMean
 		for _, k := range found {
-			mean.Add(k.Counters, int64(k.Runs))
+			mean.Add(k.Counters, 1)
 		}
 		counted := mean.Counters()
 		for _, e := range list {
@@ -387,7 +276,7 @@ func (s *Set) Join(t *traces.Trace) Joined {
 		}
 		j.ByName += len(list)
 	}
-	j.Unused = len(s.Kernels) - len(used)
+	j.Unused = len(kernels) - len(used)
 	return j
 }
 

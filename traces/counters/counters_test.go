@@ -12,7 +12,7 @@ import (
 	"gpt2scope/traces/internal/samples"
 )
 
-func open(t *testing.T, name string) *Set {
+func open(t *testing.T, name string) []*Kernel {
 	t.Helper()
 	f := fixtures.Must(os.Open("../samples/pytorch/" + name))(t)
 	defer f.Close()
@@ -24,11 +24,11 @@ func open(t *testing.T, name string) *Set {
 // digits that details prints.
 func TestPagesAgree(t *testing.T) {
 	details, raw := open(t, "steady.ncu-details.csv"), open(t, "steady.ncu-raw.csv")
-	if len(details.Kernels) != 24 || len(raw.Kernels) != 24 {
-		t.Fatalf("%d and %d kernels, not 24", len(details.Kernels), len(raw.Kernels))
+	if len(details) != 24 || len(raw) != 24 {
+		t.Fatalf("%d and %d kernels, not 24", len(details), len(raw))
 	}
-	for i, d := range details.Kernels {
-		r := raw.Kernels[i]
+	for i, d := range details {
+		r := raw[i]
 		if d.Name != r.Name || d.Grid != r.Grid || d.Block != r.Block {
 			t.Errorf("kernel %d is %s %v and %s %v", i, d.Name, d.Grid, r.Name, r.Grid)
 		}
@@ -41,7 +41,7 @@ func TestPagesAgree(t *testing.T) {
 		}
 	}
 	// The numbers of a product, as ncu prints them.
-	k := details.Kernels[5]
+	k := details[5]
 	want := map[string]float64{"achieved_occupancy_percent": 13.95, "sm_throughput_percent": 7.68,
 		"dram_throughput_percent": 12.15, "l1_throughput_percent": 18.99, "l2_throughput_percent": 19.83,
 		"l1_hit_rate_percent": 0, "l2_hit_rate_percent": 40.10, "warp_efficiency_percent": 98.875, "branch_efficiency_percent": 98.45, "sm_active_percent": 46.7615}
@@ -55,14 +55,14 @@ func TestPagesAgree(t *testing.T) {
 func TestJoin(t *testing.T) {
 	tr := samples.Load(t, "pytorch/steady.sqlite")
 	s := open(t, "steady.ncu-details.csv")
-	if j := s.Join(tr); j != (Joined{Kernels: 87, ByOrder: 51, ByName: 30, Unused: 0}) {
+	if j := Join(tr, s); j != (Joined{Kernels: 87, ByOrder: 51, ByName: 30, Unused: 0}) {
 		t.Errorf("%+v", j)
 	}
 	product := 0
 	for _, e := range tr.Events {
 		if e.Kind == traces.KindKernel && strings.Contains(e.Name, "48x64_64x15") {
 			// c_attn of two layers: the first of each pass has the counters of the first.
-			want, _ := s.Kernels[5+11*(product%2)].Counters.Get(traces.CounterDRAMThroughput)
+			want, _ := s[5+11*(product%2)].Counters.Get(traces.CounterDRAMThroughput)
 			if got, ok := e.Counters.Get(traces.CounterDRAMThroughput); !ok || got != want {
 				t.Errorf("product %d has %v, not %v", product, got, want)
 			}
@@ -74,39 +74,6 @@ func TestJoin(t *testing.T) {
 	}
 	if product != 6 {
 		t.Errorf("%d products", product)
-	}
-}
-
-// TestNvprof: the names and scales of nvprof are those of nvprof's time.
-func TestNvprof(t *testing.T) {
-	s := fixtures.Must(Read(strings.NewReader(`==123== NVPROF is profiling process 123, command: ./vector
-==123== Profiling result:
-"Device","Kernel","Invocations","Metric Name","Metric Description","Min","Max","Avg"
-"Tesla V100 (0)","add(float*, float*, int)",3,"achieved_occupancy","Achieved Occupancy",0.50,0.70,0.625
-"Tesla V100 (0)","add(float*, float*, int)",3,"warp_execution_efficiency","Warp Execution Efficiency","100.00%","100.00%","97.50%"
-"Tesla V100 (0)","add(float*, float*, int)",3,"dram_utilization","Device Memory Utilization","High (7)","High (9)","High (8)"
-"Tesla V100 (0)","add(float*, float*, int)",3,"sm_efficiency","Multiprocessor Activity","80%","90%","85.5%"
-"Tesla V100 (0)","add(float*, float*, int)",3,"gld_efficiency","Global Memory Load Efficiency","100%","100%","100%"
-"Tesla V100 (0)","fill(float*)",1,"l2_tex_hit_rate","L2 Cache Hit Rate","1%","1%","1.25%"
-`)))(t)
-	var got []string
-	for _, k := range s.Kernels {
-		got = append(got, fmt.Sprint(k.Name, k.Runs, k.Counters.Map()))
-	}
-	want := []string{"add(float*, float*, int)3 map[achieved_occupancy_percent:62.5 dram_throughput_percent:80 " +
-		"sm_active_percent:85.5 warp_efficiency_percent:97.5]", "fill(float*)1 map[l2_hit_rate_percent:1.25]"}
-	if strings.Join(got, "\n") != strings.Join(want, "\n") || s.Unknown["gld_efficiency"] != 1 {
-		t.Errorf("%q, %v", got, s.Unknown)
-	}
-	var events []traces.Event
-	for i := range int64(4) {
-		e := traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "void add(float*, float*, int)", i*100, 50)
-		e.Grid, e.Block = [3]int32{64, 1, 1}, [3]int32{256, 1, 1}
-		events = append(events, e)
-	}
-	tr := fixtures.Trace(&traces.Header{}, events...)
-	if j := s.Join(tr); j.ByName != 4 || j.Unused != 1 {
-		t.Errorf("joined %+v", j)
 	}
 }
 
@@ -126,36 +93,28 @@ func TestForms(t *testing.T) {
 	const summed = "\"Process ID\",\"Process Name\",\"Kernel Name\",\"Block Size\",\"Grid " +
 		"Size\",\"Device\",\"CC\",\"Invocations\",\"Section Name\",\"Metric Name\",\"Metric " +
 		"Unit\",\"Minimum\",\"Maximum\",\"Average\"\n"
-	const nvprof = "\"Device\",\"Kernel\",\"Invocations\",\"Metric Name\",\"Metric Description\",\"Min\",\"Max\",\"Avg\"\n"
 	for _, c := range []struct{ what, text, want string }{
 		{"ncu of 2020: no grid, a line without text, other names", "==PROF== Connected to process 21\nsum is 3\n" + old + "\n" + oldRow("SOL FB", "%", "46.47") + oldRow("SOL L2", "%", "13.61") + oldRow("SOL TEX", "%", "9.5") + oldRow("SM [%]", "%", "7.25") +
 			oldRow("Elapsed Cycles", "cycle", "10251") + oldRow("SM Active Cycles", "cycle", "5125.5") +
 			"==PROF== Disconnected from process 21\n",
-			"add(float*,float*,int) 1 [0 0 0] map[dram_throughput_percent:46.47 l1_throughput_percent:9.5 l2_throughput_percent:13.61 sm_active_percent:50 sm_throughput_percent:7.25]"},
+			"add(float*,float*,int) [0 0 0] map[dram_throughput_percent:46.47 l1_throughput_percent:9.5 l2_throughput_percent:13.61 sm_active_percent:50 sm_throughput_percent:7.25]"},
 		{"ncu 2020.3", old + oldRow("SOL DRAM", "%", "39.60") + oldRow("SOL L1/TEX Cache", "%", "12.00") + oldRow("SOL L2 Cache", "%", "3.00"),
-			"add(float*,float*,int) 1 [0 0 0] map[dram_throughput_percent:39.6 l1_throughput_percent:12 l2_throughput_percent:3]"},
+			"add(float*,float*,int) [0 0 0] map[dram_throughput_percent:39.6 l1_throughput_percent:12 l2_throughput_percent:3]"},
 		{"ncu of 2024: rows of advice, a metric that is not there", details + row("", "", "") + row("DRAM Throughput", "%", "90.5") + row("L2 Hit Rate", "%", "n/a"),
-			"add(float *, float *, int) 1 [4096 1 1] map[dram_throughput_percent:90.5]"},
+			"add(float *, float *, int) [4096 1 1] map[dram_throughput_percent:90.5]"},
 		{"a decimal comma", details + row("Elapsed Cycles", "cycle", "5.845") + row("SM Active Cycles", "cycle", "2.922,50") + row("DRAM Throughput", "%", "90,5") + row("Achieved Occupancy", "%", "7"),
-			"add(float *, float *, int) 1 [4096 1 1] map[achieved_occupancy_percent:7 dram_throughput_percent:90.5 sm_active_percent:50]"},
-		{"commas of thousands", details + row("Elapsed Cycles", "cycle", "5,845") + row("SM Active Cycles", "cycle", "2,922.50"), "add(float *, float *, int) 1 [4096 1 1] map[sm_active_percent:50]"},
-		{"cycles in other units", details + row("Elapsed Cycles", "Kcycle", "5.8") + row("SM Active Cycles", "cycle", "2,922.50") + row("L2 Hit Rate", "%", "1"), "add(float *, float *, int) 1 [4096 1 1] map[l2_hit_rate_percent:1]"},
+			"add(float *, float *, int) [4096 1 1] map[achieved_occupancy_percent:7 dram_throughput_percent:90.5 sm_active_percent:50]"},
+		{"commas of thousands", details + row("Elapsed Cycles", "cycle", "5,845") + row("SM Active Cycles", "cycle", "2,922.50"), "add(float *, float *, int) [4096 1 1] map[sm_active_percent:50]"},
+		{"cycles in other units", details + row("Elapsed Cycles", "Kcycle", "5.8") + row("SM Active Cycles", "cycle", "2,922.50") + row("L2 Hit Rate", "%", "1"), "add(float *, float *, int) [4096 1 1] map[l2_hit_rate_percent:1]"},
 		{"--metrics with names of NVIDIA's table for users of nvprof", details + row("dram__throughput.avg.pct_of_peak_sustained_elapsed", "%", "55.5") + row("smsp__cycles_active.avg.pct_of_peak_sustained_elapsed", "%", "44") +
-			row("smsp__thread_inst_executed_per_inst_executed.ratio", "", "16"), "add(float *, float *, int) 1 [4096 1 1] " +
+			row("smsp__thread_inst_executed_per_inst_executed.ratio", "", "16"), "add(float *, float *, int) [4096 1 1] " +
 			"map[dram_throughput_percent:55.5 sm_active_percent:44 warp_efficiency_percent:50]"},
-		{"two names for one counter", details + row("dram__throughput.avg.pct_of_peak_sustained_elapsed", "%", "1") + row("DRAM Throughput", "%", "2") + row("SOL DRAM", "%", "3"), "add(float *, float *, int) 1 [4096 1 1] map[dram_throughput_percent:2]"},
-		{"spaces after commas", strings.ReplaceAll(old, ",", ", ") + oldRow("SOL FB", "%", "46.47"), "add(float*,float*,int) 1 [0 0 0] map[dram_throughput_percent:46.47]"},
+		{"two names for one counter", details + row("dram__throughput.avg.pct_of_peak_sustained_elapsed", "%", "1") + row("DRAM Throughput", "%", "2") + row("SOL DRAM", "%", "3"), "add(float *, float *, int) [4096 1 1] map[dram_throughput_percent:2]"},
+		{"spaces after commas", strings.ReplaceAll(old, ",", ", ") + oldRow("SOL FB", "%", "46.47"), "add(float*,float*,int) [0 0 0] map[dram_throughput_percent:46.47]"},
 		{"--print-summary per-kernel", summed + `"1","v","add(float *)","(256, 1, 1)","(4096, 1, 1)","0","9.0","14","Occupancy","Achieved Occupancy","%","73.56","79.38","74.92"` + "\n" +
 			`"1","v","add(float *)","(1, 1, 1)","(9, 1, 1)","0","9.0","2","Occupancy","Achieved Occupancy","%","3","3","3"` + "\n" +
 			`"1","v","add(float *)","(256, 1, 1)","(4096, 1, 1)","0","9.0","14","Occupancy","DRAM Throughput","%","1","2","1.5"` + "\n",
-			"add(float *) 14 [4096 1 1] map[achieved_occupancy_percent:74.92 dram_throughput_percent:1.5]; add(float *) 2 [9 1 1] map[achieved_occupancy_percent:3]"},
-		{"nvprof of events and metrics of two processes", "==7== NVPROF is profiling process 7, command: ./v\n==7== Warning: Some kernel(s) will be replayed on device 0\n==7== Profiling result:\n==7== Event result:\n\"Device\",\"Kernel\",\"Invocations\",\"Event Name\",\"Min\",\"Max\",\"Avg\",\"Total\"\n" +
-			"\"K20c (0)\",\"add(float*, int)\",3,\"warps_launched\",1,1,1,3\n\n==7== Metric result:\n" + nvprof + "\"K20c (0)\",\"add(float*, int)\",3,\"achieved_occupancy\",\"Achieved Occupancy\",0.850509,0.850901,0.850643\n" +
-			"\"K20c (0)\",\"add(float*, int)\",3,\"dram_utilization\",\"Device Memory Utilization\",\"Low (1)\",\"Low (3)\",\"Low (2)\"\n==8== NVPROF is profiling process 8\n" + nvprof +
-			"\"K20c (0)\",\"fill(float*)\",1,\"warp_execution_efficiency\",\"Warp Execution Efficiency\",99.819246%,99.819246%,99.819246%\n",
-			"add(float*, int) 3 [0 0 0] map[achieved_occupancy_percent:85.0643 dram_throughput_percent:20]; fill(float*) 1 [0 0 0] map[warp_efficiency_percent:99.8192]"},
-		{"nvprof --print-gpu-trace", "==7== Profiling result:\n\"Device\",\"Context\",\"Stream\",\"Kernel\",\"Achieved Occupancy\",\"Multiprocessor Activity\"\n\"K20c (0)\",\"1\",\"7\",\"add(float*) [107]\",0.5,80.5%\n\"K20c (0)\",\"1\",\"7\",\"add(float*) [109]\",0.25,70%\n",
-			"add(float*) [107] 1 [0 0 0] map[achieved_occupancy_percent:50 sm_active_percent:80.5]; add(float*) [109] 1 [0 0 0] map[achieved_occupancy_percent:25 sm_active_percent:70]"},
+			"add(float *) [4096 1 1] map[achieved_occupancy_percent:74.92 dram_throughput_percent:1.5]; add(float *) [9 1 1] map[achieved_occupancy_percent:3]"},
 	} {
 		s, err := Read(strings.NewReader(c.text))
 		if err != nil {
@@ -163,8 +122,8 @@ func TestForms(t *testing.T) {
 			continue
 		}
 		var got []string
-		for _, k := range s.Kernels {
-			got = append(got, fmt.Sprint(k.Name, " ", k.Runs, " ", k.Grid, " ", k.Counters.Map()))
+		for _, k := range s {
+			got = append(got, fmt.Sprint(k.Name, " ", k.Grid, " ", k.Counters.Map()))
 		}
 		if strings.Join(got, "; ") != c.want {
 			t.Errorf("%s:\n%s\nnot\n%s", c.what, strings.Join(got, "; "), c.want)
@@ -176,7 +135,7 @@ func TestReadRefuses(t *testing.T) {
 	for _, text := range []string{"", "a,b\n1,2\n", "\"ID\",\"Kernel Name\",\"Metric Name\"\n",
 		strings.Repeat("x\n", 20_000), "\x00\xff"} {
 		if s, err := Read(strings.NewReader(text)); err == nil {
-			t.Errorf("%.20q is read as %d kernels", text, len(s.Kernels))
+			t.Errorf("%.20q is read as %d kernels", text, len(s))
 		}
 	}
 }
@@ -184,14 +143,11 @@ func TestReadRefuses(t *testing.T) {
 func FuzzRead(f *testing.F) {
 	f.Add([]byte("\"ID\",\"Kernel Name\",\"Grid Size\",\"Metric Name\",\"Metric Value\"\n\"0\",\"k\",\"(1, 1, " +
 		"1)\",\"Achieved Occupancy\",\"1,024.5\"\n"))
-	f.Add([]byte("\"Device\",\"Kernel\",\"Invocations\",\"Metric " +
-		"Name\",\"Avg\"\n\"d\",\"k\",\"9e99\",\"dram_utilization\",\"Low (2)\"\n"))
-	f.Add([]byte("\"Device\",\"Context\",\"Stream\",\"Kernel\",\"Achieved Occupancy\"\n\"d\",1,7,\"k\",\"0,5\"\n"))
 	f.Add([]byte("\"Kernel Name\",\"Invocations\",\"Metric Name\",\"Average\"\n==1==\n\"k\",\"2\",\"SOL FB\",\"1.024,5\"\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, err := Read(strings.NewReader(string(b)))
 		if err == nil {
-			s.Join(fixtures.Trace(&traces.Header{}, traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", 0, 1)))
+			Join(fixtures.Trace(&traces.Header{}, traces.Plain(traces.KindKernel, traces.Stream(1, 0, 1, 7), "k", 0, 1)), s)
 		}
 	})
 }

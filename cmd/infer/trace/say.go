@@ -184,7 +184,7 @@ bandwidth limit it? Is memory usage high? Do threads diverge?
 The column 'passes' is of the passes after the warm-up; in a recording that names no
 passes they are found by the repetition of kernels. 'before' is of what comes before them:
 loading and warm-up. An indicator that the recording does not have says what would record
-it. --counters adds the counters of Nsight Compute or nvprof of the same program.`,
+it. --counters adds the counters of Nsight Compute of the same program.`,
 		Example: `  infer trace kpi run.sqlite
   infer trace kpi run.sqlite --counters run.ncu.csv --define`,
 		Args: someFiles,

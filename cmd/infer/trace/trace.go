@@ -240,33 +240,33 @@ var countersCommands = []string{"advise", "convert", "kpi", "report", "show"}
 // addCounters adds the flag --counters of a command that reads a recording.
 func addCounters(f *pflag.FlagSet) {
 	f.String(countersFlag, "", "`FILE` with hardware counters of the kernels of the same\nprogram: the output of ncu "+
-		"--csv --page details (or raw), or\nof nvprof --csv --metrics")
+		"--csv --page details (or raw)")
 }
 
 // joinCounters gives the kernels of a recording the counters of the file that the flag names.
 func joinCounters(c *cobra.Command, path string, t *traces.Trace) error {
-	counted, _ := c.Flags().GetString(countersFlag)
-	if counted == "" {
+	name, _ := c.Flags().GetString(countersFlag)
+	if name == "" {
 		return nil
 	}
-	f, err := load.Open(c.Context(), counted)
+	f, err := load.Open(c.Context(), name)
 	if err != nil {
 		return fmt.Errorf("--counters: %w", err)
 	}
 	defer f.Close()
-	set, err := counters.Read(f)
+	counted, err := counters.Read(f)
 	if err != nil {
-		return fmt.Errorf("--counters: %s %w", counted, err)
+		return fmt.Errorf("--counters: %s %w", name, err)
 	}
-	joined := set.Join(t)
+	joined := counters.Join(t, counted)
 	if joined.ByOrder+joined.ByName == 0 {
 		return fmt.Errorf("--counters: none of the %s of %s has the name and grid of a kernel in %s: count the program "+
-			"that was recorded", cli.Count(len(set.Kernels), "kernel"), counted, traceName(path))
+			"that was recorded", cli.Count(len(counted), "kernel"), name, traceName(path))
 	}
 	t.Header.NotRecorded = slices.DeleteFunc(t.Header.NotRecorded, func(s string) bool { return s == "counters" })
 	if !cli.IsQuiet(c) {
-		fmt.Fprintf(c.ErrOrStderr(), "counters of %s, measured in another run: %s of %s have them, %s by their place and "+
-			"%s as the mean of their name and grid\n", set.Tool,
+		fmt.Fprintf(c.ErrOrStderr(), "counters of Nsight Compute, measured in another run: %s of %s have them, %s by their place and "+
+			"%s as the mean of their name and grid\n",
 			humanize.Thousands(int64(joined.ByOrder+joined.ByName)), cli.Count(joined.Kernels, "kernel"),
 			humanize.Thousands(int64(joined.ByOrder)), humanize.Thousands(int64(joined.ByName)))
 	}

@@ -53,7 +53,7 @@ func (p *pages) tables() (map[string]*table, error) {
 }
 
 var (
-	sqlComment = regexp.MustCompile(`(?s)--[^\n]*|/\*.*?\*/`)
+	sqlNoise   = regexp.MustCompile(`(?s)--[^\n]*|/\*.*?\*/|\([^()]*\)`) // comments, and what is in inner brackets
 	columnName = regexp.MustCompile("^\\s*(?:\"([^\"]+)\"|`([^`]+)`|\\[([^]]+)\\]|(\\w+))")
 	constraint = regexp.MustCompile(`(?i)^\s*(?:constraint|unique|check|primary\s+key|foreign\s+key)\b`)
 	keyColumn  = regexp.MustCompile(`(?is)^\s*\S+\s+integer\s.*primary\s+key`)
@@ -61,35 +61,15 @@ var (
 
 // define takes the columns from the statement that created the table.
 func (t *table) define(create string) {
-	create = sqlComment.ReplaceAllString(create, "")
-	depth, begin, quote := 0, 0, rune(0)
 	t.key = -1
-	for i, c := range create {
-		switch {
-		case quote != 0:
-			if c == quote {
-				quote = 0
+	_, columns, _ := strings.Cut(create, "(")
+	columns = columns[:max(0, strings.LastIndexByte(columns, ')'))]
+	for column := range strings.SplitSeq(sqlNoise.ReplaceAllString(columns, ""), ",") {
+		if m := columnName.FindStringSubmatch(column); m != nil && !constraint.MatchString(column) {
+			if keyColumn.MatchString(column) {
+				t.key = len(t.columns)
 			}
-			continue
-		case strings.ContainsRune("\"'`", c):
-			quote = c
-			continue
-		case c == '(':
-			if depth++; depth == 1 {
-				begin = i + 1
-			}
-			continue
-		case c == ')':
-			depth--
-		}
-		if column := create[min(begin, i):i]; c == ',' && depth == 1 || c == ')' && depth == 0 {
-			if m := columnName.FindStringSubmatch(column); m != nil && !constraint.MatchString(column) {
-				if keyColumn.MatchString(column) {
-					t.key = len(t.columns)
-				}
-				t.columns = append(t.columns, strings.Join(m[1:], ""))
-			}
-			begin = i + 1
+			t.columns = append(t.columns, strings.Join(m[1:], ""))
 		}
 	}
 }

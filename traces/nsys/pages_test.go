@@ -15,7 +15,7 @@ func TestDefine(t *testing.T) {
 		"CREATE TABLE StringIds (\n    -- Texts, (once)\n    id INTEGER   NOT NULL   PRIMARY KEY,  -- ID, reference.\n value TEXT)": {[]string{"id", "value"}, 0},
 		"CREATE TABLE a (value TEXT, id integer primary key /* a, b */)":                                                            {[]string{"value", "id"}, 1},
 		"CREATE TABLE a (id INT PRIMARY KEY, n DECIMAL(10, 2) DEFAULT (1 + 2))":                                                     {[]string{"id", "n"}, -1},
-		"CREATE TABLE \"a(b\" (\"end\" INTEGER, `a b` TEXT, [c] REAL, PRIMARY KEY (\"end\", [c]), CHECK (c > 0))":                   {[]string{"end", "a b", "c"}, -1},
+		"CREATE TABLE \"a b\" (\"end\" INTEGER, `a b` TEXT, [c] REAL, PRIMARY KEY (\"end\", [c]), CHECK (c > 0))":                   {[]string{"end", "a b", "c"}, -1},
 		"CREATE TABLE a(x,y, check_sum INT, z INTEGER)":                                                                             {[]string{"x", "y", "check_sum", "z"}, -1},
 	} {
 		var made table

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strings"
 
@@ -432,7 +431,11 @@ var arguments = map[string]func(*chrome, *rawEvent){
 	"thread":        func(c *chrome, e *rawEvent) { e.thread, e.hasThread = c.int(), true },
 	"process":       func(c *chrome, e *rawEvent) { e.process = c.int() },
 	"shared memory": func(c *chrome, e *rawEvent) { e.shared = c.int() },
-	"counters":      func(c *chrome, e *rawEvent) { c.counters(e) },
+	"counters": func(c *chrome, e *rawEvent) {
+		if e.Counters = new(Counters); json.Unmarshal(c.raw(), e.Counters) != nil || len(*e.Counters) == 0 {
+			e.Counters = nil
+		}
+	},
 	"inside": func(c *chrome, e *rawEvent) {
 		if e.Inside = new(Inside); json.Unmarshal(c.raw(), e.Inside) != nil {
 			e.Inside = nil
@@ -460,21 +463,6 @@ var arguments = map[string]func(*chrome, *rawEvent){
 	"Device Id":       func(c *chrome, e *rawEvent) { e.device = c.int() },
 	"module_fqn":      func(c *chrome, e *rawEvent) { e.name = cmp.Or(e.name, c.text()) },
 	"str":             func(c *chrome, e *rawEvent) { e.name = cmp.Or(e.name, c.text()) },
-}
-
-// counters reads the counters of a kernel.
-func (c *chrome) counters(e *rawEvent) {
-	c.object(func(key []byte) {
-		info := CounterByKey(string(key))
-		v := float32(c.float())
-		if info == nil || math.IsInf(float64(v), 0) {
-			return
-		}
-		if e.Counters == nil {
-			e.Counters = NewCounters()
-		}
-		e.Counters[info.Counter] = v
-	})
 }
 
 // compact reads a value as JSON without spaces, and interns it; "" for what is too long or no array.

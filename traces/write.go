@@ -342,7 +342,7 @@ func (w *writer) event(e *Event, at place) {
 	if e.Kind == KindKernel {
 		some("shared memory", int64(e.StaticShared)+int64(e.DynamicShared))
 		if e.Counters != nil {
-			counters, _ := marshal(e.Counters.Map())
+			counters, _ := marshal(e.Counters)
 			b = append(appendKey(b, "counters"), counters...)
 		}
 		if e.Inside != nil {

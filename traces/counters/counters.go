@@ -27,7 +27,7 @@ import (
 type Kernel struct {
 	Name        string
 	Grid, Block [3]int32 // zero if the file does not have them
-	Counters    *traces.Counters
+	Counters    traces.Counters
 
 	active, elapsed float64 // cycles; 0 until they are known
 }
@@ -135,7 +135,7 @@ func (t *table) kernel() *Kernel {
 	k := t.kernels[id]
 	if k == nil {
 		k = &Kernel{Name: t.at("Kernel Name"), Grid: dims(t.at("Grid Size")), Block: dims(t.at("Block Size")),
-			Counters: traces.NewCounters()}
+			Counters: traces.Counters{}}
 		t.kernels[id] = k
 		t.order = append(t.order, k)
 	}
@@ -157,17 +157,17 @@ func (k *Kernel) note(t *table, name, unit, value string) {
 			k.elapsed = v
 		}
 		if k.active > 0 && k.elapsed > 0 {
-			k.Counters[traces.CounterSMActive] = float32(min(100, 100*k.active/k.elapsed))
+			k.Counters[traces.CounterSMActive] = min(100, 100*k.active/k.elapsed)
 		}
 	}
 	for _, c := range traces.AllCounters {
 		// The first of a counter's names that the file has counts.
 		place := slices.Index(c.Ncu, name)
-		if _, has := k.Counters.Get(c.Counter); place == 0 || place > 0 && !has {
+		if _, has := k.Counters[c.Key]; place == 0 || place > 0 && !has {
 			if c.Scale != 0 && !strings.HasSuffix(name, ".pct") {
 				v *= c.Scale
 			}
-			k.Counters[c.Counter] = float32(v)
+			k.Counters[c.Key] = v
 		}
 	}
 }
@@ -261,18 +261,18 @@ func Join(t *traces.Trace, kernels []*Kernel) Joined {
 		}
 		if n := len(found); len(list)%n == 0 {
 			for i, e := range list {
-				count(e, found[i%n].Counters)
+				count(e, &found[i%n].Counters)
 			}
 			j.ByOrder += len(list)
 			continue
 		}
 		var mean traces.CounterMean
 		for _, k := range found {
-			mean.Add(k.Counters, 1)
+			mean.Add(&k.Counters, 1)
 		}
 		counted := mean.Counters()
 		for _, e := range list {
-			count(e, counted)
+			count(e, &counted)
 		}
 		j.ByName += len(list)
 	}

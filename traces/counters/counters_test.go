@@ -33,19 +33,19 @@ func TestPagesAgree(t *testing.T) {
 			t.Errorf("kernel %d is %s %v and %s %v", i, d.Name, d.Grid, r.Name, r.Grid)
 		}
 		for _, c := range traces.AllCounters {
-			x, ok := d.Counters.Get(c.Counter)
-			y, other := r.Counters.Get(c.Counter)
-			if ok != other || !ok && c.Counter != traces.CounterBranches || math.Abs(x-y) > 0.006*max(1, 100./32) {
+			x, ok := d.Counters[c.Key]
+			y, other := r.Counters[c.Key]
+			if ok != other || !ok && c.Key != traces.CounterBranches || math.Abs(x-y) > 0.006*max(1, 100./32) {
 				t.Errorf("kernel %d, %s: %v (%v) and %v (%v)", i, c.Key, x, ok, y, other)
 			}
 		}
 	}
 	// The numbers of a product, as ncu prints them.
 	k := details[5]
-	want := map[string]float64{"achieved_occupancy_percent": 13.95, "sm_throughput_percent": 7.68,
+	want := traces.Counters{"achieved_occupancy_percent": 13.95, "sm_throughput_percent": 7.68,
 		"dram_throughput_percent": 12.15, "l1_throughput_percent": 18.99, "l2_throughput_percent": 19.83,
-		"l1_hit_rate_percent": 0, "l2_hit_rate_percent": 40.10, "warp_efficiency_percent": 98.875, "branch_efficiency_percent": 98.45, "sm_active_percent": 46.7615}
-	if got := k.Counters.Map(); !strings.HasPrefix(k.Name, "nvjet") || fmt.Sprint(got) != fmt.Sprint(want) {
+		"l1_hit_rate_percent": 0, "l2_hit_rate_percent": 40.10, "warp_efficiency_percent": 98.875, "branch_efficiency_percent": 98.45, "sm_active_percent": 46.761473981243256}
+	if got := k.Counters; !strings.HasPrefix(k.Name, "nvjet") || fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%s has %v, not %v", k.Name, got, want)
 	}
 }
@@ -62,7 +62,7 @@ func TestJoin(t *testing.T) {
 	for _, e := range tr.Events {
 		if e.Kind == traces.KindKernel && strings.Contains(e.Name, "48x64_64x15") {
 			// c_attn of two layers: the first of each pass has the counters of the first.
-			want, _ := s[5+11*(product%2)].Counters.Get(traces.CounterDRAMThroughput)
+			want := s[5+11*(product%2)].Counters[traces.CounterDRAMThroughput]
 			if got, ok := e.Counters.Get(traces.CounterDRAMThroughput); !ok || got != want {
 				t.Errorf("product %d has %v, not %v", product, got, want)
 			}
@@ -123,7 +123,7 @@ func TestForms(t *testing.T) {
 		}
 		var got []string
 		for _, k := range s {
-			got = append(got, fmt.Sprint(k.Name, " ", k.Grid, " ", k.Counters.Map()))
+			got = append(got, fmt.Sprint(k.Name, " ", k.Grid, " ", k.Counters))
 		}
 		if strings.Join(got, "; ") != c.want {
 			t.Errorf("%s:\n%s\nnot\n%s", c.what, strings.Join(got, "; "), c.want)

@@ -217,7 +217,7 @@ func ofCounters() []definition {
 	for _, c := range traces.AllCounters {
 		list = append(list, definition{c.Key, "counters", c.Name, "%", c.Definition + ", in the mean over kernel time",
 			withCounters,
-			func(m *measured) (float64, bool) { return m.counters.Get(c.Counter) }})
+			func(m *measured) (float64, bool) { return m.counters.Get(c.Key) }})
 	}
 	return list
 }

@@ -136,8 +136,7 @@ func TestAdvise(t *testing.T) {
 	named := func(name string) func(*traces.Event) { return func(k *traces.Event) { k.Name = name } }
 	counted := func(efficiency float32) func(*traces.Event) {
 		return func(k *traces.Event) {
-			k.Counters = traces.NewCounters()
-			k.Counters[traces.CounterWarpEfficiency] = efficiency
+			k.Counters = &traces.Counters{traces.CounterWarpEfficiency: float64(efficiency)}
 		}
 	}
 	even := func(int, int, int) int64 { return 250 } // on 4 threads
@@ -154,8 +153,7 @@ func TestAdvise(t *testing.T) {
 	dram := func(percent float32) func(*traces.Event) {
 		return func(k *traces.Event) {
 			fat(k)
-			k.Counters = traces.NewCounters()
-			k.Counters[traces.CounterDRAMThroughput] = percent
+			k.Counters = &traces.Counters{traces.CounterDRAMThroughput: float64(percent)}
 		}
 	}
 	tested := map[string]bool{}

@@ -159,7 +159,7 @@ type measured struct {
 	depth              float64
 	deepest            int
 	occupancy, fill    mean               // theoretical, and of the SMs that the grids reach, in percent by time
-	counters           *traces.Counters   // means by time, nil if none were measured
+	counters           traces.Counters    // means by time, nil if none were measured
 	samples            map[string]float64 // means over the wall time of what the device samples, by name
 	peaks              map[string]float64 // the most of the same
 }

@@ -32,8 +32,8 @@ func TestMeasure(t *testing.T) {
 		e.Value = v
 		return e
 	}
-	launched[1].Counters, second[1].Counters = traces.NewCounters(), traces.NewCounters()
-	launched[1].Counters[traces.CounterOccupancy], second[1].Counters[traces.CounterOccupancy] = 20, 60
+	launched[1].Counters = &traces.Counters{traces.CounterOccupancy: 20}
+	second[1].Counters = &traces.Counters{traces.CounterOccupancy: 60}
 	last := traces.Plain(traces.KindKernel, stream, "uncalled", 280, 20)
 	h := &traces.Header{Devices: []traces.Device{{SMs: 100, WarpsPerSM: 64, BlocksPerSM: 32, RegistersPerSM: 65536, SharedPerSM: 200 << 10}}}
 	tr := fixtures.Trace(h, append(append(launched, second...), copied, call, wait, in, last, sampled(-10, 10), sampled(160, 30))...)

@@ -437,8 +437,7 @@ func TestDetail(t *testing.T) {
 	k.Grid = [3]int32{1, 1, 1} // of stamps, which know no blocks
 	shaped, counted := k, traces.Plain(traces.KindKernel, k.Lane, "k", 0, 1)
 	shaped.What = &traces.What{Name: "k", Grid: k.Grid, Block: [3]int32{32, 4, 1}, Registers: 40}
-	counted.Occupancy, counted.Counters = 43, traces.NewCounters()
-	counted.Counters[traces.CounterOccupancy], counted.Counters[traces.CounterL2Hits] = 12.5, 40
+	counted.Occupancy, counted.Counters = 43, &traces.Counters{traces.CounterOccupancy: 12.5, traces.CounterL2Hits: 40}
 	for want, e := range map[string]*traces.Event{"": &k, "grid 1, block 32x4, 40 registers per thread": &shaped,
 		"estimated occupancy 43 %, achieved occupancy 12.5 %, L2 hit rate 40.0 %": &counted} {
 		if got := detail(e); got != want {

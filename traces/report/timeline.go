@@ -429,7 +429,7 @@ func detail(e *traces.Event) string {
 			add("estimated occupancy %.0f %%", e.Occupancy)
 		}
 		for _, c := range traces.AllCounters {
-			if v, ok := e.Counters.Get(c.Counter); ok {
+			if v, ok := e.Counters.Get(c.Key); ok {
 				add("%s %.1f %%", c.Name, v)
 			}
 		}

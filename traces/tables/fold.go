@@ -72,7 +72,7 @@ func sum(rows []Row, of []int) Row {
 		s.setFloor()
 	}
 	s.Spread = spreadOf(s.durations)
-	s.Counters = s.counters.Counters().Map()
+	s.Counters = s.counters.Counters()
 	if s.MeanThread > 0 {
 		s.Imbalance = s.LongestThread / s.MeanThread
 	}

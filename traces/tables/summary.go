@@ -167,7 +167,7 @@ type Row struct {
 
 	// Counters are the means by time of hardware counters in percent, by [traces.CounterInfo.Key];
 	// nil if none were measured.
-	Counters map[string]float64 `json:"counters,omitempty"`
+	Counters traces.Counters `json:"counters,omitempty"`
 
 	durations    []int64
 	counters     traces.CounterMean
@@ -834,7 +834,7 @@ func (s *summary) finish(t *Table) {
 	sum := int64(0)
 	for _, r := range s.rows {
 		r.Spread = spreadOf(r.durations)
-		r.Counters = r.counters.Counters().Map()
+		r.Counters = r.counters.Counters()
 		switch {
 		case s.of != ofPasses && r.Kind != RowIdle:
 			r.Calls = r.Kernels

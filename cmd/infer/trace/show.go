@@ -390,7 +390,7 @@ func insideKey(c table.Column[tables.Row]) bool {
 }
 
 // counterTitles are the headings of hardware counters.
-var counterTitles = map[traces.Counter]string{traces.CounterOccupancy: "achieved %", traces.CounterSMThroughput: "SM %",
+var counterTitles = map[string]string{traces.CounterOccupancy: "achieved %", traces.CounterSMThroughput: "SM %",
 	traces.CounterDRAMThroughput: "DRAM %", traces.CounterL1Throughput: "L1 %", traces.CounterL2Throughput: "L2 %",
 	traces.CounterL1Hits: "L1 hit %", traces.CounterL2Hits: "L2 hit %", traces.CounterWarpEfficiency: "warp eff. %",
 	traces.CounterBranches: "branch eff. %", traces.CounterSMActive: "SMs active %"}
@@ -407,7 +407,7 @@ func counterColumns(t *tables.Table) []table.Column[tables.Row] {
 			v, ok := r.Counters[c.Key]
 			return table.When(r.Kind == tables.RowWork, table.Known(ok, table.Float(v, 1)))
 		}
-		columns = append(columns, table.Column[tables.Row]{Key: name, Unit: "percent", Title: counterTitles[c.Counter],
+		columns = append(columns, table.Column[tables.Row]{Key: name, Unit: "percent", Title: counterTitles[c.Key],
 			Legend: c.Name, Cell: cell})
 	}
 	return columns

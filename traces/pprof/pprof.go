@@ -29,8 +29,8 @@ type stack struct {
 //	gpt2scope, kind of pass, idle, cause, copy
 //
 // without the layer for steps outside the layers, without the kernel on the CPU, and
-// without the copy for idle time in which no copy runs. For a trace of the CPU without passes
-// a stack has the operations that contain each other, and their own times.
+// without the copy for idle time in which no copy runs. For a trace of the CPU without passes the rows are those of the
+// table by operation.
 //
 // The values of a sample are nanoseconds and a count. The nanoseconds are exclusive times (see [tables.Row]) and sum to
 // the wall time. The count is of kernels, copies and sets; on the CPU, of events of threads; of idle time, of gaps. The
@@ -52,42 +52,45 @@ func Profile(t *traces.Trace, device int32) (*profile.Profile, error) {
 		s.ns, s.n = s.ns+ns, s.n+n
 	}
 	left := table.Wall
-	copied := map[string][2]int64{} // by phase: ns and number of the copies that the table counts as idle time
+	used := make([]struct{ ns, n int64 }, len(table.Rows)) // of the idle time of a row by the copies in it
 	table.Window.Sweep(table.Time, func(e, _ *traces.Event, _, own window.Interval) {
-		ns := own.Length()
+		i, ns := table.RowOf(e), own.Length()
+		if i < 0 { // by operation, whose rows are no work
+			return
+		}
+		r := &table.Rows[i]
 		left -= ns
-		phase := t.Header.PhaseOf(e)
-		step, ok := t.Header.Step(e)
+		used[i].ns, used[i].n = used[i].ns+ns, used[i].n+1
+		phase, kernel := r.Phase, e.Name
+		if e.Kind.IsRange() { // a step of the CPU
+			kernel = ""
+		}
 		switch {
 		case table.By == tables.ByKernel:
-			add(ns, 1, labelled("kind", "work"), kernelFrame(e))
-		case ok:
-			layer := layerFrame(step)
-			add(ns, 1, labelled("kind", "work", "phase", phase, "layer", layer, "stage", step.Name, "op", step.Op),
-				phase, layer, step.Name, kernelFrame(e))
-		case e.Kind == traces.KindMemcpy || e.Kind == traces.KindMemset:
-			copied[phase] = [2]int64{copied[phase][0] + ns, copied[phase][1] + 1}
-			add(ns, 1, labelled("kind", "idle", "phase", phase), phase, "idle", tables.IdleCopy, kernelFrame(e))
+			add(ns, 1, labelled("kind", "work"), kernel)
+		case r.Kind == tables.RowIdle:
+			add(ns, 1, labelled("kind", "idle", "phase", phase), phase, "idle", r.Name, kernel)
 		default:
-			add(ns, 1, labelled("kind", "work", "phase", phase), phase, "kernels of no step", kernelFrame(e))
+			layer := ""
+			step, ok := t.Header.Step(e)
+			if ok {
+				layer = layerFrame(step)
+			}
+			add(ns, 1, labelled("kind", "work", "phase", phase, "layer", layer, "stage", step.Name, "op", step.Op), phase, layer,
+				r.Name, kernel)
 		}
 	})
-	for _, o := range table.OpStacks {
-		left -= o.Self
-		add(o.Self, int64(o.Calls), labelled("kind", "work", "op", o.Frames[len(o.Frames)-1]), o.Frames...)
-	}
-	for _, r := range table.Rows {
-		if r.Kind != tables.RowIdle {
+	for i, r := range table.Rows {
+		ns, n := r.Exclusive-used[i].ns, int64(r.Calls)-used[i].n
+		switch {
+		case table.By == tables.ByOp && r.Kind == tables.RowWork:
+			add(ns, n, labelled("kind", "work", "op", r.Name), r.Name)
+		case r.Kind != tables.RowIdle || ns == 0:
 			continue
-		}
-		ns, n := r.Exclusive, int64(r.Calls)
-		if r.Name == tables.IdleCopy { // the copies themselves have their stacks
-			ns, n = ns-copied[r.Phase][0], n-copied[r.Phase][1]
-		}
-		if ns != 0 {
-			left -= ns
+		default:
 			add(ns, n, labelled("kind", "idle", "phase", r.Phase), r.Phase, "idle", r.Name)
 		}
+		left -= ns
 	}
 	if left > 0 { // less if operations of several threads overlap
 		add(left, 0, labelled("kind", "residual"), tables.Unaccounted)
@@ -128,14 +131,6 @@ func layerFrame(s traces.Step) string {
 		return fmt.Sprintf("layer %d in slot %d", s.Layer, s.Slot)
 	}
 	return fmt.Sprintf("layer %d", s.Layer)
-}
-
-// kernelFrame names the leaf. A step of the CPU has none.
-func kernelFrame(e *traces.Event) string {
-	if e.Kind.IsRange() {
-		return ""
-	}
-	return e.Name
 }
 
 // assemble makes a profile of stacks, sorted so that it is the same each time.

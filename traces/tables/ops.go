@@ -3,9 +3,7 @@ package tables
 import (
 	"cmp"
 	"errors"
-	"maps"
 	"slices"
-	"strings"
 
 	"gpt2scope/traces"
 )
@@ -51,19 +49,11 @@ func (s *summary) opName(e *traces.Event) string {
 	return e.Name
 }
 
-// OpStack is the time of an operation of the CPU within others.
-type OpStack struct {
-	Frames []string // the outermost first
-	Self   int64    // ns, without the operations inside it
-	Calls  int
-}
-
 // openOp is an operation that is open on a thread.
 type openOp struct {
 	event   *traces.Event
 	row     *OpRow
 	covered int64 // up to here the time of those inside it is subtracted
-	path    string
 }
 
 // ops fills a table by operation.
@@ -77,7 +67,6 @@ func (s *summary) ops(t *Table) error {
 	threads := map[traces.ThreadID][]openOp{}
 	main := s.passThreads(t)
 	onHost := map[traces.Run]bool{} // steps that the host has a range of
-	paths := map[string]*OpStack{}
 	for i := range s.Events {
 		e := &s.Events[i]
 		isRange := e.Kind.IsRange() && e.Lane.Kind == traces.LaneThread
@@ -95,15 +84,7 @@ func (s *summary) ops(t *Table) error {
 		for len(stack) > 0 && stack[len(stack)-1].event.End() <= e.Time {
 			stack = stack[:len(stack)-1]
 		}
-		name := s.opName(e)
-		r := row(name)
-		path := name
-		if len(stack) > 0 {
-			path = stack[len(stack)-1].path + "\x00" + name
-		}
-		here := at(paths, path)
-		here.Frames = strings.Split(path, "\x00")
-		here.Self += e.Duration
+		r := row(s.opName(e))
 		if !slices.ContainsFunc(stack, func(o openOp) bool { return o.row == r }) {
 			r.CPU += e.Duration
 		}
@@ -120,27 +101,22 @@ func (s *summary) ops(t *Table) error {
 		}
 		if isNew {
 			r.Calls++
-			here.Calls++
 		}
 		if len(stack) > 0 {
 			outer := &stack[len(stack)-1]
 			from, to := max(e.Time, outer.covered), min(e.End(), outer.event.End())
 			if from < to {
 				outer.row.SelfCPU -= to - from
-				paths[outer.path].Self -= to - from
 				outer.covered = to
 			}
 		}
-		threads[key] = append(stack, openOp{e, r, e.Time, path})
+		threads[key] = append(stack, openOp{e, r, e.Time})
+	}
+	if s.by == ByPython && len(rows) == 0 {
+		return errors.New("the recording has no functions of Python: PyTorch's profiler records them with with_stack=True")
 	}
 	if s.Device >= 0 {
 		s.opsOnGPU(row, onHost)
-	}
-	if s.by == ByPython && len(paths) == 0 {
-		return errors.New("the recording has no functions of Python: PyTorch's profiler records them with with_stack=True")
-	}
-	for _, path := range slices.Sorted(maps.Keys(paths)) {
-		t.OpStacks = append(t.OpStacks, *paths[path])
 	}
 	for _, r := range rows {
 		t.Ops = append(t.Ops, *r)

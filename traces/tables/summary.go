@@ -174,6 +174,8 @@ type Row struct {
 	floor        float64
 	floorOfBytes float64 // the part of floor that is bound by bytes
 	order        int32   // within a plan
+	made         *Row    // what this is a copy of in [Table.Rows], nil for a row of no event
+	place        int     // there
 }
 
 // Table says where the wall time of a trace went.
@@ -188,9 +190,7 @@ type Table struct {
 	Rows   []Row    `json:"rows,omitempty"`
 	Folded []Folded `json:"folded,omitempty"` // Rows, with one row per stage over all layers
 
-	Ops      []OpRow   `json:"ops,omitempty"`
-	OpStacks []OpStack `json:"-"` // of the operations of the CPU: sorted, and their times sum to those of Ops
-
+	Ops       []OpRow      `json:"ops,omitempty"`
 	Ranges    []RangeRow   `json:"ranges,omitempty"`
 	Processes []ProcessRow `json:"processes,omitempty"`
 	Memory    []MemoryRow  `json:"memory,omitempty"`
@@ -641,30 +641,28 @@ func (t *Table) RowOf(e *traces.Event) int {
 
 // index lets the table find the row of an event.
 func (s *summary) index(t *Table) {
-	index := make(map[rowKey]int, len(t.Rows))
-	for i, r := range t.Rows {
-		key := rowKey{kind: r.Kind, phase: r.Phase, name: r.Name}
-		if r.Shape != nil {
-			key.shape = *r.Shape
+	for i := range t.Rows {
+		if r := t.Rows[i].made; r != nil {
+			r.place = i
 		}
-		index[key] = i
 	}
-	known := map[alike]int{}
 	t.rowOf = func(e *traces.Event) int {
 		_, ofStep := s.Header.Step(e)
-		if isWork := e.Kind.IsGPU() && (s.by != ByKernel || e.Lane.Device == s.Device); !isWork &&
-			(s.by == ByKernel || !ofStep) {
+		isWork := e.Kind.IsGPU() && (s.by != ByKernel || e.Lane.Device == s.Device) ||
+			s.Device < 0 && e.Kind == traces.KindStep
+		if !isWork && (s.by == ByKernel || !ofStep) {
 			return -1
 		}
 		of := alikeOf(e)
-		i, ok := known[of]
-		if !ok {
-			if i, ok = index[s.key(e)]; !ok {
-				i = -1
-			}
-			known[of] = i
+		r, known := s.alike[of]
+		if !known {
+			r = s.rows[s.key(e)]
+			s.alike[of] = r
 		}
-		return i
+		if r == nil {
+			return -1
+		}
+		return r.place
 	}
 }
 
@@ -753,24 +751,13 @@ func (s *summary) runs() {
 	if s.of != ofPasses {
 		return
 	}
-	events := s.Events
-	if s.Device >= 0 {
-		if projected := traces.Project(s.Header, events); projected != nil { // else they are there
-			events = projected
-		}
-	}
 	seen := map[traces.Run]*run{}
 	counted := map[rowInPass]bool{}
 	costs := costsOf(s.Header, s.Device)
 	var order []*run
-	for i := range events {
-		e := &events[i]
+	for _, e := range s.Work {
 		step, ok := s.Header.Step(e)
-		if !ok || e.Kind != traces.KindStep || e.Time < s.from || e.Time >= s.to {
-			continue
-		}
-		if onGPU := e.Lane.Kind == traces.LaneStream && e.Lane.Device == s.Device; !onGPU &&
-			(s.Device >= 0 || e.Lane.Kind != traces.LaneThread) {
+		if !ok || e.Time < s.from || e.Time >= s.to {
 			continue
 		}
 		pass := s.PassOf(e)
@@ -846,6 +833,7 @@ func (s *summary) finish(t *Table) {
 			r.Imbalance = r.LongestThread / r.MeanThread
 		}
 		sum += r.Exclusive
+		r.made = r
 		t.Rows = append(t.Rows, *r)
 	}
 	t.Rows = append(t.Rows, Row{Kind: RowResidual, Name: Unaccounted, Exclusive: t.Wall - sum, order: -1, Plan: -1})

@@ -16,6 +16,7 @@ import (
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/files"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/weights"
 )
@@ -245,7 +246,7 @@ func (e *evalFlags) run(c *cobra.Command, m *cli.ModelFlags) error {
 	if text == "" {
 		return fmt.Errorf("--text %s: it is empty; there is nothing to evaluate", e.text)
 	}
-	ids, err := cli.Await(ctx, func() ([]int32, error) {
+	ids, err := files.Await(ctx, func() ([]int32, error) {
 		ids := o.Model.Tokenizer.EncodeOrdinary(text)
 		return ids, o.Model.Tokenizer.Unknown(text, ids)
 	})

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/term"
+
+	"gpt2scope/internal/files"
 )
 
 // ErrInterrupted says that Ctrl-C was typed in place of a line.
@@ -72,21 +74,7 @@ func (l *Lines) Next(ctx context.Context) (string, error) {
 			l.editor.SetSize(width, height)
 		}
 	}
-	type result struct {
-		line string
-		err  error
-	}
-	read := make(chan result, 1)
-	go func() {
-		line, err := l.next()
-		read <- result{line, err}
-	}()
-	select {
-	case r := <-read:
-		return r.line, r.err
-	case <-ctx.Done():
-		return "", context.Cause(ctx)
-	}
+	return files.Await(ctx, l.next)
 }
 
 func (l *Lines) next() (string, error) {

@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"time"
+
+	"gpt2scope/internal/files"
 )
 
 // ErrSilent says that a pipe is open and sent nothing in time.
@@ -28,19 +30,8 @@ func Piped(ctx context.Context, r io.Reader, wait time.Duration) (io.Reader, err
 		}
 	}
 	text := bufio.NewReader(r)
-	first := make(chan error, 1)
-	go func() {
-		_, err := text.Peek(1)
-		first <- err
-	}()
-	late := time.NewTimer(wait)
-	defer late.Stop()
-	select {
-	case err := <-first:
-		return text, err
-	case <-late.C:
-		return nil, ErrSilent
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
+	ctx, cancel := context.WithTimeoutCause(ctx, wait, ErrSilent)
+	defer cancel()
+	_, err := files.Await(ctx, func() ([]byte, error) { return text.Peek(1) })
+	return text, err
 }

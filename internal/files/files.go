@@ -1,5 +1,5 @@
 // Package files opens files such that nothing waits without end: a cancelled context ends the wait for the other end of
-// a pipe, and what this program keeps by itself is read only from regular files.
+// a pipe, or for any work ([Await]), and what this program keeps by itself is read only from regular files.
 package files
 
 import (
@@ -82,6 +82,26 @@ func (f *File) cause(err error) error {
 		return context.Cause(f.ctx)
 	}
 	return err
+}
+
+// Await returns what f does, or earlier when ctx is cancelled; then f goes on by itself, and what it returns is lost.
+func Await[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		v, err := f()
+		done <- result{v, err}
+	}()
+	select {
+	case <-ctx.Done():
+		var none T
+		return none, context.Cause(ctx)
+	case r := <-done:
+		return r.value, r.err
+	}
 }
 
 // Regular opens a regular file for reading and waits for nobody.

@@ -19,6 +19,7 @@ import (
 
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/console"
+	"gpt2scope/internal/files"
 	"gpt2scope/internal/humanize"
 )
 
@@ -169,33 +170,13 @@ func (in *InputFlags) read(ctx context.Context, flags *ModelFlags, m *gpt2.Model
 			text = strings.TrimSuffix(before, "\r")
 		}
 	}
-	return Await(ctx, func() ([]int32, error) {
+	return files.Await(ctx, func() ([]int32, error) {
 		if in.Whole && (in.Given() > 0 || file != "") {
 			ids := append([]int32{}, m.Tokenizer.Encode(text)...)
 			return ids, m.Tokenizer.Unknown(text, ids)
 		}
 		return m.Encode(text)
 	})
-}
-
-// Await returns what f does, or earlier when ctx is cancelled; then f goes on by itself, and what it returns is lost.
-func Await[T any](ctx context.Context, f func() (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	done := make(chan result, 1)
-	go func() {
-		v, err := f()
-		done <- result{v, err}
-	}()
-	select {
-	case <-ctx.Done():
-		var none T
-		return none, context.Cause(ctx)
-	case r := <-done:
-		return r.value, r.err
-	}
 }
 
 // parseIDs reads ids separated by commas or white space; @FILE reads a file.
@@ -228,7 +209,7 @@ func ReadText(ctx context.Context, path string, stdin io.Reader) (string, error)
 	} else {
 		stdin = nil
 	}
-	text, err := Await(ctx, func() (string, error) { // it may wait without end, for a person or a pipe
+	text, err := files.Await(ctx, func() (string, error) { // it may wait without end, for a person or a pipe
 		from := stdin
 		if from == nil {
 			f, err := os.Open(path)

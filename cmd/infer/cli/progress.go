@@ -57,31 +57,17 @@ func (m *ModelFlags) Spin(title string) (stop func()) {
 	if m.Quiet || !IsTerminal(m.Stderr) {
 		return func() {}
 	}
-	over, gone := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(gone)
-		select {
-		case <-over:
-			return
-		case <-time.After(time.Second):
-		}
+	made := make(chan *progressbar.ProgressBar, 1)
+	late := time.AfterFunc(time.Second, func() {
 		bar := progressbar.NewOptions64(-1, progressbar.OptionSetWriter(m.Stderr), progressbar.OptionSetDescription(title),
 			progressbar.OptionSpinnerType(14), progressbar.OptionSetElapsedTime(true), progressbar.OptionClearOnFinish())
-		tick := time.NewTicker(100 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			bar.Add(1)
-			select {
-			case <-over:
-				bar.Finish()
-				return
-			case <-tick.C:
-			}
-		}
-	}()
+		bar.RenderBlank() // from here on it turns by itself
+		made <- bar
+	})
 	return sync.OnceFunc(func() {
-		close(over)
-		<-gone
+		if !late.Stop() {
+			(<-made).Finish()
+		}
 	})
 }
 

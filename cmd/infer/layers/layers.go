@@ -17,6 +17,7 @@ import (
 
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/files"
 	"gpt2scope/internal/journal"
 	"gpt2scope/layers"
 	"gpt2scope/layers/plot"
@@ -225,7 +226,7 @@ func (l *layersFlags) readQuality(ctx context.Context, m *gpt2.Model, stdin io.R
 	if err != nil {
 		return nil, 0, "", err
 	}
-	if ids, err = cli.Await(ctx, func() ([]int32, error) { return m.Tokenizer.EncodeOrdinary(text), nil }); err != nil {
+	if ids, err = files.Await(ctx, func() ([]int32, error) { return m.Tokenizer.EncodeOrdinary(text), nil }); err != nil {
 		return nil, 0, "", err
 	}
 	if len(ids) < l.window || len(ids) < 2 {

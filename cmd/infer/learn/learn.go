@@ -184,7 +184,7 @@ func (l *learnFlags) run(c *cobra.Command, m *cli.ModelFlags, args []string) err
 			return fmt.Errorf("--from %s: %w", cli.ShellQuote(l.from), humanize.Cause(err))
 		}
 		judge = func(lesson *learn.Lesson) (learn.Result, error) {
-			return cli.Await(c.Context(), func() (learn.Result, error) { return learn.Judge(c.Context(), lesson, from) })
+			return files.Await(c.Context(), func() (learn.Result, error) { return learn.Judge(c.Context(), lesson, from) })
 		}
 	} else {
 		e, err := l.open(m)

@@ -20,6 +20,7 @@ import (
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/files"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/journal"
 	"gpt2scope/internal/table"
@@ -319,7 +320,7 @@ func mergeTasks(ctx context.Context, from []string, dir string, force bool, stdo
 	if err := cli.CheckFolder(dir, force); err != nil {
 		return err
 	}
-	samples, err := cli.Await(ctx, func() ([]tasks.Sample, error) { return tasks.ReadFiles(from...) })
+	samples, err := files.Await(ctx, func() ([]tasks.Sample, error) { return tasks.ReadFiles(from...) })
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/internal/files"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/table"
 	"gpt2scope/predict"
@@ -58,7 +59,7 @@ measured.
 
 // ReadRows reads samples for the model, the stored ones if none are named, and says what it leaves out.
 func ReadRows(ctx context.Context, stderr io.Writer, paths []string) ([]predict.Row, error) {
-	all, err := cli.Await(ctx, func() ([]tasks.Sample, error) { return tasks.ReadFiles(paths...) })
+	all, err := files.Await(ctx, func() ([]tasks.Sample, error) { return tasks.ReadFiles(paths...) })
 	if len(paths) == 0 {
 		all, err = storedsamples.Read()
 		fmt.Fprintln(stderr, "infer: the samples are those stored in this program; give files of 'infer tasks bench' for "+

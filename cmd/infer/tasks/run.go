@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpt2scope/cmd/infer/cli"
+	"gpt2scope/internal/files"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/table"
 	"gpt2scope/predict"
@@ -130,12 +131,12 @@ func (s *streamFlags) run(ctx context.Context, args []string, stdout, stderr io.
 	}
 	setup := schedule.Setup{Rows: rows, Machine: s.machine, Memory: memory, Jobs: s.n, Interval: s.interval, Seed: s.seed}
 	setup.Model = s.predictor(ctx, len(args) == 0)
-	p, err := cli.Await(ctx, setup.Prepare)
+	p, err := files.Await(ctx, setup.Prepare)
 	if err != nil {
 		return err
 	}
 	var runs map[string][]schedule.Result
-	report, err := cli.Await(ctx, func() (schedule.Report, error) {
+	report, err := files.Await(ctx, func() (schedule.Report, error) {
 		runs = p.Simulate()
 		return p.Report(runs), nil
 	})
@@ -307,7 +308,7 @@ func (r *runFlags) run(ctx context.Context, m *cli.ModelFlags, args []string, st
 	if err != nil {
 		return err
 	}
-	p, err := cli.Await(ctx, schedule.Setup{
+	p, err := files.Await(ctx, schedule.Setup{
 		Rows: rows, Devices: names, Memory: predict.Pinned, Jobs: r.n, Interval: r.interval, Seed: r.seed,
 		Chosen: chosen, LongestUs: r.longest * 1e3, Most: int64(r.most) << 20, Model: r.predictor(ctx, false),
 	}.Prepare)

@@ -318,9 +318,6 @@ func (p planJSON) write(w io.Writer, by tables.By) {
 		r.FLOPs, r.Bytes = r.FLOPs+s.FLOPs, r.Bytes+s.Bytes
 	}
 	rows = append(rows, planRow{stepJSON: stepJSON{Tag: -1, Name: "total", FLOPs: p.FLOPs, Bytes: p.Bytes}})
-	word := func(title string, of func(*planRow) string) table.Column[planRow] {
-		return table.Column[planRow]{Title: title, Cell: func(r *planRow) table.Cell { return table.String(of(r)) }}
-	}
 	ofStep := func(r *planRow, format string, args ...any) string {
 		if r.Tag < 0 {
 			return ""
@@ -332,11 +329,11 @@ func (p planJSON) write(w io.Writer, by tables.By) {
 			return table.When(r.layers == 0, table.String(ofStep(r, "%d", r.Tag)))
 		}},
 		table.Count("layers", "layers", func(r *planRow) int { return r.layers }),
-		word("op", func(r *planRow) string { return r.Op }),
-		word("rows x K -> N", func(r *planRow) string { return ofStep(r, "%d x %d -> %d", r.Rows, r.K, r.N) }),
-		word("MFLOP", func(r *planRow) string { return fmt.Sprintf("%.3f", float64(r.FLOPs)/1e6) }),
-		word("KB", func(r *planRow) string { return fmt.Sprintf("%.1f", float64(r.Bytes)/1e3) }),
-		word("FLOP/byte", func(r *planRow) string { return fmt.Sprintf("%.2f", float64(r.FLOPs)/float64(max(1, r.Bytes))) }),
+		table.Word("op", func(r *planRow) string { return r.Op }),
+		table.Word("rows x K -> N", func(r *planRow) string { return ofStep(r, "%d x %d -> %d", r.Rows, r.K, r.N) }),
+		table.Word("MFLOP", func(r *planRow) string { return fmt.Sprintf("%.3f", float64(r.FLOPs)/1e6) }),
+		table.Word("KB", func(r *planRow) string { return fmt.Sprintf("%.1f", float64(r.Bytes)/1e3) }),
+		table.Word("FLOP/byte", func(r *planRow) string { return fmt.Sprintf("%.2f", float64(r.FLOPs)/float64(max(1, r.Bytes))) }),
 		table.Text("name", "stages", func(r *planRow) string { return r.Name }),
 	}
 	if !folded {

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"gpt2scope/cmd/infer/cli"
@@ -32,8 +31,7 @@ func (g *generateFlags) interact(ctx context.Context, s *gpt2.Session, o *cli.Op
 	defer signal.Stop(interrupts)
 
 	if lines.Terminal() {
-		g.Notice("the model goes on from what you type: Ctrl-C stops it, Ctrl-D ends, an empty line lets it go on, " +
-			`a \ at the end of a line adds another, /reset forgets the text`)
+		g.Notice("the model goes on from what you type: Ctrl-C stops it, Ctrl-D ends, an empty line lets it go on")
 	}
 	closing := result{Seed: g.sampling.Seed, Setting: o.Setting()}
 	for {
@@ -49,7 +47,7 @@ func (g *generateFlags) interact(ctx context.Context, s *gpt2.Session, o *cli.Op
 			return err
 		}
 	}
-	if s.Stats() == (gpt2.Stats{}) { // nothing was typed since the start or /reset
+	if s.Stats() == (gpt2.Stats{}) { // nothing was typed
 		return nil
 	}
 	closing.measured(s)
@@ -87,7 +85,6 @@ func (g *generateFlags) turn(ctx context.Context, s *gpt2.Session, o *cli.Opened
 // typed returns the ids of the next text; none of them to let the model go on.
 func (g *generateFlags) typed(ctx context.Context, s *gpt2.Session, lines *console.Lines,
 	interrupts <-chan os.Signal) ([]int32, error) {
-	var text strings.Builder
 	for {
 		waiting, stop := ctx, func() {}
 		if !lines.Terminal() { // there Ctrl-C is a key, and a signal that came late was for the text
@@ -97,27 +94,13 @@ func (g *generateFlags) typed(ctx context.Context, s *gpt2.Session, lines *conso
 		stop()
 		switch {
 		case errors.Is(err, console.ErrInterrupted):
-			text.Reset()
 			continue
 		case err != nil:
 			return nil, err
-		}
-		if more, ok := strings.CutSuffix(line, `\`); ok {
-			text.WriteString(more + "\n")
-			continue
-		}
-		if text.Len() == 0 && line == "/reset" {
-			if err := s.Reset(); err != nil {
-				return nil, err
-			}
-			g.Notice("the text is forgotten")
-			continue
-		}
-		text.WriteString(line)
-		if text.Len() == 0 && s.Length() > 0 {
+		case line == "" && s.Length() > 0:
 			return nil, nil
 		}
-		return s.Model().Encode(text.String())
+		return s.Model().Encode(line)
 	}
 }
 

@@ -123,7 +123,7 @@ func (term *terminal) status() int {
 // too; at the prompt it drops the line. The line typed before comes back by a key. Ctrl-D ends with status 0.
 func TestInteractive(t *testing.T) {
 	term := onTerminal(t, "-i", "-m", tiny, "-n", "-1", "--ignore-eos", "-s", "1")
-	term.expect("/reset forgets the text")
+	term.expect("an empty line lets it go on")
 	term.expect("> ")
 	term.keyIn("ROMEO:\r")
 	term.expect("ROMEO:\r\n")
@@ -132,10 +132,7 @@ func TestInteractive(t *testing.T) {
 	term.expect("\r\n> ")
 	term.keyIn("dropped\x03")
 	term.expect("^C\r\n> ")
-	term.keyIn("/reset\r")
-	term.expect("forgotten\r\n")
-	term.expect("> ")
-	term.keyIn("\x1b[A\x1b[A\r") // the line before the last
+	term.keyIn("\x1b[A\r") // the line before
 	term.expect("ROMEO:")
 	term.await(100)
 	term.keyIn("\x03")
@@ -186,11 +183,10 @@ func TestInteractiveWithoutTerminal(t *testing.T) {
 	args := []string{"-m", tiny, "-n", "5", "-s", "1", "--temp", "0", "--ignore-eos", "--quiet"}
 	turn := func(prompt string) string { return mustInfer(t, append(args, "-p", prompt)...).stdout }
 	first := turn("ROMEO:")
-	second := turn("ROMEO:" + first + "And\nthen")
-	third := turn("ROMEO:" + first + "And\nthen" + second)
-	fresh := turn("JULIET:")
-	e := inferProcess(t, "ROMEO:\nAnd\\\nthen\n\n/reset\nJULIET:", append(args, "-i")...)
-	want := first + "\n" + second + "\n" + third + "\n" + fresh + "\n"
+	second := turn("ROMEO:" + first + "And then")
+	third := turn("ROMEO:" + first + "And then" + second)
+	e := inferProcess(t, "ROMEO:\nAnd then\n\n", append(args, "-i")...)
+	want := first + "\n" + second + "\n" + third + "\n"
 	if e.status != 0 || e.stdout != want {
 		t.Errorf("status %d, text %q, want %q; stderr %q", e.status, e.stdout, want, e.stderr)
 	}

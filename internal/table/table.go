@@ -197,6 +197,11 @@ func Text[R any](key, title string, of func(*R) string) Column[R] {
 	return Column[R]{Key: key, Title: title, Left: true, Cell: func(r *R) Cell { return String(of(r)) }}
 }
 
+// Word is a column of words or written numbers for people alone, aligned to the right.
+func Word[R any](title string, of func(*R) string) Column[R] {
+	return Column[R]{Title: title, Cell: func(r *R) Cell { return String(of(r)) }}
+}
+
 // Count is a column of whole numbers, blank where they are 0.
 func Count[R any, N int | int32 | int64](key, title string, of func(*R) N) Column[R] {
 	return Column[R]{Key: key, Title: title, Cell: func(r *R) Cell { return Int(int64(of(r))) }}

@@ -209,23 +209,19 @@ func (b *benchFlags) runCombination(ctx context.Context, m *cli.ModelFlags, batc
 
 // writeListsMarkdown writes a table like llama-bench's.
 func writeListsMarkdown(w io.Writer, rows []ListRow) {
-	word := func(title string, left bool, of func(*ListRow) string) table.Column[ListRow] {
-		return table.Column[ListRow]{Title: title, Left: left,
-			Cell: func(r *ListRow) table.Cell { return table.String(of(r)) }}
-	}
 	columns := []table.Column[ListRow]{
-		word("model", true, func(r *ListRow) string { return r.Model }),
-		word("size", false, func(r *ListRow) string { return humanize.Size(r.Size) }),
-		word("params", false, func(r *ListRow) string { return fmt.Sprintf("%.2f M", float64(r.Params)/1e6) }),
-		word("backend", true, func(r *ListRow) string { return r.Backend }),
+		table.Text("model", "model", func(r *ListRow) string { return r.Model }),
+		table.Word("size", func(r *ListRow) string { return humanize.Size(r.Size) }),
+		table.Word("params", func(r *ListRow) string { return fmt.Sprintf("%.2f M", float64(r.Params)/1e6) }),
+		table.Text("backend", "backend", func(r *ListRow) string { return r.Backend }),
 		table.Count("threads", "threads", func(r *ListRow) int { return r.Threads }),
-		word("dtype", true, func(r *ListRow) string { return r.DType }),
-		word("mode", false, func(r *ListRow) string { return r.Mode }),
-		word("layers", false, func(r *ListRow) string { return fmt.Sprintf("%d of %d", r.Layers, r.OfLayers) }),
+		table.Text("dtype", "dtype", func(r *ListRow) string { return r.DType }),
+		table.Word("mode", func(r *ListRow) string { return r.Mode }),
+		table.Word("layers", func(r *ListRow) string { return fmt.Sprintf("%d of %d", r.Layers, r.OfLayers) }),
 		table.Count("batch", "batch", func(r *ListRow) int { return r.Batch }),
-		word("test", false, func(r *ListRow) string { return r.test.String() }),
-		word("t/s", false, func(r *ListRow) string { return fmt.Sprintf("%.2f ± %.2f", r.AvgTS, r.StddevTS) }),
-		word("ms/pass", false, func(r *ListRow) string {
+		table.Word("test", func(r *ListRow) string { return r.test.String() }),
+		table.Word("t/s", func(r *ListRow) string { return fmt.Sprintf("%.2f ± %.2f", r.AvgTS, r.StddevTS) }),
+		table.Word("ms/pass", func(r *ListRow) string {
 			return fmt.Sprintf("%.3f", float64(r.AvgNS)/1e6/float64(max(1, r.test.Gen)))
 		}),
 	}

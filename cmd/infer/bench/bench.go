@@ -83,8 +83,7 @@ func (b *benchFlags) register(f *pflag.FlagSet) {
 	f.Var(cli.Int(&b.past, 0, cli.AtLeast(0)), "past",
 		"the cache holds `N` tokens before the pass (default: before a decode step 128, or half a shorter context; before "+
 			"a prefill none)")
-	b.batches = cli.IntList{Values: []int{1}, Allowed: cli.Batches}
-	f.Var(&b.batches, "batch", "the pass has `N` sequences")
+	f.Var(cli.Ints(&b.batches, cli.IntList{1}, cli.Batches), "batch", "the pass has `N` sequences")
 }
 
 func (b *benchFlags) run(c *cobra.Command, m *cli.ModelFlags) (err error) {

@@ -3,7 +3,6 @@ package bench
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/csv"
 	"fmt"
 	"io"
@@ -29,14 +28,11 @@ type listFlags struct {
 
 func (l *listFlags) register(f *pflag.FlagSet) {
 	any := cli.AtLeast(0)
-	l.prompts = cli.IntList{Values: []int{512}, Allowed: any}
-	l.gens = cli.IntList{Values: []int{128}, Allowed: any}
-	l.depths = cli.IntList{Values: []int{0}, Allowed: any}
-	f.VarP(&l.prompts, "n-prompt", "p", "measure the prefill of `N,...` tokens, 0 for none; by default at\nmost as many "+
+	f.VarP(cli.Ints(&l.prompts, cli.IntList{512}, any), "n-prompt", "p", "measure the prefill of `N,...` tokens, 0 for none; by default at\nmost as many "+
 		"as fit in the context")
-	f.VarP(&l.gens, "n-gen", "n", "measure the generation of `N,...` tokens one after another, 0 for\nnone; by default "+
+	f.VarP(cli.Ints(&l.gens, cli.IntList{128}, any), "n-gen", "n", "measure the generation of `N,...` tokens one after another, 0 for\nnone; by default "+
 		"at most as many as fit in the context")
-	f.VarP(&l.depths, "n-depth", "d", "do so with `N,...` tokens in the cache before")
+	f.VarP(cli.Ints(&l.depths, cli.IntList{0}, any), "n-depth", "d", "do so with `N,...` tokens in the cache before")
 	f.VarP(cli.OneOf(&l.format, "md", "md", "csv", "json"), "output", "o",
 		"print the results of lists as `FORMAT`: md, csv or json")
 }
@@ -59,11 +55,11 @@ func (l *listFlags) wanted(flags *pflag.FlagSet) bool {
 }
 
 // tests returns the tests for a context. Defaults that do not fit are cut; what was asked for must fit.
-func (l *listFlags) tests(context int) (out []measure.Test, err error) {
-	for _, depth := range l.depths.Values {
-		add := func(list cli.IntList, test func(n int) measure.Test) {
-			for _, n := range list.Values {
-				if !list.Changed {
+func (l *listFlags) tests(flags *pflag.FlagSet, context int) (out []measure.Test, err error) {
+	for _, depth := range l.depths {
+		add := func(flag string, list cli.IntList, test func(n int) measure.Test) {
+			for _, n := range list {
+				if !flags.Changed(flag) {
 					n = min(n, max(context-depth, 0))
 				}
 				t := test(n)
@@ -76,8 +72,8 @@ func (l *listFlags) tests(context int) (out []measure.Test, err error) {
 				}
 			}
 		}
-		add(l.prompts, func(n int) measure.Test { return measure.Test{Prompt: n, Depth: depth} })
-		add(l.gens, func(n int) measure.Test { return measure.Test{Gen: n, Depth: depth} })
+		add("n-prompt", l.prompts, func(n int) measure.Test { return measure.Test{Prompt: n, Depth: depth} })
+		add("n-gen", l.gens, func(n int) measure.Test { return measure.Test{Gen: n, Depth: depth} })
 	}
 	if len(out) == 0 && err == nil {
 		err = cli.Usagef("-p 0 -n 0 leaves nothing to measure")
@@ -131,11 +127,11 @@ func (b *benchFlags) runLists(c *cobra.Command, m *cli.ModelFlags) error {
 	var err error
 	all := m.Each()
 	for i, one := range all {
-		for j, batch := range b.batches.Values {
+		for j, batch := range b.batches {
 			if err == nil {
-				note := fmt.Sprintf("measuring, %d of %d", i*len(b.batches.Values)+j+1, len(all)*len(b.batches.Values))
+				note := fmt.Sprintf("measuring, %d of %d", i*len(b.batches)+j+1, len(all)*len(b.batches))
 				var more []ListRow
-				more, err = b.runCombination(c.Context(), one, batch, note)
+				more, err = b.runCombination(c, one, batch, note)
 				rows = append(rows, more...)
 			}
 		}
@@ -154,13 +150,14 @@ func (b *benchFlags) runLists(c *cobra.Command, m *cli.ModelFlags) error {
 
 // runCombination measures all tests of one choice of device, type, layers, threads and sequences. With an error it
 // returns the results that it has.
-func (b *benchFlags) runCombination(ctx context.Context, m *cli.ModelFlags, batch int, note string) ([]ListRow, error) {
+func (b *benchFlags) runCombination(c *cobra.Command, m *cli.ModelFlags, batch int, note string) ([]ListRow, error) {
+	ctx := c.Context()
 	o, err := m.Open()
 	if err != nil {
 		return nil, err
 	}
 	defer o.Close()
-	tests, err := b.lists.tests(o.Options.Context)
+	tests, err := b.lists.tests(c.Flags(), o.Options.Context)
 	if err != nil {
 		return nil, err
 	}

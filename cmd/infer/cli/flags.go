@@ -147,45 +147,32 @@ func Texts[T ~string](values []T) (words []string) {
 	return words
 }
 
-// IntList is a flag of whole numbers, such as 1,2; the flag may be repeated.
-type IntList struct {
-	Values  []int
-	Allowed Range
-	Changed bool
+// IntList is whole numbers, as a flag has them: 1,2.
+type IntList []int
+
+func (l IntList) String() string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint([]int(l)), " ", ","), "[]")
 }
 
-func (l *IntList) String() string {
-	var words []string
-	for _, v := range l.Values {
-		words = append(words, strconv.Itoa(v))
-	}
-	return strings.Join(words, ",")
-}
-
-// Type names the flag's kind for messages: each value is one.
-func (l *IntList) Type() string { return "int" }
-
-// Set implements pflag.Value.
-func (l *IntList) Set(text string) error {
-	var values []int
-	for word := range strings.SplitSeq(text, ",") {
-		n, err := l.Allowed.whole(word)
-		if err != nil {
-			return err
+// Ints is a flag of whole numbers.
+func Ints(to *IntList, value IntList, allowed Range) pflag.Value {
+	*to = value
+	return &flagValue[IntList]{to, "int", func(text string) (l IntList, err error) {
+		for word := range strings.SplitSeq(text, ",") {
+			n, err := allowed.whole(word)
+			if err != nil {
+				return nil, err
+			}
+			l = append(l, n)
 		}
-		values = append(values, n)
-	}
-	if l.Changed {
-		values = append(l.Values, values...)
-	}
-	l.Values, l.Changed = values, true
-	return nil
+		return l, nil
+	}}
 }
 
 // One returns the value of a flag that takes one here.
-func (l *IntList) One(flag string) (int, error) {
-	if len(l.Values) != 1 {
+func (l IntList) One(flag string) (int, error) {
+	if len(l) != 1 {
 		return 0, Usagef("--%s %s: give one value; only 'infer bench' takes a list", flag, l)
 	}
-	return l.Values[0], nil
+	return l[0], nil
 }

@@ -77,8 +77,8 @@ func (m *ModelFlags) Register(f *pflag.FlagSet) {
 	f.StringArrayVar(&m.variants, "variant", nil, "`STAGE=NAME`: run a stage on a GPU with another of its kernels, such "+
 		"as attn.sdpa=naive ('infer bench kernel' lists them); decode=steps runs each step of mode persistent as a kernel; "+
 		"may be repeated")
-	m.threadList = IntList{Values: []int{0}, Allowed: Between(1, cpu.MaxThreads).Or(0, "one for each physical core")}
-	f.VarP(&m.threadList, "threads", "t", "`N` CPU threads (default: one for each physical core)")
+	f.VarP(Ints(&m.threadList, IntList{0}, Between(1, cpu.MaxThreads).Or(0, "one for each physical core")), "threads", "t",
+		"`N` CPU threads (default: one for each physical core)")
 	f.VarP(Int(&m.context, 0, AtLeast(1)), "context", "c",
 		"the context holds `N` tokens (default: as many as the model can)")
 	f.Var(Int(&m.Chunk, 0, AtLeast(0)), "chunk", "evaluate prompts in chunks of `N` tokens (default: whole)")
@@ -112,7 +112,7 @@ func (m *ModelFlags) Each() []*ModelFlags {
 		for mode := range strings.SplitSeq(m.Mode, ",") {
 			for dtype := range strings.SplitSeq(m.Dtype, ",") {
 				for layers := range strings.SplitSeq(m.Layers, ",") {
-					for _, threads := range m.threadList.Values {
+					for _, threads := range m.threadList {
 						one := *m
 						one.Device, one.Mode, one.Dtype, one.Layers, one.Threads = device, mode, dtype, layers, threads
 						all = append(all, &one)
@@ -152,7 +152,7 @@ func (m *ModelFlags) Check(c *cobra.Command) error {
 			return err
 		}
 	}
-	m.Threads = m.threadList.Values[0]
+	m.Threads = m.threadList[0]
 	if err := nvtx.Status(); err != nil {
 		m.Notice(err.Error())
 	}

@@ -19,7 +19,7 @@ var order = strings.Fields(`
 	cuda/inject cuda/workbench cpu cuda/exec cuda/persistent energy cuda/cupti cuda/nvml cuda
 	nvtx/annotate reference/executor traces/stages weights/shakespeare gpt2 gpt2/tokenizer
 	traces/report traces/pprof traces/diff traces/judge traces/tables traces/window traces/counters traces/load traces/nsys traces/samples
-	internal/chart internal/table
+	internal/album internal/chart internal/table
 	` + leaves)
 
 // leaves import only leaves; all packages may import them.
@@ -55,6 +55,7 @@ var others = map[string]string{
 // without names packages that must not import another one, although it stands below them: libraries draw no pictures
 // and print no tables.
 var without = map[string]string{
+	"internal/album": "gpt2 cuda traces cpu",
 	"internal/chart": "gpt2 cuda traces cpu",
 	"internal/table": "gpt2 cuda traces cpu",
 }

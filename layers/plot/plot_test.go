@@ -1,30 +1,28 @@
 package plot
 
 import (
-	"context"
-	"errors"
 	"math"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
 
+	"gpt2scope/internal/album"
 	"gpt2scope/internal/chart"
 	"gpt2scope/internal/chromium"
 	"gpt2scope/layers"
 )
 
 // pick returns the points of a series by its name's beginning, nil if there is none.
-func pick(all []*figure, name string, panel int, series string) []chart.Point {
+func pick(all []album.Picture, name string, panel int, series string) []chart.Point {
 	for _, f := range all {
-		if f.name != name || panel >= len(f.panels) {
+		if f.File != name || panel >= len(f.Panels) {
 			continue
 		}
-		for _, s := range f.panels[panel].Series {
+		for _, s := range f.Panels[panel].Series {
 			if strings.HasPrefix(s.Name, series) && s.Name != "" {
 				return s.Points
 			}
@@ -117,7 +115,7 @@ func TestLines(t *testing.T) {
 		f := &r.Fits[1]
 		c.change(f)
 		joined, ends := 0, [][2]float64(nil)
-		for _, s := range figures(r)[0].panels[1].Series {
+		for _, s := range figures(r)[0].Panels[1].Series {
 			switch {
 			case s.Name == "no line fits":
 				joined = len(s.Points)
@@ -146,7 +144,7 @@ func TestLines(t *testing.T) {
 func written(t *testing.T, r *layers.Result) map[string]string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := Write(t.Context(), dir, r); err != nil {
+	if err := Write(t.Context(), dir, r, "the tables"); err != nil {
 		t.Fatal(err)
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*"))
@@ -221,87 +219,20 @@ func TestPartialResults(t *testing.T) {
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: figures are %v, expected %v", name, got, c.want)
 		}
-		if page := files["layers.html"]; strings.Contains(page, "NaN") || strings.Contains(page, "Inf") {
+		page := files["layers.html"]
+		if strings.Contains(page, "NaN") || strings.Contains(page, "Inf") {
 			t.Errorf("%s: the page has a number that is none", name)
 		}
-	}
-}
-
-// Pictures of an earlier result are removed, other files are not; after Ctrl-C nothing is written.
-func TestWrite(t *testing.T) {
-	dir := t.TempDir()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := Write(ctx, dir, full()); !errors.Is(err, context.Canceled) {
-		t.Errorf("after Ctrl-C the error is %v", err)
-	}
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
-		t.Errorf("after Ctrl-C the directory has %v", entries)
-	}
-	for _, name := range []string{"energy.png", "energy.svg", "other.png"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o666); err != nil {
-			t.Fatal(err)
+		if n := strings.Count(page, "<svg"); n != len(got) || !strings.Contains(page, "the tables") {
+			t.Errorf("%s: the page has %d pictures", name, n)
 		}
-	}
-	r := full()
-	for i := range r.Variants {
-		delete(r.Variants[i].Metrics, "energy")
-	}
-	if err := Write(t.Context(), dir, r); err != nil {
-		t.Fatal(err)
-	}
-	for name, want := range map[string]bool{"energy.png": false, "energy.svg": false, "time.png": true, "other.png": true} {
-		if _, err := os.Stat(filepath.Join(dir, name)); (err == nil) != want {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if err := Write(t.Context(), filepath.Join(dir, "missing"), full()); err == nil || !strings.Contains(err.Error(), "there is no directory") {
-		t.Errorf("for a missing directory the error is %v", err)
-	}
-}
-
-// The page has the result's numbers; texts of files are no markup.
-func TestPageHasTheNumbers(t *testing.T) {
-	const hostile = `"><script>alert(1)</script>`
-	r := full()
-	r.Notes = append(r.Notes, hostile)
-	page, err := newPage(r, figures(r))
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := strings.Join(strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(string(page), " ")), " ")
-	for _, want := range []string{
-		"Decode: a layer costs 0.04117 ± 0.00022 ms, everything else 0.1179 ± 0.0011 ms; of the time at 6 layers, the layers are 68 %.",
-		"prefill a, everything but the layers, less what the last layer saves 0.3121 0.0041 ms 0.999762 1-6",
-		"prefill b, a layer 0.14163 0.00091 ms 0.999762 1-6",
-		"9 prefill time 1.587 1.537 to 1.637 1.603 ms -0.99 yes", // a prediction and its error
-		"12 decode time 0.6119 0.5999 to 0.6239 - ms - -",        // one that was not run
-		"repeat 3 7 0-3, 3-5", "52,773,120", "11.78", // parameters, GFLOP of the prefill
-		"The clocks were not locked.", "prompt length 128", "depths 1, 2, 3", "seed -", "infer layers --range 1-6 --text &#39;all&#39;\\&#39;&#39;s well.txt&#39; -o out", "&lt;script&gt;alert(1)",
-	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the page has no %q", want)
-		}
-	}
-	for _, v := range r.Variants {
-		m := v.Metrics["prefill time"]
-		if c := metricCell(m, 1); !strings.Contains(text, c.Value+" "+c.Interval) || c.Interval == "" {
-			t.Errorf("the page has no %v", c)
-		}
-	}
-	for _, refused := range []string{"<script", " style=", "href=", "src=", "url(", "<link", "@import"} {
-		if strings.Contains(string(page), refused) {
-			t.Errorf("the page has %q, which its policy refuses", refused)
-		}
-	}
-	if n := strings.Count(string(page), "<svg"); n != 6 {
-		t.Errorf("the page has %d pictures", n)
 	}
 }
 
 // In a wide and a narrow window no panel makes the page wider, and its letters can be read.
 func TestPageInBrowser(t *testing.T) {
-	b := chromium.Open(t, "layers.html", func() ([]byte, error) { r := full(); return newPage(r, figures(r)) }, 1440, 900)
+	page := func() ([]byte, error) { return []byte(written(t, full())["layers.html"]), nil }
+	b := chromium.Open(t, "layers.html", page, 1440, 900)
 	type seen struct {
 		Over    float64 `json:"over"`  // pixels that the page is wider than the window
 		Shown   int     `json:"shown"` // pictures
@@ -316,7 +247,7 @@ func TestPageInBrowser(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.Over > 0 || got.Shown != 6 || got.Letters < 9 {
+		if got.Over > 0 || got.Shown != 5 || got.Letters < 9 {
 			t.Errorf("in a window of %d pixels the page is %+v", width, got)
 		}
 	}

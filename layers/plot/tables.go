@@ -1,6 +1,7 @@
 package plot
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -12,9 +13,9 @@ import (
 
 // Table is a table of a result. The first column names the rows.
 type Table struct {
-	Title, Hint string
-	Heads       []string // with units
-	Rows        [][]Cell
+	Title string
+	Heads []string // with units
+	Rows  [][]Cell
 }
 
 // Cell is a value, and below it its interval.
@@ -26,32 +27,6 @@ func row(texts ...string) (cells []Cell) {
 		cells = append(cells, Cell{Value: t})
 	}
 	return cells
-}
-
-// groups are the metrics in the order in which tables have them.
-var groups = []struct {
-	title   string
-	metrics []string
-}{
-	{"Time", []string{"prefill time", "decode time", "prefill rate", "decode rate", "prefill floor",
-		"decode floor", "prefill share of floor", "decode share of floor"}},
-	{"Memory and energy", []string{"predicted memory", "energy"}},
-	{"Quality", []string{"bits per byte", "perplexity", "agreement", "KL divergence"}},
-	{"Work", []string{"parameters", "launches", "prefill FLOPs", "decode FLOPs", "prefill bytes", "decode bytes"}},
-}
-
-// compared are the columns of the table of other lists of layers.
-var compared = []string{"prefill time", "decode time", "energy", "bits per byte", "perplexity",
-	"agreement", "KL divergence"}
-
-// tables are those of the page that have rows.
-func tables(r *layers.Result) []*Table {
-	sweep, others := depths(r)
-	all := []*Table{fits(r), steps(r), predictions(r), lists(sweep, others)}
-	for _, g := range groups {
-		all = append(all, byDepths(g.title, sweep, g.metrics))
-	}
-	return slices.DeleteFunc(all, func(t *Table) bool { return len(t.Rows) == 0 || len(t.Heads) < 2 })
 }
 
 // brief are the columns of the first table of a terminal.
@@ -74,16 +49,6 @@ func Brief(r *layers.Result) []*Table {
 	}
 	all := []*Table{t, fits(r), steps(r), predictions(r)}
 	return slices.DeleteFunc(all, func(t *Table) bool { return len(t.Rows) == 0 })
-}
-
-// byDepths has a column for each metric that any of the variants has.
-func byDepths(title string, sweep []layers.Variant, metrics []string) *Table {
-	t := &Table{Title: title, Heads: []string{"layers"}}
-	for _, v := range sweep {
-		t.Rows = append(t.Rows, row(fmt.Sprint(v.Layers)))
-	}
-	t.add(sweep, metrics)
-	return t
 }
 
 // add appends a column for each metric that any of the variants has.
@@ -140,24 +105,6 @@ func estimate(low, v, high float64) Cell {
 	return c
 }
 
-// lists compares other lists of layers with the deepest of the sweep.
-func lists(sweep, others []layers.Variant) *Table {
-	t := &Table{Title: "Other lists of layers", Heads: []string{"list", "layers", "run order"}}
-	if len(others) == 0 {
-		return t
-	}
-	variants := others
-	if len(sweep) > 0 {
-		variants = append([]layers.Variant{sweep[len(sweep)-1]}, others...)
-		t.Hint = "The first row is the deepest of the sweep, as the basis of comparison."
-	}
-	for _, v := range variants {
-		t.Rows = append(t.Rows, row(v.Label, fmt.Sprint(v.Layers), runs(v.Order)))
-	}
-	t.add(variants, compared)
-	return t
-}
-
 // runs writes a list of layers with rising runs as ranges: 0-3, 2, 5-11.
 func runs(order []int) string {
 	var parts []string
@@ -180,8 +127,7 @@ func runs(order []int) string {
 // fits has two rows for each line.
 func fits(r *layers.Result) *Table {
 	t := &Table{Title: "Fit: time = a + b L", Heads: []string{"phase", "coefficient", "value", "standard error", "unit",
-		"R²", "depths"},
-		Hint: "By least squares on the medians."}
+		"R²", "depths"}}
 	for i := range r.Fits {
 		f := &r.Fits[i]
 		if f.Rejected != "" {
@@ -209,8 +155,7 @@ func fits(r *layers.Result) *Table {
 
 // steps is what a layer costs from depth to depth, of the phases whose times do not lie on a line.
 func steps(r *layers.Result) *Table {
-	t := &Table{Title: "Cost of a layer from depth to depth", Heads: []string{"phase", "layers", "cost"},
-		Hint: "± is the standard error, from the repeats of both depths."}
+	t := &Table{Title: "Cost of a layer from depth to depth", Heads: []string{"phase", "layers", "cost ± standard error"}}
 	for _, f := range r.Fits {
 		for _, s := range f.Steps {
 			t.Rows = append(t.Rows, row(f.Phase, fmt.Sprintf("%d to %d", s.From, s.To), withError(s.Cost, s.Error, f.Unit)))
@@ -269,3 +214,51 @@ func signed(v float64, decimals int) string {
 	}
 	return s
 }
+
+// Lead summarises the result in a few sentences.
+func Lead(r *layers.Result) (all []string) {
+	if sentence := r.Sentence(); sentence != "" {
+		all = append(all, sentence)
+	}
+	sweep, _ := depths(r)
+	deepest := 0
+	for _, v := range sweep {
+		deepest = max(deepest, v.Layers)
+	}
+	for i := range r.Fits {
+		f := &r.Fits[i]
+		s := cmp.Or(f.Trend(), f.Impossible())
+		switch {
+		case !finite(f.A) || !finite(f.B):
+			continue
+		case s == "":
+			layer, rest := withError(f.B, f.BError, f.Unit), withError(f.Rest, f.RestError, f.Unit)
+			s = fmt.Sprintf("a layer costs %s, %s %s", layer, f.RestName(), rest)
+			if t := f.A + f.B*float64(deepest); deepest > 0 && f.A >= 0 && f.B >= 0 && t > 0 {
+				s += fmt.Sprintf("; of the time at %s, the layers are %.0f %%", layersOf(deepest), 100*f.B*float64(deepest)/t)
+			}
+		}
+		all = append(all, capital(f.Phase)+": "+s+".")
+	}
+	for _, q := range qualities {
+		of := slices.DeleteFunc(slices.Clone(sweep), func(v layers.Variant) bool {
+			return !finite(v.Metrics[q.name].Median) || v.Metrics[q.name].N == 0
+		})
+		if len(of) < 2 {
+			continue
+		}
+		first, last := of[0], of[len(of)-1]
+		from, to := number(first.Metrics[q.name].Median), number(last.Metrics[q.name].Median)
+		all = append(all, fmt.Sprintf("%s: %s with %s, %s with %d.", capital(q.axis.Name), from, layersOf(first.Layers), to,
+			last.Layers))
+	}
+	return all
+}
+
+func layersOf(n int) string { return humanize.Count(n, "layer", "layers") }
+
+// capital writes the first letter of a text as a capital.
+func capital(s string) string { return strings.ToUpper(s[:min(1, len(s))]) + s[min(1, len(s)):] }
+
+// finite tells whether a value says something.
+func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }

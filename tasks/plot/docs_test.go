@@ -35,7 +35,7 @@ func TestDocsPictures(t *testing.T) {
 		t.Skip("other processors may round the coordinates otherwise")
 	}
 	dir := t.TempDir()
-	if _, err := Write(context.Background(), dir, stored(t), 1); err != nil {
+	if _, err := Write(context.Background(), dir, tasks.Charts(stored(t), 1), ""); err != nil {
 		t.Fatal(err)
 	}
 	pictures, err := filepath.Glob(docs + "images/tasks/*.svg")
@@ -121,6 +121,12 @@ func TestDocsFigures(t *testing.T) {
 			t.Errorf("docs/tasks.md lacks %q", want)
 		}
 	}
+}
+
+// number writes a number with two significant digits and the thousands apart: 99.6 is 100, not 1e+02.
+func number(v float64) string {
+	unit := math.Pow(10, math.Floor(math.Log10(v))-1)
+	return humanize.Significant(math.Round(v/unit)*unit, 2)
 }
 
 // from are the words of docs/tasks.md for where the data of a GPU are.

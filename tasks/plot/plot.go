@@ -1,28 +1,20 @@
 // Package plot draws what 'infer tasks bench' measured: of each task the times on CPU and GPU over the size, with the
-// crossover, and how the time on a GPU divides into copies and kernels. [Write] makes pictures, SVG and PNG, and one
-// page with all of them.
+// crossover, and how the time on a GPU divides into copies and kernels.
 package plot
 
 import (
-	"bytes"
 	"context"
-	_ "embed"
 	"fmt"
-	"html/template"
-	"io"
 	"maps"
-	"math"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
+	"gpt2scope/internal/album"
 	"gpt2scope/internal/chart"
 	"gpt2scope/internal/humanize"
-	"gpt2scope/internal/webpage"
 	"gpt2scope/predict"
 	"gpt2scope/tasks"
-	"gpt2scope/weights"
 )
 
 // lines are the curves that a picture of times has, in the order of the legend.
@@ -35,22 +27,22 @@ var lines = []tasks.Column{
 	{Name: "CPU, a plain loop", Device: tasks.CPU, Memory: predict.Host, Time: tasks.TimePlain},
 }
 
-// picture is one with its file, without the ending.
-type picture struct {
-	chart.Picture
-	File string
-}
-
-// Write writes the pictures of samples and tasks.html into a directory that exists, and returns how many pictures there
-// are. The same samples give the same bytes.
-func Write(ctx context.Context, dir string, samples []tasks.Sample, seed uint64) (int, error) {
-	var all []picture
-	charts := tasks.Charts(samples, seed)
-	var machines []string
+// Write writes the pictures of charts and tasks.html, a page with all of them and a text, into a directory that exists,
+// and returns how many pictures there are. The same samples give the same bytes.
+func Write(ctx context.Context, dir string, charts []tasks.Chart, text string) (int, error) {
+	machines, stored := map[string]bool{}, false
 	for _, c := range charts {
-		if !slices.Contains(machines, c.Machine) {
-			machines = append(machines, c.Machine)
-		}
+		machines[c.Machine] = true
+		stored = stored || slices.Contains(c.GPUs, tasks.StoredGPU)
+	}
+	a := album.Album{File: "tasks.html", Title: "Where should this run?", Text: text,
+		Hint: "Measured on " + strings.Join(slices.Sorted(maps.Keys(machines)), ", ") + ". Medians of the tuned ways, warm. Both " +
+			"axes of times are logarithmic. A dotted line is a crossover, in the colour of the GPU's times, and the band its " +
+			"95 % interval: the one size that, as a threshold, chooses best. Where times cross several times, it is wrong at " +
+			"some sizes."}
+	if stored {
+		a.Hint += " No GPU was measured here: dashed curves are stored ones of an NVIDIA H200 in another machine, and each " +
+			"crossover is as it would be with that GPU."
 	}
 	for i := range charts {
 		c := &charts[i]
@@ -66,39 +58,14 @@ func Write(ctx context.Context, dir string, samples []tasks.Sample, seed uint64)
 			if len(gpus) > 1 {
 				name += "-" + noName.ReplaceAllString(gpu, "_")
 			}
-			all = append(all, times(name, c, gpu))
-			if p := parts(name+"-parts", c, gpu); !p.Empty() {
-				all = append(all, p)
-			}
+			a.Pictures = append(a.Pictures, times(name, c, gpu), parts(name+"-parts", c, gpu))
 		}
 	}
-	for _, p := range all {
-		for ending, draw := range map[string]func() ([]byte, error){".svg": p.SVG, ".png": p.PNG} {
-			data, err := draw()
-			if err == nil {
-				err = write(ctx, filepath.Join(dir, p.File+ending), data)
-			}
-			if err != nil {
-				return 0, err
-			}
-		}
-	}
-	data, err := page(all, charts, machines)
-	if err == nil {
-		err = write(ctx, filepath.Join(dir, "tasks.html"), data)
-	}
-	return len(all), err
+	return a.Write(ctx, dir)
 }
 
 // noName is what a part of a file's name does not have.
 var noName = regexp.MustCompile("[^a-zA-Z0-9.-]")
-
-func write(ctx context.Context, path string, data []byte) error {
-	return weights.WriteFile(ctx, path, func(w io.Writer) error {
-		_, err := w.Write(data)
-		return err
-	})
-}
 
 // axis names the size that varies along a line of shapes, and those that do not: "m = n = k", or "b, with past=128,
 // l=1".
@@ -119,7 +86,7 @@ func axis(line string) string {
 }
 
 // times draws the times over the size, both in logarithms, and the crossovers.
-func times(name string, c *tasks.Chart, gpu string) picture {
+func times(name string, c *tasks.Chart, gpu string) album.Picture {
 	panel := chart.Panel{X: chart.Axis{Name: axis(c.Line), Log: true}, Y: chart.Axis{Name: "time (us)", Log: true}}
 	groups := map[predict.Memory]int{} // of the GPU's times, by the memory of its data
 	for i, l := range lines {
@@ -147,11 +114,12 @@ func times(name string, c *tasks.Chart, gpu string) picture {
 			panel.Bands = append(panel.Bands, chart.Band{Value: v, Group: groups[x.Memory]})
 		}
 	}
-	return picture{chart.Picture{Title: c.Task + ", " + c.DType, Panels: []chart.Panel{panel}}, name}
+	title := c.Task + ", " + c.DType
+	return album.Picture{File: name, Picture: chart.Picture{Title: title, Panels: []chart.Panel{panel}}}
 }
 
 // parts draws how the time at each size divides, from pageable memory and from pinned; nothing if it was not measured.
-func parts(name string, c *tasks.Chart, gpu string) picture {
+func parts(name string, c *tasks.Chart, gpu string) album.Picture {
 	panel := chart.Panel{X: chart.Axis{Name: "share of the time (%)", Zero: true},
 		Kinds: []string{"copy to the GPU", "kernels", "copy back", "else: launches, waiting"}}
 	rows := map[int][]chart.Row{} // by size
@@ -174,34 +142,5 @@ func parts(name string, c *tasks.Chart, gpu string) picture {
 	if gpu == tasks.StoredGPU {
 		title += ", on a stored H200"
 	}
-	return picture{chart.Picture{Title: title, Panels: []chart.Panel{panel}}, name}
-}
-
-// number writes a number with two significant digits and the thousands apart.
-func number(v float64) string {
-	unit := math.Pow(10, math.Floor(math.Log10(v))-1)
-	return humanize.Significant(math.Round(v/unit)*unit, 2)
-}
-
-//go:embed page.html
-var pageText string
-
-//go:embed page.css
-var style string
-
-var pageTemplate = template.Must(webpage.New(pageText, template.FuncMap{"number": number}))
-
-// page is one file with all pictures and the crossovers as a table.
-func page(all []picture, charts []tasks.Chart, machines []string) ([]byte, error) {
-	var crossovers []tasks.Crossover
-	for _, c := range charts {
-		crossovers = append(crossovers, c.Crossovers...)
-	}
-	var b bytes.Buffer
-	head := webpage.Head{Title: "Where should this run?", Style: template.CSS(style) + chart.Style()}
-	err := pageTemplate.Execute(&b, map[string]any{
-		"Head": head, "Pictures": all, "Crossovers": crossovers, "Machines": strings.Join(machines, ", "),
-		"Stored": slices.ContainsFunc(charts, func(c tasks.Chart) bool { return slices.Contains(c.GPUs, tasks.StoredGPU) }),
-	})
-	return b.Bytes(), err
+	return album.Picture{File: name, Picture: chart.Picture{Title: title, Panels: []chart.Panel{panel}}}
 }

@@ -41,11 +41,11 @@ func measured(machine string, devices ...string) []tasks.Sample {
 func TestWrite(t *testing.T) {
 	dir, again := t.TempDir(), t.TempDir()
 	samples := measured("here", "cuda:0")
-	n, err := Write(context.Background(), dir, samples, 1)
+	n, err := Write(context.Background(), dir, tasks.Charts(samples, 1), "the <table>")
 	if err != nil || n != 2 {
 		t.Fatalf("%d pictures, %v", n, err)
 	}
-	if _, err := Write(context.Background(), again, samples, 1); err != nil {
+	if _, err := Write(context.Background(), again, tasks.Charts(samples, 1), "the <table>"); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"vector.add-float32", "vector.add-float32-parts"} {
@@ -59,7 +59,7 @@ func TestWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"vector.add, float32", "GPU, kernel alone", "Measured on here", "copy to the GPU", "name=\"viewport\""} {
+	for _, part := range []string{"vector.add, float32", "GPU, kernel alone", "Measured on here", "copy to the GPU", "name=\"viewport\"", "the &lt;table&gt;"} {
 		if !strings.Contains(string(page), part) {
 			t.Errorf("the page lacks %q", part)
 		}
@@ -86,22 +86,13 @@ func TestOthers(t *testing.T) {
 		{nil, 0, "tasks.html"},
 	} {
 		dir := t.TempDir()
-		n, err := Write(context.Background(), dir, c.samples, 1)
+		n, err := Write(context.Background(), dir, tasks.Charts(c.samples, 1), "")
 		if err != nil || n != c.pictures {
 			t.Errorf("%d pictures, %v; want %d", n, err, c.pictures)
 		}
 		if _, err := os.Stat(filepath.Join(dir, c.file)); err != nil {
 			entries, _ := os.ReadDir(dir)
 			t.Errorf("%v; there are %v", err, entries)
-		}
-	}
-}
-
-// A number has two significant digits: 99.6 is 100, not 1e+02.
-func TestNumber(t *testing.T) {
-	for v, want := range map[float64]string{99.6: "100", 96: "96", 0.0123: "0.012", 1234: "1,200", 1: "1.0"} {
-		if got := number(v); got != want {
-			t.Errorf("%g is written %s, expected %s", v, got, want)
 		}
 	}
 }

@@ -2,6 +2,7 @@
 package layers
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -38,11 +39,16 @@ type layersFlags struct {
 	drop, again                    []int
 	orders                         []string
 	energy, warmUp                 float64
-	noFloor, noPlots               bool
-	force, json                    bool
-	dir                            string
-	part                           journal.Shard
-	open                           func(gpt2.Backend) (*measure.Meter, error)
+	noFloor                        bool
+	output
+	part journal.Shard
+	open func(gpt2.Backend) (*measure.Meter, error)
+}
+
+// output says where the results of an experiment go.
+type output struct {
+	dir                  string
+	force, json, noPlots bool
 }
 
 func New(m *cli.ModelFlags, open func(gpt2.Backend) (*measure.Meter, error)) *cobra.Command {
@@ -101,18 +107,18 @@ first. --drop, --repeat-layer and --order measure other lists of layers, which c
 			"`N` tokens are evaluated at once (default: 512 of a text, 256 of the model's own, or a shorter context)")
 	})
 	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
-		addOutput(f, &l.dir, &l.json, &l.noPlots)
-		f.BoolVar(&l.force, "force", false, "write into a DIR that holds other files than those of an experiment")
+		l.register(f, "write into a DIR that holds other files than those of an experiment")
 	})
 	c.AddCommand(newLayersMerge())
 	return c
 }
 
-// addOutput adds the flags of what an experiment writes.
-func addOutput(f *pflag.FlagSet, dir *string, json, noPlots *bool) {
-	f.StringVarP(dir, "out", "o", "", "`DIR` for the results; it is made if it does not exist")
-	f.BoolVar(json, "json", false, "print one JSON object, which is that of layers.json, for the tables")
-	f.BoolVar(noPlots, "no-plots", false, "draw no pictures and no page")
+// register adds the flags of what an experiment writes.
+func (o *output) register(f *pflag.FlagSet, force string) {
+	f.StringVarP(&o.dir, "out", "o", "", "`DIR` for the results; it is made if it does not exist")
+	f.BoolVar(&o.json, "json", false, "print one JSON object, which is that of layers.json, for the tables")
+	f.BoolVar(&o.noPlots, "no-plots", false, "draw no pictures and no page")
+	f.BoolVar(&o.force, "force", false, force)
 }
 
 // parsed sets a value from the text of a flag.
@@ -295,18 +301,27 @@ func (l *layersFlags) run(ctx context.Context, m *cli.ModelFlags, c *cobra.Comma
 	if err = errors.Join(err, run.Close()); err != nil {
 		return err
 	}
-	return showLayers(stdout, result, l.dir, l.json)
+	return l.show(ctx, stdout, result)
 }
 
-// showLayers writes the result of an experiment whose files are in a directory.
-func showLayers(stdout io.Writer, result *layers.Result, dir string, asJSON bool) error {
-	if asJSON {
+// show draws a result, and prints it.
+func (o *output) show(ctx context.Context, stdout io.Writer, result *layers.Result) error {
+	var b bytes.Buffer
+	writeLayers(&b, result)
+	if !o.noPlots {
+		var words []string
+		for _, w := range result.Command {
+			words = append(words, cli.ShellQuote(w))
+		}
+		if err := plot.Write(ctx, o.dir, result, strings.Join(words, " ")+"\n\n"+b.String()); err != nil {
+			return err
+		}
+	}
+	if o.json {
 		return cli.WriteJSON(stdout, result)
 	}
-	var b strings.Builder
-	writeLayers(&b, result)
-	fmt.Fprintf(&b, "\nresults are in %s\n", dir)
-	return cli.WriteOutput(stdout, []byte(b.String()))
+	fmt.Fprintf(&b, "\nresults are in %s\n", o.dir)
+	return cli.WriteOutput(stdout, b.Bytes())
 }
 
 // verified returns the predicted depths that are measured too.
@@ -322,13 +337,8 @@ func (l *layersFlags) verified(o *cli.Opened) []layers.Variant {
 	return out
 }
 
-type mergeFlags struct {
-	dir                  string
-	force, json, noPlots bool
-}
-
 func newLayersMerge() *cobra.Command {
-	var f mergeFlags
+	var o output
 	c := &cobra.Command{
 		Use:   "merge DIR... -o DIR",
 		Short: "Put an experiment together that was measured in several parts",
@@ -339,22 +349,19 @@ the same flags. The same command without --shard measures in the new DIR what is
 		Annotations: map[string]string{cli.UsesKey: ""},
 		Args:        cli.Words(1, 0, "the directories to put together", "DIR... -o DIR"),
 		RunE: func(c *cobra.Command, args []string) error {
-			return f.run(c.Context(), args, c.OutOrStdout())
+			return o.merge(c.Context(), args, c.OutOrStdout())
 		},
 	}
-	cli.AddFlags(c.Flags(), "Output", func(flags *pflag.FlagSet) {
-		addOutput(flags, &f.dir, &f.json, &f.noPlots)
-		flags.BoolVar(&f.force, "force", false, "write into a DIR that holds files")
-	})
+	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) { o.register(f, "write into a DIR that holds files") })
 	return c
 }
 
-func (f *mergeFlags) run(ctx context.Context, from []string, stdout io.Writer) error {
-	if err := cli.CheckFolder(f.dir, f.force); err != nil {
+func (o *output) merge(ctx context.Context, from []string, stdout io.Writer) error {
+	if err := cli.CheckFolder(o.dir, o.force); err != nil {
 		return err
 	}
 	for _, dir := range from {
-		if err := cli.CheckSame("--out", filepath.Join(f.dir, layers.StateFile),
+		if err := cli.CheckSame("--out", filepath.Join(o.dir, layers.StateFile),
 			filepath.Join(dir, layers.StateFile)); err != nil {
 			return err
 		}
@@ -363,18 +370,13 @@ func (f *mergeFlags) run(ctx context.Context, from []string, stdout io.Writer) e
 	if err != nil {
 		return err
 	}
-	if err := merged.Save(f.dir); err != nil {
-		return fmt.Errorf("--out %s: %w", cli.ShellQuote(f.dir), err)
+	if err := merged.Save(o.dir); err != nil {
+		return fmt.Errorf("--out %s: %w", cli.ShellQuote(o.dir), err)
 	}
 	result := merged.Result()
 	result.Command = record.CommandLine()
-	if err := layers.Write(ctx, f.dir, merged.Rows, result); err != nil {
+	if err := layers.Write(ctx, o.dir, merged.Rows, result); err != nil {
 		return err
 	}
-	if !f.noPlots {
-		if err := plot.Write(ctx, f.dir, result); err != nil {
-			return err
-		}
-	}
-	return showLayers(stdout, result, f.dir, f.json)
+	return o.show(ctx, stdout, result)
 }

@@ -11,7 +11,6 @@ import (
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/gpt2"
 	"gpt2scope/layers"
-	"gpt2scope/layers/plot"
 	"gpt2scope/record"
 )
 
@@ -100,13 +99,8 @@ func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configur
 			context.Cause(ctx), done, total, r.dir)
 	case stopped != nil:
 		return nil, fmt.Errorf("%w; %d of %d measurements are in %s", stopped, done, total, r.dir)
-	case err != nil:
-		return nil, err
 	}
-	if r.noPlots {
-		return result, nil
-	}
-	return result, plot.Write(ctx, r.dir, result)
+	return result, err
 }
 
 // measure does tasks, under a progress bar.

@@ -374,7 +374,14 @@ tasks.html, a page with all of them. Without DIR it draws the stored samples of 
 			if err != nil {
 				return humanize.Cause(err)
 			}
-			n, err := plot.Write(c.Context(), dir, all, 1)
+			charts := tasks.Charts(all, 1)
+			var crossovers []tasks.Crossover
+			for _, chart := range charts {
+				crossovers = append(crossovers, chart.Crossovers...)
+			}
+			var b bytes.Buffer
+			writeCrossovers(&b, crossovers)
+			n, err := plot.Write(c.Context(), dir, charts, b.String())
 			if err != nil {
 				return err
 			}

@@ -1,38 +1,31 @@
+// Package plot draws the result of an experiment over layers. [figures] is the only place that chooses what is drawn.
 package plot
 
 import (
 	"cmp"
+	"context"
 	"fmt"
-	"math"
 	"slices"
+	"strings"
 
+	"gpt2scope/internal/album"
 	"gpt2scope/internal/chart"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/layers"
 )
 
-// figure is what one file holds, such as time.png: panels below each other.
-type figure struct {
-	name, title string
-	panels      []panel
+// Write draws a result into a directory that exists: time, memory, quality, energy and quality-time, each as .png and
+// .svg, and layers.html, a page with all of them and a text. The same result gives the same bytes.
+func Write(ctx context.Context, dir string, r *layers.Result, text string) error {
+	_, err := album.Album{File: "layers.html", Title: "What a layer costs", Text: text, Pictures: figures(r),
+		Hint: "Open marks are predictions or other lists of layers. A line is fitted to the medians of the sweep, and " +
+			"dashed outside its depths; times that lie on none are joined by dashes. Intervals that reach far are cut at the " +
+			"frame. Labels without room are omitted."}.Write(ctx, dir)
+	return err
 }
 
-// panel is one with its title, which the page shows.
-type panel struct {
-	title string
-	chart.Panel
-}
-
-func (p panel) empty() bool { return chart.Picture{Panels: []chart.Panel{p.Panel}}.Empty() }
-
-// picture is the figure as a file has it.
-func (f *figure) picture() chart.Picture {
-	p := chart.Picture{Title: f.title}
-	for _, one := range f.panels {
-		p.Panels = append(p.Panels, one.Panel)
-	}
-	return p
-}
+// empty tells whether a panel has no data.
+func empty(p chart.Panel) bool { return chart.Picture{Panels: []chart.Panel{p}}.Empty() }
 
 // What a series is of decides its colour.
 const (
@@ -53,32 +46,31 @@ var qualities = []struct {
 	{"KL divergence", chart.Axis{Name: "KL divergence", Unit: "nats"}},
 }
 
-// figures are all pictures of a result, without those that have no data.
-func figures(r *layers.Result) []*figure {
-	of := func(metric, axis, unit, phase string) panel {
+// figures are all pictures of a result; what was not measured has no points there.
+func figures(r *layers.Result) []album.Picture {
+	of := func(metric, axis, unit, phase string) chart.Panel {
 		y := chart.Axis{Name: axis, Unit: cmp.Or(unitOf(r, metric), unit), Zero: true}
 		if metric == "energy" {
 			y.Unit += " per token"
 		}
-		return panel{capital(metric) + " by depth", byDepth(r, metric, y, phase)}
+		return byDepth(r, metric, y, phase)
 	}
-	var quality, against []panel
+	var quality, against []chart.Panel
 	for _, q := range qualities {
-		quality = append(quality, panel{capital(q.name) + " by depth", byDepth(r, q.name, q.axis, "")})
+		quality = append(quality, byDepth(r, q.name, q.axis, ""))
 		against = append(against, againstTime(r, q.name, q.axis))
 	}
-	all := []*figure{
-		{"time", "Time by depth", []panel{of("prefill time", "prefill time", "ms", layers.TaskPrefill),
-			of("decode time", "time of a decode step", "ms", layers.TaskDecode)}},
-		{"memory", "Memory by depth", []panel{memory(r)}},
-		{"quality", "Quality by depth", quality},
-		{"energy", "Energy by depth", []panel{of("energy", "energy", "mJ", "")}},
-		{"quality-time", "Quality against time", against},
+	picture := func(file, title string, panels ...chart.Panel) album.Picture {
+		return album.Picture{File: file, Picture: chart.Picture{Title: title, Panels: panels}}
 	}
-	return slices.DeleteFunc(all, func(f *figure) bool {
-		f.panels = slices.DeleteFunc(f.panels, panel.empty)
-		return len(f.panels) == 0
-	})
+	return []album.Picture{
+		picture("time", "Time by depth", of("prefill time", "prefill time", "ms", layers.TaskPrefill),
+			of("decode time", "time of a decode step", "ms", layers.TaskDecode)),
+		picture("memory", "Memory by depth", memory(r)),
+		picture("quality", "Quality by depth", quality...),
+		picture("energy", "Energy by depth", of("energy", "energy", "mJ", "")),
+		picture("quality-time", "Quality against time", against...),
+	}
 }
 
 // depths are the variants of the sweep, by depth; others are what-ifs, in their order.
@@ -140,7 +132,7 @@ func byDepth(r *layers.Result, metric string, y chart.Axis, phase string) chart.
 	}
 	p := chart.Panel{X: chart.Axis{Name: "layers", Whole: true, Zero: true}, Y: y,
 		Series: []chart.Series{measured, verified, predicted, lists}}
-	if !(panel{Panel: p}).empty() {
+	if !empty(p) {
 		p.Series = append(p.Series, fitted(r, phase, measured, predicted)...)
 	}
 	return p
@@ -196,7 +188,7 @@ func intervals(variants []layers.Variant, metric string) string {
 }
 
 // memory is the predicted memory by depth.
-func memory(r *layers.Result) panel {
+func memory(r *layers.Result) chart.Panel {
 	guess := chart.Series{Name: "predicted before the run", Kind: chart.Predicted, Group: ofMemory}
 	sweep, _ := depths(r)
 	for _, v := range sweep {
@@ -204,12 +196,12 @@ func memory(r *layers.Result) panel {
 			guess.Points = append(guess.Points, point(v.Layers, value(m)))
 		}
 	}
-	return panel{"Predicted memory by depth", chart.Panel{X: chart.Axis{Name: "layers", Whole: true, Zero: true},
-		Y: chart.Axis{Name: "predicted memory", Unit: "bytes", Zero: true}, Series: []chart.Series{guess}}}
+	return chart.Panel{X: chart.Axis{Name: "layers", Whole: true, Zero: true},
+		Y: chart.Axis{Name: "predicted memory", Unit: "bytes", Zero: true}, Series: []chart.Series{guess}}
 }
 
 // againstTime is a measure of quality against the time of a decode step, or of the prefill if there is no decode.
-func againstTime(r *layers.Result, quality string, y chart.Axis) panel {
+func againstTime(r *layers.Result, quality string, y chart.Axis) chart.Panel {
 	sweep, others := depths(r)
 	for _, time := range []string{"decode time", "prefill time"} {
 		gather := func(s chart.Series, from []layers.Variant) chart.Series {
@@ -222,18 +214,23 @@ func againstTime(r *layers.Result, quality string, y chart.Axis) panel {
 			return s
 		}
 		x := chart.Axis{Name: time, Unit: cmp.Or(unitOf(r, time), "ms"), Zero: true}
-		p := panel{capital(quality) + " against " + time, chart.Panel{X: x, Y: y, Series: []chart.Series{
+		p := chart.Panel{X: x, Y: y, Series: []chart.Series{
 			gather(chart.Series{Name: "measured, by number of layers", Kind: chart.Joined}, sweep),
-			gather(chart.Series{Name: "other lists of layers", Kind: chart.Predicted, Group: ofLists}, others)}}}
-		if !p.empty() {
+			gather(chart.Series{Name: "other lists of layers", Kind: chart.Predicted, Group: ofLists}, others)}}
+		if !empty(p) {
 			return p
 		}
 	}
-	return panel{}
+	return chart.Panel{}
 }
 
 // number writes a value with four significant digits, or all of those before the point.
 func number(v float64) string { return humanize.Significant(v, 4) }
 
-// finite tells whether a value says something.
-func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+// short is a label as it is drawn beside a mark.
+func short(s string) string {
+	if r := []rune(strings.TrimSpace(s)); len(r) > 26 {
+		return string(r[:25]) + "…"
+	}
+	return strings.TrimSpace(s)
+}

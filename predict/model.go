@@ -138,7 +138,7 @@ func (m *Model) connect() error {
 				return fmt.Errorf("law %d of the model holds %g, which no fit gives", i+1, *v)
 			}
 		}
-		m.laws[place{kindOf(l.Device), l.Task, l.DType, 0}] = l
+		m.laws[place{kindOf(l.Device), l.Task, l.DType, ""}] = l
 	}
 	for i := range m.Measured {
 		r := &m.Measured[i]
@@ -151,7 +151,7 @@ func (m *Model) connect() error {
 			m.devices = append(m.devices, *r)
 		}
 		for _, at := range []place{{device, r.Task, r.DType, r.Memory}, {device, "", "", r.Memory}} {
-			l := m.laws[place{kindOf(r.Device), at.task, at.dtype, 0}]
+			l := m.laws[place{kindOf(r.Device), at.task, at.dtype, ""}]
 			if l == nil {
 				return fmt.Errorf("the model has no law for measurement %d, %.40q on %s", i+1, r.Task, r.Device)
 			}

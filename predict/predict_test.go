@@ -400,7 +400,7 @@ func TestMedians(t *testing.T) {
 		"time": func(r *Row) { r.Us = math.NaN() }, "no time": func(r *Row) { r.Us = 0 },
 		"task": func(r *Row) { r.Task = "" }, "machine": func(r *Row) { r.Machine = "" },
 		"device": func(r *Row) { r.Device = "tpu" }, "floor": func(r *Row) { r.FloorUs = -1 },
-		"memory": func(r *Row) { r.Memory = 9 }, "copy": func(r *Row) { r.H2DUs = math.Inf(1) },
+		"memory": func(r *Row) { r.Memory = "disk" }, "copy": func(r *Row) { r.H2DUs = math.Inf(1) },
 	} {
 		bad := r
 		change(&bad)

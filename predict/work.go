@@ -6,43 +6,15 @@ import (
 )
 
 // Memory says where the data of work lie before it runs, and so which transfers it needs.
-type Memory uint8
+type Memory string
 
 // The places of data.
 const (
-	Host     Memory = iota // work of the CPU
-	Pageable               // in ordinary host memory; the GPU copies it in and out
-	Pinned                 // in page-locked host memory; the GPU copies it in and out
-	Resident               // on the device
-	memories
+	Host     Memory = "host"     // work of the CPU
+	Pageable Memory = "pageable" // in ordinary host memory; the GPU copies it in and out
+	Pinned   Memory = "pinned"   // in page-locked host memory; the GPU copies it in and out
+	Resident Memory = "resident" // on the device
 )
-
-var memoryNames = [memories]string{"host", "pageable", "pinned", "resident"}
-
-// String returns the name that [ParseMemory] reads.
-func (m Memory) String() string {
-	if m < memories {
-		return memoryNames[m]
-	}
-	return fmt.Sprintf("Memory(%d)", uint8(m))
-}
-
-// ParseMemory reads the name of a place of data.
-func ParseMemory(name string) (Memory, error) {
-	if m := slices.Index(memoryNames[:], name); m >= 0 {
-		return Memory(m), nil
-	}
-	return 0, fmt.Errorf("memory is %q; expected host, pageable, pinned or resident", name)
-}
-
-// MarshalText returns the name.
-func (m Memory) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
-
-// UnmarshalText reads a name.
-func (m *Memory) UnmarshalText(text []byte) (err error) {
-	*m, err = ParseMemory(string(text))
-	return err
-}
 
 // Work is what is known of work before it runs on a device.
 type Work struct {
@@ -94,8 +66,13 @@ func (w *Work) check() error {
 			return fmt.Errorf("the work holds %g, which no measurement gives", v)
 		}
 	}
-	if w.Memory >= memories {
-		return fmt.Errorf("the work has data in %s", w.Memory)
+	return w.Memory.Check()
+}
+
+// Check finds a place that is none.
+func (m Memory) Check() error {
+	if !slices.Contains([]Memory{Host, Pageable, Pinned, Resident}, m) {
+		return fmt.Errorf("memory is %q; expected host, pageable, pinned or resident", string(m))
 	}
 	return nil
 }

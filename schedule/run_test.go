@@ -13,7 +13,6 @@ import (
 
 	"gpt2scope/ceilings"
 	"gpt2scope/internal/stub"
-	"gpt2scope/predict"
 	"gpt2scope/tasks"
 )
 
@@ -186,7 +185,7 @@ func opened(ctx context.Context, t *testing.T, m *tasks.Machine, most int64) (*P
 		t.Fatal(err)
 	}
 	rows, _, _ := tasks.Rows(samples)
-	p, err := Setup{Rows: rows, Devices: m.Devices(), Memory: predict.Pinned, Jobs: 24, Seed: 1}.Prepare()
+	p, err := Setup{Rows: rows, Devices: m.Devices(), Jobs: 24, Seed: 1}.Prepare()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -165,7 +165,7 @@ func TestStoredSamples(t *testing.T) {
 	}
 	rows, _, _ := tasks.Rows(all)
 	for _, machine := range []string{"h200", "h100", "h100-2"} {
-		p, err := Setup{Rows: rows, Machine: machine, Memory: predict.Pinned, Jobs: 300, Seed: 1,
+		p, err := Setup{Rows: rows, Machine: machine, Jobs: 300, Seed: 1,
 			Model: func([]predict.Row) (*predict.Model, error) { return samples.Model() }}.Prepare()
 		if err != nil {
 			t.Fatal(err)
@@ -357,7 +357,7 @@ func TestSetup(t *testing.T) {
 	}
 	rand.New(rand.NewPCG(1, 1)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	fitted, drawn := map[string]bool{}, map[string]bool{}
-	p, err := Setup{Rows: all, Memory: predict.Pinned, Jobs: 50, Chosen: tasks.All(), Most: 12 * 16000,
+	p, err := Setup{Rows: all, Jobs: 50, Chosen: tasks.All(), Most: 12 * 16000,
 		Model: func(rows []predict.Row) (*predict.Model, error) {
 			for _, r := range rows {
 				fitted[r.Shape] = true
@@ -380,7 +380,7 @@ func TestSetup(t *testing.T) {
 	if fmt.Sprint(drawn) != "map[n=2000:true n=8000:true]" || fitted["n=2000"] || fitted["n=8000"] || !fitted["n=1000"] {
 		t.Errorf("drawn: %v, fitted: %v", drawn, fitted)
 	}
-	if _, err := (Setup{Rows: all, Machine: "other", Memory: predict.Pinned}).Prepare(); err == nil {
+	if _, err := (Setup{Rows: all, Machine: "other"}).Prepare(); err == nil {
 		t.Error("a machine that is not in the samples: no error")
 	}
 }

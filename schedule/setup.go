@@ -16,9 +16,8 @@ import (
 // others.
 type Setup struct {
 	Rows     []predict.Row
-	Machine  string         // whose rows; "": the first that has all devices
-	Devices  []string       // the CPU first; nil: all that the machine has, at least one GPU
-	Memory   predict.Memory // where the inputs of GPU work are; work that was only measured Resident is
+	Machine  string   // whose rows; "": the first that has all devices
+	Devices  []string // the CPU first; nil: all that the machine has, at least one GPU
 	Jobs     int
 	Interval float64 // us between arrivals, on average; 0: all tasks are there from the start
 	Seed     uint64
@@ -72,8 +71,8 @@ func (s Setup) Prepare() (*Prepared, error) {
 		}
 	}
 	if p.Cases == 0 {
-		return nil, fmt.Errorf("no task was measured at two sizes on all of %s of %s with inputs in %s memory",
-			strings.Join(devices, ", "), machine, s.Memory)
+		return nil, fmt.Errorf("no task was measured at two sizes on all of %s of %s with inputs in pinned memory",
+			strings.Join(devices, ", "), machine)
 	}
 	link := 0.0 // bytes for each us; 0: not known
 	for i := range medians {
@@ -159,20 +158,20 @@ func (s Setup) place() (string, []string, error) {
 }
 
 // cases returns the chosen work that was measured on all devices, a row for each device, in the order of tasks and
-// sizes. Work that was measured on a GPU both in the asked memory and with its data there counts in the asked memory.
+// sizes. Inputs of work on a GPU are in pinned memory, or there if it was measured only so.
 func (s Setup) cases(medians []predict.Row, machine string, devices []string) (all [][]*predict.Row) {
 	found := map[caseKey][]*predict.Row{}
 	for i := range medians {
 		r := &medians[i]
 		d := slices.Index(devices, r.Device)
-		if r.Machine != machine || d < 0 || d != Host && r.Memory != s.Memory && r.Memory != predict.Resident {
+		if r.Machine != machine || d < 0 || d != Host && r.Memory != predict.Pinned && r.Memory != predict.Resident {
 			continue
 		}
 		k := keyOf(r)
 		if found[k] == nil {
 			found[k] = make([]*predict.Row, len(devices))
 		}
-		if found[k][d] == nil || r.Memory == s.Memory {
+		if found[k][d] == nil || r.Memory == predict.Pinned {
 			found[k][d] = r
 		}
 	}
@@ -202,16 +201,7 @@ func (s Setup) chooses(r *predict.Row) bool {
 	return err == nil && (s.Most == 0 || cost.In+cost.Out <= s.Most)
 }
 
-// PolicyNames lists the policies that [Prepared.Policies] has for devices.
-func PolicyNames(devices []Device) []string {
-	if len(devices) == 1 {
-		return []string{"always cpu", "ours"}
-	}
-	return []string{"oracle", "always cpu", "always " + devices[1].Name, "best threshold", "expected finish on floors",
-		"ours"}
-}
-
-// Policies returns the policies that are compared, in the order of [PolicyNames]. The oracle and the best threshold
+// Policies returns the policies that are compared, in the order of the table. The oracle and the best threshold
 // know the truth.
 func (p *Prepared) Policies() []Policy {
 	ours := Policy{Name: "ours", Predict: p.Model, Plan: true, Learn: true}

@@ -41,7 +41,7 @@ type Case struct {
 
 // String names a case.
 func (c Case) String() string {
-	return strings.Join([]string{c.Task.Name, c.Shape.String(), c.DType, c.Device, c.Way.Variant, c.Memory.String()}, " ")
+	return strings.Join([]string{c.Task.Name, c.Shape.String(), c.DType, c.Device, c.Way.Variant, string(c.Memory)}, " ")
 }
 
 // Turn is the cases of a shape in one type, which share inputs, and the repeats that are measured of each in turns.

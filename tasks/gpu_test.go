@@ -63,7 +63,7 @@ func TestTasksGPU(t *testing.T) {
 				seen := map[string]int{}
 				for _, s := range samples {
 					copied := s.Memory == predict.Pageable || s.Memory == predict.Pinned
-					seen[s.Device+" "+s.Memory.String()]++
+					seen[s.Device+" "+string(s.Memory)]++
 					if s.Device == CPU {
 						continue
 					}

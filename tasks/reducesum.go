@@ -37,7 +37,6 @@ func reduceSum() *Task {
 				out.Float32()[0] = sum
 			}),
 			{Device: GPU, Variant: Tuned, GPU: twoStages},
-			oneThread("sum_thread"),
 		},
 		Arrays: &Arrays{
 			Layout: func(s Shape, _ string) ([]Array, Array) { return []Array{{s.Get("n"), Float32}}, Array{1, Float32} },
@@ -48,8 +47,8 @@ func reduceSum() *Task {
 				}
 				return sum, size
 			},
-			// Rounding errors of sums of n/2^20 values in a row, as the tuned kernels have them, are far below; those of one
-			// thread grow like the square root of n.
+			// Rounding errors of sums of n/2^20 values in a row, as the tuned kernels have them, are far below; those of a
+			// plain loop grow like the square root of n.
 			Error: func(s Shape, _ string) float64 { return 0x1p-24 * (8 + 2*math.Sqrt(float64(min(s.Get("n"), 1<<24)))) },
 		},
 	}

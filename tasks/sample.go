@@ -139,6 +139,9 @@ func (c *column) set(f reflect.Value, cell string) (err error) {
 		if *x, err = strconv.ParseBool(cell); err != nil {
 			return fmt.Errorf("%q is neither true nor false", cell)
 		}
+	case *predict.Memory:
+		*x = predict.Memory(unique.Make(cell).Value())
+		return x.Check()
 	case encoding.TextUnmarshaler:
 		return x.UnmarshalText([]byte(cell))
 	}

@@ -27,7 +27,6 @@ func vectorAdd() *Task {
 				}
 			}),
 			{Device: GPU, Variant: Tuned, GPU: tuned("add_tuned")}, // four loads of each array on the way
-			oneThread("add_thread"),
 		},
 		Arrays: &Arrays{
 			Layout: vectors(2),

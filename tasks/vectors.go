@@ -2,7 +2,6 @@ package tasks
 
 import (
 	"fmt"
-	"math"
 
 	"gpt2scope/cpu"
 	"gpt2scope/cuda"
@@ -61,16 +60,7 @@ const (
 )
 
 // tuned launches a kernel of kernels.cu over n values in blocks.
-func tuned(kernel string) GPUWay { return launchOf(kernel, blockThreads, blockValues) }
-
-// oneThread is a way by one thread of a GPU, which takes some 50 ns a value.
-func oneThread(kernel string) Way {
-	return Way{Device: GPU, Variant: "one-thread", Plain: true, Most: upTo(1 << 17),
-		GPU: launchOf(kernel, 1, math.MaxInt)}
-}
-
-// launchOf launches a kernel with blocks of threads for so many values each.
-func launchOf(kernel string, threads, perBlock int) GPUWay {
+func tuned(kernel string) GPUWay {
 	return func(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, _ string) (Launch, func() error, error) {
 		f, err := g.Function(kernel)
 		n := s.Get("n")
@@ -79,7 +69,7 @@ func launchOf(kernel string, threads, perBlock int) GPUWay {
 			arguments = append(arguments, p)
 		}
 		arguments = append(arguments, int64(n))
-		l := cuda.Launch{Grid: cuda.Dim{X: 1 + (n-1)/perBlock}, Block: cuda.Dim{X: threads}}
+		l := cuda.Launch{Grid: cuda.Dim{X: 1 + (n-1)/blockValues}, Block: cuda.Dim{X: blockThreads}}
 		return func(s *cuda.Stream) error { return f.Launch(s, l, arguments...) }, nil, err
 	}
 }

@@ -26,7 +26,6 @@ func vectorSquare() *Task {
 				}
 			}),
 			{Device: GPU, Variant: Tuned, GPU: tuned("square_tuned")}, // four loads on the way
-			oneThread("square_thread"),
 		},
 		Arrays: &Arrays{
 			Layout: vectors(1),

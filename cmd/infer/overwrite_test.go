@@ -114,8 +114,7 @@ func TestOutputsKeepInputs(t *testing.T) {
 		"tasks simulate a.csv b.csv --gantt b.csv",
 		"tasks simulate a.csv --model-file ids --gantt hard",
 		"tasks run a.csv b.csv --gantt ./b.csv",
-		"tasks run results --jobs results/samples.csv",
-		"tasks run a.csv --model-file prompt --jobs soft",
+		"tasks run a.csv --model-file prompt --gantt soft",
 	} {
 		checkFailure(t, infer(t, strings.Fields(c)...), exitUsage, "read", "give another name")
 		unchanged(t, "model", before)

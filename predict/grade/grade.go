@@ -255,7 +255,7 @@ func holdOut(ctx context.Context, rows []predict.Row, held func(*predict.Row) bo
 		over := us / p.Best()
 		out.regrets = append(out.regrets, math.Log(over))
 		if over > out.worst {
-			out.worst, out.worstOf = over, p.GPU.Task+" "+p.GPU.Shape+" "+p.GPU.DType+" "+p.GPU.Memory.String()
+			out.worst, out.worstOf = over, p.GPU.Task+" "+p.GPU.Shape+" "+p.GPU.DType+" "+string(p.GPU.Memory)
 		}
 	}
 	return out, nil

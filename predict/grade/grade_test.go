@@ -18,7 +18,7 @@ func rows() (all []predict.Row) {
 			for i := range 16 {
 				n := math.Exp2(10 + float64(i))
 				for _, device := range []string{"cpu", "cuda:0"} {
-					w := predict.Work{Task: task, DType: "float32", FLOPs: n, Bytes: 4 * n, Steps: 1, Rows: 1, FloorUs: n / 1e4}
+					w := predict.Work{Task: task, DType: "float32", FLOPs: n, Bytes: 4 * n, Steps: 1, Rows: 1, FloorUs: n / 1e4, Memory: predict.Host}
 					r := predict.Row{Machine: machine, Processor: device + " of " + machine, Device: device,
 						Shape: fmt.Sprintf("n=%.0f", n), Work: w, Us: 1 + n/1e4}
 					if device != "cpu" {

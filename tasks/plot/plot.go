@@ -127,7 +127,7 @@ func parts(name string, c *tasks.Chart, gpu string) album.Picture {
 		sizes, all := c.Shares(gpu, memory)
 		step := (len(sizes) + 8) / 9 // nine sizes at most, so that the picture is no longer than a screen
 		for i := 0; i < len(sizes); i += step {
-			r, end := chart.Row{Name: humanize.Thousands(int64(sizes[i])) + " " + memory.String()}, 0.0
+			r, end := chart.Row{Name: humanize.Thousands(int64(sizes[i])) + " " + string(memory)}, 0.0
 			for kind, share := range all[i] {
 				r.Spans = append(r.Spans, chart.Span{Kind: kind, Start: end, End: end + share})
 				end += share

@@ -20,6 +20,7 @@ func measured(machine string, devices ...string) []tasks.Sample {
 		for repeat := range 3 {
 			s := tasks.Sample{Variant: tasks.Tuned, Repeat: repeat + 1}
 			s.Machine, s.Task, s.Shape, s.DType, s.Device = machine, "vector.add", fmt.Sprintf("n=%d", n), tasks.Float32, "cpu"
+			s.Memory = predict.Host
 			s.Us = 1 + 2e-4*float64(n)*(1+0.02*float64(repeat))
 			s.KernelUs = s.Us
 			out = append(out, s)

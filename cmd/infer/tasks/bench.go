@@ -56,8 +56,8 @@ func newTasksBench(m *cli.ModelFlags) *cobra.Command {
 		Long: `bench measures tasks at many sizes on the CPU and on GPUs, in turns and in random order, after a warm-up, on
 random numbers. The result of each run is compared with a reference in float64. A run on a GPU is taken
 apart: the calls that queue it, copies to the GPU, kernels, copies back; from ordinary (pageable) memory,
-from pinned memory, and with the data on the GPU. Beside the tuned ways stand plain ones: a loop in one
-thread, one thread of a GPU.
+from pinned memory, and with the data on the GPU. Beside the tuned ways stand plain ones of the CPU: a loop
+in one thread.
 
 DIR holds samples.csv, with a row for each run. It holds a table each of vector.add, square matmul and
 reduce.sum, if they were measured, with the columns size,cpu_time_ms,gpu_time_ms and more. Runs that other
@@ -459,7 +459,7 @@ func writeCrossovers(w io.Writer, all []tasks.Crossover) {
 		default:
 			from, interval = size(*c.Size), size(*c.Low)+" - "+size(*c.High)
 		}
-		return strings.Join([]string{c.Task, c.DType, c.Line, c.Device, c.Memory.String(), from, interval, otherwise}, "\t")
+		return strings.Join([]string{c.Task, c.DType, c.Line, c.Device, string(c.Memory), from, interval, otherwise}, "\t")
 	})
 }
 

@@ -4,16 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/csv"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -31,13 +28,12 @@ import (
 
 // streamFlags are the flags of 'infer tasks simulate', most of which 'infer tasks run' has too.
 type streamFlags struct {
-	n               int
-	interval        float64
-	seed            uint64
-	memory, machine string
-	model           string
-	gantt           string
-	json            bool
+	n              int
+	interval       float64
+	seed           uint64
+	machine, model string
+	gantt          string
+	json           bool
 }
 
 // register adds the flags that both commands have.
@@ -52,7 +48,7 @@ func (s *streamFlags) register(f *pflag.FlagSet, count, most int) {
 		f.StringVar(&s.model, "model-file", "", "predict by the model in `FILE` of 'infer tasks fit'")
 	})
 	cli.AddFlags(f, "Output", func(f *pflag.FlagSet) {
-		f.StringVar(&s.gantt, "gantt", "", "draw the schedule of the last policy of the table to `FILE`, an SVG\npicture")
+		f.StringVar(&s.gantt, "gantt", "", "draw the schedule of the policy \"ours\" to `FILE`, an SVG picture")
 		f.BoolVar(&s.json, "json", false, "print one JSON object")
 	})
 }
@@ -80,19 +76,17 @@ SAMPLES it is the one that ships, which is fitted to all.`,
 	}
 	s.register(c.Flags(), 1000, 1_000_000)
 	cli.AddFlags(c.Flags(), "Stream", func(f *pflag.FlagSet) {
-		f.Var(cli.OneOf(&s.memory, "pinned", "pinned", "pageable", "resident"), "memory",
-			"`WHERE` inputs and results are: pinned or pageable memory of the\nhost, or resident on the GPU")
 		f.StringVar(&s.machine, "machine", "", "take the samples of machine `NAME` (default: the first with a GPU)")
 	})
 	return c
 }
 
-// keeps refuses a file to write that is one of those that are read.
-func (s *streamFlags) keeps(flag, path string, samples []string) error {
-	if path == "" {
+// keeps refuses a picture to write that is a file that is read.
+func (s *streamFlags) keeps(samples []string) error {
+	if s.gantt == "" {
 		return nil
 	}
-	return cli.CheckSame(flag, path, append(slices.Clone(samples), s.model)...)
+	return cli.CheckSame("--gantt", s.gantt, append(slices.Clone(samples), s.model)...)
 }
 
 // predictor returns what makes the model: --model-file or the one that ships if it is asked for, else a fit.
@@ -118,18 +112,14 @@ func (s *streamFlags) predictor(ctx context.Context, ships bool) func(rows []pre
 }
 
 func (s *streamFlags) run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	memory, err := predict.ParseMemory(s.memory)
-	if err != nil {
-		return err
-	}
-	if err := s.keeps("--gantt", s.gantt, args); err != nil {
+	if err := s.keeps(args); err != nil {
 		return err
 	}
 	rows, err := ReadRows(ctx, stderr, args)
 	if err != nil {
 		return err
 	}
-	setup := schedule.Setup{Rows: rows, Machine: s.machine, Memory: memory, Jobs: s.n, Interval: s.interval, Seed: s.seed}
+	setup := schedule.Setup{Rows: rows, Machine: s.machine, Jobs: s.n, Interval: s.interval, Seed: s.seed}
 	setup.Model = s.predictor(ctx, len(args) == 0)
 	p, err := files.Await(ctx, setup.Prepare)
 	if err != nil {
@@ -162,14 +152,8 @@ func (s *streamFlags) draw(ctx context.Context, p *schedule.Prepared, runs map[s
 	if s.gantt == "" {
 		return nil
 	}
-	var last []schedule.Result
-	for _, name := range schedule.PolicyNames(p.Devices) {
-		if len(runs[name]) > 0 {
-			last = runs[name]
-		}
-	}
 	return cli.WriteFile(ctx, s.gantt, func(w io.Writer) error {
-		return schedule.Gantt(w, schedule.Median(last), p.Devices, p.Kinds)
+		return schedule.Gantt(w, schedule.Median(runs["ours"]), p.Devices, p.Kinds)
 	})
 }
 
@@ -204,12 +188,10 @@ func writePolicies(w io.Writer, report schedule.Report, ran bool) {
 // runFlags are the flags of 'infer tasks run'.
 type runFlags struct {
 	streamFlags
-	names    []string
-	policies []string
-	rounds   int
-	longest  float64 // ms
-	most     int     // MiB
-	jobs     string
+	names   []string
+	rounds  int
+	longest float64 // ms
+	most    int     // MiB
 }
 
 // newTasksRun makes "infer tasks run".
@@ -246,34 +228,13 @@ is, or below it.`,
 		f.Var(cli.Int(&r.most, 64, megabytes), "max-size", "leave out inputs and results of more than `MIB` together")
 	})
 	cli.AddFlags(c.Flags(), "Policies", func(f *pflag.FlagSet) {
-		f.StringSliceVar(&r.policies, "policy", nil, "run these `POLICIES`, named as in the table (default: all)")
 		f.Var(cli.Int(&r.rounds, 3, repeats), "rounds", "run each policy `N` times, in turns; the table shows the median")
-	})
-	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
-		f.StringVar(&r.jobs, "jobs", "", "write a row for each task of each run to `FILE`, as CSV")
 	})
 	return c
 }
 
-// chosen returns the names of the policies to run, in the order of the table.
-func (r *runFlags) chosen(names []string) ([]string, error) {
-	for _, name := range r.policies {
-		if !slices.Contains(names, name) {
-			return nil, cli.Usagef("--policy %s: there is no such policy; policies are %s", cli.ShellQuote(name),
-				strings.Join(names, ", "))
-		}
-	}
-	if len(r.policies) == 0 {
-		return names, nil
-	}
-	return slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(r.policies, name) }), nil
-}
-
 func (r *runFlags) run(ctx context.Context, m *cli.ModelFlags, args []string, stdout, stderr io.Writer) error {
-	if r.gantt != "" && filepath.Clean(r.gantt) == filepath.Clean(r.jobs) {
-		return cli.Usagef("--gantt and --jobs %s: give two files", cli.ShellQuote(r.jobs))
-	}
-	if err := cmp.Or(r.keeps("--gantt", r.gantt, args), r.keeps("--jobs", r.jobs, args)); err != nil {
+	if err := r.keeps(args); err != nil {
 		return err
 	}
 	model, err := m.OpenModel()
@@ -300,16 +261,12 @@ func (r *runFlags) run(ctx context.Context, m *cli.ModelFlags, args []string, st
 	if names[0] != tasks.CPU {
 		return cli.Usagef("--device %s: the CPU must take part; give cpu,%s", m.Device, m.Device)
 	}
-	policies, err := r.chosen(schedule.PolicyNames(schedule.DevicesOf(names)))
-	if err != nil {
-		return err
-	}
 	rows, err := r.rows(ctx, m, machine, chosen, args, stderr)
 	if err != nil {
 		return err
 	}
 	p, err := files.Await(ctx, schedule.Setup{
-		Rows: rows, Devices: names, Memory: predict.Pinned, Jobs: r.n, Interval: r.interval, Seed: r.seed,
+		Rows: rows, Devices: names, Jobs: r.n, Interval: r.interval, Seed: r.seed,
 		Chosen: chosen, LongestUs: r.longest * 1e3, Most: int64(r.most) << 20, Model: r.predictor(ctx, false),
 	}.Prepare)
 	if err != nil {
@@ -323,11 +280,11 @@ func (r *runFlags) run(ctx context.Context, m *cli.ModelFlags, args []string, st
 	watched, stop := context.WithCancel(ctx)
 	defer stop()
 	real.Read = schedule.NVML(watched, machine.PCI())
-	runs, err := r.runs(ctx, m, p, real, policies)
+	runs, err := r.runs(ctx, m, p, real)
 	if err != nil {
 		return err
 	}
-	if err := cmp.Or(r.draw(ctx, p, runs), r.writeJobs(ctx, p, runs)); err != nil {
+	if err := r.draw(ctx, p, runs); err != nil {
 		return err
 	}
 	report := p.Report(runs)
@@ -372,16 +329,16 @@ func (r *runFlags) rows(ctx context.Context, m *cli.ModelFlags, machine *tasks.M
 }
 
 // runs runs the policies in turns.
-func (r *runFlags) runs(ctx context.Context, m *cli.ModelFlags, p *schedule.Prepared, real *schedule.Machine,
-	names []string) (map[string][]schedule.Result, error) {
+func (r *runFlags) runs(ctx context.Context, m *cli.ModelFlags, p *schedule.Prepared, real *schedule.Machine) (
+	map[string][]schedule.Result, error) {
 	runs := map[string][]schedule.Result{}
 	policies := p.Policies()
 	random := rand.New(rand.NewPCG(r.seed, 2))
 	bar := m.Progress("running", false)
 	defer bar.Done()
 	for round := range r.rounds {
-		for i, at := range random.Perm(len(names)) {
-			policy := policies[slices.IndexFunc(policies, func(p schedule.Policy) bool { return p.Name == names[at] })]
+		for i, at := range random.Perm(len(policies)) {
+			policy := policies[at]
 			result, err := real.Run(ctx, p, policy)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", policy.Name, err)
@@ -390,32 +347,8 @@ func (r *runFlags) runs(ctx context.Context, m *cli.ModelFlags, p *schedule.Prep
 				m.Notice("a GPU was lost, and its tasks were done on other devices: " + result.Lost)
 			}
 			runs[policy.Name] = append(runs[policy.Name], result)
-			bar.Set(int64(round*len(names)+i+1), int64(r.rounds*len(names)))
+			bar.Set(int64(round*len(policies)+i+1), int64(r.rounds*len(policies)))
 		}
 	}
 	return runs, nil
-}
-
-// writeJobs writes --jobs.
-func (r *runFlags) writeJobs(ctx context.Context, p *schedule.Prepared, runs map[string][]schedule.Result) error {
-	if r.jobs == "" {
-		return nil
-	}
-	return cli.WriteFile(ctx, r.jobs, func(w io.Writer) error {
-		c := csv.NewWriter(w)
-		c.Write(strings.Split("policy,round,id,task,shape,dtype,device,expected_us,us,in_us,run_us,out_us,planned_end_us,"+
-			"start_us,end_us", ","))
-		us := func(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) }
-		for _, policy := range schedule.PolicyNames(p.Devices) {
-			for round, result := range runs[policy] {
-				for _, d := range result.Done {
-					c.Write([]string{policy, strconv.Itoa(round + 1), strconv.Itoa(d.Job.ID), d.Job.Task, d.Job.Shape,
-						d.Job.Work[schedule.Host].DType, p.Devices[d.Device].Name, us(d.Expected.Total()), us(d.Times.Total()),
-						us(d.Times.In), us(d.Times.Run), us(d.Times.Out), us(d.Plan.End), us(d.Actual.Start), us(d.Actual.End)})
-				}
-			}
-		}
-		c.Flush()
-		return c.Error()
-	})
 }

@@ -20,9 +20,6 @@ func lengths(least, most int) []Shape {
 
 func vector(n int) Shape { return Shape{{"n", n}} }
 
-// upTo is of ways that are too slow for more than n values.
-func upTo(n int) func(Shape) bool { return func(s Shape) bool { return s.Get("n") <= n } }
-
 // length returns n of a shape that has nothing else.
 func length(s Shape) (float64, error) {
 	if n := s.Get("n"); len(s) == 1 && n >= 1 && n < 1<<31 {
@@ -31,20 +28,9 @@ func length(s Shape) (float64, error) {
 	return 0, fmt.Errorf("shape %s: expected n=N, from 1 to 2^31 - 1", s)
 }
 
-// vectors is the layout of tasks of so many inputs of n values, and a result of n.
-func vectors(inputs int) func(Shape, string) ([]Array, Array) {
-	return func(s Shape, _ string) (in []Array, out Array) {
-		out = Array{s.Get("n"), Float32}
-		for range inputs {
-			in = append(in, out)
-		}
-		return in, out
-	}
-}
-
 // scalar is a way by a loop in Go.
 func scalar(loop func(in []View, out View)) Way {
-	return Way{Device: CPU, Variant: "scalar", Plain: true, Most: upTo(1 << 24),
+	return Way{Device: CPU, Variant: "scalar", Plain: true, Most: func(s Shape) bool { return s.Get("n") <= 1<<24 },
 		CPU: func(_ *cpu.Team, _ Shape, in []View, out View) (run, end func() error, err error) {
 			return func() error {
 				loop(in, out)

@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -128,69 +128,29 @@ func (e *Experiment) Run(ctx context.Context, t Task) (values []Value, err error
 	return nil, fmt.Errorf("there is no task %q", t.What)
 }
 
-// Hooks are what [Experiment.Do] calls; none may be nil.
-type Hooks struct {
-	Load func() error // before the first task: see [Experiment.Load]
-	Done func()       // after each task
-}
-
-// Do does tasks in order, and adds their values to a journal. Tasks that fail alone ([ErrSkipped]) are skipped; notes
-// say why, once for each reason.
-func (e *Experiment) Do(ctx context.Context, tasks []Task, j *Journal, h Hooks) (notes []string, err error) {
-	if len(tasks) > 0 {
-		if err := h.Load(); err != nil {
-			return nil, err
+// Do does tasks in order, and adds their values to a journal; done is called after each. Tasks that fail alone
+// ([ErrSkipped]) are skipped; notes say why, once for each kind of task.
+func (e *Experiment) Do(ctx context.Context, tasks []Task, j *journal.Journal[Row], done func()) (notes []string,
+	err error) {
+	skipped, reasons := map[string][]string{}, map[string]error{}
+	defer func() {
+		for _, what := range slices.Sorted(maps.Keys(skipped)) {
+			notes = append(notes, fmt.Sprintf("%s of %s: %v.", what, strings.Join(skipped[what], ", "), reasons[what]))
 		}
-	}
-	var left skipped
+	}()
 	for _, t := range tasks {
 		values, err := e.Run(ctx, t)
-		switch {
-		case errors.Is(err, ErrSkipped):
-			left.add(t, err)
-		case err != nil:
-			return left.notes(), fmt.Errorf("%s: %w", t.Key(), err)
-		default:
-			if err := j.Add(t, values); err != nil {
-				return left.notes(), err
-			}
+		if errors.Is(err, ErrSkipped) {
+			skipped[t.What] = append(skipped[t.What], t.Variant.Label)
+			reasons[t.What] = cmp.Or(reasons[t.What], err)
+		} else if err != nil {
+			return nil, fmt.Errorf("%s: %w", t.Key(), err)
+		} else if err := j.Add(t.Key(), rowsOf(t, values)); err != nil {
+			return nil, err
 		}
-		h.Done()
+		done()
 	}
-	return left.notes(), nil
-}
-
-// skipped are the tasks that failed alone ([ErrSkipped]). Tasks of a kind that failed for the same reason, numbers
-// aside, share a note.
-type skipped []*skip
-
-type skip struct {
-	kind, what string // the task and the reason without numbers; the task
-	labels     []string
-	err        error // of the first task
-}
-
-var numbers = regexp.MustCompile(`[0-9.,]+`)
-
-// add records a task that failed.
-func (s *skipped) add(t Task, err error) {
-	kind := t.What + numbers.ReplaceAllString(err.Error(), "")
-	at := slices.IndexFunc(*s, func(k *skip) bool { return k.kind == kind })
-	if at < 0 {
-		at = len(*s)
-		*s = append(*s, &skip{kind, t.What, nil, err})
-	}
-	if k := (*s)[at]; !slices.Contains(k.labels, t.Variant.Label) {
-		k.labels = append(k.labels, t.Variant.Label)
-	}
-}
-
-// notes returns a sentence for each reason, with the error of the first task.
-func (s skipped) notes() (notes []string) {
-	for _, k := range s {
-		notes = append(notes, fmt.Sprintf("%s of %s: %v.", k.what, strings.Join(k.labels, ", "), k.err))
-	}
-	return notes
+	return nil, nil
 }
 
 // prefill measures a prefill.

@@ -240,19 +240,19 @@ func TestSummarize(t *testing.T) {
 func TestAddDropsNaN(t *testing.T) {
 	dir := t.TempDir()
 	task := Task{What: TaskQuality, Variant: Depth(1, 2), Repeat: 1}
-	j, err := OpenJournal(dir, someConfiguration)
+	j, err := State.Open(dir, someConfiguration)
 	if err != nil {
 		t.Fatal(err)
 	}
 	values := []Value{{Metric: "perplexity", Value: math.Inf(1)}, {Metric: "agreement", Value: 0.5}, {Metric: "KL divergence", Value: math.NaN()}}
-	if err := errors.Join(j.Add(task, values), j.Close()); err != nil {
+	if err := errors.Join(j.Add(task.Key(), rowsOf(task, values)), j.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if j, err = OpenJournal(dir, someConfiguration); err != nil {
+	if j, err = State.Open(dir, someConfiguration); err != nil {
 		t.Fatal(err)
 	}
 	defer j.Close()
-	if rows := j.Rows(); len(rows) != 1 || rows[0].Metric != "agreement" || !j.Done(task) {
+	if rows := j.Rows(); len(rows) != 1 || rows[0].Metric != "agreement" || !j.Done(task.Key()) {
 		t.Errorf("%+v", rows)
 	}
 }

@@ -15,33 +15,26 @@ import (
 // ResultFile is the file in an experiment's directory that holds its [Result].
 const ResultFile = "layers.json"
 
-// Merged is an experiment whose parts were measured apart, by "infer layers --shard".
-type Merged struct {
-	Configuration map[string]any // that of the whole experiment
-	Rows          []Row          // in the order of their times
-
-	tasks    []journal.Entry[Row]
-	computed Computed
-	notes    []string
-}
-
-// Merge puts parts of one experiment together, from their directories. A task that several parts hold with the same
-// values counts once; what is computed, floors among it, is that of the first part.
-func Merge(dirs []string) (*Merged, error) {
-	m := &Merged{Configuration: map[string]any{}}
+// Merge puts parts of one experiment together, which "infer layers --shard" measured, from their directories. It saves
+// the state of the whole in another one, where the experiment can go on, and returns its result and its rows in the
+// order of their times. A task that several parts hold with the same values counts once; what is computed, floors among
+// it, is that of the first part.
+func Merge(dirs []string, to string) (*Result, []Row, error) {
 	var parts []journal.Part[Row]
+	var first Computed
+	var notes []string
 	for i, dir := range dirs {
-		p, err := state.ReadPart(dir)
+		p, err := State.ReadPart(dir)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		r, err := readResult(filepath.Join(dir, ResultFile))
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		c := *r.Computed
 		if i == 0 {
-			m.computed = c
+			first = c
 		}
 		parts = append(parts, p)
 		c.Shard = p.Shard
@@ -50,24 +43,26 @@ func Merge(dirs []string) (*Merged, error) {
 			if strings.HasPrefix(note, notAll) {
 				note = dir + ": " + note
 			}
-			if !slices.Contains(known, note) && !slices.Contains(m.notes, note) {
-				m.notes = append(m.notes, note)
+			if !slices.Contains(known, note) && !slices.Contains(notes, note) {
+				notes = append(notes, note)
 			}
 		}
 	}
-	tasks, missing, err := state.Merge(parts)
+	tasks, missing, err := State.Merge(parts)
 	if err != nil {
-		return nil, err
-	}
-	for name, value := range parts[0].Configuration {
-		m.Configuration[name] = value
+		return nil, nil, err
 	}
 	if len(missing) > 0 {
-		m.notes = append(m.notes, fmt.Sprintf("%s: there is no part %s; 'infer layers --shard' measures it.", notAll,
+		notes = append(notes, fmt.Sprintf("%s: there is no part %s; 'infer layers --shard' measures it.", notAll,
 			strings.Join(missing, ", ")))
 	}
-	m.tasks, m.Rows = tasks, rows(tasks)
-	return m, nil
+	all := rows(tasks)
+	r := first.Summarize(all)
+	r.Configuration, r.Notes = map[string]any{}, append(r.Notes, notes...)
+	for name, value := range parts[0].Configuration {
+		r.Configuration[name] = value
+	}
+	return r, all, State.Save(to, r.Configuration, tasks)
 }
 
 // rows are those of tasks.
@@ -97,14 +92,3 @@ func readResult(path string) (*Result, error) {
 	r.Computed.Variants, r.Computed.Predicted = r.Variants, r.Predicted
 	return &r, nil
 }
-
-// Result summarises all parts.
-func (m *Merged) Result() *Result {
-	r := m.computed.Summarize(m.Rows)
-	r.Configuration = m.Configuration
-	r.Notes = append(r.Notes, m.notes...)
-	return r
-}
-
-// Save writes a state file into a directory, so that the experiment can go on there.
-func (m *Merged) Save(dir string) error { return state.Save(dir, m.Configuration, m.tasks) }

@@ -38,7 +38,7 @@ func partsOf(t *testing.T, count int) (dirs []string, whole *Result) {
 	}
 	measured := func(shard journal.Shard, configuration map[string]any) (string, *Result) {
 		dir := t.TempDir()
-		j, err := OpenJournal(dir, configuration)
+		j, err := State.Open(dir, configuration)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,11 +83,14 @@ func partsOf(t *testing.T, count int) (dirs []string, whole *Result) {
 func TestMerge(t *testing.T) {
 	dirs, whole := partsOf(t, 3)
 	for _, order := range [][]string{dirs, {dirs[2], dirs[0], dirs[1], dirs[0]}} {
-		m, err := Merge(order)
+		dir := filepath.Join(t.TempDir(), "all")
+		if _, _, err := Merge(order, dir); err != nil {
+			t.Fatal(err)
+		}
+		r, rows, err := Merge(order, dir) // saved again, the state file stays
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := m.Result()
 		for what, pair := range map[string][2]any{
 			"variants": {r.Variants, whole.Variants}, "predictions": {r.Predictions, whole.Predictions}, "predicted depths": {r.Predicted, whole.Predicted}, "notes": {r.Notes, whole.Notes},
 		} {
@@ -102,23 +105,16 @@ func TestMerge(t *testing.T) {
 			near(t, "A", f.A, whole.Fits[i].A, 1e-9)
 			near(t, "B", f.B, whole.Fits[i].B, 1e-9)
 		}
-		if !slices.IsSortedFunc(m.Rows, func(a, b Row) int { return a.Time.Compare(b.Time) }) {
+		if !slices.IsSortedFunc(rows, func(a, b Row) int { return a.Time.Compare(b.Time) }) {
 			t.Error("rows are not in the order of their times")
 		}
 
-		// The state file is that of one run; saved again, it stays.
-		dir := filepath.Join(t.TempDir(), "all")
-		for range 2 {
-			if err := m.Save(dir); err != nil {
-				t.Fatal(err)
-			}
-		}
-		j, err := OpenJournal(dir, m.Configuration)
+		j, err := State.Open(dir, r.Configuration) // as of one run
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !reflect.DeepEqual(j.Rows(), m.Rows) || m.Configuration["shard"] != nil {
-			t.Errorf("%d rows were saved of %d", len(j.Rows()), len(m.Rows))
+		if !reflect.DeepEqual(j.Rows(), rows) || r.Configuration["shard"] != nil {
+			t.Errorf("%d rows were saved of %d", len(j.Rows()), len(rows))
 		}
 		j.Close()
 	}
@@ -128,11 +124,11 @@ func TestMerge(t *testing.T) {
 func TestMergeMissing(t *testing.T) {
 	dirs, _ := partsOf(t, 3)
 	edit(t, dirs[0], ResultFile, `"notes": [`, `"notes": ["`+NotAll(3, 4)+`", "skipped", `)
-	m, err := Merge([]string{dirs[0], dirs[2]})
+	r, _, err := Merge([]string{dirs[0], dirs[2]}, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	notes := m.Result().Notes
+	notes := r.Notes
 	for _, want := range []string{dirs[0] + ": Not all is measured: 3 of 4 measurements", "skipped", "Not all is measured: there is no part 2/3"} {
 		if !slices.ContainsFunc(notes, func(n string) bool { return strings.HasPrefix(n, want) }) {
 			t.Errorf("no note %q: %q", want, notes)
@@ -163,12 +159,12 @@ func TestMergeRefuses(t *testing.T) {
 		"layers.json is damaged":                 func(d []string) { edit(t, d[0], ResultFile, `{`, `[`) },
 		"reads version 1":                        func(d []string) { edit(t, d[0], ResultFile, `"version": 1`, `"version": 2`) },
 		"it has nothing that was computed":       func(d []string) { edit(t, d[0], ResultFile, `"computed"`, `"other"`) },
-		"layers.state cannot be opened: no such": func(d []string) { os.Remove(filepath.Join(d[0], StateFile)) },
-		"layers.state is damaged: it is empty":   func(d []string) { os.Truncate(filepath.Join(d[0], StateFile), 0) },
+		"layers.state cannot be opened: no such": func(d []string) { os.Remove(filepath.Join(d[0], State.File)) },
+		"layers.state is damaged: it is empty":   func(d []string) { os.Truncate(filepath.Join(d[0], State.File), 0) },
 	} {
 		dirs, _ := partsOf(t, 2)
 		spoil(dirs)
-		if _, err := Merge(dirs); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		if _, _, err := Merge(dirs, t.TempDir()); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("expected %q, found %v", want, err)
 		}
 	}

@@ -90,6 +90,11 @@ type Fit struct {
 	// layer between one depth and the next.
 	Rejected string      `json:"rejected,omitempty"`
 	Steps    []LayerStep `json:"steps,omitempty"`
+
+	n       int
+	mean    float64 // of the depths
+	spread  float64 // sum of (depth - mean)^2
+	scatter float64 // sqrt(sum of squared residuals / (n - 2))
 }
 
 // LayerStep is what a layer costs between two depths: the difference of their medians over that of the depths, with its

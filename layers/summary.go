@@ -72,18 +72,12 @@ func (c *Computed) Summarize(rows []Row) *Result {
 		v.Metrics = metrics
 		r.Variants = append(r.Variants, v)
 	}
-	lines := map[string]Line{}
 	for _, phase := range []string{TaskPrefill, TaskDecode} {
-		f, line, ok := fit(phase, timesOf(rows, phase, r.Variants))
-		if !ok {
-			continue
+		if f, ok := fit(phase, timesOf(rows, phase, r.Variants)); ok {
+			r.Fits = append(r.Fits, f)
 		}
-		if f.Rejected == "" {
-			lines[phase+" time"] = line
-		}
-		r.Fits = append(r.Fits, f)
 	}
-	c.predict(r, rows, lines)
+	c.predict(r, rows)
 	r.Notes = c.notes(r)
 	return r
 }
@@ -150,18 +144,18 @@ func timesOf(rows []Row, phase string, variants []Variant) (all []timed) {
 }
 
 // predict adds predictions of time by the line over the depths.
-func (c *Computed) predict(r *Result, rows []Row, lines map[string]Line) {
+func (c *Computed) predict(r *Result, rows []Row) {
 	for _, d := range c.Predicted {
 		measured := metricsOf(rows, d)
-		for _, name := range []string{"prefill time", "decode time"} {
-			line, ok := lines[name]
-			if !ok {
+		for i := range r.Fits {
+			f := &r.Fits[i]
+			if f.Rejected != "" {
 				continue
 			}
-			p := Prediction{Layers: d.Layers, Metric: name, Unit: "ms"}
-			p.Value, p.Low, p.High = line.Predict(float64(d.Layers))
+			p := Prediction{Layers: d.Layers, Metric: f.Phase + " time", Unit: "ms"}
+			p.Value, p.Low, p.High = f.predict(float64(d.Layers))
 			p.Low = min(p.Value, max(0, p.Low)) // no time is less
-			if m, ok := measured[name]; ok && m.Median > 0 {
+			if m, ok := measured[p.Metric]; ok && m.Median > 0 {
 				rate := (p.Value - m.Median) / m.Median
 				p.Measured, p.ErrorRate = &m.Median, &rate
 			}

@@ -43,24 +43,23 @@ const (
 // fit fits a line to the medians of depths, in their order, and tests it. ok is false if there are too few depths for a
 // line. The line is rejected if the residuals are larger than the noise of the repeats explains, by the F-test for lack
 // of fit (Draper and Smith, chapter 2), and large enough to matter.
-func fit(phase string, all []timed) (f Fit, l Line, ok bool) {
-	f = Fit{Phase: phase, Unit: "ms"}
+func fit(phase string, all []timed) (f Fit, ok bool) {
 	var x, y []float64
+	var depths []int
 	for _, t := range all {
-		f.Depths = append(f.Depths, t.layers)
+		depths = append(depths, t.layers)
 		x, y = append(x, float64(t.layers)), append(y, t.median)
 	}
-	l, err := FitLine(x, y)
-	if err != nil {
-		return f, l, false
+	if f, ok = fitLine(x, y); !ok {
+		return f, false
 	}
-	f.A, f.AError, f.B, f.BError, f.R2, f.Residuals = l.A, l.AError, l.B, l.BError, l.R2, l.Residuals
-	if f.Rejected = bends(all, l); f.Rejected == "" && f.BError > unsure*math.Abs(f.B) {
+	f.Phase, f.Unit, f.Depths = phase, "ms", depths
+	if f.Rejected = f.bends(all); f.Rejected == "" && f.BError > unsure*math.Abs(f.B) {
 		f.Rejected = fmt.Sprintf("a line gives a layer %.3g ± %.3g ms, which is not known well enough", f.B, f.BError)
 	}
 	if f.Rejected == "" {
-		f.Rest, f.RestError = l.Mean(f.restAt())
-		return f, l, true
+		f.Rest, f.RestError = f.at(f.restAt())
+		return f, true
 	}
 	for i := 0; i+1 < len(all); i++ {
 		a, b := all[i], all[i+1]
@@ -68,7 +67,7 @@ func fit(phase string, all []timed) (f Fit, l Line, ok bool) {
 		f.Steps = append(f.Steps, LayerStep{a.layers, b.layers, (b.median - a.median) / per,
 			math.Sqrt(a.noise()+b.noise()) / per})
 	}
-	return f, l, true
+	return f, true
 }
 
 // restAt is the depth at which a line has the time of the rest.
@@ -104,7 +103,7 @@ func (f *Fit) Impossible() string {
 }
 
 // bends says why times do not lie on a line, "" if they may. Two repeats do not tell the noise.
-func bends(all []timed, l Line) string {
+func (f *Fit) bends(all []timed) string {
 	n := float64(len(all))
 	var noise, degrees, squares, most float64
 	for i, t := range all {
@@ -113,10 +112,10 @@ func bends(all []timed, l Line) string {
 		}
 		noise += t.noise() / n
 		degrees += float64(len(t.times) - 1)
-		squares += l.Residuals[i] * l.Residuals[i]
-		most = max(most, math.Abs(l.Residuals[i]))
+		squares += f.Residuals[i] * f.Residuals[i]
+		most = max(most, math.Abs(f.Residuals[i]))
 	}
-	if step := math.Abs(l.B) * float64(all[len(all)-1].layers-all[0].layers) / (n - 1); most <= bend*step {
+	if step := math.Abs(f.B) * float64(all[len(all)-1].layers-all[0].layers) / (n - 1); most <= bend*step {
 		return ""
 	}
 	if squares/(n-2) <= noise*(distuv.F{D1: n - 2, D2: degrees}).Quantile(rejection) {

@@ -51,7 +51,7 @@ func TestFitRejects(t *testing.T) {
 	} {
 		none := 0
 		for range rounds {
-			f, _, ok := fit(c.phase, measuredTimes(random, 9, c.noise, c.time, c.depths...))
+			f, ok := fit(c.phase, measuredTimes(random, 9, c.noise, c.time, c.depths...))
 			if !ok {
 				t.Fatal("no fit")
 			}
@@ -75,7 +75,7 @@ func TestTrend(t *testing.T) {
 		return all
 	}
 	square := func(l int) float64 { return 0.1 * float64(l*l) }
-	f, _, ok := fit(TaskDecode, exactly(square, 1, 2, 3, 4, 6))
+	f, ok := fit(TaskDecode, exactly(square, 1, 2, 3, 4, 6))
 	if !ok || f.Rejected == "" || f.Rest != 0 || len(f.Steps) != 4 || !slices.Equal(f.Depths, []int{1, 2, 3, 4, 6}) {
 		t.Fatalf("%+v", f)
 	}
@@ -88,15 +88,15 @@ func TestTrend(t *testing.T) {
 	if s := f.Trend(); !strings.HasPrefix(s, "no line: a layer costs from 0.3 ms (1 to 2 layers) to 1 ms (4 to 6). The reason: ") {
 		t.Error(s)
 	}
-	falls, _, _ := fit(TaskDecode, exactly(func(l int) float64 { return 1 - 1/float64(l) }, 1, 2, 3, 4, 5))
+	falls, _ := fit(TaskDecode, exactly(func(l int) float64 { return 1 - 1/float64(l) }, 1, 2, 3, 4, 5))
 	if s := falls.Trend(); !strings.Contains(s, "from 0.05 ms (4 to 5 layers) to 0.5 ms (1 to 2). The reason: the times miss a line by up to 0.1") {
 		t.Error(s)
 	}
 	below := exactly(func(l int) float64 { return 0.5*float64(l) - 0.4 }, 1, 2, 3, 4, 5)
-	if f, _, _ := fit(TaskDecode, below); f.Trend() != "" || f.Impossible() != "the time of everything else is not known: the line gives it a time below 0" {
+	if f, _ := fit(TaskDecode, below); f.Trend() != "" || f.Impossible() != "the time of everything else is not known: the line gives it a time below 0" {
 		t.Errorf("%+v: %s", f, f.Impossible())
 	}
-	if f, _, _ := fit(TaskPrefill, below); f.Rejected != "" || math.Abs(f.Rest-0.1) > 1e-9 || f.Impossible() != "" {
+	if f, _ := fit(TaskPrefill, below); f.Rejected != "" || math.Abs(f.Rest-0.1) > 1e-9 || f.Impossible() != "" {
 		t.Errorf("%+v", f)
 	}
 }
@@ -104,7 +104,7 @@ func TestTrend(t *testing.T) {
 // A line whose slope is hardly known is none, and the sentence has both phases and the gain.
 func TestSentence(t *testing.T) {
 	noisy := measuredTimes(rand.New(rand.NewPCG(3, 1)), 3, 0.9, func(l int) float64 { return 20 + 0.3*float64(l) }, 1, 2, 3, 4, 5, 6)
-	if f, _, _ := fit(TaskDecode, noisy); f.Rejected == "" || f.Trend() == "" {
+	if f, _ := fit(TaskDecode, noisy); f.Rejected == "" || f.Trend() == "" {
 		t.Errorf("%+v", f)
 	}
 	of := func(n int, prefill, decode, bits float64) Variant {

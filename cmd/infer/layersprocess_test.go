@@ -18,7 +18,7 @@ func TestInterruptLayers(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, withQuick("-m", tiny, "--range", "1,2", "--repeat", "500", "-o", dir)...)
 	lines := func() int {
-		data, _ := os.ReadFile(filepath.Join(dir, layers.StateFile))
+		data, _ := os.ReadFile(filepath.Join(dir, layers.State.File))
 		return bytes.Count(data, []byte("\n"))
 	}
 	for began := time.Now(); lines() < 3; time.Sleep(5 * time.Millisecond) {

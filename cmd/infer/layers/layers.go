@@ -275,17 +275,17 @@ func (l *layersFlags) run(ctx context.Context, m *cli.ModelFlags, c *cobra.Comma
 	}
 	configuration := l.configuration(o, variants, sum, len(ids))
 	folder := weights.Folder{Path: l.dir, Reads: []string{o.Model.Source}}
-	_, absent := os.Stat(filepath.Join(l.dir, layers.StateFile))
+	_, absent := os.Stat(filepath.Join(l.dir, layers.State.File))
 	folder.Force = l.force || absent == nil
 	if err := folder.Check(); err != nil {
 		return fmt.Errorf("--out %w", err)
 	}
-	for _, name := range []string{"layers.csv", layers.ResultFile, layers.StateFile} {
+	for _, name := range []string{"layers.csv", layers.ResultFile, layers.State.File} {
 		if err := cli.CheckSame("--out", filepath.Join(l.dir, name), l.text); err != nil {
 			return err
 		}
 	}
-	journal, err := layers.OpenJournal(l.dir, configuration)
+	journal, err := layers.State.Open(l.dir, configuration)
 	if err != nil {
 		return fmt.Errorf("--out %s: %w", cli.ShellQuote(l.dir), err)
 	}
@@ -361,21 +361,17 @@ func (o *output) merge(ctx context.Context, from []string, stdout io.Writer) err
 		return err
 	}
 	for _, dir := range from {
-		if err := cli.CheckSame("--out", filepath.Join(o.dir, layers.StateFile),
-			filepath.Join(dir, layers.StateFile)); err != nil {
+		if err := cli.CheckSame("--out", filepath.Join(o.dir, layers.State.File),
+			filepath.Join(dir, layers.State.File)); err != nil {
 			return err
 		}
 	}
-	merged, err := layers.Merge(from)
+	result, rows, err := layers.Merge(from, o.dir)
 	if err != nil {
 		return err
 	}
-	if err := merged.Save(o.dir); err != nil {
-		return fmt.Errorf("--out %s: %w", cli.ShellQuote(o.dir), err)
-	}
-	result := merged.Result()
 	result.Command = record.CommandLine()
-	if err := layers.Write(ctx, o.dir, merged.Rows, result); err != nil {
+	if err := layers.Write(ctx, o.dir, rows, result); err != nil {
 		return err
 	}
 	return o.show(ctx, stdout, result)

@@ -10,6 +10,7 @@ import (
 
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/journal"
 	"gpt2scope/layers"
 	"gpt2scope/record"
 )
@@ -19,7 +20,7 @@ type layersRun struct {
 	*layersFlags
 	*layers.Experiment
 	opened  *cli.Opened
-	journal *layers.Journal
+	journal *journal.Journal[layers.Row]
 	notes   []string
 }
 
@@ -81,9 +82,10 @@ func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configur
 	}
 	tasks = layers.Of(r.part, tasks)
 	total := len(tasks)
-	tasks = slices.DeleteFunc(tasks, r.journal.Done)
+	isDone := func(t layers.Task) bool { return r.journal.Done(t.Key()) }
+	tasks = slices.DeleteFunc(tasks, isDone)
 	stopped := r.measure(ctx, tasks, append(slices.Clone(variants), r.verified(r.opened)...))
-	done := total - len(slices.DeleteFunc(tasks, r.journal.Done))
+	done := total - len(slices.DeleteFunc(tasks, isDone))
 	result, err := r.Summarize(variants, r.journal.Rows(), r.predicted, known)
 	if err == nil {
 		result.Configuration, result.Command = configuration, record.CommandLine()
@@ -105,21 +107,17 @@ func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configur
 
 // measure does tasks, under a progress bar.
 func (r *layersRun) measure(ctx context.Context, tasks []layers.Task, variants []layers.Variant) error {
+	if len(tasks) == 0 {
+		return nil
+	}
+	if err := r.begin(ctx, variants); err != nil {
+		return err
+	}
 	bar, done := r.opened.Flags.Progress("measuring", false), 0
-	defer func() { bar.Done() }()
-	notes, err := r.Do(ctx, tasks, r.journal, layers.Hooks{
-		Load: func() error {
-			bar.Done()
-			if err := r.begin(ctx, variants); err != nil {
-				return err
-			}
-			bar = r.opened.Flags.Progress("measuring", false)
-			return nil
-		},
-		Done: func() {
-			done++
-			bar.Set(int64(done), int64(len(tasks)))
-		},
+	defer bar.Done()
+	notes, err := r.Do(ctx, tasks, r.journal, func() {
+		done++
+		bar.Set(int64(done), int64(len(tasks)))
 	})
 	r.notes = append(r.notes, notes...)
 	return err

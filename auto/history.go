@@ -55,24 +55,17 @@ func (r *Record) of(d *Device) bool {
 	return r.GPU == d.GPU && (r.Device == d.Name || d.GPU && d.Name == "")
 }
 
-// check finds values that no run gives.
-func (r *Record) check(now time.Time) error {
-	switch {
-	case r.Time <= 0 || r.at().After(now.Add(24*time.Hour)):
-		return fmt.Errorf("a run at %d", r.Time)
-	case r.Device == "" || max(len(r.Device), len(r.DType), len(r.Boot), len(r.Ceilings)) > maxName:
-		return errors.New("a run whose device has no name, or too long a one")
-	case !(r.Waited >= 0 && r.Waited <= 1):
-		return fmt.Errorf("a run that waited %g of its time", r.Waited)
-	}
+// possible tells whether a run can give such values.
+func (r *Record) possible(now time.Time) bool {
 	for k, measured := range r.Measured.parts() {
 		for _, ms := range []float64{*measured, *r.Predicted.parts()[k]} {
 			if !(ms >= 0 && ms < maxMs) {
-				return fmt.Errorf("a run of %g ms", ms)
+				return false
 			}
 		}
 	}
-	return nil
+	return r.Time > 0 && !r.at().After(now.Add(24*time.Hour)) && r.Device != "" && r.Waited >= 0 && r.Waited <= 1 &&
+		max(len(r.Device), len(r.DType), len(r.Boot), len(r.Ceilings)) <= maxName
 }
 
 // History is what earlier runs took, oldest first, and where it is kept.
@@ -116,31 +109,24 @@ func Read(path string, now time.Time) (*History, error) {
 	if err != nil {
 		return h, fmt.Errorf("the times of earlier runs do not count (--no-history does not try): %w", err)
 	}
-	if h.Records, err = parse(data, now); err != nil {
-		err = fmt.Errorf("a line of %s cannot be right (%w) and will be dropped; the other runs count", path, err)
+	var wrong bool
+	if h.Records, wrong = parse(data, now); wrong {
+		err = fmt.Errorf("lines of %s cannot be right and will be dropped; the other runs count", path)
 	}
 	return h, err
 }
 
-// parse returns the records of a file, and what is wrong with the first line that is.
-func parse(data []byte, now time.Time) (records []Record, wrong error) {
+// parse returns the records of a file, and whether lines cannot be right.
+func parse(data []byte, now time.Time) (records []Record, wrong bool) {
 	for line := range bytes.Lines(data) {
 		var r Record
 		err := json.Unmarshal(line, &r)
 		switch {
 		case len(bytes.TrimSpace(line)) == 0 || r.Version > 0 && r.Version != recordVersion:
-			continue
-		case err != nil:
-			err = errors.New("not a record")
-		case r.Version < 1:
-			err = errors.New("without a version")
-		default:
-			err = r.check(now)
-		}
-		if err == nil {
+		case err == nil && r.Version == recordVersion && r.possible(now):
 			records = append(records, r)
-		} else if wrong == nil {
-			wrong = err
+		default:
+			wrong = true
 		}
 	}
 	return records[max(0, len(records)-maxRecords):], wrong
@@ -155,8 +141,8 @@ func (h *History) Add(d *Device, w Work, t Times, waited float64, now time.Time)
 	}
 	r := newRecord(d, w, t, d.GPU && !h.usedSince(d), now)
 	r.Boot, r.Waited = h.Boot, waited
-	err := r.check(now)
-	if err == nil {
+	err := errors.New("they cannot be right")
+	if r.possible(now) {
 		err = h.write(r, now)
 	}
 	if err != nil {

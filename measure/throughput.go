@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/stats"
 )
 
 // Test is a test of llama.cpp's llama-bench: the evaluation of a prompt (Prompt tokens), or the
@@ -46,7 +46,7 @@ func (t Throughput) PerSecond() (mean, deviation float64) {
 	for i, d := range t.Samples {
 		rates[i] = t.Rate(d)
 	}
-	return meanAndDeviation(rates)
+	return stats.MeanStdDev(rates)
 }
 
 // Rate returns the tokens per second of all sequences of a repetition.
@@ -55,26 +55,7 @@ func (t Throughput) Rate(d time.Duration) float64 {
 }
 
 // Nanoseconds returns the mean of the times of the test, and their standard deviation.
-func (t Throughput) Nanoseconds() (mean, deviation float64) {
-	times := make([]float64, len(t.Samples))
-	for i, d := range t.Samples {
-		times[i] = float64(d)
-	}
-	return meanAndDeviation(times)
-}
-
-func meanAndDeviation(x []float64) (mean, deviation float64) {
-	for _, v := range x {
-		mean += v / float64(len(x))
-	}
-	if len(x) < 2 {
-		return mean, 0
-	}
-	for _, v := range x {
-		deviation += (v - mean) * (v - mean)
-	}
-	return mean, math.Sqrt(deviation / float64(len(x)-1))
-}
+func (t Throughput) Nanoseconds() (mean, deviation float64) { return stats.MeanStdDev(t.Samples) }
 
 // Run measures a test on random tokens, after a warm-up. A prompt gives the logits of its last row.
 // Generated tokens are the likeliest, sampled where the logits are. The session is empty afterwards.

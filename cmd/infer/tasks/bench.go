@@ -36,7 +36,6 @@ type tasksFlags struct {
 	names          []string
 	repeat, rounds int
 	seed           uint64
-	plain          bool
 	most           int // MiB
 	few            int // shapes of each task; 0 is all
 	sizes          []int
@@ -80,7 +79,6 @@ divides the work among several processes or machines; 'infer tasks merge' puts t
 	cli.AddFlags(c.Flags(), "Tasks", func(f *pflag.FlagSet) {
 		f.StringSliceVar(&t.names, "tasks", nil, "measure these `TASKS`, such as vector.add, or vector for vector.add\n"+
 			"and vector.square (default: all)")
-		f.BoolVar(&t.plain, "plain", true, "measure the plain ways too, up to some size")
 		f.Var(cli.Int(&t.most, 1024, megabytes), "max-size", "leave out inputs and results of more than `MIB` together")
 		f.Var(cli.Int(&t.few, 0, cli.Between(0, 1000)), "few", "measure only `N` shapes of each task, from the smallest to "+
 			"the largest; ten adapt the cost model to this machine (default: all)")
@@ -161,7 +159,7 @@ func (t *tasksFlags) run(c *cobra.Command, m *cli.ModelFlags) error {
 		return err
 	}
 	b := tasks.Bench{Machine: machine, Suite: tasks.Suite{
-		Tasks: chosen, Devices: machine.Devices(), Plain: t.plain, Few: t.few, Repeat: t.repeat,
+		Tasks: chosen, Devices: machine.Devices(), Plain: true, Few: t.few, Repeat: t.repeat,
 		Rounds: min(t.rounds, t.repeat), Seed: t.seed, Most: int64(t.most) << 20, Shard: part, Sizes: t.sizes, Short: t.short,
 	}}
 	if len(b.Suite.Turns()) == 0 {
@@ -240,7 +238,7 @@ func (t *tasksFlags) configuration(m *cli.ModelFlags, b *tasks.Bench) map[string
 	}
 	return map[string]any{
 		"model": b.Machine.Model.Name, "version": cli.Version(), "machine": b.Machine.Name, "keys": b.Machine.Keys(),
-		"tasks": names, "plain": t.plain, "max_size": t.most, "repeat": t.repeat, "rounds": t.rounds, "seed": t.seed,
+		"tasks": names, "max_size": t.most, "repeat": t.repeat, "rounds": t.rounds, "seed": t.seed,
 		"shard": t.shard, "threads": m.Threads, "floors": !t.noFloor, "few": t.few, "sizes": t.sizes, "short": t.short,
 	}
 }

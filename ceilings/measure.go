@@ -74,13 +74,6 @@ func Measure(ctx context.Context, r Rounds, quantities []Quantity) ([]Value, err
 	return values, nil
 }
 
-// Cost returns the median of times as a value. They are in us; there is at least one.
-func Cost(name, how string, us []float64) Value {
-	us = slices.Sorted(slices.Values(us))
-	return Value{Name: name, Unit: Micro, Value: stats.Median(us), P10: stats.Quantile(us, 0.1),
-		P90: stats.Quantile(us, 0.9), How: how}
-}
-
 // better tells whether a is a better value than b: a higher rate, or a shorter time.
 func (v Value) better(a, b float64) bool { return (a > b) != (v.Unit == Micro) && a != b }
 

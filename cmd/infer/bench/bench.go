@@ -70,7 +70,7 @@ of 512 tokens, tg128 the generation of 128 tokens, "@ d64" that with 64 tokens i
 	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.BoolVar(&b.json, "json", false, "print one JSON object, of lists an array of one for each result")
 	})
-	c.AddCommand(newBenchKernel(m), newBenchCeilings(m), newBenchStart(m), NewBenchEnergy(m, measure.OpenMeter))
+	c.AddCommand(newBenchKernel(m), newBenchCeilings(m), NewBenchEnergy(m, measure.OpenMeter))
 	return c
 }
 

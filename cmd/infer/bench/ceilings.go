@@ -13,7 +13,6 @@ import (
 
 	"gpt2scope/ceilings"
 	"gpt2scope/cmd/infer/cli"
-	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/table"
@@ -50,6 +49,11 @@ size; a copy counts the bytes that it reads and those that it writes.`,
 
 func runCeilings(c *cobra.Command, m *cli.ModelFlags, again, asJSON bool) error {
 	ctx := c.Context()
+	var starts []ceilings.Value
+	var failed error
+	if m.Device == "auto" || strings.HasPrefix(m.Device, "cuda") { // before anything else uses a GPU
+		starts, failed = measure.Starts(m.GPUIndex())
+	}
 	backend, err := m.Backend()
 	if err != nil {
 		return err
@@ -60,62 +64,24 @@ func runCeilings(c *cobra.Command, m *cli.ModelFlags, again, asJSON bool) error 
 		return err
 	}
 	if backend.Describe().GPU && !set.Has(ceilings.CUDADriver) {
-		if err := addStarts(ctx, &set, m); err != nil {
-			return err
+		if err := addStarts(ctx, &set, starts, failed); err != nil {
+			m.Notice(err.Error())
 		}
 	}
 	return cli.Print(c, asJSON, CeilingsObject{stored, set}, func(w io.Writer) { WriteCeilings(w, set, stored) })
 }
 
-// addStarts measures what the first use of a GPU costs a process, and stores it beside the device's ceilings.
-func addStarts(ctx context.Context, set *ceilings.Set, m *cli.ModelFlags) error {
-	device := fmt.Sprintf("cuda:%d", m.GPUIndex())
-	stop := m.Spin("measuring what a start costs")
-	values, err := measure.StartCosts(ctx, func(ctx context.Context, what string) (us map[string]float64, err error) {
-		err = cli.RunSelf(ctx, []string{"bench", "start", what, "--device", device, "--quiet"}, &us)
-		return us, err
-	})
-	stop()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if err != nil {
-		missing := "not measured: " + strings.ReplaceAll(err.Error(), "\n", "; ")
+// addStarts adds what the start of a GPU cost to the device's ceilings, and stores them.
+func addStarts(ctx context.Context, set *ceilings.Set, values []ceilings.Value, failed error) error {
+	if failed != nil {
+		missing := "not measured: " + strings.ReplaceAll(failed.Error(), "\n", "; ")
 		set.Missing = strings.TrimPrefix(set.Missing+"; "+missing, "; ")
 	}
-	if set.Values = append(set.Values, values...); len(values) > 0 {
-		if err := ceilings.Store(ctx, *set); err != nil {
-			m.Notice(err.Error())
-		}
+	if len(values) == 0 {
+		return nil
 	}
-	return nil
-}
-
-// newBenchStart makes the hidden command that "infer bench ceilings" runs in processes of their own.
-func newBenchStart(m *cli.ModelFlags) *cobra.Command {
-	return &cobra.Command{
-		Use: "start WHAT", Hidden: true,
-		Short:       "Print what the start of cuda or nvml took this process",
-		Example:     "  infer bench start cuda --device cuda:0",
-		Annotations: map[string]string{cli.UsesKey: "device quiet"},
-		Args:        cobra.MaximumNArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			var us map[string]float64
-			var err error
-			switch {
-			case len(args) == 1 && args[0] == measure.StartCUDA:
-				us, err = cuda.MeasureStart(m.GPUIndex())
-			case len(args) == 1 && args[0] == measure.StartNVML:
-				us, err = measure.StartOfNVML()
-			default:
-				return cli.Usagef("give %s or %s", measure.StartCUDA, measure.StartNVML)
-			}
-			if err != nil {
-				return err
-			}
-			return cli.WriteJSON(c.OutOrStdout(), us)
-		},
-	}
+	set.Values = append(set.Values, values...)
+	return ceilings.Store(ctx, *set)
 }
 
 // WriteCeilings writes a set as a table.

@@ -2,20 +2,10 @@ package layers
 
 import (
 	"fmt"
-	"time"
 
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/journal"
 )
-
-// Known is what a plan cannot tell about a device. Both fields may be nil.
-type Known struct {
-	// Floor returns the least time of a pass.
-	Floor func(p *gpt2.Plan, past int) time.Duration
-
-	// Memory returns the bytes that a session of a run order takes; nil is PredictMemory.
-	Memory func(order []int) (int64, error)
-}
 
 // plan is the plan of a phase as the backend runs it.
 func (e *Experiment) plan(order []int, phase gpt2.Pass) *gpt2.Plan {
@@ -71,37 +61,16 @@ type Computed struct {
 var computedMetrics = []string{"parameters", "predicted memory", "prefill FLOPs", "decode FLOPs", "prefill bytes",
 	"decode bytes", "prefill floor", "decode floor"}
 
-// Compute computes what a summary of variants needs besides measurements, and that of depths to predict.
-func (e *Experiment) Compute(variants []Variant, predict []int, k Known) (c Computed, err error) {
-	c = Computed{Layers: e.Model.Config.Layers, Window: e.Window, Seed: e.Seed, TextTokens: len(e.Text), Shard: e.Shard,
-		PassTokens: map[string]int{TaskPrefill: e.batch() * e.PromptLen, TaskDecode: e.batch()}}
-	for _, v := range variants {
-		if v.Metrics, err = e.compute(v.Order, k); err != nil {
-			return c, err
-		}
-		c.Variants = append(c.Variants, v)
-	}
-	for _, n := range predict {
-		d := Depth(n, c.Layers)
-		d.Kind = KindVerify
-		if d.Metrics, err = e.compute(d.Order, k); err != nil {
-			return c, err
-		}
-		c.Predicted = append(c.Predicted, d)
-	}
-	return c, nil
-}
-
 // compute returns the metrics of a run order that are computed.
-func (e *Experiment) compute(order []int, k Known) (metrics map[string]Metric, err error) {
+func (e *Experiment) compute(order []int) (metrics map[string]Metric, err error) {
 	metrics = map[string]Metric{}
 	exactly := func(name, unit string, value float64) {
 		metrics[name] = Metric{Unit: unit, Median: value, Low: value, High: value, N: 1}
 	}
 	exactly("parameters", "1", float64(e.parameters(order)))
 	memory := e.PredictMemory(order)
-	if k.Memory != nil {
-		if memory, err = k.Memory(order); err != nil {
+	if e.Memory != nil {
+		if memory, err = e.Memory(order); err != nil {
 			return nil, err
 		}
 	}
@@ -115,10 +84,10 @@ func (e *Experiment) compute(order []int, k Known) (metrics map[string]Metric, e
 		cost := plan.Cost(p.past)
 		exactly(p.name+" FLOPs", "1", float64(cost.FLOPs))
 		exactly(p.name+" bytes", "bytes", float64(cost.Bytes(e.Backend.Sizes())))
-		if k.Floor == nil {
+		if e.Floor == nil {
 			continue
 		}
-		if floor := ms(k.Floor(plan, p.past)); floor > 0 {
+		if floor := ms(e.Floor(plan, p.past)); floor > 0 {
 			exactly(p.name+" floor", "ms", floor)
 		}
 	}

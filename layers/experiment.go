@@ -32,6 +32,9 @@ type Experiment struct {
 
 	Shard journal.Shard // the part of the tasks that is done here
 
+	Floor  func(p *gpt2.Plan, past int) time.Duration // the least time of a pass; nil: not known
+	Memory func(order []int) (int64, error)           // bytes that a session of a run order takes; nil is PredictMemory
+
 	// Progress, if not nil, gets the bytes of weights made ready and their total.
 	Progress func(done, total int64)
 

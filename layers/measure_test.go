@@ -186,8 +186,8 @@ func TestSummarize(t *testing.T) {
 	verified := Depth(6, 3)
 	verified.Kind = KindVerify
 	rows = append(rows, decodeTimes(verified, 10)...)
-	known := Known{Floor: func(p *gpt2.Plan, past int) time.Duration { return time.Millisecond }}
-	r, err := e.Summarize(variants, rows, []int{6}, known)
+	e.Floor = func(p *gpt2.Plan, past int) time.Duration { return time.Millisecond }
+	r, err := e.Summarize(variants, rows, []int{6})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,8 @@ func TestSummarize(t *testing.T) {
 	near(t, "rate", r.Variants[1].Metrics["decode rate"].Median, 2/5e-3, 1e-9) // two tokens in 5 ms
 	near(t, "share of floor", r.Variants[1].Metrics["decode share of floor"].Median, 20, 1e-9)
 	// A pass that is faster than its floor has no share of it, and is named.
-	fast, err := e.Summarize(variants, rows, nil, Known{Floor: func(p *gpt2.Plan, past int) time.Duration { return 4 * time.Millisecond }})
+	e.Floor = func(p *gpt2.Plan, past int) time.Duration { return 4 * time.Millisecond }
+	fast, err := e.Summarize(variants, rows, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +221,7 @@ func TestSummarize(t *testing.T) {
 			t.Errorf("the notes say %q: %v\n%s", text, !want, notes)
 		}
 	}
-	six, err := e.Summarize(variants[:2], rows, nil, known) // six measurements each, two depths
+	six, err := e.Summarize(variants[:2], rows, nil) // six measurements each, two depths
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func partsOf(t *testing.T, count int) (dirs []string, whole *Result) {
 	configuration := map[string]any{"model": "m", "geometry": geometry, "prompt_len": e.PromptLen, "batch": 2, "window": e.Window, "seed": e.Seed, "variants": labels}
 	schedule := Schedule{Phases: []string{TaskPrefill, TaskDecode}, Repeat: 7, Seed: 4}
 	tasks := append(schedule.Tasks(variants), schedule.Tasks([]Variant{verified})...)
-	known := Known{Floor: func(p *gpt2.Plan, past int) time.Duration { return time.Millisecond }}
+	e.Floor = func(p *gpt2.Plan, past int) time.Duration { return time.Millisecond }
 	values := func(i int, task Task) []Value {
 		return []Value{{Phase: task.What, Metric: task.What + " time", Unit: "ms", Value: 1 + 2*float64(task.Variant.Layers) + 0.01*float64(i%5)}}
 	}
@@ -56,7 +56,7 @@ func partsOf(t *testing.T, count int) (dirs []string, whole *Result) {
 			t.Fatalf("part %v has %d rows; want %d", shard, len(j.Rows()), n)
 		}
 		e.Shard = shard
-		r, err := e.Summarize(variants, j.Rows(), []int{6}, known)
+		r, err := e.Summarize(variants, j.Rows(), []int{6})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -55,10 +55,22 @@ func metricsOf(rows []Row, v Variant) map[string]Metric {
 
 // Summarize makes a result of the measurements. Depths of predict are predicted; if their variants were measured too
 // (Kind "verify"), the prediction has an error.
-func (e *Experiment) Summarize(variants []Variant, rows []Row, predict []int, k Known) (*Result, error) {
-	c, err := e.Compute(variants, predict, k)
-	if err != nil {
-		return nil, err
+func (e *Experiment) Summarize(variants []Variant, rows []Row, predict []int) (_ *Result, err error) {
+	c := Computed{Layers: e.Model.Config.Layers, Window: e.Window, Seed: e.Seed, TextTokens: len(e.Text), Shard: e.Shard,
+		PassTokens: map[string]int{TaskPrefill: e.batch() * e.PromptLen, TaskDecode: e.batch()}}
+	for _, v := range variants {
+		if v.Metrics, err = e.compute(v.Order); err != nil {
+			return nil, err
+		}
+		c.Variants = append(c.Variants, v)
+	}
+	for _, n := range predict {
+		d := Depth(n, c.Layers)
+		d.Kind = KindVerify
+		if d.Metrics, err = e.compute(d.Order); err != nil {
+			return nil, err
+		}
+		c.Predicted = append(c.Predicted, d)
 	}
 	return c.Summarize(rows), nil
 }

@@ -62,8 +62,7 @@ func (l *layersFlags) configuration(o *cli.Opened, variants []layers.Variant, te
 // all does what is not done yet, and writes the result.
 func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configuration map[string]any) (
 	*layers.Result, error) {
-	known, err := r.known(ctx)
-	if err != nil {
+	if err := r.know(ctx); err != nil {
 		return nil, err
 	}
 	defer r.measures()()
@@ -86,7 +85,7 @@ func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configur
 	tasks = slices.DeleteFunc(tasks, isDone)
 	stopped := r.measure(ctx, tasks, append(slices.Clone(variants), r.verified(r.opened)...))
 	done := total - len(slices.DeleteFunc(tasks, isDone))
-	result, err := r.Summarize(variants, r.journal.Rows(), r.predicted, known)
+	result, err := r.Summarize(variants, r.journal.Rows(), r.predicted)
 	if err == nil {
 		result.Configuration, result.Command = configuration, record.CommandLine()
 		result.Notes = append(result.Notes, r.notes...)
@@ -137,11 +136,11 @@ func (r *layersRun) begin(ctx context.Context, variants []layers.Variant) error 
 	return r.WarmUp(ctx, most, time.Duration(r.warmUp*float64(time.Second)))
 }
 
-// known finds what the device can do, and what a GPU says of its memory.
-func (r *layersRun) known(ctx context.Context) (k layers.Known, err error) {
+// know finds what the device can do, and what a GPU says of its memory.
+func (r *layersRun) know(ctx context.Context) error {
 	o := r.opened
 	if _, ok := o.Backend.(gpt2.Surveyor); ok {
-		k.Memory = func(order []int) (int64, error) {
+		r.Memory = func(order []int) (int64, error) {
 			options := o.Options
 			options.Layers, options.Batch = order, r.batch
 			s, err := gpt2.SurveyOf(o.Backend, o.Model, options, r.Prefill(), r.Decode())
@@ -152,20 +151,20 @@ func (r *layersRun) known(ctx context.Context) (k layers.Known, err error) {
 		}
 	}
 	if r.noFloor {
-		return k, nil
+		return nil
 	}
 	set, _, err := cli.CeilingsOf(ctx, o.Backend, o.Flags, false)
 	switch {
 	case errors.Is(err, cli.ErrNoCeilings):
 		r.notes = append(r.notes, "There are no floors: "+err.Error()+".")
-		return k, nil
+		return nil
 	case err != nil:
-		return k, err
+		return err
 	}
-	k.Floor = func(p *gpt2.Plan, past int) time.Duration {
+	r.Floor = func(p *gpt2.Plan, past int) time.Duration {
 		return set.PassFloor(p.Work(past, o.Backend.Sizes()))
 	}
-	return k, nil
+	return nil
 }
 
 // measures says how energy is measured.

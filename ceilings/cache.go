@@ -132,26 +132,16 @@ func readCache(path string) ([]Set, error) {
 
 // check finds values that no measurement gives.
 func (s Set) check() error {
-	if s.Key == "" {
-		return errors.New("a set has no key")
-	}
-	if len(s.Values) == 0 || len(s.Values) > maxValues {
-		return fmt.Errorf("set %q has %d values; want 1 to %d", s.Key, len(s.Values), maxValues)
-	}
-	if !(s.Uncertainty >= 0 && s.Uncertainty < 1) {
-		return fmt.Errorf("set %q is uncertain by %g, which must be in [0, 1)", s.Key, s.Uncertainty)
-	}
-	if s.Time.IsZero() || s.Time.After(time.Now().Add(24*time.Hour)) {
-		return fmt.Errorf("set %q was measured at %s, which cannot be", s.Key, s.Time.Format(time.RFC3339))
+	if s.Key == "" || len(s.Values) == 0 || len(s.Values) > maxValues || !(s.Uncertainty >= 0 && s.Uncertainty < 1) ||
+		s.Time.IsZero() || s.Time.After(time.Now().Add(24*time.Hour)) {
+		return fmt.Errorf("set %q has %d values, is uncertain by %g and was measured at %s", s.Key, len(s.Values),
+			s.Uncertainty, s.Time.Format(time.RFC3339))
 	}
 	for _, v := range s.Values {
 		rates := v.Unit == GBs || v.Unit == TFLOPs
-		if v.Name == "" || v.Size < 0 || !rates && v.Unit != Micro || !(v.Value >= 0 && v.Value < 1e9) || rates &&
-			v.Value == 0 {
-			return fmt.Errorf("%s is %g %s", v.Name, v.Value, v.Unit)
-		}
-		if !(v.P10 >= 0 && v.P90 < 1e9) {
-			return fmt.Errorf("%s spreads from %g to %g", v.Name, v.P10, v.P90)
+		if v.Name == "" || v.Size < 0 || !rates && v.Unit != Micro || !(v.Value >= 0 && v.Value < 1e9) ||
+			rates && v.Value == 0 || !(v.P10 >= 0 && v.P90 < 1e9) {
+			return fmt.Errorf("%s is %g %s, from %g to %g", v.Name, v.Value, v.Unit, v.P10, v.P90)
 		}
 	}
 	return nil

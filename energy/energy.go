@@ -134,14 +134,6 @@ func (l *Log) Total() (millijoule, resolution float64) {
 	return l.Last - l.First, resolution
 }
 
-// Record returns the total for a trace's header, with what was done and how many tokens
-// it made or took. It returns false if the counter was never updated.
-func (l *Log) Record(device int, what string, tokens int) (traces.Energy, bool) {
-	mJ, resolution := l.Total()
-	return traces.Energy{Device: device, What: what, Millijoule: mJ, Tokens: tokens, Resolution: resolution,
-		Source: l.Source}, len(l.Steps) > 0
-}
-
 // leastSteps is how many steps a mean power needs.
 const leastSteps = 3
 

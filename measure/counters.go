@@ -116,6 +116,7 @@ func runEnergy(samples []nvml.Sample, from time.Time, device int32, tokens int) 
 			log.Ended = s.Time
 		}
 	}
-	e, ok := log.Record(int(device), "run", tokens)
-	return e, ok && tokens > 0 && len(log.Steps) >= leastUpdates
+	mJ, resolution := log.Total()
+	return traces.Energy{Device: int(device), What: "run", Millijoule: mJ, Tokens: tokens, Resolution: resolution,
+		Source: log.Source}, tokens > 0 && len(log.Steps) >= leastUpdates
 }

@@ -49,11 +49,7 @@ var qualities = []struct {
 // figures are all pictures of a result; what was not measured has no points there.
 func figures(r *layers.Result) []album.Picture {
 	of := func(metric, axis, unit, phase string) chart.Panel {
-		y := chart.Axis{Name: axis, Unit: cmp.Or(unitOf(r, metric), unit), Zero: true}
-		if metric == "energy" {
-			y.Unit += " per token"
-		}
-		return byDepth(r, metric, y, phase)
+		return byDepth(r, metric, chart.Axis{Name: axis, Unit: unit, Zero: true}, phase)
 	}
 	var quality, against []chart.Panel
 	for _, q := range qualities {
@@ -68,7 +64,7 @@ func figures(r *layers.Result) []album.Picture {
 			of("decode time", "time of a decode step", "ms", layers.TaskDecode)),
 		picture("memory", "Memory by depth", memory(r)),
 		picture("quality", "Quality by depth", quality...),
-		picture("energy", "Energy by depth", of("energy", "energy", "mJ", "")),
+		picture("energy", "Energy by depth", of("energy", "energy", "mJ per token", "")),
 		picture("quality-time", "Quality against time", against...),
 	}
 }
@@ -84,16 +80,6 @@ func depths(r *layers.Result) (sweep, others []layers.Variant) {
 	}
 	slices.SortStableFunc(sweep, func(a, b layers.Variant) int { return cmp.Compare(a.Layers, b.Layers) })
 	return sweep, others
-}
-
-// unitOf is the unit that the first variant gives for a metric; counts and shares have none.
-func unitOf(r *layers.Result, metric string) string {
-	for _, v := range r.Variants {
-		if m := v.Metrics[metric]; m.Unit != "" && m.Unit != "1" {
-			return m.Unit
-		}
-	}
-	return ""
 }
 
 func value(m layers.Metric) chart.Value { return chart.Value{Low: m.Low, Mid: m.Median, High: m.High} }
@@ -213,7 +199,7 @@ func againstTime(r *layers.Result, quality string, y chart.Axis) chart.Panel {
 			}
 			return s
 		}
-		x := chart.Axis{Name: time, Unit: cmp.Or(unitOf(r, time), "ms"), Zero: true}
+		x := chart.Axis{Name: time, Unit: "ms", Zero: true}
 		p := chart.Panel{X: x, Y: y, Series: []chart.Series{
 			gather(chart.Series{Name: "measured, by number of layers", Kind: chart.Joined}, sweep),
 			gather(chart.Series{Name: "other lists of layers", Kind: chart.Predicted, Group: ofLists}, others)}}

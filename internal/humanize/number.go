@@ -21,13 +21,18 @@ func Fixed(v float64, decimals int) string {
 	return Separate(s)
 }
 
+// Decimals is how many of them show v with a number of significant digits.
+func Decimals(v float64, digits int) int {
+	v = math.Abs(v)
+	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
+		return 0
+	}
+	return min(max(digits-1-int(math.Floor(math.Log10(v))), 0), 12)
+}
+
 // Significant writes a value with a number of significant digits, or all of those before the point.
 func Significant(v float64, digits int) string {
-	decimals := 0
-	if size := math.Abs(v); size > 0 && size <= math.MaxFloat64 {
-		decimals = min(max(digits-1-int(math.Floor(math.Log10(size))), 0), 12)
-	}
-	return Fixed(v, decimals)
+	return Fixed(v, Decimals(v, digits))
 }
 
 // Short writes a value with three significant digits and few letters: 20k for 20,000.
@@ -49,13 +54,20 @@ func Short(v float64) string {
 }
 
 // Multiple is a unit that suits the largest of some values, and what they are divided by: GiB and 1 << 30 for bytes.
+// That of counts and shares, which files write as 1, is not shown.
 func Multiple(unit string, largest float64) (string, float64) {
-	units, base := []string{unit}, 1000.0
-	switch unit {
-	case "bytes":
+	units, base := []string(nil), 1000.0
+	switch strings.ToLower(unit) {
+	case "b", "byte", "bytes":
 		units, base = []string{"bytes", "KiB", "MiB", "GiB", "TiB"}, 1024
+	case "flop", "flops":
+		units = []string{"FLOPs", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"}
 	case "us":
 		units = []string{"us", "ms", "s"}
+	case "1":
+		return "", 1
+	default:
+		return unit, 1
 	}
 	divisor := 1.0
 	for len(units) > 1 && math.Abs(largest) >= base*divisor {

@@ -15,65 +15,54 @@ import (
 type Table struct {
 	Title string
 	Heads []string // with units
-	Rows  [][]Cell
-}
-
-// Cell is a value, and below it its interval.
-type Cell struct{ Value, Interval string }
-
-// row makes cells of texts.
-func row(texts ...string) (cells []Cell) {
-	for _, t := range texts {
-		cells = append(cells, Cell{Value: t})
-	}
-	return cells
+	Rows  [][]string
 }
 
 // brief are the columns of the first table of a terminal.
 var brief = []string{"prefill time", "decode time", "decode share of floor", "launches", "predicted memory", "energy",
 	"bits per byte", "perplexity", "agreement", "KL divergence", "drafts", "tokens a pass", "draft time"}
 
-// Brief are the tables for a terminal: of all variants, with the intervals of times alone, and of what was fitted.
-func Brief(r *layers.Result) []*Table {
+// Tables are those of a result: medians of all variants, with the intervals of times alone, and what was fitted.
+func Tables(r *layers.Result) []*Table {
 	t := &Table{Title: "Medians, and intervals of times", Heads: []string{"layers"}}
 	for _, v := range r.Variants {
-		t.Rows = append(t.Rows, row(v.Label))
+		t.Rows = append(t.Rows, []string{v.Label})
 	}
-	t.add(r.Variants, brief)
-	for i, head := range t.Heads {
-		for _, cells := range t.Rows {
-			if !strings.HasPrefix(head, "prefill time") && !strings.HasPrefix(head, "decode time") {
-				cells[i].Interval = ""
-			}
-		}
+	for _, name := range brief {
+		t.add(r.Variants, name)
 	}
 	all := []*Table{t, fits(r), steps(r), predictions(r)}
 	return slices.DeleteFunc(all, func(t *Table) bool { return len(t.Rows) == 0 })
 }
 
-// add appends a column for each metric that any of the variants has.
-func (t *Table) add(variants []layers.Variant, metrics []string) {
-	for _, name := range metrics {
-		largest, unit, has := 0.0, "", false
-		for _, v := range variants {
-			if m, ok := v.Metrics[name]; ok {
-				has = true
-				if unit == "" {
-					unit = m.Unit
-				}
-				if finite(m.Median) {
-					largest = max(largest, math.Abs(m.Median))
-				}
+// add appends a column of a metric if any of the variants has it.
+func (t *Table) add(variants []layers.Variant, name string) {
+	largest, unit, has := 0.0, "", false
+	for _, v := range variants {
+		if m, ok := v.Metrics[name]; ok {
+			has, unit = true, cmp.Or(unit, m.Unit)
+			if finite(m.Median) {
+				largest = max(largest, math.Abs(m.Median))
 			}
 		}
-		if !has {
-			continue
+	}
+	if !has {
+		return
+	}
+	shown, divisor := humanize.Multiple(unit, largest)
+	t.Heads = append(t.Heads, withUnit(name, shown))
+	for i, v := range variants {
+		text, m := "-", v.Metrics[name]
+		switch {
+		case m == layers.Metric{}: // absent
+		case m.Median == math.Trunc(m.Median) && m.Interval() == "" && divisor == 1: // counted
+			text = humanize.Fixed(m.Median, 0)
+		case strings.HasSuffix(name, " time") && name != "draft time":
+			text = estimate(m.Low/divisor, m.Median/divisor, m.High/divisor)
+		default:
+			text = humanize.Significant(m.Median/divisor, 4)
 		}
-		shown, divisor := humanize.Multiple(unit, largest)
-		t.Heads = append(t.Heads, withUnit(name, shown))
-		for i, v := range variants {
-			t.Rows[i] = append(t.Rows[i], metricCell(v.Metrics[name], divisor))
-		}
+		t.Rows[i] = append(t.Rows[i], text)
 	}
 }
 
@@ -84,25 +73,14 @@ func withUnit(name, unit string) string {
 	return name + " (" + unit + ")"
 }
 
-// metricCell writes a metric; one that is absent has no N.
-func metricCell(m layers.Metric, divisor float64) Cell {
-	switch {
-	case m == layers.Metric{}:
-		return Cell{Value: "-"}
-	case m.Median == math.Trunc(m.Median) && m.Interval() == "" && divisor == 1: // counted
-		return Cell{Value: humanize.Fixed(m.Median, 0)}
-	}
-	return estimate(m.Low/divisor, m.Median/divisor, m.High/divisor)
-}
-
 // estimate writes a value and its interval, if that holds it.
-func estimate(low, v, high float64) Cell {
+func estimate(low, v, high float64) string {
 	d := humanize.Decimals(v, 4)
-	c := Cell{Value: humanize.Fixed(v, d)}
+	text := humanize.Fixed(v, d)
 	if low < high && low <= v && v <= high && finite(low) && finite(high) {
-		c.Interval = humanize.Fixed(low, d) + " to " + humanize.Fixed(high, d)
+		text += " (" + humanize.Fixed(low, d) + " to " + humanize.Fixed(high, d) + ")"
 	}
-	return c
+	return text
 }
 
 // runs writes a list of layers with rising runs as ranges: 0-3, 2, 5-11.
@@ -147,7 +125,8 @@ func fits(r *layers.Result) *Table {
 			if c.known {
 				value, deviation = humanize.Fixed(c.v, d), humanize.Fixed(c.e, d)
 			}
-			t.Rows = append(t.Rows, row(f.Phase, c.name, value, deviation, f.Unit, humanize.Fixed(f.R2, 6), runs(f.Depths)))
+			t.Rows = append(t.Rows, []string{f.Phase, c.name, value, deviation, f.Unit, humanize.Fixed(f.R2, 6),
+				runs(f.Depths)})
 		}
 	}
 	return t
@@ -158,7 +137,8 @@ func steps(r *layers.Result) *Table {
 	t := &Table{Title: "Cost of a layer from depth to depth", Heads: []string{"phase", "layers", "cost ± standard error"}}
 	for _, f := range r.Fits {
 		for _, s := range f.Steps {
-			t.Rows = append(t.Rows, row(f.Phase, fmt.Sprintf("%d to %d", s.From, s.To), withError(s.Cost, s.Error, f.Unit)))
+			t.Rows = append(t.Rows, []string{f.Phase, fmt.Sprintf("%d to %d", s.From, s.To),
+				withError(s.Cost, s.Error, f.Unit)})
 		}
 	}
 	return t
@@ -184,9 +164,8 @@ func predictions(r *layers.Result) *Table {
 				inside = "yes"
 			}
 		}
-		cells := row(fmt.Sprint(p.Layers), p.Metric, "", measured, unit, wrong, inside)
-		cells[2] = estimate(p.Low/divisor, p.Value/divisor, p.High/divisor)
-		t.Rows = append(t.Rows, cells)
+		t.Rows = append(t.Rows, []string{fmt.Sprint(p.Layers), p.Metric,
+			estimate(p.Low/divisor, p.Value/divisor, p.High/divisor), measured, unit, wrong, inside})
 	}
 	return t
 }

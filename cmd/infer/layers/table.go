@@ -22,17 +22,10 @@ func writeLayers(w io.Writer, r *layers.Result) {
 		fmt.Fprintf(w, "%s\n\n", strings.Join(lead, "\n"))
 	}
 	fmt.Fprintf(w, "%s, %s, %s\n", s.Model, s.Place(), s.DType)
-	for _, t := range plot.Brief(r) {
+	for _, t := range plot.Tables(r) {
 		fmt.Fprintf(w, "\n%s\n", t.Title)
-		table.Lines(w, table.Right, strings.Join(t.Heads, "\t"), t.Rows, func(row []plot.Cell) string {
-			var line []string
-			for _, c := range row {
-				if c.Interval != "" {
-					c.Value += " (" + c.Interval + ")"
-				}
-				line = append(line, c.Value)
-			}
-			return strings.Join(line, "\t")
+		table.Lines(w, table.Right, strings.Join(t.Heads, "\t"), t.Rows, func(row []string) string {
+			return strings.Join(row, "\t")
 		})
 	}
 	if best, share := r.BestDraft(); best != nil {

@@ -221,7 +221,7 @@ func TestNoStages(t *testing.T) {
 			checkFailure(t, infer(t, "trace", "show", file, "--by", asked), exitFailure, "by "+by+" can be made")
 		}
 	}
-	contains(t, mustInfer(t, "trace", "advise", cpu).stdout, "most of the time of operations is that of aten::gelu_backward 22.6 %, ")
+	contains(t, mustInfer(t, "trace", "advise", cpu).stdout, "'infer trace show --by op' has the time of its operations")
 }
 
 // TestStandardInput: - is standard input for each command that reads a recording.

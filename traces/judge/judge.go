@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"gpt2scope/internal/humanize"
 	"gpt2scope/traces"
@@ -218,7 +217,8 @@ func advise(table *tables.Table, m *measured) *Advice {
 		a.note("%s; all that is recorded counts, with loading and warm-up", table.Instead)
 	}
 	if table.By == tables.ByOp {
-		a.noteOps()
+		a.note("rules judge passes of a model and work of a GPU, and the recording has neither; 'infer trace show --by op' has " +
+			"the time of its operations")
 		return a.Advice
 	}
 	a.Notes = append(a.Notes, table.Window.GPUNotes()...)
@@ -263,22 +263,6 @@ func (a *advisor) hint(gain int64, rows []string, try, format string, args ...an
 		h.Percent = &percent
 	}
 	a.Hints = append(a.Hints, h)
-}
-
-// noteOps names the operations that took the most time of their own: rules judge passes of a model and work of a GPU.
-func (a *advisor) noteOps() {
-	ops := slices.SortedStableFunc(slices.Values(a.table.Ops),
-		func(x, y tables.OpRow) int { return cmp.Compare(y.SelfCPU, x.SelfCPU) })
-	sum := int64(0)
-	for _, o := range ops {
-		sum += o.SelfCPU
-	}
-	var longest []string
-	for _, o := range ops[:min(most, len(ops))] {
-		longest = append(longest, fmt.Sprintf("%s %.1f %%", o.Name, 100*float64(o.SelfCPU)/float64(max(1, sum))))
-	}
-	a.note("rules judge passes of a model and work of a GPU, and the recording has neither; "+
-		"most of the time of operations is that of %s", strings.Join(longest, ", "))
 }
 
 // count prepares what rules look at: work, idle time, and rows.

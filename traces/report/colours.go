@@ -69,17 +69,7 @@ func coloursOf(t *tables.Table, rows []tables.Folded) (colours map[string]int, o
 			h.Write([]byte(name))
 			class = int(h.Sum32() % classes)
 		}
-		colour := programs(name)
-		shared := -1 // the class that has the program's colour
-		for c, of := range own {
-			if of == colour {
-				shared = c
-			}
-		}
-		switch {
-		case shared >= 0:
-			class = shared
-		case knownColour(name) < 0 || colour != "":
+		if colour := programs(name); knownColour(name) < 0 || colour != "" {
 			tries := 0
 			for ; used[class] && tries < classes; tries++ {
 				class = (class + 1) % classes

@@ -430,24 +430,6 @@ func TestWidths(t *testing.T) {
 	}
 }
 
-// TestPrint has tables in full on paper.
-func TestPrint(t *testing.T) {
-	b := open(t, samples.Load(t, "gpt2-L12-eager-cupti.json.gz"), 718, 900) // A4 with margins of 1 cm
-	cut := `[...document.querySelectorAll(".table, .scroll")].filter((e) => e.scrollHeight > e.clientHeight + 1 || e.scrollWidth > e.clientWidth + 1).length`
-	if eval[int](b, cut) == 0 {
-		t.Fatal("no table scrolls on the screen, so that the test says nothing")
-	}
-	if _, err := chromedp.Call(b.Context, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: "print"}); err != nil {
-		t.Fatal(err)
-	}
-	if n := eval[int](b, cut); n != 0 {
-		t.Errorf("%d tables are cut on paper", n)
-	}
-	if n := eval[int](b, `[...document.querySelectorAll("button")].filter((e) => e.closest(".tools") && e.offsetParent).length`); n != 0 {
-		t.Errorf("%d buttons are on paper", n)
-	}
-}
-
 // TestHostile has names that would run if they were not text.
 func TestHostile(t *testing.T) {
 	b := open(t, hostile(), 1440, 900)

@@ -95,9 +95,9 @@ func inferList(events []*traces.Event, model *Model) *Inference {
 	f.number()
 	g := f.size(model)
 	r := f.name()
-	if r.Confidence < Threshold && len(r.Passes) > 0 {
-		f.say("the confidence is %.2f, less than %.1f", r.Confidence, Threshold)
-		r.Passes, r.Confidence = []*Pass{}, 0
+	if time, weighted := r.sure(); len(r.Passes) > 0 && weighted <= Threshold*time {
+		f.say("the confidence is %.2f, no more than %.1f", weighted/max(1, time), Threshold)
+		r.Passes = []*Pass{}
 		for _, k := range r.Kernels {
 			k.Stage = nil
 		}
@@ -413,7 +413,7 @@ func (f *finder) name() *Inference {
 			Whole: p.begun && p.end})
 	}
 	joined, once := f.joins(), f.once()
-	busy, sum, last := 0.0, 0.0, -1
+	last := -1
 	for i, e := range f.events {
 		s := f.stageAt(i)
 		k := &Kernel{Start: e.Time, Name: e.Name, Confidence: round(f.sure[i]), event: e, layer: f.layer[i], state: s}
@@ -428,11 +428,6 @@ func (f *finder) name() *Inference {
 		}
 		text := joined.of(f, i)
 		k.Stage = &text
-		busy += float64(e.Duration)
-		sum += float64(e.Duration) * f.sure[i]
-	}
-	if busy > 0 {
-		r.Confidence = round(sum / busy)
 	}
 	return r
 }

@@ -36,23 +36,19 @@ func split(t *traces.Trace) [][]*traces.Event {
 	return lists
 }
 
-// weight is the time of the kernels that have a stage, weighted by how sure that is.
-func (r *Inference) weight() float64 {
-	sum := 0.0
+// sure returns the time of the kernels that have a stage, and the same weighted by how sure that is.
+func (r *Inference) sure() (time, weighted float64) {
 	for _, k := range r.Kernels {
 		if k.Stage != nil {
-			sum += float64(k.event.Duration) * k.Confidence
+			time, weighted = time+float64(k.event.Duration), weighted+float64(k.event.Duration)*k.Confidence
 		}
 	}
-	return sum
+	return time, weighted
 }
 
 // unite puts several inferences together. The number of layers, the type and the model are those of the one that gives most
 // time a stage.
 func unite(parts []*Inference) *Inference {
-	if len(parts) == 1 {
-		return parts[0]
-	}
 	all := &Inference{Passes: []*Pass{}, Against: []string{}, CostsFrom: []string{}}
 	most := -1.0
 	for chain, r := range parts {
@@ -61,7 +57,7 @@ func unite(parts []*Inference) *Inference {
 				all.Against = append(all.Against, text)
 			}
 		}
-		if w := r.weight(); w > most {
+		if _, w := r.sure(); w > most {
 			most, all.Layers, all.DType, all.CostsFrom, all.model = w, r.Layers, r.DType, r.CostsFrom, r.model
 		}
 		for _, p := range r.Passes {
@@ -71,14 +67,7 @@ func unite(parts []*Inference) *Inference {
 	}
 	slices.SortStableFunc(all.Passes, func(a, b *Pass) int { return cmp.Compare(a.Start, b.Start) })
 	slices.SortStableFunc(all.Kernels, func(a, b *Kernel) int { return cmp.Compare(a.Start, b.Start) })
-	busy := int64(0)
-	for _, k := range all.Kernels {
-		if k.Stage != nil {
-			busy += k.event.Duration
-		}
-	}
-	if busy > 0 {
-		all.Confidence = round(all.weight() / float64(busy))
-	}
+	time, weighted := all.sure()
+	all.Confidence = round(weighted / max(1, time))
 	return all
 }

@@ -35,16 +35,13 @@ func TestTraceDiff(t *testing.T) {
 	}
 
 	before, after := "../../traces/samples/gpt2-L12-graph-stamps.json.gz", "../../traces/samples/gpt2-L12-graph-stamps-after.json.gz"
-	contains(t, mustInfer(t, "trace", "diff", before, after, "--limit", "2").stdout, "\n15 more rows are not shown; --limit 0 shows all\n10 rows tested")
-	checkFailure(t, infer(t, "trace", "diff", before, after, "--sort", "zebra"), exitUsage, "--sort zebra", "change")
-
 	contains(t, mustInfer(t, "trace", "diff", before, after, "--gate", "5%", "--format", "markdown").stdout, "! build: A and B both say (devel)", "| --: |", "decode step  sample |")
 	for _, c := range []struct {
 		gate   string
 		status int
 		fact   string
 	}{
-		{"5%", exitGate, "3 rows take longer by more than 5 %: decode step whole pass +33.8 %, decode step wte+wpe +33.3 %, decode step sample +589.5 %"},
+		{"5%", exitGate, "3 rows take longer by more than 5 %: decode step whole pass +33.8 %, decode step sample +589.5 %, decode step wte+wpe +33.3 %"},
 		{"100", exitGate, "1 row takes longer by more than 100 %: decode step sample"},
 		{"1000", exitOK, ""},
 		{"-1", exitUsage, "--gate"},

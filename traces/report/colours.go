@@ -102,16 +102,13 @@ func style(own map[int]string) string {
 }
 
 // toned mixes a colour with white, or black, until its brightness is at least, or at most, so much.
-func toned(colour string, with float64, brightness float64) string {
+func toned(colour string, with, brightness float64) string {
 	v, _ := strconv.ParseUint(strings.TrimPrefix(colour, "#"), 16, 32)
 	c := [3]float64{float64(v >> 16 & 255), float64(v >> 8 & 255), float64(v & 255)}
-	for range 20 {
-		if is := (0.299*c[0] + 0.587*c[1] + 0.114*c[2]) / 255; with > 0 && is >= brightness || with == 0 && is <= brightness {
-			break
-		}
-		for i := range c {
-			c[i] += (with - c[i]) / 10
-		}
+	is := 0.299*c[0] + 0.587*c[1] + 0.114*c[2]
+	share := min(1, max(0, (255*brightness-is)/(with-is)))
+	for i := range c {
+		c[i] += share * (with - c[i])
 	}
 	return fmt.Sprintf("#%02x%02x%02x", int(c[0]), int(c[1]), int(c[2]))
 }

@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"slices"
-	"strconv"
 	"strings"
 
 	"gpt2scope/internal/humanize"
@@ -47,9 +46,7 @@ type page struct {
 	OnCPU     bool
 	Noun      string // what a row of work is
 	Whole     string // the time that the table covers
-	Before    string
-	Wall      string
-	Sum       int64 // ns of all rows
+	Sum       int64  // ns of all rows
 	SumShare  string
 	Withheld  bool
 	Remarks   []string // findings that do not mislead
@@ -65,7 +62,7 @@ type page struct {
 
 	SMs *sms // nil if it is not known what they did
 
-	Advice   []hint        // the largest first
+	Advice   []judge.Hint  // the largest first, with places after the origin
 	AdviceOf string        // the time that it is of, if that is not the table's
 	Report   *judge.Report // nil on the CPU
 
@@ -77,12 +74,6 @@ type page struct {
 	Thinned string // what is shorter is not drawn alone, "" if all is
 }
 
-// hint is a finding with its place on the timeline.
-type hint struct {
-	judge.Hint
-	Share string // of the wall time; "" if it is withheld
-}
-
 // advise adds what rules find worth a percent of the wall time, the indicators, and what they answer. It returns the
 // places of what was found.
 func (p *page) advise(table *tables.Table, origin int64) (places []window.Interval) {
@@ -90,15 +81,11 @@ func (p *page) advise(table *tables.Table, origin int64) (places []window.Interv
 	advice, report := judge.Both(steady)
 	p.Report, p.AdviceOf = report, unless(advice.Wall == table.Wall, duration(advice.Wall))
 	for _, h := range advice.Above(judge.WorthPercent) {
-		shown := hint{Hint: h}
-		if h.Percent != nil {
-			shown.Share = strconv.FormatFloat(*h.Percent, 'f', 1, 64) + nbsp + "%"
-		}
 		if h.To > 0 {
 			places = append(places, window.Interval{From: h.From, To: h.To})
-			shown.From, shown.To = h.From-origin, h.To-origin
+			h.From, h.To = h.From-origin, h.To-origin
 		}
-		p.Advice = append(p.Advice, shown)
+		p.Advice = append(p.Advice, h)
 	}
 	return places
 }
@@ -217,7 +204,7 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 	_, own := coloursOf(table, foldedRows(table))
 	p := &page{colours: own, Name: o.Name, Source: t.Header.Describe(), Sentence: sentence(table, rows), Table: table,
 		ByStage: table.By == tables.ByStage, OnCPU: table.Device < 0, Noun: nouns[table.By],
-		Wall: duration(table.Wall), Withheld: traces.Misleads(table.Findings), Stages: rows, Segments: segments(rows),
+		Withheld: traces.Misleads(table.Findings), Stages: rows, Segments: segments(rows),
 		WorkTitle: "Kernels", Facts: facts(t)}
 	origin := t.Events[0].Time
 	kept := slices.Concat(p.gaps(table, origin), p.advise(table, origin))
@@ -229,9 +216,6 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 	p.Events, p.Tracks = humanize.Thousands(int64(line.events)), len(line.Tracks)
 	if line.cell > 0 {
 		p.Thinned = duration(line.cell)
-	}
-	if table.Before > 0 {
-		p.Before = duration(table.Before)
 	}
 	switch {
 	case table.By == tables.ByOp:

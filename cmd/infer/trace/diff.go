@@ -22,7 +22,6 @@ import (
 // diffOptions say what is compared and how it is shown.
 type diffOptions struct {
 	by     diff.By
-	rows   cli.RowOptions
 	format string
 	alpha  float64
 	gate   float64 // percent; negative for none
@@ -59,10 +58,6 @@ checks of changes; it is 1 if no row has enough passes for a verdict. --format m
 	cli.AddFlags(c.Flags(), "Comparison", func(f *pflag.FlagSet) {
 		f.Var(cli.OneOf(&o.by, diff.ByFolded, diff.Bys...), "by", "rows are `WHAT`: folded (a stage over all layers), "+
 			"stage, layer, op or kernel")
-		o.rows.Register(f, "change, A, p", "the largest change first; plan\nkeeps the order of a pass")
-		f.Lookup("sort").DefValue, o.rows.Sort = "", "shift"
-		f.Lookup("limit").Usage = "show the first `N` rows of each kind of pass, besides the whole\npass and its idle time " +
-			"(default: all)"
 		cli.AddFormat(f, &o.format, "table, csv, json or markdown")
 		f.Func("gate", "exit with status 3 if a pass or stage takes longer by more\nthan `PERCENT`, and not by chance",
 			func(text string) (err error) {
@@ -119,12 +114,9 @@ func gateDiff(d *diff.Comparison, gate float64) error {
 	return nil
 }
 
-// writeDiff writes a comparison. Its rows stay.
+// writeDiff writes a comparison.
 func writeDiff(stdout io.Writer, d *diff.Comparison, o *diffOptions) error {
-	all := d.Rows
-	defer func() { d.Rows = all }()
-	d.Rows = slices.Clone(all)
-	if err := sortDiff(d, o.rows, o.format); err != nil {
+	if err := sortDiff(d, o.format); err != nil {
 		return err
 	}
 	switch o.format {
@@ -149,9 +141,8 @@ func writeDiff(stdout io.Writer, d *diff.Comparison, o *diffOptions) error {
 	}
 	table.Legend(&out, diffColumns)
 	fmt.Fprintln(&out)
-	cli.NotShown(&out, len(all)-len(d.Rows))
 	verdicts := map[diff.Verdict]int{}
-	for _, r := range all {
+	for _, r := range d.Rows {
 		verdicts[r.Verdict]++
 	}
 	fmt.Fprintf(&out, "%s tested, %d changed", cli.Count(d.Tests, "row"), verdicts[diff.Longer]+verdicts[diff.Shorter])
@@ -167,39 +158,21 @@ func writeDiff(stdout io.Writer, d *diff.Comparison, o *diffOptions) error {
 	return cli.WriteText(stdout, out.Bytes())
 }
 
-// planOrder is the value of --sort that keeps the order of the plan.
-const planOrder = "plan"
-
-// sortDiff puts the rows of a comparison in order, within each kind of pass the whole pass and
-// its idle time first, and leaves out what the limit cuts.
-func sortDiff(d *diff.Comparison, o cli.RowOptions, format string) error {
+// sortDiff puts the largest changes first, within each kind of pass the whole pass and its idle time.
+func sortDiff(d *diff.Comparison, format string) error {
 	var phases []string
 	for _, r := range d.Rows {
 		if !slices.Contains(phases, r.Phase) {
 			phases = append(phases, r.Phase)
 		}
 	}
-	isPart := func(r *diff.Change) bool { return r.Kind != diff.ChangePass && r.Kind != diff.ChangeIdle }
-	section := func(r *diff.Change) int {
-		if isPart(r) {
-			return 2*slices.Index(phases, r.Phase) + 1
+	return cli.SortRows(d.Rows, diffColumns, "shift", format, func(r *diff.Change) int {
+		at := 2 * slices.Index(phases, r.Phase)
+		if r.Kind != diff.ChangePass && r.Kind != diff.ChangeIdle {
+			at++
 		}
-		return 2 * slices.Index(phases, r.Phase)
-	}
-	if o.Sort == planOrder {
-		o.Sort = ""
-	}
-	if err := cli.SortRows(d.Rows, diffColumns, o.Sort, format, section); err != nil || o.Limit == 0 {
-		return err
-	}
-	shown := map[string]int{}
-	d.Rows = slices.DeleteFunc(d.Rows, func(r diff.Change) bool {
-		if isPart(&r) {
-			shown[r.Phase]++
-		}
-		return isPart(&r) && shown[r.Phase] > o.Limit
+		return at
 	})
-	return nil
 }
 
 // diffColumns are the columns of a comparison. Changes sort by size, whatever their sign.

@@ -63,9 +63,6 @@ func printCheck(w io.Writer, t *traces.Trace, check judge.Trust) {
 			humanize.Count(a.Copies, "copy or set", "copies and sets"),
 			humanize.Count(a.GraphLaunches, "graph launch", "graph launches"))
 	}
-	for _, p := range t.Header.Plans {
-		fmt.Fprintf(w, "plan        %s: %s\n", p.Phase, cli.Count(len(p.Steps), "step"))
-	}
 	for _, f := range check.Findings {
 		mark := " "
 		if f.Misleads {

@@ -182,6 +182,9 @@ func WriteTable(w io.Writer, table *tables.Table, show layout) error {
 	return cli.WriteText(w, b.Bytes())
 }
 
+// planOrder is the value of --sort that keeps the order of the plan.
+const planOrder = "plan"
+
 // layoutRows lays out a table whose rows sum to the wall time.
 func layoutRows(t *tables.Table, o ShowOptions) (layout, error) {
 	columns, rows := rowColumns(t, o.By), t.Rows

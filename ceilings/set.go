@@ -97,16 +97,6 @@ type Set struct {
 	Missing string `json:"missing,omitempty"`
 }
 
-// Latency returns a value in microseconds by name, 0 if it was not measured.
-func (s Set) Latency(name string) time.Duration {
-	for _, v := range s.Values {
-		if v.Name == name && v.Unit == Micro {
-			return time.Duration(v.Value * 1e3)
-		}
-	}
-	return 0
-}
-
 // Bandwidth returns the highest bandwidth, in bytes per second, of reading data of so many bytes over and over: that of
 // memory or of any cache that holds the data. If no reads were measured it is that of copies; 0 if neither was.
 func (s Set) Bandwidth(bytes int64) float64 {
@@ -238,10 +228,4 @@ func (s Set) PassFloor(pass []Work) time.Duration {
 		sum += f.Time
 	}
 	return time.Duration(sum)
-}
-
-// Barriers returns what a barrier over the whole device between steps costs a pass,
-// which anything that runs the steps in order on the whole device needs at least.
-func (s Set) Barriers(steps int) time.Duration {
-	return time.Duration(max(0, steps-1)) * s.Latency("barrier")
 }

@@ -122,9 +122,6 @@ func TestPassFloor(t *testing.T) {
 	if d := s.PassFloor(append(pass, Work{Bytes: -1})); d != 0 {
 		t.Errorf("with a step of unknown work: %v", d)
 	}
-	if d := s.Barriers(3); d != 4*time.Microsecond {
-		t.Errorf("3 steps need %v of barriers", d)
-	}
 	if n := Traffic([]Work{{Bytes: math.MaxInt64}, {Bytes: 5}}); n != math.MaxInt64 {
 		t.Errorf("a sum beyond an int64 is %d", n)
 	}

@@ -145,9 +145,6 @@ func (b *benchFlags) run(c *cobra.Command, m *cli.ModelFlags) (err error) {
 	if set != nil {
 		floor := set.PassFloor(work)
 		out.Floor, out.Share = cli.Ms(floor), float64(floor)/float64(max(result.Median, 1))
-		if barriers := set.Barriers(len(work)); barriers > 0 { // only a CPU has any
-			out.WithBarriers = cli.Ms(floor + barriers)
-		}
 		if percent, ok := ceilings.Roofline(float64(floor), float64(result.Median)); ok {
 			out.Roofline = &percent
 		}
@@ -185,11 +182,7 @@ func (b *benchFlags) run(c *cobra.Command, m *cli.ModelFlags) (err error) {
 		}
 		if set != nil {
 			data := ceilings.Traffic(work)
-			fmt.Fprintf(w, "floor %.4f ms", out.Floor)
-			if out.WithBarriers > 0 {
-				fmt.Fprintf(w, ", %.4f ms with a barrier between steps", out.WithBarriers)
-			}
-			fmt.Fprintf(w, "; %s\n%s\n", RooflineSays(out.Floor, out.Median), device(set))
+			fmt.Fprintf(w, "floor %.4f ms; %s\n%s\n", out.Floor, RooflineSays(out.Floor, out.Median), device(set))
 			fmt.Fprintf(w, "the pass is over data of %s, read at %.1f GB/s\n", humanize.Size(data),
 				set.Bandwidth(data)/1e9)
 		}
@@ -231,21 +224,18 @@ func (b *benchFlags) pass(flags *pflag.FlagSet, capacity int) (gpt2.Pass, int, e
 }
 
 type BenchJSON struct {
-	Phase  string  `json:"phase"`       // prefill or decode
-	Batch  int     `json:"batch"`       // sequences
-	Tokens int     `json:"tokens"`      // new tokens of each
-	Past   int     `json:"past"`        // tokens in the cache
-	Logits string  `json:"logits"`      // rows of logits: all or last
-	Repeat int     `json:"repeat"`      // passes measured
-	Median float64 `json:"median_ms"`   // of a pass
-	P10    float64 `json:"p10_ms"`      // of a pass
-	P90    float64 `json:"p90_ms"`      // of a pass
-	GFLOPs float64 `json:"gflop_per_s"` // of the least FLOPs of the plan
-	GBs    float64 `json:"gb_per_s"`    // of the least bytes of the plan
-	// by the ceilings of the device, without barriers; as the next three
-	Floor float64 `json:"floor_ms,omitempty"`
-	// with a barrier between steps; absent on a GPU
-	WithBarriers  float64       `json:"floor_with_barriers_ms,omitempty"`
+	Phase         string        `json:"phase"`                      // prefill or decode
+	Batch         int           `json:"batch"`                      // sequences
+	Tokens        int           `json:"tokens"`                     // new tokens of each
+	Past          int           `json:"past"`                       // tokens in the cache
+	Logits        string        `json:"logits"`                     // rows of logits: all or last
+	Repeat        int           `json:"repeat"`                     // passes measured
+	Median        float64       `json:"median_ms"`                  // of a pass
+	P10           float64       `json:"p10_ms"`                     // of a pass
+	P90           float64       `json:"p90_ms"`                     // of a pass
+	GFLOPs        float64       `json:"gflop_per_s"`                // of the least FLOPs of the plan
+	GBs           float64       `json:"gb_per_s"`                   // of the least bytes of the plan
+	Floor         float64       `json:"floor_ms,omitempty"`         // by the ceilings of the device; as the next two
 	Share         float64       `json:"share_of_floor,omitempty"`   // floor / median
 	Roofline      *float64      `json:"roofline_percent,omitempty"` // the same in percent; absent if the pass is faster than its floor
 	Waited        float64       `json:"waited_share"`               // share of the time that threads wanted to run in which they waited for a core

@@ -78,8 +78,8 @@ func (f *Fit) restAt() float64 {
 	return 0
 }
 
-// RestName says what Rest is the time of.
-func (f *Fit) RestName() string {
+// restName says what Rest is the time of.
+func (f *Fit) restName() string {
 	if f.Phase == TaskPrefill {
 		return "the last layer and everything else"
 	}
@@ -94,7 +94,7 @@ func (f *Fit) Impossible() string {
 		terms = append(terms, "a layer")
 	}
 	if f.Rejected == "" && f.Rest < 0 {
-		terms = append(terms, f.RestName())
+		terms = append(terms, f.restName())
 	}
 	if terms == nil {
 		return ""

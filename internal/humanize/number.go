@@ -60,8 +60,6 @@ func Multiple(unit string, largest float64) (string, float64) {
 	switch strings.ToLower(unit) {
 	case "b", "byte", "bytes":
 		units, base = []string{"bytes", "KiB", "MiB", "GiB", "TiB"}, 1024
-	case "flop", "flops":
-		units = []string{"FLOPs", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"}
 	case "us":
 		units = []string{"us", "ms", "s"}
 	case "1":

@@ -194,50 +194,19 @@ func signed(v float64, decimals int) string {
 	return s
 }
 
-// Lead summarises the result in a few sentences.
+// Lead says in a few sentences what the tables do not.
 func Lead(r *layers.Result) (all []string) {
 	if sentence := r.Sentence(); sentence != "" {
 		all = append(all, sentence)
 	}
-	sweep, _ := depths(r)
-	deepest := 0
-	for _, v := range sweep {
-		deepest = max(deepest, v.Layers)
-	}
 	for i := range r.Fits {
 		f := &r.Fits[i]
-		s := cmp.Or(f.Trend(), f.Impossible())
-		switch {
-		case !finite(f.A) || !finite(f.B):
-			continue
-		case s == "":
-			layer, rest := withError(f.B, f.BError, f.Unit), withError(f.Rest, f.RestError, f.Unit)
-			s = fmt.Sprintf("a layer costs %s, %s %s", layer, f.RestName(), rest)
-			if t := f.A + f.B*float64(deepest); deepest > 0 && f.A >= 0 && f.B >= 0 && t > 0 {
-				s += fmt.Sprintf("; of the time at %s, the layers are %.0f %%", layersOf(deepest), 100*f.B*float64(deepest)/t)
-			}
+		if s := cmp.Or(f.Trend(), f.Impossible()); s != "" {
+			all = append(all, f.Phase+": "+s+".")
 		}
-		all = append(all, capital(f.Phase)+": "+s+".")
-	}
-	for _, q := range qualities {
-		of := slices.DeleteFunc(slices.Clone(sweep), func(v layers.Variant) bool {
-			return !finite(v.Metrics[q.name].Median) || v.Metrics[q.name].N == 0
-		})
-		if len(of) < 2 {
-			continue
-		}
-		first, last := of[0], of[len(of)-1]
-		from, to := number(first.Metrics[q.name].Median), number(last.Metrics[q.name].Median)
-		all = append(all, fmt.Sprintf("%s: %s with %s, %s with %d.", capital(q.axis.Name), from, layersOf(first.Layers), to,
-			last.Layers))
 	}
 	return all
 }
-
-func layersOf(n int) string { return humanize.Count(n, "layer", "layers") }
-
-// capital writes the first letter of a text as a capital.
-func capital(s string) string { return strings.ToUpper(s[:min(1, len(s))]) + s[min(1, len(s)):] }
 
 // finite tells whether a value says something.
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }

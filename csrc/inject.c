@@ -279,7 +279,6 @@ static int attach(void) {
   w.spool = spool;
   w.header.version = GS_CUPTI_ABI_VERSION;
   w.header.process = (uint32_t)getpid();
-  w.header.parent = (uint32_t)getppid();
   int file = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
   if (file >= 0 && read(file, w.header.command, sizeof(w.header.command) - 1) < 0) w.header.command[0] = 0;
   if (file >= 0) close(file);

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 // Raised by whatever changes this file; library and program must agree.
-#define GS_CUPTI_ABI_VERSION 3
+#define GS_CUPTI_ABI_VERSION 4
 
 #define GS_CUPTI_API __attribute__((visibility("default")))
 
@@ -136,7 +136,7 @@ typedef struct {
 } gs_spool_control;
 
 typedef struct {
-  uint32_t version, process, parent;
+  uint32_t version, process;
   int32_t state;             // one of gs_spool_states
   int32_t cuda;              // 1: CUDA was started
   int64_t size;              // bytes of the spool that hold whole records

@@ -121,8 +121,8 @@ type Spool struct {
 	at, end  int64 // in the file
 	header   C.gs_spool_header
 	texts    map[uint64]string
-	rest     []byte // a record without all of its bytes
-	timeless int64
+	rest     []byte           // a record without all of its bytes
+	timeless map[uint64]int64 // records without times, by correlation id
 }
 
 // State is how far a process is.
@@ -148,7 +148,8 @@ func (k *Control) NewSpools() (list []*Spool) {
 		if err != nil {
 			continue
 		}
-		s := &Spool{control: k, file: f, at: int64(headerSize), texts: map[uint64]string{}}
+		s := &Spool{control: k, file: f, at: int64(headerSize), texts: map[uint64]string{},
+			timeless: map[uint64]int64{}}
 		if s.readHeader(); s.Process == 0 { // it is being made
 			f.Close()
 			continue
@@ -207,7 +208,7 @@ func (s *Spool) Read(forget bool) ([]Record, error) {
 			r.Domain, r.Category = s.texts[r.Origin], s.texts[r.Node]
 		}
 		if r.timeless() {
-			s.timeless++
+			s.timeless[r.Correlation]++
 		}
 		records, raw = append(records, r), raw[recordSize:]
 	}
@@ -224,10 +225,18 @@ func (s *Spool) Read(forget bool) ([]Record, error) {
 // Close closes the file.
 func (s *Spool) Close() error { return s.file.Close() }
 
-// Describe writes to a header what was recorded of the process, and what was lost.
-func (s *Spool) Describe(h *traces.Header) {
+// Describe writes to a header what was recorded of the process, and what was lost. Work without times whose call is not
+// among the events was launched before recording began, and is not lost.
+func (s *Spool) Describe(h *traces.Header, events []traces.Event) {
 	drift := s.Last.CUPTI - s.First.CUPTI - (s.Last.Monotonic - s.First.Monotonic)
-	describe(h, max(s.Last.Uncertainty, drift, -drift), &s.header.cupti, &s.header.losses, s.timeless)
+	var timeless int64
+	for i := range events {
+		if e := &events[i]; len(s.timeless) > 0 && e.Kind.IsCall() {
+			timeless += s.timeless[e.Correlation]
+			delete(s.timeless, e.Correlation)
+		}
+	}
+	describe(h, max(s.Last.Uncertainty, drift, -drift), &s.header.cupti, &s.header.losses, timeless)
 	h.Process, h.Incomplete = int64(s.Process), nil
 	if s.Failure != nil {
 		h.Incomplete = []string{s.Failure.Error()}

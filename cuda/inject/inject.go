@@ -316,7 +316,7 @@ func (r *Run) Trace() (*traces.Trace, error) {
 		var h traces.Header
 		r.clock.Header(func(all *traces.Header) { h = *all })
 		h.Command, h.Devices, h.Events = p.Command, p.devices, int64(len(events))
-		p.Describe(&h)
+		p.Describe(&h, events)
 		if h.Overhead = r.overhead(events); !r.o.GraphNodes {
 			h.NotRecorded = append(h.NotRecorded, "the nodes of graphs (--graph-nodes records them)")
 		}

@@ -96,7 +96,11 @@ var programs = map[string]func(*gpu){
 		g.Fork("of the child")
 		time.Sleep(20 * time.Millisecond)
 	},
-	"newer": func(g *gpu) { g.start(future, "", 0); g.kernel("k") },
+	"newer": func(g *gpu) {
+		g.start(future, "", 0)
+		g.kernel("k")
+		g.c.Record(fake.Work{Kind: int(cupti.KindKernel), Correlation: g.c.Call(false, 211, clock(), clock()+10), Name: "without times"})
+	},
 	"busy":  func(g *gpu) { g.start(130001, "cuptiSubscribe", 39) },
 	"none":  func(g *gpu) {},
 	"off": func(g *gpu) {
@@ -110,11 +114,13 @@ var programs = map[string]func(*gpu){
 		g.start(130001, "", 0)
 		g.kernel("before")
 		for _, name := range []string{"within", "after", "within"} {
+			launched := g.c.Call(false, 311, clock(), clock()+10)
 			syscall.Kill(os.Getppid(), syscall.SIGUSR1)
 			for (g.c.Enabled() > 0) != (name == "within") {
 				time.Sleep(time.Millisecond)
 			}
 			g.kernel(name)
+			g.c.Record(fake.Work{Kind: int(cupti.KindKernel), Correlation: launched, Name: "without times"})
 		}
 	},
 	"killed": func(g *gpu) {
@@ -232,8 +238,8 @@ func TestAll(t *testing.T) {
 func TestFaults(t *testing.T) {
 	t.Run("newer", func(t *testing.T) {
 		_, tr := run(t, "newer", inject.Options{})
-		if tr.Kernels != 1 || !strings.Contains(tr.Header.Versions["CUPTI"], "newer") {
-			t.Errorf("%d kernels by %v", tr.Kernels, tr.Header.Versions)
+		if tr.Kernels != 1 || !strings.Contains(tr.Header.Versions["CUPTI"], "newer") || tr.Header.Dropped[cupti.DroppedTimes] != 1 {
+			t.Errorf("%d kernels by %v, lost %v", tr.Kernels, tr.Header.Versions, tr.Header.Dropped)
 		}
 	})
 	t.Run("busy", func(t *testing.T) {
@@ -277,8 +283,8 @@ func TestToggle(t *testing.T) {
 		t.Errorf("status %d, recorded %v, CUDA %v, failures %v", r.Status, tr, r.StartedCUDA(), r.Says())
 	}
 	r, tr = run(t, "toggled", inject.Options{Toggle: syscall.SIGUSR1})
-	if r.Status != 7 || tr.Kernels != 2 || len(named(tr, "within")) != 2 || len(r.Says()) > 0 {
-		t.Errorf("status %d, %d kernels, %d within, failures %v", r.Status, tr.Kernels, len(named(tr, "within")), r.Says())
+	if r.Status != 7 || tr.Kernels != 2 || len(named(tr, "within")) != 2 || len(r.Says()) > 0 || len(tr.Header.Dropped) > 0 {
+		t.Errorf("status %d, %d kernels, %d within, failures %v, lost %v", r.Status, tr.Kernels, len(named(tr, "within")), r.Says(), tr.Header.Dropped)
 	}
 }
 

@@ -101,8 +101,8 @@ var programs = map[string]func(*gpu){
 		g.kernel("k")
 		g.c.Record(fake.Work{Kind: int(cupti.KindKernel), Correlation: g.c.Call(false, 211, clock(), clock()+10), Name: "without times"})
 	},
-	"busy":  func(g *gpu) { g.start(130001, "cuptiSubscribe", 39) },
-	"none":  func(g *gpu) {},
+	"busy": func(g *gpu) { g.start(130001, "cuptiSubscribe", 39) },
+	"none": func(g *gpu) {},
 	"off": func(g *gpu) {
 		g.start(130001, "", 0)
 		time.Sleep(50 * time.Millisecond)

@@ -14,6 +14,7 @@ struct gs_stream {
   int device;
   cudaStream_t stream;
   bool overlap;       // launches use programmatic stream serialization
+  bool ordered;       // but not the next one, which reads constants that the one before it writes
   int major, minor;   // compute capability of the library's code for the GPU: kernels for later ones are empty there
   int processors;     // SMs
   int shared_per_block;  // bytes, the most that a kernel can be allowed
@@ -122,7 +123,7 @@ int gs_launch_as(gs_stream *s, const char *name, void (*kernel)(Params...), dim3
     attribute[config.numAttrs].val.cooperative = 1;
     config.numAttrs++;
   }
-  if (s->overlap && !how.cooperative) {
+  if (s->overlap && !s->ordered && !how.cooperative) {
     attribute[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute[config.numAttrs].val.programmaticStreamSerializationAllowed = 1;
     config.numAttrs++;
@@ -132,6 +133,7 @@ int gs_launch_as(gs_stream *s, const char *name, void (*kernel)(Params...), dim3
     attribute[config.numAttrs].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
     config.numAttrs++;
   }
+  s->ordered = false;
   using First = typename gs_first<Params...>::type;
   if constexpr (std::is_same_v<First, gs_stamp>)
     return gs_check(cudaLaunchKernelEx(&config, kernel, gs_next_stamp(s, name, grid), args...), name);

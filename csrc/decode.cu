@@ -6,14 +6,15 @@
 
 namespace {
 
-// The launches for the width, null if there are none.
+// The launches for the width and type, null if there are none.
 const gs_persistent_width *width_of(const gs_persistent_args *a) {
+  const bool q8 = a->dtype == GS_Q8;
   switch (a->C) {
-    case 384: return &gs_persistent_384;
-    case 768: return &gs_persistent_768;
-    case 1024: return &gs_persistent_1024;
-    case 1280: return &gs_persistent_1280;
-    case 1600: return &gs_persistent_1600;
+    case 384: return q8 ? &gs_persistent_q8_384 : &gs_persistent_384;
+    case 768: return q8 ? &gs_persistent_q8_768 : &gs_persistent_768;
+    case 1024: return q8 ? &gs_persistent_q8_1024 : &gs_persistent_1024;
+    case 1280: return q8 ? &gs_persistent_q8_1280 : &gs_persistent_1280;
+    case 1600: return q8 ? &gs_persistent_q8_1600 : &gs_persistent_1600;
   }
   return nullptr;
 }

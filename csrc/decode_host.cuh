@@ -47,8 +47,8 @@ template <typename Traits> void lay_out(gs_stream *s, const gs_persistent_args *
   p->head = rows_of(p->V, blocks, F32_PER_PACKET);
   // Weights that do not fit the L2 cache push each other out of it before they are read again, unless some are told to
   // stay: of the logits, where nothing but the memory's bandwidth counts.
-  const int64_t weights = sizeof(bf16) * ((int64_t)(p->count / STEPS) * 12 * p->C * p->C + (int64_t)p->V * p->C);
-  p->kept = weights <= s->l2_bytes / 4 * 3 ? -1 : (int)(s->l2_bytes / 5 * 2 / (sizeof(bf16) * p->C) / blocks);
+  const int64_t weights = Traits::ROW_BYTES * ((int64_t)(p->count / STEPS) * 12 * p->C + p->V);
+  p->kept = weights <= s->l2_bytes / 4 * 3 ? -1 : s->l2_bytes / 5 * 2 / Traits::ROW_BYTES / blocks;
   p->table = (int)((p->count * sizeof(BlockStep) + p->head * 2 * sizeof(float) + 127) / 128 * 128);
 }
 
@@ -109,7 +109,7 @@ template <typename Traits> int fill(gs_stream *s, const gs_persistent_args *a, i
     return gs_fail(GS_ARGUMENT, "decode: %d tokens in a launch; 1 to %d are possible", tokens, most);
   p->steps = (const gs_persistent_step *)a->steps;
   p->ids = (const int *)a->ids;
-  p->wte = (const bf16 *)a->wte, p->wpe = (const bf16 *)a->wpe;
+  p->wte = (const char *)a->wte, p->wpe = (const bf16 *)a->wpe;
   p->sampling = (gs_sampling *)a->sampling;
   p->pos = (int *)a->pos, p->token = (int *)a->tokens_io;
   p->slots = (gs_slot *)a->slots;

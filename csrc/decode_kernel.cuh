@@ -1,5 +1,5 @@
-// The persistent kernel, which docs/persistent.md describes, with weights in bfloat16. A width is compiled by itself,
-// in decode_<width>.cu.
+// The persistent kernel, which docs/persistent.md describes, with weights in bfloat16 or 8 bits, which are
+// widened on the way to registers. A width is compiled by itself, in decode_<width>.cu and decode_q8_<width>.cu.
 //
 // * The packets of a block are contiguous, in lines of their own: blocks that write parts of one delay each other. So
 //   do polls: fewer are better.
@@ -22,23 +22,27 @@ namespace decode {  // named: what code for older GPUs does not use is no warnin
 
 // How a width is divided: WARPS compute warps have NB blocks of 32 inputs each, of GROUP sequences at once: 1, or 4 of
 // up to 8.
-template <int WARPS_, int NB_, int GROUP_ = 1, bool STAMPS_ = false, bool DRAWS_ = false, bool PROMPT_ = false>
+template <int WARPS_, int NB_, bool Q8_ = false, int GROUP_ = 1, bool STAMPS_ = false, bool DRAWS_ = false,
+          bool PROMPT_ = false>
 struct Traits {
   static constexpr int WARPS = WARPS_, NB = NB_, GROUP = GROUP_;
+  static constexpr bool Q8 = Q8_;             // weights are of 8 bits
   static constexpr bool STAMPS = STAMPS_;     // blocks note when they did what
   static constexpr bool SINGLE_STEP = false;  // a launch runs one step only
   static constexpr bool SAMPLES = DRAWS_;     // the kernel samples tokens: decode_sample.cuh
   static constexpr bool PROMPT = PROMPT_;     // sequences are the rows of a prompt of one
-  using Stamping = Traits<WARPS, NB, GROUP, true, SAMPLES, PROMPT>;
-  using Batched = Traits<WARPS, NB, 4, STAMPS, SAMPLES>;
-  using Sampling = Traits<WARPS, NB, GROUP, STAMPS, true>;
-  using Prompt = Traits<WARPS, NB, 4, STAMPS, false, true>;
+  using Stamping = Traits<WARPS, NB, Q8, GROUP, true, SAMPLES, PROMPT>;
+  using Batched = Traits<WARPS, NB, Q8, 4, STAMPS, SAMPLES>;
+  using Sampling = Traits<WARPS, NB, Q8, GROUP, STAMPS, true>;
+  using Prompt = Traits<WARPS, NB, Q8, 4, STAMPS, false, true>;
   static constexpr bool BATCHED = GROUP > 1, SAMPLES_BATCHED = SAMPLES && BATCHED;
   static constexpr int PROMPT_ROWS = !PROMPT  ? 1
                                      : NB > 4 ? GROUP
                                               // of the widest models there is no room for two groups
                                               : GS_PERSISTENT_ROWS;
   static constexpr int C = 32 * WARPS * NB;
+  // Bytes of a row of weights of C inputs, and of 4C.
+  static constexpr int ROW_BYTES = Q8 ? GS_Q8_ROW(C) : 2 * C, LONG_BYTES = Q8 ? GS_Q8_ROW(4 * C) : 8 * C;
   static constexpr int FINISH =
       !BATCHED || WARPS == 10 ? 1 : 3;  // warps that finish: registers are given to 4 warps at once
   static constexpr int THREADS = 32 * (WARPS + FINISH + 1);  // they, those that compute, the one that copies
@@ -127,7 +131,7 @@ template <bool SPILLS> __device__ inline int opaque_if(int warp) { return SPILLS
 
 // Where a row of a tile of C inputs begins.
 template <typename Traits> __device__ inline uint32_t place_of_row(int row) {
-  return row * 2 * Traits::C + (row < Traits::TILE_ROWS / 2 ? 0 : PAD);
+  return row * Traits::ROW_BYTES + (row < Traits::TILE_ROWS / 2 ? 0 : PAD);
 }
 
 // ---------------------------------------------------------------- the warp that copies
@@ -169,8 +173,8 @@ template <typename Traits> __device__ void copy_weights(const Params &p, Shared<
       const bool hidden = s.in == GS_PERSISTENT_HIDDEN;
       constexpr int C = Traits::C;
       constexpr int HALF = Traits::TILE_ROWS / 2;
-      const int row_bytes = hidden ? 8 * C / Traits::CHUNKS : 2 * C;
-      const int pitch = hidden ? 8 * C : 2 * C;  // of W
+      const int row_bytes = hidden ? Traits::LONG_BYTES / Traits::CHUNKS : Traits::ROW_BYTES;
+      const int pitch = hidden ? Traits::LONG_BYTES : Traits::ROW_BYTES;  // of W
       const char *from = s.source;
       int left = hidden ? Traits::CHUNKS * s.rows : s.rows;
       const int batch = Traits::batch(s.out);
@@ -228,13 +232,13 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
         if (Traits::SINGLE_STEP && p.only_step > FIRST_RESIDUAL) {
           if (lane < own) sh.own[j][lane] = own_residual(p, j, lane);
         } else if (lane < own)
-          sh.own[j][lane] = to_float(__ldg(p.wte + (size_t)sh.token[j] * p.C + first + lane)) +
+          sh.own[j][lane] = token_at<Traits>(p, sh.token[j], first + lane) +
                             to_float(__ldg(p.wpe + (size_t)(sh.pos0[j] + t) * p.C + first + lane));
       }
     } else if (Traits::SINGLE_STEP && p.only_step > FIRST_RESIDUAL) {
       if (lane < own) x = own_residual(p, 0, lane);
     } else if (lane < own) {
-      x = to_float(__ldg(p.wte + (size_t)max(token, 0) * p.C + first + lane)) +
+      x = token_at<Traits>(p, max(token, 0), first + lane) +
           to_float(__ldg(p.wpe + (size_t)(pos0 + t) * p.C + first + lane));
     }
 #pragma unroll 1
@@ -378,11 +382,11 @@ __device__ inline void read_residual(const Params &p, Shared<Traits> &sh, const 
       const size_t token = ((volatile int *)sh.token)[of], at = ((volatile int *)sh.pos0)[of] + t;
 #pragma unroll
       for (int n = 0; n < XU; n++) {
-        const bf16 *e = p.wte + token * Traits::C + warp * Traits::SMALL + at_of(px[n]),
-                   *w = p.wpe + at * Traits::C + warp * Traits::SMALL + at_of(px[n]);
+        const int c = warp * Traits::SMALL + at_of(px[n]);
+        const bf16 *w = p.wpe + at * Traits::C + c;
 #pragma unroll
         for (int k = 0; k < F32_PER_PACKET; k++)
-          v[j][n][k] = holds(px[n], k) ? to_float(__ldg(e + k)) + to_float(__ldg(w + k)) : 0.0f;
+          v[j][n][k] = holds(px[n], k) ? token_at<Traits>(p, token, c + k) + to_float(__ldg(w + k)) : 0.0f;
       }
     }
   } else {
@@ -768,11 +772,12 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
         const unsigned this_tile = tile % TILES;
         int side = Traits::CHUNKS > 1 ? warp % 2 : warp;
         if (BATCHED) asm volatile("" : "+r"(side));  // what follows is computed here: no register holds it elsewhere
-        const uint32_t stride = 8 * C / Traits::CHUNKS + PAD, base = begin + side * LARGE * 2 + q * 16;
+        const int first = side * LB;
+        const uint32_t stride = Traits::LONG_BYTES / Traits::CHUNKS + PAD, base = begin + part_of_row<Traits>(first, q);
         const uint32_t row = base + min(g, s.rows - 1) * stride, row8 = base + min(g + 8, s.rows - 1) * stride;
 #pragma unroll
         for (int k = 0; k < KEEP; k++) {
-          a[k] = load_shared(row + k * 64), b[k] = load_shared(row8 + k * 64);
+          a[k] = load_weights<Traits>(row, first, k), b[k] = load_weights<Traits>(row8, first, k);
           if (!BATCHED) arrange(a[k], b[k], p.zero);
         }
         if (KEEP == LB) {
@@ -839,8 +844,8 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
             for (int n = KEEP; n < LB; n += UNROLL) {
 #pragma unroll
               for (int k = 0; k < UNROLL; k++)
-                mma(d[(KEEP + k) % 4], load_shared(row + (n + k) * 64), load_shared(row8 + (n + k) * 64),
-                    load_shared(from + (n + k) * 64));
+                mma(d[(KEEP + k) % 4], load_weights<Traits>(row, first, n + k),
+                    load_weights<Traits>(row8, first, n + k), load_shared(from + (n + k) * 64));
             }
             __syncwarp();
             if (lane == 0 && group + GROUP >= B) mbarrier_arrive(&sh.empty[this_tile]);
@@ -886,18 +891,18 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
             continue;
           }
           const int rows = min(left - 16 * m, 16);
-          const uint32_t base =
-              wait_first_tile<Traits>(p, sh, tile, i, [&] { return first && warp == 0; }) + opaque_if <
-                  Traits::PROMPT &&
-              Traits::NB != 4 > (warp)*SMALL * 2 + q * 16;
+          const int block = opaque_if<Traits::PROMPT && Traits::NB != 4>(warp) * NB;
+          const uint32_t base = wait_first_tile<Traits>(p, sh, tile, i, [&] { return first && warp == 0; }) +
+                                part_of_row<Traits>(block, q);
           const uint32_t row = base + place_of_row<Traits>(min(mine, rows - 1));
           if (Traits::TILE_ROWS == 16) {
             const uint32_t row8 = base + place_of_row<Traits>(min(mine + 4, rows - 1));
 #pragma unroll
-            for (int k = 0; k < NB; k++) a[m][k] = load_shared(row + k * 64), b[m][k] = load_shared(row8 + k * 64);
+            for (int k = 0; k < NB; k++)
+              a[m][k] = load_weights<Traits>(row, block, k), b[m][k] = load_weights<Traits>(row8, block, k);
           } else {
 #pragma unroll
-            for (int k = 0; k < NB; k++) a[m][k] = load_shared(row + k * 64);
+            for (int k = 0; k < NB; k++) a[m][k] = load_weights<Traits>(row, block, k);
           }
           __syncwarp();
           if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
@@ -909,9 +914,9 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
             continue;
           }
           const uint32_t row8 = wait_first_tile<Traits>(p, sh, tile, i, [&] { return first && warp == 0; }) +
-                                warp * SMALL * 2 + q * 16 + place_of_row<Traits>(min(mine, rows - 9));
+                                part_of_row<Traits>(warp * NB, q) + place_of_row<Traits>(min(mine, rows - 9));
 #pragma unroll
-          for (int k = 0; k < NB; k++) b[m][k] = load_shared(row8 + k * 64);
+          for (int k = 0; k < NB; k++) b[m][k] = load_weights<Traits>(row8, warp * NB, k);
           __syncwarp();
           if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
           next();
@@ -1037,13 +1042,13 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
               const int token = *(volatile int *)&sh.token[0], pos0 = *(volatile int *)&sh.pos0[0];
 #pragma unroll
               for (int n = 0; n < XU; n++) {
-                const bf16 *e = p.wte + (size_t)token * C + warp * SMALL + at_of(px[n]),
-                           *w = p.wpe + (size_t)(pos0 + t) * C + warp * SMALL + at_of(px[n]);
+                const int c = warp * SMALL + at_of(px[n]);
+                const bf16 *w = p.wpe + (size_t)(pos0 + t) * C + c;
 #pragma unroll
                 for (int k = 0; k < F32_PER_PACKET; k++)
-                  v[n][k] = holds(px[n], k) ? to_float(__ldg(e + k)) + to_float(__ldg(w + k)) : 0.0f;
+                  v[n][k] = holds(px[n], k) ? token_at<Traits>(p, token, c + k) + to_float(__ldg(w + k)) : 0.0f;
               }
-              about = to_float(__ldg(p.wte + (size_t)token * C)) + to_float(__ldg(p.wpe + (size_t)(pos0 + t) * C));
+              about = token_at<Traits>(p, token, 0) + to_float(__ldg(p.wpe + (size_t)(pos0 + t) * C));
             } else {
               uint4 u[XU] = {};
               unsigned polls = 0;
@@ -1195,7 +1200,7 @@ template <typename Traits> __device__ __forceinline__ void run_block(const Param
           s.N, blocks, s.out == GS_PERSISTENT_QKV || s.out == GS_PERSISTENT_HIDDEN ? BF16_PER_PACKET : F32_PER_PACKET);
       l.row = b * rows;
       l.rows = max(0, min(rows, s.N - l.row));
-      l.source = (const char *)s.w + (size_t)l.row * s.K * sizeof(bf16);
+      l.source = (const char *)s.w + (size_t)l.row * (s.K == p.C ? Traits::ROW_BYTES : Traits::LONG_BYTES);
       l.bias = (const float *)s.bias, l.gain = (const float *)s.gain, l.sums = (const float *)s.sums;
     }
     steps[i] = l;
@@ -1258,8 +1263,8 @@ template <typename Traits> bool fits(const Shape &x, const Shape &h, const Shape
 // What one step needs at once must fit, wherever in the ring it begins: two tiles of rows, or the keys and values of a
 // split, and as much as the larger of two may leave unused at the end.
 template <typename Traits> int64_t ring_at_least(const Params &p) {
-  const int64_t rows = Traits::TILE_ROWS * (int64_t)(2 * p.C) + PAD,
-                wide = p.x.rows * (int64_t)(8 * p.C / Traits::CHUNKS + PAD);
+  const int64_t rows = Traits::TILE_ROWS * (int64_t)Traits::ROW_BYTES + PAD,
+                wide = p.x.rows * (int64_t)(Traits::LONG_BYTES / Traits::CHUNKS + PAD);
   const int64_t keys = (Traits::BATCHED ? Traits::CHUNK : p.P / SPLITS + SPLITS * KEYS) * (int64_t)(2 * HEAD);
   const int64_t tile = rows > wide ? rows : wide;
   int64_t least = 3 * (tile > keys ? tile : keys);

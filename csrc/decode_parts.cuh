@@ -5,6 +5,7 @@
 #include "mbarrier.cuh"
 #include "ptx.cuh"
 #include "packet.cuh"
+#include "q8.cuh"
 
 namespace decode {  // named: else code for older GPUs has warnings of what it does not use
 
@@ -84,7 +85,8 @@ __host__ __device__ inline Item item_of(int n, int i, int heads, int splits) {
 
 struct Params {
   const gs_persistent_step *steps;
-  const bf16 *wte, *wpe;
+  const char *wte;  // of the type of weights
+  const bf16 *wpe;
   const int *ids;  // (B) of a prompt
   gs_sampling *sampling;
   int *pos, *token;
@@ -521,11 +523,32 @@ __device__ inline int opaque(int v) {
 }
 
 // A row of wte or wpe is read soon.
-template <typename Traits> __device__ inline void prefetch_row(const void *table, int row) {
-  constexpr int BYTES = Traits::C * sizeof(bf16);
+template <int BYTES> __device__ inline void prefetch_row(const void *table, int row) {
   const char *const from = reinterpret_cast<const char *>(table) + (size_t)row * BYTES;
 #pragma unroll
   for (int at = threadIdx.x % 32 * 128; at < BYTES; at += 32 * 128) prefetch(from + at);
+}
+
+// Value c of the embedding of a token.
+template <typename Traits> __device__ inline float token_at(const Params &p, size_t token, int c) {
+  const char *const row = p.wte + token * Traits::ROW_BYTES;
+  return Traits::Q8 ? q8_at(row, c) : to_float(__ldg(reinterpret_cast<const bf16 *>(row) + c));
+}
+
+// Where, in a row of weights in the ring, those of a lane are in the warp's first block of 32 inputs.
+template <typename Traits> __device__ inline uint32_t part_of_row(int block, int q) {
+  return Traits::Q8 ? q8_integers(block) + q * 8 : block * 64 + q * 16;
+}
+// The eight weights of a lane in block k of its warp's part of a row, which begins at block `first`, as bfloat16; `at`
+// has part_of_row(first, q).
+template <typename Traits> __device__ inline uint4 load_weights(uint32_t at, int first, int k) {
+  if constexpr (Traits::Q8) {
+    const uint32_t row = at - (q8_integers(first) + threadIdx.x % 4 * 8);
+    return widen(load_shared64(at + q8_integers(first + k) - q8_integers(first)),
+                 load_shared16(row + q8_scale(first + k)));
+  } else {
+    return load_shared(at + k * 64);
+  }
 }
 
 // The packets of a sequence of those that a vector has.

@@ -299,7 +299,7 @@ __device__ bool find_candidates(const Params &p, Shared &sh, Candidates &list, c
       }
       // All blocks read the row of wte of the token that is sampled.
 #pragma unroll 1
-      for (int i = 0; i < min(listed, 4); i++) prefetch_row<Traits>(p.wte, rank_id(list.rank[i]));
+      for (int i = 0; i < min(listed, 4); i++) prefetch_row<Traits::ROW_BYTES>(p.wte, rank_id(list.rank[i]));
       if (log_probs && turn == 0) {
         float part = 0;
 #pragma unroll 4
@@ -534,7 +534,7 @@ __device__ __forceinline__ void finish_token(const Params &p, Shared &sh, Work &
       delay();
       if (lane == 0) store_packet(bests + blockIdx.x * LINE + j, __float_as_uint(best), best_id, 0, epoch);
       // All blocks read the row of wte of the token that is found.
-      if ((unsigned)best_id < (unsigned)p.V) prefetch_row<Traits>(p.wte, best_id);
+      if ((unsigned)best_id < (unsigned)p.V) prefetch_row<Traits::ROW_BYTES>(p.wte, best_id);
     }
 #pragma unroll 1
     for (int j = of.mine; j < B; j += FINISH) {
@@ -577,7 +577,7 @@ __device__ __forceinline__ void finish_token(const Params &p, Shared &sh, Work &
   // The row of wpe that the step after the next one needs; a prompt has none.
   if (!Traits::PROMPT && of.reports && t + 2 < p.tokens)
 #pragma unroll 1
-    for (int j = of.mine; j < B; j += FINISH) prefetch_row<Traits>(p.wpe, (BATCHED ? sh.pos0[j] : of.pos0) + t + 2);
+    for (int j = of.mine; j < B; j += FINISH) prefetch_row<2 * Traits::C>(p.wpe, (BATCHED ? sh.pos0[j] : of.pos0) + t + 2);
 }
 
 // Positions, token and step after a launch, for the next one.

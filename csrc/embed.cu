@@ -1,5 +1,6 @@
 // gs_embed. One CTA computes one row.
 
+#include "q8.cuh"
 #include "rows.cuh"
 
 // Both names stand for the same kernel, and the arguments have no variant.
@@ -7,9 +8,10 @@ const char *const gs_embed_variants[] = {"auto", "naive", nullptr};
 
 namespace {
 
-template <typename W, bool WIDE, typename S>
-__global__ void embed_kernel(const S stamp, const int *ids, const int *pos, const int *pad, const W *wte, const W *wpe,
-                             float *x, int T, int C) {
+// wte may have 8 bits: Q8.
+template <typename W, bool WIDE, bool Q8, typename S>
+__global__ void embed_kernel(const S stamp, const int *ids, const int *pos, const int *pad, const char *wte,
+                             const W *wpe, float *x, int T, int C) {
   gs_let_next();
   const gs_stamped<S> stamped(stamp);
   gs_wait();
@@ -18,28 +20,30 @@ __global__ void embed_kernel(const S stamp, const int *ids, const int *pos, cons
   const size_t row = (size_t)b * T + t;
   const int live = t - (pad ? *pad : 0);
   float *out = x + row * C;
-  const W *token = nullptr, *position = nullptr;
+  const char *token = nullptr;
+  const W *position = nullptr;
   if (live >= 0) {
-    token = wte + (size_t)ids[row] * C;
+    token = wte + (size_t)ids[row] * (Q8 ? GS_Q8_ROW(C) : C * (int)sizeof(W));
     position = wpe + (size_t)(pos[b] + live) * C;
   }
-  if (WIDE) {
+  const W *const values = reinterpret_cast<const W *>(token);
+  if (WIDE && !Q8) {
     for (int c = 4 * threadIdx.x; c < C; c += 4 * blockDim.x)
-      store4(out + c, live >= 0 ? load4(token + c) + load4(position + c) : make_float4(0, 0, 0, 0));
+      store4(out + c, live >= 0 ? load4(values + c) + load4(position + c) : make_float4(0, 0, 0, 0));
   } else {
     for (int c = threadIdx.x; c < C; c += blockDim.x)
-      out[c] = live >= 0 ? to_float(token[c]) + to_float(position[c]) : 0.0f;
+      out[c] = live >= 0 ? (Q8 ? q8_at(token, c) : to_float(values[c])) + to_float(position[c]) : 0.0f;
   }
 }
 
-template <typename W, typename S> int embed(gs_stream *s, const gs_embed_args *a) {
+template <typename W, bool Q8, typename S> int embed(gs_stream *s, const gs_embed_args *a) {
   const bool wide =
       gs_wide(a->wte, a->C, sizeof(W), 4) && gs_wide(a->wpe, a->C, sizeof(W), 4) && gs_wide(a->x, a->C, 4, 4);
   const int work = wide ? a->C / 4 : a->C;
   const int threads = work >= 256 ? 256 : (work + 31) / 32 * 32;
-  return gs_launch_as(s, "embed", wide ? embed_kernel<W, true, S> : embed_kernel<W, false, S>, dim3(a->T, a->B),
+  return gs_launch_as(s, "embed", wide ? embed_kernel<W, true, Q8, S> : embed_kernel<W, false, Q8, S>, dim3(a->T, a->B),
                       threads, 0, {1, a->T == 1}, (const int *)a->ids, (const int *)a->pos, (const int *)a->pad,
-                      (const W *)a->wte, (const W *)a->wpe, (float *)a->x, a->T, a->C);
+                      (const char *)a->wte, (const W *)a->wpe, (float *)a->x, a->T, a->C);
 }
 
 }  // namespace
@@ -48,6 +52,7 @@ extern "C" int gs_embed(gs_stream *s, const gs_embed_args *a) {
   GS_ENTER(s, a);
   return gs_with_stamps(s, [&](auto stamp) {
     using S = decltype(stamp);
-    return a->dtype == GS_F32 ? embed<float, S>(s, a) : embed<__nv_bfloat16, S>(s, a);
+    if (a->dtype == GS_Q8) return embed<__nv_bfloat16, true, S>(s, a);
+    return a->dtype == GS_F32 ? embed<float, false, S>(s, a) : embed<__nv_bfloat16, false, S>(s, a);
   });
 }

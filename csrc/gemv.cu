@@ -5,10 +5,15 @@
 
 #include "linear.cuh"
 #include "mbarrier.cuh"
+#include "q8.cuh"
 
 namespace {
 
 constexpr int kMaxWarps = 8;
+
+struct Q8 {  // an integer of GS_Q8
+  signed char q;
+};
 
 struct gemv_params {
   const void *x;              // (rows, K), ldx apart; bfloat16 or float32
@@ -80,9 +85,15 @@ __device__ inline uint4 load_chunk_slowly(const __nv_bfloat16 *p, int n) {
   return make_uint4(v[0], v[1], v[2], v[3]);
 }
 
-// Four elements of a chunk as float32: all of a float32 chunk, a half of a bfloat16 chunk.
+// Four elements of a chunk as float32: all of a float32 chunk, a half of a bfloat16 chunk, a quarter of an 8-bit chunk,
+// without its scale.
 template <typename W> __device__ inline void unpack(const uint4 &q, int half, float (&f)[4]) {
-  if (sizeof(W) == 4) {
+  if (sizeof(W) == 1) {
+    // Of q + 128, a byte, the float 2^23 + q + 128 is made by its bits.
+    const uint32_t bytes = (half == 0 ? q.x : half == 1 ? q.y : half == 2 ? q.z : q.w) ^ 0x80808080u;
+#pragma unroll
+    for (int i = 0; i < 4; i++) f[i] = __uint_as_float(__byte_perm(bytes, 0x4b000000u, 0x7650 + i)) - 8388736.0f;
+  } else if (sizeof(W) == 4) {
     f[0] = __uint_as_float(q.x);
     f[1] = __uint_as_float(q.y);
     f[2] = __uint_as_float(q.z);
@@ -175,7 +186,6 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel
   const int block_rows = subs * R;
   const int per = (KC + S - 1) / S, first = split * per, last = min(KC, first + per);
   const int batches = (per + 32 * U - 1) / (32 * U);
-  const W *w = static_cast<const W *>(p.w);
 
   uint64_t policy = 0;
 #if __CUDA_ARCH__ >= 800
@@ -184,16 +194,32 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel
 #endif
 
   uint4 q[R][U];
+  float scale_of[R][U];  // of 8-bit chunks
   auto load = [&](int block, int batch) {
     const int row = block * block_rows + sub * R, c = first + batch * 32 * U + lane;
+    if constexpr (sizeof(W) == 1) {
+      constexpr int STEP = 32 * 16 / GS_Q8_GROUP * (GS_Q8_GROUP + GS_Q8_SCALES);  // bytes of 32 chunks
 #pragma unroll
-    for (int r = 0; r < R; r++) {
-      const W *base = w + (size_t)min(row + r, p.N - 1) * p.K + (size_t)c * E;
+      for (int r = 0; r < R; r++) {
+        const char *from = static_cast<const char *>(p.w) + (size_t)min(row + r, p.N - 1) * GS_Q8_ROW(p.K);
 #pragma unroll
-      for (int u = 0; u < U; u++) {
-        const bool valid = c + 32 * u < last;
-        if (ALIGNED) q[r][u] = load_chunk(base + 32 * u * E, valid, policy);
-        else q[r][u] = load_chunk_slowly(base + 32 * u * E, valid ? p.K - (c + 32 * u) * E : 0);
+        for (int u = 0; u < U; u++) {
+          const bool valid = c + 32 * u < last;
+          q[r][u] = load_chunk(from + q8_integers(c / 2) + c % 2 * 16 + u * STEP, valid, policy);
+          const void *const scale = from + q8_scale(c / 2) + u * STEP;
+          scale_of[r][u] = valid ? to_float(__ldg(static_cast<const __nv_bfloat16 *>(scale))) : 0.0f;
+        }
+      }
+    } else {
+#pragma unroll
+      for (int r = 0; r < R; r++) {
+        const W *base = static_cast<const W *>(p.w) + (size_t)min(row + r, p.N - 1) * p.K + (size_t)c * E;
+#pragma unroll
+        for (int u = 0; u < U; u++) {
+          const bool valid = c + 32 * u < last;
+          if (ALIGNED) q[r][u] = load_chunk(base + 32 * u * E, valid, policy);
+          else q[r][u] = load_chunk_slowly(base + 32 * u * E, valid ? p.K - (c + 32 * u) * E : 0);
+        }
       }
     }
   };
@@ -336,7 +362,12 @@ __global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel
         for (int h = 0; h < Q; h++) {
           float f[R][4];
 #pragma unroll
-          for (int r = 0; r < R; r++) unpack<W>(q[r][u], h, f[r]);
+          for (int r = 0; r < R; r++) {
+            unpack<W>(q[r][u], h, f[r]);
+            if (sizeof(W) == 1)
+#pragma unroll
+              for (int i = 0; i < 4; i++) f[r][i] *= scale_of[r][u];
+          }
 #pragma unroll
           for (int m = 0; m < M; m++) {
             const float4 v = xs[(m * Q + h) * KC + c];
@@ -448,10 +479,12 @@ template <typename W, int M, typename Stamp> int one_row(gs_stream *s, const gem
 // share the reads.
 template <typename W, int M, typename Stamp> int choose(gs_stream *s, const gemv_params &p, size_t shared) {
   constexpr int E = 16 / sizeof(W);
-  bool taken;
-  int e = try_bulk<W, M, Stamp>(s, p, &taken);
-  if (e || taken) return e;
-  if (p.K % E != 0 || (uintptr_t)p.w % 16 != 0) return launch<W, M, 1, 4, false, Stamp>(s, p, shared);
+  if constexpr (sizeof(W) > 1) {
+    bool taken;
+    int e = try_bulk<W, M, Stamp>(s, p, &taken);
+    if (e || taken) return e;
+    if (p.K % E != 0 || (uintptr_t)p.w % 16 != 0) return launch<W, M, 1, 4, false, Stamp>(s, p, shared);
+  }
   const int chunks = p.K / E;
   // From 128 KB per SM on, W takes several turns in any case.
   const bool large = (int64_t)p.N * chunks >= (int64_t)s->processors * 8192;
@@ -476,7 +509,7 @@ template <typename W, typename Stamp> int by_rows(gs_stream *s, const gs_linear_
   p.K = a->K;
   p.ldx = a->ldx;
   p.ldy = a->ldy;
-  p.x_bf16 = !norm && a->dtype == GS_BF16;
+  p.x_bf16 = !norm && a->dtype != GS_F32;
   p.y_bf16 = a->y_type == GS_BF16;
   p.act = a->act;
   p.accumulate = a->accumulate;
@@ -519,6 +552,7 @@ int gs_linear_gemv(gs_stream *s, const gs_linear_args *a) {
   if (a->M > GS_GEMV_ROWS) return gs_fail(GS_UNSUPPORTED, "gemv: %d rows, more than %d", a->M, GS_GEMV_ROWS);
   return gs_with_stamps(s, [&](auto stamp) {
     using Stamp = decltype(stamp);
+    if (a->dtype == GS_Q8) return by_rows<Q8, Stamp>(s, a);
     return a->dtype == GS_BF16 ? by_rows<__nv_bfloat16, Stamp>(s, a) : by_rows<float, Stamp>(s, a);
   });
 }

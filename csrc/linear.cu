@@ -120,6 +120,8 @@ extern "C" int gs_linear_variant(gs_stream *s, const gs_linear_args *a, int *var
 extern "C" int gs_linear(gs_stream *s, const gs_linear_args *a) {
   int variant;
   if (int e = gs_linear_variant(s, a, &variant)) return e;
+  if (a->dtype == GS_Q8 && variant != kGemv)
+    return gs_fail(GS_UNSUPPORTED, "gs_linear: 8-bit weights are for variant gemv; gs_pack widens them");
   switch (variant) {
     case kNaive: return gs_linear_naive(s, a);
     case kGemv: return gs_linear_gemv(s, a);

@@ -3,6 +3,7 @@
 
 #include <cuda_fp16.h>
 
+#include "q8.cuh"
 #include "rows.cuh"
 
 // Not in the namespace below, where it would hide the ones for other types, and float32 would pass through float16.
@@ -124,7 +125,86 @@ template <typename S, typename D> int pack(gs_stream *s, const gs_pack_args *a) 
                    dim3((groups + THREADS - 1) / THREADS), THREADS, 0, src, dst, groups, per_row, a->lddst);
 }
 
+// The lanes of a warp quantise a block of a row: the scheme of cpu/q8.h. A scale whose inverse is not a normal number
+// becomes zero.
+__device__ inline void quantise(float v, char *row, int block) {
+  const float d = to_float(__float2bfloat16_rn(warp_max(fabsf(v)) * (1.0f / 127)));
+  const bool normal = d >= 0x1p-119f / 127;
+  const int lane = threadIdx.x % 32;
+  row[q8_integers(block) + lane] = normal ? (char)__float2int_rn(v * (1.0f / d)) : 0;
+  if (lane == 0)
+    *reinterpret_cast<__nv_bfloat16 *>(row + q8_scale(block)) = __float2bfloat16_rn(normal ? d : 0.0f);
+}
+
+// A warp has a block.
+template <typename S>
+__global__ void __launch_bounds__(THREADS)
+    quantise_kernel(const S *src, char *dst, uint64_t blocks, int per_row, int first, int row_bytes) {
+  gs_let_next();
+  gs_wait();
+  const uint64_t b = ((uint64_t)blockIdx.x * THREADS + threadIdx.x) / 32;
+  if (b >= blocks) return;
+  const uint64_t row = b / per_row;
+  quantise(to_float(src[b * 32 + threadIdx.x % 32]), dst + row * row_bytes, first + (int)(b - row * per_row));
+}
+
+// A CTA has a block of each of 32 rows of dst.
+template <typename S>
+__global__ void __launch_bounds__(THREADS)
+    quantise_transposed_kernel(const S *src, char *dst, int cols, int first, int row_bytes) {
+  __shared__ float tile[32][33];
+  gs_let_next();
+  gs_wait();
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, col0 = blockIdx.x * 32, row0 = blockIdx.y * 32;
+#pragma unroll
+  for (int i = warp; i < 32; i += THREADS / 32)
+    if (col0 + lane < cols) tile[i][lane] = to_float(src[(size_t)(row0 + i) * cols + col0 + lane]);
+  __syncthreads();
+#pragma unroll
+  for (int i = warp; i < 32; i += THREADS / 32)
+    if (col0 + i < cols) quantise(tile[lane][i], dst + (size_t)(col0 + i) * row_bytes, first + blockIdx.y);
+}
+
+template <typename S> int to_q8(gs_stream *s, const gs_pack_args *a) {
+  const S *src = (const S *)a->src;
+  char *dst = (char *)a->dst;
+  const int first = a->first / Q8_BLOCK, row_bytes = GS_Q8_ROW(a->lddst);
+  if (a->transpose)
+    return gs_launch(s, "pack", quantise_transposed_kernel<S>, dim3((a->cols + 31) / 32, a->rows / 32), THREADS, 0, src,
+                     dst, a->cols, first, row_bytes);
+  const uint64_t blocks = (uint64_t)a->rows * a->cols / Q8_BLOCK;
+  return gs_launch(s, "pack", quantise_kernel<S>, dim3((blocks + THREADS / 32 - 1) / (THREADS / 32)), THREADS, 0, src,
+                   dst, blocks, a->cols / Q8_BLOCK, first, row_bytes);
+}
+
+// A thread widens 8 weights.
+__global__ void __launch_bounds__(THREADS)
+    widen_kernel(const char *src, __nv_bfloat16 *dst, uint64_t groups, int per_row, int row_bytes, int lddst) {
+  gs_wait();
+  const uint64_t g = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
+  if (g >= groups) return;
+  const uint64_t row = g / per_row;
+  const int col = (int)(g - row * per_row) * 8;
+  const char *const from = src + row * row_bytes;
+  const uint2 q = *reinterpret_cast<const uint2 *>(from + q8_integers(col / Q8_BLOCK) + col % Q8_BLOCK);
+  const float d = to_float(*reinterpret_cast<const __nv_bfloat16 *>(from + q8_scale(col / Q8_BLOCK)));
+  float v[8];
+#pragma unroll
+  for (int i = 0; i < 8; i++) v[i] = (float)(signed char)((i < 4 ? q.x : q.y) >> 8 * (i % 4)) * d;
+  store8(dst + row * lddst + col, v);
+}
+
+int from_q8(gs_stream *s, const gs_pack_args *a) {
+  const uint64_t groups = (uint64_t)a->rows * a->cols / 8;
+  const int status = gs_launch(s, "pack", widen_kernel, dim3((groups + THREADS - 1) / THREADS), THREADS, 0,
+                               (const char *)a->src, (__nv_bfloat16 *)a->dst, groups, a->cols / 8,
+                               GS_Q8_ROW(a->cols), a->lddst);
+  s->ordered = true;
+  return status;
+}
+
 template <typename S> int pack_to(gs_stream *s, const gs_pack_args *a) {
+  if (a->dst_type == GS_Q8) return to_q8<S>(s, a);
   return a->dst_type == GS_F32 ? pack<S, float>(s, a) : pack<S, __nv_bfloat16>(s, a);
 }
 
@@ -135,6 +215,7 @@ extern "C" int gs_pack(gs_stream *s, const gs_pack_args *a) {
   switch (a->src_type) {
     case GS_F32: return pack_to<float>(s, a);
     case GS_BF16: return pack_to<__nv_bfloat16>(s, a);
+    case GS_Q8: return from_q8(s, a);
     default: return pack_to<__half>(s, a);
   }
 }

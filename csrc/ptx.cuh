@@ -44,6 +44,16 @@ __device__ inline uint32_t load_shared32(uint32_t a) {
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(a));
   return v;
 }
+__device__ inline uint2 load_shared64(uint32_t a) {
+  uint2 v;
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(a));
+  return v;
+}
+__device__ inline uint32_t load_shared16(uint32_t a) {
+  uint16_t v;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(a));
+  return v;
+}
 // Stores to it.
 __device__ inline void store_shared2(uint32_t a, float2 v) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(a), "f"(v.x), "f"(v.y) : "memory");
@@ -77,6 +87,22 @@ __device__ inline void arrange(uint4 &a, uint4 &b, uint32_t zero) {
                : "+r"(d.x), "+r"(d.y), "+r"(d.z), "+r"(d.w)
                : "r"(zero));
   a = c, b = d;
+}
+
+// Eight integers of 8 bits times a scale, as bfloat16. 0x43 before a byte makes 128 plus its low seven bits, or 256 and
+// twice these where the sign bit is set; without them 128 or 256, so that the difference is the integer.
+__device__ inline uint32_t widen2(uint32_t bytes, uint32_t select, uint32_t scales) {
+  const uint32_t v = __byte_perm(bytes, 0x43434343u, select);
+  uint32_t y;
+  asm("{\n .reg .b32 q;\n sub.rn.bf16x2 q, %1, %2;\n mul.rn.bf16x2 %0, q, %3;\n}"
+      : "=r"(y)
+      : "r"(v & 0xff7fff7fu), "r"(v & 0xff80ff80u), "r"(scales));
+  return y;
+}
+__device__ inline uint4 widen(const uint2 &bytes, uint32_t scale) {
+  const uint32_t scales = __byte_perm(scale, 0, 0x1010);
+  return make_uint4(widen2(bytes.x, 0x4140, scales), widen2(bytes.x, 0x4342, scales), widen2(bytes.y, 0x4140, scales),
+                    widen2(bytes.y, 0x4342, scales));
 }
 
 // Barriers of some of a block's warps, by number.

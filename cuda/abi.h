@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 // Increased by every change of this interface; library and program must have the same.
-#define GS_ABI_VERSION 14
+#define GS_ABI_VERSION 15
 
 #define GS_API __attribute__((visibility("default")))
 
@@ -41,7 +41,14 @@ typedef enum {
   GS_NO_MEMORY = 20003     // host memory
 } gs_status;
 
-typedef enum { GS_F32 = 0, GS_BF16 = 1, GS_F16 = 2 } gs_dtype;
+// GS_Q8 is for weight matrices, whose columns are a multiple of 32: a row has groups of up to GS_Q8_GROUP weights, each
+// GS_Q8_SCALES bytes of scales in bfloat16, one for 32 weights, then an int8 for each weight. A weight is the integer
+// times the scale, rounded to bfloat16; what else has this type, such as activations, is bfloat16.
+typedef enum { GS_F32 = 0, GS_BF16 = 1, GS_F16 = 2, GS_Q8 = 3 } gs_dtype;
+#define GS_Q8_GROUP 256
+#define GS_Q8_SCALES 16
+// Bytes of a row.
+#define GS_Q8_ROW(columns) ((columns) + ((columns) + GS_Q8_GROUP - 1) / GS_Q8_GROUP * GS_Q8_SCALES)
 typedef enum { GS_ACT_NONE = 0, GS_GELU_TANH = 1, GS_GELU_ERF = 2, GS_RELU = 3 } gs_activation;
 
 // ---------------------------------------------------------------- library
@@ -175,7 +182,7 @@ GS_API const char *gs_variant(int op, int n);
 // x = wte[id] + wpe[position]; idle rows become 0.
 typedef struct {
   uint32_t size;
-  int32_t dtype;     // of wte and wpe
+  int32_t dtype;     // of wte and wpe; with GS_Q8 wpe is bfloat16
   gs_ptr ids;        // (B, T) int32
   gs_ptr pos;        // (B) int32
   gs_ptr pad;        // (1) int32, or 0 for none
@@ -204,7 +211,7 @@ typedef struct {
   uint32_t size;
   int32_t variant;
   gs_ptr x;              // (M, K) of dtype; float32 if gain is given
-  gs_ptr w;              // (N, K) of dtype
+  gs_ptr w;              // (N, K) of dtype; GS_Q8 for variant gemv only
   gs_ptr bias;           // (N) float32, or 0
   gs_ptr bias_bf16;      // (N) the same in bfloat16, or 0: cuBLASLt takes it for bfloat16 outputs
   gs_ptr gain, shift;    // (K) float32: gain and bias of a LayerNorm of x, or 0. Only up to GS_GEMV_ROWS rows
@@ -322,13 +329,15 @@ GS_API int gs_sample(gs_stream *s, const gs_sample_args *a);
 GS_API int gs_sample_work(gs_stream *s, const gs_sample_args *a, uint64_t *bytes);
 
 // Converts (rows, cols) of src_type, dense, to dst_type, GS_F32 or GS_BF16; transposed: dst is (cols, rows). dst rows
-// are lddst apart.
+// are lddst apart. Or to GS_Q8, in rows of lddst weights, from column `first` of dst on: a scale is the largest magnitude of 32
+// weights over 127. GS_Q8 is converted to GS_BF16 only, not transposed.
 typedef struct {
   uint32_t size;
   int32_t transpose;
   gs_ptr src, dst;
   int32_t rows, cols, lddst;
   int32_t src_type, dst_type;
+  int32_t first;       // with GS_Q8: a multiple of 32, else 0
 } gs_pack_args;
 GS_API int gs_pack(gs_stream *s, const gs_pack_args *a);
 
@@ -336,8 +345,8 @@ GS_API int gs_pack(gs_stream *s, const gs_pack_args *a);
 //
 // gs_persistent runs whole decode steps, one after another, in one cooperative kernel of a block per SM: it interprets
 // a program, an array of steps in device memory, five a layer (a Linear, attention, three Linears) and the logits. 1 to
-// GS_PERSISTENT_SEQUENCES sequences, weights and cache in bfloat16. Or it runs a prompt of up to GS_PERSISTENT_ROWS
-// tokens of one sequence. docs/persistent.md describes how.
+// GS_PERSISTENT_SEQUENCES sequences, weights in bfloat16 or 8 bits, cache in bfloat16. Or it runs a prompt of up to
+// GS_PERSISTENT_ROWS tokens of one sequence. docs/persistent.md describes how.
 
 typedef enum { GS_PERSISTENT_LINEAR = 0, GS_PERSISTENT_ATTENTION = 1 } gs_persistent_kind;
 
@@ -356,7 +365,7 @@ typedef struct {
   int32_t in, out;     // gs_persistent_data; of a Linear
   int32_t act;         // gs_activation of a Linear: GS_ACT_NONE or GS_GELU_TANH
   int32_t N, K;        // of a Linear
-  gs_ptr w;            // (N, K), bfloat16, as all weights
+  gs_ptr w;            // (N, K), of the type of gs_persistent_args
   gs_ptr bias;         // (N) float32, or 0; if the input is normalised, that of gs_fold
   gs_ptr gain;         // (K) float32 if the input is normalised, else 0
   gs_ptr sums;         // (N) float32 of gs_fold if the input is normalised, else 0
@@ -369,11 +378,12 @@ typedef struct {
 typedef struct {
   uint32_t size;
   int32_t N, K;
-  gs_ptr w;            // (N, K) bfloat16
+  gs_ptr w;            // (N, K) of dtype, GS_BF16 or GS_Q8
   gs_ptr gain, shift;  // (K) float32
   gs_ptr bias;         // (N) float32, or 0
   gs_ptr sums;         // (N) float32: W gain
   gs_ptr folded;       // (N) float32: W shift + bias
+  int32_t dtype;
 } gs_fold_args;
 GS_API int gs_fold(gs_stream *s, const gs_fold_args *a);
 
@@ -389,7 +399,7 @@ typedef struct {
   uint32_t size;
   int32_t count;       // steps of the program
   gs_ptr steps;        // (count) gs_persistent_step
-  gs_ptr wte, wpe;     // (V, C), (P, C) bfloat16
+  gs_ptr wte, wpe;     // (V, C) of dtype, (P, C) bfloat16
   gs_ptr sampling;     // gs_sampling, of which step is increased; top_k is not read
   gs_ptr pos;          // (B) int32
   gs_ptr tokens_io;    // (B) int32: the tokens to begin with, then the last ones
@@ -409,6 +419,7 @@ typedef struct {
   int32_t candidates;
   int32_t rows;        // 0, or the tokens of a prompt, 2 to GS_PERSISTENT_ROWS
   gs_ptr ids;          // (rows) int32: the prompt
+  int32_t dtype;       // of weights: GS_BF16 or GS_Q8
 } gs_persistent_args;
 // When a block did what in a step of the program, by %globaltimer; 0 if it has no part in the step. Row `count` is the
 // choice of the token.

@@ -40,6 +40,9 @@ const (
 // isType reports whether a type is one of the kernels'.
 func isType(d DType) bool { return d == F32 || d == BF16 }
 
+// isWeights reports whether weights with rows of so many columns can have a type.
+func isWeights(d DType, columns int32) bool { return isType(d) || d == Q8 && columns%32 == 0 }
+
 func shapeError(op, format string, args ...any) error {
 	return &ShapeError{op, fmt.Sprintf(format, args...)}
 }
@@ -54,8 +57,8 @@ func (s *Stream) Embed(a EmbedArgs) error {
 		return shapeError("Embed", "B=%d T=%d C=%d P=%d; all must be at least 1", a.B, a.T, a.C, a.P)
 	case int64(a.B)*int64(a.T) > maxRows:
 		return shapeError("Embed", "B=%d T=%d are more than %d rows", a.B, a.T, maxRows)
-	case !isType(a.DType):
-		return shapeError("Embed", "type %d; it must be F32 or BF16", a.DType)
+	case !isWeights(a.DType, a.C):
+		return shapeError("Embed", "type %d for C=%d; it must be F32 or BF16, or Q8 with a multiple of 32", a.DType, a.C)
 	case a.IDs == 0 || a.Pos == 0 || a.WTE == 0 || a.WPE == 0 || a.X == 0:
 		return shapeError("Embed", "IDs, Pos, WTE, WPE and X must all be given")
 	}
@@ -92,8 +95,9 @@ func checkLinear(op string, a *LinearArgs, run bool) error {
 		return shapeError(op, "M=%d N=%d K=%d; all must be at least 1", a.M, a.N, a.K)
 	case a.LDX < a.K || a.LDY < a.N:
 		return shapeError(op, "rows of x %d apart and of y %d apart, for K=%d N=%d", a.LDX, a.LDY, a.K, a.N)
-	case !isType(a.DType) || !isType(a.YType):
-		return shapeError(op, "types %d and %d (x and w, y); they must be F32 or BF16", a.DType, a.YType)
+	case !isWeights(a.DType, a.K) || !isType(a.YType):
+		return shapeError(op, "types %d and %d (x and w, y) for K=%d; they must be F32 or BF16, or that of w Q8 with a multiple "+
+			"of 32", a.DType, a.YType, a.K)
 	case a.Act < ActNone || a.Act > ReLU:
 		return shapeError(op, "activation %d is not known", a.Act)
 	case a.Accumulate != 0 && (a.YType != F32 || a.Act != ActNone):
@@ -313,8 +317,11 @@ func (s *Stream) Pack(a PackArgs) error {
 		return shapeError("Pack", "%d x %d; both must be at least 1", a.Rows, a.Cols)
 	case a.LDDst < width:
 		return shapeError("Pack", "rows %d apart for a width of %d", a.LDDst, width)
-	case a.SrcType < F32 || a.SrcType > F16 || !isType(a.DstType):
-		return shapeError("Pack", "types %d to %d are not known", a.SrcType, a.DstType)
+	case a.SrcType < F32 || a.SrcType > Q8 || !isWeights(a.DstType, a.LDDst) ||
+		a.SrcType == Q8 && (a.DstType != BF16 || a.Transpose != 0 || a.Cols%32 != 0):
+		return shapeError("Pack", "types %d to %d are not known, or not for %d x %d", a.SrcType, a.DstType, a.Rows, a.Cols)
+	case a.DstType == Q8 && (width%32 != 0 || a.First < 0 || a.First%32 != 0 || a.First+width > a.LDDst):
+		return shapeError("Pack", "columns %d to %d of %d; Q8 takes multiples of 32", a.First, a.First+width, a.LDDst)
 	case a.Src == 0 || a.Dst == 0:
 		return shapeError("Pack", "Src and Dst must both be given")
 	}

@@ -1,5 +1,8 @@
 package cuda
 
+// #include "abi.h"
+import "C"
+
 // Ptr is a device address, 0 for none.
 type Ptr uint64
 
@@ -11,6 +14,7 @@ const (
 	F32 DType = iota
 	BF16
 	F16
+	Q8 // of weights: in rows of groups of 8-bit integers and their scales; what else has this type is BF16
 )
 
 // Size returns the bytes of an element.
@@ -19,6 +23,14 @@ func (d DType) Size() int {
 		return 4
 	}
 	return 2
+}
+
+// RowBytes returns the bytes of a row of weights. Those of Q8 have a multiple of 32.
+func (d DType) RowBytes(columns int) int {
+	if d == Q8 {
+		return columns + (columns+C.GS_Q8_GROUP-1)/C.GS_Q8_GROUP*C.GS_Q8_SCALES
+	}
+	return columns * d.Size()
 }
 
 // Activation is what a Linear or an Activate applies, as in gs_activation.
@@ -65,7 +77,7 @@ type LinearArgs struct {
 	size              uint32
 	Variant           int32
 	X                 Ptr // (M, K) of DType; float32 where Gain is given
-	W                 Ptr // (N, K) of DType
+	W                 Ptr // (N, K) of DType; Q8 for the variant gemv only
 	Bias              Ptr // (N) float32, or 0
 	BiasBF16          Ptr // (N) bfloat16, or 0
 	Gain, Shift       Ptr // (K) float32, or 0
@@ -155,4 +167,5 @@ type PackArgs struct {
 	Src, Dst          Ptr
 	Rows, Cols, LDDst int32
 	SrcType, DstType  DType
+	First             int32 // with Q8: the column of Dst at which it begins, a multiple of 32; else 0
 }

@@ -69,7 +69,7 @@ type PersistentStep struct {
 	In, Out        PersistentData // of a Linear
 	Act            Activation     // of a Linear: ActNone or GELUTanh
 	N, K           int32          // of a Linear
-	W              Ptr            // (N, K) BF16, as all weights
+	W              Ptr            // (N, K) of the type of PersistentArgs
 	Bias           Ptr            // (N) float32, or 0; if the input is normalised, Folded of a Fold
 	Gain           Ptr            // (K) float32 if the input is normalised, else 0
 	Sums           Ptr            // (N) float32 of a Fold if the input is normalised, else 0
@@ -80,20 +80,21 @@ type PersistentStep struct {
 type FoldArgs struct {
 	size        uint32
 	N, K        int32
-	W           Ptr // (N, K) BF16
+	W           Ptr // (N, K) of DType, BF16 or Q8
 	Gain, Shift Ptr // (K) float32
 	Bias        Ptr // (N) float32, or 0
 	Sums        Ptr // (N) float32: W gain
 	Folded      Ptr // (N) float32: W shift + bias
+	DType       DType
 }
 
-// PersistentArgs are gs_persistent_args: decode steps of 1 to 8 sequences, with weights and cache in bfloat16, or a
-// prompt of up to 8 tokens of one sequence.
+// PersistentArgs are gs_persistent_args: decode steps of 1 to 8 sequences, with weights in bfloat16 or 8 bits and
+// the cache in bfloat16, or a prompt of up to 8 tokens of one sequence.
 type PersistentArgs struct {
 	size        uint32
 	Count       int32 // steps of the program
 	Steps       Ptr   // (Count) PersistentStep
-	WTE, WPE    Ptr   // (V, C), (P, C) BF16
+	WTE, WPE    Ptr   // (V, C) of DType, (P, C) BF16
 	Sampling    Ptr   // Sampling
 	Pos         Ptr   // (B) int32
 	TokensIO    Ptr   // (B) int32: the tokens to begin with, then the last ones
@@ -112,7 +113,11 @@ type PersistentArgs struct {
 	Candidates  int32 // 0: tokens are the argmax; else the candidates that Sampling draws from, which [CanSample] allows
 	Rows        int32 // 0, or the tokens of a prompt, 2 to PersistentRows
 	IDs         Ptr   // (Rows) int32: the prompt
+	DType       DType // of weights: BF16 or Q8
 }
+
+// decodes reports whether the decode kernels take weights of a type.
+func decodes(d DType) bool { return d == BF16 || d == Q8 }
 
 // CanSample tells whether a decode kernel can draw tokens from so many candidates, the likeliest of a vocabulary.
 func CanSample(candidates, vocab int) bool {
@@ -128,6 +133,8 @@ func (s *Stream) Fold(a FoldArgs) error {
 		return closedStream("Fold")
 	case a.N < 1 || a.K < 1:
 		return shapeError("Fold", "N=%d K=%d; both must be at least 1", a.N, a.K)
+	case !decodes(a.DType) || a.DType == Q8 && a.K%32 != 0:
+		return shapeError("Fold", "type %d and K=%d; it must be BF16, or Q8 with a multiple of 32", a.DType, a.K)
 	case a.W == 0 || a.Gain == 0 || a.Shift == 0 || a.Sums == 0 || a.Folded == 0:
 		return shapeError("Fold", "W, Gain, Shift, Sums and Folded must all be given")
 	}
@@ -139,6 +146,8 @@ func checkPersistent(op string, a *PersistentArgs, run bool) error {
 	switch {
 	case a.Count < 1 || a.C < 1 || a.NH < 1 || a.P < 1 || a.V < 1 || a.B < 1:
 		return shapeError(op, "Count=%d C=%d NH=%d P=%d V=%d B=%d; all must be at least 1", a.Count, a.C, a.NH, a.P, a.V, a.B)
+	case !decodes(a.DType):
+		return shapeError(op, "weights of type %d; they must be BF16 or Q8", a.DType)
 	case run && a.LD < a.V:
 		return shapeError(op, "rows of logits %d apart for V=%d", a.LD, a.V)
 	case a.C%a.NH != 0:

@@ -46,6 +46,8 @@ template <typename T> T emulator_load(uint32_t a) {
 }
 inline uint4 load_shared(uint32_t a) { return emulator_load<uint4>(a); }
 inline uint32_t load_shared32(uint32_t a) { return emulator_load<uint32_t>(a); }
+inline uint2 load_shared64(uint32_t a) { return emulator_load<uint2>(a); }
+inline uint32_t load_shared16(uint32_t a) { return emulator_load<uint16_t>(a); }
 inline void store_shared2(uint32_t a, float2 v) { memcpy(of_shared(a), &v, sizeof v); }
 inline void store_shared32(uint32_t a, uint32_t v) { memcpy(of_shared(a), &v, sizeof v); }
 inline void keep_address(uint32_t &) {}
@@ -72,6 +74,16 @@ inline void mma(float (&d)[4], const uint4 &a, const uint4 &b, const uint4 &x) {
     }
 }
 
+inline uint4 widen(const uint2 &bytes, uint32_t scale) {
+  const float d = __uint_as_float(scale << 16);
+  unsigned pairs[4];
+  for (int i = 0; i < 4; i++) {
+    const unsigned two = (i < 2 ? bytes.x : bytes.y) >> 16 * (i % 2);
+    const __nv_bfloat162 v = __floats2bfloat162_rn((float)(signed char)two * d, (float)(signed char)(two >> 8) * d);
+    memcpy(pairs + i, &v, sizeof v);
+  }
+  return {pairs[0], pairs[1], pairs[2], pairs[3]};
+}
 inline void arrange(uint4 &a, uint4 &b, uint32_t) {
   const uint4 c = {a.x, b.x, a.y, b.y}, d = {a.z, b.z, a.w, b.w};
   a = c, b = d;

@@ -33,6 +33,11 @@ WIDTH(gs_persistent_768);
 WIDTH(gs_persistent_1024);
 WIDTH(gs_persistent_1280);
 WIDTH(gs_persistent_1600);
+WIDTH(gs_persistent_q8_384);
+WIDTH(gs_persistent_q8_768);
+WIDTH(gs_persistent_q8_1024);
+WIDTH(gs_persistent_q8_1280);
+WIDTH(gs_persistent_q8_1600);
 
 // The launchers of csrc/decode.cu by other names, with which it is compiled.
 extern "C" int emulated_persistent(gs_stream *, const gs_persistent_args *);

@@ -65,6 +65,7 @@ type addresses struct {
 	ring          cuda.Ptr // (ringSlots, B) gs_slot
 	sampleWork    cuda.Ptr
 	attentionWork cuda.Ptr
+	widened       cuda.Ptr
 }
 
 func (w *writer) add(f func() error) { w.addLaunch(launch{run: f}) }
@@ -129,7 +130,7 @@ func (w *writer) one(s gpt2.Step) error {
 	case o.Op == gpt2.OpEmbed:
 		x := w.view(o.Out, o.Rows)
 		a := cuda.EmbedArgs{
-			DType: w.backend.dtype, IDs: w.at.ids, Pos: w.at.pos, Pad: w.at.pad,
+			DType: w.backend.held, IDs: w.at.ids, Pos: w.at.pos, Pad: w.at.pad,
 			WTE: w.params[o.Weight].ptr, WPE: w.params[o.Bias].ptr, X: x.ptr,
 			B: B, T: int32(o.Rows), C: int32(o.N), P: int32(w.config.Positions),
 		}
@@ -209,7 +210,7 @@ func (w *writer) linear(s gpt2.Step) error {
 	}
 	in, out := s.Ops[0].In, s.Last().Out
 	matrix, bias := w.params[o.Weight], w.params[o.Bias]
-	a.DType, a.YType, a.K = w.backend.dtype, w.backend.typeOf(out, w.plan), int32(o.K)
+	a.DType, a.YType, a.K = w.backend.held, w.backend.typeOf(out, w.plan), int32(o.K)
 	N := o.N
 	if out == gpt2.BufLogits {
 		N = padVocab(N)
@@ -221,7 +222,7 @@ func (w *writer) linear(s gpt2.Step) error {
 		a.Variant = w.variant(o, fmt.Sprintf("%d rows", a.M), func(name string) bool {
 			return a.M <= cuda.GEMVRows || !strings.HasPrefix(name, "gemv")
 		})
-		a.W = matrix.ptr + cuda.Ptr(from*o.K*a.DType.Size())
+		a.W = matrix.ptr + cuda.Ptr(from*a.DType.RowBytes(o.K))
 		a.Y = y.ptr + cuda.Ptr(from*a.YType.Size())
 		if bias.ptr != 0 {
 			a.Bias = bias.ptr + cuda.Ptr(4*from)
@@ -229,17 +230,11 @@ func (w *writer) linear(s gpt2.Step) error {
 		if bias.half != 0 {
 			a.BiasBF16 = bias.half + cuda.Ptr(2*from)
 		}
-		l := launch{run: func() error { return w.stream.Linear(a) }}
-		blas, err := w.stream.NeedsBLAS(a)
-		if err == nil && blas {
-			l.product = int(a.M)
-			err = w.choose(a)
+		if names := w.backend.lib.Variants(cuda.OpLinear); a.DType != cuda.Q8 || a.M <= cuda.GEMVRows &&
+			(a.Variant == 0 || strings.HasPrefix(names[a.Variant], "gemv")) {
+			return w.product(a)
 		}
-		if err != nil {
-			return err
-		}
-		w.addLaunch(l)
-		return nil
+		return w.widened(a)
 	}
 	if o.Stage != gpt2.StageCAttn || o.Queries == o.Rows {
 		return part(o.Rows, 0, N)
@@ -251,6 +246,42 @@ func (w *writer) linear(s gpt2.Step) error {
 		}
 	}
 	return part(o.Rows, C, 3*C)
+}
+
+func (w *writer) product(a cuda.LinearArgs) error {
+	l := launch{run: func() error { return w.stream.Linear(a) }}
+	blas, err := w.stream.NeedsBLAS(a)
+	if err == nil && blas {
+		l.product = int(a.M)
+		err = w.choose(a)
+	}
+	if err != nil {
+		return err
+	}
+	w.addLaunch(l)
+	return nil
+}
+
+// widened: a product of 8-bit weights as products in bfloat16, of as many rows of W as there is room for.
+func (w *writer) widened(a cuda.LinearArgs) error {
+	rows, per := a.N, int32(w.backend.widenedBytes(w.config)/int64(2*a.K))
+	pack := cuda.PackArgs{Src: a.W, Dst: w.at.widened, Cols: a.K, LDDst: a.K, SrcType: a.DType, DstType: cuda.BF16}
+	a.W, a.DType = pack.Dst, pack.DstType
+	for ; rows > 0; rows -= per {
+		a.N = min(per, rows)
+		pack.Rows = a.N
+		part := pack
+		w.add(func() error { return w.stream.Pack(part) })
+		if err := w.product(a); err != nil {
+			return err
+		}
+		pack.Src += cuda.Ptr(int(a.N) * cuda.Q8.RowBytes(int(a.K)))
+		a.Y += cuda.Ptr(int(a.N) * a.YType.Size())
+		if a.Bias != 0 {
+			a.Bias, a.BiasBF16 = a.Bias+cuda.Ptr(4*a.N), a.BiasBF16+cuda.Ptr(2*a.N)
+		}
+	}
+	return nil
 }
 
 // choose makes the stream keep an algorithm for a product, the first of the library's heuristic.

@@ -40,7 +40,7 @@ func sameBits(t testing.TB, what string, got, want []float32) {
 // single step has nothing to wait for, so a difference is also what a race would be. With a library built with
 // FLAGS=-DGS_PERSISTENT_DELAYS warps wait at random before they publish and poll.
 func TestStepsBitEqualOnGPU(t *testing.T) {
-	persistent, steps := persistentGPU(t), stepsGPU(t, Options{})
+	persistent, steps := persistentGPU(t, false), stepsGPU(t, Options{})
 	for _, spec := range []string{
 		"random:L=1,C=384,NH=6,V=257,T=512", "random:L=6,C=384,NH=6,V=300,T=1024,seed=2", "random:L=3,C=768,NH=12,V=50257,T=1024,seed=3", "random:L=12,C=768,NH=12,V=1000,T=1024,seed=4",
 		"random:L=2,C=1024,NH=16,V=1000,T=512,seed=5", "random:L=2,C=1280,NH=20,V=5000,T=512,seed=6", "random:L=3,C=1600,NH=25,V=50257,T=1024,seed=7",
@@ -85,7 +85,7 @@ func TestStepsBitEqualOnGPU(t *testing.T) {
 
 // TestStepsOfSequencesOnGPU: the same of several sequences, greedy and drawn.
 func TestStepsOfSequencesOnGPU(t *testing.T) {
-	persistent, steps := persistentGPU(t), stepsGPU(t, Options{})
+	persistent, steps := persistentGPU(t, false), stepsGPU(t, Options{})
 	for _, f := range []struct {
 		spec    string
 		batches []int
@@ -131,7 +131,7 @@ func TestStepsAfterStopsOnGPU(t *testing.T) {
 	m := shipped(t)
 	V := m.Config.Vocab
 	var runners [2]*Runner
-	for i, b := range []*Backend{persistentGPU(t), stepsGPU(t, Options{})} {
+	for i, b := range []*Backend{persistentGPU(t, false), stepsGPU(t, Options{})} {
 		runners[i] = session(t, m, b, gpt2.Options{Layers: gpt2.FirstLayers(3)}).Runner().(*Runner)
 		decoded(t, runners[i], []int32{20, 21, 22}, 0)
 	}

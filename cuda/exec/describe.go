@@ -26,7 +26,7 @@ func (b *Backend) Describe() gpt2.Description {
 	mode, why := b.Mode()
 	d := gpt2.Description{
 		Name: b.Name(), Processor: info.Name, GPU: true, Index: info.Index, PCI: info.PCI,
-		WeightType: typeName(b.dtype), Mode: mode.String(), ModeReason: why, Fallback: b.fellBack(), Variants: b.Variants(),
+		WeightType: typeName(b.held), Mode: mode.String(), ModeReason: why, Fallback: b.fellBack(), Variants: b.Variants(),
 		Recorder: b.Recorder(), Versions: map[string]string{},
 	}
 	driver, runtime := b.lib.Versions()

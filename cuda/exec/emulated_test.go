@@ -22,12 +22,16 @@ import (
 // one by one, within rounding those of mode graph, which the stub computes in plain C, and tokens are those that the
 // host draws.
 func TestEmulated(t *testing.T) {
-	emulated(t, 384, 48)
-	t.Setenv("GS_EMULATED_SLOW", "200")
-	for _, batch := range []int{1, 5} {
-		t.Run(fmt.Sprint(batch), func(t *testing.T) { emulatedSteps(t, batch) })
+	for _, q8 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("q8 %t", q8), func(t *testing.T) {
+			emulated(t, map[bool]string{false: "384", true: "q8_384"}[q8], 48)
+			t.Setenv("GS_EMULATED_SLOW", "200")
+			for _, batch := range []int{1, 5} {
+				t.Run(fmt.Sprint(batch), func(t *testing.T) { emulatedSteps(t, batch, q8) })
+			}
+			t.Run("prompts", func(t *testing.T) { emulatedPrompts(t, q8) })
+		})
 	}
-	t.Run("prompts", emulatedPrompts)
 }
 
 // emulatedModel is a model of the narrowest kernel.
@@ -35,12 +39,12 @@ func emulatedModel(t testing.TB) *gpt2.Model {
 	return randomModel(t, "random:L=2,C=384,NH=6,V=257,T=64")
 }
 
-func emulatedSteps(t *testing.T, batch int) {
+func emulatedSteps(t *testing.T, batch int, q8 bool) {
 	m := emulatedModel(t)
 	V := m.Config.Vocab
 	rng := rand.New(rand.NewPCG(1, uint64(batch)))
 	o := gpt2.Options{Batch: batch}
-	one, other, slow := session(t, m, persistentGPU(t), o), session(t, m, stepsGPU(t, Options{}), o), session(t, m, gpu(t, Options{Mode: Graph}), o)
+	one, other, slow := session(t, m, persistentGPU(t, q8), o), session(t, m, stepsGPU(t, Options{Q8: q8}), o), session(t, m, gpu(t, Options{Mode: Graph, Q8: q8}), o)
 	const past, n = 19, 2
 	prompt := randomIDs(rng, past*batch, V)
 	run := func(s *gpt2.Session, how gpt2.Sampling) ([]gpt2.Token, []float32) {
@@ -79,11 +83,11 @@ func emulatedSteps(t *testing.T, batch int) {
 	}
 }
 
-func emulatedPrompts(t *testing.T) {
+func emulatedPrompts(t *testing.T, q8 bool) {
 	m := emulatedModel(t)
 	V := m.Config.Vocab
 	rng := rand.New(rand.NewPCG(3, 4))
-	one, other, slow := session(t, m, persistentGPU(t), gpt2.Options{}), session(t, m, stepsGPU(t, Options{}), gpt2.Options{}), session(t, m, gpu(t, Options{Mode: Graph}), gpt2.Options{})
+	one, other, slow := session(t, m, persistentGPU(t, q8), gpt2.Options{}), session(t, m, stepsGPU(t, Options{Q8: q8}), gpt2.Options{}), session(t, m, gpu(t, Options{Mode: Graph, Q8: q8}), gpt2.Options{})
 	for _, f := range []struct{ past, T int }{{17, 8}} {
 		what := fmt.Sprintf("%d rows after %d", f.T, f.past)
 		text, prompt := randomIDs(rng, f.past, V), randomIDs(rng, f.T, V)
@@ -107,9 +111,9 @@ func emulatedPrompts(t *testing.T) {
 
 // TestEmulatedStamps: each step of a recorded launch has the parts of its time, of each block that has a part in it.
 func TestEmulatedStamps(t *testing.T) {
-	emulated(t, 384, 48)
+	emulated(t, "384", 48)
 	t.Setenv("GS_EMULATED_SLOW", "20")
-	s := session(t, emulatedModel(t), persistentGPU(t), gpt2.Options{})
+	s := session(t, emulatedModel(t), persistentGPU(t, false), gpt2.Options{})
 	r := s.Runner().(*Runner)
 	to := record.New("test", "1")
 	must(t, r.StartRecording(to))
@@ -138,7 +142,7 @@ func TestEmulatedStamps(t *testing.T) {
 
 // TestEmulatedStuck: if a block gets no weights, the launch ends, and the error names that block.
 func TestEmulatedStuck(t *testing.T) {
-	emulated(t, 384, 48)
+	emulated(t, "384", 48)
 	t.Setenv("GS_EMULATED_STUCK", "1")
 	t.Setenv("GS_EMULATED_SLOW", "1")
 	s := session(t, emulatedModel(t), gpu(t, Options{Mode: Persistent}), gpt2.Options{})

@@ -58,9 +58,9 @@ func TestEmulatedPrompts(t *testing.T) {
 	}
 }
 
-// emulated builds a stub that computes and runs the decode kernels of a width themselves on the CPU (csrc/emulator), on
-// so many SMs, and makes it the test's CUDA library.
-func emulated(t testing.TB, width, blocks int) {
+// emulated builds a stub that computes and runs the decode kernels of a width and type themselves on the CPU
+// (csrc/emulator), on so many SMs, and makes it the test's CUDA library.
+func emulated(t testing.TB, width string, blocks int) {
 	t.Helper()
 	cxx, csrc, sources := emulator(t)
 	source := sources[0]
@@ -69,7 +69,7 @@ func emulated(t testing.TB, width, blocks int) {
 		fmt.Sprintf("-DSTUB_BLOCKS=%d", blocks), "-c", source}
 	var objects []string
 	for _, job := range [][]string{
-		append(cxx, fmt.Sprintf(`-DEMULATED="../decode_%d.cu"`, width), "-c", "emulator/width.cc"),
+		append(cxx, fmt.Sprintf(`-DEMULATED="../decode_%s.cu"`, width), "-c", "emulator/width.cc"),
 		append(cxx, "-c", "emulator/emulator.cc"),
 		append(cxx, "-c", "emulator/runtime.cc"),
 		append(cxx, "-Dgs_persistent=emulated_persistent", "-Dgs_persistent_one=emulated_persistent_one",

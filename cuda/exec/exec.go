@@ -56,6 +56,7 @@ import (
 type Options struct {
 	Device int           // index, as CUDA counts devices
 	DType  weights.DType // of weights and activations: weights.BF16 (also 0) or weights.F32
+	Q8     bool          // with BF16: matrices are held in 8 bits, all but wpe
 	Mode   Mode
 
 	// Variants choose kernels: by a stage's name in its layer, such as "attn.sdpa", that of a variant, such as "naive".
@@ -78,9 +79,10 @@ type Backend struct {
 	lib      *cuda.Library
 	dev      *cuda.Device
 	options  Options
-	dtype    cuda.DType
-	tool     string // the variable that says that a profiler is attached, "" if none is
-	choice          // how passes are launched
+	dtype    cuda.DType // of activations and the KV cache
+	held     cuda.DType // of matrices
+	tool     string     // the variable that says that a profiler is attached, "" if none is
+	choice              // how passes are launched
 	variants map[gpt2.Stage]int32
 	inGEMM   map[gpt2.Stage]bool // residual adds done in the epilogue of the product
 	cupti    *cupti.Recorder     // nil where it is not to be used, or not there
@@ -117,6 +119,9 @@ func NewOn(lib *cuda.Library, o Options) (*Backend, error) {
 	var err error
 	if b.dev, err = lib.Device(o.Device); err != nil {
 		return nil, err
+	}
+	if b.held = b.dtype; o.Q8 {
+		b.held = cuda.Q8
 	}
 	if is := b.dev.Info(); b.dtype == cuda.BF16 && is.Major < 8 {
 		return nil, fmt.Errorf("GPU %d (%s) has compute capability %d.%d, which has no bfloat16: use float32, --dtype f32",
@@ -207,9 +212,13 @@ func (b *Backend) Variants() map[string]string { return maps.Clone(b.options.Var
 
 // Sizes are those of the type that holds weights, activations and the KV cache. They leave out that the residual stream
 // is float32.
-func (b *Backend) Sizes() gpt2.Sizes { return sizes(b.dtype) }
+func (b *Backend) Sizes() gpt2.Sizes {
+	s := sizes(b.dtype)
+	s.Weight = float64(b.held.RowBytes(256)) / 256
+	return s
+}
 
-func typeName(t cuda.DType) string { return [...]string{"f32", "bf16", "f16"}[t] }
+func typeName(t cuda.DType) string { return [...]string{"f32", "bf16", "f16", "q8"}[t] }
 
 func sizes(t cuda.DType) gpt2.Sizes {
 	n := t.Size()
@@ -310,6 +319,10 @@ func Takes(m *gpt2.Model) error {
 func (b *Backend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gpt2.Runner, error) {
 	if err := Takes(m); err != nil {
 		return nil, err
+	}
+	if c := m.Config; b.held == cuda.Q8 && (c.Channels%32 != 0 || c.Inner%32 != 0) {
+		return nil, fmt.Errorf("model %s is %d wide, %d in its MLP, and 8-bit weights on a GPU have rows of multiples of 32; "+
+			"use --dtype bf16", m.Name, c.Channels, c.Inner)
 	}
 	u, params, err := b.acquire(ctx, m, o.Layers, o.Progress)
 	if err != nil {

@@ -16,6 +16,7 @@ type memory struct {
 	buffers       [gpt2.NumBuffers]*cuda.Buffer // large enough for every pass compiled so far
 	sampleWork    *cuda.Buffer
 	attentionWork *cuda.Buffer
+	widened       *cuda.Buffer // a matrix of 8-bit weights in bfloat16, or some of its rows
 }
 
 // allocate makes what does not depend on the pass.
@@ -32,7 +33,12 @@ func (m *memory) allocate(b *Backend, s *cuda.Stream, c gpt2.Config, o gpt2.Opti
 	if m.sampleWork, err = zeroed(s, sampleWork); err != nil {
 		return err
 	}
-	m.attentionWork, err = zeroed(s, attentionWork)
+	if m.attentionWork, err = zeroed(s, attentionWork); err != nil {
+		return err
+	}
+	if n := b.widenedBytes(c); n > 0 {
+		m.widened, err = b.dev.Alloc(n)
+	}
 	return err
 }
 
@@ -66,6 +72,9 @@ func (m *memory) reallocate(dev *cuda.Device, b gpt2.Buffer, n int64) error {
 // addresses fills in where launches find it.
 func (m *memory) addresses(a *addresses) {
 	a.cache, a.sampleWork, a.attentionWork = m.cache.Ptr(), m.sampleWork.Ptr(), m.attentionWork.Ptr()
+	if m.widened != nil {
+		a.widened = m.widened.Ptr()
+	}
 	for i, b := range m.buffers {
 		if b != nil {
 			a.buffers[i] = b.Ptr()
@@ -75,7 +84,7 @@ func (m *memory) addresses(a *addresses) {
 
 func (m *memory) free() error {
 	var errs []error
-	for _, b := range append([]*cuda.Buffer{m.cache, m.sampleWork, m.attentionWork}, m.buffers[:]...) {
+	for _, b := range append([]*cuda.Buffer{m.cache, m.sampleWork, m.attentionWork, m.widened}, m.buffers[:]...) {
 		errs = append(errs, free(b))
 	}
 	return cmp.Or(errs...)

@@ -35,7 +35,7 @@ type kernelState struct {
 func (w *writer) session() persistent.Session {
 	return persistent.Session{
 		Stream: w.stream, Config: w.config, Context: w.options.Context, LogitsLD: w.view(gpt2.BufLogits, 1).ld,
-		Slots:  ringSlots,
+		Slots: ringSlots, DType: w.backend.held,
 		Blocks: w.backend.options.decodeBlocks, Param: func(name string) cuda.Ptr { return w.params[name].ptr },
 		Cache: w.cacheOf,
 		Load:  func(call func() error) error { return w.loading.first(loadKernels, call) },

@@ -15,10 +15,10 @@ import (
 
 // persistentGPU makes a backend in mode persistent, with weights of a type. A session that falls back to graphs fails
 // the test, on a GPU of compute capability 9.0 or later; on others the test is skipped.
-func persistentGPU(t testing.TB) *Backend {
+func persistentGPU(t testing.TB, q8 bool) *Backend {
 	t.Helper()
 	var b *Backend
-	b = gpu(t, Options{Mode: Persistent, Notice: func(text string) {
+	b = gpu(t, Options{Mode: Persistent, Q8: q8, Notice: func(text string) {
 		if b != nil && b.dev.Info().Major < 9 {
 			t.Skip(text)
 		}
@@ -47,7 +47,7 @@ func inOneKernel(t testing.TB, s *gpt2.Session) {
 // type of weights, and those of one pass over its text alone, to which its part of the cache belongs; its tokens are
 // those of the largest logits, and a run that is repeated has the same.
 func TestPersistentBatches(t *testing.T) {
-	persistent, graph := persistentGPU(t), gpu(t, Options{Mode: Graph})
+	persistent, graph := persistentGPU(t, false), gpu(t, Options{Mode: Graph})
 	for _, f := range []struct {
 		spec    string
 		batches []int
@@ -113,7 +113,7 @@ func TestPersistentBatches(t *testing.T) {
 // TestPersistentBeside: sessions at the same time, of one backend and of two, and passes of another mode between have
 // the tokens that each has alone.
 func TestPersistentBeside(t *testing.T) {
-	m, b, other := shipped(t), persistentGPU(t), gpu(t, Options{Mode: Graph})
+	m, b, other := shipped(t), persistentGPU(t, false), gpu(t, Options{Mode: Graph})
 	o := gpt2.Options{Layers: gpt2.FirstLayers(3)}
 	prompts := [][]int32{{1, 2, 3}, {30, 31}, {40, 41, 42, 43}}
 	backends := []*Backend{b, b, other}

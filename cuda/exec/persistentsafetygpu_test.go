@@ -61,7 +61,7 @@ func rewriteWTE(t *testing.T, r *Runner, change func(i int, row []float32)) {
 // candidates, is that which [gpt2.Sampler] draws from the step's logits, with its log-probability; also if the greatest
 // logits are in few blocks or equal.
 func TestPersistentSamples(t *testing.T) {
-	b := persistentGPU(t)
+	b := persistentGPU(t, false)
 	larger := func(n int) func(int, []float32) { // the first n rows are eight times as large
 		return func(i int, row []float32) {
 			for k := range row {
@@ -152,7 +152,7 @@ func TestPersistentSamples(t *testing.T) {
 // TestPersistentNotFinite: where a logit is no number, a call ends with the error of other modes, and the session goes
 // on.
 func TestPersistentNotFinite(t *testing.T) {
-	b := persistentGPU(t)
+	b := persistentGPU(t, false)
 	for n, how := range []gpt2.Sampling{{}, {Temperature: 1, TopK: 40, Seed: 1}, {LogProbs: true}, {}, {Temperature: 1, TopK: 40, Seed: 1}, {LogProbs: true}} {
 		batch := 1 + n/3*3
 		s := session(t, randomModel(t, "random:L=1,C=384,NH=6,V=1000,T=64"), b, gpt2.Options{Batch: batch})
@@ -181,7 +181,7 @@ func TestPersistentRepeats(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("GPT2SCOPE_PERSISTENT_RUNS")); err == nil {
 		runs = n
 	}
-	b := persistentGPU(t)
+	b := persistentGPU(t, false)
 	for _, f := range []struct {
 		spec    string
 		batches []int
@@ -272,7 +272,7 @@ func TestPersistentSmallRing(t *testing.T) {
 		prompt := randomIDs(rand.New(rand.NewPCG(5, 6)), past*f.batch, m.Config.Vocab)
 		var ids [2][]int32
 		var rows [2][]float32
-		for i, b := range []*Backend{persistentGPU(t), gpu(t, Options{Mode: Graph})} {
+		for i, b := range []*Backend{persistentGPU(t, false), gpu(t, Options{Mode: Graph})} {
 			s := session(t, m, b, o)
 			r := s.Runner().(*Runner)
 			ids[i], rows[i] = idsOf(decoded(t, r, prompt, steps)), make([]float32, f.batch*m.Config.Vocab)

@@ -15,7 +15,7 @@ import (
 // time, which its parts sum to and follows that of the step before; the table sums to wall time, and little of it is
 // idle inside a launch.
 func TestPersistentRecordedOnGPU(t *testing.T) {
-	b := persistentGPU(t)
+	b := persistentGPU(t, false)
 	for n, spec := range []string{"", "random:L=2,C=768,NH=12,V=50257,T=1024", "random:L=2,C=1024,NH=16,V=1000,T=256", "random:L=2,C=1280,NH=20,V=1000,T=256", "random:L=2,C=1600,NH=25,V=1000,T=256", "", "random:L=2,C=768,NH=12,V=50257,T=1024", "random:L=2,C=768,NH=12,V=50257,T=1024"} {
 		drawn, sampling := n == 7, gpt2.Sampling{} // drawn by a kernel of its own
 		switch {

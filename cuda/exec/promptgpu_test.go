@@ -42,7 +42,7 @@ func prompted(t testing.TB, r *Runner, prompt []int32) (gpt2.Token, []float32) {
 // one by one; within the bound of the type of weights those of mode graph, and those of as many decode steps; the token
 // of the largest logit; and it leaves the cache to which the logits of a later prompt belong.
 func TestPromptsOnGPU(t *testing.T) {
-	persistent, steps, graph := persistentGPU(t), stepsGPU(t, Options{}), gpu(t, Options{Mode: Graph})
+	persistent, steps, graph := persistentGPU(t, false), stepsGPU(t, Options{}), gpu(t, Options{Mode: Graph})
 	bound := bounds[weights.BF16]
 	for _, f := range []struct {
 		spec string
@@ -105,7 +105,7 @@ func TestPromptsOnGPU(t *testing.T) {
 // TestPromptsAreNearReference: logits after short prompts in the decode kernel are about as near to those of the
 // float64 reference as those of mode eager.
 func TestPromptsAreNearReference(t *testing.T) {
-	persistent, eager, reference := persistentGPU(t), gpu(t, Options{Mode: Eager}), executor.New()
+	persistent, eager, reference := persistentGPU(t, false), gpu(t, Options{Mode: Eager}), executor.New()
 	for _, spec := range []string{"random:L=6,C=384,NH=6,V=300,T=64", "random:L=4,C=768,NH=12,V=1000,T=64,seed=4", "random:L=2,C=1600,NH=25,V=1000,T=64,seed=7"} {
 		m := randomModel(t, spec)
 		fast, slow, right := session(t, m, persistent, gpt2.Options{}), session(t, m, eager, gpt2.Options{}), session(t, m, reference, gpt2.Options{})

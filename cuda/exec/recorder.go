@@ -180,7 +180,7 @@ func (r *Runner) StopRecording() (failed error) {
 // describe fills in the header of a trace.
 func (b *Backend) describe(h *traces.Header) {
 	info := b.dev.Info()
-	h.DType = typeName(b.dtype)
+	h.DType = typeName(b.held)
 	h.Devices = append(h.Devices, traces.Device{
 		ID: info.Index, Name: info.Name, Compute: fmt.Sprintf("%d.%d", info.Major, info.Minor), SMs: info.Processors,
 		Memory:     int64(info.MemoryBytes),

@@ -29,6 +29,15 @@ func (b *Backend) workBytes(s *cuda.Stream, c gpt2.Config, o gpt2.Options) (samp
 	return max(sample, 16), max(attention, 16), nil
 }
 
+// widenedBytes is the room for 8-bit weights in bfloat16, which products of many rows take: for the largest matrix of a
+// layer. lm_head passes through it part by part.
+func (b *Backend) widenedBytes(c gpt2.Config) int64 {
+	if b.held != cuda.Q8 {
+		return 0
+	}
+	return 2 * int64(c.Channels) * int64(max(3*c.Channels, c.Inner))
+}
+
 // bufferBytes is the size of a buffer in passes of a plan, 0 if the plan does not use it.
 func (b *Backend) bufferBytes(buffer gpt2.Buffer, plan *gpt2.Plan) int64 {
 	if buffer == gpt2.BufTokens {

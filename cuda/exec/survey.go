@@ -40,7 +40,7 @@ func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, passes ...gpt2.Pass) (s 
 	if err != nil {
 		return nil, err
 	}
-	s.Work = sample + attention
+	s.Work = sample + attention + b.widenedBytes(m.Config)
 	plans := gpt2.NewPlanCache(b, m.Config, o.Layers)
 	var largest [gpt2.NumBuffers]int64
 	blas := false

@@ -51,14 +51,22 @@ func rowsOf(p gpt2.Param) int {
 
 // bytesOf returns what a parameter takes on the device, both forms of a vector.
 func (b *Backend) bytesOf(p gpt2.Param) int64 {
-	n := int64(b.dtype.Size())
-	switch {
-	case isVector(p):
+	if isVector(p) {
 		return cuda.Align(4*int64(p.Elements())) + cuda.Align(2*int64(p.Elements()))
-	case isStored(p):
-		return cuda.Align(n * int64(rowsOf(p)) * int64(p.Shape[1]))
 	}
-	return cuda.Align(n * int64(p.Elements()))
+	rows, columns := p.Shape[1], p.Shape[0]
+	if isStored(p) {
+		rows, columns = rowsOf(p), p.Shape[1]
+	}
+	return cuda.Align(int64(rows) * int64(b.typeOfMatrix(p).RowBytes(columns)))
+}
+
+// typeOfMatrix returns the type in which a matrix is held.
+func (b *Backend) typeOfMatrix(p gpt2.Param) cuda.DType {
+	if p.Name == "wpe.weight" {
+		return b.dtype
+	}
+	return b.held
 }
 
 // acquire uploads what a run order needs and is not on the device yet. It returns the model's parameters with it.
@@ -263,11 +271,10 @@ func (l *loader) load(ctx context.Context, p gpt2.Param, progress func(elements 
 	if err != nil {
 		return err
 	}
-	dtype := l.backend.dtype
 	if isVector(p) {
 		n := p.Elements()
 		l.param = param{ptr: l.take(4 * int64(n)), half: l.take(2 * int64(n))}
-		if dtype == cuda.F32 {
+		if l.backend.dtype == cuda.F32 {
 			l.param.half = 0
 		}
 		return l.slices(ctx, t, p.Name, n, 1, progress, func(s *cuda.Stream, raw cuda.Ptr, from, count int,
@@ -281,19 +288,17 @@ func (l *loader) load(ctx context.Context, p gpt2.Param, progress func(elements 
 			return s.Pack(a)
 		})
 	}
-	rows, cols := p.Shape[0], p.Shape[1]
-	if isStored(p) {
-		l.param = param{ptr: l.take(int64(dtype.Size()) * int64(rowsOf(p)) * int64(cols))}
-	} else {
-		l.param = param{ptr: l.take(int64(dtype.Size()) * int64(p.Elements()))}
-	}
+	rows, cols, dtype := p.Shape[0], p.Shape[1], l.backend.typeOfMatrix(p)
+	l.param = param{ptr: l.take(l.backend.bytesOf(p))}
 	return l.slices(ctx, t, p.Name, rows, cols, progress, func(s *cuda.Stream, raw cuda.Ptr, from, count int,
 		src cuda.DType) error {
 		a := cuda.PackArgs{Src: raw, Rows: int32(count), Cols: int32(cols), SrcType: src, DstType: dtype}
 		if isStored(p) {
-			a.Dst, a.LDDst = l.param.ptr+cuda.Ptr(from*cols*dtype.Size()), int32(cols)
+			a.Dst, a.LDDst = l.param.ptr+cuda.Ptr(from*dtype.RowBytes(cols)), int32(cols)
+		} else if a.Transpose, a.Dst, a.LDDst = 1, l.param.ptr, int32(rows); dtype == cuda.Q8 {
+			a.First = int32(from)
 		} else {
-			a.Transpose, a.Dst, a.LDDst = 1, l.param.ptr+cuda.Ptr(from*dtype.Size()), int32(rows)
+			a.Dst += cuda.Ptr(from * dtype.Size())
 		}
 		return s.Pack(a)
 	})
@@ -308,6 +313,9 @@ func (l *loader) slices(ctx context.Context, t weights.Tensor, name string, rows
 		return fmt.Errorf("tensor %s has rows of %d bytes; at most %d can be uploaded", name, size, sliceBytes)
 	}
 	per := sliceBytes / size
+	if per >= 32 {
+		per -= per % 32 // whole blocks of 8-bit weights
+	}
 	for r := 0; r < rows; r += per {
 		if err := context.Cause(ctx); err != nil {
 			return err

@@ -25,7 +25,8 @@ type Session struct {
 	Slots    int // steps whose tokens the host's ring holds
 	Blocks   int // of the grid; 0: one per SM
 
-	Param func(name string) cuda.Ptr             // bfloat16 matrices, float32 vectors
+	Param func(name string) cuda.Ptr             // matrices, those of products and wte of DType, float32 vectors
+	DType cuda.DType                             // cuda.BF16 or cuda.Q8
 	Cache func(slot int) (keys, values cuda.Ptr) // (B, NH, Context, HS), of a slot of the run order
 	Load  func(launch func() error) error        // does a call that may load kernels
 }
@@ -92,7 +93,7 @@ func (s Session) argsOf(plan *gpt2.Plan, p program) cuda.PersistentArgs {
 	return cuda.PersistentArgs{
 		Count: int32(len(p.steps)), Steps: p.end, WTE: s.Param("wte.weight"), WPE: s.Param("wpe.weight"),
 		C: int32(c.Channels), NH: int32(c.Heads), P: int32(s.Context), V: int32(c.Vocab), B: int32(plan.Pass.Batch),
-		LD:        int32(s.LogitsLD),
+		LD: int32(s.LogitsLD), DType: s.DType,
 		SlotCount: int32(s.Slots), Blocks: int32(s.Blocks), Timeout: int32(patience.Milliseconds()), Eps: float32(c.Epsilon),
 	}
 }

@@ -82,7 +82,7 @@ func (s Session) write(plan *gpt2.Plan, vectors cuda.Ptr) (p program, err error)
 			f, done := folded[weight]
 			if !done {
 				f = cuda.FoldArgs{N: step.N, K: step.K, W: step.W, Gain: s.Param(norm.Weight), Shift: s.Param(norm.Bias),
-					Bias: step.Bias}
+					Bias: step.Bias, DType: s.DType}
 				f.Sums = p.end
 				f.Folded = f.Sums + cuda.Ptr(cuda.Align(4*int64(step.N)))
 				p.end = f.Folded + cuda.Ptr(cuda.Align(4*int64(step.N)))

@@ -23,6 +23,21 @@ static void store(gs_ptr p, int type, size_t i, float x) {
     ((uint16_t *)(uintptr_t)p)[i] = (uint16_t)((u.bits + 0x7fff + (u.bits >> 16 & 1)) >> 16);
 }
 
+// Where a row of 8-bit weights has integer k, and its scale.
+static gs_ptr q8_integer(gs_ptr row, int k) { return row + (gs_ptr)(k + (k / GS_Q8_GROUP + 1) * GS_Q8_SCALES); }
+static gs_ptr q8_scale(gs_ptr row, int k) {
+  return row + (gs_ptr)(k / GS_Q8_GROUP * (GS_Q8_GROUP + GS_Q8_SCALES) + k % GS_Q8_GROUP / 32 * 2);
+}
+
+// Weight k of a row of K.
+static float weight(gs_ptr w, int type, int row, int K, int k) {
+  if (type != GS_Q8) return load(w, type, (size_t)row * (size_t)K + (size_t)k);
+  uint16_t bits;
+  w += (gs_ptr)row * (gs_ptr)GS_Q8_ROW(K);
+  store((gs_ptr)(uintptr_t)&bits, GS_BF16, 0, (float)*(const int8_t *)(uintptr_t)q8_integer(w, k) * load(q8_scale(w, k), GS_BF16, 0));
+  return load((gs_ptr)(uintptr_t)&bits, GS_BF16, 0);
+}
+
 // Adds a half to the last element that an operation wrote.
 static void spoil(int op, int variant, gs_ptr y, int type, size_t last) {
   if (op == spoiled_op && variant == spoiled_variant) store(y, type, last, load(y, type, last) + 0.5f);
@@ -42,7 +57,7 @@ static void compute_gs_embed(const gs_embed_args *a) {
   for (int i = 0; i < a->B * a->T; i++)
     for (int c = 0; c < a->C; c++)
       store(a->x, GS_F32, (size_t)i * a->C + c,
-            load(a->wte, a->dtype, (size_t)ids[i] * a->C + c) + load(a->wpe, a->dtype, (size_t)(pos[i / a->T] + i % a->T) * a->C + c));
+            weight(a->wte, a->dtype, ids[i], a->C, c) + load(a->wpe, a->dtype, (size_t)(pos[i / a->T] + i % a->T) * a->C + c));
   spoil(GS_OP_EMBED, 0, a->x, GS_F32, (size_t)a->B * a->T * a->C - 1);
 }
 
@@ -71,7 +86,7 @@ static void compute_gs_linear(const gs_linear_args *a) {
       x[k] = (float)((x[k] - mean) / sqrt(variance + a->eps)) * load(a->gain, GS_F32, k) + load(a->shift, GS_F32, k);
     for (int n = 0; n < a->N; n++) {
       float sum = a->bias ? load(a->bias, GS_F32, n) : 0;
-      for (int k = 0; k < a->K; k++) sum += x[k] * load(a->w, a->dtype, (size_t)n * a->K + k);
+      for (int k = 0; k < a->K; k++) sum += x[k] * weight(a->w, a->dtype, n, a->K, k);
       const size_t at = (size_t)m * a->ldy + n;
       store(a->y, a->y_type, at, activate(a->act, sum) + (a->accumulate ? load(a->y, a->y_type, at) : 0));
     }
@@ -131,6 +146,27 @@ static void compute_gs_add(const gs_add_args *a) {
 }
 
 static void compute_gs_pack(const gs_pack_args *a) {
+  if (a->dst_type == GS_Q8) {
+    const int rows = a->transpose ? a->cols : a->rows, cols = a->transpose ? a->rows : a->cols;
+    for (int r = 0; r < rows; r++)
+      for (int c = 0; c < cols; c += 32) {
+        const gs_ptr row = a->dst + (gs_ptr)r * (gs_ptr)GS_Q8_ROW(a->lddst);
+        float v[32], most = 0;
+        for (int i = 0; i < 32; i++) {
+          v[i] = load(a->src, a->src_type, a->transpose ? (size_t)(c + i) * a->cols + r : (size_t)r * a->cols + c + i);
+          most = fmaxf(most, fabsf(v[i]));
+        }
+        const gs_ptr scale = q8_scale(row, a->first + c);
+        store(scale, GS_BF16, 0, most / 127);
+        for (int i = 0; i < 32; i++) *(int8_t *)(uintptr_t)q8_integer(row, a->first + c + i) = (int8_t)(most > 0 ? rintf(v[i] / load(scale, GS_BF16, 0)) : 0);
+      }
+    return;
+  }
+  if (a->src_type == GS_Q8) {
+    for (int r = 0; r < a->rows; r++)
+      for (int c = 0; c < a->cols; c++) store(a->dst, a->dst_type, (size_t)r * a->lddst + c, weight(a->src, GS_Q8, r, a->cols, c));
+    return;
+  }
   for (int r = 0; r < a->rows; r++)
     for (int c = 0; c < a->cols; c++)
       store(a->dst, a->dst_type, a->transpose ? (size_t)c * a->lddst + r : (size_t)r * a->lddst + c, load(a->src, a->src_type, (size_t)r * a->cols + c));
@@ -150,7 +186,7 @@ static void compute_gs_fold(const gs_fold_args *a) {
   for (int n = 0; n < a->N; n++) {
     double sum = 0, folded = a->bias ? load(a->bias, GS_F32, n) : 0;
     for (int k = 0; k < a->K; k++) {
-      const double w = load(a->w, GS_BF16, (size_t)n * a->K + k);
+      const double w = weight(a->w, a->dtype, n, a->K, k);
       sum += w * load(a->gain, GS_F32, k);
       folded += w * load(a->shift, GS_F32, k);
     }
@@ -163,13 +199,13 @@ static void compute_gs_fold(const gs_fold_args *a) {
 #define ADDRESS(p) ((gs_ptr)(uintptr_t)(p))
 
 // A product of a decode program whose input x is normalised after it.
-static void normalised_linear(const gs_persistent_step *s, const float *x, float eps, gs_ptr y, int type) {
+static void normalised_linear(const gs_persistent_step *s, int dtype, const float *x, float eps, gs_ptr y, int type) {
   double mean = 0, variance = 0;
   for (int k = 0; k < s->K; k++) mean += (double)x[k] / s->K;
   for (int k = 0; k < s->K; k++) variance += pow(x[k] - mean, 2) / s->K;
   for (int n = 0; n < s->N; n++) {
     double sum = 0;
-    for (int k = 0; k < s->K; k++) sum += (double)load(s->w, GS_BF16, (size_t)n * s->K + k) * x[k] * load(s->gain, GS_F32, k);
+    for (int k = 0; k < s->K; k++) sum += (double)weight(s->w, dtype, n, s->K, k) * x[k] * load(s->gain, GS_F32, k);
     sum = (sum - mean * load(s->sums, GS_F32, n)) / sqrt(variance + eps) + load(s->bias, GS_F32, n);
     store(y, type, n, activate(s->act, (float)sum));
   }
@@ -187,7 +223,7 @@ static int32_t compute_decode_at(const gs_persistent_args *a, int b, gs_ptr ids,
     if (steps[i].kind == GS_PERSISTENT_LINEAR && steps[i].out == GS_PERSISTENT_HIDDEN && steps[i].N > inner) inner = steps[i].N;
   float *x = malloc((size_t)C * sizeof *x);
   char *qkv = malloc((size_t)(4 * C + inner) * size), *attended = qkv + 3 * C * size, *hidden = attended + C * size;
-  compute_gs_embed(&(gs_embed_args){.dtype = GS_BF16, .ids = ids, .pos = pos, .wte = a->wte, .wpe = a->wpe, .x = ADDRESS(x), .B = 1, .T = 1, .C = C, .P = a->P});
+  compute_gs_embed(&(gs_embed_args){.dtype = a->dtype, .ids = ids, .pos = pos, .wte = a->wte, .wpe = a->wpe, .x = ADDRESS(x), .B = 1, .T = 1, .C = C, .P = a->P});
   for (int i = 0; i < a->count; i++) {
     const gs_persistent_step *s = &steps[i];
     if (s->kind == GS_PERSISTENT_ATTENTION) {
@@ -199,10 +235,10 @@ static int32_t compute_decode_at(const gs_persistent_args *a, int b, gs_ptr ids,
     const gs_ptr y = s->out == GS_PERSISTENT_LOGITS ? logits : s->out == GS_PERSISTENT_RESIDUAL ? ADDRESS(x) : s->out == GS_PERSISTENT_QKV ? ADDRESS(qkv) : ADDRESS(hidden);
     const int type = s->out == GS_PERSISTENT_LOGITS || s->out == GS_PERSISTENT_RESIDUAL ? GS_F32 : GS_BF16;
     if (s->gain)
-      normalised_linear(s, x, a->eps, y, type);
+      normalised_linear(s, a->dtype, x, a->eps, y, type);
     else
       compute_gs_linear(&(gs_linear_args){.x = s->in == GS_PERSISTENT_ATTENDED ? ADDRESS(attended) : ADDRESS(hidden), .w = s->w, .bias = s->bias, .y = y, .M = 1, .N = s->N,
-                                          .K = s->K, .ldx = s->K, .ldy = s->N, .dtype = GS_BF16, .y_type = type, .act = s->act, .accumulate = s->out == GS_PERSISTENT_RESIDUAL});
+                                          .K = s->K, .ldx = s->K, .ldy = s->N, .dtype = a->dtype, .y_type = type, .act = s->act, .accumulate = s->out == GS_PERSISTENT_RESIDUAL});
   }
   free(x);
   free(qkv);

@@ -69,7 +69,7 @@ func (m *ModelFlags) Register(f *pflag.FlagSet) {
 		"`DEVICE`: auto (the one that finishes first; to measure, the GPU if all it needs is there), cpu, reference (plain "+
 			"and slow, in float64), or a GPU: cuda or cuda:N")
 	f.Var(words(&m.Dtype, "", oneOf(dtypeNames)), "dtype",
-		"`TYPE` in which weights are held: f32, bf16, or on the CPU q8, 8-bit integers with a scale for 32 (default: bf16 "+
+		"`TYPE` in which weights are held: f32, bf16 or q8, 8-bit integers with a scale for 32 (default: bf16 "+
 			"on a GPU, f32 elsewhere); a GPU computes in TYPE, the CPU in float32 except where 'infer devices' says so")
 	f.Var(words(&m.Mode, "auto", oneOf(modeNames)), "mode",
 		"`MODE` of a GPU: eager (step after step), graph (recorded once, then replayed), persistent (as graph, and decode "+
@@ -170,8 +170,6 @@ func (m *ModelFlags) checkOne(allDevices bool) error {
 	case m.Dtype != "" && m.Dtype != "f32" && m.Device == "reference":
 		return Usagef("--dtype %s: the reference device holds weights in float64 only; leave out --dtype, "+
 			"or use --device cpu", m.Dtype)
-	case m.Dtype == "q8" && (name == "cuda" || len(m.forGPU) > 0):
-		return Usagef("--dtype q8 is for the CPU, and a GPU has no 8-bit kernels here; use --device cpu, or --dtype bf16")
 	case len(m.forGPU) > 0 && (m.Device == "cpu" || m.Device == "reference"):
 		return Usagef("%s is for a GPU; leave it out, or use --device cuda", m.forGPU[0])
 	}
@@ -291,12 +289,6 @@ func (m *ModelFlags) Backend() (gpt2.Backend, error) {
 		}
 		return b, nil
 	}
-	if m.Dtype == "q8" {
-		if m.FindDriver().Present {
-			m.Notice("--device auto took the CPU, since --dtype q8 is for the CPU only")
-		}
-		return m.cpu()
-	}
 	b, err := m.gpuWithBLAS(true)
 	switch {
 	case err == nil:
@@ -330,7 +322,7 @@ func (m *ModelFlags) gpu() (*exec.Backend, error) {
 		variants[stage] = name
 	}
 	return exec.New(exec.Options{
-		Device: m.GPUIndex(), DType: m.gpuType(), Notice: m.Notice, Recorder: m.Record, Variants: variants,
+		Device: m.GPUIndex(), DType: m.gpuType(), Q8: m.Dtype == "q8", Notice: m.Notice, Recorder: m.Record, Variants: variants,
 		Mode: exec.Mode(slices.Index(modeNames, m.Mode)),
 	})
 }

@@ -1,0 +1,83 @@
+package exec
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"gpt2scope/cuda"
+	"gpt2scope/gpt2"
+	"gpt2scope/weights"
+)
+
+// rounded gives a session the weights of another one of the same model, which holds them in 8 bits.
+func rounded(t testing.TB, s, from *gpt2.Session) {
+	t.Helper()
+	to, q8 := s.Runner().(*Runner), from.Runner().(*Runner)
+	for _, p := range to.model.Config.Params() {
+		if isVector(p) || p.Name == "wpe.weight" {
+			continue
+		}
+		rows, columns := p.Shape[1], p.Shape[0]
+		if isStored(p) {
+			rows, columns = rowsOf(p), p.Shape[1]
+		}
+		must(t, to.stream.Pack(cuda.PackArgs{Src: q8.params[p.Name].ptr, Dst: to.params[p.Name].ptr, Rows: int32(rows), Cols: int32(columns), LDDst: int32(columns),
+			SrcType: cuda.Q8, DstType: cuda.BF16}))
+	}
+	must(t, to.stream.Synchronize())
+}
+
+// TestQ8OnGPU: in the decode kernel 8-bit weights give, bit by bit, the logits of the same weights in bfloat16, also
+// for prompts and by its steps launched one by one; those of the other modes are within the bound of bfloat16.
+func TestQ8OnGPU(t *testing.T) {
+	b, steps, graph, bf16 := persistentGPU(t, true), stepsGPU(t, Options{Q8: true}), gpu(t, Options{Mode: Graph, Q8: true}), persistentGPU(t, false)
+	for _, f := range []struct {
+		spec    string
+		batches []int
+	}{
+		{"random:L=3,C=384,NH=6,V=257,T=512,seed=2", []int{1, 2, 8}},
+		{"random:L=2,C=768,NH=12,V=50257,T=512", []int{1, 3, 8}},
+		{"random:L=2,C=1024,NH=16,V=1000,T=512,seed=4", []int{1, 4}},
+		{"random:L=2,C=1280,NH=20,V=1000,T=512,seed=5", []int{1, 4}},
+		{"random:L=3,C=1600,NH=25,V=1000,T=512,seed=6", []int{1, 4}},
+	} {
+		m := randomModel(t, f.spec)
+		V := m.Config.Vocab
+		for _, batch := range f.batches {
+			o := gpt2.Options{Batch: batch}
+			fast, singly, slow, same := session(t, m, b, o), session(t, m, steps, o), session(t, m, graph, o), session(t, m, bf16, o)
+			rounded(t, same, fast)
+			rng := rand.New(rand.NewPCG(7, uint64(batch)))
+			for _, past := range []int{3, 17, 370} {
+				const n = 19
+				prompt := randomIDs(rng, past*batch, V)
+				run := func(s *gpt2.Session) (ids []int32, logits []float32) {
+					must(t, s.Reset())
+					r := s.Runner().(*Runner)
+					ids = idsOf(decoded(t, r, prompt, n))
+					logits = make([]float32, batch*V)
+					must(t, r.Read(gpt2.BufLogits, 0, logits))
+					return ids, logits
+				}
+				what := fmt.Sprintf("%s, %d sequences after %d tokens", f.spec, batch, past)
+				ids, got := run(fast)
+				inOneKernel(t, fast)
+				if _, want := run(singly); true {
+					sameBits(t, what+", single steps", want, got)
+				}
+				other, want := run(same)
+				if batch*past <= cuda.PersistentRows && batch == 1 { // longer prompts are products of many rows, by other kernels
+					sameBits(t, what+", bfloat16", got, want)
+				}
+				if slices.Equal(ids, other) {
+					closeTo(t, what+", bfloat16", got, want, bounds[weights.BF16])
+				}
+				if other, want := run(slow); slices.Equal(ids, other) {
+					closeTo(t, what+", mode graph", got, want, bounds[weights.BF16])
+				}
+			}
+		}
+	}
+}

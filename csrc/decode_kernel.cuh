@@ -56,6 +56,9 @@ struct Traits {
   static constexpr bool WIDE = NB > 2;
   static constexpr int TILE_ROWS = WIDE ? 8 : 16;      // of a tile of C inputs
   static constexpr int CHUNKS = WIDE ? WARPS / 2 : 1;  // tiles of the rows of 4C inputs, side by side
+  // Of such a tile: bytes of a row, and from one to the next, against bank conflicts.
+  static constexpr int CHUNK_BYTES = LONG_BYTES / CHUNKS;
+  static constexpr int CHUNK_PITCH = CHUNK_BYTES + (Q8 ? (160 - CHUNK_BYTES % 128) % 128 : 64);
   // Blocks of 4C inputs that a warp has in registers before x arrives; fewer where registers would spill.
   static constexpr int KEEP = BATCHED && NB > 1 ? 2 : WIDE ? NB : LB - (STAMPS && SAMPLES && NB == 2 ? 2 : 0);
   static constexpr int AT_ONCE = WIDE && BATCHED ? 2 : GROUP;  // sequences of which it has packets in registers at once
@@ -173,7 +176,7 @@ template <typename Traits> __device__ void copy_weights(const Params &p, Shared<
       const bool hidden = s.in == GS_PERSISTENT_HIDDEN;
       constexpr int C = Traits::C;
       constexpr int HALF = Traits::TILE_ROWS / 2;
-      const int row_bytes = hidden ? Traits::LONG_BYTES / Traits::CHUNKS : Traits::ROW_BYTES;
+      const int row_bytes = hidden ? Traits::CHUNK_BYTES : Traits::ROW_BYTES;
       const int pitch = hidden ? Traits::LONG_BYTES : Traits::ROW_BYTES;  // of W
       const char *from = s.source;
       int left = hidden ? Traits::CHUNKS * s.rows : s.rows;
@@ -182,7 +185,7 @@ template <typename Traits> __device__ void copy_weights(const Params &p, Shared<
 #pragma unroll 1
       while (left > 0) {
         const int rows = hidden ? s.rows : min(batch_left, Traits::TILE_ROWS);
-        const uint32_t place = to.reserve(i, rows * row_bytes + (hidden ? rows * PAD : PAD), rows * row_bytes);
+        const uint32_t place = to.reserve(i, hidden ? rows * Traits::CHUNK_PITCH : rows * row_bytes + PAD, rows * row_bytes);
         // Copies of several rows reach more of the memory's bandwidth. The widest models wait less with a row each;
         // with 384 it makes no difference. Blocks do not wait for each other while logits are computed, so these are
         // not paced.
@@ -193,7 +196,7 @@ template <typename Traits> __device__ void copy_weights(const Params &p, Shared<
 #pragma unroll 1
         for (int row = to.lane * each; row < (to.lane < lanes ? rows : 0); row += lanes * each) {
           if (paced) to.pace(each * row_bytes, PACE);
-          const int at = hidden ? row * (row_bytes + PAD) : row * row_bytes + (row < HALF ? 0 : PAD);
+          const int at = hidden ? row * Traits::CHUNK_PITCH : row * row_bytes + (row < HALF ? 0 : PAD);
           bulk_copy(place + at, from + row * pitch, min(each, rows - row) * row_bytes, to.arrives, policy);
         }
         left -= rows;
@@ -771,15 +774,19 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
         const uint32_t begin = wait_first_tile<Traits>(p, sh, tile, i, [&] { return warp == 0; });
         const unsigned this_tile = tile % TILES;
         int side = Traits::CHUNKS > 1 ? warp % 2 : warp;
-        if (BATCHED) asm volatile("" : "+r"(side));  // what follows is computed here: no register holds it elsewhere
+        if (BATCHED || Traits::Q8) asm volatile("" : "+r"(side));  // what follows is computed here: no register holds it elsewhere
         const int first = side * LB;
-        const uint32_t stride = Traits::LONG_BYTES / Traits::CHUNKS + PAD, base = begin + part_of_row<Traits>(first, q);
+        const uint32_t stride = Traits::CHUNK_PITCH, base = begin + part_of_row<Traits>(first, q);
         const uint32_t row = base + min(g, s.rows - 1) * stride, row8 = base + min(g + 8, s.rows - 1) * stride;
+        load_weights<Traits>(a, row, first);
+        if (!Traits::Q8 || s.rows > 8) {
+          load_weights<Traits>(b, row8, first);
+        } else {
 #pragma unroll
-        for (int k = 0; k < KEEP; k++) {
-          a[k] = load_weights<Traits>(row, first, k), b[k] = load_weights<Traits>(row8, first, k);
-          if (!BATCHED) arrange(a[k], b[k], p.zero);
+          for (int k = 0; k < KEEP; k++) b[k] = a[k];  // of no row
         }
+#pragma unroll
+        for (int k = 0; k < KEEP && !BATCHED; k++) arrange(a[k], b[k], p.zero);
         if (KEEP == LB) {
           __syncwarp();
           if (lane == 0) mbarrier_arrive(&sh.empty[this_tile]);
@@ -843,9 +850,11 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
 #pragma unroll 1
             for (int n = KEEP; n < LB; n += UNROLL) {
 #pragma unroll
-              for (int k = 0; k < UNROLL; k++)
-                mma(d[(KEEP + k) % 4], load_weights<Traits>(row, first, n + k),
-                    load_weights<Traits>(row8, first, n + k), load_shared(from + (n + k) * 64));
+              for (int k = 0; k < UNROLL; k++) {
+                uint4 a[1], b[1];
+                load_weights<Traits>(a, row, first, n + k), load_weights<Traits>(b, row8, first, n + k);
+                mma(d[(KEEP + k) % 4], a[0], b[0], load_shared(from + (n + k) * 64));
+              }
             }
             __syncwarp();
             if (lane == 0 && group + GROUP >= B) mbarrier_arrive(&sh.empty[this_tile]);
@@ -891,18 +900,15 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
             continue;
           }
           const int rows = min(left - 16 * m, 16);
-          const int block = opaque_if<Traits::PROMPT && Traits::NB != 4>(warp) * NB;
+          const int block = opaque_if<(Traits::PROMPT ? NB != 4 : Traits::Q8 && NB == 5)>(warp) * NB;
           const uint32_t base = wait_first_tile<Traits>(p, sh, tile, i, [&] { return first && warp == 0; }) +
                                 part_of_row<Traits>(block, q);
           const uint32_t row = base + place_of_row<Traits>(min(mine, rows - 1));
           if (Traits::TILE_ROWS == 16) {
             const uint32_t row8 = base + place_of_row<Traits>(min(mine + 4, rows - 1));
-#pragma unroll
-            for (int k = 0; k < NB; k++)
-              a[m][k] = load_weights<Traits>(row, block, k), b[m][k] = load_weights<Traits>(row8, block, k);
+            load_weights<Traits>(a[m], row, block), load_weights<Traits>(b[m], row8, block);
           } else {
-#pragma unroll
-            for (int k = 0; k < NB; k++) a[m][k] = load_weights<Traits>(row, block, k);
+            load_weights<Traits>(a[m], row, block);
           }
           __syncwarp();
           if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
@@ -914,9 +920,8 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
             continue;
           }
           const uint32_t row8 = wait_first_tile<Traits>(p, sh, tile, i, [&] { return first && warp == 0; }) +
-                                part_of_row<Traits>(warp * NB, q) + place_of_row<Traits>(min(mine, rows - 9));
-#pragma unroll
-          for (int k = 0; k < NB; k++) b[m][k] = load_weights<Traits>(row8, warp * NB, k);
+                                part_of_row<Traits>(block, q) + place_of_row<Traits>(min(mine, rows - 9));
+          load_weights<Traits>(b[m], row8, block);
           __syncwarp();
           if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
           next();
@@ -1264,7 +1269,7 @@ template <typename Traits> bool fits(const Shape &x, const Shape &h, const Shape
 // split, and as much as the larger of two may leave unused at the end.
 template <typename Traits> int64_t ring_at_least(const Params &p) {
   const int64_t rows = Traits::TILE_ROWS * (int64_t)Traits::ROW_BYTES + PAD,
-                wide = p.x.rows * (int64_t)(Traits::LONG_BYTES / Traits::CHUNKS + PAD);
+                wide = p.x.rows * (int64_t)Traits::CHUNK_PITCH;
   const int64_t keys = (Traits::BATCHED ? Traits::CHUNK : p.P / SPLITS + SPLITS * KEYS) * (int64_t)(2 * HEAD);
   const int64_t tile = rows > wide ? rows : wide;
   int64_t least = 3 * (tile > keys ? tile : keys);

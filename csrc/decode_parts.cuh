@@ -532,22 +532,36 @@ template <int BYTES> __device__ inline void prefetch_row(const void *table, int 
 // Value c of the embedding of a token.
 template <typename Traits> __device__ inline float token_at(const Params &p, size_t token, int c) {
   const char *const row = p.wte + token * Traits::ROW_BYTES;
-  return Traits::Q8 ? q8_at(row, c) : to_float(__ldg(reinterpret_cast<const bf16 *>(row) + c));
+  return Traits::Q8 ? q8_at(row, opaque(c)) : to_float(__ldg(reinterpret_cast<const bf16 *>(row) + c));
 }
 
 // Where, in a row of weights in the ring, those of a lane are in the warp's first block of 32 inputs.
 template <typename Traits> __device__ inline uint32_t part_of_row(int block, int q) {
   return Traits::Q8 ? q8_integers(block) + q * 8 : block * 64 + q * 16;
 }
-// The eight weights of a lane in block k of its warp's part of a row, which begins at block `first`, as bfloat16; `at`
-// has part_of_row(first, q).
-template <typename Traits> __device__ inline uint4 load_weights(uint32_t at, int first, int k) {
+// The weights of a lane, eight of each block, as bfloat16: of N blocks from block k of its warp's part of a row on, which
+// begins at block `first`. `at` has part_of_row(first, q). Parts of 2 and 4 blocks begin at a multiple of that.
+template <typename Traits, int N>
+__device__ inline void load_weights(uint4 (&w)[N], uint32_t at, int first, int k = 0) {
   if constexpr (Traits::Q8) {
+    if (N % 2) first = opaque(first);  // else registers hold what depends on it
     const uint32_t row = at - (q8_integers(first) + threadIdx.x % 4 * 8);
-    return widen(load_shared64(at + q8_integers(first + k) - q8_integers(first)),
-                 load_shared16(row + q8_scale(first + k)));
+    constexpr int EACH = N % 4 == 0 ? 4 : N % 2 == 0 ? 2 : 1;  // scales that are read at once
+    uint2 scales = {};
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+      if (n % EACH == 0) {
+        const uint32_t from = row + q8_scale(first + k + n);
+        if (EACH == 4) scales = load_shared64(from);
+        else scales.x = EACH == 2 ? load_shared32(from) : load_shared16(from);
+      }
+      const uint2 bytes = load_shared64(at + q8_integers(first + k + n) - q8_integers(first));
+      const uint32_t pair = n % EACH < 2 ? scales.x : scales.y;
+      w[n] = widen(bytes, n % 2 && EACH > 1 ? pair >> 16 : pair & 0xffff);
+    }
   } else {
-    return load_shared(at + k * 64);
+#pragma unroll
+    for (int n = 0; n < N; n++) w[n] = load_shared(at + (k + n) * 64);
   }
 }
 

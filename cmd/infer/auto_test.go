@@ -202,18 +202,13 @@ func TestAutoWithoutAChoice(t *testing.T) {
 	withStub(t)
 	infer := withDriver(t)
 	t.Run("a profile is of the GPU", func(t *testing.T) {
-		for _, flags := range [][]string{{"--profile"}, {"--mode", "graph"}, {"--warm-up"}} {
+		for _, flags := range [][]string{{"--profile"}, {"--mode", "graph"}, {"--warm-up"}, {"--dtype", "q8"}} {
 			if r := parseAuto(t, infer(with(short, with(flags, "--json")...)...)); r.Auto != nil || r.Where.Device != "cuda" {
 				t.Errorf("%q: %+v on %s", flags, r.Auto, r.Where.Device)
 			}
 		}
 		if e := infer("bench", "-m", tiny, "--past", "8", "--no-floor"); !strings.Contains(e.stderr, "--device auto took the GPU, Stub 0") {
 			t.Errorf("bench: %s", e.stderr)
-		}
-	})
-	t.Run("q8 is for the CPU", func(t *testing.T) {
-		if r := parseAuto(t, infer(with(short, "--json", "--dtype", "q8")...)); r.Auto != nil || r.Where.Device != "cpu" {
-			t.Errorf("%+v", r)
 		}
 	})
 }

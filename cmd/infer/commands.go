@@ -333,8 +333,8 @@ in it; after an error what was there is still there.`,
 
 func runExport(ctx context.Context, m *cli.ModelFlags, out, format string, force bool) error {
 	if m.Dtype == "q8" {
-		return cli.Usagef("--dtype q8: checkpoints are written as f32 or bf16; the CPU makes 8-bit weights of either when " +
-			"it loads them")
+		return cli.Usagef("--dtype q8: checkpoints are written as f32 or bf16; 8-bit weights are made of either when " +
+			"they are loaded")
 	}
 	if out == "" {
 		return cli.Usagef("say what to write: --out PATH")

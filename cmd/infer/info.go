@@ -274,6 +274,9 @@ func (j *infoJSON) write(w io.Writer, by tables.By) {
 		"bf16": "bfloat16", "f32": "float32", "f64": "float64",
 	}
 	gpu := j.GPU
+	if gpu != nil {
+		held["q8"] = "q8 (8-bit integers, a scale for 32; multiplied as bfloat16)"
+	}
 	if gpu == nil {
 		line("device", "%s, weights %s", j.Device, held[j.DType])
 	} else {

@@ -161,8 +161,6 @@ func TestUsage(t *testing.T) {
 		{"trace", []string{"give a command", "infer trace --help"}},
 		{"--logprobs", []string{"--json"}},
 		{"--dtype FLOAT16", []string{"--dtype FLOAT16", "f32, bf16 or q8"}},
-		{"--dtype q8 --device cuda", []string{"--dtype q8 is for the CPU", "--dtype bf16"}},
-		{"--dtype q8 --mode graph", []string{"8-bit"}},
 		{"--device reference --dtype bf16", []string{"--dtype bf16", "reference", "float64"}},
 		{"export --out x --dtype q8", []string{"--dtype q8", "f32 or bf16"}},
 		{"--mode fast", []string{"--mode fast", "eager, graph or persistent"}},

@@ -470,8 +470,9 @@ template <typename W, int M, typename Stamp> int one_row(gs_stream *s, const gem
     S *= 2;
     part = divide_up(chunks, S);
   }
-  if (part <= 128) return launch<W, M, 1, 4, true, Stamp>(s, p, shared);
-  return launch<W, M, 1, 8, true, Stamp>(s, p, shared);
+  if constexpr (sizeof(W) > 1)  // else registers are spilled
+    if (part > 128) return launch<W, M, 1, 8, true, Stamp>(s, p, shared);
+  return launch<W, M, 1, 4, true, Stamp>(s, p, shared);
 }
 
 // Chooses the rows of W per warp and the chunks of each in flight, by the rows of x (M) and the size of W. With many
@@ -489,7 +490,8 @@ template <typename W, int M, typename Stamp> int choose(gs_stream *s, const gemv
   // From 128 KB per SM on, W takes several turns in any case.
   const bool large = (int64_t)p.N * chunks >= (int64_t)s->processors * 8192;
   if constexpr (M >= 4) {
-    if (large) return launch<W, M, 4, 2, true, Stamp>(s, p, shared);
+    if constexpr (M < 8 || sizeof(W) > 1)  // else registers are spilled
+      if (large) return launch<W, M, 4, 2, true, Stamp>(s, p, shared);
     return launch<W, M, 2, 4, true, Stamp>(s, p, shared);
   } else {
     if (large) return launch<W, M, 2, 4, true, Stamp>(s, p, shared);

@@ -778,15 +778,21 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
         const int first = side * LB;
         const uint32_t stride = Traits::CHUNK_PITCH, base = begin + part_of_row<Traits>(first, q);
         const uint32_t row = base + min(g, s.rows - 1) * stride, row8 = base + min(g + 8, s.rows - 1) * stride;
-        load_weights<Traits>(a, row, first);
-        if (!Traits::Q8 || s.rows > 8) {
-          load_weights<Traits>(b, row8, first);
-        } else {
+        if constexpr (Traits::Q8) {
+          load_weights<Traits>(a, row, first);
+          if (s.rows > 8) {
+            load_weights<Traits>(b, row8, first);
+          } else {
 #pragma unroll
-          for (int k = 0; k < KEEP; k++) b[k] = a[k];  // of no row
+            for (int k = 0; k < KEEP; k++) b[k] = a[k];  // of no row
+          }
         }
+        // One after another, or registers are spilled.
 #pragma unroll
-        for (int k = 0; k < KEEP && !BATCHED; k++) arrange(a[k], b[k], p.zero);
+        for (int k = 0; k < KEEP; k++) {
+          if (!Traits::Q8) a[k] = load_shared(row + k * 64), b[k] = load_shared(row8 + k * 64);
+          if (!BATCHED) arrange(a[k], b[k], p.zero);
+        }
         if (KEEP == LB) {
           __syncwarp();
           if (lane == 0) mbarrier_arrive(&sh.empty[this_tile]);
@@ -920,7 +926,8 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
             continue;
           }
           const uint32_t row8 = wait_first_tile<Traits>(p, sh, tile, i, [&] { return first && warp == 0; }) +
-                                part_of_row<Traits>(block, q) + place_of_row<Traits>(min(mine, rows - 9));
+                                part_of_row<Traits>(Traits::Q8 ? block : warp * NB, q) +
+                                place_of_row<Traits>(min(mine, rows - 9));
           load_weights<Traits>(b[m], row8, block);
           __syncwarp();
           if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
@@ -1047,7 +1054,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
               const int token = *(volatile int *)&sh.token[0], pos0 = *(volatile int *)&sh.pos0[0];
 #pragma unroll
               for (int n = 0; n < XU; n++) {
-                const int c = warp * SMALL + at_of(px[n]);
+                const int c = opaque_if<Traits::Q8 && NB == 5>(warp) * SMALL + at_of(px[n]);
                 const bf16 *w = p.wpe + (size_t)(pos0 + t) * C + c;
 #pragma unroll
                 for (int k = 0; k < F32_PER_PACKET; k++)

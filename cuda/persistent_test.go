@@ -12,7 +12,7 @@ import (
 // smallProgram has the arguments of a program of one layer.
 func smallProgram() cuda.PersistentArgs {
 	const C, V = 128, 257
-	return cuda.PersistentArgs{Count: 6, C: C, NH: 2, P: 64, V: V, B: 2, LD: V, Steps: 1, WTE: 1, WPE: 1, Sampling: 1, Pos: 1, TokensIO: 1,
+	return cuda.PersistentArgs{Count: 6, C: C, NH: 2, P: 64, V: V, B: 2, LD: V, DType: cuda.BF16, Steps: 1, WTE: 1, WPE: 1, Sampling: 1, Pos: 1, TokensIO: 1,
 		Slots: 1, Logits: 1, Work: 1, SlotCount: 8, Tokens: 8, Timeout: 1}
 }
 
@@ -58,8 +58,9 @@ func TestPersistentChecks(t *testing.T) {
 		"draw":      s.Persistent(change(func(a *cuda.PersistentArgs) { a.Candidates = -1 })),
 		"drawn":     s.Persistent(change(func(a *cuda.PersistentArgs) { a.Candidates = a.V + 1 })),
 		"apart":     s.Persistent(change(func(a *cuda.PersistentArgs) { a.Candidates, a.Tokens, a.LogitsOnly = 1, 1, 1 })),
-		"fold":      s.Fold(cuda.FoldArgs{N: 1, K: 1, W: 1, Gain: 1, Sums: 1, Folded: 1}),
-		"fold N":    s.Fold(cuda.FoldArgs{K: 1, W: 1, Gain: 1, Shift: 1, Sums: 1, Folded: 1}),
+		"type":      s.Persistent(change(func(a *cuda.PersistentArgs) { a.DType = cuda.F16 })),
+		"fold":      s.Fold(cuda.FoldArgs{N: 1, K: 1, W: 1, Gain: 1, Sums: 1, Folded: 1, DType: cuda.BF16}),
+		"fold N":    s.Fold(cuda.FoldArgs{K: 1, W: 1, Gain: 1, Shift: 1, Sums: 1, Folded: 1, DType: cuda.BF16}),
 	} {
 		if shape := (*cuda.ShapeError)(nil); !errors.As(err, &shape) {
 			t.Errorf("%s: %v", name, err)

@@ -310,6 +310,55 @@ func TestPack(t *testing.T) {
 	}
 }
 
+// TestPackQ8: 8-bit weights are the nearest multiples of a scale for 32, which is the largest of them over 127 in
+// bfloat16, of matrices in either layout and of parts of one.
+func TestPackQ8(t *testing.T) {
+	g := open(t)
+	r := rand.New(rand.NewPCG(11, 12))
+	for _, c := range []struct{ height, width, first int }{{5, 32, 0}, {33, 256, 0}, {7, 416, 96}, {40, 1600, 256}, {3, 800, 768}} {
+		for _, st := range []cuda.DType{cuda.F32, cuda.BF16, cuda.F16} {
+			for _, transpose := range []int32{0, 1} {
+				name := fmt.Sprintf("%+v/%s/%d", c, typeNames[st], transpose)
+				part := c.width - c.first
+				x := make([]float32, c.height*part) // as rows of dst
+				for i := range x {
+					x[i] = roundTo(float32(r.NormFloat64()), st)
+				}
+				clear(x[:32]) // a block of zeros
+				raw := slices.Clone(x)
+				a := cuda.PackArgs{Rows: int32(c.height), Cols: int32(part), LDDst: int32(c.width), SrcType: st, DstType: cuda.Q8, First: int32(c.first), Transpose: transpose}
+				if transpose != 0 {
+					a.Rows, a.Cols = a.Cols, a.Rows
+					for i, v := range x {
+						raw[i%part*c.height+i/part] = v
+					}
+				}
+				src, wide := g.floats(len(x), st, from(raw)), g.floats(c.height*c.width, cuda.BF16, func(int) float32 { return 0 })
+				packed := g.floats(c.height*cuda.Q8.RowBytes(c.width)/2, cuda.BF16, func(int) float32 { return 0 })
+				a.Src, a.Dst = src.ptr(), packed.ptr()
+				must(t, g.stream.Pack(a))
+				must(t, g.stream.Pack(cuda.PackArgs{Src: packed.ptr(), Dst: wide.ptr(), Rows: int32(c.height), Cols: int32(c.width), LDDst: int32(c.width), SrcType: cuda.Q8, DstType: cuda.BF16}))
+				for i, got := range wide.get() {
+					var want float32
+					if column := i%c.width - c.first; column >= 0 {
+						at := i/c.width*part + column
+						var most float32
+						for _, v := range x[at-column%32:][:32] {
+							most = max(most, v, -v)
+						}
+						if d := roundTo(most/127, cuda.BF16); d > 0 {
+							want = roundTo(float32(math.RoundToEven(float64(x[at]*(1/d))))*d, cuda.BF16)
+						}
+					}
+					if got != want {
+						t.Fatalf("%s: element %d is %g, not %g", name, i, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
 // deviceBytes is device memory between guards, for what is not an array of floats.
 type deviceBytes struct {
 	g *gpu

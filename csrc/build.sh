@@ -8,7 +8,7 @@
 #
 # With --check it compiles each kernel, and links nothing: register spills are errors too. Three
 # architectures (the persistent kernel has one), two widths of the persistent kernel (a narrow
-# and a wide one), and of kernels that can stamp only those that do.
+# and a wide one; the narrow one also with 8-bit weights), and of kernels that can stamp only those that do.
 #
 # The compiler, CUDA 12.4 or later, is that of CUDA_HOME, else that of /usr/local/cuda,
 # else NVIDIA's from PyPI, which is installed into build/cuda.
@@ -84,7 +84,7 @@ sources=(csrc/*.cu)
 if [ -n "$check" ]; then
 	[ -n "${ARCHS:-}" ] || decode=(-gencode arch=compute_90a,code=sm_90a)
 	strict=(-DGS_CHECK -Xptxas=--warn-on-spills)
-	sources=(csrc/gemv.cu csrc/decode_768.cu csrc/decode_1600.cu)  # the longest first
+	sources=(csrc/gemv.cu csrc/decode_768.cu csrc/decode_1600.cu csrc/decode_q8_768.cu)  # the longest first
 	for source in csrc/*.cu; do
 		case $source in
 		csrc/gemv.cu | csrc/decode_*.cu) ;;

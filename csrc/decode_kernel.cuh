@@ -235,13 +235,13 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
         if (Traits::SINGLE_STEP && p.only_step > FIRST_RESIDUAL) {
           if (lane < own) sh.own[j][lane] = own_residual(p, j, lane);
         } else if (lane < own)
-          sh.own[j][lane] = token_at<Traits>(p, sh.token[j], first + lane) +
+          sh.own[j][lane] = Embedding<Traits>(p, sh.token[j], first + lane)[0] +
                             to_float(__ldg(p.wpe + (size_t)(sh.pos0[j] + t) * p.C + first + lane));
       }
     } else if (Traits::SINGLE_STEP && p.only_step > FIRST_RESIDUAL) {
       if (lane < own) x = own_residual(p, 0, lane);
     } else if (lane < own) {
-      x = token_at<Traits>(p, max(token, 0), first + lane) +
+      x = Embedding<Traits>(p, max(token, 0), first + lane)[0] +
           to_float(__ldg(p.wpe + (size_t)(pos0 + t) * p.C + first + lane));
     }
 #pragma unroll 1
@@ -385,11 +385,11 @@ __device__ inline void read_residual(const Params &p, Shared<Traits> &sh, const 
       const size_t token = ((volatile int *)sh.token)[of], at = ((volatile int *)sh.pos0)[of] + t;
 #pragma unroll
       for (int n = 0; n < XU; n++) {
-        const int c = warp * Traits::SMALL + at_of(px[n]);
-        const bf16 *w = p.wpe + at * Traits::C + c;
+        const Embedding<Traits> e(p, token, warp * Traits::SMALL + at_of(px[n]));
+        const bf16 *w = p.wpe + at * Traits::C + warp * Traits::SMALL + at_of(px[n]);
 #pragma unroll
         for (int k = 0; k < F32_PER_PACKET; k++)
-          v[j][n][k] = holds(px[n], k) ? token_at<Traits>(p, token, c + k) + to_float(__ldg(w + k)) : 0.0f;
+          v[j][n][k] = holds(px[n], k) ? e[k] + to_float(__ldg(w + k)) : 0.0f;
       }
     }
   } else {
@@ -791,7 +791,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
 #pragma unroll
         for (int k = 0; k < KEEP; k++) {
           if (!Traits::Q8) a[k] = load_shared(row + k * 64), b[k] = load_shared(row8 + k * 64);
-          if (!BATCHED) arrange(a[k], b[k], p.zero);
+          if (!BATCHED) arrange<Traits::Q8>(a[k], b[k], p.zero);
         }
         if (KEEP == LB) {
           __syncwarp();
@@ -906,9 +906,9 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
             continue;
           }
           const int rows = min(left - 16 * m, 16);
+          const uint32_t begin = wait_first_tile<Traits>(p, sh, tile, i, [&] { return first && warp == 0; });
           const int block = opaque_if<(Traits::PROMPT ? NB != 4 : Traits::Q8 && NB == 5)>(warp) * NB;
-          const uint32_t base = wait_first_tile<Traits>(p, sh, tile, i, [&] { return first && warp == 0; }) +
-                                part_of_row<Traits>(block, q);
+          const uint32_t base = begin + part_of_row<Traits>(block, q);
           const uint32_t row = base + place_of_row<Traits>(min(mine, rows - 1));
           if (Traits::TILE_ROWS == 16) {
             const uint32_t row8 = base + place_of_row<Traits>(min(mine + 4, rows - 1));
@@ -983,7 +983,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
 #pragma unroll
           for (int m = 0; m < FRAGMENTS; m++)
 #pragma unroll
-            for (int k = 0; k < NB; k++) arrange(a[m][k], b[m][k], p.zero);
+            for (int k = 0; k < NB; k++) arrange<Traits::Q8>(a[m][k], b[m][k], p.zero);
         }
         barrier_sync<Traits>(FREE + buffer);
         float v[XU][F32_PER_PACKET] = {}, about = 0;
@@ -1055,12 +1055,13 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
 #pragma unroll
               for (int n = 0; n < XU; n++) {
                 const int c = opaque_if<Traits::Q8 && NB == 5>(warp) * SMALL + at_of(px[n]);
+                const Embedding<Traits> e(p, token, c);
                 const bf16 *w = p.wpe + (size_t)(pos0 + t) * C + c;
 #pragma unroll
                 for (int k = 0; k < F32_PER_PACKET; k++)
-                  v[n][k] = holds(px[n], k) ? token_at<Traits>(p, token, c + k) + to_float(__ldg(w + k)) : 0.0f;
+                  v[n][k] = holds(px[n], k) ? e[k] + to_float(__ldg(w + k)) : 0.0f;
               }
-              about = token_at<Traits>(p, token, 0) + to_float(__ldg(p.wpe + (size_t)(pos0 + t) * C));
+              about = Embedding<Traits>(p, token, 0)[0] + to_float(__ldg(p.wpe + (size_t)(pos0 + t) * C));
             } else {
               uint4 u[XU] = {};
               unsigned polls = 0;

@@ -529,11 +529,16 @@ template <int BYTES> __device__ inline void prefetch_row(const void *table, int 
   for (int at = threadIdx.x % 32 * 128; at < BYTES; at += 32 * 128) prefetch(from + at);
 }
 
-// Value c of the embedding of a token.
-template <typename Traits> __device__ inline float token_at(const Params &p, size_t token, int c) {
-  const char *const row = p.wte + token * Traits::ROW_BYTES;
-  return Traits::Q8 ? q8_at(row, opaque(c)) : to_float(__ldg(reinterpret_cast<const bf16 *>(row) + c));
-}
+// The embedding of a token from value c on.
+template <typename Traits> struct Embedding {
+  const char *at;  // of 8-bit weights the row
+  int c;
+  __device__ Embedding(const Params &p, size_t token, int c)
+      : at(p.wte + token * Traits::ROW_BYTES + (Traits::Q8 ? 0 : c * sizeof(bf16))), c(c) {}
+  __device__ float operator[](int k) const {
+    return Traits::Q8 ? q8_at(at, opaque(c + k)) : to_float(__ldg(reinterpret_cast<const bf16 *>(at) + k));
+  }
+};
 
 // Where, in a row of weights in the ring, those of a lane are in the warp's first block of 32 inputs.
 template <typename Traits> __device__ inline uint32_t part_of_row(int block, int q) {

@@ -77,9 +77,13 @@ __device__ inline void mma(float (&d)[4], const uint4 &a, const uint4 &b, const 
 }
 
 // Puts the operands a and b of both instructions of mma in their order in registers, so that they are not moved there
-// when x arrives. zero must be 0, unknown to the compiler.
-__device__ inline void arrange(uint4 &a, uint4 &b, uint32_t zero) {
+// when x arrives. zero must be 0, unknown to the compiler. What was computed is put there as it is.
+template <bool COMPUTED> __device__ inline void arrange(uint4 &a, uint4 &b, uint32_t zero) {
   uint4 c = make_uint4(a.x, b.x, a.y, b.y), d = make_uint4(a.z, b.z, a.w, b.w);
+  if (COMPUTED) {
+    a = c, b = d;
+    return;
+  }
   asm volatile("xor.b32 %0, %0, %4;\n xor.b32 %1, %1, %4;\n xor.b32 %2, %2, %4;\n xor.b32 %3, %3, %4;"
                : "+r"(c.x), "+r"(c.y), "+r"(c.z), "+r"(c.w)
                : "r"(zero));
@@ -89,20 +93,23 @@ __device__ inline void arrange(uint4 &a, uint4 &b, uint32_t zero) {
   a = c, b = d;
 }
 
-// Eight integers of 8 bits times a scale, as bfloat16. 0x43 before a byte makes 128 plus its low seven bits, or 256 and
-// twice these where the sign bit is set; without them 128 or 256, so that the difference is the integer.
-__device__ inline uint32_t widen2(uint32_t bytes, uint32_t select, uint32_t scales) {
-  const uint32_t v = __byte_perm(bytes, 0x43434343u, select);
-  uint32_t y;
-  asm("{\n .reg .b32 q;\n sub.rn.bf16x2 q, %1, %2;\n mul.rn.bf16x2 %0, q, %3;\n}"
-      : "=r"(y)
-      : "r"(v & 0xff7fff7fu), "r"(v & 0xff80ff80u), "r"(scales));
-  return y;
-}
+// Eight 8-bit weights as bfloat16: a byte is an integer plus 128. 0x43 before it makes the bfloat16 number v of 128 plus
+// the byte, or twice the byte from 128 on. The integer is v / 2 - 128 where that is positive, else v - 256: of its two
+// parts one is 0, and each is multiplied by the scale as it is computed. Integer operations would take twice the time.
 __device__ inline uint4 widen(const uint2 &bytes, uint32_t scale) {
-  const uint32_t scales = __byte_perm(scale, 0, 0x1010);
-  return make_uint4(widen2(bytes.x, 0x4140, scales), widen2(bytes.x, 0x4342, scales), widen2(bytes.y, 0x4140, scales),
-                    widen2(bytes.y, 0x4342, scales));
+  uint4 y;
+  asm volatile(
+      "{\n .reg .b32 s, h, l, m, n, p, v;\n prmt.b32 s, %5, 0, 0x1010;\n"
+      " mul.rn.bf16x2 h, s, %6;\n mul.rn.bf16x2 l, s, %7;\n neg.bf16x2 m, s;\n mul.rn.bf16x2 n, s, %8;\n"
+#define WIDEN(y, bytes, select)                                                            \
+  " prmt.b32 v, " bytes ", 0x43434343, " select ";\n fma.rn.relu.bf16x2 p, v, h, l;\n"     \
+  " fma.rn.relu.bf16x2 v, v, m, n;\n sub.rn.bf16x2 " y ", p, v;\n"
+      WIDEN("%0", "%4", "0x4140") WIDEN("%1", "%4", "0x4342") WIDEN("%2", "%9", "0x4140") WIDEN("%3", "%9", "0x4342")
+#undef WIDEN
+      "}"
+      : "=&r"(y.x), "=&r"(y.y), "=&r"(y.z), "=&r"(y.w)
+      : "r"(bytes.x), "r"(scale), "r"(0x3f003f00u), "r"(0xc300c300u), "r"(0x43804380u), "r"(bytes.y));
+  return y;
 }
 
 // Barriers of some of a block's warps, by number.

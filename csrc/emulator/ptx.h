@@ -79,12 +79,13 @@ inline uint4 widen(const uint2 &bytes, uint32_t scale) {
   unsigned pairs[4];
   for (int i = 0; i < 4; i++) {
     const unsigned two = (i < 2 ? bytes.x : bytes.y) >> 16 * (i % 2);
-    const __nv_bfloat162 v = __floats2bfloat162_rn((float)(signed char)two * d, (float)(signed char)(two >> 8) * d);
+    const __nv_bfloat162 v = __floats2bfloat162_rn((float)((int)(two & 255) - 128) * d,
+                                                   (float)((int)(two >> 8 & 255) - 128) * d);
     memcpy(pairs + i, &v, sizeof v);
   }
   return {pairs[0], pairs[1], pairs[2], pairs[3]};
 }
-inline void arrange(uint4 &a, uint4 &b, uint32_t) {
+template <bool COMPUTED> inline void arrange(uint4 &a, uint4 &b, uint32_t) {
   const uint4 c = {a.x, b.x, a.y, b.y}, d = {a.z, b.z, a.w, b.w};
   a = c, b = d;
 }

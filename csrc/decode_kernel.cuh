@@ -36,6 +36,7 @@ struct Traits {
   using Sampling = Traits<WARPS, NB, Q8, GROUP, STAMPS, true>;
   using Prompt = Traits<WARPS, NB, Q8, 4, STAMPS, false, true>;
   static constexpr bool BATCHED = GROUP > 1, SAMPLES_BATCHED = SAMPLES && BATCHED;
+  static constexpr bool BYTES = Q8 && !BATCHED;  // bytes are multiplied; of several sequences weights are widened
   static constexpr int PROMPT_ROWS = !PROMPT  ? 1
                                      : NB > 4 ? GROUP
                                               // of the widest models there is no room for two groups
@@ -761,7 +762,9 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
       if (s.in == GS_PERSISTENT_HIDDEN) {  // a product of 4C inputs, of at most 16 rows
         if (s.rows <= 0) continue;
         constexpr int KEEP = Traits::KEEP;
+        constexpr bool BYTES = Traits::BYTES;
         uint4 a[KEEP], b[KEEP];
+        Bytes<Traits, BYTES ? LB : 1> bytes;
         const int mine = Traits::CHUNKS > 1 ? warp / 2 : 0;
 #pragma unroll 1
         for (int n = 0; n < mine; n++) {
@@ -769,8 +772,9 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
           next();
         }
         // The ring may have no room for the last tiles before the first ones were used, which only is after x has
-        // arrived: warps wait for each other first.
-        if (Traits::WIDE) barrier_sync<Traits>(FREE + buffer);
+        // arrived: warps wait for each other first. Not if registers have all weights.
+        constexpr bool SOON = Traits::WIDE && !BYTES;
+        if (SOON) barrier_sync<Traits>(FREE + buffer);
         const uint32_t begin = wait_first_tile<Traits>(p, sh, tile, i, [&] { return warp == 0; });
         const unsigned this_tile = tile % TILES;
         int side = Traits::CHUNKS > 1 ? warp % 2 : warp;
@@ -778,22 +782,20 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
         const int first = side * LB;
         const uint32_t stride = Traits::CHUNK_PITCH, base = begin + part_of_row<Traits>(first, q);
         const uint32_t row = base + min(g, s.rows - 1) * stride, row8 = base + min(g + 8, s.rows - 1) * stride;
-        if constexpr (Traits::Q8) {
-          load_weights<Traits>(a, row, first);
-          if (s.rows > 8) {
-            load_weights<Traits>(b, row8, first);
-          } else {
+        if constexpr (BYTES) {
+          bytes.load(0, row, first);
+          if (s.rows > 8) bytes.load(1, row8, first);
+          else bytes.clear(1);
+        } else if constexpr (Traits::Q8) {
+          load_weights<Traits>(a, row, first), load_weights<Traits>(b, row8, first);
+        } else {
 #pragma unroll
-            for (int k = 0; k < KEEP; k++) b[k] = a[k];  // of no row
+          for (int k = 0; k < KEEP; k++) {
+            a[k] = load_shared(row + k * 64), b[k] = load_shared(row8 + k * 64);
+            if (!BATCHED) arrange(a[k], b[k], p.zero);
           }
         }
-        // One after another, or registers are spilled.
-#pragma unroll
-        for (int k = 0; k < KEEP; k++) {
-          if (!Traits::Q8) a[k] = load_shared(row + k * 64), b[k] = load_shared(row8 + k * 64);
-          if (!BATCHED) arrange<Traits::Q8>(a[k], b[k], p.zero);
-        }
-        if (KEEP == LB) {
+        if (KEEP == LB || BYTES) {
           __syncwarp();
           if (lane == 0) mbarrier_arrive(&sh.empty[this_tile]);
         }
@@ -806,7 +808,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
         const int start = start_of<Traits>(s);
 #pragma unroll 1
         for (int group = start; group < B; group += GROUP) {
-          if (!Traits::WIDE || group > start) barrier_sync<Traits>(FREE + buffer);
+          if (!SOON || group > start) barrier_sync<Traits>(FREE + buffer);
           delay();
           uint32_t ph[HU];
 #pragma unroll
@@ -843,6 +845,18 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
           }
           if (group == start) note_arrived<Traits>(sh, warp, buffer);
           __syncwarp();
+          if constexpr (BYTES) {
+            const uint32_t at = shared_address(xs);
+            const float scale = quantise_part<LARGE>(at);
+            uint2 x[LB];
+#pragma unroll
+            for (int k = 0; k < LB; k++) x[k] = load_shared64(at + g % 2 * LARGE + k * 32 + q * 8);
+            const float2 y = bytes.times(x);
+            if (q == 0) sh.part[buffer][warp][0][g] = y.x * scale, sh.part[buffer][warp][0][g + 8] = y.y * scale;
+            barrier_arrive<Traits>(FULL + buffer);
+            buffer ^= 1;
+            break;
+          }
           const uint32_t from = fragment + (BATCHED ? g / 2 * (Traits::ROW * 2) : 0);
           float d[4][4] = {};
 #pragma unroll
@@ -891,6 +905,9 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
           gain[n][k] = norm && holds(px[n], k) ? __ldg(s.gain + warp * SMALL + at_of(px[n]) + k) : 0.0f;
       }
       uint4 x[NB] = {};
+      constexpr bool BYTES = Traits::BYTES;
+      uint2 x_bytes[NB] = {};
+      float x_scale = 0;
       bool first = true;
       // Of several sequences it is read again: no register holds it.
       auto batch = [&] { return Traits::batch(BATCHED ? *(const volatile int *)&s.out : s.out); };
@@ -898,9 +915,11 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
       for (int rest = s.rows; rest > 0; rest -= batch()) {
         const int left = min(rest, batch());
         uint4 a[FRAGMENTS][NB], b[FRAGMENTS][NB];
+        Bytes<Traits, BYTES ? NB : 1> bytes[FRAGMENTS];
 #pragma unroll
         for (int m = 0; m < FRAGMENTS; m++) {
           if (left <= 16 * m) {
+            bytes[m].clear(0), bytes[m].clear(1);
 #pragma unroll
             for (int k = 0; k < NB; k++) a[m][k] = b[m][k] = make_uint4(0, 0, 0, 0);
             continue;
@@ -912,7 +931,10 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
           const uint32_t row = base + place_of_row<Traits>(min(mine, rows - 1));
           if (Traits::TILE_ROWS == 16) {
             const uint32_t row8 = base + place_of_row<Traits>(min(mine + 4, rows - 1));
-            load_weights<Traits>(a[m], row, block), load_weights<Traits>(b[m], row8, block);
+            if constexpr (BYTES) bytes[m].load(0, row, block), bytes[m].load(1, row8, block);
+            else load_weights<Traits>(a[m], row, block), load_weights<Traits>(b[m], row8, block);
+          } else if constexpr (BYTES) {
+            bytes[m].load(0, row, block);
           } else {
             load_weights<Traits>(a[m], row, block);
           }
@@ -921,6 +943,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
           next();
           if (Traits::TILE_ROWS == 16) continue;
           if (rows <= 8) {
+            bytes[m].clear(1);
 #pragma unroll
             for (int k = 0; k < NB; k++) b[m][k] = make_uint4(0, 0, 0, 0);
             continue;
@@ -928,7 +951,8 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
           const uint32_t row8 = wait_first_tile<Traits>(p, sh, tile, i, [&] { return first && warp == 0; }) +
                                 part_of_row<Traits>(Traits::Q8 ? block : warp * NB, q) +
                                 place_of_row<Traits>(min(mine, rows - 9));
-          load_weights<Traits>(b[m], row8, block);
+          if constexpr (BYTES) bytes[m].load(1, row8, block);
+          else load_weights<Traits>(b[m], row8, block);
           __syncwarp();
           if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
           next();
@@ -979,11 +1003,11 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
           first = false;
           continue;
         }
-        if constexpr (!BATCHED) {
+        if constexpr (!BATCHED && !BYTES) {
 #pragma unroll
           for (int m = 0; m < FRAGMENTS; m++)
 #pragma unroll
-            for (int k = 0; k < NB; k++) arrange<Traits::Q8>(a[m][k], b[m][k], p.zero);
+            for (int k = 0; k < NB; k++) arrange(a[m][k], b[m][k], p.zero);
         }
         barrier_sync<Traits>(FREE + buffer);
         float v[XU][F32_PER_PACKET] = {}, about = 0;
@@ -1046,6 +1070,10 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
                   reinterpret_cast<uint32_t *>(xs)[at / 2 + k] = pack2(y0, y1);
               }
             }
+            if constexpr (BYTES) {
+              __syncwarp();
+              x_scale = quantise_part<SMALL>(shared_address(xs));
+            }
           } else {
             // Addresses are computed before x arrives.
             sums_at = shared_address(&sh.lanes[warp][lane]), about_at = shared_address(&sh.about);
@@ -1084,8 +1112,26 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
               for (int n = 0; n < XU; n++)
                 v[n][0] = __uint_as_float(u[n].x), v[n][1] = __uint_as_float(u[n].y), v[n][2] = __uint_as_float(u[n].z);
             }
+            if constexpr (BYTES) {
+              uint32_t most = 0;
 #pragma unroll
-            for (int n = 0; n < XU; n++)
+              for (int n = 0; n < XU; n++)
+#pragma unroll
+                for (int k = 0; k < F32_PER_PACKET; k++) {
+                  v[n][k] = holds(px[n], k) ? v[n][k] : 0.0f;
+                  most = max(most, __float_as_uint(__fmul_rn(v[n][k], gain[n][k])) & 0x7fffffff);
+                }
+              const Quantiser quantiser(most);
+              x_scale = quantiser.scale;
+#pragma unroll
+              for (int n = 0; n < XU; n++)
+#pragma unroll
+                for (int k = 0; k < F32_PER_PACKET; k++)
+                  if (holds(px[n], k))
+                    quantiser.store(shared_address(xs) + at_of(px[n]) + k, SMALL, __fmul_rn(v[n][k], gain[n][k]));
+            }
+#pragma unroll
+            for (int n = 0; n < XU && !BYTES; n++)
 #pragma unroll
               for (int k = 0; k < F32_PER_PACKET; k++)
                 if (holds(px[n], k)) {
@@ -1101,7 +1147,9 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
           // Column 0 has the high halves of x, column 1 the low ones.
           const uint32_t from = fragment + (norm && g % 2 ? SMALL * 2 : 0);
 #pragma unroll
-          for (int k = 0; k < NB; k++) x[k] = load_shared(from + k * 64);
+          for (int k = 0; k < NB; k++)
+            if (BYTES) x_bytes[k] = load_shared64(shared_address(xs) + g % 2 * SMALL + k * 32 + q * 8);
+            else x[k] = load_shared(from + k * 64);
           note_arrived<Traits>(sh, warp, buffer);  // while x is on its way to registers
           if (norm) {
             float sum = 0, squares = 0;
@@ -1116,6 +1164,19 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
             if (!px[XU - 1]) store_shared32(about_at, __float_as_uint(about));  // the last lane of each warp does
             barrier_arrive<Traits>(SUMMED);
           }
+        }
+        if constexpr (BYTES) {
+          first = false;
+#pragma unroll
+          for (int m = 0; m < 2; m++) {
+            if (left <= 16 * m) break;
+            const float2 y = bytes[m].times(x_bytes);
+            float *const to = sh.part[buffer][warp][0] + 16 * m + mine;
+            if (q == 0) to[0] = y.x * x_scale, to[Traits::TILE_ROWS == 16 ? 4 : 8] = y.y * x_scale;
+          }
+          barrier_arrive<Traits>(FULL + buffer);
+          buffer ^= 1;
+          continue;
         }
         constexpr int SUMS = NB > 2 ? 2 : NB;
         float d[2][SUMS][4] = {};

@@ -536,7 +536,7 @@ template <typename Traits> struct Embedding {
   __device__ Embedding(const Params &p, size_t token, int c)
       : at(p.wte + token * Traits::ROW_BYTES + (Traits::Q8 ? 0 : c * sizeof(bf16))), c(c) {}
   __device__ float operator[](int k) const {
-    return Traits::Q8 ? q8_at(at, opaque(c + k)) : to_float(__ldg(reinterpret_cast<const bf16 *>(at) + k));
+    return Traits::Q8 ? q8_exact(at, opaque(c + k)) : to_float(__ldg(reinterpret_cast<const bf16 *>(at) + k));
   }
 };
 
@@ -544,6 +544,87 @@ template <typename Traits> struct Embedding {
 template <typename Traits> __device__ inline uint32_t part_of_row(int block, int q) {
   return Traits::Q8 ? q8_integers(block) + q * 8 : block * 64 + q * 16;
 }
+// A warp's part of x as integers of 16 bits times a scale: most, the largest magnitude, is 127 times 256. The high bytes
+// are in column 0 of the tensor core instructions, the low ones in column 1.
+struct Quantiser {
+  float scale, inverse;
+
+  // magnitude: of the lane's values, as bits, which are in the order of the values. A NaN makes the scale one.
+  __device__ explicit Quantiser(uint32_t magnitude) {
+    const float most = __uint_as_float(__reduce_max_sync(~0u, magnitude));
+    scale = most * (1.0f / 32512), inverse = 32512 * reciprocal(most);
+  }
+  // Stores a value's bytes, `low` bytes apart.
+  __device__ void store(uint32_t at, int low, float v) const {
+    const int t = __float2int_rn(v * inverse);
+    store_shared8(at, (t + 128) >> 8), store_shared8(at + low, t);
+  }
+};
+
+// Replaces N bfloat16 numbers of a warp in shared memory by their high bytes, then their low bytes; returns the scale.
+template <int N> __device__ inline float quantise_part(uint32_t at) {
+  constexpr int WORDS = (N / 2 + 31) / 32;
+  const int lane = threadIdx.x % 32;
+  uint32_t w[WORDS], most = 0;
+#pragma unroll
+  for (int i = 0; i < WORDS; i++) {
+    w[i] = 32 * i + lane < N / 2 ? load_shared32(at + (32 * i + lane) * 4) : 0;
+    most = max(most, max(w[i] << 16 & 0x7fffffff, w[i] & 0x7fff0000));
+  }
+  const Quantiser quantiser(most);
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < WORDS; i++)
+    if (32 * i + lane < N / 2) {
+      const uint32_t to = at + (32 * i + lane) * 2;
+      quantiser.store(to, N, low(w[i])), quantiser.store(to + 1, N, high(w[i]));
+    }
+  __syncwarp();
+  return quantiser.scale;
+}
+
+// The weights of a lane of N blocks of two rows, as bytes: operands of the tensor cores as they are.
+template <typename Traits, int N> struct Bytes {
+  uint2 q[2][N];
+  uint32_t scales[2][(N + 1) / 2];  // in pairs
+
+  __device__ void clear(int h) {
+#pragma unroll
+    for (int k = 0; k < N; k++) q[h][k] = {}, scales[h][k / 2] = 0;
+  }
+  // See load_weights.
+  __device__ void load(int h, uint32_t at, int first) {
+    if (N % 2) first = opaque(first);
+    const uint32_t row = at - (q8_integers(first) + threadIdx.x % 4 * 8);
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      q[h][k] = load_shared64(at + q8_integers(first + k) - q8_integers(first));
+      const uint32_t from = row + q8_scale(first + k);
+      if (N % 4 == 0 && k % 4 == 0) {
+        const uint2 v = load_shared64(from);
+        scales[h][k / 2] = v.x, scales[h][k / 2 + 1] = v.y;
+      } else if (N % 4 == 2 && k % 2 == 0) {
+        scales[h][k / 2] = load_shared32(from);
+      } else if (N % 2) {
+        const uint32_t v = load_shared16(from);
+        scales[h][k / 2] = k % 2 ? scales[h][k / 2] | v << 16 : v;
+      }
+    }
+  }
+  // Rows g and g + 8 times x, whose lane's bytes of the first block are at `from`, in the lanes of column 0.
+  __device__ float2 times(const uint2 (&x)[N]) const {
+    float2 y = make_float2(0, 0);
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      int d[4] = {};
+      mma_bytes(d, q[0][k], q[1][k], x[k]);
+      auto scale = [&](int h) { return k % 2 ? high(scales[h][k / 2]) : low(scales[h][k / 2]); };
+      y.x = fmaf(scale(0), (float)(d[0] * 256 + d[1]), y.x), y.y = fmaf(scale(1), (float)(d[2] * 256 + d[3]), y.y);
+    }
+    return y;
+  }
+};
+
 // The weights of a lane, eight of each block, as bfloat16: of N blocks from block k of its warp's part of a row on, which
 // begins at block `first`. `at` has part_of_row(first, q). Parts of 2 and 4 blocks begin at a multiple of that.
 template <typename Traits, int N>

@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(FOLD_THREADS)
   const char *const from = w + (size_t)row * row_bytes;
   float s = 0, f = 0;
   for (int k = lane; k < K; k += 32) {
-    const float v = Q8 ? q8_at(from, k) : to_float(reinterpret_cast<const __nv_bfloat16 *>(from)[k]);
+    const float v = Q8 ? q8_exact(from, k) : to_float(reinterpret_cast<const __nv_bfloat16 *>(from)[k]);
     s = fmaf(v, gain[k], s);
     f = fmaf(v, shift[k], f);
   }

@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kMaxWarps = 8;
 
-struct Q8 {  // a weight of GS_Q8
-  unsigned char q;
+struct Q8 {  // an integer of GS_Q8
+  signed char q;
 };
 
 struct gemv_params {
@@ -89,8 +89,8 @@ __device__ inline uint4 load_chunk_slowly(const __nv_bfloat16 *p, int n) {
 // without its scale.
 template <typename W> __device__ inline void unpack(const uint4 &q, int half, float (&f)[4]) {
   if (sizeof(W) == 1) {
-    // Of a byte, an integer plus 128, the float of 2^23 more is made by its bits.
-    const uint32_t bytes = half == 0 ? q.x : half == 1 ? q.y : half == 2 ? q.z : q.w;
+    // Of q + 128, a byte, the float 2^23 + q + 128 is made by its bits.
+    const uint32_t bytes = (half == 0 ? q.x : half == 1 ? q.y : half == 2 ? q.z : q.w) ^ 0x80808080u;
 #pragma unroll
     for (int i = 0; i < 4; i++) f[i] = __uint_as_float(__byte_perm(bytes, 0x4b000000u, 0x7650 + i)) - 8388736.0f;
   } else if (sizeof(W) == 4) {

@@ -131,7 +131,7 @@ __device__ inline void quantise(float v, char *row, int block) {
   const float d = to_float(__float2bfloat16_rn(warp_max(fabsf(v)) * (1.0f / 127)));
   const bool normal = d >= 0x1p-119f / 127;
   const int lane = threadIdx.x % 32;
-  row[q8_integers(block) + lane] = (char)(128 + (normal ? __float2int_rn(v * (1.0f / d)) : 0));
+  row[q8_integers(block) + lane] = normal ? (char)__float2int_rn(v * (1.0f / d)) : 0;
   if (lane == 0)
     *reinterpret_cast<__nv_bfloat16 *>(row + q8_scale(block)) = __float2bfloat16_rn(normal ? d : 0.0f);
 }
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(THREADS)
   const float d = to_float(*reinterpret_cast<const __nv_bfloat16 *>(from + q8_scale(col / Q8_BLOCK)));
   float v[8];
 #pragma unroll
-  for (int i = 0; i < 8; i++) v[i] = (float)((int)((i < 4 ? q.x : q.y) >> 8 * (i % 4) & 255) - 128) * d;
+  for (int i = 0; i < 8; i++) v[i] = (float)(signed char)((i < 4 ? q.x : q.y) >> 8 * (i % 4)) * d;
   store8(dst + row * lddst + col, v);
 }
 

@@ -55,6 +55,9 @@ __device__ inline uint32_t load_shared16(uint32_t a) {
   return v;
 }
 // Stores to it.
+__device__ inline void store_shared8(uint32_t a, int v) {
+  asm volatile("st.shared.u8 [%0], %1;" ::"r"(a), "r"(v) : "memory");
+}
 __device__ inline void store_shared2(uint32_t a, float2 v) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(a), "f"(v.x), "f"(v.y) : "memory");
 }
@@ -76,14 +79,18 @@ __device__ inline void mma(float (&d)[4], const uint4 &a, const uint4 &b, const 
       : "r"(a.z), "r"(b.z), "r"(a.w), "r"(b.w), "r"(x.z), "r"(x.w));
 }
 
+// The same of bytes, of 16 rows, 32 of k and 8 columns.
+__device__ inline void mma_bytes(int (&d)[4], const uint2 &a, const uint2 &b, const uint2 &x) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a.x), "r"(b.x), "r"(a.y), "r"(b.y), "r"(x.x), "r"(x.y));
+}
+
 // Puts the operands a and b of both instructions of mma in their order in registers, so that they are not moved there
-// when x arrives. zero must be 0, unknown to the compiler. What was computed is put there as it is.
-template <bool COMPUTED> __device__ inline void arrange(uint4 &a, uint4 &b, uint32_t zero) {
+// when x arrives. zero must be 0, unknown to the compiler.
+__device__ inline void arrange(uint4 &a, uint4 &b, uint32_t zero) {
   uint4 c = make_uint4(a.x, b.x, a.y, b.y), d = make_uint4(a.z, b.z, a.w, b.w);
-  if (COMPUTED) {
-    a = c, b = d;
-    return;
-  }
   asm volatile("xor.b32 %0, %0, %4;\n xor.b32 %1, %1, %4;\n xor.b32 %2, %2, %4;\n xor.b32 %3, %3, %4;"
                : "+r"(c.x), "+r"(c.y), "+r"(c.z), "+r"(c.w)
                : "r"(zero));
@@ -93,7 +100,7 @@ template <bool COMPUTED> __device__ inline void arrange(uint4 &a, uint4 &b, uint
   a = c, b = d;
 }
 
-// Eight 8-bit weights as bfloat16: a byte is an integer plus 128. 0x43 before it makes the bfloat16 number v of 128 plus
+// Eight 8-bit weights as bfloat16. 0x43 before the byte of an integer plus 128 makes the bfloat16 number v of 128 plus
 // the byte, or twice the byte from 128 on. The integer is v / 2 - 128 where that is positive, else v - 256: of its two
 // parts one is 0, and each is multiplied by the scale as it is computed. Integer operations would take twice the time.
 __device__ inline uint4 widen(const uint2 &bytes, uint32_t scale) {
@@ -108,7 +115,8 @@ __device__ inline uint4 widen(const uint2 &bytes, uint32_t scale) {
 #undef WIDEN
       "}"
       : "=&r"(y.x), "=&r"(y.y), "=&r"(y.z), "=&r"(y.w)
-      : "r"(bytes.x), "r"(scale), "r"(0x3f003f00u), "r"(0xc300c300u), "r"(0x43804380u), "r"(bytes.y));
+      : "r"(bytes.x ^ 0x80808080u), "r"(scale), "r"(0x3f003f00u), "r"(0xc300c300u), "r"(0x43804380u),
+        "r"(bytes.y ^ 0x80808080u));
   return y;
 }
 

@@ -21,8 +21,8 @@ __device__ inline float q8_exact(const void *row, int k) {
   const char *const from = static_cast<const char *>(row);
   const unsigned short scale =
       __ldg(reinterpret_cast<const unsigned short *>(from + q8_scale(k / Q8_BLOCK)));
-  const int q = __ldg(reinterpret_cast<const unsigned char *>(from + q8_integers(k / Q8_BLOCK) + k % Q8_BLOCK));
-  return (float)(q - 128) * __uint_as_float((unsigned)scale << 16);
+  const signed char q = __ldg(reinterpret_cast<const signed char *>(from + q8_integers(k / Q8_BLOCK) + k % Q8_BLOCK));
+  return (float)q * __uint_as_float((unsigned)scale << 16);
 }
 __device__ inline float q8_at(const void *row, int k) { return to_float(__float2bfloat16_rn(q8_exact(row, k))); }
 

@@ -42,8 +42,8 @@ typedef enum {
 } gs_status;
 
 // GS_Q8 is for weight matrices, whose columns are a multiple of 32: a row has groups of up to GS_Q8_GROUP weights, each
-// GS_Q8_SCALES bytes of scales in bfloat16, one for 32 weights, then a byte for each weight: an integer plus 128. A
-// weight is the integer times the scale, rounded to bfloat16; what else has this type, such as activations, is bfloat16.
+// GS_Q8_SCALES bytes of scales in bfloat16, one for 32 weights, then an int8 for each weight. A weight is the integer
+// times the scale, and may be rounded to bfloat16; what else has this type, such as activations, is bfloat16.
 typedef enum { GS_F32 = 0, GS_BF16 = 1, GS_F16 = 2, GS_Q8 = 3 } gs_dtype;
 #define GS_Q8_GROUP 256
 #define GS_Q8_SCALES 16

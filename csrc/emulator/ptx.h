@@ -48,6 +48,7 @@ inline uint4 load_shared(uint32_t a) { return emulator_load<uint4>(a); }
 inline uint32_t load_shared32(uint32_t a) { return emulator_load<uint32_t>(a); }
 inline uint2 load_shared64(uint32_t a) { return emulator_load<uint2>(a); }
 inline uint32_t load_shared16(uint32_t a) { return emulator_load<uint16_t>(a); }
+inline void store_shared8(uint32_t a, int v) { *(signed char *)of_shared(a) = (signed char)v; }
 inline void store_shared2(uint32_t a, float2 v) { memcpy(of_shared(a), &v, sizeof v); }
 inline void store_shared32(uint32_t a, uint32_t v) { memcpy(of_shared(a), &v, sizeof v); }
 inline void keep_address(uint32_t &) {}
@@ -79,13 +80,32 @@ inline uint4 widen(const uint2 &bytes, uint32_t scale) {
   unsigned pairs[4];
   for (int i = 0; i < 4; i++) {
     const unsigned two = (i < 2 ? bytes.x : bytes.y) >> 16 * (i % 2);
-    const __nv_bfloat162 v = __floats2bfloat162_rn((float)((int)(two & 255) - 128) * d,
-                                                   (float)((int)(two >> 8 & 255) - 128) * d);
+    const __nv_bfloat162 v = __floats2bfloat162_rn((float)(signed char)two * d, (float)(signed char)(two >> 8) * d);
     memcpy(pairs + i, &v, sizeof v);
   }
   return {pairs[0], pairs[1], pairs[2], pairs[3]};
 }
-template <bool COMPUTED> inline void arrange(uint4 &a, uint4 &b, uint32_t) {
+// m16n8k32 of bytes. Lane 4 g + t has of A rows g and g + 8, of B column g, of D columns 2 t and 2 t + 1; of k 4 t to 4 t
+// + 3 and those 16 after them.
+inline void mma_bytes(int (&d)[4], const uint2 &a, const uint2 &b, const uint2 &x) {
+  struct {
+    uint2 rows[2], x;
+  } mine = {{a, b}, x};
+  const auto all = emulator::gather(emulator::MULTIPLY, &mine, sizeof mine);
+  const int g = (int)(threadIdx.x % 32) / 4, t = (int)(threadIdx.x % 4);
+  for (int of = 0; of < 4; of++) {
+    const auto row = emulator::lane_value<decltype(mine)>(all, 4 * g + of);
+    for (int n = 0; n < 2; n++) {
+      const auto column = emulator::lane_value<decltype(mine)>(all, 4 * (2 * t + n) + of);
+      for (int h = 0; h < 2; h++)
+        for (int i = 0; i < 32; i += 8)
+          d[2 * h + n] += (signed char)(row.rows[h].x >> i) * (signed char)(column.x.x >> i) +
+                          (signed char)(row.rows[h].y >> i) * (signed char)(column.x.y >> i);
+    }
+  }
+}
+
+inline void arrange(uint4 &a, uint4 &b, uint32_t) {
   const uint4 c = {a.x, b.x, a.y, b.y}, d = {a.z, b.z, a.w, b.w};
   a = c, b = d;
 }

@@ -34,7 +34,7 @@ static float weight(gs_ptr w, int type, int row, int K, int k) {
   if (type != GS_Q8) return load(w, type, (size_t)row * (size_t)K + (size_t)k);
   uint16_t bits;
   w += (gs_ptr)row * (gs_ptr)GS_Q8_ROW(K);
-  store((gs_ptr)(uintptr_t)&bits, GS_BF16, 0, (float)(*(const uint8_t *)(uintptr_t)q8_integer(w, k) - 128) * load(q8_scale(w, k), GS_BF16, 0));
+  store((gs_ptr)(uintptr_t)&bits, GS_BF16, 0, (float)*(const int8_t *)(uintptr_t)q8_integer(w, k) * load(q8_scale(w, k), GS_BF16, 0));
   return load((gs_ptr)(uintptr_t)&bits, GS_BF16, 0);
 }
 
@@ -158,7 +158,7 @@ static void compute_gs_pack(const gs_pack_args *a) {
         }
         const gs_ptr scale = q8_scale(row, a->first + c);
         store(scale, GS_BF16, 0, most / 127);
-        for (int i = 0; i < 32; i++) *(uint8_t *)(uintptr_t)q8_integer(row, a->first + c + i) = (uint8_t)(128 + (most > 0 ? rintf(v[i] / load(scale, GS_BF16, 0)) : 0));
+        for (int i = 0; i < 32; i++) *(int8_t *)(uintptr_t)q8_integer(row, a->first + c + i) = (int8_t)(most > 0 ? rintf(v[i] / load(scale, GS_BF16, 0)) : 0);
       }
     return;
   }

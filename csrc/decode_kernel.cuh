@@ -1,11 +1,12 @@
-// The persistent kernel, which docs/persistent.md describes, with weights in bfloat16 or 8 bits, which are
-// widened on the way to registers. A width is compiled by itself, in decode_<width>.cu and decode_q8_<width>.cu.
+// The persistent kernel, which docs/persistent.md describes, with weights in bfloat16 or 8 bits. A width is
+// compiled by itself, in decode_<width>.cu and decode_q8_<width>.cu.
 //
 // * The packets of a block are contiguous, in lines of their own: blocks that write parts of one delay each other. So
 //   do polls: fewer are better.
 // * A float32 x is the sum of two bfloat16 numbers, in columns 0 and 1 of the tensor core instructions (mma.m16n8k16).
 //   Of several sequences, up to eight, four are computed at once, in columns 2j and 2j + 1; the others follow with the
 //   same W. LayerNorm is applied to the sums: see gs_fold_args.
+// * Bytes of weights are multiplied by integers (Bytes, Quantiser); of several sequences they are widened to bfloat16.
 // * Of several sequences attention has items, one for each split of each head of each sequence, which are dealt out to
 //   blocks. The last split of a row of a prompt has keys and values of the rows up to it from the product of this very
 //   step; that of the last row writes them all to the cache.
@@ -186,7 +187,8 @@ template <typename Traits> __device__ void copy_weights(const Params &p, Shared<
 #pragma unroll 1
       while (left > 0) {
         const int rows = hidden ? s.rows : min(batch_left, Traits::TILE_ROWS);
-        const uint32_t place = to.reserve(i, hidden ? rows * Traits::CHUNK_PITCH : rows * row_bytes + PAD, rows * row_bytes);
+        const int room = hidden ? rows * Traits::CHUNK_PITCH : rows * row_bytes + PAD;
+        const uint32_t place = to.reserve(i, room, rows * row_bytes);
         // Copies of several rows reach more of the memory's bandwidth. The widest models wait less with a row each;
         // with 384 it makes no difference. Blocks do not wait for each other while logits are computed, so these are
         // not paced.
@@ -778,7 +780,8 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
         const uint32_t begin = wait_first_tile<Traits>(p, sh, tile, i, [&] { return warp == 0; });
         const unsigned this_tile = tile % TILES;
         int side = Traits::CHUNKS > 1 ? warp % 2 : warp;
-        if (BATCHED || Traits::Q8) asm volatile("" : "+r"(side));  // what follows is computed here: no register holds it elsewhere
+        // What follows is computed here: no register holds it elsewhere.
+        if (BATCHED || Traits::Q8) asm volatile("" : "+r"(side));
         const int first = side * LB;
         const uint32_t stride = Traits::CHUNK_PITCH, base = begin + part_of_row<Traits>(first, q);
         const uint32_t row = base + min(g, s.rows - 1) * stride, row8 = base + min(g + 8, s.rows - 1) * stride;

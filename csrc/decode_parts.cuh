@@ -544,8 +544,8 @@ template <typename Traits> struct Embedding {
 template <typename Traits> __device__ inline uint32_t part_of_row(int block, int q) {
   return Traits::Q8 ? q8_integers(block) + q * 8 : block * 64 + q * 16;
 }
-// A warp's part of x as integers of 16 bits times a scale: most, the largest magnitude, is 127 times 256. The high bytes
-// are in column 0 of the tensor core instructions, the low ones in column 1.
+// A warp's part of x as integers of 16 bits times a scale: the largest magnitude is 127 times 256. The high bytes are in
+// column 0 of the tensor core instructions, the low ones in column 1.
 struct Quantiser {
   float scale, inverse;
 
@@ -611,7 +611,7 @@ template <typename Traits, int N> struct Bytes {
       }
     }
   }
-  // Rows g and g + 8 times x, whose lane's bytes of the first block are at `from`, in the lanes of column 0.
+  // Rows g and g + 8 times x without its scale, in the lanes of column 0.
   __device__ float2 times(const uint2 (&x)[N]) const {
     float2 y = make_float2(0, 0);
 #pragma unroll
@@ -625,8 +625,8 @@ template <typename Traits, int N> struct Bytes {
   }
 };
 
-// The weights of a lane, eight of each block, as bfloat16: of N blocks from block k of its warp's part of a row on, which
-// begins at block `first`. `at` has part_of_row(first, q). Parts of 2 and 4 blocks begin at a multiple of that.
+// The weights of a lane, eight of each block, as bfloat16: of N blocks from block k of its warp's part of a row on,
+// which begins at block `first`. `at` has part_of_row(first, q). Parts of 2 and 4 blocks begin at a multiple of that.
 template <typename Traits, int N>
 __device__ inline void load_weights(uint4 (&w)[N], uint32_t at, int first, int k = 0) {
   if constexpr (Traits::Q8) {

@@ -577,7 +577,8 @@ __device__ __forceinline__ void finish_token(const Params &p, Shared &sh, Work &
   // The row of wpe that the step after the next one needs; a prompt has none.
   if (!Traits::PROMPT && of.reports && t + 2 < p.tokens)
 #pragma unroll 1
-    for (int j = of.mine; j < B; j += FINISH) prefetch_row<2 * Traits::C>(p.wpe, (BATCHED ? sh.pos0[j] : of.pos0) + t + 2);
+    for (int j = of.mine; j < B; j += FINISH)
+      prefetch_row<2 * Traits::C>(p.wpe, (BATCHED ? sh.pos0[j] : of.pos0) + t + 2);
 }
 
 // Positions, token and step after a launch, for the next one.

@@ -31,7 +31,8 @@ __global__ void __launch_bounds__(FOLD_THREADS)
 extern "C" int gs_fold(gs_stream *s, const gs_fold_args *a) {
   GS_ENTER(s, a);
   const bool q8 = a->dtype == GS_Q8;
-  return gs_launch(s, "fold", q8 ? fold_kernel<true> : fold_kernel<false>, dim3((a->N + FOLD_THREADS / 32 - 1) / (FOLD_THREADS / 32)), FOLD_THREADS, 0,
-                   (const char*)a->w, q8 ? GS_Q8_ROW(a->K) : 2 * a->K, (const float*)a->gain, (const float*)a->shift, (const float*)a->bias,
-                   (float*)a->sums, (float*)a->folded, (int)a->N, (int)a->K);
+  return gs_launch(s, "fold", q8 ? fold_kernel<true> : fold_kernel<false>,
+                   dim3((a->N + FOLD_THREADS / 32 - 1) / (FOLD_THREADS / 32)), FOLD_THREADS, 0, (const char *)a->w,
+                   q8 ? GS_Q8_ROW(a->K) : 2 * a->K, (const float *)a->gain, (const float *)a->shift,
+                   (const float *)a->bias, (float *)a->sums, (float *)a->folded, (int)a->N, (int)a->K);
 }

@@ -329,8 +329,8 @@ GS_API int gs_sample(gs_stream *s, const gs_sample_args *a);
 GS_API int gs_sample_work(gs_stream *s, const gs_sample_args *a, uint64_t *bytes);
 
 // Converts (rows, cols) of src_type, dense, to dst_type, GS_F32 or GS_BF16; transposed: dst is (cols, rows). dst rows
-// are lddst apart. Or to GS_Q8, in rows of lddst weights, from column `first` of dst on: a scale is the largest magnitude of 32
-// weights over 127. GS_Q8 is converted to GS_BF16 only, not transposed.
+// are lddst apart. Or to GS_Q8, in rows of lddst weights, from column `first` of dst on: a scale is the largest
+// magnitude of 32 weights over 127. GS_Q8 is converted to GS_BF16 only, not transposed.
 typedef struct {
   uint32_t size;
   int32_t transpose;

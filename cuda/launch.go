@@ -96,8 +96,8 @@ func checkLinear(op string, a *LinearArgs, run bool) error {
 	case a.LDX < a.K || a.LDY < a.N:
 		return shapeError(op, "rows of x %d apart and of y %d apart, for K=%d N=%d", a.LDX, a.LDY, a.K, a.N)
 	case !isWeights(a.DType, a.K) || !isType(a.YType):
-		return shapeError(op, "types %d and %d (x and w, y) for K=%d; they must be F32 or BF16, or that of w Q8 with a multiple "+
-			"of 32", a.DType, a.YType, a.K)
+		return shapeError(op, "types %d and %d (x and w, y) for K=%d; they must be F32 or BF16, or that of w Q8 with a "+
+			"multiple of 32", a.DType, a.YType, a.K)
 	case a.Act < ActNone || a.Act > ReLU:
 		return shapeError(op, "activation %d is not known", a.Act)
 	case a.Accumulate != 0 && (a.YType != F32 || a.Act != ActNone):

@@ -275,7 +275,7 @@ func (j *infoJSON) write(w io.Writer, by tables.By) {
 	}
 	gpu := j.GPU
 	if gpu != nil {
-		held["q8"] = "q8 (8-bit integers, a scale for 32; multiplied as bfloat16)"
+		held["q8"] = "q8 (8-bit integers, a scale for 32)"
 	}
 	if gpu == nil {
 		line("device", "%s, weights %s", j.Device, held[j.DType])

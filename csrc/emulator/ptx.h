@@ -85,8 +85,8 @@ inline uint4 widen(const uint2 &bytes, uint32_t scale) {
   }
   return {pairs[0], pairs[1], pairs[2], pairs[3]};
 }
-// m16n8k32 of bytes. Lane 4 g + t has of A rows g and g + 8, of B column g, of D columns 2 t and 2 t + 1; of k 4 t to 4 t
-// + 3 and those 16 after them.
+// m16n8k32 of bytes. Lane 4 g + t has of A rows g and g + 8, of B column g, of D columns 2 t and 2 t + 1; of k four from
+// 4 t on, and those 16 after them.
 inline void mma_bytes(int (&d)[4], const uint2 &a, const uint2 &b, const uint2 &x) {
   struct {
     uint2 rows[2], x;

@@ -321,8 +321,8 @@ func (b *Backend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (g
 		return nil, err
 	}
 	if c := m.Config; b.held == cuda.Q8 && (c.Channels%32 != 0 || c.Inner%32 != 0) {
-		return nil, fmt.Errorf("model %s is %d wide, %d in its MLP, and 8-bit weights on a GPU have rows of multiples of 32; "+
-			"use --dtype bf16", m.Name, c.Channels, c.Inner)
+		return nil, fmt.Errorf("model %s is %d wide, %d in its MLP, and 8-bit weights on a GPU have rows of multiples "+
+			"of 32; use --dtype bf16", m.Name, c.Channels, c.Inner)
 	}
 	u, params, err := b.acquire(ctx, m, o.Layers, o.Progress)
 	if err != nil {

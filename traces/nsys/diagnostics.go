@@ -30,58 +30,59 @@ type source struct {
 	process int64
 }
 
+// said is what nsys says of a source.
+type said struct {
+	collected int64 // -1 if it does not say it
+	doubt     string
+}
+
 // readDiagnostics reads what nsys says of the capture. If nsys counts the events that it
 // collected, the rows of the export decide whether any are missing, not the wording.
 func (n *export) readDiagnostics() {
-	collected, doubted := map[source]int64{}, map[source]string{}
-	var lost []string
+	h, reports := &n.header, map[source]*said{}
 	n.rows("DIAGNOSTIC_EVENT", func(r row) {
 		text, _ := r.text(0)
 		process := int64(allProcesses)
 		if global, ok := r.maybe(1); ok {
 			process = processOf(global)
 		}
+		of := func(kind string) *said {
+			s := source{kind, process}
+			if reports[s] == nil {
+				reports[s] = &said{collected: -1}
+			}
+			return reports[s]
+		}
 		if m := collectedText.FindStringSubmatch(text); m != nil {
 			if count, err := strconv.ParseInt(strings.ReplaceAll(m[2], ",", ""), 10, 64); err == nil {
-				collected[source{m[1], process}] += count
+				report := of(m[1])
+				report.collected = max(0, report.collected) + count
 			}
 		} else if m := notAllText.FindStringSubmatch(text); m != nil {
-			doubted[source{m[1], process}] = text
+			of(m[1]).doubt = text
 		} else if lossText.MatchString(text) {
-			lost = append(lost, "nsys says: "+text)
+			h.Incomplete = append(h.Incomplete, "nsys says: "+text)
 		}
 	}, "text", "?globalPid")
-	h := &n.header
-	h.Incomplete = append(h.Incomplete, lost...)
-	all := maps.Clone(doubted)
-	for s := range collected {
-		all[s] = ""
+	if len(reports) == 0 {
+		return
 	}
-	sources := slices.SortedFunc(maps.Keys(all), func(a, b source) int {
+	rows, whole := n.countRows(), map[string]int64{} // events of processes in doubt that are all there
+	for _, s := range slices.SortedFunc(maps.Keys(reports), func(a, b source) int {
 		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.process, b.process))
-	})
-	rows := map[string]rowCounts{}
-	for _, s := range sources {
-		if rows[s.kind] == nil {
-			rows[s.kind] = n.countRows(s.kind)
-		}
-	}
-	whole := map[string]int64{} // kind to the events of processes in doubt that are all there
-	for _, s := range sources {
-		has, most := rows[s.kind].of(s.process, collected[s], coreEvents[s.kind])
-		count, isCounted := collected[s]
-		doubt, isDoubted := doubted[s]
-		of := ""
+	}) {
+		has, most := s.events(rows, reports[s].collected)
+		count, doubt, of := reports[s].collected, reports[s].doubt, ""
 		if s.process != allProcesses {
 			of = fmt.Sprintf(" of process %d", s.process)
 		}
 		switch {
-		case isCounted && has < count:
+		case has < count:
 			h.Incomplete = append(h.Incomplete, fmt.Sprintf("nsys collected %s%s, and the export has at most %s of them",
 				humanize.Count(int(count), s.kind+" event", s.kind+" events"), of, humanize.Thousands(has)))
-		case isCounted && isDoubted:
+		case count >= 0 && doubt != "":
 			whole[s.kind] += count
-		case isDoubted && most > 0: // nothing to compare with
+		case doubt != "" && most > 0: // nothing to compare with
 			h.Incomplete = append(h.Incomplete, "nsys says"+of+": "+doubt)
 		}
 	}
@@ -93,23 +94,21 @@ func (n *export) readDiagnostics() {
 	}
 }
 
-// rowCounts are numbers of rows by process and by group: a table, or a type of events.
-type rowCounts map[int64]map[string]int64
-
-// of returns how many of the collected events of a process the export has, and the number of all rows of the process.
-// The groups of core are always among the events that nsys counts. Whether it counts the others is not documented: if
-// the rows of core and of any choice of the others sum to collected, the export has all.
-func (c rowCounts) of(process, collected int64, core map[string]bool) (has, most int64) {
+// events returns how many of the collected events of a source the export has, and the number of all rows of the source,
+// of the rows by source and group: a table, or a type of events. The groups of core are always among the events that nsys
+// counts. Whether it counts the others is not documented: if the rows of core and of any choice of the others sum to
+// collected, the export has all.
+func (s source) events(rows map[source]map[string]int64, collected int64) (has, most int64) {
 	groups := map[string]int64{}
-	for p, counts := range c {
-		if process == allProcesses || p == process || p == allProcesses {
-			for group, rows := range counts {
-				groups[group] += rows
+	for of, counts := range rows {
+		if of.kind == s.kind && (s.process == allProcesses || of.process == s.process || of.process == allProcesses) {
+			for group, n := range counts {
+				groups[group] += n
 			}
 		}
 	}
 	for group, rows := range groups {
-		if most += rows; core[group] {
+		if most += rows; coreEvents[group] {
 			has += rows
 		}
 	}
@@ -119,7 +118,7 @@ func (c rowCounts) of(process, collected int64, core map[string]bool) (has, most
 	sums := map[int64]bool{has: true}
 	for _, group := range slices.Sorted(maps.Keys(groups)) {
 		for _, sum := range slices.Collect(maps.Keys(sums)) {
-			if more := sum + groups[group]; !core[group] && more <= collected {
+			if more := sum + groups[group]; !coreEvents[group] && more <= collected {
 				sums[more] = true
 				has = max(has, more)
 			}
@@ -130,10 +129,9 @@ func (c rowCounts) of(process, collected int64, core map[string]bool) (has, most
 
 // coreEvents are the tables of CUDA and the types of NVTX events whose rows nsys counts as
 // events. It does not count those of CUPTI_ACTIVITY_KIND_SYNCHRONIZATION and PROFILER_OVERHEAD.
-var coreEvents = map[string]map[string]bool{
-	"CUDA": {"CUPTI_ACTIVITY_KIND_KERNEL": true, "CUPTI_ACTIVITY_KIND_MEMCPY": true, "CUPTI_ACTIVITY_KIND_MEMSET": true, "CUPTI_ACTIVITY_KIND_RUNTIME": true},
-	"NVTX": {typeName(nvtxMark): true, typeName(nvtxPushPop): true, typeName(nvtxStartEnd): true, typeName(nvtxtPush): true, typeName(nvtxtStart): true},
-}
+var coreEvents = map[string]bool{"CUPTI_ACTIVITY_KIND_KERNEL": true, "CUPTI_ACTIVITY_KIND_MEMCPY": true,
+	"CUPTI_ACTIVITY_KIND_MEMSET": true, "CUPTI_ACTIVITY_KIND_RUNTIME": true, typeName(nvtxMark): true,
+	typeName(nvtxPushPop): true, typeName(nvtxStartEnd): true, typeName(nvtxtPush): true, typeName(nvtxtStart): true}
 
 // maybeEvents are tables of CUDA whose rows nsys may count as events.
 var maybeEvents = []string{"CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "CUPTI_ACTIVITY_KIND_CUDA_EVENT", "CUDA_GRAPH_EVENTS",
@@ -142,30 +140,24 @@ var maybeEvents = []string{"CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "CUPTI_ACTIVITY_KI
 func typeName(eventType int64) string { return strconv.FormatInt(eventType, 10) }
 
 // countRows counts the rows that are, or may be, CUDA or NVTX events.
-func (n *export) countRows(kind string) rowCounts {
-	tables := []string{"NVTX_EVENTS"}
-	if kind == "CUDA" {
-		tables = append(slices.Sorted(maps.Keys(coreEvents[kind])), maybeEvents...)
+func (n *export) countRows() map[source]map[string]int64 {
+	found := map[source]map[string]int64{}
+	for _, table := range append(slices.Collect(maps.Keys(coreEvents)), append(maybeEvents, "NVTX_EVENTS")...) {
+		n.rows(table, func(r row) {
+			s, group := source{"CUDA", allProcesses}, table
+			if table == "NVTX_EVENTS" {
+				s.kind, group = "NVTX", typeName(r.int(2))
+			}
+			for _, column := range []int{1, 0} {
+				if global, ok := r.maybe(column); ok {
+					s.process = processOf(global)
+				}
+			}
+			if found[s] == nil {
+				found[s] = map[string]int64{}
+			}
+			found[s][group]++
+		}, "?globalTid", "?globalPid", "?eventType")
 	}
-	c := rowCounts{}
-	for _, table := range tables {
-		count := func(r row) {
-			group := table
-			if kind == "NVTX" {
-				group = typeName(r.int(2))
-			}
-			process := int64(allProcesses)
-			if global, ok := r.maybe(0); ok {
-				process = processOf(global)
-			} else if global, ok := r.maybe(1); ok {
-				process = processOf(global)
-			}
-			if c[process] == nil {
-				c[process] = map[string]int64{}
-			}
-			c[process][group]++
-		}
-		n.rows(table, count, "?globalTid", "?globalPid", "?eventType")
-	}
-	return c
+	return found
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math"
 	"os"
@@ -86,7 +87,8 @@ func (n *export) read() {
 		n.err = errors.New("it has no table StringIds")
 		return
 	}
-	n.reserve()
+	const row = 48 // bytes of one in the file: growing would copy the events again and again
+	n.events = make([]traces.Event, 0, n.pages.size/row)
 	for _, step := range []func(){n.readStrings, n.readHeader, n.readDiagnostics, n.readRanges, n.readCalls,
 		n.readKernels, n.readCopies, n.readSyncs, n.readGraphs, n.readOverhead, n.readMetrics, n.readMemory} {
 		step()
@@ -95,25 +97,18 @@ func (n *export) read() {
 	n.header.Events = int64(len(n.events))
 }
 
-// reserve makes room for the events of the largest tables, as growing would copy them again and again.
-func (n *export) reserve() {
-	rows := n.last("NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL",
-		"CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "GPU_METRICS")
-	const least = 16 // bytes of a row
-	n.events = make([]traces.Event, 0, min(max(rows, 0), n.pages.size/least))
-}
-
 // tableVersion ends the name of a table whose columns changed, as in CUPTI_ACTIVITY_KIND_KERNEL_V2.
 var tableVersion = regexp.MustCompile(`_V\d+$`)
 
-// last sums the ids of the last rows of tables: about how many rows they have, and 0 if none.
-func (n *export) last(tables ...string) (rows int64) {
-	for _, table := range tables {
-		if t := n.tables[table]; t != nil {
-			rows += max(0, n.pages.last(t.root))
-		}
+// has reports whether a table has a row that can be read.
+func (n *export) has(table string) (found bool) {
+	if t := n.tables[table]; t != nil {
+		n.pages.rows(t.root, layout{key: -1}, nil, func(row) error {
+			found = true
+			return io.EOF
+		})
 	}
-	return rows
+	return found
 }
 
 // rows calls each for every row of a table; an absent table has no rows. Columns whose
@@ -232,10 +227,11 @@ func (n *export) readHeader() {
 			h.NotRecorded = append(h.NotRecorded, what)
 		}
 	}
-	lacks(n.last("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE") == 0 && (cuda == "false" ||
-		n.tables["CUPTI_ACTIVITY_KIND_KERNEL"] == nil && n.tables["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"] == nil), "kernels")
+	kernels, graphs := "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+	lacks(!n.has(kernels) && !n.has(graphs) &&
+		(cuda == "false" || n.tables[kernels] == nil && n.tables[graphs] == nil), "kernels")
 	lacks(n.tables["CUPTI_ACTIVITY_KIND_RUNTIME"] == nil, "API calls")
-	lacks(n.last("NVTX_EVENTS") == 0 && (nvtx == "false" || n.tables["NVTX_EVENTS"] == nil), "ranges (NVTX)")
+	lacks(!n.has("NVTX_EVENTS") && (nvtx == "false" || n.tables["NVTX_EVENTS"] == nil), "ranges (NVTX)")
 	lacks(strings.EqualFold(graphMode, "graph"), "nodes of CUDA graphs (they need --cuda-graph-trace=node)")
 	lacks(n.tables["GPU_METRICS"] == nil, "counters")
 	lacks(true, "costs and ceilings")
@@ -458,29 +454,21 @@ func (n *export) readMetrics() {
 	n.rows("TARGET_INFO_GPU_METRICS", func(r row) {
 		names[metric{r.int(0), r.int(1)}], _ = r.text(2)
 	}, "typeId", "metricId", "metricName")
-	events := map[metric][]traces.Event{}
+	columns, says := []string{"timestamp", "typeId", "metricId", "value"}, map[metric]bool{}
+	n.rows("GPU_METRICS", func(r row) {
+		if r.int(3) != 0 {
+			says[metric{r.int(1), r.int(2)}] = true
+		}
+	}, columns...)
 	n.rows("GPU_METRICS", func(r row) {
 		at := metric{r.int(1), r.int(2)}
-		name, ok := names[at]
-		if !ok {
-			return
+		if name, ok := names[at]; ok && says[at] {
+			e := n.plain(traces.KindCounter, traces.Lane{Kind: traces.LaneCounter, Device: n.devices[at.kind&0xff]},
+				name, r.int(0), 0)
+			e.Value = float64(r.int(3))
+			n.add(e)
 		}
-		e := n.plain(traces.KindCounter, traces.Lane{Kind: traces.LaneCounter, Device: n.devices[at.kind&0xff]},
-			name, r.int(0), 0)
-		e.Value = float64(r.int(3))
-		e.What = n.whats.Of(e.What)
-		events[at] = append(events[at], e)
-	}, "timestamp", "typeId", "metricId", "value")
-	order := slices.SortedFunc(maps.Keys(events), func(a, b metric) int {
-		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.id, b.id)) // so that files read alike each time
-	})
-	for _, at := range order {
-		if slices.ContainsFunc(events[at], func(e traces.Event) bool { return e.Value != 0 }) {
-			for _, e := range events[at] {
-				n.add(e)
-			}
-		}
-	}
+	}, columns...)
 }
 
 // readMemory sums the allocations of each GPU's own memory, of --cuda-memory-usage=true.

@@ -74,27 +74,6 @@ func (t *table) define(create string) {
 	}
 }
 
-// last returns the largest id of the rows of a table, as far as it can be read.
-func (p *pages) last(root uint32) int64 {
-	page := make([]byte, len(p.overflow))
-	for p.left = 40; p.read(root, page) == nil; {
-		cells := int(binary.BigEndian.Uint16(page[3:]))
-		if page[0] == interior {
-			root = binary.BigEndian.Uint32(page[8:])
-			continue
-		}
-		at := 8 + 2*(cells-1)
-		if page[0] != leaf || cells == 0 || at+2 > len(page) {
-			break
-		}
-		cell := page[min(len(page), int(binary.BigEndian.Uint16(page[at:]))):]
-		_, n := varint(cell)
-		id, _ := varint(cell[n:])
-		return id
-	}
-	return 0
-}
-
 // errDamaged is the error of a file whose pages contradict one another.
 var errDamaged = errors.New("the database is damaged")
 

@@ -18,49 +18,31 @@ const (
 	kindUnknown                        // is not understood
 )
 
-// dialects have the categories of the programs that write Chrome trace JSON.
-var dialects = []struct {
-	tool       string // what a file with such a category is of, unless its header says it
-	categories map[string]Kind
-}{
-	{"", ownCategories()}, // as Kineto since PyTorch 1.12
-	{"", map[string]Kind{"": KindRange, "user_annotation": KindRange, "gpu_user_annotation": KindRange,
-		"gpu_counter": KindCounter, "python_function": KindRange, "Trace": kindSkipped, "cpu_instant_event": KindCounter,
-		"cuda_event": kindSkipped, "cuda_profiler_range": kindSkipped, "external_correlation": kindSkipped}},
-	{"PyTorch", map[string]Kind{"Operator": KindOp, "Runtime": KindRuntime, "Kernel": KindKernel, "Memcpy": KindMemcpy,
-		"Memset": KindMemset, "Python": KindRange}}, // Kineto until PyTorch 1.11
-	{"PyTorch", map[string]Kind{"xpu_runtime": KindRuntime, "xpu_driver": KindDriver}},
-	{"ONNX Runtime", map[string]Kind{"Session": KindOp, "Node": KindOp}}, // its Kernel is that of Kineto until 1.11
-	{"VizTracer", map[string]Kind{"FEE": KindRange}},
-}
-
-// ownCategories are those of this package's files whose events are of one kind.
-func ownCategories() map[string]Kind {
-	m := map[string]Kind{}
-	for k := KindOp; k <= KindOverhead; k++ {
-		m[kinds[k].category] = k
-	}
-	return m
-}
-
-// meaning is what a category is in a dialect.
+// meaning is what a category is, and the program whose files have it, if it is only one.
 type meaning struct {
 	kind Kind
 	tool string
 }
 
-// meanings has the categories of all dialects; those of the first that has one count.
-var meanings = func() map[string]meaning {
-	m := map[string]meaning{}
-	for _, d := range dialects {
-		for category, kind := range d.categories {
-			if _, ok := m[category]; !ok {
-				m[category] = meaning{kind, d.tool}
-			}
-		}
+// meanings has the categories of the programs that write Chrome trace JSON. Those without a program are of Kineto since
+// PyTorch 1.12, and, from [KindOp] to [KindOverhead], this package's.
+var meanings = map[string]meaning{
+	"": {KindRange, ""}, "user_annotation": {KindRange, ""}, "gpu_user_annotation": {KindRange, ""},
+	"python_function": {KindRange, ""}, "gpu_counter": {KindCounter, ""}, "cpu_instant_event": {KindCounter, ""},
+	"Trace": {kindSkipped, ""}, "cuda_event": {kindSkipped, ""}, "cuda_profiler_range": {kindSkipped, ""},
+	"external_correlation": {kindSkipped, ""},
+	// Kineto until PyTorch 1.11; the Kernel of ONNX Runtime is the same.
+	"Operator": {KindOp, "PyTorch"}, "Runtime": {KindRuntime, "PyTorch"}, "Kernel": {KindKernel, "PyTorch"},
+	"Memcpy": {KindMemcpy, "PyTorch"}, "Memset": {KindMemset, "PyTorch"}, "Python": {KindRange, "PyTorch"},
+	"xpu_runtime": {KindRuntime, "PyTorch"}, "xpu_driver": {KindDriver, "PyTorch"},
+	"Session": {KindOp, "ONNX Runtime"}, "Node": {KindOp, "ONNX Runtime"}, "FEE": {KindRange, "VizTracer"},
+}
+
+func init() {
+	for k := KindOp; k <= KindOverhead; k++ {
+		meanings[kinds[k].category] = meaning{k, ""}
 	}
-	return m
-}()
+}
 
 // tracks say what events without a category are, by the names of their process and thread; the first row that matches
 // counts. The number in a process' name is that of the device, the one in a thread's that of the stream.

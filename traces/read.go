@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 
@@ -262,9 +263,7 @@ type rawEvent struct {
 	what                   What
 	ph, category, kind     string
 	pid, tid               int64
-	device, stream, thread int64
-	hasDevice, hasStream   bool
-	hasThread              bool
+	device, stream, thread int64 // notGiven if the event does not say it
 	process, context       int64
 	shared                 int64
 	name                   string // that the event gives to its track
@@ -274,6 +273,15 @@ type rawEvent struct {
 	onDevice               bool   // that memory is of a device
 }
 
+const notGiven = math.MinInt64
+
+func given(v, otherwise int64) int64 {
+	if v == notGiven {
+		return otherwise
+	}
+	return v
+}
+
 // track is where the file shows the event.
 func (e *rawEvent) track() Lane { return Lane{Process: e.pid, ID: e.tid} }
 
@@ -281,7 +289,7 @@ func (e *rawEvent) track() Lane { return Lane{Process: e.pid, ID: e.tid} }
 // arrow or the name of a track.
 func (c *chrome) event() (e *rawEvent, ok bool) {
 	e = &c.current
-	*e = rawEvent{Event: Event{What: &e.what, Plan: -1, Step: -1}}
+	*e = rawEvent{Event: Event{What: &e.what, Plan: -1, Step: -1}, device: notGiven, stream: notGiven, thread: notGiven}
 	timeOK, durationOK := true, true
 	c.object(func(key []byte) {
 		switch string(key) {
@@ -425,10 +433,10 @@ func (c *chrome) into(field any) {
 // arguments read what an event has in "args", by name, beside [fields]. Others are skipped.
 var arguments = map[string]func(*chrome, *rawEvent){
 	"kind":          func(c *chrome, e *rawEvent) { e.kind = c.text() },
-	"device":        func(c *chrome, e *rawEvent) { e.device, e.hasDevice = c.int(), true },
+	"device":        func(c *chrome, e *rawEvent) { e.device = c.int() },
 	"context":       func(c *chrome, e *rawEvent) { e.context = c.int() },
-	"stream":        func(c *chrome, e *rawEvent) { e.stream, e.hasStream = c.int(), true },
-	"thread":        func(c *chrome, e *rawEvent) { e.thread, e.hasThread = c.int(), true },
+	"stream":        func(c *chrome, e *rawEvent) { e.stream = c.int() },
+	"thread":        func(c *chrome, e *rawEvent) { e.thread = c.int() },
 	"process":       func(c *chrome, e *rawEvent) { e.process = c.int() },
 	"shared memory": func(c *chrome, e *rawEvent) { e.shared = c.int() },
 	"counters": func(c *chrome, e *rawEvent) {
@@ -533,7 +541,7 @@ func (c *chrome) finish(e *rawEvent) bool {
 		if e.Name != "[memory]" || !e.onDevice {
 			return false
 		}
-		e.Name, e.Value, e.hasDevice, onGPU = MemoryAllocated, float64(e.allocated), true, true
+		e.Name, e.Value, onGPU = MemoryAllocated, float64(e.allocated), true
 	case e.Kind == KindOp && strings.HasPrefix(e.Name, "ProfilerStep#"): // an Operator until PyTorch 1.11
 		e.Kind = KindRange
 	case e.Kind == KindRange && e.Domain == "":
@@ -547,7 +555,7 @@ func (c *chrome) finish(e *rawEvent) bool {
 		e.Kind, e.Domain = KindCounter, ""
 	case "i", "I":
 		if e.Kind != KindNode && e.Kind != KindCounter {
-			e.Kind, onGPU = KindMark, onGPU || e.hasDevice
+			e.Kind, onGPU = KindMark, onGPU || e.device != notGiven
 			if e.Domain == "mark" || e.Domain == e.category {
 				e.Domain = ""
 			}
@@ -555,15 +563,9 @@ func (c *chrome) finish(e *rawEvent) bool {
 	case "B":
 		e.Open, e.Duration = true, 0
 	}
-	onGPU = onGPU || e.Kind == KindOverhead && e.hasDevice
+	onGPU = onGPU || e.Kind == KindOverhead && e.device != notGiven
 	if onGPU {
-		device, stream := e.pid, e.tid
-		if e.hasDevice {
-			device = e.device
-		}
-		if e.hasStream {
-			stream = e.stream
-		}
+		device, stream := given(e.device, e.pid), given(e.stream, e.tid)
 		process := e.process
 		if process == 0 && c.isOurs {
 			process = c.header.Process
@@ -577,11 +579,7 @@ func (c *chrome) finish(e *rawEvent) bool {
 			e.Lane.Kind, e.Lane.ID = LaneCounter, 0
 		}
 	} else {
-		thread := e.tid
-		if e.hasThread {
-			thread = e.thread
-		}
-		e.Lane = Thread(e.pid, thread)
+		e.Lane = Thread(e.pid, given(e.thread, e.tid))
 		switch {
 		case e.Kind.IsCall():
 			e.Lane.Kind = LaneAPI

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/tables"
 	"gpt2scope/traces/window"
 )
 
@@ -60,11 +61,11 @@ type Change struct {
 
 // Comparison is the result of [Compare].
 type Comparison struct {
-	FileA string `json:"file_a"` // as the user names them
-	FileB string `json:"file_b"`
-	A     string `json:"a"` // what recorded what, on which device
-	B     string `json:"b"`
-	By    By     `json:"by"`
+	FileA string    `json:"file_a"` // as the user names them
+	FileB string    `json:"file_b"`
+	A     string    `json:"a"` // what recorded what, on which device
+	B     string    `json:"b"`
+	By    tables.By `json:"by"`
 
 	// Instead says why the rows are not those that were asked for: a trace has no stages.
 	Instead string `json:"instead,omitempty"`
@@ -77,20 +78,9 @@ type Comparison struct {
 	Rows  []Change `json:"rows"`
 }
 
-// By is what the rows of a comparison are, besides whole passes and idle time.
-type By string
-
-// The rows there are.
-const (
-	ByFolded By = "folded" // stages, those of all layers together
-	ByStage  By = "stage"  // stages of each layer
-	ByLayer  By = "layer"  // layers
-	ByOp     By = "op"     // operations: "Linear"; without stages, the operators of a framework
-	ByKernel By = "kernel" // kernels of a name, in the whole recordings
-)
-
-// Bys are all kinds of rows.
-var Bys = []By{ByFolded, ByStage, ByLayer, ByOp, ByKernel}
+// Bys are what the rows of a comparison may be, besides whole passes and idle time. By op they are, without stages, the
+// operators of a framework, and by kernel those of a name, in the whole recordings.
+var Bys = []tables.By{tables.ByFolded, tables.ByStage, tables.ByLayer, tables.ByOp, tables.ByKernel}
 
 // Compare compares two traces: for each kind of pass the whole pass, its idle time, and its steps, summed as by says.
 // Rows are matched by name. A sample is the exclusive times of a row, as in [tables.Row], in the passes of one trace
@@ -103,7 +93,7 @@ var Bys = []By{ByFolded, ByStage, ByLayer, ByOp, ByKernel}
 //
 // If a trace has no passes, or the two have no kind of pass in common, the rows are the operators of a framework if
 // both have them, otherwise the kernels by name, over the whole recordings; [Comparison.Instead] says so.
-func Compare(a, b *traces.Trace, by By, alpha float64, gpu int32) (*Comparison, error) {
+func Compare(a, b *traces.Trace, by tables.By, alpha float64, gpu int32) (*Comparison, error) {
 	if !slices.Contains(Bys, by) {
 		return nil, fmt.Errorf("there is no comparison by %q", by)
 	}
@@ -113,7 +103,7 @@ func Compare(a, b *traces.Trace, by By, alpha float64, gpu int32) (*Comparison, 
 	pa, pb := side{window.New(a, gpu)}, side{window.New(b, gpu)}
 	c := &Comparison{A: a.Header.Describe(), B: b.Header.Describe(), By: by, Alpha: alpha, Notes: unfair(pa, pb)}
 	var inA, inB *samples
-	if why := whyLoose(pa, pb); why != "" || by == ByKernel {
+	if why := whyLoose(pa, pb); why != "" || by == tables.ByKernel {
 		c.By, inA, inB = loosely(by, pa, pb)
 		if len(inA.keys)+len(inB.keys) == 0 {
 			return nil, fmt.Errorf("neither trace has work of a GPU or operators of a framework to compare")
@@ -188,9 +178,9 @@ func (s *samples) add(k changeKey, values ...int64) {
 }
 
 // rowNames returns what names the row of a step of a side, compared with another. "" is the step of work that has none.
-func rowNames(by By, of, other side) func(phase string, s traces.Step) string {
+func rowNames(by tables.By, of, other side) func(phase string, s traces.Step) string {
 	switch by {
-	case ByLayer:
+	case tables.ByLayer:
 		return func(_ string, s traces.Step) string {
 			switch {
 			case s.Name == "":
@@ -200,9 +190,9 @@ func rowNames(by By, of, other side) func(phase string, s traces.Step) string {
 			}
 			return fmt.Sprintf("h.%d", s.Layer)
 		}
-	case ByOp:
+	case tables.ByOp:
 		return func(_ string, s traces.Step) string { return cmp.Or(s.Op, s.Name) }
-	case ByFolded:
+	case tables.ByFolded:
 		names := folded(of.steps(), other.steps())
 		return func(phase string, s traces.Step) string { return names[stepKey{phase, s.Name}] }
 	}

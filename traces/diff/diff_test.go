@@ -39,7 +39,7 @@ func TestDiff(t *testing.T) {
 	slow := func(int, int) int64 { return 50_000 }
 	a := fixtures.Trace(ha, append(append(fixtures.Passes(ha, 300_000, 30, noise(2000), nil), fixtures.Passes(ha, 10, 1, slow, nil)...), warm)...)
 	b := fixtures.Trace(hb, fixtures.Passes(hb, 0, 40, noise(2500), nil)...)
-	c := fixtures.Must(Compare(a, b, ByStage, 0.05, -1))(t)
+	c := fixtures.Must(Compare(a, b, tables.ByStage, 0.05, -1))(t)
 	same, more, only := rowOf(t, c, "wte+wpe"), rowOf(t, c, "h.0.mlp.c_fc"), rowOf(t, c, "h.1.mlp.c_fc")
 	if same.Verdict != NoChange || same.A.N != 30 || same.B.N != 40 {
 		t.Errorf("noise is reported as %+v", same)
@@ -53,7 +53,7 @@ func TestDiff(t *testing.T) {
 	if p := rowOf(t, c, "whole pass"); p.A.N != 30 || p.A.Median > 8000 || p.Kind != ChangePass {
 		t.Errorf("the passes of A: %+v", p)
 	}
-	back := fixtures.Must(Compare(b, a, ByStage, 0.05, -1))(t)
+	back := fixtures.Must(Compare(b, a, tables.ByStage, 0.05, -1))(t)
 	if r := rowOf(t, back, "h.0.mlp.c_fc"); r.Verdict != Shorter || -r.Shift != more.Shift {
 		t.Errorf("turned round: %+v", r)
 	}
@@ -63,7 +63,7 @@ func TestDiff(t *testing.T) {
 	fixtures.Says(t, "", strings.Join(c.Notes, "\n"), "decode step, layers: 1 in A, 2 in B", "decode step, positions: 10 to 39 in A, 10 to 49 in B")
 
 	// A trace equals itself.
-	c = fixtures.Must(Compare(a, a, ByStage, 0.05, -1))(t)
+	c = fixtures.Must(Compare(a, a, tables.ByStage, 0.05, -1))(t)
 	for _, r := range c.Rows {
 		if r.Verdict != NoChange || r.Shift != 0 {
 			t.Errorf("compared with itself: %+v", r)
@@ -75,16 +75,16 @@ func TestDiff(t *testing.T) {
 
 	// Three passes say nothing, and a test that cannot reject is not made.
 	few := fixtures.Trace(ha, fixtures.Passes(ha, 0, 3, noise(9000), nil)...)
-	c = fixtures.Must(Compare(a, few, ByStage, 0.05, -1))(t)
+	c = fixtures.Must(Compare(a, few, tables.ByStage, 0.05, -1))(t)
 	if r := rowOf(t, c, "h.0.mlp.c_fc"); r.Verdict != TooFew || r.P != nil || r.B.Low != nil || r.Percent == nil || c.Tests != 0 {
 		t.Errorf("three passes: %+v", r)
 	}
 	for _, bad := range []float64{0, 1, -1, math.NaN()} {
-		if _, err := Compare(a, b, ByStage, bad, -1); err == nil {
+		if _, err := Compare(a, b, tables.ByStage, bad, -1); err == nil {
 			t.Errorf("alpha %g is taken", bad)
 		}
 	}
-	if _, err := Compare(fixtures.Trace(&traces.Header{}), fixtures.Trace(&traces.Header{}), ByStage, 0.05, -1); err == nil || !strings.Contains(err.Error(), "neither trace") {
+	if _, err := Compare(fixtures.Trace(&traces.Header{}), fixtures.Trace(&traces.Header{}), tables.ByStage, 0.05, -1); err == nil || !strings.Contains(err.Error(), "neither trace") {
 		t.Errorf("two empty traces: %v", err)
 	}
 }
@@ -137,7 +137,7 @@ func TestPasses(t *testing.T) {
 		if len(p.Passes) != 8 {
 			t.Fatalf("%s has %d passes", path, len(p.Passes))
 		}
-		rows, sums := p.stages(rowNames(ByStage, p, p)), map[bool]int64{}
+		rows, sums := p.stages(rowNames(tables.ByStage, p, p)), map[bool]int64{}
 		for k, list := range rows.times {
 			for _, ns := range list {
 				sums[k.kind == ChangePass] += ns
@@ -172,7 +172,7 @@ func TestUnfair(t *testing.T) {
 	a.Versions, b.Versions = map[string]string{"driver": "1", "schema": "1", "only": "a"}, map[string]string{"driver": "2", "schema": "2"}
 	b.Drop("kernels", 7)
 	graph := func(k *traces.Event) { k.Node = 5 }
-	c := fixtures.Must(Compare(fixtures.Trace(a, fixtures.Passes(a, 0, 5, flat, nil)...), fixtures.Trace(b, fixtures.Passes(b, 0, 5, flat, graph)...), ByStage, 0.05, -1))(t)
+	c := fixtures.Must(Compare(fixtures.Trace(a, fixtures.Passes(a, 0, 5, flat, nil)...), fixtures.Trace(b, fixtures.Passes(b, 0, 5, flat, graph)...), tables.ByStage, 0.05, -1))(t)
 	want := []string{"recorder, which has its own overhead: cupti in A, stamps in B", "device: GPU in A, other GPU in B", "type of matrix products: bf16 in A, unknown in B",
 		"work comes by: single launches in A, CUDA graphs in B", "decode step, sequences: 1 in A, 2 in B", "decode step, tokens: 1 in A, 3 in B",
 		"decode step, padded to: no more in A, 16 in B", "driver: 1 in A, 2 in B"}
@@ -190,7 +190,7 @@ func TestBy(t *testing.T) {
 	trace := func(h *traces.Header) *traces.Trace {
 		return fixtures.Trace(h, fixtures.Passes(h, 0, 5, duration, nil)...)
 	}
-	compare := func(b *traces.Header, by By) (names []string, sum float64) {
+	compare := func(b *traces.Header, by tables.By) (names []string, sum float64) {
 		c, err := Compare(trace(two), trace(b), by, 0.05, -1)
 		if err != nil || c.By != by {
 			t.Fatal(err)
@@ -209,17 +209,17 @@ func TestBy(t *testing.T) {
 		}
 		return names, sum
 	}
-	for by, want := range map[By]string{
-		ByFolded: "wte, h.N.ln_1, h.N.attn, ln_f",
-		ByStage:  "wte, h.0.ln_1, h.0.attn, h.1.ln_1, h.1.attn, ln_f",
-		ByLayer:  "outside the layers, h.0, h.1",
-		ByOp:     "Linear",
+	for by, want := range map[tables.By]string{
+		tables.ByFolded: "wte, h.N.ln_1, h.N.attn, ln_f",
+		tables.ByStage:  "wte, h.0.ln_1, h.0.attn, h.1.ln_1, h.1.attn, ln_f",
+		tables.ByLayer:  "outside the layers, h.0, h.1",
+		tables.ByOp:     "Linear",
 	} {
 		if names, sum := compare(two, by); strings.Join(names, ", ") != want || sum != 100+200+300+400+500+600 {
 			t.Errorf("by %s: %q sum to %g", by, names, sum)
 		}
 	}
-	names, _ := compare(four, ByFolded)
+	names, _ := compare(four, tables.ByFolded)
 	if got := strings.Join(names, ", "); got != "wte, h.N.ln_1, h.N.attn, ln_f, h.N.ln_1 of other layers (B), h.N.attn of other layers (B)" {
 		t.Errorf("%s", got)
 	}
@@ -253,16 +253,16 @@ func TestWithoutStages(t *testing.T) {
 	otherPhase := fixtures.Trace(other, fixtures.Passes(other, 0, 5, func(int, int) int64 { return 100 }, nil)...)
 	for name, test := range map[string]struct {
 		a, b *traces.Trace
-		by   By
-		want By
+		by   tables.By
+		want tables.By
 		row  changeKey
 		n    [2]int
 	}{
-		"operators":          {kernels("aten::linear", 100, 110, 120, 130), kernels("aten::linear", 200, 210, 220, 230, 240), ByFolded, ByOp, changeKey{ChangeOp, "", "aten::linear"}, [2]int{4, 5}},
-		"kernels":            {kernels("aten::linear", 100, 110, 120, 130), kernels("", 200, 210, 220, 230, 240), ByLayer, ByKernel, changeKey{ChangeKernel, "", "k"}, [2]int{4, 5}},
-		"one without passes": {staged, kernels("", 200, 210), ByStage, ByKernel, changeKey{ChangeKernel, "", "k"}, [2]int{0, 2}},
-		"other passes":       {staged, otherPhase, ByStage, ByKernel, changeKey{ChangePass, "", "whole recording"}, [2]int{1, 1}},
-		"kernels, as asked":  {staged, staged, ByKernel, ByKernel, changeKey{ChangePass, "", "whole recording"}, [2]int{1, 1}},
+		"operators":          {kernels("aten::linear", 100, 110, 120, 130), kernels("aten::linear", 200, 210, 220, 230, 240), tables.ByFolded, tables.ByOp, changeKey{ChangeOp, "", "aten::linear"}, [2]int{4, 5}},
+		"kernels":            {kernels("aten::linear", 100, 110, 120, 130), kernels("", 200, 210, 220, 230, 240), tables.ByLayer, tables.ByKernel, changeKey{ChangeKernel, "", "k"}, [2]int{4, 5}},
+		"one without passes": {staged, kernels("", 200, 210), tables.ByStage, tables.ByKernel, changeKey{ChangeKernel, "", "k"}, [2]int{0, 2}},
+		"other passes":       {staged, otherPhase, tables.ByStage, tables.ByKernel, changeKey{ChangePass, "", "whole recording"}, [2]int{1, 1}},
+		"kernels, as asked":  {staged, staged, tables.ByKernel, tables.ByKernel, changeKey{ChangePass, "", "whole recording"}, [2]int{1, 1}},
 	} {
 		c, err := Compare(test.a, test.b, test.by, 0.05, -1)
 		if err != nil {

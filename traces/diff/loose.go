@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"gpt2scope/traces"
+	"gpt2scope/traces/tables"
 	"gpt2scope/traces/window"
 )
 
@@ -38,14 +39,14 @@ func (p side) phases() []string {
 // loosely makes the rows of a comparison without stages: of the operations of a framework, if both traces have them,
 // otherwise of the kernels, and it says which. A sample is the times of the single operations (of the work of the GPU
 // that they caused, on the CPU their own), or of the single kernels, copies and sets, over the whole recordings.
-func loosely(by By, a, b side) (rows By, inA, inB *samples) {
-	if by != ByKernel {
+func loosely(by tables.By, a, b side) (rows tables.By, inA, inB *samples) {
+	if by != tables.ByKernel {
 		inA, inB = a.operators(), b.operators()
 		if len(inA.keys) > 2 && len(inB.keys) > 2 {
-			return ByOp, inA, inB
+			return tables.ByOp, inA, inB
 		}
 	}
-	return ByKernel, a.kernels(), b.kernels()
+	return tables.ByKernel, a.kernels(), b.kernels()
 }
 
 // whole begins the samples of a trace with the time of all its work, and its idle time.

@@ -60,21 +60,21 @@ func (s Source) Load() (*traces.Trace, error) {
 	if s.Context == nil {
 		s.Context = context.Background()
 	}
-	stream := s.Stream
-	if stream == nil {
+	watched := &watched{Reader: s.Stream, ctx: s.Context}
+	if s.Stream == nil {
 		f, err := Open(s.Context, s.Path)
 		if err != nil {
 			return nil, err
 		}
 		defer f.Close()
-		stream = f
+		watched.Reader = f
 		if file, ok := f.(*files.File); !ok { // an sqlite export among the samples has to become a file too
 			s.Stream = f
 		} else if info, err := file.Stat(); err == nil && s.Progress != nil && info.Mode().IsRegular() {
-			stream = &counted{f, 0, info.Size(), s.Progress}
+			watched.total, watched.progress = info.Size(), s.Progress
 		}
 	}
-	header, events, err := s.read(bufio.NewReaderSize(&ending{stream, s.Context}, headSize))
+	header, events, err := s.read(bufio.NewReaderSize(watched, headSize))
 	if err != nil && !errors.As(err, new(*traces.TruncatedError)) || header == nil {
 		return nil, err
 	}
@@ -126,30 +126,22 @@ func (s Source) read(stream *bufio.Reader) (*traces.Header, []traces.Event, erro
 	return header, events, err
 }
 
-// ending is a reader that ends with a context.
-type ending struct {
+// watched is a reader that ends with a context, and tells what was read of a file.
+type watched struct {
 	io.Reader
-	ctx context.Context
-}
-
-func (e *ending) Read(b []byte) (int, error) {
-	if e.ctx.Err() != nil {
-		return 0, context.Cause(e.ctx)
-	}
-	return e.Reader.Read(b)
-}
-
-// counted counts what is read of a file.
-type counted struct {
-	io.Reader
+	ctx         context.Context
 	done, total int64
-	progress    func(done, total int64)
+	progress    func(done, total int64) // nil if nobody asks
 }
 
-func (c *counted) Read(b []byte) (int, error) {
-	n, err := c.Reader.Read(b)
-	c.done += int64(n)
-	c.progress(c.done, c.total)
+func (w *watched) Read(b []byte) (int, error) {
+	if w.ctx.Err() != nil {
+		return 0, context.Cause(w.ctx)
+	}
+	n, err := w.Reader.Read(b)
+	if w.done += int64(n); w.progress != nil {
+		w.progress(w.done, w.total)
+	}
 	return n, err
 }
 

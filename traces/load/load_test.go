@@ -223,7 +223,7 @@ func TestHostile(t *testing.T) {
 			return fixtures.Trace(h, events...)
 		}
 		a, b := random(), random()
-		if c, err := diff.Compare(a, b, diff.ByStage, 0.05, -1); err == nil {
+		if c, err := diff.Compare(a, b, tables.ByStage, 0.05, -1); err == nil {
 			done[0]++
 			if len(c.Rows) == 0 {
 				t.Errorf("seed %d: a comparison of nothing", seed)

@@ -17,11 +17,12 @@ import (
 	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/table"
 	"gpt2scope/traces/diff"
+	"gpt2scope/traces/tables"
 )
 
 // diffOptions say what is compared and how it is shown.
 type diffOptions struct {
-	by     diff.By
+	by     tables.By
 	format string
 	alpha  float64
 	gate   float64 // percent; negative for none
@@ -56,7 +57,7 @@ checks of changes; it is 1 if no row has enough passes for a verdict. --format m
 		RunE: func(c *cobra.Command, args []string) error { return traceDiff(c, args[0], args[1], &o) },
 	}
 	cli.AddFlags(c.Flags(), "Comparison", func(f *pflag.FlagSet) {
-		f.Var(cli.OneOf(&o.by, diff.ByFolded, diff.Bys...), "by", "rows are `WHAT`: folded (a stage over all layers), "+
+		f.Var(cli.OneOf(&o.by, tables.ByFolded, diff.Bys...), "by", "rows are `WHAT`: folded (a stage over all layers), "+
 			"stage, layer, op or kernel")
 		cli.AddFormat(f, &o.format, "table, csv, json or markdown")
 		f.Func("gate", "exit with status 3 if a pass or stage takes longer by more\nthan `PERCENT`, and not by chance",

@@ -217,8 +217,8 @@ func advise(table *tables.Table, m *measured) *Advice {
 		a.note("%s; all that is recorded counts, with loading and warm-up", table.Instead)
 	}
 	if table.By == tables.ByOp {
-		a.note("rules judge passes of a model and work of a GPU, and the recording has neither; 'infer trace show --by op' has " +
-			"the time of its operations")
+		a.note("rules judge passes of a model and work of a GPU, and the recording has neither; " +
+			"'infer trace show --by op' has the time of its operations")
 		return a.Advice
 	}
 	a.Notes = append(a.Notes, table.Window.GPUNotes()...)

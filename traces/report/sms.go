@@ -19,7 +19,7 @@ type sms struct {
 }
 
 // smsJSON is what the script draws: the steps of a pass, in ns after the start of the first. Parts has of each step and
-// each SM the wait for weights, the wait for inputs and the time of computing; -1 alone if the SM has no part in the step.
+// each SM the wait for weights, the wait for inputs and the time of computing; -1 alone if it has no part in the step.
 type smsJSON struct {
 	N     int          `json:"n"`
 	Span  int64        `json:"span"`

@@ -159,7 +159,9 @@ func (p *page) columns() (all []column) {
 		})
 	}
 	rate := func(key, head, help string, of func(*stage) float64) {
-		add(p.Costs, key, head, "", help, "more", func(s *stage) string { return unless(of(s) == 0, humanize.Significant(of(s), 3)) })
+		add(p.Costs, key, head, "", help, "more", func(s *stage) string {
+			return unless(of(s) == 0, humanize.Significant(of(s), 3))
+		})
 	}
 	inside := func(key, head, help string, of func(*traces.Parts) int64) {
 		time(p.SMs != nil, key, head, help, func(s *stage) (int64, bool) {

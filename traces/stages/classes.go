@@ -140,7 +140,7 @@ func readName(name string) kernelName {
 	k.norm = has(n, "layer_norm norm_f32 skiplayernorm layernorm ln_fwd rms_norm rmsnorm fused_residual rowwisemoments")
 	k.rotary = has(n, "rotary rope_ _rope")
 	k.embed = has(n, lookups) && !k.rotary
-	k.rms = has(n, "rms_norm rmsnorm") || strings.Contains(n, "vectorized_layer_norm_kernel") && strings.Contains(n, "float, true>")
+	k.rms = has(n, "rms_norm rmsnorm") || has(n, "vectorized_layer_norm_kernel") && strings.Contains(n, "float, true>")
 	k.gated = has(n, "silu swiglu act_and_mul geglu")
 	of, words := rules, "^"+strings.ReplaceAll(n, ", ", ",")+"$"
 	if strings.HasPrefix(n, "triton_") {

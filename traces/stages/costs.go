@@ -57,7 +57,8 @@ func (r *Inference) price(plan *traces.Plan, k planKind) {
 	for i := range plan.Steps {
 		step := &plan.Steps[i]
 		of := steps[step.Name]
-		if of == nil || covers(step.Name, gpt2.StageLMHead) && k.headRows == 0 || covers(step.Name, gpt2.StageSample) && !divided ||
+		if of == nil || covers(step.Name, gpt2.StageLMHead) && k.headRows == 0 ||
+			covers(step.Name, gpt2.StageSample) && !divided ||
 			covers(step.Name, gpt2.StageSDPA) && (!divided || !k.hasPast) {
 			continue
 		}

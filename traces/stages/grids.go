@@ -78,9 +78,10 @@ func isTiled(e *traces.Event, rows, columns int) bool {
 	}
 	const mostSplits = 32
 	all := blocks(e)
-	return slices.ContainsFunc([]int{divideUp(columns, a) * divideUp(rows, b), divideUp(columns, b) * divideUp(rows, a)}, func(tiles int) bool {
-		return all%tiles == 0 && all/tiles <= mostSplits || all > tiles && all < tiles+tiles/4+16 // cutlass rounds up, for the order of the blocks
-	})
+	fits := func(tiles int) bool { // cutlass rounds up, for the order of the blocks
+		return all%tiles == 0 && all/tiles <= mostSplits || all > tiles && all < tiles+tiles/4+16
+	}
+	return fits(divideUp(columns, a)*divideUp(rows, b)) || fits(divideUp(columns, b)*divideUp(rows, a))
 }
 
 // rowsOfHead returns of how many rows a kernel computes logits, 0 if its grid does not say.

@@ -73,8 +73,8 @@ type Inference struct {
 // kernel with the same name and grid is then expected to have the same place in every layer and pass, so that a second
 // reading also understands names that say nothing, or the wrong thing.
 //
-// The costs of steps are those of the model; if it is nil, they are not known. What a pass computes follows from grids, as
-// far as it does.
+// The costs of steps are those of the model; if it is nil, they are not known. What a pass computes follows from grids,
+// as far as it does.
 func Infer(t *traces.Trace, model *Model) (*Inference, error) {
 	var parts []*Inference
 	for _, events := range split(t) {

@@ -46,8 +46,8 @@ func (r *Inference) sure() (time, weighted float64) {
 	return time, weighted
 }
 
-// unite puts several inferences together. The number of layers, the type and the model are those of the one that gives most
-// time a stage.
+// unite puts several inferences together. The number of layers, the type and the model are those of the one that gives
+// most time a stage.
 func unite(parts []*Inference) *Inference {
 	all := &Inference{Passes: []*Pass{}, Against: []string{}, CostsFrom: []string{}}
 	most := -1.0

@@ -74,8 +74,8 @@ function listKernels(tr) {
     const does = page.helps[k.name];
     body.lastChild.cells[0].title = page.names[k.name] + (does ? ": it " + does : "");
     if (!k.details) continue;
-    const shown = k.details.slice(0, 3).map((d) => page.details[d]), others = k.details.length > 3 ? ["and others"] : [];
-    const config = element("td", shown.concat(others).join("; "), "config");
+    const shown = k.details.map((d, i) => (i < 3 ? page.details[d] : "and others"));
+    const config = element("td", shown.join("; "), "config");
     config.colSpan = 5;
     body.insertRow().append(config);
   }

@@ -46,11 +46,9 @@ __global__ void attention_append(const S stamp, const Attention a, int64_t ld, i
 
 // ---------------------------------------------------------------- naive
 
-constexpr int NAIVE_LANES = 8;  // values of a head per lane: HS <= 256
-
 // One warp per query, sequence and head; one key at a time. Reads keys and values from the cache, where
-// attention_append has stored the new ones.
-template <typename T, typename S>
+// attention_append has stored the new ones. A lane has N values of a head: HS <= 32 N.
+template <typename T, int N, typename S>
 __global__ void __launch_bounds__(128) attention_naive(const S stamp, const Attention a) {
   gs_let_next();
   const gs_stamped<S> stamped(stamp);
@@ -67,24 +65,24 @@ __global__ void __launch_bounds__(128) attention_naive(const S stamp, const Atte
   const T *v = static_cast<const T *>(a.v_cache) + (int64_t(b) * a.NH + h) * a.P * a.HS;
   T *y = static_cast<T *>(a.y) + (int64_t(b) * a.Q + query) * a.ldy + h * a.HS;
 
-  float qf[NAIVE_LANES], o[NAIVE_LANES] = {}, m = -INFINITY, l = 0;
+  float qf[N], o[N] = {}, m = -INFINITY, l = 0;
 #pragma unroll
-  for (int i = 0; i < NAIVE_LANES; i++) qf[i] = lane + 32 * i < a.HS ? to_float(q[lane + 32 * i]) : 0;
+  for (int i = 0; i < N; i++) qf[i] = lane + 32 * i < a.HS ? to_float(q[lane + 32 * i]) : 0;
   for (int j = 0; j < keys; j++, k += a.HS, v += a.HS) {
     float s = 0;
 #pragma unroll
-    for (int i = 0; i < NAIVE_LANES; i++)
+    for (int i = 0; i < N; i++)
       if (lane + 32 * i < a.HS) s = fmaf(qf[i], to_float(k[lane + 32 * i]), s);
     s = warp_sum(s) * a.scale;
     const float top = fmaxf(m, s), shrink = exp2f(m - top), p = exp2f(s - top);
     m = top;
     l = l * shrink + p;
 #pragma unroll
-    for (int i = 0; i < NAIVE_LANES; i++)
+    for (int i = 0; i < N; i++)
       if (lane + 32 * i < a.HS) o[i] = o[i] * shrink + p * to_float(v[lane + 32 * i]);
   }
 #pragma unroll
-  for (int i = 0; i < NAIVE_LANES; i++)
+  for (int i = 0; i < N; i++)
     if (lane + 32 * i < a.HS) y[lane + 32 * i] = from_float<T>(keys > 0 ? o[i] / l : 0.0f);
 }
 
@@ -479,9 +477,10 @@ template <typename S> int naive(gs_stream *s, const gs_attention_args *a, const 
   int status = append<S>(s, a, k);
   if (status != GS_OK) return status;
   const dim3 grid(unsigned((int64_t(a->B) * a->NH * a->Q + 3) / 4));
-  return gs_launch(s, "attention_naive",
-                   a->dtype == GS_F32 ? attention_naive<float, S> : attention_naive<__nv_bfloat16, S>, grid, dim3(128),
-                   0, k);
+  void (*kernel)(S, Attention);
+  if (a->HS <= 128) kernel = a->dtype == GS_F32 ? attention_naive<float, 4, S> : attention_naive<__nv_bfloat16, 4, S>;
+  else kernel = a->dtype == GS_F32 ? attention_naive<float, 16, S> : attention_naive<__nv_bfloat16, 16, S>;
+  return gs_launch(s, "attention_naive", kernel, grid, dim3(128), 0, k);
 }
 
 template <typename S> int split(gs_stream *s, const gs_attention_args *a, const Attention &k) {

@@ -234,7 +234,7 @@ func attentionCases() []attentionCase {
 	for _, pos := range []int{0, 1, 15, 16, 63, 64, 511, 1023} {
 		add(attentionCase{B: 1, T: 1, Q: 1, NH: 12, HS: 64, pos: pos, P: 1024})
 	}
-	for _, hs := range []int{8, 48, 64, 80, 96, 128} {
+	for _, hs := range []int{8, 48, 64, 80, 96, 128, 200, 512} {
 		add(attentionCase{B: 3, T: 1, Q: 1, NH: 3, HS: hs, pos: 130, P: 131})
 	}
 	add(attentionCase{B: 4, T: 1, Q: 1, NH: 12, HS: 64, pos: 700, P: 1024})
@@ -253,7 +253,7 @@ func attentionCases() []attentionCase {
 			add(attentionCase{B: 3, T: n, Q: n, NH: 1, HS: 64, pos: pos, pad: n / 2})
 		}
 	}
-	for _, hs := range []int{8, 48, 80, 96, 128} {
+	for _, hs := range []int{8, 48, 80, 96, 128, 200, 512} {
 		add(attentionCase{B: 1, T: 200, Q: 200, NH: 3, HS: hs, pos: 37, P: 237})
 		add(attentionCase{B: 3, T: 65, Q: 65, NH: 3, HS: hs, pad: 7})
 	}
@@ -277,6 +277,8 @@ func attentionTakes(name string, c attentionCase, dt cuda.DType, hopper bool) bo
 		return false
 	case name == "auto" || name == "naive" || c.Q == 0:
 		return true
+	case c.HS > 128:
+		return false
 	case name == "split":
 		return c.Q == 1
 	}

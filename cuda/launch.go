@@ -184,7 +184,7 @@ func (s *Stream) algorithm(op string, a LinearArgs, candidates int) (l LinearAlg
 }
 
 // MaxHeadSize is the largest head that the attention kernels take.
-const MaxHeadSize = 128
+const MaxHeadSize = 512
 
 func checkAttention(op string, a *AttentionArgs, run bool) error {
 	switch {

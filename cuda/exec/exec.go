@@ -304,10 +304,6 @@ func (b *Backend) Close() error {
 
 // Takes returns an error if the kernels do not compute what a model asks for.
 func Takes(m *gpt2.Model) error {
-	if hs := m.Config.HeadSize(); hs > cuda.MaxHeadSize {
-		return fmt.Errorf("model %s has heads of %d elements, and the GPU's attention takes at most %d; use --device cpu", m.Name,
-			hs, cuda.MaxHeadSize)
-	}
 	if _, ok := activations[m.Config.Activation]; !ok {
 		return fmt.Errorf("model %s has the activation %s, for which the GPU has no kernel; use --device cpu", m.Name,
 			m.Config.Activation)

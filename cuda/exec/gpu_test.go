@@ -70,7 +70,7 @@ func randomIDs(r *rand.Rand, n, vocab int) []int32 {
 // drawModel draws a geometry with odd sizes, every activation and both attention scales, and a run order that may drop
 // and repeat layers.
 func drawModel(t *testing.T, r *rand.Rand) (*gpt2.Model, []int) {
-	head := []int{8, 16, 33, 48, 64, 128}[r.IntN(6)]
+	head := []int{8, 16, 33, 48, 64, 128, 160, 512}[r.IntN(8)]
 	heads := 1 + r.IntN(4)
 	vocab := []int{31, 257, 300, 1000}[r.IntN(4)]
 	m := randomModel(t, fmt.Sprintf("random:L=%d,C=%d,NH=%d,V=%d,T=%d,F=%d,seed=%d", 1+r.IntN(3), heads*head, heads, vocab, 20+r.IntN(180), 8*(1+r.IntN(50)), r.IntN(1000)))

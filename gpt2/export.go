@@ -78,7 +78,7 @@ func (m *Model) Export(ctx context.Context, dir string, o ExportOptions) error {
 	}
 	folder := weights.Folder{Path: dir, Reads: []string{m.Source}, Force: o.Force}
 	return folder.Write(ctx, func(dir string) error {
-		options := weights.WriteOptions{DType: o.DType, Metadata: map[string]string{"format": "pt"}, Progress: o.Progress}
+		options := weights.WriteOptions{DType: o.DType, Progress: o.Progress}
 		if err := weights.Write(ctx, filepath.Join(dir, weights.SingleFile), tensors, options); err != nil {
 			return err
 		}

@@ -77,7 +77,7 @@ func BenchmarkOpen(b *testing.B) {
 			[]float32{1}))
 	}
 	path := filepath.Join(b.TempDir(), SingleFile)
-	if err := Write(b.Context(), path, tensors, WriteOptions{}); err != nil {
+	if err := Write(b.Context(), path, tensors, WriteOptions{DType: F32}); err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()

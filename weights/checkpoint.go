@@ -19,9 +19,6 @@ const (
 	IndexFile  = "model.safetensors.index.json" // which shard holds which tensor, otherwise
 )
 
-// FormSafetensors is the form of files that [Write] makes.
-const FormSafetensors = "safetensors"
-
 // sources are the files of a directory that may be its checkpoint: the first that is there counts. The others are what
 // transformers, nanoGPT and minGPT write by torch.save.
 var sources = []string{SingleFile, IndexFile, "pytorch_model.bin", "pytorch_model.bin.index.json", "ckpt.pt",
@@ -29,11 +26,7 @@ var sources = []string{SingleFile, IndexFile, "pytorch_model.bin", "pytorch_mode
 
 // Checkpoint is a set of named tensors. Its methods may be called from several goroutines at once.
 type Checkpoint struct {
-	// Metadata is the free-form text that was stored beside the tensors; empty, not nil, if there is none. Of shards
-	// that disagree the first counts, in the order of their names.
-	Metadata map[string]string
-
-	// Form is the form of the files: [FormSafetensors], [FormTorch] or [FormLLMC]; "" if they are none of these.
+	// Form is the form of the files if it is [FormTorch] or [FormLLMC], else "".
 	Form string
 
 	// Args are numbers and texts of the model that the files hold beside the tensors: nanoGPT's model_args, and the
@@ -82,7 +75,7 @@ func OpenFile(path string) (*Checkpoint, error) {
 // Generated makes a checkpoint of tensors from other sources, such as NewTensor.
 // It returns an error if two have the same name.
 func Generated(tensors ...Tensor) (*Checkpoint, error) {
-	c := &Checkpoint{Metadata: map[string]string{}, tensors: make(map[string]Tensor, len(tensors))}
+	c := &Checkpoint{tensors: make(map[string]Tensor, len(tensors))}
 	for _, t := range tensors {
 		if read := t.read; read != nil {
 			t.read = func(dst []float32, off int) error {
@@ -123,7 +116,7 @@ func (c *Checkpoint) All() iter.Seq[Tensor] {
 // Map returns a checkpoint of the same files whose tensors are what f makes of each, such as the tensor under another
 // name, and more. It takes the place of c, which must not be used any more. On an error, c stays as it is.
 func (c *Checkpoint) Map(f func(Tensor) (Tensor, error), more ...Tensor) (*Checkpoint, error) {
-	m := &Checkpoint{Metadata: c.Metadata, Form: c.Form, Args: c.Args, Rest: c.Rest,
+	m := &Checkpoint{Form: c.Form, Args: c.Args, Rest: c.Rest,
 		tensors: make(map[string]Tensor, len(c.tensors)), files: c.files}
 	for t := range c.All() {
 		mapped, err := f(t)
@@ -178,7 +171,7 @@ func (c *Checkpoint) sortNames() { c.names = slices.Sorted(maps.Keys(c.tensors))
 
 // fromFiles makes a checkpoint of all tensors in the given files, and closes the files if it cannot.
 func fromFiles(files ...*storage) (_ *Checkpoint, err error) {
-	c := &Checkpoint{Metadata: map[string]string{}, tensors: map[string]Tensor{}, files: files}
+	c := &Checkpoint{tensors: map[string]Tensor{}, files: files}
 	defer func() {
 		if err != nil {
 			c.Close()
@@ -192,11 +185,6 @@ func fromFiles(files ...*storage) (_ *Checkpoint, err error) {
 		for _, t := range in.tensors {
 			if err := c.add(t); err != nil {
 				return nil, err
-			}
-		}
-		for key, value := range in.metadata {
-			if _, ok := c.Metadata[key]; !ok {
-				c.Metadata[key] = value
 			}
 		}
 		for key, value := range in.args {
@@ -215,11 +203,10 @@ func fromFiles(files ...*storage) (_ *Checkpoint, err error) {
 
 // contents is what one file of a checkpoint holds: see the fields of Checkpoint.
 type contents struct {
-	form     string
-	tensors  []Tensor
-	metadata map[string]string
-	args     dict
-	rest     []string
+	form    string
+	tensors []Tensor
+	args    dict
+	rest    []string
 }
 
 // readFile reads all but the elements of a file, in the form that it has.
@@ -234,8 +221,8 @@ func readFile(s *storage) (contents, error) {
 	case isLLMC(prefix):
 		return readLLMC(s)
 	}
-	tensors, metadata, err := readHeader(s)
-	return contents{form: FormSafetensors, tensors: tensors, metadata: metadata}, err
+	tensors, err := readHeader(s)
+	return contents{tensors: tensors}, err
 }
 
 // directory is the place of a checkpoint's files.

@@ -32,7 +32,7 @@ func TestMisaligned(t *testing.T) {
 				x := float32(rng.NormFloat64())
 				switch dtype {
 				case F32:
-					f32FromFloat32(b, []float32{x})
+					copy(b, float32Bytes([]float32{x}))
 				case F16:
 					h := uint16(rng.Uint32()) &^ 0x4000 // finite
 					b[0], b[1] = byte(h), byte(h>>8)
@@ -64,7 +64,7 @@ func TestLarge(t *testing.T) {
 	for i := range want {
 		x := float32(rng.NormFloat64())
 		want[i] = math.Float32bits(x)
-		f32FromFloat32(data[4*i:], []float32{x})
+		copy(data[4*i:], float32Bytes([]float32{x}))
 	}
 	path := filepath.Join(t.TempDir(), "x")
 	header := fmt.Sprintf(`{"x":{"dtype":"F32","shape":[%d],"data_offsets":[0,%d]}}`, n, 4*n)
@@ -221,7 +221,7 @@ func TestGenerated(t *testing.T) {
 	wantBytes := make([]byte, 80000)
 	for i := range want32 {
 		want32[i] = math.Float32bits(float32(i))
-		f32FromFloat32(wantBytes[4*i:], []float32{float32(i)})
+		copy(wantBytes[4*i:], float32Bytes([]float32{float32(i)}))
 	}
 	rng := rand.New(rand.NewPCG(7, 8))
 	checkReads(t, rng, x, want32)

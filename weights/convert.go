@@ -7,10 +7,8 @@ import (
 )
 
 // The loops below convert between elements in a file (little-endian bytes, at any alignment) and elements in memory.
-// They load and store whole words through encoding/binary, which the compiler turns into single instructions.
-
-// littleEndian says whether this machine stores numbers as files do. Then equal types are copied as bytes.
-var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+// They load and store whole words through encoding/binary, which the compiler turns into single instructions. float32 is
+// written as its bytes: the kernels are for machines that store numbers as files do.
 
 // float32FromF32 copies len(dst) elements. src holds at least 4*len(dst) bytes.
 func float32FromF32(dst []float32, src []byte) {
@@ -35,42 +33,8 @@ func float32FromBF16(dst []float32, src []byte) {
 
 // float32FromF16 widens len(dst) elements. src holds at least 2*len(dst) bytes.
 func float32FromF16(dst []float32, src []byte) {
-	const (
-		lanes    = 0x0001000100010001 // one in each 16 bits
-		signs    = 0x8000 * lanes
-		exponent = 0x7c00 * lanes
-		bias     = (127 - 15) << 23
-	)
-	for len(dst) >= 4 && len(src) >= 8 {
-		w := binary.LittleEndian.Uint64(src)
-		// Weights are normal numbers nearly always, and those only need another bias in the exponent. Adding 0x7c00 to
-		// an exponent reaches the sign bit unless it is 0; adding 0x0400, only if it is all ones.
-		if e := w & exponent; (e+exponent)&^(e+0x0400*lanes)&signs == signs {
-			a, b, c, d := uint32(w), uint32(w>>16), uint32(w>>32), uint32(w>>48)
-			dst[0] = math.Float32frombits((a&0x8000)<<16 | (a&0x7fff)<<13 + bias)
-			dst[1] = math.Float32frombits((b&0x8000)<<16 | (b&0x7fff)<<13 + bias)
-			dst[2] = math.Float32frombits((c&0x8000)<<16 | (c&0x7fff)<<13 + bias)
-			dst[3] = math.Float32frombits((d&0x8000)<<16 | (d&0x7fff)<<13 + bias)
-		} else {
-			for i := range 4 {
-				dst[i] = float32FromHalf(uint16(w >> (16 * i)))
-			}
-		}
-		dst, src = dst[4:], src[8:]
-	}
 	for i := range dst {
 		dst[i] = float32FromHalf(binary.LittleEndian.Uint16(src[2*i:]))
-	}
-}
-
-// f32FromFloat32 writes src as F32. dst holds 4*len(src) bytes.
-func f32FromFloat32(dst []byte, src []float32) {
-	if littleEndian {
-		copy(dst, float32Bytes(src))
-		return
-	}
-	for i, x := range src {
-		binary.LittleEndian.PutUint32(dst[4*i:], math.Float32bits(x))
 	}
 }
 
@@ -112,14 +76,12 @@ func Float32ToBFloat16(x float32) uint16 {
 
 // float32FromHalf returns the value of an IEEE 754 binary16, exactly.
 func float32FromHalf(h uint16) float32 {
-	sign, exponent, fraction := uint32(h&0x8000)<<16, uint32(h&0x7c00)>>10, uint32(h&0x03ff)
-	switch exponent {
-	case 0: // zero or subnormal: fraction * 2^-24
-		return math.Float32frombits(sign | math.Float32bits(float32(fraction)*0x1p-24))
-	case 31: // infinity or NaN
-		return math.Float32frombits(sign | 0x7f800000 | fraction<<13)
+	// Exponent and fraction, shifted into place, are a float32 that is too small by 2^112, also of subnormal numbers.
+	u := math.Float32bits(math.Float32frombits(uint32(h&0x7fff)<<13) * 0x1p112)
+	if h&0x7c00 == 0x7c00 { // infinity or NaN
+		u |= 0x7f800000
 	}
-	return math.Float32frombits(sign | (exponent+127-15)<<23 | fraction<<13)
+	return math.Float32frombits(u | uint32(h&0x8000)<<16)
 }
 
 // FirstNonFinite returns the index of the first NaN or infinity in x, or -1.

@@ -55,7 +55,7 @@
 //
 // # Writing
 //
-// [Write] streams tensors from any of these sources into a safetensors file, converting them if asked, and never holds
+// [Write] streams tensors from any of these sources into a safetensors file, as float32 or bfloat16, and never holds
 // more than a few megabytes of them. [WriteFile] is the atomic replacement of a file that it is built on: the old file
 // stays until the new one is complete and on disk. [Folder] does the same for a directory, and [CheckOutput] keeps a
 // program from writing over what it reads, under whatever name. [WriteNPY] writes activations in NumPy's format.

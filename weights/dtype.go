@@ -11,24 +11,18 @@ const (
 	F64  DType = "F64"  // IEEE 754 binary64, which is rounded to float32
 )
 
-// dtypes are the types of the safetensors format: the bits of an element, and whether elements are exact numbers, which
-// no conversion between float types concerns. Those of 4 and 6 bits are packed.
-var dtypes = map[DType]struct {
-	bits  int
-	exact bool
-}{
-	F32: {32, false}, F16: {16, false}, BF16: {16, false}, F64: {64, false}, "C64": {64, false},
-	"F8_E4M3": {8, false}, "F8_E5M2": {8, false}, "F8_E8M0": {8, false}, "F8_E4M3FNUZ": {8, false}, "F8_E5M2FNUZ": {8, false},
-	"F6_E2M3": {6, false}, "F6_E3M2": {6, false}, "F4": {4, false}, "BOOL": {8, true},
-	"U8": {8, true}, "U16": {16, true}, "U32": {32, true}, "U64": {64, true},
-	"I8": {8, true}, "I16": {16, true}, "I32": {32, true}, "I64": {64, true},
+// dtypes are the bits of an element of the types of the safetensors format. Those of 4 and 6 bits are packed.
+var dtypes = map[DType]int{
+	F32: 32, F16: 16, BF16: 16, F64: 64, "C64": 64, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8,
+	"F8_E5M2FNUZ": 8, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4, "BOOL": 8, "U8": 8, "U16": 16, "U32": 32, "U64": 64, "I8": 8,
+	"I16": 16, "I32": 32, "I64": 64,
 }
 
 // String returns the type's name in a safetensors header, such as "BF16".
 func (d DType) String() string { return string(d) }
 
 // Bits returns the size of an element in bits: a multiple of 8 but for packed types, 0 for what is no type.
-func (d DType) Bits() int { return dtypes[d].bits }
+func (d DType) Bits() int { return dtypes[d] }
 
 // IsFloat reports whether tensors of this type can be read as floats.
 func (d DType) IsFloat() bool { return decoders[d] != nil }

@@ -1,19 +1,16 @@
 package weights
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
 )
 
-// FuzzSafetensors: no file makes the reader panic; what it accepts covers the data exactly, can be read, and survives
-// being written and read again. A file is given in parts, so that the fuzzer need not keep its length right: the file
+// FuzzSafetensors: no file makes the reader panic; what it accepts covers the data exactly and can be read. A file is given in parts, so that the fuzzer need not keep its length right: the file
 // is tried with the length given, and with that of the header.
 func FuzzSafetensors(f *testing.F) {
 	paths, err := filepath.Glob("testdata/golden/*.safetensors")
@@ -58,7 +55,6 @@ func FuzzSafetensors(f *testing.F) {
 			if want := int64(len(file)) - 8 - int64(n); size != want {
 				t.Errorf("tensors of %d bytes in %d bytes of data", size, want)
 			}
-			checkAgain(t, c)
 		}
 	})
 }
@@ -73,36 +69,6 @@ func checkAnswer(t *testing.T, c *Checkpoint, err error) {
 	if err != nil && (!errors.As(err, &e) || e.Problem == "" || strings.ContainsAny(err.Error(), "\r\n") ||
 		len(err.Error()) > 2000) {
 		t.Errorf("not a good error: %q", err)
-	}
-}
-
-// checkAgain writes a checkpoint and reads what it wrote.
-func checkAgain(t *testing.T, c *Checkpoint) {
-	t.Helper()
-	plan, err := planWrite(slices.Collect(c.All()), WriteOptions{Metadata: c.Metadata})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var b bytes.Buffer
-	if err := plan.write(&b); err != nil || int64(b.Len()) != plan.size {
-		t.Fatalf("wrote %d of %d: %v", b.Len(), plan.size, err)
-	}
-	again, err := fromBytes("again", b.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(again.Names(), c.Names()) || !maps.Equal(again.Metadata, c.Metadata) {
-		t.Fatalf("names %q, metadata %q; before %q, %q", again.Names(), again.Metadata, c.Names(), c.Metadata)
-	}
-	for x := range c.All() {
-		y, _ := again.Tensor(x.Name)
-		got, want := make([]byte, y.Bytes()), make([]byte, x.Bytes())
-		if err := errors.Join(x.ReadBytes(want, 0), y.ReadBytes(got, 0)); err != nil {
-			t.Fatal(err)
-		}
-		if x.DType != y.DType || !slices.Equal(x.Shape, y.Shape) || !bytes.Equal(got, want) {
-			t.Fatalf("%q: %v %v %x; before %v %v %x", x.Name, y.DType, y.Shape, got, x.DType, x.Shape, want)
-		}
 	}
 }
 

@@ -159,7 +159,7 @@ type GGUFValue = struct {
 func WriteGGUF(ctx context.Context, path string, values []GGUFValue, tensors []Tensor, wide string,
 	options WriteOptions) error {
 	const align = 32
-	plan := &writePlan{tensors: tensors, align: align, progress: options.Progress}
+	plan := &writePlan{align: align, progress: options.Progress}
 	var file ggufwrite.File
 	for _, v := range values {
 		file.Value(v.Key, v.Value)
@@ -169,9 +169,7 @@ func WriteGGUF(ctx context.Context, path string, values []GGUFValue, tensors []T
 		if options.DType == BF16 && len(t.Shape) > 1 && t.Name != wide {
 			d, number = BF16, ggufwrite.BF16
 		}
-		file.Info(t.Name, number, t.Shape, uint64(plan.size))
-		plan.dtypes = append(plan.dtypes, d)
-		plan.size = (plan.size + byteSize(t.n, d) + align - 1) &^ (align - 1)
+		file.Info(t.Name, number, t.Shape, uint64(plan.add(t, d)))
 	}
 	plan.header = file.Bytes()
 	plan.size += int64(len(plan.header))

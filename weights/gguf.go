@@ -19,9 +19,8 @@ import (
 // transpose of GPT-2's in a Hugging Face directory. F32, F16 and BF16 tensors keep their type. Others
 // are widened to float32 when they are read, and their DType is F32.
 type GGUF struct {
-	*Checkpoint                // its Metadata is empty
-	Values      map[string]any // the metadata, by key; see OpenGGUF
-	Version     int            // of the format: 2 or 3
+	*Checkpoint
+	Values map[string]any // the metadata, by key; see OpenGGUF
 
 	types map[string]string // by tensor: its type in the file
 }
@@ -92,7 +91,7 @@ func (g *GGUF) Type(tensor string) string { return g.types[tensor] }
 // readGGUF reads all but the elements. It owns the file.
 func readGGUF(s *storage) (_ *GGUF, err error) {
 	g := &GGUF{
-		Checkpoint: &Checkpoint{Metadata: map[string]string{}, tensors: map[string]Tensor{}, files: []*storage{s}},
+		Checkpoint: &Checkpoint{tensors: map[string]Tensor{}, files: []*storage{s}},
 		Values:     map[string]any{}, types: map[string]string{},
 	}
 	defer func() {
@@ -126,7 +125,6 @@ func readGGUF(s *storage) (_ *GGUF, err error) {
 		return nil, problem(s.name, "is a GGUF file of version %d; versions 2 and 3 are read: convert the model again with "+
 			"a current llama.cpp", version)
 	}
-	g.Version = int(version)
 	// A tensor takes 24 bytes of the header at least, a value 13.
 	tensors, values := r.count(24, "the number of tensors"), r.count(13, "the number of metadata values")
 	for range values {

@@ -98,7 +98,7 @@ func TestBadFile(t *testing.T) {
 		"header not object":  {safetensorsFile(`["a"]`, nil), []string{"no header, a JSON object, begins at byte 8"}},
 		"header starts late": {safetensorsFile(` {"a":1}`, nil), []string{"no header, a JSON object, begins at byte 8"}},
 		"invalid JSON":       {safetensorsFile(`{"a":{"dtype":"F32",,}}`, nil), []string{"not valid JSON", "damaged", "at byte 28"}},
-		"two JSON values":    {safetensorsFile(`{}{}`, nil), []string{"not valid JSON", "at byte 11"}},
+		"two JSON values":    {safetensorsFile(`{}{}`, nil), []string{"not valid JSON", "at byte 10"}},
 		"deep JSON":          {safetensorsFile(`{"a":{"note":`+strings.Repeat("[", 20000), nil), []string{"not valid JSON", "depth"}},
 		"not UTF-8":          {safetensorsFile("{\"a\xff\":1}", nil), []string{"invalid UTF-8", "at byte 11"}},
 		"NUL padding":        {safetensorsFile("{}\x00\x00", nil), []string{"not valid JSON"}},

@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // openShards opens the files that an index names, and checks that each tensor is
@@ -69,17 +67,13 @@ func parseIndex(file string, text []byte) (shardOf map[string]string, err error)
 	if len(text) == 0 {
 		return nil, problem(file, "is empty: copy or download it again")
 	}
-	p := newParser(file, "the index", text, 0)
-	err = p.object(func(key string) error {
-		if key == "weight_map" {
-			return p.value(&shardOf)
-		}
-		return p.value(new(jsontext.Value)) // metadata: the total size, and whatever else a tool put there
-	})
-	if err != nil {
+	var index struct {
+		WeightMap map[string]string `json:"weight_map"`
+	}
+	if err := unmarshal(file, "the index", text, 0, &index); err != nil {
 		return nil, err
 	}
-	if len(shardOf) == 0 {
+	if shardOf = index.WeightMap; len(shardOf) == 0 {
 		return nil, problem(file, "weight_map is missing or empty: an index says there which shard holds which tensor")
 	}
 	for _, tensor := range slices.Sorted(maps.Keys(shardOf)) {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"math"
 	"math/bits"
-	"slices"
 	"strings"
 )
 
@@ -43,12 +42,6 @@ func WriteNPY(w io.Writer, shape []int, data []float32) error {
 	if _, err := w.Write(b); err != nil {
 		return err
 	}
-	for piece := range slices.Chunk(data, 1<<14) {
-		b = slices.Grow(b[:0], 4*len(piece))[:4*len(piece)]
-		f32FromFloat32(b, piece)
-		if _, err := w.Write(b); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := w.Write(float32Bytes(data))
+	return err
 }

@@ -81,7 +81,7 @@ func (t Tensor) ReadFloat32(dst []float32, off int) error {
 	if t.read != nil {
 		return t.wrap(t.read(dst, off))
 	}
-	if t.DType == F32 && littleEndian { // as it is stored
+	if t.DType == F32 { // as it is stored
 		return t.wrap(t.file.read(float32Bytes(dst), t.begin+4*int64(off)))
 	}
 	convert := decoders[t.DType]
@@ -106,23 +106,15 @@ func (t Tensor) ReadBytes(dst []byte, off int64) error {
 		return t.wrap(t.file.read(dst, t.begin+off))
 	}
 	const size = 4
-	if start := unsafe.Pointer(unsafe.SliceData(dst)); littleEndian && off%size == 0 && len(dst)%size == 0 &&
-		uintptr(start)%size == 0 {
+	if start := unsafe.Pointer(unsafe.SliceData(dst)); off%size == 0 && len(dst)%size == 0 && uintptr(start)%size == 0 {
 		return t.wrap(t.read(unsafe.Slice((*float32)(start), len(dst)/size), int(off/size)))
 	}
 	// The range may begin and end inside an element.
-	elements, encoded := make([]float32, 4096), make([]byte, size*4096)
-	for len(dst) > 0 {
-		first, skip := int(off/size), int(off%size)
-		n := min(len(elements), (skip+len(dst)+size-1)/size)
-		if err := t.read(elements[:n], first); err != nil {
-			return t.wrap(err)
-		}
-		f32FromFloat32(encoded[:size*n], elements[:n])
-		copied := copy(dst, encoded[skip:size*n])
-		dst, off = dst[copied:], off+int64(copied)
-	}
-	return nil
+	first, end := int(off/size), (int(off)+len(dst)+size-1)/size
+	elements := make([]float32, end-first)
+	err := t.read(elements, first)
+	copy(dst, float32Bytes(elements)[off%size:])
+	return t.wrap(err)
 }
 
 // ReadParallel is ReadBytes by several goroutines, because computing weights takes longer than copying them. If each is

@@ -3,6 +3,7 @@ package weights
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 	"unsafe"
 )
 
@@ -86,23 +87,5 @@ func float32FromHalf(h uint16) float32 {
 
 // FirstNonFinite returns the index of the first NaN or infinity in x, or -1.
 func FirstNonFinite(x []float32) int {
-	// Without its sign, a number whose exponent is all ones is at least 0x7f800000; adding 0x00800000 to it reaches the
-	// sign bit, and to any other number does not. No sum carries out of its 32 bits.
-	const block = 64
-	done := 0
-	for ; len(x)-done >= block; done += block {
-		var any uint32
-		for _, v := range x[done : done+block] {
-			any |= math.Float32bits(v)&0x7fffffff + 0x00800000
-		}
-		if any>>31 != 0 {
-			break
-		}
-	}
-	for i, v := range x[done:] {
-		if math.Float32bits(v)&0x7f800000 == 0x7f800000 {
-			return done + i
-		}
-	}
-	return -1
+	return slices.IndexFunc(x, func(v float32) bool { return v-v != 0 })
 }

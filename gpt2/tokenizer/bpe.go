@@ -2,13 +2,10 @@ package tokenizer
 
 import (
 	"cmp"
-	"hash/maphash"
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"sync"
-	"sync/atomic"
 )
 
 // A pair is two adjacent tokens: the left id in the upper 32 bits, the right one in the lower.
@@ -86,8 +83,8 @@ const keepNodes = 1 << 16
 
 // merge merges ids in place and returns how many are left, in O(n log n).
 func (m *bpe) merge(ids []int32) int {
-	if len(ids) == 0 {
-		return 0
+	if len(ids) < 2 {
+		return len(ids)
 	}
 	w := workPool.Get().(*work)
 	defer func() {
@@ -218,40 +215,4 @@ func (q rankQueue) down(i int) {
 		i = child
 	}
 	q[i] = e
-}
-
-// A wordCache keeps the tokens of words seen lately. A word has one slot, by its hash, and the newest word takes
-// it: bounded, and free of locks.
-type wordCache struct {
-	seed  maphash.Seed
-	slots [cacheSlots]atomic.Pointer[cachedWord]
-}
-
-type cachedWord struct {
-	word string
-	ids  []int32
-}
-
-const (
-	cacheSlots = 1 << 14 // a power of two
-	cacheWord  = 32      // bytes of the longest word kept
-)
-
-func newWordCache() *wordCache { return &wordCache{seed: maphash.MakeSeed()} }
-
-func (c *wordCache) slot(w string) *atomic.Pointer[cachedWord] {
-	return &c.slots[maphash.String(c.seed, w)%cacheSlots]
-}
-
-// put keeps a copy of w and of its tokens.
-func (c *wordCache) put(w string, ids []int32) {
-	c.slot(w).Store(&cachedWord{strings.Clone(w), append([]int32(nil), ids...)})
-}
-
-// get returns the tokens of w, or nil when they are not there.
-func (c *wordCache) get(w string) []int32 {
-	if e := c.slot(w).Load(); e != nil && e.word == w {
-		return e.ids
-	}
-	return nil
 }

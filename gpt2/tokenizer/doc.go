@@ -16,7 +16,7 @@
 //  3. In each word, which starts as one token per byte, the adjacent pair that comes first in the list of merges
 //     becomes one token, the leftmost first among equals, until no pair is in the list. A priority queue over a
 //     linked list does it in O(n log n), so that a megabyte without a space is no trap.
-//  4. The ids are appended. Short words are kept in a small cache, as text repeats them.
+//  4. The ids are appended.
 //
 // The ids equal those of Hugging Face's tokenizers library, token for token; golden files under testdata hold
 // them. To that end the classes \p{L}, \p{N} and \s are a table in this package, made from that library, and not

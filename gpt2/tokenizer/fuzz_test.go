@@ -24,7 +24,7 @@ func FuzzRoundTrip(f *testing.F) {
 		for _, tok := range []*Tokenizer{GPT2(), Bytes()} {
 			checkRoundTrip(t, tok, text)
 
-			// The cache and the search for added tokens change nothing.
+			// The search for added tokens changes nothing.
 			var words []int32
 			for s := text; s != ""; {
 				n := nextWord(s)

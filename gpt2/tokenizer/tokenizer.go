@@ -35,15 +35,12 @@ type Tokenizer struct {
 	early, late *addedSet         // those with normalized false, found first; then those with normalized true
 	eot         int32             // -1: none
 	roles       map[string]string // content of the tokens that files give a role, such as pad_token
-
-	cache *wordCache
 }
 
 // finish sets the fields that derive from the others.
 func (t *Tokenizer) finish() {
 	t.early = newAddedSet(t.added, false, func(s string) string { return s })
 	t.late = newAddedSet(t.added, true, t.normalize)
-	t.cache = newWordCache()
 }
 
 func (t *Tokenizer) normalize(s string) string {
@@ -143,7 +140,7 @@ func (t *Tokenizer) encode(dst []int32, text string, ordinary bool) []int32 {
 // appendText appends the tokens of a text without added tokens. start: it begins the whole text.
 func (t *Tokenizer) appendText(dst []int32, s string, start bool) []int32 {
 	if t.pipe != nil {
-		t.pipe.words(0, s, start, func(w string) { dst = t.appendCached(dst, w, t.pipe.model) })
+		t.pipe.words(0, s, start, func(w string) { dst = t.pipe.appendWord(dst, w) })
 		return dst
 	}
 	if t.prefixSpace && s[0] != ' ' {
@@ -154,30 +151,5 @@ func (t *Tokenizer) appendText(dst []int32, s string, start bool) []int32 {
 		dst = t.appendWord(dst, s[:n])
 		s = s[n:]
 	}
-	return dst
-}
-
-// appendWord appends the tokens of one word, from the cache when it has them.
-func (t *Tokenizer) appendWord(dst []int32, w string) []int32 {
-	if len(w) == 1 {
-		return append(dst, t.byteID[w[0]])
-	}
-	if len(t.merges) == 0 {
-		return t.bpe.appendWord(dst, w)
-	}
-	return t.appendCached(dst, w, &t.bpe)
-}
-
-// appendCached appends what m makes of a word, from the cache when it has it.
-func (t *Tokenizer) appendCached(dst []int32, w string, m model) []int32 {
-	if len(w) > cacheWord {
-		return m.appendWord(dst, w)
-	}
-	if ids := t.cache.get(w); ids != nil {
-		return append(dst, ids...)
-	}
-	start := len(dst)
-	dst = m.appendWord(dst, w)
-	t.cache.put(w, dst[start:])
 	return dst
 }

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/fstest"
 	"unicode/utf8"
@@ -229,26 +228,6 @@ func TestBuiltin(t *testing.T) {
 			t.Errorf("%s is made more than once", name)
 		}
 	}
-}
-
-func TestConcurrent(t *testing.T) {
-	g := readGolden(t)
-	tok, err := Load(filesFS(GPT2().Files())) // with an empty cache and index
-	if err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	for i := range 8 {
-		wg.Go(func() {
-			for j := range g.Cases {
-				c := g.Cases[(i*13+j)%len(g.Cases)]
-				if got := tok.Encode(c.Text); !slices.Equal(got, c.GPT2) {
-					t.Errorf("%s: %v", c.Name, got)
-				}
-			}
-		})
-	}
-	wg.Wait()
 }
 
 // TestFiles writes tokenizers as files and reads them back, with tokenizer.json and without.

@@ -1,18 +1,10 @@
 // Memory for weights, caches and activations. It comes from anonymous mappings: the system fills them with zeros,
-// commits a page when it is first written, and gets the memory back when it is freed. Also: releasing the pages of the
-// program's own file.
+// commits a page when it is first written, and gets the memory back when it is freed.
 #if defined(__linux__)
 #define _GNU_SOURCE
 #endif
 #include "kernels.h"
 #include <sys/mman.h>
-#if defined(__linux__)
-#include <fcntl.h>
-#include <link.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#endif
 
 #define HUGE_PAGE ((size_t)2 << 20)
 #define PAGE ((size_t)16384) // a multiple of every common page size
@@ -49,38 +41,3 @@ void gs_small_pages(void *p, size_t bytes) {
 	madvise(p, mapped(bytes), MADV_NOHUGEPAGE); // a hint
 #endif
 }
-
-#if defined(__linux__)
-// traced returns 1 if a debugger is attached, or if that cannot be read. /proc/self/status has the line "TracerPid:\t0"
-// if none is (proc(5)).
-static int traced(void) {
-	char text[2048];
-	int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
-	ssize_t n = file < 0 ? -1 : read(file, text, sizeof text - 1);
-	if (file >= 0) close(file);
-	if (n <= 0) return 1;
-	text[n] = 0;
-	const char *line = strstr(text, "\nTracerPid:");
-	return !line || atoi(line + sizeof "\nTracerPid:" - 1) != 0;
-}
-
-static int drop_segments(struct dl_phdr_info *object, size_t size, void *unused) {
-	(void)size;
-	(void)unused;
-	const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-	for (int i = 0; i < object->dlpi_phnum; i++) {
-		const ElfW(Phdr) *h = &object->dlpi_phdr[i];
-		if (h->p_type != PT_LOAD || (h->p_flags & PF_W)) continue;
-		uintptr_t from = (object->dlpi_addr + h->p_vaddr) / page * page, to = object->dlpi_addr + h->p_vaddr + h->p_memsz;
-#ifdef MADV_NOHUGEPAGE
-		madvise((void *)from, to - from, MADV_NOHUGEPAGE); // else the next use may map 2 MiB of the file at once
-#endif
-		madvise((void *)from, to - from, MADV_DONTNEED);
-	}
-	return 1; // the first object is the program
-}
-
-int gs_drop_program(void) { return !traced() && dl_iterate_phdr(drop_segments, NULL); }
-#else
-int gs_drop_program(void) { return 0; }
-#endif

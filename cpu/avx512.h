@@ -7,6 +7,5 @@
 #define GS_NV 2
 #define GS_GP 2
 #define GS_GU 2
-#define GS_PREFETCH 512
 
 #endif

@@ -157,7 +157,6 @@ func (p *pool) ceilings(ctx context.Context, levels []Cache, available int64,
 		Value: ceilings.Value{Name: ceilings.F32, Unit: ceilings.TFLOPs},
 		Ways: []ceilings.Way{
 			way("the register tile of the products, from the first-level cache", 1e12, calls(registerTile.measure(p))),
-			way("multiply-adds between registers", 1e12, calls(multiplyAdds.measure(p))),
 		}})
 	if p.isa.multipliesBF16() {
 		quantities = append(quantities, ceilings.Quantity{

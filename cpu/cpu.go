@@ -104,11 +104,8 @@ func (b *Backend) Name() string { return "cpu" }
 // ISA returns the version of the kernels that runs, one of [Features].Versions.
 func (b *Backend) ISA() string { return b.pool.isa.String() }
 
-// MultipliesBF16 tells whether products of more than a few rows round their inputs to bfloat16. They do if weights are
-// bfloat16 and the kernels have instructions for it, and so does attention of as many queries.
-func (b *Backend) MultipliesBF16() bool { return b.dtype == bfloat16Type && b.attendsBF16() }
-
-// attendsBF16 tells whether attention of more than a few queries multiplies bfloat16 numbers: if the cache holds them.
+// attendsBF16 tells whether attention of more than a few queries multiplies bfloat16 numbers: if the cache holds them,
+// and the kernels have instructions for it. So do products of as many rows with bfloat16 weights.
 func (b *Backend) attendsBF16() bool {
 	return b.dtype.ofTables() == bfloat16Type && b.pool.isa.multipliesBF16()
 }
@@ -246,7 +243,6 @@ func (b *Backend) packMissing(ctx context.Context, m *gpt2.Model, p *packedModel
 	}
 	if buf = nil; size > muchMemory {
 		debug.FreeOSMemory()
-		dropProgram()
 	}
 	return nil
 }

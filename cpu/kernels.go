@@ -70,10 +70,6 @@ func (m mem[T]) void() unsafe.Pointer { return unsafe.Pointer(m.p) }
 func cfloats(m mem[float32]) *C.float { return (*C.float)(m.void()) }
 func cints(m mem[int32]) *C.int32_t   { return (*C.int32_t)(m.void()) }
 
-// dropProgram gives back the memory of pages of the program's own file that are only read; those in use are mapped
-// again.
-func dropProgram() { C.gs_drop_program() }
-
 // ---- Instruction sets -----------------------------------------------------------------------------------------------
 
 // isa is a version of the kernels.
@@ -734,7 +730,6 @@ const (
 	registerTile     arithmeticCeiling = C.GS_TILE      // of the products, from the first-level caches
 	registerTileBF16 arithmeticCeiling = C.GS_TILE_BF16 // of bfloat16 products
 	registerTileQ8   arithmeticCeiling = C.GS_TILE_Q8   // of products of bytes
-	multiplyAdds     arithmeticCeiling = C.GS_FMA       // between registers, with nothing loaded
 )
 
 // measure returns a function that runs it so many times and returns FLOP/s: 0 if this version of the kernels has none.

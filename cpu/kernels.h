@@ -36,11 +36,6 @@ void gs_free(void *p, size_t bytes);
 // gs_small_pages turns huge pages off for memory of which only a small part will be written.
 void gs_small_pages(void *p, size_t bytes);
 
-// gs_drop_program releases the read-only pages of the program's own file: code, constants, embedded weights. The system
-// maps a page again, from its file cache, at its next use. Returns 1 if it did so. It does nothing under a debugger,
-// whose breakpoints are in such pages, and nothing on systems other than Linux.
-int gs_drop_program(void);
-
 // ---- instruction sets -----------------------------------------------------------------------------------------------
 
 // The versions of the kernels, slowest first.
@@ -306,7 +301,6 @@ enum gs_arithmetic {
 	GS_TILE,      // the register tile of float32 products, with operands in L1
 	GS_TILE_BF16, // the register tile of bfloat16 products; not every version has one
 	GS_TILE_Q8,   // that of products of bytes, with operands in L1; not every version has one
-	GS_FMA,       // multiply-adds between registers
 	GS_ARITHMETICS
 };
 

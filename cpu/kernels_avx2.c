@@ -8,7 +8,6 @@ GS_TARGET("avx2,fma")
 #define GS_NV 2
 #define GS_GP 1
 #define GS_GU 2
-#define GS_PREFETCH 512
 #include "kernels_impl.h"
 GS_TARGET_END
 GS_TARGET("avx2,fma,avxvnni")

@@ -20,7 +20,6 @@
 //   GS_VB         bytes of a vector
 //   GS_MR, GS_NV  rows of the register tile, and vectors of a row (tile.h)
 //   GS_GP, GS_GU  panels that a gemv reads at once, and sums that it keeps per column
-//   GS_PREFETCH   how many floats ahead a gemv prefetches
 //   GS_DOT_VNNI   or GS_DOT_SDOT, if it has that instruction for dot products of bytes (q8_gemv.h)
 //   GS_BF16_TILE  GS_BY_DOT or GS_BY_AMX, if it multiplies bfloat16 (bf16.h); else bfloat16 weights are widened
 #ifndef GS_KERNELS_IMPL_H
@@ -99,8 +98,8 @@ static void op_attention(gs_worker *w, const gs_step *s) {
 	{ \
 		.op = {[GS_EMBED] = op_embed, [GS_LAYERNORM] = op_layernorm, [GS_LINEAR] = op_linear, [GS_APPEND] = op_append, \
 		       [GS_ATTENTION] = op_attention, [GS_ADD] = op_add, [GS_ACTIVATION] = op_activation}, \
-		.arithmetic = {[GS_TILE] = flops_f32, [GS_TILE_BF16] = GS_FLOPS_BF16, [GS_TILE_Q8] = flops_q8, \
-			[GS_FMA] = fma_registers}, .pack = pack, \
+		.arithmetic = {[GS_TILE] = flops_f32, [GS_TILE_BF16] = GS_FLOPS_BF16, [GS_TILE_Q8] = flops_q8}, \
+		.pack = pack, \
 		.quantise = quantise_x, .gemv_q8 = gemv, .rows_q8 = rows, .read = read_floats, .copy = array_copy, .maxima = block_maxima, \
 		.add = array_add, .square = array_square, .widen = array_widen, .sum = array_sum, \
 	}

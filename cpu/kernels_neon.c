@@ -6,7 +6,6 @@
 #define GS_NV 4
 #define GS_GP 1
 #define GS_GU 2
-#define GS_PREFETCH 512
 #include "kernels_impl.h"
 
 // The version with dot products of bytes (Armv8.2, nearly all processors since 2018).

@@ -5,5 +5,4 @@
 #define GS_NV 2
 #define GS_GP 1
 #define GS_GU 1
-#define GS_PREFETCH 512
 #include "kernels_impl.h"

@@ -297,9 +297,7 @@ static void linear_many(gs_worker *w, const gs_linear *o) {
 
 	const gs_parts parts = divide_many(M, panels, K, o->w.rows, w->n, MR);
 
-	// If y is the plain product, as logits are, tiles write to it. Else sums go to c: of one tile, or of all panels if
-	// there are several blocks.
-	const int plain = blocks == 1 && !o->bias && o->act == GS_NONE && !o->residual.p && !o->y.per;
+	// Sums go to c: of one tile, or of all panels if there are several blocks.
 	const int64_t rows_most = o->w.rows ? MC_ROWS : MC, slot = blocks == 1 ? 0 : rows_most * GS_NR;
 
 	float *a = w->scratch;               // (rows, LDA)
@@ -320,9 +318,7 @@ static void linear_many(gs_worker *w, const gs_linear *o) {
 			for (int64_t r = 0; r < rows; r++) copy_row(o, a + r * LDA, row_of(&o->x, r0 + r), k, kn, mean[r], rstd[r]);
 			for (int64_t q = q0; q < q1; q++) {
 				const float *b = block_of(&o->w, q, k, kn, wide, words);
-				const int direct = plain && q * GS_NR >= o->n0 && (q + 1) * GS_NR <= o->n1;
-				float *cq = direct ? row_of(&o->y, r0) + q * GS_NR : c + (q - q0) * slot;
-				const int64_t ldc = direct ? o->y.ld : GS_NR;
+				float *cq = c + (q - q0) * slot;
 				// While this block is multiplied, that of the next panel is prefetched: each tile prefetches a part, a line for
 				// every AHEAD rows.
 				const char *next = prefetch_at(&o->w, q + 1, k);
@@ -330,10 +326,10 @@ static void linear_many(gs_worker *w, const gs_linear *o) {
 				for (int64_t i = 0; i < tiles; i++) {
 					int64_t ra = rows * i / tiles, m = rows * (i + 1) / tiles - ra; // tiles have nearly equal numbers of rows
 					const float *ahead = i * lines < fetch ? (const float *)(next + i * lines * GS_LINE) : b;
-					float *sums = slot == 0 && !direct ? c : cq + ra * ldc;
+					float *sums = slot == 0 ? c : cq + ra * GS_NR;
 					if (last) prefetch_y(o, r0 + ra, m, q * GS_NR);
-					tile_of[BLOCK][m](kn, a + ra * LDA, 0, b, ahead, sums, ldc, k > 0);
-					if (last && !direct) finish(o, r0 + ra, (int)m, q * GS_NR, sums);
+					tile_of[BLOCK][m](kn, a + ra * LDA, 0, b, ahead, sums, GS_NR, k > 0);
+					if (last) finish(o, r0 + ra, (int)m, q * GS_NR, sums);
 				}
 			}
 			if (gs_cancelled(w->pool)) return;

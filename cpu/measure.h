@@ -1,4 +1,4 @@
-// Loops that measure ceilings: the rates of the register tiles, of multiply-adds and of reads from memory.
+// Loops that measure ceilings: the rates of the register tiles and of reads from memory.
 #ifndef GS_MEASURE_H
 #define GS_MEASURE_H
 
@@ -93,29 +93,6 @@ static float flops_q8(gs_worker *w, int64_t count, int64_t *ops) {
 	return c[0];
 }
 #endif
-
-// fma_registers runs the multiply-adds of the register tile without its loads: the same number of sums, each of which
-// waits only for itself.
-static float fma_registers(gs_worker *w, int64_t count, int64_t *ops) {
-	vf acc[MR][GS_NV], a = splat(1.0f - 0x1p-20f), b = splat(0x1p-10f);
-#pragma GCC unroll 16
-	for (int i = 0; i < MR; i++)
-#pragma GCC unroll 8
-		for (int j = 0; j < GS_NV; j++) acc[i][j] = splat(w->scratch[i * GS_NV + j]);
-#pragma GCC unroll 1
-	for (int64_t k = 0; k < count; k++)
-#pragma GCC unroll 16
-		for (int i = 0; i < MR; i++)
-#pragma GCC unroll 8
-			for (int j = 0; j < GS_NV; j++) acc[i][j] = acc[i][j] * a + b;
-	vf sum = {0};
-#pragma GCC unroll 16
-	for (int i = 0; i < MR; i++)
-#pragma GCC unroll 8
-		for (int j = 0; j < GS_NV; j++) sum += acc[i][j];
-	*ops = count * 2 * MR * GS_NV * VL;
-	return sum_lanes(sum);
-}
 
 // read_floats reads p[0:n], but for the last few values, and returns a number that depends on all of them.
 static float read_floats(const float *p, int64_t n) {

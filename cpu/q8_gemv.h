@@ -59,13 +59,10 @@ INLINE vi dot_neon(vi sum, vu w, int32_t x) {
 	 (vi)((w) >> 16 & 0xffu) * (x)->q[4 * (i) + 2] + (vi)((w) >> 24) * (x)->q[4 * (i) + 3])
 #endif
 
-#ifndef Q8_AHEAD
-#define Q8_AHEAD 4096 // how many bytes ahead are prefetched: about four blocks
-#endif
-
 #ifndef Q8_WORD
 #define Q8_WORD
 typedef int32_t q8_word __attribute__((may_alias));
+enum { Q8_AHEAD = 4096 }; // how many bytes ahead are prefetched: about four blocks
 enum { Q8_GROUP = NVP < 4 ? NVP : 4, Q8_ROWS = GS_GP > GS_GR ? GS_GP : GS_GR }; // vectors of columns whose sums are in registers at a time
 #endif
 

@@ -46,8 +46,6 @@ INLINE vf vmax(vf a, vf b) {
 	return (vf)_mm512_max_ps((__m512)a, (__m512)b);
 #elif GS_VB == 32
 	return (vf)_mm256_max_ps((__m256)a, (__m256)b);
-#elif defined(__x86_64__)
-	return (vf)_mm_max_ps((__m128)a, (__m128)b);
 #else
 	return vselect(a > b, a, b);
 #endif
@@ -59,8 +57,6 @@ INLINE vf vmin(vf a, vf b) {
 	return (vf)_mm512_min_ps((__m512)a, (__m512)b);
 #elif GS_VB == 32
 	return (vf)_mm256_min_ps((__m256)a, (__m256)b);
-#elif defined(__x86_64__)
-	return (vf)_mm_min_ps((__m128)a, (__m128)b);
 #else
 	return vselect(a < b, a, b);
 #endif
@@ -70,28 +66,14 @@ INLINE vf vmin(vf a, vf b) {
 #if GS_VB == 64
 INLINE float sum_lanes(vf v) { return _mm512_reduce_add_ps((__m512)v); }
 INLINE float max_lanes(vf v) { return _mm512_reduce_max_ps((__m512)v); }
-#elif defined(__x86_64__)
-INLINE __m128 halves_sum(vf v) {
-#if GS_VB == 32
-	return _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
-#else
-	return (__m128)v;
-#endif
-}
-INLINE __m128 halves_max(vf v) {
-#if GS_VB == 32
-	return _mm_max_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
-#else
-	return (__m128)v;
-#endif
-}
+#elif GS_VB == 32
 INLINE float sum_lanes(vf v) {
-	__m128 t = halves_sum(v);
+	__m128 t = _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
 	t = _mm_add_ps(t, _mm_movehl_ps(t, t));
 	return _mm_cvtss_f32(_mm_add_ss(t, _mm_shuffle_ps(t, t, 1)));
 }
 INLINE float max_lanes(vf v) {
-	__m128 t = halves_max(v);
+	__m128 t = _mm_max_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
 	t = _mm_max_ps(t, _mm_movehl_ps(t, t));
 	return _mm_cvtss_f32(_mm_max_ss(t, _mm_shuffle_ps(t, t, 1)));
 }

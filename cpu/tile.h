@@ -20,12 +20,13 @@
 enum {
 	MR = GS_MR,
 	AHEAD = 2, // rows of B for each cache line that is prefetched: few, as loads and prefetches share the fill buffers
+	PREFETCH = 512, // how many floats ahead a gemv prefetches
 };
 
 // The type of B's values, and the memory that they come from:
 enum tile_kind {
 	BLOCK,       // float32, from the L1 or L2 cache; prefetches a line from `ahead` for every AHEAD rows
-	STREAM_F32,  // float32, a whole panel from memory, each line used once; prefetches GS_PREFETCH floats ahead
+	STREAM_F32,  // float32, a whole panel from memory, each line used once; prefetches PREFETCH floats ahead
 	STREAM_BF16, // the same with pairs of bfloat16
 	TILE_KINDS
 };
@@ -34,8 +35,8 @@ enum tile_kind {
 INLINE void tile_step(const int m, const enum tile_kind kind, const float *a, const float *b, vf acc[MR][GS_NV]) {
 	vf bk[GS_NV];
 	if (kind == STREAM_F32) {
-		__builtin_prefetch(b + GS_PREFETCH, 0, 3);
-		__builtin_prefetch(b + GS_PREFETCH + 16, 0, 3);
+		__builtin_prefetch(b + PREFETCH, 0, 3);
+		__builtin_prefetch(b + PREFETCH + 16, 0, 3);
 	}
 #pragma GCC unroll 8
 	for (int j = 0; j < GS_NV; j++) bk[j] = load(b + j * VL);
@@ -66,8 +67,8 @@ INLINE void tile_body(const int m, const enum tile_kind kind, int64_t K, const f
 #pragma GCC unroll 1
 				for (int64_t k = 0; k + 1 < n; k += 2, b += GS_NR) {
 					vf even[GS_NV], odd[GS_NV];
-					__builtin_prefetch(b + GS_PREFETCH, 0, 3);
-					__builtin_prefetch(b + GS_PREFETCH + 16, 0, 3);
+					__builtin_prefetch(b + PREFETCH, 0, 3);
+					__builtin_prefetch(b + PREFETCH + 16, 0, 3);
 #pragma GCC unroll 8
 					for (int j = 0; j < GS_NV; j++) {
 						vu pair = load_u(b + j * VL);
@@ -166,8 +167,8 @@ INLINE void gemv_body(const int rows, const int panels, const int vectors, const
 		for (; k + 1 < K; k += 2, b += GS_NR) {
 #pragma GCC unroll 8
 			for (int p = 0; p < panels; p++) {
-				__builtin_prefetch(b + p * stride + GS_PREFETCH, 0, 3);
-				__builtin_prefetch(b + p * stride + GS_PREFETCH + 16, 0, 3);
+				__builtin_prefetch(b + p * stride + PREFETCH, 0, 3);
+				__builtin_prefetch(b + p * stride + PREFETCH + 16, 0, 3);
 				vf even[NVP], odd[NVP];
 #pragma GCC unroll 8
 				for (int j = 0; j < vectors; j++) {
@@ -201,8 +202,8 @@ INLINE void gemv_body(const int rows, const int panels, const int vectors, const
 #pragma GCC unroll 8
 				for (int u = 0; u < GS_GU; u++) {
 					const float *row = b + p * stride + u * GS_NR;
-					__builtin_prefetch(row + GS_PREFETCH, 0, 3);
-					__builtin_prefetch(row + GS_PREFETCH + 16, 0, 3);
+					__builtin_prefetch(row + PREFETCH, 0, 3);
+					__builtin_prefetch(row + PREFETCH + 16, 0, 3);
 					vf bk[NVP];
 #pragma GCC unroll 8
 					for (int j = 0; j < vectors; j++) bk[j] = load(row + j * VL);

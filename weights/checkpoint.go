@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 )
 
 // The names that Hugging Face gives a checkpoint's files.
@@ -39,7 +38,6 @@ type Checkpoint struct {
 	tensors map[string]Tensor
 	names   []string // sorted
 	files   []*storage
-	closed  atomic.Bool
 }
 
 // Open opens the checkpoint in a model directory: [SingleFile], or, if there is none, the shards that [IndexFile]
@@ -77,14 +75,6 @@ func OpenFile(path string) (*Checkpoint, error) {
 func Generated(tensors ...Tensor) (*Checkpoint, error) {
 	c := &Checkpoint{tensors: make(map[string]Tensor, len(tensors))}
 	for _, t := range tensors {
-		if read := t.read; read != nil {
-			t.read = func(dst []float32, off int) error {
-				if c.closed.Load() {
-					return closedProblem("")
-				}
-				return read(dst, off)
-			}
-		}
 		if err := c.add(t); err != nil {
 			return nil, err
 		}
@@ -144,10 +134,9 @@ func (c *Checkpoint) File() string {
 	return c.files[0].name
 }
 
-// Close releases the checkpoint's files. Reading any of its tensors afterwards is an error that wraps [fs.ErrClosed].
-// Close waits for reads in progress; calling it again does nothing.
+// Close releases the checkpoint's files. Reading a tensor in one of them afterwards is an error that wraps
+// [fs.ErrClosed]. Close waits for reads in progress; calling it again does nothing.
 func (c *Checkpoint) Close() error {
-	c.closed.Store(true)
 	var errs []error
 	for _, file := range c.files {
 		errs = append(errs, file.close())

@@ -3,28 +3,11 @@
 //
 // # The format
 //
-// A safetensors file has three parts:
-//
-//	bytes 0..7      N, the length of the header: uint64, little-endian
-//	bytes 8..8+N-1  the header: one JSON object in UTF-8, which begins with '{'
-//	                and may end in spaces
-//	bytes 8+N..     the data: every tensor's elements, little-endian, row-major
-//
-// The header maps each tensor's name to its element type, its shape, and the
-// range of its bytes, counted from the start of the data:
-//
-//	{"__metadata__": {"format": "pt"},
-//	 "ln_f.weight": {"dtype": "F32", "shape": [384], "data_offsets": [0, 1536]}}
-//
-// The ranges must cover the data exactly: no holes, no overlaps, nothing after the last. So a file can be checked
-// completely from its header, before any element is read, and that is what opening a checkpoint does. A tensor may be
-// empty (a dimension of 0) or a scalar (shape []). Names are unique.
-//
-// A checkpoint too large for one file is split into shards, and
-// model.safetensors.index.json says which shard holds which tensor:
-//
-//	{"metadata": {"total_size": 548105171},
-//	 "weight_map": {"wte.weight": "model-00001-of-00002.safetensors", ...}}
+// A safetensors file is the length of its header, the header, which is a JSON object, and the data: every tensor's
+// elements, little-endian, row-major. The header maps each tensor's name to its type, its shape and the range of its
+// bytes. The ranges must cover the data exactly: no holes, no overlaps, nothing after the last. So a file can be checked
+// completely from its header, before any element is read, and that is what opening a checkpoint does. An index says
+// which of several files, shards, holds which tensor.
 //
 // The format is specified at https://github.com/huggingface/safetensors. This package is as strict as the reference
 // implementation, and refuses also a name, or a field of a tensor, that is given twice.

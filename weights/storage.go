@@ -71,30 +71,13 @@ func pathProblem(name string, err error) error {
 // pieceBytes stay in the cache between reading and converting.
 const pieceBytes = 64 << 10
 
-// view calls use with the bytes [off, off+n) of the file, in order, in pieces whose lengths are multiples of unit. The
-// pieces are valid during the call only. The range lies in the file as it was when it was opened; if the file has
-// changed since, view returns an error, and use may have seen anything.
-func (s *storage) view(off, n int64, unit int, use func(piece []byte)) error {
-	return s.hold(func() error {
-		buf := make([]byte, min(n, int64(pieceBytes/unit*unit)))
-		for n > 0 {
-			b := buf[:min(n, int64(len(buf)))]
-			if err := s.readAt(b, off); err != nil {
-				return err
-			}
-			use(b)
-			off, n = off+int64(len(b)), n-int64(len(b))
-		}
-		return nil
-	})
-}
-
-// read fills dst with the bytes from off on. The range, and errors, are as view's.
+// read fills dst with the bytes from off on. The range lies in the file as it was when it was opened; if the file has
+// changed since, read returns an error, and dst may hold anything.
 func (s *storage) read(dst []byte, off int64) error {
 	return s.hold(func() error { return s.readAt(dst, off) })
 }
 
-// hold calls f, which reads with readAt, while the file stays open. Errors are as view's.
+// hold calls f, which reads with readAt, while the file stays open. Errors are as read's.
 func (s *storage) hold(f func() error) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -84,16 +84,11 @@ func (t Tensor) ReadFloat32(dst []float32, off int) error {
 	if t.DType == F32 { // as it is stored
 		return t.wrap(t.file.read(float32Bytes(dst), t.begin+4*int64(off)))
 	}
-	convert := decoders[t.DType]
-	if convert == nil {
+	p := t.packing()
+	if p == nil {
 		return t.notFloat()
 	}
-	size := t.DType.Bits() / 8
-	return t.view(off, len(dst), size, func(piece []byte) {
-		n := len(piece) / size
-		convert(dst[:n], piece)
-		dst = dst[n:]
-	})
+	return t.wrap(p.read(dst, off))
 }
 
 // ReadBytes fills dst with the bytes [off, off+len(dst)) of the tensor as it is stored: little-endian, row-major, of
@@ -154,11 +149,6 @@ func (t Tensor) Float32() (Tensor, error) {
 	f, err := NewTensor(t.Name, t.Shape, t.ReadFloat32)
 	f.packed = t.packing()
 	return f, err
-}
-
-// view calls use with the bytes of n elements of the given size from off on.
-func (t Tensor) view(off, n, size int, use func(piece []byte)) error {
-	return t.wrap(t.file.view(t.begin+int64(off)*int64(size), int64(n)*int64(size), size, use))
 }
 
 // checkRange returns an error unless [off, off+n) lies in [0, all).

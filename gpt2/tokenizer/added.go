@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -20,52 +21,28 @@ type addedToken struct {
 	Special    bool `json:"special"`
 }
 
-// An addedSet finds added tokens in text: a trie over their bytes.
+// An addedSet finds added tokens in text.
 type addedSet struct {
-	tokens []addedToken
-	next   map[trieEdge]int32 // node and byte to node; the root is 0
-	accept []int32            // (nodes) index in tokens of the token that ends at the node, -1: none
-	first  string             // the bytes that tokens start with
-}
-
-type trieEdge struct {
-	node int32
-	b    byte
+	tokens map[byte][]addedToken // by the first byte, the longest first; their contents are normalized
+	first  string                // the bytes that tokens start with
 }
 
 // newAddedSet returns the set of those tokens that have the given Normalized, nil when there are none. They are looked
 // for as normalize changes them.
 func newAddedSet(tokens []addedToken, normalized bool, normalize func(string) string) *addedSet {
-	a := &addedSet{next: make(map[trieEdge]int32), accept: []int32{-1}}
-	var first []byte
-	for _, tok := range tokens {
-		if tok.Normalized != normalized {
-			continue
+	a := &addedSet{tokens: make(map[byte][]addedToken)}
+	for _, tok := range slices.Backward(tokens) { // of equal ones the last counts
+		if tok.Content = normalize(tok.Content); tok.Normalized == normalized && tok.Content != "" {
+			a.tokens[tok.Content[0]] = append(a.tokens[tok.Content[0]], tok)
 		}
-		node, content := int32(0), normalize(tok.Content)
-		for i := range len(content) {
-			e := trieEdge{node, content[i]}
-			n, ok := a.next[e]
-			if !ok {
-				n = int32(len(a.accept))
-				a.next[e] = n
-				a.accept = append(a.accept, -1)
-				if i == 0 {
-					first = append(first, e.b)
-				}
-			}
-			node = n
-		}
-		if node == 0 {
-			continue // nothing is left of it
-		}
-		a.accept[node] = int32(len(a.tokens))
-		a.tokens = append(a.tokens, tok)
+	}
+	for b, list := range a.tokens {
+		slices.SortStableFunc(list, func(x, y addedToken) int { return len(y.Content) - len(x.Content) })
+		a.first += string([]byte{b})
 	}
 	if len(a.tokens) == 0 {
 		return nil
 	}
-	a.first = string(first)
 	return a
 }
 
@@ -79,17 +56,10 @@ func (a *addedSet) find(s string, from int) (start, end int, tok *addedToken) {
 			}
 			start += n
 		}
-		node, ok := int32(0), false
-		for i := start; i < len(s); i++ {
-			if node, ok = a.next[trieEdge{node, s[i]}]; !ok {
-				break
+		for i, tok := range a.tokens[s[start]] {
+			if strings.HasPrefix(s[start:], tok.Content) {
+				return start, start + len(tok.Content), &a.tokens[s[start]][i]
 			}
-			if t := a.accept[node]; t >= 0 {
-				tok, end = &a.tokens[t], i+1
-			}
-		}
-		if tok != nil {
-			return start, end, tok
 		}
 	}
 	return len(s), len(s), nil

@@ -1,6 +1,7 @@
 package weights
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -9,7 +10,7 @@ import (
 
 // WriteOptions says how tensors are written.
 type WriteOptions struct {
-	DType DType // that they are converted to: F32 or BF16
+	DType DType // that they are converted to: F32 (also "") or BF16
 
 	// Progress, if not nil, is called now and then with the number of bytes
 	// written so far and the size that the file will have.
@@ -44,11 +45,11 @@ func (p *writePlan) add(t Tensor, d DType) (begin int64) {
 }
 
 func planWrite(tensors []Tensor, options WriteOptions) *writePlan {
-	plan := &writePlan{align: 1, progress: options.Progress}
+	dtype, plan := cmp.Or(options.DType, F32), &writePlan{align: 1, progress: options.Progress}
 	entries := map[string]any{"__metadata__": map[string]string{"format": "pt"}} // else transformers does not load it
 	for _, t := range tensors {
-		begin := plan.add(t, options.DType)
-		entries[t.Name] = description[int]{options.DType, append([]int{}, t.Shape...), []int{int(begin), int(plan.size)}}
+		begin := plan.add(t, dtype)
+		entries[t.Name] = description[int]{dtype, append([]int{}, t.Shape...), []int{int(begin), int(plan.size)}}
 	}
 	text, _ := json.Marshal(entries) // none of it fails
 	plan.header = append(make([]byte, 8), text...)

@@ -23,6 +23,6 @@
 // # Rules for experiments
 //
 // An experiment takes seconds and bounded memory, never more of the GPU's memory than is free,
-// and frees what it takes. Loops are bounded. What must not harm
+// and frees what it takes. Loops are bounded. Managed memory is taken with --managed only. What must not harm
 // the process, or must begin in a fresh one, is a Program, which runs in a process of its own.
 package learn

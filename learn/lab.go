@@ -29,7 +29,8 @@ type Env struct {
 	Infer  string       // the command infer, which runs a Program and records runs in processes of their own
 	Quick  bool         // small sizes and few repeats, for tests: the figures mean nothing
 
-	Size, Block int // of the launch that lesson 21 lays out; 0 for its own
+	Size, Block int  // of the launch that lesson 21 lays out; 0 for its own
+	Managed     bool // lesson 14 tries unified memory too
 }
 
 // pick returns the first number, the second if the environment is quick.

@@ -1,7 +1,9 @@
 #include "lessons.h"
 
+#include <dlfcn.h>
 #include <features.h>
 #include <math.h>
+#include <stddef.h>
 
 #ifdef __clang__
 #define NO_VECTORS
@@ -66,4 +68,53 @@ void learn_power(float *restrict y, const float *restrict x, long n) {
 // stores pass by the cache.
 void learn_negate(float *restrict y, const float *restrict x, long n) {
   for (long i = 0; i < n; i++) y[i] = -x[i];
+}
+
+// The calls of the driver that lesson 14 makes, each in the context that the CUDA library works in.
+static struct {
+  int (*retain)(void **, int), (*release)(int), (*push)(void *), (*pop)(void **), (*wait)(void);
+  int (*allocate)(unsigned long long *, size_t, unsigned), (*prefetch)(unsigned long long, size_t, int, void *);
+  int (*release_memory)(unsigned long long);
+} cu;
+
+static const char *open_driver(void) {
+  void *lib = dlopen("libcuda.so.1", RTLD_NOW);
+  if (!lib) return "the driver's libcuda.so.1 cannot be opened";
+  const char *names[] = {"cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2",
+                         "cuCtxSynchronize", "cuMemAllocManaged", "cuMemPrefetchAsync", "cuMemFree_v2"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (!(((void **)&cu)[i] = dlsym(lib, names[i]))) return names[i];
+  return NULL;
+}
+
+static int enter(int device) {
+  void *context;
+  const int failed = cu.retain(&context, device);
+  return failed ? failed : cu.push(context);
+}
+
+static int leave(int device, int failed) {
+  void *context;
+  cu.pop(&context);
+  cu.release(device);
+  return failed;
+}
+
+void *learn_managed(int device, long bytes, const char **why) {
+  const unsigned global = 1;  // CU_MEM_ATTACH_GLOBAL
+  unsigned long long p = 0;
+  if ((*why = open_driver())) return NULL;
+  *why = "the driver gives no unified memory";
+  return enter(device) || leave(device, cu.allocate(&p, (size_t)bytes, global)) ? NULL : (void *)p;
+}
+
+int learn_prefetch(void *p, long bytes, int device) {
+  const int failed = enter(device);
+  if (failed) return failed;
+  const int moved = cu.prefetch((unsigned long long)p, (size_t)bytes, device, NULL);
+  return leave(device, moved ? moved : cu.wait());
+}
+
+void learn_unmanage(void *p, int device) {
+  if (!enter(device)) leave(device, cu.release_memory((unsigned long long)p));
 }

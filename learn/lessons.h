@@ -8,3 +8,8 @@ void learn_multiply(float *y, const float *x, long n);
 void learn_square(float *y, const float *x, long n);
 void learn_power(float *y, const float *x, long n);
 void learn_negate(float *y, const float *x, long n);
+
+// Lesson 14: unified memory of a GPU by the driver; NULL with *why if there is none. learn_prefetch moves it to the GPU.
+void *learn_managed(int device, long bytes, const char **why);
+int learn_prefetch(void *p, long bytes, int device);
+void learn_unmanage(void *p, int device);

@@ -526,6 +526,11 @@ func TestReuse(t *testing.T) {
 		"in place as fast as a copy":    {reuseData(600, 1600), Unknown},
 		"one number of readings":        {reuseData(15, 1000)[:40], Unknown},
 	})
+	managed := reuseData(15, 1000)
+	for of, us := range map[string]float64{copiedByTimer: 100, unified: 400, prefetched: 110} {
+		managed.repeated(of, "time_us", 1, us)
+	}
+	says(t, judgeReuse(managed), "With 1 reading, unified memory takes 4.00x the time of a copy before, prefetched 1.10x.")
 	says(t, judgeReuse(reuseData(15, 1000)), "Up to 10 readings the transfer takes longer than the computation. "+
 		"Yet from 2 readings on, copying first is faster")
 }

@@ -33,6 +33,7 @@ type learnFlags struct {
 	all, json         bool
 	record, from, out string
 	size, block       int
+	managed           bool
 	task              string // of --new
 }
 
@@ -68,6 +69,7 @@ runs it on an emulator, untimed. --new TASK writes a FILE.cu to begin with.`,
 		f.Var(cli.Int(&l.size, 0, cli.AtLeast(1)), "size", "lesson 21 lays out a launch for `N` elements (default:\n10,000,000), FILE.cu is launched for them")
 		f.Var(cli.Int(&l.block, 0, cli.Between(1, 1024)), "block", "in blocks of `N` threads (default: 256)")
 		f.StringVar(&l.task, "new", "", "write FILE.cu, a kernel for `TASK`: vector.add, vector.square,\nreduce.sum or matmul")
+		f.BoolVar(&l.managed, "managed", false, "lesson 14 tries unified memory too (cudaMallocManaged,\n64 MiB), if ten times as much is free")
 		f.Lookup("size").DefValue, f.Lookup("block").DefValue = "", ""
 	})
 	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
@@ -289,7 +291,7 @@ func mine(ctx context.Context, m *cli.ModelFlags, gpu bool, file string) (*learn
 
 // open returns what experiments may use, with the GPU of --device.
 func (l *learnFlags) open(m *cli.ModelFlags) (*learn.Env, error) {
-	e := &learn.Env{NoGPU: "--device cpu was given", Size: l.size, Block: l.block}
+	e := &learn.Env{NoGPU: "--device cpu was given", Size: l.size, Block: l.block, Managed: l.managed}
 	e.Infer, _ = os.Executable()
 	if m.Device == "cpu" {
 		return e, nil

@@ -8,13 +8,14 @@ import (
 	"unsafe"
 
 	"gpt2scope/cuda"
-	"gpt2scope/internal/chart"
 )
 
 var lesson14 = Lesson{
 	Number: 14,
 	Claim:  "when the transfer takes longer than the computation, let the kernel read the host's memory in place (zero-copy)",
-	GPU:    &Experiment{Run: onGPU(runReuse), Judge: judgeReuse, Picture: drawReuse},
+	GPU: &Experiment{Run: onGPU(runReuse), Judge: judgeReuse,
+		Picture: curves("The same numbers, read several times", log("readings"), log("time (us)"),
+			medians("time_us", inPlace, copyRead, resident))},
 	Why: `The bytes have to cross the link, whatever the call is named. A copy moves them once, and every reading after
 it comes from device memory. Reading in place, here from pinned host memory, moves them again each time. Unified
 memory lies between: pages move when they are first touched, by page faults, and then stay, so it is a copy in small
@@ -156,9 +157,4 @@ func judgeReuse(d Data) Finding {
 			countOf(from, "reading"))},
 		rule{Unknown, unclear, never},
 		rule{Shown, true, never})
-}
-
-func drawReuse(d Data) chart.Picture {
-	return curves("The same numbers, read several times", log("readings"), log("time (us)"),
-		d.medians("time_us", inPlace, copyRead, resident)...)
 }

@@ -16,8 +16,8 @@ aten::pow. The total of an operator is the time from its start to its end, with 
 total without them. So a total says how long something took that you called, and self says where it went. Sum a column
 of totals, and nested work is counted once for each operator around it; self times sum to the time. Both are times of
 the host: while it launches kernels, not while they run. The first call of an operator also loads kernels and chooses
-algorithms, which stands in its total: 3.8 ms for the first pow beside 0.1 ms for a mul that came later says nothing
-about pow. The same holds for Self CUDA and CUDA total.`,
+algorithms, which stands in its total: in sample:square, on a GPU, the first square takes 35.0 ms, and the second 28 us.
+The same holds for Self CUDA and CUDA total.`,
 	GoOn: "infer trace show sample:square --by op",
 }
 

@@ -9,7 +9,7 @@ import (
 
 // vectorAdd is z = x + y.
 func vectorAdd() *Task {
-	t := elementwise("vector.add", 2, (*cpu.Team).Add, "add_tuned", func(z, x, y []float32) {
+	t := elementwise("vector.add", 2, (*cpu.Team).Add, "add", func(z, x, y []float32) {
 		for i := range z {
 			z[i] = x[i] + y[i]
 		}
@@ -25,7 +25,7 @@ func vectorAdd() *Task {
 // vectorSquare is z = x x.
 func vectorSquare() *Task {
 	square := func(t *cpu.Team, z, x, _ []float32) error { return t.Square(z, x) }
-	t := elementwise("vector.square", 1, square, "square_tuned", func(z, x, _ []float32) {
+	t := elementwise("vector.square", 1, square, "square", func(z, x, _ []float32) {
 		for i := range z {
 			z[i] = x[i] * x[i]
 		}
@@ -38,7 +38,7 @@ func vectorSquare() *Task {
 }
 
 // elementwise is a task that makes each element of z from those of x, and of y if it has two inputs: by the team, by a
-// kernel of kernels.cu, which has four loads of each array on the way, and by a plain loop.
+// kernel of kernels.cu, which has four loads of each array on the way, and by plain loops.
 func elementwise(name string, inputs int, team func(t *cpu.Team, z, x, y []float32) error, kernel string,
 	loop func(z, x, y []float32)) *Task {
 	return &Task{
@@ -55,7 +55,8 @@ func elementwise(name string, inputs int, team func(t *cpu.Team, z, x, y []float
 					return func() error { return team(t, z, x, y) }, nil, nil
 				}},
 			scalar(func(in []View, out View) { loop(out.Float32(), in[0].Float32(), in[inputs-1].Float32()) }),
-			{Device: GPU, Variant: Tuned, GPU: tuned(kernel)},
+			{Device: GPU, Variant: Tuned, GPU: tuned(kernel + "_tuned")},
+			oneThread(kernel + "_thread"),
 		},
 		Arrays: &Arrays{
 			Layout: func(s Shape, _ string) ([]Array, Array) {

@@ -1,7 +1,7 @@
 // The kernels of the tasks over arrays. Arrays are float32 and aligned to 16 bytes.
 //
 // A tuned kernel moves 16 bytes with each instruction, has several loads on the way before it waits for the first, and
-// reads and writes past the L1 cache, since nothing is used twice.
+// reads and writes past the L1 cache, since nothing is used twice. Beside it stands the kernel of one thread.
 
 typedef long long int64;
 
@@ -48,9 +48,15 @@ __device__ void map_tuned(float *z, const float *x, const float *y, int64 n) {
 extern "C" __global__ void __launch_bounds__(THREADS) add_tuned(float *z, const float *x, const float *y, int64 n) {
   map_tuned<true>(z, x, y, n);
 }
+extern "C" __global__ void add_thread(float *z, const float *x, const float *y, int64 n) {
+  for (int64 i = 0; i < n; i++) z[i] = x[i] + y[i];
+}
 
 extern "C" __global__ void __launch_bounds__(THREADS) square_tuned(float *z, const float *x, int64 n) {
   map_tuned<false>(z, x, x, n);
+}
+extern "C" __global__ void square_thread(float *z, const float *x, int64 n) {
+  for (int64 i = 0; i < n; i++) z[i] = x[i] * x[i];
 }
 
 // The sum of v over the threads of a block, in thread 0: over each warp by shuffles, then over the warps.
@@ -99,4 +105,20 @@ extern "C" __global__ void sum_final(float *out, const float *partial, int64 n) 
   for (int64 i = threadIdx.x; i < n; i += blockDim.x) sum += (double)partial[i];
   sum = block_sum(sum);
   if (threadIdx.x == 0) out[0] = (float)sum;
+}
+
+// out[0] = the sum of x
+extern "C" __global__ void sum_thread(float *out, const float *x, int64 n) {
+  float sum = 0;
+  for (int64 i = 0; i < n; i++) sum += x[i];
+  out[0] = sum;
+}
+
+// c[i][j] = the sum over l of a[i][l] b[j][l], for (M, K) a, (N, K) b, (M, N) c: one thread for each c
+extern "C" __global__ void product_naive(float *c, const float *a, const float *b, int M, int N, int K) {
+  const int j = blockIdx.x * blockDim.x + threadIdx.x, i = blockIdx.y * blockDim.y + threadIdx.y;
+  if (i >= M || j >= N) return;
+  float sum = 0;
+  for (int l = 0; l < K; l++) sum += a[(int64)i * K + l] * b[(int64)j * K + l];
+  c[(int64)i * N + j] = sum;
 }

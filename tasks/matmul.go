@@ -32,6 +32,8 @@ func matmul() *Task {
 			{Device: CPU, Variant: "scalar", Plain: true, DTypes: []string{Float32},
 				Most: operations(1 << 27), CPU: scalarProduct},
 			{Device: GPU, Variant: Tuned, GPU: linearProduct},
+			{Device: GPU, Variant: "naive", Plain: true, DTypes: []string{Float32}, Most: operations(1 << 34),
+				GPU: naiveProduct},
 		},
 		Arrays: &Arrays{
 			Layout: func(s Shape, dtype string) ([]Array, Array) {
@@ -169,4 +171,12 @@ func linearProduct(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, dtype str
 		}
 	}
 	return func(s *cuda.Stream) error { return s.Linear(a) }, nil, nil
+}
+
+// naiveProduct has a thread for each element, in blocks of 16 x 16.
+func naiveProduct(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, _ string) (Launch, func() error, error) {
+	f, err := g.Function("product_naive")
+	m, n, k := s.Get("m"), s.Get("n"), s.Get("k")
+	l := cuda.Launch{Grid: cuda.Dim{X: (n + 15) / 16, Y: (m + 15) / 16}, Block: cuda.Dim{X: 16, Y: 16}}
+	return func(s *cuda.Stream) error { return f.Launch(s, l, out, in[0], in[1], int32(m), int32(n), int32(k)) }, nil, err
 }

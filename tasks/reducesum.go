@@ -37,6 +37,7 @@ func reduceSum() *Task {
 				out.Float32()[0] = sum
 			}),
 			{Device: GPU, Variant: Tuned, GPU: twoStages},
+			oneThread("sum_thread"),
 		},
 		Arrays: &Arrays{
 			Layout: func(s Shape, _ string) ([]Array, Array) { return []Array{{s.Get("n"), Float32}}, Array{1, Float32} },

@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"fmt"
+	"math"
 
 	"gpt2scope/cpu"
 	"gpt2scope/cuda"
@@ -46,7 +47,16 @@ const (
 )
 
 // tuned launches a kernel of kernels.cu over n values in blocks.
-func tuned(kernel string) GPUWay {
+func tuned(kernel string) GPUWay { return launchOf(kernel, blockThreads, blockValues) }
+
+// oneThread is the plain way by one thread of a GPU, which takes some 50 ns a value.
+func oneThread(kernel string) Way {
+	return Way{Device: GPU, Variant: "one-thread", Plain: true, Most: func(s Shape) bool { return s.Get("n") <= 1<<17 },
+		GPU: launchOf(kernel, 1, math.MaxInt)}
+}
+
+// launchOf launches a kernel with blocks of threads for so many values each.
+func launchOf(kernel string, threads, perBlock int) GPUWay {
 	return func(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, _ string) (Launch, func() error, error) {
 		f, err := g.Function(kernel)
 		n := s.Get("n")
@@ -55,7 +65,7 @@ func tuned(kernel string) GPUWay {
 			arguments = append(arguments, p)
 		}
 		arguments = append(arguments, int64(n))
-		l := cuda.Launch{Grid: cuda.Dim{X: 1 + (n-1)/blockValues}, Block: cuda.Dim{X: blockThreads}}
+		l := cuda.Launch{Grid: cuda.Dim{X: 1 + (n-1)/perBlock}, Block: cuda.Dim{X: threads}}
 		return func(s *cuda.Stream) error { return f.Launch(s, l, arguments...) }, nil, err
 	}
 }

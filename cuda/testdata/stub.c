@@ -612,7 +612,9 @@ static const struct kernel {
   const char *name;
   void (*run)(void **arguments, uint64_t threads);
 } kernels[] = {
-    {"add", kernel_add}, {"add_tuned", kernel_add_all}, {"square_tuned", kernel_square},
+    {"add", kernel_add}, {"add_tuned", kernel_add_all}, {"add_thread", kernel_add_all},
+    {"square_tuned", kernel_square}, {"square_thread", kernel_square}, {"sum_thread", kernel_sum},
+    {"product_naive", kernel_product},
     {"sum_partial", kernel_sum_partial}, {"sum_final", kernel_sum}, {"vector_add", kernel_add_all}, {"reduce_sum", kernel_sum_partial}, {"matmul", kernel_product},
 };
 

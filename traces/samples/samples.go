@@ -35,7 +35,7 @@ var all = []Sample{
 	{"two", "two processes of PyTorch share a GPU", "show sample:two --by process", "pytorch/two.sqlite"},
 	{"unaligned", "a vocabulary of 50257, whose product is slow", "show sample:unaligned --by kernel", "pytorch/unaligned.sqlite"},
 	{"kineto", "PyTorch's own profiler, with the shapes of inputs", "show sample:kineto --by op", "pytorch/kineto.json.gz"},
-	{"square", "PyTorch on a CPU: square, mul and pow, cold and warm", "show sample:square --by op", "pytorch/square.json.gz"},
+	{"square", "PyTorch: square, mul and pow on a GPU, cold and warm", "show sample:square --by op", "pytorch/square.json.gz"},
 	{"generate", "transformers write text: no ranges, only kernels", "stages sample:generate", "stages/hf-sdpa-bf16-L12-generate.json.gz"},
 	{"eager", "infer by nsys: each kernel is launched by a call", "show sample:eager --by op", "eager.sqlite"},
 	{"graph", "the same run with CUDA graphs", "diff sample:eager sample:graph", "graph.sqlite"},

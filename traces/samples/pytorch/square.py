@@ -1,6 +1,4 @@
-# Records square(a), a * a and a ** 2 twice, cold and warm, by PyTorch's profiler; on a GPU where there is one. Runs that
-# lost the processor to other programs are made again by the caller: the exit status is 1 then.
-import resource
+# Records square(a), a * a and a ** 2 twice, cold and warm, by PyTorch's profiler; on a GPU where there is one.
 import sys
 
 import torch
@@ -9,7 +7,6 @@ from torch.profiler import ProfilerActivity, profile, record_function
 torch.set_num_threads(1)
 gpu = torch.cuda.is_available()
 a = torch.randn(1000, 1000)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 with profile(activities=[ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * gpu) as p:
     a = a.cuda() if gpu else a
     for name in ["cold", "warm"]:
@@ -17,6 +14,4 @@ with profile(activities=[ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * gpu) 
             torch.square(a), a * a, a**2
             if gpu:
                 torch.cuda.synchronize()
-lost = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw - before
 p.export_chrome_trace(sys.argv[1])
-sys.exit(lost > 1)

@@ -186,11 +186,12 @@ func MemoryOf(b Backend) (free, total uint64, err error) {
 	return 0, 0, unsupported(b, "say how much memory its device has")
 }
 
-// Joiner is a [Backend] whose sessions can decode together.
+// Joiner is a [Backend] whose sessions can decode at the same time.
 type Joiner interface {
 	// Join returns a backend for at most so many sessions of a model, of one sequence each and with the same options, that
-	// take each decode step together. A session gets the logits that it would get alone, bit for bit. Each is used by a
-	// goroutine of its own, and waits for the others in decode steps; it is closed as soon as it has no more to do.
+	// take decode steps together or beside one another. A session gets the logits that it would get alone, bit for bit.
+	// Each is used by a goroutine of its own, and may wait for the others in decode steps; it is closed as soon as it has
+	// no more to do.
 	Join(m *Model) (b Backend, sessions int)
 }
 

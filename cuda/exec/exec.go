@@ -140,6 +140,15 @@ func NewOn(lib *cuda.Library, o Options) (*Backend, error) {
 	return b, nil
 }
 
+// Join is of [gpt2.Joiner]: sessions have streams of their own, so that small kernels of several run beside one another.
+// A session in mode persistent takes all SMs.
+func (b *Backend) Join(*gpt2.Model) (gpt2.Backend, int) {
+	if b.mode == Graph {
+		return b, 8
+	}
+	return b, 1
+}
+
 // noticeOnce gives a notice, unless it was given before.
 func (b *Backend) noticeOnce(text string) {
 	if _, given := b.given.LoadOrStore(text, true); !given {

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unsafe"
@@ -966,6 +967,37 @@ func TestSharedWeights(t *testing.T) {
 	}
 	if _, err := b.Prepare(t.Context(), m, options(0)); !errors.Is(err, gpt2.ErrClosed) {
 		t.Errorf("a closed backend: %v", err)
+	}
+}
+
+// TestJoin: sessions run beside one another in mode graph; one in mode persistent takes the whole GPU.
+func TestJoin(t *testing.T) {
+	lib, _ := onStub(t)
+	m := randomModel(t, small)
+	for mode, want := range map[Mode]int{Eager: 1, Graph: 8, Persistent: 1} {
+		b := backendOn(t, lib, Options{Mode: mode})
+		joined, n := b.Join(m)
+		if n != want {
+			t.Errorf("mode %s: %d sessions, want %d", mode, n, want)
+		}
+		var beside sync.WaitGroup
+		for range n {
+			beside.Go(func() {
+				r, err := joined.Prepare(t.Context(), m, gpt2.Options{Layers: []int{0, 1}, Batch: 1, Context: 16})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if tokens, err := r.Prefill(t.Context(), []int32{1, 2}, samplingPass(1, 2)); err != nil || len(tokens) != 1 {
+					t.Errorf("%d tokens, %v", len(tokens), err)
+				}
+				if err := r.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		beside.Wait()
+		must(t, b.Close())
 	}
 }
 

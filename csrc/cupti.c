@@ -40,6 +40,7 @@ static struct {
   CUptiResult (*cuptiActivityEnableAllSyncRecords)(uint8_t enable);
   CUptiResult (*cuptiActivityEnableRuntimeApi)(CUpti_CallbackId id, uint8_t enable);
   CUptiResult (*cuptiActivityEnableDriverApi)(CUpti_CallbackId id, uint8_t enable);
+  CUptiResult (*cuptiActivityRegisterTimestampCallback)(uint64_t (*clock)(void));
 #if CUPTI_API_VERSION >= 130000
   __typeof__(&cuptiSubscribe_v2) cuptiSubscribe_v2;
 #endif
@@ -250,6 +251,7 @@ static int32_t find(const char *path, gs_cupti_error *error) {
   MAYBE(cuptiActivityEnableAllSyncRecords)
   MAYBE(cuptiActivityEnableRuntimeApi)
   MAYBE(cuptiActivityEnableDriverApi)
+  MAYBE(cuptiActivityRegisterTimestampCallback)
 #if CUPTI_API_VERSION >= 130000
   MAYBE(cuptiSubscribe_v2)
 #endif
@@ -329,6 +331,14 @@ static void name_subscriber(gs_cupti_error *error) {
 #endif
 }
 
+static int64_t now(clockid_t clock) {
+  struct timespec t;
+  clock_gettime(clock, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static uint64_t CUPTIAPI monotonic(void) { return (uint64_t)now(CLOCK_MONOTONIC); }
+
 static int32_t open_one(const char *path, const gs_cupti_options *options, gs_cupti_error *error) {
   memset(error, 0, sizeof(*error));
   uint32_t version = 0;
@@ -364,6 +374,8 @@ static int32_t open_one(const char *path, const gs_cupti_options *options, gs_cu
     size_t size = options->device_buffer, count = options->device_buffers;
     if (size) attribute(CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_SIZE, sizeof(size), &size);
     if (count) attribute(CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_PRE_ALLOCATE_VALUE, sizeof(count), &count);
+    // By its own clock launches were 10 to 30 % slower on an H100.
+    if (api.cuptiActivityRegisterTimestampCallback) api.cuptiActivityRegisterTimestampCallback(monotonic);
     call = "cuptiActivityRegisterCallbacks";
     r = api.cuptiActivityRegisterCallbacks(requested, completed);
   }
@@ -704,12 +716,6 @@ static void state(gs_cupti_state *out) {
   pthread_mutex_lock(&s.mutex);
   out->fatal = s.fatal;
   pthread_mutex_unlock(&s.mutex);
-}
-
-static int64_t now(clockid_t clock) {
-  struct timespec t;
-  clock_gettime(clock, &t);
-  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
 // clocks reads CUPTI's clock between two readings of each of the host's clocks, several times, and keeps the shortest.

@@ -57,6 +57,11 @@ struct Traits {
   static constexpr int HEADS = (NB + 2) / 2 - (NB == 2 || NB == 4);  // heads of which a warp's part of C has values
   static constexpr bool WIDE = NB > 2;
   static constexpr int TILE_ROWS = WIDE ? 8 : 16;      // of a tile of C inputs
+  // Bytes between the halves of such a tile: lanes that read at once have two rows of each, which lie in other banks. Of
+  // 8-bit weights they are rows STEP apart.
+  static constexpr int STEP = Q8 && ROW_BYTES / 16 % 2 ? 2 : 1;
+  static constexpr int PAD =
+      !Q8 ? 64 : (256 + (STEP * ROW_BYTES % 128 == 64 ? 32 : 64) - TILE_ROWS / 2 * ROW_BYTES % 128) % 128;
   static constexpr int CHUNKS = WIDE ? WARPS / 2 : 1;  // tiles of the rows of 4C inputs, side by side
   // Of such a tile: bytes of a row, and from one to the next, against bank conflicts.
   static constexpr int CHUNK_BYTES = LONG_BYTES / CHUNKS;
@@ -136,7 +141,7 @@ template <bool SPILLS> __device__ inline int opaque_if(int warp) { return SPILLS
 
 // Where a row of a tile of C inputs begins.
 template <typename Traits> __device__ inline uint32_t place_of_row(int row) {
-  return row * Traits::ROW_BYTES + (row < Traits::TILE_ROWS / 2 ? 0 : PAD);
+  return row * Traits::ROW_BYTES + (row < Traits::TILE_ROWS / 2 ? 0 : Traits::PAD);
 }
 
 // ---------------------------------------------------------------- the warp that copies
@@ -187,7 +192,7 @@ template <typename Traits> __device__ void copy_weights(const Params &p, Shared<
 #pragma unroll 1
       while (left > 0) {
         const int rows = hidden ? s.rows : min(batch_left, Traits::TILE_ROWS);
-        const int room = hidden ? rows * Traits::CHUNK_PITCH : rows * row_bytes + PAD;
+        const int room = hidden ? rows * Traits::CHUNK_PITCH : rows * row_bytes + Traits::PAD;
         const uint32_t place = to.reserve(i, room, rows * row_bytes);
         // Copies of several rows reach more of the memory's bandwidth. The widest models wait less with a row each;
         // with 384 it makes no difference. Blocks do not wait for each other while logits are computed, so these are
@@ -199,7 +204,7 @@ template <typename Traits> __device__ void copy_weights(const Params &p, Shared<
 #pragma unroll 1
         for (int row = to.lane * each; row < (to.lane < lanes ? rows : 0); row += lanes * each) {
           if (paced) to.pace(each * row_bytes, PACE);
-          const int at = hidden ? row * Traits::CHUNK_PITCH : row * row_bytes + (row < HALF ? 0 : PAD);
+          const int at = hidden ? row * Traits::CHUNK_PITCH : row * row_bytes + (row < HALF ? 0 : Traits::PAD);
           bulk_copy(place + at, from + row * pitch, min(each, rows - row) * row_bytes, to.arrives, policy);
         }
         left -= rows;
@@ -896,7 +901,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
 
       // A product of C inputs, up to 32 rows at a time. Of a tile, lanes of even g have rows of the first half, lanes
       // of odd g rows of the second one, which lies in other banks.
-      const int mine = g % 2 * (Traits::TILE_ROWS / 2) + g / 2;
+      const int mine = g % 2 * (Traits::TILE_ROWS / 2) + (Traits::STEP == 2 ? g / 2 % 2 * 2 + g / 4 : g / 2);
       const bool norm = s.gain != nullptr;
       uint32_t px[XU];
       float gain[XU][F32_PER_PACKET];
@@ -1340,7 +1345,7 @@ template <typename Traits> bool fits(const Shape &x, const Shape &h, const Shape
 // What one step needs at once must fit, wherever in the ring it begins: two tiles of rows, or the keys and values of a
 // split, and as much as the larger of two may leave unused at the end.
 template <typename Traits> int64_t ring_at_least(const Params &p) {
-  const int64_t rows = Traits::TILE_ROWS * (int64_t)Traits::ROW_BYTES + PAD,
+  const int64_t rows = Traits::TILE_ROWS * (int64_t)Traits::ROW_BYTES + Traits::PAD,
                 wide = p.x.rows * (int64_t)Traits::CHUNK_PITCH;
   const int64_t keys = (Traits::BATCHED ? Traits::CHUNK : p.P / SPLITS + SPLITS * KEYS) * (int64_t)(2 * HEAD);
   const int64_t tile = rows > wide ? rows : wide;

@@ -22,7 +22,6 @@ namespace {
 typedef __nv_bfloat16 bf16;
 
 constexpr int TILES = 32;  // copies to the ring in flight, at most
-constexpr int PAD = 64;    // bytes between rows of 4C inputs in the ring, or halves of a tile: against bank conflicts
 constexpr int HEAD = 64;   // size of a head
 constexpr int SPLITS = 4;
 constexpr int LINE = 8;            // packets of a line of the L2 cache; each has one writer

@@ -7,6 +7,10 @@
 #include "packet.cuh"
 #include "q8.cuh"
 
+#ifndef GS_BYTES_FROM
+#define GS_BYTES_FROM 1
+#endif
+
 namespace decode {  // named: else code for older GPUs has warnings of what it does not use
 
 // The Traits of gs_persistent_one, whose launch runs step p.only_step of token p.tokens - 1.
@@ -543,19 +547,21 @@ template <typename Traits> struct Embedding {
 template <typename Traits> __device__ inline uint32_t part_of_row(int block, int q) {
   return Traits::Q8 ? q8_integers(block) + q * 8 : block * 64 + q * 16;
 }
-// A warp's part of x as integers of 16 bits times a scale: the largest magnitude is 127 times 256. The high bytes are in
-// column 0 of the tensor core instructions, the low ones in column 1.
+// A warp's part of x as integers of 16 bits times a scale, which is 128/127 of the power of two with which they fit. The
+// high bytes are in column 0 of the tensor core instructions, the low ones in column 1.
 struct Quantiser {
   float scale, inverse;
 
-  // magnitude: of the lane's values, as bits, which are in the order of the values. A NaN makes the scale one.
+  // magnitude: of the lane's values, as bits, which are in the order of the values. The scale is no number if one of them
+  // is none.
   __device__ explicit Quantiser(uint32_t magnitude) {
-    const float most = __uint_as_float(__reduce_max_sync(~0u, magnitude));
-    scale = most * (1.0f / 32512), inverse = 32512 * reciprocal(most);
+    const uint32_t most = __reduce_max_sync(~0u, magnitude), exponent = max(most >> 23, 16u);
+    inverse = __uint_as_float((268 - exponent) << 23) * (127.0f / 128);
+    scale = fmaf(__uint_as_float(most), 0.0f, __uint_as_float((exponent - 14) << 23) * (128.0f / 127));
   }
-  // Stores a value's bytes, `low` bytes apart.
+  // Stores a value's bytes, `low` bytes apart. Adding 1.5 x 2^23 rounds it to an integer in the low bits.
   __device__ void store(uint32_t at, int low, float v) const {
-    const int t = __float2int_rn(v * inverse);
+    const int t = (int)__float_as_uint(fmaf(v, inverse, 12582912.0f));
     store_shared8(at, (t + 128) >> 8), store_shared8(at + low, t);
   }
 };

@@ -81,7 +81,6 @@ template <typename T> T lane_value(const unsigned char (*values)[MOST], int lane
 inline unsigned __float_as_uint(float v) { unsigned i; memcpy(&i, &v, 4); return i; }
 inline float __int_as_float(int i) { float v; memcpy(&v, &i, 4); return v; }
 inline float __uint_as_float(unsigned i) { float v; memcpy(&v, &i, 4); return v; }
-inline int __float2int_rn(float v) { return v != v ? 0 : (int)lrintf(v); }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fdividef(float a, float b) { return a / b; }
 inline float rsqrtf(float v) { return 1.0f / sqrtf(v); }

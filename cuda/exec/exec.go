@@ -121,7 +121,9 @@ func NewOn(lib *cuda.Library, o Options) (*Backend, error) {
 		return nil, err
 	}
 	if b.held = b.dtype; o.Q8 {
-		b.held = cuda.Q8
+		if b.held = cuda.Q8; b.dtype != cuda.BF16 {
+			return nil, fmt.Errorf("8-bit weights on the GPU are for activations in BF16, not %s", o.DType)
+		}
 	}
 	if is := b.dev.Info(); b.dtype == cuda.BF16 && is.Major < 8 {
 		return nil, fmt.Errorf("GPU %d (%s) has compute capability %d.%d, which has no bfloat16: use float32, --dtype f32",

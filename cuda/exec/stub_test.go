@@ -141,6 +141,7 @@ func TestNewFails(t *testing.T) {
 		{Options{Variants: map[string]string{"attn.sdpa": "fast"}}, `no variant "fast"; it has auto, naive, split, flash`},
 		{Options{Variants: map[string]string{"attn": "naive"}}, `no stage "attn"; stages are wte+wpe, ln_1`},
 		{Options{Variants: map[string]string{"residual_2": "naive"}}, "auto, gemm, norm"},
+		{Options{DType: weights.F32, Q8: true}, "8-bit weights"},
 	} {
 		_, err := NewOn(lib, c.o)
 		if err == nil || !strings.Contains(err.Error(), c.words) {

@@ -37,7 +37,7 @@ struct Traits {
   using Sampling = Traits<WARPS, NB, Q8, GROUP, STAMPS, true>;
   using Prompt = Traits<WARPS, NB, Q8, 4, STAMPS, false, true>;
   static constexpr bool BATCHED = GROUP > 1, SAMPLES_BATCHED = SAMPLES && BATCHED;
-  static constexpr bool BYTES = Q8 && !BATCHED && NB >= GS_BYTES_FROM;  // bytes are multiplied; of several sequences weights are widened
+  static constexpr bool BYTES = Q8 && !BATCHED;  // bytes are multiplied; of several sequences weights are widened
   static constexpr int PROMPT_ROWS = !PROMPT  ? 1
                                      : NB > 4 ? GROUP
                                               // of the widest models there is no room for two groups
@@ -796,8 +796,6 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
           else bytes.clear(1);
         } else if constexpr (Traits::Q8) {
           load_weights<Traits>(a, row, first), load_weights<Traits>(b, row8, first);
-#pragma unroll
-          for (int k = 0; k < KEEP && !BATCHED; k++) arrange(a[k], b[k], p.zero);
         } else {
 #pragma unroll
           for (int k = 0; k < KEEP; k++) {

@@ -7,10 +7,6 @@
 #include "packet.cuh"
 #include "q8.cuh"
 
-#ifndef GS_BYTES_FROM
-#define GS_BYTES_FROM 1
-#endif
-
 namespace decode {  // named: else code for older GPUs has warnings of what it does not use
 
 // The Traits of gs_persistent_one, whose launch runs step p.only_step of token p.tokens - 1.

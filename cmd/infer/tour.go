@@ -29,7 +29,7 @@ var screens = []struct{ title, command, says string }{
 		"most that removing it could gain, the largest first: here the copies."},
 	{"a kernel and its launch", "trace kpi sample:eager", "A kernel is launched by a call that returns at once, and starts later: the launch latency; a correlation id pairs the " +
 		"two. While the queue is filled the GPU never waits for the host; starved is the share of the time in which it did."},
-	{"a graph", "trace diff sample:eager sample:graph --sort change --limit 4", "A CUDA graph launches all kernels of a step by one call. With seven steps in each recording " +
+	{"a graph", "trace diff sample:eager sample:graph", "A CUDA graph launches all kernels of a step by one call. With seven steps in each recording " +
 		"not all differences can be told from noise: ~ marks those, and a verdict needs a test."},
 	{"inside one kernel", "trace show sample:persistent --columns main --limit 4", "Here one kernel makes whole tokens, and profilers see one bar. It records itself: its SMs wait for " +
 		"weights, for inputs of other SMs, compute, and wait for the last one."},

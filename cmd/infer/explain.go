@@ -3,12 +3,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/glossary"
@@ -35,7 +37,8 @@ as a recording has it. Without a name it lists all.`,
 			if name != "" {
 				found = glossary.Find(all, name)
 			}
-			if near := glossary.Near(all, name); len(found) == 0 && len(near) == 1 {
+			near := glossary.Near(all, name)
+			if len(found) == 0 && len(near) == 1 && strings.Contains(strings.ToLower(near[0]), strings.ToLower(name)) {
 				found = glossary.Find(all, near[0])
 			} else if len(found) == 0 {
 				hint := "'infer explain' lists what it knows"
@@ -57,7 +60,11 @@ as a recording has it. Without a name it lists all.`,
 	}
 	cli.AddJSON(c, &asJSON)
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return cli.Usagef("%w; an option is explained without its dashes: infer explain openmp-tracking", err)
+		option := "openmp-tracking"
+		if unknown := new(pflag.NotExistError); errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "" {
+			option = unknown.GetSpecifiedName()
+		}
+		return cli.Usagef("%w; an option is explained without its dashes: infer explain %s", err, option)
 	})
 	return c
 }

@@ -23,7 +23,8 @@ func TestExplain(t *testing.T) {
 	}
 	checkFailure(t, infer(t, "explain", "memcp"), exitFailure, "nothing is known of memcp", "near it: cudaMemcpy, cudaMemcpyAsync")
 	checkFailure(t, infer(t, "explain", "zebra"), exitFailure, "'infer explain' lists")
-	checkFailure(t, infer(t, "explain", "--openmp-tracking"), exitUsage, "without its dashes")
+	checkFailure(t, infer(t, "explain", "--set", "full"), exitUsage, "without its dashes: infer explain set\n")
+	checkFailure(t, infer(t, "explain", "cuda_of_the_future"), exitFailure, "nothing is known of cuda_of_the_future", "near it: CUDA")
 }
 
 // docs/glossary.md is what 'infer explain' knows; -update writes it.

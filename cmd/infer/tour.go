@@ -21,16 +21,16 @@ import (
 var screens = []struct{ title, command, says string }{
 	{"text", "-p ROMEO: -n 60 -s 1", "A GPT-2 that learned Shakespeare goes on from the prompt: one token after another, each by a pass through the " +
 		"model. The last line has the two numbers of every such program: how fast the prompt was read, and how fast tokens came."},
-	{"where the time went", "-p ROMEO: -n 16 -s 1 --profile --no-baseline", "Each row is a stage of the model, and the rows sum to the wall time: nothing " +
-		"is left out or counted twice. This was measured now, on your CPU; --trace FILE keeps it as a recording."},
-	{"a floor", "trace show sample:gpt2-after --columns main --sort time --limit 5", "This recording of a GPU is in the program. roofline % is the least time that " +
-		"the bytes and FLOPs of a stage need, in percent of the time that it took: lm_head is near what the GPU can do, attention is far from it."},
+	{"where the time went", "-p ROMEO: -n 16 -s 1 --profile --no-baseline", "Each row is a stage of the model, or idle time. With the rows that this screen " +
+		"leaves out they sum to the wall time: no time is counted twice. This was measured now, on your CPU; --trace FILE keeps it as a recording."},
+	{"a floor", "trace show sample:gpt2-after --columns main --sort time --limit 5", "This recording of a GPU is in the program. The floor is the least time that " +
+		"the bytes and FLOPs of a stage need, and roofline % is the floor in percent of the time that it took: lm_head is near what the GPU can do, attention is far from it."},
 	{"a recording of another program", "trace advise sample:bad", "Nsight Systems recorded a PyTorch program with faults. Each finding has its evidence and the " +
 		"most that removing it could gain, the largest first: here the copies."},
 	{"a kernel and its launch", "trace kpi sample:eager", "A kernel is launched by a call that returns at once, and starts later: the launch latency; a correlation id pairs the " +
 		"two. While the queue is filled the GPU never waits for the host; starved is the share of the time in which it did."},
-	{"a graph", "trace diff sample:eager sample:graph", "A CUDA graph launches all kernels of a step by one call. With seven steps in each recording " +
-		"not all differences can be told from noise: ~ marks those, and a verdict needs a test."},
+	{"a graph", "trace diff sample:eager sample:graph", "A CUDA graph launches all kernels of a step by one call. Each recording has one prefill, too few to compare, and seven " +
+		"decode steps, which are tested: ~ marks a difference that may be noise; where p is small, chance seldom makes such a one."},
 	{"inside one kernel", "trace show sample:persistent --columns main --limit 4", "Here one kernel makes whole tokens, and profilers see one bar. It records itself: its SMs wait for " +
 		"weights, for inputs of other SMs, compute, and wait for the last one."},
 	{"CPU or GPU", "tasks simulate", "A thousand tasks on a CPU and a GPU whose times were measured: each policy decides where they run. A threshold on the size loses " +

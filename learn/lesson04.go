@@ -24,11 +24,11 @@ var lesson04 = Lesson{
 		})},
 	Why: `Both do both. A chain in which each step needs the result of the last runs at about the same pace on either:
 one step per latency of the arithmetic unit. A CPU core finds independent instructions by itself and runs several at
-once, works on 8 or 16 numbers with one vector instruction, and has neighbours: three kinds of parallelism, whose
+once, works on 4 to 16 numbers with one vector instruction, and has neighbours: three kinds of parallelism, whose
 factors multiply. A GPU has the same three in other proportions: the 32 lanes of a warp are its vector, warps that
 take turns stand in for out-of-order execution, and it has more and simpler processors. The difference is what the
 silicon is spent on: a CPU shortens the time of one thread with caches, prediction and clock; a GPU hides it behind
-tens of thousands of others. Ask of a task how many independent pieces it has. Never compare a GPU with one scalar CPU
+hundreds of thousands of others. Ask of a task how many independent pieces it has. Never compare a GPU with one scalar CPU
 thread.`,
 	GoOn: "infer bench -m random:gpt2 --device cpu --threads 1,2 --repeat 5",
 }
@@ -128,8 +128,8 @@ func judgeParallelOnGPU(d Data) Finding {
 		"CPU   [ predicts, reorders, caches | 4 to 16 lanes ]   few cores, each made to end one thread soon",
 		"      [ predicts, reorders, caches | 4 to 16 lanes ]",
 		"",
-		"GPU   [ 4 warps issue at a time of up to 64 that wait | 4 x 32 lanes ]   132 such SMs, made to end many",
-		"      [ 4 warps issue at a time of up to 64 that wait | 4 x 32 lanes ]   threads, however long each waits",
+		"GPU   [ of up to 64 warps that wait, 4 issue at a time | 4 x 32 lanes ]   132 such SMs, made to end many",
+		"      [ of up to 64 warps that wait, 4 issue at a time | 4 x 32 lanes ]   threads, however long each waits",
 		"      ...",
 	}
 	f.Text = fmt.Sprintf("A warp does 32 times the work of one thread in %s the time.", ratio.Short())

@@ -22,8 +22,8 @@ var lesson12 = Lesson{
 				return figures
 			})},
 	Why: `The host opens and closes a range. In between it launches a kernel, and a launch returns at once. So nvtx_sum
-adds up the time that launching took, and that of a first call, which loads a module. If a kernel is long, it outlives
-its range. The error goes both ways, so no factor corrects it. A program that synchronises before it closes a range is
+adds up what launching took, and for the first call of a kernel what loading it took. A long kernel still runs when its
+range has closed. The error goes both ways, so no factor corrects it. A program that synchronises before it closes a range is
 another case: there nvtx_sum is right. The rule: synchronise before a range closes, or read the projection.
 nvtx_gpu_proj_sum projects a range onto the GPU: from the start of the first kernel launched in it to the end of the
 last. That is the time of the task on the device, gaps between its kernels included. A CUDA graph is launched by a
@@ -108,8 +108,8 @@ func judgeRanges(d Data) Finding {
 		ratios(d.values(most, "host_us"), d.values(most, "device_us"))))}
 	f.Figures = append(f.Figures, figures(least)...)
 	high, low := f.Figures[2], f.Figures[6]
-	f.Text = fmt.Sprintf("In a run of GPT-2 whose ranges do not wait for the GPU, nvtx_sum gives the stage %s %s the time of "+
-		"its kernels, with the first pass, which loads them, and %s in the median pass; and the stage %s %s.",
+	f.Text = fmt.Sprintf("GPT-2 ran, with ranges that do not wait for the GPU. nvtx_sum gives the stage %s %s the time of its kernels; "+
+		"in the median pass, without the loading of kernels in the first one, %s. It gives the stage %s %s.",
 		most, high.Short(), f.Figures[3].Short(), least, low.Short())
 	return f.decide(
 		rule{Refuted, high.Value >= 2 || low.Value <= 0.5, "So it is not the time of the task, nor off by a fixed factor."},

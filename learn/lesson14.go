@@ -23,7 +23,7 @@ pieces unless the program prefetches them. (--managed measures it; the verdict i
 decide, but how often the data are read before they change. The first reading pays for the link either way; each
 further one pays again in place, and not after a copy, long before the computation takes as long as the transfer. Ask
 first whether the data have to move at all: weights stay on the device for all tokens.`,
-	GoOn: "infer learn 14 --managed",
+	GoOn: "infer trace advise sample:bad",
 }
 
 // The cases of lesson 14.

@@ -28,11 +28,10 @@ var lesson15 = Lesson{
 				return all
 			})},
 	Why: `For one task, with its data always in the same place and the GPU always free, the times of the two devices
-cross once, and that size is the threshold. But the crossing moves. If the data are on the GPU already, the GPU needs no
-transfer, and the CPU does. If other work is queued, the GPU begins after it. No single size is right for all of these,
+cross once at most, and that size is the threshold. But the crossing moves. If the data are on the GPU already, the GPU needs no
+transfer, and the CPU does, after the work that is queued there. If other work is queued, the GPU begins after it. No single size is right for all of these,
 and a compromise loses in most. A model predicts the time of both devices from what is known
-before the run, the size, the place of the data and the queue, and takes the smaller; evaluating it costs less than a
-launch. Compare with the best that a CPU can do, all cores and vector instructions: against a loop in one thread any GPU
+before, the size, the place of the data and the queue, and takes the smaller. Compare with the best that a CPU can do, all cores and vector instructions: against a loop in one thread any GPU
 wins. 'infer tasks bench -o out' measures your own machine, 'infer tasks simulate out' judges it.`,
 	GoOn: "infer tasks simulate",
 }
@@ -188,7 +187,7 @@ func bestThreshold(all []choice) (threshold, loses float64) {
 
 func judgeThreshold(d Data) Finding {
 	all := choices(d)
-	var alone []string
+	var alone [2][]string // the places where the CPU, or the GPU, is faster at all sizes
 	var f Finding
 	worst := 0.0
 	for p := range place(len(thresholdCases)) {
@@ -200,9 +199,9 @@ func judgeThreshold(d Data) Finding {
 		worst = max(worst, l)
 		switch {
 		case math.IsInf(t, 0):
-			alone = append(alone, p.String()+" (the CPU at all sizes)")
+			alone[0] = append(alone[0], p.String())
 		case t == of[0].n:
-			alone = append(alone, p.String()+" (the GPU at all sizes)")
+			alone[1] = append(alone[1], p.String())
 		default:
 			f.Figures = append(f.Figures, exact("threshold: "+p.String(), "rows", t))
 		}
@@ -216,9 +215,11 @@ func judgeThreshold(d Data) Finding {
 		exact("lost with a model of both devices", "%", model))
 	f.Text = fmt.Sprintf("The task is the product of two square matrices in float32, by the tuned ways of both devices; a busy GPU has %.0f us "+
 		"of work before it. The threshold moves with the place of the data and the queue. Lost is time against the better device, on average "+
-		"over %d tasks; the model knows every second size on a free GPU.", queuedUs, len(all))
-	if len(alone) > 0 {
-		f.Text += fmt.Sprintf(" Without a threshold: %s.", strings.Join(alone, "; "))
+		"over %d tasks; the model is fitted to every second size, on a free GPU.", queuedUs, len(all))
+	for i, device := range []string{"CPU", "GPU"} {
+		if alone[i] != nil {
+			f.Text += fmt.Sprintf(" The %s is faster at all sizes with %s.", device, strings.Join(alone[i], "; with "))
+		}
 	}
 	refuted := mixed > 10 && model < mixed/2
 	return f.decide(

@@ -13,7 +13,7 @@ import (
 var lesson21 = Lesson{
 	Number: 21,
 	Claim:  "the GPU runs all threads of a grid at once",
-	CPU:    &Experiment{Of: "Computed for a launch on an NVIDIA H200 (--size, --block)", Run: layOutLaunch, Judge: judgeLaunch},
+	CPU:    &Experiment{Of: "Computed for a launch on an NVIDIA H200, which --size and --block choose", Run: layOutLaunch, Judge: judgeLaunch},
 	Why: `A launch names blocks and threads per block: <<<blocks, threads>>>. Each thread finds its element by the index
 formula, and those of the last block that find none return. Hardware cuts a block into warps of 32 threads that execute
 together. A block goes to one SM, whole, and stays until its end; there its threads share memory. An SM holds as many
@@ -28,6 +28,7 @@ block help only if they must share.`,
 const (
 	launchSize, launchBlock = 10_000_000, 256
 	launchRegisters         = 16
+	warp                    = 32
 )
 
 // ofLaunch is the case of lesson 21.
@@ -71,6 +72,9 @@ func drawLaunch(n, block, blocks, wave, sms float64) []string {
 	lines := []string{"i = blockIdx.x * blockDim.x + threadIdx.x;  if (i < n) ...", ""}
 	for _, b := range ends(blocks) {
 		line := fmt.Sprintf("block %s: elements %s to %s", count(b), count(b*block), count(min(n, (b+1)*block)-1))
+		if b == 0 && n > 2*warp && block > 2*warp {
+			line += "; its warps have 0 to 31, 32 to 63, ..."
+		}
 		if end := (b + 1) * block; end > n {
 			line += fmt.Sprintf(", and %s without one", countOf(int(end-n), "thread"))
 		}

@@ -14,7 +14,7 @@ var lesson23 = Lesson{
 	Why: `PyTorch's operators call each other. aten::linear picks a product and calls aten::addmm; aten::square calls
 aten::pow. The total of an operator is the time from its start to its end, with all that it calls; the self time is the
 total without them. So a total says how long something took that you called, and self says where it went. Sum a column
-of totals, and nested work is counted once for each operator around it; self times sum to the time. Both are times of
+of totals, and nested work is counted once for each operator around it; self times count it once. Both are times of
 the host: while it launches kernels, not while they run. The first call of an operator also loads kernels and chooses
 algorithms, which stands in its total: in sample:square, on a GPU, the first square takes 35.0 ms, and the second 28 us.
 The same holds for Self CUDA and CUDA total.`,

@@ -11,8 +11,8 @@ var lesson25 = Lesson{
 	Number: 25,
 	Claim:  "the sum of the kernel times in a profile is the time of a step",
 	CPU:    &Experiment{Of: "From two recordings of GPT-2 in the program, sample:gpt2-eager and sample:gpt2-graph", Run: stepsOf, Judge: judgeKernelSums},
-	Why: `Kernels that are launched one by one have gaps between them: each waits for the end of the one before and for
-its own start, about a microsecond, and longer where the host is late. So the sum is less than the step. In a CUDA
+	Why: `Kernels that are launched one by one have gaps between them: each starts about a microsecond after the one
+before has ended, and later where the host is late. So the sum is less than the step. In a CUDA
 graph, kernels may start before the one ahead has ended (programmatic dependent launch): they load weights and then
 wait. CUDA records that wait as their duration, kernels overlap, and the sum is more than the step. Under ncu each
 kernel runs alone, with cold caches, which is a third number. So measure a step from its first kernel to the last one,

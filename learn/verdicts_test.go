@@ -756,7 +756,7 @@ func TestLaunch(t *testing.T) {
 	})
 	f := judgeLaunch(launch(1000, 256))
 	says(t, f, "1,024 threads are launched, and 1,024 run at once: 4 blocks on 132 SMs, each of which holds at most 8, limited by warps.")
-	if want := []string{"block 0: elements 0 to 255", "block 1: elements 256 to 511", "block 3: elements 768 to 999, and 24 threads without one", "",
+	if want := []string{"block 0: elements 0 to 255; its warps have 0 to 31, 32 to 63, ...", "block 1: elements 256 to 511", "block 3: elements 768 to 999, and 24 threads without one", "",
 		"wave 1 [#.......................................] 4 blocks, on 4 SMs"}; !slices.Equal(f.Lines[2:], want) {
 		t.Errorf("%q", f.Lines)
 	}

@@ -335,7 +335,12 @@ func lessonText(r learn.Result, reasons map[string]bool) string {
 	if r.Number == 0 {
 		head = "The claim to test: "
 	}
-	fmt.Fprintf(&b, "%s%s\n", cli.Wrapped("", head+r.Claim), strings.ToUpper(string(r.Verdict)))
+	verdict := strings.ToUpper(string(r.Verdict))
+	judged := slices.DeleteFunc(slices.Clone(r.Parts), func(p learn.Part) bool { return p.Verdict == learn.Unknown })
+	if len(judged) == 1 && len(r.Parts) > 1 {
+		verdict += ", by the part of the " + judged[0].Name() + " alone"
+	}
+	fmt.Fprintf(&b, "%s%s\n", cli.Wrapped("", head+r.Claim), verdict)
 	for _, p := range r.Parts {
 		b.WriteString("\n" + cli.Wrapped("", fmt.Sprintf("%s: %s", p.Heading(), p.Verdict)))
 		var lines [][]string

@@ -66,7 +66,7 @@ func TestTasksFit(t *testing.T) {
 	file := filepath.Join(dir, "model.json")
 	e := mustInfer(t, "tasks", "fit", dir, "-o", file)
 	contains(t, e.stdout, "fitted to 128 measurements of 64 shapes", "vector.add", "other tasks", "cpu", "cuda")
-	contains(t, e.stderr, "left out are 1 disturbed", "1 without a floor", "infer: the model is in "+file+";")
+	contains(t, e.stderr, "left out: 1 that other programs may have slowed", "; 1 without a floor", "infer: the model is in "+file+";")
 	f, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -69,10 +70,19 @@ func ReadRows(ctx context.Context, stderr io.Writer, paths []string) ([]predict.
 		return nil, err
 	}
 	rows, disturbed, noFloor := tasks.Rows(all)
-	if plain := len(all) - len(rows) - disturbed - noFloor; disturbed+noFloor+plain > 0 {
-		fmt.Fprintf(stderr, "of %s, %s fitted; left out are %s disturbed and measured undisturbed too, %s without a floor, and "+
-			"%s of plain ways\n", cli.Count(len(all), "sample"), humanize.Count(len(rows), "is", "are"), humanize.Thousands(int64(disturbed)),
-			humanize.Thousands(int64(noFloor)), humanize.Thousands(int64(plain)))
+	var left []string
+	for _, out := range []struct {
+		n   int
+		why string
+	}{{disturbed, "that other programs may have slowed, of work that was measured without them too"}, {noFloor, "without a floor"},
+		{len(all) - len(rows) - disturbed - noFloor, "of plain ways, which a scheduler does not choose"}} {
+		if out.n > 0 {
+			left = append(left, humanize.Thousands(int64(out.n))+" "+out.why)
+		}
+	}
+	if left != nil {
+		fmt.Fprintf(stderr, "of %s, %s used; left out: %s\n", cli.Count(len(all), "sample"), humanize.Count(len(rows), "is", "are"),
+			strings.Join(left, "; "))
 	}
 	if len(rows) == 0 {
 		return nil, fmt.Errorf("none of the %s is of a tuned variant with a floor: there is nothing to fit",

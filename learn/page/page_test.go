@@ -99,7 +99,7 @@ func TestPageInBrowser(t *testing.T) {
 			letters: Math.min(...pictures.map((s) => 12 * box(s).width / s.viewBox.baseVal.width)),
 			outside: texts.filter(([s, t]) => t.left < s.left - 1 || t.right > s.right + 1 || t.top < s.top - 1 ||
 				t.bottom > s.bottom + 1).map(([,, text]) => text),
-			styled: getComputedStyle(document.body).maxWidth === "1400px" };
+			styled: getComputedStyle(document.body).maxWidth === "1680px" };
 	})()`
 	for window, letters := range map[int64]float64{1440: 11, 800: 11, 390: 11} {
 		b.Show(window, 900)

@@ -1,11 +1,12 @@
 // y = act(x W^T + bias), or y += that, of many rows in bfloat16 on Hopper's tensor cores (compute capability 9.0).
 //
-// * A block multiplies tiles of 64 WG rows and BN columns, one after another if there are more tiles than SMs. One
-//   thread copies x and W, 64 of K at a time, into a ring of stages; a warpgroup multiplies each 64 rows. W depends on
-//   no other kernel, so its first stages are copied before gs_wait(). While a tile is stored, the ring fills for the
-//   next.
+// * A block multiplies tiles of BM rows and BN columns, one after another if there are more tiles than SMs. One thread
+//   copies x and W, 64 of K at a time, into a ring of stages; a warpgroup multiplies each 64 rows. W depends on no
+//   other kernel, so its first stages are copied before gs_wait(). While a tile is stored, the ring fills for the next.
 // * SPLIT = 2: two blocks of a cluster halve K, and each finishes 64 of the 128 rows. Of 64 rows the first finishes
 //   all.
+// * TURNS, where there are many more tiles than SMs: the two warpgroups take whole tiles in turns, and one stores its
+//   tile while the other multiplies.
 // * Which tile is taken depends on M, N, K and the number of SMs alone. So does the order of sums.
 
 #include "linear.cuh"
@@ -23,15 +24,17 @@ struct Tiles {
   void *y;
 };
 
-// What a tile needs of shared memory. F32 is whether y is float32.
-template <int WG, int BN, int SPLIT, bool F32> struct Ring {
-  static constexpr int BM = 64 * WG, A = BM * 128, STAGE = A + BN * 128;
+// What a block needs. F32 is whether y is float32.
+template <bool TURNS, int BM, int BN, int SPLIT, bool F32> struct Block {
+  static constexpr int WG = BM / 64, A = BM * 128, STAGE = A + BN * 128;
   static constexpr int LINE = F32 ? BN * 4 + 32 : BN * 2 + 16;  // bytes of a row of y on its way out; no bank conflicts
-  static constexpr int OUT = (SPLIT > 1 ? 64 : BM) * LINE, PART = SPLIT > 1 ? 64 * BN * 4 : 0;
-  static constexpr int FIT = ((227 << 10) - 4096 - OUT - PART) / STAGE, MOST = BN <= 32 ? 8 : 4;
+  static constexpr int OUT = 64 * WG * LINE;  // after the ring; of SPLIT, where no tile comes after, in it
+  static constexpr int PART = SPLIT > 1 ? 64 * BN * 4 : 0;
+  static constexpr int MORE = 1024 + (SPLIT > 1 ? PART : OUT);
+  static constexpr int FIT = ((227 << 10) - 4096 - MORE) / STAGE, MOST = BN <= 32 ? 8 : BM == 64 ? 6 : 4;
   static constexpr int STAGES = FIT < MOST ? FIT : MOST;
-  static constexpr int SHARED = 1024 + STAGES * STAGE + OUT + PART;
-  static constexpr int THREADS = 128 * (WG + 1);
+  static constexpr int SHARED = MORE + STAGES * STAGE, THREADS = 128 * (WG + 1);
+  static_assert(SPLIT == 1 || STAGES * STAGE >= OUT / WG);
 };
 
 // The tile with this number: first GROUP rows of tiles, column after column.
@@ -45,38 +48,35 @@ struct Place {
 };
 
 #ifdef GS_WGMMA
-// x / (1 + 2^t) of four values with one division; t is at most 30, so that products stay finite.
+// x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), by the hardware's tanh, whose error is at most 2^-11 of it.
 template <int R> __device__ inline void gelu_tanh(float (&v)[R]) {
-  constexpr float A = -2.0f * 0.7978845608028654f * 1.4426950408889634f, B = A * 0.044715f;
+  constexpr float A = 0.7978845608028654f, B = A * 0.044715f;
 #pragma unroll
-  for (int i = 0; i < R; i += 4) {
-    float d[4];
-#pragma unroll
-    for (int j = 0; j < 4; j++)
-      d[j] = 1.0f + exp2_fast(fminf(v[i + j] * fmaf(B, v[i + j] * v[i + j], A), 30.0f));
-    const float first = d[0] * d[1], second = d[2] * d[3], over = reciprocal(first * second);
-    v[i] *= over * second * d[1], v[i + 1] *= over * second * d[0];
-    v[i + 2] *= over * first * d[3], v[i + 3] *= over * first * d[2];
+  for (int i = 0; i < R; i++) {
+    const float half = 0.5f * v[i];
+    v[i] = fmaf(half, tanh_fast(v[i] * fmaf(B, v[i] * v[i], A)), half);
   }
 }
 #endif
 
-template <int WG, int BN, int SPLIT, bool F32>
-__global__ void __launch_bounds__(128 * (WG + 1), 1)
+template <bool TURNS, int BM, int BN, int SPLIT, bool F32>
+__global__ void __launch_bounds__(BM * 2 + 128, 1)
     linear_wgmma(const gs_stamp stamp, const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap w,
                  const Tiles p) {
 #ifdef GS_WGMMA
-  using R = Ring<WG, BN, SPLIT, F32>;
-  enum { BIAS = 1, BIAS_READ = 2, OUTPUT = 3 };  // named barriers
+  using R = Block<TURNS, BM, BN, SPLIT, F32>;
+  constexpr int WG = R::WG, HALVES = TURNS ? WG : 1;  // warpgroups; 64 rows that one multiplies
+  constexpr int TOGETHER = TURNS ? 128 : 128 * WG;  // threads that multiply a tile
+  enum { READY = 1, TURN = 3 };  // named barriers; READY + w and TURN + w are of the warpgroup w
   extern __shared__ uint8_t shared[];
   __shared__ uint64_t full[R::STAGES], empty[R::STAGES];
-  __shared__ float2 biases[BN / 2];
+  __shared__ float2 biases[2][BN / 2];
   const uint32_t ring = (shared_address(shared) + 1023) & ~1023u;
   const int group = threadIdx.x / 128, part = SPLIT > 1 ? cluster_block() : 0;
   const int first = (int)blockIdx.x / SPLIT, step = (int)gridDim.x / SPLIT, tiles = p.rows * p.columns;
   const int deep = (p.K + 63) / 64, k0 = deep * part / SPLIT, steps = deep * (part + 1) / SPLIT - k0;
   if (threadIdx.x == 0) {
-    for (int i = 0; i < R::STAGES; i++) mbarrier_init(full + i, 1), mbarrier_init(empty + i, WG);
+    for (int i = 0; i < R::STAGES; i++) mbarrier_init(full + i, 1), mbarrier_init(empty + i, TURNS ? 1 : WG);
     mbarrier_show();
     prefetch_map(x), prefetch_map(w);
   }
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(128 * (WG + 1), 1)
   if (SPLIT > 1) cluster_arrive();  // this block runs: the other may write to its shared memory
   gs_let_next();
   if (group == WG) {
-    give_registers<WG == 1 ? 64 : 40>();
+    give_registers<WG == 1 ? 64 : 24>();
     if (threadIdx.x == WG * 128) {
       const int early = min(2, steps);
       int i = 0;
@@ -100,121 +100,137 @@ __global__ void __launch_bounds__(128 * (WG + 1), 1)
           const int stage = i % R::STAGES;
           if (i >= R::STAGES) mbarrier_wait(empty + stage, (i / R::STAGES - 1) & 1);
           if (i >= early) copy_w(stage, k, at.n);
-          copy_box(ring + stage * R::STAGE, x, (k0 + k) * 64, at.m * R::BM, 0, full + stage);
+          copy_box(ring + stage * R::STAGE, x, (k0 + k) * 64, at.m * BM, 0, full + stage);
         }
       }
     }
-    if (threadIdx.x >= WG * 128 + 32)  // fetch what the end of a tile needs
-      for (int tile = first; tile < tiles; tile += step) {
-        const int n = Place(p, tile).n * BN;
-        if (tile != first) named_sync<96 + 128 * WG>(BIAS_READ);
-        for (int c = threadIdx.x - (WG * 128 + 32); c < BN; c += 96)
-          reinterpret_cast<float *>(biases)[c] = p.bias && n + c < p.N ? __ldg(p.bias + n + c) : 0;
-        named_arrive<96 + 128 * WG>(BIAS);
-      }
     if (SPLIT > 1) {
       __syncwarp();
       cluster_wait(), cluster_arrive(), cluster_wait();
     }
     return;
   }
-  take_registers<WG == 1 ? 240 : 232>();
-  const gs_stamped<gs_stamp> stamped(stamp);
-  gs_wait();
-  stamped.start();
+  take_registers<240>();
   const int thread = threadIdx.x % 128, lane = thread % 32;
-  const bool mine = SPLIT == 1 || group == part;  // whether this block finishes the warpgroup's rows
-  int i = 0;
-  for (int tile = first; tile < tiles; tile += step) {
+  const gs_stamped<gs_stamp> stamped(stamp);
+  int i = 0, turn = 0;
+  for (int tile = first; tile < tiles; tile += step, turn++) {
+    if (TURNS && turn % 2 != group) {
+      i += steps;
+      continue;
+    }
     const Place at(p, tile);
-    const int m = at.m * R::BM, n = at.n * BN;
-    float d[BN / 2];
+    const int m = at.m * BM, n = at.n * BN;
+    float fetched[(BN + TOGETHER - 1) / TOGETHER] = {};
 #pragma unroll
-    for (int j = 0; j < BN / 2; j++) d[j] = 0;
+    for (int j = 0, c = threadIdx.x % TOGETHER; c < BN; j++, c += TOGETHER)
+      if (p.bias && n + c < p.N) fetched[j] = __ldg(p.bias + n + c);
+    if (turn < 2) {
+      gs_wait();
+      stamped.start();
+    }
+    float d[HALVES][BN / 2];
+#pragma unroll
+    for (int h = 0; h < HALVES; h++)
+#pragma unroll
+      for (int j = 0; j < BN / 2; j++) d[h][j] = 0;
+    if (TURNS && turn > 0) named_sync<256>(TURN + group);
     for (int k = 0; k < steps; k++, i++) {
       const int stage = i % R::STAGES;
       mbarrier_wait(full + stage, i / R::STAGES & 1);
-      const uint64_t a = tile_rows(ring + stage * R::STAGE + group * 8192),
+      const uint64_t a = tile_rows(ring + stage * R::STAGE + (TURNS ? 0 : group * HALVES * 8192)),
                      b = tile_rows(ring + stage * R::STAGE + R::A);
       wgmma_begin();
 #pragma unroll
-      for (int q = 0; q < 4; q++) wgmma<BN>(d, a + 2 * q, b + 2 * q, true);
+      for (int q = 0; q < 4; q++)
+#pragma unroll
+        for (int h = 0; h < HALVES; h++) wgmma<BN>(d[h], a + 512 * h + 2 * q, b + 2 * q, true);
       wgmma_commit();
-      wgmma_wait<1>(d);
+      wgmma_wait<1>(d[0]);
       if (k > 0 && thread == 0) mbarrier_arrive(empty + (i - 1) % R::STAGES);
     }
-    wgmma_wait<0>(d);
+    if (TURNS && tile + step < tiles) named_arrive<256>(TURN + 1 - group);
+#pragma unroll
+    for (int h = 0; h < HALVES; h++) wgmma_wait<0>(d[h]);
     if (thread == 0) mbarrier_arrive(empty + (i - 1) % R::STAGES);
-    if constexpr (SPLIT > 1) {  // one tile a block
+    if constexpr (SPLIT > 1) {
       const uint32_t parts = ring + R::STAGES * R::STAGE + thread * 16;
       cluster_wait();
-      if (!mine) {
 #pragma unroll
-        for (int j = 0; j < BN / 8; j++) store_cluster4(parts + j * 2048, SPLIT - 1 - part, d + 4 * j);
-      }
+      for (int h = 0; h < HALVES; h++)
+        if (group * HALVES + h != part)
+#pragma unroll
+          for (int j = 0; j < BN / 8; j++) store_cluster4(parts + j * 2048, SPLIT - 1 - part, d[h] + 4 * j);
       cluster_arrive(), cluster_wait();
-      if (!mine) {
-        named_arrive<96 + 128 * WG>(BIAS);
-        return;
+    }
+    float2 *const bias = biases[turn % 2];
+#pragma unroll
+    for (int j = 0, c = threadIdx.x % TOGETHER; c < BN; j++, c += TOGETHER)
+      reinterpret_cast<float *>(bias)[c] = fetched[j];
+    named_sync<TOGETHER>(READY + (TURNS ? group : 0));  // biases are in shared memory, and the ring of SPLIT is free
+#pragma unroll
+    for (int h = 0; h < HALVES; h++) {
+      const int rows = (TURNS ? h : group * HALVES + h) * 64;
+      if (SPLIT > 1 && rows != part * 64) continue;
+      if constexpr (SPLIT > 1) {
+#pragma unroll
+        for (int j = 0; j < BN / 8; j++) {
+          const float4 v = load_shared4(ring + R::STAGES * R::STAGE + thread * 16 + j * 2048);
+          d[h][4 * j] += v.x, d[h][4 * j + 1] += v.y, d[h][4 * j + 2] += v.z, d[h][4 * j + 3] += v.w;
+        }
       }
 #pragma unroll
       for (int j = 0; j < BN / 8; j++) {
-        const float4 v = load_shared4(parts + j * 2048);
-        d[4 * j] += v.x, d[4 * j + 1] += v.y, d[4 * j + 2] += v.z, d[4 * j + 3] += v.w;
+        const float2 b = bias[4 * j + lane % 4];
+        d[h][4 * j] += b.x, d[h][4 * j + 1] += b.y, d[h][4 * j + 2] += b.x, d[h][4 * j + 3] += b.y;
       }
-    }
-    named_sync<96 + 128 * WG>(BIAS);
+      if (p.act == GS_GELU_TANH) {
+        gelu_tanh(d[h]);
+      } else if (p.act != GS_ACT_NONE) {
 #pragma unroll
-    for (int j = 0; j < BN / 8; j++) {
-      const float2 b = biases[4 * j + lane % 4];
-      d[4 * j] += b.x, d[4 * j + 1] += b.y, d[4 * j + 2] += b.x, d[4 * j + 3] += b.y;
-    }
-    if (tile + step < tiles) named_arrive<96 + 128 * WG>(BIAS_READ);
-    if (p.act == GS_GELU_TANH) {
-      gelu_tanh(d);
-    } else if (p.act != GS_ACT_NONE) {
-#pragma unroll
-      for (int j = 0; j < BN / 2; j++) d[j] = activate(d[j], p.act);
-    }
-    // Each warp stores its 16 rows through shared memory, in whole lines: y += by copies that add, which go on
-    // meanwhile.
-    const uint32_t out = ring + R::STAGES * R::STAGE + R::PART + (SPLIT > 1 ? thread : threadIdx.x) / 32 * 16 * R::LINE;
-    const int row = m + group * 64 + thread / 32 * 16;
-    if constexpr (F32) {
-      bulk_read();
-      __syncwarp();
-#pragma unroll
-      for (int j = 0; j < BN / 8; j++) {
-        const uint32_t to = out + lane / 4 * R::LINE + (8 * j + lane % 4 * 2) * 4;
-        store_shared2(to, make_float2(d[4 * j], d[4 * j + 1]));
-        store_shared2(to + 8 * R::LINE, make_float2(d[4 * j + 2], d[4 * j + 3]));
+        for (int j = 0; j < BN / 2; j++) d[h][j] = activate(d[h][j], p.act);
       }
-      show_shared();
-      __syncwarp();
-      if (lane < 16 && row + lane < p.M) {
-        float *to = static_cast<float *>(p.y) + (size_t)(row + lane) * p.ldy + n;
-        const int bytes = min(BN, p.N - n) * 4;
-        if (p.add) bulk_add(to, out + lane * R::LINE, bytes);
-        else bulk_store(to, out + lane * R::LINE, bytes);
-      }
-      bulk_commit();
-    } else {
-      __syncwarp();
+      // Each warp stores its 16 rows through shared memory, in whole lines: y += by copies that add, which go on
+      // meanwhile.
+      const uint32_t out = ring + (SPLIT > 1 ? 0 : R::STAGES * R::STAGE) +
+                           (SPLIT > 1 ? thread : threadIdx.x) / 32 * 16 * R::LINE;
+      const int row = m + rows + thread / 32 * 16;
+      if constexpr (F32) {
+        bulk_read();
+        __syncwarp();
 #pragma unroll
-      for (int j = 0; j < BN / 8; j += 2) {
-        uint32_t r[4];
+        for (int j = 0; j < BN / 8; j++) {
+          const uint32_t to = out + lane / 4 * R::LINE + (8 * j + lane % 4 * 2) * 4;
+          store_shared2(to, make_float2(d[h][4 * j], d[h][4 * j + 1]));
+          store_shared2(to + 8 * R::LINE, make_float2(d[h][4 * j + 2], d[h][4 * j + 3]));
+        }
+        show_shared();
+        __syncwarp();
+        if (lane < 16 && row + lane < p.M) {
+          float *to = static_cast<float *>(p.y) + (size_t)(row + lane) * p.ldy + n;
+          const int bytes = min(BN, p.N - n) * 4;
+          if (p.add) bulk_add(to, out + lane * R::LINE, bytes);
+          else bulk_store(to, out + lane * R::LINE, bytes);
+        }
+        bulk_commit();
+      } else {
+        __syncwarp();
 #pragma unroll
-        for (int h = 0; h < 4; h++) r[h] = pack_bf16(d[4 * j + 2 * h], d[4 * j + 2 * h + 1]);
-        store_matrices(out + lane % 16 * R::LINE + (j + lane / 16) * 16, r);
-      }
-      __syncwarp();
-      constexpr int CHUNKS = BN / 8;
+        for (int j = 0; j < BN / 8; j += 2) {
+          uint32_t r[4];
+#pragma unroll
+          for (int e = 0; e < 4; e++) r[e] = pack_bf16(d[h][4 * j + 2 * e], d[h][4 * j + 2 * e + 1]);
+          store_matrices(out + lane % 16 * R::LINE + (j + lane / 16) * 16, r);
+        }
+        __syncwarp();
+        constexpr int CHUNKS = BN / 8;
 #pragma unroll 4
-      for (int c = lane; c < 16 * CHUNKS; c += 32) {
-        const int r = row + c / CHUNKS, column = n + c % CHUNKS * 8;
-        if (r < p.M && column < p.N)
-          *reinterpret_cast<uint4 *>(static_cast<__nv_bfloat16 *>(p.y) + (size_t)r * p.ldy + column) =
-              load_shared(out + c / CHUNKS * R::LINE + c % CHUNKS * 16);
+        for (int c = lane; c < 16 * CHUNKS; c += 32) {
+          const int r = row + c / CHUNKS, column = n + c % CHUNKS * 8;
+          if (r < p.M && column < p.N)
+            *reinterpret_cast<uint4 *>(static_cast<__nv_bfloat16 *>(p.y) + (size_t)r * p.ldy + column) =
+                load_shared(out + c / CHUNKS * R::LINE + c % CHUNKS * 16);
+        }
       }
     }
   }
@@ -224,46 +240,47 @@ __global__ void __launch_bounds__(128 * (WG + 1), 1)
 
 // ---------------------------------------------------------------- the choice
 
-template <int WG, int BN, int SPLIT, bool F32> int launch(gs_stream *s, const gs_linear_args *a) {
-  using R = Ring<WG, BN, SPLIT, F32>;
-  constexpr auto kernel = linear_wgmma<WG, BN, SPLIT, F32>;
+template <bool TURNS, int BM, int BN, int SPLIT, bool F32>
+int launch(gs_stream *s, const gs_linear_args *a) {
+  using R = Block<TURNS, BM, BN, SPLIT, F32>;
+  constexpr auto kernel = linear_wgmma<TURNS, BM, BN, SPLIT, F32>;
   int e = gs_allow_shared<kernel>(s, R::SHARED);
   CUtensorMap x, w;
-  if (!e) e = gs_tensor_map(&x, a->x, a->K, a->M, 1, a->ldx, 0, R::BM);
+  if (!e) e = gs_tensor_map(&x, a->x, a->K, a->M, 1, a->ldx, 0, BM);
   if (!e) e = gs_tensor_map(&w, a->w, a->K, a->N, 1, a->K, 0, BN);
   if (e) return e;
-  const Tiles p = {a->M, a->N, a->K, a->ldy, a->act, (a->M + R::BM - 1) / R::BM, (a->N + BN - 1) / BN,
-                   a->accumulate != 0, reinterpret_cast<const float *>(a->bias),
-                   reinterpret_cast<void *>(a->y)};
-  const int tiles = p.rows * p.columns;
-  return gs_launch_as(s, "linear_wgmma", kernel,
-                      dim3(SPLIT > 1 || tiles < s->processors ? tiles * SPLIT : s->processors), dim3(R::THREADS),
-                      R::SHARED, {SPLIT, true}, x, w, p);
+  const Tiles p = {a->M, a->N, a->K, a->ldy, a->act, (a->M + BM - 1) / BM, (a->N + BN - 1) / BN,
+                   a->accumulate != 0, reinterpret_cast<const float *>(a->bias), reinterpret_cast<void *>(a->y)};
+  const int tiles = p.rows * p.columns, blocks = SPLIT > 1 || tiles < s->processors ? tiles * SPLIT : s->processors;
+  return gs_launch_as(s, "linear_wgmma", kernel, dim3(blocks), dim3(R::THREADS), R::SHARED, {SPLIT, true}, x, w, p);
 }
 
 struct Tile {
+  bool turns;
   int rows, columns, split;
   int (*launch[2])(gs_stream *, const gs_linear_args *);  // into bfloat16, float32
 };
-#define TILE(WG, BN, SPLIT) {64 * WG, BN, SPLIT, {launch<WG, BN, SPLIT, false>, launch<WG, BN, SPLIT, true>}}
-#define INTO_F32(WG, BN, SPLIT) {64 * WG, BN, SPLIT, {nullptr, launch<WG, BN, SPLIT, true>}}
-#define INTO_BF16(WG, BN, SPLIT) {64 * WG, BN, SPLIT, {launch<WG, BN, SPLIT, false>, nullptr}}
+#define TILE(...) {__VA_ARGS__, {launch<__VA_ARGS__, false>, launch<__VA_ARGS__, true>}}
+#define INTO_F32(...) {__VA_ARGS__, {nullptr, launch<__VA_ARGS__, true>}}
+#define INTO_BF16(...) {__VA_ARGS__, {launch<__VA_ARGS__, false>, nullptr}}
 const Tile tiles[] = {
-    TILE(1, 32, 1),       INTO_F32(1, 32, 2),   INTO_F32(1, 64, 2),   TILE(1, 96, 1),
-    INTO_F32(1, 128, 1),  INTO_F32(2, 96, 2),   TILE(2, 112, 1),      INTO_BF16(2, 128, 1),
-    INTO_F32(2, 128, 2),  INTO_BF16(2, 144, 1), INTO_BF16(2, 160, 1), INTO_BF16(2, 192, 1),
-    INTO_BF16(2, 208, 1),
+    TILE(false, 64, 32, 1),         INTO_F32(false, 64, 32, 2),    INTO_F32(false, 64, 64, 2),
+    TILE(false, 64, 96, 1),         INTO_F32(false, 64, 128, 1),   INTO_F32(false, 128, 96, 2),
+    TILE(false, 128, 112, 1),       INTO_BF16(false, 128, 128, 1), INTO_F32(false, 128, 128, 2),
+    INTO_BF16(false, 128, 144, 1),  INTO_BF16(false, 128, 160, 1), INTO_BF16(false, 128, 192, 1),
+    INTO_BF16(false, 128, 208, 1),  INTO_BF16(true, 128, 192, 1),
 };
 
 // The clocks of a product with a tile, fitted to those of an H100: each wave of tiles has steps of 64 along K, bound by
-// the tensor cores or by copies and shared memory, and an end.
+// the tensor cores or by copies and shared memory, and an end, which in turns only the last tile has to itself.
 int64_t clocks(const gs_stream *s, const gs_linear_args *a, const Tile &t) {
   const int64_t blocks = (int64_t)((a->M + t.rows - 1) / t.rows) * ((a->N + t.columns - 1) / t.columns) * t.split;
   if (t.split > 1 && (blocks > s->processors || a->K <= 64)) return INT64_MAX;
   const int64_t waves = (blocks + s->processors - 1) / s->processors,
                 steps = (a->K + 64 * t.split - 1) / (64 * t.split);
   const int area = t.rows * t.columns, tensor = area / 32, memory = 160 + (t.rows + t.columns) * 7 / 4;
-  return waves * (steps * (tensor > memory ? tensor : memory) + 3 * area / 10) + (t.split > 1 ? 2000 : 0);
+  return waves * steps * (tensor > memory ? tensor : memory) + (t.turns ? 1 : waves) * (3 * area / 10) +
+         (t.split > 1 ? 2000 : t.turns ? 1500 : 0);
 }
 
 }  // namespace

@@ -140,6 +140,7 @@ int main() {
     for (int f32 = 0; f32 < 2; f32++) {
       const Tile &t = tiles[tile];
       if (!t.launch[f32]) continue;
+      s.processors = t.turns ? 1 : 3;
       linear(&s, tile, t.rows + 9, t.columns + 8, 328, f32, f32 ? GS_ACT_NONE : GS_GELU_TANH, f32);
       linear(&s, tile, 2 * t.rows, 2 * t.columns - 8, t.split > 1 ? 128 : 64, f32, GS_ACT_NONE, false);
     }

@@ -125,6 +125,7 @@ template <int N, int R> void wgmma_wait(float (&)[R]) {
   }
 }
 inline void show_shared() {}
+inline float tanh_fast(float x) { return std::tanh(x); }
 template <int R> void keep_order(float (&)[R]) {}
 template <int> void give_registers() {}
 template <int> void take_registers() {}

@@ -72,6 +72,9 @@ func failed(call string, r C.gs_result) error {
 		e.Text = C.GoString(r.text)
 		C.free(unsafe.Pointer(r.text))
 	}
+	if r.status == C.GS_FREED {
+		return fmt.Errorf("%s: the %s: %w", call, e.Text, ErrFreed)
+	}
 	return e
 }
 

@@ -49,10 +49,7 @@ func shapeError(op, format string, args ...any) error {
 
 // Embed launches x = wte[id] + wpe[position].
 func (s *Stream) Embed(a EmbedArgs) error {
-	c := s.c.Load()
 	switch {
-	case c == nil:
-		return closedStream("Embed")
 	case a.B < 1 || a.T < 1 || a.C < 1 || a.P < 1:
 		return shapeError("Embed", "B=%d T=%d C=%d P=%d; all must be at least 1", a.B, a.T, a.C, a.P)
 	case int64(a.B)*int64(a.T) > maxRows:
@@ -62,8 +59,9 @@ func (s *Stream) Embed(a EmbedArgs) error {
 	case a.IDs == 0 || a.Pos == 0 || a.WTE == 0 || a.WPE == 0 || a.X == 0:
 		return shapeError("Embed", "IDs, Pos, WTE, WPE and X must all be given")
 	}
+	t, c := s.raw()
 	a.size = uint32(unsafe.Sizeof(a))
-	return failed("gs_embed", C.call_gs_embed(s.dev.lib.table, c, (*C.gs_embed_args)(unsafe.Pointer(&a))))
+	return failed("gs_embed", C.call_gs_embed(t, c, (*C.gs_embed_args)(unsafe.Pointer(&a))))
 }
 
 // maxRows keeps numbers of rows within an int32.
@@ -71,10 +69,7 @@ const maxRows = 1<<31 - 1
 
 // LayerNorm launches x += add; y = (x - mean) / sqrt(var + eps) * gain + bias.
 func (s *Stream) LayerNorm(a LayerNormArgs) error {
-	c := s.c.Load()
 	switch {
-	case c == nil:
-		return closedStream("LayerNorm")
 	case a.M < 1 || a.C < 1:
 		return shapeError("LayerNorm", "M=%d C=%d; both must be at least 1", a.M, a.C)
 	case a.LDX < a.C || a.LDY < a.C || a.Add != 0 && a.LDAdd < a.C:
@@ -84,8 +79,9 @@ func (s *Stream) LayerNorm(a LayerNormArgs) error {
 	case a.X == 0 || a.Y == 0 || a.Gain == 0 || a.Bias == 0:
 		return shapeError("LayerNorm", "X, Y, Gain and Bias must all be given")
 	}
+	t, c := s.raw()
 	a.size = uint32(unsafe.Sizeof(a))
-	return failed("gs_layernorm", C.call_gs_layernorm(s.dev.lib.table, c, (*C.gs_layernorm_args)(unsafe.Pointer(&a))))
+	return failed("gs_layernorm", C.call_gs_layernorm(t, c, (*C.gs_layernorm_args)(unsafe.Pointer(&a))))
 }
 
 // checkLinear checks the shape of a product, and its pointers where it is to run.
@@ -117,21 +113,21 @@ func checkLinear(op string, a *LinearArgs, run bool) error {
 // Linear launches y = act(norm(x) W^T + bias), or y += norm(x) W^T + bias. Where
 // [Stream.NeedsBLAS] says so it needs [Library.OpenBLAS] before.
 func (s *Stream) Linear(a LinearArgs) error {
-	t, c, err := s.handle("Linear", checkLinear("Linear", &a, true))
-	if err != nil {
+	if err := checkLinear("Linear", &a, true); err != nil {
 		return err
 	}
+	t, c := s.raw()
 	return failed("gs_linear", C.call_gs_linear(t, c, (*C.gs_linear_args)(unsafe.Pointer(&a))))
 }
 
 // LinearVariant returns the variant that a product takes: another than the arguments' where that is auto.
 func (s *Stream) LinearVariant(a LinearArgs) (int32, error) {
-	t, c, err := s.handle("LinearVariant", checkLinear("LinearVariant", &a, false))
-	if err != nil {
+	if err := checkLinear("LinearVariant", &a, false); err != nil {
 		return 0, err
 	}
+	t, c := s.raw()
 	var v C.int
-	err = failed("gs_linear_variant", C.call_gs_linear_variant(t, c, (*C.gs_linear_args)(unsafe.Pointer(&a)), &v))
+	err := failed("gs_linear_variant", C.call_gs_linear_variant(t, c, (*C.gs_linear_args)(unsafe.Pointer(&a)), &v))
 	return int32(v), err
 }
 
@@ -165,10 +161,10 @@ func (s *Stream) TuneLinear(a LinearArgs, candidates int) (LinearAlgorithm, erro
 
 // algorithm returns the algorithm of a product, the fastest of some candidates if there are any.
 func (s *Stream) algorithm(op string, a LinearArgs, candidates int) (l LinearAlgorithm, err error) {
-	t, c, err := s.handle(op, checkLinear(op, &a, candidates > 0))
-	if err != nil {
+	if err := checkLinear(op, &a, candidates > 0); err != nil {
 		return l, err
 	}
+	t, c := s.raw()
 	var p C.gs_linear_algorithm
 	p.size = C.uint32_t(unsafe.Sizeof(p))
 	args := (*C.gs_linear_args)(unsafe.Pointer(&a))
@@ -210,30 +206,27 @@ func checkAttention(op string, a *AttentionArgs, run bool) error {
 // Attention launches: keys and values of the new rows go into the cache, and y = softmax(scale q k^T, causal) v for the
 // last Q rows of each sequence.
 func (s *Stream) Attention(a AttentionArgs) error {
-	t, c, err := s.handle("Attention", checkAttention("Attention", &a, true))
-	if err != nil {
+	if err := checkAttention("Attention", &a, true); err != nil {
 		return err
 	}
+	t, c := s.raw()
 	return failed("gs_attention", C.call_gs_attention(t, c, (*C.gs_attention_args)(unsafe.Pointer(&a))))
 }
 
 // AttentionWork returns how many bytes of Work an Attention of this shape needs.
 func (s *Stream) AttentionWork(a AttentionArgs) (int64, error) {
-	t, c, err := s.handle("AttentionWork", checkAttention("AttentionWork", &a, false))
-	if err != nil {
+	if err := checkAttention("AttentionWork", &a, false); err != nil {
 		return 0, err
 	}
+	t, c := s.raw()
 	var n C.uint64_t
-	err = failed("gs_attention_work", C.call_gs_attention_work(t, c, (*C.gs_attention_args)(unsafe.Pointer(&a)), &n))
+	err := failed("gs_attention_work", C.call_gs_attention_work(t, c, (*C.gs_attention_args)(unsafe.Pointer(&a)), &n))
 	return int64(n), err
 }
 
 // Activate launches y = act(x + bias).
 func (s *Stream) Activate(a ActivationArgs) error {
-	c := s.c.Load()
 	switch {
-	case c == nil:
-		return closedStream("Activate")
 	case a.M < 1 || a.N < 1:
 		return shapeError("Activate", "M=%d N=%d; both must be at least 1", a.M, a.N)
 	case a.LDX < a.N || a.LDY < a.N:
@@ -247,16 +240,14 @@ func (s *Stream) Activate(a ActivationArgs) error {
 	case a.X == 0 || a.Y == 0:
 		return shapeError("Activate", "X and Y must both be given")
 	}
+	t, c := s.raw()
 	a.size = uint32(unsafe.Sizeof(a))
-	return failed("gs_activate", C.call_gs_activate(s.dev.lib.table, c, (*C.gs_activation_args)(unsafe.Pointer(&a))))
+	return failed("gs_activate", C.call_gs_activate(t, c, (*C.gs_activation_args)(unsafe.Pointer(&a))))
 }
 
 // Add launches x = x + z.
 func (s *Stream) Add(a AddArgs) error {
-	c := s.c.Load()
 	switch {
-	case c == nil:
-		return closedStream("Add")
 	case a.M < 1 || a.N < 1:
 		return shapeError("Add", "M=%d N=%d; both must be at least 1", a.M, a.N)
 	case a.LDX < a.N || a.LDZ < a.N:
@@ -266,8 +257,9 @@ func (s *Stream) Add(a AddArgs) error {
 	case a.X == 0 || a.Z == 0:
 		return shapeError("Add", "X and Z must both be given")
 	}
+	t, c := s.raw()
 	a.size = uint32(unsafe.Sizeof(a))
-	return failed("gs_add", C.call_gs_add(s.dev.lib.table, c, (*C.gs_add_args)(unsafe.Pointer(&a))))
+	return failed("gs_add", C.call_gs_add(t, c, (*C.gs_add_args)(unsafe.Pointer(&a))))
 }
 
 func checkSample(op string, a *SampleArgs, run bool) error {
@@ -285,34 +277,31 @@ func checkSample(op string, a *SampleArgs, run bool) error {
 
 // Sample launches token = sample(logits), for each sequence, and moves positions on.
 func (s *Stream) Sample(a SampleArgs) error {
-	t, c, err := s.handle("Sample", checkSample("Sample", &a, true))
-	if err != nil {
+	if err := checkSample("Sample", &a, true); err != nil {
 		return err
 	}
+	t, c := s.raw()
 	return failed("gs_sample", C.call_gs_sample(t, c, (*C.gs_sample_args)(unsafe.Pointer(&a))))
 }
 
 // SampleWork returns how many bytes of Work a Sample of this shape needs.
 func (s *Stream) SampleWork(a SampleArgs) (int64, error) {
-	t, c, err := s.handle("SampleWork", checkSample("SampleWork", &a, false))
-	if err != nil {
+	if err := checkSample("SampleWork", &a, false); err != nil {
 		return 0, err
 	}
+	t, c := s.raw()
 	var n C.uint64_t
-	err = failed("gs_sample_work", C.call_gs_sample_work(t, c, (*C.gs_sample_args)(unsafe.Pointer(&a)), &n))
+	err := failed("gs_sample_work", C.call_gs_sample_work(t, c, (*C.gs_sample_args)(unsafe.Pointer(&a)), &n))
 	return int64(n), err
 }
 
 // Pack launches the conversion of a dense matrix, transposed if Transpose is set.
 func (s *Stream) Pack(a PackArgs) error {
-	c := s.c.Load()
 	width := a.Cols
 	if a.Transpose != 0 {
 		width = a.Rows
 	}
 	switch {
-	case c == nil:
-		return closedStream("Pack")
 	case a.Rows < 1 || a.Cols < 1:
 		return shapeError("Pack", "%d x %d; both must be at least 1", a.Rows, a.Cols)
 	case a.LDDst < width:
@@ -325,16 +314,14 @@ func (s *Stream) Pack(a PackArgs) error {
 	case a.Src == 0 || a.Dst == 0:
 		return shapeError("Pack", "Src and Dst must both be given")
 	}
+	t, c := s.raw()
 	a.size = uint32(unsafe.Sizeof(a))
-	return failed("gs_pack", C.call_gs_pack(s.dev.lib.table, c, (*C.gs_pack_args)(unsafe.Pointer(&a))))
+	return failed("gs_pack", C.call_gs_pack(t, c, (*C.gs_pack_args)(unsafe.Pointer(&a))))
 }
 
 // EmptyKernel launches an empty kernel: what a launch costs.
 func (s *Stream) EmptyKernel() error {
-	t, c, err := s.handle("EmptyKernel")
-	if err != nil {
-		return err
-	}
+	t, c := s.raw()
 	return failed("gs_empty_kernel", C.call_gs_empty_kernel(t, c))
 }
 
@@ -347,10 +334,7 @@ func HopBytes(packets, processors int) int64 {
 // reads those of all blocks. work is [HopBytes], zeros before the first launch. The error matches [ErrNoKernel] if the
 // device has no such kernel. [HopsCompleted] says whether all rounds ran.
 func (s *Stream) Hops(work *Buffer, packets, rounds int) error {
-	t, c, err := s.handle("Hops")
-	if err != nil {
-		return err
-	}
+	t, c := s.raw()
 	if processors := s.dev.info.Processors; work.Ptr() == 0 || packets < 1 || packets > maxRows || rounds < 1 ||
 		rounds > maxRows || work.Size() < HopBytes(packets, processors) {
 		return shapeError("Hops", "%d rounds of %d packets of each of %d SMs, %d bytes at %#x; %d are needed", rounds,
@@ -375,10 +359,7 @@ func HopsCompleted(work *Buffer) error {
 
 // ReadKernel launches a kernel that reads bytes once. out is 4 bytes.
 func (s *Stream) ReadKernel(p Ptr, bytes int64, out Ptr) error {
-	t, c, err := s.handle("ReadKernel")
-	if err != nil {
-		return err
-	}
+	t, c := s.raw()
 	if p == 0 || out == 0 || bytes < 1 {
 		return shapeError("ReadKernel", "%d bytes at %#x; out at %#x", bytes, uint64(p), uint64(out))
 	}
@@ -391,10 +372,7 @@ const CacheTurn = C.GS_CACHE_TURN
 // ReadAgain launches a kernel that reads turns of [CacheTurn] bytes, a block for each, over and over: passes times. out
 // is 4 bytes.
 func (s *Stream) ReadAgain(p Ptr, turns, passes int, out Ptr) error {
-	t, c, err := s.handle("ReadAgain")
-	if err != nil {
-		return err
-	}
+	t, c := s.raw()
 	if p == 0 || out == 0 || turns < 1 || turns > maxRows || passes < 1 || passes > maxRows {
 		return shapeError("ReadAgain", "%d turns, %d times, at %#x; out at %#x", turns, passes, uint64(p), uint64(out))
 	}
@@ -404,10 +382,7 @@ func (s *Stream) ReadAgain(p Ptr, turns, passes int, out Ptr) error {
 
 // CopyKernel launches a kernel that copies bytes: dst = src.
 func (s *Stream) CopyKernel(dst, src Ptr, bytes int64) error {
-	t, c, err := s.handle("CopyKernel")
-	if err != nil {
-		return err
-	}
+	t, c := s.raw()
 	if dst == 0 || src == 0 || bytes < 1 {
 		return shapeError("CopyKernel", "%d bytes from %#x to %#x", bytes, uint64(src), uint64(dst))
 	}

@@ -82,14 +82,10 @@ type Function struct {
 
 // Function finds a kernel by its name.
 func (m *Module) Function(name string) (*Function, error) {
-	c := m.c.Load()
-	if c == nil {
-		return nil, fmt.Errorf("Function: the module: %w", ErrFreed)
-	}
 	cname := C.CString(name)
 	defer C.free(unsafe.Pointer(cname))
 	var f unsafe.Pointer
-	if err := failed("gs_module_function", C.call_gs_module_function(m.dev.lib.table, c, cname, &f)); err != nil {
+	if err := failed("gs_module_function", C.call_gs_module_function(m.dev.lib.table, m.c.Load(), cname, &f)); err != nil {
 		return nil, fmt.Errorf("kernel %s: %w", name, err)
 	}
 	return &Function{m, name, f}, nil
@@ -111,10 +107,7 @@ const maxArguments = 64
 // Ptr, int32, uint32, int64, uint64, float32, float64, or *Buffer for its address. The types are not checked, since
 // CUDA does not report them.
 func (f *Function) Launch(s *Stream, l Launch, arguments ...any) error {
-	t, c, err := s.handle("Launch")
-	if err != nil {
-		return err
-	}
+	t, c := s.raw()
 	if f.m.c.Load() == nil {
 		return fmt.Errorf("Launch: the module of kernel %s: %w", f.name, ErrFreed)
 	}

@@ -127,10 +127,7 @@ func CanSample(candidates, vocab int) bool {
 // Fold launches sums = W gain and folded = W shift + bias: with these a decode program does a LayerNorm after the
 // product that follows it.
 func (s *Stream) Fold(a FoldArgs) error {
-	c := s.c.Load()
 	switch {
-	case c == nil:
-		return closedStream("Fold")
 	case a.N < 1 || a.K < 1:
 		return shapeError("Fold", "N=%d K=%d; both must be at least 1", a.N, a.K)
 	case !decodes(a.DType) || a.DType == Q8 && a.K%32 != 0:
@@ -138,8 +135,9 @@ func (s *Stream) Fold(a FoldArgs) error {
 	case a.W == 0 || a.Gain == 0 || a.Shift == 0 || a.Sums == 0 || a.Folded == 0:
 		return shapeError("Fold", "W, Gain, Shift, Sums and Folded must all be given")
 	}
+	t, c := s.raw()
 	a.size = uint32(unsafe.Sizeof(a))
-	return failed("gs_fold", C.call_gs_fold(s.dev.lib.table, c, (*C.gs_fold_args)(unsafe.Pointer(&a))))
+	return failed("gs_fold", C.call_gs_fold(t, c, (*C.gs_fold_args)(unsafe.Pointer(&a))))
 }
 
 func checkPersistent(op string, a *PersistentArgs, run bool) error {
@@ -181,10 +179,10 @@ func checkPersistent(op string, a *PersistentArgs, run bool) error {
 // Candidates or LogitsOnly is set. Or, with Rows, a prompt, and the token after it. The program must be one that the
 // kernel has, with each step's data in its shape, and positions must stay below P: neither is checked.
 func (s *Stream) Persistent(a PersistentArgs) error {
-	t, c, err := s.handle("Persistent", checkPersistent("Persistent", &a, true))
-	if err != nil {
+	if err := checkPersistent("Persistent", &a, true); err != nil {
 		return err
 	}
+	t, c := s.raw()
 	return failed("gs_persistent", C.call_gs_persistent(t, c, (*C.gs_persistent_args)(unsafe.Pointer(&a))))
 }
 
@@ -196,10 +194,10 @@ func (s *Stream) Persistent(a PersistentArgs) error {
 // must be given all the same.
 func (s *Stream) PersistentStepOnly(a PersistentArgs, step, tail int, epoch uint32) error {
 	a.Tokens, a.LogitsOnly, a.SlotCount = 1, 1, max(a.SlotCount, 1)
-	t, c, err := s.handle("PersistentStepOnly", checkPersistent("PersistentStepOnly", &a, true))
-	if err != nil {
+	if err := checkPersistent("PersistentStepOnly", &a, true); err != nil {
 		return err
 	}
+	t, c := s.raw()
 	if step < 0 || step >= int(a.Count) || tail < 0 || tail >= PersistentTokens || tail > 0 && a.Rows > 0 {
 		return shapeError("PersistentStepOnly",
 			"step %d of %d, %d tokens before this one; steps are counted from 0, and at most "+
@@ -213,10 +211,10 @@ func (s *Stream) PersistentStepOnly(a PersistentArgs, step, tail int, epoch uint
 // launch may run, at most PersistentTokens; fewer where Candidates is set. If the device or the model's shape has no
 // such kernel, the error matches [ErrNoKernel].
 func (s *Stream) PersistentWork(a PersistentArgs) (bytes int64, tokens int, err error) {
-	t, c, err := s.handle("PersistentWork", checkPersistent("PersistentWork", &a, false))
-	if err != nil {
+	if err := checkPersistent("PersistentWork", &a, false); err != nil {
 		return 0, 0, err
 	}
+	t, c := s.raw()
 	var n C.uint64_t
 	var most C.int32_t
 	err = failed("gs_persistent_work", C.call_gs_persistent_work(t, c,

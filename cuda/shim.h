@@ -67,8 +67,20 @@ static inline gs_result gs_result_of(const gs_table *t, int status) {
   return r;
 }
 
-#define GS_CALL(f, parameters, arguments) \
-  static inline gs_result call_##f parameters { return gs_result_of(t, t->f arguments); }
+// The result of a call with an object that is NULL, since Go freed it; the text says what it was.
+#define GS_FREED (-1)
+static inline gs_result gs_freed(const char *what) {
+  gs_result r = {GS_FREED, strdup(what)};
+  return r;
+}
+
+#define GS_CALL(f, parameters, arguments) GS_WITH(f, NULL, parameters, arguments)
+#define GS_ON(f, parameters, arguments) GS_WITH(f, s ? NULL : "stream", parameters, arguments)
+#define GS_WITH(f, freed, parameters, arguments)           \
+  static inline gs_result call_##f parameters {            \
+    const char *what = freed;                              \
+    return what ? gs_freed(what) : gs_result_of(t, t->f arguments); \
+  }
 
 static inline uint32_t call_gs_abi_version(const gs_table *t) { return t->gs_abi_version(); }
 static inline const char *call_gs_variant(const gs_table *t, int op, int n) { return t->gs_variant(op, n); }
@@ -85,24 +97,24 @@ GS_CALL(gs_alloc_host, (const gs_table *t, int device, uint64_t bytes, void **ou
 GS_CALL(gs_free_host, (const gs_table *t, int device, void *p), (device, p))
 GS_CALL(gs_stream_create, (const gs_table *t, int device, gs_stream **out), (device, out))
 GS_CALL(gs_stream_destroy, (const gs_table *t, gs_stream *s), (s))
-GS_CALL(gs_stream_synchronize, (const gs_table *t, gs_stream *s), (s))
-GS_CALL(gs_stream_query, (const gs_table *t, gs_stream *s, int *done), (s, done))
-GS_CALL(gs_stream_overlap, (const gs_table *t, gs_stream *s, int on), (s, on))
-GS_CALL(gs_stream_wait, (const gs_table *t, gs_stream *s, gs_event *e), (s, e))
+GS_ON(gs_stream_synchronize, (const gs_table *t, gs_stream *s), (s))
+GS_ON(gs_stream_query, (const gs_table *t, gs_stream *s, int *done), (s, done))
+GS_ON(gs_stream_overlap, (const gs_table *t, gs_stream *s, int on), (s, on))
+GS_WITH(gs_stream_wait, s ? e ? NULL : "event" : "stream", (const gs_table *t, gs_stream *s, gs_event *e), (s, e))
 GS_CALL(gs_event_create, (const gs_table *t, int device, gs_event **out), (device, out))
 GS_CALL(gs_event_destroy, (const gs_table *t, gs_event *e), (e))
-GS_CALL(gs_event_record, (const gs_table *t, gs_event *e, gs_stream *s), (e, s))
-GS_CALL(gs_event_synchronize, (const gs_table *t, gs_event *e), (e))
-GS_CALL(gs_event_query, (const gs_table *t, gs_event *e, int *done), (e, done))
-GS_CALL(gs_event_elapsed, (const gs_table *t, gs_event *start, gs_event *end, float *ms), (start, end, ms))
-GS_CALL(gs_copy, (const gs_table *t, gs_stream *s, uint64_t dst, uint64_t src, uint64_t bytes, int direction),
+GS_WITH(gs_event_record, s ? e ? NULL : "event" : "stream", (const gs_table *t, gs_event *e, gs_stream *s), (e, s))
+GS_WITH(gs_event_synchronize, e ? NULL : "event", (const gs_table *t, gs_event *e), (e))
+GS_WITH(gs_event_elapsed, start && end ? NULL : "event",
+        (const gs_table *t, gs_event *start, gs_event *end, float *ms), (start, end, ms))
+GS_ON(gs_copy, (const gs_table *t, gs_stream *s, uint64_t dst, uint64_t src, uint64_t bytes, int direction),
         (s, dst, src, bytes, direction))
-GS_CALL(gs_set, (const gs_table *t, gs_stream *s, gs_ptr p, int byte, uint64_t bytes), (s, p, byte, bytes))
-GS_CALL(gs_capture_begin, (const gs_table *t, gs_stream *s), (s))
-GS_CALL(gs_capture_end, (const gs_table *t, gs_stream *s, gs_graph **out), (s, out))
-GS_CALL(gs_capture_abandon, (const gs_table *t, gs_stream *s), (s))
-GS_CALL(gs_graph_launch, (const gs_table *t, gs_graph *g, gs_stream *s), (g, s))
-GS_CALL(gs_graph_nodes, (const gs_table *t, gs_graph *g, uint64_t *count), (g, count))
+GS_ON(gs_set, (const gs_table *t, gs_stream *s, gs_ptr p, int byte, uint64_t bytes), (s, p, byte, bytes))
+GS_ON(gs_capture_begin, (const gs_table *t, gs_stream *s), (s))
+GS_ON(gs_capture_end, (const gs_table *t, gs_stream *s, gs_graph **out), (s, out))
+GS_ON(gs_capture_abandon, (const gs_table *t, gs_stream *s), (s))
+GS_WITH(gs_graph_launch, s ? g ? NULL : "graph" : "stream",
+        (const gs_table *t, gs_graph *g, gs_stream *s), (g, s))
 GS_CALL(gs_graph_destroy, (const gs_table *t, gs_graph *g), (g))
 GS_CALL(gs_nvrtc_open, (const gs_table *t, const char *path, int *version), (path, version))
 GS_CALL(gs_module_compile,
@@ -110,7 +122,8 @@ GS_CALL(gs_module_compile,
          char *log, uint64_t log_bytes, gs_module **out),
         (device, source, name, options, n, log, log_bytes, out))
 GS_CALL(gs_module_destroy, (const gs_table *t, gs_module *m), (m))
-GS_CALL(gs_module_function, (const gs_table *t, gs_module *m, const char *name, void **out), (m, name, out))
+GS_WITH(gs_module_function, m ? NULL : "module",
+        (const gs_table *t, gs_module *m, const char *name, void **out), (m, name, out))
 GS_CALL(gs_function_occupancy,
         (const gs_table *t, int device, void *f, int threads, uint32_t shared, gs_occupancy *out),
         (device, f, threads, shared, out))
@@ -125,10 +138,10 @@ static inline gs_result call_read(const gs_table *t, int device, void *dst, gs_p
   return gs_result_of(t, t->gs_copy_now(device, (uint64_t)(uintptr_t)dst, src, bytes, GS_TO_HOST));
 }
 static inline gs_result call_write_async(const gs_table *t, gs_stream *s, gs_ptr dst, const void *src, uint64_t bytes) {
-  return gs_result_of(t, t->gs_copy(s, dst, (uint64_t)(uintptr_t)src, bytes, GS_TO_DEVICE));
+  return !s ? gs_freed("stream") : gs_result_of(t, t->gs_copy(s, dst, (uint64_t)(uintptr_t)src, bytes, GS_TO_DEVICE));
 }
 static inline gs_result call_read_async(const gs_table *t, gs_stream *s, void *dst, gs_ptr src, uint64_t bytes) {
-  return gs_result_of(t, t->gs_copy(s, (uint64_t)(uintptr_t)dst, src, bytes, GS_TO_HOST));
+  return !s ? gs_freed("stream") : gs_result_of(t, t->gs_copy(s, (uint64_t)(uintptr_t)dst, src, bytes, GS_TO_HOST));
 }
 
 // A kernel's arguments are values of up to 8 bytes, each in a word of its own.
@@ -138,10 +151,10 @@ static inline gs_result call_function_launch(const gs_table *t, void *f, gs_stre
   uint32_t grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};
   void *arguments[64];
   for (int i = 0; i < count; i++) arguments[i] = &words[i];
-  return gs_result_of(t, t->gs_function_launch(f, s, grid, block, shared, arguments));
+  return !s ? gs_freed("stream") : gs_result_of(t, t->gs_function_launch(f, s, grid, block, shared, arguments));
 }
 
-#define GS_LAUNCH(f, args) GS_CALL(f, (const gs_table *t, gs_stream *s, const args *a), (s, a))
+#define GS_LAUNCH(f, args) GS_ON(f, (const gs_table *t, gs_stream *s, const args *a), (s, a))
 GS_LAUNCH(gs_embed, gs_embed_args)
 GS_LAUNCH(gs_layernorm, gs_layernorm_args)
 GS_LAUNCH(gs_linear, gs_linear_args)
@@ -152,35 +165,37 @@ GS_LAUNCH(gs_sample, gs_sample_args)
 GS_LAUNCH(gs_pack, gs_pack_args)
 GS_LAUNCH(gs_fold, gs_fold_args)
 GS_LAUNCH(gs_persistent, gs_persistent_args)
-GS_CALL(gs_persistent_one,
+GS_ON(gs_persistent_one,
         (const gs_table *t, gs_stream *s, const gs_persistent_args *a, int step, int tail, uint32_t epoch),
         (s, a, step, tail, epoch))
-GS_CALL(gs_attention_work, (const gs_table *t, gs_stream *s, const gs_attention_args *a, uint64_t *bytes),
+GS_ON(gs_attention_work, (const gs_table *t, gs_stream *s, const gs_attention_args *a, uint64_t *bytes),
         (s, a, bytes))
-GS_CALL(gs_sample_work, (const gs_table *t, gs_stream *s, const gs_sample_args *a, uint64_t *bytes), (s, a, bytes))
-GS_CALL(gs_persistent_work,
+GS_ON(gs_sample_work, (const gs_table *t, gs_stream *s, const gs_sample_args *a, uint64_t *bytes), (s, a, bytes))
+GS_ON(gs_persistent_work,
         (const gs_table *t, gs_stream *s, const gs_persistent_args *a, uint64_t *bytes, int32_t *tokens),
         (s, a, bytes, tokens))
-GS_CALL(gs_linear_variant, (const gs_table *t, gs_stream *s, const gs_linear_args *a, int *variant), (s, a, variant))
-GS_CALL(gs_linear_algorithm_get, (const gs_table *t, gs_stream *s, const gs_linear_args *a, gs_linear_algorithm *out),
+GS_ON(gs_linear_variant, (const gs_table *t, gs_stream *s, const gs_linear_args *a, int *variant), (s, a, variant))
+GS_ON(gs_linear_algorithm_get, (const gs_table *t, gs_stream *s, const gs_linear_args *a, gs_linear_algorithm *out),
         (s, a, out))
-GS_CALL(gs_linear_tune, (const gs_table *t, gs_stream *s, const gs_linear_args *a, int n, gs_linear_algorithm *out),
+GS_ON(gs_linear_tune, (const gs_table *t, gs_stream *s, const gs_linear_args *a, int n, gs_linear_algorithm *out),
         (s, a, n, out))
-GS_CALL(gs_stamps_into, (const gs_table *t, gs_stream *s, gs_ptr areas, uint32_t count), (s, areas, count))
-GS_CALL(gs_stamps_used, (const gs_table *t, gs_stream *s, uint32_t *used), (s, used))
-GS_CALL(gs_stamp_taken_by, (const gs_table *t, gs_stream *s, uint32_t area, const char **name, uint32_t *blocks),
+GS_ON(gs_stamps_into, (const gs_table *t, gs_stream *s, gs_ptr areas, uint32_t count), (s, areas, count))
+GS_ON(gs_stamps_used, (const gs_table *t, gs_stream *s, uint32_t *used), (s, used))
+GS_ON(gs_stamp_taken_by, (const gs_table *t, gs_stream *s, uint32_t area, const char **name, uint32_t *blocks),
         (s, area, name, blocks))
-GS_CALL(gs_stamp_mark, (const gs_table *t, gs_stream *s), (s))
+GS_ON(gs_stamp_mark, (const gs_table *t, gs_stream *s), (s))
 GS_LAUNCH(gs_stamps_collect, gs_collect_args)
-GS_CALL(gs_clock_compare, (const gs_table *t, gs_stream *s, void *host, gs_ptr address, gs_clock_pair *out),
+GS_ON(gs_clock_compare, (const gs_table *t, gs_stream *s, void *host, gs_ptr address, gs_clock_pair *out),
         (s, host, address, out))
-GS_CALL(gs_empty_kernel, (const gs_table *t, gs_stream *s), (s))
-GS_CALL(gs_hops, (const gs_table *t, gs_stream *s, gs_ptr work, int packets, int rounds), (s, work, packets, rounds))
-GS_CALL(gs_read, (const gs_table *t, gs_stream *s, gs_ptr p, uint64_t bytes, gs_ptr out), (s, p, bytes, out))
-GS_CALL(gs_read_again, (const gs_table *t, gs_stream *s, gs_ptr p, uint32_t turns, uint32_t passes, gs_ptr out),
+GS_ON(gs_empty_kernel, (const gs_table *t, gs_stream *s), (s))
+GS_ON(gs_hops, (const gs_table *t, gs_stream *s, gs_ptr work, int packets, int rounds), (s, work, packets, rounds))
+GS_ON(gs_read, (const gs_table *t, gs_stream *s, gs_ptr p, uint64_t bytes, gs_ptr out), (s, p, bytes, out))
+GS_ON(gs_read_again, (const gs_table *t, gs_stream *s, gs_ptr p, uint32_t turns, uint32_t passes, gs_ptr out),
         (s, p, turns, passes, out))
-GS_CALL(gs_copy_kernel, (const gs_table *t, gs_stream *s, gs_ptr dst, gs_ptr src, uint64_t bytes), (s, dst, src, bytes))
+GS_ON(gs_copy_kernel, (const gs_table *t, gs_stream *s, gs_ptr dst, gs_ptr src, uint64_t bytes), (s, dst, src, bytes))
 
 #undef GS_CALL
+#undef GS_ON
+#undef GS_WITH
 #undef GS_LAUNCH
 #endif

@@ -25,10 +25,7 @@ const StampPair = 16
 // [StampArea] bytes, which were zeroed once: it will write there when its blocks started and ended. Areas 0 ends that.
 // Kernels of NVIDIA's libraries take none.
 func (s *Stream) StampInto(areas Ptr, count int) error {
-	t, c, err := s.handle("StampInto")
-	if err != nil {
-		return err
-	}
+	t, c := s.raw()
 	if areas != 0 && (count < 1 || count > maxRows) {
 		return shapeError("StampInto", "%d areas; it must be at least 1", count)
 	}
@@ -38,22 +35,16 @@ func (s *Stream) StampInto(areas Ptr, count int) error {
 // Stamped returns how many areas kernels have needed since [Stream.StampInto]; it is more than there are if some
 // kernels got none.
 func (s *Stream) Stamped() (int, error) {
-	t, c, err := s.handle("Stamped")
-	if err != nil {
-		return 0, err
-	}
+	t, c := s.raw()
 	var used C.uint32_t
-	err = failed("gs_stamps_used", C.call_gs_stamps_used(t, c, &used))
+	err := failed("gs_stamps_used", C.call_gs_stamps_used(t, c, &used))
 	return int(used), err
 }
 
 // StampedBy returns the name of the kernel that took an area, such as "gemv", and the number of its blocks; "" where
 // none did.
 func (s *Stream) StampedBy(area int) (name string, blocks int, err error) {
-	t, c, err := s.handle("StampedBy")
-	if err != nil {
-		return "", 0, err
-	}
+	t, c := s.raw()
 	var p *C.char
 	var n C.uint32_t
 	err = failed("gs_stamp_taken_by", C.call_gs_stamp_taken_by(t, c, C.uint32_t(area), &p, &n))
@@ -65,10 +56,7 @@ func (s *Stream) StampedBy(area int) (name string, blocks int, err error) {
 
 // Mark launches a kernel that does nothing but stamp.
 func (s *Stream) Mark() error {
-	t, c, err := s.handle("Mark")
-	if err != nil {
-		return err
-	}
+	t, c := s.raw()
 	return failed("gs_stamp_mark", C.call_gs_stamp_mark(t, c))
 }
 
@@ -86,10 +74,7 @@ type CollectArgs struct {
 // CollectStamps launches what turns the areas of a pass into a row of the ring: the least start and the greatest end of
 // each kernel.
 func (s *Stream) CollectStamps(a CollectArgs) error {
-	t, c, err := s.handle("CollectStamps")
-	if err != nil {
-		return err
-	}
+	t, c := s.raw()
 	if a.Count < 1 || a.Rows < 1 || a.Areas == 0 || a.Blocks == 0 || a.Ring == 0 || a.Passes == 0 {
 		return shapeError("CollectStamps",
 			"%d areas, %d rows; both must be at least 1, and Areas, Blocks, Ring and Passes be given", a.Count, a.Rows)
@@ -108,10 +93,7 @@ type ClockPair struct {
 
 // CompareClocks waits for the stream, then reads both clocks, the device's in a kernel.
 func (s *Stream) CompareClocks() (ClockPair, error) {
-	t, c, err := s.handle("CompareClocks")
-	if err != nil {
-		return ClockPair{}, err
-	}
+	t, c := s.raw()
 	mailbox, err := s.dev.AllocHost(64)
 	if err != nil {
 		return ClockPair{}, err

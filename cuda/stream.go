@@ -7,12 +7,9 @@ package cuda
 // #cgo nocallback call_gs_graph_launch
 // #cgo noescape call_gs_stream_query
 // #cgo nocallback call_gs_stream_query
-// #cgo noescape call_gs_event_query
-// #cgo nocallback call_gs_event_query
 import "C"
 
 import (
-	"cmp"
 	"fmt"
 	"runtime"
 	"sync/atomic"
@@ -49,44 +46,27 @@ func (s *Stream) Close() error {
 	return failed("gs_stream_destroy", C.call_gs_stream_destroy(s.dev.lib.table, c))
 }
 
-// handle returns what C knows the stream by, or the first error: that the stream is closed, or one of a check.
-func (s *Stream) handle(op string, checks ...error) (*C.gs_table, *C.gs_stream, error) {
-	c := s.c.Load()
-	if c == nil {
-		return nil, nil, closedStream(op)
-	}
-	return s.dev.lib.table, c, cmp.Or(checks...)
-}
-
-func closedStream(op string) error { return fmt.Errorf("%s: the stream: %w", op, ErrFreed) }
+// raw returns what C knows the library and the stream by: NULL once closed, at which every call fails.
+func (s *Stream) raw() (*C.gs_table, *C.gs_stream) { return s.dev.lib.table, s.c.Load() }
 
 // Synchronize waits until all work of the stream is done.
 func (s *Stream) Synchronize() error {
-	t, c, err := s.handle("Synchronize")
-	if err != nil {
-		return err
-	}
+	t, c := s.raw()
 	return failed("gs_stream_synchronize", C.call_gs_stream_synchronize(t, c))
 }
 
 // Query reports whether all work of the stream is done.
 func (s *Stream) Query() (bool, error) {
-	t, c, err := s.handle("Query")
-	if err != nil {
-		return false, err
-	}
+	t, c := s.raw()
 	var done C.int
-	err = failed("gs_stream_query", C.call_gs_stream_query(t, c, &done))
+	err := failed("gs_stream_query", C.call_gs_stream_query(t, c, &done))
 	return done != 0, err
 }
 
 // Overlap sets whether kernels may start while the one before them ends, where the device can (compute capability 9.0).
 // It is on at first.
 func (s *Stream) Overlap(on bool) error {
-	t, c, err := s.handle("Overlap")
-	if err != nil {
-		return err
-	}
+	t, c := s.raw()
 	return failed("gs_stream_overlap", C.call_gs_stream_overlap(t, c, cbool(on)))
 }
 
@@ -108,10 +88,7 @@ func (s *Stream) CopyOnDevice(dst *Buffer, dstOff int64, src *Buffer, srcOff, n 
 // Write copies p, which is not pinned, to the device in the stream's order. CUDA copies p to pinned memory of its own,
 // and most often returns only after that. p must not be Go memory, and must stay as it is until the copy is done.
 func (s *Stream) Write(dst *Buffer, off int64, p []byte) error {
-	t, c, err := s.handle("Write")
-	if err != nil {
-		return err
-	}
+	t, c := s.raw()
 	to, err := dst.at("Write", off, int64(len(p)))
 	if err != nil || len(p) == 0 {
 		return err
@@ -122,10 +99,7 @@ func (s *Stream) Write(dst *Buffer, off int64, p []byte) error {
 // Read copies from the device to p, which is not pinned, in the stream's order. Most often it returns only when that is
 // done. p must not be Go memory.
 func (s *Stream) Read(src *Buffer, off int64, p []byte) error {
-	t, c, err := s.handle("Read")
-	if err != nil {
-		return err
-	}
+	t, c := s.raw()
 	from, err := src.at("Read", off, int64(len(p)))
 	if err != nil || len(p) == 0 {
 		return err
@@ -139,10 +113,6 @@ type memory interface {
 }
 
 func (s *Stream) copy(op string, dst memory, dstOff int64, src memory, srcOff, n int64, direction C.int) error {
-	t, c, err := s.handle(op)
-	if err != nil {
-		return err
-	}
 	to, err := dst.at(op, dstOff, n)
 	if err != nil {
 		return err
@@ -159,15 +129,13 @@ func (s *Stream) copy(op string, dst memory, dstOff int64, src memory, srcOff, n
 	if n == 0 {
 		return nil
 	}
+	t, c := s.raw()
 	return failed("gs_copy", C.call_gs_copy(t, c, to, from, C.uint64_t(n), direction))
 }
 
 // Set sets n bytes from off on to a value, in the stream's order.
 func (s *Stream) Set(b *Buffer, off int64, value byte, n int64) error {
-	t, c, err := s.handle("Set")
-	if err != nil {
-		return err
-	}
+	t, c := s.raw()
 	p, err := b.at("Set", off, n)
 	if err != nil || n == 0 {
 		return err
@@ -201,71 +169,27 @@ func (e *Event) Close() error {
 	return failed("gs_event_destroy", C.call_gs_event_destroy(e.dev.lib.table, c))
 }
 
-func (e *Event) handle(op string) (*C.gs_event, error) {
-	if c := e.c.Load(); c != nil {
-		return c, nil
-	}
-	return nil, fmt.Errorf("%s: the event: %w", op, ErrFreed)
-}
-
 // Record puts the event after what was launched on the stream so far.
 func (s *Stream) Record(e *Event) error {
-	t, c, err := s.handle("Record")
-	if err != nil {
-		return err
-	}
-	event, err := e.handle("Record")
-	if err != nil {
-		return err
-	}
-	return failed("gs_event_record", C.call_gs_event_record(t, event, c))
+	t, c := s.raw()
+	return failed("gs_event_record", C.call_gs_event_record(t, e.c.Load(), c))
 }
 
 // Wait makes what is launched on the stream from now on wait for the event.
 func (s *Stream) Wait(e *Event) error {
-	t, c, err := s.handle("Wait")
-	if err != nil {
-		return err
-	}
-	event, err := e.handle("Wait")
-	if err != nil {
-		return err
-	}
-	return failed("gs_stream_wait", C.call_gs_stream_wait(t, c, event))
+	t, c := s.raw()
+	return failed("gs_stream_wait", C.call_gs_stream_wait(t, c, e.c.Load()))
 }
 
 // Synchronize waits until the event has happened.
 func (e *Event) Synchronize() error {
-	c, err := e.handle("Synchronize")
-	if err != nil {
-		return err
-	}
-	return failed("gs_event_synchronize", C.call_gs_event_synchronize(e.dev.lib.table, c))
-}
-
-// Query reports whether the event has happened.
-func (e *Event) Query() (bool, error) {
-	c, err := e.handle("Query")
-	if err != nil {
-		return false, err
-	}
-	var done C.int
-	err = failed("gs_event_query", C.call_gs_event_query(e.dev.lib.table, c, &done))
-	return done != 0, err
+	return failed("gs_event_synchronize", C.call_gs_event_synchronize(e.dev.lib.table, e.c.Load()))
 }
 
 // Since returns the time on the device between two events that have happened.
 func (e *Event) Since(start *Event) (time.Duration, error) {
-	to, err := e.handle("Since")
-	if err != nil {
-		return 0, err
-	}
-	from, err := start.handle("Since")
-	if err != nil {
-		return 0, err
-	}
 	var ms C.float
-	err = failed("gs_event_elapsed", C.call_gs_event_elapsed(e.dev.lib.table, from, to, &ms))
+	err := failed("gs_event_elapsed", C.call_gs_event_elapsed(e.dev.lib.table, start.c.Load(), e.c.Load(), &ms))
 	return time.Duration(float64(ms) * float64(time.Millisecond)), err
 }
 
@@ -278,10 +202,7 @@ type Graph struct {
 // Capture puts what f launches on the stream into a graph, and runs none of it. If f fails, or panics, the graph is
 // dropped. f must launch from the goroutine that calls it, and must not wait for the stream.
 func (s *Stream) Capture(f func() error) (*Graph, error) {
-	t, c, err := s.handle("Capture")
-	if err != nil {
-		return nil, err
-	}
+	t, c := s.raw()
 	runtime.LockOSThread() // a capture belongs to the thread
 	defer runtime.UnlockOSThread()
 	if err := failed("gs_capture_begin", C.call_gs_capture_begin(t, c)); err != nil {
@@ -306,35 +227,10 @@ func (s *Stream) Capture(f func() error) (*Graph, error) {
 	return g, nil
 }
 
-func (g *Graph) handle(op string) (*C.gs_graph, error) {
-	if c := g.c.Load(); c != nil {
-		return c, nil
-	}
-	return nil, fmt.Errorf("%s: the graph: %w", op, ErrFreed)
-}
-
 // Launch replays the graph on a stream of its device.
 func (g *Graph) Launch(s *Stream) error {
-	t, c, err := s.handle("Launch")
-	if err != nil {
-		return err
-	}
-	graph, err := g.handle("Launch")
-	if err != nil {
-		return err
-	}
-	return failed("gs_graph_launch", C.call_gs_graph_launch(t, graph, c))
-}
-
-// Nodes returns how many nodes the graph has.
-func (g *Graph) Nodes() (int, error) {
-	c, err := g.handle("Nodes")
-	if err != nil {
-		return 0, err
-	}
-	var n C.uint64_t
-	err = failed("gs_graph_nodes", C.call_gs_graph_nodes(g.dev.lib.table, c, &n))
-	return int(n), err
+	t, c := s.raw()
+	return failed("gs_graph_launch", C.call_gs_graph_launch(t, g.c.Load(), c))
 }
 
 // Free frees the graph. Again, it does nothing.

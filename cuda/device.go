@@ -108,9 +108,6 @@ func (d *Device) Alloc(bytes int64) (*Buffer, error) {
 	return b, nil
 }
 
-// Device returns the device that the memory is on.
-func (b *Buffer) Device() *Device { return b.dev }
-
 // Ptr returns the address, 0 once freed.
 func (b *Buffer) Ptr() Ptr { return Ptr(b.ptr.Load()) }
 
@@ -189,9 +186,6 @@ func (d *Device) AllocHost(bytes int64) (*HostBuffer, error) {
 	return h, nil
 }
 
-// Device returns the device that the memory was made for.
-func (h *HostBuffer) Device() *Device { return h.dev }
-
 // Bytes returns the memory, nil once freed. It must not be used after Free.
 func (h *HostBuffer) Bytes() []byte {
 	p := h.host.Load()
@@ -208,9 +202,6 @@ func (h *HostBuffer) Ptr() Ptr {
 	}
 	return h.ptr
 }
-
-// Size returns the size in bytes.
-func (h *HostBuffer) Size() int64 { return h.size }
 
 // Free frees the memory. Again, it does nothing.
 func (h *HostBuffer) Free() error {

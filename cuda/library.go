@@ -199,18 +199,6 @@ func (l *Library) Variants(op Op) []string {
 	}
 }
 
-// Profiler starts or stops the capture of a profiler that waits for it (cudaProfilerStart and cudaProfilerStop).
-func (l *Library) Profiler(on bool) error {
-	return failed("gs_profiler", C.call_gs_profiler(l.table, cbool(on)))
-}
-
-func cbool(b bool) C.int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
 // OpenBLAS finds and opens cuBLASLt, of the major version the library was built with, once. Products of more than
 // GEMVRows rows need it. It looks at the file that GPT2SCOPE_CUBLASLT names, else in CUDA_HOME, where the dynamic
 // loader does, and where NVIDIA's installer and PyPI packages put it.

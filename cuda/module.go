@@ -171,9 +171,7 @@ func (f *Function) Launch(s *Stream, l Launch, arguments ...any) error {
 // Occupancy is what a kernel needs, and how many of its blocks fit.
 type Occupancy struct {
 	Registers          int // per thread
-	StaticShared       int // bytes per block
 	LocalBytes         int // per thread: spills and arrays
-	MaxThreads         int // per block
 	BlocksPerProcessor int // resident at once
 	Threads            int // resident per processor, of the device's most
 	MaxThreadsPerProc  int
@@ -201,7 +199,6 @@ func (f *Function) Occupancy(threads, shared int) (Occupancy, error) {
 		C.uint32_t(shared), &c)); err != nil {
 		return Occupancy{}, err
 	}
-	return Occupancy{int(c.registers), int(c.static_shared), int(c.local_bytes), int(c.max_threads),
-		int(c.blocks_per_processor),
+	return Occupancy{int(c.registers), int(c.local_bytes), int(c.blocks_per_processor),
 		int(c.blocks_per_processor) * threads, d.info.ThreadsPerProcessor}, nil
 }

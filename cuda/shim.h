@@ -127,7 +127,6 @@ GS_WITH(gs_module_function, m ? NULL : "module",
 GS_CALL(gs_function_occupancy,
         (const gs_table *t, int device, void *f, int threads, uint32_t shared, gs_occupancy *out),
         (device, f, threads, shared, out))
-GS_CALL(gs_profiler, (const gs_table *t, int on), (on))
 
 // Host memory of synchronous copies may be Go's. It is passed as a pointer, not as a number, so that Go does not move
 // it during the call.

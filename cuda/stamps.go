@@ -88,7 +88,6 @@ type ClockPair struct {
 	Host        int64         // CLOCK_MONOTONIC, ns
 	Device      int64         // %globaltimer, ns
 	Uncertainty time.Duration // by how much they may be apart
-	Resolution  time.Duration // least step of %globaltimer that was seen
 }
 
 // CompareClocks waits for the stream, then reads both clocks, the device's in a kernel.
@@ -104,5 +103,5 @@ func (s *Stream) CompareClocks() (ClockPair, error) {
 	if freed := mailbox.Free(); err == nil {
 		err = freed
 	}
-	return ClockPair{int64(p.host), int64(p.device), time.Duration(p.uncertainty), time.Duration(p.resolution)}, err
+	return ClockPair{int64(p.host), int64(p.device), time.Duration(p.uncertainty)}, err
 }

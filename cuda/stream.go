@@ -67,7 +67,11 @@ func (s *Stream) Query() (bool, error) {
 // It is on at first.
 func (s *Stream) Overlap(on bool) error {
 	t, c := s.raw()
-	return failed("gs_stream_overlap", C.call_gs_stream_overlap(t, c, cbool(on)))
+	may := C.int(0)
+	if on {
+		may = 1
+	}
+	return failed("gs_stream_overlap", C.call_gs_stream_overlap(t, c, may))
 }
 
 // CopyToDevice copies n bytes of pinned memory to the device, in the stream's order.
@@ -122,8 +126,8 @@ func (s *Stream) copy(op string, dst memory, dstOff int64, src memory, srcOff, n
 		return err
 	}
 	for _, m := range []memory{dst, src} {
-		if b, is := m.(*Buffer); is && b.Device().index != s.dev.index { // pinned memory is that of all GPUs
-			return &ShapeError{op, fmt.Sprintf("memory of GPU %d on a stream of GPU %d", b.Device().index, s.dev.index)}
+		if b, is := m.(*Buffer); is && b.dev.index != s.dev.index { // pinned memory is that of all GPUs
+			return &ShapeError{op, fmt.Sprintf("memory of GPU %d on a stream of GPU %d", b.dev.index, s.dev.index)}
 		}
 	}
 	if n == 0 {

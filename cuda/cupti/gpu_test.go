@@ -78,7 +78,7 @@ func TestGPU(t *testing.T) {
 		},
 		func() error { return errors.Join(stream.EmptyKernel(), stream.EmptyKernel()) },
 		func() error { return stream.Set(z, 0, 0, z.Size()) },
-		func() error { return stream.CopyToDevice(x, 0, pinned, 0, pinned.Size()) },
+		func() error { return stream.CopyToDevice(x, 0, pinned, 0, int64(len(pinned.Bytes()))) },
 	}
 	pass := func(id uint64) error {
 		for i, f := range work {

@@ -40,6 +40,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -191,13 +192,7 @@ func (b *Backend) chooseVariants() error {
 		if stage.Info().Op == gpt2.OpAdd {
 			names = []string{"auto", "gemm", "norm"}
 		}
-		n := -1
-		for i, v := range names {
-			if v == want {
-				n = i
-			}
-		}
-		switch {
+		switch n := slices.Index(names, want); {
 		case n < 0:
 			return fmt.Errorf("stage %s has no variant %q; it has %s", name, want, strings.Join(names, ", "))
 		case stage.Info().Op == gpt2.OpAdd:

@@ -26,20 +26,13 @@ func (r *Runner) Measure(ctx context.Context, ids []int32, pass gpt2.Pass, repea
 	case pass.Sample:
 		steps = 1
 	}
-	if r.failed != nil {
-		return nil, r.failed
-	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	c, err := r.compile(pass)
-	if err != nil {
-		return nil, err
-	}
-	r.last = lastPass{plan: c.plan, rows: pass.Tokens}
 	r.state.position = start
 	defer r.state.reset(past)
-	if c, err = r.choose(c, pass != r.decodePass()); err != nil {
-		return nil, r.fail(c, err)
+	c, err := r.begin(pass, pass != r.decodePass())
+	if err != nil {
+		return nil, err
 	}
 	burst := func(name string) (time.Duration, error) {
 		if err := r.state.enter(r.stream, ids, c.plan.Pass.Tokens); err != nil {
@@ -51,16 +44,11 @@ func (r *Runner) Measure(ctx context.Context, ids []int32, pass gpt2.Pass, repea
 		defer annotate.Range(name, nvtx.Red)()
 		began := time.Now()
 		for launched := 0; launched < steps; {
-			n := 1
-			var err error
-			switch {
-			case (r.persistent.on || c.singleSteps) && pass.Tokens == 1 && pass.Sample:
-				n, err = r.step(c, start+launched, steps-launched)
-			case r.persistent.on || c.singleSteps: // a prompt that does not sample does not move the position
-				n, err = r.step(c, start, 1)
-			default:
-				err = r.pass(passAt{c, r.state.position, pass.Tokens})
+			at, n := start, 1 // a prompt that does not sample does not move the position
+			if pass.Tokens == 1 && pass.Sample {
+				at, n = start+launched, steps-launched
 			}
+			n, err := r.step(passAt{c, at, pass.Tokens}, n)
 			if err != nil {
 				return 0, err
 			}
@@ -102,17 +90,11 @@ func (r *Runner) Measure(ctx context.Context, ids []int32, pass gpt2.Pass, repea
 // graph's nodes, and the host launches it once. In mode persistent a launch is of up to [cuda.PersistentTokens] decode
 // steps, and one step is counted as 1, as is a prompt of up to [cuda.PersistentRows] tokens.
 func (r *Runner) Launches(pass gpt2.Pass) (int, error) {
-	if r.failed != nil {
-		return 0, r.failed
-	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	c, err := r.compile(pass)
+	c, err := r.begin(pass, pass != r.decodePass())
 	if err != nil {
 		return 0, err
-	}
-	if c, err = r.choose(c, pass != r.decodePass()); err != nil {
-		return 0, r.fail(c, err)
 	}
 	if r.persistent.on {
 		return 1, nil

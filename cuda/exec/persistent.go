@@ -198,13 +198,11 @@ func (r *Runner) singleLaunches(c *compiled) *compiled {
 	return c.single
 }
 
-// launchSingly launches a decode step at a position, or a short prompt, by its single steps.
-func (r *Runner) launchSingly(c *compiled, position int) error {
-	p, rows := &r.persistent, c.plan.Pass.Tokens
-	p.tail = tailAt(position, p.began, p.kernel.Tokens(r.state.sampling))
+// nextSingly prepares the launches of the single steps of a decode step, or of a short prompt.
+func (r *Runner) nextSingly(at passAt) {
+	p := &r.persistent
+	p.tail = tailAt(at.position, p.began, p.kernel.Tokens(r.state.sampling))
 	p.epoch += uint32(p.kernel.Steps())
-	r.last = lastPass{plan: c.plan, rows: rows, logitsOnly: true}
-	return r.pass(passAt{c, position, rows})
 }
 
 // checkLate tells of a timeout after launches whose token nothing awaits, which have ended.

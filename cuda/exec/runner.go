@@ -207,33 +207,34 @@ func (r *Runner) grow(plan *gpt2.Plan) error {
 	return nil
 }
 
-// Prefill executes one pass.
-func (r *Runner) Prefill(ctx context.Context, ids []int32, pass gpt2.Pass) ([]gpt2.Token, error) {
+// begin returns what a call launches for a pass, by [Runner.choose].
+func (r *Runner) begin(pass gpt2.Pass, prompt bool) (*compiled, error) {
 	if r.failed != nil {
 		return nil, r.failed
 	}
+	c, err := r.compile(pass)
+	if err != nil {
+		return nil, err
+	}
+	c, err = r.choose(c, prompt)
+	return c, r.fail(c, err)
+}
+
+// Prefill executes one pass.
+func (r *Runner) Prefill(ctx context.Context, ids []int32, pass gpt2.Pass) ([]gpt2.Token, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	c, err := r.compile(pass)
+	c, err := r.begin(pass, true)
 	if err != nil {
 		return nil, err
-	}
-	if c, err = r.choose(c, true); err != nil {
-		return nil, r.fail(c, err)
 	}
 	if err := r.state.enter(r.stream, ids, c.plan.Pass.Tokens); err != nil {
 		return nil, r.fail(c, err)
 	}
-	if r.persistent.on || c.singleSteps {
-		_, err = r.step(c, r.state.position, 1)
-	} else {
-		r.last = lastPass{plan: c.plan, rows: pass.Tokens}
-		err = r.pass(passAt{c, r.state.position, pass.Tokens})
-	}
-	if err != nil {
+	if _, err := r.step(passAt{c, r.state.position, pass.Tokens}, 1); err != nil {
 		return nil, r.fail(c, err)
 	}
 	r.state.tokens = r.state.tokens[:0]
@@ -350,17 +351,11 @@ func (r *Runner) launch(c *compiled, p passRecorder, first bool) error {
 
 // Decode runs n steps, launching ahead of the tokens that are read.
 func (r *Runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool) error {
-	if r.failed != nil {
-		return r.failed
-	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	c, err := r.compile(r.decodePass())
+	c, err := r.begin(r.decodePass(), false)
 	if err != nil {
 		return err
-	}
-	if c, err = r.choose(c, false); err != nil {
-		return r.fail(c, err)
 	}
 	if err := r.state.refresh(r.stream); err != nil {
 		return r.fail(c, err)
@@ -371,7 +366,7 @@ func (r *Runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool
 			return r.settle(c, launched-read, context.Cause(ctx))
 		}
 		for launched < n && launched-read < r.ahead() {
-			steps, err := r.step(c, r.state.position+launched-read, n-launched)
+			steps, err := r.step(passAt{c, r.state.position + launched - read, 1}, n-launched)
 			if err != nil {
 				return r.fail(c, err)
 			}
@@ -401,21 +396,20 @@ func (r *Runner) ahead() int {
 	return runAhead
 }
 
-// step launches decode steps at a position, from 1 to n, and returns how many; or a short prompt, as one.
-func (r *Runner) step(c *compiled, position, n int) (int, error) {
+// step launches decode steps from a pass on, from 1 to n, and returns how many; or a prompt, as one.
+func (r *Runner) step(at passAt, n int) (int, error) {
 	if r.persistent.on {
-		steps, err := r.launchPersistent(c, position, n)
+		steps, err := r.launchPersistent(at.c, at.position, n)
 		if !errors.Is(err, cuda.ErrNoKernel) {
 			return steps, err
 		}
 		r.refuse(err) // nothing was launched
 	}
-	if c.singleSteps {
-		return 1, r.launchSingly(c, position)
+	if at.c.singleSteps {
+		r.nextSingly(at)
 	}
-	rows := c.plan.Pass.Tokens
-	r.last = lastPass{plan: c.plan, rows: rows}
-	return 1, r.pass(passAt{c, position, rows})
+	r.last = lastPass{plan: at.c.plan, rows: at.tokens, logitsOnly: at.c.singleSteps}
+	return 1, r.pass(at)
 }
 
 func (r *Runner) decodePass() gpt2.Pass {

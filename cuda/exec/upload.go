@@ -133,38 +133,33 @@ func (b *Backend) uploadMissing(ctx context.Context, m *gpt2.Model, u *uploaded,
 		return fmt.Errorf("the weights of model %s take %d MiB of GPU memory and %d MiB are free: %w", m.Name, size>>20,
 			free>>20, err)
 	}
-	u.arenas = append(u.arenas, arena)
 	l := loader{backend: b, model: m, arena: arena}
-	defer func() { err = cmp.Or(err, l.close()) }()
-	if err := l.open(todo); err != nil {
-		return cmp.Or(err, u.drop(arena))
-	}
-	var done int64
 	params := maps.Clone(u.params)
 	if params == nil {
 		params = map[string]param{}
 	}
+	defer func() {
+		if err = cmp.Or(err, l.close()); err != nil {
+			_ = arena.Free() // the upload's error is the cause
+			return
+		}
+		u.arenas, u.params = append(u.arenas, arena), params
+	}()
+	if err := l.open(todo); err != nil {
+		return err
+	}
+	var done int64
 	for _, p := range todo {
 		if err := l.load(ctx, p, func(elements int) {
 			if done += int64(elements); progress != nil {
 				progress(done*int64(b.dtype.Size()), total*int64(b.dtype.Size()))
 			}
 		}); err != nil {
-			return cmp.Or(err, u.drop(arena))
+			return err
 		}
 		params[p.Name] = l.param
 	}
-	if err := l.finish(); err != nil {
-		return cmp.Or(err, u.drop(arena))
-	}
-	u.params = params
-	return nil
-}
-
-// drop frees the last arena, whose upload was not completed.
-func (u *uploaded) drop(arena *cuda.Buffer) error {
-	u.arenas = u.arenas[:len(u.arenas)-1]
-	return arena.Free()
+	return l.packs.Synchronize()
 }
 
 // loader uploads: slices of a tensor are read into pinned memory, copied to the device by one stream and converted
@@ -218,25 +213,18 @@ func (l *loader) open(todo []gpt2.Param) error {
 		return err
 	}
 	for i := range l.slots {
-		s := &l.slots[i]
-		if s.host, err = l.backend.dev.AllocHost(int64(l.room)); err != nil {
-			return err
-		}
-		if s.raw, err = l.backend.dev.Alloc(int64(l.room)); err != nil {
-			return err
-		}
-		if s.copied, err = l.backend.dev.NewEvent(); err != nil {
-			return err
-		}
-		if s.packed, err = l.backend.dev.NewEvent(); err != nil {
+		s, dev := &l.slots[i], l.backend.dev
+		var errs [4]error
+		s.host, errs[0] = dev.AllocHost(int64(l.room))
+		s.raw, errs[1] = dev.Alloc(int64(l.room))
+		s.copied, errs[2] = dev.NewEvent()
+		s.packed, errs[3] = dev.NewEvent()
+		if err := cmp.Or(errs[:]...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
-
-// finish waits for what is under way.
-func (l *loader) finish() error { return l.packs.Synchronize() }
 
 func (l *loader) close() error {
 	var errs []error
@@ -339,20 +327,9 @@ func (l *loader) slices(ctx context.Context, t weights.Tensor, name string, rows
 			}
 			return fmt.Errorf("tensor %s: element %d is beyond the range of bfloat16; use --dtype f32", name, r*cols+bad)
 		}
-		if err := l.copies.CopyToDevice(s.raw, 0, s.host, 0, int64(n*size)); err != nil {
-			return err
-		}
 		s.busy = true
-		if err := l.copies.Record(s.copied); err != nil {
-			return err
-		}
-		if err := l.packs.Wait(s.copied); err != nil {
-			return err
-		}
-		if err := pack(l.packs, s.raw.Ptr(), r, n, src); err != nil {
-			return err
-		}
-		if err := l.packs.Record(s.packed); err != nil {
+		if err := cmp.Or(l.copies.CopyToDevice(s.raw, 0, s.host, 0, int64(n*size)), l.copies.Record(s.copied),
+			l.packs.Wait(s.copied), pack(l.packs, s.raw.Ptr(), r, n, src), l.packs.Record(s.packed)); err != nil {
 			return err
 		}
 		progress(n * cols)

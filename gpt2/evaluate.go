@@ -50,12 +50,17 @@ func (s *Session) Evaluate(ctx context.Context, ids []int32, window, stride int,
 		return Evaluation{}, errors.New("the text is too short to evaluate; give at least two tokens")
 	}
 	var e Evaluation
-	var logits []float32
-	start := time.Now()
+	var rows, before scoring // those being read, and those being scored meanwhile
+	score := func() error {
+		rows.start()
+		rows, before = before, rows
+		return rows.add(&e)
+	}
+	start, scored := time.Now(), 0
 	total := len(ids) - 1
 	T := min(window, total)
 	inputs := make([]int32, B*T)
-	for from := 0; e.Tokens < total; from += B * stride {
+	for from := 0; scored < total; from += B * stride {
 		passed := 0
 		for b := range B { // the last windows may be short, or none: nothing that counts sees what follows in them
 			in := inputs[b*T:][:T]
@@ -71,44 +76,87 @@ func (s *Session) Evaluate(ctx context.Context, ids []int32, window, stride int,
 		if _, err := s.admit(inputs); err != nil {
 			return e, err
 		}
-		scored := e.Tokens
+		from, first := from, scored
 		_, err := s.prefill(ctx, inputs, Pass{Logits: LogitsAll}, func(part Pass, done int) error {
-			scored := scored
+			next := first
 			for b := range B {
 				at := from + b*stride // of the window
-				first, end := scored-at, min(T, total-at)
-				scored = max(scored, at+end)
-				for r := max(0, first-done); r < min(part.Tokens, end-done); {
-					n := min(evaluateRows, min(part.Tokens, end-done)-r)
-					logits = slices.Grow(logits[:0], n*V)[:n*V]
-					if err := s.runner.Read(BufLogits, b*part.Tokens+r, logits); err != nil {
+				end := min(part.Tokens, min(T, total-at)-done)
+				for r := max(0, next-at-done); r < end; {
+					n := min(max(1, evaluateLogits/V-len(rows.tokens)), end-r)
+					if err := s.runner.Read(BufLogits, b*part.Tokens+r, rows.grow(ids[at+done+r+1:][:n], V)); err != nil {
 						return s.fail(ctx, err)
 					}
-					for _, nats := range surprises(logits, ids[at+done+r+1:][:n]) {
-						if math.IsNaN(nats) {
-							return ErrNotFinite
+					scored, r = scored+n, r+n
+					if len(rows.logits)+V > evaluateLogits {
+						if err := score(); err != nil {
+							return err
 						}
-						e.Nats += nats
-						e.Tokens++
 					}
-					r += n
 				}
+				next = max(next, at+min(T, total-at))
 			}
 			return nil
 		})
+		if err == nil {
+			err = score()
+		}
 		if err != nil {
 			return e, err
 		}
 		if e.Passed += passed; progress != nil {
-			progress(e.Tokens, total)
+			progress(scored, total)
 		}
+	}
+	if err := before.add(&e); err != nil {
+		return e, err
 	}
 	e.Time = time.Since(start)
 	return e, s.Reset()
 }
 
-// evaluateRows is how many rows of logits are on the host at a time.
-const evaluateRows = 256
+// evaluateLogits is how many logits are read before they are scored: 32 MiB of them, and 32 more are being scored.
+const evaluateLogits = 8 << 20
+
+// scoring is rows of logits and the tokens that follow them, scored beside what goes on.
+type scoring struct {
+	logits []float32
+	tokens []int32
+	nats   chan []float64 // nil if they are not being scored
+}
+
+// grow makes room for the logits before some tokens, and returns it.
+func (s *scoring) grow(tokens []int32, vocab int) []float32 {
+	n := len(s.logits)
+	s.tokens = append(s.tokens, tokens...)
+	s.logits = slices.Grow(s.logits, len(tokens)*vocab)[:n+len(tokens)*vocab]
+	return s.logits[n:]
+}
+
+func (s *scoring) start() {
+	if len(s.tokens) == 0 {
+		return
+	}
+	nats, logits, tokens := make(chan []float64, 1), s.logits, s.tokens
+	s.nats = nats
+	go func() { nats <- surprises(logits, tokens) }()
+}
+
+// add waits for the scores, adds them, and drops the rows.
+func (s *scoring) add(e *Evaluation) error {
+	if s.nats == nil {
+		return nil
+	}
+	for _, nats := range <-s.nats {
+		if math.IsNaN(nats) {
+			return ErrNotFinite
+		}
+		e.Nats += nats
+		e.Tokens++
+	}
+	s.logits, s.tokens, s.nats = s.logits[:0], s.tokens[:0], nil
+	return nil
+}
 
 // surprises returns -log p of tokens, each by its row of logits; NaN where a row is not finite. The rows are divided
 // among all processors.

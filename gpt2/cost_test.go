@@ -79,7 +79,7 @@ func TestCostsByCounting(t *testing.T) {
 		want[StageGELU] = Cost{}
 		each(R*I, func(int64) { want[StageGELU].FLOPs += flops; want[StageGELU].Activations += 2 })
 		for s := range NumStages {
-			if got := s.Info().Cost(c, B, T, past); got != want[s] {
+			if got := s.Cost(c, B, T, past); got != want[s] {
 				t.Errorf("%s costs %+v, counted %+v", s.Info().Name, got, want[s])
 			}
 		}

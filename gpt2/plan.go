@@ -94,24 +94,7 @@ type Operation struct {
 	Scale        float64
 	Activation   Activation
 
-	config *Config
-	batch  int
-}
-
-// Cost returns what the operation needs at least, with past tokens in the cache.
-func (o Operation) Cost(past int) Cost {
-	c, B := *o.config, o.batch
-	switch o.Stage {
-	case StageCAttn: // keys and values of all rows, queries of some
-		b, T, q, C := int64(B), int64(o.Rows), int64(o.Queries), int64(c.Channels)
-		out := b * (2*T*C + q*C)
-		columns := onlyIf(T, 2*C) + onlyIf(q, C)
-		return Cost{FLOPs: out * (2*C + 1), Weights: columns * (C + 1), Activations: b*T*C + out}
-	case StageSDPA:
-		return attentionCost(c, B, o.Rows, o.Queries, past)
-	default:
-		return o.Stage.Info().Cost(c, B, o.Rows, past)
-	}
+	heads, batch int
 }
 
 // outRows returns how many rows of each sequence the operation writes.
@@ -230,18 +213,14 @@ func (p *Plan) FuseWhere(ok func(ops []Operation) bool, chains ...Chain) *Plan {
 	out := *p
 	out.Steps = nil
 	for i := 0; i < len(p.Steps); {
-		n := 1
+		n, step := 1, p.Steps[i]
 		for _, chain := range longestFirst {
-			if p.matches(i, chain) && ok(p.operations(i, len(chain))) {
-				n = len(chain)
+			if ops := p.matches(i, chain); ops != nil && ok(ops) {
+				n, step.Ops = len(chain), ops
 				break
 			}
 		}
-		step := Step{Tag: len(out.Steps)}
-		for _, s := range p.Steps[i : i+n] {
-			step.Ops = append(step.Ops, s.Ops...)
-			step.saved += s.saved
-		}
+		step.Tag = len(out.Steps)
 		for j := i; j+1 < i+n; j++ {
 			step.saved += p.savedBetween(j, i+n)
 		}
@@ -251,34 +230,24 @@ func (p *Plan) FuseWhere(ok func(ops []Operation) bool, chains ...Chain) *Plan {
 	return &out
 }
 
-// operations returns those of n steps from i on.
-func (p *Plan) operations(i, n int) []Operation {
-	var ops []Operation
-	for _, s := range p.Steps[i : i+n] {
-		ops = append(ops, s.Ops...)
-	}
-	return ops
-}
-
-// matches tells whether the steps from i on are single operations of the chain, each fed by the one before it.
-func (p *Plan) matches(i int, chain Chain) bool {
+// matches returns the operations of the steps from i on if they are single ones of the chain, each fed by the one
+// before it, else nil.
+func (p *Plan) matches(i int, chain Chain) (ops []Operation) {
 	if i+len(chain) > len(p.Steps) {
-		return false
+		return nil
 	}
 	for j, op := range chain {
 		s := p.Steps[i+j]
 		if len(s.Ops) != 1 || s.Ops[0].Op != op {
-			return false
+			return nil
 		}
-		if j == 0 {
-			continue
+		o := s.Ops[0]
+		if j > 0 && (ops[j-1].outRows() != o.Rows || o.In != ops[j-1].Out && o.Aux != ops[j-1].Out) {
+			return nil
 		}
-		before, o := p.Steps[i+j-1].Ops[0], s.Ops[0]
-		if before.outRows() != o.Rows || (o.In != before.Out && o.Aux != before.Out) {
-			return false
-		}
+		ops = append(ops, o)
 	}
-	return true
+	return ops
 }
 
 // savedBetween returns the activations that need not move if step j passes its output to step j+1 inside a fused step

@@ -20,8 +20,8 @@ type PublishedModel struct {
 	Config Config
 }
 
-// published are the four sizes (Radford et al. 2019).
-var published = []PublishedModel{
+// Published are the four sizes from the smallest to the largest (Radford et al. 2019).
+var Published = []PublishedModel{
 	{"gpt2", publishedConfig(12, 768, 12)},         // 124 million parameters
 	{"gpt2-medium", publishedConfig(24, 1024, 16)}, // 355 million
 	{"gpt2-large", publishedConfig(36, 1280, 20)},  // 774 million
@@ -34,9 +34,6 @@ func publishedConfig(layers, channels, heads int) Config {
 	c.Vocab, c.Positions, c.BOS, c.EOS = 50257, 1024, 50256, 50256
 	return c
 }
-
-// Published lists the published models from the smallest to the largest.
-func Published() []PublishedModel { return slices.Clone(published) }
 
 // RandomPrefix starts the names of random models, as Random takes them.
 const RandomPrefix = "random:"
@@ -56,14 +53,14 @@ func Random(name string) (*Model, error) {
 		return nil, fmt.Errorf("a random model is named %sgpt2 or %sL=1,C=768,NH=12,V=50257,T=1024, not %q", RandomPrefix,
 			RandomPrefix, name)
 	}
-	c := published[0].Config
+	c := Published[0].Config
 	c.Inner, c.BOS, c.EOS = 0, -1, -1
 	seed := 0
 	fields := map[string]*int{"L": &c.Layers, "C": &c.Channels, "NH": &c.Heads, "V": &c.Vocab, "T": &c.Positions,
 		"F": &c.Inner, "seed": &seed}
 	for i, part := range strings.Split(spec, ",") {
-		if k := slices.IndexFunc(published, func(m PublishedModel) bool { return m.Name == part }); i == 0 && k >= 0 {
-			c.Layers, c.Channels, c.Heads = published[k].Config.Layers, published[k].Config.Channels, published[k].Config.Heads
+		if k := slices.IndexFunc(Published, func(m PublishedModel) bool { return m.Name == part }); i == 0 && k >= 0 {
+			c.Layers, c.Channels, c.Heads = Published[k].Config.Layers, Published[k].Config.Channels, Published[k].Config.Heads
 			continue
 		}
 		key, value, _ := strings.Cut(part, "=")

@@ -46,14 +46,19 @@ func (p *Plan) Trace(position, executed int, sizes Sizes) traces.Plan {
 		t.Padded = executed
 	}
 	for _, s := range p.Steps {
-		at, next := s.Work(0, sizes), s.Work(1, sizes)
-		t.Steps = append(t.Steps, traces.Step{
-			Tag: s.Tag, Name: s.Name(), Op: s.Op().String(), Layer: s.Layer(), Slot: s.Slot(),
-			FLOPs: at.FLOPs, Bytes: at.Bytes + at.Activations, FLOPsPerPast: next.FLOPs - at.FLOPs,
-			BytesPerPast: next.Bytes - at.Bytes, Activations: at.Activations, Multiply: at.Type,
-		})
+		step := traces.Step{Tag: s.Tag, Name: s.Name(), Layer: s.Layer(), Slot: s.Slot()}
+		s.Price(&step, sizes)
+		t.Steps = append(t.Steps, step)
 	}
 	return t
+}
+
+// Price notes in a recorded step what it costs.
+func (s Step) Price(step *traces.Step, sizes Sizes) {
+	at, next := s.Work(0, sizes), s.Work(1, sizes)
+	step.Op, step.Multiply, step.Activations = s.Op().String(), at.Type, at.Activations
+	step.FLOPs, step.Bytes = at.FLOPs, at.Bytes+at.Activations
+	step.FLOPsPerPast, step.BytesPerPast = next.FLOPs-at.FLOPs, next.Bytes-at.Bytes
 }
 
 // RecordedPlans registers the plans of passes with a recorder, each once. Its methods

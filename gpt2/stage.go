@@ -28,12 +28,7 @@ const (
 var opNames = [numOps]string{"Embed", "LayerNorm", "Linear", "Attention", "Activation", "Add", "Sample"}
 
 // String gives the operation's name, such as "Linear".
-func (o Op) String() string {
-	if o < numOps {
-		return opNames[o]
-	}
-	return fmt.Sprintf("Op(%d)", uint8(o))
-}
+func (o Op) String() string { return opNames[o] }
 
 // Stage is a named part of the model's mathematics, the unit of all
 // instrumentation. Stages of a layer occur once per layer.
@@ -63,31 +58,34 @@ type StageInfo struct {
 	Name    string // within its layer if it has one: "attn.c_attn"
 	InLayer bool   // occurs once per layer, as h.N.Name
 	Op      Op
-
-	// Cost gives what the stage needs at least, alone and unfused, for B sequences of T new tokens after past ones.
-	Cost func(c Config, B, T, past int) Cost
 }
 
 // stages is the registry: what exists is listed here, once.
 var stages = [NumStages]StageInfo{
-	StageEmbed:     {"wte+wpe", false, OpEmbed, embedCost},
-	StageLN1:       {"ln_1", true, OpLayerNorm, normCost},
-	StageCAttn:     {"attn.c_attn", true, OpLinear, linearCost(func(c Config) (int, int) { return c.Channels, 3 * c.Channels })},
-	StageSDPA:      {"attn.sdpa", true, OpAttention, func(c Config, B, T, past int) Cost { return attentionCost(c, B, T, T, past) }},
-	StageAttnCProj: {"attn.c_proj", true, OpLinear, linearCost(func(c Config) (int, int) { return c.Channels, c.Channels })},
-	StageResidual1: {"residual_1", true, OpAdd, addCost},
-	StageLN2:       {"ln_2", true, OpLayerNorm, normCost},
-	StageCFC:       {"mlp.c_fc", true, OpLinear, linearCost(func(c Config) (int, int) { return c.Channels, c.Inner })},
-	StageGELU:      {"mlp.gelu", true, OpActivation, activationCost},
-	StageMLPCProj:  {"mlp.c_proj", true, OpLinear, linearCost(func(c Config) (int, int) { return c.Inner, c.Channels })},
-	StageResidual2: {"residual_2", true, OpAdd, addCost},
-	StageLNF:       {"ln_f", false, OpLayerNorm, normCost},
-	StageLMHead:    {"lm_head", false, OpLinear, lmHeadCost},
-	StageSample:    {"sample", false, OpSample, sampleCost},
+	StageEmbed:     {"wte+wpe", false, OpEmbed},
+	StageLN1:       {"ln_1", true, OpLayerNorm},
+	StageCAttn:     {"attn.c_attn", true, OpLinear},
+	StageSDPA:      {"attn.sdpa", true, OpAttention},
+	StageAttnCProj: {"attn.c_proj", true, OpLinear},
+	StageResidual1: {"residual_1", true, OpAdd},
+	StageLN2:       {"ln_2", true, OpLayerNorm},
+	StageCFC:       {"mlp.c_fc", true, OpLinear},
+	StageGELU:      {"mlp.gelu", true, OpActivation},
+	StageMLPCProj:  {"mlp.c_proj", true, OpLinear},
+	StageResidual2: {"residual_2", true, OpAdd},
+	StageLNF:       {"ln_f", false, OpLayerNorm},
+	StageLMHead:    {"lm_head", false, OpLinear},
+	StageSample:    {"sample", false, OpSample},
 }
 
 // Info returns the registry's entry.
 func (s Stage) Info() StageInfo { return stages[s] }
+
+// Cost returns what the stage needs at least, alone and unfused, for B sequences of T new tokens after past ones.
+func (s Stage) Cost(c Config, B, T, past int) Cost {
+	all := Forward(c, []int{0}, Pass{Batch: B, Tokens: T, Logits: LogitsAll, Sample: true})
+	return all.Steps[s].Cost(past) // of a single layer, each stage occurs once
+}
 
 // StageAt is a stage at its place in a pass.
 type StageAt struct {
@@ -100,14 +98,10 @@ type StageAt struct {
 // place too: "h.2@1.ln_1" is the ln_1 of layer 2, run second.
 func (s StageAt) String() string {
 	info := s.Stage.Info()
-	switch {
-	case !info.InLayer:
+	if !info.InLayer {
 		return info.Name
-	case s.Slot == s.Layer:
-		return "h." + strconv.Itoa(s.Layer) + "." + info.Name
-	default:
-		return fmt.Sprintf("h.%d@%d.%s", s.Layer, s.Slot, info.Name)
 	}
+	return LayerName(s.Slot, s.Layer) + "." + info.Name
 }
 
 // FindOutput finds the stage whose output a name stands for: a stage's own, or that of the last stage of a fused step,
@@ -229,65 +223,44 @@ func (c Cost) Add(d Cost) Cost {
 	return Cost{c.FLOPs + d.FLOPs, c.Weights + d.Weights, c.Activations + d.Activations, c.KV + d.KV}
 }
 
-// The formulas of the registry. R = B*T rows.
-
-func embedCost(c Config, B, T, _ int) Cost {
-	R, C := int64(B)*int64(T), int64(c.Channels)
-	return Cost{FLOPs: R * C, Weights: R*C + int64(T)*C, Activations: R * C}
-}
-
-// normCost: 7 per element (sum; difference, square, sum; scale, gain, bias).
-func normCost(c Config, B, T, _ int) Cost {
-	R, C := int64(B)*int64(T), int64(c.Channels)
-	return Cost{FLOPs: 7 * R * C, Weights: onlyIf(R, 2*C), Activations: 2 * R * C}
-}
-
-// linearCost: 2 K per output for the products, 1 for the bias.
-func linearCost(dims func(Config) (K, N int)) func(Config, int, int, int) Cost {
-	return func(c Config, B, T, _ int) Cost {
-		k, n := dims(c)
-		R, K, N := int64(B)*int64(T), int64(k), int64(n)
-		return Cost{FLOPs: R*N*2*K + R*N, Weights: onlyIf(R, K*N+N), Activations: R*K + R*N}
+// Cost returns what the operation needs at least, alone and unfused, with past tokens in the cache.
+func (o Operation) Cost(past int) Cost {
+	b, t, q, K, N, NH := int64(o.batch), int64(o.Rows), int64(o.Queries), int64(o.K), int64(o.N), int64(o.heads)
+	R := b * t
+	switch o.Op {
+	case OpEmbed:
+		return Cost{FLOPs: R * N, Weights: R*N + t*N, Activations: R * N}
+	case OpLayerNorm: // 7 per element: sum; difference, square, sum; scale, gain, bias
+		return Cost{FLOPs: 7 * R * N, Weights: onlyIf(R, 2*N), Activations: 2 * R * N}
+	case OpLinear: // for each output 2 K for the products, 1 for the bias
+		outputs, columns := R*N, onlyIf(R, N)
+		switch o.Stage {
+		case StageLMHead: // has no bias
+			return Cost{FLOPs: outputs * 2 * K, Weights: columns * K, Activations: R*K + outputs}
+		case StageCAttn: // keys and values of all rows, queries of some
+			outputs, columns = b*(2*t+q)*K, onlyIf(t, 2*K)+onlyIf(q, K)
+		}
+		return Cost{FLOPs: outputs * (2*K + 1), Weights: columns * (K + 1), Activations: R*K + outputs}
+	case OpAttention:
+		// Queries are the last of the new tokens, each over all keys up to itself: 4 C per pair for q.k and p.v, and 6 NH for
+		// scale and softmax (scale, maximum, difference, exponential, sum, quotient). The new rows of K and V go into the
+		// cache; those of the past are read from it.
+		last := int64(past) + t                         // keys of the last query
+		pairs := b * (q*last - q*(q-1)/2)               // sum over queries of their keys
+		reads := b * (q*N + 2*t*N)                      // q, k, v of the new tokens
+		cache := b*2*t*N + onlyIf(q, b*2*N*int64(past)) // written, and the past read
+		return Cost{FLOPs: pairs * (4*N + 6*NH), Activations: reads + b*q*N, KV: cache}
+	case OpActivation:
+		return Cost{FLOPs: R * N * activationFLOPs[o.Activation], Activations: 2 * R * N}
+	case OpAdd:
+		return Cost{FLOPs: R * N, Activations: 3 * R * N}
+	default: // sampling reads a row once and compares; temperature, top-k and top-p work on a part of it and do not count
+		return Cost{FLOPs: R * K, Activations: R*K + R}
 	}
 }
 
-// lmHeadCost: a Linear without bias.
-func lmHeadCost(c Config, B, T, _ int) Cost {
-	R, K, N := int64(B)*int64(T), int64(c.Channels), int64(c.Vocab)
-	return Cost{FLOPs: R * N * 2 * K, Weights: onlyIf(R, K*N), Activations: R*K + R*N}
-}
-
-// attentionCost: Q queries, the last of T new tokens, each over all keys up to itself: 4 C per pair for q.k and p.v,
-// and 6 NH for scale and softmax (scale, maximum, difference, exponential, sum, quotient). The T new rows of K and V go
-// into the cache; those of the past are read from it.
-func attentionCost(c Config, B, T, Q, past int) Cost {
-	b, t, q, C, NH := int64(B), int64(T), int64(Q), int64(c.Channels), int64(c.Heads)
-	last := int64(past) + t                         // keys of the last query
-	pairs := b * (q*last - q*(q-1)/2)               // sum over queries of their keys
-	reads := b * (q*C + 2*t*C)                      // q, k, v of the new tokens
-	cache := b*2*t*C + onlyIf(q, b*2*C*int64(past)) // written, and the past read
-	return Cost{FLOPs: pairs * (4*C + 6*NH), Activations: reads + b*q*C, KV: cache}
-}
-
-// activationCost: 9 per element for gelu_new (x^2, x^3, factor, sum, factor,
-// tanh, sum, two products), 5 for the erf form, 1 for relu, 4 and 5 for silu and quick_gelu.
-func activationCost(c Config, B, T, _ int) Cost {
-	n := int64(B) * int64(T) * int64(c.Inner)
-	flops := map[Activation]int64{GELUNew: 9, GELUErf: 5, ReLU: 1, SiLU: 4, QuickGELU: 5}
-	return Cost{FLOPs: n * flops[c.Activation], Activations: 2 * n}
-}
-
-func addCost(c Config, B, T, _ int) Cost {
-	n := int64(B) * int64(T) * int64(c.Channels)
-	return Cost{FLOPs: n, Activations: 3 * n}
-}
-
-// sampleCost: reading a row of logits once and comparing; temperature, top-k and
-// top-p work on a part of the row and are not counted.
-func sampleCost(c Config, B, _, _ int) Cost {
-	n := int64(B) * int64(c.Vocab)
-	return Cost{FLOPs: n, Activations: n + int64(B)}
-}
+// activationFLOPs are those of an element: gelu_new takes x^2, x^3, factor, sum, factor, tanh, sum and two products.
+var activationFLOPs = map[Activation]int64{GELUNew: 9, GELUErf: 5, ReLU: 1, SiLU: 4, QuickGELU: 5}
 
 // onlyIf returns v, or 0 if there are no rows to use it for.
 func onlyIf(rows, v int64) int64 {

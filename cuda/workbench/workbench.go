@@ -146,7 +146,7 @@ func (b *bench) run(ctx context.Context) (Report, error) {
 		b.Repeat = 20
 	}
 	info := b.Stage.Info()
-	cost := info.Cost(b.Config, b.B, b.T, b.Past)
+	cost := b.Stage.Cost(b.Config, b.B, b.T, b.Past)
 	bytes := max(1, cost.Bytes(b.Sizes))
 	free, _, err := b.Device.Memory()
 	if err != nil {

@@ -174,7 +174,7 @@ func TestTimes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cost := gpt2.StageLN1.Info().Cost(o.Config, o.B, o.T, o.Past)
+	cost := gpt2.StageLN1.Cost(o.Config, o.B, o.T, o.Past)
 	median := 1500 * time.Microsecond / 64
 	for _, k := range r.Kernels {
 		gbs, tflops := float64(cost.Bytes(bf16))/median.Seconds()/1e9, float64(cost.FLOPs)/median.Seconds()/1e12

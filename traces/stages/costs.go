@@ -62,10 +62,7 @@ func (r *Inference) price(plan *traces.Plan, k planKind) {
 			covers(step.Name, gpt2.StageSDPA) && (!divided || !k.hasPast) {
 			continue
 		}
-		at, next := of.Work(0, sizes), of.Work(1, sizes)
-		step.Op, step.Multiply, step.Activations = of.Op().String(), at.Type, at.Activations
-		step.FLOPs, step.Bytes = at.FLOPs, at.Bytes+at.Activations
-		step.FLOPsPerPast, step.BytesPerPast = next.FLOPs-at.FLOPs, next.Bytes-at.Bytes
+		of.Price(step, sizes)
 	}
 }
 

@@ -29,7 +29,7 @@ func text[T any](p *T) string {
 }
 
 // givenGPT2 is the model with which the samples were made.
-var givenGPT2 = &Model{"gpt2", gpt2.Published()[0].Config}
+var givenGPT2 = &Model{"gpt2", gpt2.Published[0].Config}
 
 // TestSizes: what passes compute, against what the samples were made with. A model that is given says how many heads
 // there are, by which attention divides into sequences.
@@ -99,7 +99,7 @@ func TestCosts(t *testing.T) {
 			}
 			for s := range gpt2.NumStages {
 				info := s.Info()
-				if want := info.Cost(config, test.batch, test.tokens, test.past); name == info.Name || name == "h.N."+info.Name {
+				if want := s.Cost(config, test.batch, test.tokens, test.past); name == info.Name || name == "h.N."+info.Name {
 					checked++
 					if flops != want.FLOPs || bytes != want.Bytes(sizes) {
 						t.Errorf("%s %s: %d FLOPs and %d bytes, want %d and %d", test.sample, step.Name, flops, bytes, want.FLOPs, want.Bytes(sizes))

@@ -122,7 +122,7 @@ func sizedModel(c *cobra.Command) (*stages.Model, error) {
 		return nil, nil
 	}
 	if _, err := os.Stat(filepath.Join(name, "config.json")); err != nil {
-		for _, m := range gpt2.Published() {
+		for _, m := range gpt2.Published {
 			if strings.TrimPrefix(name, "openai-community/") == m.Name {
 				return &stages.Model{Name: name, Config: m.Config}, nil
 			}

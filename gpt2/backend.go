@@ -13,12 +13,10 @@ import (
 // This file is the whole contract between the model and what executes it. A backend implements [Backend], and its
 // Prepare returns a [Runner]. What else it or its runners can do they show by implementing some of these interfaces:
 //
-//	of a backend   [Surveyor], [CeilingMeasurer], [MemoryReporter], [Joiner]
-//	of a runner    [Recordable], [Measurer], [LaunchCounter], [Synchronizer], [Loader],
-//	               [DeviceSampler], [Verifier]
+//	of a backend   [Surveyor], [CeilingMeasurer], [Joiner], which their users assert
+//	of a runner    [Recordable], [OnDevice], [Verifier], which the methods of [Session] reach
 //
-// Programs reach those by the methods of [Session] and the functions below, which say what they do if the interface is
-// not implemented: most return an error that is [errors.ErrUnsupported]. A [CeilingMeasurer] is asserted by its users.
+// Those methods say what they do without the interface: most return an error that is [errors.ErrUnsupported].
 
 // Backend makes runners: something that can execute plans.
 type Backend interface {
@@ -150,18 +148,12 @@ type Survey struct {
 	Cache       int64 `json:"kv_cache"`
 	Activations int64 `json:"activations"` // of the largest of the passes
 	Work        int64 `json:"workspaces"`  // what kernels and libraries need besides
+	Free        int64 `json:"-"`           // now
+	InAll       int64 `json:"-"`           // that there are
 }
 
 // Total returns the bytes in all.
 func (s *Survey) Total() int64 { return s.Weights + s.Cache + s.Activations + s.Work }
-
-// SurveyOf returns what a session on a backend would do and need: [Surveyor].
-func SurveyOf(b Backend, m *Model, o Options, passes ...Pass) (*Survey, error) {
-	if b, ok := b.(Surveyor); ok {
-		return b.Survey(m, o, passes...)
-	}
-	return nil, unsupported(b, "say what a session would need")
-}
 
 // CeilingMeasurer is a [Backend] that can measure what its device does at most.
 type CeilingMeasurer interface {
@@ -170,20 +162,6 @@ type CeilingMeasurer interface {
 
 	// MeasureCeilings measures the device; nothing else should use it meanwhile.
 	MeasureCeilings(ctx context.Context) (ceilings.Set, error)
-}
-
-// MemoryReporter is a [Backend] on a device that has memory of its own.
-type MemoryReporter interface {
-	// Memory returns the bytes that are free, and those that there are in all.
-	Memory() (free, total uint64, err error)
-}
-
-// MemoryOf returns the memory of a backend's device: [MemoryReporter].
-func MemoryOf(b Backend) (free, total uint64, err error) {
-	if b, ok := b.(MemoryReporter); ok {
-		return b.Memory()
-	}
-	return 0, 0, unsupported(b, "say how much memory its device has")
 }
 
 // Joiner is a [Backend] whose sessions can decode at the same time.
@@ -206,32 +184,26 @@ type Recordable interface {
 	StopRecording() error
 }
 
-// Measurer is a [Runner] that times passes itself, such as decode steps that follow one
-// another without the host waiting between them.
-type Measurer interface {
-	// Measure times a pass on ids, (B, T) row-major: after a warm-up repeat times, each with the cache as it is. It
-	// returns the durations. Decode steps may lie before and after the present position, which is the same afterwards.
-	// The tokens sampled last are forgotten.
+// OnDevice is a [Runner] of a device that works while the host goes on.
+type OnDevice interface {
+	// Measure times a pass on ids, (B, T) row-major: after a warm-up repeat times, each with the cache as it is, such as
+	// decode steps that follow one another without the host waiting between them. It returns the durations. Decode steps
+	// may lie before and after the present position, which is the same afterwards. The tokens sampled last are forgotten.
 	Measure(ctx context.Context, ids []int32, pass Pass, repeat int) ([]time.Duration, error)
-}
 
-// LaunchCounter is a [Runner] that launches work on a device.
-type LaunchCounter interface {
 	// Launches returns how many launches a pass is. Of a graph they are its nodes.
 	Launches(pass Pass) (int, error)
-}
 
-// Synchronizer is a [Runner] whose device may still be at work when a pass returns.
-type Synchronizer interface {
-	// Synchronize waits until the device has done all that was launched.
+	// Synchronize waits until the device has done all that was launched: it may still be at work when a pass returns.
 	Synchronize() error
-}
 
-// DeviceSampler is a [Runner] whose device samples, but not in every way.
-type DeviceSampler interface {
 	// Samples tells whether passes can sample so. If not, sessions ask for logits, read
 	// those of each pass, and sample on the host.
 	Samples(s Sampling) bool
+
+	// Loads returns the libraries and kernels that passes loaded so far, when they first needed them: each thing once with
+	// the time of all its parts.
+	Loads() []Load
 }
 
 // Verifier is a [Runner] that can speculate: its Prefill takes passes with Exit, From and Verify, of one sequence. A pass
@@ -241,12 +213,6 @@ type DeviceSampler interface {
 type Verifier interface {
 	// VerifyRows returns how many tokens a pass that verifies may have at most.
 	VerifyRows() int
-}
-
-// Loader is a [Runner] whose passes load libraries and kernels when they first need them.
-type Loader interface {
-	// Loads returns what passes loaded so far, each thing once with the time of all its parts.
-	Loads() []Load
 }
 
 // Load is something that passes had to load, and the time that took them.

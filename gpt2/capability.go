@@ -29,7 +29,7 @@ func (s *Session) StopRecording() error {
 	return nil
 }
 
-// Measure times passes at the present position. The runner must be a [Measurer].
+// Measure times passes at the present position. The runner must be [OnDevice].
 func (s *Session) Measure(ctx context.Context, ids []int32, pass Pass, repeat int) ([]time.Duration, error) {
 	if err := s.admitPass(ids, pass); err != nil {
 		return nil, err
@@ -37,11 +37,10 @@ func (s *Session) Measure(ctx context.Context, ids []int32, pass Pass, repeat in
 	if repeat < 1 {
 		return nil, fmt.Errorf("%d repetitions; there must be at least one", repeat)
 	}
-	runner, ok := s.runner.(Measurer)
-	if !ok {
+	if s.device == nil {
 		return nil, unsupported(s.backend, "time passes by itself")
 	}
-	times, err := runner.Measure(ctx, ids, pass, repeat)
+	times, err := s.device.Measure(ctx, ids, pass, repeat)
 	if err == nil && len(times) == 0 {
 		return nil, fmt.Errorf("the %s backend measured nothing", s.backend.Name())
 	}
@@ -65,27 +64,25 @@ func (s *Session) admitPass(ids []int32, pass Pass) error {
 	return s.checkIDs(ids)
 }
 
-// Launches returns how many launches a pass is. The runner must be a [LaunchCounter].
+// Launches returns how many launches a pass is. The runner must be [OnDevice].
 func (s *Session) Launches(pass Pass) (int, error) {
 	if s.err != nil {
 		return 0, s.err
 	}
-	runner, ok := s.runner.(LaunchCounter)
-	if !ok {
+	if s.device == nil {
 		return 0, unsupported(s.backend, "count launches")
 	}
-	return runner.Launches(pass)
+	return s.device.Launches(pass)
 }
 
 // Loads returns what passes had to load since the session began or was reset, and how long that took: part of the times
-// of [Stats]. It is empty if the runner is no [Loader].
+// of [Stats]. It is empty if the runner is not [OnDevice].
 func (s *Session) Loads() []Load {
-	runner, ok := s.runner.(Loader)
-	if !ok || s.err == ErrClosed {
+	if s.device == nil || s.err == ErrClosed {
 		return nil
 	}
 	var since []Load
-	for _, l := range runner.Loads() {
+	for _, l := range s.device.Loads() {
 		for _, before := range s.loaded {
 			if before.What == l.What {
 				l.Time -= before.Time
@@ -99,13 +96,10 @@ func (s *Session) Loads() []Load {
 }
 
 // Synchronize waits until the device has done all that was launched. It does nothing
-// if the runner is no [Synchronizer], since passes then end before they return.
+// if the runner is not [OnDevice], since passes then end before they return.
 func (s *Session) Synchronize() error {
-	if s.err != nil {
+	if s.err != nil || s.device == nil {
 		return s.err
 	}
-	if runner, ok := s.runner.(Synchronizer); ok {
-		return runner.Synchronize()
-	}
-	return nil
+	return s.device.Synchronize()
 }

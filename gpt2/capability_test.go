@@ -18,6 +18,7 @@ type loader struct{ gpt2.Backend }
 
 type loadingRunner struct {
 	gpt2.Runner
+	gpt2.OnDevice
 	times []time.Duration
 }
 
@@ -68,8 +69,6 @@ func TestUnsupported(t *testing.T) {
 	errs := map[string]error{"Record": s.Record(record.New("test", "1"))}
 	_, errs["Measure"] = s.Measure(t.Context(), []int32{1}, pass, 1)
 	_, errs["Launches"] = s.Launches(pass)
-	_, errs["SurveyOf"] = gpt2.SurveyOf(b, m, s.Options(), pass)
-	_, _, errs["MemoryOf"] = gpt2.MemoryOf(b)
 	for what, err := range errs {
 		if !errors.Is(err, errors.ErrUnsupported) || !strings.HasPrefix(err.Error(), "the reference backend cannot ") {
 			t.Errorf("%s: %v", what, err)

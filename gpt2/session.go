@@ -17,6 +17,7 @@ type Session struct {
 	model   *Model
 	backend Backend
 	runner  Runner
+	device  OnDevice // the runner, if it is
 	options Options
 
 	// history holds the tokens of each sequence: those in the cache, then those not
@@ -52,7 +53,9 @@ func NewSession(ctx context.Context, m *Model, b Backend, o Options) (*Session, 
 	if err != nil {
 		return nil, err
 	}
-	return &Session{model: m, backend: b, runner: runner, options: o, history: make([][]int32, o.Batch)}, nil
+	device, _ := runner.(OnDevice)
+	return &Session{model: m, backend: b, runner: runner, device: device, options: o,
+		history: make([][]int32, o.Batch)}, nil
 }
 
 // Model returns the model that the session runs.
@@ -102,8 +105,8 @@ func (s *Session) Reset() error {
 		s.history[i] = s.history[i][:0]
 	}
 	s.dropped, s.stats = 0, Stats{}
-	if runner, ok := s.runner.(Loader); ok {
-		s.loaded = runner.Loads()
+	if s.device != nil {
+		s.loaded = s.device.Loads()
 	}
 	return s.fail(context.Background(), s.runner.Rewind(0))
 }
@@ -285,9 +288,7 @@ func (s *Session) Generate(ctx context.Context, ids []int32, g Generation) iter.
 			run.Tokens = math.MaxInt
 		}
 		run.Sampling.History = func(seq int) []int32 { return s.history[seq] }
-		if runner, ok := s.runner.(DeviceSampler); ok {
-			run.onHost = !runner.Samples(run.Sampling)
-		}
+		run.onHost = s.device != nil && !s.device.Samples(run.Sampling)
 		if g.Speculate.By == DraftAuto && s.choice == nil {
 			s.choice = newChoice(s)
 		}

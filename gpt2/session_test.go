@@ -333,14 +333,18 @@ func ExampleForward() {
 // limited is a backend whose device cannot sample: sessions read its logits.
 type limited struct{ gpt2.Backend }
 
-type limitedRunner struct{ gpt2.Runner }
+type limitedRunner struct {
+	gpt2.Runner
+	gpt2.OnDevice
+}
 
 func (b limited) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gpt2.Runner, error) {
 	r, err := b.Backend.Prepare(ctx, m, o)
-	return limitedRunner{r}, err
+	return limitedRunner{Runner: r}, err
 }
 
 func (limitedRunner) Samples(gpt2.Sampling) bool { return false }
+func (limitedRunner) Loads() []gpt2.Load         { return nil }
 
 func (limitedRunner) Decode(context.Context, int, func([]gpt2.Token) bool) error {
 	return errors.New("a device that cannot sample was asked to decode")

@@ -29,14 +29,17 @@ type noting struct {
 	backend *fake
 }
 
-type timing struct{ noting }
+type timing struct {
+	noting
+	gpt2.OnDevice
+}
 
 func (b *fake) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (gpt2.Runner, error) {
 	r, err := b.Backend.Prepare(ctx, m, o)
 	if b.times == nil && b.err == nil {
 		return &noting{r, b}, err
 	}
-	return &timing{noting{r, b}}, err
+	return &timing{noting: noting{r, b}}, err
 }
 
 func (r *noting) Prefill(ctx context.Context, ids []int32, pass gpt2.Pass) ([]gpt2.Token, error) {
@@ -48,6 +51,8 @@ func (r *timing) Measure(_ context.Context, _ []int32, _ gpt2.Pass, repeat int) 
 	r.backend.at, r.backend.repeat = r.Position(), repeat
 	return r.backend.times, r.backend.err
 }
+
+func (*timing) Loads() []gpt2.Load { return nil }
 
 var decode = gpt2.Pass{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
 

@@ -20,7 +20,7 @@ type Times struct {
 // Pass times a pass on random ids, with past tokens in the cache: repeat times, after a warm-up. Each decode step has
 // the same number of tokens before it. The session must be for the pass's batch; it is empty afterwards.
 //
-// A runner that can time passes itself does so ([gpt2.Measurer]). Others run at least
+// A runner that can time passes itself does so ([gpt2.OnDevice]). Others run at least
 // two passes and 50 ms for warm-up, and each pass is timed alone.
 func Pass(ctx context.Context, s *gpt2.Session, pass gpt2.Pass, past, repeat int) (Times, error) {
 	if repeat < 1 {

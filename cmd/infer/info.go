@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -197,19 +196,18 @@ func newInfoJSON(o *cli.Opened, batch, promptLen, past int, fused bool) (*infoJS
 	}
 	options := o.Options
 	options.Batch = batch
-	survey, err := gpt2.SurveyOf(o.Backend, o.Model, options, pass(promptLen), pass(1))
-	switch {
-	case errors.Is(err, errors.ErrUnsupported): // a CPU
+	surveyor, ok := o.Backend.(gpt2.Surveyor)
+	if !ok { // a CPU
 		return j, nil
-	case err != nil:
+	}
+	survey, err := surveyor.Survey(o.Model, options, pass(promptLen), pass(1))
+	if err != nil {
 		return nil, err
 	}
 	d = o.Backend.Describe() // of the mode that the survey found
 	j.GPU = &gpuJSON{Name: d.Processor, Mode: d.Mode, ModeReason: d.ModeReason, Fallback: d.Fallback,
-		Variants: d.Variants, Memory: memoryJSON{survey, survey.Total()}}
-	if free, total, err := gpt2.MemoryOf(o.Backend); err == nil {
-		j.GPU.MemoryFree, j.GPU.MemoryTotal = int64(free), int64(total)
-	}
+		Variants: d.Variants, Memory: memoryJSON{survey, survey.Total()},
+		MemoryFree: survey.Free, MemoryTotal: survey.InAll}
 	return j, nil
 }
 

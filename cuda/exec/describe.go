@@ -11,13 +11,8 @@ import (
 var (
 	_ gpt2.Surveyor        = (*Backend)(nil)
 	_ gpt2.CeilingMeasurer = (*Backend)(nil)
-	_ gpt2.MemoryReporter  = (*Backend)(nil)
 	_ gpt2.Recordable      = (*Runner)(nil)
-	_ gpt2.Measurer        = (*Runner)(nil)
-	_ gpt2.Loader          = (*Runner)(nil)
-	_ gpt2.LaunchCounter   = (*Runner)(nil)
-	_ gpt2.Synchronizer    = (*Runner)(nil)
-	_ gpt2.DeviceSampler   = (*Runner)(nil)
+	_ gpt2.OnDevice        = (*Runner)(nil)
 )
 
 // Describe says which GPU this is, and how passes run on it.
@@ -37,6 +32,3 @@ func (b *Backend) Describe() gpt2.Description {
 	}
 	return d
 }
-
-// Memory returns the GPU's memory, in bytes: [gpt2.MemoryReporter].
-func (b *Backend) Memory() (free, total uint64, err error) { return b.dev.Memory() }

@@ -47,7 +47,7 @@ func (l *loading) first(what int, call func() error) error {
 	return err
 }
 
-// Loads returns what passes loaded so far: [gpt2.Loader].
+// Loads returns what passes loaded so far: [gpt2.OnDevice].
 func (r *Runner) Loads() []gpt2.Load {
 	var out []gpt2.Load
 	for what, time := range r.loading.times {

@@ -13,7 +13,7 @@ import (
 // measureSteps is how many passes are launched back to back for one duration.
 const measureSteps = 16
 
-// Measure times steady passes: [gpt2.Measurer]. They are launched back to back, so that the time is the device's or the
+// Measure times steady passes: [gpt2.OnDevice]. They are launched back to back, so that the time is the device's or the
 // host's, whichever is longer, as when text is generated. Each duration is the mean of measureSteps passes, or of one
 // prefill that samples. The positions of decode steps are around the present one.
 func (r *Runner) Measure(ctx context.Context, ids []int32, pass gpt2.Pass, repeat int) ([]time.Duration, error) {

@@ -84,5 +84,7 @@ func (b *Backend) Survey(m *gpt2.Model, o gpt2.Options, passes ...gpt2.Pass) (s 
 	if blas {
 		s.Work += cuda.BLASWorkspace
 	}
-	return s, nil
+	free, all, err := b.dev.Memory()
+	s.Free, s.InAll = int64(free), int64(all)
+	return s, err
 }

@@ -139,11 +139,11 @@ func (r *layersRun) begin(ctx context.Context, variants []layers.Variant) error 
 // know finds what the device can do, and what a GPU says of its memory.
 func (r *layersRun) know(ctx context.Context) error {
 	o := r.opened
-	if _, ok := o.Backend.(gpt2.Surveyor); ok {
+	if b, ok := o.Backend.(gpt2.Surveyor); ok {
 		r.Memory = func(order []int) (int64, error) {
 			options := o.Options
 			options.Layers, options.Batch = order, r.batch
-			s, err := gpt2.SurveyOf(o.Backend, o.Model, options, r.Prefill(), r.Decode())
+			s, err := b.Survey(o.Model, options, r.Prefill(), r.Decode())
 			if err != nil {
 				return 0, err
 			}

@@ -22,41 +22,26 @@ const (
 	QuickGELU                   // x / (1 + exp(-1.702 x))
 )
 
-type activationName struct {
-	name string
-	act  Activation
-}
-
-// activationNames maps the names of config.json; the first name of each activation is the one that is written.
+// activationNames are those of config.json; the first name of each activation is the one that is written.
 // gelu_fast and gelu_accurate are the tanh form with the constant written in other ways, gelu_python is the exact one
 // (transformers, activations.py).
-var activationNames = []activationName{
-	{"gelu_new", GELUNew}, {"gelu_pytorch_tanh", GELUNew}, {"gelu_python_tanh", GELUNew}, {"gelu_fast", GELUNew},
-	{"gelu_accurate", GELUNew}, {"gelu", GELUErf}, {"gelu_python", GELUErf}, {"relu", ReLU},
-	{"silu", SiLU}, {"swish", SiLU}, {"quick_gelu", QuickGELU},
+var activationNames = [][]string{
+	GELUNew: {"gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast", "gelu_accurate"},
+	GELUErf: {"gelu", "gelu_python"}, ReLU: {"relu"}, SiLU: {"silu", "swish"}, QuickGELU: {"quick_gelu"},
 }
 
 // parseActivation returns the activation of a name in config.json.
 func parseActivation(name string) (Activation, error) {
-	var known []string
-	for _, n := range activationNames {
-		if n.name == name {
-			return n.act, nil
-		}
-		known = append(known, n.name)
+	a := slices.IndexFunc(activationNames, func(names []string) bool { return slices.Contains(names, name) })
+	if a < 0 {
+		return 0, fmt.Errorf("activation_function is %q; supported are %s", name,
+			strings.Join(slices.Concat(activationNames...), ", "))
 	}
-	return 0, fmt.Errorf("activation_function is %q; supported are %s", name, strings.Join(known, ", "))
+	return Activation(a), nil
 }
 
 // String gives the activation's name in config.json.
-func (a Activation) String() string {
-	for _, n := range activationNames {
-		if n.act == a {
-			return n.name
-		}
-	}
-	return fmt.Sprintf("Activation(%d)", uint8(a))
-}
+func (a Activation) String() string { return activationNames[a][0] }
 
 // Config is the geometry and the mathematics of a model: the fields of a Hugging
 // Face config.json that GPT-2 depends on.
@@ -231,6 +216,7 @@ func ParseConfig(data []byte) (Config, error) {
 	r := fieldReader{file: "config.json", raw: raw}
 	var classes []string
 	r.read(into{"architectures": &classes})
+	isGPT2 := func(class string) bool { return strings.HasPrefix(class, "GPT2") }
 	if !r.has("model_type") && len(classes) > 0 && !slices.ContainsFunc(classes, isGPT2) {
 		return Config{}, fmt.Errorf("config.json has architectures = %s, and no model_type; only GPT-2's are supported",
 			shorten(raw["architectures"]))
@@ -270,8 +256,6 @@ func ParseConfig(data []byte) (Config, error) {
 // fieldNames are the fields of the geometry, each with the other names under which transformers knows it.
 var fieldNames = [][]string{{"n_layer", "num_hidden_layers"}, {"n_embd", "hidden_size"},
 	{"n_head", "num_attention_heads"}, {"n_positions", "max_position_embeddings", "n_ctx"}}
-
-func isGPT2(class string) bool { return strings.HasPrefix(class, "GPT2") }
 
 // JSON writes the configuration as a Hugging Face config.json. dtype is the
 // name of the type that the weights beside it have: "float32" or "bfloat16".

@@ -1,13 +1,11 @@
 package gpt2
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"math"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -68,9 +66,12 @@ func (m *Model) adapt(dir string) error {
 		return fmt.Errorf("%s has init_lora_weights = %s, which changes the base model too: merge it by peft's merge_and_unload",
 			adapterConfig, start)
 	}
-	var o adapterOptions
-	if err := o.read(raw); err != nil {
-		return err
+	o := adapterOptions{rank: 8, alpha: 8}
+	r := fieldReader{file: adapterConfig, raw: raw}
+	r.read(into{"r": &o.rank, "lora_alpha": &o.alpha, "use_rslora": &o.root, "rank_pattern": &o.ranks,
+		"alpha_pattern": &o.alphas})
+	if r.err != nil {
+		return r.err
 	}
 	var c *weights.Checkpoint
 	for _, name := range adapterFiles {
@@ -147,14 +148,6 @@ type adapterOptions struct {
 	ranks, alphas map[string]float64 // of modules that a regular expression matches
 }
 
-func (o *adapterOptions) read(raw map[string]json.RawMessage) error {
-	o.rank, o.alpha = 8, 8
-	r := fieldReader{file: adapterConfig, raw: raw}
-	r.read(into{"r": &o.rank, "lora_alpha": &o.alpha, "use_rslora": &o.root, "rank_pattern": &o.ranks,
-		"alpha_pattern": &o.alphas})
-	return r.err
-}
-
 // of returns what a module is adapted by, without the matrices. Of patterns that match, the first counts in the order
 // in which peft writes them (peft, utils/other.py, get_pattern_key).
 func (o *adapterOptions) of(module string) (lora, error) {
@@ -197,10 +190,4 @@ func (l lora) add(dst []float32, off, inputs, outputs int) {
 		}
 		dst[i] += float32(l.scale * sum)
 	}
-}
-
-// hasAdapter says whether a directory holds an adapter beside a model.
-func hasAdapter(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, adapterConfig))
-	return err == nil
 }

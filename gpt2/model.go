@@ -78,7 +78,7 @@ func Open(name string) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	if source == dir && hasAdapter(dir) {
+	if _, err := os.Stat(filepath.Join(dir, adapterConfig)); source == dir && err == nil {
 		checkpoint.Close()
 		return nil, fmt.Errorf("model %s: %s lies beside the model, and it is not said whether the adapter belongs to it: "+
 			"move the adapter's files to a directory of their own, and apply it by --lora DIR", name, adapterConfig)

@@ -121,14 +121,11 @@ func (c candidate) before(d candidate) bool {
 	return c.logit > d.logit || (c.logit == d.logit && c.id < d.id)
 }
 
-func byLogit(c, d candidate) int {
-	switch {
-	case c.before(d):
+func byLogit(c, d candidate) int { // of different ids
+	if c.before(d) {
 		return -1
-	case d.before(c):
-		return 1
 	}
-	return 0
+	return 1
 }
 
 // ErrNotFinite is the error of sampling from logits of which one is NaN, or the largest infinite.

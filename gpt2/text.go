@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 
 	"gpt2scope/gpt2/tokenizer"
@@ -39,23 +40,17 @@ func (s *Session) Text(ctx context.Context, prompt string, g Generation) iter.Se
 			return
 		}
 		w := NewTextWriter(s.model, g)
+		var failed error
 		for token, err := range s.Generate(ctx, ids, g) {
-			if err != nil {
-				if rest := w.Flush(); rest != "" && !yield(rest, nil) {
-					return
-				}
-				yield("", err)
-				return
+			if failed = err; err != nil {
+				break
 			}
-			if piece := w.Push(token.ID); piece != "" && !yield(piece, nil) {
-				return
-			}
-			if w.Stopped() {
+			if piece := w.Push(token.ID); piece != "" && !yield(piece, nil) || w.Stopped() {
 				return
 			}
 		}
-		if rest := w.Flush(); rest != "" {
-			yield(rest, nil)
+		if rest := w.Flush(); (rest == "" || yield(rest, nil)) && failed != nil {
+			yield("", failed)
 		}
 	}
 }
@@ -73,12 +68,8 @@ type TextWriter struct {
 
 // NewTextWriter makes one for the tokens of a generation. The model must have a tokenizer.
 func NewTextWriter(m *Model, g Generation) *TextWriter {
-	w := &TextWriter{decoder: m.Tokenizer.NewDecoder(), ends: m.EndsText}
-	for _, stop := range g.Stop {
-		if stop != "" {
-			w.stop = append(w.stop, stop)
-		}
-	}
+	w := &TextWriter{decoder: m.Tokenizer.NewDecoder(), ends: m.EndsText,
+		stop: slices.DeleteFunc(slices.Clone(g.Stop), func(stop string) bool { return stop == "" })}
 	if g.IgnoreEOS {
 		w.ends = func(int32) bool { return false }
 	}

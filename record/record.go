@@ -136,16 +136,12 @@ func (r *Recorder) Plan(p traces.Plan) int32 {
 	return int32(i)
 }
 
-// Range notes a range of the calling thread, until end is called. The goroutine is locked to its thread until then.
-func (r *Recorder) Range(name string) (end func()) { return r.open(name, false) }
-
-// WarmUp notes a range, as Range does, whose passes are no part of the run: tables leave them out.
-func (r *Recorder) WarmUp() (end func()) { return r.open("warm-up", true) }
-
-func (r *Recorder) open(name string, warmUp bool) (end func()) {
+// WarmUp notes a range of the calling thread, until end is called, whose passes are no part of the run: tables leave
+// them out. The goroutine is locked to its thread until then.
+func (r *Recorder) WarmUp() (end func()) {
 	runtime.LockOSThread()
-	e := traces.Plain(traces.KindRange, r.Thread(), name, r.Now(), 0)
-	e.ID, e.Domain, e.WarmUp = r.IDs(1), Domain, warmUp
+	e := traces.Plain(traces.KindRange, r.Thread(), "warm-up", r.Now(), 0)
+	e.ID, e.Domain, e.WarmUp = r.IDs(1), Domain, true
 	return func() {
 		e.Duration = r.Now() - e.Time
 		r.Add(e)

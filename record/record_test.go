@@ -13,7 +13,7 @@ import (
 // Times of both clocks agree.
 func TestClocks(t *testing.T) {
 	r := record.New("test", "1")
-	end := r.Range("work")
+	end := r.WarmUp()
 	time.Sleep(2 * time.Millisecond)
 	end()
 	trace := r.Trace()
@@ -21,7 +21,7 @@ func TestClocks(t *testing.T) {
 		t.Fatalf("%d events", len(trace.Events))
 	}
 	e := trace.Events[0]
-	if e.Kind != traces.KindRange || e.Name != "work" || e.Time < 0 || e.Duration < int64(2*time.Millisecond) ||
+	if e.Kind != traces.KindRange || e.Name != "warm-up" || !e.WarmUp || e.Time < 0 || e.Duration < int64(2*time.Millisecond) ||
 		e.End() > r.Now() {
 		t.Errorf("the range is %+v", e)
 	}

@@ -129,10 +129,8 @@ func (b *Bench) bandwidths() ([]ceilings.Quantity, error) {
 		memory(ceilings.Copy,
 			b.way("a kernel", 2*gigabytes, func() error { return b.Stream.CopyKernel(dst.Ptr(), src.Ptr(), n) }),
 			b.way("the driver's copy", 2*gigabytes, func() error { return b.Stream.CopyOnDevice(dst, 0, src, 0, n) })),
-		memory(ceilings.Read, b.way("a kernel", gigabytes, func() error {
-			return b.Stream.ReadKernel(src.Ptr(), n,
-				dst.Ptr())
-		})),
+		memory(ceilings.Read,
+			b.way("a kernel", gigabytes, func() error { return b.Stream.ReadKernel(src.Ptr(), n, dst.Ptr()) })),
 	}, nil
 }
 
@@ -194,7 +192,7 @@ func (b *Bench) product(n int64, t DType, name string) ([]ceilings.Quantity, err
 	}
 	d := int32(n)
 	a := LinearArgs{X: p[0].Ptr(), W: p[1].Ptr(), Y: p[2].Ptr(), M: d, N: d, K: d, LDX: d, LDY: d, DType: t, YType: t}
-	if _, err := b.Stream.TuneLinear(a, 16); err != nil {
+	if _, err := b.Stream.LinearAlgorithm(a, 16); err != nil {
 		return nil, err
 	}
 	return []ceilings.Quantity{{Value: ceilings.Value{Name: name, Unit: ceilings.TFLOPs}, Ways: []ceilings.Way{

@@ -145,23 +145,13 @@ type LinearAlgorithm struct {
 }
 
 // LinearAlgorithm returns the algorithm of a product, which is chosen where there is none yet. Only the shape and types
-// of the arguments count.
-func (s *Stream) LinearAlgorithm(a LinearArgs) (LinearAlgorithm, error) {
-	return s.algorithm("LinearAlgorithm", a, 0)
-}
-
-// TuneLinear runs a product with up to so many of cuBLASLt's candidates, which waits and overwrites y, and keeps and
-// returns the fastest.
-func (s *Stream) TuneLinear(a LinearArgs, candidates int) (LinearAlgorithm, error) {
-	if candidates < 1 || candidates > 1<<20 {
-		return LinearAlgorithm{}, shapeError("TuneLinear", "%d candidates; it must be from 1 to %d", candidates, 1<<20)
+// of the arguments count. With candidates it runs the product with up to so many of cuBLASLt's, which waits and
+// overwrites y, and keeps and returns the fastest.
+func (s *Stream) LinearAlgorithm(a LinearArgs, candidates int) (l LinearAlgorithm, err error) {
+	if candidates < 0 || candidates > 1<<20 {
+		return l, shapeError("LinearAlgorithm", "%d candidates; it must be from 0 to %d", candidates, 1<<20)
 	}
-	return s.algorithm("TuneLinear", a, candidates)
-}
-
-// algorithm returns the algorithm of a product, the fastest of some candidates if there are any.
-func (s *Stream) algorithm(op string, a LinearArgs, candidates int) (l LinearAlgorithm, err error) {
-	if err := checkLinear(op, &a, candidates > 0); err != nil {
+	if err := checkLinear("LinearAlgorithm", &a, candidates > 0); err != nil {
 		return l, err
 	}
 	t, c := s.raw()

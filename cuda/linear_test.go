@@ -381,7 +381,7 @@ func TestLinearAlgorithm(t *testing.T) {
 				return got
 			}
 			args := l.args(3, M, way, l.output(M, way))
-			first, err := g.stream.LinearAlgorithm(args)
+			first, err := g.stream.LinearAlgorithm(args, 0)
 			if err != nil {
 				t.Fatalf("%s: %v", title, err)
 			}
@@ -389,7 +389,7 @@ func TestLinearAlgorithm(t *testing.T) {
 				t.Errorf("%s: the first algorithm is %+v, not the heuristic's", title, first)
 			}
 			run()
-			tuned, err := g.stream.TuneLinear(args, 16)
+			tuned, err := g.stream.LinearAlgorithm(args, 16)
 			if err != nil {
 				t.Fatalf("%s: %v", title, err)
 			}
@@ -399,7 +399,7 @@ func TestLinearAlgorithm(t *testing.T) {
 			t.Logf("%s: %s, %.1f us, the best of %d", title, tuned.Text, tuned.Microseconds, tuned.Candidates)
 			fast := run()
 
-			kept, err := g.stream.LinearAlgorithm(args)
+			kept, err := g.stream.LinearAlgorithm(args, 0)
 			if err != nil || kept.Text != tuned.Text {
 				t.Errorf("%s: kept %+v (%v), given %+v", title, kept, err, tuned)
 			}

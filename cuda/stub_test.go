@@ -249,7 +249,7 @@ func TestShapesChecked(t *testing.T) {
 	if calls := c.Calls(); !slices.Equal(calls, []string{"gs_attention", "gs_linear"}) {
 		t.Fatal(calls)
 	}
-	algorithm, err := s.LinearAlgorithm(linear)
+	algorithm, err := s.LinearAlgorithm(linear, 0)
 	if err != nil || algorithm.Text != "stub M=2" {
 		t.Fatal(algorithm, err)
 	}

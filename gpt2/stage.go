@@ -87,6 +87,14 @@ func (s Stage) Cost(c Config, B, T, past int) Cost {
 	return all.Steps[s].Cost(past) // of a single layer, each stage occurs once
 }
 
+// StageNames are the names of the stages, in order.
+func StageNames() (names []string) {
+	for _, s := range stages {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
 // StageAt is a stage at its place in a pass.
 type StageAt struct {
 	Stage Stage

@@ -290,7 +290,7 @@ func (w *writer) choose(a cuda.LinearArgs) error {
 		return err
 	}
 	return w.loading.first(loadBLAS, func() error {
-		_, err := w.stream.LinearAlgorithm(a)
+		_, err := w.stream.LinearAlgorithm(a, 0)
 		return err
 	})
 }

@@ -183,11 +183,12 @@ func (b *Backend) chooseVariants() error {
 			}
 			continue
 		}
-		stage, ok := findStage(name)
-		if !ok {
-			return fmt.Errorf("no stage %q; stages are %s, and %s stands for all of a decode step", name, stageNames(),
-				variantDecode)
+		at := slices.Index(gpt2.StageNames(), name)
+		if at < 0 {
+			return fmt.Errorf("no stage %q; stages are %s, and %s stands for all of a decode step", name,
+				strings.Join(gpt2.StageNames(), ", "), variantDecode)
 		}
+		stage := gpt2.Stage(at)
 		names := b.lib.Variants(ops[stage.Info().Op])
 		if stage.Info().Op == gpt2.OpAdd {
 			names = []string{"auto", "gemm", "norm"}

@@ -3,7 +3,6 @@ package exec
 import (
 	"fmt"
 	"os"
-	"strings"
 
 	"gpt2scope/cuda"
 	"gpt2scope/cuda/persistent"
@@ -163,22 +162,4 @@ func (b *Backend) fellBack() string {
 		return *text
 	}
 	return ""
-}
-
-// findStage returns the stage of a name in its layer.
-func findStage(name string) (gpt2.Stage, bool) {
-	for s := range gpt2.NumStages {
-		if s.Info().Name == name {
-			return s, true
-		}
-	}
-	return 0, false
-}
-
-func stageNames() string {
-	var names []string
-	for s := range gpt2.NumStages {
-		names = append(names, s.Info().Name)
-	}
-	return strings.Join(names, ", ")
 }

@@ -49,9 +49,9 @@ func (b *benchFlags) runKernel(c *cobra.Command, m *cli.ModelFlags, name string)
 	if b.batch, err = b.batches.One("batch"); err != nil {
 		return err
 	}
-	stage := slices.Index(stages(), name)
+	stage := slices.Index(gpt2.StageNames(), name)
 	if stage < 0 {
-		return cli.Usagef("there is no stage %s; stages are %s", cli.ShellQuote(name), strings.Join(stages(), ", "))
+		return cli.Usagef("there is no stage %s; stages are %s", cli.ShellQuote(name), strings.Join(gpt2.StageNames(), ", "))
 	}
 	o, err := m.Open()
 	if err != nil {
@@ -94,14 +94,6 @@ func (b *benchFlags) runKernel(c *cobra.Command, m *cli.ModelFlags, name string)
 			name, out.Model, out.Batch, out.Tokens, cli.Count(past, "token"), out.DType, device(set), out.Copies)
 		printKernels(w, out.Kernels)
 	}), wrong)
-}
-
-// stages are the names of stages within their layer.
-func stages() (names []string) {
-	for s := range gpt2.NumStages {
-		names = append(names, s.Info().Name)
-	}
-	return names
 }
 
 // micro returns a duration in microseconds.

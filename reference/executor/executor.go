@@ -94,15 +94,12 @@ func (r *Runner) read(p gpt2.Param) error {
 	if err := r.model.Read(p.Name, data, 0); err != nil {
 		return err
 	}
-	rows, cols := 1, p.Shape[0]
-	if len(p.Shape) == 2 {
-		rows, cols = p.Shape[0], p.Shape[1]
-	}
 	wide := make([]float64, len(data))
 	for i, v := range data {
 		wide[i] = float64(v)
 	}
-	r.weights[p.Name] = tensor.New(tensor.WithShape(rows, cols), tensor.WithBacking(wide))
+	cols := p.Shape[len(p.Shape)-1]
+	r.weights[p.Name] = tensor.New(tensor.WithShape(len(wide)/cols, cols), tensor.WithBacking(wide))
 	return nil
 }
 

@@ -163,11 +163,13 @@ template <int M> __device__ inline void block_sums(float (&v)[M], float *partial
 }
 
 // Blocks of 256 threads per SM for which the compiler limits registers: the most without spills.
-constexpr int resident(int M, int R, int U) { return M * R * U <= 4 ? 4 : M <= 2 ? 3 : 2; }
+template <typename W> constexpr int resident(int M, int R, int U) {
+  return M * R * U <= 4 ? 4 : M <= 2 && (sizeof(W) > 1 || M * R * U < 16) ? 3 : 2;
+}
 
 template <typename W, int M, int R, int U, bool ALIGNED, typename Stamp>
-__global__ __launch_bounds__(32 * kMaxWarps, resident(M, R, U)) void gemv_kernel(const Stamp stamp,
-                                                                                 const gemv_params p) {
+__global__ __launch_bounds__(32 * kMaxWarps, resident<W>(M, R, U)) void gemv_kernel(const Stamp stamp,
+                                                                                    const gemv_params p) {
   constexpr int E = 16 / sizeof(W);               // elements of a chunk
   constexpr int Q = E / 4;                        // float4 of x per chunk
   constexpr int V = R * M;                        // sums of a warp
@@ -447,7 +449,7 @@ int launch(gs_stream *s, gemv_params p, size_t shared) {
   p.blocks = divide_up(p.N, warps / S * R);
 
   // As many thread blocks as can be resident, all of which have the same number of turns or one less.
-  const int by_registers = resident(M, R, U) * kMaxWarps / warps;
+  const int by_registers = resident<W>(M, R, U) * kMaxWarps / warps;
   const int by_shared = (int)((s->shared_per_block + 1024) / (shared + 4096));
   int fit = by_registers < by_shared ? by_registers : by_shared;
   if (fit < 1) fit = 1;

@@ -2,12 +2,10 @@
 readColours();
 listen();
 listenTables();
-listenSMs();
 listLongest();
 
 function resize() {
   place();
-  drawSMs();
   invalidate();
 }
 
@@ -16,10 +14,9 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { re
 findQuiet();
 place();
 fit();
-drawSMs();
 
 // For tests and for the browser's console.
 window.gpt2scope = {
-  view, sms, viewSMs, layout, page, setView, selectStage, cut, zoom, pan, fit, all, selected: () => selected,
+  view, layout, page, setView, selectStage, cut, zoom, pan, fit, all, selected: () => selected,
   events: () => bands.reduce((n, b) => n + b.n, 0), highlighted: () => (highlight ? highlight.count : 0),
 };

@@ -93,7 +93,7 @@ func TestShortKernel(t *testing.T) {
 // TestInside: what SMs did inside a kernel is read as it was written; what cannot be of the event is left out.
 func TestInside(t *testing.T) {
 	e := Plain(KindKernel, Stream(1, 0, 1, 7), "decode_kernel (Linear)", 1000, 100)
-	e.Inside = &Inside{2, Parts{10, 20, 60, 10}}
+	e.Inside = &Inside{Parts{10, 20, 60, 10}, 2, []Parts{{5, 15, 80, 0}, {}, {15, 25, 40, 20}}}
 	var b bytes.Buffer
 	if err := Write(&b, "", &Header{Process: 1}, []Event{e}); err != nil {
 		t.Fatal(err)
@@ -117,6 +117,8 @@ func TestInside(t *testing.T) {
 		`"compute":60`:      `"compute":-60`,
 		`"sms":2`:           `"sms":0`,
 		`"inputs":20`:       `"inputs":9223372036854775807`,
+		`[5,15,80,0,`:       `[5,15,80,1,`,
+		`"each":[`:          `"each":[` + strings.Repeat("0,", 4*maxSMs),
 		`"inside":{"sms":2`: `"inside":7,"x":{"sms":2`,
 	} {
 		changed := strings.Replace(b.String(), was, is, 1)
@@ -131,9 +133,9 @@ func TestInside(t *testing.T) {
 
 // TestInsideFit: parts that rounding made differ from a duration sum to it.
 func TestInsideFit(t *testing.T) {
-	in := Inside{2, Parts{3, 50, 4, 5}}
+	in := Inside{Parts{3, 50, 4, 5}, 2, []Parts{{1, 2, 3, 60}, {}}}
 	in.Fit(64)
-	if want := (Inside{2, Parts{3, 52, 4, 5}}); in != want {
+	if want := (Inside{Parts{3, 52, 4, 5}, 2, []Parts{{1, 2, 3, 58}, {}}}); !reflect.DeepEqual(in, want) {
 		t.Errorf("%+v, want %+v", in, want)
 	}
 }

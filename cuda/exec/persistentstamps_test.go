@@ -101,6 +101,49 @@ func TestPersistentRecorded(t *testing.T) {
 	}
 }
 
+// TestPersistentEachSM: the times of each SM are kept of each n-th decode step of the recording, whichever launch it is
+// in, and sum to the time of the step.
+func TestPersistentEachSM(t *testing.T) {
+	for _, steps := range []int{5, 40, 200} {
+		_, trace := recorded(t, Persistent, 20, steps)
+		passes, kernels := ofDecode(trace)
+		var kept []int
+		for n, pass := range passes {
+			of := kernels[pass.ID]
+			if of[0].Inside.Each == nil {
+				continue
+			}
+			kept = append(kept, n)
+			for i, e := range of {
+				parts := 0
+				for _, p := range e.Inside.Each {
+					if p == (traces.Parts{}) {
+						continue
+					}
+					if parts++; p.Sum() != e.Duration {
+						t.Fatalf("step %d of %d ns: %+v", i, e.Duration, e.Inside)
+					}
+				}
+				if parts != e.Inside.SMs || len(e.Inside.Each) != 4 {
+					t.Fatalf("step %d: %d of %d SMs have a part, want %d", i, parts, len(e.Inside.Each), e.Inside.SMs)
+				}
+			}
+		}
+		if steps < 40 {
+			continue
+		}
+		every := 27 // the warm-up is counted too
+		if steps > 100 {
+			every = 81
+		}
+		for i, n := range kept {
+			if n != kept[0]+i*every || kept[0] >= every || kept[len(kept)-1]+every < steps {
+				t.Fatalf("of %d decode steps those of %v have the times of each SM, want each %d-th", steps, kept, every)
+			}
+		}
+	}
+}
+
 // TestPersistentRecordingEnds: a recording of decode steps that stop early, or whose launch fails or waits too long,
 // has the passes that ran, and frees what it used.
 func TestPersistentRecordingEnds(t *testing.T) {

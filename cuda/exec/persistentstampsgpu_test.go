@@ -77,6 +77,9 @@ func TestPersistentRecordedOnGPU(t *testing.T) {
 				if i > 0 && e.Time != of[i-1].End() {
 					t.Fatalf("%s: step %d begins %d ns after the one before it ends", m.Name, i, e.Time-of[i-1].End())
 				}
+				if each := e.Inside.Each; each != nil && len(each) != sms {
+					t.Fatalf("%s: step %d: %d SMs", m.Name, i, len(each))
+				}
 			}
 		}
 		if want := (n - 1 + cuda.PersistentTokens - 1) / cuda.PersistentTokens; len(launches) != want && !drawn || drawn && len(launches) != n-1 {

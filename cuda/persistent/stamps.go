@@ -12,6 +12,7 @@ import (
 const (
 	maxSteps = 4096    // decode steps of which stamps are kept, at most
 	maxBytes = 1 << 30 // of them, or an eighth of the free memory if that is less
+	mostEach = 12      // decode steps of which the times of each SM are kept
 )
 
 // Stamps records when each SM did what in each step of the launches of a session. The stamps stay on the device until
@@ -22,6 +23,7 @@ type Stamps struct {
 	used          int64        // bytes of it
 	steps, blocks int          // of a decode step, with the choice of the token; of the grid
 	launches      []*Stamped
+	count         int // decode steps so far
 }
 
 // Stamped are the stamps of one launch.
@@ -29,8 +31,9 @@ type Stamped struct {
 	Rows  []Row  // (decode steps, steps), after Finish
 	Apart *Apart // the kernel that sampled the token, nil if the persistent kernel did
 
-	at int64 // where it stamps
-	n  int   // decode steps
+	at    int64 // where it stamps
+	first int   // decode steps recorded before it
+	n     int   // its own
 }
 
 // Apart is the kernel that samples the token of a decode step.
@@ -75,8 +78,9 @@ func (s *Stamps) Begin(n int) (*Stamped, cuda.Ptr) {
 	if s.used+s.bytes(n) > s.areas.Size() {
 		return nil, 0
 	}
-	l := &Stamped{at: s.used, n: n}
+	l := &Stamped{at: s.used, first: s.count, n: n}
 	s.used += s.bytes(n)
+	s.count += n
 	s.launches = append(s.launches, l)
 	return l, s.areas.Ptr() + cuda.Ptr(l.at)
 }
@@ -98,11 +102,17 @@ func (s *Stamps) SampleApart(l *Stamped, launch func() error) error {
 // Drop takes back the last launch, which failed.
 func (s *Stamps) Drop() {
 	last := s.launches[len(s.launches)-1]
-	s.launches, s.used = s.launches[:len(s.launches)-1], last.at
+	s.launches, s.used, s.count = s.launches[:len(s.launches)-1], last.at, last.first
 }
 
 // Finish reads the stamps, when the device is idle, and sums them up.
 func (s *Stamps) Finish() error {
+	// The times of each SM are kept of one decode step in so many. A launch has 8, so that these have other places in each
+	// launch.
+	every := 1
+	for s.count > mostEach*every {
+		every *= 3
+	}
 	for _, l := range s.launches {
 		stamps := make([]cuda.PersistentStamp, (s.bytes(l.n)+31)/int64(unsafe.Sizeof(cuda.PersistentStamp{})))
 		raw := unsafe.Slice((*byte)(unsafe.Pointer(&stamps[0])), s.bytes(l.n))
@@ -110,7 +120,7 @@ func (s *Stamps) Finish() error {
 			return err
 		}
 		own := l.n * s.steps * s.blocks
-		l.sum(stamps[:own], s.steps, s.blocks)
+		l.sum(stamps[:own], s.steps, s.blocks, every)
 		if l.Apart != nil {
 			pairs := unsafe.Slice((*[2]uint64)(unsafe.Pointer(&stamps[own])), min(l.Apart.Blocks, cuda.StampArea/16))
 			l.sumApart(pairs)
@@ -128,7 +138,7 @@ func (s *Stamps) Free() error {
 }
 
 // sum sums up the stamps of a launch: (decode steps, steps, blocks).
-func (l *Stamped) sum(stamps []cuda.PersistentStamp, steps, blocks int) {
+func (l *Stamped) sum(stamps []cuda.PersistentStamp, steps, blocks, every int) {
 	rows := make([]Row, l.n*steps)
 	var from uint64
 	for i := range rows {
@@ -150,13 +160,19 @@ func (l *Stamped) sum(stamps []cuda.PersistentStamp, steps, blocks int) {
 		from = max(from, row.End)
 		row.End = from
 		in := &row.Inside
-		for _, s := range at {
+		if (l.first+i/steps)%every == 0 {
+			in.Each = make([]traces.Parts, blocks)
+		}
+		for b, s := range at {
 			p, ok := partsOf(s, row.Begin, row.End)
 			if !ok {
 				continue
 			}
 			in.SMs++
 			in.Add(p)
+			if in.Each != nil {
+				in.Each[b] = p
+			}
 		}
 		n := int64(in.SMs)
 		in.Parts = traces.Parts{Weights: in.Weights / n, Inputs: in.Inputs / n, Compute: in.Compute / n,

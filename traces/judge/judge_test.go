@@ -172,7 +172,7 @@ func TestAdvise(t *testing.T) {
 		{"launch-latency", lockstep(0), 9 * 100, []string{"0.001 ms in 9 gaps", "CUDA graph"}, queued(100)},
 		{"sync", lockstep(1500), 9 * 1100, []string{"9 times", "cudaStreamSynchronize: 0.015 ms in 10 calls"}, lockstep(0)},
 		{"dependency", queued(500), 9 * 500, []string{"9 gaps.", "programmatic dependent launch"}, queued(0)},
-		{"sm-waits", gpu(two(), inside), 20 * 6000, []string{"0.080 ms for what others compute, and 0.040 ms for the last", "decode step, h.N.ln_1: 0.120 ms in 20 steps", "give SMs equal work"}, gpu(two(), nil)},
+		{"sm-waits", gpu(two(), inside), 20 * 6000, []string{"0.080 ms for what others compute, and 0.040 ms for the last", "decode step, h.N.ln_1: 0.120 ms in 20 steps", "trace report"}, gpu(two(), nil)},
 		{"sm-waits", gpu(ceilings(10_000), inside), 20 * 5000, []string{"0.080 ms"}, gpu(ceilings(20_000), inside)}, // no more than what is above the floor
 		{"small-grid", gpu(two(), small), 20 * 7500, []string{"20 kernels have fewer blocks than the GPU has SMs (100)", "decode step, h.N.ln_1: kernel0 of 25 blocks: 0.100 ms in 10 kernels"}, gpu(two(), nil)},
 		{"occupancy", gpu(two(), fat), 20 * 7500, []string{"20 kernels", "with 25 %, limited by registers (128 registers", "__launch_bounds__"}, gpu(two(), nil)},

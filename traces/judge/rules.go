@@ -344,7 +344,8 @@ func smWaitsRule(a *advisor) {
 		rows.add(a.rowName(&r), ns, ns, r.Kernels)
 	}
 	a.hint(gain, rows.rows("step"),
-		"exchange fewer or smaller vectors between SMs, or within clusters; give SMs equal work",
+		"exchange fewer or smaller vectors between SMs, or within clusters; "+
+			"give SMs equal work: 'infer trace report' shows which come last",
 		"Inside the kernel an SM waits %s ms for what others compute, and %s ms for the last of them.",
 		inMS(all.Inputs), inMS(all.Imbalance))
 }

@@ -9,7 +9,7 @@
 //
 // Go writes text and tables with html/template, so that they can be read without the script: the summary, what the
 // recording lacks, the advice, the table of [tables.Summarize], the longest gaps, the indicators, the device. A script
-// draws what depends on the width of the window or on a selection: timeline, the kernels of a stage.
+// draws what depends on the width of the window or on a selection: timeline, what the SMs did, the kernels of a stage.
 //
 // # Events
 //

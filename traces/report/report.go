@@ -60,7 +60,7 @@ type page struct {
 	Floors    bool   // and their least times
 	TooFast   string // what rows that are faster than their least time say of the ceilings
 
-	InKernel bool // what the SMs did inside a kernel is known
+	SMs *sms // nil if it is not known what they did
 
 	Advice   []judge.Hint  // the largest first, with places after the origin
 	AdviceOf string        // the time that it is of, if that is not the table's
@@ -104,6 +104,7 @@ type gapRow struct {
 type data struct {
 	*timeline
 	Rows []rowJSON `json:"rows"`
+	SMs  *smsJSON  `json:"sms,omitempty"`
 }
 
 // rowJSON is a row of the table, one for each layer.
@@ -227,7 +228,6 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 		sum.Exclusive += s.Exclusive
 		p.Layers = p.Layers || len(s.Layers) > 0
 		p.Floors = p.Floors || s.Floor > 0
-		p.InKernel = p.InKernel || s.Inside != nil
 		p.Costs = p.Costs || s.Kind == tables.RowWork && (s.FLOPs > 0 || s.Bytes > 0)
 		for _, i := range s.Rows {
 			d.Rows[i] = rowJSON{table.Rows[i].Name, s.Phase, s.Class, s.Help}
@@ -254,6 +254,9 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 	}
 	p.Remarks = append(p.Remarks, table.Window.GPUNotes()...)
 	p.TooFast, _ = table.BelowFloor()
+	if p.SMs = newSMs(table); p.SMs != nil {
+		d.SMs = &p.SMs.picture
+	}
 	p.Columns = p.columns()
 	return p, d
 }

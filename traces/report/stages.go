@@ -164,7 +164,7 @@ func (p *page) columns() (all []column) {
 		})
 	}
 	inside := func(key, head, help string, of func(*traces.Parts) int64) {
-		time(p.InKernel, key, head, help, func(s *stage) (int64, bool) {
+		time(p.SMs != nil, key, head, help, func(s *stage) (int64, bool) {
 			return of(cmp.Or(s.Inside, &traces.Parts{})), s.Inside != nil
 		})
 	}

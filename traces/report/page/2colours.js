@@ -7,8 +7,8 @@ function readColours() {
   const get = (name) => style.getPropertyValue("--" + name).trim();
   colours = { classes: [] };
   for (let i = 0; i < 13; i++) colours.classes.push(get("c" + i));
-  const names = "bg panel ink soft line grid other range call sync text trace sans";
-  for (const name of names.split(" ")) colours[name] = get(name);
+  for (const name of ("bg panel ink soft line grid accent other idle range call sync text trace select wait " +
+    "sans mono").split(" ")) colours[name] = get(name);
 }
 
 // isSync[name] is whether the name is that of an API call that waits.

@@ -2,10 +2,12 @@
 readColours();
 listen();
 listenTables();
+listenSMs();
 listLongest();
 
 function resize() {
   place();
+  drawSMs();
   invalidate();
 }
 
@@ -14,9 +16,10 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { re
 findQuiet();
 place();
 fit();
+drawSMs();
 
 // For tests and for the browser's console.
 window.gpt2scope = {
-  view, layout, page, setView, selectStage, cut, zoom, pan, fit, all, selected: () => selected,
+  view, sms, viewSMs, layout, page, setView, selectStage, cut, zoom, pan, fit, all, selected: () => selected,
   events: () => bands.reduce((n, b) => n + b.n, 0), highlighted: () => (highlight ? highlight.count : 0),
 };

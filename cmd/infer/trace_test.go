@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -62,6 +63,17 @@ func TestTraceCheck(t *testing.T) {
 	e = inferWith(t, t.Context(), `{"traceEvents":[]}`, "trace", "check", "-")
 	if e.status != exitFailure || !strings.Contains(e.stdout, "! the recording has nothing to make a table of") || strings.Contains(e.stdout, "can be trusted") {
 		t.Errorf("status %d:\n%s", e.status, e.stdout)
+	}
+}
+
+// TestTraceRecordWithoutCUDA: a command that starts no CUDA runs all the same, its status is passed on, and one sentence
+// says what is not there.
+func TestTraceRecordWithoutCUDA(t *testing.T) {
+	t.Setenv("GPT2SCOPE_CUPTI_RECORDER", os.Args[0]) // which nothing loads
+	out := filepath.Join(t.TempDir(), "run.json")
+	e := infer(t, "trace", "record", "-o", out, "--", "sh", "-c", "exit 3")
+	if _, err := os.Stat(out); e.status != 3 || err == nil || strings.Count(e.stderr, "started CUDA") != 1 {
+		t.Errorf("status %d, a file: %v; stderr %q", e.status, err == nil, e.stderr)
 	}
 }
 

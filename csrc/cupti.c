@@ -65,7 +65,8 @@ static const CUpti_ActivityKind kinds[GS_CUPTI_KINDS] = {
     [GS_CUPTI_DEVICE] = CUPTI_ACTIVITY_KIND_DEVICE,
 };
 
-// Calls that only ask, many times a launch; recording them would take longer than they do.
+// Calls that only ask, many times a launch; recording them would take longer than they do. Under CUPTI the
+// runtime asks for the name of each kernel that it launches.
 #define RUNTIME(f) CUPTI_RUNTIME_TRACE_CBID_cuda##f
 #define DRIVER(f) CUPTI_DRIVER_TRACE_CBID_cu##f
 static const CUpti_CallbackId asks_runtime[] = {
@@ -74,7 +75,8 @@ static const CUpti_CallbackId asks_runtime[] = {
     RUNTIME(RuntimeGetVersion_v3020), RUNTIME(DriverGetVersion_v3020), 0};
 static const CUpti_CallbackId asks_driver[] = {
     DRIVER(CtxGetCurrent), DRIVER(CtxGetDevice), DRIVER(CtxGetLimit), DRIVER(DeviceGet), DRIVER(DeviceGetCount),
-    DRIVER(DeviceGetAttribute), DRIVER(DevicePrimaryCtxGetState), DRIVER(GetErrorString), DRIVER(DriverGetVersion), 0};
+    DRIVER(DeviceGetAttribute), DRIVER(DevicePrimaryCtxGetState), DRIVER(GetErrorString), DRIVER(DriverGetVersion),
+    DRIVER(KernelGetName), 0};
 
 // The kinds without which recording fails; CUPTI may refuse others.
 static const uint64_t essential = 1 << GS_CUPTI_KERNEL;

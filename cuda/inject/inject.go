@@ -35,7 +35,7 @@ type Options struct {
 	Command    []string
 	Release    string         // of this program
 	Limit      int64          // bytes of all spools
-	GraphNodes bool           // the nodes of graphs, not graphs as wholes; so it is where recording begins late
+	GraphNodes bool           // the nodes of graphs, not graphs as wholes; so it is in windows
 	Delay      time.Duration  // before recording begins
 	Duration   time.Duration  // of recording; 0: to the end
 	Toggle     syscall.Signal // switches recording on and off; 0: none, else it begins off
@@ -91,8 +91,8 @@ func Record(o Options) (*Run, error) {
 	if tool := nvtx.Tool(); tool != "" {
 		return nil, fmt.Errorf("a profiler is attached (%s is set), and CUDA has one at a time: run without it", tool)
 	}
-	// CUPTI crashes a program when it begins to record graphs as wholes and the program has made some.
-	o.GraphNodes = o.GraphNodes || o.Delay > 0 || o.Toggle != 0
+	// CUPTI crashes a program when it begins or ends to record graphs as wholes and the program has made some.
+	o.GraphNodes = o.GraphNodes || o.Delay > 0 || o.Duration > 0 || o.Toggle != 0
 	control, err := cupti.NewControl(o.Limit, o.GraphNodes)
 	if err != nil {
 		return nil, err

@@ -46,9 +46,9 @@ copies, API calls, synchronisation, memory, graphs, and the ranges of NVTX. The 
 and NVTX load libgpt2scope_cupti.so into it. Its input, output and exit status are its own; Ctrl-C goes to it,
 and what was recorded until its end is written. All of 'infer trace' reads the recording.
 
-A graph is recorded as a whole; --graph-nodes records its kernels, which costs more, and so do --delay and
---toggle. The window of recording is the whole run, or --delay and --duration say it, or the signal --toggle,
-sent to infer, opens and closes it.
+A graph is recorded as a whole; --graph-nodes records its kernels, which costs more, and so do windows. The
+window of recording is the whole run, or --delay and --duration say it, or the signal --toggle, sent to infer,
+opens and closes it.
 --live shows each second what the GPUs do; without --out nothing is then kept, for as long as the command runs.`,
 		Example: `  infer trace record -o run.json.gz -- python task.py
   infer trace record -o run.json.gz --delay 20s --duration 5s -- python -m vllm ...

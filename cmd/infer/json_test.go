@@ -101,8 +101,6 @@ func (p *jsonPage) kind(t reflect.Type) string {
 		return "number or null"
 	case t == reflect.TypeFor[json.RawMessage](), t.Kind() == reflect.Interface:
 		return "any"
-	case t == reflect.TypeFor[tables.Folded]():
-		return p.kind(reflect.TypeFor[tables.Row]())
 	case t == reflect.TypeFor[time.Time](), t.Implements(reflect.TypeFor[encoding.TextMarshaler]()):
 		return "string"
 	}

@@ -31,7 +31,7 @@ func knownColour(name string) int {
 // coloursOf gives each stage, in all phases and layers, a colour: that which the program gave its range, else one that
 // depends on its name, so that a stage looks alike on every page. Of two that would look alike on this page, the one
 // that took less has the next colour that is free. own are the program's colours that take the place of others.
-func coloursOf(t *tables.Table, rows []tables.Folded) (colours map[string]int, own map[int]string) {
+func coloursOf(t *tables.Table, rows []tables.Row) (colours map[string]int, own map[int]string) {
 	times := map[string]int64{}
 	var names []string
 	for i := range rows {

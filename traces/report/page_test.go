@@ -70,13 +70,13 @@ func TestNumbers(t *testing.T) {
 					}
 				}
 				// rate compares about three digits.
-				rate := func(head string, n, ns int64) {
+				rate := func(head string, n, ns int64, scale, slack float64) {
 					t.Helper()
 					if name != "floors" { // the recording has no costs
 						return
 					}
-					want := float64(n) / float64(max(1, ns))
-					if v, err := strconv.ParseFloat(strings.ReplaceAll(cell(head), ",", ""), 64); n > 0 && (err != nil || math.Abs(v-want) > 0.006*want) || n == 0 && cell(head) != "" {
+					want := scale * float64(n) / float64(max(1, ns))
+					if v, err := strconv.ParseFloat(strings.ReplaceAll(cell(head), ",", ""), 64); n > 0 && (err != nil || math.Abs(v-want) > 0.006*want+slack) || n == 0 && cell(head) != "" {
 						t.Errorf("row %d %s: %s is %q, not %g", i, r.Name, head, cell(head), want)
 					}
 				}
@@ -96,10 +96,10 @@ func TestNumbers(t *testing.T) {
 				if name != "floors" {
 					equal("Host µs", float64(r.Host)/1e3, 3, r.Host > 0)
 				}
-				equal("GPU µs", float64(r.Busy)/1e3, 3, work)
+				equal("GPU µs", float64(r.Busy)/1e3, 3, work || r.Kernels > 0)
 				equal("Median µs", float64(r.Median)/1e3, 3, r.Median > 0)
-				rate("GB/s", r.Bytes, r.Exclusive)
-				rate("GFLOP/s", r.FLOPs, r.Exclusive)
+				rate("GB/s", r.Bytes, r.Exclusive, 1, 0)
+				rate("TFLOP/s", r.FLOPs, r.Exclusive, 1e-3, 0.0005)
 				v, err := strconv.ParseFloat(cell("Time µs"), 64)
 				if err != nil {
 					t.Error(err)
@@ -236,7 +236,7 @@ func TestLayers(t *testing.T) {
 	tr := layered()
 	table := fixtures.Must(tables.Summarize(tr, tables.ByStage, -1))(t)
 	folded := tables.FoldLayers(table)
-	slices.SortStableFunc(folded, func(a, b tables.Folded) int { return cmp.Compare(b.Exclusive, a.Exclusive) })
+	slices.SortStableFunc(folded, func(a, b tables.Row) int { return cmp.Compare(b.Exclusive, a.Exclusive) })
 	b := open(t, tr, 1440, 900)
 	shown := func() []string {
 		return eval[[]string](b, `[...document.querySelectorAll("#stage-table tbody tr")].filter((r) => !r.hidden && r.dataset.kind === "work").map((r) => r.dataset.name + " " + r.querySelector(".time").textContent)`)
@@ -248,8 +248,8 @@ func TestLayers(t *testing.T) {
 				continue
 			}
 			rows = append(rows, f.Name+" "+micros(f.Exclusive))
-			for _, i := range f.Rows {
-				if layers && len(f.Rows) > 1 {
+			for _, i := range f.Of {
+				if layers && len(f.Of) > 1 {
 					rows = append(rows, table.Rows[i].Name+" "+micros(table.Rows[i].Exclusive))
 				}
 			}
@@ -260,7 +260,7 @@ func TestLayers(t *testing.T) {
 		t.Errorf("the page has %q", got)
 	}
 	stage := folded[0]
-	if stage.Name != "h.N.attn.c_attn" || len(stage.Rows) != 3 {
+	if stage.Name != "h.N.attn.c_attn" || len(stage.Of) != 3 {
 		t.Fatalf("%+v", stage)
 	}
 	foot := func() string { return eval[string](b, `document.querySelector("#kernel-table tfoot td").textContent`) }
@@ -273,11 +273,7 @@ func TestLayers(t *testing.T) {
 	if got := eval[string](b, `document.querySelector('tr[aria-current="true"]').dataset.name`); got != stage.Name {
 		t.Errorf("%s is selected, not %s", got, stage.Name)
 	}
-	b.run(chromedp.SendKeys(chromedp.CSS(`tr[data-name="h.N.attn.c_attn"] button.stage`), kb.ArrowDown+kb.ArrowUp+kb.ArrowRight))
-	if got := eval[string](b, `document.activeElement.closest("tr").dataset.name`); got != stage.Name || len(shown()) != 4+3 {
-		t.Errorf("the arrow keys go to %s, and the page has %d rows", got, len(shown()))
-	}
-	b.run(chromedp.KeyEvent(kb.ArrowLeft), chromedp.SendKeys(chromedp.CSS(`tr[data-name="h.N.attn.c_attn"] button.fold`), kb.Enter))
+	b.run(chromedp.SendKeys(chromedp.CSS(`tr[data-name="h.N.attn.c_attn"] button.fold`), kb.Enter))
 	if got := len(shown()); got != 4+3 {
 		t.Errorf("unfolded, the page has %d rows", got)
 	}
@@ -290,7 +286,7 @@ func TestLayers(t *testing.T) {
 		t.Errorf("with all layers, the page has %q", got)
 	}
 	// Layers stay below their stage when the table is sorted.
-	b.run(chromedp.Click(chromedp.CSS(`#stage-table button[data-key="ns"]`)))
+	b.run(chromedp.Click(chromedp.CSS(`#stage-table button[data-key="time"]`)))
 	parent, last := "", math.Inf(1)
 	for _, row := range eval[[][2]string](b, `[...document.querySelectorAll("#stage-table tbody tr")].filter((r) => r.dataset.kind === "work").map((r) => [r.dataset.name, r.className + " " + r.dataset.ns])`) {
 		isLayer := strings.HasPrefix(row[1], "layer ")

@@ -229,7 +229,7 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 		p.Layers = p.Layers || len(s.Layers) > 0
 		p.Floors = p.Floors || s.Floor > 0
 		p.Costs = p.Costs || s.Kind == tables.RowWork && (s.FLOPs > 0 || s.Bytes > 0)
-		for _, i := range s.Rows {
+		for _, i := range s.Of {
 			d.Rows[i] = rowJSON{table.Rows[i].Name, s.Phase, s.Class, s.Help}
 		}
 	}

@@ -10,22 +10,19 @@ import (
 	"gpt2scope/ceilings"
 	"gpt2scope/glossary"
 	"gpt2scope/internal/humanize"
-	"gpt2scope/traces"
+	"gpt2scope/internal/table"
 	"gpt2scope/traces/tables"
 )
 
 // stage is a row of the page's table: a stage over all layers, one of its layers, a kernel, or idle time.
 type stage struct {
 	tables.Row
-	Rows   []int   // the rows that it sums, by their place in Table.Rows
-	Layers []stage // one for each of them, if there are several
+	Layers []stage // one for each row that it sums, if there are several
 	Title  string  // the name, without what all names of its kind share
 	Launch string  // of a kernel: its grid and block
 	Help   string  // what the stage or kernel does, or the idle time is
 	Class  int     // colour; -1 for none
-	Share  string  // % of wall time
 	Bar    string  // length of the bar, % of the longest
-	Roof   string  // roofline %
 	Limit  string  // what the roofline is there
 	IsCopy bool    // a row of copies or sets
 }
@@ -44,16 +41,12 @@ func fill(kind tables.RowKind, class int) string {
 }
 
 // IDs lists the rows for the script.
-func (s stage) IDs() string { return idsOf(s.Rows) }
+func (s stage) IDs() string { return idsOf(s.Of) }
 
 func idsOf(rows []int) string { return strings.Trim(fmt.Sprint(rows), "[]") }
 
-// GBs returns bytes per time in GB/s, and FLOPs in GFLOP/s.
-func (s stage) GBs() float64    { return float64(s.Bytes) / float64(max(1, s.Exclusive)) }
-func (s stage) GFLOPs() float64 { return float64(s.FLOPs) / float64(max(1, s.Exclusive)) }
-
 // foldedRows are the rows of a table, those of a stage of all layers as one.
-func foldedRows(t *tables.Table) (folded []tables.Folded) {
+func foldedRows(t *tables.Table) (folded []tables.Row) {
 	switch {
 	case t.Folded != nil:
 		return t.Folded
@@ -61,7 +54,8 @@ func foldedRows(t *tables.Table) (folded []tables.Folded) {
 		return tables.FoldLayers(t)
 	}
 	for i := range t.Rows {
-		folded = append(folded, tables.Folded{Row: t.Rows[i], Rows: []int{i}})
+		folded = append(folded, t.Rows[i])
+		folded[i].Of = []int{i}
 	}
 	return folded
 }
@@ -74,19 +68,17 @@ func stages(t *tables.Table) []stage {
 	for i := range folded {
 		longest = max(longest, folded[i].Exclusive)
 	}
-	row := func(r *tables.Row, class int, rows ...int) stage {
-		s := stage{Row: *r, Rows: rows, Title: r.Name, Class: class, Share: "-", Bar: percent(r.Exclusive, longest, 2)}
+	row := func(r *tables.Row, class int, of []int) stage {
+		s := stage{Row: *r, Title: r.Name, Class: class, Bar: percent(r.Exclusive, longest, 2)}
+		s.Of = of
 		if r.Shape.Known() {
 			s.Launch = tables.Dims(r.Shape.Grid) + " blocks of " + tables.Dims(r.Shape.Block)
 			if r.Shape.Blocks() == 1 {
 				s.Launch = "1 block of " + tables.Dims(r.Shape.Block)
 			}
 		}
-		if v, ok := t.Share(r); ok {
-			s.Share = strconv.FormatFloat(v, 'f', 2, 64)
-		}
-		if v, ok := t.Roofline(r); ok {
-			s.Roof, s.Limit = strconv.FormatFloat(v, 'f', 1, 64), limits[r.Bound]
+		if _, ok := t.Roofline(r); ok {
+			s.Limit = limits[r.Bound]
 		}
 		if t.By == tables.ByKernel {
 			s.Title = shortName(r.Name)
@@ -110,10 +102,10 @@ func stages(t *tables.Table) []stage {
 		if !ok || f.Kind != tables.RowWork {
 			class = -1
 		}
-		s := row(&f.Row, class, f.Rows...)
-		if len(f.Rows) > 1 {
-			for _, i := range f.Rows {
-				s.Layers = append(s.Layers, row(&t.Rows[i], class, i))
+		s := row(f, class, f.Of)
+		if len(f.Of) > 1 {
+			for _, i := range f.Of {
+				s.Layers = append(s.Layers, row(&t.Rows[i], class, []int{i}))
 			}
 		}
 		all = append(all, s)
@@ -139,73 +131,40 @@ type column struct {
 // Text is the cell of a row.
 func (c column) Text(s stage) string { return c.text(&s) }
 
-// columns lists the columns that have a value in some row. Those of class "more" are not shown where there is little
-// room.
+// shownColumns are those of [tables.Columns] that the page shows, with their classes: those of "more" are not shown
+// where there is little room.
+var shownColumns = []struct{ key, class string }{{"time", "time"}, {"copies", "more"}, {"share", "pc"},
+	{"bar", "barcell"}, {"roofline", ""}, {"floor", "more"}, {"gb_per_s", "more"}, {"tflop_per_s", "more"},
+	{"calls", "more"}, {"kernels", "more"}, {"weights", "more"}, {"inputs", "more"}, {"compute", "more"},
+	{"imbalance", "more"}, {"host", "more"}, {"busy", "more"}, {"median", "more"}}
+
+// columns lists the columns that have a value in some row.
 func (p *page) columns() (all []column) {
-	add := func(when bool, key, head, unit, help, class string, text func(*stage) string) {
-		if when {
-			all = append(all, column{key, head, unit, help, class, text})
+	if head := map[tables.By]string{tables.ByStage: "phase", tables.ByKernel: "launched as"}[p.Table.By]; head != "" {
+		all = append(all, column{"phase", head, "", "", "text more", func(s *stage) string { return cmp.Or(s.Phase, s.Launch) }})
+	}
+	columns := tables.Columns(p.Table, tables.ByFolded)
+	for _, shown := range shownColumns {
+		if shown.key == "bar" {
+			all = append(all, column{Class: shown.class})
+			continue
+		}
+		for _, c := range columns {
+			text := func(s *stage) string {
+				cell := c.Cell(&s.Row).Text
+				return unless(cell == table.Missing.Text && shown.key != "share", cell)
+			}
+			is := c.Key == shown.key && c.Title != ""
+			if !is || !slices.ContainsFunc(p.Stages, func(s stage) bool { return text(&s) != "" }) {
+				continue
+			}
+			head, unit := c.Title, ""
+			if name, isTime := strings.CutSuffix(head, " us"); isTime {
+				head, unit = name, "µs"
+			}
+			all = append(all, column{c.Key, head, unit, c.Legend, shown.class, text})
 		}
 	}
-	time := func(when bool, key, head, help string, of func(*stage) (ns int64, known bool)) {
-		add(when, key, head, "µs", help, "more", func(s *stage) string {
-			ns, known := of(s)
-			return unless(!known, micros(ns))
-		})
-	}
-	count := func(when bool, key, head, help string, of func(*stage) int) {
-		add(when, key, head, "", help, "more", func(s *stage) string {
-			return unless(of(s) == 0, humanize.Thousands(int64(of(s))))
-		})
-	}
-	rate := func(key, head, help string, of func(*stage) float64) {
-		add(p.Costs, key, head, "", help, "more", func(s *stage) string {
-			return unless(of(s) == 0, humanize.Significant(of(s), 3))
-		})
-	}
-	inside := func(key, head, help string, of func(*traces.Parts) int64) {
-		time(p.SMs != nil, key, head, help, func(s *stage) (int64, bool) {
-			return of(cmp.Or(s.Inside, &traces.Parts{})), s.Inside != nil
-		})
-	}
-	unit, scale, host, copies := "GFLOP/s", 1.0, false, false
-	for _, s := range p.Stages {
-		host, copies = host || s.Host > 0, copies || s.Copies > 0
-		if s.GFLOPs() >= 1000 {
-			unit, scale = "TFLOP/s", 1e-3
-		}
-	}
-	kernels, busy, durations := "Kernels, copies and sets", "GPU", "Durations of the kernels, which may overlap"
-	if p.OnCPU {
-		kernels, busy, durations = "Runs on threads", "Threads", "Sum over all threads"
-	}
-	text := map[tables.By]string{tables.ByStage: "Phase", tables.ByKernel: "Launched as"}[p.Table.By]
-	add(text != "", "phase", text, "", "", "text more", func(s *stage) string { return cmp.Or(s.Phase, s.Launch) })
-	add(true, "ns", "Time", "µs", "Exclusive time: the work runs, and nothing that began earlier still does", "time",
-		func(s *stage) string { return micros(s.Exclusive) })
-	time(copies, "copies", "Copies", "Of the time, that of copies and sets",
-		func(s *stage) (int64, bool) { return s.Copies, s.Copies > 0 })
-	add(true, "share", "% of wall", "", "Time in percent of the wall time", "pc", func(s *stage) string { return s.Share })
-	add(true, "", "", "", "", "barcell", nil)
-	add(p.Floors, "roof", "roofline %", "", "Floor in percent of the time: 100 is as fast as the device can be", "",
-		func(s *stage) string { return s.Roof })
-	time(p.Floors, "floor", "Floor", "The least time that the bytes and FLOPs need at the measured ceilings",
-		func(s *stage) (int64, bool) { return s.Floor, s.Floor > 0 })
-	rate("bytes", "GB/s", "Least bytes over time", func(s *stage) float64 { return s.GBs() })
-	rate("flops", unit, "FLOPs over time", func(s *stage) float64 { return s.GFLOPs() * scale })
-	count(true, "calls", "Calls", "How often it ran", func(s *stage) int { return s.Calls })
-	count(p.WorkTitle != "", "kernels", p.WorkTitle, kernels, func(s *stage) int { return s.Kernels })
-	inside("weights", "Weights", "SMs wait for weights, or keys and values",
-		func(p *traces.Parts) int64 { return p.Weights })
-	inside("inputs", "Inputs", "SMs wait for what other SMs compute", func(p *traces.Parts) int64 { return p.Inputs })
-	inside("compute", "Compute", "From the inputs to the published outputs",
-		func(p *traces.Parts) int64 { return p.Compute })
-	inside("imbalance", "Imbalance", "SMs wait for the last one", func(p *traces.Parts) int64 { return p.Imbalance })
-	time(host, "host", "Host", "Time of its ranges on the host",
-		func(s *stage) (int64, bool) { return s.Host, s.Host > 0 })
-	time(true, "busy", busy, durations, func(s *stage) (int64, bool) { return s.Busy, s.IsWork() })
-	time(true, "median", "Median", "Median of the durations",
-		func(s *stage) (int64, bool) { return s.Median, s.Median > 0 })
 	return all
 }
 

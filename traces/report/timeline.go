@@ -53,6 +53,7 @@ type track struct {
 
 	lane   traces.Lane
 	passes bool
+	inTime bool // it has events in the time of the table
 	block  block
 }
 
@@ -124,9 +125,9 @@ func newTimeline(t *traces.Trace, table *tables.Table, kept []window.Interval) *
 		Series: []*counter{}, Device: table.Device, time: table.Time, listed: map[listKey]*listed{},
 		Kernels: map[string][]*listed{}, groups: make([][]string, len(table.Rows))}
 	for _, f := range foldedRows(table) {
-		for _, row := range f.Rows {
-			line.groups[row] = append(line.groups[row], idsOf(f.Rows))
-			if len(f.Rows) > 1 {
+		for _, row := range f.Of {
+			line.groups[row] = append(line.groups[row], idsOf(f.Of))
+			if len(f.Of) > 1 {
 				line.groups[row] = append(line.groups[row], idsOf([]int{row}))
 			}
 		}
@@ -210,6 +211,7 @@ func (l *timeline) add(h *traces.Header, tracks map[trackKey]*track, e *traces.E
 		l.Tracks = append(l.Tracks, t)
 	}
 	t.passes = t.passes || e.Kind == traces.KindPass
+	t.inTime = t.inTime || e.Open || l.time.Has(e)
 	name, duration := e.Name, e.Duration
 	if e.Open {
 		name, duration = name+" (never ended)", end-e.Time
@@ -362,8 +364,14 @@ func (l *timeline) nameTwins() {
 }
 
 // compareTracks orders tracks: first the threads that run passes, each with its API calls, then other threads, then
-// each GPU's streams, each below its steps.
+// each GPU's streams, each below its steps. Those without events in the time of the table come last.
 func compareTracks(a, b *track) int {
+	if a.inTime != b.inTime {
+		if a.inTime {
+			return -1
+		}
+		return 1
+	}
 	place := func(t *track) []int64 {
 		l := t.lane
 		if l.Device < 0 {

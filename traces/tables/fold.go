@@ -2,18 +2,12 @@ package tables
 
 import "gpt2scope/traces"
 
-// Folded is a row that sums those of one stage in all layers.
-type Folded struct {
-	Row
-	Rows []int `json:"-"` // the places of the summed rows in Table.Rows, in order
-}
-
 // FoldLayers returns the rows of a table by stage with one row for each stage of a kind of pass over all layers:
 // "h.N.attn.c_attn" sums "h.0.attn.c_attn", "h.1.attn.c_attn" and so on. A step fused with one of the next layer is
 // "h.N.residual_2+h.(N+1).ln_1". A stage of one layer keeps its name, and rows of other kinds stay as they are. The
 // folded rows stand where the first of their rows stood, and sum to the wall time as those do.
-func FoldLayers(t *Table) []Folded {
-	var rows []Folded
+func FoldLayers(t *Table) []Row {
+	var rows []Row
 	index := map[rowKey]int{}
 	for i := range t.Rows {
 		r := &t.Rows[i]
@@ -27,20 +21,20 @@ func FoldLayers(t *Table) []Folded {
 		at, ok := index[key]
 		if !ok {
 			index[key] = len(rows)
-			rows = append(rows, Folded{*r, []int{i}})
-			rows[len(rows)-1].Layers = isLayer
+			rows = append(rows, *r)
+			rows[len(rows)-1].Layers, rows[len(rows)-1].Of = isLayer, []int{i}
 			continue
 		}
 		f := &rows[at]
 		f.Name = name
 		f.Layers += isLayer
-		f.Rows = append(f.Rows, i)
+		f.Of = append(f.Of, i)
 	}
 	for i := range rows {
-		if f := &rows[i]; len(f.Rows) > 1 {
-			name, layers := f.Name, f.Layers
-			f.Row = sum(t.Rows, f.Rows)
-			f.Name, f.Layers = name, layers
+		if f := &rows[i]; len(f.Of) > 1 {
+			all := sum(t.Rows, f.Of)
+			all.Name, all.Layers, all.Of = f.Name, f.Layers, f.Of
+			rows[i] = all
 		}
 	}
 	return rows

@@ -83,7 +83,7 @@ func TestFoldLayers(t *testing.T) {
 		if f.Kind == RowWork {
 			names = append(names, f.Name)
 		}
-		wall, rows = wall+f.Exclusive, rows+len(f.Rows)
+		wall, rows = wall+f.Exclusive, rows+len(f.Of)
 	}
 	if want := []string{"wte+wpe+h.0.ln_1", "h.N.attn", "h.N.residual_2+h.(N+1).ln_1", "h.2@1.residual_2+ln_f", "lm_head"}; !slices.Equal(names, want) {
 		t.Errorf("the stages are %q, not %q", names, want)
@@ -93,7 +93,7 @@ func TestFoldLayers(t *testing.T) {
 	}
 	attn := folded[1]
 	if attn.Layers != 3 || attn.Calls != 12 || attn.Kernels != 12 || attn.Exclusive != 4*(200+400+600) || attn.Min != 200 || attn.Median != 400 || attn.Max != 600 ||
-		attn.Bytes != 12000 || attn.Floor != 120 || attn.Op != "Linear" || !slices.Equal(attn.Rows, []int{1, 3, 5}) {
+		attn.Bytes != 12000 || attn.Floor != 120 || attn.Op != "Linear" || !slices.Equal(attn.Of, []int{1, 3, 5}) {
 		t.Errorf("%+v", attn)
 	}
 	if first, last := folded[0], folded[4]; first.Layers != 1 || last.Layers != 0 || last.Name != "lm_head" {

@@ -128,6 +128,7 @@ type Row struct {
 	// in how many passes; of a kernel, how many there are; of idle time, how many gaps.
 	Calls    int   `json:"calls"`
 	Layers   int   `json:"layers,omitempty"`   // how many layers a row of [Table.Folded] sums; 0 outside the layers
+	Of       []int `json:"-"`                  // of such a row: the places of the summed rows in [Table.Rows], in order
 	Kernels  int   `json:"kernels"`            // with copies and sets; on the CPU, events of threads
 	Bounded  int   `json:"bounded,omitempty"`  // kernels whose times are only bounded: see traces.Event
 	Launches int   `json:"launches,omitempty"` // API calls that launched them; a graph's counts in its first kernel's row
@@ -188,7 +189,7 @@ type Table struct {
 	Passes []Passes `json:"passes,omitempty"`
 	WarmUp Passes   `json:"warm_up"` // passes that the table leaves out
 	Rows   []Row    `json:"rows,omitempty"`
-	Folded []Folded `json:"folded,omitempty"` // Rows, with one row per stage over all layers
+	Folded []Row    `json:"folded,omitempty"` // Rows, with one row per stage over all layers
 
 	Ops       []OpRow      `json:"ops,omitempty"`
 	Ranges    []RangeRow   `json:"ranges,omitempty"`
@@ -291,11 +292,7 @@ func (t *Table) Shown() []Row {
 	if t.Folded == nil {
 		return t.Rows
 	}
-	var rows []Row
-	for _, f := range t.Folded {
-		rows = append(rows, f.Row)
-	}
-	return rows
+	return t.Folded
 }
 
 // rowKey distinguishes rows.

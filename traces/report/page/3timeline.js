@@ -7,7 +7,6 @@ const layout = { items: [], height: 0 };
 let highlight = null; // { label, subsets: Map of band to subset, matches }
 let selected = null;  // { band, i }
 let dirty = false;
-let showQuiet = false; // whether tracks without events in the table's time are shown
 
 function setView(from, to) {
   const whole = Math.max(page.span, minSpan), margin = whole * 0.02;
@@ -36,31 +35,6 @@ const plotWidth = () => view.width - view.gutter;
 const scale = () => plotWidth() / (view.to - view.from);
 const timeAt = (x) => view.from + (x - view.gutter) / scale();
 
-// findQuiet finds the tracks without events in the table's time.
-function findQuiet() {
-  for (const t of tracks) {
-    t.quiet = t.bands.every((b) => {
-      const i = lower(b.latest, page.from, 0, b.n);
-      return i === b.n || b.start[i] > page.to;
-    });
-  }
-  const n = tracks.filter((t) => t.quiet).length, button = $("quiet");
-  if (n === tracks.length) showQuiet = true;
-  else if (n > 0) {
-    button.hidden = false;
-    button.textContent = n + (n === 1 ? " quiet track" : " quiet tracks");
-    button.title = "Show tracks without events in the table's time";
-    button.addEventListener("click", () => setQuiet(!showQuiet));
-  }
-}
-
-function setQuiet(on) {
-  showQuiet = on;
-  $("quiet").setAttribute("aria-pressed", String(on));
-  place();
-  invalidate();
-}
-
 // place lays the tracks out, with titles on the left, or above if the page is narrow.
 function place() {
   view.width = Math.max(50, $("lanes").clientWidth);
@@ -72,7 +46,6 @@ function place() {
     if (view.gutter === 0) y += titleHeight;
   };
   for (const t of tracks) {
-    if (t.quiet && !showQuiet) continue;
     title(t.title);
     for (const band of t.bands) {
       layout.items.push({ band, y });
@@ -379,7 +352,6 @@ function select(band, i) {
 
 // show moves the view to an event and zooms until the event is wide enough to see.
 function show(band, i) {
-  if (band.track.quiet && !showQuiet) setQuiet(true);
   const length = band.end[i] - band.start[i], middle = (band.start[i] + band.end[i]) / 2;
   let width = view.to - view.from;
   if (length / width * plotWidth() < 6) width = Math.max(length * plotWidth() / 40, minSpan);

@@ -14,36 +14,30 @@ function hover(x, y, event) {
 }
 
 function listen() {
-  const canvas = $("tracks"), pointers = new Map();
-  let moved = 0, pinch = 0;
+  const canvas = $("tracks");
+  let moved = 0, held = null; // where the pointer is that is down
   const local = (e) => { const r = canvas.getBoundingClientRect(); return [e.clientX - r.left, e.clientY - r.top]; };
-  const distance = () => { const [a, b] = [...pointers.values()]; return Math.max(10, Math.abs(a.x - b.x)); };
   canvas.addEventListener("pointerdown", (e) => {
     if (e.button !== 0) return;
-    pointers.set(e.pointerId, { x: e.clientX, y: e.clientY });
+    held = { x: e.clientX, y: e.clientY };
     canvas.setPointerCapture(e.pointerId);
-    moved = pointers.size > 1 ? 10 : 0;
-    if (pointers.size === 2) pinch = distance();
+    moved = 0;
   });
   canvas.addEventListener("pointermove", (e) => {
-    const p = pointers.get(e.pointerId);
-    if (!p) return hover(...local(e), e);
+    if (!held) return hover(...local(e), e);
     $("tip").hidden = true;
-    const dx = e.clientX - p.x, dy = e.clientY - p.y;
+    const dx = e.clientX - held.x, dy = e.clientY - held.y;
     moved += Math.abs(dx) + Math.abs(dy);
-    p.x = e.clientX;
-    p.y = e.clientY;
-    if (pointers.size === 2) {
-      const d = distance(), [a, b] = [...pointers.values()];
-      zoom(pinch / d, timeAt((a.x + b.x) / 2 - canvas.getBoundingClientRect().left));
-      pinch = d;
-    } else if (moved > 3) {
+    held = { x: e.clientX, y: e.clientY };
+    if (moved > 3) {
       setView(view.from - dx / scale(), view.to - dx / scale());
       if (e.pointerType === "mouse") $("scroll").scrollTop -= dy;
     }
   });
   const up = (e) => {
-    if (!pointers.delete(e.pointerId) || e.type === "pointercancel" || moved > 3) return;
+    const was = held;
+    held = null;
+    if (!was || e.type === "pointercancel" || moved > 3) return;
     const at = hit(...local(e));
     if (!at || at.counter) return select(null);
     if (at.band.row[at.i] >= 0) selectStage(at.band.row[at.i]);
@@ -75,8 +69,7 @@ function listen() {
     const act = {
       ArrowLeft: () => pan(-0.15), ArrowRight: () => pan(0.15), a: () => pan(-0.15), d: () => pan(0.15),
       "+": () => zoom(0.7), "=": () => zoom(0.7), w: () => zoom(0.7), "-": () => zoom(1 / 0.7), s: () => zoom(1 / 0.7),
-      0: fit, 9: all, Home: all, ".": () => along(1), ",": () => along(-1),
-      Enter: () => selected && selected.band.row[selected.i] >= 0 && selectStage(selected.band.row[selected.i]),
+      0: fit, 9: all, Home: all,
     }[e.key];
     if (act) {
       act();
@@ -108,21 +101,6 @@ function listen() {
 
 const fit = () => { const m = (page.to - page.from) * 0.01; setView(page.from - m, page.to + m); };
 const all = () => setView(0, page.span);
-
-// along selects the next event of the selected event's band, or the first visible event.
-function along(direction) {
-  if (!selected) {
-    const first = (band) => lower(band.start, view.from, 0, band.n);
-    const item = layout.items.find(({ band }) => band && first(band) < band.n);
-    if (item) select(item.band, first(item.band));
-    return;
-  }
-  const i = selected.i + direction;
-  if (i < 0 || i >= selected.band.n) return;
-  const { band } = selected;
-  select(band, i);
-  if (band.start[i] < view.from || band.end[i] > view.to) show(band, i);
-}
 
 function clearAll() {
   $("search").value = "";

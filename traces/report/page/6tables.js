@@ -115,27 +115,10 @@ function listenTables() {
     else if (tr === selectedRow) clearAll();
     else selectRow(tr);
   });
-  stageBody.addEventListener("keydown", (e) => {
-    const tr = e.target.closest("tr"), of = (row) => row.querySelector("button.stage");
-    if (e.ctrlKey || e.metaKey || e.altKey) return;
-    if (e.key === "ArrowDown" || e.key === "ArrowUp") {
-      const rows = [...stageBody.rows].filter((row) => !row.hidden && of(row));
-      const next = rows[rows.indexOf(tr) + (e.key === "ArrowDown" ? 1 : -1)];
-      if (next) of(next).focus();
-    } else if (["ArrowRight", "ArrowLeft"].includes(e.key) && layersOf.has(tr)) unfold(tr, e.key === "ArrowRight");
-    else return;
-    e.preventDefault();
-  });
-  const toggle = (button) => {
-    const on = button.getAttribute("aria-pressed") !== "true";
-    button.setAttribute("aria-pressed", String(on));
-    return on;
-  };
   if ($("unfold")) $("unfold").addEventListener("click", () => {
-    const on = toggle($("unfold"));
+    const on = $("unfold").getAttribute("aria-pressed") !== "true";
     for (const tr of layersOf.keys()) unfold(tr, on);
   });
-  $("wide").addEventListener("click", () => $("stage-table").classList.toggle("wide", toggle($("wide"))));
   for (const b of document.querySelectorAll("button.gap")) {
     b.addEventListener("click", () => {
       const from = Number(b.dataset.from), to = Number(b.dataset.to), m = Math.max(to - from, minSpan) * 0.15;

@@ -13,7 +13,6 @@ function resize() {
 
 addEventListener("resize", resize);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readColours(); resize(); });
-findQuiet();
 place();
 fit();
 drawSMs();

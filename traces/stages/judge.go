@@ -222,7 +222,7 @@ func (f *finder) liken(p *found) likeness {
 }
 
 // settle says of passes that they begin or end if they look up embeddings or have a head, provided that most passes do:
-// where a kernel was lost, a walk may break a pass in two. What is said of a part is less sure.
+// where a kernel was lost, a walk may break a pass in two.
 func (f *finder) settle() {
 	for _, side := range []struct {
 		is  func(*found) *bool
@@ -246,18 +246,6 @@ func (f *finder) settle() {
 			if is := side.is(&f.passes[at]); 2*n > len(has) {
 				*is = *is && has[at]
 			}
-		}
-	}
-	whole := 0
-	for _, p := range f.passes {
-		if p.begun && p.end {
-			whole++
-		}
-	}
-	const partly = 0.85
-	for _, p := range f.passes {
-		for i := p.from; i < p.to && 2*whole > len(f.passes) && !(p.begun && p.end); i++ {
-			f.sure[i] = min(f.sure[i], partly)
 		}
 	}
 }

@@ -4,9 +4,11 @@ package glossary
 
 import (
 	_ "embed"
-	"regexp"
 	"slices"
 	"strings"
+	"sync"
+
+	"gpt2scope/internal/lazyregexp"
 )
 
 // Entry explains a name.
@@ -29,7 +31,7 @@ const (
 //go:embed glossary.txt
 var text string
 
-var all = parse(text)
+var all = sync.OnceValue(func() []Entry { return parse(text) })
 
 func parse(text string) (entries []Entry) {
 	kind := ""
@@ -45,12 +47,12 @@ func parse(text string) (entries []Entry) {
 }
 
 // All returns all entries, those of a kind together.
-func All() []Entry { return slices.Clone(all) }
+func All() []Entry { return slices.Clone(all()) }
 
 var (
-	layer    = regexp.MustCompile(`^h\.[^.]+\.`)
-	versions = regexp.MustCompile(`(_v\d+|_ptsz|_ptds)+$`) // of functions of CUDA: cuMemAlloc_v2
-	ways     = regexp.MustCompile(`\..*$`)                 // in which a metric is summed: dram__throughput.avg
+	layer    = lazyregexp.New(`^h\.[^.]+\.`)
+	versions = lazyregexp.New(`(_v\d+|_ptsz|_ptds)+$`) // of functions of CUDA: cuMemAlloc_v2
+	ways     = lazyregexp.New(`\..*$`)                 // in which a metric is summed: dram__throughput.avg
 )
 
 // Matches tells whether an entry explains a name, as a recording has it or as people write it.
@@ -112,7 +114,7 @@ func Near(entries []Entry, name string) (near []string) {
 
 // Says returns what is said of a name of one of some kinds, "" if there is no entry.
 func Says(name string, kinds ...string) string {
-	for _, e := range Find(all, name) {
+	for _, e := range Find(all(), name) {
 		if slices.Contains(kinds, e.Kind) {
 			return e.Says
 		}

@@ -8,11 +8,11 @@ import (
 
 // Each entry is whole, explains its own names and is found by them, and files of this repository that it names are there.
 func TestEntries(t *testing.T) {
-	if len(all) < 150 {
-		t.Fatalf("%d entries, expected 150 at least", len(all))
+	if len(all()) < 150 {
+		t.Fatalf("%d entries, expected 150 at least", len(all()))
 	}
 	seen := map[string]bool{}
-	for _, e := range all {
+	for _, e := range all() {
 		if e.Kind == "" || e.Says == "" || strings.HasSuffix(e.Says, ".") || strings.Contains(e.Says+e.From, "|") {
 			t.Errorf("the entry is not whole: %+v", e)
 		}
@@ -21,7 +21,7 @@ func TestEntries(t *testing.T) {
 				t.Errorf("%s %q stands twice", e.Kind, name)
 			}
 			seen[e.Kind+name] = true
-			if found := Find(all, strings.TrimSuffix(name, "*")); len(found) == 0 || e.Kind == Kernel && found[0].Says != e.Says {
+			if found := Find(all(), strings.TrimSuffix(name, "*")); len(found) == 0 || e.Kind == Kernel && found[0].Says != e.Says {
 				t.Errorf("%q is explained by %+v", name, found)
 			}
 		}
@@ -47,7 +47,7 @@ func TestFind(t *testing.T) {
 		"Memcpy DtoH (Device -> Pageable)": "copies memory of the GPU", "OOM": "is the error", " nvcc ": "is CUDA's compiler",
 		"zebra": "",
 	} {
-		found := Find(all, name)
+		found := Find(all(), name)
 		var parts []string
 		if want != "" {
 			parts = strings.Split(want, "; ")

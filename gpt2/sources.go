@@ -9,12 +9,12 @@ import (
 	"maps"
 	"math"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"gpt2scope/gpt2/tokenizer"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/lazyregexp"
 	"gpt2scope/weights"
 )
 
@@ -26,13 +26,13 @@ import (
 var prefixes = []string{"transformer.", "_orig_mod.", "module.", "base_model.model.", "model."}
 
 // heads are what other uses of a GPT-2 add to it: a value or a reward, a classifier, a choice among texts.
-var heads = regexp.MustCompile(`^(\w*head|score|classifier|summary|qa_outputs)\.`)
+var heads = lazyregexp.New(`^(\w*head|score|classifier|summary|qa_outputs)\.`)
 
 // linear are the matrices of a layer's products: (inputs, outputs) in transformers, (outputs, inputs) in nanoGPT.
-var linear = regexp.MustCompile(`^h\.\d+\.(attn\.c_attn|attn\.c_proj|mlp\.c_fc|mlp\.c_proj)\.weight$`)
+var linear = lazyregexp.New(`^h\.\d+\.(attn\.c_attn|attn\.c_proj|mlp\.c_fc|mlp\.c_proj)\.weight$`)
 
 // masks are the causal masks that were saved with the parameters.
-var masks = regexp.MustCompile(`^h\.\d+\.attn\.(bias|masked_bias)$`)
+var masks = lazyregexp.New(`^h\.\d+\.attn\.(bias|masked_bias)$`)
 
 // plainName returns the name of a tensor without the prefixes.
 func plainName(name string, prefixes []string) string {

@@ -5,10 +5,11 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"gpt2scope/internal/lazyregexp"
 )
 
 var lesson13 = Lesson{
@@ -154,13 +155,13 @@ func metricsIn(list string) map[string]bool {
 
 var (
 	// the number in what a tool says of its version
-	versionNumber = regexp.MustCompile(`\d+(?:\.\d+)+`)
+	versionNumber = lazyregexp.New(`\d+(?:\.\d+)+`)
 	// the first line of a report's help: "cuda_gpu_kern_sum[:nvtx-name][:base|:mangled] -- CUDA GPU Kernel Summary"
-	reportTitle = regexp.MustCompile(`^\s*(\w+)(?:\[\S*)? (?:--|–) `)
+	reportTitle = lazyregexp.New(`^\s*(\w+)(?:\[\S*)? (?:--|–) `)
 	// what nsys says of a report: its first columns, for a summary and for a trace
-	reportColumns = regexp.MustCompile(`(?m)^\s*(?:Time|Total Time|Start|Duration)\b[^:\n]*:`)
+	reportColumns = lazyregexp.New(`(?m)^\s*(?:Time|Total Time|Start|Duration)\b[^:\n]*:`)
 	// the line of a column with the grid: "GridXYZ : ..." or "GrdX, GrdY, GrdZ : ..."
-	gridColumn = regexp.MustCompile(`(?m)^\s*(?:GridXYZ|GrdX\b[^:\n]*|Grid\w*)\s*:`)
+	gridColumn = lazyregexp.New(`(?m)^\s*(?:GridXYZ|GrdX\b[^:\n]*|Grid\w*)\s*:`)
 )
 
 func judgeNames(d Data) Finding {

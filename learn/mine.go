@@ -22,6 +22,7 @@ import (
 	"gpt2scope/cpu"
 	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/lazyregexp"
 	"gpt2scope/predict"
 	"gpt2scope/tasks"
 )
@@ -29,7 +30,7 @@ import (
 //go:embed emulate.cuh
 var emulation string
 
-var kernelHead = regexp.MustCompile(
+var kernelHead = lazyregexp.New(
 	`(extern\s+"C"\s+)?__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(`)
 
 // ofMine explains the speed of a reader's kernel.
@@ -169,7 +170,7 @@ func emulateMine(l *lab, t *tasks.Task, file, source string) {
 	l.say("yours", "outcome", outcomeOf(t, shape, views, result, err, stderr.String(), base))
 }
 
-var outside = regexp.MustCompile(`(READ|WRITE) of size`)
+var outside = lazyregexp.New(`(READ|WRITE) of size`)
 
 // outcomeOf says in words what became of an emulated kernel: cameRight, or what is wrong.
 func outcomeOf(t *tasks.Task, s tasks.Shape, in []tasks.View, result []byte, err error, stderr, file string) string {

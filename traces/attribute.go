@@ -2,9 +2,10 @@ package traces
 
 import (
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
+
+	"gpt2scope/internal/lazyregexp"
 )
 
 // Attribution counts the events that [Attribute] saw, and those that it could not attribute.
@@ -243,10 +244,10 @@ func (a *attributor) host() {
 }
 
 // ofAutograd is the name of an operator of the backward pass.
-var ofAutograd = regexp.MustCompile(`^autograd::engine::|Backward\d*$`)
+var ofAutograd = lazyregexp.New(`^autograd::engine::|Backward\d*$`)
 
 // ofBackward is the name of a range around a backward pass.
-var ofBackward = regexp.MustCompile(`(?i)backward|\bbwd\b`)
+var ofBackward = lazyregexp.New(`(?i)backward|\bbwd\b`)
 
 // waiting returns the range of another thread that an event outside all ranges belongs to, -1 for none: a thread of
 // autograd works for the one that ran the forward pass, and that waits meanwhile in the range around backward().

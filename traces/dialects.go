@@ -1,10 +1,11 @@
 package traces
 
 import (
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"gpt2scope/internal/lazyregexp"
 )
 
 // This file has the dialects of Chrome trace JSON that are understood. What an event is, its category says, and in
@@ -48,16 +49,16 @@ func init() {
 // counts. The number in a process' name is that of the device, the one in a thread's that of the stream.
 var tracks = []struct {
 	tool            string
-	process, thread *regexp.Regexp
+	process, thread *lazyregexp.Regexp
 	kind            Kind
 }{
-	{"TensorFlow", regexp.MustCompile(`/stream:| Compute$`), nil, kindUnknown}, // has each kernel several times
-	{"XLA", regexp.MustCompile(`^/device:GPU:(\d+)`), regexp.MustCompile(`^Stream #(\d+)`), KindKernel},
-	{"XLA", regexp.MustCompile(`^/device:GPU:\d+`), nil, kindRepeats}, // "XLA Ops", "Steps", "TensorFlow Name Scope"
-	{"XLA", regexp.MustCompile(`^/host:`), nil, KindOp},
-	{"XLA", regexp.MustCompile(`^/device:`), nil, kindUnknown}, // of a TPU
-	{"PyTorch", regexp.MustCompile(`^CPU functions$`), nil, KindOp},
-	{"PyTorch", regexp.MustCompile(`^CUDA functions$`), nil, kindUnknown}, // before 1.8, times of operators, nested
+	{"TensorFlow", lazyregexp.New(`/stream:| Compute$`), nil, kindUnknown}, // has each kernel several times
+	{"XLA", lazyregexp.New(`^/device:GPU:(\d+)`), lazyregexp.New(`^Stream #(\d+)`), KindKernel},
+	{"XLA", lazyregexp.New(`^/device:GPU:\d+`), nil, kindRepeats}, // "XLA Ops", "Steps", "TensorFlow Name Scope"
+	{"XLA", lazyregexp.New(`^/host:`), nil, KindOp},
+	{"XLA", lazyregexp.New(`^/device:`), nil, kindUnknown}, // of a TPU
+	{"PyTorch", lazyregexp.New(`^CPU functions$`), nil, KindOp},
+	{"PyTorch", lazyregexp.New(`^CUDA functions$`), nil, kindUnknown}, // before 1.8, times of operators, nested
 }
 
 // ofTrack returns the row of tracks, -1 for none, and the numbers of device and stream.
@@ -123,7 +124,7 @@ func (c *chrome) place() {
 }
 
 // driverCall is the name of a function of CUDA's or HIP's API.
-var driverCall = regexp.MustCompile(`^(cu|cuda|hip)[A-Z]`)
+var driverCall = lazyregexp.New(`^(cu|cuda|hip)[A-Z]`)
 
 // toolIs names the program that wrote the file, if its header does not.
 func (c *chrome) toolIs(tool string) {

@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
+
+	"gpt2scope/internal/lazyregexp"
 )
 
 // Merge makes one trace of the recordings of several processes, such as the ranks of a program. Their clocks are
@@ -204,7 +205,7 @@ type Rank struct {
 var RankVariables = []string{"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK",
 	"SLURM_PROCID"}
 
-var rankInName = regexp.MustCompile(`(?i)(?:^|[^a-z])rank[-_ =.]?(\d{1,6})(?:\D|$)`)
+var rankInName = lazyregexp.New(`(?i)(?:^|[^a-z])rank[-_ =.]?(\d{1,6})(?:\D|$)`)
 
 // RankInName finds the rank in the name of a file or process, such as "run_rank3.sqlite".
 func RankInName(name string) (rank int, ok bool) {

@@ -2,10 +2,11 @@ package traces
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"gpt2scope/internal/lazyregexp"
 )
 
 // This file has all that is concluded from names. CUDA's API functions and copies, and the
@@ -58,11 +59,11 @@ func (e *Event) Call() Call {
 }
 
 // allocates matches calls that allocate: "cudaMalloc", "cuMemAlloc_v2", "cuMemCreate", "hipFree", "cudaHostAlloc".
-var allocates = regexp.MustCompile(`^(cuda|hip)(Malloc|Free|HostAlloc|HostRegister|HostFree|HostMalloc)|` +
+var allocates = lazyregexp.New(`^(cuda|hip)(Malloc|Free|HostAlloc|HostRegister|HostFree|HostMalloc)|` +
 	`^cuMem(Alloc|Free|Create|Map|Unmap|SetAccess|Release|Host)`)
 
 // loaders match ranges in which a program waits for its next input: "enumerate(DataLoader)#_...Iter.__next__".
-var loaders = regexp.MustCompile(`(?i)\bdata.?load(er|ing)\b|\bdataloader\.py\(\d+\): __next__`)
+var loaders = lazyregexp.New(`(?i)\bdata.?load(er|ing)\b|\bdataloader\.py\(\d+\): __next__`)
 
 // LoadsData reports whether an event of the host is a range in which the program waits for its next input.
 func (e *Event) LoadsData() bool { return e.Kind.IsRange() && loaders.MatchString(e.Name) }
@@ -71,7 +72,7 @@ func (e *Event) LoadsData() bool { return e.Kind.IsRange() && loaders.MatchStrin
 // for other GPUs are its design.
 func (e *Event) Communicates() bool { return e.Kind == KindKernel && communicates.MatchString(e.Name) }
 
-var communicates = regexp.MustCompile(`(?i)nccl|rccl|mscclpp|nvshmem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|deepep`)
+var communicates = lazyregexp.New(`(?i)nccl|rccl|mscclpp|nvshmem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|deepep`)
 
 // Pageable reports whether a copy is from or to pageable memory, and whether its source says
 // so: "Memcpy HtoD (Pageable -> Device)".
@@ -80,7 +81,7 @@ func (e *Event) Pageable() (is, known bool) {
 }
 
 // operatorRange is the name of a range that PyTorch's emit_nvtx makes for an operator: "aten::mul, seq = 9, op_id = 2".
-var operatorRange = regexp.MustCompile(`^(.+?), (?:stashed )?(?:seq|op_id) = (\d*)`)
+var operatorRange = lazyregexp.New(`^(.+?), (?:stashed )?(?:seq|op_id) = (\d*)`)
 
 // Names by the numbers of cupti_activity.h, as PyTorch's Kineto writes them.
 var (
@@ -89,7 +90,7 @@ var (
 	memoryKinds = []string{"Unknown", "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static",
 		"Managed Static"}
 	syncNames     = []string{1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
-	versionSuffix = regexp.MustCompile(`_v\d+$`)
+	versionSuffix = lazyregexp.New(`_v\d+$`)
 )
 
 func nameAt(names []string, n int64, otherwise string) string {
@@ -131,7 +132,7 @@ func (e *Event) SetFactsOfName() {
 }
 
 // oneLayer matches a layer in a name: "h.3", "h.3@1", "model.layers.3", "Layer 3", "block_3".
-var oneLayer = regexp.MustCompile(`(?i)\b(h\.|layers?[._ #:]?|blocks?[._ #:]?)(\d{1,6}(?:@\d+)?)\b`)
+var oneLayer = lazyregexp.New(`(?i)\b(h\.|layers?[._ #:]?|blocks?[._ #:]?)(\d{1,6}(?:@\d+)?)\b`)
 
 // InAnyLayer replaces the layers in a step's name: "h.3.attn.c_attn" becomes "h.N.attn.c_attn", and "Layer 3/attn"
 // becomes "Layer N/attn". The layer that runs next becomes N+1: "h.3.residual_2+h.4.ln_1" becomes
@@ -197,10 +198,10 @@ func (e *Event) OfProgram() bool {
 // arguments call it: "CUDAFunctor_add<float>", "BinaryFunctor<float, float, float,
 // MulFunctor<float>>", "tanh_kernel_cuda(...)", "ArgMaxOps<float>".
 var (
-	appliers    = regexp.MustCompile(`(?:elementwise|reduce|index|unrolled|scan|distribution)\w*kernel\w*<`)
-	cudaFunctor = regexp.MustCompile(`CUDAFunctor\w*?_([a-z]\w*)`)
-	functor     = regexp.MustCompile(`(\w+?)(?:Functor\b|_kernel_cuda|_scalar_kernel_impl|_kernel_impl|KernelImpl|KernelCUDA|_cuda_out|CUDAKernelImpl|Ops<)`)
-	withScalar  = regexp.MustCompile(`[AB]UnaryFunctor|OnSelf`)
+	appliers    = lazyregexp.New(`(?:elementwise|reduce|index|unrolled|scan|distribution)\w*kernel\w*<`)
+	cudaFunctor = lazyregexp.New(`CUDAFunctor\w*?_([a-z]\w*)`)
+	functor     = lazyregexp.New(`(\w+?)(?:Functor\b|_kernel_cuda|_scalar_kernel_impl|_kernel_impl|KernelImpl|KernelCUDA|_cuda_out|CUDAKernelImpl|Ops<)`)
+	withScalar  = lazyregexp.New(`[AB]UnaryFunctor|OnSelf`)
 )
 
 // Applies returns the operation that an elementwise kernel or a reduction of PyTorch applies:

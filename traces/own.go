@@ -2,10 +2,11 @@ package traces
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"gpt2scope/internal/lazyregexp"
 )
 
 // opDomain begins the domain of a range that may be a step; the operation follows it. FindSteps replaces it.
@@ -14,7 +15,7 @@ const opDomain = Domain + ":"
 // passNames are those of gpt2scope's passes.
 var passNames = []string{"prefill", "decode step", "draft step", "verify step"}
 
-var layerName = regexp.MustCompile(`^h\.(\d+)(?:@(\d+))?(\..*)?$`)
+var layerName = lazyregexp.New(`^h\.(\d+)(?:@(\d+))?(\..*)?$`)
 
 // OwnRange recognises passes and possible steps by the names and NVTX categories that
 // gpt2scope gives its ranges. The categories are Pass, Layer and the operations.

@@ -5,11 +5,11 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"gpt2scope/internal/files"
+	"gpt2scope/internal/lazyregexp"
 )
 
 // HubCache returns the folder in which the Hugging Face tools keep what they download: HF_HUB_CACHE, else hub in
@@ -43,7 +43,7 @@ func ExpandHome(path string) string {
 
 // hubName is a name on the hub: "openai-community/gpt2", or an old one without a user, "gpt2". A revision may follow: a
 // branch, a tag, or a commit or its beginning.
-var hubName = regexp.MustCompile(`^\w[\w.-]*(/\w[\w.-]*)?(@\w[\w./-]*)?$`)
+var hubName = lazyregexp.New(`^\w[\w.-]*(/\w[\w.-]*)?(@\w[\w./-]*)?$`)
 
 // IsHubName tells whether a model on the Hugging Face hub may have this name.
 func IsHubName(name string) bool {

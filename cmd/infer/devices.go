@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -23,6 +22,7 @@ import (
 	"gpt2scope/cpu"
 	"gpt2scope/cuda"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/lazyregexp"
 )
 
 func newDevices() *cobra.Command {
@@ -73,7 +73,7 @@ var tools = [][2]string{
 	{"nvcc", "the CUDA toolkit compiles kernels; 'make cuda' gets it by itself"},
 }
 
-var versionOf = regexp.MustCompile(`(?i)(?:version|release) (\d+(?:\.\d+)+)`)
+var versionOf = lazyregexp.New(`(?i)(?:version|release) (\d+(?:\.\d+)+)`)
 
 // findTool asks a tool in PATH, in CUDA_HOME or in the usual place of the toolkit for its version.
 func findTool(ctx context.Context, name, source string) tool {
@@ -91,8 +91,8 @@ func findTool(ctx context.Context, name, source string) tool {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	said, err := exec.CommandContext(ctx, t.Path, "--version").CombinedOutput()
-	if m := versionOf.FindSubmatch(said); m != nil {
-		t.Version = string(m[1])
+	if m := versionOf.FindStringSubmatch(string(said)); m != nil {
+		t.Version = m[1]
 	} else {
 		t.Lacks = fmt.Sprintf("does not say its version (%v)", cmp.Or(err, errors.New("no number")))
 	}

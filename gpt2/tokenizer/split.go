@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/dlclark/regexp2/v2"
+
+	"gpt2scope/internal/lazyregexp"
 )
 
 // A finder calls match for each match in s, from left to right.
@@ -298,7 +299,7 @@ const wordClass = `\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}²³¹¼-¾Ⓐ-ⓩ🄰-🅉🅐-�
 
 // otherwise matches what regexp2 does not know, or takes for something else than Oniguruma: other escapes, classes in
 // classes, possessive quantifiers, options.
-var otherwise = regexp.MustCompile(`\\[^dDsSpPwnrtfvaexu[:punct:]]|\\$|\\[pP]\{\^|\[\^?\]|` +
+var otherwise = lazyregexp.New(`\\[^dDsSpPwnrtfvaexu[:punct:]]|\\$|\\[pP]\{\^|\[\^?\]|` +
 	`\[[^\]\\]*(\\.[^\]\\]*)*(\[|&&)|[*+?]\+|\{[0-9,]+\}[*+?]|` +
 	`\(\?([^:=!>i<]|i[^:)]|<[^=!])`)
 

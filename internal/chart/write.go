@@ -6,13 +6,14 @@ import (
 	"html"
 	"html/template"
 	"image/color"
-	"regexp"
 	"strings"
 
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
 	"gonum.org/v1/plot/vg/vgsvg"
+
+	"gpt2scope/internal/lazyregexp"
 )
 
 // PNG draws the picture with two pixels for one of SVG, so that letters are sharp on dense screens.
@@ -56,8 +57,8 @@ func Style() template.CSS {
 func hex(c color.RGBA) string { return fmt.Sprintf("#%02X%02X%02X", c.R, c.G, c.B) }
 
 var (
-	control = regexp.MustCompile(`[\x00-\x08\x0b-\x1f\x7f-\x{9f}\x{fffe}\x{ffff}]`) // XML cannot hold it
-	styled  = regexp.MustCompile(`\s+style="([^"]*)"`)
+	control = lazyregexp.New(`[\x00-\x08\x0b-\x1f\x7f-\x{9f}\x{fffe}\x{ffff}]`) // XML cannot hold it
+	styled  = lazyregexp.New(`\s+style="([^"]*)"`)
 )
 
 // svg draws the picture. A policy of a page refuses style attributes: their properties become attributes, as SVG allows
@@ -81,5 +82,5 @@ func (p Picture) svg(name string) ([]byte, error) {
 	head := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%g" height="%g" viewBox="0 0 %[1]g %[2]g"`, w, h)
 	head += fmt.Sprintf(" role=\"img\" aria-label=\"%s\" font-family=\"%s\">\n", html.EscapeString(name),
 		"Liberation Sans, Arial, Helvetica, sans-serif") // places are computed for the first; the others are about as wide
-	return control.ReplaceAll([]byte(strings.ToValidUTF8(head+body, "\ufffd")), []byte(" ")), err
+	return []byte(control.ReplaceAllString(strings.ToValidUTF8(head+body, "\ufffd"), " ")), err
 }

@@ -26,7 +26,7 @@ var order = strings.Fields(`
 const leaves = `
 	record ceilings weights traces nvtx reference glossary
 	internal/console internal/journal internal/checkout internal/ggufwrite
-	internal/webpage internal/place internal/stats internal/files internal/memory internal/humanize`
+	internal/lazyregexp internal/webpage internal/place internal/stats internal/files internal/memory internal/humanize`
 
 // others names the packages that may import a module of others, by the beginning of its path.
 var others = map[string]string{

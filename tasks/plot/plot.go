@@ -6,13 +6,13 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
 	"gpt2scope/internal/album"
 	"gpt2scope/internal/chart"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/lazyregexp"
 	"gpt2scope/predict"
 	"gpt2scope/tasks"
 )
@@ -65,7 +65,7 @@ func Write(ctx context.Context, dir string, charts []tasks.Chart, text string) (
 }
 
 // noName is what a part of a file's name does not have.
-var noName = regexp.MustCompile("[^a-zA-Z0-9.-]")
+var noName = lazyregexp.New("[^a-zA-Z0-9.-]")
 
 // axis names the size that varies along a line of shapes, and those that do not: "m = n = k", or "b, with past=128,
 // l=1".

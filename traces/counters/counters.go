@@ -14,12 +14,12 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/lazyregexp"
 	"gpt2scope/traces"
 )
 
@@ -53,7 +53,7 @@ func Read(r io.Reader) ([]*Kernel, error) {
 		}
 		if text := string(line); strings.Contains(text, `"Kernel Name"`) {
 			sample, _ := in.Peek(longestLine)
-			return read(io.MultiReader(strings.NewReader(text), in), decimalComma.Match(sample))
+			return read(io.MultiReader(strings.NewReader(text), in), decimalComma.MatchString(string(sample)))
 		}
 		if err != nil {
 			break
@@ -174,7 +174,7 @@ func (k *Kernel) note(t *table, name, unit, value string) {
 
 // decimalComma finds a number with a decimal comma, as ncu writes in languages that have one: with
 // one, two, four or more digits after it, or points that divide thousands before it.
-var decimalComma = regexp.MustCompile(`"\d[\d.]*,(\d{1,2}|\d{4,})"|"\d{1,3}(\.\d{3})+,\d+"`)
+var decimalComma = lazyregexp.New(`"\d[\d.]*,(\d{1,2}|\d{4,})"|"\d{1,3}(\.\d{3})+,\d+"`)
 
 // number reads "1,024.5" or "95.3%"; in a table with decimal commas "1.024,5".
 func (t *table) number(s string) (float64, bool) {

@@ -1,24 +1,24 @@
 package judge
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 
+	"gpt2scope/internal/lazyregexp"
 	"gpt2scope/traces"
 )
 
 // What a kernel of a library does is known only by its name.
 
 var (
-	productName = regexp.MustCompile(`(?i)gemm|gemv|nvjet|cutlass.*tensorop`)
-	alignment   = regexp.MustCompile(`(?i)(?:_|\b)align[abc]?(\d+)(?:_|\b|$)`)
-	halfName    = regexp.MustCompile(`(?i)bf16|f16|s16816|h16816|h1688|half|bfloat16|_hh|_bb`)
-	float32Name = regexp.MustCompile(`(?i)(?:\b|_)sgem[mv]|simt_s|_ffma|f32f32_f32f32_f32|gemv\w*<(?:\w+, )*?float, float, float\b`)
-	tensorName  = regexp.MustCompile(`(?i)tf32|tensorop|s1688|s16816|hmma|wgmma|gmma|nvjet|3xtf32|bf16`)
-	elementwise = regexp.MustCompile(`elementwise_kernel`)
-	attention   = regexp.MustCompile(`(?i)flash|fmha|_sdpa_`)
-	amd         = regexp.MustCompile(`(?i)\bAMD\b|\bMI\d{2,3}[A-Z]?\b|radeon|^gfx`)
+	productName = lazyregexp.New(`(?i)gemm|gemv|nvjet|cutlass.*tensorop`)
+	alignment   = lazyregexp.New(`(?i)(?:_|\b)align[abc]?(\d+)(?:_|\b|$)`)
+	halfName    = lazyregexp.New(`(?i)bf16|f16|s16816|h16816|h1688|half|bfloat16|_hh|_bb`)
+	float32Name = lazyregexp.New(`(?i)(?:\b|_)sgem[mv]|simt_s|_ffma|f32f32_f32f32_f32|gemv\w*<(?:\w+, )*?float, float, float\b`)
+	tensorName  = lazyregexp.New(`(?i)tf32|tensorop|s1688|s16816|hmma|wgmma|gmma|nvjet|3xtf32|bf16`)
+	elementwise = lazyregexp.New(`elementwise_kernel`)
+	attention   = lazyregexp.New(`(?i)flash|fmha|_sdpa_`)
+	amd         = lazyregexp.New(`(?i)\bAMD\b|\bMI\d{2,3}[A-Z]?\b|radeon|^gfx`)
 )
 
 // unaligned reports whether the name of a product says that it reads its operands in parts

@@ -11,11 +11,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"gpt2scope/internal/files"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/lazyregexp"
 	"gpt2scope/traces"
 	"gpt2scope/traces/nsys"
 	"gpt2scope/traces/samples"
@@ -173,7 +173,7 @@ const headSize = 4096
 // strangers are kinds of files that are no recordings, by the bytes that they begin with: what a file is, and what to
 // do instead. FILE stands for its name.
 var strangers = []struct {
-	begins *regexp.Regexp
+	begins *lazyregexp.Regexp
 	is     string
 }{
 	{begins(`^NVIDIA Tegra Profiler Report`), "is a report of Nsight Systems, which only nsys can read: export it with " +
@@ -197,7 +197,7 @@ var strangers = []struct {
 	{begins(`^BZh|^.7zXZ`), "is compressed by bzip2 or xz: decompress it first; gzip and zstd are read as they are"},
 }
 
-func begins(expression string) *regexp.Regexp { return regexp.MustCompile(expression) }
+func begins(expression string) *lazyregexp.Regexp { return lazyregexp.New(expression) }
 
 // foreign says what a file is, by its first bytes, if it is of a known kind that is not a
 // recording, and what to do instead. It is nil if the file may be a recording.
@@ -207,7 +207,7 @@ func (s Source) foreign(head []byte) error {
 		file = "FILE"
 	}
 	for _, stranger := range strangers {
-		if stranger.begins.Match(head) {
+		if stranger.begins.MatchString(string(head)) {
 			return fmt.Errorf("%s %s", path, strings.Replace(stranger.is, "FILE", file, 1))
 		}
 	}

@@ -4,21 +4,21 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/lazyregexp"
 )
 
 // What nsys says of the events of a process, such as "Number of CUDA events collected: 28804."
 // and "Not all CUDA events might have been collected." It says the latter of nearly every
 // capture that ends before the program does, also if nothing is missing.
 var (
-	collectedText = regexp.MustCompile(`^Number of (CUDA|NVTX) events collected:\s*([\d,]+)`)
-	notAllText    = regexp.MustCompile(`^Not all (CUDA|NVTX) events might have been collected`)
-	lossText      = regexp.MustCompile(`(?i)dropp|\blost\b|not all|incomplete|overflow|might not|could not be collected`)
+	collectedText = lazyregexp.New(`^Number of (CUDA|NVTX) events collected:\s*([\d,]+)`)
+	notAllText    = lazyregexp.New(`^Not all (CUDA|NVTX) events might have been collected`)
+	lossText      = lazyregexp.New(`(?i)dropp|\blost\b|not all|incomplete|overflow|might not|could not be collected`)
 )
 
 // allProcesses stands for the process of a diagnostic or of a row that names none.

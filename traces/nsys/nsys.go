@@ -11,12 +11,12 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/lazyregexp"
 	"gpt2scope/traces"
 )
 
@@ -98,7 +98,7 @@ func (n *export) read() {
 }
 
 // tableVersion ends the name of a table whose columns changed, as in CUPTI_ACTIVITY_KIND_KERNEL_V2.
-var tableVersion = regexp.MustCompile(`_V\d+$`)
+var tableVersion = lazyregexp.New(`_V\d+$`)
 
 // has reports whether a table has a row that can be read.
 func (n *export) has(table string) (found bool) {

@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/lazyregexp"
 )
 
 // pages reads the rows of tables from the pages of an sqlite file: a driver takes five times as long, since it boxes each
@@ -53,10 +53,10 @@ func (p *pages) tables() (map[string]*table, error) {
 }
 
 var (
-	sqlNoise   = regexp.MustCompile(`(?s)--[^\n]*|/\*.*?\*/|\([^()]*\)`) // comments, and what is in inner brackets
-	columnName = regexp.MustCompile("^\\s*(?:\"([^\"]+)\"|`([^`]+)`|\\[([^]]+)\\]|(\\w+))")
-	constraint = regexp.MustCompile(`(?i)^\s*(?:constraint|unique|check|primary\s+key|foreign\s+key)\b`)
-	keyColumn  = regexp.MustCompile(`(?is)^\s*\S+\s+integer\s.*primary\s+key`)
+	sqlNoise   = lazyregexp.New(`(?s)--[^\n]*|/\*.*?\*/|\([^()]*\)`) // comments, and what is in inner brackets
+	columnName = lazyregexp.New("^\\s*(?:\"([^\"]+)\"|`([^`]+)`|\\[([^]]+)\\]|(\\w+))")
+	constraint = lazyregexp.New(`(?i)^\s*(?:constraint|unique|check|primary\s+key|foreign\s+key)\b`)
+	keyColumn  = lazyregexp.New(`(?is)^\s*\S+\s+integer\s.*primary\s+key`)
 )
 
 // define takes the columns from the statement that created the table.

@@ -1,16 +1,16 @@
 package report
 
 import (
-	"regexp"
 	"strings"
 
 	"gpt2scope/glossary"
+	"gpt2scope/internal/lazyregexp"
 	"gpt2scope/traces"
 )
 
 var (
-	qualifier = regexp.MustCompile(`(?:\b[A-Za-z_]\w*|\(anonymous namespace\)|<unnamed>)::`)
-	layer     = regexp.MustCompile(`\bh\.(\(N\+1\)|[^.+]+)\.`)
+	qualifier = lazyregexp.New(`(?:\b[A-Za-z_]\w*|\(anonymous namespace\)|<unnamed>)::`)
+	layer     = lazyregexp.New(`\bh\.(\(N\+1\)|[^.+]+)\.`)
 )
 
 // shortName leaves out of a kernel's name what does not distinguish it from others: return type, namespaces and the

@@ -128,9 +128,8 @@ const (
 
 // design is what tells the layers of models apart: which products they have.
 type design struct {
-	products   int // of a layer, beside those within an attention
-	states     []state
-	transition [numStates][numStates]float64 // the cost of going from one state to another; +Inf if that is impossible
+	products int // of a layer, beside those within an attention
+	states   []state
 }
 
 // The designs that are known: that of GPT-2; with a product each for queries, keys and values, as in OPT, BERT and ViT;
@@ -148,12 +147,17 @@ func newDesign(products int, without ...state) *design {
 			d.states = append(d.states, s)
 		}
 	}
+	return d
+}
+
+// transitions returns the cost of going from one state to another: +Inf if that is impossible.
+func (d *design) transitions() (costs [numStates][numStates]float64) {
 	for _, a := range d.states {
 		for _, b := range d.states {
-			d.transition[a][b] = d.transitionCost(a, b)
+			costs[a][b] = d.transitionCost(a, b)
 		}
 	}
-	return d
+	return costs
 }
 
 // has reports whether layers have a state.
@@ -244,6 +248,7 @@ func (d *design) viterbi(costs []costsOf) ([]state, float64) {
 	if n == 0 {
 		return nil, 0
 	}
+	transition := d.transitions()
 	from := make([][numStates]state, n)
 	var now, next [numStates]float64
 	for _, s := range d.states {
@@ -253,7 +258,7 @@ func (d *design) viterbi(costs []costsOf) ([]state, float64) {
 		for _, b := range d.states {
 			best, at := math.Inf(1), outside
 			for _, a := range d.states {
-				if c := now[a] + d.transition[a][b]; c < best {
+				if c := now[a] + transition[a][b]; c < best {
 					best, at = c, a
 				}
 			}
@@ -277,10 +282,10 @@ func (d *design) viterbi(costs []costsOf) ([]state, float64) {
 // posterior returns how probable the stage of each kernel's state in a walk is, given all kernels.
 func (d *design) posterior(costs []costsOf, walk []state) []float64 {
 	n := len(costs)
-	var weight [numStates][numStates]float64
+	weight := d.transitions()
 	for _, a := range d.states {
 		for _, b := range d.states {
-			weight[a][b] = math.Exp(-d.transition[a][b])
+			weight[a][b] = math.Exp(-weight[a][b])
 		}
 	}
 	normalise := func(v *[numStates]float64) {

@@ -1,8 +1,9 @@
 package stages
 
 import (
-	"regexp"
 	"strings"
+
+	"gpt2scope/internal/lazyregexp"
 )
 
 // class is what the name of a kernel says that it does.
@@ -48,8 +49,8 @@ type kernelName struct {
 }
 
 var (
-	spaces     = regexp.MustCompile(`\s+`)
-	lastNumber = regexp.MustCompile(`_\d+$`)
+	spaces     = lazyregexp.New(`\s+`)
+	lastNumber = lazyregexp.New(`_\d+$`)
 )
 
 // isBroadcast reports whether a kernel is ggml's for all operations on two tensors: what it does depends on what is

@@ -3,18 +3,18 @@ package stages
 import (
 	"cmp"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"gpt2scope/internal/lazyregexp"
 	"gpt2scope/traces"
 )
 
-var rowPerBlock = regexp.MustCompile(`vectorized_layer_norm_kernel|RowwiseMomentsCUDAKernel|cuApplyLayerNorm|vectorized_gather_kernel|\bnorm_f32`)
+var rowPerBlock = lazyregexp.New(`vectorized_layer_norm_kernel|RowwiseMomentsCUDAKernel|cuApplyLayerNorm|vectorized_gather_kernel|\bnorm_f32`)
 
 // tile is the part of a product's output that a block computes, in the name of its kernel.
-var tile = regexp.MustCompile(`(?:_|tilesize|<)(\d{1,3})x(\d{1,3})(?:x\d+)?(?:_|\b)`)
+var tile = lazyregexp.New(`(?:_|tilesize|<)(\d{1,3})x(\d{1,3})(?:x\d+)?(?:_|\b)`)
 
 // blocks is the number of blocks of a kernel.
 func blocks(e *traces.Event) int {

@@ -3,9 +3,10 @@ package stages
 import (
 	"maps"
 	"math"
-	"regexp"
 	"slices"
 	"strings"
+
+	"gpt2scope/internal/lazyregexp"
 )
 
 const (
@@ -20,9 +21,9 @@ var phaseNames = []string{"prefill", "decode step", "forward pass"}
 const fewRows = 8
 
 var (
-	ofVector    = regexp.MustCompile(`(?i)gemv|mul_mat_vec`)
-	ofOneQuery  = regexp.MustCompile(`(?i)masked_multihead|mmha|paged_attention|decode_attention`)
-	templateArg = regexp.MustCompile(`<.*|[\d_]+`)
+	ofVector    = lazyregexp.New(`(?i)gemv|mul_mat_vec`)
+	ofOneQuery  = lazyregexp.New(`(?i)masked_multihead|mmha|paged_attention|decode_attention`)
+	templateArg = lazyregexp.New(`<.*|[\d_]+`)
 )
 
 // phases tells prefills from decode steps. A pass of one token for each sequence is a decode step, and so is one of few

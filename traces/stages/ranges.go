@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpt2scope/internal/lazyregexp"
 	"gpt2scope/traces"
 )
 
@@ -182,10 +183,10 @@ func compareSpans(a, b *span) int {
 // The numbers of a pass in its name: "ProfilerStep#3", "step 3", "decode_3"; "batch: 3 loss"; all in brackets, as in
 // "execute_32_context_1(sq512sk512)".
 var (
-	endNumber = regexp.MustCompile(`[\s#:._-]*\d+$`)
-	number    = regexp.MustCompile(`(^|[^\pL\d.])\d+(?:\.\d+)?($|[^\pL\d])`)
-	brackets  = regexp.MustCompile(`\([^()]*\)`)
-	digits    = regexp.MustCompile(`\d+(?:\.\d+)?`)
+	endNumber = lazyregexp.New(`[\s#:._-]*\d+$`)
+	number    = lazyregexp.New(`(^|[^\pL\d.])\d+(?:\.\d+)?($|[^\pL\d])`)
+	brackets  = lazyregexp.New(`\([^()]*\)`)
+	digits    = lazyregexp.New(`\d+(?:\.\d+)?`)
 )
 
 // phase names the kind of a pass: "ProfilerStep", "batch: N loss".
@@ -282,7 +283,7 @@ func (r *ranges) flat(list []*span) {
 }
 
 // word is a name that a dot can join to others.
-var word = regexp.MustCompile(`^[\w.@()+]+$`)
+var word = lazyregexp.New(`^[\w.@()+]+$`)
 
 // join appends a range's name to the path of those around it. Modules of PyTorch are often named by their whole path
 // already.
@@ -297,7 +298,7 @@ func join(path, name string) string {
 }
 
 // aroundLayers are modules around the layers, whose names are no part of a stage's.
-var aroundLayers = regexp.MustCompile(`^(?:(?:_orig_mod|module|model|transformer|decoder|gpt|gpt2|net)\.)+`)
+var aroundLayers = lazyregexp.New(`^(?:(?:_orig_mod|module|model|transformer|decoder|gpt|gpt2|net)\.)+`)
 
 // stageName makes the name of a step of the path below its pass.
 func stageName(path string) string {

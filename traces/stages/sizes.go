@@ -3,10 +3,10 @@ package stages
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/lazyregexp"
 )
 
 // Model is the model that a recording is of, for the costs of inferred stages.
@@ -73,9 +73,9 @@ func (g *sizer) say(format string, args ...any) {
 
 // The types of elements by words in the names of kernels.
 var (
-	isBF16 = regexp.MustCompile(`(?i)bf16|bfloat16|nvjet_\w*?_tst`)
-	isF16  = regexp.MustCompile(`(?i)\bhalf|::half|half_t|f16f16|_f16|fp16|hgemm|h884|h1688|h16816|nvjet_\w*?_hsh|nvjet_\w*?_hhh`)
-	isF32  = regexp.MustCompile(`(?i)sgemm|f32|float|simt|tf32|nvjet_\w*?_sss`)
+	isBF16 = lazyregexp.New(`(?i)bf16|bfloat16|nvjet_\w*?_tst`)
+	isF16  = lazyregexp.New(`(?i)\bhalf|::half|half_t|f16f16|_f16|fp16|hgemm|h884|h1688|h16816|nvjet_\w*?_hsh|nvjet_\w*?_hhh`)
+	isF32  = lazyregexp.New(`(?i)sgemm|f32|float|simt|tf32|nvjet_\w*?_sss`)
 )
 
 // typeOf returns the type of elements that a kernel's name says, "" if it says none.

@@ -47,9 +47,9 @@ func Waited() float64 { return waited("/proc/self/task") }
 
 func waited(tasks string) float64 {
 	var ran, late float64 // ns
-	files, _ := filepath.Glob(filepath.Join(tasks, "*", "schedstat"))
-	for _, path := range files {
-		data, err := os.ReadFile(path)
+	threads, _ := os.ReadDir(tasks)
+	for _, thread := range threads {
+		data, err := os.ReadFile(filepath.Join(tasks, thread.Name(), "schedstat"))
 		if err != nil {
 			continue // the thread ended
 		}

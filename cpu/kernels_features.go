@@ -95,7 +95,7 @@ func parseCPUInfo(r io.Reader) (name, model string, extensions []string) {
 	family := ""
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
+	for lines.Scan() && (extensions == nil || lines.Text() != "") { // an empty line ends a processor
 		key, value, _ := strings.Cut(lines.Text(), ":")
 		value = strings.TrimSpace(value)
 		switch strings.TrimSpace(key) {

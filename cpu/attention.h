@@ -99,24 +99,41 @@ static void op_append(gs_worker *w, const gs_step *s) {
 
 // ---- one query ----
 
-// attend computes over keys [0, n) of a chunk: m = max score, l = sum 2^(score - m), out = sum 2^(score - m) value.
-INLINE void attend(const gs_cache *c, const float *q, const float *keys, const float *values, int64_t n, float *m,
-		float *l, float *out) {
-	float score[KEYS];
+// attend computes for some queries over keys [0, n) of a chunk: m = max score, l = sum 2^(score - m), out = sum 2^(score -
+// m) value. Each query has its own n, the last the largest, and the result that it has alone: scores beyond its n are 0.
+INLINE void attend(const gs_cache *c, int rows, const float q[][MAX_HS], const float *keys, const float *values,
+		const int64_t *n, float *m, float *l, float out[][MAX_HS]) {
+	float score[GS_GR][KEYS], block[GS_GR * GS_NR];
 	const int bf16 = c->dtype == GS_BF16;
-	(bf16 ? gemv_bf16 : gemv_f32)((int)(padded(n) / GS_NR), c->HS, q, keys, key_panel(c), score);
-	for (int64_t j = n; j < padded(n); j++) score[j] = -INFINITY;
-	vf top = splat(-INFINITY);
-	for (int64_t j = 0; j < padded(n); j += VL) top = vmax(top, load(score + j));
-	*m = max_lanes(top);
-	vf sum = {0};
-	for (int64_t j = 0; j < padded(n); j += VL) {
-		vf e = vexp2(load(score + j) - *m);
-		store(score + j, e);
-		sum += e;
+	const int64_t most = n[rows - 1], width = padded(most);
+	if (rows == 1)
+		(bf16 ? gemv_bf16 : gemv_f32)((int)(width / GS_NR), c->HS, q[0], keys, key_panel(c), score[0]);
+	else
+		for (int64_t j = 0; j < width; j += GS_NR) {
+			rows_of_panel[bf16][rows](c->HS, q[0], MAX_HS, keys + j / GS_NR * key_panel(c), block);
+			for (int r = 0; r < rows; r++) copy_values(score[r] + j, block + r * GS_NR, GS_NR);
+		}
+	for (int r = 0; r < rows; r++) {
+		for (int64_t j = n[r]; j < width; j++) score[r][j] = -INFINITY;
+		vf top = splat(-INFINITY);
+		for (int64_t j = 0; j < width; j += VL) top = vmax(top, load(score[r] + j));
+		m[r] = max_lanes(top);
+		vf sum = {0};
+		for (int64_t j = 0; j < width; j += VL) {
+			vf e = vexp2(load(score[r] + j) - m[r]);
+			store(score[r] + j, e);
+			sum += e;
+		}
+		l[r] = sum_lanes(sum);
 	}
-	*l = sum_lanes(sum);
-	(bf16 ? gemv_bf16 : gemv_f32)((int)(padded(c->HS) / GS_NR), n, score, values, value_panel(c), out);
+	if (rows == 1) {
+		(bf16 ? gemv_bf16 : gemv_f32)((int)(padded(c->HS) / GS_NR), most, score[0], values, value_panel(c), out[0]);
+		return;
+	}
+	for (int64_t d = 0; d < c->HS; d += GS_NR) {
+		rows_of_panel[bf16][rows](most, score[0], KEYS, values + d / GS_NR * value_panel(c), block);
+		for (int r = 0; r < rows; r++) copy_values(out[r] + d, block + r * GS_NR, GS_NR);
+	}
 }
 
 // keys_seen returns the keys to which query r attends: those of all sequences are counted one after another.
@@ -130,26 +147,35 @@ static void attention_one(gs_worker *w, const gs_attention *o) {
 	int64_t most = 0, record = HSp + GS_NR, slots = (c->S + KEYS - 1) / KEYS; // work: (queries, NH, slots, record): m, l, out
 	for (int64_t r = 0; r < queries; r++)
 		if (chunks_of(o, r) > most) most = chunks_of(o, r);
-	for (int64_t t = gs_first(w, queries * NH * most); t >= 0; t = gs_next(w)) {
-		int64_t chunk = t % most, h = t / most % NH, r = t / most / NH, b = r / o->nq, chunks = chunks_of(o, r);
-		if (chunk >= chunks) continue;
+	const int64_t groups = (o->nq + GS_GR - 1) / GS_GR; // of queries of a sequence, which read its keys and values once
+	for (int64_t t = gs_first(w, o->B * groups * NH * most); t >= 0; t = gs_next(w)) {
+		const int64_t chunk = t % most, h = t / most % NH, b = t / most / NH / groups, g = t / most / NH % groups;
 		// The worker of the last chunk appends a single new token, as no other chunk reads it. (op_attention has appended
 		// several.)
-		if (o->append && o->T == 1 && chunk == chunks - 1) append_head(o, b, h, 0, 1);
-		float q[MAX_HS], out[MAX_HS + GS_NR], m, l;
-		const float *query = row_of(&o->qkv, b * o->T + o->T - o->nq + r % o->nq) + h * HS;
-		for (int64_t d = 0; d < HS; d++) q[d] = query[d] * scale;
-		int64_t n = keys_seen(o, r) - chunk * KEYS;
-		attend(c, q, keys_of(c, b, h, chunk * KEYS), values_of(c, b, h, chunk * KEYS), n < KEYS ? n : KEYS, &m, &l, out);
-		if (chunks == 1) {
-			float *y = row_of(&o->y, r) + h * HS;
-			for (int64_t d = 0; d < HS; d++) y[d] = out[d] / l;
-			continue;
+		if (o->append && o->T == 1 && chunk == chunks_of(o, b) - 1) append_head(o, b, h, 0, 1);
+		float q[GS_GR][MAX_HS], out[GS_GR][MAX_HS], m[GS_GR], l[GS_GR];
+		int64_t n[GS_GR], first = b * o->nq + o->nq * g / groups;
+		const int64_t end = b * o->nq + o->nq * (g + 1) / groups;
+		while (first < end && chunk >= chunks_of(o, first)) first++;
+		if (first == end) continue;
+		for (int64_t r = first; r < end; r++) {
+			const float *query = row_of(&o->qkv, b * o->T + o->T - o->nq + r % o->nq) + h * HS;
+			for (int64_t d = 0; d < HS; d++) q[r - first][d] = query[d] * scale;
+			n[r - first] = keys_seen(o, r) - chunk * KEYS < KEYS ? keys_seen(o, r) - chunk * KEYS : KEYS;
 		}
-		float *part = o->work + ((r * NH + h) * slots + chunk) * record;
-		part[0] = m;
-		part[1] = l;
-		memcpy(part + GS_NR, out, (size_t)HS * sizeof(float));
+		attend(c, (int)(end - first), q, keys_of(c, b, h, chunk * KEYS), values_of(c, b, h, chunk * KEYS), n, m, l, out);
+		for (int64_t r = first; r < end; r++) {
+			const float *of = out[r - first];
+			if (chunks_of(o, r) == 1) {
+				float *y = row_of(&o->y, r) + h * HS;
+				for (int64_t d = 0; d < HS; d++) y[d] = of[d] / l[r - first];
+				continue;
+			}
+			float *part = o->work + ((r * NH + h) * slots + chunk) * record;
+			part[0] = m[r - first];
+			part[1] = l[r - first];
+			memcpy(part + GS_NR, of, (size_t)HS * sizeof(float));
+		}
 	}
 	if (most == 1) return;
 	if (!gs_barrier(w)) return;

@@ -68,7 +68,7 @@ func TestWorkIsWhatSessionsDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	d, err := CPU(b)
+	d, err := CPU(b, model)
 	if err != nil {
 		t.Fatal(err)
 	}

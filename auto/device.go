@@ -1,17 +1,16 @@
 package auto
 
 import (
-	"regexp"
-
 	"gpt2scope/ceilings"
 	"gpt2scope/cuda"
 	"gpt2scope/cuda/exec"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/lazyregexp"
 	"gpt2scope/weights"
 )
 
 // CPU describes the executor on the host.
-func CPU(b gpt2.Backend) (Device, error) {
+func CPU(b gpt2.Backend, model *gpt2.Model) (Device, error) {
 	d := b.Describe()
 	name := d.Processor
 	if m, ok := b.(gpt2.CeilingMeasurer); ok {
@@ -25,7 +24,7 @@ func CPU(b gpt2.Backend) (Device, error) {
 	if !ok {
 		set = CPUCeilings(name, d.Threads, d.Kernels)
 	}
-	return Device{Name: name, DType: d.WeightType, Sizes: b.Sizes(), Fuse: b.Fuse, Ceilings: set}, nil
+	return Device{Name: name, DType: d.WeightType, Sizes: b.Sizes(model), Fuse: b.Fuse, Ceilings: set}, nil
 }
 
 // GPU describes a GPU that need not be open. The name is the driver's, "" if it is not known.
@@ -45,11 +44,11 @@ func GPU(name string, dtype weights.DType) Device {
 }
 
 // hopper matches the names of GPUs of compute capability 9.0.
-var hopper = regexp.MustCompile(`\bG?H(20|100|200|800)\b`)
+var hopper = lazyregexp.New(`\bG?H(20|100|200|800)\b`)
 
 // Of describes the device of an executor; ok is false for one whose runs tell nothing of those that a choice is about:
 // the reference, mode eager, other kernels than the usual ones.
-func Of(b gpt2.Backend) (d Device, ok bool) {
+func Of(b gpt2.Backend, model *gpt2.Model) (d Device, ok bool) {
 	is := b.Describe()
 	switch {
 	case is.GPU:
@@ -59,7 +58,7 @@ func Of(b gpt2.Backend) (d Device, ok bool) {
 		}
 		return GPU(is.Processor, dtype), is.Mode != exec.Eager.String() && len(is.Variants) == 0
 	case is.Name == "cpu":
-		d, err := CPU(b)
+		d, err := CPU(b, model)
 		return d, err == nil
 	}
 	return Device{}, false

@@ -88,6 +88,15 @@ func Threads(n int) int {
 
 var _ gpt2.Recordable = (*runner)(nil)
 
+// held is the type in which the matrices of a model are held. Float32 numbers that a checkpoint has as bfloat16 stay
+// so: half the memory, and the same results.
+func (b *Backend) held(m *gpt2.Model) dtype {
+	if b.dtype == float32Type && m.Matrices() == weights.BF16 {
+		return exactType
+	}
+	return b.dtype
+}
+
 // weightTypes names the types in which weights are held.
 var weightTypes = map[dtype]string{float32Type: "f32", bfloat16Type: "bf16", q8Type: "q8"}
 
@@ -133,9 +142,9 @@ func (b *Backend) Fuse(p *gpt2.Plan) *gpt2.Plan { return Fuse(p) }
 // Fuse joins a LayerNorm and an activation with the Linear between them, and a residual add with the Linear before it.
 func Fuse(p *gpt2.Plan) *gpt2.Plan { return p.Fuse(chains...) }
 
-// Sizes are 4 bytes for activations and float32 weights, 2 for bfloat16 weights, 1.0625 for 8-bit integers with their
-// scales. Keys and values are bfloat16 unless weights are float32.
-func (b *Backend) Sizes() gpt2.Sizes {
+// Sizes are 4 bytes for activations and float32 weights, 2 for weights that are bfloat16 in the checkpoint or here,
+// 1.0625 for 8-bit integers with their scales. Keys and values are bfloat16 unless products are float32.
+func (b *Backend) Sizes(m *gpt2.Model) gpt2.Sizes {
 	attend := ceilings.F32
 	if b.attendsBF16() { // products of few rows, as in a decode step, are float32, but bound by bytes
 		attend = ceilings.BF16
@@ -147,13 +156,14 @@ func (b *Backend) Sizes() gpt2.Sizes {
 			multiply = ceilings.Int8
 		}
 	}
-	return gpt2.Sizes{Weight: b.dtype.bytesPerWeight(), Activation: 4, KV: b.dtype.ofTables().size(), Multiply: multiply,
+	return gpt2.Sizes{Weight: b.held(m).bytesPerWeight(), Activation: 4, KV: b.dtype.ofTables().size(), Multiply: multiply,
 		Attend: attend}
 }
 
 // packedModel are the parameters of a model, as the kernels take them. They are cut from one arena per acquisition.
 type packedModel struct {
 	users    int
+	held     dtype
 	arenas   []*arena
 	matrices map[string]*weight
 	vectors  map[string]mem[float32]
@@ -183,7 +193,7 @@ func (b *Backend) acquire(ctx context.Context, m *gpt2.Model, o gpt2.Options) (*
 	defer b.mu.Unlock()
 	p := b.models[m]
 	if p == nil {
-		p = &packedModel{matrices: map[string]*weight{}, vectors: map[string]mem[float32]{}}
+		p = &packedModel{held: b.held(m), matrices: map[string]*weight{}, vectors: map[string]mem[float32]{}}
 		b.models[m] = p
 	}
 	p.users++
@@ -211,7 +221,7 @@ func missing(c gpt2.Config, p *packedModel, layers []int, held dtype) (todo []gp
 }
 
 func (b *Backend) packMissing(ctx context.Context, m *gpt2.Model, p *packedModel, o gpt2.Options) error {
-	todo, size := missing(m.Config, p, o.Layers, b.dtype)
+	todo, size := missing(m.Config, p, o.Layers, p.held)
 	if err := b.fits(m, o, size, p.users); err != nil {
 		return err
 	}
@@ -231,7 +241,7 @@ func (b *Backend) packMissing(ctx context.Context, m *gpt2.Model, p *packedModel
 	for _, param := range todo {
 		err := b.pack(ctx, m, p, a, param, &buf, func(elements int) {
 			if done += int64(elements); o.Progress != nil {
-				size := b.dtype.bytesPerWeight()
+				size := p.held.bytesPerWeight()
 				o.Progress(int64(float64(done)*size), int64(float64(total)*size))
 			}
 		})
@@ -288,7 +298,7 @@ func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, a *ar
 		return err
 	}
 	rows, cols := param.Shape[0], param.Shape[1]
-	K, N, d, table := formOf(m.Config, param, b.dtype)
+	K, N, d, table := formOf(m.Config, param, p.held)
 	w, err := newWeight(a, K, N, d, table)
 	if err != nil {
 		return fmt.Errorf("tensor %s: %w", param.Name, err)
@@ -323,7 +333,7 @@ func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, a *ar
 }
 
 // sliceBytes is about how much of a tensor is read and packed at a time: little memory, and still much work per call.
-const sliceBytes = 4 << 20
+const sliceBytes = 512 << 10
 
 // sourceTypes maps the types of a checkpoint to those of the kernels.
 var sourceTypes = map[weights.DType]dtype{weights.F32: float32Type, weights.BF16: bfloat16Type,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 
@@ -416,6 +417,48 @@ func TestThreadsAgreeBitForBit(t *testing.T) {
 					t.Errorf("%s, %s: %d threads differ from 1", isa, name, threads)
 				}
 				s.Close()
+			}
+		}
+	}
+}
+
+// TestFloat32OfBF16 checks that float32 logits of a checkpoint in bfloat16, whose weights stay so, are those of the same
+// weights in float32, bit for bit, for few rows, for many, and for as many as AMX tiles multiply.
+func TestFloat32OfBF16(t *testing.T) {
+	const dir = "../weights/shakespeare"
+	models := make([]*gpt2.Model, 2)
+	for i := range models {
+		checkpoint, err := weights.Open(dir)
+		if err == nil && i == 1 {
+			checkpoint, err = checkpoint.Map(weights.Tensor.Float32)
+		}
+		if err == nil {
+			models[i], err = gpt2.NewModel(dir, os.DirFS(dir), checkpoint)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { models[i].Close() })
+	}
+	ids := randomIDs(rand.New(rand.NewPCG(3, 3)), 144, models[0].Config.Vocab)
+	for _, isa := range supportedISAs() {
+		b := newBackend(t, Options{ISA: isa.String(), Threads: 2})
+		if stored, wide := b.Sizes(models[0]).Weight, b.Sizes(models[1]).Weight; stored != 2 || wide != 4 {
+			t.Fatalf("weights take %g and %g bytes", stored, wide)
+		}
+		var want [][]float32
+		for i, m := range models {
+			s := newSession(t, m, b, gpt2.Options{Layers: []int{0, 1}})
+			for k, n := range []int{1, 4, 30, 109} {
+				got, err := s.Logits(t.Context(), ids[:n], gpt2.LogitsAll)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if i == 0 {
+					want = append(want, got)
+				} else if !slices.Equal(got, want[k]) {
+					t.Errorf("%s, %d rows: other logits", isa, n)
+				}
 			}
 		}
 	}

@@ -211,7 +211,18 @@ const (
 	bfloat16Type dtype = C.GS_BF16
 	float16Type  dtype = C.GS_F16
 	q8Type       dtype = C.GS_Q8
+
+	// exactType is float32 weights held as bfloat16, since a checkpoint has them so. All else is float32.
+	exactType dtype = -1
 )
+
+// stored is the type by which the kernels name values in memory.
+func (d dtype) stored() dtype {
+	if d == exactType {
+		return bfloat16Type
+	}
+	return d
+}
 
 // size is the bytes of a value. Those of q8Type come only in blocks: see bytesPerWeight.
 func (d dtype) size() int {
@@ -232,8 +243,11 @@ func (d dtype) bytesPerWeight() float64 {
 // ofTables is the type of tables and of the KV cache beside weights of type d. Neither is held in blocks of 8-bit
 // integers.
 func (d dtype) ofTables() dtype {
-	if d == q8Type {
+	switch d {
+	case q8Type:
 		return bfloat16Type
+	case exactType:
+		return float32Type
 	}
 	return d
 }
@@ -249,7 +263,7 @@ type weight struct {
 
 // weightBytes is the memory that a weight takes, in panels or as a table. It is a multiple of 64.
 func weightBytes(K, N int, d dtype, table bool) int {
-	return int(C.gs_weight_bytes(C.int64_t(K), C.int64_t(N), C.int(d), C.int(flag(table))))
+	return int(C.gs_weight_bytes(C.int64_t(K), C.int64_t(N), C.int(d.stored()), C.int(flag(table))))
 }
 
 func flag(set bool) C.int32_t {
@@ -309,8 +323,8 @@ func newWeight(a *arena, K, N int, d dtype, table bool) (*weight, error) {
 func (w *weight) bytes() int { return weightBytes(w.K, w.N, w.dtype, w.table) }
 
 func (w *weight) c() C.gs_weight {
-	return C.gs_weight{data: w.data.void(), K: C.int64_t(w.K), N: C.int64_t(w.N), dtype: C.int32_t(w.dtype),
-		rows: flag(w.table)}
+	return C.gs_weight{data: w.data.void(), K: C.int64_t(w.K), N: C.int64_t(w.N), dtype: C.int32_t(w.dtype.stored()),
+		rows: flag(w.table), exact: flag(w.dtype == exactType)}
 }
 
 // pack converts rows r0 to r1-1 of a source matrix into their place. The source is (K, N), as GPT-2's Conv1D stores it,

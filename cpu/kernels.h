@@ -98,6 +98,7 @@ typedef struct gs_weight {
 	int64_t K, N;
 	int32_t dtype; // GS_F32, GS_BF16 or, in panels, GS_Q8
 	int32_t rows;  // stored by rows
+	int32_t exact; // GS_BF16, and products do not round x to bfloat16
 } gs_weight;
 
 // ---- views ----------------------------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ static void op_linear(gs_worker *w, const gs_step *s) {
 	else if (o->w.dtype != GS_Q8 && !o->w.rows && o->M <= MR && o->M * row_distance(o->w.K) <= GS_SCRATCH)
 		linear_few(w, o);
 #ifdef GS_BF16_TILE
-	else if (o->w.dtype == GS_BF16 && o->w.K <= BK_MAX)
+	else if (o->w.dtype == GS_BF16 && !o->w.exact && o->w.K <= BK_MAX)
 		linear_bf16(w, o);
 #if GS_BF16_TILE == GS_BY_AMX
 	else if (o->M >= GS_SPLIT_ROWS)

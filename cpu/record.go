@@ -45,7 +45,7 @@ func (r *runner) StartRecording(p *record.Recorder) error {
 		return fmt.Errorf("the session is being recorded already")
 	}
 	runtime.LockOSThread()
-	r.recording = &recording{profile: p, plans: gpt2.NewRecordedPlans(p, r.backend.Sizes()), lane: p.Thread()}
+	r.recording = &recording{profile: p, plans: gpt2.NewRecordedPlans(p, r.backend.Sizes(r.model)), lane: p.Thread()}
 	p.Name(r.recording.lane, "main, worker 0")
 	threads := r.backend.pool.threads
 	for w := 1; w < threads; w++ {
@@ -53,7 +53,7 @@ func (r *runner) StartRecording(p *record.Recorder) error {
 	}
 	p.Header(func(h *traces.Header) {
 		h.Recorder, h.Clock = traces.RecorderHost, traces.Clock{Domain: "monotonic", Uncertainty: 0}
-		h.DType = r.backend.Sizes().Multiply
+		h.DType = r.backend.Sizes(r.model).Multiply
 		h.NotRecorded = append(h.NotRecorded,
 			"waits of threads for each other: they are the time from the end of one step to the beginning of the next")
 	})

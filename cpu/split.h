@@ -11,7 +11,8 @@
 //
 // For float32 weights, and for others with too large a K for bf16.h and tile_int8.h. From GS_SPLIT_ROWS rows on:
 // splitting a panel takes as long as multiplying some tens of rows with it. K is divided into the same blocks as in
-// linear_many.
+// linear_many. A bfloat16 weight is its first part, and lies in memory as the tiles take it: three products are left,
+// whose sum is the same.
 #ifndef GS_SPLIT_H
 #define GS_SPLIT_H
 
@@ -76,8 +77,8 @@ INLINE void prefetch_part(const int halves, const uint16_t *a0, const uint16_t *
 	if (halves == 2) prefetch_l1(a1, 16);
 }
 
-// split_body is amx_body for parts, which are pa values apart in A and pb words in B. The order of the six products is
-// such that each shares an operand with the one before it.
+// split_body is amx_body for parts, which are pa values apart in A and pb words in B; pb is 0 if B has one part. The
+// order of the products is such that each shares an operand with the one before it.
 INLINE void split_body(const int halves, int64_t blocks, const uint16_t *a0, const uint16_t *a1, int64_t pa,
 		const float *b, int64_t pb, const char *ahead, float *c, int64_t ldc, int accumulate, unfinished *f) {
 	enum { ROW = GS_NR * 4 };
@@ -97,25 +98,29 @@ INLINE void split_body(const int halves, int64_t blocks, const uint16_t *a0, con
 	if (halves == 2) TILE_DOT(3, 5, 7)
 #pragma GCC unroll 1
 	for (int64_t i = 0; i < blocks; i++) {
-		LOAD_A(0);
-		LOAD_B(2);
-		DOT_TILES();
+		if (pb) {
+			LOAD_A(0);
+			LOAD_B(2);
+			DOT_TILES();
+		}
 		prefetch_part(halves, a0 + (i + 1) * 512, a1 + (i + 1) * 512);
-		LOAD_B(1);
-		DOT_TILES();
+		if (pb) {
+			LOAD_B(1);
+			DOT_TILES();
+		}
 		prefetch_l1(b + (i + 1) * 16 * GS_NR, 32);
 		LOAD_A(1);
-		DOT_TILES();
+		if (pb) { DOT_TILES(); }
 		prefetch_part(halves, a0 + pa + (i + 1) * 512, a1 + pa + (i + 1) * 512);
 		LOAD_B(0);
 		DOT_TILES();
-		prefetch_l1(b + pb + (i + 1) * 16 * GS_NR, 32);
+		if (pb) prefetch_l1(b + pb + (i + 1) * 16 * GS_NR, 32);
 		LOAD_A(2);
 		DOT_TILES();
 		prefetch_part(halves, a0 + 2 * pa + (i + 1) * 512, a1 + 2 * pa + (i + 1) * 512);
 		LOAD_A(0);
 		DOT_TILES();
-		prefetch_l1(b + 2 * pb + (i + 1) * 16 * GS_NR, 32);
+		if (pb) prefetch_l1(b + 2 * pb + (i + 1) * 16 * GS_NR, 32);
 		prefetch_next(ahead, i);
 		finish_next(f, per);
 	}
@@ -150,6 +155,7 @@ static void linear_split(gs_worker *w, const gs_linear *o) {
 	float *mean = parts + PARTS * pb, *rstd = mean + SM;
 	uint16_t *a = (uint16_t *)(rstd + SM); // (3, SM, KC)
 
+	const int split = o->w.dtype != GS_BF16 || o->w.rows || K % 32 != 0; // else panels are read in place
 	bf16_begin();
 	for (int64_t t = gs_first(w, cuts.rows * cuts.panels); t >= 0; t = gs_next(w)) {
 		const task cut = task_of(o, cuts, t % cuts.rows, t / cuts.rows, 16);
@@ -161,21 +167,23 @@ static void linear_split(gs_worker *w, const gs_linear *o) {
 			const int64_t kn = K - k < kc ? K - k : kc;
 			split_rows(o, a, pa, r0, rows, k, kn, mean, rstd);
 			for (int64_t q = q0; q < q1 && !gs_cancelled(w->pool); q++) {
-				split_panel(parts, pb, block_of(&o->w, q, k, kn, wide, words), kn);
+				const float *b = split ? parts : panel_of(&o->w, q) + k / 2 * GS_NR;
+				if (split) split_panel(parts, pb, block_of(&o->w, q, k, kn, wide, words), kn);
 				float *cq = c + (q - q0) * slot;
 				const char *next = prefetch_at(&o->w, q + 1, k);
 				int64_t fetch = q + 1 < q1 ? prefetch_lines(&o->w, kn) : 0, prefetched = 0;
 				const int last = k + kn == K;
 				for (int64_t i = 0; i < tiles; i++, prefetched += (kn + 31) / 32 * (32 / BF16_AHEAD)) {
 					int64_t ra = bf16_split(rows, tiles, i), m = bf16_split(rows, tiles, i + 1) - ra;
-					const char *ahead = prefetched < fetch ? next + prefetched * GS_LINE : (const char *)parts;
+					const char *ahead = prefetched < fetch ? next + prefetched * GS_LINE : (const char *)b;
 					if (last) prefetch_y(o, r0 + ra, m, q * GS_NR);
 					const uint16_t *a0 = bf16_at(a, kn, ra, 0);
 					float *sums = cq + (slot == 0 ? 0 : ra * GS_NR);
 					if (m > 16)
-						split_32((kn + 31) / 32, a0, bf16_at(a, kn, ra + 16, 0), pa, parts, pb, ahead, sums, GS_NR, k > 0, &f);
+						split_32((kn + 31) / 32, a0, bf16_at(a, kn, ra + 16, 0), pa, b, split * pb, ahead, sums, GS_NR, k > 0,
+							&f);
 					else
-						split_16((kn + 31) / 32, a0, pa, parts, pb, ahead, sums, GS_NR, k > 0, &f);
+						split_16((kn + 31) / 32, a0, pa, b, split * pb, ahead, sums, GS_NR, k > 0, &f);
 					if (last) f = (unfinished){finish_sums, (int)m, 0, o, r0 + ra, q * GS_NR, sums};
 				}
 			}

@@ -29,8 +29,8 @@ type Backend interface {
 	// Fuse rewrites a plan into the one that the backend executes.
 	Fuse(p *Plan) *Plan
 
-	// Sizes are the bytes of an element of each kind, as the backend holds them.
-	Sizes() Sizes
+	// Sizes are the bytes of an element of each kind, as the backend holds them of a model.
+	Sizes(m *Model) Sizes
 
 	// Prepare returns a runner for the model's layers. It packs or uploads the weights that Options.Layers needs, which
 	// may take a while and is reported to Options.Progress.

@@ -149,6 +149,20 @@ func (m *Model) Tensor(name string) (weights.Tensor, error) {
 	return t, nil
 }
 
+// Matrices returns the type in which the checkpoint holds all matrices, "" if there are several.
+func (m *Model) Matrices() (d weights.DType) {
+	for _, p := range m.Config.Params() {
+		t, _ := m.checkpoint.Tensor(p.Name)
+		if len(p.Shape) > 1 && d != "" && t.DType != d {
+			return ""
+		}
+		if len(p.Shape) > 1 {
+			d = t.DType
+		}
+	}
+	return d
+}
+
 // Read copies len(dst) elements of a parameter, from element off on, as float32.
 // A value that is not finite is an error.
 func (m *Model) Read(name string, dst []float32, off int) error {

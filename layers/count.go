@@ -15,7 +15,7 @@ func (e *Experiment) plan(order []int, phase gpt2.Pass) *gpt2.Plan {
 // PredictMemory is the memory of weights (each layer's once, however often it runs), KV cache and activations, in
 // bytes, without that of the program itself.
 func (e *Experiment) PredictMemory(order []int) int64 {
-	sizes, c := e.Backend.Sizes(), e.Model.Config
+	sizes, c := e.Backend.Sizes(e.Model), e.Model.Config
 	capacity := e.Options.Context
 	if capacity == 0 {
 		capacity = c.Positions
@@ -83,7 +83,7 @@ func (e *Experiment) compute(order []int) (metrics map[string]Metric, err error)
 		plan := e.plan(order, p.phase)
 		cost := plan.Cost(p.past)
 		exactly(p.name+" FLOPs", "1", float64(cost.FLOPs))
-		exactly(p.name+" bytes", "bytes", float64(cost.Bytes(e.Backend.Sizes())))
+		exactly(p.name+" bytes", "bytes", float64(cost.Bytes(e.Backend.Sizes(e.Model))))
 		if e.Floor == nil {
 			continue
 		}

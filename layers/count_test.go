@@ -12,7 +12,7 @@ type sized struct {
 	sizes gpt2.Sizes
 }
 
-func (b sized) Sizes() gpt2.Sizes            { return b.sizes }
+func (b sized) Sizes(*gpt2.Model) gpt2.Sizes { return b.sizes }
 func (b sized) Fuse(p *gpt2.Plan) *gpt2.Plan { return p }
 
 // Weights of a fraction of a byte more than one, as 8-bit integers with their scales are, count in full; the KV cache

@@ -51,7 +51,7 @@ func TestFloorsAgree(t *testing.T) {
 	defer m.Close()
 	phase := gpt2.Pass{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}
 	plan := backend.Fuse(gpt2.Forward(m.Config, gpt2.FirstLayers(2), phase))
-	work := plan.Work(past, backend.Sizes())
+	work := plan.Work(past, backend.Sizes(m))
 	floors, ok := set.Floors(work)
 	if !ok {
 		t.Fatal("a ceiling is missing")

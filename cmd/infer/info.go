@@ -164,7 +164,7 @@ type stepJSON struct {
 
 // newInfoJSON describes the model, and a prefill and a decode step of a batch.
 func newInfoJSON(o *cli.Opened, batch, promptLen, past int, fused bool) (*infoJSON, error) {
-	c, sizes, d := o.Model.Config, o.Backend.Sizes(), o.Backend.Describe()
+	c, sizes, d := o.Model.Config, o.Backend.Sizes(o.Model), o.Backend.Describe()
 	run := c // the part of the model that runs
 	run.Layers = len(o.Options.Layers)
 	pass := func(tokens int) gpt2.Pass {

@@ -219,7 +219,7 @@ func (b *Backend) Variants() map[string]string { return maps.Clone(b.options.Var
 
 // Sizes are those of the type that holds weights, activations and the KV cache. They leave out that the residual stream
 // is float32.
-func (b *Backend) Sizes() gpt2.Sizes {
+func (b *Backend) Sizes(*gpt2.Model) gpt2.Sizes {
 	s := sizes(b.dtype)
 	s.Weight = float64(b.held.RowBytes(256)) / 256
 	return s

@@ -143,7 +143,7 @@ func (r *Runner) startRecorder(to *record.Recorder) (recorder, error) {
 	if err := r.forget(); err != nil { // graphs must be captured again, with stamps or so that CUPTI knows their nodes
 		return nil, err
 	}
-	n := notes{to: to, lane: to.Thread(), plans: r.plans, recorded: gpt2.NewRecordedPlans(to, r.backend.Sizes())}
+	n := notes{to: to, lane: to.Thread(), plans: r.plans, recorded: gpt2.NewRecordedPlans(to, r.backend.Sizes(r.model))}
 	var rec recorder
 	var err error
 	if r.backend.cupti != nil {

@@ -137,7 +137,7 @@ func TestCUPTI(t *testing.T) {
 		r := prepared(t, m, c, backendOn(t, lib, Options{Mode: mode}), gpt2.Options{})
 		to := record.New("test", "1")
 		runtime.LockOSThread() // as StartRecording does
-		rec, err := startCUPTI(&fakeActivity{t: t, stub: c}, notes{to: to, lane: to.Thread(), plans: r.plans, recorded: gpt2.NewRecordedPlans(to, r.backend.Sizes())})
+		rec, err := startCUPTI(&fakeActivity{t: t, stub: c}, notes{to: to, lane: to.Thread(), plans: r.plans, recorded: gpt2.NewRecordedPlans(to, r.backend.Sizes(nil))})
 		must(t, err)
 		r.recorder = rec
 		began := to.Now()

@@ -1011,8 +1011,8 @@ func TestUnopened(t *testing.T) {
 	for _, dtype := range []weights.DType{"", weights.BF16, weights.F32} {
 		b := backendOn(t, lib, Options{DType: dtype})
 		sizes, fuse := Unopened(dtype)
-		if sizes != b.Sizes() {
-			t.Errorf("%v: sizes %+v, open %+v", dtype, sizes, b.Sizes())
+		if sizes != b.Sizes(nil) {
+			t.Errorf("%v: sizes %+v, open %+v", dtype, sizes, b.Sizes(nil))
 		}
 		for _, tokens := range []int{1, 7, 60} {
 			p := gpt2.Forward(m.Config, []int{0, 1}, samplingPass(1, tokens))

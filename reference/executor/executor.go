@@ -30,7 +30,7 @@ func (backend) Fuse(p *gpt2.Plan) *gpt2.Plan { return p }
 func (b backend) Describe() gpt2.Description {
 	return gpt2.Description{Name: b.Name(), WeightType: "f64"}
 }
-func (backend) Sizes() gpt2.Sizes {
+func (backend) Sizes(*gpt2.Model) gpt2.Sizes {
 	return gpt2.Sizes{Weight: 8, Activation: 8, KV: 8, Multiply: "f64"}
 }
 func (backend) Close() error { return nil }

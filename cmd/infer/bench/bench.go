@@ -132,7 +132,7 @@ func (b *benchFlags) run(c *cobra.Command, m *cli.ModelFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	sizes := o.Backend.Sizes()
+	sizes := o.Backend.Sizes(o.Model)
 	var stages bytes.Buffer
 	cost, work := plan.Cost(past), plan.Work(past, sizes)
 	out := BenchJSON{

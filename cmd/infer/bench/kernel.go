@@ -73,7 +73,7 @@ func (b *benchFlags) runKernel(c *cobra.Command, m *cli.ModelFlags, name string)
 	}
 	report, err := workbench.Run(c.Context(), backend.Library(), backend.Device(),
 		workbench.Options{Config: o.Model.Config, Stage: gpt2.Stage(stage),
-			B: phase.Batch, T: phase.Tokens, Past: past, Sizes: backend.Sizes(), Repeat: b.repeat, Ceilings: *set})
+			B: phase.Batch, T: phase.Tokens, Past: past, Sizes: backend.Sizes(o.Model), Repeat: b.repeat, Ceilings: *set})
 	if err != nil {
 		return err
 	}

@@ -171,7 +171,7 @@ func (b *benchFlags) runCombination(c *cobra.Command, m *cli.ModelFlags, batch i
 	run.Layers = len(o.Options.Layers)
 	row := ListRow{Commit: cli.Version(), Backend: map[bool]string{false: "CPU", true: "CUDA"}[d.GPU],
 		Model: o.Model.Name, Type: "gpt2",
-		Params: int64(run.Parameters()), Size: int64(float64(run.Parameters()) * o.Backend.Sizes().Weight),
+		Params: int64(run.Parameters()), Size: int64(float64(run.Parameters()) * o.Backend.Sizes(o.Model).Weight),
 		DType: d.WeightType, Mode: d.Mode, Layers: set.Layers, OfLayers: set.OfTotal, Threads: d.Threads, Batch: batch}
 	if o.Model.Stored != "" {
 		row.Type += " " + o.Model.Stored

@@ -111,7 +111,7 @@ func (o *Opened) Place(run auto.Run) error {
 		o.Choice = &AutoJSON{Device: "cpu", Lacks: err.Error()}
 		return nil
 	}
-	onCPU, err := auto.CPU(host)
+	onCPU, err := auto.CPU(host, o.Model)
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (o *Opened) Remember(run *auto.Run, stats gpt2.Stats) {
 	if o.history == nil || !o.Flags.Soonest {
 		return
 	}
-	d, ok := auto.Of(o.Backend)
+	d, ok := auto.Of(o.Backend, o.Model)
 	if !ok {
 		return
 	}

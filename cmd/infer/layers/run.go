@@ -162,7 +162,7 @@ func (r *layersRun) know(ctx context.Context) error {
 		return err
 	}
 	r.Floor = func(p *gpt2.Plan, past int) time.Duration {
-		return set.PassFloor(p.Work(past, o.Backend.Sizes()))
+		return set.PassFloor(p.Work(past, o.Backend.Sizes(o.Model)))
 	}
 	return nil
 }

@@ -14,6 +14,8 @@ type Token struct {
 	Position int          // its index in the sequence's text, over everything evaluated
 	LogProb  float32      // natural log of the model's probability of it, NaN unless Sampling.LogProbs
 	Top      []Likelihood // the likeliest tokens, by falling probability: Sampling.TopLogProbs of them
+
+	share float64 // its probability among those it was drawn from; 0 if it was not drawn on the host
 }
 
 // Likelihood is what the model gives a token. Penalties, temperature and cuts (top-k, top-p, min-p) have no part in it.
@@ -156,7 +158,7 @@ func (s *Sampler) Sample(o Sampling, logits []float32, seq, position int) (Token
 	}
 	t.ID = int32(best)
 	if o.Temperature > 0 && o.TopK != 1 {
-		t.ID = s.draw(o, from, from[best], uniform(o.Seed, uint32(seq), uint64(t.Position)))
+		t.ID, t.share = s.draw(o, from, from[best], uniform(o.Seed, uint32(seq), uint64(t.Position)))
 	}
 	if o.LogProbs {
 		t.LogProb = float32(float64(logits[t.ID]) - logSum)
@@ -220,8 +222,8 @@ func logSumExp(x []float32, largest float32) float64 {
 	return float64(largest) + math.Log(sum)
 }
 
-// draw returns the token at u in [0, 1) of the cumulative distribution.
-func (s *Sampler) draw(o Sampling, logits []float32, largest float32, u float64) int32 {
+// draw returns the token at u in [0, 1) of the cumulative distribution, and its share of that.
+func (s *Sampler) draw(o Sampling, logits []float32, largest float32, u float64) (int32, float64) {
 	k := o.TopK
 	if k <= 0 || k > len(logits) {
 		k = len(logits)
@@ -264,10 +266,11 @@ func (s *Sampler) draw(o Sampling, logits []float32, largest float32, u float64)
 	rest := u * total
 	for _, c := range kept {
 		if rest -= c.p; rest < 0 {
-			return c.id
+			return c.id, c.p / total
 		}
 	}
-	return kept[len(kept)-1].id // rounding left a remainder
+	last := kept[len(kept)-1] // rounding left a remainder
+	return last.id, last.p / total
 }
 
 // keepTop fills s.candidates with the k best of the logits that are not less than least,

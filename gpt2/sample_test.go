@@ -200,7 +200,8 @@ func TestTopPBoundary(t *testing.T) {
 		last := func(p float64) int32 {
 			var s Sampler
 			s.largest(logits)
-			return s.draw(Sampling{Temperature: temperature, TopP: p}, logits, 0, math.Nextafter(1, 0))
+			id, _ := s.draw(Sampling{Temperature: temperature, TopP: p}, logits, 0, math.Nextafter(1, 0))
+			return id
 		}
 		sum := 0.0
 		for n, id := range order[:len(order)-1] {
@@ -217,8 +218,8 @@ func TestTopPBoundary(t *testing.T) {
 	var s Sampler
 	equal := []float32{2, 2, 2, 2}
 	s.largest(equal)
-	if got := s.draw(Sampling{Temperature: 1, TopP: 0.5}, equal, 2, math.Nextafter(1, 0)); got != 1 {
-		t.Errorf("of four equal tokens half the probability ends with %d, want 1", got)
+	if got, share := s.draw(Sampling{Temperature: 1, TopP: 0.5}, equal, 2, math.Nextafter(1, 0)); got != 1 || share != 0.5 {
+		t.Errorf("of four equal tokens half the probability ends with %d, its share %g, want 1 and 0.5", got, share)
 	}
 }
 
@@ -230,7 +231,8 @@ func TestMinPBoundary(t *testing.T) {
 		last := func(p float64) int32 {
 			var s Sampler
 			s.largest(logits)
-			return s.draw(Sampling{Temperature: temperature, MinP: p}, logits, 1, math.Nextafter(1, 0))
+			id, _ := s.draw(Sampling{Temperature: temperature, MinP: p}, logits, 1, math.Nextafter(1, 0))
+			return id
 		}
 		if got := last(1); got != order[1] {
 			t.Errorf("temperature %g: the last of those as probable as the likeliest is %d, want %d", temperature, got, order[1])

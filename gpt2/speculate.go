@@ -38,7 +38,7 @@ const (
 
 // DefaultSpeculation returns what a drafter does if no more is said.
 func DefaultSpeculation(by Drafter) Speculation {
-	return map[Drafter]Speculation{DraftExits: {DraftExits, 1, 3}, DraftLookup: {DraftLookup, 0, 3},
+	return map[Drafter]Speculation{DraftExits: {DraftExits, 1, 4}, DraftLookup: {DraftLookup, 0, 3},
 		DraftAuto: {By: DraftAuto}}[by]
 }
 
@@ -58,7 +58,7 @@ func (s Speculation) String() string {
 // Off tells whether there are no drafts.
 func (s Speculation) Off() bool { return s.By == "" || s.By == DraftOff }
 
-var errSpeculation = errors.New("it must be off, exits[=K,N] (the first K layers draft N tokens), lookup[=N] or auto")
+var errSpeculation = errors.New("it must be off, exits[=K,N] (the first K layers draft up to N tokens), lookup[=N] or auto")
 
 // ParseSpeculation reads "off", "exits", "exits=1,3", "lookup", "lookup=3" or "auto".
 func ParseSpeculation(text string) (Speculation, error) {
@@ -144,6 +144,10 @@ func (g *generation) speculate(ctx context.Context, n int) error {
 	return nil
 }
 
+// leastShare is how probable a token must be to the layers that draft it. Of the shipped model's tokens at temperature
+// 0.8, the first layer's are those of all layers in 13 of 100 cases below 0.1, in 49 around 0.35, and in 99 above 0.9.
+const leastShare = 0.3
+
 // round drafts up to n tokens and verifies them, or makes a decode step if there are none. Afterwards all tokens but
 // the last are in the cache.
 func (g *generation) round(ctx context.Context, by Speculation, n int) (err error) {
@@ -169,13 +173,16 @@ func (g *generation) round(ctx context.Context, by Speculation, n int) (err erro
 			if err != nil {
 				return err
 			}
+			if i < n && tokens[0].share > 0 && tokens[0].share < leastShare {
+				break
+			}
 			g.keep(tokens)
 		}
 		stats.DraftTime += time.Since(start)
 	}
 	ids := g.history[0][base-1:]
 	pass := Pass{Batch: 1, Tokens: len(ids), Logits: LogitsLast, Sample: true}
-	if len(ids) > 1 {
+	if from > 0 || len(ids) > 1 {
 		pass.Logits, pass.From, pass.Verify = LogitsAll, from, true
 	}
 	if err := g.runner.Rewind(base - 1); err != nil {
@@ -186,7 +193,7 @@ func (g *generation) round(ctx context.Context, by Speculation, n int) (err erro
 	if err != nil {
 		return err
 	}
-	if len(ids) > 1 {
+	if pass.Verify {
 		stats.Passes++
 		stats.Drafted += len(ids) - 1
 		stats.Accepted += len(tokens) - 1

@@ -117,8 +117,8 @@ func (g *generateFlags) register(f *pflag.FlagSet) {
 		"generation_config.json, as transformers does ('infer info' shows them)")
 	f.Var(cli.Parsed(&g.speculate, gpt2.DefaultSpeculation(gpt2.DraftAuto), gpt2.ParseSpeculation), "speculate",
 		"`HOW` to draft tokens that one pass verifies, for the same text in less time: off, exits[=K,N] (the first K layers "+
-			"draft N), lookup[=N] (what followed the last tokens before), auto (what is measured to be faster, if anything; "+
-			"as off with --profile, with --trace, and if --device auto chooses)")
+			"draft up to N), lookup[=N] (what followed the last tokens before), auto (what is measured to be faster, if "+
+			"anything; as off with --profile, with --trace, and if --device auto chooses)")
 }
 
 // check finds values that are wrong for every model.

@@ -307,7 +307,7 @@ func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, a *ar
 	source := sourceTypes[t.DType]
 	perSlice := max(1, sliceBytes/(32*cols*source.size())) * 32
 	if n := min(rows, perSlice) * cols * source.size(); len(*buf) < n {
-		*buf = make([]byte, n)
+		*buf = make([]byte, max(n, sliceBytes))
 	}
 	for r := 0; r < rows; r += perSlice {
 		if err := context.Cause(ctx); err != nil {

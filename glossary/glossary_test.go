@@ -60,7 +60,7 @@ func TestFind(t *testing.T) {
 			t.Errorf("%s is explained by %+v, expected %q", name, found, want)
 		}
 	}
-	if near := Near(all, "capturing"); len(near) != 1 || near[0] != "cudaStreamIsCapturing" {
+	if near := Near(all(), "capturing"); len(near) != 1 || near[0] != "cudaStreamIsCapturing" {
 		t.Errorf("near capturing: %q", near)
 	}
 	if s := Says("sm__throughput", Kernel, Call); s != "" {

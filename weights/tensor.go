@@ -112,12 +112,16 @@ func (t Tensor) ReadBytes(dst []byte, off int64) error {
 	return t.wrap(err)
 }
 
-// ReadParallel is ReadBytes by several goroutines, because computing weights takes longer than copying them. If each is
+// ReadParallel is ReadBytes by several goroutines, because computing weights takes longer than copying them. Stored bytes
+// of up to 1 MiB are copied sooner than goroutines start. If each is
 // not nil, it is called with every part as soon as that is read, from several goroutines: the byte of dst at which the
 // part begins, and its bytes. Parts are whole elements if off is a multiple of an element. The error returned is the
 // first in the order of dst.
 func (t Tensor) ReadParallel(dst []byte, off int64, workers int, each func(from int, part []byte)) error {
-	const unit = 1 << 16
+	const unit, few = 1 << 16, 1 << 20
+	if t.read == nil && len(dst) <= few {
+		workers = 1
+	}
 	size := (len(dst)/workers + unit - 1) / unit * unit
 	var wg sync.WaitGroup
 	errs := make([]error, workers)

@@ -239,7 +239,7 @@ func (b on) Describe() gpt2.Description {
 // that is known. Eager ones do not.
 func TestModesThatCount(t *testing.T) {
 	for mode, counts := range map[string]bool{"auto": true, "graph": true, "persistent": true, "eager": false} {
-		if d, ok := Of(on{mode: mode}); ok != counts || !d.GPU {
+		if d, ok := Of(on{mode: mode}, nil); ok != counts || !d.GPU {
 			t.Errorf("mode %s: %v, %+v", mode, ok, d.Name)
 		}
 	}

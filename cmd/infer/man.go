@@ -10,14 +10,15 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/cobra/doc"
-	"github.com/spf13/pflag"
 
 	"gpt2scope/cmd/infer/cli"
 	"gpt2scope/internal/humanize"
 )
 
-// newMan makes the command by which 'make install' writes manual pages.
+// roff writes text so that troff shows it as it stands.
+var roff = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "\n.", "\n\\&.")
+
+// newMan makes the command by which 'make install' writes manual pages: the help of each command.
 func newMan() *cobra.Command {
 	return &cobra.Command{
 		Use: "man DIR", Hidden: true,
@@ -27,16 +28,20 @@ func newMan() *cobra.Command {
 		Args:        cli.Words(1, 1, "the directory of the pages", "DIR"),
 		RunE: func(c *cobra.Command, args []string) error {
 			root := c.Root()
-			root.DisableAutoGenTag = true
 			err := os.MkdirAll(args[0], 0o777)
 			for _, of := range cli.AllCommands(root) {
 				if err != nil || !of.IsAvailableCommand() && of != root {
 					continue
 				}
-				root.PersistentFlags().VisitAll(func(f *pflag.Flag) { f.Hidden = !cli.Uses(of, f.Name) })
-				file := filepath.Join(args[0], strings.ReplaceAll(of.CommandPath(), " ", "-")+".1")
-				err = cli.WriteFile(c.Context(), file, func(w io.Writer) error {
-					return doc.GenMan(of, &doc.GenManHeader{Section: "1", Source: "gpt2scope"}, w)
+				name := strings.ReplaceAll(of.CommandPath(), " ", "-")
+				err = cli.WriteFile(c.Context(), filepath.Join(args[0], name+".1"), func(w io.Writer) error {
+					fmt.Fprintf(w, ".TH %s 1 \"\" gpt2scope\n.SH NAME\n%s\n.SH DESCRIPTION\n.EX\n", strings.ToUpper(name),
+						roff.Replace(name+" - "+of.Short))
+					var help strings.Builder
+					of.SetOut(&help)
+					err := of.Help()
+					fmt.Fprintf(w, "%s.EE\n", roff.Replace(help.String()))
+					return err
 				})
 			}
 			if err != nil {

@@ -65,15 +65,11 @@ func (m *ModelFlags) Time() time.Time {
 	return time.Now()
 }
 
-// history returns the earlier runs, and where to add this one. They are read only if there is a driver: else there is
-// no choice.
-func (m *ModelFlags) history(d auto.Driver) *auto.History {
-	if m.noHistory || os.Getenv(HistoryVariable) == "off" || nvtx.Tool() != "" {
-		return auto.New("")
-	}
+// history returns the earlier runs, and where to add this one.
+func (m *ModelFlags) history() *auto.History {
 	path, err := auto.Path()
-	if err != nil || !d.Present {
-		return auto.New(path)
+	if err != nil || m.noHistory || os.Getenv(HistoryVariable) == "off" || nvtx.Tool() != "" {
+		return auto.New("")
 	}
 	h, err := auto.Read(path, m.Time())
 	if err != nil {
@@ -93,7 +89,10 @@ func (m *ModelFlags) FindDriver() auto.Driver {
 func (o *Opened) Place(run auto.Run) error {
 	run.Config, run.Layers, run.Context, run.Chunk = o.Model.Config, o.Options.Layers, o.Options.Context, o.Options.Chunk
 	m, driver := o.Flags, o.Flags.FindDriver()
-	o.Run, o.history = &run, m.history(driver)
+	o.Run = &run
+	if driver.Present { // else there is no choice, and runs tell nothing
+		o.history = m.history()
+	}
 	if o.Backend != nil {
 		return nil
 	}

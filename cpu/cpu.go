@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"unsafe"
 
 	"gpt2scope/ceilings"
 	"gpt2scope/gpt2"
@@ -234,12 +235,20 @@ func (b *Backend) packMissing(ctx context.Context, m *gpt2.Model, p *packedModel
 	}
 	p.arenas = append(p.arenas, a)
 	var done, total int64
+	slice := sliceBytes
 	for _, param := range todo {
 		total += int64(param.Elements())
+		if len(param.Shape) > 1 {
+			slice = max(slice, 32*4*param.Shape[1]) // the least rows, of the largest type
+		}
 	}
-	var buf []byte // of all of them in turn
+	buf, err := alloc[uint16](slice / 2) // of all of them in turn, and not for the garbage collector to count
+	if err != nil {
+		return err
+	}
+	defer buf.free()
 	for _, param := range todo {
-		err := b.pack(ctx, m, p, a, param, &buf, func(elements int) {
+		err := b.pack(ctx, m, p, a, param, unsafe.Slice((*byte)(buf.void()), slice), func(elements int) {
 			if done += int64(elements); o.Progress != nil {
 				size := p.held.bytesPerWeight()
 				o.Progress(int64(float64(done)*size), int64(float64(total)*size))
@@ -251,7 +260,7 @@ func (b *Backend) packMissing(ctx context.Context, m *gpt2.Model, p *packedModel
 			return err
 		}
 	}
-	if buf = nil; size > muchMemory {
+	if size > muchMemory {
 		debug.FreeOSMemory()
 	}
 	return nil
@@ -279,7 +288,7 @@ func (b *Backend) drop(m *gpt2.Model, p *packedModel) {
 }
 
 // pack reads a parameter, in slices through buf, into the form in which it is held.
-func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, a *arena, param gpt2.Param, buf *[]byte,
+func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, a *arena, param gpt2.Param, buf []byte,
 	progress func(elements int)) error {
 	if len(param.Shape) == 1 {
 		v, err := a.floats(param.Elements())
@@ -306,15 +315,12 @@ func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, a *ar
 	p.matrices[param.Name] = w
 	source := sourceTypes[t.DType]
 	perSlice := max(1, sliceBytes/(32*cols*source.size())) * 32
-	if n := min(rows, perSlice) * cols * source.size(); len(*buf) < n {
-		*buf = make([]byte, max(n, sliceBytes))
-	}
 	for r := 0; r < rows; r += perSlice {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
 		n := min(perSlice, rows-r)
-		src := (*buf)[:n*cols*source.size()]
+		src := buf[:n*cols*source.size()]
 		if err := t.ReadParallel(src, int64(r*cols*source.size()), b.pool.threads, nil); err != nil {
 			return err
 		}

@@ -475,6 +475,9 @@ func (p *packed) read(dst []float32, off int) error {
 
 // scratch returns memory for row to read up to n elements.
 func (p *packed) scratch(n int) ([]byte, []float32) {
+	if p.block == 1 {
+		return make([]byte, n*p.bytes), nil
+	}
 	blocks := n/p.block + 2
 	return make([]byte, blocks*p.bytes), make([]float32, blocks*p.block)
 }

@@ -90,7 +90,7 @@ func Threads(n int) int {
 var _ gpt2.Recordable = (*runner)(nil)
 
 // held is the type in which the matrices of a model are held. Float32 numbers that a checkpoint has as bfloat16 stay
-// so: half the memory, and the same results.
+// so: half the memory for the same products.
 func (b *Backend) held(m *gpt2.Model) dtype {
 	if b.dtype == float32Type && m.Matrices() == weights.BF16 {
 		return exactType

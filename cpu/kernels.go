@@ -212,7 +212,7 @@ const (
 	float16Type  dtype = C.GS_F16
 	q8Type       dtype = C.GS_Q8
 
-	// exactType is float32 weights held as bfloat16, since a checkpoint has them so. All else is float32.
+	// exactType is float32 weights held as bfloat16, since a checkpoint has them so. All else stays float32.
 	exactType dtype = -1
 )
 
@@ -243,11 +243,8 @@ func (d dtype) bytesPerWeight() float64 {
 // ofTables is the type of tables and of the KV cache beside weights of type d. Neither is held in blocks of 8-bit
 // integers.
 func (d dtype) ofTables() dtype {
-	switch d {
-	case q8Type:
+	if d == q8Type {
 		return bfloat16Type
-	case exactType:
-		return float32Type
 	}
 	return d
 }

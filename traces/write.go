@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/klauspost/compress/gzip"
 )
 
 // writer writes a trace.
@@ -54,17 +53,8 @@ const firstTID = 1 << 30
 // Events of a lane that overlap without nesting go to separate tracks, because viewers drop them otherwise.
 func Write(to io.Writer, name string, h *Header, events []Event) error {
 	if strings.HasSuffix(strings.ToLower(name), ".gz") {
-		z, _ := gzip.NewWriterLevel(to, 6) // the last level that takes no longer than making the text; 9 saves a tenth
-		text, part := io.Pipe()
-		done := make(chan error, 1)
-		go func() {
-			_, err := io.Copy(z, text)
-			text.CloseWithError(err)
-			done <- err
-		}()
-		err := Write(part, "", h, events)
-		part.Close()
-		return cmp.Or(err, <-done, z.Close())
+		z := newCompressor(to)
+		return cmp.Or(Write(z, "", h, events), z.Close())
 	}
 	Sort(events)
 	h.Version, h.Events = Version, int64(len(events))

@@ -339,7 +339,7 @@ func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, a *ar
 }
 
 // sliceBytes is about how much of a tensor is read and packed at a time: little memory, and still much work per call.
-const sliceBytes = 512 << 10
+const sliceBytes = 3 << 20
 
 // sourceTypes maps the types of a checkpoint to those of the kernels.
 var sourceTypes = map[weights.DType]dtype{weights.F32: float32Type, weights.BF16: bfloat16Type,

@@ -39,8 +39,8 @@ func TestChoice(t *testing.T) {
 // simulate returns how many decode steps' time the tokens of a text take, and how many they are.
 func simulate(r *rand.Rand, accept map[Drafter]float64, tokens int) (took float64, made int) {
 	const step = 500_000 // ns of a decode step
-	c := choice{ways: []way{{}, {Speculation: Speculation{DraftExits, 1, 4}}, {Speculation: Speculation{DraftLookup, 0, 3}},
-		{Speculation: Speculation{DraftExits, 2, 2}}}, until: firstTrial, pause: firstPause}
+	c := choice{ways: []way{{}, {Speculation: Speculation{DraftExits, 1, 4}}, {Speculation: Speculation{DraftLookup, 0, 3}}},
+		until: firstTrial, pause: firstPause}
 	for made < tokens {
 		by := c.ways[c.now].Speculation
 		cost, n := 1.0, 1

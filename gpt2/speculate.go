@@ -274,8 +274,8 @@ func newChoice(s *Session) *choice {
 	}
 	c := &choice{ways: []way{{}}, until: firstTrial, pause: firstPause}
 	n := runner.VerifyRows() - 1
-	for _, by := range []Speculation{DefaultSpeculation(DraftExits), DefaultSpeculation(DraftLookup), {DraftExits, 2, 2}} {
-		if by.Drafts = min(by.Drafts, n); by.Drafts > 0 && 2*by.Layers < len(s.options.Layers) {
+	for _, by := range []Speculation{DefaultSpeculation(DraftExits), DefaultSpeculation(DraftLookup)} {
+		if by.Drafts = min(by.Drafts, n); by.Drafts > 0 {
 			c.ways = append(c.ways, way{Speculation: by})
 		}
 	}

@@ -23,26 +23,19 @@ type neighbour struct {
 	residual float64
 }
 
-// near is the distance, squared, from which on measured work says little.
-const near = 4
-
-// correction returns the weighted mean of the residuals of neighbours, but for the one at index without, and the least
-// distance, squared. A neighbour at a distance d counts (1 + d^2)^-3.
-func correction(here [features]float64, all []neighbour, without int) (mean, nearest float64) {
-	sum, weights, nearest := 0.0, 0.0, math.Inf(1)
+// correction returns the weighted mean of the residuals of neighbours. One at a distance d counts (1 + d^2)^-3.
+func correction(here [features]float64, all []neighbour) float64 {
+	sum, weights := 0.0, 0.0
 	for i := range all {
-		if i == without {
-			continue
-		}
 		d := 0.0
 		for k, v := range here {
 			d += (v - all[i].at[k]) * (v - all[i].at[k])
 		}
 		w := 1 / ((1 + d) * (1 + d) * (1 + d))
-		sum, weights, nearest = sum+w*all[i].residual, weights+w, min(nearest, d)
+		sum, weights = sum+w*all[i].residual, weights+w
 	}
 	if weights == 0 {
-		return 0, nearest
+		return 0
 	}
-	return sum / weights, nearest
+	return sum / weights
 }

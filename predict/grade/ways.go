@@ -17,8 +17,8 @@ type way struct {
 
 // fitted is a way that has learned.
 type fitted struct {
-	time  func(*predict.Row) predict.Estimate // of a row's work, not by its measured time; nil: none is predicted
-	onGPU func(Pair) bool                     // nil if nothing that was known was measured on both devices
+	time  func(*predict.Row) float64 // us of a row's work, not by its measured time; nil: none is predicted
+	onGPU func(Pair) bool            // nil if nothing that was known was measured on both devices
 }
 
 // ways are those that [Check] compares: the least time by the ceilings, a threshold of FLOPs for each task, a decision
@@ -26,8 +26,8 @@ type fitted struct {
 var ways = []way{{"floor", fitFloor}, {"threshold", fitThreshold}, {"tree", fitTree}, {"model", fitModel}}
 
 // lesser chooses the device with the lesser predicted time.
-func lesser(time func(*predict.Row) predict.Estimate) fitted {
-	return fitted{time, func(p Pair) bool { return time(p.GPU).Us < time(p.CPU).Us }}
+func lesser(time func(*predict.Row) float64) fitted {
+	return fitted{time, func(p Pair) bool { return time(p.GPU) < time(p.CPU) }}
 }
 
 // fitFloor takes bytes at the highest rate of a copy that was measured.
@@ -40,9 +40,8 @@ func fitFloor(_ context.Context, rows []predict.Row) (fitted, error) {
 			}
 		}
 	}
-	return lesser(func(r *predict.Row) predict.Estimate {
-		us := r.FloorUs + perByte[r.Memory]*(r.BytesIn+r.BytesOut)
-		return predict.Estimate{Us: us, Low: us, High: math.Inf(1)}
+	return lesser(func(r *predict.Row) float64 {
+		return r.FloorUs + perByte[r.Memory]*(r.BytesIn+r.BytesOut)
 	}), nil
 }
 
@@ -51,9 +50,9 @@ func fitModel(ctx context.Context, rows []predict.Row) (fitted, error) {
 	if err != nil {
 		return fitted{}, err
 	}
-	return lesser(func(r *predict.Row) predict.Estimate {
+	return lesser(func(r *predict.Row) float64 {
 		d, _ := m.Device(r)
-		return m.Predict(d, &r.Work)
+		return m.Predict(d, &r.Work).Us
 	}), nil
 }
 

@@ -27,13 +27,12 @@ func (e *Experiment) draft(ctx context.Context, v Variant) (values []Value, err 
 	if !can {
 		return nil, nil
 	}
-	if e.own == nil {
-		if e.own, err = e.write(ctx); err != nil {
-			return nil, err
-		}
+	text, err := e.ownText(ctx)
+	if err != nil {
+		return nil, err
 	}
 	perToken := func(s gpt2.Stats) float64 { return ms(s.DecodeTime) / float64(max(1, s.DecodeTokens)) }
-	prompt := e.own.ids[:min(len(e.own.ids), max(1, s.Options().Context-draftTokens))]
+	prompt := text[:min(len(text), max(1, s.Options().Context-draftTokens))]
 	var b gpt2.Stats // with n drafts
 	n := 0
 	for drafts := 1; drafts <= min(mostDrafts, runner.VerifyRows()-1); drafts++ {

@@ -42,7 +42,7 @@ type Experiment struct {
 	EnergyTime time.Duration  // of each measurement of it
 
 	weights *gpt2.Session // holds the weights of all layers while others come and go
-	own     *ownText
+	own     []int32       // what the whole model writes, once it was needed
 }
 
 // ErrSkipped is wrapped by the error of a task that failed alone: other tasks can go on.

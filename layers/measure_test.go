@@ -61,58 +61,37 @@ func run(t *testing.T, e *Experiment, what string, v Variant) map[string]Value {
 	return found
 }
 
-// TestCloseness compares agreement and KL divergence with what the logits of both models say, and the whole model with
-// itself.
-func TestCloseness(t *testing.T) {
+// TestOwnText compares the bits of a text that the whole model writes with what the variant's logits say of it.
+func TestOwnText(t *testing.T) {
 	e := small(t, &spoilt{})
-	same := run(t, e, TaskQuality, Depth(3, 3))
-	if a, k := same["agreement"], same["KL divergence"]; a.Value != 1 || math.Abs(k.Value) > 1e-9 || a.N != 8 || a.High != 1 || a.Low > 0.8 {
-		t.Errorf("the whole model agrees with itself by %+v, divergence %+v", a, k)
-	}
 	v, err := Drop(1, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := run(t, e, TaskQuality, v)
-	probabilities := func(order []int) [][]float64 {
-		s, err := gpt2.NewSession(t.Context(), e.Model, e.Backend, gpt2.Options{Layers: order})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		logits, err := s.Logits(t.Context(), e.own.ids, gpt2.LogitsAll)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var rows [][]float64
-		for row := range slices.Chunk(logits, 257) {
-			p, sum := make([]float64, len(row)), 0.0
-			for i, x := range row {
-				p[i] = math.Exp(float64(x))
-				sum += p[i]
-			}
-			for i := range p {
-				p[i] /= sum
-			}
-			rows = append(rows, p)
-		}
-		return rows
+	got := run(t, e, TaskQuality, v)["bits per token"].Value
+	if len(e.own) != 9 || e.own[0] != 256 {
+		t.Fatalf("the text is %v; expected the end-of-text token and 8 more", e.own)
 	}
-	whole, variant := probabilities([]int{0, 1, 2}), probabilities(v.Order)
-	agreement, divergence := 0.0, 0.0
-	for r := range whole {
-		best := func(p []float64) int { return slices.Index(p, slices.Max(p)) }
-		if best(whole[r]) == best(variant[r]) {
-			agreement += 1. / 8
-		}
-		for i, p := range whole[r] {
-			divergence += p * math.Log(p/variant[r][i]) / 8
-		}
+	s, err := gpt2.NewSession(t.Context(), e.Model, e.Backend, gpt2.Options{Layers: v.Order})
+	if err != nil {
+		t.Fatal(err)
 	}
-	near(t, "agreement", got["agreement"].Value, agreement, 1e-12)
-	near(t, "KL divergence", got["KL divergence"].Value, divergence, 1e-3*divergence)
-	if divergence < 1e-5 {
-		t.Fatalf("a divergence of %g tests nothing", divergence)
+	defer s.Close()
+	logits, err := s.Logits(t.Context(), e.own, gpt2.LogitsAll)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bits := 0.0
+	for i, next := range e.own[1:] {
+		row, sum := logits[257*i:257*(i+1)], 0.0
+		for _, x := range row {
+			sum += math.Exp(float64(x) - float64(row[next]))
+		}
+		bits += math.Log2(sum) / 8
+	}
+	near(t, "bits per token", got, bits, 1e-6)
+	if whole := run(t, e, TaskQuality, Depth(3, 3))["bits per token"].Value; whole == got {
+		t.Errorf("the whole model has %g bits a token too: the test says nothing", whole)
 	}
 }
 
@@ -141,21 +120,6 @@ func TestNotFinite(t *testing.T) {
 	if _, err := e.Run(t.Context(), Task{What: TaskQuality, Variant: Depth(1, 3), Repeat: 1}); !errors.Is(err, ErrSkipped) || !errors.Is(err, gpt2.ErrNotFinite) {
 		t.Errorf("logits that are not finite give %v", err)
 	}
-}
-
-// The interval of a share is Wilson's: 5 of 10 is 0.2366 to 0.7634, 0 of 10 is 0 to 0.2775 (Newcombe, "Two-sided
-// confidence intervals for the single proportion", 1998, method 3).
-func TestIntervals(t *testing.T) {
-	low, high := wilson(0.5, 10)
-	near(t, "low of 5 of 10", low, 0.2366, 5e-5)
-	near(t, "high of 5 of 10", high, 0.7634, 5e-5)
-	low, high = wilson(0, 10)
-	near(t, "low of 0 of 10", low, 0, 1e-12)
-	near(t, "high of 0 of 10", high, 0.2775, 5e-5)
-	m := meanOf([]float64{1, 2, 3, 4}) // standard deviation sqrt(5/3), standard error half of it
-	near(t, "mean", m.Value, 2.5, 1e-12)
-	near(t, "low", m.Low, 2.5-1.959964*math.Sqrt(5./3)/2, 1e-6)
-	near(t, "high", m.High, 2.5+1.959964*math.Sqrt(5./3)/2, 1e-6)
 }
 
 // decodeTimes makes rows of the decode time of a variant.

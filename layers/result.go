@@ -37,10 +37,9 @@ type Variant struct {
 	// decode step), "predicted memory" (bytes), "parameters", "prefill FLOPs", "decode FLOPs", "prefill bytes",
 	// "decode bytes", "prefill floor", "decode floor" (ms, the least time by the device's ceilings),
 	// "prefill share of floor", "decode share of floor" (roofline %: floor / time),
-	// "energy" (mJ per token), "bits per byte", "perplexity", "agreement" (share of top tokens equal to full depth's),
-	// "KL divergence" (nats), "draft time" (ms, of a token of the whole model while this depth drafts; of the whole depth
-	// without drafts), "drafts" (verified at once), "tokens a pass". A metric that could not be measured is absent. Of
-	// "agreement" and "KL divergence" the value is the mean over N tokens.
+	// "energy" (mJ per token), "bits per byte", "perplexity", "bits per token" (of a text that the whole model writes),
+	// "draft time" (ms, of a token of the whole model while this depth drafts; of the whole depth without drafts),
+	// "drafts" (verified at once), "tokens a pass". A metric that could not be measured is absent.
 	Metrics map[string]Metric `json:"metrics"`
 }
 

@@ -123,7 +123,7 @@ func (r *Result) Sentence() string {
 	text := "Each layer costs " + strings.Join(costs, " and ")
 	if gain := -change("bits per byte"); math.Abs(gain) <= math.MaxFloat64 {
 		text += fmt.Sprintf(", and gains %.2g bits a byte of the text", gain)
-	} else if gain := -change("KL divergence") / math.Ln2; math.Abs(gain) <= math.MaxFloat64 {
+	} else if gain := -change("bits per token"); math.Abs(gain) <= math.MaxFloat64 {
 		text += fmt.Sprintf(", and gains %.2g bits a token against the whole model", gain)
 	}
 	return text + " (on average, from the first depth to the last)."
@@ -211,8 +211,8 @@ func (c *Computed) notes(r *Result) (notes []string) {
 	}
 	note(slices.ContainsFunc(r.Fits, func(f Fit) bool { return len(f.Depths) == 3 }),
 		"A line that is fitted to three depths has one degree of freedom: its intervals are wide.")
-	note(has("KL divergence", nil), "Agreement and KL divergence compare with the whole model of %d layers, on %d "+
-		"tokens that it writes at temperature 1 with seed %d; both are means over the tokens.", c.Layers, c.Window, c.Seed)
+	note(has("bits per token", nil), "Bits per token are of %d tokens that the whole model of %d layers writes at temperature 1 "+
+		"with seed %d: it needs the fewest, but for chance.", c.Window, c.Layers, c.Seed)
 	note(has("perplexity", nil), "Bits per byte and perplexity are of %d tokens, "+
 		"in windows of %d at a stride of half a window.",
 		c.TextTokens, c.Window)

@@ -109,7 +109,7 @@ func TestSentence(t *testing.T) {
 	}
 	of := func(n int, prefill, decode, bits float64) Variant {
 		return Variant{Kind: KindDepth, Layers: n, Metrics: map[string]Metric{"prefill time": {Median: prefill}, "decode time": {Median: decode},
-			"KL divergence": {Median: bits * math.Ln2}}}
+			"bits per token": {Median: bits}}}
 	}
 	r := Result{Variants: []Variant{of(1, 2, 0.1, 0.5), of(6, 52, 2.1, 0)}, Fits: []Fit{{Phase: TaskPrefill, B: 11}}}
 	if got, want := r.Sentence(), "Each layer costs 11 ms of a prefill and 0.4 ms of a decode step, and gains 0.1 bits a token against the whole model "+

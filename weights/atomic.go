@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"gpt2scope/internal/files"
@@ -66,7 +65,7 @@ func WriteFile(ctx context.Context, path string, write func(w io.Writer) error) 
 	if err := f.Sync(); err != nil {
 		return writeProblem(path, err)
 	}
-	if err := os.Rename(f.Name(), path); err != nil { // while the lock is held
+	if err := os.Rename(f.Name(), path); err != nil {
 		return writeProblem(path, err)
 	}
 	done = true
@@ -110,63 +109,18 @@ func target(path string) (string, fs.FileInfo, error) {
 	return real, info, nil
 }
 
-// temporary returns the beginning of the paths of temporary files for dir/base.
+// temporary returns a path for what becomes dir/base.
 func temporary(dir, base string) string {
 	if len(base) > 200 { // names are limited, commonly to 255 bytes
 		base = ""
 	}
-	return fmt.Sprintf("%s.%s.tmp-", dir, base)
+	return fmt.Sprintf("%s.%s.tmp-%08x", dir, base, rand.Uint32())
 }
 
-// createTemp sweeps, and claims a file for the new content of dir/base.
+// createTemp makes a file for the new content of dir/base.
 // Unlike that of os.CreateTemp its mode follows the umask, as that of any other file.
 func createTemp(dir, base string) (*os.File, error) {
-	prefix := temporary(dir, base)
-	sweep(prefix)
-	for {
-		f, err := os.OpenFile(fmt.Sprintf("%s%08x", prefix, rand.Uint32()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-		if err == nil && !claim(f) {
-			f.Close()
-			continue
-		}
-		if !errors.Is(err, fs.ErrExist) {
-			return f, err
-		}
-	}
-}
-
-// lock locks a file or directory until it is closed, which fails if another process has locked it.
-func lock(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) }
-
-// claim locks something temporary that was just made, so that no other process sweeps it. It is false if one was
-// quicker: between the making and the lock it looked like a leftover.
-func claim(f *os.File) bool {
-	if errors.Is(lock(f), syscall.EWOULDBLOCK) {
-		return false
-	}
-	mine, err := f.Stat()
-	there, err2 := os.Lstat(f.Name())
-	return err == nil && err2 == nil && os.SameFile(mine, there)
-}
-
-// sweep removes temporary files and directories that ended processes left: those whose paths begin so and end in eight
-// digits, and which nobody has locked.
-func sweep(prefix string) {
-	dir, begin := filepath.Split(prefix)
-	entries, _ := os.ReadDir(filepath.Clean(dir))
-	for _, e := range entries {
-		number, ok := strings.CutPrefix(e.Name(), begin)
-		info, err := e.Info()
-		if !ok || len(number) != 8 || err != nil || !info.Mode().IsRegular() && !info.IsDir() {
-			continue
-		}
-		if f, err := os.OpenFile(dir+e.Name(), os.O_RDONLY|syscall.O_NONBLOCK, 0); err == nil {
-			if lock(f) == nil {
-				os.RemoveAll(dir + e.Name())
-			}
-			f.Close()
-		}
-	}
+	return os.OpenFile(temporary(dir, base), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 }
 
 // fill writes the content to f.

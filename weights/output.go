@@ -3,9 +3,7 @@ package weights
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 )
@@ -106,22 +104,18 @@ func (f Folder) Write(ctx context.Context, write func(dir string) error) (err er
 	path := filepath.Clean(f.Path)
 	_, missing := os.Stat(path)
 	parent, base := filepath.Split(path)
-	prefix := filepath.Join(path, ".tmp-")
-	sweep(temporary(parent, base)) // of an end before the directory was there
+	staging := temporary(path+string(filepath.Separator), base)
 	if missing != nil {
 		if parent != "" {
 			if err := os.MkdirAll(parent, 0o777); err != nil {
 				return writeProblem(path, err)
 			}
 		}
-		prefix = temporary(parent, base)
+		staging = temporary(parent, base)
 	}
-	sweep(prefix)
-	staging, d, err := makeStaging(prefix)
-	if err != nil {
+	if err := os.Mkdir(staging, 0o777); err != nil {
 		return writeProblem(path, err)
 	}
-	defer d.Close()
 	defer os.RemoveAll(staging) // of a directory that has moved, nothing
 	if err := write(staging); err != nil {
 		return renamed(err, staging, path)
@@ -151,25 +145,6 @@ func (f Folder) Write(ctx context.Context, write func(dir string) error) (err er
 		}
 	}
 	return nil
-}
-
-// makeStaging makes and claims a directory whose path begins so.
-func makeStaging(prefix string) (path string, d *os.File, err error) {
-	for {
-		path = fmt.Sprintf("%s%08x", prefix, rand.Uint32())
-		if err := os.Mkdir(path, 0o777); err != nil {
-			return "", nil, err
-		}
-		d, err := os.Open(path)
-		if err == nil && claim(d) {
-			return path, d, nil
-		}
-		if err == nil {
-			d.Close()
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			return "", nil, err
-		}
-	}
 }
 
 // renamed names the file's place at last in an error about the file under way.

@@ -273,49 +273,23 @@ func TestWriteFileLinks(t *testing.T) {
 // TestNPY: headers are as NumPy itself writes them, and elements follow.
 func TestNPY(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 14))
-	for tuple, shape := range map[string][]int{
-		"()": nil, "(3,)": {3}, "(2, 3)": {2, 3}, "(0, 4)": {0, 4}, "(100, 7, 50)": {100, 7, 50},
-	} {
-		n := 1
-		for _, dim := range shape {
-			n *= dim
-		}
-		data := make([]float32, n)
+	for shape, text := range map[[2]int]string{{2, 3}: "(2, 3)", {0, 4}: "(0, 4)", {100, 350}: "(100, 350)"} {
+		data := make([]float32, shape[0]*shape[1])
 		for i := range data {
 			data[i] = float32(rng.NormFloat64())
 		}
 		var b bytes.Buffer
-		if err := WriteNPY(&b, shape, data); err != nil {
+		if err := WriteNPY(&b, shape[0], shape[1], data); err != nil {
 			t.Fatal(err)
 		}
-		file := b.Bytes()
-		if string(file[:8]) != "\x93NUMPY\x01\x00" {
-			t.Fatalf("%s: begins with %q", tuple, file[:8])
-		}
-		begin := 10 + int(binary.LittleEndian.Uint16(file[8:]))
-		header := string(file[10:begin])
-		if want := "{'descr': '<f4', 'fortran_order': False, 'shape': " + tuple +
-			", }"; strings.TrimRight(header, " \n") != want {
-			t.Errorf("header %q, want %q", header, want)
-		}
-		if begin%64 != 0 || !strings.HasSuffix(header, "\n") {
-			t.Errorf("%s: data begin at %d, header ends in %q", tuple, begin, header[len(header)-1:])
-		}
-		want := make([]byte, 4*n)
-		copy(want, float32Bytes(data))
-		if !bytes.Equal(file[begin:], want) {
-			t.Errorf("%s: wrong elements", tuple)
+		header := "\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': " + text + ", }"
+		want := append([]byte(header+strings.Repeat(" ", 127-len(header))+"\n"), float32Bytes(data)...)
+		if !bytes.Equal(b.Bytes(), want) {
+			t.Errorf("%s: %q", text, b.Bytes()[:min(b.Len(), 140)])
 		}
 	}
-}
-
-func TestNPYErrors(t *testing.T) {
-	for _, shape := range [][]int{{-1}, {3, -1}, {math.MaxInt, 2}, make([]int, 30000)} {
-		checkError(t, WriteNPY(io.Discard, shape, nil), "cannot be written")
-	}
-	checkError(t, WriteNPY(io.Discard, []int{2, 3}, make([]float32, 4)), "6 elements", "4 are given")
 	boom := errors.New("boom")
-	if err := WriteNPY(failingWriter{boom}, []int{0}, nil); !errors.Is(err, boom) {
+	if err := WriteNPY(failingWriter{boom}, 0, 0, nil); !errors.Is(err, boom) {
 		t.Error(err)
 	}
 }
@@ -324,78 +298,7 @@ type failingWriter struct{ err error }
 
 func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
 
-// TestSweep: a write removes what killed processes left of earlier ones to the same name, and nothing else.
-func TestSweep(t *testing.T) {
-	dir := t.TempDir()
-	make := func(name string) string {
-		path := filepath.Join(dir, name)
-		put(t, path, "part")
-		return path
-	}
-	make(".out.tmp-0000000a")
-	make(".out2.tmp-0000000a")
-	make(".out.tmp-notes")
-	held, err := os.Open(make(".out.tmp-0000000c"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer held.Close()
-	if lock(held) != nil {
-		t.Skip("files cannot be locked here")
-	}
-	if err := WriteFile(t.Context(), filepath.Join(dir, "out"), writeString("new")); err != nil {
-		t.Fatal(err)
-	}
-	if want := []string{".out.tmp-0000000c", ".out.tmp-notes", ".out2.tmp-0000000a",
-		"out"}; !slices.Equal(names(t, dir), want) {
-		t.Errorf("left %q, want %q", names(t, dir), want)
-	}
-	dir = t.TempDir()
-	staging := filepath.Join(dir, ".tmp-0000000a")
-	outside := filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".tmp-0000000a") // of when dir was not there
-	if err := errors.Join(os.Mkdir(staging, 0o777), os.WriteFile(filepath.Join(staging, "part"), nil, 0o666),
-		os.Mkdir(outside, 0o777)); err != nil {
-		t.Fatal(err)
-	}
-	write := func(dir string) error { return os.WriteFile(filepath.Join(dir, "file"), nil, 0o666) }
-	if err := (Folder{Path: dir, Force: true}).Write(t.Context(), write); err != nil ||
-		!slices.Equal(names(t, dir), []string{"file"}) {
-		t.Errorf("%v, left %q", err, names(t, dir))
-	}
-	if _, err := os.Stat(outside); err == nil {
-		t.Errorf("%s is left", outside)
-	}
-}
-
-// TestClaim: what another process locked or removed between the making and the lock is not claimed.
-func TestClaim(t *testing.T) {
-	for name, c := range map[string]struct {
-		before func(path string) error
-		want   bool
-	}{
-		"nobody came":  {func(string) error { return nil }, true},
-		"it was swept": {func(path string) error { sweep(strings.TrimSuffix(path, "0000000a")); return nil }, false},
-		"it was swept, and made again": {func(path string) error {
-			sweep(strings.TrimSuffix(path, "0000000a"))
-			return os.WriteFile(path, nil, 0o666)
-		}, false},
-	} {
-		path := filepath.Join(t.TempDir(), ".out.tmp-0000000a")
-		f, err := os.Create(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		if err := c.before(path); err != nil {
-			t.Fatal(err)
-		}
-		if got := claim(f); got != c.want {
-			t.Errorf("%s: claimed %v", name, got)
-		}
-	}
-}
-
-// Writers of one name at once sweep nothing of each other.
+// Of writers of one name at once one wins whole.
 func TestWritersAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	var group sync.WaitGroup

@@ -93,7 +93,7 @@ func (d *dumpFlags) run(c *cobra.Command, m *cli.ModelFlags) error {
 		return err
 	}
 	err = cli.WriteFile(ctx, d.out, func(w io.Writer) error {
-		return weights.WriteNPY(w, []int{shape.Rows, shape.Width}, data)
+		return weights.WriteNPY(w, shape.Rows, shape.Width, data)
 	})
 	name := d.out
 	if name == "-" {

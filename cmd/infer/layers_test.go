@@ -65,7 +65,7 @@ func TestLayers(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	args := withQuick("--range", "1-3", "--predict", "5,9", "--verify", "-o", dir)
 	out := mustInfer(t, args...).stdout
-	for _, part := range []string{"shakespeare, cpu (1 thread), f32", "KL divergence", "results are in " + dir, "The model has 6 layers", "energy"} {
+	for _, part := range []string{"shakespeare, cpu (1 thread), f32", "bits per token", "results are in " + dir, "The model has 6 layers", "energy"} {
 		if part != "energy" && !strings.Contains(out, part) {
 			t.Errorf("the table has no %q:\n%s", part, out)
 		}
@@ -197,7 +197,7 @@ func TestLayersText(t *testing.T) {
 		if p, b := v.Metrics["perplexity"].Median, v.Metrics["bits per byte"].Median; math.Abs(p-eval.Perplexity) > 1e-6*p || math.Abs(b-eval.Bits) > 1e-6*b {
 			t.Errorf("%s layers: %v and %v, not %+v", v.Label, p, b, eval)
 		}
-		for _, absent := range []string{"prefill time", "host memory", "KL divergence"} {
+		for _, absent := range []string{"prefill time", "host memory", "bits per token"} {
 			if _, ok := v.Metrics[absent]; ok {
 				t.Errorf("%s was measured", absent)
 			}

@@ -14,7 +14,7 @@ import (
 	"gpt2scope/layers"
 )
 
-// Write draws a result into a directory that exists: time, memory, quality, energy and quality-time, each as .png and
+// Write draws a result into a directory that exists: time, quality, energy and quality-time, each as .png and
 // .svg, and layers.html, a page with all of them and a text. The same result gives the same bytes.
 func Write(ctx context.Context, dir string, r *layers.Result, text string) error {
 	_, err := album.Album{File: "layers.html", Title: "What a layer costs", Text: text, Pictures: figures(r),
@@ -33,18 +33,10 @@ const (
 	ofPredictions
 	ofLists
 	ofChecks
-	ofMemory
 )
 
-// qualities are the measures of quality and their axes. The name of bits per byte has its unit.
-var qualities = []struct {
-	name string
-	axis chart.Axis
-}{
-	{"bits per byte", chart.Axis{Name: "bits per byte"}},
-	{"agreement", chart.Axis{Name: "agreement, share of top tokens"}},
-	{"KL divergence", chart.Axis{Name: "KL divergence", Unit: "nats"}},
-}
+// qualities are the measures of quality, whose names have their units.
+var qualities = []string{"bits per byte", "bits per token"}
 
 // figures are all pictures of a result; what was not measured has no points there.
 func figures(r *layers.Result) []album.Picture {
@@ -53,8 +45,8 @@ func figures(r *layers.Result) []album.Picture {
 	}
 	var quality, against []chart.Panel
 	for _, q := range qualities {
-		quality = append(quality, byDepth(r, q.name, q.axis, ""))
-		against = append(against, againstTime(r, q.name, q.axis))
+		quality = append(quality, byDepth(r, q, chart.Axis{Name: q}, ""))
+		against = append(against, againstTime(r, q, chart.Axis{Name: q}))
 	}
 	picture := func(file, title string, panels ...chart.Panel) album.Picture {
 		return album.Picture{File: file, Picture: chart.Picture{Title: title, Panels: panels}}
@@ -62,7 +54,6 @@ func figures(r *layers.Result) []album.Picture {
 	return []album.Picture{
 		picture("time", "Time by depth", of("prefill time", "prefill time", "ms", layers.TaskPrefill),
 			of("decode time", "time of a decode step", "ms", layers.TaskDecode)),
-		picture("memory", "Memory by depth", memory(r)),
 		picture("quality", "Quality by depth", quality...),
 		picture("energy", "Energy by depth", of("energy", "energy", "mJ per token", "")),
 		picture("quality-time", "Quality against time", against...),
@@ -171,19 +162,6 @@ func intervals(variants []layers.Variant, metric string) string {
 		}
 	}
 	return ""
-}
-
-// memory is the predicted memory by depth.
-func memory(r *layers.Result) chart.Panel {
-	guess := chart.Series{Name: "predicted before the run", Kind: chart.Predicted, Group: ofMemory}
-	sweep, _ := depths(r)
-	for _, v := range sweep {
-		if m, ok := v.Metrics["predicted memory"]; ok {
-			guess.Points = append(guess.Points, point(v.Layers, value(m)))
-		}
-	}
-	return chart.Panel{X: chart.Axis{Name: "layers", Whole: true, Zero: true},
-		Y: chart.Axis{Name: "predicted memory", Unit: "bytes", Zero: true}, Series: []chart.Series{guess}}
 }
 
 // againstTime is a measure of quality against the time of a decode step, or of the prefill if there is no decode.

@@ -78,10 +78,6 @@ func TestPlottedDataIsTheResult(t *testing.T) {
 		equal("predictions", pick(all, c.figure, c.panel, "predicted, "), predictions, c.predictions)
 		equal("verifications", pick(all, c.figure, c.panel, "measured afterwards"), checks, c.checks)
 	}
-	guess := measurements(r, "predicted memory", true)
-	if got := pick(all, "memory", 0, "predicted before"); len(guess) != 6 || !slices.Equal(got, guess) {
-		t.Errorf("predicted memory is %v, expected %v", got, guess)
-	}
 	for sweep, got := range map[bool][]chart.Point{true: pick(all, "quality-time", 0, "measured"), false: pick(all, "quality-time", 0, "other")} {
 		var want []chart.Point
 		for _, v := range r.Variants {
@@ -162,17 +158,15 @@ func written(t *testing.T, r *layers.Result) map[string]string {
 	return all
 }
 
-var everything = []string{"time", "memory", "quality", "energy", "quality-time"}
+var everything = []string{"time", "quality", "energy", "quality-time"}
 
 // What was not measured has no picture; numbers that are none appear nowhere.
 func TestPartialResults(t *testing.T) {
-	drop := func(names ...string) *layers.Result {
+	drop := func(name string) *layers.Result {
 		r := full()
 		r.Predictions = nil
 		for i := range r.Variants {
-			for _, name := range names {
-				delete(r.Variants[i].Metrics, name)
-			}
+			delete(r.Variants[i].Metrics, name)
 		}
 		return r
 	}
@@ -201,8 +195,7 @@ func TestPartialResults(t *testing.T) {
 		"empty":      {&layers.Result{}, nil},
 		"all":        {full(), everything},
 		"no metrics": {&layers.Result{Variants: []layers.Variant{{Label: "1", Kind: "depth", Layers: 1}}, Fits: []layers.Fit{{Phase: "decode", A: 1, B: 2, Depths: []int{1, 2}}}}, nil},
-		"no quality": {drop("bits per byte"), []string{"time", "memory", "energy"}},
-		"no memory":  {drop("predicted memory"), []string{"time", "quality", "energy", "quality-time"}},
+		"no quality": {drop("bits per byte"), []string{"time", "energy"}},
 		"NaN":        {with(math.NaN()), nil},
 		"infinite":   {with(math.Inf(1)), nil},
 		"large":      {with(9e199), everything},
@@ -247,7 +240,7 @@ func TestPageInBrowser(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.Over > 0 || got.Shown != 5 || got.Letters < 9 {
+		if got.Over > 0 || got.Shown != 4 || got.Letters < 9 {
 			t.Errorf("in a window of %d pixels the page is %+v", width, got)
 		}
 	}

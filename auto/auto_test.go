@@ -114,7 +114,7 @@ func TestWorkOfManyTokens(t *testing.T) {
 
 // took returns the table's times of a run, times a factor each.
 func took(d Device, run Run, open, rest float64) Times {
-	t := d.table().time(d.Work(run), false)
+	t := d.table().time(d.Work(run))
 	return Times{Open: t.Open * open, Load: t.Load * rest, Prefill: t.Prefill * rest, Decode: t.Decode * rest}
 }
 
@@ -125,8 +125,7 @@ func add(h *History, d Device, run Run, at time.Time) error {
 
 // ran makes the record of a run whose parts took the table's time times a factor each.
 func ran(d Device, run Run, at time.Time, open, rest float64) Record {
-	r := newRecord(&d, d.Work(run), took(d, run, open, rest), false, at)
-	r.Boot = "now"
+	r := newRecord(&d, d.Work(run), took(d, run, open, rest), at)
 	return r
 }
 
@@ -138,8 +137,8 @@ func TestPredict(t *testing.T) {
 	cpu, gpu := host(), h200()
 	run := shipped(2)
 	run.Prompt, run.New = 100, 300
-	table := cpu.table().time(cpu.Work(run), false)
-	h := &History{Boot: "now"}
+	table := cpu.table().time(cpu.Work(run))
+	h := &History{}
 	if p := h.Predict(&cpu, cpu.Work(run), today); p.Times != table || p.Runs != 0 {
 		t.Errorf("without history: %+v, want %+v", p, table)
 	}
@@ -170,6 +169,10 @@ func TestPredict(t *testing.T) {
 	if p := h.Predict(&cpu, cpu.Work(run), today); p.Times != table || p.Runs != 0 {
 		t.Errorf("runs of other devices count: %+v", p)
 	}
+	unnamed := GPU("", weights.BF16) // a driver that tells no name
+	if p := h.Predict(&unnamed, gpu.Work(run), today); p.Runs != 1 {
+		t.Errorf("a GPU without a name: %+v", p)
+	}
 }
 
 // A part of a run in which the process was stopped for 20 s, or waited for whoever reads its output, tells nothing of
@@ -179,49 +182,17 @@ func TestStoppedProcess(t *testing.T) {
 	cpu := host()
 	run := shipped(2)
 	run.Prompt, run.New = 100, 300
-	table := cpu.table().time(cpu.Work(run), false)
+	table := cpu.table().time(cpu.Work(run))
 	stopped := ran(cpu, run, today, 1, 2)
 	stopped.Measured.Decode += 20e3
 	for _, h := range []*History{
-		{Boot: "now", Records: []Record{stopped}},
-		{Boot: "now", Records: []Record{stopped, stopped, ran(cpu, run, today, 1, 1)}},
+		{Records: []Record{stopped}},
+		{Records: []Record{stopped, stopped, ran(cpu, run, today, 1, 1)}},
 	} {
 		p := h.Predict(&cpu, cpu.Work(run), today)
 		if !near(p.Decode, table.Decode) || !near(p.Prefill, 2*table.Prefill) {
 			t.Errorf("%d runs: %+v; expected decode in %g ms, prefill in %g", len(h.Records), p, table.Decode, 2*table.Prefill)
 		}
-	}
-}
-
-// The first use of a GPU since the machine started takes longer, and tells nothing of later ones.
-func TestFirstUse(t *testing.T) {
-	gpu := h200()
-	run := shipped(1)
-	run.Prompt, run.New = 6, 10
-	opens := func(h *History) float64 { p := h.Predict(&gpu, gpu.Work(run), today); return p.Open }
-	later, first := gpuTable.open/1e3, gpuTable.first/1e3
-	if got := opens(&History{Boot: "now"}); got != first {
-		t.Errorf("never used: %g ms to open, want %g", got, first)
-	}
-	used := ran(gpu, run, today, 1.2, 1)
-	if got := opens(&History{Boot: "now", Records: []Record{used}}); !near(got, 1.2*later) {
-		t.Errorf("used: %g ms, want %g", got, 1.2*later)
-	}
-	if got := opens(&History{Boot: "next", Records: []Record{used}}); got != first {
-		t.Errorf("used before the machine started: %g ms, want %g", got, first)
-	}
-	slow := used
-	slow.First, slow.Measured.Open, slow.Predicted.Open = true, 700, first
-	if got := opens(&History{Boot: "next", Records: []Record{slow}}); !near(got, 700) {
-		t.Errorf("its first use took 700 ms: %g", got)
-	}
-	if got := opens(&History{Boot: "now", Records: []Record{slow}}); got != later {
-		t.Errorf("after a first use of 700 ms: %g, want %g", got, later)
-	}
-	unnamed := GPU("", weights.BF16) // a driver that tells no name
-	h := &History{Boot: "now", Records: []Record{used}}
-	if p := h.Predict(&unnamed, gpu.Work(run), today); p.Runs != 1 || !near(p.Open, 1.2*later) {
-		t.Errorf("a GPU without a name: %+v", p)
 	}
 }
 
@@ -253,7 +224,7 @@ func TestChoose(t *testing.T) {
 		run.Prompt, run.New = 6, tokens
 		return h.Choose(run, &cpu, &gpu, today)
 	}
-	none := &History{Boot: "now"}
+	none := &History{}
 	if c := choose(none, 1, 256); c.GPU || !(c.OnGPU.Open > c.OnCPU.Total()) {
 		t.Errorf("256 tokens of one layer: %+v", c)
 	}
@@ -262,11 +233,11 @@ func TestChoose(t *testing.T) {
 	}
 	run := shipped(6)
 	run.Prompt, run.New = 6, 3000
-	slowCPU := &History{Boot: "now", Records: []Record{ran(cpu, run, today, 1, 10), ran(gpu, run, today, 1, 1)}}
+	slowCPU := &History{Records: []Record{ran(cpu, run, today, 1, 10), ran(gpu, run, today, 1, 1)}}
 	if c := choose(slowCPU, 6, 1000); !c.GPU {
 		t.Errorf("a slow CPU: %+v", c)
 	}
-	slowGPU := &History{Boot: "now", Records: []Record{ran(gpu, run, today, 15, 15)}}
+	slowGPU := &History{Records: []Record{ran(gpu, run, today, 15, 15)}}
 	if c := choose(slowGPU, 6, 10000); c.GPU {
 		t.Errorf("a slow GPU: %+v", c)
 	}
@@ -311,8 +282,8 @@ func TestHistory(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Size() > maxBytes/2 {
 		t.Errorf("the file has %d bytes, %v", info.Size(), err)
 	}
-	want := newRecord(&d, d.Work(run), took(d, run, 1, 1), true, today.Add((maxRecords+19)*time.Second))
-	if want.Boot = h.Boot; h.Records[maxRecords-1] != want {
+	want := newRecord(&d, d.Work(run), took(d, run, 1, 1), today.Add((maxRecords+19)*time.Second))
+	if h.Records[maxRecords-1] != want {
 		t.Errorf("%+v, want %+v", h.Records[maxRecords-1], want)
 	}
 	if err := add(New(""), d, run, today); err != nil {

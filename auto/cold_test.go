@@ -40,7 +40,7 @@ func readCold(t *testing.T, path string) coldRun {
 	if err != nil || len(rows) < 2 {
 		t.Fatalf("%s: %d rows, %v", path, len(rows), err)
 	}
-	c := coldRun{gpu: h200(), history: History{Boot: "now"}, wall: map[shape]map[string]float64{}}
+	c := coldRun{gpu: h200(), wall: map[shape]map[string]float64{}}
 	all := map[shape]map[string][]float64{}
 	for _, row := range rows[1:] {
 		text := func(column string) string { return row[slices.Index(rows[0], column)] }
@@ -64,8 +64,7 @@ func readCold(t *testing.T, path string) coldRun {
 		case "cpu-learning", "cuda-learning":
 			took := Times{Open: number("open_ms"), Load: number("load_ms"), Prefill: number("prefill_ms"),
 				Decode: number("decode_ms")}
-			r := newRecord(device, device.Work(s.run()), took, false, today)
-			r.Boot = "now"
+			r := newRecord(device, device.Work(s.run()), took, today)
 			c.history.Records = append(c.history.Records, r)
 		default:
 			if all[s] == nil {
@@ -97,7 +96,7 @@ func TestColdCombinations(t *testing.T) {
 				t.Fatalf("%d combinations, %d earlier runs; want 60 and 16", len(c.wall), len(c.history.Records))
 			}
 			for name, h := range map[string]*History{
-				"with a history of other shapes": &c.history, "without a history": {Boot: "now"},
+				"with a history of other shapes": &c.history, "without a history": {},
 			} {
 				sum, worst, toGPU := 0.0, 1.0, 0
 				for s, ms := range maps.All(c.wall) {

@@ -27,12 +27,10 @@ const (
 // Record is what one run measured of itself: a line of the file.
 type Record struct {
 	Version  int     `json:"v"`
-	Time     int64   `json:"time"`           // Unix, of the end
-	Boot     string  `json:"boot,omitempty"` // names the time since the machine started; "" is not known
+	Time     int64   `json:"time"` // Unix, of the end
 	GPU      bool    `json:"gpu,omitempty"`
 	Device   string  `json:"device"` // [Device.Name]
 	DType    string  `json:"dtype"`
-	First    bool    `json:"first,omitempty"`  // the GPU was not used since the machine started, as far as is known
 	Waited   float64 `json:"waited,omitempty"` // see [Waited]: the machine was busy
 	Ceilings string  `json:"ceilings"`         // names those that predictions are made of
 	BLAS     bool    `json:"blas,omitempty"`
@@ -45,9 +43,9 @@ type Record struct {
 func (r *Record) at() time.Time { return time.Unix(r.Time, 0) }
 
 // newRecord makes the record of a run on a device.
-func newRecord(d *Device, w Work, t Times, first bool, now time.Time) Record {
-	return Record{Version: recordVersion, Time: now.Unix(), GPU: d.GPU, Device: d.Name, DType: d.DType, First: first,
-		Ceilings: d.ceilings(), BLAS: w.BLAS, OnHost: w.OnHost, Measured: t, Predicted: d.table().time(w, first)}
+func newRecord(d *Device, w Work, t Times, now time.Time) Record {
+	return Record{Version: recordVersion, Time: now.Unix(), GPU: d.GPU, Device: d.Name, DType: d.DType,
+		Ceilings: d.ceilings(), BLAS: w.BLAS, OnHost: w.OnHost, Measured: t, Predicted: d.table().time(w)}
 }
 
 // of tells whether a record is of a device. A GPU whose name is not known may be any.
@@ -65,29 +63,17 @@ func (r *Record) possible(now time.Time) bool {
 		}
 	}
 	return r.Time > 0 && !r.at().After(now.Add(24*time.Hour)) && r.Device != "" && r.Waited >= 0 && r.Waited <= 1 &&
-		max(len(r.Device), len(r.DType), len(r.Boot), len(r.Ceilings)) <= maxName
+		max(len(r.Device), len(r.DType), len(r.Ceilings)) <= maxName
 }
 
 // History is what earlier runs took, oldest first, and where it is kept.
 type History struct {
 	Records []Record
-	Boot    string // of the machine now: see [Record]
-
-	path string
+	path    string
 }
 
 // New returns a history whose file is not read: runs can be added to it. Without a path nothing is kept.
-func New(path string) *History { return &History{Boot: boot(), path: path} }
-
-// usedSince tells whether a GPU was used since the machine started. If that is not known, it was if it ever was.
-func (h *History) usedSince(d *Device) bool {
-	for i := range h.Records {
-		if r := &h.Records[i]; r.of(d) && (r.Boot == h.Boot || r.Boot == "" || h.Boot == "") {
-			return true
-		}
-	}
-	return false
-}
+func New(path string) *History { return &History{path: path} }
 
 // Path returns the path of the file in the user's cache folder.
 func Path() (string, error) {
@@ -139,8 +125,8 @@ func (h *History) Add(d *Device, w Work, t Times, waited float64, now time.Time)
 	if h.path == "" {
 		return nil
 	}
-	r := newRecord(d, w, t, d.GPU && !h.usedSince(d), now)
-	r.Boot, r.Waited = h.Boot, waited
+	r := newRecord(d, w, t, now)
+	r.Waited = waited
 	err := errors.New("they cannot be right")
 	if r.possible(now) {
 		err = h.write(r, now)

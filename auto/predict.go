@@ -65,8 +65,7 @@ func (r *Record) ratio(part int) (log float64, ok bool) {
 
 // Predict returns the times of work on a device, by the table and by the runs of the history on this device.
 func (h *History) Predict(d *Device, w Work, now time.Time) Prediction {
-	first := d.GPU && !h.usedSince(d)
-	of := newRecord(d, w, Times{}, first, now)
+	of := newRecord(d, w, Times{}, now)
 	p := Prediction{Times: of.Predicted}
 	for i := range h.Records {
 		if h.Records[i].of(d) {
@@ -78,7 +77,7 @@ func (h *History) Predict(d *Device, w Work, now time.Time) Prediction {
 		votes := []vote{{0, tableSays}}
 		for i := range h.Records {
 			r := &h.Records[i]
-			if log, ok := r.ratio(k); ok && r.of(d) && (k != open || r.First == first) {
+			if log, ok := r.ratio(k); ok && r.of(d) {
 				votes = append(votes, vote{log, r.weight(k, &of, now)})
 			}
 		}

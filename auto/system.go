@@ -63,13 +63,3 @@ func waited(tasks string) float64 {
 	}
 	return late / (ran + late)
 }
-
-// boot names the time since the machine started; "" where that is not known.
-func boot() string {
-	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	id, _, _ := strings.Cut(string(data), "-")
-	return strings.TrimSpace(id)
-}

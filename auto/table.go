@@ -24,7 +24,6 @@ func (l law) ms(p Part) float64 {
 type table struct {
 	process float64 // us, the start of the process and its end after the last token
 	open    float64 // us, opening the device, with the driver and the libraries in memory
-	first   float64 // us, the same if the device was not used since the machine started
 	load    law
 	prefill law     // its base is what the first pass loads
 	blas    float64 // us, what a pass loads that needs the library of matrix products
@@ -32,17 +31,16 @@ type table struct {
 }
 
 // The tables, rounded: of bench/auto_cold.py on an H200 with 16 cores of an Intel Xeon, 2026-11-22
-// (docs/measurements/2026-11-22-h200-auto-cold.csv). first is what the first start of CUDA after that of the machine
-// took more: docs/performance.md.
+// (docs/measurements/2026-11-22-h200-auto-cold.csv).
 var (
 	cpuTable = table{
-		process: 16e3, open: 800, first: 800,
+		process: 16e3, open: 800,
 		load:    law{base: 5000, mib: 270},
 		prefill: law{base: 300, floor: 2, step: 100},
 		decode:  law{floor: 1.1, step: 5},
 	}
 	gpuTable = table{
-		process: 165e3, open: 105e3, first: 330e3,
+		process: 165e3, open: 105e3,
 		load:    law{base: 130e3, mib: 500},
 		prefill: law{base: 47e3, floor: 2, step: 10},
 		blas:    230e3,
@@ -58,17 +56,14 @@ func (d *Device) table() table {
 	return cpuTable
 }
 
-// time predicts the parts by the table alone. first says that the device was not used since the machine started.
-func (t table) time(w Work, first bool) Times {
+// time predicts the parts by the table alone.
+func (t table) time(w Work) Times {
 	out := Times{
 		Process: t.process / 1e3,
 		Open:    t.open / 1e3,
 		Load:    (t.load.base + t.load.mib*float64(w.Weights)/(1<<20)) / 1e3,
 		Prefill: t.prefill.ms(w.Prefill),
 		Decode:  t.decode.ms(w.Decode),
-	}
-	if first {
-		out.Open = t.first / 1e3
 	}
 	if w.BLAS && w.Prefill.Passes > 0 {
 		out.Prefill += t.blas / 1e3

@@ -118,13 +118,9 @@ type candidate struct {
 	p     float64
 }
 
-// before orders candidates by falling logit, then by rising id.
-func (c candidate) before(d candidate) bool {
-	return c.logit > d.logit || (c.logit == d.logit && c.id < d.id)
-}
-
-func byLogit(c, d candidate) int { // of different ids
-	if c.before(d) {
+// byLogit orders candidates of different ids by falling logit, then by rising id.
+func byLogit(c, d candidate) int {
+	if c.logit > d.logit || c.logit == d.logit && c.id < d.id {
 		return -1
 	}
 	return 1
@@ -276,52 +272,25 @@ func (s *Sampler) draw(o Sampling, logits []float32, largest float32, u float64)
 // keepTop fills s.candidates with the k best of the logits that are not less than least,
 // in order. The maxima of blocks are known.
 func (s *Sampler) keepTop(logits []float32, k int, least float32) {
-	if cap(s.candidates) < k {
-		s.candidates = make([]candidate, 0, k)
-	}
-	h := s.candidates[:0] // until sorted, a heap with the worst kept candidate on top
+	kept := slices.Grow(s.candidates[:0], min(2*k, len(logits)))
+	full := false // there are k that are not less than least
 	for block, largest := range s.maxima {
-		if largest < least || len(h) == k && largest <= h[0].logit {
+		if largest < least || full && largest == least {
 			continue // among equals the lower ids are kept
 		}
 		first := block * MaximaBlock
 		for i, v := range logits[first:min(first+MaximaBlock, len(logits))] {
-			c := candidate{id: int32(first + i), logit: v}
-			switch {
-			case v < least:
-			case len(h) < k:
-				h = append(h, c)
-				if len(h) == k {
-					for i := k/2 - 1; i >= 0; i-- {
-						siftDown(h, i)
-					}
-				}
-			case c.before(h[0]):
-				h[0] = c
-				siftDown(h, 0)
+			if v < least || full && v == least {
+				continue
+			}
+			if kept = append(kept, candidate{id: int32(first + i), logit: v}); len(kept) == 2*k {
+				slices.SortFunc(kept, byLogit)
+				kept, least, full = kept[:k], kept[k-1].logit, true
 			}
 		}
 	}
-	slices.SortFunc(h, byLogit)
-	s.candidates = h
-}
-
-// siftDown restores the heap order (worst on top) below i.
-func siftDown(h []candidate, i int) {
-	for {
-		child := 2*i + 1
-		if child >= len(h) {
-			return
-		}
-		if child+1 < len(h) && h[child].before(h[child+1]) {
-			child++
-		}
-		if !h[i].before(h[child]) {
-			return
-		}
-		h[i], h[child] = h[child], h[i]
-		i = child
-	}
+	slices.SortFunc(kept, byLogit)
+	s.candidates = kept[:min(k, len(kept))]
 }
 
 // uniform returns a number in [0, 1) that depends on the seed, the sequence and

@@ -189,7 +189,7 @@ func TestAutoTakesTheGPU(t *testing.T) {
 	contains(t, e.stderr, "--device auto took the GPU, Stub 0, mode auto: about ", "; --device cpu runs there")
 	records := keptRuns(t)
 	last := records[len(records)-1]
-	if len(records) != before+1 || !last.GPU || last.Device != "Stub 0" || last.DType != "bf16" || !last.First || !(last.Measured.Open > 0 && last.Measured.Prefill > 0) {
+	if len(records) != before+1 || !last.GPU || last.Device != "Stub 0" || last.DType != "bf16" || !(last.Measured.Open > 0 && last.Measured.Prefill > 0) {
 		t.Errorf("%d records, the last %+v", len(records), last)
 	}
 	if r := parseAuto(t, infer(with(long, "--json")...)); r.Auto.GPU.Runs != 1 {

@@ -45,7 +45,7 @@ var others = map[string]string{
 	"golang.org/x/sync":                  "predict predict/grade",
 	"golang.org/x/sys":                   "cpu cuda/inject record predict weights internal/journal",
 	"golang.org/x/term":                  "internal/console cmd/infer/cli",
-	"golang.org/x/text":                  "gpt2/tokenizer",
+	"golang.org/x/text":                  "gpt2/tokenizer cmd/infer/cli",
 	"gonum.org/v1/gonum":                 "layers predict",
 	"gonum.org/v1/plot":                  "internal/chart",
 	"google.golang.org/protobuf":         "gpt2/tokenizer",

@@ -3,19 +3,17 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/text/encoding/unicode"
 
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/console"
@@ -232,38 +230,12 @@ func ReadText(ctx context.Context, path string, stdin io.Reader) (string, error)
 	if len(text) > maxText {
 		return "", fmt.Errorf("cannot read %s: it is larger than %s; give a part of it", name, humanize.Size(maxText))
 	}
-	if text, err = fromUTF16(text); err != nil {
-		return "", fmt.Errorf("cannot read %s: %w; save it as UTF-8", name, err)
-	}
-	return text, nil
-}
-
-// fromUTF16 returns a text that begins with the byte order mark of UTF-16 as UTF-8, without the mark, and others as
-// they are. No UTF-8 begins with these bytes.
-func fromUTF16(text string) (string, error) {
-	var order binary.ByteOrder
-	switch {
-	case strings.HasPrefix(text, "\xff\xfe\x00\x00"):
-		return "", errors.New("it is UTF-32 by its byte order mark, which is not supported")
-	case strings.HasPrefix(text, "\xff\xfe"):
-		order = binary.LittleEndian
-	case strings.HasPrefix(text, "\xfe\xff"):
-		order = binary.BigEndian
-	default:
+	if !strings.HasPrefix(text, "\xff\xfe") && !strings.HasPrefix(text, "\xfe\xff") { // with which no UTF-8 begins
 		return text, nil
 	}
-	if len(text)%2 != 0 {
-		return "", fmt.Errorf("it is UTF-16 by its byte order mark, but has an odd number of bytes, %d", len(text))
+	text, err = unicode.UTF16(unicode.LittleEndian, unicode.ExpectBOM).NewDecoder().String(text)
+	if err != nil || strings.ContainsAny(text, "\x00\ufffd") { // UTF-32, or parts of characters
+		return "", fmt.Errorf("cannot read %s: it is not UTF-16, although its byte order mark says so; save it as UTF-8", name)
 	}
-	units := make([]uint16, len(text)/2-1)
-	for i := range units {
-		units[i] = order.Uint16([]byte(text[2*i+2 : 2*i+4]))
-	}
-	runes := utf16.Decode(units)
-	for i, r := range runes {
-		if r == utf8.RuneError && !slices.Contains(units, utf8.RuneError) {
-			return "", fmt.Errorf("it is UTF-16 by its byte order mark, but character %d is half of one", i+1)
-		}
-	}
-	return string(runes), nil
+	return text, nil
 }

@@ -306,7 +306,7 @@ func TestHostileHistory(t *testing.T) {
 		change(&r)
 		return line(t, r)
 	}
-	future := strings.Replace(line(t, good), `"v":3`, `"v":4`, 1)
+	future := strings.Replace(line(t, good), `"v":4`, `"v":5`, 1)
 	for name, bad := range map[string]string{
 		"garbage":           "\x00\xff{{{",
 		"cut off":           line(t, good)[:40],
@@ -373,7 +373,7 @@ func TestHostileHistory(t *testing.T) {
 func FuzzHistory(f *testing.F) {
 	good, _ := json.Marshal(ran(host(), shipped(1), today, 1, 1))
 	f.Add(good)
-	f.Add([]byte(`{"v":3,"time":1,"device":"x"}`))
+	f.Add([]byte(`{"v":4,"time":1,"device":"x"}`))
 	f.Add([]byte("\n\n{"))
 	run, d := shipped(1), host()
 	run.Prompt, run.New = 5, 9

@@ -14,7 +14,7 @@ import (
 
 // recordVersion is the version of what a line of the file means. Others are skipped without a word: they are of another
 // version of the program.
-const recordVersion = 3
+const recordVersion = 4
 
 // Bounds of the file.
 const (

@@ -104,7 +104,7 @@ func TestTasksFit(t *testing.T) {
 // check has a row for each split and way.
 func TestTasksCheck(t *testing.T) {
 	out := mustInfer(t, "tasks", "check", someSamples(t)).stdout
-	contains(t, out, "held out", "sizes", "task", "CPU", "floor", "threshold", "tree", "model", "over oracle", "CPU: each model")
+	contains(t, out, "held out", "sizes", "task", "CPU", "floor", "threshold", "model", "over oracle", "CPU: each model")
 	if strings.Contains(out, "NaN") || strings.Contains(out, "Inf") {
 		t.Errorf("a figure is none:\n%s", out)
 	}

@@ -155,12 +155,11 @@ func newTasksCheck() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check [SAMPLES...]",
 		Short: "Grade the cost model and simpler ways on what they have not seen",
-		Long: `check fits four ways to choose between CPU and GPU to a part of the measurements, and grades them on the
+		Long: `check fits three ways to choose between CPU and GPU to a part of the measurements, and grades them on the
 others: sizes, tasks and CPUs that were held out.
 
   floor        the device with the lesser floor, copies included
   threshold    the GPU from so many FLOPs on, the best number for each task
-  tree         a small decision tree on what is known of the work
   model        the cost model of 'infer tasks fit'
 
   median, P90  of the error of predicted times, in percent of the measured time

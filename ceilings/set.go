@@ -13,7 +13,6 @@ package ceilings
 
 import (
 	"math"
-	"slices"
 	"time"
 )
 
@@ -37,46 +36,19 @@ const (
 	Copy = "copy"
 )
 
-// The names of costs of work on a GPU besides its kernels, on which no floor depends: copies to
-// and from it, a compilation, and what a process pays once: for loading the driver, for opening cuBLASLt, for a context
-// on the GPU, for opening NVML.
-const (
-	H2D         = "h2d"
-	D2H         = "d2h"
-	NVRTC       = "nvrtc"
-	CUDADriver  = "cuda driver"
-	CUBLASLt    = "cublaslt"
-	CUDAContext = "cuda context"
-	NVML        = "nvml"
-)
-
 // Value is one thing that was measured.
 type Value struct {
-	Name  string  `json:"name"` // Read, Copy; for products F32, BF16 or Int8; "launch", "barrier", "hop"; H2D and other costs
+	Name  string  `json:"name"` // Read, Copy; for products F32, BF16 or Int8; "launch", "barrier", "hop"
 	Unit  string  `json:"unit"` // GBs, TFLOPs or Micro
 	Value float64 `json:"value"`
 	P10   float64 `json:"p10"` // of all repetitions, as P90
 	P90   float64 `json:"p90"`
 	Size  int64   `json:"size,omitempty"`  // the most bytes that a bandwidth holds for, 0 for any; those an SM reads in a hop
-	Where string  `json:"where,omitempty"` // of the data: "memory", "L2 cache"; on the host: "pinned memory", "pageable memory"
+	Where string  `json:"where,omitempty"` // of the data: "memory", "L2 cache"
 	How   string  `json:"how,omitempty"`   // what gave the value
 
 	// Rounds are the medians of the rounds of a measurement, in order: see [Measure].
 	Rounds []float64 `json:"rounds,omitempty"`
-}
-
-// IsCost tells whether the value is a cost of work on a GPU besides its kernels, such as [H2D].
-func (v Value) IsCost() bool {
-	switch v.Name {
-	case H2D, D2H, NVRTC, CUDADriver, CUBLASLt, CUDAContext, NVML:
-		return true
-	}
-	return false
-}
-
-// Has tells whether a value of a name is in the set.
-func (s Set) Has(name string) bool {
-	return slices.ContainsFunc(s.Values, func(v Value) bool { return v.Name == name })
 }
 
 // Set is what was measured of a device.
@@ -92,9 +64,6 @@ type Set struct {
 
 	// Disturbed says what disturbed the measurement, "" if nothing did.
 	Disturbed string `json:"disturbed,omitempty"`
-
-	// Missing says what could not be measured, and why; "" if nothing is missing. No floor depends on it.
-	Missing string `json:"missing,omitempty"`
 }
 
 // Bandwidth returns the highest bandwidth, in bytes per second, of reading data of so many bytes over and over: that of

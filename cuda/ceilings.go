@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"gpt2scope/ceilings"
@@ -25,27 +24,7 @@ var ceilingRounds = ceilings.Rounds{Least: 3, Most: 8}
 
 // MeasureCeilings measures what the device can do at most; nothing else should use it meanwhile. It takes about a
 // second, and up to 3 GiB of the device's memory.
-//
-// After the ceilings it measures what copies from and to the host and a compilation cost ([Device.measureCosts]). If
-// that fails, the ceilings are as they are without it, and Missing says why.
-func (d *Device) MeasureCeilings(ctx context.Context) (ceilings.Set, error) {
-	s, err := d.measureCeilings(ctx)
-	if err != nil {
-		return s, err
-	}
-	costs, err := d.measureCosts(ctx)
-	switch {
-	case ctx.Err() != nil:
-		return s, context.Cause(ctx)
-	case err != nil:
-		why, _, _ := strings.Cut(err.Error(), "; looked at ") // a list of dozens of files
-		s.Missing = "copies from and to the host, or a compilation, cannot be measured: " + why
-	}
-	s.Values = append(s.Values, costs...)
-	return s, nil
-}
-
-func (d *Device) measureCeilings(ctx context.Context) (s ceilings.Set, err error) {
+func (d *Device) MeasureCeilings(ctx context.Context) (s ceilings.Set, err error) {
 	b, err := NewBench(d)
 	if err != nil {
 		return s, err

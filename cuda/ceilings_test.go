@@ -41,14 +41,7 @@ func TestMeasureCeilings(t *testing.T) {
 		"hop every SM reads 12 bytes x 2 of every other, in one kernel": 0, "hop every SM reads 12 bytes x 4 of every other, in one kernel": 0}
 	sizes := map[string]int64{"read L2 cache": 50 << 20, // of hops: 12 bytes x packets x 4 SMs
 		"hop every SM reads 12 bytes x 2 of every other, in one kernel": 96, "hop every SM reads 12 bytes x 4 of every other, in one kernel": 192}
-	costs := 0
 	for _, v := range s.Values {
-		if v.IsCost() { // by the host's clock
-			if costs++; !(v.Value > 0 && v.Value < 1e9 && v.P10 <= v.P90) || v.How == "" {
-				t.Errorf("%+v", v)
-			}
-			continue
-		}
 		name := v.Name + " " + v.Where
 		if v.Name == "hop" {
 			name += v.How
@@ -62,54 +55,9 @@ func TestMeasureCeilings(t *testing.T) {
 	if len(want) != 0 {
 		t.Errorf("not measured: %v", want)
 	}
-	if costs != 8 || !strings.Contains(s.Missing, "NVRTC of CUDA") { // which is not there
-		t.Errorf("%d costs of copies; %q", costs, s.Missing)
-	}
-	stub.NVRTC(t)
-	again, err := dev.MeasureCeilings(context.Background())
-	if last := again.Values[len(again.Values)-1]; err != nil || again.Missing != "" || last.Name != "nvrtc" || len(again.Values) != len(s.Values)+1 {
-		t.Errorf("with NVRTC: %+v, %v", again, err)
-	}
-}
-
-// If copies or compilations cannot be measured, the ceilings are those without them, in value and number, whichever
-// call fails; what fails before is an error as ever.
-func TestCostsFail(t *testing.T) {
-	lib, dev, control := openStub(t)
-	stub.BLAS(t)
-	stub.NVRTC(t)
-	// What the first measurement opens.
-	if m, err := dev.Compile("nothing.cu", `extern "C" __global__ void nothing() {}`); err != nil || m.Free() != nil || lib.OpenBLAS() != nil {
-		t.Fatal(err)
-	}
 	control.Reset()
 	control.Memory(smallMemory)
-	whole, err := dev.MeasureCeilings(context.Background())
-	if err != nil || whole.Missing != "" {
-		t.Fatal(whole.Missing, err)
-	}
-	calls := control.Calls()
-	costs := len(calls) - 1 // the first call after the ceilings: it makes the second stream
-	for calls[costs] != "gs_stream_create" {
-		costs--
-	}
-	rates := slices.DeleteFunc(slices.Clone(whole.Values), ceilings.Value.IsCost)
-	for _, nth := range []int{costs + 1, len(calls) - 2} {
-		control.Reset()
-		control.Memory(smallMemory)
-		control.Fail("lost", nth)
-		s, err := dev.MeasureCeilings(context.Background())
-		if err != nil || s.Missing == "" || s.Key != whole.Key || s.Disturbed != whole.Disturbed {
-			t.Errorf("the device is lost at call %d of %d: missing %q, %v", nth, len(calls), s.Missing, err)
-		}
-		got := slices.DeleteFunc(slices.Clone(s.Values), ceilings.Value.IsCost)
-		if !slices.EqualFunc(got, rates, func(a, b ceilings.Value) bool { return a.Name == b.Name && a.Value == b.Value && a.Size == b.Size }) {
-			t.Errorf("the device is lost at call %d of %d: %+v; want %+v", nth, len(calls), got, rates)
-		}
-	}
-	control.Reset()
-	control.Memory(smallMemory)
-	control.Fail("lost", costs)
+	control.Fail("lost", 40)
 	if _, err := dev.MeasureCeilings(context.Background()); err == nil {
 		t.Error("the device was lost among the ceilings, and there is no error")
 	}
@@ -131,7 +79,7 @@ func TestMeasureHops(t *testing.T) {
 	_, old, control := openStub(t, "STUB_MAJOR=8")
 	control.Memory(smallMemory)
 	s, err := old.MeasureCeilings(context.Background())
-	if err != nil || !s.Has("launch") || slices.ContainsFunc(s.Values, func(v ceilings.Value) bool { return v.Name == "hop" }) {
+	if err != nil || !slices.ContainsFunc(s.Values, func(v ceilings.Value) bool { return v.Name == "launch" }) || slices.ContainsFunc(s.Values, func(v ceilings.Value) bool { return v.Name == "hop" }) {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
@@ -155,29 +103,4 @@ func TestHopsChecked(t *testing.T) {
 	if err := s.Hops(work, 2, 1); err != nil {
 		t.Error(err)
 	}
-}
-
-// A start has a time for each of its parts, frees what it made, and fails where a part does.
-func TestMeasureStart(t *testing.T) {
-	stub.BLAS(t)
-	lib, _, control := openStub(t)
-	t.Setenv("GPT2SCOPE_CUDA_LIB", lib.Path())
-	before := control.Live()
-	us, err := cuda.MeasureStart(0)
-	if err != nil || len(us) != 3 || control.Live() != before {
-		t.Errorf("%v, %v; %d objects are left", us, err, control.Live()-before)
-	}
-	for name, v := range us {
-		if !(v > 0) || !(ceilings.Value{Name: name}).IsCost() {
-			t.Errorf("%s takes %g us", name, v)
-		}
-	}
-	for _, call := range []string{"gs_device_get", "gs_stream_create", "gs_alloc"} {
-		control.Reset()
-		control.Fail(call, 1)
-		if us, err := cuda.MeasureStart(0); err == nil || control.Live() != before {
-			t.Errorf("%s fails: %v, %v, %d objects are left", call, us, err, control.Live()-before)
-		}
-	}
-	control.Reset()
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"math"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
@@ -32,11 +31,6 @@ func TestBenchCeilings(t *testing.T) {
 	if strings.Count(stderr, "\n") != 1 {
 		t.Errorf("stderr %q", stderr)
 	}
-	costs := len(first.Set.Values)
-	first.Set.Values = slices.DeleteFunc(first.Set.Values, ceilings.Value.IsCost)
-	if costs -= len(first.Set.Values); costs != 8+3 || !strings.Contains(first.Set.Missing, "NVRTC") || !strings.Contains(first.Set.Missing, "not measured: the start of nvml: ") || strings.Contains(first.Set.Missing, "looked at") {
-		t.Errorf("%d costs of copies and starts, missing %q", costs, first.Set.Missing)
-	}
 	if first.Stored || !strings.HasPrefix(first.Set.Key, "Stub 0, compute capability 9.0, CUDA 13000") || len(first.Set.Values) != 8 {
 		t.Errorf("%+v", first)
 	}
@@ -46,8 +40,7 @@ func TestBenchCeilings(t *testing.T) {
 	table := mustInfer(t, "bench", "ceilings", "--device", "cuda").stdout
 	contains(t, strings.Join(strings.Fields(table), " "), "hop 96 B 0.000 us 0.000 - 0.000 3: 0.000 - 0.000 every SM reads 12 bytes x 2 of every other, in one kernel",
 		"hop 192 B 0.000 us 0.000 - 0.000 3: 0.000 - 0.000 every SM reads 12 bytes x 4 of every other, in one kernel")
-	contains(t, strings.Join(strings.Fields(table), " "), "read, L2 cache up to 50.0 MiB", "h2d, pinned memory any", "h2d, pageable memory any", "copies of 4 bytes",
-		"library opened and device found, the first thing that a process did", "cublaslt ", "cuda context ", "the first stream and the first memory after that", first.Set.Missing)
+	contains(t, strings.Join(strings.Fields(table), " "), "read, L2 cache up to 50.0 MiB")
 	contains(t, table, "--measure measures again", "read, memory", "copy, memory", "TFLOP/s", "an empty kernel after another", "hop")
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,7 +15,6 @@ import (
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/table"
-	"gpt2scope/measure"
 )
 
 func newBenchCeilings(m *cli.ModelFlags) *cobra.Command {
@@ -48,40 +46,16 @@ size; a copy counts the bytes that it reads and those that it writes.`,
 }
 
 func runCeilings(c *cobra.Command, m *cli.ModelFlags, again, asJSON bool) error {
-	ctx := c.Context()
-	var starts []ceilings.Value
-	var failed error
-	if m.Device == "auto" || strings.HasPrefix(m.Device, "cuda") { // before anything else uses a GPU
-		starts, failed = measure.Starts(m.GPUIndex())
-	}
 	backend, err := m.Backend()
 	if err != nil {
 		return err
 	}
 	defer backend.Close()
-	set, stored, err := cli.CeilingsOf(ctx, backend, m, again)
+	set, stored, err := cli.CeilingsOf(c.Context(), backend, m, again)
 	if err != nil {
 		return err
 	}
-	if backend.Describe().GPU && !set.Has(ceilings.CUDADriver) {
-		if err := addStarts(ctx, &set, starts, failed); err != nil {
-			m.Notice(err.Error())
-		}
-	}
 	return cli.Print(c, asJSON, CeilingsObject{stored, set}, func(w io.Writer) { WriteCeilings(w, set, stored) })
-}
-
-// addStarts adds what the start of a GPU cost to the device's ceilings, and stores them.
-func addStarts(ctx context.Context, set *ceilings.Set, values []ceilings.Value, failed error) error {
-	if failed != nil {
-		missing := "not measured: " + strings.ReplaceAll(failed.Error(), "\n", "; ")
-		set.Missing = strings.TrimPrefix(set.Missing+"; "+missing, "; ")
-	}
-	if len(values) == 0 {
-		return nil
-	}
-	set.Values = append(set.Values, values...)
-	return ceilings.Store(ctx, *set)
 }
 
 // WriteCeilings writes a set as a table.
@@ -89,9 +63,6 @@ func WriteCeilings(w io.Writer, s ceilings.Set, stored bool) {
 	fmt.Fprintln(w, device(&s))
 	if stored {
 		fmt.Fprintf(w, "measured %s; --measure measures again\n", s.Time.Format(time.RFC3339))
-	}
-	if s.Missing != "" {
-		fmt.Fprintln(w, s.Missing)
 	}
 	fmt.Fprintln(w)
 	table.Lines(w, table.Left, "what\tdata\tvalue\tunit\tp10 - p90\trounds\tby", s.Values, func(v ceilings.Value) string {

@@ -74,9 +74,9 @@ func TestWorkIsWhatSessionsDo(t *testing.T) {
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 60 {
-		run := Run{Config: model.Config, Layers: []int{0}, Context: 1 + r.IntN(64), Chunk: r.IntN(20), New: 1 + r.IntN(200)}
+		run := Run{Config: model.Config, Layers: []int{0}, Context: 1 + r.IntN(64), New: 1 + r.IntN(200)}
 		run.Prompt = 1 + r.IntN(run.Context)
-		o := gpt2.Options{Layers: run.Layers, Context: run.Context, Chunk: run.Chunk}
+		o := gpt2.Options{Layers: run.Layers, Context: run.Context}
 		s, err := gpt2.NewSession(t.Context(), model, b, o)
 		if err != nil {
 			t.Fatal(err)
@@ -89,8 +89,8 @@ func TestWorkIsWhatSessionsDo(t *testing.T) {
 		}
 		w, stats := d.Work(run), s.Stats()
 		if w.Prefill.Passes != stats.Prefills || w.Decode.Passes != stats.DecodeSteps {
-			t.Errorf("prompt %d, %d new, context %d, chunk %d: expected %d prefills and %d decode steps, found %d and %d",
-				run.Prompt, run.New, run.Context, run.Chunk, w.Prefill.Passes, w.Decode.Passes, stats.Prefills, stats.DecodeSteps)
+			t.Errorf("prompt %d, %d new, context %d: expected %d prefills and %d decode steps, found %d and %d",
+				run.Prompt, run.New, run.Context, w.Prefill.Passes, w.Decode.Passes, stats.Prefills, stats.DecodeSteps)
 		}
 		if w.Prefill.Steps < w.Prefill.Passes || !(w.Prefill.FloorUs > 0) || w.Weights < 4*40*16 {
 			t.Errorf("work %+v", w)

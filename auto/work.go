@@ -13,7 +13,6 @@ type Run struct {
 	Config  gpt2.Config
 	Layers  []int // run order
 	Context int   // tokens that the KV cache holds
-	Chunk   int   // prompts are evaluated in chunks of so many tokens; 0 is whole
 
 	Prompt int // tokens
 	New    int // tokens to generate
@@ -102,24 +101,10 @@ func (d *Device) generation(w *Work, r Run) {
 	d.decode(w, r, 1, left, kept)
 }
 
-// prefill adds count passes over so many tokens, each in its chunks.
+// prefill adds count passes over so many tokens, as if none were evaluated in chunks, whose sum differs little.
 func (d *Device) prefill(w *Work, r Run, count, tokens int, logits gpt2.Logits) {
-	chunk := tokens
-	if r.Chunk > 0 {
-		chunk = min(tokens, r.Chunk)
-	}
-	full := (tokens - 1) / chunk // chunks before the last
-	if full > 0 {
-		inner := logits
-		if inner == gpt2.LogitsLast {
-			inner = gpt2.LogitsNone
-		}
-		d.add(&w.Prefill, r, count*full, gpt2.Pass{Batch: 1, Tokens: chunk, Logits: inner}, (full-1)*chunk/2)
-	}
-	last := tokens - full*chunk
-	pass := gpt2.Pass{Batch: 1, Tokens: last, Logits: logits, Sample: logits == gpt2.LogitsLast}
-	d.add(&w.Prefill, r, count, pass, full*chunk)
-	w.BLAS = w.BLAS || d.GPU && max(last, chunk) > d.OwnRows
+	d.add(&w.Prefill, r, count, gpt2.Pass{Batch: 1, Tokens: tokens, Logits: logits, Sample: logits == gpt2.LogitsLast}, 0)
+	w.BLAS = w.BLAS || d.GPU && tokens > d.OwnRows
 }
 
 // decode adds count series of n steps, each after past tokens.

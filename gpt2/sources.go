@@ -297,7 +297,7 @@ func (m *Model) matchTensors(source string) (ignored []string, err error) {
 		t, ok := have[p.Name]
 		if !ok {
 			return nil, fmt.Errorf("the checkpoint has no tensor %s %v, which %s asks for%s", p.Name, p.Shape, source,
-				inItsPlace(p, params[i:], have))
+				beside(params[i:], have))
 		}
 		if !t.DType.IsFloat() {
 			return nil, fmt.Errorf("tensor %s is %s; float64, float32, float16 and bfloat16 are supported", p.Name, t.DType)
@@ -340,27 +340,14 @@ func (m *Model) matchTensors(source string) (ignored []string, err error) {
 	return ignored, nil
 }
 
-// inItsPlace names a tensor that a missing parameter may be: of its shape or the transpose, and no parameter of the
-// model under its own name.
-func inItsPlace(p Param, missing []Param, have map[string]weights.Tensor) string {
-	found := func(words string, shape []int) string {
-		for _, name := range slices.Sorted(maps.Keys(have)) {
-			known := slices.ContainsFunc(missing, func(q Param) bool { return q.Name == name })
-			if !known && !masks.MatchString(name) && slices.Equal(have[name].Shape, shape) {
-				return fmt.Sprintf("; it has %s %s: is that the same under another name?", name, words)
-			}
+// beside names the first of the tensors that are no parameter of the model's.
+func beside(missing []Param, have map[string]weights.Tensor) string {
+	for _, name := range slices.Sorted(maps.Keys(have)) {
+		if !masks.MatchString(name) && !slices.ContainsFunc(missing, func(p Param) bool { return p.Name == name }) {
+			return fmt.Sprintf("; it has %s %v: is that the same under another name?", name, have[name].Shape)
 		}
-		return ""
 	}
-	s := found("of this shape", p.Shape)
-	if s == "" && len(p.Shape) == 2 {
-		s = found("of the transposed shape", []int{p.Shape[1], p.Shape[0]})
-	}
-	if s == "" && len(have) > 0 {
-		first := slices.Min(slices.Collect(maps.Keys(have)))
-		s = fmt.Sprintf("; the first of the %d that it has beside is %s", len(have), first)
-	}
-	return s
+	return ""
 }
 
 // sameTensor compares an explicit lm_head with wte, bit by bit as float32.

@@ -124,7 +124,7 @@ func TestOddModels(t *testing.T) {
 		"bias":              {add("lm_head.bias", constant(1, c.Vocab)), nil, "lm_head.bias|not 0"},
 		"only lm_head":      {move("transformer.wte.weight", "lm_head.weight"), nil, ""},
 		"twice":             {add("wte.weight", constant(1, c.Vocab, c.Channels)), nil, "wte.weight|remove one"},
-		"misnamed":          {move("transformer.wpe.weight", "transformer.wpe.embedding"), nil, "wpe.weight|it has wpe.embedding of this shape"},
+		"misnamed":          {move("transformer.wpe.weight", "transformer.wpe.embedding"), nil, "wpe.weight|it has wpe.embedding|is that the same"},
 		"adapter":           {add("h.0.attn.c_attn.lora_A.weight", constant(1, 4, c.Channels)), nil, "LoRA|merge_and_unload"},
 		"question":          {add("qa_outputs.bias", constant(1, 2)), nil, ""},
 		"extra":             {add("h.9.ln_1.weight", constant(1, c.Channels)), nil, "h.9.ln_1.weight|n_layer"},

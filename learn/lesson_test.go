@@ -77,7 +77,7 @@ func TestLessons(t *testing.T) {
 				t.Errorf("lesson %d: an experiment lacks Run or Judge", l.Number)
 			}
 		}
-		if l.GPU != nil && len(shipped.Lessons[cmp.Or(l.DataOf, l.Number)].GPU) == 0 {
+		if l.GPU != nil && len(shipped.Lessons[cmp.Or(l.DataOf, l.Number)][OnGPU]) == 0 {
 			t.Errorf("lesson %d: the recording that ships lacks its data", l.Number)
 		}
 	}

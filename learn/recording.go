@@ -23,10 +23,11 @@ const recordingVersion = 1
 
 // Recording is the data of experiments that ran on a machine. It holds no verdicts.
 type Recording struct {
-	Version int            `json:"version"`
-	Created time.Time      `json:"created"`
-	Machine Machine        `json:"machine"`
-	Lessons map[int]Halves `json:"lessons"` // by number
+	Version int       `json:"version"`
+	Created time.Time `json:"created"`
+	Machine Machine   `json:"machine"`
+	// The data of experiments, by the number of a lesson and the device.
+	Lessons map[int]map[string]Data `json:"lessons"`
 }
 
 // Machine is where experiments ran.
@@ -36,12 +37,6 @@ type Machine struct {
 	GPU     string `json:"gpu,omitempty"`
 	Driver  string `json:"driver_cuda,omitempty"`  // the newest CUDA that the driver supports
 	CUDA    string `json:"library_cuda,omitempty"` // the one that the library was built with
-}
-
-// Halves are the data of a lesson.
-type Halves struct {
-	CPU Data `json:"cpu,omitempty"`
-	GPU Data `json:"gpu,omitempty"`
 }
 
 // FindMachine describes this machine.
@@ -63,14 +58,6 @@ func (m Machine) name(device string) string {
 	return fmt.Sprintf("%s, %d threads", m.CPU, m.Threads)
 }
 
-// of is the data of a device.
-func (h *Halves) of(device string) *Data {
-	if device == OnGPU {
-		return &h.GPU
-	}
-	return &h.CPU
-}
-
 // Add adds what was measured now for a result.
 func (r *Recording) Add(of Result) {
 	for _, p := range of.Parts {
@@ -78,11 +65,12 @@ func (r *Recording) Add(of Result) {
 			continue
 		}
 		if r.Lessons == nil {
-			r.Version, r.Lessons = recordingVersion, map[int]Halves{}
+			r.Version, r.Lessons = recordingVersion, map[int]map[string]Data{}
 		}
-		h := r.Lessons[of.Number]
-		*h.of(p.Device) = p.Data
-		r.Lessons[of.Number] = h
+		if r.Lessons[of.Number] == nil {
+			r.Lessons[of.Number] = map[string]Data{}
+		}
+		r.Lessons[of.Number][p.Device] = p.Data
 	}
 }
 
@@ -94,11 +82,10 @@ func (r *Recording) part(l *Lesson, device string) Part {
 			return x.part(device, data)
 		}
 	}
-	var h Halves
+	var data Data
 	if r != nil {
-		h = r.Lessons[cmp.Or(l.DataOf, l.Number)]
+		data = r.Lessons[cmp.Or(l.DataOf, l.Number)][device]
 	}
-	data := *h.of(device)
 	if len(data) == 0 {
 		return Part{Device: device, Finding: undecided("There is no recording of this experiment.")}
 	}

@@ -87,7 +87,7 @@ func (m *ModelFlags) FindDriver() auto.Driver {
 // Place makes the executor for a run of a prompt, new tokens or windows if --device auto has to choose one, and says
 // what it chose and why.
 func (o *Opened) Place(run auto.Run) error {
-	run.Config, run.Layers, run.Context, run.Chunk = o.Model.Config, o.Options.Layers, o.Options.Context, o.Options.Chunk
+	run.Config, run.Layers, run.Context = o.Model.Config, o.Options.Layers, o.Options.Context
 	m, driver := o.Flags, o.Flags.FindDriver()
 	o.Run = &run
 	if driver.Present { // else there is no choice, and runs tell nothing

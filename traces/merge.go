@@ -19,12 +19,12 @@ func Merge(list []*Trace, names []string) (*Trace, error) {
 	if len(list) == 1 {
 		return list[0], nil
 	}
-	m := merger{header: *list[0].Header, processes: map[int64]bool{}, devices: map[int32]Device{}, worked: map[int32]bool{}}
+	f := list[0].Header
+	m := merger{processes: map[int64]bool{}, devices: map[int32]Device{}, worked: map[int32]bool{},
+		header: Header{Version: f.Version, Tool: f.Tool, Release: f.Release, Recorder: f.Recorder, Base: f.Base,
+			Clock: f.Clock, DType: f.DType, Versions: f.Versions, Colours: f.Colours, Inferred: f.Inferred,
+			Against: f.Against, CostsFrom: f.CostsFrom}}
 	h := &m.header
-	h.Events, h.Plans, h.Devices, h.Lanes, h.Ceilings, h.Overhead, h.Energy, h.Drafts = 0, nil, nil, nil, nil, nil, nil, Drafts{}
-	h.NotRecorded, h.Incomplete, h.Notes, h.Dropped, h.Versions, h.Command, h.Ranks = nil, nil, nil, nil,
-		maps.Clone(h.Versions), nil, nil
-	h.Unknown, h.Mended = nil, nil
 	for i, t := range list {
 		switch {
 		case t.Header.Base == 0:

@@ -36,56 +36,42 @@ func FindSteps(h *Header, events []Event) {
 	var whats Interner
 	named := func(w *What) { w.Domain = Domain } // what is or seemed to be a step
 	Sort(events)
-	open := map[Lane][]*Event{}
-	index := map[string]int{}             // phase to index in Plans
-	tags := map[string]map[string]int32{} // phase and name to index in Steps
+	passes := map[Lane]*Event{} // the last of each thread
 	for i := range events {
 		e := &events[i]
-		if !e.Kind.IsRange() || e.Lane.Kind != LaneThread {
+		if e.Lane.Kind != LaneThread {
 			continue
 		}
-		s := open[e.Lane]
-		for len(s) > 0 && !s[len(s)-1].Open && s[len(s)-1].End() < e.End() {
-			s = s[:len(s)-1]
-		}
-		op, isStep := strings.CutPrefix(e.Domain, opDomain)
-		var pass *Event
-		for j := len(s) - 1; isStep && j >= 0 && pass == nil; j-- {
-			if s[j].Kind == KindPass {
-				pass = s[j]
-			}
-		}
-		open[e.Lane] = append(s, e)
-		switch {
-		case e.Kind == KindPass:
-			at, ok := index[e.Name]
-			if !ok {
-				at = len(h.Plans)
-				index[e.Name], tags[e.Name] = at, map[string]int32{}
+		if e.Kind == KindPass {
+			e.Plan = int32(slices.IndexFunc(h.Plans, func(p Plan) bool { return p.Phase == e.Name }))
+			if e.Plan < 0 {
+				e.Plan = int32(len(h.Plans))
 				h.Plans = append(h.Plans, Plan{Phase: e.Name})
 			}
-			e.Plan = int32(at)
-		case isStep && pass == nil: // named like a step, but outside all passes
-			e.Kind = KindRange
-			whats.Change(e, named)
-		case isStep:
-			plan, known := &h.Plans[pass.Plan], tags[pass.Name]
-			tag, ok := known[e.Name]
-			if !ok {
-				tag = int32(len(plan.Steps))
-				known[e.Name] = tag
-				step := Step{Tag: int(tag), Name: e.Name, Op: op, Layer: -1, Slot: -1}
-				if m := layerName.FindStringSubmatch(e.Name); m != nil {
-					step.Layer, _ = strconv.Atoi(m[1])
-					if step.Slot = step.Layer; m[2] != "" {
-						step.Slot, _ = strconv.Atoi(m[2])
-					}
-				}
-				plan.Steps = append(plan.Steps, step)
-			}
-			e.Plan, e.Step = pass.Plan, tag
-			whats.Change(e, named)
+			passes[e.Lane] = e
 		}
+		op, isStep := strings.CutPrefix(e.Domain, opDomain)
+		if !isStep {
+			continue
+		}
+		whats.Change(e, named)
+		pass := passes[e.Lane]
+		if pass == nil || !pass.Open && pass.End() < e.End() { // named like a step, but outside all passes
+			e.Kind = KindRange
+			continue
+		}
+		steps := &h.Plans[pass.Plan].Steps
+		tag := slices.IndexFunc(*steps, func(s Step) bool { return s.Name == e.Name })
+		if tag < 0 {
+			tag = len(*steps)
+			step := Step{Tag: tag, Name: e.Name, Op: op, Layer: -1, Slot: -1}
+			if m := layerName.FindStringSubmatch(e.Name); m != nil {
+				step.Layer, _ = strconv.Atoi(m[1])
+				step.Slot, _ = strconv.Atoi(cmp.Or(m[2], m[1]))
+			}
+			*steps = append(*steps, step)
+		}
+		e.Plan, e.Step = pass.Plan, int32(tag)
 	}
 }
 

@@ -27,29 +27,17 @@ func Open(ctx context.Context, path string) (*File, error) { return OpenFile(ctx
 // OpenFile opens a file that exists. A named pipe waits for its other end until ctx ends; so do reads and writes. The
 // error then is the cause of ctx.
 func OpenFile(ctx context.Context, path string, flag int) (*File, error) {
-	type opened struct {
-		file *os.File
-		err  error
-	}
-	result := make(chan opened, 1)
-	go func() {
+	f, err := Await(ctx, func() (*os.File, error) {
 		f, err := os.OpenFile(path, flag, 0)
-		result <- opened{f, err}
-	}()
-	select {
-	case o := <-result:
-		if o.err != nil {
-			return nil, o.err
+		if err == nil && ctx.Err() != nil { // the open went on in its thread, and nobody wants the file
+			f.Close()
 		}
-		return &File{o.file, ctx, context.AfterFunc(ctx, func() { o.file.Close() })}, nil
-	case <-ctx.Done():
-		go func() { // the open goes on in its thread; if it ends at all, nobody wants the file
-			if o := <-result; o.err == nil {
-				o.file.Close()
-			}
-		}()
-		return nil, context.Cause(ctx)
+		return f, err
+	})
+	if err != nil {
+		return nil, err
 	}
+	return &File{f, ctx, context.AfterFunc(ctx, func() { f.Close() })}, nil
 }
 
 // Read reads as os.File does.

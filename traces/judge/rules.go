@@ -91,8 +91,8 @@ var Rules = []Rule{
 		"their time times the share of SMs that are empty", smallGridRule},
 	{"occupancy", GPU, "theoretical occupancy is below 50 %, and memory below 70 % of its peak",
 		"their time times the share of warps that are missing", occupancyRule},
-	{"imbalance", CPU, "threads of a step wait for the slowest", "what the slowest takes beyond the mean", imbalanceRule},
-	{"few-threads", CPU, "only some threads run a step", "its time times the share of threads without work", fewThreadsRule},
+	{"imbalance", CPU, "threads of a step wait for the slowest, or have no part in it",
+		"what the slowest takes beyond the mean of all threads", imbalanceRule},
 	{"barriers", CPU, "threads synchronise between steps", "that time",
 		idleRule(tables.IdleThreads, "Between steps of a pass no thread works for %s ms in %s, in which the threads meet.",
 			"fuse small steps, let threads spin rather than sleep where they meet, and use fewer threads for small passes")},
@@ -587,37 +587,27 @@ func (a *advisor) rowName(r *tables.Row) string {
 	return r.Phase + ", " + r.Name
 }
 
+// imbalanceRule: a thread without a part in a step waits all the time.
 func imbalanceRule(a *advisor) {
-	rows, mean, longest, gain := newTally(), 0.0, 0.0, int64(0)
-	for i, r := range a.table.Rows {
-		if r.Kernels > r.Calls {
-			gain += a.takeRow(i, int64(r.LongestThread-r.MeanThread))
-			mean, longest = mean+r.MeanThread, longest+r.LongestThread
-			rows.add(a.rowName(&r), int64(r.LongestThread-r.MeanThread), int64(r.LongestThread), r.Calls)
-		}
-	}
-	a.hint(gain, rows.rows("run"),
-		"divide the work into more and smaller parts that threads take as they come, "+
-			"use as many threads as there are free cores, and look for other work on them",
-		"The slowest thread of a step takes %.2f times the mean of its threads: %s ms of %s ms are waiting for it.",
-		longest/max(1, mean), inMS(int64(longest-mean)), inMS(int64(longest)))
-}
-
-func fewThreadsRule(a *advisor) {
 	threads := map[traces.Lane]bool{}
 	for _, p := range a.counted {
 		threads[p.Lane] = true
 	}
-	rows, gain, time := newTally(), int64(0), int64(0)
+	rows, mean, longest, gain := newTally(), 0.0, 0.0, int64(0)
 	for i, r := range a.table.Rows {
-		if all := r.Calls * len(threads); r.Kind == tables.RowWork && r.Kernels < all {
-			lost := a.takeRow(i, r.Exclusive*int64(all-r.Kernels)/int64(all))
-			gain, time = gain+lost, time+r.Exclusive
-			rows.add(a.rowName(&r), lost, r.Exclusive, r.Calls)
+		if r.Kind != tables.RowWork {
+			continue
 		}
+		of := float64(r.Busy) / float64(len(threads))
+		gain += a.takeRow(i, int64(r.LongestThread-of))
+		mean, longest = mean+of, longest+r.LongestThread
+		rows.add(a.rowName(&r), int64(r.LongestThread-of), int64(r.LongestThread), r.Calls)
 	}
-	a.hint(gain, rows.rows("run"), "divide these steps between the threads, or fuse them with a neighbour that is divided",
-		"Of %d threads fewer have work in %s, which take %s ms.", len(threads), numberOf(rows.n, "step run"), inMS(time))
+	a.hint(gain, rows.rows("run"),
+		"divide the work between all threads, into more and smaller parts that they take as they come, "+
+			"use as many threads as there are free cores, and look for other work on them",
+		"The slowest thread of a step takes %.2f times the mean of %d threads: %s ms of %s ms are waiting for it.",
+		longest/max(1, mean), len(threads), inMS(int64(longest-mean)), inMS(int64(longest)))
 }
 
 // numberOf writes a number of things.

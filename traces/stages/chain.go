@@ -106,6 +106,9 @@ var emission = [numClasses][numRoles]float64{
 	sampler:       {0.5, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0, 0.0},
 }
 
+// fusedAttention is the cost of a product as a part of an attention that is one kernel.
+const fusedAttention = 5.0
+
 // skipping is the cost of a state without a kernel: because the kernel was lost, or because another does its work. A
 // product is never part of another kernel.
 var skipping = [numStates]float64{ln1: 0.8, attn: 6, key: 6, value: 6, up: 6, sdpa: 5, proj: 6, res1: 0.5, ln2: 0.8, fc: 6, act: 0.6, down: 6,

@@ -195,9 +195,13 @@ func numberOf(list []int) int { return slices.Max(append([]int{0}, list...)) + 1
 // walk finds the states, first by what names say, then also by where kernels of the same name and grid are.
 func (f *finder) walk() {
 	costs := make([]costsOf, len(f.events))
+	parts := f.inParts()
 	for i, n := range f.names {
 		for s := range numStates {
 			costs[i][s] = emission[n.class][roles[s]]
+			if n.class == product && s == sdpa && !parts[i] {
+				costs[i][s] = fusedAttention
+			}
 			if n.class == layerNorm && f.rms && (roles[s] == rolePost || s == sdpa) { // of queries and keys
 				costs[i][s] = 0.5
 			}
@@ -213,6 +217,26 @@ func (f *finder) walk() {
 	learned := f.learn(costs)
 	f.states, f.cost = f.viterbi(learned)
 	f.sure = f.posterior(learned, f.states)
+}
+
+// inParts reports of each kernel whether the attention nearest to it consists of several kernels: products and a
+// softmax.
+func (f *finder) inParts() []bool {
+	parts := make([]bool, len(f.names))
+	var seen []int
+	for i, n := range f.names {
+		if n.class == attention || n.class == softmax {
+			seen = append(seen, i)
+		}
+	}
+	at := 0
+	for i := range parts {
+		for at+1 < len(seen) && seen[at+1]-i < i-seen[at] {
+			at++
+		}
+		parts[i] = len(seen) == 0 || f.names[seen[at]].class == softmax
+	}
+	return parts
 }
 
 // learn returns costs that also know where the kernels of each name and grid were found.
@@ -354,7 +378,7 @@ func (f *finder) name() *Inference {
 		r.Passes = append(r.Passes, &Pass{Start: f.events[p.from].Time, End: end, Phase: phaseNames[p.phase], Layers: p.count,
 			Whole: p.begun && p.end})
 	}
-	joined := f.joins()
+	joined, once := f.joins(), f.once()
 	last := -1
 	for i, e := range f.events {
 		s := f.stageAt(i)
@@ -365,7 +389,7 @@ func (f *finder) name() *Inference {
 		}
 		// Choosing the rows of which logits are wanted is no part of lm_head.
 		choosing := f.states[i] == headPre && f.names[i].class == concatenation
-		if s == outside || f.sure[i] < Threshold || choosing {
+		if s == outside || f.sure[i] < Threshold || once[f.keys[i]] || choosing {
 			continue
 		}
 		text := joined.of(f, i)
@@ -375,6 +399,27 @@ func (f *finder) name() *Inference {
 }
 
 func round(x float64) float64 { return math.Round(x*1e4) / 1e4 }
+
+// once returns the kernels within layers that work on positions and masks for all layers: by their names they are of no
+// stage, and they are in one layer of each pass.
+func (f *finder) once() map[int]bool {
+	layers := map[int]map[place]bool{}
+	passes := map[int]map[int]bool{}
+	for i := range f.states {
+		if key := f.keys[i]; f.layer[i] >= 0 && f.names[i].class == other {
+			if layers[key] == nil {
+				layers[key], passes[key] = map[place]bool{}, map[int]bool{}
+			}
+			layers[key][place{f.pass[i], f.layer[i]}] = true
+			passes[key][f.pass[i]] = true
+		}
+	}
+	found := map[int]bool{}
+	for key := range layers {
+		found[key] = f.layers > 1 && len(layers[key]) == len(passes[key])
+	}
+	return found
+}
 
 // place is a layer of a pass, or, with layer -1, what is outside its layers.
 type place struct{ pass, layer int }

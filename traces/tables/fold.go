@@ -62,13 +62,9 @@ func sum(rows []Row, of []int) Row {
 		s.floorOfBytes += r.floorOfBytes
 		allFloors = allFloors && r.Floor > 0
 	}
-	if allFloors {
-		s.setFloor()
+	if !allFloors {
+		s.floor = 0
 	}
-	s.Spread = spreadOf(s.durations)
-	s.Counters = s.counters.Counters()
-	if s.MeanThread > 0 {
-		s.Imbalance = s.LongestThread / s.MeanThread
-	}
+	s.settle()
 	return s
 }

@@ -802,8 +802,12 @@ func (r *Row) inside(p traces.Parts) {
 	r.Inside.Add(p)
 }
 
-// setFloor sets the fields that follow from the sums of floors.
-func (r *Row) setFloor() {
+// settle sets the fields that follow from sums.
+func (r *Row) settle() {
+	r.Spread, r.Counters = spreadOf(r.durations), r.counters.Counters()
+	if r.MeanThread > 0 {
+		r.Imbalance = r.LongestThread / r.MeanThread
+	}
 	r.Floor, r.Bound = 0, ""
 	if r.floor > 0 && r.floor < traces.MaxTime {
 		r.Floor, r.Bound = int64(r.floor+0.5), ceilings.BoundFLOPs
@@ -817,17 +821,12 @@ func (r *Row) setFloor() {
 func (s *summary) finish(t *Table) {
 	sum := int64(0)
 	for _, r := range s.rows {
-		r.Spread = spreadOf(r.durations)
-		r.Counters = r.counters.Counters()
+		r.settle()
 		switch {
 		case s.of != ofPasses && r.Kind != RowIdle:
 			r.Calls = r.Kernels
 		case r.Kind == RowIdle && r.Kernels > 0:
 			r.Calls += r.Kernels
-		}
-		r.setFloor()
-		if r.MeanThread > 0 {
-			r.Imbalance = r.LongestThread / r.MeanThread
 		}
 		sum += r.Exclusive
 		r.made = r

@@ -29,13 +29,12 @@ const (
 )
 
 const (
-	fewestRepeats = 3     // passes that make a repetition
-	sameKernels   = 0.9   // share of kernels that the next pass has too
-	asGood        = 0.002 // of that share: the shortest period within it counts
-	longLeading   = 1.5   // times the median of the passes after it: warm-up
-	mostlyRegular = 0.7   // share of the distances between anchors that are about the period
-	leastPart     = 4     // passes are at least this part of the recording
-	mostAnchors   = 256   // that are compared
+	fewestRepeats = 3   // passes that make a repetition
+	sameKernels   = 0.9 // share of kernels that the next pass has too
+	longLeading   = 1.5 // times the median of the passes after it: warm-up
+	mostlyRegular = 0.7 // share of the distances between anchors that are about the period
+	leastPart     = 4   // passes are at least this part of the recording
+	mostAnchors   = 256 // that are compared
 	mostWork      = 1 << 25
 )
 
@@ -240,45 +239,31 @@ func (w *Window) busiestProcess() int64 {
 	return best
 }
 
-// anchor is a run of kernels that recurs.
+// anchor is a kernel that recurs.
 type anchor struct {
-	at     []int // where it begins
+	at     []int // where it is
 	period int   // the median distance
 }
 
-// findPeriod returns the number of kernels after which a sequence repeats, and where in each repetition a kernel or run
-// of kernels stands that occurs once in it; 0 if the sequence does not repeat. Layers repeat too, more often than
-// passes. The kernel that recurs regularly with the longest period is one before or after the layers. If there is none,
-// because all kernels run several times in a pass, the shortest period counts after which a run of kernels recurs and
-// those between agree as well as with any other.
+// findPeriod returns the number of kernels after which a sequence repeats, and where in each repetition a kernel stands
+// that occurs once in it; 0 if there is none. Layers repeat too, more often than passes: the kernel that recurs regularly
+// with the longest period is one before or after the layers.
 func findPeriod(ids []int32) (anchors []int, period int) {
 	n := len(ids)
 	if n < 2*fewestRepeats || n > mostWork {
 		return nil, 0
 	}
 	var best anchor
-	single := anchorsOf(ids, 1)
-	for _, a := range single {
+	all := anchorsOf(ids)
+	for _, a := range all {
 		if a.period > best.period && agreement(ids, a) >= sameKernels {
 			best = a
 		}
 	}
-	if best.period > 1 {
-		best = ofEach(ids, single, best)
-		return best.at, best.period
-	}
-	share := 0.0
-	for _, length := range []int{2, 4, 8, 16} {
-		for _, a := range anchorsOf(ids, length) {
-			same := agreement(ids, a)
-			if same > share+asGood || same >= share-asGood && a.period < best.period {
-				best, share = a, max(share, same)
-			}
-		}
-	}
-	if share < sameKernels || best.period < 2 { // one kernel over and over
+	if best.period < 2 { // one kernel over and over
 		return nil, 0
 	}
+	best = ofEach(ids, all, best)
 	return best.at, best.period
 }
 
@@ -298,20 +283,16 @@ func ofEach(ids []int32, anchors []anchor, found anchor) anchor {
 	return best
 }
 
-// anchorsOf returns runs of so many kernels that recur regularly in a large part of the
-// sequence and up to its end: one for each period and number of them, the earliest first.
-func anchorsOf(ids []int32, length int) []anchor {
+// anchorsOf returns the kernels that recur regularly in a large part of the sequence and up to its end: one for each
+// period and number of them, the earliest first.
+func anchorsOf(ids []int32) []anchor {
 	n := len(ids)
-	runs := map[uint64][]int{}
-	for i := 0; i+length <= n; i++ {
-		h := uint64(14695981039346656037) // FNV-1a
-		for _, id := range ids[i : i+length] {
-			h = (h ^ uint64(uint32(id))) * 1099511628211
-		}
-		runs[h] = append(runs[h], i)
+	places := map[int32][]int{}
+	for i, id := range ids {
+		places[id] = append(places[id], i)
 	}
 	byForm := map[[2]int]anchor{}
-	for _, at := range runs {
+	for _, at := range places {
 		if len(at) < fewestRepeats {
 			continue
 		}

@@ -5,15 +5,14 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"io"
-	"runtime"
 	"slices"
 	"sync/atomic"
 
 	"github.com/klauspost/compress/flate"
 )
 
-// compressor writes a text by gzip on all processors: blocks are compressed beside one another, each with the end of the
-// one before as its dictionary, and are one stream for readers.
+// compressor writes a text by gzip on several processors: blocks are compressed beside one another, each with the end of
+// the one before as its dictionary, and are one stream for readers.
 type compressor struct {
 	block, before []byte           // what is not yet being compressed; the block before it
 	parts         chan chan []byte // in their order
@@ -24,12 +23,13 @@ type compressor struct {
 
 const (
 	blockSize = 1 << 20
+	ahead     = 8       // blocks in work at most: making the text feeds no more processors
 	farthest  = 1 << 15 // how far back deflate refers
-	level     = 6       // the last that takes no longer than making the text does; 9 takes five times as long for a tenth less
+	level     = 6       // the last that is as fast as making the text; 9 takes five times as long for a tenth less
 )
 
 func newCompressor(to io.Writer) *compressor {
-	c := &compressor{parts: make(chan chan []byte, runtime.GOMAXPROCS(0)), written: make(chan struct{})}
+	c := &compressor{parts: make(chan chan []byte, ahead), written: make(chan struct{})}
 	go func() {
 		defer close(c.written)
 		for part := range c.parts {

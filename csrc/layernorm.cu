@@ -33,7 +33,8 @@ template <int ROW_WARPS> __device__ inline float row_sum(float v, float *scratch
 }
 
 // Each thread holds VECTORS float4 of its row. EARLY loads gain and bias, which no kernel writes, while the kernel
-// before this one runs. That takes registers, and is faster for few rows, where latency decides.
+// before this one runs. That takes registers, and is faster for few rows, where latency decides: gain and bias come
+// from device memory.
 template <int VECTORS, int ROW_WARPS, bool EARLY, typename S>
 __global__ void __launch_bounds__(32 * WARPS) layernorm_kernel(const S stamp, LayerNorm p) {
   __shared__ float scratch[2][WARPS];
@@ -157,12 +158,11 @@ __global__ void __launch_bounds__(NAIVE_THREADS) layernorm_naive_kernel(const S 
   }
 }
 
-constexpr int EARLY_ROWS = 64;  // up to here the time is latency, beyond it bandwidth
-
 template <int VECTORS, int ROW_WARPS, typename S> int launch(gs_stream *s, const LayerNorm &p) {
   const int rows = ROW_WARPS == 1 ? WARPS : 1;  // of a CTA
-  auto kernel = p.M <= EARLY_ROWS ? layernorm_kernel<VECTORS, ROW_WARPS, true, S>
-                                  : layernorm_kernel<VECTORS, ROW_WARPS, false, S>;
+  const int early = ROW_WARPS == 1 ? 2048 : 64;  // up to here the time is latency, beyond it bandwidth
+  auto kernel = p.M <= early ? layernorm_kernel<VECTORS, ROW_WARPS, true, S>
+                             : layernorm_kernel<VECTORS, ROW_WARPS, false, S>;
   return gs_launch(s, "layernorm", kernel, dim3((p.M + rows - 1) / rows), 32 * WARPS, 0, p);
 }
 

@@ -1,4 +1,4 @@
-// y = act(x W^T + bias), or y += that, of many rows in bfloat16 on Hopper's tensor cores (compute capability 9.0).
+// y = x W^T + bias, GELU of it, or y += it, of many rows in bfloat16 on Hopper's tensor cores (compute capability 9.0).
 //
 // * A block multiplies tiles of BM rows and BN columns, one after another if there are more tiles than SMs. One thread
 //   copies x and W, 64 of K at a time, into a ring of stages; a warpgroup multiplies each 64 rows. W depends on no
@@ -31,7 +31,7 @@ template <bool TURNS, int BM, int BN, int SPLIT, bool F32> struct Block {
   static constexpr int OUT = 64 * WG * LINE;  // after the ring; of SPLIT, where no tile comes after, in it
   static constexpr int PART = SPLIT > 1 ? 64 * BN * 4 : 0;
   static constexpr int MORE = 1024 + (SPLIT > 1 ? PART : OUT);
-  static constexpr int FIT = ((227 << 10) - 4096 - MORE) / STAGE, MOST = BN <= 32 ? 8 : BM == 64 ? 6 : 4;
+  static constexpr int FIT = ((227 << 10) - 4096 - MORE) / STAGE, MOST = BN <= 32 ? 8 : 6;
   static constexpr int STAGES = FIT < MOST ? FIT : MOST;
   static constexpr int SHARED = MORE + STAGES * STAGE, THREADS = 128 * (WG + 1);
   static_assert(SPLIT == 1 || STAGES * STAGE >= OUT / WG);
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
   constexpr int TOGETHER = TURNS ? 128 : 128 * WG;  // threads that multiply a tile
   enum { READY = 1, TURN = 3 };  // named barriers; READY + w and TURN + w are of the warpgroup w
   extern __shared__ uint8_t shared[];
-  __shared__ uint64_t full[R::STAGES], empty[R::STAGES];
+  __shared__ uint64_t full[R::STAGES], empty[R::STAGES], other;
   __shared__ float2 biases[2][BN / 2];
   const uint32_t ring = (shared_address(shared) + 1023) & ~1023u;
   const int group = threadIdx.x / 128, part = SPLIT > 1 ? cluster_block() : 0;
@@ -77,6 +77,10 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
   const int deep = (p.K + 63) / 64, k0 = deep * part / SPLIT, steps = deep * (part + 1) / SPLIT - k0;
   if (threadIdx.x == 0) {
     for (int i = 0; i < R::STAGES; i++) mbarrier_init(full + i, 1), mbarrier_init(empty + i, TURNS ? 1 : WG);
+    if (SPLIT > 1) {
+      mbarrier_init(&other, 1);
+      mbarrier_expect(shared_address(&other), R::PART);
+    }
     mbarrier_show();
     prefetch_map(x), prefetch_map(w);
   }
@@ -106,7 +110,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
     }
     if (SPLIT > 1) {
       __syncwarp();
-      cluster_wait(), cluster_arrive(), cluster_wait();
+      cluster_wait();
     }
     return;
   }
@@ -160,8 +164,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
       for (int h = 0; h < HALVES; h++)
         if (group * HALVES + h != part)
 #pragma unroll
-          for (int j = 0; j < BN / 8; j++) store_cluster4(parts + j * 2048, SPLIT - 1 - part, d[h] + 4 * j);
-      cluster_arrive(), cluster_wait();
+          for (int j = 0; j < BN / 8; j++) store_cluster4(parts + j * 2048, SPLIT - 1 - part, d[h] + 4 * j, &other);
     }
     float2 *const bias = biases[turn % 2];
 #pragma unroll
@@ -173,6 +176,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
       const int rows = (TURNS ? h : group * HALVES + h) * 64;
       if (SPLIT > 1 && rows != part * 64) continue;
       if constexpr (SPLIT > 1) {
+        mbarrier_wait(&other, 0);
 #pragma unroll
         for (int j = 0; j < BN / 8; j++) {
           const float4 v = load_shared4(ring + R::STAGES * R::STAGE + thread * 16 + j * 2048);
@@ -184,12 +188,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
         const float2 b = bias[4 * j + lane % 4];
         d[h][4 * j] += b.x, d[h][4 * j + 1] += b.y, d[h][4 * j + 2] += b.x, d[h][4 * j + 3] += b.y;
       }
-      if (p.act == GS_GELU_TANH) {
-        gelu_tanh(d[h]);
-      } else if (p.act != GS_ACT_NONE) {
-#pragma unroll
-        for (int j = 0; j < BN / 2; j++) d[h][j] = activate(d[h][j], p.act);
-      }
+      if (!F32 && p.act == GS_GELU_TANH) gelu_tanh(d[h]);
       // Each warp stores its 16 rows through shared memory, in whole lines: y += by copies that add, which go on
       // meanwhile.
       const uint32_t out = ring + (SPLIT > 1 ? 0 : R::STAGES * R::STAGE) +
@@ -287,15 +286,17 @@ int64_t clocks(const gs_stream *s, const gs_linear_args *a, const Tile &t) {
 
 bool gs_linear_wgmma_takes(const gs_stream *s, const gs_linear_args *a) {
   const int y = a->y_type == GS_BF16 ? 8 : 4;  // elements in 16 bytes
-  return a->dtype == GS_BF16 && !a->gain && (a->bias || !a->bias_bf16) && a->K % 8 == 0 && a->ldx % 8 == 0 &&
+  // The code of other activations, unrolled, would be most of a kernel's, and reading code takes time too.
+  const bool act = a->act == GS_ACT_NONE || (a->act == GS_GELU_TANH && a->y_type == GS_BF16);
+  return a->dtype == GS_BF16 && act && !a->gain && (a->bias || !a->bias_bf16) && a->K % 8 == 0 && a->ldx % 8 == 0 &&
          a->N % y == 0 && a->ldy % y == 0 && (a->x | a->w | a->y) % 16 == 0 && gs_has_wgmma(s);
 }
 
 int gs_linear_wgmma(gs_stream *s, const gs_linear_args *a) {
   if (!gs_linear_wgmma_takes(s, a))
     return gs_fail(GS_UNSUPPORTED,
-                   "linear: variant wgmma takes bfloat16 and rows of whole 16 bytes, on GPUs of compute capability "
-                   "9.0");
+                   "linear: variant wgmma takes bfloat16, no activation but tanh-GELU into bfloat16, and rows of "
+                   "whole 16 bytes, on GPUs of compute capability 9.0");
   const Tile *best = nullptr;
   int64_t least = INT64_MAX;
   const bool f32 = a->y_type == GS_F32;

@@ -229,7 +229,8 @@ GS_API int gs_linear_variant(gs_stream *s, const gs_linear_args *a, int *variant
 
 // The most rows for which "auto" uses matrix-vector kernels.
 #define GS_GEMV_ROWS 8
-// The most rows for which it uses kernels of our own for tensor cores, where the GPU has those, instead of cuBLASLt.
+// The most rows for which it uses kernels of our own for tensor cores, where the GPU has those, instead of cuBLASLt,
+// also for sums in float32; into bfloat16 it always does.
 #define GS_WGMMA_ROWS 2048
 // The device memory of a stream for cuBLASLt, in bytes: what NVIDIA recommends for Hopper.
 #define GS_BLAS_WORKSPACE (32 << 20)

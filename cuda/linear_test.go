@@ -350,7 +350,8 @@ func linearOnHopper(g *gpu, a cuda.LinearArgs) bool {
 	if a.YType == cuda.BF16 {
 		store = 8
 	}
-	return g.hopper() && a.DType == cuda.BF16 && a.Gain == 0 && a.K%8 == 0 && a.LDX%8 == 0 && a.N%store == 0 &&
+	act := a.Act == cuda.ActNone || a.Act == cuda.GELUTanh && a.YType == cuda.BF16
+	return g.hopper() && a.DType == cuda.BF16 && act && a.Gain == 0 && a.K%8 == 0 && a.LDX%8 == 0 && a.N%store == 0 &&
 		a.LDY%store == 0
 }
 

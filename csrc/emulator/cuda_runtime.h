@@ -64,6 +64,7 @@ const unsigned char (*gather(WarpOp what, const void *value, size_t bytes))[MOST
 void yield();                                                      // lets other fibers run
 void arrive(int barrier, int threads, bool wait);                  // at a named barrier
 void copy(void *to, const void *from, int bytes, uint64_t *full);  // ends at some later time
+void came(int bytes, uint64_t *full, unsigned block);              // that another block stored
 uint64_t nanoseconds();
 void launch(dim3 grid, dim3 block, size_t shared, unsigned char *(*dynamic)(), bool cooperative,
             const std::function<void()> &kernel);

@@ -80,6 +80,11 @@ struct Copy {
   uint64_t *full;
   int wait;  // looks at it
 };
+// What other blocks stored in a block's shared memory, by the number of the block.
+struct Mail {
+  std::mutex mutex;
+  std::vector<std::pair<uint64_t *, int>> bytes;
+} mail[1024];
 struct Block {
   std::vector<Fiber> fibers;
   std::vector<Warp> warps;
@@ -116,10 +121,17 @@ void push(Fiber *f) {
 }
 
 void land(const Copy &);
+void count(uint64_t *full, int bytes);
 
-// Copies of which enough time has passed.
+// Copies of which enough time has passed, and what other blocks stored.
 void land_copies() {
   Block &b = *block;
+  {
+    Mail &m = mail[blockIdx.x % 1024];
+    std::lock_guard<std::mutex> l(m.mutex);
+    for (const auto &e : m.bytes) count(e.first, e.second);
+    m.bytes.clear();
+  }
   for (size_t i = 0; i < b.copies.size();) {
     if (--b.copies[i].wait > 0) {
       i++;
@@ -238,8 +250,11 @@ void end_phase(Phase *p) {
 }
 void land(const Copy &c) {
   memcpy(c.to, c.from, (size_t)c.bytes);
-  Phase *p = phase_of(c.full);
-  p->bytes -= c.bytes;
+  count(c.full, c.bytes);
+}
+void count(uint64_t *full, int bytes) {
+  Phase *p = phase_of(full);
+  p->bytes -= bytes;
   end_phase(p);
 }
 
@@ -304,6 +319,12 @@ void copy(void *to, const void *from, int bytes, uint64_t *full) {
     broken("a bulk copy of a wrong size or address");
   memset(to, 0xc5, (size_t)bytes);
   block->copies.push_back({to, from, bytes, full, (int)(draw() % 64)});
+}
+
+void came(int bytes, uint64_t *full, unsigned to) {
+  Mail &m = mail[to % 1024];
+  std::lock_guard<std::mutex> l(m.mutex);
+  m.bytes.push_back({full, bytes});
 }
 
 // Processor time of all blocks, which other programs on the machine do not lengthen.

@@ -145,6 +145,9 @@ inline float4 load_shared4(uint32_t a) { return emulator_load<float4>(a); }
 inline int cluster_block() { return (int)blockIdx.x % 2; }
 inline void cluster_arrive() { emulator::cluster_barrier(false); }
 inline void cluster_wait() { emulator::cluster_barrier(true); }
-inline void store_cluster4(uint32_t a, int block, const float *v) {
-  memcpy(emulator::cluster_tiles(block) + (a - shared_address(emulator::tiles())), v, 16);
+// Thread-local storage, which is the shared memory, has the same layout in all blocks.
+inline void store_cluster4(uint32_t a, int block, const float *v, uint64_t *full) {
+  const ptrdiff_t there = emulator::cluster_tiles(block) - emulator::tiles();
+  memcpy((char *)of_shared(a) + there, v, 16);
+  emulator::came(16, (uint64_t *)((char *)full + there), blockIdx.x / 2 * 2 + (unsigned)block);
 }

@@ -12,7 +12,8 @@ size_t aligned(size_t n) { return (n + 255) / 256 * 256; }
 // Everything of a program but for addresses outside of the work area, and the size of that.
 template <typename Traits> void lay_out(gs_stream *s, const gs_persistent_args *a, Params *p, size_t *bytes) {
   const int blocks = blocks_of(s, a);
-  p->count = a->count, p->C = a->C, p->NH = a->NH, p->P = a->P, p->V = a->V, p->B = Traits::PROMPT ? a->rows : a->B;
+  p->count = a->count, p->C = a->C, p->NH = a->NH, p->P = a->P, p->V = a->V;
+  p->B = Traits::PROMPT ? a->rows : Traits::VERIFY ? Traits::ROWS : a->B;
   // Of several sequences enough blocks have a part in attention with fewer splits.
   p->splits = !Traits::BATCHED ? SPLITS : p->B * a->NH * 2 <= blocks ? 2 : 1;
   p->items = p->B * a->NH * p->splits;
@@ -49,7 +50,8 @@ template <typename Traits> void lay_out(gs_stream *s, const gs_persistent_args *
   // stay: of the logits, where nothing but the memory's bandwidth counts.
   const int64_t weights = Traits::ROW_BYTES * ((int64_t)(p->count / STEPS) * 12 * p->C + p->V);
   p->kept = weights <= s->l2_bytes / 4 * 3 ? -1 : s->l2_bytes / 5 * 2 / Traits::ROW_BYTES / blocks;
-  p->table = (int)((p->count * sizeof(BlockStep) + p->head * 2 * sizeof(float) + 127) / 128 * 128);
+  p->text_at = (int)(p->count * sizeof(BlockStep) + p->head * 2 * sizeof(float));
+  p->table = (int)((p->text_at + (Traits::VERIFY ? (p->P + 1) * sizeof(int) : 0) + 127) / 128 * 128);
 }
 
 template <typename Traits> size_t fixed_shared() {
@@ -108,7 +110,7 @@ template <typename Traits> int fill(gs_stream *s, const gs_persistent_args *a, i
   if (tokens < 1 || tokens > most)
     return gs_fail(GS_ARGUMENT, "decode: %d tokens in a launch; 1 to %d are possible", tokens, most);
   p->steps = (const gs_persistent_step *)a->steps;
-  p->ids = (const int *)a->ids;
+  p->ids = (const int *)a->ids, p->text = (int *)a->text, p->verify = a->verify;
   p->wte = (const char *)a->wte, p->wpe = (const bf16 *)a->wpe;
   p->sampling = (gs_sampling *)a->sampling;
   p->pos = (int *)a->pos, p->token = (int *)a->tokens_io;
@@ -135,6 +137,12 @@ template <typename Width, typename Run> int with_kernel(const gs_persistent_args
     return run(Prompt());
   }
   if (a->B > 1) return run(typename Width::Batched());
+  if (a->verify) {
+    if constexpr (!Width::Q8 && Width::NB <= 2) return run(typename Width::Verify());
+    else
+      return gs_fail(GS_UNSUPPORTED, "no kernel verifies drafts of a width of %d%s", a->C,
+                     Width::Q8 ? " in 8 bits" : "");
+  }
   return run(Width());
 }
 
@@ -183,6 +191,7 @@ template <typename Width> int run(gs_stream *s, const gs_persistent_args *a) {
 }
 
 template <typename Width> int run_one(gs_stream *s, const gs_persistent_args *a, int step, int tail, uint32_t epoch) {
+  if (a->verify) return gs_fail(GS_ARGUMENT, "decode: single steps verify no drafts");
   return with_kernel<Width>(a, [&](auto traits) -> int {
     using Traits = decltype(traits);
     Params p = {};

@@ -17,26 +17,29 @@
 #pragma once
 
 #include "decode_parts.cuh"
+#include "decode_draft.cuh"
 #include "decode_sample.cuh"
 
 namespace decode {  // named: what code for older GPUs does not use is no warning
 
 // How a width is divided: WARPS compute warps have NB blocks of 32 inputs each, of GROUP sequences at once: 1, or 4 of
-// up to 8.
+// up to 8. Of one sequence steps have up to ROWS rows, of a token and of drafts of those after it: decode_draft.cuh.
 template <int WARPS_, int NB_, bool Q8_ = false, int GROUP_ = 1, bool STAMPS_ = false, bool DRAWS_ = false,
-          bool PROMPT_ = false>
+          bool PROMPT_ = false, int ROWS_ = 1>
 struct Traits {
-  static constexpr int WARPS = WARPS_, NB = NB_, GROUP = GROUP_;
+  static constexpr int WARPS = WARPS_, NB = NB_, GROUP = GROUP_, ROWS = ROWS_;
   static constexpr bool Q8 = Q8_;             // weights are of 8 bits
   static constexpr bool STAMPS = STAMPS_;     // blocks note when they did what
   static constexpr bool SINGLE_STEP = false;  // a launch runs one step only
   static constexpr bool SAMPLES = DRAWS_;     // the kernel samples tokens: decode_sample.cuh
   static constexpr bool PROMPT = PROMPT_;     // sequences are the rows of a prompt of one
-  using Stamping = Traits<WARPS, NB, Q8, GROUP, true, SAMPLES, PROMPT>;
+  using Stamping = Traits<WARPS, NB, Q8, GROUP, true, SAMPLES, PROMPT, ROWS>;
   using Batched = Traits<WARPS, NB, Q8, 4, STAMPS, SAMPLES>;
-  using Sampling = Traits<WARPS, NB, Q8, GROUP, STAMPS, true>;
+  using Sampling = Traits<WARPS, NB, Q8, GROUP, STAMPS, true, false, ROWS>;
   using Prompt = Traits<WARPS, NB, Q8, 4, STAMPS, false, true>;
-  static constexpr bool BATCHED = GROUP > 1, SAMPLES_BATCHED = SAMPLES && BATCHED;
+  using Verify = Traits<WARPS, NB, Q8, 1, STAMPS, SAMPLES, false, GS_PERSISTENT_VERIFY>;
+  static constexpr bool BATCHED = GROUP > 1, VERIFY = ROWS > 1, MANY = BATCHED || VERIFY;
+  static constexpr bool SAMPLES_EACH = SAMPLES && MANY;
   static constexpr bool BYTES = Q8 && !BATCHED;  // bytes are multiplied; of several sequences weights are widened
   static constexpr int PROMPT_ROWS = !PROMPT  ? 1
                                      : NB > 4 ? GROUP
@@ -46,7 +49,7 @@ struct Traits {
   // Bytes of a row of weights of C inputs, and of 4C.
   static constexpr int ROW_BYTES = Q8 ? GS_Q8_ROW(C) : 2 * C, LONG_BYTES = Q8 ? GS_Q8_ROW(4 * C) : 8 * C;
   static constexpr int FINISH =
-      !BATCHED || WARPS == 10 ? 1 : 3;  // warps that finish: registers are given to 4 warps at once
+      !MANY || WARPS == 10 ? 1 : 3;  // warps that finish: registers are given to 4 warps at once
   static constexpr int THREADS = 32 * (WARPS + FINISH + 1);  // they, those that compute, the one that copies
   static constexpr int PARTIES =
       32 * (WARPS + FINISH);  // of the barriers between the warps that compute and those that finish
@@ -67,16 +70,21 @@ struct Traits {
   static constexpr int CHUNK_BYTES = LONG_BYTES / CHUNKS;
   static constexpr int CHUNK_PITCH = CHUNK_BYTES + (Q8 ? (160 - CHUNK_BYTES % 128) % 128 : 64);
   // Blocks of 4C inputs that a warp has in registers before x arrives; fewer where registers would spill.
-  static constexpr int KEEP = BATCHED && NB > 1 ? 2 : WIDE ? NB : LB - (STAMPS && SAMPLES && NB == 2 ? 2 : 0);
+  static constexpr int LESS = NB != 2 ? 0 : VERIFY ? 4 : STAMPS && SAMPLES ? 2 : 0;
+  static constexpr int KEEP = BATCHED && NB > 1 ? 2 : WIDE ? NB : LB - LESS;
   static constexpr int AT_ONCE = WIDE && BATCHED ? 2 : GROUP;  // sequences of which it has packets in registers at once
   static constexpr int FRAGMENTS = WIDE && BATCHED ? 1 : 2;    // of 16 rows that a warp has in registers
   static constexpr int CHUNK = KEYS * (WARPS - 1);  // keys that are copied at once, if there are several sequences
   // The part of x of a sequence in shared memory, in values: where its low halves begin, and the next sequence. The two
   // halves lie in other banks.
-  static constexpr int LOW = BATCHED && NB % 2 == 0 ? SMALL + 32 : SMALL, ROW = BATCHED ? LARGE + 32 : 0;
+  static constexpr int LOW = MANY && NB % 2 == 0 ? SMALL + 32 : SMALL, ROW = BATCHED ? LARGE + 32 : LARGE;
   static constexpr int XROW = 2 * LOW;
-  static constexpr int X = BATCHED ? (8 * XROW > 4 * ROW ? 8 * XROW : 4 * ROW) : LARGE;
-  static constexpr int SUMS = BATCHED ? 40 : 32;  // room for the sums of a sequence
+  static constexpr int XROWS = BATCHED ? 8 : ROWS, LARGE_ROWS = BATCHED ? 4 : ROWS;
+  static constexpr int X = XROWS * XROW > LARGE_ROWS * ROW ? XROWS * XROW : LARGE_ROWS * ROW;
+  // Room for the sums of a sequence; of rows also for their outputs of attention, in other steps.
+  static constexpr int SUMS = VERIFY ? HEAD + 8 : BATCHED ? 40 : 32;
+  static constexpr int MINE = (ROWS + FINISH - 1) / FINISH;  // rows of a warp that finishes, at once
+  static constexpr int WEIGHTS = VERIFY ? KEYS + 8 : KEYS;  // of attention: room for those of a row
   // Rows that are published together: whole packets, if there may be more of them.
   __device__ static int batch(int out) {
     return out == GS_PERSISTENT_QKV || out == GS_PERSISTENT_HIDDEN ? (FRAGMENTS == 1 ? 12
@@ -98,21 +106,23 @@ template <typename Traits> struct Shared {
   static constexpr int WARPS = Traits::WARPS;
   uint64_t full[TILES], empty[TILES];
   uint32_t base[TILES], size[TILES];                  // where tiles begin, their sizes
-  float part[2][WARPS][Traits::GROUP][Traits::SUMS];  // sums over a warp's part of K
+  alignas(16) float part[2][WARPS][Traits::GROUP * Traits::ROWS][Traits::SUMS];  // sums over a warp's part of K
   // Of several sequences, of its part of x: mean, sum of squared differences from it; those of c_fc lie apart from the
   // others.
   float2 stats[2][Traits::BATCHED ? 8 : 1][WARPS];
   // Of one sequence, of a lane's values of x: the sum of differences from `about`, and that of their squares.
-  float2 lanes[Traits::BATCHED ? 1 : WARPS][32];
-  float about;        // the first value of x
+  float2 lanes[Traits::BATCHED ? 1 : Traits::ROWS * WARPS][32];
+  float about[Traits::ROWS];  // the first value of x
   uint64_t deadline;  // when waiting has been too long
   uint64_t polled;    // when a warp was last found to wait for packets for long
   int aborted;        // a block has waited too long
   int polling;        // whether a warp has waited for packets for long since `polled`
-  int token[Traits::BATCHED ? 8 : 1], pos0[Traits::BATCHED ? 8 : 1];
+  int token[Traits::BATCHED ? 8 : Traits::ROWS], pos0[Traits::BATCHED ? 8 : 1];
+  Verified verified;
   int step;  // decode steps that have ended
-  float own[Traits::BATCHED ? 8 : 1]
-           [16];  // the block's rows of the residual stream; of one sequence they are in registers
+  float own[Traits::BATCHED ? 8 : Traits::ROWS]
+           [16];  // the block's rows of the residual stream; of one row they are in registers
+  LayerNormStats norm[Traits::ROWS];  // of a step
   Found<Traits> found;
   uint64_t arrived[2];  // when the inputs of a step had
 };
@@ -121,11 +131,13 @@ template <typename Traits> struct Work {
   static constexpr int WARPS = Traits::WARPS, NB = Traits::NB;
   union {
     alignas(16) uint16_t x[WARPS][16 + Traits::X];  // a warp's part of x, with room for packets that overlap its ends
-    alignas(16) unsigned char rooms[Traits::SAMPLES_BATCHED ? GS_PERSISTENT_SEQUENCES * sizeof(SequenceCandidates)
-                                                            : 1];  // SequenceCandidates, when the logits are computed
+    // SequenceCandidates, when the logits are computed.
+    alignas(16) unsigned char rooms[!Traits::SAMPLES_EACH ? 1
+                                                          : (Traits::BATCHED ? GS_PERSISTENT_SEQUENCES : Traits::ROWS) *
+                                                                sizeof(SequenceCandidates)];
   };
-  alignas(16) float out[2][WARPS][HEAD + 2];                                // of attention: output, maximum, sum
-  alignas(16) float weight[WARPS][KEYS];                                    // of attention: of keys
+  alignas(16) float out[2][Traits::VERIFY ? 1 : WARPS][HEAD + 2];           // of attention: output, maximum, sum
+  alignas(16) float weight[WARPS][Traits::ROWS][Traits::WEIGHTS];           // of attention: of keys
   uint32_t slice_x[Traits::XU][WARPS][32], slice_h[Traits::HU][WARPS][32];  // packed places of lanes
   uint32_t slice_q[3][WARPS * NB / 2][16];                                  // of q, k and v of a head
 };
@@ -134,6 +146,12 @@ template <typename Traits> struct Work {
 
 __device__ inline bf16 *tail_of(const Params &p, int n) {
   return reinterpret_cast<bf16 *>(dynamic + p.table) + n * 2 * HEAD * p.tokens;
+}
+
+// The output of attention of a warp: of a row, if there are several.
+template <typename Traits>
+__device__ inline float *out_of(Shared<Traits> &sh, Work<Traits> &work, int buffer, int warp, int row) {
+  return Traits::VERIFY ? sh.part[buffer][warp][Traits::VERIFY ? row : 0] : work.out[buffer][Traits::VERIFY ? 0 : warp];
 }
 
 // The number of a warp. In kernels that would spill registers, what depends on it is computed where it is used.
@@ -150,7 +168,7 @@ template <typename Traits> __device__ void copy_weights(const Params &p, Shared<
   RingWriter<Traits, Shared<Traits>> to(p, sh, tail_of(p, p.tails));
   const uint64_t normal = policy_normal(), kept = policy_last(), streamed = p.kept < 0 ? normal : policy_first();
 #pragma unroll 1
-  for (int t = first_token<Traits>(p); t < p.tokens; t++)
+  for (int t = first_token<Traits>(p); Traits::VERIFY ? comes(sh, t) : t < p.tokens; t++)
 #pragma unroll 1
     for (int i = first_step<Traits>(p); i < end_step<Traits>(p); i++) {
       hang_for_test(p, sh, t, i);
@@ -216,12 +234,13 @@ template <typename Traits> __device__ void copy_weights(const Params &p, Shared<
 
 // ---------------------------------------------------------------- the warps that finish
 
-// Of several sequences, warp f of those that finish has sequences f, f + FINISH and so on.
+// Of several sequences or rows, warp f of those that finish has numbers f, f + FINISH and so on.
 template <typename Traits>
 __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &work, const BlockStep *steps, int of) {
-  constexpr int WARPS = Traits::WARPS, GROUP = Traits::GROUP, FINISH = Traits::FINISH;
-  constexpr bool BATCHED = Traits::BATCHED;
-  const int lane = threadIdx.x % 32, b = blockIdx.x, f = BATCHED ? of : 0, B = BATCHED ? p.B : 1;
+  constexpr int WARPS = Traits::WARPS, GROUP = Traits::GROUP, FINISH = Traits::FINISH, MINE = Traits::MINE,
+                ROWS = Traits::ROWS;
+  constexpr bool BATCHED = Traits::BATCHED, VERIFY = Traits::VERIFY;
+  const int lane = threadIdx.x % 32, b = blockIdx.x, f = Traits::MANY ? of : 0, B = BATCHED ? p.B : 1;
   const float over_c = 1.0f / (float)p.C;
   const int first = b * p.x.rows, own = min(p.x.rows, p.C - first);  // of the residual stream; own may be negative
   const uint32_t epoch0 = Traits::SINGLE_STEP ? p.epoch - first_token<Traits>(p) * p.count : p.header->epoch;
@@ -230,21 +249,23 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
   int token = *p.token, buffer = 0;
   barrier_arrive<Traits>(FREE);
   barrier_arrive<Traits>(FREE + 1);
+  int pass = first_token<Traits>(p);
 #pragma unroll 1
-  for (int t = first_token<Traits>(p); t < p.tokens; t++) {
-    const uint32_t e0 = epoch0 + t * p.count;
+  for (int t = pass; t < p.tokens; pass++, t = VERIFY ? *(const volatile int *)&sh.step : t + 1) {
+    const uint32_t e0 = epoch0 + pass * p.count;
     float x = 0;  // the residual stream at a row of the lane
     float best = -INFINITY;
     int best_id = 0x7fffffff;
-    for (int j = f; j < B; j += FINISH) clear_found<Traits>(sh, j);
-    if constexpr (BATCHED) {
+    const int rows = VERIFY ? rows_of_pass<Traits>(sh) : B;
+    for (int j = f; j < rows; j += FINISH) clear_found<Traits>(sh, j);
+    if constexpr (Traits::MANY) {
 #pragma unroll 1
-      for (int j = f; j < B; j += FINISH) {
+      for (int j = f; j < rows; j += FINISH) {
         if (Traits::SINGLE_STEP && p.only_step > FIRST_RESIDUAL) {
           if (lane < own) sh.own[j][lane] = own_residual(p, j, lane);
         } else if (lane < own)
           sh.own[j][lane] = Embedding<Traits>(p, sh.token[j], first + lane)[0] +
-                            to_float(__ldg(p.wpe + (size_t)(sh.pos0[j] + t) * p.C + first + lane));
+                            to_float(__ldg(p.wpe + (size_t)(place_of<Traits>(sh, j) + t) * p.C + first + lane));
       }
     } else if (Traits::SINGLE_STEP && p.only_step > FIRST_RESIDUAL) {
       if (lane < own) x = own_residual(p, 0, lane);
@@ -262,32 +283,45 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
 #pragma unroll 1
         do {
           barrier_sync<Traits>(FULL + buffer);
-          if (f == 0) {
-            float most = -INFINITY;
+          if (f < (VERIFY ? rows : 1)) {
+            float most[MINE], sum[MINE];
+            uint32_t pair[MINE];
 #pragma unroll
-            for (int w = 0; w < WARPS; w++) most = fmaxf(most, work.out[buffer][w][HEAD]);
-            float y0 = 0, y1 = 0, sum = 0;  // two dimensions of the lane
+            for (int m = 0; m < MINE; m++) {
+              auto out = [&](int w) { return out_of(sh, work, buffer, w, min(f + m * FINISH, ROWS - 1)); };
+              most[m] = -INFINITY, sum[m] = 0;
 #pragma unroll
-            for (int w = 0; w < WARPS; w++) {
-              const float2 of = *reinterpret_cast<const float2 *>(&work.out[buffer][w][HEAD]);
-              const float f = exp2_fast(of.x - most);
-              const float2 v = *reinterpret_cast<const float2 *>(&work.out[buffer][w][2 * lane]);
-              y0 = fmaf(f, v.x, y0), y1 = fmaf(f, v.y, y1), sum = fmaf(f, of.y, sum);
+              for (int w = 0; w < WARPS; w++) most[m] = fmaxf(most[m], out(w)[HEAD]);
+              float y0 = 0, y1 = 0;  // two dimensions of the lane
+#pragma unroll
+              for (int w = 0; w < WARPS; w++) {
+                const float2 of = *reinterpret_cast<const float2 *>(out(w) + HEAD);
+                const float by = exp2_fast(of.x - most[m]);
+                const float2 v = *reinterpret_cast<const float2 *>(out(w) + 2 * lane);
+                y0 = fmaf(by, v.x, y0), y1 = fmaf(by, v.y, y1), sum[m] = fmaf(by, of.y, sum[m]);
+              }
+              const float over = sum[m] > 0 ? reciprocal(sum[m]) : 0.0f;  // a split may have no keys
+              pair[m] = pack2(y0 * over, y1 * over);
             }
-            const float over = sum > 0 ? reciprocal(sum) : 0.0f;  // a split may have no keys
-            const uint32_t pair = pack2(y0 * over, y1 * over);
             delay();
             const int from = 3 * min(lane, ATTENDED - 2);
-            const uint32_t u0 = __shfl_sync(~0u, pair, from), u1 = __shfl_sync(~0u, pair, min(from + 1, 31)),
-                           u2 = __shfl_sync(~0u, pair, min(from + 2, 31));
-            const Item item = BATCHED ? item_of(n, i, p.NH, p.splits) : Item{0, s.row, s.split};
-            char *const to = p.attended + (size_t)item.row * p.row_o +
-                             (size_t)(item.head * (BATCHED ? p.splits : SPLITS) + item.split) * ATTENDED_STRIDE * 16;
-            if (lane < ATTENDED - 1) store_packet(to + lane * 16, u0, u1, u2, epoch);
-            else if (lane == ATTENDED - 1)
-              store_packet(to + lane * 16, __float_as_uint(most), __float_as_uint(sum), 0, epoch);
-            stamp<Traits>(p, t, i, GS_PERSISTENT_PUBLISHED);
-            stamp_arrived<Traits>(p, sh, t, i, buffer);
+#pragma unroll
+            for (int m = 0; m < MINE; m++) {
+              const int j = f + m * FINISH;
+              if (VERIFY && j >= rows) break;
+              const uint32_t u0 = __shfl_sync(~0u, pair[m], from), u1 = __shfl_sync(~0u, pair[m], min(from + 1, 31)),
+                             u2 = __shfl_sync(~0u, pair[m], min(from + 2, 31));
+              const Item item = BATCHED ? item_of(n, i, p.NH, p.splits) : Item{VERIFY ? j : 0, s.row, s.split};
+              char *const to = p.attended + (size_t)item.row * p.row_o +
+                               (size_t)(item.head * (BATCHED ? p.splits : SPLITS) + item.split) * ATTENDED_STRIDE * 16;
+              if (lane < ATTENDED - 1) store_packet(to + lane * 16, u0, u1, u2, epoch);
+              else if (lane == ATTENDED - 1)
+                store_packet(to + lane * 16, __float_as_uint(most[m]), __float_as_uint(sum[m]), 0, epoch);
+            }
+            if (f == 0) {
+              stamp<Traits>(p, pass, i, GS_PERSISTENT_PUBLISHED);
+              stamp_arrived<Traits>(p, sh, pass, i, buffer);
+            }
           }
           barrier_arrive<Traits>(FREE + buffer);
           buffer ^= 1;
@@ -298,7 +332,7 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
       const int out = s.out, act = s.act;
       const int batch = Traits::batch(out);
       int row = s.row + lane, packet = lane;
-      LayerNormStats one = {0, 1};  // of one sequence
+      LayerNormStats one = {0, 1};  // of one row
 #pragma unroll 1
       for (int rest = s.rows; rest > 0; rest -= batch, row += batch, packet += batch / BF16_PER_PACKET) {
         const int left = min(rest, batch);
@@ -315,54 +349,78 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
           if constexpr (!BATCHED) {
             if (norm && rest == s.rows) {
               barrier_sync<Traits>(SUMMED);
-              one = layernorm_of_lanes<WARPS>(sh.lanes, sh.about, over_c, p.eps);
+              if constexpr (VERIFY) {
+#pragma unroll
+                for (int m = 0; m < MINE; m++) {
+                  const int j = min(f + m * FINISH, ROWS - 1);
+                  const LayerNormStats of = layernorm_of_lanes<WARPS>(sh.lanes + j * WARPS, sh.about[j], over_c, p.eps);
+                  if (f + m * FINISH == j) sh.norm[j] = of;
+                }
+              } else {
+                one = layernorm_of_lanes<WARPS>(sh.lanes, sh.about[0], over_c, p.eps);
+              }
             }
           }
           barrier_sync<Traits>(FULL + buffer);
 #pragma unroll 1
-          for (int n = (f + FINISH * GROUP - group) % FINISH; n < GROUP && group + n < B; n += FINISH) {
-            const int j = group + n;
-            float y;
-            LayerNormStats of = one;
-            if constexpr (BATCHED) {
-              y = sum_of_parts<WARPS>([&](int w) { return sh.part[buffer][w][n][lane]; });
-              if (norm)
-                of = layernorm_of<WARPS, Traits::SMALL>(sh.stats[out == GS_PERSISTENT_HIDDEN][j], over_c, p.eps);
-            } else {
-              const uint32_t at = shared_address(&sh.part[buffer][0][0][lane]);
-              y = sum_of_parts<WARPS>(
-                  [&](int w) { return __uint_as_float(load_shared32(at + w * (int)sizeof(sh.part[0][0]))); });
-            }
-            y = apply_layernorm(y, of, sums, bias);
-            if (act) y = 0.5f * y * (1.0f + fast_tanh(0.7978845608028654f * gelu_cubic(y)));
-            delay();
-            if (out == GS_PERSISTENT_LOGITS) {
-              if (has) take_logit<Traits>(p, sh, work, j, row, row - s.row, y, best, best_id);
-            } else if (out == GS_PERSISTENT_RESIDUAL) {
+          for (int n0 = VERIFY ? f : (f + FINISH * GROUP - group) % FINISH;
+               VERIFY ? n0 < rows : n0 < GROUP && group + n0 < B; n0 += FINISH * MINE) {
+            float y[MINE];
+#pragma unroll
+            for (int m = 0; m < MINE; m++) {
+              const int n = VERIFY ? min(n0 + m * FINISH, ROWS - 1) : n0;
+              LayerNormStats of = one;
+              if (VERIFY && norm) of = sh.norm[n];
               if constexpr (BATCHED) {
-                x = y + sh.own[j][lane % 16];
-                __syncwarp();
-                if (has) sh.own[j][lane] = x;
+                y[m] = sum_of_parts<WARPS>([&](int w) { return sh.part[buffer][w][n][lane]; });
+                if (norm)
+                  of = layernorm_of<WARPS, Traits::SMALL>(sh.stats[out == GS_PERSISTENT_HIDDEN][group + n], over_c,
+                                                          p.eps);
               } else {
-                x += y;
+                const uint32_t at = shared_address(&sh.part[buffer][0][VERIFY ? n : 0][lane]);
+                y[m] = sum_of_parts<WARPS>(
+                    [&](int w) { return __uint_as_float(load_shared32(at + w * (int)sizeof(sh.part[0][0]))); });
               }
-              const int from = F32_PER_PACKET * lane;
-              const float u0 = __shfl_sync(~0u, x, from & 31), u1 = __shfl_sync(~0u, x, (from + 1) & 31),
-                          u2 = __shfl_sync(~0u, x, (from + 2) & 31);
-              if (from < left)
-                store_packet(p.residual + (BATCHED ? (size_t)j * p.row_x : 0) + (size_t)(b * p.x.stride + lane) * 16,
-                             __float_as_uint(u0), __float_as_uint(u1), __float_as_uint(u2), epoch);
-            } else {
-              const int from = BF16_PER_PACKET * lane;
-              const uint32_t pair = pack2(y, __shfl_xor_sync(~0u, y, 1));  // of an even lane and the next one
-              const uint32_t u0 = __shfl_sync(~0u, pair, from & 31), u1 = __shfl_sync(~0u, pair, (from + 2) & 31),
-                             u2 = __shfl_sync(~0u, pair, (from + 4) & 31);
-              if (BATCHED) to = own_packets() + (size_t)j * (out == GS_PERSISTENT_QKV ? p.row_a : p.row_h);
-              if (from < left) store_packet(to, u0, u1, u2, epoch);
+              y[m] = apply_layernorm(y[m], of, sums, bias);
+              if (act) y[m] = 0.5f * y[m] * (1.0f + fast_tanh(0.7978845608028654f * gelu_cubic(y[m])));
+            }
+            delay();
+#pragma unroll
+            for (int m = 0; m < MINE; m++) {
+              const int j = group + n0 + m * FINISH;
+              if (VERIFY && j >= rows) break;
+              if (out == GS_PERSISTENT_LOGITS) {
+                if (has) take_logit<Traits>(p, sh, work, j, row, row - s.row, y[m], best, best_id);
+              } else if (out == GS_PERSISTENT_RESIDUAL) {
+                if constexpr (Traits::MANY) {
+                  x = y[m] + sh.own[j][lane % 16];
+                  __syncwarp();
+                  if (has) sh.own[j][lane] = x;
+                } else {
+                  x += y[m];
+                }
+                const int from = F32_PER_PACKET * lane;
+                const float u0 = __shfl_sync(~0u, x, from & 31), u1 = __shfl_sync(~0u, x, (from + 1) & 31),
+                            u2 = __shfl_sync(~0u, x, (from + 2) & 31);
+                if (from < left)
+                  store_packet(
+                      p.residual + (Traits::MANY ? (size_t)j * p.row_x : 0) + (size_t)(b * p.x.stride + lane) * 16,
+                      __float_as_uint(u0), __float_as_uint(u1), __float_as_uint(u2), epoch);
+              } else {
+                const int from = BF16_PER_PACKET * lane;
+                const uint32_t pair = pack2(y[m], __shfl_xor_sync(~0u, y[m], 1));  // of an even lane and the next one
+                const uint32_t u0 = __shfl_sync(~0u, pair, from & 31), u1 = __shfl_sync(~0u, pair, (from + 2) & 31),
+                               u2 = __shfl_sync(~0u, pair, (from + 4) & 31);
+                if (BATCHED) to = own_packets();
+                if (from < left)
+                  store_packet(to + (Traits::MANY ? (size_t)j * (out == GS_PERSISTENT_QKV ? p.row_a : p.row_h) : 0), u0,
+                               u1, u2, epoch);
+              }
             }
           }
-          if (rest <= batch && f == ends && group + GROUP >= B) stamp<Traits>(p, t, i, GS_PERSISTENT_PUBLISHED);
-          if (rest == s.rows && f == ends && group == start_of<Traits>(s)) stamp_arrived<Traits>(p, sh, t, i, buffer);
+          if (rest <= batch && f == ends && group + GROUP >= B) stamp<Traits>(p, pass, i, GS_PERSISTENT_PUBLISHED);
+          if (rest == s.rows && f == ends && group == start_of<Traits>(s))
+            stamp_arrived<Traits>(p, sh, pass, i, buffer);
           barrier_arrive<Traits>(FREE + buffer);
           buffer ^= 1;
         }
@@ -371,9 +429,9 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
 
     if (Traits::SINGLE_STEP) return;  // gs_sample takes the token
 
-    finish_token<Traits>(p, sh, work, steps[p.count - 1], finisher, t, e0 + p.count, best, best_id, token);
+    finish_token<Traits>(p, sh, work, steps[p.count - 1], finisher, t, pass, e0 + p.count, best, best_id, token);
   }
-  finish_launch<Traits>(p, sh, finisher, epoch0, token);
+  finish_launch<Traits>(p, sh, finisher, epoch0 + pass * p.count, token);
 }
 
 // ---------------------------------------------------------------- the warps that compute
@@ -565,7 +623,8 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
   constexpr int WARPS = Traits::WARPS, NB = Traits::NB, SMALL = Traits::SMALL, LARGE = Traits::LARGE, LB = Traits::LB,
                 XU = Traits::XU, HU = Traits::HU, C = Traits::C;
   constexpr int GROUP = Traits::GROUP, FRAGMENTS = Traits::FRAGMENTS;
-  constexpr bool BATCHED = Traits::BATCHED;
+  constexpr int ROWS = Traits::ROWS;
+  constexpr bool BATCHED = Traits::BATCHED, VERIFY = Traits::VERIFY;
   const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   uint16_t *const xs = work.x[warp] + 8;  // the part of x, high halves, then low
   const uint32_t fragment = shared_address(xs) + q * 16;
@@ -606,6 +665,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
         if (s.split < 0) continue;
         // Warps 0 to 10 have sixteen keys of the cache at a time; the last warp has those of this launch.
         const bool launch = opaque_if < Traits::PROMPT && Traits::NB == 4 > (warp) == WARPS - 1;
+        const int many = rows_of_pass<Traits>(sh);
         int n = s.row;
 #pragma unroll 1
         do {
@@ -636,11 +696,11 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
                                                                                      (bf16 *)(const_cast<char *>(
                                                                                                   s.source_v) +
                                                                                               behind);
-          int have = launch    ? (last ? (Traits::PROMPT ? item.row : (int)t) + 1 : 0)
+          int have = launch    ? (last ? (Traits::PROMPT ? item.row : (int)t) + many : 0)
                      : BATCHED ? min(keys, Traits::CHUNK)
                                : keys;
           int begin = launch ? 0 : warp * KEYS;
-          if (Traits::SAMPLES) asm volatile("" : "+r"(begin));  // computed here: no register holds it elsewhere
+          if (Traits::SAMPLES || VERIFY) asm volatile("" : "+r"(begin));  // computed here: no register holds it elsewhere
           uint4 a0 = {}, b0 = {}, a1 = {}, b1 = {};
           uint32_t v[KEYS];
           auto load = [&](int at) {
@@ -653,7 +713,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
           constexpr bool EARLY = !BATCHED && NB > 1;  // 384 wide models are slower with it
           if (EARLY && !launch && begin < have) load(begin);
           barrier_sync<Traits>(FREE + buffer);
-          float most = -1e30f, sum = 0, y0 = 0, y1 = 0;
+          float most = -1e30f, sum[ROWS] = {}, y0[ROWS] = {}, y1[ROWS] = {};
           uint4 q0 = {}, q1 = {};
           // The first warp waits for q even if it has no keys: a block that did not would write its next output before
           // this one is read.
@@ -663,34 +723,51 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
             // own.
             const uint32_t pq = lane < 16 ? work.slice_q[0][head][lane] : 0,
                            pn = launch ? work.slice_q[1 + lane / 16][head][lane % 16] : 0;
-            constexpr int ROWS = Traits::PROMPT_ROWS;
-            uint4 u = {}, w[ROWS] = {};
+            constexpr int KEY_ROWS = Traits::PROMPT ? Traits::PROMPT_ROWS : ROWS;
+            uint4 u[ROWS] = {}, w[KEY_ROWS] = {};
             bool wait;
             unsigned polls = 0;
 #pragma unroll 1
             do {
-              load_packet_to(u, pq && (BATCHED || u.w != need), qkv + (size_t)packet_of(pq) * 16);
-              if constexpr (Traits::PROMPT) {
+              if constexpr (!VERIFY)
+                load_packet_to(u[0], pq && (BATCHED || u[0].w != need), qkv + (size_t)packet_of(pq) * 16);
+              if constexpr (VERIFY) {
+                wait = false;
+#pragma unroll
+                for (int r = 0; r < ROWS; r++) {
+                  const char *const from = qkv + (unsigned)(r * p.row_a);
+                  load_packet_to(u[r], pq && r < many && u[r].w != need, from + packet_of(pq) * 16);
+                  load_packet_to(w[r], pn && r < many && w[r].w != need, from + packet_of(pn) * 16);
+                }
 #pragma unroll
                 for (int r = 0; r < ROWS; r++)
-                  w[r] = load_packet_if(pn && r <= item.row, p.qkv + (unsigned)(r * p.row_a + packet_of(pn) * 16));
-                wait = pq && u.w != need;
+                  wait |= r < many && ((pq && u[r].w != need) || (pn && w[r].w != need));
+              } else if constexpr (Traits::PROMPT) {
 #pragma unroll
-                for (int r = 0; r < ROWS; r++) wait |= pn && r <= item.row && w[r].w != need;
+                for (int r = 0; r < KEY_ROWS; r++)
+                  w[r] = load_packet_if(pn && r <= item.row, p.qkv + (unsigned)(r * p.row_a + packet_of(pn) * 16));
+                wait = pq && u[0].w != need;
+#pragma unroll
+                for (int r = 0; r < KEY_ROWS; r++) wait |= pn && r <= item.row && w[r].w != need;
               } else {
                 load_packet_to(w[0], pn && w[0].w != need, qkv + (size_t)packet_of(pn) * 16);
-                wait = (pq && u.w != need) || (pn && w[0].w != need);
+                wait = (pq && u[0].w != need) || (pn && w[0].w != need);
               }
             } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
             note_arrived<Traits>(sh, warp, buffer);
-            put(pq, u, xs);
+#pragma unroll
+            for (int r = 0; r < ROWS; r++)
+              if (r < many) put(pq, u[r], xs + r * HEAD);
             if constexpr (Traits::PROMPT) {
 #pragma unroll
-              for (int r = 0; r < ROWS; r++)
+              for (int r = 0; r < KEY_ROWS; r++)
                 if (launch && r <= item.row)
                   put(pn, w[r], reinterpret_cast<uint16_t *>((lane < 16 ? tail_k : tail_v) + r * HEAD));
             } else {
-              if (launch) put(pn, w[0], reinterpret_cast<uint16_t *>((lane < 16 ? tail_k : tail_v) + t * HEAD));
+#pragma unroll
+              for (int r = 0; r < ROWS; r++)
+                if (launch && r < many)
+                  put(pn, w[r], reinterpret_cast<uint16_t *>((lane < 16 ? tail_k : tail_v) + (t + r) * HEAD));
             }
             __syncwarp();
             if (Traits::PROMPT && launch && item.row == p.B - 1) {  // which has them all
@@ -708,7 +785,9 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
               reinterpret_cast<uint32_t *>(cache_v + t * HEAD)[lane] =
                   reinterpret_cast<const uint32_t *>(tail_v + t * HEAD)[lane];
             }
-            q0 = load_shared(fragment), q1 = load_shared(fragment + 64);
+            // Of several rows, columns 2j and 2j + 1 have that of row j: a lane then has the scores of row q.
+            const uint32_t from = fragment + (VERIFY ? g / 2 * (HEAD * 2) : 0);
+            q0 = load_shared(from), q1 = load_shared(from + 64);
           }
           int done = 0;  // keys of chunks before
 #pragma unroll 1
@@ -721,24 +800,34 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
               mma(d1, a1, b1, q1);
               // Column 0: keys g and g + 8 in the lanes of q = 0. In powers of 2.
               const float scale = 0.125f * 1.4426950408889634f;
-              const float s0 = at + g < have ? (d0[0] + d1[0]) * scale : -1e30f,
-                          s1 = at + g + 8 < have ? (d0[2] + d1[2]) * scale : -1e30f;
+              const int end = VERIFY && launch ? have - many + 1 + q : have;  // a row has keys up to its own
+              const float s0 = at + g < end ? (d0[0] + d1[0]) * scale : -1e30f,
+                          s1 = at + g + 8 < end ? (d0[2] + d1[2]) * scale : -1e30f;
               float top = fmaxf(s0, s1);  // all columns are equal
 #pragma unroll
               for (int o = 4; o < 32; o *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, o));
               top = fmaxf(most, top);
               const float fade = exp2_fast(most - top);
-              if (q == 0) work.weight[warp][g] = exp2_fast(s0 - top), work.weight[warp][g + 8] = exp2_fast(s1 - top);
+              if (VERIFY || q == 0) {
+                float *const weight = work.weight[warp][VERIFY ? q : 0];
+                weight[g] = exp2_fast(s0 - top), weight[g + 8] = exp2_fast(s1 - top);
+              }
               __syncwarp();
-              most = top, y0 *= fade, y1 *= fade, sum *= fade;
+              most = top;
 #pragma unroll
-              for (int k = 0; k < KEYS; k += 4) {
-                const float4 w = *reinterpret_cast<const float4 *>(&work.weight[warp][k]);
-                y0 = fmaf(w.x, low(v[k]), y0), y1 = fmaf(w.x, high(v[k]), y1);
-                y0 = fmaf(w.y, low(v[k + 1]), y0), y1 = fmaf(w.y, high(v[k + 1]), y1);
-                y0 = fmaf(w.z, low(v[k + 2]), y0), y1 = fmaf(w.z, high(v[k + 2]), y1);
-                y0 = fmaf(w.w, low(v[k + 3]), y0), y1 = fmaf(w.w, high(v[k + 3]), y1);
-                sum += (w.x + w.y) + (w.z + w.w);
+              for (int r = 0; r < ROWS; r++) {
+                const float by = VERIFY ? __shfl_sync(~0u, fade, r) : fade;
+                y0[r] *= by, y1[r] *= by;
+#pragma unroll
+                for (int k = 0; k < KEYS; k += 4) {
+                  const float4 w = *reinterpret_cast<const float4 *>(&work.weight[warp][r][k]);
+                  y0[r] = fmaf(w.x, low(v[k]), y0[r]), y1[r] = fmaf(w.x, high(v[k]), y1[r]);
+                  y0[r] = fmaf(w.y, low(v[k + 1]), y0[r]), y1[r] = fmaf(w.y, high(v[k + 1]), y1[r]);
+                  y0[r] = fmaf(w.z, low(v[k + 2]), y0[r]), y1[r] = fmaf(w.z, high(v[k + 2]), y1[r]);
+                  y0[r] = fmaf(w.w, low(v[k + 3]), y0[r]), y1[r] = fmaf(w.w, high(v[k + 3]), y1[r]);
+                  const float all = (w.x + w.y) + (w.z + w.w);
+                  sum[r] = k == 0 ? fmaf(sum[r], by, all) : sum[r] + all;
+                }
               }
               __syncwarp();
             }
@@ -750,16 +839,24 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
             take(false);
             have = launch ? 0 : min(keys - done, Traits::CHUNK);
           } while (true);
-          *reinterpret_cast<float2 *>(&work.out[buffer][warp][2 * lane]) = make_float2(y0, y1);
+#pragma unroll
+          for (int r = 0; r < ROWS; r++) {
+            float *const out = out_of(sh, work, buffer, warp, r);
+            *reinterpret_cast<float2 *>(out + 2 * lane) = make_float2(y0[r], y1[r]);
+            const float largest = VERIFY ? __shfl_sync(~0u, most, r) : most;
+            if (lane == 0)
+              *reinterpret_cast<float2 *>(out + HEAD) = make_float2(largest, sum[r]);
+          }
           if (lane == 0) {
-            *reinterpret_cast<float2 *>(&work.out[buffer][warp][HEAD]) = make_float2(most, sum);
             if (!BATCHED && keys > 0) mbarrier_arrive(&sh.empty[tile_k]), mbarrier_arrive(&sh.empty[tile_v]);
           }
           barrier_arrive<Traits>(FULL + buffer);
           if (!BATCHED && launch && last) {  // nobody waits for the cache
-            const int at = t * HEAD;
-            reinterpret_cast<uint32_t *>(cache_k + at)[lane] = reinterpret_cast<const uint32_t *>(tail_k + at)[lane];
-            reinterpret_cast<uint32_t *>(cache_v + at)[lane] = reinterpret_cast<const uint32_t *>(tail_v + at)[lane];
+#pragma unroll 1
+            for (int at = t * HEAD; at < (t + many) * HEAD; at += HEAD) {
+              reinterpret_cast<uint32_t *>(cache_k + at)[lane] = reinterpret_cast<const uint32_t *>(tail_k + at)[lane];
+              reinterpret_cast<uint32_t *>(cache_v + at)[lane] = reinterpret_cast<const uint32_t *>(tail_v + at)[lane];
+            }
           }
           buffer ^= 1;
         } while (BATCHED && (n += gridDim.x) < p.items);
@@ -786,7 +883,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
         const unsigned this_tile = tile % TILES;
         int side = Traits::CHUNKS > 1 ? warp % 2 : warp;
         // What follows is computed here: no register holds it elsewhere.
-        if (BATCHED || Traits::Q8) asm volatile("" : "+r"(side));
+        if (Traits::MANY || Traits::Q8) asm volatile("" : "+r"(side));
         const int first = side * LB;
         const uint32_t stride = Traits::CHUNK_PITCH, base = begin + part_of_row<Traits>(first, q);
         const uint32_t row = base + min(g, s.rows - 1) * stride, row8 = base + min(g + 8, s.rows - 1) * stride;
@@ -821,15 +918,15 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
           uint32_t ph[HU];
 #pragma unroll
           for (int n = 0; n < HU; n++) ph[n] = work.slice_h[n][warp][lane];
-          constexpr int AT_ONCE = Traits::AT_ONCE;
+          constexpr int AT_ONCE = VERIFY ? ROWS : Traits::AT_ONCE;
 #pragma unroll
-          for (int j = 0; j < GROUP; j += AT_ONCE) {
-            const char *const from = BATCHED ? packets_of(p.hidden, group + j, p.row_h) : p.hidden;
-            const int rows = BATCHED ? B - group - j : 1;
+          for (int j = 0; j < GROUP * ROWS; j += AT_ONCE) {
+            const char *const from = Traits::MANY ? packets_of(p.hidden, group + j, p.row_h) : p.hidden;
+            const int rows = BATCHED ? B - group - j : rows_of_pass<Traits>(sh) - j;
             uint4 u[AT_ONCE][HU] = {};
             bool wait;
             unsigned polls = 0;
-            if (BATCHED && rows <= 0) break;
+            if (Traits::MANY && rows <= 0) break;
 #pragma unroll 1
             do {
               wait = false;
@@ -838,7 +935,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
 #pragma unroll
                 for (int n = 0; n < HU; n++)
                   load_packet_to(u[m][n], ph[n] && m < rows && (BATCHED || u[m][n].w != need),
-                                 from + (BATCHED ? (unsigned)(m * p.row_h) : 0) + (size_t)packet_of(ph[n]) * 16);
+                                 from + (Traits::MANY ? (unsigned)(m * p.row_h) : 0) + (size_t)packet_of(ph[n]) * 16);
 #pragma unroll
               for (int m = 0; m < AT_ONCE; m++)
 #pragma unroll
@@ -865,7 +962,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
             buffer ^= 1;
             break;
           }
-          const uint32_t from = fragment + (BATCHED ? g / 2 * (Traits::ROW * 2) : 0);
+          const uint32_t from = fragment + (Traits::MANY ? g / 2 * (Traits::ROW * 2) : 0);
           float d[4][4] = {};
 #pragma unroll
           for (int k = 0; k < KEEP; k++) {
@@ -887,8 +984,8 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
             __syncwarp();
             if (lane == 0 && group + GROUP >= B) mbarrier_arrive(&sh.empty[this_tile]);
           }
-          if (BATCHED || q == 0) {
-            float *const to = sh.part[buffer][warp][BATCHED ? q : 0];
+          if (Traits::MANY || q == 0) {
+            float *const to = sh.part[buffer][warp][Traits::MANY ? q : 0];
             to[g] = (d[0][0] + d[1][0]) + (d[2][0] + d[3][0]);
             to[g + 8] = (d[0][2] + d[1][2]) + (d[2][2] + d[3][2]);
           }
@@ -1018,23 +1115,25 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
             for (int k = 0; k < NB; k++) arrange(a[m][k], b[m][k], p.zero);
         }
         barrier_sync<Traits>(FREE + buffer);
-        float v[XU][F32_PER_PACKET] = {}, about = 0;
+        float v[ROWS][XU][F32_PER_PACKET] = {}, about[ROWS] = {};
         uint32_t sums_at = 0, about_at = 0;
         if (first) {
           delay();
+          const int many = rows_of_pass<Traits>(sh);
           if (s.in == GS_PERSISTENT_ATTENDED) {
             // Half a warp has the packets of a split of a head, and of the split two further.
             constexpr int HEADS = Traits::HEADS;
-            const int head = opaque_if < Traits::SAMPLES
+            const int head = opaque_if < Traits::SAMPLES || VERIFY
                                  ? Traits::NB != 4
                                  : Traits::BATCHED && !Traits::PROMPT && Traits::WARPS == 8 > (warp)*SMALL / HEAD;
             int packet = lane % 16, half = lane / 16;
-            if (Traits::SAMPLES) asm volatile("" : "+r"(packet), "+r"(half));
-            uint4 u[HEADS][2] = {};
+            if (Traits::SAMPLES || VERIFY) asm volatile("" : "+r"(packet), "+r"(half));
+            uint4 u[ROWS][HEADS][2] = {};
             bool wait;
             unsigned polls = 0;
             const char *const last =
-                p.attended + ((size_t)(head * SPLITS + lane % (SPLITS * HEADS)) * ATTENDED_STRIDE + ATTENDED - 1) * 16;
+                p.attended + (VERIFY ? (unsigned)(min(lane / (SPLITS * HEADS), many - 1) * p.row_o) : 0) +
+                ((size_t)(head * SPLITS + lane % (SPLITS * HEADS)) * ATTENDED_STRIDE + ATTENDED - 1) * 16;
             // Most blocks have no part in attention and come here early. They poll the last packet of each split only:
             // polls of all delay what they wait for.
 #pragma unroll 1
@@ -1043,39 +1142,53 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
 #pragma unroll 1
             do {
               wait = false;
-              auto lacks = [&](int n, int k) { return packet < ATTENDED && u[n][k].w != need; };
+              auto lacks = [&](int r, int n, int k) {
+                return packet < ATTENDED && (!VERIFY || r < many) && u[r][n][k].w != need;
+              };
 #pragma unroll
-              for (int n = 0; n < HEADS; n++) {
-                const char *from = p.attended + ((size_t)((head + n) * SPLITS + half) * ATTENDED_STRIDE + packet) * 16;
-                load_packet_to(u[n][0], lacks(n, 0), from),
-                    load_packet_to(u[n][1], lacks(n, 1), from + 2 * ATTENDED_STRIDE * 16);
-              }
+              for (int r = 0; r < ROWS; r++)
 #pragma unroll
-              for (int n = 0; n < HEADS; n++) wait |= lacks(n, 0) || lacks(n, 1);
+                for (int n = 0; n < HEADS; n++) {
+                  const char *from = p.attended + (VERIFY ? (unsigned)(r * p.row_o) : 0) +
+                                     ((size_t)((head + n) * SPLITS + half) * ATTENDED_STRIDE + packet) * 16;
+                  load_packet_to(u[r][n][0], lacks(r, n, 0), from),
+                      load_packet_to(u[r][n][1], lacks(r, n, 1), from + 2 * ATTENDED_STRIDE * 16);
+                }
+#pragma unroll
+              for (int r = 0; r < ROWS; r++)
+#pragma unroll
+                for (int n = 0; n < HEADS; n++) wait |= lacks(r, n, 0) || lacks(r, n, 1);
             } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
 #pragma unroll
-            for (int n = 0; n < HEADS; n++) {
-              const float m0 = __uint_as_float(__shfl_sync(~0u, u[n][0].x, ATTENDED - 1, 16)),
-                          m1 = __uint_as_float(__shfl_sync(~0u, u[n][1].x, ATTENDED - 1, 16));
-              float f0 = __uint_as_float(__shfl_sync(~0u, u[n][0].y, ATTENDED - 1, 16)),
-                    f1 = __uint_as_float(__shfl_sync(~0u, u[n][1].y, ATTENDED - 1, 16));
-              float most = fmaxf(m0, m1);
-              most = fmaxf(most, __shfl_xor_sync(~0u, most, 16));
-              f0 = __fmul_rn(f0, exp2_fast(m0 - most)), f1 = __fmul_rn(f1, exp2_fast(m1 - most));
-              float sum = f0 + f1;
-              sum += __shfl_xor_sync(~0u, sum, 16);
-              const float over = reciprocal(sum);
-              f0 *= over, f1 *= over;
-              const uint32_t w0[3] = {u[n][0].x, u[n][0].y, u[n][0].z}, w1[3] = {u[n][1].x, u[n][1].y, u[n][1].z};
-              constexpr int skip = NB % 2 * HEAD / 2;  // parts of odd warps begin in the middle of a head
-              const int at = n * HEAD + BF16_PER_PACKET * packet - (warp % 2 ? skip : 0);
+            for (int r = 0; r < ROWS; r++) {
+              if (VERIFY && r >= many) break;
 #pragma unroll
-              for (int k = 0; k < 3; k++) {
-                float y0 = f0 * low(w0[k]) + f1 * low(w1[k]), y1 = f0 * high(w0[k]) + f1 * high(w1[k]);
-                y0 += __shfl_xor_sync(~0u, y0, 16), y1 += __shfl_xor_sync(~0u, y1, 16);
-                if (half == 0 && packet < ATTENDED - 1 && BF16_PER_PACKET * packet + 2 * k < HEAD && at + 2 * k >= 0 &&
-                    at + 2 * k < SMALL)
-                  reinterpret_cast<uint32_t *>(xs)[at / 2 + k] = pack2(y0, y1);
+              for (int n = 0; n < HEADS; n++) {
+                const uint4 &p0 = u[r][n][0], &p1 = u[r][n][1];
+                const float m0 = __uint_as_float(__shfl_sync(~0u, p0.x, ATTENDED - 1, 16)),
+                            m1 = __uint_as_float(__shfl_sync(~0u, p1.x, ATTENDED - 1, 16));
+                float f0 = __uint_as_float(__shfl_sync(~0u, p0.y, ATTENDED - 1, 16)),
+                      f1 = __uint_as_float(__shfl_sync(~0u, p1.y, ATTENDED - 1, 16));
+                float most = fmaxf(m0, m1);
+                most = fmaxf(most, __shfl_xor_sync(~0u, most, 16));
+                f0 = __fmul_rn(f0, exp2_fast(m0 - most)), f1 = __fmul_rn(f1, exp2_fast(m1 - most));
+                float sum = f0 + f1;
+                sum += __shfl_xor_sync(~0u, sum, 16);
+                const float over = reciprocal(sum);
+                f0 *= over, f1 *= over;
+                const uint32_t w0[3] = {p0.x, p0.y, p0.z}, w1[3] = {p1.x, p1.y, p1.z};
+                constexpr int skip = NB % 2 * HEAD / 2;  // parts of odd warps begin in the middle of a head
+                const int at = n * HEAD + BF16_PER_PACKET * packet - (warp % 2 ? skip : 0);
+#pragma unroll
+                for (int k = 0; k < 3; k++) {
+                  // The compiler would contract it as it likes.
+                  float y0 = fmaf(f0, low(w0[k]), __fmul_rn(f1, low(w1[k]))),
+                        y1 = fmaf(f0, high(w0[k]), __fmul_rn(f1, high(w1[k])));
+                  y0 += __shfl_xor_sync(~0u, y0, 16), y1 += __shfl_xor_sync(~0u, y1, 16);
+                  if (half == 0 && packet < ATTENDED - 1 && BF16_PER_PACKET * packet + 2 * k < HEAD &&
+                      at + 2 * k >= 0 && at + 2 * k < SMALL)
+                    reinterpret_cast<uint32_t *>(xs + r * Traits::XROW)[at / 2 + k] = pack2(y0, y1);
+                }
               }
             }
             if constexpr (BYTES) {
@@ -1084,22 +1197,26 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
             }
           } else {
             // Addresses are computed before x arrives.
-            sums_at = shared_address(&sh.lanes[warp][lane]), about_at = shared_address(&sh.about);
+            sums_at = shared_address(&sh.lanes[warp][lane]), about_at = shared_address(&sh.about[0]);
             keep_address(sums_at), keep_address(about_at);
             if (s.in == GS_PERSISTENT_EMBEDDING) {
-              const int token = *(volatile int *)&sh.token[0], pos0 = *(volatile int *)&sh.pos0[0];
 #pragma unroll
-              for (int n = 0; n < XU; n++) {
-                const int c = opaque_if<Traits::Q8 && NB == 5>(warp) * SMALL + at_of(px[n]);
-                const Embedding<Traits> e(p, token, c);
-                const bf16 *w = p.wpe + (size_t)(pos0 + t) * C + c;
+              for (int r = 0; r < ROWS; r++) {
+                if (VERIFY && r >= many) break;
+                const int token = ((volatile int *)sh.token)[r], pos = *(volatile int *)&sh.pos0[0] + t + r;
 #pragma unroll
-                for (int k = 0; k < F32_PER_PACKET; k++)
-                  v[n][k] = holds(px[n], k) ? e[k] + to_float(__ldg(w + k)) : 0.0f;
+                for (int n = 0; n < XU; n++) {
+                  const int c = opaque_if<Traits::Q8 && NB == 5>(warp) * SMALL + at_of(px[n]);
+                  const Embedding<Traits> e(p, token, c);
+                  const bf16 *w = p.wpe + (size_t)pos * C + c;
+#pragma unroll
+                  for (int k = 0; k < F32_PER_PACKET; k++)
+                    v[r][n][k] = holds(px[n], k) ? e[k] + to_float(__ldg(w + k)) : 0.0f;
+                }
+                about[r] = Embedding<Traits>(p, token, 0)[0] + to_float(__ldg(p.wpe + (size_t)pos * C));
               }
-              about = Embedding<Traits>(p, token, 0)[0] + to_float(__ldg(p.wpe + (size_t)(pos0 + t) * C));
             } else {
-              uint4 u[XU] = {};
+              uint4 u[ROWS][XU] = {};
               unsigned polls = 0;
               bool wait;
               // Lanes without a packet, of which the last one is always, read the first packet of x.
@@ -1108,17 +1225,26 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
               do {
                 wait = false;
                 // A load by predicate that is alone would become a branch.
-                if (XU == 1) u[0] = load_packet(p.residual + (size_t)packet_of(px[0]) * 16);
+                if (ROWS * XU == 1) u[0][0] = load_packet(p.residual + (size_t)packet_of(px[0]) * 16);
 #pragma unroll
-                for (int n = 0; n < XU && XU > 1; n++)
-                  load_packet_to(u[n], u[n].w != need, p.residual + (size_t)packet_of(px[n]) * 16);
+                for (int r = 0; r < ROWS; r++)
 #pragma unroll
-                for (int n = 0; n < XU; n++) wait |= u[n].w != need;
+                  for (int n = 0; n < XU && ROWS * XU > 1; n++)
+                    load_packet_to(u[r][n], (!VERIFY || r < many) && u[r][n].w != need,
+                                   p.residual + (VERIFY ? (unsigned)(r * p.row_x) : 0) + (size_t)packet_of(px[n]) * 16);
+#pragma unroll
+                for (int r = 0; r < ROWS; r++)
+#pragma unroll
+                  for (int n = 0; n < XU; n++) wait |= (!VERIFY || r < many) && u[r][n].w != need;
               } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
-              about = __uint_as_float(__shfl_sync(~0u, u[XU - 1].x, 31));
 #pragma unroll
-              for (int n = 0; n < XU; n++)
-                v[n][0] = __uint_as_float(u[n].x), v[n][1] = __uint_as_float(u[n].y), v[n][2] = __uint_as_float(u[n].z);
+              for (int r = 0; r < ROWS; r++) {
+                about[r] = __uint_as_float(__shfl_sync(~0u, u[r][XU - 1].x, 31));
+#pragma unroll
+                for (int n = 0; n < XU; n++)
+                  v[r][n][0] = __uint_as_float(u[r][n].x), v[r][n][1] = __uint_as_float(u[r][n].y),
+                  v[r][n][2] = __uint_as_float(u[r][n].z);
+              }
             }
             if constexpr (BYTES) {
               uint32_t most = 0;
@@ -1126,8 +1252,8 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
               for (int n = 0; n < XU; n++)
 #pragma unroll
                 for (int k = 0; k < F32_PER_PACKET; k++) {
-                  v[n][k] = holds(px[n], k) ? v[n][k] : 0.0f;
-                  most = max(most, __float_as_uint(__fmul_rn(v[n][k], gain[n][k])) & 0x7fffffff);
+                  v[0][n][k] = holds(px[n], k) ? v[0][n][k] : 0.0f;
+                  most = max(most, __float_as_uint(__fmul_rn(v[0][n][k], gain[n][k])) & 0x7fffffff);
                 }
               const Quantiser quantiser(most);
               x_scale = quantiser.scale;
@@ -1136,40 +1262,48 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
 #pragma unroll
                 for (int k = 0; k < F32_PER_PACKET; k++)
                   if (holds(px[n], k))
-                    quantiser.store(shared_address(xs) + at_of(px[n]) + k, SMALL, __fmul_rn(v[n][k], gain[n][k]));
+                    quantiser.store(shared_address(xs) + at_of(px[n]) + k, SMALL, __fmul_rn(v[0][n][k], gain[n][k]));
             }
 #pragma unroll
-            for (int n = 0; n < XU && !BYTES; n++)
+            for (int r = 0; r < ROWS; r++)
 #pragma unroll
-              for (int k = 0; k < F32_PER_PACKET; k++)
-                if (holds(px[n], k)) {
-                  const float y = __fmul_rn(v[n][k], gain[n][k]);
-                  const uint32_t upper = pack2(y, 0);
-                  xs[at_of(px[n]) + k] = (uint16_t)upper;
-                  xs[SMALL + at_of(px[n]) + k] = (uint16_t)pack2(y - low(upper), 0);
-                } else {
-                  v[n][k] = 0.0f;
-                }
+              for (int n = 0; n < XU && !BYTES; n++)
+#pragma unroll
+                for (int k = 0; k < F32_PER_PACKET; k++)
+                  if (holds(px[n], k)) {
+                    const float y = __fmul_rn(v[r][n][k], gain[n][k]);
+                    const uint32_t upper = pack2(y, 0);
+                    uint16_t *const to = xs + r * Traits::XROW + at_of(px[n]) + k;
+                    to[0] = (uint16_t)upper;
+                    to[Traits::LOW] = (uint16_t)pack2(y - low(upper), 0);
+                  } else {
+                    v[r][n][k] = 0.0f;
+                  }
           }
           __syncwarp();
-          // Column 0 has the high halves of x, column 1 the low ones.
-          const uint32_t from = fragment + (norm && g % 2 ? SMALL * 2 : 0);
+          // Column 0 has the high halves of x, column 1 the low ones; of several rows, columns 2j and 2j + 1.
+          const uint32_t from =
+              fragment + (VERIFY ? g / 2 * (Traits::XROW * 2) : 0) + (norm && g % 2 ? Traits::LOW * 2 : 0);
 #pragma unroll
           for (int k = 0; k < NB; k++)
             if (BYTES) x_bytes[k] = load_shared64(shared_address(xs) + g % 2 * SMALL + k * 32 + q * 8);
             else x[k] = load_shared(from + k * 64);
           note_arrived<Traits>(sh, warp, buffer);  // while x is on its way to registers
           if (norm) {
-            float sum = 0, squares = 0;
 #pragma unroll
-            for (int n = 0; n < XU; n++)
+            for (int r = 0; r < ROWS; r++) {
+              float sum = 0, squares = 0;
 #pragma unroll
-              for (int k = 0; k < F32_PER_PACKET; k++) {
-                const float z = holds(px[n], k) ? v[n][k] - about : 0.0f;
-                sum += z, squares = fmaf(z, z, squares);
-              }
-            store_shared2(sums_at, make_float2(sum, squares));
-            if (!px[XU - 1]) store_shared32(about_at, __float_as_uint(about));  // the last lane of each warp does
+              for (int n = 0; n < XU; n++)
+#pragma unroll
+                for (int k = 0; k < F32_PER_PACKET; k++) {
+                  const float z = holds(px[n], k) ? v[r][n][k] - about[r] : 0.0f;
+                  sum += z, squares = fmaf(z, z, squares);
+                }
+              store_shared2(sums_at + r * (int)(WARPS * sizeof(sh.lanes[0])), make_float2(sum, squares));
+              // The last lane of each warp does.
+              if (!px[XU - 1]) store_shared32(about_at + r * 4, __float_as_uint(about[r]));
+            }
             barrier_arrive<Traits>(SUMMED);
           }
         }
@@ -1195,13 +1329,13 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
           for (int k = 0; k < NB; k++) mma_arranged(d[1][k % SUMS], a[1][k], b[1][k], x[k]);
         }
         first = false;
-        if (q == 0) {
+        if (VERIFY || q == 0) {
 #pragma unroll
           for (int e = 0; e < 4; e++) {
             float y = d[e / 2][0][e % 2 * 2], z = d[e / 2][0][e % 2 * 2 + 1];
 #pragma unroll
             for (int k = 1; k < SUMS; k++) y += d[e / 2][k][e % 2 * 2], z += d[e / 2][k][e % 2 * 2 + 1];
-            sh.part[buffer][warp][0][16 * (e / 2) + e % 2 * (Traits::TILE_ROWS == 16 ? 4 : 8) + mine] =
+            sh.part[buffer][warp][VERIFY ? q : 0][16 * (e / 2) + e % 2 * (Traits::TILE_ROWS == 16 ? 4 : 8) + mine] =
                 norm ? y + z : y;
           }
         }
@@ -1210,11 +1344,15 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
       }
     }
     if (Traits::SINGLE_STEP) return;
-    if constexpr (Traits::SAMPLES_BATCHED) {
+    if constexpr (Traits::SAMPLES_EACH) {
       const BlockStep &s = steps[p.count - 1];
       const int step = t;  // it changes after the barrier
       barrier_sync<Traits>(LISTED);
       sample_each<Traits>(p, sh, reinterpret_cast<SequenceCandidates *>(work.rooms), warp, s.row, s.rows, step, need);
+      if constexpr (VERIFY) {
+        named_sync<32 * WARPS>(RANKED);
+        if (warp == 0) accept<Traits>(p, sh, step);
+      }
     } else if constexpr (Traits::SAMPLES)
       rank_candidates<WARPS>(shared_address(&candidates_in(work)), shared_address(&logits_or_sorted_in(work)));
     barrier_sync<Traits>(TOKEN);
@@ -1252,6 +1390,7 @@ template <typename Traits> __device__ __forceinline__ void run_block(const Param
       sh.token[j] = max(Traits::PROMPT ? p.ids[j] : p.token[j], 0);
       sh.pos0[j] = Traits::PROMPT ? *p.pos + j : p.pos[j] - first_token<Traits>(p);
     }
+    sh.verified = {};
     sh.step = first_token<Traits>(p);
     sh.aborted = p.header->expired != 0;
     sh.polling = 0, sh.polled = 0;
@@ -1305,6 +1444,11 @@ template <typename Traits> __device__ __forceinline__ void run_block(const Param
   __syncthreads();
   if (has_logits && threadIdx.x == 0) logits.bias = head - logits.row, logits.sums = head + p.head - logits.row;
   if constexpr (Traits::SINGLE_STEP && !Traits::PROMPT) load_tail<Traits>(p, sh, steps[p.only_step]);
+  if constexpr (Traits::VERIFY) {
+    for (int i = threadIdx.x; i <= pos0; i += Traits::THREADS) text_of(p)[i] = p.text[i];
+    __syncthreads();
+    if (warp == 0) draft<Traits>(p, sh, 0);
+  }
   __syncthreads();
   if (warp == WARPS + Traits::FINISH) {
     if (!RingWriter<Traits, Shared<Traits>>::ONE || threadIdx.x % 32 == 0) copy_weights<Traits>(p, sh, steps);

@@ -87,6 +87,8 @@ struct Params {
   const char *wte;  // of the type of weights
   const bf16 *wpe;
   const int *ids;  // (B) of a prompt
+  int *text;       // (P + 1) tokens so far; 0 if nothing reads them
+  int verify;      // rows of a pass that verifies drafts, at most
   gs_sampling *sampling;
   int *pos, *token;
   gs_slot *slots;
@@ -102,7 +104,8 @@ struct Params {
   int row_x, row_h, row_a, row_o;  // bytes of the packets of a sequence: residual, hidden, qkv, attended
   int logits_only;                 // gs_sample takes the token
   int tails;                       // of a block, at most
-  int table;                       // bytes of the steps in shared memory, and of head
+  int table;                       // bytes of the steps in shared memory, of head and of text
+  int text_at;                     // where text begins in it
   int head;                        // rows of the logits that a block has, at most
   int kept;  // of the logits' rows, the last ones of a block that may stay in the L2 cache; -1 if all weights may
   float eps;
@@ -132,6 +135,11 @@ struct alignas(16) BlockStep {
   int split;      // of attention, or -1 if the block has no part in it
   int tail;       // of attention of the last split: which of the block's tails
   int start;      // of a prompt: the first row that the step computes, 0 or the last one
+};
+
+// LayerNorm of x: its mean, and 1 over its standard deviation.
+struct LayerNormStats {
+  float mean, scale;
 };
 
 #if __CUDA_ARCH__ >= 900
@@ -374,11 +382,6 @@ __device__ __forceinline__ float2 stats_of(float about, float sum, float squares
   return make_float2(fmaf(sum, over, about), fmaxf(fmaf(-sum, sum * over, squares), 0.0f));
 }
 
-// LayerNorm of x: its mean, and 1 over its standard deviation.
-struct LayerNormStats {
-  float mean, scale;
-};
-
 // LayerNorm of x from the stats of WARPS equal parts of it, which are combined (T. Chan, G. Golub, R. LeVeque,
 // Algorithms for computing the sample variance, 1983).
 template <int WARPS, int PART>
@@ -478,6 +481,11 @@ template <typename Traits> __device__ inline int start_of(const BlockStep &s) {
   return Traits::PROMPT ? *(const volatile int *)&s.start : 0;
 }
 
+// The place of sequence j, or of row j, before the tokens of the launch.
+template <typename Traits, typename Shared> __device__ inline int place_of(const Shared &sh, int j) {
+  return Traits::VERIFY ? sh.pos0[0] + j : sh.pos0[Traits::BATCHED ? j : 0];
+}
+
 template <typename Traits> __device__ inline void barrier_sync(int id) { named_sync<Traits::PARTIES>(id); }
 template <typename Traits> __device__ inline void barrier_arrive(int id) { named_arrive<Traits::PARTIES>(id); }
 
@@ -509,7 +517,8 @@ __device__ inline uint32_t wait_first_tile(const Params &p, Shared &sh, unsigned
   uint64_t *const full = &sh.full[tile % TILES];
   if (!mbarrier_test(shared_address(full), tile / TILES)) {
     mbarrier_wait(full, tile / TILES);
-    if (stamps()) stamp<Traits>(p, *(volatile int *)&sh.step, i, GS_PERSISTENT_READY);
+    const int pass = Traits::VERIFY ? *(volatile int *)&sh.verified.passes : *(volatile int *)&sh.step;
+    if (stamps()) stamp<Traits>(p, pass, i, GS_PERSISTENT_READY);
   }
   return sh.base[tile % TILES];
 }

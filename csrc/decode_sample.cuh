@@ -9,6 +9,7 @@
 //   the CPU's order.
 #pragma once
 
+#include "decode_draft.cuh"
 #include "decode_parts.cuh"
 #include "sample.cuh"
 
@@ -59,8 +60,8 @@ struct alignas(16) LaneBest {
 
 // What a block has found of each sequence.
 template <typename Traits> struct Found {
-  static constexpr int GREEDY = Traits::BATCHED && !Traits::SAMPLES ? GS_PERSISTENT_SEQUENCES : 1,
-                       DRAWN = Traits::SAMPLES_BATCHED ? GS_PERSISTENT_SEQUENCES : 1;
+  static constexpr int GREEDY = Traits::BATCHED && !Traits::SAMPLES ? GS_PERSISTENT_SEQUENCES : Traits::ROWS,
+                       DRAWN = Traits::SAMPLES_EACH && Traits::BATCHED ? GS_PERSISTENT_SEQUENCES : Traits::ROWS;
   float best[GREEDY][32];  // the best logits of each lane; of one sequence they are in registers
   int best_id[GREEDY][32];
   LaneBest lanes[DRAWN][Traits::SAMPLES ? 32 : 1];  // the same where tokens are sampled
@@ -91,7 +92,7 @@ __device__ inline uint4 *parts_of(const Params &p, int sequence) { return p.best
 template <typename Traits, typename Shared> __device__ inline void clear_found(Shared &sh, int sequence) {
   const int lane = threadIdx.x % 32;
   if constexpr (Traits::SAMPLES) sh.found.lanes[sequence][lane] = LaneBest();
-  else if constexpr (Traits::BATCHED)
+  else if constexpr (Traits::MANY)
     sh.found.best[sequence][lane] = -INFINITY, sh.found.best_id[sequence][lane] = 0x7fffffff;
 }
 
@@ -100,15 +101,15 @@ template <typename Traits, typename Shared, typename Work>
 __device__ __forceinline__ void take_logit(const Params &p, Shared &sh, Work &work, int sequence, int row, int at,
                                            float y, float &best, int &best_id) {
   const int lane = threadIdx.x % 32;
-  p.logits[(Traits::BATCHED ? (size_t)sequence * p.ld : 0) + row] = y;
+  p.logits[(Traits::MANY ? (size_t)sequence * p.ld : 0) + row] = y;
   if constexpr (Traits::SAMPLES) {
-    if constexpr (!Traits::BATCHED) logits_or_sorted_in(work).logits[at] = y;
+    if constexpr (!Traits::MANY) logits_or_sorted_in(work).logits[at] = y;
     sh.found.lanes[sequence][lane].take(y, at);
   } else {
-    if constexpr (Traits::BATCHED) best = sh.found.best[sequence][lane], best_id = sh.found.best_id[sequence][lane];
+    if constexpr (Traits::MANY) best = sh.found.best[sequence][lane], best_id = sh.found.best_id[sequence][lane];
     if (y < INFINITY) take_better(best, best_id, y, row);
     else best = INFINITY, best_id = -1;  // also if it is not a number
-    if constexpr (Traits::BATCHED) sh.found.best[sequence][lane] = best, sh.found.best_id[sequence][lane] = best_id;
+    if constexpr (Traits::MANY) sh.found.best[sequence][lane] = best, sh.found.best_id[sequence][lane] = best_id;
   }
 }
 
@@ -209,7 +210,7 @@ __device__ bool find_candidates(const Params &p, Shared &sh, Candidates &list, c
     if (lane == 0) store_packet(bests + b * LINE, m[0], m[1], m[2], epoch);
   }
   // While packets are on their way; in shared memory to spare registers.
-  list.random = random53(p.sampling->seed, sequence, position), list.top_p = p.sampling->top_p,
+  list.random = random53(p.sampling->seed, Traits::VERIFY ? 0 : sequence, position), list.top_p = p.sampling->top_p,
   list.temperature = p.sampling->temperature;
   const bool log_probs = p.sampling->log_probs;
   uint4 u[BLOCKS_PER_LANE] = {};
@@ -467,22 +468,26 @@ template <typename Traits, typename Shared>
 __device__ void sample_each(const Params &p, Shared &sh, SequenceCandidates *rooms, int warp, int first, int rows,
                             int t, uint32_t epoch) {
   constexpr int WARPS = Traits::WARPS;
+  const int B = Traits::VERIFY ? rows_of_pass<Traits>(sh) : p.B;
   bool finite = false;
-  if (warp < p.B) {
+  if (warp < B) {
     Candidates &list = rooms[warp].list;
     finite = find_candidates<Traits>(p, sh, list, p.logits + (size_t)warp * p.ld + first,
-                                     sh.found.lanes[warp][threadIdx.x % 32], warp, first, rows, t, epoch,
-                                     p.sampling->offset + sh.pos0[warp] + t + 1);
+                                     sh.found.lanes[warp][threadIdx.x % 32], warp, first, rows,
+                                     Traits::VERIFY ? sh.verified.passes : t, epoch,
+                                     p.sampling->offset + place_of<Traits>(sh, warp) + t + 1);
     if (finite) sum_row(p, sh, list, warp, epoch);
   }
   named_sync<32 * WARPS>(RANKED);
-  rank_each<WARPS>(rooms, p.B, warp);
+  rank_each<WARPS>(rooms, B, warp);
   named_sync<32 * WARPS>(RANKED);
-  if (warp < p.B) {
+  if (warp < B) {
     float log_probability = __int_as_float(0x7fc00000);
     const int token = finite ? choose(p, rooms[warp].list, rooms[warp].sorted, &log_probability) : -1;
-    if (threadIdx.x % 32 == 0)
-      sh.token[warp] = max(token, 0), sh.found.drawn[warp] = token, sh.found.log_probability[warp] = log_probability;
+    if (threadIdx.x % 32 == 0) {
+      if (!Traits::VERIFY) sh.token[warp] = max(token, 0);
+      sh.found.drawn[warp] = token, sh.found.log_probability[warp] = log_probability;
+    }
   }
 }
 
@@ -510,15 +515,15 @@ template <typename Traits> __device__ __forceinline__ Finisher finisher_of(const
 // sequence best, best_id and token are in registers.
 template <typename Traits, typename Shared, typename Work>
 __device__ __forceinline__ void finish_token(const Params &p, Shared &sh, Work &work, const BlockStep &logits,
-                                             const Finisher &of, int t, uint32_t epoch, float best, int best_id,
-                                             int &token) {
+                                             const Finisher &of, int t, int pass, uint32_t epoch, float best,
+                                             int best_id, int &token) {
   constexpr int FINISH = Traits::FINISH;
-  constexpr bool BATCHED = Traits::BATCHED;
-  const int lane = threadIdx.x % 32, B = of.sequences;
+  constexpr bool BATCHED = Traits::BATCHED, VERIFY = Traits::VERIFY;
+  const int lane = threadIdx.x % 32, B = VERIFY ? rows_of_pass<Traits>(sh) : of.sequences;
   float log_probability = __int_as_float(0x7fc00000);
-  if constexpr (Traits::SAMPLES_BATCHED) {
+  if constexpr (Traits::SAMPLES_EACH) {
     barrier_sync<Traits>(LISTED);  // the warps that compute go on
-    if (of.f == 0 && lane == 0) *(volatile int *)&sh.step = t + 1;
+    if (!VERIFY && of.f == 0 && lane == 0) *(volatile int *)&sh.step = t + 1;
   } else if constexpr (Traits::SAMPLES) {
     token = sample_token<Traits>(p, sh, work, sh.found.lanes[0][lane], logits.row, logits.rows, t, epoch,
                                  p.sampling->offset + of.pos0 + t + 1, &log_probability);
@@ -526,10 +531,10 @@ __device__ __forceinline__ void finish_token(const Params &p, Shared &sh, Work &
   } else {
     // Every block finds the best logit of all by itself. In two buffers, since some blocks have nothing else to do in a
     // step.
-    uint4 *const bests = p.best + (t & 1) * gridDim.x * LINE;
+    uint4 *const bests = p.best + (pass & 1) * gridDim.x * LINE;
 #pragma unroll 1
     for (int j = of.mine; j < B; j += FINISH) {
-      if constexpr (BATCHED) best = sh.found.best[j][lane], best_id = sh.found.best_id[j][lane];
+      if constexpr (Traits::MANY) best = sh.found.best[j][lane], best_id = sh.found.best_id[j][lane];
       warp_best(best, best_id);
       delay();
       if (lane == 0) store_packet(bests + blockIdx.x * LINE + j, __float_as_uint(best), best_id, 0, epoch);
@@ -547,35 +552,50 @@ __device__ __forceinline__ void finish_token(const Params &p, Shared &sh, Work &
       __syncwarp();
       warp_best(best, best_id);
       token = best == -INFINITY || (unsigned)best_id >= (unsigned)p.V ? -1 : best_id;
-      if (lane == 0) {
+      if (VERIFY && lane == 0) {
+        sh.found.drawn[j] = token;
+      } else if (lane == 0) {
         sh.token[j] = max(token, 0);
         if (of.f == of.ends) *(volatile int *)&sh.step = t + 1;
         if (BATCHED && of.reports && !p.logits_only) p.token[Traits::PROMPT ? 0 : j] = token;
       }
     }
   }
-  if (of.f == of.ends && !Traits::SAMPLES_BATCHED) stamp<Traits>(p, t, p.count, GS_PERSISTENT_PUBLISHED);
+  if constexpr (VERIFY && !Traits::SAMPLES) {
+    named_sync<32 * FINISH>(LISTED);
+    if (of.f == 0) accept<Traits>(p, sh, t);
+  }
+  if (of.f == of.ends && !Traits::SAMPLES_EACH) stamp<Traits>(p, pass, p.count, GS_PERSISTENT_PUBLISHED);
   barrier_sync<Traits>(TOKEN);
-  if (of.f == 0 && Traits::SAMPLES_BATCHED) stamp<Traits>(p, t, p.count, GS_PERSISTENT_PUBLISHED);
+  if (of.f == 0 && Traits::SAMPLES_EACH) stamp<Traits>(p, pass, p.count, GS_PERSISTENT_PUBLISHED);
   if (of.f == 0 && lane == 0) restart_timeout(p, sh);
+  const int taken = VERIFY && of.f == 0 ? *(volatile int *)&sh.verified.taken : VERIFY ? 0 : B;
+  if (VERIFY && Traits::STAMPS && of.f == 0 && lane == 0)
+    stamps_of(p, pass, p.count)[GS_PERSISTENT_MADE] = taken << 8 | B;
   if (of.reports && lane == 0 && !p.logits_only) {
     __threadfence();
     const uint32_t expired = *(volatile uint32_t *)&p.header->expired;
 #pragma unroll 1
-    for (int j = of.mine; j < B; j += FINISH) {
-      gs_slot *slot = p.slots + (of.step0 + t) % p.slot_count * (Traits::PROMPT ? 1 : B) + (Traits::PROMPT ? 0 : j);
-      if constexpr (Traits::SAMPLES_BATCHED)
-        token = sh.found.drawn[j], log_probability = sh.found.log_probability[j], p.token[j] = token;
+    for (int j = of.mine; j < taken; j += VERIFY ? 1 : FINISH) {
+      const uint64_t step = of.step0 + t + (VERIFY ? j : 0);
+      gs_slot *slot = p.slots + step % p.slot_count * (Traits::PROMPT || VERIFY ? 1 : B) +
+                      (Traits::PROMPT || VERIFY ? 0 : j);
+      if constexpr (VERIFY) token = ((volatile int *)sh.found.drawn)[j], slot->rows = j == 0 ? B : -1;
+      if constexpr (Traits::SAMPLES_EACH) {
+        token = sh.found.drawn[j], log_probability = sh.found.log_probability[j];
+        if (!VERIFY) p.token[j] = token;
+      }
       slot->token = expired ? GS_SLOT_TIMEOUT : BATCHED && !Traits::PROMPT && !Traits::SAMPLES ? p.token[j] : token;
       slot->log_probability = log_probability;
       slot->position = expired ? (int64_t)(expired & 0x7fffffffu)
-                               : (int64_t)p.sampling->offset + (BATCHED ? sh.pos0[j] : of.pos0) + t + 1;
+                               : (int64_t)p.sampling->offset + place_of<Traits>(sh, j) + t + 1;
       slot->time = gs_globaltimer();
-      store_release(&slot->sequence, of.step0 + t + 1);
+      store_release(&slot->sequence, step + 1);
+      if (!BATCHED && p.text) p.text[place_of<Traits>(sh, j) + t + 1] = max(token, 0);
     }
   }
   // The row of wpe that the step after the next one needs; a prompt has none.
-  if (!Traits::PROMPT && of.reports && t + 2 < p.tokens)
+  if (!Traits::PROMPT && !VERIFY && of.reports && t + 2 < p.tokens)
 #pragma unroll 1
     for (int j = of.mine; j < B; j += FINISH)
       prefetch_row<2 * Traits::C>(p.wpe, (BATCHED ? sh.pos0[j] : of.pos0) + t + 2);
@@ -583,9 +603,9 @@ __device__ __forceinline__ void finish_token(const Params &p, Shared &sh, Work &
 
 // Positions, token and step after a launch, for the next one.
 template <typename Traits, typename Shared>
-__device__ __forceinline__ void finish_launch(const Params &p, const Shared &sh, const Finisher &of, uint32_t epoch0,
+__device__ __forceinline__ void finish_launch(const Params &p, const Shared &sh, const Finisher &of, uint32_t epoch,
                                               int token) {
-  if (!of.reports || threadIdx.x % 32 != 0) return;
+  if (!of.reports || threadIdx.x % 32 != 0 || (Traits::VERIFY && of.f != 0)) return;
   if (!p.logits_only) {
 #pragma unroll 1
     for (int j = of.mine; j < of.sequences; j += Traits::FINISH)
@@ -593,7 +613,7 @@ __device__ __forceinline__ void finish_launch(const Params &p, const Shared &sh,
     if (!Traits::BATCHED) *p.token = token;
     if (of.f == 0) p.sampling->step = of.step0 + p.tokens;
   }
-  if (of.f == 0) p.header->epoch = epoch0 + p.tokens * p.count;
+  if (of.f == 0) p.header->epoch = epoch;
 }
 
 #endif

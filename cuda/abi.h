@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 // Increased by every change of this interface; library and program must have the same.
-#define GS_ABI_VERSION 15
+#define GS_ABI_VERSION 16
 
 #define GS_API __attribute__((visibility("default")))
 
@@ -308,6 +308,7 @@ typedef struct {
   float log_probability; // at temperature 1; NaN if not requested
   int64_t position;      // of the token in its text, offset included
   uint64_t time;         // %globaltimer, nanoseconds
+  int32_t rows, unused;  // with verify, of the pass, in the slot of its first token, -1 in those of others; else 0
 } gs_slot;
 
 // token = sample(logits); pos[b] += T - *pad; step += 1. If the logits are those of a gs_persistent in which a block
@@ -421,6 +422,10 @@ typedef struct {
   int32_t rows;        // 0, or the tokens of a prompt, 2 to GS_PERSISTENT_ROWS
   gs_ptr ids;          // (rows) int32: the prompt
   int32_t dtype;       // of weights: GS_BF16 or GS_Q8
+  // 0, or 2 to GS_PERSISTENT_VERIFY: passes of up to so many rows verify drafts, the tokens that followed the last ones
+  // where they occurred in the text before. Tokens are those of steps of one row; logits are so many rows, ld apart.
+  int32_t verify;
+  gs_ptr text;         // (P + 1) int32: the tokens up to the last one, to which launches add theirs; 0: without verify
 } gs_persistent_args;
 // When a block did what in a step of the program, by %globaltimer; 0 if it has no part in the step. Row `count` is the
 // choice of the token.
@@ -428,11 +433,14 @@ typedef enum {
   // its first warp has the weights, or the keys and values, that it needs first; may be 0 if it did not wait for them
   GS_PERSISTENT_READY = 0,
   GS_PERSISTENT_ARRIVED = 1,    // and the inputs
-  GS_PERSISTENT_PUBLISHED = 3,  // the last outputs were stored for the other blocks; 2 is not written
+  // of the choice of the token, of a pass that verifies drafts: its rows, and 256 times the tokens that it made
+  GS_PERSISTENT_MADE = 2,
+  GS_PERSISTENT_PUBLISHED = 3,  // the last outputs were stored for the other blocks
 } gs_persistent_stamp;
 #define GS_PERSISTENT_TOKENS 8
 #define GS_PERSISTENT_SEQUENCES 8
 #define GS_PERSISTENT_ROWS 8
+#define GS_PERSISTENT_VERIFY 4
 #define GS_PERSISTENT_CANDIDATES 128
 #define GS_PERSISTENT_CANDIDATES_ALL 320
 #define GS_SLOT_TIMEOUT (-2)

@@ -141,6 +141,8 @@ type Slot struct {
 	LogProb  float32
 	Position int64
 	Time     uint64 // %globaltimer, nanoseconds
+	Rows     int32  // with Verify, of the pass, in the slot of its first token, -1 in those of others; else 0
+	unused   int32
 }
 
 // SampleArgs are gs_sample_args.

@@ -16,6 +16,7 @@ const (
 	PersistentTokens     = C.GS_PERSISTENT_TOKENS      // the most decode steps of a launch
 	PersistentSequences  = C.GS_PERSISTENT_SEQUENCES   // the most sequences of a launch
 	PersistentRows       = C.GS_PERSISTENT_ROWS        // the most rows of a prompt
+	PersistentVerify     = C.GS_PERSISTENT_VERIFY      // the most rows of a pass that verifies drafts
 	SlotTimeout          = C.GS_SLOT_TIMEOUT           // the token of a slot if a block waited too long for another one
 	PersistentForWeights = C.GS_PERSISTENT_FOR_WEIGHTS // in the position of such a slot: it waited for weights
 
@@ -32,6 +33,7 @@ const (
 	// the first warp has the weights, or keys and values, that it needs first; may be 0 if it did not wait for them
 	PersistentReady     = C.GS_PERSISTENT_READY
 	PersistentArrived   = C.GS_PERSISTENT_ARRIVED   // and the inputs
+	PersistentMade      = C.GS_PERSISTENT_MADE      // of a pass that verifies drafts, its rows, and 256 times its tokens
 	PersistentPublished = C.GS_PERSISTENT_PUBLISHED // the last outputs were stored for the other blocks
 )
 
@@ -114,6 +116,8 @@ type PersistentArgs struct {
 	Rows        int32 // 0, or the tokens of a prompt, 2 to PersistentRows
 	IDs         Ptr   // (Rows) int32: the prompt
 	DType       DType // of weights: BF16 or Q8
+	Verify      int32 // 0, or 2 to PersistentVerify: passes of up to so many rows verify drafts, looked up in Text
+	Text        Ptr   // (P+1) int32: the tokens up to the last one, to which launches add theirs; or 0, without Verify
 }
 
 // decodes reports whether the decode kernels take weights of a type.
@@ -163,6 +167,11 @@ func checkPersistent(op string, a *PersistentArgs, run bool) error {
 		return shapeError(op, "a prompt of %d sequences with Candidates=%d; it must be 1, and 0", a.B, a.Candidates)
 	case run && a.Rows > 0 && (a.Tokens != 1 || a.IDs == 0):
 		return shapeError(op, "a prompt with Tokens=%d and IDs=%#x; Tokens must be 1, and IDs given", a.Tokens, a.IDs)
+	case a.Verify < 0 || a.Verify == 1 || a.Verify > PersistentVerify:
+		return shapeError(op, "passes of %d rows verify drafts; it must be from 2 to %d, or 0", a.Verify, PersistentVerify)
+	case a.Verify != 0 && (a.B != 1 || a.Rows != 0 || a.LogitsOnly != 0 || run && a.Text == 0):
+		return shapeError(op, "drafts with B=%d, Rows=%d, LogitsOnly=%d and Text=%#x; B must be 1, Rows and LogitsOnly 0, "+
+			"and Text given", a.B, a.Rows, a.LogitsOnly, a.Text)
 	case run && a.SlotCount < a.Tokens:
 		return shapeError(op, "%d slots for %d tokens", a.SlotCount, a.Tokens)
 	case run && a.Timeout < 1:

@@ -215,6 +215,17 @@ type Verifier interface {
 	VerifyRows() int
 }
 
+// Drafting is a [Runner] whose Decode can look up drafts and verify them by itself.
+type Drafting interface {
+	// CanDraft says why Decode cannot speculate so, nil if nothing is known against it.
+	CanDraft(by Speculation) error
+	// Draft has the next Decode speculate, after a text whose last token is not in the cache yet. [DraftAuto] looks up
+	// drafts where it can.
+	Draft(text []int32, by Speculation) error
+	// Drafted returns what that measured.
+	Drafted() Speculated
+}
+
 // Load is something that passes had to load, and the time that took them.
 type Load struct {
 	What string // "cuBLASLt", "kernels"

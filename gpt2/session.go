@@ -345,8 +345,12 @@ func (g *generation) all(ctx context.Context, ids []int32) error {
 		if g.onHost {
 			decode = g.decodeOnHost
 		}
+		measured, err := g.draft()
+		if err != nil {
+			return g.fail(ctx, err)
+		}
 		lap := time.Now()
-		err := decode(ctx, n, func(tokens []Token) bool {
+		err = decode(ctx, n, func(tokens []Token) bool {
 			g.stats.DecodeTime += time.Since(lap)
 			g.stats.DecodeTokens += len(tokens)
 			g.stats.DecodeSteps++
@@ -354,6 +358,7 @@ func (g *generation) all(ctx context.Context, ids []int32) error {
 			lap = time.Now()
 			return !g.over
 		})
+		measured()
 		if err != nil {
 			return g.fail(ctx, err)
 		}

@@ -97,8 +97,13 @@ func (s Speculation) check(of *Session) error {
 		return nil
 	}
 	runner, can := of.runner.(Verifier)
+	drafting, looksUp := of.runner.(Drafting)
 	switch layers := len(of.options.Layers); {
-	case !can:
+	case looksUp && of.options.Batch == 1:
+		if err := drafting.CanDraft(s); err != nil {
+			return fmt.Errorf("speculation %s: %w; --speculate off goes without", s, err)
+		}
+	case !can && !looksUp:
 		return unsupported(of.backend, "speculate; --speculate off goes without")
 	case of.options.Batch > 1:
 		return fmt.Errorf("speculation is for one sequence, not a batch of %d", of.options.Batch)
@@ -120,9 +125,30 @@ type Speculated struct {
 	VerifyTime time.Duration // of passes that verified
 }
 
+// draft has the next Decode look up drafts where the runner does, and returns what ends that.
+func (g *generation) draft() (end func(), err error) {
+	runner, can := g.runner.(Drafting)
+	by, none := g.Speculate, func() {}
+	if by.By == DraftAuto && can && !g.onHost && g.options.Batch == 1 {
+		by = DefaultSpeculation(DraftLookup)
+		can = runner.CanDraft(by) == nil
+		by.By = DraftAuto
+	}
+	if !can || g.onHost || by.Off() {
+		return none, nil
+	}
+	return func() {
+		d, s := runner.Drafted(), &g.stats.Speculated
+		s.Passes, s.Drafted, s.Accepted = s.Passes+d.Passes, s.Drafted+d.Drafted, s.Accepted+d.Accepted
+		s.VerifyTime += d.VerifyTime
+		g.stats.DecodeSteps -= d.Accepted // which passes made beside others
+	}, runner.Draft(g.history[0], by)
+}
+
 // speculates tells whether there may be drafts.
 func (g *generation) speculates() bool {
-	return !g.onHost && !g.Speculate.Off() && (g.Speculate.By != DraftAuto || g.choice != nil)
+	_, can := g.runner.(Verifier)
+	return can && !g.onHost && !g.Speculate.Off() && (g.Speculate.By != DraftAuto || g.choice != nil)
 }
 
 // speculate makes at most n tokens, as Decode does.

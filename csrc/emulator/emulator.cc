@@ -269,6 +269,7 @@ void yield() {
   }
   if (++b.idle % 32 == 0) land_copies();
   if (b.idle > 2 * (b.count + 1)) {
+    land_copies();  // also where too few threads poll for the count above
     wake();
     b.idle = 0;
     sched_yield();

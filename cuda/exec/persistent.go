@@ -146,6 +146,14 @@ func (r *Runner) launchPersistent(c *compiled, position, n int) (int, error) {
 	if l.Tokens = min(l.Tokens, r.options.Context-position-rows+1); l.Tokens < 1 {
 		return 0, fmt.Errorf("the context of %d tokens is full", r.options.Context)
 	}
+	drafts := rows == 1 && r.drafts.rows > 0
+	if drafts {
+		d := &r.drafts
+		l.At.Text, l.At.Logits = d.device.Ptr(), d.device.Ptr()+cuda.Ptr(d.begin)
+		if d.always || d.guess.made(d.rows) > persistent.Pays(r.model.Config.Channels) {
+			l.Verify = d.rows
+		}
+	}
 	rec, err := r.persistentRecorder()
 	if err != nil {
 		return 0, err
@@ -156,7 +164,7 @@ func (r *Runner) launchPersistent(c *compiled, position, n int) (int, error) {
 	defer annotate.Range(name, nvtx.Green)()
 	var note *launchNote
 	if rec != nil {
-		note, l.Stamps = rec.begin(c, position, l.Tokens)
+		note, l.Stamps = rec.begin(c, position, l.Tokens, l.Verify > 0)
 	}
 	err = k.Launch(l)
 	if note != nil {
@@ -173,7 +181,7 @@ func (r *Runner) launchPersistent(c *compiled, position, n int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	r.last = lastPass{plan: c.plan, rows: rows, logitsOnly: true}
+	r.last = lastPass{plan: c.plan, rows: rows, logitsOnly: true, drafted: drafts}
 	return l.Tokens, nil
 }
 

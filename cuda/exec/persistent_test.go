@@ -477,3 +477,41 @@ func TestPersistentFails(t *testing.T) {
 		}
 	}
 }
+
+// TestDraftsRefused: what verifies no drafts says so in a sentence, and goes without where drafts are only welcome.
+func TestDraftsRefused(t *testing.T) {
+	lib, c := onStub(t)
+	for _, f := range []struct {
+		how   string
+		mode  Mode
+		batch int
+		model string
+		temp  float64
+		words string
+	}{
+		{"exits=1,2", Persistent, 1, small, 0, "drafts are looked up in the text (lookup), and not made by exits"},
+		{"lookup=4", Persistent, 1, small, 0, "a pass verifies at most 3 here"},
+		{"lookup", Graph, 1, small, 0, "verified in mode persistent only"},
+		{"lookup", Persistent, 2, small, 0, "for one sequence, not a batch of 2"},
+		{"lookup", Persistent, 1, "random:L=2,C=64,NH=4,V=5000,T=256", 1, "none for this model and way of sampling"},
+		{"lookup", Persistent, 1, small, 0, ""},
+		{"auto", Graph, 1, small, 0, ""},
+		{"auto", Persistent, 1, "random:L=2,C=64,NH=4,V=5000,T=256", 1, ""},
+	} {
+		how, err := gpt2.ParseSpeculation(f.how)
+		must(t, err)
+		b := backendOn(t, lib, Options{Mode: f.mode})
+		s := session(t, randomModel(t, f.model), b, gpt2.Options{Batch: f.batch})
+		c.Reset()
+		var failed error
+		tokens := 0
+		for _, err := range s.Generate(t.Context(), make([]int32, 3*f.batch), gpt2.Generation{Tokens: 20, IgnoreEOS: true, Speculate: how, Sampling: gpt2.Sampling{Temperature: f.temp}}) {
+			if failed = err; err == nil {
+				tokens++
+			}
+		}
+		if f.words == "" && (failed != nil || tokens != 20) || f.words != "" && (failed == nil || !strings.Contains(failed.Error(), f.words)) {
+			t.Errorf("%s in mode %s: %d tokens, %v; want %q", f.how, f.mode, tokens, failed, f.words)
+		}
+	}
+}

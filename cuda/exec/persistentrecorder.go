@@ -16,7 +16,8 @@ type persistentRecorder struct {
 	steps    []int    // of each step of the kernel, that of the plan
 	names    []string // of its events
 	blocks   int
-	failed   error // why there is no room for stamps
+	failed   error     // why there is no room for stamps
+	verify   *compiled // a decode step that verifies drafts
 	launches []*launchNote
 }
 
@@ -24,8 +25,9 @@ type persistentRecorder struct {
 type launchNote struct {
 	span
 	stamped *persistent.Stamped
-	passes  []passNote // its decode steps
-	sampled span       // of the launch of another kernel that samples
+	passes  []passNote // its decode steps; if it verifies drafts, as many as there may be
+	verify  bool
+	sampled span // of the launch of another kernel that samples
 }
 
 // persistentRecorder returns what records launches of the persistent kernel, nil if nothing does. The first call makes
@@ -65,7 +67,7 @@ func (r *Runner) freeStamps() error {
 
 // begin begins the note of a launch of n decode steps at a position. The launch stamps at the address that is returned,
 // 0 if there is no room for its stamps or events.
-func (p *persistentRecorder) begin(c *compiled, position, n int) (*launchNote, cuda.Ptr) {
+func (p *persistentRecorder) begin(c *compiled, position, n int, verify bool) (*launchNote, cuda.Ptr) {
 	host := &p.rec.host
 	var stamped *persistent.Stamped
 	var at cuda.Ptr
@@ -76,7 +78,12 @@ func (p *persistentRecorder) begin(c *compiled, position, n int) (*launchNote, c
 		host.dropped += int64(n)
 		return nil, 0
 	}
-	l := &launchNote{stamped: stamped, passes: make([]passNote, n)}
+	if verify && p.verify == nil { // its costs are those of a row: weights are read once
+		plan := *c.plan
+		plan.Pass.Verify = true
+		p.verify = &compiled{plan: &plan}
+	}
+	l := &launchNote{stamped: stamped, passes: make([]passNote, n), verify: verify}
 	for t := range l.passes {
 		l.passes[t] = host.begin(passAt{c, position + t, c.plan.Pass.Tokens})
 	}
@@ -110,6 +117,9 @@ func (p *persistentRecorder) events(next *uint64) (events []traces.Event) {
 	lane := p.rec.lane()
 	last := uint64(0) // end of the step before
 	for _, l := range p.launches {
+		if l.verify {
+			p.verified(l)
+		}
 		calls := p.calls(l, next)
 		whole, count := l.span.end-l.span.begin, int64(len(l.passes)) // the passes of a launch share the time of its call
 		for t := range l.passes {
@@ -145,6 +155,24 @@ func (p *persistentRecorder) events(next *uint64) (events []traces.Event) {
 		}
 	}
 	return events
+}
+
+// verified leaves the passes that a launch had, of those that it might have had.
+func (p *persistentRecorder) verified(l *launchNote) {
+	position := l.passes[0].position
+	for t := range l.passes {
+		row := &l.stamped.Rows[(t+1)*len(p.steps)-1]
+		if row.Made == 0 {
+			l.passes = l.passes[:max(1, t)] // a launch that failed may have none
+			return
+		}
+		pass := &l.passes[t]
+		pass.position = position
+		if row.Rows > 1 {
+			pass.plan, pass.recorded = p.verify.plan, p.rec.host.recordedPlan(passAt{p.verify, position, 1})
+		}
+		position += row.Made
+	}
 }
 
 // calls makes the events of the calls of a launch: first that which samples, if there is one, then the persistent

@@ -15,6 +15,7 @@ type lastPass struct {
 	plan       *gpt2.Plan // nil before the first pass
 	rows       int        // per sequence that the caller gave to it, without padding
 	logitsOnly bool       // the kernel of mode persistent leaves no other activations
+	drafted    bool       // it may have verified drafts: the logits are those of r.drafts
 }
 
 // readBytes is about how much is copied to the host at a time.
@@ -59,7 +60,11 @@ func (r *Runner) Read(b gpt2.Buffer, row int, dst []float32) error {
 		if idle > 0 { // rows of the next sequence do not follow at once
 			n = min(n, rows-row%rows)
 		}
-		if err := r.memory.buffers[b].Read(int64(row/rows*shape.Rows+idle+row%rows)*int64(bytes), raw[:n*bytes]); err != nil {
+		from, at := r.memory.buffers[b], int64(row/rows*shape.Rows+idle+row%rows)*int64(bytes)
+		if r.last.drafted {
+			from, at = r.drafts.device, r.drafts.begin+int64(r.drafts.row*bytes)
+		}
+		if err := from.Read(at, raw[:n*bytes]); err != nil {
 			return err
 		}
 		for i := range n {

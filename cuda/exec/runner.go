@@ -34,6 +34,7 @@ type Runner struct {
 	recorder   recorder
 	loading    loading
 	persistent kernelState
+	drafts     drafts
 	failed     error // the device is lost: it sticks
 }
 
@@ -78,7 +79,7 @@ func (r *Runner) Close() error {
 	if r.stream != nil && r.failed == nil {
 		errs = append(errs, r.stream.Synchronize(), r.StopRecording())
 	}
-	errs = append(errs, r.forget(), r.freeStamps(), r.persistent.kernel.Free(), r.memory.free(), r.state.free(),
+	errs = append(errs, r.forget(), r.freeStamps(), r.persistent.kernel.Free(), r.drafts.free(), r.memory.free(), r.state.free(),
 		free(r.ring.slots))
 	if r.stream != nil {
 		errs = append(errs, r.stream.Close())
@@ -271,6 +272,9 @@ func (r *Runner) await(ctx context.Context, step uint64) error {
 func (r *Runner) take(c *compiled, evaluated int) error {
 	past, step := r.state.position, r.state.step
 	r.state.step++
+	if r.drafts.rows > 0 {
+		r.drafts.took(r.ring.slot(step, 0))
+	}
 	tokens, err := r.ring.read(r.state.tokens, step)
 	if late, ok := err.(persistent.Timeout); ok {
 		return r.explain(c.plan, late)
@@ -359,6 +363,10 @@ func (r *Runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool
 	}
 	if err := r.state.refresh(r.stream); err != nil {
 		return r.fail(c, err)
+	}
+	defer func() { r.drafts.rows = 0 }()
+	if err := r.drafts.check(r); err != nil {
+		return err
 	}
 	launched := 0 // of the steps of this call
 	for read := 0; read < n; read++ {

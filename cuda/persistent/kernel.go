@@ -40,13 +40,15 @@ type Kernel struct {
 	tokens        int                 // decode steps of a launch, at most
 	sampled       int                 // the same where it samples: 0 if it cannot, -1 until that is known
 	Rows          int                 // of a prompt, at most; 1 is a decode step
-	loaded        map[[3]bool]bool
+	verifies      [2]bool             // whether it verifies drafts: greedily, and where it samples
+	loaded        map[[4]bool]bool
 }
 
 // needs is what the kernel needs of a session, and can do.
 type needs struct {
 	program, work int64
 	tokens, rows  int
+	verifies      bool
 }
 
 // standIn is an address that nothing reads.
@@ -84,7 +86,16 @@ func (s Session) needs(plan *gpt2.Plan) (n needs, err error) {
 		n.rows, n.work = int(a.Rows), max(n.work, work)
 	}
 	n.work = max(n.work, 16)
-	return n, nil
+	if a.B > 1 {
+		return n, nil
+	}
+	a.Rows, a.Verify = 0, cuda.PersistentVerify
+	work, tokens, err := s.Stream.PersistentWork(a)
+	if errors.Is(err, cuda.ErrNoKernel) {
+		return n, nil
+	}
+	n.work, n.verifies = max(n.work, work), tokens >= n.tokens
+	return n, err
 }
 
 // argsOf are the arguments of launches of a program, but for addresses that may change.
@@ -104,7 +115,7 @@ func New(s Session, plan *gpt2.Plan) (k *Kernel, err error) {
 	if err != nil {
 		return nil, err
 	}
-	k = &Kernel{Session: s, tokens: n.tokens, sampled: -1, Rows: n.rows, loaded: map[[3]bool]bool{}}
+	k = &Kernel{Session: s, tokens: n.tokens, sampled: -1, Rows: n.rows, verifies: [2]bool{n.verifies}, loaded: map[[4]bool]bool{}}
 	defer func() {
 		if err != nil {
 			err, k = cmp.Or(err, k.Free()), nil
@@ -177,7 +188,16 @@ func (k *Kernel) PrepareSampling(s gpt2.Sampling) error {
 	default:
 		k.sampled = tokens
 	}
-	return nil
+	if !k.verifies[0] || k.sampled == 0 {
+		return nil
+	}
+	a.Verify = cuda.PersistentVerify
+	_, tokens, err = k.Stream.PersistentWork(a)
+	if errors.Is(err, cuda.ErrNoKernel) {
+		return nil
+	}
+	k.verifies[1] = tokens >= k.sampled // launches must be as long as without drafts, which the order of sums depends on
+	return err
 }
 
 // SamplesApart tells whether another kernel samples.
@@ -196,6 +216,17 @@ func (k *Kernel) Tokens(s gpt2.Sampling) int {
 	return k.tokens
 }
 
+// Verifies tells whether launches can verify drafts.
+func (k *Kernel) Verifies(s gpt2.Sampling) bool {
+	if k.SamplesApart(s) {
+		return false
+	}
+	if candidates(s, k.Config.Vocab) > 0 {
+		return k.verifies[1]
+	}
+	return k.verifies[0]
+}
+
 // Launch is what one launch runs.
 type Launch struct {
 	At       Addresses
@@ -203,15 +234,16 @@ type Launch struct {
 	Tokens   int  // decode steps, at most Kernel.Tokens; 1 of a prompt
 	Rows     int  // of a prompt; 1: decode steps
 	Apart    bool // it leaves the logits of its one step to another kernel
+	Verify   int  // of passes that verify drafts, the rows at most; 0: steps of one token
 	Stamps   cuda.Ptr
 }
 
 // Addresses are those of the session's state, which may change between launches.
-type Addresses struct{ Sampling, Pos, Tokens, Slots, Logits, IDs cuda.Ptr }
+type Addresses struct{ Sampling, Pos, Tokens, Slots, Logits, IDs, Text cuda.Ptr }
 
 func (k *Kernel) at(l Addresses, rows int) cuda.PersistentArgs {
 	a := k.args
-	a.Sampling, a.Pos, a.TokensIO, a.Slots, a.Logits = l.Sampling, l.Pos, l.Tokens, l.Slots, l.Logits
+	a.Sampling, a.Pos, a.TokensIO, a.Slots, a.Logits, a.Text = l.Sampling, l.Pos, l.Tokens, l.Slots, l.Logits, l.Text
 	if rows > 1 {
 		a.Rows, a.IDs = int32(rows), l.IDs
 	}
@@ -222,13 +254,13 @@ func (k *Kernel) at(l Addresses, rows int) cuda.PersistentArgs {
 // once; then nothing was launched.
 func (k *Kernel) Launch(l Launch) error {
 	a := k.at(l.At, l.Rows)
-	a.Tokens, a.Stamps = int32(l.Tokens), l.Stamps
+	a.Tokens, a.Stamps, a.Verify = int32(l.Tokens), l.Stamps, int32(l.Verify)
 	if l.Apart {
 		a.LogitsOnly = 1
 	} else {
 		a.Candidates = int32(candidates(l.Sampling, k.Config.Vocab))
 	}
-	variant := [3]bool{a.Stamps != 0, a.Candidates != 0, l.Rows > 1}
+	variant := [4]bool{a.Stamps != 0, a.Candidates != 0, l.Rows > 1, l.Verify > 0}
 	if k.loaded[variant] {
 		return k.Stream.Persistent(a)
 	}

@@ -47,6 +47,7 @@ type Apart struct {
 type Row struct {
 	Begin, End uint64
 	Inside     traces.Inside
+	Rows, Made int // of a pass that verifies drafts, in its last row: its rows, and the tokens that it made
 }
 
 // NewStamps makes room for the stamps of launches.
@@ -146,6 +147,7 @@ func (l *Stamped) sum(stamps []cuda.PersistentStamp, steps, blocks, every int) {
 		first := uint64(0)
 		for _, s := range at {
 			if s[cuda.PersistentPublished] != 0 {
+				row.Rows, row.Made = int(s[cuda.PersistentMade]%256), int(s[cuda.PersistentMade]/256)
 				row.End = max(row.End, s[cuda.PersistentPublished])
 				if ready := cmp.Or(s[cuda.PersistentReady], s[cuda.PersistentArrived], s[cuda.PersistentPublished]); first == 0 ||
 					ready < first {

@@ -1,0 +1,89 @@
+// How the persistent kernel speculates: a pass has the row of the last token and rows of drafts, which are the tokens
+// that followed the last ones where they occurred before. Of its tokens those count that have no wrong draft before
+// them. Each row has the sums of a step of one row, in their order, so these are the tokens of such steps.
+//
+// Every block knows the whole text and looks for drafts by itself, so that none waits for another.
+#pragma once
+
+#include "decode_parts.cuh"
+
+namespace {
+
+constexpr int LEAST_MATCH = 2, MOST_MATCH = 8;  // as gpt2/speculate.go has it
+
+// What all warps of a block know of its passes.
+struct Verified {
+  int rows;    // of the pass
+  int passes;  // that have ended
+  int taken;   // tokens of the last one
+  int sure;    // twice the number of passes that there will be at least; 1 more if that is all
+};
+
+#if __CUDA_ARCH__ >= 900
+
+__device__ inline int *text_of(const Params &p) {
+  return reinterpret_cast<int *>(dynamic + p.text_at);
+}
+
+template <typename Traits, typename Shared> __device__ inline int rows_of_pass(const Shared &sh) {
+  return Traits::VERIFY ? *(const volatile int *)&sh.verified.rows : 1;
+}
+
+// Whether there will be a pass of this number. The warp that copies calls it: at the end of a launch it waits for it.
+template <typename Shared> __device__ inline bool comes(const Shared &sh, int pass) {
+  while (true) {
+    const int sure = *(const volatile int *)&sh.verified.sure;
+    if (pass < sure / 2) return true;
+    if (sure % 2) return false;
+    poll_again();
+  }
+}
+
+// A warp finds drafts of the tokens after the one at place t of the launch: what followed the longest match of the last
+// tokens, the last such.
+template <typename Traits, typename Shared> __device__ void draft(const Params &p, Shared &sh, int t) {
+  const int lane = threadIdx.x % 32, *const text = text_of(p), end = sh.pos0[0] + t + 1;
+  unsigned best = 0;
+  if (t + 1 < p.tokens) {
+    const int last = text[end - 1], before = end > 1 ? text[end - 2] : -1;
+#pragma unroll 4
+    for (int i = end - 1 - lane; i >= LEAST_MATCH; i -= 32) {
+      if (text[i - 1] != last || text[i - 2] != before) continue;
+      int match = LEAST_MATCH;
+      while (match < MOST_MATCH && match < i && text[i - 1 - match] == text[end - 1 - match]) match++;
+      best = max(best, (unsigned)(match << 16 | i));
+    }
+  }
+  best = __reduce_max_sync(~0u, best);
+  const int from = best & 0xffff, drafts = best ? min(p.verify - 1, p.tokens - t - 1) : 0;
+  // A text that repeats its last tokens does so again.
+  if (lane < drafts) sh.token[1 + lane] = text[from + lane % (end - from)];
+  if (lane == 0) {
+    sh.verified.rows = 1 + drafts;
+    const int after = p.tokens - t - 1 - drafts;  // tokens, if all drafts are right
+    *(volatile int *)&sh.verified.sure =
+        t >= p.tokens ? 2 * sh.verified.passes + 1
+                      : 2 * (sh.verified.passes + 1 + (max(after, 0) + p.verify - 1) / p.verify);
+  }
+  __syncwarp();
+}
+
+// A warp takes the tokens of a pass that began at place t of the launch, and finds drafts for the next one.
+template <typename Traits, typename Shared> __device__ void accept(const Params &p, Shared &sh, int t) {
+  const int lane = threadIdx.x % 32, rows = sh.verified.rows;
+  int taken = 1;
+  while (taken < rows && sh.found.drawn[taken - 1] == sh.token[taken]) taken++;
+  __syncwarp();
+  if (lane < taken) text_of(p)[sh.pos0[0] + t + 1 + lane] = max(sh.found.drawn[lane], 0);
+  if (lane == 0) {
+    sh.token[0] = max(sh.found.drawn[taken - 1], 0);
+    sh.verified.taken = taken, sh.verified.passes++;
+  }
+  __syncwarp();
+  draft<Traits>(p, sh, t + taken);
+  if (lane == 0) *(volatile int *)&sh.step = t + taken;
+}
+
+#endif
+
+}  // namespace

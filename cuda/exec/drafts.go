@@ -1,0 +1,155 @@
+package exec
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"gpt2scope/cuda"
+	"gpt2scope/gpt2"
+)
+
+// drafts are what a session has to verify drafts in the persistent kernel, which looks them up in the text itself.
+type drafts struct {
+	rows   int              // of a pass that verifies, at most; 0 where none does
+	auto   bool             // goes without where none can be verified
+	always bool             // every launch verifies, whatever that brings: for tests
+	device *cuda.Buffer     // (Context + 1) int32, the text; then the logits of a pass
+	host   *cuda.HostBuffer // from which the text is copied
+	begin  int64            // of the logits
+	guess  guesses
+	row    int    // of the logits: that of the token read last
+	before uint64 // when the token before was there
+
+	measured gpt2.Speculated
+}
+
+// Draft has the next Decode verify drafts: [gpt2.Drafting].
+func (r *Runner) Draft(text []int32, by gpt2.Speculation) error {
+	d := &r.drafts
+	if len(text) != r.state.position+1 {
+		return fmt.Errorf("drafts after a text of %d tokens, with %d in the cache", len(text), r.state.position)
+	}
+	if d.device == nil {
+		d.begin = cuda.Align(4 * int64(r.options.Context+1))
+		row := r.backend.bufferBytes(gpt2.BufLogits, r.Plan(r.decodePass()))
+		var err error
+		if d.device, err = r.backend.dev.Alloc(d.begin + cuda.PersistentVerify*row); err != nil {
+			return err
+		}
+		if d.host, err = r.backend.dev.AllocHost(d.begin); err != nil {
+			return err
+		}
+	}
+	if err := r.stream.Synchronize(); err != nil { // an earlier copy may be under way
+		return err
+	}
+	for i, id := range text {
+		binary.LittleEndian.PutUint32(d.host.Bytes()[4*i:], uint32(id))
+	}
+	d.rows, d.auto, d.before, d.measured, d.row = by.Drafts+1, by.By == gpt2.DraftAuto, 0, gpt2.Speculated{}, 0
+	d.guess.read(text)
+	return r.stream.CopyToDevice(d.device, 0, d.host, 0, 4*int64(len(text)))
+}
+
+// Drafted returns what the last Decode with drafts measured.
+func (r *Runner) Drafted() gpt2.Speculated { return r.drafts.measured }
+
+// CanDraft says why decode steps cannot verify drafts of a drafter, nil if they can as far as is known.
+func (r *Runner) CanDraft(by gpt2.Speculation) error {
+	switch {
+	case by.By != gpt2.DraftLookup:
+		return fmt.Errorf("on a GPU drafts are looked up in the text (lookup), and not made by %s", by.By)
+	case by.Drafts >= cuda.PersistentVerify:
+		return fmt.Errorf("these are too many drafts; a pass verifies at most %d here", cuda.PersistentVerify-1)
+	case r.backend.mode != Persistent:
+		return errors.New("on a GPU drafts are verified in mode persistent only")
+	}
+	return nil
+}
+
+// check says why the Decode that begins cannot verify drafts.
+func (d *drafts) check(r *Runner) error {
+	why := ""
+	switch {
+	case d.rows == 0:
+		return nil
+	case !r.persistent.on:
+		why = "these decode steps run as graphs"
+	case !r.persistent.kernel.Verifies(r.state.sampling):
+		why = "the persistent kernel has none for this model and way of sampling"
+	default:
+		return nil
+	}
+	if d.auto {
+		d.rows = 0
+		return nil
+	}
+	return fmt.Errorf("drafts are verified in passes of the persistent kernel: %s; --speculate off goes without", why)
+}
+
+// took notes a token of a step that was read, whose slot says how many rows the pass had if it was its first token.
+func (d *drafts) took(s *cuda.Slot) {
+	switch {
+	case s.Rows > 1:
+		d.measured.Passes++
+		d.measured.Drafted += int(s.Rows) - 1
+		if d.before != 0 {
+			d.measured.VerifyTime += time.Duration(s.Time - d.before)
+		}
+		d.row = 0
+	case s.Rows < 0:
+		d.measured.Accepted++
+		d.row++
+	default:
+		d.row = 0
+	}
+	d.before = s.Time
+	d.guess.take(s.Token)
+	s.Rows = 0
+}
+
+func (d *drafts) free() error { return errors.Join(free(d.device), free(d.host)) }
+
+// guesses tells whether drafts would be right: how often, of late, a token was the one that followed the two before it
+// where they occurred last.
+type guesses struct {
+	text  []int32
+	after map[[2]int32]int // the place after a pair
+	right float64          // part of the tokens that were guessed
+}
+
+// A token counts with 1/recently.
+const recently = 24
+
+func (g *guesses) read(text []int32) {
+	*g = guesses{after: map[[2]int32]int{}}
+	for _, id := range text {
+		g.take(id)
+	}
+}
+
+func (g *guesses) take(id int32) {
+	if n := len(g.text); n >= 2 {
+		pair := [2]int32(g.text[n-2:])
+		at, known := g.after[pair]
+		hit := 0.0
+		if known && g.text[at] == id {
+			hit = 1
+		}
+		g.right += (hit - g.right) / recently
+		g.after[pair] = n
+	}
+	g.text = append(g.text, id)
+}
+
+// made returns how many tokens a pass of so many rows would have made.
+func (g *guesses) made(rows int) float64 {
+	made, all := 1.0, 1.0
+	for range rows - 1 {
+		all *= g.right
+		made += all
+	}
+	return made
+}

@@ -1,0 +1,112 @@
+package exec
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"gpt2scope/gpt2"
+	"gpt2scope/record"
+	"gpt2scope/traces"
+)
+
+// drafted compares texts with drafts, which every launch verifies, with those without, and their last logits bit by bit.
+// It returns what the drafts brought.
+func drafted(t *testing.T, what string, plain, drafting *gpt2.Session, prompt []int32, g gpt2.Generation) gpt2.Speculated {
+	t.Helper()
+	text := func(s *gpt2.Session, by gpt2.Speculation) ([]gpt2.Token, []float32, time.Duration) {
+		must(t, s.Reset())
+		g.Speculate = by
+		tokens := generate(t, s, prompt, g)
+		logits := make([]float32, s.Model().Config.Vocab)
+		must(t, s.Runner().Read(gpt2.BufLogits, 0, logits))
+		return tokens, logits, s.Stats().DecodeTime
+	}
+	want, logits, took := text(plain, gpt2.Speculation{})
+	inOneKernel(t, plain)
+	drafting.Runner().(*Runner).drafts.always = true
+	got, row, with := text(drafting, gpt2.DefaultSpeculation(gpt2.DraftLookup))
+	for i := range want {
+		if got[i].ID != want[i].ID || got[i].Position != want[i].Position || g.Sampling.LogProbs && got[i].LogProb != want[i].LogProb {
+			t.Fatalf("%s: token %d is %+v with drafts, and %+v without; %d and %d tokens", what, i, got[i], want[i], len(got), len(want))
+		}
+	}
+	sameBits(t, what, row, logits)
+	d := drafting.Stats().Speculated
+	n := time.Duration(max(1, len(want)-1))
+	t.Logf("%s: %d tokens, %d passes, %d drafts, %d accepted; us per token %.1f, with drafts %.1f; of a pass %.1f", what, len(want), d.Passes, d.Drafted, d.Accepted,
+		float64(took/n)/1e3, float64(with/n)/1e3, float64(d.VerifyTime)/1e3/float64(max(1, d.Passes)))
+	return d
+}
+
+// TestEmulatedDrafts: passes over drafts give the tokens and, bit by bit, the logits of steps of one row, in the kernels
+// run on the CPU. A recording has these passes, with all their steps.
+func TestEmulatedDrafts(t *testing.T) {
+	emulated(t, "384", 48)
+	t.Setenv("GS_EMULATED_SLOW", "200")
+	m, b := emulatedModel(t), persistentGPU(t, false)
+	plain, drafting := session(t, m, b, gpt2.Options{}), session(t, m, b, gpt2.Options{})
+	prompt := []int32{7, 8, 9, 10, 11, 7, 8, 9, 12, 11, 7, 8}
+	var all gpt2.Speculated
+	for _, how := range []gpt2.Sampling{{}, {Temperature: 0.2, TopK: 5, TopP: 0.95, Seed: 3, LogProbs: true}} {
+		d := drafted(t, fmt.Sprintf("temperature %g", how.Temperature), plain, drafting, prompt, gpt2.Generation{Tokens: 10, IgnoreEOS: true, Sampling: how})
+		all.Accepted, all.Drafted = all.Accepted+d.Accepted, all.Drafted+d.Drafted
+	}
+	if all.Accepted == 0 || all.Accepted == all.Drafted {
+		t.Errorf("of %d drafts %d were right", all.Drafted, all.Accepted)
+	}
+	to := record.New("test", "1")
+	must(t, drafting.Reset())
+	must(t, drafting.Record(to))
+	generate(t, drafting, prompt, gpt2.Generation{Tokens: 9, IgnoreEOS: true, Speculate: gpt2.DefaultSpeculation(gpt2.DraftLookup)})
+	must(t, drafting.StopRecording())
+	trace, verified, made := to.Trace(), 0, 0
+	_, kernels := ofDecode(trace)
+	for _, e := range trace.Events {
+		if e.Kind != traces.KindPass || e.Name == gpt2.PrefillPass {
+			continue
+		}
+		if made++; e.Name == gpt2.VerifyPass {
+			verified++
+		}
+		if n := len(kernels[e.ID]); n != drafting.Runner().(*Runner).persistent.kernel.Steps()+1 {
+			t.Errorf("%s at %g has %d kernels", e.Name, e.Value, n)
+		}
+	}
+	if d := drafting.Stats().Speculated; verified != d.Passes || verified == 0 || made != 8-d.Accepted {
+		t.Errorf("of %d passes %d verified drafts: %+v", made, verified, d)
+	}
+}
+
+// TestDraftsOnGPU: the same on a GPU, of texts that repeat themselves and of others, greedy and drawn.
+// GPT2SCOPE_PROMPTS is of how many more prompts.
+func TestDraftsOnGPU(t *testing.T) {
+	more, _ := strconv.Atoi(os.Getenv("GPT2SCOPE_PROMPTS"))
+	b := persistentGPU(t, false)
+	for _, spec := range []string{
+		"random:L=12,C=768,NH=12,V=50257,T=1024,seed=4", "random:L=6,C=384,NH=6,V=300,T=1024,seed=2", "random:L=1,C=384,NH=6,V=257,T=512",
+	} {
+		m := randomModel(t, spec)
+		plain, drafting := session(t, m, b, gpt2.Options{}), session(t, m, b, gpt2.Options{})
+		r := rand.New(rand.NewPCG(7, 8))
+		V, T := m.Config.Vocab, m.Config.Positions
+		runs := [][2]int{{1, 30}, {9, 100}, {60, 400}, {T - 20, 18}}
+		for range more {
+			runs = append(runs, [2]int{1 + r.IntN(200), 20})
+		}
+		for _, how := range []gpt2.Sampling{{}, {Temperature: 1, TopK: 40, Seed: 9}, {Temperature: 0.1, TopK: 3, TopP: 0.9, Seed: 5, LogProbs: true}} {
+			for _, run := range runs {
+				prompt := randomIDs(r, run[0], V)
+				for range 2 { // the second one repeats itself
+					drafted(t, fmt.Sprintf("%s, %d tokens after %d, temperature %g", spec, run[1], len(prompt), how.Temperature), plain, drafting, prompt,
+						gpt2.Generation{Tokens: run[1], IgnoreEOS: true, Sampling: how})
+					prompt = slices.Concat(prompt, prompt)[:min(2*len(prompt), T-run[1]-1)]
+				}
+			}
+		}
+	}
+}

@@ -218,7 +218,7 @@ func Applies(kernel string) string {
 	} else {
 		for _, m := range functor.FindAllStringSubmatch(arguments, -1) {
 			switch m[1] {
-			case "AUnary", "BUnary", "Binary", "CUDA", "Reduce": // what they apply follows
+			case "AUnary", "BUnary", "Binary", "CUDA", "Reduce", "gpu": // what they apply follows
 				continue
 			}
 			name = strings.TrimSuffix(strings.TrimSuffix(strings.Trim(m[1], "_"), "_tensor"), "CUDA")

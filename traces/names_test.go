@@ -81,8 +81,9 @@ func TestShortKernel(t *testing.T) {
 		"nvjet_hsh_64x8":                                "nvjet_hsh_64x8",
 		"<odd":                                          "<odd",
 		"":                                              "",
-		"void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_align1>(T1::Params)":               "cutlass_80_tensorop_bf16_s16816gemm_align1",
-		"void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float> >(int)": "at::native::vectorized_elementwise_kernel (add)",
+		"void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_align1>(T1::Params)":                                                                          "cutlass_80_tensorop_bf16_s16816gemm_align1",
+		"void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float> >(int)":                                                            "at::native::vectorized_elementwise_kernel (add)",
+		"void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<at::native::direct_copy_kernel_cuda(int)::{lambda(float)#1}>(int)>(int)": "at::native::elementwise_kernel (direct_copy)",
 	} {
 		if got := ShortKernel(name); got != want {
 			t.Errorf("%q is %q, not %q", name, got, want)

@@ -204,7 +204,6 @@ type Joined struct {
 	Kernels int // of the recording
 	ByOrder int // that have the counters of one kernel, by its place among those of its name and grid
 	ByName  int // that have the mean of those of their name and grid
-	Unused  int // kernels with counters that the recording does not have
 }
 
 // key is what the kernels of two runs have in common.
@@ -250,14 +249,10 @@ func Join(t *traces.Trace, kernels []*Kernel) Joined {
 	count := func(e *traces.Event, c *traces.Counters) {
 		whats.Change(e, func(w *traces.What) { w.Counters = c })
 	}
-	used := map[*Kernel]bool{}
 	for at, list := range events {
 		found := byKey[at]
 		if len(found) == 0 {
 			continue
-		}
-		for _, k := range found {
-			used[k] = true
 		}
 		if n := len(found); len(list)%n == 0 {
 			for i, e := range list {
@@ -276,7 +271,6 @@ func Join(t *traces.Trace, kernels []*Kernel) Joined {
 		}
 		j.ByName += len(list)
 	}
-	j.Unused = len(kernels) - len(used)
 	return j
 }
 

@@ -214,5 +214,15 @@ func (s Source) foreign(head []byte) error {
 	if first := bytes.TrimLeft(head, " \t\r\n"); len(first) == 0 || first[0] == '{' || first[0] == '[' {
 		return nil
 	}
-	return fmt.Errorf("%s is not a trace: it is neither JSON nor an sqlite file, nor such compressed by gzip or zstd", path)
+	text := fmt.Sprintf("%s is not a trace: it is neither JSON nor an sqlite file, nor such compressed by gzip or zstd",
+		path)
+	switch filepath.Ext(path) {
+	case ".nsys-rep", ".qdrep":
+		text += ", and its content is not that of a report of Nsight Systems, which its name promises: record again, then " +
+			"nsys export --type sqlite FILE"
+	case ".ncu-rep":
+		text += ", and its content is not that of a report of Nsight Compute, which its name promises: record again, then " +
+			"ncu --csv --page details --import FILE"
+	}
+	return errors.New(text)
 }

@@ -14,19 +14,13 @@ const (
 	leastTwins   = 0.9 // of layers, where names say neither attention nor LayerNorm
 )
 
-// likeness says how much a pass is like one of a decoder: shares of its layers.
-type likeness struct {
-	anchors float64
-	twins   float64 // one kernel is at the place of both LayerNorms, and the four products have names of products
-}
-
 // judge drops what is no pass of a decoder: its kernels are of no stage.
 func (f *finder) judge() {
-	like := make([]likeness, len(f.passes))
+	like := make([]float64, len(f.passes)) // anchors
 	keep := make([]bool, len(f.passes))
 	for n := range f.passes {
-		like[n] = f.liken(&f.passes[n])
-		keep[n] = like[n].anchors >= leastAnchors || f.passes[n].count > 1 && like[n].twins >= leastTwins
+		anchors, twins := f.liken(&f.passes[n])
+		like[n], keep[n] = anchors, anchors >= leastAnchors || f.passes[n].count > 1 && twins >= leastTwins
 	}
 	f.repeat(keep)
 	if in, all := f.attentions(keep); in < leastCovered*all {
@@ -47,7 +41,7 @@ func (f *finder) judge() {
 		for i := p.from; i < p.to; i++ {
 			if f.pass[i] == n {
 				f.states[i], f.layer[i] = outside, -1
-				f.sure[i] = 1 - like[n].anchors
+				f.sure[i] = 1 - like[n]
 			}
 		}
 	}
@@ -178,8 +172,9 @@ func sum(to, from map[int]int) {
 // products are the states of the products of a layer.
 var products = [...]state{attn, proj, fc, down}
 
-// liken compares a pass with one of a decoder.
-func (f *finder) liken(p *found) likeness {
+// liken compares a pass with one of a decoder, by shares of its layers: those that have an anchor, and those in which one
+// kernel is at the place of both LayerNorms and the four products have names of products.
+func (f *finder) liken(p *found) (anchored, twin float64) {
 	type layer struct {
 		named         map[state]bool // products whose kernels have names of products
 		norms, attend bool
@@ -218,7 +213,7 @@ func (f *finder) liken(p *found) likeness {
 		}
 	}
 	n := float64(max(1, len(layers)))
-	return likeness{float64(max(norms, attends)) / n, float64(twins) / n}
+	return float64(max(norms, attends)) / n, float64(twins) / n
 }
 
 // settle says of passes that they begin or end if they look up embeddings or have a head, provided that most passes do:

@@ -585,7 +585,9 @@ template <typename S> static int attention(gs_stream *s, const gs_attention_args
   if (variant == SPLIT) {
     if (a->Q != 1)
       return gs_fail(GS_UNSUPPORTED, "attention: variant %s takes one query of a sequence, not %d", name, a->Q);
-    return a->variant == AUTO && s->major >= 9 ? split_cluster<S>(s, a, k) : split<S>(s, a, k);
+    // Of many heads blocks that wait for no other one are faster.
+    return a->variant == AUTO && s->major >= 9 && a->B * a->NH <= s->processors ? split_cluster<S>(s, a, k)
+                                                                                : split<S>(s, a, k);
   }
   if (a->Q != a->T || a->T == 1)
     return gs_fail(GS_UNSUPPORTED, "attention: variant %s takes all rows of several as queries", name);

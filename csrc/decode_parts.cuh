@@ -226,8 +226,8 @@ template <typename Traits, typename Shared> struct RingWriter {
   // Bytes of the ring in use, as it were, in a launch that was aborted: no copy waits for room, so that all warps get
   // their tiles and come to their end. What they read may be overwritten.
   static constexpr int UNLIMITED = -(1 << 30);
-  // Whether one lane does all of it. Elsewhere steps took longer with it.
-  static constexpr bool ONE = !Traits::BATCHED && (!Traits::WIDE || Traits::NB == 5);
+  // Whether one lane does all of it. Elsewhere steps took longer with it: of 8-bit rows it would copy too few bytes.
+  static constexpr bool ONE = !Traits::BATCHED && (!Traits::WIDE || (Traits::NB == 5 && !Traits::Q8));
   const Params &p;
   Shared &sh;
   uint32_t ring, full, empty, base, size;  // addresses

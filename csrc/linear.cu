@@ -3,8 +3,8 @@
 
 #include "linear.cuh"
 
-const char *const gs_linear_variants[] = {"auto", "naive", "gemv", "blas", "wgmma", nullptr};
-enum { kAuto, kNaive, kGemv, kBlas, kWgmma };  // the same, as numbers
+const char *const gs_linear_variants[] = {"auto", "naive", "gemv", "blas", "wgmma", "rows", nullptr};
+enum { kAuto, kNaive, kGemv, kBlas, kWgmma, kRows };  // the same, as numbers
 
 namespace {
 
@@ -111,22 +111,27 @@ int gs_linear_naive(gs_stream *s, const gs_linear_args *a) {
 // 200 ms and which adds to float32 faster where there are many waves of tiles.
 extern "C" int gs_linear_variant(gs_stream *s, const gs_linear_args *a, int *variant) {
   GS_ENTER(s, a);
-  *variant = a->variant != kAuto ? a->variant
-             : a->M <= GS_GEMV_ROWS ? kGemv
-             : (a->M <= GS_WGMMA_ROWS || a->y_type == GS_BF16) && gs_linear_wgmma_takes(s, a) ? kWgmma : kBlas;
+  const bool few = a->M <= GS_GEMV_ROWS,
+             wgmma = (a->M <= GS_WGMMA_ROWS || a->y_type == GS_BF16) && gs_linear_wgmma_takes(s, a);
+  *variant = a->variant != kAuto                       ? a->variant
+             : gs_linear_rows_wins(s, a)               ? kRows
+             : few && (a->M <= GS_NORM_ROWS || !wgmma) ? kGemv
+             : wgmma                                   ? kWgmma
+                                                       : kBlas;
   return GS_OK;
 }
 
 extern "C" int gs_linear(gs_stream *s, const gs_linear_args *a) {
   int variant;
   if (int e = gs_linear_variant(s, a, &variant)) return e;
-  if (a->dtype == GS_Q8 && variant != kGemv)
-    return gs_fail(GS_UNSUPPORTED, "gs_linear: 8-bit weights are for variant gemv; gs_pack widens them");
+  if (a->dtype == GS_Q8 && variant != kGemv && variant != kRows)
+    return gs_fail(GS_UNSUPPORTED, "gs_linear: 8-bit weights are for variants gemv and rows; gs_pack widens them");
   switch (variant) {
     case kNaive: return gs_linear_naive(s, a);
     case kGemv: return gs_linear_gemv(s, a);
     case kBlas: return gs_linear_blas(s, a);
     case kWgmma: return gs_linear_wgmma(s, a);
+    case kRows: return gs_linear_rows(s, a);
   }
   return gs_fail(GS_ARGUMENT, "gs_linear: there is no variant %d", variant);
 }

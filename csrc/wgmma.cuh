@@ -129,6 +129,14 @@ __device__ inline void store_cluster4(uint32_t a, int block, const float *v, uin
                : "memory");
 }
 
+// A store of one value, and the first step of a barrier after which all blocks see such stores.
+__device__ inline void store_cluster1(uint32_t a, int block, float v) {
+  uint32_t to;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(a), "r"(block));
+  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory");
+}
+__device__ inline void cluster_release() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+
 // D (64, N) += A (64, 16) B (N, 16)^T of a warpgroup. Without `add`, D is overwritten. Thread t has of D rows r = 16
 // (t / 32) + t % 32 / 4 and r + 8: d[4 j], d[4 j + 1] of row r and d[4 j + 2], d[4 j + 3] of the other are columns
 // 8 j + 2 (t % 4) and the next.

@@ -211,7 +211,7 @@ typedef struct {
   uint32_t size;
   int32_t variant;
   gs_ptr x;              // (M, K) of dtype; float32 if gain is given
-  gs_ptr w;              // (N, K) of dtype; GS_Q8 for variant gemv only
+  gs_ptr w;              // (N, K) of dtype; GS_Q8 for variants gemv and rows only
   gs_ptr bias;           // (N) float32, or 0
   gs_ptr bias_bf16;      // (N) the same in bfloat16, or 0: cuBLASLt takes it for bfloat16 outputs
   gs_ptr gain, shift;    // (K) float32: gain and bias of a LayerNorm of x, or 0. Only up to GS_GEMV_ROWS rows
@@ -229,6 +229,9 @@ GS_API int gs_linear_variant(gs_stream *s, const gs_linear_args *a, int *variant
 
 // The most rows for which "auto" uses matrix-vector kernels.
 #define GS_GEMV_ROWS 8
+// The most rows of variant rows, and those up to which matrix-vector kernels are used where there is that variant.
+#define GS_FEW_ROWS 32
+#define GS_NORM_ROWS 4
 // The most rows for which it uses kernels of our own for tensor cores, where the GPU has those, instead of cuBLASLt,
 // also for sums in float32; into bfloat16 it always does.
 #define GS_WGMMA_ROWS 2048

@@ -249,10 +249,10 @@ func linearBLAS(t *testing.T, g *gpu) bool {
 
 func TestLinear(t *testing.T) {
 	names := open(t).lib.Variants(cuda.OpLinear)
-	if want := "auto naive gemv blas wgmma"; strings.Join(names, " ") != want {
+	if want := "auto naive gemv blas wgmma rows"; strings.Join(names, " ") != want {
 		t.Fatalf("variants %q are not %s", names, want)
 	}
-	few, many := []int{1, 2, 3, 5, 8}, []int{9, 17, 64, 129}
+	few, many := []int{1, 2, 3, 5, 8}, []int{9, 16, 32, 64, 129}
 	both := append(append([]int{}, few...), many...)
 	for _, c := range []struct {
 		N, K, gapX, gapY int
@@ -304,6 +304,11 @@ func TestLinear(t *testing.T) {
 									t.Fatalf("wgmma took a product that it is not for: %+v", args)
 								}
 								continue
+							case name == "rows" && !linearOfRows(g, args):
+								if g.stream.Linear(args) == nil {
+									t.Fatalf("variant rows took a product that it is not for: %+v", args)
+								}
+								continue
 							case library && (!blas || way.norm || dt == cuda.F32 && way.yt == cuda.BF16):
 								continue // cuBLASLt does not
 							case name == "gemv" && M > cuda.GEMVRows:
@@ -353,6 +358,12 @@ func linearOnHopper(g *gpu, a cuda.LinearArgs) bool {
 	act := a.Act == cuda.ActNone || a.Act == cuda.GELUTanh && a.YType == cuda.BF16
 	return g.hopper() && a.DType == cuda.BF16 && act && a.Gain == 0 && a.K%8 == 0 && a.LDX%8 == 0 && a.N%store == 0 &&
 		a.LDY%store == 0
+}
+
+// linearOfRows says the same of variant rows, whose registers hold longer rows of W if those of x are few.
+func linearOfRows(g *gpu, a cuda.LinearArgs) bool {
+	return g.hopper() && a.DType == cuda.BF16 && a.Gain == 0 && a.M <= cuda.FewRows && a.K%32 == 0 && (a.K <= 6144 || a.M <= 16 && a.K <= 8192) &&
+		a.LDX%8 == 0
 }
 
 // An algorithm can be read and tuned; products are right with each, and the same algorithm gives the same bits.

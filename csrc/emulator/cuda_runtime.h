@@ -89,7 +89,10 @@ inline unsigned __umulhi(unsigned a, unsigned b) { return (uint64_t)a * b >> 32;
 inline int __popc(unsigned v) { return __builtin_popcount(v); }
 inline int __ffs(int v) { return __builtin_ffs(v); }
 template <typename T> T __ldg(const T *p) { return *p; }
+template <typename T> T __ldcs(const T *p) { return *p; }
 template <typename T> T __ldcg(const T *p) { return *(const volatile T *)p; }
+inline uint4 __ldcg(const uint4 *p) { return *p; }
+inline float4 __ldcg(const float4 *p) { return *p; }
 inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline unsigned atomicCAS(unsigned *p, unsigned expected, unsigned v) {
   __atomic_compare_exchange_n(p, &expected, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);

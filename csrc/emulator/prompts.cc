@@ -1,4 +1,4 @@
-// Runs Hopper's kernels of prompts on CPUs and compares what they give with plain sums.
+// Runs Hopper's kernels of prompts, and of products of few rows, on CPUs and compares what they give with plain sums.
 #include <stdio.h>
 
 namespace {
@@ -8,6 +8,7 @@ alignas(1024) thread_local unsigned char shared[232 << 10];  // before the kerne
 #include "../linear_wgmma.cu"
 
 #include "../attention_wgmma.cu"
+#include "../linear_rows.cu"
 
 namespace {
 unsigned char *emulator_dynamic() { return shared; }
@@ -36,6 +37,7 @@ void check(const char *what, float got, double want, double bound) {
   if (failed++ < 20) printf("%s: %g, should be %g\n", what, got, want);
 }
 
+// A product by a tile of linear_wgmma.cu, or by linear_rows.cu (-1).
 void linear(gs_stream *s, int tile, int M, int N, int K, bool f32, int act, bool add) {
   for (auto &a : arrived) a = 0;
   const int ldy = N + 8;
@@ -49,8 +51,8 @@ void linear(gs_stream *s, int tile, int M, int N, int K, bool f32, int act, bool
   a.M = M, a.N = N, a.K = K, a.ldx = K, a.ldy = ldy, a.dtype = GS_BF16, a.y_type = f32 ? GS_F32 : GS_BF16, a.act = act;
   a.accumulate = add;
   char what[200];
-  snprintf(what, sizeof what, "linear, tile %d (%d x %d), M %d N %d K %d", tile, tiles[tile].rows, tiles[tile].columns, M, N, K);
-  if (tiles[tile].launch[f32](s, &a) != GS_OK) check(what, 1, 0, 0);
+  snprintf(what, sizeof what, "linear, tile %d, M %d N %d K %d", tile, M, N, K);
+  if ((tile < 0 ? gs_linear_rows(s, &a) : tiles[tile].launch[f32](s, &a)) != GS_OK) check(what, 1, 0, 0);
   for (int m = 0; m < M; m++)
     for (int n = 0; n < ldy; n++) {
       const float got = f32 ? at16(y)[m * ldy + n] : __bfloat162float(at16(half)[m * ldy + n]);
@@ -105,19 +107,20 @@ void attention(gs_stream *s, int B, int NH, int T, int past, int pad) {
 }  // namespace
 
 namespace emulator {
+int cluster = 2;
 unsigned char *tiles() { return shared; }
-unsigned char *cluster_tiles(int block) { return memory[blockIdx.x / 2 * 2 + (unsigned)block]; }
+unsigned char *cluster_tiles(int block) { return memory[blockIdx.x / cluster * cluster + (unsigned)block]; }
 void cluster_barrier(bool wait) {
   static thread_local int waits[1024];
   static thread_local unsigned of = ~0u;
   if (of != blockIdx.x) of = blockIdx.x, memset(waits, 0, sizeof waits);
   memory[blockIdx.x] = shared;
-  std::atomic<int> &a = arrived[blockIdx.x / 2];
+  std::atomic<int> &a = arrived[blockIdx.x / cluster];
   if (!wait) {
     a++;
     return;
   }
-  const int all = ++waits[threadIdx.x] * 2 * (int)blockDim.x;
+  const int all = ++waits[threadIdx.x] * cluster * (int)blockDim.x;
   while (a < all) yield();
 }
 }  // namespace emulator
@@ -144,6 +147,14 @@ int main() {
       linear(&s, tile, t.rows + 9, t.columns + 8, 328, f32, f32 ? GS_ACT_NONE : GS_GELU_TANH, f32);
       linear(&s, tile, 2 * t.rows, 2 * t.columns - 8, t.split > 1 ? 128 : 64, f32, GS_ACT_NONE, false);
     }
+  emulator::cluster = 1;
+  linear(&s, -1, 5, 40, 96, true, GS_ACT_NONE, true);
+  linear(&s, -1, 32, 33, 736, false, GS_GELU_TANH, false);
+  emulator::cluster = 2;
+  linear(&s, -1, 30, 40, 1376, true, GS_ACT_NONE, true);
+  emulator::cluster = 4;
+  linear(&s, -1, 18, 16, 2080, false, GS_ACT_NONE, false);
+  emulator::cluster = 2;
   attention(&s, 2, 2, 70, 0, 0);
   attention(&s, 1, 1, 130, 67, 5);
   s.processors = 132;

@@ -68,6 +68,7 @@ inline void multiply(const Multiplication &m) {
   }
 }
 
+extern int cluster;  // blocks
 void cluster_barrier(bool wait);
 unsigned char *cluster_tiles(int block);
 }  // namespace emulator
@@ -142,12 +143,16 @@ inline void store_shared4(uint32_t a, float x, float y, float z, float w) {
 }
 inline float4 load_shared4(uint32_t a) { return emulator_load<float4>(a); }
 
-inline int cluster_block() { return (int)blockIdx.x % 2; }
+inline int cluster_block() { return (int)blockIdx.x % emulator::cluster; }
 inline void cluster_arrive() { emulator::cluster_barrier(false); }
+inline void cluster_release() { emulator::cluster_barrier(false); }
 inline void cluster_wait() { emulator::cluster_barrier(true); }
 // Thread-local storage, which is the shared memory, has the same layout in all blocks.
 inline void store_cluster4(uint32_t a, int block, const float *v, uint64_t *full) {
   const ptrdiff_t there = emulator::cluster_tiles(block) - emulator::tiles();
   memcpy((char *)of_shared(a) + there, v, 16);
   emulator::came(16, (uint64_t *)((char *)full + there), blockIdx.x / 2 * 2 + (unsigned)block);
+}
+inline void store_cluster1(uint32_t a, int block, float v) {
+  memcpy(emulator::cluster_tiles(block) + (int32_t)(a - shared_address(emulator::tiles())), &v, 4);
 }

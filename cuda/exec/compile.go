@@ -220,7 +220,7 @@ func (w *writer) linear(s gpt2.Step) error {
 		x, y := w.view(in, rows), w.view(out, rows)
 		a.X, a.LDX, a.LDY, a.M, a.N = x.ptr, int32(x.ld), int32(y.ld), int32(w.plan.Pass.Batch*rows), int32(to-from)
 		a.Variant = w.variant(o, fmt.Sprintf("%d rows", a.M), func(name string) bool {
-			return a.M <= cuda.GEMVRows || !strings.HasPrefix(name, "gemv")
+			return a.M <= cuda.GEMVRows || !strings.HasPrefix(name, "gemv") && (a.M <= cuda.FewRows || name != "rows")
 		})
 		a.W = matrix.ptr + cuda.Ptr(from*a.DType.RowBytes(o.K))
 		a.Y = y.ptr + cuda.Ptr(from*a.YType.Size())
@@ -230,8 +230,14 @@ func (w *writer) linear(s gpt2.Step) error {
 		if bias.half != 0 {
 			a.BiasBF16 = bias.half + cuda.Ptr(2*from)
 		}
-		if names := w.backend.lib.Variants(cuda.OpLinear); a.DType != cuda.Q8 || a.M <= cuda.GEMVRows &&
-			(a.Variant == 0 || strings.HasPrefix(names[a.Variant], "gemv")) {
+		if a.DType != cuda.Q8 {
+			return w.product(a)
+		}
+		taken, err := w.stream.LinearVariant(a)
+		if err != nil {
+			return err
+		}
+		if name := w.backend.lib.Variants(cuda.OpLinear)[taken]; name == "gemv" || name == "rows" {
 			return w.product(a)
 		}
 		return w.widened(a)

@@ -48,6 +48,7 @@ import (
 	"gpt2scope/ceilings"
 	"gpt2scope/cuda"
 	"gpt2scope/cuda/cupti"
+	"gpt2scope/cuda/persistent"
 	"gpt2scope/gpt2"
 	"gpt2scope/nvtx"
 	"gpt2scope/weights"
@@ -240,7 +241,8 @@ func Unopened(dtype weights.DType) (gpt2.Sizes, func(*gpt2.Plan) *gpt2.Plan) {
 		t = cuda.F32
 	}
 	return sizes(t), func(p *gpt2.Plan) *gpt2.Plan {
-		return fuse(p, func(gpt2.Stage) bool { return true }, func(gpt2.Stage) bool { return true })
+		every := func(gpt2.Stage) bool { return true }
+		return fuse(p, func(int) int { return cuda.GEMVRows }, every, every)
 	}
 }
 
@@ -261,23 +263,30 @@ var chains = []gpt2.Chain{
 	{gpt2.OpAdd, gpt2.OpLayerNorm},
 }
 
-// Fuse joins the operations that one launch does: a LayerNorm and the Linear after it, up to [cuda.GEMVRows] rows; a
-// Linear and its activation; a Linear and the residual add after it, or a residual add and the LayerNorm after it.
+// Fuse joins the operations that one launch does: a LayerNorm and the Linear after it, up to [cuda.GEMVRows] rows, or
+// [cuda.NormRows] of decode steps where more are multiplied by tensor cores; a Linear and its activation; a Linear and
+// the residual add after it, or a residual add and the LayerNorm after it.
 func (b *Backend) Fuse(p *gpt2.Plan) *gpt2.Plan {
-	return fuse(p, b.takesNorm, func(s gpt2.Stage) bool { return b.inGEMM[s] })
+	rows := func(int) int { return cuda.GEMVRows }
+	if is := b.dev.Info(); p.Pass.IsDecode() && b.dtype == cuda.BF16 && is.Major == 9 && is.Minor == 0 &&
+		b.options.Mode != Persistent && !b.singleSteps {
+		rows = func(width int) int { return max(cuda.NormRows, persistent.Sequences(width)) }
+	}
+	return fuse(p, rows, b.takesNorm, func(s gpt2.Stage) bool { return b.inGEMM[s] })
 }
 
-// fuse is [Backend.Fuse]: takesNorm tells of a Linear, inGEMM of a residual add.
-func fuse(p *gpt2.Plan, takesNorm, inGEMM func(gpt2.Stage) bool) *gpt2.Plan {
+// fuse is [Backend.Fuse]: a LayerNorm is fused up to rows of its width, takesNorm tells of a Linear, inGEMM of a
+// residual add.
+func fuse(p *gpt2.Plan, rows func(width int) int, takesNorm, inGEMM func(gpt2.Stage) bool) *gpt2.Plan {
 	return p.FuseWhere(func(ops []gpt2.Operation) bool {
-		few := p.Pass.Batch*ops[0].Rows <= cuda.GEMVRows
+		all := p.Pass.Batch * ops[0].Rows
 		switch {
 		case ops[0].Op == gpt2.OpLayerNorm:
-			return few && takesNorm(ops[1].Stage)
+			return all <= rows(ops[1].K) && takesNorm(ops[1].Stage)
 		case ops[0].Op == gpt2.OpAdd:
 			return true
 		case ops[1].Op == gpt2.OpAdd:
-			return few || inGEMM(ops[1].Stage)
+			return all <= cuda.GEMVRows || inGEMM(ops[1].Stage)
 		}
 		return true
 	}, chains...)

@@ -33,9 +33,8 @@ type Rounds struct {
 // makes a device slower. Rounds go on, up to Most, until each rate is confirmed by a second round ([Value.Confirmed]).
 func Measure(ctx context.Context, r Rounds, quantities []Quantity) ([]Value, error) {
 	values := make([]Value, len(quantities))
-	all := make([]map[string][]float64, len(quantities))
 	for i, q := range quantities {
-		values[i], all[i] = q.Value, map[string][]float64{}
+		values[i] = q.Value
 	}
 	for round := range max(1, r.Most) {
 		for i, q := range quantities {
@@ -53,7 +52,6 @@ func Measure(ctx context.Context, r Rounds, quantities []Quantity) ([]Value, err
 				if m := stats.Median(samples); how == "" || v.better(m, best) {
 					best, how = m, w.Name
 				}
-				all[i][w.Name] = append(all[i][w.Name], samples...)
 			}
 			if v.Rounds = append(v.Rounds, best); round == 0 || v.better(best, v.Value) {
 				v.Value, v.How = best, how
@@ -64,12 +62,6 @@ func Measure(ctx context.Context, r Rounds, quantities []Quantity) ([]Value, err
 			!unsure && !again {
 			break
 		}
-	}
-	for i := range values {
-		v := &values[i]
-		samples := all[i][v.How]
-		slices.Sort(samples)
-		v.P10, v.P90 = stats.Quantile(samples, 0.1), stats.Quantile(samples, 0.9)
 	}
 	return values, nil
 }

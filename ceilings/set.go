@@ -41,8 +41,6 @@ type Value struct {
 	Name  string  `json:"name"` // Read, Copy; for products F32, BF16 or Int8; "launch", "barrier", "hop"
 	Unit  string  `json:"unit"` // GBs, TFLOPs or Micro
 	Value float64 `json:"value"`
-	P10   float64 `json:"p10"` // of all repetitions, as P90
-	P90   float64 `json:"p90"`
 	Size  int64   `json:"size,omitempty"`  // the most bytes that a bandwidth holds for, 0 for any; those an SM reads in a hop
 	Where string  `json:"where,omitempty"` // of the data: "memory", "L2 cache"
 	How   string  `json:"how,omitempty"`   // what gave the value

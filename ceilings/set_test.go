@@ -17,13 +17,13 @@ import (
 // a set of a made-up CPU: 100 GB/s up to 1000 bytes, 10 up to 2000, 1 beyond; 1 GFLOP/s, 4 in bfloat16.
 func made(key string) Set {
 	return Set{Key: key, Device: "made up", Time: time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC), Values: []Value{
-		{Name: "read", Unit: "GB/s", Value: 100, P10: 90, P90: 101, Size: 1000, Where: "L2 cache"},
-		{Name: "read", Unit: "GB/s", Value: 10, P10: 9, P90: 11, Size: 2000},
-		{Name: "copy", Unit: "GB/s", Value: 0.5, P10: 0.5, P90: 0.5},
-		{Name: "read", Unit: "GB/s", Value: 1, P10: 1, P90: 1, Where: "memory"},
-		{Name: "f32", Unit: "TFLOP/s", Value: 1e-3, P10: 1e-3, P90: 1e-3},
-		{Name: "bf16", Unit: "TFLOP/s", Value: 4e-3, P10: 4e-3, P90: 4e-3},
-		{Name: "barrier", Unit: "us", Value: 2, P10: 1, P90: 3},
+		{Name: "read", Unit: "GB/s", Value: 100, Size: 1000, Where: "L2 cache"},
+		{Name: "read", Unit: "GB/s", Value: 10, Size: 2000},
+		{Name: "copy", Unit: "GB/s", Value: 0.5},
+		{Name: "read", Unit: "GB/s", Value: 1, Where: "memory"},
+		{Name: "f32", Unit: "TFLOP/s", Value: 1e-3},
+		{Name: "bf16", Unit: "TFLOP/s", Value: 4e-3},
+		{Name: "barrier", Unit: "us", Value: 2},
 	}}
 }
 

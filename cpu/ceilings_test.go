@@ -89,7 +89,7 @@ func TestCeilings(t *testing.T) {
 	var names []string
 	for i, v := range values {
 		names = append(names, v.Name+" "+v.Where+" "+v.Unit)
-		if !(v.P10 > 0 && v.P10 <= v.P90 && v.Value > 0) || v.How == "" {
+		if !(v.Value > 0) || v.How == "" {
 			t.Errorf("%+v", v)
 		}
 		if v.Name == ceilings.Read && i > 0 && v.Value > values[i-1].Value {

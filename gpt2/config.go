@@ -139,12 +139,10 @@ func (c Config) ParamsOf(layers []int) []Param {
 	return needed
 }
 
-// Parameters returns the number of parameters of the model: the sum over Params.
-func (c Config) Parameters() int {
-	C, F := c.Channels, c.Inner
-	n := (c.Vocab+c.Positions)*C + c.Layers*(4*C+(C+1)*3*C+(C+1)*C+(C+1)*F+(F+1)*C) + 2*C
-	if !c.Tied {
-		n += c.Vocab * C
+// Parameters returns the number of parameters of the model.
+func (c Config) Parameters() (n int) {
+	for _, p := range c.Params() {
+		n += p.Elements()
 	}
 	return n
 }

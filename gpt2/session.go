@@ -491,8 +491,8 @@ func (s *Session) Logits(ctx context.Context, ids []int32, which Logits) ([]floa
 }
 
 // Activations evaluates ids, (B, T) row-major, in an emptied session and returns the output of one stage, (B, T,
-// width), such as (B, T, 3*C) for h.0.attn.c_attn. The name of a fused step stands for its last stage ([FindOutput]).
-// The pass ends after that stage, so nothing that follows is fused with it. Afterwards the session is empty.
+// width), such as (B, T, 3*C) for h.0.attn.c_attn. The pass ends after that stage, so nothing that follows is fused with
+// it. Afterwards the session is empty.
 func (s *Session) Activations(ctx context.Context, ids []int32, stage string) ([]float32, Shape, error) {
 	at, err := FindOutput(stage, s.options.Layers)
 	if err != nil {

@@ -112,31 +112,13 @@ func (s StageAt) String() string {
 	return LayerName(s.Slot, s.Layer) + "." + info.Name
 }
 
-// FindOutput finds the stage whose output a name stands for: a stage's own, or that of the last stage of a fused step,
-// such as h.0.mlp.c_proj+h.0.residual_2. Sample has no such output: it gives tokens.
+// FindOutput finds the stage of a name that gives activations: sample gives tokens.
 func FindOutput(name string, layers []int) (StageAt, error) {
-	all := inOrder(layers)
-	for i := range all {
-		step := ""
-		for _, at := range all[i:] {
-			if step += at.String(); step == name && at.Stage == StageSample {
-				return StageAt{}, errors.New("stage sample gives tokens, not activations; lm_head gives the logits that it " +
-					"samples from")
-			} else if step == name {
-				return at, nil
-			}
-			if step += "+"; !strings.HasPrefix(name, step) {
-				break
-			}
-		}
+	at, err := FindStage(name, layers)
+	if err == nil && at.Stage == StageSample {
+		err = errors.New("stage sample gives tokens, not activations; lm_head gives the logits that it samples from")
 	}
-	for _, part := range strings.Split(name, "+") {
-		if _, err := FindStage(part, layers); err != nil && part != "wte" && part != "wpe" {
-			return StageAt{}, err
-		}
-	}
-	return StageAt{}, fmt.Errorf("%q names stages that do not follow one another, so no step has them; give one of them",
-		name)
+	return at, err
 }
 
 // inOrder returns the stages of a pass over a run order of layers.

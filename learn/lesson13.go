@@ -44,7 +44,21 @@ const claimed = 3
 var gridReports = []string{"cuda_gpu_kern_sum", "cuda_gpu_kern_gb_sum", "cuda_gpu_trace"}
 
 func namesHere(l *lab) {
-	missing := slices.DeleteFunc([]string{l.askNCU(), l.askNsys()}, func(s string) bool { return s == "" })
+	var missing []string
+	for _, tool := range []struct {
+		name, from string
+		ask        func() bool
+	}{{"ncu", "Nsight Compute: developer.nvidia.com/nsight-compute", l.askNCU},
+		{"nsys", "Nsight Systems: developer.nvidia.com/nsight-systems", l.askNsys}} {
+		if _, err := exec.LookPath(tool.name); err != nil {
+			missing = append(missing, fmt.Sprintf("%s is not installed (%s)", tool.name, tool.from))
+		} else if !tool.ask() {
+			missing = append(missing, tool.name+" does not tell its names")
+		} else {
+			said := l.toolSays(tool.name, "--version")
+			l.say(tool.name, "version", said[strings.LastIndexByte(said, '\n')+1:])
+		}
+	}
 	if len(l.Data) == 0 {
 		check(fmt.Errorf("%w: %s", errNotHere, strings.Join(missing, ", ")))
 	}
@@ -54,26 +68,22 @@ func namesHere(l *lab) {
 	check(context.Cause(l.ctx))
 }
 
-// askNCU adds which metrics ncu lists, or returns why it does not say.
-func (l *lab) askNCU() (missing string) {
-	if _, err := exec.LookPath("ncu"); err != nil {
-		return "ncu is not installed (Nsight Compute: developer.nvidia.com/nsight-compute)"
-	}
+// askNCU adds which metrics ncu lists, if it does.
+func (l *lab) askNCU() bool {
 	listed := metricsIn(l.toolSays("ncu", "--query-metrics"))
 	if len(listed) <= 100 { // without a GPU, ncu must be told a chip
 		listed = metricsIn(l.toolSays("ncu", "--query-metrics", "--chips", "gh100"))
 	}
 	if len(listed) <= 100 {
-		return "ncu --query-metrics lists no metrics"
+		return false
 	}
-	l.say("ncu", "version", l.toolVersion("ncu"))
 	l.add("ncu", "metrics", 0, float64(len(listed)))
 	for _, r := range renamed {
 		for _, name := range []string{r.old, r.name} {
 			l.add(name, "listed", 0, one(listed[name]))
 		}
 	}
-	return ""
+	return true
 }
 
 // one is 1 for what is so, and 0 for what is not.
@@ -84,28 +94,19 @@ func one(is bool) float64 {
 	return 0
 }
 
-// askNsys adds what nsys says of its reports, or returns why it does not.
-func (l *lab) askNsys() (missing string) {
-	if _, err := exec.LookPath("nsys"); err != nil {
-		return "nsys is not installed (Nsight Systems: developer.nvidia.com/nsight-systems)"
-	}
-	found, said := false, ""
+// askNsys adds what nsys says of its reports, if it does.
+func (l *lab) askNsys() (found bool) {
 	for _, report := range gridReports {
 		for _, flags := range []string{"--help-reports " + report, "--help-reports=" + report, "--help-reports ALL"} {
-			said = l.toolSays("nsys", strings.Fields("stats "+flags)...)
-			if help := helpOf(said, report); reportColumns.MatchString(help) {
+			help := helpOf(l.toolSays("nsys", strings.Fields("stats "+flags)...), report)
+			if reportColumns.MatchString(help) {
 				l.say(report, "help", help)
 				found = true
 				break
 			}
 		}
 	}
-	if !found {
-		line, _, _ := strings.Cut(said, "\n")
-		return fmt.Sprintf("nsys stats --help-reports describes none of %s: %q", strings.Join(gridReports, ", "), line)
-	}
-	l.say("nsys", "version", l.toolVersion("nsys"))
-	return ""
+	return found
 }
 
 // helpOf returns what a text with the help of one or more reports says of one.
@@ -129,12 +130,6 @@ func (l *lab) toolSays(tool string, words ...string) string {
 	defer cancel()
 	out, _ := exec.CommandContext(ctx, tool, words...).CombinedOutput()
 	return strings.TrimSpace(string(out))
-}
-
-// toolVersion returns the last line of what a tool says of its version.
-func (l *lab) toolVersion(tool string) string {
-	text := l.toolSays(tool, "--version")
-	return text[strings.LastIndexByte(text, '\n')+1:]
 }
 
 // metricsIn returns the first words of lines, without the quotes that a CSV has.

@@ -33,7 +33,7 @@ func TestClocks(t *testing.T) {
 // Floors need bandwidths and arithmetic rates, which the header has; latencies they do not.
 func TestCeilings(t *testing.T) {
 	r := record.New("x", "1")
-	r.Ceilings(-1, ceilings.Set{Values: []ceilings.Value{{Name: "read", Unit: "GB/s", Value: 100, P10: 90, P90: 101,
+	r.Ceilings(-1, ceilings.Set{Values: []ceilings.Value{{Name: "read", Unit: "GB/s", Value: 100,
 		Size: 1000, Where: "L2 cache"},
 		{Name: "copy", Unit: "GB/s", Value: 0.5}, {Name: "f32", Unit: "TFLOP/s", Value: 1e-3}, {Name: "barrier", Unit: "us", Value: 2}}})
 	want := []traces.Ceiling{{Device: -1, Name: "read", Unit: "GB/s", Value: 100, Size: 1000},

@@ -24,7 +24,7 @@ func Set(key string) ceilings.Set {
 		}}
 	for i := range s.Values {
 		v := &s.Values[i]
-		v.P10, v.P90, v.How, v.Rounds = v.Value, v.Value, "made up", []float64{v.Value, v.Value}
+		v.How, v.Rounds = "made up", []float64{v.Value, v.Value}
 	}
 	return s
 }

@@ -28,8 +28,8 @@ func driverRoot(t *testing.T) string {
 	return root
 }
 
-// withDriver makes files as a driver's, and returns how the program is run there: at a time, with
-// a history in a cache folder of its own.
+// withDriver makes files as a driver's, and returns how the program is run there, with a
+// history in a cache folder of its own.
 func withDriver(t *testing.T) func(args ...string) ended {
 	t.Helper()
 	root := driverRoot(t)
@@ -40,7 +40,7 @@ func withDriver(t *testing.T) func(args ...string) ended {
 	t.Setenv("CUDA_VISIBLE_DEVICES", "0")
 	return func(args ...string) ended {
 		t.Helper()
-		m := cli.ModelFlags{AutoFlags: cli.AutoFlags{Root: root, Now: func() time.Time { return time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC) }}}
+		m := cli.ModelFlags{AutoFlags: cli.AutoFlags{Root: root}}
 		var stdout, stderr bytes.Buffer
 		status := run(context.Background(), &m, args, strings.NewReader("Hark\n"), &stdout, &stderr)
 		return ended{status, stdout.String(), stderr.String()}

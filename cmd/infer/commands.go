@@ -34,7 +34,7 @@ func newDump(m *cli.ModelFlags) *cobra.Command {
 		Long: `dump evaluates a text and writes what one stage computes for each of its tokens: a float32 array [T, width] in
 NumPy's format, for lm_head the logits [T, V]. Stages are wte+wpe, ln_f, lm_head, and in layer N (from 0)
 h.N.ln_1, h.N.attn.c_attn, h.N.attn.sdpa, h.N.attn.c_proj, h.N.residual_1, h.N.ln_2, h.N.mlp.c_fc,
-h.N.mlp.gelu, h.N.mlp.c_proj, h.N.residual_2. A step that fuses stages stands for the last of them.`,
+h.N.mlp.gelu, h.N.mlp.c_proj, h.N.residual_2.`,
 		Example: `  infer dump -p "ROMEO:" --stage h.0.attn.c_attn --out qkv.npy
   infer dump --ids 1,2,3 --stage lm_head --layers all --out logits.npy
   python -c 'import numpy; print(numpy.load("logits.npy").shape)'`,

@@ -33,11 +33,11 @@ func TestFloorsAgree(t *testing.T) {
 		t.Fatal(err)
 	}
 	set := ceilings.Set{Key: key, Device: "made up", Time: time.Now(), Values: []ceilings.Value{
-		{Name: "read", Unit: ceilings.GBs, Value: 160, P10: 160, P90: 160, Size: 1 << 10},
-		{Name: "read", Unit: ceilings.GBs, Value: 80, P10: 80, P90: 80, Size: 1 << 20},
-		{Name: "read", Unit: ceilings.GBs, Value: 20, P10: 20, P90: 20},
-		{Name: ceilings.F32, Unit: ceilings.TFLOPs, Value: 4e-2, P10: 4e-2, P90: 4e-2},
-		{Name: ceilings.BF16, Unit: ceilings.TFLOPs, Value: 0.1, P10: 0.1, P90: 0.1},
+		{Name: "read", Unit: ceilings.GBs, Value: 160, Size: 1 << 10},
+		{Name: "read", Unit: ceilings.GBs, Value: 80, Size: 1 << 20},
+		{Name: "read", Unit: ceilings.GBs, Value: 20},
+		{Name: ceilings.F32, Unit: ceilings.TFLOPs, Value: 4e-2},
+		{Name: ceilings.BF16, Unit: ceilings.TFLOPs, Value: 0.1},
 	}}
 	if err := ceilings.Store(context.Background(), set); err != nil {
 		t.Fatal(err)

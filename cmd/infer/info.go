@@ -19,7 +19,6 @@ import (
 	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/table"
 	"gpt2scope/traces"
-	"gpt2scope/traces/tables"
 )
 
 func newInfo(m *cli.ModelFlags) *cobra.Command {
@@ -45,8 +44,6 @@ Nothing is loaded or run. The built-in model runs one of its six layers unless -
 		f.Var(cli.Int(&i.past, 0, cli.AtLeast(0)), "past",
 			"the cache holds `N` tokens before the decode step (default: as the prefill)")
 		f.BoolVar(&i.fused, "fused", true, "show steps as the device fuses them; --fused=false shows every stage")
-		f.Var(cli.OneOf(&i.by, tables.ByFolded, tables.ByFolded, tables.ByStage), "by",
-			"a row of the plan is `WHAT`: folded (a step over all layers) or stage (of each layer)")
 	})
 	cli.AddJSON(c, &i.json)
 	return c
@@ -55,7 +52,6 @@ Nothing is loaded or run. The built-in model runs one of its six layers unless -
 type infoFlags struct {
 	batch, promptLen, past int
 	fused, json            bool
-	by                     tables.By
 }
 
 func (i *infoFlags) run(c *cobra.Command, m *cli.ModelFlags) error {
@@ -82,7 +78,7 @@ func (i *infoFlags) run(c *cobra.Command, m *cli.ModelFlags) error {
 	if err != nil {
 		return err
 	}
-	return cli.Print(c, i.json, j, func(w io.Writer) { j.write(w, i.by) })
+	return cli.Print(c, i.json, j, j.write)
 }
 
 // infoJSON is what "infer info --json" prints, and what "infer info" writes as text. Scripts compare traces with it
@@ -229,7 +225,7 @@ func newPlanJSON(p *gpt2.Plan, past int, sizes gpt2.Sizes) planJSON {
 }
 
 // write writes what the JSON has for people.
-func (j *infoJSON) write(w io.Writer, by tables.By) {
+func (j *infoJSON) write(w io.Writer) {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%-11s %s\n", name, fmt.Sprintf(format, args...))
 	}
@@ -289,9 +285,9 @@ func (j *infoJSON) write(w io.Writer, by tables.By) {
 		}
 	}
 	fmt.Fprintf(w, "\nprefill, B=%d T=%d, last row of logits\n", j.Prefill.Batch, j.Prefill.Tokens)
-	j.Prefill.write(w, by)
+	j.Prefill.write(w)
 	fmt.Fprintf(w, "\ndecode step, B=%d, %s in the cache\n", j.Decode.Batch, cli.Count(j.Decode.Past, "token"))
-	j.Decode.write(w, by)
+	j.Decode.write(w)
 }
 
 // planRow is a row of the table of a plan: a step, or the sum of one over layers.
@@ -302,7 +298,7 @@ type planRow struct {
 
 // write writes the table of a plan: for each row the shape of its matrix product or rows, and the least FLOPs and
 // bytes.
-func (p planJSON) write(w io.Writer, by tables.By) {
+func (p planJSON) write(w io.Writer) {
 	var rows []planRow
 	folded := false
 	for _, s := range p.Steps {
@@ -310,7 +306,7 @@ func (p planJSON) write(w io.Writer, by tables.By) {
 		i := slices.IndexFunc(rows, func(r planRow) bool {
 			return traces.InAnyLayer(r.Name) == name && r.Rows == s.Rows && r.K == s.K && r.N == s.N
 		})
-		if i < 0 || by != tables.ByFolded {
+		if i < 0 {
 			rows = append(rows, planRow{stepJSON: s})
 			continue
 		}

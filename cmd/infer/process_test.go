@@ -353,7 +353,7 @@ func TestClosedOutput(t *testing.T) {
 	for name, args := range map[string][]string{
 		"text":          longGeneration,
 		"json":          {"-m", tiny, "-n", "10000", "--ignore-eos", "--json"},
-		"info":          {"info", "-m", layered, "--fused=false", "--by", "stage"},
+		"info":          {"info", "-m", layered, "--fused=false", "--json"},
 		"tokenize":      {"tokenize", "-m", tiny, "-f", text},
 		"tokenize json": {"tokenize", "-m", tiny, "-f", text, "--json"},
 		"dump":          {"dump", "-m", "random:L=1,C=1024,NH=16,V=257,T=256", "-f", text + ".short", "--stage", "h.0.mlp.gelu", "--quiet", "--out", "/dev/stdout"},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,9 +29,8 @@ when all SMs have written their parts of a vector until all have read it. Later 
 the user's cache folder, as long as device, versions, threads and kernels are the same.
 
 A value is the best median of several rounds, which go on until a second one comes within 5% of the best; if
-none does, the result is shown with its uncertainty, and kept until a surer one is measured. p10 to p90 is
-the range of the middle 80% of the repetitions. The bandwidth of a cache holds for data of at most the given
-size; a copy counts the bytes that it reads and those that it writes.`,
+none does, the result is shown with its uncertainty, and kept until a surer one is measured. The bandwidth of
+a cache holds for data of at most the given size; a copy counts the bytes that it reads and those that it writes.`,
 		Example: `  infer bench ceilings
   infer bench ceilings --device cpu --threads 1 --measure`,
 		Annotations: map[string]string{cli.UsesKey: "device threads quiet"},
@@ -65,7 +65,7 @@ func WriteCeilings(w io.Writer, s ceilings.Set, stored bool) {
 		fmt.Fprintf(w, "measured %s; --measure measures again\n", s.Time.Format(time.RFC3339))
 	}
 	fmt.Fprintln(w)
-	table.Lines(w, table.Left, "what\tdata\tvalue\tunit\tp10 - p90\trounds\tby", s.Values, func(v ceilings.Value) string {
+	table.Lines(w, table.Left, "what\tdata\tvalue\tunit\trounds\tby", s.Values, func(v ceilings.Value) string {
 		data := ""
 		switch {
 		case v.Size > 0 && v.Unit == ceilings.Micro:
@@ -80,8 +80,7 @@ func WriteCeilings(w io.Writer, s ceilings.Set, stored bool) {
 			low, high := v.Spread()
 			rounds = fmt.Sprintf("%d: %s - %s", n, cli.Digits(low), cli.Digits(high))
 		}
-		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s - %s\t%s\t%s", v.What(), data, cli.Digits(v.Value), v.Unit,
-			cli.Digits(v.P10), cli.Digits(v.P90), rounds, v.How)
+		return strings.Join([]string{v.What(), data, cli.Digits(v.Value), v.Unit, rounds, v.How}, "\t")
 	})
 }
 

@@ -23,8 +23,7 @@ type AutoFlags struct {
 	Soonest   bool // --device auto takes the device that finishes first; else the GPU if there is one
 	noHistory bool
 
-	Now  func() time.Time // nil is the clock
-	Root string           // where files of the driver are; "" is the machine's
+	Root string // where files of the driver are; "" is the machine's
 }
 
 func (a *AutoFlags) Register(f *pflag.FlagSet) {
@@ -57,21 +56,13 @@ func (m *ModelFlags) predicts() bool {
 	return m.Device == "auto" && m.Soonest && len(m.forGPU) == 0 && m.Dtype != "q8" && nvtx.Tool() == ""
 }
 
-// Time returns the time of day.
-func (m *ModelFlags) Time() time.Time {
-	if m.Now != nil {
-		return m.Now()
-	}
-	return time.Now()
-}
-
 // history returns the earlier runs, and where to add this one.
 func (m *ModelFlags) history() *auto.History {
 	path, err := auto.Path()
 	if err != nil || m.noHistory || os.Getenv(HistoryVariable) == "off" || nvtx.Tool() != "" {
 		return auto.New("")
 	}
-	h, err := auto.Read(path, m.Time())
+	h, err := auto.Read(path, time.Now())
 	if err != nil {
 		m.Notice(err.Error())
 	}
@@ -115,7 +106,7 @@ func (o *Opened) Place(run auto.Run) error {
 		return err
 	}
 	onGPU := auto.GPU(driver.GPU, m.gpuType())
-	c := o.history.Choose(run, &onCPU, &onGPU, m.Time())
+	c := o.history.Choose(run, &onCPU, &onGPU, time.Now())
 	o.Choice = &AutoJSON{Device: "cpu", CPU: newPrediction(c.OnCPU), GPU: newPrediction(c.OnGPU)}
 	here := fmt.Sprintf("(predicted by %s here on the CPU and %d on the GPU)", Count(c.OnCPU.Runs, "run"), c.OnGPU.Runs)
 	if !c.GPU {
@@ -177,7 +168,7 @@ func (o *Opened) Remember(run *auto.Run, stats gpt2.Stats) {
 	if !strings.HasPrefix(o.Flags.Model, gpt2.RandomPrefix) { // to make random weights takes longer than to read a file
 		t.Load = Ms(o.loading)
 	}
-	if err := o.history.Add(&d, w, t, auto.Waited(), o.Flags.Time()); err != nil {
+	if err := o.history.Add(&d, w, t, auto.Waited(), time.Now()); err != nil {
 		o.Flags.Notice(err.Error())
 	}
 }

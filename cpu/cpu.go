@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"sync"
 	"unsafe"
 
@@ -260,15 +259,8 @@ func (b *Backend) packMissing(ctx context.Context, m *gpt2.Model, p *packedModel
 			return err
 		}
 	}
-	if size > muchMemory {
-		debug.FreeOSMemory()
-	}
 	return nil
 }
-
-// muchMemory is the size of weights from which on the memory that loading used is returned to the system at once; that
-// takes milliseconds.
-const muchMemory = 64 << 20
 
 // release ends a use of a model's packed weights.
 func (b *Backend) release(m *gpt2.Model, p *packedModel) {

@@ -395,6 +395,9 @@ func (r *runner) forget() {
 	r.last = nil
 }
 
+// muchMemory is the size of activations from which on it is checked that they fit.
+const muchMemory = 64 << 20
+
 // grow makes the buffers large enough for a plan. Programs point into them, so when one moves all are made anew.
 func (r *runner) grow(plan *gpt2.Plan) error {
 	B, held := plan.Pass.Batch, 0

@@ -11,8 +11,8 @@ import (
 	"github.com/klauspost/compress/flate"
 )
 
-// compressor writes a text by gzip on several processors: blocks are compressed beside one another, each with the end of
-// the one before as its dictionary, and are one stream for readers.
+// compressor writes a text by gzip on several processors: blocks are compressed beside one another, each with the end
+// of the one before as its dictionary, and are one stream for readers.
 type compressor struct {
 	block, before []byte           // what is not yet being compressed; the block before it
 	parts         chan chan []byte // in their order

@@ -142,7 +142,7 @@ type Slot struct {
 	Position int64
 	Time     uint64 // %globaltimer, nanoseconds
 	Rows     int32  // with Verify, of the pass, in the slot of its first token, -1 in those of others; else 0
-	unused   int32
+	Unused   int32
 }
 
 // SampleArgs are gs_sample_args.

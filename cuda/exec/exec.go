@@ -270,7 +270,12 @@ func (b *Backend) Fuse(p *gpt2.Plan) *gpt2.Plan {
 	rows := func(int) int { return cuda.GEMVRows }
 	if is := b.dev.Info(); p.Pass.IsDecode() && b.dtype == cuda.BF16 && is.Major == 9 && is.Minor == 0 &&
 		b.options.Mode != Persistent && !b.singleSteps {
-		rows = func(width int) int { return max(cuda.NormRows, persistent.Sequences(width)) }
+		rows = func(width int) int {
+			if b.options.Mode == Auto {
+				return max(cuda.NormRows, persistent.Sequences(width))
+			}
+			return cuda.NormRows
+		}
 	}
 	return fuse(p, rows, b.takesNorm, func(s gpt2.Stage) bool { return b.inGEMM[s] })
 }

@@ -8,6 +8,9 @@
 // what the law leaves in the logarithms of times that were measured nearby on the device. Tasks that were not measured
 // have a law of their own.
 //
+// An [Estimate] has an interval that holds nine of ten times. It comes from errors at what was left out of the
+// prediction: shapes, tasks and processors.
+//
 // docs/cost-model.md says how far off predictions are.
 package predict
 
@@ -19,7 +22,7 @@ import (
 	"strings"
 )
 
-const modelVersion = 10
+const modelVersion = 9
 
 // Bounds of a file, since it may be damaged or of someone who means harm.
 const (
@@ -40,12 +43,15 @@ type Model struct {
 	near    map[place][]neighbour
 }
 
-// TaskLaw is the law of a task on a kind of device.
+// TaskLaw is the law of a task on a kind of device, and how far predictions are off: half the widths of intervals that
+// hold nine of ten times, in logarithm.
 type TaskLaw struct {
 	Device string `json:"device"` // "cpu" or "cuda"
 	Task   string `json:"task"`   // "" for tasks that were not measured
 	DType  string `json:"dtype"`
 	Law
+	Spread    float64 `json:"spread"`       // near shapes that were measured on the device
+	Elsewhere float64 `json:"spread_other"` // on a device, or far from all shapes, that were not measured
 }
 
 // place names measurements that are neighbours. Of a law the device is its kind.
@@ -93,7 +99,7 @@ func (m *Model) Device(r *Row) (index int, known bool) {
 const leastUs = 1e-3
 
 // Predict returns the time of work on a device, an index from [Model.Device]. Where nothing of the kind was measured
-// the time is the floor. It allocates nothing.
+// the time is the floor, with an interval that says that nothing is known. It allocates nothing.
 func (m *Model) Predict(device int, w *Work) Estimate {
 	at := place{device: kindOf(m.devices[device].Device), task: w.Task, dtype: w.DType}
 	l := m.laws[at]
@@ -102,12 +108,20 @@ func (m *Model) Predict(device int, w *Work) Estimate {
 		l = m.laws[at]
 	}
 	if l == nil {
-		return Estimate{Us: min(max(w.FloorUs, leastUs), math.MaxFloat64)}
+		us := min(max(w.FloorUs, leastUs), math.MaxFloat64)
+		return Estimate{Us: us, Low: us, High: math.MaxFloat64}
 	}
 	at.device, at.memory = device, w.Memory
+	mean, nearest := correction(w.features(), m.near[at], -1)
 	in, run, out := l.Time(w)
-	factor := math.Exp(correction(w.features(), m.near[at]))
-	return Estimate{Us: min(max((in+run+out)*factor, leastUs), math.MaxFloat64), InUs: in * factor, OutUs: out * factor}
+	factor, spread := math.Exp(mean), l.Elsewhere
+	known := l.Task != "" && nearest <= near
+	if known {
+		spread = l.Spread
+	}
+	us := min(max((in+run+out)*factor, leastUs), math.MaxFloat64)
+	return Estimate{Us: us, InUs: in * factor, OutUs: out * factor, Low: us / math.Exp(spread),
+		High: min(us*math.Exp(spread), math.MaxFloat64), InDomain: known}
 }
 
 // connect checks a model, and prepares it for predictions.
@@ -118,7 +132,8 @@ func (m *Model) connect() error {
 	}
 	for i := range m.Laws {
 		l := &m.Laws[i]
-		for _, v := range l.coefficients() {
+		coefficients := l.coefficients()
+		for _, v := range append(coefficients[:], &l.Spread, &l.Elsewhere) {
 			if !(*v >= 0 && *v < maxNumber) {
 				return fmt.Errorf("law %d of the model holds %g, which no fit gives", i+1, *v)
 			}

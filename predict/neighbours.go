@@ -23,19 +23,26 @@ type neighbour struct {
 	residual float64
 }
 
-// correction returns the weighted mean of the residuals of neighbours. One at a distance d counts (1 + d^2)^-3.
-func correction(here [features]float64, all []neighbour) float64 {
-	sum, weights := 0.0, 0.0
+// near is the distance, squared, from which on measured work says little.
+const near = 4
+
+// correction returns the weighted mean of the residuals of neighbours, but for the one at index without, and the least
+// distance, squared. A neighbour at a distance d counts (1 + d^2)^-3.
+func correction(here [features]float64, all []neighbour, without int) (mean, nearest float64) {
+	sum, weights, nearest := 0.0, 0.0, math.Inf(1)
 	for i := range all {
+		if i == without {
+			continue
+		}
 		d := 0.0
 		for k, v := range here {
 			d += (v - all[i].at[k]) * (v - all[i].at[k])
 		}
 		w := 1 / ((1 + d) * (1 + d) * (1 + d))
-		sum, weights = sum+w*all[i].residual, weights+w
+		sum, weights, nearest = sum+w*all[i].residual, weights+w, min(nearest, d)
 	}
 	if weights == 0 {
-		return 0
+		return 0, nearest
 	}
-	return sum / weights
+	return sum / weights, nearest
 }

@@ -182,15 +182,20 @@ func fewer(rows []Row, k int) (some, rest []Row) {
 	return some, rest
 }
 
-func medianError(m *Model, rows []Row) float64 {
+// medianError returns the median error, and the part of times inside the interval.
+func medianError(m *Model, rows []Row) (median, within float64) {
 	var errors []float64
 	for i := range rows {
 		r := &rows[i]
 		d, _ := m.Device(r)
-		errors = append(errors, math.Abs(math.Log(m.Predict(d, &r.Work).Us/r.Us)))
+		e := m.Predict(d, &r.Work)
+		errors = append(errors, math.Abs(math.Log(e.Us/r.Us)))
+		if e.Low <= r.Us && r.Us <= e.High {
+			within++
+		}
 	}
 	slices.Sort(errors)
-	return errors[len(errors)/2]
+	return errors[len(errors)/2], within / float64(len(rows))
 }
 
 // What no law follows, a step at so many rows and a bend in the floor, is learned from neighbours.
@@ -204,12 +209,64 @@ func TestNeighbours(t *testing.T) {
 	}
 	some, rest := fewer(rowsOf("m", "cpu", "a", truth, 240, step), 3)
 	m := mustFit(t, some)
-	if median := medianError(m, rest); median > 0.16 {
+	if median, _ := medianError(m, rest); median > 0.16 {
 		t.Errorf("the median error is %.0f %%", 100*median)
 	}
 	clear(m.near)
-	if median := medianError(m, rest); median < 0.2 {
+	if median, _ := medianError(m, rest); median < 0.2 {
 		t.Errorf("the median error is %.0f %% without neighbours: the test says nothing", 100*median)
+	}
+}
+
+// Intervals hold nine of ten times that the model has not seen.
+func TestIntervals(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	noise := func(*Work) float64 { return math.Exp(0.2 * random.NormFloat64()) }
+	some, rest := fewer(rowsOf("m", "cuda:0", "a", truth, 160, noise), 2)
+	if _, within := medianError(mustFit(t, some), rest); within < 0.84 || within > 0.97 {
+		t.Errorf("%.0f %% of the times lie in the intervals", 100*within)
+	}
+}
+
+func TestSpread(t *testing.T) {
+	var errors []float64
+	for i := range 99 {
+		errors = append(errors, float64(99-i)/100)
+	}
+	if s := spread(errors, 5); s != 0.9 { // the 90th of 99
+		t.Errorf("spread of 0.01 to 0.99 is %g; expected 0.9", s)
+	}
+	if s := spread([]float64{0.1, 0.3}, 0.7); s != 0.7 {
+		t.Errorf("spread of two errors is %g; expected that of the level before, 0.7", s)
+	}
+}
+
+// A task, a type, a place of data or a size that was not measured is not in the domain, and its interval is no
+// narrower.
+func TestDomain(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	noise := func(*Work) float64 { return math.Exp(0.1 * random.NormFloat64()) }
+	rows := append(rowsOf("m", "cuda:0", "a", truth, 40, noise), rowsOf("m", "cuda:0", "b", truth, 40, noise)...)
+	m := mustFit(t, slices.DeleteFunc(rows, func(r Row) bool { return r.Task == "b" && r.Memory == Resident }))
+	d, known := m.Device(&Row{Machine: "m", Device: "cuda:0"})
+	inside := rows[30].Work
+	width := func(e Estimate) float64 { return e.High / e.Low }
+	was := m.Predict(d, &inside)
+	if !known || !was.InDomain || !(width(was) > 1.1) {
+		t.Fatalf("%v, %+v", known, was)
+	}
+	for name, change := range map[string]func(*Work){
+		"task": func(w *Work) { w.Task = "c" }, "type": func(w *Work) { w.DType = "bfloat16" },
+		"memory": func(w *Work) { w.Task, w.Memory, w.BytesIn, w.BytesOut = "b", Resident, 0, 0 },
+		"host":   func(w *Work) { w.Memory = Host }, "floor": func(w *Work) { w.FloorUs *= 1e4 },
+		"steps": func(w *Work) { w.Steps = 1000 }, "rows": func(w *Work) { w.Rows = 1000 },
+	} {
+		w := inside
+		change(&w)
+		e := m.Predict(d, &w)
+		if e.InDomain || width(e) < width(was) || !(e.Low <= e.Us && e.Us <= e.High && e.Us > 0) {
+			t.Errorf("changed %s: %+v, before %+v", name, e, was)
+		}
 	}
 }
 
@@ -247,7 +304,7 @@ func TestDevice(t *testing.T) {
 		}
 	}
 	w := Work{FloorUs: 7}
-	if e := m.Predict(1, &w); e.Us != 7 {
+	if e := m.Predict(1, &w); e.Us != 7 || e.InDomain || e.High != math.MaxFloat64 {
 		t.Errorf("a GPU: %+v", e)
 	}
 }
@@ -287,14 +344,15 @@ func TestWriteRead(t *testing.T) {
 	}
 	for name, c := range map[string]struct{ text, says string }{
 		"empty": {"", "not JSON"}, "cut": {file[:len(file)/2], "cut off"}, "twice": {file + file, "not JSON"},
-		"version":  {strings.Replace(file, `"version":10`, `"version":8`, 1), "version 8"},
-		"types":    {`{"version":10,"laws":7}`, "cannot be read"},
+		"version":  {strings.Replace(file, `"version":9`, `"version":8`, 1), "version 8"},
+		"types":    {`{"version":9,"laws":7}`, "cannot be read"},
 		"negative": {strings.Replace(file, `"step_us":`, `"step_us":-`, 1), "no fit gives"},
+		"spread":   {strings.Replace(file, `"spread":`, `"spread":-`, 1), "no fit gives"},
 		"floor":    {strings.Replace(file, `"floor_us":`, `"floor_us":-`, 1), "measurement 1"},
 		"memory":   {strings.Replace(file, `"memory":"host"`, `"memory":"disk"`, 1), "disk"},
 		"device":   {strings.ReplaceAll(file, `"device":"cpu"`, `"device":"tpu"`), "tpu"},
 		"law":      {strings.Replace(file, `"task":"b"`, `"task":"x"`, 1), "no law"},
-		"none":     {`{"version":10}`, "0 shapes"},
+		"none":     {`{"version":9}`, "0 shapes"},
 	} {
 		if _, err := Read(strings.NewReader(c.text)); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v; expected %q", name, err, c.says)
@@ -316,7 +374,7 @@ func FuzzRead(f *testing.F) {
 		for d := range m.devices {
 			works := []Work{{}, {Task: "b", DType: "float32", FloorUs: 3}, {Memory: Pinned, BytesIn: 1e9, FloorUs: 1e17}}
 			for _, w := range works {
-				if e := m.Predict(d, &w); !(e.Us > 0) {
+				if e := m.Predict(d, &w); !(e.Us > 0 && e.Low <= e.Us && e.Us <= e.High) {
 					t.Errorf("%+v", e)
 				}
 			}

@@ -105,7 +105,9 @@ func (r *Row) Case() Case {
 
 // Estimate is a predicted time.
 type Estimate struct {
-	Us    float64
-	InUs  float64 // the part of it that copies data to the device
-	OutUs float64 // the part of it that copies data back
+	Us        float64 // the median
+	InUs      float64 // the part of it that copies data to the device
+	OutUs     float64 // the part of it that copies data back
+	Low, High float64 // us: nine of ten times lie between
+	InDomain  bool    // such work was measured on the device
 }

@@ -27,6 +27,7 @@ type Score struct {
 	Times  int     `json:"times"`            // that were predicted; 0 if the way predicts none
 	Median float64 `json:"median,omitempty"` // of the absolute error, as a part of the measured time
 	P90    float64 `json:"p90,omitempty"`
+	Within float64 `json:"within,omitempty"` // part of the times in the predicted interval
 
 	Choices    int     `json:"choices"`               // between CPU and GPU; 0 if nothing was measured on both
 	OverOracle float64 `json:"over_oracle,omitempty"` // geometric mean of time over the better device's
@@ -172,6 +173,7 @@ func noise(rows []predict.Row) float64 {
 // outcomes are those of what was held out.
 type outcomes struct {
 	errors  []float64 // of times
+	within  int       // errors inside the predicted interval
 	regrets []float64 // of choices: logarithms of the time over the better device's
 	worst   float64   // choice: time over the better device's
 	worstOf string
@@ -201,6 +203,7 @@ func grade(ctx context.Context, rows []predict.Row, s Split, w way) (Score, erro
 	score := Score{Split: s.Name, Way: w.name}
 	for _, p := range parts {
 		all.errors, all.regrets = append(all.errors, p.errors...), append(all.regrets, p.regrets...)
+		all.within += p.within
 		if p.worst > score.Worst {
 			score.Worst, score.WorstOf = p.worst, p.worstOf
 		}
@@ -208,6 +211,7 @@ func grade(ctx context.Context, rows []predict.Row, s Split, w way) (Score, erro
 	if score.Times = len(all.errors); score.Times > 0 {
 		slices.Sort(all.errors)
 		score.Median, score.P90 = stats.Median(all.errors), stats.Quantile(all.errors, 0.9)
+		score.Within = float64(all.within) / float64(score.Times)
 	}
 	if score.Choices = len(all.regrets); score.Choices > 0 {
 		sum, wrong := 0.0, 0
@@ -233,7 +237,11 @@ func holdOut(ctx context.Context, rows []predict.Row, held func(*predict.Row) bo
 	}
 	for i := range rows {
 		if r := &rows[i]; f.time != nil && held(r) {
-			out.errors = append(out.errors, math.Abs(f.time(r)/r.Us-1))
+			e := f.time(r)
+			out.errors = append(out.errors, math.Abs(e.Us/r.Us-1))
+			if e.Low <= r.Us && r.Us <= e.High {
+				out.within++
+			}
 		}
 	}
 	for _, p := range Pairs(rows) {

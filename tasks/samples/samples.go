@@ -1,17 +1,22 @@
-// Package samples has samples of the suite of tasks that were measured on some machines. README.md says how they were
-// made.
+// Package samples has samples of the suite of tasks that were measured on some machines, and the cost model that is
+// fitted to them. README.md says how they were made.
 package samples
 
 import (
 	"bytes"
+	"compress/gzip"
 	"embed"
 	"fmt"
 
+	"gpt2scope/predict"
 	"gpt2scope/tasks"
 )
 
 //go:embed *.csv.gz
 var files embed.FS
+
+//go:embed model.json.gz
+var model []byte
 
 // Read returns the samples of all machines.
 func Read() ([]tasks.Sample, error) {
@@ -35,4 +40,13 @@ func H200() ([]tasks.Sample, error) {
 		return nil, err
 	}
 	return tasks.ReadAny(bytes.NewReader(data))
+}
+
+// Model returns the cost model that ships, which is fitted to the samples.
+func Model() (*predict.Model, error) {
+	z, err := gzip.NewReader(bytes.NewReader(model))
+	if err != nil {
+		return nil, err
+	}
+	return predict.Read(z)
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 
@@ -39,7 +40,9 @@ Without any, the samples are those stored in this program. "other tasks" is for 
 measured.
 
   efficiency  how many times the floor the work takes
-  step us     for each launch, or each step of a pass`,
+  step us     for each launch, or each step of a pass
+  interval    nine of ten times lie within this part of the prediction, on a device where
+              the task was measured, and elsewhere`,
 		Example: `  infer tasks fit out -o model.json
   infer tasks fit epyc/samples.csv h200/samples.csv.gz -o model.json`,
 		Annotations: map[string]string{cli.UsesKey: ""},
@@ -126,11 +129,12 @@ func writeModel(w io.Writer, m *predict.Model) {
 	for _, r := range m.Measured {
 		shapes[[3]string{predict.Kind(r.Device), r.Task, r.DType}]++
 	}
-	const head = "device\ttask\ttype\tshapes\tefficiency\tstep us\tbase us\tpageable us/MiB in, out\tpinned"
+	const head = "device\ttask\ttype\tshapes\tefficiency\tstep us\tbase us\tpageable us/MiB in, out\tpinned\t" +
+		"interval\telsewhere"
 	table.Lines(w, table.Left, head, m.Laws, func(l predict.TaskLaw) string {
-		return fmt.Sprintf("%s\t%s\t%s\t%d\t%.2f\t%s\t%s\t%s\t%s", l.Device, cmp.Or(l.Task, "other tasks"), l.DType,
+		return fmt.Sprintf("%s\t%s\t%s\t%d\t%.2f\t%s\t%s\t%s\t%s\t%s\t%s", l.Device, cmp.Or(l.Task, "other tasks"), l.DType,
 			shapes[[3]string{l.Device, l.Task, l.DType}], l.Floor, orDash(l.StepUs), orDash(l.BaseUs),
-			transfers(l.PageableIn, l.PageableOut), transfers(l.PinnedIn, l.PinnedOut))
+			transfers(l.PageableIn, l.PageableOut), transfers(l.PinnedIn, l.PinnedOut), factor(l.Spread), factor(l.Elsewhere))
 	})
 }
 
@@ -149,20 +153,31 @@ func transfers(in, out predict.Transfer) string {
 	return cli.Digits(in.UsPerMiB) + ", " + cli.Digits(out.UsPerMiB)
 }
 
+// factor writes half the width of an interval of logarithms.
+func factor(half float64) string {
+	if f := math.Exp(half); f < 2 {
+		return fmt.Sprintf("%.0f%%", 100*(f-1))
+	} else {
+		return fmt.Sprintf("x %.1f", f)
+	}
+}
+
 // newTasksCheck makes "infer tasks check".
 func newTasksCheck() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "check [SAMPLES...]",
 		Short: "Grade the cost model and simpler ways on what they have not seen",
-		Long: `check fits three ways to choose between CPU and GPU to a part of the measurements, and grades them on the
+		Long: `check fits four ways to choose between CPU and GPU to a part of the measurements, and grades them on the
 others: sizes, tasks and CPUs that were held out.
 
   floor        the device with the lesser floor, copies included
   threshold    the GPU from so many FLOPs on, the best number for each task
+  tree         a small decision tree on what is known of the work
   model        the cost model of 'infer tasks fit'
 
   median, P90  of the error of predicted times, in percent of the measured time
+  within %     times in the interval that is predicted for 90 %
   over oracle  geometric mean of the time on the chosen device, CPU or GPU, over the
                time on the better one; 1 is a perfect choice
   worst        the worst choice, as a ratio
@@ -201,11 +216,11 @@ data in the GPU's memory count only for tasks that have no others. SAMPLES are a
 func writeCheck(w io.Writer, r *grade.Result) {
 	fmt.Fprintf(w, "%s of %s on their devices; the median of other repeats is %.1f %% off (median)\n\n",
 		cli.Count(r.Rows, "measurement"), cli.Count(r.Shapes, "shape"), 100*r.Noise)
-	const head = "held out\tway\tmedian %\tP90 %\ttimes\tover oracle\tworst\twrong %\tchoices"
+	const head = "held out\tway\tmedian %\tP90 %\twithin %\ttimes\tover oracle\tworst\twrong %\tchoices"
 	table.Lines(w, table.Left, head, r.Scores, func(s grade.Score) string {
-		times, choices := "-\t-\t-", "-\t-\t-\t-"
+		times, choices := "-\t-\t-\t-", "-\t-\t-\t-"
 		if s.Times > 0 {
-			times = fmt.Sprintf("%.1f\t%.1f\t%d", 100*s.Median, 100*s.P90, s.Times)
+			times = fmt.Sprintf("%.1f\t%.1f\t%.0f\t%d", 100*s.Median, 100*s.P90, 100*s.Within, s.Times)
 		}
 		if s.Choices > 0 {
 			choices = fmt.Sprintf("%.3f\t%.3f\t%.1f\t%d", s.OverOracle, s.Worst, 100*s.Wrong, s.Choices)

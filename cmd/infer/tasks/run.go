@@ -23,6 +23,7 @@ import (
 	"gpt2scope/predict"
 	"gpt2scope/schedule"
 	"gpt2scope/tasks"
+	"gpt2scope/tasks/samples"
 )
 
 // streamFlags are the flags of 'infer tasks simulate', most of which 'infer tasks run' has too.
@@ -63,7 +64,8 @@ the program, and schedules it on the CPU and the GPUs of a machine: by an oracle
 always on one device, by the best threshold in hindsight, by expected finish on floors, and by the scheduler
 of this program. No GPU is needed. The bound is a time that no schedule can beat.
 
-The stream is of every second size of each task, and the model is fitted to the other sizes.`,
+The stream is of every second size of each task. The model is fitted to the other sizes of SAMPLES; without
+SAMPLES it is the one that ships, which is fitted to all.`,
 		Example: `  infer tasks simulate
   infer tasks simulate out/samples.csv --gantt schedule.svg`,
 		Annotations: map[string]string{cli.UsesKey: ""},
@@ -87,10 +89,13 @@ func (s *streamFlags) keeps(samples []string) error {
 	return cli.CheckSame("--gantt", s.gantt, append(slices.Clone(samples), s.model)...)
 }
 
-// predictor returns what makes the model: --model-file, or a fit.
-func (s *streamFlags) predictor(ctx context.Context) func(rows []predict.Row) (*predict.Model, error) {
+// predictor returns what makes the model: --model-file or the one that ships if it is asked for, else a fit.
+func (s *streamFlags) predictor(ctx context.Context, ships bool) func(rows []predict.Row) (*predict.Model, error) {
 	return func(rows []predict.Row) (*predict.Model, error) {
-		if s.model == "" {
+		switch {
+		case s.model == "" && ships:
+			return samples.Model()
+		case s.model == "":
 			return predict.Fit(ctx, rows)
 		}
 		f, err := os.Open(s.model)
@@ -115,7 +120,7 @@ func (s *streamFlags) run(ctx context.Context, args []string, stdout, stderr io.
 		return err
 	}
 	setup := schedule.Setup{Rows: rows, Machine: s.machine, Jobs: s.n, Interval: s.interval, Seed: s.seed}
-	setup.Model = s.predictor(ctx)
+	setup.Model = s.predictor(ctx, len(args) == 0)
 	p, err := files.Await(ctx, setup.Prepare)
 	if err != nil {
 		return err
@@ -262,7 +267,7 @@ func (r *runFlags) run(ctx context.Context, m *cli.ModelFlags, args []string, st
 	}
 	p, err := files.Await(ctx, schedule.Setup{
 		Rows: rows, Devices: names, Jobs: r.n, Interval: r.interval, Seed: r.seed,
-		Chosen: chosen, LongestUs: r.longest * 1e3, Most: int64(r.most) << 20, Model: r.predictor(ctx),
+		Chosen: chosen, LongestUs: r.longest * 1e3, Most: int64(r.most) << 20, Model: r.predictor(ctx, false),
 	}.Prepare)
 	if err != nil {
 		return err

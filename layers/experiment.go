@@ -43,6 +43,7 @@ type Experiment struct {
 
 	weights *gpt2.Session // holds the weights of all layers while others come and go
 	own     []int32       // what the whole model writes, once it was needed
+	ownBest []int32       // the tokens that it finds most likely there
 }
 
 // ErrSkipped is wrapped by the error of a task that failed alone: other tasks can go on.

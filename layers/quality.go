@@ -3,6 +3,7 @@ package layers
 import (
 	"context"
 	"math"
+	"slices"
 
 	"gpt2scope/gpt2"
 )
@@ -25,7 +26,20 @@ func (e *Experiment) quality(ctx context.Context, s *gpt2.Session) ([]Value, err
 		return nil, err
 	}
 	if e.Text == nil {
-		return []Value{{Metric: "bits per token", Unit: "bits", Value: r.Loss() / math.Ln2}}, nil
+		best, err := e.best(ctx, s, e.own)
+		if err != nil {
+			return nil, err
+		}
+		same := 0
+		for i := range best {
+			if best[i] == e.ownBest[i] {
+				same++
+			}
+		}
+		return []Value{
+			{Metric: "bits per token", Unit: "bits", Value: r.Loss() / math.Ln2},
+			{Metric: "agreement", Unit: "1", Value: float64(same) / float64(len(best)), N: len(best)},
+		}, nil
 	}
 	return []Value{
 		{Metric: "bits per byte", Unit: "bits", Value: r.BitsPerByte(e.Bytes)},
@@ -58,6 +72,22 @@ func (e *Experiment) ownText(ctx context.Context) ([]int32, error) {
 		}
 		ids = append(ids, token.ID)
 	}
+	if e.ownBest, err = e.best(ctx, s, ids); err != nil {
+		return nil, err
+	}
 	e.own = ids
 	return ids, nil
+}
+
+// best returns the most likely next token after each of a text's but the last.
+func (e *Experiment) best(ctx context.Context, s *gpt2.Session, text []int32) ([]int32, error) {
+	if err := s.Reset(); err != nil {
+		return nil, err
+	}
+	logits, err := s.Logits(ctx, text[:len(text)-1], gpt2.LogitsAll)
+	var best []int32
+	for row := range slices.Chunk(logits, e.Model.Config.Vocab) {
+		best = append(best, int32(slices.Index(row, slices.Max(row))))
+	}
+	return best, err
 }

@@ -38,8 +38,9 @@ type Variant struct {
 	// "decode bytes", "prefill floor", "decode floor" (ms, the least time by the device's ceilings),
 	// "prefill share of floor", "decode share of floor" (roofline %: floor / time),
 	// "energy" (mJ per token), "bits per byte", "perplexity", "bits per token" (of a text that the whole model writes),
-	// "draft time" (ms, of a token of the whole model while this depth drafts; of the whole depth without drafts),
-	// "drafts" (verified at once), "tokens a pass". A metric that could not be measured is absent.
+	// "agreement" (share of its tokens after which the most likely next one is full depth's), "draft time" (ms, of a
+	// token of the whole model while this depth drafts; of the whole depth without drafts), "drafts" (verified at once),
+	// "tokens a pass". A metric that could not be measured is absent.
 	Metrics map[string]Metric `json:"metrics"`
 }
 

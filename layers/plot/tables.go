@@ -20,7 +20,7 @@ type Table struct {
 
 // brief are the columns of the first table of a terminal.
 var brief = []string{"prefill time", "decode time", "decode share of floor", "launches", "predicted memory", "energy",
-	"bits per byte", "perplexity", "bits per token", "drafts", "tokens a pass", "draft time"}
+	"bits per byte", "perplexity", "bits per token", "agreement", "drafts", "tokens a pass", "draft time"}
 
 // Tables are those of a result: medians of all variants, with the intervals of times alone, and what was fitted.
 func Tables(r *layers.Result) []*Table {

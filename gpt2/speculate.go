@@ -290,7 +290,7 @@ func (w *way) round(n int, took float64) float64 {
 
 // Of trials: how many rounds they take, after how many the first begins, how many lie between trials of all ways at
 // first and at most. What a way took is forgotten over so many rounds. A way must be faster than none by so much.
-const trialRounds, firstTrial, firstPause, mostPause, forget, gain = 4, 8, 48, 512, 32, 1.03
+const trialRounds, firstTrial, firstPause, mostPause, forget, gain = 12, 8, 48, 512, 32, 1.03
 
 // newChoice returns the ways to speculate that a session has, nil if there are none.
 func newChoice(s *Session) *choice {
@@ -320,7 +320,7 @@ func (c *choice) took(tokens, drafted int, d time.Duration) {
 		c.trial--
 		// One whose drafts all fail is not tried longer, except for a second round at first.
 		again := tokens > 1 || c.pause == firstPause && c.trial == trialRounds-1
-		if c.trial > 0 && (again || w.perToken() < 1.3*c.ways[0].perToken()) {
+		if c.trial > 0 && (again || w.perToken() < 1.1*c.ways[0].perToken()) {
 			return
 		}
 		c.trial = 0

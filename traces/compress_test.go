@@ -10,13 +10,14 @@ import (
 	"testing"
 )
 
-type full struct{ room int }
+// FullDisk takes so many bytes.
+type FullDisk struct{ Room int }
 
-var errFull = errors.New("no space")
+var ErrFull = errors.New("no space left")
 
-func (f *full) Write(b []byte) (int, error) {
-	if f.room -= len(b); f.room < 0 {
-		return 0, errFull
+func (f *FullDisk) Write(b []byte) (int, error) {
+	if f.Room -= len(b); f.Room < 0 {
+		return 0, ErrFull
 	}
 	return len(b), nil
 }
@@ -32,7 +33,7 @@ func TestCompressor(t *testing.T) {
 		}
 		text = text[:size]
 		var b bytes.Buffer
-		c, short := newCompressor(&b), newCompressor(&full{blockSize / 10})
+		c, short := newCompressor(&b), newCompressor(&FullDisk{blockSize / 10})
 		for rest := text; len(rest) > 0; {
 			n := min(len(rest), 1+r.IntN(blockSize))
 			if _, err := c.Write(rest[:n]); err != nil {
@@ -51,7 +52,7 @@ func TestCompressor(t *testing.T) {
 		if got, err := io.ReadAll(z); err != nil || !bytes.Equal(got, text) {
 			t.Errorf("%d bytes: read %d, error %v", size, len(got), err)
 		}
-		if err := short.Close(); (err != nil) != (size >= blockSize) || err != nil && err != errFull {
+		if err := short.Close(); (err != nil) != (size >= blockSize) || err != nil && err != ErrFull {
 			t.Errorf("%d bytes: error %v of a full disk", size, err)
 		}
 	}

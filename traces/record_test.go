@@ -260,13 +260,25 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
+// failing is a full disk.
+type failing struct{ left int }
+
+var errFull = errors.New("no space left")
+
+func (f *failing) Write(p []byte) (int, error) {
+	if f.left -= len(p); f.left < 0 {
+		return 0, errFull
+	}
+	return len(p), nil
+}
+
 func TestWriterErrors(t *testing.T) {
 	events := make([]traces.Event, 100000)
 	for i := range events {
 		events[i] = traces.Plain(traces.KindRange, traces.Thread(1, 1), "x", int64(i), 0)
 	}
 	for _, name := range []string{"x.json", "x.json.gz"} {
-		if err := traces.Write(&traces.FullDisk{Room: 1 << 16}, name, &traces.Header{}, events); !errors.Is(err, traces.ErrFull) {
+		if err := traces.Write(&failing{1 << 16}, name, &traces.Header{}, events); !errors.Is(err, errFull) {
 			t.Errorf("%s: a full disk gives %v", name, err)
 		}
 	}

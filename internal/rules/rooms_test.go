@@ -37,6 +37,7 @@ var others = map[string]string{
 	"github.com/google/pprof":            "traces/pprof",
 	"github.com/ianlancetaylor/demangle": "cuda/cupti",
 	"github.com/klauspost/compress":      "traces",
+	"github.com/klauspost/pgzip":         "traces",
 	"github.com/rivo/uniseg":             "gpt2/tokenizer",
 	"github.com/schollz/progressbar":     "cmd/infer/cli",
 	"github.com/spf13":                   "cmd/infer cmd/infer/layers cmd/infer/tasks cmd/infer/bench cmd/infer/trace cmd/infer/learn cmd/infer/cli",

@@ -311,7 +311,7 @@ typedef struct {
   float log_probability; // at temperature 1; NaN if not requested
   int64_t position;      // of the token in its text, offset included
   uint64_t time;         // %globaltimer, nanoseconds
-  int32_t rows, unused;  // with verify, of the pass, in the slot of its first token, -1 in those of others; else 0
+  int32_t rows, unused;  // with verify, of the pass, in the slot of its first token, -1 in those of others; else left as it was
 } gs_slot;
 
 // token = sample(logits); pos[b] += T - *pad; step += 1. If the logits are those of a gs_persistent in which a block

@@ -141,7 +141,7 @@ type Slot struct {
 	LogProb  float32
 	Position int64
 	Time     uint64 // %globaltimer, nanoseconds
-	Rows     int32  // with Verify, of the pass, in the slot of its first token, -1 in those of others; else 0
+	Rows     int32  // with Verify, of the pass, in the slot of its first token, -1 in those of others; else left as it was
 	Unused   int32
 }
 

@@ -31,19 +31,23 @@ func (r *Runner) Draft(text []int32, by gpt2.Speculation) error {
 	if len(text) != r.state.position+1 {
 		return fmt.Errorf("drafts after a text of %d tokens, with %d in the cache", len(text), r.state.position)
 	}
-	if d.device == nil {
-		d.begin = cuda.Align(4 * int64(r.options.Context+1))
-		row := r.backend.bufferBytes(gpt2.BufLogits, r.Plan(r.decodePass()))
-		var err error
-		if d.device, err = r.backend.dev.Alloc(d.begin + cuda.PersistentVerify*row); err != nil {
+	var err error
+	if d.begin = cuda.Align(4 * int64(r.options.Context+1)); d.host == nil {
+		if d.host, err = r.backend.dev.AllocHost(d.begin); err != nil {
 			return err
 		}
-		if d.host, err = r.backend.dev.AllocHost(d.begin); err != nil {
+	}
+	if d.device == nil {
+		row := r.backend.bufferBytes(gpt2.BufLogits, r.Plan(r.decodePass()))
+		if d.device, err = r.backend.dev.Alloc(d.begin + cuda.PersistentVerify*row); err != nil {
 			return err
 		}
 	}
 	if err := r.stream.Synchronize(); err != nil { // an earlier copy may be under way
 		return err
+	}
+	for step := range uint64(ringSlots) { // of passes whose tokens were dropped
+		r.ring.slot(step, 0).Rows = 0
 	}
 	for i, id := range text {
 		binary.LittleEndian.PutUint32(d.host.Bytes()[4*i:], uint32(id))
@@ -69,7 +73,7 @@ func (r *Runner) CanDraft(by gpt2.Speculation) error {
 	return nil
 }
 
-// check says why the Decode that begins cannot verify drafts.
+// check says why the Decode that begins cannot verify drafts. One that need not goes without.
 func (d *drafts) check(r *Runner) error {
 	why := ""
 	switch {

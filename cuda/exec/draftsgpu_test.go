@@ -80,6 +80,26 @@ func TestEmulatedDrafts(t *testing.T) {
 	if d := drafting.Stats().Speculated; verified != d.Passes || verified == 0 || made != 8-d.Accepted {
 		t.Errorf("of %d passes %d verified drafts: %+v", made, verified, d)
 	}
+	// What a text that ended early left in slots counts in no later one, whose launches verify nothing.
+	must(t, drafting.Reset())
+	g := gpt2.Generation{Tokens: 30, IgnoreEOS: true, Speculate: gpt2.DefaultSpeculation(gpt2.DraftLookup)}
+	for _, err := range drafting.Generate(t.Context(), prompt, g) {
+		must(t, err)
+		if drafting.Stats().DecodeTokens == 3 {
+			break
+		}
+	}
+	if d := drafting.Stats().Speculated; d.Passes == 0 {
+		t.Error("no drafts were verified before the text ended")
+	}
+	must(t, drafting.Reset())
+	drafting.Runner().(*Runner).drafts.always = false
+	g.Tokens = 62                                                 // nearly as many steps as there are slots
+	g.Sampling = gpt2.Sampling{Temperature: 2, TopK: 40, Seed: 1} // so that hardly a pair of tokens comes twice
+	generate(t, drafting, []int32{1}, g)
+	if d := drafting.Stats().Speculated; d != (gpt2.Speculated{}) {
+		t.Errorf("steps that verify nothing verified %+v", d)
+	}
 }
 
 // TestDraftsOnGPU: the same on a GPU, of texts that repeat themselves and of others, greedy and drawn.

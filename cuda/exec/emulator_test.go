@@ -35,7 +35,7 @@ func emulator(t testing.TB) (cxx []string, csrc string, sources []string) {
 	}
 	sources = []string{checkout.Path("cuda/testdata/stub.c"), checkout.Path("cuda/testdata/compute.h"),
 		checkout.Path("cuda/abi.h")}
-	for _, pattern := range []string{"*.cuh", "decode*.cu", "*_wgmma.cu", "emulator/*"} {
+	for _, pattern := range []string{"*.cuh", "decode*.cu", "*_wgmma.cu", "linear_rows.cu", "emulator/*"} {
 		files, err := filepath.Glob(filepath.Join(csrc, pattern))
 		must(t, err)
 		sources = append(sources, files...)

@@ -357,6 +357,7 @@ func (r *Runner) launch(c *compiled, p passRecorder, first bool) error {
 func (r *Runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	defer func() { r.drafts.rows = 0 }()
 	c, err := r.begin(r.decodePass(), false)
 	if err != nil {
 		return err
@@ -364,7 +365,6 @@ func (r *Runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool
 	if err := r.state.refresh(r.stream); err != nil {
 		return r.fail(c, err)
 	}
-	defer func() { r.drafts.rows = 0 }()
 	if err := r.drafts.check(r); err != nil {
 		return err
 	}

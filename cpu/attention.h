@@ -97,10 +97,10 @@ static void op_append(gs_worker *w, const gs_step *s) {
 	}
 }
 
-// ---- one query ----
+// ---- few queries ----
 
 // attend computes for some queries over keys [0, n) of a chunk: m = max score, l = sum 2^(score - m), out = sum 2^(score -
-// m) value. Each query has its own n, the last the largest, and the result that it has alone: scores beyond its n are 0.
+// m) value. Each query has its own n, the last the largest, and the result that it has alone: weights beyond its n are 0.
 INLINE void attend(const gs_cache *c, int rows, const float q[][MAX_HS], const float *keys, const float *values,
 		const int64_t *n, float *m, float *l, float out[][MAX_HS]) {
 	float score[GS_GR][KEYS], block[GS_GR * GS_NR];

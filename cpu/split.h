@@ -9,7 +9,8 @@
 // that of float32 sums, and mostly less (TestLinearExact). TDPBF16PS treats parts, products and sums below 2^-126 as 0,
 // so products below 2^-102 lose their last bits. If x or w is not finite, or the sum overflows, the result is NaN.
 //
-// For float32 weights, and for others with too large a K for bf16.h and tile_int8.h. From GS_SPLIT_ROWS rows on:
+// For float32 weights, for bfloat16 ones whose products are exact (gs_weight), and for others with too large a K for
+// bf16.h and tile_int8.h. From GS_SPLIT_ROWS rows on:
 // splitting a panel takes as long as multiplying some tens of rows with it. K is divided into the same blocks as in
 // linear_many. A bfloat16 weight is its first part, and lies in memory as the tiles take it: three products are left,
 // whose sum is the same.

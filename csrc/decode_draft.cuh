@@ -41,7 +41,7 @@ template <typename Shared> __device__ inline bool comes(const Shared &sh, int pa
 
 // A warp finds drafts of the tokens after the one at place t of the launch: what followed the longest match of the last
 // tokens, the last such.
-template <typename Traits, typename Shared> __device__ void draft(const Params &p, Shared &sh, int t) {
+template <typename Shared> __device__ void draft(const Params &p, Shared &sh, int t) {
   const int lane = threadIdx.x % 32, *const text = text_of(p), end = sh.pos0[0] + t + 1;
   unsigned best = 0;
   if (t + 1 < p.tokens) {
@@ -69,7 +69,7 @@ template <typename Traits, typename Shared> __device__ void draft(const Params &
 }
 
 // A warp takes the tokens of a pass that began at place t of the launch, and finds drafts for the next one.
-template <typename Traits, typename Shared> __device__ void accept(const Params &p, Shared &sh, int t) {
+template <typename Shared> __device__ void accept(const Params &p, Shared &sh, int t) {
   const int lane = threadIdx.x % 32, rows = sh.verified.rows;
   int taken = 1;
   while (taken < rows && sh.found.drawn[taken - 1] == sh.token[taken]) taken++;
@@ -80,7 +80,7 @@ template <typename Traits, typename Shared> __device__ void accept(const Params 
     sh.verified.taken = taken, sh.verified.passes++;
   }
   __syncwarp();
-  draft<Traits>(p, sh, t + taken);
+  draft(p, sh, t + taken);
   if (lane == 0) *(volatile int *)&sh.step = t + taken;
 }
 

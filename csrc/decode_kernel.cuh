@@ -117,11 +117,10 @@ template <typename Traits> struct Shared {
   uint64_t polled;    // when a warp was last found to wait for packets for long
   int aborted;        // a block has waited too long
   int polling;        // whether a warp has waited for packets for long since `polled`
-  int token[Traits::BATCHED ? 8 : Traits::ROWS], pos0[Traits::BATCHED ? 8 : 1];
+  int token[Traits::XROWS], pos0[Traits::BATCHED ? 8 : 1];
   Verified verified;
   int step;  // decode steps that have ended
-  float own[Traits::BATCHED ? 8 : Traits::ROWS]
-           [16];  // the block's rows of the residual stream; of one row they are in registers
+  float own[Traits::XROWS][16];  // the block's rows of the residual stream; of one row they are in registers
   LayerNormStats norm[Traits::ROWS];  // of a step
   Found<Traits> found;
   uint64_t arrived[2];  // when the inputs of a step had
@@ -132,9 +131,7 @@ template <typename Traits> struct Work {
   union {
     alignas(16) uint16_t x[WARPS][16 + Traits::X];  // a warp's part of x, with room for packets that overlap its ends
     // SequenceCandidates, when the logits are computed.
-    alignas(16) unsigned char rooms[!Traits::SAMPLES_EACH ? 1
-                                                          : (Traits::BATCHED ? GS_PERSISTENT_SEQUENCES : Traits::ROWS) *
-                                                                sizeof(SequenceCandidates)];
+    alignas(16) unsigned char rooms[Traits::SAMPLES_EACH ? Traits::XROWS * sizeof(SequenceCandidates) : 1];
   };
   alignas(16) float out[2][Traits::VERIFY ? 1 : WARPS][HEAD + 2];           // of attention: output, maximum, sum
   alignas(16) float weight[WARPS][Traits::ROWS][Traits::WEIGHTS];           // of attention: of keys
@@ -798,12 +795,12 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
               float d0[4] = {}, d1[4] = {};
               mma(d0, a0, b0, q0);
               mma(d1, a1, b1, q1);
-              // Column 0: keys g and g + 8 in the lanes of q = 0. In powers of 2.
+              // Keys g and g + 8: of column 0 in the lanes of q = 0, of several rows that of row q. In powers of 2.
               const float scale = 0.125f * 1.4426950408889634f;
               const int end = VERIFY && launch ? have - many + 1 + q : have;  // a row has keys up to its own
               const float s0 = at + g < end ? (d0[0] + d1[0]) * scale : -1e30f,
                           s1 = at + g + 8 < end ? (d0[2] + d1[2]) * scale : -1e30f;
-              float top = fmaxf(s0, s1);  // all columns are equal
+              float top = fmaxf(s0, s1);  // of one row all columns are equal
 #pragma unroll
               for (int o = 4; o < 32; o *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, o));
               top = fmaxf(most, top);
@@ -847,9 +844,8 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
             if (lane == 0)
               *reinterpret_cast<float2 *>(out + HEAD) = make_float2(largest, sum[r]);
           }
-          if (lane == 0) {
-            if (!BATCHED && keys > 0) mbarrier_arrive(&sh.empty[tile_k]), mbarrier_arrive(&sh.empty[tile_v]);
-          }
+          if (!BATCHED && lane == 0 && keys > 0)
+            mbarrier_arrive(&sh.empty[tile_k]), mbarrier_arrive(&sh.empty[tile_v]);
           barrier_arrive<Traits>(FULL + buffer);
           if (!BATCHED && launch && last) {  // nobody waits for the cache
 #pragma unroll 1
@@ -1123,9 +1119,8 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
           if (s.in == GS_PERSISTENT_ATTENDED) {
             // Half a warp has the packets of a split of a head, and of the split two further.
             constexpr int HEADS = Traits::HEADS;
-            const int head = opaque_if < Traits::SAMPLES || VERIFY
-                                 ? Traits::NB != 4
-                                 : Traits::BATCHED && !Traits::PROMPT && Traits::WARPS == 8 > (warp)*SMALL / HEAD;
+            constexpr bool OPAQUE = (Traits::SAMPLES || VERIFY) && Traits::NB != 4;
+            const int head = opaque_if<OPAQUE>(warp) * SMALL / HEAD;
             int packet = lane % 16, half = lane / 16;
             if (Traits::SAMPLES || VERIFY) asm volatile("" : "+r"(packet), "+r"(half));
             uint4 u[ROWS][HEADS][2] = {};
@@ -1351,7 +1346,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
       sample_each<Traits>(p, sh, reinterpret_cast<SequenceCandidates *>(work.rooms), warp, s.row, s.rows, step, need);
       if constexpr (VERIFY) {
         named_sync<32 * WARPS>(RANKED);
-        if (warp == 0) accept<Traits>(p, sh, step);
+        if (warp == 0) accept(p, sh, step);
       }
     } else if constexpr (Traits::SAMPLES)
       rank_candidates<WARPS>(shared_address(&candidates_in(work)), shared_address(&logits_or_sorted_in(work)));
@@ -1447,7 +1442,7 @@ template <typename Traits> __device__ __forceinline__ void run_block(const Param
   if constexpr (Traits::VERIFY) {
     for (int i = threadIdx.x; i <= pos0; i += Traits::THREADS) text_of(p)[i] = p.text[i];
     __syncthreads();
-    if (warp == 0) draft<Traits>(p, sh, 0);
+    if (warp == 0) draft(p, sh, 0);
   }
   __syncthreads();
   if (warp == WARPS + Traits::FINISH) {

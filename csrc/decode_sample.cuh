@@ -58,7 +58,7 @@ struct alignas(16) LaneBest {
   }
 };
 
-// What a block has found of each sequence.
+// What a block has found of each sequence, or row of a pass that verifies drafts.
 template <typename Traits> struct Found {
   static constexpr int GREEDY = Traits::BATCHED && !Traits::SAMPLES ? GS_PERSISTENT_SEQUENCES : Traits::ROWS,
                        DRAWN = Traits::SAMPLES_EACH && Traits::BATCHED ? GS_PERSISTENT_SEQUENCES : Traits::ROWS;
@@ -462,8 +462,8 @@ __device__ int sample_token(const Params &p, Shared &sh, Work &work, LaneBest ow
   return finite ? choose(p, list, sums.sorted, log_probability) : -1;
 }
 
-// The warps that compute, of several sequences: warp j samples the token of sequence j, and all put candidates in
-// order.
+// The warps that compute, of several sequences or rows: warp j samples the token of number j, and all put candidates
+// in order.
 template <typename Traits, typename Shared>
 __device__ void sample_each(const Params &p, Shared &sh, SequenceCandidates *rooms, int warp, int first, int rows,
                             int t, uint32_t epoch) {
@@ -563,7 +563,7 @@ __device__ __forceinline__ void finish_token(const Params &p, Shared &sh, Work &
   }
   if constexpr (VERIFY && !Traits::SAMPLES) {
     named_sync<32 * FINISH>(LISTED);
-    if (of.f == 0) accept<Traits>(p, sh, t);
+    if (of.f == 0) accept(p, sh, t);
   }
   if (of.f == of.ends && !Traits::SAMPLES_EACH) stamp<Traits>(p, pass, p.count, GS_PERSISTENT_PUBLISHED);
   barrier_sync<Traits>(TOKEN);

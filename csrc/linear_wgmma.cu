@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
     for (int k = 0; k < steps; k++, i++) {
       const int stage = i % R::STAGES;
       mbarrier_wait(full + stage, i / R::STAGES & 1);
-      const uint64_t a = tile_rows(ring + stage * R::STAGE + (TURNS ? 0 : group * HALVES * 8192)),
+      const uint64_t a = tile_rows(ring + stage * R::STAGE + (TURNS ? 0 : group * 8192)),
                      b = tile_rows(ring + stage * R::STAGE + R::A);
       wgmma_begin();
 #pragma unroll
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
       cluster_wait();
 #pragma unroll
       for (int h = 0; h < HALVES; h++)
-        if (group * HALVES + h != part)
+        if (group != part)
 #pragma unroll
           for (int j = 0; j < BN / 8; j++) store_cluster4(parts + j * 2048, SPLIT - 1 - part, d[h] + 4 * j, &other);
     }
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
     named_sync<TOGETHER>(READY + (TURNS ? group : 0));  // biases are in shared memory, and the ring of SPLIT is free
 #pragma unroll
     for (int h = 0; h < HALVES; h++) {
-      const int rows = (TURNS ? h : group * HALVES + h) * 64;
+      const int rows = (TURNS ? h : group) * 64;
       if (SPLIT > 1 && rows != part * 64) continue;
       if constexpr (SPLIT > 1) {
         mbarrier_wait(&other, 0);

@@ -104,6 +104,9 @@ func TestOwnText(t *testing.T) {
 	}
 	// Layers of random weights hardly change what is most likely, so one of the whole model's is replaced.
 	near(t, "agreement", values["agreement"].Value, same/8, 1e-12)
+	if a := values["agreement"]; a.N != 0 || a.Low != 0 || a.High != 0 {
+		t.Errorf("repeats give the interval of %+v", a)
+	}
 	e.ownBest[5] = (e.ownBest[5] + 1) % 257
 	near(t, "agreement", run(t, e, TaskQuality, v)["agreement"].Value, (same-1)/8, 1e-12)
 }
@@ -222,7 +225,7 @@ func TestAddDropsNaN(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	values := []Value{{Metric: "perplexity", Value: math.Inf(1)}, {Metric: "agreement", Value: 0.5}, {Metric: "KL divergence", Value: math.NaN()}}
+	values := []Value{{Metric: "perplexity", Value: math.Inf(1)}, {Metric: "agreement", Value: 0.5}, {Metric: "bits per token", Value: math.NaN()}}
 	if err := errors.Join(j.Add(task.Key(), rowsOf(task, values)), j.Close()); err != nil {
 		t.Fatal(err)
 	}

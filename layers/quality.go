@@ -11,44 +11,31 @@ import (
 // quality measures how well a variant predicts the text that was given or, without one, a text that the whole model
 // writes: no model predicts that better than the whole one does.
 func (e *Experiment) quality(ctx context.Context, s *gpt2.Session) ([]Value, error) {
-	text := e.Text
-	if text == nil {
+	if e.Text == nil {
 		own, err := e.ownText(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if text = own; e.hasEOS() { // which comes before every text
-			text = own[1:]
-		}
-	}
-	r, err := s.Evaluate(ctx, text, e.Window, max(1, e.Window/2), nil)
-	if err != nil {
-		return nil, err
-	}
-	if e.Text == nil {
-		best, err := e.best(ctx, s, e.own)
-		if err != nil {
-			return nil, err
-		}
-		same := 0
+		nats, best, err := e.read(ctx, s, own)
+		same := 0.0
 		for i := range best {
 			if best[i] == e.ownBest[i] {
 				same++
 			}
 		}
 		return []Value{
-			{Metric: "bits per token", Unit: "bits", Value: r.Loss() / math.Ln2},
-			{Metric: "agreement", Unit: "1", Value: float64(same) / float64(len(best)), N: len(best)},
-		}, nil
+			{Metric: "bits per token", Unit: "bits", Value: nats / math.Ln2},
+			{Metric: "agreement", Unit: "1", Value: same / float64(len(own)-1)},
+		}, err
+	}
+	r, err := s.Evaluate(ctx, e.Text, e.Window, max(1, e.Window/2), nil)
+	if err != nil {
+		return nil, err
 	}
 	return []Value{
 		{Metric: "bits per byte", Unit: "bits", Value: r.BitsPerByte(e.Bytes)},
 		{Metric: "perplexity", Unit: "1", Value: r.Perplexity()},
 	}, nil
-}
-
-func (e *Experiment) hasEOS() bool {
-	return e.Model.Config.EOS >= 0 && e.Model.Config.EOS < e.Model.Config.Vocab
 }
 
 // ownText samples Window tokens from the whole model at temperature 1, after its end-of-text token if it has one.
@@ -62,8 +49,8 @@ func (e *Experiment) ownText(ctx context.Context) ([]int32, error) {
 	}
 	defer s.Close()
 	ids := []int32{0}
-	if e.hasEOS() {
-		ids[0] = int32(e.Model.Config.EOS)
+	if eos := e.Model.Config.EOS; eos >= 0 && eos < e.Model.Config.Vocab {
+		ids[0] = int32(eos)
 	}
 	g := gpt2.Generation{Tokens: e.Window, IgnoreEOS: true, Sampling: gpt2.Sampling{Temperature: 1, Seed: e.Seed}}
 	for token, err := range s.Generate(ctx, ids[:1], g) {
@@ -72,22 +59,31 @@ func (e *Experiment) ownText(ctx context.Context) ([]int32, error) {
 		}
 		ids = append(ids, token.ID)
 	}
-	if e.ownBest, err = e.best(ctx, s, ids); err != nil {
+	if _, e.ownBest, err = e.read(ctx, s, ids); err != nil {
 		return nil, err
 	}
 	e.own = ids
 	return ids, nil
 }
 
-// best returns the most likely next token after each of a text's but the last.
-func (e *Experiment) best(ctx context.Context, s *gpt2.Session, text []int32) ([]int32, error) {
+// read returns the mean nats of a text's tokens after the first, and the token that is most likely at each of their
+// places.
+func (e *Experiment) read(ctx context.Context, s *gpt2.Session, text []int32) (nats float64, best []int32, err error) {
 	if err := s.Reset(); err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	logits, err := s.Logits(ctx, text[:len(text)-1], gpt2.LogitsAll)
-	var best []int32
+	if err != nil {
+		return 0, nil, err
+	}
+	for _, n := range gpt2.Surprises(logits, text[1:]) {
+		if math.IsNaN(n) {
+			return 0, nil, gpt2.ErrNotFinite
+		}
+		nats += n / float64(len(text)-1)
+	}
 	for row := range slices.Chunk(logits, e.Model.Config.Vocab) {
 		best = append(best, int32(slices.Index(row, slices.Max(row))))
 	}
-	return best, err
+	return nats, best, nil
 }

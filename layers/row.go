@@ -14,7 +14,8 @@ type Value struct {
 	Unit   string  `json:"unit"`
 	Value  float64 `json:"value"`
 
-	// The 95 % interval of a mean over N things. N is 0 if the value is no mean.
+	// What the value itself says: a count is exact, a counter has an uncertainty. N is then 1, else 0: repeats give the
+	// interval.
 	Low  float64 `json:"low,omitempty"`
 	High float64 `json:"high,omitempty"`
 	N    int     `json:"n,omitempty"`

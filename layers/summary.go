@@ -211,8 +211,11 @@ func (c *Computed) notes(r *Result) (notes []string) {
 	}
 	note(slices.ContainsFunc(r.Fits, func(f Fit) bool { return len(f.Depths) == 3 }),
 		"A line that is fitted to three depths has one degree of freedom: its intervals are wide.")
-	note(has("bits per token", nil), "Bits per token are of %d tokens that the whole model of %d layers writes at temperature 1 "+
-		"with seed %d: it needs the fewest, but for chance.", c.Window, c.Layers, c.Seed)
+	note(has("bits per token", nil), "Bits per token are of %d tokens that the whole model of %d layers writes at "+
+		"temperature 1 with seed %d: it needs the fewest, but for chance. Agreement is the share of them where a depth "+
+		"finds the same token most likely as the whole model.", c.Window, c.Layers, c.Seed)
+	note(has("draft time", nil), "Draft time is that of a token of the whole model while a depth drafts: drafts are "+
+		"those of a pass, tokens a pass what comes of it. Of the whole depth it is the time without drafts.")
 	note(has("perplexity", nil), "Bits per byte and perplexity are of %d tokens, "+
 		"in windows of %d at a stride of half a window.",
 		c.TextTokens, c.Window)

@@ -17,7 +17,7 @@ import (
 
 // cacheVersion is the version of the file's format, of which values are measured and how. A
 // file of another version is not used.
-const cacheVersion = 5
+const cacheVersion = 6
 
 // cacheFile is the format of the file.
 type cacheFile struct {

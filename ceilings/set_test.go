@@ -40,7 +40,7 @@ func TestBandwidth(t *testing.T) {
 		t.Errorf("the highest bandwidth that holds is 3 GB/s, not %g", got)
 	}
 	// A copy may move more bytes a second than a read, since it goes both ways at once.
-	slow.Values = append(slow.Values, Value{Name: Copy, Unit: GBs, Value: 5}, Value{Name: "h2d", Unit: GBs, Value: 6})
+	slow.Values = append(slow.Values, Value{Name: Copy, Unit: GBs, Value: 5}, Value{Name: "unknown", Unit: GBs, Value: 6})
 	if got := slow.Bandwidth(500); got != 3e9 {
 		t.Errorf("data is read at 3 GB/s, not %g", got)
 	}

@@ -55,7 +55,7 @@ type page struct {
 	Layers    bool // some stages have rows of several layers
 	Segments  []segment
 	Columns   []column
-	WorkTitle string // of the column of the number of events, "" for none
+	WorkTitle string // what the events of a row are called
 	Costs     bool   // FLOPs and bytes of stages are known
 	Floors    bool   // and their least times
 	TooFast   string // what rows that are faster than their least time say of the ceilings
@@ -217,10 +217,7 @@ func assemble(t *traces.Trace, table *tables.Table, o Options) (*page, *data) {
 	if line.cell > 0 {
 		p.Thinned = duration(line.cell)
 	}
-	switch {
-	case table.By == tables.ByOp:
-		p.WorkTitle = ""
-	case p.OnCPU:
+	if table.By == tables.ByOp || p.OnCPU {
 		p.WorkTitle = "Events"
 	}
 	var sum tables.Row

@@ -99,7 +99,7 @@ struct Params {
   uint64_t timeout;  // ns
   uint64_t *stamps;  // (tokens, count + 1, blocks, 4), of kernels that stamp
   int count, C, NH, P, V, slot_count, tokens, ring_bytes;
-  int B, ld;                       // sequences, or rows of a prompt or of a pass at most; from a row of logits to the next one
+  int B, ld;                       // sequences, or rows of a pass at most; values from a row of logits to the next
   int splits, items;               // of the keys of a head; of the attention of a step
   int row_x, row_h, row_a, row_o;  // bytes of the packets of a sequence: residual, hidden, qkv, attended
   int logits_only;                 // gs_sample takes the token
@@ -457,8 +457,9 @@ __device__ inline int at_of(uint32_t p) { return (int)(p & 0x3fff) - 8; }
 __device__ inline bool holds(uint32_t p, int k) { return p >> (14 + k) & 1; }
 
 // The table of steps; bias and sums of the logits, which would arrive after a microsecond if they were read for each
-// batch of rows, while weights take all of the bandwidth; the text where drafts are verified; tails; the ring. A tail has the keys, then the values of the
-// tokens of this launch, of a head of a layer: the block that has the last split keeps them.
+// batch of rows, while weights take all of the bandwidth; the text where drafts are verified; tails; the ring. A tail
+// has the keys, then the values of the tokens of this launch, of a head of a layer: the block that has the last split
+// keeps them.
 extern __shared__ __align__(128) unsigned char dynamic[];
 
 // The steps [first_step, end_step) of the tokens from first_token on are run.

@@ -108,7 +108,8 @@ int gs_linear_naive(gs_stream *s, const gs_linear_args *a) {
 }
 
 // "auto" is, of few rows, linear_rows.cu where it wins and else a matrix-vector kernel, else one of Hopper's tensor
-// cores, else cuBLASLt, whose opening takes 200 ms and which adds to float32 faster where there are many waves of tiles.
+// cores, else cuBLASLt, whose opening takes 200 ms and which adds to float32 faster where there are many waves of
+// tiles.
 extern "C" int gs_linear_variant(gs_stream *s, const gs_linear_args *a, int *variant) {
   GS_ENTER(s, a);
   const bool few = a->M <= GS_GEMV_ROWS,

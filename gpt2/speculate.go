@@ -60,7 +60,7 @@ func (s Speculation) Off() bool { return s.By == "" || s.By == DraftOff }
 
 var errSpeculation = errors.New("it must be off, exits[=K,N] (the first K layers draft up to N tokens), lookup[=N] or auto")
 
-// ParseSpeculation reads "off", "exits", "exits=1,3", "lookup", "lookup=3" or "auto".
+// ParseSpeculation reads "off", "exits", "exits=1,4", "lookup", "lookup=3" or "auto".
 func ParseSpeculation(text string) (Speculation, error) {
 	by, values, given := strings.Cut(text, "=")
 	s := DefaultSpeculation(Drafter(by))
@@ -130,9 +130,8 @@ func (g *generation) draft() (end func(), err error) {
 	runner, can := g.runner.(Drafting)
 	by, none := g.Speculate, func() {}
 	if by.By == DraftAuto && can && !g.onHost && g.options.Batch == 1 {
-		by = DefaultSpeculation(DraftLookup)
-		can = runner.CanDraft(by) == nil
-		by.By = DraftAuto
+		lookup := DefaultSpeculation(DraftLookup)
+		can, by.Drafts = runner.CanDraft(lookup) == nil, lookup.Drafts
 	}
 	if !can || g.onHost || by.Off() {
 		return none, nil

@@ -151,7 +151,8 @@ inline void cluster_wait() { emulator::cluster_barrier(true); }
 inline void store_cluster4(uint32_t a, int block, const float *v, uint64_t *full) {
   const ptrdiff_t there = emulator::cluster_tiles(block) - emulator::tiles();
   memcpy((char *)of_shared(a) + there, v, 16);
-  emulator::came(16, (uint64_t *)((char *)full + there), blockIdx.x / emulator::cluster * emulator::cluster + (unsigned)block);
+  const unsigned first = blockIdx.x / emulator::cluster * emulator::cluster;
+  emulator::came(16, (uint64_t *)((char *)full + there), first + (unsigned)block);
 }
 inline void store_cluster1(uint32_t a, int block, float v) {
   memcpy(emulator::cluster_tiles(block) + (int32_t)(a - shared_address(emulator::tiles())), &v, 4);

@@ -214,7 +214,7 @@ data in the GPU's memory count only for tasks that have no others. SAMPLES are a
 
 // writeCheck writes the table, and what each split holds out.
 func writeCheck(w io.Writer, r *grade.Result) {
-	fmt.Fprintf(w, "%s of %s on their devices; the median of other repeats is %.1f %% off (median)\n\n",
+	fmt.Fprintf(w, "%s of %s on their devices; the median of other repeats is %.1f %% off in the median\n\n",
 		cli.Count(r.Rows, "measurement"), cli.Count(r.Shapes, "shape"), 100*r.Noise)
 	const head = "held out\tway\tmedian %\tP90 %\twithin %\ttimes\tover oracle\tworst\twrong %\tchoices"
 	table.Lines(w, table.Left, head, r.Scores, func(s grade.Score) string {

@@ -108,6 +108,9 @@ func fitLaws(ctx context.Context, shapes []Row) (*Model, error) {
 			m.Laws = append(m.Laws, TaskLaw{Device: kind, Task: of[0].Task, DType: of[0].DType, Law: law})
 		}
 	}
+	slices.SortStableFunc(m.Laws, func(a, b TaskLaw) int {
+		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Task, b.Task), cmp.Compare(a.DType, b.DType))
+	})
 	return m, m.connect()
 }
 

@@ -89,7 +89,7 @@ func (p *Panel) legend(c draw.Canvas) vg.Length {
 		if name == "" {
 			return
 		}
-		end := at.X + 29 + small.Width(name)
+		end := at.X + 29 + 1.2*small.Width(name) // a viewer may lack the font, and its own is wider
 		if at.X > c.Min.X && end > c.Max.X {
 			at, end = vg.Point{X: c.Min.X, Y: at.Y - legendHeight}, end-at.X+c.Min.X
 		}

@@ -426,6 +426,9 @@ func (a *advisor) whereStep(e *traces.Event) string {
 		if phase := a.Header.PhaseOf(e); phase != "" {
 			return phase + ", outside the steps"
 		}
+		if a.Steady().Source == window.FromRepetition {
+			return "the passes"
+		}
 		return "work outside the passes"
 	}
 	plan := &a.Header.Plans[e.Plan]

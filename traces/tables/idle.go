@@ -32,7 +32,7 @@ const (
 	IdleAlloc      = "allocation"
 	IdleLoader     = "data loading"
 	IdleEvent      = "event of another stream"
-	IdleStart      = "before the first pass"
+	IdleStart      = "start of the program"
 	IdleThreads    = "synchronisation between threads"
 	IdleNoOp       = "outside all operations"
 	IdleUnknown    = "unknown"

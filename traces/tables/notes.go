@@ -27,6 +27,15 @@ func (s *summary) notes(t *Table) []string {
 			if t.Device < 0 { // else the host's time is that of launching
 				text += fmt.Sprintf(", %.3f ms", float64(t.WarmUp.Time)/1e6)
 			}
+			beside := 0
+			for _, e := range s.WarmUp {
+				if s.of != allWork && s.from <= e.Time && e.Time < s.to {
+					beside++
+				}
+			}
+			if beside > 0 {
+				text += fmt.Sprintf(", but for %d beside the passes of another process", beside)
+			}
 		}
 		add("passes: %s", text)
 	}

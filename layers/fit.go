@@ -41,11 +41,6 @@ func fitLine(x, y []float64) (l Fit, ok bool) {
 	return l, true
 }
 
-// at returns the line at x with its standard error there.
-func (l *Fit) at(x float64) (value, deviation float64) {
-	return l.A + l.B*x, l.scatter * math.Sqrt(1/float64(l.n)+(x-l.mean)*(x-l.mean)/l.spread)
-}
-
 // predict returns the line at x, and the interval in which another measurement there lies with 95 % confidence:
 //
 //	A + B x ± t(n-2) s sqrt(1 + 1/n + (x - mean)^2 / sum (x_i - mean)^2)

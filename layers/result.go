@@ -80,12 +80,6 @@ type Fit struct {
 	Depths    []int     `json:"depths"`    // that the line is fitted to
 	Residuals []float64 `json:"residuals"` // measured median minus line
 
-	// The time of a pass without layers and its standard error. A prefill computes only the last row of logits, so that
-	// its last layer does less than the others: there it is the time of the rest and the last layer. Both are 0 if the
-	// line is rejected.
-	Rest      float64 `json:"rest,omitempty"`
-	RestError float64 `json:"rest_se,omitempty"`
-
 	// Rejected says why the times of all depths do not lie on a line, "" if they may. Steps are then the costs of a
 	// layer between one depth and the next.
 	Rejected string      `json:"rejected,omitempty"`

@@ -57,11 +57,7 @@ func fit(phase string, all []timed) (f Fit, ok bool) {
 	if f.Rejected = f.bends(all); f.Rejected == "" && f.BError > unsure*math.Abs(f.B) {
 		f.Rejected = fmt.Sprintf("a line gives a layer %.3g ± %.3g ms, which is not known well enough", f.B, f.BError)
 	}
-	if f.Rejected == "" {
-		f.Rest, f.RestError = f.at(f.restAt())
-		return f, true
-	}
-	for i := 0; i+1 < len(all); i++ {
+	for i := 0; f.Rejected != "" && i+1 < len(all); i++ {
 		a, b := all[i], all[i+1]
 		per := float64(b.layers - a.layers)
 		f.Steps = append(f.Steps, LayerStep{a.layers, b.layers, (b.median - a.median) / per,
@@ -70,33 +66,27 @@ func fit(phase string, all []timed) (f Fit, ok bool) {
 	return f, true
 }
 
-// restAt is the depth at which a line has the time of the rest.
-func (f *Fit) restAt() float64 {
+// Rest is the time that a line gives a pass without layers. A prefill computes only the last row of logits, so that its
+// last layer does less than the others: there it is the time of the rest and the last layer.
+func (f *Fit) Rest() float64 {
 	if f.Phase == TaskPrefill {
-		return 1
+		return f.A + f.B
 	}
-	return 0
-}
-
-// restName says what Rest is the time of.
-func (f *Fit) restName() string {
-	if f.Phase == TaskPrefill {
-		return "the last layer and everything else"
-	}
-	return "everything else"
+	return f.A
 }
 
 // Impossible says which terms of the line are times below 0, which are not to be shown. It is "" if none is, or if the
 // line is rejected.
 func (f *Fit) Impossible() string {
 	var terms []string
-	if f.Rejected == "" && f.B < 0 {
+	if f.B < 0 {
 		terms = append(terms, "a layer")
 	}
-	if f.Rejected == "" && f.Rest < 0 {
-		terms = append(terms, f.restName())
+	if f.Rest() < 0 {
+		terms = append(terms, map[string]string{TaskPrefill: "the last layer and everything else",
+			TaskDecode: "everything else"}[f.Phase])
 	}
-	if terms == nil {
+	if terms == nil || f.Rejected != "" {
 		return ""
 	}
 	return fmt.Sprintf("the time of %s is not known: the line gives it a time below 0", strings.Join(terms, " and of "))

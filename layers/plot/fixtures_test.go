@@ -67,8 +67,8 @@ func full() *layers.Result {
 	}
 	number := func(v float64) *float64 { return &v }
 	r.Fits = []layers.Fit{
-		{Phase: "prefill", Unit: "ms", A: 0.3121, AError: 0.0041, B: 0.14163, BError: 0.00091, R2: 0.999762, Rest: 0.45373, RestError: 0.0032, Depths: []int{1, 2, 3, 4, 5, 6}, Residuals: []float64{0.002, -0.003, 0.001, 0.0005, -0.002, 0.0015}},
-		{Phase: "decode", Unit: "ms", A: 0.1179, AError: 0.0011, B: 0.04117, BError: 0.00022, R2: 0.99991, Rest: 0.1179, RestError: 0.0011, Depths: []int{1, 2, 3, 4, 5, 6}, Residuals: []float64{0.0004, -0.0002, -0.0003, 0.0001, 0.0002, -0.0002}},
+		{Phase: "prefill", Unit: "ms", A: 0.3121, AError: 0.0041, B: 0.14163, BError: 0.00091, R2: 0.999762, Depths: []int{1, 2, 3, 4, 5, 6}, Residuals: []float64{0.002, -0.003, 0.001, 0.0005, -0.002, 0.0015}},
+		{Phase: "decode", Unit: "ms", A: 0.1179, AError: 0.0011, B: 0.04117, BError: 0.00022, R2: 0.99991, Depths: []int{1, 2, 3, 4, 5, 6}, Residuals: []float64{0.0004, -0.0002, -0.0003, 0.0001, 0.0002, -0.0002}},
 	}
 	for _, l := range []int{9, 12} {
 		v := 0.3121 + 0.14163*float64(l)

@@ -132,20 +132,17 @@ func fitted(r *layers.Result, phase string, measured, predicted chart.Series) []
 	for _, p := range slices.Concat(measured.Points, predicted.Points) {
 		end = max(end, p.X.Mid)
 	}
-	start := 0.0
-	if f.A < 0 { // a time below 0 is not drawn
-		start = -f.A / f.B
-	}
+	start := max(0, -f.A/f.B) // a time below 0 is not drawn
 	name := fmt.Sprintf("fit: %s + %s L %s", number(f.A), number(f.B), f.Unit)
 	if f.Impossible() != "" {
-		name = fmt.Sprintf("fit: %s %s a layer", number(f.B), f.Unit)
+		name, start = fmt.Sprintf("fit: %s %s a layer", number(f.B), f.Unit), max(from, start)
 	}
 	part := func(name string, kind chart.Kind, from, to float64) chart.Series {
 		ends := chart.Points([]float64{from, to}, []float64{f.A + f.B*from, f.A + f.B*to})
 		return chart.Series{Name: name, Kind: kind, Points: ends}
 	}
 	all := []chart.Series{part(name, chart.Line, max(from, start), max(to, start))}
-	if from > start && f.Impossible() == "" {
+	if from > start {
 		all = append(all, part("", chart.Dashed, start, from))
 	}
 	if end > to {

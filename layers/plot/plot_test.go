@@ -97,21 +97,22 @@ func TestPlottedDataIsTheResult(t *testing.T) {
 // legend does not name.
 func TestLines(t *testing.T) {
 	for name, c := range map[string]struct {
+		phase  int // its panel and fit
 		change func(f *layers.Fit)
 		joined int
 		ends   [][2]float64
 	}{
-		"as fitted":                    {func(*layers.Fit) {}, 0, [][2]float64{{1, 6}, {0, 1}, {6, 12}}},
-		"no line":                      {func(f *layers.Fit) { f.Rejected = "it bends" }, 6, nil},
-		"a layer of less than nothing": {func(f *layers.Fit) { f.A, f.B, f.Rest = 9, -0.1, 9 }, 6, nil},
-		"a rest of less than nothing":  {func(f *layers.Fit) { f.A, f.Rest = -f.B/2, -f.B/2 }, 0, [][2]float64{{1, 6}, {6, 12}}},
-		"a line below 0":               {func(f *layers.Fit) { f.A = -f.B / 2 }, 0, [][2]float64{{1, 6}, {0.5, 1}, {6, 12}}},
+		"as fitted":                    {1, func(*layers.Fit) {}, 0, [][2]float64{{1, 6}, {0, 1}, {6, 12}}},
+		"no line":                      {1, func(f *layers.Fit) { f.Rejected = "it bends" }, 6, nil},
+		"a layer of less than nothing": {1, func(f *layers.Fit) { f.A, f.B = 9, -0.1 }, 6, nil},
+		"a rest of less than nothing":  {1, func(f *layers.Fit) { f.A = -f.B / 2 }, 0, [][2]float64{{1, 6}, {6, 12}}},
+		"a line below 0":               {0, func(f *layers.Fit) { f.A = -f.B / 2 }, 0, [][2]float64{{1, 6}, {0.5, 1}, {6, 12}}},
 	} {
 		r := full()
-		f := &r.Fits[1]
+		f := &r.Fits[c.phase]
 		c.change(f)
 		joined, ends := 0, [][2]float64(nil)
-		for _, s := range figures(r)[0].Panels[1].Series {
+		for _, s := range figures(r)[0].Panels[c.phase].Series {
 			switch {
 			case s.Name == "no line fits":
 				joined = len(s.Points)

@@ -40,10 +40,7 @@ func (t *Table) add(variants []layers.Variant, name string) {
 	largest, unit, has := 0.0, "", false
 	for _, v := range variants {
 		if m, ok := v.Metrics[name]; ok {
-			has, unit = true, cmp.Or(unit, m.Unit)
-			if finite(m.Median) {
-				largest = max(largest, math.Abs(m.Median))
-			}
+			has, unit, largest = true, m.Unit, max(largest, math.Abs(m.Median))
 		}
 	}
 	if !has {
@@ -73,60 +70,29 @@ func withUnit(name, unit string) string {
 	return name + " (" + unit + ")"
 }
 
-// estimate writes a value and its interval, if that holds it.
+// estimate writes a value and its interval, if it has one.
 func estimate(low, v, high float64) string {
 	d := humanize.Decimals(v, 4)
 	text := humanize.Fixed(v, d)
-	if low < high && low <= v && v <= high && finite(low) && finite(high) {
+	if low < high {
 		text += " (" + humanize.Fixed(low, d) + " to " + humanize.Fixed(high, d) + ")"
 	}
 	return text
 }
 
-// runs writes a list of layers with rising runs as ranges: 0-3, 2, 5-11.
-func runs(order []int) string {
-	var parts []string
-	for i := 0; i < len(order); {
-		j := i
-		for j+1 < len(order) && order[j+1] == order[j]+1 {
-			j++
-		}
-		if j-i < 2 {
-			j = i
-			parts = append(parts, fmt.Sprint(order[i]))
-		} else {
-			parts = append(parts, fmt.Sprintf("%d-%d", order[i], order[j]))
-		}
-		i = j + 1
-	}
-	return strings.Join(parts, ", ")
-}
-
-// fits has two rows for each line.
 func fits(r *layers.Result) *Table {
-	t := &Table{Title: "Fit: time = a + b L", Heads: []string{"phase", "coefficient", "value", "standard error", "unit",
-		"R²", "depths"}}
+	t := &Table{Title: "Fit: time = a + b L, ± standard errors", Heads: []string{"phase", "a, everything but the layers",
+		"b, a layer", "R²"}}
 	for i := range r.Fits {
-		f := &r.Fits[i]
-		if f.Rejected != "" {
-			continue
-		}
-		rest := "a, everything but the layers"
-		if f.Phase == layers.TaskPrefill {
-			rest += ", less what the last layer saves"
-		}
-		for _, c := range []struct {
-			name  string
-			v, e  float64
-			known bool
-		}{{rest, f.A, f.AError, f.Rest >= 0}, {"b, a layer", f.B, f.BError, f.B >= 0}} {
-			d := errorDecimals(c.v, c.e)
-			value, deviation := "not known", "-"
-			if c.known {
-				value, deviation = humanize.Fixed(c.v, d), humanize.Fixed(c.e, d)
+		if f := &r.Fits[i]; f.Rejected == "" {
+			a, b := withError(f.A, f.AError, f.Unit), withError(f.B, f.BError, f.Unit)
+			if f.Rest() < 0 {
+				a = "not known"
 			}
-			t.Rows = append(t.Rows, []string{f.Phase, c.name, value, deviation, f.Unit, humanize.Fixed(f.R2, 6),
-				runs(f.Depths)})
+			if f.B < 0 {
+				b = "not known"
+			}
+			t.Rows = append(t.Rows, []string{f.Phase, a, b, humanize.Fixed(f.R2, 6)})
 		}
 	}
 	return t
@@ -144,54 +110,32 @@ func steps(r *layers.Result) *Table {
 	return t
 }
 
+// withError writes a value and its standard error, if repeats gave it one.
+func withError(v, e float64, unit string) string {
+	s := humanize.Significant(v, 4)
+	if e > 0 {
+		s += " ± " + humanize.Significant(e, 2)
+	}
+	return s + " " + unit
+}
+
 // predictions are beside the measurements that check them.
 func predictions(r *layers.Result) *Table {
 	t := &Table{Title: "Predictions",
 		Heads: []string{"layers", "metric", "predicted, 95 % interval", "measured", "unit", "error (%)", "inside"}}
 	for _, p := range r.Predictions {
-		largest := 0.0
-		for _, v := range []float64{p.Value, p.High} {
-			if finite(v) {
-				largest = max(largest, math.Abs(v))
-			}
-		}
-		unit, divisor := humanize.Multiple(p.Unit, largest)
 		measured, wrong, inside := "-", "-", "-"
 		if p.Measured != nil {
-			measured = humanize.Fixed(*p.Measured/divisor, humanize.Decimals(p.Value/divisor, 4))
-			wrong, inside = signed(100*(p.Value-*p.Measured) / *p.Measured, 2), "no"
+			measured = humanize.Fixed(*p.Measured, humanize.Decimals(p.Value, 4))
+			wrong, inside = fmt.Sprintf("%+.2f", 100**p.ErrorRate), "no"
 			if *p.Measured >= p.Low && *p.Measured <= p.High {
 				inside = "yes"
 			}
 		}
-		t.Rows = append(t.Rows, []string{fmt.Sprint(p.Layers), p.Metric,
-			estimate(p.Low/divisor, p.Value/divisor, p.High/divisor), measured, unit, wrong, inside})
+		t.Rows = append(t.Rows, []string{fmt.Sprint(p.Layers), p.Metric, estimate(p.Low, p.Value, p.High), measured, p.Unit,
+			wrong, inside})
 	}
 	return t
-}
-
-// withError writes a value and its standard error, if it has one, to the same decimals.
-func withError(v, e float64, unit string) string {
-	d := errorDecimals(v, e)
-	s := humanize.Fixed(v, d)
-	if finite(e) && e > 0 {
-		s += " ± " + humanize.Fixed(e, d)
-	}
-	return strings.TrimSpace(s + " " + unit)
-}
-
-// errorDecimals shows two digits of a standard error, and no fewer of the value than it has without one.
-func errorDecimals(v, e float64) int {
-	return max(humanize.Decimals(v, 4), min(humanize.Decimals(e, 2), 9))
-}
-
-// signed writes a difference.
-func signed(v float64, decimals int) string {
-	s := humanize.Fixed(v, decimals)
-	if v > 0 && strings.Trim(s, "0.,") != "" && s != "-" {
-		s = "+" + s
-	}
-	return s
 }
 
 // Lead says in a few sentences what the tables do not.
@@ -207,6 +151,3 @@ func Lead(r *layers.Result) (all []string) {
 	}
 	return all
 }
-
-// finite tells whether a value says something.
-func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }

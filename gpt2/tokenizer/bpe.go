@@ -47,15 +47,8 @@ type bpe struct {
 	merges mergeTable
 }
 
-// longestWord bounds what is merged at once, so that positions fit in 31 bits. A longer word is cut.
-const longestWord = 1 << 30
-
 // appendWord appends the tokens of w.
 func (m *bpe) appendWord(dst []int32, w string) []int32 {
-	for len(w) > longestWord {
-		dst = m.appendWord(dst, w[:longestWord])
-		w = w[longestWord:]
-	}
 	start := len(dst)
 	for i := range len(w) {
 		dst = append(dst, m.byteID[w[i]])
@@ -113,10 +106,9 @@ func (m *bpe) merge(ids []int32) int {
 	nodes[last].next = -1
 	for i := range last + 1 {
 		if find(i) {
-			queue = append(queue, entryOf(nodes[i].rank, i))
+			queue.push(entryOf(nodes[i].rank, i))
 		}
 	}
-	queue.heapify()
 
 	for len(queue) > 0 {
 		top := queue.pop()
@@ -165,12 +157,6 @@ func (e rankEntry) position() int32 { return int32(uint32(e)) }
 // A rankQueue is a binary min-heap. (container/heap would box every entry.)
 type rankQueue []rankEntry
 
-func (q rankQueue) heapify() {
-	for i := len(q)/2 - 1; i >= 0; i-- {
-		q.down(i)
-	}
-}
-
 func (q *rankQueue) push(e rankEntry) {
 	h := append(*q, e)
 	i := len(h) - 1
@@ -188,31 +174,22 @@ func (q *rankQueue) push(e rankEntry) {
 
 func (q *rankQueue) pop() rankEntry {
 	h := *q
-	top := h[0]
-	h[0] = h[len(h)-1]
+	top, e := h[0], h[len(h)-1]
 	h = h[:len(h)-1]
+	i := 0
+	for child := 1; child < len(h); child = 2*i + 1 {
+		if child+1 < len(h) && h[child+1] < h[child] {
+			child++
+		}
+		if e <= h[child] {
+			break
+		}
+		h[i] = h[child]
+		i = child
+	}
 	if len(h) > 0 {
-		h.down(0)
+		h[i] = e
 	}
 	*q = h
 	return top
-}
-
-func (q rankQueue) down(i int) {
-	e := q[i]
-	for {
-		child := 2*i + 1
-		if child >= len(q) {
-			break
-		}
-		if child+1 < len(q) && q[child+1] < q[child] {
-			child++
-		}
-		if e <= q[child] {
-			break
-		}
-		q[i] = q[child]
-		i = child
-	}
-	q[i] = e
 }

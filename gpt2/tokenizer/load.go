@@ -446,67 +446,59 @@ func likeGPT2(vocab any, merges []string, added []addedToken, prefixSpace bool, 
 // too, transformers takes the flags from tokenizer_config.json.
 func addedTokens(d *folder, vocab map[string]int32, added []addedToken, cfg *config) ([]addedToken, error) {
 	own, special := len(added), cfg.special()
-	byContent := make(map[string]addedToken)
+	byID := func(a, b addedToken) int { return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Content, b.Content)) }
+	have, byContent := make(map[string]int), make(map[string]addedToken) // have: index in added
+	for i, tok := range added {
+		have[tok.Content] = i
+	}
 	for _, tok := range special {
 		byContent[tok.Content] = tok
 	}
-	var more []addedToken
+	add := func(file string, tokens []addedToken, flags bool) error {
+		slices.SortFunc(tokens, byID)
+		for _, tok := range tokens {
+			i, ok := have[tok.Content]
+			switch {
+			case !ok:
+				have[tok.Content] = len(added)
+				added = append(added, tok)
+			case added[i].ID != tok.ID:
+				return fmt.Errorf("%s: added token %.40q has id %d, but elsewhere %d", file, tok.Content, tok.ID, added[i].ID)
+			case flags:
+				added[i] = tok
+			}
+		}
+		return nil
+	}
+	var configured, named []addedToken
 	for key, tok := range cfg.Decoder {
 		id, err := strconv.ParseInt(key, 10, 32)
 		if err != nil {
 			return nil, fmt.Errorf("tokenizer_config.json: added_tokens_decoder: %.40q is not an id", key)
 		}
 		tok.ID = int32(id)
-		more = append(more, tok)
-	}
-	byID := func(a, b addedToken) int { return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Content, b.Content)) }
-	slices.SortFunc(more, byID)
-	have := make(map[string]int) // index in added
-	for i, tok := range added {
-		have[tok.Content] = i
-	}
-	add := func(file string, tok addedToken, flags bool) error {
-		i, ok := have[tok.Content]
-		switch {
-		case !ok:
-			have[tok.Content] = len(added)
-			added = append(added, tok)
-		case added[i].ID != tok.ID:
-			return fmt.Errorf("%s: added token %.40q has id %d, but elsewhere %d", file, tok.Content, tok.ID, added[i].ID)
-		case flags:
-			added[i] = tok
-		}
-		return nil
-	}
-	for _, tok := range more {
-		if err := add("tokenizer_config.json", tok, true); err != nil {
-			return nil, err
-		}
+		configured = append(configured, tok)
 	}
 	var tokens map[string]int32
 	if err := d.readInto("added_tokens.json", &tokens); err != nil {
 		return nil, err
 	}
-	more = more[:0]
 	for content, id := range tokens {
 		tok, ok := byContent[content]
 		if !ok {
 			tok = addedToken{Content: content, Normalized: true}
 		}
 		tok.ID = id
-		more = append(more, tok)
+		named = append(named, tok)
 	}
-	slices.SortFunc(more, byID)
-	for _, tok := range more {
-		if err := add("added_tokens.json", tok, false); err != nil {
-			return nil, err
-		}
+	if err := cmp.Or(add("tokenizer_config.json", configured, true), add("added_tokens.json", named, false)); err != nil {
+		return nil, err
 	}
 	slices.SortFunc(added[own:], byID)
-
 	for _, tok := range special {
 		if _, ok := have[tok.Content]; !ok {
-			_ = add("", tok, false) // it is new
+			have[tok.Content] = len(added)
+			added = append(added, tok)
 		}
 	}
 	return added, nil

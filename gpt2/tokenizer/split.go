@@ -168,8 +168,10 @@ func (p *part) finder() finder {
 	switch {
 	case pattern.String != nil && *pattern.String != "":
 		return findString(*pattern.String)
-	case pattern.Regex != nil && known[*pattern.Regex] != nil:
-		return known[*pattern.Regex]
+	case pattern.Regex != nil && *pattern.Regex == gpt2Pattern:
+		return findWords
+	case pattern.Regex != nil && *pattern.Regex == `[\s\S]`:
+		return findClass(classAny)
 	case pattern.Regex != nil:
 		find, err := findRegexp(*pattern.Regex)
 		p.fail(err)
@@ -177,18 +179,6 @@ func (p *part) finder() finder {
 	}
 	p.fail(errors.New("pattern is neither a String nor a Regex"))
 	return nil
-}
-
-// known has finders for expressions that are often met.
-var known = map[string]finder{
-	gpt2Pattern: findWords,
-	`[\s\S]`: func(s string, match func(from, to int)) {
-		for i := 0; i < len(s); {
-			_, size := utf8.DecodeRuneInString(s[i:])
-			match(i, i+size)
-			i += size
-		}
-	},
 }
 
 func findString(what string) finder {
@@ -218,7 +208,7 @@ func findClass(class uint16) finder {
 	return func(s string, match func(from, to int)) {
 		for i := 0; i < len(s); {
 			c, size := classAt(s[i:])
-			if c&class != 0 || class == 0 && c&classKind == classSpace {
+			if (c|classAny)&class != 0 || class == 0 && c&classKind == classSpace {
 				match(i, i+size)
 			}
 			i += size

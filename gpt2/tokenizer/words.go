@@ -25,6 +25,7 @@ const (
 	classNumeric = 0x80  // a digit for Digits
 	classChinese = 0x100 // a Chinese character for BertNormalizer
 	classLater   = 0x200 // was not assigned when the tables of normal forms were made
+	classAny     = 0x400 // every character
 	classBits    = 12
 )
 
@@ -94,12 +95,15 @@ func kindAt(s string) (kind uint8, size int) {
 // gpt2Pattern is how GPT-2 splits a text into words.
 const gpt2Pattern = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 
+// contractions are those of gpt2Pattern. Only lower case counts, and only the straight apostrophe: so GPT-2 was trained.
+var contractions = [...]string{"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"}
+
 // nextWord returns the length of the word at the start of s, which is not empty: what gpt2Pattern matches there. The
 // alternatives are tried in this order, and each is greedy.
 func nextWord(s string) int {
-	if s[0] == '\'' {
-		if n := contraction(s); n > 0 {
-			return n
+	for _, c := range contractions {
+		if s[0] == '\'' && strings.HasPrefix(s, c) {
+			return len(c)
 		}
 	}
 	i := 0
@@ -132,25 +136,4 @@ func nextWord(s string) int {
 		return end
 	}
 	return last
-}
-
-// contraction returns the length of 's, 't, 're, 've, 'm, 'll or 'd at the start of s, or 0. Only lower case
-// counts, and only the straight apostrophe: so GPT-2 was trained.
-func contraction(s string) int {
-	if len(s) < 2 {
-		return 0
-	}
-	switch s[1] {
-	case 's', 't', 'm', 'd':
-		return 2
-	case 'r', 'v':
-		if len(s) > 2 && s[2] == 'e' {
-			return 3
-		}
-	case 'l':
-		if len(s) > 2 && s[2] == 'l' {
-			return 3
-		}
-	}
-	return 0
 }

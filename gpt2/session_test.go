@@ -130,11 +130,36 @@ func TestTextIsWhole(t *testing.T) {
 	}
 	w = gpt2.NewTextWriter(m, gpt2.Generation{Stop: []string{"STOP"}})
 	out := ""
-	for _, id := range m.Tokenizer.Encode("no ST\xf0\x9f") {
+	for _, id := range m.Tokenizer.Encode("no ST") {
 		out += w.Push(id)
 	}
-	if out += w.Flush(); out != "no ST\xf0\x9f" || w.Stopped() {
+	if out += w.Flush(); out != "no ST" || w.Stopped() {
 		t.Errorf("text that only begins like a stop string came out as %q", out)
+	}
+	for _, c := range []struct {
+		in   string
+		want []string // after each byte; then Flush
+	}{
+		{"aé", []string{"a", "", "é", ""}},
+		{"€!", []string{"", "", "€", "!", ""}},
+		{"😀", []string{"", "", "", "😀", ""}},
+		{"\xe2\x82", []string{"", "", ""}},
+		{"\xe2\x82a", []string{"", "", "\xe2\x82a", ""}},
+		{"\xe2\xe2\x82\xac", []string{"", "\xe2", "", "€", ""}},
+		{"\xff\x80a", []string{"\xff", "\x80", "a", ""}},
+		{"\xed\xa0\x80", []string{"", "\xed\xa0", "\x80", ""}}, // a surrogate: not UTF-8
+		{"\xf4\x90", []string{"", "\xf4\x90", ""}},             // above U+10FFFF
+		{"\xc0\x80", []string{"\xc0", "\x80", ""}},             // overlong
+		{"\xf0\x9f\x98\xf0\x9f\x98\x80", []string{"", "", "", "\xf0\x9f\x98", "", "", "😀", ""}},
+	} {
+		w := gpt2.NewTextWriter(m, gpt2.Generation{})
+		var got []string
+		for _, id := range m.Tokenizer.Encode(c.in) { // a byte
+			got = append(got, w.Push(id))
+		}
+		if got = append(got, w.Flush()); !slices.Equal(got, c.want) {
+			t.Errorf("%q: got %q, want %q", c.in, got, c.want)
+		}
 	}
 }
 

@@ -1,11 +1,12 @@
 package gpt2
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"iter"
 	"slices"
-	"strings"
+	"unicode/utf8"
 
 	"gpt2scope/gpt2/tokenizer"
 )
@@ -55,20 +56,19 @@ func (s *Session) Text(ctx context.Context, prompt string, g Generation) iter.Se
 	}
 }
 
-// TextWriter turns tokens into text that can be shown at once: whole UTF-8
-// characters, and nothing that may yet turn out to be a stop string.
+// TextWriter turns tokens into text that can be shown at once: whole UTF-8 characters, and nothing that may yet turn out
+// to be a stop string. Bytes that cannot become a character pass through as they are.
 type TextWriter struct {
 	ends    func(id int32) bool
-	decoder *tokenizer.Decoder
-	text    []byte // scratch
+	tokens  *tokenizer.Tokenizer
 	stop    []string
-	held    string // decoded, but may be the start of a stop string
+	held    []byte // may be the start of a character or of a stop string
 	stopped bool
 }
 
 // NewTextWriter makes one for the tokens of a generation. The model must have a tokenizer.
 func NewTextWriter(m *Model, g Generation) *TextWriter {
-	w := &TextWriter{decoder: m.Tokenizer.NewDecoder(), ends: m.EndsText,
+	w := &TextWriter{tokens: m.Tokenizer, ends: m.EndsText,
 		stop: slices.DeleteFunc(slices.Clone(g.Stop), func(stop string) bool { return stop == "" })}
 	if g.IgnoreEOS {
 		w.ends = func(int32) bool { return false }
@@ -84,42 +84,28 @@ func (w *TextWriter) Push(id int32) string {
 	if w.stopped || w.ends(id) {
 		return ""
 	}
-	w.text = w.decoder.Append(w.text[:0], id)
-	return w.release(string(w.text), false)
+	w.held = w.tokens.AppendPiece(w.held, id)
+	end := len(w.held)
+	for _, stop := range w.stop {
+		if i := bytes.Index(w.held, []byte(stop)); i >= 0 && i < end {
+			end, w.stopped = i, true
+		}
+	}
+	if !w.stopped {
+		end -= max(w.longestStart(), w.unfinished())
+	}
+	out := string(w.held[:end])
+	w.held = slices.Delete(w.held, 0, end)
+	return out
 }
 
-// Flush returns what was held back, at the end.
+// Flush returns what was held back, at the end, but for the start of a character whose other bytes did not come.
 func (w *TextWriter) Flush() string {
 	if w.stopped {
 		return ""
 	}
-	w.text = w.decoder.Flush(w.text[:0])
-	return w.release(string(w.text), true)
-}
-
-// release adds decoded text to what is held and returns what may be shown.
-func (w *TextWriter) release(text string, end bool) string {
-	if len(w.stop) == 0 {
-		return text
-	}
-	w.held += text
-	first := -1
-	for _, stop := range w.stop {
-		if i := strings.Index(w.held, stop); i >= 0 && (first < 0 || i < first) {
-			first = i
-		}
-	}
-	if first >= 0 {
-		out := w.held[:first]
-		w.held, w.stopped = "", true
-		return out
-	}
-	keep := 0
-	if !end {
-		keep = w.longestStart()
-	}
-	out := w.held[:len(w.held)-keep]
-	w.held = w.held[len(w.held)-keep:]
+	out := string(w.held[:len(w.held)-w.unfinished()])
+	w.held = w.held[:0]
 	return out
 }
 
@@ -128,11 +114,24 @@ func (w *TextWriter) longestStart() int {
 	longest := 0
 	for _, stop := range w.stop {
 		for n := min(len(stop)-1, len(w.held)); n > longest; n-- {
-			if strings.HasSuffix(w.held, stop[:n]) {
+			if bytes.HasSuffix(w.held, []byte(stop[:n])) {
 				longest = n
 				break
 			}
 		}
 	}
 	return longest
+}
+
+// unfinished returns how many bytes at the end of the held text are the start of a character: at most three.
+func (w *TextWriter) unfinished() int {
+	for n := 1; n < utf8.UTFMax && n <= len(w.held); n++ {
+		if tail := w.held[len(w.held)-n:]; utf8.RuneStart(tail[0]) {
+			if utf8.FullRune(tail) {
+				return 0
+			}
+			return n
+		}
+	}
+	return 0
 }

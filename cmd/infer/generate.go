@@ -16,7 +16,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -661,21 +660,12 @@ func (o *output) show(s string) error {
 	return cli.WriteOutput(o.w, []byte(s))
 }
 
-// finish shows what was held back, except the start of a character whose other bytes did not come.
+// finish shows what was held back.
 func (o *output) finish() error {
 	if o.tw == nil {
 		return nil
 	}
-	rest := o.tw.Flush()
-	for n := 1; n < utf8.UTFMax && n <= len(rest); n++ {
-		if last := rest[len(rest)-n:]; utf8.RuneStart(last[0]) {
-			if !utf8.FullRuneInString(last) {
-				rest = rest[:len(rest)-n]
-			}
-			break
-		}
-	}
-	return o.show(rest)
+	return o.show(o.tw.Flush())
 }
 
 // endLine ends the last line of the text, since more output follows. A file keeps the text alone.

@@ -171,29 +171,6 @@ func TestTextAndIDs(t *testing.T) {
 	}
 }
 
-// At the end of a text the start of a character goes whose other bytes did not come; a character that is no UTF-8 stays.
-func TestFinishDropsHalfACharacter(t *testing.T) {
-	model, err := gpt2.Random(tiny)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer model.Close()
-	for text, want := range map[string]string{
-		"a": "a", "\u00e9": "\u00e9", "a\xc3": "a", "a\xe2\x82": "a", "a\xf0\x9f\x98": "a", "\u20ac\xe2\x82": "\u20ac", "a\xff": "a\xff", "\x82": "\x82", "": "",
-	} {
-		var shown strings.Builder
-		out := newOutput(model, &generateFlags{stdout: &shown})
-		for _, b := range []byte(text) {
-			if err := out.push(model.Tokenizer.EncodeOrdinary(string([]byte{b}))[0]); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := out.finish(); err != nil || shown.String() != want {
-			t.Errorf("%q ends as %q, not %q; %v", text, shown.String(), want, err)
-		}
-	}
-}
-
 // TestSeed says that a seed gives one text, and another seed another.
 func TestSeed(t *testing.T) {
 	ids := func(args ...string) []int32 { return generateJSON(t, append(generation[:4:4], args...)...).IDs }

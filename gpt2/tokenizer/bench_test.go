@@ -57,17 +57,6 @@ func BenchmarkDecode(b *testing.B) {
 			}
 		}
 	})
-	b.Run("Decoder", func(b *testing.B) {
-		b.SetBytes(int64(len(text)))
-		b.ReportAllocs()
-		d := GPT2().NewDecoder()
-		for b.Loop() {
-			out = out[:0]
-			for _, id := range ids {
-				out = d.Append(out, id)
-			}
-		}
-	})
 }
 
 func BenchmarkLoad(b *testing.B) {

@@ -45,9 +45,4 @@
 // Vocabulary files are JSON, which cannot hold arbitrary bytes, so GPT-2's files write each byte as one printable
 // character: a printable Latin-1 byte as itself, the other 68 as U+0100 and on, in order (a space is Ġ, U+0120).
 // This stays inside the files: every piece in this package's interface is raw bytes.
-//
-// # Decoding
-//
-// A token may end in the middle of a UTF-8 character. [Decoder] takes tokens one by one and hands out whole
-// characters only, which is what a terminal wants.
 package tokenizer

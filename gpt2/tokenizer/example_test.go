@@ -23,14 +23,3 @@ func Example() {
 	// 50256 "<|endoftext|>"
 	// But, soft! what light<|endoftext|>
 }
-
-// A token may be a part of a character. A Decoder waits for the rest.
-func ExampleDecoder() {
-	tok := tokenizer.Bytes()
-	d := tok.NewDecoder()
-	for _, id := range tok.Encode("né€") {
-		fmt.Printf("%q ", d.Append(nil, id))
-	}
-	fmt.Printf("%q\n", d.Flush(nil))
-	// Output: "n" "" "é" "" "" "€" ""
-}

@@ -129,68 +129,12 @@ func TestMergeOrder(t *testing.T) {
 
 func checkRoundTrip(t *testing.T, tok *Tokenizer, text string) {
 	t.Helper()
-	boundary := make([]bool, len(text)+1) // true if a character, or a byte that is none, starts or ends there
-	for i := range text {
-		boundary[i] = true
-	}
-	boundary[len(text)] = true
 	for name, ids := range map[string][]int32{"Encode": tok.Encode(text), "EncodeOrdinary": tok.EncodeOrdinary(text)} {
 		if got := string(tok.Decode(ids)); got != text {
 			t.Fatalf("%s: %q came back as %q from %v", name, text, got, ids)
 		}
 		if err := tok.Check(ids); err != nil {
 			t.Fatalf("%s: %q: %v", name, text, err)
-		}
-
-		// The decoder gives the same bytes, in whole characters as far as they are characters.
-		d := tok.NewDecoder()
-		var streamed []byte
-		for _, id := range ids {
-			part := d.Append(nil, id)
-			streamed = append(streamed, part...)
-			if len(streamed) > len(text) || !boundary[len(streamed)] {
-				t.Fatalf("%s: %q: the decoder stopped at byte %d, in the middle of a character, with %q", name, text, len(streamed),
-					part)
-			}
-			if held := d.wait[:d.n]; d.n > 0 && utf8.FullRune(held) {
-				t.Fatalf("%s: %q: the decoder holds %q back, which can become nothing else", name, text, held)
-			}
-		}
-		if streamed = d.Flush(streamed); string(streamed) != text {
-			t.Fatalf("%s: %q came back as %q from the decoder", name, text, streamed)
-		}
-	}
-}
-
-func TestDecoder(t *testing.T) {
-	tok := Bytes()
-	for _, c := range []struct {
-		in   string
-		want []string // after each byte; then Flush
-	}{
-		{"aé", []string{"a", "", "é", ""}},
-		{"€!", []string{"", "", "€", "!", ""}},
-		{"😀", []string{"", "", "", "😀", ""}},
-		{"\xe2\x82", []string{"", "", "\xe2\x82"}},
-		{"\xe2\x82a", []string{"", "", "\xe2\x82a", ""}},
-		{"\xe2\xe2\x82\xac", []string{"", "\xe2", "", "€", ""}},
-		{"\xff\x80a", []string{"\xff", "\x80", "a", ""}},
-		{"\xed\xa0\x80", []string{"", "\xed\xa0", "\x80", ""}}, // a surrogate: not UTF-8
-		{"\xf4\x90", []string{"", "\xf4\x90", ""}},             // above U+10FFFF
-		{"\xc0\x80", []string{"\xc0", "\x80", ""}},             // overlong
-		{"\xf0\x9f\x98\xf0\x9f\x98\x80", []string{"", "", "", "\xf0\x9f\x98", "", "", "😀", ""}},
-	} {
-		d := tok.NewDecoder()
-		for i, id := range tok.Encode(c.in) {
-			if got := string(d.Append([]byte("x"), id)); got != "x"+c.want[i] {
-				t.Errorf("%q, byte %d: got %q, want %q", c.in, i, got[1:], c.want[i])
-			}
-		}
-		if got := string(d.Flush(nil)); got != c.want[len(c.in)] {
-			t.Errorf("%q: Flush: got %q, want %q", c.in, got, c.want[len(c.in)])
-		}
-		if got := d.Flush(nil); len(got) != 0 {
-			t.Errorf("%q: a second Flush gave %q", c.in, got)
 		}
 	}
 }
@@ -203,9 +147,6 @@ func TestDecodeOutOfRange(t *testing.T) {
 		}
 		if err := tok.Check([]int32{15496, id}); err == nil || !strings.Contains(err.Error(), strconv.Itoa(int(id))) {
 			t.Errorf("Check with %d: %v", id, err)
-		}
-		if d := tok.NewDecoder(); len(d.Append(nil, id)) != 0 {
-			t.Errorf("%d is something", id)
 		}
 	}
 	if err := tok.Check([]int32{0, 50256}); err != nil {

@@ -91,7 +91,7 @@ func timeMine(l *lab, t *tasks.Task, file, source string, floors func(gpt2.Backe
 		return err
 	})
 	b := tasks.Bench{Machine: machine,
-		Suite: tasks.Suite{Tasks: []*tasks.Task{with}, Devices: []string{device}, Plain: true, Seed: 1}}
+		Suite: tasks.Suite{Tasks: []*tasks.Task{with}, Devices: []string{device}, Seed: 1}}
 	samples, err := b.Turn(l.ctx, tasks.Turn{Task: with, Shape: shape, DType: tasks.Float32, From: 1, To: l.pick(15, 7)})
 	check(err)
 	for _, s := range samples {

@@ -20,7 +20,6 @@ import (
 type Suite struct {
 	Tasks   []*Task
 	Devices []string // "cpu", "cuda:0"
-	Plain   bool     // the plain variants too
 	Repeat  int      // samples of each case
 	Rounds  int      // in which the repeats are made
 	Seed    uint64   // of the order
@@ -61,7 +60,7 @@ func (t Turn) Key() string {
 func (s Suite) Cases(t Turn) []Case {
 	var out []Case
 	for _, w := range t.Task.Ways {
-		if w.Plain && !s.Plain || !w.fits(t.Shape, t.DType) {
+		if !w.fits(t.Shape, t.DType) {
 			continue
 		}
 		for _, device := range s.Devices {

@@ -48,7 +48,7 @@ func TestTasks(t *testing.T) {
 	for _, task := range testTasks(m) {
 		for _, dtype := range task.DTypes {
 			for _, shape := range task.Sizes[:3] {
-				b := Bench{Machine: m, Suite: Suite{Tasks: []*Task{task}, Devices: []string{CPU}, Plain: true, Repeat: 2, Rounds: 1}}
+				b := Bench{Machine: m, Suite: Suite{Tasks: []*Task{task}, Devices: []string{CPU}, Repeat: 2, Rounds: 1}}
 				turn := Turn{Task: task, Shape: shape, DType: dtype, From: 1, To: 2}
 				samples, err := b.Turn(context.Background(), turn)
 				if err != nil {

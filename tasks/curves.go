@@ -13,16 +13,20 @@ import (
 	"gpt2scope/predict"
 )
 
-// Crossover is the size from which on a GPU is faster than the CPU, along a line of shapes that
-// differ in one size.
+// Sweep names a line of shapes of a task on a machine, which differ in one size.
+type Sweep struct {
+	Machine string `json:"machine"`
+	Task    string `json:"task"`
+	DType   string `json:"dtype"`
+	Line    string `json:"line"` // the shape, with * for the size that varies: "n=*"
+}
+
+// Crossover is the size from which on a GPU is faster than the CPU, along a line of shapes.
 type Crossover struct {
-	Machine string         `json:"machine"`
-	Task    string         `json:"task"`
-	DType   string         `json:"dtype"`
-	Line    string         `json:"line"`   // the shape, with * for the size that varies: "n=*"
-	Device  string         `json:"device"` // "cuda:0"
-	Memory  predict.Memory `json:"memory"` // of the GPU's data
-	Faster  string         `json:"faster"` // "cpu", "gpu", or "both": which device is faster where
+	Sweep
+	Device string         `json:"device"` // "cuda:0"
+	Memory predict.Memory `json:"memory"` // of the GPU's data
+	Faster string         `json:"faster"` // "cpu", "gpu", or "both": which device is faster where
 
 	// Size is where the two take the same time, Low to High its 95 % interval by bootstrap of
 	// the repeats; null where one device is faster at all sizes.
@@ -93,21 +97,18 @@ func Beside(samples, stored []Sample) []Sample {
 	return all
 }
 
-// lineKey names a line of shapes of a task on a machine, and curveKey a time that was measured along it.
-type (
-	lineKey  struct{ machine, task, dtype, line string }
-	curveKey struct {
-		lineKey
-		device string
-		memory predict.Memory
-		time   string
-	}
-)
+// curveKey names a time that was measured along a line of shapes.
+type curveKey struct {
+	Sweep
+	device string
+	memory predict.Memory
+	time   string
+}
 
 // compare orders curves.
 func (a curveKey) compare(b curveKey) int {
-	return cmp.Or(cmp.Compare(a.machine, b.machine), cmp.Compare(a.task, b.task), cmp.Compare(a.dtype, b.dtype),
-		cmp.Compare(a.line, b.line), cmp.Compare(a.device, b.device), cmp.Compare(a.memory, b.memory),
+	return cmp.Or(cmp.Compare(a.Machine, b.Machine), cmp.Compare(a.Task, b.Task), cmp.Compare(a.DType, b.DType),
+		cmp.Compare(a.Line, b.Line), cmp.Compare(a.device, b.device), cmp.Compare(a.memory, b.memory),
 		cmp.Compare(a.time, b.time))
 }
 
@@ -129,7 +130,7 @@ func curvesOf(samples []Sample) map[curveKey]curve {
 			times = map[string]float64{TimePlain: s.Us}
 		}
 		for time, us := range times {
-			k := curveKey{lineKey{s.Machine, s.Task, s.DType, line}, s.Device, s.Memory, time}
+			k := curveKey{Sweep{s.Machine, s.Task, s.DType, line}, s.Device, s.Memory, time}
 			if us > 0 {
 				if all[k] == nil {
 					all[k] = curve{}
@@ -155,11 +156,11 @@ func crossoversOf(all map[curveKey]curve, seed uint64) []Crossover {
 	out := []Crossover{}
 	random := rand.New(rand.NewPCG(seed, 0x63726f7373)) // "cross"
 	for _, k := range slices.SortedFunc(maps.Keys(all), curveKey.compare) {
-		host := all[curveKey{k.lineKey, CPU, predict.Host, TimeWall}]
+		host := all[curveKey{k.Sweep, CPU, predict.Host, TimeWall}]
 		gpu := maps.Clone(all[k])
 		maps.DeleteFunc(gpu, func(size int, _ []float64) bool { return host[size] == nil })
 		if predict.Kind(k.device) == GPU && k.time == TimeWall && len(gpu) >= leastSizes {
-			c := Crossover{Machine: k.machine, Task: k.task, DType: k.dtype, Line: k.line, Device: k.device, Memory: k.memory}
+			c := Crossover{Sweep: k.Sweep, Device: k.device, Memory: k.memory}
 			c.find(host, gpu, random)
 			out = append(out, c)
 		}
@@ -240,17 +241,15 @@ func crossing(sizes []int, ratio []float64) (size float64, faster string) {
 
 // Chart is what was measured along a line of shapes on a machine: the tuned, warm ways.
 type Chart struct {
-	Machine, Task, DType string
-	Line                 string // see [Crossover]
-	GPUs                 []string
-	Crossovers           []Crossover
+	Sweep
+	GPUs       []string
+	Crossovers []Crossover
 
-	key    lineKey
 	curves map[curveKey]curve // of all charts
 }
 
 func (c *Chart) curve(device string, memory predict.Memory, time string) curve {
-	return c.curves[curveKey{c.key, device, memory, time}]
+	return c.curves[curveKey{c.Sweep, device, memory, time}]
 }
 
 // Find returns the sizes and medians of a curve, nil if it was not measured.
@@ -266,31 +265,31 @@ func (c *Chart) Find(device string, memory predict.Memory, time string) (sizes [
 // Charts returns for each task, type and machine the line of shapes with the most sizes.
 func Charts(samples []Sample, seed uint64) []Chart {
 	all := curvesOf(samples)
-	sizes := map[lineKey]int{}
+	sizes := map[Sweep]int{}
 	for k, c := range all {
-		sizes[k.lineKey] = max(sizes[k.lineKey], len(c))
+		sizes[k.Sweep] = max(sizes[k.Sweep], len(c))
 	}
-	best := map[lineKey]lineKey{} // by the key without the line
+	best := map[Sweep]Sweep{} // by the key without the line
 	for k, n := range sizes {
 		of := k
-		of.line = ""
+		of.Line = ""
 		now, ok := best[of]
-		if n >= 2 && (!ok || cmp.Or(n-sizes[now], strings.Compare(k.line, now.line)) > 0) {
+		if n >= 2 && (!ok || cmp.Or(n-sizes[now], strings.Compare(k.Line, now.Line)) > 0) {
 			best[of] = k
 		}
 	}
 	crossovers := crossoversOf(all, seed)
 	var out []Chart
 	for _, k := range best {
-		c := Chart{Machine: k.machine, Task: k.task, DType: k.dtype, Line: k.line, key: k, curves: all}
+		c := Chart{Sweep: k, curves: all}
 		for at := range all {
-			if at.lineKey == k && predict.Kind(at.device) == GPU && at.time == TimeWall && !slices.Contains(c.GPUs, at.device) {
+			if at.Sweep == k && predict.Kind(at.device) == GPU && at.time == TimeWall && !slices.Contains(c.GPUs, at.device) {
 				c.GPUs = append(c.GPUs, at.device)
 			}
 		}
 		slices.Sort(c.GPUs)
 		for _, x := range crossovers {
-			if k == (lineKey{x.Machine, x.Task, x.DType, x.Line}) {
+			if k == x.Sweep {
 				c.Crossovers = append(c.Crossovers, x)
 			}
 		}
@@ -360,39 +359,34 @@ func milliseconds(us float64) string { return strconv.FormatFloat(us/1e3, 'g', 6
 // Table returns the rows of a table, the names of the columns first; nil if it has no others. A time that was not
 // measured is an empty cell.
 func (p Profile) Table(samples []Sample, columns []Column, write func(us float64) string) [][]string {
-	times := map[int][][]float64{} // by size and column
-	for k, curve := range curvesOf(samples) {
-		for i, c := range columns {
-			if k.task != p.Task || k.line != p.line || k.dtype != Float32 ||
-				predict.Kind(k.device) != c.Device || k.memory != c.Memory || k.time != c.Time {
-				continue
-			}
-			for size, us := range curve {
-				if times[size] == nil {
-					times[size] = make([][]float64, len(columns))
+	all, rows := curvesOf(samples), map[int][]string{} // by size
+	for i, c := range columns {
+		times := curve{}
+		for k, of := range all {
+			if k.Task == p.Task && k.Line == p.line && k.DType == Float32 && predict.Kind(k.device) == c.Device &&
+				k.memory == c.Memory && k.time == c.Time {
+				for size, us := range of {
+					times[size] = append(times[size], us...)
 				}
-				times[size][i] = append(times[size][i], us...)
 			}
 		}
+		for size, us := range times {
+			if rows[size] == nil {
+				rows[size] = make([]string, 1+len(columns))
+				rows[size][0] = strconv.Itoa(size)
+			}
+			rows[size][1+i] = write(stats.MedianOf(us))
+		}
 	}
-	if len(times) == 0 {
+	if len(rows) == 0 {
 		return nil
 	}
-	row := []string{"size"}
+	table := [][]string{{"size"}}
 	for _, c := range columns {
-		row = append(row, c.Name)
+		table[0] = append(table[0], c.Name)
 	}
-	rows := [][]string{row}
-	for _, size := range slices.Sorted(maps.Keys(times)) {
-		row := []string{strconv.Itoa(size)}
-		for _, us := range times[size] {
-			cell := ""
-			if len(us) > 0 {
-				cell = write(stats.MedianOf(us))
-			}
-			row = append(row, cell)
-		}
-		rows = append(rows, row)
+	for _, size := range slices.Sorted(maps.Keys(rows)) {
+		table = append(table, rows[size])
 	}
-	return rows
+	return table
 }

@@ -55,7 +55,7 @@ func TestTasksGPU(t *testing.T) {
 		}
 		for _, dtype := range task.DTypes {
 			for _, shape := range task.Sizes[:2] {
-				b := Bench{Machine: m, Suite: Suite{Tasks: []*Task{task}, Devices: m.Devices(), Plain: true, Repeat: 1, Rounds: 1}}
+				b := Bench{Machine: m, Suite: Suite{Tasks: []*Task{task}, Devices: m.Devices(), Repeat: 1, Rounds: 1}}
 				samples, err := b.Turn(context.Background(), Turn{Task: task, Shape: shape, DType: dtype, From: 1, To: 1})
 				if err != nil {
 					t.Fatal(err)
@@ -127,7 +127,7 @@ func TestWrongResultGPU(t *testing.T) {
 func TestFailuresGPU(t *testing.T) {
 	m := testMachine(t)
 	c := stubGPU(t, m)
-	b := Bench{Machine: m, Suite: Suite{Tasks: []*Task{reduceSum()}, Devices: m.Devices(), Plain: true, Repeat: 1, Rounds: 1}}
+	b := Bench{Machine: m, Suite: Suite{Tasks: []*Task{reduceSum()}, Devices: m.Devices(), Repeat: 1, Rounds: 1}}
 	turn := Turn{Task: b.Suite.Tasks[0], Shape: Shape{{"n", 5000}}, DType: Float32, From: 1, To: 1}
 	for _, what := range []string{"gs_alloc", "gs_alloc_host", "gs_copy", "gs_copy_now", "launch", "gs_stream_synchronize", "gs_event_record", "gs_event_elapsed"} {
 		c.Reset()

@@ -29,10 +29,10 @@ func matmul() *Task {
 		},
 		Ways: []Way{
 			{Device: CPU, Variant: Tuned, CPU: hostProduct},
-			{Device: CPU, Variant: "scalar", Plain: true, DTypes: []string{Float32},
+			{Device: CPU, Variant: "scalar", DTypes: []string{Float32},
 				Most: operations(1 << 27), CPU: scalarProduct},
 			{Device: GPU, Variant: Tuned, GPU: linearProduct},
-			{Device: GPU, Variant: "naive", Plain: true, DTypes: []string{Float32}, Most: operations(1 << 34),
+			{Device: GPU, Variant: "naive", DTypes: []string{Float32}, Most: operations(1 << 34),
 				GPU: naiveProduct},
 		},
 		Arrays: &Arrays{

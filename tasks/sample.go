@@ -113,11 +113,8 @@ func WriteSamples(w io.Writer, samples []Sample) error {
 	return c.Error()
 }
 
-// Bounds of a file of samples, since it may have been damaged or replaced.
-const (
-	maxNumber = 1 << 62
-	maxRecord = 1 << 20 // bytes of a row
-)
+// maxNumber bounds the numbers of a file of samples, since it may have been damaged or replaced.
+const maxNumber = 1 << 62
 
 // set reads a cell into a field.
 func (c *column) set(f reflect.Value, cell string) (err error) {
@@ -165,8 +162,7 @@ func (s *Sample) check() error {
 // ReadSamples reads what [WriteSamples] wrote. Columns may stand in any order, and others beside them are left out. An
 // error names the line and the column.
 func ReadSamples(r io.Reader) ([]Sample, error) {
-	bounded := &recordReader{r, maxRecord}
-	c := csv.NewReader(bounded)
+	c := csv.NewReader(r)
 	c.ReuseRecord = true
 	head, err := c.Read()
 	if errors.Is(err, io.EOF) {
@@ -183,7 +179,6 @@ func ReadSamples(r io.Reader) ([]Sample, error) {
 	}
 	var samples []Sample
 	for {
-		bounded.left = maxRecord
 		cells, err := c.Read()
 		if errors.Is(err, io.EOF) {
 			return samples, nil
@@ -206,22 +201,6 @@ func ReadSamples(r io.Reader) ([]Sample, error) {
 		}
 		samples = append(samples, s)
 	}
-}
-
-// recordReader gives at most so many bytes until left is set again: an unclosed quote would take all that follows for
-// one cell.
-type recordReader struct {
-	io.Reader
-	left int
-}
-
-func (r *recordReader) Read(p []byte) (int, error) {
-	if r.left <= 0 {
-		return 0, fmt.Errorf("a row of more than %d bytes", maxRecord)
-	}
-	n, err := r.Reader.Read(p[:min(len(p), r.left)])
-	r.left -= n
-	return n, err
 }
 
 // SamplesFile is the name of the file of samples in a directory of results.

@@ -92,7 +92,6 @@ type passes struct {
 type Way struct {
 	Device  string // CPU or GPU
 	Variant string
-	Plain   bool             // for learners: slow, so that it is measured only at small sizes
 	DTypes  []string         // the task's if nil
 	Most    func(Shape) bool // whether a shape is not too large for the way; nil for any
 

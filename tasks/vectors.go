@@ -31,7 +31,7 @@ func length(s Shape) (float64, error) {
 
 // scalar is a way by a loop in Go.
 func scalar(loop func(in []View, out View)) Way {
-	return Way{Device: CPU, Variant: "scalar", Plain: true, Most: func(s Shape) bool { return s.Get("n") <= 1<<24 },
+	return Way{Device: CPU, Variant: "scalar", Most: func(s Shape) bool { return s.Get("n") <= 1<<24 },
 		CPU: func(_ *cpu.Team, _ Shape, in []View, out View) (run, end func() error, err error) {
 			return func() error {
 				loop(in, out)
@@ -51,7 +51,7 @@ func tuned(kernel string) GPUWay { return launchOf(kernel, blockThreads, blockVa
 
 // oneThread is the plain way by one thread of a GPU, which takes some 50 ns a value.
 func oneThread(kernel string) Way {
-	return Way{Device: GPU, Variant: "one-thread", Plain: true, Most: func(s Shape) bool { return s.Get("n") <= 1<<17 },
+	return Way{Device: GPU, Variant: "one-thread", Most: func(s Shape) bool { return s.Get("n") <= 1<<17 },
 		GPU: launchOf(kernel, 1, math.MaxInt)}
 }
 

@@ -159,7 +159,7 @@ func (t *tasksFlags) run(c *cobra.Command, m *cli.ModelFlags) error {
 		return err
 	}
 	b := tasks.Bench{Machine: machine, Suite: tasks.Suite{
-		Tasks: chosen, Devices: machine.Devices(), Plain: true, Few: t.few, Repeat: t.repeat,
+		Tasks: chosen, Devices: machine.Devices(), Few: t.few, Repeat: t.repeat,
 		Rounds: min(t.rounds, t.repeat), Seed: t.seed, Most: int64(t.most) << 20, Shard: part, Sizes: t.sizes, Short: t.short,
 	}}
 	if len(b.Suite.Turns()) == 0 {

@@ -154,21 +154,12 @@ func (h *History) write(r Record, now time.Time) error {
 			return err
 		}
 	}
-	return replace(h.path, kept.Bytes())
-}
-
-// replace puts a file in the place of the one at a path, if there is one.
-func replace(path string, data []byte) error {
-	t, err := os.CreateTemp(filepath.Dir(path), ".history-*")
-	if err != nil {
-		return err
-	}
-	_, err = t.Write(data)
-	if err = errors.Join(err, t.Close()); err == nil {
-		err = os.Rename(t.Name(), path)
+	temporary := fmt.Sprintf("%s.%d", h.path, os.Getpid())
+	if err = os.WriteFile(temporary, kept.Bytes(), 0o600); err == nil {
+		err = os.Rename(temporary, h.path)
 	}
 	if err != nil {
-		os.Remove(t.Name())
+		os.Remove(temporary)
 	}
 	return err
 }

@@ -240,11 +240,8 @@ func TestFindStage(t *testing.T) {
 			t.Errorf("FindStage(%q) = %+v", name, at)
 		}
 	}
-	for want, layers := range map[string][]int{"with N 0, and": {0}, "with N from 0 to 2, and": {0, 1, 2},
-		"with N one of 0, 2, 1, and": {0, 2, 1}} {
-		if _, err := FindStage("h.7.ln_1", layers); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("layers %v: error %v", layers, err)
-		}
+	if _, err := FindStage("h.7.ln_1", layers); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("with N of %v, and", layers)) {
+		t.Error(err)
 	}
 }
 

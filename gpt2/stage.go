@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"gpt2scope/ceilings"
@@ -149,23 +148,8 @@ func FindStage(name string, layers []int) (StageAt, error) {
 			outside = append(outside, info.Name)
 		}
 	}
-	return StageAt{}, fmt.Errorf("no stage %q runs here; stages are %s, with N %s, and %s",
-		name, strings.Join(within, ", "), rangeText(layers), strings.Join(outside, ", "))
-}
-
-// rangeText writes a run order of layers: "from 0 to 5", or "one of 0, 2, 4".
-func rangeText(layers []int) string {
-	texts, ascending := make([]string, len(layers)), true
-	for i, n := range layers {
-		texts[i], ascending = strconv.Itoa(n), ascending && n == layers[0]+i
-	}
-	if ascending && len(layers) > 1 {
-		return fmt.Sprintf("from %s to %s", texts[0], texts[len(texts)-1])
-	}
-	if len(layers) == 1 {
-		return texts[0]
-	}
-	return "one of " + strings.Join(texts, ", ")
+	return StageAt{}, fmt.Errorf("no stage %q runs here; stages are %s, with N of %v, and %s",
+		name, strings.Join(within, ", "), layers, strings.Join(outside, ", "))
 }
 
 // Cost is what a stage or step needs at least, in operations and in elements

@@ -6,6 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+
+	"gpt2scope/internal/humanize"
 )
 
 // ErrSamePlace is in the error of writing to a file or directory that is also read, under whatever name.
@@ -78,18 +81,13 @@ func (f Folder) Check() error {
 	if err != nil {
 		return writeProblem(f.Path, err)
 	}
-	switch n := len(entries); {
-	case n == 1:
-		return problem(f.Path, "it holds %s; give a new or empty directory", entries[0].Name()).because(ErrNotEmpty)
-	case n > 1:
-		first := entries[0].Name()
-		for _, e := range entries {
-			if e.Name() == "config.json" || e.Name() == SingleFile { // what a model is recognised by
-				first = e.Name()
-				break
-			}
-		}
-		return problem(f.Path, "it holds %s and %d more; give a new or empty directory", first, n-1).because(ErrNotEmpty)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if names != nil {
+		return problem(f.Path, "it holds %s; give a new or empty directory",
+			strings.Join(humanize.First(names, 3), ", ")).because(ErrNotEmpty)
 	}
 	return nil
 }

@@ -111,10 +111,4 @@ func (e Energy) OfToken(w Work, watts float64) float64 {
 }
 
 // CounterError says why an energy counter gave no power.
-type CounterError struct{ Err error }
-
-// Error gives one sentence.
-func (e *CounterError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the cause.
-func (e *CounterError) Unwrap() error { return e.Err }
+type CounterError struct{ error }

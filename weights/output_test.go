@@ -120,7 +120,7 @@ func TestFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := (Folder{Path: "new"}).Write(ctx, two("2"))
-	if !errors.Is(err, ErrNotEmpty) || !strings.Contains(err.Error(), "holds a and 2 more") {
+	if !errors.Is(err, ErrNotEmpty) || !strings.Contains(err.Error(), "holds a, b, mine;") {
 		t.Errorf("into a directory of files: %v", err)
 	}
 	broken := errors.New("broken")

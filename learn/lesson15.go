@@ -99,15 +99,11 @@ func storedProducts(l *lab) {
 // deviceTimes is what a task takes on the CPU and on the GPU.
 type deviceTimes [2]float64
 
-// The repeats of times are split: those with even numbers teach, those with odd numbers grade.
-const taught, graded = 0, 1
-
 // choice is one task of a size in a place.
 type choice struct {
-	place     place
-	n         float64
-	halves    [2]deviceTimes
-	predicted deviceTimes
+	place            place
+	n                float64
+	times, predicted deviceTimes
 }
 
 func choices(d Data) (all []choice) {
@@ -115,13 +111,9 @@ func choices(d Data) (all []choice) {
 		for _, n := range d.xs(p.String(), "gpu_us") {
 			c := choice{place: p, n: n}
 			for device, quantity := range []string{"cpu_us", "gpu_us"} {
-				var halves [2][]float64
-				for i, v := range d.at(p.String(), quantity, n) {
-					halves[i%2] = append(halves[i%2], v)
-				}
-				c.halves[taught][device], c.halves[graded][device] = median(halves[taught]), median(halves[graded])
+				c.times[device] = median(d.at(p.String(), quantity, n))
 			}
-			if h := c.halves; min(h[0][0], h[0][1], h[1][0], h[1][1]) > 0 { // no NaN
+			if min(c.times[0], c.times[1]) > 0 { // no NaN
 				all = append(all, c)
 			}
 		}
@@ -153,17 +145,17 @@ func predictTimes(all []choice) {
 		}
 		waits := c.place.waits()
 		for device := range waits {
-			x, y := a.halves[taught][device], b.halves[taught][device]
+			x, y := a.times[device], b.times[device]
 			all[i].predicted[device] = x*math.Pow(y/x, share) + waits[device]
 		}
 	}
 }
 
 // lost is the mean time that choices lose against the better device, in percent of its time.
-func lost(all []choice, half int, onGPU func(c choice) bool) float64 {
+func lost(all []choice, onGPU func(c choice) bool) float64 {
 	sum := 0.0
 	for _, c := range all {
-		t := c.halves[half]
+		t := c.times
 		took := t[0]
 		if onGPU(c) {
 			took = t[1]
@@ -173,16 +165,15 @@ func lost(all []choice, half int, onGPU func(c choice) bool) float64 {
 	return sum / float64(len(all))
 }
 
-// bestThreshold is the size from which on the GPU should run, by what was taught, and what it loses when graded.
+// bestThreshold is the size from which on the GPU should run, and what it loses.
 func bestThreshold(all []choice) (threshold, loses float64) {
-	from := func(size float64) func(c choice) bool { return func(c choice) bool { return c.n >= size } }
-	best := math.Inf(1)
-	for _, c := range append([]choice{{n: math.Inf(1)}}, all...) {
-		if l := lost(all, taught, from(c.n)); l < best {
-			best, threshold = l, c.n
+	loses = math.Inf(1)
+	for _, at := range append([]choice{{n: math.Inf(1)}}, all...) {
+		if l := lost(all, func(c choice) bool { return c.n >= at.n }); l < loses {
+			threshold, loses = at.n, l
 		}
 	}
-	return threshold, lost(all, graded, from(threshold))
+	return threshold, loses
 }
 
 func judgeThreshold(d Data) Finding {
@@ -208,7 +199,7 @@ func judgeThreshold(d Data) Finding {
 	}
 	predictTimes(all)
 	_, mixed := bestThreshold(all)
-	model := lost(all, graded, func(c choice) bool { return c.predicted[1] < c.predicted[0] })
+	model := lost(all, func(c choice) bool { return c.predicted[1] < c.predicted[0] })
 	f.Figures = append(f.Figures,
 		exact("lost with the best threshold for each of these", "%", worst),
 		exact("lost with the best single threshold", "%", mixed),

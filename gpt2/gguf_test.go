@@ -2,6 +2,7 @@ package gpt2
 
 import (
 	"cmp"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -84,13 +85,28 @@ func ggufFile(t testing.TB, m *Model, kind uint32, edit func(f *ggufwrite.File))
 		if to.transpose {
 			x, shape = turned(x, shape[0], shape[1]), []int{shape[1], shape[0]}
 		}
-		f.Tensor(to.name, as, shape, x)
+		f.Tensor(to.name, as, shape, encoded(as, x))
 	}
 	path := filepath.Join(t.TempDir(), "model.gguf")
 	if err := os.WriteFile(path, f.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// encoded is numbers as a file has them, in F32, or roughly in Q8_0.
+func encoded(kind uint32, x []float32) (b []byte) {
+	for i, v := range x {
+		if kind == ggufwrite.F32 {
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+			continue
+		}
+		if i%32 == 0 {
+			b = append(b, 0x00, 0x24) // 1/64
+		}
+		b = append(b, byte(int8(64*v)))
+	}
+	return b
 }
 
 func turned(x []float32, rows, cols int) []float32 {
@@ -202,7 +218,7 @@ func TestGGUFHead(t *testing.T) {
 		if err := random.Read("wte.weight", x, 0); err != nil {
 			t.Fatal(err)
 		}
-		head := func(f *ggufwrite.File) { f.Tensor("output.weight", kind, []int{300, 32}, x) }
+		head := func(f *ggufwrite.File) { f.Tensor("output.weight", kind, []int{300, 32}, encoded(kind, x)) }
 		same := OpenModel(t, ggufFile(t, random, kind, head))
 		x[5] += 1
 		other := OpenModel(t, ggufFile(t, random, kind, head))
@@ -244,7 +260,7 @@ func TestGGUFTokenizer(t *testing.T) {
 		tok   *tokenizer.Tokenizer
 	}{{50257, tokenizer.GPT2()}, {257, tokenizer.Bytes()}} {
 		random := OpenModel(t, fmt.Sprintf("random:L=1,C=32,NH=1,V=%d,T=8", c.vocab))
-		m := OpenModel(t, ggufFile(t, random, ggufwrite.Q8_0, func(f *ggufwrite.File) { tokenizerValues(t, f, c.tok) }))
+		m := OpenModel(t, ggufFile(t, random, ggufwrite.F32, func(f *ggufwrite.File) { tokenizerValues(t, f, c.tok) }))
 		for _, text := range []string{"", "Hello world, it's 1234 o'clock.\n\n  <|endoftext|>ROMEO:\t你好", "\x00\xff<|endof"} {
 			if got, want := m.Tokenizer.Encode(text), c.tok.Encode(text); !slices.Equal(got, want) {
 				t.Errorf("V=%d: %q is %v, expected %v", c.vocab, text, got, want)
@@ -277,7 +293,7 @@ func TestGGUFTokenizer(t *testing.T) {
 // FuzzGGUF: no GGUF file makes opening a model panic; what is accepted has every tensor that its configuration asks for.
 func FuzzGGUF(f *testing.F) {
 	random := OpenModel(f, "random:L=1,C=4,NH=1,V=257,T=4")
-	data, err := os.ReadFile(ggufFile(f, random, ggufwrite.F16, func(w *ggufwrite.File) {
+	data, err := os.ReadFile(ggufFile(f, random, ggufwrite.F32, func(w *ggufwrite.File) {
 		tokenizerValues(f, w, tokenizer.Bytes())
 	}))
 	if err != nil {
@@ -336,7 +352,7 @@ func TestGGUFRefused(t *testing.T) {
 		{func(f *ggufwrite.File) { f.Value("gpt2.attention.head_count_kv", uint32(2)) }, []string{"2 heads of keys"}},
 		{func(f *ggufwrite.File) { f.Value("tokenizer.ggml.bos_token_id", uint32(257)) }, []string{"bos_token_id = 257"}},
 		{func(f *ggufwrite.File) { f.Value("tokenizer.ggml.tokens", "a") }, []string{"tokenizer.ggml.tokens = a", "list of strings"}},
-		{func(f *ggufwrite.File) { f.Tensor("rope_freqs.weight", ggufwrite.F32, []int{1}, []float32{1}) }, []string{"rope_freqs.weight", "the metadata does not account for"}},
+		{func(f *ggufwrite.File) { f.Tensor("rope_freqs.weight", ggufwrite.F32, []int{1}, make([]byte, 4)) }, []string{"rope_freqs.weight", "the metadata does not account for"}},
 	} {
 		m, err := Open(ggufFile(t, random, ggufwrite.F32, c.edit))
 		if err == nil { // a model without its tokenizer takes ids

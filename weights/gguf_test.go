@@ -40,10 +40,11 @@ func ggufSample(alignment int) (*ggufwrite.File, map[string][]float32) {
 	want := map[string][]float32{}
 	for name, kind := range map[string]uint32{"f32": ggufwrite.F32, "f16": ggufwrite.F16, "bf16": ggufwrite.BF16,
 		"q8": ggufwrite.Q8_0} {
-		f.Tensor(name, kind, []int{40, 64}, x)
-		want[name] = decoded(kind, ggufwrite.Encode(kind, x))
+		data := encoded(kind, x)
+		f.Tensor(name, kind, []int{40, 64}, data)
+		want[name] = decoded(kind, data)
 	}
-	f.Tensor("bias", ggufwrite.F32, []int{40}, x[:40])
+	f.Tensor("bias", ggufwrite.F32, []int{40}, encoded(ggufwrite.F32, x[:40]))
 	want["bias"] = x[:40]
 	return f, want
 }
@@ -73,6 +74,27 @@ func ggufOf(data []byte) (*GGUF, error) {
 		return nil, err
 	}
 	return readGGUF(s)
+}
+
+// encoded is numbers as a file has them. Those of F16 and Q8_0 are not these, but any.
+func encoded(kind uint32, x []float32) (b []byte) {
+	random := rand.New(rand.NewPCG(2, uint64(len(x))))
+	for i, v := range x {
+		switch bits := math.Float32bits(v); {
+		case kind == ggufwrite.F32:
+			b = binary.LittleEndian.AppendUint32(b, bits)
+		case kind == ggufwrite.BF16:
+			b = binary.LittleEndian.AppendUint16(b, uint16(bits>>16))
+		case kind == ggufwrite.F16:
+			b = binary.LittleEndian.AppendUint16(b, uint16(random.Uint32()&^0x4000)) // below 2: neither infinite nor NaN
+		case i%32 == 0:
+			b = binary.LittleEndian.AppendUint16(b, uint16(0x2000|random.Uint32()&0x93ff)) // a normal scale
+			fallthrough
+		default:
+			b = append(b, byte(random.Uint32()))
+		}
+	}
+	return b
 }
 
 // decoded widens what a file stores by the formulas of the types.
@@ -263,7 +285,7 @@ func TestGGUFErrors(t *testing.T) {
 			[]string{`"a" occurs twice`}},
 		"alignment": {made(func(f *ggufwrite.File) { f.Value("general.alignment", uint32(24)) }), []string{"general.alignment is 24", "power of two"}},
 		"split":     {made(func(f *ggufwrite.File) { f.Value("split.count", uint32(3)) }), []string{"split into 3 files", "llama-gguf-split"}},
-		"quantised": {made(func(f *ggufwrite.File) { f.Info("w", ggufwrite.Q2_K, []int{1, 256}, 0) }), []string{`"w"`, "Q2_K", "Q5_1, Q8_0, Q4_K", "llama-quantize"}},
+		"quantised": {made(func(f *ggufwrite.File) { f.Info("w", 10, []int{1, 256}, 0) }), []string{`"w"`, "Q2_K", "Q5_1, Q8_0, Q4_K", "llama-quantize"}},
 		"withdrawn": {made(func(f *ggufwrite.File) { f.Info("w", 4, []int{1, 32}, 0) }), []string{"unknown (number 4)"}},
 		"far":       {made(func(f *ggufwrite.File) { f.Info("w", 1<<31, []int{1, 32}, 0) }), []string{"unknown (number 2147483648)"}},
 		"block":     {made(func(f *ggufwrite.File) { f.Info("w", ggufwrite.Q8_0, []int{32, 33}, 0) }), []string{"rows of 33", "packs 32"}},
@@ -275,12 +297,12 @@ func TestGGUFErrors(t *testing.T) {
 		"dims":      {made(func(f *ggufwrite.File) { f.Info("w", ggufwrite.F32, []int{1, 1, 1, 1, 1}, 0) }), []string{"5 dimensions"}},
 		"name":      {made(func(f *ggufwrite.File) { f.Info(strings.Repeat("w", 65), ggufwrite.F32, []int{1}, 0) }), []string{"65 bytes", "at most 64"}},
 		"overlap": {made(func(f *ggufwrite.File) {
-			f.Tensor("a", ggufwrite.F32, []int{64}, numbers(64))
+			f.Tensor("a", ggufwrite.F32, []int{64}, encoded(ggufwrite.F32, numbers(64)))
 			f.Info("b", ggufwrite.F32, []int{2}, 32)
 		}), []string{`"b"`, "overlap", `"a"`}},
 		"twice": {made(func(f *ggufwrite.File) {
-			f.Tensor("a", ggufwrite.F32, []int{1}, numbers(1))
-			f.Tensor("a", ggufwrite.F32, []int{1}, numbers(1))
+			f.Tensor("a", ggufwrite.F32, []int{1}, encoded(ggufwrite.F32, numbers(1)))
+			f.Tensor("a", ggufwrite.F32, []int{1}, encoded(ggufwrite.F32, numbers(1)))
 		}), []string{`"a"`}},
 	} {
 		g, err := ggufOf(c.file)
@@ -311,7 +333,7 @@ func FuzzGGUF(f *testing.F) {
 	nested := ggufwrite.File{}
 	nested.Value("a", []string{strings.Repeat("b", 300)})
 	nested.Value("general.alignment", uint32(8))
-	nested.Tensor("w", ggufwrite.Q8_0, []int{2, 32}, numbers(64))
+	nested.Tensor("w", ggufwrite.Q8_0, []int{2, 32}, encoded(ggufwrite.Q8_0, numbers(64)))
 	f.Add(nested.Bytes())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		g, err := ggufOf(data)

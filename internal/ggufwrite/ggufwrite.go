@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
-	"math"
 	"reflect"
 )
 
@@ -57,22 +56,20 @@ func (f *File) Value(key string, v any) {
 	}
 }
 
-// The types of tensors.
+// Types of tensors.
 const (
 	F32  = 0
 	F16  = 1
-	Q2_K = 10 // for errors: its data are not made
 	Q8_0 = 8
 	BF16 = 30
 )
 
-// Tensor adds a tensor of the given row-major shape, whose elements are rounded to the type. Rows of Q8_0 are of a
-// multiple of 32 elements.
-func (f *File) Tensor(name string, kind uint32, shape []int, elements []float32) {
+// Tensor adds a tensor of the given row-major shape with its data as the type stores them.
+func (f *File) Tensor(name string, kind uint32, shape []int, data []byte) {
 	align := cmp.Or(f.Alignment, 32)
 	f.data = append(f.data, make([]byte, (align-len(f.data)%align)%align)...)
 	f.Info(name, kind, shape, uint64(len(f.data)))
-	f.data = append(f.data, Encode(kind, elements)...)
+	f.data = append(f.data, data...)
 }
 
 // Info adds the description of a tensor alone, whatever it says.
@@ -103,56 +100,4 @@ func (f *File) Bytes() []byte {
 
 func appendString(b []byte, s string) []byte {
 	return append(binary.LittleEndian.AppendUint64(b, uint64(len(s))), s...)
-}
-
-// Encode returns elements as a file stores them.
-func Encode(kind uint32, x []float32) []byte {
-	var b []byte
-	switch kind {
-	case F32:
-		b, _ = binary.Append(b, binary.LittleEndian, x)
-	case F16:
-		for _, v := range x {
-			b = binary.LittleEndian.AppendUint16(b, half(float64(v)))
-		}
-	case BF16:
-		for _, v := range x {
-			u := math.Float32bits(v)
-			b = binary.LittleEndian.AppendUint16(b, uint16((u+0x7fff+u>>16&1)>>16))
-		}
-	case Q8_0:
-		for ; len(x) > 0; x = x[32:] {
-			most := 0.0
-			for _, v := range x[:32] {
-				most = max(most, math.Abs(float64(v)))
-			}
-			d := most / 127
-			b = binary.LittleEndian.AppendUint16(b, half(d))
-			for _, v := range x[:32] {
-				q := 0.0
-				if d > 0 {
-					q = math.Round(float64(v) / d)
-				}
-				b = append(b, byte(int8(q)))
-			}
-		}
-	}
-	return b
-}
-
-// half returns the float16 nearest to v, ties to even; |v| is below 65520.
-func half(v float64) uint16 {
-	sign := uint16(0)
-	if math.Signbit(v) {
-		sign, v = 0x8000, -v
-	}
-	exponent := max(math.Floor(math.Log2(max(v, 0x1p-30))), -14)
-	units := math.RoundToEven(v / math.Exp2(exponent-10)) // of the last place
-	if units >= 2048 {
-		units, exponent = units/2, exponent+1
-	}
-	if units < 1024 { // subnormal
-		return sign | uint16(units)
-	}
-	return sign | uint16(exponent+15)<<10 | (uint16(units) - 1024)
 }

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"gpt2scope/ceilings"
-	"gpt2scope/ceilings/ceilingstest"
 	"gpt2scope/cpu"
 	"gpt2scope/cuda"
 	"gpt2scope/internal/stub"
@@ -24,7 +23,10 @@ func withStub(t *testing.T, defines ...string) {
 	t.Helper()
 	t.Setenv("GPT2SCOPE_CUDA_LIB", stub.Build(t, defines...))
 	stub.BLAS(t)
-	ceilingstest.Use(t) // in an empty cache folder, where tuned products are stored too
+	t.Setenv("XDG_CACHE_HOME", t.TempDir()) // where tuned products are stored too
+	if err := storeMadeUp(); err != nil {
+		t.Fatal(err)
+	}
 	t.Setenv("HOME", t.TempDir())
 }
 
@@ -45,7 +47,7 @@ func storeStub(t *testing.T) {
 			t.Fatal(err)
 		}
 		key, err := device.CeilingsKey()
-		set := ceilingstest.Set(key)
+		set := madeUp(key)
 		set.Device = device.Info().Name
 		for i := range set.Values { // so low that floors are not 0.000 us
 			set.Values[i].Value /= 1e3
@@ -61,7 +63,7 @@ func storeLow(t *testing.T) {
 	t.Helper()
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	for _, isa := range cpu.ISAs() {
-		set := ceilingstest.Set(cpu.CeilingsKey(1, isa))
+		set := madeUp(cpu.CeilingsKey(1, isa))
 		for i := range set.Values {
 			set.Values[i].Value /= 1e7
 		}

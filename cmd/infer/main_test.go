@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"gpt2scope/ceilings/ceilingstest"
 	"gpt2scope/cmd/infer/cli"
 )
 
@@ -27,7 +26,17 @@ func TestMain(m *testing.M) {
 	os.Setenv(asInfer, "1")               // what the program starts of itself is the program
 	os.Setenv("CUDA_VISIBLE_DEVICES", "") // the tests are of the CPU, also where there is a GPU
 	os.Setenv(cli.HistoryVariable, "off") // and keep nothing of what they run
-	os.Exit(ceilingstest.Main(m))
+	cache, err := os.MkdirTemp("", "gpt2scope-cache-")
+	if err != nil {
+		panic(err)
+	}
+	os.Setenv("XDG_CACHE_HOME", cache)
+	if err := storeMadeUp(); err != nil {
+		panic(err)
+	}
+	status := m.Run()
+	os.RemoveAll(cache)
+	os.Exit(status)
 }
 
 // tiny is a model that takes no time: with the byte alphabet, so that it has a

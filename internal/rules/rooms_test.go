@@ -11,7 +11,7 @@ import (
 // order lists the packages of the module from the top down. A package imports only packages that stand after it.
 var order = strings.Fields(`
 	cmd/infer cmd/infer/layers cmd/infer/tasks cmd/infer/bench cmd/infer/trace cmd/infer/learn cmd/infer/cli
-	cuda/cupti/testdata/fake internal/stub ceilings/ceilingstest
+	cuda/cupti/testdata/fake internal/stub
 	traces/internal/samples traces/internal/fixtures internal/chromium
 	learn/page learn layers/plot auto layers
 	schedule tasks/samples tasks/plot tasks

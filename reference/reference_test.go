@@ -241,18 +241,3 @@ func TestDistribution(t *testing.T) {
 		t.Errorf("Greedy gives %d, want 1", i)
 	}
 }
-
-func TestPenalize(t *testing.T) {
-	x := []float64{2, -2, 0, 1, -1}
-	nearAll(t, "1.25 on 0, 1 and 2", Penalize(x, []int32{1, 0, 2, 0, 0}, 1.25), []float64{1.6, -2.5, 0, 1, -1}, 1e-15)
-	nearAll(t, "0.5 on 3 and 4", Penalize(x, []int32{3, 4}, 0.5), []float64{2, -2, 0, 2, -0.5}, 1e-15)
-	nearAll(t, "no text", Penalize(x, nil, 2), x, 0)
-}
-
-func TestMinP(t *testing.T) {
-	p := []float64{0.1, 0.4, 0.2, 0.1, 0.2}
-	nearAll(t, "0", MinP(p, 0), p, 1e-15)
-	nearAll(t, "0.25: a quarter of the largest stays", MinP(p, 0.25), p, 1e-15)
-	nearAll(t, "0.26", MinP(p, 0.26), []float64{0, 0.5, 0.25, 0, 0.25}, 1e-15)
-	nearAll(t, "1", MinP(p, 1), []float64{0, 1, 0, 0, 0}, 1e-15)
-}

@@ -77,28 +77,20 @@ func (d *Device) Work(r Run) Work {
 // again.
 func (d *Device) generation(w *Work, r Run) {
 	prompt, context := max(1, r.Prompt), max(1, r.Context)
-	left := r.New
-	if left < 1 {
+	if r.New < 1 {
 		return
 	}
 	d.prefill(w, r, 1, prompt, gpt2.LogitsLast)
-	left-- // a prefill samples a token
+	left := r.New - 1 // a prefill samples a token
 	n := min(left, max(0, context-prompt))
-	d.decode(w, r, 1, n, prompt)
-	left -= n
-	if left < 1 {
+	d.decode(w, r, n, prompt+(n-1)/2)
+	if left -= n; left < 1 {
 		return
 	}
 	kept := max(1, context/2)
-	each := context - kept // decode steps until the context is full again
-	shifts := (left + each) / (each + 1)
+	shifts := (left + context - kept) / (context - kept + 1) // after as many decode steps as fill the context again
 	d.prefill(w, r, shifts, kept, gpt2.LogitsLast)
-	left -= shifts
-	if whole := shifts - 1; whole > 0 {
-		d.decode(w, r, whole, each, kept)
-		left -= whole * each
-	}
-	d.decode(w, r, 1, left, kept)
+	d.decode(w, r, left-shifts, (kept+context-1)/2)
 }
 
 // prefill adds count passes over so many tokens, as if none were evaluated in chunks, whose sum differs little.
@@ -107,10 +99,10 @@ func (d *Device) prefill(w *Work, r Run, count, tokens int, logits gpt2.Logits) 
 	w.BLAS = w.BLAS || d.GPU && tokens > d.OwnRows
 }
 
-// decode adds count series of n steps, each after past tokens.
-func (d *Device) decode(w *Work, r Run, count, n, past int) {
-	if n > 0 && count > 0 { // costs grow with the cache in proportion: the mean past stands for all
-		d.add(&w.Decode, r, count*n, gpt2.Pass{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}, past+(n-1)/2)
+// decode adds n steps. Costs grow with the cache in proportion: the mean past stands for all.
+func (d *Device) decode(w *Work, r Run, n, past int) {
+	if n > 0 {
+		d.add(&w.Decode, r, n, gpt2.Pass{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true}, past)
 	}
 }
 

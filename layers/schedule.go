@@ -3,8 +3,6 @@ package layers
 import (
 	"fmt"
 	"math/rand/v2"
-
-	"gpt2scope/internal/journal"
 )
 
 // The tasks.
@@ -60,15 +58,4 @@ func (p Schedule) Tasks(variants []Variant) []Task {
 		}
 	}
 	return tasks
-}
-
-// Of returns the tasks of a part: of every Count-th task in their random order, so that a part has tasks of all
-// variants.
-func Of(shard journal.Shard, tasks []Task) (part []Task) {
-	for i, t := range tasks {
-		if shard.Has(i) {
-			part = append(part, t)
-		}
-	}
-	return part
 }

@@ -85,14 +85,10 @@ func (s Suite) Cases(t Turn) []Case {
 // drift affects all alike.
 func (s Suite) Turns() []Turn {
 	var shapes []Turn
-	i := 0
 	for _, t := range s.Tasks {
-		for _, turn := range s.shapes(t) {
-			if i++; s.Shard.Has(i - 1) {
-				shapes = append(shapes, turn)
-			}
-		}
+		shapes = append(shapes, s.shapes(t)...)
 	}
+	shapes = journal.Of(s.Shard, shapes)
 	random := rand.New(rand.NewPCG(s.Seed, 0x7461736b73)) // "tasks"
 	var out []Turn
 	for n := range s.Rounds {

@@ -152,11 +152,9 @@ func parts(t *testing.T, count int) (dirs []string) {
 		c := map[string]any{"model": "m", "shard": fmt.Sprintf("%d/%d", i, count)}
 		dirs = append(dirs, t.TempDir())
 		j := open(t, dirs[i-1], c)
-		for task := range 6 {
-			if shard.Has(task) {
-				if err := j.Add(fmt.Sprint("task ", task), []row{{task + 1, time.Unix(int64(task), 0).UTC()}}); err != nil {
-					t.Fatal(err)
-				}
+		for _, task := range Of(shard, []int{0, 1, 2, 3, 4, 5}) {
+			if err := j.Add(fmt.Sprint("task ", task), []row{{task + 1, time.Unix(int64(task), 0).UTC()}}); err != nil {
+				t.Fatal(err)
 			}
 		}
 		j.Close()

@@ -15,5 +15,12 @@ func ParseShard(text string) (s Shard, err error) {
 	return s, nil
 }
 
-// Has tells whether the i-th piece of work, from 0 on, is of this part.
-func (s Shard) Has(i int) bool { return s.Count <= 1 || i%s.Count == s.Index-1 }
+// Of returns every Count-th piece of work, so that each part has some of all kinds.
+func Of[T any](s Shard, work []T) (part []T) {
+	for i, w := range work {
+		if s.Count <= 1 || i%s.Count == s.Index-1 {
+			part = append(part, w)
+		}
+	}
+	return part
+}

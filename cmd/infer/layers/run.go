@@ -79,7 +79,7 @@ func (r *layersRun) all(ctx context.Context, variants []layers.Variant, configur
 		schedule.Once = nil
 		tasks = append(tasks, schedule.Tasks(again)...)
 	}
-	tasks = layers.Of(r.part, tasks)
+	tasks = journal.Of(r.part, tasks)
 	total := len(tasks)
 	isDone := func(t layers.Task) bool { return r.journal.Done(t.Key()) }
 	tasks = slices.DeleteFunc(tasks, isDone)

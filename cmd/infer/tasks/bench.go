@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -455,17 +454,8 @@ func writeCrossovers(w io.Writer, all []tasks.Crossover) {
 		case c.Size == nil:
 			from = "all sizes"
 		default:
-			from, interval = size(*c.Size), size(*c.Low)+" - "+size(*c.High)
+			from, interval = humanize.Short(*c.Size), humanize.Short(*c.Low)+" - "+humanize.Short(*c.High)
 		}
 		return strings.Join([]string{c.Task, c.DType, c.Line, c.Device, string(c.Memory), from, interval, otherwise}, "\t")
 	})
-}
-
-// size writes a size with three digits.
-func size(v float64) string {
-	if v < 1000 {
-		return fmt.Sprintf("%.3g", v)
-	}
-	unit := math.Pow(10, math.Floor(math.Log10(v))-2)
-	return humanize.Thousands(int64(math.Round(v/unit) * unit))
 }

@@ -1,7 +1,6 @@
 package learn
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -10,7 +9,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -26,8 +24,10 @@ import (
 type Env struct {
 	Device *cuda.Device // nil without a GPU
 	NoGPU  string       // why there is none
-	Infer  string       // the command infer, which runs a Program and records runs in processes of their own
-	Quick  bool         // small sizes and few repeats, for tests: the figures mean nothing
+	// Infer runs the command infer in a process of its own, such as for a Program, and returns what it writes; nil if
+	// that cannot be.
+	Infer func(ctx context.Context, words []string) ([]byte, error)
+	Quick bool // small sizes and few repeats, for tests: the figures mean nothing
 
 	Size, Block int  // of the launch that lesson 21 lays out; 0 for its own
 	Managed     bool // lesson 14 tries unified memory too
@@ -128,21 +128,16 @@ func us(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
 // infer runs the command infer for at most a minute and returns what it wrote.
 func (l *lab) infer(words ...string) []byte {
-	if l.Infer == "" {
+	if l.Infer == nil {
 		check(fmt.Errorf("%w: no command is given for what needs a process of its own", errNotHere))
 	}
 	ctx, cancel := context.WithTimeout(l.ctx, time.Minute)
 	defer cancel()
-	c := exec.CommandContext(ctx, l.Infer, words...)
-	var stdout, stderr bytes.Buffer
-	c.Stdout, c.Stderr = &stdout, &stderr
-	if err := c.Run(); err != nil {
-		if last := strings.TrimSpace(stderr.String()); last != "" {
-			err = fmt.Errorf("%w: %s", err, last[strings.LastIndexByte(last, '\n')+1:])
-		}
+	text, err := l.Infer(ctx, words)
+	if err != nil {
 		check(fmt.Errorf("%s: %w", strings.Join(words, " "), err))
 	}
-	return stdout.Bytes()
+	return text
 }
 
 // fresh runs a Program in so many processes of their own, one after the other, and adds the data that they write.

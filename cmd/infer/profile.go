@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -182,10 +183,14 @@ func (r *profiling) baseline(ctx context.Context, g *generateFlags, res *result)
 	}
 	defer g.Spin(what)()
 	var base result
-	if err := cli.RunSelf(ctx, g.baselineArgs(res), &base); err != nil {
-		if ctx.Err() != nil {
-			return err
-		}
+	text, err := cli.RunSelf(ctx, g.baselineArgs(res))
+	if err == nil {
+		err = json.Unmarshal(text, &base)
+	}
+	if ctx.Err() != nil {
+		return err
+	}
+	if err != nil {
 		return fmt.Errorf("the baseline of the recording failed: %w; --no-baseline leaves it out", err)
 	}
 	if !slices.Equal(base.IDs, res.IDs[:min(len(base.IDs), len(res.IDs))]) {

@@ -255,28 +255,24 @@ func GivenFlags(flags *pflag.FlagSet, but ...string) []string {
 	return args
 }
 
-// RunSelf runs this program once more, and decodes the JSON that it prints.
-func RunSelf(ctx context.Context, args []string, out any) error {
+// RunSelf runs this program once more, and returns what it writes.
+func RunSelf(ctx context.Context, args []string) ([]byte, error) {
 	path, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("no process can be started: %w", err)
+		return nil, fmt.Errorf("no process can be started: %w", err)
 	}
 	var stdout, stderr bytes.Buffer
 	c := osexec.CommandContext(ctx, path, args...)
 	c.Stdout, c.Stderr = &stdout, &stderr
 	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
 	c.WaitDelay = 5 * time.Second
-	if err := c.Run(); err != nil {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
+	if err := c.Run(); ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	} else if err != nil {
 		words := strings.TrimSpace(stderr.String())
-		return fmt.Errorf("%w: %s", err, words[strings.LastIndex(words, "\n")+1:])
+		return nil, fmt.Errorf("%w: %s", err, words[strings.LastIndex(words, "\n")+1:])
 	}
-	if err := json.Unmarshal(stdout.Bytes(), out); err != nil {
-		return fmt.Errorf("it printed no timings: %w", err)
-	}
-	return nil
+	return stdout.Bytes(), nil
 }
 
 // Wrapped writes a text in lines of at most 80 letters, each with an indent. Control characters, as a recording may

@@ -291,8 +291,7 @@ func mine(ctx context.Context, m *cli.ModelFlags, gpu bool, file string) (*learn
 
 // open returns what experiments may use, with the GPU of --device.
 func (l *learnFlags) open(m *cli.ModelFlags) (*learn.Env, error) {
-	e := &learn.Env{NoGPU: "--device cpu was given", Size: l.size, Block: l.block, Managed: l.managed}
-	e.Infer, _ = os.Executable()
+	e := &learn.Env{NoGPU: "--device cpu was given", Size: l.size, Block: l.block, Managed: l.managed, Infer: cli.RunSelf}
 	if m.Device == "cpu" {
 		return e, nil
 	}

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <atomic>
 #include <barrier>
 #include <cmath>
 #include <memory>
@@ -74,11 +75,4 @@ static inline void __syncwarp(unsigned = ~0u) { emulated::warps[emulated::self /
 template <typename T> T __shfl_sync(unsigned, T v, int lane) { return emulated::from(v, lane); }
 template <typename T> T __shfl_down_sync(unsigned, T v, unsigned by) { return emulated::from(v, emulated::self % 32 + by); }
 template <typename T> T __shfl_xor_sync(unsigned, T v, int by) { return emulated::from(v, emulated::self % 32 ^ by); }
-static inline float atomicAdd(float *p, float v) {
-  unsigned *bits = (unsigned *)p, old = *bits, sum;
-  float f;
-  do {
-    memcpy(&f, &old, 4), f += v, memcpy(&sum, &f, 4);
-  } while (!__atomic_compare_exchange_n(bits, &old, sum, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
-  return f - v;
-}
+static inline float atomicAdd(float *p, float v) { return std::atomic_ref<float>(*p).fetch_add(v); }

@@ -16,9 +16,11 @@ package predict
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -70,14 +72,7 @@ func Kind(device string) string {
 }
 
 // kindOf returns the index of a device's kind, -1 for none.
-func kindOf(device string) int {
-	for i, k := range kinds {
-		if k == Kind(device) {
-			return i
-		}
-	}
-	return -1
-}
+func kindOf(device string) int { return slices.Index(kinds, Kind(device)) }
 
 // Device returns the index of a row's device for [Model.Predict]: that of its machine, or else one with the same
 // processor and threads. If there is none, known is false, and the index is that of its kind.
@@ -181,19 +176,17 @@ func Read(r io.Reader) (*Model, error) {
 	if len(data) > maxModelBytes {
 		return nil, fmt.Errorf("the model is larger than %d bytes", maxModelBytes)
 	}
-	var version struct{ Version int }
-	if err := json.Unmarshal(data, &version); err != nil {
-		return nil, fmt.Errorf("the model is not JSON of a model, or was cut off: %w", err)
-	}
-	if version.Version != modelVersion {
-		return nil, fmt.Errorf("the model is of version %d, and this program reads version %d: fit it again",
-			version.Version, modelVersion)
-	}
 	m := &Model{}
-	if err := json.Unmarshal(data, m); err != nil {
+	err = json.Unmarshal(data, m)
+	switch {
+	case errors.As(err, new(*json.SyntaxError)):
+		return nil, fmt.Errorf("the model is not JSON of a model, or was cut off: %w", err)
+	case m.Version != modelVersion:
+		return nil, fmt.Errorf("the model is of version %d, and this program reads version %d: fit it again", m.Version,
+			modelVersion)
+	case err != nil:
 		return nil, fmt.Errorf("the model cannot be read: %w", err)
-	}
-	if len(m.Measured) == 0 || len(m.Measured) > maxShapes || m.Rows < 0 {
+	case len(m.Measured) == 0 || len(m.Measured) > maxShapes || m.Rows < 0:
 		return nil, fmt.Errorf("the model is of %d shapes; expected 1 to %d", len(m.Measured), maxShapes)
 	}
 	return m, m.connect()

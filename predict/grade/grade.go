@@ -102,9 +102,6 @@ func everyOther(rows []predict.Row) map[shape]bool {
 // Pair is work that was measured on the CPU and on a GPU of one machine.
 type Pair struct{ CPU, GPU *predict.Row }
 
-// Best returns the lesser time.
-func (p Pair) Best() float64 { return min(p.CPU.Us, p.GPU.Us) }
-
 // Pairs lists the choices that rows hold. Data in the GPU's memory are no choice where the task was also measured with
 // transfers: to the CPU's data in host memory only times with transfers compare.
 func Pairs(rows []predict.Row) (out []Pair) {
@@ -252,7 +249,7 @@ func holdOut(ctx context.Context, rows []predict.Row, held func(*predict.Row) bo
 		if f.onGPU(p) {
 			us = p.GPU.Us
 		}
-		over := us / p.Best()
+		over := us / min(p.CPU.Us, p.GPU.Us)
 		out.regrets = append(out.regrets, math.Log(over))
 		if over > out.worst {
 			out.worst, out.worstOf = over, p.GPU.Task+" "+p.GPU.Shape+" "+p.GPU.DType+" "+string(p.GPU.Memory)

@@ -81,11 +81,7 @@ func hasLayer(n, layers int) error {
 
 // joined writes numbers with something between them.
 func joined(numbers []int, between string) string {
-	text := make([]string, len(numbers))
-	for i, n := range numbers {
-		text[i] = strconv.Itoa(n)
-	}
-	return strings.Join(text, between)
+	return strings.Join(strings.Fields(strings.Trim(fmt.Sprint(numbers), "[]")), between)
 }
 
 // ParseDepths reads depths such as "1-6", "1,2,4,12" or "1-4,8". They come sorted, each once.
@@ -99,8 +95,6 @@ func ParseDepths(text string) ([]int, error) {
 		first, err := strconv.Atoi(strings.TrimSpace(from))
 		last, err2 := strconv.Atoi(strings.TrimSpace(to))
 		switch {
-		case strings.TrimSpace(text) == "":
-			return nil, fmt.Errorf("it is empty; give depths such as 1-6 or 1,2,4")
 		case err != nil || err2 != nil:
 			return nil, fmt.Errorf("%q is not understood; give depths such as 1-6 or 1,2,4", part)
 		case first < 1:

@@ -15,7 +15,7 @@ func TestParseDepths(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"": "empty", " ": "empty", "3-1": "ends before", "0": "at least 1 layer", "-3": "not understood", "1-": "not understood", "a": "not understood",
+		"": "not understood", " ": "not understood", "3-1": "ends before", "0": "at least 1 layer", "-3": "not understood", "1-": "not understood", "a": "not understood",
 		"1,,2": "not understood", "1-9999999999999999999": "not understood", "1-5000": "at most 4096", "1-2-3": "not understood",
 	} {
 		if have, err := ParseDepths(text); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {

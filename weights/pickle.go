@@ -83,14 +83,14 @@ type unpickler struct {
 	pos  int // of the next byte
 
 	stack []any
-	marks []int // heights of the stack
-	memo  []any // values that are used again, by number
+	marks []int          // heights of the stack
+	memo  map[uint64]any // values that are used again, by number
 	err   error
 }
 
 // unpickle returns the value that a pickle makes.
 func unpickle(file string, text []byte) (any, error) {
-	u := &unpickler{file: file, text: text}
+	u := &unpickler{file: file, text: text, memo: map[uint64]any{}}
 	for u.err == nil {
 		op := u.take(1)
 		if u.err != nil {
@@ -310,24 +310,15 @@ func (u *unpickler) top() any {
 	return v
 }
 
-// remember notes the value on the stack under a number, of which Python uses one after the other.
-func (u *unpickler) remember(i uint64) {
-	switch v := u.top(); {
-	case i < uint64(len(u.memo)):
-		u.memo[i] = v
-	case i == uint64(len(u.memo)):
-		u.memo = append(u.memo, v)
-	default:
-		u.fail("the pickle remembers a value as number %d, and has made fewer: it is damaged", i)
-	}
-}
+// remember notes the value on the stack under a number.
+func (u *unpickler) remember(i uint64) { u.memo[i] = u.top() }
 
 func (u *unpickler) recall(i uint64) {
-	if i >= uint64(len(u.memo)) {
+	v, ok := u.memo[i]
+	if !ok {
 		u.fail("the pickle uses value %d, which it did not make: it is damaged", i)
-		return
 	}
-	u.push(u.memo[i])
+	u.push(v)
 }
 
 // name pushes what a name stands for.

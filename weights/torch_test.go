@@ -84,7 +84,6 @@ func TestTorch(t *testing.T) {
 		"below mark":  {"\x80\x02}(s.", nil, nil, []string{"takes more values"}},
 		"no mark":     {"\x80\x02t.", nil, nil, []string{"mark"}},
 		"memo":        {"\x80\x02h\x07.", nil, nil, []string{"value 7"}},
-		"memo ahead":  {"\x80\x02Nr\xff\xff\xff\x7f.", nil, nil, []string{"made fewer"}},
 		"protocol":    {"\x80\x09.", nil, nil, []string{"protocol 9"}},
 		"storage":     {"\x80\x02" + str("persistent") + "Q.", nil, nil, []string{"storage of a known type"}},
 	} {

@@ -38,7 +38,7 @@ func SetUsage(root *cobra.Command) {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		if invalid := new(pflag.InvalidValueError); errors.As(err, &invalid) {
 			allowed := map[string]string{"bool": "true or false", "uint64": "a whole number, at least 0",
-				"intSlice": "whole numbers, such as 1,2"}[invalid.GetFlag().Value.Type()]
+				"intSlice": "whole numbers, such as 1,2", "duration": "a time such as 500ms, 20s or 5m"}[invalid.GetFlag().Value.Type()]
 			if allowed != "" {
 				return Usagef("--%s %s: it must be %s", invalid.GetFlag().Name, ShellQuote(invalid.GetValue()), allowed)
 			}

@@ -64,8 +64,8 @@ opens and closes it.
 	cli.AddFlags(c.Flags(), "Recording", func(fs *pflag.FlagSet) {
 		fs.StringVarP(&f.out, "out", "o", "", "`FILE` to write, .json or .json.gz")
 		fs.BoolVar(&f.GraphNodes, "graph-nodes", false, "record each kernel of a CUDA graph, not the graph as a whole")
-		fs.Var(cli.Parsed(&f.Delay, 0, parseTime), "delay", "begin to record after `TIME`, such as 20s (default: at once)")
-		fs.Var(cli.Parsed(&f.Duration, 0, parseTime), "duration", "record for `TIME` (default: to the end)")
+		fs.DurationVar(&f.Delay, "delay", 0, "begin to record after `TIME`, such as 20s (default: at once)")
+		fs.DurationVar(&f.Duration, "duration", 0, "record for `TIME` (default: to the end)")
 		fs.Var(cli.OneOf(&f.toggle, "", "USR1", "USR2"), "toggle", "begin with recording off, and switch it by `SIGNAL` USR1 "+
 			"or\nUSR2, sent to this process")
 		fs.Var(cli.Parsed(&f.Limit, 512<<20, parseSize), "spool", "keep at most `SIZE` until the end; what does not fit is "+
@@ -74,7 +74,6 @@ opens and closes it.
 		fs.BoolVar(&f.show, "show", false, "print the table of 'infer trace show' at the end, on standard\nerror")
 		fs.BoolVar(&f.baseline, "baseline", false, "run the command once more, without recording, and say how much\nlonger "+
 			"recording made it")
-		fs.Lookup("delay").DefValue, fs.Lookup("duration").DefValue = "", ""
 	})
 	cli.AddFlags(c.Flags(), "Watching", func(fs *pflag.FlagSet) {
 		fs.BoolVar(&f.live, "live", false, "show each second what GPUs do, on standard error")
@@ -82,14 +81,6 @@ opens and closes it.
 			"bare port is one of this machine's loopback")
 	})
 	return c
-}
-
-func parseTime(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 {
-		return 0, cli.NotAllowed("a time such as 500ms, 20s or 5m")
-	}
-	return d, nil
 }
 
 func parseSize(text string) (int64, error) {

@@ -65,18 +65,20 @@ static const CUpti_ActivityKind kinds[GS_CUPTI_KINDS] = {
     [GS_CUPTI_DEVICE] = CUPTI_ACTIVITY_KIND_DEVICE,
 };
 
-// Calls that only ask, many times a launch; recording them would take longer than they do. Under CUPTI the
-// runtime asks for the name of each kernel that it launches.
+// GS_CUPTI_QUERIES: calls that only ask, many times a launch; recording them takes longer than they do. Under CUPTI
+// the runtime asks for the name of each kernel that it launches.
 #define RUNTIME(f) CUPTI_RUNTIME_TRACE_CBID_cuda##f
 #define DRIVER(f) CUPTI_DRIVER_TRACE_CBID_cu##f
 static const CUpti_CallbackId asks_runtime[] = {
     RUNTIME(GetDevice_v3020), RUNTIME(GetDeviceCount_v3020), RUNTIME(GetLastError_v3020),
     RUNTIME(PeekAtLastError_v3020), RUNTIME(DeviceGetAttribute_v5000), RUNTIME(GetErrorString_v3020),
-    RUNTIME(RuntimeGetVersion_v3020), RUNTIME(DriverGetVersion_v3020), 0};
+    RUNTIME(RuntimeGetVersion_v3020), RUNTIME(DriverGetVersion_v3020), RUNTIME(PointerGetAttributes_v4000),
+    RUNTIME(StreamIsCapturing_v10000), RUNTIME(StreamIsCapturing_ptsz_v10000), 0};
 static const CUpti_CallbackId asks_driver[] = {
     DRIVER(CtxGetCurrent), DRIVER(CtxGetDevice), DRIVER(CtxGetLimit), DRIVER(DeviceGet), DRIVER(DeviceGetCount),
     DRIVER(DeviceGetAttribute), DRIVER(DevicePrimaryCtxGetState), DRIVER(GetErrorString), DRIVER(DriverGetVersion),
-    DRIVER(KernelGetName), 0};
+    DRIVER(KernelGetName), DRIVER(KernelGetAttribute), DRIVER(FuncGetAttribute), DRIVER(PointerGetAttribute),
+    DRIVER(StreamIsCapturing), DRIVER(StreamIsCapturing_ptsz), DRIVER(GetProcAddress), DRIVER(GetProcAddress_v2), 0};
 
 // The kinds without which recording fails; CUPTI may refuse others.
 static const uint64_t essential = 1 << GS_CUPTI_KERNEL;
@@ -439,9 +441,10 @@ static int32_t start(gs_cupti_error *error) {
       return failed(error, "cuptiActivityEnable", r, k);
     }
   }
-  for (int i = 0; api.cuptiActivityEnableRuntimeApi && asks_runtime[i]; i++)
+  const int all = s.options.kinds >> GS_CUPTI_QUERIES & 1;
+  for (int i = 0; !all && api.cuptiActivityEnableRuntimeApi && asks_runtime[i]; i++)
     api.cuptiActivityEnableRuntimeApi(asks_runtime[i], 0);
-  for (int i = 0; api.cuptiActivityEnableDriverApi && asks_driver[i]; i++)
+  for (int i = 0; !all && api.cuptiActivityEnableDriverApi && asks_driver[i]; i++)
     api.cuptiActivityEnableDriverApi(asks_driver[i], 0);
   // Else a loop that polls an event would fill the buffers.
   if (api.cuptiActivityEnableAllSyncRecords) api.cuptiActivityEnableAllSyncRecords(0);

@@ -287,6 +287,20 @@ func TestDamage(t *testing.T) {
 	}
 }
 
+// TestQueries: calls that only ask are not recorded.
+func TestQueries(t *testing.T) {
+	rec, c := open(t, 130001, cupti.Options{})
+	must(t, rec.Start())
+	const getDevice, isCapturing, launch, kernelGetAttribute, getProcAddress, launchEx = 17, 317, 211, 686, 677, 652
+	for i, id := range []uint32{getDevice, isCapturing, launch, kernelGetAttribute, getProcAddress, launchEx} {
+		c.Call(i > 2, id, 1, 2)
+	}
+	got := read(t, rec, false)
+	if len(got) != 2 || got[0].Detail != launch || got[1].Detail != launchEx {
+		t.Errorf("recorded %+v, want only the launches", got)
+	}
+}
+
 func TestClock(t *testing.T) {
 	rec, c := open(t, 130001, cupti.Options{})
 	at, err := rec.Clock()

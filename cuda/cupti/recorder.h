@@ -14,13 +14,14 @@
 #include <stdint.h>
 
 // Raised by whatever changes this file; library and program must agree.
-#define GS_CUPTI_ABI_VERSION 4
+#define GS_CUPTI_ABI_VERSION 5
 
 #define GS_CUPTI_API __attribute__((visibility("default")))
 
 // What a record is of.
 enum {
-  GS_CUPTI_KERNEL = 1,
+  GS_CUPTI_QUERIES,  // only in options.kinds: of the calls also those that only ask
+  GS_CUPTI_KERNEL,
   GS_CUPTI_MEMCPY,
   GS_CUPTI_MEMCPY_PEER,
   GS_CUPTI_MEMSET,

@@ -34,8 +34,8 @@ type Control struct {
 }
 
 // NewControl makes a folder for spools that together hold so many bytes. With graphNodes the nodes of graphs are
-// recorded, else graphs as wholes.
-func NewControl(limit int64, graphNodes bool) (*Control, error) {
+// recorded, else graphs as wholes; with allCalls also calls that only ask.
+func NewControl(limit int64, graphNodes, allCalls bool) (*Control, error) {
 	library, err := find()
 	if err != nil {
 		return nil, err
@@ -56,6 +56,9 @@ func NewControl(limit int64, graphNodes bool) (*Control, error) {
 	k.c.options.kinds = k.c.options.kinds&^(1<<KindExternal) | 1<<KindMemory | 1<<KindDevice
 	if !graphNodes {
 		k.c.options.kinds ^= 1<<KindNode | 1<<KindGraph
+	}
+	if allCalls {
+		k.c.options.kinds |= 1 << C.GS_CUPTI_QUERIES
 	}
 	text := cuptiPaths()
 	for i := range min(len(text), len(k.c.libraries)-1) {

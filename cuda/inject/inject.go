@@ -36,6 +36,7 @@ type Options struct {
 	Release    string         // of this program
 	Limit      int64          // bytes of all spools
 	GraphNodes bool           // the nodes of graphs, not graphs as wholes; so it is in windows
+	AllCalls   bool           // also those that only ask
 	Delay      time.Duration  // before recording begins
 	Duration   time.Duration  // of recording; 0: to the end
 	Toggle     syscall.Signal // switches recording on and off; 0: none, else it begins off
@@ -93,7 +94,7 @@ func Record(o Options) (*Run, error) {
 	}
 	// CUPTI crashes a program when it begins or ends to record graphs as wholes and the program has made some.
 	o.GraphNodes = o.GraphNodes || o.Delay > 0 || o.Duration > 0 || o.Toggle != 0
-	control, err := cupti.NewControl(o.Limit, o.GraphNodes)
+	control, err := cupti.NewControl(o.Limit, o.GraphNodes, o.AllCalls)
 	if err != nil {
 		return nil, err
 	}
@@ -319,6 +320,9 @@ func (r *Run) Trace() (*traces.Trace, error) {
 		p.Describe(&h, events)
 		if h.Overhead = r.overhead(events); !r.o.GraphNodes {
 			h.NotRecorded = append(h.NotRecorded, "the nodes of graphs (--graph-nodes records them)")
+		}
+		if !r.o.AllCalls {
+			h.NotRecorded = append(h.NotRecorded, "calls that only ask, such as cudaGetDevice (--all-calls records them)")
 		}
 		traces.FindSteps(&h, events)
 		list, names = append(list, traces.NewTrace(&h, events)), append(names, p.String())

@@ -74,6 +74,8 @@ func (g *gpu) kernel(name string) {
 		Correlation: id, Name: name, Grid: [3]int32{2, 1, 1}, Block: [3]int32{32, 1, 1}, Registers: 16})
 }
 
+const getDevice = 17 // the id of a call that only asks
+
 const wide = "gr\u00f6\u00dfe \u20ac \U0001d11e"
 
 const flushed = 600 * time.Millisecond // after which what happened is in the spool
@@ -90,6 +92,7 @@ var programs = map[string]func(*gpu){
 				g.c.Record(fake.Work{Kind: int(cupti.KindMemory), Detail: uint32(1 + i%2), From: 3, Bytes: 1000, Start: g.now})
 			})
 		}
+		g.c.Call(false, getDevice, g.now+4000, g.now+5000)
 		id := g.c.Call(false, 311, g.now+6000, g.now+7000)
 		g.c.Record(fake.Work{Kind: int(cupti.KindGraph), Start: g.now + 8000, End: g.now + 9000, Correlation: id, Stream: 7, Context: 1})
 		g.Wide(wide)
@@ -99,6 +102,7 @@ var programs = map[string]func(*gpu){
 	"newer": func(g *gpu) {
 		g.start(future, "", 0)
 		g.kernel("k")
+		g.c.Call(false, getDevice, g.now+4000, g.now+5000)
 		g.c.Record(fake.Work{Kind: int(cupti.KindKernel), Correlation: g.c.Call(false, 211, clock(), clock()+10), Name: "without times"})
 	},
 	"busy": func(g *gpu) { g.start(130001, "cuptiSubscribe", 39) },
@@ -237,8 +241,8 @@ func TestAll(t *testing.T) {
 
 func TestFaults(t *testing.T) {
 	t.Run("newer", func(t *testing.T) {
-		_, tr := run(t, "newer", inject.Options{})
-		if tr.Kernels != 1 || !strings.Contains(tr.Header.Versions["CUPTI"], "newer") || tr.Header.Dropped[cupti.DroppedTimes] != 1 {
+		_, tr := run(t, "newer", inject.Options{AllCalls: true})
+		if tr.Kernels != 1 || tr.Calls != 3 || !strings.Contains(tr.Header.Versions["CUPTI"], "newer") || tr.Header.Dropped[cupti.DroppedTimes] != 1 {
 			t.Errorf("%d kernels by %v, lost %v", tr.Kernels, tr.Header.Versions, tr.Header.Dropped)
 		}
 	})

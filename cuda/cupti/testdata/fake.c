@@ -76,6 +76,7 @@ static struct {
   CUpti_CallbackFunc callback;
   int subscribed, node_created, node_cloned;
   int enabled[CUPTI_ACTIVITY_KIND_COUNT];
+  uint8_t call_off[2][1024];  // calls of the runtime and of the driver API that are not recorded, by id
   CUpti_BuffersCallbackRequestFunc request;
   CUpti_BuffersCallbackCompleteFunc complete;
   uint8_t *buffer;
@@ -105,6 +106,7 @@ EXPORT void fake_reset(uint32_t version) {
   f.buffer = NULL;
   f.correlation = 1000;
   memset(f.enabled, 0, sizeof(f.enabled));
+  memset(f.call_off, 0, sizeof(f.call_off));
   pthread_mutex_unlock(&f.mutex);
 }
 
@@ -250,7 +252,7 @@ EXPORT uint32_t fake_call(int driver, uint32_t id, uint64_t start, uint64_t end)
   pthread_mutex_lock(&f.mutex);
   uint32_t correlation = ++f.correlation;
   CUpti_ActivityKind kind = driver ? CUPTI_ACTIVITY_KIND_DRIVER : CUPTI_ACTIVITY_KIND_RUNTIME;
-  if (f.enabled[kind]) {
+  if (f.enabled[kind] && !f.call_off[!!driver][id]) {
     if (depth && f.enabled[CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION]) {
       CUpti_ActivityExternalCorrelation e = {CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, stack[depth - 1], correlation, 0};
       put(&e, sizeof(e), 0);
@@ -356,6 +358,8 @@ EXPORT CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
   CUptiResult r = failing(with);
   if (!r && size_of(kind) == 0) r = CUPTI_ERROR_INVALID_KIND;
   if (!r) f.enabled[kind] = 1;
+  if (kind == CUPTI_ACTIVITY_KIND_RUNTIME || kind == CUPTI_ACTIVITY_KIND_DRIVER)
+    memset(f.call_off[kind == CUPTI_ACTIVITY_KIND_DRIVER], 0, sizeof(f.call_off[0]));
   return r;
 }
 
@@ -364,6 +368,14 @@ EXPORT CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
   f.enabled[kind] = 0;
   return CUPTI_SUCCESS;
 }
+
+static CUptiResult call_off(int driver, CUpti_CallbackId id, uint8_t enable) {
+  if (id >= sizeof(f.call_off[0])) return CUPTI_ERROR_INVALID_PARAMETER;
+  f.call_off[driver][id] = !enable;
+  return CUPTI_SUCCESS;
+}
+EXPORT CUptiResult cuptiActivityEnableRuntimeApi(CUpti_CallbackId id, uint8_t enable) { return call_off(0, id, enable); }
+EXPORT CUptiResult cuptiActivityEnableDriverApi(CUpti_CallbackId id, uint8_t enable) { return call_off(1, id, enable); }
 
 EXPORT CUptiResult cuptiActivityFlushAll(uint32_t flag) {
   pthread_mutex_lock(&f.mutex);

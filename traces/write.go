@@ -21,7 +21,6 @@ import (
 type writer struct {
 	*bufio.Writer
 	header  *Header
-	line    []byte
 	lanes   map[Lane]*laneTracks
 	names   map[Lane]string
 	lastTID int64
@@ -84,6 +83,8 @@ func Write(to io.Writer, name string, h *Header, events []Event) error {
 		}
 		places[i] = w.place(e)
 	}
+	arrows := make(chan []byte, 1)
+	go func() { arrows <- arrowsOf(h, events, places) }()
 	const part = 1 << 12 // events whose text one processor makes at a time
 	inParts(len(events), part, func(from, to int) []byte {
 		var b []byte
@@ -92,19 +93,7 @@ func Write(to io.Writer, name string, h *Header, events []Event) error {
 		}
 		return b
 	}, func(b []byte) { w.Write(b) })
-	// An arrow leads from each API call to the first work that it caused: arrows to each kernel of a graph would be a third
-	// of a file.
-	index, arrows, drawn := newIndex(h, events), uint64(0), make([]bool, len(events))
-	for i := range events {
-		if e := &events[i]; e.Kind.IsGPU() {
-			if call, ok := index.CallAt(e); ok && !drawn[call] {
-				drawn[call] = true
-				arrows++
-				w.arrowEnd(`"s"`, arrows, places[call])
-				w.arrowEnd(`"f","bp":"e"`, arrows, places[i])
-			}
-		}
-	}
+	w.Write(<-arrows)
 	fmt.Fprintf(w, "\n],\n\"gpt2scopeEnd\":{\"events\":%d}}\n", len(events))
 	return w.Flush()
 }
@@ -287,12 +276,26 @@ func (t *track) inStep(e *Event) bool {
 	})
 }
 
-// arrowEnd writes an end of an arrow.
-func (w *writer) arrowEnd(ph string, arrow uint64, at place) {
-	b := append(append(w.line[:0], ",\n{\"ph\":"...), ph...)
-	b = strconv.AppendUint(append(b, `,"cat":"ac2g","name":"ac2g","id":`...), arrow, 10)
-	w.line = append(appendPlace(b, at), '}')
-	w.Write(w.line)
+// arrowsOf makes an arrow from each API call to the first work that it caused: arrows to each kernel of a graph would be
+// a third of a file.
+func arrowsOf(h *Header, events []Event, places []place) (b []byte) {
+	index, arrows, drawn := newIndex(h, events), uint64(0), make([]bool, len(events))
+	end := func(ph string, at place) {
+		b = append(append(b, ",\n{\"ph\":"...), ph...)
+		b = strconv.AppendUint(append(b, `,"cat":"ac2g","name":"ac2g","id":`...), arrows, 10)
+		b = append(appendPlace(b, at), '}')
+	}
+	for i := range events {
+		if e := &events[i]; e.Kind.IsGPU() {
+			if call, ok := index.CallAt(e); ok && !drawn[call] {
+				drawn[call] = true
+				arrows++
+				end(`"s"`, places[call])
+				end(`"f","bp":"e"`, places[i])
+			}
+		}
+	}
+	return b
 }
 
 func appendPlace(b []byte, at place) []byte {

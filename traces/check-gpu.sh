@@ -32,6 +32,7 @@ find_tool() {
 
 test -x "$infer" || { echo "$infer is not built; build it with make build (or make test-gpu-binaries)"; exit 1; }
 test -f lib/libgpt2scope_nvtx.so || { echo "lib/libgpt2scope_nvtx.so is not built; build it with make nvtx"; exit 1; }
+export GPT2SCOPE_NVTX_LIB=${GPT2SCOPE_NVTX_LIB:-$PWD/lib/libgpt2scope_nvtx.so} # also where infer is elsewhere
 rm -rf "$out"
 mkdir -p "$out"
 model=(-m weights/shakespeare --layers 2)

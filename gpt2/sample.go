@@ -90,6 +90,7 @@ type Sampler struct {
 	Maxima func(maxima, x []float32)
 
 	candidates []candidate
+	keys       []uint64  // of them and others, by logit
 	maxima     []float32 // of blocks of the row under way
 	penalized  []float32 // copy of the row, with the repetition penalty
 }
@@ -118,12 +119,13 @@ type candidate struct {
 	p     float64
 }
 
-// byLogit orders candidates of different ids by falling logit, then by rising id.
-func byLogit(c, d candidate) int {
-	if c.logit > d.logit || c.logit == d.logit && c.id < d.id {
-		return -1
+// byLogit is a number that rises with falling logit, then with the id: numbers are sorted faster than candidates.
+func byLogit(id int32, logit float32) uint64 {
+	order := math.Float32bits(logit + 0) // -0 is 0
+	if order>>31 == 0 {
+		order ^= math.MaxInt32
 	}
-	return 1
+	return uint64(order)<<32 | uint64(id)
 }
 
 // ErrNotFinite is the error of sampling from logits of which one is NaN, or the largest infinite.
@@ -272,7 +274,7 @@ func (s *Sampler) draw(o Sampling, logits []float32, largest float32, u float64)
 // keepTop fills s.candidates with the k best of the logits that are not less than least,
 // in order. The maxima of blocks are known.
 func (s *Sampler) keepTop(logits []float32, k int, least float32) {
-	kept := slices.Grow(s.candidates[:0], min(2*k, len(logits)))
+	kept := slices.Grow(s.keys[:0], min(2*k, len(logits)))
 	full := false // there are k that are not less than least
 	for block, largest := range s.maxima {
 		if largest < least || full && largest == least {
@@ -283,14 +285,18 @@ func (s *Sampler) keepTop(logits []float32, k int, least float32) {
 			if v < least || full && v == least {
 				continue
 			}
-			if kept = append(kept, candidate{id: int32(first + i), logit: v}); len(kept) == 2*k {
-				slices.SortFunc(kept, byLogit)
-				kept, least, full = kept[:k], kept[k-1].logit, true
+			if kept = append(kept, byLogit(int32(first+i), v)); len(kept) == 2*k {
+				slices.Sort(kept)
+				kept, least, full = kept[:k], logits[uint32(kept[k-1])], true
 			}
 		}
 	}
-	slices.SortFunc(kept, byLogit)
-	s.candidates = kept[:min(k, len(kept))]
+	slices.Sort(kept)
+	s.keys, s.candidates = kept, s.candidates[:0]
+	for _, key := range kept[:min(k, len(kept))] {
+		id := int32(uint32(key))
+		s.candidates = append(s.candidates, candidate{id: id, logit: logits[id]})
+	}
 }
 
 // uniform returns a number in [0, 1) that depends on the seed, the sequence and

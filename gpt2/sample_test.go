@@ -1,6 +1,7 @@
 package gpt2
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -160,14 +161,16 @@ func TestKeepTop(t *testing.T) {
 		logits := randomLogits(r, 1+r.IntN(1000))
 		if r.IntN(2) == 0 {
 			for i := range logits {
-				logits[i] = float32(int(4 * logits[i])) // many are equal
+				logits[i] = float32(math.Trunc(float64(4 * logits[i]))) // many are equal, and some 0 and -0
 			}
 		}
 		all := make([]candidate, len(logits))
 		for i, v := range logits {
 			all[i] = candidate{id: int32(i), logit: v}
 		}
-		slices.SortFunc(all, byLogit)
+		slices.SortFunc(all, func(a, b candidate) int {
+			return cmp.Or(cmp.Compare(b.logit, a.logit), cmp.Compare(a.id, b.id))
+		})
 		best, ok := s.largest(logits)
 		if !ok || int32(best) != all[0].id {
 			t.Fatalf("the largest of %d is %d, want %d", len(logits), best, all[0].id)

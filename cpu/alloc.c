@@ -3,10 +3,9 @@
 #if defined(__linux__)
 #define _GNU_SOURCE
 #endif
-#include "kernels.h"
+#include "pool.h"
 #include <sys/mman.h>
 
-#define HUGE_PAGE ((size_t)2 << 20)
 #define PAGE ((size_t)16384) // a multiple of every common page size
 
 static size_t mapped(size_t bytes) {

@@ -233,6 +233,7 @@ func (b *Backend) packMissing(ctx context.Context, m *gpt2.Model, p *packedModel
 		return fmt.Errorf("the weights of model %s: %w", m.Name, err)
 	}
 	p.arenas = append(p.arenas, a)
+	a.touch(b.pool)
 	var done, total int64
 	slice := sliceBytes
 	for _, param := range todo {
@@ -306,6 +307,17 @@ func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, a *ar
 	}
 	p.matrices[param.Name] = w
 	source := sourceTypes[t.DType]
+	transposed := table || isTransposed(param)
+	packed := false
+	if err := t.InFile(func(f *os.File, begin int64) {
+		packed = w.packFile(b.pool, f.Fd(), begin, source, transposed, rows)
+	}); err != nil {
+		return err
+	}
+	if packed {
+		progress(rows * cols)
+		return nil
+	}
 	perSlice := max(1, sliceBytes/(32*cols*source.size())) * 32
 	for r := 0; r < rows; r += perSlice {
 		if err := context.Cause(ctx); err != nil {
@@ -316,7 +328,7 @@ func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, a *ar
 		if err := t.ReadParallel(src, int64(r*cols*source.size()), b.pool.threads, nil); err != nil {
 			return err
 		}
-		bad, err := w.pack(b.pool, src, source, table || isTransposed(param), r, r+n)
+		bad, err := w.pack(b.pool, src, source, transposed, r, r+n)
 		if err != nil {
 			return err
 		}

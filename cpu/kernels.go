@@ -286,6 +286,13 @@ func newArena(bytes int) (*arena, error) {
 	return &arena{data: data}, nil
 }
 
+// touch makes the system give the arena its pages now.
+func (a *arena) touch(p *pool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	C.gs_touch(p.c, a.data.void(), C.size_t(4*a.data.n))
+}
+
 // free frees the arena and with it all weights cut from it.
 func (a *arena) free() { a.data.free() }
 
@@ -352,6 +359,15 @@ func (w *weight) pack(p *pool, src []byte, d dtype, transposed bool, r0, r1 int)
 	defer p.mu.Unlock()
 	data := unsafe.Pointer(unsafe.SliceData(src))
 	return int(C.gs_pack(p.c, &cw, data, C.int(d), C.int(t), C.int64_t(r0), C.int64_t(r1))), nil
+}
+
+// packFile is pack of all rows of a source that begins at a byte of an open file. It is false if pack has to tell what
+// is wrong, or rows are too long.
+func (w *weight) packFile(p *pool, fd uintptr, at int64, d dtype, transposed bool, rows int) bool {
+	cw := w.c()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return C.gs_pack_file(p.c, &cw, C.int(fd), C.int64_t(at), C.int(d), C.int(flag(transposed)), C.int64_t(rows)) == 0
 }
 
 // ---- Views ----------------------------------------------------------------------------------------------------------

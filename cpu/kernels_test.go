@@ -1,10 +1,13 @@
 package cpu
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -1122,6 +1125,57 @@ func TestProgram(t *testing.T) {
 		}
 		if a := testing.AllocsPerRun(10, func() { _, _ = prog.run(0, steps, mem[int64]{}) }); a != 0 {
 			t.Errorf("a run allocates %v times", a)
+		}
+	}
+}
+
+// Packing from a file gives the same bits as packing from memory, and is false where that has to say what is wrong.
+func TestPackFile(t *testing.T) {
+	r := rand.New(rand.NewPCG(8, 2))
+	p := testPool(t, 3, supportedISAs()[len(supportedISAs())-1])
+	const K, N, at = 70, 100, 3
+	for _, held := range []dtype{float32Type, bfloat16Type, q8Type} {
+		for _, source := range []dtype{float32Type, bfloat16Type, float16Type} {
+			for _, transposed := range []bool{false, true} {
+				src := make([]byte, at+K*N*source.size())
+				for i := range src {
+					if src[i] = byte(r.Uint32()); (i-at)%source.size() == source.size()-1 {
+						src[i] &^= 0x40 // numbers below 2
+					}
+				}
+				rows := K
+				if transposed {
+					rows = N
+				}
+				path := filepath.Join(t.TempDir(), "source")
+				from := func(src []byte) (*weight, bool) {
+					if err := os.WriteFile(path, src, 0o666); err != nil {
+						t.Fatal(err)
+					}
+					f, err := os.Open(path)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer f.Close()
+					w := testWeight(t, K, N, held, false)
+					return w, w.packFile(p, f.Fd(), at, source, transposed, rows)
+				}
+				want := testWeight(t, K, N, held, false)
+				if bad, err := want.pack(p, src[at:], source, transposed, 0, rows); bad != 0 || err != nil {
+					t.Fatal(bad, err)
+				}
+				if got, ok := from(src); !ok || !bytes.Equal(bytesOf(got.data.slice()), bytesOf(want.data.slice())) {
+					t.Errorf("%d from %d, transposed %v: read %v, or other bits", held, source, transposed, ok)
+				}
+				if _, ok := from(src[:len(src)-1]); ok {
+					t.Error("a file that is too short was packed")
+				}
+				src[len(src)-1] |= 0x7f
+				src[len(src)-2] |= 0x80
+				if _, ok := from(src); ok {
+					t.Error("a number that is not finite was packed")
+				}
+			}
 		}
 	}
 }

@@ -5,6 +5,7 @@
 #include "q8.h"
 #include "rows.h"
 #include "version.h"
+#include <unistd.h>
 
 INLINE float f16_to_f32(uint16_t h) {
 	// Exponent and mantissa, shifted into place, are a float32 that is too small by 2^112. The product is exact, also for
@@ -116,20 +117,44 @@ INLINE int64_t pack_rows(const gs_pack_job *job, const int dtype, int64_t panel)
 	return bad;
 }
 
-static void pack(gs_worker *w, gs_pack_job *job) {
-	int64_t bad = 0;
-	int64_t first = job->transposed ? job->r0 / GS_NR : 0;
-	int64_t end = ((job->transposed ? job->r1 : job->w->N) + GS_NR - 1) / GS_NR;
-	for (int64_t p = gs_first(w, end - first); p >= 0; p = gs_next(w)) {
-		switch (job->src_dtype * 2 + job->transposed) {
-		case GS_F32 * 2: bad += pack_columns(job, GS_F32, first + p); break;
-		case GS_BF16 * 2: bad += pack_columns(job, GS_BF16, first + p); break;
-		case GS_F16 * 2: bad += pack_columns(job, GS_F16, first + p); break;
-		case GS_F32 * 2 + 1: bad += pack_rows(job, GS_F32, first + p); break;
-		case GS_BF16 * 2 + 1: bad += pack_rows(job, GS_BF16, first + p); break;
-		case GS_F16 * 2 + 1: bad += pack_rows(job, GS_F16, first + p); break;
-		}
+static int64_t pack_panel(const gs_pack_job *job, int64_t panel) {
+	switch (job->src_dtype * 2 + job->transposed) {
+	case GS_F32 * 2: return pack_columns(job, GS_F32, panel);
+	case GS_BF16 * 2: return pack_columns(job, GS_BF16, panel);
+	case GS_F16 * 2: return pack_columns(job, GS_F16, panel);
+	case GS_F32 * 2 + 1: return pack_rows(job, GS_F32, panel);
+	case GS_BF16 * 2 + 1: return pack_rows(job, GS_BF16, panel);
+	default: return pack_rows(job, GS_F16, panel);
 	}
+}
+
+// pack_file packs a source that is in a file, in parts of 32 rows: they stay in a worker's cache between reading and
+// packing. What cannot be read is bad.
+static void pack_file(gs_worker *w, gs_pack_job *job) {
+	const int64_t row = (job->transposed ? job->w->K : job->w->N) * (job->src_dtype == GS_F32 ? 4 : 2);
+	int64_t bad = 0;
+	for (int64_t i = gs_first(w, (job->r1 + GS_NR - 1) / GS_NR); i >= 0; i = gs_next(w)) {
+		gs_pack_job part = {.w = job->w, .src = w->scratch, .src_dtype = job->src_dtype, .transposed = job->transposed,
+			.r0 = i * GS_NR, .r1 = job->r1 < (i + 1) * GS_NR ? job->r1 : (i + 1) * GS_NR};
+		const ssize_t size = (part.r1 - part.r0) * row, room = GS_SCRATCH * sizeof(float);
+		if (size > room || pread(job->fd, w->scratch, (size_t)size, job->at + part.r0 * row) != size) {
+			bad++;
+			continue;
+		}
+		const int64_t panels = job->transposed ? 1 : (job->w->N + GS_NR - 1) / GS_NR;
+		for (int64_t p = 0; p < panels; p++) bad += pack_panel(&part, job->transposed ? i : p);
+	}
+	atomic_fetch_add(&job->bad, bad);
+}
+
+static void pack(gs_worker *w, gs_pack_job *job) {
+	if (!job->src) {
+		pack_file(w, job);
+		return;
+	}
+	int64_t bad = 0, first = job->transposed ? job->r0 / GS_NR : 0;
+	int64_t end = ((job->transposed ? job->r1 : job->w->N) + GS_NR - 1) / GS_NR;
+	for (int64_t p = gs_first(w, end - first); p >= 0; p = gs_next(w)) bad += pack_panel(job, first + p);
 	atomic_fetch_add(&job->bad, bad);
 }
 

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 enum { GS_LINE = 64 }; // bytes of a cache line
+#define HUGE_PAGE ((size_t)2 << 20)
 
 typedef struct gs_worker {
 	_Alignas(GS_LINE) gs_pool *pool; // a cache line for each worker, as every loop writes victim and done

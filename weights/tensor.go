@@ -3,6 +3,7 @@ package weights
 import (
 	"cmp"
 	"math/bits"
+	"os"
 	"slices"
 	"sync"
 	"unsafe"
@@ -110,6 +111,22 @@ func (t Tensor) ReadBytes(dst []byte, off int64) error {
 	err := t.read(elements, first)
 	copy(dst, float32Bytes(elements)[off%size:])
 	return t.wrap(err)
+}
+
+// InFile calls read with the file that stores the elements and where they begin in it, if a file does. Its errors are
+// those of ReadBytes.
+func (t Tensor) InFile(read func(f *os.File, begin int64)) error {
+	if t.read != nil {
+		return nil
+	}
+	f, ok := t.file.file.(*os.File)
+	if !ok {
+		return nil
+	}
+	return t.wrap(t.file.hold(func() error {
+		read(f, t.begin)
+		return nil
+	}))
 }
 
 // ReadParallel is ReadBytes by several goroutines, because computing weights takes longer than copying them. Stored bytes

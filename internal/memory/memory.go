@@ -15,18 +15,23 @@ func Left() (bytes int64, by string) { return left("/proc", "/sys") }
 // left is Left with the places of /proc and /sys.
 func left(proc, sys string) (left int64, by string) {
 	left = -1
-	consider := func(of string, limit, used int64) {
-		if n := max(0, limit-used); limit >= 0 && used >= 0 && (left < 0 || n < left) {
+	consider := func(of string, limit int64, used func() int64) {
+		if limit < 0 {
+			return // the files that say what is used take the system longest to write
+		}
+		taken := used()
+		if n := max(0, limit-taken); taken >= 0 && (left < 0 || n < left) {
 			left, by = n, of
 		}
 	}
 	meminfo := filepath.Join(proc, "meminfo")
 	if n := fileNumber(meminfo, "MemAvailable:"); n >= 0 {
-		consider("", n+max(0, fileNumber(meminfo, "SwapFree:")), 0)
+		left = n + max(0, fileNumber(meminfo, "SwapFree:"))
 	}
 	limits, status := filepath.Join(proc, "self/limits"), filepath.Join(proc, "self/status")
-	consider(" by ulimit -v", fileNumber(limits, "Max address space"), fileNumber(status, "VmSize:"))
-	consider(" by ulimit -d", fileNumber(limits, "Max data size"), fileNumber(status, "VmData:"))
+	of := func(key string) func() int64 { return func() int64 { return fileNumber(status, key) } }
+	consider(" by ulimit -v", fileNumber(limits, "Max address space"), of("VmSize:"))
+	consider(" by ulimit -d", fileNumber(limits, "Max data size"), of("VmData:"))
 	groups, _ := os.ReadFile(filepath.Join(proc, "self/cgroup"))
 	for line := range strings.Lines(string(groups)) { // number:controllers:path; version 2 has no controllers
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
@@ -39,10 +44,11 @@ func left(proc, sys string) (left int64, by string) {
 		}
 		for path := filepath.Clean("/" + parts[2]); ; path = filepath.Dir(path) {
 			dir := filepath.Join(base, path)
-			stat := filepath.Join(dir, "memory.stat")
-			cached := max(0, fileNumber(stat, total+"inactive_file")) + max(0, fileNumber(stat, total+"active_file"))
-			used := fileNumber(filepath.Join(dir, usage), "") - cached
-			consider(" in the control group", fileNumber(filepath.Join(dir, limit), ""), used)
+			consider(" in the control group", fileNumber(filepath.Join(dir, limit), ""), func() int64 {
+				stat := filepath.Join(dir, "memory.stat")
+				cached := max(0, fileNumber(stat, total+"inactive_file")) + max(0, fileNumber(stat, total+"active_file"))
+				return fileNumber(filepath.Join(dir, usage), "") - cached
+			})
 			if path == "/" {
 				break
 			}

@@ -156,7 +156,7 @@ func (b *Backend) Sizes(m *gpt2.Model) gpt2.Sizes {
 			multiply = ceilings.Int8
 		}
 	}
-	return gpt2.Sizes{Weight: b.held(m).bytesPerWeight(), Activation: 4, KV: b.dtype.ofTables().size(), Multiply: multiply,
+	return gpt2.Sizes{Weight: b.held(m).bytesPerWeight(), Activation: 4, KV: float64(b.dtype.ofTables().size()), Multiply: multiply,
 		Attend: attend}
 }
 

@@ -7,6 +7,8 @@
 // order.
 
 #include "attention.cuh"
+#include "mbarrier.cuh"
+#include "ptx.cuh"
 
 namespace {
 
@@ -96,11 +98,14 @@ __global__ void __launch_bounds__(128) attention_naive(const S stamp, const Atte
 constexpr int MAX_SPLITS = 32;  // one per lane of the warp that weights the parts
 // one per sequence and head; fixed, so that launches of all shapes can share the work area
 constexpr int COUNTERS = 4096;
-constexpr int TURN = 4;  // groups of keys that a thread loads before it uses the first
-constexpr int SPLIT_WARPS = 4;
+constexpr int SPLIT_WARPS = 8;
+constexpr int SM_WARPS = 24;  // of a split kernel on an SM, for which the compiler limits registers
 
+// Of a cache of type T: the values in 16 bytes, the type of rows of qkv, and the groups of keys that a thread loads
+// before it uses the first.
 template <typename T> struct Chunk {
-  static constexpr int N = 16 / sizeof(T);
+  static constexpr int N = 16 / sizeof(T), TURN = 4;
+  using Row = T;
 };
 
 __device__ inline void unpack(const uint4 &v, float (&f)[4]) {
@@ -114,6 +119,8 @@ __device__ inline void unpack(const uint4 &v, float (&f)[8]) {  // bfloat16 is t
     f[2 * i + 1] = __uint_as_float(w[i] & 0xffff0000u);
   }
 }
+
+#include "attention_q8.cuh"
 
 // Merges maximum m, sum l and output o with those of lane ^ mask, which has other keys.
 template <int N> __device__ inline void merge_lanes(float &m, float &l, float (&o)[N], int mask) {
@@ -132,40 +139,46 @@ template <typename T, int LANES> struct SplitThread {
   bool column_ok;   // whether the column is less than HS; beyond it q, k and v are 0
   int C, HS, P;
   T *k_cache, *v_cache;
-  const T *row;  // q; k and v follow at C and 2 * C
+  const typename Chunk<T>::Row *row;  // q; k and v follow at C and 2 * C
+  Scales k_scales, v_scales;          // with 8 bits
 
   __device__ SplitThread(const Attention &a, int b, int h, int lane, int warp)
       : key(warp * (32 / LANES) + lane / LANES), column(lane % LANES * Chunk<T>::N), column_ok(column < a.HS),
-        C(a.NH * a.HS), HS(a.HS), P(a.P) {
+        C(a.NH * a.HS), HS(a.HS), P(a.P), k_scales(a, a.k_cache, b * a.NH + h),
+        v_scales(a, a.v_cache, b * a.NH + h) {
     const int64_t head = (int64_t(b) * a.NH + h) * a.P * a.HS + (column_ok ? column : 0);
     k_cache = static_cast<T *>(a.k_cache) + head, v_cache = static_cast<T *>(a.v_cache) + head;
-    row = static_cast<const T *>(a.qkv) + (int64_t(b) * a.T + a.T - 1) * a.ldqkv + h * a.HS + (column_ok ? column : 0);
+    row = static_cast<decltype(row)>(a.qkv) + (int64_t(b) * a.T + a.T - 1) * a.ldqkv + h * a.HS + (column_ok ? column : 0);
   }
 };
 
-// A thread's chunks of the keys and values of TURN groups.
-struct SplitKeys {
+// A thread's chunks of the keys and values of TURN groups, and in 8 bits their scales.
+template <typename T> struct SplitKeys {
+  static constexpr int TURN = Chunk<T>::TURN;
   int position[TURN];
   uint4 k[TURN], v[TURN];
+  float k_scale[TURN], v_scale[TURN];
 };
 
 // Loads the chunks of TURN groups, `step` groups apart; zeros from position `keys` on. The key and value at position
 // `fresh`, the new row's, come from qkv.
 template <int KEYS, typename T, int LANES>
 __device__ inline void load_keys(const SplitThread<T, LANES> &t, int group, int step, int keys, int fresh,
-                                 SplitKeys &got) {
+                                 SplitKeys<T> &got) {
   const uint4 zero = make_uint4(0, 0, 0, 0);
 #pragma unroll
-  for (int i = 0; i < TURN; i++) {
+  for (int i = 0; i < got.TURN; i++) {
     got.position[i] = (group + i * step) * KEYS + t.key;
     const bool ok = t.column_ok && got.position[i] < keys;
     const int64_t at = int64_t(got.position[i]) * t.HS;
-    const T *k = got.position[i] == fresh ? t.row + t.C : t.k_cache + at;
-    const T *v = got.position[i] == fresh ? t.row + 2 * t.C : t.v_cache + at;
+    const void *k = t.k_cache + at, *v = t.v_cache + at;
+    if (sizeof(T) > 1 && got.position[i] == fresh) k = t.row + t.C, v = t.row + 2 * t.C;
     got.k[i] = zero, got.v[i] = zero;
+    got.k_scale[i] = got.v_scale[i] = sizeof(T) > 1;
     if (ok) {
-      got.k[i] = *reinterpret_cast<const uint4 *>(k);
-      got.v[i] = *reinterpret_cast<const uint4 *>(v);
+      got.k[i] = *static_cast<const uint4 *>(k);
+      got.v[i] = *static_cast<const uint4 *>(v);
+      if (sizeof(T) == 1) got.k_scale[i] = t.k_scales[got.position[i]], got.v_scale[i] = t.v_scales[got.position[i]];
     }
   }
 }
@@ -173,8 +186,9 @@ __device__ inline void load_keys(const SplitThread<T, LANES> &t, int group, int 
 // Adds loaded keys to the running maximum m, sum l and output o of the thread's lanes, and stores the new row's key and
 // value in the cache.
 template <typename T, int LANES, int N>
-__device__ inline void add_keys(const SplitThread<T, LANES> &t, float scale, int keys, int fresh, const SplitKeys &got,
-                                const float (&q)[N], float &m, float &l, float (&o)[N]) {
+__device__ inline void add_keys(const SplitThread<T, LANES> &t, float scale, int keys, int fresh,
+                                const SplitKeys<T> &got, const float (&q)[N], float &m, float &l, float (&o)[N]) {
+  constexpr int TURN = Chunk<T>::TURN;
   float s[TURN], top = m;
 #pragma unroll
   for (int i = 0; i < TURN; i++) {
@@ -185,6 +199,7 @@ __device__ inline void add_keys(const SplitThread<T, LANES> &t, float scale, int
     for (int e = 0; e < N; e++) s[i] = fmaf(q[e], k[e], s[i]);
 #pragma unroll
     for (int x = LANES / 2; x > 0; x >>= 1) s[i] += __shfl_xor_sync(0xffffffffu, s[i], x);
+    if (sizeof(T) == 1) s[i] *= got.k_scale[i];
     s[i] = got.position[i] < keys ? s[i] * scale : -INFINITY;
     top = fmaxf(top, s[i]);
   }
@@ -200,8 +215,8 @@ __device__ inline void add_keys(const SplitThread<T, LANES> &t, float scale, int
     unpack(got.v[i], v);
     l += p;
 #pragma unroll
-    for (int e = 0; e < N; e++) o[e] = fmaf(p, v[e], o[e]);
-    if (got.position[i] == fresh && t.column_ok && fresh < t.P) {
+    for (int e = 0; e < N; e++) o[e] = fmaf(sizeof(T) == 1 ? p * got.v_scale[i] : p, v[e], o[e]);
+    if (sizeof(T) > 1 && got.position[i] == fresh && t.column_ok && fresh < t.P) {
       *reinterpret_cast<uint4 *>(t.k_cache + int64_t(fresh) * t.HS) = got.k[i];
       *reinterpret_cast<uint4 *>(t.v_cache + int64_t(fresh) * t.HS) = got.v[i];
     }
@@ -220,15 +235,17 @@ __device__ inline void store_parts(int lane, int warp, float m, float l, float (
   if (lane == 0) part_m[warp] = m, part_l[warp] = l;
 }
 
-template <typename T, int LANES, typename S>
-__global__ void __launch_bounds__(32 * SPLIT_WARPS) attention_split(const S stamp, const Attention a) {
-  constexpr int N = Chunk<T>::N, KEYS = SPLIT_WARPS * (32 / LANES), WIDTH = LANES * N;
-  __shared__ float part_o[SPLIT_WARPS][WIDTH], part_m[SPLIT_WARPS], part_l[SPLIT_WARPS];
+// Of a cache in 8 bits the first warp of a head rounds and stores the new row's key and value, and begins with them.
+template <typename T, int LANES, int WARPS, typename S>
+__global__ void __launch_bounds__(32 * WARPS, SM_WARPS / WARPS) attention_split(const S stamp, const Attention a) {
+  constexpr int N = Chunk<T>::N, TURN = Chunk<T>::TURN, KEYS = WARPS * (32 / LANES), WIDTH = LANES * N;
+  using Row = typename Chunk<T>::Row;
+  __shared__ float part_o[WARPS][WIDTH], part_m[WARPS], part_l[WARPS];
   __shared__ bool is_last;
   const int split = blockIdx.x, h = blockIdx.y, b = blockIdx.z;
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5;
   const SplitThread<T, LANES> thread(a, b, h, lane, warp);
-  T *y = static_cast<T *>(a.y) + int64_t(b) * a.ldy + h * a.HS;
+  Row *y = static_cast<Row *>(a.y) + int64_t(b) * a.ldy + h * a.HS;
 
   gs_let_next();
 #if __CUDA_ARCH__ >= 900
@@ -249,44 +266,47 @@ __global__ void __launch_bounds__(32 * SPLIT_WARPS) attention_split(const S stam
     }
   }
 #endif
-  const gs_stamped<S> stamped(stamp, 32 * SPLIT_WARPS - 32);
+  const gs_stamped<S> stamped(stamp, 32 * WARPS - 32);
   gs_wait();
   stamped.start();
-  const uint4 q_bits = thread.column_ok ? *reinterpret_cast<const uint4 *>(thread.row) : make_uint4(0, 0, 0, 0);
+  float q[N], o[N] = {}, m = -INFINITY, l = 0;
+  read_row(thread.row, thread.column_ok, q);
   const int pad = a.pad ? *a.pad : 0, pos = a.pos[b];
-  const int keys = a.T - 1 < pad ? 0 : min(pos + a.T - pad, a.P);
-  const int groups = (keys + KEYS - 1) / KEYS, used = min(a.splits, (groups + TURN - 1) / TURN);
+  const int keys = a.T - 1 < pad ? 0 : min(sizeof(T) == 1 ? pos : pos + a.T - pad, a.P);  // of 8 bits, the old ones
+  const int groups = (keys + KEYS - 1) / KEYS;
+  const int used = min(a.splits, max((groups + TURN - 1) / TURN, int(sizeof(T) == 1 && pad == 0)));
   if (split >= used) {
     if (split == 0)  // an idle row has no keys
-      for (int i = tid; i < a.HS; i += 32 * SPLIT_WARPS) y[i] = from_float<T>(0);
+      for (int i = tid; i < a.HS; i += 32 * WARPS) y[i] = from_float<Row>(0);
     return;
   }
   // A single new row's key and value come from qkv, and the thread that loads them stores them. Several rows have been
   // stored by attention_append.
   const int fresh = a.T == 1 ? pos : -1;
 
-  float q[N], o[N] = {}, m = -INFINITY, l = 0;
-  unpack(q_bits, q);
+  SplitKeys<T> got;
+  load_keys<KEYS>(thread, split, used, keys, fresh, got);
+  if constexpr (sizeof(T) == 1)
+    if (split == 0 && warp == 0) begin_with_row<LANES>(thread, a.scale, pos, lane < LANES, q, m, l, o);
   for (int group = split; group < groups; group += used * TURN) {
-    SplitKeys got;
-    load_keys<KEYS>(thread, group, used, keys, fresh, got);
+    if (group != split) load_keys<KEYS>(thread, group, used, keys, fresh, got);
     add_keys(thread, a.scale, keys, fresh, got, q, m, l, o);
   }
   store_parts<LANES>(lane, warp, m, l, o, thread.column, part_m, part_l, part_o);
   __syncthreads();
   float top = part_m[0];
 #pragma unroll
-  for (int w = 1; w < SPLIT_WARPS; w++) top = fmaxf(top, part_m[w]);
+  for (int w = 1; w < WARPS; w++) top = fmaxf(top, part_m[w]);
   float sum = 0, out = 0;
   const int d = min(tid, WIDTH - 1);
 #pragma unroll
-  for (int w = 0; w < SPLIT_WARPS; w++) {
+  for (int w = 0; w < WARPS; w++) {
     const float weight = exp2_fast(part_m[w] - top);  // a used block has a key, so top is finite
     sum = fmaf(weight, part_l[w], sum);
     out = fmaf(weight, part_o[w][d], out);
   }
   if (used == 1) {
-    if (tid < a.HS) y[tid] = from_float<T>(out / sum);
+    if (tid < a.HS) y[tid] = from_float<Row>(out / sum);
     return;
   }
 
@@ -316,7 +336,7 @@ __global__ void __launch_bounds__(32 * SPLIT_WARPS) attention_split(const S stam
 #pragma unroll
     for (int i = 0; i < MAX_SPLITS / 4; i++) out = fmaf(__shfl_sync(0xffffffffu, weight, s0 + i), value[i], out);
   }
-  if (writes) y[tid] = from_float<T>(out / total);
+  if (writes) y[tid] = from_float<Row>(out / total);
 }
 
 // ---------------------------------------------------------------- split over a cluster
@@ -325,27 +345,38 @@ __global__ void __launch_bounds__(32 * SPLIT_WARPS) attention_split(const S stam
 // They exchange their parts through distributed shared memory, which saves the round trip through L2 and the counter.
 // Each block merges the parts for its own share of the columns.
 #if __CUDA_ARCH__ >= 900
-// Writes to the address in the shared memory of another block of the cluster that p has in this one's.
-__device__ inline void store_cluster(float *p, int block, float v) {
-  uint32_t address;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(p)), "r"(block));
-  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(v) : "memory");
+// Writes to the address in the shared memory of another block of the cluster that p has in this one's. An mbarrier there
+// counts the bytes: a barrier of the cluster with "release" would wait for earlier accesses to device memory.
+__device__ inline void store_cluster(float *p, int block, float v, uint64_t *full) {
+  uint32_t to, at;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(shared_address(p)), "r"(block));
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(shared_address(full)), "r"(block));
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(to), "f"(v),
+               "r"(at)
+               : "memory");
 }
 #endif
 
 template <typename T, int LANES, int CLUSTER, int WARPS, typename S>
 __global__ void __launch_bounds__(32 * WARPS) attention_cluster(const S stamp, const Attention a) {
 #if __CUDA_ARCH__ >= 900
-  constexpr int N = Chunk<T>::N, KEYS = WARPS * (32 / LANES), WIDTH = LANES * N;
+  constexpr int N = Chunk<T>::N, TURN = Chunk<T>::TURN, KEYS = WARPS * (32 / LANES), WIDTH = LANES * N;
   static_assert(WIDTH <= 32 * WARPS, "a thread for each column and part");
   __shared__ float part_o[WARPS][WIDTH], part_m[WARPS], part_l[WARPS];
   constexpr int SHARE = WIDTH / CLUSTER;       // columns that a block merges
   __shared__ float inbox[CLUSTER][SHARE + 2];  // from every block: these columns of o, then m and l
+  __shared__ uint64_t full;                    // ends a phase when it is
   const int split = blockIdx.x, h = blockIdx.y, b = blockIdx.z;
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5;
   const SplitThread<T, LANES> thread(a, b, h, lane, warp);
   T *y = static_cast<T *>(a.y) + int64_t(b) * a.ldy + h * a.HS;
 
+  if (tid == 0) {
+    mbarrier_init(&full, 1);
+    mbarrier_expect(shared_address(&full), sizeof inbox);
+    mbarrier_show();
+  }
+  __syncthreads();
   gs_let_next();
   // this block runs: others may write to its inbox
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
@@ -374,7 +405,7 @@ __global__ void __launch_bounds__(32 * WARPS) attention_cluster(const S stamp, c
     groups = (keys + KEYS - 1) / KEYS;
     fresh = a.T == 1 ? pos : -1;
   };
-  SplitKeys got;
+  SplitKeys<T> got;
   set_position(hint, 0);
   if (a.T == 1) load_keys<KEYS>(thread, split, CLUSTER, keys, fresh, got);  // overlaps with the read of pos
   if (a.T > 1 || pos != hint || pad != 0) {
@@ -403,18 +434,18 @@ __global__ void __launch_bounds__(32 * WARPS) attention_cluster(const S stamp, c
       out = fmaf(weight, part_o[w][tid], out);
     }
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-    store_cluster(&inbox[split][tid % SHARE], tid / SHARE, out);
+    store_cluster(&inbox[split][tid % SHARE], tid / SHARE, out, &full);
     if (tid < CLUSTER) {
-      store_cluster(&inbox[split][SHARE], tid, top);
-      store_cluster(&inbox[split][SHARE + 1], tid, sum);
+      store_cluster(&inbox[split][SHARE], tid, top, &full);
+      store_cluster(&inbox[split][SHARE + 1], tid, sum, &full);
     }
   } else {
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
   }
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 
   // CLUSTER threads for each of the block's columns, one for every part.
   if (tid < WIDTH) {
+    mbarrier_wait(&full, 0);
     const int d = split * SHARE + tid / CLUSTER, part = tid % CLUSTER;
     const float part_top = inbox[part][SHARE];
     float top = part_top;
@@ -447,17 +478,18 @@ bool in_chunks(const gs_attention_args *a) {
 
 // The number of lanes that hold a key in the split kernels.
 int split_lanes(const gs_attention_args *a) {
+  if (a->wide) return a->HS <= 64 ? 4 : 8;
   const int chunks = a->HS * int(element(a->dtype)) / 16;
   return chunks <= 8 ? 8 : chunks <= 16 ? 16 : 32;
 }
 
-// The number of blocks that share a head: four blocks per SM in all, as blocks are small, but no more than get TURN
-// groups of keys each when the cache is full.
+// The number of blocks that share a head: two blocks per SM in all, as a head whose parts no other block has needs no
+// merging, but no more than get four groups of keys each when the cache is full.
 int split_count(const gs_stream *s, const gs_attention_args *a) {
   const int64_t heads = int64_t(a->B) * a->NH;
   if (heads > COUNTERS) return 1;
-  const int keys = SPLIT_WARPS * (32 / split_lanes(a)) * TURN;
-  int n = int((4 * int64_t(s->processors) + heads - 1) / heads);
+  const int keys = SPLIT_WARPS * (32 / split_lanes(a)) * 4;
+  int n = int((2 * int64_t(s->processors) + heads - 1) / heads);
   if (n > (a->P + keys - 1) / keys) n = (a->P + keys - 1) / keys;
   return n > MAX_SPLITS ? MAX_SPLITS : n < 1 ? 1 : n;
 }
@@ -490,13 +522,21 @@ template <typename S> int split(gs_stream *s, const gs_attention_args *a, const 
   }
   const dim3 grid(k.splits, a->NH, a->B);
   const int lanes = split_lanes(a);
+  int warps = SPLIT_WARPS;
   void (*kernel)(S, Attention);
-  if (a->dtype == GS_F32)
-    kernel = lanes == 8    ? attention_split<float, 8, S>
-             : lanes == 16 ? attention_split<float, 16, S>
-                           : attention_split<float, 32, S>;
-  else kernel = lanes == 8 ? attention_split<__nv_bfloat16, 8, S> : attention_split<__nv_bfloat16, 16, S>;
-  return gs_launch_as(s, "attention_split", kernel, grid, dim3(32 * SPLIT_WARPS), 0, {1, a->T == 1}, k);
+  if (a->wide && a->B * a->NH > SM_WARPS / SPLIT_WARPS * s->processors) {  // small blocks all run at once
+    warps = 4;
+    kernel = lanes == 4 ? attention_split<int8_t, 4, 4, S> : attention_split<int8_t, 8, 4, S>;
+  } else if (a->wide)
+    kernel = lanes == 4 ? attention_split<int8_t, 4, SPLIT_WARPS, S> : attention_split<int8_t, 8, SPLIT_WARPS, S>;
+  else if (a->dtype == GS_F32)
+    kernel = lanes == 8    ? attention_split<float, 8, SPLIT_WARPS, S>
+             : lanes == 16 ? attention_split<float, 16, SPLIT_WARPS, S>
+                           : attention_split<float, 32, SPLIT_WARPS, S>;
+  else
+    kernel = lanes == 8 ? attention_split<__nv_bfloat16, 8, SPLIT_WARPS, S>
+                        : attention_split<__nv_bfloat16, 16, SPLIT_WARPS, S>;
+  return gs_launch_as(s, "attention_split", kernel, grid, dim3(32 * warps), 0, {1, a->T == 1}, k);
 }
 
 template <int CLUSTER, int WARPS, typename S>
@@ -561,14 +601,36 @@ int gs_attention_work(gs_stream *s, const gs_attention_args *a, uint64_t *bytes)
   return GS_OK;
 }
 
+template <typename S> static int attention(gs_stream *s, const gs_attention_args *a);
+
+// A prompt with a cache in 8 bits.
+template <typename S> static int prompt8(gs_stream *s, const gs_attention_args *a, const Attention &k) {
+  int e = GS_OK;
+  if (a->Q > 0) {
+    gs_attention_args wide = *a;
+    wide.k_cache = a->wide, wide.v_cache = a->wide + uint64_t(a->B) * a->NH * a->P * a->HS * 2, wide.wide = 0;
+    e = gs_launch(s, "attention_widen", attention_widen<S>, dim3(4, a->NH * a->B), dim3(256), 0, k,
+                  (__nv_bfloat16 *)wide.k_cache, (__nv_bfloat16 *)wide.v_cache);
+    if (!e) e = attention<S>(s, &wide);
+  }
+  return e ? e : gs_launch(s, "attention_append8", attention_append8<S>, dim3(a->T, a->B), dim3(128), 0, k);
+}
+
 template <typename S> static int attention(gs_stream *s, const gs_attention_args *a) {
   const Attention k = {(const void *)a->qkv, (void *)a->k_cache, (void *)a->v_cache, (const int *)a->pos,
                        (const int *)a->pad, (void *)a->y, (void *)a->work, a->B, a->T, a->Q, a->NH, a->HS, a->P,
                        a->ldqkv, a->ldy, split_count(s, a), a->scale * 1.4426950408889634f};
-  if (a->Q == 0) return append<S>(s, a, k);
-
   const bool fast = in_chunks(a) && a->HS <= 128;  // the shapes that split and flash take
   int variant = a->variant;
+  if (a->wide) {
+    const bool step = a->T == 1 && a->Q == 1;
+    if (a->dtype != GS_BF16 || a->HS % 16 != 0 || !fast || (step && variant != AUTO && variant != SPLIT))
+      return gs_fail(GS_UNSUPPORTED, "attention: a cache in 8 bits is for bfloat16, head sizes of multiples of 16 up to "
+                                     "128, and, of decode steps, variant split");
+    return step ? split<S>(s, a, k) : prompt8<S>(s, a, k);
+  }
+  if (a->Q == 0) return append<S>(s, a, k);
+
   if (variant == AUTO)
     variant = !fast       ? NAIVE
               : a->Q == 1 ? SPLIT

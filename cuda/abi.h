@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 // Increased by every change of this interface; library and program must have the same.
-#define GS_ABI_VERSION 16
+#define GS_ABI_VERSION 17
 
 #define GS_API __attribute__((visibility("default")))
 
@@ -256,7 +256,8 @@ typedef struct {
   uint32_t size;
   int32_t variant;
   gs_ptr qkv;                // (B*T, 3*C) of dtype: q, k, v, each head after head
-  gs_ptr k_cache, v_cache;   // (B, NH, P, HS) of dtype
+  gs_ptr k_cache, v_cache;   // (B, NH, P, HS) of dtype; with wide int8, then float32 scales (B, NH, P)
+  gs_ptr wide;               // 0, or for a cache in 8 bits room for k_cache and then v_cache in dtype
   gs_ptr pos, pad;           // as in gs_embed
   gs_ptr y;                  // (B*Q, C) of dtype, rows ldy apart; idle rows become 0
   gs_ptr work;               // gs_attention_work bytes, zeroed once by the caller, shared by all launches of a stream

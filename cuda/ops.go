@@ -94,7 +94,8 @@ type AttentionArgs struct {
 	size               uint32
 	Variant            int32
 	QKV                Ptr // (B*T, 3*C) of DType
-	KCache, VCache     Ptr // (B, NH, P, HS) of DType
+	KCache, VCache     Ptr // (B, NH, P, HS) of DType; with Wide int8, then float32 scales (B, NH, P)
+	Wide               Ptr // 0, or for a cache in 8 bits room for KCache and then VCache in DType
 	Pos, Pad           Ptr // (B), (1) int32
 	Y                  Ptr // (B*Q, C) of DType
 	Work               Ptr // AttentionWork bytes, zeroed once

@@ -166,10 +166,10 @@ type Cost struct {
 }
 
 // Sizes are the bytes of an element of each kind, as a backend holds them. Those of a
-// weight may be a fraction: quantised ones share a scale.
+// weight, key or value may be a fraction: quantised ones share a scale.
 type Sizes struct {
-	Weight         float64
-	Activation, KV int
+	Weight, KV float64
+	Activation int
 
 	// Multiply is the type in which products multiply: ceilings.F32, ceilings.BF16 or ceilings.Int8; Attend that of
 	// attention, "" for the same. All else is float32.
@@ -189,7 +189,7 @@ func (s Sizes) Type(op Op) string {
 
 // Bytes returns the least bytes moved.
 func (c Cost) Bytes(s Sizes) int64 {
-	return int64(float64(c.Weights)*s.Weight) + c.Activations*int64(s.Activation) + c.KV*int64(s.KV)
+	return int64(float64(c.Weights)*s.Weight) + c.Activations*int64(s.Activation) + int64(float64(c.KV)*s.KV)
 }
 
 // Add returns the sum of two costs.

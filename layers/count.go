@@ -21,7 +21,7 @@ func (e *Experiment) PredictMemory(order []int) int64 {
 		capacity = c.Positions
 	}
 	sum := int64(float64(e.parameters(order))*sizes.Weight) +
-		2*int64(len(order))*int64(c.Channels)*int64(capacity)*int64(e.batch())*int64(sizes.KV)
+		int64(2*float64(len(order)*c.Channels*capacity*e.batch())*sizes.KV)
 	decode, prefill := e.plan(order, e.Decode()), e.plan(order, e.Prefill())
 	for b := range gpt2.NumBuffers {
 		if b == gpt2.BufTokens {

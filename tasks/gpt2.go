@@ -135,7 +135,7 @@ func modelCost(s Shape, w modelWork, dtype string) (Cost, error) {
 // add adds a pass that is done so many times.
 func (cost *Cost) add(c gpt2.Config, pass gpt2.Pass, past, times int, dtype string) {
 	n := elementBytes(dtype)
-	sizes := gpt2.Sizes{Weight: float64(n), Activation: n, KV: n, Multiply: multiplies(dtype)}
+	sizes := gpt2.Sizes{Weight: float64(n), Activation: n, KV: float64(n), Multiply: multiplies(dtype)}
 	plan := cpu.Fuse(gpt2.Forward(c, gpt2.FirstLayers(c.Layers), pass))
 	one := plan.Cost(past)
 	cost.FLOPs += float64(times) * float64(one.FLOPs)

@@ -181,7 +181,8 @@ func newInfoJSON(o *cli.Opened, batch, promptLen, past int, fused bool) (*infoJS
 	}
 	j.Geometry = geometryJSON{c, c.Activation.String(), c.HeadSize()}
 	j.Memory.Weights = int64(float64(run.Parameters()) * sizes.Weight)
-	j.Memory.Cache = 2 * int64(run.Layers) * int64(c.Channels) * int64(o.Options.Context) * int64(batch) * int64(sizes.KV)
+	rows := 2 * int64(run.Layers) * int64(o.Options.Context) * int64(batch)
+	j.Memory.Cache = int64(float64(rows*int64(c.Channels)) * sizes.KV)
 	j.Memory.LogitsRow = 4 * int64(c.Vocab)
 	j.TokenizerFrom, j.Generation = o.Model.TokenizerFrom, o.Model.Generation
 	if o.Model.Tokenizer != nil {

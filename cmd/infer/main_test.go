@@ -229,7 +229,7 @@ func TestModelFlagsEverywhere(t *testing.T) {
 // Each flag of model and device is listed and taken by the commands in which it does something,
 // and refused by others.
 func TestFlagsThatDoNothing(t *testing.T) {
-	values := map[string]string{"model": tiny, "layers": "1", "device": "cpu", "dtype": "bf16", "mode": "auto", "variant": "a=b", "threads": "1", "context": "9", "chunk": "2", "tokenizer": "gpt2",
+	values := map[string]string{"model": tiny, "layers": "1", "device": "cpu", "dtype": "bf16", "mode": "auto", "kv": "q8", "variant": "a=b", "threads": "1", "context": "9", "chunk": "2", "tokenizer": "gpt2",
 		"lora": "no/such", "activation": "gelu"}
 	for command, used := range map[string]string{
 		"tokenize -p x": "model tokenizer quiet", "devices": "quiet", "bench ceilings": "device threads quiet", "trace check --infer no/such/file": "model quiet",

@@ -343,8 +343,10 @@ func (w *writer) attention(o gpt2.Operation) error {
 	qkv := w.view(o.In, o.Rows)
 	variant := w.variant(o, fmt.Sprintf("%d queries of %d rows", o.Queries, o.Rows), func(name string) bool {
 		switch {
-		case strings.HasPrefix(name, "split"):
+		case name == "split":
 			return o.Queries == 1
+		case w.backend.options.KVQ8 && o.Rows == 1:
+			return false
 		case strings.HasPrefix(name, "flash"), name == "wgmma":
 			return o.Queries == o.Rows && o.Rows > 1
 		}
@@ -360,6 +362,9 @@ func (w *writer) attention(o gpt2.Operation) error {
 		return errors.New("attention must take all rows of qkv")
 	}
 	a.KCache, a.VCache = w.cacheOf(o.Slot)
+	if w.backend.options.KVQ8 {
+		a.Wide, _ = w.cacheOf(len(w.options.Layers))
+	}
 	if o.Queries > 0 {
 		y := w.view(o.Out, o.Queries)
 		a.Y, a.LDY = y.ptr, int32(y.ld)
@@ -370,7 +375,7 @@ func (w *writer) attention(o gpt2.Operation) error {
 
 // cacheOf returns where the keys and values of a slot of the run order are.
 func (w *writer) cacheOf(slot int) (keys, values cuda.Ptr) {
-	half := w.backend.cacheBytes(w.config, w.options) / int64(2*len(w.options.Layers))
+	half, _ := w.backend.halfBytes(w.config, w.options)
 	keys = w.at.cache + cuda.Ptr(int64(2*slot)*half)
 	return keys, keys + cuda.Ptr(half)
 }

@@ -59,6 +59,7 @@ type Options struct {
 	Device int           // index, as CUDA counts devices
 	DType  weights.DType // of weights and activations: weights.BF16 (also 0) or weights.F32
 	Q8     bool          // with BF16: matrices are held in 8 bits, all but wpe
+	KVQ8   bool          // with BF16: keys and values are, with a scale for each of a head; not in mode persistent
 	Mode   Mode
 
 	// Variants choose kernels: by a stage's name in its layer, such as "attn.sdpa", that of a variant, such as "naive".
@@ -126,6 +127,9 @@ func NewOn(lib *cuda.Library, o Options) (*Backend, error) {
 		if b.held = cuda.Q8; b.dtype != cuda.BF16 {
 			return nil, fmt.Errorf("8-bit weights on the GPU are for activations in BF16, not %s", o.DType)
 		}
+	}
+	if o.KVQ8 && b.dtype != cuda.BF16 {
+		return nil, fmt.Errorf("keys and values in 8 bits (--kv q8) are for activations in BF16, not %s", o.DType)
 	}
 	if is := b.dev.Info(); b.dtype == cuda.BF16 && is.Major < 8 {
 		return nil, fmt.Errorf("GPU %d (%s) has compute capability %d.%d, which has no bfloat16: use float32, --dtype f32",
@@ -220,9 +224,12 @@ func (b *Backend) Variants() map[string]string { return maps.Clone(b.options.Var
 
 // Sizes are those of the type that holds weights, activations and the KV cache. They leave out that the residual stream
 // is float32.
-func (b *Backend) Sizes(*gpt2.Model) gpt2.Sizes {
+func (b *Backend) Sizes(m *gpt2.Model) gpt2.Sizes {
 	s := sizes(b.dtype)
 	s.Weight = float64(b.held.RowBytes(256)) / 256
+	if b.options.KVQ8 {
+		s.KV = 1 + 4/float64(m.Config.HeadSize())
+	}
 	return s
 }
 
@@ -230,7 +237,7 @@ func typeName(t cuda.DType) string { return [...]string{"f32", "bf16", "f16", "q
 
 func sizes(t cuda.DType) gpt2.Sizes {
 	n := t.Size()
-	return gpt2.Sizes{Weight: float64(n), Activation: n, KV: n, Multiply: typeName(t)}
+	return gpt2.Sizes{Weight: float64(n), Activation: n, KV: float64(n), Multiply: typeName(t)}
 }
 
 // Unopened returns what [Backend.Sizes] and [Backend.Fuse] of a GPU would be that holds weights as dtype, without
@@ -271,7 +278,7 @@ func (b *Backend) Fuse(p *gpt2.Plan) *gpt2.Plan {
 	if is := b.dev.Info(); p.Pass.IsDecode() && b.dtype == cuda.BF16 && is.Major == 9 && is.Minor == 0 &&
 		b.options.Mode != Persistent && !b.singleSteps {
 		rows = func(width int) int {
-			if b.options.Mode == Auto {
+			if b.options.Mode == Auto && !b.options.KVQ8 {
 				return max(cuda.NormRows, persistent.Sequences(width))
 			}
 			return cuda.NormRows
@@ -340,6 +347,10 @@ func (b *Backend) Prepare(ctx context.Context, m *gpt2.Model, o gpt2.Options) (g
 	if c := m.Config; b.held == cuda.Q8 && (c.Channels%32 != 0 || c.Inner%32 != 0) {
 		return nil, fmt.Errorf("model %s is %d wide, %d in its MLP, and 8-bit weights on a GPU have rows of multiples "+
 			"of 32; use --dtype bf16", m.Name, c.Channels, c.Inner)
+	}
+	if c := m.Config; b.options.KVQ8 && (c.HeadSize()%16 != 0 || c.HeadSize() > 128) {
+		return nil, fmt.Errorf("model %s has heads of %d values, and keys and values in 8 bits (--kv q8) are for "+
+			"multiples of 16 up to 128", m.Name, c.HeadSize())
 	}
 	u, params, err := b.acquire(ctx, m, o.Layers, o.Progress)
 	if err != nil {

@@ -57,6 +57,9 @@ func (b *Backend) chooseMode(p *passFacts) (choice, error) {
 	case b.dtype == cuda.F32 && (o.Mode == Persistent || singleSteps):
 		return c, fmt.Errorf("the persistent kernel takes weights in bf16 only: f32 is for exact results, and runs as " +
 			"graphs (--mode graph, or --dtype bf16)")
+	case o.KVQ8 && (o.Mode == Persistent || singleSteps):
+		return c, fmt.Errorf("the persistent kernel reads keys and values in bf16 only: those in 8 bits (--kv q8) are for " +
+			"graphs (--mode graph)")
 	case singleSteps && o.Mode.captures():
 		return c, fmt.Errorf("variant %s=%s has a kernel for each step, launched one by one: use mode eager with it, not %s",
 			variantDecode, variantSteps, o.Mode)
@@ -68,6 +71,8 @@ func (b *Backend) chooseMode(p *passFacts) (choice, error) {
 		c = choice{mode: Eager, why: "a profiler is attached (" + tool + " is set); --mode graph overrides", instead: true}
 	case o.Mode == Auto && b.dtype == cuda.F32:
 		c = choice{mode: Graph, why: "weights are f32, and the persistent kernel takes bf16"}
+	case o.Mode == Auto && o.KVQ8:
+		c = choice{mode: Graph, why: "keys and values are in 8 bits, and the persistent kernel takes bf16"}
 	case o.Recorder == RecorderCUPTI:
 		c = choice{mode: Graph, why: "CUPTI records, and sees one kernel without steps; --recorder stamps sees them",
 			instead: o.Mode == Persistent}

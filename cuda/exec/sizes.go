@@ -5,9 +5,21 @@ import (
 	"gpt2scope/gpt2"
 )
 
-// cacheBytes is the size of a session's KV cache.
+// cacheBytes is the size of a session's KV cache. One in 8 bits has after it room for a slot in bfloat16, in which
+// prompts work.
 func (b *Backend) cacheBytes(c gpt2.Config, o gpt2.Options) int64 {
-	return 2 * int64(len(o.Layers)) * int64(o.Batch) * int64(o.Context) * int64(c.Channels) * int64(b.dtype.Size())
+	half, wide := b.halfBytes(c, o)
+	return 2 * (int64(len(o.Layers))*half + wide)
+}
+
+// halfBytes is the size of the keys of a slot of the run order, and of those in the room of prompts.
+func (b *Backend) halfBytes(c gpt2.Config, o gpt2.Options) (half, wide int64) {
+	rows := int64(o.Batch) * int64(o.Context)
+	half = rows * int64(c.Channels) * int64(b.dtype.Size())
+	if b.options.KVQ8 {
+		return cuda.Align(rows * int64(c.Channels+4*c.Heads)), half
+	}
+	return half, 0
 }
 
 // workBytes are the sizes of the workspaces of sampling and attention, for any pass.

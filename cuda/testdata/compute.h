@@ -95,19 +95,39 @@ static void compute_gs_linear(const gs_linear_args *a) {
   spoil(GS_OP_LINEAR, a->variant, a->y, a->y_type, (size_t)(a->M - 1) * a->ldy + a->N - 1);
 }
 
+// Of a cache, keys (part 1) or values (2): what it has of a head, head after head, and how a new row comes into it. In 8
+// bits a row is rounded to integers and a scale; a prompt reads its own rows as they were.
+static float cached(const gs_attention_args *a, int part, int b, int h, int j, int d, int pos) {
+  const gs_ptr cache = part == 1 ? a->k_cache : a->v_cache;
+  const size_t row = (size_t)(b * a->NH + h) * a->P + j, at = row * a->HS + d;
+  if (!a->wide) return load(cache, a->dtype, at);
+  if (a->T > 1 && j >= pos)
+    return load(a->qkv, a->dtype, (size_t)(b * a->T + j - pos) * a->ldqkv + (part * a->NH + h) * a->HS + d);
+  return ((const int8_t *)(uintptr_t)cache)[at] * load(cache + (gs_ptr)a->B * a->NH * a->P * a->HS, GS_F32, row);
+}
+
+static void keep(const gs_attention_args *a, int part, int b, int h, int t, int pos) {
+  const gs_ptr cache = part == 1 ? a->k_cache : a->v_cache;
+  const size_t to = (size_t)(b * a->NH + h) * a->P + pos + t;
+  const size_t from = (size_t)(b * a->T + t) * a->ldqkv + (part * a->NH + h) * a->HS;
+  float largest = 0;
+  for (int d = 0; d < a->HS; d++) largest = fmaxf(largest, fabsf(load(a->qkv, a->dtype, from + d)));
+  for (int d = 0; d < a->HS; d++) {
+    const float x = load(a->qkv, a->dtype, from + d);
+    if (!a->wide) store(cache, a->dtype, to * a->HS + d, x);
+    else ((int8_t *)(uintptr_t)cache)[to * a->HS + d] = (int8_t)(largest > 0 ? rintf(x / (largest / 127)) : 0);
+  }
+  if (a->wide) store(cache + (gs_ptr)a->B * a->NH * a->P * a->HS, GS_F32, to, largest / 127);
+}
+
 static void compute_gs_attention(const gs_attention_args *a) {
   const int C = a->NH * a->HS;
   const int32_t *pos = (const int32_t *)(uintptr_t)a->pos;
   float *scores = malloc((size_t)a->P * sizeof *scores);
   for (int b = 0; b < a->B; b++)
     for (int h = 0; h < a->NH; h++) {
-      const size_t head = (size_t)(b * a->NH + h) * a->P * a->HS;
       for (int t = 0; t < a->T; t++)
-        for (int d = 0; d < a->HS; d++) {
-          const size_t row = (size_t)(b * a->T + t) * a->ldqkv + h * a->HS + d;
-          store(a->k_cache, a->dtype, head + (size_t)(pos[b] + t) * a->HS + d, load(a->qkv, a->dtype, row + C));
-          store(a->v_cache, a->dtype, head + (size_t)(pos[b] + t) * a->HS + d, load(a->qkv, a->dtype, row + 2 * C));
-        }
+        for (int part = 1; part <= 2; part++) keep(a, part, b, h, t, pos[b]);
       for (int q = 0; q < a->Q; q++) {
         const size_t row = (size_t)(b * a->T + a->T - a->Q + q) * a->ldqkv + h * a->HS;
         const int keys = pos[b] + a->T - a->Q + q + 1;
@@ -115,13 +135,13 @@ static void compute_gs_attention(const gs_attention_args *a) {
         for (int j = 0; j < keys; j++) {
           scores[j] = 0;
           for (int d = 0; d < a->HS; d++)
-            scores[j] += a->scale * load(a->qkv, a->dtype, row + d) * load(a->k_cache, a->dtype, head + (size_t)j * a->HS + d);
+            scores[j] += a->scale * load(a->qkv, a->dtype, row + d) * cached(a, 1, b, h, j, d, pos[b]);
           largest = fmaxf(largest, scores[j]);
         }
         for (int j = 0; j < keys; j++) sum += scores[j] = expf(scores[j] - largest);
         for (int d = 0; d < a->HS; d++) {
           float y = 0;
-          for (int j = 0; j < keys; j++) y += scores[j] / sum * load(a->v_cache, a->dtype, head + (size_t)j * a->HS + d);
+          for (int j = 0; j < keys; j++) y += scores[j] / sum * cached(a, 2, b, h, j, d, pos[b]);
           store(a->y, a->dtype, (size_t)(b * a->Q + q) * a->ldy + h * a->HS + d, y);
         }
       }

@@ -53,6 +53,9 @@ func (b *benchFlags) runKernel(c *cobra.Command, m *cli.ModelFlags, name string)
 	if stage < 0 {
 		return cli.Usagef("there is no stage %s; stages are %s", cli.ShellQuote(name), strings.Join(gpt2.StageNames(), ", "))
 	}
+	if m.KV == "q8" {
+		return cli.Usagef("--kv q8: kernels are measured with keys and values in the type of activations; leave it out")
+	}
 	o, err := m.Open()
 	if err != nil {
 		return err

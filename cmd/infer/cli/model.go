@@ -34,6 +34,7 @@ type ModelFlags struct {
 	Layers   string
 	Device   string
 	Dtype    string
+	KV       string
 	Mode     string
 	variants []string
 	Threads  int // after Check
@@ -71,6 +72,9 @@ func (m *ModelFlags) Register(f *pflag.FlagSet) {
 	f.Var(words(&m.Dtype, "", oneOf(dtypeNames)), "dtype",
 		"`TYPE` in which weights are held: f32, bf16 or q8, 8-bit integers with a scale for 32 (default: bf16 "+
 			"on a GPU, f32 elsewhere); a GPU computes in TYPE, the CPU in float32 except where 'infer devices' says so")
+	f.Var(words(&m.KV, "same", oneOf([]string{"same", "q8"})), "kv",
+		"`TYPE` in which a GPU holds keys and values: same as activations, or q8, 8-bit integers with a scale for each of a "+
+			"head; decode steps run as graphs then")
 	f.Var(words(&m.Mode, "auto", oneOf(modeNames)), "mode",
 		"`MODE` of a GPU: eager (step after step), graph (recorded once, then replayed), persistent (as graph, and decode "+
 			"steps in one kernel), auto (persistent where that is faster, else graph; eager when a profiler is attached)")
@@ -136,7 +140,7 @@ func (m *ModelFlags) Check(c *cobra.Command) error {
 	if m.Model == "" && c.Flags().Changed("model") {
 		return Usagef("--model needs a directory, or a name such as random:gpt2")
 	}
-	for _, name := range []string{"mode", "variant"} {
+	for _, name := range []string{"mode", "variant", "kv"} {
 		if c.Flags().Changed(name) {
 			m.forGPU = append(m.forGPU, "--"+name)
 		}
@@ -322,7 +326,8 @@ func (m *ModelFlags) gpu() (*exec.Backend, error) {
 		variants[stage] = name
 	}
 	return exec.New(exec.Options{
-		Device: m.GPUIndex(), DType: m.gpuType(), Q8: m.Dtype == "q8", Notice: m.Notice, Recorder: m.Record, Variants: variants,
+		Device: m.GPUIndex(), DType: m.gpuType(), Q8: m.Dtype == "q8", KVQ8: m.KV == "q8", Notice: m.Notice,
+		Recorder: m.Record, Variants: variants,
 		Mode: exec.Mode(slices.Index(modeNames, m.Mode)),
 	})
 }

@@ -62,7 +62,6 @@ INLINE vi dot_neon(vi sum, vu w, int32_t x) {
 #ifndef Q8_WORD
 #define Q8_WORD
 typedef int32_t q8_word __attribute__((may_alias));
-enum { Q8_AHEAD = 4096 }; // how many bytes ahead are prefetched: about four blocks
 enum { Q8_GROUP = NVP < 4 ? NVP : 4, Q8_ROWS = GS_GP > GS_GR ? GS_GP : GS_GR }; // vectors of columns whose sums are in registers at a time
 #endif
 
@@ -70,9 +69,10 @@ enum { Q8_GROUP = NVP < 4 ? NVP : 4, Q8_ROWS = GS_GP > GS_GR ? GS_GP : GS_GR }; 
 #define GS_BODY_OF(name) GS_JOIN(name, _body)
 
 // `rows` rows of x, ldx blocks apart, by `panels` panels; one of the two is 1. It computes `vectors` vectors of columns
-// from vector j0 on, and prefetches if `fetch` is set. A result does not depend on how many rows there are.
-INLINE void GS_BODY_OF(GS_GEMV)(const int rows, const int panels, const int j0, const int vectors, const int fetch,
-		int64_t blocks, const gs_q8_block *x, int64_t ldx, const char *w, int64_t stride, float *y) {
+// from vector j0 on. A result does not depend on how many rows there are. It does not prefetch: processors do that
+// better with so many loads.
+INLINE void GS_BODY_OF(GS_GEMV)(const int rows, const int panels, const int j0, const int vectors, int64_t blocks,
+		const gs_q8_block *x, int64_t ldx, const char *w, int64_t stride, float *y) {
 	const int group = vectors < Q8_GROUP ? vectors : Q8_GROUP;
 	vf acc[Q8_ROWS][NVP];
 #pragma GCC unroll 8
@@ -85,7 +85,6 @@ INLINE void GS_BODY_OF(GS_GEMV)(const int rows, const int panels, const int j0, 
 #pragma GCC unroll 8
 		for (int p = 0; p < panels; p++) {
 			panel[p] = w + p * stride;
-			if (fetch) __builtin_prefetch(panel[p] + Q8_AHEAD, 0, 3);
 			__asm__("" : "+r"(panel[p])); // makes the compiler address all lines from one register per panel
 		}
 #pragma GCC unroll 4
@@ -101,10 +100,6 @@ INLINE void GS_BODY_OF(GS_GEMV)(const int rows, const int panels, const int j0, 
 #pragma GCC unroll 8
 				for (int p = 0; p < panels; p++) {
 					const char *at = panel[p] + 2 * GS_NR + i * 4 * GS_NR + (j0 + g) * GS_VB;
-					if (fetch && g == 0) {
-						__builtin_prefetch(at + Q8_AHEAD, 0, 3);
-						__builtin_prefetch(at + Q8_AHEAD + 64, 0, 3);
-					}
 #pragma GCC unroll 8
 					for (int j = 0; j < group; j++) {
 						vu v = load_u(at + j * GS_VB);
@@ -131,9 +126,9 @@ INLINE void GS_BODY_OF(GS_GEMV)(const int rows, const int panels, const int j0, 
 static void GS_GEMV(int panels, int64_t blocks, const gs_q8_block *x, const void *weights, int64_t stride, float *y) {
 	const char *w = weights;
 	for (; panels >= GS_GP; panels -= GS_GP, w += GS_GP * stride, y += GS_GP * GS_NR)
-		GS_BODY_OF(GS_GEMV)(1, GS_GP, 0, NVP, 1, blocks, x, 0, w, stride, y);
+		GS_BODY_OF(GS_GEMV)(1, GS_GP, 0, NVP, blocks, x, 0, w, stride, y);
 	for (; panels > 0; panels--, w += stride, y += GS_NR)
-		GS_BODY_OF(GS_GEMV)(1, 1, 0, NVP, 1, blocks, x, 0, w, stride, y);
+		GS_BODY_OF(GS_GEMV)(1, 1, 0, NVP, blocks, x, 0, w, stride, y);
 }
 
 #if defined(GS_DOT_VNNI) || defined(GS_DOT_SDOT)
@@ -141,7 +136,7 @@ static void GS_GEMV(int panels, int64_t blocks, const gs_q8_block *x, const void
 #define Q8_MANY(m)                                                                                                  \
 	case m:                                                                                                            \
 		for (int j0 = 0; j0 < NVP; j0 += GS_NV)                                                                           \
-			GS_BODY_OF(GS_GEMV)(m, 1, j0, GS_NV, m < GS_GR, blocks, x, ldx, weights, 0, y);                                  \
+			GS_BODY_OF(GS_GEMV)(m, 1, j0, GS_NV, blocks, x, ldx, weights, 0, y);                                             \
 		break;
 // Multiplies m <= GS_GR rows with one panel, each as GS_GEMV does.
 static void GS_ROWS_OF(GS_GEMV)(int m, int64_t blocks, const gs_q8_block *x, int64_t ldx, const void *weights,

@@ -33,8 +33,6 @@ type Picture struct {
 //go:embed page.html
 var pageText string
 
-var page = template.Must(webpage.New(pageText, nil))
-
 // Write writes pictures and page into a directory that exists, and returns how many pictures there are. A picture
 // without data is not written, and files of an earlier one are removed, since they would be read as ones of this.
 func (a Album) Write(ctx context.Context, dir string) (n int, err error) {
@@ -63,6 +61,7 @@ func (a Album) Write(ctx context.Context, dir string) (n int, err error) {
 	var b bytes.Buffer
 	head := webpage.Head{Title: a.Title, Style: chart.Style()}
 	a.Pictures = shown
+	page := template.Must(webpage.New(pageText, nil))
 	if err := page.Execute(&b, map[string]any{"Head": head, "Album": a}); err != nil {
 		return 0, err
 	}

@@ -19,11 +19,6 @@ var style string
 //go:embed page.html
 var layout string
 
-var tmpl = template.Must(webpage.New(layout, template.FuncMap{
-	// class is the name of a verdict in the style.
-	"class": func(v learn.Verdict) string { return strings.Fields(string(v))[0] },
-}))
-
 // Write writes the page of results.
 func Write(w io.Writer, results []learn.Result) error {
 	counts := map[learn.Verdict]int{}
@@ -31,6 +26,10 @@ func Write(w io.Writer, results []learn.Result) error {
 		counts[r.Verdict]++
 	}
 	said := map[string]bool{}
+	tmpl := template.Must(webpage.New(layout, template.FuncMap{
+		// class is the name of a verdict in the style.
+		"class": func(v learn.Verdict) string { return strings.Fields(string(v))[0] },
+	}))
 	return tmpl.Execute(w, map[string]any{
 		"Head":    webpage.Head{Title: "Lessons", Style: template.CSS(style) + chart.Style()},
 		"Lessons": results,

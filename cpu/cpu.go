@@ -283,6 +283,9 @@ func (b *Backend) drop(m *gpt2.Model, p *packedModel) {
 // pack reads a parameter, in slices through buf, into the form in which it is held.
 func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, a *arena, param gpt2.Param, buf []byte,
 	progress func(elements int)) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
 	if len(param.Shape) == 1 {
 		v, err := a.floats(param.Elements())
 		if err != nil {

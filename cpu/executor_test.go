@@ -525,6 +525,17 @@ func TestCancelledLoadLeavesNothingHalf(t *testing.T) {
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("after cancelled loads logits differ (%v)", err)
 	}
+
+	stored, err := gpt2.Open("../weights/shakespeare")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stored.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	if s, err := gpt2.NewSession(ctx, stored, b, gpt2.Options{Progress: func(int64, int64) { cancel() }}); err == nil {
+		s.Close()
+		t.Error("a load of stored weights was not cancelled")
+	}
 }
 
 // TestDecodeAllocatesNothing counts allocations of decode steps in steady state.

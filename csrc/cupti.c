@@ -120,6 +120,40 @@ static struct {
   uint32_t taken_count, taken_next;
 } s = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
+static int wants(int kind) { return s.options.kinds >> kind & 1; }
+
+// one_by_one says that calls are switched on by their ids: by their kinds each takes CUPTI (13.0) longer. Tags need the
+// kinds.
+static int one_by_one(void) {
+  return !wants(GS_CUPTI_QUERIES) && !wants(GS_CUPTI_EXTERNAL) && api.cuptiActivityEnableRuntimeApi &&
+         api.cuptiActivityEnableDriverApi;
+}
+
+// switch_calls switches off those that only ask, and one by one the others but what the compiler puts around launches:
+// __cuda...
+static void switch_calls(CUpti_CallbackDomain domain, CUpti_CallbackId count, const CUpti_CallbackId *asks,
+                         CUptiResult (*enable)(CUpti_CallbackId id, uint8_t enable), uint8_t on) {
+  if (!one_by_one()) {
+    for (; enable && *asks; asks++) enable(*asks, 0);
+    return;
+  }
+  for (CUpti_CallbackId id = 1; id < count; id++) {
+    const char *name = NULL;
+    const CUpti_CallbackId *ask = asks;
+    while (*ask && *ask != id) ask++;
+    api.cuptiGetCallbackName(domain, id, &name);
+    if (!*ask && !(name && name[0] == '_')) enable(id, on);
+  }
+}
+
+static void switch_all_calls(uint8_t on) {
+  if (wants(GS_CUPTI_QUERIES)) return;
+  switch_calls(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_SIZE, asks_runtime,
+               api.cuptiActivityEnableRuntimeApi, on);
+  switch_calls(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_SIZE, asks_driver, api.cuptiActivityEnableDriverApi,
+               on);
+}
+
 // The tags pushed on a thread.
 enum { DEPTH = 32 };
 static __thread struct {
@@ -421,6 +455,7 @@ static void disable(void) {
   atomic_store(&s.recording, 0);
   for (int k = 1; k < GS_CUPTI_KINDS; k++)
     if (s.enabled >> k & 1) api.cuptiActivityDisable(kinds[k]);
+  if (one_by_one()) switch_all_calls(0);
   s.enabled = 0;
 }
 
@@ -429,7 +464,8 @@ static int32_t start(gs_cupti_error *error) {
   if (atomic_load(&s.recording)) return 0;
   s.state.refused = 0;
   for (int k = 1; k < GS_CUPTI_KINDS; k++) {
-    if (!kinds[k] || !(s.options.kinds >> k & 1)) continue;
+    if (!kinds[k] || !wants(k)) continue;
+    if ((k == GS_CUPTI_RUNTIME || k == GS_CUPTI_DRIVER) && one_by_one()) continue;
     CUptiResult r = api.cuptiActivityEnable(kinds[k]);
     if (!r) {
       s.enabled |= 1ull << k;
@@ -441,11 +477,7 @@ static int32_t start(gs_cupti_error *error) {
       return failed(error, "cuptiActivityEnable", r, k);
     }
   }
-  const int all = s.options.kinds >> GS_CUPTI_QUERIES & 1;
-  for (int i = 0; !all && api.cuptiActivityEnableRuntimeApi && asks_runtime[i]; i++)
-    api.cuptiActivityEnableRuntimeApi(asks_runtime[i], 0);
-  for (int i = 0; !all && api.cuptiActivityEnableDriverApi && asks_driver[i]; i++)
-    api.cuptiActivityEnableDriverApi(asks_driver[i], 0);
+  switch_all_calls(1);
   // Else a loop that polls an event would fill the buffers.
   if (api.cuptiActivityEnableAllSyncRecords) api.cuptiActivityEnableAllSyncRecords(0);
   atomic_store(&s.recording, s.enabled >> GS_CUPTI_EXTERNAL & 1 ? 2 : 1);

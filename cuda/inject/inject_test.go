@@ -93,6 +93,7 @@ var programs = map[string]func(*gpu){
 			})
 		}
 		g.c.Call(false, getDevice, g.now+4000, g.now+5000)
+		g.c.Call(false, 502, g.now+5000, g.now+6000) // __cudaPushCallConfiguration
 		id := g.c.Call(false, 311, g.now+6000, g.now+7000)
 		g.c.Record(fake.Work{Kind: int(cupti.KindGraph), Start: g.now + 8000, End: g.now + 9000, Correlation: id, Stream: 7, Context: 1})
 		g.Wide(wide)

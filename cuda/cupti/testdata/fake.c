@@ -76,7 +76,7 @@ static struct {
   CUpti_CallbackFunc callback;
   int subscribed, node_created, node_cloned;
   int enabled[CUPTI_ACTIVITY_KIND_COUNT];
-  uint8_t call_off[2][1024];  // calls of the runtime and of the driver API that are not recorded, by id
+  uint8_t call_on[2][1024], call_off[2][1024];  // of the runtime and the driver API, by id: recorded whatever the kind, not recorded
   CUpti_BuffersCallbackRequestFunc request;
   CUpti_BuffersCallbackCompleteFunc complete;
   uint8_t *buffer;
@@ -106,6 +106,7 @@ EXPORT void fake_reset(uint32_t version) {
   f.buffer = NULL;
   f.correlation = 1000;
   memset(f.enabled, 0, sizeof(f.enabled));
+  memset(f.call_on, 0, sizeof(f.call_on));
   memset(f.call_off, 0, sizeof(f.call_off));
   pthread_mutex_unlock(&f.mutex);
 }
@@ -252,7 +253,7 @@ EXPORT uint32_t fake_call(int driver, uint32_t id, uint64_t start, uint64_t end)
   pthread_mutex_lock(&f.mutex);
   uint32_t correlation = ++f.correlation;
   CUpti_ActivityKind kind = driver ? CUPTI_ACTIVITY_KIND_DRIVER : CUPTI_ACTIVITY_KIND_RUNTIME;
-  if (f.enabled[kind] && !f.call_off[!!driver][id]) {
+  if (f.call_on[!!driver][id] || (f.enabled[kind] && !f.call_off[!!driver][id])) {
     if (depth && f.enabled[CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION]) {
       CUpti_ActivityExternalCorrelation e = {CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION, CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, stack[depth - 1], correlation, 0};
       put(&e, sizeof(e), 0);
@@ -336,6 +337,7 @@ EXPORT CUptiResult cuptiEnableCallback(uint32_t enable, CUpti_SubscriberHandle s
 EXPORT CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t id, const char **name) {
   if (domain == CUPTI_CB_DOMAIN_RUNTIME_API && id == 211) *name = "cudaLaunchKernel_v7000";
   else if (domain == CUPTI_CB_DOMAIN_RUNTIME_API && id == 311) *name = "cudaGraphLaunch_v10000";
+  else if (domain == CUPTI_CB_DOMAIN_RUNTIME_API && id == 502) *name = "__cudaPushCallConfiguration_v13000";
   else if (domain == CUPTI_CB_DOMAIN_DRIVER_API && id == 307) *name = "cuLaunchKernel";
   else return CUPTI_ERROR_INVALID_PARAMETER;
   return CUPTI_SUCCESS;
@@ -369,13 +371,14 @@ EXPORT CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
   return CUPTI_SUCCESS;
 }
 
-static CUptiResult call_off(int driver, CUpti_CallbackId id, uint8_t enable) {
+static CUptiResult switch_call(int driver, CUpti_CallbackId id, uint8_t enable) {
   if (id >= sizeof(f.call_off[0])) return CUPTI_ERROR_INVALID_PARAMETER;
+  f.call_on[driver][id] = enable;
   f.call_off[driver][id] = !enable;
   return CUPTI_SUCCESS;
 }
-EXPORT CUptiResult cuptiActivityEnableRuntimeApi(CUpti_CallbackId id, uint8_t enable) { return call_off(0, id, enable); }
-EXPORT CUptiResult cuptiActivityEnableDriverApi(CUpti_CallbackId id, uint8_t enable) { return call_off(1, id, enable); }
+EXPORT CUptiResult cuptiActivityEnableRuntimeApi(CUpti_CallbackId id, uint8_t enable) { return switch_call(0, id, enable); }
+EXPORT CUptiResult cuptiActivityEnableDriverApi(CUpti_CallbackId id, uint8_t enable) { return switch_call(1, id, enable); }
 
 EXPORT CUptiResult cuptiActivityFlushAll(uint32_t flag) {
   pthread_mutex_lock(&f.mutex);

@@ -176,7 +176,7 @@ func linearProduct(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, dtype str
 // naiveProduct has a thread for each element, in blocks of 16 x 16.
 func naiveProduct(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, _ string) (Launch, func() error, error) {
 	f, err := g.Function("product_naive")
-	m, n, k := s.Get("m"), s.Get("n"), s.Get("k")
-	l := cuda.Launch{Grid: cuda.Dim{X: (n + 15) / 16, Y: (m + 15) / 16}, Block: cuda.Dim{X: 16, Y: 16}}
-	return func(s *cuda.Stream) error { return f.Launch(s, l, out, in[0], in[1], int32(m), int32(n), int32(k)) }, nil, err
+	l := cuda.Launch{Grid: cuda.Dim{X: (s.Get("n") + 15) / 16, Y: (s.Get("m") + 15) / 16}, Block: cuda.Dim{X: 16, Y: 16}}
+	with := arguments(s, in, out)
+	return func(s *cuda.Stream) error { return f.Launch(s, l, with...) }, nil, err
 }

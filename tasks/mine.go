@@ -55,17 +55,9 @@ func (t *Task) With(file, source string, block int, found func(*cuda.Function) e
 					first, end = partial.Ptr(), func() error { return errors.Join(partial.Free(), module.Free()) }
 				}
 			}
-			arguments := []any{first}
-			for _, p := range in {
-				arguments = append(arguments, p)
-			}
-			if s.Get("m") > 0 {
-				arguments = append(arguments, int32(s.Get("m")), int32(s.Get("n")), int32(s.Get("k")))
-			} else {
-				arguments = append(arguments, int64(s.Get("n")))
-			}
+			with := arguments(s, in, first)
 			return func(stream *cuda.Stream) error {
-				err := kernel.Launch(stream, l, arguments...)
+				err := kernel.Launch(stream, l, with...)
 				if err == nil && sum != nil {
 					err = sum.Launch(stream, cuda.Launch{Block: cuda.Dim{X: 1024}}, out, first, int64(l.Grid.X))
 				}

@@ -60,14 +60,22 @@ func launchOf(kernel string, threads, perBlock int) GPUWay {
 	return func(g *GPUDevice, s Shape, in []cuda.Ptr, out cuda.Ptr, _ string) (Launch, func() error, error) {
 		f, err := g.Function(kernel)
 		n := s.Get("n")
-		arguments := []any{out}
-		for _, p := range in {
-			arguments = append(arguments, p)
-		}
-		arguments = append(arguments, int64(n))
 		l := cuda.Launch{Grid: cuda.Dim{X: 1 + (n-1)/perBlock}, Block: cuda.Dim{X: threads}}
-		return func(s *cuda.Stream) error { return f.Launch(s, l, arguments...) }, nil, err
+		with := arguments(s, in, out)
+		return func(s *cuda.Stream) error { return f.Launch(s, l, with...) }, nil, err
 	}
+}
+
+// arguments are those of a kernel: its result, its inputs, and their sizes.
+func arguments(s Shape, in []cuda.Ptr, out cuda.Ptr) []any {
+	all := []any{out}
+	for _, p := range in {
+		all = append(all, p)
+	}
+	if s.Get("m") > 0 {
+		return append(all, int32(s.Get("m")), int32(s.Get("n")), int32(s.Get("k")))
+	}
+	return append(all, int64(s.Get("n")))
 }
 
 func abs(x float64) float64 { return max(x, -x) }

@@ -22,12 +22,17 @@ func (t *Tokenizer) Files() map[string][]byte {
 	for id, token := range p.Tokens[:t.modelSize] {
 		vocab[token] = int32(id)
 	}
+	return t.beside(likeGPT2(vocab, p.Merges, t.added, t.prefixSpace, nil), vocab, p.Merges)
+}
+
+// beside returns a tokenizer.json with the other files.
+func (t *Tokenizer) beside(file []byte, vocab any, merges []string) map[string][]byte {
 	return map[string][]byte{
-		"tokenizer.json":          likeGPT2(vocab, p.Merges, t.added, t.prefixSpace, t.ends()),
+		"tokenizer.json":          file,
 		"tokenizer_config.json":   t.configJSON(),
 		"special_tokens_map.json": indented(t.roles),
 		"vocab.json":              inline(vocab),
-		"merges.txt":              []byte(strings.Join(append([]string{"#version: 0.2"}, p.Merges...), "\n") + "\n"),
+		"merges.txt":              []byte(strings.Join(append([]string{"#version: 0.2"}, merges...), "\n") + "\n"),
 	}
 }
 

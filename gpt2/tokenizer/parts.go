@@ -75,9 +75,13 @@ func New(p Parts) (*Tokenizer, error) {
 		}
 		ends[i] = []addedToken{{ID: int32(id), Content: p.Tokens[id]}}
 	}
-	t, err := parseTokenizer(&folder{}, likeGPT2(vocab, p.Merges, added, p.PrefixSpace, ends), &cfg)
+	file := likeGPT2(vocab, p.Merges, added, p.PrefixSpace, ends)
+	t, err := parseTokenizer(&folder{}, file, &cfg)
 	if err == nil && t.pipe != nil {
 		return nil, errors.New("the vocabulary does not have a token for every byte")
+	}
+	if err == nil && (p.AddBOS || p.AddEOS) {
+		t.files = t.beside(file, vocab, p.Merges)
 	}
 	return t, err
 }
@@ -111,20 +115,6 @@ func (t *Tokenizer) Parts() (Parts, error) {
 		}
 	}
 	return p, nil
-}
-
-// ends returns the tokens around a text, nil if there are none.
-func (t *Tokenizer) ends() *[2][]addedToken {
-	if t.before == nil && t.after == nil {
-		return nil
-	}
-	var ends [2][]addedToken
-	for i, ids := range [][]int32{t.before, t.after} {
-		for _, id := range ids {
-			ends[i] = append(ends[i], addedToken{ID: id, Content: t.fileName(id)})
-		}
-	}
-	return &ends
 }
 
 // withRole returns the id of the added token with a role, if there is one.

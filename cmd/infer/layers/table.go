@@ -24,9 +24,7 @@ func writeLayers(w io.Writer, r *layers.Result) {
 	fmt.Fprintf(w, "%s, %s, %s\n", s.Model, s.Place(), s.DType)
 	for _, t := range plot.Tables(r) {
 		fmt.Fprintf(w, "\n%s\n", t.Title)
-		table.Lines(w, table.Right, strings.Join(t.Heads, "\t"), t.Rows, func(row []string) string {
-			return strings.Join(row, "\t")
-		})
+		table.Align(w, func(int) bool { return false }, append([][]string{t.Heads}, t.Rows...))
 	}
 	if best, share := r.BestDraft(); best != nil {
 		fmt.Fprintf(w, "\nfastest drafts: --speculate exits=%d,%.0f; a token takes %.2f of its time without\n", best.Layers,

@@ -109,7 +109,7 @@ var (
 )
 
 func (t *tasksFlags) run(c *cobra.Command, m *cli.ModelFlags) error {
-	ctx, stdout := c.Context(), c.OutOrStdout()
+	ctx := c.Context()
 	_, absent := os.Stat(filepath.Join(t.dir, tasks.State.File))
 	if err := cli.CheckFolder(t.dir, t.force || absent == nil); err != nil {
 		return err
@@ -193,23 +193,20 @@ func (t *tasksFlags) run(c *cobra.Command, m *cli.ModelFlags) error {
 			object.Disturbed++
 		}
 	}
-	if t.json {
-		return cli.WriteJSON(stdout, object)
-	}
-	var out bytes.Buffer
-	writeTimes(&out, rows, beside)
-	writeCrossovers(&out, object.Crossovers)
-	if len(beside) > len(rows) {
-		fmt.Fprintln(&out, "\nNo GPU was measured: its times are stored ones of an NVIDIA H200 in another machine, at the sizes that both have;\n"+
-			"crossovers are as they would be with that GPU, and the columns gpu_... of the tables in DIR are empty.\n"+
-			"'infer tasks plot "+t.dir+"' draws all stored times.")
-	}
-	fmt.Fprintf(&out, "\n%s", there)
-	if n := object.Disturbed; n > 0 {
-		fmt.Fprintf(&out, "; %s marked as disturbed", humanize.Count(n, "is", "are"))
-	}
-	fmt.Fprintln(&out)
-	return cli.WriteOutput(stdout, out.Bytes())
+	return cli.Print(c, t.json, object, func(w io.Writer) {
+		writeTimes(w, rows, beside)
+		writeCrossovers(w, object.Crossovers)
+		if len(beside) > len(rows) {
+			fmt.Fprintln(w, "\nNo GPU was measured: its times are stored ones of an NVIDIA H200 in another machine, at the sizes "+
+				"that both have;\ncrossovers are as they would be with that GPU, and the columns gpu_... of the tables in DIR are empty.\n"+
+				"'infer tasks plot "+t.dir+"' draws all stored times.")
+		}
+		fmt.Fprintf(w, "\n%s", there)
+		if n := object.Disturbed; n > 0 {
+			fmt.Fprintf(w, "; %s marked as disturbed", humanize.Count(n, "is", "are"))
+		}
+		fmt.Fprintln(w)
+	})
 }
 
 // setCeilings finds or measures what the devices can do, for floors; without floors it finds their keys.

@@ -198,17 +198,10 @@ data in the GPU's memory count only for tasks that have no others. SAMPLES are a
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return cli.WriteJSON(c.OutOrStdout(), result)
-			}
-			var b bytes.Buffer
-			writeCheck(&b, result)
-			return cli.WriteOutput(c.OutOrStdout(), b.Bytes())
+			return cli.Print(c, asJSON, result, func(w io.Writer) { writeCheck(w, result) })
 		},
 	}
-	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
-		f.BoolVar(&asJSON, "json", false, "print one JSON object for the table")
-	})
+	cli.AddJSON(c, &asJSON)
 	return c
 }
 

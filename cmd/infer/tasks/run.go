@@ -1,7 +1,6 @@
 package tasks
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -71,7 +70,7 @@ SAMPLES it is the one that ships, which is fitted to all.`,
 		Annotations: map[string]string{cli.UsesKey: ""},
 		Args:        cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
-			return s.run(c.Context(), args, c.OutOrStdout(), c.ErrOrStderr())
+			return s.run(c, args)
 		},
 	}
 	s.register(c.Flags(), 1000, 1_000_000)
@@ -111,11 +110,12 @@ func (s *streamFlags) predictor(ctx context.Context, ships bool) func(rows []pre
 	}
 }
 
-func (s *streamFlags) run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func (s *streamFlags) run(c *cobra.Command, args []string) error {
 	if err := s.keeps(args); err != nil {
 		return err
 	}
-	rows, err := ReadRows(ctx, stderr, args)
+	ctx := c.Context()
+	rows, err := ReadRows(ctx, c.ErrOrStderr(), args)
 	if err != nil {
 		return err
 	}
@@ -136,15 +136,12 @@ func (s *streamFlags) run(ctx context.Context, args []string, stdout, stderr io.
 	if err := s.draw(ctx, p, runs); err != nil {
 		return err
 	}
-	if s.json {
-		return cli.WriteJSON(stdout, report)
-	}
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s of %s in %s, on %s\n", cli.Count(report.Tasks, "task"), cli.Count(len(p.Kinds), "kind"),
-		cli.Count(p.Cases, "case"), p.Machine)
-	fmt.Fprintf(&b, "lower bound of the makespan %s\n\n", humanize.Milliseconds(report.BoundUs/1e3))
-	writePolicies(&b, report, false)
-	return cli.WriteOutput(stdout, b.Bytes())
+	return cli.Print(c, s.json, report, func(w io.Writer) {
+		fmt.Fprintf(w, "%s of %s in %s, on %s\n", cli.Count(report.Tasks, "task"), cli.Count(len(p.Kinds), "kind"),
+			cli.Count(p.Cases, "case"), p.Machine)
+		fmt.Fprintf(w, "lower bound of the makespan %s\n\n", humanize.Milliseconds(report.BoundUs/1e3))
+		writePolicies(w, report, false)
+	})
 }
 
 // draw writes --gantt.
@@ -217,7 +214,7 @@ is, or below it.`,
 				"(default: the CPU, and the first GPU if all that it needs is there)"},
 		Args: cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
-			return r.run(c.Context(), m, args, c.OutOrStdout(), c.ErrOrStderr())
+			return r.run(c, m, args)
 		},
 	}
 	r.register(c.Flags(), 300, 100_000)
@@ -233,10 +230,11 @@ is, or below it.`,
 	return c
 }
 
-func (r *runFlags) run(ctx context.Context, m *cli.ModelFlags, args []string, stdout, stderr io.Writer) error {
+func (r *runFlags) run(c *cobra.Command, m *cli.ModelFlags, args []string) error {
 	if err := r.keeps(args); err != nil {
 		return err
 	}
+	ctx := c.Context()
 	model, err := m.OpenModel()
 	if err != nil {
 		return err
@@ -261,7 +259,7 @@ func (r *runFlags) run(ctx context.Context, m *cli.ModelFlags, args []string, st
 	if names[0] != tasks.CPU {
 		return cli.Usagef("--device %s: the CPU must take part; give cpu,%s", m.Device, m.Device)
 	}
-	rows, err := r.rows(ctx, m, machine, chosen, args, stderr)
+	rows, err := r.rows(ctx, m, machine, chosen, args, c.ErrOrStderr())
 	if err != nil {
 		return err
 	}
@@ -288,24 +286,22 @@ func (r *runFlags) run(ctx context.Context, m *cli.ModelFlags, args []string, st
 		return err
 	}
 	report := p.Report(runs)
-	if r.json {
-		return cli.WriteJSON(stdout, report)
-	}
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s of %s on %s, %s\n", cli.Count(report.Tasks, "task"), cli.Count(len(p.Kinds), "kind"),
-		report.Machine, strings.Join(report.Devices, " and "))
-	fmt.Fprintf(&b, "lower bound of the makespan %s, from medians of single tasks; makespans are medians of %s\n\n",
-		humanize.Milliseconds(report.BoundUs/1e3), cli.Count(report.Rounds, "run"))
-	if len(report.Devices) == 1 {
-		b.WriteString("One device: there is nothing to choose, and the policies differ by noise alone. 'infer tasks simulate' has two.\n\n")
-	}
-	writePolicies(&b, report, true)
-	for _, r := range report.Policies {
-		if r.NoRoom > 0 {
-			fmt.Fprintf(&b, "%s: %s done on the CPU, since a GPU had too little memory\n", r.Policy, cli.Count(r.NoRoom, "task"))
+	return cli.Print(c, r.json, report, func(w io.Writer) {
+		fmt.Fprintf(w, "%s of %s on %s, %s\n", cli.Count(report.Tasks, "task"), cli.Count(len(p.Kinds), "kind"),
+			report.Machine, strings.Join(report.Devices, " and "))
+		fmt.Fprintf(w, "lower bound of the makespan %s, from medians of single tasks; makespans are medians of %s\n\n",
+			humanize.Milliseconds(report.BoundUs/1e3), cli.Count(report.Rounds, "run"))
+		if len(report.Devices) == 1 {
+			fmt.Fprint(w, "One device: there is nothing to choose, and the policies differ by noise alone. 'infer tasks simulate' "+
+				"has two.\n\n")
 		}
-	}
-	return cli.WriteOutput(stdout, b.Bytes())
+		writePolicies(w, report, true)
+		for _, r := range report.Policies {
+			if r.NoRoom > 0 {
+				fmt.Fprintf(w, "%s: %s done on the CPU, since a GPU had too little memory\n", r.Policy, cli.Count(r.NoRoom, "task"))
+			}
+		}
+	})
 }
 
 // rows reads samples, or measures what the stream can be made of.

@@ -1,9 +1,7 @@
 package tokenizer
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"strings"
 )
 
@@ -42,9 +40,9 @@ func loadBERT(d *folder, name string, data []byte, cfg *config) (*Tokenizer, err
 // does.
 func (d *folder) class(cfg *config) string {
 	own := config{Class: cfg.Class}
-	if f, err := d.Open("config.json"); err == nil && cfg.Class == "" {
-		defer f.Close()
-		_ = json.NewDecoder(io.LimitReader(f, maxFile)).Decode(&own) // one that is not JSON names none
+	if cfg.Class == "" {
+		_ = d.readInto("config.json", &own) // one that is not JSON names none
+		delete(d.files, "config.json")      // which is the model's
 	}
 	return own.Class
 }

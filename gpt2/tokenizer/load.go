@@ -54,31 +54,26 @@ const (
 // alone.
 func Open(path string) (*Tokenizer, error) {
 	info, err := os.Stat(path)
-	switch base := filepath.Base(path); {
+	dir, base := os.DirFS(filepath.Dir(path)), filepath.Base(path)
+	switch {
 	case err != nil:
 		return nil, err
 	case info.IsDir():
 		return Load(os.DirFS(path))
 	case slices.ContainsFunc(pairs, func(p [2]string) bool { return p[0] == base || p[1] == base }):
-		return Load(os.DirFS(filepath.Dir(path)))
+		return Load(dir)
 	}
-	return Load(oneFile(path))
-}
-
-// oneFile is a directory that holds one file: as its tokenizer.json, if none of others has its name.
-type oneFile string
-
-func (f oneFile) Open(name string) (fs.File, error) {
+	data, err := (&folder{dir, make(map[string][]byte)}).read(base)
+	if err != nil {
+		return nil, err
+	}
 	own := "tokenizer.json"
 	for _, o := range others {
-		if o.name == filepath.Base(string(f)) {
-			own = o.name
+		if o.name == base {
+			own = base
 		}
 	}
-	if name != own {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
-	}
-	return os.Open(string(f))
+	return (&folder{files: map[string][]byte{own: data}}).load()
 }
 
 // A folder is a directory of files, and what was read of them. Without an fs.FS it has nothing else.

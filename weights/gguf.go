@@ -205,11 +205,8 @@ func (i ggufInfo) resolve(s *storage, data int64, align uint64) (t Tensor, size 
 		return fail("dimensions %s are of too many elements", shapeString(i.dims))
 	}
 	slices.Reverse(t.Shape)
-	if p.cols = 1; len(i.dims) > 0 {
-		p.cols = int(i.dims[0])
-	}
-	if p.cols%p.block != 0 {
-		return fail("has rows of %d elements, and %s packs %d together: the file is damaged", p.cols, kind.name, p.block)
+	if cols := append(i.dims, 1)[0]; cols%uint64(p.block) != 0 {
+		return fail("has rows of %d elements, and %s packs %d together: the file is damaged", cols, kind.name, p.block)
 	}
 	size = int64(t.n) / int64(p.block) * int64(p.bytes) // n is below 2^59, bytes / block at most 4: no overflow
 	switch {
@@ -400,9 +397,7 @@ func (r *ggufReader) array(key string, depth int) any {
 		}
 		return list
 	case ggufFloat32, ggufFloat64, ggufBool:
-		for left := int64(n) * ggufLeast[kind]; left > 0 && r.err == nil; left -= 1 << 16 {
-			r.bytes(min(left, 1<<16), "the array "+quote(key))
-		}
+		r.bytes(int64(n)*ggufLeast[kind], "the array "+quote(key))
 	default:
 		list := make([]int64, 0, min(n, 1<<16))
 		for range n {
@@ -448,7 +443,6 @@ func (r *ggufReader) tensor() ggufInfo {
 type packed struct {
 	file   *storage
 	begin  int64
-	cols   int // elements of a row: a multiple of block
 	block  int // elements, and bytes, that are packed together
 	bytes  int
 	decode func(dst []float32, src []byte) // whole blocks
@@ -504,11 +498,7 @@ func (t Tensor) packing() *packed {
 	if t.packed != nil || t.file == nil || !t.DType.IsFloat() {
 		return t.packed
 	}
-	p := &packed{file: t.file, begin: t.begin, cols: 1, block: 1, bytes: t.DType.Bits() / 8, decode: decoders[t.DType]}
-	if n := len(t.Shape); n > 0 {
-		p.cols = t.Shape[n-1]
-	}
-	return p
+	return &packed{file: t.file, begin: t.begin, block: 1, bytes: t.DType.Bits() / 8, decode: decoders[t.DType]}
 }
 
 // Transposed returns the transpose of a matrix of floats, whose elements are put in their places when they are read: as

@@ -44,7 +44,8 @@ func WriteFile(ctx context.Context, path string, write func(w io.Writer) error) 
 	}
 
 	dir, base := filepath.Split(path)
-	f, err := createTemp(dir, base)
+	// Unlike that of os.CreateTemp its mode follows the umask, as that of any other file.
+	f, err := os.OpenFile(temporary(dir, base), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return writeProblem(path, err)
 	}
@@ -115,12 +116,6 @@ func temporary(dir, base string) string {
 		base = ""
 	}
 	return fmt.Sprintf("%s.%s.tmp-%08x", dir, base, rand.Uint32())
-}
-
-// createTemp makes a file for the new content of dir/base.
-// Unlike that of os.CreateTemp its mode follows the umask, as that of any other file.
-func createTemp(dir, base string) (*os.File, error) {
-	return os.OpenFile(temporary(dir, base), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 }
 
 // fill writes the content to f.

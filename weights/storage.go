@@ -82,7 +82,7 @@ func (s *storage) hold(f func() error) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.closed {
-		return closedProblem(s.name)
+		return problem(s.name, "the checkpoint has been closed").because(fs.ErrClosed)
 	}
 	if err := f(); err != nil {
 		return err
@@ -128,9 +128,4 @@ func (s *storage) close() error {
 	}
 	s.closed = true
 	return s.file.Close()
-}
-
-// closedProblem is the error for using a checkpoint after Close.
-func closedProblem(name string) error {
-	return problem(name, "the checkpoint has been closed").because(fs.ErrClosed)
 }

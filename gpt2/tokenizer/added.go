@@ -89,7 +89,9 @@ func (a *addedSet) split(s string, ordinary bool, yield func(s string, id int32)
 		if ordinary && tok.Special {
 			continue
 		}
-		if tok.SingleWord && (wordBefore(s[:start]) || wordAfter(s[end:])) {
+		before, _ := utf8.DecodeLastRuneInString(s[:start]) // U+FFFD, no word character, if there is none
+		after, _ := utf8.DecodeRuneInString(s[end:])
+		if tok.SingleWord && (classOf(before)|classOf(after))&classWord != 0 {
 			continue
 		}
 		if tok.LStrip {
@@ -107,15 +109,4 @@ func (a *addedSet) split(s string, ordinary bool, yield func(s string, id int32)
 	if done < len(s) {
 		yield(s[done:], -1)
 	}
-}
-
-// wordBefore reports whether the last character of s is a word character, wordAfter whether the first is.
-func wordBefore(s string) bool {
-	r, _ := utf8.DecodeLastRuneInString(s) // U+FFFD, no such character, if there is none
-	return classOf(r)&classWord != 0
-}
-
-func wordAfter(s string) bool {
-	r, _ := utf8.DecodeRuneInString(s)
-	return classOf(r)&classWord != 0
 }

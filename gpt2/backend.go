@@ -1,6 +1,7 @@
 package gpt2
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,12 +79,8 @@ func (o Options) withDefaults(c Config) (Options, error) {
 	if o.Layers == nil {
 		o.Layers = FirstLayers(c.Layers)
 	}
-	if o.Batch == 0 {
-		o.Batch = 1
-	}
-	if o.Context == 0 {
-		o.Context = c.Positions
-	}
+	o.Batch = cmp.Or(o.Batch, 1)
+	o.Context = cmp.Or(o.Context, c.Positions)
 	if err := CheckLayers(c, o.Layers); err != nil {
 		return o, err
 	}

@@ -1,6 +1,7 @@
 package gpt2
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -72,9 +73,7 @@ func Random(name string) (*Model, error) {
 		}
 		*field = n
 	}
-	if c.Inner == 0 {
-		c.Inner = 4 * c.Channels
-	}
+	c.Inner = cmp.Or(c.Inner, 4*c.Channels)
 	if err := c.Check(); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

@@ -316,7 +316,9 @@ func (m *Model) matchTensors(source string) (ignored []string, err error) {
 		delete(have, "lm_head.weight")
 	}
 	if bias, ok := have["lm_head.bias"]; ok {
-		if zero, err := isZero(bias); err != nil || !zero {
+		x := make([]float32, bias.Elements())
+		err := bias.ReadFloat32(x, 0)
+		if err != nil || slices.ContainsFunc(x, func(v float32) bool { return v != 0 }) {
 			return nil, cmp.Or(err, errors.New("the checkpoint has an lm_head.bias that is not 0, which no GPT-2 has"))
 		}
 	}
@@ -367,10 +369,4 @@ func sameTensor(head, wte weights.Tensor) (bool, error) {
 		}
 	}
 	return true, nil
-}
-
-func isZero(t weights.Tensor) (bool, error) {
-	x := make([]float32, t.Elements())
-	err := t.ReadFloat32(x, 0)
-	return !slices.ContainsFunc(x, func(v float32) bool { return v != 0 }), err
 }

@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"cmp"
 	"fmt"
 
 	"gpt2scope/gpt2"
@@ -16,10 +17,7 @@ func (e *Experiment) plan(order []int, phase gpt2.Pass) *gpt2.Plan {
 // bytes, without that of the program itself.
 func (e *Experiment) PredictMemory(order []int) int64 {
 	sizes, c := e.Backend.Sizes(e.Model), e.Model.Config
-	capacity := e.Options.Context
-	if capacity == 0 {
-		capacity = c.Positions
-	}
+	capacity := cmp.Or(e.Options.Context, c.Positions)
 	sum := int64(float64(e.parameters(order))*sizes.Weight) +
 		int64(2*float64(len(order)*c.Channels*capacity*e.batch())*sizes.KV)
 	decode, prefill := e.plan(order, e.Decode()), e.plan(order, e.Prefill())

@@ -18,10 +18,7 @@ func HubCache() string {
 	if dir := cmp.Or(os.Getenv("HF_HUB_CACHE"), os.Getenv("HUGGINGFACE_HUB_CACHE")); dir != "" {
 		return ExpandHome(dir)
 	}
-	home := os.Getenv("HF_HOME")
-	if home == "" {
-		home = filepath.Join(cmp.Or(os.Getenv("XDG_CACHE_HOME"), "~/.cache"), "huggingface")
-	}
+	home := cmp.Or(os.Getenv("HF_HOME"), filepath.Join(cmp.Or(os.Getenv("XDG_CACHE_HOME"), "~/.cache"), "huggingface"))
 	return ExpandHome(filepath.Join(home, "hub"))
 }
 

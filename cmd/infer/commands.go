@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -222,13 +223,8 @@ func (e *evalFlags) run(c *cobra.Command, m *cli.ModelFlags) error {
 		return err
 	}
 	defer o.Leave()
-	window, stride := e.window, e.stride
-	if window == 0 {
-		window = min(512, o.Options.Context)
-	}
-	if stride == 0 {
-		stride = max(1, window/2)
-	}
+	window := cmp.Or(e.window, min(512, o.Options.Context))
+	stride := cmp.Or(e.stride, max(1, window/2))
 	switch {
 	case window > o.Options.Context:
 		return cli.Usagef("--window %d: the context holds %s; give at most that", window,

@@ -425,9 +425,7 @@ func (g *generateFlags) takeDefaults(m *gpt2.Model) error {
 	if err != nil {
 		return fmt.Errorf("--generation-config: %w; leave it out, and give the flags of sampling", err)
 	}
-	if d.Tokens == 0 {
-		d.Tokens = g.tokens
-	}
+	d.Tokens = cmp.Or(d.Tokens, g.tokens)
 	for name, take := range map[string]func(){
 		"tokens": func() { g.tokens = d.Tokens }, "temp": func() { g.sampling.Temperature = d.Temperature },
 		"top-k": func() { g.sampling.TopK = d.TopK }, "top-p": func() { g.sampling.TopP = d.TopP },

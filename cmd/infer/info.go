@@ -61,10 +61,7 @@ func (i *infoFlags) run(c *cobra.Command, m *cli.ModelFlags) error {
 	}
 	defer o.Leave()
 	capacity := o.Options.Context
-	promptLen, past := i.promptLen, i.past
-	if promptLen == 0 {
-		promptLen = max(1, capacity/2)
-	}
+	promptLen, past := cmp.Or(i.promptLen, max(1, capacity/2)), i.past
 	if !c.Flags().Changed("past") {
 		past = min(promptLen, capacity-1)
 	}

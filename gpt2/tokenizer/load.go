@@ -345,9 +345,7 @@ func readModel(raw json.RawMessage) (*modelFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	if parts[0].kind == "" {
-		parts[0].kind = "BPE"
-	}
+	parts[0].kind = cmp.Or(parts[0].kind, "BPE")
 	models, err := readParts("model", parts, models)
 	if err != nil {
 		return nil, err
@@ -614,10 +612,7 @@ func (t *Tokenizer) add(added []addedToken, vocab map[string]int32) error {
 
 // setRoles finds the tokens that have a role.
 func (t *Tokenizer) setRoles(vocab map[string]int32, cfg *config) {
-	eos := cfg.EOS.Content
-	if eos == "" {
-		eos = EndOfText
-	}
+	eos := cmp.Or(cfg.EOS.Content, EndOfText)
 	if id, ok := vocab[eos]; ok {
 		t.eot = id
 	}

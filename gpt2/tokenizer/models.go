@@ -112,7 +112,7 @@ func (m *wordPiece) appendWord(dst []int32, w string) []int32 {
 	start := len(dst)
 	for from := 0; from < len(w); {
 		to := len(w)
-		for ; to > from; to -= lastSize(w[from:to]) {
+		for to > from {
 			token := w[from:to]
 			if from > 0 {
 				token = m.prefix + token
@@ -121,6 +121,8 @@ func (m *wordPiece) appendWord(dst []int32, w string) []int32 {
 				dst = append(dst, id)
 				break
 			}
+			_, size := utf8.DecodeLastRuneInString(token)
+			to -= size
 		}
 		if to == from {
 			return append(dst[:start], m.unknown)
@@ -128,11 +130,6 @@ func (m *wordPiece) appendWord(dst []int32, w string) []int32 {
 		from = to
 	}
 	return dst
-}
-
-func lastSize(s string) int {
-	_, size := utf8.DecodeLastRuneInString(s)
-	return size
 }
 
 // A unigram takes of all ways to split a word into tokens the one whose scores have the greatest sum (Kudo, "Subword

@@ -171,7 +171,7 @@ func toLower(delta rune) (d [unicode.MaxCase]rune) {
 // [norm.Form.String] it puts no U+034F between many combining marks, and leaves characters as they are that were not
 // assigned when the tables of those were made.
 func normalForm(s string, form norm.Form) string {
-	if isASCII(s) {
+	if strings.IndexFunc(s, func(r rune) bool { return r >= utf8.RuneSelf }) < 0 {
 		return s
 	}
 	decompose, compose := norm.NFD, form == norm.NFC || form == norm.NFKC
@@ -224,15 +224,6 @@ func normalForm(s string, form norm.Form) string {
 		runes[i] = c.r
 	}
 	return fromRunes(runes)
-}
-
-func isASCII(s string) bool {
-	for i := range len(s) {
-		if s[i] >= utf8.RuneSelf {
-			return false
-		}
-	}
-	return true
 }
 
 // toAlphabet spells the bytes of s in the byte alphabet.

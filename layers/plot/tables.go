@@ -47,7 +47,11 @@ func (t *Table) add(variants []layers.Variant, name string) {
 		return
 	}
 	shown, divisor := humanize.Multiple(unit, largest)
-	t.Heads = append(t.Heads, withUnit(name, shown))
+	head := name
+	if shown != "" {
+		head += " (" + shown + ")"
+	}
+	t.Heads = append(t.Heads, head)
 	for i, v := range variants {
 		text, m := "-", v.Metrics[name]
 		switch {
@@ -61,13 +65,6 @@ func (t *Table) add(variants []layers.Variant, name string) {
 		}
 		t.Rows[i] = append(t.Rows[i], text)
 	}
-}
-
-func withUnit(name, unit string) string {
-	if unit == "" {
-		return name
-	}
-	return name + " (" + unit + ")"
 }
 
 // estimate writes a value and its interval, if it has one.

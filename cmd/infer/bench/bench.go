@@ -3,6 +3,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 
@@ -202,10 +203,7 @@ func (b *benchFlags) pass(flags *pflag.FlagSet, capacity int) (gpt2.Pass, int, e
 		if !flags.Changed("phase") { // one of the two that are measured
 			past = 0
 		}
-		phase.Tokens, phase.Sample = b.promptLen, false
-		if phase.Tokens == 0 {
-			phase.Tokens = min(256, max(1, capacity-past))
-		}
+		phase.Tokens, phase.Sample = cmp.Or(b.promptLen, min(256, max(1, capacity-past))), false
 		if b.logits == "all" {
 			phase.Logits = gpt2.LogitsAll
 		}

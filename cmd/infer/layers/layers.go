@@ -3,6 +3,7 @@ package layers
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -196,9 +197,7 @@ func (l *layersFlags) variants(model *gpt2.Model) ([]layers.Variant, error) {
 
 // fill fills in the lengths that were not given, and checks them against the context.
 func (l *layersFlags) fill(flags *pflag.FlagSet, capacity int) error {
-	if l.promptLen == 0 {
-		l.promptLen = min(256, capacity)
-	}
+	l.promptLen = cmp.Or(l.promptLen, min(256, capacity))
 	if !flags.Changed("past") {
 		l.past = min(128, capacity/2)
 	}

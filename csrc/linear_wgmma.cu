@@ -3,11 +3,12 @@
 // * A block multiplies tiles of BM rows and BN columns, one after another if there are more tiles than SMs. One thread
 //   copies x and W, 64 of K at a time, into a ring of stages; a warpgroup multiplies each 64 rows. W depends on no
 //   other kernel, so its first stages are copied before gs_wait(). While a tile is stored, the ring fills for the next.
-// * SPLIT = 2: two blocks of a cluster halve K, and each finishes 64 of the 128 rows. Of 64 rows the first finishes
-//   all.
+// * SPLIT = 2: two blocks of a cluster halve K, and each finishes half of the tile's columns.
 // * TURNS, where there are many more tiles than SMs: the two warpgroups take whole tiles in turns, and one stores its
 //   tile while the other multiplies.
 // * Which tile is taken depends on M, N, K and the number of SMs alone. So does the order of sums.
+
+#include <algorithm>
 
 #include "linear.cuh"
 #include "wgmma.cuh"
@@ -27,14 +28,18 @@ struct Tiles {
 // What a block needs. F32 is whether y is float32.
 template <bool TURNS, int BM, int BN, int SPLIT, bool F32> struct Block {
   static constexpr int WG = BM / 64, A = BM * 128, STAGE = A + BN * 128;
-  static constexpr int LINE = F32 ? BN * 4 + 32 : BN * 2 + 16;  // bytes of a row of y on its way out; no bank conflicts
+  static constexpr int CHUNKS = BN / 8, MOST = (CHUNKS + SPLIT - 1) / SPLIT;  // 8 columns; those that a block finishes
+  static constexpr int LINE = F32 ? (MOST | 1) * 32 : BN * 2 + 16;  // bytes of a row on its way out; no bank conflicts
   static constexpr int OUT = 64 * WG * LINE;  // after the ring; of SPLIT, where no tile comes after, in it
-  static constexpr int PART = SPLIT > 1 ? 64 * BN * 4 : 0;
+  static constexpr int PART = MOST * WG * 2048;  // what the other block of a cluster hands over
   static constexpr int MORE = 1024 + (SPLIT > 1 ? PART : OUT);
-  static constexpr int FIT = ((227 << 10) - 4096 - MORE) / STAGE, MOST = BN <= 32 ? 8 : 6;
-  static constexpr int STAGES = FIT < MOST ? FIT : MOST;
+  static constexpr int FIT = ((227 << 10) - 4096 - MORE) / STAGE, DEEP = BN <= 32 ? 8 : 6;
+  static constexpr int STAGES = FIT < DEEP ? FIT : DEEP;
   static constexpr int SHARED = MORE + STAGES * STAGE, THREADS = 128 * (WG + 1);
-  static_assert(SPLIT == 1 || STAGES * STAGE >= OUT / WG);
+  static_assert(SPLIT == 1 || STAGES * STAGE >= OUT);
+  // The first chunk that a block of a cluster finishes, and the block that finishes a chunk.
+  static constexpr __host__ __device__ int first(int part) { return CHUNKS * part / SPLIT; }
+  static constexpr __host__ __device__ int owner(int chunk) { return SPLIT > 1 && chunk >= first(1); }
 };
 
 // The tile with this number: first GROUP rows of tiles, column after column.
@@ -79,7 +84,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
     for (int i = 0; i < R::STAGES; i++) mbarrier_init(full + i, 1), mbarrier_init(empty + i, TURNS ? 1 : WG);
     if (SPLIT > 1) {
       mbarrier_init(&other, 1);
-      mbarrier_expect(shared_address(&other), R::PART);
+      mbarrier_expect(shared_address(&other), (R::first(part + 1) - R::first(part)) * WG * 2048);
     }
     mbarrier_show();
     prefetch_map(x), prefetch_map(w);
@@ -157,14 +162,13 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
 #pragma unroll
     for (int h = 0; h < HALVES; h++) wgmma_wait<0>(d[h]);
     if (thread == 0) mbarrier_arrive(empty + (i - 1) % R::STAGES);
+    const uint32_t parts = ring + R::STAGES * R::STAGE + threadIdx.x * 16;
     if constexpr (SPLIT > 1) {
-      const uint32_t parts = ring + R::STAGES * R::STAGE + thread * 16;
       cluster_wait();
 #pragma unroll
-      for (int h = 0; h < HALVES; h++)
-        if (group != part)
-#pragma unroll
-          for (int j = 0; j < BN / 8; j++) store_cluster4(parts + j * 2048, SPLIT - 1 - part, d[h] + 4 * j, &other);
+      for (int j = 0; j < R::CHUNKS; j++)
+        if (R::owner(j) != part)
+          store_cluster4(parts + (j - R::first(R::owner(j))) * WG * 2048, R::owner(j), d[0] + 4 * j, &other);
     }
     float2 *const bias = biases[turn % 2];
 #pragma unroll
@@ -173,41 +177,38 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
     named_sync<TOGETHER>(READY + (TURNS ? group : 0));  // biases are in shared memory, and the ring of SPLIT is free
 #pragma unroll
     for (int h = 0; h < HALVES; h++) {
-      const int rows = (TURNS ? h : group) * 64;
-      if (SPLIT > 1 && rows != part * 64) continue;
-      if constexpr (SPLIT > 1) {
-        mbarrier_wait(&other, 0);
+      const int rows = (TURNS ? h : group) * 64, from = R::first(part), count = R::first(part + 1) - from;
+      if (SPLIT > 1) mbarrier_wait(&other, 0);
 #pragma unroll
-        for (int j = 0; j < BN / 8; j++) {
-          const float4 v = load_shared4(ring + R::STAGES * R::STAGE + thread * 16 + j * 2048);
+      for (int j = 0; j < R::CHUNKS; j++) {
+        if (R::owner(j) != part) continue;
+        if constexpr (SPLIT > 1) {
+          const float4 v = load_shared4(parts + (j - from) * WG * 2048);
           d[h][4 * j] += v.x, d[h][4 * j + 1] += v.y, d[h][4 * j + 2] += v.z, d[h][4 * j + 3] += v.w;
         }
-      }
-#pragma unroll
-      for (int j = 0; j < BN / 8; j++) {
         const float2 b = bias[4 * j + lane % 4];
         d[h][4 * j] += b.x, d[h][4 * j + 1] += b.y, d[h][4 * j + 2] += b.x, d[h][4 * j + 3] += b.y;
       }
       if (!F32 && p.act == GS_GELU_TANH) gelu_tanh(d[h]);
       // Each warp stores its 16 rows through shared memory, in whole lines: y += by copies that add, which go on
       // meanwhile.
-      const uint32_t out = ring + (SPLIT > 1 ? 0 : R::STAGES * R::STAGE) +
-                           (SPLIT > 1 ? thread : threadIdx.x) / 32 * 16 * R::LINE;
+      const uint32_t out = ring + (SPLIT > 1 ? 0 : R::STAGES * R::STAGE) + threadIdx.x / 32 * 16 * R::LINE;
       const int row = m + rows + thread / 32 * 16;
       if constexpr (F32) {
         bulk_read();
         __syncwarp();
 #pragma unroll
-        for (int j = 0; j < BN / 8; j++) {
-          const uint32_t to = out + lane / 4 * R::LINE + (8 * j + lane % 4 * 2) * 4;
+        for (int j = 0; j < R::CHUNKS; j++) {
+          if (R::owner(j) != part) continue;
+          const uint32_t to = out + lane / 4 * R::LINE + (8 * (j - from) + lane % 4 * 2) * 4;
           store_shared2(to, make_float2(d[h][4 * j], d[h][4 * j + 1]));
           store_shared2(to + 8 * R::LINE, make_float2(d[h][4 * j + 2], d[h][4 * j + 3]));
         }
         show_shared();
         __syncwarp();
-        if (lane < 16 && row + lane < p.M) {
-          float *to = static_cast<float *>(p.y) + (size_t)(row + lane) * p.ldy + n;
-          const int bytes = min(BN, p.N - n) * 4;
+        const int column = n + from * 8, bytes = min(count * 8, p.N - column) * 4;
+        if (lane < 16 && row + lane < p.M && bytes > 0) {
+          float *to = static_cast<float *>(p.y) + (size_t)(row + lane) * p.ldy + column;
           if (p.add) bulk_add(to, out + lane * R::LINE, bytes);
           else bulk_store(to, out + lane * R::LINE, bytes);
         }
@@ -215,20 +216,19 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
       } else {
         __syncwarp();
 #pragma unroll
-        for (int j = 0; j < BN / 8; j += 2) {
+        for (int j = 0; j < R::CHUNKS; j += 2) {
           uint32_t r[4];
 #pragma unroll
           for (int e = 0; e < 4; e++) r[e] = pack_bf16(d[h][4 * j + 2 * e], d[h][4 * j + 2 * e + 1]);
           store_matrices(out + lane % 16 * R::LINE + (j + lane / 16) * 16, r);
         }
         __syncwarp();
-        constexpr int CHUNKS = BN / 8;
 #pragma unroll 4
-        for (int c = lane; c < 16 * CHUNKS; c += 32) {
-          const int r = row + c / CHUNKS, column = n + c % CHUNKS * 8;
+        for (int c = lane; c < 16 * R::CHUNKS; c += 32) {
+          const int r = row + c / R::CHUNKS, column = n + c % R::CHUNKS * 8;
           if (r < p.M && column < p.N)
             *reinterpret_cast<uint4 *>(static_cast<__nv_bfloat16 *>(p.y) + (size_t)r * p.ldy + column) =
-                load_shared(out + c / CHUNKS * R::LINE + c % CHUNKS * 16);
+                load_shared(out + c / R::CHUNKS * R::LINE + c % R::CHUNKS * 16);
         }
       }
     }
@@ -267,18 +267,21 @@ const Tile tiles[] = {
     TILE(false, 64, 96, 1),         INTO_F32(false, 64, 128, 1),   INTO_F32(false, 128, 96, 2),
     TILE(false, 128, 112, 1),       INTO_BF16(false, 128, 128, 1), INTO_F32(false, 128, 128, 2),
     INTO_BF16(false, 128, 144, 1),  INTO_BF16(false, 128, 160, 1), INTO_BF16(false, 128, 192, 1),
-    INTO_BF16(false, 128, 208, 1),  INTO_BF16(true, 128, 192, 1),
+    INTO_BF16(false, 128, 208, 1),  INTO_BF16(true, 128, 192, 1),  INTO_F32(false, 64, 192, 2),
+    INTO_F32(false, 128, 200, 2),
 };
 
-// The clocks of a product with a tile, fitted to those of an H100: each wave of tiles has steps of 64 along K, bound by
-// the tensor cores or by copies and shared memory, and an end, which in turns only the last tile has to itself.
+// The clocks of a product with a tile, fitted to those of an H100 and an H200: each wave of tiles has steps of 64 along
+// K, bound by the tensor cores, by copies or by shared memory, and an end, which in turns only the last tile has to
+// itself.
 int64_t clocks(const gs_stream *s, const gs_linear_args *a, const Tile &t) {
   const int64_t blocks = (int64_t)((a->M + t.rows - 1) / t.rows) * ((a->N + t.columns - 1) / t.columns) * t.split;
   if (t.split > 1 && (blocks > s->processors || a->K <= 64)) return INT64_MAX;
   const int64_t waves = (blocks + s->processors - 1) / s->processors,
                 steps = (a->K + 64 * t.split - 1) / (64 * t.split);
-  const int area = t.rows * t.columns, tensor = area / 32, memory = 160 + (t.rows + t.columns) * 7 / 4;
-  return waves * steps * (tensor > memory ? tensor : memory) + (t.turns ? 1 : waves) * (3 * area / 10) +
+  const int sides = t.rows + t.columns, area = t.rows * t.columns;
+  const int step = std::max({area / 32, 160 + sides * 7 / 4, 80 + sides + t.rows / 64 * (64 + t.columns)});
+  return waves * steps * step + (t.turns ? 1 : waves) * (3 * area / 10) +
          (t.split > 1 ? 2000 : t.turns ? 1500 : 0);
 }
 

@@ -121,8 +121,8 @@ __device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.r
 __device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 __device__ inline void store_cluster4(uint32_t a, int block, const float *v, uint64_t *full) {
   uint32_t to, at;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(a), "r"(block));
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(shared_address(full)), "r"(block));
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(a), "r"(block));
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(shared_address(full)), "r"(block));
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
                    to),
                "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]), "r"(at)
@@ -163,6 +163,8 @@ template <int N> __device__ inline void wgmma(float (&d)[N / 2], uint64_t a, uin
 #define R160 R144, R8(72)
 #define P192 P160 ", " P8(80, 81, 82, 83, 84, 85, 86, 87) ", " P8(88, 89, 90, 91, 92, 93, 94, 95)
 #define R192 R160, R8(80), R8(88)
+#define P200 P192 ", %96, %97, %98, %99"
+#define R200 R192, "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99])
 #define P208 P192 ", " P8(96, 97, 98, 99, 100, 101, 102, 103)
 #define R208 R192, R8(96)
 
@@ -183,6 +185,7 @@ WGMMA(128, 64, 65, 66)
 WGMMA(144, 72, 73, 74)
 WGMMA(160, 80, 81, 82)
 WGMMA(192, 96, 97, 98)
+WGMMA(200, 100, 101, 102)
 WGMMA(208, 104, 105, 106)
 
 // D (64, 64) += A B with A in registers, arranged as D is, and B's rows being steps along K.

@@ -145,7 +145,7 @@ int main() {
       if (!t.launch[f32]) continue;
       s.processors = t.turns ? 1 : 3;
       linear(&s, tile, t.rows + 9, t.columns + 8, 328, f32, f32 ? GS_ACT_NONE : GS_GELU_TANH, f32);
-      linear(&s, tile, 2 * t.rows, 2 * t.columns - 8, t.split > 1 ? 128 : 64, f32, GS_ACT_NONE, false);
+      linear(&s, tile, 2 * t.rows, 2 * t.columns - 8, 64 * t.split, f32, GS_ACT_NONE, false);
     }
   emulator::cluster = 1;
   linear(&s, -1, 5, 40, 96, true, GS_ACT_NONE, true);

@@ -129,21 +129,16 @@ static int one_by_one(void) {
          api.cuptiActivityEnableDriverApi;
 }
 
-// switch_calls switches off those that only ask, and one by one the others but what the compiler puts around launches:
-// __cuda...
+// switch_calls switches, one by one, all but what the compiler puts around launches, __cuda..., and then off those that
+// only ask.
 static void switch_calls(CUpti_CallbackDomain domain, CUpti_CallbackId count, const CUpti_CallbackId *asks,
                          CUptiResult (*enable)(CUpti_CallbackId id, uint8_t enable), uint8_t on) {
-  if (!one_by_one()) {
-    for (; enable && *asks; asks++) enable(*asks, 0);
-    return;
-  }
-  for (CUpti_CallbackId id = 1; id < count; id++) {
-    const char *name = NULL;
-    const CUpti_CallbackId *ask = asks;
-    while (*ask && *ask != id) ask++;
+  for (CUpti_CallbackId id = 1; one_by_one() && id < count; id++) {
+    const char *name = "";
     api.cuptiGetCallbackName(domain, id, &name);
-    if (!*ask && !(name && name[0] == '_')) enable(id, on);
+    if (name[0] != '_') enable(id, on);
   }
+  for (; enable && *asks; asks++) enable(*asks, 0);
 }
 
 static void switch_all_calls(uint8_t on) {

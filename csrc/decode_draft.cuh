@@ -1,8 +1,11 @@
-// How the persistent kernel speculates: a pass has the row of the last token and rows of drafts, which are the tokens
-// that followed the last ones where they occurred before. Of its tokens those count that have no wrong draft before
-// them. Each row has the sums of a step of one row, in their order, so these are the tokens of such steps.
+// How the persistent kernel speculates: a pass has the row of the last token and rows of drafts. Of its tokens those
+// count that have no wrong draft before them. Each row has the sums of a step of one row, in their order, so these are
+// the tokens of such steps.
 //
-// Every block knows the whole text and looks for drafts by itself, so that none waits for another.
+// Drafts are the tokens that followed the last ones where they occurred before: every block knows the whole text and
+// looks for them by itself, so that none waits for another. Or the first layers draft: each draft takes a pass of these
+// layers, of one row, and of the logits. The pass that verifies has these layers of its last row only, the others of
+// all rows: what they begin with lies in the packets of the residual stream.
 #pragma once
 
 #include "decode_parts.cuh"
@@ -13,10 +16,13 @@ constexpr int LEAST_MATCH = 2, MOST_MATCH = 8;  // as gpt2/speculate.go has it
 
 // What all warps of a block know of its passes.
 struct Verified {
-  int rows;    // of the pass
+  int rows;    // of the pass; in layers that draft it has one
+  int row;     // that one, among those that will be verified
+  int last;    // pass of those that draft and verify: the one that verifies
   int passes;  // that have ended
-  int taken;   // tokens of the last one
+  int taken;   // tokens of the last one, 0 if it drafted
   int sure;    // twice the number of passes that there will be at least; 1 more if that is all
+  uint64_t drafted;  // when the last draft was there
 };
 
 #if __CUDA_ARCH__ >= 900
@@ -39,12 +45,23 @@ template <typename Shared> __device__ inline bool comes(const Shared &sh, int pa
   }
 }
 
+// Whether a pass drafts. The warp that copies calls it when the layers that draft are on their way: it waits until that
+// is known.
+template <typename Shared> __device__ inline bool drafts(const Shared &sh, int pass) {
+  while (true) {
+    const int last = *(const volatile int *)&sh.verified.last;
+    if (pass <= last) return pass < last;
+    poll_again();
+  }
+}
+
 // A warp finds drafts of the tokens after the one at place t of the launch: what followed the longest match of the last
-// tokens, the last such.
+// tokens, the last such. Or it says how many passes draft.
 template <typename Shared> __device__ void draft(const Params &p, Shared &sh, int t) {
   const int lane = threadIdx.x % 32, *const text = text_of(p), end = sh.pos0[0] + t + 1;
-  unsigned best = 0;
-  if (t + 1 < p.tokens) {
+  int drafts = max(min(p.verify - 1, p.tokens - t - 1), 0);
+  if (drafts > 0 && p.exit == 0) {
+    unsigned best = 0;
     const int last = text[end - 1], before = end > 1 ? text[end - 2] : -1;
 #pragma unroll 4
     for (int i = end - 1 - lane; i >= LEAST_MATCH; i -= 32) {
@@ -53,17 +70,19 @@ template <typename Shared> __device__ void draft(const Params &p, Shared &sh, in
       while (match < MOST_MATCH && match < i && text[i - 1 - match] == text[end - 1 - match]) match++;
       best = max(best, (unsigned)(match << 16 | i));
     }
+    best = __reduce_max_sync(~0u, best);
+    const int from = best & 0xffff;
+    if (best == 0) drafts = 0;
+    // A text that repeats its last tokens does so again.
+    if (lane < drafts) sh.token[1 + lane] = text[from + lane % (end - from)];
   }
-  best = __reduce_max_sync(~0u, best);
-  const int from = best & 0xffff, drafts = best ? min(p.verify - 1, p.tokens - t - 1) : 0;
-  // A text that repeats its last tokens does so again.
-  if (lane < drafts) sh.token[1 + lane] = text[from + lane % (end - from)];
   if (lane == 0) {
-    sh.verified.rows = 1 + drafts;
+    const int last = sh.verified.passes + (p.exit > 0 ? drafts : 0);
+    sh.verified.rows = p.exit > 0 ? 1 : 1 + drafts, sh.verified.row = 0;
     const int after = p.tokens - t - 1 - drafts;  // tokens, if all drafts are right
-    *(volatile int *)&sh.verified.sure =
-        t >= p.tokens ? 2 * sh.verified.passes + 1
-                      : 2 * (sh.verified.passes + 1 + (max(after, 0) + p.verify - 1) / p.verify);
+    *(volatile int *)&sh.verified.last = last;
+    *(volatile int *)&sh.verified.sure = t >= p.tokens ? 2 * sh.verified.passes + 1
+                                                       : 2 * (last + 1 + (max(after, 0) + p.verify - 1) / p.verify);
   }
   __syncwarp();
 }
@@ -71,6 +90,16 @@ template <typename Shared> __device__ void draft(const Params &p, Shared &sh, in
 // A warp takes the tokens of a pass that began at place t of the launch, and finds drafts for the next one.
 template <typename Shared> __device__ void accept(const Params &p, Shared &sh, int t) {
   const int lane = threadIdx.x % 32, rows = sh.verified.rows;
+  if (sh.verified.passes < sh.verified.last) {  // the token is a draft
+    __syncwarp();
+    if (lane == 0) {
+      const int row = ++sh.verified.row;
+      sh.token[row] = max(sh.found.drawn[0], 0), sh.verified.taken = 0;
+      sh.verified.rows = ++sh.verified.passes == sh.verified.last ? row + 1 : 1;
+    }
+    __syncwarp();
+    return;
+  }
   int taken = 1;
   while (taken < rows && sh.found.drawn[taken - 1] == sh.token[taken]) taken++;
   __syncwarp();

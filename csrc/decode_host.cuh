@@ -104,13 +104,16 @@ template <typename Traits> int fill(gs_stream *s, const gs_persistent_args *a, i
   if (a->count % STEPS != 1)
     return gs_fail(GS_ARGUMENT, "decode: %d steps of the program; %d a layer and the logits are needed", a->count,
                    STEPS);
+  if (a->exit < 0 || STEPS * a->exit >= a->count)
+    return gs_fail(GS_ARGUMENT, "decode: %d layers draft, of a program of %d steps; fewer than its layers can", a->exit,
+                   a->count);
   size_t n = 0;
   int most = 0;
   if (int status = prepare<Traits>(s, a, p, &n, &most)) return status;
   if (tokens < 1 || tokens > most)
     return gs_fail(GS_ARGUMENT, "decode: %d tokens in a launch; 1 to %d are possible", tokens, most);
   p->steps = (const gs_persistent_step *)a->steps;
-  p->ids = (const int *)a->ids, p->text = (int *)a->text, p->verify = a->verify;
+  p->ids = (const int *)a->ids, p->text = (int *)a->text, p->verify = a->verify, p->exit = STEPS * a->exit;
   p->wte = (const char *)a->wte, p->wpe = (const bf16 *)a->wpe;
   p->sampling = (gs_sampling *)a->sampling;
   p->pos = (int *)a->pos, p->token = (int *)a->tokens_io;
@@ -191,13 +194,16 @@ template <typename Width> int run(gs_stream *s, const gs_persistent_args *a) {
 }
 
 template <typename Width> int run_one(gs_stream *s, const gs_persistent_args *a, int step, int tail, uint32_t epoch) {
-  if (a->verify) return gs_fail(GS_ARGUMENT, "decode: single steps verify no drafts");
   return with_kernel<Width>(a, [&](auto traits) -> int {
     using Traits = decltype(traits);
-    Params p = {};
-    if (int status = fill<Traits>(s, a, tail + 1, &p)) return status;
-    p.only_step = step, p.epoch = epoch;
-    return launch<SingleStep<Traits>>(s, p, blocks_of(s, a));
+    if constexpr (Traits::VERIFY) {
+      return gs_fail(GS_ARGUMENT, "decode: single steps verify no drafts");
+    } else {
+      Params p = {};
+      if (int status = fill<Traits>(s, a, tail + 1, &p)) return status;
+      p.only_step = step, p.epoch = epoch;
+      return launch<SingleStep<Traits>>(s, p, blocks_of(s, a));
+    }
   });
 }
 

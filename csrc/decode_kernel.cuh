@@ -83,7 +83,6 @@ struct Traits {
   static constexpr int X = XROWS * XROW > LARGE_ROWS * ROW ? XROWS * XROW : LARGE_ROWS * ROW;
   // Room for the sums of a sequence; of rows also for their outputs of attention, in other steps.
   static constexpr int SUMS = VERIFY ? HEAD + 8 : BATCHED ? 40 : 32;
-  static constexpr int MINE = (ROWS + FINISH - 1) / FINISH;  // rows of a warp that finishes, at once
   static constexpr int WEIGHTS = VERIFY ? KEYS + 8 : KEYS;  // of attention: room for those of a row
   // Rows that are published together: whole packets, if there may be more of them.
   __device__ static int batch(int out) {
@@ -126,6 +125,11 @@ template <typename Traits> struct Shared {
   uint64_t arrived[2];  // when the inputs of a step had
 };
 
+// Steps [from, to) of a pass, of so many rows.
+struct Span {
+  int from, to, rows;
+};
+
 template <typename Traits> struct Work {
   static constexpr int WARPS = Traits::WARPS, NB = Traits::NB;
   union {
@@ -140,6 +144,25 @@ template <typename Traits> struct Work {
 };
 
 #if __CUDA_ARCH__ >= 900
+
+// The spans of a pass: in kernels that verify drafts the layers that draft, of one row, then either the logits of that
+// row or the other layers of all rows.
+template <typename Traits> __device__ inline Span next_span(const Params &p, const Shared<Traits> &sh) {
+  const bool drafts = *(const volatile int *)&sh.verified.passes < *(const volatile int *)&sh.verified.last;
+  return {drafts ? p.count - 1 : p.exit, p.count, rows_of_pass<Traits>(sh)};
+}
+template <typename Traits> __device__ inline Span first_span(const Params &p, const Shared<Traits> &sh) {
+  if constexpr (!Traits::VERIFY) return {first_step<Traits>(p), end_step<Traits>(p), 1};
+  else if (p.exit == 0) return next_span<Traits>(p, sh);
+  return {0, p.exit, 1};
+}
+// The rows of a span that has ROWS at most; the first one of a span of one.
+template <int ROWS, typename Shared> __device__ inline int rows_of(const Shared &sh) {
+  return ROWS > 1 ? *(const volatile int *)&sh.verified.rows : 1;
+}
+template <typename Traits, int ROWS> __device__ inline int first_row_of(const Shared<Traits> &sh) {
+  return Traits::VERIFY && ROWS == 1 ? *(const volatile int *)&sh.verified.row : 0;
+}
 
 __device__ inline bf16 *tail_of(const Params &p, int n) {
   return reinterpret_cast<bf16 *>(dynamic + p.table) + n * 2 * HEAD * p.tokens;
@@ -168,6 +191,7 @@ template <typename Traits> __device__ void copy_weights(const Params &p, Shared<
   for (int t = first_token<Traits>(p); Traits::VERIFY ? comes(sh, t) : t < p.tokens; t++)
 #pragma unroll 1
     for (int i = first_step<Traits>(p); i < end_step<Traits>(p); i++) {
+      if (Traits::VERIFY && p.exit > 0 && i == p.exit && drafts(sh, t)) i = p.count - 1;
       hang_for_test(p, sh, t, i);
       const BlockStep &s = steps[i];
       if (s.kind == GS_PERSISTENT_ATTENTION) {
@@ -231,33 +255,200 @@ template <typename Traits> __device__ void copy_weights(const Params &p, Shared<
 
 // ---------------------------------------------------------------- the warps that finish
 
-// Of several sequences or rows, warp f of those that finish has numbers f, f + FINISH and so on.
+// The steps of a span, of ROWS rows at most or of sequences. Of several, warp f of those that finish has numbers f,
+// f + FINISH and so on. x is the residual stream at a row of the lane, where there is one row.
+template <typename Traits, int ROWS>
+__device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh, Work<Traits> &work,
+                                            const BlockStep *steps, int f, int ends, int pass, Span span, int &buffer,
+                                            uint32_t &epoch, float &x, float &best, int &best_id) {
+  constexpr int WARPS = Traits::WARPS, GROUP = Traits::GROUP, FINISH = Traits::FINISH;
+  constexpr int MINE = (ROWS + FINISH - 1) / FINISH;  // rows of a warp, at once
+  constexpr bool BATCHED = Traits::BATCHED, VERIFY = ROWS > 1;
+  const int lane = threadIdx.x % 32, b = blockIdx.x, B = BATCHED ? p.B : 1;
+  const int rows = VERIFY ? rows_of_pass<Traits>(sh) : B, row0 = first_row_of<Traits, ROWS>(sh);
+  const float over_c = 1.0f / (float)p.C;
+#pragma unroll 1
+  for (int i = span.from; i < span.to; i++) {
+    const BlockStep &s = steps[i];
+    epoch++;
+    if (s.kind == GS_PERSISTENT_ATTENTION) {
+      if (s.split < 0) continue;
+      int n = s.row;
+#pragma unroll 1
+      do {
+        barrier_sync<Traits>(FULL + buffer);
+        if (f < (VERIFY ? rows : 1)) {
+          float most[MINE], sum[MINE];
+          uint32_t pair[MINE];
+#pragma unroll
+          for (int m = 0; m < MINE; m++) {
+            auto out = [&](int w) { return out_of(sh, work, buffer, w, min(f + m * FINISH, ROWS - 1)); };
+            most[m] = -INFINITY, sum[m] = 0;
+#pragma unroll
+            for (int w = 0; w < WARPS; w++) most[m] = fmaxf(most[m], out(w)[HEAD]);
+            float y0 = 0, y1 = 0;  // two dimensions of the lane
+#pragma unroll
+            for (int w = 0; w < WARPS; w++) {
+              const float2 of = *reinterpret_cast<const float2 *>(out(w) + HEAD);
+              const float by = exp2_fast(of.x - most[m]);
+              const float2 v = *reinterpret_cast<const float2 *>(out(w) + 2 * lane);
+              y0 = fmaf(by, v.x, y0), y1 = fmaf(by, v.y, y1), sum[m] = fmaf(by, of.y, sum[m]);
+            }
+            const float over = sum[m] > 0 ? reciprocal(sum[m]) : 0.0f;  // a split may have no keys
+            pair[m] = pack2(y0 * over, y1 * over);
+          }
+          delay();
+          const int from = 3 * min(lane, ATTENDED - 2);
+#pragma unroll
+          for (int m = 0; m < MINE; m++) {
+            const int j = f + m * FINISH;
+            if (VERIFY && j >= rows) break;
+            const uint32_t u0 = __shfl_sync(~0u, pair[m], from), u1 = __shfl_sync(~0u, pair[m], min(from + 1, 31)),
+                           u2 = __shfl_sync(~0u, pair[m], min(from + 2, 31));
+            const Item item = BATCHED ? item_of(n, i, p.NH, p.splits) : Item{VERIFY ? j : 0, s.row, s.split};
+            char *const to = p.attended + (size_t)item.row * p.row_o +
+                             (size_t)(item.head * (BATCHED ? p.splits : SPLITS) + item.split) * ATTENDED_STRIDE * 16;
+            if (lane < ATTENDED - 1) store_packet(to + lane * 16, u0, u1, u2, epoch);
+            else if (lane == ATTENDED - 1)
+              store_packet(to + lane * 16, __float_as_uint(most[m]), __float_as_uint(sum[m]), 0, epoch);
+          }
+          if (f == 0) {
+            stamp<Traits>(p, pass, i, GS_PERSISTENT_PUBLISHED);
+            stamp_arrived<Traits>(p, sh, pass, i, buffer);
+          }
+        }
+        barrier_arrive<Traits>(FREE + buffer);
+        buffer ^= 1;
+      } while (BATCHED && (n += gridDim.x) < p.items);
+      continue;
+    }
+    const bool norm = s.gain != nullptr;
+    const int out = s.out, act = s.act;
+    const int batch = Traits::batch(out);
+    int row = s.row + lane, packet = lane;
+    LayerNormStats one = {0, 1};  // of one row
+#pragma unroll 1
+    for (int rest = s.rows; rest > 0; rest -= batch, row += batch, packet += batch / BF16_PER_PACKET) {
+      const int left = min(rest, batch);
+      const bool has = lane < left;
+      const float bias = has && s.bias ? s.bias[row] : 0.0f, sums = has && norm ? s.sums[row] : 0.0f;
+#pragma unroll 1
+      for (int group = start_of<Traits>(s); group < B; group += GROUP) {
+        auto own_packets = [&] {
+          return out == GS_PERSISTENT_QKV ? p.qkv + (size_t)(b * p.a.stride + packet) * 16
+                                      : p.hidden + (size_t)(b * p.h.stride + packet) * 16;
+        };
+        char *to = BATCHED ? nullptr : own_packets();
+        if (!BATCHED) asm volatile("" : "+l"(to));  // it is computed before the sums
+        if constexpr (!BATCHED) {
+          if (norm && rest == s.rows) {
+            barrier_sync<Traits>(SUMMED);
+            if constexpr (VERIFY) {
+#pragma unroll
+              for (int m = 0; m < MINE; m++) {
+                const int j = min(f + m * FINISH, ROWS - 1);
+                const LayerNormStats of = layernorm_of_lanes<WARPS>(sh.lanes + j * WARPS, sh.about[j], over_c, p.eps);
+                if (f + m * FINISH == j) sh.norm[j] = of;
+              }
+            } else if (f == 0) {
+              one = layernorm_of_lanes<WARPS>(sh.lanes, sh.about[0], over_c, p.eps);
+            }
+          }
+        }
+        barrier_sync<Traits>(FULL + buffer);
+#pragma unroll 1
+        for (int n0 = VERIFY ? f : (f + FINISH * GROUP - group) % FINISH;
+             VERIFY ? n0 < rows : n0 < GROUP && group + n0 < B; n0 += FINISH * MINE) {
+          float y[MINE];
+#pragma unroll
+          for (int m = 0; m < MINE; m++) {
+            const int n = VERIFY ? min(n0 + m * FINISH, ROWS - 1) : n0;
+            LayerNormStats of = one;
+            if (VERIFY && norm) of = sh.norm[n];
+            if constexpr (BATCHED) {
+              y[m] = sum_of_parts<WARPS>([&](int w) { return sh.part[buffer][w][n][lane]; });
+              if (norm)
+                of = layernorm_of<WARPS, Traits::SMALL>(sh.stats[out == GS_PERSISTENT_HIDDEN][group + n], over_c,
+                                                        p.eps);
+            } else {
+              const uint32_t at = shared_address(&sh.part[buffer][0][VERIFY ? n : 0][lane]);
+              y[m] = sum_of_parts<WARPS>(
+                  [&](int w) { return __uint_as_float(load_shared32(at + w * (int)sizeof(sh.part[0][0]))); });
+            }
+            y[m] = apply_layernorm(y[m], of, sums, bias);
+            if (act) y[m] = 0.5f * y[m] * (1.0f + fast_tanh(0.7978845608028654f * gelu_cubic(y[m])));
+          }
+          delay();
+#pragma unroll
+          for (int m = 0; m < MINE; m++) {
+            const int j = group + n0 + m * FINISH;
+            if (VERIFY && j >= rows) break;
+            if (out == GS_PERSISTENT_LOGITS) {
+              if (has) take_logit<Traits>(p, sh, work, j, row, row - s.row, y[m], best, best_id);
+            } else if (out == GS_PERSISTENT_RESIDUAL) {
+              if constexpr (Traits::MANY) {
+                x = y[m] + sh.own[row0 + j][lane % 16];
+                __syncwarp();
+                if (has) sh.own[row0 + j][lane] = x;
+              } else {
+                x += y[m];
+              }
+              const int from = F32_PER_PACKET * lane;
+              const float u0 = __shfl_sync(~0u, x, from & 31), u1 = __shfl_sync(~0u, x, (from + 1) & 31),
+                          u2 = __shfl_sync(~0u, x, (from + 2) & 31);
+              if (from < left)
+                store_packet(
+                    p.residual + (Traits::MANY ? (size_t)(row0 + j) * p.row_x : 0) +
+                        (size_t)(b * p.x.stride + lane) * 16,
+                    __float_as_uint(u0), __float_as_uint(u1), __float_as_uint(u2), epoch);
+            } else {
+              const int from = BF16_PER_PACKET * lane;
+              const uint32_t pair = pack2(y[m], __shfl_xor_sync(~0u, y[m], 1));  // of an even lane and the next one
+              const uint32_t u0 = __shfl_sync(~0u, pair, from & 31), u1 = __shfl_sync(~0u, pair, (from + 2) & 31),
+                             u2 = __shfl_sync(~0u, pair, (from + 4) & 31);
+              if (BATCHED) to = own_packets();
+              if (from < left)
+                store_packet(to + (Traits::MANY ? (size_t)j * (out == GS_PERSISTENT_QKV ? p.row_a : p.row_h) : 0), u0,
+                             u1, u2, epoch);
+            }
+          }
+        }
+        if (rest <= batch && f == ends && group + GROUP >= B) stamp<Traits>(p, pass, i, GS_PERSISTENT_PUBLISHED);
+        if (rest == s.rows && f == ends && group == start_of<Traits>(s))
+          stamp_arrived<Traits>(p, sh, pass, i, buffer);
+        barrier_arrive<Traits>(FREE + buffer);
+        buffer ^= 1;
+      }
+    }
+  }
+}
+
 template <typename Traits>
 __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &work, const BlockStep *steps, int of) {
-  constexpr int WARPS = Traits::WARPS, GROUP = Traits::GROUP, FINISH = Traits::FINISH, MINE = Traits::MINE,
-                ROWS = Traits::ROWS;
-  constexpr bool BATCHED = Traits::BATCHED, VERIFY = Traits::VERIFY;
-  const int lane = threadIdx.x % 32, b = blockIdx.x, f = Traits::MANY ? of : 0, B = BATCHED ? p.B : 1;
-  const float over_c = 1.0f / (float)p.C;
-  const int first = b * p.x.rows, own = min(p.x.rows, p.C - first);  // of the residual stream; own may be negative
-  const uint32_t epoch0 = Traits::SINGLE_STEP ? p.epoch - first_token<Traits>(p) * p.count : p.header->epoch;
+  constexpr int FINISH = Traits::FINISH;
+  constexpr bool VERIFY = Traits::VERIFY;
+  const int lane = threadIdx.x % 32, f = Traits::MANY ? of : 0;
+  const int first = blockIdx.x * p.x.rows, own = min(p.x.rows, p.C - first);  // of the residual stream; may be negative
+  uint32_t epoch = Traits::SINGLE_STEP ? p.epoch + p.only_step : p.header->epoch;
   const Finisher finisher = finisher_of<Traits>(p, f);
-  const int pos0 = finisher.pos0, ends = finisher.ends;
+  const int pos0 = finisher.pos0;
   int token = *p.token, buffer = 0;
   barrier_arrive<Traits>(FREE);
   barrier_arrive<Traits>(FREE + 1);
   int pass = first_token<Traits>(p);
 #pragma unroll 1
   for (int t = pass; t < p.tokens; pass++, t = VERIFY ? *(const volatile int *)&sh.step : t + 1) {
-    const uint32_t e0 = epoch0 + pass * p.count;
-    float x = 0;  // the residual stream at a row of the lane
+    float x = 0;
     float best = -INFINITY;
     int best_id = 0x7fffffff;
-    const int rows = VERIFY ? rows_of_pass<Traits>(sh) : B;
+    const int rows = VERIFY ? rows_of_pass<Traits>(sh) : Traits::BATCHED ? p.B : 1;
     for (int j = f; j < rows; j += FINISH) clear_found<Traits>(sh, j);
     if constexpr (Traits::MANY) {
+      // After layers that draft a pass has the residual stream of the rows before its last one.
+      const bool one = VERIFY && p.exit > 0;
 #pragma unroll 1
-      for (int j = f; j < rows; j += FINISH) {
+      for (int n = f; n < (one ? 1 : rows); n += FINISH) {
+        const int j = one ? *(const volatile int *)&sh.verified.row : n;
         if (Traits::SINGLE_STEP && p.only_step > FIRST_RESIDUAL) {
           if (lane < own) sh.own[j][lane] = own_residual(p, j, lane);
         } else if (lane < own)
@@ -270,165 +461,23 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
       x = Embedding<Traits>(p, max(token, 0), first + lane)[0] +
           to_float(__ldg(p.wpe + (size_t)(pos0 + t) * p.C + first + lane));
     }
+    Span span = first_span<Traits>(p, sh);
 #pragma unroll 1
-    for (int i = first_step<Traits>(p); i < end_step<Traits>(p); i++) {
-      const BlockStep &s = steps[i];
-      const uint32_t epoch = e0 + i + 1;
-      if (s.kind == GS_PERSISTENT_ATTENTION) {
-        if (s.split < 0) continue;
-        int n = s.row;
-#pragma unroll 1
-        do {
-          barrier_sync<Traits>(FULL + buffer);
-          if (f < (VERIFY ? rows : 1)) {
-            float most[MINE], sum[MINE];
-            uint32_t pair[MINE];
-#pragma unroll
-            for (int m = 0; m < MINE; m++) {
-              auto out = [&](int w) { return out_of(sh, work, buffer, w, min(f + m * FINISH, ROWS - 1)); };
-              most[m] = -INFINITY, sum[m] = 0;
-#pragma unroll
-              for (int w = 0; w < WARPS; w++) most[m] = fmaxf(most[m], out(w)[HEAD]);
-              float y0 = 0, y1 = 0;  // two dimensions of the lane
-#pragma unroll
-              for (int w = 0; w < WARPS; w++) {
-                const float2 of = *reinterpret_cast<const float2 *>(out(w) + HEAD);
-                const float by = exp2_fast(of.x - most[m]);
-                const float2 v = *reinterpret_cast<const float2 *>(out(w) + 2 * lane);
-                y0 = fmaf(by, v.x, y0), y1 = fmaf(by, v.y, y1), sum[m] = fmaf(by, of.y, sum[m]);
-              }
-              const float over = sum[m] > 0 ? reciprocal(sum[m]) : 0.0f;  // a split may have no keys
-              pair[m] = pack2(y0 * over, y1 * over);
-            }
-            delay();
-            const int from = 3 * min(lane, ATTENDED - 2);
-#pragma unroll
-            for (int m = 0; m < MINE; m++) {
-              const int j = f + m * FINISH;
-              if (VERIFY && j >= rows) break;
-              const uint32_t u0 = __shfl_sync(~0u, pair[m], from), u1 = __shfl_sync(~0u, pair[m], min(from + 1, 31)),
-                             u2 = __shfl_sync(~0u, pair[m], min(from + 2, 31));
-              const Item item = BATCHED ? item_of(n, i, p.NH, p.splits) : Item{VERIFY ? j : 0, s.row, s.split};
-              char *const to = p.attended + (size_t)item.row * p.row_o +
-                               (size_t)(item.head * (BATCHED ? p.splits : SPLITS) + item.split) * ATTENDED_STRIDE * 16;
-              if (lane < ATTENDED - 1) store_packet(to + lane * 16, u0, u1, u2, epoch);
-              else if (lane == ATTENDED - 1)
-                store_packet(to + lane * 16, __float_as_uint(most[m]), __float_as_uint(sum[m]), 0, epoch);
-            }
-            if (f == 0) {
-              stamp<Traits>(p, pass, i, GS_PERSISTENT_PUBLISHED);
-              stamp_arrived<Traits>(p, sh, pass, i, buffer);
-            }
-          }
-          barrier_arrive<Traits>(FREE + buffer);
-          buffer ^= 1;
-        } while (BATCHED && (n += gridDim.x) < p.items);
-        continue;
-      }
-      const bool norm = s.gain != nullptr;
-      const int out = s.out, act = s.act;
-      const int batch = Traits::batch(out);
-      int row = s.row + lane, packet = lane;
-      LayerNormStats one = {0, 1};  // of one row
-#pragma unroll 1
-      for (int rest = s.rows; rest > 0; rest -= batch, row += batch, packet += batch / BF16_PER_PACKET) {
-        const int left = min(rest, batch);
-        const bool has = lane < left;
-        const float bias = has && s.bias ? s.bias[row] : 0.0f, sums = has && norm ? s.sums[row] : 0.0f;
-#pragma unroll 1
-        for (int group = start_of<Traits>(s); group < B; group += GROUP) {
-          auto own_packets = [&] {
-            return out == GS_PERSISTENT_QKV ? p.qkv + (size_t)(b * p.a.stride + packet) * 16
-                                        : p.hidden + (size_t)(b * p.h.stride + packet) * 16;
-          };
-          char *to = BATCHED ? nullptr : own_packets();
-          if (!BATCHED) asm volatile("" : "+l"(to));  // it is computed before the sums
-          if constexpr (!BATCHED) {
-            if (norm && rest == s.rows) {
-              barrier_sync<Traits>(SUMMED);
-              if constexpr (VERIFY) {
-#pragma unroll
-                for (int m = 0; m < MINE; m++) {
-                  const int j = min(f + m * FINISH, ROWS - 1);
-                  const LayerNormStats of = layernorm_of_lanes<WARPS>(sh.lanes + j * WARPS, sh.about[j], over_c, p.eps);
-                  if (f + m * FINISH == j) sh.norm[j] = of;
-                }
-              } else {
-                one = layernorm_of_lanes<WARPS>(sh.lanes, sh.about[0], over_c, p.eps);
-              }
-            }
-          }
-          barrier_sync<Traits>(FULL + buffer);
-#pragma unroll 1
-          for (int n0 = VERIFY ? f : (f + FINISH * GROUP - group) % FINISH;
-               VERIFY ? n0 < rows : n0 < GROUP && group + n0 < B; n0 += FINISH * MINE) {
-            float y[MINE];
-#pragma unroll
-            for (int m = 0; m < MINE; m++) {
-              const int n = VERIFY ? min(n0 + m * FINISH, ROWS - 1) : n0;
-              LayerNormStats of = one;
-              if (VERIFY && norm) of = sh.norm[n];
-              if constexpr (BATCHED) {
-                y[m] = sum_of_parts<WARPS>([&](int w) { return sh.part[buffer][w][n][lane]; });
-                if (norm)
-                  of = layernorm_of<WARPS, Traits::SMALL>(sh.stats[out == GS_PERSISTENT_HIDDEN][group + n], over_c,
-                                                          p.eps);
-              } else {
-                const uint32_t at = shared_address(&sh.part[buffer][0][VERIFY ? n : 0][lane]);
-                y[m] = sum_of_parts<WARPS>(
-                    [&](int w) { return __uint_as_float(load_shared32(at + w * (int)sizeof(sh.part[0][0]))); });
-              }
-              y[m] = apply_layernorm(y[m], of, sums, bias);
-              if (act) y[m] = 0.5f * y[m] * (1.0f + fast_tanh(0.7978845608028654f * gelu_cubic(y[m])));
-            }
-            delay();
-#pragma unroll
-            for (int m = 0; m < MINE; m++) {
-              const int j = group + n0 + m * FINISH;
-              if (VERIFY && j >= rows) break;
-              if (out == GS_PERSISTENT_LOGITS) {
-                if (has) take_logit<Traits>(p, sh, work, j, row, row - s.row, y[m], best, best_id);
-              } else if (out == GS_PERSISTENT_RESIDUAL) {
-                if constexpr (Traits::MANY) {
-                  x = y[m] + sh.own[j][lane % 16];
-                  __syncwarp();
-                  if (has) sh.own[j][lane] = x;
-                } else {
-                  x += y[m];
-                }
-                const int from = F32_PER_PACKET * lane;
-                const float u0 = __shfl_sync(~0u, x, from & 31), u1 = __shfl_sync(~0u, x, (from + 1) & 31),
-                            u2 = __shfl_sync(~0u, x, (from + 2) & 31);
-                if (from < left)
-                  store_packet(
-                      p.residual + (Traits::MANY ? (size_t)j * p.row_x : 0) + (size_t)(b * p.x.stride + lane) * 16,
-                      __float_as_uint(u0), __float_as_uint(u1), __float_as_uint(u2), epoch);
-              } else {
-                const int from = BF16_PER_PACKET * lane;
-                const uint32_t pair = pack2(y[m], __shfl_xor_sync(~0u, y[m], 1));  // of an even lane and the next one
-                const uint32_t u0 = __shfl_sync(~0u, pair, from & 31), u1 = __shfl_sync(~0u, pair, (from + 2) & 31),
-                               u2 = __shfl_sync(~0u, pair, (from + 4) & 31);
-                if (BATCHED) to = own_packets();
-                if (from < left)
-                  store_packet(to + (Traits::MANY ? (size_t)j * (out == GS_PERSISTENT_QKV ? p.row_a : p.row_h) : 0), u0,
-                               u1, u2, epoch);
-              }
-            }
-          }
-          if (rest <= batch && f == ends && group + GROUP >= B) stamp<Traits>(p, pass, i, GS_PERSISTENT_PUBLISHED);
-          if (rest == s.rows && f == ends && group == start_of<Traits>(s))
-            stamp_arrived<Traits>(p, sh, pass, i, buffer);
-          barrier_arrive<Traits>(FREE + buffer);
-          buffer ^= 1;
-        }
-      }
+    while (true) {
+      if (Traits::VERIFY && span.rows > 1)
+        finish_span<Traits, Traits::ROWS>(p, sh, work, steps, f, finisher.ends, pass, span, buffer, epoch, x, best,
+                                          best_id);
+      else
+        finish_span<Traits, 1>(p, sh, work, steps, f, finisher.ends, pass, span, buffer, epoch, x, best, best_id);
+      if (!Traits::VERIFY || span.to == p.count) break;
+      span = next_span<Traits>(p, sh);
     }
 
     if (Traits::SINGLE_STEP) return;  // gs_sample takes the token
 
-    finish_token<Traits>(p, sh, work, steps[p.count - 1], finisher, t, pass, e0 + p.count, best, best_id, token);
+    finish_token<Traits>(p, sh, work, steps[p.count - 1], finisher, t, pass, epoch, best, best_id, token);
   }
-  finish_launch<Traits>(p, sh, finisher, epoch0 + pass * p.count, token);
+  finish_launch<Traits>(p, sh, finisher, epoch, token);
 }
 
 // ---------------------------------------------------------------- the warps that compute
@@ -614,33 +663,25 @@ __device__ inline void read_attended(const Params &p, Shared<Traits> &sh, const 
   }
 }
 
-template <typename Traits>
-__device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &work, const BlockStep *steps,
-                              int warp) {
+// What a warp that computes has from one step to the next.
+struct Progress {
+  uint32_t need;          // the epoch of what the next step reads
+  unsigned tile, buffer;  // how many tiles were taken, modulo 2 TILES; of the barriers
+};
+
+// The steps of a span, of ROWS rows at most or of sequences.
+template <typename Traits, int ROWS>
+__device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh, Work<Traits> &work,
+                                             const BlockStep *steps, int warp, Span span, Progress &progress) {
   constexpr int WARPS = Traits::WARPS, NB = Traits::NB, SMALL = Traits::SMALL, LARGE = Traits::LARGE, LB = Traits::LB,
                 XU = Traits::XU, HU = Traits::HU, C = Traits::C;
   constexpr int GROUP = Traits::GROUP, FRAGMENTS = Traits::FRAGMENTS;
-  constexpr int ROWS = Traits::ROWS;
-  constexpr bool BATCHED = Traits::BATCHED, VERIFY = Traits::VERIFY;
+  constexpr bool BATCHED = Traits::BATCHED, VERIFY = ROWS > 1, MANY = BATCHED || VERIFY;
   const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   uint16_t *const xs = work.x[warp] + 8;  // the part of x, high halves, then low
   const uint32_t fragment = shared_address(xs) + q * 16;
-  uint32_t need =
-      Traits::SINGLE_STEP ? p.epoch + p.only_step : p.header->epoch;  // the epoch of what the next step reads
-#pragma unroll 1
-  for (int n = 0; n < XU; n++)
-    work.slice_x[n][warp][lane] = packed(slice_of(p.x, F32_PER_PACKET, warp * SMALL, SMALL, 32 * n + lane, p.C), SMALL);
-#pragma unroll 1
-  for (int n = 0; n < HU; n++)
-    work.slice_h[n][warp][lane] =
-        packed(slice_of(p.h, BF16_PER_PACKET, warp * LARGE, LARGE, 32 * n + lane, 4 * p.C), LARGE);
-#pragma unroll 1
-  for (int n = threadIdx.x; n < 3 * WARPS * NB / 2 * 16; n += 32 * WARPS) {
-    const int head = n / 16;  // of all q, then k, then v
-    (&work.slice_q[0][0][0])[n] = packed(slice_of(p.a, BF16_PER_PACKET, head * HEAD, HEAD, n % 16, 3 * p.C), HEAD);
-  }
-  named_sync<32 * WARPS>(7);
-  unsigned tile = 0, buffer = 0;  // how many tiles were taken, modulo 2 TILES
+  uint32_t &need = progress.need;
+  unsigned &tile = progress.tile, &buffer = progress.buffer;
   static_assert((TILES & (TILES - 1)) == 0, "a power of 2");
   auto next = [&] { tile = (tile + 1) % (2 * TILES); };
   // Stores the values of a packet. It begins at an even one, so that pairs are words.
@@ -653,697 +694,735 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
   };
   // The decode step of this launch. A register for it would be one too many.
   const volatile int &t = sh.step;
+  auto place = [&] { return (int)t + first_row_of<Traits, ROWS>(sh); };  // of the first row in the launch
 #pragma unroll 1
-  while (t < p.tokens) {
+  for (int i = span.from; i < span.to; i++, need++) {
+    const BlockStep &s = steps[i];
+    if (s.kind == GS_PERSISTENT_ATTENTION) {
+      if (s.split < 0) continue;
+      // Warps 0 to 10 have sixteen keys of the cache at a time; the last warp has those of this launch.
+      const bool launch = opaque_if < Traits::PROMPT && Traits::NB == 4 > (warp) == WARPS - 1;
+      const int many = rows_of<ROWS>(sh);
+      int n = s.row;
 #pragma unroll 1
-    for (int i = first_step<Traits>(p); i < end_step<Traits>(p); i++, need++) {
-      const BlockStep &s = steps[i];
-      if (s.kind == GS_PERSISTENT_ATTENTION) {
-        if (s.split < 0) continue;
-        // Warps 0 to 10 have sixteen keys of the cache at a time; the last warp has those of this launch.
-        const bool launch = opaque_if < Traits::PROMPT && Traits::NB == 4 > (warp) == WARPS - 1;
-        const int many = rows_of_pass<Traits>(sh);
-        int n = s.row;
-#pragma unroll 1
-        do {
-          const Item item = BATCHED ? item_of(n, i, p.NH, p.splits) : Item{0, s.row, s.split};
-          const Keys of_cache = BATCHED ? keys_of<2 * HEAD, Traits::PROMPT>(p, sh, item) : Keys{0, s.rows};
-          const int keys = of_cache.count, head = item.head;
-          const bool last = item.split == (BATCHED ? p.splits : SPLITS) - 1;
-          const char *const qkv = p.qkv + (size_t)item.row * p.row_a;
-          // With two splits a block has one item at most.
-          // Of a prompt the tail has the keys of its rows, which are not needed after the item.
-          bf16 *const tail_k = tail_of(p, Traits::PROMPT ? 0 : s.tail + (BATCHED ? (n - s.row) / (int)gridDim.x : 0)),
-                      *const tail_v = tail_k + (Traits::PROMPT ? p.B : p.tokens) * HEAD;
-          uint32_t kb = shared_address(tail_k), vb = shared_address(tail_v);
-          unsigned tile_k = tile % TILES, tile_v = tile_k;
-          auto take = [&](bool first) {  // waits for keys and values
-            tile_k = tile % TILES;
-            const uint32_t keys_at = wait_first_tile<Traits>(p, sh, tile, i, [&] { return first && warp == 0; });
-            if (!launch) kb = keys_at;
-            next();
-            tile_v = tile % TILES;
-            const uint32_t values_at = wait_first_tile<Traits>(p, sh, tile, i, [&] { return first && warp == 0; });
-            if (!launch) vb = values_at;
-            next();
-          };
-          if (keys > 0) take(true);
-          const size_t behind = of_cache.first + (size_t)keys * (HEAD * sizeof(bf16));
-          bf16 *const cache_k = (bf16 *)(const_cast<char *>(s.source) + behind), *const cache_v =
-                                                                                     (bf16 *)(const_cast<char *>(
-                                                                                                  s.source_v) +
-                                                                                              behind);
-          int have = launch    ? (last ? (Traits::PROMPT ? item.row : (int)t) + many : 0)
-                     : BATCHED ? min(keys, Traits::CHUNK)
-                               : keys;
-          int begin = launch ? 0 : warp * KEYS;
-          if (Traits::SAMPLES || VERIFY) asm volatile("" : "+r"(begin));  // computed here: no register holds it elsewhere
-          uint4 a0 = {}, b0 = {}, a1 = {}, b1 = {};
-          uint32_t v[KEYS];
-          auto load = [&](int at) {
-            const uint32_t row = kb + min(at + g, have - 1) * 128 + q * 16,
-                           row8 = kb + min(at + g + 8, have - 1) * 128 + q * 16;
-            a0 = load_shared(row), b0 = load_shared(row8), a1 = load_shared(row + 64), b1 = load_shared(row8 + 64);
+      do {
+        const Item item = BATCHED ? item_of(n, i, p.NH, p.splits) : Item{0, s.row, s.split};
+        const Keys of_cache = BATCHED ? keys_of<2 * HEAD, Traits::PROMPT>(p, sh, item) : Keys{0, s.rows};
+        const int keys = of_cache.count, head = item.head;
+        const bool last = item.split == (BATCHED ? p.splits : SPLITS) - 1;
+        const char *const qkv = p.qkv + (size_t)item.row * p.row_a;
+        // With two splits a block has one item at most.
+        // Of a prompt the tail has the keys of its rows, which are not needed after the item.
+        bf16 *const tail_k = tail_of(p, Traits::PROMPT ? 0 : s.tail + (BATCHED ? (n - s.row) / (int)gridDim.x : 0)),
+                    *const tail_v = tail_k + (Traits::PROMPT ? p.B : p.tokens) * HEAD;
+        uint32_t kb = shared_address(tail_k), vb = shared_address(tail_v);
+        unsigned tile_k = tile % TILES, tile_v = tile_k;
+        auto take = [&](bool first) {  // waits for keys and values
+          tile_k = tile % TILES;
+          const uint32_t keys_at = wait_first_tile<Traits>(p, sh, tile, i, [&] { return first && warp == 0; });
+          if (!launch) kb = keys_at;
+          next();
+          tile_v = tile % TILES;
+          const uint32_t values_at = wait_first_tile<Traits>(p, sh, tile, i, [&] { return first && warp == 0; });
+          if (!launch) vb = values_at;
+          next();
+        };
+        if (keys > 0) take(true);
+        const size_t behind = of_cache.first + (size_t)keys * (HEAD * sizeof(bf16));
+        bf16 *const cache_k = (bf16 *)(const_cast<char *>(s.source) + behind), *const cache_v =
+                                                                                   (bf16 *)(const_cast<char *>(
+                                                                                                s.source_v) +
+                                                                                            behind);
+        int have = launch    ? (last ? (Traits::PROMPT ? item.row : place()) + many : 0)
+                   : BATCHED ? min(keys, Traits::CHUNK)
+                             : keys;
+        int begin = launch ? 0 : warp * KEYS;
+        if (Traits::SAMPLES || VERIFY) asm volatile("" : "+r"(begin));  // computed here: no register holds it elsewhere
+        uint4 a0 = {}, b0 = {}, a1 = {}, b1 = {};
+        uint32_t v[KEYS];
+        auto load = [&](int at) {
+          const uint32_t row = kb + min(at + g, have - 1) * 128 + q * 16,
+                         row8 = kb + min(at + g + 8, have - 1) * 128 + q * 16;
+          a0 = load_shared(row), b0 = load_shared(row8), a1 = load_shared(row + 64), b1 = load_shared(row8 + 64);
 #pragma unroll
-            for (int k = 0; k < KEYS; k++) v[k] = load_shared32(vb + min(at + k, have - 1) * 128 + lane * 4);
-          };
-          constexpr bool EARLY = !BATCHED && NB > 1;  // 384 wide models are slower with it
-          if (EARLY && !launch && begin < have) load(begin);
-          barrier_sync<Traits>(FREE + buffer);
-          float most = -1e30f, sum[ROWS] = {}, y0[ROWS] = {}, y1[ROWS] = {};
-          uint4 q0 = {}, q1 = {};
-          // The first warp waits for q even if it has no keys: a block that did not would write its next output before
-          // this one is read.
-          if (begin < have || warp == 0) {
-            delay();
-            // q, and in the last warp the new key (lanes 0 to 15) and value; of a prompt those of all rows up to its
-            // own.
-            const uint32_t pq = lane < 16 ? work.slice_q[0][head][lane] : 0,
-                           pn = launch ? work.slice_q[1 + lane / 16][head][lane % 16] : 0;
-            constexpr int KEY_ROWS = Traits::PROMPT ? Traits::PROMPT_ROWS : ROWS;
-            uint4 u[ROWS] = {}, w[KEY_ROWS] = {};
-            bool wait;
-            unsigned polls = 0;
-#pragma unroll 1
-            do {
-              if constexpr (!VERIFY)
-                load_packet_to(u[0], pq && (BATCHED || u[0].w != need), qkv + (size_t)packet_of(pq) * 16);
-              if constexpr (VERIFY) {
-                wait = false;
-#pragma unroll
-                for (int r = 0; r < ROWS; r++) {
-                  const char *const from = qkv + (unsigned)(r * p.row_a);
-                  load_packet_to(u[r], pq && r < many && u[r].w != need, from + packet_of(pq) * 16);
-                  load_packet_to(w[r], pn && r < many && w[r].w != need, from + packet_of(pn) * 16);
-                }
-#pragma unroll
-                for (int r = 0; r < ROWS; r++)
-                  wait |= r < many && ((pq && u[r].w != need) || (pn && w[r].w != need));
-              } else if constexpr (Traits::PROMPT) {
-#pragma unroll
-                for (int r = 0; r < KEY_ROWS; r++)
-                  w[r] = load_packet_if(pn && r <= item.row, p.qkv + (unsigned)(r * p.row_a + packet_of(pn) * 16));
-                wait = pq && u[0].w != need;
-#pragma unroll
-                for (int r = 0; r < KEY_ROWS; r++) wait |= pn && r <= item.row && w[r].w != need;
-              } else {
-                load_packet_to(w[0], pn && w[0].w != need, qkv + (size_t)packet_of(pn) * 16);
-                wait = (pq && u[0].w != need) || (pn && w[0].w != need);
-              }
-            } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
-            note_arrived<Traits>(sh, warp, buffer);
-#pragma unroll
-            for (int r = 0; r < ROWS; r++)
-              if (r < many) put(pq, u[r], xs + r * HEAD);
-            if constexpr (Traits::PROMPT) {
-#pragma unroll
-              for (int r = 0; r < KEY_ROWS; r++)
-                if (launch && r <= item.row)
-                  put(pn, w[r], reinterpret_cast<uint16_t *>((lane < 16 ? tail_k : tail_v) + r * HEAD));
-            } else {
-#pragma unroll
-              for (int r = 0; r < ROWS; r++)
-                if (launch && r < many)
-                  put(pn, w[r], reinterpret_cast<uint16_t *>((lane < 16 ? tail_k : tail_v) + (t + r) * HEAD));
-            }
-            __syncwarp();
-            if (Traits::PROMPT && launch && item.row == p.B - 1) {  // which has them all
-#pragma unroll 1
-              for (int r = 0; r < p.B; r++) {
-                reinterpret_cast<uint32_t *>(cache_k + r * HEAD)[lane] =
-                    reinterpret_cast<const uint32_t *>(tail_k + r * HEAD)[lane];
-                reinterpret_cast<uint32_t *>(cache_v + r * HEAD)[lane] =
-                    reinterpret_cast<const uint32_t *>(tail_v + r * HEAD)[lane];
-              }
-            }
-            if (BATCHED && !Traits::PROMPT && launch) {
-              reinterpret_cast<uint32_t *>(cache_k + t * HEAD)[lane] =
-                  reinterpret_cast<const uint32_t *>(tail_k + t * HEAD)[lane];
-              reinterpret_cast<uint32_t *>(cache_v + t * HEAD)[lane] =
-                  reinterpret_cast<const uint32_t *>(tail_v + t * HEAD)[lane];
-            }
-            // Of several rows, columns 2j and 2j + 1 have that of row j: a lane then has the scores of row q.
-            const uint32_t from = fragment + (VERIFY ? g / 2 * (HEAD * 2) : 0);
-            q0 = load_shared(from), q1 = load_shared(from + 64);
-          }
-          int done = 0;  // keys of chunks before
+          for (int k = 0; k < KEYS; k++) v[k] = load_shared32(vb + min(at + k, have - 1) * 128 + lane * 4);
+        };
+        constexpr bool EARLY = !BATCHED && NB > 1;  // 384 wide models are slower with it
+        if (EARLY && !launch && begin < have) load(begin);
+        barrier_sync<Traits>(FREE + buffer);
+        float most = -1e30f, sum[ROWS] = {}, y0[ROWS] = {}, y1[ROWS] = {};
+        uint4 q0 = {}, q1 = {};
+        // The first warp waits for q even if it has no keys: a block that did not would write its next output before
+        // this one is read.
+        if (begin < have || warp == 0) {
+          delay();
+          // q, and in the last warp the new key (lanes 0 to 15) and value; of a prompt those of all rows up to its
+          // own.
+          const uint32_t pq = lane < 16 ? work.slice_q[0][head][lane] : 0,
+                         pn = launch ? work.slice_q[1 + lane / 16][head][lane % 16] : 0;
+          constexpr int KEY_ROWS = Traits::PROMPT ? Traits::PROMPT_ROWS : ROWS;
+          uint4 u[ROWS] = {}, w[KEY_ROWS] = {};
+          bool wait;
+          unsigned polls = 0;
 #pragma unroll 1
           do {
-#pragma unroll 1
-            for (int at = begin; at < have; at += (WARPS - 1) * KEYS) {
-              if (!EARLY || launch || at > begin) load(at);
-              float d0[4] = {}, d1[4] = {};
-              mma(d0, a0, b0, q0);
-              mma(d1, a1, b1, q1);
-              // Keys g and g + 8: of column 0 in the lanes of q = 0, of several rows that of row q. In powers of 2.
-              const float scale = 0.125f * 1.4426950408889634f;
-              const int end = VERIFY && launch ? have - many + 1 + q : have;  // a row has keys up to its own
-              const float s0 = at + g < end ? (d0[0] + d1[0]) * scale : -1e30f,
-                          s1 = at + g + 8 < end ? (d0[2] + d1[2]) * scale : -1e30f;
-              float top = fmaxf(s0, s1);  // of one row all columns are equal
-#pragma unroll
-              for (int o = 4; o < 32; o *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, o));
-              top = fmaxf(most, top);
-              const float fade = exp2_fast(most - top);
-              if (VERIFY || q == 0) {
-                float *const weight = work.weight[warp][VERIFY ? q : 0];
-                weight[g] = exp2_fast(s0 - top), weight[g + 8] = exp2_fast(s1 - top);
-              }
-              __syncwarp();
-              most = top;
-#pragma unroll
-              for (int r = 0; r < ROWS; r++) {
-                const float by = VERIFY ? __shfl_sync(~0u, fade, r) : fade;
-                y0[r] *= by, y1[r] *= by;
-#pragma unroll
-                for (int k = 0; k < KEYS; k += 4) {
-                  const float4 w = *reinterpret_cast<const float4 *>(&work.weight[warp][r][k]);
-                  y0[r] = fmaf(w.x, low(v[k]), y0[r]), y1[r] = fmaf(w.x, high(v[k]), y1[r]);
-                  y0[r] = fmaf(w.y, low(v[k + 1]), y0[r]), y1[r] = fmaf(w.y, high(v[k + 1]), y1[r]);
-                  y0[r] = fmaf(w.z, low(v[k + 2]), y0[r]), y1[r] = fmaf(w.z, high(v[k + 2]), y1[r]);
-                  y0[r] = fmaf(w.w, low(v[k + 3]), y0[r]), y1[r] = fmaf(w.w, high(v[k + 3]), y1[r]);
-                  const float all = (w.x + w.y) + (w.z + w.w);
-                  sum[r] = k == 0 ? fmaf(sum[r], by, all) : sum[r] + all;
-                }
-              }
-              __syncwarp();
-            }
-            if constexpr (!BATCHED) break;
-            __syncwarp();
-            if (lane == 0 && keys > 0) mbarrier_arrive(&sh.empty[tile_k]), mbarrier_arrive(&sh.empty[tile_v]);
-            done += Traits::CHUNK;
-            if (done >= keys) break;
-            take(false);
-            have = launch ? 0 : min(keys - done, Traits::CHUNK);
-          } while (true);
-#pragma unroll
-          for (int r = 0; r < ROWS; r++) {
-            float *const out = out_of(sh, work, buffer, warp, r);
-            *reinterpret_cast<float2 *>(out + 2 * lane) = make_float2(y0[r], y1[r]);
-            const float largest = VERIFY ? __shfl_sync(~0u, most, r) : most;
-            if (lane == 0)
-              *reinterpret_cast<float2 *>(out + HEAD) = make_float2(largest, sum[r]);
-          }
-          if (!BATCHED && lane == 0 && keys > 0)
-            mbarrier_arrive(&sh.empty[tile_k]), mbarrier_arrive(&sh.empty[tile_v]);
-          barrier_arrive<Traits>(FULL + buffer);
-          if (!BATCHED && launch && last) {  // nobody waits for the cache
-#pragma unroll 1
-            for (int at = t * HEAD; at < (t + many) * HEAD; at += HEAD) {
-              reinterpret_cast<uint32_t *>(cache_k + at)[lane] = reinterpret_cast<const uint32_t *>(tail_k + at)[lane];
-              reinterpret_cast<uint32_t *>(cache_v + at)[lane] = reinterpret_cast<const uint32_t *>(tail_v + at)[lane];
-            }
-          }
-          buffer ^= 1;
-        } while (BATCHED && (n += gridDim.x) < p.items);
-        continue;
-      }
-
-      if (s.in == GS_PERSISTENT_HIDDEN) {  // a product of 4C inputs, of at most 16 rows
-        if (s.rows <= 0) continue;
-        constexpr int KEEP = Traits::KEEP;
-        constexpr bool BYTES = Traits::BYTES;
-        uint4 a[KEEP], b[KEEP];
-        Bytes<Traits, BYTES ? LB : 1> bytes;
-        const int mine = Traits::CHUNKS > 1 ? warp / 2 : 0;
-#pragma unroll 1
-        for (int n = 0; n < mine; n++) {
-          if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
-          next();
-        }
-        // The ring may have no room for the last tiles before the first ones were used, which only is after x has
-        // arrived: warps wait for each other first. Not if registers have all weights.
-        constexpr bool SOON = Traits::WIDE && !BYTES;
-        if (SOON) barrier_sync<Traits>(FREE + buffer);
-        const uint32_t begin = wait_first_tile<Traits>(p, sh, tile, i, [&] { return warp == 0; });
-        const unsigned this_tile = tile % TILES;
-        int side = Traits::CHUNKS > 1 ? warp % 2 : warp;
-        // What follows is computed here: no register holds it elsewhere.
-        if (Traits::MANY || Traits::Q8) asm volatile("" : "+r"(side));
-        const int first = side * LB;
-        const uint32_t stride = Traits::CHUNK_PITCH, base = begin + part_of_row<Traits>(first, q);
-        const uint32_t row = base + min(g, s.rows - 1) * stride, row8 = base + min(g + 8, s.rows - 1) * stride;
-        if constexpr (BYTES) {
-          bytes.load(0, row, first);
-          if (s.rows > 8) bytes.load(1, row8, first);
-          else bytes.clear(1);
-        } else if constexpr (Traits::Q8) {
-          load_weights<Traits>(a, row, first), load_weights<Traits>(b, row8, first);
-        } else {
-#pragma unroll
-          for (int k = 0; k < KEEP; k++) {
-            a[k] = load_shared(row + k * 64), b[k] = load_shared(row8 + k * 64);
-            if (!BATCHED) arrange(a[k], b[k], p.zero);
-          }
-        }
-        if (KEEP == LB || BYTES) {
-          __syncwarp();
-          if (lane == 0) mbarrier_arrive(&sh.empty[this_tile]);
-        }
-        next();
-#pragma unroll 1
-        for (int n = mine + 1; n < Traits::CHUNKS; n++) {
-          if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
-          next();
-        }
-        const int start = start_of<Traits>(s);
-#pragma unroll 1
-        for (int group = start; group < B; group += GROUP) {
-          if (!SOON || group > start) barrier_sync<Traits>(FREE + buffer);
-          delay();
-          uint32_t ph[HU];
-#pragma unroll
-          for (int n = 0; n < HU; n++) ph[n] = work.slice_h[n][warp][lane];
-          constexpr int AT_ONCE = VERIFY ? ROWS : Traits::AT_ONCE;
-#pragma unroll
-          for (int j = 0; j < GROUP * ROWS; j += AT_ONCE) {
-            const char *const from = Traits::MANY ? packets_of(p.hidden, group + j, p.row_h) : p.hidden;
-            const int rows = BATCHED ? B - group - j : rows_of_pass<Traits>(sh) - j;
-            uint4 u[AT_ONCE][HU] = {};
-            bool wait;
-            unsigned polls = 0;
-            if (Traits::MANY && rows <= 0) break;
-#pragma unroll 1
-            do {
+            if constexpr (!VERIFY)
+              load_packet_to(u[0], pq && (BATCHED || u[0].w != need), qkv + (size_t)packet_of(pq) * 16);
+            if constexpr (VERIFY) {
               wait = false;
 #pragma unroll
-              for (int m = 0; m < AT_ONCE; m++)
-#pragma unroll
-                for (int n = 0; n < HU; n++)
-                  load_packet_to(u[m][n], ph[n] && m < rows && (BATCHED || u[m][n].w != need),
-                                 from + (Traits::MANY ? (unsigned)(m * p.row_h) : 0) + (size_t)packet_of(ph[n]) * 16);
-#pragma unroll
-              for (int m = 0; m < AT_ONCE; m++)
-#pragma unroll
-                for (int n = 0; n < HU; n++) wait |= ph[n] && m < rows && u[m][n].w != need;
-            } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
-#pragma unroll
-            for (int m = 0; m < AT_ONCE; m++)
-              if (m < rows) {
-#pragma unroll
-                for (int n = 0; n < HU; n++) put(ph[n], u[m][n], xs + (j + m) * Traits::ROW);
-              }
-          }
-          if (group == start) note_arrived<Traits>(sh, warp, buffer);
-          __syncwarp();
-          if constexpr (BYTES) {
-            const uint32_t at = shared_address(xs);
-            const float scale = quantise_part<LARGE>(at);
-            uint2 x[LB];
-#pragma unroll
-            for (int k = 0; k < LB; k++) x[k] = load_shared64(at + g % 2 * LARGE + k * 32 + q * 8);
-            const float2 y = bytes.times(x);
-            if (q == 0) sh.part[buffer][warp][0][g] = y.x * scale, sh.part[buffer][warp][0][g + 8] = y.y * scale;
-            barrier_arrive<Traits>(FULL + buffer);
-            buffer ^= 1;
-            break;
-          }
-          const uint32_t from = fragment + (Traits::MANY ? g / 2 * (Traits::ROW * 2) : 0);
-          float d[4][4] = {};
-#pragma unroll
-          for (int k = 0; k < KEEP; k++) {
-            const uint4 x = load_shared(from + k * 64);
-            if (BATCHED) mma(d[k % 4], a[k], b[k], x);
-            else mma_arranged(d[k % 4], a[k], b[k], x);
-          }
-          if (KEEP < LB) {
-            constexpr int UNROLL = BATCHED ? 2 : LB - KEEP;  // more take registers that hold weights
-#pragma unroll 1
-            for (int n = KEEP; n < LB; n += UNROLL) {
-#pragma unroll
-              for (int k = 0; k < UNROLL; k++) {
-                uint4 a[1], b[1];
-                load_weights<Traits>(a, row, first, n + k), load_weights<Traits>(b, row8, first, n + k);
-                mma(d[(KEEP + k) % 4], a[0], b[0], load_shared(from + (n + k) * 64));
-              }
-            }
-            __syncwarp();
-            if (lane == 0 && group + GROUP >= B) mbarrier_arrive(&sh.empty[this_tile]);
-          }
-          if (Traits::MANY || q == 0) {
-            float *const to = sh.part[buffer][warp][Traits::MANY ? q : 0];
-            to[g] = (d[0][0] + d[1][0]) + (d[2][0] + d[3][0]);
-            to[g + 8] = (d[0][2] + d[1][2]) + (d[2][2] + d[3][2]);
-          }
-          barrier_arrive<Traits>(FULL + buffer);
-          buffer ^= 1;
-          if (BATCHED) __syncwarp();  // fragments are read before the next group is written
-        }
-        continue;
-      }
-
-      // A product of C inputs, up to 32 rows at a time. Of a tile, lanes of even g have rows of the first half, lanes
-      // of odd g rows of the second one, which lies in other banks.
-      const int mine = g % 2 * (Traits::TILE_ROWS / 2) + (Traits::STEP == 2 ? g / 2 % 2 * 2 + g / 4 : g / 2);
-      const bool norm = s.gain != nullptr;
-      uint32_t px[XU];
-      float gain[XU][F32_PER_PACKET];
-#pragma unroll
-      for (int n = 0; n < XU; n++) {
-        px[n] = work.slice_x[n][warp][lane];
-#pragma unroll
-        for (int k = 0; k < F32_PER_PACKET; k++)
-          gain[n][k] = norm && holds(px[n], k) ? __ldg(s.gain + warp * SMALL + at_of(px[n]) + k) : 0.0f;
-      }
-      uint4 x[NB] = {};
-      constexpr bool BYTES = Traits::BYTES;
-      uint2 x_bytes[NB] = {};
-      float x_scale = 0;
-      bool first = true;
-      // Of several sequences it is read again: no register holds it.
-      auto batch = [&] { return Traits::batch(BATCHED ? *(const volatile int *)&s.out : s.out); };
-#pragma unroll 1
-      for (int rest = s.rows; rest > 0; rest -= batch()) {
-        const int left = min(rest, batch());
-        uint4 a[FRAGMENTS][NB], b[FRAGMENTS][NB];
-        Bytes<Traits, BYTES ? NB : 1> bytes[FRAGMENTS];
-#pragma unroll
-        for (int m = 0; m < FRAGMENTS; m++) {
-          if (left <= 16 * m) {
-            bytes[m].clear(0), bytes[m].clear(1);
-#pragma unroll
-            for (int k = 0; k < NB; k++) a[m][k] = b[m][k] = make_uint4(0, 0, 0, 0);
-            continue;
-          }
-          const int rows = min(left - 16 * m, 16);
-          const uint32_t begin = wait_first_tile<Traits>(p, sh, tile, i, [&] { return first && warp == 0; });
-          const int block = opaque_if<(Traits::PROMPT ? NB != 4 : Traits::Q8 && NB == 5)>(warp) * NB;
-          const uint32_t base = begin + part_of_row<Traits>(block, q);
-          const uint32_t row = base + place_of_row<Traits>(min(mine, rows - 1));
-          if (Traits::TILE_ROWS == 16) {
-            const uint32_t row8 = base + place_of_row<Traits>(min(mine + 4, rows - 1));
-            if constexpr (BYTES) bytes[m].load(0, row, block), bytes[m].load(1, row8, block);
-            else load_weights<Traits>(a[m], row, block), load_weights<Traits>(b[m], row8, block);
-          } else if constexpr (BYTES) {
-            bytes[m].load(0, row, block);
-          } else {
-            load_weights<Traits>(a[m], row, block);
-          }
-          __syncwarp();
-          if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
-          next();
-          if (Traits::TILE_ROWS == 16) continue;
-          if (rows <= 8) {
-            bytes[m].clear(1);
-#pragma unroll
-            for (int k = 0; k < NB; k++) b[m][k] = make_uint4(0, 0, 0, 0);
-            continue;
-          }
-          const uint32_t row8 = wait_first_tile<Traits>(p, sh, tile, i, [&] { return first && warp == 0; }) +
-                                part_of_row<Traits>(Traits::Q8 ? block : warp * NB, q) +
-                                place_of_row<Traits>(min(mine, rows - 9));
-          if constexpr (BYTES) bytes[m].load(1, row8, block);
-          else load_weights<Traits>(b[m], row8, block);
-          __syncwarp();
-          if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
-          next();
-        }
-        if constexpr (BATCHED) {
-          constexpr int SUMS = NB > 2 ? 2 : NB;
-#pragma unroll 1
-          for (int group = start_of<Traits>(s); group < B; group += GROUP) {
-            const int rows = B - group;  // may be more than GROUP
-            constexpr bool APART = Traits::PROMPT && Traits::PROMPT_ROWS > GROUP;
-            const int slot = APART ? group & GROUP : group;  // of x: there is room for eight
-            uint16_t *const to = xs + slot * Traits::XROW;
-            float v[GROUP][XU][F32_PER_PACKET];
-            barrier_sync<Traits>(FREE + buffer);
-            if (first) {
-              delay();
-              if (s.in == GS_PERSISTENT_ATTENDED)
-                read_attended<Traits>(p, sh, packets_of(p.attended, group, p.row_o), warp, rows, need, i, to);
-              else read_residual<Traits>(p, sh, s, group, warp, t, rows, px, gain, need, i, to, v);
-              __syncwarp();
-              if (group == start_of<Traits>(s)) note_arrived<Traits>(sh, warp, buffer);
-            }
-            // Columns 2j and 2j + 1 have the high and the low halves of sequence j.
-            auto column = [&] { return APART ? opaque(lane) / 4 : g; };  // else registers are spilled
-            const uint32_t from =
-                fragment + (slot + column() / 2) * (Traits::XROW * 2) + (norm && column() % 2 ? Traits::LOW * 2 : 0);
-            float d[FRAGMENTS][SUMS][4] = {};
-#pragma unroll
-            for (int k = 0; k < NB; k++) {
-              const uint4 x = load_shared(from + k * 64);
-#pragma unroll
-              for (int m = 0; m < FRAGMENTS; m++) mma(d[m][k % SUMS], a[m][k], b[m][k], x);
-            }
-            if (first && norm) note_stats<Traits>(sh.stats[s.out == GS_PERSISTENT_HIDDEN] + group, warp, rows, px, v);
-#pragma unroll
-            for (int e = 0; e < 2 * FRAGMENTS; e++) {
-              float y = d[e / 2][0][e % 2 * 2], z = d[e / 2][0][e % 2 * 2 + 1];
-#pragma unroll
-              for (int k = 1; k < SUMS; k++) y += d[e / 2][k][e % 2 * 2], z += d[e / 2][k][e % 2 * 2 + 1];
-              sh.part[buffer][warp][q][16 * (e / 2) + e % 2 * (Traits::TILE_ROWS == 16 ? 4 : 8) + mine] =
-                  norm ? y + z : y;
-            }
-            barrier_arrive<Traits>(FULL + buffer);
-            buffer ^= 1;
-            if (Traits::PROMPT && Traits::PROMPT_ROWS == GROUP && !Traits::SINGLE_STEP)
-              break;  // there is one; where this is left out, or is not, registers are spilled
-          }
-          first = false;
-          continue;
-        }
-        if constexpr (!BATCHED && !BYTES) {
-#pragma unroll
-          for (int m = 0; m < FRAGMENTS; m++)
-#pragma unroll
-            for (int k = 0; k < NB; k++) arrange(a[m][k], b[m][k], p.zero);
-        }
-        barrier_sync<Traits>(FREE + buffer);
-        float v[ROWS][XU][F32_PER_PACKET] = {}, about[ROWS] = {};
-        uint32_t sums_at = 0, about_at = 0;
-        if (first) {
-          delay();
-          const int many = rows_of_pass<Traits>(sh);
-          if (s.in == GS_PERSISTENT_ATTENDED) {
-            // Half a warp has the packets of a split of a head, and of the split two further.
-            constexpr int HEADS = Traits::HEADS;
-            constexpr bool OPAQUE = (Traits::SAMPLES || VERIFY) && Traits::NB != 4;
-            const int head = opaque_if<OPAQUE>(warp) * SMALL / HEAD;
-            int packet = lane % 16, half = lane / 16;
-            if (Traits::SAMPLES || VERIFY) asm volatile("" : "+r"(packet), "+r"(half));
-            uint4 u[ROWS][HEADS][2] = {};
-            bool wait;
-            unsigned polls = 0;
-            const char *const last =
-                p.attended + (VERIFY ? (unsigned)(min(lane / (SPLITS * HEADS), many - 1) * p.row_o) : 0) +
-                ((size_t)(head * SPLITS + lane % (SPLITS * HEADS)) * ATTENDED_STRIDE + ATTENDED - 1) * 16;
-            // Most blocks have no part in attention and come here early. They poll the last packet of each split only:
-            // polls of all delay what they wait for.
-#pragma unroll 1
-            do wait = load_packet(last).w != need;
-            while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
-#pragma unroll 1
-            do {
-              wait = false;
-              auto lacks = [&](int r, int n, int k) {
-                return packet < ATTENDED && (!VERIFY || r < many) && u[r][n][k].w != need;
-              };
-#pragma unroll
-              for (int r = 0; r < ROWS; r++)
-#pragma unroll
-                for (int n = 0; n < HEADS; n++) {
-                  const char *from = p.attended + (VERIFY ? (unsigned)(r * p.row_o) : 0) +
-                                     ((size_t)((head + n) * SPLITS + half) * ATTENDED_STRIDE + packet) * 16;
-                  load_packet_to(u[r][n][0], lacks(r, n, 0), from),
-                      load_packet_to(u[r][n][1], lacks(r, n, 1), from + 2 * ATTENDED_STRIDE * 16);
-                }
-#pragma unroll
-              for (int r = 0; r < ROWS; r++)
-#pragma unroll
-                for (int n = 0; n < HEADS; n++) wait |= lacks(r, n, 0) || lacks(r, n, 1);
-            } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
-#pragma unroll
-            for (int r = 0; r < ROWS; r++) {
-              if (VERIFY && r >= many) break;
-#pragma unroll
-              for (int n = 0; n < HEADS; n++) {
-                const uint4 &p0 = u[r][n][0], &p1 = u[r][n][1];
-                const float m0 = __uint_as_float(__shfl_sync(~0u, p0.x, ATTENDED - 1, 16)),
-                            m1 = __uint_as_float(__shfl_sync(~0u, p1.x, ATTENDED - 1, 16));
-                float f0 = __uint_as_float(__shfl_sync(~0u, p0.y, ATTENDED - 1, 16)),
-                      f1 = __uint_as_float(__shfl_sync(~0u, p1.y, ATTENDED - 1, 16));
-                float most = fmaxf(m0, m1);
-                most = fmaxf(most, __shfl_xor_sync(~0u, most, 16));
-                f0 = __fmul_rn(f0, exp2_fast(m0 - most)), f1 = __fmul_rn(f1, exp2_fast(m1 - most));
-                float sum = f0 + f1;
-                sum += __shfl_xor_sync(~0u, sum, 16);
-                const float over = reciprocal(sum);
-                f0 *= over, f1 *= over;
-                const uint32_t w0[3] = {p0.x, p0.y, p0.z}, w1[3] = {p1.x, p1.y, p1.z};
-                constexpr int skip = NB % 2 * HEAD / 2;  // parts of odd warps begin in the middle of a head
-                const int at = n * HEAD + BF16_PER_PACKET * packet - (warp % 2 ? skip : 0);
-#pragma unroll
-                for (int k = 0; k < 3; k++) {
-                  // The compiler would contract it as it likes.
-                  float y0 = fmaf(f0, low(w0[k]), __fmul_rn(f1, low(w1[k]))),
-                        y1 = fmaf(f0, high(w0[k]), __fmul_rn(f1, high(w1[k])));
-                  y0 += __shfl_xor_sync(~0u, y0, 16), y1 += __shfl_xor_sync(~0u, y1, 16);
-                  if (half == 0 && packet < ATTENDED - 1 && BF16_PER_PACKET * packet + 2 * k < HEAD &&
-                      at + 2 * k >= 0 && at + 2 * k < SMALL)
-                    reinterpret_cast<uint32_t *>(xs + r * Traits::XROW)[at / 2 + k] = pack2(y0, y1);
-                }
-              }
-            }
-            if constexpr (BYTES) {
-              __syncwarp();
-              x_scale = quantise_part<SMALL>(shared_address(xs));
-            }
-          } else {
-            // Addresses are computed before x arrives.
-            sums_at = shared_address(&sh.lanes[warp][lane]), about_at = shared_address(&sh.about[0]);
-            keep_address(sums_at), keep_address(about_at);
-            if (s.in == GS_PERSISTENT_EMBEDDING) {
-#pragma unroll
               for (int r = 0; r < ROWS; r++) {
-                if (VERIFY && r >= many) break;
-                const int token = ((volatile int *)sh.token)[r], pos = *(volatile int *)&sh.pos0[0] + t + r;
-#pragma unroll
-                for (int n = 0; n < XU; n++) {
-                  const int c = opaque_if<Traits::Q8 && NB == 5>(warp) * SMALL + at_of(px[n]);
-                  const Embedding<Traits> e(p, token, c);
-                  const bf16 *w = p.wpe + (size_t)pos * C + c;
-#pragma unroll
-                  for (int k = 0; k < F32_PER_PACKET; k++)
-                    v[r][n][k] = holds(px[n], k) ? e[k] + to_float(__ldg(w + k)) : 0.0f;
-                }
-                about[r] = Embedding<Traits>(p, token, 0)[0] + to_float(__ldg(p.wpe + (size_t)pos * C));
+                const char *const from = qkv + (unsigned)(r * p.row_a);
+                load_packet_to(u[r], pq && r < many && u[r].w != need, from + packet_of(pq) * 16);
+                load_packet_to(w[r], pn && r < many && w[r].w != need, from + packet_of(pn) * 16);
               }
+#pragma unroll
+              for (int r = 0; r < ROWS; r++)
+                wait |= r < many && ((pq && u[r].w != need) || (pn && w[r].w != need));
+            } else if constexpr (Traits::PROMPT) {
+#pragma unroll
+              for (int r = 0; r < KEY_ROWS; r++)
+                w[r] = load_packet_if(pn && r <= item.row, p.qkv + (unsigned)(r * p.row_a + packet_of(pn) * 16));
+              wait = pq && u[0].w != need;
+#pragma unroll
+              for (int r = 0; r < KEY_ROWS; r++) wait |= pn && r <= item.row && w[r].w != need;
             } else {
-              uint4 u[ROWS][XU] = {};
-              unsigned polls = 0;
-              bool wait;
-              // Lanes without a packet, of which the last one is always, read the first packet of x.
-              static_assert(SMALL / F32_PER_PACKET + 2 < 32 * XU, "the last lane's last packet is not of the part");
-#pragma unroll 1
-              do {
-                wait = false;
-                // A load by predicate that is alone would become a branch.
-                if (ROWS * XU == 1) u[0][0] = load_packet(p.residual + (size_t)packet_of(px[0]) * 16);
-#pragma unroll
-                for (int r = 0; r < ROWS; r++)
-#pragma unroll
-                  for (int n = 0; n < XU && ROWS * XU > 1; n++)
-                    load_packet_to(u[r][n], (!VERIFY || r < many) && u[r][n].w != need,
-                                   p.residual + (VERIFY ? (unsigned)(r * p.row_x) : 0) + (size_t)packet_of(px[n]) * 16);
-#pragma unroll
-                for (int r = 0; r < ROWS; r++)
-#pragma unroll
-                  for (int n = 0; n < XU; n++) wait |= (!VERIFY || r < many) && u[r][n].w != need;
-              } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
-#pragma unroll
-              for (int r = 0; r < ROWS; r++) {
-                about[r] = __uint_as_float(__shfl_sync(~0u, u[r][XU - 1].x, 31));
-#pragma unroll
-                for (int n = 0; n < XU; n++)
-                  v[r][n][0] = __uint_as_float(u[r][n].x), v[r][n][1] = __uint_as_float(u[r][n].y),
-                  v[r][n][2] = __uint_as_float(u[r][n].z);
-              }
+              load_packet_to(w[0], pn && w[0].w != need, qkv + (size_t)packet_of(pn) * 16);
+              wait = (pq && u[0].w != need) || (pn && w[0].w != need);
             }
-            if constexpr (BYTES) {
-              uint32_t most = 0;
+          } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
+          note_arrived<Traits>(sh, warp, buffer);
 #pragma unroll
-              for (int n = 0; n < XU; n++)
+          for (int r = 0; r < ROWS; r++)
+            if (r < many) put(pq, u[r], xs + r * HEAD);
+          if constexpr (Traits::PROMPT) {
 #pragma unroll
-                for (int k = 0; k < F32_PER_PACKET; k++) {
-                  v[0][n][k] = holds(px[n], k) ? v[0][n][k] : 0.0f;
-                  most = max(most, __float_as_uint(__fmul_rn(v[0][n][k], gain[n][k])) & 0x7fffffff);
-                }
-              const Quantiser quantiser(most);
-              x_scale = quantiser.scale;
-#pragma unroll
-              for (int n = 0; n < XU; n++)
-#pragma unroll
-                for (int k = 0; k < F32_PER_PACKET; k++)
-                  if (holds(px[n], k))
-                    quantiser.store(shared_address(xs) + at_of(px[n]) + k, SMALL, __fmul_rn(v[0][n][k], gain[n][k]));
-            }
+            for (int r = 0; r < KEY_ROWS; r++)
+              if (launch && r <= item.row)
+                put(pn, w[r], reinterpret_cast<uint16_t *>((lane < 16 ? tail_k : tail_v) + r * HEAD));
+          } else {
 #pragma unroll
             for (int r = 0; r < ROWS; r++)
-#pragma unroll
-              for (int n = 0; n < XU && !BYTES; n++)
-#pragma unroll
-                for (int k = 0; k < F32_PER_PACKET; k++)
-                  if (holds(px[n], k)) {
-                    const float y = __fmul_rn(v[r][n][k], gain[n][k]);
-                    const uint32_t upper = pack2(y, 0);
-                    uint16_t *const to = xs + r * Traits::XROW + at_of(px[n]) + k;
-                    to[0] = (uint16_t)upper;
-                    to[Traits::LOW] = (uint16_t)pack2(y - low(upper), 0);
-                  } else {
-                    v[r][n][k] = 0.0f;
-                  }
+              if (launch && r < many)
+                put(pn, w[r], reinterpret_cast<uint16_t *>((lane < 16 ? tail_k : tail_v) + (place() + r) * HEAD));
           }
           __syncwarp();
-          // Column 0 has the high halves of x, column 1 the low ones; of several rows, columns 2j and 2j + 1.
-          const uint32_t from =
-              fragment + (VERIFY ? g / 2 * (Traits::XROW * 2) : 0) + (norm && g % 2 ? Traits::LOW * 2 : 0);
+          if (Traits::PROMPT && launch && item.row == p.B - 1) {  // which has them all
+#pragma unroll 1
+            for (int r = 0; r < p.B; r++) {
+              reinterpret_cast<uint32_t *>(cache_k + r * HEAD)[lane] =
+                  reinterpret_cast<const uint32_t *>(tail_k + r * HEAD)[lane];
+              reinterpret_cast<uint32_t *>(cache_v + r * HEAD)[lane] =
+                  reinterpret_cast<const uint32_t *>(tail_v + r * HEAD)[lane];
+            }
+          }
+          if (BATCHED && !Traits::PROMPT && launch) {
+            reinterpret_cast<uint32_t *>(cache_k + t * HEAD)[lane] =
+                reinterpret_cast<const uint32_t *>(tail_k + t * HEAD)[lane];
+            reinterpret_cast<uint32_t *>(cache_v + t * HEAD)[lane] =
+                reinterpret_cast<const uint32_t *>(tail_v + t * HEAD)[lane];
+          }
+          // Of several rows, columns 2j and 2j + 1 have that of row j: a lane then has the scores of row q.
+          const uint32_t from = fragment + (VERIFY ? g / 2 * (HEAD * 2) : 0);
+          q0 = load_shared(from), q1 = load_shared(from + 64);
+        }
+        int done = 0;  // keys of chunks before
+#pragma unroll 1
+        do {
+#pragma unroll 1
+          for (int at = begin; at < have; at += (WARPS - 1) * KEYS) {
+            if (!EARLY || launch || at > begin) load(at);
+            float d0[4] = {}, d1[4] = {};
+            mma(d0, a0, b0, q0);
+            mma(d1, a1, b1, q1);
+            // Keys g and g + 8: of column 0 in the lanes of q = 0, of several rows that of row q. In powers of 2.
+            const float scale = 0.125f * 1.4426950408889634f;
+            const int end = VERIFY && launch ? have - many + 1 + q : have;  // a row has keys up to its own
+            const float s0 = at + g < end ? (d0[0] + d1[0]) * scale : -1e30f,
+                        s1 = at + g + 8 < end ? (d0[2] + d1[2]) * scale : -1e30f;
+            float top = fmaxf(s0, s1);  // of one row all columns are equal
 #pragma unroll
-          for (int k = 0; k < NB; k++)
-            if (BYTES) x_bytes[k] = load_shared64(shared_address(xs) + g % 2 * SMALL + k * 32 + q * 8);
-            else x[k] = load_shared(from + k * 64);
-          note_arrived<Traits>(sh, warp, buffer);  // while x is on its way to registers
-          if (norm) {
+            for (int o = 4; o < 32; o *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, o));
+            top = fmaxf(most, top);
+            const float fade = exp2_fast(most - top);
+            if (VERIFY || q == 0) {
+              float *const weight = work.weight[warp][VERIFY ? q : 0];
+              weight[g] = exp2_fast(s0 - top), weight[g + 8] = exp2_fast(s1 - top);
+            }
+            __syncwarp();
+            most = top;
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
-              float sum = 0, squares = 0;
+              const float by = VERIFY ? __shfl_sync(~0u, fade, r) : fade;
+              y0[r] *= by, y1[r] *= by;
 #pragma unroll
-              for (int n = 0; n < XU; n++)
-#pragma unroll
-                for (int k = 0; k < F32_PER_PACKET; k++) {
-                  const float z = holds(px[n], k) ? v[r][n][k] - about[r] : 0.0f;
-                  sum += z, squares = fmaf(z, z, squares);
-                }
-              store_shared2(sums_at + r * (int)(WARPS * sizeof(sh.lanes[0])), make_float2(sum, squares));
-              // The last lane of each warp does.
-              if (!px[XU - 1]) store_shared32(about_at + r * 4, __float_as_uint(about[r]));
+              for (int k = 0; k < KEYS; k += 4) {
+                const float4 w = *reinterpret_cast<const float4 *>(&work.weight[warp][r][k]);
+                y0[r] = fmaf(w.x, low(v[k]), y0[r]), y1[r] = fmaf(w.x, high(v[k]), y1[r]);
+                y0[r] = fmaf(w.y, low(v[k + 1]), y0[r]), y1[r] = fmaf(w.y, high(v[k + 1]), y1[r]);
+                y0[r] = fmaf(w.z, low(v[k + 2]), y0[r]), y1[r] = fmaf(w.z, high(v[k + 2]), y1[r]);
+                y0[r] = fmaf(w.w, low(v[k + 3]), y0[r]), y1[r] = fmaf(w.w, high(v[k + 3]), y1[r]);
+                const float all = (w.x + w.y) + (w.z + w.w);
+                sum[r] = k == 0 ? fmaf(sum[r], by, all) : sum[r] + all;
+              }
             }
-            barrier_arrive<Traits>(SUMMED);
+            __syncwarp();
+          }
+          if constexpr (!BATCHED) break;
+          __syncwarp();
+          if (lane == 0 && keys > 0) mbarrier_arrive(&sh.empty[tile_k]), mbarrier_arrive(&sh.empty[tile_v]);
+          done += Traits::CHUNK;
+          if (done >= keys) break;
+          take(false);
+          have = launch ? 0 : min(keys - done, Traits::CHUNK);
+        } while (true);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+          float *const out = out_of(sh, work, buffer, warp, r);
+          *reinterpret_cast<float2 *>(out + 2 * lane) = make_float2(y0[r], y1[r]);
+          const float largest = VERIFY ? __shfl_sync(~0u, most, r) : most;
+          if (lane == 0)
+            *reinterpret_cast<float2 *>(out + HEAD) = make_float2(largest, sum[r]);
+        }
+        if (!BATCHED && lane == 0 && keys > 0)
+          mbarrier_arrive(&sh.empty[tile_k]), mbarrier_arrive(&sh.empty[tile_v]);
+        barrier_arrive<Traits>(FULL + buffer);
+        if (!BATCHED && launch && last) {  // nobody waits for the cache
+#pragma unroll 1
+          for (int at = place() * HEAD, end = at + many * HEAD; at < end; at += HEAD) {
+            reinterpret_cast<uint32_t *>(cache_k + at)[lane] = reinterpret_cast<const uint32_t *>(tail_k + at)[lane];
+            reinterpret_cast<uint32_t *>(cache_v + at)[lane] = reinterpret_cast<const uint32_t *>(tail_v + at)[lane];
           }
         }
-        if constexpr (BYTES) {
-          first = false;
+        buffer ^= 1;
+      } while (BATCHED && (n += gridDim.x) < p.items);
+      continue;
+    }
+
+    if (s.in == GS_PERSISTENT_HIDDEN) {  // a product of 4C inputs, of at most 16 rows
+      if (s.rows <= 0) continue;
+      constexpr int KEEP = Traits::KEEP;
+      constexpr bool BYTES = Traits::BYTES;
+      uint4 a[KEEP], b[KEEP];
+      Bytes<Traits, BYTES ? LB : 1> bytes;
+      const int mine = Traits::CHUNKS > 1 ? warp / 2 : 0;
+#pragma unroll 1
+      for (int n = 0; n < mine; n++) {
+        if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
+        next();
+      }
+      // The ring may have no room for the last tiles before the first ones were used, which only is after x has
+      // arrived: warps wait for each other first. Not if registers have all weights.
+      constexpr bool SOON = Traits::WIDE && !BYTES;
+      if (SOON) barrier_sync<Traits>(FREE + buffer);
+      const uint32_t begin = wait_first_tile<Traits>(p, sh, tile, i, [&] { return warp == 0; });
+      const unsigned this_tile = tile % TILES;
+      int side = Traits::CHUNKS > 1 ? warp % 2 : warp;
+      // What follows is computed here: no register holds it elsewhere.
+      if (MANY || Traits::Q8) asm volatile("" : "+r"(side));
+      const int first = side * LB;
+      const uint32_t stride = Traits::CHUNK_PITCH, base = begin + part_of_row<Traits>(first, q);
+      const uint32_t row = base + min(g, s.rows - 1) * stride, row8 = base + min(g + 8, s.rows - 1) * stride;
+      if constexpr (BYTES) {
+        bytes.load(0, row, first);
+        if (s.rows > 8) bytes.load(1, row8, first);
+        else bytes.clear(1);
+      } else if constexpr (Traits::Q8) {
+        load_weights<Traits>(a, row, first), load_weights<Traits>(b, row8, first);
+      } else {
 #pragma unroll
-          for (int m = 0; m < 2; m++) {
-            if (left <= 16 * m) break;
-            const float2 y = bytes[m].times(x_bytes);
-            float *const to = sh.part[buffer][warp][0] + 16 * m + mine;
-            if (q == 0) to[0] = y.x * x_scale, to[Traits::TILE_ROWS == 16 ? 4 : 8] = y.y * x_scale;
-          }
+        for (int k = 0; k < KEEP; k++) {
+          a[k] = load_shared(row + k * 64), b[k] = load_shared(row8 + k * 64);
+          if (!BATCHED) arrange(a[k], b[k], p.zero);
+        }
+      }
+      if (KEEP == LB || BYTES) {
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive(&sh.empty[this_tile]);
+      }
+      next();
+#pragma unroll 1
+      for (int n = mine + 1; n < Traits::CHUNKS; n++) {
+        if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
+        next();
+      }
+      const int start = start_of<Traits>(s);
+#pragma unroll 1
+      for (int group = start; group < B; group += GROUP) {
+        if (!SOON || group > start) barrier_sync<Traits>(FREE + buffer);
+        delay();
+        uint32_t ph[HU];
+#pragma unroll
+        for (int n = 0; n < HU; n++) ph[n] = work.slice_h[n][warp][lane];
+        constexpr int AT_ONCE = VERIFY ? ROWS : Traits::AT_ONCE;
+#pragma unroll
+        for (int j = 0; j < GROUP * ROWS; j += AT_ONCE) {
+          const char *const from = MANY ? packets_of(p.hidden, group + j, p.row_h) : p.hidden;
+          const int rows = BATCHED ? B - group - j : rows_of<ROWS>(sh) - j;
+          uint4 u[AT_ONCE][HU] = {};
+          bool wait;
+          unsigned polls = 0;
+          if (MANY && rows <= 0) break;
+#pragma unroll 1
+          do {
+            wait = false;
+#pragma unroll
+            for (int m = 0; m < AT_ONCE; m++)
+#pragma unroll
+              for (int n = 0; n < HU; n++)
+                load_packet_to(u[m][n], ph[n] && m < rows && (BATCHED || u[m][n].w != need),
+                               from + (MANY ? (unsigned)(m * p.row_h) : 0) + (size_t)packet_of(ph[n]) * 16);
+#pragma unroll
+            for (int m = 0; m < AT_ONCE; m++)
+#pragma unroll
+              for (int n = 0; n < HU; n++) wait |= ph[n] && m < rows && u[m][n].w != need;
+          } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
+#pragma unroll
+          for (int m = 0; m < AT_ONCE; m++)
+            if (m < rows) {
+#pragma unroll
+              for (int n = 0; n < HU; n++) put(ph[n], u[m][n], xs + (j + m) * Traits::ROW);
+            }
+        }
+        if (group == start) note_arrived<Traits>(sh, warp, buffer);
+        __syncwarp();
+        if constexpr (BYTES) {
+          const uint32_t at = shared_address(xs);
+          const float scale = quantise_part<LARGE>(at);
+          uint2 x[LB];
+#pragma unroll
+          for (int k = 0; k < LB; k++) x[k] = load_shared64(at + g % 2 * LARGE + k * 32 + q * 8);
+          const float2 y = bytes.times(x);
+          if (q == 0) sh.part[buffer][warp][0][g] = y.x * scale, sh.part[buffer][warp][0][g + 8] = y.y * scale;
           barrier_arrive<Traits>(FULL + buffer);
           buffer ^= 1;
-          continue;
+          break;
         }
-        constexpr int SUMS = NB > 2 ? 2 : NB;
-        float d[2][SUMS][4] = {};
+        const uint32_t from = fragment + (MANY ? g / 2 * (Traits::ROW * 2) : 0);
+        float d[4][4] = {};
 #pragma unroll
-        for (int k = 0; k < NB; k++) mma_arranged(d[0][k % SUMS], a[0][k], b[0][k], x[k]);
-        if (left > 16) {
-#pragma unroll
-          for (int k = 0; k < NB; k++) mma_arranged(d[1][k % SUMS], a[1][k], b[1][k], x[k]);
+        for (int k = 0; k < KEEP; k++) {
+          const uint4 x = load_shared(from + k * 64);
+          if (BATCHED) mma(d[k % 4], a[k], b[k], x);
+          else mma_arranged(d[k % 4], a[k], b[k], x);
         }
-        first = false;
-        if (VERIFY || q == 0) {
+        if (KEEP < LB) {
+          constexpr int UNROLL = BATCHED ? 2 : LB - KEEP;  // more take registers that hold weights
+#pragma unroll 1
+          for (int n = KEEP; n < LB; n += UNROLL) {
 #pragma unroll
-          for (int e = 0; e < 4; e++) {
-            float y = d[e / 2][0][e % 2 * 2], z = d[e / 2][0][e % 2 * 2 + 1];
-#pragma unroll
-            for (int k = 1; k < SUMS; k++) y += d[e / 2][k][e % 2 * 2], z += d[e / 2][k][e % 2 * 2 + 1];
-            sh.part[buffer][warp][VERIFY ? q : 0][16 * (e / 2) + e % 2 * (Traits::TILE_ROWS == 16 ? 4 : 8) + mine] =
-                norm ? y + z : y;
+            for (int k = 0; k < UNROLL; k++) {
+              uint4 a[1], b[1];
+              load_weights<Traits>(a, row, first, n + k), load_weights<Traits>(b, row8, first, n + k);
+              mma(d[(KEEP + k) % 4], a[0], b[0], load_shared(from + (n + k) * 64));
+            }
           }
+          __syncwarp();
+          if (lane == 0 && group + GROUP >= B) mbarrier_arrive(&sh.empty[this_tile]);
+        }
+        if (MANY || q == 0) {
+          float *const to = sh.part[buffer][warp][MANY ? q : 0];
+          to[g] = (d[0][0] + d[1][0]) + (d[2][0] + d[3][0]);
+          to[g + 8] = (d[0][2] + d[1][2]) + (d[2][2] + d[3][2]);
         }
         barrier_arrive<Traits>(FULL + buffer);
         buffer ^= 1;
+        if (BATCHED) __syncwarp();  // fragments are read before the next group is written
       }
+      continue;
+    }
+
+    // A product of C inputs, up to 32 rows at a time. Of a tile, lanes of even g have rows of the first half, lanes
+    // of odd g rows of the second one, which lies in other banks.
+    const int mine = g % 2 * (Traits::TILE_ROWS / 2) + (Traits::STEP == 2 ? g / 2 % 2 * 2 + g / 4 : g / 2);
+    const bool norm = s.gain != nullptr;
+    uint32_t px[XU];
+    float gain[XU][F32_PER_PACKET];
+#pragma unroll
+    for (int n = 0; n < XU; n++) {
+      px[n] = work.slice_x[n][warp][lane];
+#pragma unroll
+      for (int k = 0; k < F32_PER_PACKET; k++)
+        gain[n][k] = norm && holds(px[n], k) ? __ldg(s.gain + warp * SMALL + at_of(px[n]) + k) : 0.0f;
+    }
+    uint4 x[NB] = {};
+    constexpr bool BYTES = Traits::BYTES;
+    uint2 x_bytes[NB] = {};
+    float x_scale = 0;
+    bool first = true;
+    // Of several sequences it is read again: no register holds it.
+    auto batch = [&] { return Traits::batch(BATCHED ? *(const volatile int *)&s.out : s.out); };
+#pragma unroll 1
+    for (int rest = s.rows; rest > 0; rest -= batch()) {
+      const int left = min(rest, batch());
+      uint4 a[FRAGMENTS][NB], b[FRAGMENTS][NB];
+      Bytes<Traits, BYTES ? NB : 1> bytes[FRAGMENTS];
+#pragma unroll
+      for (int m = 0; m < FRAGMENTS; m++) {
+        if (left <= 16 * m) {
+          bytes[m].clear(0), bytes[m].clear(1);
+#pragma unroll
+          for (int k = 0; k < NB; k++) a[m][k] = b[m][k] = make_uint4(0, 0, 0, 0);
+          continue;
+        }
+        const int rows = min(left - 16 * m, 16);
+        const uint32_t begin = wait_first_tile<Traits>(p, sh, tile, i, [&] { return first && warp == 0; });
+        const int block = opaque_if<(Traits::PROMPT ? NB != 4 : Traits::Q8 && NB == 5)>(warp) * NB;
+        const uint32_t base = begin + part_of_row<Traits>(block, q);
+        const uint32_t row = base + place_of_row<Traits>(min(mine, rows - 1));
+        if (Traits::TILE_ROWS == 16) {
+          const uint32_t row8 = base + place_of_row<Traits>(min(mine + 4, rows - 1));
+          if constexpr (BYTES) bytes[m].load(0, row, block), bytes[m].load(1, row8, block);
+          else load_weights<Traits>(a[m], row, block), load_weights<Traits>(b[m], row8, block);
+        } else if constexpr (BYTES) {
+          bytes[m].load(0, row, block);
+        } else {
+          load_weights<Traits>(a[m], row, block);
+        }
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
+        next();
+        if (Traits::TILE_ROWS == 16) continue;
+        if (rows <= 8) {
+          bytes[m].clear(1);
+#pragma unroll
+          for (int k = 0; k < NB; k++) b[m][k] = make_uint4(0, 0, 0, 0);
+          continue;
+        }
+        const uint32_t row8 = wait_first_tile<Traits>(p, sh, tile, i, [&] { return first && warp == 0; }) +
+                              part_of_row<Traits>(Traits::Q8 ? block : warp * NB, q) +
+                              place_of_row<Traits>(min(mine, rows - 9));
+        if constexpr (BYTES) bytes[m].load(1, row8, block);
+        else load_weights<Traits>(b[m], row8, block);
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive(&sh.empty[tile % TILES]);
+        next();
+      }
+      if constexpr (BATCHED) {
+        constexpr int SUMS = NB > 2 ? 2 : NB;
+#pragma unroll 1
+        for (int group = start_of<Traits>(s); group < B; group += GROUP) {
+          const int rows = B - group;  // may be more than GROUP
+          constexpr bool APART = Traits::PROMPT && Traits::PROMPT_ROWS > GROUP;
+          const int slot = APART ? group & GROUP : group;  // of x: there is room for eight
+          uint16_t *const to = xs + slot * Traits::XROW;
+          float v[GROUP][XU][F32_PER_PACKET];
+          barrier_sync<Traits>(FREE + buffer);
+          if (first) {
+            delay();
+            if (s.in == GS_PERSISTENT_ATTENDED)
+              read_attended<Traits>(p, sh, packets_of(p.attended, group, p.row_o), warp, rows, need, i, to);
+            else read_residual<Traits>(p, sh, s, group, warp, t, rows, px, gain, need, i, to, v);
+            __syncwarp();
+            if (group == start_of<Traits>(s)) note_arrived<Traits>(sh, warp, buffer);
+          }
+          // Columns 2j and 2j + 1 have the high and the low halves of sequence j.
+          auto column = [&] { return APART ? opaque(lane) / 4 : g; };  // else registers are spilled
+          const uint32_t from =
+              fragment + (slot + column() / 2) * (Traits::XROW * 2) + (norm && column() % 2 ? Traits::LOW * 2 : 0);
+          float d[FRAGMENTS][SUMS][4] = {};
+#pragma unroll
+          for (int k = 0; k < NB; k++) {
+            const uint4 x = load_shared(from + k * 64);
+#pragma unroll
+            for (int m = 0; m < FRAGMENTS; m++) mma(d[m][k % SUMS], a[m][k], b[m][k], x);
+          }
+          if (first && norm) note_stats<Traits>(sh.stats[s.out == GS_PERSISTENT_HIDDEN] + group, warp, rows, px, v);
+#pragma unroll
+          for (int e = 0; e < 2 * FRAGMENTS; e++) {
+            float y = d[e / 2][0][e % 2 * 2], z = d[e / 2][0][e % 2 * 2 + 1];
+#pragma unroll
+            for (int k = 1; k < SUMS; k++) y += d[e / 2][k][e % 2 * 2], z += d[e / 2][k][e % 2 * 2 + 1];
+            sh.part[buffer][warp][q][16 * (e / 2) + e % 2 * (Traits::TILE_ROWS == 16 ? 4 : 8) + mine] =
+                norm ? y + z : y;
+          }
+          barrier_arrive<Traits>(FULL + buffer);
+          buffer ^= 1;
+          if (Traits::PROMPT && Traits::PROMPT_ROWS == GROUP && !Traits::SINGLE_STEP)
+            break;  // there is one; where this is left out, or is not, registers are spilled
+        }
+        first = false;
+        continue;
+      }
+      if constexpr (!BATCHED && !BYTES) {
+#pragma unroll
+        for (int m = 0; m < FRAGMENTS; m++)
+#pragma unroll
+          for (int k = 0; k < NB; k++) arrange(a[m][k], b[m][k], p.zero);
+      }
+      barrier_sync<Traits>(FREE + buffer);
+      float v[ROWS][XU][F32_PER_PACKET] = {}, about[ROWS] = {};
+      uint32_t sums_at = 0, about_at = 0;
+      if (first) {
+        delay();
+        const int many = rows_of<ROWS>(sh);
+        if (s.in == GS_PERSISTENT_ATTENDED) {
+          // Half a warp has the packets of a split of a head, and of the split two further.
+          constexpr int HEADS = Traits::HEADS;
+          constexpr bool OPAQUE = (Traits::SAMPLES || VERIFY) && Traits::NB != 4;
+          const int head = opaque_if<OPAQUE>(warp) * SMALL / HEAD;
+          int packet = lane % 16, half = lane / 16;
+          if (Traits::SAMPLES || VERIFY) asm volatile("" : "+r"(packet), "+r"(half));
+          uint4 u[ROWS][HEADS][2] = {};
+          bool wait;
+          unsigned polls = 0;
+          const char *const last =
+              p.attended + (VERIFY ? (unsigned)(min(lane / (SPLITS * HEADS), many - 1) * p.row_o) : 0) +
+              ((size_t)(head * SPLITS + lane % (SPLITS * HEADS)) * ATTENDED_STRIDE + ATTENDED - 1) * 16;
+          // Most blocks have no part in attention and come here early. They poll the last packet of each split only:
+          // polls of all delay what they wait for.
+#pragma unroll 1
+          do wait = load_packet(last).w != need;
+          while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
+#pragma unroll 1
+          do {
+            wait = false;
+            auto lacks = [&](int r, int n, int k) {
+              return packet < ATTENDED && (!VERIFY || r < many) && u[r][n][k].w != need;
+            };
+#pragma unroll
+            for (int r = 0; r < ROWS; r++)
+#pragma unroll
+              for (int n = 0; n < HEADS; n++) {
+                const char *from = p.attended + (VERIFY ? (unsigned)(r * p.row_o) : 0) +
+                                   ((size_t)((head + n) * SPLITS + half) * ATTENDED_STRIDE + packet) * 16;
+                load_packet_to(u[r][n][0], lacks(r, n, 0), from),
+                    load_packet_to(u[r][n][1], lacks(r, n, 1), from + 2 * ATTENDED_STRIDE * 16);
+              }
+#pragma unroll
+            for (int r = 0; r < ROWS; r++)
+#pragma unroll
+              for (int n = 0; n < HEADS; n++) wait |= lacks(r, n, 0) || lacks(r, n, 1);
+          } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
+#pragma unroll
+          for (int r = 0; r < ROWS; r++) {
+            if (VERIFY && r >= many) break;
+#pragma unroll
+            for (int n = 0; n < HEADS; n++) {
+              const uint4 &p0 = u[r][n][0], &p1 = u[r][n][1];
+              const float m0 = __uint_as_float(__shfl_sync(~0u, p0.x, ATTENDED - 1, 16)),
+                          m1 = __uint_as_float(__shfl_sync(~0u, p1.x, ATTENDED - 1, 16));
+              float f0 = __uint_as_float(__shfl_sync(~0u, p0.y, ATTENDED - 1, 16)),
+                    f1 = __uint_as_float(__shfl_sync(~0u, p1.y, ATTENDED - 1, 16));
+              float most = fmaxf(m0, m1);
+              most = fmaxf(most, __shfl_xor_sync(~0u, most, 16));
+              f0 = __fmul_rn(f0, exp2_fast(m0 - most)), f1 = __fmul_rn(f1, exp2_fast(m1 - most));
+              float sum = f0 + f1;
+              sum += __shfl_xor_sync(~0u, sum, 16);
+              const float over = reciprocal(sum);
+              f0 *= over, f1 *= over;
+              const uint32_t w0[3] = {p0.x, p0.y, p0.z}, w1[3] = {p1.x, p1.y, p1.z};
+              constexpr int skip = NB % 2 * HEAD / 2;  // parts of odd warps begin in the middle of a head
+              const int at = n * HEAD + BF16_PER_PACKET * packet - (warp % 2 ? skip : 0);
+#pragma unroll
+              for (int k = 0; k < 3; k++) {
+                // The compiler would contract it as it likes.
+                float y0 = fmaf(f0, low(w0[k]), __fmul_rn(f1, low(w1[k]))),
+                      y1 = fmaf(f0, high(w0[k]), __fmul_rn(f1, high(w1[k])));
+                y0 += __shfl_xor_sync(~0u, y0, 16), y1 += __shfl_xor_sync(~0u, y1, 16);
+                if (half == 0 && packet < ATTENDED - 1 && BF16_PER_PACKET * packet + 2 * k < HEAD &&
+                    at + 2 * k >= 0 && at + 2 * k < SMALL)
+                  reinterpret_cast<uint32_t *>(xs + r * Traits::XROW)[at / 2 + k] = pack2(y0, y1);
+              }
+            }
+          }
+          if constexpr (BYTES) {
+            __syncwarp();
+            x_scale = quantise_part<SMALL>(shared_address(xs));
+          }
+        } else {
+          // Addresses are computed before x arrives.
+          sums_at = shared_address(&sh.lanes[warp][lane]), about_at = shared_address(&sh.about[0]);
+          keep_address(sums_at), keep_address(about_at);
+          if (s.in == GS_PERSISTENT_EMBEDDING) {
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+              if (VERIFY && r >= many) break;
+              const int token = ((volatile int *)sh.token)[first_row_of<Traits, ROWS>(sh) + r],
+                        pos = *(volatile int *)&sh.pos0[0] + place() + r;
+#pragma unroll
+              for (int n = 0; n < XU; n++) {
+                const int c = opaque_if<Traits::Q8 && NB == 5>(warp) * SMALL + at_of(px[n]);
+                const Embedding<Traits> e(p, token, c);
+                const bf16 *w = p.wpe + (size_t)pos * C + c;
+#pragma unroll
+                for (int k = 0; k < F32_PER_PACKET; k++)
+                  v[r][n][k] = holds(px[n], k) ? e[k] + to_float(__ldg(w + k)) : 0.0f;
+              }
+              about[r] = Embedding<Traits>(p, token, 0)[0] + to_float(__ldg(p.wpe + (size_t)pos * C));
+            }
+          } else {
+            uint4 u[ROWS][XU] = {};
+            unsigned polls = 0;
+            bool wait;
+            const char *const residual = p.residual + first_row_of<Traits, ROWS>(sh) * p.row_x;
+            // Rows but the last one have drafted since they were in these layers.
+            const uint32_t apart = VERIFY && i == p.exit ? p.exit + 1 : 0;
+            auto epoch_of = [&](int r) { return VERIFY ? need - (many - 1 - r) * apart : need; };
+            // Lanes without a packet, of which the last one is always, read the first packet of x.
+            static_assert(SMALL / F32_PER_PACKET + 2 < 32 * XU, "the last lane's last packet is not of the part");
+#pragma unroll 1
+            do {
+              wait = false;
+              // A load by predicate that is alone would become a branch.
+              if (ROWS * XU == 1) u[0][0] = load_packet(residual + (size_t)packet_of(px[0]) * 16);
+#pragma unroll
+              for (int r = 0; r < ROWS; r++)
+#pragma unroll
+                for (int n = 0; n < XU && ROWS * XU > 1; n++)
+                  load_packet_to(u[r][n], (!VERIFY || r < many) && u[r][n].w != epoch_of(r),
+                                 residual + (VERIFY ? (unsigned)(r * p.row_x) : 0) + (size_t)packet_of(px[n]) * 16);
+#pragma unroll
+              for (int r = 0; r < ROWS; r++)
+#pragma unroll
+                for (int n = 0; n < XU; n++) wait |= (!VERIFY || r < many) && u[r][n].w != epoch_of(r);
+            } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+              about[r] = __uint_as_float(__shfl_sync(~0u, u[r][XU - 1].x, 31));
+#pragma unroll
+              for (int n = 0; n < XU; n++)
+                v[r][n][0] = __uint_as_float(u[r][n].x), v[r][n][1] = __uint_as_float(u[r][n].y),
+                v[r][n][2] = __uint_as_float(u[r][n].z);
+            }
+          }
+          if constexpr (BYTES) {
+            uint32_t most = 0;
+#pragma unroll
+            for (int n = 0; n < XU; n++)
+#pragma unroll
+              for (int k = 0; k < F32_PER_PACKET; k++) {
+                v[0][n][k] = holds(px[n], k) ? v[0][n][k] : 0.0f;
+                most = max(most, __float_as_uint(__fmul_rn(v[0][n][k], gain[n][k])) & 0x7fffffff);
+              }
+            const Quantiser quantiser(most);
+            x_scale = quantiser.scale;
+#pragma unroll
+            for (int n = 0; n < XU; n++)
+#pragma unroll
+              for (int k = 0; k < F32_PER_PACKET; k++)
+                if (holds(px[n], k))
+                  quantiser.store(shared_address(xs) + at_of(px[n]) + k, SMALL, __fmul_rn(v[0][n][k], gain[n][k]));
+          }
+#pragma unroll
+          for (int r = 0; r < ROWS; r++)
+#pragma unroll
+            for (int n = 0; n < XU && !BYTES; n++)
+#pragma unroll
+              for (int k = 0; k < F32_PER_PACKET; k++)
+                if (holds(px[n], k)) {
+                  const float y = __fmul_rn(v[r][n][k], gain[n][k]);
+                  const uint32_t upper = pack2(y, 0);
+                  uint16_t *const to = xs + r * Traits::XROW + at_of(px[n]) + k;
+                  to[0] = (uint16_t)upper;
+                  to[Traits::LOW] = (uint16_t)pack2(y - low(upper), 0);
+                } else {
+                  v[r][n][k] = 0.0f;
+                }
+        }
+        __syncwarp();
+        // Column 0 has the high halves of x, column 1 the low ones; of several rows, columns 2j and 2j + 1.
+        const uint32_t from =
+            fragment + (VERIFY ? g / 2 * (Traits::XROW * 2) : 0) + (norm && g % 2 ? Traits::LOW * 2 : 0);
+#pragma unroll
+        for (int k = 0; k < NB; k++)
+          if (BYTES) x_bytes[k] = load_shared64(shared_address(xs) + g % 2 * SMALL + k * 32 + q * 8);
+          else x[k] = load_shared(from + k * 64);
+        note_arrived<Traits>(sh, warp, buffer);  // while x is on its way to registers
+        if (norm) {
+#pragma unroll
+          for (int r = 0; r < ROWS; r++) {
+            float sum = 0, squares = 0;
+#pragma unroll
+            for (int n = 0; n < XU; n++)
+#pragma unroll
+              for (int k = 0; k < F32_PER_PACKET; k++) {
+                const float z = holds(px[n], k) ? v[r][n][k] - about[r] : 0.0f;
+                sum += z, squares = fmaf(z, z, squares);
+              }
+            store_shared2(sums_at + r * (int)(WARPS * sizeof(sh.lanes[0])), make_float2(sum, squares));
+            // The last lane of each warp does.
+            if (!px[XU - 1]) store_shared32(about_at + r * 4, __float_as_uint(about[r]));
+          }
+          barrier_arrive<Traits>(SUMMED);
+        }
+      }
+      if constexpr (BYTES) {
+        first = false;
+#pragma unroll
+        for (int m = 0; m < 2; m++) {
+          if (left <= 16 * m) break;
+          const float2 y = bytes[m].times(x_bytes);
+          float *const to = sh.part[buffer][warp][0] + 16 * m + mine;
+          if (q == 0) to[0] = y.x * x_scale, to[Traits::TILE_ROWS == 16 ? 4 : 8] = y.y * x_scale;
+        }
+        barrier_arrive<Traits>(FULL + buffer);
+        buffer ^= 1;
+        continue;
+      }
+      constexpr int SUMS = NB > 2 ? 2 : NB;
+      float d[2][SUMS][4] = {};
+#pragma unroll
+      for (int k = 0; k < NB; k++) mma_arranged(d[0][k % SUMS], a[0][k], b[0][k], x[k]);
+      if (left > 16) {
+#pragma unroll
+        for (int k = 0; k < NB; k++) mma_arranged(d[1][k % SUMS], a[1][k], b[1][k], x[k]);
+      }
+      first = false;
+      if (VERIFY || q == 0) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+          float y = d[e / 2][0][e % 2 * 2], z = d[e / 2][0][e % 2 * 2 + 1];
+#pragma unroll
+          for (int k = 1; k < SUMS; k++) y += d[e / 2][k][e % 2 * 2], z += d[e / 2][k][e % 2 * 2 + 1];
+          sh.part[buffer][warp][VERIFY ? q : 0][16 * (e / 2) + e % 2 * (Traits::TILE_ROWS == 16 ? 4 : 8) + mine] =
+              norm ? y + z : y;
+        }
+      }
+      barrier_arrive<Traits>(FULL + buffer);
+      buffer ^= 1;
+    }
+  }
+}
+
+template <typename Traits>
+__device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &work, const BlockStep *steps,
+                              int warp) {
+  constexpr int WARPS = Traits::WARPS, NB = Traits::NB, SMALL = Traits::SMALL, LARGE = Traits::LARGE;
+  constexpr bool VERIFY = Traits::VERIFY;
+  const int lane = threadIdx.x % 32;
+  Progress progress = {Traits::SINGLE_STEP ? p.epoch + p.only_step : p.header->epoch, 0, 0};
+#pragma unroll 1
+  for (int n = 0; n < Traits::XU; n++)
+    work.slice_x[n][warp][lane] = packed(slice_of(p.x, F32_PER_PACKET, warp * SMALL, SMALL, 32 * n + lane, p.C), SMALL);
+#pragma unroll 1
+  for (int n = 0; n < Traits::HU; n++)
+    work.slice_h[n][warp][lane] =
+        packed(slice_of(p.h, BF16_PER_PACKET, warp * LARGE, LARGE, 32 * n + lane, 4 * p.C), LARGE);
+#pragma unroll 1
+  for (int n = threadIdx.x; n < 3 * WARPS * NB / 2 * 16; n += 32 * WARPS) {
+    const int head = n / 16;  // of all q, then k, then v
+    (&work.slice_q[0][0][0])[n] = packed(slice_of(p.a, BF16_PER_PACKET, head * HEAD, HEAD, n % 16, 3 * p.C), HEAD);
+  }
+  named_sync<32 * WARPS>(7);
+  const volatile int &t = sh.step;
+#pragma unroll 1
+  while (t < p.tokens) {
+    Span span = first_span<Traits>(p, sh);
+#pragma unroll 1
+    while (true) {
+      if (VERIFY && span.rows > 1) compute_span<Traits, Traits::ROWS>(p, sh, work, steps, warp, span, progress);
+      else compute_span<Traits, 1>(p, sh, work, steps, warp, span, progress);
+      if (!VERIFY || span.to == p.count) break;
+      span = next_span<Traits>(p, sh);
     }
     if (Traits::SINGLE_STEP) return;
     if constexpr (Traits::SAMPLES_EACH) {
       const BlockStep &s = steps[p.count - 1];
       const int step = t;  // it changes after the barrier
       barrier_sync<Traits>(LISTED);
-      sample_each<Traits>(p, sh, reinterpret_cast<SequenceCandidates *>(work.rooms), warp, s.row, s.rows, step, need);
+      sample_each<Traits>(p, sh, reinterpret_cast<SequenceCandidates *>(work.rooms), warp, s.row, s.rows, step,
+                          progress.need);
       if constexpr (VERIFY) {
         named_sync<32 * WARPS>(RANKED);
         if (warp == 0) accept(p, sh, step);
@@ -1440,7 +1519,7 @@ template <typename Traits> __device__ __forceinline__ void run_block(const Param
   if (has_logits && threadIdx.x == 0) logits.bias = head - logits.row, logits.sums = head + p.head - logits.row;
   if constexpr (Traits::SINGLE_STEP && !Traits::PROMPT) load_tail<Traits>(p, sh, steps[p.only_step]);
   if constexpr (Traits::VERIFY) {
-    for (int i = threadIdx.x; i <= pos0; i += Traits::THREADS) text_of(p)[i] = p.text[i];
+    for (int i = threadIdx.x; p.exit == 0 && i <= pos0; i += Traits::THREADS) text_of(p)[i] = p.text[i];
     __syncthreads();
     if (warp == 0) draft(p, sh, 0);
   }

@@ -89,6 +89,7 @@ struct Params {
   const int *ids;  // (B) of a prompt
   int *text;       // (P + 1) tokens so far; 0 if nothing reads them
   int verify;      // rows of a pass that verifies drafts, at most
+  int exit;        // the steps of the layers that draft; 0: drafts are looked up
   gs_sampling *sampling;
   int *pos, *token;
   gs_slot *slots;

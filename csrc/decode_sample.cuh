@@ -469,13 +469,14 @@ __device__ void sample_each(const Params &p, Shared &sh, SequenceCandidates *roo
                             int t, uint32_t epoch) {
   constexpr int WARPS = Traits::WARPS;
   const int B = Traits::VERIFY ? rows_of_pass<Traits>(sh) : p.B;
+  const int row = Traits::VERIFY && B == 1 ? *(const volatile int *)&sh.verified.row : warp;
   bool finite = false;
   if (warp < B) {
     Candidates &list = rooms[warp].list;
     finite = find_candidates<Traits>(p, sh, list, p.logits + (size_t)warp * p.ld + first,
                                      sh.found.lanes[warp][threadIdx.x % 32], warp, first, rows,
                                      Traits::VERIFY ? sh.verified.passes : t, epoch,
-                                     p.sampling->offset + place_of<Traits>(sh, warp) + t + 1);
+                                     p.sampling->offset + place_of<Traits>(sh, row) + t + 1);
     if (finite) sum_row(p, sh, list, warp, epoch);
   }
   named_sync<32 * WARPS>(RANKED);
@@ -572,6 +573,7 @@ __device__ __forceinline__ void finish_token(const Params &p, Shared &sh, Work &
   const int taken = VERIFY && of.f == 0 ? *(volatile int *)&sh.verified.taken : VERIFY ? 0 : B;
   if (VERIFY && Traits::STAMPS && of.f == 0 && lane == 0)
     stamps_of(p, pass, p.count)[GS_PERSISTENT_MADE] = taken << 8 | B;
+  if (VERIFY && of.reports && of.f == 0 && lane == 0 && taken == 0) sh.verified.drafted = gs_globaltimer();
   if (of.reports && lane == 0 && !p.logits_only) {
     __threadfence();
     const uint32_t expired = *(volatile uint32_t *)&p.header->expired;
@@ -580,7 +582,8 @@ __device__ __forceinline__ void finish_token(const Params &p, Shared &sh, Work &
       const uint64_t step = of.step0 + t + (VERIFY ? j : 0);
       gs_slot *slot = p.slots + step % p.slot_count * (Traits::PROMPT || VERIFY ? 1 : B) +
                       (Traits::PROMPT || VERIFY ? 0 : j);
-      if constexpr (VERIFY) token = ((volatile int *)sh.found.drawn)[j], slot->rows = j == 0 ? B : -1;
+      if constexpr (VERIFY) token = ((volatile int *)sh.found.drawn)[j], slot->rows = j == 0 ? B : -1,
+                               slot->verify = (int32_t)(gs_globaltimer() - sh.verified.drafted);
       if constexpr (Traits::SAMPLES_EACH) {
         token = sh.found.drawn[j], log_probability = sh.found.log_probability[j];
         if (!VERIFY) p.token[j] = token;

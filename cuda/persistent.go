@@ -117,6 +117,7 @@ type PersistentArgs struct {
 	IDs         Ptr   // (Rows) int32: the prompt
 	DType       DType // of weights: BF16 or Q8
 	Verify      int32 // 0, or 2 to PersistentVerify: passes of up to so many rows verify drafts, looked up in Text
+	Exit        int32 // with Verify: so many layers draft instead; 0: none do
 	Text        Ptr   // (P+1) int32: the tokens up to the last one, to which launches add theirs; or 0, without Verify
 }
 
@@ -172,6 +173,8 @@ func checkPersistent(op string, a *PersistentArgs, run bool) error {
 	case a.Verify != 0 && (a.B != 1 || a.Rows != 0 || a.LogitsOnly != 0 || run && a.Text == 0):
 		return shapeError(op, "drafts with B=%d, Rows=%d, LogitsOnly=%d and Text=%#x; B must be 1, Rows and LogitsOnly 0, "+
 			"and Text given", a.B, a.Rows, a.LogitsOnly, a.Text)
+	case a.Exit < 0 || a.Exit > 0 && a.Verify == 0:
+		return shapeError(op, "%d layers draft with Verify=%d; it must be 0 or more, and 0 without Verify", a.Exit, a.Verify)
 	case run && a.SlotCount < a.Tokens:
 		return shapeError(op, "%d slots for %d tokens", a.SlotCount, a.Tokens)
 	case run && a.Timeout < 1:

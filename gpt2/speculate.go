@@ -139,7 +139,7 @@ func (g *generation) draft() (end func(), err error) {
 	return func() {
 		d, s := runner.Drafted(), &g.stats.Speculated
 		s.Passes, s.Drafted, s.Accepted = s.Passes+d.Passes, s.Drafted+d.Drafted, s.Accepted+d.Accepted
-		s.VerifyTime += d.VerifyTime
+		s.DraftTime, s.VerifyTime = s.DraftTime+d.DraftTime, s.VerifyTime+d.VerifyTime
 		g.stats.DecodeSteps -= d.Accepted // which passes made beside others
 	}, runner.Draft(g.history[0], by)
 }

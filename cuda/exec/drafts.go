@@ -8,11 +8,13 @@ import (
 
 	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/humanize"
 )
 
 // drafts are what a session has to verify drafts in the persistent kernel, which looks them up in the text itself.
 type drafts struct {
 	rows   int              // of a pass that verifies, at most; 0 where none does
+	layers int              // that draft; 0: drafts are looked up
 	auto   bool             // goes without where none can be verified
 	always bool             // every launch verifies, whatever that brings: for tests
 	device *cuda.Buffer     // (Context + 1) int32, the text; then the logits of a pass
@@ -52,7 +54,7 @@ func (r *Runner) Draft(text []int32, by gpt2.Speculation) error {
 	for i, id := range text {
 		binary.LittleEndian.PutUint32(d.host.Bytes()[4*i:], uint32(id))
 	}
-	d.rows, d.auto, d.before, d.measured, d.row = by.Drafts+1, by.By == gpt2.DraftAuto, 0, gpt2.Speculated{}, 0
+	d.rows, d.layers, d.auto, d.before, d.measured, d.row = by.Drafts+1, by.Layers, by.By == gpt2.DraftAuto, 0, gpt2.Speculated{}, 0
 	d.guess.read(text)
 	return r.stream.CopyToDevice(d.device, 0, d.host, 0, 4*int64(len(text)))
 }
@@ -63,8 +65,9 @@ func (r *Runner) Drafted() gpt2.Speculated { return r.drafts.measured }
 // CanDraft says why decode steps cannot verify drafts of a drafter, nil if they can as far as is known.
 func (r *Runner) CanDraft(by gpt2.Speculation) error {
 	switch {
-	case by.By != gpt2.DraftLookup:
-		return fmt.Errorf("on a GPU drafts are looked up in the text (lookup), and not made by %s", by.By)
+	case by.By == gpt2.DraftExits && by.Layers >= len(r.options.Layers):
+		return fmt.Errorf("a run of %s has none beside those that draft; fewer must draft, or more run",
+			humanize.Count(len(r.options.Layers), "layer", "layers"))
 	case by.Drafts >= cuda.PersistentVerify:
 		return fmt.Errorf("these are too many drafts; a pass verifies at most %d here", cuda.PersistentVerify-1)
 	case r.backend.mode != Persistent:
@@ -100,7 +103,12 @@ func (d *drafts) took(s *cuda.Slot) {
 		d.measured.Passes++
 		d.measured.Drafted += int(s.Rows) - 1
 		if d.before != 0 {
-			d.measured.VerifyTime += time.Duration(s.Time - d.before)
+			took, verify := time.Duration(s.Time-d.before), time.Duration(s.Verify)
+			if d.layers == 0 {
+				verify = took
+			}
+			d.measured.VerifyTime += verify
+			d.measured.DraftTime += took - verify
 		}
 		d.row = 0
 	case s.Rows < 0:

@@ -150,8 +150,8 @@ func (r *Runner) launchPersistent(c *compiled, position, n int) (int, error) {
 	if drafts {
 		d := &r.drafts
 		l.At.Text, l.At.Logits = d.device.Ptr(), d.device.Ptr()+cuda.Ptr(d.begin)
-		if d.always || d.guess.made(d.rows) > persistent.Pays(r.model.Config.Channels) {
-			l.Verify = d.rows
+		if d.layers > 0 || d.always || d.guess.made(d.rows) > persistent.Pays(r.model.Config.Channels) {
+			l.Verify, l.Exit = d.rows, d.layers
 		}
 	}
 	rec, err := r.persistentRecorder()

@@ -235,6 +235,7 @@ type Launch struct {
 	Rows     int  // of a prompt; 1: decode steps
 	Apart    bool // it leaves the logits of its one step to another kernel
 	Verify   int  // of passes that verify drafts, the rows at most; 0: steps of one token
+	Exit     int  // with Verify, how many layers draft; 0: drafts are looked up in the text
 	Stamps   cuda.Ptr
 }
 
@@ -254,7 +255,7 @@ func (k *Kernel) at(l Addresses, rows int) cuda.PersistentArgs {
 // once; then nothing was launched.
 func (k *Kernel) Launch(l Launch) error {
 	a := k.at(l.At, l.Rows)
-	a.Tokens, a.Stamps, a.Verify = int32(l.Tokens), l.Stamps, int32(l.Verify)
+	a.Tokens, a.Stamps, a.Verify, a.Exit = int32(l.Tokens), l.Stamps, int32(l.Verify), int32(l.Exit)
 	if l.Apart {
 		a.LogitsOnly = 1
 	} else {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 // It returns what the drafts brought.
 func drafted(t *testing.T, what string, plain, drafting *gpt2.Session, prompt []int32, g gpt2.Generation) gpt2.Speculated {
 	t.Helper()
+	by := g.Speculate
 	text := func(s *gpt2.Session, by gpt2.Speculation) ([]gpt2.Token, []float32, time.Duration) {
 		must(t, s.Reset())
 		g.Speculate = by
@@ -29,7 +31,7 @@ func drafted(t *testing.T, what string, plain, drafting *gpt2.Session, prompt []
 	want, logits, took := text(plain, gpt2.Speculation{})
 	inOneKernel(t, plain)
 	drafting.Runner().(*Runner).drafts.always = true
-	got, row, with := text(drafting, gpt2.DefaultSpeculation(gpt2.DraftLookup))
+	got, row, with := text(drafting, by)
 	for i := range want {
 		if got[i].ID != want[i].ID || got[i].Position != want[i].Position || g.Sampling.LogProbs && got[i].LogProb != want[i].LogProb {
 			t.Fatalf("%s: token %d is %+v with drafts, and %+v without; %d and %d tokens", what, i, got[i], want[i], len(got), len(want))
@@ -38,7 +40,7 @@ func drafted(t *testing.T, what string, plain, drafting *gpt2.Session, prompt []
 	sameBits(t, what, row, logits)
 	d := drafting.Stats().Speculated
 	n := time.Duration(max(1, len(want)-1))
-	t.Logf("%s: %d tokens, %d passes, %d drafts, %d accepted; us per token %.1f, with drafts %.1f; of a pass %.1f", what, len(want), d.Passes, d.Drafted, d.Accepted,
+	t.Logf("%s, %s: %d tokens, %d passes, %d drafts, %d accepted; us per token %.1f, with drafts %.1f; of a pass %.1f", what, by, len(want), d.Passes, d.Drafted, d.Accepted,
 		float64(took/n)/1e3, float64(with/n)/1e3, float64(d.VerifyTime)/1e3/float64(max(1, d.Passes)))
 	return d
 }
@@ -51,34 +53,47 @@ func TestEmulatedDrafts(t *testing.T) {
 	m, b := emulatedModel(t), persistentGPU(t, false)
 	plain, drafting := session(t, m, b, gpt2.Options{}), session(t, m, b, gpt2.Options{})
 	prompt := []int32{7, 8, 9, 10, 11, 7, 8, 9, 12, 11, 7, 8}
+	lookup, exits := gpt2.DefaultSpeculation(gpt2.DraftLookup), gpt2.Speculation{By: gpt2.DraftExits, Layers: 1, Drafts: 3}
 	var all gpt2.Speculated
 	for _, how := range []gpt2.Sampling{{}, {Temperature: 0.2, TopK: 5, TopP: 0.95, Seed: 3, LogProbs: true}} {
-		d := drafted(t, fmt.Sprintf("temperature %g", how.Temperature), plain, drafting, prompt, gpt2.Generation{Tokens: 10, IgnoreEOS: true, Sampling: how})
-		all.Accepted, all.Drafted = all.Accepted+d.Accepted, all.Drafted+d.Drafted
+		for _, by := range []gpt2.Speculation{lookup, exits} {
+			d := drafted(t, fmt.Sprintf("temperature %g", how.Temperature), plain, drafting, prompt,
+				gpt2.Generation{Tokens: 10, IgnoreEOS: true, Sampling: how, Speculate: by})
+			all.Accepted, all.Drafted = all.Accepted+d.Accepted, all.Drafted+d.Drafted
+		}
 	}
 	if all.Accepted == 0 || all.Accepted == all.Drafted {
 		t.Errorf("of %d drafts %d were right", all.Drafted, all.Accepted)
 	}
-	to := record.New("test", "1")
-	must(t, drafting.Reset())
-	must(t, drafting.Record(to))
-	generate(t, drafting, prompt, gpt2.Generation{Tokens: 9, IgnoreEOS: true, Speculate: gpt2.DefaultSpeculation(gpt2.DraftLookup)})
-	must(t, drafting.StopRecording())
-	trace, verified, made := to.Trace(), 0, 0
-	_, kernels := ofDecode(trace)
-	for _, e := range trace.Events {
-		if e.Kind != traces.KindPass || e.Name == gpt2.PrefillPass {
-			continue
+	for _, by := range []gpt2.Speculation{lookup, exits} {
+		to := record.New("test", "1")
+		must(t, drafting.Reset())
+		must(t, drafting.Record(to))
+		generate(t, drafting, prompt, gpt2.Generation{Tokens: 9, IgnoreEOS: true, Speculate: by})
+		must(t, drafting.StopRecording())
+		trace, passes := to.Trace(), map[string]int{}
+		_, kernels := ofDecode(trace)
+		all := drafting.Runner().(*Runner).persistent.kernel.Steps() + 1
+		for _, e := range trace.Events {
+			if e.Kind != traces.KindPass || e.Name == gpt2.PrefillPass {
+				continue
+			}
+			passes[e.Name]++
+			want := all
+			if e.Name == gpt2.DraftPass {
+				want = 5*by.Layers + 2
+			}
+			if n := len(kernels[e.ID]); n != want {
+				t.Errorf("%s at %g has %d kernels, want %d", e.Name, e.Value, n, want)
+			}
 		}
-		if made++; e.Name == gpt2.VerifyPass {
-			verified++
+		d := drafting.Stats().Speculated
+		if n := passes[gpt2.VerifyPass]; n != d.Passes || n == 0 || n+passes[gpt2.DecodePass] != 8-d.Accepted {
+			t.Errorf("%s: %v, and measured %+v", by, passes, d)
 		}
-		if n := len(kernels[e.ID]); n != drafting.Runner().(*Runner).persistent.kernel.Steps()+1 {
-			t.Errorf("%s at %g has %d kernels", e.Name, e.Value, n)
+		if n := passes[gpt2.DraftPass]; (by == exits) != (n > 0) || by == exits && n != d.Drafted {
+			t.Errorf("%s: %v, and measured %+v", by, passes, d)
 		}
-	}
-	if d := drafting.Stats().Speculated; verified != d.Passes || verified == 0 || made != 8-d.Accepted {
-		t.Errorf("of %d passes %d verified drafts: %+v", made, verified, d)
 	}
 	// What a text that ended early left in slots counts in no later one, whose launches verify nothing.
 	must(t, drafting.Reset())
@@ -107,10 +122,21 @@ func TestEmulatedDrafts(t *testing.T) {
 func TestDraftsOnGPU(t *testing.T) {
 	more, _ := strconv.Atoi(os.Getenv("GPT2SCOPE_PROMPTS"))
 	b := persistentGPU(t, false)
+	lookup := gpt2.DefaultSpeculation(gpt2.DraftLookup)
+	ways := []gpt2.Speculation{lookup, lookup, {By: gpt2.DraftExits, Layers: 1, Drafts: 3}, {By: gpt2.DraftExits, Layers: 2, Drafts: 2}}
 	for _, spec := range []string{
 		"random:L=12,C=768,NH=12,V=50257,T=1024,seed=4", "random:L=6,C=384,NH=6,V=300,T=1024,seed=2", "random:L=1,C=384,NH=6,V=257,T=512",
+		"../../weights/shakespeare",
 	} {
-		m := randomModel(t, spec)
+		var m *gpt2.Model
+		if strings.HasPrefix(spec, "random:") {
+			m = randomModel(t, spec)
+		} else {
+			var err error
+			m, err = gpt2.Open(spec)
+			must(t, err)
+			t.Cleanup(func() { m.Close() })
+		}
 		plain, drafting := session(t, m, b, gpt2.Options{}), session(t, m, b, gpt2.Options{})
 		r := rand.New(rand.NewPCG(7, 8))
 		V, T := m.Config.Vocab, m.Config.Positions
@@ -121,9 +147,15 @@ func TestDraftsOnGPU(t *testing.T) {
 		for _, how := range []gpt2.Sampling{{}, {Temperature: 1, TopK: 40, Seed: 9}, {Temperature: 0.1, TopK: 3, TopP: 0.9, Seed: 5, LogProbs: true}} {
 			for _, run := range runs {
 				prompt := randomIDs(r, run[0], V)
-				for range 2 { // the second one repeats itself
+				for n, by := range ways { // the second one repeats itself
+					if by.Layers >= m.Config.Layers {
+						continue
+					}
 					drafted(t, fmt.Sprintf("%s, %d tokens after %d, temperature %g", spec, run[1], len(prompt), how.Temperature), plain, drafting, prompt,
-						gpt2.Generation{Tokens: run[1], IgnoreEOS: true, Sampling: how})
+						gpt2.Generation{Tokens: run[1], IgnoreEOS: true, Sampling: how, Speculate: by})
+					if n != 0 {
+						continue
+					}
 					prompt = slices.Concat(prompt, prompt)[:min(2*len(prompt), T-run[1]-1)]
 				}
 			}

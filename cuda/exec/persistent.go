@@ -164,7 +164,7 @@ func (r *Runner) launchPersistent(c *compiled, position, n int) (int, error) {
 	defer annotate.Range(name, nvtx.Green)()
 	var note *launchNote
 	if rec != nil {
-		note, l.Stamps = rec.begin(c, position, l.Tokens, l.Verify > 0)
+		note, l.Stamps = rec.begin(r, c, position, l)
 	}
 	err = k.Launch(l)
 	if note != nil {

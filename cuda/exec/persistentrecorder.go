@@ -18,6 +18,7 @@ type persistentRecorder struct {
 	blocks   int
 	failed   error     // why there is no room for stamps
 	verify   *compiled // a decode step that verifies drafts
+	draft    *compiled // one of the layers that draft
 	launches []*launchNote
 }
 
@@ -25,7 +26,7 @@ type persistentRecorder struct {
 type launchNote struct {
 	span
 	stamped *persistent.Stamped
-	passes  []passNote // its decode steps; if it verifies drafts, as many as there may be
+	passes  []passNote // its decode steps; with drafts, as many as there may be
 	verify  bool
 	sampled span // of the launch of another kernel that samples
 }
@@ -65,10 +66,13 @@ func (r *Runner) freeStamps() error {
 	return nil
 }
 
-// begin begins the note of a launch of n decode steps at a position. The launch stamps at the address that is returned,
-// 0 if there is no room for its stamps or events.
-func (p *persistentRecorder) begin(c *compiled, position, n int, verify bool) (*launchNote, cuda.Ptr) {
-	host := &p.rec.host
+// begin begins the note of a launch at a position. The launch stamps at the address that is returned, 0 if there is no
+// room for its stamps or events.
+func (p *persistentRecorder) begin(r *Runner, c *compiled, position int, launch persistent.Launch) (*launchNote, cuda.Ptr) {
+	host, n := &p.rec.host, launch.Tokens
+	if launch.Exit > 0 {
+		n *= launch.Verify // of a token's passes all but one draft
+	}
 	var stamped *persistent.Stamped
 	var at cuda.Ptr
 	if host.events+n*eventsOf(c) <= maxRecorded {
@@ -78,12 +82,17 @@ func (p *persistentRecorder) begin(c *compiled, position, n int, verify bool) (*
 		host.dropped += int64(n)
 		return nil, 0
 	}
-	if verify && p.verify == nil { // its costs are those of a row: weights are read once
+	if launch.Verify > 0 && p.verify == nil { // its costs are those of a row: weights are read once
 		plan := *c.plan
 		plan.Pass.Verify = true
 		p.verify = &compiled{plan: &plan}
 	}
-	l := &launchNote{stamped: stamped, passes: make([]passNote, n), verify: verify}
+	if launch.Exit > 0 {
+		pass := c.plan.Pass
+		pass.Exit = launch.Exit
+		p.draft = &compiled{plan: r.Plan(pass)}
+	}
+	l := &launchNote{stamped: stamped, passes: make([]passNote, n), verify: launch.Verify > 0}
 	for t := range l.passes {
 		l.passes[t] = host.begin(passAt{c, position + t, c.plan.Pass.Tokens})
 	}
@@ -130,12 +139,17 @@ func (p *persistentRecorder) events(next *uint64) (events []traces.Event) {
 				events = append(events, calls...)
 			}
 			for i, step := range p.steps {
+				if pass.plan.Pass.Exit > 0 && i >= len(p.steps)-2 {
+					step += len(pass.plan.Steps) - len(p.verify.plan.Steps)
+				}
 				if step >= len(pass.plan.Steps) { // it does not sample
 					continue
 				}
 				row := &l.stamped.Rows[t*len(p.steps)+i]
 				if row.End == 0 {
-					p.rec.lost++
+					if pass.plan.Pass.Exit == 0 {
+						p.rec.lost++
+					}
 					continue
 				}
 				begin := min(max(row.Begin, last), row.End)
@@ -159,19 +173,27 @@ func (p *persistentRecorder) events(next *uint64) (events []traces.Event) {
 
 // verified leaves the passes that a launch had, of those that it might have had.
 func (p *persistentRecorder) verified(l *launchNote) {
-	position := l.passes[0].position
+	position, drafted := l.passes[0].position, 0
 	for t := range l.passes {
 		row := &l.stamped.Rows[(t+1)*len(p.steps)-1]
-		if row.Made == 0 {
+		if row.Rows == 0 {
 			l.passes = l.passes[:max(1, t)] // a launch that failed may have none
 			return
 		}
-		pass := &l.passes[t]
+		pass, as := &l.passes[t], (*compiled)(nil)
 		pass.position = position
-		if row.Rows > 1 {
-			pass.plan, pass.recorded = p.verify.plan, p.rec.host.recordedPlan(passAt{p.verify, position, 1})
+		switch {
+		case row.Made == 0:
+			as, pass.position, drafted = p.draft, position+drafted, drafted+1
+		case row.Rows > 1:
+			as = p.verify
 		}
-		position += row.Made
+		if row.Made > 0 {
+			position, drafted = position+row.Made, 0
+		}
+		if as != nil {
+			pass.plan, pass.recorded = as.plan, p.rec.host.recordedPlan(passAt{as, pass.position, 1})
+		}
 	}
 }
 

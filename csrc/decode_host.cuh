@@ -91,7 +91,7 @@ int prepare(gs_stream *s, const gs_persistent_args *a, Params *p, size_t *bytes,
   if (a->candidates && p->head > MAX_ROWS)
     return gs_fail(GS_UNSUPPORTED, "a vocabulary of %d is too large to draw tokens in one kernel of %d blocks", p->V,
                    blocks);
-  for (*tokens = Traits::PROMPT ? 1 : GS_PERSISTENT_TOKENS; ring_of<Traits>(s, *p, *tokens) == 0; *tokens /= 2)
+  for (*tokens = Traits::TOKENS; ring_of<Traits>(s, *p, *tokens) == 0; *tokens /= 2)
     if (*tokens == 1)
       return gs_fail(GS_UNSUPPORTED,
                      "%d steps, a context of %d and %d %s leave too little shared memory to decode in one kernel",

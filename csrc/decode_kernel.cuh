@@ -45,6 +45,8 @@ struct Traits {
                                      : NB > 4 ? GROUP
                                               // of the widest models there is no room for two groups
                                               : GS_PERSISTENT_ROWS;
+  // Tokens of a launch, at most: their keys take room from weights where there are many layers or sequences.
+  static constexpr int TOKENS = PROMPT ? 1 : BATCHED || NB > 2 ? GS_PERSISTENT_TOKENS / 2 : GS_PERSISTENT_TOKENS;
   static constexpr int C = 32 * WARPS * NB;
   // Bytes of a row of weights of C inputs, and of 4C.
   static constexpr int ROW_BYTES = Q8 ? GS_Q8_ROW(C) : 2 * C, LONG_BYTES = Q8 ? GS_Q8_ROW(4 * C) : 8 * C;

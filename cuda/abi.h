@@ -443,7 +443,7 @@ typedef enum {
   GS_PERSISTENT_MADE = 2,
   GS_PERSISTENT_PUBLISHED = 3,  // the last outputs were stored for the other blocks
 } gs_persistent_stamp;
-#define GS_PERSISTENT_TOKENS 8
+#define GS_PERSISTENT_TOKENS 16
 #define GS_PERSISTENT_SEQUENCES 8
 #define GS_PERSISTENT_ROWS 8
 #define GS_PERSISTENT_VERIFY 4

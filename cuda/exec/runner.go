@@ -399,7 +399,7 @@ func (r *Runner) Decode(ctx context.Context, n int, emit func([]gpt2.Token) bool
 // ahead is how many decode steps are launched before the token of the first is read.
 func (r *Runner) ahead() int {
 	if k := r.persistent.kernel; r.persistent.on && !k.SamplesApart(r.state.sampling) {
-		return 2 * k.Tokens(r.state.sampling) // while a launch runs, the next one waits in the stream
+		return k.Tokens(r.state.sampling) + runAhead // while a launch runs, the next one waits in the stream
 	}
 	return runAhead
 }

@@ -572,8 +572,11 @@ func TestStopRewinds(t *testing.T) {
 				})
 				cancel(nil)
 				dropped := runAhead - 1
-				if mode == Persistent { // two launches, and the next one after the first token
-					dropped = (2+min(1, stop-1))*cuda.PersistentTokens - stop
+				if mode == Persistent { // two launches, and the next one when so many are left
+					dropped = 2*cuda.PersistentTokens - stop
+					if stop > cuda.PersistentTokens-runAhead+1 {
+						dropped += cuda.PersistentTokens
+					}
 				}
 				next = (next + int32(dropped)) % 257 // so no slot of a dropped step is taken for a new one
 				if want := map[int]error{0: nil, 1: enough}[round%2]; !errors.Is(err, want) || n != stop {

@@ -5,6 +5,7 @@
 //   bound: at least k of them reach it, and not many more.
 // * Each block publishes its logits that reach the bound, and has those of all in a list. If they are too many, since
 //   the greatest logits are in few blocks or equal, blocks first search for a higher bound: a hop for each halving.
+//   Where blocks have three rows at most, all have every logit after the first hop.
 // * The warps that compute put the k best in order, by counting for each those before it. One warp then sums their p in
 //   the CPU's order.
 #pragma once
@@ -213,17 +214,19 @@ __device__ bool find_candidates(const Params &p, Shared &sh, Candidates &list, c
   list.random = random53(p.sampling->seed, Traits::VERIFY ? 0 : sequence, position), list.top_p = p.sampling->top_p,
   list.temperature = p.sampling->temperature;
   const bool log_probs = p.sampling->log_probs;
+  const bool direct = p.head <= 3 && p.V <= MAX_RANKED;  // the packets have all logits
   uint4 u[BLOCKS_PER_LANE] = {};
   read_all(p, sh, bests, LINE, epoch, u);
   unsigned largest = 0;
 #pragma unroll
   for (int i = 0; i < BLOCKS_PER_LANE; i++) {  // x becomes the greatest of a block
+    largest = max(largest, max(max(u[i].x, u[i].y), u[i].z));
+    if (direct) continue;
     const unsigned low = min(u[i].x, u[i].y);
     u[i].x = max(u[i].x, u[i].y);
     u[i].y = min(u[i].x, u[i].z);
     u[i].x = max(u[i].x, u[i].z);
     u[i].z = low;
-    largest = max(largest, u[i].x);
   }
   largest = __reduce_max_sync(~0u, largest);
   const bool finite = largest < PLUS_INFINITY && largest > MINUS_INFINITY;
@@ -232,7 +235,7 @@ __device__ bool find_candidates(const Params &p, Shared &sh, Candidates &list, c
     // A bound that k to k + k/8 + 2 of the groups' best reach, if the search finds one.
     unsigned bound = 1;
     {
-      const bool wide = 2 * k > blocks;  // the blocks' best are not enough
+      const bool wide = direct || 2 * k > blocks;  // the blocks' best are not enough
       unsigned least = ~0u, have = 0;
       auto count = [&](unsigned key) {
         unsigned c = 0;
@@ -269,10 +272,43 @@ __device__ bool find_candidates(const Params &p, Shared &sh, Candidates &list, c
       }
     }
 
+    // Where the lane's candidates begin in the list, if it has so many; n becomes the number of all.
+    auto place = [&](int many) {
+      int to = many;
+#pragma unroll
+      for (int o = 1; o < 32; o *= 2) {
+        const int other = __shfl_up_sync(~0u, to, o);
+        if (lane >= o) to += other;
+      }
+      n = __shfl_sync(~0u, to, 31);
+      return to - many;
+    };
+    auto publish_part = [&] {
+      float part = 0;
+#pragma unroll 4
+      for (int at = lane; at < rows; at += 32) part += expf(logits[at] - of_key(largest));
+      part = (float)warp_sum((double)part);
+      if (lane == 0) store_packet(parts_of(p, sequence) + b * LINE, __float_as_uint(part), 0, 0, epoch);
+    };
+    if (direct) {
+      if (log_probs) publish_part();
+      int many = 0;
+#pragma unroll
+      for (int i = 0; i < BLOCKS_PER_LANE; i++) many += (u[i].x >= bound) + (u[i].y >= bound) + (u[i].z >= bound);
+      int to = place(many);
+#pragma unroll
+      for (int i = 0; i < BLOCKS_PER_LANE; i++) {
+        const int row = (32 * i + lane) * p.head;
+        if (u[i].x >= bound) list.rank[to++] = rank_of(u[i].x, row);
+        if (u[i].y >= bound) list.rank[to++] = rank_of(u[i].y, row + 1);
+        if (u[i].z >= bound) list.rank[to++] = rank_of(u[i].z, row + 2);
+      }
+      __syncwarp();
+    }
     uint64_t low = (uint64_t)bound << 32;
     uint32_t mark = epoch;
 #pragma unroll 1
-    for (int turn = 0;; turn++) {
+    for (int turn = 0; !direct; turn++) {
       // The block's candidates. Mostly a lane has two at most, which are its best.
       const bool all = __any_sync(~0u, own.third >= (unsigned)(low >> 32));
       int count = 0;
@@ -301,13 +337,7 @@ __device__ bool find_candidates(const Params &p, Shared &sh, Candidates &list, c
       // All blocks read the row of wte of the token that is sampled.
 #pragma unroll 1
       for (int i = 0; i < min(listed, 4); i++) prefetch_row<Traits::ROW_BYTES>(p.wte, rank_id(list.rank[i]));
-      if (log_probs && turn == 0) {
-        float part = 0;
-#pragma unroll 4
-        for (int at = lane; at < rows; at += 32) part += expf(logits[at] - of_key(largest));
-        part = (float)warp_sum((double)part);
-        if (lane == 0) store_packet(parts_of(p, sequence) + b * LINE, __float_as_uint(part), 0, 0, epoch);
-      }
+      if (log_probs && turn == 0) publish_part();
       __syncwarp();  // the list has been read
 
       read_all(p, sh, lists, LIST_PACKETS, mark, u);
@@ -317,14 +347,7 @@ __device__ bool find_candidates(const Params &p, Shared &sh, Candidates &list, c
         const int of = 32 * i + lane < blocks ? u[i].x >> 22 : 0;
         to += of, most = max(most, of);
       }
-      const int mine = to;
-#pragma unroll
-      for (int o = 1; o < 32; o *= 2) {
-        const int other = __shfl_up_sync(~0u, to, o);
-        if (lane >= o) to += other;
-      }
-      n = __shfl_sync(~0u, to, 31);
-      to -= mine;
+      to = place(to);
       if (n <= MAX_RANKED || turn > 0) {
         n = min(n, MAX_RANKED);
         auto put = [&](int block, unsigned key, uint32_t row) {

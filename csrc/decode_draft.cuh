@@ -22,6 +22,7 @@ struct Verified {
   int passes;  // that have ended
   int taken;   // tokens of the last one, 0 if it drafted
   int sure;    // twice the number of passes that there will be at least; 1 more if that is all
+  int wrong;   // passes whose first draft was wrong
   uint64_t drafted;  // when the last draft was there
 };
 
@@ -59,7 +60,7 @@ template <typename Shared> __device__ inline bool drafts(const Shared &sh, int p
 // tokens, the last such. Or it says how many passes draft.
 template <typename Shared> __device__ void draft(const Params &p, Shared &sh, int t) {
   const int lane = threadIdx.x % 32, *const text = text_of(p), end = sh.pos0[0] + t + 1;
-  int drafts = max(min(p.verify - 1, p.tokens - t - 1), 0);
+  int drafts = p.trial > 0 && sh.verified.wrong >= p.trial ? 0 : max(min(p.verify - 1, p.tokens - t - 1), 0);
   if (drafts > 0 && p.exit == 0) {
     unsigned best = 0;
     const int last = text[end - 1], before = end > 1 ? text[end - 2] : -1;
@@ -106,7 +107,7 @@ template <typename Shared> __device__ void accept(const Params &p, Shared &sh, i
   if (lane < taken) text_of(p)[sh.pos0[0] + t + 1 + lane] = max(sh.found.drawn[lane], 0);
   if (lane == 0) {
     sh.token[0] = max(sh.found.drawn[taken - 1], 0);
-    sh.verified.taken = taken, sh.verified.passes++;
+    sh.verified.taken = taken, sh.verified.passes++, sh.verified.wrong += rows > 1 && taken == 1;
   }
   __syncwarp();
   draft(p, sh, t + taken);

@@ -113,7 +113,8 @@ template <typename Traits> int fill(gs_stream *s, const gs_persistent_args *a, i
   if (tokens < 1 || tokens > most)
     return gs_fail(GS_ARGUMENT, "decode: %d tokens in a launch; 1 to %d are possible", tokens, most);
   p->steps = (const gs_persistent_step *)a->steps;
-  p->ids = (const int *)a->ids, p->text = (int *)a->text, p->verify = a->verify, p->exit = STEPS * a->exit;
+  p->ids = (const int *)a->ids, p->text = (int *)a->text, p->verify = a->verify;
+  p->exit = STEPS * a->exit, p->trial = a->trial;
   p->wte = (const char *)a->wte, p->wpe = (const bf16 *)a->wpe;
   p->sampling = (gs_sampling *)a->sampling;
   p->pos = (int *)a->pos, p->token = (int *)a->tokens_io;

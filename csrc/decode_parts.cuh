@@ -90,6 +90,7 @@ struct Params {
   int *text;       // (P + 1) tokens so far; 0 if nothing reads them
   int verify;      // rows of a pass that verifies drafts, at most
   int exit;        // the steps of the layers that draft; 0: drafts are looked up
+  int trial;       // after so many passes whose first draft was wrong they draft no more; 0: they do
   gs_sampling *sampling;
   int *pos, *token;
   gs_slot *slots;

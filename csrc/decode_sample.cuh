@@ -606,7 +606,7 @@ __device__ __forceinline__ void finish_token(const Params &p, Shared &sh, Work &
       gs_slot *slot = p.slots + step % p.slot_count * (Traits::PROMPT || VERIFY ? 1 : B) +
                       (Traits::PROMPT || VERIFY ? 0 : j);
       if constexpr (VERIFY) token = ((volatile int *)sh.found.drawn)[j], slot->rows = j == 0 ? B : -1,
-                               slot->verify = (int32_t)(gs_globaltimer() - sh.verified.drafted);
+                               slot->verify = p.exit > 0 && B > 1 ? (int32_t)(gs_globaltimer() - sh.verified.drafted) : 0;
       if constexpr (Traits::SAMPLES_EACH) {
         token = sh.found.drawn[j], log_probability = sh.found.log_probability[j];
         if (!VERIFY) p.token[j] = token;

@@ -313,7 +313,7 @@ typedef struct {
   int64_t position;      // of the token in its text, offset included
   uint64_t time;         // %globaltimer, nanoseconds
   int32_t rows;          // with verify, of the pass, in the slot of its first token, -1 in those of others; else left as it was
-  int32_t verify;        // with exit, ns since the last draft was there, if there are drafts
+  int32_t verify;        // and ns since the last draft was made by exit layers, 0 if none was
 } gs_slot;
 
 // token = sample(logits); pos[b] += T - *pad; step += 1. If the logits are those of a gs_persistent in which a block
@@ -431,6 +431,7 @@ typedef struct {
   // where they occurred in the text before. Tokens are those of steps of one row; logits are so many rows, ld apart.
   int32_t verify;
   int32_t exit;        // with verify: so many layers draft instead, with the logits after them; 0: none do
+  int32_t trial;       // with exit: they draft no more in a launch after so many passes whose first draft was wrong; 0: go on
   gs_ptr text;         // (P + 1) int32: the tokens up to the last one, to which launches add theirs; 0: without verify
 } gs_persistent_args;
 // When a block did what in a step of the program, by %globaltimer; 0 if it has no part in the step. Row `count` is the

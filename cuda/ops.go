@@ -143,7 +143,7 @@ type Slot struct {
 	Position int64
 	Time     uint64 // %globaltimer, nanoseconds
 	Rows     int32  // with Verify, of the pass, in the slot of its first token, -1 in those of others; else left as it was
-	Verify   int32  // with Exit, ns since the last draft was there, if there are drafts
+	Verify   int32  // and ns since the last draft was made by Exit layers, 0 if none was
 }
 
 // SampleArgs are gs_sample_args.

@@ -118,6 +118,7 @@ type PersistentArgs struct {
 	DType       DType // of weights: BF16 or Q8
 	Verify      int32 // 0, or 2 to PersistentVerify: passes of up to so many rows verify drafts, looked up in Text
 	Exit        int32 // with Verify: so many layers draft instead; 0: none do
+	Trial       int32 // with Exit: they draft no more in a launch after so many passes whose first draft was wrong; 0: go on
 	Text        Ptr   // (P+1) int32: the tokens up to the last one, to which launches add theirs; or 0, without Verify
 }
 

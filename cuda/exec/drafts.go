@@ -1,28 +1,32 @@
 package exec
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
 
 	"gpt2scope/cuda"
+	"gpt2scope/cuda/persistent"
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/humanize"
 )
 
 // drafts are what a session has to verify drafts in the persistent kernel, which looks them up in the text itself.
 type drafts struct {
-	rows   int              // of a pass that verifies, at most; 0 where none does
-	layers int              // that draft; 0: drafts are looked up
-	auto   bool             // goes without where none can be verified
-	always bool             // every launch verifies, whatever that brings: for tests
-	device *cuda.Buffer     // (Context + 1) int32, the text; then the logits of a pass
-	host   *cuda.HostBuffer // from which the text is copied
-	begin  int64            // of the logits
-	guess  guesses
-	row    int    // of the logits: that of the token read last
-	before uint64 // when the token before was there
+	rows    int              // of a pass that verifies, at most; 0 where none does
+	layers  int              // that draft; 0: drafts are looked up
+	auto    bool             // goes without where none can be verified
+	always  bool             // every launch verifies, whatever that brings: for tests
+	device  *cuda.Buffer     // (Context + 1) int32, the text; then the logits of a pass
+	host    *cuda.HostBuffer // from which the text is copied
+	begin   int64            // of the logits
+	guess   guesses
+	exits   gains
+	row     int    // of the logits: that of the token read last
+	drafted bool   // layers drafted the tokens of its pass
+	before  uint64 // when the token before was there
 
 	measured gpt2.Speculated
 }
@@ -103,23 +107,79 @@ func (d *drafts) took(s *cuda.Slot) {
 		d.measured.Passes++
 		d.measured.Drafted += int(s.Rows) - 1
 		if d.before != 0 {
-			took, verify := time.Duration(s.Time-d.before), time.Duration(s.Verify)
-			if d.layers == 0 {
-				verify = took
-			}
+			took := time.Duration(s.Time - d.before)
+			verify := cmp.Or(time.Duration(s.Verify), took)
 			d.measured.VerifyTime += verify
 			d.measured.DraftTime += took - verify
 		}
+		if d.drafted = s.Verify > 0; d.drafted {
+			d.exits.drafting.took(s.Time, d.before)
+		}
 		d.row = 0
 	case s.Rows < 0:
+		if d.drafted {
+			d.exits.drafting.tokens++
+		}
 		d.measured.Accepted++
 		d.row++
 	default:
+		d.exits.plain.took(s.Time, d.before)
 		d.row = 0
 	}
 	d.before = s.Time
 	d.guess.take(s.Token)
 	s.Rows = 0
+}
+
+// launch says how the next launch speculates.
+func (d *drafts) launch(r *Runner, l *persistent.Launch) {
+	switch looksUp := d.layers == 0 && (d.always || d.guess.made(d.rows) > persistent.Pays(r.model.Config.Channels)); {
+	case looksUp:
+		l.Verify = d.rows
+	case d.layers > 0:
+		l.Verify, l.Exit = d.rows, d.layers
+	case d.auto && len(r.options.Layers) >= leastLayers && d.exits.try():
+		exits := gpt2.DefaultSpeculation(gpt2.DraftExits)
+		l.Verify, l.Exit, l.Trial = min(exits.Drafts+1, cuda.PersistentVerify), exits.Layers, 2
+	}
+}
+
+// gains tells whether layers that draft make texts sooner ready, by what steps took of late with and without them.
+type gains struct {
+	plain, drafting pace
+	until, pause    int // launches until the next trial, and after it
+}
+
+// pace is what tokens took of late.
+type pace struct{ ns, tokens float64 }
+
+// Of fewer layers a step is so short that trials cost more than they bring. Trials begin after the first launch; drafts
+// must make a token so much faster.
+const leastLayers, firstPause, mostPause, gain = 3, 8, 128, 1.03
+
+// took notes a pass, by the time of its first token and that of the token before.
+func (p *pace) took(now, before uint64) {
+	if before == 0 {
+		return
+	}
+	p.ns += float64(now-before) - p.ns/recently
+	p.tokens += 1 - p.tokens/recently
+}
+
+// try tells whether the next launch drafts.
+func (g *gains) try() bool {
+	switch {
+	case g.plain.tokens == 0:
+		return false
+	case g.drafting.tokens > 0 && g.drafting.ns*gain*g.plain.tokens < g.plain.ns*g.drafting.tokens:
+		return true
+	}
+	if g.until--; g.until > 0 {
+		return false
+	}
+	g.pause = min(max(firstPause, 4*g.pause), mostPause)
+	g.until = g.pause
+	return true
 }
 
 func (d *drafts) free() error { return errors.Join(free(d.device), free(d.host)) }

@@ -150,9 +150,7 @@ func (r *Runner) launchPersistent(c *compiled, position, n int) (int, error) {
 	if drafts {
 		d := &r.drafts
 		l.At.Text, l.At.Logits = d.device.Ptr(), d.device.Ptr()+cuda.Ptr(d.begin)
-		if d.layers > 0 || d.always || d.guess.made(d.rows) > persistent.Pays(r.model.Config.Channels) {
-			l.Verify, l.Exit = d.rows, d.layers
-		}
+		d.launch(r, &l)
 	}
 	rec, err := r.persistentRecorder()
 	if err != nil {

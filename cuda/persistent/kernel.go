@@ -236,6 +236,7 @@ type Launch struct {
 	Apart    bool // it leaves the logits of its one step to another kernel
 	Verify   int  // of passes that verify drafts, the rows at most; 0: steps of one token
 	Exit     int  // with Verify, how many layers draft; 0: drafts are looked up in the text
+	Trial    int  // with Exit, after how many passes without a right draft they draft no more; 0: they go on
 	Stamps   cuda.Ptr
 }
 
@@ -255,7 +256,8 @@ func (k *Kernel) at(l Addresses, rows int) cuda.PersistentArgs {
 // once; then nothing was launched.
 func (k *Kernel) Launch(l Launch) error {
 	a := k.at(l.At, l.Rows)
-	a.Tokens, a.Stamps, a.Verify, a.Exit = int32(l.Tokens), l.Stamps, int32(l.Verify), int32(l.Exit)
+	a.Tokens, a.Stamps = int32(l.Tokens), l.Stamps
+	a.Verify, a.Exit, a.Trial = int32(l.Verify), int32(l.Exit), int32(l.Trial)
 	if l.Apart {
 		a.LogitsOnly = 1
 	} else {

@@ -295,13 +295,13 @@ __device__ bool find_candidates(const Params &p, Shared &sh, Candidates &list, c
       int many = 0;
 #pragma unroll
       for (int i = 0; i < BLOCKS_PER_LANE; i++) many += (u[i].x >= bound) + (u[i].y >= bound) + (u[i].z >= bound);
-      int to = place(many);
+      uint64_t *to = list.rank + place(many);
 #pragma unroll
       for (int i = 0; i < BLOCKS_PER_LANE; i++) {
         const int row = (32 * i + lane) * p.head;
-        if (u[i].x >= bound) list.rank[to++] = rank_of(u[i].x, row);
-        if (u[i].y >= bound) list.rank[to++] = rank_of(u[i].y, row + 1);
-        if (u[i].z >= bound) list.rank[to++] = rank_of(u[i].z, row + 2);
+        if (u[i].x >= bound) *to++ = rank_of(u[i].x, row);
+        if (u[i].y >= bound) *to++ = rank_of(u[i].y, row + 1);
+        if (u[i].z >= bound) *to++ = rank_of(u[i].z, row + 2);
       }
       __syncwarp();
     }

@@ -212,7 +212,7 @@ type Verifier interface {
 	VerifyRows() int
 }
 
-// Drafting is a [Runner] whose Decode can look up drafts and verify them by itself.
+// Drafting is a [Runner] whose Decode can draft and verify by itself. It may draft fewer tokens at once than it is told.
 type Drafting interface {
 	// CanDraft says why Decode cannot speculate so, nil if nothing is known against it.
 	CanDraft(by Speculation) error

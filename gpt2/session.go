@@ -277,7 +277,7 @@ func (s *Session) Generate(ctx context.Context, ids []int32, g Generation) iter.
 			_, err = s.admit(ids)
 		}
 		if err == nil {
-			err = g.Speculate.check(s)
+			err = s.CanSpeculate(g.Speculate)
 		}
 		if err != nil {
 			yield(Token{}, err)

@@ -91,27 +91,28 @@ func ParseSpeculation(text string) (Speculation, error) {
 	return s, nil
 }
 
-// check says whether a session can speculate so. [DraftAuto] does without where it cannot.
-func (s Speculation) check(of *Session) error {
-	if s.Off() || s.By == DraftAuto {
+// CanSpeculate says why passes cannot speculate so, nil if they can as far as is known. [DraftAuto] does without where
+// it cannot.
+func (s *Session) CanSpeculate(by Speculation) error {
+	if by.Off() || by.By == DraftAuto {
 		return nil
 	}
-	runner, can := of.runner.(Verifier)
-	drafting, looksUp := of.runner.(Drafting)
-	switch layers := len(of.options.Layers); {
-	case looksUp && of.options.Batch == 1:
-		if err := drafting.CanDraft(s); err != nil {
-			return fmt.Errorf("speculation %s: %w; --speculate off goes without", s, err)
-		}
-	case !can && !looksUp:
-		return unsupported(of.backend, "speculate; --speculate off goes without")
-	case of.options.Batch > 1:
-		return fmt.Errorf("speculation is for one sequence, not a batch of %d", of.options.Batch)
-	case s.By == DraftExits && s.Layers >= layers:
-		return fmt.Errorf("speculation %s: a run of %s has none beside those that draft; fewer must draft, or more run", s,
+	runner, can := s.runner.(Verifier)
+	drafting, drafts := s.runner.(Drafting)
+	switch layers := len(s.options.Layers); {
+	case !can && !drafts:
+		return unsupported(s.backend, "speculate; --speculate off goes without")
+	case s.options.Batch > 1:
+		return fmt.Errorf("speculation is for one sequence, not a batch of %d", s.options.Batch)
+	case by.By == DraftExits && by.Layers >= layers:
+		return fmt.Errorf("speculation %s: a run of %s has none beside those that draft; fewer must draft, or more run", by,
 			humanize.Count(layers, "layer", "layers"))
-	case s.Drafts >= runner.VerifyRows():
-		return fmt.Errorf("speculation %s: these are too many drafts; a pass verifies at most %d here", s, runner.VerifyRows()-1)
+	case can && by.Drafts >= runner.VerifyRows():
+		return fmt.Errorf("speculation %s: these are too many drafts; a pass verifies at most %d here", by, runner.VerifyRows()-1)
+	case drafts:
+		if err := drafting.CanDraft(by); err != nil {
+			return fmt.Errorf("speculation %s: %w; --speculate off goes without", by, err)
+		}
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package layers
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"gpt2scope/gpt2"
@@ -23,10 +24,6 @@ func (e *Experiment) draft(ctx context.Context, v Variant) (values []Value, err 
 		return nil, err
 	}
 	defer func() { err = cmp.Or(err, s.Close()) }()
-	runner, can := s.Runner().(gpt2.Verifier)
-	if !can {
-		return nil, nil
-	}
 	text, err := e.ownText(ctx)
 	if err != nil {
 		return nil, err
@@ -35,16 +32,22 @@ func (e *Experiment) draft(ctx context.Context, v Variant) (values []Value, err 
 	prompt := text[:min(len(text), max(1, s.Options().Context-draftTokens))]
 	var b gpt2.Stats // with n drafts
 	n := 0
-	for drafts := 1; drafts <= min(mostDrafts, runner.VerifyRows()-1); drafts++ {
+	for drafts := 1; drafts <= mostDrafts; drafts++ {
 		way, least := gpt2.Speculation{By: gpt2.DraftExits, Layers: v.Layers, Drafts: drafts}, gpt2.Stats{}
 		if v.Layers == len(all) {
 			way = gpt2.Speculation{}
+		}
+		if s.CanSpeculate(way) != nil {
+			break
 		}
 		for range e.Passes {
 			if err := s.Reset(); err != nil {
 				return nil, err
 			}
 			for _, err := range s.Generate(ctx, prompt, gpt2.Generation{Tokens: draftTokens, IgnoreEOS: true, Speculate: way}) {
+				if errors.Is(err, errors.ErrUnsupported) {
+					return nil, nil
+				}
 				if err != nil {
 					return nil, fmt.Errorf("with %s: %w", way, err)
 				}
@@ -59,6 +62,9 @@ func (e *Experiment) draft(ctx context.Context, v Variant) (values []Value, err 
 		if b, n = least, way.Drafts; n == 0 {
 			break
 		}
+	}
+	if b.DecodeTokens == 0 {
+		return nil, nil
 	}
 	values = append(values, Value{Phase: TaskDecode, Metric: "draft time", Unit: "ms", Value: perToken(b)})
 	if n > 0 {

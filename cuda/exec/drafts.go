@@ -10,7 +10,6 @@ import (
 	"gpt2scope/cuda"
 	"gpt2scope/cuda/persistent"
 	"gpt2scope/gpt2"
-	"gpt2scope/internal/humanize"
 )
 
 // drafts are what a session has to verify drafts in the persistent kernel, which looks them up in the text itself.
@@ -58,7 +57,8 @@ func (r *Runner) Draft(text []int32, by gpt2.Speculation) error {
 	for i, id := range text {
 		binary.LittleEndian.PutUint32(d.host.Bytes()[4*i:], uint32(id))
 	}
-	d.rows, d.layers, d.auto, d.before, d.measured, d.row = by.Drafts+1, by.Layers, by.By == gpt2.DraftAuto, 0, gpt2.Speculated{}, 0
+	d.rows, d.layers, d.auto = min(by.Drafts+1, cuda.PersistentVerify), by.Layers, by.By == gpt2.DraftAuto
+	d.before, d.measured, d.row = 0, gpt2.Speculated{}, 0
 	d.guess.read(text)
 	return r.stream.CopyToDevice(d.device, 0, d.host, 0, 4*int64(len(text)))
 }
@@ -69,10 +69,7 @@ func (r *Runner) Drafted() gpt2.Speculated { return r.drafts.measured }
 // CanDraft says why decode steps cannot verify drafts of a drafter, nil if they can as far as is known.
 func (r *Runner) CanDraft(by gpt2.Speculation) error {
 	switch {
-	case by.By == gpt2.DraftExits && by.Layers >= len(r.options.Layers):
-		return fmt.Errorf("a run of %s has none beside those that draft; fewer must draft, or more run",
-			humanize.Count(len(r.options.Layers), "layer", "layers"))
-	case by.Drafts >= cuda.PersistentVerify:
+	case by.By == gpt2.DraftLookup && by.Drafts >= cuda.PersistentVerify:
 		return fmt.Errorf("these are too many drafts; a pass verifies at most %d here", cuda.PersistentVerify-1)
 	case r.backend.mode != Persistent:
 		return errors.New("on a GPU drafts are verified in mode persistent only")
@@ -97,7 +94,8 @@ func (d *drafts) check(r *Runner) error {
 		d.rows = 0
 		return nil
 	}
-	return fmt.Errorf("drafts are verified in passes of the persistent kernel: %s; --speculate off goes without", why)
+	return fmt.Errorf("drafts are verified in passes of the persistent kernel: %s; --speculate off goes without: %w", why,
+		errors.ErrUnsupported)
 }
 
 // took notes a token of a step that was read, whose slot says how many rows the pass had if it was its first token.
@@ -140,7 +138,7 @@ func (d *drafts) launch(r *Runner, l *persistent.Launch) {
 		l.Verify, l.Exit = d.rows, d.layers
 	case d.auto && len(r.options.Layers) >= leastLayers && d.exits.try():
 		exits := gpt2.DefaultSpeculation(gpt2.DraftExits)
-		l.Verify, l.Exit, l.Trial = min(exits.Drafts+1, cuda.PersistentVerify), exits.Layers, 2
+		l.Verify, l.Exit, l.Trial = cuda.PersistentVerify, exits.Layers, 2
 	}
 }
 

@@ -357,11 +357,11 @@ func TestPersistentDraws(t *testing.T) {
 	m := randomModel(t, large)
 	for _, f := range []struct {
 		batch, greedy, drawn int
-	}{{1, 8, 8}, {2, 8, 8}, {3, 8, 1}, {5, 4, 2}} {
+	}{{1, 16, 16}, {2, 16, 16}, {3, 16, 1}, {5, 4, 2}} {
 		b, notices := persistentOn(t, lib, Options{})
 		r := prepared(t, m, c, b, gpt2.Options{Batch: f.batch})
 		decoded(t, r, make([]int32, 3*f.batch), 0)
-		const steps = 24
+		const steps = 48
 		for _, how := range []struct {
 			gpt2.Sampling
 			each  int  // steps of a launch
@@ -489,7 +489,8 @@ func TestDraftsRefused(t *testing.T) {
 		temp  float64
 		words string
 	}{
-		{"exits=1,2", Persistent, 1, small, 0, "drafts are looked up in the text (lookup), and not made by exits"},
+		{"exits=2,2", Persistent, 1, small, 0, "a run of 2 layers has none beside those that draft"},
+		{"exits", Persistent, 1, small, 0, ""},
 		{"lookup=4", Persistent, 1, small, 0, "a pass verifies at most 3 here"},
 		{"lookup", Graph, 1, small, 0, "verified in mode persistent only"},
 		{"lookup", Persistent, 2, small, 0, "for one sequence, not a batch of 2"},

@@ -561,9 +561,16 @@ struct Quantiser {
   float scale, inverse;
 
   // magnitude: of the lane's values, as bits, which are in the order of the values. The scale is no number if one of them
-  // is none.
-  __device__ explicit Quantiser(uint32_t magnitude) {
-    const uint32_t most = __reduce_max_sync(~0u, magnitude), exponent = max(most >> 23, 16u);
+  // is none. Of rows, lanes of the same lane % 4 have one of their own.
+  __device__ explicit Quantiser(uint32_t magnitude, bool rows) {
+    uint32_t most = magnitude;
+    if (rows) {
+#pragma unroll
+      for (int o = 4; o < 32; o *= 2) most = max(most, __shfl_xor_sync(~0u, most, o));
+    } else {
+      most = __reduce_max_sync(~0u, most);
+    }
+    const uint32_t exponent = max(most >> 23, 16u);
     inverse = __uint_as_float((268 - exponent) << 23) * (127.0f / 128);
     scale = fmaf(__uint_as_float(most), 0.0f, __uint_as_float((exponent - 14) << 23) * (128.0f / 127));
   }
@@ -574,22 +581,24 @@ struct Quantiser {
   }
 };
 
-// Replaces N bfloat16 numbers of a warp in shared memory by their high bytes, then their low bytes; returns the scale.
-template <int N> __device__ inline float quantise_part(uint32_t at) {
-  constexpr int WORDS = (N / 2 + 31) / 32;
-  const int lane = threadIdx.x % 32;
+// Replaces N bfloat16 numbers of a warp in shared memory by their high bytes, then their low bytes; returns the scale. If
+// ROW is not 0 these are four rows of N, so many numbers apart; a lane has row lane % 4, and its scale.
+template <int N, int ROW = 0> __device__ inline float quantise_part(uint32_t at) {
+  constexpr int LANES = ROW ? 8 : 32, WORDS = (N / 2 + LANES - 1) / LANES;
+  const int lane = ROW ? threadIdx.x % 32 / 4 : threadIdx.x % 32;
   uint32_t w[WORDS], most = 0;
+  if (ROW) at += threadIdx.x % 4 * ROW * 2;
 #pragma unroll
   for (int i = 0; i < WORDS; i++) {
-    w[i] = 32 * i + lane < N / 2 ? load_shared32(at + (32 * i + lane) * 4) : 0;
+    w[i] = LANES * i + lane < N / 2 ? load_shared32(at + (LANES * i + lane) * 4) : 0;
     most = max(most, max(w[i] << 16 & 0x7fffffff, w[i] & 0x7fff0000));
   }
-  const Quantiser quantiser(most);
+  const Quantiser quantiser(most, ROW != 0);
   __syncwarp();
 #pragma unroll
   for (int i = 0; i < WORDS; i++)
-    if (32 * i + lane < N / 2) {
-      const uint32_t to = at + (32 * i + lane) * 2;
+    if (LANES * i + lane < N / 2) {
+      const uint32_t to = at + (LANES * i + lane) * 2;
       quantiser.store(to, N, low(w[i])), quantiser.store(to + 1, N, high(w[i]));
     }
   __syncwarp();

@@ -48,9 +48,15 @@ func drafted(t *testing.T, what string, plain, drafting *gpt2.Session, prompt []
 // TestEmulatedDrafts: passes over drafts give the tokens and, bit by bit, the logits of steps of one row, in the kernels
 // run on the CPU. A recording has these passes, with all their steps.
 func TestEmulatedDrafts(t *testing.T) {
-	emulated(t, "384", 48)
+	for _, kernels := range []string{"384", "q8_384"} {
+		t.Run(kernels, func(t *testing.T) { emulatedDrafts(t, kernels) })
+	}
+}
+
+func emulatedDrafts(t *testing.T, width string) {
+	emulated(t, width, 48)
 	t.Setenv("GS_EMULATED_SLOW", "200")
-	m, b := emulatedModel(t), persistentGPU(t, false)
+	m, b := emulatedModel(t), persistentGPU(t, width == "q8_384")
 	plain, drafting := session(t, m, b, gpt2.Options{}), session(t, m, b, gpt2.Options{})
 	prompt := []int32{7, 8, 9, 10, 11, 7, 8, 9, 12, 11, 7, 8}
 	lookup, exits := gpt2.DefaultSpeculation(gpt2.DraftLookup), gpt2.Speculation{By: gpt2.DraftExits, Layers: 1, Drafts: 3}
@@ -121,19 +127,20 @@ func TestEmulatedDrafts(t *testing.T) {
 // GPT2SCOPE_PROMPTS is of how many more prompts.
 func TestDraftsOnGPU(t *testing.T) {
 	more, _ := strconv.Atoi(os.Getenv("GPT2SCOPE_PROMPTS"))
-	b := persistentGPU(t, false)
 	lookup := gpt2.DefaultSpeculation(gpt2.DraftLookup)
 	ways := []gpt2.Speculation{lookup, lookup, {By: gpt2.DraftExits, Layers: 1, Drafts: 3}, {By: gpt2.DraftExits, Layers: 2, Drafts: 2}}
 	for _, spec := range []string{
 		"random:L=12,C=768,NH=12,V=50257,T=1024,seed=4", "random:L=6,C=384,NH=6,V=300,T=1024,seed=2", "random:L=1,C=384,NH=6,V=257,T=512",
-		"../../weights/shakespeare",
+		"../../weights/shakespeare", "q8 random:L=12,C=768,NH=12,V=50257,T=1024,seed=4", "q8 random:L=2,C=384,NH=6,V=300,T=1024,seed=2",
 	} {
+		name, q8 := strings.CutPrefix(spec, "q8 ")
+		b := persistentGPU(t, q8)
 		var m *gpt2.Model
-		if strings.HasPrefix(spec, "random:") {
-			m = randomModel(t, spec)
+		if strings.HasPrefix(name, "random:") {
+			m = randomModel(t, name)
 		} else {
 			var err error
-			m, err = gpt2.Open(spec)
+			m, err = gpt2.Open(name)
 			must(t, err)
 			t.Cleanup(func() { m.Close() })
 		}

@@ -335,7 +335,7 @@ __device__ __forceinline__ void finish_rows(const Params &p, Shared<Traits> &sh,
 template <typename Traits, int ROWS>
 __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh, Work<Traits> &work,
                                             const BlockStep *steps, int f, int ends, int pass, Span span, int &buffer,
-                                            uint32_t &epoch, float &x, float &best, int &best_id) {
+                                            uint32_t e0, float &x, float &best, int &best_id) {
   constexpr int WARPS = Traits::WARPS, GROUP = Traits::GROUP, FINISH = Traits::FINISH;
   constexpr int MINE = (ROWS + FINISH - 1) / FINISH;  // rows of a warp, at once
   constexpr bool BATCHED = Traits::BATCHED, VERIFY = ROWS > 1;
@@ -345,7 +345,7 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
 #pragma unroll 1
   for (int i = span.from; i < span.to; i++) {
     const BlockStep &s = steps[i];
-    epoch++;
+    const uint32_t epoch = e0 + i + 1;
     if (s.kind == GS_PERSISTENT_ATTENTION) {
       if (s.split < 0) continue;
       int n = s.row;
@@ -510,7 +510,8 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
   constexpr bool VERIFY = Traits::VERIFY;
   const int lane = threadIdx.x % 32, f = Traits::MANY ? of : 0;
   const int first = blockIdx.x * p.x.rows, own = min(p.x.rows, p.C - first);  // of the residual stream; may be negative
-  uint32_t epoch = Traits::SINGLE_STEP ? p.epoch + p.only_step : p.header->epoch;
+  const uint32_t epoch0 = Traits::SINGLE_STEP ? p.epoch - first_token<Traits>(p) * p.count : p.header->epoch;
+  uint32_t epoch = epoch0;  // where passes have as many steps as they like
   const Finisher finisher = finisher_of<Traits>(p, f);
   const int pos0 = finisher.pos0;
   int token = *p.token, buffer = 0;
@@ -545,20 +546,22 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
     Span span = first_span<Traits>(p, sh);
 #pragma unroll 1
     while (true) {
-      if (Traits::VERIFY && span.rows > 1)
-        finish_span<Traits, Traits::ROWS>(p, sh, work, steps, f, finisher.ends, pass, span, buffer, epoch, x, best,
-                                          best_id);
+      const uint32_t e0 = VERIFY ? epoch - span.from : epoch0 + pass * p.count;
+      if (VERIFY && span.rows > 1)
+        finish_span<Traits, Traits::ROWS>(p, sh, work, steps, f, finisher.ends, pass, span, buffer, e0, x, best, best_id);
       else
-        finish_span<Traits, 1>(p, sh, work, steps, f, finisher.ends, pass, span, buffer, epoch, x, best, best_id);
-      if (!Traits::VERIFY || span.to == p.count) break;
+        finish_span<Traits, 1>(p, sh, work, steps, f, finisher.ends, pass, span, buffer, e0, x, best, best_id);
+      epoch += span.to - span.from;
+      if (!VERIFY || span.to == p.count) break;
       span = next_span<Traits>(p, sh);
     }
 
     if (Traits::SINGLE_STEP) return;  // gs_sample takes the token
 
-    finish_token<Traits>(p, sh, work, steps[p.count - 1], finisher, t, pass, epoch, best, best_id, token);
+    finish_token<Traits>(p, sh, work, steps[p.count - 1], finisher, t, pass,
+                         VERIFY ? epoch : epoch0 + (pass + 1) * p.count, best, best_id, token);
   }
-  finish_launch<Traits>(p, sh, finisher, epoch, token);
+  finish_launch<Traits>(p, sh, finisher, VERIFY ? epoch : epoch0 + pass * p.count, token);
 }
 
 // ---------------------------------------------------------------- the warps that compute

@@ -761,7 +761,8 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
                 XU = Traits::XU, HU = Traits::HU, C = Traits::C;
   constexpr int GROUP = Traits::GROUP, FRAGMENTS = Traits::FRAGMENTS;
   constexpr bool BATCHED = Traits::BATCHED, VERIFY = ROWS > 1, MANY = BATCHED || VERIFY;
-  const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+  // Else registers hold what depends on it between spans.
+  const int lane = opaque_if<Traits::VERIFY && NB == 2>(threadIdx.x) % 32, g = lane / 4, q = lane % 4;
   uint16_t *const xs = work.x[warp] + 8;  // the part of x, high halves, then low
   const uint32_t fragment = shared_address(xs) + q * 16;
   uint32_t &need = progress.need;

@@ -75,7 +75,7 @@ struct Traits {
   static constexpr int CHUNK_BYTES = LONG_BYTES / CHUNKS;
   static constexpr int CHUNK_PITCH = CHUNK_BYTES + (Q8 ? (160 - CHUNK_BYTES % 128) % 128 : 64);
   // Blocks of 4C inputs that a warp has in registers before x arrives; fewer where registers would spill.
-  static constexpr int LESS = NB != 2 ? 0 : VERIFY ? SAMPLES ? 6 : 4 : STAMPS && SAMPLES ? 2 : 0;
+  static constexpr int LESS = NB != 2 ? 0 : VERIFY ? 6 : SAMPLES ? 4 : 0;
   static constexpr int KEEP = BATCHED && NB > 1 ? 2 : WIDE ? NB : LB - LESS;
   static constexpr int AT_ONCE = WIDE && BATCHED ? 2 : GROUP;  // sequences of which it has packets in registers at once
   static constexpr int FRAGMENTS = WIDE && BATCHED ? 1 : 2;    // of 16 rows that a warp has in registers

@@ -39,3 +39,47 @@ func TestAutoBySession(t *testing.T) {
 		t.Errorf("work area of %d bytes where decode steps run as graphs, %d in one kernel (%v)", narrow.Work, faster.Work, err)
 	}
 }
+
+// TestGains: the layers that draft fastest do, none where drafts fail, which costs at most 2 %.
+func TestGains(t *testing.T) {
+	for _, f := range []struct {
+		us   [mostExits + 1]float64 // a token, by the layers that draft
+		best int
+	}{{[4]float64{43, 33, 35, 38}, 1}, {[4]float64{46, 49, 44, 41}, 3}, {[4]float64{46, 45.5, 47, 50}, 0}, {[4]float64{43, 103, 30, 30}, 0}} {
+		var g gains
+		var ahead [][2]int
+		now, tokens, counts := uint64(1), 0, [mostExits + 1]int{}
+		for launch := range 60 {
+			layers, trial := g.next(6)
+			ahead = append(ahead, [2]int{layers, 0})
+			if trial {
+				ahead[len(ahead)-1][1] = 2
+			}
+			if launch < 1 {
+				continue // two launches are ahead of what was read
+			}
+			by, most := ahead[0][0], ahead[0][1]
+			ahead = ahead[1:]
+			counts[by]++
+			for made, wrong := 0, 0; made < 16; {
+				p, n := &g.plain, 1
+				if by > 0 && (most == 0 || wrong < most) {
+					if p, n = &g.by[by-1], 3; f.us[by] > 100 {
+						wrong, n = wrong+1, 1
+					}
+				}
+				took := uint64(1000 * f.us[0])
+				if p != &g.plain {
+					took = uint64(1000 * f.us[by] * float64(n))
+				}
+				now += took
+				p.took(now, now-took)
+				p.tokens += float64(n - 1)
+				made, tokens = made+n, tokens+n
+			}
+		}
+		if counts[f.best] < 45 || float64(now) > 1.02*1000*f.us[f.best]*float64(tokens) && f.best == 0 {
+			t.Errorf("%v: launches by layers that drafted %v, %.1f us a token", f.us, counts, float64(now)/1000/float64(tokens))
+		}
+	}
+}

@@ -14,18 +14,17 @@ import (
 
 // drafts are what a session has to verify drafts in the persistent kernel, which looks them up in the text itself.
 type drafts struct {
-	rows    int              // of a pass that verifies, at most; 0 where none does
-	layers  int              // that draft; 0: drafts are looked up
-	auto    bool             // goes without where none can be verified
-	always  bool             // every launch verifies, whatever that brings: for tests
-	device  *cuda.Buffer     // (Context + 1) int32, the text; then the logits of a pass
-	host    *cuda.HostBuffer // from which the text is copied
-	begin   int64            // of the logits
-	guess   guesses
-	exits   gains
-	row     int    // of the logits: that of the token read last
-	drafted bool   // layers drafted the tokens of its pass
-	before  uint64 // when the token before was there
+	rows   int              // of a pass that verifies, at most; 0 where none does
+	layers int              // that draft; 0: drafts are looked up
+	auto   bool             // goes without where none can be verified
+	always bool             // every launch verifies, whatever that brings: for tests
+	device *cuda.Buffer     // (Context + 1) int32, the text; then the logits of a pass
+	host   *cuda.HostBuffer // from which the text is copied
+	begin  int64            // of the logits
+	guess  guesses
+	exits  gains
+	row    int    // of the logits: that of the token read last
+	before uint64 // when the token before was there
 
 	measured gpt2.Speculated
 }
@@ -99,7 +98,8 @@ func (d *drafts) check(r *Runner) error {
 }
 
 // took notes a token of a step that was read, whose slot says how many rows the pass had if it was its first token.
-func (d *drafts) took(s *cuda.Slot) {
+func (d *drafts) took(s *cuda.Slot, position int) {
+	layers := d.exits.used[position%ringSlots]
 	switch {
 	case s.Rows > 1:
 		d.measured.Passes++
@@ -110,13 +110,13 @@ func (d *drafts) took(s *cuda.Slot) {
 			d.measured.VerifyTime += verify
 			d.measured.DraftTime += took - verify
 		}
-		if d.drafted = s.Verify > 0; d.drafted {
-			d.exits.drafting.took(s.Time, d.before)
+		if layers > 0 {
+			d.exits.by[layers-1].took(s.Time, d.before)
 		}
 		d.row = 0
 	case s.Rows < 0:
-		if d.drafted {
-			d.exits.drafting.tokens++
+		if layers > 0 {
+			d.exits.by[layers-1].tokens++
 		}
 		d.measured.Accepted++
 		d.row++
@@ -129,31 +129,44 @@ func (d *drafts) took(s *cuda.Slot) {
 	s.Rows = 0
 }
 
-// launch says how the next launch speculates.
-func (d *drafts) launch(r *Runner, l *persistent.Launch) {
-	switch looksUp := d.layers == 0 && (d.always || d.guess.made(d.rows) > persistent.Pays(r.model.Config.Channels)); {
-	case looksUp:
-		l.Verify = d.rows
+// launch says how the next launch speculates, which begins at a position.
+func (d *drafts) launch(r *Runner, l *persistent.Launch, position int) {
+	switch {
 	case d.layers > 0:
 		l.Verify, l.Exit = d.rows, d.layers
-	case d.auto && len(r.options.Layers) >= leastLayers && d.exits.try():
-		exits := gpt2.DefaultSpeculation(gpt2.DraftExits)
-		l.Verify, l.Exit, l.Trial = cuda.PersistentVerify, exits.Layers, 2
+	case d.always || d.guess.made(d.rows) > persistent.Pays(r.model.Config.Channels):
+		l.Verify = d.rows
+	case d.auto:
+		var trial bool
+		if l.Exit, trial = d.exits.next(len(r.options.Layers)); l.Exit > 0 {
+			l.Verify = cuda.PersistentVerify
+		}
+		if trial {
+			l.Trial = 2
+		}
+	}
+	for n := range l.Tokens {
+		if d.exits.used[(position+n)%ringSlots] = 0; d.auto {
+			d.exits.used[(position+n)%ringSlots] = l.Exit
+		}
 	}
 }
 
-// gains tells whether layers that draft make texts sooner ready, by what steps took of late with and without them.
+// gains tells how many layers draft so that texts are soonest ready, by what tokens took of late.
 type gains struct {
-	plain, drafting pace
-	until, pause    int // launches until the next trial, and after it
+	plain        pace
+	by           [mostExits]pace // 1, 2 ... layers
+	tried        int             // how many layers, of late
+	until, pause int             // launches until the next trial, and after all were tried
+	used         [ringSlots]int  // how many layers drafted a token, by its position
 }
 
 // pace is what tokens took of late.
 type pace struct{ ns, tokens float64 }
 
-// Of fewer layers a step is so short that trials cost more than they bring. Trials begin after the first launch; drafts
-// must make a token so much faster.
-const leastLayers, firstPause, mostPause, gain = 3, 8, 128, 1.03
+// Of so few layers a step is so short that trials cost more than they bring; at most so many draft. Launches between
+// trials, and how much faster drafts must make a token. Where one that was tried took so much longer, others do too.
+const leastLayers, mostExits, firstPause, mostPause, gain, hopeless = 3, 3, 8, 128, 1.03, 1.25
 
 // took notes a pass, by the time of its first token and that of the token before.
 func (p *pace) took(now, before uint64) {
@@ -164,20 +177,31 @@ func (p *pace) took(now, before uint64) {
 	p.tokens += 1 - p.tokens/recently
 }
 
-// try tells whether the next launch drafts.
-func (g *gains) try() bool {
-	switch {
-	case g.plain.tokens == 0:
-		return false
-	case g.drafting.tokens > 0 && g.drafting.ns*gain*g.plain.tokens < g.plain.ns*g.drafting.tokens:
-		return true
+func (p *pace) perToken() float64 { return p.ns / p.tokens }
+
+// next returns how many of the layers draft in the next launch, and whether that is tried only.
+func (g *gains) next(layers int) (drafting int, trial bool) {
+	if g.plain.tokens == 0 || layers < leastLayers {
+		return 0, false
+	}
+	least := g.plain.perToken() / gain
+	for i := range g.by {
+		if p := &g.by[i]; p.tokens > 0 && p.perToken() < least {
+			drafting, least = i+1, p.perToken()
+		}
 	}
 	if g.until--; g.until > 0 {
-		return false
+		return drafting, false
 	}
-	g.pause = min(max(firstPause, 4*g.pause), mostPause)
-	g.until = g.pause
-	return true
+	g.tried++
+	if n := g.tried - 1; n == min(mostExits, layers/2) ||
+		n > 0 && !(g.by[n-1].perToken() < hopeless*g.plain.perToken()) {
+		g.pause = min(max(firstPause, 4*g.pause), mostPause)
+		g.tried, g.until = 0, g.pause
+		return drafting, false
+	}
+	g.until = 3 // launches that are ahead end before the next trial
+	return g.tried, true
 }
 
 func (d *drafts) free() error { return errors.Join(free(d.device), free(d.host)) }

@@ -150,7 +150,7 @@ func (r *Runner) launchPersistent(c *compiled, position, n int) (int, error) {
 	if drafts {
 		d := &r.drafts
 		l.At.Text, l.At.Logits = d.device.Ptr(), d.device.Ptr()+cuda.Ptr(d.begin)
-		d.launch(r, &l)
+		d.launch(r, &l, position)
 	}
 	rec, err := r.persistentRecorder()
 	if err != nil {

@@ -273,7 +273,7 @@ func (r *Runner) take(c *compiled, evaluated int) error {
 	past, step := r.state.position, r.state.step
 	r.state.step++
 	if r.drafts.rows > 0 {
-		r.drafts.took(r.ring.slot(step, 0))
+		r.drafts.took(r.ring.slot(step, 0), past)
 	}
 	tokens, err := r.ring.read(r.state.tokens, step)
 	if late, ok := err.(persistent.Timeout); ok {

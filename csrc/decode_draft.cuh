@@ -63,23 +63,15 @@ template <typename Shared> __device__ void draft(const Params &p, Shared &sh, in
   int drafts = p.trial > 0 && sh.verified.wrong >= p.trial ? 0 : max(min(p.verify - 1, p.tokens - t - 1), 0);
   if (drafts > 0 && p.exit == 0) {
     unsigned best = 0;
-    int tail[MOST_MATCH];  // the last tokens
-#pragma unroll
-    for (int k = 0; k < MOST_MATCH; k++) tail[k] = text[max(end - 1 - k, 0)];
+    const int last = text[end - 1], before = end > 1 ? text[end - 2] : -1;
+    // From the end on, up to a match of all tokens: none before it counts.
 #pragma unroll 1
-    for (int begin = end - 1; begin >= LEAST_MATCH; begin -= 4 * 32) {
-#pragma unroll
-      for (int n = 0; n < 4; n++) {
-        const int i = begin - 32 * n - lane;
-        if (i < LEAST_MATCH || text[i - 1] != tail[0] || text[i - 2] != tail[1]) continue;
-        int match = LEAST_MATCH;
-        bool same = true;
-#pragma unroll
-        for (int k = LEAST_MATCH; k < MOST_MATCH; k++)
-          same = same && k < i && text[max(i - 1 - k, 0)] == tail[k], match += same;
-        best = max(best, (unsigned)(match << 16 | i));
-      }
-      if (__any_sync(~0u, best >> 16 == MOST_MATCH)) break;  // none before is longer
+    for (int begin = end - 1; begin >= LEAST_MATCH && !__any_sync(~0u, best >> 16 == MOST_MATCH); begin -= 32) {
+      const int i = begin - lane;
+      if (i < LEAST_MATCH || text[i - 1] != last || text[i - 2] != before) continue;
+      int match = LEAST_MATCH;
+      while (match < MOST_MATCH && match < i && text[i - 1 - match] == text[end - 1 - match]) match++;
+      best = max(best, (unsigned)(match << 16 | i));
     }
     best = __reduce_max_sync(~0u, best);
     const int from = best & 0xffff;

@@ -835,7 +835,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         constexpr bool EARLY = !BATCHED && NB > 1;  // 384 wide models are slower with it
         if (EARLY && !launch && begin < have) load(begin);
         barrier_sync<Traits>(FREE + buffer);
-        float most = -1e30f, sum[ROWS] = {}, y0[ROWS] = {}, y1[ROWS] = {};
+        float most = -1e30f, sum = 0, y0[ROWS] = {}, y1[ROWS] = {};  // most and sum of row lane % ROWS
         uint4 q0 = {}, q1 = {};
         // The first warp waits for q even if it has no keys: a block that did not would write its next output before
         // this one is read.
@@ -954,20 +954,27 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
             }
             __syncwarp();
             most = top;
+            auto weights_of = [&](int r, int k) {
+              return *reinterpret_cast<const float4 *>(&work.weight[warp][r][k]);
+            };
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
               const float by = VERIFY ? __shfl_sync(~0u, fade, r) : fade;
               y0[r] *= by, y1[r] *= by;
 #pragma unroll
               for (int k = 0; k < KEYS; k += 4) {
-                const float4 w = *reinterpret_cast<const float4 *>(&work.weight[warp][r][k]);
+                const float4 w = weights_of(r, k);
                 y0[r] = fmaf(w.x, low(v[k]), y0[r]), y1[r] = fmaf(w.x, high(v[k]), y1[r]);
                 y0[r] = fmaf(w.y, low(v[k + 1]), y0[r]), y1[r] = fmaf(w.y, high(v[k + 1]), y1[r]);
                 y0[r] = fmaf(w.z, low(v[k + 2]), y0[r]), y1[r] = fmaf(w.z, high(v[k + 2]), y1[r]);
                 y0[r] = fmaf(w.w, low(v[k + 3]), y0[r]), y1[r] = fmaf(w.w, high(v[k + 3]), y1[r]);
-                const float all = (w.x + w.y) + (w.z + w.w);
-                sum[r] = k == 0 ? fmaf(sum[r], by, all) : sum[r] + all;
               }
+            }
+#pragma unroll
+            for (int k = 0; k < KEYS; k += 4) {
+              const float4 w = weights_of(VERIFY ? q : 0, k);
+              const float all = (w.x + w.y) + (w.z + w.w);
+              sum = k == 0 ? fmaf(sum, fade, all) : sum + all;
             }
             __syncwarp();
           }
@@ -980,13 +987,10 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
           have = launch ? 0 : min(keys - done, Traits::CHUNK);
         } while (true);
 #pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-          float *const out = out_of(sh, work, buffer, warp, r);
-          *reinterpret_cast<float2 *>(out + 2 * lane) = make_float2(y0[r], y1[r]);
-          const float largest = VERIFY ? __shfl_sync(~0u, most, r) : most;
-          if (lane == 0)
-            *reinterpret_cast<float2 *>(out + HEAD) = make_float2(largest, sum[r]);
-        }
+        for (int r = 0; r < ROWS; r++)
+          *reinterpret_cast<float2 *>(out_of(sh, work, buffer, warp, r) + 2 * lane) = make_float2(y0[r], y1[r]);
+        if (lane < ROWS)
+          *reinterpret_cast<float2 *>(out_of(sh, work, buffer, warp, lane) + HEAD) = make_float2(most, sum);
         if (!BATCHED && lane == 0 && keys > 0)
           mbarrier_arrive(&sh.empty[tile_k]), mbarrier_arrive(&sh.empty[tile_v]);
         barrier_arrive<Traits>(FULL + buffer);

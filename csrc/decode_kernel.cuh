@@ -832,7 +832,8 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
 #pragma unroll
           for (int k = 0; k < KEYS; k++) v[k] = load_shared32(vb + min(at + k, have - 1) * 128 + lane * 4);
         };
-        constexpr bool EARLY = !BATCHED && NB > 1;  // 384 wide models are slower with it
+        // 384 wide models are slower with it; of 8-bit weights and rows registers would spill.
+        constexpr bool EARLY = !BATCHED && NB > 1 && !(Traits::Q8 && VERIFY);
         if (EARLY && !launch && begin < have) load(begin);
         barrier_sync<Traits>(FREE + buffer);
         float most = -1e30f, sum = 0, y0[ROWS] = {}, y1[ROWS] = {};  // most and sum of row lane % ROWS

@@ -242,8 +242,9 @@ template <typename Traits> __device__ void copy_weights(const Params &p, Shared<
         const uint32_t place = to.reserve(i, room, rows * row_bytes);
         // Copies of several rows reach more of the memory's bandwidth. The widest models wait less with a row each;
         // with 384 it makes no difference. Blocks do not wait for each other while logits are computed, so these are
-        // not paced.
-        const bool logits = s.out == GS_PERSISTENT_LOGITS, paced = !Traits::WIDE && !logits;
+        // not paced, but for the first ones of kernels that verify, which are copied while the last layer runs.
+        const bool logits = s.out == GS_PERSISTENT_LOGITS,
+                   paced = !Traits::WIDE && (!logits || (Traits::VERIFY && s.rows - left < 64));
         const int each = hidden ? 1 : logits ? HALF : C == 768 ? 4 : 1;
         const uint64_t policy = logits && left <= p.kept ? kept : streamed;
         const int lanes = to.ONE || paced ? 1 : 32;

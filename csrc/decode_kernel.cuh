@@ -263,9 +263,8 @@ template <typename Traits> __device__ void copy_weights(const Params &p, Shared<
 
 // ---------------------------------------------------------------- the warps that finish
 
-// Publishes outputs [from, from + left) of all rows of a pass, from the sums of a batch. A lane has row lane % 4 of one of
-// six outputs, so that a warp has whole lines of packets, which lie side by side: see rows_packet.
-// wait() returns when the sums are there.
+// Publishes outputs [from, from + left) of all rows of a pass, from the sums of a batch, when wait() has returned. A lane
+// has row lane % 4 of one of six outputs: the packets of all rows lie beside each other, and a warp writes whole lines.
 template <typename Traits, typename Wait>
 __device__ __forceinline__ void finish_rows(const Params &p, Shared<Traits> &sh, const BlockStep &s, int f, int buffer,
                                             int from, int left, int rows, uint32_t epoch, Wait wait) {
@@ -273,7 +272,9 @@ __device__ __forceinline__ void finish_rows(const Params &p, Shared<Traits> &sh,
   const int lane = threadIdx.x % 32, r = lane % 4, o = min(lane / 4, EACH - 1), out = s.out, act = s.act;
   const bool residual = out == GS_PERSISTENT_RESIDUAL;
   const Shape &shape = residual ? p.x : out == GS_PERSISTENT_QKV ? p.a : p.h;
-  char *const to = (residual ? p.residual : out == GS_PERSISTENT_QKV ? p.qkv : p.hidden) +
+  char *const to = (residual                   ? p.residual
+                    : out == GS_PERSISTENT_QKV ? p.qkv
+                                               : p.hidden) +
                    (size_t)((blockIdx.x * shape.stride + from / BF16_PER_PACKET) * 4 + lane) * 16;
   bool waited = false;
   const int turns = residual ? 1 : 2;  // groups of six that fill a line
@@ -325,8 +326,7 @@ __device__ __forceinline__ void finish_rows(const Params &p, Shared<Traits> &sh,
         }
       }
     }
-    if (lane < 4 * packets && r < rows)
-      store_packet(to + (residual ? 2 : 1) * group * 64, u[0], u[1], u[2], epoch);
+    if (lane < 4 * packets && r < rows) store_packet(to + (residual ? 2 : 1) * group * 64, u[0], u[1], u[2], epoch);
   }
   if (!waited) wait();
 }
@@ -412,12 +412,12 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
       for (int group = start_of<Traits>(s); group < B; group += GROUP) {
         auto own_packets = [&] {
           return out == GS_PERSISTENT_QKV ? p.qkv + (size_t)(b * p.a.stride + packet) * 16
-                                      : p.hidden + (size_t)(b * p.h.stride + packet) * 16;
+                                          : p.hidden + (size_t)(b * p.h.stride + packet) * 16;
         };
         char *to = BATCHED ? nullptr : own_packets();
         if (!BATCHED) asm volatile("" : "+l"(to));  // it is computed before the sums
-          auto wait = [&] {
-            if (!BATCHED && norm && rest == s.rows) {
+        auto wait = [&] {
+          if (!BATCHED && norm && rest == s.rows) {
             barrier_sync<Traits>(SUMMED);
             if constexpr (VERIFY) {
 #pragma unroll
@@ -430,16 +430,18 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
               one = layernorm_of_lanes<WARPS>(sh.lanes, sh.about[0], over_c, p.eps);
             }
           }
-        barrier_sync<Traits>(FULL + buffer);
-          };
-          const bool beside = VERIFY && out != GS_PERSISTENT_LOGITS;
-          if (VERIFY && beside) {
-            if constexpr (VERIFY) finish_rows<Traits>(p, sh, s, f, buffer, s.rows - rest, left, rows, epoch, wait);
-          } else {
-            wait();
-          }
+          barrier_sync<Traits>(FULL + buffer);
+        };
+        const bool beside = VERIFY && out != GS_PERSISTENT_LOGITS;
+        if (VERIFY && beside) {
+          if constexpr (VERIFY) finish_rows<Traits>(p, sh, s, f, buffer, s.rows - rest, left, rows, epoch, wait);
+        } else {
+          wait();
+        }
 #pragma unroll 1
-          for (int n0 = beside ? rows : VERIFY ? f : (f + FINISH * GROUP - group) % FINISH;
+        for (int n0 = beside   ? rows
+                      : VERIFY ? f
+                               : (f + FINISH * GROUP - group) % FINISH;
              VERIFY ? n0 < rows : n0 < GROUP && group + n0 < B; n0 += FINISH * MINE) {
           float y[MINE];
 #pragma unroll
@@ -450,8 +452,8 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
             if constexpr (BATCHED) {
               y[m] = sum_of_parts<WARPS>([&](int w) { return sh.part[buffer][w][n][lane]; });
               if (norm)
-                of = layernorm_of<WARPS, Traits::SMALL>(sh.stats[out == GS_PERSISTENT_HIDDEN][group + n], over_c,
-                                                        p.eps);
+                of =
+                    layernorm_of<WARPS, Traits::SMALL>(sh.stats[out == GS_PERSISTENT_HIDDEN][group + n], over_c, p.eps);
             } else {
               const uint32_t at = shared_address(&sh.part[buffer][0][VERIFY ? n : 0][lane]);
               y[m] = sum_of_parts<WARPS>(
@@ -465,7 +467,7 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
           for (int m = 0; m < MINE; m++) {
             const int j = group + n0 + m * FINISH;
             if (VERIFY && j >= rows) break;
-              if (VERIFY || out == GS_PERSISTENT_LOGITS) {
+            if (VERIFY || out == GS_PERSISTENT_LOGITS) {
               if (has) take_logit<Traits>(p, sh, work, j, row, row - s.row, y[m], best, best_id);
             } else if (out == GS_PERSISTENT_RESIDUAL) {
               if constexpr (Traits::MANY) {
@@ -479,10 +481,9 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
               const float u0 = __shfl_sync(~0u, x, from & 31), u1 = __shfl_sync(~0u, x, (from + 1) & 31),
                           u2 = __shfl_sync(~0u, x, (from + 2) & 31);
               if (from < left)
-                store_packet(
-                    p.residual + (BATCHED ? (size_t)j * p.row_x : 0) +
-                        ((size_t)(b * p.x.stride + lane) * (Traits::VERIFY ? 4 : 1) + row0) * 16,
-                    __float_as_uint(u0), __float_as_uint(u1), __float_as_uint(u2), epoch);
+                store_packet(p.residual + (BATCHED ? (size_t)j * p.row_x : 0) +
+                                 ((size_t)(b * p.x.stride + lane) * (Traits::VERIFY ? 4 : 1) + row0) * 16,
+                             __float_as_uint(u0), __float_as_uint(u1), __float_as_uint(u2), epoch);
             } else {
               const int from = BF16_PER_PACKET * lane;
               const uint32_t pair = pack2(y[m], __shfl_xor_sync(~0u, y[m], 1));  // of an even lane and the next one
@@ -490,14 +491,13 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
                              u2 = __shfl_sync(~0u, pair, (from + 4) & 31);
               if (BATCHED) to = own_packets();
               if (from < left)
-                  store_packet(to + (BATCHED ? (size_t)j * (out == GS_PERSISTENT_QKV ? p.row_a : p.row_h) : 0), u0,
-                             u1, u2, epoch);
+                store_packet(to + (BATCHED ? (size_t)j * (out == GS_PERSISTENT_QKV ? p.row_a : p.row_h) : 0), u0, u1,
+                             u2, epoch);
             }
           }
         }
         if (rest <= batch && f == ends && group + GROUP >= B) stamp<Traits>(p, pass, i, GS_PERSISTENT_PUBLISHED);
-        if (rest == s.rows && f == ends && group == start_of<Traits>(s))
-          stamp_arrived<Traits>(p, sh, pass, i, buffer);
+        if (rest == s.rows && f == ends && group == start_of<Traits>(s)) stamp_arrived<Traits>(p, sh, pass, i, buffer);
         barrier_arrive<Traits>(FREE + buffer);
         buffer ^= 1;
       }
@@ -549,7 +549,8 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
     while (true) {
       const uint32_t e0 = VERIFY ? epoch - span.from : epoch0 + pass * p.count;
       if (VERIFY && span.rows > 1)
-        finish_span<Traits, Traits::ROWS>(p, sh, work, steps, f, finisher.ends, pass, span, buffer, e0, x, best, best_id);
+        finish_span<Traits, Traits::ROWS>(p, sh, work, steps, f, finisher.ends, pass, span, buffer, e0, x, best,
+                                          best_id);
       else
         finish_span<Traits, 1>(p, sh, work, steps, f, finisher.ends, pass, span, buffer, e0, x, best, best_id);
       epoch += span.to - span.from;
@@ -763,7 +764,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
   constexpr int GROUP = Traits::GROUP, FRAGMENTS = Traits::FRAGMENTS;
   constexpr bool BATCHED = Traits::BATCHED, VERIFY = ROWS > 1, MANY = BATCHED || VERIFY;
   // Else registers hold what depends on it between spans.
-  const int lane = opaque_if<Traits::VERIFY && NB == 2>(threadIdx.x) % 32, g = lane / 4, q = lane % 4;
+  const int lane = opaque_if<(Traits::VERIFY || (Traits::STAMPS && Traits::SAMPLES)) && NB == 2>(threadIdx.x) % 32, g = lane / 4, q = lane % 4;
   uint16_t *const xs = work.x[warp] + 8;  // the part of x, high halves, then low
   const uint32_t fragment = shared_address(xs) + q * 16;
   uint32_t &need = progress.need;
@@ -843,73 +844,73 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         // this one is read.
         if (begin < have || warp == 0) {
           delay();
-            if constexpr (VERIFY) {
-              // q of the lane's row, and in the last warp the new key and value.
-              const int r = lane % 4;
-              uint32_t at[3][2];
-              uint4 u[3][2] = {};
-              bool wait;
-              unsigned polls = 0;
+          if constexpr (VERIFY) {
+            // q of the lane's row, and in the last warp the new key and value.
+            const int r = lane % 4;
+            uint32_t at[3][2];
+            uint4 u[3][2] = {};
+            bool wait;
+            unsigned polls = 0;
+#pragma unroll
+            for (int part = 0; part < 3; part++)
+#pragma unroll
+              for (int n = 0; n < 2; n++)
+                at[part][n] = (part == 0 || launch) && r < many ? work.slice_q[part][head][8 * n + lane / 4] : 0;
+#pragma unroll 1
+            do {
+              wait = false;
 #pragma unroll
               for (int part = 0; part < 3; part++)
 #pragma unroll
                 for (int n = 0; n < 2; n++)
-                  at[part][n] = (part == 0 || launch) && r < many ? work.slice_q[part][head][8 * n + lane / 4] : 0;
-#pragma unroll 1
-              do {
-                wait = false;
-#pragma unroll
-                for (int part = 0; part < 3; part++)
-#pragma unroll
-                  for (int n = 0; n < 2; n++)
-                    load_packet_to(u[part][n], at[part][n] && u[part][n].w != need,
-                                   qkv + (unsigned)(packet_of(at[part][n]) * 4 + r) * 16);
-#pragma unroll
-                for (int part = 0; part < 3; part++)
-#pragma unroll
-                  for (int n = 0; n < 2; n++) wait |= at[part][n] && u[part][n].w != need;
-              } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
-              note_arrived<Traits>(sh, warp, buffer);
-              uint16_t *const to[3] = {xs + r * Traits::QROW, reinterpret_cast<uint16_t *>(tail_k + (place() + r) * HEAD),
-                                       reinterpret_cast<uint16_t *>(tail_v + (place() + r) * HEAD)};
+                  load_packet_to(u[part][n], at[part][n] && u[part][n].w != need,
+                                 qkv + (unsigned)(packet_of(at[part][n]) * 4 + r) * 16);
 #pragma unroll
               for (int part = 0; part < 3; part++)
 #pragma unroll
-                for (int n = 0; n < 2; n++) put(at[part][n], u[part][n], to[part]);
-            } else {
-          // q, and in the last warp the new key (lanes 0 to 15) and value; of a prompt those of all rows up to its
-          // own.
-          const uint32_t pq = lane < 16 ? work.slice_q[0][head][lane] : 0,
-                         pn = launch ? work.slice_q[1 + lane / 16][head][lane % 16] : 0;
-              constexpr int KEY_ROWS = Traits::PROMPT_ROWS;
-              uint4 u = {}, w[KEY_ROWS] = {};
-          bool wait;
-          unsigned polls = 0;
+                for (int n = 0; n < 2; n++) wait |= at[part][n] && u[part][n].w != need;
+            } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
+            note_arrived<Traits>(sh, warp, buffer);
+            uint16_t *const to[3] = {xs + r * Traits::QROW, reinterpret_cast<uint16_t *>(tail_k + (place() + r) * HEAD),
+                                     reinterpret_cast<uint16_t *>(tail_v + (place() + r) * HEAD)};
+#pragma unroll
+            for (int part = 0; part < 3; part++)
+#pragma unroll
+              for (int n = 0; n < 2; n++) put(at[part][n], u[part][n], to[part]);
+          } else {
+            // q, and in the last warp the new key (lanes 0 to 15) and value; of a prompt those of all rows up to its
+            // own.
+            const uint32_t pq = lane < 16 ? work.slice_q[0][head][lane] : 0,
+                           pn = launch ? work.slice_q[1 + lane / 16][head][lane % 16] : 0;
+            constexpr int KEY_ROWS = Traits::PROMPT_ROWS;
+            uint4 u = {}, w[KEY_ROWS] = {};
+            bool wait;
+            unsigned polls = 0;
 #pragma unroll 1
-          do {
-                load_packet_to(u, pq && (BATCHED || u.w != need), qkv + (size_t)packet_of(pq) * 16);
-                if constexpr (Traits::PROMPT) {
+            do {
+              load_packet_to(u, pq && (BATCHED || u.w != need), qkv + (size_t)packet_of(pq) * 16);
+              if constexpr (Traits::PROMPT) {
+#pragma unroll
+                for (int r = 0; r < KEY_ROWS; r++)
+                  w[r] = load_packet_if(pn && r <= item.row, p.qkv + (unsigned)(r * p.row_a + packet_of(pn) * 16));
+                wait = pq && u.w != need;
+#pragma unroll
+                for (int r = 0; r < KEY_ROWS; r++) wait |= pn && r <= item.row && w[r].w != need;
+              } else {
+                load_packet_to(w[0], pn && w[0].w != need, qkv + (size_t)packet_of(pn) * 16);
+                wait = (pq && u.w != need) || (pn && w[0].w != need);
+              }
+            } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
+            note_arrived<Traits>(sh, warp, buffer);
+            put(pq, u, xs);
+            if constexpr (Traits::PROMPT) {
 #pragma unroll
               for (int r = 0; r < KEY_ROWS; r++)
-                w[r] = load_packet_if(pn && r <= item.row, p.qkv + (unsigned)(r * p.row_a + packet_of(pn) * 16));
-                  wait = pq && u.w != need;
-#pragma unroll
-              for (int r = 0; r < KEY_ROWS; r++) wait |= pn && r <= item.row && w[r].w != need;
+                if (launch && r <= item.row)
+                  put(pn, w[r], reinterpret_cast<uint16_t *>((lane < 16 ? tail_k : tail_v) + r * HEAD));
             } else {
-              load_packet_to(w[0], pn && w[0].w != need, qkv + (size_t)packet_of(pn) * 16);
-                  wait = (pq && u.w != need) || (pn && w[0].w != need);
+              if (launch) put(pn, w[0], reinterpret_cast<uint16_t *>((lane < 16 ? tail_k : tail_v) + place() * HEAD));
             }
-          } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
-          note_arrived<Traits>(sh, warp, buffer);
-              put(pq, u, xs);
-          if constexpr (Traits::PROMPT) {
-#pragma unroll
-            for (int r = 0; r < KEY_ROWS; r++)
-              if (launch && r <= item.row)
-                put(pn, w[r], reinterpret_cast<uint16_t *>((lane < 16 ? tail_k : tail_v) + r * HEAD));
-          } else {
-            if (launch) put(pn, w[0], reinterpret_cast<uint16_t *>((lane < 16 ? tail_k : tail_v) + place() * HEAD));
-          }
           }
           __syncwarp();
           if (Traits::PROMPT && launch && item.row == p.B - 1) {  // which has them all
@@ -928,7 +929,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
                 reinterpret_cast<const uint32_t *>(tail_v + t * HEAD)[lane];
           }
           // Of several rows, columns 2j and 2j + 1 have that of row j: a lane then has the scores of row q.
-            const uint32_t from = fragment + (VERIFY ? g / 2 * (Traits::QROW * 2) : 0);
+          const uint32_t from = fragment + (VERIFY ? g / 2 * (Traits::QROW * 2) : 0);
           q0 = load_shared(from), q1 = load_shared(from + 64);
         }
         int done = 0;  // keys of chunks before
@@ -956,9 +957,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
             }
             __syncwarp();
             most = top;
-            auto weights_of = [&](int r, int k) {
-              return *reinterpret_cast<const float4 *>(&work.weight[warp][r][k]);
-            };
+            auto weights_of = [&](int r, int k) { return *reinterpret_cast<const float4 *>(&work.weight[warp][r][k]); };
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
               const float by = VERIFY ? __shfl_sync(~0u, fade, r) : fade;
@@ -993,8 +992,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
           *reinterpret_cast<float2 *>(out_of(sh, work, buffer, warp, r) + 2 * lane) = make_float2(y0[r], y1[r]);
         if (lane < ROWS)
           *reinterpret_cast<float2 *>(out_of(sh, work, buffer, warp, lane) + HEAD) = make_float2(most, sum);
-        if (!BATCHED && lane == 0 && keys > 0)
-          mbarrier_arrive(&sh.empty[tile_k]), mbarrier_arrive(&sh.empty[tile_v]);
+        if (!BATCHED && lane == 0 && keys > 0) mbarrier_arrive(&sh.empty[tile_k]), mbarrier_arrive(&sh.empty[tile_v]);
         barrier_arrive<Traits>(FULL + buffer);
         if (!BATCHED && launch && last) {  // nobody waits for the cache
 #pragma unroll 1
@@ -1061,12 +1059,12 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         if (!SOON || group > start) barrier_sync<Traits>(FREE + buffer);
         delay();
         constexpr int HP = VERIFY ? Traits::HP : HU;
-          uint32_t ph[HP];
+        uint32_t ph[HP];
 #pragma unroll
-          for (int n = 0; n < HP; n++)
-            ph[n] = VERIFY ? work.slice_h[n / 4][warp][n % 4 * 8 + lane / 4] : work.slice_h[n][warp][lane];
-          const int r = VERIFY ? lane % 4 : 0;  // the lane's row
-          constexpr int AT_ONCE = Traits::AT_ONCE;
+        for (int n = 0; n < HP; n++)
+          ph[n] = VERIFY ? work.slice_h[n / 4][warp][n % 4 * 8 + lane / 4] : work.slice_h[n][warp][lane];
+        const int r = VERIFY ? lane % 4 : 0;  // the lane's row
+        constexpr int AT_ONCE = Traits::AT_ONCE;
 #pragma unroll
         for (int j = 0; j < GROUP; j += AT_ONCE) {
           const char *const from = BATCHED ? packets_of(p.hidden, group + j, p.row_h) : p.hidden + r * 16;
@@ -1081,34 +1079,34 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
 #pragma unroll
             for (int m = 0; m < AT_ONCE; m++)
 #pragma unroll
-                for (int n = 0; n < HP; n++)
-                load_packet_to(u[m][n], ph[n] && m < rows && (BATCHED || u[m][n].w != need),
-                                 from + (BATCHED ? (unsigned)(m * p.row_h) : 0) +
-                                     (size_t)packet_of(ph[n]) * (VERIFY ? 64 : 16));
+              for (int n = 0; n < HP; n++)
+                load_packet_to(
+                    u[m][n], ph[n] && m < rows && (BATCHED || u[m][n].w != need),
+                    from + (BATCHED ? (unsigned)(m * p.row_h) : 0) + (size_t)packet_of(ph[n]) * (VERIFY ? 64 : 16));
 #pragma unroll
             for (int m = 0; m < AT_ONCE; m++)
 #pragma unroll
-                for (int n = 0; n < HP; n++) wait |= ph[n] && m < rows && u[m][n].w != need;
+              for (int n = 0; n < HP; n++) wait |= ph[n] && m < rows && u[m][n].w != need;
           } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
 #pragma unroll
           for (int m = 0; m < AT_ONCE; m++)
             if (m < rows) {
 #pragma unroll
-                for (int n = 0; n < HP; n++) put(ph[n], u[m][n], xs + (j + m + r) * Traits::ROW);
+              for (int n = 0; n < HP; n++) put(ph[n], u[m][n], xs + (j + m + r) * Traits::ROW);
             }
         }
         if (group == start) note_arrived<Traits>(sh, warp, buffer);
         __syncwarp();
         if constexpr (BYTES) {
           const uint32_t at = shared_address(xs);
-            const float scale = quantise_part<LARGE, VERIFY ? Traits::ROW : 0>(at);
+          const float scale = quantise_part<LARGE, VERIFY ? Traits::ROW : 0>(at);
           uint2 x[LB];
 #pragma unroll
-            for (int k = 0; k < LB; k++)
-              x[k] = load_shared64(at + (VERIFY ? g / 2 * (Traits::ROW * 2) : 0) + g % 2 * LARGE + k * 32 + q * 8);
+          for (int k = 0; k < LB; k++)
+            x[k] = load_shared64(at + (VERIFY ? g / 2 * (Traits::ROW * 2) : 0) + g % 2 * LARGE + k * 32 + q * 8);
           const float2 y = bytes.times(x);
-            float *const to = sh.part[buffer][warp][VERIFY ? q : 0];
-            if (VERIFY || q == 0) to[g] = y.x * scale, to[g + 8] = y.y * scale;
+          float *const to = sh.part[buffer][warp][VERIFY ? q : 0];
+          if (VERIFY || q == 0) to[g] = y.x * scale, to[g + 8] = y.y * scale;
           barrier_arrive<Traits>(FULL + buffer);
           buffer ^= 1;
           break;
@@ -1151,12 +1149,12 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
     // of odd g rows of the second one, which lies in other banks.
     const int mine = g % 2 * (Traits::TILE_ROWS / 2) + (Traits::STEP == 2 ? g / 2 % 2 * 2 + g / 4 : g / 2);
     const bool norm = s.gain != nullptr;
-      constexpr int XP = VERIFY ? Traits::XP : XU;
-      uint32_t px[XP];
-      float gain[XP][F32_PER_PACKET];
+    constexpr int XP = VERIFY ? Traits::XP : XU;
+    uint32_t px[XP];
+    float gain[XP][F32_PER_PACKET];
 #pragma unroll
-      for (int n = 0; n < XP; n++) {
-        px[n] = VERIFY ? work.slice_x[n / 4][warp][n % 4 * 8 + lane / 4] : work.slice_x[n][warp][lane];
+    for (int n = 0; n < XP; n++) {
+      px[n] = VERIFY ? work.slice_x[n / 4][warp][n % 4 * 8 + lane / 4] : work.slice_x[n][warp][lane];
 #pragma unroll
       for (int k = 0; k < F32_PER_PACKET; k++)
         gain[n][k] = norm && holds(px[n], k) ? __ldg(s.gain + warp * SMALL + at_of(px[n]) + k) : 0.0f;
@@ -1267,9 +1265,9 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
           for (int k = 0; k < NB; k++) arrange(a[m][k], b[m][k], p.zero);
       }
       barrier_sync<Traits>(FREE + buffer);
-        float v[XP][F32_PER_PACKET] = {}, about = 0;
+      float v[XP][F32_PER_PACKET] = {}, about = 0;
       uint32_t sums_at = 0, about_at = 0;
-        const int r = VERIFY ? lane % 4 : 0;  // the lane's row
+      const int r = VERIFY ? lane % 4 : 0;  // the lane's row
       if (first) {
         delay();
         const int many = rows_of<ROWS>(sh);
@@ -1280,91 +1278,90 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
           bool wait;
           unsigned polls = 0;
           const char *const last =
-                p.attended +
-              ((size_t)(head * SPLITS + lane % (SPLITS * HEADS)) * ATTENDED_STRIDE + ATTENDED - 1) * 16;
+              p.attended + ((size_t)(head * SPLITS + lane % (SPLITS * HEADS)) * ATTENDED_STRIDE + ATTENDED - 1) * 16;
           // Most blocks have no part in attention and come here early. They poll the last packet of each split only:
           // polls of all delay what they wait for.
 #pragma unroll 1
           do wait = load_packet(last).w != need;
           while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
-            // y of the splits' values and factors. The compiler would contract it as it likes.
-            constexpr int skip = NB % 2 * HEAD / 2;  // parts of odd warps begin in the middle of a head
-            if constexpr (VERIFY) {
-              // Lanes 8 r to 8 r + 7 have the packets of all splits of a head of row r.
-              const int row = lane / 8, k8 = lane % 8;
-              uint16_t *const to = xs + row * Traits::XROW;
-              constexpr int U = (ATTENDED + 7) / 8;
+          // y of the splits' values and factors. The compiler would contract it as it likes.
+          constexpr int skip = NB % 2 * HEAD / 2;  // parts of odd warps begin in the middle of a head
+          if constexpr (VERIFY) {
+            // Lanes 8 r to 8 r + 7 have the packets of all splits of a head of row r.
+            const int row = lane / 8, k8 = lane % 8;
+            uint16_t *const to = xs + row * Traits::XROW;
+            constexpr int U = (ATTENDED + 7) / 8;
 #pragma unroll 1
-              for (int n = 0; n < HEADS; n++) {
-                uint4 u[U][SPLITS] = {};
-                auto lacks = [&](int m, int k) { return 8 * m + k8 < ATTENDED && row < many && u[m][k].w != need; };
-                const char *const from =
-                    p.attended + (unsigned)(row * p.row_o + ((head + n) * SPLITS * ATTENDED_STRIDE + k8) * 16);
-#pragma unroll 1
-          do {
-            wait = false;
-#pragma unroll
-                  for (int m = 0; m < U; m++)
-#pragma unroll
-                    for (int k = 0; k < SPLITS; k++)
-                      load_packet_to(u[m][k], lacks(m, k), from + (k * ATTENDED_STRIDE + 8 * m) * 16);
-#pragma unroll
-                  for (int m = 0; m < U; m++)
-#pragma unroll
-                    for (int k = 0; k < SPLITS; k++) wait |= lacks(m, k);
-                } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
-                float f[SPLITS], largest[SPLITS];
-#pragma unroll
-                for (int k = 0; k < SPLITS; k++) {
-                  const uint4 &of = u[(ATTENDED - 1) / 8][k];
-                  largest[k] = __uint_as_float(__shfl_sync(~0u, of.x, (ATTENDED - 1) % 8, 8));
-                  f[k] = __uint_as_float(__shfl_sync(~0u, of.y, (ATTENDED - 1) % 8, 8));
-                }
-                const float most = fmaxf(fmaxf(largest[0], largest[2]), fmaxf(largest[1], largest[3]));
-#pragma unroll
-                for (int k = 0; k < SPLITS; k++) f[k] = __fmul_rn(f[k], exp2_fast(largest[k] - most));
-                const float over = reciprocal((f[0] + f[2]) + (f[1] + f[3]));
-#pragma unroll
-                for (int k = 0; k < SPLITS; k++) f[k] *= over;
-#pragma unroll
-                for (int m = 0; m < U; m++) {
-                  const uint4(&w)[SPLITS] = u[m];
-                  const int packet = 8 * m + k8, at = n * HEAD + BF16_PER_PACKET * packet - (warp % 2 ? skip : 0);
-                  auto put_pair = [&](int k, uint32_t w0, uint32_t w1, uint32_t w2, uint32_t w3) {
-                    const float y0 = fmaf(f[0], low(w0), __fmul_rn(f[2], low(w2))) +
-                                     fmaf(f[1], low(w1), __fmul_rn(f[3], low(w3))),
-                                y1 = fmaf(f[0], high(w0), __fmul_rn(f[2], high(w2))) +
-                                     fmaf(f[1], high(w1), __fmul_rn(f[3], high(w3)));
-                    if (packet < ATTENDED - 1 && BF16_PER_PACKET * packet + 2 * k < HEAD && at + 2 * k >= 0 &&
-                        at + 2 * k < SMALL)
-                      reinterpret_cast<uint32_t *>(to)[at / 2 + k] = pack2(y0, y1);
-                  };
-                  put_pair(0, w[0].x, w[1].x, w[2].x, w[3].x);
-                  put_pair(1, w[0].y, w[1].y, w[2].y, w[3].y);
-                  put_pair(2, w[0].z, w[1].z, w[2].z, w[3].z);
-                }
-              }
-            } else {
-              // Half a warp has the packets of a split of a head, and of the split two further.
-              int packet = lane % 16, half = lane / 16;
-              if (Traits::SAMPLES) asm volatile("" : "+r"(packet), "+r"(half));
-              uint4 u[HEADS][2] = {};
+            for (int n = 0; n < HEADS; n++) {
+              uint4 u[U][SPLITS] = {};
+              auto lacks = [&](int m, int k) { return 8 * m + k8 < ATTENDED && row < many && u[m][k].w != need; };
+              const char *const from =
+                  p.attended + (unsigned)(row * p.row_o + ((head + n) * SPLITS * ATTENDED_STRIDE + k8) * 16);
 #pragma unroll 1
               do {
                 wait = false;
-                auto lacks = [&](int n, int k) { return packet < ATTENDED && u[n][k].w != need; };
+#pragma unroll
+                for (int m = 0; m < U; m++)
+#pragma unroll
+                  for (int k = 0; k < SPLITS; k++)
+                    load_packet_to(u[m][k], lacks(m, k), from + (k * ATTENDED_STRIDE + 8 * m) * 16);
+#pragma unroll
+                for (int m = 0; m < U; m++)
+#pragma unroll
+                  for (int k = 0; k < SPLITS; k++) wait |= lacks(m, k);
+              } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
+              float f[SPLITS], largest[SPLITS];
+#pragma unroll
+              for (int k = 0; k < SPLITS; k++) {
+                const uint4 &of = u[(ATTENDED - 1) / 8][k];
+                largest[k] = __uint_as_float(__shfl_sync(~0u, of.x, (ATTENDED - 1) % 8, 8));
+                f[k] = __uint_as_float(__shfl_sync(~0u, of.y, (ATTENDED - 1) % 8, 8));
+              }
+              const float most = fmaxf(fmaxf(largest[0], largest[2]), fmaxf(largest[1], largest[3]));
+#pragma unroll
+              for (int k = 0; k < SPLITS; k++) f[k] = __fmul_rn(f[k], exp2_fast(largest[k] - most));
+              const float over = reciprocal((f[0] + f[2]) + (f[1] + f[3]));
+#pragma unroll
+              for (int k = 0; k < SPLITS; k++) f[k] *= over;
+#pragma unroll
+              for (int m = 0; m < U; m++) {
+                const uint4(&w)[SPLITS] = u[m];
+                const int packet = 8 * m + k8, at = n * HEAD + BF16_PER_PACKET * packet - (warp % 2 ? skip : 0);
+                auto put_pair = [&](int k, uint32_t w0, uint32_t w1, uint32_t w2, uint32_t w3) {
+                  const float y0 = fmaf(f[0], low(w0), __fmul_rn(f[2], low(w2))) +
+                                   fmaf(f[1], low(w1), __fmul_rn(f[3], low(w3))),
+                              y1 = fmaf(f[0], high(w0), __fmul_rn(f[2], high(w2))) +
+                                   fmaf(f[1], high(w1), __fmul_rn(f[3], high(w3)));
+                  if (packet < ATTENDED - 1 && BF16_PER_PACKET * packet + 2 * k < HEAD && at + 2 * k >= 0 &&
+                      at + 2 * k < SMALL)
+                    reinterpret_cast<uint32_t *>(to)[at / 2 + k] = pack2(y0, y1);
+                };
+                put_pair(0, w[0].x, w[1].x, w[2].x, w[3].x);
+                put_pair(1, w[0].y, w[1].y, w[2].y, w[3].y);
+                put_pair(2, w[0].z, w[1].z, w[2].z, w[3].z);
+              }
+            }
+          } else {
+            // Half a warp has the packets of a split of a head, and of the split two further.
+            int packet = lane % 16, half = lane / 16;
+            if (Traits::SAMPLES) asm volatile("" : "+r"(packet), "+r"(half));
+            uint4 u[HEADS][2] = {};
+#pragma unroll 1
+            do {
+              wait = false;
+              auto lacks = [&](int n, int k) { return packet < ATTENDED && u[n][k].w != need; };
 #pragma unroll
               for (int n = 0; n < HEADS; n++) {
-                  const char *from = p.attended + ((size_t)((head + n) * SPLITS + half) * ATTENDED_STRIDE + packet) * 16;
-                  load_packet_to(u[n][0], lacks(n, 0), from),
-                      load_packet_to(u[n][1], lacks(n, 1), from + 2 * ATTENDED_STRIDE * 16);
+                const char *from = p.attended + ((size_t)((head + n) * SPLITS + half) * ATTENDED_STRIDE + packet) * 16;
+                load_packet_to(u[n][0], lacks(n, 0), from),
+                    load_packet_to(u[n][1], lacks(n, 1), from + 2 * ATTENDED_STRIDE * 16);
               }
 #pragma unroll
-                for (int n = 0; n < HEADS; n++) wait |= lacks(n, 0) || lacks(n, 1);
-          } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
+              for (int n = 0; n < HEADS; n++) wait |= lacks(n, 0) || lacks(n, 1);
+            } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
 #pragma unroll
             for (int n = 0; n < HEADS; n++) {
-                const uint4 &p0 = u[n][0], &p1 = u[n][1];
+              const uint4 &p0 = u[n][0], &p1 = u[n][1];
               const float m0 = __uint_as_float(__shfl_sync(~0u, p0.x, ATTENDED - 1, 16)),
                           m1 = __uint_as_float(__shfl_sync(~0u, p1.x, ATTENDED - 1, 16));
               float f0 = __uint_as_float(__shfl_sync(~0u, p0.y, ATTENDED - 1, 16)),
@@ -1383,118 +1380,118 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
                 float y0 = fmaf(f0, low(w0[k]), __fmul_rn(f1, low(w1[k]))),
                       y1 = fmaf(f0, high(w0[k]), __fmul_rn(f1, high(w1[k])));
                 y0 += __shfl_xor_sync(~0u, y0, 16), y1 += __shfl_xor_sync(~0u, y1, 16);
-                if (half == 0 && packet < ATTENDED - 1 && BF16_PER_PACKET * packet + 2 * k < HEAD &&
-                    at + 2 * k >= 0 && at + 2 * k < SMALL)
-                    reinterpret_cast<uint32_t *>(xs)[at / 2 + k] = pack2(y0, y1);
+                if (half == 0 && packet < ATTENDED - 1 && BF16_PER_PACKET * packet + 2 * k < HEAD && at + 2 * k >= 0 &&
+                    at + 2 * k < SMALL)
+                  reinterpret_cast<uint32_t *>(xs)[at / 2 + k] = pack2(y0, y1);
               }
             }
           }
           if constexpr (BYTES) {
             __syncwarp();
-              x_scale = quantise_part<SMALL, VERIFY ? Traits::XROW : 0>(shared_address(xs));
+            x_scale = quantise_part<SMALL, VERIFY ? Traits::XROW : 0>(shared_address(xs));
           }
         } else {
-            uint16_t *const to = xs + r * Traits::XROW;
+          uint16_t *const to = xs + r * Traits::XROW;
           // Addresses are computed before x arrives.
-            sums_at = shared_address(&sh.lanes[r * WARPS + warp][VERIFY ? lane / 4 : lane]);
-            about_at = shared_address(&sh.about[r]);
+          sums_at = shared_address(&sh.lanes[r * WARPS + warp][VERIFY ? lane / 4 : lane]);
+          about_at = shared_address(&sh.about[r]);
           keep_address(sums_at), keep_address(about_at);
           if (s.in == GS_PERSISTENT_EMBEDDING) {
             const int row = min(r, many - 1), token = ((volatile int *)sh.token)[first_row_of<Traits, ROWS>(sh) + row],
                       pos = *(volatile int *)&sh.pos0[0] + place() + row;
 #pragma unroll
             for (int n = 0; n < XP; n++) {
-                const int c = opaque_if<Traits::Q8 && NB == 5>(warp) * SMALL + at_of(px[n]);
-                const Embedding<Traits> e(p, token, c);
-                const bf16 *w = p.wpe + (size_t)pos * C + c;
+              const int c = opaque_if < Traits::Q8 && NB == 5 > (warp)*SMALL + at_of(px[n]);
+              const Embedding<Traits> e(p, token, c);
+              const bf16 *w = p.wpe + (size_t)pos * C + c;
 #pragma unroll
-                for (int k = 0; k < F32_PER_PACKET; k++)
-                  v[n][k] = holds(px[n], k) ? e[k] + to_float(__ldg(w + k)) : 0.0f;
+              for (int k = 0; k < F32_PER_PACKET; k++) v[n][k] = holds(px[n], k) ? e[k] + to_float(__ldg(w + k)) : 0.0f;
             }
-              about = Embedding<Traits>(p, token, 0)[0] + to_float(__ldg(p.wpe + (size_t)pos * C));
+            about = Embedding<Traits>(p, token, 0)[0] + to_float(__ldg(p.wpe + (size_t)pos * C));
           } else {
-              uint4 u[XP] = {};
+            uint4 u[XP] = {};
             unsigned polls = 0;
             bool wait;
             // Rows but the last one have drafted since they were in these layers.
             const uint32_t apart = VERIFY && i == p.exit ? p.exit + 1 : 0;
             const uint32_t epoch = VERIFY ? need - (many - 1 - r) * apart : need;
             // Lanes without a packet, of which the last one is always, read the first packet of x.
-              static_assert(SMALL / F32_PER_PACKET + 2 < (VERIFY ? 8 : 32) * XP, "the last lane's last packet is not of the part");
+            static_assert(SMALL / F32_PER_PACKET + 2 < (VERIFY ? 8 : 32) * XP,
+                          "the last lane's last packet is not of the part");
             const char *const from = p.residual + (first_row_of<Traits, ROWS>(sh) + r) * 16;
             constexpr int APART = Traits::VERIFY ? 64 : 16;
 #pragma unroll 1
             do {
               wait = false;
               // A load by predicate that is alone would become a branch.
-                if (XP == 1) u[0] = load_packet(from + (size_t)packet_of(px[0]) * APART);
+              if (XP == 1) u[0] = load_packet(from + (size_t)packet_of(px[0]) * APART);
 #pragma unroll
-                for (int n = 0; n < XP && XP > 1; n++)
-                  load_packet_to(u[n], r < many && u[n].w != epoch, from + (size_t)packet_of(px[n]) * APART);
+              for (int n = 0; n < XP && XP > 1; n++)
+                load_packet_to(u[n], r < many && u[n].w != epoch, from + (size_t)packet_of(px[n]) * APART);
 #pragma unroll
-                for (int n = 0; n < XP; n++) wait |= r < many && u[n].w != epoch;
+              for (int n = 0; n < XP; n++) wait |= r < many && u[n].w != epoch;
             } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
-              about = __uint_as_float(__shfl_sync(~0u, u[XP - 1].x, VERIFY ? 28 + r : 31));
+            about = __uint_as_float(__shfl_sync(~0u, u[XP - 1].x, VERIFY ? 28 + r : 31));
 #pragma unroll
-              for (int n = 0; n < XP; n++)
-                v[n][0] = __uint_as_float(u[n].x), v[n][1] = __uint_as_float(u[n].y), v[n][2] = __uint_as_float(u[n].z);
+            for (int n = 0; n < XP; n++)
+              v[n][0] = __uint_as_float(u[n].x), v[n][1] = __uint_as_float(u[n].y), v[n][2] = __uint_as_float(u[n].z);
           }
           if constexpr (BYTES) {
             uint32_t most = 0;
 #pragma unroll
-              for (int n = 0; n < XP; n++)
+            for (int n = 0; n < XP; n++)
 #pragma unroll
               for (int k = 0; k < F32_PER_PACKET; k++) {
-                  v[n][k] = holds(px[n], k) ? v[n][k] : 0.0f;
-                  most = max(most, __float_as_uint(__fmul_rn(v[n][k], gain[n][k])) & 0x7fffffff);
+                v[n][k] = holds(px[n], k) ? v[n][k] : 0.0f;
+                most = max(most, __float_as_uint(__fmul_rn(v[n][k], gain[n][k])) & 0x7fffffff);
               }
-              const Quantiser quantiser(most, VERIFY);
+            const Quantiser quantiser(most, VERIFY);
             x_scale = quantiser.scale;
 #pragma unroll
-              for (int n = 0; n < XP; n++)
+            for (int n = 0; n < XP; n++)
 #pragma unroll
               for (int k = 0; k < F32_PER_PACKET; k++)
                 if (holds(px[n], k))
-                    quantiser.store(shared_address(to) + at_of(px[n]) + k, SMALL, __fmul_rn(v[n][k], gain[n][k]));
+                  quantiser.store(shared_address(to) + at_of(px[n]) + k, SMALL, __fmul_rn(v[n][k], gain[n][k]));
           }
 #pragma unroll
-            for (int n = 0; n < XP && !BYTES; n++)
+          for (int n = 0; n < XP && !BYTES; n++)
 #pragma unroll
-              for (int k = 0; k < F32_PER_PACKET; k++)
-                if (holds(px[n], k)) {
-                  const float y = __fmul_rn(v[n][k], gain[n][k]);
-                  const uint32_t upper = pack2(y, 0);
-                  to[at_of(px[n]) + k] = (uint16_t)upper;
-                  to[Traits::LOW + at_of(px[n]) + k] = (uint16_t)pack2(y - low(upper), 0);
-                } else {
-                  v[n][k] = 0.0f;
-                }
+            for (int k = 0; k < F32_PER_PACKET; k++)
+              if (holds(px[n], k)) {
+                const float y = __fmul_rn(v[n][k], gain[n][k]);
+                const uint32_t upper = pack2(y, 0);
+                to[at_of(px[n]) + k] = (uint16_t)upper;
+                to[Traits::LOW + at_of(px[n]) + k] = (uint16_t)pack2(y - low(upper), 0);
+              } else {
+                v[n][k] = 0.0f;
+              }
         }
         __syncwarp();
         // Column 0 has the high halves of x, column 1 the low ones; of several rows, columns 2j and 2j + 1.
-          const uint32_t row = VERIFY ? g / 2 * (Traits::XROW * 2) : 0,
-                         from = fragment + row + (norm && g % 2 ? Traits::LOW * 2 : 0);
+        const uint32_t row = VERIFY ? g / 2 * (Traits::XROW * 2) : 0,
+                       from = fragment + row + (norm && g % 2 ? Traits::LOW * 2 : 0);
 #pragma unroll
         for (int k = 0; k < NB; k++)
-            if (BYTES) x_bytes[k] = load_shared64(shared_address(xs) + row + g % 2 * SMALL + k * 32 + q * 8);
+          if (BYTES) x_bytes[k] = load_shared64(shared_address(xs) + row + g % 2 * SMALL + k * 32 + q * 8);
           else x[k] = load_shared(from + k * 64);
         note_arrived<Traits>(sh, warp, buffer);  // while x is on its way to registers
         if (norm) {
-            // Of several rows a lane stores for those of a step of one row that have its packets there.
-            constexpr int LANES = !VERIFY ? 1 : XP < 4 ? XP : 4;
+          // Of several rows a lane stores for those of a step of one row that have its packets there.
+          constexpr int LANES = !VERIFY ? 1 : XP < 4 ? XP : 4;
 #pragma unroll
-            for (int e = 0; e < LANES; e++) {
+          for (int e = 0; e < LANES; e++) {
             float sum = 0, squares = 0;
 #pragma unroll
-              for (int n = e; n < XP; n += VERIFY ? 4 : 1)
+            for (int n = e; n < XP; n += VERIFY ? 4 : 1)
 #pragma unroll
               for (int k = 0; k < F32_PER_PACKET; k++) {
-                  const float z = holds(px[n], k) ? v[n][k] - about : 0.0f;
+                const float z = holds(px[n], k) ? v[n][k] - about : 0.0f;
                 sum += z, squares = fmaf(z, z, squares);
               }
-              store_shared2(sums_at + e * 8 * (int)sizeof(float2), make_float2(sum, squares));
+            store_shared2(sums_at + e * 8 * (int)sizeof(float2), make_float2(sum, squares));
           }
-            if (!px[XP - 1]) store_shared32(about_at, __float_as_uint(about));  // the last lane of each warp does
+          if (!px[XP - 1]) store_shared32(about_at, __float_as_uint(about));  // the last lane of each warp does
           barrier_arrive<Traits>(SUMMED);
         }
       }
@@ -1504,8 +1501,8 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         for (int m = 0; m < 2; m++) {
           if (left <= 16 * m) break;
           const float2 y = bytes[m].times(x_bytes);
-            float *const to = sh.part[buffer][warp][VERIFY ? q : 0] + 16 * m + mine;
-            if (VERIFY || q == 0) to[0] = y.x * x_scale, to[Traits::TILE_ROWS == 16 ? 4 : 8] = y.y * x_scale;
+          float *const to = sh.part[buffer][warp][VERIFY ? q : 0] + 16 * m + mine;
+          if (VERIFY || q == 0) to[0] = y.x * x_scale, to[Traits::TILE_ROWS == 16 ? 4 : 8] = y.y * x_scale;
         }
         barrier_arrive<Traits>(FULL + buffer);
         buffer ^= 1;

@@ -59,8 +59,8 @@ struct Traits {
   static constexpr int LB = 4 * NB;                        // blocks of 32 inputs of 4C
   static constexpr int XU = NB > 2 ? 2 : 1;  // packets that a lane reads of its warp's part of the residual stream
   static constexpr int HU = NB > 2 ? 4 : 2;  // and of the hidden layer
-  // The same of several rows, where a lane has packets of row lane % 4 only. The last lanes' last packets of x are not of
-  // the part.
+  // The same of several rows, where a lane has packets of row lane % 4. The last lanes' last packets of x are not of the
+  // part.
   static constexpr int XP = ROWS > 1 ? (SMALL / 3 + 2) / 8 + 1 : XU, HP = ROWS > 1 ? (LARGE / 6 + 4) / 8 + 1 : HU;
   static constexpr int HEADS = (NB + 2) / 2 - (NB == 2 || NB == 4);  // heads of which a warp's part of C has values
   static constexpr bool WIDE = NB > 2;
@@ -263,8 +263,8 @@ template <typename Traits> __device__ void copy_weights(const Params &p, Shared<
 
 // ---------------------------------------------------------------- the warps that finish
 
-// Publishes outputs [from, from + left) of all rows of a pass, from the sums of a batch, when wait() has returned. A lane
-// has row lane % 4 of one of six outputs: the packets of all rows lie beside each other, and a warp writes whole lines.
+// Publishes outputs [from, from + left) of all rows of a pass, from the sums of a batch, when wait() has returned. A
+// lane has row lane % 4 of one of six outputs: packets of all rows lie beside each other, a warp writes whole lines.
 template <typename Traits, typename Wait>
 __device__ __forceinline__ void finish_rows(const Params &p, Shared<Traits> &sh, const BlockStep &s, int f, int buffer,
                                             int from, int left, int rows, uint32_t epoch, Wait wait) {
@@ -764,7 +764,8 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
   constexpr int GROUP = Traits::GROUP, FRAGMENTS = Traits::FRAGMENTS;
   constexpr bool BATCHED = Traits::BATCHED, VERIFY = ROWS > 1, MANY = BATCHED || VERIFY;
   // Else registers hold what depends on it between spans.
-  const int lane = opaque_if<(Traits::VERIFY || (Traits::STAMPS && Traits::SAMPLES)) && NB == 2>(threadIdx.x) % 32, g = lane / 4, q = lane % 4;
+  constexpr bool SPILLS = (Traits::VERIFY || (Traits::STAMPS && Traits::SAMPLES)) && NB == 2;
+  const int lane = opaque_if<SPILLS>(threadIdx.x) % 32, g = lane / 4, q = lane % 4;
   uint16_t *const xs = work.x[warp] + 8;  // the part of x, high halves, then low
   const uint32_t fragment = shared_address(xs) + q * 16;
   uint32_t &need = progress.need;

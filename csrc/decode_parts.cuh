@@ -581,8 +581,8 @@ struct Quantiser {
   }
 };
 
-// Replaces N bfloat16 numbers of a warp in shared memory by their high bytes, then their low bytes; returns the scale. If
-// ROW is not 0 these are four rows of N, so many numbers apart; a lane has row lane % 4, and its scale.
+// Replaces N bfloat16 numbers of a warp in shared memory by their high bytes, then their low bytes; returns the scale.
+// If ROW is not 0 these are four rows of N, so many numbers apart; a lane has row lane % 4, and its scale.
 template <int N, int ROW = 0> __device__ inline float quantise_part(uint32_t at) {
   constexpr int LANES = ROW ? 8 : 32, WORDS = (N / 2 + LANES - 1) / LANES;
   const int lane = ROW ? threadIdx.x % 32 / 4 : threadIdx.x % 32;

@@ -148,7 +148,8 @@ template <typename T, int LANES> struct SplitThread {
         v_scales(a, a.v_cache, b * a.NH + h) {
     const int64_t head = (int64_t(b) * a.NH + h) * a.P * a.HS + (column_ok ? column : 0);
     k_cache = static_cast<T *>(a.k_cache) + head, v_cache = static_cast<T *>(a.v_cache) + head;
-    row = static_cast<decltype(row)>(a.qkv) + (int64_t(b) * a.T + a.T - 1) * a.ldqkv + h * a.HS + (column_ok ? column : 0);
+    row = static_cast<decltype(row)>(a.qkv) + (int64_t(b) * a.T + a.T - 1) * a.ldqkv + h * a.HS +
+          (column_ok ? column : 0);
   }
 };
 
@@ -345,8 +346,8 @@ __global__ void __launch_bounds__(32 * WARPS, SM_WARPS / WARPS) attention_split(
 // They exchange their parts through distributed shared memory, which saves the round trip through L2 and the counter.
 // Each block merges the parts for its own share of the columns.
 #if __CUDA_ARCH__ >= 900
-// Writes to the address in the shared memory of another block of the cluster that p has in this one's. An mbarrier there
-// counts the bytes: a barrier of the cluster with "release" would wait for earlier accesses to device memory.
+// Writes to the address in the shared memory of another block of the cluster that p has in this one's. An mbarrier
+// there counts the bytes: a barrier of the cluster with "release" would wait for earlier accesses to device memory.
 __device__ inline void store_cluster(float *p, int block, float v, uint64_t *full) {
   uint32_t to, at;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(shared_address(p)), "r"(block));
@@ -625,8 +626,9 @@ template <typename S> static int attention(gs_stream *s, const gs_attention_args
   if (a->wide) {
     const bool step = a->T == 1 && a->Q == 1;
     if (a->dtype != GS_BF16 || a->HS % 16 != 0 || !fast || (step && variant != AUTO && variant != SPLIT))
-      return gs_fail(GS_UNSUPPORTED, "attention: a cache in 8 bits is for bfloat16, head sizes of multiples of 16 up to "
-                                     "128, and, of decode steps, variant split");
+      return gs_fail(GS_UNSUPPORTED,
+                     "attention: a cache in 8 bits is for bfloat16, head sizes of multiples of 16 up to 128, and, of "
+                     "decode steps, variant split");
     return step ? split<S>(s, a, k) : prompt8<S>(s, a, k);
   }
   if (a->Q == 0) return append<S>(s, a, k);
@@ -647,8 +649,8 @@ template <typename S> static int attention(gs_stream *s, const gs_attention_args
   if (variant == SPLIT) {
     if (a->Q != 1)
       return gs_fail(GS_UNSUPPORTED, "attention: variant %s takes one query of a sequence, not %d", name, a->Q);
-    // Of many heads blocks that wait for no other one are faster.
-    return a->variant == AUTO && s->major >= 9 && a->B * a->NH <= s->processors ? split_cluster<S>(s, a, k)
+    // Of many heads blocks that wait for no other one are faster: from about three blocks an SM on.
+    return a->variant == AUTO && s->major >= 9 && 4 * a->B * a->NH <= 3 * s->processors ? split_cluster<S>(s, a, k)
                                                                                 : split<S>(s, a, k);
   }
   if (a->Q != a->T || a->T == 1)

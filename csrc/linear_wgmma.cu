@@ -3,7 +3,7 @@
 // * A block multiplies tiles of BM rows and BN columns, one after another if there are more tiles than SMs. One thread
 //   copies x and W, 64 of K at a time, into a ring of stages; a warpgroup multiplies each 64 rows. W depends on no
 //   other kernel, so its first stages are copied before gs_wait(). While a tile is stored, the ring fills for the next.
-// * SPLIT = 2: two blocks of a cluster halve K, and each finishes half of the tile's columns.
+// * SPLIT = 2 or 4: the blocks of a cluster divide K, and each finishes its part of the tile's columns.
 // * TURNS, where there are many more tiles than SMs: the two warpgroups take whole tiles in turns, and one stores its
 //   tile while the other multiplies.
 // * Which tile is taken depends on M, N, K and the number of SMs alone. So does the order of sums.
@@ -20,10 +20,13 @@ constexpr int GROUP = 16;  // tiles along M that blocks take before the next col
 struct Tiles {
   int M, N, K, ldy, act;
   int rows, columns;  // of tiles
+  int box;            // rows of x that are copied for a tile; sums of the others do not count
   bool add;           // y += ...
   const float *bias;
   void *y;
 };
+
+__host__ __device__ constexpr int per_sm(int BM, int BN) { return BM == 64 && BN == 32 ? 2 : 1; }
 
 // What a block needs. F32 is whether y is float32.
 template <bool TURNS, int BM, int BN, int SPLIT, bool F32> struct Block {
@@ -31,15 +34,17 @@ template <bool TURNS, int BM, int BN, int SPLIT, bool F32> struct Block {
   static constexpr int CHUNKS = BN / 8, MOST = (CHUNKS + SPLIT - 1) / SPLIT;  // 8 columns; those that a block finishes
   static constexpr int LINE = F32 ? (MOST | 1) * 32 : BN * 2 + 16;  // bytes of a row on its way out; no bank conflicts
   static constexpr int OUT = 64 * WG * LINE;  // after the ring; of SPLIT, where no tile comes after, in it
-  static constexpr int PART = MOST * WG * 2048;  // what the other block of a cluster hands over
-  static constexpr int MORE = 1024 + (SPLIT > 1 ? PART : OUT);
-  static constexpr int FIT = ((227 << 10) - 4096 - MORE) / STAGE, DEEP = BN <= 32 ? 8 : 6;
+  static constexpr int PART = MOST * WG * 2048;  // what another block of a cluster hands over
+  // Of few rows reading W is all the time: two blocks fit an SM, and begin while the kernel before ends.
+  static constexpr int RESIDENT = per_sm(BM, BN);
+  static constexpr int MORE = 1024 + (SPLIT > 1 ? (SPLIT - 1) * PART : OUT);
+  static constexpr int FIT = ((227 << 10) / RESIDENT - 4096 - MORE) / STAGE, DEEP = BN <= 32 ? 8 : 6;
   static constexpr int STAGES = FIT < DEEP ? FIT : DEEP;
   static constexpr int SHARED = MORE + STAGES * STAGE, THREADS = 128 * (WG + 1);
   static_assert(SPLIT == 1 || STAGES * STAGE >= OUT);
   // The first chunk that a block of a cluster finishes, and the block that finishes a chunk.
   static constexpr __host__ __device__ int first(int part) { return CHUNKS * part / SPLIT; }
-  static constexpr __host__ __device__ int owner(int chunk) { return SPLIT > 1 && chunk >= first(1); }
+  static constexpr __host__ __device__ int owner(int chunk) { return ((chunk + 1) * SPLIT - 1) / CHUNKS; }
 };
 
 // The tile with this number: first GROUP rows of tiles, column after column.
@@ -65,7 +70,7 @@ template <int R> __device__ inline void gelu_tanh(float (&v)[R]) {
 #endif
 
 template <bool TURNS, int BM, int BN, int SPLIT, bool F32>
-__global__ void __launch_bounds__(BM * 2 + 128, 1)
+__global__ void __launch_bounds__(BM * 2 + 128, per_sm(BM, BN))
     linear_wgmma(const gs_stamp stamp, const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap w,
                  const Tiles p) {
 #ifdef GS_WGMMA
@@ -84,7 +89,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
     for (int i = 0; i < R::STAGES; i++) mbarrier_init(full + i, 1), mbarrier_init(empty + i, TURNS ? 1 : WG);
     if (SPLIT > 1) {
       mbarrier_init(&other, 1);
-      mbarrier_expect(shared_address(&other), (R::first(part + 1) - R::first(part)) * WG * 2048);
+      mbarrier_expect(shared_address(&other), (SPLIT - 1) * (R::first(part + 1) - R::first(part)) * WG * 2048);
     }
     mbarrier_show();
     prefetch_map(x), prefetch_map(w);
@@ -93,12 +98,12 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
   if (SPLIT > 1) cluster_arrive();  // this block runs: the other may write to its shared memory
   gs_let_next();
   if (group == WG) {
-    give_registers<WG == 1 ? 64 : 24>();
+    if (R::RESIDENT == 1) give_registers<WG == 1 ? 64 : 24>();
     if (threadIdx.x == WG * 128) {
-      const int early = min(2, steps);
+      const int early = min(R::RESIDENT > 1 ? R::STAGES : 2, steps);
       int i = 0;
       auto copy_w = [&](int stage, int k, int n) {
-        mbarrier_expect(shared_address(full + stage), R::STAGE);
+        mbarrier_expect(shared_address(full + stage), (p.box + BN) * 128);
         copy_box(ring + stage * R::STAGE + R::A, w, (k0 + k) * 64, n * BN, 0, full + stage);
       };
       for (int k = 0; k < early; k++) copy_w(k, k, Place(p, first).n);
@@ -119,7 +124,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
     }
     return;
   }
-  take_registers<240>();
+  if (R::RESIDENT == 1) take_registers<240>();
   const int thread = threadIdx.x % 128, lane = thread % 32;
   const gs_stamped<gs_stamp> stamped(stamp);
   int i = 0, turn = 0;
@@ -166,9 +171,11 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
     if constexpr (SPLIT > 1) {
       cluster_wait();
 #pragma unroll
-      for (int j = 0; j < R::CHUNKS; j++)
-        if (R::owner(j) != part)
-          store_cluster4(parts + (j - R::first(R::owner(j))) * WG * 2048, R::owner(j), d[0] + 4 * j, &other);
+      for (int j = 0; j < R::CHUNKS; j++) {
+        const int to = R::owner(j), slot = part - (part > to);
+        if (to != part)
+          store_cluster4(parts + slot * R::PART + (j - R::first(to)) * WG * 2048, to, d[0] + 4 * j, &other);
+      }
     }
     float2 *const bias = biases[turn % 2];
 #pragma unroll
@@ -182,8 +189,9 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
 #pragma unroll
       for (int j = 0; j < R::CHUNKS; j++) {
         if (R::owner(j) != part) continue;
-        if constexpr (SPLIT > 1) {
-          const float4 v = load_shared4(parts + (j - from) * WG * 2048);
+#pragma unroll
+        for (int of = 0; of < SPLIT - 1; of++) {
+          const float4 v = load_shared4(parts + of * R::PART + (j - from) * WG * 2048);
           d[h][4 * j] += v.x, d[h][4 * j + 1] += v.y, d[h][4 * j + 2] += v.z, d[h][4 * j + 3] += v.w;
         }
         const float2 b = bias[4 * j + lane % 4];
@@ -245,12 +253,14 @@ int launch(gs_stream *s, const gs_linear_args *a) {
   constexpr auto kernel = linear_wgmma<TURNS, BM, BN, SPLIT, F32>;
   int e = gs_allow_shared<kernel>(s, R::SHARED);
   CUtensorMap x, w;
-  if (!e) e = gs_tensor_map(&x, a->x, a->K, a->M, 1, a->ldx, 0, BM);
+  const int box = a->M < BM ? (a->M + 7) / 8 * 8 : BM;
+  if (!e) e = gs_tensor_map(&x, a->x, a->K, a->M, 1, a->ldx, 0, box);
   if (!e) e = gs_tensor_map(&w, a->w, a->K, a->N, 1, a->K, 0, BN);
   if (e) return e;
   const Tiles p = {a->M, a->N, a->K, a->ldy, a->act, (a->M + BM - 1) / BM, (a->N + BN - 1) / BN,
-                   a->accumulate != 0, reinterpret_cast<const float *>(a->bias), reinterpret_cast<void *>(a->y)};
-  const int tiles = p.rows * p.columns, blocks = SPLIT > 1 || tiles < s->processors ? tiles * SPLIT : s->processors;
+                   box, a->accumulate != 0, reinterpret_cast<const float *>(a->bias), reinterpret_cast<void *>(a->y)};
+  const int tiles = p.rows * p.columns, most = R::RESIDENT * s->processors;
+  const int blocks = SPLIT > 1 || tiles < most ? tiles * SPLIT : most;
   return gs_launch_as(s, "linear_wgmma", kernel, dim3(blocks), dim3(R::THREADS), R::SHARED, {SPLIT, true}, x, w, p);
 }
 
@@ -263,25 +273,29 @@ struct Tile {
 #define INTO_F32(...) {__VA_ARGS__, {nullptr, launch<__VA_ARGS__, true>}}
 #define INTO_BF16(...) {__VA_ARGS__, {launch<__VA_ARGS__, false>, nullptr}}
 const Tile tiles[] = {
-    TILE(false, 64, 32, 1),         INTO_F32(false, 64, 32, 2),    INTO_F32(false, 64, 64, 2),
-    TILE(false, 64, 96, 1),         INTO_F32(false, 64, 128, 1),   INTO_F32(false, 128, 96, 2),
-    TILE(false, 128, 112, 1),       INTO_BF16(false, 128, 128, 1), INTO_F32(false, 128, 128, 2),
-    INTO_BF16(false, 128, 144, 1),  INTO_BF16(false, 128, 160, 1), INTO_BF16(false, 128, 192, 1),
-    INTO_BF16(false, 128, 208, 1),  INTO_BF16(true, 128, 192, 1),  INTO_F32(false, 64, 192, 2),
-    INTO_F32(false, 128, 200, 2),
+    TILE(false, 64, 32, 1),         INTO_F32(false, 64, 32, 4),    INTO_F32(false, 64, 32, 2),
+    INTO_F32(false, 64, 64, 2),     TILE(false, 64, 96, 1),        INTO_F32(false, 64, 128, 1),
+    INTO_F32(false, 128, 96, 2),    TILE(false, 128, 112, 1),      INTO_BF16(false, 128, 128, 1),
+    INTO_F32(false, 128, 128, 2),   INTO_BF16(false, 128, 144, 1), INTO_BF16(false, 128, 160, 1),
+    INTO_BF16(false, 128, 192, 1),  INTO_BF16(false, 128, 208, 1), INTO_BF16(true, 128, 192, 1),
+    INTO_F32(false, 64, 192, 2),    INTO_F32(false, 128, 200, 2),
 };
 
 // The clocks of a product with a tile, fitted to those of an H100 and an H200: each wave of tiles has steps of 64 along
-// K, bound by the tensor cores, by copies or by shared memory, and an end, which in turns only the last tile has to
-// itself.
+// K, bound by the tensor cores, by copies or by shared memory, and an end, which only the last tile has to itself where
+// another one is multiplied meanwhile.
 int64_t clocks(const gs_stream *s, const gs_linear_args *a, const Tile &t) {
   const int64_t blocks = (int64_t)((a->M + t.rows - 1) / t.rows) * ((a->N + t.columns - 1) / t.columns) * t.split;
-  if (t.split > 1 && (blocks > s->processors || a->K <= 64)) return INT64_MAX;
+  // Of blocks that share an SM there is room for nearly as many clusters.
+  const int most = t.split == 4 ? 2 * s->processors * 10 / 11 : s->processors;
+  if (t.split > 1 && (blocks > most || a->K <= 64 * (t.split - 1))) return INT64_MAX;
   const int64_t waves = (blocks + s->processors - 1) / s->processors,
                 steps = (a->K + 64 * t.split - 1) / (64 * t.split);
-  const int sides = t.rows + t.columns, area = t.rows * t.columns;
-  const int step = std::max({area / 32, 160 + sides * 7 / 4, 80 + sides + t.rows / 64 * (64 + t.columns)});
-  return waves * steps * step + (t.turns ? 1 : waves) * (3 * area / 10) +
+  const int copied = (a->M < t.rows ? a->M : t.rows) + t.columns, area = t.rows * t.columns;
+  const int step =
+      std::max({area / 32, 160 + copied * 7 / 4, 80 + t.rows + t.columns + t.rows / 64 * (64 + t.columns)});
+  const bool beside = t.turns || per_sm(t.rows, t.columns) > 1;
+  return waves * steps * step + (beside ? 1 : waves) * (3 * area / 10) +
          (t.split > 1 ? 2000 : t.turns ? 1500 : 0);
 }
 

@@ -144,6 +144,7 @@ int main() {
       const Tile &t = tiles[tile];
       if (!t.launch[f32]) continue;
       s.processors = t.turns ? 1 : 3;
+      emulator::cluster = t.split > 1 ? t.split : 2;
       linear(&s, tile, t.rows + 9, t.columns + 8, 328, f32, f32 ? GS_ACT_NONE : GS_GELU_TANH, f32);
       linear(&s, tile, 2 * t.rows, 2 * t.columns - 8, 64 * t.split, f32, GS_ACT_NONE, false);
     }

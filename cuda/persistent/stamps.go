@@ -108,8 +108,8 @@ func (s *Stamps) Drop() {
 
 // Finish reads the stamps, when the device is idle, and sums them up.
 func (s *Stamps) Finish() error {
-	// The times of each SM are kept of one decode step in so many. A launch has 8, so that these have other places in each
-	// launch.
+	// The times of each SM are kept of one decode step in so many. A launch has 8 or 16, so that these have other places in
+	// each launch.
 	every := 1
 	for s.count > mostEach*every {
 		every *= 3

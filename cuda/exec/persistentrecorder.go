@@ -18,7 +18,6 @@ type persistentRecorder struct {
 	blocks   int
 	failed   error     // why there is no room for stamps
 	verify   *compiled // a decode step that verifies drafts
-	draft    *compiled // one of the layers that draft
 	launches []*launchNote
 }
 
@@ -28,6 +27,7 @@ type launchNote struct {
 	stamped *persistent.Stamped
 	passes  []passNote // its decode steps; with drafts, as many as there may be
 	verify  bool
+	draft   *compiled // of its passes that draft
 	sampled span // of the launch of another kernel that samples
 }
 
@@ -87,12 +87,12 @@ func (p *persistentRecorder) begin(r *Runner, c *compiled, position int, launch 
 		plan.Pass.Verify = true
 		p.verify = &compiled{plan: &plan}
 	}
+	l := &launchNote{stamped: stamped, passes: make([]passNote, n), verify: launch.Verify > 0}
 	if launch.Exit > 0 {
 		pass := c.plan.Pass
 		pass.Exit = launch.Exit
-		p.draft = &compiled{plan: r.Plan(pass)}
+		l.draft = &compiled{plan: r.Plan(pass)}
 	}
-	l := &launchNote{stamped: stamped, passes: make([]passNote, n), verify: launch.Verify > 0}
 	for t := range l.passes {
 		l.passes[t] = host.begin(passAt{c, position + t, c.plan.Pass.Tokens})
 	}
@@ -184,7 +184,7 @@ func (p *persistentRecorder) verified(l *launchNote) {
 		pass.position = position
 		switch {
 		case row.Made == 0:
-			as, pass.position, drafted = p.draft, position+drafted, drafted+1
+			as, pass.position, drafted = l.draft, position+drafted, drafted+1
 		case row.Rows > 1:
 			as = p.verify
 		}

@@ -134,7 +134,7 @@ func (d *drafts) launch(r *Runner, l *persistent.Launch, position int) {
 	switch {
 	case d.layers > 0:
 		l.Verify, l.Exit = d.rows, d.layers
-	case d.always || d.guess.made(d.rows) > persistent.Pays(r.model.Config.Channels):
+	case d.always || d.guess.made(d.rows) > persistent.Pays:
 		l.Verify = d.rows
 	case d.auto:
 		var trial bool

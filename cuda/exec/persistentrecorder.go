@@ -28,7 +28,7 @@ type launchNote struct {
 	passes  []passNote // its decode steps; with drafts, as many as there may be
 	verify  bool
 	draft   *compiled // of its passes that draft
-	sampled span // of the launch of another kernel that samples
+	sampled span      // of the launch of another kernel that samples
 }
 
 // persistentRecorder returns what records launches of the persistent kernel, nil if nothing does. The first call makes

@@ -42,14 +42,9 @@ func Slower(c gpt2.Config, layers, sequences int, s gpt2.Sampling) string {
 	return ""
 }
 
-// Pays returns how many tokens passes that verify drafts must make so that texts are sooner ready than by steps of one
-// row: more than such a pass takes longer, and than passes without a draft, which the same kernel has then too.
-func Pays(width int) float64 {
-	if width < 768 {
-		return 2.7
-	}
-	return 2
-}
+// Pays is how many tokens passes that verify drafts must make so that texts are sooner ready than by steps of one row:
+// more than such a pass takes longer, which is 1.5 to 1.9.
+const Pays = 2.0
 
 // candidates returns from how many tokens of a vocabulary a token is sampled, as [cuda.PersistentArgs].Candidates has
 // it: 0 for the argmax without its log-probability.

@@ -47,7 +47,7 @@ func GPU(name string, dtype weights.DType) Device {
 var hopper = lazyregexp.New(`\bG?H(20|100|200|800)\b`)
 
 // Of describes the device of an executor; ok is false for one whose runs tell nothing of those that a choice is about:
-// the reference, mode eager, other kernels than the usual ones.
+// the reference, mode eager, other kernels than the usual ones, 8-bit weights on a GPU.
 func Of(b gpt2.Backend, model *gpt2.Model) (d Device, ok bool) {
 	is := b.Describe()
 	switch {
@@ -56,7 +56,7 @@ func Of(b gpt2.Backend, model *gpt2.Model) (d Device, ok bool) {
 		if is.WeightType == "f32" {
 			dtype = weights.F32
 		}
-		return GPU(is.Processor, dtype), is.Mode != exec.Eager.String() && len(is.Variants) == 0
+		return GPU(is.Processor, dtype), is.Mode != exec.Eager.String() && len(is.Variants) == 0 && is.WeightType != "q8"
 	case is.Name == "cpu":
 		d, err := CPU(b, model)
 		return d, err == nil

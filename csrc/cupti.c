@@ -123,30 +123,32 @@ static struct {
 static int wants(int kind) { return s.options.kinds >> kind & 1; }
 
 // one_by_one says that calls are switched on by their ids: by their kinds each takes CUPTI (13.0) longer. Tags need the
-// kinds.
+// kinds, and so does a newer CUPTI, which has calls of unknown ids.
 static int one_by_one(void) {
-  return !wants(GS_CUPTI_QUERIES) && !wants(GS_CUPTI_EXTERNAL) && api.cuptiActivityEnableRuntimeApi &&
-         api.cuptiActivityEnableDriverApi;
+  return s.state.version <= CUPTI_API_VERSION && !wants(GS_CUPTI_QUERIES) && !wants(GS_CUPTI_EXTERNAL) &&
+         api.cuptiActivityEnableRuntimeApi && api.cuptiActivityEnableDriverApi;
 }
 
 // switch_calls switches, one by one, all but what the compiler puts around launches, __cuda..., and then off those that
-// only ask.
-static void switch_calls(CUpti_CallbackDomain domain, CUpti_CallbackId count, const CUpti_CallbackId *asks,
+// only ask. It marks the kind as refused if none can be switched on.
+static void switch_calls(int kind, CUpti_CallbackDomain domain, CUpti_CallbackId count, const CUpti_CallbackId *asks,
                          CUptiResult (*enable)(CUpti_CallbackId id, uint8_t enable), uint8_t on) {
+  int done = !one_by_one() || !on;
   for (CUpti_CallbackId id = 1; one_by_one() && id < count; id++) {
     const char *name = "";
     api.cuptiGetCallbackName(domain, id, &name);
-    if (name[0] != '_') enable(id, on);
+    if (name[0] != '_') done |= !enable(id, on);
   }
+  if (!done) s.state.refused |= 1ull << kind;
   for (; enable && *asks; asks++) enable(*asks, 0);
 }
 
 static void switch_all_calls(uint8_t on) {
   if (wants(GS_CUPTI_QUERIES)) return;
-  switch_calls(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_SIZE, asks_runtime,
+  switch_calls(GS_CUPTI_RUNTIME, CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_SIZE, asks_runtime,
                api.cuptiActivityEnableRuntimeApi, on);
-  switch_calls(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_SIZE, asks_driver, api.cuptiActivityEnableDriverApi,
-               on);
+  switch_calls(GS_CUPTI_DRIVER, CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_SIZE, asks_driver,
+               api.cuptiActivityEnableDriverApi, on);
 }
 
 // The tags pushed on a thread.

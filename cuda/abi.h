@@ -427,8 +427,9 @@ typedef struct {
   int32_t rows;        // 0, or the tokens of a prompt, 2 to GS_PERSISTENT_ROWS
   gs_ptr ids;          // (rows) int32: the prompt
   int32_t dtype;       // of weights: GS_BF16 or GS_Q8
-  // 0, or 2 to GS_PERSISTENT_VERIFY: passes of up to so many rows verify drafts, the tokens that followed the last ones
-  // where they occurred in the text before. Tokens are those of steps of one row; logits are so many rows, ld apart.
+  // 0, or 2 to GS_PERSISTENT_VERIFY: passes of up to so many rows verify drafts: without exit, the tokens that followed
+  // the last ones where they occurred in the text before. Tokens are those of steps of one row; logits are so many rows,
+  // ld apart.
   int32_t verify;
   int32_t exit;        // with verify: so many layers draft instead, with the logits after them; 0: none do
   int32_t trial;       // with exit: they draft no more in a launch after so many passes whose first draft was wrong; 0: go on

@@ -56,7 +56,7 @@ type Description struct {
 	Mode       string            // how passes are launched on a GPU: "eager", "graph", "persistent"
 	ModeReason string            // why in that mode
 	Fallback   string            // what ran in another mode than Mode, and why: that of the last time
-	Variants   map[string]string // kernels that were asked for, by the stage's name in its layer
+	Variants   map[string]string // kernels that were asked for, by the stage's name in its layer; of 8-bit caches "kv" too
 	Recorder   string            // by what passes are recorded: "host", "stamps", "cupti"
 	Versions   map[string]string // of libraries and drivers, by their names
 }

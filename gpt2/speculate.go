@@ -126,7 +126,7 @@ type Speculated struct {
 	VerifyTime time.Duration // of passes that verified
 }
 
-// draft has the next Decode look up drafts where the runner does, and returns what ends that.
+// draft has the next Decode make drafts where the runner does, and returns what ends that.
 func (g *generation) draft() (end func(), err error) {
 	runner, can := g.runner.(Drafting)
 	by, none := g.Speculate, func() {}

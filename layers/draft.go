@@ -56,6 +56,9 @@ func (e *Experiment) draft(ctx context.Context, v Variant) (values []Value, err 
 				least = now
 			}
 		}
+		if d := least.Speculated; n > 0 && e.Backend.Describe().GPU && d.Drafted <= n*d.Passes {
+			break // the kernel makes no more
+		}
 		if n > 0 && perToken(least) > perToken(b) {
 			break // more will not do better
 		}

@@ -198,6 +198,7 @@ func newInfoJSON(o *cli.Opened, batch, promptLen, past int, fused bool) (*infoJS
 	if err != nil {
 		return nil, err
 	}
+	j.Memory.Cache = survey.Cache
 	d = o.Backend.Describe() // of the mode that the survey found
 	j.GPU = &gpuJSON{Name: d.Processor, Mode: d.Mode, ModeReason: d.ModeReason, Fallback: d.Fallback,
 		Variants: d.Variants, Memory: memoryJSON{survey, survey.Total()},

@@ -12,7 +12,8 @@ import (
 	"gpt2scope/gpt2"
 )
 
-// drafts are what a session has to verify drafts in the persistent kernel, which looks them up in the text itself.
+// drafts are what a session has to verify drafts in the persistent kernel, which makes them itself, by the text so far
+// or by the first layers.
 type drafts struct {
 	rows   int              // of a pass that verifies, at most; 0 where none does
 	layers int              // that draft; 0: drafts are looked up
@@ -93,8 +94,8 @@ func (d *drafts) check(r *Runner) error {
 		d.rows = 0
 		return nil
 	}
-	return fmt.Errorf("drafts are verified in passes of the persistent kernel: %s; --speculate off goes without: %w", why,
-		errors.ErrUnsupported)
+	return fmt.Errorf("%w: drafts are verified in passes of the persistent kernel: %s; --speculate off goes without",
+		errors.ErrUnsupported, why)
 }
 
 // took notes a token of a step that was read, whose slot says how many rows the pass had if it was its first token.

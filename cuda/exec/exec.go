@@ -219,8 +219,17 @@ func (b *Backend) Device() *cuda.Device { return b.dev }
 // Library returns the CUDA library.
 func (b *Backend) Library() *cuda.Library { return b.lib }
 
-// Variants returns Options.Variants: kernels by the stage's name.
-func (b *Backend) Variants() map[string]string { return maps.Clone(b.options.Variants) }
+// Variants returns Options.Variants, kernels by the stage's name, and "kv" of caches in 8 bits.
+func (b *Backend) Variants() map[string]string {
+	all := maps.Clone(b.options.Variants)
+	if b.options.KVQ8 {
+		if all == nil {
+			all = map[string]string{}
+		}
+		all["kv"] = "q8"
+	}
+	return all
+}
 
 // Sizes are those of the type that holds weights, activations and the KV cache. They leave out that the residual stream
 // is float32.

@@ -79,7 +79,7 @@ func (p *persistentRecorder) begin(r *Runner, c *compiled, position int, launch 
 		stamped, at = p.stamps.Begin(n)
 	}
 	if stamped == nil {
-		host.dropped += int64(n)
+		host.dropped += int64(launch.Tokens)
 		return nil, 0
 	}
 	if launch.Verify > 0 && p.verify == nil { // its costs are those of a row: weights are read once
@@ -177,7 +177,11 @@ func (p *persistentRecorder) verified(l *launchNote) {
 	for t := range l.passes {
 		row := &l.stamped.Rows[(t+1)*len(p.steps)-1]
 		if row.Rows == 0 {
-			l.passes = l.passes[:max(1, t)] // a launch that failed may have none
+			kept := max(1, t) // a launch that failed may have none
+			for _, unused := range l.passes[kept:] {
+				p.rec.host.events -= eventsOf(&compiled{plan: unused.plan})
+			}
+			l.passes = l.passes[:kept]
 			return
 		}
 		pass, as := &l.passes[t], (*compiled)(nil)

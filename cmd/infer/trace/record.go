@@ -102,6 +102,8 @@ func (f *recordFlags) run(c *cobra.Command) error {
 		return cli.Usagef("--out FILE says where the recording goes; --live and --metrics need none")
 	case f.out == "-":
 		return cli.Usagef("--out - would mix the recording with the command's output; name a file")
+	case f.Delay < 0 || f.Duration < 0 || f.Duration == 0 && c.Flags().Changed("duration"):
+		return cli.Usagef("--delay and --duration are times above 0, such as 20s")
 	case f.toggle != "" && f.Delay > 0:
 		return cli.Usagef("--toggle and --delay exclude each other: both say when recording begins")
 	case f.out != "":

@@ -68,24 +68,3 @@ func BenchmarkRead(b *testing.B) {
 		})
 	}
 }
-
-// BenchmarkOpen opens a checkpoint with as many tensors as gpt2-xl has.
-func BenchmarkOpen(b *testing.B) {
-	var tensors []Tensor
-	for i := range 580 {
-		tensors = append(tensors, tensorOf(b, fmt.Sprintf("transformer.h.%d.attn.c_attn.weight", i), []int{1, 1},
-			[]float32{1}))
-	}
-	path := filepath.Join(b.TempDir(), SingleFile)
-	if err := Write(b.Context(), path, tensors, WriteOptions{DType: F32}); err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		c, err := OpenFile(path)
-		if err != nil {
-			b.Fatal(err)
-		}
-		c.Close()
-	}
-}

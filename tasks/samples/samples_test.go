@@ -110,14 +110,6 @@ func TestDecisionAllocatesNothing(t *testing.T) {
 	}
 }
 
-func BenchmarkDecision(b *testing.B) {
-	decide := decisions(b)
-	b.ReportAllocs()
-	for b.Loop() {
-		decide()
-	}
-}
-
 // The table of docs/cost-model.md is what 'infer tasks check' finds, and the model reaches its goals. It takes a minute
 // of processor time.
 func TestDocsCheck(t *testing.T) {

@@ -103,6 +103,11 @@ func (e *Experiment) Run(ctx context.Context, t Task) (values []Value, err error
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
+	defer func() {
+		if (t.What == TaskQuality || t.What == TaskDraft) && errors.Is(err, gpt2.ErrNotFinite) {
+			err = fmt.Errorf("%w; %w", err, ErrSkipped) // an order of layers may overflow, others need not
+		}
+	}()
 	batch := e.batch()
 	switch t.What {
 	case TaskDraft:
@@ -123,11 +128,7 @@ func (e *Experiment) Run(ctx context.Context, t Task) (values []Value, err error
 	case TaskEnergy:
 		return e.energy(ctx, s)
 	case TaskQuality:
-		values, err = e.quality(ctx, s)
-		if errors.Is(err, gpt2.ErrNotFinite) { // an order of layers may overflow, others need not
-			err = fmt.Errorf("%w; %w", err, ErrSkipped)
-		}
-		return values, err
+		return e.quality(ctx, s)
 	}
 	return nil, fmt.Errorf("there is no task %q", t.What)
 }

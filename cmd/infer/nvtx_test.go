@@ -198,7 +198,7 @@ func TestNVTXOfPersistent(t *testing.T) {
 				steps++
 			}
 		}
-		if got := strings.Join(launches, " "); asked == "1" && (got != "8 8 3" || steps != 0) || asked == "" && (got != "" || steps < 19) {
+		if got := strings.Join(launches, " "); asked == "1" && (got != "16 3" || steps != 0) || asked == "" && (got != "" || steps < 19) {
 			t.Errorf("%s=%q: launches of %q steps, %d steps one by one", gpuexec.ProfileEnv, asked, got, steps)
 		}
 	}

@@ -57,7 +57,7 @@ func TestExportKeepsItsSource(t *testing.T) {
 	// Another model, and a directory of other files.
 	mustInfer(t, "export", "-m", "random:L=3,C=64,NH=4,V=257,T=64", "-o", "other")
 	other := contents(t, "other")
-	checkFailure(t, infer(t, "export", "-m", "model", "-o", "other"), exitFailure, "other", "holds config.json and", "new or empty", "--force")
+	checkFailure(t, infer(t, "export", "-m", "model", "-o", "other"), exitFailure, "other", "holds config.json, merges.txt", "new or empty", "--force")
 	unchanged(t, "other", other)
 	writeFile(t, "sub/notes", "mine")
 	checkFailure(t, infer(t, "export", "-m", "model", "-o", "sub"), exitFailure, "sub", "holds notes", "--force")

@@ -13,13 +13,10 @@ package nvtx
 
 /*
 #cgo CFLAGS: -std=gnu11 -Wall
-#cgo linux LDFLAGS: -ldl
-#include <dlfcn.h>
 #include <stdlib.h>
 #include "nvtx.h"
 
 // Go cannot call through a pointer to a function. Ranges travel as numbers, so that none need be allocated.
-static const gs_nvtx_table *table_of(void *symbol) { return ((const gs_nvtx_table *(*)(void))symbol)(); }
 static void name_category(const gs_nvtx_table *t, uint32_t id, const char *name) { t->category(id, name); }
 static void push(const gs_nvtx_table *t, const char *name, uint32_t color, uint32_t category, int64_t payload) {
 	gs_nvtx_range r = {name, color, category, payload};
@@ -33,10 +30,8 @@ import "C"
 import (
 	"fmt"
 	"os"
-	"strings"
 	"unsafe"
 
-	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/place"
 )
 
@@ -81,8 +76,12 @@ var (
 )
 
 func init() {
-	if Tool() != "" {
-		table, status = open()
+	if Tool() == "" {
+		return
+	}
+	t, err := place.Table(LibraryEnv, Library, "nvtx", "gs_nvtx", C.GS_NVTX_ABI_VERSION)
+	if table = (*C.gs_nvtx_table)(t); err != nil {
+		status = fmt.Errorf("NVTX ranges are off, though a tool is attached (%s is set): %w", Tool(), err)
 	}
 }
 
@@ -112,46 +111,6 @@ func Active() bool { return table != nil }
 // Status returns one sentence on why an attached tool sees no ranges. It is nil if the
 // tool sees them, or if there is no tool.
 func Status() error { return status }
-
-// open finds and opens the library.
-func open() (*C.gs_nvtx_table, error) {
-	path, err := find()
-	if err != nil {
-		return nil, err
-	}
-	name := C.CString(path)
-	defer C.free(unsafe.Pointer(name))
-	symbolName := C.CString("gs_nvtx")
-	defer C.free(unsafe.Pointer(symbolName))
-	handle := C.dlopen(name, C.RTLD_NOW|C.RTLD_LOCAL)
-	if handle == nil {
-		return nil, fmt.Errorf("NVTX ranges are off: %s cannot be opened: %s", path, C.GoString(C.dlerror()))
-	}
-	symbol := C.dlsym(handle, symbolName)
-	if symbol == nil {
-		return nil, fmt.Errorf("NVTX ranges are off: %s is not the library that make nvtx builds: it has no gs_nvtx", path)
-	}
-	t := C.table_of(symbol)
-	if t.version != C.GS_NVTX_ABI_VERSION {
-		return nil, fmt.Errorf("NVTX ranges are off: %s has interface version %d, the program needs %d; build both again "+
-			"(make build nvtx)", path, t.version, C.GS_NVTX_ABI_VERSION)
-	}
-	return t, nil
-}
-
-// find returns the library's path.
-func find() (string, error) {
-	path := place.Library(LibraryEnv, Library)
-	if path == "" {
-		return "", fmt.Errorf("NVTX ranges are off: a tool is attached (%s is set), but there is no %s in %s; build it "+
-			"with make nvtx, or name it by %s",
-			Tool(), Library, strings.Join(place.Folders(), ", "), LibraryEnv)
-	}
-	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("NVTX ranges are off: %s names %s: %w", LibraryEnv, path, humanize.Cause(err))
-	}
-	return path, nil
-}
 
 // NameCategory gives a category its name.
 func NameCategory(id uint32, name string) {

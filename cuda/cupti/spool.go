@@ -20,6 +20,7 @@ import (
 	"unsafe"
 
 	"gpt2scope/internal/humanize"
+	"gpt2scope/internal/place"
 	"gpt2scope/traces"
 )
 
@@ -36,9 +37,9 @@ type Control struct {
 // NewControl makes a folder for spools that together hold so many bytes. With graphNodes the nodes of graphs are
 // recorded, else graphs as wholes; with allCalls also calls that only ask.
 func NewControl(limit int64, graphNodes, allCalls bool) (*Control, error) {
-	library, err := find()
+	library, err := place.Find(LibraryEnv, Library, target)
 	if err != nil {
-		return nil, err
+		return nil, absent(err)
 	}
 	folder, err := os.MkdirTemp("", "infer-record-")
 	if err != nil {

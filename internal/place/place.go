@@ -1,9 +1,19 @@
 // Package place finds shared libraries: the project's own, and NVIDIA's as pip installs them.
 package place
 
+// #cgo linux LDFLAGS: -ldl
+// #include <dlfcn.h>
+// #include <stdint.h>
+// #include <stdlib.h>
+// static uint32_t *table_of(void *symbol) { return ((uint32_t *(*)(void))symbol)(); }
+import "C"
+
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"unsafe"
 )
 
 // Program returns the folder of the running program, behind symbolic links; "" where that is not known.
@@ -40,6 +50,45 @@ func Library(variable, name string) string {
 		}
 	}
 	return ""
+}
+
+// Find is [Library] of a library that there must be, which make builds by a target.
+func Find(variable, name, target string) (string, error) {
+	path := Library(variable, name)
+	switch {
+	case path == "":
+		return "", fmt.Errorf("no %s in %s; build it with make %s, or name it by %s", name, strings.Join(Folders(), ", "),
+			target, variable)
+	case !IsFile(path):
+		return "", fmt.Errorf("%s names %s: there is no such file", variable, path)
+	}
+	return path, nil
+}
+
+// Table opens the library that [Find] finds and returns what a function of it gives: a table that begins with a version,
+// which must be the program's.
+func Table(variable, name, target, function string, version uint32) (unsafe.Pointer, error) {
+	path, err := Find(variable, name, target)
+	if err != nil {
+		return nil, err
+	}
+	file, symbol := C.CString(path), C.CString(function)
+	defer C.free(unsafe.Pointer(file))
+	defer C.free(unsafe.Pointer(symbol))
+	handle := C.dlopen(file, C.RTLD_NOW|C.RTLD_LOCAL)
+	if handle == nil {
+		return nil, fmt.Errorf("%s cannot be opened: %s", path, C.GoString(C.dlerror()))
+	}
+	at := C.dlsym(handle, symbol)
+	if at == nil {
+		return nil, fmt.Errorf("%s is not the library that make %s builds: it has no %s", path, target, function)
+	}
+	table := C.table_of(at)
+	if have := uint32(*table); have != version {
+		return nil, fmt.Errorf("%s has interface version %d, the program needs %d; build both again (make build %s)", path,
+			have, version, target)
+	}
+	return unsafe.Pointer(table), nil
 }
 
 // SitePackages are the folders in which pip puts packages, as patterns of [filepath.Glob]: of the virtual environment

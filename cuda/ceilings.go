@@ -203,42 +203,32 @@ func (b *Bench) hop(packets int) ([]ceilings.Quantity, error) {
 	if err := work.Write(0, make([]byte, work.Size())); err != nil {
 		return nil, err
 	}
-	q := ceilings.Quantity{Value: ceilings.Value{Name: "hop", Unit: ceilings.Micro,
-		Size: int64(12 * packets * processors)}}
-	all, err := perRound(q, fmt.Sprintf("every SM reads 12 bytes x %d of every other, in one kernel", packets),
-		func(rounds int) ([]time.Duration, error) {
-			times, err := b.Time(11, 1, func() error { return b.Stream.Hops(work, packets, rounds) })
-			if err != nil {
-				return nil, err
-			}
-			return times, HopsCompleted(work)
-		})
-	if errors.Is(err, ErrNoKernel) {
-		return nil, nil
+	times := func(rounds int) ([]float64, error) {
+		times, err := b.Time(11, 1, func() error { return b.Stream.Hops(work, packets, rounds) })
+		if err != nil {
+			return nil, err
+		}
+		return micros(times), HopsCompleted(work)
 	}
-	return all, err
-}
-
-// perRound measures a round of a kernel of many rounds: what a thousand more of them add to its time. times returns
-// sorted times of the kernel with so many rounds.
-func perRound(q ceilings.Quantity, how string,
-	times func(rounds int) ([]time.Duration, error)) ([]ceilings.Quantity, error) {
-	if _, err := times(1); err != nil { // loads the kernel
+	if _, err := times(1); errors.Is(err, ErrNoKernel) {
+		return nil, nil
+	} else if err != nil { // it loads the kernel
 		return nil, err
 	}
-	q.Ways = []ceilings.Way{{Name: how, Round: func() ([]float64, error) {
+	round := func() ([]float64, error) { // what a thousand more of them add to the time of a kernel
 		few, err := times(100)
 		if err != nil {
 			return nil, err
 		}
 		many, err := times(1100)
-		added := micros(many)
-		for i := range added {
-			added[i] = max(0, added[i]-micros(few)[len(few)/2]) / 1000
+		for i, us := range many {
+			many[i] = max(0, us-few[len(few)/2]) / 1000
 		}
-		return added, err
-	}}}
-	return []ceilings.Quantity{q}, nil
+		return many, err
+	}
+	how := fmt.Sprintf("every SM reads 12 bytes x %d of every other, in one kernel", packets)
+	return []ceilings.Quantity{{Value: ceilings.Value{Name: "hop", Unit: ceilings.Micro,
+		Size: int64(12 * packets * processors)}, Ways: []ceilings.Way{{Name: how, Round: round}}}}, nil
 }
 
 // micros converts times to microseconds.

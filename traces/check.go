@@ -108,9 +108,7 @@ func examine(h *Header, a Attribution, byStep bool) []Finding {
 }
 
 // Misleads reports whether one of the findings does.
-func Misleads(found []Finding) bool {
-	return slices.ContainsFunc(found, func(f Finding) bool { return f.Misleads })
-}
+func Misleads(found []Finding) bool { return Reasons(found) > 0 }
 
 // Reasons is how many of the findings mislead.
 func Reasons(found []Finding) (n int) {

@@ -1,7 +1,6 @@
 package exec
 
 import (
-	"gpt2scope/cuda"
 	"gpt2scope/cuda/cupti"
 	"gpt2scope/traces"
 )
@@ -9,6 +8,7 @@ import (
 // cuptiRecorder records by CUPTI, which has calls and kernels itself: what is launched gets a tag that says its pass
 // and step.
 type cuptiRecorder struct {
+	off
 	host    notes
 	cupti   activity
 	current cuptiPass
@@ -40,11 +40,7 @@ func tagged(tag uint64) (plan, step int32, pass uint64) {
 	return int32(tag >> 16 & 0xfff), int32(tag&0xffff) - 1, tag >> 28
 }
 
-func (rec *cuptiRecorder) variants(c *compiled) (next, other *variant) { return &c.plain, nil }
-
 func (rec *cuptiRecorder) wait() (end func()) { return rec.host.wait() }
-
-func (rec *cuptiRecorder) forget(*compiled) error { return nil }
 
 func (rec *cuptiRecorder) pass(at passAt, _ *variant) passRecorder {
 	if !rec.host.hasRoom(at.c) {
@@ -65,6 +61,7 @@ func (rec *cuptiRecorder) capture(at passAt, _ *variant) passRecorder {
 
 // cuptiPass tags what is launched.
 type cuptiPass struct {
+	off
 	rec  *cuptiRecorder
 	note passNote
 	kept bool // it is a pass, and not captured
@@ -72,23 +69,15 @@ type cuptiPass struct {
 
 func (p *cuptiPass) push(step int) { p.rec.cupti.Push(tagOf(p.note.id, p.note.recorded, int32(step))) }
 
-func (p *cuptiPass) begin() error { return nil }
-
 func (p *cuptiPass) step(i int) {
 	p.rec.host.step(i)
 	p.push(i)
 }
 
-func (p *cuptiPass) launch(_ int, l launch) error { return l.run() }
-
 func (p *cuptiPass) endStep() {
 	p.rec.cupti.Pop()
 	p.rec.host.endStep()
 }
-
-func (p *cuptiPass) end() error { return nil }
-
-func (p *cuptiPass) replay(g *cuda.Graph, s *cuda.Stream) error { return g.Launch(s) }
 
 func (p *cuptiPass) close() {
 	if !p.kept {

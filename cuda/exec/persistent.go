@@ -106,16 +106,6 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// names of launches, by their decode steps or by the rows of a prompt.
-func names(format string) (names [max(cuda.PersistentTokens, cuda.PersistentRows) + 1]string) {
-	for n := range names {
-		names[n] = fmt.Sprintf(format, n)
-	}
-	return names
-}
-
-var decodeNames, promptNames = names("decode x%d"), names("prefill T=%d")
-
 func (r *Runner) kernelAddresses() persistent.Addresses {
 	at := r.addresses()
 	return persistent.Addresses{Sampling: at.sampling, Pos: at.pos, Tokens: at.tokens, Slots: at.ring,
@@ -132,11 +122,11 @@ func (r *Runner) sampleAfter(plan *gpt2.Plan) func() error {
 // launchPersistent launches up to n decode steps at a position in the persistent kernel, and returns how many. If c is
 // a prompt, that is the one step.
 func (r *Runner) launchPersistent(c *compiled, position, n int) (int, error) {
-	k, rows, name := r.persistent.kernel, c.plan.Pass.Tokens, ""
+	k, rows := r.persistent.kernel, c.plan.Pass.Tokens
 	l := persistent.Launch{At: r.kernelAddresses(), Sampling: r.state.sampling, Rows: rows,
 		Apart: k.SamplesApart(r.state.sampling) || !c.samples}
 	if rows > 1 { // the kernel of prompts takes the argmax only
-		l.Tokens, l.Apart, name = 1, l.Apart || !persistent.Greedy(r.state.sampling), promptNames[rows]
+		l.Tokens, l.Apart = 1, l.Apart || !persistent.Greedy(r.state.sampling)
 	} else {
 		l.Tokens = min(n, k.Tokens(r.state.sampling))
 	}
@@ -156,10 +146,11 @@ func (r *Runner) launchPersistent(c *compiled, position, n int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if rows == 1 {
-		name = decodeNames[l.Tokens]
+	name, count := "decode x%d", l.Tokens
+	if rows > 1 {
+		name, count = "prefill T=%d", rows
 	}
-	defer annotate.Range(name, nvtx.Green)()
+	defer annotate.Range(name, nvtx.Green, count)()
 	var note *launchNote
 	if rec != nil {
 		note, l.Stamps = rec.begin(r, c, position, l)
@@ -183,10 +174,6 @@ func (r *Runner) launchPersistent(c *compiled, position, n int) (int, error) {
 	return l.Tokens, nil
 }
 
-// tailAt returns how many tokens a launch of mode persistent has run before the one at a position, in a call that began
-// at another, with so many tokens a launch.
-func tailAt(position, began, tokens int) int { return (position - began) % tokens }
-
 // singleLaunches returns the launches of single steps in place of those of a decode step or of a short prompt.
 func (r *Runner) singleLaunches(c *compiled) *compiled {
 	if c.single != nil {
@@ -207,7 +194,7 @@ func (r *Runner) singleLaunches(c *compiled) *compiled {
 // nextSingly prepares the launches of the single steps of a decode step, or of a short prompt.
 func (r *Runner) nextSingly(at passAt) {
 	p := &r.persistent
-	p.tail = tailAt(at.position, p.began, p.kernel.Tokens(r.state.sampling))
+	p.tail = (at.position - p.began) % p.kernel.Tokens(r.state.sampling)
 	p.epoch += uint32(p.kernel.Steps())
 }
 

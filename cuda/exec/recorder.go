@@ -101,7 +101,7 @@ type passAt struct {
 	tokens   int // per sequence, without padding
 }
 
-// off is the recorder of a session that is not recorded.
+// off is the recorder of a session that is not recorded, and what others that note something are made of.
 type off struct{}
 
 func (off) variants(c *compiled) (next, other *variant) { return &c.plain, nil }

@@ -78,7 +78,11 @@ func Open(t *testing.T, name string, make func() ([]byte, error), width, height 
 		t.Fatal(err)
 	}
 	b.Show(width, height)
-	t.Cleanup(b.check)
+	t.Cleanup(func() {
+		for _, p := range b.Misdeeds() {
+			t.Error(p)
+		}
+	})
 	return b
 }
 
@@ -106,13 +110,6 @@ func (b *Browser) note(event any) {
 		if e.Type != network.ResourceTypeDocument || !strings.HasPrefix(e.Request.URL, "file:") {
 			b.problems = append(b.problems, "request: "+e.Request.URL)
 		}
-	}
-}
-
-// check fails the test for the page's misdeeds.
-func (b *Browser) check() {
-	for _, p := range b.Misdeeds() {
-		b.t.Error(p)
 	}
 }
 

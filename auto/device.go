@@ -47,7 +47,7 @@ func GPU(name string, dtype weights.DType) Device {
 var hopper = lazyregexp.New(`\bG?H(20|100|200|800)\b`)
 
 // Of describes the device of an executor; ok is false for one whose runs tell nothing of those that a choice is about:
-// the reference, mode eager, other kernels than the usual ones, 8-bit weights on a GPU.
+// the reference, mode eager, other kernels than the usual ones, 8-bit weights or caches on a GPU.
 func Of(b gpt2.Backend, model *gpt2.Model) (d Device, ok bool) {
 	is := b.Describe()
 	switch {

@@ -37,7 +37,7 @@ typedef struct gs_q8_block {
 	uint32_t even[GS_QB / 4], odd[GS_QB / 4];
 } gs_q8_block;
 
-// The arguments of gs_pack.
+// The arguments of gs_pack and gs_pack_file.
 typedef struct gs_pack_job {
 	const gs_weight *w;
 	const void *src;

@@ -133,13 +133,15 @@ static int one_by_one(void) {
 // only ask. It marks the kind as refused if none can be switched on.
 static void switch_calls(int kind, CUpti_CallbackDomain domain, CUpti_CallbackId count, const CUpti_CallbackId *asks,
                          CUptiResult (*enable)(CUpti_CallbackId id, uint8_t enable), uint8_t on) {
-  int done = !one_by_one() || !on;
-  for (CUpti_CallbackId id = 1; one_by_one() && id < count; id++) {
-    const char *name = "";
-    api.cuptiGetCallbackName(domain, id, &name);
-    if (name[0] != '_') done |= !enable(id, on);
+  if (one_by_one() && wants(kind)) {
+    int done = !on;
+    for (CUpti_CallbackId id = 1; id < count; id++) {
+      const char *name = "";
+      api.cuptiGetCallbackName(domain, id, &name);
+      if (name[0] != '_') done |= !enable(id, on);
+    }
+    if (!done) s.state.refused |= 1ull << kind;
   }
-  if (!done) s.state.refused |= 1ull << kind;
   for (; enable && *asks; asks++) enable(*asks, 0);
 }
 

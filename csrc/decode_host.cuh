@@ -144,8 +144,7 @@ template <typename Width, typename Run> int with_kernel(const gs_persistent_args
   if (a->verify) {
     if constexpr (Width::NB <= 2) return run(typename Width::Verify());
     else
-      return gs_fail(GS_UNSUPPORTED, "no kernel verifies drafts of a width of %d%s", a->C,
-                     Width::Q8 ? " in 8 bits" : "");
+      return gs_fail(GS_UNSUPPORTED, "no kernel verifies drafts of a width of %d", a->C);
   }
   return run(Width());
 }

@@ -11,6 +11,14 @@
 //   blocks. The last split of a row of a prompt has keys and values of the rows up to it from the product of this very
 //   step; that of the last row writes them all to the cache.
 //
+// * A token: run_block() makes the block's table of steps, which three kinds of warps walk. copy_weights() fills the
+//   ring. compute_steps() leaves sums, or outputs of attention, of parts in shared memory (barrier FULL);
+//   finish_steps() adds them, publishes packets for all blocks, and gives the room back (FREE). Then finish_token(), or
+//   sample_each(), chooses the token (TOKEN).
+// * A pass is walked in spans: one; or with exits those of first_span() and next_span(), where copy_weights() skips the
+//   same steps (drafts()). accept() says what the next pass is. Epochs count steps that ran: passes that draft take
+//   fewer.
+//
 // The order of a sum depends on C and the number of SMs alone; in attention also on the position at which the launch
 // began.
 
@@ -28,6 +36,7 @@ template <int WARPS_, int NB_, bool Q8_ = false, int GROUP_ = 1, bool STAMPS_ = 
           bool PROMPT_ = false, int ROWS_ = 1>
 struct Traits {
   static constexpr int WARPS = WARPS_, NB = NB_, GROUP = GROUP_, ROWS = ROWS_;
+  static_assert(ROWS == 1 || ROWS == 4, "a lane has row lane % 4");
   static constexpr bool Q8 = Q8_;             // weights are of 8 bits
   static constexpr bool STAMPS = STAMPS_;     // blocks note when they did what
   static constexpr bool SINGLE_STEP = false;  // a launch runs one step only
@@ -61,7 +70,7 @@ struct Traits {
   static constexpr int HU = NB > 2 ? 4 : 2;  // and of the hidden layer
   // The same of several rows, where a lane has packets of row lane % 4. The last lanes' last packets of x are not of the
   // part.
-  static constexpr int XP = ROWS > 1 ? (SMALL / 3 + 2) / 8 + 1 : XU, HP = ROWS > 1 ? (LARGE / 6 + 4) / 8 + 1 : HU;
+  static constexpr int XP = (SMALL / 3 + 2) / 8 + 1, HP = (LARGE / 6 + 4) / 8 + 1;
   static constexpr int HEADS = (NB + 2) / 2 - (NB == 2 || NB == 4);  // heads of which a warp's part of C has values
   static constexpr bool WIDE = NB > 2;
   static constexpr int TILE_ROWS = WIDE ? 8 : 16;      // of a tile of C inputs
@@ -156,7 +165,7 @@ template <typename Traits> struct Work {
 // row or the other layers of all rows.
 template <typename Traits> __device__ inline Span next_span(const Params &p, const Shared<Traits> &sh) {
   const bool drafts = *(const volatile int *)&sh.verified.passes < *(const volatile int *)&sh.verified.last;
-  return {drafts ? p.count - 1 : p.exit, p.count, rows_of_pass<Traits>(sh)};
+  return {drafts ? p.count - 1 : p.exit, p.count, rows_of_pass(sh)};
 }
 template <typename Traits> __device__ inline Span first_span(const Params &p, const Shared<Traits> &sh) {
   if constexpr (!Traits::VERIFY) return {first_step<Traits>(p), end_step<Traits>(p), 1};
@@ -165,7 +174,7 @@ template <typename Traits> __device__ inline Span first_span(const Params &p, co
 }
 // The rows of a span that has ROWS at most; the first one of a span of one.
 template <int ROWS, typename Shared> __device__ inline int rows_of(const Shared &sh) {
-  return ROWS > 1 ? *(const volatile int *)&sh.verified.rows : 1;
+  return ROWS > 1 ? rows_of_pass(sh) : 1;
 }
 template <typename Traits, int ROWS> __device__ inline int first_row_of(const Shared<Traits> &sh) {
   return Traits::VERIFY && ROWS == 1 ? *(const volatile int *)&sh.verified.row : 0;
@@ -181,7 +190,8 @@ __device__ inline float *out_of(Shared<Traits> &sh, Work<Traits> &work, int buff
   return Traits::VERIFY ? sh.part[buffer][warp][Traits::VERIFY ? row : 0] : work.out[buffer][Traits::VERIFY ? 0 : warp];
 }
 
-// The number of a warp. In kernels that would spill registers, what depends on it is computed where it is used.
+// The number of a warp or thread. In kernels that would spill registers, what depends on it is computed where it is
+// used.
 template <bool SPILLS> __device__ inline int opaque_if(int warp) { return SPILLS ? opaque(warp) : warp; }
 
 // Where a row of a tile of C inputs begins.
@@ -301,7 +311,7 @@ __device__ __forceinline__ void finish_rows(const Params &p, Shared<Traits> &sh,
     for (int m = 0; m < 2; m++) y[m] = apply_layernorm(y[m], of, sums[m], bias[m]);
     if (act) {
 #pragma unroll
-      for (int m = 0; m < 2; m++) y[m] = 0.5f * y[m] * (1.0f + fast_tanh(0.7978845608028654f * gelu_cubic(y[m])));
+      for (int m = 0; m < 2; m++) y[m] = gelu(y[m]);
     }
     delay();
     uint32_t u[3];
@@ -331,8 +341,9 @@ __device__ __forceinline__ void finish_rows(const Params &p, Shared<Traits> &sh,
   if (!waited) wait();
 }
 
-// The steps of a span, of ROWS rows at most or of sequences. Of several, warp f of those that finish has numbers f,
-// f + FINISH and so on. x is the residual stream at a row of the lane, where there is one row.
+// The steps of a span, of ROWS rows at most or of sequences. Of sequences, and of rows in attention, LayerNorm and
+// logits, warp f of those that finish has numbers f, f + FINISH and so on; other outputs of rows are published by
+// finish_rows(). x is the residual stream at a row of the lane, where there is one row.
 template <typename Traits, int ROWS>
 __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh, Work<Traits> &work,
                                             const BlockStep *steps, int f, int ends, int pass, Span span, int &buffer,
@@ -341,7 +352,7 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
   constexpr int MINE = (ROWS + FINISH - 1) / FINISH;  // rows of a warp, at once
   constexpr bool BATCHED = Traits::BATCHED, VERIFY = ROWS > 1;
   const int lane = threadIdx.x % 32, b = blockIdx.x, B = BATCHED ? p.B : 1;
-  const int rows = VERIFY ? rows_of_pass<Traits>(sh) : B, row0 = first_row_of<Traits, ROWS>(sh);
+  const int rows = VERIFY ? rows_of_pass(sh) : B, row0 = first_row_of<Traits, ROWS>(sh);
   const float over_c = 1.0f / (float)p.C;
 #pragma unroll 1
   for (int i = span.from; i < span.to; i++) {
@@ -433,7 +444,7 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
           barrier_sync<Traits>(FULL + buffer);
         };
         const bool beside = VERIFY && out != GS_PERSISTENT_LOGITS;
-        if (VERIFY && beside) {
+        if (beside) {
           if constexpr (VERIFY) finish_rows<Traits>(p, sh, s, f, buffer, s.rows - rest, left, rows, epoch, wait);
         } else {
           wait();
@@ -460,7 +471,7 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
                   [&](int w) { return __uint_as_float(load_shared32(at + w * (int)sizeof(sh.part[0][0]))); });
             }
             y[m] = apply_layernorm(y[m], of, sums, bias);
-            if (act) y[m] = 0.5f * y[m] * (1.0f + fast_tanh(0.7978845608028654f * gelu_cubic(y[m])));
+            if (act) y[m] = gelu(y[m]);
           }
           delay();
 #pragma unroll
@@ -512,7 +523,7 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
   const int lane = threadIdx.x % 32, f = Traits::MANY ? of : 0;
   const int first = blockIdx.x * p.x.rows, own = min(p.x.rows, p.C - first);  // of the residual stream; may be negative
   const uint32_t epoch0 = Traits::SINGLE_STEP ? p.epoch - first_token<Traits>(p) * p.count : p.header->epoch;
-  uint32_t epoch = epoch0;  // where passes have as many steps as they like
+  uint32_t epoch = epoch0;  // in kernels that verify, whose passes differ in how many steps they have
   const Finisher finisher = finisher_of<Traits>(p, f);
   const int pos0 = finisher.pos0;
   int token = *p.token, buffer = 0;
@@ -524,7 +535,7 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
     float x = 0;
     float best = -INFINITY;
     int best_id = 0x7fffffff;
-    const int rows = VERIFY ? rows_of_pass<Traits>(sh) : Traits::BATCHED ? p.B : 1;
+    const int rows = VERIFY ? rows_of_pass(sh) : Traits::BATCHED ? p.B : 1;
     for (int j = f; j < rows; j += FINISH) clear_found<Traits>(sh, j);
     if constexpr (Traits::MANY) {
       // After layers that draft a pass has the residual stream of the rows before its last one.
@@ -772,8 +783,8 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
   unsigned &tile = progress.tile, &buffer = progress.buffer;
   static_assert((TILES & (TILES - 1)) == 0, "a power of 2");
   auto next = [&] { tile = (tile + 1) % (2 * TILES); };
-  // Stores the values of a packet. It begins at an even one, so that pairs are words.
   const int B = BATCHED ? p.B : 1;
+  // Stores the values of a packet. It begins at an even one, so that pairs are words.
   auto put = [&](uint32_t at, const uint4 &u, uint16_t *to) {
     uint32_t *words = reinterpret_cast<uint32_t *>(to + at_of(at));
     if (holds(at, 0)) words[0] = u.x;
@@ -788,7 +799,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
     const BlockStep &s = steps[i];
     if (s.kind == GS_PERSISTENT_ATTENTION) {
       if (s.split < 0) continue;
-      // Warps 0 to 10 have sixteen keys of the cache at a time; the last warp has those of this launch.
+      // All warps but the last have sixteen keys of the cache at a time; that one has those of this launch.
       const bool launch = opaque_if < Traits::PROMPT && Traits::NB == 4 > (warp) == WARPS - 1;
       const int many = rows_of<ROWS>(sh);
       int n = s.row;
@@ -1285,7 +1296,6 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
 #pragma unroll 1
           do wait = load_packet(last).w != need;
           while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
-          // y of the splits' values and factors. The compiler would contract it as it likes.
           constexpr int skip = NB % 2 * HEAD / 2;  // parts of odd warps begin in the middle of a head
           if constexpr (VERIFY) {
             // Lanes 8 r to 8 r + 7 have the packets of all splits of a head of row r.
@@ -1328,6 +1338,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
               for (int m = 0; m < U; m++) {
                 const uint4(&w)[SPLITS] = u[m];
                 const int packet = 8 * m + k8, at = n * HEAD + BF16_PER_PACKET * packet - (warp % 2 ? skip : 0);
+                // The compiler would contract it as it likes.
                 auto put_pair = [&](int k, uint32_t w0, uint32_t w1, uint32_t w2, uint32_t w3) {
                   const float y0 = fmaf(f[0], low(w0), __fmul_rn(f[2], low(w2))) +
                                    fmaf(f[1], low(w1), __fmul_rn(f[3], low(w3))),
@@ -1378,6 +1389,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
               const int at = n * HEAD + BF16_PER_PACKET * packet - (warp % 2 ? skip : 0);
 #pragma unroll
               for (int k = 0; k < 3; k++) {
+                // The compiler would contract it as it likes.
                 float y0 = fmaf(f0, low(w0[k]), __fmul_rn(f1, low(w1[k]))),
                       y1 = fmaf(f0, high(w0[k]), __fmul_rn(f1, high(w1[k])));
                 y0 += __shfl_xor_sync(~0u, y0, 16), y1 += __shfl_xor_sync(~0u, y1, 16);

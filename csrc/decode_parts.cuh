@@ -99,11 +99,12 @@ struct Params {
   char *residual, *hidden, *qkv, *attended;  // packets
   uint4 *best;  // (2, blocks, LINE) packets, of which each sequence has one: logit, id; or those of decode_sample.cuh
   uint64_t timeout;  // ns
-  uint64_t *stamps;  // (tokens, count + 1, blocks, 4), of kernels that stamp
+  uint64_t *stamps;  // (passes, count + 1, blocks, 4), of kernels that stamp
   int count, C, NH, P, V, slot_count, tokens, ring_bytes;
-  int B, ld;                       // sequences, or rows of a pass at most; values from a row of logits to the next
+  int B, ld;                       // sequences, rows of a prompt, or of a pass at most; values from a row of logits to the next
   int splits, items;               // of the keys of a head; of the attention of a step
-  int row_x, row_h, row_a, row_o;  // bytes of the packets of a sequence: residual, hidden, qkv, attended
+  int row_x, row_h, row_a, row_o;  // bytes of the packets of a sequence: residual, hidden, qkv, attended; of rows of a
+                                   // pass four packets lie beside each other, but for attended
   int logits_only;                 // gs_sample takes the token
   int tails;                       // of a block, at most
   int table;                       // bytes of the steps in shared memory, of head and of text
@@ -168,7 +169,7 @@ __device__ inline void record_timeout(Header *header, uint32_t where) {
   __threadfence();
 }
 
-// When waits are too long. A thread calls it as a launch and each of its tokens begin.
+// When waits are too long. A thread calls it as a launch and each of its passes begin.
 template <typename Shared> __device__ inline void restart_timeout(const Params &p, Shared &sh) {
   *(volatile uint64_t *)&sh.deadline = gs_globaltimer() + p.timeout;
 }
@@ -427,8 +428,10 @@ __device__ __forceinline__ float apply_layernorm(float y, LayerNormStats of, flo
   return fmaf(of.scale, fmaf(-of.mean, sums, y), bias);
 }
 
-// y + 0.044715 y^3, of GELU.
-__device__ __forceinline__ float gelu_cubic(float y) { return fmaf(0.044715f * y * y, y, y); }
+// GELU of y, by tanh.
+__device__ __forceinline__ float gelu(float y) {
+  return 0.5f * y * (1.0f + fast_tanh(0.7978845608028654f * fmaf(0.044715f * y * y, y, y)));
+}
 
 // The values of one packet that belong to a warp's part of a vector.
 struct Slice {

@@ -491,7 +491,7 @@ template <typename Traits, typename Shared>
 __device__ void sample_each(const Params &p, Shared &sh, SequenceCandidates *rooms, int warp, int first, int rows,
                             int t, uint32_t epoch) {
   constexpr int WARPS = Traits::WARPS;
-  const int B = Traits::VERIFY ? rows_of_pass<Traits>(sh) : p.B;
+  const int B = Traits::VERIFY ? rows_of_pass(sh) : p.B;
   const int row = Traits::VERIFY && B == 1 ? *(const volatile int *)&sh.verified.row : warp;
   bool finite = false;
   if (warp < B) {
@@ -543,7 +543,7 @@ __device__ __forceinline__ void finish_token(const Params &p, Shared &sh, Work &
                                              int best_id, int &token) {
   constexpr int FINISH = Traits::FINISH;
   constexpr bool BATCHED = Traits::BATCHED, VERIFY = Traits::VERIFY;
-  const int lane = threadIdx.x % 32, B = VERIFY ? rows_of_pass<Traits>(sh) : of.sequences;
+  const int lane = threadIdx.x % 32, B = VERIFY ? rows_of_pass(sh) : of.sequences;
   float log_probability = __int_as_float(0x7fc00000);
   if constexpr (Traits::SAMPLES_EACH) {
     barrier_sync<Traits>(LISTED);  // the warps that compute go on

@@ -12,6 +12,7 @@ int gs_linear_blas(gs_stream *s, const gs_linear_args *a);
 // Hopper's tensor cores (linear_wgmma.cu): bfloat16, many rows, of whole 16 bytes.
 int gs_linear_wgmma(gs_stream *s, const gs_linear_args *a);
 bool gs_linear_wgmma_takes(const gs_stream *s, const gs_linear_args *a);
-// The same GPUs, few rows (linear_rows.cu). It wins where all blocks run at once.
+// The same GPUs, few rows (linear_rows.cu). It wins where all blocks run at once, of more than
+// 16 rows only where the kernel above takes none.
 int gs_linear_rows(gs_stream *s, const gs_linear_args *a);
 bool gs_linear_rows_wins(const gs_stream *s, const gs_linear_args *a);

@@ -1,8 +1,9 @@
 // y = x W^T + bias, GELU of it, or y += it, of many rows in bfloat16 on Hopper's tensor cores (compute capability 9.0).
 //
-// * A block multiplies tiles of BM rows and BN columns, one after another if there are more tiles than SMs. One thread
-//   copies x and W, 64 of K at a time, into a ring of stages; a warpgroup multiplies each 64 rows. W depends on no
-//   other kernel, so its first stages are copied before gs_wait(). While a tile is stored, the ring fills for the next.
+// * A block multiplies tiles of BM rows and BN columns, one after another if there are more tiles than run at once. One
+//   thread copies x and W, 64 of K at a time, into a ring of stages; a warpgroup multiplies each 64 rows. W depends on
+//   no other kernel, so its first stages are copied before gs_wait(). While a tile is stored, the ring fills for the
+//   next.
 // * SPLIT = 2 or 4: the blocks of a cluster divide K, and each finishes its part of the tile's columns.
 // * TURNS, where there are many more tiles than SMs: the two warpgroups take whole tiles in turns, and one stores its
 //   tile while the other multiplies.
@@ -42,6 +43,7 @@ template <bool TURNS, int BM, int BN, int SPLIT, bool F32> struct Block {
   static constexpr int STAGES = FIT < DEEP ? FIT : DEEP;
   static constexpr int SHARED = MORE + STAGES * STAGE, THREADS = 128 * (WG + 1);
   static_assert(SPLIT == 1 || STAGES * STAGE >= OUT);
+  static_assert(SPLIT == 1 || F32, "bfloat16 is stored in whole lines");
   // The first chunk that a block of a cluster finishes, and the block that finishes a chunk.
   static constexpr __host__ __device__ int first(int part) { return CHUNKS * part / SPLIT; }
   static constexpr __host__ __device__ int owner(int chunk) { return ((chunk + 1) * SPLIT - 1) / CHUNKS; }
@@ -95,7 +97,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, per_sm(BM, BN))
     prefetch_map(x), prefetch_map(w);
   }
   __syncthreads();
-  if (SPLIT > 1) cluster_arrive();  // this block runs: the other may write to its shared memory
+  if (SPLIT > 1) cluster_arrive();  // this block runs: others may write to its shared memory
   gs_let_next();
   if (group == WG) {
     if (R::RESIDENT == 1) give_registers<WG == 1 ? 64 : 24>();
@@ -286,7 +288,7 @@ const Tile tiles[] = {
 // another one is multiplied meanwhile.
 int64_t clocks(const gs_stream *s, const gs_linear_args *a, const Tile &t) {
   const int64_t blocks = (int64_t)((a->M + t.rows - 1) / t.rows) * ((a->N + t.columns - 1) / t.columns) * t.split;
-  // Of blocks that share an SM there is room for nearly as many clusters.
+  // Blocks of a split in four share SMs, where there is room for nearly as many clusters.
   const int most = t.split == 4 ? 2 * s->processors * 10 / 11 : s->processors;
   if (t.split > 1 && (blocks > most || a->K <= 64 * (t.split - 1))) return INT64_MAX;
   const int64_t waves = (blocks + s->processors - 1) / s->processors,

@@ -312,7 +312,8 @@ typedef struct {
   float log_probability; // at temperature 1; NaN if not requested
   int64_t position;      // of the token in its text, offset included
   uint64_t time;         // %globaltimer, nanoseconds
-  int32_t rows;          // with verify, of the pass, in the slot of its first token, -1 in those of others; else left as it was
+  // with verify, of the pass, in the slot of its first token, -1 in those of others; else left as it was
+  int32_t rows;
   int32_t verify;        // and ns since the last draft was made by exit layers, 0 if none was
 } gs_slot;
 
@@ -421,18 +422,21 @@ typedef struct {
   float eps;           // of LayerNorm
   int32_t logits_only;
   int32_t blocks;      // of the grid; 0: one per SM
-  gs_ptr stamps;       // (tokens, count + 1, blocks, 4) uint64, zeroed by the caller, or 0: see gs_persistent_stamp
+  // (passes, count + 1, blocks, 4) uint64, zeroed by the caller, or 0: see gs_persistent_stamp. There are `tokens`
+  // passes at most, with exit `verify` times as many.
+  gs_ptr stamps;
   // 0: the argmax, without a log-probability; else up to GS_PERSISTENT_CANDIDATES, or V <= GS_PERSISTENT_CANDIDATES_ALL
   int32_t candidates;
   int32_t rows;        // 0, or the tokens of a prompt, 2 to GS_PERSISTENT_ROWS
   gs_ptr ids;          // (rows) int32: the prompt
   int32_t dtype;       // of weights: GS_BF16 or GS_Q8
   // 0, or 2 to GS_PERSISTENT_VERIFY: passes of up to so many rows verify drafts: without exit, the tokens that followed
-  // the last ones where they occurred in the text before. Tokens are those of steps of one row; logits are so many rows,
-  // ld apart.
+  // the last ones where they occurred in the text before. Tokens are those of steps of one row; logits are so many
+  // rows, ld apart.
   int32_t verify;
   int32_t exit;        // with verify: so many layers draft instead, with the logits after them; 0: none do
-  int32_t trial;       // with exit: they draft no more in a launch after so many passes whose first draft was wrong; 0: go on
+  // with exit: they draft no more in a launch after so many passes whose first draft was wrong; 0: they go on
+  int32_t trial;
   gs_ptr text;         // (P + 1) int32: the tokens up to the last one, to which launches add theirs; 0: without verify
 } gs_persistent_args;
 // When a block did what in a step of the program, by %globaltimer; 0 if it has no part in the step. Row `count` is the
@@ -441,7 +445,8 @@ typedef enum {
   // its first warp has the weights, or the keys and values, that it needs first; may be 0 if it did not wait for them
   GS_PERSISTENT_READY = 0,
   GS_PERSISTENT_ARRIVED = 1,    // and the inputs
-  // of the choice of the token, of a pass that verifies drafts: its rows, and 256 times the tokens that it made
+  // of the choice of the token, of a pass that verifies drafts: its rows, and 256 times the tokens that it made, which
+  // are 0 of a pass that drafts
   GS_PERSISTENT_MADE = 2,
   GS_PERSISTENT_PUBLISHED = 3,  // the last outputs were stored for the other blocks
 } gs_persistent_stamp;
@@ -465,10 +470,10 @@ GS_API int gs_persistent(gs_stream *s, const gs_persistent_args *a);
 // `count` more. So it is of a prompt, where tail is 0. Of the arguments slots, stamps, tokens and logits_only are not
 // read.
 GS_API int gs_persistent_one(gs_stream *s, const gs_persistent_args *a, int step, int tail, uint32_t epoch);
-// The bytes of the work area, and how many steps a launch may run, at most GS_PERSISTENT_TOKENS; fewer if candidates is
-// not 0, since to sample takes shared memory. The bytes are the same. GS_UNSUPPORTED, with the reason as message, if
-// the device or the model's shape has no such kernel; of the arguments only count, C, NH, P, V, B, blocks, candidates
-// and rows are read.
+// The bytes of the work area, and how many steps a launch may run: at most GS_PERSISTENT_TOKENS, half of that of
+// several sequences or a width above 768, and 1 of a prompt; fewer if candidates is not 0, since to sample takes shared
+// memory. The bytes are the same. GS_UNSUPPORTED, with the reason as message, if the device or the model's shape has no
+// such kernel; of the arguments only count, C, NH, P, V, B, blocks, candidates, rows, dtype and verify are read.
 GS_API int gs_persistent_work(gs_stream *s, const gs_persistent_args *a, uint64_t *bytes, int32_t *tokens);
 
 // ---------------------------------------------------------------- stamps

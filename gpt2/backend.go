@@ -216,8 +216,8 @@ type Verifier interface {
 type Drafting interface {
 	// CanDraft says why Decode cannot speculate so, nil if nothing is known against it.
 	CanDraft(by Speculation) error
-	// Draft has the next Decode speculate, after a text whose last token is not in the cache yet. [DraftAuto] looks up
-	// drafts where it can.
+	// Draft has the next Decode speculate after a text: all tokens so far, of which the last is not in the cache yet, else
+	// it is an error. With [DraftAuto] it looks drafts up or lets first layers draft, whichever is faster, or does neither.
 	Draft(text []int32, by Speculation) error
 	// Drafted returns what that measured.
 	Drafted() Speculated

@@ -139,7 +139,7 @@ func (s *scoring) start() {
 	}
 	nats, logits, tokens := make(chan []float64, 1), s.logits, s.tokens
 	s.nats = nats
-	go func() { nats <- Surprises(logits, tokens) }()
+	go func() { nats <- Surprisals(logits, tokens) }()
 }
 
 // add waits for the scores, adds them, and drops the rows.
@@ -158,9 +158,9 @@ func (s *scoring) add(e *Evaluation) error {
 	return nil
 }
 
-// Surprises returns -log p of tokens, each by its row of logits; NaN where a row is not finite. The rows are divided
-// among all processors.
-func Surprises(logits []float32, tokens []int32) []float64 {
+// Surprisals returns -log p, in nats, of tokens (T), at least one, each by its row of logits (T, V); NaN where a row is
+// not finite. The rows are divided among all processors.
+func Surprisals(logits []float32, tokens []int32) []float64 {
 	nats := make([]float64, len(tokens))
 	V, workers := len(logits)/len(tokens), min(len(tokens), runtime.GOMAXPROCS(0))
 	var wait sync.WaitGroup

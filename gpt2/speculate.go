@@ -129,13 +129,12 @@ type Speculated struct {
 // draft has the next Decode make drafts where the runner does, and returns what ends that.
 func (g *generation) draft() (end func(), err error) {
 	runner, can := g.runner.(Drafting)
-	by, none := g.Speculate, func() {}
-	if by.By == DraftAuto && can && !g.onHost && g.options.Batch == 1 {
-		lookup := DefaultSpeculation(DraftLookup)
-		can, by.Drafts = runner.CanDraft(lookup) == nil, lookup.Drafts
+	by := g.Speculate
+	if by.By == DraftAuto && can {
+		can, by.Drafts = g.options.Batch == 1 && runner.CanDraft(by) == nil, DefaultSpeculation(DraftLookup).Drafts
 	}
 	if !can || g.onHost || by.Off() {
-		return none, nil
+		return func() {}, nil
 	}
 	return func() {
 		d, s := runner.Drafted(), &g.stats.Speculated

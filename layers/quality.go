@@ -76,7 +76,7 @@ func (e *Experiment) read(ctx context.Context, s *gpt2.Session, text []int32) (n
 	if err != nil {
 		return 0, nil, err
 	}
-	for _, n := range gpt2.Surprises(logits, text[1:]) {
+	for _, n := range gpt2.Surprisals(logits, text[1:]) {
 		if math.IsNaN(n) {
 			return 0, nil, gpt2.ErrNotFinite
 		}

@@ -116,7 +116,7 @@ func (t Tensor) ReadBytes(dst []byte, off int64) error {
 // InFile calls read with the file that stores the elements and where they begin in it, if a file does. Its errors are
 // those of ReadBytes.
 func (t Tensor) InFile(read func(f *os.File, begin int64)) error {
-	if t.read != nil {
+	if t.file == nil {
 		return nil
 	}
 	f, ok := t.file.file.(*os.File)

@@ -178,8 +178,6 @@ func newInfoJSON(o *cli.Opened, batch, promptLen, past int, fused bool) (*infoJS
 	}
 	j.Geometry = geometryJSON{c, c.Activation.String(), c.HeadSize()}
 	j.Memory.Weights = int64(float64(run.Parameters()) * sizes.Weight)
-	rows := 2 * int64(run.Layers) * int64(o.Options.Context) * int64(batch)
-	j.Memory.Cache = int64(float64(rows*int64(c.Channels)) * sizes.KV)
 	j.Memory.LogitsRow = 4 * int64(c.Vocab)
 	j.TokenizerFrom, j.Generation = o.Model.TokenizerFrom, o.Model.Generation
 	if o.Model.Tokenizer != nil {
@@ -192,6 +190,8 @@ func newInfoJSON(o *cli.Opened, batch, promptLen, past int, fused bool) (*infoJS
 	options.Batch = batch
 	surveyor, ok := o.Backend.(gpt2.Surveyor)
 	if !ok { // a CPU
+		rows := 2 * int64(run.Layers) * int64(o.Options.Context) * int64(batch)
+		j.Memory.Cache = int64(float64(rows*int64(c.Channels)) * sizes.KV)
 		return j, nil
 	}
 	survey, err := surveyor.Survey(o.Model, options, pass(promptLen), pass(1))

@@ -51,10 +51,7 @@ func TestGains(t *testing.T) {
 		now, tokens, counts := uint64(1), 0, [mostExits + 1]int{}
 		for launch := range 60 {
 			layers, trial := g.next(6)
-			ahead = append(ahead, [2]int{layers, 0})
-			if trial {
-				ahead[len(ahead)-1][1] = 2
-			}
+			ahead = append(ahead, [2]int{layers, trial})
 			if launch < 1 {
 				continue // two launches are ahead of what was read
 			}

@@ -132,24 +132,19 @@ func (d *drafts) took(s *cuda.Slot, position int) {
 
 // launch says how the next launch speculates, which begins at a position.
 func (d *drafts) launch(r *Runner, l *persistent.Launch, position int) {
+	exit := 0 // layers that d.exits chose
 	switch {
 	case d.layers > 0:
 		l.Verify, l.Exit = d.rows, d.layers
 	case d.always || d.guess.made(d.rows) > persistent.Pays:
 		l.Verify = d.rows
 	case d.auto:
-		var trial bool
-		if l.Exit, trial = d.exits.next(len(r.options.Layers)); l.Exit > 0 {
-			l.Verify = cuda.PersistentVerify
-		}
-		if trial {
-			l.Trial = 2
+		if exit, l.Trial = d.exits.next(len(r.options.Layers)); exit > 0 {
+			l.Verify, l.Exit = cuda.PersistentVerify, exit
 		}
 	}
 	for n := range l.Tokens {
-		if d.exits.used[(position+n)%ringSlots] = 0; d.auto {
-			d.exits.used[(position+n)%ringSlots] = l.Exit
-		}
+		d.exits.used[(position+n)%ringSlots] = exit
 	}
 }
 
@@ -180,10 +175,11 @@ func (p *pace) took(now, before uint64) {
 
 func (p *pace) perToken() float64 { return p.ns / p.tokens }
 
-// next returns how many of the layers draft in the next launch, and whether that is tried only.
-func (g *gains) next(layers int) (drafting int, trial bool) {
+// next returns how many of the layers draft in the next launch and, of a trial, after how many passes without a right
+// draft they draft no more; else 0.
+func (g *gains) next(layers int) (drafting, trial int) {
 	if g.plain.tokens == 0 || layers < leastLayers {
-		return 0, false
+		return 0, 0
 	}
 	least := g.plain.perToken() / gain
 	for i := range g.by {
@@ -192,17 +188,17 @@ func (g *gains) next(layers int) (drafting int, trial bool) {
 		}
 	}
 	if g.until--; g.until > 0 {
-		return drafting, false
+		return drafting, 0
 	}
 	g.tried++
 	if n := g.tried - 1; n == min(mostExits, layers/2) ||
 		n > 0 && !(g.by[n-1].perToken() < hopeless*g.plain.perToken()) {
 		g.pause = min(max(firstPause, 4*g.pause), mostPause)
 		g.tried, g.until = 0, g.pause
-		return drafting, false
+		return drafting, 0
 	}
 	g.until = 3 // launches that are ahead end before the next trial
-	return g.tried, true
+	return g.tried, 2
 }
 
 func (d *drafts) free() error { return errors.Join(free(d.device), free(d.host)) }

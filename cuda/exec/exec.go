@@ -8,7 +8,8 @@
 // A plan is compiled into launches with fixed arguments. Up to [cuda.GEMVRows] rows, a matrix-vector kernel also does
 // the LayerNorm before its product, and the activation or residual add after it; a layer of a decode step is then five
 // launches. With more rows bias, GELU and the residual add follow in the same launch as the product: a kernel of our
-// own for Hopper GPUs in bfloat16, up to [cuda.WGMMARows] rows and more, else cuBLASLt, which is opened only then.
+// own for Hopper GPUs in bfloat16, up to [cuda.WGMMARows] rows, four times as many where the result is bfloat16, else
+// cuBLASLt, which is opened only then.
 //
 // # Modes
 //
@@ -221,13 +222,11 @@ func (b *Backend) Library() *cuda.Library { return b.lib }
 
 // Variants returns Options.Variants, kernels by the stage's name, and "kv" of caches in 8 bits.
 func (b *Backend) Variants() map[string]string {
-	all := maps.Clone(b.options.Variants)
+	all := map[string]string{}
 	if b.options.KVQ8 {
-		if all == nil {
-			all = map[string]string{}
-		}
 		all["kv"] = "q8"
 	}
+	maps.Copy(all, b.options.Variants)
 	return all
 }
 

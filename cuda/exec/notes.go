@@ -48,14 +48,14 @@ type callNote struct {
 const maxRecorded = 2_000_000
 
 // hasRoom reports whether one more pass of a plan can be noted.
-func (n *notes) hasRoom(c *compiled) bool { return n.events+eventsOf(c) <= maxRecorded }
+func (n *notes) hasRoom(c *compiled) bool { return n.events+eventsOf(c.plan) <= maxRecorded }
 
 // eventsOf is the most events that a pass becomes.
-func eventsOf(c *compiled) int { return 2*len(c.plan.Steps) + 4 }
+func eventsOf(p *gpt2.Plan) int { return 2*len(p.Steps) + 4 }
 
 // begin begins the note of a pass, which ends with keep.
 func (n *notes) begin(at passAt) passNote {
-	n.events += eventsOf(at.c)
+	n.events += eventsOf(at.c.plan)
 	return passNote{id: n.to.IDs(1), plan: at.c.plan, recorded: n.recordedPlan(at), position: at.position,
 		span: span{begin: n.to.Now()}, first: len(n.calls)}
 }

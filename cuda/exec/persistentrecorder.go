@@ -5,6 +5,7 @@ import (
 
 	"gpt2scope/cuda"
 	"gpt2scope/cuda/persistent"
+	"gpt2scope/gpt2"
 	"gpt2scope/traces"
 )
 
@@ -16,8 +17,8 @@ type persistentRecorder struct {
 	steps    []int    // of each step of the kernel, that of the plan
 	names    []string // of its events
 	blocks   int
-	failed   error     // why there is no room for stamps
-	verify   *compiled // a decode step that verifies drafts
+	failed   error      // why there is no room for stamps
+	verify   *gpt2.Plan // of a decode step that verifies drafts
 	launches []*launchNote
 }
 
@@ -27,8 +28,8 @@ type launchNote struct {
 	stamped *persistent.Stamped
 	passes  []passNote // its decode steps; with drafts, as many as there may be
 	verify  bool
-	draft   *compiled // of its passes that draft
-	sampled span      // of the launch of another kernel that samples
+	draft   *gpt2.Plan // of its passes that draft
+	sampled span       // of the launch of another kernel that samples
 }
 
 // persistentRecorder returns what records launches of the persistent kernel, nil if nothing does. The first call makes
@@ -75,7 +76,7 @@ func (p *persistentRecorder) begin(r *Runner, c *compiled, position int, launch 
 	}
 	var stamped *persistent.Stamped
 	var at cuda.Ptr
-	if host.events+n*eventsOf(c) <= maxRecorded {
+	if host.events+n*eventsOf(c.plan) <= maxRecorded {
 		stamped, at = p.stamps.Begin(n)
 	}
 	if stamped == nil {
@@ -85,13 +86,13 @@ func (p *persistentRecorder) begin(r *Runner, c *compiled, position int, launch 
 	if launch.Verify > 0 && p.verify == nil { // its costs are those of a row: weights are read once
 		plan := *c.plan
 		plan.Pass.Verify = true
-		p.verify = &compiled{plan: &plan}
+		p.verify = &plan
 	}
 	l := &launchNote{stamped: stamped, passes: make([]passNote, n), verify: launch.Verify > 0}
 	if launch.Exit > 0 {
 		pass := c.plan.Pass
 		pass.Exit = launch.Exit
-		l.draft = &compiled{plan: r.Plan(pass)}
+		l.draft = r.Plan(pass)
 	}
 	for t := range l.passes {
 		l.passes[t] = host.begin(passAt{c, position + t, c.plan.Pass.Tokens})
@@ -140,7 +141,7 @@ func (p *persistentRecorder) events(next *uint64) (events []traces.Event) {
 			}
 			for i, step := range p.steps {
 				if pass.plan.Pass.Exit > 0 && i >= len(p.steps)-2 {
-					step += len(pass.plan.Steps) - len(p.verify.plan.Steps)
+					step += len(pass.plan.Steps) - len(p.verify.Steps)
 				}
 				if step >= len(pass.plan.Steps) { // it does not sample
 					continue
@@ -173,31 +174,27 @@ func (p *persistentRecorder) events(next *uint64) (events []traces.Event) {
 
 // verified leaves the passes that a launch had, of those that it might have had.
 func (p *persistentRecorder) verified(l *launchNote) {
-	position, drafted := l.passes[0].position, 0
+	host, position, drafted := &p.rec.host, l.passes[0].position, 0
 	for t := range l.passes {
 		row := &l.stamped.Rows[(t+1)*len(p.steps)-1]
 		if row.Rows == 0 {
 			kept := max(1, t) // a launch that failed may have none
-			for _, unused := range l.passes[kept:] {
-				p.rec.host.events -= eventsOf(&compiled{plan: unused.plan})
-			}
+			host.events -= len(l.passes[kept:]) * eventsOf(l.passes[len(l.passes)-1].plan)
 			l.passes = l.passes[:kept]
 			return
 		}
-		pass, as := &l.passes[t], (*compiled)(nil)
+		pass := &l.passes[t]
 		pass.position = position
 		switch {
 		case row.Made == 0:
-			as, pass.position, drafted = l.draft, position+drafted, drafted+1
+			pass.plan, pass.position, drafted = l.draft, position+drafted, drafted+1
 		case row.Rows > 1:
-			as = p.verify
+			pass.plan = p.verify
 		}
 		if row.Made > 0 {
 			position, drafted = position+row.Made, 0
 		}
-		if as != nil {
-			pass.plan, pass.recorded = as.plan, p.rec.host.recordedPlan(passAt{as, pass.position, 1})
-		}
+		pass.recorded = host.recorded.Index(pass.plan, pass.position, 1)
 	}
 }
 

@@ -306,7 +306,7 @@ func TestRecordingIsBounded(t *testing.T) {
 	for name, limit := range map[string]func(*stampRecorder, *compiled) (kept int){
 		"rows": func(rec *stampRecorder, k *compiled) int { rec.plans[k].marked.rows = room; return room },
 		"events": func(rec *stampRecorder, k *compiled) int {
-			rec.host.events = maxRecorded - events*eventsOf(k)
+			rec.host.events = maxRecorded - events*eventsOf(k.plan)
 			return events
 		},
 	} {
@@ -320,7 +320,7 @@ func TestRecordingIsBounded(t *testing.T) {
 		steps(1) // shows which kernels there are
 		kept := limit(r.recorder.(*stampRecorder), r.compiled[r.decodePass()])
 		steps(12)
-		if calls := len(r.recorder.(*stampRecorder).host.calls); calls > (2*kept+1)*eventsOf(r.compiled[r.decodePass()]) {
+		if calls := len(r.recorder.(*stampRecorder).host.calls); calls > (2*kept+1)*eventsOf(r.compiled[r.decodePass()].plan) {
 			t.Errorf("%s: %d calls are noted of %d passes", name, calls, kept)
 		}
 		must(t, r.StopRecording())

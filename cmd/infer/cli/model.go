@@ -72,7 +72,7 @@ func (m *ModelFlags) Register(f *pflag.FlagSet) {
 	f.Var(words(&m.Dtype, "", oneOf(dtypeNames)), "dtype",
 		"`TYPE` in which weights are held: f32, bf16 or q8, 8-bit integers with a scale for 32 (default: bf16 "+
 			"on a GPU, f32 elsewhere); a GPU computes in TYPE, the CPU in float32 except where 'infer devices' says so")
-	f.Var(words(&m.KV, "same", oneOf([]string{"same", "q8"})), "kv",
+	f.Var(OneOf(&m.KV, "same", "same", "q8"), "kv",
 		"`TYPE` in which a GPU holds keys and values: same as activations, or q8, 8-bit integers with a scale for each of a "+
 			"head; decode steps run as graphs then")
 	f.Var(words(&m.Mode, "auto", oneOf(modeNames)), "mode",

@@ -215,7 +215,9 @@ func (c *Computed) notes(r *Result) (notes []string) {
 		"temperature 1 with seed %d: it needs the fewest, but for chance. Agreement is the share of them where a depth "+
 		"finds the same token most likely as the whole model.", c.Window, c.Layers, c.Seed)
 	note(has("draft time", nil), "Draft time is that of a token of the whole model while a depth drafts: drafts are "+
-		"those of a pass, tokens a pass what comes of it. Of the whole depth it is the time without drafts.")
+		"those of a pass, tokens a pass what comes of it. Of the whole depth it is the time without drafts. It is of the "+
+		"most likely tokens after a text of the model's own, not after as many tokens as decode time; where tokens are "+
+		"drawn, drafts gain less.")
 	note(has("perplexity", nil), "Bits per byte and perplexity are of %d tokens, "+
 		"in windows of %d at a stride of half a window.",
 		c.TextTokens, c.Window)

@@ -494,11 +494,14 @@ type Ceiling struct {
 
 // Overhead is the cost of recording: the time of a pass with recording, and in a process that never recorded.
 type Overhead struct {
-	Phase    string  `json:"phase"`    // as in Plan
+	Phase    string  `json:"phase"`    // as in Plan, or OverheadToken
 	Baseline float64 `json:"baseline"` // ns, median or mean of passes
 	Recorded float64 `json:"recorded"` // ns, the same of the recorded passes
 	Passes   int     `json:"passes"`   // of the baseline
 }
+
+// OverheadToken is the phase of an overhead that is of a token, where passes verify drafts and so make several.
+const OverheadToken = "token"
 
 // fewPasses is the least number of passes for a comparison: medians of fewer passes in two
 // processes differ by more than recording costs.

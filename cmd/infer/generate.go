@@ -117,7 +117,7 @@ func (g *generateFlags) register(f *pflag.FlagSet) {
 	f.Var(cli.Parsed(&g.speculate, gpt2.DefaultSpeculation(gpt2.DraftAuto), gpt2.ParseSpeculation), "speculate",
 		"`HOW` to draft tokens that one pass verifies, for the same text in less time: off, exits[=K,N] (the first K layers "+
 			"draft up to N), lookup[=N] (what followed the last tokens before), auto (what is measured to be faster, if "+
-			"anything; as off with --profile, with --trace, and if --device auto chooses)")
+			"anything; not given, it is as off with --profile, with --trace, and if --device auto chooses)")
 }
 
 // check finds values that are wrong for every model.
@@ -484,7 +484,7 @@ func (g *generateFlags) generate(ctx context.Context, s *gpt2.Session, r *result
 		if r.made == 0 {
 			r.first = now
 			stopSpinning()
-		} else if g.json {
+		} else if keep {
 			r.laps = append(r.laps, now.Sub(last))
 		}
 		last = now

@@ -208,9 +208,12 @@ func (r *profiling) baseline(ctx context.Context, g *generateFlags, res *result)
 			add("prefill", base.Timings.Prefill/float64(n), res.Timings.Prefill/float64(n), n)
 		}
 		if n := base.Timings.DecodeTokens; n >= fewPasses {
-			if res.Setting.GPU != "" || res.Drafts != nil { // tokens come in bursts there, as steps run ahead
+			switch {
+			case res.Drafts != nil:
+				add(traces.OverheadToken, base.Timings.DecodePerToken, res.Timings.DecodePerToken, n)
+			case res.Setting.GPU != "": // tokens come in bursts there, as steps run ahead
 				add("decode step", base.Timings.DecodePerToken, res.Timings.DecodePerToken, n)
-			} else {
+			default:
 				add("decode step", base.Timings.DecodeMedian, res.Timings.DecodeMedian, n)
 			}
 		}

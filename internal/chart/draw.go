@@ -82,6 +82,9 @@ func fill(c draw.Canvas, colour color.Color, r vg.Rectangle) {
 	c.FillPolygon(colour, []vg.Point{r.Min, {X: r.Max.X, Y: r.Min.Y}, r.Max, {X: r.Min.X, Y: r.Max.Y}})
 }
 
+// room is the width of a text in a viewer that lacks the font, and has a wider one.
+func room(text string) vg.Length { return 1.2 * small.Width(text) }
+
 // legend explains series and kinds of spans at the top of a canvas, and returns where it ends.
 func (p *Panel) legend(c draw.Canvas) vg.Length {
 	at := vg.Point{X: c.Min.X, Y: c.Max.Y}
@@ -89,7 +92,7 @@ func (p *Panel) legend(c draw.Canvas) vg.Length {
 		if name == "" {
 			return
 		}
-		end := at.X + 29 + 1.2*small.Width(name) // a viewer may lack the font, and its own is wider
+		end := at.X + 29 + room(name)
 		if at.X > c.Min.X && end > c.Max.X {
 			at, end = vg.Point{X: c.Min.X, Y: at.Y - legendHeight}, end-at.X+c.Min.X
 		}
@@ -159,7 +162,7 @@ func (p *Panel) axes(c draw.Canvas) {
 		g.HideY()
 		names, texts := vg.Length(0), vg.Length(0)
 		for _, r := range p.Rows {
-			names, texts = max(names, small.Width(r.Name)+6), max(texts, small.Width(r.Text))
+			names, texts = max(names, room(r.Name)+6), max(texts, room(r.Text))
 		}
 		c = draw.Crop(c, names, -texts, 0, 0)
 	}
@@ -255,7 +258,7 @@ func (p *Panel) rows(c draw.Canvas, at func(float64) vg.Length) {
 		step := (c.Max.Y - c.Min.Y) / vg.Length(len(p.Rows))
 		top, bottom := c.Max.Y-step*vg.Length(i)-3, c.Max.Y-step*vg.Length(i+1)+3
 		end, middle := c.Min.X, (top+bottom)/2
-		c.FillText(small, vg.Point{X: c.Min.X - 6 - small.Width(row.Name), Y: middle - 4}, row.Name)
+		c.FillText(small, vg.Point{X: c.Min.X - 6 - room(row.Name), Y: middle - 4}, row.Name)
 		for _, s := range row.Spans {
 			if !p.X.holds(s.End) || !p.X.holds(s.Start) && s.Start != 0 { // a bar's 0 has no logarithm
 				continue

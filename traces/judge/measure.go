@@ -174,6 +174,12 @@ func (m *mean) add(v float64, ns int64) { m.sum, m.of = m.sum+v*float64(ns), m.o
 
 func (m *mean) value() (float64, bool) { return m.sum / float64(max(1, m.of)), m.of > 0 }
 
+// ofKernels is a mean over kernels, not known if most of their time is that of graphs as wholes.
+func (m *measured) ofKernels(x mean) (float64, bool) {
+	v, known := x.value()
+	return v, known && 2*x.of >= sum(m.durations)
+}
+
 // direction is what a copy is between, and the kind of the host's memory.
 type direction struct{ ways, memory string }
 

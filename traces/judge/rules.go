@@ -329,7 +329,7 @@ func syncRule(a *advisor) {
 	a.hint(sum, names.rows("call"),
 		"leave results on the GPU and read them behind the next pass; "+
 			"wait for an event of what is needed, not for the stream or device",
-		"%d times the GPU runs dry while the host waits for it, and is idle for %s ms until the next work. The host waits in:",
+		"%d times the GPU runs dry while the host waits for it, and is idle for %s ms until the next work; the calls are those in which the host waits.",
 		n, inMS(sum))
 }
 

@@ -113,7 +113,11 @@ func described(h *traces.Header, all []Passes) string {
 	}
 	var parts []string
 	for _, k := range keys {
-		parts = append(parts, humanize.Count(counts[k], k.phase, humanize.Plural(k.phase))+k.sizes)
+		sizes := k.sizes
+		if sizes == "" && slices.ContainsFunc(keys, func(o key) bool { return o.phase == k.phase && o != k }) {
+			sizes = " of 1 token"
+		}
+		parts = append(parts, humanize.Count(counts[k], k.phase, humanize.Plural(k.phase))+sizes)
 	}
 	return strings.Join(parts, ", ")
 }
@@ -142,7 +146,8 @@ func passes(n int) string { return humanize.Count(n, "pass", "passes") }
 func overheadNotes(h *traces.Header, of []Passes) []string {
 	var notes []string
 	for _, l := range h.Overhead {
-		wanted := len(of) == 0 || slices.ContainsFunc(of, func(p Passes) bool { return p.Phase == l.Phase })
+		wanted := len(of) == 0 || l.Phase == traces.OverheadToken ||
+			slices.ContainsFunc(of, func(p Passes) bool { return p.Phase == l.Phase })
 		if !wanted || !(l.Baseline > 0) || !(l.Recorded > 0) {
 			continue
 		}

@@ -303,7 +303,7 @@ func (m *ModelFlags) Backend() (gpt2.Backend, error) {
 	case len(m.forGPU) > 0 && !errors.As(err, new(*cuda.UnavailableError)):
 		return nil, err
 	case len(m.forGPU) > 0:
-		return nil, fmt.Errorf("%s is for a GPU, and none can be used: %w", m.forGPU[0], err)
+		return nil, fmt.Errorf("%s is for a GPU, and none can be used: %w; leave it out", m.forGPU[0], err)
 	case m.FindDriver().Present:
 		m.Notice(fmt.Sprintf("--device auto took the CPU, since the GPU cannot be used: %v", err))
 	}

@@ -90,7 +90,7 @@ func parseSize(text string) (int64, error) {
 	var unit string
 	fmt.Sscanf(text, "%d%s", &n, &unit)
 	if n *= map[string]int64{"MiB": 1 << 20, "GiB": 1 << 30}[unit]; n <= 0 || n > 1<<50 {
-		return 0, cli.NotAllowed("a size such as 512MiB or 2GiB")
+		return 0, cli.NotAllowed("a whole number of MiB or GiB, such as 512MiB")
 	}
 	return n, nil
 }
@@ -102,12 +102,14 @@ func (f *recordFlags) run(c *cobra.Command) error {
 		return cli.Usagef("--out FILE says where the recording goes; --live and --metrics need none")
 	case f.out == "-":
 		return cli.Usagef("--out - would mix the recording with the command's output; name a file")
-	case f.Delay < 0 || f.Duration < 0 || f.Duration == 0 && c.Flags().Changed("duration"):
-		return cli.Usagef("--delay and --duration are times above 0, such as 20s")
+	case f.Delay < 0:
+		return cli.Usagef("--delay %s: it must be a time such as 20s, and not negative", f.Delay)
+	case f.Duration < 0 || f.Duration == 0 && c.Flags().Changed("duration"):
+		return cli.Usagef("--duration %s: it must be a time above 0, such as 5s", f.Duration)
 	case f.toggle != "" && f.Delay > 0:
 		return cli.Usagef("--toggle and --delay exclude each other: both say when recording begins")
 	case f.out != "":
-		if err := cli.CheckOut(f.out, ".json.gz"); err != nil {
+		if err := cli.CheckWritable("--out", f.out); err != nil {
 			return err
 		}
 	}
@@ -205,7 +207,7 @@ func (f *recordFlags) finish(c *cobra.Command, run *inject.Run) error {
 
 // serve answers requests with a text, until stop is called.
 func serve(address string, write func(io.Writer)) (stop func(), err error) {
-	if _, err := strconv.ParseUint(address, 10, 16); err == nil {
+	if _, err := strconv.Atoi(address); err == nil { // which ports there are, Listen says
 		address = "127.0.0.1:" + address
 	}
 	l, err := net.Listen("tcp", address)

@@ -46,6 +46,9 @@ func (b *Bench) Close() error {
 	return errors.Join(errs...)
 }
 
+// OnClose has Close call a function before those that it was given earlier.
+func (b *Bench) OnClose(f func() error) { b.closers = append(b.closers, f) }
+
 // Alloc allocates device memory, which Close frees.
 func (b *Bench) Alloc(bytes int64) (*Buffer, error) {
 	p, err := b.Device.Alloc(bytes)

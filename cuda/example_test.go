@@ -202,7 +202,7 @@ func TestModule(t *testing.T) {
 		t.Errorf("crossed into C: %v", calls)
 	}
 	o, err := f.Occupancy(256, 0)
-	if err != nil || o.BlocksPerProcessor != 8 || o.Registers != 16 || o.Threads != 2048 || o.Fraction() != 1 {
+	if err != nil || o.BlocksPerProcessor != 8 || o.Registers != 16 || o.Fraction != 1 {
 		t.Errorf("%+v, %v", o, err)
 	}
 	b, err := dev.Alloc(4)

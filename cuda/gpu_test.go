@@ -118,6 +118,16 @@ func (g *gpu) array(data []byte, size int, dtype cuda.DType) *guarded {
 	return &guarded{g, b, len(data) / size, size, dtype}
 }
 
+// unset makes an array of bytes that nothing has written.
+func (g *gpu) unset(n int) *guarded { return g.array(bytes.Repeat([]byte{0xff}, n), 1, cuda.F32) }
+
+// write writes the whole array when the stream is done.
+func (a *guarded) write(data []byte) {
+	a.g.t.Helper()
+	must(a.g.t, a.g.stream.Synchronize())
+	must(a.g.t, a.b.Write(guard, data))
+}
+
 // floats makes an array of n numbers; no fill poisons it with NaN.
 func (g *gpu) floats(n int, dt cuda.DType, fill func(i int) float32) *guarded {
 	g.t.Helper()

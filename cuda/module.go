@@ -170,16 +170,10 @@ func (f *Function) Launch(s *Stream, l Launch, arguments ...any) error {
 
 // Occupancy is what a kernel needs, and how many of its blocks fit.
 type Occupancy struct {
-	Registers          int // per thread
-	LocalBytes         int // per thread: spills and arrays
-	BlocksPerProcessor int // resident at once
-	Threads            int // resident per processor, of the device's most
-	MaxThreadsPerProc  int
-}
-
-// Fraction is the share of a processor's threads that can be resident.
-func (o Occupancy) Fraction() float64 {
-	return float64(o.Threads) / float64(max(1, o.MaxThreadsPerProc))
+	Registers          int     // per thread
+	LocalBytes         int     // per thread: spills and arrays
+	BlocksPerProcessor int     // resident at once
+	Fraction           float64 // of a processor's threads, those that can be resident
 }
 
 // Occupancy returns how many blocks of so many threads, with so many bytes of dynamic shared memory, are resident on a
@@ -200,5 +194,5 @@ func (f *Function) Occupancy(threads, shared int) (Occupancy, error) {
 		return Occupancy{}, err
 	}
 	return Occupancy{int(c.registers), int(c.local_bytes), int(c.blocks_per_processor),
-		int(c.blocks_per_processor) * threads, d.info.ThreadsPerProcessor}, nil
+		float64(c.blocks_per_processor) * float64(threads) / float64(max(1, d.info.ThreadsPerProcessor))}, nil
 }

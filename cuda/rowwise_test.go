@@ -256,16 +256,11 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-// roundTo rounds to nearest even at dt's precision. The values of the tests are normal numbers of every type.
+// roundTo rounds to nearest even at dt's precision.
 func roundTo(x float32, dt cuda.DType) float32 {
-	switch dt {
-	case cuda.BF16:
-		return bf16(x)
-	case cuda.F16: // 10 bits of fraction, 13 fewer than float32
-		u := math.Float32bits(x)
-		return math.Float32frombits((u + 0xfff + u>>13&1) &^ 0x1fff)
-	}
-	return x
+	b := make([]byte, 4)
+	put(b, dt, x)
+	return take(b, dt)
 }
 
 func TestPack(t *testing.T) {
@@ -359,47 +354,6 @@ func TestPackQ8(t *testing.T) {
 	}
 }
 
-// deviceBytes is device memory between guards, for what is not an array of floats.
-type deviceBytes struct {
-	g *gpu
-	b *cuda.Buffer
-	n int
-}
-
-const guardBytes = 256
-
-func newBytes(t *testing.T, g *gpu, n int) *deviceBytes {
-	t.Helper()
-	b, err := g.dev.Alloc(int64(n + 2*guardBytes))
-	must(t, err)
-	t.Cleanup(func() { b.Free() })
-	d := &deviceBytes{g, b, n}
-	must(t, b.Write(0, bytes.Repeat([]byte{0xff}, n+2*guardBytes)))
-	return d
-}
-
-func (d *deviceBytes) ptr() cuda.Ptr { return d.b.Ptr() + guardBytes }
-
-func (d *deviceBytes) write(t *testing.T, data []byte) {
-	t.Helper()
-	must(t, d.g.stream.Synchronize())
-	must(t, d.b.Write(guardBytes, data))
-}
-
-// read returns the bytes when the stream is done and fails where a guard changed.
-func (d *deviceBytes) read(t *testing.T) []byte {
-	t.Helper()
-	must(t, d.g.stream.Synchronize())
-	all := make([]byte, d.n+2*guardBytes)
-	must(t, d.b.Read(0, all))
-	for i, v := range all {
-		if (i < guardBytes || i >= guardBytes+d.n) && v != 0xff {
-			t.Fatalf("a kernel wrote outside its %d bytes, at %d", d.n, i-guardBytes)
-		}
-	}
-	return all[guardBytes : guardBytes+d.n]
-}
-
 // Hops exchange the values that the formula of gs_hops gives, launch after launch, and stay within their memory. They
 // are measured among the ceilings.
 func TestHops(t *testing.T) {
@@ -410,11 +364,11 @@ func TestHops(t *testing.T) {
 	processors := g.dev.Info().Processors
 	for _, packets := range []int{1, 2, 3, 4} {
 		n := int(cuda.HopBytes(packets, processors))
-		work, err := g.dev.Alloc(int64(n + guardBytes))
+		work, err := g.dev.Alloc(int64(n + guard))
 		must(t, err)
 		defer work.Free()
-		must(t, work.Write(0, append(make([]byte, n), bytes.Repeat([]byte{0xff}, guardBytes)...)))
-		got, epoch := make([]byte, n+guardBytes), 0
+		must(t, work.Write(0, append(make([]byte, n), bytes.Repeat([]byte{0xff}, guard)...)))
+		got, epoch := make([]byte, n+guard), 0
 		for _, rounds := range []int{1, 2, 299, 300} {
 			must(t, errors.Join(g.stream.Hops(work, packets, rounds), g.stream.Synchronize(), cuda.HopsCompleted(work), work.Read(0, got)))
 			epoch += rounds
@@ -435,7 +389,7 @@ func TestHops(t *testing.T) {
 					t.Fatalf("%d packets, %d rounds: value %d is %d of epoch %d, expected %d of %d", packets, rounds, i, v, e, w, epoch)
 				}
 			}
-			if !bytes.Equal(got[n:], bytes.Repeat([]byte{0xff}, guardBytes)) {
+			if !bytes.Equal(got[n:], bytes.Repeat([]byte{0xff}, guard)) {
 				t.Fatalf("%d packets: the kernel wrote beyond its %d bytes", packets, n)
 			}
 		}
@@ -462,24 +416,24 @@ func TestCeilings(t *testing.T) {
 	must(t, g.stream.EmptyKernel())
 	r := rand.New(rand.NewPCG(11, 12))
 	for _, n := range []int{1, 15, 16, 17, 100, 65536, 65536*3 + 7, 5<<20 + 13, 20<<20 + 16} {
-		src, dst := newBytes(t, g, n), newBytes(t, g, n)
+		src, dst := g.unset(n), g.unset(n)
 		data := make([]byte, n)
 		for i := range data {
 			data[i] = byte(r.Uint32())
 		}
-		src.write(t, data)
+		src.write(data)
 		must(t, g.stream.CopyKernel(dst.ptr(), src.ptr(), int64(n)))
-		if got := dst.read(t); string(got) != string(data) {
+		if got := dst.bytes(); string(got) != string(data) {
 			t.Errorf("copying %d bytes: they differ", n)
 		}
-		out := newBytes(t, g, 4)
-		out.write(t, make([]byte, 4))
+		out := g.unset(4)
+		out.write(make([]byte, 4))
 		must(t, g.stream.ReadKernel(src.ptr(), int64(n), out.ptr()))
 		want := uint32(0)
 		for i, b := range data {
 			want ^= uint32(b) << (8 * (i % 4))
 		}
-		if got := binary.LittleEndian.Uint32(out.read(t)); got != want {
+		if got := binary.LittleEndian.Uint32(out.bytes()); got != want {
 			t.Errorf("reading %d bytes gives %#x, not %#x", n, got, want)
 		}
 		// Each of an odd number of passes reads every turn once.
@@ -487,13 +441,13 @@ func TestCeilings(t *testing.T) {
 		if turns == 0 {
 			continue
 		}
-		out.write(t, make([]byte, 4))
+		out.write(make([]byte, 4))
 		must(t, g.stream.ReadAgain(src.ptr(), turns, 75, out.ptr()))
 		want = 0
 		for i, b := range data[:turns*cuda.CacheTurn] {
 			want ^= uint32(b) << (8 * (i % 4))
 		}
-		if got := binary.LittleEndian.Uint32(out.read(t)); got != want {
+		if got := binary.LittleEndian.Uint32(out.bytes()); got != want {
 			t.Errorf("reading %d turns 75 times gives %#x, not %#x", turns, got, want)
 		}
 	}

@@ -17,13 +17,13 @@ type sampling struct {
 	t      *testing.T
 	g      *gpu
 	args   cuda.SampleArgs
-	logits *deviceBytes
-	how    *deviceBytes // cuda.Sampling
-	pos    *deviceBytes
-	pad    *deviceBytes
-	tokens *deviceBytes
+	logits *guarded
+	how    *guarded // cuda.Sampling
+	pos    *guarded
+	pad    *guarded
+	tokens *guarded
 	slots  *cuda.HostBuffer
-	work   *deviceBytes
+	work   *guarded
 	rows   [][]float32
 	step   uint64
 	at     []int32 // what pos must hold
@@ -49,10 +49,10 @@ const slotCount = 4
 func newSampling(t *testing.T, g *gpu, B, V, ld, T, pad int) *sampling {
 	t.Helper()
 	s := &sampling{t: t, g: g, at: make([]int32, B)}
-	s.logits = newBytes(t, g, 4*B*ld)
-	s.how = newBytes(t, g, binary.Size(cuda.Sampling{}))
-	s.pos = newBytes(t, g, 4*B)
-	s.tokens = newBytes(t, g, 4*B)
+	s.logits = g.unset(4 * B * ld)
+	s.how = g.unset(binary.Size(cuda.Sampling{}))
+	s.pos = g.unset(4 * B)
+	s.tokens = g.unset(4 * B)
 	slots, err := g.dev.AllocHost(int64(slotCount * B * binary.Size(cuda.Slot{})))
 	must(t, err)
 	t.Cleanup(func() { slots.Free() })
@@ -60,14 +60,14 @@ func newSampling(t *testing.T, g *gpu, B, V, ld, T, pad int) *sampling {
 	s.args = cuda.SampleArgs{Logits: s.logits.ptr(), Sampling: s.how.ptr(), Pos: s.pos.ptr(), Tokens: s.tokens.ptr(), Slots: slots.Ptr(),
 		B: int32(B), V: int32(V), LD: int32(ld), T: int32(T), Count: slotCount}
 	if pad >= 0 {
-		s.pad = newBytes(t, g, 4)
-		s.pad.write(t, encode(int32(pad)))
+		s.pad = g.unset(4)
+		s.pad.write(encode(int32(pad)))
 		s.args.Pad = s.pad.ptr()
 	}
 	n, err := g.stream.SampleWork(s.args)
 	must(t, err)
-	s.work = newBytes(t, g, int(n))
-	s.work.write(t, make([]byte, n))
+	s.work = g.unset(int(n))
+	s.work.write(make([]byte, n))
 	s.args.Work = s.work.ptr()
 	return s
 }
@@ -87,7 +87,7 @@ func (s *sampling) fill(at func(b, i int) float32, padding float32) {
 		}
 		s.rows = append(s.rows, all[b*ld:b*ld+V])
 	}
-	s.logits.write(s.t, encode(all))
+	s.logits.write(encode(all))
 }
 
 // start sets how to draw, the positions before the pass, and the step.
@@ -96,9 +96,9 @@ func (s *sampling) start(o gpt2.Sampling, pos []int32, step uint64) {
 	if o.LogProbs {
 		how.LogProbs = 1
 	}
-	s.how.write(s.t, encode(how))
-	s.pos.write(s.t, encode(pos))
-	s.tokens.write(s.t, bytes.Repeat([]byte{0xff}, 4*len(pos)))
+	s.how.write(encode(how))
+	s.pos.write(encode(pos))
+	s.tokens.write(bytes.Repeat([]byte{0xff}, 4*len(pos)))
 	for i := range s.slots.Bytes() {
 		s.slots.Bytes()[i] = 0xff
 	}
@@ -109,14 +109,14 @@ func (s *sampling) start(o gpt2.Sampling, pos []int32, step uint64) {
 // check compares what one launch, already made, left with gpt2.Sampler.
 func (s *sampling) check(name string, o gpt2.Sampling) {
 	s.t.Helper()
-	got := decode(s.how.read(s.t), &cuda.Sampling{}) // waits for the launch
+	got := decode(s.how.bytes(), &cuda.Sampling{}) // waits for the launch
 	if s.step++; got.Step != s.step {
 		s.t.Fatalf("%s: step is %d, not %d", name, got.Step, s.step)
 	}
 	B := int(s.args.B)
 	pos, tokens := make([]int32, B), make([]int32, B)
-	decode(s.pos.read(s.t), pos)
-	decode(s.tokens.read(s.t), tokens)
+	decode(s.pos.bytes(), pos)
+	decode(s.tokens.bytes(), tokens)
 	slots := make([]cuda.Slot, slotCount*B)
 	decode(s.slots.Bytes(), slots)
 	row := int((s.step - 1) % slotCount)
@@ -124,7 +124,7 @@ func (s *sampling) check(name string, o gpt2.Sampling) {
 	for b := range B {
 		s.at[b] += s.args.T
 		if s.pad != nil {
-			s.at[b] -= decode(s.pad.read(s.t), &[1]int32{})[0]
+			s.at[b] -= decode(s.pad.bytes(), &[1]int32{})[0]
 		}
 		if pos[b] != s.at[b] {
 			s.t.Errorf("%s: sequence %d: pos is %d, not %d", name, b, pos[b], s.at[b])

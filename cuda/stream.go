@@ -63,15 +63,11 @@ func (s *Stream) Query() (bool, error) {
 	return done != 0, err
 }
 
-// Overlap sets whether kernels may start while the one before them ends, where the device can (compute capability 9.0).
-// It is on at first.
-func (s *Stream) Overlap(on bool) error {
+// NoOverlap makes kernels wait until the one before them has ended. Without it they may start while that ends, where the
+// device can (compute capability 9.0).
+func (s *Stream) NoOverlap() error {
 	t, c := s.raw()
-	may := C.int(0)
-	if on {
-		may = 1
-	}
-	return failed("gs_stream_overlap", C.call_gs_stream_overlap(t, c, may))
+	return failed("gs_stream_overlap", C.call_gs_stream_overlap(t, c, 0))
 }
 
 // CopyToDevice copies n bytes of pinned memory to the device, in the stream's order.

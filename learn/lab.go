@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -183,8 +182,6 @@ func ofEagerRun(data func(t *traces.Trace) Data) func(l *lab) {
 type gpu struct {
 	*lab
 	*cuda.Bench
-	start, end *cuda.Event // of timeUs
-	closers    []func() error
 }
 
 // onGPU makes a Run of an experiment that works with a gpu.
@@ -193,21 +190,13 @@ func onGPU(run func(g *gpu)) func(l *lab) {
 }
 
 func (l *lab) withGPU(dev *cuda.Device, run func(g *gpu)) {
-	g := &gpu{lab: l, Bench: must(cuda.NewBench(dev))}
-	errs := []error{attempt(func() {
-		g.start, g.end = g.event(), g.event()
-		run(g)
-	})}
-	errs = append(errs, g.Stream.Synchronize())
-	for _, c := range slices.Backward(g.closers) {
-		errs = append(errs, c())
-	}
-	check(append(errs, g.Bench.Close())...)
+	g := &gpu{l, must(cuda.NewBench(dev))}
+	check(attempt(func() { run(g) }), g.Close())
 }
 
 func (g *gpu) event() *cuda.Event {
 	e := must(g.Device.NewEvent())
-	g.closers = append(g.closers, e.Close)
+	g.OnClose(e.Close)
 	return e
 }
 
@@ -218,7 +207,7 @@ func (g *gpu) kernels(file string, names ...string) []*cuda.Function {
 
 func (g *gpu) compile(file, text string, names ...string) (kernels []*cuda.Function) {
 	m := must(g.Device.Compile(file, text))
-	g.closers = append(g.closers, m.Free)
+	g.OnClose(m.Free)
 	for _, name := range names {
 		kernels = append(kernels, must(m.Function(name)))
 	}
@@ -268,10 +257,7 @@ func (g *gpu) wait() { check(g.Stream.Synchronize()) }
 
 // timeUs returns the microseconds that what f queues takes on the device, by events.
 func (g *gpu) timeUs(f func()) float64 {
-	check(g.Stream.Record(g.start))
-	f()
-	check(g.Stream.Record(g.end), g.end.Synchronize())
-	return us(must(g.end.Since(g.start)))
+	return us(must(g.Time(1, 1, func() error { f(); return nil }))[0])
 }
 
 // spin returns a function that queues a kernel of one block that takes so many microseconds at the highest clock.

@@ -67,7 +67,7 @@ func runOccupancy(g *gpu) {
 			was = o.BlocksPerProcessor
 			l := line(was*info.Processors, occupancyThreads)
 			l.Shared = shared
-			ways = append(ways, way{of: occupancyCases[i], x: 100 * o.Fraction(), run: func() float64 {
+			ways = append(ways, way{of: occupancyCases[i], x: 100 * o.Fraction, run: func() float64 {
 				return g.timeUs(func() { check(k.Launch(g.Stream, l, arguments[i]...)) })
 			}})
 		}

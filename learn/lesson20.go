@@ -1,6 +1,7 @@
 package learn
 
 import (
+	"errors"
 	"fmt"
 	"syscall"
 
@@ -39,8 +40,6 @@ const overlapChunks = 8
 
 func runOverlap(g *gpu) {
 	work := g.kernels("work.cu", "work")[0]
-	other := must(g.Device.NewStream())
-	g.closers = append(g.closers, other.Close, other.Synchronize)
 	begin := g.event()
 	var marks [overlapChunks][4]*cuda.Event // around the work of each chunk
 	for chunk := range marks {
@@ -56,8 +55,10 @@ func runOverlap(g *gpu) {
 	if err != nil {
 		check(fmt.Errorf("cannot allocate %d bytes of host memory: %w", overlapChunks*bytes, err))
 	}
-	g.closers = append([]func() error{func() error { return syscall.Munmap(pageable) }}, g.closers...)
+	g.OnClose(func() error { return syscall.Munmap(pageable) })
 	clear(pageable)
+	other := must(g.Device.NewStream())
+	g.OnClose(func() error { return errors.Join(other.Synchronize(), other.Close()) })
 
 	launch := func(s *cuda.Stream, chunk int, rounds int32) error {
 		at := device.Ptr() + cuda.Ptr(int64(chunk)*bytes)

@@ -102,7 +102,7 @@ func timeMine(l *lab, t *tasks.Task, file, source string, floors func(gpt2.Backe
 	}
 	l.addLaunch(shape, launch, float64(l.Device.Info().Processors), float64(max(1, o.BlocksPerProcessor)))
 	l.add("yours", "registers", 0, float64(o.Registers))
-	l.add("yours", "occupancy", 0, 100*o.Fraction())
+	l.add("yours", "occupancy", 0, 100*o.Fraction)
 	l.add("yours", "spilled", 0, float64(o.LocalBytes))
 }
 

@@ -1,7 +1,6 @@
 package learn
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"compress/gzip"
@@ -16,6 +15,7 @@ import (
 	"gpt2scope/cpu"
 	"gpt2scope/cuda"
 	"gpt2scope/internal/files"
+	"gpt2scope/traces"
 )
 
 // recordingVersion is that of the format of recordings.
@@ -115,12 +115,7 @@ func ReadFile(ctx context.Context, path string) (*Recording, error) {
 
 // ReadRecording reads a recording, compressed or not.
 func ReadRecording(from io.Reader) (*Recording, error) {
-	buffered := bufio.NewReader(from)
-	var text io.Reader = buffered
-	var err error
-	if magic, _ := buffered.Peek(2); string(magic) == "\x1f\x8b" {
-		text, err = gzip.NewReader(buffered)
-	}
+	text, err := traces.Uncompressed(from)
 	r := new(Recording)
 	if err == nil {
 		err = json.NewDecoder(io.LimitReader(text, maxRecording)).Decode(r)

@@ -214,30 +214,3 @@ func TestRows(t *testing.T) {
 	nearAll(t, "row 0", rows[0], []float64{1, 2}, 0)
 	nearAll(t, "row 1", rows[1], []float64{5, 6}, 0)
 }
-
-func TestDistribution(t *testing.T) {
-	x := []float64{math.Log(1), math.Log(4), math.Log(2), math.Log(1), math.Log(2)}
-	for _, c := range []struct {
-		name        string
-		temperature float64
-		k           int
-		p           float64
-		want        []float64
-	}{
-		{"all", 1, 0, 0, []float64{0.1, 0.4, 0.2, 0.1, 0.2}},
-		{"greedy", 0, 3, 0.5, []float64{0, 1, 0, 0, 0}},
-		{"temperature 0.5", 0.5, 0, 1, []float64{1. / 26, 16. / 26, 4. / 26, 1. / 26, 4. / 26}},
-		{"top-k 2: the lower of equal ids", 1, 2, 0, []float64{0, 4. / 6, 2. / 6, 0, 0}},
-		{"top-k beyond the vocabulary", 1, 99, 0, []float64{0.1, 0.4, 0.2, 0.1, 0.2}},
-		{"top-p 0.39: the first reaches it", 1, 0, 0.39, []float64{0, 1, 0, 0, 0}},
-		{"top-p 0.59: the first two reach 0.6", 1, 0, 0.59, []float64{0, 4. / 6, 2. / 6, 0, 0}},
-		{"top-p 0.61: the first three", 1, 0, 0.61, []float64{0, 0.5, 0.25, 0, 0.25}},
-		{"top-p counts of what top-k kept", 1, 2, 0.66, []float64{0, 1, 0, 0, 0}},
-		{"top-p beyond what top-k kept first", 1, 2, 0.67, []float64{0, 4. / 6, 2. / 6, 0, 0}},
-	} {
-		nearAll(t, c.name, Distribution(x, c.temperature, c.k, c.p), c.want, 1e-15)
-	}
-	if i := Greedy([]float32{-2, 3, 1, 3}); i != 1 {
-		t.Errorf("Greedy gives %d, want 1", i)
-	}
-}

@@ -1,9 +1,7 @@
 package tasks
 
 import (
-	"bufio"
 	"cmp"
-	"compress/gzip"
 	"context"
 	"encoding"
 	"encoding/csv"
@@ -21,6 +19,7 @@ import (
 
 	"gpt2scope/internal/humanize"
 	"gpt2scope/predict"
+	"gpt2scope/traces"
 	"gpt2scope/weights"
 )
 
@@ -229,15 +228,11 @@ func ReadFiles(paths ...string) ([]Sample, error) {
 
 // ReadAny reads samples, plain or compressed by gzip.
 func ReadAny(r io.Reader) ([]Sample, error) {
-	in := bufio.NewReader(r)
-	if head, err := in.Peek(2); err != nil || head[0] != 0x1f || head[1] != 0x8b {
-		return ReadSamples(in)
-	}
-	z, err := gzip.NewReader(in)
+	in, err := traces.Uncompressed(r)
 	if err != nil {
-		return nil, fmt.Errorf("not a gzip file: %w", err)
+		return nil, err
 	}
-	return ReadSamples(z)
+	return ReadSamples(in)
 }
 
 // Write writes the samples and those tables of [Profiles] that have rows into a directory. A table without rows is

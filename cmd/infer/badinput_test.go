@@ -131,15 +131,6 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// TestFullDisk writes to a device that is always full.
-func TestFullDisk(t *testing.T) {
-	const full = "/dev/full"
-	if info, err := os.Stat(full); err != nil || info.Mode()&os.ModeCharDevice == 0 {
-		t.Skip("there is no /dev/full here")
-	}
-	checkFailure(t, infer(t, "dump", "-m", tiny, "--stage", "lm_head", "--out", full), exitFailure, full, "full", "make room")
-}
-
 // TestEndlessText reads from a device that has no end.
 func TestEndlessText(t *testing.T) {
 	if _, err := os.Stat("/dev/zero"); err != nil || testing.Short() {

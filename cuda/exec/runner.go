@@ -55,7 +55,7 @@ func newRunner(b *Backend, m *gpt2.Model, o gpt2.Options, u *uploaded, params ma
 		return r, err
 	}
 	if b.mode == Eager { // a kernel's time is then its own, from its start to its end
-		if err := r.stream.Overlap(false); err != nil {
+		if err := r.stream.NoOverlap(); err != nil {
 			return r, err
 		}
 	}

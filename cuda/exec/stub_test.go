@@ -104,20 +104,12 @@ func oneSentence(t testing.TB, err error) {
 }
 
 func TestNewFails(t *testing.T) {
-	for _, define := range []string{"STUB_ABI=77", "STUB_WITHOUT_PACK", "STUB_DRIVER=0", "STUB_DRIVER=12040", "STUB_DEVICES=0", "STUB_MAJOR=7"} {
-		t.Setenv("GPT2SCOPE_CUDA_LIB", stub.Build(t, define))
-		_, err := New(Options{})
-		var missing *cuda.UnavailableError
-		if !errors.As(err, &missing) {
-			t.Errorf("%s: %v", define, err)
-			continue
-		}
-		oneSentence(t, err)
-	}
 	t.Setenv("GPT2SCOPE_CUDA_LIB", filepath.Join(t.TempDir(), "none.so"))
 	var missing *cuda.UnavailableError
 	if _, err := New(Options{}); !errors.As(err, &missing) {
 		t.Error(err)
+	} else {
+		oneSentence(t, err)
 	}
 	t.Setenv("GPT2SCOPE_CUDA_LIB", stub.Build(t, "STUB_MAJOR=7", "STUB_MINOR=5")) // a T4
 	if _, err := New(Options{}); err == nil || !strings.Contains(err.Error(), "has no bfloat16: use float32, --dtype f32") {

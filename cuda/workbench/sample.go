@@ -6,11 +6,11 @@ import (
 	"math"
 
 	"gpt2scope/cuda"
-	"gpt2scope/reference"
+	"gpt2scope/gpt2"
 )
 
-// sample draws greedily and with each restriction of the choice. A token is right where the reference distribution
-// allows it; its error is 0 or infinite.
+// sample draws greedily and with each restriction of the choice. A token is right where the restriction allows it; its
+// error is 0 or infinite.
 func (b *bench) sample() trials {
 	const slots = 64
 	B, V := b.B, b.Config.Vocab
@@ -62,11 +62,22 @@ func (b *bench) sample() trials {
 					if err := tokens.Read(0, data); err != nil {
 						return 0, err
 					}
+					var sampler gpt2.Sampler
 					for i := range B {
 						token := int32(binary.LittleEndian.Uint32(data[4*i:]))
+						all, err := sampler.Sample(gpt2.Sampling{TopLogProbs: V}, logits.host[i*V:][:V], i, 0)
+						if err != nil {
+							return 0, err
+						}
+						at, kept, sum := 0, min(V, cmp.Or(int(how.TopK), V)), 0.0
+						if how.Temperature == 0 {
+							kept = 1
+						}
+						for ; at < kept && all.Top[at].ID != token; at++ {
+							sum += math.Exp(float64(all.Top[at].LogProb))
+						}
 						// A sum of probabilities that rounding puts on the other side of top-p is right too.
-						p := reference.Distribution(logits.host[i*V:][:V], how.Temperature, int(how.TopK), how.TopP*(1+1e-9))
-						if token < 0 || int(token) >= V || p[token] == 0 {
+						if at == kept || sum > cmp.Or(how.TopP, 1)*(1+1e-6) {
 							return math.Inf(1), nil
 						}
 					}

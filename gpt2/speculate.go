@@ -319,9 +319,9 @@ func (c *choice) took(tokens, drafted int, d time.Duration) {
 	c.right = c.right || tokens > 1
 	if c.trial > 0 {
 		c.trial--
-		// One whose drafts all fail is not tried longer, except for a second round at first.
-		again := tokens > 1 || c.pause == firstPause && c.trial == trialRounds-1
-		if c.trial > 0 && (again || w.perToken() < 1.1*c.ways[0].perToken()) {
+		// One that is much slower than another is not tried longer; drafts have two rounds.
+		again := c.now > 0 && (tokens > 1 || c.trial == trialRounds-1)
+		if c.trial > 0 && (again || w.perToken() < 1.2*c.ways[c.fastest()].perToken()) {
 			return
 		}
 		if c.trial = 0; !c.right && c.now > 0 { // then it is not faster, whatever the clock says

@@ -537,10 +537,10 @@ func TestReuse(t *testing.T) {
 
 // thresholdData are times of straight lines, a + b n, of the CPU and of the GPU in each place.
 func thresholdData(cpu, gpu [4][2]float64) (d Data) {
-	for p := range place(4) {
+	for p, place := range thresholdCases {
 		for n := 1024.0; n < 1<<22; n *= 2 {
-			d.repeated(p.String(), "cpu_us", n, cpu[p][0]+cpu[p][1]*n)
-			d.repeated(p.String(), "gpu_us", n, gpu[p][0]+gpu[p][1]*n)
+			d.repeated(place, "cpu_us", n, cpu[p][0]+cpu[p][1]*n)
+			d.repeated(place, "gpu_us", n, gpu[p][0]+gpu[p][1]*n)
 		}
 	}
 	return d

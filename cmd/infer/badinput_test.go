@@ -110,6 +110,7 @@ func TestBadInput(t *testing.T) {
 		{"a stage of a layer that does not run", exitUsage, []string{"dump", "-m", tiny, "--layers", "1", "--stage", "h.1.ln_1", "--out", npy}, []string{"h.1.ln_1"}},
 		{"no directory for the array", exitFailure, []string{"dump", "-m", tiny, "--stage", "ln_f", "--out", filepath.Join(dir, "no/x.npy")}, []string{"no/x.npy", "no directory"}},
 		{"an export into a file", exitFailure, []string{"export", "-m", tiny, "--out", long}, []string{long, "directory"}},
+		{"a GGUF file in place of a directory", exitFailure, []string{"export", "-m", tiny, "--format", "gguf", "--out", dir}, []string{dir, "it is a directory; give the name of a file"}},
 
 		{"a long prefill to show", exitUsage, []string{"info", "-m", tiny, "--prompt-len", "65"}, []string{"--prompt-len 65", "64"}},
 		{"a long past to show", exitUsage, []string{"info", "-m", tiny, "--past", "64"}, []string{"--past 64", "63"}},

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -302,7 +303,7 @@ func newExport(m *cli.ModelFlags) *cobra.Command {
 		Use:   "export --out PATH",
 		Short: "Write a model as a Hugging Face directory or a GGUF file",
 		Long: `export writes a model, or with --layers N its first N layers, as a Hugging Face directory, which transformers'
-GPT2LMHeadModel reads, or with --format gguf as a GGUF file, which llama.cpp reads; --model reads both.
+GPT2LMHeadModel reads, or as a GGUF file (PATH.gguf), which llama.cpp reads; --model reads both.
 --dtype is the type of the weights in the file (default f32).
 What lies beside the weights and is not understood is carried over as it is: other fields of config.json, the
 tokenizer's files, generation_config.json. The directory must be new or empty, or --force replaces a model
@@ -310,7 +311,7 @@ in it; after an error what was there is still there.`,
 		Example: `  infer export --out shakespeare                       the built-in model
   infer export -m random:gpt2 --dtype bf16 --out gpt2-random
   infer export -m ckpt.pt --out nano                  another program's checkpoint
-  infer export -m DIR --lora ADAPTER --format gguf --out merged.gguf`,
+  infer export -m DIR --lora ADAPTER --out merged.gguf`,
 		Annotations: map[string]string{cli.UsesKey: "model tokenizer lora activation layers dtype quiet",
 			cli.HelpKey + "layers": "write a model of the first `N` layers, or 'all' (default: all, of the built-in\nmodel too)",
 			cli.HelpKey + "dtype":  "`TYPE` of the weights in the file: f32 or bf16 (default: f32)"},
@@ -320,7 +321,7 @@ in it; after an error what was there is still there.`,
 	}
 	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
 		f.StringVarP(&out, "out", "o", "", "`PATH` to write: a directory, which is made if it does not exist, or a file")
-		f.Var(cli.OneOf(&format, "hf", "hf", "gguf"), "format", "`FORMAT`: hf (a Hugging Face directory) or gguf (a GGUF file)")
+		f.Var(cli.OneOf(&format, "", "hf", "gguf"), "format", "`FORMAT`: hf (a Hugging Face directory) or gguf (a GGUF file)\n(default: gguf if PATH ends in .gguf, else hf)")
 		f.BoolVar(&force, "force", false,
 			"write into a directory that holds files, where those of a model are replaced, or replace a file")
 	})
@@ -334,6 +335,14 @@ func runExport(ctx context.Context, m *cli.ModelFlags, out, format string, force
 	}
 	if out == "" {
 		return cli.Usagef("say what to write: --out PATH")
+	}
+	if format == "" && strings.HasSuffix(out, ".gguf") {
+		format = "gguf"
+	}
+	if format == "gguf" {
+		if err := cli.CheckSame("--out", out); err != nil {
+			return err
+		}
 	}
 	model, err := m.OpenModel()
 	if err != nil {

@@ -289,6 +289,11 @@ func TestExport(t *testing.T) {
 	if a, b := run("-m", tiny), run("-m", dir); !slices.Equal(a, b) {
 		t.Errorf("the model gives %v and its export %v", a, b)
 	}
+	gguf := filepath.Join(t.TempDir(), "m.gguf")
+	mustInfer(t, "export", "-m", tiny, "--out", gguf)
+	if a, b := run("-m", tiny), run("-m", gguf); !slices.Equal(a, b) {
+		t.Errorf("the model gives %v and a GGUF file %v", a, b)
+	}
 	first := filepath.Join(t.TempDir(), "first")
 	mustInfer(t, "export", "-m", dir, "--layers", "1", "--out", first, "--quiet")
 	if a, b := run("-m", tiny, "--layers", "1"), run("-m", first); !slices.Equal(a, b) {

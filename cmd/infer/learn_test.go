@@ -84,7 +84,9 @@ func TestLearnPage(t *testing.T) {
 	if data, err := os.ReadFile(filepath.Join(dir, "learn.json")); err != nil || json.Unmarshal(data, &j) != nil || len(j.Lessons) != 1 || j.Lessons[0].Verdict != learn.Refuted {
 		t.Errorf("learn.json: %v, %s", err, data)
 	}
-	checkFailure(t, infer(t, "learn", "6", "-o", filepath.Join(dir, "learn.html")), exitFailure, "--out "+filepath.Join(dir, "learn.html"), "not a directory")
+	checkFailure(t, infer(t, "learn", "6", "-o", filepath.Join(dir, "learn.html")), exitFailure, "--out "+filepath.Join(dir, "learn.html"), "it is a file")
+	mustInfer(t, "learn", "6", "--from", recordingFile(t), "-o", dir) // which is one of its own
+	checkFailure(t, infer(t, "learn", "6", "-o", filepath.Dir(dir)), exitFailure, "it holds lessons; give a new or empty directory\n")
 }
 
 func TestLearnMistakes(t *testing.T) {

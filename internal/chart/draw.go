@@ -287,8 +287,8 @@ func (p *Panel) label(c draw.Canvas, toX, toY func(float64) vg.Length, taken []v
 			w := small.Width(v.Label)
 			for i := range 3 * 15 { // right, left, centred; at its height, above, below, further above, ...
 				x, y := toX(v.X.Mid), toY(v.Y.Mid)+vg.Length((i/3+1)/2*(i/3%2*2-1))*5
-				x = []vg.Length{toX(v.X.High) + 8, toX(v.X.Low) - 8 - w, x - w/2}[i%3]
-				if b := box(x, y-6.5, x+w, y+6.5); w > 0 && free(b) {
+				x = []vg.Length{x + 8, x - 8 - w, x - w/2}[i%3]
+				if b := box(x-3, y-8, x+w+3, y+8); w > 0 && free(b) {
 					taken = append(taken, b)
 					c.FillText(small, vg.Point{X: x, Y: y - 4}, v.Label)
 					break

@@ -103,7 +103,14 @@ func TestSentence(t *testing.T) {
 func TestTwins(t *testing.T) {
 	for _, name := range []string{"pytorch/two.sqlite", "pytorch/kineto.json.gz", "eager.sqlite"} {
 		tr, seen := samples.Load(t, name), map[string]bool{}
-		for _, track := range newTimeline(tr, fixtures.Must(tables.Summarize(tr, tables.ByKernel, -1))(t), nil).Tracks {
+		line := newTimeline(tr, fixtures.Must(tables.Summarize(tr, tables.ByKernel, -1))(t), nil)
+		for _, counter := range line.Series {
+			if seen[counter.Title] {
+				t.Errorf("%s: a counter is called %q", name, counter.Title)
+			}
+			seen[counter.Title] = true
+		}
+		for _, track := range line.Tracks {
 			if seen[track.Title] || name == "pytorch/kineto.json.gz" && strings.Contains(track.Title, "process ") {
 				t.Errorf("%s: a track is called %q", name, track.Title)
 			}

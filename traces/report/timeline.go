@@ -66,16 +66,14 @@ type listKey struct {
 
 // listed is the work of a name in rows of the table. Times are ns.
 type listed struct {
-	Name    int   `json:"name"` // index in the page's names, as of details
-	N       int   `json:"n"`
-	Busy    int64 `json:"busy"`
-	Median  int64 `json:"median"`
-	Most    int64 `json:"most"`
-	Details []int `json:"details,omitempty"`
+	Name   int   `json:"name"` // index in the page's names
+	N      int   `json:"n"`
+	Busy   int64 `json:"busy"`
+	Median int64 `json:"median"`
+	Most   int64 `json:"most"`
 
 	durations []int64
 	track     *track
-	what      *traces.What // of the last detail
 }
 
 // block is what a thinned page draws in place of short events that follow each other.
@@ -250,13 +248,6 @@ func (l *timeline) list(e *traces.Event, t *track, group string) {
 	}
 	k.Busy += e.Duration
 	k.durations = append(k.durations, e.Duration)
-	const most = 4 // of which the page shows that there are others
-	if l.Device >= 0 && len(k.Details) < most && k.what != e.What {
-		k.what = e.What
-		if text := l.Details.of(detail(e)); text > 0 && !slices.Contains(k.Details, text) {
-			k.Details = append(k.Details, text)
-		}
-	}
 }
 
 // isKept reports whether a time is one of those in which all events are drawn.
@@ -331,17 +322,24 @@ func newTrack(h *traces.Header, key trackKey) *track {
 	return t
 }
 
-// nameProcesses adds its process, or rank, to the title of each track, if there are several.
+// nameProcesses adds its process, or rank, to the title of each track and counter of one, if there are several.
 func (l *timeline) nameProcesses(h *traces.Header) {
-	// It is -1 for what PyTorch's profiler does itself.
-	of := func(t *track) int64 { return h.ProcessOf(&traces.Event{Lane: t.lane}) }
-	known := slices.DeleteFunc(slices.Clone(l.Tracks), func(t *track) bool { return of(t) <= 0 })
-	if !slices.ContainsFunc(known, func(t *track) bool { return of(t) != of(known[0]) }) {
+	titles := map[int64][]*string{} // of a process, which is -1 for what PyTorch's profiler does itself
+	for _, t := range l.Tracks {
+		if process := h.ProcessOf(&traces.Event{Lane: t.lane}); process > 0 {
+			titles[process] = append(titles[process], &t.Title)
+		}
+	}
+	if len(titles) < 2 {
 		return
 	}
-	for _, t := range l.Tracks {
-		if of(t) > 0 {
-			t.Title = h.ProcessName(of(t)) + ", " + t.Title
+	for _, c := range l.Series {
+		titles[c.lane.Process] = append(titles[c.lane.Process], &c.Title)
+	}
+	delete(titles, 0) // counters of a device
+	for process, of := range titles {
+		for _, title := range of {
+			*title = h.ProcessName(process) + ", " + *title
 		}
 	}
 }

@@ -71,7 +71,7 @@ func (s *summary) notes(t *Table) []string {
 	if h.Clock.Aligned != "" {
 		add("clocks: %s", h.Clock.Aligned)
 	}
-	notes = append(notes, overheadNotes(h, t.Passes)...)
+	notes = append(notes, overheadNotes(h, t.Passes, traces.Misleads(t.Findings))...)
 	for _, e := range h.Energy {
 		if e.Tokens <= 0 || e.Device != int(t.Device) && t.Device >= 0 {
 			continue
@@ -142,8 +142,8 @@ func (p Passes) sizes(h *traces.Header) (text string) {
 
 func passes(n int) string { return humanize.Count(n, "pass", "passes") }
 
-// overheadNotes says what recording cost, for the passes of a table.
-func overheadNotes(h *traces.Header, of []Passes) []string {
+// overheadNotes says what recording cost, for the passes of a table; misleads is whether shares of the recording do.
+func overheadNotes(h *traces.Header, of []Passes, misleads bool) []string {
 	var notes []string
 	for _, l := range h.Overhead {
 		wanted := len(of) == 0 || l.Phase == traces.OverheadToken ||
@@ -153,8 +153,11 @@ func overheadNotes(h *traces.Header, of []Passes) []string {
 		}
 		times := fmt.Sprintf("%.1f us, %.1f us without recording", l.Recorded/1e3, l.Baseline/1e3)
 		if percent, ok := l.Longer(); ok {
-			notes = append(notes, fmt.Sprintf("recording overhead: recording made a %s %s: %s",
-				l.Phase, traces.LongerText(percent), times))
+			note := fmt.Sprintf("recording overhead: recording made a %s %s: %s", l.Phase, traces.LongerText(percent), times)
+			if misleads {
+				note += "; it may be more: the recording is not whole"
+			}
+			notes = append(notes, note)
 		} else {
 			notes = append(notes, fmt.Sprintf("recording overhead: a %s took %s: too few passes to tell", l.Phase, times))
 		}

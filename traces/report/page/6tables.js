@@ -73,11 +73,6 @@ function listKernels(tr) {
     body.append(line([shortOf(k.name), group(k.n), micros(k.busy), micros(k.median), micros(k.most)]));
     const does = page.helps[k.name];
     body.lastChild.cells[0].title = page.names[k.name] + (does ? ": it " + does : "");
-    if (!k.details) continue;
-    const shown = k.details.map((d, i) => (i < 3 ? page.details[d] : "and others"));
-    const config = element("td", shown.join("; "), "config");
-    config.colSpan = 5;
-    body.insertRow().append(config);
   }
   if (names.length > 100) body.append(line([group(names.length - 100) + " more names", "", "", "", ""]));
   foot.append(line(["all", group(count), micros(busy), "", ""]));
@@ -91,8 +86,6 @@ function unfold(tr, on) {
     layer.hidden = !on;
     if (!on && layer === selectedRow) clearAll();
   }
-  const button = $("unfold");
-  button.setAttribute("aria-pressed", String([...layersOf.values()].every((layers) => !layers[0].hidden)));
 }
 
 // sortBy sorts the stages by a column, and the layers of each stage. Direction 0 is the
@@ -114,10 +107,6 @@ function listenTables() {
     if (button.className === "fold") unfold(tr, button.getAttribute("aria-expanded") !== "true");
     else if (tr === selectedRow) clearAll();
     else selectRow(tr);
-  });
-  if ($("unfold")) $("unfold").addEventListener("click", () => {
-    const on = $("unfold").getAttribute("aria-pressed") !== "true";
-    for (const tr of layersOf.keys()) unfold(tr, on);
   });
   for (const b of document.querySelectorAll("button.gap")) {
     b.addEventListener("click", () => {

@@ -36,7 +36,6 @@ type Checkpoint struct {
 	Rest []string
 
 	tensors map[string]Tensor
-	names   []string // sorted
 	files   []*storage
 }
 
@@ -72,16 +71,7 @@ func OpenFile(path string) (*Checkpoint, error) {
 
 // Generated makes a checkpoint of tensors from other sources, such as NewTensor.
 // It returns an error if two have the same name.
-func Generated(tensors ...Tensor) (*Checkpoint, error) {
-	c := &Checkpoint{tensors: make(map[string]Tensor, len(tensors))}
-	for _, t := range tensors {
-		if err := c.add(t); err != nil {
-			return nil, err
-		}
-	}
-	c.sortNames()
-	return c, nil
-}
+func Generated(tensors ...Tensor) (*Checkpoint, error) { return new(Checkpoint).Map(nil, tensors...) }
 
 // Tensor returns the tensor with the given name, and whether there is one.
 func (c *Checkpoint) Tensor(name string) (Tensor, bool) {
@@ -90,12 +80,12 @@ func (c *Checkpoint) Tensor(name string) (Tensor, bool) {
 }
 
 // Names returns the names of all tensors, sorted.
-func (c *Checkpoint) Names() []string { return slices.Clone(c.names) }
+func (c *Checkpoint) Names() []string { return slices.Sorted(maps.Keys(c.tensors)) }
 
 // All returns all tensors, in the order of their names.
 func (c *Checkpoint) All() iter.Seq[Tensor] {
 	return func(yield func(Tensor) bool) {
-		for _, name := range c.names {
+		for _, name := range c.Names() {
 			if !yield(c.tensors[name]) {
 				return
 			}
@@ -122,7 +112,6 @@ func (c *Checkpoint) Map(f func(Tensor) (Tensor, error), more ...Tensor) (*Check
 			return nil, err
 		}
 	}
-	m.sortNames()
 	return m, nil
 }
 
@@ -156,8 +145,6 @@ func (c *Checkpoint) add(t Tensor) error {
 	return nil
 }
 
-func (c *Checkpoint) sortNames() { c.names = slices.Sorted(maps.Keys(c.tensors)) }
-
 // fromFiles makes a checkpoint of all tensors in the given files, and closes the files if it cannot.
 func fromFiles(files ...*storage) (_ *Checkpoint, err error) {
 	c := &Checkpoint{tensors: map[string]Tensor{}, files: files}
@@ -186,7 +173,6 @@ func fromFiles(files ...*storage) (_ *Checkpoint, err error) {
 		}
 		c.Form, c.Rest = in.form, append(c.Rest, in.rest...)
 	}
-	c.sortNames()
 	return c, nil
 }
 

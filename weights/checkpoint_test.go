@@ -206,24 +206,13 @@ func TestGenerated(t *testing.T) {
 		t.Errorf("x: %v %v", x.DType, x.Shape)
 	}
 	want32 := make([]uint32, 20000)
-	wantBytes := make([]byte, 80000)
 	for i := range want32 {
 		want32[i] = math.Float32bits(float32(i))
-		copy(wantBytes[4*i:], float32Bytes([]float32{float32(i)}))
 	}
-	rng := rand.New(rand.NewPCG(7, 8))
-	checkReads(t, rng, x, want32)
-	for range 50 { // byte ranges that begin and end inside elements
-		lo := rng.IntN(80001)
-		hi := lo + rng.IntN(80001-lo)
-		got := bytes.Repeat([]byte{0xaa}, hi-lo)
-		if err := x.ReadBytes(got, int64(lo)); err != nil || !bytes.Equal(got, wantBytes[lo:hi]) {
-			t.Fatalf("bytes [%d, %d): %v", lo, hi, err)
-		}
-	}
+	checkReads(t, rand.New(rand.NewPCG(7, 8)), x, want32)
 	z, _ = c.Tensor("z")
 	for _, err := range []error{
-		z.ReadFloat32(make([]float32, 1), 0), z.ReadBytes(make([]byte, 1), 0),
+		z.ReadFloat32(make([]float32, 1), 0), z.ReadBytes(make([]byte, 4), 0),
 	} {
 		checkError(t, err, `tensor "z"`, "boom")
 		if !errors.Is(err, boom) {

@@ -173,7 +173,6 @@ func readGGUF(s *storage) (_ *GGUF, err error) {
 		}
 		g.types[t.Name] = ggmlTypeOf(info.dtype).name
 	}
-	g.sortNames()
 	return g, nil
 }
 

@@ -93,7 +93,8 @@ func (t Tensor) ReadFloat32(dst []float32, off int) error {
 }
 
 // ReadBytes fills dst with the bytes [off, off+len(dst)) of the tensor as it is stored: little-endian, row-major, of
-// any type. Its errors are those of ReadFloat32, except that every type can be read.
+// any type. Its errors are those of ReadFloat32, except that every type can be read. Of a tensor that is computed they
+// are whole elements, in memory where float32 may lie.
 func (t Tensor) ReadBytes(dst []byte, off int64) error {
 	if err := t.checkRange(off, int64(len(dst)), t.Bytes()); err != nil {
 		return err
@@ -101,16 +102,7 @@ func (t Tensor) ReadBytes(dst []byte, off int64) error {
 	if t.read == nil {
 		return t.wrap(t.file.read(dst, t.begin+off))
 	}
-	const size = 4
-	if start := unsafe.Pointer(unsafe.SliceData(dst)); off%size == 0 && len(dst)%size == 0 && uintptr(start)%size == 0 {
-		return t.wrap(t.read(unsafe.Slice((*float32)(start), len(dst)/size), int(off/size)))
-	}
-	// The range may begin and end inside an element.
-	first, end := int(off/size), (int(off)+len(dst)+size-1)/size
-	elements := make([]float32, end-first)
-	err := t.read(elements, first)
-	copy(dst, float32Bytes(elements)[off%size:])
-	return t.wrap(err)
+	return t.wrap(t.read(unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(dst))), len(dst)/4), int(off/4)))
 }
 
 // InFile calls read with the file that stores the elements and where they begin in it, if a file does. Its errors are

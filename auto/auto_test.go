@@ -18,6 +18,14 @@ import (
 
 var today = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // shipped is the geometry of the built-in model.
 func shipped(layers int) Run {
 	c := gpt2.Config{Layers: 6, Heads: 6, Channels: 384, Positions: 1024, Vocab: 257, Inner: 1536, Epsilon: 1e-5,
@@ -59,33 +67,23 @@ func TestBLAS(t *testing.T) {
 // The passes that are predicted are those that a session runs.
 func TestWorkIsWhatSessionsDo(t *testing.T) {
 	model, err := gpt2.Random("random:L=1,C=16,NH=2,V=40,T=64")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer model.Close()
 	b, err := cpu.New(cpu.Options{Threads: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer b.Close()
 	d, err := CPU(b, model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 60 {
 		run := Run{Config: model.Config, Layers: []int{0}, Context: 1 + r.IntN(64), New: 1 + r.IntN(200)}
 		run.Prompt = 1 + r.IntN(run.Context)
 		o := gpt2.Options{Layers: run.Layers, Context: run.Context}
 		s, err := gpt2.NewSession(t.Context(), model, b, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		g := gpt2.Generation{Tokens: run.New, IgnoreEOS: true}
 		for _, err := range s.Generate(t.Context(), make([]int32, run.Prompt), g) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 		}
 		w, stats := d.Work(run), s.Stats()
 		if w.Prefill.Passes != stats.Prefills || w.Decode.Passes != stats.DecodeSteps {
@@ -247,12 +245,8 @@ func TestChoose(t *testing.T) {
 func write(t *testing.T, lines ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "cache", "history.jsonl")
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must(t, os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o666))
 	return path
 }
 
@@ -260,9 +254,7 @@ func write(t *testing.T, lines ...string) string {
 func line(t *testing.T, r Record) string {
 	t.Helper()
 	data, err := json.Marshal(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(data)
 }
 
@@ -271,9 +263,7 @@ func TestHistory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "history.jsonl")
 	d, run := h200(), shipped(1)
 	for i := range maxRecords + 20 {
-		if err := add(New(path), d, run, today.Add(time.Duration(i)*time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, add(New(path), d, run, today.Add(time.Duration(i)*time.Second)))
 	}
 	h, err := Read(path, today)
 	if n := len(h.Records); err != nil || n != maxRecords || h.Records[0].Time != today.Unix()+20 {
@@ -327,9 +317,7 @@ func TestHostileHistory(t *testing.T) {
 			if len(h.Records) != 2 {
 				t.Errorf("%d runs count", len(h.Records))
 			}
-			if err := add(h, host(), shipped(1), today); err != nil {
-				t.Fatal(err)
-			}
+			must(t, add(h, host(), shipped(1), today))
 			if h, err = Read(path, today); err != nil || len(h.Records) != 3 {
 				t.Errorf("after the next run: %d runs, %v", len(h.Records), err)
 			}
@@ -342,9 +330,7 @@ func TestHostileHistory(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "larger than") || len(h.Records) > 0 {
 			t.Errorf("%d runs, %v", len(h.Records), err)
 		}
-		if err := add(h, host(), shipped(1), today); err != nil {
-			t.Fatal(err)
-		}
+		must(t, add(h, host(), shipped(1), today))
 		if h, err := Read(path, today); err != nil || len(h.Records) == 0 || len(h.Records) > maxRecords {
 			t.Errorf("after the next run: %d runs, %v", len(h.Records), err)
 		}
@@ -405,12 +391,8 @@ func TestFindDriver(t *testing.T) {
 	} {
 		if step.file != "" {
 			path := filepath.Join(root, step.file)
-			if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, []byte(step.text), 0o666); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.MkdirAll(filepath.Dir(path), 0o777))
+			must(t, os.WriteFile(path, []byte(step.text), 0o666))
 		}
 		for visible, hidden := range map[string]bool{"unset": false, "0": false, "": true, "-1": true} {
 			want := step.want
@@ -428,12 +410,8 @@ func TestFindDriver(t *testing.T) {
 func TestWaited(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"1": "3000 1000 5\n", "2": "3000 2000 9\n", "3": "?\n", "4": "-5 7 1\n"} {
-		if err := os.MkdirAll(filepath.Join(dir, name), 0o777); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name, "schedstat"), []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Join(dir, name), 0o777))
+		must(t, os.WriteFile(filepath.Join(dir, name, "schedstat"), []byte(text), 0o666))
 	}
 	if got := waited(dir); !near(got, 1./3) {
 		t.Errorf("%g, want 1/3", got)

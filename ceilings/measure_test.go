@@ -45,9 +45,7 @@ func TestMeasureDisturbed(t *testing.T) {
 		}
 		v, err := Measure(context.Background(), r, []Quantity{{Value{Name: name, Unit: GBs, Where: "memory"},
 			[]Way{rounds("way", samples...)}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return v[0]
 	}
 	r := Rounds{Least: 3, Most: 6}

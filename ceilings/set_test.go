@@ -14,6 +14,14 @@ import (
 	"time"
 )
 
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // a set of a made-up CPU: 100 GB/s up to 1000 bytes, 10 up to 2000, 1 beyond; 1 GFLOP/s, 4 in bfloat16.
 func made(key string) Set {
 	return Set{Key: key, Device: "made up", Time: time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC), Values: []Value{
@@ -131,15 +139,11 @@ func TestCache(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Setenv("HOME", t.TempDir())
 	path, err := CachePath()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	load := func(key string) (Set, bool) {
 		t.Helper()
 		s, ok, err := Load(key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return s, ok
 	}
 	if _, ok := load("a"); ok {
@@ -148,9 +152,7 @@ func TestCache(t *testing.T) {
 	a, b := made("a"), made("b")
 	b.Values = b.Values[:2]
 	for _, s := range []Set{a, b, a} {
-		if err := Store(context.Background(), s); err != nil {
-			t.Fatal(err)
-		}
+		must(t, Store(context.Background(), s))
 	}
 	for _, want := range []Set{a, b} {
 		if got, ok := load(want.Key); !ok || !reflect.DeepEqual(got, want) {
@@ -178,24 +180,16 @@ func TestCache(t *testing.T) {
 		stored     Set
 		memory, l2 float64
 	}{{unsure, 0.5, 10}, {sure, 1, 10}, {higher, 1, 20}} {
-		if err := Store(context.Background(), c.stored); err != nil {
-			t.Fatal(err)
-		}
+		must(t, Store(context.Background(), c.stored))
 		if got, ok := load("d"); !ok || got.Values[3].Value != c.memory || got.Values[1].Value != c.l2 ||
 			got.Uncertainty != []float64{0.4, 0.05, 0.05}[i] {
 			t.Errorf("after set %d the file has %+v", i, got)
 		}
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := Store(context.Background(), b, a); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(path))
+	must(t, Store(context.Background(), b, a))
 	good, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// Damaged, old, too large: a sentence that names the file; stored anew, it is good again.
 	text := string(good)
 	for _, damaged := range []string{"", "{", text[:len(text)/2], `{"version": 0, "sets": []}`,
@@ -206,46 +200,30 @@ func TestCache(t *testing.T) {
 		strings.Replace(text, `"size": 1000`, `"size": -1`, 1), strings.Replace(text, "2026", "2226",
 			1), strings.Replace(text, `"unit": "us"`, `"unit": "m"`, 1),
 		text + strings.Repeat(" ", maxCacheBytes)} {
-		if err := os.WriteFile(path, []byte(damaged), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(damaged), 0o666))
 		if _, ok, err := Load("a"); ok || err == nil || !strings.Contains(err.Error(), path) ||
 			strings.Contains(err.Error(), "\n") {
 			t.Errorf("of %.80q: %v, %v", damaged, ok, err)
 		}
-		if err := Store(context.Background(), a); err != nil {
-			t.Fatal(err)
-		}
+		must(t, Store(context.Background(), a))
 		if _, ok := load("a"); !ok {
 			t.Errorf("not found after %.80q was replaced", damaged)
 		}
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(path, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(path))
+	must(t, syscall.Mkfifo(path, 0o666))
 	if _, ok, err := Load("a"); ok || err == nil || !strings.Contains(err.Error(), path+" is not a regular file") {
 		t.Errorf("of a pipe: %v, %v", ok, err)
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(path))
 	many := cacheFile{Version: cacheVersion}
 	for i := range maxSets + 50 { // the file does not grow without end
 		many.Sets = append(many.Sets, made(fmt.Sprint(i)))
 	}
 	data, err := json.Marshal(many)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, data, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if err := Store(context.Background(), a); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.WriteFile(path, data, 0o666))
+	must(t, Store(context.Background(), a))
 	if sets, err := readCache(path); err != nil || len(sets) != maxSets || sets[0].Key != "a" {
 		t.Errorf("%d sets, %v", len(sets), err)
 	}

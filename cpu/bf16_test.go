@@ -69,9 +69,7 @@ func TestBF16Logits(t *testing.T) {
 	logits := func(o Options) []float32 {
 		s := session(t, m, o, gpt2.Options{})
 		got, err := s.Logits(context.Background(), ids, gpt2.LogitsAll)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return got
 	}
 	want := logits(Options{})

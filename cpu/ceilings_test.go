@@ -20,12 +20,8 @@ func tree(t *testing.T, files map[string]string) string {
 	root := t.TempDir()
 	for name, text := range files {
 		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o777))
+		must(t, os.WriteFile(path, []byte(text), 0o666))
 	}
 	return root
 }
@@ -83,9 +79,7 @@ func TestCeilings(t *testing.T) {
 	p := testPool(t, 2, supportedISAs()[len(supportedISAs())-1])
 	effort := measureEffort{rounds: ceilings.Rounds{Least: 1, Most: 1}, round: time.Microsecond}
 	values, share, err := p.ceilings(context.Background(), []Cache{{1, 64 << 10}, {2, 1 << 20}}, 32<<20, effort)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var names []string
 	for i, v := range values {
 		names = append(names, v.Name+" "+v.Where+" "+v.Unit)
@@ -122,9 +116,7 @@ func TestMeasureCopy(t *testing.T) {
 	for _, isa := range supportedISAs() {
 		p := testPool(t, 2, isa)
 		m, err := alloc[float32](6*chunk + 100)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer m.free()
 		for _, past := range []bool{true, false} {
 			x := m.slice()

@@ -79,14 +79,10 @@ func compareSteps(t *testing.T, r *rand.Rand, options Options) {
 	b := newBackend(t, options)
 	o := gpt2.Options{Layers: layers, Batch: 1 + r.IntN(3), Context: m.Config.Positions}
 	fastRunner, err := b.Prepare(t.Context(), m, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer fastRunner.Close()
 	slowRunner, err := executor.New().Prepare(t.Context(), m, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	fast, slow := fastRunner.(*runner), slowRunner.(*executor.Runner)
 	for name, w := range fast.packed.matrices { // the reference takes the same rounded weights
 		data := slow.Weight(name)
@@ -112,9 +108,7 @@ func compareSteps(t *testing.T, r *rand.Rand, options Options) {
 	for _, pass := range passes {
 		ids := randomIDs(r, pass.Batch*pass.Tokens, m.Config.Vocab)
 		c, err := fast.compile(pass)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		copy(fast.ids.slice(), ids)
 		slow.Begin(ids, pass)
 		for i, step := range c.plan.Steps {
@@ -141,9 +135,7 @@ func compareSteps(t *testing.T, r *rand.Rand, options Options) {
 				}
 			}
 			for _, op := range step.Ops {
-				if err := slow.Step(gpt2.Step{Ops: []gpt2.Operation{op}}); err != nil {
-					t.Fatal(err)
-				}
+				must(t, slow.Step(gpt2.Step{Ops: []gpt2.Operation{op}}))
 			}
 			if _, err := c.program.run(c.from[i], c.from[i+1], mem[int64]{}); err != nil {
 				t.Fatal(err)
@@ -224,9 +216,7 @@ func session(t testing.TB, m *gpt2.Model, o Options, so gpt2.Options) *gpt2.Sess
 func newSession(t testing.TB, m *gpt2.Model, b *Backend, o gpt2.Options) *gpt2.Session {
 	t.Helper()
 	s, err := gpt2.NewSession(context.Background(), m, b, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -234,9 +224,7 @@ func newSession(t testing.TB, m *gpt2.Model, b *Backend, o gpt2.Options) *gpt2.S
 func newBackend(t testing.TB, o Options) *Backend {
 	t.Helper()
 	b, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { b.Close() })
 	return b
 }
@@ -244,9 +232,7 @@ func newBackend(t testing.TB, o Options) *Backend {
 func newModel(t testing.TB, name string) *gpt2.Model {
 	t.Helper()
 	m, err := gpt2.Random(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { m.Close() })
 	return m
 }
@@ -263,13 +249,9 @@ func TestWaysAgree(t *testing.T) {
 		one := session(t, m, Options{Threads: 2}, gpt2.Options{Layers: layers})
 		whole := make([]float32, 0, B*T*V)
 		for b := range B {
-			if err := one.Reset(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, one.Reset())
 			logits, err := one.Logits(ctx, ids[b*T:(b+1)*T], gpt2.LogitsAll)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			whole = append(whole, logits...)
 		}
 		check := func(way string, got, want []float32) {
@@ -281,9 +263,7 @@ func TestWaysAgree(t *testing.T) {
 
 		batch := session(t, m, Options{Threads: 2}, gpt2.Options{Layers: layers, Batch: B})
 		logits, err := batch.Logits(ctx, ids, gpt2.LogitsAll)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		check("batch", logits, whole)
 
 		chunks := session(t, m, Options{Threads: 2}, gpt2.Options{Layers: layers, Batch: B, Chunk: 1 + r.IntN(T)})
@@ -291,9 +271,7 @@ func TestWaysAgree(t *testing.T) {
 			t.Fatal(err)
 		}
 		check(fmt.Sprintf("chunks of %d", chunks.Options().Chunk), logits, whole)
-		if err := chunks.Reset(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, chunks.Reset())
 		if logits, err = chunks.Logits(ctx, ids, gpt2.LogitsLast); err != nil {
 			t.Fatal(err)
 		}
@@ -303,9 +281,7 @@ func TestWaysAgree(t *testing.T) {
 		}
 		check("last row of chunks", logits, last)
 
-		if err := batch.Reset(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, batch.Reset())
 		step := make([]int32, B)
 		for i := range T {
 			for b := range B {
@@ -338,9 +314,7 @@ func TestVerifyEqualsDecode(t *testing.T) {
 				}
 				logits := make([]float32, r.Plan(p).Buffers[gpt2.BufLogits].Rows*m.Config.Vocab)
 				if len(logits) > 0 {
-					if err := r.Read(gpt2.BufLogits, 0, logits); err != nil {
-						t.Fatal(err)
-					}
+					must(t, r.Read(gpt2.BufLogits, 0, logits))
 				}
 				return logits
 			}
@@ -359,9 +333,7 @@ func TestVerifyEqualsDecode(t *testing.T) {
 					for i := at; i < at+n && from > 0; i++ {
 						pass(r, ids[i:i+1], gpt2.Pass{Exit: from})
 					}
-					if err := r.Rewind(at); err != nil {
-						t.Fatal(err)
-					}
+					must(t, r.Rewind(at))
 					got := pass(r, ids[at:at+n], gpt2.Pass{Logits: gpt2.LogitsAll, From: from, Verify: true})
 					if d := slices.Compare(got, want[at*m.Config.Vocab:(at+n)*m.Config.Vocab]); d != 0 {
 						t.Fatalf("%s, %+v: %d rows from layer %d on at position %d differ", isa, o, n, from, at)
@@ -400,14 +372,10 @@ func TestThreadsAgreeBitForBit(t *testing.T) {
 				o.ISA, o.Threads = isa.String(), threads
 				s := session(t, m, o, gpt2.Options{})
 				got, err := s.Logits(t.Context(), ids[:len(ids)-steps], gpt2.LogitsAll)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				for i := range steps {
 					step, err := s.Logits(t.Context(), ids[len(ids)-steps+i:][:1], gpt2.LogitsLast)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					got = append(got, step...)
 				}
 				if want == nil {
@@ -436,9 +404,7 @@ func TestFloat32OfBF16(t *testing.T) {
 		if err == nil {
 			models[i], err = gpt2.NewModel(dir, os.DirFS(dir), checkpoint)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { models[i].Close() })
 	}
 	ids := randomIDs(rand.New(rand.NewPCG(3, 3)), 144, models[0].Config.Vocab)
@@ -452,9 +418,7 @@ func TestFloat32OfBF16(t *testing.T) {
 			s := newSession(t, m, b, gpt2.Options{Layers: []int{0, 1}})
 			for k, n := range []int{1, 4, 30, 109} {
 				got, err := s.Logits(t.Context(), ids[:n], gpt2.LogitsAll)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if i == 0 {
 					want = append(want, got)
 				} else if d, largest := maxDifference(got, want[k]); !(d <= 1e-6*largest) || d > 0 && n > 12 {
@@ -479,9 +443,7 @@ func TestSessionsShareWeights(t *testing.T) {
 		t.Errorf("the first session packed %d slices, the second %d more", once, packs-once)
 	}
 	want, err := first.Logits(t.Context(), []int32{1, 2, 3}, gpt2.LogitsLast)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	first.Close()
 	first.Close()
 	got, err := second.Logits(t.Context(), []int32{1, 2, 3}, gpt2.LogitsLast)
@@ -502,9 +464,7 @@ func TestSessionsShareWeights(t *testing.T) {
 func TestCancelledLoadLeavesNothingHalf(t *testing.T) {
 	m := newModel(t, "random:L=3,C=64,NH=2,V=50,T=30")
 	want, err := session(t, m, Options{Threads: 1}, gpt2.Options{}).Logits(t.Context(), []int32{1, 2, 3}, gpt2.LogitsAll)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	b := newBackend(t, Options{Threads: 1})
 	newSession(t, m, b, gpt2.Options{Layers: []int{0}}) // which holds weights
 	for stop := 1; stop < 30; stop += 3 {
@@ -527,9 +487,7 @@ func TestCancelledLoadLeavesNothingHalf(t *testing.T) {
 	}
 
 	stored, err := gpt2.Open("../weights/shakespeare")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer stored.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	if s, err := gpt2.NewSession(ctx, stored, b, gpt2.Options{Progress: func(int64, int64) { cancel() }}); err == nil {
@@ -551,14 +509,10 @@ func TestDecodeAllocatesNothing(t *testing.T) {
 		}
 		steps := 0
 		emit := func(tokens []gpt2.Token) bool { steps += len(tokens); return true }
-		if err := r.Decode(context.Background(), 10, emit); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Decode(context.Background(), 10, emit))
 		// A call of Decode may allocate a closure or two, its 100 steps nothing.
 		allocs := testing.AllocsPerRun(5, func() {
-			if err := r.Decode(context.Background(), 100, emit); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.Decode(context.Background(), 100, emit))
 		})
 		if allocs > 4 || steps != 2*(10+600) {
 			t.Errorf("100 decode steps allocate %g times (%d tokens)", allocs, steps)

@@ -11,18 +11,14 @@ import (
 func benchPool(b *testing.B) *pool {
 	b.Helper()
 	version, err := chooseISA(os.Getenv("GPT2SCOPE_CPU"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	return testPool(b, min(runtime.NumCPU(), 64), version)
 }
 
 func benchFloats(b *testing.B, n int) mem[float32] {
 	b.Helper()
 	m, err := alloc[float32](n)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	b.Cleanup(m.free)
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range m.slice() {
@@ -35,9 +31,7 @@ func benchFloats(b *testing.B, n int) mem[float32] {
 func bench(b *testing.B, p *pool, work float64, unit string, build func(prog *program) error) {
 	b.Helper()
 	prog := testProgram(b, p, 1)
-	if err := build(prog); err != nil {
-		b.Fatal(err)
-	}
+	must(b, build(prog))
 	for b.Loop() {
 		if _, err := prog.run(0, prog.n, mem[int64]{}); err != nil {
 			b.Fatal(err)

@@ -30,13 +30,19 @@ const (
 
 var threadCounts = []int{1, 2, 3}
 
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // testPool starts threads that end with the test.
 func testPool(t testing.TB, threads int, i isa) *pool {
 	t.Helper()
 	p, err := newPool(threads, i)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(p.close)
 	return p
 }
@@ -45,9 +51,7 @@ func testPool(t testing.TB, threads int, i isa) *pool {
 func testProgram(t testing.TB, p *pool, steps int) *program {
 	t.Helper()
 	prog, err := newProgram(p, steps)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(prog.free)
 	return prog
 }
@@ -76,9 +80,7 @@ const guard = 67
 func newGuarded(t testing.TB, n int) guarded {
 	t.Helper()
 	all, err := alloc[float32](n + 2*guard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(all.free)
 	g := guarded{all.part(guard, n), all}
 	g.poison()
@@ -111,9 +113,7 @@ func (g guarded) random(r *rand.Rand, scale float64) guarded {
 func ints(t *testing.T, values ...int) mem[int32] {
 	t.Helper()
 	m, err := alloc[int32](len(values))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(m.free)
 	for i, v := range values {
 		m.slice()[i] = int32(v)
@@ -132,12 +132,8 @@ func onAll(t *testing.T, pools []*pool, y guarded, before func(), build func(p *
 			before()
 		}
 		p, err := newProgram(pool, 8)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := build(p); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, build(p))
 		done, err := p.run(0, p.n, mem[int64]{})
 		if !done || err != nil {
 			t.Fatalf("run: done %v, error %v", done, err)
@@ -187,14 +183,10 @@ func fromBF16(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
 func testWeight(t testing.TB, K, N int, held dtype, table bool) *weight {
 	t.Helper()
 	a, err := newArena(weightBytes(K, N, held, table))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(a.free)
 	w, err := newWeight(a, K, N, held, table)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return w
 }
 
@@ -831,9 +823,7 @@ func TestArena(t *testing.T) {
 	total := weightBytes(7, 33, float32Type, false) + weightBytes(5, 9, bfloat16Type, true) +
 		weightBytes(9, 64, bfloat16Type, false)
 	a, err := newArena(total)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer a.free()
 	x, errX := newWeight(a, 7, 33, float32Type, false)
 	y, errY := newWeight(a, 5, 9, bfloat16Type, true)
@@ -891,9 +881,7 @@ func testAttention(t *testing.T, r *rand.Rand, pools []*pool, B, past, T, nq, NH
 	total := past + T
 	scale := 1 / math.Sqrt(float64(HS))
 	kv, err := newCache(B, total+r.IntN(40), NH, HS, held)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer kv.free()
 	// Sequences may have different lengths; the first has `past` tokens.
 	pasts := make([]int, B)
@@ -931,9 +919,7 @@ func testAttention(t *testing.T, r *rand.Rand, pools []*pool, B, past, T, nq, NH
 				}
 				at := ints(t, from)
 				p, err := newProgram(pools[1], 1)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if err := p.appendKV(attentionStep{qkv: matrix(history.from(from*3*C), 3*C), cache: one, pos: at, B: 1,
 					T: to - from}); err != nil {
 					t.Fatal(err)
@@ -1038,9 +1024,7 @@ func TestNaNPropagates(t *testing.T) {
 				held = bfloat16Type
 			}
 			kv, err := newCache(1, T, 1, C, held)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			qkv, y, work := newGuarded(t, T*3*C).random(r, 1), newGuarded(t, nq*C), newGuarded(t, attentionWork(kv, 1))
 			qkv.slice()[5*3*C+C+2] = nan // a key
 			pos := ints(t, 0)
@@ -1066,9 +1050,7 @@ func counting(t testing.TB, p *pool, n, steps int) (guarded, *program) {
 		x.slice()[i], one.slice()[i] = 0, 1
 	}
 	for range steps {
-		if err := prog.add(matrix(x.mem, 1), matrix(one.mem, 1), matrix(x.mem, 1), n, 1); err != nil {
-			t.Fatal(err)
-		}
+		must(t, prog.add(matrix(x.mem, 1), matrix(one.mem, 1), matrix(x.mem, 1), n, 1))
 	}
 	return x, prog
 }
@@ -1084,9 +1066,7 @@ func TestProgram(t *testing.T) {
 			t.Error("a full program accepted another step")
 		}
 		stamps, err := alloc[int64](steps * threads * 2)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer stamps.free()
 		for range 20 {
 			if done, err := prog.run(0, steps, stamps); !done || err != nil {
@@ -1149,13 +1129,9 @@ func TestPackFile(t *testing.T) {
 				}
 				path := filepath.Join(t.TempDir(), "source")
 				from := func(src []byte) (*weight, bool) {
-					if err := os.WriteFile(path, src, 0o666); err != nil {
-						t.Fatal(err)
-					}
+					must(t, os.WriteFile(path, src, 0o666))
 					f, err := os.Open(path)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					defer f.Close()
 					w := testWeight(t, K, N, held, false)
 					return w, w.packFile(p, f.Fd(), at, source, transposed, rows)
@@ -1189,9 +1165,7 @@ func TestInterrupt(t *testing.T) {
 	x, y := newGuarded(t, M*K).random(r, 1), newGuarded(t, M*N)
 	prog := testProgram(t, p, repeats)
 	for range repeats {
-		if err := prog.linear(linearStep{x: matrix(x.mem, K), y: matrix(y.mem, N), w: w, M: M}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, prog.linear(linearStep{x: matrix(x.mem, K), y: matrix(y.mem, N), w: w, M: M}))
 	}
 	time.AfterFunc(time.Millisecond, prog.interrupt)
 	done, err := prog.run(0, repeats, mem[int64]{})
@@ -1287,9 +1261,7 @@ func TestStepErrors(t *testing.T) {
 	prog := testProgram(t, p, 4)
 	x, y := newGuarded(t, 3*8), newGuarded(t, 3*40)
 	kv, err := newCache(1, 10, 2, 4, float32Type)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer kv.free()
 	pos := ints(t, 0)
 	rows, _ := table(t, r, p, 8, 5, float32Type, float32Type)

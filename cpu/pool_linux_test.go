@@ -29,9 +29,7 @@ func poolWithoutCore(t testing.TB, passes int) {
 		t.Helper()
 		var set unix.CPUSet
 		set.Set(processor)
-		if err := unix.SchedSetaffinity(thread, &set); err != nil {
-			t.Fatal(err)
-		}
+		must(t, unix.SchedSetaffinity(thread, &set))
 	}
 	p := testPool(t, 2, portable)
 	x, program := counting(t, p, n, steps)
@@ -51,9 +49,7 @@ func poolWithoutCore(t testing.TB, passes int) {
 		t.Fatal("no thread has the name of a worker")
 	}
 	busy := exec.Command("/bin/sh", "-c", "while :; do :; done")
-	if err := busy.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, busy.Start())
 	defer busy.Wait()
 	defer busy.Process.Kill()
 	on(busy.Process.Pid, allowed[0])
@@ -65,9 +61,7 @@ func poolWithoutCore(t testing.TB, passes int) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var before unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.SchedGetaffinity(0, &before))
 	defer unix.SchedSetaffinity(0, &before)
 	on(0, allowed[1])
 	if b, ok := t.(*testing.B); ok {

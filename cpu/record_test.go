@@ -21,24 +21,18 @@ func TestRecording(t *testing.T) {
 	run := func(rec *record.Recorder) (ids []int32, plans [2]*gpt2.Plan) {
 		s := newSession(t, m, b, gpt2.Options{})
 		if rec != nil {
-			if err := s.Record(rec); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Record(rec))
 			if err := s.Record(rec); err == nil {
 				t.Error("a second recorder was accepted while one was recording")
 			}
 		}
 		for token, err := range s.Generate(context.Background(), make([]int32, prompt),
 			gpt2.Generation{Tokens: steps + 1, IgnoreEOS: true}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			ids = append(ids, token.ID)
 		}
 		for range 2 { // the second does nothing
-			if err := s.StopRecording(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.StopRecording())
 		}
 		plans[0] = s.Runner().Plan(gpt2.Pass{Batch: 1, Tokens: prompt, Logits: gpt2.LogitsLast, Sample: true})
 		plans[1] = s.Runner().Plan(gpt2.Pass{Batch: 1, Tokens: 1, Logits: gpt2.LogitsLast, Sample: true})
@@ -102,9 +96,7 @@ func TestRecording(t *testing.T) {
 		}
 	}
 	table, err := tables.Summarize(trace, tables.ByStage, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	sum := int64(0)
 	for _, r := range table.Rows {
 		sum += r.Exclusive

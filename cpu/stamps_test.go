@@ -19,13 +19,9 @@ func recorded(t *testing.T, b *Backend) (*gpt2.Session, *runner, *record.Recorde
 	m := newModel(t, "random:L=2,C=32,NH=2,V=257,T=64")
 	s := newSession(t, m, b, gpt2.Options{})
 	rec := record.New("test", "1")
-	if err := s.Record(rec); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Record(rec))
 	for _, err := range s.Generate(t.Context(), make([]int32, 40), gpt2.Generation{Tokens: 5, IgnoreEOS: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	return s, s.Runner().(*runner), rec
 }
@@ -78,9 +74,7 @@ func TestStampsOfSteps(t *testing.T) {
 		t.Fatal("no step has several kernels")
 	}
 	lanes := map[traces.Lane]int{rec.worker(0): 0, rec.worker(1): 1}
-	if err := s.StopRecording(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.StopRecording())
 	var got []span
 	passes, origin := 0, profile.OfMonotonic(0)
 	for _, e := range profile.Trace().Events {
@@ -113,9 +107,7 @@ func TestRecordingIsBounded(t *testing.T) {
 	if n := len(r.recording.passes); n != kept || r.recording.dropped != 2 {
 		t.Errorf("%d passes are kept and %d dropped, want %d and 2", n, r.recording.dropped, kept)
 	}
-	if err := s.StopRecording(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.StopRecording())
 	if h := profile.Trace().Header; len(h.Dropped) != 1 {
 		t.Errorf("the header says of dropped passes %v", h.Dropped)
 	}

@@ -26,9 +26,7 @@ func TestTeamChunks(t *testing.T) {
 		for _, n := range []int{1 << 21, 1<<21 + 1, 1<<21 + 1<<15, most} {
 			clear(z)
 			z[n] = 0.5
-			if err := team.Add(z[:n], x[:n], y[:n]); err != nil {
-				t.Fatal(err)
-			}
+			must(t, team.Add(z[:n], x[:n], y[:n]))
 			for i := range n {
 				if z[i] != x[i]+y[i] {
 					t.Fatalf("n=%d: z[%d] = %g; want %g + %g", n, i, z[i], x[i], y[i])
@@ -92,26 +90,20 @@ func TestTeamArrays(t *testing.T) {
 						z := make([]float32, n+1)
 						z[n] = 7
 						in, other := x[off:off+n], y[2:2+n]
-						if err := team.Add(z[:n], in, other); err != nil {
-							t.Fatal(err)
-						}
+						must(t, team.Add(z[:n], in, other))
 						for i := range n {
 							if z[i] != in[i]+other[i] {
 								t.Fatalf("%s, %d threads, n=%d: z[%d] = %g; want %g + %g", version, threads, n, i, z[i], in[i], other[i])
 							}
 						}
 						clear(z[:n])
-						if err := team.Square(z[:n], in); err != nil {
-							t.Fatal(err)
-						}
+						must(t, team.Square(z[:n], in))
 						for i := range n {
 							if math.Abs(float64(z[i])-float64(in[i])*float64(in[i])) > 0x1p-24*float64(in[i])*float64(in[i]) {
 								t.Fatalf("%s: n=%d: z[%d] = %g; want the square of %g", version, n, i, z[i], in[i])
 							}
 						}
-						if err := team.Widen(z[:n], words[off:off+n]); err != nil {
-							t.Fatal(err)
-						}
+						must(t, team.Widen(z[:n], words[off:off+n]))
 						for i, w := range words[off : off+n] {
 							if math.Float32bits(z[i]) != uint32(w)<<16 {
 								t.Fatalf("%s, %d threads, n=%d: z[%d] = %g; want that of %#x", version, threads, n, i, z[i], w)
@@ -156,9 +148,7 @@ func TestTeamErrors(t *testing.T) {
 	if _, err := team.Sum(b, nil); err == nil {
 		t.Error("Sum: no room for partial sums, and no error")
 	}
-	if err := backend.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, backend.Close())
 	if team.Add(a, a, a) == nil {
 		t.Error("threads that have ended added")
 	}
@@ -194,15 +184,9 @@ func TestTeamProduct(t *testing.T) {
 				raw = unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), 2*k*n)
 			}
 			p, err := team.NewProduct(m, n, k, d, a, c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := p.Pack(raw); err != nil {
-				t.Fatal(err)
-			}
-			if err := p.Run(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
+			must(t, p.Pack(raw))
+			must(t, p.Run())
 			for i := range m {
 				for j := range n {
 					want := 0.0
@@ -225,9 +209,7 @@ func TestTeamProduct(t *testing.T) {
 func newMemory(t *testing.T, bytes int) *Memory {
 	t.Helper()
 	m, err := NewMemory(int64(bytes))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(m.Free)
 	return m
 }
@@ -254,9 +236,7 @@ func TestShare(t *testing.T) {
 		return nil
 	}
 	for range 3 {
-		if err := errors.Join(run(first), run(second)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(run(first), run(second)))
 	}
 	if err := second.Close(); err != nil {
 		t.Error(err)

@@ -14,10 +14,10 @@ import (
 // This file is the whole contract between the model and what executes it. A backend implements [Backend], and its
 // Prepare returns a [Runner]. What else it or its runners can do they show by implementing some of these interfaces:
 //
-//	of a backend   [Surveyor], [CeilingMeasurer], [Joiner], which their users assert
-//	of a runner    [Recordable], [OnDevice], [Verifier], which the methods of [Session] reach
+//	of a backend   [Surveyor], [CeilingMeasurer], [Joiner]
+//	of a runner    [Recordable], [OnDevice], [Verifier], [Drafting]
 //
-// Those methods say what they do without the interface: most return an error that is [errors.ErrUnsupported].
+// Their users assert them; what a [Session] does not have without one is [errors.ErrUnsupported].
 
 // Backend makes runners: something that can execute plans.
 type Backend interface {

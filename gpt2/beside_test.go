@@ -21,9 +21,7 @@ func exported(t *testing.T, vocab int, config map[string]any, files map[string]s
 	m := openModel(t, fmt.Sprintf("random:L=1,C=8,NH=1,V=%d,T=8", vocab))
 	m.SetTokenizer(nil, "none")
 	dir := filepath.Join(t.TempDir(), "model")
-	if err := m.Export(t.Context(), dir, gpt2.ExportOptions{DType: weights.F32}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Export(t.Context(), dir, gpt2.ExportOptions{DType: weights.F32}))
 	fields := configOf(t, dir)
 	maps.Copy(fields, config)
 	putConfig(t, dir, fields)
@@ -35,17 +33,13 @@ func exported(t *testing.T, vocab int, config map[string]any, files map[string]s
 
 func put[T string | []byte](t *testing.T, path string, data T) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(data), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(data), 0o666))
 }
 
 func putConfig(t *testing.T, dir string, fields map[string]any) {
 	t.Helper()
 	data, err := json.Marshal(fields)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	put(t, filepath.Join(dir, "config.json"), data)
 }
 
@@ -55,9 +49,7 @@ func configOf(t *testing.T, dir string) (fields map[string]any) {
 	if err == nil {
 		err = json.Unmarshal(data, &fields)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return fields
 }
 
@@ -168,9 +160,7 @@ func TestExportCarries(t *testing.T) {
 	m := openModel(t, dir)
 	out := filepath.Join(t.TempDir(), "out")
 	m.Config.Layers = 1
-	if err := m.Export(t.Context(), out, gpt2.ExportOptions{DType: weights.BF16}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Export(t.Context(), out, gpt2.ExportOptions{DType: weights.BF16}))
 	want, got := configOf(t, dir), configOf(t, out)
 	want["dtype"], want["torch_dtype"] = "bfloat16", "bfloat16"
 	if fmt.Sprint(got) != fmt.Sprint(want) {
@@ -183,9 +173,7 @@ func TestExportCarries(t *testing.T) {
 	}
 	m.SetTokenizer(tokenizer.Bytes(), "bytes")
 	other := filepath.Join(t.TempDir(), "other")
-	if err := m.Export(t.Context(), other, gpt2.ExportOptions{DType: weights.F32}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Export(t.Context(), other, gpt2.ExportOptions{DType: weights.F32}))
 	if _, err := os.Stat(filepath.Join(other, "spiece.model")); err == nil || openModel(t, other).Tokenizer == nil {
 		t.Errorf("the tokenizer given is not the export's; spiece.model: %v", err)
 	}

@@ -8,6 +8,14 @@ import (
 
 const plainConfig = `{"model_type":"gpt2","n_layer":2,"n_embd":12,"n_head":3,"n_positions":64,"vocab_size":100}`
 
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // with returns plainConfig with a field set.
 func with(field, value string) string {
 	return strings.TrimSuffix(plainConfig, "}") + `,"` + field + `":` + value + "}"
@@ -15,9 +23,7 @@ func with(field, value string) string {
 
 func TestParseConfigDefaults(t *testing.T) {
 	c, err := ParseConfig([]byte(plainConfig))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := Config{Layers: 2, Channels: 12, Heads: 3, Positions: 64, Vocab: 100, Inner: 48, Epsilon: 1e-5,
 		Activation: GELUNew, Tied: true, ScaleWeights: true, BOS: -1, EOS: -1}
 	if c != want {
@@ -99,9 +105,7 @@ func FuzzParseConfig(f *testing.F) {
 			t.Errorf("accepted %+v: %v", c, err)
 		}
 		written, err := c.JSON("float32")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if again, err := ParseConfig(written); err != nil || again != c {
 			t.Errorf("%+v was written and read as %+v, %v", c, again, err)
 		}
@@ -118,9 +122,7 @@ func TestParametersOfPublishedSizes(t *testing.T) {
 	for name, want := range map[string]int{"gpt2": 124439808, "gpt2-medium": 354823168, "gpt2-large": 774030080,
 		"gpt2-xl": 1557611200} {
 		m, err := Random(RandomPrefix + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		sum := 0
 		for _, p := range m.Config.Params() {
 			sum += p.Elements()
@@ -143,19 +145,13 @@ func TestRandomRefuses(t *testing.T) {
 // TestRandomWeights: the same whichever part is read, of the stated deviation, different by name and seed.
 func TestRandomWeights(t *testing.T) {
 	m, err := Random("random:L=2,C=96,NH=3,V=500,T=64")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, p := range m.Config.Params() {
 		whole := make([]float32, p.Elements())
-		if err := m.Read(p.Name, whole, 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.Read(p.Name, whole, 0))
 		for _, off := range []int{0, 1, len(whole) / 2, len(whole) - 1} {
 			part := make([]float32, min(100, len(whole)-off))
-			if err := m.Read(p.Name, part, off); err != nil {
-				t.Fatal(err)
-			}
+			must(t, m.Read(p.Name, part, off))
 			for i := range part {
 				if part[i] != whole[off+i] {
 					t.Fatalf("%s element %d read from %d on is %g, and %g in the whole", p.Name, off+i, off, part[i], whole[off+i])

@@ -20,18 +20,6 @@
 // Shape letters, here and everywhere: B batch, T tokens, C channels (n_embd), NH
 // heads, HS head size, L layers, V vocabulary, Vp padded vocabulary.
 //
-// # From checkpoint to text
-//
-//	model, err := gpt2.Open("path/to/huggingface/directory")
-//	...
-//	backend, err := cpu.New(cpu.Options{})
-//	...
-//	session, err := gpt2.NewSession(ctx, model, backend, gpt2.Options{})
-//	...
-//	for piece, err := range session.Text(ctx, "ROMEO:", gpt2.Generation{Tokens: 100}) {
-//		...
-//	}
-//
 // A [Model] may be shared between sessions and goroutines. A [Session] belongs to one goroutine at a time.
 //
 // # Errors

@@ -26,9 +26,7 @@ func OpenModel(t testing.TB, name string) *Model {
 		open = Random
 	}
 	m, err := open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { m.Close() })
 	return m
 }
@@ -75,9 +73,7 @@ func ggufFile(t testing.TB, m *Model, kind uint32, edit func(f *ggufwrite.File))
 	names := ggufOf(c.Layers)
 	for _, p := range c.Params() {
 		x := make([]float32, p.Elements())
-		if err := m.Read(p.Name, x, 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.Read(p.Name, x, 0))
 		to, shape, as := names[p.Name], p.Shape, uint32(ggufwrite.F32)
 		if len(shape) == 2 && p.Name != "wpe.weight" {
 			as = kind
@@ -88,9 +84,7 @@ func ggufFile(t testing.TB, m *Model, kind uint32, edit func(f *ggufwrite.File))
 		f.Tensor(to.name, as, shape, encoded(as, x))
 	}
 	path := filepath.Join(t.TempDir(), "model.gguf")
-	if err := os.WriteFile(path, f.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, f.Bytes(), 0o600))
 	return path
 }
 
@@ -143,12 +137,8 @@ func TestGGUF(t *testing.T) {
 		}
 		for _, p := range source.Config.Params() {
 			got, want := make([]float32, p.Elements()), make([]float32, p.Elements())
-			if err := m.Read(p.Name, got, 0); err != nil {
-				t.Fatal(err)
-			}
-			if err := source.Read(p.Name, want, 0); err != nil {
-				t.Fatal(err)
-			}
+			must(t, m.Read(p.Name, got, 0))
+			must(t, source.Read(p.Name, want, 0))
 			blocks, transpose := want, ggufOf(2)[p.Name].transpose // blocks lie along the inputs
 			if transpose {
 				blocks = turned(want, p.Shape[0], p.Shape[1])
@@ -215,9 +205,7 @@ func TestGGUFHead(t *testing.T) {
 	for _, kind := range []uint32{ggufwrite.F32, ggufwrite.Q8_0} {
 		random := OpenModel(t, "random:L=1,C=32,NH=1,V=300,T=8")
 		x := make([]float32, 300*32)
-		if err := random.Read("wte.weight", x, 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, random.Read("wte.weight", x, 0))
 		head := func(f *ggufwrite.File) { f.Tensor("output.weight", kind, []int{300, 32}, encoded(kind, x)) }
 		same := OpenModel(t, ggufFile(t, random, kind, head))
 		x[5] += 1
@@ -233,9 +221,7 @@ func tokenizerValues(t testing.TB, f *ggufwrite.File, tok *tokenizer.Tokenizer) 
 	t.Helper()
 	files := tok.Files()
 	var ids map[string]int
-	if err := json.Unmarshal(files["vocab.json"], &ids); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(files["vocab.json"], &ids))
 	tokens, types := make([]string, len(ids)), make([]int32, len(ids))
 	for token, id := range ids {
 		tokens[id], types[id] = token, 1
@@ -280,9 +266,7 @@ func TestGGUFTokenizer(t *testing.T) {
 		f.Value("tokenizer.ggml.add_eos_token", true)
 	}))
 	o, dir := ExportOptions{DType: weights.F32}, t.TempDir()
-	if err := cmp.Or(m.ExportGGUF(t.Context(), dir+"/m.gguf", o), m.Export(t.Context(), dir+"/hf", o)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmp.Or(m.ExportGGUF(t.Context(), dir+"/m.gguf", o), m.Export(t.Context(), dir+"/hf", o)))
 	for _, m := range []*Model{m, OpenModel(t, dir+"/m.gguf"), OpenModel(t, dir+"/hf")} {
 		if got := m.Tokenizer.Encode("A"); !slices.Equal(got, []int32{256, 32, 256}) {
 			t.Errorf("%s: %v", m.Name, got)
@@ -296,15 +280,11 @@ func FuzzGGUF(f *testing.F) {
 	data, err := os.ReadFile(ggufFile(f, random, ggufwrite.F32, func(w *ggufwrite.File) {
 		tokenizerValues(f, w, tokenizer.Bytes())
 	}))
-	if err != nil {
-		f.Fatal(err)
-	}
+	must(f, err)
 	f.Add(data)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		path := filepath.Join(t.TempDir(), "file.gguf")
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, data, 0o600))
 		m, err := OpenGGUF(path)
 		if (m == nil) == (err == nil) {
 			t.Fatalf("%v, %v", m, err)
@@ -375,9 +355,7 @@ func TestGGUFRefused(t *testing.T) {
 			f.Value(key, v)
 		}
 		path := filepath.Join(t.TempDir(), "bare.gguf")
-		if err := os.WriteFile(path, f.Bytes(), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, f.Bytes(), 0o600))
 		return path
 	}
 	for _, c := range []struct {

@@ -28,12 +28,18 @@ type golden struct {
 	t testing.TB
 }
 
-func openGolden(t testing.TB, path string) golden {
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
 	t.Helper()
-	c, err := weights.OpenFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func openGolden(t testing.TB, path string) golden {
+	t.Helper()
+	c, err := weights.OpenFile(path)
+	must(t, err)
 	t.Cleanup(func() { c.Close() })
 	return golden{c, t}
 }
@@ -75,9 +81,7 @@ func (g golden) ints(name string) []int32 {
 func backends(t testing.TB) map[string]gpt2.Backend {
 	t.Helper()
 	fast, err := cpu.New(cpu.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { fast.Close() })
 	return map[string]gpt2.Backend{"cpu": fast, "reference": executor.New()}
 }
@@ -85,9 +89,7 @@ func backends(t testing.TB) map[string]gpt2.Backend {
 func newSession(t testing.TB, m *gpt2.Model, b gpt2.Backend, o gpt2.Options) *gpt2.Session {
 	t.Helper()
 	s, err := gpt2.NewSession(t.Context(), m, b, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -138,9 +140,7 @@ func TestGoldenModels(t *testing.T) {
 						continue
 					}
 					got, shape, err := s.Activations(t.Context(), g.ints("ids"), stage)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					if want := g.tensor(stage).Shape; shape.Rows != want[0] || shape.Width != want[1] {
 						t.Fatalf("%s: shape %+v, want %v", stage, shape, want)
 					}
@@ -158,14 +158,10 @@ func TestGoldenModels(t *testing.T) {
 // greedy continues a prompt and returns the ids.
 func greedy(t testing.TB, s *gpt2.Session, prompt []int32, n int) []int32 {
 	t.Helper()
-	if err := s.Reset(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Reset())
 	var ids []int32
 	for token, err := range s.Generate(t.Context(), prompt, gpt2.Generation{Tokens: n, IgnoreEOS: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ids = append(ids, token.ID)
 	}
 	return ids
@@ -201,13 +197,9 @@ func TestGoldenShakespeare(t *testing.T) {
 		t.Run(fmt.Sprint(depth), func(t *testing.T) {
 			s := newSession(t, m, backend, gpt2.Options{Layers: gpt2.FirstLayers(depth)})
 			for _, prompt := range []string{"short.", "long."} {
-				if err := s.Reset(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, s.Reset())
 				logits, err := s.Logits(t.Context(), g.ints(prompt+"ids"), gpt2.LogitsAll)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				prefix := fmt.Sprintf("L%d.%s", depth, prompt)
 				var got []float32
 				for _, p := range g.ints(prompt + "positions") {
@@ -233,9 +225,7 @@ func TestGoldenRandomGPT2(t *testing.T) {
 			for name, want := range map[string]string{"wte.weight": "wte.first",
 				fmt.Sprintf("h.%d.mlp.c_proj.weight", layers-1): "c_proj.last"} {
 				got := make([]float32, 16)
-				if err := m.Read(name, got, 0); err != nil {
-					t.Fatal(err)
-				}
+				must(t, m.Read(name, got, 0))
 				mustBeWithin(t, name+": the generator of random weights changed", got, g.floats(want), 0)
 			}
 			s := newSession(t, m, backends(t)["cpu"], gpt2.Options{})
@@ -244,9 +234,7 @@ func TestGoldenRandomGPT2(t *testing.T) {
 			done := 0
 			for i, p := range positions { // ascending: each pass goes on from the last
 				row, err := s.Logits(t.Context(), ids[done:p+1], gpt2.LogitsLast)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				done = int(p) + 1
 				var got []float32
 				top := 0
@@ -275,21 +263,15 @@ func TestExportRoundTrip(t *testing.T) {
 		"random:L=2,C=24,NH=3,V=257,T=32"} {
 		m := openModel(t, name)
 		dir := filepath.Join(t.TempDir(), "model")
-		if err := m.Export(t.Context(), dir, gpt2.ExportOptions{DType: weights.F32}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.Export(t.Context(), dir, gpt2.ExportOptions{DType: weights.F32}))
 		again := openModel(t, dir)
 		if again.Config != m.Config {
 			t.Errorf("%s: configuration %+v, exported %+v", name, m.Config, again.Config)
 		}
 		for _, p := range m.Config.Params() {
 			a, b := make([]float32, p.Elements()), make([]float32, p.Elements())
-			if err := m.Read(p.Name, a, 0); err != nil {
-				t.Fatal(err)
-			}
-			if err := again.Read(p.Name, b, 0); err != nil {
-				t.Fatal(err)
-			}
+			must(t, m.Read(p.Name, a, 0))
+			must(t, again.Read(p.Name, b, 0))
 			mustBeWithin(t, name+" "+p.Name, b, a, 0)
 		}
 		if (m.Tokenizer == nil) != (again.Tokenizer == nil) {
@@ -323,13 +305,9 @@ func TestExportRoundTrip(t *testing.T) {
 func TestModelFileThatShrinks(t *testing.T) {
 	m := openModel(t, "random:L=2,C=256,NH=4,V=257,T=64")
 	dir := t.TempDir()
-	if err := m.Export(t.Context(), dir, gpt2.ExportOptions{DType: weights.F32}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Export(t.Context(), dir, gpt2.ExportOptions{DType: weights.F32}))
 	opened := openModel(t, dir)
-	if err := os.Truncate(filepath.Join(dir, weights.SingleFile), 100_000); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Truncate(filepath.Join(dir, weights.SingleFile), 100_000))
 	for name, b := range backends(t) {
 		if _, err := gpt2.NewSession(t.Context(), opened, b, gpt2.Options{}); err == nil ||
 			strings.Contains(err.Error(), "\n") {
@@ -347,9 +325,7 @@ func TestQualityByDepth(t *testing.T) {
 		t.Skip("no text: make test TEXT=tinyshakespeare.txt")
 	}
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text = text[len(text)*9/10:]
 	m := openModel(t, "../weights/shakespeare")
 	ids := m.Tokenizer.EncodeOrdinary(string(text))
@@ -358,9 +334,7 @@ func TestQualityByDepth(t *testing.T) {
 	for depth := 1; depth <= m.Config.Layers; depth++ {
 		s := newSession(t, m, backend, gpt2.Options{Layers: gpt2.FirstLayers(depth)})
 		e, err := s.Evaluate(t.Context(), ids, 512, 256, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		bits := e.BitsPerByte(len(text))
 		t.Logf("%d layers: %.4f bits per byte", depth, bits)
 		most := last + 0.005
@@ -402,9 +376,7 @@ func TestSamplingGolden(t *testing.T) {
 			token, err := s.Sample(gpt2.Sampling{Temperature: temperature, TopK: topK, TopP: topP, MinP: minP,
 				RepeatPenalty: penalty,
 				Seed:          uint64(i), History: func(int) []int32 { return text }}, logits, 0, position)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			counts[token.ID]++
 		}
 		for id, n := range counts {

@@ -12,9 +12,7 @@ import (
 // TestLoRA compares a model with an adapter with peft's merge of the two.
 func TestLoRA(t *testing.T) {
 	m := openModel(t, "testdata/models/plain")
-	if err := m.Adapt("testdata/lora"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Adapt("testdata/lora"))
 	if notes := strings.Join(m.Notes, " "); !strings.Contains(notes, "rank 3 is added to 8 matrices") {
 		t.Errorf("notes %q", notes)
 	}
@@ -22,22 +20,16 @@ func TestLoRA(t *testing.T) {
 	for name, backend := range backends(t) {
 		s := newSession(t, m, backend, gpt2.Options{})
 		got, _, err := s.Activations(t.Context(), g.ints("ids"), "lm_head")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		mustBeClose(t, name, got, g.floats("lm_head"), 1e-5)
 	}
 }
 
 func TestLoRARefuses(t *testing.T) {
 	config, err := os.ReadFile("testdata/lora/adapter_config.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	tensors, err := os.ReadFile("testdata/lora/adapter_model.safetensors")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for word, edit := range map[string]func(config, tensors string) (string, string){
 		"peft_type": func(c, w string) (string, string) { return strings.Replace(c, `"LORA"`, `"IA3"`, 1), w },
 		"use_dora": func(c, w string) (string, string) {

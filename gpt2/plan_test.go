@@ -122,9 +122,7 @@ func TestDraftAndVerifyAreAPass(t *testing.T) {
 	c := Config{Layers: 3, Channels: 12, Heads: 3, Positions: 10, Vocab: 7, Inner: 20, Epsilon: 1e-5, Tied: true}
 	layers, pass := []int{0, 2, 1}, Pass{Batch: 1, Tokens: 4, Logits: LogitsAll, Sample: true}
 	names := func(p Pass) (all []string) {
-		if err := p.Check(c, layers, c.Positions); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.Check(c, layers, c.Positions))
 		for _, s := range Forward(c, layers, p).Steps {
 			if o := s.Ops[0]; o.Rows == pass.Tokens || o.Stage == StageSample {
 				all = append(all, s.Name())

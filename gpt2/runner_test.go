@@ -83,18 +83,14 @@ func TestLogitsAfterGenerating(t *testing.T) {
 			text[token.Seq] = append(text[token.Seq], token.ID)
 		}
 		got, err := s.Logits(t.Context(), ids, gpt2.LogitsAll)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		whole := newSession(t, m, backends(t)["cpu"], gpt2.Options{Batch: B})
 		var all []int32
 		for b := range B {
 			all = append(append(all, text[b]...), ids[more*b:more*(b+1)]...)
 		}
 		want, err := whole.Logits(t.Context(), all, gpt2.LogitsAll)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		T := len(text[0]) + more
 		for b := range B {
 			mustBeClose(t, "logits after generating", got[b*more*V:(b+1)*more*V], want[(b*T+T-more)*V:(b+1)*T*V], tolerance)
@@ -122,16 +118,10 @@ func TestRepeatedLayersLastRow(t *testing.T) {
 	for name, b := range backends(t) {
 		s := newSession(t, m, b, gpt2.Options{Layers: []int{1, 0, 1, 1}})
 		all, err := s.Logits(t.Context(), ids, gpt2.LogitsAll)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Reset(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, s.Reset())
 		last, err := s.Logits(t.Context(), ids, gpt2.LogitsLast)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		mustBeClose(t, name, last, all[8*257:], tolerance)
 	}
 }
@@ -143,9 +133,7 @@ func TestStats(t *testing.T) {
 	s := newSession(t, tiny(t, "L=1,T=16"), backends(t)["cpu"], gpt2.Options{Batch: B})
 	began, paused := time.Now(), time.Duration(0)
 	for _, err := range s.Generate(t.Context(), make([]int32, B*T), gpt2.Generation{Tokens: 4, IgnoreEOS: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		from := time.Now()
 		time.Sleep(pause) // eight times, six of them between decode steps
 		paused += time.Since(from)
@@ -223,9 +211,7 @@ func TestErrorAfterBreak(t *testing.T) {
 	s := newSession(t, tiny(t, "L=1,T=32"), b, gpt2.Options{})
 	n := 0
 	for _, err := range s.Generate(t.Context(), []int32{1}, gpt2.Generation{Tokens: 20, IgnoreEOS: true}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if n++; n == 3 {
 			break
 		}

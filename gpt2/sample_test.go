@@ -79,9 +79,7 @@ func TestTopLogProbs(t *testing.T) {
 		o := Sampling{Temperature: 2, TopK: 3, MinP: 0.9, RepeatPenalty: 3, Seed: r.Uint64(), LogProbs: true, TopLogProbs: n,
 			History: func(int) []int32 { return history[:len(logits)] }}
 		token, err := s.Sample(o, logits, 0, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		p := reference.Softmax(logits)
 		if len(token.Top) != min(n, len(logits)) || int(token.Top[0].ID) != slices.Index(logits, slices.Max(logits)) {
 			t.Fatalf("%d of %d tokens were asked for, and %d came, %d first", n, len(logits), len(token.Top), token.Top[0].ID)
@@ -286,9 +284,7 @@ func TestSampleOffset(t *testing.T) {
 		shifted := whole
 		shifted.Offset = 11
 		want, err := s.Sample(whole, logits, 1, 30)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got, err := s.Sample(shifted, logits, 1, 19); err != nil || got.ID != want.ID || got.Position != 30 {
 			t.Fatalf("after 11 dropped tokens %+v (%v) is drawn, want %+v", got, err, want)
 		}

@@ -33,9 +33,7 @@ func collect(t testing.TB, s *gpt2.Session, ids []int32, g gpt2.Generation) []gp
 	t.Helper()
 	var tokens []gpt2.Token
 	for token, err := range s.Generate(t.Context(), ids, g) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		tokens = append(tokens, token)
 	}
 	return tokens
@@ -94,9 +92,7 @@ func TestBatchEqualsSingles(t *testing.T) {
 			t.Errorf("sequence %d is\n%v, alone\n%v", b, got[b], want)
 		}
 	}
-	if err := batch.Reset(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, batch.Reset())
 	same := slices.Concat(ids[:T], ids[:T], ids[:T])
 	drawn := make([][]int32, B)
 	for _, token := range collect(t, batch, same, gpt2.Generation{Tokens: 20, IgnoreEOS: true,
@@ -250,13 +246,9 @@ func TestEvaluate(t *testing.T) {
 		window := 1 + r.IntN(32)
 		stride := 1 + r.IntN(window)
 		a, err := []*gpt2.Session{s, three}[i%2].Evaluate(t.Context(), ids, window, stride, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		b, err := reference.Evaluate(t.Context(), ids, window, stride, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if a.Tokens != len(ids) || b.Tokens != len(ids) {
 			t.Fatalf("%d tokens, window %d, stride %d: %d scored", len(ids), window, stride, a.Tokens)
 		}
@@ -274,23 +266,15 @@ func TestEvaluate(t *testing.T) {
 	// A window that holds all: the loss is that of one pass.
 	ids := randomIDs(r, 20)
 	whole, err := s.Evaluate(t.Context(), ids, 32, 32, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	nats := 0.0
 	for i := range ids {
-		if err := s.Reset(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Reset())
 		for token, err := range s.Generate(t.Context(), append([]int32{256}, ids[:i]...),
 			gpt2.Generation{Tokens: 1, IgnoreEOS: true, Sampling: gpt2.Sampling{LogProbs: true}}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			logits := make([]float32, 257)
-			if err := s.Runner().Read(gpt2.BufLogits, 0, logits); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Runner().Read(gpt2.BufLogits, 0, logits))
 			nats -= float64(token.LogProb) + float64(logits[ids[i]]-logits[token.ID])
 		}
 	}
@@ -449,9 +433,7 @@ func TestMakeRoom(t *testing.T) {
 		t.Fatalf("6 more of 26 fit, and: %v, %d shifts, position %d", err, s.Stats().Shifts, s.Position())
 	}
 	for _, c := range []struct{ more, kept int }{{7, 16}, {20, 12}, {32, 0}} {
-		if err := s.MakeRoom(c.more); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.MakeRoom(c.more))
 		ids := randomIDs(r, c.more)
 		got := collect(t, s, ids, gpt2.Generation{Tokens: 1, IgnoreEOS: true})
 		text = append(text, ids...)

@@ -46,9 +46,7 @@ func editedModel(t *testing.T, tensors func(map[string]weights.Tensor), config m
 	t.Helper()
 	const plain = "testdata/models/plain"
 	c, err := weights.Open(plain)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	all := map[string]weights.Tensor{}
 	for x := range c.All() {
@@ -64,9 +62,7 @@ func editedModel(t *testing.T, tensors func(map[string]weights.Tensor), config m
 		list = append(list, x)
 	}
 	dir := t.TempDir()
-	if err := weights.Write(t.Context(), filepath.Join(dir, weights.SingleFile), list, weights.WriteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, weights.Write(t.Context(), filepath.Join(dir, weights.SingleFile), list, weights.WriteOptions{}))
 	fields := configOf(t, plain)
 	for name, value := range config {
 		if fields[name] = value; value == nil {

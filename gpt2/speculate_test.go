@@ -29,9 +29,7 @@ func TestSpeculationDrawsTheSame(t *testing.T) {
 	for i, o := range []cpu.Options{{DType: weights.F32}, {DType: weights.BF16}, {Q8: true}} {
 		o.Threads = 2
 		b, err := cpu.New(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Cleanup(func() { b.Close() })
 		g := gpt2.Generation{Tokens: 80, IgnoreEOS: true, Sampling: []gpt2.Sampling{{}, {Temperature: 0.8, TopK: 40, Seed: 3},
 			{Temperature: 1.1, RepeatPenalty: 1.2, RepeatLast: 20, TopLogProbs: 2, LogProbs: true, Seed: 4}}[i]}
@@ -82,9 +80,7 @@ func TestSpeculationStops(t *testing.T) {
 	}
 	want := text(prompt, 40)
 	for _, most := range []int{1, 2, 3, 4, 5, -2, -3} {
-		if err := s.Reset(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Reset())
 		got := text(prompt, most)
 		if s.Length() != len(prompt)+len(got) || s.Position() != s.Length()-1 {
 			t.Errorf("after %d tokens of %d the session holds %d, and %d in its cache", len(got), most, s.Length(), s.Position())

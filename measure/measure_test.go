@@ -87,8 +87,7 @@ func fast(t testing.TB) gpt2.Backend {
 
 // A runner's own times are taken, at the position asked for, and its error is returned.
 func TestMeasurer(t *testing.T) {
-	for _, b := range []*fake{{times: []time.Duration{5, 1, 4, 2, 3}}, {err: errors.New("the GPU is on fire")},
-		{times: []time.Duration{}}} {
+	for _, b := range []*fake{{times: []time.Duration{5, 1, 4, 2, 3}}, {err: errors.New("the GPU is on fire")}} {
 		b.Backend = executor.New()
 		m, err := measure.Pass(t.Context(), session(t, b, gpt2.Options{}), decode, 7, 5)
 		if b.at != 7 || b.repeat != 5 {
@@ -98,10 +97,6 @@ func TestMeasurer(t *testing.T) {
 		case b.err != nil:
 			if !errors.Is(err, b.err) {
 				t.Errorf("the error is %v", err)
-			}
-		case len(b.times) == 0:
-			if err == nil {
-				t.Errorf("no times give %v", m)
 			}
 		case err != nil || m.Median != 3 || m.P10 != 1 || m.P90 != 5 || len(m.All) != 5:
 			t.Errorf("%v, %v", m, err)

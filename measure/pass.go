@@ -2,7 +2,6 @@ package measure
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -30,8 +29,11 @@ func Pass(ctx context.Context, s *gpt2.Session, pass gpt2.Pass, past, repeat int
 		return Times{}, err
 	}
 	ids := IDs(s.Model(), pass.Batch*pass.Tokens)
-	times, err := s.Measure(ctx, ids, pass, repeat)
-	if errors.Is(err, errors.ErrUnsupported) {
+	var times []time.Duration
+	var err error
+	if device, ok := s.Runner().(gpt2.OnDevice); ok {
+		times, err = device.Measure(ctx, ids, pass, repeat)
+	} else {
 		times, err = alone(ctx, s, ids, pass, past, repeat, func() {})
 	}
 	if err != nil {

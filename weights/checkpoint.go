@@ -1,6 +1,8 @@
 package weights
 
 import (
+	"archive/zip"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -154,50 +156,30 @@ func fromFiles(files ...*storage) (_ *Checkpoint, err error) {
 		}
 	}()
 	for _, file := range files {
-		in, err := readFile(file)
-		if err != nil {
+		if err := c.readFile(file); err != nil {
 			return nil, err
 		}
-		for _, t := range in.tensors {
-			if err := c.add(t); err != nil {
-				return nil, err
-			}
-		}
-		for key, value := range in.args {
-			if key, ok := key.(string); ok {
-				if c.Args == nil {
-					c.Args = map[string]any{}
-				}
-				c.Args[key] = value
-			}
-		}
-		c.Form, c.Rest = in.form, append(c.Rest, in.rest...)
 	}
 	return c, nil
 }
 
-// contents is what one file of a checkpoint holds: see the fields of Checkpoint.
-type contents struct {
-	form    string
-	tensors []Tensor
-	args    dict
-	rest    []string
-}
-
-// readFile reads all but the elements of a file, in the form that it has.
-func readFile(s *storage) (contents, error) {
+// readFile adds all but the elements of a file, in the form that it has.
+func (c *Checkpoint) readFile(s *storage) error {
 	prefix := make([]byte, min(s.size, 4))
 	if err := s.read(prefix, 0); err != nil {
-		return contents{}, err
+		return err
 	}
 	switch {
 	case string(prefix) == zipMagic:
-		return readTorch(s)
+		return s.hold(func() error { return (&torchArchive{file: s, entries: map[string]*zip.File{}}).read(c) })
 	case isLLMC(prefix):
-		return readLLMC(s)
+		return c.readLLMC(s)
 	}
 	tensors, err := readHeader(s)
-	return contents{tensors: tensors}, err
+	for _, t := range tensors {
+		err = cmp.Or(err, c.add(t))
+	}
+	return err
 }
 
 // directory is the place of a checkpoint's files.

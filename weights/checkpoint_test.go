@@ -85,9 +85,7 @@ func TestReadRange(t *testing.T) {
 	generated := computed(t, "x", []int{7}, func(dst []float32, off int) error { return nil })
 	stored, err := fromBytes("some", safetensorsFile(`{"x":{"dtype":"BF16","shape":[7],"data_offsets":[0,14]}}`,
 		make([]byte, 14)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	inFile, _ := stored.Tensor("x")
 	for _, x := range []Tensor{generated, inFile} {
 		for _, r := range []struct{ off, n int }{{0, 8}, {7, 1}, {-1, 1}, {8, 0}, {math.MaxInt, 1}, {math.MinInt, 1},
@@ -195,9 +193,7 @@ func TestGenerated(t *testing.T) {
 	boom := errors.New("boom")
 	z := computed(t, "z", []int{3}, func([]float32, int) error { return boom })
 	c, err := Generated(z, x, y)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := c.Names(); !slices.Equal(got, []string{"x", "y", "z"}) {
 		t.Errorf("names %q", got)
 	}
@@ -279,9 +275,7 @@ func TestBadIndex(t *testing.T) {
 			}
 			for file, content := range fsys {
 				path := filepath.Join(dir, file)
-				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, content.Data, 0o666)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, content.Data, 0o666)))
 			}
 			_, err := OpenFS(fsys)
 			checkError(t, err, test.want...)
@@ -311,9 +305,7 @@ func TestUnindexed(t *testing.T) {
 		"s":       file("a", "b"),
 	}
 	c, err := OpenFS(fsys)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got := c.Names(); !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("names %q", got)
 	}

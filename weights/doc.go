@@ -12,18 +12,13 @@
 // The format is specified at https://github.com/huggingface/safetensors. This package is as strict as the reference
 // implementation, and refuses also a name, or a field of a tensor, that is given twice.
 //
-// # GGUF
-//
-// [OpenGGUF] reads the other common form of a checkpoint, the GGUF file of llama.cpp: one file that holds metadata too,
-// and whose tensors may be in blocks of 8-bit integers (Q8_0).
+// [OpenGGUF] reads the other common form of a checkpoint, the GGUF file of llama.cpp.
 //
 // # Reading
 //
-// [Open] reads a directory, [OpenFile] one file, and [OpenFS] any file system (an [embed.FS], say). None of them reads
-// the tensors. [Tensor.ReadFloat32] and [Tensor.ReadBytes] copy a range of elements into the caller's memory and
-// convert it on the way, so a model that is converted while it is loaded is in memory once, not twice. If the file
-// shrank or was overwritten since it was opened, or if its disk fails, they return an error. They may be called from
-// several goroutines at once.
+// [Open], [OpenFile] and [OpenFS] do not read the tensors. [Tensor.ReadFloat32] and [Tensor.ReadBytes] copy a range of
+// elements into the caller's memory and convert it on the way, so a model that is converted while it is loaded is in
+// memory once, not twice.
 //
 // Files are read at offsets, not memory-mapped: the range is copied either way, and a mapping costs page faults, keeps
 // pages resident beside the copy (of a file that was just written, 2 MiB around each byte that is touched), and ends a
@@ -32,16 +27,6 @@
 // Element types: F32, F16 and BF16 can be read as floats. Widening to float32 is exact; narrowing rounds to nearest,
 // ties to even, as IEEE 754 hardware does. The other types of the format are known by name and size: a file with them
 // opens, and they can be read as bytes. NaN and infinities are read like other values; [FirstNonFinite] finds them.
-//
-// [Generated] makes a checkpoint whose tensors are computed when they are read:
-// random weights of any size, of which only the part being read exists.
-//
-// # Writing
-//
-// [Write] streams tensors from any of these sources into a safetensors file, as float32 or bfloat16, and never holds
-// more than a few megabytes of them. [WriteFile] is the atomic replacement of a file that it is built on: the old file
-// stays until the new one is complete and on disk. [Folder] does the same for a directory, and [CheckOutput] keeps a
-// program from writing over what it reads, under whatever name. [WriteNPY] writes activations in NumPy's format.
 //
 // # Errors
 //

@@ -1,6 +1,7 @@
 package weights
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"io/fs"
@@ -58,9 +59,7 @@ func TestGGUFScalars(t *testing.T) {
 		f := &ggufwrite.File{}
 		f.Value("key", v)
 		g, err := ggufOf(f.Bytes())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got := g.Values["key"]; got != want {
 			t.Errorf("%T %v is read as %T %v", v, v, got, got)
 		}
@@ -144,9 +143,7 @@ func TestGGUF(t *testing.T) {
 			t.Error("IsGGUF says that the file is none")
 		}
 		g, err := OpenGGUF(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		values := map[string]any{"general.architecture": "gpt2", "a.uint32": uint64(7), "a.int32": int64(-7),
 			"a.float32": float32(1e-5),
 			"a.bool":    true, "a.strings": []string{"x", "", "Ġy"}, "a.ints": []int64{3, -1}, "a.floats": nil}
@@ -192,9 +189,7 @@ func TestGGUF(t *testing.T) {
 // TestGGUFBlocks: packed types are widened bit by bit as the gguf package widens them (gpt2/testdata/make_gguf.py).
 func TestGGUFBlocks(t *testing.T) {
 	g, err := OpenGGUF("testdata/blocks.gguf")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer g.Close()
 	n := 0
 	for x := range g.All() {
@@ -204,9 +199,7 @@ func TestGGUFBlocks(t *testing.T) {
 		}
 		n++
 		got, want := make([]float32, x.Elements()), make([]float32, x.Elements())
-		if err := errors.Join(x.ReadFloat32(got, 0), expected.ReadFloat32(want, 0)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(x.ReadFloat32(got, 0), expected.ReadFloat32(want, 0)))
 		for i := range want {
 			if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
 				t.Fatalf("%s: element %d is %g, expected %g", x.Name, i, got[i], want[i])
@@ -346,9 +339,7 @@ func FuzzGGUF(f *testing.F) {
 			}
 			if len(x.Shape) == 2 {
 				y, err := x.Transposed()
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if err := y.ReadFloat32(make([]float32, y.Elements()), 0); err != nil {
 					t.Error(err)
 				}

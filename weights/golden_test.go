@@ -52,9 +52,7 @@ func parseHex[T uint16 | uint32](list *[]T, text []byte, bits int) error {
 func readGolden(t *testing.T) golden {
 	t.Helper()
 	var g golden
-	if err := json.Unmarshal([]byte(text(t, "testdata/golden/golden.json")), &g); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(text(t, "testdata/golden/golden.json")), &g))
 	if len(g.Files) != 3 || len(g.Rounding.Float32) < 1000 {
 		t.Fatal("golden.json is incomplete")
 	}
@@ -77,9 +75,7 @@ const bfloat16Inf = 0x7f80
 func opened(t testing.TB, open func(path string) (*Checkpoint, error), path string) *Checkpoint {
 	t.Helper()
 	c, err := open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -136,9 +132,7 @@ func checkReads(t *testing.T, rng *rand.Rand, tensor Tensor, want []uint32) {
 		for i := range got {
 			got[i] = -123.5 // poison
 		}
-		if err := tensor.ReadFloat32(got, lo); err != nil {
-			t.Fatal(err)
-		}
+		must(t, tensor.ReadFloat32(got, lo))
 		for i := range got {
 			if !same32(got[i], want[lo+i]) {
 				t.Fatalf("%q: element %d = %#x, want %#x", tensor.Name, lo+i, math.Float32bits(got[i]), want[lo+i])
@@ -214,9 +208,7 @@ func TestMixed(t *testing.T) {
 	}
 	ids, _ := c.Tensor("ids")
 	got := make([]byte, 24)
-	if err := ids.ReadBytes(got, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, ids.ReadBytes(got, 0))
 	if want := "000000000000000001000000000000000200000000000000"; hex.EncodeToString(got) != want {
 		t.Errorf("ids: %x, want %s", got, want)
 	}

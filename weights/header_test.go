@@ -45,9 +45,7 @@ func tensorOf(t testing.TB, name string, shape []int, data []float32) Tensor {
 func computed(t testing.TB, name string, shape []int, read ReadFunc) Tensor {
 	t.Helper()
 	x, err := NewTensor(name, shape, read)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return x
 }
 
@@ -249,9 +247,7 @@ func TestMissing(t *testing.T) {
 			checkError(t, err, name, "link to a file that does not exist")
 		}
 		dir = t.TempDir()
-		if err := os.Mkdir(filepath.Join(dir, name), 0o777); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(filepath.Join(dir, name), 0o777))
 		_, err = Open(dir)
 		checkError(t, err, name, "is a directory")
 	}

@@ -56,9 +56,7 @@ func TestFromHub(t *testing.T) {
 	put := func(path, text string) {
 		t.Helper()
 		path = filepath.Join(cache, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o777))
 		put(t, path, text)
 	}
 	put("models--openai-community--gpt2/refs/main", "607a30d\n")

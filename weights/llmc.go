@@ -25,37 +25,37 @@ func isLLMC(prefix []byte) bool {
 	return len(prefix) >= 4 && binary.LittleEndian.Uint32(prefix) == llmcModel
 }
 
-// readLLMC reads such a file: the tensors under the names that they have in transformers, and in args the numbers of
+// readLLMC reads such a file: the tensors under the names that they have in transformers, and in Args the numbers of
 // the header under nanoGPT's names. Rows that pad the vocabulary are left out.
-func readLLMC(s *storage) (contents, error) {
-	c := contents{form: FormLLMC, args: map[any]any{}}
+func (c *Checkpoint) readLLMC(s *storage) error {
+	c.Form, c.Args = FormLLMC, map[string]any{}
 	header := make([]byte, min(s.size, llmcHeader))
 	if err := s.read(header, 0); err != nil {
-		return c, err
+		return err
 	}
 	if len(header) < llmcHeader {
-		return c, problem(s.name, "is %d bytes long, too short for llm.c's header: copy or download it again", s.size)
+		return problem(s.name, "is %d bytes long, too short for llm.c's header: copy or download it again", s.size)
 	}
 	number := func(i int) uint64 { return uint64(binary.LittleEndian.Uint32(header[4*i:])) }
 	dtype, ok := llmcTypes[uint32(number(1))]
 	if !ok {
-		return c, problem(s.name, "is a model of llm.c in version %d; 3 (float32) and 5 (bfloat16) are read: write it again "+
+		return problem(s.name, "is a model of llm.c in version %d; 3 (float32) and 5 (bfloat16) are read: write it again "+
 			"with a current train_gpt2.py", number(1))
 	}
 	T, V, L, NH, C, Vp := number(2), number(3), number(4), number(5), number(6), number(7)
 	if T-1 >= 1<<24 || V-1 >= 1<<24 || L-1 >= 1<<12 || NH-1 >= C || C-1 >= 1<<20 || Vp < V || Vp > 1<<24 {
-		return c, problem(s.name, "the header says T=%d, V=%d, L=%d, NH=%d, C=%d, padded V=%d, which no GPT-2 has: it is "+
+		return problem(s.name, "the header says T=%d, V=%d, L=%d, NH=%d, C=%d, padded V=%d, which no GPT-2 has: it is "+
 			"damaged", T, V, L, NH, C, Vp)
 	}
 	for i, name := range []string{"block_size", "vocab_size", "n_layer", "n_head", "n_embd"} {
-		c.args[name] = int64(number(2 + i))
+		c.Args[name] = int64(number(2 + i))
 	}
 	end := int64(llmcHeader)
 	// tensor adds one whose rows, without the padding, are as shape says.
 	tensor := func(name string, stored uint64, shape ...uint64) {
 		t := Tensor{Name: name, DType: dtype, file: s, begin: end}
 		setShape(&t, shape)
-		c.tensors = append(c.tensors, t)
+		c.tensors[name] = t
 		n := stored
 		for _, d := range shape[1:] {
 			n *= d
@@ -82,10 +82,10 @@ func readLLMC(s *storage) (contents, error) {
 	tensor("ln_f.weight", C, C)
 	tensor("ln_f.bias", C, C)
 	if end != s.size {
-		return c, problem(s.name, "is %d bytes long, and its header asks for %d: it is truncated or damaged, copy or "+
+		return problem(s.name, "is %d bytes long, and its header asks for %d: it is truncated or damaged, copy or "+
 			"download it again", s.size, end)
 	}
-	return c, nil
+	return nil
 }
 
 // LLMCTokens reads the tokens of a gpt2_tokenizer.bin of llm.c, by id.

@@ -11,13 +11,19 @@ import (
 	"testing"
 )
 
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // names returns the names in a directory.
 func names(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var out []string
 	for _, e := range entries {
 		out = append(out, e.Name())
@@ -27,17 +33,13 @@ func names(t *testing.T, dir string) []string {
 
 func put[T string | []byte](t testing.TB, path string, data T) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(data), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(data), 0o666))
 }
 
 func text(t testing.TB, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(data)
 }
 
@@ -45,24 +47,16 @@ func text(t testing.TB, path string) string {
 func TestCheckOutput(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, dir := range []string{"model", "other"} {
-		if err := os.Mkdir(dir, 0o777); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(dir, 0o777))
 	}
 	put(t, "in.json", "x")
 	put(t, "model/config.json", "{}")
 	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for link, to := range map[string]string{"link.json": "in.json", "linked": "model", "to-config": "linked/config.json"} {
-		if err := os.Symlink(to, link); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Symlink(to, link))
 	}
-	if err := os.Link("in.json", "other/hard.json"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Link("in.json", "other/hard.json"))
 	reads := []string{"in.json", "model", "absent", ""}
 	for _, out := range []string{"in.json", "./in.json", "other/../in.json", filepath.Join(here, "in.json"), "link.json",
 		"other/hard.json",
@@ -98,13 +92,9 @@ func TestFolder(t *testing.T) {
 		}
 	}
 	// A new directory, its parents, and an empty one.
-	if err := os.Mkdir("empty", 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir("empty", 0o777))
 	for _, path := range []string{"new", "deep/er/", "./empty"} {
-		if err := (Folder{Path: path}).Write(ctx, two("1")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, (Folder{Path: path}).Write(ctx, two("1")))
 		if got := names(t, path); !slices.Equal(got, []string{"a", "b"}) {
 			t.Errorf("%s holds %v", path, got)
 		}
@@ -116,9 +106,7 @@ func TestFolder(t *testing.T) {
 	// One that holds files.
 	put(t, "new/mine", "keep")
 	put(t, "outside", "outside")
-	if err := errors.Join(os.Remove("new/b"), os.Symlink("../outside", "new/b")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Remove("new/b"), os.Symlink("../outside", "new/b")))
 	err := (Folder{Path: "new"}).Write(ctx, two("2"))
 	if !errors.Is(err, ErrNotEmpty) || !strings.Contains(err.Error(), "holds a, b, mine;") {
 		t.Errorf("into a directory of files: %v", err)
@@ -148,9 +136,7 @@ func TestFolder(t *testing.T) {
 			t.Errorf("after %s: %v", name, got)
 		}
 	}
-	if err := (Folder{Path: "new", Force: true}).Write(ctx, two("4")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, (Folder{Path: "new", Force: true}).Write(ctx, two("4")))
 	if got := names(t, "new"); !slices.Equal(got, []string{"a", "b", "mine"}) ||
 		text(t, "new/a")+text(t, "new/b")+text(t, "new/mine") != "44keep" {
 		t.Errorf("forced: %v", got)

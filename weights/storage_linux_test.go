@@ -50,9 +50,7 @@ func TestShrink(t *testing.T) {
 			t.Run(fmt.Sprintf("%v/%s", dtype, name), func(t *testing.T) {
 				path, x, begin := onesFile(t, dtype, n)
 				end := begin + x.Bytes()
-				if err := os.Truncate(path, size(begin, end)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.Truncate(path, size(begin, end)))
 				for range 2 { // the checkpoint stays what it was
 					for how, err := range map[string]error{
 						"ReadFloat32": x.ReadFloat32(make([]float32, n), 0),
@@ -131,9 +129,7 @@ func TestBadDisk(t *testing.T) {
 		path, _, begin := onesFile(t, dtype, n)
 		from := begin + 5*pieceBytes + 3
 		c, err := OpenFS(badDisk{os.DirFS(filepath.Dir(path)), from})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer c.Close()
 		x, _ := c.Tensor("x")
 		for how, err := range map[string]error{
@@ -155,9 +151,7 @@ func TestBadDisk(t *testing.T) {
 func TestOverwrite(t *testing.T) {
 	path, x, begin := onesFile(t, F32, 1000)
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	time.Sleep(20 * time.Millisecond) // beyond the grain of the file's clock
 	if _, err := f.WriteAt([]byte{1, 2, 3, 4}, begin); err != nil {
@@ -169,9 +163,7 @@ func TestOverwrite(t *testing.T) {
 // TestReplace: a file that is replaced by rename, as WriteFile does, stays readable as it was.
 func TestReplace(t *testing.T) {
 	path, x, _ := onesFile(t, F32, 1000)
-	if err := WriteFile(t.Context(), path, writeString("something else")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, WriteFile(t.Context(), path, writeString("something else")))
 	dst := make([]float32, 1000)
 	if err := x.ReadFloat32(dst, 0); err != nil || dst[999] != 1 {
 		t.Errorf("%v, %v", dst[999], err)

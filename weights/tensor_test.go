@@ -13,19 +13,15 @@ func TestReadParallel(t *testing.T) {
 	}
 	tensor := tensorOf(t, "x", []int{len(values)}, values)
 	want := make([]byte, tensor.Bytes()-8)
-	if err := tensor.ReadBytes(want, 4); err != nil {
-		t.Fatal(err)
-	}
+	must(t, tensor.ReadBytes(want, 4))
 	for _, workers := range []int{1, 2, 3, 7, 64} {
 		got, told := make([]byte, len(want)), make([]byte, len(want))
-		if err := tensor.ReadParallel(got, 4, workers, func(from int, part []byte) {
+		must(t, tensor.ReadParallel(got, 4, workers, func(from int, part []byte) {
 			if from%4 != 0 || len(part)%4 != 0 {
 				t.Errorf("%d workers: a part of %d bytes from %d on cuts elements", workers, len(part), from)
 			}
 			copy(told[from:], part)
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		if !bytes.Equal(got, want) || !bytes.Equal(told, want) {
 			t.Errorf("%d workers read other bytes", workers)
 		}

@@ -2,6 +2,7 @@ package weights
 
 import (
 	"archive/zip"
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -20,30 +21,21 @@ type torchArchive struct {
 	entries map[string]*zip.File
 }
 
-// readTorch reads the tensors of the model in such a file: those of a state_dict, alone or beside other things (an
-// optimizer's state, say), which are named in rest. The elements stay where they are.
-func readTorch(s *storage) (contents, error) {
-	var c contents
-	err := s.hold(func() (err error) {
-		c, err = (&torchArchive{file: s, entries: map[string]*zip.File{}}).read()
-		return err
-	})
-	return c, err
-}
-
 func (a *torchArchive) fail(format string, args ...any) error {
 	return problem(a.file.name, format, args...)
 }
 
-func (a *torchArchive) read() (contents, error) {
+// read reads the tensors of the model in such a file: those of a state_dict, alone or beside other things (an
+// optimizer's state, say), which are named in Rest. The elements stay where they are.
+func (a *torchArchive) read(c *Checkpoint) error {
 	z, err := zip.NewReader(a.file.at, a.file.size)
 	if err != nil {
-		return contents{}, problem(a.file.name, "is a zip archive that cannot be read: it is truncated or damaged, copy or "+
+		return problem(a.file.name, "is a zip archive that cannot be read: it is truncated or damaged, copy or "+
 			"download it again").of(err)
 	}
 	for _, f := range z.File {
 		if a.entries[f.Name] != nil {
-			return contents{}, a.fail("the archive has two files of the name %s: it is damaged or malicious", quote(f.Name))
+			return a.fail("the archive has two files of the name %s: it is damaged or malicious", quote(f.Name))
 		}
 		a.entries[f.Name] = f
 		if dir, file := path.Split(f.Name); file == "data.pkl" && strings.Count(dir, "/") == 1 {
@@ -52,23 +44,23 @@ func (a *torchArchive) read() (contents, error) {
 	}
 	switch {
 	case a.folder == "":
-		return contents{}, a.fail("is a zip archive without data.pkl, so torch.save did not write it: give a checkpoint")
+		return a.fail("is a zip archive without data.pkl, so torch.save did not write it: give a checkpoint")
 	case a.entries[a.folder+"constants.pkl"] != nil:
-		return contents{}, a.fail("is a TorchScript archive (as rust_model.ot is), a program with its weights: give the " +
+		return a.fail("is a TorchScript archive (as rust_model.ot is), a program with its weights: give the " +
 			"model.safetensors or pytorch_model.bin that it was made from")
 	}
 	if order, err := a.bytes("byteorder", 16, ""); err == nil && strings.TrimSpace(string(order)) == "big" {
-		return contents{}, a.fail("was written on a big-endian machine: load it there, and save it as safetensors")
+		return a.fail("was written on a big-endian machine: load it there, and save it as safetensors")
 	}
 	text, err := a.bytes("data.pkl", maxPickle, "the pickle")
 	if err != nil {
-		return contents{}, err
+		return err
 	}
 	value, err := unpickle(a.file.name+": data.pkl", text)
 	if err != nil {
-		return contents{}, err
+		return err
 	}
-	return a.contents(value)
+	return a.contents(value, c)
 }
 
 // locate finds a file of the archive, and where its bytes begin in the archive's.
@@ -108,11 +100,11 @@ func (a *torchArchive) bytes(name string, most int64, what string) ([]byte, erro
 var states = []string{"model", "state_dict", "model_state_dict", "module", ""}
 
 // contents finds the model in the value of the pickle.
-func (a *torchArchive) contents(value any) (contents, error) {
-	c := contents{form: FormTorch}
+func (a *torchArchive) contents(value any, c *Checkpoint) error {
+	c.Form = FormTorch
 	whole, ok := value.(dict)
 	if !ok {
-		return c, a.fail("holds no dictionary of tensors: give a checkpoint that torch.save wrote of a model's state_dict")
+		return a.fail("holds no dictionary of tensors: give a checkpoint that torch.save wrote of a model's state_dict")
 	}
 	for _, key := range states {
 		state, ok := whole[key].(dict)
@@ -126,26 +118,33 @@ func (a *torchArchive) contents(value any) (contents, error) {
 			t, isTensor := v.(strided)
 			if name, ok := name.(string); ok && isTensor {
 				made, err := a.tensor(name, t)
-				if err != nil {
-					return c, err
+				if err := cmp.Or(err, c.add(made)); err != nil {
+					return err
 				}
-				c.tensors = append(c.tensors, made)
 			} else {
-				c.rest = append(c.rest, fmt.Sprint(name))
+				c.Rest = append(c.Rest, fmt.Sprint(name))
 			}
 		}
 		if key != "" {
 			for name := range whole {
 				if name != key {
-					c.rest = append(c.rest, fmt.Sprint(name))
+					c.Rest = append(c.Rest, fmt.Sprint(name))
 				}
 			}
-			c.args, _ = whole["model_args"].(dict)
+			args, _ := whole["model_args"].(dict)
+			for name, value := range args {
+				if name, ok := name.(string); ok {
+					if c.Args == nil {
+						c.Args = map[string]any{}
+					}
+					c.Args[name] = value
+				}
+			}
 		}
-		slices.Sort(c.rest)
-		return c, nil
+		slices.Sort(c.Rest)
+		return nil
 	}
-	return c, a.fail("has no tensors by name, neither by themselves nor under %s: give a checkpoint that torch.save wrote "+
+	return a.fail("has no tensors by name, neither by themselves nor under %s: give a checkpoint that torch.save wrote "+
 		"of a model's state_dict", strings.Join(states[:len(states)-1], ", "))
 }
 

@@ -20,13 +20,9 @@ func torchFile(t testing.TB, method uint16, files map[string]string) []byte {
 		if err == nil {
 			_, err = w.Write([]byte(data))
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, z.Close())
 	return b.Bytes()
 }
 
@@ -93,9 +89,7 @@ func TestTorch(t *testing.T) {
 				checkError(t, err, append(test.words, "file")...)
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			w, _ := c.Tensor("w")
 			got := make([]float32, w.Elements())
 			if err := w.ReadFloat32(got, 0); err != nil || shapeString(w.Shape) != shapeString(test.shape) || len(got) != len(test.want) {
@@ -143,9 +137,7 @@ func FuzzTorch(f *testing.F) {
 		for _, file := range z.File {
 			if filepath.Base(file.Name) == "data.pkl" {
 				r, err := file.Open()
-				if err != nil {
-					f.Fatal(err)
-				}
+				must(f, err)
 				var b bytes.Buffer
 				if _, err := b.ReadFrom(r); err != nil {
 					f.Fatal(err)
@@ -191,9 +183,7 @@ func llmcFile(edit func(header []uint32)) []byte {
 
 func TestLLMC(t *testing.T) {
 	c, err := fromBytes("file", llmcFile(nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, want := range map[string]struct {
 		shape []int
 		first float32

@@ -64,9 +64,7 @@ func TestWriteRoundTrip(t *testing.T) {
 						last, size = written, all
 					},
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				checkLayout(t, path)
 				if info, err := os.Stat(path); err != nil || info.Size() != last || last != size {
 					t.Errorf("size %v, progress ended at %d of %d", info, last, size)
@@ -81,9 +79,7 @@ func TestWriteRoundTrip(t *testing.T) {
 						t.Fatalf("%q: %v %v, want %v %v", x.Name, y.DType, y.Shape, dtype, x.Shape)
 					}
 					a, b := make([]float32, x.Elements()), make([]float32, x.Elements())
-					if err := errors.Join(x.ReadFloat32(a, 0), y.ReadFloat32(b, 0)); err != nil {
-						t.Fatal(err)
-					}
+					must(t, errors.Join(x.ReadFloat32(a, 0), y.ReadFloat32(b, 0)))
 					for i := range a {
 						if dtype == BF16 {
 							a[i] = BFloat16ToFloat32(Float32ToBFloat16(a[i]))
@@ -204,28 +200,20 @@ func TestInterrupt(t *testing.T) {
 func TestWriteFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
-	if err := WriteFile(t.Context(), path, writeString("first")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, WriteFile(t.Context(), path, writeString("first")))
 	checkOnly(t, path, "first")
 	plain := filepath.Join(t.TempDir(), "plain")
 	put(t, plain, "")
 	mode := func(path string) fs.FileMode {
 		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return info.Mode()
 	}
 	if got, want := mode(path), mode(plain); got != want {
 		t.Errorf("mode %v, want that of any new file, %v", got, want)
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := WriteFile(t.Context(), path, writeString("second")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(path, 0o600))
+	must(t, WriteFile(t.Context(), path, writeString("second")))
 	checkOnly(t, path, "second")
 	if runtime.GOOS != "windows" && mode(path) != 0o600 {
 		t.Errorf("mode %v, want that of the file before", mode(path))
@@ -259,9 +247,7 @@ func TestWriteFileLinks(t *testing.T) {
 		os.Symlink("nowhere", dangling)); err != nil {
 		t.Skip(err)
 	}
-	if err := WriteFile(t.Context(), link, writeString("new")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, WriteFile(t.Context(), link, writeString("new")))
 	checkOnly(t, path, "new")
 	if info, err := os.Lstat(link); err != nil || info.Mode()&fs.ModeSymlink == 0 {
 		t.Errorf("the link was replaced: %v, %v", info, err)
@@ -279,9 +265,7 @@ func TestNPY(t *testing.T) {
 			data[i] = float32(rng.NormFloat64())
 		}
 		var b bytes.Buffer
-		if err := WriteNPY(&b, shape[0], shape[1], data); err != nil {
-			t.Fatal(err)
-		}
+		must(t, WriteNPY(&b, shape[0], shape[1], data))
 		header := "\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': " + text + ", }"
 		want := append([]byte(header+strings.Repeat(" ", 127-len(header))+"\n"), float32Bytes(data)...)
 		if !bytes.Equal(b.Bytes(), want) {

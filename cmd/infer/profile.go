@@ -115,7 +115,10 @@ func (r *profiling) warmUp(ctx context.Context, s *gpt2.Session, ids []int32, g 
 			return nil, err
 		}
 	}
-	return loads, s.Synchronize()
+	if device, ok := s.Runner().(gpt2.OnDevice); ok {
+		return loads, device.Synchronize()
+	}
+	return loads, nil
 }
 
 // finish ends the recording, and writes and shows it.

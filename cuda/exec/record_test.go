@@ -181,16 +181,3 @@ func TestRecordAgain(t *testing.T) {
 	must(t, r.Rewind(0))
 	prefill(t, r, []int32{1, 2}, samplingPass(1, 2))
 }
-
-func BenchmarkNoRecording(b *testing.B) {
-	var rec recorder = off{}
-	c, l := &compiled{}, launch{run: func() error { return nil }}
-	for b.Loop() {
-		v, _ := rec.variants(c)
-		p := rec.pass(passAt{}, v)
-		p.step(0)
-		_ = p.launch(0, l)
-		p.endStep()
-		p.close()
-	}
-}

@@ -22,18 +22,14 @@ func TestGPU(t *testing.T) {
 	if errors.As(err, &missing) && os.Getenv("GPT2SCOPE_REQUIRE_GPU") != "1" {
 		t.Skipf("needs a GPU: %v", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	config := gpt2.Config{Layers: 12, Channels: 768, Heads: 12, Positions: 1024, Vocab: 50257, Inner: 3072, Epsilon: 1e-5, ScaleWeights: true}
 	for stage := range gpt2.NumStages {
 		for name, sizes := range map[string]gpt2.Sizes{"f32": f32, "bf16": bf16} {
 			for _, pass := range []struct{ T, past int }{{1, 500}, {40, 0}} {
 				t.Run(fmt.Sprintf("%s/%s/T=%d", stage.Info().Name, name, pass.T), func(t *testing.T) {
 					r, err := Run(t.Context(), lib, dev, Options{Config: config, Stage: stage, B: 2, T: pass.T, Past: pass.past, Sizes: sizes, Repeat: 3})
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					for _, k := range r.Kernels {
 						t.Logf("%s %s: error %.1e, %v %s", k.Variant, k.Parameters, k.Error, k.Median, k.Note)
 						if k.Note == "" && !k.Right {

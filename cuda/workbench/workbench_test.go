@@ -19,17 +19,21 @@ import (
 // The stub library computes each operation in C, apart from package reference: what it and the workbench agree on is
 // what abi.h says.
 
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func openStub(t *testing.T, defines ...string) (*cuda.Library, *cuda.Device, *stub.Control) {
 	t.Helper()
 	path := stub.Build(t, defines...)
 	lib, err := cuda.OpenFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dev, err := lib.Device(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c := stub.Open(t, path)
 	c.Reset()
 	return lib, dev, c
@@ -99,9 +103,7 @@ func TestWrongKernel(t *testing.T) {
 				}
 				c.Spoil(int(op), variant)
 				r, err := Run(t.Context(), lib, dev, options(stage, sizes))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				for _, k := range r.Kernels {
 					wrong := k.Variant == name || op == cuda.OpEmbed
 					if k.Parameters == "temperature 1" {
@@ -122,9 +124,7 @@ func TestNothingWritten(t *testing.T) {
 	lib, dev, _ := openStub(t, "STUB_QUIET")
 	for _, stage := range []gpt2.Stage{gpt2.StageEmbed, gpt2.StageLN1, gpt2.StageCFC, gpt2.StageSDPA, gpt2.StageGELU, gpt2.StageResidual1} {
 		r, err := Run(t.Context(), lib, dev, options(stage, bf16))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, k := range r.Kernels {
 			if k.Right || stage != gpt2.StageResidual1 && !math.IsInf(k.Error, 1) {
 				t.Errorf("%s: %+v", stage.Info().Name, k)
@@ -171,9 +171,7 @@ func TestTimes(t *testing.T) {
 		{Name: ceilings.F32, Unit: ceilings.TFLOPs, Value: 1},
 	}}
 	r, err := Run(t.Context(), lib, dev, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cost := gpt2.StageLN1.Cost(o.Config, o.B, o.T, o.Past)
 	median := 1500 * time.Microsecond / 64
 	for _, k := range r.Kernels {

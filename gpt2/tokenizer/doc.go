@@ -33,13 +33,6 @@
 // a post-processor puts ids before and after them, and decoders make text of ids. Each type of part is a row of a table.
 // Parts and options that are not in one are an error that names them; nothing is guessed.
 //
-// # Where a Tokenizer comes from
-//
-// [Load] reads a Hugging Face directory: tokenizer.json, vocab.json with merges.txt, a vocab.txt of BertTokenizer, or a
-// model of SentencePiece. [GPT2] is the vocabulary of the published GPT-2 models, built in. [Bytes] is the byte alphabet
-// alone, [PlainBytes] has ids that are the bytes, [Characters] has a token for each character. [Tokenizer.Files] writes
-// any of them as a Hugging Face directory.
-//
 // # Byte alphabet
 //
 // Vocabulary files are JSON, which cannot hold arbitrary bytes, so GPT-2's files write each byte as one printable

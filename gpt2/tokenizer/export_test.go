@@ -17,13 +17,9 @@ func TestExport(t *testing.T) {
 	}
 	for name, tok := range map[string]*Tokenizer{"gpt2": GPT2(), "bytes": Bytes()} {
 		dir := filepath.Join(*exportDir, name)
-		if err := os.MkdirAll(dir, 0o777); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(dir, 0o777))
 		for file, data := range tok.Files() {
-			if err := os.WriteFile(filepath.Join(dir, file), data, 0o666); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(filepath.Join(dir, file), data, 0o666))
 		}
 	}
 }

@@ -66,14 +66,10 @@ func FuzzLoad(f *testing.F) {
 		f.Add(data, []byte{}, []byte{}, []byte{}, []byte{}, " ab\n\n ab")
 	}
 	paths, err := filepath.Glob("testdata/options/*/tokenizer.json")
-	if err != nil {
-		f.Fatal(err)
-	}
+	must(f, err)
 	for _, path := range paths {
 		data, err := os.ReadFile(path)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must(f, err)
 		f.Add(data, []byte{}, []byte{}, []byte{}, []byte{}, "a <strip> b<word> caf\u00e9  <right> \n")
 	}
 	vocab := inline(small["model"].(object)["vocab"])
@@ -105,9 +101,7 @@ func FuzzLoad(f *testing.F) {
 		if exact {
 			checkRoundTrip(t, tok, text)
 		}
-		if err := tok.Check(ids); err != nil {
-			t.Fatal(err)
-		}
+		must(t, tok.Check(ids))
 		again := loaded(t, filesFS(tok.Files()))
 		if got := again.Encode(text); !slices.Equal(got, ids) || again.eot != tok.eot {
 			t.Fatalf("%q: ids %v, EOT %d; after writing and reading %v, %d", text, ids, tok.eot, got, again.eot)

@@ -39,9 +39,7 @@ type golden struct {
 func readJSON(t testing.TB, path string, v any) {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := json.Unmarshal(data, v); err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
@@ -51,9 +49,7 @@ func readJSON(t testing.TB, path string, v any) {
 func loaded(t testing.TB, fsys fs.FS) *Tokenizer {
 	t.Helper()
 	tok, err := Load(fsys)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return tok
 }
 

@@ -12,7 +12,13 @@ import (
 	"testing/fstest"
 )
 
-// object is a JSON object that tests edit.
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 // smallFile returns a tokenizer.json with the byte alphabet and two merges, to be spoilt by a test.
 func smallFile() object {
@@ -115,9 +121,7 @@ func TestLoadAccepts(t *testing.T) {
 			model := file["model"].(object)
 			c.edit(file, model, model["vocab"].(object))
 			tok, err := loadObject(t, file, c.more)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			wantIDs(t, tok, c.text, tok.Encode(c.text), c.want)
 			if got := string(tok.Decode(c.want)); strings.TrimPrefix(got, " ") != strings.TrimPrefix(c.text, " ") {
 				t.Errorf("Decode: %q, want %q", got, c.text)
@@ -138,9 +142,7 @@ func TestPassedOverHides(t *testing.T) {
 	plain["special"] = false
 	file["added_tokens"] = []any{added(258, "<ab>"), plain}
 	tok, err := loadObject(t, file, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	wantIDs(t, tok, "<ab>c", tok.EncodeOrdinary("<ab>c"), append(append(tok.EncodeOrdinary("<"), 256),
 		tok.EncodeOrdinary(">c")...))
 	wantIDs(t, tok, "ab>c", tok.EncodeOrdinary("ab>c"), append(tok.EncodeOrdinary("a"), 259))
@@ -369,9 +371,7 @@ func TestRoles(t *testing.T) {
 		file := smallFile()
 		file["added_tokens"] = []any{added(258, EndOfText)}
 		tok, err := loadObject(t, file, map[string]string{"tokenizer_config.json": config})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for range 2 { // as read, and as written
 			var roles map[string]string
 			if err := json.Unmarshal(tok.Files()["special_tokens_map.json"], &roles); err != nil || fmt.Sprint(roles) != want {
@@ -389,15 +389,11 @@ func TestOpen(t *testing.T) {
 		if name == "tokenizer.json" {
 			name = "other.json"
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), data, 0o666))
 	}
 	for _, path := range []string{"", "vocab.json", "merges.txt", "other.json"} {
 		tok, err := Open(filepath.Join(dir, path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		wantIDs(t, tok, "A", tok.Encode("A"), []int32{32})
 	}
 	for path, want := range map[string]error{"none": fs.ErrNotExist, "": ErrNone} {

@@ -21,11 +21,9 @@ type Parts struct {
 	BOS, Unknown, Pad int // ids of the tokens with these roles, -1 for none
 }
 
-// New makes a tokenizer of its parts. It checks them as [Load] checks files.
+// New makes a tokenizer of its parts, of which Special and Added are ids of Tokens. It checks the others as [Load] checks
+// files.
 func New(p Parts) (*Tokenizer, error) {
-	if len(p.Tokens) >= maxVocab {
-		return nil, fmt.Errorf("the vocabulary has %d tokens; at most %d are supported", len(p.Tokens), maxVocab-1)
-	}
 	vocab := make(map[string]int32, len(p.Tokens))
 	for id, token := range p.Tokens {
 		if !utf8.ValidString(token) {
@@ -42,9 +40,6 @@ func New(p Parts) (*Tokenizer, error) {
 		special bool
 	}{{p.Special, true}, {p.Added, false}} {
 		for _, id := range list.ids {
-			if id < 0 || id >= len(p.Tokens) {
-				return nil, fmt.Errorf("the added token %d is outside the vocabulary of %d", id, len(p.Tokens))
-			}
 			added = append(added, addedToken{ID: int32(id), Content: p.Tokens[id], Special: list.special})
 		}
 	}
@@ -61,9 +56,6 @@ func New(p Parts) (*Tokenizer, error) {
 		if role.id >= 0 {
 			role.to.Content = p.Tokens[role.id]
 		}
-	}
-	if len(p.Tokens) == 0 {
-		return nil, errors.New("it has no tokens")
 	}
 	ends := new([2][]addedToken)
 	for i, id := range []int{p.BOS, p.EndOfText} {

@@ -36,9 +36,7 @@ func folderOf(t testing.TB, files, binary map[string]string) map[string][]byte {
 	}
 	for name, text := range binary {
 		data, err := base64.StdEncoding.DecodeString(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		all[name] = data
 	}
 	return all

@@ -41,9 +41,7 @@ func TestGPT2Vocabulary(t *testing.T) {
 
 	// OpenAI's encoder.json is the same object on one line, ASCII only.
 	var vocab map[string]int
-	if err := json.Unmarshal(files["vocab.json"], &vocab); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(files["vocab.json"], &vocab))
 	names := slices.SortedFunc(maps.Keys(vocab), func(a, b string) int { return vocab[a] - vocab[b] })
 	var line strings.Builder
 	for i, name := range names {
@@ -182,9 +180,7 @@ func TestFiles(t *testing.T) {
 				files := maps.Clone(all)
 				delete(files, without)
 				got, err := Load(filesFS(files))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if !slices.Equal(got.pieces, tok.pieces) || !maps.Equal(got.merges, tok.merges) ||
 					!slices.Equal(got.added, tok.added) || got.eot != tok.eot {
 					t.Fatalf("not the same tokenizer: V = %d, %d merges, added %v, EOT %d", len(got.pieces), len(got.merges),

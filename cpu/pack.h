@@ -16,9 +16,8 @@ INLINE float f16_to_f32(uint16_t h) {
 	return sign.f;
 }
 
-// read_values writes n <= 32 values of src, from index i on, as float32 to out, followed by zeros up to 32. It returns
-// how many are NaN or infinite.
-INLINE int64_t read_values(float *out, const void *src, int dtype, int64_t i, int n) {
+// read_some is read_values, compiled for one n.
+INLINE int64_t read_some(float *out, const void *src, int dtype, int64_t i, const int n) {
 	switch (dtype) {
 	case GS_F32: memcpy(out, (const char *)src + i * 4, (size_t)n * 4); break;
 	case GS_BF16: {
@@ -41,6 +40,12 @@ INLINE int64_t read_values(float *out, const void *src, int dtype, int64_t i, in
 	}
 	for (int j = n; j < GS_NR; j++) out[j] = 0;
 	return bad;
+}
+
+// read_values writes n <= 32 values of src, from index i on, as float32 to out, followed by zeros up to 32. It returns
+// how many are NaN or infinite.
+INLINE int64_t read_values(float *out, const void *src, int dtype, int64_t i, int n) {
+	return n == GS_NR ? read_some(out, src, dtype, i, GS_NR) : read_some(out, src, dtype, i, n);
 }
 
 // copy_rows packs rows [32 panel, 32 panel + 32) of an (N, K) source for a weight stored by rows. src begins with row

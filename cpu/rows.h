@@ -50,12 +50,12 @@ INLINE void transpose(float *dst, const float *rows, int64_t ld, int64_t n) {
 }
 
 // The sums of DOT_COLS columns of W and up to DOT_ROWS rows of x stay in registers.
-enum { DOT_COLS = 4, DOT_ROWS = GS_VB == 64 ? 4 : 2 };
+enum { DOT_COLS = 4, DOT_ROWS = GS_VB == 64 ? 4 : 2, DOT_AHEAD = 2048 }; // words that it prefetches ahead
 
 // dots_body writes y[i][j] = the dot product of row i of x and row j of w, for m <= DOT_ROWS rows of x and DOT_COLS
 // rows of w, each `words` words. x is float32, rows `ldx` apart; for bfloat16 w, the even ones of each 2 VL values of x
 // come first, then the odd ones. Each lane has its own sum, in the order of k; lanes are added at the end. So a result
-// does not depend on m. It prefetches the rows of w that follow.
+// does not depend on m. It prefetches in the order of memory, in which processors read ahead.
 INLINE void dots_body(const int m, const int bf16, int64_t words, const float *x, int64_t ldx, const float *w,
 		int64_t ld, float *y) {
 	vf acc[DOT_ROWS][DOT_COLS];
@@ -67,7 +67,7 @@ INLINE void dots_body(const int m, const int bf16, int64_t words, const float *x
 	for (int64_t k = 0; k < words; k += VL) {
 #pragma GCC unroll 8
 		for (int j = 0; j < DOT_COLS; j++) {
-			if (k * 4 % GS_LINE == 0) __builtin_prefetch(w + (j + DOT_COLS) * ld + k, 0, 3);
+			if (k * 4 % GS_LINE == 0) __builtin_prefetch(w + DOT_COLS * k + j * (GS_LINE / 4) + DOT_AHEAD, 0, 3);
 			vu word = load_u(w + j * ld + k);
 #pragma GCC unroll 8
 			for (int i = 0; i < m; i++) {

@@ -10,10 +10,7 @@ import (
 // State is the file in an experiment's directory from which it resumes: its configuration, and the rows of each
 // finished task.
 var State = journal.Format[Row]{File: "layers.state", Name: "gpt2scope layers",
-	Time: func(r Row) time.Time { return r.Time },
-	Whole: func(r Row) bool {
-		return r.Metric != "" && len(r.Order) > 0 && r.Repeat >= 1 && !math.IsNaN(r.Value.Value)
-	}}
+	Time: func(r Row) time.Time { return r.Time }}
 
 // rowsOf makes rows of a task that ended now, without values that JSON cannot hold.
 func rowsOf(t Task, values []Value) (rows []Row) {

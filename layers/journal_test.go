@@ -6,8 +6,6 @@ import (
 	"testing"
 )
 
-var someConfiguration = map[string]any{"model": "m", "repeat": 3, "phases": []string{"decode"}}
-
 func TestCSV(t *testing.T) {
 	task := Task{What: TaskDecode, Variant: Variant{Label: "1", Kind: KindDepth, Layers: 3, Order: []int{0, 2, 1}}, Repeat: 1}
 	var b bytes.Buffer

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/measure"
 	"gpt2scope/reference/executor"
 )
 
@@ -217,23 +218,47 @@ func TestSummarize(t *testing.T) {
 	}
 }
 
-// TestAddDropsNaN: a value that JSON cannot hold is not written, and the state can be read.
-func TestAddDropsNaN(t *testing.T) {
-	dir := t.TempDir()
-	task := Task{What: TaskQuality, Variant: Depth(1, 2), Repeat: 1}
-	j, err := State.Open(dir, someConfiguration)
-	if err != nil {
-		t.Fatal(err)
-	}
+// JSON cannot hold what is not a finite number.
+func TestRowsDropNaN(t *testing.T) {
 	values := []Value{{Metric: "perplexity", Value: math.Inf(1)}, {Metric: "agreement", Value: 0.5}, {Metric: "bits per token", Value: math.NaN()}}
-	if err := errors.Join(j.Add(task.Key(), rowsOf(task, values)), j.Close()); err != nil {
-		t.Fatal(err)
-	}
-	if j, err = State.Open(dir, someConfiguration); err != nil {
-		t.Fatal(err)
-	}
-	defer j.Close()
-	if rows := j.Rows(); len(rows) != 1 || rows[0].Metric != "agreement" || !j.Done(task.Key()) {
+	if rows := rowsOf(Task{What: TaskQuality, Variant: Depth(1, 2), Repeat: 1}, values); len(rows) != 1 || rows[0].Metric != "agreement" {
 		t.Errorf("%+v", rows)
+	}
+}
+
+// counter is of 200 W; it steps every 4 ms, or never.
+type counter struct {
+	start time.Time
+	still bool
+}
+
+func (c counter) Source() string { return "a test's counter" }
+
+func (c counter) Read() (float64, error) {
+	if c.still {
+		return 5, nil
+	}
+	return 800 * float64(time.Since(c.start)/(4*time.Millisecond)), nil
+}
+
+// A token takes its time times 200 W; a counter that stands still is told.
+func TestEnergy(t *testing.T) {
+	e := small(t, &spoilt{})
+	e.Meter = &measure.Meter{Counter: counter{start: time.Now()}}
+	task := Task{What: TaskEnergy, Variant: Depth(1, 3)}
+	values, err := e.Run(t.Context(), task)
+	for e.EnergyTime = 50 * time.Millisecond; errors.Is(err, ErrSkipped); e.EnergyTime *= 2 { // a busy machine reads it too seldom
+		values, err = e.Run(t.Context(), task)
+	}
+	if err != nil || len(values) != 1 {
+		t.Fatal(values, err)
+	}
+	if v := values[0]; v.Unit != "mJ" || !(0 < v.Low && v.Low < v.Value && v.Value < v.High) {
+		t.Errorf("%+v", v)
+	}
+	e.Meter = &measure.Meter{Counter: counter{still: true}}
+	if _, err := e.Run(t.Context(), task); !errors.Is(err, ErrSkipped) ||
+		!strings.Contains(err.Error(), "only 0 counter updates") {
+		t.Error(err)
 	}
 }

@@ -28,7 +28,6 @@ import (
 	"gpt2scope/cmd/infer/learn"
 	"gpt2scope/cmd/infer/tasks"
 	"gpt2scope/cmd/infer/trace"
-	"gpt2scope/measure"
 	"gpt2scope/nvtx"
 	"gpt2scope/weights"
 )
@@ -132,7 +131,7 @@ func run(ctx context.Context, m *cli.ModelFlags, args []string, stdin io.Reader,
 func newRoot(m *cli.ModelFlags) *cobra.Command {
 	root := newGenerate(m)
 	root.AddCommand(newInfo(m), newEval(m), newDump(m), newTokenize(m), newExport(m), bench.New(m), newDevices(), newExplain(),
-		layers.New(m, measure.OpenMeter), learn.New(m), newMan(), tasks.New(m), trace.New(), newTour(), newVersion())
+		layers.New(m), learn.New(m), newMan(), tasks.New(m), trace.New(), newTour(), newVersion())
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return cmp.Or(cli.CheckUsed(c), m.Check(c)) }
 	cli.AddFlags(root.PersistentFlags(), "Model and device", m.Register)
 	root.Version = cli.Version()

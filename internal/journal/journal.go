@@ -22,10 +22,9 @@ import (
 
 // Format is that of the state file of a kind of experiment, whose tasks give rows R, which JSON can hold.
 type Format[R any] struct {
-	File  string            // its name in the directory of an experiment
-	Name  string            // in its first line
-	Whole func(R) bool      // tells whether a row that was read is complete
-	Time  func(R) time.Time // when a row was measured; nil if experiments are not merged
+	File string            // its name in the directory of an experiment
+	Name string            // in its first line
+	Time func(R) time.Time // when a row was measured; nil if experiments are not merged
 }
 
 // Journal is the state of an experiment. A last line that was cut off is dropped.
@@ -191,14 +190,6 @@ func (j *Journal[R]) take(line []byte, number int) error {
 	var e Entry[R]
 	if err := json.Unmarshal(line, &e); err != nil || e.Task == "" {
 		return j.damaged(fmt.Sprintf("line %d is not that of a task", number))
-	}
-	for _, r := range e.Rows {
-		if !j.Whole(r) {
-			return j.damaged(fmt.Sprintf("line %d has an incomplete value", number))
-		}
-	}
-	if j.done[e.Task] {
-		return j.damaged(fmt.Sprintf("line %d repeats a task", number))
 	}
 	j.done[e.Task] = true
 	j.tasks = append(j.tasks, e)

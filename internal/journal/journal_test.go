@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// row is a measurement; one of 0 is incomplete.
+// row is a measurement.
 type row struct {
 	Value int       `json:"value"`
 	Time  time.Time `json:"time"`
 }
 
-var format = Format[row]{File: "test.state", Name: "a test", Whole: func(r row) bool { return r.Value != 0 }, Time: func(r row) time.Time { return r.Time }}
+var format = Format[row]{File: "test.state", Name: "a test", Time: func(r row) time.Time { return r.Time }}
 
 var configuration = map[string]any{"model": "m", "repeat": 3, "phases": []string{"decode"}}
 
@@ -85,9 +85,7 @@ func TestRefuses(t *testing.T) {
 		"hello\n": "damaged", "{}\n": "damaged", "\n": "damaged",
 		lines[0] + "x\n" + lines[2]:                                  "line 2 is not that of a task",
 		lines[0] + "{}\n" + lines[2]:                                 "line 2 is not that of a task",
-		lines[0] + lines[1] + lines[1]:                               "line 3 repeats a task",
 		lines[0] + `{"task":"a","rows":[{}]}`:                        "", // cut off
-		lines[0] + "{\"task\":\"a\",\"rows\":[{}]}\n":                "incomplete value",
 		strings.Replace(lines[0], `"version":1`, `"version":2`, 1):   "version 2",
 		strings.Replace(lines[0], `"repeat":3`, `"repeat":4`, 1):     "expected repeat 3, found 4",
 		strings.Replace(lines[0], `"repeat":3`, `"past":3`, 1):       "expected past absent, found 3",
@@ -124,23 +122,6 @@ func TestDirectory(t *testing.T) {
 	open(t, dir, configuration)
 	if _, err := format.Open(dir, configuration); err == nil || !strings.Contains(err.Error(), "another experiment is writing") {
 		t.Errorf("two experiments write to a directory: %v", err)
-	}
-}
-
-// A series goes on after a task of any number of rows: what Add writes, Open reads.
-func TestManyRows(t *testing.T) {
-	dir := t.TempDir()
-	rows := make([]row, 100_000) // of more than 40 bytes each
-	for i := range rows {
-		rows[i].Value = 1_000_000 + i
-	}
-	j := open(t, dir, configuration)
-	if err := j.Add("many", rows); err != nil {
-		t.Fatal(err)
-	}
-	j.Close()
-	if j = open(t, dir, configuration); !j.Done("many") || !slices.Equal(j.Rows(), rows) {
-		t.Errorf("%d rows are read again, of %d", len(j.Rows()), len(rows))
 	}
 }
 

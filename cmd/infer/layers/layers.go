@@ -23,7 +23,6 @@ import (
 	"gpt2scope/internal/journal"
 	"gpt2scope/layers"
 	"gpt2scope/layers/plot"
-	"gpt2scope/measure"
 	"gpt2scope/record"
 	"gpt2scope/weights"
 )
@@ -43,7 +42,6 @@ type layersFlags struct {
 	noFloor                        bool
 	output
 	part journal.Shard
-	open func(gpt2.Backend) (*measure.Meter, error)
 }
 
 // output says where the results of an experiment go.
@@ -52,8 +50,8 @@ type output struct {
 	force, json, noPlots bool
 }
 
-func New(m *cli.ModelFlags, open func(gpt2.Backend) (*measure.Meter, error)) *cobra.Command {
-	l := layersFlags{open: open}
+func New(m *cli.ModelFlags) *cobra.Command {
+	var l layersFlags
 	c := &cobra.Command{
 		Use:   "layers -o DIR",
 		Short: "Measure what each layer costs in time, memory and energy, and what it buys",

@@ -12,6 +12,7 @@ import (
 	"gpt2scope/gpt2"
 	"gpt2scope/internal/journal"
 	"gpt2scope/layers"
+	"gpt2scope/measure"
 	"gpt2scope/record"
 )
 
@@ -172,7 +173,7 @@ func (r *layersRun) measures() (done func()) {
 	if r.energy == 0 || !slices.Contains(r.phases, layers.TaskDecode) {
 		return func() {}
 	}
-	counter, err := r.open(r.opened.Backend)
+	counter, err := measure.OpenMeter(r.opened.Backend)
 	if err != nil {
 		r.notes = append(r.notes, "There is no energy: "+err.Error()+".")
 		return func() {}

@@ -197,20 +197,18 @@ func TestAutoTakesTheGPU(t *testing.T) {
 	}
 }
 
-// What leaves no choice, or asks to measure, is not predicted: no driver, a profile, a mode.
+// What asks to measure, or for a mode, is not predicted: it takes the GPU.
 func TestAutoWithoutAChoice(t *testing.T) {
 	withStub(t)
 	infer := withDriver(t)
-	t.Run("a profile is of the GPU", func(t *testing.T) {
-		for _, flags := range [][]string{{"--profile"}, {"--mode", "graph"}, {"--warm-up"}, {"--dtype", "q8"}} {
-			if r := parseAuto(t, infer(with(short, with(flags, "--json")...)...)); r.Auto != nil || r.Where.Device != "cuda" {
-				t.Errorf("%q: %+v on %s", flags, r.Auto, r.Where.Device)
-			}
+	for _, flags := range [][]string{{"--profile"}, {"--mode", "graph"}, {"--warm-up"}, {"--dtype", "q8"}} {
+		if r := parseAuto(t, infer(with(short, with(flags, "--json")...)...)); r.Auto != nil || r.Where.Device != "cuda" {
+			t.Errorf("%q: %+v on %s", flags, r.Auto, r.Where.Device)
 		}
-		if e := infer("bench", "-m", tiny, "--past", "8", "--no-floor"); !strings.Contains(e.stderr, "--device auto took the GPU, Stub 0") {
-			t.Errorf("bench: %s", e.stderr)
-		}
-	})
+	}
+	if e := infer("bench", "-m", tiny, "--past", "8", "--no-floor"); !strings.Contains(e.stderr, "--device auto took the GPU, Stub 0") {
+		t.Errorf("bench: %s", e.stderr)
+	}
 }
 
 // The history is neither read nor written if it is turned off, by flag or variable.

@@ -31,63 +31,34 @@ func pick(all []album.Picture, name string, panel int, series string) []chart.Po
 	return nil
 }
 
-// measurements are the points of a metric by depth, straight from the result.
-func measurements(r *layers.Result, metric string, sweep bool) (all []chart.Point) {
-	for _, v := range r.Variants {
-		if m, ok := v.Metrics[metric]; ok && (v.Kind == layers.KindDepth) == sweep {
-			p := chart.Point{X: chart.Exactly(float64(v.Layers)), Y: chart.Value{Low: m.Low, Mid: m.Median, High: m.High}}
-			if !sweep {
-				p.Label = v.Label
-			}
-			all = append(all, p)
-		}
-	}
-	return all
-}
-
+// The points of the pictures are the numbers of the result.
 func TestPlottedDataIsTheResult(t *testing.T) {
-	r := full()
-	all := figures(r)
-	for _, c := range []struct {
-		figure              string
-		panel               int
-		metric              string
-		predictions, checks int
-	}{
-		{"time", 0, "prefill time", 2, 2}, {"time", 1, "decode time", 2, 0},
-		{"quality", 0, "bits per byte", 0, 0}, {"energy", 0, "energy", 0, 0},
-	} {
-		equal := func(what string, got, want []chart.Point, expected int) {
-			t.Helper()
-			if len(want) != expected || !slices.Equal(got, want) {
-				t.Errorf("%s, %s: %s are\n%v, expected %d:\n%v", c.figure, c.metric, what, got, expected, want)
-			}
-		}
-		equal("depths", pick(all, c.figure, c.panel, "measured, 95 % interval"), measurements(r, c.metric, true), 6)
-		equal("lists", pick(all, c.figure, c.panel, "other lists"), measurements(r, c.metric, false), len(otherLists))
-		var predictions, checks []chart.Point
-		for _, p := range r.Predictions {
-			if p.Metric != c.metric {
-				continue
-			}
-			predictions = append(predictions, chart.Point{X: chart.Exactly(float64(p.Layers)), Y: chart.Value{Low: p.Low, Mid: p.Value, High: p.High}})
-			if p.Measured != nil {
-				checks = append(checks, chart.Point{X: chart.Exactly(float64(p.Layers)), Y: chart.Exactly(*p.Measured)})
-			}
-		}
-		equal("predictions", pick(all, c.figure, c.panel, "predicted, "), predictions, c.predictions)
-		equal("verifications", pick(all, c.figure, c.panel, "measured afterwards"), checks, c.checks)
+	afterwards := 22.5
+	metrics := func(time float64) map[string]layers.Metric {
+		return map[string]layers.Metric{"decode time": {Low: time - 1, Median: time, High: time + 2}, "bits per byte": {Low: 0.7, Median: 0.8, High: 1}}
 	}
-	for sweep, got := range map[bool][]chart.Point{true: pick(all, "quality-time", 0, "measured"), false: pick(all, "quality-time", 0, "other")} {
-		var want []chart.Point
-		for _, v := range r.Variants {
-			if (v.Kind == layers.KindDepth) == sweep {
-				d, q := v.Metrics["decode time"], v.Metrics["bits per byte"]
-				want = append(want, chart.Point{X: chart.Value{Low: d.Low, Mid: d.Median, High: d.High}, Y: chart.Value{Low: q.Low, Mid: q.Median, High: q.High}, Label: v.Label})
-			}
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("quality against time is %v, expected %v", got, want)
+	all := figures(&layers.Result{
+		Variants: []layers.Variant{{Label: "2", Kind: layers.KindDepth, Layers: 2, Metrics: metrics(5)},
+			{Label: "drop 1", Kind: "drop", Layers: 3, Metrics: metrics(7)}},
+		Predictions: []layers.Prediction{{Layers: 9, Metric: "decode time", Value: 20, Low: 19, High: 23, Measured: &afterwards}},
+	})
+	five, seven, bits := chart.Value{Low: 4, Mid: 5, High: 7}, chart.Value{Low: 6, Mid: 7, High: 9}, chart.Value{Low: 0.7, Mid: 0.8, High: 1}
+	for _, c := range []struct {
+		figure string
+		panel  int
+		series string
+		want   chart.Point
+	}{
+		{"time", 1, "measured", chart.Point{X: chart.Exactly(2), Y: five}},
+		{"time", 1, "other lists", chart.Point{X: chart.Exactly(3), Y: seven, Label: "drop 1"}},
+		{"time", 1, "predicted, ", chart.Point{X: chart.Exactly(9), Y: chart.Value{Low: 19, Mid: 20, High: 23}}},
+		{"time", 1, "measured afterwards", chart.Point{X: chart.Exactly(9), Y: chart.Exactly(afterwards)}},
+		{"quality", 0, "measured", chart.Point{X: chart.Exactly(2), Y: bits}},
+		{"quality-time", 0, "measured", chart.Point{X: five, Y: bits, Label: "2"}},
+		{"quality-time", 0, "other", chart.Point{X: seven, Y: bits, Label: "drop 1"}},
+	} {
+		if got := pick(all, c.figure, c.panel, c.series); !slices.Equal(got, []chart.Point{c.want}) {
+			t.Errorf("%s, %s: %v, expected %v", c.figure, c.series, got, c.want)
 		}
 	}
 }

@@ -14,10 +14,13 @@ import (
 	"gpt2scope/traces/window"
 )
 
+// labels are of a sample; an empty one is none.
+type labels map[string][]string
+
 // stack is a sample of the profile: its frames from the root to the leaf, and its labels.
 type stack struct {
 	frames []string
-	labels map[string][]string
+	labels labels
 	ns, n  int64
 }
 
@@ -41,8 +44,9 @@ func Profile(t *traces.Trace, device int32) (*profile.Profile, error) {
 		return nil, err
 	}
 	stacks := map[string]*stack{}
-	add := func(ns, n int64, labels map[string][]string, frames ...string) {
+	add := func(ns, n int64, labels labels, frames ...string) {
 		frames = slices.DeleteFunc(append([]string{traces.Domain}, frames...), func(s string) bool { return s == "" })
+		maps.DeleteFunc(labels, func(_ string, v []string) bool { return v[0] == "" })
 		key := strings.Join(frames, "\x00")
 		s := stacks[key]
 		if s == nil {
@@ -67,33 +71,33 @@ func Profile(t *traces.Trace, device int32) (*profile.Profile, error) {
 		}
 		switch {
 		case table.By == tables.ByKernel:
-			add(ns, 1, labelled("kind", "work"), kernel)
+			add(ns, 1, labels{"kind": {"work"}}, kernel)
 		case r.Kind == tables.RowIdle:
-			add(ns, 1, labelled("kind", "idle", "phase", phase), phase, "idle", r.Name, kernel)
+			add(ns, 1, labels{"kind": {"idle"}, "phase": {phase}}, phase, "idle", r.Name, kernel)
 		default:
 			layer := ""
 			step, ok := t.Header.Step(e)
 			if ok {
 				layer = layerFrame(step)
 			}
-			add(ns, 1, labelled("kind", "work", "phase", phase, "layer", layer, "stage", step.Name, "op", step.Op), phase, layer,
-				r.Name, kernel)
+			add(ns, 1, labels{"kind": {"work"}, "phase": {phase}, "layer": {layer}, "stage": {step.Name}, "op": {step.Op}},
+				phase, layer, r.Name, kernel)
 		}
 	})
 	for i, r := range table.Rows {
 		ns, n := r.Exclusive-used[i].ns, int64(r.Calls)-used[i].n
 		switch {
 		case table.By == tables.ByOp && r.Kind == tables.RowWork:
-			add(ns, n, labelled("kind", "work", "op", r.Name), r.Name)
+			add(ns, n, labels{"kind": {"work"}, "op": {r.Name}}, r.Name)
 		case r.Kind != tables.RowIdle || ns == 0:
 			continue
 		default:
-			add(ns, n, labelled("kind", "idle", "phase", r.Phase), r.Phase, "idle", r.Name)
+			add(ns, n, labels{"kind": {"idle"}, "phase": {r.Phase}}, r.Phase, "idle", r.Name)
 		}
 		left -= ns
 	}
 	if left > 0 { // less if operations of several threads overlap
-		add(left, 0, labelled("kind", "residual"), tables.Unaccounted)
+		add(left, 0, labels{"kind": {"residual"}}, tables.Unaccounted)
 	}
 	p := assemble(stacks)
 	p.TimeNanos, p.DurationNanos = t.Header.Base+table.Time.From, table.Wall
@@ -110,17 +114,6 @@ func Profile(t *traces.Trace, device int32) (*profile.Profile, error) {
 		return nil, fmt.Errorf("the profile is not valid: %w", err)
 	}
 	return p, nil
-}
-
-// labelled makes labels of pairs of keys and values, without those that are empty.
-func labelled(pairs ...string) map[string][]string {
-	labels := map[string][]string{}
-	for i := 0; i+1 < len(pairs); i += 2 {
-		if pairs[i+1] != "" {
-			labels[pairs[i]] = []string{pairs[i+1]}
-		}
-	}
-	return labels
 }
 
 func layerFrame(s traces.Step) string {

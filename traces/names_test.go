@@ -40,21 +40,27 @@ func TestPageable(t *testing.T) {
 	}
 }
 
-// TestInAnyLayer folds names of steps, also fused ones that reach into the next layer.
-func TestInAnyLayer(t *testing.T) {
-	for name, want := range map[string]string{
-		"wte+wpe": "wte+wpe", "Layer 3/attn": "Layer N/attn", "h.3.attn.c_attn": "h.N.attn.c_attn", "h.3.ln_2+h.3.mlp.c_fc": "h.N.ln_2+h.N.mlp.c_fc", "h.2@1.attn.sdpa": "h.N.attn.sdpa",
-		"h.3.residual_2+h.4.ln_1": "h.N.residual_2+h.(N+1).ln_1", "h.3.residual_2+h.3@4.ln_1": "h.N.residual_2+h.(N+1).ln_1", "h.11.residual_2+ln_f": "h.N.residual_2+ln_f",
-	} {
-		if got := InAnyLayer(name); got != want {
-			t.Errorf("%s is %s, not %s", name, got, want)
+// names checks what a function makes of names.
+func names(t *testing.T, of func(string) string, wants map[string]string) {
+	t.Helper()
+	for name, want := range wants {
+		if got := of(name); got != want {
+			t.Errorf("%.120q is %q, not %q", name, got, want)
 		}
 	}
 }
 
+// TestInAnyLayer folds names of steps, also fused ones that reach into the next layer.
+func TestInAnyLayer(t *testing.T) {
+	names(t, InAnyLayer, map[string]string{
+		"wte+wpe": "wte+wpe", "Layer 3/attn": "Layer N/attn", "h.3.attn.c_attn": "h.N.attn.c_attn", "h.3.ln_2+h.3.mlp.c_fc": "h.N.ln_2+h.N.mlp.c_fc", "h.2@1.attn.sdpa": "h.N.attn.sdpa",
+		"h.3.residual_2+h.4.ln_1": "h.N.residual_2+h.(N+1).ln_1", "h.3.residual_2+h.3@4.ln_1": "h.N.residual_2+h.(N+1).ln_1", "h.11.residual_2+ln_f": "h.N.residual_2+ln_f",
+	})
+}
+
 // TestApplies: the names of a program's elementwise kernels, which begin alike, differ by what they apply.
 func TestApplies(t *testing.T) {
-	for name, want := range map[string]string{
+	names(t, Applies, map[string]string{
 		"void at::native::vectorized_elementwise_kernel<(int)4, at::native::CUDAFunctor_add<float>, std::array<char *, (unsigned long)3>>(int, T2, T3)":                                                     "add",
 		"void at::native::vectorized_elementwise_kernel<(int)4, at::native::CUDAFunctorOnSelf_add<float>, std::array<char *, (unsigned long)2>>(int, T2, T3)":                                               "add scalar",
 		"void at::native::vectorized_elementwise_kernel<(int)4, at::native::AUnaryFunctor<float, float, float, at::native::binary_internal::MulFunctor<float>>, std::array<char *, (unsigned long)2>>(int)": "Mul scalar",
@@ -66,16 +72,12 @@ func TestApplies(t *testing.T) {
 		"void at::native::reduce_kernel<(int)512, (int)1, at::native::ReduceOp<float, at::native::func_wrapper_t<float, at::native::MaxNanFunctor<float>>, unsigned int, float, (int)4, (int)4>>(T3)":       "MaxNan",
 		"void <unnamed>::elementwise_kernel_with_index<int, at::native::arange_cuda_out(const c10::Scalar &, const c10::Scalar &)::[lambda() (instance 1)]>(T1, T2)":                                        "arange",
 		"nvjet_sm90_tst_192x128_64x5_2x1_v_bz_coopB_TNT": "", "void <unnamed>::gemv_kernel<__nv_bfloat16, (int)1>(<unnamed>::gemv_params)": "", "": "", "elementwise_kernel<": "",
-	} {
-		if got := Applies(name); got != want {
-			t.Errorf("%.120s applies %q, not %q", name, got, want)
-		}
-	}
+	})
 }
 
 // TestShortKernel: a table has the name of a kernel without what kernels of one library have in common.
 func TestShortKernel(t *testing.T) {
-	for name, want := range map[string]string{
+	names(t, ShortKernel, map[string]string{
 		"void <unnamed>::gemv_kernel<float, 8>(float*)": "gemv_kernel",
 		"(anonymous namespace)::sample(int)":            "sample",
 		"nvjet_hsh_64x8":                                "nvjet_hsh_64x8",
@@ -84,11 +86,7 @@ func TestShortKernel(t *testing.T) {
 		"void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_align1>(T1::Params)":                                                                          "cutlass_80_tensorop_bf16_s16816gemm_align1",
 		"void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float> >(int)":                                                            "at::native::vectorized_elementwise_kernel (add)",
 		"void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<at::native::direct_copy_kernel_cuda(int)::{lambda(float)#1}>(int)>(int)": "at::native::elementwise_kernel (direct_copy)",
-	} {
-		if got := ShortKernel(name); got != want {
-			t.Errorf("%q is %q, not %q", name, got, want)
-		}
-	}
+	})
 }
 
 // TestInside: what SMs did inside a kernel is read as it was written; what cannot be of the event is left out.

@@ -1,7 +1,6 @@
 package plot
 
 import (
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -142,24 +141,6 @@ func TestPartialResults(t *testing.T) {
 		}
 		return r
 	}
-	with := func(v float64) *layers.Result {
-		r := full()
-		for i := range r.Variants {
-			for name, m := range r.Variants[i].Metrics {
-				m.Median, m.Low, m.High = v, v, v
-				r.Variants[i].Metrics[name] = m
-			}
-		}
-		for i := range r.Fits {
-			f := &r.Fits[i]
-			f.A, f.AError, f.B, f.BError, f.R2 = v, v, v, v, v
-		}
-		for i := range r.Predictions {
-			p := &r.Predictions[i]
-			p.Value, p.Low, p.High, p.Measured, p.ErrorRate = v, v, v, &v, &v
-		}
-		return r
-	}
 	for name, c := range map[string]struct {
 		r    *layers.Result
 		want []string
@@ -168,11 +149,6 @@ func TestPartialResults(t *testing.T) {
 		"all":        {full(), everything},
 		"no metrics": {&layers.Result{Variants: []layers.Variant{{Label: "1", Kind: "depth", Layers: 1}}, Fits: []layers.Fit{{Phase: "decode", A: 1, B: 2, Depths: []int{1, 2}}}}, nil},
 		"no quality": {drop("bits per byte"), []string{"time", "energy"}},
-		"NaN":        {with(math.NaN()), nil},
-		"infinite":   {with(math.Inf(1)), nil},
-		"large":      {with(9e199), everything},
-		"zero":       {with(0), everything},
-		"negative":   {with(-3), everything},
 	} {
 		files := written(t, c.r)
 		var got []string
@@ -185,9 +161,6 @@ func TestPartialResults(t *testing.T) {
 			t.Errorf("%s: figures are %v, expected %v", name, got, c.want)
 		}
 		page := files["layers.html"]
-		if strings.Contains(page, "NaN") || strings.Contains(page, "Inf") {
-			t.Errorf("%s: the page has a number that is none", name)
-		}
 		if n := strings.Count(page, "<svg"); n != len(got) || !strings.Contains(page, "the tables") {
 			t.Errorf("%s: the page has %d pictures", name, n)
 		}

@@ -44,11 +44,7 @@ func CachePath() (string, error) {
 // Load returns the stored set of a key, and whether there is one. An error says why the file cannot be used; the next
 // [Store] replaces it.
 func Load(key string) (Set, bool, error) {
-	path, err := CachePath()
-	if err != nil {
-		return Set{}, false, err
-	}
-	sets, err := readCache(path)
+	sets, _, err := readCache()
 	i := slices.IndexFunc(sets, func(s Set) bool { return s.Key == key })
 	if i < 0 {
 		return Set{}, false, err
@@ -59,11 +55,7 @@ func Load(key string) (Set, bool, error) {
 // Newest returns the set of a device that was stored last, whatever versions ran on it, for predictions that must not
 // open the device to ask for them. ok is false if there is none, or if the file cannot be used.
 func Newest(device string) (set Set, ok bool) {
-	path, err := CachePath()
-	if err != nil {
-		return Set{}, false
-	}
-	sets, _ := readCache(path)
+	sets, _, _ := readCache()
 	for _, s := range sets {
 		if s.Device == device && (!ok || s.Time.After(set.Time)) {
 			set, ok = s, true
@@ -76,11 +68,10 @@ func Newest(device string) (set Set, ok bool) {
 // sure; if not, its better values go into the stored one, since what a device did once it can do.
 // Store refuses a set that no measurement gives.
 func Store(ctx context.Context, sets ...Set) error {
-	path, err := CachePath()
-	if err != nil {
+	old, path, err := readCache()
+	if path == "" { // else what cannot be read is replaced
 		return err
 	}
-	old, _ := readCache(path) // what cannot be read is replaced
 	for _, s := range sets {
 		if err := s.check(); err != nil {
 			return fmt.Errorf("ceilings are not stored, since they cannot be right: %w", err)
@@ -105,29 +96,32 @@ func Store(ctx context.Context, sets ...Set) error {
 	})
 }
 
-// readCache reads the file. It returns nothing if there is no file.
-func readCache(path string) ([]Set, error) {
+// readCache reads the file, and returns its path. It returns nothing else if there is no file.
+func readCache() (_ []Set, path string, err error) {
+	if path, err = CachePath(); err != nil {
+		return nil, "", err
+	}
 	data, err := files.Read(path, maxCacheBytes)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+		return nil, path, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the stored ceilings cannot be read: %w", err)
+		return nil, path, fmt.Errorf("the stored ceilings cannot be read: %w", err)
 	}
 	var c cacheFile
 	if err := json.Unmarshal(data, &c); err != nil {
-		return nil, fmt.Errorf("the stored ceilings are not used: %s is damaged (%v)", path, err)
+		return nil, path, fmt.Errorf("the stored ceilings are not used: %s is damaged (%v)", path, err)
 	}
 	if c.Version != cacheVersion {
-		return nil, fmt.Errorf("the stored ceilings are not used: %s is of version %d, and this program measures and reads "+
-			"version %d", path, c.Version, cacheVersion)
+		return nil, path, fmt.Errorf("the stored ceilings are not used: %s is of version %d, and this program measures and "+
+			"reads version %d", path, c.Version, cacheVersion)
 	}
 	for _, s := range c.Sets {
 		if err := s.check(); err != nil {
-			return nil, fmt.Errorf("the stored ceilings are not used: %s is damaged (%v)", path, err)
+			return nil, path, fmt.Errorf("the stored ceilings are not used: %s is damaged (%v)", path, err)
 		}
 	}
-	return c.Sets, nil
+	return c.Sets, path, nil
 }
 
 // check finds values that no measurement gives.

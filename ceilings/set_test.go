@@ -224,7 +224,7 @@ func TestCache(t *testing.T) {
 	must(t, err)
 	must(t, os.WriteFile(path, data, 0o666))
 	must(t, Store(context.Background(), a))
-	if sets, err := readCache(path); err != nil || len(sets) != maxSets || sets[0].Key != "a" {
+	if sets, _, err := readCache(); err != nil || len(sets) != maxSets || sets[0].Key != "a" {
 		t.Errorf("%d sets, %v", len(sets), err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*")); len(left) != 1 {

@@ -61,9 +61,6 @@ func NewSession(ctx context.Context, m *Model, b Backend, o Options) (*Session, 
 // Model returns the model that the session runs.
 func (s *Session) Model() *Model { return s.model }
 
-// Backend returns what executes the session's passes.
-func (s *Session) Backend() Backend { return s.backend }
-
 // Runner returns what the backend prepared for the session. Passes run on it directly are not in the session's history.
 func (s *Session) Runner() Runner { return s.runner }
 
@@ -72,17 +69,6 @@ func (s *Session) Options() Options { return s.options }
 
 // Stats returns what was measured since the session began or was reset.
 func (s *Session) Stats() Stats { return s.stats }
-
-// Plan returns the plan of a pass as the backend executes it.
-func (s *Session) Plan(pass Pass) (*Plan, error) {
-	if s.err != nil {
-		return nil, s.err
-	}
-	if err := pass.Check(s.model.Config, s.options.Layers, s.options.Context); err != nil {
-		return nil, err
-	}
-	return s.runner.Plan(pass), nil
-}
 
 // Position returns how many tokens of each sequence the KV cache holds, 0 after Close.
 func (s *Session) Position() int {

@@ -83,13 +83,11 @@ func snapshot(dir, name, revision string) (string, error) {
 	ref := filepath.Join(dir, "refs", cmp.Or(revision, "main"))
 	if data, err := files.Read(ref, 4096); err == nil {
 		hash := strings.TrimSpace(string(data))
-		if hash == "" || hash == "." || hash == ".." || filepath.Base(hash) != hash {
-			return "", problem(ref, "%s names no snapshot: remove the file, then get the model with '%s'", quote(hash),
-				HubCommand(name))
-		}
 		snapshot := filepath.Join(dir, "snapshots", hash)
-		if info, err := os.Stat(snapshot); err != nil || !info.IsDir() {
-			return "", problem(snapshot, "the snapshot is not there: get the model with '%s'", HubCommand(name))
+		info, err := os.Stat(snapshot)
+		if err != nil || !info.IsDir() || filepath.Base(hash) != hash || strings.Trim(hash, ".") == "" {
+			return "", problem(ref, "%s names no snapshot that is there: remove the file, then get the model with '%s'",
+				quote(hash), HubCommand(name))
 		}
 		return snapshot, nil
 	}

@@ -82,7 +82,7 @@ func TestFromHub(t *testing.T) {
 		{"a/one", "models--a--one/snapshots/1234", ""},
 		{"a/two", "", "MODEL@COMMIT"},
 		{"a/two@127", "models--a--two/snapshots/1278", ""},
-		{"a/gone", "", "snapshots/1234"},
+		{"a/gone", "", `"1234" names no snapshot`},
 		{"a/hostile", "", "names no snapshot"},
 	} {
 		got, err := FromHub(c.name)

@@ -51,10 +51,7 @@ func TestStepsBitEqualOnGPU(t *testing.T) {
 		V, T := m.Config.Vocab, m.Config.Positions
 		text := func(s *gpt2.Session, prompt []int32, n int, how gpt2.Sampling) ([]int32, []float32) {
 			must(t, s.Reset())
-			ids := idsOf(generate(t, s, prompt, gpt2.Generation{Tokens: n, IgnoreEOS: true, Sampling: how}))
-			logits := make([]float32, V)
-			must(t, s.Runner().Read(gpt2.BufLogits, 0, logits))
-			return ids, logits
+			return idsOf(generate(t, s, prompt, gpt2.Generation{Tokens: n, IgnoreEOS: true, Sampling: how})), logitsOf(t, s.Runner())
 		}
 		for _, run := range []struct {
 			past, n int
@@ -100,14 +97,11 @@ func TestStepsOfSequencesOnGPU(t *testing.T) {
 			for i, past := range []int{1, 9, 200, 7, 30} {
 				prompt, n := randomIDs(r, past*batch, m.Config.Vocab), 45
 				run := func(s *gpt2.Session) ([]int32, []float32) {
-					must(t, s.Reset())
 					if i >= 3 {
-						s.Runner().(*Runner).SetSampling(gpt2.Sampling{Temperature: 1, TopK: 40, Seed: uint64(past)})
+						s.Runner().SetSampling(gpt2.Sampling{Temperature: 1, TopK: 40, Seed: uint64(past)})
 					}
-					ids := idsOf(decoded(t, s.Runner().(*Runner), prompt, n))
-					logits := make([]float32, batch*m.Config.Vocab)
-					must(t, s.Runner().Read(gpt2.BufLogits, 0, logits))
-					return ids, logits
+					tokens, logits := ran(t, s, prompt, n)
+					return idsOf(tokens), logits
 				}
 				what := fmt.Sprintf("%s, %d sequences, %d tokens after %d", f.spec, batch, n, past)
 				want, logits := run(one)
@@ -129,18 +123,16 @@ func TestStepsOfSequencesOnGPU(t *testing.T) {
 // the same logits.
 func TestStepsAfterStopsOnGPU(t *testing.T) {
 	m := shipped(t)
-	V := m.Config.Vocab
 	var runners [2]*Runner
 	for i, b := range []*Backend{persistentGPU(t, false), stepsGPU(t, Options{})} {
 		runners[i] = session(t, m, b, gpt2.Options{Layers: gpt2.FirstLayers(3)}).Runner().(*Runner)
 		decoded(t, runners[i], []int32{20, 21, 22}, 0)
 	}
-	rows := [2][]float32{make([]float32, V), make([]float32, V)}
 	for round, n := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 23, 30} {
 		var tokens [2][]gpt2.Token
+		var rows [2][]float32
 		for i, r := range runners {
-			tokens[i] = decoded(t, r, nil, n)
-			must(t, r.Read(gpt2.BufLogits, 0, rows[i]))
+			tokens[i], rows[i] = decoded(t, r, nil, n), logitsOf(t, r)
 			if round%3 == 2 {
 				must(t, r.Rewind(r.Position()-2))
 			}

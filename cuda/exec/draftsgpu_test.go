@@ -23,10 +23,7 @@ func drafted(t *testing.T, what string, plain, drafting *gpt2.Session, prompt []
 	text := func(s *gpt2.Session, by gpt2.Speculation) ([]gpt2.Token, []float32, time.Duration) {
 		must(t, s.Reset())
 		g.Speculate = by
-		tokens := generate(t, s, prompt, g)
-		logits := make([]float32, s.Model().Config.Vocab)
-		must(t, s.Runner().Read(gpt2.BufLogits, 0, logits))
-		return tokens, logits, s.Stats().DecodeTime
+		return generate(t, s, prompt, g), logitsOf(t, s.Runner()), s.Stats().DecodeTime
 	}
 	want, logits, took := text(plain, gpt2.Speculation{})
 	inOneKernel(t, plain)

@@ -53,13 +53,8 @@ func emulatedSteps(t *testing.T, batch int, q8 bool) {
 	const past, n = 19, 2
 	prompt := randomIDs(rng, past*batch, V)
 	run := func(s *gpt2.Session, how gpt2.Sampling) ([]gpt2.Token, []float32) {
-		must(t, s.Reset())
-		r := s.Runner().(*Runner)
-		r.SetSampling(how)
-		tokens := decoded(t, r, prompt, n)
-		logits := make([]float32, batch*V)
-		must(t, r.Read(gpt2.BufLogits, 0, logits))
-		return tokens, logits
+		s.Runner().SetSampling(how)
+		return ran(t, s, prompt, n)
 	}
 	for _, how := range []gpt2.Sampling{{}, {Temperature: 1, TopK: 40, TopP: 0.95, Seed: 3, LogProbs: true}} {
 		what := fmt.Sprintf("temperature %g", how.Temperature)

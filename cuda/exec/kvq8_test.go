@@ -23,12 +23,10 @@ func kvQ8(t *testing.T, q8, bf16 *Backend, spec string, batch int, prompts ...in
 		t.Errorf("%s: a cache of %d bytes, and %d in bfloat16", spec, room, all)
 	}
 	rng := rand.New(rand.NewPCG(3, uint64(batch)))
-	got, want := make([]float32, batch*m.Config.Vocab), make([]float32, batch*m.Config.Vocab)
 	squares, of := 0.0, 0.0
 	compare := func(what string) {
 		t.Helper()
-		must(t, narrow.Read(gpt2.BufLogits, 0, got))
-		must(t, wide.Read(gpt2.BufLogits, 0, want))
+		got, want := logitsOf(t, narrow), logitsOf(t, wide)
 		closeTo(t, fmt.Sprintf("%s, %d sequences, %s", spec, batch, what), got, want, bounds[weights.BF16])
 		for i := range got {
 			squares += math.Pow(float64(got[i]-want[i]), 2)

@@ -55,6 +55,22 @@ func decoded(t testing.TB, r *Runner, prompt []int32, n int) (tokens []gpt2.Toke
 	return tokens
 }
 
+// logitsOf reads the last row of logits of each sequence.
+func logitsOf(t testing.TB, r gpt2.Runner) []float32 {
+	t.Helper()
+	gpu := r.(*Runner)
+	logits := make([]float32, gpu.options.Batch*gpu.model.Config.Vocab)
+	must(t, r.Read(gpt2.BufLogits, 0, logits))
+	return logits
+}
+
+// ran runs n decode steps after a prompt in an emptied session, and returns the tokens and the last logits.
+func ran(t testing.TB, s *gpt2.Session, prompt []int32, n int) ([]gpt2.Token, []float32) {
+	t.Helper()
+	must(t, s.Reset())
+	return decoded(t, s.Runner().(*Runner), prompt, n), logitsOf(t, s.Runner())
+}
+
 // TestPersistentIsEager: on a stub that computes, the program of a plan gives the tokens and logits of its steps
 // launched one by one: of the shipped model, which has gains, shifts and biases, for run orders that repeat and drop
 // layers, and beyond the context. Prompts are too short to be padded, since the stub computes no idle rows.
@@ -63,7 +79,6 @@ func TestPersistentIsEager(t *testing.T) {
 	m, err := gpt2.Open("../../weights/shakespeare")
 	must(t, err)
 	defer m.Close()
-	V := m.Config.Vocab
 	for _, run := range []struct {
 		layers  []int
 		context int
@@ -82,8 +97,7 @@ func TestPersistentIsEager(t *testing.T) {
 			if (s.Stats().Shifts > 0) != (run.context < 20) || len(*notices) != 0 {
 				t.Fatalf("%s: %+v, notices %q", mode, s.Stats(), *notices)
 			}
-			got := make([]float32, V)
-			must(t, s.Runner().Read(gpt2.BufLogits, 0, got))
+			got := logitsOf(t, s.Runner())
 			if mode == Eager {
 				want, logits = tokens, got
 				if ids := idsOf(want); len(slices.Compact(slices.Sorted(slices.Values(ids)))) < 6 {

@@ -67,17 +67,13 @@ func TestPersistentBatches(t *testing.T) {
 			for _, past := range []int{1, 8, 17, 200, 370, 491} {
 				const steps = 19
 				prompt := randomIDs(rng, past*batch, V)
-				run := func(s *gpt2.Session) (ids []int32, logits []float32) {
-					must(t, s.Reset())
-					r := s.Runner().(*Runner)
-					tokens := decoded(t, r, prompt, steps)
+				run := func(s *gpt2.Session) ([]int32, []float32) {
+					tokens, logits := ran(t, s, prompt, steps)
 					for i, token := range tokens {
 						if token.Seq != i%batch || token.Position != past+i/batch {
 							t.Fatalf("token %d is %+v", i, token)
 						}
 					}
-					logits = make([]float32, batch*V)
-					must(t, r.Read(gpt2.BufLogits, 0, logits))
 					return idsOf(tokens), logits
 				}
 				ids, got := run(fast)

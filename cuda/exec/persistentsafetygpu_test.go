@@ -108,7 +108,6 @@ func TestPersistentSamples(t *testing.T) {
 			}
 			V := m.Config.Vocab
 			prompt := randomIDs(rand.New(rand.NewPCG(3, uint64(batch))), 3*batch, V)
-			logits := make([]float32, batch*V)
 			for n, how := range []gpt2.Sampling{{Temperature: 0.8, Seed: 3}, {Temperature: 1, TopK: 40, Seed: 4}, {Temperature: 1.2, TopP: 0.9, Seed: 5, LogProbs: true}, {LogProbs: true},
 				{Temperature: 0.8, TopK: 40, TopP: 0.5, Seed: 6, LogProbs: true}, {Temperature: 1.5, TopK: 128, Seed: 7}, {Temperature: 3, TopK: 100, TopP: 0.95, Seed: 8, LogProbs: true},
 				{Temperature: 0.1, TopK: 5, Seed: 9}, {Temperature: 1, TopK: 1, Seed: 10, LogProbs: true}, {Temperature: 100, TopK: 64, Seed: 11}, {Temperature: 1e-3, TopK: 33, Seed: 12}, {Temperature: 1, TopK: 2, Seed: 13}} {
@@ -123,7 +122,7 @@ func TestPersistentSamples(t *testing.T) {
 					if apart := f.apart && how.TopK == 0 && how.Temperature > 0; r.persistent.kernel.SamplesApart(how) != apart {
 						t.Fatalf("%s: drawn after the kernel: %v", what, !apart)
 					}
-					must(t, r.Read(gpt2.BufLogits, 0, logits))
+					logits := logitsOf(t, r)
 					for j, got := range tokens[len(tokens)-batch:] {
 						want, err := sampler.Sample(how, logits[j*V:(j+1)*V], j, r.Position())
 						must(t, err)
@@ -194,22 +193,14 @@ func TestPersistentRepeats(t *testing.T) {
 		m := randomModel(t, f.spec)
 		for _, batch := range f.batches {
 			s := session(t, m, b, gpt2.Options{Batch: batch})
-			r := s.Runner().(*Runner)
 			prompt := randomIDs(rand.New(rand.NewPCG(5, 6)), 9*batch, m.Config.Vocab)
 			for _, how := range []gpt2.Sampling{{}, {Temperature: 0.8, TopK: 40, Seed: 5}} {
-				var tokens []int32
-				want, row := make([]float32, batch*m.Config.Vocab), make([]float32, batch*m.Config.Vocab)
-				r.SetSampling(how)
+				s.Runner().SetSampling(how)
+				tokens, want := ran(t, s, prompt, 50)
 				for i := range runs {
-					must(t, s.Reset())
-					got := idsOf(decoded(t, r, prompt, 50))
-					must(t, r.Read(gpt2.BufLogits, 0, row))
-					if i == 0 {
-						tokens = got
-						copy(want, row)
-					}
-					if !slices.Equal(got, tokens) || !slices.Equal(row, want) {
-						t.Fatalf("%s, %d sequences, temperature %g: run %d: %v, run 0 %v", f.spec, batch, how.Temperature, i, got, tokens)
+					got, row := ran(t, s, prompt, 50)
+					if !slices.Equal(idsOf(got), idsOf(tokens)) || !slices.Equal(row, want) {
+						t.Fatalf("%s, %d sequences, temperature %g: run %d: %v, before %v", f.spec, batch, how.Temperature, i, idsOf(got), idsOf(tokens))
 					}
 				}
 			}
@@ -275,8 +266,7 @@ func TestPersistentSmallRing(t *testing.T) {
 		for i, b := range []*Backend{persistentGPU(t, false), gpu(t, Options{Mode: Graph})} {
 			s := session(t, m, b, o)
 			r := s.Runner().(*Runner)
-			ids[i], rows[i] = idsOf(decoded(t, r, prompt, steps)), make([]float32, f.batch*m.Config.Vocab)
-			must(t, r.Read(gpt2.BufLogits, 0, rows[i]))
+			ids[i], rows[i] = idsOf(decoded(t, r, prompt, steps)), logitsOf(t, r)
 			if i == 0 {
 				inOneKernel(t, s)
 				t.Logf("%d sequences, %d layers: %d tokens a launch", f.batch, f.layers, r.persistent.kernel.Tokens(gpt2.Sampling{}))

@@ -29,9 +29,7 @@ func after(t testing.TB, s *gpt2.Session, text []int32) *Runner {
 // prompted evaluates a prompt, and returns the token after it and its logits.
 func prompted(t testing.TB, r *Runner, prompt []int32) (gpt2.Token, []float32) {
 	t.Helper()
-	token := decoded(t, r, prompt, 0)[0]
-	logits := make([]float32, r.model.Config.Vocab)
-	must(t, r.Read(gpt2.BufLogits, 0, logits))
+	token, logits := decoded(t, r, prompt, 0)[0], logitsOf(t, r)
 	if want := r.backend.mode == Persistent || r.backend.singleSteps; r.last.logitsOnly != want || r.last.plan.Pass.Tokens != len(prompt) {
 		t.Fatalf("a prompt of %d rows ran in the decode kernel: %v; refused %q", len(prompt), r.last.logitsOnly, r.persistent.refused)
 	}

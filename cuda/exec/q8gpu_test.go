@@ -54,21 +54,13 @@ func TestQ8OnGPU(t *testing.T) {
 			for _, past := range []int{3, 17, 370} {
 				const n = 19
 				prompt := randomIDs(rng, past*batch, V)
-				run := func(s *gpt2.Session) (ids []int32, logits []float32) {
-					must(t, s.Reset())
-					r := s.Runner().(*Runner)
-					ids = idsOf(decoded(t, r, prompt, n))
-					logits = make([]float32, batch*V)
-					must(t, r.Read(gpt2.BufLogits, 0, logits))
-					return ids, logits
-				}
 				what := fmt.Sprintf("%s, %d sequences after %d tokens", f.spec, batch, past)
-				ids, got := run(fast)
+				tokens, got := ran(t, fast, prompt, n)
 				inOneKernel(t, fast)
-				_, twin := run(singly)
+				_, twin := ran(t, singly, prompt, n)
 				sameBits(t, what+", single steps", twin, got)
 				for how, s := range map[string]*gpt2.Session{"bfloat16": same, "mode graph": slow} {
-					if other, want := run(s); slices.Equal(ids, other) {
+					if other, want := ran(t, s, prompt, n); slices.Equal(idsOf(tokens), idsOf(other)) {
 						closeTo(t, what+", "+how, got, want, bounds[weights.BF16])
 						compared[how]++
 					}

@@ -297,33 +297,30 @@ func parseTokenizer(d *folder, data []byte, cfg *config) (*Tokenizer, error) {
 	if file.Version != nil && *file.Version != "1.0" {
 		return nil, fmt.Errorf("version is %q; only 1.0 is supported", *file.Version)
 	}
-	normalizers, err := read("normalizer", file.Normalizer, "normalizers", normalizers)
+	normalizers, err := read("normalizer", file.Normalizer, "normalizers", normalizers, nil)
 	if err != nil {
 		return nil, err
 	}
-	pre, err := flatten(file.PreTokenizer, "pretokenizers")
-	if err != nil {
-		return nil, fmt.Errorf("pre_tokenizer: %w", err)
-	}
-	if cfg.PrefixSpace != nil {
-		for _, p := range pre {
-			if p.kind == "ByteLevel" {
-				p.fields["add_prefix_space"] = strconv.AppendBool(nil, *cfg.PrefixSpace)
-			}
+	splitters, err := read("pre_tokenizer", file.PreTokenizer, "pretokenizers", splitters, func(p *part) {
+		if p.kind == "ByteLevel" && cfg.PrefixSpace != nil {
+			p.fields["add_prefix_space"] = strconv.AppendBool(nil, *cfg.PrefixSpace)
 		}
-	}
-	splitters, err := readParts("pre_tokenizer", pre, splitters)
+	})
 	if err != nil {
 		return nil, err
 	}
-	decoders, err := read("decoder", file.Decoder, "decoders", undos)
+	decoders, err := read("decoder", file.Decoder, "decoders", undos, nil)
 	if err != nil {
 		return nil, err
 	}
-	model, err := readModel(file.Model)
+	one, err := read("model", file.Model, "", models, func(p *part) { p.kind = cmp.Or(p.kind, "BPE") })
+	if err == nil && len(one) != 1 {
+		err = errors.New("no model")
+	}
 	if err != nil {
 		return nil, err
 	}
+	model := one[0]
 	added, err := addedTokens(d, model.ids, file.Added, cfg)
 	if err != nil {
 		return nil, err
@@ -334,23 +331,6 @@ func parseTokenizer(d *folder, data []byte, cfg *config) (*Tokenizer, error) {
 		return nil, err
 	}
 	return t, t.frame(file.PostProcessor)
-}
-
-// readModel reads the model of a tokenizer.json; one without a type is a BPE.
-func readModel(raw json.RawMessage) (*modelFile, error) {
-	parts, err := flatten(raw, "")
-	if err == nil && len(parts) != 1 {
-		err = errors.New("no model")
-	}
-	if err != nil {
-		return nil, err
-	}
-	parts[0].kind = cmp.Or(parts[0].kind, "BPE")
-	models, err := readParts("model", parts, models)
-	if err != nil {
-		return nil, err
-	}
-	return models[0], nil
 }
 
 // loadVocabMerges reads vocab.json and merges.txt, under either of their names.

@@ -80,18 +80,19 @@ func flatten(raw json.RawMessage, list string) ([]*part, error) {
 	return parts, p.err
 }
 
-// read makes what the parts of raw stand for by rows, one for each type. where names the parts in errors.
-func read[T any](where string, raw json.RawMessage, list string, rows map[string]func(*part) T) ([]T, error) {
+// read makes what the parts of raw stand for by rows, one for each type. where names the parts in errors. If edit is not
+// nil, it is called with each before.
+func read[T any](where string, raw json.RawMessage, list string, rows map[string]func(*part) T, edit func(*part)) ([]T,
+	error) {
 	parts, err := flatten(raw, list)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", where, err)
 	}
-	return readParts(where, parts, rows)
-}
-
-func readParts[T any](where string, parts []*part, rows map[string]func(*part) T) ([]T, error) {
 	values := make([]T, 0, len(parts))
 	for _, p := range parts {
+		if edit != nil {
+			edit(p)
+		}
 		row := rows[p.kind]
 		if row == nil {
 			return nil, fmt.Errorf("%s is %.40q, which is not supported; supported are %s", where, p.kind,

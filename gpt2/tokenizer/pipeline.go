@@ -88,7 +88,7 @@ func pairFrame(p *part) frame {
 
 // frame sets what goes before and after a text: the later post-processor goes around the earlier.
 func (t *Tokenizer) frame(raw json.RawMessage) error {
-	list, err := read("post_processor", raw, "processors", frames)
+	list, err := read("post_processor", raw, "processors", frames, nil)
 	for _, f := range list {
 		t.before, t.after = append(f.before, t.before...), append(t.after, f.after...)
 	}

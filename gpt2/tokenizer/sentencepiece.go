@@ -86,18 +86,14 @@ func last[T any](m message, n protowire.Number, other T) T {
 
 // parseSPM reads a model. Values that it does not have are the defaults of the format.
 func parseSPM(data []byte) (*spm, error) {
-	m, err := parseMessage(data)
-	if err != nil {
-		return nil, err
+	var err error // the first
+	parse := func(data []byte) message {
+		m, failed := parseMessage(data)
+		err = cmp.Or(err, failed)
+		return m
 	}
-	trainer, err := parseMessage(last(m, 2, []byte(nil)))
-	if err != nil {
-		return nil, err
-	}
-	rules, err := parseMessage(last(m, 3, []byte(nil)))
-	if err != nil {
-		return nil, err
-	}
+	m := parse(data)
+	trainer, rules := parse(last(m, 2, []byte(nil))), parse(last(m, 3, []byte(nil)))
 	s := &spm{kind: last(trainer, 3, uint64(1)), fallback: last(trainer, 35, uint64(0)) != 0,
 		charsmap: string(last(rules, 2, []byte(nil))), prefix: last(rules, 3, uint64(1)) != 0,
 		extra: last(rules, 4, uint64(1)) != 0, escape: last(rules, 5, uint64(1)) != 0}
@@ -106,14 +102,13 @@ func parseSPM(data []byte) (*spm, error) {
 	}
 	for _, value := range m[1] {
 		raw, _ := value.([]byte)
-		p, err := parseMessage(raw)
-		if err != nil {
-			return nil, err
-		}
+		p := parse(raw)
 		score := math.Float32frombits(last(p, 2, uint32(0)))
 		s.pieces = append(s.pieces, spmPiece{string(last(p, 1, []byte(nil))), float64(score), last(p, 3, uint64(spmNormal))})
 	}
 	switch {
+	case err != nil:
+		return nil, err
 	case len(s.pieces) == 0 || len(s.pieces) >= maxVocab:
 		return nil, fmt.Errorf("it has %d pieces", len(s.pieces))
 	case s.kind != 1 && s.kind != 2:

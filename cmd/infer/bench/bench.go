@@ -114,10 +114,6 @@ func (b *benchFlags) run(c *cobra.Command, m *cli.ModelFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	plan, err := s.Plan(phase)
-	if err != nil {
-		return err
-	}
 	isGPU := o.Backend.Describe().GPU
 	if b.record != "" {
 		if d := o.Backend.Describe(); b.record != d.Recorder {
@@ -133,6 +129,7 @@ func (b *benchFlags) run(c *cobra.Command, m *cli.ModelFlags) (err error) {
 	if err != nil {
 		return err
 	}
+	plan := s.Runner().Plan(phase)
 	sizes := o.Backend.Sizes(o.Model)
 	var stages bytes.Buffer
 	cost, work := plan.Cost(past), plan.Work(past, sizes)

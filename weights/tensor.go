@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"math/bits"
 	"os"
-	"slices"
 	"sync"
 	"unsafe"
 )
@@ -31,20 +30,17 @@ type Tensor struct {
 type ReadFunc func(dst []float32, off int) error
 
 // NewTensor returns a tensor of type F32 whose elements are computed by read, each time they are read. It returns an
-// error if a dimension of shape is negative, or if shape has more elements than an int can count.
+// error if shape has more elements than an int can count, as one with a negative dimension has.
 func NewTensor(name string, shape []int, read ReadFunc) (Tensor, error) {
 	t := Tensor{Name: name, DType: F32, read: read}
-	if slices.ContainsFunc(shape, func(dim int) bool { return dim < 0 }) {
-		return Tensor{}, t.problem("shape %s has a negative dimension", shapeString(shape))
-	}
 	if !setShape(&t, shape) {
 		return Tensor{}, t.problem("shape %s has too many elements", shapeString(shape))
 	}
 	return t, nil
 }
 
-// setShape sets the shape of a tensor, whose dimensions are not negative, and the number of its elements. It is false
-// if these are more than maxElements.
+// setShape sets the shape of a tensor and the number of its elements. It is false if these are more than maxElements, as
+// of a negative dimension.
 func setShape[T int | uint64](t *Tensor, shape []T) bool {
 	n := uint64(1)
 	t.Shape = make([]int, len(shape))
@@ -166,9 +162,6 @@ func (t Tensor) Float32() (Tensor, error) {
 
 // checkRange returns an error unless [off, off+n) lies in [0, all).
 func (t Tensor) checkRange(off, n, all int64) error {
-	if t.file == nil && t.read == nil {
-		return t.problem("it has no elements to read: tensors are made by opening a checkpoint, or by NewTensor")
-	}
 	if off < 0 || off > all || n > all-off {
 		return t.problem("cannot read %d from offset %d of %d", n, off, all)
 	}

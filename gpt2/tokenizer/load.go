@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -267,17 +266,6 @@ func (c *config) special() []addedToken {
 		}
 	}
 	return tokens
-}
-
-// roles returns the content of the tokens that have a role, by the name that files give the role.
-func (c *config) roles() map[string]string {
-	roles := make(map[string]string)
-	for i, tok := range c.tokens() {
-		if tok.Content != "" {
-			roles[roleNames[i]] = tok.Content
-		}
-	}
-	return roles
 }
 
 // parseTokenizer reads a tokenizer.json and what lies beside it.
@@ -602,13 +590,14 @@ func (t *Tokenizer) setRoles(vocab map[string]int32, cfg *config) {
 			t.eot = tok.ID
 		}
 	}
-	t.roles = cfg.roles()
-	if strings.HasPrefix("GPT2TokenizerFast", cfg.Class) && t.eot >= 0 && eos == EndOfText { // its defaults
-		for i, role := range gpt2Roles {
-			if t.roles[role] == "" && !cfg.tokens()[i].named {
-				t.roles[role] = EndOfText
-			}
+	t.roles = make(map[string]string)
+	gpt2Class := strings.HasPrefix("GPT2TokenizerFast", cfg.Class) && t.eot >= 0 && eos == EndOfText
+	for i, tok := range cfg.tokens() {
+		if gpt2Class && i < len(gpt2Roles) && tok.Content == "" && !tok.named { // its defaults
+			tok.Content = EndOfText
+		}
+		if added[tok.Content] { // naming another token would make it one
+			t.roles[roleNames[i]] = tok.Content
 		}
 	}
-	maps.DeleteFunc(t.roles, func(_, content string) bool { return !added[content] }) // naming it would make it one
 }

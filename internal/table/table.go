@@ -69,11 +69,7 @@ func Float(v float64, decimals int) Cell {
 
 // Rate has about three digits in tables.
 func Rate(v float64) Cell {
-	decimals := 3
-	for limit := 10.0; decimals > 0 && v >= limit; limit *= 10 {
-		decimals--
-	}
-	return Float(v, decimals)
+	return Float(v, min(3, humanize.Decimals(v, 4)))
 }
 
 // SI is a number with a decimal prefix in tables: 1.78 M.

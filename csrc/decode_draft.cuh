@@ -70,7 +70,10 @@ template <typename Shared> __device__ void draft(const Params &p, Shared &sh, in
       const int i = begin - lane;
       if (i < LEAST_MATCH || text[i - 1] != last || text[i - 2] != before) continue;
       int match = LEAST_MATCH;
-      while (match < MOST_MATCH && match < i && text[i - 1 - match] == text[end - 1 - match]) match++;
+      bool same = true;
+#pragma unroll
+      for (int k = LEAST_MATCH; k < MOST_MATCH; k++)  // all at once: the next pass waits for this
+        same &= (k < i) & (text[max(i - 1 - k, 0)] == text[max(end - 1 - k, 0)]), match += same;
       best = max(best, (unsigned)(match << 16 | i));
     }
     best = __reduce_max_sync(~0u, best);

@@ -83,9 +83,12 @@ struct Traits {
   // Of such a tile: bytes of a row, and from one to the next, against bank conflicts.
   static constexpr int CHUNK_BYTES = LONG_BYTES / CHUNKS;
   static constexpr int CHUNK_PITCH = CHUNK_BYTES + (Q8 ? (160 - CHUNK_BYTES % 128) % 128 : 64);
-  // Blocks of 4C inputs that a warp has in registers before x arrives; fewer where registers would spill.
-  static constexpr int LESS = NB != 2 ? 0 : VERIFY ? 6 : SAMPLES ? 4 : 0;
-  static constexpr int KEEP = BATCHED && NB > 1 ? 2 : WIDE ? NB : LB - LESS;
+  // Blocks of 4C inputs that a warp has in registers before x arrives, in steps of so many rows; fewer where registers
+  // would spill.
+  __host__ __device__ static constexpr int keep(int rows) {
+    const int less = NB != 2 ? 0 : rows > 1 ? (SAMPLES ? 6 : 4) : VERIFY ? 7 : SAMPLES ? 4 : 0;
+    return BATCHED && NB > 1 ? 2 : WIDE ? NB : LB - less;
+  }
   static constexpr int AT_ONCE = WIDE && BATCHED ? 2 : GROUP;  // sequences of which it has packets in registers at once
   static constexpr int FRAGMENTS = WIDE && BATCHED ? 1 : 2;    // of 16 rows that a warp has in registers
   static constexpr int CHUNK = KEYS * (WARPS - 1);  // keys that are copied at once, if there are several sequences
@@ -280,7 +283,7 @@ __device__ __forceinline__ void finish_rows(const Params &p, Shared<Traits> &sh,
                                             int from, int left, int rows, uint32_t epoch, Wait wait) {
   constexpr int EACH = 6;
   const int lane = threadIdx.x % 32, r = lane % 4, o = min(lane / 4, EACH - 1), out = s.out, act = s.act;
-  const bool residual = out == GS_PERSISTENT_RESIDUAL;
+  const bool residual = out == GS_PERSISTENT_RESIDUAL, norm = s.gain != nullptr;
   const Shape &shape = residual ? p.x : out == GS_PERSISTENT_QKV ? p.a : p.h;
   char *const to = (residual                   ? p.residual
                     : out == GS_PERSISTENT_QKV ? p.qkv
@@ -294,19 +297,19 @@ __device__ __forceinline__ void finish_rows(const Params &p, Shared<Traits> &sh,
 #pragma unroll
     for (int m = 0; m < 2; m++) {
       const int row = s.row + from + min((group + m) * EACH + o, left - 1);
-      sums[m] = s.gain ? s.sums[row] : 0.0f, bias[m] = s.bias ? s.bias[row] : 0.0f;
+      sums[m] = norm ? s.sums[row] : 0.0f, bias[m] = s.bias ? s.bias[row] : 0.0f;
     }
+    const int each = residual ? 3 : EACH, packets = min(2, (left - group * EACH + each - 1) / each);
+    const uint32_t part = shared_address(&sh.part[buffer][0][r][group * EACH + o]);
     if (!waited) wait();
     waited = true;
     LayerNormStats of = {0, 1};
-    if (s.gain) of = sh.norm[r];
-    auto sum = [&](int m) {
-      const uint32_t part = shared_address(&sh.part[buffer][0][r][(group + m) * EACH + o]);
-      return sum_of_parts<Traits::WARPS>(
-          [&](int w) { return __uint_as_float(load_shared32(part + w * (int)sizeof(sh.part[0][0]))); });
-    };
-    y[0] = sum(0);
-    if (!residual) y[1] = sum(1);
+    if (norm) of = sh.norm[r];
+#pragma unroll
+    for (int m = 0; m < 2; m++)  // of the residual stream there is one, but the other one is there as soon
+      y[m] = sum_of_parts<Traits::WARPS>([&](int w) {
+        return __uint_as_float(load_shared32(part + m * EACH * 4 + w * (int)sizeof(sh.part[0][0])));
+      });
 #pragma unroll
     for (int m = 0; m < 2; m++) y[m] = apply_layernorm(y[m], of, sums[m], bias[m]);
     if (act) {
@@ -315,17 +318,14 @@ __device__ __forceinline__ void finish_rows(const Params &p, Shared<Traits> &sh,
     }
     delay();
     uint32_t u[3];
-    int packets;
     if (residual) {
       float &own = sh.own[r][min(group * EACH + o, 15)];
       const float x = y[0] + own;
       __syncwarp();
       own = x;
-      packets = min(2, (left - group * EACH + 2) / 3);
 #pragma unroll
       for (int k = 0; k < 3; k++) u[k] = __float_as_uint(__shfl_sync(~0u, x, (lane / 4 % 2 * 3 + k) * 4 + r));
     } else {
-      packets = min(2, (left - group * EACH + EACH - 1) / EACH);
 #pragma unroll
       for (int m = 0; m < 2; m++) {
         const uint32_t pair = pack2(y[m], __shfl_xor_sync(~0u, y[m], 4));  // of an even output and the next one
@@ -364,45 +364,70 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
 #pragma unroll 1
       do {
         barrier_sync<Traits>(FULL + buffer);
-        if (f < (VERIFY ? rows : 1)) {
-          float most[MINE], sum[MINE];
-          uint32_t pair[MINE];
+        if constexpr (VERIFY) {
+          // Half a warp has a row, a lane four dimensions.
+          const int l = lane % 16, j = 2 * f + lane / 16;
+          static_assert(2 * FINISH >= ROWS && ATTENDED <= 16, "a half for each row, a lane for each packet");
+          if (2 * f < rows) {
+            float most = -INFINITY, sum = 0, y[4] = {};
 #pragma unroll
-          for (int m = 0; m < MINE; m++) {
-            auto out = [&](int w) { return out_of(sh, work, buffer, w, min(f + m * FINISH, ROWS - 1)); };
-            most[m] = -INFINITY, sum[m] = 0;
-#pragma unroll
-            for (int w = 0; w < WARPS; w++) most[m] = fmaxf(most[m], out(w)[HEAD]);
-            float y0 = 0, y1 = 0;  // two dimensions of the lane
+            for (int w = 0; w < WARPS; w++) most = fmaxf(most, out_of(sh, work, buffer, w, j)[HEAD]);
 #pragma unroll
             for (int w = 0; w < WARPS; w++) {
-              const float2 of = *reinterpret_cast<const float2 *>(out(w) + HEAD);
-              const float by = exp2_fast(of.x - most[m]);
-              const float2 v = *reinterpret_cast<const float2 *>(out(w) + 2 * lane);
-              y0 = fmaf(by, v.x, y0), y1 = fmaf(by, v.y, y1), sum[m] = fmaf(by, of.y, sum[m]);
+              const float *const out = out_of(sh, work, buffer, w, j);
+              const float2 of = *reinterpret_cast<const float2 *>(out + HEAD);
+              const float4 v = *reinterpret_cast<const float4 *>(out + 4 * l);
+              const float by = exp2_fast(of.x - most);
+              y[0] = fmaf(by, v.x, y[0]), y[1] = fmaf(by, v.y, y[1]);
+              y[2] = fmaf(by, v.z, y[2]), y[3] = fmaf(by, v.w, y[3]);
+              sum = fmaf(by, of.y, sum);
             }
-            const float over = sum[m] > 0 ? reciprocal(sum[m]) : 0.0f;  // a split may have no keys
-            pair[m] = pack2(y0 * over, y1 * over);
+            const float over = sum > 0 ? reciprocal(sum) : 0.0f;  // a split may have no keys
+            const uint32_t pair[2] = {pack2(y[0] * over, y[1] * over), pack2(y[2] * over, y[3] * over)};
+            delay();
+            uint32_t u[3];
+#pragma unroll
+            for (int k = 0; k < 3; k++) {
+              const int from = 3 * l + k;  // of all pairs; the last packets have others too
+              const uint32_t even = __shfl_sync(~0u, pair[0], from / 2 % 16, 16),
+                             odd = __shfl_sync(~0u, pair[1], from / 2 % 16, 16);
+              u[k] = from % 2 ? odd : even;
+            }
+            if (l == ATTENDED - 1) u[0] = __float_as_uint(most), u[1] = __float_as_uint(sum), u[2] = 0;
+            if (l < ATTENDED && j < rows)
+              store_packet(p.attended + (size_t)j * p.row_o +
+                               (size_t)((s.row * SPLITS + s.split) * ATTENDED_STRIDE + l) * 16,
+                           u[0], u[1], u[2], epoch);
           }
+        } else if (f == 0) {
+          float most = -INFINITY, sum = 0;
+          auto out = [&](int w) { return out_of(sh, work, buffer, w, 0); };
+#pragma unroll
+          for (int w = 0; w < WARPS; w++) most = fmaxf(most, out(w)[HEAD]);
+          float y0 = 0, y1 = 0;  // two dimensions of the lane
+#pragma unroll
+          for (int w = 0; w < WARPS; w++) {
+            const float2 of = *reinterpret_cast<const float2 *>(out(w) + HEAD);
+            const float by = exp2_fast(of.x - most);
+            const float2 v = *reinterpret_cast<const float2 *>(out(w) + 2 * lane);
+            y0 = fmaf(by, v.x, y0), y1 = fmaf(by, v.y, y1), sum = fmaf(by, of.y, sum);
+          }
+          const float over = sum > 0 ? reciprocal(sum) : 0.0f;  // a split may have no keys
+          const uint32_t pair = pack2(y0 * over, y1 * over);
           delay();
           const int from = 3 * min(lane, ATTENDED - 2);
-#pragma unroll
-          for (int m = 0; m < MINE; m++) {
-            const int j = f + m * FINISH;
-            if (VERIFY && j >= rows) break;
-            const uint32_t u0 = __shfl_sync(~0u, pair[m], from), u1 = __shfl_sync(~0u, pair[m], min(from + 1, 31)),
-                           u2 = __shfl_sync(~0u, pair[m], min(from + 2, 31));
-            const Item item = BATCHED ? item_of(n, i, p.NH, p.splits) : Item{VERIFY ? j : 0, s.row, s.split};
-            char *const to = p.attended + (size_t)item.row * p.row_o +
-                             (size_t)(item.head * (BATCHED ? p.splits : SPLITS) + item.split) * ATTENDED_STRIDE * 16;
-            if (lane < ATTENDED - 1) store_packet(to + lane * 16, u0, u1, u2, epoch);
-            else if (lane == ATTENDED - 1)
-              store_packet(to + lane * 16, __float_as_uint(most[m]), __float_as_uint(sum[m]), 0, epoch);
-          }
-          if (f == 0) {
-            stamp<Traits>(p, pass, i, GS_PERSISTENT_PUBLISHED);
-            stamp_arrived<Traits>(p, sh, pass, i, buffer);
-          }
+          const uint32_t u0 = __shfl_sync(~0u, pair, from), u1 = __shfl_sync(~0u, pair, min(from + 1, 31)),
+                         u2 = __shfl_sync(~0u, pair, min(from + 2, 31));
+          const Item item = BATCHED ? item_of(n, i, p.NH, p.splits) : Item{0, s.row, s.split};
+          char *const to = p.attended + (size_t)item.row * p.row_o +
+                           (size_t)(item.head * (BATCHED ? p.splits : SPLITS) + item.split) * ATTENDED_STRIDE * 16;
+          if (lane < ATTENDED - 1) store_packet(to + lane * 16, u0, u1, u2, epoch);
+          else if (lane == ATTENDED - 1)
+            store_packet(to + lane * 16, __float_as_uint(most), __float_as_uint(sum), 0, epoch);
+        }
+        if (f == 0) {
+          stamp<Traits>(p, pass, i, GS_PERSISTENT_PUBLISHED);
+          stamp_arrived<Traits>(p, sh, pass, i, buffer);
         }
         barrier_arrive<Traits>(FREE + buffer);
         buffer ^= 1;
@@ -431,12 +456,16 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
           if (!BATCHED && norm && rest == s.rows) {
             barrier_sync<Traits>(SUMMED);
             if constexpr (VERIFY) {
+              LayerNormStats of[MINE];
 #pragma unroll
               for (int m = 0; m < MINE; m++) {
                 const int j = min(f + m * FINISH, ROWS - 1);
-                const LayerNormStats of = layernorm_of_lanes<WARPS>(sh.lanes + j * WARPS, sh.about[j], over_c, p.eps);
-                if (f + m * FINISH == j) sh.norm[j] = of;
+                of[m] = layernorm_of_lanes<WARPS>(sh.lanes + j * WARPS, sh.about[j], over_c, p.eps);
               }
+              // Stored after both are computed, which waits for the loads of both at once.
+#pragma unroll
+              for (int m = 0; m < MINE; m++)
+                if (f + m * FINISH < ROWS) sh.norm[f + m * FINISH] = of[m];
             } else if (f == 0) {
               one = layernorm_of_lanes<WARPS>(sh.lanes, sh.about[0], over_c, p.eps);
             }
@@ -606,29 +635,18 @@ __device__ inline void read_residual(const Params &p, Shared<Traits> &sh, const 
 #pragma unroll
     for (int first = 0; first < GROUP; first += AT_ONCE) {
       const char *const from = packets_of(p.residual, group + first, p.row_x);
-      uint4 u[AT_ONCE][XU];
-      bool wait;
-      unsigned polls = 0;
-#pragma unroll 1
-      do {
-        wait = false;
+      uint4 u[AT_ONCE * XU];
+      uint32_t wanted = 0;
 #pragma unroll
-        for (int j = 0; j < AT_ONCE; j++)
+      for (int n = 0; n < AT_ONCE * XU; n++) wanted |= (uint32_t)(px[n % XU] && first + n / XU < rows) << n;
+      read_packets(p.header, sh, u, wanted, need, step, [&](int n) {
+        return from + (unsigned)(n / XU * p.row_x + packet_of(px[n % XU]) * 16);
+      });
 #pragma unroll
-          for (int n = 0; n < XU; n++)
-            u[j][n] = load_packet_if(px[n] && first + j < rows, from + (unsigned)(j * p.row_x + packet_of(px[n]) * 16));
-#pragma unroll
-        for (int j = 0; j < AT_ONCE; j++)
-#pragma unroll
-          for (int n = 0; n < XU; n++) wait |= px[n] && first + j < rows && u[j][n].w != need;
-      } while (wait && !stops_waiting(p.header, sh, polls, step));
-#pragma unroll
-      for (int j = 0; j < AT_ONCE; j++)
-#pragma unroll
-        for (int n = 0; n < XU; n++) {
-          float *const to = v[first + j][n];
-          to[0] = __uint_as_float(u[j][n].x), to[1] = __uint_as_float(u[j][n].y), to[2] = __uint_as_float(u[j][n].z);
-        }
+      for (int n = 0; n < AT_ONCE * XU; n++) {
+        float *const to = v[first + n / XU][n % XU];
+        to[0] = __uint_as_float(u[n].x), to[1] = __uint_as_float(u[n].y), to[2] = __uint_as_float(u[n].z);
+      }
     }
   }
 #pragma unroll
@@ -706,36 +724,27 @@ __device__ inline void read_attended(const Params &p, Shared<Traits> &sh, const 
                            ((size_t)((head + lane / 2 % HEADS) * splits + split) * ATTENDED_STRIDE + ATTENDED - 1) * 16;
 #pragma unroll 1
   do wait = asks && load_packet(last).w != need;
-  while (wait && !stops_waiting(p.header, sh, polls, step));
-  __syncwarp();
+  while (keeps_polling(p.header, sh, wait, polls, step));
   const bool reads = packet < ATTENDED && half < splits;
   constexpr int AT_ONCE = Traits::AT_ONCE;
 #pragma unroll
   for (int first = 0; first < GROUP; first += AT_ONCE) {
-    uint4 u[AT_ONCE][HEADS];
-#pragma unroll 1
-    do {
-      wait = false;
+    uint4 u[AT_ONCE * HEADS];
+    uint32_t wanted = 0;
 #pragma unroll
-      for (int j = 0; j < AT_ONCE; j++)
-#pragma unroll
-        for (int n = 0; n < HEADS; n++)
-          u[j][n] = load_packet_if(
-              reads && first + j < rows,
-              attended +
-                  (unsigned)((first + j) * p.row_o + (((head + n) * splits + half) * ATTENDED_STRIDE + packet) * 16));
-#pragma unroll
-      for (int j = 0; j < AT_ONCE; j++)
-#pragma unroll
-        for (int n = 0; n < HEADS; n++) wait |= reads && first + j < rows && u[j][n].w != need;
-    } while (wait && !stops_waiting(p.header, sh, polls, step));
+    for (int n = 0; n < AT_ONCE * HEADS; n++) wanted |= (uint32_t)(reads && first + n / HEADS < rows) << n;
+    read_packets(p.header, sh, u, wanted, need, step, [&](int n) {
+      return attended + (unsigned)((first + n / HEADS) * p.row_o +
+                                   (((head + n % HEADS) * splits + half) * ATTENDED_STRIDE + packet) * 16);
+    });
     __syncwarp();
 #pragma unroll
     for (int j = 0; j < AT_ONCE; j++) {
       if (first + j >= rows) break;
 #pragma unroll
       for (int n = 0; n < HEADS; n++) {
-        uint32_t w[3] = {u[j][n].x, u[j][n].y, u[j][n].z};
+        const uint4 &of = u[j * HEADS + n];
+        uint32_t w[3] = {of.x, of.y, of.z};
         if (splits > 1) {
           const float m = __uint_as_float(__shfl_sync(~0u, w[0], ATTENDED - 1, 16));
           float f = __uint_as_float(__shfl_sync(~0u, w[1], ATTENDED - 1, 16));
@@ -764,6 +773,7 @@ __device__ inline void read_attended(const Params &p, Shared<Traits> &sh, const 
 struct Progress {
   uint32_t need;          // the epoch of what the next step reads
   unsigned tile, buffer;  // how many tiles were taken, modulo 2 TILES; of the barriers
+  bool freed;             // in kernels that verify: barrier FREE of the buffer was waited for
 };
 
 // The steps of a span, of ROWS rows at most or of sequences.
@@ -783,6 +793,10 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
   unsigned &tile = progress.tile, &buffer = progress.buffer;
   static_assert((TILES & (TILES - 1)) == 0, "a power of 2");
   auto next = [&] { tile = (tile + 1) % (2 * TILES); };
+  auto wait_free = [&] {
+    if (!Traits::VERIFY || !progress.freed) barrier_sync<Traits>(FREE + buffer);
+    progress.freed = false;
+  };
   const int B = BATCHED ? p.B : 1;
   // Stores the values of a packet. It begins at an even one, so that pairs are words.
   auto put = [&](uint32_t at, const uint4 &u, uint16_t *to) {
@@ -848,8 +862,11 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         };
         // 384 wide models are slower with it; of 8-bit weights and rows registers would spill.
         constexpr bool EARLY = !BATCHED && NB > 1 && !(Traits::Q8 && VERIFY);
+        constexpr bool LATE = EARLY && VERIFY;  // of rows these loads delay the warps that finish the product before
+        if (LATE) barrier_sync<Traits>(FREE + (buffer ^ 1));
         if (EARLY && !launch && begin < have) load(begin);
-        barrier_sync<Traits>(FREE + buffer);
+        wait_free();
+        progress.freed = LATE;
         float most = -1e30f, sum = 0, y0[ROWS] = {}, y1[ROWS] = {};  // most and sum of row lane % ROWS
         uint4 q0 = {}, q1 = {};
         // The first warp waits for q even if it has no keys: a block that did not would write its next output before
@@ -859,71 +876,40 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
           if constexpr (VERIFY) {
             // q of the lane's row, and in the last warp the new key and value.
             const int r = lane % 4;
-            uint32_t at[3][2];
-            uint4 u[3][2] = {};
-            bool wait;
-            unsigned polls = 0;
+            uint32_t at[6], wanted = 0;
 #pragma unroll
-            for (int part = 0; part < 3; part++)
-#pragma unroll
-              for (int n = 0; n < 2; n++)
-                at[part][n] = (part == 0 || launch) && r < many ? work.slice_q[part][head][8 * n + lane / 4] : 0;
-#pragma unroll 1
-            do {
-              wait = false;
-#pragma unroll
-              for (int part = 0; part < 3; part++)
-#pragma unroll
-                for (int n = 0; n < 2; n++)
-                  load_packet_to(u[part][n], at[part][n] && u[part][n].w != need,
-                                 qkv + (unsigned)(packet_of(at[part][n]) * 4 + r) * 16);
-#pragma unroll
-              for (int part = 0; part < 3; part++)
-#pragma unroll
-                for (int n = 0; n < 2; n++) wait |= at[part][n] && u[part][n].w != need;
-            } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
-            note_arrived<Traits>(sh, warp, buffer);
+            for (int n = 0; n < 6; n++) {
+              at[n] = (n < 2 || launch) && r < many ? work.slice_q[n / 2][head][n % 2 * 8 + lane / 4] : 0;
+              wanted |= (uint32_t)(at[n] != 0) << n;
+            }
             uint16_t *const to[3] = {xs + r * Traits::QROW, reinterpret_cast<uint16_t *>(tail_k + (place() + r) * HEAD),
                                      reinterpret_cast<uint16_t *>(tail_v + (place() + r) * HEAD)};
-#pragma unroll
-            for (int part = 0; part < 3; part++)
-#pragma unroll
-              for (int n = 0; n < 2; n++) put(at[part][n], u[part][n], to[part]);
+            take_packets<6>(
+                p.header, sh, wanted, need, i,
+                [&](int n) { return qkv + (unsigned)(packet_of(at[n]) * 4 + r) * 16; },
+                [&](int n, const uint4 &u, bool arrived) { put(arrived ? at[n] : 0, u, to[n / 2]); });
           } else {
             // q, and in the last warp the new key (lanes 0 to 15) and value; of a prompt those of all rows up to its
             // own.
             const uint32_t pq = lane < 16 ? work.slice_q[0][head][lane] : 0,
                            pn = launch ? work.slice_q[1 + lane / 16][head][lane % 16] : 0;
             constexpr int KEY_ROWS = Traits::PROMPT_ROWS;
-            uint4 u = {}, w[KEY_ROWS] = {};
-            bool wait;
-            unsigned polls = 0;
-#pragma unroll 1
-            do {
-              load_packet_to(u, pq && (BATCHED || u.w != need), qkv + (size_t)packet_of(pq) * 16);
-              if constexpr (Traits::PROMPT) {
-#pragma unroll
-                for (int r = 0; r < KEY_ROWS; r++)
-                  w[r] = load_packet_if(pn && r <= item.row, p.qkv + (unsigned)(r * p.row_a + packet_of(pn) * 16));
-                wait = pq && u.w != need;
-#pragma unroll
-                for (int r = 0; r < KEY_ROWS; r++) wait |= pn && r <= item.row && w[r].w != need;
-              } else {
-                load_packet_to(w[0], pn && w[0].w != need, qkv + (size_t)packet_of(pn) * 16);
-                wait = (pq && u.w != need) || (pn && w[0].w != need);
-              }
-            } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
-            note_arrived<Traits>(sh, warp, buffer);
-            put(pq, u, xs);
-            if constexpr (Traits::PROMPT) {
-#pragma unroll
-              for (int r = 0; r < KEY_ROWS; r++)
-                if (launch && r <= item.row)
-                  put(pn, w[r], reinterpret_cast<uint16_t *>((lane < 16 ? tail_k : tail_v) + r * HEAD));
-            } else {
-              if (launch) put(pn, w[0], reinterpret_cast<uint16_t *>((lane < 16 ? tail_k : tail_v) + place() * HEAD));
-            }
+            const int rows = Traits::PROMPT ? item.row + 1 : 1;
+            uint16_t *const tail = reinterpret_cast<uint16_t *>(lane < 16 ? tail_k : tail_v) +
+                                   (Traits::PROMPT ? 0 : place() * HEAD);
+            take_packets<1 + KEY_ROWS>(
+                p.header, sh, (pq != 0) | (pn ? (2u << rows) - 2 : 0), need, i,
+                [&](int n) {
+                  return n == 0 ? qkv + (size_t)packet_of(pq) * 16
+                                : (Traits::PROMPT ? p.qkv + (unsigned)((n - 1) * p.row_a) : qkv) +
+                                      (size_t)packet_of(pn) * 16;
+                },
+                [&](int n, const uint4 &u, bool arrived) {
+                  if (n == 0) put(arrived ? pq : 0, u, xs);
+                  else put(arrived ? pn : 0, u, tail + (n - 1) * HEAD);
+                });
           }
+          note_arrived<Traits>(sh, warp, buffer);
           __syncwarp();
           if (Traits::PROMPT && launch && item.row == p.B - 1) {  // which has them all
 #pragma unroll 1
@@ -1020,7 +1006,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
 
     if (s.in == GS_PERSISTENT_HIDDEN) {  // a product of 4C inputs, of at most 16 rows
       if (s.rows <= 0) continue;
-      constexpr int KEEP = Traits::KEEP;
+      constexpr int KEEP = Traits::keep(ROWS);
       constexpr bool BYTES = Traits::BYTES;
       uint4 a[KEEP], b[KEEP];
       Bytes<Traits, BYTES ? LB : 1> bytes;
@@ -1033,7 +1019,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
       // The ring may have no room for the last tiles before the first ones were used, which only is after x has
       // arrived: warps wait for each other first. Not if registers have all weights.
       constexpr bool SOON = Traits::WIDE && !BYTES;
-      if (SOON) barrier_sync<Traits>(FREE + buffer);
+      if (SOON) wait_free();
       const uint32_t begin = wait_first_tile<Traits>(p, sh, tile, i, [&] { return warp == 0; });
       const unsigned this_tile = tile % TILES;
       int side = Traits::CHUNKS > 1 ? warp % 2 : warp;
@@ -1068,7 +1054,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
       const int start = start_of<Traits>(s);
 #pragma unroll 1
       for (int group = start; group < B; group += GROUP) {
-        if (!SOON || group > start) barrier_sync<Traits>(FREE + buffer);
+        if (!SOON || group > start) wait_free();
         delay();
         constexpr int HP = VERIFY ? Traits::HP : HU;
         uint32_t ph[HP];
@@ -1081,31 +1067,19 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         for (int j = 0; j < GROUP; j += AT_ONCE) {
           const char *const from = BATCHED ? packets_of(p.hidden, group + j, p.row_h) : p.hidden + r * 16;
           const int rows = BATCHED ? B - group - j : rows_of<ROWS>(sh) - r;
-          uint4 u[AT_ONCE][HP] = {};
-          bool wait;
-          unsigned polls = 0;
+          uint32_t wanted = 0;
           if (BATCHED && rows <= 0) break;
-#pragma unroll 1
-          do {
-            wait = false;
 #pragma unroll
-            for (int m = 0; m < AT_ONCE; m++)
-#pragma unroll
-              for (int n = 0; n < HP; n++)
-                load_packet_to(
-                    u[m][n], ph[n] && m < rows && (BATCHED || u[m][n].w != need),
-                    from + (BATCHED ? (unsigned)(m * p.row_h) : 0) + (size_t)packet_of(ph[n]) * (VERIFY ? 64 : 16));
-#pragma unroll
-            for (int m = 0; m < AT_ONCE; m++)
-#pragma unroll
-              for (int n = 0; n < HP; n++) wait |= ph[n] && m < rows && u[m][n].w != need;
-          } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
-#pragma unroll
-          for (int m = 0; m < AT_ONCE; m++)
-            if (m < rows) {
-#pragma unroll
-              for (int n = 0; n < HP; n++) put(ph[n], u[m][n], xs + (j + m + r) * Traits::ROW);
-            }
+          for (int n = 0; n < AT_ONCE * HP; n++) wanted |= (uint32_t)(ph[n % HP] && n / HP < rows) << n;
+          take_packets<AT_ONCE * HP>(
+              p.header, sh, wanted, need, i,
+              [&](int n) {
+                return from + (BATCHED ? (unsigned)(n / HP * p.row_h) : 0) +
+                       (size_t)packet_of(ph[n % HP]) * (VERIFY ? 64 : 16);
+              },
+              [&](int n, const uint4 &u, bool arrived) {
+                put(arrived ? ph[n % HP] : 0, u, xs + (j + n / HP + r) * Traits::ROW);
+              });
         }
         if (group == start) note_arrived<Traits>(sh, warp, buffer);
         __syncwarp();
@@ -1276,7 +1250,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
 #pragma unroll
           for (int k = 0; k < NB; k++) arrange(a[m][k], b[m][k], p.zero);
       }
-      barrier_sync<Traits>(FREE + buffer);
+      wait_free();
       float v[XP][F32_PER_PACKET] = {}, about = 0;
       uint32_t sums_at = 0, about_at = 0;
       const int r = VERIFY ? lane % 4 : 0;  // the lane's row
@@ -1295,7 +1269,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
           // polls of all delay what they wait for.
 #pragma unroll 1
           do wait = load_packet(last).w != need;
-          while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
+          while (keeps_polling(p.header, sh, wait, polls, i));
           constexpr int skip = NB % 2 * HEAD / 2;  // parts of odd warps begin in the middle of a head
           if constexpr (VERIFY) {
             // Lanes 8 r to 8 r + 7 have the packets of all splits of a head of row r.
@@ -1304,27 +1278,16 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
             constexpr int U = (ATTENDED + 7) / 8;
 #pragma unroll 1
             for (int n = 0; n < HEADS; n++) {
-              uint4 u[U][SPLITS] = {};
-              auto lacks = [&](int m, int k) { return 8 * m + k8 < ATTENDED && row < many && u[m][k].w != need; };
+              uint4 u[U * SPLITS];
               const char *const from =
                   p.attended + (unsigned)(row * p.row_o + ((head + n) * SPLITS * ATTENDED_STRIDE + k8) * 16);
-#pragma unroll 1
-              do {
-                wait = false;
-#pragma unroll
-                for (int m = 0; m < U; m++)
-#pragma unroll
-                  for (int k = 0; k < SPLITS; k++)
-                    load_packet_to(u[m][k], lacks(m, k), from + (k * ATTENDED_STRIDE + 8 * m) * 16);
-#pragma unroll
-                for (int m = 0; m < U; m++)
-#pragma unroll
-                  for (int k = 0; k < SPLITS; k++) wait |= lacks(m, k);
-              } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
+              static_assert(U == 2 && SPLITS == 4, "the mask below");
+              read_packets(p.header, sh, u, row >= many ? 0 : 8 + k8 < ATTENDED ? 0xff : 0x0f, need, i,
+                                   [&](int m) { return from + (m % 4 * ATTENDED_STRIDE + m / 4 * 8) * 16; });
               float f[SPLITS], largest[SPLITS];
 #pragma unroll
               for (int k = 0; k < SPLITS; k++) {
-                const uint4 &of = u[(ATTENDED - 1) / 8][k];
+                const uint4 &of = u[(ATTENDED - 1) / 8 * SPLITS + k];
                 largest[k] = __uint_as_float(__shfl_sync(~0u, of.x, (ATTENDED - 1) % 8, 8));
                 f[k] = __uint_as_float(__shfl_sync(~0u, of.y, (ATTENDED - 1) % 8, 8));
               }
@@ -1336,7 +1299,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
               for (int k = 0; k < SPLITS; k++) f[k] *= over;
 #pragma unroll
               for (int m = 0; m < U; m++) {
-                const uint4(&w)[SPLITS] = u[m];
+                const uint4 *const w = u + m * SPLITS;
                 const int packet = 8 * m + k8, at = n * HEAD + BF16_PER_PACKET * packet - (warp % 2 ? skip : 0);
                 // The compiler would contract it as it likes.
                 auto put_pair = [&](int k, uint32_t w0, uint32_t w1, uint32_t w2, uint32_t w3) {
@@ -1370,7 +1333,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
               }
 #pragma unroll
               for (int n = 0; n < HEADS; n++) wait |= lacks(n, 0) || lacks(n, 1);
-            } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
+            } while (keeps_polling(p.header, sh, wait, polls, i));
 #pragma unroll
             for (int n = 0; n < HEADS; n++) {
               const uint4 &p0 = u[n][0], &p1 = u[n][1];
@@ -1422,9 +1385,6 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
             }
             about = Embedding<Traits>(p, token, 0)[0] + to_float(__ldg(p.wpe + (size_t)pos * C));
           } else {
-            uint4 u[XP] = {};
-            unsigned polls = 0;
-            bool wait;
             // Rows but the last one have drafted since they were in these layers.
             const uint32_t apart = VERIFY && i == p.exit ? p.exit + 1 : 0;
             const uint32_t epoch = VERIFY ? need - (many - 1 - r) * apart : need;
@@ -1433,21 +1393,24 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
                           "the last lane's last packet is not of the part");
             const char *const from = p.residual + (first_row_of<Traits, ROWS>(sh) + r) * 16;
             constexpr int APART = Traits::VERIFY ? 64 : 16;
+            auto packet = [&](int n) {
+              return from + (size_t)packet_of(opaque_if<Traits::SAMPLES && VERIFY>(px[n])) * APART;
+            };
+            auto take = [&](int n, const uint4 &u, bool arrived) {
+              if (!arrived) return;
+              v[n][0] = __uint_as_float(u.x), v[n][1] = __uint_as_float(u.y), v[n][2] = __uint_as_float(u.z);
+            };
+            if constexpr (XP == 1) {  // a load by predicate that is alone would become a branch
+              uint4 u;
+              unsigned polls = 0;
 #pragma unroll 1
-            do {
-              wait = false;
-              // A load by predicate that is alone would become a branch.
-              if (XP == 1) u[0] = load_packet(from + (size_t)packet_of(px[0]) * APART);
-#pragma unroll
-              for (int n = 0; n < XP && XP > 1; n++)
-                load_packet_to(u[n], r < many && u[n].w != epoch, from + (size_t)packet_of(px[n]) * APART);
-#pragma unroll
-              for (int n = 0; n < XP; n++) wait |= r < many && u[n].w != epoch;
-            } while (keeps_polling<Traits>(p.header, sh, wait, polls, i));
-            about = __uint_as_float(__shfl_sync(~0u, u[XP - 1].x, VERIFY ? 28 + r : 31));
-#pragma unroll
-            for (int n = 0; n < XP; n++)
-              v[n][0] = __uint_as_float(u[n].x), v[n][1] = __uint_as_float(u[n].y), v[n][2] = __uint_as_float(u[n].z);
+              do u = load_packet(packet(0));
+              while (keeps_polling(p.header, sh, u.w != epoch, polls, i));
+              take(0, u, true);
+            } else {
+              take_packets<XP>(p.header, sh, r < many ? (1u << XP) - 1 : 0, epoch, i, packet, take);
+            }
+            about = __shfl_sync(~0u, v[XP - 1][0], VERIFY ? 28 + r : 31);
           }
           if constexpr (BYTES) {
             uint32_t most = 0;
@@ -1552,7 +1515,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
   constexpr int WARPS = Traits::WARPS, NB = Traits::NB, SMALL = Traits::SMALL, LARGE = Traits::LARGE;
   constexpr bool VERIFY = Traits::VERIFY;
   const int lane = threadIdx.x % 32;
-  Progress progress = {Traits::SINGLE_STEP ? p.epoch + p.only_step : p.header->epoch, 0, 0};
+  Progress progress = {Traits::SINGLE_STEP ? p.epoch + p.only_step : p.header->epoch, 0, 0, false};
 #pragma unroll 1
   for (int n = 0; n < Traits::XU; n++)
     work.slice_x[n][warp][lane] = packed(slice_of(p.x, F32_PER_PACKET, warp * SMALL, SMALL, 32 * n + lane, p.C), SMALL);
@@ -1581,13 +1544,18 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
       span = next_span<Traits>(p, sh);
     }
     if (Traits::SINGLE_STEP) return;
-    if constexpr (Traits::SAMPLES_EACH) {
-      const BlockStep &s = steps[p.count - 1];
+    if constexpr (Traits::MANY) {
       const int step = t;  // it changes after the barrier
       barrier_sync<Traits>(LISTED);
-      sample_each<Traits>(p, sh, reinterpret_cast<SequenceCandidates *>(work.rooms), warp, s.row, s.rows, step,
-                          progress.need);
-      if constexpr (VERIFY) {
+      if constexpr (Traits::SAMPLES) {
+        const BlockStep &s = steps[p.count - 1];
+        sample_each<Traits>(p, sh, reinterpret_cast<SequenceCandidates *>(work.rooms), warp, s.row, s.rows, step,
+                            progress.need);
+      } else {
+        best_each<Traits>(p, sh, warp, step, progress.need);
+        if constexpr (VERIFY) named_arrive<32 * (WARPS + 1)>(RANKED);
+      }
+      if constexpr (VERIFY && Traits::SAMPLES) {
         named_sync<32 * WARPS>(RANKED);
         if (warp == 0) accept(p, sh, step);
       }

@@ -157,6 +157,13 @@ __device__ inline uint32_t pack2(float a, float b) {
 __device__ inline float low(uint32_t v) { return __uint_as_float(v << 16); }
 __device__ inline float high(uint32_t v) { return __uint_as_float(v & 0xffff0000u); }
 
+// A value of which the compiler knows nothing: what depends on it is computed where it is used, not before the loop
+// over steps, where registers would hold it.
+__device__ inline int opaque(int v) {
+  asm volatile("" : "+r"(v));
+  return v;
+}
+
 // Once a block has waited too long, the launch is aborted: none waits any more, the kernel runs to its end, and its
 // results are marked as void.
 template <typename Shared> __device__ inline bool is_aborted(const Shared &sh) {
@@ -193,16 +200,71 @@ template <typename Shared> __device__ inline bool stops_waiting(Header *header, 
   return is_aborted(sh) || (polls % 8192 == 0 && timed_out(header, sh, step));
 }
 
-// Whether lanes of a warp stop to poll one by one. Where registers allow it they stop together: else the warp takes 100
-// clocks to come together.
-template <typename Traits> constexpr bool polls_by_lane = Traits::BATCHED;
-// Whether to poll again: a lane lacks a packet, and the launch goes on. All lanes of a warp call it.
-template <typename Traits, typename Shared>
-__device__ inline bool keeps_polling(Header *header, Shared &sh, bool lacks, unsigned &polls, int step) {
-  if (polls_by_lane<Traits>) return lacks && !stops_waiting(header, sh, polls, step);
+// Whether to end polls, of which this is one more, of which all lanes of a warp call it.
+template <typename Shared> __device__ inline bool gives_up(Header *header, Shared &sh, unsigned &polls, int step) {
   poll_again();
-  if (!__any_sync(~0u, lacks)) return false;
-  return ++polls % 64 != 0 || !__any_sync(~0u, is_aborted(sh) || (polls % 8192 == 0 && timed_out(header, sh, step)));
+  return ++polls % 64 == 0 &&
+         __any_sync(~0u, is_aborted(sh) || (polls % 8192 == 0 && timed_out(header, sh, step)));
+}
+
+// Whether to poll again: a lane lacks a packet, and the launch goes on. Lanes stop together: a warp takes 100 clocks to
+// come together. All lanes of a warp call it.
+template <typename Shared>
+__device__ inline bool keeps_polling(Header *header, Shared &sh, bool lacks, unsigned &polls, int step) {
+  return __any_sync(~0u, lacks) && !gives_up(header, sh, polls, step);
+}
+
+// Reads packets of a lane, those of bits of `wanted`, until each has had the epoch, and gives each to take() then: its
+// number, the packet, and whether it has arrived. All are in flight at once, which the branch between loads and their
+// use is for: without it the compiler waits for some before it asks for others.
+template <int N, typename Shared, typename At, typename Take>
+__device__ __forceinline__ void take_packets(Header *header, Shared &sh, uint32_t wanted, uint32_t epoch, int step,
+                                             At at, Take take) {
+  unsigned polls = 0;
+  if constexpr (N <= 2) {  // predicates are enough
+    uint4 u[N] = {};
+    bool lacks;
+#pragma unroll 1
+    do {
+      lacks = false;
+#pragma unroll
+      for (int n = 0; n < N; n++) load_packet_to(u[n], wanted & 1u << n && u[n].w != epoch, at(n));
+#pragma unroll
+      for (int n = 0; n < N; n++) lacks |= wanted & 1u << n && u[n].w != epoch;
+    } while (keeps_polling(header, sh, lacks, polls, step));
+#pragma unroll
+    for (int n = 0; n < N; n++) take(n, u[n], wanted & 1u << n);
+  } else {
+#pragma unroll 1
+    do {
+      uint4 u[N];
+#pragma unroll
+      for (int n = 0; n < N; n++) u[n] = load_packet_if(wanted & 1u << n, at(n));
+      if (gives_up(header, sh, polls, step)) return;
+#pragma unroll
+      for (int n = 0; n < N; n++) {
+        const bool arrived = u[n].w == epoch;  // the epoch of none that is not read
+        take(n, u[n], arrived);
+        wanted &= ~((uint32_t)arrived << n);
+      }
+    } while (__any_sync(~0u, wanted != 0));
+  }
+}
+// The same, until all have the epoch at once; u becomes those that are wanted, others 0.
+template <int N, typename Shared, typename At>
+__device__ __forceinline__ void read_packets(Header *header, Shared &sh, uint4 (&u)[N], uint32_t wanted,
+                                             uint32_t epoch, int step, At at) {
+  unsigned polls = 0;
+  uint32_t lacks;
+#pragma unroll 1
+  do {
+#pragma unroll
+    for (int n = 0; n < N; n++) u[n] = load_packet_if(wanted & 1u << n, at(n));
+    if (gives_up(header, sh, polls, step)) return;
+    lacks = wanted;
+#pragma unroll
+    for (int n = 0; n < N; n++) lacks &= ~((uint32_t)(u[n].w == epoch) << n);
+  } while (__any_sync(~0u, lacks != 0));
 }
 
 // Waits for a tile, numbered modulo 2 TILES. Returns where it begins. There is no deadline here: a copy that has begun
@@ -340,22 +402,14 @@ constexpr int BLOCKS_PER_LANE = MOST_BLOCKS / 32;  // packets of all blocks that
 template <typename Shared>
 __device__ inline void read_all(const Params &p, Shared &sh, const uint4 *packets, int stride, uint32_t epoch,
                                 uint4 (&u)[BLOCKS_PER_LANE]) {
-  int lane = threadIdx.x % 32;
-  asm volatile(
-      ""
-      : "+r"(lane));  // addresses are computed here: kept for the whole kernel they would take too many registers
+  // Addresses are computed here: kept for the whole kernel they would take too many registers.
+  const int lane = opaque(threadIdx.x) % 32;
   delay();
-  bool wait;
-  unsigned polls = 0;
-#pragma unroll 1
-  do {
-    wait = false;
+  uint32_t wanted = 0;
 #pragma unroll
-    for (int k = 0; k < BLOCKS_PER_LANE; k++)
-      if (32 * k + lane < (int)gridDim.x) u[k] = load_packet(packets + (size_t)(32 * k + lane) * stride);
-#pragma unroll
-    for (int k = 0; k < BLOCKS_PER_LANE; k++) wait |= 32 * k + lane < (int)gridDim.x && u[k].w != epoch;
-  } while (wait && !stops_waiting(p.header, sh, polls, p.count));
+  for (int k = 0; k < BLOCKS_PER_LANE; k++) wanted |= (uint32_t)(32 * k + lane < (int)gridDim.x) << k;
+  read_packets(p.header, sh, u, wanted, epoch, p.count,
+               [&](int k) { return packets + (size_t)(32 * k + lane) * stride; });
   __syncwarp();
 }
 
@@ -527,13 +581,6 @@ __device__ inline uint32_t wait_first_tile(const Params &p, Shared &sh, unsigned
     if (stamps()) stamp<Traits>(p, pass, i, GS_PERSISTENT_READY);
   }
   return sh.base[tile % TILES];
-}
-
-// A value of which the compiler knows nothing: what depends on it is computed where it is used, not before the loop
-// over steps, where registers would hold it.
-__device__ inline int opaque(int v) {
-  asm volatile("" : "+r"(v));
-  return v;
 }
 
 // A row of wte or wpe is read soon.

@@ -62,7 +62,7 @@ struct alignas(16) LaneBest {
 // What a block has found of each sequence, or row of a pass that verifies drafts.
 template <typename Traits> struct Found {
   static constexpr int GREEDY = Traits::BATCHED && !Traits::SAMPLES ? GS_PERSISTENT_SEQUENCES : Traits::ROWS,
-                       DRAWN = Traits::SAMPLES_EACH && Traits::BATCHED ? GS_PERSISTENT_SEQUENCES : Traits::ROWS;
+                       DRAWN = Traits::BATCHED ? GS_PERSISTENT_SEQUENCES : Traits::ROWS;
   float best[GREEDY][32];  // the best logits of each lane; of one sequence they are in registers
   int best_id[GREEDY][32];
   LaneBest lanes[DRAWN][Traits::SAMPLES ? 32 : 1];  // the same where tokens are sampled
@@ -215,7 +215,7 @@ __device__ bool find_candidates(const Params &p, Shared &sh, Candidates &list, c
   list.temperature = p.sampling->temperature;
   const bool log_probs = p.sampling->log_probs;
   const bool direct = p.head <= 3 && p.V <= MAX_RANKED;  // the packets have all logits
-  uint4 u[BLOCKS_PER_LANE] = {};
+  uint4 u[BLOCKS_PER_LANE];
   read_all(p, sh, bests, LINE, epoch, u);
   unsigned largest = 0;
 #pragma unroll
@@ -515,6 +515,45 @@ __device__ void sample_each(const Params &p, Shared &sh, SequenceCandidates *roo
   }
 }
 
+// A warp: the token of the best logit, -1 if the logits are not finite, from the best ones of the block's lanes and the
+// packets of all blocks, which every block reads by itself.
+template <typename Traits, typename Shared>
+__device__ __forceinline__ int best_token(const Params &p, Shared &sh, uint4 *bests, float best, int best_id,
+                                          uint32_t epoch) {
+  const int lane = opaque(threadIdx.x) % 32;  // computed here: no register holds what depends on it elsewhere
+  warp_best(best, best_id);
+  delay();
+  if (lane == 0) store_packet(bests + blockIdx.x * LINE, __float_as_uint(best), best_id, 0, epoch);
+  // All blocks read the row of wte of the token that is found.
+  if ((unsigned)best_id < (unsigned)p.V) prefetch_row<Traits::ROW_BYTES>(p.wte, best_id);
+  best = -INFINITY, best_id = 0x7fffffff;
+  uint4 u[BLOCKS_PER_LANE];
+  read_all(p, sh, bests, LINE, epoch, u);
+#pragma unroll
+  for (int k = 0; k < BLOCKS_PER_LANE; k++)
+    if (32 * k + lane < (int)gridDim.x) take_better(best, best_id, __uint_as_float(u[k].x), (int)u[k].y);
+  __syncwarp();
+  warp_best(best, best_id);
+  return best == -INFINITY || (unsigned)best_id >= (unsigned)p.V ? -1 : best_id;
+}
+
+// The packets of best_token, in two buffers, since some blocks have nothing else to do in a step.
+__device__ inline uint4 *bests_of(const Params &p, int pass, int sequence) {
+  return p.best + ((pass & 1) * p.B + sequence) * gridDim.x * LINE;
+}
+
+// The warps that compute, of several sequences or rows: warp j has number j, of a prompt the first one its last row.
+template <typename Traits, typename Shared>
+__device__ void best_each(const Params &p, Shared &sh, int warp, int t, uint32_t epoch) {
+  const int lane = opaque(threadIdx.x) % 32, B = Traits::VERIFY ? rows_of_pass(sh) : p.B;
+  const int j = Traits::PROMPT && warp == 0 ? B - 1 : warp;
+  if (warp >= (Traits::PROMPT ? 1 : B)) return;
+  const int token = best_token<Traits>(p, sh, bests_of(p, Traits::VERIFY ? sh.verified.passes : t, j),
+                                       sh.found.best[j][lane], sh.found.best_id[j][lane], epoch);
+  if (!Traits::VERIFY && lane == 0) sh.token[j] = max(token, 0);
+  if (lane == 0) sh.found.drawn[j] = token;
+}
+
 // A warp that finishes, one of FINISH: it has sequences f, f + FINISH and so on.
 struct Finisher {
   int f, sequences;
@@ -545,53 +584,24 @@ __device__ __forceinline__ void finish_token(const Params &p, Shared &sh, Work &
   constexpr bool BATCHED = Traits::BATCHED, VERIFY = Traits::VERIFY;
   const int lane = threadIdx.x % 32, B = VERIFY ? rows_of_pass(sh) : of.sequences;
   float log_probability = __int_as_float(0x7fc00000);
-  if constexpr (Traits::SAMPLES_EACH) {
+  if constexpr (Traits::MANY) {
     barrier_sync<Traits>(LISTED);  // the warps that compute go on
     if (!VERIFY && of.f == 0 && lane == 0) *(volatile int *)&sh.step = t + 1;
+    if (VERIFY && !Traits::SAMPLES && of.f == 0) {
+      named_sync<32 * (Traits::WARPS + 1)>(RANKED);
+      accept(p, sh, t);
+    }
   } else if constexpr (Traits::SAMPLES) {
     token = sample_token<Traits>(p, sh, work, sh.found.lanes[0][lane], logits.row, logits.rows, t, epoch,
                                  p.sampling->offset + of.pos0 + t + 1, &log_probability);
     if (lane == 0) sh.token[0] = max(token, 0), *(volatile int *)&sh.step = t + 1;
   } else {
-    // Every block finds the best logit of all by itself. In two buffers, since some blocks have nothing else to do in a
-    // step.
-    uint4 *const bests = p.best + (pass & 1) * gridDim.x * LINE;
-#pragma unroll 1
-    for (int j = of.mine; j < B; j += FINISH) {
-      if constexpr (Traits::MANY) best = sh.found.best[j][lane], best_id = sh.found.best_id[j][lane];
-      warp_best(best, best_id);
-      delay();
-      if (lane == 0) store_packet(bests + blockIdx.x * LINE + j, __float_as_uint(best), best_id, 0, epoch);
-      // All blocks read the row of wte of the token that is found.
-      if ((unsigned)best_id < (unsigned)p.V) prefetch_row<Traits::ROW_BYTES>(p.wte, best_id);
-    }
-#pragma unroll 1
-    for (int j = of.mine; j < B; j += FINISH) {
-      best = -INFINITY, best_id = 0x7fffffff;
-      uint4 u[BLOCKS_PER_LANE] = {};
-      read_all(p, sh, bests + j, LINE, epoch, u);
-#pragma unroll
-      for (int k = 0; k < BLOCKS_PER_LANE; k++)
-        if (32 * k + lane < (int)gridDim.x) take_better(best, best_id, __uint_as_float(u[k].x), (int)u[k].y);
-      __syncwarp();
-      warp_best(best, best_id);
-      token = best == -INFINITY || (unsigned)best_id >= (unsigned)p.V ? -1 : best_id;
-      if (VERIFY && lane == 0) {
-        sh.found.drawn[j] = token;
-      } else if (lane == 0) {
-        sh.token[j] = max(token, 0);
-        if (of.f == of.ends) *(volatile int *)&sh.step = t + 1;
-        if (BATCHED && of.reports && !p.logits_only) p.token[Traits::PROMPT ? 0 : j] = token;
-      }
-    }
+    token = best_token<Traits>(p, sh, bests_of(p, pass, 0), best, best_id, epoch);
+    if (lane == 0) sh.token[0] = max(token, 0), *(volatile int *)&sh.step = t + 1;
   }
-  if constexpr (VERIFY && !Traits::SAMPLES) {
-    named_sync<32 * FINISH>(LISTED);
-    if (of.f == 0) accept(p, sh, t);
-  }
-  if (of.f == of.ends && !Traits::SAMPLES_EACH) stamp<Traits>(p, pass, p.count, GS_PERSISTENT_PUBLISHED);
+  if (!Traits::MANY) stamp<Traits>(p, pass, p.count, GS_PERSISTENT_PUBLISHED);
   barrier_sync<Traits>(TOKEN);
-  if (of.f == 0 && Traits::SAMPLES_EACH) stamp<Traits>(p, pass, p.count, GS_PERSISTENT_PUBLISHED);
+  if (of.f == 0 && Traits::MANY) stamp<Traits>(p, pass, p.count, GS_PERSISTENT_PUBLISHED);
   if (of.f == 0 && lane == 0) restart_timeout(p, sh);
   const int taken = VERIFY && of.f == 0 ? *(volatile int *)&sh.verified.taken : VERIFY ? 0 : B;
   if (VERIFY && Traits::STAMPS && of.f == 0 && lane == 0)
@@ -605,13 +615,13 @@ __device__ __forceinline__ void finish_token(const Params &p, Shared &sh, Work &
       const uint64_t step = of.step0 + t + (VERIFY ? j : 0);
       gs_slot *slot = p.slots + step % p.slot_count * (Traits::PROMPT || VERIFY ? 1 : B) +
                       (Traits::PROMPT || VERIFY ? 0 : j);
-      if constexpr (VERIFY) token = ((volatile int *)sh.found.drawn)[j], slot->rows = j == 0 ? B : -1,
-                               slot->verify = p.exit > 0 && B > 1 ? (int32_t)(gs_globaltimer() - sh.verified.drafted) : 0;
-      if constexpr (Traits::SAMPLES_EACH) {
-        token = sh.found.drawn[j], log_probability = sh.found.log_probability[j];
-        if (!VERIFY) p.token[j] = token;
-      }
-      slot->token = expired ? GS_SLOT_TIMEOUT : BATCHED && !Traits::PROMPT && !Traits::SAMPLES ? p.token[j] : token;
+      if constexpr (VERIFY) slot->rows = j == 0 ? B : -1,
+                              slot->verify =
+                                  p.exit > 0 && B > 1 ? (int32_t)(gs_globaltimer() - sh.verified.drafted) : 0;
+      if constexpr (Traits::MANY) token = sh.found.drawn[j];
+      if constexpr (Traits::SAMPLES_EACH) log_probability = sh.found.log_probability[j];
+      if (BATCHED) p.token[Traits::PROMPT ? 0 : j] = token;
+      slot->token = expired ? GS_SLOT_TIMEOUT : token;
       slot->log_probability = log_probability;
       slot->position = expired ? (int64_t)(expired & 0x7fffffffu)
                                : (int64_t)p.sampling->offset + place_of<Traits>(sh, j) + t + 1;

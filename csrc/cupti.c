@@ -72,13 +72,11 @@ static const CUpti_ActivityKind kinds[GS_CUPTI_KINDS] = {
 static const CUpti_CallbackId asks_runtime[] = {
     RUNTIME(GetDevice_v3020), RUNTIME(GetDeviceCount_v3020), RUNTIME(GetLastError_v3020),
     RUNTIME(PeekAtLastError_v3020), RUNTIME(DeviceGetAttribute_v5000), RUNTIME(GetErrorString_v3020),
-    RUNTIME(RuntimeGetVersion_v3020), RUNTIME(DriverGetVersion_v3020), RUNTIME(PointerGetAttributes_v4000),
-    RUNTIME(StreamIsCapturing_v10000), RUNTIME(StreamIsCapturing_ptsz_v10000), 0};
+    RUNTIME(RuntimeGetVersion_v3020), RUNTIME(DriverGetVersion_v3020), RUNTIME(PointerGetAttributes_v4000), 0};
 static const CUpti_CallbackId asks_driver[] = {
     DRIVER(CtxGetCurrent), DRIVER(CtxGetDevice), DRIVER(CtxGetLimit), DRIVER(DeviceGet), DRIVER(DeviceGetCount),
     DRIVER(DeviceGetAttribute), DRIVER(DevicePrimaryCtxGetState), DRIVER(GetErrorString), DRIVER(DriverGetVersion),
-    DRIVER(KernelGetName), DRIVER(KernelGetAttribute), DRIVER(FuncGetAttribute), DRIVER(PointerGetAttribute),
-    DRIVER(StreamIsCapturing), DRIVER(StreamIsCapturing_ptsz), DRIVER(GetProcAddress), DRIVER(GetProcAddress_v2), 0};
+    DRIVER(KernelGetName), DRIVER(FuncGetAttribute), DRIVER(PointerGetAttribute), 0};
 
 // The kinds without which recording fails; CUPTI may refuse others.
 static const uint64_t essential = 1 << GS_CUPTI_KERNEL;

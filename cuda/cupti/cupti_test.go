@@ -291,8 +291,8 @@ func TestDamage(t *testing.T) {
 func TestQueries(t *testing.T) {
 	rec, c := open(t, 130001, cupti.Options{})
 	must(t, rec.Start())
-	const getDevice, isCapturing, launch, kernelGetAttribute, getProcAddress, launchEx = 17, 317, 211, 686, 677, 652
-	for i, id := range []uint32{getDevice, isCapturing, launch, kernelGetAttribute, getProcAddress, launchEx} {
+	const getDevice, getLastError, launch, kernelGetName, getCurrent, launchEx = 17, 10, 211, 719, 304, 652
+	for i, id := range []uint32{getDevice, getLastError, launch, kernelGetName, getCurrent, launchEx} {
 		c.Call(i > 2, id, 1, 2)
 	}
 	got := read(t, rec, false)

@@ -65,7 +65,7 @@ opens and closes it.
 		fs.StringVarP(&f.out, "out", "o", "", "`FILE` to write, .json or .json.gz")
 		fs.BoolVar(&f.GraphNodes, "graph-nodes", false, "record each kernel of a CUDA graph, not the graph as a whole")
 		fs.BoolVar(&f.AllCalls, "all-calls", false, "record also API calls that only ask, such as cudaGetDevice and\n"+
-			"cuKernelGetAttribute")
+			"cuKernelGetName")
 		fs.DurationVar(&f.Delay, "delay", 0, "begin to record after `TIME`, such as 20s (default: at once)")
 		fs.DurationVar(&f.Duration, "duration", 0, "record for `TIME` (default: to the end)")
 		fs.Var(cli.OneOf(&f.toggle, "", "USR1", "USR2"), "toggle", "begin with recording off, and switch it by `SIGNAL` USR1 "+

@@ -75,9 +75,6 @@ func New(o Options) (*Backend, error) {
 	return b, nil
 }
 
-// MaxThreads is the most threads that an executor runs on.
-const MaxThreads = maxThreads
-
 // Threads returns how many threads an Options.Threads stands for.
 func Threads(n int) int {
 	if n > 0 {

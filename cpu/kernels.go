@@ -151,7 +151,8 @@ func refusedAMX() error {
 
 // ---- Pool -----------------------------------------------------------------------------------------------------------
 
-const maxThreads = C.GS_MAX_THREADS
+// MaxThreads is the most threads that an executor runs on.
+const MaxThreads = C.GS_MAX_THREADS
 
 // splitRows is the number of rows from which on the version amx multiplies float32 numbers as sums of bfloat16 ones.
 const splitRows = C.GS_SPLIT_ROWS
@@ -170,8 +171,8 @@ func newPool(threads int, isa isa) (*pool, error) {
 	if threads == 0 {
 		threads = runtime.GOMAXPROCS(0)
 	}
-	if threads < 1 || threads > maxThreads {
-		return nil, fmt.Errorf("%d threads: want 1 to %d", threads, maxThreads)
+	if threads < 1 || threads > MaxThreads {
+		return nil, fmt.Errorf("%d threads: want 1 to %d", threads, MaxThreads)
 	}
 	if !isaRuns(isa) {
 		return nil, fmt.Errorf("kernel version %q does not run on this processor; it runs %v", isa, supportedISAs())
@@ -469,18 +470,12 @@ type cache struct {
 // keyWords and valueWords are the sizes of a sequence's keys and values.
 func (c *cache) keyWords() int {
 	if c.dtype == bfloat16Type {
-		return c.NH * c.S * roundUp(c.HS) / 2
+		return c.valueWords()
 	}
 	return c.NH * c.S * c.HS
 }
 
-func (c *cache) valueWords() int {
-	n := c.NH * c.S * roundUp(c.HS)
-	if c.dtype == bfloat16Type {
-		n /= 2
-	}
-	return n
-}
+func (c *cache) valueWords() int { return c.NH * c.S * roundUp(c.HS) * c.dtype.size() / 4 }
 
 // newCache allocates a cache; S is rounded up to a multiple of 32.
 func newCache(B, S, NH, HS int, d dtype) (*cache, error) {

@@ -113,7 +113,7 @@ int gs_linear_naive(gs_stream *s, const gs_linear_args *a) {
 extern "C" int gs_linear_variant(gs_stream *s, const gs_linear_args *a, int *variant) {
   GS_ENTER(s, a);
   const bool few = a->M <= GS_GEMV_ROWS,
-             wgmma = a->M <= (a->y_type == GS_BF16 ? 4 : 1) * GS_WGMMA_ROWS && gs_linear_wgmma_takes(s, a);
+             wgmma = (a->y_type == GS_BF16 || a->M <= GS_WGMMA_ROWS) && gs_linear_wgmma_takes(s, a);
   *variant = a->variant != kAuto                       ? a->variant
              : gs_linear_rows_wins(s, a)               ? kRows
              : few && (a->M <= GS_NORM_ROWS || !wgmma) ? kGemv

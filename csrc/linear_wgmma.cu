@@ -32,8 +32,9 @@ __host__ __device__ constexpr int per_sm(int BM, int BN) { return BM == 64 && BN
 // What a block needs. F32 is whether y is float32.
 template <bool TURNS, int BM, int BN, int SPLIT, bool F32> struct Block {
   static constexpr int WG = BM / 64, A = BM * 128, STAGE = A + BN * 128;
+  static constexpr bool BOXES = TURNS && !F32;  // y is stored by boxes of 16 rows and 64 columns, not by lines
   static constexpr int CHUNKS = BN / 8, MOST = (CHUNKS + SPLIT - 1) / SPLIT;  // 8 columns; those that a block finishes
-  static constexpr int LINE = F32 ? (MOST | 1) * 32 : BN * 2 + 16;  // bytes of a row on its way out; no bank conflicts
+  static constexpr int LINE = F32 ? (MOST | 1) * 32 : BN * 2 + (BOXES ? 0 : 16);  // bytes of a row on its way out
   static constexpr int OUT = 64 * WG * LINE;  // after the ring; of SPLIT, where no tile comes after, in it
   static constexpr int PART = MOST * WG * 2048;  // what another block of a cluster hands over
   // Of few rows reading W is all the time: two blocks fit an SM, and begin while the kernel before ends.
@@ -43,6 +44,7 @@ template <bool TURNS, int BM, int BN, int SPLIT, bool F32> struct Block {
   static constexpr int STAGES = FIT < DEEP ? FIT : DEEP;
   static constexpr int SHARED = MORE + STAGES * STAGE, THREADS = 128 * (WG + 1);
   static_assert(SPLIT == 1 || STAGES * STAGE >= OUT);
+  static_assert(!BOXES || BN % 64 == 0);
   static_assert(SPLIT == 1 || F32, "bfloat16 is stored in whole lines");
   // The first chunk that a block of a cluster finishes, and the block that finishes a chunk.
   static constexpr __host__ __device__ int first(int part) { return CHUNKS * part / SPLIT; }
@@ -74,7 +76,7 @@ template <int R> __device__ inline void gelu_tanh(float (&v)[R]) {
 template <bool TURNS, int BM, int BN, int SPLIT, bool F32>
 __global__ void __launch_bounds__(BM * 2 + 128, per_sm(BM, BN))
     linear_wgmma(const gs_stamp stamp, const __grid_constant__ CUtensorMap x, const __grid_constant__ CUtensorMap w,
-                 const Tiles p) {
+                 const __grid_constant__ CUtensorMap y, const Tiles p) {
 #ifdef GS_WGMMA
   using R = Block<TURNS, BM, BN, SPLIT, F32>;
   constexpr int WG = R::WG, HALVES = TURNS ? WG : 1;  // warpgroups; 64 rows that one multiplies
@@ -201,7 +203,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, per_sm(BM, BN))
       }
       if (!F32 && p.act == GS_GELU_TANH) gelu_tanh(d[h]);
       // Each warp stores its 16 rows through shared memory, in whole lines: y += by copies that add, which go on
-      // meanwhile.
+      // meanwhile, in turns by copies of boxes (lm_head of gpt2 takes 111 us so, 127 where threads store).
       const uint32_t out = ring + (SPLIT > 1 ? 0 : R::STAGES * R::STAGE) + threadIdx.x / 32 * 16 * R::LINE;
       const int row = m + rows + thread / 32 * 16;
       if constexpr (F32) {
@@ -224,13 +226,22 @@ __global__ void __launch_bounds__(BM * 2 + 128, per_sm(BM, BN))
         }
         bulk_commit();
       } else {
+        if (R::BOXES) bulk_read();
         __syncwarp();
 #pragma unroll
         for (int j = 0; j < R::CHUNKS; j += 2) {
           uint32_t r[4];
 #pragma unroll
           for (int e = 0; e < 4; e++) r[e] = pack_bf16(d[h][4 * j + 2 * e], d[h][4 * j + 2 * e + 1]);
-          store_matrices(out + lane % 16 * R::LINE + (j + lane / 16) * 16, r);
+          const int c = j + lane / 16, at = lane % 16;
+          store_matrices(out + (R::BOXES ? c / 8 * 2048 + at * 128 + (c ^ at) % 8 * 16 : at * R::LINE + c * 16), r);
+        }
+        if constexpr (R::BOXES) {
+          show_shared();
+          __syncwarp();
+          if (lane < BN / 64 && n + lane * 64 < p.N) store_box(y, n + lane * 64, row, out + lane * 2048);
+          bulk_commit();
+          continue;
         }
         __syncwarp();
 #pragma unroll 4
@@ -243,7 +254,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, per_sm(BM, BN))
       }
     }
   }
-  if (F32) bulk_written();
+  if (F32 || R::BOXES) bulk_written();
 #endif
 }
 
@@ -254,16 +265,17 @@ int launch(gs_stream *s, const gs_linear_args *a) {
   using R = Block<TURNS, BM, BN, SPLIT, F32>;
   constexpr auto kernel = linear_wgmma<TURNS, BM, BN, SPLIT, F32>;
   int e = gs_allow_shared<kernel>(s, R::SHARED);
-  CUtensorMap x, w;
+  CUtensorMap x, w, y = {};
   const int box = a->M < BM ? (a->M + 7) / 8 * 8 : BM;
   if (!e) e = gs_tensor_map(&x, a->x, a->K, a->M, 1, a->ldx, 0, box);
   if (!e) e = gs_tensor_map(&w, a->w, a->K, a->N, 1, a->K, 0, BN);
+  if (!e && R::BOXES) e = gs_tensor_map(&y, a->y, a->N, a->M, 1, a->ldy, 0, 16);
   if (e) return e;
   const Tiles p = {a->M, a->N, a->K, a->ldy, a->act, (a->M + BM - 1) / BM, (a->N + BN - 1) / BN,
                    box, a->accumulate != 0, reinterpret_cast<const float *>(a->bias), reinterpret_cast<void *>(a->y)};
   const int tiles = p.rows * p.columns, most = R::RESIDENT * s->processors;
   const int blocks = SPLIT > 1 || tiles < most ? tiles * SPLIT : most;
-  return gs_launch_as(s, "linear_wgmma", kernel, dim3(blocks), dim3(R::THREADS), R::SHARED, {SPLIT, true}, x, w, p);
+  return gs_launch_as(s, "linear_wgmma", kernel, dim3(blocks), dim3(R::THREADS), R::SHARED, {SPLIT, true}, x, w, y, p);
 }
 
 struct Tile {

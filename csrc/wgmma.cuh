@@ -58,6 +58,12 @@ __device__ inline void bulk_add(void *to, uint32_t from, int bytes) {
                "r"(bytes)
                : "memory");
 }
+// Stores a box, whose rows are permuted as those of a copied one, but for what lies beyond the edges.
+__device__ inline void store_box(const CUtensorMap &map, int column, int row, uint32_t from) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(&map),
+               "r"(column), "r"(row), "r"(0), "r"(from)
+               : "memory");
+}
 __device__ inline void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 // Wait until this thread's copies have read shared memory, or are done.
 __device__ inline void bulk_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }

@@ -233,7 +233,7 @@ GS_API int gs_linear_variant(gs_stream *s, const gs_linear_args *a, int *variant
 #define GS_FEW_ROWS 32
 #define GS_NORM_ROWS 4
 // The most rows for which it uses kernels of our own for tensor cores, where the GPU has those, instead of cuBLASLt,
-// also for sums in float32; into bfloat16 up to four times as many.
+// also for sums in float32; into bfloat16 there is no limit.
 #define GS_WGMMA_ROWS 2048
 // The device memory of a stream for cuBLASLt, in bytes: what NVIDIA recommends for Hopper.
 #define GS_BLAS_WORKSPACE (32 << 20)

@@ -8,7 +8,7 @@
 // A plan is compiled into launches with fixed arguments. Up to [cuda.GEMVRows] rows, a matrix-vector kernel also does
 // the LayerNorm before its product, and the activation or residual add after it; a layer of a decode step is then five
 // launches. With more rows bias, GELU and the residual add follow in the same launch as the product: a kernel of our
-// own for Hopper GPUs in bfloat16, up to [cuda.WGMMARows] rows, four times as many where the result is bfloat16, else
+// own for Hopper GPUs in bfloat16, up to [cuda.WGMMARows] rows, any number where the result is bfloat16, else
 // cuBLASLt, which is opened only then.
 //
 // # Modes

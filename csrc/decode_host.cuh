@@ -20,23 +20,27 @@ template <typename Traits> void lay_out(gs_stream *s, const gs_persistent_args *
   p->x = shape_of(a->C, blocks, F32_PER_PACKET), p->h = shape_of(4 * a->C, blocks, BF16_PER_PACKET),
   p->a = shape_of(3 * a->C, blocks, BF16_PER_PACKET);
   char *at = (char *)a->work;
-  size_t n = HEADER;
-  auto take = [&](size_t packets, int *row) {
+  p->near = (uint32_t *)(at + HEADER);
+  size_t n = HEADER + NEAR_SMS * (1 + NEAR_WORDS) * sizeof(uint32_t);
+  if (Traits::TWICE) n += (PAIR - ((size_t)at + n) % PAIR) % PAIR;
+  auto take = [&](size_t packets, int *row, bool twice = false) {
     char *first = at + n;
-    *row = (int)aligned(16 * packets);
+    *row = (int)aligned(twice ? (packets + PAGE - 1) / PAGE * PAIR : 16 * packets);
     n += (size_t)p->B * *row;
     return first;
   };
   int row_best;
   p->header = (Header *)at;
-  p->residual = take((size_t)blocks * p->x.stride, &p->row_x);
-  p->hidden = take((size_t)blocks * p->h.stride, &p->row_h);
-  p->qkv = take((size_t)blocks * p->a.stride, &p->row_a);
-  p->attended = take((size_t)a->NH * p->splits * ATTENDED_STRIDE, &p->row_o);
+  p->residual = take((size_t)blocks * p->x.stride, &p->row_x, Traits::TWICE);
+  p->hidden = take((size_t)blocks * p->h.stride, &p->row_h, Traits::TWICE);
+  p->qkv = take((size_t)blocks * p->a.stride, &p->row_a, Traits::TWICE);
+  p->attended = take((size_t)a->NH * p->splits * ATTENDED_STRIDE, &p->row_o, Traits::TWICE);
+  auto pair = [&](const char *packets) { return (int)((packets - p->residual) / PAIR); };
+  p->pair_h = pair(p->hidden), p->pair_a = pair(p->qkv), p->pair_o = pair(p->attended), p->pairs = pair(at + n);
   static_assert(LINE >= GS_PERSISTENT_SEQUENCES, "a packet for each sequence");
   p->best = (uint4 *)take((Traits::PROMPT ? 2 : BEST_BUFFERS) * (size_t)blocks * LINE, &row_best);
   if (!Traits::PROMPT) p->lists = (uint4 *)take((size_t)blocks * LIST_PACKETS, &row_best);
-  *bytes = n;
+  *bytes = n + PAIR;  // pairs lie at multiples of their size
 
   p->tails = Traits::PROMPT ? p->B : 1;  // one of all rows is as large as so many of a token
   for (int b = 0; b < blocks && !Traits::PROMPT; b++) {

@@ -49,6 +49,8 @@ struct Traits {
   using Verify = Traits<WARPS, NB, Q8, 1, STAMPS, SAMPLES, false, GS_PERSISTENT_VERIFY>;
   static constexpr bool BATCHED = GROUP > 1, VERIFY = ROWS > 1, MANY = BATCHED || VERIFY;
   static constexpr bool SAMPLES_EACH = SAMPLES && MANY;
+  static constexpr bool TWICE = !BATCHED;        // packets are stored twice
+  static constexpr int SIDE = VERIFY ? 4 : 1;    // rows whose packets lie beside each other
   static constexpr bool BYTES = Q8 && !BATCHED;  // bytes are multiplied; of several sequences weights are widened
   static constexpr int PROMPT_ROWS = !PROMPT  ? 1
                                      : NB > 4 ? GROUP
@@ -86,7 +88,7 @@ struct Traits {
   // Blocks of 4C inputs that a warp has in registers before x arrives, in steps of so many rows; fewer where registers
   // would spill.
   __host__ __device__ static constexpr int keep(int rows) {
-    const int less = NB != 2 ? 0 : rows > 1 ? (SAMPLES ? 6 : 4) : VERIFY ? 7 : SAMPLES ? 4 : 0;
+    const int less = NB != 2 ? 0 : rows > 1 ? (SAMPLES ? 6 : 4) : VERIFY ? 7 : SAMPLES || STAMPS ? 4 : 0;
     return BATCHED && NB > 1 ? 2 : WIDE ? NB : LB - less;
   }
   static constexpr int AT_ONCE = WIDE && BATCHED ? 2 : GROUP;  // sequences of which it has packets in registers at once
@@ -142,6 +144,8 @@ template <typename Traits> struct Shared {
   LayerNormStats norm[Traits::ROWS];  // of a step
   Found<Traits> found;
   uint64_t arrived[2];  // when the inputs of a step had
+  uint32_t near[NEAR_WORDS];  // a bit for each pair of pages: the second one is near
+  int near_known;             // from launches before
 };
 
 // Steps [from, to) of a pass, of so many rows.
@@ -160,6 +164,7 @@ template <typename Traits> struct Work {
   alignas(16) float weight[WARPS][Traits::ROWS][Traits::WEIGHTS];           // of attention: of keys
   uint32_t slice_x[Traits::XU][WARPS][32], slice_h[Traits::HU][WARPS][32];  // packed places of lanes
   uint32_t slice_q[3][WARPS * NB / 2][16];                                  // of q, k and v of a head
+  uint32_t slice_o[Traits::ROWS][WARPS * NB / 2];  // the first packet of attention's output of a head
 };
 
 #if __CUDA_ARCH__ >= 900
@@ -181,6 +186,34 @@ template <int ROWS, typename Shared> __device__ inline int rows_of(const Shared 
 }
 template <typename Traits, int ROWS> __device__ inline int first_row_of(const Shared<Traits> &sh) {
   return Traits::VERIFY && ROWS == 1 ? *(const volatile int *)&sh.verified.row : 0;
+}
+
+// Finds out which pages are near this SM, once for all launches of a session.
+template <typename Traits> __device__ inline void find_near(const Params &p, Shared<Traits> &sh) {
+  uint32_t *const known = p.near + sm_number() % NEAR_SMS * (1 + NEAR_WORDS);
+  if (threadIdx.x == 0) {
+    sh.near_known = (int)known[0] >= p.pairs;
+    for (int n = 0; n < NEAR_WORDS; n++) sh.near[n] = sh.near_known ? known[1 + n] : 0;
+  }
+  __syncthreads();
+  if (sh.near_known) return;
+  if (threadIdx.x % 32 == 0)
+    for (int pair = threadIdx.x / 32; pair < min(p.pairs, 32 * NEAR_WORDS); pair += Traits::THREADS / 32) {
+      char *const page = p.residual + pair * PAIR + sm_number() % (PAGE / LINE) * (LINE * 16);
+      int first = 1 << 30, second = first;
+      for (int n = 0; n < 3; n++)
+        first = min(first, round_trip(page)), second = min(second, round_trip(page + PAIR / 2));
+      if (second < first) atomicOr(&sh.near[pair / 32], 1u << pair % 32);
+    }
+  __syncthreads();
+  if (threadIdx.x < NEAR_WORDS) known[1 + threadIdx.x] = sh.near[threadIdx.x];
+  if (threadIdx.x == 0) known[0] = p.pairs;
+}
+// Where the near copy of a packet of a vector lies whose first pair of pages this is.
+template <typename Traits> __device__ inline int near_copy(const Shared<Traits> &sh, int pair, int packet) {
+  if (!Traits::TWICE) return packet;
+  const int page = packet / PAGE, at = pair + page;
+  return packet + (page + (at < 32 * NEAR_WORDS && sh.near[at / 32] >> at % 32 & 1)) * PAGE;
 }
 
 __device__ inline bf16 *tail_of(const Params &p, int n) {
@@ -288,7 +321,7 @@ __device__ __forceinline__ void finish_rows(const Params &p, Shared<Traits> &sh,
   char *const to = (residual                   ? p.residual
                     : out == GS_PERSISTENT_QKV ? p.qkv
                                                : p.hidden) +
-                   (size_t)((blockIdx.x * shape.stride + from / BF16_PER_PACKET) * 4 + lane) * 16;
+                   (size_t)(first_copy((blockIdx.x * shape.stride + from / BF16_PER_PACKET) * 4) + lane) * 16;
   bool waited = false;
   const int turns = residual ? 1 : 2;  // groups of six that fill a line
 #pragma unroll 1
@@ -336,7 +369,9 @@ __device__ __forceinline__ void finish_rows(const Params &p, Shared<Traits> &sh,
         }
       }
     }
-    if (lane < 4 * packets && r < rows) store_packet(to + (residual ? 2 : 1) * group * 64, u[0], u[1], u[2], epoch);
+    if (lane < 4 * packets && r < rows)
+      for (int copy = 0; copy < 2; copy++)
+        store_packet(to + (residual ? 2 : 1) * group * 64 + copy * (PAIR / 2), u[0], u[1], u[2], epoch);
   }
   if (!waited) wait();
 }
@@ -354,6 +389,9 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
   const int lane = threadIdx.x % 32, b = blockIdx.x, B = BATCHED ? p.B : 1;
   const int rows = VERIFY ? rows_of_pass(sh) : B, row0 = first_row_of<Traits, ROWS>(sh);
   const float over_c = 1.0f / (float)p.C;
+  // The lane's packet of those that are stored, and of a packet its copy: half a warp stores each.
+  const int l = Traits::TWICE ? lane % 16 : lane;
+  auto copy_of = [&](int packet) { return Traits::TWICE ? first_copy(packet) + lane / 16 * PAGE : packet; };
 #pragma unroll 1
   for (int i = span.from; i < span.to; i++) {
     const BlockStep &s = steps[i];
@@ -366,7 +404,7 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
         barrier_sync<Traits>(FULL + buffer);
         if constexpr (VERIFY) {
           // Half a warp has a row, a lane four dimensions.
-          const int l = lane % 16, j = 2 * f + lane / 16;
+          const int j = 2 * f + lane / 16;
           static_assert(2 * FINISH >= ROWS && ATTENDED <= 16, "a half for each row, a lane for each packet");
           if (2 * f < rows) {
             float most = -INFINITY, sum = 0, y[4] = {};
@@ -395,9 +433,10 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
             }
             if (l == ATTENDED - 1) u[0] = __float_as_uint(most), u[1] = __float_as_uint(sum), u[2] = 0;
             if (l < ATTENDED && j < rows)
-              store_packet(p.attended + (size_t)j * p.row_o +
-                               (size_t)((s.row * SPLITS + s.split) * ATTENDED_STRIDE + l) * 16,
-                           u[0], u[1], u[2], epoch);
+              for (int copy = 0; copy < 2; copy++)
+                store_packet(p.attended + (size_t)j * p.row_o + copy * (PAIR / 2) +
+                                 (size_t)(first_copy((s.row * SPLITS + s.split) * ATTENDED_STRIDE) + l) * 16,
+                             u[0], u[1], u[2], epoch);
           }
         } else if (f == 0) {
           float most = -INFINITY, sum = 0;
@@ -415,15 +454,16 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
           const float over = sum > 0 ? reciprocal(sum) : 0.0f;  // a split may have no keys
           const uint32_t pair = pack2(y0 * over, y1 * over);
           delay();
-          const int from = 3 * min(lane, ATTENDED - 2);
+          const int from = 3 * min(l, ATTENDED - 2);
           const uint32_t u0 = __shfl_sync(~0u, pair, from), u1 = __shfl_sync(~0u, pair, min(from + 1, 31)),
                          u2 = __shfl_sync(~0u, pair, min(from + 2, 31));
           const Item item = BATCHED ? item_of(n, i, p.NH, p.splits) : Item{0, s.row, s.split};
-          char *const to = p.attended + (size_t)item.row * p.row_o +
-                           (size_t)(item.head * (BATCHED ? p.splits : SPLITS) + item.split) * ATTENDED_STRIDE * 16;
-          if (lane < ATTENDED - 1) store_packet(to + lane * 16, u0, u1, u2, epoch);
-          else if (lane == ATTENDED - 1)
-            store_packet(to + lane * 16, __float_as_uint(most), __float_as_uint(sum), 0, epoch);
+          char *const to =
+              p.attended + (size_t)item.row * p.row_o +
+              (size_t)copy_of((item.head * (BATCHED ? p.splits : SPLITS) + item.split) * ATTENDED_STRIDE) * 16;
+          if (l < ATTENDED - 1) store_packet(to + l * 16, u0, u1, u2, epoch);
+          else if (l == ATTENDED - 1)
+            store_packet(to + l * 16, __float_as_uint(most), __float_as_uint(sum), 0, epoch);
         }
         if (f == 0) {
           stamp<Traits>(p, pass, i, GS_PERSISTENT_PUBLISHED);
@@ -437,7 +477,7 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
     const bool norm = s.gain != nullptr;
     const int out = s.out, act = s.act;
     const int batch = Traits::batch(out);
-    int row = s.row + lane, packet = lane;
+    int row = s.row + lane, packet = l;
     LayerNormStats one = {0, 1};  // of one row
 #pragma unroll 1
     for (int rest = s.rows; rest > 0; rest -= batch, row += batch, packet += batch / BF16_PER_PACKET) {
@@ -447,8 +487,8 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
 #pragma unroll 1
       for (int group = start_of<Traits>(s); group < B; group += GROUP) {
         auto own_packets = [&] {
-          return out == GS_PERSISTENT_QKV ? p.qkv + (size_t)(b * p.a.stride + packet) * 16
-                                          : p.hidden + (size_t)(b * p.h.stride + packet) * 16;
+          return out == GS_PERSISTENT_QKV ? p.qkv + (size_t)copy_of((b * p.a.stride + packet) * Traits::SIDE) * 16
+                                          : p.hidden + (size_t)copy_of((b * p.h.stride + packet) * Traits::SIDE) * 16;
         };
         char *to = BATCHED ? nullptr : own_packets();
         if (!BATCHED) asm volatile("" : "+l"(to));  // it is computed before the sums
@@ -517,15 +557,15 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
               } else {
                 x += y[m];
               }
-              const int from = F32_PER_PACKET * lane;
+              const int from = F32_PER_PACKET * l;
               const float u0 = __shfl_sync(~0u, x, from & 31), u1 = __shfl_sync(~0u, x, (from + 1) & 31),
                           u2 = __shfl_sync(~0u, x, (from + 2) & 31);
               if (from < left)
                 store_packet(p.residual + (BATCHED ? (size_t)j * p.row_x : 0) +
-                                 ((size_t)(b * p.x.stride + lane) * (Traits::VERIFY ? 4 : 1) + row0) * 16,
+                                 (size_t)copy_of((b * p.x.stride + l) * Traits::SIDE + row0) * 16,
                              __float_as_uint(u0), __float_as_uint(u1), __float_as_uint(u2), epoch);
             } else {
-              const int from = BF16_PER_PACKET * lane;
+              const int from = BF16_PER_PACKET * l;
               const uint32_t pair = pack2(y[m], __shfl_xor_sync(~0u, y[m], 1));  // of an even lane and the next one
               const uint32_t u0 = __shfl_sync(~0u, pair, from & 31), u1 = __shfl_sync(~0u, pair, (from + 2) & 31),
                              u2 = __shfl_sync(~0u, pair, (from + 4) & 31);
@@ -573,13 +613,13 @@ __device__ void finish_steps(const Params &p, Shared<Traits> &sh, Work<Traits> &
       for (int n = f; n < (one ? 1 : rows); n += FINISH) {
         const int j = one ? *(const volatile int *)&sh.verified.row : n;
         if (Traits::SINGLE_STEP && p.only_step > FIRST_RESIDUAL) {
-          if (lane < own) sh.own[j][lane] = own_residual(p, j, lane);
+          if (lane < own) sh.own[j][lane] = own_residual<Traits>(p, j, lane);
         } else if (lane < own)
           sh.own[j][lane] = Embedding<Traits>(p, sh.token[j], first + lane)[0] +
                             to_float(__ldg(p.wpe + (size_t)(place_of<Traits>(sh, j) + t) * p.C + first + lane));
       }
     } else if (Traits::SINGLE_STEP && p.only_step > FIRST_RESIDUAL) {
-      if (lane < own) x = own_residual(p, 0, lane);
+      if (lane < own) x = own_residual<Traits>(p, 0, lane);
     } else if (lane < own) {
       x = Embedding<Traits>(p, max(token, 0), first + lane)[0] +
           to_float(__ldg(p.wpe + (size_t)(pos0 + t) * p.C + first + lane));
@@ -886,7 +926,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
                                      reinterpret_cast<uint16_t *>(tail_v + (place() + r) * HEAD)};
             take_packets<6>(
                 p.header, sh, wanted, need, i,
-                [&](int n) { return qkv + (unsigned)(packet_of(at[n]) * 4 + r) * 16; },
+                [&](int n) { return qkv + (unsigned)(packet_of(at[n]) + r) * 16; },
                 [&](int n, const uint4 &u, bool arrived) { put(arrived ? at[n] : 0, u, to[n / 2]); });
           } else {
             // q, and in the last warp the new key (lanes 0 to 15) and value; of a prompt those of all rows up to its
@@ -1075,7 +1115,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
               p.header, sh, wanted, need, i,
               [&](int n) {
                 return from + (BATCHED ? (unsigned)(n / HP * p.row_h) : 0) +
-                       (size_t)packet_of(ph[n % HP]) * (VERIFY ? 64 : 16);
+                       (size_t)packet_of(ph[n % HP]) * 16;
               },
               [&](int n, const uint4 &u, bool arrived) {
                 put(arrived ? ph[n % HP] : 0, u, xs + (j + n / HP + r) * Traits::ROW);
@@ -1263,8 +1303,10 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
           const int head = opaque_if<OPAQUE>(warp) * SMALL / HEAD;
           bool wait;
           unsigned polls = 0;
+          const int split = opaque(lane);  // else registers would spill
           const char *const last =
-              p.attended + ((size_t)(head * SPLITS + lane % (SPLITS * HEADS)) * ATTENDED_STRIDE + ATTENDED - 1) * 16;
+              p.attended +
+              (work.slice_o[0][head + split / SPLITS % HEADS] + split % SPLITS * ATTENDED_STRIDE + ATTENDED - 1) * 16;
           // Most blocks have no part in attention and come here early. They poll the last packet of each split only:
           // polls of all delay what they wait for.
 #pragma unroll 1
@@ -1280,7 +1322,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
             for (int n = 0; n < HEADS; n++) {
               uint4 u[U * SPLITS];
               const char *const from =
-                  p.attended + (unsigned)(row * p.row_o + ((head + n) * SPLITS * ATTENDED_STRIDE + k8) * 16);
+                  p.attended + (work.slice_o[row][head + n] + k8) * 16;
               static_assert(U == 2 && SPLITS == 4, "the mask below");
               read_packets(p.header, sh, u, row >= many ? 0 : 8 + k8 < ATTENDED ? 0xff : 0x0f, need, i,
                                    [&](int m) { return from + (m % 4 * ATTENDED_STRIDE + m / 4 * 8) * 16; });
@@ -1327,7 +1369,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
               auto lacks = [&](int n, int k) { return packet < ATTENDED && u[n][k].w != need; };
 #pragma unroll
               for (int n = 0; n < HEADS; n++) {
-                const char *from = p.attended + ((size_t)((head + n) * SPLITS + half) * ATTENDED_STRIDE + packet) * 16;
+                const char *from = p.attended + (work.slice_o[0][head + n] + half * ATTENDED_STRIDE + packet) * 16;
                 load_packet_to(u[n][0], lacks(n, 0), from),
                     load_packet_to(u[n][1], lacks(n, 1), from + 2 * ATTENDED_STRIDE * 16);
               }
@@ -1392,9 +1434,8 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
             static_assert(SMALL / F32_PER_PACKET + 2 < (VERIFY ? 8 : 32) * XP,
                           "the last lane's last packet is not of the part");
             const char *const from = p.residual + (first_row_of<Traits, ROWS>(sh) + r) * 16;
-            constexpr int APART = Traits::VERIFY ? 64 : 16;
             auto packet = [&](int n) {
-              return from + (size_t)packet_of(opaque_if<Traits::SAMPLES && VERIFY>(px[n])) * APART;
+              return from + (size_t)packet_of(opaque_if<Traits::SAMPLES && VERIFY>(px[n])) * 16;
             };
             auto take = [&](int n, const uint4 &u, bool arrived) {
               if (!arrived) return;
@@ -1467,7 +1508,8 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
               }
             store_shared2(sums_at + e * 8 * (int)sizeof(float2), make_float2(sum, squares));
           }
-          if (!px[XP - 1]) store_shared32(about_at, __float_as_uint(about));  // the last lane of each warp does
+          // The last lanes have no packet of the part.
+          if (lane / ROWS == 31 / ROWS) store_shared32(about_at, __float_as_uint(about));
           barrier_arrive<Traits>(SUMMED);
         }
       }
@@ -1516,20 +1558,34 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
   constexpr bool VERIFY = Traits::VERIFY;
   const int lane = threadIdx.x % 32;
   Progress progress = {Traits::SINGLE_STEP ? p.epoch + p.only_step : p.header->epoch, 0, 0, false};
+  auto slice = [&](int pair, Slice s) {
+    s.packet = near_copy(sh, pair, s.packet * Traits::SIDE);
+    return s;
+  };
 #pragma unroll 1
-  for (int n = 0; n < Traits::XU; n++)
-    work.slice_x[n][warp][lane] = packed(slice_of(p.x, F32_PER_PACKET, warp * SMALL, SMALL, 32 * n + lane, p.C), SMALL);
+  for (int n = 0; n < Traits::XU; n++) {
+    const uint32_t at = packed(slice(0, slice_of(p.x, F32_PER_PACKET, warp * SMALL, SMALL, 32 * n + lane, p.C)), SMALL);
+    // A lane without a packet reads the first one.
+    work.slice_x[n][warp][lane] = at ? at : (uint32_t)near_copy(sh, 0, 0) << 18;
+  }
 #pragma unroll 1
   for (int n = 0; n < Traits::HU; n++)
     work.slice_h[n][warp][lane] =
-        packed(slice_of(p.h, BF16_PER_PACKET, warp * LARGE, LARGE, 32 * n + lane, 4 * p.C), LARGE);
+        packed(slice(p.pair_h, slice_of(p.h, BF16_PER_PACKET, warp * LARGE, LARGE, 32 * n + lane, 4 * p.C)), LARGE);
 #pragma unroll 1
   for (int n = threadIdx.x; Traits::VERIFY && n < Traits::ROWS * WARPS * 32; n += 32 * WARPS)
     (&sh.lanes[0][0])[n] = {};  // of lanes that have no packet
 #pragma unroll 1
   for (int n = threadIdx.x; n < 3 * WARPS * NB / 2 * 16; n += 32 * WARPS) {
     const int head = n / 16;  // of all q, then k, then v
-    (&work.slice_q[0][0][0])[n] = packed(slice_of(p.a, BF16_PER_PACKET, head * HEAD, HEAD, n % 16, 3 * p.C), HEAD);
+    (&work.slice_q[0][0][0])[n] =
+        packed(slice(p.pair_a, slice_of(p.a, BF16_PER_PACKET, head * HEAD, HEAD, n % 16, 3 * p.C)), HEAD);
+  }
+#pragma unroll 1
+  for (int n = threadIdx.x; Traits::TWICE && n < Traits::ROWS * p.NH; n += 32 * WARPS) {
+    const int row = n / p.NH, head = n % p.NH;
+    work.slice_o[row][head] = row * (p.row_o / 16) + near_copy(sh, p.pair_o + row * (p.row_o / PAIR),
+                                                               head * SPLITS * ATTENDED_STRIDE);
   }
   named_sync<32 * WARPS>(7);
   const volatile int &t = sh.step;
@@ -1602,6 +1658,7 @@ template <typename Traits> __device__ __forceinline__ void run_block(const Param
     sh.polling = 0, sh.polled = 0;
     restart_timeout(p, sh);
   }
+  if constexpr (Traits::TWICE) find_near(p, sh);
   // The block's part of each step. Attention moves on by as many blocks as it takes.
   const int pos0 = *p.pos - first_token<Traits>(p), part = ((pos0 + SPLITS - 1) / SPLITS + KEYS - 1) / KEYS * KEYS;
 #pragma unroll 1

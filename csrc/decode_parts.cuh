@@ -82,6 +82,12 @@ __host__ __device__ inline Item item_of(int n, int i, int heads, int splits) {
   return item;
 }
 
+// Each half of the L2 cache is near one half of the SMs, and home of about every other page of 4 KB. A packet that is
+// polled from the far half arrives 200 clocks later. So packets of one sequence are stored twice (TWICE): in both pages
+// of a pair, of which mostly one is near a block. PAGE is in packets.
+constexpr int PAGE = 4096 / 16, PAIR = 2 * PAGE * 16, NEAR_SMS = 256, NEAR_WORDS = 3;
+__host__ __device__ inline int first_copy(int packet) { return packet + packet / PAGE * PAGE; }
+
 struct Params {
   const gs_persistent_step *steps;
   const char *wte;  // of the type of weights
@@ -113,6 +119,8 @@ struct Params {
   int kept;  // of the logits' rows, the last ones of a block that may stay in the L2 cache; -1 if all weights may
   float eps;
   Shape x, h, a;   // residual stream, hidden layer, qkv
+  int pair_h, pair_a, pair_o, pairs;  // of pages of packets: the first ones, but for those of x, and how many
+  uint32_t *near;                     // (NEAR_SMS, 1 + NEAR_WORDS): of an SM for how many pairs, and which page is near
   uint32_t zero;   // 0, which the compiler does not know
   int only_step;   // of gs_persistent_one: the step; tokens - 1 is its token's place in a launch of gs_persistent
   uint32_t epoch;  // and the epoch before the first step of the token
@@ -509,11 +517,11 @@ __device__ inline Slice slice_of(const Shape &s, int values, int from, int lengt
 __device__ inline uint32_t packed(const Slice &p, int length) {
   uint32_t mask = 0;
   for (int k = 0; k < p.count; k++) mask |= (p.at + k >= 0 && p.at + k < length) << k;
-  return mask == 0 ? 0 : (uint32_t)p.packet << 20 | mask << 14 | (uint32_t)(p.at + 8);
+  return mask == 0 ? 0 : (uint32_t)p.packet << 18 | mask << 12 | (uint32_t)(p.at + 8);
 }
-__device__ inline int packet_of(uint32_t p) { return p >> 20; }
-__device__ inline int at_of(uint32_t p) { return (int)(p & 0x3fff) - 8; }
-__device__ inline bool holds(uint32_t p, int k) { return p >> (14 + k) & 1; }
+__device__ inline int packet_of(uint32_t p) { return p >> 18; }
+__device__ inline int at_of(uint32_t p) { return (int)(p & 0xfff) - 8; }
+__device__ inline bool holds(uint32_t p, int k) { return p >> (12 + k) & 1; }
 
 // The table of steps; bias and sums of the logits, which would arrive after a microsecond if they were read for each
 // batch of rows, while weights take all of the bandwidth; the text where drafts are verified; tails; the ring. A tail
@@ -745,9 +753,10 @@ __device__ inline Keys keys_of(const Params &p, const Shared &sh, const Item &it
 }
 
 // A row of the residual stream of this block, as it published it.
-__device__ inline float own_residual(const Params &p, int sequence, int row) {
+template <typename Traits> __device__ inline float own_residual(const Params &p, int sequence, int row) {
+  const int packet = blockIdx.x * p.x.stride + row / F32_PER_PACKET;
   return __ldcg(reinterpret_cast<const float *>(p.residual + (size_t)sequence * p.row_x +
-                                                (size_t)(blockIdx.x * p.x.stride + row / F32_PER_PACKET) * 16) +
+                                                (size_t)(Traits::TWICE ? first_copy(packet) : packet) * 16) +
                 row % F32_PER_PACKET);
 }
 

@@ -137,6 +137,23 @@ __device__ inline void mbarrier_show() {
 // Comes before what another block writes is read again.
 __device__ inline void poll_again() {}
 
+__device__ inline int sm_number() {
+  uint32_t n;
+  asm("mov.u32 %0, %%smid;" : "=r"(n));
+  return n;
+}
+// The clocks that three atomic additions of 0 take, one after another.
+__device__ inline int round_trip(char *p) {
+  const long long from = clock64();
+#pragma unroll 1
+  for (int n = 0; n < 4; n++) {
+    uint32_t v;
+    asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], 0;" : "=r"(v) : "l"(p) : "memory");
+    p += v == 0x80000001u ? 4 : 0;  // so that the next one waits for it
+  }
+  return (int)(clock64() - from);
+}
+
 // 128 bytes will be read soon.
 __device__ inline void prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 // A word that other blocks write.

@@ -5,24 +5,28 @@
 // Drafts are the tokens that followed the last ones where they occurred before: every block knows the whole text and
 // looks for them by itself, so that none waits for another. Or the first layers draft: each draft takes a pass of these
 // layers, of one row, and of the logits. The pass that verifies has these layers of its last row only, the others of
-// all rows: what they begin with lies in the packets of the residual stream.
+// all rows: what they begin with lies in the packets of the residual stream. Where drafts are the likeliest tokens
+// though tokens are sampled, it follows as soon as they are hardly all right.
 #pragma once
 
 #include "decode_parts.cuh"
 
 namespace {
 
+constexpr int MAX_RANKED = 384;                 // candidates of all blocks that are ranked, at most
 constexpr int LEAST_MATCH = 2, MOST_MATCH = 8;  // as gpt2/speculate.go has it
+constexpr float LEAST_SHARE = 0.5f;             // so probable must drafts be, all together, for another one
 
 // What all warps of a block know of its passes.
 struct Verified {
   int rows;    // of the pass; in layers that draft it has one
   int row;     // that one, among those that will be verified
-  int last;    // pass of those that draft and verify: the one that verifies
+  int last;    // pass of those that draft and verify: the one that verifies, if no draft before is the last one
   int passes;  // that have ended
   int taken;   // tokens of the last one, 0 if it drafted
   int sure;    // twice the number of passes that there will be at least; 1 more if that is all
   int wrong;   // passes whose first draft was wrong
+  float share;  // how probable the drafts are, all together
   uint64_t drafted;  // when the last draft was there
 };
 
@@ -46,12 +50,25 @@ template <typename Shared> __device__ inline bool comes(const Shared &sh, int pa
   }
 }
 
+// Whether the packets of the blocks' best logits have all.
+__device__ inline bool packets_have_all(const Params &p) { return p.head <= 3 && p.V <= MAX_RANKED; }
+// Whether drafts are the likeliest tokens though tokens are sampled: of one layer these are as often right, and sooner
+// there.
+template <typename Traits> __device__ inline bool drafts_likeliest(const Params &p) {
+  return Traits::VERIFY && Traits::SAMPLES && p.exit == STEPS && packets_have_all(p);
+}
+
+// Whether the pass under way drafts.
+template <typename Shared> __device__ inline bool drafts_now(const Shared &sh) {
+  return *(const volatile int *)&sh.verified.passes < *(const volatile int *)&sh.verified.last;
+}
 // Whether a pass drafts. The warp that copies calls it when the layers that draft are on their way: it waits until that
 // is known.
-template <typename Shared> __device__ inline bool drafts(const Shared &sh, int pass) {
+template <typename Traits, typename Shared>
+__device__ inline bool drafts(const Params &p, const Shared &sh, int pass) {
   while (true) {
-    const int last = *(const volatile int *)&sh.verified.last;
-    if (pass <= last) return pass < last;
+    const int passes = *(const volatile int *)&sh.verified.passes, last = *(const volatile int *)&sh.verified.last;
+    if (pass <= (drafts_likeliest<Traits>(p) ? min(passes, last) : last)) return pass < last;
     poll_again();
   }
 }
@@ -83,12 +100,12 @@ template <typename Shared> __device__ void draft(const Params &p, Shared &sh, in
     if (lane < drafts) sh.token[1 + lane] = text[from + lane % (end - from)];
   }
   if (lane == 0) {
-    const int last = sh.verified.passes + (p.exit > 0 ? drafts : 0);
-    sh.verified.rows = p.exit > 0 ? 1 : 1 + drafts, sh.verified.row = 0;
-    const int after = p.tokens - t - 1 - drafts;  // tokens, if all drafts are right
-    *(volatile int *)&sh.verified.last = last;
-    *(volatile int *)&sh.verified.sure = t >= p.tokens ? 2 * sh.verified.passes + 1
-                                                       : 2 * (last + 1 + (max(after, 0) + p.verify - 1) / p.verify);
+    const int passes = sh.verified.passes, left = p.tokens - t;  // tokens
+    sh.verified.rows = p.exit > 0 ? 1 : 1 + drafts, sh.verified.row = 0, sh.verified.share = 1;
+    *(volatile int *)&sh.verified.last = passes + (p.exit > 0 ? drafts : 0);
+    // If all drafts are right; with passes that draft there are as many as tokens.
+    const int least = p.exit > 0 ? left : left > 0 ? 1 + (left - 1 - drafts + p.verify - 1) / p.verify : 0;
+    *(volatile int *)&sh.verified.sure = 2 * (passes + least) + (left == 0);
   }
   __syncwarp();
 }
@@ -96,12 +113,14 @@ template <typename Shared> __device__ void draft(const Params &p, Shared &sh, in
 // A warp takes the tokens of a pass that began at place t of the launch, and finds drafts for the next one.
 template <typename Shared> __device__ void accept(const Params &p, Shared &sh, int t) {
   const int lane = threadIdx.x % 32, rows = sh.verified.rows;
-  if (sh.verified.passes < sh.verified.last) {  // the token is a draft
+  if (drafts_now(sh)) {  // the token is a draft
     __syncwarp();
     if (lane == 0) {
-      const int row = ++sh.verified.row;
+      const int row = ++sh.verified.row, passes = sh.verified.passes + 1;
       sh.token[row] = max(sh.found.drawn[0], 0), sh.verified.taken = 0;
-      sh.verified.rows = ++sh.verified.passes == sh.verified.last ? row + 1 : 1;
+      if (!(sh.verified.share >= LEAST_SHARE)) *(volatile int *)&sh.verified.last = passes;
+      sh.verified.rows = passes == sh.verified.last ? row + 1 : 1;
+      *(volatile int *)&sh.verified.passes = passes;
     }
     __syncwarp();
     return;

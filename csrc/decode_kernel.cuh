@@ -172,8 +172,7 @@ template <typename Traits> struct Work {
 // The spans of a pass: in kernels that verify drafts the layers that draft, of one row, then either the logits of that
 // row or the other layers of all rows.
 template <typename Traits> __device__ inline Span next_span(const Params &p, const Shared<Traits> &sh) {
-  const bool drafts = *(const volatile int *)&sh.verified.passes < *(const volatile int *)&sh.verified.last;
-  return {drafts ? p.count - 1 : p.exit, p.count, rows_of_pass(sh)};
+  return {drafts_now(sh) ? p.count - 1 : p.exit, p.count, rows_of_pass(sh)};
 }
 template <typename Traits> __device__ inline Span first_span(const Params &p, const Shared<Traits> &sh) {
   if constexpr (!Traits::VERIFY) return {first_step<Traits>(p), end_step<Traits>(p), 1};
@@ -244,7 +243,7 @@ template <typename Traits> __device__ void copy_weights(const Params &p, Shared<
   for (int t = first_token<Traits>(p); Traits::VERIFY ? comes(sh, t) : t < p.tokens; t++)
 #pragma unroll 1
     for (int i = first_step<Traits>(p); i < end_step<Traits>(p); i++) {
-      if (Traits::VERIFY && p.exit > 0 && i == p.exit && drafts(sh, t)) i = p.count - 1;
+      if (Traits::VERIFY && p.exit > 0 && i == p.exit && drafts<Traits>(p, sh, t)) i = p.count - 1;
       hang_for_test(p, sh, t, i);
       const BlockStep &s = steps[i];
       if (s.kind == GS_PERSISTENT_ATTENTION) {

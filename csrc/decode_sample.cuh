@@ -16,7 +16,6 @@
 
 namespace {
 
-constexpr int MAX_RANKED = 384;                  // candidates of all blocks that are ranked, at most
 constexpr int MAX_SAMPLED = GS_PERSISTENT_CANDIDATES_ALL;  // of which so many are sampled from, at most
 constexpr int LIST_PACKETS = MAX_RANKED / 2;     // of the list of a block: two candidates each
 constexpr int MAX_COUNT = 1023;                  // the most candidates that a packet's first word can tell
@@ -193,7 +192,8 @@ template <int WARPS> __device__ inline void rank_each(SequenceCandidates *rooms,
 
 // The candidates of a sequence in `list`, in any order, and how they are sampled from. A lane has the best logits of
 // its rows; `logits` are those of the block's rows, of which the first is row `first`. Position is that of the token in
-// its text. Returns whether the logits are finite; without it there are no candidates.
+// its text. Returns whether the logits are finite; without it there are no candidates. Of a draft that is the likeliest
+// token it finds that only.
 template <typename Traits, typename Shared>
 __device__ bool find_candidates(const Params &p, Shared &sh, Candidates &list, const float *logits, LaneBest own,
                                 int sequence, int first, int rows, int t, uint32_t epoch, uint64_t position) {
@@ -214,7 +214,7 @@ __device__ bool find_candidates(const Params &p, Shared &sh, Candidates &list, c
   list.random = random53(p.sampling->seed, Traits::VERIFY ? 0 : sequence, position), list.top_p = p.sampling->top_p,
   list.temperature = p.sampling->temperature;
   const bool log_probs = p.sampling->log_probs;
-  const bool direct = p.head <= 3 && p.V <= MAX_RANKED;  // the packets have all logits
+  const bool direct = packets_have_all(p);
   uint4 u[BLOCKS_PER_LANE];
   read_all(p, sh, bests, LINE, epoch, u);
   unsigned largest = 0;
@@ -230,6 +230,23 @@ __device__ bool find_candidates(const Params &p, Shared &sh, Candidates &list, c
   }
   largest = __reduce_max_sync(~0u, largest);
   const bool finite = largest < PLUS_INFINITY && largest > MINUS_INFINITY;
+  if (drafts_likeliest<Traits>(p) && drafts_now(sh)) {
+    const float most = of_key(largest), scale = 1.4426950408889634f / (float)list.temperature;
+    float sum = 0;
+    int id = p.V;
+    auto look = [&](unsigned key, int row) {
+      if (key) sum += exp2_fast((of_key(key) - most) * scale);
+      if (key == largest) id = min(id, row);
+    };
+#pragma unroll
+    for (int i = 0; i < BLOCKS_PER_LANE; i++) {
+      const int row = (32 * i + lane) * p.head;
+      look(u[i].x, row), look(u[i].y, row + 1), look(u[i].z, row + 2);
+    }
+    sum = warp_sum(sum), id = __reduce_min_sync(~0u, id);
+    if (lane == 0) sh.found.drawn[0] = id, sh.verified.share /= sum;
+    return false;
+  }
   int n = 0;
   if (finite) {
     // A bound that k to k + k/8 + 2 of the groups' best reach, if the search finds one.
@@ -502,6 +519,7 @@ __device__ void sample_each(const Params &p, Shared &sh, SequenceCandidates *roo
                                      p.sampling->offset + place_of<Traits>(sh, row) + t + 1);
     if (finite) sum_row(p, sh, list, warp, epoch);
   }
+  if (drafts_likeliest<Traits>(p) && drafts_now(sh)) return;
   named_sync<32 * WARPS>(RANKED);
   rank_each<WARPS>(rooms, B, warp);
   named_sync<32 * WARPS>(RANKED);

@@ -2,6 +2,7 @@ package gpt2
 
 import (
 	"math/rand/v2"
+	"os"
 	"testing"
 	"time"
 )
@@ -59,4 +60,30 @@ func simulate(r *rand.Rand, accept map[Drafter]float64, tokens int) (took float6
 		c.took(n, by.Drafts, time.Duration(with))
 	}
 	return took, made
+}
+
+// TestLookUpOfTexts: of texts that repeat themselves, read token by token, this many tokens are made by how many passes
+// over how many drafts, where a token is a byte.
+func TestLookUpOfTexts(t *testing.T) {
+	for name, want := range map[string][3]int{"code": {186, 278, 194}, "list": {223, 333, 172}, "table": {244, 388, 155}} {
+		text, err := os.ReadFile("testdata/repetitive/" + name + ".txt")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids := make([]int32, len(text))
+		for i, b := range text {
+			ids[i] = int32(b)
+		}
+		var got [3]int // passes, drafts, of them right
+		for at := 1; at < len(ids); at++ {
+			drafts := lookUp(ids[:at], 3)
+			got[0], got[1] = got[0]+1, got[1]+len(drafts)
+			for ; len(drafts) > 0 && at+1 < len(ids) && drafts[0] == ids[at]; at, drafts = at+1, drafts[1:] {
+				got[2]++
+			}
+		}
+		if t.Logf("%s: %d tokens, %d passes, %d drafts, %d right", name, len(ids)-1, got[0], got[1], got[2]); got != want {
+			t.Errorf("%s: %d, want %d", name, got, want)
+		}
+	}
 }

@@ -45,7 +45,8 @@ func TestGains(t *testing.T) {
 	for _, f := range []struct {
 		us   [mostExits + 1]float64 // a token, by the layers that draft
 		best int
-	}{{[4]float64{43, 33, 35, 38}, 1}, {[4]float64{46, 49, 44, 41}, 3}, {[4]float64{46, 45.5, 47, 50}, 0}, {[4]float64{43, 103, 30, 30}, 0}} {
+	}{{[4]float64{43, 33, 35, 38}, 1}, {[4]float64{46, 49, 44, 41}, 3}, {[4]float64{46, 45.5, 47, 50}, 0},
+		{[4]float64{43, 103, 30, 30}, 0}, {[4]float64{43, 52, 48, 47}, 0}} {
 		var g gains
 		var ahead [][2]int
 		now, tokens, counts := uint64(1), 0, [mostExits + 1]int{}

@@ -19,6 +19,7 @@ type drafts struct {
 	layers int              // that draft; 0: drafts are looked up
 	auto   bool             // goes without where none can be verified
 	always bool             // every launch verifies, whatever that brings: for tests
+	loaded bool             // a launch has had the kernel that verifies
 	device *cuda.Buffer     // (Context + 1) int32, the text; then the logits of a pass
 	host   *cuda.HostBuffer // from which the text is copied
 	begin  int64            // of the logits
@@ -138,11 +139,14 @@ func (d *drafts) launch(r *Runner, l *persistent.Launch, position int) {
 		l.Verify, l.Exit = d.rows, d.layers
 	case d.always || d.guess.made(d.rows) > persistent.Pays:
 		l.Verify = d.rows
+	case d.auto && !d.loaded: // so that it loads in a warm-up, not in the first trial
+		l.Verify = 2
 	case d.auto:
 		if exit, l.Trial = d.exits.next(len(r.options.Layers)); exit > 0 {
 			l.Verify, l.Exit = cuda.PersistentVerify, exit
 		}
 	}
+	d.loaded = d.loaded || l.Verify > 0
 	for n := range l.Tokens {
 		d.exits.used[(position+n)%ringSlots] = exit
 	}
@@ -162,7 +166,7 @@ type pace struct{ ns, tokens float64 }
 
 // Of so few layers a step is so short that trials cost more than they bring; at most so many draft. Launches between
 // trials, and how much faster drafts must make a token. Where one that was tried took so much longer, others do too.
-const leastLayers, mostExits, firstPause, mostPause, gain, hopeless = 3, 3, 8, 128, 1.03, 1.25
+const leastLayers, mostExits, firstPause, mostPause, gain, hopeless = 3, 3, 16, 128, 1.03, 1.1
 
 // took notes a pass, by the time of its first token and that of the token before.
 func (p *pace) took(now, before uint64) {

@@ -1434,7 +1434,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
                           "the last lane's last packet is not of the part");
             const char *const from = p.residual + (first_row_of<Traits, ROWS>(sh) + r) * 16;
             auto packet = [&](int n) {
-              return from + (size_t)packet_of(opaque_if<Traits::SAMPLES && VERIFY>(px[n])) * 16;
+              return from + (size_t)packet_of(opaque_if<(Traits::SAMPLES || Traits::Q8) && VERIFY>(px[n])) * 16;
             };
             auto take = [&](int n, const uint4 &u, bool arrived) {
               if (!arrived) return;

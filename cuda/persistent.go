@@ -111,7 +111,7 @@ type PersistentArgs struct {
 	Eps         float32
 	LogitsOnly  int32 // 1: one step, whose logits a [Stream.Sample] samples from
 	Blocks      int32 // of the grid; 0: one per SM
-	Stamps      Ptr   // (Tokens, Count+1, blocks) PersistentStamp, zeroed, or 0; the last row is the choice of the token
+	Stamps      Ptr   // (passes, Count+1, blocks) PersistentStamp, zeroed, or 0; passes: Tokens, times Verify with Exit; the last row is the choice of the token
 	Candidates  int32 // 0: tokens are the argmax; else the candidates that Sampling draws from, which [CanSample] allows
 	Rows        int32 // 0, or the tokens of a prompt, 2 to PersistentRows
 	IDs         Ptr   // (Rows) int32: the prompt

@@ -196,6 +196,21 @@ func TestUsage(t *testing.T) {
 	}
 }
 
+// TestModelFlagsEverywhere says that every command checks the flags that choose
+// the model and device, given before its name or after.
+func TestModelFlagsEverywhere(t *testing.T) {
+	for _, command := range []string{"info", "eval", "dump", "bench", "layers"} {
+		checkFailure(t, infer(t, command, "--device", "abacus"), exitUsage, "--device abacus")
+		checkFailure(t, infer(t, "--device", "abacus", command), exitUsage, "--device abacus")
+		checkFailure(t, infer(t, "--dtype", "f8", command, "-m", tiny), exitUsage, "--dtype f8")
+	}
+	before := mustInfer(t, "-m", tiny, "--layers", "1", "-t", "1", "info").stdout
+	after := mustInfer(t, "info", "-m", tiny, "--layers", "1", "-t", "1").stdout
+	if before != after || !strings.Contains(after, "layers 1 of 2") {
+		t.Errorf("flags before the command give\n%s\nand after it\n%s", before, after)
+	}
+}
+
 // Each flag of model and device is listed and taken by the commands in which it does something,
 // and refused by others.
 func TestFlagsThatDoNothing(t *testing.T) {

@@ -139,7 +139,7 @@ func (d *drafts) launch(r *Runner, l *persistent.Launch, position int) {
 		l.Verify, l.Exit = d.rows, d.layers
 	case d.always || d.guess.made(d.rows) > persistent.Pays:
 		l.Verify = d.rows
-	case d.auto && !d.loaded: // so that it loads in a warm-up, not in the first trial
+	case d.auto && !d.loaded && len(r.options.Layers) >= leastLayers: // so that it loads in a warm-up, not in a trial
 		l.Verify = 2
 	case d.auto:
 		if exit, l.Trial = d.exits.next(len(r.options.Layers)); exit > 0 {

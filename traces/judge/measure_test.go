@@ -2,6 +2,7 @@ package judge
 
 import (
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -165,5 +166,44 @@ func TestGPUMetrics(t *testing.T) {
 		if busy, _ := r.value("gpu_busy_percent"); !ok || v <= 0 || v > busy {
 			t.Errorf("%s is %v (%v); the GPU works %v %% of the time", key, v, ok, busy)
 		}
+	}
+}
+
+// TestAgreesWithNsys compares copies, kernels and API calls with the tables of nsys stats of the
+// same capture. Passes and what is before them are all of it.
+func TestAgreesWithNsys(t *testing.T) {
+	r := fixtures.Must(Measure(samples.Load(t, "pytorch/bad.sqlite"), -1))(t)
+	for keys, c := range map[string]struct{ report, column, operation string }{
+		"kernel_time":                           {"cuda_gpu_kern_sum", "Total Time (ns)", ""},
+		"kernels":                               {"cuda_gpu_kern_sum", "Instances", ""},
+		"h2d_pageable_time h2d_pinned_time":     {"cuda_gpu_mem_time_sum", "Total Time (ns)", "Host-to-Device"},
+		"h2d_pageable_copies h2d_pinned_copies": {"cuda_gpu_mem_time_sum", "Count", "Host-to-Device"},
+		"h2d_pageable_bytes h2d_pinned_bytes":   {"cuda_gpu_mem_size_sum", "Total (MB)", "Host-to-Device"},
+		"d2h_pageable_time d2h_pinned_time":     {"cuda_gpu_mem_time_sum", "Total Time (ns)", "Device-to-Host"},
+		"d2h_pageable_copies d2h_pinned_copies": {"cuda_gpu_mem_time_sum", "Count", "Device-to-Host"},
+	} {
+		got, want := 0.0, 0.0
+		for key := range strings.FieldsSeq(keys) {
+			if x := r.find(key); x.Value != nil {
+				got += *x.Value
+				if x.Before != nil {
+					got += *x.Before
+				}
+			}
+		}
+		for _, row := range samples.CSV(t, "pytorch/bad."+c.report+".csv") {
+			if v, err := strconv.ParseFloat(row[c.column], 64); err == nil && strings.Contains(row["Operation"], c.operation) {
+				want += v
+			}
+		}
+		if strings.HasSuffix(c.column, "(MB)") { // to the KB
+			got, want = math.Round(got/1e3), math.Round(1e3*want)
+		}
+		if want == 0 || got != want {
+			t.Errorf("%s: %v, and nsys has %v", keys, got, want)
+		}
+	}
+	if r.PassesFrom != window.FromRepetition || r.Passes != 7 || r.WarmUpPasses != 1 {
+		t.Errorf("%d passes and %d of warm-up, not the 7 and 1 that are steady of the 8 that ran", r.Passes, r.WarmUpPasses)
 	}
 }

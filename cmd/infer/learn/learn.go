@@ -73,7 +73,7 @@ runs it on an emulator, untimed. --new TASK writes a FILE.cu to begin with.`,
 		f.Lookup("size").DefValue, f.Lookup("block").DefValue = "", ""
 	})
 	cli.AddFlags(c.Flags(), "Output", func(f *pflag.FlagSet) {
-		f.StringVarP(&l.out, "out", "o", "", "write a page with pictures into the directory `DIR`")
+		f.StringVarP(&l.out, "out", "o", "", "write a page with pictures into the directory `DIR`, new,\nempty or of earlier lessons")
 		f.StringVar(&l.record, "record", "", "write what was measured to `FILE`")
 		f.BoolVar(&l.json, "json", false, "print one JSON object, with the measured data")
 	})

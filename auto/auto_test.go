@@ -13,18 +13,13 @@ import (
 
 	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/require"
 	"gpt2scope/weights"
 )
 
 var today = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
-// must ends the test if there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = require.NoError
 
 // shipped is the geometry of the built-in model.
 func shipped(layers int) Run {

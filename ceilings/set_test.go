@@ -12,15 +12,11 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gpt2scope/internal/require"
 )
 
-// must ends the test if there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = require.NoError
 
 // a set of a made-up CPU: 100 GB/s up to 1000 bytes, 10 up to 2000, 1 beyond; 1 GFLOP/s, 4 in bfloat16.
 func made(key string) Set {

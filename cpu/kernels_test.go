@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/require"
 	"gpt2scope/reference"
 )
 
@@ -30,13 +31,7 @@ const (
 
 var threadCounts = []int{1, 2, 3}
 
-// must ends the test if there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = require.NoError
 
 // testPool starts threads that end with the test.
 func testPool(t testing.TB, threads int, i isa) *pool {

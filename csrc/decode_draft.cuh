@@ -6,7 +6,8 @@
 // looks for them by itself, so that none waits for another. Or the first layers draft: each draft takes a pass of these
 // layers, of one row, and of the logits. The pass that verifies has these layers of its last row only, the others of
 // all rows: what they begin with lies in the packets of the residual stream. Where drafts are the likeliest tokens
-// though tokens are sampled, it follows as soon as they are hardly all right.
+// though tokens are sampled, the pass that verifies comes as soon as all drafts so far are right with a probability below
+// LEAST_SHARE.
 #pragma once
 
 #include "decode_parts.cuh"

@@ -13,8 +13,8 @@
 //
 // * A token: run_block() makes the block's table of steps, which three kinds of warps walk. copy_weights() fills the
 //   ring. compute_steps() leaves sums, or outputs of attention, of parts in shared memory (barrier FULL);
-//   finish_steps() adds them, publishes packets for all blocks, and gives the room back (FREE). Then finish_token(), or
-//   sample_each(), chooses the token (TOKEN).
+//   finish_steps() adds them, publishes packets for all blocks, and gives the room back (FREE). Then best_each(),
+//   finish_token() or sample_each() chooses the token (TOKEN).
 // * A pass is walked in spans: one; or with exits those of first_span() and next_span(), where copy_weights() skips the
 //   same steps (drafts()). accept() says what the next pass is. Epochs count steps that ran: passes that draft take
 //   fewer.

@@ -103,7 +103,8 @@ struct Params {
   float *logits;
   Header *header;
   char *residual, *hidden, *qkv, *attended;  // packets
-  uint4 *best;  // (2, blocks, LINE) packets, of which each sequence has one: logit, id; or those of decode_sample.cuh
+  // (2, B, blocks, LINE) packets, the first of a line: logit, id; or (2, blocks, LINE), those of decode_sample.cuh.
+  uint4 *best;
   uint64_t timeout;  // ns
   uint64_t *stamps;  // (passes, count + 1, blocks, 4), of kernels that stamp
   int count, C, NH, P, V, slot_count, tokens, ring_bytes;

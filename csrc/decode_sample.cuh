@@ -575,7 +575,7 @@ __device__ void best_each(const Params &p, Shared &sh, int warp, int t, uint32_t
 // A warp that finishes, one of FINISH: it has sequences f, f + FINISH and so on.
 struct Finisher {
   int f, sequences;
-  int mine;  // the first one whose token is chosen, of a prompt the last row
+  int mine;  // the first one whose token is reported, of a prompt the last row
   int ends;  // the warp that ends a step
   int pos0;  // of a token of the launch, of the first sequence
   uint64_t step0;

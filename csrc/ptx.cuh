@@ -142,7 +142,7 @@ __device__ inline int sm_number() {
   asm("mov.u32 %0, %%smid;" : "=r"(n));
   return n;
 }
-// The clocks that three atomic additions of 0 take, one after another.
+// The clocks that four atomic additions of 0 take, one after another.
 __device__ inline int round_trip(char *p) {
   const long long from = clock64();
 #pragma unroll 1

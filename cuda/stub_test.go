@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"gpt2scope/cuda"
+	"gpt2scope/internal/require"
 	"gpt2scope/internal/stub"
 )
 
@@ -30,12 +31,7 @@ func openStub(t *testing.T, defines ...string) (*cuda.Library, *cuda.Device, *st
 	return lib, dev, c
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = require.NoError
 
 // stream makes one that is closed at the test's end.
 func stream(t *testing.T, dev *cuda.Device) *cuda.Stream {

@@ -4,17 +4,13 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"gpt2scope/internal/require"
 )
 
 const plainConfig = `{"model_type":"gpt2","n_layer":2,"n_embd":12,"n_head":3,"n_positions":64,"vocab_size":100}`
 
-// must ends the test if there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = require.NoError
 
 // with returns plainConfig with a field set.
 func with(field, value string) string {

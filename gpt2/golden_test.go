@@ -12,6 +12,7 @@ import (
 
 	"gpt2scope/cpu"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/require"
 	"gpt2scope/reference/executor"
 	"gpt2scope/weights"
 )
@@ -28,13 +29,7 @@ type golden struct {
 	t testing.TB
 }
 
-// must ends the test if there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = require.NoError
 
 func openGolden(t testing.TB, path string) golden {
 	t.Helper()

@@ -130,7 +130,7 @@ func bestThreshold(all []choice) (threshold, loses float64) {
 
 func judgeThreshold(d Data) Finding {
 	all := choices(d)
-	var alone [2][]string // the places where the CPU, or the GPU, is faster at all sizes
+	var alone [2][]string // the places where no threshold does better than the CPU, or the GPU, alone
 	var f Finding
 	worst := 0.0
 	for _, place := range thresholdCases {
@@ -158,7 +158,7 @@ func judgeThreshold(d Data) Finding {
 		"over %d tasks.", queuedUs, len(all))
 	for i, device := range []string{"CPU", "GPU"} {
 		if alone[i] != nil {
-			f.Text += fmt.Sprintf(" The %s is faster at all sizes with %s.", device, strings.Join(alone[i], "; with "))
+			f.Text += fmt.Sprintf(" No threshold does better than the %s alone with %s.", device, strings.Join(alone[i], "; with "))
 		}
 	}
 	return f.decide(

@@ -1,6 +1,7 @@
 package weights
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 )
@@ -51,11 +52,12 @@ func (c *Checkpoint) readLLMC(s *storage) error {
 		c.Args[name] = int64(number(2 + i))
 	}
 	end := int64(llmcHeader)
+	var twice error // a name that another file has
 	// tensor adds one whose rows, without the padding, are as shape says.
 	tensor := func(name string, stored uint64, shape ...uint64) {
 		t := Tensor{Name: name, DType: dtype, file: s, begin: end}
 		setShape(&t, shape)
-		c.tensors[name] = t
+		twice = cmp.Or(twice, c.add(t))
 		n := stored
 		for _, d := range shape[1:] {
 			n *= d
@@ -85,7 +87,7 @@ func (c *Checkpoint) readLLMC(s *storage) error {
 		return problem(s.name, "is %d bytes long, and its header asks for %d: it is truncated or damaged, copy or "+
 			"download it again", s.size, end)
 	}
-	return nil
+	return twice
 }
 
 // LLMCTokens reads the tokens of a gpt2_tokenizer.bin of llm.c, by id.

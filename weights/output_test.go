@@ -9,15 +9,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gpt2scope/internal/require"
 )
 
-// must ends the test if there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = require.NoError
 
 // names returns the names in a directory.
 func names(t *testing.T, dir string) []string {

@@ -90,13 +90,16 @@ func (t Tensor) ReadFloat32(dst []float32, off int) error {
 
 // ReadBytes fills dst with the bytes [off, off+len(dst)) of the tensor as it is stored: little-endian, row-major, of
 // any type. Its errors are those of ReadFloat32, except that every type can be read. Of a tensor that is computed they
-// are whole elements, in memory where float32 may lie.
+// must be whole elements, in memory where float32 may lie.
 func (t Tensor) ReadBytes(dst []byte, off int64) error {
 	if err := t.checkRange(off, int64(len(dst)), t.Bytes()); err != nil {
 		return err
 	}
 	if t.read == nil {
 		return t.wrap(t.file.read(dst, t.begin+off))
+	}
+	if off%4 != 0 || len(dst)%4 != 0 {
+		return t.problem("is computed, and read in whole elements")
 	}
 	return t.wrap(t.read(unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(dst))), len(dst)/4), int(off/4)))
 }

@@ -313,7 +313,7 @@ in it; after an error what was there is still there.`,
   infer export -m ckpt.pt --out nano                  another program's checkpoint
   infer export -m DIR --lora ADAPTER --out merged.gguf`,
 		Annotations: map[string]string{cli.UsesKey: "model tokenizer lora activation layers dtype quiet",
-			cli.HelpKey + "layers": "write a model of the first `N` layers, or 'all' (default: all, of the built-in\nmodel too)",
+			cli.HelpKey + "layers": "write a model of the first `N` layers, or 'all' (default: all, of the built-in model\ntoo)",
 			cli.HelpKey + "dtype":  "`TYPE` of the weights in the file: f32 or bf16 (default: f32)"},
 		RunE: func(c *cobra.Command, _ []string) error {
 			return runExport(c.Context(), m, out, format, force)

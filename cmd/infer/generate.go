@@ -230,6 +230,11 @@ type draftsJSON struct {
 	Verify        float64 `json:"verify_ms"`       // of passes that verified
 }
 
+// sameAs tells whether two runs had as many passes, drafts, and right drafts.
+func (d *draftsJSON) sameAs(other *draftsJSON) bool {
+	return other != nil && d.Passes == other.Passes && d.Drafted == other.Drafted && d.Accepted == other.Accepted
+}
+
 // newDrafts returns what a session measured of its drafts, nil if none were asked for or chosen.
 func newDrafts(how gpt2.Speculation, s gpt2.Stats) *draftsJSON {
 	d := s.Speculated

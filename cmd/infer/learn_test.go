@@ -79,7 +79,7 @@ func TestLearnPage(t *testing.T) {
 	e := mustInfer(t, "learn", "6", "--from", recordingFile(t), "-o", dir)
 	contains(t, e.stderr, filepath.Join(dir, "learn.html")+": 1 lesson; open it in a browser\n")
 	html := readFile(t, filepath.Join(dir, "learn.html"))
-	contains(t, string(html), "Verdicts on 1 claims: 0 shown, 0 half true, 1 refuted, 0 that", "<svg ", "Some CPU")
+	contains(t, string(html), "Verdicts on 1 claim: 0 shown, 0 half true, 1 refuted, 0 that", "<svg ", "Some CPU")
 	var j learncmd.LearnJSON
 	if data, err := os.ReadFile(filepath.Join(dir, "learn.json")); err != nil || json.Unmarshal(data, &j) != nil || len(j.Lessons) != 1 || j.Lessons[0].Verdict != learn.Refuted {
 		t.Errorf("learn.json: %v, %s", err, data)

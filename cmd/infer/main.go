@@ -92,20 +92,21 @@ func run(ctx context.Context, m *cli.ModelFlags, args []string, stdin io.Reader,
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	var command *cobra.Command
 	err := cli.CheckDashes(root, args)
 	if err == nil {
-		err = root.ExecuteContext(ctx)
+		command, err = root.ExecuteContextC(ctx)
 	}
 	if errors.Is(err, context.Canceled) { // the cause says more
 		err = fmt.Errorf("%w", context.Cause(ctx))
 	}
-	if errors.Is(err, weights.ErrNotEmpty) {
+	if errors.Is(err, weights.ErrNotEmpty) && command.Flags().Lookup("force") != nil {
 		err = fmt.Errorf("%w, or --force to write into this one", err)
 	}
 
 	var stop cli.Interruption
 	var usage cli.UsageError
-	var command cli.CommandStatus
+	var ended cli.CommandStatus
 	status := exitFailure
 	switch {
 	case err == nil:
@@ -118,8 +119,8 @@ func run(ctx context.Context, m *cli.ModelFlags, args []string, stdin io.Reader,
 		status = exitUsage
 	case errors.As(err, new(cli.GateError)):
 		status = exitGate
-	case errors.As(err, &command):
-		return int(command)
+	case errors.As(err, &ended):
+		return int(ended)
 	}
 	if !errors.As(err, new(reportedError)) {
 		fmt.Fprintf(stderr, "infer: %v\n", err)

@@ -212,6 +212,7 @@ func (r *profiling) baseline(ctx context.Context, g *generateFlags, res *result)
 		}
 		if n := base.Timings.DecodeTokens; n >= fewPasses {
 			switch {
+			case res.Drafts != nil && !res.Drafts.sameAs(base.Drafts): // auto chooses by times, which recording changes
 			case res.Drafts != nil:
 				add(traces.OverheadToken, base.Timings.DecodePerToken, res.Timings.DecodePerToken, n)
 			case res.Setting.GPU != "": // tokens come in bursts there, as steps run ahead

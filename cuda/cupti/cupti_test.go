@@ -13,6 +13,7 @@ import (
 
 	"gpt2scope/cuda/cupti"
 	"gpt2scope/cuda/cupti/testdata/fake"
+	"gpt2scope/internal/require"
 	"gpt2scope/traces"
 )
 
@@ -62,12 +63,7 @@ func prepare(t testing.TB, version uint32) *fake.Control {
 	return fake.Open(t, l.CUPTI, version)
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = require.NoError
 
 // read flushes, and returns all records.
 func read(t testing.TB, rec *cupti.Recorder, forced bool) []cupti.Record {

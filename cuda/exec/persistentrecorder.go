@@ -174,13 +174,11 @@ func (p *persistentRecorder) events(next *uint64) (events []traces.Event) {
 
 // verified leaves the passes that a launch had, of those that it might have had.
 func (p *persistentRecorder) verified(l *launchNote) {
-	host, position, drafted := &p.rec.host, l.passes[0].position, 0
+	position, drafted := l.passes[0].position, 0
 	for t := range l.passes {
 		row := &l.stamped.Rows[(t+1)*len(p.steps)-1]
 		if row.Rows == 0 {
-			kept := max(1, t) // a launch that failed may have none
-			host.events -= len(l.passes[kept:]) * eventsOf(l.passes[len(l.passes)-1].plan)
-			l.passes = l.passes[:kept]
+			l.passes = l.passes[:max(1, t)] // a launch that failed may have none
 			return
 		}
 		pass := &l.passes[t]
@@ -194,7 +192,7 @@ func (p *persistentRecorder) verified(l *launchNote) {
 		if row.Made > 0 {
 			position, drafted = position+row.Made, 0
 		}
-		pass.recorded = host.recorded.Index(pass.plan, pass.position, 1)
+		pass.recorded = p.rec.host.recorded.Index(pass.plan, pass.position, 1)
 	}
 }
 

@@ -17,18 +17,14 @@ import (
 
 	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/require"
 	"gpt2scope/internal/stub"
 	"gpt2scope/weights"
 )
 
 // These tests need no GPU: they run on the stub library, whose tokens count sampling launches.
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = require.NoError
 
 // prefill runs a prompt.
 func prefill(t testing.TB, r gpt2.Runner, ids []int32, pass gpt2.Pass) {

@@ -10,15 +10,11 @@ import (
 
 	lib "github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
+
+	"gpt2scope/internal/require"
 )
 
-// must ends the test if there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = require.NoError
 
 func TestSample(t *testing.T) {
 	full := map[reading]uint64{powerNow: 120_500, power: 99_000, smClock: 1755, memoryUsed: 5 << 30, utilisation: 0, energy: 123456}

@@ -13,19 +13,14 @@ import (
 	"gpt2scope/ceilings"
 	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
+	"gpt2scope/internal/require"
 	"gpt2scope/internal/stub"
 )
 
 // The stub library computes each operation in C, apart from package reference: what it and the workbench agree on is
 // what abi.h says.
 
-// must ends the test if there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = require.NoError
 
 func openStub(t *testing.T, defines ...string) (*cuda.Library, *cuda.Device, *stub.Control) {
 	t.Helper()

@@ -28,7 +28,9 @@ var byteOrder, alphabet = func() (order [256]byte, chars [256]rune) {
 
 // GPT2 returns the tokenizer of the published GPT-2 models: V = 50257, and the last id is <|endoftext|>. It is made
 // on the first call, in some tens of milliseconds, and shared.
-var GPT2 = sync.OnceValue(newGPT2)
+func GPT2() *Tokenizer { return gpt2() }
+
+var gpt2 = sync.OnceValue(newGPT2)
 
 // newGPT2 derives the tokenizer from the vocabulary that the codec calls r50k_base: for each id its bytes. GPT-2
 // trained one merge after another and gave each the next id, so the order of ids is the order of merges, and the merge
@@ -57,14 +59,18 @@ func newGPT2() *Tokenizer {
 
 // Bytes returns the tokenizer with a token for each byte and no merges: V = 257. The bytes are in the order of
 // GPT-2's first 256 tokens (so ! is 0 and A is 32), and the last id is <|endoftext|>.
-var Bytes = sync.OnceValue(func() *Tokenizer {
+func Bytes() *Tokenizer { return bytesOnly() }
+
+var bytesOnly = sync.OnceValue(func() *Tokenizer {
 	t := byteTokenizer(257)
 	t.addEndOfText()
 	return t
 })
 
 // PlainBytes returns the tokenizer whose ids are the bytes themselves: V = 256, and A is 65.
-var PlainBytes = sync.OnceValue(func() *Tokenizer {
+func PlainBytes() *Tokenizer { return plainBytes() }
+
+var plainBytes = sync.OnceValue(func() *Tokenizer {
 	t := &Tokenizer{bpe: bpe{merges: make(mergeTable, 0)}, eot: -1, modelSize: 256}
 	for b := range 256 {
 		t.pieces = append(t.pieces, string([]byte{byte(b)}))

@@ -10,15 +10,11 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"gpt2scope/internal/require"
 )
 
-// must ends the test if there is an error.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = require.NoError
 
 // smallFile returns a tokenizer.json with the byte alphabet and two merges, to be spoilt by a test.
 func smallFile() object {

@@ -25,7 +25,7 @@ var order = strings.Fields(`
 // leaves import only leaves; all packages may import them.
 const leaves = `
 	record ceilings weights traces nvtx reference glossary
-	internal/console internal/journal internal/checkout internal/ggufwrite
+	internal/console internal/journal internal/checkout internal/ggufwrite internal/require
 	internal/lazyregexp internal/webpage internal/place internal/stats internal/files internal/memory internal/humanize`
 
 // others names the packages that may import a module of others, by the beginning of its path.

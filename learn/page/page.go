@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"gpt2scope/internal/chart"
+	"gpt2scope/internal/humanize"
 	"gpt2scope/internal/webpage"
 	"gpt2scope/learn"
 )
@@ -34,7 +35,7 @@ func Write(w io.Writer, results []learn.Result) error {
 		"Head":    webpage.Head{Title: "Lessons", Style: template.CSS(style) + chart.Style()},
 		"Lessons": results,
 		"First":   func(reason string) bool { defer func() { said[reason] = true }(); return !said[reason] },
-		"Summary": fmt.Sprintf("Verdicts on %d claims: %d shown, %d half true, %d refuted, %d that cannot be shown here.",
-			len(results), counts[learn.Shown], counts[learn.HalfTrue], counts[learn.Refuted], counts[learn.Unknown]),
+		"Summary": fmt.Sprintf("Verdicts on %s: %d shown, %d half true, %d refuted, %d that cannot be shown here.",
+			humanize.Count(len(results), "claim", "claims"), counts[learn.Shown], counts[learn.HalfTrue], counts[learn.Refuted], counts[learn.Unknown]),
 	})
 }

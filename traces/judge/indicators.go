@@ -164,10 +164,10 @@ var definitions = slices.Concat([]definition{
 		}},
 	{"grid_fill_percent", "utilisation", "SMs reached by grids", "%", "blocks of a grid / SMs of the GPU, at most 100 %, " +
 		"in the mean over kernel time: no more of the SMs can be in use", withKernels,
-		func(m *measured) (float64, bool) { return m.ofKernels(m.fill) }},
+		func(m *measured) (float64, bool) { return m.fill.over(sum(m.durations)) }},
 	{"theoretical_occupancy_percent", "utilisation", "theoretical occupancy", "%",
 		"warps that an SM can hold of these blocks / warps that it can hold, in the mean over kernel time", withKernels,
-		func(m *measured) (float64, bool) { return m.ofKernels(m.occupancy) }},
+		func(m *measured) (float64, bool) { return m.occupancy.over(sum(m.durations)) }},
 	sampled("sm_utilisation_percent", "SM utilisation",
 		"SMs that have a warp, in the mean over the wall time", "SMs Active [Throughput %]"),
 	sampled("tensor_utilisation_percent", "tensor cores",

@@ -172,12 +172,9 @@ type mean struct {
 
 func (m *mean) add(v float64, ns int64) { m.sum, m.of = m.sum+v*float64(ns), m.of+ns }
 
-func (m *mean) value() (float64, bool) { return m.sum / float64(max(1, m.of)), m.of > 0 }
-
-// ofKernels is a mean over kernels, not known if most of their time is that of graphs as wholes.
-func (m *measured) ofKernels(x mean) (float64, bool) {
-	v, known := x.value()
-	return v, known && 2*x.of >= sum(m.durations)
+// over is the mean over a whole of so many ns, not known if most of it has no value.
+func (m *mean) over(ns int64) (float64, bool) {
+	return m.sum / float64(max(1, m.of)), m.of > 0 && 2*m.of >= ns
 }
 
 // direction is what a copy is between, and the kind of the host's memory.
@@ -337,7 +334,7 @@ func (m *measured) sample() {
 	m.samples = map[string]float64{}
 	for name, mean := range means {
 		until(name, last[name].Time+m.at.Length())
-		if v, ok := mean.value(); ok && 2*mean.of >= m.at.Length() {
+		if v, ok := mean.over(m.at.Length()); ok {
 			m.samples[name] = v
 		}
 	}

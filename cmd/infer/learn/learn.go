@@ -176,7 +176,7 @@ func (l *learnFlags) run(c *cobra.Command, m *cli.ModelFlags, args []string) err
 	if l.out != "" {
 		_, absent := os.Stat(filepath.Join(l.out, "learn.json"))
 		if err := cli.CheckFolder(l.out, absent == nil); err != nil {
-			return fmt.Errorf("%v", err) // there is no --force
+			return err
 		}
 		if err := os.MkdirAll(l.out, 0o777); err != nil {
 			return fmt.Errorf("--out %s: %w", cli.ShellQuote(l.out), humanize.Cause(err))

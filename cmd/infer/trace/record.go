@@ -100,6 +100,8 @@ func (f *recordFlags) run(c *cobra.Command) error {
 	switch {
 	case f.out == "" && !watched:
 		return cli.Usagef("--out FILE says where the recording goes; --live and --metrics need none")
+	case f.out == "" && (f.show || f.baseline):
+		return cli.Usagef("--show and --baseline are of a recording; --out FILE says where it goes")
 	case f.out == "-":
 		return cli.Usagef("--out - would mix the recording with the command's output; name a file")
 	case f.Delay < 0:

@@ -231,10 +231,9 @@ func printKPI(w io.Writer, r *judge.Report, define bool) {
 	var missing []string // what would record them
 	names := map[string][]string{}
 	for _, x := range r.Indicators {
-		value, unit := "not in this recording", x.Unit
+		value, unit := "not in this recording", x.Shown()
 		if x.Value != nil {
 			value = judge.Number(*x.Value, x.Unit)
-			unit = x.Shown()
 		} else {
 			how := x.How()
 			if names[how] == nil {

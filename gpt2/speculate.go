@@ -105,7 +105,7 @@ func (s *Session) CanSpeculate(by Speculation) error {
 	case s.options.Batch > 1:
 		return fmt.Errorf("speculation is for one sequence, not a batch of %d", s.options.Batch)
 	case by.By == DraftExits && by.Layers >= layers:
-		return fmt.Errorf("speculation %s: a run of %s has none beside those that draft; fewer must draft, or more run", by,
+		return fmt.Errorf("speculation %s: a run of %s has none beside those that draft; fewer must draft, or more run (--layers all)", by,
 			humanize.Count(layers, "layer", "layers"))
 	case can && by.Drafts >= runner.VerifyRows():
 		return fmt.Errorf("speculation %s: these are too many drafts; a pass verifies at most %d here", by, runner.VerifyRows()-1)

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"gpt2scope/internal/humanize"
@@ -54,6 +55,7 @@ func samePlace(out, in string) error {
 type Folder struct {
 	Path  string
 	Reads []string // files and directories that are read meanwhile, which Path must not name
+	Own   string   // a file: a directory that has it is as good as empty
 	Force bool     // write into a directory that holds files: those of the same names are replaced, others stay
 }
 
@@ -85,7 +87,7 @@ func (f Folder) Check() error {
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	if names != nil {
+	if names != nil && !slices.Contains(names, f.Own) {
 		return problem(f.Path, "it holds %s; give a new or empty directory",
 			strings.Join(humanize.First(names, 3), ", ")).because(ErrNotEmpty)
 	}

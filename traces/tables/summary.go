@@ -230,9 +230,10 @@ type Cause struct {
 
 // Passes are the passes of a kind in a table.
 type Passes struct {
-	Phase string `json:"phase,omitempty"`
-	Count int    `json:"count"`
-	Time  int64  `json:"time"` // ns, of the host's ranges
+	Phase  string `json:"phase,omitempty"`
+	Tokens int    `json:"tokens,omitempty"` // of each pass and sequence, if it is known
+	Count  int    `json:"count"`
+	Time   int64  `json:"time"` // ns, of the host's ranges
 
 	plan int32
 }
@@ -495,6 +496,9 @@ func (s *summary) times(t *Table) error {
 		if at < 0 {
 			at = len(t.Passes)
 			t.Passes = append(t.Passes, Passes{Phase: s.PassName(e), plan: e.Plan})
+			if e.Plan >= 0 && int(e.Plan) < len(s.Header.Plans) {
+				t.Passes[at].Tokens = s.Header.Plans[e.Plan].Tokens
+			}
 		}
 		t.Passes[at].Count++
 		t.Passes[at].Time += e.Duration

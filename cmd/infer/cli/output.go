@@ -39,12 +39,12 @@ func CheckOut(out, extension string, reads ...string) error {
 	return CheckSame("--out", out, reads...)
 }
 
-// CheckFolder refuses a missing --out, and one that holds files unless it is forced.
-func CheckFolder(dir string, force bool) error {
+// CheckFolder refuses a missing --out, and one that holds files but not the file `own`, unless it is forced.
+func CheckFolder(dir, own string, force bool) error {
 	if dir == "" {
 		return Usagef("give the directory to write: --out DIR")
 	}
-	if err := (weights.Folder{Path: dir, Force: force}).Check(); err != nil {
+	if err := (weights.Folder{Path: dir, Own: own, Force: force}).Check(); err != nil {
 		return fmt.Errorf("--out %w", err)
 	}
 	return nil

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -271,9 +270,7 @@ func (l *layersFlags) run(ctx context.Context, m *cli.ModelFlags, c *cobra.Comma
 		return err
 	}
 	configuration := l.configuration(o, variants, sum, len(ids))
-	folder := weights.Folder{Path: l.dir, Reads: []string{o.Model.Source}}
-	_, absent := os.Stat(filepath.Join(l.dir, layers.State.File))
-	folder.Force = l.force || absent == nil
+	folder := weights.Folder{Path: l.dir, Reads: []string{o.Model.Source}, Own: layers.State.File, Force: l.force}
 	if err := folder.Check(); err != nil {
 		return fmt.Errorf("--out %w", err)
 	}
@@ -354,7 +351,7 @@ the same flags. The same command without --shard measures in the new DIR what is
 }
 
 func (o *output) merge(ctx context.Context, from []string, stdout io.Writer) error {
-	if err := cli.CheckFolder(o.dir, o.force); err != nil {
+	if err := cli.CheckFolder(o.dir, "", o.force); err != nil {
 		return err
 	}
 	for _, dir := range from {

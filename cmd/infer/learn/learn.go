@@ -174,8 +174,7 @@ func (l *learnFlags) run(c *cobra.Command, m *cli.ModelFlags, args []string) err
 		}
 	}
 	if l.out != "" {
-		_, absent := os.Stat(filepath.Join(l.out, "learn.json"))
-		if err := cli.CheckFolder(l.out, absent == nil); err != nil {
+		if err := cli.CheckFolder(l.out, "learn.json", false); err != nil {
 			return err
 		}
 		if err := os.MkdirAll(l.out, 0o777); err != nil {

@@ -110,8 +110,7 @@ var (
 
 func (t *tasksFlags) run(c *cobra.Command, m *cli.ModelFlags) error {
 	ctx := c.Context()
-	_, absent := os.Stat(filepath.Join(t.dir, tasks.State.File))
-	if err := cli.CheckFolder(t.dir, t.force || absent == nil); err != nil {
+	if err := cli.CheckFolder(t.dir, tasks.State.File, t.force); err != nil {
 		return err
 	}
 	var part journal.Shard
@@ -311,7 +310,7 @@ sample that is in several of them counts once.`,
 }
 
 func mergeTasks(ctx context.Context, from []string, dir string, force bool, stdout io.Writer) error {
-	if err := cli.CheckFolder(dir, force); err != nil {
+	if err := cli.CheckFolder(dir, "", force); err != nil {
 		return err
 	}
 	samples, err := files.Await(ctx, func() ([]tasks.Sample, error) { return tasks.ReadFiles(from...) })

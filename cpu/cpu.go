@@ -159,17 +159,27 @@ func (b *Backend) Sizes(m *gpt2.Model) gpt2.Sizes {
 
 // packedModel are the parameters of a model, as the kernels take them. They are cut from one arena per acquisition.
 type packedModel struct {
-	users    int
-	held     dtype
-	arenas   []*arena
-	matrices map[string]*weight
-	vectors  map[string]mem[float32]
+	users   int
+	held    dtype
+	arenas  []*arena
+	weights map[string]*weight // a vector is a matrix of one row
+}
+
+// vector returns a vector, none for "".
+func (p *packedModel) vector(name string) (v mem[float32]) {
+	if w := p.weights[name]; w != nil {
+		v = w.data.part(0, w.N)
+	}
+	return v
 }
 
 // formOf says how a matrix is held: as (K, N), in which type, and by rows or in panels. Matrices that rows are looked up
 // in are held by rows, and so are those that a checkpoint stores by rows, unless they are 8-bit: their blocks exist in
 // panels only.
 func formOf(c gpt2.Config, p gpt2.Param, held dtype) (K, N int, d dtype, table bool) {
+	if len(p.Shape) == 1 {
+		return 1, p.Shape[0], float32Type, false
+	}
 	K, N = p.Shape[0], p.Shape[1]
 	lookedUp := p.Name == "wpe.weight" || p.Name == "wte.weight" && !c.Tied
 	if lookedUp || isTransposed(p) {
@@ -190,7 +200,7 @@ func (b *Backend) acquire(ctx context.Context, m *gpt2.Model, o gpt2.Options) (*
 	defer b.mu.Unlock()
 	p := b.models[m]
 	if p == nil {
-		p = &packedModel{held: b.held(m), matrices: map[string]*weight{}, vectors: map[string]mem[float32]{}}
+		p = &packedModel{held: b.held(m), weights: map[string]*weight{}}
 		b.models[m] = p
 	}
 	p.users++
@@ -204,15 +214,11 @@ func (b *Backend) acquire(ctx context.Context, m *gpt2.Model, o gpt2.Options) (*
 // missing lists the parameters of a run order that p has not, and their bytes if they are held as a type.
 func missing(c gpt2.Config, p *packedModel, layers []int, held dtype) (todo []gpt2.Param, size int) {
 	for _, param := range c.ParamsOf(layers) {
-		if p != nil && (p.matrices[param.Name] != nil || p.vectors[param.Name].p != nil) {
+		if p != nil && p.weights[param.Name] != nil {
 			continue
 		}
 		todo = append(todo, param)
-		bytes := 4 * param.Elements() // of a vector
-		if len(param.Shape) > 1 {
-			bytes = weightBytes(formOf(c, param, held))
-		}
-		size += (bytes + 63) / 64 * 64
+		size += (weightBytes(formOf(c, param, held)) + 63) / 64 * 64
 	}
 	return todo, size
 }
@@ -230,32 +236,35 @@ func (b *Backend) packMissing(ctx context.Context, m *gpt2.Model, p *packedModel
 		return fmt.Errorf("the weights of model %s: %w", m.Name, err)
 	}
 	p.arenas = append(p.arenas, a)
-	a.touch(b.pool)
-	var done, total int64
-	slice := sliceBytes
+	var all []packing
+	var done, total float64
 	for _, param := range todo {
-		total += int64(param.Elements())
-		if len(param.Shape) > 1 {
-			slice = max(slice, 32*4*param.Shape[1]) // the least rows, of the largest type
-		}
-	}
-	buf, err := alloc[uint16](slice / 2) // of all of them in turn, and not for the garbage collector to count
-	if err != nil {
-		return err
-	}
-	defer buf.free()
-	for _, param := range todo {
-		err := b.pack(ctx, m, p, a, param, unsafe.Slice((*byte)(buf.void()), slice), func(elements int) {
-			if done += int64(elements); o.Progress != nil {
-				size := p.held.bytesPerWeight()
-				o.Progress(int64(float64(done)*size), int64(float64(total)*size))
-			}
-		})
-		if err != nil { // what is not whole must not be found by the next session
-			delete(p.matrices, param.Name)
-			delete(p.vectors, param.Name)
+		K, N, d, table := formOf(m.Config, param, p.held)
+		t, err := m.Tensor(param.Name)
+		if err != nil {
 			return err
 		}
+		w, err := newWeight(a, K, N, d, table)
+		if err != nil {
+			return fmt.Errorf("tensor %s: %w", param.Name, err)
+		}
+		_, begin := t.File()
+		all = append(all, packing{t, w, w.source(begin, sourceTypes[t.DType], table || isTransposed(param))})
+		total += float64(t.Elements()) * p.held.bytesPerWeight()
+	}
+	for len(all) > 0 {
+		n, err := b.pack(ctx, m, all)
+		if err != nil {
+			return err
+		}
+		for _, one := range all[:n] { // what is not whole is not found by the next session
+			done += float64(one.t.Elements()) * p.held.bytesPerWeight()
+			p.weights[one.t.Name] = one.w
+		}
+		if o.Progress != nil {
+			o.Progress(int64(done), int64(total))
+		}
+		all = all[n:]
 	}
 	return nil
 }
@@ -277,73 +286,79 @@ func (b *Backend) drop(m *gpt2.Model, p *packedModel) {
 	delete(b.models, m)
 }
 
-// pack reads a parameter, in slices through buf, into the form in which it is held.
-func (b *Backend) pack(ctx context.Context, m *gpt2.Model, p *packedModel, a *arena, param gpt2.Param, buf []byte,
-	progress func(elements int)) error {
+// packing is a parameter to be packed.
+type packing struct {
+	t    weights.Tensor
+	w    *weight
+	from source
+}
+
+// pack packs the first of some parameters, and returns how many: one that is computed, or several of a file.
+func (b *Backend) pack(ctx context.Context, m *gpt2.Model, all []packing) (n int, err error) {
 	if err := context.Cause(ctx); err != nil {
-		return err
+		return 0, err
 	}
-	if len(param.Shape) == 1 {
-		v, err := a.floats(param.Elements())
-		if err != nil {
-			return err
-		}
-		p.vectors[param.Name] = v
-		if err := m.Read(param.Name, v.slice(), 0); err != nil {
-			return err
-		}
-		progress(param.Elements())
-		return nil
+	f, _ := all[0].t.File()
+	if f == nil {
+		return 1, b.packSlices(ctx, m, all[0])
 	}
-	t, err := m.Tensor(param.Name)
+	var sources []source
+	for elements := 0; n < len(all) && elements < batchElements; n++ {
+		if of, _ := all[n].t.File(); of != f {
+			break
+		}
+		elements += all[n].t.Elements()
+		sources = append(sources, all[n].from)
+	}
+	if err := all[0].t.Hold(func() { b.pool.packFile(f.Fd(), sources) }); err != nil {
+		return 0, err
+	}
+	for i := range sources {
+		if sources[i].bad != 0 {
+			if err := b.packSlices(ctx, m, all[i]); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return n, nil
+}
+
+// packSlices packs a parameter that is computed, or that has something wrong to tell.
+func (b *Backend) packSlices(ctx context.Context, m *gpt2.Model, one packing) error {
+	rows, source := int(one.from.rows), dtype(one.from.dtype)
+	cols := one.t.Elements() / rows
+	row := cols * source.size()
+	perSlice := max(1, sliceBytes/(32*row)) * 32
+	buf, err := alloc[uint16]((min(perSlice, rows)*row + 1) / 2) // not for the garbage collector to count
 	if err != nil {
 		return err
 	}
-	rows, cols := param.Shape[0], param.Shape[1]
-	K, N, d, table := formOf(m.Config, param, p.held)
-	w, err := newWeight(a, K, N, d, table)
-	if err != nil {
-		return fmt.Errorf("tensor %s: %w", param.Name, err)
-	}
-	p.matrices[param.Name] = w
-	source := sourceTypes[t.DType]
-	transposed := table || isTransposed(param)
-	packed := false
-	if err := t.InFile(func(f *os.File, begin int64) {
-		packed = w.packFile(b.pool, f.Fd(), begin, source, transposed, rows)
-	}); err != nil {
-		return err
-	}
-	if packed {
-		progress(rows * cols)
-		return nil
-	}
-	perSlice := max(1, sliceBytes/(32*cols*source.size())) * 32
+	defer buf.free()
 	for r := 0; r < rows; r += perSlice {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
 		n := min(perSlice, rows-r)
-		src := buf[:n*cols*source.size()]
-		if err := t.ReadParallel(src, int64(r*cols*source.size()), b.pool.threads, nil); err != nil {
+		src := unsafe.Slice((*byte)(buf.void()), n*row)
+		if err := one.t.ReadParallel(src, int64(r*row), b.pool.threads, nil); err != nil {
 			return err
 		}
-		bad, err := w.pack(b.pool, src, source, transposed, r, r+n)
+		bad, err := one.w.pack(b.pool, src, source, one.from.transposed != 0, r, r+n)
 		if err != nil {
 			return err
 		}
 		if bad > 0 { // read them again, to say where
-			if err := m.Read(param.Name, make([]float32, n*cols), r*cols); err != nil {
+			if err := m.Read(one.t.Name, make([]float32, n*cols), r*cols); err != nil {
 				return err
 			}
 		}
-		progress(n * cols)
 	}
 	return nil
 }
 
 // sliceBytes is about how much of a tensor is read and packed at a time: little memory, and still much work per call.
-const sliceBytes = 3 << 20
+// Parameters of so many elements are packed between two looks at whether to stop.
+const sliceBytes, batchElements = 3 << 20, 4 << 20
 
 // sourceTypes maps the types of a checkpoint to those of the kernels.
 var sourceTypes = map[weights.DType]dtype{weights.F32: float32Type, weights.BF16: bfloat16Type,

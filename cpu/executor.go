@@ -395,7 +395,7 @@ func (r *runner) forget() {
 	r.last = nil
 }
 
-// muchMemory is the size of activations from which on it is checked that they fit.
+// muchMemory is the size from which on it is checked that memory is left: asking takes the system a third of a ms.
 const muchMemory = 64 << 20
 
 // grow makes the buffers large enough for a plan. Programs point into them, so when one moves all are made anew.
@@ -482,14 +482,14 @@ var activations = map[gpt2.Activation]activation{gpt2.GELUNew: geluTanh, gpt2.GE
 	gpt2.SiLU: silu, gpt2.QuickGELU: quickGELU}
 
 func (w *writer) norm(o gpt2.Operation) norm {
-	return norm{gain: w.packed.vectors[o.Weight], bias: w.packed.vectors[o.Bias], eps: float32(w.model.Config.Epsilon)}
+	return norm{gain: w.packed.vector(o.Weight), bias: w.packed.vector(o.Bias), eps: float32(w.model.Config.Epsilon)}
 }
 
 // embed: x = wte[id] + wpe[position].
 func (w *writer) embed(o gpt2.Operation) error {
 	return w.program.embed(embedStep{
 		y: w.view(o.Out, o.Rows), ids: w.ids, pos: w.position,
-		wte: w.packed.matrices[o.Weight], wpe: w.packed.matrices[o.Bias],
+		wte: w.packed.weights[o.Weight], wpe: w.packed.weights[o.Bias],
 		B: w.plan.Pass.Batch, T: o.Rows,
 	})
 }
@@ -541,9 +541,9 @@ func (w *writer) linear(s gpt2.Step) error {
 			step.residual = w.view(op.Out, op.Rows) // x = x + z, in place
 		}
 	}
-	step.w = w.packed.matrices[o.Weight]
+	step.w = w.packed.weights[o.Weight]
 	if o.Bias != "" {
-		step.bias = w.packed.vectors[o.Bias]
+		step.bias = w.packed.vector(o.Bias)
 	}
 	in, out := s.Ops[0].In, s.Last().Out
 	add := func(rows, n0, n1 int) error {

@@ -84,7 +84,7 @@ func compareSteps(t *testing.T, r *rand.Rand, options Options) {
 	slowRunner, err := executor.New().Prepare(t.Context(), m, o)
 	must(t, err)
 	fast, slow := fastRunner.(*runner), slowRunner.(*executor.Runner)
-	for name, w := range fast.packed.matrices { // the reference takes the same rounded weights
+	for name, w := range fast.packed.weights { // the reference takes the same rounded weights
 		data := slow.Weight(name)
 		for i, v := range data {
 			switch w.dtype {

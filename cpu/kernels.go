@@ -287,13 +287,6 @@ func newArena(bytes int) (*arena, error) {
 	return &arena{data: data}, nil
 }
 
-// touch makes the system give the arena its pages now.
-func (a *arena) touch(p *pool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	C.gs_touch(p.c, a.data.void(), C.size_t(4*a.data.n))
-}
-
 // free frees the arena and with it all weights cut from it.
 func (a *arena) free() { a.data.free() }
 
@@ -338,37 +331,38 @@ func (w *weight) c() C.gs_weight {
 // 8-bit), but for the last. A table's source is transposed. It returns how many of the source's values were NaN or
 // infinite.
 func (w *weight) pack(p *pool, src []byte, d dtype, transposed bool, r0, r1 int) (bad int, err error) {
-	if w.table && !transposed {
-		return 0, fmt.Errorf("a table takes rows of its own")
+	from := w.source(0, d, transposed)
+	rows, unit := int(from.rows), 32
+	if !transposed && w.dtype != q8Type {
+		unit = 2
 	}
-	rows, cols, unit, t := w.K, w.N, 2, 0
-	if w.dtype == q8Type {
-		unit = 32
+	if w.table && !transposed || r0 < 0 || r1 > rows || r0 >= r1 || r0%unit != 0 || (r1%unit != 0 && r1 != rows) ||
+		len(src) != (r1-r0)*(w.K*w.N/rows)*d.size() {
+		return 0, fmt.Errorf("packing rows %d to %d of %d in steps of %d: source has %d bytes", r0, r1, rows, unit, len(src))
 	}
-	if transposed {
-		rows, cols, unit, t = w.N, w.K, 32, 1
-	}
-	if r0 < 0 || r1 > rows || r0 >= r1 || r0%unit != 0 || (r1%unit != 0 && r1 != rows) {
-		return 0, fmt.Errorf("packing rows %d to %d of %d: want a range in steps of %d", r0, r1, rows, unit)
-	}
-	if size := (r1 - r0) * cols * d.size(); len(src) != size {
-		return 0, fmt.Errorf("packing rows %d to %d of %d columns: source has %d bytes, want %d", r0, r1, cols, len(src),
-			size)
-	}
-	cw := w.c()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	data := unsafe.Pointer(unsafe.SliceData(src))
-	return int(C.gs_pack(p.c, &cw, data, C.int(d), C.int(t), C.int64_t(r0), C.int64_t(r1))), nil
+	return int(C.gs_pack(p.c, &from.w, data, from.dtype, from.transposed, C.int64_t(r0), C.int64_t(r1))), nil
 }
 
-// packFile is pack of all rows of a source that begins at a byte of an open file. It is false if pack has to tell what
-// is wrong, or rows are too long.
-func (w *weight) packFile(p *pool, fd uintptr, at int64, d dtype, transposed bool, rows int) bool {
-	cw := w.c()
+// source is all rows of a matrix that begins at a byte of a file.
+type source = C.gs_source
+
+func (w *weight) source(at int64, d dtype, transposed bool) source {
+	rows := w.K
+	if transposed {
+		rows = w.N
+	}
+	return source{w: w.c(), at: C.int64_t(at), dtype: C.int32_t(d), transposed: flag(transposed), rows: C.int64_t(rows)}
+}
+
+// packFile is pack of sources in an open file. Of those that are bad, pack has to tell what is wrong, or rows are too
+// long.
+func (p *pool) packFile(fd uintptr, sources []source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return C.gs_pack_file(p.c, &cw, C.int(fd), C.int64_t(at), C.int(d), C.int(flag(transposed)), C.int64_t(rows)) == 0
+	C.gs_pack_file(p.c, C.int(fd), unsafe.SliceData(sources), C.int64_t(len(sources)))
 }
 
 // ---- Views ----------------------------------------------------------------------------------------------------------

@@ -262,13 +262,15 @@ int64_t gs_now(void);
 // only transposed slices. src_dtype is GS_F32, GS_BF16 or GS_F16. Values are rounded to bfloat16 to nearest, ties to
 // even. A NaN or an infinity makes its column of a GS_Q8 block NaN. Returns how many source values are NaN or infinite.
 //
-// gs_pack_file packs all rows of a source that begins at byte `at` of an open file. It returns 0 unless something is
-// wrong, which gs_pack can tell: rows that cannot be read, or of which 32 are too long for a worker's scratch, too.
-//
-// gs_touch has the system give new memory its huge pages, each to one worker: two that write one both wait for its zeros.
-int64_t gs_pack_file(gs_pool *pool, const gs_weight *w, int fd, int64_t at, int src_dtype, int transposed, int64_t rows);
-void gs_touch(gs_pool *pool, void *memory, size_t bytes);
-int64_t gs_pack(gs_pool *pool, const gs_weight *w, const void *src, int src_dtype, int transposed, int64_t r0,
+// gs_pack_file packs all rows of sources in an open file. It sets `bad` where something is wrong, which gs_pack can
+// tell: rows that cannot be read, or of which 32 are too long for a worker's scratch, too.
+typedef struct gs_source {
+	gs_weight w;
+	int64_t rows, at; // its first byte in the file
+	int32_t dtype, transposed, bad;
+} gs_source;
+void gs_pack_file(gs_pool *pool, int fd, gs_source *sources, int64_t n);
+int64_t gs_pack(gs_pool *pool, const gs_weight *w, const void *src, int32_t src_dtype, int32_t transposed, int64_t r0,
 		int64_t r1);
 
 // gs_weight_bytes returns the size of the packed form.

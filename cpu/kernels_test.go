@@ -1109,6 +1109,7 @@ func TestPackFile(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 2))
 	p := testPool(t, 3, supportedISAs()[len(supportedISAs())-1])
 	const K, N, at = 70, 100, 3
+	sources := make([]source, 1)
 	for _, held := range []dtype{float32Type, bfloat16Type, q8Type} {
 		for _, source := range []dtype{float32Type, bfloat16Type, float16Type} {
 			for _, transposed := range []bool{false, true} {
@@ -1129,7 +1130,9 @@ func TestPackFile(t *testing.T) {
 					must(t, err)
 					defer f.Close()
 					w := testWeight(t, K, N, held, false)
-					return w, w.packFile(p, f.Fd(), at, source, transposed, rows)
+					sources[0] = w.source(at, source, transposed)
+					p.packFile(f.Fd(), sources)
+					return w, sources[0].bad == 0
 				}
 				want := testWeight(t, K, N, held, false)
 				if bad, err := want.pack(p, src[at:], source, transposed, 0, rows); bad != 0 || err != nil {

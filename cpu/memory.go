@@ -16,13 +16,16 @@ func (b *Backend) fits(m *gpt2.Model, o gpt2.Options, size, sessions int) error 
 		kv := cache{S: roundUp(o.Context), NH: m.Config.Heads, HS: m.Config.HeadSize(), dtype: d.ofTables()}
 		return int64(4*(kv.keyWords()+kv.valueWords())) * int64(o.Batch) * int64(len(o.Layers)) * int64(sessions)
 	}
-	left, by := memory.Left()
 	prompt := gpt2.Pass{Batch: o.Batch, Tokens: max(1, o.Prompt), Logits: gpt2.LogitsLast}
 	if o.Chunk > 0 {
 		prompt.Tokens = min(o.Chunk, prompt.Tokens)
 	}
 	kv, activations := cache(b.dtype), activationBytes(gpt2.Forward(m.Config, o.Layers, prompt))
 	need := int64(size) + kv + activations
+	if need <= muchMemory {
+		return nil
+	}
+	left, by := memory.Left()
 	if left < 0 || need <= left {
 		return nil
 	}

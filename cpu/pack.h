@@ -94,7 +94,19 @@ INLINE int64_t pack_columns(const gs_pack_job *job, const int dtype, int64_t pan
 		return bad;
 	}
 	float row[GS_NR], next[GS_NR];
-	for (int64_t k = job->r0; k < job->r1; k += step) {
+	int64_t k = job->r0;
+	if (w->dtype == GS_BF16 && dtype == GS_BF16 && cols == GS_NR) { // as they are
+		const uint16_t *src = (const uint16_t *)job->src + n;
+		vi not_finite = {0};
+		for (; k + 1 < job->r1; k += 2, src += 2 * w->N)
+			for (int j = 0; j < GS_NR; j += VL) {
+				const vu low = load_u16(src + j), high = load_u16(src + w->N + j);
+				not_finite += (vi)((low & 0x7f80) == 0x7f80) + (vi)((high & 0x7f80) == 0x7f80);
+				store_u((float *)w->data + (panel * ((w->K + 1) / 2) + k / 2) * GS_NR + j, low | high << 16);
+			}
+		for (int j = 0; j < VL; j++) bad -= not_finite[j];
+	}
+	for (; k < job->r1; k += step) {
 		bad += read_values(row, job->src, dtype, (k - job->r0) * w->N + n, cols);
 		int pair = step == 2 && k + 1 < job->r1;
 		if (pair) bad += read_values(next, job->src, dtype, (k + 1 - job->r0) * w->N + n, cols);
@@ -133,23 +145,24 @@ static int64_t pack_panel(const gs_pack_job *job, int64_t panel) {
 	}
 }
 
-// pack_file packs a source that is in a file, in parts of 32 rows: they stay in a worker's cache between reading and
-// packing. What cannot be read is bad.
-static void pack_file(gs_worker *w, gs_pack_job *job) {
-	const int64_t row = (job->transposed ? job->w->K : job->w->N) * (job->src_dtype == GS_F32 ? 4 : 2);
-	int64_t bad = 0;
-	for (int64_t i = gs_first(w, (job->r1 + GS_NR - 1) / GS_NR); i >= 0; i = gs_next(w)) {
-		gs_pack_job part = {.w = job->w, .src = w->scratch, .src_dtype = job->src_dtype, .transposed = job->transposed,
-			.r0 = i * GS_NR, .r1 = job->r1 < (i + 1) * GS_NR ? job->r1 : (i + 1) * GS_NR};
-		const ssize_t size = (part.r1 - part.r0) * row, room = GS_SCRATCH * sizeof(float);
-		if (size > room || pread(job->fd, w->scratch, (size_t)size, job->at + part.r0 * row) != size) {
-			bad++;
-			continue;
-		}
-		const int64_t panels = job->transposed ? 1 : (job->w->N + GS_NR - 1) / GS_NR;
-		for (int64_t p = 0; p < panels; p++) bad += pack_panel(&part, job->transposed ? i : p);
+// pack_file packs sources that are in a file, in parts of 32 rows: they stay in a worker's cache between reading and
+// packing.
+static void pack_file(gs_worker *w, const gs_pack_job *job) {
+	int64_t parts = 0;
+	for (int64_t i = 0; i < job->n; i++) parts += gs_ceil(job->sources[i].rows, GS_NR);
+	for (int64_t i = gs_first(w, parts); i >= 0; i = gs_next(w)) {
+		gs_source *s = job->sources;
+		int64_t r0 = i * GS_NR;
+		for (; r0 >= s->rows; s++) r0 -= gs_ceil(s->rows, GS_NR) * GS_NR;
+		gs_pack_job part = {.w = &s->w, .src = w->scratch, .src_dtype = s->dtype, .transposed = s->transposed, .r0 = r0,
+			.r1 = s->rows < r0 + GS_NR ? s->rows : r0 + GS_NR};
+		const int64_t row = (s->transposed ? s->w.K : s->w.N) * (s->dtype == GS_F32 ? 4 : 2);
+		const ssize_t size = (part.r1 - r0) * row, room = GS_SCRATCH * sizeof(float);
+		int64_t bad = size > room || pread(job->fd, w->scratch, (size_t)size, s->at + r0 * row) != size;
+		const int64_t panels = bad ? 0 : s->transposed ? 1 : gs_ceil(s->w.N, GS_NR);
+		for (int64_t p = 0; p < panels; p++) bad += pack_panel(&part, s->transposed ? r0 / GS_NR : p);
+		if (bad) __atomic_store_n(&s->bad, 1, __ATOMIC_RELAXED);
 	}
-	atomic_fetch_add(&job->bad, bad);
 }
 
 static void pack(gs_worker *w, gs_pack_job *job) {

@@ -73,28 +73,16 @@ int64_t gs_divide(int isa, int64_t threads, int64_t M, int64_t N, int64_t K, int
 
 static void pack_job(gs_worker *w, void *arg) { w->pool->kernels->pack(w, arg); }
 
-int64_t gs_pack(gs_pool *p, const gs_weight *w, const void *src, int src_dtype, int transposed, int64_t r0,
+int64_t gs_pack(gs_pool *p, const gs_weight *w, const void *src, int32_t src_dtype, int32_t transposed, int64_t r0,
 		int64_t r1) {
 	gs_pack_job job = {.w = w, .src = src, .src_dtype = src_dtype, .transposed = transposed, .r0 = r0, .r1 = r1};
 	gs_pool_run(p, pack_job, &job, 0);
 	return job.bad;
 }
 
-int64_t gs_pack_file(gs_pool *p, const gs_weight *w, int fd, int64_t at, int src_dtype, int transposed, int64_t rows) {
-	gs_pack_job job = {.w = w, .src_dtype = src_dtype, .transposed = transposed, .r1 = rows, .fd = fd, .at = at};
+void gs_pack_file(gs_pool *p, int fd, gs_source *sources, int64_t n) {
+	gs_pack_job job = {.fd = fd, .sources = sources, .n = n};
 	gs_pool_run(p, pack_job, &job, 0);
-	return job.bad;
-}
-
-static void touch_job(gs_worker *w, void *arg) {
-	char *const *range = arg;
-	for (int64_t i = gs_first(w, gs_ceil(range[1] - range[0], (int64_t)HUGE_PAGE)); i >= 0; i = gs_next(w))
-		((volatile char *)range[0])[i * HUGE_PAGE] = 0;
-}
-
-void gs_touch(gs_pool *p, void *memory, size_t bytes) {
-	char *range[] = {memory, (char *)memory + bytes};
-	gs_pool_run(p, touch_job, range, 0);
 }
 
 size_t gs_weight_bytes(int64_t K, int64_t N, int dtype, int rows) {

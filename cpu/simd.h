@@ -26,6 +26,8 @@ INLINE vf load(const float *p) { return *(const vf_any *)p; }
 INLINE void store(float *p, vf v) { *(vf_any *)p = v; }
 
 INLINE vu load_u(const void *p) { return *(const vu_any *)p; }
+typedef uint16_t vh_any __attribute__((vector_size(GS_VB / 2), aligned(2), may_alias));
+INLINE vu load_u16(const uint16_t *p) { return __builtin_convertvector(*(const vh_any *)p, vu); }
 INLINE void store_u(void *p, vu v) { *(vu_any *)p = v; }
 INLINE vf splat(float s) { return s - (vf){0}; } // s - 0 is s, also for -0
 

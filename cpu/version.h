@@ -44,8 +44,9 @@ typedef struct gs_pack_job {
 	int src_dtype, transposed;
 	int64_t r0, r1;
 	_Atomic int64_t bad; // source values that are NaN or infinite
-	int fd; // if src is NULL: the file that has the source,
-	int64_t at; // and its first byte there
+	int fd; // if src is NULL: the file that has n sources
+	gs_source *sources;
+	int64_t n;
 } gs_pack_job;
 
 // A version: one translation unit defines it for one instruction set, or two that differ in gemv_q8 (kernels_impl.h).

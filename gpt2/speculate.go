@@ -266,6 +266,7 @@ type choice struct {
 	trial int   // rounds left of a trial; 0 if the fastest is in use
 	right bool  // a draft of the trial was
 	turn  int   // the way that was tried last
+	best  int   // the way that was fastest last
 	until int   // rounds until the next trial
 	pause int   // rounds until the next trials of all
 }
@@ -290,7 +291,7 @@ func (w *way) round(n int, took float64) float64 {
 
 // Of trials: how many rounds they take, after how many the first begins, how many lie between trials of all ways at
 // first and at most. What a way took is forgotten over so many rounds. A way must be faster than none by so much.
-const trialRounds, firstTrial, firstPause, mostPause, forget, gain = 12, 8, 48, 512, 32, 1.03
+const trialRounds, firstTrial, firstPause, mostPause, forget, gain = 12, 2, 48, 512, 32, 1.03
 
 // newChoice returns the ways to speculate that a session has, nil if there are none.
 func newChoice(s *Session) *choice {
@@ -321,7 +322,7 @@ func (c *choice) took(tokens, drafted int, d time.Duration) {
 		c.trial--
 		// One that is much slower than another is not tried longer; drafts have two rounds.
 		again := c.now > 0 && (tokens > 1 || c.trial == trialRounds-1)
-		if c.trial > 0 && (again || w.perToken() < 1.2*c.ways[c.fastest()].perToken()) {
+		if c.trial > 0 && (again || w.perToken() < 1.5*c.ways[c.fastest()].perToken()) {
 			return
 		}
 		if c.trial = 0; !c.right && c.now > 0 { // then it is not faster, whatever the clock says
@@ -336,7 +337,8 @@ func (c *choice) took(tokens, drafted int, d time.Duration) {
 		c.ways[c.now].ns /= forget
 		return
 	}
-	c.now = c.fastest()
+	c.best = c.fastest()
+	c.now = c.best
 }
 
 // fastest returns the way that takes least for a token.
@@ -344,7 +346,9 @@ func (c *choice) fastest() int {
 	best := 0
 	for i := range c.ways {
 		least := c.ways[best].perToken()
-		if best == 0 {
+		if best == 0 && i == c.best { // times vary
+			least *= 1.02
+		} else if best == 0 {
 			least /= gain
 		}
 		if c.ways[i].tokens > 0 && c.ways[i].perToken() < least {

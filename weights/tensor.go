@@ -104,18 +104,18 @@ func (t Tensor) ReadBytes(dst []byte, off int64) error {
 	return t.wrap(t.read(unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(dst))), len(dst)/4), int(off/4)))
 }
 
-// InFile calls read with the file that stores the elements and where they begin in it, if a file does. Its errors are
-// those of ReadBytes.
-func (t Tensor) InFile(read func(f *os.File, begin int64)) error {
-	if t.file == nil {
-		return nil
+// File returns the file that stores the elements and where they begin in it, nil if none does. It may be read in Hold.
+func (t Tensor) File() (f *os.File, begin int64) {
+	if t.file != nil {
+		f, _ = t.file.file.(*os.File)
 	}
-	f, ok := t.file.file.(*os.File)
-	if !ok {
-		return nil
-	}
+	return f, t.begin
+}
+
+// Hold calls read, during which File stays open. Its errors are those of ReadBytes.
+func (t Tensor) Hold(read func()) error {
 	return t.wrap(t.file.hold(func() error {
-		read(f, t.begin)
+		read()
 		return nil
 	}))
 }

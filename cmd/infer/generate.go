@@ -269,7 +269,10 @@ func (r *result) measured(s *gpt2.Session) {
 		PrefillPerSecond: cli.PerSecond(float64(of.PrefillTokens), of.PrefillTime),
 		DecodeTokens:     of.DecodeTokens, DecodePerSecond: cli.PerSecond(float64(of.DecodeTokens), of.DecodeTime),
 		DecodePerToken: cli.Ms(of.DecodeTime) / float64(max(1, of.DecodeTokens)),
-		DecodeMedian:   cli.Ms(stats.Median(r.laps)), Waited: auto.Waited(),
+		DecodeMedian:   cli.Ms(stats.Median(r.laps)),
+	}
+	if of.DecodeTokens > 0 {
+		r.Timings.Waited = auto.Waited()
 	}
 	if !r.first.IsZero() {
 		r.Timings.FirstToken = cli.Ms(r.first.Sub(started))

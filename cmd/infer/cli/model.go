@@ -420,9 +420,9 @@ func (o *Opened) Fits(tokens int) error {
 // Load makes the weights ready, with a progress bar if that takes long, and returns a session for a batch of sequences.
 func (o *Opened) Load(ctx context.Context, batch int) (*gpt2.Session, error) {
 	defer annotate.Range("make session", nvtx.Blue)()
-	if d := o.Backend.Describe(); o.Model.Stored == "Q8_0" && o.Flags.Dtype == "" {
+	if o.Model.Stored == "Q8_0" && o.Flags.Dtype == "" {
 		o.Flags.Notice(fmt.Sprintf("the 8-bit weights (Q8_0) of %s are held as %s; --dtype q8 takes less memory",
-			o.Model.Name, d.WeightType))
+			o.Model.Name, o.Backend.Describe().WeightType))
 	}
 	bar := o.Flags.Progress("loading weights", true)
 	options := o.Options

@@ -226,49 +226,65 @@ func (s *Sampler) draw(o Sampling, logits []float32, largest float32, u float64)
 	if k <= 0 || k > len(logits) {
 		k = len(logits)
 	}
-	least := float32(math.Inf(-1))
-	if o.MinP > 0 && (o.TopP == 0 || o.TopP == 1) { // what min-p will cut need not be sorted; rounding decides below
-		least = float32(float64(largest)+o.Temperature*math.Log(o.MinP)) - 1e-3*(1+float32(math.Abs(float64(largest))))
+	// Sorting takes longest. What min-p will cut need not be sorted, nor tokens that are drawn in one of a hundred cases at
+	// most, all together, unless this is such a case. Rounding decides below.
+	nucleus := o.TopP > 0 && o.TopP < 1
+	ratio, open := o.MinP, o.MinP == 0 && !nucleus
+	if open {
+		ratio = 0.01 / float64(k)
 	}
-	s.keepTop(logits, k, least)
-	total := 0.0
-	for i := range s.candidates {
-		c := &s.candidates[i]
-		c.p = math.Exp((float64(c.logit) - float64(largest)) / o.Temperature)
-		total += c.p
-	}
-	kept := s.candidates
-	if o.TopP > 0 && o.TopP < 1 {
-		sum := 0.0
-		for i, c := range kept {
-			sum += c.p
-			if sum >= o.TopP*total {
-				kept, total = kept[:i+1], sum
-				break
-			}
+	for ; ; ratio, open = 0, false {
+		least := float32(math.Inf(-1))
+		if ratio > 0 && !nucleus {
+			least = float32(float64(largest)+o.Temperature*math.Log(ratio)) - 1e-3*(1+float32(math.Abs(float64(largest))))
 		}
-	}
-	if o.MinP > 0 {
-		least := o.MinP * kept[0].p
-		for i, c := range kept {
-			if c.p < least {
-				kept = kept[:i]
-				break
-			}
-		}
-		total = 0
-		for _, c := range kept {
+		s.keepTop(logits, k, least)
+		total, left := 0.0, 0.0 // left: the most that those may have which are not sorted
+		for i := range s.candidates {
+			c := &s.candidates[i]
+			c.p = math.Exp((float64(c.logit) - float64(largest)) / o.Temperature)
 			total += c.p
 		}
-	}
-	rest := u * total
-	for _, c := range kept {
-		if rest -= c.p; rest < 0 {
-			return c.id, c.p / total
+		kept := s.candidates
+		if open {
+			left = ratio * float64(k-len(kept))
+		}
+		if nucleus {
+			sum := 0.0
+			for i, c := range kept {
+				sum += c.p
+				if sum >= o.TopP*total {
+					kept, total = kept[:i+1], sum
+					break
+				}
+			}
+		}
+		if o.MinP > 0 {
+			least := o.MinP * kept[0].p
+			for i, c := range kept {
+				if c.p < least {
+					kept = kept[:i]
+					break
+				}
+			}
+			total = 0
+			for _, c := range kept {
+				total += c.p
+			}
+		}
+		rest, most := u*total, u*(total+left)
+		for _, c := range kept {
+			if rest, most = rest-c.p, most-c.p; most < 0 {
+				return c.id, c.p / total
+			} else if rest < 0 {
+				break
+			}
+		}
+		if left == 0 {
+			last := kept[len(kept)-1] // rounding left a remainder
+			return last.id, last.p / total
 		}
 	}
-	last := kept[len(kept)-1] // rounding left a remainder
-	return last.id, last.p / total
 }
 
 // keepTop fills s.candidates with the k best of the logits that are not less than least,

@@ -151,6 +151,36 @@ func TestSamplingCheck(t *testing.T) {
 	}
 }
 
+// The token is the one at u of all k candidates in order, though most of these are not sorted.
+func TestDrawnAsIfAllWereSorted(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 9))
+	var s, plain Sampler
+	for range 3000 {
+		logits, o := randomLogits(r, 1+r.IntN(300)), Sampling{Temperature: math.Exp(4*r.Float64() - 2), TopK: r.IntN(60), Seed: r.Uint64()}
+		got, err := s.Sample(o, logits, 0, 3)
+		must(t, err)
+		k, total, want := o.TopK, 0.0, int32(-1)
+		if k == 0 || k > len(logits) {
+			k = len(logits)
+		}
+		plain.largest(logits)
+		plain.keepTop(logits, k, float32(math.Inf(-1)))
+		p := func(c candidate) float64 { return math.Exp(float64(c.logit) / o.Temperature) }
+		for _, c := range plain.candidates {
+			total += p(c)
+		}
+		rest := total * uniform(o.Seed, 0, 3)
+		for _, c := range plain.candidates {
+			if rest -= p(c); rest < 0 && want < 0 {
+				want = c.id
+			}
+		}
+		if got.ID != want && want >= 0 {
+			t.Fatalf("%+v of %d logits drew %d, want %d", o, len(logits), got.ID, want)
+		}
+	}
+}
+
 // The candidates are the k best of all logits, ties by id, whatever blocks they stand in.
 func TestKeepTop(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 5))

@@ -107,6 +107,7 @@ func (c *Converter) nvtx(r *Record) (traces.Event, bool) {
 		return e, true
 	}
 	e := traces.Plain(traces.KindRange, traces.Thread(int64(r.Process), int64(r.Thread)), r.Name, r.Start-c.mono, 0)
+	e.SetFactsOfName()
 	if e.Domain = r.Domain; r.Tagged {
 		e.Value = float64(int64(r.External))
 	}

@@ -97,7 +97,7 @@ var programs = map[string]func(*gpu){
 		id := g.c.Call(false, 311, g.now+6000, g.now+7000)
 		g.c.Record(fake.Work{Kind: int(cupti.KindGraph), Start: g.now + 8000, End: g.now + 9000, Correlation: id, Stream: 7, Context: 1})
 		g.Wide(wide)
-		g.Fork("of the child")
+		g.Fork("warm-up")
 		time.Sleep(20 * time.Millisecond)
 	},
 	"newer": func(g *gpu) {
@@ -228,8 +228,8 @@ func TestAll(t *testing.T) {
 	if h := tr.Header; len(h.Devices) != 1 || h.Devices[0].Name != "Fake GPU" || h.Devices[0].SMs != 132 || len(h.Dropped) > 0 {
 		t.Errorf("header is %+v", h)
 	}
-	child, own := named(tr, "of the child"), named(tr, "step")
-	if len(child) != 1 || len(own) != 30 || child[0].Lane.Process == own[0].Lane.Process {
+	child, own := named(tr, "warm-up"), named(tr, "step")
+	if len(child) != 1 || !child[0].WarmUp || len(own) != 30 || child[0].Lane.Process == own[0].Lane.Process {
 		t.Errorf("ranges are %+v %d", child, len(own))
 	}
 	if w := named(tr, wide); len(w) != 2 || w[0].Domain != "" || w[1].Domain != wide || w[1].Kind != traces.KindMark {

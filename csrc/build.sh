@@ -76,24 +76,23 @@ else
 	ptx=1
 fi
 code=()
-for a in $archs; do code+=(-gencode "arch=compute_$a,code=sm_$a"); done
+decode=()  # of the persistent kernel, which older GPUs do not run
+for a in $archs; do
+	code+=(-gencode "arch=compute_$a,code=sm_$a")
+	[ "${a%[a-z]}" -lt 90 ] || decode+=(-gencode "arch=compute_$a,code=sm_$a")
+done
 [ -n "$ptx" ] && code+=(-gencode arch=compute_80,code=compute_80)
-decode=("${code[@]}")
+[ ${#decode[@]} -gt 0 ] || decode=("${code[@]}")
 strict=()
-sources=(csrc/*.cu)
+sources=(csrc/gemv.cu csrc/decode_{q8_768,768,q8_384,384,q8_1600,1600,q8_1280,1280,q8_1024,1024}{,_watched}.cu)
 if [ -n "$check" ]; then
-	[ -n "${ARCHS:-}" ] || decode=(-gencode arch=compute_90a,code=sm_90a)
 	strict=(-DGS_CHECK -Xptxas=--warn-on-spills)
-	sources=(csrc/gemv.cu csrc/decode_768.cu csrc/decode_1600.cu csrc/decode_q8_768.cu)  # the longest first
-	for source in csrc/*.cu; do
-		case $source in
-		csrc/gemv.cu | csrc/decode_*.cu) ;;
-		*) sources+=("$source") ;;
-		esac
-	done
+	sources=(csrc/gemv.cu csrc/decode_{q8_768,768,1600}{,_watched}.cu)
 fi
+sources+=($(ls csrc/*.cu | grep -v -e gemv.cu -e decode_))  # the longest are first
 # Kernels are neither compressed nor have line tables: to unpack those of one GPU took 40 ms of
-# each start, and takes 6 so (an H200; 12 if they are compressed without line tables).
+# each start, and takes 6 so (an H200; 12 if they are compressed without line tables). Those that
+# few processes load are compressed, to a sixth.
 flags=(-std=c++17 -O3 ${FLAGS:-} "${strict[@]}" -Werror all-warnings -Xcompiler "-fPIC,-fvisibility=hidden,-Wall,-Werror" -I "$home/include")
 
 objects=build/obj
@@ -129,6 +128,7 @@ if [ ${#work[@]} -gt 0 ]; then
 		csrc/decode*) set -- "$@" $decode_code ;;
 		*) set -- "$@" $all_code ;;
 		esac
+		[[ $source != *_watched.cu ]] || set -- "$@" -Xfatbin -compress-all
 		"$nvcc" "$@" -c "$source" -o "$object.part.o" && mv "$object.part.o" "$object"
 	}
 	export -f compile

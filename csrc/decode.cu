@@ -6,15 +6,17 @@
 
 namespace {
 
-// The launches for the width and type, null if there are none.
-const gs_persistent_width *width_of(const gs_persistent_args *a) {
-  const bool q8 = a->dtype == GS_Q8;
+// The launches for the width and type, null if there are none; those of kernels that stamp or run a single step.
+const gs_persistent_width *width_of(const gs_persistent_args *a, bool watched) {
+  const int way = (a->dtype == GS_Q8) * 2 + watched;
   switch (a->C) {
-    case 384: return q8 ? &gs_persistent_q8_384 : &gs_persistent_384;
-    case 768: return q8 ? &gs_persistent_q8_768 : &gs_persistent_768;
-    case 1024: return q8 ? &gs_persistent_q8_1024 : &gs_persistent_1024;
-    case 1280: return q8 ? &gs_persistent_q8_1280 : &gs_persistent_1280;
-    case 1600: return q8 ? &gs_persistent_q8_1600 : &gs_persistent_1600;
+#define WIDTH(C)                                                                                             \
+  case C: {                                                                                                  \
+    const gs_persistent_width *const ways[] = {&gs_persistent_##C, &gs_persistent_##C##_watched,             \
+                                               &gs_persistent_q8_##C, &gs_persistent_q8_##C##_watched};      \
+    return ways[way];                                                                                        \
+  }
+    GS_PERSISTENT_WIDTHS(WIDTH)
   }
   return nullptr;
 }
@@ -28,18 +30,18 @@ int width_unsupported(const gs_persistent_args *a) {
 
 extern "C" int gs_persistent_work(gs_stream *s, const gs_persistent_args *a, uint64_t *bytes, int32_t *tokens) {
   GS_ENTER(s, a);
-  const gs_persistent_width *width = width_of(a);
+  const gs_persistent_width *width = width_of(a, false);
   return width ? width->work(s, a, bytes, tokens) : width_unsupported(a);
 }
 
 extern "C" int gs_persistent(gs_stream *s, const gs_persistent_args *a) {
   GS_ENTER(s, a);
-  const gs_persistent_width *width = width_of(a);
+  const gs_persistent_width *width = width_of(a, a->stamps != 0);
   return width ? width->run(s, a) : width_unsupported(a);
 }
 
 extern "C" int gs_persistent_one(gs_stream *s, const gs_persistent_args *a, int step, int tail, uint32_t epoch) {
   GS_ENTER(s, a);
-  const gs_persistent_width *width = width_of(a);
+  const gs_persistent_width *width = width_of(a, true);
   return width ? width->run_one(s, a, step, tail, epoch) : width_unsupported(a);
 }

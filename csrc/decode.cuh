@@ -12,7 +12,10 @@ struct gs_persistent_width {
   int (*run_one)(gs_stream *s, const gs_persistent_args *a, int step, int tail, uint32_t epoch);
 };
 
-// Each is in the file of its name, so that a process loads the kernels of its width and type only.
-extern const gs_persistent_width gs_persistent_384, gs_persistent_768, gs_persistent_1024, gs_persistent_1280,
-    gs_persistent_1600, gs_persistent_q8_384, gs_persistent_q8_768, gs_persistent_q8_1024, gs_persistent_q8_1280,
-    gs_persistent_q8_1600;
+// Each is in the file of its name, so that a process loads the kernels of its width and type only; those that stamp or
+// run a single step, which few processes need, are in files of their own.
+#define GS_PERSISTENT_WIDTHS(F) F(384) F(768) F(1024) F(1280) F(1600)
+#define GS_PERSISTENT_WIDTH(C)                                            \
+  extern const gs_persistent_width gs_persistent_##C, gs_persistent_##C##_watched, \
+      gs_persistent_q8_##C, gs_persistent_q8_##C##_watched;
+GS_PERSISTENT_WIDTHS(GS_PERSISTENT_WIDTH)

@@ -193,7 +193,7 @@ template <typename Width> int run(gs_stream *s, const gs_persistent_args *a) {
     if (int status = fill<Traits>(s, a, a->tokens, &p)) return status;
     p.stamps = (uint64_t *)a->stamps;
     p.logits_only = a->logits_only, p.candidates = a->candidates;
-    return p.stamps ? launch<typename Traits::Stamping>(s, p, blocks_of(s, a)) : launch<Traits>(s, p, blocks_of(s, a));
+    return launch<Traits>(s, p, blocks_of(s, a));
   });
 }
 
@@ -211,6 +211,9 @@ template <typename Width> int run_one(gs_stream *s, const gs_persistent_args *a,
   });
 }
 
-template <typename Width> constexpr gs_persistent_width launches_of = {work<Width>, run<Width>, run_one<Width>};
+// Of the kernels in the file of a width, and of those in its second one.
+template <typename Width> constexpr gs_persistent_width launches_of = {work<Width>, run<Width>, nullptr};
+template <typename Width>
+constexpr gs_persistent_width watched_launches_of = {nullptr, run<typename Width::Stamping>, run_one<Width>};
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The persistent kernel, which docs/persistent.md describes, with weights in bfloat16 or 8 bits. A width is
-// compiled by itself, in decode_<width>.cu and decode_q8_<width>.cu.
+// compiled by itself, in decode_<width>.cu and decode_q8_<width>.cu; what stamps or runs a single step in ..._watched.cu.
 //
 // * The packets of a block are contiguous, in lines of their own: blocks that write parts of one delay each other. So
 //   do polls: fewer are better.

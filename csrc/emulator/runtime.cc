@@ -28,16 +28,10 @@ static int missing(const gs_persistent_args *a) {
       [](gs_stream *, const gs_persistent_args *a, uint64_t *, int32_t *) { return missing(a); },  \
       [](gs_stream *, const gs_persistent_args *a) { return missing(a); },                         \
       [](gs_stream *, const gs_persistent_args *a, int, int, uint32_t) { return missing(a); }}
-WIDTH(gs_persistent_384);
-WIDTH(gs_persistent_768);
-WIDTH(gs_persistent_1024);
-WIDTH(gs_persistent_1280);
-WIDTH(gs_persistent_1600);
-WIDTH(gs_persistent_q8_384);
-WIDTH(gs_persistent_q8_768);
-WIDTH(gs_persistent_q8_1024);
-WIDTH(gs_persistent_q8_1280);
-WIDTH(gs_persistent_q8_1600);
+#define WIDTHS(C) \
+  WIDTH(gs_persistent_##C); WIDTH(gs_persistent_##C##_watched); \
+  WIDTH(gs_persistent_q8_##C); WIDTH(gs_persistent_q8_##C##_watched);
+GS_PERSISTENT_WIDTHS(WIDTHS)
 
 // The launchers of csrc/decode.cu by other names, with which it is compiled.
 extern "C" int emulated_persistent(gs_stream *, const gs_persistent_args *);

@@ -1,5 +1,6 @@
-// The decode kernels of a width, EMULATED being their file: "../decode_384.cu".
+// The decode kernels of a width, EMULATED and WATCHED being their files: "../decode_384.cu", "../decode_384_watched.cu".
 #include EMULATED
+#include WATCHED
 
 namespace {
 alignas(128) thread_local unsigned char dynamic[232 << 10];

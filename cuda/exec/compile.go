@@ -317,22 +317,22 @@ func (w *writer) variant(o gpt2.Operation, shape string, takes func(name string)
 	return 0
 }
 
-// NeedsBLAS reports whether products of many rows are cuBLASLt's, unless another kernel is chosen for them.
-func (b *Backend) NeedsBLAS() (bool, error) {
+// NeedsBLAS reports whether products of so many rows are cuBLASLt's, unless another kernel is chosen for them.
+func (b *Backend) NeedsBLAS(rows int) (bool, error) {
 	s, err := b.dev.NewStream()
 	if err != nil {
 		return false, err
 	}
 	const n = 64
-	blas, err := s.NeedsBLAS(cuda.LinearArgs{X: standIn, W: standIn, Y: standIn, M: n, N: n, K: n, LDX: n, LDY: n,
-		DType: b.dtype, YType: b.dtype})
+	blas, err := s.NeedsBLAS(cuda.LinearArgs{X: standIn, W: standIn, Y: standIn, M: int32(rows), N: n, K: n, LDX: n,
+		LDY: n, DType: b.dtype, YType: cuda.F32})
 	return blas, cmp.Or(err, s.Close())
 }
 
-// OpenBLASAhead opens cuBLASLt in the background if products of many rows are its: while weights are uploaded, so that
-// the first pass waits less. That pass gives the error if there is one.
-func (b *Backend) OpenBLASAhead() {
-	if blas, err := b.NeedsBLAS(); blas && err == nil {
+// OpenBLASAhead opens cuBLASLt in the background if products of so many rows are its: while weights are uploaded, so
+// that the first pass waits less. That pass gives the error if there is one.
+func (b *Backend) OpenBLASAhead(rows int) {
+	if blas, err := b.NeedsBLAS(rows); blas && err == nil {
 		go func() { _ = b.lib.OpenBLAS() }()
 	}
 }

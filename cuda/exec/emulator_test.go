@@ -69,7 +69,8 @@ func emulated(t testing.TB, width string, blocks int) {
 		fmt.Sprintf("-DSTUB_BLOCKS=%d", blocks), "-c", source}
 	var objects []string
 	for _, job := range [][]string{
-		append(cxx, fmt.Sprintf(`-DEMULATED="../decode_%s.cu"`, width), "-c", "emulator/width.cc"),
+		append(cxx, fmt.Sprintf(`-DEMULATED="../decode_%s.cu"`, width),
+			fmt.Sprintf(`-DWATCHED="../decode_%s_watched.cu"`, width), "-c", "emulator/width.cc"),
 		append(cxx, "-c", "emulator/emulator.cc"),
 		append(cxx, "-c", "emulator/runtime.cc"),
 		append(cxx, "-Dgs_persistent=emulated_persistent", "-Dgs_persistent_one=emulated_persistent_one",

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"gpt2scope/cuda"
 	"gpt2scope/gpt2"
 	"gpt2scope/record"
 	"gpt2scope/traces"
@@ -60,6 +61,21 @@ func TestLoading(t *testing.T) {
 		slices.Sort(names)
 		if want := []string{"load cuBLASLt", "load kernels"}; !slices.Equal(slices.Compact(names), want) || ranges != first["cuBLASLt"]+first["kernels"] {
 			t.Errorf("ranges %q of %v in all, loaded %v", names, ranges, first)
+		}
+	}
+}
+
+// cuBLASLt is opened in the background for prompts of so many rows that products are its.
+func TestOpenBLASAhead(t *testing.T) {
+	lib, _ := onStub(t)
+	b := backendOn(t, lib, Options{})
+	if b.OpenBLASAhead(cuda.GEMVRows); lib.BLASVersion() != 0 {
+		t.Error("cuBLASLt was opened for products that are not its")
+	}
+	b.OpenBLASAhead(cuda.GEMVRows + 1)
+	for end := time.Now().Add(10 * time.Second); lib.BLASVersion() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("cuBLASLt was not opened")
 		}
 	}
 }

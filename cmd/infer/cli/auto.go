@@ -138,7 +138,7 @@ func (m *ModelFlags) gpuWithBLAS(long bool) (*exec.Backend, error) {
 	if err != nil || !long {
 		return b, err
 	}
-	blas, err := b.NeedsBLAS()
+	blas, err := b.NeedsBLAS(64)
 	if blas && err == nil {
 		err = b.Library().OpenBLAS()
 	}

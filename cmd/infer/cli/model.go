@@ -428,7 +428,7 @@ func (o *Opened) Load(ctx context.Context, batch int) (*gpt2.Session, error) {
 	options := o.Options
 	options.Progress, options.Batch = bar.Set, batch
 	if gpu, ok := o.Backend.(*exec.Backend); ok && o.Run != nil && o.Run.Prompt*batch > cuda.GEMVRows {
-		gpu.OpenBLASAhead()
+		gpu.OpenBLASAhead(o.Run.Prompt * batch)
 	}
 	began := time.Now()
 	s, err := gpt2.NewSession(ctx, o.Model, o.Backend, options)

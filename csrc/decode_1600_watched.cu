@@ -1,0 +1,2 @@
+#include "decode_host.cuh"
+const gs_persistent_width gs_persistent_1600_watched = watched_launches_of<Traits<10, 5>>;

@@ -34,9 +34,11 @@ void gs_free(void *p, size_t bytes) {
 	if (p) munmap(p, mapped(bytes));
 }
 
-void gs_small_pages(void *p, size_t bytes) {
-	(void)p, (void)bytes;
-#ifdef MADV_NOHUGEPAGE
-	madvise(p, mapped(bytes), MADV_NOHUGEPAGE); // a hint
+void gs_huge_pages(void *p, size_t bytes, int on) {
+	(void)p, (void)bytes, (void)on;
+#ifdef MADV_HUGEPAGE
+	enum { COLLAPSE = 25 }; // MADV_COLLAPSE, since Linux 6.1
+	madvise(p, on ? bytes / HUGE_PAGE * HUGE_PAGE : mapped(bytes), on ? MADV_HUGEPAGE : MADV_NOHUGEPAGE); // a hint
+	if (on) madvise(p, bytes / HUGE_PAGE * HUGE_PAGE, COLLAPSE);
 #endif
 }

@@ -27,17 +27,25 @@ enum {
 
 static const float LOG2_E = 1.44269504088896341f;
 
-// key_panel returns the words of a panel of 32 keys, value_panel those of a panel of 32 channels of the values of all
-// slots.
-INLINE int64_t key_panel(const gs_cache *c) { return (c->dtype == GS_BF16 ? padded(c->HS) / 2 : c->HS) * GS_NR; }
-INLINE int64_t value_panel(const gs_cache *c) { return (c->dtype == GS_BF16 ? c->S / 2 : c->S) * (int64_t)GS_NR; }
+// panel_words returns the words of a panel of n values for each column.
+INLINE int64_t panel_words(const gs_cache *c, int64_t n) { return (c->dtype == GS_BF16 ? n / 2 : n) * GS_NR; }
+
+// key_panel returns the words of a panel of 32 keys, value_panel those of a panel of 32 channels of a block's values.
+INLINE int64_t key_panel(const gs_cache *c) { return c->dtype == GS_BF16 ? padded(c->HS) / 2 * GS_NR : c->HS * GS_NR; }
+INLINE int64_t value_panel(const gs_cache *c) { return panel_words(c, KEYS); }
 
 // keys_of and values_of return the keys and values of a head from slot k on. k is a multiple of 32.
 INLINE float *keys_of(const gs_cache *c, int64_t b, int64_t h, int64_t k) {
-	return c->k + ((b * c->NH + h) * c->S + k) / GS_NR * key_panel(c);
+	const int64_t panels = (b * c->NH + h) * KEYS / GS_NR, words = key_panel(c); // before those of the head; of one
+	return c->data + k / KEYS * c->stride + panels * (words + panel_words(c, padded(c->HS))) + k % KEYS / GS_NR * words;
 }
 INLINE float *values_of(const gs_cache *c, int64_t b, int64_t h, int64_t k) {
-	return c->v + (b * c->NH + h) * padded(c->HS) / GS_NR * value_panel(c) + (c->dtype == GS_BF16 ? k / 2 : k) * GS_NR;
+	return keys_of(c, b, h, k / KEYS * KEYS) + KEYS / GS_NR * key_panel(c) + panel_words(c, k % KEYS);
+}
+
+// prefetch_head prefetches a head of a row of qkv: rows are too far apart for processors to read ahead.
+INLINE void prefetch_head(const float *p, int64_t HS) {
+	for (int64_t d = 0; d < HS; d += GS_LINE / 4) __builtin_prefetch(p + d, 0, 3);
 }
 
 // append_head writes the keys and values of new tokens [i0, i1) of one head to their slots. Both ends of [pos + i0, pos
@@ -47,14 +55,17 @@ INLINE void append_head(const gs_attention *o, int64_t b, int64_t h, int64_t i0,
 	const gs_cache *c = &o->cache;
 	const int bf16 = c->dtype == GS_BF16;
 	const int64_t HS = c->HS, HSp = padded(HS), C = HS * c->NH, pos = o->pos[b], words = bf16 ? HSp / 2 : HS; // of a key
-	float row[MAX_HS], block[GS_NR][MAX_HS], *values = values_of(c, b, h, 0);
+	float row[MAX_HS], block[GS_NR][MAX_HS];
 	memset(row + HS, 0, (size_t)(HSp - HS) * sizeof *row);
 	for (int64_t i = i0, n; i < i1; i += n) {
 		const int64_t slot = pos + i, first = slot % GS_NR;
 		n = i1 - i < GS_NR - first ? i1 - i : GS_NR - first;
-		float *keys = keys_of(c, b, h, slot - first);
+		float *keys = keys_of(c, b, h, slot - first), *values = values_of(c, b, h, slot - first);
 		for (int64_t j = 0; j < n; j++) {
-			copy_values(bf16 ? row : block[j], row_of(&o->qkv, b * o->T + i + j) + C + h * HS, HS);
+			const float *k = row_of(&o->qkv, b * o->T + i + j) + C + h * HS;
+			prefetch_head(k + 8 * o->qkv.ld, HS);
+			prefetch_head(k + C, HS);
+			copy_values(bf16 ? row : block[j], k, HS);
 			if (bf16) narrow(block[j], row, HSp);
 		}
 		if (n == GS_NR && words % VL == 0)
@@ -66,7 +77,7 @@ INLINE void append_head(const gs_attention *o, int64_t b, int64_t h, int64_t i0,
 			const float *v = row_of(&o->qkv, b * o->T + i + j) + 2 * C + h * HS;
 			if (bf16) copy_values(row, v, HS);
 			for (int64_t d = 0; d < HS; d += GS_NR) {
-				float *to = values + d / GS_NR * value_panel(c) + (bf16 ? (slot + j) / 2 : slot + j) * GS_NR;
+				float *to = values + d / GS_NR * value_panel(c) + panel_words(c, first + j);
 				if (!bf16) copy_values(to, v + d, HS - d < GS_NR ? HS - d : GS_NR);
 				else
 					for (int u = 0; u < GS_NR; u += VL) { // an odd slot keeps the even one of its pair
@@ -77,9 +88,9 @@ INLINE void append_head(const gs_attention *o, int64_t b, int64_t h, int64_t i0,
 		}
 	}
 	if (!bf16 || i1 < o->T || o->T == 1) return;
-	for (int64_t d = 0; d < HSp; d += GS_NR) // writing an even slot has zeroed the odd one of its pair
-		for (int64_t slot = (pos + i1 + 1) / 2 * 2; slot % GS_NR != 0; slot += 2)
-			memset(values + d / GS_NR * value_panel(c) + slot / 2 * GS_NR, 0, GS_NR * sizeof(float));
+	for (int64_t slot = (pos + i1 + 1) / 2 * 2; slot % GS_NR != 0; slot += 2) // the odd one of a pair is 0 already
+		for (int64_t d = 0; d < HSp; d += GS_NR)
+			memset(values_of(c, b, h, slot) + d / GS_NR * value_panel(c), 0, GS_NR * sizeof(float));
 }
 
 static void op_append(gs_worker *w, const gs_step *s) {
@@ -99,20 +110,18 @@ static void op_append(gs_worker *w, const gs_step *s) {
 
 // ---- few queries ----
 
-// attend computes for some queries over keys [0, n) of a chunk: m = max score, l = sum 2^(score - m), out = sum 2^(score -
-// m) value. Each query has its own n, the last the largest, and the result that it has alone: weights beyond its n are 0.
-INLINE void attend(const gs_cache *c, int rows, const float q[][MAX_HS], const float *keys, const float *values,
+// attend computes for some queries over keys [k, k + n) of a head: m = max score, l = sum 2^(score - m), out = sum
+// 2^(score - m) value. Each query has its own n, the last the largest, and the result that it has alone: weights beyond
+// its n are 0.
+INLINE void attend(const gs_cache *c, int64_t b, int64_t h, int64_t k, int rows, const float q[][MAX_HS],
 		const int64_t *n, float *m, float *l, float out[][MAX_HS]) {
 	float score[GS_GR][KEYS], block[GS_GR * GS_NR];
 	const int bf16 = c->dtype == GS_BF16;
 	const int64_t most = n[rows - 1], width = padded(most);
-	if (rows == 1)
-		(bf16 ? gemv_bf16 : gemv_f32)((int)(width / GS_NR), c->HS, q[0], keys, key_panel(c), score[0]);
-	else
-		for (int64_t j = 0; j < width; j += GS_NR) {
-			rows_of_panel[bf16][rows](c->HS, q[0], MAX_HS, keys + j / GS_NR * key_panel(c), block);
-			for (int r = 0; r < rows; r++) copy_values(score[r] + j, block + r * GS_NR, GS_NR);
-		}
+	for (int64_t j = 0; j < width; j += GS_NR) {
+		rows_of_panel[bf16][rows](c->HS, q[0], MAX_HS, keys_of(c, b, h, k + j), block);
+		for (int r = 0; r < rows; r++) copy_values(score[r] + j, block + r * GS_NR, GS_NR);
+	}
 	for (int r = 0; r < rows; r++) {
 		for (int64_t j = n[r]; j < width; j++) score[r][j] = -INFINITY;
 		vf top = splat(-INFINITY);
@@ -126,12 +135,8 @@ INLINE void attend(const gs_cache *c, int rows, const float q[][MAX_HS], const f
 		}
 		l[r] = sum_lanes(sum);
 	}
-	if (rows == 1) {
-		(bf16 ? gemv_bf16 : gemv_f32)((int)(padded(c->HS) / GS_NR), most, score[0], values, value_panel(c), out[0]);
-		return;
-	}
 	for (int64_t d = 0; d < c->HS; d += GS_NR) {
-		rows_of_panel[bf16][rows](most, score[0], KEYS, values + d / GS_NR * value_panel(c), block);
+		rows_of_panel[bf16][rows](most, score[0], KEYS, values_of(c, b, h, k) + d / GS_NR * value_panel(c), block);
 		for (int r = 0; r < rows; r++) copy_values(out[r] + d, block + r * GS_NR, GS_NR);
 	}
 }
@@ -163,7 +168,7 @@ static void attention_one(gs_worker *w, const gs_attention *o) {
 			for (int64_t d = 0; d < HS; d++) q[r - first][d] = query[d] * scale;
 			n[r - first] = keys_seen(o, r) - chunk * KEYS < KEYS ? keys_seen(o, r) - chunk * KEYS : KEYS;
 		}
-		attend(c, (int)(end - first), q, keys_of(c, b, h, chunk * KEYS), values_of(c, b, h, chunk * KEYS), n, m, l, out);
+		attend(c, b, h, chunk * KEYS, (int)(end - first), q, n, m, l, out);
 		for (int64_t r = first; r < end; r++) {
 			const float *of = out[r - first];
 			if (chunks_of(o, r) == 1) {
@@ -255,6 +260,7 @@ static void attention_many(gs_worker *w, const gs_attention *o) {
 		int64_t seen = o->pos[b] + o->T - nq + i0 + 1; // keys to which the first query of this task attends
 		for (int64_t r = 0; r < rows; r++) {
 			const float *x = row_of(&o->qkv, b * o->T + o->T - nq + i0 + r) + h * HS;
+			prefetch_head(x + 8 * o->qkv.ld, HS);
 			for (int64_t d = 0; d < HS; d++) q[r * LDA + d] = x[d] * scale;
 			m[r] = -INFINITY;
 			l[r] = 0;

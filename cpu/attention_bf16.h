@@ -119,6 +119,7 @@ static void attention_bf16(gs_worker *w, const gs_attention *o) {
 		int64_t seen = o->pos[b] + o->T - nq + i0 + 1; // keys to which the first query of this task attends
 		for (int64_t r = 0; r < rows; r++) {
 			const float *x = row_of(&o->qkv, b * o->T + o->T - nq + i0 + r) + h * HS;
+			prefetch_head(x + 8 * o->qkv.ld, HS);
 			for (int64_t d = 0; d < HSp; d += 32) {
 				float rest[32] = {0};
 				if (d + 32 > HS) copy_values(rest, x + d, HS - d);

@@ -77,14 +77,11 @@ type compiled struct {
 // allocate makes what does not depend on the pass.
 func (r *runner) allocate() error {
 	c, B := r.model.Config, r.options.Batch
-	for range r.options.Layers {
-		kv, err := newCache(B, r.options.Context, c.Heads, c.HeadSize(), r.backend.dtype.ofTables())
-		if err != nil {
-			return err
-		}
-		r.caches = append(r.caches, kv)
-	}
 	var err error
+	d := r.backend.dtype.ofTables()
+	if r.caches, err = newCaches(len(r.options.Layers), B, r.options.Context, c.Heads, c.HeadSize(), d); err != nil {
+		return err
+	}
 	if r.position, err = alloc[int32](B); err != nil {
 		return err
 	}
@@ -115,8 +112,8 @@ func (r *runner) Close() error {
 // free frees programs, caches and buffers.
 func (r *runner) free() {
 	r.forget()
-	for _, kv := range r.caches {
-		kv.free()
+	if r.caches != nil {
+		r.caches[0].data.free()
 	}
 	r.position.free()
 	r.ids.free()
@@ -280,6 +277,9 @@ func (r *runner) pass(ctx context.Context, c *compiled) error {
 		r.eachKept(past, pass.Tokens, func(kept, x []float32) { copy(kept, x) })
 	}
 	r.seek(past + pass.Tokens)
+	if r.caches != nil {
+		r.caches[0].filled(past + pass.Tokens)
+	}
 	if r.tokens = r.tokens[:0]; !c.samples {
 		return nil
 	}

@@ -456,43 +456,50 @@ type linearStep struct {
 
 // cache is the KV cache of one layer for B sequences of S slots, as float32 or bfloat16 (layouts in kernels.h).
 type cache struct {
-	k, v         mem[float32] // words of 32 bits
-	B, S, NH, HS int
-	dtype        dtype
+	data                 mem[float32] // words of 32 bits
+	stride, B, S, NH, HS int
+	dtype                dtype
+	moved                int // how many blocks of slots are on huge pages
 }
 
-// keyWords and valueWords are the sizes of a sequence's keys and values.
-func (c *cache) keyWords() int {
+// words is the size of the keys and values of n slots. Keys of float32 are not padded.
+func (c *cache) words(n int) int {
 	if c.dtype == bfloat16Type {
-		return c.valueWords()
+		return c.B * c.NH * n * roundUp(c.HS)
 	}
-	return c.NH * c.S * c.HS
+	return c.B * c.NH * n * (c.HS + roundUp(c.HS))
 }
 
-func (c *cache) valueWords() int { return c.NH * c.S * roundUp(c.HS) * c.dtype.size() / 4 }
-
-// newCache allocates a cache; S is rounded up to a multiple of 32.
-func newCache(B, S, NH, HS int, d dtype) (*cache, error) {
+// newCaches allocates the caches of some layers. The first one's data is that of all.
+func newCaches(layers, B, S, NH, HS int, d dtype) ([]*cache, error) {
 	tooMuch := B > 1<<20 || S > 1<<28 || NH > 1<<20 || B*NH > 1<<46/max(1, S)/max(1, HS)
-	if min(B, S, NH, HS) < 1 || HS > maxHeadSize || tooMuch || d == q8Type {
+	if min(layers, B, S, NH, HS) < 1 || HS > maxHeadSize || tooMuch || d == q8Type {
 		return nil, fmt.Errorf("a KV cache of %d sequences, %d slots, %d heads of %d is not possible: heads have at most %d",
 			B, S, NH, HS, maxHeadSize)
 	}
-	c := &cache{B: B, S: roundUp(S), NH: NH, HS: HS, dtype: d}
-	var err error
-	if c.k, err = alloc[float32](B * c.keyWords()); err == nil {
-		c.v, err = alloc[float32](B * c.valueWords())
-	}
+	one := cache{B: B, S: (S + C.GS_KEYS - 1) / C.GS_KEYS * C.GS_KEYS, NH: NH, HS: HS, dtype: d}
+	one.stride = layers * one.words(C.GS_KEYS)
+	data, err := alloc[float32](layers * one.words(one.S))
 	if err != nil {
-		c.free()
 		return nil, fmt.Errorf("KV cache: %w", err)
 	}
-	return c, nil
+	C.gs_huge_pages(data.void(), C.size_t(4*data.n), 0)
+	caches := make([]*cache, layers)
+	for i := range caches {
+		c := one
+		c.data = data.from(i * one.words(C.GS_KEYS))
+		caches[i] = &c
+	}
+	return caches, nil
 }
 
-func (c *cache) free() {
-	c.k.free()
-	c.v.free()
+// filled moves the blocks of all layers that are full with n tokens to huge pages, once: on them from the start, slots
+// that are never written would take memory. Smaller blocks stay in the processor's caches.
+func (c *cache) filled(n int) {
+	if n /= C.GS_KEYS; n > c.moved && 4*c.stride >= 8<<20 {
+		c.moved = n
+		C.gs_huge_pages(c.data.void(), C.size_t(4*n*c.stride), 1)
+	}
 }
 
 // maxHeadSize is the largest HS that the attention kernels take.
@@ -661,8 +668,8 @@ func (p *program) pushAttention(op int32, o attentionStep, errs ...error) error 
 		return err
 	}
 	s.attention = C.gs_attention{qkv: o.qkv.c(), y: o.y.c(), pos: cints(o.pos), work: cfloats(o.work),
-		cache: C.gs_cache{k: cfloats(c.k), v: cfloats(c.v), S: C.int32_t(c.S), NH: C.int32_t(c.NH), HS: C.int32_t(c.HS),
-			dtype: C.int32_t(c.dtype)},
+		cache: C.gs_cache{data: cfloats(c.data), stride: C.int64_t(c.stride), S: C.int32_t(c.S), NH: C.int32_t(c.NH),
+			HS: C.int32_t(c.HS), dtype: C.int32_t(c.dtype)},
 		B: C.int32_t(o.B), T: C.int32_t(o.T), nq: C.int32_t(o.nq), scale: C.float(o.scale), append: flag(o.append),
 		each: flag(o.each), bf16: flag(o.bf16)}
 	return nil

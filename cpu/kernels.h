@@ -33,8 +33,9 @@
 void *gs_alloc(size_t bytes);
 void gs_free(void *p, size_t bytes);
 
-// gs_small_pages turns huge pages off for memory of which only a small part will be written.
-void gs_small_pages(void *p, size_t bytes);
+// gs_huge_pages turns huge pages off for memory of which only a small part will be written; or on for the memory's first
+// bytes, which it moves there if they lie on small ones.
+void gs_huge_pages(void *p, size_t bytes, int on);
 
 // ---- instruction sets -----------------------------------------------------------------------------------------------
 
@@ -169,14 +170,17 @@ typedef struct gs_linear {
 	int32_t act; // gs_activation
 } gs_linear;
 
-// The KV cache of one layer for B sequences. S is a multiple of 32, HSp is HS rounded up to 32. Keys and values are
-// panels, as packed weights are, so that q K^T and p V are computed as a product with weights is.
-//   GS_F32   k  [B][NH][S/32][HS][32]          columns are slots
-//            v  [B][NH][HSp/32][S][32]         columns are channels of a head
-//   GS_BF16  k  [B][NH][S/32][HSp/2][32][2]    the same in bfloat16, to nearest, ties to even; pairs of channels
-//            v  [B][NH][HSp/32][S/2][32][2]    pairs of slots
+// The KV cache of one layer for B sequences: for each n = GS_KEYS slots, `stride` words apart, [B][NH] keys and values,
+// so that a decode step reads those of a head in address order, and the first slots of all layers can lie together. S is
+// a multiple of n, HSp is HS rounded up to 32. Keys and values are panels, as packed weights are, so that q K^T and p V
+// are computed as a product with weights is.
+//   GS_F32   keys    [n/32][HS][32]          columns are slots
+//            values  [HSp/32][n][32]         columns are channels of a head
+//   GS_BF16  keys    [n/32][HSp/2][32][2]    the same in bfloat16, to nearest, ties to even; pairs of channels
+//            values  [HSp/32][n/2][32][2]    pairs of slots
 typedef struct gs_cache {
-	float *k, *v; // words of 32 bits
+	float *data; // words of 32 bits
+	int64_t stride;
 	int32_t S, NH, HS;
 	int32_t dtype;
 } gs_cache;

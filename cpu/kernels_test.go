@@ -871,6 +871,11 @@ func TestAttention(t *testing.T) {
 	})
 }
 
+func newCache(B, S, NH, HS int, d dtype) (*cache, error) {
+	caches, err := newCaches(1, B, S, NH, HS, d)
+	return append(caches, nil)[0], err
+}
+
 func testAttention(t *testing.T, r *rand.Rand, pools []*pool, B, past, T, nq, NH, HS int, size float64, fused bool,
 	held dtype, bf16 bool, name string) {
 	C := NH * HS
@@ -878,7 +883,7 @@ func testAttention(t *testing.T, r *rand.Rand, pools []*pool, B, past, T, nq, NH
 	scale := 1 / math.Sqrt(float64(HS))
 	kv, err := newCache(B, total+r.IntN(40), NH, HS, held)
 	must(t, err)
-	defer kv.free()
+	defer kv.data.free()
 	// Sequences may have different lengths; the first has `past` tokens.
 	pasts := make([]int, B)
 	for b := range B {
@@ -901,14 +906,12 @@ func testAttention(t *testing.T, r *rand.Rand, pools []*pool, B, past, T, nq, NH
 	history := newGuarded(t, total*3*C)
 	before := func() {
 		// Unused slots are NaN: nothing may depend on them.
-		for _, m := range []mem[float32]{kv.k, kv.v} {
-			for i := range m.slice() {
-				m.slice()[i] = math.Float32frombits(0x7fc07fc0) // NaN as two bfloat16 values too
-			}
+		for i := range kv.data.slice() {
+			kv.data.slice()[i] = math.Float32frombits(0x7fc07fc0) // NaN as two bfloat16 values too
 		}
 		for b := range B { // the history is appended in two parts
 			copy(history.slice(), all.slice()[b*total*3*C:][:total*3*C])
-			one := &cache{kv.k.from(b * kv.keyWords()), kv.v.from(b * kv.valueWords()), 1, kv.S, NH, HS, held}
+			one := &cache{kv.data.from(b * kv.words(256) / B), kv.stride, 1, kv.S, NH, HS, held, 0}
 			for from, to := 0, pasts[b]/3; from < pasts[b]; from, to = to, pasts[b] {
 				if from == to {
 					continue
@@ -1033,7 +1036,7 @@ func TestNaNPropagates(t *testing.T) {
 					t.Fatalf("%d queries: y[%d][%d] = %v", nq, i/C, i%C, v)
 				}
 			}
-			kv.free()
+			kv.data.free()
 		}
 	})
 }
@@ -1261,7 +1264,7 @@ func TestStepErrors(t *testing.T) {
 	x, y := newGuarded(t, 3*8), newGuarded(t, 3*40)
 	kv, err := newCache(1, 10, 2, 4, float32Type)
 	must(t, err)
-	defer kv.free()
+	defer kv.data.free()
 	pos := ints(t, 0)
 	rows, _ := table(t, r, p, 8, 5, float32Type, float32Type)
 	for name, err := range map[string]error{

@@ -13,8 +13,8 @@ import (
 // so that they count too.
 func (b *Backend) fits(m *gpt2.Model, o gpt2.Options, size, sessions int) error {
 	cache := func(d dtype) int64 {
-		kv := cache{S: roundUp(o.Context), NH: m.Config.Heads, HS: m.Config.HeadSize(), dtype: d.ofTables()}
-		return int64(4*(kv.keyWords()+kv.valueWords())) * int64(o.Batch) * int64(len(o.Layers)) * int64(sessions)
+		kv := cache{B: o.Batch, NH: m.Config.Heads, HS: m.Config.HeadSize(), dtype: d.ofTables()}
+		return int64(4*kv.words(roundUp(o.Context))) * int64(len(o.Layers)) * int64(sessions)
 	}
 	prompt := gpt2.Pass{Batch: o.Batch, Tokens: max(1, o.Prompt), Logits: gpt2.LogitsLast}
 	if o.Chunk > 0 {

@@ -305,7 +305,7 @@ gs_pool *gs_pool_create(int threads, const gs_kernels *kernels) {
 	p->workers = gs_alloc((size_t)threads * sizeof *p->workers);
 	p->tickets = gs_alloc((size_t)threads * sizeof *p->tickets);
 	p->scratch = gs_alloc((size_t)threads * GS_SCRATCH * sizeof(float));
-	if (p->scratch) gs_small_pages(p->scratch, (size_t)threads * GS_SCRATCH * sizeof(float));
+	if (p->scratch) gs_huge_pages(p->scratch, (size_t)threads * GS_SCRATCH * sizeof(float), 0);
 	p->sleep = malloc(sizeof *p->sleep);
 	if (p->sleep) {
 		pthread_mutex_init(&p->sleep->mutex, NULL);

@@ -114,8 +114,8 @@ template <typename Traits> int fill(gs_stream *s, const gs_persistent_args *a, i
   size_t n = 0;
   int most = 0;
   if (int status = prepare<Traits>(s, a, p, &n, &most)) return status;
-  if (tokens < 1 || tokens > most)
-    return gs_fail(GS_ARGUMENT, "decode: %d tokens in a launch; 1 to %d are possible", tokens, most);
+  if (tokens < 0 || tokens > most)
+    return gs_fail(GS_ARGUMENT, "decode: %d tokens in a launch; 0 to %d are possible", tokens, most);
   p->steps = (const gs_persistent_step *)a->steps;
   p->ids = (const int *)a->ids, p->text = (int *)a->text, p->verify = a->verify;
   p->exit = STEPS * a->exit, p->trial = a->trial;
@@ -170,6 +170,9 @@ template <typename Traits> int launch(gs_stream *s, Params &p, int blocks) {
     return gs_launch(s, "decode_one", decode_one_kernel<Traits>, blocks, Traits::THREADS, shared, p);
   } else {
     if (int status = gs_allow_shared<decode_kernel<Traits>>(s, most)) return status;
+    cudaFuncAttributes loaded;  // to ask for them loads the kernel
+    if (p.tokens == 0)
+      return gs_check(cudaFuncGetAttributes(&loaded, (const void *)decode_kernel<Traits>), "cudaFuncGetAttributes");
     return gs_launch_as(s, "decode", decode_kernel<Traits>, blocks, Traits::THREADS, shared, {1, false, true}, p);
   }
 }

@@ -50,7 +50,6 @@ struct Traits {
   static constexpr bool BATCHED = GROUP > 1, VERIFY = ROWS > 1, MANY = BATCHED || VERIFY;
   static constexpr bool SAMPLES_EACH = SAMPLES && MANY;
   static constexpr bool TWICE = !BATCHED;        // packets are stored twice
-  static constexpr int SIDE = VERIFY ? 4 : 1;    // rows whose packets lie beside each other
   static constexpr bool BYTES = Q8 && !BATCHED;  // bytes are multiplied; of several sequences weights are widened
   static constexpr int PROMPT_ROWS = !PROMPT  ? 1
                                      : NB > 4 ? GROUP
@@ -486,8 +485,8 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
 #pragma unroll 1
       for (int group = start_of<Traits>(s); group < B; group += GROUP) {
         auto own_packets = [&] {
-          return out == GS_PERSISTENT_QKV ? p.qkv + (size_t)copy_of((b * p.a.stride + packet) * Traits::SIDE) * 16
-                                          : p.hidden + (size_t)copy_of((b * p.h.stride + packet) * Traits::SIDE) * 16;
+          return out == GS_PERSISTENT_QKV ? p.qkv + (size_t)copy_of((b * p.a.stride + packet) * Traits::ROWS) * 16
+                                          : p.hidden + (size_t)copy_of((b * p.h.stride + packet) * Traits::ROWS) * 16;
         };
         char *to = BATCHED ? nullptr : own_packets();
         if (!BATCHED) asm volatile("" : "+l"(to));  // it is computed before the sums
@@ -561,7 +560,7 @@ __device__ __forceinline__ void finish_span(const Params &p, Shared<Traits> &sh,
                           u2 = __shfl_sync(~0u, x, (from + 2) & 31);
               if (from < left)
                 store_packet(p.residual + (BATCHED ? (size_t)j * p.row_x : 0) +
-                                 (size_t)copy_of((b * p.x.stride + l) * Traits::SIDE + row0) * 16,
+                                 (size_t)copy_of((b * p.x.stride + l) * Traits::ROWS + row0) * 16,
                              __float_as_uint(u0), __float_as_uint(u1), __float_as_uint(u2), epoch);
             } else {
               const int from = BF16_PER_PACKET * l;
@@ -888,8 +887,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
         int have = launch    ? (last ? (Traits::PROMPT ? item.row : place()) + many : 0)
                    : BATCHED ? min(keys, Traits::CHUNK)
                              : keys;
-        int begin = launch ? 0 : warp * KEYS;
-        if (Traits::SAMPLES || VERIFY) asm volatile("" : "+r"(begin));  // computed here: no register holds it elsewhere
+        const int begin = opaque_if<(Traits::SAMPLES || VERIFY)>(launch ? 0 : warp * KEYS);
         uint4 a0 = {}, b0 = {}, a1 = {}, b1 = {};
         uint32_t v[KEYS];
         auto load = [&](int at) {
@@ -1061,9 +1059,7 @@ __device__ __forceinline__ void compute_span(const Params &p, Shared<Traits> &sh
       if (SOON) wait_free();
       const uint32_t begin = wait_first_tile<Traits>(p, sh, tile, i, [&] { return warp == 0; });
       const unsigned this_tile = tile % TILES;
-      int side = Traits::CHUNKS > 1 ? warp % 2 : warp;
-      // What follows is computed here: no register holds it elsewhere.
-      if (MANY || Traits::Q8) asm volatile("" : "+r"(side));
+      const int side = opaque_if<(MANY || Traits::Q8)>(Traits::CHUNKS > 1 ? warp % 2 : warp);
       const int first = side * LB;
       const uint32_t stride = Traits::CHUNK_PITCH, base = begin + part_of_row<Traits>(first, q);
       const uint32_t row = base + min(g, s.rows - 1) * stride, row8 = base + min(g + 8, s.rows - 1) * stride;
@@ -1558,7 +1554,7 @@ __device__ void compute_steps(const Params &p, Shared<Traits> &sh, Work<Traits> 
   const int lane = threadIdx.x % 32;
   Progress progress = {Traits::SINGLE_STEP ? p.epoch + p.only_step : p.header->epoch, 0, 0, false};
   auto slice = [&](int pair, Slice s) {
-    s.packet = near_copy(sh, pair, s.packet * Traits::SIDE);
+    s.packet = near_copy(sh, pair, s.packet * Traits::ROWS);
     return s;
   };
 #pragma unroll 1

@@ -117,8 +117,7 @@ __device__ __forceinline__ void take_logit(const Params &p, Shared &sh, Work &wo
 // third word must be z.
 template <typename Shared, typename F>
 __device__ inline void read_each(const Params &p, Shared &sh, const uint4 *packets, uint32_t epoch, uint32_t z, F f) {
-  int lane = threadIdx.x % 32;
-  asm volatile("" : "+r"(lane));
+  const int lane = opaque(threadIdx.x % 32);
   delay();
 #pragma unroll 1
   for (int i = lane; i < (int)gridDim.x; i += 32) {
@@ -197,8 +196,7 @@ template <int WARPS> __device__ inline void rank_each(SequenceCandidates *rooms,
 template <typename Traits, typename Shared>
 __device__ bool find_candidates(const Params &p, Shared &sh, Candidates &list, const float *logits, LaneBest own,
                                 int sequence, int first, int rows, int t, uint32_t epoch, uint64_t position) {
-  int lane = threadIdx.x % 32;
-  asm volatile("" : "+r"(lane));
+  const int lane = opaque(threadIdx.x % 32);
   const int b = blockIdx.x, blocks = gridDim.x, k = p.candidates;
   // In two buffers, as those of the greedy kernel: where logits are not finite there is one hop.
   uint4 *const bests = p.best + (t & 1) * blocks * LINE + sequence, *const lists = lists_of(p, sequence);
@@ -233,7 +231,7 @@ __device__ bool find_candidates(const Params &p, Shared &sh, Candidates &list, c
   if (drafts_likeliest<Traits>(p) && drafts_now(sh)) {
     const float most = of_key(largest), scale = 1.4426950408889634f / (float)list.temperature;
     float sum = 0;
-    int id = p.V;
+    int id = p.V - 1;  // also in a launch that was aborted
     auto look = [&](unsigned key, int row) {
       if (key) sum += exp2_fast((of_key(key) - most) * scale);
       if (key == largest) id = min(id, row);
@@ -446,8 +444,7 @@ __device__ inline void sum_row(const Params &p, Shared &sh, Candidates &list, in
 // The token that is sampled from the candidates in their order, and its log-probability if it is wanted.
 __device__ inline int choose(const Params &p, const Candidates &list, SortedCandidates &sorted,
                              float *log_probability) {
-  int lane = threadIdx.x % 32;
-  asm volatile("" : "+r"(lane));
+  const int lane = opaque(threadIdx.x % 32);
   const int k = p.candidates;
   int choice = 0;
   if (k > 1) {

@@ -417,7 +417,7 @@ typedef struct {
   int32_t C, NH, P, V;
   int32_t B, ld;
   int32_t slot_count;
-  int32_t tokens;      // steps to run, 1 to as many as gs_persistent_work says
+  int32_t tokens;      // steps to run, at most as many as gs_persistent_work says; 0: the kernel is loaded, not run
   int32_t timeout;     // milliseconds
   float eps;           // of LayerNorm
   int32_t logits_only;

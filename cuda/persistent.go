@@ -156,8 +156,8 @@ func checkPersistent(op string, a *PersistentArgs, run bool) error {
 		return shapeError(op, "rows of logits %d apart for V=%d", a.LD, a.V)
 	case a.C%a.NH != 0:
 		return shapeError(op, "C=%d is not a multiple of NH=%d", a.C, a.NH)
-	case run && (a.Tokens < 1 || a.Tokens > PersistentTokens):
-		return shapeError(op, "%d tokens; it must be from 1 to %d", a.Tokens, PersistentTokens)
+	case run && (a.Tokens < 0 || a.Tokens > PersistentTokens):
+		return shapeError(op, "%d tokens; it must be from 0 to %d", a.Tokens, PersistentTokens)
 	case run && a.LogitsOnly != 0 && a.Tokens != 1:
 		return shapeError(op, "%d tokens; with LogitsOnly it must be 1", a.Tokens)
 	case run && a.Candidates != 0 && (a.LogitsOnly != 0 || !CanSample(int(a.Candidates), int(a.V))):
@@ -189,8 +189,9 @@ func checkPersistent(op string, a *PersistentArgs, run bool) error {
 }
 
 // Persistent launches decode steps, one after another in one kernel: token = argmax of the logits of each, unless
-// Candidates or LogitsOnly is set. Or, with Rows, a prompt, and the token after it. The program must be one that the
-// kernel has, with each step's data in its shape, and positions must stay below P: neither is checked.
+// Candidates or LogitsOnly is set. Or, with Rows, a prompt, and the token after it. Of no Tokens the kernel is loaded
+// only. The program must be one that the kernel has, with each step's data in its shape, and positions must stay below
+// P: neither is checked.
 func (s *Stream) Persistent(a PersistentArgs) error {
 	if err := checkPersistent("Persistent", &a, true); err != nil {
 		return err

@@ -43,7 +43,7 @@ func TestPersistentChecks(t *testing.T) {
 		"work draw": drawn,
 		"no ids":    s.Persistent(prompt(func(a *cuda.PersistentArgs) { a.IDs = 0 })),
 		"rows tail": s.PersistentStepOnly(prompt(func(a *cuda.PersistentArgs) {}), 0, 1, 1),
-		"none":      s.Persistent(change(func(a *cuda.PersistentArgs) { a.Tokens = 0 })),
+		"none":      s.Persistent(change(func(a *cuda.PersistentArgs) { a.Tokens = -1 })),
 		"many":      s.Persistent(change(func(a *cuda.PersistentArgs) { a.Tokens = cuda.PersistentTokens + 1 })),
 		"slots":     s.Persistent(change(func(a *cuda.PersistentArgs) { a.SlotCount = 7 })),
 		"timeout":   s.Persistent(change(func(a *cuda.PersistentArgs) { a.Timeout = 0 })),

@@ -19,7 +19,7 @@ type drafts struct {
 	layers int              // that draft; 0: drafts are looked up
 	auto   bool             // goes without where none can be verified
 	always bool             // every launch verifies, whatever that brings: for tests
-	loaded bool             // a launch has had the kernel that verifies
+	nth    int              // launches of this Decode
 	device *cuda.Buffer     // (Context + 1) int32, the text; then the logits of a pass
 	host   *cuda.HostBuffer // from which the text is copied
 	begin  int64            // of the logits
@@ -59,7 +59,7 @@ func (r *Runner) Draft(text []int32, by gpt2.Speculation) error {
 		binary.LittleEndian.PutUint32(d.host.Bytes()[4*i:], uint32(id))
 	}
 	d.rows, d.layers, d.auto = min(by.Drafts+1, cuda.PersistentVerify), by.Layers, by.By == gpt2.DraftAuto
-	d.before, d.measured, d.row = 0, gpt2.Speculated{}, 0
+	d.before, d.measured, d.row, d.nth = 0, gpt2.Speculated{}, 0, 0
 	d.guess.read(text)
 	return r.stream.CopyToDevice(d.device, 0, d.host, 0, 4*int64(len(text)))
 }
@@ -139,17 +139,25 @@ func (d *drafts) launch(r *Runner, l *persistent.Launch, position int) {
 		l.Verify, l.Exit = d.rows, d.layers
 	case d.always || d.guess.made(d.rows) > persistent.Pays:
 		l.Verify = d.rows
-	case d.auto && !d.loaded && len(r.options.Layers) >= leastLayers: // so that it loads in a warm-up, not in a trial
-		l.Verify = 2
 	case d.auto:
 		if exit, l.Trial = d.exits.next(len(r.options.Layers)); exit > 0 {
 			l.Verify, l.Exit = cuda.PersistentVerify, exit
 		}
 	}
-	d.loaded = d.loaded || l.Verify > 0
+	d.nth++
 	for n := range l.Tokens {
 		d.exits.used[(position+n)%ringSlots] = exit
 	}
+}
+
+// preload loads the kernel that verifies while launches run, so that no trial waits for it. There is none before the
+// third launch.
+func (d *drafts) preload(r *Runner, l persistent.Launch) error {
+	if !d.auto || d.nth != 2 || len(r.options.Layers) < leastLayers {
+		return nil
+	}
+	l.Verify = cuda.PersistentVerify
+	return r.persistent.kernel.Preload(l)
 }
 
 // gains tells how many layers draft so that texts are soonest ready, by what tokens took of late.

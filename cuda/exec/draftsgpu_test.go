@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"gpt2scope/cuda/persistent"
 	"gpt2scope/gpt2"
 	"gpt2scope/record"
 	"gpt2scope/traces"
@@ -27,8 +28,15 @@ func drafted(t *testing.T, what string, plain, drafting *gpt2.Session, prompt []
 	}
 	want, logits, took := text(plain, gpt2.Speculation{})
 	inOneKernel(t, plain)
-	drafting.Runner().(*Runner).drafts.always = true
+	r := drafting.Runner().(*Runner)
+	r.drafts.always = true
+	if k := r.persistent.kernel; k != nil {
+		k.Epochs = persistent.MostEpochs // so that they begin anew in the text
+	}
 	got, row, with := text(drafting, by)
+	if k := r.persistent.kernel; len(want) > 2*k.Tokens(g.Sampling) && k.Epochs >= persistent.MostEpochs {
+		t.Errorf("%s: %d epochs", what, k.Epochs)
+	}
 	for i := range want {
 		if got[i].ID != want[i].ID || got[i].Position != want[i].Position || g.Sampling.LogProbs && got[i].LogProb != want[i].LogProb {
 			t.Fatalf("%s: token %d is %+v with drafts, and %+v without; %d and %d tokens", what, i, got[i], want[i], len(got), len(want))

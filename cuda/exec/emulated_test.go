@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"gpt2scope/cuda"
+	"gpt2scope/cuda/persistent"
 	"gpt2scope/gpt2"
 	"gpt2scope/record"
 	"gpt2scope/weights"
@@ -60,6 +61,11 @@ func emulatedSteps(t *testing.T, batch int, q8 bool) {
 		what := fmt.Sprintf("temperature %g", how.Temperature)
 		tokens, logits := run(one, how)
 		inOneKernel(t, one)
+		if k := one.Runner().(*Runner).persistent.kernel; k.Epochs >= persistent.MostEpochs {
+			t.Errorf("%s: %d epochs", what, k.Epochs)
+		} else {
+			k.Epochs = persistent.MostEpochs + 1 // so that the next text's begin anew
+		}
 		for j, got := range tokens[len(tokens)-batch:] {
 			want, err := new(gpt2.Sampler).Sample(how, logits[j*V:(j+1)*V], j, one.Runner().(*Runner).Position())
 			must(t, err)

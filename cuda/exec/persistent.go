@@ -155,7 +155,9 @@ func (r *Runner) launchPersistent(c *compiled, position, n int) (int, error) {
 	if rec != nil {
 		note, l.Stamps = rec.begin(r, c, position, l)
 	}
-	err = k.Launch(l)
+	if err = k.Launch(l); err == nil && drafts {
+		err = r.drafts.preload(r, l)
+	}
 	if note != nil {
 		rec.end(note, err)
 	}
@@ -195,7 +197,7 @@ func (r *Runner) singleLaunches(c *compiled) *compiled {
 func (r *Runner) nextSingly(at passAt) {
 	p := &r.persistent
 	p.tail = (at.position - p.began) % p.kernel.Tokens(r.state.sampling)
-	p.epoch += uint32(p.kernel.Steps())
+	p.epoch = (p.epoch + uint32(p.kernel.Steps())) % persistent.MostEpochs
 }
 
 // checkLate tells of a timeout after launches whose token nothing awaits, which have ended.

@@ -41,6 +41,7 @@ type Kernel struct {
 	sampled       int                 // the same where it samples: 0 if it cannot, -1 until that is known
 	Rows          int                 // of a prompt, at most; 1 is a decode step
 	verifies      [2]bool             // whether it verifies drafts: greedily, and where it samples
+	Epochs        uint64              // that launches since Reset have had, at most
 	loaded        map[[4]bool]bool
 }
 
@@ -160,8 +161,15 @@ func (k *Kernel) Free() error {
 	return cmp.Or(errs...)
 }
 
-// Reset makes the work area ready for the next launch, after one in which a block waited too long.
-func (k *Kernel) Reset() error { return k.Stream.Set(k.work, 0, 0, k.work.Size()) }
+// MostEpochs is after how many epochs, of 32 bits, launches begin anew: no packet has one that is still to come.
+const MostEpochs = 1 << 31
+
+// Reset makes the work area ready for the next launch: the first one, that after one in which a block waited too long,
+// or after [MostEpochs].
+func (k *Kernel) Reset() error {
+	k.Epochs = 0
+	return k.Stream.Set(k.work, 0, 0, k.work.Size())
+}
 
 // Blocks returns the size of the grid.
 func (k *Kernel) Blocks() int {
@@ -258,6 +266,12 @@ func (k *Kernel) Launch(l Launch) error {
 	a := k.at(l.At, l.Rows)
 	a.Tokens, a.Stamps = int32(l.Tokens), l.Stamps
 	a.Verify, a.Exit, a.Trial = int32(l.Verify), int32(l.Exit), int32(l.Trial)
+	if k.Epochs > MostEpochs {
+		if err := k.Reset(); err != nil {
+			return err
+		}
+	}
+	k.Epochs += uint64(l.Tokens) * uint64(max(l.Verify, 1)*k.Steps()) // each draft may take a pass
 	if l.Apart {
 		a.LogitsOnly = 1
 	} else {
@@ -270,6 +284,12 @@ func (k *Kernel) Launch(l Launch) error {
 	err := k.loadFirst(a)
 	k.loaded[variant] = err == nil
 	return err
+}
+
+// Preload loads the kernel of a launch, so that the first such launch does not wait for it.
+func (k *Kernel) Preload(l Launch) error {
+	l.Tokens = 0
+	return k.Launch(l)
 }
 
 // loadFirst does a launch that may load its kernel. It is a function of its own, so that others do not allocate.
